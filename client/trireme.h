@@ -288,7 +288,10 @@ typedef struct trireme_rank_status {
   int64_t pid;
   uint64_t step, block, collective; /* block: the layer under way; UINT32_MAX: none, between steps */
   double seconds_since_report;
-  const char *exchange; /* of experts' rows: "dispatch" or "combine" while the rank is in it, else empty */
+  const char *exchange; /* of experts' rows: "dispatch" or "combine" while the rank is in it; "move" while it passes
+                           experts to other ranks; else empty */
+  uint32_t dp_rank;     /* the number of its shard, of a group with several */
+  uint32_t shard_running, shard_waiting; /* sequences there */
   uint64_t streamed_bytes, stream_pass_bytes; /* as of a group */
   double stream_pass_s, stream_stall_s, stream_bytes_per_s;
 } trireme_rank_status;

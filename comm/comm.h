@@ -28,6 +28,7 @@
 #include <stdint.h>
 
 #include "kernels/backend.h"
+#include "kernels/expert_rows.h"
 #include "runtime/base/status.h"
 #include "runtime/base/wait.h"
 
@@ -54,11 +55,14 @@ typedef struct tri_comm_req {
  *              but that send may be the rank's own part of it.
  * reduce_scatter
  *              recv[i] = sum over the ranks r, in their order, of rank r's send[c->rank * count + i], float32. send has
- *              size * count and does not overlap recv. Host memory only.
+ *              size * count and does not overlap recv. `nccl` adds in an order of its own.
  * all_to_all   Part r of send goes to rank r, and what comes from rank r is part r of recv. Parts lie one behind the
  *              other in rank order, part r of send send_bytes[r] long, part r of recv recv_bytes[r], which is what
  *              rank r sends here; 0 is fine. The rank's own part is copied. send and recv do not overlap. Host memory
  *              only.
+ * dispatch     Rows to the ranks that have their experts, tables to all: see kernels/expert_rows.h. Device memory only,
+ *              of a communicator that backend.comm_add_rows has made. The arrays on the host are read at once.
+ * combine      What each rank has computed of the rows of the last dispatch, back to theirs. Follows every dispatch.
  * broadcast    buf of every rank = that of rank root.
  * barrier      Returns when every rank has called it. Host memory only.
  * isend        Begins to send to `peer`. buf must stay as it is until wait returns TRI_OK. Tags are 0 .. 2^14 - 1.
@@ -78,6 +82,8 @@ typedef struct tri_comm_req {
   X(all_to_all, begin,                                                                                                 \
     (tri_comm * c, const void *send, const size_t *send_bytes, void *recv, const size_t *recv_bytes),                  \
     (c, send, send_bytes, recv, recv_bytes))                                                                           \
+  X(dispatch, begin, (tri_comm * c, const tri_rows_dispatch *a), (c, a))                                               \
+  X(combine, begin, (tri_comm * c, const tri_rows_combine *a), (c, a))                                                 \
   X(broadcast, begin, (tri_comm * c, void *buf, size_t bytes, int root), (c, buf, bytes, root))                        \
   X(barrier, begin, (tri_comm * c), (c))                                                                               \
   X(isend, begin, (tri_comm * c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req),                 \

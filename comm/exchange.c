@@ -23,19 +23,19 @@ static bool lay_out(const tri_exchange_config *c, size_t starts[PIECES + 1]) {
   size_t dp = (size_t)c->dp, tp = (size_t)c->tp, experts = (size_t)c->num_experts, top_k = (size_t)c->top_k;
   size_t hidden = (size_t)c->hidden, peers = dp * tp, choices, row_bytes;
   /* A share's rows go to top_k shards at most, and what a share gets has a part of every shard's. */
-  size_t narrow = at_least(tp * at_most(dp, top_k), dp), at = sizeof(tri_exchange);
+  size_t narrow = at_least(tp * at_most(dp, top_k), dp), at = sizeof(tri_exchange), on_host = !c->device;
   if (!tri_size_mul(top_k, 2 * sizeof(int32_t), &choices) || !tri_size_mul(hidden, sizeof(float), &row_bytes))
     return false;
   const size_t sizes[PIECES][3] = {
       [ROWS] = {dp, 1, sizeof(int32_t)},
       [FIRST_RANK] = {experts, 1, sizeof(int32_t)},
-      [TARGETS] = {experts, 1, sizeof(struct exchange_target)},
-      [TABLES] = {dp, (size_t)c->max_rows, choices},
-      [WIDE] = {peers, share_rows(c), row_bytes},
-      [NARROW] = {narrow, share_rows(c), row_bytes},
-      [TO_BYTES] = {peers, 1, sizeof(size_t)},
-      [FROM_BYTES] = {peers, 1, sizeof(size_t)},
-      [CURSORS] = {peers, 1, sizeof(float *)},
+      [TARGETS] = {on_host * experts, 1, sizeof(struct exchange_target)},
+      [TABLES] = {on_host * dp, (size_t)c->max_rows, choices},
+      [WIDE] = {on_host * peers, share_rows(c), row_bytes},
+      [NARROW] = {on_host * narrow, share_rows(c), row_bytes},
+      [TO_BYTES] = {on_host * peers, 1, sizeof(size_t)},
+      [FROM_BYTES] = {on_host * peers, 1, sizeof(size_t)},
+      [CURSORS] = {on_host * peers, 1, sizeof(float *)},
   };
   for (int i = 0; i < PIECES; i++) {
     size_t n, line = 64;
@@ -48,10 +48,38 @@ static bool lay_out(const tri_exchange_config *c, size_t starts[PIECES + 1]) {
   return true;
 }
 
+static void shape_rows(const tri_exchange_config *c, tri_rows_config *out) {
+  *out = (tri_rows_config){
+      .ranks = c->dp, .max_rows = c->max_rows, .hidden = c->hidden, .top_k = c->top_k, .type = c->type};
+}
+
+static bool has_boxes(const tri_exchange_config *c) { return c->device && c->dp > 1 && c->dp <= TRI_ROWS_RANKS; }
+
 bool tri_exchange_bytes(const tri_exchange_config *config, size_t *bytes) {
-  size_t starts[PIECES + 1], gathered;
+  size_t starts[PIECES + 1], gathered, boxes = 0;
+  tri_rows_config rows;
+  shape_rows(config, &rows);
+  if (has_boxes(config) && !tri_rows_bytes(&rows, &boxes)) return false;
   return lay_out(config, starts) && tri_exchange_gather_bytes(config, &gathered) &&
-         tri_size_add(starts[PIECES], gathered, bytes);
+         tri_size_add(starts[PIECES], gathered, bytes) && tri_size_add(*bytes, boxes, bytes);
+}
+
+/* Adds a slot to those of its rank in the column, if that has a slice of its expert. */
+static bool add_slot(const tri_exchange_config *c, int slot, tri_rows_config *out) {
+  int first = c->first_rank[slot], slice = c->t - first % c->tp;
+  int32_t *from = &out->first_slot[first / c->tp], *end = &out->end_slot[first / c->tp];
+  if (slice < 0 || slice >= c->etp) return true;
+  if (*end && *end != slot) return false;
+  if (!*end) *from = slot;
+  *end = slot + 1;
+  return true;
+}
+
+bool tri_exchange_rows_config(const tri_exchange_config *config, tri_rows_config *out) {
+  bool fits = has_boxes(config);
+  shape_rows(config, out);
+  for (int slot = 0; fits && slot < config->num_experts; slot++) fits = add_slot(config, slot, out);
+  return fits;
 }
 
 /* ---- creation ---- */
@@ -111,7 +139,7 @@ tri_status tri_exchange_create(const tri_exchange_config *config, tri_exchange *
   };
   memcpy(e->first_rank, config->first_rank, (size_t)config->num_experts * sizeof *e->first_rank);
   e->cfg.first_rank = e->first_rank;
-  tri_exchange_use(e, tri_exchange_on_device(config) ? TRI_EXCHANGE_ALLGATHER : TRI_EXCHANGE_COORDINATED);
+  tri_exchange_use(e, config->device ? TRI_EXCHANGE_ALLGATHER : TRI_EXCHANGE_COORDINATED);
   if (tri_exchange_gather_create(e) != TRI_OK) {
     tri_exchange_destroy(e);
     return tri_fail(err, TRI_NO_MEMORY, "exchange", "no memory for the rows of %d shards", config->dp);
@@ -122,9 +150,11 @@ tri_status tri_exchange_create(const tri_exchange_config *config, tri_exchange *
 
 static bool failed(const tri_comm *c) { return c && tri_comm_query(c) != TRI_OK; }
 
-/* A late message may still be written into the block of an exchange that failed: it stays. */
+/* A late message may still be written into the block of an exchange that failed: it stays. On a device nothing comes
+ * there. */
 void tri_exchange_destroy(tri_exchange *e) {
-  if (!e || failed(e->cfg.tensor) || failed(e->cfg.column) || failed(e->cfg.stage)) return;
+  if (!e) return;
+  if (!e->cfg.device && (failed(e->cfg.tensor) || failed(e->cfg.column) || failed(e->cfg.stage))) return;
   tri_exchange_gather_destroy(e);
   tri_free(e);
 }
@@ -133,7 +163,17 @@ void tri_exchange_destroy(tri_exchange *e) {
 void tri_exchange_use(tri_exchange *e, tri_exchange_form form) {
   bool copy = form == TRI_EXCHANGE_COORDINATED && e->cfg.dp == 1;
   e->form = copy ? TRI_EXCHANGE_ALLGATHER : form;
-  tri_exchange_find_targets(e);
+  if (!e->cfg.device) tri_exchange_find_targets(e);
+}
+
+bool tri_exchange_can(const tri_exchange *e, tri_exchange_form form) {
+  const uint32_t both = TRI_COMM_CAN_dispatch | TRI_COMM_CAN_combine;
+  if (!e->cfg.device || form == TRI_EXCHANGE_ALLGATHER) return true;
+  return form == TRI_EXCHANGE_COORDINATED && (!e->cfg.column || (tri_comm_caps(e->cfg.column) & both) == both);
+}
+
+bool tri_exchange_routes(const tri_exchange *e, tri_exchange_form form) {
+  return e->cfg.device && e->cfg.dp > 1 && form == TRI_EXCHANGE_COORDINATED;
 }
 
 const char *tri_exchange_form_name(tri_exchange_form form) {
@@ -181,12 +221,19 @@ tri_status tri_exchange_dispatch(tri_exchange *e, const int32_t *rows, const voi
   TRI_CHECK(begin(e, rows));
   if (!e->stride) return TRI_OK;
   if (e->form == TRI_EXCHANGE_ALLGATHER) return tri_exchange_gather_all(e, x, experts, weights, all);
+  if (e->cfg.device) return tri_exchange_push_rows(e, x, experts, weights, NULL, all);
   TRI_CHECK(gather_tables(e, experts, weights, all));
   return tri_exchange_send_rows(e, x, all->x);
 }
 
+tri_status tri_exchange_route_and_dispatch(tri_exchange *e, const int32_t *rows, const void *x,
+                                           const tri_moe_route_args *route, const tri_exchange_rows *all) {
+  TRI_CHECK(begin(e, rows));
+  return e->stride ? tri_exchange_push_rows(e, x, NULL, NULL, route, all) : TRI_OK;
+}
+
 tri_status tri_exchange_combine(tri_exchange *e, const float *y, float *out, bool accumulate) {
   if (!e->stride) return TRI_OK;
-  bool gathered = e->form == TRI_EXCHANGE_ALLGATHER;
-  return (gathered ? tri_exchange_scatter_sums : tri_exchange_return_rows)(e, y, out, accumulate);
+  if (e->form == TRI_EXCHANGE_ALLGATHER) return tri_exchange_scatter_sums(e, y, out, accumulate);
+  return (e->cfg.device ? tri_exchange_add_up : tri_exchange_return_rows)(e, y, out, accumulate);
 }

@@ -11,18 +11,22 @@
  * are zero there. Behind a combine the sum of `out` over the tensor group is the layer's result, whatever the form: the
  * all-reduce that ends the branch completes it.
  *
- *   ALLGATHER    All rows go to the whole column; a reduce-scatter over it brings the results back. The only one on
- *                device memory: nothing of it depends on what the tables say, so no host waits for a device.
+ *   ALLGATHER    All rows go to the whole column; a reduce-scatter over it brings the results back. Nothing of it
+ *                depends on what the tables say, so that libraries do it on device memory and no host waits for it.
  *   COORDINATED  (d, t) sends a row to those (d', t) alone that have one of its experts, and adds what comes back in
- *                the order of d'. Experts of other columns are their columns' to serve.
+ *                the order of d'. Experts of other columns are their columns' to serve. On device memory the column's
+ *                communicator does it, where that has dispatch and combine (kernels/expert_rows.h); other forms than
+ *                these two are the hosts'.
  *   SHARE        (d, t) has the t-th part of its shard's rows. It sends them along the column to the shards that have
  *                one of their experts; an all-gather in the tensor group completes them there. The results take the way
  *                back: reduce-scatter, column, and zeros for the rows of other parts (the paper's order: O(p / L) +
- * O(L) instead of O(p) for p ranks and tensor parallelism of L). FLAT         (d, t) sends its part of the rows to
- * every rank of the stage that has a slice of one of their experts. What the other forms are compared with.
+ *                O(L) instead of O(p) for p ranks and tensor parallelism of L).
+ *   FLAT         (d, t) sends its part of the rows to every rank of the stage that has a slice of one of their experts.
+ *                What the other forms are compared with.
  *
  * No form drops a row, and none adds in another order than that of ranks: a row's result depends on no other row.
- * ALLGATHER and COORDINATED give the same numbers; the others add slices in another order. */
+ * ALLGATHER and COORDINATED give the same numbers in the host's memory; the others add slices in another order. On
+ * device memory COORDINATED rounds what each rank gives back to the type of rows. */
 #ifndef TRI_COMM_EXCHANGE_H
 #define TRI_COMM_EXCHANGE_H
 
@@ -42,8 +46,9 @@ typedef struct tri_exchange_config {
   int tp, dp, t, d;
   int max_rows;         /* of a shard in one exchange */
   tri_backend *backend; /* in whose memory rows lie, by its compute stream; NULL: the host's */
-  tri_dtype type;       /* of rows on their way there; results are float32. Other than float32: ALLGATHER alone */
-  int hidden;           /* elements of a row */
+  bool device;          /* the backend's memory is a device's, or would be: the backend may be NULL for the bytes */
+  tri_dtype type; /* of rows on their way there; results are float32. Other than float32: on device memory alone */
+  int hidden;     /* elements of a row */
   int top_k;
   int num_experts, etp;      /* of experts that lie in slots, those: a row's are numbered as it names them */
   const int32_t *first_rank; /* [num_experts] stage rank of each expert's first slice; copied. A shard has all slices */
@@ -51,28 +56,35 @@ typedef struct tri_exchange_config {
 
 typedef struct tri_exchange tri_exchange;
 
-/* Bytes that an exchange of this configuration takes by itself, on every rank: its positive numbers alone are looked
- * at. False: they are too many to count. */
+/* Bytes that an exchange of this configuration takes by itself, on every rank, those of the boxes in its column's
+ * memory included, where there may be some: its positive numbers alone are looked at. False: they are too many to
+ * count. */
 bool tri_exchange_bytes(const tri_exchange_config *config, size_t *bytes);
 /* Takes all of its memory here. TRI_TOO_LARGE: what a rank gives to one all-gather exceeds INT_MAX bytes. */
 tri_status tri_exchange_create(const tri_exchange_config *config, tri_exchange **out, tri_error *err);
-void tri_exchange_destroy(tri_exchange *e); /* before its communicators; NULL is fine */
-/* Chooses the form of the exchanges that follow; every rank of the stage the same. COORDINATED at first. */
+/* NULL is fine. Before its communicators; on device memory also behind them, once nothing uses it there. */
+void tri_exchange_destroy(tri_exchange *e);
+/* Fills in what a column's communicator must have of rows to do COORDINATED on device memory. False: it has too many
+ * ranks, or one of them has slots that are not neighbours. */
+bool tri_exchange_rows_config(const tri_exchange_config *config, tri_rows_config *out);
+/* This rank has what a form takes; the ranks of a stage must agree before they use it. */
+bool tri_exchange_can(const tri_exchange *e, tri_exchange_form form);
+/* Chooses the form of the exchanges that follow, which every rank of the stage can; all of them the same. COORDINATED
+ * at first, in device memory ALLGATHER. */
 void tri_exchange_use(tri_exchange *e, tri_exchange_form form);
 const char *tri_exchange_form_name(tri_exchange_form form); /* "allgather", ... */
 
-/* The caller's memory for the rows that a dispatch brings together, numbered d * stride + i as above. */
-typedef struct tri_exchange_rows {
-  void *x;          /* [dp * max_rows, hidden] */
-  int32_t *experts; /* [dp * max_rows, top_k]; -1: none, as of rows that a shard does not have */
-  float *weights;   /* [dp * max_rows, top_k] */
-} tri_exchange_rows;
-
 /* Rows of all shards in this exchange: rows[dp], the same on every rank; 0 is allowed, also of all of them. x, experts,
- * weights: this shard's, rows[d] of them, contiguous. All ranks of the stage call it. */
+ * weights: this shard's, rows[d] of them, contiguous. all: the caller's memory for the rows that come together. All
+ * ranks of the stage call it. */
 tri_status tri_exchange_dispatch(tri_exchange *e, const int32_t *rows, const void *x, const int32_t *experts,
                                  const float *weights, const tri_exchange_rows *all);
-/* Follows the dispatch of the same rows; what that brought together is not looked at again. y: [dp * stride, hidden],
+/* The same of rows that have not been routed: `route` says how, and nothing is left in its tables. Only where
+ * tri_exchange_routes says that a form can. */
+bool tri_exchange_routes(const tri_exchange *e, tri_exchange_form form);
+tri_status tri_exchange_route_and_dispatch(tri_exchange *e, const int32_t *rows, const void *x,
+                                           const tri_moe_route_args *route, const tri_exchange_rows *all);
+/* Follows the dispatch of the same rows, whose experts must be as that left them. y: [dp * stride, hidden],
  * this rank's weighted sums; out: [rows[d], hidden], added to with `accumulate` (TRI_UNSUPPORTED on device
  * memory). */
 tri_status tri_exchange_combine(tri_exchange *e, const float *y, float *out, bool accumulate);

@@ -88,7 +88,7 @@ tri_status tri_exchange_scatter_sums(tri_exchange *e, const float *y, float *out
   size_t hidden = (size_t)e->cfg.hidden, own = (size_t)e->rows[e->cfg.d] * hidden;
   bool whole = !accumulate && e->rows[e->cfg.d] == e->stride;
   float *sums = whole ? out : e->sums;
-  if (accumulate && tri_exchange_on_device(&e->cfg)) return TRI_UNSUPPORTED;
+  if (accumulate && e->cfg.device) return TRI_UNSUPPORTED;
   if (e->cfg.column)
     TRI_CHECK(tri_comm_reduce_scatter(e->cfg.column, y, sums, (size_t)e->stride * hidden));
   else

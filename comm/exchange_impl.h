@@ -27,6 +27,7 @@ struct tri_exchange {
   float *wide, *narrow;            /* packed rows: of all shards, and what one share brings or gets */
   size_t *to_bytes, *from_bytes;   /* [dp * tp] packed rows to each peer and from it, in a dispatch */
   float **cursors;                 /* [dp * tp] */
+  const int32_t *all_experts;      /* COORDINATED on device memory: of the last dispatch */
   /* ALLGATHER, in the memory of rows */
   int32_t *nobody; /* [max_rows, top_k] -1 */
   float *sums;     /* [max_rows, hidden] */
@@ -65,9 +66,10 @@ tri_status tri_exchange_gather_all(tri_exchange *e, const void *x, const int32_t
                                    const tri_exchange_rows *all);
 tri_status tri_exchange_scatter_sums(tri_exchange *e, const float *y, float *out, bool accumulate);
 
-static inline bool tri_exchange_on_device(const tri_exchange_config *c) {
-  return c->backend && !c->backend->host_memory;
-}
+/* COORDINATED on device memory (exchange_peers.c). route NULL: experts and weights are there. */
+tri_status tri_exchange_push_rows(tri_exchange *e, const void *x, const int32_t *experts, const float *weights,
+                                  const tri_moe_route_args *route, const tri_exchange_rows *all);
+tri_status tri_exchange_add_up(tri_exchange *e, const float *y, float *out, bool accumulate);
 
 /* The forms in which a row goes to the peers that have its experts, once the tables are there. */
 void tri_exchange_find_targets(tri_exchange *e);

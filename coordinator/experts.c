@@ -14,6 +14,7 @@
 static void forget(expert_report *e) {
   tri_free(e->rows);
   tri_free(e->expert_of);
+  tri_free(e->earlier);
   *e = (expert_report){0};
 }
 
@@ -30,6 +31,16 @@ static bool all_told(const tri_core *c) {
   return true;
 }
 
+/* False where experts have moved between two ranks' words. */
+static bool of_one_placement(const tri_core *c) {
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    const group *g = &c->groups[i];
+    for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++)
+      if (g->ranks[r].experts.placement != g->ranks[0].experts.placement) return false;
+  }
+  return true;
+}
+
 static uint32_t num_sparse(const tri_model_config *m) {
   uint32_t n = 0;
   for (int64_t l = 0; l < m->num_layers; l++) n += m->layer_flags[l] & TRI_LAYER_SPARSE ? 1 : 0;
@@ -39,14 +50,16 @@ static uint32_t num_sparse(const tri_model_config *m) {
 /* ---- sums ---- */
 
 struct sums {
-  uint32_t num_layers, num_experts, num_slots, ep; /* layers with experts */
-  uint64_t *rows;                                  /* [num_layers, num_experts] of all groups */
-  uint64_t *share_rows;                            /* [num_layers, ep] */
-  uint32_t *expert_of;                             /* [num_layers, num_slots] in the first group */
+  uint32_t num_layers, num_experts, num_groups, num_slots, ep; /* layers with experts; groups of the router */
+  uint64_t *rows;                                              /* [num_layers, num_experts] of all groups */
+  uint64_t *share_rows;                                        /* [num_layers, ep] */
+  uint32_t *expert_of;                                         /* [num_layers, num_slots] in the first group */
 };
 
 /* Slices of one expert have the same rows: the first counts. */
 static void add_rank(struct sums *s, const expert_report *e, uint32_t share, bool first_group) {
+  for (size_t i = 0; i < (size_t)e->num_layers * s->num_experts; i++)
+    s->rows[(size_t)e->first_layer * s->num_experts + i] += e->earlier[i];
   for (uint32_t l = 0; l < e->num_layers; l++)
     for (uint32_t k = 0; k < e->num_own; k++) {
       size_t layer = e->first_layer + l, from = (size_t)l * e->num_own + k;
@@ -78,7 +91,9 @@ static void free_sums(struct sums *s) {
 /* Sizes are those of the first group that is ready. */
 static bool make_sums(const tri_core *c, struct sums *s) {
   const group *first = NULL;
-  *s = (struct sums){.num_layers = num_sparse(c->cfg.model), .num_experts = (uint32_t)c->cfg.model->moe.num_experts};
+  *s = (struct sums){.num_layers = num_sparse(c->cfg.model),
+                     .num_experts = (uint32_t)c->cfg.model->moe.num_experts,
+                     .num_groups = (uint32_t)c->cfg.model->moe.num_groups};
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     const group *g = &c->groups[i];
     if (g->state != GROUP_READY) continue;
@@ -124,8 +139,10 @@ static void print_shares(FILE *f, const struct sums *s) {
 static const char *row_begin(uint32_t layer) { return layer ? ",\n[" : "\n["; }
 
 static void print(FILE *f, const struct sums *s) {
-  fprintf(f, "{\"num_experts\":%u,\"num_slots\":%u,\"expert_parallel_size\":%u,\"balancedness\":%.4f,\"share_rows\":[",
-          s->num_experts, s->num_slots, s->ep, balancedness(s));
+  fprintf(f,
+          "{\"num_experts\":%u,\"num_groups\":%u,\"num_slots\":%u,\"expert_parallel_size\":%u,\"balancedness\":%.4f,"
+          "\"share_rows\":[",
+          s->num_experts, s->num_groups, s->num_slots, s->ep, balancedness(s));
   print_shares(f, s);
   fprintf(f, "],\n\"layers\":[");
   for (uint32_t l = 0; l < s->num_layers; l++) {
@@ -153,7 +170,7 @@ static void answer(tri_core *c, const experts_ask *a) {
   struct sums s;
   char *text = NULL;
   size_t n = 0;
-  if (!all_told(c)) {
+  if (!all_told(c) || !of_one_placement(c)) {
     refuse(c, a, TRI_TIMEOUT, "not all ranks have told the rows of their experts");
     return;
   }
@@ -185,10 +202,29 @@ static bool all_known(const tri_core *c) {
   return true;
 }
 
-static void print_rank(FILE *f, uint32_t group, uint32_t rank, const expert_report *e) {
+static void print_rank(FILE *f, uint32_t group, uint32_t rank, const expert_report *e, int64_t experts) {
   uint64_t n = 0;
+  for (size_t i = 0; i < (size_t)e->num_layers * (size_t)experts; i++) n += e->earlier[i];
   for (size_t i = 0; i < (size_t)e->num_layers * e->num_own; i++) n += e->rows[i];
   fprintf(f, "trireme:expert_rank_tokens_total{group=\"%u\",rank=\"%u\"} %llu\n", group, rank, (unsigned long long)n);
+}
+
+static void add_counter(const tri_core *c, FILE *f, const char *name, const char *help, size_t offset, double unit) {
+  fprintf(f, "# HELP trireme:%s %s\n# TYPE trireme:%s counter\n", name, help, name);
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    uint64_t n;
+    memcpy(&n, (const char *)&c->groups[i] + offset, sizeof n);
+    fprintf(f, "trireme:%s{group=\"%u\"} %.9g\n", name, i, (double)n * unit);
+  }
+}
+
+/* Movement of experts, since the groups' start. */
+static void moving_metrics(const tri_core *c, FILE *f) {
+  add_counter(c, f, "expert_rearrangements_total", "Windows of steps after which experts moved to other ranks.",
+              offsetof(group, rearrangements), 1);
+  add_counter(c, f, "expert_moves_total", "Slots that got another expert.", offsetof(group, experts_moved), 1);
+  add_counter(c, f, "expert_move_seconds_total", "Time that steps waited for experts that moved.",
+              offsetof(group, moving_ns), 1e-9);
 }
 
 void experts_metrics(const tri_core *c, FILE *f) {
@@ -202,8 +238,9 @@ void experts_metrics(const tri_core *c, FILE *f) {
             balancedness(&s));
     for (uint32_t i = 0; i < c->cfg.num_groups; i++)
       for (uint32_t r = 0; r < c->groups[i].world && c->groups[i].state == GROUP_READY; r++)
-        print_rank(f, i, r, &c->groups[i].ranks[r].experts);
+        print_rank(f, i, r, &c->groups[i].ranks[r].experts, c->cfg.model->moe.num_experts);
   }
+  if (c->cfg.model->moe.num_experts) moving_metrics(c, f);
   free_sums(&s);
 }
 
@@ -242,38 +279,45 @@ static bool is_sound(const tri_core *c, const tri_group_experts *e) {
   size_t n = (size_t)e->num_layers * e->num_own;
   bool ok = e->num_layers <= layers && e->first_layer <= layers - e->num_layers && e->num_slots <= MAX_SLOTS &&
             e->num_own <= e->num_slots && e->first_slot <= e->num_slots - e->num_own && e->num_expert_of == n &&
-            e->num_rows == 2 * n;
+            e->num_rows == 2 * n &&
+            (!e->num_earlier || e->num_earlier == 2 * (size_t)e->num_layers * (size_t)m->moe.num_experts);
   for (size_t i = 0; ok && i < n; i++) ok = e->expert_of[i] < m->moe.num_experts;
   return ok;
 }
 
+static uint64_t count_at(const uint32_t *halves, size_t i) { return (uint64_t)halves[2 * i + 1] << 32 | halves[2 * i]; }
+
 void experts_take(tri_core *c, int64_t now, rank_info *rank, const tri_group_experts *e) {
   expert_report *to = &rank->experts;
-  size_t n = (size_t)e->num_layers * e->num_own;
+  size_t n = (size_t)e->num_layers * e->num_own, experts = (size_t)c->cfg.model->moe.num_experts;
   if (!is_sound(c, e)) return;
   forget(to);
-  *to = (expert_report){.first_layer = e->first_layer,
+  *to = (expert_report){.placement = e->placement,
+                        .first_layer = e->first_layer,
                         .num_layers = e->num_layers,
                         .first_slot = e->first_slot,
                         .num_own = e->num_own,
                         .num_slots = e->num_slots,
                         .rows = tri_calloc(n + 1, sizeof *to->rows),
-                        .expert_of = tri_calloc(n + 1, sizeof *to->expert_of)};
-  if (!to->rows || !to->expert_of) {
+                        .expert_of = tri_calloc(n + 1, sizeof *to->expert_of),
+                        .earlier = tri_calloc(e->num_layers * experts + 1, sizeof *to->earlier)};
+  if (!to->rows || !to->expert_of || !to->earlier) {
     forget(to);
     return;
   }
   to->told = true;
   for (size_t i = 0; i < n; i++) {
-    to->rows[i] = (uint64_t)e->rows[2 * i + 1] << 32 | e->rows[2 * i];
+    to->rows[i] = count_at(e->rows, i);
     to->expert_of[i] = e->expert_of[i];
   }
+  for (size_t i = 0; i < e->num_earlier / 2; i++) to->earlier[i] = count_at(e->earlier, i);
   experts_tick(c, now);
 }
 
 void experts_tick(tri_core *c, int64_t now) {
   if (!c->num_expert_asks) return;
-  bool complete = all_told(c);
+  bool told = all_told(c), complete = told && of_one_placement(c);
+  if (told && !complete) begin(c);
   int left = 0;
   for (int i = 0; i < c->num_expert_asks; i++)
     if (complete || now >= c->expert_asks[i].until_ns)

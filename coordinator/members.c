@@ -126,6 +126,17 @@ bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
   return true;
 }
 
+/* The ranks of a shard of several have what their leader says of it. */
+static void take_shards(group *g, const tri_group_health *h) {
+  if (h->num_shards != 2 * (size_t)g->dp) return;
+  for (uint32_t r = 0; r < g->world; r++) {
+    uint32_t d = group_shard_of(g, r);
+    if (2 * d >= h->num_shards) return;
+    g->ranks[r].running = h->shards[2 * d];
+    g->ranks[r].waiting = h->shards[2 * d + 1];
+  }
+}
+
 void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
   group *g = group_find(c, h->group, h->epoch);
   if (!g || h->rank >= g->world) return;
@@ -151,6 +162,10 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
   g->tokens = h->tokens;
   g->scheduler_ns = h->scheduler_ns;
   g->preemptions = h->preemptions;
+  g->rearrangements = h->rearrangements;
+  g->experts_moved = h->experts_moved;
+  g->moving_ns = h->moving_ns;
+  take_shards(g, h);
 }
 
 void member_failed(tri_core *c, int64_t now, const tri_group_msg *m) {

@@ -81,6 +81,9 @@ void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id) {
                                                    .collective = k->collective,
                                                    .exchange = wire_str(tri_exchange_part_names[k->exchange]),
                                                    .seconds_since_report = (double)(now - k->last_report) / 1e9,
+                                                   .dp_rank = group_shard_of(g, r),
+                                                   .shard_running = g->dp > 1 ? k->running : g->running,
+                                                   .shard_waiting = g->dp > 1 ? k->waiting : g->waiting,
                                                    STREAM_FIGURES(&k->stream)};
     }
   }

@@ -102,9 +102,11 @@ typedef enum group_state { GROUP_ABSENT, GROUP_STARTING, GROUP_READY, GROUP_DRAI
 /* A rank's rows of experts, by its own word: tri_group_experts. */
 typedef struct expert_report {
   bool told; /* since it was last asked */
+  uint64_t placement;
   uint32_t first_layer, num_layers, first_slot, num_own, num_slots;
   uint64_t *rows;
   uint32_t *expert_of;
+  uint64_t *earlier; /* [num_layers, experts] */
 } expert_report;
 
 typedef struct rank_info {
@@ -113,9 +115,10 @@ typedef struct rank_info {
   char host[64];
   int64_t pid, last_report;
   uint64_t step, layer, collective;
-  uint32_t exchange;   /* tri_exchange_part */
-  int64_t progress_ns; /* when step, layer or collective last changed */
-  bool measured;       /* floors: since they were last asked for, or earlier where they could not be */
+  uint32_t exchange;         /* tri_exchange_part */
+  uint32_t running, waiting; /* on its shard, of several */
+  int64_t progress_ns;       /* when step, layer or collective last changed */
+  bool measured;             /* floors: since they were last asked for, or earlier where they could not be */
   tri_floors floors;
   expert_report experts;
   tri_group_stream stream;
@@ -150,7 +153,7 @@ typedef struct group {
   rank_info *ranks; /* [world] */
   uint64_t model_hash, max_model_len, kv_blocks, block_size, max_num_seqs;
   uint32_t running, waiting, jobs;
-  uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions;
+  uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions, rearrangements, experts_moved, moving_ns;
   cost_window cost;
   double layer_seconds; /* that a layer takes for the largest step, as predicted when the group became ready */
   int64_t began_ns, last_lease;
@@ -208,6 +211,10 @@ group *group_find(tri_core *c, uint32_t index, uint64_t epoch); /* NULL: there i
 bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index);
 group *group_pick(const tri_core *c, uint32_t *index); /* the ready group with the least to do; NULL: none */
 bool group_is_watched(const tri_core *c, const group *g);
+/* The data-parallel shard of a rank. */
+static inline uint32_t group_shard_of(const group *g, uint32_t rank) {
+  return g->dp > 1 && g->tp ? rank / g->tp % g->dp : 0;
+}
 
 /* replies.c */
 tri_status reply_error(const tri_core *c, const tri_peer *to, uint64_t id, const tri_error *err);

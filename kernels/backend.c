@@ -91,14 +91,23 @@ static tri_status host_event_done(tri_backend *be, int event) {
 
 /* ---- what a host's backend has no other way for ---- */
 
-static tri_status host_comm_create(tri_backend *be, struct tri_comm *host, bool sums, struct tri_comm **out,
+static tri_status host_comm_create(tri_backend *be, struct tri_comm *host, tri_comm_use use, struct tri_comm **out,
                                    tri_error *err) {
   (void)be;
   (void)host;
-  (void)sums;
+  (void)use;
   (void)err;
   *out = NULL;
   return TRI_OK;
+}
+
+static tri_status host_comm_add_rows(tri_backend *be, struct tri_comm *host, const struct tri_rows_config *rows,
+                                     struct tri_comm **c, tri_error *err) {
+  (void)be;
+  (void)host;
+  (void)rows;
+  (void)c;
+  return tri_fail(err, TRI_UNSUPPORTED, "exchange", "rows in the host's memory");
 }
 
 static void host_graph_drop(tri_backend *be) { (void)be; }
@@ -206,6 +215,7 @@ static void fill_host(tri_backend *be) {
   be->ops.upload_rows = host_upload_rows;
   be->ops.fill_random = tri_random_fill_host;
   be->ops.comm_create = host_comm_create;
+  be->ops.comm_add_rows = host_comm_add_rows;
   be->ops.graph_drop = host_graph_drop;
   be->ops.bind_batch = host_bind_batch;
   be->ops.reserve = host_reserve;

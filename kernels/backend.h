@@ -22,6 +22,7 @@
 
 typedef struct tri_backend tri_backend;
 struct tri_comm;        /* comm/comm.h */
+struct tri_rows_config; /* kernels/expert_rows.h */
 struct tri_tactics;     /* kernels/gemm_tactics.h */
 struct tri_roofline;    /* kernels/roofline.h */
 struct tri_random_fill; /* kernels/random.h */
@@ -50,6 +51,10 @@ enum {
 /* LAUNCH: the ops are to be launched one by one. RECORD: those launched until graph_end run there. REPLAY: they are
  * under way already. */
 typedef enum tri_graph_mode { TRI_GRAPH_LAUNCH, TRI_GRAPH_RECORD, TRI_GRAPH_REPLAY } tri_graph_mode;
+
+/* The purpose of a communicator of device memory: what it must do fast. SUMS: all_reduce. TRANSFERS: isend and recv,
+ * which are not recorded then. ROWS: what comm_add_rows adds to it. */
+typedef enum tri_comm_use { TRI_COMM_SUMS, TRI_COMM_TRANSFERS, TRI_COMM_ROWS } tri_comm_use;
 
 /* For tune: a product as a step launches it. gated: as the `up` of a gated_linear. Those of one shape differ in their
  * weights. */
@@ -110,9 +115,13 @@ typedef struct tri_backend_ops {
   /* Made-up weights; see kernels/random.h. On the compute stream. */
   void (*fill_random)(tri_backend *be, const struct tri_random_fill *fill);
   /* Makes a communicator of the same ranks as host, which must outlive it, for buffers of this backend's memory;
-   * collective over host. `sums`: it is all_reduce that must be fast, else isend and recv, which are not recorded then.
-   * *out NULL on TRI_OK: host serves such buffers itself. */
-  tri_status (*comm_create)(tri_backend *be, struct tri_comm *host, bool sums, struct tri_comm **out, tri_error *err);
+   * collective over host. *out NULL on TRI_OK: host serves such buffers itself. */
+  tri_status (*comm_create)(tri_backend *be, struct tri_comm *host, tri_comm_use use, struct tri_comm **out,
+                            tri_error *err);
+  /* Puts a communicator that has dispatch and combine of such rows, too, over *c, which it then owns, in its place;
+   * collective over host, of whose ranks *c is. TRI_UNSUPPORTED, to all of them: a rank cannot, and *c stays. */
+  tri_status (*comm_add_rows)(tri_backend *be, struct tri_comm *host, const struct tri_rows_config *rows,
+                              struct tri_comm **c, tri_error *err);
   /* Steps of one key launch the same ops with the same arguments. graph_begin says what the caller is to do with this
    * one; after TRI_GRAPH_RECORD, graph_end follows in any case. TRI_OK: the step is kept, and has not run yet, which
    * the next graph_begin of the key sees to. TRI_AGAIN: there is no room for it. Only with `records`. */
@@ -147,7 +156,7 @@ typedef struct tri_backend_ops {
   void (*destroy)(tri_backend *be);
 } tri_backend_ops;
 
-enum { TRI_BOUND_BATCHES = 3 }; /* numbers for bind_batch are below this */
+enum { TRI_BOUND_BATCHES = 3 + 16 }; /* numbers for bind_batch are below this: whole batches, then chunks of one */
 
 typedef struct tri_backend_config {
   const char *name;    /* "ref", "cpu", "cuda", or "auto": cuda where it can be had and do what is asked, else cpu */

@@ -2,7 +2,7 @@
 # Tests for a machine with an NVIDIA device, where the CUDA toolkit and the packages of scripts/install-deps.sh are:
 #   tests/gpu.sh quick     builds; every op against the reference, every checkpoint in float32
 #   tests/gpu.sh sanitize  builds; every op on small shapes under compute-sanitizer (memcheck, initcheck, racecheck)
-#   tests/gpu.sh multi     builds; all-reduces over two devices, and over four and eight where they are; every checkpoint in float32
+#   tests/gpu.sh multi     builds; all-reduces, transfers and the exchange of rows over two devices, and over four and eight where they are; every checkpoint in float32
 #                          over two devices, tensor and pipeline parallel, and over four where they are
 #   tests/gpu.sh serve     builds; a cluster on one device, and over two where they are, answers the bundled model's questions; over two, many
 #                          prompts at once of a model with 8 billion parameters, too
@@ -46,7 +46,7 @@ multi() {
   [ "$devices" -ge 2 ] || { echo "two devices are needed, $devices found"; return 77; }
   for ranks in 2 4 8; do
     [ "$ranks" -le "$devices" ] || continue
-    echo "== all-reduces over $ranks devices"
+    echo "== all-reduces, transfers and experts' rows over $ranks devices"
     "$bin/device_comm" --fork "$ranks" || failed=1
   done
   for layout in 2x1 1x2 2x2 4x1; do

@@ -12,6 +12,7 @@
   X(ep, "expert-parallel-size")                                                                                        \
   X(enable_expert_parallel, "enable-expert-parallel")                                                                  \
   X(moe_tp, "moe-tensor-parallel-size")                                                                                \
+  X(enable_eplb, "enable-eplb")                                                                                        \
   X(all2all_backend, "all2all-backend")                                                                                \
   X(dtype, "dtype")                                                                                                    \
   X(kv_cache_dtype, "kv-cache-dtype")                                                                                  \

@@ -106,6 +106,9 @@ static void send_health(struct control *c) {
                                 .kv_blocks_used = atomic_load(&w->blocks_used),
                                 .tokens = atomic_load(&w->tokens),
                                 .preemptions = atomic_load(&w->preemptions),
+                                .rearrangements = atomic_load(&w->rearrangements),
+                                .experts_moved = atomic_load(&w->experts_moved),
+                                .moving_ns = atomic_load(&w->moving_ns),
                                 /* what the control thread itself costs belongs to scheduling, too */
                                 .scheduler_ns = atomic_load(&w->scheduler_ns) + (uint64_t)tri_thread_cpu_ns()}};
   if (atomic_load(&w->loaded)) {
@@ -116,6 +119,10 @@ static void send_health(struct control *c) {
     m.health.stream = tri_stream_report(w->engine, &c->stream_rate);
     keep_disk(c, &m.health.stream);
   }
+  uint32_t shards[2 * TRI_MAX_SHARDS];
+  for (int i = 0; w->shards && !w->rank && i < 2 * w->layout.dp; i++) shards[i] = atomic_load(&w->shards[i]);
+  m.health.shards = shards;
+  m.health.num_shards = w->shards && !w->rank ? 2 * (size_t)w->layout.dp : 0;
   send_msg(c, &m);
 }
 

@@ -10,5 +10,6 @@ void tri_expert_counts_ask(tri_worker *w);
 void tri_expert_counts_take(tri_worker *w);
 /* The control thread, once w->experts_counted is true: what it sends. Arrays are the arena's. */
 tri_status tri_expert_counts_message(const tri_worker *w, tri_arena *arena, tri_group_experts *out);
+void tri_expert_counts_forget(tri_worker *w);
 
 #endif

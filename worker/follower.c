@@ -1,5 +1,6 @@
 /* The step loop of every rank but the leader: take a plan, run it, and, on the sampling rank, send back what was drawn.
  */
+#include "worker/eplb_run.h"
 #include "worker/expert_counts.h"
 #include "worker/worker.h"
 
@@ -54,6 +55,16 @@ static tri_status receive_plan(struct follower *f, size_t *len) {
   return st;
 }
 
+/* The leader has its results, but a device may not be done with the step on this rank. */
+static tri_status take_part(struct follower *f, const tri_plan_header *h) {
+  tri_wait wait = tri_wait_begin(&f->w->engine->wait_policy, TRI_NEVER);
+  while (f->w->engine->num_steps) {
+    TRI_CHECK(end_step(f));
+    TRI_CHECK(tri_wait_pause(&wait));
+  }
+  return tri_eplb_take_part(f->w, h, NULL);
+}
+
 static tri_status run_one(struct follower *f, bool *stop) {
   tri_worker *w = f->w;
   size_t len;
@@ -62,8 +73,9 @@ static tri_status run_one(struct follower *f, bool *stop) {
   atomic_store_explicit(&w->busy, true, memory_order_relaxed);
   tri_plan_view view;
   TRI_CHECK(tri_plan_read(f->plan, len, &view));
-  *stop = view.h.stop != 0;
+  *stop = view.h.kind == TRI_PLAN_STOP;
   if (*stop) return TRI_OK;
+  if (view.h.kind != TRI_PLAN_STEP) return take_part(f, &view.h);
   TRI_CHECK(tri_engine_begin(w->engine, f->plan, len));
   return end_step(f);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base/log.h"
+#include "worker/eplb_run.h"
 #include "worker/expert_counts.h"
 #include "worker/shards.h"
 #include "worker/warm_up.h"
@@ -32,6 +33,8 @@ struct leader {
   tri_plan_writer **writers; /* [shards] */
   struct lane *lanes;
   tri_outbox *out;
+  tri_eplb *eplb;         /* NULL: experts stay where they are */
+  int64_t held_ns;        /* since when no step begins, for its sake; 0: steps begin */
   tri_step_result result; /* of a sampling rank elsewhere */
   void *packed;
   size_t packed_cap;
@@ -88,6 +91,7 @@ static tri_status create(struct leader *ld, tri_error *err) {
   TRI_TRY(tri_shards_create(&sc, num_shards(w), &ld->shards));
   TRI_TRY(create_writers(ld));
   TRI_TRY(create_lanes(ld));
+  TRI_TRY(tri_eplb_start(w, &ld->eplb));
   ld->packed_cap = tri_result_max_bytes((size_t)l->max_num_seqs);
   if (ld->embeds && !tri_embed_result_max(&w->engine->model, l, &ld->max_rows, &ld->width)) st = TRI_OVERFLOW;
   if (ld->embeds) ld->packed_cap = tri_embed_result_bytes(ld->max_rows, ld->width);
@@ -117,6 +121,7 @@ static void destroy(struct leader *ld) {
   tri_free(ld->result.tokens);
   for (int d = 0; ld->writers && d < dp; d++) tri_plan_writer_destroy(ld->writers[d]);
   tri_free(ld->writers);
+  tri_eplb_destroy(ld->eplb);
   tri_shards_destroy(ld->shards);
 }
 
@@ -131,10 +136,13 @@ static tri_status await_plans(struct leader *ld, int lane) {
 
 /* Tells every shard what the others have in the step: their ranks exchange rows. */
 static void tell_shards(struct leader *ld, bool one) {
-  uint32_t tokens[TRI_MAX_SHARDS];
+  uint32_t tokens[TRI_MAX_SHARDS], longest[TRI_MAX_SHARDS];
   int dp = num_shards(ld->w);
-  for (int d = 0; d < dp; d++) tokens[d] = ld->writers[one ? 0 : d]->h.num_tokens;
-  for (int d = 0; dp > 1 && d < (one ? 1 : dp); d++) tri_plan_set_shards(ld->writers[d], tokens, (uint32_t)dp);
+  for (int d = 0; d < dp; d++) {
+    tokens[d] = ld->writers[one ? 0 : d]->h.num_tokens;
+    longest[d] = tri_plan_longest(ld->writers[one ? 0 : d]);
+  }
+  for (int d = 0; dp > 1 && d < (one ? 1 : dp); d++) tri_plan_set_shards(ld->writers[d], tokens, longest, (uint32_t)dp);
 }
 
 /* Hands every other rank the finished plan of its shard, or, where one is for all, the first; *own is this rank's. A
@@ -271,6 +279,11 @@ static void publish(struct leader *ld) {
   tri_sched_stats s = tri_shards_get_stats(ld->shards);
   atomic_store_explicit(&w->running, s.running, memory_order_relaxed);
   atomic_store_explicit(&w->waiting, s.waiting, memory_order_relaxed);
+  for (int d = 0; w->shards && d < w->layout.dp; d++) {
+    tri_sched_stats one = tri_sched_get_stats(tri_shards_at(ld->shards, d));
+    atomic_store_explicit(&w->shards[2 * d], one.running, memory_order_relaxed);
+    atomic_store_explicit(&w->shards[2 * d + 1], one.waiting, memory_order_relaxed);
+  }
   atomic_store_explicit(&w->blocks_used, s.blocks_used, memory_order_relaxed);
   atomic_store_explicit(&w->tokens, s.tokens, memory_order_relaxed);
   atomic_store_explicit(&w->preemptions, s.preemptions, memory_order_relaxed);
@@ -285,6 +298,37 @@ static const tri_wait_policy *policy_of(const struct leader *ld) {
   return e->num_steps || ahead ? &e->wait_policy : &ld->w->group.world->cfg.policy;
 }
 
+/* Movement of experts, one thing between two steps: none begins until the ranks have done it. */
+static tri_status rearrange(struct leader *ld, bool *worked) {
+  tri_worker *w = ld->w;
+  tri_plan_header *h = &ld->writers[0]->h;
+  tri_expert_move move = {0};
+  struct plan own;
+  const float *rows = NULL;
+  uint64_t steps = atomic_load_explicit(&w->engine->progress.step, memory_order_relaxed);
+  bool idle = !tri_shards_has_work(ld->shards);
+  tri_plan_kind kind = tri_eplb_next(ld->eplb, steps, idle, &move);
+  *worked |= idle && tri_eplb_is_busy(ld->eplb); /* it does not sleep before the last move */
+  tri_eplb_tell(w, ld->eplb);
+  if (kind == TRI_PLAN_STEP) {
+    ld->held_ns = 0;
+    return TRI_OK;
+  }
+  if (!ld->held_ns) ld->held_ns = tri_now_ns();
+  if (tri_shards_is_stepping(ld->shards) || w->engine->num_steps) return TRI_OK;
+  atomic_store_explicit(&w->busy, true, memory_order_relaxed);
+  tri_plan_begin(ld->writers[0], 0, steps);
+  h->kind = (uint32_t)kind;
+  h->move = move;
+  TRI_CHECK(send_plans(ld, 0, true, &own));
+  TRI_CHECK(await_plans(ld, 0));
+  TRI_CHECK(tri_eplb_take_part(w, h, &rows));
+  tri_eplb_done(ld->eplb, steps, rows, (uint64_t)(tri_now_ns() - ld->held_ns));
+  ld->held_ns = 0;
+  *worked = true;
+  return TRI_OK;
+}
+
 static tri_status serve(struct leader *ld) {
   tri_worker *w = ld->w;
   const tri_wait_policy *policy = &w->group.world->cfg.policy;
@@ -296,8 +340,9 @@ static tri_status serve(struct leader *ld) {
     take_commands(ld);
     tri_shards_reap(ld->shards, tri_now_ns(), ld->out);
     if (ld->out->num) st = flush(ld);
+    if (st == TRI_OK && ld->eplb) st = rearrange(ld, &worked);
     for (int lane = 0; st == TRI_OK && lane < w->engine->num_lanes; lane++) {
-      st = start_lane(ld, lane, &worked);
+      if (!ld->held_ns) st = start_lane(ld, lane, &worked);
       if (st == TRI_OK) st = end_step(ld, &worked);
       if (st == TRI_OK) st = poll_results(ld, &worked);
     }
@@ -410,7 +455,7 @@ static double predict_streamed_layer(const tri_worker *w, double canary_seconds)
 static void dismiss(struct leader *ld) {
   struct plan own;
   tri_plan_begin(ld->writers[0], 0, 0);
-  ld->writers[0]->h.stop = 1;
+  ld->writers[0]->h.kind = TRI_PLAN_STOP;
   if (send_plans(ld, 0, true, &own) == TRI_OK) await_plans(ld, 0);
 }
 

@@ -12,6 +12,8 @@
 #include "runtime/base/version.h"
 #include "runtime/engine/offload_options.h"
 #include "worker/agreement.h"
+#include "worker/eplb_run.h"
+#include "worker/expert_counts.h"
 #include "worker/placement.h"
 #include "worker/worker.h"
 
@@ -171,6 +173,7 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
       .expert_strategy = (tri_expert_strategy)o->expert_placement_strategy,
       .num_redundant_experts = o->num_redundant_experts,
       .expert_location = o->init_expert_location,
+      .experts_move = o->enable_eplb,
   };
   int64_t start = tri_now_ns();
   TRI_CHECK(tri_offload_of_options(o, &ec.offload, err));
@@ -239,6 +242,7 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   TRI_TRY(warn_of_network(w));
   tri_start_watch_phase(&w->start_watch, "load", &w->backend->loaded);
   TRI_TRY(load(w, local_ranks, err));
+  TRI_TRY(tri_eplb_find_hosts(w, err));
   tri_start_watch_phase(&w->start_watch, "canary", NULL);
 cleanup:
   if (st == TRI_OK) tri_comm_destroy(joined);
@@ -253,6 +257,8 @@ static tri_status init(tri_worker *w, tri_error *err) {
     return tri_fail(err, TRI_NO_MEMORY, "worker", "no memory for the rings");
   if (!w->opts.model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
   TRI_CHECK(tri_serve_layout_make(&w->opts, &w->layout, err));
+  if (w->layout.dp > 1 && !(w->shards = tri_calloc(2 * (size_t)w->layout.dp, sizeof *w->shards)))
+    return tri_fail(err, TRI_NO_MEMORY, "data_parallel_size", "no memory for the shards' figures");
   return tri_start_watch_begin(&w->start_watch, w->opts.start_timeout, err);
 }
 
@@ -265,7 +271,9 @@ static void clean_up(tri_worker *w) {
   tri_group_destroy(&w->group);
   tri_backend_destroy(w->backend);
   tri_pool_destroy(w->pool);
-  tri_free(w->tally);
+  tri_free(w->host_of);
+  tri_free(w->shards);
+  tri_expert_counts_forget(w);
   for (int i = 0; i < TRI_NUM_OUTBOXES; i++) tri_outbox_free(&w->outboxes[i]);
   tri_ring_free(&w->jobs);
   tri_ring_free(&w->aborts);

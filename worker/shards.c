@@ -245,11 +245,13 @@ bool tri_shards_has_work(const tri_shards *s) {
   return s->first != NULL;
 }
 
-bool tri_shards_is_busy(const tri_shards *s) {
+bool tri_shards_is_stepping(const tri_shards *s) {
   for (int l = 0; l < s->num_lanes; l++)
     if (s->lanes[l].begun != s->lanes[l].ended) return true;
-  return tri_shards_has_work(s);
+  return false;
 }
+
+bool tri_shards_is_busy(const tri_shards *s) { return tri_shards_is_stepping(s) || tri_shards_has_work(s); }
 
 bool tri_shards_lane_busy(const tri_shards *s, int lane) {
   const struct lane *l = &s->lanes[lane];

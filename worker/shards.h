@@ -41,6 +41,8 @@ tri_job *tri_shards_retired(tri_shards *s);
 bool tri_shards_has_work(const tri_shards *s);
 /* True with work, and while an answer has yet to come, whoever is left to want it. */
 bool tri_shards_is_busy(const tri_shards *s);
+/* True while a lane's step has not been answered by all shards. */
+bool tri_shards_is_stepping(const tri_shards *s);
 /* Says whether as many steps are under way as may be: each is until its last shard has answered. */
 bool tri_shards_lane_busy(const tri_shards *s, int lane);
 tri_sched_stats tri_shards_get_stats(const tri_shards *s); /* of all */

@@ -20,6 +20,14 @@
 
 enum { TRI_NUM_OUTBOXES = 8 };
 
+/* The rows that this rank's experts have had, and where these lie, between two steps. */
+typedef struct tri_expert_snapshot {
+  tri_expert_tally *tally; /* [layers, slots] */
+  int32_t *expert_of;      /* [layers, slots] */
+  uint64_t *earlier;       /* [layers, experts] see tri_engine_earlier_rows; zeros where experts do not move */
+  uint64_t placement;      /* number of the one in force */
+} tri_expert_snapshot;
+
 typedef struct tri_worker {
   tri_serve_options opts;
   tri_serve_layout layout;
@@ -29,6 +37,7 @@ typedef struct tri_worker {
   tri_pool *pool;
   tri_backend *backend;
   tri_engine *engine;
+  int32_t *host_of; /* [world] by any number; NULL: it does not matter which ranks share one */
   int local_ranks; /* of all groups on this host */
 
   /* control -> step (leader) */
@@ -38,7 +47,7 @@ typedef struct tri_worker {
   atomic_bool stop;          /* leave at once: no coordinator any more */
   atomic_bool drain;         /* leave when nothing runs */
   atomic_bool measure;       /* every rank: find out the machine's floors, if nothing runs */
-  atomic_bool count_experts; /* every rank: what its experts have had to do into tally */
+  atomic_bool count_experts; /* every rank: what its experts have had to do */
 
   /* step -> control */
   tri_ring outbox_full, outbox_free; /* tri_outbox *; _free runs the other way */
@@ -48,13 +57,15 @@ typedef struct tri_worker {
   atomic_bool loaded, ready; /* the engine stands (its facts may be read); the canary has passed */
   atomic_bool leaving;       /* the control thread sends what is left and ends */
   _Atomic uint64_t scheduler_ns, tokens, preemptions, blocks_used;
+  _Atomic uint64_t rearrangements, experts_moved, moving_ns; /* see tri_eplb_stats */
   _Atomic uint32_t running, waiting;
+  _Atomic uint32_t *shards; /* [dp, 2] running and waiting of each; NULL: there is one */
   _Atomic bool busy;
   atomic_bool idled; /* the leader has run out of work: its counters are for the control thread to send */
   double load_seconds, layer_seconds; /* written before ready */
   tri_floors floors;                  /* written before measured */
   atomic_bool measured;               /* floors are for the control thread to send */
-  tri_expert_tally *tally;            /* [layers, slots] written before experts_counted; NULL until it is asked for */
+  tri_expert_snapshot experts;        /* written before experts_counted; its arrays are NULL until it is asked for */
   atomic_bool experts_counted;        /* the tally is for the control thread to send */
 
   tri_start_watch start_watch; /* until the group is ready */

@@ -55,6 +55,27 @@ static bool steps_differ(const trireme_status *s) {
   return false;
 }
 
+static bool has_shards(const trireme_status *s) {
+  for (size_t i = 0; i < s->num_groups; i++)
+    if (s->groups[i]->dp > 1) return true;
+  return false;
+}
+
+static void print_ranks(const trireme_status *s) {
+  bool shards = has_shards(s);
+  printf("\nGROUP  RANK HOST                      PID       STEP  LAYER COLLECTIVE  LAST REPORT%s\n",
+         shards ? "  SHARD  RUNNING  WAITING" : "");
+  for (size_t i = 0; i < s->num_ranks; i++) {
+    const trireme_rank_status *r = s->ranks[i];
+    char layer[24];
+    printf("%5u %5u %-20s %8lld %10llu %6s %10llu %10.1f s", r->group, r->rank, r->host, (long long)r->pid,
+           (unsigned long long)r->step, cmd_layer_text(r->block, layer), (unsigned long long)r->collective,
+           r->seconds_since_report);
+    if (shards) printf(" %6u %8u %8u", r->dp_rank, r->shard_running, r->shard_waiting);
+    putchar('\n');
+  }
+}
+
 static void print_status(const trireme_status *s) {
   printf("%s, model %s, version %s, up %.0f s, %.0f MB\n", s->state, s->model, s->version, s->uptime_s, s->resident_mb);
   printf("%llu clients, %llu running, %llu waiting, %.1f tokens/s, coordinator %.2f us/token\n",
@@ -66,14 +87,7 @@ static void print_status(const trireme_status *s) {
          (unsigned long long)s->generation_tokens);
   print_groups(s);
   print_streams(s);
-  printf("\nGROUP  RANK HOST                      PID       STEP  LAYER COLLECTIVE  LAST REPORT\n");
-  for (size_t i = 0; i < s->num_ranks; i++) {
-    const trireme_rank_status *r = s->ranks[i];
-    char layer[24];
-    printf("%5u %5u %-20s %8lld %10llu %6s %10llu %10.1f s\n", r->group, r->rank, r->host, (long long)r->pid,
-           (unsigned long long)r->step, cmd_layer_text(r->block, layer), (unsigned long long)r->collective,
-           r->seconds_since_report);
-  }
+  print_ranks(s);
   if (steps_differ(s))
     printf("Ranks report once a second, not all at the same moment: their steps need not be equal here.\n");
 }

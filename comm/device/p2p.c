@@ -64,7 +64,7 @@ static void p2p_destroy(tri_comm *c) {
   if (sound) tri_comm_destroy(library);
 }
 
-/* A tensor group's communicator has sums of its own, that of stages has transfers. */
+/* A tensor group's communicator has sums of its own, that of stages has transfers, a column's has rows. */
 static const tri_comm_ops sum_ops = {
     .name = "p2p",
     .all_reduce = p2p_all_reduce,
@@ -78,6 +78,15 @@ static const tri_comm_ops transfer_ops = {
     .isend = tri_p2p_send,
     .wait = tri_p2p_wait_sent,
     .recv = tri_p2p_receive,
+    .poll = p2p_poll,
+    .abort = p2p_abort,
+    .destroy = p2p_destroy,
+};
+
+static const tri_comm_ops row_ops = {
+    .name = "p2p",
+    .dispatch = tri_p2p_dispatch,
+    .combine = tri_p2p_combine,
     .poll = p2p_poll,
     .abort = p2p_abort,
     .destroy = p2p_destroy,
@@ -122,7 +131,7 @@ static tri_status choose_together(tri_comm *c, tri_error *err) {
 }
 
 /* With the memory open on all sides: checks that it works, and measures. */
-static tri_status try_out(tri_comm *c, tri_error *err) {
+static tri_status try_sums(tri_comm *c, tri_error *err) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   float *buf = NULL;
   tri_error here = {0};
@@ -146,17 +155,28 @@ static tri_status try_mailboxes(tri_comm *c, tri_error *err) {
   return tri_p2p_agree(tri_p2p_impl_of(c)->host, &here, err);
 }
 
-tri_status tri_comm_p2p_create(tri_backend *be, tri_comm *host, tri_comm *rest, bool sums, tri_comm **out,
-                               tri_error *err) {
+static tri_status try_rows(tri_comm *c, tri_error *err) {
+  tri_error here = {0};
+  tri_p2p_check_rows(c, &here);
+  snprintf(c->about, sizeof c->about, "experts' rows between %d devices over peers' memory", c->size);
+  return tri_p2p_agree(tri_p2p_impl_of(c)->host, &here, err);
+}
+
+tri_status tri_comm_p2p_create(tri_backend *be, tri_comm *host, tri_comm *rest, tri_comm_use use,
+                               const tri_rows_config *rows, tri_comm **out, tri_error *err) {
+  static const tri_comm_ops *const ops[] = {
+      [TRI_COMM_SUMS] = &sum_ops, [TRI_COMM_TRANSFERS] = &transfer_ops, [TRI_COMM_ROWS] = &row_ops};
+  static tri_status (*const try[])(tri_comm *, tri_error *) = {
+      [TRI_COMM_SUMS] = try_sums, [TRI_COMM_TRANSFERS] = try_mailboxes, [TRI_COMM_ROWS] = try_rows};
   tri_comm *c = NULL;
   tri_status st;
   if (host->size < 2 || host->size > TRI_P2P_RANKS)
     return tri_fail(err, TRI_UNSUPPORTED, "p2p", "groups of 2 to %d devices, not %d", TRI_P2P_RANKS, host->size);
-  TRI_TRY(tri_p2p_open(be, host, sums, &c, err));
+  TRI_TRY(tri_p2p_open(be, host, use, rows, &c, err));
   c->fallback = rest;
-  c->ops = sums ? &sum_ops : &transfer_ops;
+  c->ops = ops[use];
   for (int k = 0; k < TRI_P2P_SIZES; k++) tri_p2p_impl_of(c)->algorithms[k] = TRI_P2P_LIBRARY;
-  TRI_TRY(sums ? try_out(c, err) : try_mailboxes(c, err));
+  TRI_TRY(try[use](c, err));
   c->cfg.timeout_ms = host->cfg.timeout_ms;
   *out = c;
   return TRI_OK;
@@ -167,25 +187,31 @@ cleanup:
   return st;
 }
 
-tri_status tri_comm_device_create(tri_backend *be, tri_comm *host, bool sums, tri_comm **out, tri_error *err) {
+tri_status tri_comm_device_create(tri_backend *be, tri_comm *host, tri_comm_use use, tri_comm **out, tri_error *err) {
   tri_comm *nccl = NULL;
   tri_error why = {0};
   tri_status st = tri_comm_nccl_create(be, host, &nccl, err);
   if (st != TRI_OK) return st;
   *out = nccl;
-  if (be->no_peer_memory) return TRI_OK;
-  st = tri_comm_p2p_create(be, host, nccl, sums, out, &why);
+  if (be->no_peer_memory || use == TRI_COMM_ROWS) return TRI_OK;
+  st = tri_comm_p2p_create(be, host, nccl, use, NULL, out, &why);
   if (st == TRI_OK) return TRI_OK;
   if (st == TRI_UNSUPPORTED) {
     *out = nccl;
     snprintf(nccl->about, sizeof nccl->about, "%s by NCCL alone: %.200s",
-             sums ? "all-reduce" : "transfers between stages", why.message);
+             use == TRI_COMM_SUMS ? "all-reduce" : "transfers between stages", why.message);
     return TRI_OK;
   }
   *out = NULL;
   tri_comm_abort(nccl);
   tri_comm_destroy(nccl);
   return tri_fail(err, st, why.field, "%s", why.message);
+}
+
+tri_status tri_comm_device_add_rows(tri_backend *be, tri_comm *host, const tri_rows_config *rows, tri_comm **c,
+                                    tri_error *err) {
+  if (be->no_peer_memory) return tri_fail(err, TRI_UNSUPPORTED, "p2p", "it is switched off");
+  return tri_comm_p2p_create(be, host, *c, TRI_COMM_ROWS, rows, c, err);
 }
 
 void tri_p2p_tune(tri_comm *c, int threads, int blocks) {

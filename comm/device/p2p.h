@@ -1,6 +1,7 @@
 /* A communicator on device memory of one host that does some things itself, through kernels that write to each other's
  * memory, and leaves everything else to another one, NCCL's: of a tensor group the sums of small messages
- * (kernels/cuda/reduce.h), of a pipeline's stages the transfers (kernels/cuda/mailbox.h). Part of the CUDA module. */
+ * (kernels/cuda/reduce.h), of a pipeline's stages the transfers (kernels/cuda/mailbox.h), of a column the exchange of
+ * experts' rows (kernels/cuda/exchange.h). Part of the CUDA module. */
 #ifndef TRI_COMM_DEVICE_P2P_H
 #define TRI_COMM_DEVICE_P2P_H
 
@@ -27,21 +28,25 @@ typedef struct tri_p2p_figures {
  * reach each other's memory, and measures; some 0.2 s. Owns `rest`, a communicator of the same ranks, once it is made.
  * TRI_UNSUPPORTED with the reason: all ranks know that at least one of them cannot, and go on with rest alone.
  *
- * sums: for all_reduce; else for isend and recv, of whole floats, which then must not be recorded. What is sent goes on
- * a stream of its own: isend's buffer is in use until wait, which makes the compute stream wait. Tags that are equal
+ * use: TRI_COMM_ROWS for dispatch and combine of `rows`, else NULL; TRI_COMM_SUMS for all_reduce; TRI_COMM_TRANSFERS
+ * for isend and recv, of whole floats, which then must not be recorded. What is sent goes on a stream of its own:
+ * isend's buffer is in use until wait, which makes the compute stream wait. Tags that are equal
  * modulo the ranks share a mailbox and match in their order. A mailbox has two slots, of 32 MiB / ranks^2 each (8 MiB
  * of two ranks, 2 MiB of four, 512 KiB of eight): more than these hold goes on when the receiver has taken the first
  * part, and what is sent later to the same peer goes behind it.
  *
  * A peer that does not come in time, and abort(), set the communicator's error from the device or for it: the kernels
  * end, and tri_comm_query tells it once the stream is synchronised. Sums are then worthless. */
-tri_status tri_comm_p2p_create(tri_backend *be, tri_comm *host, tri_comm *rest, bool sums, tri_comm **out,
-                               tri_error *err);
+tri_status tri_comm_p2p_create(tri_backend *be, tri_comm *host, tri_comm *rest, tri_comm_use use,
+                               const tri_rows_config *rows, tri_comm **out, tri_error *err);
 
-/* The backend's comm_create: NCCL's, and before it the above where it can be had. */
-tri_status tri_comm_device_create(tri_backend *be, tri_comm *host, bool sums, tri_comm **out, tri_error *err);
+/* The backend's comm_create: NCCL's, and before it the above where it can be had; of ROWS, NCCL's. */
+tri_status tri_comm_device_create(tri_backend *be, tri_comm *host, tri_comm_use use, tri_comm **out, tri_error *err);
+/* The backend's comm_add_rows. */
+tri_status tri_comm_device_add_rows(tri_backend *be, tri_comm *host, const tri_rows_config *rows, tri_comm **c,
+                                    tri_error *err);
 
-/* ---- for measuring and tests; c is of tri_comm_p2p_create with sums ---- */
+/* ---- for measuring and tests; c is of tri_comm_p2p_create for sums ---- */
 
 /* all_reduce by a given algorithm. */
 bool tri_p2p_fits(const tri_comm *c, tri_p2p_algorithm algorithm, size_t count);

@@ -4,6 +4,7 @@
 
 #include "comm/device/p2p.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/exchange.h"
 #include "kernels/cuda/mailbox.h"
 #include "kernels/cuda/reduce.h"
 
@@ -32,7 +33,7 @@ typedef struct tri_p2p_mailboxes {
 typedef struct tri_p2p_impl {
   tri_comm *host;
   tri_backend *backend;
-  bool sums;                   /* what the memory is for: sums, else transfers */
+  tri_comm_use use;            /* what the memory is for */
   char *memory[TRI_P2P_RANKS]; /* by rank, at this process's addresses */
   bool opened[TRI_P2P_RANKS];
   int *error; /* the communicator's, as the device sees it */
@@ -41,6 +42,7 @@ typedef struct tri_p2p_impl {
   tri_p2p_figures figures;
   tri_p2p_algorithm algorithms[TRI_P2P_SIZES];
   tri_p2p_mailboxes mailboxes;
+  tri_cuda_exchange exchange;
 } tri_p2p_impl;
 
 static inline tri_p2p_impl *tri_p2p_impl_of(const tri_comm *c) { return c->impl; }
@@ -54,7 +56,8 @@ static inline cudaStream_t tri_p2p_send_stream(const tri_comm *c) {
 /* p2p_open.c: a communicator without ops, whose memory all ranks have opened. Collective over host. TRI_UNSUPPORTED,
  * with the reason, comes to all ranks together. After a failure what there is of it may be in *out, for the caller to
  * close and free. */
-tri_status tri_p2p_open(tri_backend *be, tri_comm *host, bool sums, tri_comm **out, tri_error *err);
+tri_status tri_p2p_open(tri_backend *be, tri_comm *host, tri_comm_use use, const tri_rows_config *rows, tri_comm **out,
+                        tri_error *err);
 /* Ends what the device does for it, and gives up the peers' memory. */
 void tri_p2p_close(tri_comm *c);
 /* Frees it, and this rank's memory, which the others have closed if they are still there. */
@@ -75,5 +78,12 @@ tri_status tri_p2p_receive(tri_comm *c, void *buf, size_t bytes, int peer, int t
 tri_status tri_p2p_wait_sent(tri_comm *c, tri_comm_req *req);
 /* Checks that transfers come as they were sent, around the ring of ranks. */
 tri_status tri_p2p_check_mailboxes(tri_comm *c, tri_error *err);
+
+/* p2p_rows.c: what this rank has for the exchange of rows, but for the boxes; and the exchange. */
+tri_status tri_p2p_make_rows(tri_comm *c, const tri_rows_config *rows, tri_error *err);
+tri_status tri_p2p_dispatch(tri_comm *c, const tri_rows_dispatch *a);
+tri_status tri_p2p_combine(tri_comm *c, const tri_rows_combine *a);
+/* Checks that rows and what is given back of them come as they were sent. */
+tri_status tri_p2p_check_rows(tri_comm *c, tri_error *err);
 
 #endif

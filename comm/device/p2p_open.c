@@ -61,14 +61,32 @@ static tri_status make_mailboxes(tri_comm *c, tri_error *err) {
   return TRI_OK;
 }
 
-/* Memory that others can open, filled as its use wants it before the first one. */
+static tri_status make_own(tri_comm *c, const tri_rows_config *rows, tri_error *err) {
+  switch (tri_p2p_impl_of(c)->use) {
+  case TRI_COMM_SUMS: return make_sums(c, err);
+  case TRI_COMM_TRANSFERS: return make_mailboxes(c, err);
+  default: return tri_p2p_make_rows(c, rows, err);
+  }
+}
+
+_Static_assert((int)TRI_CUDA_EXCHANGE_EMPTY == (int)TRI_CUDA_REDUCE_EMPTY, "what waits for no number has one mark");
+
+/* Returns the bytes of memory that others can open, and what each of them is before the first use. */
+static size_t memory_of(const tri_p2p_impl *p, int *fill) {
+  size_t rows = 0;
+  *fill = p->use == TRI_COMM_TRANSFERS ? 0 : TRI_CUDA_REDUCE_EMPTY;
+  if (p->use == TRI_COMM_SUMS) return TRI_CUDA_REDUCE_BYTES;
+  if (p->use == TRI_COMM_TRANSFERS) return TRI_P2P_TRANSFER_BYTES;
+  return tri_rows_bytes(&p->exchange.cfg, &rows) ? rows : SIZE_MAX;
+}
+
 static tri_status make_memory(tri_comm *c, struct card *card, tri_error *err) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   char **memory = &p->memory[c->rank];
-  size_t bytes = p->sums ? TRI_CUDA_REDUCE_BYTES : TRI_P2P_TRANSFER_BYTES;
+  int fill;
+  size_t bytes = memory_of(p, &fill);
   TRI_CHECK(tri_p2p_need(cudaMalloc((void **)memory, bytes), "no device memory", err));
-  TRI_CHECK(tri_p2p_need(cudaMemsetAsync(*memory, p->sums ? TRI_CUDA_REDUCE_EMPTY : 0, bytes, tri_p2p_stream(c)),
-                         "the device", err));
+  TRI_CHECK(tri_p2p_need(cudaMemsetAsync(*memory, fill, bytes, tri_p2p_stream(c)), "the device", err));
   TRI_CHECK(tri_p2p_need(cudaStreamSynchronize(tri_p2p_stream(c)), "the device", err));
   TRI_CHECK(tri_p2p_need(cudaIpcGetMemHandle(&card->handle, *memory), "device memory cannot be shared", err));
   return TRI_OK;
@@ -84,7 +102,8 @@ static tri_status describe_host(int device, struct card *card, tri_error *err) {
 }
 
 /* The communicator lies where the device sees its error. */
-static tri_status make(tri_backend *be, tri_comm *host, bool sums, tri_comm **out, struct card *card, tri_error *err) {
+static tri_status make(tri_backend *be, tri_comm *host, tri_comm_use use, const tri_rows_config *rows, tri_comm **out,
+                       struct card *card, tri_error *err) {
   tri_comm *c = NULL;
   tri_p2p_impl *p = tri_calloc(1, sizeof *p);
   tri_status st = p ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "p2p", "no memory");
@@ -99,10 +118,10 @@ static tri_status make(tri_backend *be, tri_comm *host, bool sums, tri_comm **ou
   c->cfg.timeout_ms = SETUP_MS;
   p->host = host;
   p->backend = be;
-  p->sums = sums;
+  p->use = use;
   *out = c;
   TRI_CHECK(tri_p2p_need(cudaHostGetDevicePointer((void **)&p->error, (void *)&c->error, 0), "no mapped memory", err));
-  TRI_CHECK(sums ? make_sums(c, err) : make_mailboxes(c, err));
+  TRI_CHECK(make_own(c, rows, err));
   TRI_CHECK(make_memory(c, card, err));
   TRI_CHECK(describe_host(tri_cuda_of(be)->device, card, err));
   return st;
@@ -131,6 +150,7 @@ static tri_status open_peers(tri_comm *c, const struct card *mine, tri_error *er
     tri_p2p_need(e, "a peer's memory cannot be opened", &here);
   }
   memcpy(p->reduce.memory, p->memory, sizeof p->memory);
+  memcpy(p->exchange.memory, p->memory, sizeof p->memory);
   return tri_p2p_agree(p->host, &here, err);
 }
 
@@ -147,6 +167,7 @@ void tri_p2p_free(tri_comm *c) {
   tri_p2p_mailboxes *m = &p->mailboxes;
   cudaFree(p->memory[c->rank]);
   cudaFree(p->reduce.rounds);
+  cudaFree(p->exchange.rounds);
   cudaFree(m->blocks);
   for (int r = 0; r < c->size; r++)
     for (int l = 0; l < c->size; l++)
@@ -156,10 +177,11 @@ void tri_p2p_free(tri_comm *c) {
   cudaFreeHost(c);
 }
 
-tri_status tri_p2p_open(tri_backend *be, tri_comm *host, bool sums, tri_comm **out, tri_error *err) {
+tri_status tri_p2p_open(tri_backend *be, tri_comm *host, tri_comm_use use, const tri_rows_config *rows, tri_comm **out,
+                        tri_error *err) {
   struct card card = {0};
   tri_error here = {0};
-  make(be, host, sums, out, &card, &here);
+  make(be, host, use, rows, out, &card, &here);
   TRI_CHECK(tri_p2p_agree(host, &here, err));
   return open_peers(*out, &card, err);
 }

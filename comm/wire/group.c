@@ -178,6 +178,11 @@ static const tri_field health_fields[] = {
     G_U64(tri_group_health, tokens),
     G_U64(tri_group_health, scheduler_ns),
     G_U64(tri_group_health, preemptions),
+    {TRI_F(TRI_FT_U64, "rearrangements", tri_group_health, rearrangements), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_U64, "experts_moved", tri_group_health, experts_moved), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_U64, "moving_ns", tri_group_health, moving_ns), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_IDS, "shards", tri_group_health, shards), .count_offset = offsetof(tri_group_health, num_shards),
+     .flags = TRI_FF_OMIT},
     H_STREAM("streamed_bytes", bytes),
     H_STREAM("stream_dram_bytes", dram_bytes),
     H_STREAM("stream_stall_ns", stall_ns),
@@ -228,6 +233,7 @@ static const tri_field experts_fields[] = {
     G_U32(tri_group_experts, group),
     G_U32(tri_group_experts, rank),
     G_U64(tri_group_experts, epoch),
+    {TRI_F(TRI_FT_U64, "placement", tri_group_experts, placement), .flags = TRI_FF_OMIT},
     G_U32(tri_group_experts, first_layer),
     G_U32(tri_group_experts, num_layers),
     G_U32(tri_group_experts, first_slot),
@@ -237,6 +243,8 @@ static const tri_field experts_fields[] = {
      .count_offset = offsetof(tri_group_experts, num_expert_of), .flags = TRI_FF_REQUIRED},
     {TRI_F(TRI_FT_IDS, "rows", tri_group_experts, rows), .count_offset = offsetof(tri_group_experts, num_rows),
      .flags = TRI_FF_REQUIRED},
+    {TRI_F(TRI_FT_IDS, "earlier", tri_group_experts, earlier), .count_offset = offsetof(tri_group_experts, num_earlier),
+     .flags = TRI_FF_OMIT},
 };
 
 static const tri_field abort_fields[] = {M_F(TRI_FT_U64, "job", abort.job)};

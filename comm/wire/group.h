@@ -52,6 +52,10 @@ typedef struct tri_group_health {
   /* leader */
   uint32_t running, waiting;
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions;
+  uint64_t rearrangements, experts_moved, moving_ns; /* since the start: windows after which experts moved, slots that
+                                                        got another one, time that steps waited for it */
+  const uint32_t *shards; /* [dp, 2] of several shards: sequences that run on each, and that wait there */
+  size_t num_shards;      /* of those numbers */
   tri_group_stream stream;
 } tri_group_health;
 
@@ -99,16 +103,18 @@ typedef struct tri_group_results {
   const tri_group_result *results;
 } tri_group_results;
 
-/* The rows that a rank's slots of experts have had since its start. Layers are those with experts, counted over the
- * whole model. */
+/* The rows that a rank's slots of experts have had, since its start or since experts of their layer last moved. Layers
+ * are those with experts, counted over the whole model. */
 typedef struct tri_group_experts {
   uint32_t group, rank;
-  uint64_t epoch;
+  uint64_t epoch, placement; /* placement: how many moves of experts the group has made */
   uint32_t first_layer, num_layers, first_slot, num_own, num_slots; /* num_slots: of a layer, over all ranks */
   const uint32_t *expert_of;                                        /* [num_layers, num_own] */
   size_t num_expert_of;
   const uint32_t *rows; /* [num_layers, num_own, 2]: the lower 32 bits, then the upper ones */
   size_t num_rows;
+  const uint32_t *earlier; /* [num_layers, experts, 2] in its slots before; none where nothing has moved */
+  size_t num_earlier;
 } tri_group_experts;
 
 /* A job for a leader. sampling's stop strings are the coordinator's business and stay there. */

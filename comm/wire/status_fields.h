@@ -63,8 +63,11 @@
   X(context, U64, step, "step")                                                                                        \
   X(context, LAYER, block, "block")                                                                                    \
   X(context, U64, collective, "collective")                                                                            \
-  X(context, STR, exchange, "exchange") /* "dispatch" or "combine", else empty */                                      \
+  X(context, STR, exchange, "exchange") /* "dispatch", "combine" or "move", else empty */                                      \
   X(context, F64, seconds_since_report, "seconds_since_report")                                                        \
+  X(context, U32, dp_rank, "data_parallel_rank") /* its shard, and of that: */                                         \
+  X(context, U32, shard_running, "shard_running")                                                                      \
+  X(context, U32, shard_waiting, "shard_waiting")                                                                      \
   TRI_STREAM_FIELDS(X, context)
 
 /* The best that a rank's machine could do, or those of all ranks of a group, and what a token costs there at least. */

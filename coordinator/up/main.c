@@ -112,7 +112,8 @@ static tri_status check_layout(tri_up *u, tri_error *err) {
   tri_expert_placement_config pc = {.ep = l->ep,
                                     .strategy = (tri_expert_strategy)o->expert_placement_strategy,
                                     .num_redundant = o->num_redundant_experts,
-                                    .file = o->init_expert_location};
+                                    .file = o->init_expert_location,
+                                    .moves = o->enable_eplb};
   if (st == TRI_OK) st = tri_expert_placement_make(config, &pc, &placement, err);
   tri_parallel p = {.tp = l->tp, .pp = l->pp, .dp = l->dp, .ep = l->ep, .placement = placement};
   if (st == TRI_OK) st = tri_shard_make(config, p, &shard, err);

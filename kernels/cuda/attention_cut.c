@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention_cut.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Tiles of a block where the device is full. While there are fewer than SOME, one block for a multiprocessor keeps its
  * place beside a product's; up to MANY there are enough to hide their latencies, and above that as many as there is
@@ -28,9 +29,11 @@ static int first_key(const tri_attention_shape *s, int last) {
   return s->window > 0 && last - s->window + 1 > 0 ? last - s->window + 1 : 0;
 }
 
+/* Without lengths every context is as long as the longest. */
 static context context_of(const tri_attention_shape *s, const tri_batch *b, int seq, int row) {
-  int position = b->context_len[seq] - (b->seq_start[seq + 1] - row);
-  int last = s->causal ? position : b->context_len[seq] - 1;
+  int length = b->context_len ? b->context_len[seq] : b->max_context;
+  int position = length - (b->seq_start[seq + 1] - row);
+  int last = s->causal ? position : length - 1;
   return (context){row, b->block_start[seq], first_key(s, last), last + 1, position};
 }
 
@@ -198,23 +201,34 @@ static void cut_context(void *ctx, const context *c) {
   if (splits > 1) k->num_places += splits;
 }
 
-static void cut_contexts(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_cut *out,
-                         tri_attention_part *parts) {
-  lengths l = {.s = s};
-  each_context(s, b, count_tiles, &l);
-  if (!l.rows) return;
-  choice c = choose(&l, b, num_sms);
-  cutter k = {.s = s, .part = c.part, .longest = smaller(c.part, l.longest)};
-  k.is_full = l.rows >= slots_for(s, 1, num_sms);
-  each_context(s, b, cut_context, &k); /* counts them */
+/* Puts the parts of all contexts in their order. */
+static void place_parts(cutter k, const tri_batch *b, const tri_attention_cut *cut, tri_attention_part *parts) {
+  memset(k.next, 0, sizeof k.next);
+  each_context(k.s, b, cut_context, &k); /* counts them */
   begin_sizes(k.next);
   k.parts = parts;
   k.num_parts = k.num_places = 0;
-  each_context(s, b, cut_context, &k);
+  each_context(k.s, b, cut_context, &k);
+  for (int i = k.num_parts; i < cut->num_parts; i++) parts[i] = (tri_attention_part){.row = -1};
+}
+
+/* A shorter context has no more parts than a longer one, so an even batch fits into what is planned for its longest. */
+static void cut_contexts(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_cut *out,
+                         tri_attention_part *parts) {
+  lengths l = {.s = s};
+  tri_batch planned = *b;
+  if (b->is_even) planned.context_len = NULL;
+  each_context(s, &planned, count_tiles, &l);
+  if (!l.rows) return;
+  choice c = choose(&l, &planned, num_sms);
+  cutter k = {.s = s, .part = c.part, .longest = smaller(c.part, l.longest)};
+  k.is_full = l.rows >= slots_for(s, 1, num_sms);
+  each_context(s, &planned, cut_context, &k); /* counts them */
   /* Parts beyond the first of each context are fewer than the slots, and what is cut is longer than a part. */
   out->num_parts = k.num_places ? (int)smaller(l.rows + c.slots - 1, round_up(k.num_parts, STEP)) : l.rows;
   out->num_places = k.num_places ? 2 * (int)c.slots : 0;
-  for (int i = k.num_parts; i < out->num_parts; i++) parts[i] = (tri_attention_part){.row = -1};
+  k.num_parts = k.num_places = 0;
+  place_parts(k, b, out, parts);
 }
 
 /* ---- tiles ---- */

@@ -122,8 +122,10 @@ void tri_cuda_graphs_drop(tri_backend *be);
 void tri_cuda_graph_refuse(tri_backend *be);
 /* comm/device/p2p.h has it, too: the kernels' headers are below that one. */
 struct tri_comm;
-tri_status tri_comm_device_create(tri_backend *be, struct tri_comm *host, bool sums, struct tri_comm **out,
+tri_status tri_comm_device_create(tri_backend *be, struct tri_comm *host, tri_comm_use use, struct tri_comm **out,
                                   tri_error *err);
+tri_status tri_comm_device_add_rows(tri_backend *be, struct tri_comm *host, const struct tri_rows_config *rows,
+                                    struct tri_comm **c, tri_error *err);
 
 /* roofline.c, roofline.cu; bytes is a multiple of 32 KiB. */
 enum { TRI_CUDA_READ_VARIANTS = 6 };

@@ -372,6 +372,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.upload_rows = device_upload_rows;
   be->ops.fill_random = device_fill_random;
   be->ops.comm_create = tri_comm_device_create;
+  be->ops.comm_add_rows = tri_comm_device_add_rows;
   be->ops.graph_begin = tri_cuda_graph_begin;
   be->ops.graph_end = tri_cuda_graph_end;
   be->ops.graph_refuse = tri_cuda_graph_refuse;

@@ -10,6 +10,7 @@
 #include "kernels/cuda/dependent_launch.cuh"
 
 enum { WARP = 32 };
+#define ALL_LANES 0xffffffffu
 
 __host__ __device__ static inline size_t element_bytes(tri_dtype t) {
   if (t == TRI_I8) return 1;

@@ -11,7 +11,6 @@ enum {
   PART_TOKENS = 32,             /* of a block where there are more */
   MOST_SHARED = (48 << 10) - 64 /* the kernels have some of their own */
 };
-#define ALL_LANES 0xffffffffu
 
 /* Returns the own expert of a choice, or -1. Other blocks may have chosen. */
 __device__ static inline int own_expert(const tri_moe_map_args &a, int choice) {

@@ -22,6 +22,21 @@ __device__ static inline void put(uint4 *p, uint4 v) {
   asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w));
 }
 
+/* Memory that a receiver has filled with this word holds nothing: senders send OTHER_NAN in its place, which is a NaN
+ * like it, or two of 16 bits. */
+static constexpr uint32_t EMPTY = 0xffffffffu;
+static constexpr uint32_t OTHER_NAN = 0x7fffffffu;
+
+/* A vector may come in pieces: every word must be there. */
+__device__ static inline bool has_come(uint4 v) {
+  return (v.x != EMPTY) & (v.y != EMPTY) & (v.z != EMPTY) & (v.w != EMPTY);
+}
+__device__ static inline uint32_t sendable(uint32_t word) { return word == EMPTY ? OTHER_NAN : word; }
+__device__ static inline uint4 sendable(uint4 v) {
+  return make_uint4(sendable(v.x), sendable(v.y), sendable(v.z), sendable(v.w));
+}
+__device__ static inline void make_empty(uint4 *p) { put(p, make_uint4(EMPTY, EMPTY, EMPTY, EMPTY)); }
+
 struct patience {
   unsigned misses;
   uint64_t since;

@@ -2,20 +2,8 @@
 #include "kernels/cuda/peers.cuh"
 #include "kernels/cuda/reduce.h"
 
-static constexpr uint32_t EMPTY = 0xffffffffu;     /* a NaN */
-static constexpr uint32_t OTHER_NAN = 0x7fffffffu; /* what is sent in its place */
-/* A vector may come in pieces: every word must be there. */
-__device__ static inline bool has_come(uint4 v) {
-  return (v.x != EMPTY) & (v.y != EMPTY) & (v.z != EMPTY) & (v.w != EMPTY);
-}
-
-__device__ static inline uint32_t sendable(float x) {
-  uint32_t bits = __float_as_uint(x);
-  return bits == EMPTY ? OTHER_NAN : bits;
-}
-
 __device__ static inline uint4 sendable(float4 v) {
-  return make_uint4(sendable(v.x), sendable(v.y), sendable(v.z), sendable(v.w));
+  return sendable(make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w)));
 }
 
 __device__ static inline float4 floats(uint4 v) {
@@ -91,7 +79,7 @@ __device__ static inline bool receive(const tri_cuda_reduce &r, uint4 *from, int
   if (!all) end_rounds(r);
 #pragma unroll
   for (int k = 0; k < RANKS; k++)
-    if (all && k != r.rank && k < until) put(from + k * room, make_uint4(EMPTY, EMPTY, EMPTY, EMPTY));
+    if (all && k != r.rank && k < until) make_empty(from + k * room);
   return all;
 }
 

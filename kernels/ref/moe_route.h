@@ -105,17 +105,22 @@ TRI_FORMULA int32_t tri_moe_slot_of(const tri_moe_route_args *a, int t, int32_t 
   return slot[first + (t + a->shard) % (own ? own : row[0])];
 }
 
-TRI_FORMULA void tri_moe_route_row(const tri_moe_route_args *a, int t, double *scratch) {
+/* Chooses token t's experts, [top_k] with their weights. scratch: [2 E + num_groups] */
+TRI_FORMULA void tri_moe_choose(const tri_moe_route_args *a, int t, double *scratch, int32_t *ids, float *weights) {
   int n = a->logits.cols;
   double *score = scratch, *choice = score + n, *group = choice + n;
-  int32_t *ids = a->experts + (size_t)t * (size_t)a->top_k;
-  if (tri_moe_goes_nowhere(a, t)) return;
   scores_of(a, a->logits.data + (size_t)t * (size_t)a->logits.ld, score);
   for (int e = 0; e < n; e++) choice[e] = score[e] + (a->bias ? a->bias[e] : 0);
   if (a->num_groups > 1) cut_groups(a, choice, group);
   take_best(choice, n, a->top_k, ids);
-  weights_of(a, score, ids, a->weights + (size_t)t * (size_t)a->top_k);
+  weights_of(a, score, ids, weights);
   for (int c = 0; a->slots && c < a->top_k; c++) ids[c] = tri_moe_slot_of(a, t, ids[c]);
+}
+
+TRI_FORMULA void tri_moe_route_row(const tri_moe_route_args *a, int t, double *scratch) {
+  size_t first = (size_t)t * (size_t)a->top_k;
+  if (tri_moe_goes_nowhere(a, t)) return;
+  tri_moe_choose(a, t, scratch, a->experts + first, a->weights + first);
 }
 
 #endif

@@ -6,4 +6,4 @@ const char *const tri_pooling_names[] = {"model", "cls", "mean", NULL};
 
 const char *const tri_offload_tier_names[] = {"none", "cpu", "nvme", "auto", NULL};
 
-const char *const tri_exchange_part_names[] = {"", "dispatch", "combine"};
+const char *const tri_exchange_part_names[] = {"", "dispatch", "combine", "move"};

@@ -42,14 +42,15 @@ extern const char *const tri_offload_tier_names[]; /* with NULL behind the last 
 typedef enum tri_pooling { TRI_POOL_NONE, TRI_POOL_FIRST, TRI_POOL_MEAN, TRI_NUM_POOLINGS } tri_pooling;
 extern const char *const tri_pooling_names[]; /* of wishes, with NULL behind the last */
 
-/* The part of an exchange of experts' rows (comm/exchange.h) that a rank is in. */
+/* The part of an exchange of experts' rows (comm/exchange.h) that a rank is in; or it moves experts to other slots. */
 typedef enum tri_exchange_part {
   TRI_NO_EXCHANGE,
   TRI_IN_DISPATCH,
   TRI_IN_COMBINE,
+  TRI_IN_MOVE,
   TRI_NUM_EXCHANGE_PARTS
 } tri_exchange_part;
-extern const char *const tri_exchange_part_names[]; /* "", "dispatch", "combine" */
+extern const char *const tri_exchange_part_names[]; /* "", "dispatch", "combine", "move" */
 
 /* When a beam search ends that has as many finished answers as beams; see worker/beam.h. */
 typedef enum tri_early_stopping { TRI_EARLY_FALSE, TRI_EARLY_TRUE, TRI_EARLY_NEVER } tri_early_stopping;

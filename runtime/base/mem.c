@@ -1,6 +1,5 @@
 #include "runtime/base/mem.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -129,29 +128,4 @@ void tri_arena_destroy(tri_arena *a) {
     tri_free(c);
   }
   tri_free(a);
-}
-
-static int64_t read_number(const char *path) {
-  char text[64] = "";
-  FILE *f = fopen(path, "re");
-  if (!f) return -1;
-  bool ok = fgets(text, sizeof text, f);
-  fclose(f);
-  char *end;
-  long long v = strtoll(text, &end, 10);
-  return ok && end != text ? v : -1; /* "max" is no number: no limit */
-}
-
-int64_t tri_host_memory_available(void) {
-  int64_t available = 0;
-  char line[128];
-  FILE *f = fopen("/proc/meminfo", "re");
-  while (f && fgets(line, sizeof line, f)) {
-    long long kib;
-    if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1) available = kib * 1024;
-  }
-  if (f) fclose(f);
-  int64_t limit = read_number("/sys/fs/cgroup/memory.max"), used = read_number("/sys/fs/cgroup/memory.current");
-  if (limit > 0 && used >= 0 && limit - used < available) available = limit - used;
-  return available;
 }

@@ -48,8 +48,12 @@ char *tri_arena_strndup(tri_arena *a, const char *s, size_t n);
 void tri_arena_reset(tri_arena *a);
 void tri_arena_destroy(tri_arena *a); /* NULL is fine */
 
-/* Returns the bytes of this host's memory that are free for use: MemAvailable, or what the control group's limit leaves
- * where that is less. */
+/* Returns the bytes of this host's memory that are free for use: MemAvailable, or what the limits of this process's
+ * control group and of those above it leave, where that is less. */
 int64_t tri_host_memory_available(void);
+/* Returns what those limits leave; INT64_MAX: there are none. Version 1 and 2. What a group has in the page cache and
+ * has not used lately counts as free. groups: a file like /proc/self/cgroup; root: where their files lie,
+ * /sys/fs/cgroup. */
+int64_t tri_control_group_room(const char *groups, const char *root);
 
 #endif

@@ -45,6 +45,9 @@ static tri_status find_ep(const tri_serve_options *o, int *out, tri_error *err) 
 tri_status tri_serve_layout_make(const tri_serve_options *o, tri_serve_layout *out, tri_error *err) {
   tri_serve_layout l = {.tp = o->tp, .pp = o->pp, .dp = 1};
   TRI_CHECK(find_ep(o, &l.ep, err));
+  if (o->enable_eplb && o->deterministic)
+    return tri_fail(err, TRI_UNSUPPORTED, "enable_eplb",
+                    "--enable-eplb cannot be had with --deterministic: experts that move change the order of sums");
   bool shares = l.ep > 1 || o->moe_tp; /* asked for, if only by the number of slices */
   if (shares) l.dp = o->dp;
   if (shares && (l.dp * l.tp) % l.ep) return refuse_shares(o, l.ep, err);

@@ -93,6 +93,10 @@ const tri_option tri_serve_option_table[] = {
      .group = "Layout",
      .help = "which expert each slot of each layer has, as trireme status --experts and trireme plan --rebalance write "
              "it"},
+    {TRI_OPT(S, enable_eplb), .name = "enable-eplb", .programs = TRI_FOR_PLAN, .fallback = "false", .group = "Layout",
+     .help = "move experts between ranks while the group serves, so that all have equally much to do"},
+    {TRI_OPT(S, eplb_step_interval), .name = "eplb-step-interval", .min = 1, .max = 1 << 30, .fallback = "3000",
+     .metavar = "N", .group = "Layout", .help = "steps between two looks at what the experts have had to do"},
     {TRI_OPT(S, all2all_backend), .name = "all2all-backend", .choices = exchanges, .fallback = "auto",
      .group = "Layout",
      .help = "how rows of several shards reach their experts: along columns of equal tensor ranks (coordinated), a "

@@ -37,6 +37,8 @@ typedef struct tri_serve_options {
   int expert_placement_strategy; /* tri_expert_strategy */
   int num_redundant_experts;
   const char *init_expert_location;
+  bool enable_eplb;
+  int eplb_step_interval;
   int all2all_backend; /* tri_exchange_form, or TRI_SERVE_FASTEST */
   /* scheduling */
   int max_num_seqs, max_num_batched_tokens, prompt_micro_batch_tokens, block_size, scheduling_policy;

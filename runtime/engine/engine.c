@@ -6,6 +6,7 @@
 #include "runtime/base/log.h"
 #include "runtime/engine/embed_result.h"
 #include "runtime/engine/exchange_choice.h"
+#include "runtime/engine/expert_transfer.h"
 #include "runtime/model/sentence.h"
 #include "runtime/step/limits.h"
 #include "runtime/forward/tune.h"
@@ -60,7 +61,9 @@ static tri_status set_limits(tri_engine *e, const tri_engine_config *config, con
                           .offload = &config->offload};
   if (e->backend->host_memory && config->local_ranks) lc.memory /= config->local_ranks;
   st = tri_ledger_make(c, &e->shard, ckpt, &e->limits, e->num_lanes, &lc, &e->ledger, err);
-  if (st == TRI_OK) e->limits.num_blocks = (int)e->ledger.num_blocks;
+  if (st != TRI_OK) return st;
+  e->limits.num_blocks = (int)e->ledger.num_blocks;
+  e->limits.chunk_tokens = e->ledger.chunk_tokens;
   return st;
 }
 
@@ -101,7 +104,8 @@ static tri_status place_experts(tri_engine *e, const tri_engine_config *config, 
   tri_expert_placement_config pc = {.ep = tri_parallel_ep(p),
                                     .strategy = config->expert_strategy,
                                     .num_redundant = config->num_redundant_experts,
-                                    .file = config->expert_location};
+                                    .file = config->expert_location,
+                                    .moves = config->experts_move};
   TRI_CHECK(tri_expert_placement_make(&e->model, &pc, &e->placement, err));
   if (e->backend->deterministic && tri_expert_most_copies(e->placement) > 1 && tri_group_is_leader(e->group))
     tri_log(TRI_LOG_WARN, "engine", "--deterministic: of an expert's copies only the first is used");
@@ -125,9 +129,9 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_ch
 static tri_status connect(tri_engine *e, tri_error *err) {
   tri_backend *be = e->backend;
   tri_group *g = e->group;
-  if (g->p.tp > 1) TRI_CHECK(be->ops.comm_create(be, g->tensor, true, &e->device_tensor, err));
-  if (g->column) TRI_CHECK(be->ops.comm_create(be, g->column, true, &e->device_column, err));
-  if (g->p.pp > 1) TRI_CHECK(be->ops.comm_create(be, g->world, false, &e->device_world, err));
+  if (g->p.tp > 1) TRI_CHECK(be->ops.comm_create(be, g->tensor, TRI_COMM_SUMS, &e->device_tensor, err));
+  if (g->column) TRI_CHECK(be->ops.comm_create(be, g->column, TRI_COMM_ROWS, &e->device_column, err));
+  if (g->p.pp > 1) TRI_CHECK(be->ops.comm_create(be, g->world, TRI_COMM_TRANSFERS, &e->device_world, err));
   const tri_comm *made[] = {e->device_tensor, e->device_column, e->device_world};
   for (size_t i = 0; i < sizeof made / sizeof *made; i++)
     if (made[i] && made[i]->about[0] && g->world->rank == 0) tri_log(TRI_LOG_INFO, "engine", "%s", made[i]->about);
@@ -206,10 +210,10 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
   return e->answer ? TRI_OK : TRI_NO_MEMORY;
 }
 
-/* Tells whether the devices of the tensor group are of one kind: their numbers of processors decide how a step is cut.
- */
+/* Tells whether the devices that record the same steps are of one kind: their numbers of processors decide how a step
+ * is cut. */
 static tri_status compare_devices(const tri_engine *e, bool *alike) {
-  tri_comm *c = e->group->tensor;
+  tri_comm *c = e->group->stage ? e->group->stage : e->group->tensor;
   uint64_t own = tri_hash_bytes(TRI_HASH_SEED, e->backend->tactics_key, strlen(e->backend->tactics_key)), *all;
   *alike = true;
   if (c->size == 1) return TRI_OK;
@@ -244,6 +248,7 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
   TRI_CHECK(compare_devices(e, &fc.alike));
   TRI_CHECK(tri_tune(&fc, config->autotune, err));
   TRI_CHECK(tri_forward_create(&fc, &e->forward, err));
+  if (e->exchange) TRI_CHECK(tri_forward_reserve_batch(e->forward, e->batch));
   if (!e->model.seq2seq.on) return TRI_OK;
   return tri_source_create(&fc, ckpt, config->dtype, config->quantization, config->seed, &e->source, err);
 }
@@ -271,6 +276,10 @@ static void close_checkpoint(tri_engine *e) {
 static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   tri_weight_map m;
   if (!e->ledger.streams) return TRI_OK;
+  if (e->placement && e->placement->room)
+    return tri_fail(
+        err, TRI_UNSUPPORTED, "enable_eplb",
+        "--enable-eplb moves experts in memory, and weights of this rank are streamed: give one of them up");
   if (e->backend->host_memory && config->offload.tier == TRI_OFFLOAD_CPU)
     return tri_fail(
         err, TRI_UNSUPPORTED, "offload_weights",
@@ -327,12 +336,14 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   /* Behind the communicators, whose memory is not to be had any more. */
   TRI_TRY(agree(group, set_limits(e, config, e->ckpt, err), err));
   TRI_TRY(agree_blocks(group, &e->limits.num_blocks));
+  /* While there is room for what measuring takes. */
+  TRI_TRY(agree(group, tri_engine_make_exchange(e, config->exchange, err), err));
   st = load(e, config, err);
   if (st == TRI_OK) st = allocate(e, config, err);
   if (st == TRI_OK) st = reserve(e);
+  if (st == TRI_OK) st = tri_engine_make_transfer(e, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));
-  TRI_TRY(agree(group, tri_engine_make_exchange(e, config->exchange, err), err));
   st = make_forward(e, config, e->ckpt, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));
@@ -384,6 +395,7 @@ void tri_engine_destroy(tri_engine *e) {
   tri_weights_destroy(e->weights);
   tri_tiers_free(e->tiers);
   close_checkpoint(e);
+  tri_expert_transfer_destroy(e->transfer);
   tri_expert_placement_free(e->placement);
   disconnect(e);
   tri_free(e->result.tokens);

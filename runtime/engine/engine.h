@@ -36,6 +36,7 @@ typedef struct tri_engine_config {
   tri_expert_strategy expert_strategy;
   int num_redundant_experts;
   const char *expert_location; /* may be NULL */
+  bool experts_move;
   tri_observer observer;
 } tri_engine_config;
 
@@ -50,9 +51,12 @@ typedef struct tri_engine_step_state {
   tri_sample_result *samples; /* [max_num_seqs], where the backend's downloads reach it */
 } tri_engine_step_state;
 
+typedef struct tri_expert_transfer tri_expert_transfer; /* expert_transfer.h */
+
 typedef struct tri_engine {
   tri_model_config model;
   tri_expert_placement *placement; /* NULL: linear */
+  tri_expert_transfer *transfer;   /* NULL: experts stay where they are */
   tri_shard shard;
   tri_limits limits; /* the same on every rank of a group */
   tri_ledger ledger; /* what this rank's memory is for, as it was known before anything was loaded */

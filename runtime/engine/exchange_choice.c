@@ -7,9 +7,9 @@
 #include "runtime/base/log.h"
 #include "runtime/forward/step_arena.h"
 
-enum { ROUNDS = 5 };
+enum { ROUNDS = 5, BATCH = 16 /* exchanges that a device is given at a time */ };
 
-static tri_exchange_config config_of(const tri_model_config *c, const tri_shard *s, const tri_limits *l,
+static tri_exchange_config config_of(const tri_model_config *c, const tri_shard *s, const tri_limits *l, bool device,
                                      tri_dtype type) {
   tri_parallel p = s->p;
   return (tri_exchange_config){.tp = p.tp,
@@ -17,6 +17,7 @@ static tri_exchange_config config_of(const tri_model_config *c, const tri_shard 
                                .t = p.tp_rank,
                                .d = p.dp_rank,
                                .max_rows = tri_exchanged_rows(l),
+                               .device = device,
                                .type = type,
                                .hidden = (int)c->hidden_size,
                                .top_k = (int)c->moe.top_k,
@@ -24,8 +25,9 @@ static tri_exchange_config config_of(const tri_model_config *c, const tri_shard 
                                .etp = tri_parallel_etp(p)};
 }
 
-bool tri_engine_exchange_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, size_t *out) {
-  tri_exchange_config config = config_of(c, s, limits, TRI_F32);
+bool tri_engine_exchange_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, bool device,
+                               tri_dtype type, size_t *out) {
+  tri_exchange_config config = config_of(c, s, limits, device, type);
   *out = 0;
   return config.dp == 1 || tri_exchange_bytes(&config, out);
 }
@@ -40,55 +42,88 @@ static void find_ranks(const tri_model_config *c, tri_parallel p, int32_t *first
 
 /* ---- measuring ---- */
 
-/* Rows that mean nothing, with random experts. */
+/* Rows that mean nothing, with random experts, in the backend's memory. */
 struct trial {
   tri_engine *e;
+  const tri_exchange_config *c;
+  size_t rows_bytes, all_bytes, ids_bytes, all_ids_bytes; /* of a shard, of all; and their choices */
   float *x, *y, *weights, *all_weights;
-  int32_t *experts, *all_experts, *rows;
-  double *seconds; /* [ranks of the stage] */
+  int32_t *experts, *all_experts;
+  int32_t *rows, *choices; /* on the host */
+  double *seconds;         /* [ranks of the stage] */
 };
 
-static bool make_trial(struct trial *t, const tri_exchange_config *c) {
-  size_t rows = (size_t)c->max_rows, all = rows * (size_t)c->dp, hidden = (size_t)c->hidden, k = (size_t)c->top_k;
-  t->x = tri_calloc(all * hidden, sizeof *t->x);
-  t->y = tri_calloc(all * hidden, sizeof *t->y);
-  t->weights = tri_calloc(rows * k, sizeof *t->weights);
-  t->all_weights = tri_calloc(all * k, sizeof *t->all_weights);
-  t->experts = tri_calloc(rows * k, sizeof *t->experts);
-  t->all_experts = tri_calloc(all * k, sizeof *t->all_experts);
-  t->rows = tri_calloc((size_t)c->dp, sizeof *t->rows);
+static tri_status take(const struct trial *t, size_t bytes, void *out) {
+  tri_backend *be = t->e->backend;
+  return be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, bytes, out);
+}
+
+static tri_status make_trial(struct trial *t, const tri_exchange_config *c) {
+  size_t rows = (size_t)c->max_rows, dp = (size_t)c->dp, choices = rows * (size_t)c->top_k;
+  tri_backend *be = t->e->backend;
+  tri_status st = TRI_OK;
+  t->rows_bytes = rows * (size_t)c->hidden * sizeof *t->x;
+  t->all_bytes = dp * t->rows_bytes;
+  t->ids_bytes = choices * sizeof *t->experts;
+  t->all_ids_bytes = dp * t->ids_bytes;
+  t->choices = tri_calloc(choices, sizeof *t->choices);
+  t->rows = tri_calloc(dp, sizeof *t->rows);
   t->seconds = tri_calloc((size_t)c->stage->size, sizeof *t->seconds);
-  if (!t->x || !t->y || !t->weights || !t->all_weights || !t->experts || !t->all_experts || !t->rows || !t->seconds)
-    return false;
-  for (size_t i = 0; i < rows * k; i++)
-    t->experts[i] = (int32_t)(tri_random_mix((uint64_t)c->d << 32 | i) % (uint64_t)c->num_experts);
-  return true;
+  if (!t->choices || !t->rows || !t->seconds) return TRI_NO_MEMORY;
+  TRI_CHECK(take(t, t->all_bytes, &t->x));
+  TRI_CHECK(take(t, t->all_bytes, &t->y));
+  TRI_CHECK(take(t, t->ids_bytes, &t->experts));
+  TRI_CHECK(take(t, t->ids_bytes, &t->weights));
+  TRI_CHECK(take(t, t->all_ids_bytes, &t->all_experts));
+  TRI_CHECK(take(t, t->all_ids_bytes, &t->all_weights));
+  for (size_t i = 0; i < choices; i++)
+    t->choices[i] = (int32_t)(tri_random_mix((uint64_t)c->d << 32 | i) % (uint64_t)c->num_experts);
+  be->ops.upload(be, t->experts, t->choices, t->ids_bytes);
+  return st;
+}
+
+static void give_back(const struct trial *t, void *p, size_t bytes) {
+  tri_backend *be = t->e->backend;
+  if (p) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, p, bytes);
 }
 
 static void free_trial(struct trial *t) {
-  tri_free(t->x);
-  tri_free(t->y);
-  tri_free(t->weights);
-  tri_free(t->all_weights);
-  tri_free(t->experts);
-  tri_free(t->all_experts);
+  give_back(t, t->x, t->all_bytes);
+  give_back(t, t->y, t->all_bytes);
+  give_back(t, t->experts, t->ids_bytes);
+  give_back(t, t->weights, t->ids_bytes);
+  give_back(t, t->all_experts, t->all_ids_bytes);
+  give_back(t, t->all_weights, t->all_ids_bytes);
+  tri_free(t->choices);
   tri_free(t->rows);
   tri_free(t->seconds);
 }
 
-/* The seconds that a form takes for so many rows on the slowest rank, in the best of a few rounds. */
-static tri_status time_form(const struct trial *t, const tri_exchange_config *c, tri_exchange_form form, int rows,
-                            double *out) {
+/* Exchanges of a host end when the call returns; a device is waited for behind several. */
+static tri_status run_batch(const struct trial *t, const tri_exchange_config *c, double *seconds) {
   tri_exchange *e = t->e->exchange;
   tri_exchange_rows all = {.x = t->x, .experts = t->all_experts, .weights = t->all_weights};
-  double best = 0;
-  for (int d = 0; d < c->dp; d++) t->rows[d] = rows;
-  tri_exchange_use(e, form);
-  for (int i = 0; i <= ROUNDS; i++) {
-    int64_t start = tri_now_ns();
+  tri_backend *be = t->e->backend;
+  int count = c->device ? BATCH : 1;
+  int64_t start = tri_now_ns();
+  for (int i = 0; i < count; i++) {
     TRI_CHECK(tri_exchange_dispatch(e, t->rows, t->y, t->experts, t->weights, &all));
     TRI_CHECK(tri_exchange_combine(e, t->y, t->x, false));
-    double seconds = (double)(tri_now_ns() - start) * 1e-9;
+  }
+  tri_status st = be->ops.stream_sync(be);
+  *seconds = (double)(tri_now_ns() - start) * 1e-9 / count;
+  return st == TRI_OK && c->column ? tri_comm_query(c->column) : st;
+}
+
+/* In the best of a few rounds. */
+static tri_status time_form(void *ctx, tri_exchange_form form, int rows, double *out) {
+  const struct trial *t = ctx;
+  const tri_exchange_config *c = t->c;
+  double best = 0, seconds;
+  for (int d = 0; d < c->dp; d++) t->rows[d] = rows;
+  tri_exchange_use(t->e->exchange, form);
+  for (int i = 0; i <= ROUNDS; i++) {
+    TRI_CHECK(run_batch(t, c, &seconds));
     if (i && (i == 1 || seconds < best)) best = seconds; /* the first one wakes everybody up */
   }
   TRI_CHECK(tri_comm_all_gather(c->stage, &best, t->seconds, sizeof best));
@@ -98,70 +133,106 @@ static tri_status time_form(const struct trial *t, const tri_exchange_config *c,
   return TRI_OK;
 }
 
-/* Forms that add in the order of SHARE or FLAT give other bits: a deterministic group must not take one because a
- * measurement, or how many rows run beside, says so. */
-static bool may_choose(const tri_exchange_config *c, tri_exchange_form form) {
-  return !c->stage->cfg.deterministic || form == TRI_EXCHANGE_ALLGATHER || form == TRI_EXCHANGE_COORDINATED;
+/* SHARE and FLAT add slices in other orders. On a device no two forms give the same: there is no choice. */
+unsigned tri_exchange_forms(bool deterministic) {
+  return deterministic ? 1u << TRI_EXCHANGE_ALLGATHER | 1u << TRI_EXCHANGE_COORDINATED : (1u << TRI_EXCHANGE_FORMS) - 1;
 }
 
-static tri_status choose(const struct trial *t, const tri_exchange_config *c, tri_exchange_choice *out) {
-  char line[256] = "";
+tri_status tri_exchange_choose(unsigned forms, int max_rows, tri_exchange_timer time, void *ctx,
+                               tri_exchange_choice *out, char text[static TRI_EXCHANGE_TEXT]) {
   int size = 0;
+  text[0] = '\0';
   for (int rows = 4; size < TRI_EXCHANGE_SIZES; rows *= 4, size++) {
-    int n = rows < c->max_rows && size < TRI_EXCHANGE_SIZES - 1 ? rows : c->max_rows;
-    double best = 0, seconds;
+    int n = rows < max_rows && size < TRI_EXCHANGE_SIZES - 1 ? rows : max_rows;
+    double best = -1, seconds;
     for (int form = 0; form < TRI_EXCHANGE_FORMS; form++) {
-      if (!may_choose(c, (tri_exchange_form)form)) continue;
-      TRI_CHECK(time_form(t, c, (tri_exchange_form)form, n, &seconds));
-      if (form && seconds >= best) continue;
+      if (!(forms >> form & 1)) continue;
+      TRI_CHECK(time(ctx, (tri_exchange_form)form, n, &seconds));
+      if (best >= 0 && seconds >= best) continue;
       best = seconds;
       out->by_size[size] = (tri_exchange_form)form;
     }
-    size_t used = strlen(line);
-    snprintf(line + used, sizeof line - used, "%s%d rows %s %.0f us", used ? ", " : "", n,
+    size_t used = strlen(text);
+    snprintf(text + used, TRI_EXCHANGE_TEXT - used, "%s%d rows %s %.0f us", used ? ", " : "", n,
              tri_exchange_form_name(out->by_size[size]), best * 1e6);
-    if (n == c->max_rows) break;
+    if (n == max_rows) break;
   }
   for (int i = size + 1; i < TRI_EXCHANGE_SIZES; i++) out->by_size[i] = out->by_size[size];
-  if (tri_group_is_leader(t->e->group)) tri_log(TRI_LOG_INFO, "engine", "exchange of rows: %s", line);
   return TRI_OK;
 }
 
 /* ---- creation ---- */
 
-/* Devices have one form. */
-static tri_status check_form(const tri_engine *e, int *form, tri_error *err) {
-  if (e->backend->host_memory) return TRI_OK;
-  if (*form != TRI_EXCHANGE_FORMS && *form != TRI_EXCHANGE_ALLGATHER)
-    return tri_fail(err, TRI_UNSUPPORTED, "all2all_backend", "devices exchange rows by allgather alone, not by %s",
-                    tri_exchange_form_name((tri_exchange_form)*form));
-  *form = TRI_EXCHANGE_ALLGATHER;
+/* Gives the column boxes for rows where all of the stage's can have them. `can`: they have; alike on all ranks. */
+static tri_status add_boxes(tri_engine *e, const tri_exchange_config *c, bool *can, tri_error *err) {
+  tri_rows_config rows;
+  tri_error why = {0};
+  tri_status st = TRI_UNSUPPORTED;
+  if (!tri_exchange_rows_config(c, &rows))
+    tri_fail(&why, st, "exchange", "%d shards", c->dp); /* the same in all columns */
+  else if (e->device_column)
+    st = e->backend->ops.comm_add_rows(e->backend, e->group->column, &rows, &e->device_column, &why);
+  if (st != TRI_OK && st != TRI_UNSUPPORTED) return tri_fail(err, st, why.field, "%s", why.message);
+  float missing = st != TRI_OK;
+  TRI_CHECK(tri_comm_all_reduce(c->stage, &missing, 1));
+  *can = missing == 0;
+  if (*can && tri_group_is_leader(e->group)) tri_log(TRI_LOG_INFO, "engine", "%s", e->device_column->about);
+  if (!*can && tri_group_is_leader(e->group))
+    tri_log(TRI_LOG_INFO, "engine", "exchange of rows by NCCL alone: %s",
+            why.message[0] ? why.message : "another column cannot");
   return TRI_OK;
 }
 
-static tri_status create(tri_engine *e, tri_exchange_config *c, tri_error *err) {
+/* Sets the one form that is wanted, where there is but one. */
+static tri_status choose_on_device(tri_engine *e, const tri_exchange_config *c, int *form, tri_error *err) {
+  bool can = false;
+  if (*form == TRI_EXCHANGE_ALLGATHER) return TRI_OK;
+  if (*form != TRI_EXCHANGE_FORMS && *form != TRI_EXCHANGE_COORDINATED)
+    return tri_fail(err, TRI_UNSUPPORTED, "all2all_backend",
+                    "devices exchange rows by allgather or coordinated, not by %s",
+                    tri_exchange_form_name((tri_exchange_form)*form));
+  TRI_CHECK(add_boxes(e, c, &can, err));
+  if (!can && *form == TRI_EXCHANGE_COORDINATED)
+    return tri_fail(err, TRI_UNSUPPORTED, "all2all_backend", "these devices cannot exchange rows by coordinated");
+  if (!can) *form = TRI_EXCHANGE_ALLGATHER;
+  if (can && c->stage->cfg.deterministic) *form = TRI_EXCHANGE_COORDINATED;
+  return TRI_OK;
+}
+
+static tri_status create(tri_engine *e, tri_exchange_config *c, int *form, tri_error *err) {
   const tri_group *g = e->group;
   int32_t *first_rank = tri_calloc((size_t)c->num_experts, sizeof *first_rank);
-  if (!first_rank) return tri_fail(err, TRI_NO_MEMORY, "exchange", "no memory");
+  tri_status st = TRI_OK;
+  if (!first_rank) st = tri_fail(err, TRI_NO_MEMORY, "exchange", "no memory");
+  if (c->device) TRI_TRY(tri_comm_agree(g->stage, st)); /* devices are asked together */
+  TRI_TRY(st);
   find_ranks(&e->model, e->shard.p, first_rank);
   c->tensor = g->tensor;
-  c->column = e->device_column ? e->device_column : g->column;
   c->stage = g->stage;
   c->backend = e->backend;
   c->first_rank = first_rank;
-  tri_status st = tri_exchange_create(c, &e->exchange, err);
+  if (c->device) TRI_TRY(choose_on_device(e, c, form, err));
+  c->column = e->device_column ? e->device_column : g->column;
+  st = tri_exchange_create(c, &e->exchange, err);
+cleanup:
   tri_free(first_rank);
   c->first_rank = NULL;
   return st;
 }
 
+static unsigned forms_of(const tri_engine *e, const tri_exchange_config *c) {
+  unsigned forms = tri_exchange_forms(c->stage->cfg.deterministic);
+  for (int form = 0; form < TRI_EXCHANGE_FORMS; form++)
+    if (!tri_exchange_can(e->exchange, (tri_exchange_form)form)) forms &= ~(1u << form);
+  return forms;
+}
+
 tri_status tri_engine_make_exchange(tri_engine *e, int form, tri_error *err) {
-  tri_dtype type = tri_step_arena_type(&e->model, e->backend->narrow_activations, e->weights->products);
-  tri_exchange_config c = config_of(&e->model, &e->shard, &e->limits, type);
-  struct trial t = {.e = e};
+  tri_exchange_config c = config_of(&e->model, &e->shard, &e->limits, !e->backend->host_memory, e->ledger.product_type);
+  struct trial t = {.e = e, .c = &c};
+  char text[TRI_EXCHANGE_TEXT];
   if (c.dp == 1) return TRI_OK;
-  TRI_CHECK(check_form(e, &form, err));
-  tri_status st = create(e, &c, err);
+  tri_status st = create(e, &c, &form, err);
   for (int i = 0; i < TRI_EXCHANGE_SIZES; i++) e->exchange_choice.by_size[i] = (tri_exchange_form)form;
   if (form < TRI_EXCHANGE_FORMS) {
     if (st == TRI_OK && tri_group_is_leader(e->group))
@@ -169,9 +240,10 @@ tri_status tri_engine_make_exchange(tri_engine *e, int form, tri_error *err) {
     return st;
   }
   /* All of them measure, or none: those that cannot must not be waited for. */
-  if (st == TRI_OK && !make_trial(&t, &c)) st = TRI_NO_MEMORY;
+  if (st == TRI_OK) st = make_trial(&t, &c);
   TRI_TRY(tri_comm_agree(e->group->stage, st));
-  TRI_TRY(choose(&t, &c, &e->exchange_choice));
+  TRI_TRY(tri_exchange_choose(forms_of(e, &c), c.max_rows, time_form, &t, &e->exchange_choice, text));
+  if (tri_group_is_leader(e->group)) tri_log(TRI_LOG_INFO, "engine", "exchange of rows: %s", text);
 cleanup:
   free_trial(&t);
   return st == TRI_OK || (err && err->status) ? st

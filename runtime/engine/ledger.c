@@ -134,6 +134,10 @@ static tri_status too_few_blocks(const tri_limits *limits, const tri_ledger_conf
                   (long long)l->num_blocks, limits->block_size, limits->max_model_len, more);
 }
 
+static int64_t count(const tri_ledger *l) {
+  return (int64_t)(l->activations + l->workspace + l->reserve + l->exchange);
+}
+
 /* Everything but weights and KV blocks. */
 static tri_status count_others(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, int num_lanes,
                                const tri_ledger_config *config, tri_ledger *l, tri_error *err) {
@@ -146,7 +150,8 @@ static tri_status count_others(const tri_model_config *c, const tri_shard *s, co
     l->activations += (size_t)s->layers.count * (size_t)c->moe.num_experts *
                       (1 + (size_t)tri_expert_most_copies(s->p.placement)) * sizeof(int32_t);
   if (!tri_kv_block_bytes(c, s, config->kv_dtype, limits->block_size, &l->block_bytes) ||
-      (config->device && !workspace_bytes(c, s, limits, l)) || !tri_engine_exchange_bytes(c, s, limits, &l->exchange))
+      (config->device && !workspace_bytes(c, s, limits, l)) ||
+      !tri_engine_exchange_bytes(c, s, limits, config->device, l->product_type, &l->exchange))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
   if (config->device) l->reserve = DEVICE_RESERVE + draw_bytes(c, s, limits);
   return TRI_OK;
@@ -185,11 +190,16 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   /* An encoder-decoder's sequence has blocks for its source, too. */
   int64_t one = (limits->max_model_len + limits->block_size - 1) / limits->block_size * (c->seq2seq.on ? 2 : 1);
   int64_t full = most_blocks(limits, num_lanes, one), block = (int64_t)l.block_bytes;
-  int64_t others = (int64_t)(l.activations + l.workspace + l.reserve + l.exchange);
+  int64_t others = count(&l), kv = 0;
   int64_t room = config->memory ? config->memory - others - (int64_t)l.weights : INT64_MAX;
-  int64_t kv = streaming_kv(limits, config, config->memory - others, full, one, block);
-  if (must_stream(config, m.bytes, room, blocks_for(config, room, full, block), one, block))
+  if (must_stream(config, m.bytes, room, blocks_for(config, room, full, block), one, block)) {
+    tri_limits chunked = *limits;
+    chunked.chunk_tokens = l.chunk_tokens = tri_offload_chunk(config->offload, c, s->p, config->device);
+    TRI_TRY(count_others(c, s, &chunked, num_lanes, config, &l, err));
+    others = count(&l);
+    kv = streaming_kv(limits, config, config->memory - others, full, one, block);
     TRI_TRY(stream_weights(c, s, &m, config, others, kv, &l, err));
+  }
   if (config->memory) room = config->memory - others - (int64_t)(l.weights + l.reads);
   l.num_blocks = l.streams ? kv / block : blocks_for(config, room, full, block);
   if (l.num_blocks > INT32_MAX / limits->block_size) l.num_blocks = INT32_MAX / limits->block_size;

@@ -12,11 +12,18 @@ typedef struct tri_offload_config {
   int64_t max_in_cpu;    /* not 0: of the host's memory for weights; 0: 80% of what is free */
   const char *nvme_path; /* a folder for packs; NULL: none is made */
   int ring_parts;        /* parts that the ring has room for; 0: TRI_OFFLOAD_RING_PARTS */
+  int chunk_tokens;      /* see tri_limits; 0: TRI_OFFLOAD_CHUNK, of a device TRI_OFFLOAD_DEVICE_CHUNK */
   bool always_pack;      /* for tests: also where the checkpoint could be read as it is */
   bool poison;           /* for tests: see tri_weight_stream_config */
 } tri_offload_config;
 
-enum { TRI_OFFLOAD_RING_PARTS = 4, TRI_OFFLOAD_READS = 16, TRI_OFFLOAD_PIECE_BYTES = 2 << 20 };
+enum {
+  TRI_OFFLOAD_RING_PARTS = 4,
+  TRI_OFFLOAD_READS = 16,
+  TRI_OFFLOAD_PIECE_BYTES = 2 << 20,
+  TRI_OFFLOAD_CHUNK = 512,
+  TRI_OFFLOAD_DEVICE_CHUNK = 2048
+};
 
 /* Returns how streamed weights are read; and the memory that this takes beside the ring. */
 tri_reader_config tri_offload_reads(void);
@@ -27,12 +34,16 @@ bool tri_offload_is_asked(const tri_offload_config *o, bool device);
 /* Tells whether they may leave where they do not fit. */
 bool tri_offload_is_allowed(const tri_offload_config *o);
 
+/* Returns the tokens of a chunk of a step whose weights are streamed; 0: of this model, or with several shards, a step
+ * goes through a part as a whole. */
+int tri_offload_chunk(const tri_offload_config *o, const tri_model_config *c, tri_parallel p, bool device);
+
 /* room: bytes of the backend's memory for all weights and, unless it is a device, the buffers of their reads. m:
  * without tiers. Fails as tri_tiers_plan does, and with TRI_UNSUPPORTED where the model cannot be streamed. */
 tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config *c, const tri_weight_map *m,
                             int num_layers, size_t room, bool device, tri_tiers **out, tri_error *err);
-/* Of a device: sets in_dram [num_streamed] for the streamed parts that lie in the host's memory, of which this rank may
- * use so many bytes: all if they have room, else some of them, spread evenly; and returns their bytes. */
+/* Sets in_dram [num_streamed], of a device, for the streamed parts that lie in the host's memory, of which this rank
+ * may use so many bytes: all if they have room, else some of them, spread evenly; and returns their bytes. */
 size_t tri_offload_place(const tri_tiers *t, size_t room, bool *in_dram);
 
 #endif

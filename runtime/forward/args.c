@@ -73,8 +73,8 @@ tri_rope_angles_args tri_rope_of(const tri_walk *w) {
       .base = r->base,
       .factor = r->factor,
       .attention_scale = r->attention_scale,
-      .cos = f->buf.cos.data,
-      .sin = f->buf.sin.data,
+      .cos = tri_angles_of(w, f->buf.cos),
+      .sin = tri_angles_of(w, f->buf.sin),
   };
 }
 
@@ -116,8 +116,8 @@ tri_qkv_rope_append_args tri_append_of(const tri_walk *w, const tri_layer *y) {
       .norm_stride = c->attention.qk_norm == TRI_QK_NORM_EACH_HEAD ? (int)c->attention.head_dim : 0,
       .rotary_dim = tri_has_rope(c) ? c->attention.rope.rotary_dim : 0,
       .interleaved = c->attention.rope.interleaved,
-      .cos = f->buf.cos.data,
-      .sin = f->buf.sin.data,
+      .cos = tri_angles_of(w, f->buf.cos),
+      .sin = tri_angles_of(w, f->buf.sin),
       .kv_slot = w->b->kv_slot,
       .kv = y->kv,
   };

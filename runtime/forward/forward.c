@@ -3,6 +3,9 @@
 
 #include "runtime/base/hash.h"
 
+enum { FIRST_CHUNK = 3 }; /* number of its bound batch */
+_Static_assert(FIRST_CHUNK + TRI_MAX_CHUNKS <= TRI_BOUND_BATCHES, "every chunk has a bound batch");
+
 /* Multiplications of a product: some 20 us of an H200's tensor cores. */
 static const size_t RECORDED_WORK = (size_t)8 << 30;
 
@@ -62,10 +65,19 @@ static void finish_encoder(tri_walk *w) {
   if (tri_is_pooling_rank(c, &w->f->cfg.shard)) tri_walk_pool(w);
 }
 
-void tri_walk_step(tri_walk *w) {
+static void enter(tri_walk *w) {
   const tri_forward_config *cfg = &w->f->cfg;
   if (tri_has_rope(cfg->model)) tri_emit_rope_angles(w, tri_rope_of(w));
   if (cfg->shard.first_stage) embed(w);
+}
+
+void tri_walk_step(tri_walk *w) {
+  const tri_forward_config *cfg = &w->f->cfg;
+  for (int c = 0; c < w->f->num_chunks; c++) {
+    tri_walk_enter_chunk(w, c);
+    enter(w);
+  }
+  tri_walk_leave_chunks(w);
   tri_walk_layers(w);
   if (!cfg->shard.last_stage)
     tri_walk_settle(w);
@@ -77,6 +89,16 @@ void tri_walk_step(tri_walk *w) {
 
 /* ---- walks that run nothing ---- */
 
+/* Chunks of a step of which nothing but their sizes is looked at. */
+static void cut_sizes(tri_forward *f, const tri_batch *b) {
+  int rows = tri_limits_chunk(&f->cfg.limits);
+  f->num_chunks = 0;
+  for (int first = 0; first < b->num_tokens; first += rows) {
+    int left = b->num_tokens - first;
+    f->chunks[f->num_chunks++] = (tri_batch){.num_tokens = left < rows ? left : rows, .num_seqs = 1, .max_query = 1};
+  }
+}
+
 tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buffers *buffers, tri_step_record *r) {
   const tri_limits *l = config->limits;
   tri_forward f = {.cfg = {.model = config->model, .shard = *config->shard, .limits = *l}, .buf = *buffers};
@@ -84,6 +106,7 @@ tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buf
   bool decodes = config->shard->last_stage && !config->model->encoder;
   for (int d = 0; d < tri_parallel_dp(config->shard->p); d++) f.shard_rows[d] = b.num_tokens;
   if (decodes) b.num_logits = tri_limits_logits(l);
+  cut_sizes(&f, &b);
   tri_walk w = {.mode = TRI_WALK_RECORD, .f = &f, .b = &b, .x = tri_stream_of(&f, 0, b.num_tokens), .record = r};
   f.cross = &b;
   f.counted_kv = config->shard->kv_heads;
@@ -101,6 +124,7 @@ int tri_forward_products(tri_forward *f, int tokens, tri_tune_product *out) {
   tri_batch b = {.num_tokens = tokens, .max_query = 1};
   if (tokens <= tri_limits_logits(&f->cfg.limits)) b.num_logits = tokens;
   for (int d = 0; d < tri_parallel_dp(f->cfg.shard.p); d++) f->shard_rows[d] = tokens;
+  cut_sizes(f, &b);
   tri_walk w = {.mode = TRI_WALK_LIST, .f = f, .b = &b, .x = tri_stream_of(f, 0, tokens), .products = out};
   f->cross = &b;
   tri_walk_step(&w);
@@ -146,7 +170,9 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   f->cfg = *config;
   f->bytes = arena.bytes;
   f->sends = tri_calloc((size_t)config->num_lanes, sizeof *f->sends);
-  st = f->sends ? tri_forward_make_tables(f) : TRI_NO_MEMORY;
+  f->max_plans = TRI_FORWARD_PLANS * tri_limits_num_chunks(&f->cfg.limits, f->cfg.limits.max_num_batched_tokens);
+  f->plans = tri_calloc((size_t)f->max_plans, sizeof *f->plans);
+  st = f->sends && f->plans ? tri_forward_make_tables(f) : TRI_NO_MEMORY;
   if (st == TRI_OK) st = be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, f->bytes, &f->memory);
   if (st != TRI_OK) {
     tri_forward_destroy(f);
@@ -172,6 +198,9 @@ void tri_forward_destroy(tri_forward *f) {
   if (f->memory) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, f->memory, f->bytes);
   for (int i = 0; i < f->num_tables; i++) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, f->tables[i].p, f->tables[i].bytes);
   tri_free(f->sends);
+  tri_free(f->plans);
+  tri_free(f->placed);
+  tri_free(f->no_rows);
   tri_free(f);
 }
 
@@ -236,36 +265,58 @@ static tri_status send_hidden(tri_forward *f, int lane, tri_mat x) {
 /* A step can be recorded where nobody looks into it. */
 static bool is_recordable(const tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
-  return f->plans_alike && !f->cfg.exchange && !f->cfg.tiers && f->cfg.backend->records && !tri_observer_of(f) &&
-         !c->seq2seq.on && !c->feeds_decoder;
+  return f->plans_alike && !f->cfg.tiers && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on &&
+         !c->feeds_decoder;
 }
 
-/* Steps in which every sequence has one token come in few shapes, once they are padded. */
-static bool is_padded(const tri_forward *f, const tri_batch *b) {
-  return is_recordable(f) && !f->cfg.model->encoder && b->max_query == 1 && b->num_logits == b->num_tokens;
+/* Returns the rows that a step is padded to; 0: it is not. Steps in which every sequence has one token come in few
+ * shapes then. All shards of a group have as many rows as the one with the most: what their ranks record must meet what
+ * the others do, so that nothing decides but what the plan tells to all. */
+static int padded_rows(const tri_forward *f, const tri_batch_builder *builder, const tri_batch *b) {
+  int most = b->num_tokens;
+  bool single = b->max_query == 1 && b->num_logits == b->num_tokens;
+  if (f->cfg.exchange) single = builder->longest > 0;
+  if (!is_recordable(f) || f->cfg.model->encoder || !single) return 0;
+  for (int d = 0; d < builder->num_shards; d++)
+    if ((int)builder->shard_tokens[d] > most) most = (int)builder->shard_tokens[d];
+  return tri_batch_padded_rows(&f->cfg.limits, most);
+}
+
+/* Attention is planned for the longest context that any shard has, in steps, so that a plan comes again. */
+static void plan_for_longest(const tri_forward *f, int longest, tri_batch *b) {
+  enum { LEAST = 256 };
+  int planned = tri_batch_rows(longest > LEAST ? longest : LEAST), most = f->cfg.limits.max_model_len;
+  b->is_even = true;
+  b->max_context = planned < most ? planned : most;
 }
 
 /* A recording takes several times as long as the launches that it saves. Steps of single tokens come again and again;
- * others are recorded while a launch costs more than what it launches. Which of them come again the backend sees. */
-static bool is_worth_recording(const tri_forward *f, const tri_batch *b) {
-  return is_padded(f, b) || (is_recordable(f) && (size_t)b->num_tokens <= RECORDED_WORK / f->product);
+ * others are recorded while a launch costs more than what it launches. Which of them come again the backend sees. With
+ * several shards, what one has beside single tokens the others do not know. */
+static bool is_worth_recording(const tri_forward *f, const tri_batch *b, bool is_padded) {
+  bool alone = !f->cfg.exchange;
+  return is_padded || (alone && is_recordable(f) && (size_t)b->num_tokens <= RECORDED_WORK / f->product);
 }
 
 /* Hashes everything that the ops' arguments are made from, but for the addresses, which stay, and for the lengths of
- * sequences, which only plans look at. */
+ * sequences, which only plans look at. Of several shards, nothing but what all ranks know: the rest follows from it. */
 static uint64_t key_of(const tri_forward *f, const tri_batch *b, int lane) {
   const int32_t shape[] = {lane, b->num_tokens, b->num_seqs, b->num_logits, b->num_single};
+  const int32_t told[] = {lane, b->num_tokens, b->max_context};
+  if (f->cfg.exchange) return tri_hash_bytes(TRI_HASH_SEED, told, sizeof told);
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, shape, sizeof shape);
   h = tri_hash_bytes(h, &b->cuts_key, sizeof b->cuts_key);
   return tri_hash_bytes(h, f->plans, (size_t)f->num_plans * sizeof *f->plans);
 }
 
-/* A recorded collective meets recorded ones only: a step is kept by all ranks of a tensor group or by none. Those have
- * recorded the same steps, so that they come here together; seldom, and mostly before anything is served. */
+/* A recorded collective meets recorded ones only: a step is kept by all ranks of a tensor group, of a stage with
+ * several, or by none. Those have recorded the same steps, so that they come here together; seldom, and mostly before
+ * anything is served. */
 static tri_status agree_to_keep(tri_forward *f, bool mine, bool *all) {
   const tri_group *g = f->cfg.group;
+  tri_comm *c = f->cfg.exchange ? g->stage : g->tensor;
   float missing = !mine;
-  tri_status st = g->p.tp > 1 ? tri_comm_all_reduce(g->tensor, &missing, 1) : TRI_OK;
+  tri_status st = c && c->size > 1 ? tri_comm_all_reduce(c, &missing, 1) : TRI_OK;
   *all = missing == 0;
   return st;
 }
@@ -309,17 +360,32 @@ static tri_status bind(tri_forward *f, const tri_batch_builder *builder, const t
   if (st == TRI_OK && c->seq2seq.on)
     st = be->ops.bind_batch(be, 1, &builder->cross, f->attentions, f->num_attentions, &f->bound_cross);
   f->cross = c->seq2seq.on ? &f->bound_cross : NULL;
+  f->num_chunks = 1;
+  if (b->num_tokens > tri_limits_chunk(&f->cfg.limits))
+    f->num_chunks = tri_batch_cut(builder, b, tri_limits_chunk(&f->cfg.limits), f->chunks);
+  for (int i = 0; f->num_chunks > 1 && i < f->num_chunks && st == TRI_OK; i++) {
+    tri_batch chunk = f->chunks[i];
+    st = be->ops.bind_batch(be, FIRST_CHUNK + i, &chunk, f->attentions, f->num_attentions, &f->chunks[i]);
+  }
   return st;
 }
 
-/* Every shard has a row at least. */
-static tri_status set_shards(tri_forward *f, const tri_batch_builder *builder, int tokens) {
+tri_status tri_forward_reserve_batch(tri_forward *f, const tri_batch_builder *builder) {
+  tri_batch largest;
+  tri_batch_largest(builder, &f->cfg.limits, &largest);
+  tri_status st = bind(f, builder, &largest);
+  return st == TRI_OK ? f->cfg.backend->ops.stream_sync(f->cfg.backend) : st;
+}
+
+/* Every shard has a row at least, a padded one as many as all. */
+static tri_status set_shards(tri_forward *f, const tri_batch_builder *builder, int padded, int tokens) {
   tri_parallel p = f->cfg.shard.p;
   if (!f->cfg.exchange) return builder->num_shards ? TRI_CORRUPT : TRI_OK;
   if (builder->num_shards != p.dp) return TRI_CORRUPT;
   for (int d = 0; d < p.dp; d++) {
     if (builder->shard_tokens[d] > (uint32_t)f->cfg.limits.max_num_batched_tokens) return TRI_CORRUPT;
     f->shard_rows[d] = builder->shard_tokens[d] ? (int32_t)builder->shard_tokens[d] : 1;
+    if (padded) f->shard_rows[d] = padded;
   }
   return f->shard_rows[p.dp_rank] == tokens ? TRI_OK : TRI_CORRUPT;
 }
@@ -337,22 +403,21 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   /* A source may be computed into a block that has just been given up, so that its copy was made before. */
   if (!c->feeds_decoder && !builder->source.num_tokens) tri_forward_copy_blocks(f, builder);
   if (!b->num_tokens && !f->cfg.exchange) return TRI_OK;
-  if (!b->num_tokens) { /* the other shards want this one's experts */
+  int rows = padded_rows(f, builder, b);
+  if (rows)
+    tri_batch_pad(builder, rows, &padded);
+  else if (!b->num_tokens) /* the other shards want this one's experts */
     tri_batch_idle(builder, &padded);
-    b = &padded;
-  }
-  TRI_CHECK(set_shards(f, builder, b->num_tokens));
-  if (is_padded(f, b)) {
-    tri_batch_pad(builder, &f->cfg.limits, &padded);
-    b = &padded;
-  }
+  if (rows && f->cfg.exchange) plan_for_longest(f, builder->longest, &padded);
+  if (rows || !b->num_tokens) b = &padded;
+  TRI_CHECK(set_shards(f, builder, rows, b->num_tokens));
   tri_mat x = tri_stream_of(f, lane, b->num_tokens);
   TRI_TRY(bind(f, builder, b));
   b = &f->bound;
   TRI_TRY(plan(f, b, x));
   TRI_TRY(tri_comm_wait(stages, &f->sends[lane])); /* the lane's last transfer out of x */
   if (!f->cfg.shard.first_stage) TRI_TRY(receive_hidden(f, lane, x));
-  TRI_TRY(is_worth_recording(f, b) ? launch_recorded(f, b, lane, x) : launch(f, b, x));
+  TRI_TRY(is_worth_recording(f, b, rows) ? launch_recorded(f, b, lane, x) : launch(f, b, x));
   if (c->encoder && f->cfg.shard.last_stage)
     *encoder_output = tri_encoder_output_of(&(tri_walk){.f = f, .b = b, .x = x});
   if (!f->cfg.shard.last_stage) TRI_TRY(send_hidden(f, lane, x));

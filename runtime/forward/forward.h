@@ -80,6 +80,10 @@ void tri_forward_destroy(tri_forward *f); /* NULL is fine */
 tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int lane, tri_mat *logits,
                            tri_encoder_output *encoder_output);
 
+/* Makes the backend's room for the largest batch now: where it grew later, what is recorded would be dropped, and by
+ * the ranks of one shard alone perhaps. */
+tri_status tri_forward_reserve_batch(tri_forward *f, const tri_batch_builder *b);
+
 /* logits.c: what becomes of those. Each is for all ranks of the last stage, which ask for the same. */
 /* Brings the parts together: on the sampling rank *logits is [num_logits, vocab_size] afterwards, elsewhere its data is
  * NULL. */
@@ -97,8 +101,11 @@ void tri_forward_copy_blocks(tri_forward *f, const tri_batch_builder *b);
 /* Turns the states that the encoder of an encoder-decoder has just made of the step's sources into keys and values for
  * the cross-attention of every layer. Before the step that has the sequences' first tokens. */
 tri_status tri_forward_fill_cross(tri_forward *f, const tri_forward *encoder, tri_mat states);
-/* Copies the tallies of this rank's experts since the start to host memory: [layers, experts of the shard]. Waits
- * for the steps that have begun. TRI_UNSUPPORTED of a model without experts. */
+/* Copies the tallies of this rank's experts to host memory, since the start or since the layer's last placement:
+ * [layers, experts of the shard]. Waits for the steps that have begun. TRI_UNSUPPORTED of a model without experts. */
 tri_status tri_forward_tally(const tri_forward *f, tri_expert_tally *out);
+/* Routes a layer of this shard as the placement says now, from the next step on, and begins its tally anew. Of
+ * placements whose experts move alone. */
+void tri_forward_place(tri_forward *f, int layer);
 
 #endif

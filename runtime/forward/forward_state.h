@@ -12,7 +12,8 @@ struct tri_forward {
   tri_forward_config cfg;
   tri_buffers buf;
   /* The plans of the step under way, in the order of its ops: the entrance, a layer of each class, the end. */
-  tri_op_plan plans[TRI_FORWARD_PLANS];
+  tri_op_plan *plans; /* [max_plans] */
+  int max_plans;
   int num_plans, end_plans;           /* end_plans: number of the first one behind the layers */
   int class_plans[TRI_LAYER_CLASSES]; /* number of the first one of a layer of that class */
   /* tables in the backend's memory */
@@ -23,6 +24,9 @@ struct tri_forward {
   tri_expert_tally *tally;         /* [layers, slots] of the shard, of a model with experts, else NULL */
   int32_t *slots;                  /* [layers, experts, 1 + most_copies], see tri_moe_route_args; NULL: linear */
   int most_copies;
+  /* on the host, where experts move: a layer's table on its way, and a tally of nothing */
+  int32_t *placed;
+  tri_expert_tally *no_rows;
   struct tri_table {
     void *p;
     size_t bytes;
@@ -30,12 +34,14 @@ struct tri_forward {
   int num_tables;
   tri_attention_args attentions[TRI_FORWARD_ATTENTIONS]; /* those of its layers, one of each kind */
   int num_attentions;
-  size_t product;               /* elements of a layer's product, in the mean */
-  bool plans_alike;             /* those of all ranks of the tensor group change with the same steps */
-  tri_batch bound, bound_cross; /* the step's batch where the ops read it */
-  const tri_batch *cross;       /* the step's queries against the sources of an encoder-decoder */
-  tri_range counted_kv; /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */
-  tri_comm_req *sends;  /* [lanes] */
+  size_t product;                   /* elements of a layer's product, in the mean */
+  bool plans_alike;                 /* those of all ranks of the tensor group change with the same steps */
+  tri_batch bound, bound_cross;     /* the step's batch where the ops read it */
+  tri_batch chunks[TRI_MAX_CHUNKS]; /* of a step in several, the same of each */
+  int num_chunks;
+  const tri_batch *cross; /* the step's queries against the sources of an encoder-decoder */
+  tri_range counted_kv;   /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */
+  tri_comm_req *sends;    /* [lanes] */
   /* of several shards: rows of each in the step, and in the exchange at hand */
   int32_t shard_rows[TRI_MAX_SHARDS], exchanged[TRI_MAX_SHARDS];
   void *memory;
@@ -52,6 +58,14 @@ tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buf
  * launches them; the head's where that many rows of logits can be wanted. out has room for all of them, or is NULL.
  * Returns how many they are. */
 int tri_forward_products(tri_forward *f, int tokens, tri_tune_product *out);
+/* Tells whether steps go through the layers in chunks, be it a single one: what buffers share memory follows from that.
+ */
+static inline bool tri_is_chunked(const tri_forward *f) {
+  return tri_limits_chunk(&f->cfg.limits) < f->cfg.limits.max_num_batched_tokens;
+}
+/* Turns the walk to a chunk of its step, and back to all of it. Of a step in one chunk nothing changes. */
+void tri_walk_enter_chunk(tri_walk *w, int chunk);
+void tri_walk_leave_chunks(tri_walk *w);
 /* layer.c: all layers of this shard. */
 void tri_walk_layers(tri_walk *w);
 /* mlp.c: a layer's MLP, and its experts with the shared one, from a branch's input to tri_mlp_delta_of. */
@@ -91,6 +105,10 @@ static inline tri_mat tri_rows_from(tri_mat m, int first) {
   m.data = (float *)((char *)m.data + (size_t)first * (size_t)m.ld * tri_dtype_size(m.dtype));
   m.rows -= first;
   return m;
+}
+/* Returns the angles of the walk's rows. */
+static inline float *tri_angles_of(const tri_walk *w, tri_mat angles) {
+  return angles.data ? angles.data + (size_t)w->first_row * (size_t)angles.ld : NULL;
 }
 static inline tri_mat tri_columns(tri_mat m, int from, int n) {
   m.data = (float *)((char *)m.data + (size_t)from * tri_dtype_size(m.dtype));

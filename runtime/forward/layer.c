@@ -86,29 +86,60 @@ static void close_branch(tri_walk *w, tri_mat delta, const tri_weight *after, co
 
 /* ---- a layer ---- */
 
-static void layer(tri_walk *w, const tri_layer *y) {
-  const tri_model_config *c = w->f->cfg.model;
+/* Returns what the MLP reads where one norm is for both. */
+static tri_mat attention_half(tri_walk *w, const tri_layer *y) {
   tri_mat delta = tri_rows(w->f->buf.delta, w->b->num_tokens);
-  tri_walk_acquire(w, y, TRI_PART_ATTENTION);
   tri_mat in = open_branch(w, TRI_BIASED(y->w, NORM1));
-  tri_walk_show_hidden(w, y->number, w->x);
+  if (!tri_is_chunked(w->f)) tri_walk_show_hidden(w, y->number, w->x);
   attention(w, y, in, delta);
-  tri_walk_release(w, y, TRI_PART_ATTENTION);
-  if (!c->norm.parallel_residual) close_branch(w, delta, TRI_BIASED(y->w, NORM1), TRI_BIASED(y->w, BRANCH_NORM1));
-  if (c->seq2seq.on) {
-    in = open_branch(w, TRI_BIASED(y->w, CROSS_NORM));
-    tri_walk_cross(w, y, in);
-    close_branch(w, delta, TRI_BIASED(y->w, CROSS_NORM), TRI_NO_WEIGHTS);
-  }
-  tri_walk_acquire(w, y, TRI_PART_MLP);
-  /* A parallel residual sums both branches before the one all-reduce. */
-  if (!c->norm.one_norm) in = open_branch(w, TRI_BIASED(y->w, NORM2));
+  if (!w->f->cfg.model->norm.parallel_residual)
+    close_branch(w, delta, TRI_BIASED(y->w, NORM1), TRI_BIASED(y->w, BRANCH_NORM1));
+  return in;
+}
+
+static void cross_attention(tri_walk *w, const tri_layer *y) {
+  tri_mat in = open_branch(w, TRI_BIASED(y->w, CROSS_NORM));
+  tri_walk_cross(w, y, in);
+  close_branch(w, tri_rows(w->f->buf.delta, w->b->num_tokens), TRI_BIASED(y->w, CROSS_NORM), TRI_NO_WEIGHTS);
+}
+
+/* A parallel residual sums both branches before the one all-reduce. */
+static void mlp_half(tri_walk *w, const tri_layer *y, tri_mat in) {
+  if (!w->f->cfg.model->norm.one_norm) in = open_branch(w, TRI_BIASED(y->w, NORM2));
   if (y->flags & TRI_LAYER_SPARSE)
     tri_walk_experts(w, y, in);
   else
     tri_walk_mlp(w, y, in);
-  tri_walk_release(w, y, TRI_PART_MLP);
   close_branch(w, tri_mlp_delta_of(w), TRI_BIASED(y->w, NORM2), TRI_BIASED(y->w, BRANCH_NORM2));
+}
+
+static void layer(tri_walk *w, const tri_layer *y) {
+  tri_walk_acquire(w, y, TRI_PART_ATTENTION);
+  tri_mat in = attention_half(w, y);
+  tri_walk_release(w, y, TRI_PART_ATTENTION);
+  if (w->f->cfg.model->seq2seq.on) cross_attention(w, y);
+  tri_walk_acquire(w, y, TRI_PART_MLP);
+  mlp_half(w, y, in);
+  tri_walk_release(w, y, TRI_PART_MLP);
+}
+
+/* One coming of the weights is for all chunks (ZeRO-Inference's batches; IV.C of DeepSpeed-Inference has the same for
+ * stages). What a chunk adds is in the stream when the next one begins. */
+static void layer_in_chunks(tri_walk *w, const tri_layer *y) {
+  tri_walk_show_hidden(w, y->number, w->x);
+  for (int half = 0; half < TRI_LAYER_PARTS; half++) {
+    tri_walk_acquire(w, y, half);
+    for (int c = 0; c < w->f->num_chunks; c++) {
+      tri_walk_enter_chunk(w, c);
+      if (half == TRI_PART_ATTENTION)
+        attention_half(w, y);
+      else
+        mlp_half(w, y, tri_no_mat);
+      tri_walk_settle(w);
+    }
+    tri_walk_leave_chunks(w);
+    tri_walk_release(w, y, half);
+  }
 }
 
 void tri_walk_layers(tri_walk *w) {
@@ -117,7 +148,7 @@ void tri_walk_layers(tri_walk *w) {
     tri_layer y = tri_walk_layer(w, l);
     if (w->mode == TRI_WALK_LAUNCH)
       atomic_store_explicit(&cfg->progress->layer, (uint32_t)y.number, memory_order_relaxed);
-    if (tri_walk_enter_layer(w, &y)) layer(w, &y);
+    if (tri_walk_enter_layer(w, &y)) (tri_is_chunked(w->f) ? layer_in_chunks : layer)(w, &y);
   }
   tri_walk_leave_layers(w);
 }

@@ -43,27 +43,39 @@ static int take_rows(tri_forward *f, int from) {
   return most;
 }
 
-/* Every rank makes as many exchanges as the shard with the most rows wants. */
-static void exchange(tri_walk *w, const tri_layer *y, tri_mat in) {
+static tri_exchange_form form_for(const tri_forward *f, int most) {
+  return f->cfg.exchange_choice.by_size[tri_exchange_size(most)];
+}
+
+/* Every rank makes as many exchanges as the shard with the most rows wants. route: not NULL where the first of them
+ * routes this shard's rows, which then are in no other. */
+static void exchange(tri_walk *w, const tri_layer *y, tri_mat in, const tri_moe_route_args *route) {
   tri_forward *f = w->f;
   int dp = tri_parallel_dp(f->cfg.shard.p);
   bool accumulate = f->cfg.model->norm.parallel_residual;
   for (int from = 0, most; w->st == TRI_OK && (most = take_rows(f, from)) > 0; from += most) {
-    tri_exchange_form form = f->cfg.exchange_choice.by_size[tri_exchange_size(most)];
-    tri_emit_dispatch(w, form, in, from);
+    tri_emit_dispatch(w, form_for(f, most), in, from, from ? NULL : route);
     tri_emit_moe_map(w, tri_exchanged_map_of(w, y, dp * most));
     tri_emit_moe_experts(w, tri_exchanged_experts_of(w, y, dp * most));
     tri_emit_combine(w, tri_mlp_delta_of(w), from, accumulate);
   }
 }
 
+/* Rows of one exchange may be routed by the kernel that sends them. */
+static bool routes_on_the_way(tri_walk *w, int rows) {
+  tri_forward *f = w->f;
+  if (!f->cfg.exchange || rows > tri_exchanged_rows(&f->cfg.limits)) return false;
+  return tri_exchange_routes(f->cfg.exchange, form_for(f, take_rows(f, 0)));
+}
+
 /* All shards' rows, with a map that is made of them. */
 static void experts_of_shards(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_moe_route_args route = tri_route_of(w, y);
+  bool on_the_way = routes_on_the_way(w, in.rows);
   route.map = (tri_expert_map){0};
   tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, ROUTER), tri_rows(w->f->buf.router, in.rows)));
-  tri_emit_moe_route(w, route);
-  exchange(w, y, in);
+  if (!on_the_way) tri_emit_moe_route(w, route);
+  exchange(w, y, in, on_the_way ? &route : NULL);
   if (w->f->cfg.model->moe.has_shared) shared_expert(w, y, in, true);
 }
 

@@ -113,21 +113,41 @@ static bool make_tally(tri_forward *f, struct staged *s) {
   return s->tally && put_table(f, s->tally, n * sizeof *s->tally, &f->tally);
 }
 
-/* The slots of each expert in this shard's layers. Which of several a row takes depends on its place in the step: where
- * that must not change its bits, there is one. */
+/* Numbers in a layer's table of slots. */
+static size_t slot_table(const tri_forward *f) {
+  return (size_t)f->cfg.shard.p.placement->num_experts * (1 + (size_t)f->most_copies);
+}
+
+/* The slots of each expert in a layer. Which of several a row takes depends on its place in the step: where that must
+ * not change its bits, there is one. */
+static void fill_slots(const tri_forward *f, int layer, int32_t *table) {
+  size_t width = 1 + (size_t)f->most_copies, n = slot_table(f);
+  tri_expert_slot_table(f->cfg.shard.p.placement, layer, f->most_copies, table);
+  for (size_t i = 0; f->cfg.backend->deterministic && i < n; i += width) table[i] = 1;
+}
+
 static bool make_slots(tri_forward *f, struct staged *s) {
   const tri_expert_placement *p = f->cfg.shard.p.placement;
   tri_range layers = f->cfg.shard.layers;
   if (!p) return true;
   f->most_copies = tri_expert_most_copies(p);
-  size_t width = 1 + (size_t)f->most_copies, each = (size_t)p->num_experts * width, n = (size_t)layers.count * each;
+  size_t each = slot_table(f), n = (size_t)layers.count * each;
   if (!(s->slots = tri_calloc(n, sizeof *s->slots))) return false;
-  for (int l = 0; l < layers.count; l++) {
-    int32_t *table = s->slots + (size_t)l * each;
-    if (p->row_of[layers.first + l] >= 0) tri_expert_slot_table(p, layers.first + l, f->most_copies, table);
-    for (size_t i = 0; f->cfg.backend->deterministic && i < each; i += width) table[i] = 1;
-  }
-  return put_table(f, s->slots, n * sizeof *s->slots, &f->slots);
+  for (int l = 0; l < layers.count; l++)
+    if (p->row_of[layers.first + l] >= 0) fill_slots(f, layers.first + l, s->slots + (size_t)l * each);
+  if (!put_table(f, s->slots, n * sizeof *s->slots, &f->slots)) return false;
+  if (!p->room) return true;
+  f->placed = tri_calloc(each, sizeof *f->placed);
+  f->no_rows = tri_calloc((size_t)f->cfg.shard.slots.count, sizeof *f->no_rows);
+  return f->placed && f->no_rows;
+}
+
+void tri_forward_place(tri_forward *f, int layer) {
+  tri_backend *be = f->cfg.backend;
+  size_t at = (size_t)(layer - f->cfg.shard.layers.first), slots = (size_t)f->cfg.shard.slots.count;
+  fill_slots(f, layer, f->placed);
+  be->ops.upload(be, f->slots + at * slot_table(f), f->placed, slot_table(f) * sizeof *f->placed);
+  be->ops.upload(be, f->tally + at * slots, f->no_rows, slots * sizeof *f->no_rows);
 }
 
 tri_status tri_forward_make_tables(tri_forward *f) {

@@ -31,7 +31,7 @@ static void add_exchange(struct table *t) {
   const tri_model_config *c = t->cfg->model;
   const tri_limits *l = t->cfg->limits;
   int64_t dp = tri_parallel_dp(t->cfg->shard->p), all = dp > 1 ? dp * tri_exchanged_rows(l) : 0;
-  int64_t mapped = all ? all : l->max_num_batched_tokens;
+  int64_t mapped = all ? all : tri_limits_chunk(l);
   add(t, TRI_BUF_map_choice, mapped, c->moe.top_k);
   add(t, TRI_BUF_map_row, mapped, c->moe.top_k);
   add(t, TRI_BUF_exchange_x, all, c->hidden_size);
@@ -40,14 +40,15 @@ static void add_exchange(struct table *t) {
   add(t, TRI_BUF_exchange_y, all, c->hidden_size);
 }
 
+/* The stream and the angles are all tokens' at a time, the rest is a chunk's of a step in chunks. */
 static void add_layers(struct table *t) {
   const tri_model_config *c = t->cfg->model;
   const tri_shard *s = t->cfg->shard;
   const tri_mla *m = &c->mla;
-  int64_t tokens = t->cfg->limits->max_num_batched_tokens, d = c->attention.head_dim,
-          half = c->attention.rope.rotary_dim / 2;
+  int64_t all = t->cfg->limits->max_num_batched_tokens, tokens = tri_limits_chunk(t->cfg->limits),
+          d = c->attention.head_dim, half = c->attention.rope.rotary_dim / 2;
   int64_t heads = s->q_heads.count, kv_heads = s->kv_heads.count, units = most_units(c, s);
-  add(t, TRI_BUF_x, tokens, c->hidden_size);
+  add(t, TRI_BUF_x, all, c->hidden_size);
   add(t, TRI_BUF_h, tokens, c->hidden_size);
   add(t, TRI_BUF_qkv, tokens, (m->on ? heads : heads + 2 * kv_heads) * d);
   add(t, TRI_BUF_attn, tokens, heads * (m->on ? m->v_dim : d));
@@ -66,8 +67,8 @@ static void add_layers(struct table *t) {
   add(t, TRI_BUF_map_first, 1, s->slots.count + 1);
   add_exchange(t);
   add(t, TRI_BUF_shared_gate, tokens, 1);
-  add(t, TRI_BUF_cos, tokens, half);
-  add(t, TRI_BUF_sin, tokens, half);
+  add(t, TRI_BUF_cos, all, half);
+  add(t, TRI_BUF_sin, all, half);
   add(t, TRI_BUF_square_sums, 2, tokens);
   t->to[TRI_BUF_x].copies = t->cfg->num_lanes;
 }

@@ -35,6 +35,27 @@ void tri_walk_release(tri_walk *w, const tri_layer *y, int half) {
   if (part != TRI_PART_STAYS && w->st == TRI_OK) tri_weight_stream_release(w->f->cfg.stream, part);
 }
 
+/* ---- chunks ---- */
+
+void tri_walk_leave_chunks(tri_walk *w) {
+  if (!w->whole_b) return;
+  w->b = w->whole_b;
+  w->x = w->whole_x;
+  w->whole_b = NULL;
+  w->first_row = 0;
+}
+
+void tri_walk_enter_chunk(tri_walk *w, int chunk) {
+  tri_forward *f = w->f;
+  tri_walk_leave_chunks(w);
+  if (f->num_chunks < 2) return;
+  w->whole_b = w->b;
+  w->whole_x = w->x;
+  w->b = &f->chunks[chunk];
+  w->first_row = chunk * tri_limits_chunk(&f->cfg.limits);
+  w->x = tri_rows(tri_rows_from(w->x, w->first_row), w->b->num_tokens);
+}
+
 /* ---- plans ---- */
 
 /* Returns the class of a layer, which decides which ops it emits and with which shapes: its flags, whether the stream
@@ -114,7 +135,7 @@ static void list(tri_walk *w, tri_op op, const void *args) {
 }
 
 static tri_op_plan *next_plan(tri_walk *w) {
-  if (w->next < TRI_FORWARD_PLANS) return &w->f->plans[w->next++];
+  if (w->next < w->f->max_plans) return &w->f->plans[w->next++];
   w->st = TRI_OVERFLOW;
   return NULL;
 }
@@ -220,21 +241,28 @@ static void show_exchange(const tri_walk *w, tri_exchange_part part) {
   if (p) atomic_store_explicit(&p->exchange, (uint32_t)part, memory_order_relaxed);
 }
 
-void tri_emit_dispatch(tri_walk *w, tri_exchange_form form, tri_mat x, int from) {
+static tri_status dispatch(tri_forward *f, const void *x, int from, const tri_moe_route_args *route,
+                           const tri_exchange_rows *all) {
+  size_t first = (size_t)from * (size_t)f->cfg.model->moe.top_k;
+  tri_exchange *e = f->cfg.exchange;
+  if (route) return tri_exchange_route_and_dispatch(e, f->exchanged, x, route, all);
+  return tri_exchange_dispatch(e, f->exchanged, x, (const int32_t *)f->buf.experts.data + first,
+                               f->buf.expert_weights.data + first, all);
+}
+
+/* A record holds for rows that are routed on their way, too: what routing reads is there until then. */
+void tri_emit_dispatch(tri_walk *w, tri_exchange_form form, tri_mat x, int from, const tri_moe_route_args *route) {
   tri_forward *f = w->f;
   const tri_buffers *b = &f->buf;
-  size_t top_k = (size_t)f->cfg.model->moe.top_k;
   tri_exchange_rows all = {
       .x = b->exchange_x.data, .experts = (int32_t *)b->exchange_experts.data, .weights = b->exchange_weights.data};
   if (runs(w)) {
     show_exchange(w, TRI_IN_DISPATCH);
     tri_exchange_use(f->cfg.exchange, form);
-    w->st = tri_exchange_dispatch(f->cfg.exchange, f->exchanged, tri_rows_from(x, from).data,
-                                  (const int32_t *)b->experts.data + (size_t)from * top_k,
-                                  b->expert_weights.data + (size_t)from * top_k, &all);
+    w->st = dispatch(f, tri_rows_from(x, from).data, from, route, &all);
     if (w->st == TRI_OK) show_exchange(w, TRI_NO_EXCHANGE);
   }
-  const void *reads[] = {x.data, b->experts.data, b->expert_weights.data};
+  const void *reads[] = {x.data, b->experts.data, b->expert_weights.data, b->router.data};
   const void *writes[] = {all.x, all.experts, all.weights};
   if (records(w)) note(w, reads, COUNT(reads), writes, COUNT(writes));
 }
@@ -248,7 +276,7 @@ void tri_emit_combine(tri_walk *w, tri_mat out, int from, bool accumulate) {
     w->st = tri_exchange_combine(f->cfg.exchange, y, to, accumulate);
     if (w->st == TRI_OK) show_exchange(w, TRI_NO_EXCHANGE);
   }
-  const void *reads[] = {y, accumulate || from ? out.data : NULL}, *writes[] = {out.data};
+  const void *reads[] = {y, f->buf.exchange_experts.data, accumulate || from ? out.data : NULL}, *writes[] = {out.data};
   if (records(w)) note(w, reads, COUNT(reads), writes, COUNT(writes));
 }
 

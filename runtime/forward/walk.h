@@ -33,7 +33,10 @@ typedef struct tri_walk {
   tri_walk_mode mode;
   tri_forward *f;
   const tri_batch *b;
-  tri_mat x;                  /* residual stream, [T, hidden] */
+  tri_mat x;                /* residual stream, [T, hidden] */
+  const tri_batch *whole_b; /* in a chunk of the step: b and x of all of it */
+  tri_mat whole_x;
+  int first_row;              /* of the chunk */
   tri_mat pending;            /* a branch's result that x lacks; the next norm adds it. data NULL: none */
   bool copied;                /* buf.h is x in the type of products */
   tri_status st;              /* the first failure: nothing is emitted after it */
@@ -87,8 +90,8 @@ void tri_emit_all_gather(tri_walk *w, const void *send, void *recv, size_t bytes
 void tri_emit_send(tri_walk *w, const void *buf, size_t bytes, int peer, int tag);
 void tri_emit_recv(tri_walk *w, void *buf, size_t bytes, int peer, int tag);
 /* Rows `from` on of this shard to the ranks that have their experts, and what comes back; how many of each shard the
- * forward pass knows (exchanged). See comm/exchange.h. */
-void tri_emit_dispatch(tri_walk *w, tri_exchange_form form, tri_mat x, int from);
+ * forward pass knows (exchanged). route: not NULL where they have not been routed yet. See comm/exchange.h. */
+void tri_emit_dispatch(tri_walk *w, tri_exchange_form form, tri_mat x, int from, const tri_moe_route_args *route);
 void tri_emit_combine(tri_walk *w, tri_mat out, int from, bool accumulate);
 void tri_emit_copy_rows(tri_walk *w, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                         size_t rows);

@@ -32,7 +32,7 @@ tri_status tri_expert_counts_read(const char *path, tri_expert_counts *out, tri_
   enum { MOST_EXPERTS = 1 << 20 };
   tri_json_doc *doc = NULL;
   tri_expert_counts c = {0};
-  int64_t experts = 0;
+  int64_t experts = 0, groups = 1;
   tri_status st = tri_json_read_file(path, MOST_FILE_BYTES, &doc, err);
   if (st != TRI_OK) return st;
   const tri_json *root = tri_json_root(doc), *rows = tri_json_get(root, "rows");
@@ -43,6 +43,11 @@ tri_status tri_expert_counts_read(const char *path, tri_expert_counts *out, tri_
     TRI_TRY(tri_fail(err, TRI_CORRUPT, "rebalance",
                      "%.200s: it has no rows of layers with experts, as trireme status --experts tells them", path));
   c.num_experts = (int)experts;
+  if (!tri_json_get_int(root, "num_groups", &groups)) groups = 1;
+  if (groups < 1 || experts % groups)
+    TRI_TRY(tri_fail(err, TRI_CORRUPT, "rebalance", "%.200s: num_groups %lld does not divide num_experts %lld", path,
+                     (long long)groups, (long long)experts));
+  c.num_groups = (int)groups;
   c.num_layers = (int)layers;
   c.rows = tri_calloc(layers, (size_t)experts * sizeof *c.rows);
   if (!c.rows) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "rebalance", "no memory for %.200s", path));
@@ -151,7 +156,12 @@ static void place(const struct layer *y, const struct item *i) {
     exchange(y, open, i);
 }
 
-tri_status tri_expert_rebalance(const uint64_t *rows, int num_experts, int num_slots, int ep, int32_t *expert_of) {
+/* Some shares of a layer, and their slots, for all of these experts. */
+static tri_status fill(const uint64_t *rows, int num_experts, int all_slots, int all_shares, tri_range shares,
+                       int32_t *expert_of) {
+  int ep = shares.count, first = tri_range_part(all_slots, all_shares, shares.first).first;
+  tri_range last = tri_range_part(all_slots, all_shares, shares.first + ep - 1);
+  int num_slots = last.first + last.count - first;
   if (ep < 1 || ep > num_slots || num_slots < num_experts || num_slots > (int64_t)ep * num_experts)
     return TRI_OUT_OF_RANGE;
   struct layer y = {.ep = ep, .expert_of = expert_of};
@@ -165,7 +175,7 @@ tri_status tri_expert_rebalance(const uint64_t *rows, int num_experts, int num_s
     for (int k = 0; k < copies[e]; k++) y.items[n++] = (struct item){(double)rows[e] / copies[e], e};
   if (ok) qsort(y.items, (size_t)n, sizeof *y.items, heavier);
   for (int s = 0; ok && s < ep; s++) {
-    tri_range own = tri_range_part(num_slots, ep, s);
+    tri_range own = tri_range_part(all_slots, all_shares, shares.first + s);
     y.shares[s] = (struct share){.first = own.first, .count = own.count};
   }
   for (int i = 0; i < n; i++) place(&y, &y.items[i]);
@@ -173,6 +183,127 @@ tri_status tri_expert_rebalance(const uint64_t *rows, int num_experts, int num_s
   tri_free(y.shares);
   tri_free(y.items);
   return ok ? TRI_OK : TRI_NO_MEMORY;
+}
+
+tri_status tri_expert_rebalance(const uint64_t *rows, int num_experts, int num_slots, int ep, int32_t *expert_of) {
+  if (ep < 1 || num_experts < 1) return TRI_OUT_OF_RANGE;
+  return fill(rows, num_experts, num_slots, ep, (tri_range){0, ep}, expert_of);
+}
+
+/* ---- a layer on several hosts ---- */
+
+struct host {
+  tri_range shares;
+  int room, groups; /* room: for so many groups */
+  double rows;
+};
+
+/* A router's group, and the host that it goes to. */
+struct expert_group {
+  double rows;
+  int number, host;
+};
+
+struct hosts {
+  const uint64_t *rows;                           /* [num_experts] */
+  int num_slots, ep, size, num_hosts, num_groups; /* size: experts of a group */
+  struct host *list;                              /* [ep] at most */
+  struct expert_group *groups;                    /* [num_groups] */
+  uint64_t *own_rows;                             /* [num_experts] of one host's experts, */
+  int32_t *own;                                   /* [num_experts] which are these */
+  int32_t *expert_of;                             /* [num_slots] */
+};
+
+static int by_rows(const void *a, const void *b) {
+  const struct expert_group *x = a, *y = b;
+  if (x->rows != y->rows) return x->rows < y->rows ? 1 : -1;
+  return x->number - y->number;
+}
+
+static void find_hosts(struct hosts *h, const int32_t *host_of) {
+  for (int s = 0; s < h->ep; s++) {
+    if (!s || host_of[s] != host_of[s - 1]) h->list[h->num_hosts++] = (struct host){.shares = {.first = s}};
+    struct host *at = &h->list[h->num_hosts - 1];
+    at->shares.count++;
+    at->room += tri_range_part(h->num_slots, h->ep, s).count;
+  }
+  for (int i = 0; i < h->num_hosts; i++) h->list[i].room /= h->size;
+}
+
+/* False: there is no room for all groups. */
+static bool give_groups(struct hosts *h) {
+  for (int g = 0; g < h->num_groups; g++) {
+    h->groups[g] = (struct expert_group){.number = g};
+    for (int e = g * h->size; e < (g + 1) * h->size; e++) h->groups[g].rows += (double)h->rows[e];
+  }
+  qsort(h->groups, (size_t)h->num_groups, sizeof *h->groups, by_rows);
+  for (int g = 0; g < h->num_groups; g++) {
+    struct host *best = NULL;
+    for (struct host *at = h->list; at < h->list + h->num_hosts; at++)
+      if (at->groups < at->room && (!best || at->rows * best->shares.count < best->rows * at->shares.count)) best = at;
+    if (!best) return false;
+    best->groups++;
+    best->rows += h->groups[g].rows;
+    h->groups[g].host = (int)(best - h->list);
+  }
+  return true;
+}
+
+static tri_status fill_host(const struct hosts *h, int host) {
+  tri_range shares = h->list[host].shares;
+  int n = 0;
+  for (int g = 0; g < h->num_groups; g++)
+    for (int i = 0; h->groups[g].host == host && i < h->size; i++, n++) {
+      h->own[n] = h->groups[g].number * h->size + i;
+      h->own_rows[n] = h->rows[h->own[n]];
+    }
+  TRI_CHECK(fill(h->own_rows, n, h->num_slots, h->ep, shares, h->expert_of));
+  for (int s = 0; s < shares.count; s++) {
+    tri_range slots = tri_range_part(h->num_slots, h->ep, shares.first + s);
+    for (int i = slots.first; i < slots.first + slots.count; i++) h->expert_of[i] = h->own[h->expert_of[i]];
+  }
+  return TRI_OK;
+}
+
+/* The rows of the busiest share. */
+static double most_rows(const struct hosts *h, int num_experts, const int32_t *expert_of, double *shares) {
+  double most = 0;
+  memset(shares, 0, (size_t)h->ep * sizeof *shares);
+  tri_expert_share_rows(h->rows, num_experts, expert_of, h->num_slots, h->ep, shares);
+  for (int s = 0; s < h->ep; s++)
+    if (shares[s] > most) most = shares[s];
+  return most;
+}
+
+tri_status tri_expert_rebalance_hosts(const uint64_t *rows, int num_experts, int num_slots, int ep, int num_groups,
+                                      const int32_t *host_of, int32_t *expert_of) {
+  tri_status st = tri_expert_rebalance(rows, num_experts, num_slots, ep, expert_of);
+  if (st != TRI_OK || !host_of || num_groups < 2 || num_experts % num_groups) return st;
+  struct hosts h = {
+      .rows = rows, .num_slots = num_slots, .ep = ep, .size = num_experts / num_groups, .num_groups = num_groups};
+  double *shares = tri_calloc((size_t)ep, sizeof *shares);
+  h.list = tri_calloc((size_t)ep, sizeof *h.list);
+  h.groups = tri_calloc((size_t)num_groups, sizeof *h.groups);
+  h.own_rows = tri_calloc((size_t)num_experts, sizeof *h.own_rows);
+  h.own = tri_calloc((size_t)num_experts, sizeof *h.own);
+  h.expert_of = tri_calloc((size_t)num_slots, sizeof *h.expert_of);
+  bool ok = shares && h.list && h.groups && h.own_rows && h.own && h.expert_of;
+  TRI_TRY(ok ? TRI_OK : TRI_NO_MEMORY);
+  find_hosts(&h, host_of);
+  if (h.num_hosts < 2 || !give_groups(&h)) goto cleanup;
+  for (int i = 0; st == TRI_OK && i < h.num_hosts; i++) st = fill_host(&h, i);
+  double kept = st == TRI_OK ? most_rows(&h, num_experts, h.expert_of, shares) : 0;
+  if (st == TRI_OK && kept * (100 - TRI_EXPERT_HOST_COST) <= most_rows(&h, num_experts, expert_of, shares) * 100)
+    memcpy(expert_of, h.expert_of, (size_t)num_slots * sizeof *expert_of);
+  if (st == TRI_OUT_OF_RANGE) st = TRI_OK; /* a host would have an expert twice, or none for a share */
+cleanup:
+  tri_free(shares);
+  tri_free(h.list);
+  tri_free(h.groups);
+  tri_free(h.own_rows);
+  tri_free(h.own);
+  tri_free(h.expert_of);
+  return st;
 }
 
 /* ---- what it comes to ---- */
@@ -213,8 +344,8 @@ static tri_status print_row(tri_buf *out, const int32_t *expert_of, int num_slot
   return print(out, "]");
 }
 
-tri_status tri_expert_rebalance_all(const tri_expert_counts *c, int num_redundant, int ep, tri_buf *out,
-                                    double *balancedness, tri_error *err) {
+tri_status tri_expert_rebalance_all(const tri_expert_counts *c, int num_redundant, int ep, const int32_t *host_of,
+                                    tri_buf *out, double *balancedness, tri_error *err) {
   int slots = c->num_experts + num_redundant;
   size_t experts = (size_t)c->num_experts;
   double sum = 0, most = 0;
@@ -227,7 +358,7 @@ tri_status tri_expert_rebalance_all(const tri_expert_counts *c, int num_redundan
   TRI_TRY(print(out, head));
   for (int l = 0; l < c->num_layers; l++) {
     const uint64_t *rows = c->rows + (size_t)l * experts;
-    TRI_TRY(tri_expert_rebalance(rows, c->num_experts, slots, ep, expert_of));
+    TRI_TRY(tri_expert_rebalance_hosts(rows, c->num_experts, slots, ep, c->num_groups, host_of, expert_of));
     memset(shares, 0, (size_t)ep * sizeof *shares);
     tri_expert_share_rows(rows, c->num_experts, expert_of, slots, ep, shares);
     double all = 0;

@@ -119,34 +119,60 @@ static void fill(tri_expert_placement *p, const tri_expert_placement_config *con
     memcpy(p->expert_of + (size_t)r * row, p->expert_of, row * sizeof *p->expert_of);
 }
 
+/* Refuses what no model or layout with such sizes can have. */
+static tri_status check_sizes(const tri_model_config *c, const tri_expert_placement_config *config, tri_error *err) {
+  int64_t experts = c->moe.num_experts;
+  int r = config->num_redundant;
+  const char *field = config->file ? "init_expert_location" : "num_redundant_experts";
+  if (config->moves) field = "enable_eplb";
+  if (!experts) return tri_fail(err, TRI_UNSUPPORTED, field, "the model has no experts to be placed");
+  if (config->moves && config->ep < 2)
+    return tri_fail(err, TRI_UNSUPPORTED, field,
+                    "--enable-eplb moves experts between shares, and there is one alone: give -ep or "
+                    "--enable-expert-parallel");
+  if (r && (int64_t)r > experts * (config->ep - 1))
+    return tri_fail(err, TRI_OUT_OF_RANGE, "num_redundant_experts",
+                    "%d copies of %lld experts in %d shares, which have each expert once at most: the range is 0 to "
+                    "%lld",
+                    r, (long long)experts, config->ep, (long long)(experts * (config->ep - 1)));
+  return TRI_OK;
+}
+
+static tri_status read_file(const tri_model_config *c, const tri_expert_placement_config *config,
+                            tri_expert_placement **out, tri_error *err) {
+  int r = config->num_redundant;
+  TRI_CHECK(tri_expert_placement_read(c, config->file, out, err));
+  int has = (*out)->num_slots - (int)c->moe.num_experts;
+  if (!r || r == has) return TRI_OK;
+  tri_expert_placement_free(*out);
+  *out = NULL;
+  return tri_fail(err, TRI_OUT_OF_RANGE, "num_redundant_experts",
+                  "%s has slots for %d copies, but %d redundant experts are asked for", config->file, has, r);
+}
+
+/* No share has an expert twice, unless a file says so. */
+static void make_room(tri_expert_placement *p, const tri_expert_placement_config *config) {
+  p->room = 1 + p->num_slots - p->num_experts;
+  if (!config->file && p->room > config->ep) p->room = config->ep;
+}
+
 tri_status tri_expert_placement_make(const tri_model_config *c, const tri_expert_placement_config *config,
                                      tri_expert_placement **out, tri_error *err) {
   int64_t experts = c->moe.num_experts;
   int r = config->num_redundant;
   bool linear = config->strategy == TRI_EXPERTS_LINEAR && !r && !config->file;
   *out = NULL;
-  if (linear || (!experts && !r && !config->file)) return TRI_OK;
-  if (!experts)
-    return tri_fail(err, TRI_UNSUPPORTED, config->file ? "init_expert_location" : "num_redundant_experts",
-                    "the model has no experts to be placed");
-  if (r && (int64_t)r > experts * (config->ep - 1))
-    return tri_fail(err, TRI_OUT_OF_RANGE, "num_redundant_experts",
-                    "%d copies of %lld experts in %d shares, which have each expert once at most: the range is 0 to "
-                    "%lld",
-                    r, (long long)experts, config->ep, (long long)(experts * (config->ep - 1)));
+  if (!config->moves && (linear || (!experts && !r && !config->file))) return TRI_OK;
+  TRI_CHECK(check_sizes(c, config, err));
   if (config->file) {
-    TRI_CHECK(tri_expert_placement_read(c, config->file, out, err));
-    int has = (*out)->num_slots - (int)experts;
-    if (!r || r == has) return TRI_OK;
-    tri_expert_placement_free(*out);
-    *out = NULL;
-    return tri_fail(err, TRI_OUT_OF_RANGE, "num_redundant_experts",
-                    "%s has slots for %d copies, but %d redundant experts are asked for", config->file, has, r);
+    TRI_CHECK(read_file(c, config, out, err));
+  } else {
+    if (config->ep > experts + r) return TRI_OK; /* no layout can be: it says why */
+    if (!(*out = tri_expert_placement_alloc(c, (int)experts + r)))
+      return tri_fail(err, TRI_NO_MEMORY, "num_redundant_experts", "no memory for the table of experts");
+    fill(*out, config);
   }
-  if (config->ep > experts + r) return TRI_OK; /* no layout can be: it says why */
-  if (!(*out = tri_expert_placement_alloc(c, (int)experts + r)))
-    return tri_fail(err, TRI_NO_MEMORY, "num_redundant_experts", "no memory for the table of experts");
-  fill(*out, config);
+  if (config->moves) make_room(*out, config);
   return TRI_OK;
 }
 
@@ -258,6 +284,7 @@ static int copies_in(const tri_expert_placement *p, int row, int expert, int32_t
 
 int tri_expert_most_copies(const tri_expert_placement *p) {
   int most = 1;
+  if (p && p->room) return p->room;
   for (int row = 0; p && row < p->num_rows; row++)
     for (int e = 0; e < p->num_experts; e++) {
       int n = copies_in(p, row, e, NULL);

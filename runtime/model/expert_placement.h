@@ -17,6 +17,7 @@ typedef enum tri_expert_strategy { TRI_EXPERTS_LINEAR, TRI_EXPERTS_ROUND_ROBIN }
 typedef struct tri_expert_placement {
   int num_layers, num_rows; /* of the model; of them, those with experts */
   int num_experts, num_slots;
+  int room;           /* slots of one expert that tables have room for; 0: as many as it has */
   int32_t *row_of;    /* [num_layers]; -1: no experts */
   int32_t *expert_of; /* [num_rows, num_slots] */
 } tri_expert_placement;
@@ -26,10 +27,12 @@ typedef struct tri_expert_placement_config {
   tri_expert_strategy strategy;
   int num_redundant; /* with a file 0 means: as many as it has */
   const char *file;  /* see tri_expert_placement_read; NULL: as the strategy says */
+  bool moves;        /* experts change their slots while the group serves (expert_moves.h) */
 } tri_expert_placement_config;
 
 /* LINEAR: shares have runs of experts; ROUND_ROBIN: experts e, e + ep, e + 2 ep ... Copies without a file are those of
- * the first experts, and no share has an expert twice. *out is NULL where nothing differs from linear. */
+ * the first experts, and no share has an expert twice. *out is NULL where nothing differs from linear, nor ever will.
+ */
 tri_status tri_expert_placement_make(const tri_model_config *c, const tri_expert_placement_config *config,
                                      tri_expert_placement **out, tri_error *err);
 /* {"num_experts": E, "num_slots": S, "layers": [[expert of slot 0, ...], ...]} with a row for each layer with experts,
@@ -51,7 +54,7 @@ static inline int tri_expert_of_slot(const tri_expert_placement *p, int layer, i
 /* Equal for equal placements; 0 for NULL. */
 uint64_t tri_expert_placement_hash(const tri_expert_placement *p);
 
-/* The most slots that an expert has in a layer. */
+/* The most slots that an expert has in a layer, or will have. */
 int tri_expert_most_copies(const tri_expert_placement *p);
 /* The table of a layer for tri_moe_route_args.slots: out is [num_experts, 1 + most_copies]. */
 void tri_expert_slot_table(const tri_expert_placement *p, int layer, int most_copies, int32_t *out);

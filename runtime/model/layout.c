@@ -5,6 +5,8 @@ tri_range tri_range_part(int64_t n, int parts, int rank) {
   return (tri_range){(int)first, (int)(end - first)};
 }
 
+int tri_range_part_with(int64_t n, int parts, int64_t i) { return (int)(((i + 1) * parts - 1) / n); }
+
 int tri_stage_slots(const tri_model_config *c, tri_parallel p) { return tri_expert_slots(p.placement, c); }
 
 /* Shares that follow one another lie in one shard, as etp divides tp. */

@@ -42,6 +42,8 @@ typedef struct tri_range {
 
 /* Part `rank` of `parts` nearly equal contiguous parts of n. */
 tri_range tri_range_part(int64_t n, int parts, int rank);
+/* The part that has element i. */
+int tri_range_part_with(int64_t n, int parts, int64_t i);
 
 /* The layers of a stage. Stages are cut where they come closest to equal parts of the weights' bytes: beside its layers
  * the first has the embedding, the last the head. Each has a layer at least. */

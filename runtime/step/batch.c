@@ -47,10 +47,19 @@ static bool make_arrays(const tri_limits *l, tri_batch_arrays *a, tri_batch *vie
   size_t tokens = (size_t)l->max_num_batched_tokens, seqs = (size_t)l->max_num_seqs;
   size_t blocks = (size_t)((l->max_model_len + l->block_size - 1) / l->block_size);
   bool ok = true;
-  *view = (tri_batch){0};
-#define X(type, name, count) ok &= (view->name = a->name = tri_calloc(count, sizeof *a->name)) != NULL;
+#define X(type, name, count) ok &= (a->name = tri_calloc(count, sizeof *a->name)) != NULL;
   TRI_BATCH_ARRAY_LIST(X)
 #undef X
+  *view = (tri_batch){.token_ids = a->token_ids,
+                      .positions = a->positions,
+                      .types = a->types,
+                      .rope_len = a->rope_len,
+                      .kv_slot = a->kv_slot,
+                      .seq_start = a->seq_start,
+                      .context_len = a->context_len,
+                      .block_start = a->block_start,
+                      .block_table = a->block_table,
+                      .logit_rows = a->logit_rows};
   return ok;
 }
 
@@ -244,6 +253,11 @@ static void clear(tri_batch *v) {
   v->num_tokens = v->num_seqs = v->num_logits = v->max_context = v->max_query = v->num_single = 0;
 }
 
+/* The other shards run the step for what the plan's header says of this one, too. */
+static bool is_as_told(const tri_batch *b, int longest) {
+  return !longest || (b->max_query <= 1 && b->num_logits == b->num_tokens && b->max_context <= longest);
+}
+
 tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan) {
   const uint32_t *ids = plan->ids;
   const int32_t *blocks = plan->blocks;
@@ -257,8 +271,10 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
   b->num_copies = (int)plan->h.num_copies;
   b->shard_tokens = plan->shard_tokens;
   b->num_shards = (int)plan->h.num_shards;
+  b->longest = (int)plan->h.longest;
   if (plan->h.num_tokens > (uint32_t)slots->limits.max_num_batched_tokens ||
-      plan->h.num_seqs > tri_plan_entries(slots->limits.max_num_seqs))
+      plan->h.num_seqs > tri_plan_entries(slots->limits.max_num_seqs) ||
+      plan->h.longest > (uint32_t)slots->limits.max_model_len)
     return TRI_CORRUPT;
   for (int i = 0; i < 2 * b->num_copies; i++)
     if (plan->copies[i] < 0 || plan->copies[i] >= slots->limits.num_blocks) return TRI_CORRUPT;
@@ -283,7 +299,7 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
     }
     if (st != TRI_OK) return st;
   }
-  return TRI_OK;
+  return is_as_told(&b->batch, b->longest) ? TRI_OK : TRI_CORRUPT;
 }
 
 /* Row i of a sequence that does not exist. */
@@ -304,13 +320,69 @@ void tri_batch_idle(const tri_batch_builder *b, tri_batch *out) {
   out->num_tokens = out->num_seqs = out->num_single = out->max_query = out->max_context = 1;
 }
 
-void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out) {
-  const tri_batch_arrays *a = &b->rows;
-  int from = b->batch.num_tokens, to = tri_batch_rows(from), most = limits->max_num_seqs;
+int tri_batch_padded_rows(const tri_limits *limits, int n) {
+  int rows = tri_batch_rows(n), most = limits->max_num_seqs;
   if (limits->max_num_batched_tokens < most) most = limits->max_num_batched_tokens;
-  if (to > most) to = most;
-  if (to < from) to = from;
-  for (int i = from; i < to; i++) put_nobody(a, i);
+  if (rows > most) rows = most;
+  return rows < n ? n : rows;
+}
+
+void tri_batch_pad(const tri_batch_builder *b, int rows, tri_batch *out) {
+  for (int i = b->batch.num_tokens; i < rows; i++) put_nobody(&b->rows, i);
   *out = b->batch;
-  out->num_tokens = out->num_seqs = out->num_logits = out->num_single = to;
+  out->num_tokens = out->num_seqs = out->num_logits = out->num_single = rows;
+  out->max_query = 1;
+  if (!out->max_context) out->max_context = 1;
+}
+
+void tri_batch_largest(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out) {
+  int seqs = limits->max_num_seqs, tokens = limits->max_num_batched_tokens, rows = seqs < tokens ? seqs : tokens;
+  int blocks = (limits->max_model_len + limits->block_size - 1) / limits->block_size;
+  for (int i = 0; i < rows; i++) put_nobody(&b->rows, i);
+  b->rows.block_start[rows] = rows * blocks;
+  *out = b->batch;
+  out->num_tokens = out->num_seqs = out->num_logits = out->num_single = rows;
+  out->max_query = out->max_context = 1;
+}
+
+static int at_least(int a, int b) { return a > b ? a : b; }
+static int at_most(int a, int b) { return a < b ? a : b; }
+
+/* Tokens first .. end - 1, of which the first is of sequence *seq, or of one behind it: that of the last one,
+ * afterwards. starts, contexts: where this chunk's begin. */
+static tri_batch cut_one(const tri_batch *from, int first, int end, int *seq, int32_t *starts, int32_t *contexts) {
+  tri_batch c = *from;
+  while (from->seq_start[*seq + 1] <= first) ++*seq;
+  c.token_ids += first;
+  c.positions += first;
+  c.types += first;
+  c.rope_len += first;
+  c.kv_slot += first;
+  c.block_start += *seq;
+  c.seq_start = starts;
+  c.context_len = contexts;
+  c.num_tokens = end - first;
+  c.num_seqs = c.num_logits = c.max_context = c.max_query = c.num_single = 0;
+  for (; *seq < from->num_seqs && from->seq_start[*seq] < end; ++*seq) {
+    int begin = at_least(from->seq_start[*seq], first), stop = at_most(from->seq_start[*seq + 1], end);
+    int context = from->context_len[*seq] - (from->seq_start[*seq + 1] - stop);
+    starts[c.num_seqs] = begin - first;
+    contexts[c.num_seqs++] = context;
+    c.max_context = at_least(c.max_context, context);
+    c.max_query = at_least(c.max_query, stop - begin);
+    c.num_single += stop - begin == 1;
+  }
+  starts[c.num_seqs] = c.num_tokens;
+  --*seq;
+  return c;
+}
+
+int tri_batch_cut(const tri_batch_builder *b, const tri_batch *from, int rows, tri_batch *out) {
+  int n = 0, seq = 0, used = 0;
+  for (int first = 0; first < from->num_tokens; first += rows) {
+    int end = at_most(first + rows, from->num_tokens);
+    out[n] = cut_one(from, first, end, &seq, b->rows.chunk_start + used, b->rows.chunk_context + used);
+    used += out[n++].num_seqs + 1;
+  }
+  return n;
 }

@@ -16,7 +16,22 @@ typedef struct tri_limits {
   bool has_source;      /* encoder-decoders: a slot has a source of up to max_model_len tokens, computed in one step */
   int max_num_logits;   /* rows of logits in one step; 0: max_num_seqs */
   int exchange_rows;    /* of a shard in one exchange of several shards; 0: 1024 */
+  int chunk_tokens;     /* of a step that go through a part of a layer at a time; 0: all */
 } tri_limits;
+
+/* Chunks of a step, at most. */
+enum { TRI_MAX_CHUNKS = 16 };
+
+/* Returns the tokens of a chunk, and the chunks of a step of so many. */
+static inline int tri_limits_chunk(const tri_limits *l) {
+  int all = l->max_num_batched_tokens, least = (all + TRI_MAX_CHUNKS - 1) / TRI_MAX_CHUNKS;
+  if (!l->chunk_tokens || l->chunk_tokens >= all) return all;
+  return l->chunk_tokens > least ? l->chunk_tokens : least;
+}
+static inline int tri_limits_num_chunks(const tri_limits *l, int tokens) {
+  int chunk = tri_limits_chunk(l);
+  return (tokens + chunk - 1) / chunk;
+}
 
 static inline int tri_limits_logits(const tri_limits *l) {
   return l->max_num_logits ? l->max_num_logits : l->max_num_seqs;
@@ -83,7 +98,9 @@ static inline bool tri_counts_anew(tri_counted *c, const tri_draw *d) {
   X(int32_t, seq_start, seqs + 1)                                                                                      \
   X(int32_t, context_len, seqs)                                                                                        \
   X(int32_t, block_start, seqs + 1)                                                                                    \
-  X(int32_t, block_table, seqs *blocks)
+  X(int32_t, block_table, seqs *blocks)                                                                                \
+  X(int32_t, chunk_start, seqs + 2 * TRI_MAX_CHUNKS)                                                                   \
+  X(int32_t, chunk_context, seqs + 2 * TRI_MAX_CHUNKS)
 
 typedef struct tri_batch_arrays {
 #define X(type, name, count) type *name;
@@ -104,7 +121,7 @@ typedef struct tri_batch_builder {
   const int32_t *copies;
   int num_copies;
   const uint32_t *shard_tokens; /* the plan's, [num_shards] */
-  int num_shards;
+  int num_shards, longest;      /* of the plan's header */
 } tri_batch_builder;
 
 tri_status tri_batch_builder_create(const tri_limits *limits, tri_batch_builder **out);
@@ -124,14 +141,25 @@ static inline int tri_batch_rows(int n) {
   return (n + step - 1) / step * step;
 }
 
+/* The same within the limits. */
+int tri_batch_padded_rows(const tri_limits *limits, int n);
+
 /* The batch of a step in which every sequence has one token and its logits are wanted, with sequences that do not exist
- * behind the others up to the next of a few numbers, so that few shapes come: they attend to one key and write none. In
- * the builder's own arrays, within the limits. */
-void tri_batch_pad(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out);
+ * behind the others up to so many rows, so that few shapes come: they attend to one key and write none. In the
+ * builder's own arrays, within the limits. */
+void tri_batch_pad(const tri_batch_builder *b, int rows, tri_batch *out);
+
+/* A batch that takes as much room as any: of sequences that do not exist, with block tables of full length. */
+void tri_batch_largest(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out);
 
 /* The batch of a shard that has nothing to do in a step of its group: one row of a sequence that does not exist, whose
  * logits nobody wants. */
 void tri_batch_idle(const tri_batch_builder *b, tri_batch *out);
+
+/* Cuts a batch of the builder's, in its own arrays, into chunks of so many rows: each is a batch of its own, in which a
+ * sequence that is cut sees the keys up to its last token there. No logits are wanted of them. Returns how many there
+ * are, TRI_MAX_CHUNKS at most. */
+int tri_batch_cut(const tri_batch_builder *b, const tri_batch *from, int rows, tri_batch *out);
 
 /* Adds what a draw gave to its slot's history, if that still has the sequence. A step may be built before the draws of
  * the one before it have come back: its ids for TRI_SEQ_FLAG_TOKEN_IN_SLOT then are TRI_DRAWN_ID plus the draw's

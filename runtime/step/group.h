@@ -6,7 +6,14 @@
 #include "runtime/model/layout.h"
 
 /* Message tags within the group's communicator. */
-enum { TRI_TAG_PLAN = 1, TRI_TAG_RESULT = 2, TRI_TAG_LOGITS = 3, TRI_TAG_TRACE = 4, TRI_TAG_HIDDEN = 16 /* + lane */ };
+enum {
+  TRI_TAG_PLAN = 1,
+  TRI_TAG_RESULT = 2,
+  TRI_TAG_LOGITS = 3,
+  TRI_TAG_TRACE = 4,
+  TRI_TAG_EXPERT = 5,
+  TRI_TAG_HIDDEN = 16 /* + lane */
+};
 
 typedef struct tri_group {
   tri_parallel p;

@@ -87,9 +87,28 @@ void tri_plan_add_copy(tri_plan_writer *w, int32_t src, int32_t dst) {
   w->h.num_copies++;
 }
 
-void tri_plan_set_shards(tri_plan_writer *w, const uint32_t *tokens, uint32_t num_shards) {
+uint32_t tri_plan_longest(const tri_plan_writer *w) {
+  uint32_t longest = 1;
+  for (uint32_t i = 0; i < w->h.num_seqs; i++) {
+    const tri_plan_seq *s = &w->seqs[i];
+    if (s->kind == TRI_SEQ_FORK) continue;
+    if (s->kind == TRI_SEQ_SOURCE || s->num_tokens != 1) return 0;
+    if (!(s->flags & (TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_ALL_LOGITS))) return 0;
+    if (s->start + 1 > longest) longest = s->start + 1;
+  }
+  return longest;
+}
+
+void tri_plan_set_shards(tri_plan_writer *w, const uint32_t *tokens, const uint32_t *longest, uint32_t num_shards) {
+  bool all = true;
   memcpy(w->shard_tokens, tokens, num_shards * sizeof *tokens);
   w->h.num_shards = num_shards;
+  w->h.longest = 0;
+  for (uint32_t d = 0; d < num_shards; d++) {
+    all &= longest[d] > 0;
+    if (longest[d] > w->h.longest) w->h.longest = longest[d];
+  }
+  if (!all) w->h.longest = 0;
 }
 
 const void *tri_plan_finish(tri_plan_writer *w, size_t *bytes) {
@@ -131,7 +150,9 @@ tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
   uint64_t need = sizeof v.h + (uint64_t)v.h.num_seqs * sizeof *v.seqs + (uint64_t)v.h.num_ids * 4 +
                   (uint64_t)v.h.num_blocks * 4 + (uint64_t)v.h.num_copies * 8 + (uint64_t)v.h.num_shards * 4 +
                   v.h.params_bytes;
-  if (v.h.magic != TRI_PLAN_MAGIC || need != len || v.h.num_shards > TRI_MAX_SHARDS) return TRI_CORRUPT;
+  if (v.h.magic != TRI_PLAN_MAGIC || need != len || v.h.num_shards > TRI_MAX_SHARDS || v.h.kind >= TRI_PLAN_KINDS)
+    return TRI_CORRUPT;
+  if (v.h.longest && !v.h.num_shards) return TRI_CORRUPT;
   at += sizeof v.h;
   v.seqs = take(&at, v.h.num_seqs * sizeof *v.seqs);
   v.ids = take(&at, v.h.num_ids * sizeof *v.ids);

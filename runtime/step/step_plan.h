@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "kernels/backend.h"
+#include "runtime/model/expert_moves.h"
 
 enum {
   TRI_PLAN_MAGIC = 0x54504c31,
@@ -55,6 +56,15 @@ typedef struct tri_plan_seq {
   uint64_t counter; /* number of the draw within the sequence */
 } tri_plan_seq;
 
+typedef enum tri_plan_kind {
+  TRI_PLAN_STEP,
+  TRI_PLAN_STOP, /* leave the loop */
+  /* For all ranks between two steps, with none under way; see runtime/engine/expert_transfer.h. */
+  TRI_PLAN_COUNT_ROWS,
+  TRI_PLAN_MOVE_EXPERT,
+  TRI_PLAN_KINDS
+} tri_plan_kind;
+
 /* A lane is a micro-batch in flight: the sequences that run together, step after step. With pipeline stages there is a
  * lane for each, so that every stage has work; a sequence stays in its lane, and a lane's steps run in order. */
 typedef struct tri_plan_header {
@@ -62,9 +72,10 @@ typedef struct tri_plan_header {
   uint64_t step;
   uint32_t num_seqs, num_tokens, num_ids, num_blocks, num_copies, num_params;
   uint32_t params_bytes;
-  uint32_t stop;       /* not 0: leave the loop */
-  uint32_t num_shards; /* of a group with several, whose ranks exchange rows in this step; else 0 */
-  uint32_t reserved;
+  uint32_t kind;        /* tri_plan_kind; all but steps are headers alone */
+  uint32_t num_shards;  /* of a group with several, whose ranks exchange rows in this step; else 0 */
+  uint32_t longest;     /* with shards: tri_plan_longest of all of them; 0 where one of them has it 0 */
+  tri_expert_move move; /* of MOVE_EXPERT */
 } tri_plan_header;
 
 /* In front of a sequence's logit biases and banned ids. */
@@ -105,8 +116,12 @@ size_t tri_plan_params_bytes(const tri_sample_params *params);
 void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *blocks,
                   const tri_sample_params *params, uint32_t num_prompt);
 void tri_plan_add_copy(tri_plan_writer *w, int32_t src, int32_t dst);
-/* Says how many tokens each shard of the group has in this step; a shard may have none. */
-void tri_plan_set_shards(tri_plan_writer *w, const uint32_t *tokens, uint32_t num_shards);
+/* Returns the keys of the longest context where each sequence has one token and its logits are wanted, 1 without
+ * sequences, and 0 where a sequence has more, or others are wanted. */
+uint32_t tri_plan_longest(const tri_plan_writer *w);
+/* Says how many tokens each shard of the group has in this step, and what tri_plan_longest returns of each; a shard may
+ * have none. */
+void tri_plan_set_shards(tri_plan_writer *w, const uint32_t *tokens, const uint32_t *longest, uint32_t num_shards);
 /* *bytes stays valid until the next begin. */
 const void *tri_plan_finish(tri_plan_writer *w, size_t *bytes);
 

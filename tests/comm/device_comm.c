@@ -1,5 +1,5 @@
-/* All-reduces and transfers over the devices of this host: kernels that write to each other's memory, and NCCL behind
- * them.
+/* All-reduces, transfers and the exchange of experts' rows over the devices of this host: kernels that write to each
+ * other's memory, and NCCL behind them.
  *
  *   device_comm --fork N [--rounds R] [--bench]
  *
@@ -16,6 +16,7 @@
 
 #include "comm/shm.h"
 #include "tests/comm/device_comm.h"
+#include "tests/comm/device_rows.h"
 
 enum { SKIPPED = 77, LIMIT_S = 570, HOST_MS = 60000 };
 
@@ -358,13 +359,13 @@ static void *allocate(dc_rank *d, size_t n) {
   return p;
 }
 
-static int connect(dc_rank *d, bool sums) {
+static int connect(dc_rank *d, tri_comm_use use, const tri_rows_config *rows) {
   tri_error err = {0};
   tri_comm *nccl;
   int64_t start = tri_now_ns();
   tri_status st = tri_comm_nccl_create(&d->be, d->host, &nccl, &err);
   int64_t middle = tri_now_ns();
-  if (st == TRI_OK) st = tri_comm_p2p_create(&d->be, d->host, nccl, sums, &d->comm, &err);
+  if (st == TRI_OK) st = tri_comm_p2p_create(&d->be, d->host, nccl, use, rows, &d->comm, &err);
   if (st == TRI_OK) {
     if (!d->host->rank)
       printf("NCCL %.2f s, p2p %.2f s\n%s\n", (double)(middle - start) / 1e9, (double)(tri_now_ns() - middle) / 1e9,
@@ -421,6 +422,9 @@ static void disconnect(dc_rank *d) {
   d->comm = NULL;
 }
 
+static void connect_rows(dc_rank *d, const tri_rows_config *rows) { DC_MUST(!connect(d, TRI_COMM_ROWS, rows)); }
+static void test_rows(dc_rank *d) { dc_test_rows(d, connect_rows, disconnect); }
+
 static int run_rank(tri_shm *shm, int rank, int size, bool bench) {
   tri_comm host = {.ops = &host_ops,
                    .rank = rank,
@@ -430,14 +434,15 @@ static int run_rank(tri_shm *shm, int rank, int size, bool bench) {
   dc_rank rank_of = {.host = &host}, *d = &rank_of;
   alarm(LIMIT_S);
   int code = open_device(d);
-  if (!code) code = connect(d, true);
+  if (!code) code = connect(d, TRI_COMM_SUMS, NULL);
   if (code) return code;
   if (bench) {
     dc_bench(d);
     disconnect(d);
-    if ((code = connect(d, false))) return code;
+    if ((code = connect(d, TRI_COMM_TRANSFERS, NULL))) return code;
     dc_bench_transfers(d);
     disconnect(d);
+    dc_bench_rows(d, connect_rows, disconnect);
     return 0;
   }
   run(d, "sizes", test_sizes);
@@ -448,16 +453,18 @@ static int run_rank(tri_shm *shm, int rank, int size, bool bench) {
   run(d, "late", test_late);
   run(d, "storm", dc_test_storm);
   disconnect(d);
-  if ((code = connect(d, true))) return code;
+  if ((code = connect(d, TRI_COMM_SUMS, NULL))) return code;
   run(d, "timeout", test_timeout);
   disconnect(d);
-  if ((code = connect(d, true))) return code;
+  if ((code = connect(d, TRI_COMM_SUMS, NULL))) return code;
   run(d, "abort", test_abort);
   disconnect(d);
-  if ((code = connect(d, false))) return code;
+  if ((code = connect(d, TRI_COMM_TRANSFERS, NULL))) return code;
   run(d, "transfers", dc_test_transfers);
   run(d, "no message", dc_test_no_message);
   disconnect(d);
+  run(d, "rows", test_rows);
+  dc_bench_rows(d, connect_rows, disconnect);
   if (!rank) puts("device_comm: all is well");
   return 0;
 }

@@ -78,12 +78,12 @@ nothing_left() {
   fail "still running after $1 s: $(ours | tr '\n' ';')"
 }
 # The bundled model with experts instead of MLPs, which answers the same: MODEL from now on.
-use_experts() { # EXPERTS
+use_experts() { # EXPERTS [HOT]
   mkdir -p "$RUN/experts"
   cp "$SRC"/tests/models/abacus/{generation_config,tokenizer,tokenizer_config}.json "$SRC/tests/models/abacus/questions.jsonl" "$RUN/experts" || fail "no model"
   sed 's/"model_type": "llama"/"model_type": "mixtral", "num_local_experts": '"$1"', "num_experts_per_tok": 2/; s/LlamaForCausalLM/MixtralForCausalLM/; /attention_bias\|mlp_bias\|pretraining_tp/d' \
     "$SRC/tests/models/abacus/config.json" >"$RUN/experts/config.json"
-  "$BIN/make_experts" "$SRC/tests/models/abacus" "$RUN/experts" "$1" || fail "no experts"
+  "$BIN/make_experts" "$SRC/tests/models/abacus" "$RUN/experts" "$@" || fail "no experts"
   MODEL=$RUN/experts
 }
 json_field() { sed -n "s/.*\"$1\": *\"\([^\"]*\)\".*/\1/p"; }

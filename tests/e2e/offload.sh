@@ -106,13 +106,16 @@ chmod -R u+w "$RUN/model"
 MODEL=$RUN/model
 : >"$RUN/log"
 start_up --gpu-layers 0 --backend cpu --max-restarts 0
-"$BIN/trireme" submit --ignore-eos --max-tokens 900 "1+1=" >"$RUN/out" 2>&1 &
+for i in $(seq 300); do echo '{"prompt": "'"$i"'+1=", "ignore_eos": true, "max_tokens": 900}'; done >"$RUN/many.jsonl"
+"$BIN/trireme" submit --file "$RUN/many.jsonl" --output "$RUN/many.out" >"$RUN/out" 2>&1 &
 client=$!
-sleep 0.5
+for _ in $(seq 100); do
+  [[ $("$BIN/trireme" status --json) == *'"running":0,'* ]] || break
+  sleep 0.05
+done
 truncate -s 5000 "$RUN/model/model.safetensors"
 start=$(date +%s)
-kill -0 $client || fail "the request ended too soon: $(cat "$RUN/out")"
-wait $client && fail "a request has ended well without weights: $(cat "$RUN/out")"
+wait $client && fail "all requests have ended well without weights: $(cat "$RUN/out")"
 [ $(($(date +%s) - start)) -le 5 ] || fail "the client was told after $(($(date +%s) - start)) s"
 grep -q 'model.safetensors' "$RUN/log" || fail "the log does not name the file"
 kill -TERM "$CLUSTER" 2>/dev/null

@@ -21,6 +21,9 @@ status=$("$BIN/trireme" status --json)
 for word in '"data_parallel_size":2' '"expert_parallel_size":4' '"kv_pages":200'; do
   [[ $status == *"$word"* ]] || fail "status has no $word: $status"
 done
+grep -o '"rank":[0-9]*,\|"data_parallel_rank":[0-9]*' <<<"$status" | tr -d '\n' | grep -q '"rank":1,"data_parallel_rank":0"rank":2,"data_parallel_rank":1' ||
+  fail "status does not say whose shard a rank is of: $status"
+"$BIN/trireme" status | grep -q 'LAST REPORT  SHARD  RUNNING  WAITING' || fail "status has no shards"
 grep -q "exchange of rows: 4 rows" "$RUN/log" || fail "the log does not say which form the exchange has"
 [ "$(grep -c 'worker: dp [01]/2 tp [01]/2 pp 0/1: ' "$RUN/log")" = 4 ] || fail "not four ranks of two shards"
 
@@ -64,7 +67,7 @@ answers "copies, dp 2 ep 2"
 rows() { sed -n '/"rows":/,$p' "$RUN/experts.json" | tr -d ']}' | sed -n 's/^\[//p'; }
 sums=$(rows | sed 's/,$//; s/,/ + /g' | while read -r row; do echo $((row)); done | sort -u)
 [[ $sums =~ ^[0-9]+$ ]] && [ "$sums" -gt 2000 ] && [ $((sums % 2)) = 0 ] || fail "layers have other numbers of rows: $sums in $(cat "$RUN/experts.json")"
-[[ $(cat "$RUN/experts.json") == *'"num_experts":7,"num_slots":8,"expert_parallel_size":2,"balancedness":0.'* ]] || fail "what is in $(cat "$RUN/experts.json")?"
+[[ $(cat "$RUN/experts.json") == *'"num_experts":7,"num_groups":1,"num_slots":8,"expert_parallel_size":2,"balancedness":0.'* ]] || fail "what is in $(cat "$RUN/experts.json")?"
 figure=$("$BIN/trireme" status --stats | sed -n 's/^trireme:expert_balancedness //p')
 [[ $figure == 0.* ]] || fail "expert_balancedness is '$figure'"
 "$BIN/trireme" status --experts | diff "$RUN/experts.json" - >"$RUN/diff" || fail "the rows differ with nothing under way"
@@ -107,12 +110,36 @@ refused "8 copies of 7 experts in 2 shares, which have each expert once at most:
 sed 's/6/9/g' "$RUN/location.json" >"$RUN/wrong.json"
 refused "9 is no expert: they are 0 to 6" -tp 2 -ep 2 --init-expert-location "$RUN/wrong.json"
 MODEL=$SRC/tests/models/abacus refused "the model has no experts to be shared by 2 ranks" -dp 2 -ep 2
-# Deterministic groups choose among the forms that add in one order: a measurement must not decide about bits.
-: >"$RUN/log"
-start_up -tp 2 -dp 2 -ep 2 --deterministic
+
+# Experts that move while the group serves, from a placement that knows nothing of them: right answers, every expert in a slot, and the
+# shares come closer to each other.
+use_experts 8 3
+start_up -dp 2 -ep 2 --num-redundant-experts 1 --eplb-step-interval 20
+answers "skewed, dp 2 ep 2"
+"$BIN/trireme" status --experts >"$RUN/still.json" || fail "status --experts failed"
 stop_cluster TERM
-grep "exchange of rows" "$RUN/log" | grep -q "share\|flat" && fail "a deterministic group chose $(grep "exchange of rows" "$RUN/log")"
-grep -q "exchange of rows: 4 rows \(coordinated\|allgather\)" "$RUN/log" || fail "a deterministic group says nothing of its form"
+start_up -dp 2 -ep 2 --num-redundant-experts 1 --eplb-step-interval 20 --enable-eplb
+for i in 1 2 3; do answers "moving experts, dp 2 ep 2, time $i"; done
+"$BIN/trireme" status --experts >"$RUN/moved.json" || fail "status --experts failed"
+layers() { sed -n '/"layers":/,/"rows":/p' "$1" | tr -d ']},' | sed -n 's/^\[//p'; }
+[ "$(layers "$RUN/moved.json" | wc -l)" = 4 ] && [ "$(layers "$RUN/moved.json" | sort -u | wc -l)" -gt 1 ] || fail "no placement of four layers: $(cat "$RUN/moved.json")"
+awk "BEGIN { exit !($(balance "$RUN/moved.json") > $(balance "$RUN/still.json") + 0.05) }" ||
+  fail "with experts that move the balancedness is $(balance "$RUN/moved.json"), before $(balance "$RUN/still.json")"
+sums=$(sed -n '/"rows":/,$p' "$RUN/moved.json" | tr -d ']}' | sed -n 's/^\[//p' | sed 's/,$//; s/,/ + /g' | while read -r row; do echo $((row)); done | sort -u)
+[[ $sums =~ ^[0-9]+$ ]] || fail "layers have other numbers of rows: $sums in $(cat "$RUN/moved.json")"
+for _ in $(seq 30); do # a rank reports once a second
+  "$BIN/trireme" status --stats >"$RUN/stats"
+  moves=$(sed -n 's/^trireme:expert_moves_total{group="0"} //p' "$RUN/stats")
+  [ "$moves" != 0 ] && break
+  sleep 0.1
+done
+[ "$moves" -gt 3 ] && grep -q '^trireme:expert_rearrangements_total{group="0"} [1-9]' "$RUN/stats" || fail "$moves experts have moved"
+stop_cluster TERM
+grep -q "eplb: [0-9]* experts of [1-4] layers have moved in .* ms" "$RUN/log" || fail "the log says nothing of experts that move"
+echo "moving experts: 600 of 600 as the reference; balancedness $(balance "$RUN/still.json"), then $(balance "$RUN/moved.json")"
+refused "--enable-eplb moves experts between shares, and there is one alone" -tp 2 --enable-eplb
+refused "--enable-eplb cannot be had with --deterministic" -tp 2 -ep 2 --enable-eplb --deterministic
+MODEL=$SRC/tests/models/abacus refused "the model has no experts to be placed" -tp 2 --enable-eplb
 
 # Ranks that were started with different options: all end, and say which.
 mpirun --bind-to none --oversubscribe --timeout 30 -n 1 "$BIN/trireme-coordinator" --launch mpi --model "$MODEL" -dp 2 -ep 2 : \

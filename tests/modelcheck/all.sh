@@ -210,7 +210,7 @@ single_streamed() {
   as_resident "$packed_only" 0 --chunk 3 --
   as_resident "$packed_only" 0 -- --offload-prefetch-step 5 --gpu-layers 1
   as_resident '' 0 --chunk 3 -- --nvme-path "$packs"
-  as_resident '' 0 -- --nvme-path "$packs" --offload-prefetch-step 3 # the same packs again
+  as_resident '' 0 -- --nvme-path "$packs" --offload-prefetch-step 3 --forward-chunk 3 # the same packs again
   pattern='[gl]*_odd'
   as_resident '' 0 --quantization int8 -- --nvme-path "$packs"
   # Without a place for a pack, and a model that is not streamed.
@@ -220,7 +220,7 @@ single_streamed() {
 
 ranks_streamed() {
   streamed
-  as_resident '' 2 -tp 2 -- --nvme-path "$packs"
+  as_resident '' 2 -tp 2 -- --nvme-path "$packs" --forward-chunk 7
   as_resident "$packed_only" 2 -pp 2 --chunk 5 --
   pattern='[dmq]*_odd'
   dense=$(cd "$checkpoints" && grep -LE 'num_local_experts|num_experts|n_routed_experts' ./*/config.json |
@@ -253,6 +253,7 @@ experts)
   experts 2 1 1 -ep 2 --expert-placement-strategy round_robin
   experts 2 1 1 -ep 2 --num-redundant-experts 3
   placed 2 1 -ep 2
+  experts 4 1 1 -ep 2 --num-redundant-experts 2 --move-experts
   ;;
 shards)
   experts 1 1 2 -ep 2 --all2all-backend auto
@@ -264,6 +265,9 @@ shards)
   experts 2 1 2 -ep 2 --num-redundant-experts 2 --expert-placement-strategy round_robin
   placed 1 2 -ep 2
   placed 2 2 -ep 2 --all2all-backend flat
+  experts 2 1 2 -ep 4 --num-redundant-experts 2 --move-experts
+  experts 2 1 2 -ep 2 --move-experts --quantization int8
+  experts 1 2 2 -ep 2 --num-redundant-experts 1 --move-experts --all2all-backend allgather
   ;;
 shards-more)
   for form in coordinated share flat allgather; do
@@ -275,11 +279,14 @@ shards-more)
   ;;
 cuda-experts-2)
   experts 2 1 1 -ep 2 --backend cuda --dtype float32
-  experts 1 1 2 -ep 2 --all2all-backend auto --backend cuda --dtype float32 --exchange-rows 7
+  for form in auto coordinated allgather; do
+    experts 1 1 2 -ep 2 --all2all-backend $form --backend cuda --dtype float32 --exchange-rows 7
+  done
   ;;
 cuda-experts-4)
   experts 4 1 1 -ep 4 --backend cuda --dtype float32
   experts 2 1 2 -ep 4 --all2all-backend auto --backend cuda --dtype float32 --chunk 9
+  experts 2 1 2 -ep 2 --all2all-backend coordinated --backend cuda --dtype float32
   experts 1 2 2 -ep 2 --all2all-backend auto --backend cuda --dtype float32
   ;;
 cuda-*x*)

@@ -24,6 +24,7 @@
 #include "runtime/base/options.h"
 #include "runtime/base/topo.h"
 #include "runtime/base/serve_options.h"
+#include "runtime/engine/expert_transfer.h"
 #include "tests/modelcheck/modelcheck.h"
 
 enum { MAX_DIRS = 1024 };
@@ -49,6 +50,8 @@ static const tri_option options[] = {
      .fallback = "0", .help = "copies of experts in each layer"},
     {TRI_OPT(struct mc_args, expert_location), .name = "init-expert-location", .metavar = "NAME",
      .help = "a file: which expert each slot has"},
+    {TRI_OPT(struct mc_args, move_experts), .name = "move-experts", .fallback = "false",
+     .help = "move some of them to other slots, at random, in front of every step"},
     {TRI_OPT(struct mc_args, exchange_rows), .name = "exchange-rows", .min = 0, .max = MAX_ROWS, .fallback = "0",
      .help = "rows of a shard that go at a time; 0: 1024"},
     {TRI_OPT(struct mc_args, threads), .name = "threads", .min = 1, .max = 256, .fallback = "1",
@@ -73,6 +76,8 @@ static const tri_option options[] = {
      .fallback = "0", .help = "of --offload-weights: layers that stay"},
     {TRI_OPT(struct mc_args, ring_parts), .name = "offload-prefetch-step", .min = 2, .max = 1024, .fallback = "2",
      .help = "of --offload-weights: parts in the ring"},
+    {TRI_OPT(struct mc_args, chunk_tokens), .name = "forward-chunk", .min = 0, .max = MAX_ROWS, .fallback = "0",
+     .help = "of --offload-weights: tokens that go through a part at a time; 0: 512"},
     {TRI_OPT(struct mc_args, nvme_path), .name = "nvme-path", .metavar = "NAME",
      .help = "of --offload-weights: a folder; streams from packs alone"},
     {TRI_OPT(struct mc_args, pooling), .name = "pooling", .choices = tri_pooling_names, .fallback = "model",
@@ -163,14 +168,35 @@ void mc_begin_step(struct mc_check *c) {
   c->step++;
 }
 
-/* Tells the shards how many tokens each has in the step. */
+/* Tells the shards what each has in the step. */
 static tri_status tell_shards(struct mc_check *c) {
-  uint32_t all[1024], tokens[TRI_MAX_SHARDS], own = leads(c) ? c->writer->h.num_tokens : 0;
+  struct facts {
+    uint32_t tokens, longest;
+  } all[1024], own = {0};
+  uint32_t tokens[TRI_MAX_SHARDS], longest[TRI_MAX_SHARDS];
   int dp = tri_group_num_shards(&c->group);
   if (dp == 1) return TRI_OK;
+  if (leads(c)) own = (struct facts){c->writer->h.num_tokens, tri_plan_longest(c->writer)};
   TRI_CHECK(tri_comm_all_gather(c->group.world, &own, all, sizeof own));
-  for (int d = 0; d < dp; d++) tokens[d] = all[tri_group_rank(&c->group, 0, d, 0)];
-  if (leads(c)) tri_plan_set_shards(c->writer, tokens, (uint32_t)dp);
+  for (int d = 0; d < dp; d++) {
+    tokens[d] = all[tri_group_rank(&c->group, 0, d, 0)].tokens;
+    longest[d] = all[tri_group_rank(&c->group, 0, d, 0)].longest;
+  }
+  if (leads(c)) tri_plan_set_shards(c->writer, tokens, longest, (uint32_t)dp);
+  return TRI_OK;
+}
+
+/* All ranks make the same ones. */
+static tri_status move_experts(struct mc_check *c) {
+  const tri_expert_placement *p = c->engine->placement;
+  for (int n = 0; c->a.move_experts && n < 20; n++) {
+    uint64_t random = tri_splitmix64(&c->moves);
+    tri_expert_move m = {.layer = (int32_t)(random % (uint64_t)p->num_layers),
+                         .to = (int32_t)((random >> 16) % (uint64_t)p->num_slots),
+                         .from = (int32_t)((random >> 32) % (uint64_t)p->num_slots),
+                         .swaps = random >> 60 & 1};
+    if (tri_expert_move_is_sound(p, c->a.ep, &m)) TRI_CHECK(tri_engine_move_expert(c->engine, &m));
+  }
   return TRI_OK;
 }
 
@@ -178,6 +204,7 @@ tri_status mc_run_step(struct mc_check *c, tri_step_result *result) {
   tri_comm *w = c->shard;
   size_t len = 0;
   tri_status st;
+  TRI_TRY(move_experts(c));
   TRI_TRY(tell_shards(c));
   if (leads(c)) {
     const void *plan = tri_plan_finish(c->writer, &len);
@@ -433,8 +460,10 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
                                       .gpu_layers = c->a.gpu_layers,
                                       .ring_parts = c->a.ring_parts,
                                       .nvme_path = c->a.nvme_path,
+                                      .chunk_tokens = c->a.chunk_tokens,
                                       .always_pack = c->a.nvme_path != NULL,
                                       .poison = true},
+                          .experts_move = c->a.move_experts,
                           .exchange = c->a.exchange,
                           .exchange_rows = c->a.exchange_rows,
                           .pooling = (tri_pooling)c->a.pooling,

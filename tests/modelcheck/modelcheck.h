@@ -10,9 +10,9 @@ struct mc_args {
   int tp, pp, dp, ep, exchange, exchange_rows, threads, chunk, block_size;
   const char *backend;
   int dtype, kv_dtype, quantization, pooling;
-  int offload, gpu_layers, ring_parts;
+  int offload, gpu_layers, ring_parts, chunk_tokens;
   const char *nvme_path;
-  bool deterministic;
+  bool deterministic, move_experts;
   int expert_strategy, num_redundant_experts;
   const char *expert_location;
   double limit;
@@ -65,7 +65,7 @@ struct mc_check {
   struct mc_rounding rounding;
   struct mc_trace trace;
   tri_plan_writer *writer;
-  uint64_t step;
+  uint64_t step, moves; /* moves: a seed */
   char *plan;
   size_t plan_cap;
   uint64_t bits; /* a hash of all prompts' logits */

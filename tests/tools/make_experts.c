@@ -1,6 +1,7 @@
-/* make_experts DIR OUT EXPERTS: writes OUT/model.safetensors, a Llama model's weights with experts instead of each MLP,
- * for model_type mixtral. Every expert is the MLP, and the router's weights are random: tokens go everywhere, and the
- * answers are those of the model that they were made from. */
+/* make_experts DIR OUT EXPERTS [HOT]: writes OUT/model.safetensors, a Llama model's weights with experts instead of
+ * each MLP, for model_type mixtral. Every expert is the MLP, and the router's weights are random: tokens go everywhere,
+ * and the answers are those of the model that they were made from. Those of the first HOT experts are larger: most
+ * tokens go there. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,8 @@ enum { MOST = 4096 };
 struct piece {
   char name[200];
   const tri_st_tensor *from; /* NULL: random */
-  int64_t rows, cols;        /* then */
+  int64_t rows, cols;        /* then, */
+  int64_t hot;               /* with larger numbers in so many rows */
 };
 
 struct pieces {
@@ -36,7 +38,7 @@ static struct piece *add(struct pieces *p, const tri_st_tensor *from) {
 }
 
 /* "model.layers.3.mlp.gate_proj.weight" becomes "model.layers.3.block_sparse_moe.experts.E.w1.weight". */
-static void add_mlp(struct pieces *p, const tri_st_tensor *t, int experts) {
+static void add_mlp(struct pieces *p, const tri_st_tensor *t, int experts, int hot) {
   static const char *const names[][2] = {{"gate_proj", "w1"}, {"up_proj", "w3"}, {"down_proj", "w2"}};
   const char *at = strstr(t->name, ".mlp.");
   int front = (int)(at - t->name);
@@ -50,6 +52,7 @@ static void add_mlp(struct pieces *p, const tri_st_tensor *t, int experts) {
     struct piece *router = add(p, NULL);
     snprintf(router->name, sizeof router->name, "%.*s.block_sparse_moe.gate.weight", front, t->name);
     router->rows = experts;
+    router->hot = hot;
     router->cols = t->shape[1];
   }
 }
@@ -86,8 +89,10 @@ static void write_data(const tri_checkpoint *c, const struct piece *p, FILE *to)
   if (!bytes) die("no memory");
   if (p->from && pread(tri_checkpoint_fd(c, p->from->file), bytes, n, (off_t)p->from->offset) != (ssize_t)n)
     die("cannot read the weights");
-  for (int64_t i = 0; !p->from && i < p->rows * p->cols; i++)
-    tri_store_f32(bytes, TRI_BF16, (size_t)i, (float)(tri_random_mix((uint64_t)i) % 2001) / 1000 - 1);
+  for (int64_t i = 0; !p->from && i < p->rows * p->cols; i++) {
+    float x = (float)(tri_random_mix((uint64_t)i) % 2001) / 1000 - 1;
+    tri_store_f32(bytes, TRI_BF16, (size_t)i, i / p->cols < p->hot ? 2 * x : x);
+  }
   fwrite(bytes, 1, n, to);
   tri_free(bytes);
 }
@@ -97,13 +102,13 @@ int main(int argc, char **argv) {
   tri_checkpoint *c;
   tri_error err = {0};
   char path[4200];
-  if (argc != 4) die("usage: make_experts DIR OUT EXPERTS");
+  if (argc < 4 || argc > 5) die("usage: make_experts DIR OUT EXPERTS [HOT]");
   if (tri_checkpoint_open(argv[1], &c, &err) != TRI_OK) die(err.message);
   for (size_t i = 0; i < tri_checkpoint_num_tensors(c); i++) {
     const tri_st_tensor *t = tri_checkpoint_tensor(c, i);
     if (t->dtype != TRI_BF16) die("weights are not bfloat16");
     if (strstr(t->name, ".mlp."))
-      add_mlp(&pieces, t, atoi(argv[3]));
+      add_mlp(&pieces, t, atoi(argv[3]), argc > 4 ? atoi(argv[4]) : 0);
     else
       snprintf(add(&pieces, t)->name, sizeof pieces.list->name, "%s", t->name);
   }

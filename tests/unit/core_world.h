@@ -63,7 +63,8 @@ struct world {
   int num_assigns;
   uint64_t aborts[MAX_ASSIGNS];
   int num_aborts, drains, leases, lost, ready;
-  uint64_t clients; /* as the last status reply counts them */
+  uint64_t clients;         /* as the last status reply counts them */
+  tri_rank_status ranks[8]; /* of that reply, the first ones; their strings mean nothing */
   int measures, floors_answers, counts, experts_answers;
   char experts[1024];         /* JSON */
   tri_cluster_status *status; /* where a status reply goes, or NULL */

@@ -11,14 +11,22 @@ const tri_sample_params kit_params = {.top_p = 1, .repetition_penalty = 1, .num_
 bool make_kit(struct kit *k, const kit_config *config) {
   char dir[512];
   tri_error err = {0};
+  int most = config->max_model_len ? config->max_model_len : 16;
   tri_backend_config bc = {.name = config->backend};
   tri_parallel p = config->p;
   snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, config->checkpoint);
-  *k = (struct kit){.world = {.ops = config->ops, .rank = p.pp_rank * p.tp + p.tp_rank, .size = p.tp * p.pp},
-                    .tensor = {.ops = config->ops, .rank = p.tp_rank, .size = p.tp}};
+  int dp = tri_parallel_dp(p), stage = tri_parallel_stage_size(p), own = tri_parallel_stage_rank(p);
+  *k = (struct kit){.world = {.ops = config->ops, .rank = p.pp_rank * stage + own, .size = stage * p.pp},
+                    .tensor = {.ops = config->ops, .rank = p.tp_rank, .size = p.tp},
+                    .column = {.ops = config->ops, .rank = p.dp_rank, .size = dp},
+                    .stage = {.ops = config->ops, .rank = own, .size = stage}};
   k->group = (tri_group){.p = p, .world = &k->world, .tensor = &k->tensor};
+  if (dp > 1) k->group.column = &k->column;
+  if (dp > 1) k->group.stage = &k->stage;
+  k->stage.cfg.deterministic = config->deterministic;
   ck_assert_int_eq(tri_backend_create(&bc, &k->be, &err), TRI_OK);
   k->be->narrow_activations = config->narrow;
+  if (config->prepare) config->prepare(k->be);
   tri_engine_config ec = {.model_dir = dir,
                           .load_format = TRI_LOAD_DUMMY,
                           .dtype = config->narrow ? TRI_BF16 : TRI_F32,
@@ -26,10 +34,12 @@ bool make_kit(struct kit *k, const kit_config *config) {
                           .max_num_seqs = KIT_SEQS,
                           .max_num_batched_tokens = 32,
                           .block_size = 16,
-                          .max_model_len = 16,
-                          .num_kv_blocks = 4 * KIT_SEQS,
+                          .max_model_len = most,
+                          .num_kv_blocks = 4 * KIT_SEQS + most / 16,
                           .local_ranks = 1,
                           .encoders = true,
+                          .exchange = config->exchange,
+                          .exchange_rows = config->exchange_rows,
                           .pooling = config->pooling};
   tri_status st = tri_engine_create(&ec, k->be, &k->group, &k->e, &err);
   if (st == TRI_UNSUPPORTED) return false;

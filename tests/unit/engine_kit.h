@@ -9,7 +9,7 @@ enum { KIT_SEQS = 3, KIT_TOKENS = 15 /* of all prompts, or of all sources */ };
 
 struct kit {
   tri_backend *be;
-  tri_comm world, tensor;
+  tri_comm world, tensor, column, stage;
   tri_group group;
   tri_engine *e;
   tri_plan_writer *w;
@@ -23,9 +23,14 @@ typedef struct kit_config {
   tri_parallel p;
   const tri_comm_ops *ops; /* of the rank's communicators */
   tri_pooling pooling;
+  int max_model_len; /* 0: 16 */
+  int exchange, exchange_rows;
+  bool deterministic;
+  void (*prepare)(tri_backend *be); /* may be NULL */
 } kit_config;
 
-/* False: such a model has no such ranks. The engine keeps addresses of k, which is free_kit's to clear up either way.
+/* False: such a model has no such ranks, or no such exchange. The engine keeps addresses of k, which is free_kit's to
+ * clear up either way.
  */
 bool make_kit(struct kit *k, const kit_config *config);
 void free_kit(struct kit *k);

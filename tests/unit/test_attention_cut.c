@@ -219,6 +219,27 @@ END_TEST
 
 /* Blocks that take tiles to and fro have equal work only where the list goes from long to short, whatever the prompts
  * are. */
+/* Ranks that know the longest context alone launch alike, whatever theirs are, and find all their keys. */
+START_TEST(even_batches_plan_alike) {
+  for (int i = 0; i < 150; i++) {
+    int seqs = any(1, i % 20 ? 12 : MOST_SEQS), most = any(1, any(0, 1) ? 300 : 9000), parts = -1, places = -1;
+    tri_attention_shape s = llama;
+    s.window = any(0, 3) ? 0 : any(1, 700);
+    s.units = 1 << any(0, 4);
+    for (int rank = 0; rank < 4; rank++) {
+      world w = {.b = {.is_even = true, .max_context = most}};
+      for (int q = 0; q < seqs; q++) add(&w, 1, rank ? any(1, rank == 1 ? most : 1 + most / 10) : most);
+      cut(&w, &s);
+      check_parts(&w, &s);
+      if (!rank) parts = w.cut.num_parts;
+      if (!rank) places = w.cut.num_places;
+      ck_assert(w.cut.num_parts == parts && w.cut.num_places == places);
+      destroy(&w);
+    }
+  }
+}
+END_TEST
+
 START_TEST(long_tiles_come_first) {
   static const tri_attention_shape packed = {
       .causal = 1, .units = 8, .keys = 64, .blocks = 3, .enough = 2, .most_splits = 128, .rows = 32};
@@ -243,6 +264,7 @@ Suite *suite_attention_cut(void) {
   tcase_add_test(c, long_contexts_are_shared);
   tcase_add_test(c, a_short_context_has_few_parts);
   tcase_add_test(c, recorded_steps_are_few);
+  tcase_add_test(c, even_batches_plan_alike);
   tcase_add_test(c, long_tiles_come_first);
   suite_add_tcase(s, c);
   return s;

@@ -16,6 +16,7 @@ static struct world *make_world(uint32_t groups) {
   w->model.num_layers = 3;
   w->model.layer_flags[1] = w->model.layer_flags[2] = TRI_LAYER_SPARSE;
   w->model.moe.num_experts = 3;
+  w->model.moe.num_groups = 1;
   return w;
 }
 
@@ -28,13 +29,32 @@ static void start(struct world *w, uint32_t group, uint32_t dp, uint32_t tp, uin
   send_ready(w, group, 1);
 }
 
+/* A rank's report of so many layers, of two slots each. */
+static tri_group_experts report_of(uint32_t group, uint32_t rank, uint32_t first_layer, uint32_t num_layers,
+                                   uint32_t first_slot, const uint32_t *of, const uint32_t *rows) {
+  return (tri_group_experts){.group = group,
+                             .rank = rank,
+                             .epoch = 1,
+                             .first_layer = first_layer,
+                             .num_layers = num_layers,
+                             .first_slot = first_slot,
+                             .num_own = 2,
+                             .num_slots = 4,
+                             .expert_of = of,
+                             .num_expert_of = 2 * num_layers,
+                             .rows = rows,
+                             .num_rows = 4 * num_layers};
+}
+
 /* Only two layers have experts: a report of three, or of two from the second on, would end behind the sums. */
 static void tell_too_much(struct world *w) {
   static const uint32_t of[6] = {0}, rows[12] = {0};
-  const tri_group_experts reports[] = {{0, 1, 1, 0, 3, 2, 2, 4, of, 6, rows, 12},
-                                       {0, 1, 1, 1, 2, 2, 2, 4, of, 4, rows, 8},
-                                       {0, 1, 1, 0, 2, 2, 2, 1u << 21, of, 4, rows, 8}};
-  for (int i = 0; i < 3; i++) {
+  tri_group_experts reports[] = {report_of(0, 1, 0, 3, 2, of, rows), report_of(0, 1, 1, 2, 2, of, rows),
+                                 report_of(0, 1, 0, 2, 2, of, rows), report_of(0, 1, 0, 2, 2, of, rows)};
+  reports[2].num_slots = 1u << 21;
+  reports[3].earlier = rows;
+  reports[3].num_earlier = 10; /* three experts in two layers are 12 halves */
+  for (int i = 0; i < 4; i++) {
     tri_group_msg m = {.op = TRI_GROUP_EXPERTS, .experts = reports[i]};
     send_worker(w, 0, 1, 1, &m);
   }
@@ -43,7 +63,7 @@ static void tell_too_much(struct world *w) {
 /* The rows of a rank's two slots in both layers. */
 static void tell(struct world *w, uint32_t group, uint32_t rank, uint32_t first_slot, const uint32_t of[4],
                  const uint32_t rows[8]) {
-  tri_group_msg m = {.op = TRI_GROUP_EXPERTS, .experts = {group, rank, 1, 0, 2, first_slot, 2, 4, of, 4, rows, 8}};
+  tri_group_msg m = {.op = TRI_GROUP_EXPERTS, .experts = report_of(group, rank, 0, 2, first_slot, of, rows)};
   send_worker(w, group, 1, rank, &m);
 }
 
@@ -63,9 +83,11 @@ START_TEST(sums) {
   ck_assert_int_eq(w->experts_answers, 0);
   tell(w, 0, 3, 2, high_of, high_rows);
   ck_assert_int_eq(w->experts_answers, 2);
-  ck_assert_str_eq(w->experts, "{\"num_experts\":3,\"num_slots\":4,\"expert_parallel_size\":2,\"balancedness\":0.5000,"
-                               "\"share_rows\":[33,4294967332],\n"
-                               "\"layers\":[\n[0,1,2,0],\n[2,0,1,0]],\n\"rows\":[\n[35,20,5],\n[8,4294967296,1]]}");
+  ck_assert_str_eq(
+      w->experts,
+      "{\"num_experts\":3,\"num_groups\":1,\"num_slots\":4,\"expert_parallel_size\":2,\"balancedness\":0.5000,"
+      "\"share_rows\":[33,4294967332],\n"
+      "\"layers\":[\n[0,1,2,0],\n[2,0,1,0]],\n\"rows\":[\n[35,20,5],\n[8,4294967296,1]]}");
   world_destroy(w);
 }
 END_TEST
@@ -110,6 +132,45 @@ START_TEST(groups_add_up) {
 }
 END_TEST
 
+/* Experts move between two ranks' words: all are asked again. Rows that an expert had elsewhere are its own all the
+ * same, but say nothing of the placement that is in force. */
+START_TEST(moved) {
+  static const uint32_t earlier[] = {100, 0, 0, 0, 7, 0, 0, 0, 0, 1, 9, 0};
+  struct world *w = make_world(1);
+  char text[8192];
+  start(w, 0, 1, 2, 2);
+  struct stream *s = ask(w, 1);
+  tri_group_msg m = {.op = TRI_GROUP_EXPERTS, .experts = report_of(0, 0, 0, 2, 0, low_of, low_rows)};
+  m.experts.placement = 3;
+  m.experts.earlier = earlier;
+  m.experts.num_earlier = 12;
+  send_worker(w, 0, 1, 0, &m);
+  tell(w, 0, 1, 2, high_of, low_rows);
+  ck_assert_int_eq(w->counts, 4);
+  ck_assert(!w->experts_answers && !s->code[0]);
+  send_worker(w, 0, 1, 0, &m);
+  ck_assert_int_eq(w->experts_answers, 0);
+  m.experts = report_of(0, 1, 0, 2, 2, high_of, low_rows);
+  m.experts.placement = 3;
+  send_worker(w, 0, 1, 1, &m);
+  ck_assert_int_eq(w->counts, 4);
+  ck_assert_int_eq(w->experts_answers, 1);
+  ck_assert_ptr_nonnull(strstr(w->experts, "\"balancedness\":1.0000,\"share_rows\":[33,33]"));
+  ck_assert_ptr_nonnull(strstr(w->experts, "\"rows\":[\n[130,20,17],\n[4,4294967297,10]]"));
+  metrics(w, 2, text);
+  ck_assert_ptr_nonnull(strstr(text, "\ntrireme:expert_rank_tokens_total{group=\"0\",rank=\"0\"} 4294967445\n"));
+  ck_assert_ptr_nonnull(strstr(text, "\ntrireme:expert_moves_total{group=\"0\"} 0\n"));
+  tri_group_msg h = {.op = TRI_GROUP_HEALTH,
+                     .health = {.epoch = 1, .rearrangements = 2, .experts_moved = 5, .moving_ns = 1500000}};
+  send_worker(w, 0, 1, 0, &h);
+  metrics(w, 3, text);
+  ck_assert_ptr_nonnull(strstr(text, "\ntrireme:expert_rearrangements_total{group=\"0\"} 2\n"));
+  ck_assert_ptr_nonnull(strstr(text, "\ntrireme:expert_moves_total{group=\"0\"} 5\n"));
+  ck_assert_ptr_nonnull(strstr(text, "\ntrireme:expert_move_seconds_total{group=\"0\"} 0.0015\n"));
+  world_destroy(w);
+}
+END_TEST
+
 START_TEST(refused) {
   struct world *w = make_world(1);
   ck_assert_str_eq(ask(w, 1)->code, "not_found"); /* no group */
@@ -137,6 +198,7 @@ Suite *suite_core_experts(void) {
   tcase_add_test(t, sums);
   tcase_add_test(t, figures);
   tcase_add_test(t, groups_add_up);
+  tcase_add_test(t, moved);
   tcase_add_test(t, refused);
   return suite;
 }

@@ -354,6 +354,40 @@ START_TEST(test_other_layout_than_own) {
 }
 END_TEST
 
+/* Ranks show the shard that they belong to, and what its leader says of it. */
+START_TEST(test_shards) {
+  static const uint32_t shards[] = {5, 1, 7, 0};
+  struct world *w = world_create(1);
+  tri_client_msg ask = {.op = TRI_OP_STATUS, .id = 1};
+  struct stream *s = open_stream(w, "s", 1);
+  for (uint32_t r = 0; r < 8; r++) {
+    tri_group_msg m = registration(0, 1, r, 8);
+    m.reg.tp = 2;
+    m.reg.pp = 2;
+    m.reg.dp = 2;
+    m.reg.ep = 4;
+    send_worker(w, 0, 1, r, &m);
+  }
+  send_ready(w, 0, 1);
+  tri_group_msg h = {.op = TRI_GROUP_HEALTH,
+                     .health = {.epoch = 1, .running = 12, .waiting = 3, .shards = shards, .num_shards = 4}};
+  send_worker(w, 0, 1, 0, &h);
+  tri_core_client(w->core, w->now, &s->peer, &ask);
+  for (uint32_t r = 0; r < 8; r++) {
+    const tri_rank_status *k = &w->ranks[r];
+    ck_assert_uint_eq(k->dp_rank, r / 2 % 2);
+    ck_assert_uint_eq(k->shard_running, k->dp_rank ? 7 : 5);
+    ck_assert_uint_eq(k->shard_waiting, k->dp_rank ? 0 : 1);
+  }
+  h.health.num_shards = 2; /* of a group with other shards */
+  h.health.shards = (const uint32_t[]){9, 9};
+  send_worker(w, 0, 1, 0, &h);
+  tri_core_client(w->core, w->now, &s->peer, &ask);
+  ck_assert_uint_eq(w->ranks[0].shard_running, 5);
+  world_destroy(w);
+}
+END_TEST
+
 Suite *suite_core_groups(void) {
   Suite *suite = suite_create("core_groups");
   tri_log_setup(TRI_LOG_ERROR, "core");
@@ -372,5 +406,6 @@ Suite *suite_core_groups(void) {
   tcase_add_test(t, test_other_block_size);
   tcase_add_test(t, test_other_model_than_own);
   tcase_add_test(t, test_other_layout_than_own);
+  tcase_add_test(t, test_shards);
   return suite;
 }

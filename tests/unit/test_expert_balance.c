@@ -11,11 +11,11 @@
 
 Suite *suite_expert_balance(void);
 
-enum { MOST = 12 };
+enum { MOST = 12, MOST_SHARES = 32 };
 
 /* The rows of the share that has the most. */
 static double most_of(const uint64_t *rows, int experts, const int32_t *expert_of, int slots, int ep) {
-  double shares[MOST] = {0}, most = 0;
+  double shares[MOST_SHARES] = {0}, most = 0;
   tri_expert_share_rows(rows, experts, expert_of, slots, ep, shares);
   for (int s = 0; s < ep; s++)
     if (shares[s] > most) most = shares[s];
@@ -122,6 +122,63 @@ static tri_status read(const char *text, tri_expert_counts *out, tri_error *err)
 }
 
 /* Checks that the written text can be read as a location. */
+/* Tells whether the experts of each router's group lie in shares of one host. */
+static bool is_kept(const int32_t *expert_of, int slots, int ep, int size, const int32_t *host_of) {
+  int host[64];
+  for (int g = 0; g < 64; g++) host[g] = -1;
+  for (int s = 0; s < slots; s++) {
+    int g = expert_of[s] / size, here = host_of[tri_range_part_with(slots, ep, s)];
+    if (host[g] >= 0 && host[g] != here) return false;
+    host[g] = here;
+  }
+  return true;
+}
+
+/* Groups stay on one host, with about the balance that is had without it, copies or not. */
+START_TEST(groups_on_hosts) {
+  static const struct {
+    int experts, slots, ep, groups, hosts;
+  } sizes[] = {{64, 64, 8, 8, 2}, {64, 72, 8, 8, 2}, {256, 256, 16, 8, 2}, {256, 288, 32, 8, 4}, {60, 66, 12, 6, 3}};
+  int kept = 0, n = 0;
+  uint64_t seed = 7;
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (int round = 0; round < 8; round++, n++) {
+      int experts = sizes[i].experts, slots = sizes[i].slots, ep = sizes[i].ep, groups = sizes[i].groups;
+      uint64_t rows[256];
+      int32_t near[288], far[288], host_of[32];
+      for (int e = 0; e < experts; e++) rows[e] = 100 + tri_splitmix64(&seed) % 1000;
+      for (int s = 0; s < ep; s++) host_of[s] = s * sizes[i].hosts / ep;
+      ck_assert_int_eq(tri_expert_rebalance(rows, experts, slots, ep, far), TRI_OK);
+      ck_assert_int_eq(tri_expert_rebalance_hosts(rows, experts, slots, ep, groups, host_of, near), TRI_OK);
+      ck_assert(is_sound(experts, near, slots, ep));
+      double cost = most_of(rows, experts, near, slots, ep) / most_of(rows, experts, far, slots, ep);
+      ck_assert_msg(cost <= 1.0 / (1 - TRI_EXPERT_HOST_COST / 100.0) + 1e-9, "the busiest share has %.2f times", cost);
+      kept += is_kept(near, slots, ep, experts / groups, host_of);
+      ck_assert_int_eq(tri_expert_rebalance_hosts(rows, experts, slots, ep, 1, host_of, near), TRI_OK);
+      ck_assert_mem_eq(near, far, (size_t)slots * sizeof *near); /* the router knows no groups */
+      ck_assert_int_eq(tri_expert_rebalance_hosts(rows, experts, slots, ep, groups, NULL, near), TRI_OK);
+      ck_assert_mem_eq(near, far, (size_t)slots * sizeof *near);
+    }
+  ck_assert_msg(kept >= n * 9 / 10, "groups stay on one host in %d of %d layers", kept, n);
+}
+END_TEST
+
+/* One group has nearly all rows: it is spread over the hosts. And where a host has no room for whole groups. */
+START_TEST(groups_apart) {
+  static const int32_t two[] = {0, 0, 1, 1}, uneven[] = {0, 1, 1, 1};
+  uint64_t rows[16];
+  int32_t near[16], far[16];
+  for (int e = 0; e < 16; e++) rows[e] = e < 4 ? 1000 : 10;
+  ck_assert_int_eq(tri_expert_rebalance(rows, 16, 16, 4, far), TRI_OK);
+  ck_assert_int_eq(tri_expert_rebalance_hosts(rows, 16, 16, 4, 4, two, near), TRI_OK);
+  ck_assert_mem_eq(near, far, sizeof near);
+  for (int e = 0; e < 16; e++) rows[e] = 1000;
+  ck_assert_int_eq(tri_expert_rebalance(rows, 16, 16, 4, far), TRI_OK);
+  ck_assert_int_eq(tri_expert_rebalance_hosts(rows, 16, 16, 4, 2, uneven, near), TRI_OK);
+  ck_assert_mem_eq(near, far, sizeof near);
+}
+END_TEST
+
 START_TEST(files) {
   tri_expert_counts c;
   tri_error err = {0};
@@ -129,10 +186,10 @@ START_TEST(files) {
   double balancedness;
   ck_assert_int_eq(read("{\"num_experts\": 3, \"rows\": [[9, 1, 1], [2, 2, 2]], \"layers\": []}", &c, &err), TRI_OK);
   ck_assert(c.num_layers == 2 && c.num_experts == 3 && c.rows[0] == 9 && c.rows[5] == 2);
-  ck_assert_int_eq(tri_expert_rebalance_all(&c, 4, 2, &out, &balancedness, &err), TRI_OUT_OF_RANGE);
+  ck_assert_int_eq(tri_expert_rebalance_all(&c, 4, 2, NULL, &out, &balancedness, &err), TRI_OUT_OF_RANGE);
   ck_assert_str_eq(err.field, "num_redundant_experts");
   out.len = 0;
-  ck_assert_int_eq(tri_expert_rebalance_all(&c, 1, 2, &out, &balancedness, &err), TRI_OK);
+  ck_assert_int_eq(tri_expert_rebalance_all(&c, 1, 2, NULL, &out, &balancedness, &err), TRI_OK);
   ck_assert_double_eq_tol(balancedness, (5.5 + 3) / (5.5 + 3), 1e-12);
   FILE *f = fopen(path, "w");
   fwrite(out.data, 1, out.len, f);
@@ -156,6 +213,7 @@ static const struct {
     {"{\"rows\": [[1]]}", "no num_experts"},
     {"{\"num_experts\": 0, \"rows\": [[]]}", "no num_experts"},
     {"{\"num_experts\": 1}", "no rows of layers"},
+    {"{\"num_experts\": 4, \"num_groups\": 3, \"rows\": [[1, 1, 1, 1]]}", "num_groups 3 does not divide"},
     {"{\"num_experts\": 1, \"rows\": []}", "no rows of layers"},
     {"{\"num_experts\": 2, \"rows\": [[1, 2], [1]]}", "rows of layer 1: they are 1, num_experts is 2"},
     {"{\"num_experts\": 2, \"rows\": [[1, -2]]}", "rows of layer 0, expert 1: no number"},
@@ -176,6 +234,8 @@ Suite *suite_expert_balance(void) {
   tcase_add_loop_test(c, close_to_the_best, 0, 20);
   tcase_add_test(c, sound_at_all_sizes);
   tcase_add_test(c, numbers_of_balance);
+  tcase_add_test(c, groups_on_hosts);
+  tcase_add_test(c, groups_apart);
   tcase_add_test(c, files);
   tcase_add_loop_test(c, refused_files, 0, (int)(sizeof wrong / sizeof *wrong));
   suite_add_tcase(s, c);

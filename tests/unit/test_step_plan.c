@@ -482,7 +482,7 @@ static void check_padded(int count, int max_num_seqs, int wanted) {
   ck_assert_int_eq(tri_batch_builder_create(&l, &b), TRI_OK);
   apply_singles(w, slots, b, count);
   ck_assert(b->batch.max_query == 1 && b->batch.num_single == count && b->batch.num_logits == count);
-  tri_batch_pad(b, &l, &padded);
+  tri_batch_pad(b, tri_batch_padded_rows(&l, count), &padded);
   ck_assert_int_eq(padded.num_tokens, wanted);
   ck_assert(padded.num_seqs == wanted && padded.num_logits == wanted && padded.num_single == wanted);
   ck_assert(b->batch.num_tokens == count && padded.max_query == 1 && padded.max_context == 1);
@@ -499,6 +499,83 @@ static void check_padded(int count, int max_num_seqs, int wanted) {
   tri_slots_destroy(slots);
   tri_batch_builder_destroy(b);
 }
+
+/* A chunk of a slot, with its logits wanted or not. */
+static void add_chunk(struct kit *k, uint32_t slot, uint32_t start, uint32_t tokens, bool sample) {
+  static const int32_t blocks[] = {0, 1, 2, 3};
+  tri_plan_seq s = {
+      .slot = slot,
+      .kind = TRI_SEQ_CHUNK,
+      .flags = (uint8_t)((start ? 0 : TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS) | (sample ? TRI_SEQ_FLAG_SAMPLE : 0)),
+      .num_tokens = tokens,
+      .start = start,
+      .num_blocks = start ? 0 : 4};
+  tri_plan_add(k->w, &s, prompt, blocks, &params, 1);
+}
+
+static uint32_t longest_of(struct kit *k, uint32_t start, uint32_t tokens, bool sample) {
+  tri_plan_begin(k->w, 0, 1);
+  tri_plan_add(k->w, &(tri_plan_seq){.slot = 1, .kind = TRI_SEQ_FORK}, NULL, NULL, NULL, 0);
+  add_chunk(k, 2, 3, 1, true);
+  if (tokens) add_chunk(k, 0, start, tokens, sample);
+  return tri_plan_longest(k->w);
+}
+
+/* The longest context is told only where all sequences have one token and its logits are wanted. */
+START_TEST(longest_context) {
+  struct kit k = make_kit();
+  tri_plan_begin(k.w, 0, 1);
+  ck_assert_uint_eq(tri_plan_longest(k.w), 1);
+  ck_assert_uint_eq(longest_of(&k, 0, 0, true), 4);
+  ck_assert_uint_eq(longest_of(&k, 9, 1, true), 10);
+  ck_assert_uint_eq(longest_of(&k, 9, 1, false), 0);
+  ck_assert_uint_eq(longest_of(&k, 9, 2, true), 0);
+  free_kit(&k);
+}
+END_TEST
+
+/* Builds the batch of a shard with these tokens at a sequence's start, as others are told of it. */
+static tri_status build_told(uint32_t tokens, uint32_t own, uint32_t other, int *told) {
+  struct kit k = make_kit();
+  size_t n;
+  tri_plan_begin(k.w, 0, 1);
+  if (tokens) add_chunk(&k, 0, 0, tokens, true);
+  tri_plan_set_shards(k.w, (uint32_t[]){tokens, 7}, (uint32_t[]){own, other}, 2);
+  const void *bytes = tri_plan_finish(k.w, &n);
+  tri_status st = apply(&k, bytes, n);
+  *told = k.b->longest;
+  if (st == TRI_OK) ck_assert(k.b->num_shards == 2 && k.b->shard_tokens[0] == tokens && k.b->shard_tokens[1] == 7);
+  free_kit(&k);
+  return st;
+}
+
+START_TEST(shards_are_told) {
+  int told;
+  ck_assert(build_told(1, 1, 60, &told) == TRI_OK && told == 60);
+  ck_assert(build_told(0, 1, 60, &told) == TRI_OK && told == 60);
+  ck_assert(build_told(1, 1, 0, &told) == TRI_OK && told == 0); /* another one has prompts */
+  ck_assert(build_told(5, 0, 60, &told) == TRI_OK && told == 0);
+  ck_assert_int_eq(build_told(5, 60, 60, &told), TRI_CORRUPT); /* not what was told */
+  ck_assert_int_eq(build_told(1, 1, 65, &told), TRI_CORRUPT);  /* longer than any sequence */
+}
+END_TEST
+
+/* The largest batch fills the block table, and leaves nothing for the next one. */
+START_TEST(largest_batch) {
+  struct kit k = make_kit();
+  tri_batch largest;
+  size_t n;
+  tri_batch_largest(k.b, &limits, &largest);
+  int rows = largest.num_seqs;
+  ck_assert(rows == limits.max_num_seqs && largest.num_tokens == rows && largest.num_logits == rows);
+  ck_assert_int_eq(largest.block_start[rows], rows * limits.max_model_len / limits.block_size);
+  ck_assert(largest.kv_slot[rows - 1] == -1 && largest.context_len[rows - 1] == 1);
+  const void *bytes = first_plan(&k, &n);
+  ck_assert_int_eq(apply(&k, bytes, n), TRI_OK);
+  ck_assert(k.b->batch.block_start[0] == 0 && k.b->batch.block_start[1] == 2 && k.b->batch.block_start[2] == 5);
+  free_kit(&k);
+}
+END_TEST
 
 START_TEST(padding) {
   static const int steps[][2] = {{1, 1},   {2, 2},   {3, 4},   {5, 8},   {9, 16},  {16, 16}, {17, 24},
@@ -579,6 +656,9 @@ Suite *suite_step_plan(void) {
   tcase_add_test(c, whole_sequences);
   suite_add_tcase(s, c);
   c = tcase_create("result");
+  tcase_add_test(c, largest_batch);
+  tcase_add_test(c, longest_context);
+  tcase_add_test(c, shards_are_told);
   tcase_add_test(c, padding);
   tcase_add_test(c, padded_rows);
   tcase_add_test(c, pending_draws);

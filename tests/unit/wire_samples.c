@@ -150,6 +150,9 @@ void fill_status(tri_cluster_status *s) {
                                   .collective = 7,
                                   .exchange = str("combine"),
                                   .seconds_since_report = 0.5,
+                                  .dp_rank = 3,
+                                  .shard_running = 8,
+                                  .shard_waiting = 9,
                                   .streamed_bytes = 77,
                                   .stream_stall_s = 1.25};
 }
@@ -290,7 +293,7 @@ static void samples_from_groups(sample *out, int *n) {
   keep_group(out, n, "embed_results", &g);
   g = (tri_group_msg){.op = TRI_GROUP_HEALTH,
                       .seq = 4,
-                      .health = {1, 2, 2, 3, 4, 5, 6, true, 7, 8, 9, 10, 11, 12, {13, 14, 15, 16, 17, 18}}};
+                      .health = {1, 2, 2, 3, 4, 5, 6, true, 7, 8, 9, 10, 11, 12, 13, 14, 15, ids4, 4, {16, 17, 18, 19, 20, 21}}};
   keep_group(out, n, "health", &g);
   g = (tri_group_msg){.op = TRI_GROUP_FAILED, .seq = 5, .failed = {1, 2, 3, str("io"), str("disk"), str("f")}};
   keep_group(out, n, "failed", &g);
@@ -299,7 +302,22 @@ static void samples_from_groups(sample *out, int *n) {
   g = (tri_group_msg){.op = TRI_GROUP_FLOORS, .seq = 5, .floors = {1, 2, 3, {1e10, 2e11, 3, 4, 5.5}}};
   keep_group(out, n, "floors", &g);
   static const uint32_t of[] = {0, 1, 1, 0}, rows[] = {7, 1, 9, 0, 0, 0, 3, 0};
-  g = (tri_group_msg){.op = TRI_GROUP_EXPERTS, .seq = 5, .experts = {1, 2, 3, 0, 2, 4, 2, 8, of, 4, rows, 8}};
+  g = (tri_group_msg){.op = TRI_GROUP_EXPERTS,
+                      .seq = 5,
+                      .experts = {.group = 1,
+                                  .rank = 2,
+                                  .epoch = 3,
+                                  .num_layers = 2,
+                                  .first_slot = 4,
+                                  .num_own = 2,
+                                  .num_slots = 8,
+                                  .expert_of = of,
+                                  .num_expert_of = 4,
+                                  .rows = rows,
+                                  .num_rows = 8,
+                                  .placement = 9,
+                                  .earlier = rows,
+                                  .num_earlier = 8}};
   keep_group(out, n, "experts", &g);
   g = (tri_group_msg){.op = TRI_GROUP_COUNT_EXPERTS, .seq = 5};
   keep_group(out, n, "count_experts", &g);

@@ -20,7 +20,7 @@ static const tri_option own_options[] = {
      .help = "hosts and ranks on each, as for trireme up: where each rank would be"},
     {TRI_OPT(struct plan_options, rebalance), .name = "rebalance", .metavar = "FILE", .group = "Plan",
      .help = "instead of a plan: from what trireme status --experts has printed, the --init-expert-location for -ep "
-             "shares and --num-redundant-experts; needs no --model"},
+             "shares and --num-redundant-experts, on --nnodes hosts; needs no --model"},
     {TRI_OPT(struct plan_options, disk_bandwidth), .name = "disk-bandwidth", .min = 0, .max = 1e15, .fallback = "0",
      .metavar = "BYTES/S", .group = "Plan",
      .help =
@@ -177,7 +177,8 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
   tri_expert_placement_config pc = {.ep = p.layout.ep,
                                     .strategy = (tri_expert_strategy)v->expert_placement_strategy,
                                     .num_redundant = v->num_redundant_experts,
-                                    .file = v->init_expert_location};
+                                    .file = v->init_expert_location,
+                                    .moves = v->enable_eplb};
   TRI_TRY(tri_expert_placement_make(c, &pc, &p.placement, err));
   TRI_TRY(plan_find_backend(&p, err));
   TRI_TRY(plan_limits(&p, v->max_model_len, &p.limits, err));
@@ -197,15 +198,23 @@ cleanup:
   return st;
 }
 
-/* Looks at nothing of the layout but its number of shares. */
+/* Looks at nothing of the layout but its numbers of shares, stages and hosts. */
 static tri_status rebalance(const struct plan_options *o, tri_error *err) {
   tri_serve_layout y = {.ep = o->serve.ep};
-  tri_expert_counts counts;
+  tri_expert_counts counts = {0};
   tri_buf text = {0};
   double balancedness = 1;
+  int hosts = o->nnodes / o->serve.pp; /* of a stage */
+  int32_t *host_of = NULL;
   if (!y.ep) TRI_CHECK(tri_serve_layout_make(&o->serve, &y, err));
-  TRI_CHECK(tri_expert_counts_read(o->rebalance, &counts, err));
-  tri_status st = tri_expert_rebalance_all(&counts, o->serve.num_redundant_experts, y.ep, &text, &balancedness, err);
+  if (hosts > 1 && (o->nnodes % o->serve.pp || y.ep % hosts))
+    return tri_fail(err, TRI_USAGE, "nnodes", "%d shares of the experts in %d stages are not equal parts of %d hosts",
+                    y.ep, o->serve.pp, o->nnodes);
+  tri_status st = tri_expert_counts_read(o->rebalance, &counts, err);
+  if (st == TRI_OK && hosts > 1 && !(host_of = tri_calloc((size_t)y.ep, sizeof *host_of))) st = TRI_NO_MEMORY;
+  for (int e = 0; host_of && e < y.ep; e++) host_of[e] = e / (y.ep / hosts);
+  if (st == TRI_OK)
+    st = tri_expert_rebalance_all(&counts, o->serve.num_redundant_experts, y.ep, host_of, &text, &balancedness, err);
   if (st == TRI_OK) {
     fwrite(text.data, 1, text.len, stdout);
     fprintf(stderr, "trireme plan: balancedness %.3f (mean / most rows of a share) for what was counted\n",
@@ -213,6 +222,7 @@ static tri_status rebalance(const struct plan_options *o, tri_error *err) {
     if (fflush(stdout)) st = tri_fail(err, TRI_IO, "rebalance", "the placement cannot be written");
   }
   tri_buf_free(&text);
+  tri_free(host_of);
   tri_expert_counts_free(&counts);
   return st;
 }

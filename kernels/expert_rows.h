@@ -1,0 +1,64 @@
+/* Rows of experts between the ranks of a column (comm/exchange.h), as a communicator that can send a row to those alone
+ * who have its experts takes them: `dispatch` and `combine` of comm/comm.h. On device memory of one host. */
+#ifndef TRI_KERNELS_EXPERT_ROWS_H
+#define TRI_KERNELS_EXPERT_ROWS_H
+
+#include "kernels/ops.h"
+#include "runtime/base/mem.h"
+
+enum { TRI_ROWS_RANKS = 8 };
+
+/* The rows that may come. All ranks give the same. */
+typedef struct tri_rows_config {
+  int ranks;
+  int max_rows; /* of a rank in one round */
+  int hidden;   /* elements of a row */
+  int top_k;
+  tri_dtype type; /* of rows, and of what each rank gives back of them: F32, F16 or BF16 */
+  /* The slots that each rank has experts in; those of other columns are nobody's. */
+  int32_t first_slot[TRI_ROWS_RANKS], end_slot[TRI_ROWS_RANKS];
+} tri_rows_config;
+
+/* The memory for the rows of all ranks, numbered rank * stride + i. */
+typedef struct tri_exchange_rows {
+  void *x;          /* [ranks * max_rows, hidden] */
+  int32_t *experts; /* [ranks * max_rows, top_k]; -1: none, as of rows that a rank does not have */
+  float *weights;   /* [ranks * max_rows, top_k] */
+} tri_exchange_rows;
+
+typedef struct tri_rows_dispatch {
+  const int32_t *rows; /* [ranks] of each, on the host; not all 0 */
+  int stride;          /* the most of them */
+  const void *x;       /* this rank's */
+  const int32_t *experts;
+  const float *weights;
+  const tri_moe_route_args *route; /* NULL; or how they are to be routed, to no other place than `all` */
+  tri_exchange_rows all;
+} tri_rows_dispatch;
+
+/* Follows the dispatch of the same rows. */
+typedef struct tri_rows_combine {
+  const int32_t *rows, *all_experts; /* as the dispatch left them */
+  int stride;
+  const float *y; /* [ranks * stride, hidden] this rank's sums; looked at where one of its slots was chosen */
+  float *out;     /* [rows[rank], hidden] the sum over the ranks, added in their order */
+} tri_rows_combine;
+
+/* ---- boxes: what a rank's memory holds while rows are on their way; kernels/cuda/exchange.h says why ---- */
+
+enum { TRI_ROWS_VECTOR = 16 }; /* bytes that are sent at once */
+
+/* Vectors of a row, results likewise, and of a row's table: two choices each. */
+static inline int tri_rows_vectors(const tri_rows_config *c) {
+  return (int)(((size_t)c->hidden * (c->type == TRI_F32 ? 4u : 2u) + TRI_ROWS_VECTOR - 1) / TRI_ROWS_VECTOR);
+}
+static inline int tri_rows_table_vectors(const tri_rows_config *c) { return (c->top_k + 1) / 2; }
+
+/* Bytes of all boxes of a rank. False: too many to count. */
+static inline bool tri_rows_bytes(const tri_rows_config *c, size_t *bytes) {
+  size_t vectors = 3 * (size_t)tri_rows_vectors(c) + 2 * (size_t)tri_rows_table_vectors(c), rows;
+  return tri_size_mul((size_t)c->ranks, (size_t)c->max_rows, &rows) && tri_size_mul(rows, vectors, &rows) &&
+         tri_size_mul(rows, TRI_ROWS_VECTOR, bytes);
+}
+
+#endif

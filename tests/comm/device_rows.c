@@ -1,0 +1,283 @@
+/* The exchange of experts' rows: what comes, and what is given back, in rounds of random rows that follow each other in
+ * graphs, with ranks that are late now and then. Every rank makes every rank's numbers itself, and the sums that
+ * experts would make are known beforehand: whole numbers by rank and row. */
+#include <string.h>
+#include <time.h>
+
+#include "tests/comm/device_rows.h"
+
+enum { ROUNDS = 12, REPLAYS = 40, STORM = 4000, SLOTS = 3 /* of a rank */, POISON = 0xee };
+
+static const struct rows_case {
+  int max_rows, hidden, top_k;
+  tri_dtype type;
+} cases[] = {{40, 264, 8, TRI_F32}, {17, 7168, 2, TRI_BF16}, {33, 1030, 5, TRI_F16}, {9, 7, 1, TRI_F32}};
+enum { CASES = sizeof cases / sizeof *cases };
+
+/* A round's arrays on the device; host: a copy of what came. */
+struct round {
+  int32_t rows[TRI_ROWS_RANKS];
+  int stride;
+  char *x, *all_x, *host;
+  int32_t *experts, *all_experts;
+  float *weights, *all_weights, *y, *out;
+};
+
+struct rows_test {
+  tri_rows_config cfg;
+  size_t row_bytes, number; /* number: of rows of all ranks, at most */
+  struct round rounds[ROUNDS];
+  uint32_t salt;
+};
+
+/* ---- numbers ---- */
+
+static uint32_t pick(const struct rows_test *t, int round, int rank, int row, int i) {
+  return dc_mix(dc_mix(dc_mix(t->salt * 64 + (uint32_t)round) + (uint32_t)rank * 4096 + (uint32_t)row) + (uint32_t)i);
+}
+
+/* Slots of all ranks, of none, and of another column. */
+static int32_t slot_of(const struct rows_test *t, int round, int rank, int row, int c) {
+  int32_t all = SLOTS * t->cfg.ranks, slot = (int32_t)(pick(t, round, rank, row, c) % (uint32_t)(all + 3));
+  return slot > all ? -1 : slot;
+}
+/* A row's element i is this plus i % 64. */
+static size_t base_of(const struct rows_test *t, int round, int rank, int row) {
+  return pick(t, round, rank, row, 100) % 64 + 1;
+}
+/* Whole numbers that 8 bits hold, by the row's place among all. */
+static float part(const struct rows_test *t, int from, size_t place, size_t i) {
+  return (float)(dc_mix((uint32_t)from * 131 + (uint32_t)place + t->salt) % 16 + i % 16);
+}
+/* A bit for each rank that has one of a row's slots. */
+static unsigned owners_of(const struct rows_test *t, int round, int rank, int row) {
+  unsigned owners = 0;
+  for (int c = 0; c < t->cfg.top_k; c++) {
+    int32_t slot = slot_of(t, round, rank, row, c);
+    for (int k = 0; k < t->cfg.ranks; k++)
+      owners |= (unsigned)(slot >= t->cfg.first_slot[k] && slot < t->cfg.end_slot[k]) << k;
+  }
+  return owners;
+}
+
+/* ---- a test's memory ---- */
+
+static void *device_bytes(dc_rank *d, size_t bytes) {
+  void *p;
+  DC_MUST(cudaMalloc(&p, bytes + 16) == cudaSuccess);
+  return p;
+}
+
+static void make_round(dc_rank *d, struct rows_test *t, int n) {
+  struct round *r = &t->rounds[n];
+  size_t choices = t->number * (size_t)t->cfg.top_k * 4, floats = t->number * (size_t)t->cfg.hidden * 4;
+  uint32_t kind = dc_mix((uint32_t)n + 5) % 4;
+  for (int k = 0; k < t->cfg.ranks; k++) {
+    uint32_t x = dc_mix((uint32_t)(n * 8 + k));
+    r->rows[k] = kind == 0 ? 1 : (int32_t)(x % (uint32_t)(t->cfg.max_rows + 1)); /* a shard may have none */
+    if (k == n % t->cfg.ranks) r->rows[k] = kind == 1 ? t->cfg.max_rows : (r->rows[k] ? r->rows[k] : 1);
+    if (r->rows[k] > r->stride) r->stride = r->rows[k];
+  }
+  r->x = device_bytes(d, t->number * t->row_bytes);
+  r->all_x = device_bytes(d, t->number * t->row_bytes);
+  r->experts = device_bytes(d, choices);
+  r->all_experts = device_bytes(d, choices);
+  r->weights = device_bytes(d, choices);
+  r->all_weights = device_bytes(d, choices);
+  r->y = device_bytes(d, floats);
+  r->out = device_bytes(d, floats);
+  DC_MUST(cudaMallocHost((void **)&r->host, floats) == cudaSuccess);
+}
+
+static void free_round(const struct round *r) {
+  void *all[] = {r->x, r->all_x, r->experts, r->all_experts, r->weights, r->all_weights, r->y, r->out};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) cudaFree(all[i]);
+  cudaFreeHost(r->host);
+}
+
+static void put(dc_rank *d, void *to, const void *from, size_t bytes) {
+  DC_MUST(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, tri_cuda_stream(&d->be)) == cudaSuccess);
+  DC_MUST(cudaStreamSynchronize(tri_cuda_stream(&d->be)) == cudaSuccess);
+}
+static void get(dc_rank *d, void *to, const void *from, size_t bytes) {
+  DC_MUST(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, tri_cuda_stream(&d->be)) == cudaSuccess);
+  DC_MUST(cudaStreamSynchronize(tri_cuda_stream(&d->be)) == cudaSuccess);
+}
+static void poison(dc_rank *d, void *p, size_t bytes) {
+  DC_MUST(cudaMemsetAsync(p, POISON, bytes, tri_cuda_stream(&d->be)) == cudaSuccess);
+}
+
+static void load_round(dc_rank *d, const struct rows_test *t, int n) {
+  const struct round *r = &t->rounds[n];
+  size_t k = (size_t)t->cfg.top_k, hidden = (size_t)t->cfg.hidden, own = (size_t)r->rows[d->host->rank];
+  int32_t *slots = (int32_t *)r->host;
+  float *floats = (float *)r->host;
+  for (size_t row = 0; row < own; row++) {
+    size_t base = base_of(t, n, d->host->rank, (int)row);
+    for (size_t i = 0; i < hidden; i++) tri_store_f32(r->host, t->cfg.type, row * hidden + i, (float)(base + i % 64));
+  }
+  put(d, r->x, r->host, own * t->row_bytes);
+  for (size_t i = 0; i < own * k; i++) slots[i] = slot_of(t, n, d->host->rank, (int)(i / k), (int)(i % k));
+  put(d, r->experts, slots, own * k * 4);
+  for (size_t i = 0; i < own * k; i++) floats[i] = (float)(i % 7);
+  put(d, r->weights, floats, own * k * 4);
+  for (size_t i = 0; i < t->number * hidden; i++) floats[i] = part(t, d->host->rank, i / hidden, i % hidden);
+  put(d, r->y, floats, t->number * hidden * 4);
+  poison(d, r->all_x, t->number * t->row_bytes);
+  poison(d, r->all_experts, t->number * k * 4);
+  poison(d, r->all_weights, t->number * k * 4);
+  poison(d, r->out, t->number * hidden * 4);
+}
+
+/* ---- what must have come ---- */
+
+static void check_tables(dc_rank *d, const struct rows_test *t, int n) {
+  const struct round *r = &t->rounds[n];
+  const int32_t *slots = (int32_t *)r->host;
+  int k = t->cfg.top_k, all = t->cfg.ranks * r->stride * k;
+  get(d, r->host, r->all_experts, (size_t)all * 4);
+  for (int i = 0; i < all; i++) {
+    int row = i / k % r->stride, rank = i / k / r->stride;
+    DC_MUST(slots[i] == (row < r->rows[rank] ? slot_of(t, n, rank, row, i % k) : -1));
+  }
+  get(d, r->host, r->all_weights, (size_t)all * 4);
+  for (int i = 0; i < all; i++) {
+    int row = i / k % r->stride, rank = i / k / r->stride, place = row * k + i % k;
+    if (row < r->rows[rank] && slot_of(t, n, rank, row, i % k) >= 0)
+      DC_MUST(((float *)r->host)[i] == (float)(place % 7));
+  }
+}
+
+static void check_rows(dc_rank *d, const struct rows_test *t, int n) {
+  const struct round *r = &t->rounds[n];
+  size_t hidden = (size_t)t->cfg.hidden;
+  get(d, r->host, r->all_x, t->number * t->row_bytes);
+  for (int place = 0; place < t->cfg.ranks * r->stride; place++) {
+    int rank = place / r->stride, row = place % r->stride;
+    bool wanted = row < r->rows[rank] && owners_of(t, n, rank, row) >> d->host->rank & 1;
+    size_t base = base_of(t, n, rank, row);
+    for (size_t i = 0; i < hidden && wanted; i++)
+      DC_MUST(tri_load_f32(r->host, t->cfg.type, (size_t)place * hidden + i) == (float)(base + i % 64));
+    for (size_t i = 0; i < t->row_bytes && !wanted; i++)
+      DC_MUST((unsigned char)r->host[(size_t)place * t->row_bytes + i] == POISON);
+  }
+}
+
+static void check_sums(dc_rank *d, const struct rows_test *t, int n) {
+  const struct round *r = &t->rounds[n];
+  int own = d->host->rank, rows = r->rows[own];
+  size_t hidden = (size_t)t->cfg.hidden;
+  get(d, r->host, r->out, t->number * hidden * 4);
+  for (int row = 0; row < rows; row++) {
+    unsigned owners = owners_of(t, n, own, row);
+    for (size_t i = 0; i < hidden; i++) {
+      float sum = 0;
+      for (int k = 0; k < t->cfg.ranks; k++)
+        if (owners >> k & 1) sum += part(t, k, (size_t)(own * r->stride + row), i);
+      DC_MUST(((float *)r->host)[(size_t)row * hidden + i] == sum);
+    }
+  }
+  for (size_t i = (size_t)rows * hidden * 4; i < t->number * hidden * 4; i++)
+    DC_MUST((unsigned char)r->host[i] == POISON);
+}
+
+/* ---- rounds ---- */
+
+static tri_status launch_round(dc_rank *d, const struct round *r) {
+  const tri_rows_dispatch there = {.rows = r->rows,
+                                   .stride = r->stride,
+                                   .x = r->x,
+                                   .experts = r->experts,
+                                   .weights = r->weights,
+                                   .all = {r->all_x, r->all_experts, r->all_weights}};
+  const tri_rows_combine back = {
+      .rows = r->rows, .all_experts = r->all_experts, .stride = r->stride, .y = r->y, .out = r->out};
+  tri_status st = tri_comm_dispatch(d->comm, &there);
+  return st == TRI_OK ? tri_comm_combine(d->comm, &back) : st;
+}
+
+static void launch_all(dc_rank *d, void *arg) {
+  const struct rows_test *t = arg;
+  for (int n = 0; n < ROUNDS; n++) DC_MUST(launch_round(d, &t->rounds[n]) == TRI_OK);
+}
+
+static void be_late(const dc_rank *d, uint32_t x) {
+  uint32_t late = dc_mix(x + (uint32_t)d->host->rank * 99);
+  if (late % 4 == 0) nanosleep(&(struct timespec){.tv_nsec = late / 4 % 2000000}, NULL);
+}
+
+static void check_all(dc_rank *d, const struct rows_test *t) {
+  dc_sync(d);
+  for (int n = 0; n < ROUNDS; n++) {
+    check_tables(d, t, n);
+    check_rows(d, t, n);
+    check_sums(d, t, n);
+  }
+}
+
+/* Graphs, and launches between them: the rounds go on whoever launches. */
+static void test_case(dc_rank *d, struct rows_test *t) {
+  for (int n = 0; n < ROUNDS; n++) make_round(d, t, n);
+  cudaGraphExec_t graph = dc_record(d, launch_all, t);
+  for (uint32_t i = 0; i < REPLAYS; i++) {
+    t->salt = i + 1;
+    for (int n = 0; n < ROUNDS; n++) load_round(d, t, n);
+    be_late(d, i);
+    if (dc_mix(i + (uint32_t)d->host->rank) % 3 == 0) /* some ranks launch what others replay */
+      launch_all(d, t);
+    else
+      DC_MUST(cudaGraphLaunch(graph, tri_cuda_stream(&d->be)) == cudaSuccess);
+    check_all(d, t);
+  }
+  for (uint32_t i = 0; i < STORM; i++) {
+    DC_MUST(cudaGraphLaunch(graph, tri_cuda_stream(&d->be)) == cudaSuccess);
+    if (i % 32 == 31) dc_sync(d);
+    if (i % 256 == 0) be_late(d, i);
+  }
+  check_all(d, t);
+  cudaGraphExecDestroy(graph);
+  for (int n = 0; n < ROUNDS; n++) free_round(&t->rounds[n]);
+}
+
+static tri_rows_config config_of(const struct rows_case *c, int ranks) {
+  tri_rows_config r = {
+      .ranks = ranks, .max_rows = c->max_rows, .hidden = c->hidden, .top_k = c->top_k, .type = c->type};
+  for (int k = 0; k < ranks; k++) r.first_slot[k] = SLOTS * k;
+  for (int k = 0; k < ranks; k++) r.end_slot[k] = SLOTS * k + SLOTS;
+  return r;
+}
+
+/* Rank 0 stays away: the others' kernels end by themselves, one limit for all that were launched. */
+static void test_no_rows(dc_rank *d, struct rows_test *t) {
+  for (int n = 0; n < ROUNDS; n++) make_round(d, t, n);
+  for (int n = 0; n < ROUNDS; n++) load_round(d, t, n);
+  d->comm->cfg.timeout_ms = 300;
+  int64_t since = tri_now_ns();
+  if (d->host->rank) {
+    for (int n = 0; n < ROUNDS; n++) launch_round(d, &t->rounds[n]); /* the last ones may find the first one's error */
+    DC_MUST(cudaStreamSynchronize(tri_cuda_stream(&d->be)) == cudaSuccess);
+    DC_MUST(dc_elapsed_ms(since) >= 300 && dc_elapsed_ms(since) < 2300);
+    DC_MUST(tri_comm_query(d->comm) == TRI_PEER_LOST);
+  }
+  DC_MUST(tri_comm_barrier(d->host) == TRI_OK);
+  if (!d->host->rank) tri_comm_abort(d->comm); /* its peers must not be waited for when it goes */
+  for (int n = 0; n < ROUNDS; n++) free_round(&t->rounds[n]);
+}
+
+void dc_test_rows(dc_rank *d, dc_rows_connect connect, dc_rows_disconnect disconnect) {
+  for (int i = 0; i <= CASES; i++) {
+    struct rows_test *t = calloc(1, sizeof *t);
+    DC_MUST(t != NULL);
+    t->cfg = config_of(&cases[i % CASES], d->host->size);
+    t->row_bytes = (size_t)t->cfg.hidden * tri_dtype_size(t->cfg.type);
+    t->number = (size_t)(t->cfg.ranks * t->cfg.max_rows);
+    t->salt = 1;
+    connect(d, &t->cfg);
+    if (i < CASES)
+      test_case(d, t);
+    else
+      test_no_rows(d, t);
+    disconnect(d);
+    free(t);
+  }
+}
