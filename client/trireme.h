@@ -274,6 +274,12 @@ typedef struct trireme_group_status {
   double scheduler_us_per_token;
   double scheduler_cpu_s; /* since the start, for these tokens; 0: not known */
   uint32_t dp, ep;
+  /* Weights that do not stay in memory; zeros where all do. Bytes are those of all ranks, seconds those of the rank
+   * that has most. */
+  uint64_t streamed_bytes, stream_pass_bytes; /* that have come; of every pass over the layers */
+  double stream_pass_s;                       /* from the end of the last pass but one to that of the last */
+  double stream_stall_s;                      /* that steps have waited */
+  double stream_bytes_per_s;                  /* that the source has shown to give */
 } trireme_group_status;
 
 typedef struct trireme_rank_status {
@@ -285,7 +291,9 @@ typedef struct trireme_rank_status {
   const char *exchange; /* of experts' rows: "dispatch" or "combine" while the rank is in it; "move" while it passes
                            experts to other ranks; else empty */
   uint32_t dp_rank;     /* the number of its shard, of a group with several */
-  uint32_t shard_running, shard_waiting; /* sequences there */
+  uint32_t shard_running, shard_waiting;      /* sequences there */
+  uint64_t streamed_bytes, stream_pass_bytes; /* as of a group */
+  double stream_pass_s, stream_stall_s, stream_bytes_per_s;
 } trireme_rank_status;
 
 typedef struct trireme_status {

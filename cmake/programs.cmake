@@ -5,7 +5,7 @@ tri_library(tri_coordinator FILES ${coordinator_sources} LINK tri_model tri_toke
 add_executable(trireme-coordinator coordinator/main.c)
 target_link_libraries(trireme-coordinator PRIVATE tri_coordinator)
 
-tri_library(tri_machine_file FILES worker/plan/machine_file.c LINK tri_base)
+tri_library(tri_machine_file FILES worker/plan/disk_read.c worker/plan/machine_file.c LINK tri_base tri_offload)
 file(GLOB worker_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/worker/*.c)
 list(REMOVE_ITEM worker_sources ${CMAKE_SOURCE_DIR}/worker/main.c)
 tri_library(tri_worker FILES ${worker_sources} LINK tri_machine_file tri_runtime tri_wire)
@@ -17,9 +17,9 @@ add_executable(trireme-up ${up_sources})
 target_link_libraries(trireme-up PRIVATE tri_model tri_wire)
 
 # Predictions, and layouts by them; a library, so that tests can link it.
-tri_library(tri_plan FILES worker/plan/candidates.c worker/plan/cost.c worker/plan/cost_share.c worker/plan/machine.c worker/plan/recommend.c
+tri_library(tri_plan FILES worker/plan/candidates.c worker/plan/cost.c worker/plan/cost_share.c worker/plan/machine.c worker/plan/recommend.c worker/plan/streaming.c
   LINK tri_machine_file tri_runtime)
-add_executable(trireme-plan worker/plan/main.c worker/plan/backend.c worker/plan/devices.c worker/plan/print.c worker/plan/print_layouts.c)
+add_executable(trireme-plan worker/plan/main.c worker/plan/backend.c worker/plan/devices.c worker/plan/print.c worker/plan/print_layouts.c worker/plan/print_streaming.c worker/plan/stream_plan.c)
 target_link_libraries(trireme-plan PRIVATE tri_plan)
 add_executable(trireme-pack worker/pack/main.c)
 target_link_libraries(trireme-pack PRIVATE tri_runtime)
@@ -31,6 +31,9 @@ foreach(bench latency batching)
   target_link_libraries(trireme-bench-${bench} PRIVATE tri_bench_rank)
 endforeach()
 
+add_executable(trireme-bench-stream worker/bench/stream.c worker/bench/steps.c worker/bench/verify.c)
+target_link_libraries(trireme-bench-stream PRIVATE tri_bench_rank)
+
 # The allocators that activations are compared with; a library, so that tests can link them.
 tri_library(tri_bench FILES worker/bench/caching_allocator.c worker/bench/greedy_arena.c LINK tri_runtime)
 add_executable(trireme-bench-memory worker/bench/memory.c)
@@ -38,8 +41,8 @@ target_link_libraries(trireme-bench-memory PRIVATE tri_bench)
 add_executable(trireme-bench-load worker/bench/load.c)
 target_link_libraries(trireme-bench-load PRIVATE tri_runtime)
 
-add_dependencies(programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load)
-install(TARGETS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load)
+add_dependencies(programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
+install(TARGETS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
 
 # What was measured of products on devices; programs look for it in ../share/trireme, in the build's folder as in an installed tree.
 configure_file(kernels/cuda/gemm_tactics.txt share/trireme/cuda-gemm-tactics.txt COPYONLY)

@@ -147,6 +147,7 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
   k->layer = h->layer;
   k->collective = h->collective;
   k->exchange = h->exchange;
+  k->stream = h->stream;
   if (h->rank) return;
   if (h->busy && !g->busy_since) g->busy_since = now;
   if (!h->busy) g->busy_since = 0;

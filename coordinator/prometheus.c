@@ -54,6 +54,7 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
           (unsigned long long)c->done_stop, (unsigned long long)c->done_length, (unsigned long long)c->done_abort);
   add_value(f, "request_failure_total", "counter", "Requests that ended with an error.", (double)c->failed);
   experts_metrics(c, f);
+  streams_metrics(c, f);
   add_histogram(f, "time_to_first_token_seconds", "From submission to the first token.", &c->ttft);
   add_histogram(f, "inter_token_latency_seconds", "Between one token of a request and the next.", &c->itl);
   add_histogram(f, "e2e_request_latency_seconds", "From submission to the end.", &c->e2e);

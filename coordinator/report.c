@@ -18,8 +18,13 @@ static double scheduler_us_per_token(const cost_window *w) {
   return tokens ? (double)ns / 1e3 / (double)tokens : 0;
 }
 
+#define STREAM_FIGURES(s)                                                                                              \
+  .streamed_bytes = (s)->bytes, .stream_pass_bytes = (s)->pass_bytes, .stream_pass_s = (double)(s)->pass_ns * 1e-9,    \
+  .stream_stall_s = (double)(s)->stall_ns * 1e-9, .stream_bytes_per_s = (double)(s)->bytes_per_s
+
 static void fill_group(const group *g, uint32_t index, tri_group_status *out) {
   uint64_t steps = g->world ? g->ranks[0].step : 0;
+  const tri_group_stream stream = streams_of_group(g);
   *out = (tri_group_status){.group = index,
                             .epoch = g->epoch,
                             .state = group_state_name(g->state),
@@ -34,7 +39,8 @@ static void fill_group(const group *g, uint32_t index, tri_group_status *out) {
                             .steps = steps,
                             .tokens = g->tokens,
                             .scheduler_us_per_token = scheduler_us_per_token(&g->cost),
-                            .scheduler_cpu_s = (double)g->scheduler_ns * 1e-9};
+                            .scheduler_cpu_s = (double)g->scheduler_ns * 1e-9,
+                            STREAM_FIGURES(&stream)};
 }
 
 static tri_wire_str task_name(const tri_model_config *m) {
@@ -77,7 +83,8 @@ void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id) {
                                                    .seconds_since_report = (double)(now - k->last_report) / 1e9,
                                                    .dp_rank = group_shard_of(g, r),
                                                    .shard_running = g->dp > 1 ? k->running : g->running,
-                                                   .shard_waiting = g->dp > 1 ? k->waiting : g->waiting};
+                                                   .shard_waiting = g->dp > 1 ? k->waiting : g->waiting,
+                                                   STREAM_FIGURES(&k->stream)};
     }
   }
   s->version = wire_str(TRIREME_VERSION);

@@ -121,6 +121,7 @@ typedef struct rank_info {
   bool measured;             /* floors: since they were last asked for, or earlier where they could not be */
   tri_floors floors;
   expert_report experts;
+  tri_group_stream stream;
 } rank_info;
 
 /* A client that waits for floors. */
@@ -328,6 +329,12 @@ void experts_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id
 void experts_take(tri_core *c, int64_t now, rank_info *rank, const tri_group_experts *e);
 void experts_tick(tri_core *c, int64_t now);
 void experts_forget(group *g); /* what its ranks have told */
+
+/* ---- streams.c: weights that do not stay in memory ---- */
+
+/* Adds up what a group's ranks have told: bytes of all, seconds of the one that has most. */
+tri_group_stream streams_of_group(const group *g);
+void streams_metrics(const tri_core *c, FILE *f);
 
 /* prometheus.c */
 void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id);

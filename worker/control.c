@@ -11,7 +11,9 @@
 #include "runtime/base/version.h"
 #include "worker/expert_counts.h"
 #include "worker/measure.h"
+#include "worker/plan/disk_read.h"
 #include "worker/plan/machine_file.h"
+#include "worker/stream_report.h"
 #include "worker/worker.h"
 
 /* COUNT_MS: between two reports of what experts have had to do, for which a device's steps are waited for. IDLED_MS:
@@ -31,6 +33,8 @@ struct control {
   uint64_t seen_step, sent_step; /* when last looked at; in the last report */
   int64_t seen_since;            /* since when it is seen_step */
   bool registered_facts, told_ready;
+  tri_stream_rate stream_rate;
+  double kept_rate; /* in the file of figures */
   struct utsname host;
 };
 
@@ -75,6 +79,21 @@ static bool has_work(const tri_worker *w) {
   return atomic_load(&w->busy) || tri_ring_holds(&w->jobs) || tri_ring_holds(&w->aborts);
 }
 
+/* `trireme plan` predicts with what a worker has measured of its disk. */
+static void keep_disk(struct control *c, const tri_group_stream *s) {
+  static const double WORTH_WRITING = 1.05;
+  double best = c->stream_rate.best;
+  char path[PATH_MAX], disk[TRI_DISK_NAME];
+  tri_error err = {0};
+  if (best <= c->kept_rate * WORTH_WRITING || !tri_stream_rate_is_disk(s, c->w->local_ranks)) return;
+  c->kept_rate = best;
+  tri_machine_file_path(path);
+  tri_disk_name(tri_offload_source_of(c->w->engine->offload).files[0].fd, disk);
+  if (!path[0] || !disk[0]) return;
+  if (tri_machine_file_add_disk(path, disk, best, &err) != TRI_OK)
+    tri_log(TRI_LOG_WARN, "plan", "what was measured is not kept: %s", err.message);
+}
+
 static void send_health(struct control *c) {
   tri_worker *w = c->w;
   tri_group_msg m = {.op = TRI_GROUP_HEALTH,
@@ -97,6 +116,8 @@ static void send_health(struct control *c) {
     m.health.layer = atomic_load(&w->engine->progress.layer);
     m.health.collective = tri_group_sequence(&w->group);
     m.health.exchange = atomic_load(&w->engine->progress.exchange);
+    m.health.stream = tri_stream_report(w->engine, &c->stream_rate);
+    keep_disk(c, &m.health.stream);
   }
   uint32_t shards[2 * TRI_MAX_SHARDS];
   for (int i = 0; w->shards && !w->rank && i < 2 * w->layout.dp; i++) shards[i] = atomic_load(&w->shards[i]);

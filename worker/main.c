@@ -150,6 +150,7 @@ static void log_sentence(const tri_serve_options *o, const tri_model_config *c) 
 }
 
 static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
+  w->local_ranks = local_ranks;
   const tri_serve_options *o = &w->opts;
   tri_engine_config ec = {
       .model_dir = o->model,

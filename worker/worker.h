@@ -38,6 +38,7 @@ typedef struct tri_worker {
   tri_backend *backend;
   tri_engine *engine;
   int32_t *host_of; /* [world] by any number; NULL: it does not matter which ranks share one */
+  int local_ranks;  /* of all groups on this host */
 
   /* control -> step (leader) */
   tri_ring jobs;             /* tri_job * */

@@ -185,6 +185,8 @@ static const cmd_command kinds[] = {
      "a new batch at every step against whole ones, packed and padded (trireme-bench-batching)"},
     {"memory", NULL, "trireme-bench-memory", "allocators for an encoder's activations (trireme-bench-memory)"},
     {"load", NULL, "trireme-bench-load", "loading weights, beside the disk's rate (trireme-bench-load)"},
+    {"stream", NULL, "trireme-bench-stream",
+     "steps whose weights come from files, beside the disk's rate (trireme-bench-stream)"},
 };
 enum { NUM_KINDS = sizeof kinds / sizeof *kinds };
 

@@ -146,3 +146,16 @@ const char *cmd_layer_text(uint64_t layer, char out[24]) {
     snprintf(out, 24, "%llu", (unsigned long long)layer);
   return out;
 }
+
+/* A pause between two steps counts as well, hence the words. */
+const char *cmd_stream_text(const trireme_group_status *g, char out[CMD_STREAM_TEXT]) {
+  char apart[64] = "";
+  out[0] = '\0';
+  if (!g->stream_pass_bytes) return out;
+  if (g->stream_pass_s > 0) snprintf(apart, sizeof apart, " the last two ended %.2f s apart,", g->stream_pass_s);
+  snprintf(out, CMD_STREAM_TEXT,
+           "group %u reads %.2f GB of weights in every step, at %.2f GB/s;%s all have waited %.1f s for %.1f GB",
+           g->group, (double)g->stream_pass_bytes * 1e-9, g->stream_bytes_per_s * 1e-9, apart, g->stream_stall_s,
+           (double)g->streamed_bytes * 1e-9);
+  return out;
+}

@@ -193,5 +193,8 @@ bool cmd_is_encoder(const trireme_status *s);
 
 /* A rank's layer under way as text; "-" between steps. */
 const char *cmd_layer_text(uint64_t layer, char out[24]);
+/* "group 0 reads ...", for status and top; empty where all weights stay in memory. Returns out. */
+enum { CMD_STREAM_TEXT = 240 };
+const char *cmd_stream_text(const trireme_group_status *g, char out[CMD_STREAM_TEXT]);
 
 #endif

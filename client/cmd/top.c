@@ -47,6 +47,10 @@ static int draw_groups(const trireme_status *s, int y) {
     y = line(y, 0, "%5u %5llu %-9s %3u %3u %3u %3u %7u %7u %10llu%s", g->group, (unsigned long long)g->epoch, g->state,
              g->tp, g->pp, g->dp, g->ep, g->running, g->waiting, (unsigned long long)g->steps, more);
   }
+  for (size_t i = 0; i < s->num_groups; i++) {
+    char streams[CMD_STREAM_TEXT];
+    if (cmd_stream_text(s->groups[i], streams)[0]) y = line(y, 0, "%s", streams);
+  }
   return y;
 }
 

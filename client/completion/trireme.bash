@@ -38,7 +38,7 @@ _trireme() {
       ;;
     bench)
       if ((COMP_CWORD == 2)); then
-        mapfile -t COMPREPLY < <(compgen -W 'serve throughput latency batching memory load --help' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'serve throughput latency batching memory load stream --help' -- "$cur")
         return
       fi
       path+=("${COMP_WORDS[2]}")

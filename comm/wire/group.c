@@ -160,6 +160,8 @@ static const tri_field embed_results_fields[] = {
     {TRI_CUSTOM_ALL("results", tri_codec_results), .flags = TRI_FF_REQUIRED},
 };
 
+#define H_STREAM(name_, m)                                                                                             \
+  { TRI_F(TRI_FT_U64, name_, tri_group_health, stream.m), .flags = TRI_FF_OMIT }
 static const tri_field health_fields[] = {
     G_U32(tri_group_health, group),
     G_U32(tri_group_health, rank),
@@ -181,6 +183,12 @@ static const tri_field health_fields[] = {
     {TRI_F(TRI_FT_U64, "moving_ns", tri_group_health, moving_ns), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_IDS, "shards", tri_group_health, shards), .count_offset = offsetof(tri_group_health, num_shards),
      .flags = TRI_FF_OMIT},
+    H_STREAM("streamed_bytes", bytes),
+    H_STREAM("stream_dram_bytes", dram_bytes),
+    H_STREAM("stream_stall_ns", stall_ns),
+    H_STREAM("stream_pass_bytes", pass_bytes),
+    H_STREAM("stream_pass_ns", pass_ns),
+    H_STREAM("stream_bytes_per_s", bytes_per_s),
 };
 
 static const tri_field failed_fields[] = {

@@ -36,6 +36,15 @@ typedef struct tri_group_register {
   uint64_t max_model_len, vocab_size, kv_blocks, block_size, max_num_seqs;
 } tri_group_register;
 
+/* Weights that do not stay in a rank's memory; zeros where all do. */
+typedef struct tri_group_stream {
+  uint64_t bytes, stall_ns; /* that have come, and that steps have waited for them; since the start */
+  uint64_t dram_bytes;      /* of bytes: from the host's memory to a device; the others are from files */
+  uint64_t pass_bytes;      /* of every pass over the layers */
+  uint64_t pass_ns;         /* from the end of the last pass but one to that of the last */
+  uint64_t bytes_per_s;     /* that the source has shown to give */
+} tri_group_stream;
+
 typedef struct tri_group_health {
   uint32_t group, rank, exchange; /* tri_exchange_part */
   uint64_t epoch, step, layer, collective;
@@ -47,6 +56,7 @@ typedef struct tri_group_health {
                                                         got another one, time that steps waited for it */
   const uint32_t *shards; /* [dp, 2] of several shards: sequences that run on each, and that wait there */
   size_t num_shards;      /* of those numbers */
+  tri_group_stream stream;
 } tri_group_health;
 
 /* One sequence's output of one step. */

@@ -29,6 +29,14 @@
   X(context, U64, max_model_len, "max_model_len")                                                                      \
   X(context, U64, vocab_size, "vocab_size")
 
+/* Weights that do not stay in memory; zeros where all do. */
+#define TRI_STREAM_FIELDS(X, context)                                                                                  \
+  X(context, U64, streamed_bytes, "streamed_bytes")       /* that have come since the start */                         \
+  X(context, U64, stream_pass_bytes, "stream_pass_bytes") /* of every pass over the layers */                          \
+  X(context, F64, stream_pass_s, "stream_pass_s") /* from the end of the last pass but one to that of the last */      \
+  X(context, F64, stream_stall_s, "stream_stall_s") /* that steps have waited since the start */                       \
+  X(context, F64, stream_bytes_per_s, "stream_bytes_per_s") /* that the source has shown to give */
+
 #define TRI_GROUP_STATUS_FIELDS(X, context)                                                                            \
   X(context, U32, group, "group")                                                                                      \
   X(context, U64, epoch, "epoch")                                                                                      \
@@ -44,7 +52,8 @@
   X(context, U64, steps, "steps")                                                                                      \
   X(context, U64, tokens, "tokens")                                                                                    \
   X(context, F64, scheduler_us_per_token, "scheduler_us_per_token") /* CPU time */                                     \
-  X(context, F64, scheduler_cpu_s, "scheduler_cpu_s") /* since the start, for these tokens; 0: not said */
+  X(context, F64, scheduler_cpu_s, "scheduler_cpu_s") /* since the start, for these tokens; 0: not said */             \
+  TRI_STREAM_FIELDS(X, context)                       /* bytes of all ranks, seconds of the one that has most */
 
 #define TRI_RANK_STATUS_FIELDS(X, context)                                                                             \
   X(context, U32, group, "group")                                                                                      \
@@ -58,7 +67,8 @@
   X(context, F64, seconds_since_report, "seconds_since_report")                                                        \
   X(context, U32, dp_rank, "data_parallel_rank") /* its shard, and of that: */                                         \
   X(context, U32, shard_running, "shard_running")                                                                      \
-  X(context, U32, shard_waiting, "shard_waiting")
+  X(context, U32, shard_waiting, "shard_waiting")                                                                      \
+  TRI_STREAM_FIELDS(X, context)
 
 /* The best that a rank's machine could do, or those of all ranks of a group, and what a token costs there at least. */
 #define TRI_FLOORS_FIELDS(X, context)                                                                                  \

@@ -86,11 +86,13 @@ static int64_t streaming_kv(const tri_limits *limits, const tri_ledger_config *c
 }
 
 /* Weights leave where that was asked for, or where they do not fit beside so many blocks, of which one sequence needs
- * `one`. */
-static bool must_stream(const tri_ledger_config *config, int64_t room, int64_t blocks, int64_t one, int64_t block) {
+ * `one`; but not those that take less than what reads of files go through. */
+static bool must_stream(const tri_ledger_config *config, size_t weights, int64_t room, int64_t blocks, int64_t one,
+                        int64_t block) {
   bool given = config->num_kv_blocks || config->kv_bytes;
   if (!tri_offload_is_allowed(config->offload)) return false;
   if (tri_offload_is_asked(config->offload, config->device)) return true;
+  if (weights <= tri_offload_buffer_bytes()) return false;
   return room < 0 || blocks * block > room || (blocks < one && !given);
 }
 
@@ -190,7 +192,7 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   int64_t full = most_blocks(limits, num_lanes, one), block = (int64_t)l.block_bytes;
   int64_t others = count(&l), kv = 0;
   int64_t room = config->memory ? config->memory - others - (int64_t)l.weights : INT64_MAX;
-  if (must_stream(config, room, blocks_for(config, room, full, block), one, block)) {
+  if (must_stream(config, m.bytes, room, blocks_for(config, room, full, block), one, block)) {
     tri_limits chunked = *limits;
     chunked.chunk_tokens = l.chunk_tokens = tri_offload_chunk(config->offload, c, s->p, config->device);
     TRI_TRY(count_others(c, s, &chunked, num_lanes, config, &l, err));

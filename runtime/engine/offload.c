@@ -149,3 +149,7 @@ double tri_offload_layer_seconds(const tri_offload *o) {
 }
 
 const char *tri_offload_about(const tri_offload *o) { return o->about; }
+
+tri_offload_source tri_offload_source_of(const tri_offload *o) {
+  return (tri_offload_source){o->files, o->num_files, o->parts, o->pack, o->dram};
+}

@@ -33,4 +33,14 @@ double tri_offload_bandwidth(const tri_offload *o);  /* bytes per second, when t
 /* Returns the seconds that the streamed weights of the largest layer take at that rate. */
 double tri_offload_layer_seconds(const tri_offload *o);
 
+/* The streamed parts' bytes, which stay the offload's. */
+typedef struct tri_offload_source {
+  const tri_stream_file *files;
+  int num_files;
+  const tri_stream_part *parts; /* [num_streamed] */
+  const tri_weight_pack *pack;  /* NULL: no part is of one */
+  size_t dram;                  /* bytes of the parts that lie in the host's memory */
+} tri_offload_source;
+tri_offload_source tri_offload_source_of(const tri_offload *o);
+
 #endif

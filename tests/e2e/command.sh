@@ -43,6 +43,8 @@ want 0 '0 running' "$trireme" status
 want 0 '"model":"fake"' "$trireme" status --json
 want 0 'KV BLOCKS USED' "$trireme" status
 want 0 '^Ranks report once a second' "$trireme" status
+want 0 '^group 0 reads 0.25 GB of weights in every step, at 1.00 GB/s; the last two ended 0.25 s apart, all have waited 0.2 s for 0.5 GB$' "$trireme" status
+want 0 '"streamed_bytes":500000000,"stream_pass_bytes":250000000,"stream_pass_s":0.25,"stream_stall_s":0.2,"stream_bytes_per_s":1e+09' "$trireme" status --json
 want 0 '"pid":1000,"step":[0-9]*,"block":0,.*"pid":1001,"step":[0-9]*,"block":null,' "$trireme" status --json
 want 0 '^trireme:fake 1' "$trireme" status --stats
 want 1 'no such request' "$trireme" cancel 00000000000000000000000000000000
@@ -53,7 +55,7 @@ for c in submit status top cancel keygen "bench serve" "bench throughput" bench;
 done
 
 # What has no meaning there is understood, as --config is shared, but not offered.
-for c in plan "bench latency" "bench batching"; do
+for c in plan "bench latency" "bench batching" "bench stream"; do
   # shellcheck disable=SC2086
   help=$("$trireme" $c --help)
   for option in model dtype quantization max-model-len block-size backend; do
@@ -67,12 +69,12 @@ want 0 '^fits: ' "$trireme" plan --model "$SRC/tests/models/abacus" --endpoint i
 
 # One table of exit codes for all programs: bad usage whatever the model, and what cannot be had.
 bin=$(dirname "$trireme")
-for c in up plan "bench latency" "bench batching" "bench load"; do
+for c in up plan "bench latency" "bench batching" "bench load" "bench stream"; do
   # shellcheck disable=SC2086
   want 2 'model is missing' "$trireme" $c
 done
 for c in coordinator worker; do want 2 'model is missing' "$bin/trireme-$c"; done
-for c in up plan "bench latency" "bench batching" "bench load" "bench memory"; do
+for c in up plan "bench latency" "bench batching" "bench load" "bench memory" "bench stream"; do
   # shellcheck disable=SC2086
   want 2 'no-such-option' "$trireme" $c --no-such-option
   # shellcheck disable=SC2086
@@ -168,6 +170,8 @@ batch=(env SLURM_JOB_ID=1 TP=1 PP=1 MODEL=/nonexistent OMPI_ALLOW_RUN_AS_ROOT=1 
 script=$SRC/cluster-configs/trireme.sbatch
 want 3 'no folder /nonexistent' timeout 20 "${batch[@]}" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" PROMPTS=none.jsonl bash "$script"
 want 3 'no folder /nonexistent' timeout 20 "${batch[@]}" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" bash "$script"
+# shellcheck disable=SC2016
+want 1 "$dir/nope" timeout 20 "${batch[@]}" MODEL="$SRC/tests/models/abacus" TMPDIR="$dir" NVME_PATH='$TMPDIR/nope' MAX_IN_CPU=34M EXTRA="--quantization int8 --backend cpu --gpu-layers 0" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" bash "$script"
 want 2 'no program "trireme" in BIN (""): set BIN' "${batch[@]}" BIN= PATH=/usr/bin:/bin bash "$script"
 
 # Hosts that are not there, or too few, and a device that is not here.

@@ -3,7 +3,8 @@
 # in use.
 here=$(dirname "$0")
 . "$here/lib.sh"
-mkdir "$RUN/packs"
+mkdir "$RUN/packs" "$RUN/trireme"
+export XDG_CACHE_HOME=$RUN
 
 refused() { # EXIT WORD ARGS...
   local code=$1 word=$2
@@ -26,9 +27,33 @@ refused 1 "packs/none" --gpu-layers 0 --quantization int8 --nvme-path "$RUN/pack
 grep -q 'MiB stay and .* MiB are a ring for .* MiB that come from files in every step' "$RUN/plan" && fail "weights leave that have room: $(cat "$RUN/plan")"
 "$BIN/trireme" plan --model "$MODEL" --max-in-cpu 34M --backend cpu >"$RUN/plan" || fail "no plan: $(cat "$RUN/plan")"
 grep -q 'MiB stay and .* MiB are a ring for .* MiB that come from files in every step' "$RUN/plan" || fail "plan does not say what streams: $(cat "$RUN/plan")"
+# With figures that are given, all is known beforehand. 0.78 MB of weights for the bundled model's two layers that leave.
+predict() { "$BIN/trireme" plan --model "$MODEL" --gpu-layers 2 --backend cpu --read-bandwidth 1e12 --flops 1e12 "$@" 2>&1; }
+predict --disk-bandwidth 1e8 >"$RUN/plan"
+for line in '^weights of the rank: [0-9.]* MiB stay, [0-9.]* MiB are a ring, [0-9.]* MiB from the checkpoint in every step$' \
+  '^a step reads them in 0.0[0-9]* s at least: the disk gives 0.1 GB/s (as given)$' \
+  '^predicted, with 1024 keys for each sequence: 1 sequence 0.0[0-9]* s a step, [0-9.]* tokens/s; 64 sequences .* tokens/s; [0-9]* sequences .* tokens/s$' \
+  '^compute hides the reads in steps of [0-9]* tokens and more$'; do
+  grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
+done
+predict --disk-bandwidth 1e8 --json | grep -q '"source":"the checkpoint","disk_bandwidth":1e+08,"disk_bandwidth_source":"as given","ranks_per_disk":1,"pass_seconds":0.0[0-9]*,"hiding_tokens":[0-9]*,' || fail "plan --json: $(predict --disk-bandwidth 1e8 --json)"
+predict -q w8a8 | grep -q 'MiB from a pack in every step$' || fail "no word of a pack: $(predict -q w8a8)"
+predict -q w8a8 | grep -q 'nvme-path DIR says where' || fail "no word of the folder for packs: $(predict -q w8a8)"
+predict -tp 2 --nvme-path "$RUN/packs" --disk-bandwidth 1e8 | grep -q '(as given), which 2 ranks share$' || fail "two ranks: $(predict -tp 2 --nvme-path "$RUN/packs" --disk-bandwidth 1e8)"
+predict | grep -q 'the disk gives .* GB/s (measured now, [0-9]* MB of the checkpoint' || fail "nothing was measured: $(predict)"
+echo "{\"disk $(stat -L -c '%Hd:%Ld' "$MODEL/model.safetensors") of $(uname -n)\": {\"disk_bytes_per_s\": 7e9}}" >"$RUN/trireme/machine.json"
+predict | grep -q 'the disk gives 7 GB/s (measured by a worker)$' || fail "what a worker has measured is not used: $(predict)"
+rm "$RUN/trireme/machine.json"
 start_up --max-in-cpu 34M --backend cpu
 grep -q 'engine: weights: .* MiB stay, .* MiB come from the checkpoint in every step' "$RUN/log" || fail "the log does not say what streams"
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer"
+for _ in $(seq 20); do # reports come once a second
+  "$BIN/trireme" status --stats >"$RUN/stats"
+  grep -q '^trireme:stream_pass_seconds.* 0\.' "$RUN/stats" && break
+  sleep 0.1
+done
+grep -q '^trireme:streamed_bytes_total{group="0",rank="0",tier="nvme"} [1-9]' "$RUN/stats" || fail "no metrics of what streams: $(cat "$RUN/stats")"
+"$BIN/trireme" status | grep -q '^group 0 reads 0.0[0-9] GB of weights in every step, at [0-9.]* GB/s; the last two ended [0-9.]* s apart, ' || fail "status does not say what streams: $("$BIN/trireme" status)"
 stop_cluster TERM
 
 # A pack is made once; another start takes it, one of other types makes its own.

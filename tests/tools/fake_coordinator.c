@@ -218,7 +218,12 @@ static void on_status(server *s, const tri_peer *from) {
                                     .steps = s->tokens,
                                     .tokens = s->tokens,
                                     .scheduler_us_per_token = 0.5,
-                                    .scheduler_cpu_s = 10 + 1e-6 * (double)s->tokens};
+                                    .scheduler_cpu_s = 10 + 1e-6 * (double)s->tokens,
+                                    .streamed_bytes = 500000000,
+                                    .stream_pass_bytes = 250000000,
+                                    .stream_pass_s = 0.25,
+                                    .stream_stall_s = 0.2,
+                                    .stream_bytes_per_s = 1e9};
   for (uint32_t i = 0; i < 2; i++)
     c->ranks[i] = (tri_rank_status){.rank = i,
                                     .host = str("localhost"),

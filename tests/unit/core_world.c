@@ -114,6 +114,7 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
     break;
   case TRI_REPLY_STATUS:
     w->clients = m->status.clients;
+    if (w->status) *w->status = m->status;
     memcpy(w->ranks, m->status.ranks, sizeof w->ranks);
     break;
   case TRI_REPLY_FLOORS:

@@ -66,8 +66,9 @@ struct world {
   uint64_t clients;         /* as the last status reply counts them */
   tri_rank_status ranks[8]; /* of that reply, the first ones; their strings mean nothing */
   int measures, floors_answers, counts, experts_answers;
-  char experts[1024]; /* JSON */
-  char *stats;        /* [8192] where the text of a stats reply goes, or NULL */
+  char experts[1024];         /* JSON */
+  tri_cluster_status *status; /* where a status reply goes, or NULL */
+  char *stats;                /* [8192] where the text of a stats reply goes, or NULL */
   tri_cluster_floors floors;
   bool welcome, refuse_tokenize, tokenize_now;
   const uint32_t *now_ids;

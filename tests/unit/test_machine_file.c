@@ -40,6 +40,23 @@ START_TEST(written_and_read) {
 }
 END_TEST
 
+START_TEST(disks) {
+  double rate = 0;
+  unlink(path);
+  ck_assert(!tri_machine_file_find_disk(path, "disk 254:1 of a", &rate));
+  add(h200, TRI_BF16, 4.57e12, 790e12);
+  ck_assert_int_eq(tri_machine_file_add_disk(path, "disk 254:1 of a", 3.5e9, NULL), TRI_OK);
+  ck_assert_int_eq(tri_machine_file_add_disk(path, "disk 254:1 of b", 2e9, NULL), TRI_OK);
+  ck_assert_int_eq(tri_machine_file_add_disk(path, "disk 254:1 of a", 3e9, NULL), TRI_OK);
+  ck_assert(tri_machine_file_find_disk(path, "disk 254:1 of a", &rate));
+  ck_assert_double_eq(rate, 3e9);
+  ck_assert(!tri_machine_file_find_disk(path, h200, &rate) && !has("disk 254:1 of a", TRI_BF16, 0, 0));
+  ck_assert(has(h200, TRI_BF16, 4.57e12, 790e12));
+  ck_assert_int_eq(tri_machine_file_add_disk(path, "x", 0, NULL), TRI_INVALID_ARGUMENT);
+  ck_assert_int_eq(tri_machine_file_add_disk(path, "", 1, NULL), TRI_INVALID_ARGUMENT);
+}
+END_TEST
+
 static const struct {
   const char *text, *said;
 } bad[] = {
@@ -121,6 +138,7 @@ Suite *suite_machine_file(void) {
   Suite *s = suite_create("machine_file");
   TCase *t = tcase_create("machine_file");
   tcase_add_test(t, written_and_read);
+  tcase_add_test(t, disks);
   tcase_add_loop_test(t, malformed, 0, NUM_BAD);
   tcase_add_test(t, later_keys_are_none_of_ours);
   tcase_add_test(t, no_figures);

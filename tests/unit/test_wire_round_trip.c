@@ -169,6 +169,9 @@ START_TEST(round_trip_server) {
   ck_str(out.status.groups[1].state, "ready");
   ck_assert_double_eq(out.status.groups[1].scheduler_us_per_token, 0.25);
   ck_assert_double_eq(out.status.groups[1].scheduler_cpu_s, 1.75);
+  ck_assert_uint_eq(out.status.groups[1].streamed_bytes, 1ull << 40);
+  ck_assert_double_eq(out.status.groups[1].stream_bytes_per_s, 1.5e9);
+  ck_assert_double_eq(out.status.ranks[0].stream_stall_s, 1.25);
   ck_assert_double_eq(out.status.coordinator_cpu_s, 3.25);
 
   in = (tri_server_msg){.op = TRI_REPLY_FLOORS, .id = 8, .floors = {.num_groups = 1}};

@@ -135,7 +135,12 @@ void fill_status(tri_cluster_status *s) {
                                     .steps = 77,
                                     .tokens = 500,
                                     .scheduler_us_per_token = 0.25,
-                                    .scheduler_cpu_s = 1.75};
+                                    .scheduler_cpu_s = 1.75,
+                                    .streamed_bytes = 1ull << 40,
+                                    .stream_pass_bytes = 1u << 30,
+                                    .stream_pass_s = 0.75,
+                                    .stream_stall_s = 2.5,
+                                    .stream_bytes_per_s = 1.5e9};
   s->ranks[0] = (tri_rank_status){.group = 1,
                                   .rank = 3,
                                   .host = str("node7"),
@@ -147,7 +152,9 @@ void fill_status(tri_cluster_status *s) {
                                   .seconds_since_report = 0.5,
                                   .dp_rank = 3,
                                   .shard_running = 8,
-                                  .shard_waiting = 9};
+                                  .shard_waiting = 9,
+                                  .streamed_bytes = 77,
+                                  .stream_stall_s = 1.25};
 }
 static void client_samples(sample *out, int *n) {
   static tri_client_msg c;
@@ -284,9 +291,9 @@ static void samples_from_groups(sample *out, int *n) {
   g = (tri_group_msg){
       .op = TRI_GROUP_EMBED_RESULTS, .seq = 3, .embed_results = {.epoch = 1, .num = 2, .results = results}};
   keep_group(out, n, "embed_results", &g);
-  g = (tri_group_msg){.op = TRI_GROUP_HEALTH,
-                      .seq = 4,
-                      .health = {1, 2, 2, 3, 4, 5, 6, true, 7, 8, 9, 10, 11, 12, 13, 14, 15, ids4, 4}};
+  g = (tri_group_msg){
+      .op = TRI_GROUP_HEALTH, .seq = 4, .health = {1, 2,  2,  3,  4,  5,  6,  true, 7, 8,
+                                                   9, 10, 11, 12, 13, 14, 15, ids4, 4, {16, 17, 18, 19, 20, 21}}};
   keep_group(out, n, "health", &g);
   g = (tri_group_msg){.op = TRI_GROUP_FAILED, .seq = 5, .failed = {1, 2, 3, str("io"), str("disk"), str("f")}};
   keep_group(out, n, "failed", &g);

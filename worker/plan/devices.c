@@ -79,7 +79,7 @@ static void override_link(tri_link *l, double bytes_per_s, double latency_us) {
   if (latency_us > 0) l->start_s = latency_us * 1e-6;
 }
 
-static tri_status find_machine(const struct plan *p, struct plan_machine *m, tri_error *err) {
+tri_status plan_find_machine(const struct plan *p, struct plan_machine *m, tri_error *err) {
   const struct plan_options *o = p->o;
   if (p->ledger.device)
     take_device_figures(p, m);
@@ -115,7 +115,7 @@ tri_status plan_devices(struct plan *p, tri_error *err) {
   p->layout.replicas = 1;
   TRI_CHECK(plan_find_backend(p, err));
   TRI_CHECK(plan_limits(p, v->max_model_len, &p->limits, err));
-  TRI_CHECK(find_machine(p, &m, err));
+  TRI_CHECK(plan_find_machine(p, &m, err));
   tri_dtype kv = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->kv_cache_dtype;
   p->ledger.kv_dtype = tri_kv_dtype(p->c, kv, p->ledger.dtype, p->ledger.device);
   int64_t context = p->o->context_len ? p->o->context_len : smaller(CONTEXT, p->limits.max_model_len);

@@ -12,10 +12,10 @@
 
 enum { MOST_BYTES = 1 << 20, MOST_DEVICES = 64 };
 
-/* A device with the products of each type; 0: not measured. */
+/* A device with the products of each type, or a disk; 0: not measured. */
 struct device {
   char name[TRI_MACHINE_NAME];
-  double read, flops[TRI_DTYPE_COUNT];
+  double read, flops[TRI_DTYPE_COUNT], disk;
 };
 
 struct devices {
@@ -56,6 +56,7 @@ static tri_status refuse(const struct reading *r, const char *why) {
 static tri_status read_figure(void *ctx, const char *key, const tri_json *value) {
   struct reading *r = ctx;
   double *to = strcmp(key, "read_bytes_per_s") ? NULL : &r->at->read, x = 0;
+  if (!strcmp(key, "disk_bytes_per_s")) to = &r->at->disk;
   for (int t = 0; t < TRI_DTYPE_COUNT; t++) {
     char name[64];
     snprintf(name, sizeof name, "%s_flops_per_s", tri_dtype_name((tri_dtype)t));
@@ -78,7 +79,7 @@ static tri_status read_device(void *ctx, const char *key, const tri_json *value)
   snprintf(r->at->name, sizeof r->at->name, "%s", key);
   TRI_CHECK(tri_json_each(value, read_figure, r));
   snprintf(r->field, sizeof r->field, "%.40s.read_bytes_per_s", key);
-  return r->at->read > 0 ? TRI_OK : refuse(r, "is missing");
+  return r->at->read > 0 || r->at->disk > 0 ? TRI_OK : refuse(r, "is missing");
 }
 
 static tri_status read_devices(const char *path, struct devices *all, tri_error *err) {
@@ -124,6 +125,15 @@ bool tri_machine_file_find(const char *path, const char *device, tri_dtype type,
   return has;
 }
 
+bool tri_machine_file_find_disk(const char *path, const char *disk, double *bytes_per_s) {
+  struct devices *all = load(path);
+  const struct device *d = all ? find(all, disk) : NULL;
+  bool has = d && d->disk > 0;
+  if (has) *bytes_per_s = d->disk;
+  tri_free(all);
+  return has;
+}
+
 /* ---- writing ---- */
 
 static tri_status append_device(const struct device *d, bool last, tri_buf *b) {
@@ -134,7 +144,9 @@ static tri_status append_device(const struct device *d, bool last, tri_buf *b) {
     if (*c == '"' || *c == '\\') text[n++] = '\\';
     text[n++] = *c;
   }
-  n += (size_t)snprintf(text + n, sizeof text - n, "\": {\"read_bytes_per_s\": %.6g", d->read);
+  bool is_disk = d->disk > 0;
+  n += (size_t)snprintf(text + n, sizeof text - n, "\": {\"%s_bytes_per_s\": %.6g", is_disk ? "disk" : "read",
+                        is_disk ? d->disk : d->read);
   TRI_CHECK(tri_buf_append(b, text, n));
   for (int t = 0; t < TRI_DTYPE_COUNT; t++) {
     if (d->flops[t] <= 0) continue;
@@ -162,24 +174,49 @@ static bool is_printable(const char *name) {
   return true;
 }
 
-tri_status tri_machine_file_add(const char *path, const char *device, tri_dtype type, const tri_machine_figures *f,
-                                tri_error *err) {
-  bool usable =
-      isfinite(f->read_bytes_per_s) && f->read_bytes_per_s > 0 && isfinite(f->flops_per_s) && f->flops_per_s > 0;
-  if (!device[0] || strlen(device) >= TRI_MACHINE_NAME || !is_printable(device) || !usable)
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "device", "these are no figures of a device");
+static bool is_figure(double x) { return isfinite(x) && x > 0; }
+
+/* Finds or begins the entry of a name. */
+static struct device *entry(struct devices *all, const char *name) {
+  struct device *d = find(all, name);
+  if (d) return d;
+  if (all->count == MOST_DEVICES) all->count = 0; /* a cache: the others will be measured again */
+  d = &all->list[all->count++];
+  *d = (struct device){0};
+  snprintf(d->name, sizeof d->name, "%s", name);
+  return d;
+}
+
+/* Puts the figures that `from` has into the file. */
+static tri_status add(const char *path, const struct device *from, tri_error *err) {
   struct devices *all = load(path);
   if (!all) return tri_fail(err, TRI_NO_MEMORY, path, "no memory for the figures of %d devices", MOST_DEVICES);
-  struct device *d = find(all, device);
-  if (!d) {
-    if (all->count == MOST_DEVICES) all->count = 0; /* a cache: the others will be measured again */
-    d = &all->list[all->count++];
-    *d = (struct device){0};
-    snprintf(d->name, sizeof d->name, "%s", device);
-  }
-  d->read = f->read_bytes_per_s;
-  d->flops[type] = f->flops_per_s;
+  struct device *d = entry(all, from->name);
+  if (from->read > 0) d->read = from->read;
+  for (int t = 0; t < TRI_DTYPE_COUNT; t++)
+    if (from->flops[t] > 0) d->flops[t] = from->flops[t];
+  if (from->disk > 0) d->disk = from->disk;
   tri_status st = write_devices(path, all, err);
   tri_free(all);
   return st;
+}
+
+static bool is_name(const char *name) { return name[0] && strlen(name) < TRI_MACHINE_NAME && is_printable(name); }
+
+tri_status tri_machine_file_add(const char *path, const char *device, tri_dtype type, const tri_machine_figures *f,
+                                tri_error *err) {
+  if (!is_name(device) || !is_figure(f->read_bytes_per_s) || !is_figure(f->flops_per_s))
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "device", "these are no figures of a device");
+  struct device from = {.read = f->read_bytes_per_s};
+  from.flops[type] = f->flops_per_s;
+  snprintf(from.name, sizeof from.name, "%s", device);
+  return add(path, &from, err);
+}
+
+tri_status tri_machine_file_add_disk(const char *path, const char *disk, double bytes_per_s, tri_error *err) {
+  if (!is_name(disk) || !is_figure(bytes_per_s))
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "disk", "this is no bandwidth of a disk");
+  struct device from = {.disk = bytes_per_s};
+  snprintf(from.name, sizeof from.name, "%s", disk);
+  return add(path, &from, err);
 }

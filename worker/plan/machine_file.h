@@ -1,4 +1,4 @@
-/* The file of what workers have measured of this user's devices, which `trireme plan` predicts with. */
+/* The file of what workers have measured of this user's devices and disks, which `trireme plan` predicts with. */
 #ifndef TRI_WORKER_PLAN_MACHINE_FILE_H
 #define TRI_WORKER_PLAN_MACHINE_FILE_H
 
@@ -25,5 +25,9 @@ bool tri_machine_file_find(const char *path, const char *device, tri_dtype type,
 /* Adds figures to those of a file, replacing the same device's and type's, or begins one. */
 tri_status tri_machine_file_add(const char *path, const char *device, tri_dtype type, const tri_machine_figures *f,
                                 tri_error *err);
+
+/* The same of a disk by its name, as tri_disk_name has it. */
+bool tri_machine_file_find_disk(const char *path, const char *disk, double *bytes_per_s);
+tri_status tri_machine_file_add_disk(const char *path, const char *disk, double bytes_per_s, tri_error *err);
 
 #endif

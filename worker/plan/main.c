@@ -21,6 +21,11 @@ static const tri_option own_options[] = {
     {TRI_OPT(struct plan_options, rebalance), .name = "rebalance", .metavar = "FILE", .group = "Plan",
      .help = "instead of a plan: from what trireme status --experts has printed, the --init-expert-location for -ep "
              "shares and --num-redundant-experts, on --nnodes hosts; needs no --model"},
+    {TRI_OPT(struct plan_options, disk_bandwidth), .name = "disk-bandwidth", .min = 0, .max = 1e15, .fallback = "0",
+     .metavar = "BYTES/S", .group = "Plan",
+     .help =
+         "of the disk that weights are streamed from, as 3.5e9, which the ranks of a host share; 0: as a worker has "
+         "measured, else as measured now"},
     {TRI_OPT(struct plan_options, json), .name = "json", .fallback = "false", .group = "Plan",
      .help = "one JSON object instead of a table"},
     {TRI_OPT(struct plan_options, devices), .name = "devices", .min = 0, .max = 1024, .fallback = "0", .metavar = "N",
@@ -146,6 +151,7 @@ static tri_status plan_ranks(struct plan *p, tri_error *err) {
     p->longest = find_longest(p);
     p->ledger.offload = &p->offload;
     st = make_ranks(p, &p->limits, false, err);
+    if (st == TRI_OK) st = plan_streaming(p, err);
   }
   if (st == TRI_OK || p->num_made || p->o->json) plan_print(p, err);
   return st;

@@ -17,12 +17,40 @@ struct plan_options {
   int devices, nnodes;
   bool all;
   int64_t context_len;
-  double read_bandwidth, flops, link_bandwidth, network_bandwidth, network_latency; /* 0: not given */
+  double read_bandwidth, flops, link_bandwidth, network_bandwidth, network_latency, disk_bandwidth; /* 0: not given */
 };
 
 struct plan_rank {
   tri_shard shard;
   tri_ledger ledger;
+};
+
+/* The figures of the machine that predictions are made with, and in words where they are from. */
+struct plan_machine {
+  tri_ceilings best;
+  tri_machine machine;
+  char read_source[64], flops_source[64];
+};
+
+/* Weights that do not stay in memory, and what steps take because of them. */
+struct plan_streaming {
+  bool on;
+  /* bytes of the rank that streams most */
+  size_t stay, ring, dram, files;
+  bool from_pack, from_checkpoint; /* both: some ranks' from this, others' from that; none: nobody knows yet */
+  int sharing;                     /* ranks that share a disk */
+  double disk_bytes_per_s;         /* that they share; 0: not known */
+  double link_bytes_per_s;         /* of a device, else 0 */
+  char disk_source[80];
+  struct plan_machine machine;
+  double pass_s;        /* of the slowest stage, by its disk and link */
+  double context;       /* keys of each sequence */
+  int64_t hiding, most; /* tokens of a step from which compute hides the pass, 0: not up to `most` */
+  struct plan_streaming_load {
+    int sequences;
+    double seconds; /* between two tokens of a sequence */
+  } loads[3];
+  int num_loads;
 };
 
 struct plan {
@@ -43,6 +71,7 @@ struct plan {
   int devices, cores;           /* of this host: that the backend sees; that this process may run on. 0: not known */
   tri_hosts hosts;
   tri_place *places; /* of every group's ranks; NULL: no hosts were given */
+  struct plan_streaming streaming;
 };
 
 /* Finds whether ranks have devices, and what each may use: of a device its own memory, if this host has one. As with
@@ -54,15 +83,18 @@ void plan_print(const struct plan *p, const tri_error *err);
 /* The limits of a step for a max_model_len. */
 tri_status plan_limits(const struct plan *p, int64_t len, tri_limits *out, tri_error *err);
 
+/* Finds the figures of the machine: as given, as measured, or of machines of its kind. */
+tri_status plan_find_machine(const struct plan *p, struct plan_machine *m, tri_error *err);
+void plan_print_ceilings(const struct plan_machine *m);
+
+/* Fills p->streaming, if ranks stream weights. Their ledgers are made. */
+tri_status plan_streaming(struct plan *p, tri_error *err);
+/* Nothing where it is not on. */
+void plan_print_streaming(const struct plan *p);
+
 /* `--devices`: layouts by what they are predicted to take. p has its options, model, checkpoint and ledger's types. */
 tri_status plan_devices(struct plan *p, tri_error *err);
 
-/* The figures of the machine that predictions are made with, and in words where they are from. */
-struct plan_machine {
-  tri_ceilings best;
-  tri_machine machine;
-  char read_source[64], flops_source[64];
-};
 void plan_print_layouts(const struct plan *p, const struct plan_machine *m, const tri_recommend_config *config,
                         const tri_recommendations *r);
 

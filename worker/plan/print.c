@@ -193,6 +193,7 @@ void plan_print(const struct plan *p, const tri_error *err) {
   else
     printf("\n");
   if (!p->o->json) print_longest(p);
+  if (fits) plan_print_streaming(p);
   if (fits) print_places(p);
   if (p->o->json) printf("}\n");
 }

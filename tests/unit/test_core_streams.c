@@ -1,0 +1,85 @@
+/* Figures of weights that do not stay in memory: ranks tell, the core adds them up for status and metrics. */
+#include "tests/unit/core_world.h"
+
+Suite *suite_core_streams(void);
+
+static void tell(struct world *w, uint32_t group, uint32_t rank, tri_group_stream stream) {
+  tri_group_msg m = {.op = TRI_GROUP_HEALTH, .health = {.group = group, .rank = rank, .epoch = 1, .stream = stream}};
+  send_worker(w, group, 1, rank, &m);
+}
+
+static void ask(struct world *w, tri_client_op op, uint64_t id) {
+  tri_client_msg m = {.op = op, .id = id};
+  struct stream *s = open_stream(w, "m", id);
+  tri_core_client(w->core, w->now, &s->peer, &m);
+}
+
+static const tri_group_stream first = {.bytes = 3000000000,
+                                       .stall_ns = 2500000000,
+                                       .pass_bytes = 1000000000,
+                                       .pass_ns = 500000000,
+                                       .bytes_per_s = 2000000000};
+static const tri_group_stream second = {.bytes = 3100000000,
+                                        .dram_bytes = 100000000,
+                                        .stall_ns = 500000000,
+                                        .pass_bytes = 900000000,
+                                        .pass_ns = 700000000,
+                                        .bytes_per_s = 1000000000};
+
+/* Nothing is said where nothing streams. */
+START_TEST(metrics) {
+  struct world *w = world_create(2);
+  char text[8192];
+  w->stats = text;
+  for (uint32_t g = 0; g < 2; g++) start_group(w, g, 1, 2);
+  ask(w, TRI_OP_STATS, 1);
+  ck_assert(strstr(text, "trireme:prompt_tokens_total") && !strstr(text, "stream"));
+  tell(w, 1, 0, first);
+  tell(w, 1, 1, second);
+  ask(w, TRI_OP_STATS, 2);
+  static const char *const lines[] = {
+      "\n# TYPE trireme:streamed_bytes_total counter\n"
+      "trireme:streamed_bytes_total{group=\"1\",rank=\"0\",tier=\"nvme\"} 3000000000\n"
+      "trireme:streamed_bytes_total{group=\"1\",rank=\"1\",tier=\"nvme\"} 3000000000\n"
+      "trireme:streamed_bytes_total{group=\"1\",rank=\"0\",tier=\"cpu\"} 0\n"
+      "trireme:streamed_bytes_total{group=\"1\",rank=\"1\",tier=\"cpu\"} 100000000\n",
+      "\ntrireme:stream_stall_seconds_total{group=\"1\",rank=\"0\"} 2.5\n",
+      "\ntrireme:stream_pass_seconds{group=\"1\",rank=\"1\"} 0.7\n",
+      "\ntrireme:stream_bandwidth_bytes_per_second{group=\"1\",rank=\"0\"} 2000000000\n",
+  };
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+    ck_assert_msg(strstr(text, lines[i]) != NULL, "no %s in %s", lines[i], text);
+  ck_assert(!strstr(text, "streamed_bytes_total{group=\"0\""));
+  world_destroy(w);
+}
+END_TEST
+
+START_TEST(status) {
+  static tri_cluster_status status;
+  struct world *w = world_create(2);
+  w->status = &status;
+  for (uint32_t g = 0; g < 2; g++) start_group(w, g, 1, 2);
+  tell(w, 1, 0, first);
+  tell(w, 1, 1, second);
+  ask(w, TRI_OP_STATUS, 1);
+  const tri_group_status *g = &w->status->groups[1];
+  ck_assert_uint_eq(w->status->groups[0].stream_pass_bytes, 0);
+  ck_assert_uint_eq(g->streamed_bytes, 6100000000);
+  ck_assert_uint_eq(g->stream_pass_bytes, 1900000000);
+  ck_assert_double_eq_tol(g->stream_stall_s, 2.5, 1e-9);
+  ck_assert_double_eq_tol(g->stream_pass_s, 0.7, 1e-9);
+  ck_assert_double_eq_tol(g->stream_bytes_per_s, 3e9, 1);
+  ck_assert_uint_eq(w->status->num_ranks, 4);
+  ck_assert_uint_eq(w->status->ranks[3].streamed_bytes, 3100000000);
+  ck_assert_double_eq_tol(w->status->ranks[2].stream_pass_s, 0.5, 1e-9);
+  world_destroy(w);
+}
+END_TEST
+
+Suite *suite_core_streams(void) {
+  Suite *s = suite_create("core_streams");
+  TCase *t = add_case(s, "core_streams");
+  tcase_add_test(t, metrics);
+  tcase_add_test(t, status);
+  return s;
+}

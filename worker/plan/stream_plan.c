@@ -1,0 +1,233 @@
+/* Streamed weights of a plan: where they would come from, what the disk gives, and what steps take because of it. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/base/pool.h"
+#include "runtime/engine/engine.h"
+#include "runtime/load/part_loader.h"
+#include "worker/plan/disk_read.h"
+#include "worker/plan/machine_file.h"
+#include "worker/plan/plan.h"
+#include "worker/plan/streaming.h"
+
+/* Copies of pinned memory to an H200 (docs/performance.md, loading). */
+static const double DEVICE_LINK = 55e9;
+
+/* ---- where they come from ---- */
+
+/* Bytes of the host's memory that a device's rank may take for weights, as a worker counts them. */
+static size_t dram_room(const struct plan *p) {
+  if (p->offload.max_in_cpu) return (size_t)p->offload.max_in_cpu;
+  int64_t available = tri_host_memory_available();
+  return available > 0 ? (size_t)(available / 5 * 4 / p->streaming.sharing) : 0;
+}
+
+/* Finds out whether a rank's parts lie in the checkpoint as they lie in memory. */
+static tri_status find_source(struct plan *p, const tri_weights_config *wc, const bool *in_dram, tri_error *err) {
+  tri_part_loader *loader = NULL;
+  tri_part_extents x = {0};
+  bool all = true;
+  tri_status st = TRI_OK;
+  if (!p->ckpt) {
+    p->streaming.from_pack |= p->o->serve.load_format == TRI_LOAD_DUMMY;
+    return TRI_OK;
+  }
+  TRI_TRY(tri_part_loader_create(wc, &loader, err));
+  for (int i = 0; all && i < wc->tiers->num_streamed; i++) {
+    if (in_dram[i]) continue;
+    TRI_TRY(tri_part_extents_find(loader, wc->tiers->parts[i], &x, &all, err));
+    tri_part_extents_free(&x);
+  }
+  *(all ? &p->streaming.from_checkpoint : &p->streaming.from_pack) = true;
+cleanup:
+  tri_part_loader_destroy(loader);
+  return st;
+}
+
+/* Counts a rank's tiers into the share of its stage, and into the plan's where it streams most. */
+static void count_tiers(struct plan *p, const struct plan_rank *r, size_t dram, tri_streaming_share *stage) {
+  struct plan_streaming *s = &p->streaming;
+  double all = (double)r->ledger.streamed, files = all - (double)dram;
+  if (all > stage->streamed_bytes) stage->streamed_bytes = all;
+  if (files > stage->file_bytes) stage->file_bytes = files;
+  if (s->on && s->dram + s->files >= r->ledger.streamed) return;
+  s->on = true;
+  s->stay = r->ledger.weights - r->ledger.ring;
+  s->ring = r->ledger.ring;
+  s->dram = dram;
+  s->files = r->ledger.streamed - dram;
+}
+
+static tri_status look_at_rank(struct plan *p, const struct plan_rank *r, tri_backend *be, tri_streaming_share *stage,
+                               tri_error *err) {
+  const tri_reader_config io = {.piece_bytes = TRI_READER_BLOCK, .num_buffers = 1}; /* it only looks */
+  tri_weight_map m = {0};
+  tri_tiers *tiers = NULL;
+  bool *in_dram = NULL, device = p->ledger.device;
+  tri_weights_config wc = {.backend = be,
+                           .model = p->c,
+                           .shard = &r->shard,
+                           .ckpt = p->ckpt,
+                           .dtype = p->ledger.dtype,
+                           .quantization = p->ledger.quantization,
+                           .io = &io};
+  tri_status st;
+  TRI_TRY(tri_weight_map_make(p->c, &r->shard, p->ckpt, wc.dtype, wc.quantization, NULL, &m, err));
+  TRI_TRY(tri_offload_plan(&p->offload, p->c, &m, r->shard.layers.count, r->ledger.weights_room, device, &tiers, err));
+  in_dram = tri_calloc((size_t)tiers->num_streamed + 1, sizeof *in_dram);
+  if (!in_dram)
+    TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "offload_weights", "no memory to look at %d parts", tiers->num_parts));
+  size_t dram = device ? tri_offload_place(tiers, dram_room(p), in_dram) : 0;
+  count_tiers(p, r, dram, stage);
+  wc.tiers = tiers;
+  if (dram < tiers->streamed) TRI_TRY(find_source(p, &wc, in_dram, err));
+cleanup:
+  tri_free(in_dram);
+  tri_tiers_free(tiers);
+  tri_weight_map_free(&m);
+  return st;
+}
+
+static tri_status look_at_ranks(struct plan *p, tri_streaming_share *shares, tri_error *err) {
+  tri_pool *pool = NULL;
+  tri_backend *be = NULL;
+  tri_status st;
+  TRI_TRY(tri_pool_create(1, NULL, 0, &pool));
+  TRI_TRY(tri_backend_create(&(tri_backend_config){.name = "cpu", .pool = pool}, &be, err));
+  for (int i = 0; i < p->num_made; i++) {
+    const struct plan_rank *r = &p->ranks[i];
+    if (r->ledger.streams) TRI_TRY(look_at_rank(p, r, be, &shares[r->shard.p.pp_rank], err));
+  }
+cleanup:
+  tri_backend_destroy(be);
+  tri_pool_destroy(pool);
+  return st;
+}
+
+/* ---- what the disk gives ---- */
+
+static bool find_measured(int fd, double *bytes_per_s) {
+  char path[PATH_MAX], name[TRI_DISK_NAME];
+  tri_machine_file_path(path);
+  tri_disk_name(fd, name);
+  return path[0] && name[0] && tri_machine_file_find_disk(path, name, bytes_per_s);
+}
+
+/* Reads the checkpoint's largest file for a moment. */
+static tri_status measure(const struct plan *p, struct plan_streaming *s, tri_error *err) {
+  enum { MOST = 256 << 20 };
+  static const double SECONDS = 0.3;
+  tri_reader_config reads = tri_offload_reads();
+  tri_stream_extent x = {0};
+  tri_disk_figures f;
+  int file = 0;
+  for (int i = 0; i < tri_checkpoint_num_files(p->ckpt); i++) {
+    off_t end = lseek(tri_checkpoint_fd(p->ckpt, i), 0, SEEK_END);
+    if (end < 0 || (size_t)end <= x.bytes) continue;
+    file = i;
+    x.bytes = (size_t)end;
+  }
+  tri_stream_file of = {tri_checkpoint_fd(p->ckpt, file), tri_checkpoint_path(p->ckpt, file)};
+  if (x.bytes > MOST) x.bytes = MOST;
+  TRI_CHECK(tri_disk_read(&reads, &of, 1, &x, 1, SECONDS, &f, err));
+  s->disk_bytes_per_s = (double)f.bytes / f.seconds;
+  snprintf(s->disk_source, sizeof s->disk_source, "measured now, %.0f MB of the checkpoint%s", (double)f.bytes * 1e-6,
+           f.direct ? "" : " through the page cache");
+  return TRI_OK;
+}
+
+static tri_status find_bandwidth(const struct plan *p, struct plan_streaming *s, tri_error *err) {
+  const char *nvme = p->o->serve.nvme_path;
+  int folder = s->from_pack && nvme ? open(nvme, O_RDONLY | O_DIRECTORY) : -1;
+  int fd = folder >= 0 || !p->ckpt ? folder : tri_checkpoint_fd(p->ckpt, 0);
+  bool known = fd >= 0 && find_measured(fd, &s->disk_bytes_per_s);
+  if (folder >= 0) close(folder);
+  if (known) snprintf(s->disk_source, sizeof s->disk_source, "measured by a worker");
+  if (p->o->disk_bandwidth > 0) {
+    s->disk_bytes_per_s = p->o->disk_bandwidth;
+    snprintf(s->disk_source, sizeof s->disk_source, "as given");
+  }
+  return s->disk_bytes_per_s > 0 || !p->ckpt ? TRI_OK : measure(p, s, err);
+}
+
+/* ---- what steps take ---- */
+
+static tri_status add_stages(const struct plan *p, tri_cost_share *stages, tri_error *err) {
+  for (int i = 0; i < p->num_made; i++) {
+    const tri_shard *shard = &p->ranks[i].shard;
+    bool stored = p->ledger.dtype == TRI_DTYPE_COUNT && p->ledger.quantization == TRI_QUANTIZE_NONE;
+    tri_dtype dtype = stored ? p->ranks[i].ledger.weight_type : p->ledger.dtype;
+    TRI_CHECK(tri_cost_share_add(p->c, shard, dtype, p->ledger.quantization, p->ledger.kv_dtype,
+                                 &stages[shard->p.pp_rank], err));
+  }
+  return TRI_OK;
+}
+
+/* Predicts for one sequence, 64, and as many as slots and KV blocks allow. */
+static void predict(const struct plan *p, const tri_streaming *model, struct plan_streaming *s) {
+  enum { SOME = 64, CONTEXT = 1024, MOST_TOKENS = 1 << 20 };
+  int64_t len = p->limits.max_model_len;
+  int64_t context = p->o->context_len ? p->o->context_len : CONTEXT;
+  if (context > len) context = len;
+  int64_t room = p->tokens / context, most = room < p->limits.max_num_seqs ? room : p->limits.max_num_seqs;
+  if (most < 1) most = 1;
+  most *= p->layout.dp;
+  const int64_t wanted[] = {1, SOME, most};
+  for (int i = 0; i < 3; i++) {
+    struct plan_streaming_load *l = &s->loads[s->num_loads];
+    l->sequences = (int)(wanted[i] < most ? wanted[i] : most);
+    if (s->num_loads && l->sequences <= l[-1].sequences) continue;
+    l->seconds = tri_streaming_decode(model, l->sequences, (double)context);
+    s->num_loads++;
+  }
+  for (int i = 0; i < p->layout.pp; i++)
+    if (tri_streaming_pass(model, i) > s->pass_s) s->pass_s = tri_streaming_pass(model, i);
+  s->context = (double)context;
+  s->most = MOST_TOKENS;
+  s->hiding = tri_streaming_hiding_tokens(model, MOST_TOKENS);
+}
+
+static int sharing(const struct plan *p) {
+  long long most = 0;
+  for (int i = 0; i < p->hosts.count; i++)
+    if (p->hosts.list[i].used > most) most = p->hosts.list[i].used;
+  return most ? (int)most : p->num_ranks * p->layout.replicas;
+}
+
+tri_status plan_streaming(struct plan *p, tri_error *err) {
+  struct plan_streaming *s = &p->streaming;
+  bool any = false;
+  tri_status st = TRI_OK;
+  size_t stages = (size_t)p->layout.pp;
+  for (int i = 0; i < p->num_made; i++) any |= p->ranks[i].ledger.streams;
+  if (!any) return TRI_OK;
+  tri_streaming_share *shares = tri_calloc(stages, sizeof *shares);
+  tri_cost_share *costs = tri_calloc(stages, sizeof *costs);
+  if (!shares || !costs) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "pipeline_parallel_size", "no memory for the stages"));
+  s->sharing = sharing(p);
+  if (p->ledger.device) s->link_bytes_per_s = DEVICE_LINK;
+  TRI_TRY(look_at_ranks(p, shares, err));
+  if (s->files) TRI_TRY(find_bandwidth(p, s, err));
+  if (s->files && s->disk_bytes_per_s <= 0) goto cleanup;
+  TRI_TRY(plan_find_machine(p, &s->machine, err));
+  TRI_TRY(add_stages(p, costs, err));
+  tri_cost_model m = {.machine = s->machine.machine,
+                      .p = p->ranks[0].shard.p,
+                      .hidden_size = (int)p->c->hidden_size,
+                      .window = (int)p->c->attention.window,
+                      .experts = (int)p->c->moe.num_experts,
+                      .top_k = (int)p->c->moe.top_k,
+                      .stages = costs};
+  tri_streaming model = {.model = &m,
+                         .shares = shares,
+                         .disk_bytes_per_s = s->disk_bytes_per_s / s->sharing,
+                         .link_bytes_per_s = s->link_bytes_per_s};
+  predict(p, &model, s);
+cleanup:
+  tri_free(shares);
+  tri_free(costs);
+  return st;
+}
