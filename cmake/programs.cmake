@@ -21,6 +21,8 @@ tri_library(tri_plan FILES worker/plan/candidates.c worker/plan/cost.c worker/pl
   LINK tri_machine_file tri_runtime)
 add_executable(trireme-plan worker/plan/main.c worker/plan/backend.c worker/plan/devices.c worker/plan/print.c worker/plan/print_layouts.c worker/plan/print_streaming.c worker/plan/stream_plan.c)
 target_link_libraries(trireme-plan PRIVATE tri_plan)
+add_executable(trireme-pack worker/pack/main.c)
+target_link_libraries(trireme-pack PRIVATE tri_runtime)
 
 # One rank without a coordinator.
 tri_library(tri_bench_rank FILES worker/bench/rank.c LINK tri_worker)
@@ -39,8 +41,8 @@ target_link_libraries(trireme-bench-memory PRIVATE tri_bench)
 add_executable(trireme-bench-load worker/bench/load.c)
 target_link_libraries(trireme-bench-load PRIVATE tri_runtime)
 
-add_dependencies(programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
-install(TARGETS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
+add_dependencies(programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
+install(TARGETS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
 
 # What was measured of products on devices; programs look for it in ../share/trireme, in the build's folder as in an installed tree.
 configure_file(kernels/cuda/gemm_tactics.txt share/trireme/cuda-gemm-tactics.txt COPYONLY)

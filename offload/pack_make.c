@@ -196,6 +196,7 @@ static tri_status lock(int fd, const char *name, const tri_weight_pack_maker *ma
     if (errno != EWOULDBLOCK && errno != EINTR) return refuse(name, "be locked", errno, err);
     if (!told) tri_log(TRI_LOG_INFO, "pack", "%s is being written by another process, which is waited for", name);
     told = true;
+    if (maker->waits) maker->waits(maker->ctx);
     if (tri_wait_pause(&wait) != TRI_OK) return abort_making(name, err);
   }
   return TRI_OK;

@@ -79,8 +79,9 @@ typedef enum tri_serve_program {
   TRI_FOR_BATCHING = 2,
   TRI_FOR_LOAD = 4,
   TRI_FOR_PLAN = 8,
+  TRI_FOR_PACK = 16,
   TRI_FOR_STEPS = TRI_FOR_LATENCY | TRI_FOR_BATCHING,
-  TRI_FOR_ALL = TRI_FOR_STEPS | TRI_FOR_LOAD | TRI_FOR_PLAN,
+  TRI_FOR_ALL = TRI_FOR_STEPS | TRI_FOR_LOAD | TRI_FOR_PLAN | TRI_FOR_PACK,
 } tri_serve_program;
 
 /* Copies the table for such a program, of which --help then shows what it has use for, and its own options behind it.

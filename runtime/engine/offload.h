@@ -2,6 +2,8 @@
 #ifndef TRI_RUNTIME_ENGINE_OFFLOAD_H
 #define TRI_RUNTIME_ENGINE_OFFLOAD_H
 
+#include <limits.h>
+
 #include "offload/pack.h"
 #include "offload/stream.h"
 #include "runtime/engine/offload_plan.h"
@@ -17,6 +19,13 @@ tri_status tri_offload_create(const tri_offload_config *config, const tri_weight
                               int local_ranks, const atomic_bool *stop, tri_offload **out, tri_error *err);
 /* False: the ring must stay for the life of the process. NULL is fine. */
 bool tri_offload_destroy(tri_offload *o);
+
+/* Shows how far a pack has come, once a second. */
+typedef void (*tri_pack_progress)(const char *path, uint64_t bytes_done, uint64_t bytes);
+/* Makes the pack of a rank in the folder, unless there is one (*made false), and tells its path. weights: without
+ * tiers, of a backend of host memory. */
+tri_status tri_offload_make_pack(const char *folder, const tri_weights_config *weights, tri_pack_progress tell,
+                                 const atomic_bool *stop, char path[static PATH_MAX], bool *made, tri_error *err);
 
 tri_weight_stream *tri_offload_stream(const tri_offload *o);
 const char *tri_offload_about(const tri_offload *o); /* where they come from, in words */

@@ -12,9 +12,13 @@
 /* The pack of a rank has all parts, whatever of them is streamed: more memory at the next start needs no new one. */
 struct packing {
   tri_part_loader *loader;
-  tri_tiers *tiers; /* everything is streamed */
+  tri_tiers *tiers;     /* everything is streamed */
+  tri_backend *backend; /* the rank's */
+  tri_backend *own;     /* of a device: one of the host, which fills the parts */
+  tri_pack_progress tell;
   int64_t told_ns;
-  const char *path;
+  int made;
+  char path[PATH_MAX];
 };
 
 static uint64_t hash_word(uint64_t h, uint64_t word) { return tri_hash_bytes(h, &word, sizeof word); }
@@ -70,21 +74,36 @@ static tri_status fill_part(void *ctx, int number, void *memory, tri_error *err)
   return tri_part_loader_fill(p->loader, p->tiers->parts[number], memory, err);
 }
 
+static void log_progress(const char *path, uint64_t done, uint64_t all) {
+  tri_log(TRI_LOG_INFO, "engine", "packing weights into %s: %.1f of %.1f MiB (%.0f%%)", path, (double)done / 0x1p20,
+          (double)all / 0x1p20, 100 * (double)done / (double)all);
+}
+
+/* For who watches the start. */
+static void show_life(void *ctx) {
+  struct packing *p = ctx;
+  __atomic_fetch_add(&p->backend->loaded, 1, __ATOMIC_RELAXED);
+}
+
+/* Once a second, and at the end. */
 static void tell_progress(void *ctx, int done, int parts, uint64_t bytes_done, uint64_t bytes) {
   enum { SECOND = 1000000000 };
   struct packing *p = ctx;
   int64_t now = tri_now_ns();
+  show_life(p);
   if (done < parts && now - p->told_ns < SECOND) return;
   p->told_ns = now;
-  tri_log(TRI_LOG_INFO, "engine", "packing weights into %s: %.1f of %.1f MiB (%.0f%%)", p->path,
-          (double)bytes_done / 0x1p20, (double)bytes / 0x1p20, 100 * (double)bytes_done / (double)bytes);
+  p->tell(p->path, bytes_done, bytes);
 }
 
 /* Everything is streamed, as far as the pack is concerned. */
 static tri_status make_loader(const tri_weights_config *weights, tri_weights_config *all, struct packing *p,
                               tri_weight_map *m, tri_error *err) {
+  tri_backend_config bc = {.name = "cpu", .pool = weights->backend->pool};
   *all = *weights;
   all->tiers = NULL;
+  if (!weights->backend->host_memory) TRI_CHECK(tri_backend_create(&bc, &p->own, err));
+  if (p->own) all->backend = p->own;
   TRI_CHECK(tri_weight_map_make(all->model, all->shard, all->ckpt, all->dtype, all->quantization, NULL, m, err));
   tri_tiers_config tc = {.part_bytes = m->part_bytes,
                          .num_parts = all->shard->layers.count * TRI_LAYER_PARTS,
@@ -117,31 +136,57 @@ static tri_status use_pack(tri_offload *o, const tri_tiers *all, tri_error *err)
   return TRI_OK;
 }
 
-tri_status tri_offload_use_pack(tri_offload *o, const tri_offload_config *config, const tri_weights_config *weights,
-                                const atomic_bool *stop, tri_error *err) {
-  char path[PATH_MAX];
-  struct packing p = {.path = path};
+/* Opens the rank's pack, which is made where there is none; p is to be ended in either case. */
+static tri_status open_pack(const char *folder, const tri_weights_config *weights, struct packing *p,
+                            const atomic_bool *stop, tri_weight_pack **out, tri_error *err) {
   tri_weights_config all;
   tri_weight_map m = {0};
   tri_status st;
-  int made = 0;
+  TRI_TRY(make_loader(weights, &all, p, &m, err));
+  tri_weight_pack_layout layout = {
+      .key = key_of(&all, &m), .part_bytes = p->tiers->bytes, .num_parts = p->tiers->num_streamed};
+  snprintf(p->path, sizeof p->path, "%s/%s-%016llx.pack", folder, weights->model->arch->model_type,
+           (unsigned long long)layout.key.words[0]);
+  tri_weight_pack_maker maker = {
+      .ctx = p, .fill = fill_part, .progress = tell_progress, .waits = show_life, .stop = stop};
+  TRI_TRY(tri_weight_pack_make(p->path, &layout, &maker, out, &p->made, err));
+cleanup:
+  tri_part_loader_destroy(p->loader);
+  p->loader = NULL;
+  tri_weight_map_free(&m);
+  return st;
+}
+
+static void end_packing(struct packing *p) {
+  tri_tiers_free(p->tiers);
+  if (p->own) tri_backend_destroy(p->own);
+}
+
+tri_status tri_offload_use_pack(tri_offload *o, const tri_offload_config *config, const tri_weights_config *weights,
+                                const atomic_bool *stop, tri_error *err) {
+  struct packing p = {.backend = weights->backend, .tell = log_progress};
+  tri_status st;
   if (!config->nvme_path)
     return tri_fail(err, TRI_NO_CAPACITY, "nvme_path",
                     "the weights do not lie in the checkpoint as they lie in this rank's memory (they are cut, "
                     "transposed, interleaved or quantized): --nvme-path DIR says where a pack of them may be made");
-  TRI_TRY(make_loader(weights, &all, &p, &m, err));
-  tri_weight_pack_layout layout = {
-      .key = key_of(&all, &m), .part_bytes = p.tiers->bytes, .num_parts = p.tiers->num_streamed};
-  snprintf(path, sizeof path, "%s/%s-%016llx.pack", config->nvme_path, weights->model->arch->model_type,
-           (unsigned long long)layout.key.words[0]);
-  tri_weight_pack_maker maker = {.ctx = &p, .fill = fill_part, .progress = tell_progress, .stop = stop};
-  TRI_TRY(tri_weight_pack_make(path, &layout, &maker, &o->pack, &made, err));
+  TRI_TRY(open_pack(config->nvme_path, weights, &p, stop, &o->pack, err));
   TRI_TRY(use_pack(o, p.tiers, err));
   size_t at = strlen(o->about);
-  snprintf(o->about + at, sizeof o->about - at, "the pack %.180s%s", path, made ? ", just made" : "");
+  snprintf(o->about + at, sizeof o->about - at, "the pack %.180s%s", p.path, p.made ? ", just made" : "");
 cleanup:
-  tri_part_loader_destroy(p.loader);
-  tri_tiers_free(p.tiers);
-  tri_weight_map_free(&m);
+  end_packing(&p);
+  return st;
+}
+
+tri_status tri_offload_make_pack(const char *folder, const tri_weights_config *weights, tri_pack_progress tell,
+                                 const atomic_bool *stop, char path[static PATH_MAX], bool *made, tri_error *err) {
+  struct packing p = {.backend = weights->backend, .tell = tell};
+  tri_weight_pack *pack = NULL;
+  tri_status st = open_pack(folder, weights, &p, stop, &pack, err);
+  snprintf(path, PATH_MAX, "%s", p.path);
+  *made = p.made > 0;
+  tri_weight_pack_close(pack);
+  end_packing(&p);
   return st;
 }

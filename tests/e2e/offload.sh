@@ -70,14 +70,16 @@ pack_start 1 --quantization int8
 pack_start 0 --quantization int8 --max-num-seqs 7
 truncate -s -4096 "$RUN"/packs/*.pack
 pack_start 1 --quantization int8
-pack_start 2 -tp 2
+"$BIN/trireme" pack --model "$MODEL" --nvme-path "$RUN/packs" -tp 2 >"$RUN/made" 2>&1 || fail "trireme pack failed: $(cat "$RUN/made")"
+[ "$(grep -c 'pack made' "$RUN/made")" = 2 ] || fail "not two packs ahead of time: $(cat "$RUN/made")"
+pack_start 0 -tp 2
 [ "$(find "$RUN/packs" -type f | wc -l)" = 3 ] || fail "not three packs: $(ls "$RUN/packs")"
 
 # A device's weights: in the host's memory, and what has no room there from files; in the host's alone, where that is asked for. The
 # imitation computes on the host, and says that its memory is its own.
 if [ -n "${1-}" ]; then
   programs=$BIN
-  mkdir "$RUN/bin" && cp "$BIN/trireme" "$BIN"/trireme-{up,coordinator,worker,plan} "$RUN/bin" && cp "$1" "$RUN/bin/libtrireme-cuda.so" || fail "no copies of the programs"
+  mkdir "$RUN/bin" && cp "$BIN/trireme" "$BIN"/trireme-{up,coordinator,worker,plan,pack} "$RUN/bin" && cp "$1" "$RUN/bin/libtrireme-cuda.so" || fail "no copies of the programs"
   cp "$1" "$RUN/bin/libcuda.so.1" # a driver's library that nobody calls
   libraries=${LD_LIBRARY_PATH-}
   export LD_LIBRARY_PATH=$RUN/bin${libraries:+:$libraries} FAKE_MEMORY=4000000000
