@@ -260,7 +260,6 @@ tri_status tri_weight_stream_fill(tri_weight_stream *s, double *bytes_per_second
   if (s->cfg.backend) s->cfg.backend->ops.event_wait(s->cfg.backend, event_of(TRI_EVENT_ARRIVED, last));
   for (uint64_t p = 0; p <= last; p++) bytes += s->cfg.part_bytes[part_at(s, p)];
   *bytes_per_second = (double)bytes / ((double)(tri_now_ns() - s->created) * 1e-9);
-  s->pass_start = tri_now_ns();
   return TRI_OK;
 }
 
@@ -268,6 +267,7 @@ tri_status tri_weight_stream_acquire(tri_weight_stream *s, int part) {
   uint64_t position = s->acquired;
   int64_t start;
   if (part != part_at(s, position)) return TRI_INTERNAL;
+  if (!part) s->pass_start = tri_now_ns();
   TRI_CHECK(wait_for(s, position, &start));
   if (start) atomic_fetch_add_explicit(&s->stall_ns, (uint64_t)(tri_now_ns() - start), memory_order_relaxed);
   if (s->cfg.backend)
@@ -280,7 +280,6 @@ static void note_pass(tri_weight_stream *s) {
   int64_t now = tri_now_ns();
   atomic_store_explicit(&s->pass_ns, (uint64_t)(now - s->pass_start), memory_order_relaxed);
   atomic_fetch_add_explicit(&s->passes, 1, memory_order_relaxed);
-  s->pass_start = now;
 }
 
 void tri_weight_stream_release(tri_weight_stream *s, int part) {

@@ -79,7 +79,7 @@ typedef struct tri_stream_figures {
   uint64_t bytes;    /* that have come */
   uint64_t stall_ns; /* that the walk has waited; of a device, that its launches have */
   uint64_t passes;   /* whole ones */
-  uint64_t pass_ns;  /* of the last whole one, from release to release of its last part */
+  uint64_t pass_ns;  /* of the last whole one, from its first acquire to its last release */
 } tri_stream_figures;
 tri_stream_figures tri_weight_stream_figures(const tri_weight_stream *s);
 

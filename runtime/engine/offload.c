@@ -136,7 +136,12 @@ bool tri_offload_destroy(tri_offload *o) {
 }
 
 tri_weight_stream *tri_offload_stream(const tri_offload *o) { return o->stream; }
-double tri_offload_bandwidth(const tri_offload *o) { return o->bandwidth; }
+double tri_offload_bandwidth(const tri_offload *o) {
+  tri_stream_figures f = tri_weight_stream_figures(o->stream);
+  double pass = f.pass_ns ? (double)o->tiers->streamed / ((double)f.pass_ns * 1e-9) : 0;
+  return pass > o->bandwidth ? pass : o->bandwidth;
+}
+
 double tri_offload_layer_seconds(const tri_offload *o) {
   const tri_tiers *t = o->tiers;
   size_t most = 0;
@@ -145,7 +150,7 @@ double tri_offload_layer_seconds(const tri_offload *o) {
     size_t bytes = t->bytes[i] + (second ? t->bytes[i - 1] : 0);
     if (bytes > most) most = bytes;
   }
-  return (double)most / o->bandwidth;
+  return (double)most / tri_offload_bandwidth(o);
 }
 
 const char *tri_offload_about(const tri_offload *o) { return o->about; }

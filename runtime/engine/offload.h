@@ -29,7 +29,7 @@ tri_status tri_offload_make_pack(const char *folder, const tri_weights_config *w
 
 tri_weight_stream *tri_offload_stream(const tri_offload *o);
 const char *tri_offload_about(const tri_offload *o); /* where they come from, in words */
-double tri_offload_bandwidth(const tri_offload *o);  /* bytes per second, when the ring was filled */
+double tri_offload_bandwidth(const tri_offload *o); /* bytes per second, when the ring was filled or in the last pass */
 /* Returns the seconds that the streamed weights of the largest layer take at that rate. */
 double tri_offload_layer_seconds(const tri_offload *o);
 
