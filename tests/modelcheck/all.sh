@@ -208,7 +208,6 @@ streamed() {
 single_streamed() {
   streamed
   as_resident "$packed_only" 0 --chunk 3 --
-  as_resident "$packed_only" 0 -- --offload-prefetch-step 5 --gpu-layers 1
   as_resident '' 0 --chunk 3 -- --nvme-path "$packs"
   as_resident '' 0 -- --nvme-path "$packs" --offload-prefetch-step 3 --forward-chunk 3 # the same packs again
   pattern='[gl]*_odd'
@@ -220,6 +219,7 @@ single_streamed() {
 
 ranks_streamed() {
   streamed
+  as_resident "$packed_only" 0 -- --offload-prefetch-step 5 --gpu-layers 1
   as_resident '' 2 -tp 2 -- --nvme-path "$packs" --forward-chunk 7
   as_resident "$packed_only" 2 -pp 2 --chunk 5 --
   pattern='[dmq]*_odd'
