@@ -89,11 +89,10 @@ static tri_status check_files(tri_weight_stream *s) {
 static int event_of(int first, uint64_t position) { return first + (int)(position % TRI_PART_EVENTS); }
 
 /* Before the first byte of a position is moved. */
-static tri_status begin_position(tri_weight_stream *s) {
+static void begin_position(tri_weight_stream *s) {
   tri_backend *be = s->cfg.backend;
   uint64_t position = s->next.position, back = back_of(s, position);
   if (be && position >= back) be->ops.stream_wait(be, TRI_STREAM_COPY, event_of(TRI_EVENT_FREED, position - back));
-  return part_at(s, position) ? TRI_OK : check_files(s);
 }
 
 /* All of it is on its way: once. */
@@ -141,7 +140,7 @@ static tri_status start_read(tri_weight_stream *s, const tri_stream_extent *x) {
 static tri_status feed(tri_weight_stream *s) {
   while (has_room(s, s->next.position)) {
     const tri_stream_part *part = &s->cfg.parts[part_at(s, s->next.position)];
-    if (!s->next.extent && !s->next.done && !s->next.begun) TRI_CHECK(begin_position(s));
+    if (!s->next.extent && !s->next.done && !s->next.begun) begin_position(s);
     s->next.begun = true;
     if (part->home) copy_home(s, part->home);
     while (s->next.extent < part->num_extents) {
@@ -158,13 +157,19 @@ static tri_status feed(tri_weight_stream *s) {
   return TRI_OK;
 }
 
-/* Tells the walk of parts that have become whole. */
-static void tell(tri_weight_stream *s) {
+/* Tells the walk of parts that have become whole. A pass gets its last one when all of it is of the same files. */
+static tri_status tell(tri_weight_stream *s) {
+  tri_status st = TRI_OK;
   uint64_t landed = s->landed;
-  while (s->landed < s->next.position && !s->under_way[part_at(s, s->landed)]) end_position(s, s->landed++);
-  if (landed == s->landed) return;
+  while (s->landed < s->next.position && !s->under_way[part_at(s, s->landed)]) {
+    if (part_at(s, s->landed) == s->cfg.num_parts - 1) st = check_files(s);
+    if (st != TRI_OK) break;
+    end_position(s, s->landed++);
+  }
+  if (landed == s->landed) return st;
   atomic_store_explicit(&s->arrived, s->landed, memory_order_release);
   tri_waker_wake(&s->walk);
+  return st;
 }
 
 /* Gives back the buffers whose copies have ended. */
@@ -221,14 +226,14 @@ static void *move(void *ctx) {
   while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
     if (s->num_copies) st = retire_copies(s);
     if (st == TRI_OK) st = feed(s);
-    tell(s);
+    if (st == TRI_OK) st = tell(s);
     if (st == TRI_OK) st = land(s);
     if (st == TRI_AGAIN) {
       tri_waker_sleep(&s->mover, s->num_copies ? COPY_NAP_NS : NAP_NS);
       st = TRI_OK;
     }
+    if (st == TRI_OK) st = tell(s);
     if (st != TRI_OK) break;
-    tell(s);
   }
   if (st == TRI_OK) return NULL;
   if (!s->err.status) tri_fail(&s->err, st, "io", "weights cannot be read: %s", tri_status_text(st));
