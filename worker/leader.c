@@ -476,11 +476,13 @@ tri_status tri_leader_run(tri_worker *w, tri_error *err) {
     st = serve(&ld);
   }
   if (st == TRI_ABORTED && atomic_load(&w->stop)) st = TRI_OK;
-  if (st == TRI_OK)
+  if (st == TRI_OK) {
     dismiss(&ld);
-  else
+  } else {
     tri_fail(err, st, "step", "leader: step %llu failed: %s",
              (unsigned long long)atomic_load(&w->engine->progress.step), tri_engine_failure(w->engine, st));
+    w->failure = *err; /* the control thread's last word */
+  }
   tri_control_stop(w); /* it may hold an outbox or a job of this scheduler */
   destroy(&ld);
   return st;

@@ -118,6 +118,7 @@ done
 truncate -s 5000 "$RUN/model/model.safetensors"
 start=$(date +%s)
 wait $client && fail "all requests have ended well without weights: $(cat "$RUN/out")"
+grep -q 'model.safetensors' "$RUN/out" "$RUN/many.out" || fail "the client does not hear of the file: $(head -3 "$RUN/out")"
 [ $(($(date +%s) - start)) -le 5 ] || fail "the client was told after $(($(date +%s) - start)) s"
 grep -q 'model.safetensors' "$RUN/log" || fail "the log does not name the file"
 kill -TERM "$CLUSTER" 2>/dev/null
