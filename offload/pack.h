@@ -62,8 +62,8 @@ typedef struct tri_weight_pack_maker {
   tri_status (*fill)(void *ctx, int part, void *memory, tri_error *err);
   /* Tells how far it has come, after each part; may be NULL. */
   void (*progress)(void *ctx, int parts_done, int num_parts, uint64_t bytes_done, uint64_t bytes);
-  /* Tells, now and then, that it waits for another maker; may be NULL. */
-  void (*waits)(void *ctx);
+  /* Tells that another maker, which is waited for, has written to its file; may be NULL. */
+  void (*other_wrote)(void *ctx);
   const atomic_bool *stop; /* true ends it with TRI_ABORTED between two parts; may be NULL */
 } tri_weight_pack_maker;
 

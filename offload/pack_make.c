@@ -187,16 +187,25 @@ cleanup:
   return st;
 }
 
+/* Tells whether the file has been written to since `*seen`, which becomes now. */
+static bool was_written(int fd, struct timespec *seen) {
+  struct stat s;
+  if (fstat(fd, &s) || (s.st_mtim.tv_sec == seen->tv_sec && s.st_mtim.tv_nsec == seen->tv_nsec)) return false;
+  *seen = s.st_mtim;
+  return true;
+}
+
 /* The lock is one of the open file, and ends with it or its process. Other makers are waited for. */
 static tri_status lock(int fd, const char *name, const tri_weight_pack_maker *maker, tri_error *err) {
   tri_wait_policy policy = {.stop = maker->stop};
   tri_wait wait = tri_wait_begin(&policy, TRI_NEVER);
+  struct timespec seen = {0};
   bool told = false;
   while (flock(fd, LOCK_EX | LOCK_NB)) {
     if (errno != EWOULDBLOCK && errno != EINTR) return refuse(name, "be locked", errno, err);
     if (!told) tri_log(TRI_LOG_INFO, "pack", "%s is being written by another process, which is waited for", name);
     told = true;
-    if (maker->waits) maker->waits(maker->ctx);
+    if (was_written(fd, &seen) && maker->other_wrote) maker->other_wrote(maker->ctx);
     if (tri_wait_pause(&wait) != TRI_OK) return abort_making(name, err);
   }
   return TRI_OK;

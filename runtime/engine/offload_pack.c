@@ -148,7 +148,7 @@ static tri_status open_pack(const char *folder, const tri_weights_config *weight
   snprintf(p->path, sizeof p->path, "%s/%s-%016llx.pack", folder, weights->model->arch->model_type,
            (unsigned long long)layout.key.words[0]);
   tri_weight_pack_maker maker = {
-      .ctx = p, .fill = fill_part, .progress = tell_progress, .waits = show_life, .stop = stop};
+      .ctx = p, .fill = fill_part, .progress = tell_progress, .other_wrote = show_life, .stop = stop};
   TRI_TRY(tri_weight_pack_make(p->path, &layout, &maker, out, &p->made, err));
 cleanup:
   tri_part_loader_destroy(p->loader);

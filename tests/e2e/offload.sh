@@ -79,7 +79,7 @@ pack_start 0 -tp 2
 # imitation computes on the host, and says that its memory is its own.
 if [ -n "${1-}" ]; then
   programs=$BIN
-  mkdir "$RUN/bin" && cp "$BIN/trireme" "$BIN"/trireme-{up,coordinator,worker,plan,pack} "$RUN/bin" && cp "$1" "$RUN/bin/libtrireme-cuda.so" || fail "no copies of the programs"
+  mkdir "$RUN/bin" "$RUN/device" && cp "$BIN/trireme" "$BIN"/trireme-{up,coordinator,worker,plan,pack} "$RUN/bin" && cp "$1" "$RUN/bin/libtrireme-cuda.so" || fail "no copies of the programs"
   cp "$1" "$RUN/bin/libcuda.so.1" # a driver's library that nobody calls
   libraries=${LD_LIBRARY_PATH-}
   export LD_LIBRARY_PATH=$RUN/bin${libraries:+:$libraries} FAKE_MEMORY=4000000000
@@ -96,6 +96,7 @@ if [ -n "${1-}" ]; then
   on_device "come from the host's memory in every step"
   on_device "come from the host's memory (.* MiB) and the checkpoint in every step" --max-in-cpu 2M
   on_device "come from the checkpoint in every step" --max-in-cpu 1K
+  on_device "come from the pack .*just made" --max-in-cpu 1K --quantization int8 --nvme-path "$RUN/device"
   refused 3 "MiB of the host's memory are for them" --backend cuda --gpu-layers 0 --offload-weights cpu --max-in-cpu 2M
   unset FAKE_MEMORY
   export LD_LIBRARY_PATH=$libraries

@@ -43,10 +43,35 @@ static int64_t mem_available(tri_backend *be) {
   return atoll(getenv("FAKE_MEMORY"));
 }
 
-/* Whoever streams weights calls it from a thread of its own. */
+/* What it has given out as its own memory. */
+enum { MOST_BLOCKS = 1024 };
+static struct block {
+  const char *begin;
+  size_t bytes;
+} blocks[MOST_BLOCKS];
+static int num_blocks;
+static tri_status (*host_mem_alloc)(tri_backend *be, tri_mem_tag tag, size_t bytes, void **out);
+
+static tri_status mem_alloc(tri_backend *be, tri_mem_tag tag, size_t bytes, void **out) {
+  tri_status st = host_mem_alloc(be, tag, bytes, out);
+  if (st == TRI_OK && num_blocks < MOST_BLOCKS) blocks[num_blocks++] = (struct block){*out, bytes};
+  return st;
+}
+
+static bool is_own(const void *p) {
+  for (int i = 0; i < num_blocks; i++)
+    if ((const char *)p >= blocks[i].begin && (const char *)p < blocks[i].begin + blocks[i].bytes) return true;
+  return false;
+}
+
+/* Whoever streams weights calls it from a thread of its own. Like a device, it refuses the host's memory. */
 static void upload_rows(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                         size_t rows) {
   (void)be;
+  if (!is_own(to)) {
+    fprintf(stderr, "imitation: an upload to memory that is not the device's\n");
+    abort();
+  }
   for (size_t i = 0; i < rows; i++) memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
 }
 
@@ -75,6 +100,8 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
     be->host_memory = false;
     be->ops.mem_available = mem_available;
     be->ops.upload_rows = upload_rows;
+    host_mem_alloc = be->ops.mem_alloc;
+    be->ops.mem_alloc = mem_alloc;
   }
   be->num_devices = 2;
   snprintf(be->about, sizeof be->about, "device %d: imitation", device);

@@ -22,6 +22,7 @@ struct disk {
   int part_writes, syncs, entries;                              /* so far */
   bool unsynced, broken;                                        /* parts; an entry came before its part */
   atomic_bool hold, holding;
+  atomic_int others; /* times that a maker has seen another one write */
   struct {
     int fd;
     off_t offset;

@@ -2,6 +2,7 @@
  * several at once. */
 #include <check.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -277,6 +279,11 @@ static tri_status fill_and_hold(void *ctx, int part, void *memory, tri_error *er
   return kit_fill(ctx, part, memory, err);
 }
 
+static void count_other(void *ctx) {
+  (void)ctx;
+  atomic_fetch_add(&disk->others, 1);
+}
+
 /* Two makers, the first of which holds in a part, and the second of which waits. */
 static void start_two(pack_kit *k, int part, pid_t pids[2]) {
   pack_kit first;
@@ -288,6 +295,7 @@ static void start_two(pack_kit *k, int part, pid_t pids[2]) {
   kit_fill = k->maker.fill;
   first.maker.fill = fill_and_hold;
   first.stop_at = part;
+  k->maker.other_wrote = count_other;
   atomic_store(&disk->hold, true);
   pids[0] = start_maker(&first);
   while (!atomic_load(&disk->holding)) usleep(200);
@@ -304,6 +312,23 @@ START_TEST(the_second_finds_the_pack) {
   ck_assert_int_eq(wait_for(pids[0]), 50 + KIT_PARTS);
   ck_assert_int_eq(wait_for(pids[1]), 50);
   expect_whole(&k);
+}
+END_TEST
+
+/* Whoever watches the second's start sees whether the first goes on. */
+START_TEST(the_second_sees_the_first_write) {
+  pack_kit k;
+  pid_t pids[2];
+  start_two(&k, 3, pids);
+  for (int writes = 1; writes < 4; writes++) {
+    for (int i = 0; i < 5000 && atomic_load(&disk->others) < writes; i++) usleep(1000);
+    usleep(30000);
+    ck_assert_int_eq(atomic_load(&disk->others), writes);
+    ck_assert_int_eq(utimensat(AT_FDCWD, k.part, NULL, 0), 0);
+  }
+  atomic_store(&disk->hold, false);
+  ck_assert_int_eq(wait_for(pids[0]), 50 + KIT_PARTS);
+  ck_assert_int_eq(wait_for(pids[1]), 50);
 }
 END_TEST
 
@@ -381,6 +406,7 @@ Suite *suite_pack_make(void) {
   tcase_add_test(one, file_systems_without_fallocate);
   tcase_add_test(one, a_disk_that_fails);
   tcase_add_test(two, the_second_finds_the_pack);
+  tcase_add_test(two, the_second_sees_the_first_write);
   tcase_add_test(two, the_second_goes_on);
   tcase_add_test(two, the_second_begins_anew);
   tcase_add_test(two, the_second_is_stopped);
