@@ -8,6 +8,7 @@
 
 #include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
+#include "runtime/base/xxh3.h"
 
 enum { STALL_MS = 10000, BLOCK = TRI_READER_BLOCK };
 static const int64_t NAP_NS = 100000000;           /* between two looks at what nobody wakes for */
@@ -43,7 +44,7 @@ struct tri_weight_stream {
   tri_waker mover, walk;
   pthread_t thread;
   bool has_thread;
-  atomic_bool stop;
+  atomic_bool stop, damaged;
   atomic_int failed; /* tri_status, behind err */
   tri_error err;
   /* of the walk */
@@ -157,12 +158,23 @@ static tri_status feed(tri_weight_stream *s) {
   return TRI_OK;
 }
 
+static tri_status check_part(tri_weight_stream *s, uint64_t position) {
+  int part = part_at(s, position);
+  if (!s->cfg.checksums || position >= (uint64_t)s->cfg.num_parts) return TRI_OK;
+  if (tri_xxh3(s->cfg.ring + s->cfg.places[part].at, s->cfg.part_bytes[part]) == s->cfg.checksums[part]) return TRI_OK;
+  const char *path = s->cfg.files[s->cfg.parts[part].extents[0].file].path;
+  atomic_store_explicit(&s->damaged, true, memory_order_relaxed);
+  return tri_fail(&s->err, TRI_IO, path, "%s is damaged: the bytes of its part %d are not those that were written",
+                  path, part);
+}
+
 /* Tells the walk of parts that have become whole. A pass gets its last one when all of it is of the same files. */
 static tri_status tell(tri_weight_stream *s) {
   tri_status st = TRI_OK;
   uint64_t landed = s->landed;
   while (s->landed < s->next.position && !s->under_way[part_at(s, s->landed)]) {
-    if (part_at(s, s->landed) == s->cfg.num_parts - 1) st = check_files(s);
+    st = check_part(s, s->landed);
+    if (st == TRI_OK && part_at(s, s->landed) == s->cfg.num_parts - 1) st = check_files(s);
     if (st != TRI_OK) break;
     end_position(s, s->landed++);
   }
@@ -295,6 +307,10 @@ void tri_weight_stream_release(tri_weight_stream *s, int part) {
   if (part == s->cfg.num_parts - 1) note_pass(s);
   atomic_fetch_add_explicit(&s->released, 1, memory_order_release);
   tri_waker_wake(&s->mover);
+}
+
+bool tri_weight_stream_is_damaged(const tri_weight_stream *s) {
+  return atomic_load_explicit(&s->damaged, memory_order_relaxed);
 }
 
 const char *tri_weight_stream_failure(const tri_weight_stream *s) {

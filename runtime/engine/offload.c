@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/engine/offload_impl.h"
 
@@ -79,6 +80,7 @@ static tri_status start(tri_offload *o, const tri_offload_config *config, char *
                                  .part_bytes = t->bytes,
                                  .places = t->places,
                                  .num_parts = t->num_streamed,
+                                 .checksums = o->backend ? NULL : o->checksums,
                                  .backend = o->backend,
                                  .ring = ring,
                                  .reads = tri_offload_reads(),
@@ -121,14 +123,20 @@ cleanup:
   return st == TRI_OK || (err && err->status) ? st : tri_fail(err, st, "offload_weights", "%s", tri_status_text(st));
 }
 
+static bool is_damaged(const tri_offload *o) {
+  return o->damaged || (o->stream && tri_weight_stream_is_damaged(o->stream));
+}
+
 bool tri_offload_destroy(tri_offload *o) {
   if (!o) return true;
-  bool ended = tri_weight_stream_destroy(o->stream);
+  bool damaged = is_damaged(o), ended = tri_weight_stream_destroy(o->stream);
   for (int i = 0; o->extents && i < o->tiers->num_streamed; i++) tri_part_extents_free(&o->extents[i]);
   tri_free(o->extents);
   tri_free(o->parts);
   tri_free(o->files);
+  if (o->pack && damaged) unlink(o->pack->path); /* the next start makes it anew */
   tri_weight_pack_close(o->pack);
+  tri_free(o->checksums);
   tri_offload_free_homes(o);
   if (o->buffers && ended) o->backend->ops.host_free(o->backend, o->buffers, o->buffer_bytes);
   tri_free(o);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
@@ -117,11 +118,41 @@ static tri_status make_loader(const tri_weights_config *weights, tri_weights_con
   return tri_part_loader_create(all, &p->loader, err);
 }
 
+static bool read_all(int fd, uint64_t offset, char *to, size_t bytes) {
+  for (size_t at = 0; at < bytes;) {
+    ssize_t n = pread(fd, to + at, bytes - at, (off_t)(offset + at));
+    if (n <= 0) return false;
+    at += (size_t)n;
+  }
+  return true;
+}
+
+/* Reads once more what a device gets: that is never in one piece in the host's memory. */
+static tri_status check_parts(tri_offload *o, const tri_tiers *all, tri_error *err) {
+  tri_status st = TRI_OK;
+  for (int i = 0; st == TRI_OK && i < o->tiers->num_streamed; i++) {
+    int number = all->number[o->tiers->parts[i]];
+    size_t bytes = all->bytes[number];
+    if (!tri_offload_is_read(o, i)) continue;
+    char *memory = tri_malloc(bytes, 1);
+    if (!memory) return tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory to check %zu bytes of a pack", bytes);
+    if (!read_all(o->pack->fd, o->pack->offsets[number], memory, bytes))
+      st = tri_fail(err, TRI_IO, o->pack->path, "cannot read part %d of %s", number, o->pack->path);
+    else
+      st = tri_weight_pack_check(o->pack, number, memory, bytes, err);
+    tri_free(memory);
+  }
+  o->damaged = st == TRI_CORRUPT;
+  return o->damaged ? TRI_IO : st; /* another start can be better */
+}
+
 /* Points the stream's parts into the pack. */
 static tri_status use_pack(tri_offload *o, const tri_tiers *all, tri_error *err) {
   o->num_files = 1;
   o->files = tri_calloc(1, sizeof *o->files);
   if (!o->files) return tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory to stream weights");
+  o->checksums = tri_calloc((size_t)o->tiers->num_streamed, sizeof *o->checksums);
+  if (!o->checksums) return tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory to stream weights");
   o->files[0] = (tri_stream_file){o->pack->fd, o->pack->path};
   for (int i = 0; i < o->tiers->num_streamed; i++) {
     if (!tri_offload_is_read(o, i)) continue;
@@ -132,8 +163,9 @@ static tri_status use_pack(tri_offload *o, const tri_tiers *all, tri_error *err)
     x->num = 1;
     x->extents[0] = (tri_stream_extent){.offset = o->pack->offsets[number], .bytes = all->bytes[number]};
     o->parts[i] = (tri_stream_part){.extents = x->extents, .num_extents = 1};
+    o->checksums[i] = o->pack->checksums[number];
   }
-  return TRI_OK;
+  return o->backend ? check_parts(o, all, err) : TRI_OK;
 }
 
 /* Opens the rank's pack, which is made where there is none; p is to be ended in either case. */

@@ -70,6 +70,10 @@ pack_start 1 --quantization int8
 pack_start 0 --quantization int8 --max-num-seqs 7
 truncate -s -4096 "$RUN"/packs/*.pack
 pack_start 1 --quantization int8
+# Some bytes of a part are others: no request sees them.
+printf 'damage' | dd of="$(ls "$RUN"/packs/*.pack)" bs=1 seek=$((2 * 1024 * 1024 + 1000)) conv=notrunc status=none
+pack_start 1 --quantization int8
+grep -q 'is damaged' "$RUN/log" || fail "the log does not say that the pack was damaged"
 "$BIN/trireme" pack --model "$MODEL" --nvme-path "$RUN/packs" -tp 2 >"$RUN/made" 2>&1 || fail "trireme pack failed: $(cat "$RUN/made")"
 [ "$(grep -c 'pack made' "$RUN/made")" = 2 ] || fail "not two packs ahead of time: $(cat "$RUN/made")"
 pack_start 0 -tp 2

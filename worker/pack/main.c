@@ -131,6 +131,7 @@ int main(int argc, char **argv) {
   if (code < 0) {
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
+    signal(SIGXFSZ, SIG_IGN); /* a write fails, and says why */
     tri_status st = pack(&p, &err);
     code = tri_exit_code(st);
     if (st != TRI_OK) fprintf(stderr, "trireme pack: %s (%s)\n", err.message, err.field);
