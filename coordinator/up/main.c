@@ -129,14 +129,20 @@ static void stop_all(tri_up *u, int code) {
   tri_up_kill(u->coordinator);
 }
 
+/* It may have ended already: process 0 would be this one's whole group. */
+static void tell_coordinator(const tri_up *u, int signal) {
+  if (u->coordinator > 0) kill(u->coordinator, signal);
+}
+
 static void drain(tri_up *u, int signal) {
   int64_t now = tri_now_ns();
+  if (u->at_once) return;
   if (u->draining && now - u->asked_ns < TRI_SAME_REQUEST_MS * 1000000LL) return;
   if (u->draining) { /* asked twice: at once, but for the coordinator's last words to its clients */
     tri_log(TRI_LOG_WARN, "up", "SIG%s again: ending everything at once", sigabbrev_np(signal));
     u->deadline_ns = now + LAST_WORDS_MS * 1000000LL;
     u->at_once = true;
-    kill(u->coordinator, SIGTERM);
+    tell_coordinator(u, SIGTERM);
     return;
   }
   u->asked_ns = now;
@@ -144,7 +150,7 @@ static void drain(tri_up *u, int signal) {
   u->draining = true;
   u->deadline_ns = now + (int64_t)(u->opts.serve.drain_timeout * 1e9) + STOP_GRACE_MS * 1000000LL;
   /* The coordinator names in its log what it got. To it SIGHUP means that its supervisor is gone. */
-  kill(u->coordinator, signal == SIGHUP ? SIGTERM : signal);
+  tell_coordinator(u, signal == SIGHUP ? SIGTERM : signal);
 }
 
 static void start_groups(tri_up *u) {

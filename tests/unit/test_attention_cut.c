@@ -120,7 +120,7 @@ static void check_tiles(const world *w, const tri_attention_shape *s) {
 }
 
 START_TEST(all_keys_once) {
-  for (int i = 0; i < 3000; i++) {
+  for (int i = 0; i < 1200; i++) {
     world w = {0};
     tri_attention_shape s = {.window = any(0, 1) ? any(1, 700) : 0,
                              .causal = any(0, 3) > 0,
@@ -221,7 +221,7 @@ END_TEST
  * are. */
 /* Ranks that know the longest context alone launch alike, whatever theirs are, and find all their keys. */
 START_TEST(even_batches_plan_alike) {
-  for (int i = 0; i < 150; i++) {
+  for (int i = 0; i < 80; i++) {
     int seqs = any(1, i % 20 ? 12 : MOST_SEQS), most = any(1, any(0, 1) ? 300 : 9000), parts = -1, places = -1;
     tri_attention_shape s = llama;
     s.window = any(0, 3) ? 0 : any(1, 700);
