@@ -35,14 +35,10 @@ void tri_cuda_moe_map_launch(tri_backend *be, const tri_op_plan *plan, const tri
 /* The kernels of a plan. */
 enum { EXPERTS_PLAIN, EXPERTS_FEW, EXPERTS_GROUPED };
 
-/* Up to 32 tokens weights go straight from memory to the tensor cores' registers; with more rows they are worth a way
- * through shared memory. */
-enum { FEW_TOKENS = 32 };
-
+/* Where a device has a copy engine, it brings weights faster than registers take them, for one token, too. */
 static int choose(const tri_cuda_impl *impl, const tri_moe_experts_args *a) {
-  bool few = tri_cuda_moe_few_fits(a);
-  if (impl->is_hopper && tri_cuda_moe_grouped_fits(a) && (!few || a->x.rows > FEW_TOKENS)) return EXPERTS_GROUPED;
-  return few ? EXPERTS_FEW : EXPERTS_PLAIN;
+  if (impl->is_hopper && tri_cuda_moe_grouped_fits(a)) return EXPERTS_GROUPED;
+  return tri_cuda_moe_few_fits(a) ? EXPERTS_FEW : EXPERTS_PLAIN;
 }
 
 static size_t workspace_of(const tri_moe_experts_args *a, int variant, int num_sms) {

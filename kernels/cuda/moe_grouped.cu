@@ -1,7 +1,7 @@
 /* Launches the grouped products of experts, and adds what they give. */
 #include "kernels/cuda/moe_grouped.cuh"
 
-enum { FEW = 8, MOST_SPLITS = 8, ENOUGH_STEPS = 4, COMBINE_THREADS = 256, PARTS_THREADS = 256, EIGHT = 8 };
+enum { FEW = 8, MOST_SPLITS = 8, ENOUGH_STEPS = 4, COMBINE_THREADS = 64, AT_ONCE = 8, PARTS_THREADS = 256, EIGHT = 8 };
 
 bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a) {
   tri_dtype t = a->up.dtype;
@@ -183,30 +183,50 @@ __device__ static inline void load_parts(const P *parts, size_t at, int splits, 
   }
 }
 
-/* Adds a token's choices, each times its weight, in their order. parts [splits, T * top_k, H], rows of the map. Grid T,
- * 256 threads of eight elements each. */
+/* Some of a token's choices: their rows, or -1, and their weights. */
+struct some_choices {
+  int row[AT_ONCE];
+  float weight[AT_ONCE];
+  __device__ void load(const tri_moe_experts_args &a, int token, int from) {
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) {
+      size_t choice = (size_t)token * (size_t)a.top_k + (size_t)(from + i);
+      bool there = from + i < a.top_k;
+      row[i] = there ? __ldcg(a.map.row + choice) : -1;
+      weight[i] = there ? __ldcg(a.weights + choice) : 0;
+    }
+  }
+};
+
+/* Adds a token's choices, each times its weight, in their order. parts [splits, T * top_k, H], rows of the map. Grid (T,
+ * H / 512), 64 threads of eight elements each. The choices are read before the kernel in front has ended, as it reads
+ * the map before the first product has. */
 template <typename P>
 __global__ static void combine_kernel(const __grid_constant__ tri_moe_experts_args a, const P *parts, int splits) {
-  int t = blockIdx.x, h = a.x.cols;
+  int t = blockIdx.x, h = a.x.cols, at = (int)(blockIdx.y * COMBINE_THREADS + threadIdx.x) * EIGHT;
   size_t stride = (size_t)a.x.rows * (size_t)a.top_k * (size_t)h;
+  float sum[EIGHT];
+  some_choices s;
   let_next_begin();
+  s.load(a, t, 0);
   wait_for_previous();
-  for (int i = threadIdx.x * EIGHT; i < h; i += COMBINE_THREADS * EIGHT) {
-    float sum[EIGHT];
+  if (at >= h) return;
 #pragma unroll
-    for (int j = 0; j < EIGHT; j++) sum[j] = a.accumulate ? load_at(a.out, t, (size_t)(i + j)) : 0;
-    for (int c = 0; c < a.top_k; c++) {
-      size_t choice = (size_t)t * (size_t)a.top_k + (size_t)c;
-      int row = a.map.row[choice];
-      float x[EIGHT], weight = a.weights[choice];
-      if (row < 0) continue;
-      load_parts(parts, (size_t)row * (size_t)h + (size_t)i, splits, stride, x);
+  for (int j = 0; j < EIGHT; j++) sum[j] = a.accumulate ? load_at(a.out, t, (size_t)(at + j)) : 0;
+  for (int c = 0; c < a.top_k; c += AT_ONCE) {
+    float x[AT_ONCE][EIGHT];
+    if (c) s.load(a, t, c);
 #pragma unroll
-      for (int j = 0; j < EIGHT; j++) sum[j] += weight * x[j];
-    }
-    store4_at(a.out, t, i, make_float4(sum[0], sum[1], sum[2], sum[3]));
-    store4_at(a.out, t, i + 4, make_float4(sum[4], sum[5], sum[6], sum[7]));
+    for (int i = 0; i < AT_ONCE; i++)
+      if (s.row[i] >= 0) load_parts(parts, (size_t)s.row[i] * (size_t)h + (size_t)at, splits, stride, x[i]);
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++)
+#pragma unroll
+      for (int j = 0; j < EIGHT; j++)
+        if (s.row[i] >= 0) sum[j] += s.weight[i] * x[i][j];
   }
+  store4_at(a.out, t, at, make_float4(sum[0], sum[1], sum[2], sum[3]));
+  store4_at(a.out, t, at + 4, make_float4(sum[4], sum[5], sum[6], sum[7]));
 }
 
 /* ---- both products ---- */
@@ -244,7 +264,8 @@ static void turn_to_second(const tri_moe_experts_args *a, const cut &c, grouped 
 }
 
 template <typename P> static cudaError_t combine(cudaStream_t stream, const tri_moe_experts_args *a, const grouped &g) {
-  launch_overlapped(combine_kernel<P>, dim3(a->x.rows), COMBINE_THREADS, 0, stream, *a, (const P *)g.out, g.splits);
+  dim3 grid(a->x.rows, blocks_for((size_t)a->x.cols, COMBINE_THREADS * EIGHT));
+  launch_overlapped(combine_kernel<P>, grid, COMBINE_THREADS, 0, stream, *a, (const P *)g.out, g.splits);
   return cudaGetLastError();
 }
 

@@ -35,7 +35,6 @@ enum {
   CONSUMERS = 2, /* warpgroups */
   THREADS = (1 + CONSUMERS) * WARPGROUP,
   PASS = 64, /* rows that are stored at a time */
-  STAGING = PASS * LINE,
   MOST_SPLIT = 32, /* rows of the largest tiles whose k is cut into parts */
   MOST_EXPERTS = TRI_CUDA_MOE_EXPERTS,
   ALIGN = 1024,
@@ -70,12 +69,13 @@ template <typename F, int BLOCKS, int COLS> struct room {
     WEIGHTS = ROWS * F::STEP * sizeof(typename F::weight), /* bytes of a stage */
     INPUTS = COLS * LINE * F::LINES,
     LISTS = (2 * (MOST_EXPERTS + 1)) * 4,
+    STAGING = (COLS < PASS ? COLS : PASS) * LINE,
     FIT = (ROOM - CONSUMERS * STAGING - LISTS - 256) / (WEIGHTS + INPUTS),
     STAGES = FIT > 8 ? 8 : FIT,
   };
   char weights[STAGES][WEIGHTS];
   char inputs[STAGES][INPUTS];
-  char staging[CONSUMERS][STAGING];
+  char staging[CONSUMERS][STAGING]; /* of results, or of a tile's scales */
   barrier full[STAGES], empty[STAGES];
   int first[MOST_EXPERTS + 1]; /* an expert's first row, */
   int start[MOST_EXPERTS + 1]; /* and the groups of COLS rows in front of it */
@@ -185,6 +185,15 @@ __device__ static inline void fetch_rows(const tri_tensor_map *m, char *to, barr
               t.first_row);
 }
 
+/* Begins a stage: says how much of it comes by the copy engine, and has its weights come. */
+template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
+__device__ static inline void begin_step(const tri_tensor_map *weights, room<F, BLOCKS, COLS> &s, int stage,
+                                         const tile &t, int k) {
+  typedef room<F, BLOCKS, COLS> R;
+  barrier_expect(&s.full[stage], R::WEIGHTS + (GATHERS ? 0 : R::INPUTS));
+  fetch_weights<GATED>(weights, s.weights[stage], &s.full[stage], t, k);
+}
+
 template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
 __device__ static void fetch(const grouped &g, const tri_tensor_map *weights, const tri_tensor_map *inputs,
                              room<F, BLOCKS, COLS> &s, int tiles) {
@@ -196,15 +205,18 @@ __device__ static void fetch(const grouped &g, const tri_tensor_map *weights, co
   if (!GATHERS && !leads) return;
   for (int number = blockIdx.x; number < tiles; number += gridDim.x) {
     tile t = tile_at<F::STEP, COLS, OUTPUTS>(g, s.first, s.start, number);
+    int begun = 0;
     if (GATHERS) rows.begin(g, t);
+    if (!GATHERS && number == blockIdx.x) { /* weights, while the kernel in front makes the rows */
+      for (begun = 0; begun < t.steps && begun < R::STAGES; begun++)
+        begin_step<F, BLOCKS, COLS, GATED, GATHERS>(weights, s, begun, t, (t.step + begun) * F::STEP);
+      wait_for_previous();
+    }
     for (int i = 0; i < t.steps; i++, at.next()) {
       int k = (t.step + i) * F::STEP;
       barrier_wait(&s.empty[at.stage], at.parity ^ 1);
-      if (leads) {
-        barrier_expect(&s.full[at.stage], R::WEIGHTS + (GATHERS ? 0 : R::INPUTS));
-        fetch_weights<GATED>(weights, s.weights[at.stage], &s.full[at.stage], t, k);
-        if (!GATHERS) fetch_rows<F, COLS>(inputs, s.inputs[at.stage], &s.full[at.stage], t, k);
-      }
+      if (leads && i >= begun) begin_step<F, BLOCKS, COLS, GATED, GATHERS>(weights, s, at.stage, t, k);
+      if (!GATHERS) fetch_rows<F, COLS>(inputs, s.inputs[at.stage], &s.full[at.stage], t, k);
       if (GATHERS) {
         rows.copy(g, s.inputs[at.stage], k);
         barrier_arrive_behind_copies(&s.full[at.stage]);
@@ -452,7 +464,10 @@ __device__ static inline void do_tile(const grouped &g, const tile &t, room<F, B
 }
 
 /* Computes out[row] = w[expert of row] x[row], finished, for all rows of the map. weights: tensor map of them; inputs:
- * of the rows, where they are not gathered. As many blocks as multiprocessors, 384 threads. */
+ * of the rows, where they are not gathered. As many blocks as multiprocessors, 384 threads.
+ *
+ * The first product, which gathers, lets the second one begin when it has the map, so that the second one may read the
+ * map, and fetch weights by it, before it waits (dependent_launch.cuh). */
 template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
 __global__ static void __launch_bounds__(THREADS, 1)
     grouped_kernel(const __grid_constant__ grouped g, const __grid_constant__ tri_tensor_map weights,
@@ -462,7 +477,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
   extern __shared__ char shared[];
   R &s = *(R *)(((uintptr_t)shared + ALIGN - 1) / ALIGN * ALIGN);
   if (!HAS_HOPPER) return;
-  let_next_begin();
+  if (!GATHERS) let_next_begin();
   if (threadIdx.x == 0) {
     prefetch_map(&weights);
     for (int i = 0; i < R::STAGES; i++) {
@@ -471,8 +486,11 @@ __global__ static void __launch_bounds__(THREADS, 1)
     }
     barriers_are_made();
   }
-  wait_for_previous();
-  for (int e = threadIdx.x; e <= g.num_experts; e += THREADS) s.first[e] = g.first[e];
+  if (GATHERS) {
+    wait_for_previous();
+    let_next_begin();
+  }
+  for (int e = threadIdx.x; e <= g.num_experts; e += THREADS) s.first[e] = __ldcg(g.first + e);
   __syncthreads();
   if (threadIdx.x < WARP) list_groups<COLS>(g.num_experts, s.first, s.start);
   __syncthreads();
@@ -484,6 +502,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
     return;
   }
   take_registers<GATHERS ? 208 : 232>();
+  wait_for_previous();
   place<R::STAGES> at;
   for (int number = blockIdx.x; number < tiles; number += gridDim.x) {
     tile t = tile_at<F::STEP, COLS, OUTPUTS>(g, s.first, s.start, number);

@@ -4,21 +4,28 @@
 
 enum { SCAN_THREADS = 1024, PLACE_THREADS = 256 };
 
-/* Makes the map of choices that are known. One block of up to 8 warps. Shared memory: [warps + 1, num_experts]. */
+/* Makes the map of choices that are known. One block of up to 16 warps. Shared memory: its room. */
 __global__ __launch_bounds__(MAP_WARPS *WARP) static void map_kernel(tri_moe_map_args a) {
   extern __shared__ int shared[];
+  int num = a.num_tokens * a.top_k;
+  map_room room = map_room_at(shared, num, a.num_experts);
   let_next_begin();
   wait_for_previous();
-  make_map(a, shared);
+  bring_choices(a, 0, num, room);
+  keep_own(a, num, room);
+  make_map(a, room);
 }
 
-/* Counts the choices of a part; see count_part. Grid T / 32, up to 8 warps. Shared memory as above. */
+/* Counts the choices of a part; see count_part. Grid T / 32, up to 16 warps. Shared memory as above. */
 __global__ __launch_bounds__(MAP_WARPS *WARP) static void count_part_kernel(tri_moe_map_args a, int *parts) {
   extern __shared__ int shared[];
-  int begin = blockIdx.x * PART_TOKENS, end = min(begin + PART_TOKENS, a.num_tokens);
+  int token = blockIdx.x * PART_TOKENS, begin = token * a.top_k, num = min(PART_TOKENS, a.num_tokens - token) * a.top_k;
+  map_room room = map_room_at(shared, PART_TOKENS * a.top_k, a.num_experts);
   let_next_begin();
   wait_for_previous();
-  count_part(a, begin, end, shared, parts);
+  bring_choices(a, begin, num, room);
+  keep_own(a, num, room);
+  count_part(a, begin, num, room, parts);
 }
 
 /* Turns the parts' counts into how many rows the parts in front have, and makes map.first. parts [num_parts, experts].
@@ -70,7 +77,7 @@ __global__ __launch_bounds__(PLACE_THREADS) static void place_kernel(tri_moe_map
   wait_for_previous();
   if (at >= (int64_t)a.num_tokens * a.top_k) return;
   int i = (int)at;
-  int e = own_expert(a, i);
+  int e = own_expert(a, a.experts[i]);
   if (e < 0) return;
   int row = a.map.row[i] + parts[(size_t)(i / (PART_TOKENS * a.top_k)) * (size_t)a.num_experts + e];
   a.map.row[i] = row;
@@ -81,13 +88,9 @@ __global__ __launch_bounds__(PLACE_THREADS) static void place_kernel(tri_moe_map
 
 static bool is_fused(const tri_moe_map_args *a) { return (int64_t)a->num_tokens * a->top_k <= FUSED_CHOICES; }
 
-static size_t shared_bytes(const tri_moe_map_args *a, int warps) {
-  return (size_t)(warps + 1) * (size_t)a->num_experts * sizeof(int);
-}
-
 static int warps_of(const tri_moe_map_args *a) {
   int warps = MAP_WARPS;
-  while (warps > 1 && shared_bytes(a, warps) > MOST_SHARED) warps /= 2;
+  while (warps > 1 && map_bytes(*a, warps) > MOST_SHARED) warps /= 2;
   return warps;
 }
 
@@ -98,7 +101,7 @@ static int runs_of(const tri_moe_map_args *a) {
 
 static unsigned parts_of(const tri_moe_map_args *a) { return blocks_for((size_t)a->num_tokens, PART_TOKENS); }
 
-bool tri_cuda_moe_map_fits(const tri_moe_map_args *a) { return shared_bytes(a, 1) <= MOST_SHARED; }
+bool tri_cuda_moe_map_fits(const tri_moe_map_args *a) { return map_bytes(*a, 1) <= MOST_SHARED; }
 
 size_t tri_cuda_moe_map_workspace(const tri_moe_map_args *a) {
   return is_fused(a) ? 0 : (size_t)parts_of(a) * (size_t)a->num_experts * sizeof(int);
@@ -114,7 +117,7 @@ void tri_cuda_moe_map_place(cudaStream_t stream, const tri_moe_map_args *a, int 
 
 void tri_cuda_moe_map(cudaStream_t stream, const tri_moe_map_args *a, void *workspace) {
   unsigned warps = (unsigned)warps_of(a);
-  size_t shared = shared_bytes(a, (int)warps);
+  size_t shared = map_bytes(*a, (int)warps);
   if (is_fused(a)) {
     launch_overlapped(map_kernel, dim3(1), warps * WARP, shared, stream, *a);
     return;

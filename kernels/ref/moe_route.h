@@ -5,18 +5,26 @@
 
 #include "kernels/ref/formulas.h"
 
+/* The score that is computed: a softmax over all experts whose chosen ones are made to sum to 1 is that of the chosen
+ * ones alone, and chooses what their logits do. */
+TRI_FORMULA tri_moe_score tri_moe_score_of(const tri_moe_route_args *a) {
+  bool cancels = a->score == TRI_MOE_SOFTMAX && a->renormalize && !a->bias && a->num_groups <= 1;
+  return cancels ? TRI_MOE_TOPK_SOFTMAX : a->score;
+}
+
 TRI_FORMULA void scores_of(const tri_moe_route_args *a, const float *logits, double *score) {
   int n = a->logits.cols;
+  tri_moe_score kind = tri_moe_score_of(a);
   double max = -INFINITY, sum = 0;
   for (int e = 0; e < n; e++) max = fmax(max, (double)logits[e]);
   for (int e = 0; e < n; e++) {
-    switch (a->score) {
+    switch (kind) {
     case TRI_MOE_SOFTMAX: sum += score[e] = exp(logits[e] - max); break;
     case TRI_MOE_SIGMOID: score[e] = 1 / (1 + exp(-(double)logits[e])); break;
     case TRI_MOE_TOPK_SOFTMAX: score[e] = logits[e]; break;
     }
   }
-  for (int e = 0; e < n && a->score == TRI_MOE_SOFTMAX; e++) score[e] /= sum;
+  for (int e = 0; e < n && kind == TRI_MOE_SOFTMAX; e++) score[e] /= sum;
 }
 
 /* The sum of the `best` largest of v[0..n-1]. */
@@ -69,7 +77,7 @@ TRI_FORMULA void take_best(const double *choice, int n, int k, int32_t *ids) {
 TRI_FORMULA void weights_of(const tri_moe_route_args *a, const double *score, const int32_t *ids, float *weights) {
   double sum = 0, top = score[ids[0]];
   for (int c = 1; c < a->top_k; c++) top = fmax(top, score[ids[c]]); /* with a bias the first need not be the largest */
-  bool softmax = a->score == TRI_MOE_TOPK_SOFTMAX;
+  bool softmax = tri_moe_score_of(a) == TRI_MOE_TOPK_SOFTMAX;
   for (int c = 0; c < a->top_k; c++) sum += softmax ? exp(score[ids[c]] - top) : score[ids[c]];
   if (!softmax) {
     if (a->renormalize)

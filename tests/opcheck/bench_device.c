@@ -415,7 +415,7 @@ static void bench_route(bench *b, int m, int experts) {
   for (int i = 0; i < copies; i++) {
     int32_t *mine = ids + (size_t)i * numbers;
     a[i] = (tri_moe_route_args){.logits = matrix(x + (size_t)i * n, m, experts), .score = TRI_MOE_SOFTMAX, .top_k = K};
-    a[i].num_groups = 1, a[i].scale = 1, a[i].num_experts = experts;
+    a[i].num_groups = 1, a[i].scale = 1, a[i].num_experts = experts, a[i].renormalize = true;
     a[i].experts = mine, a[i].weights = weights + (size_t)i * chosen;
     a[i].map = (tri_expert_map){.choice = mine + chosen, .row = mine + 2 * chosen, .first = mine + 3 * chosen};
   }
