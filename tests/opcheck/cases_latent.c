@@ -12,6 +12,13 @@ static void compare_all(oc *c, const tri_mat *want, const tri_mat *got, double l
   oc_compare_elements(c, got->dtype, stored, got->data, n, limit);
 }
 
+/* In quadruples, as steps have them, or of any pitch. */
+static tri_mat pitched(oc *c, int rows, int cols, bool fours, bool poisoned) {
+  tri_mat m = oc_matrix(c, rows, cols, poisoned);
+  while (fours && m.ld % 4) m = oc_matrix(c, rows, cols, poisoned);
+  return m;
+}
+
 /* The last rows of many, on their own, have the same bits: how sums are cut depends on the weights alone. */
 static void compare_last(oc *c, const tri_head_linear_args *many) {
   enum { FEW = 7 };
@@ -42,8 +49,7 @@ void oc_case_head_linear(oc *c, int i) {
   if (i % 3 == 2) gap_x &= ~3;
   a.x_stride = oc_chance(c, 10) ? 0 : k + gap_x, a.out_stride = n + (oc_chance(c, 50) ? oc_range(c, 0, 20) : 0);
   if (enough) a.out_stride = n;
-  a.x = oc_matrix(c, m, (heads - 1) * a.x_stride + k, false);
-  while (enough && a.x.ld % 4) a.x = oc_matrix(c, m, (heads - 1) * a.x_stride + k, false); /* as steps have them */
+  a.x = pitched(c, m, (heads - 1) * a.x_stride + k, enough, false);
   a.out = oc_matrix(c, m, heads * a.out_stride, true);
   snprintf(c->what, sizeof c->what, "head_linear %s m %d heads %d n %d k %d strides %d %d", tri_dtype_name(w.dtype), m,
            heads, n, k, a.x_stride, a.out_stride);
@@ -64,9 +70,11 @@ void oc_case_mla_append(oc *c, int i) {
   int tokens = i % 4 == 0 ? 1 : oc_range(c, 0, 30), block = oc_range(c, 1, 20), kv_blocks = tokens / block + 3;
   tri_mla_append_args a = {.num_heads = oc_range(c, 1, 6), .nope_dim = oc_range(c, 0, 40), .rank = ranks[i % 4]};
   a.rope_dim = oc_range(c, i % 5 ? 1 : 0, 32) * 2, a.norm_eps = 1e-6f, a.interleaved = oc_chance(c, 50);
+  bool fours = i % 7 < 4 && a.rank % 4 == 0;
+  if (fours) a.rope_dim = 8 * oc_range(c, 1, 8), a.nope_dim &= ~3;
   int row = a.rank + a.rope_dim;
-  a.q = oc_matrix(c, tokens, a.num_heads * (a.nope_dim + a.rope_dim), false);
-  a.kv_a = oc_matrix(c, tokens, row, false), a.q_out = oc_matrix(c, tokens, a.num_heads * row, true);
+  a.q = pitched(c, tokens, a.num_heads * (a.nope_dim + a.rope_dim), fours, false);
+  a.kv_a = pitched(c, tokens, row, fours, false), a.q_out = pitched(c, tokens, a.num_heads * row, fours, true);
   a.norm = oc_normals(c, (size_t)a.rank, 1);
   size_t angles = (size_t)tokens * (size_t)a.rope_dim / 2, n = (size_t)kv_blocks * (size_t)block * (size_t)row;
   float *co = oc_host(c, angles * 4), *si = oc_host(c, angles * 4);
