@@ -6,16 +6,21 @@
  * A block has a token, TILES * 16 of its heads and a split of its context. Of a tile of keys each warp computes the
  * scores of one half with a part of the row's elements; all threads add the parts up and soften them; then each warp
  * has columns of the values. The splits of long contexts (Flash-Decoding) are merged by a kernel of their own: 128
- * heads of 512 values are more than the last block should have to read alone. */
+ * heads of 512 values are more than the last block should have to read alone. Where few blocks would run, a cluster of
+ * them has the splits of a context, and merges them out of its shared memory: that pays for short contexts, too. */
 #include "kernels/cuda/attention_splits.cuh"
 #include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/cluster.cuh"
 
 /* The size of a row, which shorter ones are padded to; then the threads that fetch or soften one row, and merge one. */
 enum { STEPS = 36, WIDTH = STEPS * 16, CHUNKS = WIDTH / PIECE, MAX_VALUES = 512 };
 enum { ROW_LANES = 8, MERGE_THREADS = 128 };
-/* The cost by which splits are chosen: a block's beginning and end, and the merging, are worth so many times 32 keys.
- * In batches of decodes and prompts none is to have LONG tiles, or prompts would be done long before it. */
-enum { ENDS = 6, MERGING = 4, LONG = 64 };
+/* The cost by which splits are chosen: a block's beginning and end, the merging by a kernel or in a cluster, are worth
+ * so many times 32 keys. In batches of decodes and prompts none is to have LONG tiles, or prompts would be done long
+ * before it. */
+enum { ENDS = 6, MERGING = 4, JOINING = 1, LONG = 64 };
+/* Splits of a cluster at most, and blocks of all clusters: those must find room at the same time. */
+enum { MAX_JOINED = 8, JOINED_BLOCKS = 128 };
 
 /* Sizes of a block with TILES * 16 heads. With two of these tiles a block has a multiprocessor for itself, else two
  * share it. */
@@ -58,26 +63,6 @@ bool tri_cuda_latent_mma_fits(const tri_attention_args *a) {
 }
 
 static int chunks_of(const tri_attention_args *a, int tiles) { return (a->num_heads + 16 * tiles - 1) / (16 * tiles); }
-
-/* With which the last block would be done first if all contexts were the longest: blocks come in waves. A power of two,
- * and costs are lines over the length, so that a recorded step serves a range of lengths. */
-int tri_cuda_latent_mma_splits(const tri_attention_args *a, int rows, int num_sms) {
-  int tiles = tiles_of(a), keys = 32 * tiles, best = 1;
-  int64_t length = (a->batch->max_context + keys - 1) / keys, units = (int64_t)rows * chunks_of(a, tiles);
-  int64_t slots = num_sms * 2 / tiles, least = INT64_MAX;
-  bool mixed = a->batch->num_single && a->batch->max_query > 1 && rows > a->batch->num_single;
-  for (int splits = 1; splits <= MAX_SPLITS; splits *= 2) {
-    if (splits > 1 && (splits > length || (int64_t)rows * splits > TRI_CUDA_SPLIT_ROWS)) break;
-    int64_t waves = (units * splits + slots - 1) / slots,
-            cost = waves * (length * tiles * MAX_SPLITS / splits + ENDS * MAX_SPLITS);
-    if (splits > 1) cost += (MERGING + splits / 16) * MAX_SPLITS;
-    if (cost < least || (mixed && length * 2 > LONG * splits)) {
-      least = cost;
-      best = splits;
-    }
-  }
-  return best;
-}
 
 /* The place of a piece in a tile: exchanged so that eight rows of one column lie in different banks. */
 __device__ static inline int place(int row, int chunk) { return (row * CHUNKS + (chunk ^ (row & 7))) * PIECE; }
@@ -287,15 +272,75 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
   }
 }
 
-/* Attention over a latent cache. q [T, heads * head_dim], out [T, heads * v_dim], partial results [N, heads, splits,
- * v_dim + 4]. Grid (N * chunks of 16 * TILES heads, splits), 128 * TILES threads. parts [N]: the batch's single tokens,
- * while the kernel of the others may still run; NULL: N is T, all tokens. Shared memory: rooms, 79 KiB with one tile
- * (two blocks on a multiprocessor) and 186 KiB with two. */
+/* Four elements of a row out of the shared memory of all blocks of the cluster. */
+__device__ static inline float4 join_four(const float2 *soft, const float *values, int splits) {
+  float2 s[MAX_JOINED]; /* maxima, in units of log 2, and sums */
+  float4 v[MAX_JOINED], all = make_float4(0, 0, 0, 0);
+  float top = -INFINITY, sum = 0;
+#pragma unroll
+  for (int k = 0; k < MAX_JOINED; k++) {
+    s[k] = make_float2(-INFINITY, 0);
+    v[k] = make_float4(0, 0, 0, 0);
+    if (k >= splits) continue;
+    s[k] = load2_in_cluster(address_in_cluster(soft, k));
+    v[k] = load4_in_cluster(address_in_cluster(values, k));
+  }
+#pragma unroll
+  for (int k = 0; k < MAX_JOINED; k++) top = fmaxf(top, s[k].x);
+#pragma unroll
+  for (int k = 0; k < MAX_JOINED; k++) {
+    float factor = power_of_two(s[k].x - top);
+    sum += s[k].y * factor;
+    all.x += v[k].x * factor;
+    all.y += v[k].y * factor;
+    all.z += v[k].z * factor;
+    all.w += v[k].w * factor;
+  }
+  return make_float4(all.x / sum, all.y / sum, all.z / sum, all.w / sum);
+}
+
+/* Merges the splits of a context's heads, which are the blocks of a cluster: each one leaves its results in its shared
+ * memory, where the tiles were, and puts together a share of the elements, in the order of the splits. */
 template <typename T, int TILES>
-__global__ __launch_bounds__(128 * TILES, 2 / TILES) static void latent_mma_kernel(tri_attention_args a, tri_batch b,
-                                                                                   meeting s,
-                                                                                   const tri_attention_part *parts,
-                                                                                   int chunks, bool early) {
+__device__ static inline void join_heads(const tri_attention_args &a, int splits, rooms<T, TILES> &room,
+                                         const softness &r, int t, int head0, int heads,
+                                         const float (&out)[TILES][2 * extent<TILES>::GROUPS][4]) {
+  using x = extent<TILES>;
+  constexpr int PITCH = MAX_VALUES + 8; /* four rows of pairs lie in different banks */
+  static_assert(x::ROWS * PITCH * sizeof(float) <= sizeof room.tiles, "values take the place of tiles");
+  static_assert(x::ROWS * sizeof(float2) <= sizeof room.scores, "maxima and sums that of scores");
+  int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, d = a.kv.v_dim, fours = d / 4;
+  float *values = (float *)room.tiles, sum = r.sum;
+  float2 *soft = (float2 *)room.scores;
+  for (int o = ROW_LANES / 2; o; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
+  if (threadIdx.x % ROW_LANES == 0) soft[threadIdx.x / ROW_LANES] = make_float2(r.max, sum);
+#pragma unroll
+  for (int m = 0; m < 2 * TILES; m++)
+#pragma unroll
+    for (int n = 0; n < 2 * x::GROUPS; n++) {
+      int column = (n / 2 * x::WARPS + warp) * 16 + n % 2 * 8 + lane % 4 * 2;
+      *(float2 *)(values + (m * 8 + lane / 4) * PITCH + column) =
+          make_float2(out[m / 2][n][m % 2 * 2], out[m / 2][n][m % 2 * 2 + 1]);
+    }
+  meet_cluster();
+  for (int i = (int)(blockIdx.y * x::THREADS + threadIdx.x); i < heads * fours; i += splits * x::THREADS) {
+    int row = i / fours, e = 4 * (i % fours);
+    store_four(a.out, t, (size_t)(head0 + row) * (size_t)d + (size_t)e,
+               join_four(soft + row, values + row * PITCH + e, splits));
+  }
+  meet_cluster(); /* nobody leaves while others read what it has */
+}
+
+/* Attention over a latent cache. q [T, heads * head_dim], out [T, heads * v_dim], partial results [N, heads, splits,
+ * v_dim + 4]. Grid (N * chunks of 16 * TILES heads, splits), 128 * TILES threads, in clusters of all splits where
+ * joined, which leave no partial results. parts [N]: the batch's single tokens, while the kernel of the others may
+ * still run; NULL: N is T, all tokens. Shared memory: rooms, 79 KiB with one tile (two blocks on a multiprocessor) and
+ * 186 KiB with two. */
+template <typename T, int TILES>
+__global__ __launch_bounds__(128 * TILES,
+                             2 / TILES) static void latent_mma_kernel(tri_attention_args a, tri_batch b, meeting s,
+                                                                      const tri_attention_part *parts, int chunks,
+                                                                      bool early, bool joined) {
   using x = extent<TILES>;
   constexpr int KEYS = x::KEYS;
   extern __shared__ __align__(128) char space[];
@@ -338,7 +383,10 @@ __global__ __launch_bounds__(128 * TILES, 2 / TILES) static void latent_mma_kern
   }
   wait_copies<0>();
   __syncthreads();
-  put_heads<T, TILES>(a, s, room, r, t, head0, heads, out);
+  if (joined)
+    join_heads<T, TILES>(a, s.splits, room, r, t, head0, heads, out);
+  else
+    put_heads<T, TILES>(a, s, room, r, t, head0, heads, out);
   if (parts) wait_for_previous();
 }
 
@@ -354,6 +402,39 @@ __global__ __launch_bounds__(MERGE_THREADS) static void merge_kernel(tri_attenti
   merge_splits<MERGE_THREADS>(a, s, t, head, 1, room);
 }
 
+/* Returns true where that many splits of each unit, a token's chunk of heads, are the blocks of a cluster. Only in
+ * batches of single tokens: beside a prompt's kernel a cluster would wait long for its room. */
+static bool joins(const tri_attention_args *a, int tiles, int64_t units, int splits) {
+  static const bool has_clusters = can_overlap(merge_kernel); /* a module has one set of code */
+  return has_clusters && a->batch->max_query <= 1 && splits > 1 && splits <= MAX_JOINED &&
+         units * splits * tiles <= JOINED_BLOCKS;
+}
+
+/* With which the last block would be done first if all contexts were the longest: blocks come in waves. A power of two,
+ * and costs are lines over the length, so that a recorded step serves a range of lengths. */
+int tri_cuda_latent_mma_splits(const tri_attention_args *a, int rows, int num_sms) {
+  int tiles = tiles_of(a), keys = 32 * tiles, best = 1;
+  int64_t length = (a->batch->max_context + keys - 1) / keys, units = (int64_t)rows * chunks_of(a, tiles);
+  int64_t slots = num_sms * 2 / tiles, least = INT64_MAX;
+  bool mixed = a->batch->num_single && a->batch->max_query > 1 && rows > a->batch->num_single;
+  for (int splits = 1; splits <= MAX_SPLITS; splits *= 2) {
+    bool joined = joins(a, tiles, units, splits); /* then some may be empty, so that none has two tiles */
+    if (splits > 1 && (splits > (joined ? 2 * length - 1 : length) || (int64_t)rows * splits > TRI_CUDA_SPLIT_ROWS))
+      break;
+    int64_t waves = (units * splits + slots - 1) / slots,
+            cost = waves * (length * tiles * MAX_SPLITS / splits + ENDS * MAX_SPLITS);
+    if (joined)
+      cost += JOINING * MAX_SPLITS;
+    else if (splits > 1)
+      cost += (MERGING + splits / 16) * MAX_SPLITS;
+    if (cost < least || (mixed && length * 2 > LONG * splits)) {
+      least = cost;
+      best = splits;
+    }
+  }
+  return best;
+}
+
 template <typename T, int TILES>
 static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut *singles,
                          const meeting &s) {
@@ -363,11 +444,13 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   int chunks = chunks_of(&a, TILES), rows = singles ? singles->num_parts : a.q.rows;
   const tri_attention_part *parts = singles ? singles->parts : NULL;
   bool early = a.causal && a.batch->num_tokens <= EARLY_TOKENS && !singles;
+  bool joined = joins(&a, TILES, (int64_t)rows * chunks, s.splits);
   cudaError_t e = allow_shared<latent_mma_kernel<T, TILES>>(bytes);
   if (e != cudaSuccess) return e;
-  launch_overlapped(latent_mma_kernel<T, TILES>, dim3(rows * chunks, s.splits), x::THREADS, bytes, stream, a, *a.batch,
-                    s, parts, chunks, early);
-  if (s.splits > 1) launch_overlapped(merge_kernel, dim3(rows * a.num_heads), MERGE_THREADS, 0, stream, a, s, parts);
+  launch_together(latent_mma_kernel<T, TILES>, dim3(rows * chunks, s.splits), joined ? s.splits : 1, x::THREADS, bytes,
+                  stream, a, *a.batch, s, parts, chunks, early, joined);
+  if (s.splits > 1 && !joined)
+    launch_overlapped(merge_kernel, dim3(rows * a.num_heads), MERGE_THREADS, 0, stream, a, s, parts);
   return cudaSuccess;
 }
 

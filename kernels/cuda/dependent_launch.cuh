@@ -38,21 +38,33 @@ template <typename... Args> static inline bool can_overlap(void (*kernel)(Args..
   return cudaFuncGetAttributes(&a, kernel) == cudaSuccess && a.ptxVersion >= 90;
 }
 
+/* Launches a kernel that may begin before the one in front of it ends, in clusters of `together` blocks of a column of
+ * the grid: 1 to 8, and more than 1 only where the code can overlap. */
 template <typename... Args>
-static inline void launch_overlapped(void (*kernel)(Args...), dim3 grid, unsigned threads, size_t shared,
-                                     cudaStream_t stream, Args... args) {
+static inline void launch_together(void (*kernel)(Args...), dim3 grid, unsigned together, unsigned threads,
+                                   size_t shared, cudaStream_t stream, Args... args) {
   static const bool overlaps = can_overlap(kernel); /* a process has one device, and a module one set of code */
-  cudaLaunchAttribute overlap = {};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = 1;
+  attributes[1].val.clusterDim.y = together;
+  attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared;
   config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = overlaps ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = overlaps ? 1 + (together > 1) : 0;
   cudaLaunchKernelEx(&config, kernel, args...); /* its error is told by cudaGetLastError */
+}
+
+template <typename... Args>
+static inline void launch_overlapped(void (*kernel)(Args...), dim3 grid, unsigned threads, size_t shared,
+                                     cudaStream_t stream, Args... args) {
+  launch_together(kernel, grid, 1, threads, shared, stream, args...);
 }
 
 #endif

@@ -257,10 +257,70 @@ void tri_cuda_qkv_rope_append(cudaStream_t stream, const tri_qkv_rope_append_arg
 
 /* ---- latent attention's ---- */
 
-/* Makes the latent and the shared key with the first warp of a token, and a head's rotated query with each other one. q
- * [T, heads * (nope + rope)], kv_a [T, rank + rope], q_out [T, heads * (rank + rope)]. Grid (T, (heads + 1) / 4), 128
+enum { LATENT_FOURS = 4, MAX_LATENT = 4 * LATENT_FOURS * WARP };
+
+/* Norms and stores a token's latent, by one warp in whose registers it stays. */
+__device__ static inline void append_latent(const tri_mla_append_args &a, int t) {
+  int lane = threadIdx.x % WARP, rank = a.rank;
+  int64_t slot = a.kv_slot[t];
+  float4 gains[LATENT_FOURS], x[LATENT_FOURS];
+#pragma unroll
+  for (int i = 0; i < LATENT_FOURS; i++) gains[i] = load4(a.norm + min(4 * (lane + i * WARP), rank - 4));
+  wait_for_previous();
+  if (slot < 0) return; /* a padding row */
+  const float *from = row_at(a.kv_a, t);
+#pragma unroll
+  for (int i = 0; i < LATENT_FOURS; i++) {
+    int j = 4 * (lane + i * WARP);
+    x[i] = j < rank ? load4(from + j) : all_four(0);
+  }
+  float square = 0;
+#pragma unroll
+  for (int i = 0; i < LATENT_FOURS; i++) square += sum_of(times(x[i], x[i]));
+  float4 factor = all_four(1 / sqrtf(warp_sum(square) / (float)rank + a.norm_eps));
+  size_t to = (size_t)slot * (size_t)a.kv.head_dim;
+#pragma unroll
+  for (int i = 0; i < LATENT_FOURS; i++) {
+    int j = 4 * (lane + i * WARP);
+    if (j < rank) store4_as(a.kv.k, a.kv.dtype, to + (size_t)j, times(times(x[i], factor), gains[i]));
+  }
+}
+
+/* Rotates four pairs of a head's query, or of the shared key, which counts as the head behind the last one. */
+__device__ static inline void rotate_pairs(const tri_mla_append_args &a, int t, int h, int pair) {
+  int half = a.rope_dim / 2;
+  bool query = h < a.num_heads;
+  size_t own = (size_t)h, rank = (size_t)a.rank, rope = (size_t)a.rope_dim, nope = (size_t)a.nope_dim;
+  int64_t slot = query ? 0 : a.kv_slot[t];
+  eight_of_head at = eight_at(pair, half, a.rope_dim, a.interleaved);
+  size_t angle = (size_t)t * (size_t)half + (size_t)pair;
+  const float *from = query ? row_at(a.q, t) + own * (nope + rope) + nope : row_at(a.kv_a, t) + rank;
+  wait_for_previous();
+  if (slot < 0) return; /* a padding row */
+  float4 cosine = load4(a.cos + angle), sine = load4(a.sin + angle);
+  eight x = rotate_eight(load_eight(from, at), cosine, sine);
+  if (query)
+    store_eight(a.q_out.data, TRI_F32, (size_t)t * (size_t)a.q_out.ld + own * (rank + rope) + rank, at, x);
+  else
+    store_eight(a.kv.k, a.kv.dtype, (size_t)slot * (rank + rope) + rank, at, x);
+}
+
+/* Makes the latent with the first warp of a token, and four rotated pairs with each other thread, behind one round of
+ * loads: slots and weights, which no kernel writes, come before the wait. q [T, heads * (nope + rope)], kv_a [T, rank +
+ * rope] with rank up to 512, q_out [T, heads * (rank + rope)]. Grid (T, (32 + (heads + 1) * rope / 8) / 128), 128
  * threads. */
-__global__ static void mla_append_kernel(tri_mla_append_args a) {
+__global__ __launch_bounds__(THREADS) static void mla_append_kernel(tri_mla_append_args a) {
+  int t = blockIdx.x, number = (int)(blockIdx.y * THREADS + threadIdx.x) - WARP, parts = a.rope_dim / 8;
+  let_next_begin();
+  if (number < 0)
+    append_latent(a, t);
+  else if (number < (a.num_heads + 1) * parts)
+    rotate_pairs(a, t, number / parts, number % parts * 4);
+}
+
+/* Does the same for any shape, the latent and the shared key with the first warp of a token, and a head's rotated query
+ * with each other one. Grid (T, (heads + 1) / 4), 128 threads. */
+__global__ static void any_mla_append_kernel(tri_mla_append_args a) {
   size_t t = blockIdx.x, rank = (size_t)a.rank, rope = (size_t)a.rope_dim, nope = (size_t)a.nope_dim;
   const float *co = a.cos + t * (rope / 2), *si = a.sin + t * (rope / 2);
   int lane = threadIdx.x % WARP, h = (int)(blockIdx.y * (THREADS / WARP) + threadIdx.x / WARP) - 1;
@@ -283,7 +343,20 @@ __global__ static void mla_append_kernel(tri_mla_append_args a) {
     store_as(a.kv.k, a.kv.dtype, (size_t)a.kv_slot[t] * (rank + rope) + i, latent[i]);
 }
 
+static bool latent_in_fours(const tri_mla_append_args &a) {
+  uintptr_t places = (uintptr_t)a.q.data | (uintptr_t)a.kv_a.data | (uintptr_t)a.q_out.data | (uintptr_t)a.kv.k |
+                     (uintptr_t)a.norm | (uintptr_t)a.cos | (uintptr_t)a.sin;
+  bool rows = a.q.ld % 4 == 0 && a.kv_a.ld % 4 == 0 && a.q_out.ld % 4 == 0;
+  return a.rank % 4 == 0 && a.rank <= MAX_LATENT && a.rope_dim > 0 && a.rope_dim % 8 == 0 && a.nope_dim % 4 == 0 &&
+         rows && places % 16 == 0;
+}
+
 void tri_cuda_mla_append(cudaStream_t stream, const tri_mla_append_args *a, void *) {
+  unsigned parts = (unsigned)(a->num_heads + 1) * (unsigned)(a->rope_dim / 8);
   dim3 grid(a->q.rows, blocks_for((size_t)a->num_heads + 1, THREADS / WARP));
-  if (a->q.rows) launch_overlapped(mla_append_kernel, grid, THREADS, 0, stream, *a);
+  if (!a->q.rows) return;
+  if (latent_in_fours(*a))
+    launch_overlapped(mla_append_kernel, dim3(a->q.rows, blocks_for(WARP + parts, THREADS)), THREADS, 0, stream, *a);
+  else
+    launch_overlapped(any_mla_append_kernel, grid, THREADS, 0, stream, *a);
 }
