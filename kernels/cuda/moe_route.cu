@@ -4,12 +4,7 @@
 #include "kernels/cuda/moe_map.cuh"
 #include "kernels/cuda/moe_route.cuh"
 
-/* Routes a token: its choices go to `ids`, in shared memory, and to the tables. */
-__device__ static void route_to_tables(const tri_moe_route_args &a, int t, double *scratch, int32_t *ids) {
-  int32_t *experts = a.experts + (size_t)t * (size_t)a.top_k;
-  route_token(a, t, scratch, ids, a.weights + (size_t)t * (size_t)a.top_k);
-  for (int c = threadIdx.x % WARP; c < a.top_k; c += WARP) experts[c] = ids[c];
-}
+enum { LATE = -2 }; /* the first choice of a token in which a logit is no number */
 
 /* Tells all threads of the block whether it is the last of the grid to come here; the counter is 0 again behind it. */
 __device__ static bool is_last_block(unsigned *counter) {
@@ -25,52 +20,89 @@ __device__ static bool is_last_block(unsigned *counter) {
   return last;
 }
 
-/* Where a block's warps route: behind the choices of its tokens, which the map's room begins with. */
-__device__ static double *route_room(const tri_moe_route_args &a, int tokens, int *shared) {
-  size_t ids = ((size_t)tokens * (size_t)a.top_k + 1) / 2, warp = threadIdx.x / WARP;
-  return (double *)shared + ids + warp * room_doubles(a);
+/* A block's tokens, and its room: their choices, and behind them what a token needs, for each warp or, where choices are
+ * by logits alone, once. */
+struct tokens_of_block {
+  int begin, end;
+  int32_t *ids; /* [end - begin, top_k] */
+  double *scratch;
+};
+
+__host__ __device__ static inline size_t choice_doubles(const tri_moe_route_args &a, int tokens) {
+  return ((size_t)tokens * (size_t)a.top_k + 1) / 2;
 }
 
-/* Routes `tokens` tokens with each block, a warp for one at a time, and makes the map if there is one. logits [T, E],
- * experts and weights [T, top_k]. Grid T / tokens, up to 16 warps. Shared memory: the choices, and behind them what a
- * token needs for each warp; or the map's room. */
+__device__ static tokens_of_block tokens_at(const tri_moe_route_args &a, int tokens, double *shared) {
+  int begin = blockIdx.x * tokens;
+  size_t room = is_by_logits(a) ? 0 : threadIdx.x / WARP * room_doubles(a);
+  return {begin, min(begin + tokens, a.logits.rows), (int32_t *)shared, shared + choice_doubles(a, tokens) + room};
+}
+
+/* Brings a token's choices to the tables. */
+__device__ static void store_choices(const tri_moe_route_args &a, int t, const int32_t *ids) {
+  for (int c = threadIdx.x % WARP; c < a.top_k; c += WARP) a.experts[(size_t)t * (size_t)a.top_k + c] = ids[c];
+}
+
+/* Routes a block's tokens, a warp for one at a time, to the tables and to its room, which all threads may read behind
+ * it. One warp does what no numbers are in, of which there should be none. */
+__device__ static void route_tokens(const tri_moe_route_args &a, const tokens_of_block &b) {
+  int warp = threadIdx.x / WARP, k = a.top_k;
+  bool late = false;
+  for (int t = b.begin + warp; t < b.end; t += blockDim.x / WARP) {
+    int32_t *ids = b.ids + (size_t)(t - b.begin) * (size_t)k;
+    bool chosen = route_numbers(a, t, b.scratch, ids, a.weights + (size_t)t * (size_t)k);
+    if (chosen)
+      store_choices(a, t, ids);
+    else if (threadIdx.x % WARP == 0)
+      ids[0] = LATE;
+    late |= !chosen;
+  }
+  if (!__syncthreads_or(late)) return;
+  for (int t = b.begin; t < b.end && !warp; t++) {
+    int32_t *ids = b.ids + (size_t)(t - b.begin) * (size_t)k;
+    if (ids[0] != LATE) continue;
+    route_without_numbers(a, t, b.scratch, ids, a.weights + (size_t)t * (size_t)k);
+    store_choices(a, t, ids);
+  }
+  __syncthreads();
+}
+
+/* Routes `tokens` tokens with each block, and makes the map if there is one. logits [T, E], experts and weights [T,
+ * top_k]. Grid T / tokens, up to 32 warps. Shared memory: what tokens_of_block says, or the map's room. */
 __global__ __launch_bounds__(MAP_WARPS *WARP) static void route_kernel(tri_moe_route_args a, tri_moe_map_args map,
                                                                        int tokens, unsigned *counter) {
   extern __shared__ double shared[];
-  int begin = blockIdx.x * tokens, end = min(begin + tokens, a.logits.rows), num = a.logits.rows * a.top_k;
-  int32_t *ids = (int32_t *)shared;
+  int num = a.logits.rows * a.top_k;
+  tokens_of_block own = tokens_at(a, tokens, shared);
   let_next_begin();
   wait_for_previous();
-  for (int t = begin + (int)threadIdx.x / WARP; t < end; t += blockDim.x / WARP)
-    route_to_tables(a, t, route_room(a, tokens, ids), ids + (size_t)(t - begin) * (size_t)a.top_k);
+  route_tokens(a, own);
   if (!map.map.first) return;
-  map_room room = map_room_at(ids, num, map.num_experts);
+  map_room room = map_room_at(own.ids, num, map.num_experts);
   if (gridDim.x > 1) {
     if (!is_last_block(counter)) return;
     bring_choices(map, 0, num, room);
   } else if (num <= SMALL_CHOICES) {
-    __syncthreads();
-    make_small_map(map, ids);
+    make_small_map(map, own.ids);
     return;
   }
   keep_own(map, num, room);
   make_map(map, room);
 }
 
-/* Routes the tokens of a part and counts its choices; see count_part. Grid T / 32, up to 16 warps. Shared memory as
+/* Routes the tokens of a part and counts its choices; see count_part. Grid T / 32, up to 32 warps. Shared memory as
  * above. */
 __global__ __launch_bounds__(MAP_WARPS *WARP) static void route_part_kernel(tri_moe_route_args a, tri_moe_map_args map,
                                                                             int *parts) {
   extern __shared__ double shared[];
-  int begin = blockIdx.x * PART_TOKENS, end = min(begin + PART_TOKENS, a.logits.rows), num = (end - begin) * a.top_k;
-  int32_t *ids = (int32_t *)shared;
+  tokens_of_block own = tokens_at(a, PART_TOKENS, shared);
+  map_room room = map_room_at(own.ids, PART_TOKENS * a.top_k, map.num_experts);
+  int num = (own.end - own.begin) * a.top_k;
   let_next_begin();
   wait_for_previous();
-  for (int t = begin + (int)threadIdx.x / WARP; t < end; t += blockDim.x / WARP)
-    route_to_tables(a, t, route_room(a, PART_TOKENS, ids), ids + (size_t)(t - begin) * (size_t)a.top_k);
-  map_room room = map_room_at(ids, PART_TOKENS * a.top_k, map.num_experts);
+  route_tokens(a, own);
   keep_own(map, num, room);
-  count_part(map, begin * a.top_k, num, room, parts);
+  count_part(map, own.begin * a.top_k, num, room, parts);
 }
 
 /* ---- launches ---- */
@@ -83,8 +115,8 @@ static bool is_fused(const tri_moe_route_args &a) {
 
 /* tokens: of a block. */
 static size_t shared_bytes(const tri_moe_route_args &a, int warps, int tokens) {
-  size_t ids = ((size_t)tokens * (size_t)a.top_k + 1) / 2;
-  size_t route = (ids + (size_t)warps * room_doubles(a)) * sizeof(double);
+  size_t rooms = is_by_logits(a) ? 1 : (size_t)warps;
+  size_t route = (choice_doubles(a, tokens) + rooms * room_doubles(a)) * sizeof(double);
   tri_moe_map_args map = tri_moe_map_of(&a);
   size_t counts = a.map.first ? map_bytes(map, warps) : 0;
   return route > counts ? route : counts;

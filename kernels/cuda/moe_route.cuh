@@ -8,13 +8,14 @@
 #include "kernels/cuda/moe.h"
 #include "kernels/ref/moe_route.h"
 
-enum { FEW = 128 }; /* experts, of which a lane has four */
+enum { FEW = 128, MANY = 256 }; /* experts, of which a lane has four or eight in registers */
 
 /* ---- choices by logits alone ---- */
 
 /* True where the largest logits are chosen, and only they have a weight: Mixtral, Qwen3, gpt-oss. */
 __host__ __device__ static inline bool is_by_logits(const tri_moe_route_args &a) {
-  return tri_moe_score_of(&a) == TRI_MOE_TOPK_SOFTMAX && !a.bias && a.num_groups <= 1 && a.top_k <= WARP;
+  return tri_moe_score_of(&a) == TRI_MOE_TOPK_SOFTMAX && !a.bias && a.num_groups <= 1 && a.top_k <= WARP &&
+         a.logits.cols <= MANY;
 }
 
 /* Numbers in the order of the logits that they stand for, all above 0; both zeros are one. */
@@ -191,9 +192,19 @@ __device__ static void weigh(const tri_moe_route_args &a, const token_room &r, f
 
 /* ---- both ---- */
 
+/* Chooses as the reference does where a logit is no number, by one thread: their order is that of its comparisons. */
+__device__ static void route_without_numbers(const tri_moe_route_args &a, int t, double *scratch, int32_t *ids,
+                                             float *weights) {
+  __syncwarp();
+  if (threadIdx.x % WARP == 0) tri_moe_choose(&a, t, scratch, ids, weights);
+  __syncwarp();
+}
+
 /* Chooses token t's experts, [top_k] in shared memory, with their weights. A row that only pads the step has none: its
- * choices are -1. scratch: room_doubles. */
-__device__ static void route_token(const tri_moe_route_args &a, int t, double *scratch, int32_t *ids, float *weights) {
+ * choices are -1. False where a logit is no number: nothing is chosen then. scratch: room_doubles, which is_by_logits
+ * does without. */
+__device__ static bool route_numbers(const tri_moe_route_args &a, int t, double *scratch, int32_t *ids,
+                                     float *weights) {
   token_room r = {scratch, scratch + a.logits.cols, scratch + 2 * a.logits.cols, NULL};
   const float *logits = row_at(a.logits, t);
   int lane = threadIdx.x % WARP;
@@ -205,24 +216,25 @@ __device__ static void route_token(const tri_moe_route_args &a, int t, double *s
       weights[c] = 0;
     }
     __syncwarp();
-    return;
+    return true;
   }
   if (is_by_logits(a) && a.logits.cols <= FEW) {
     chosen = choose_by_logits<FEW / WARP>(a, logits, ids, weights);
   } else if (is_by_logits(a)) {
-    chosen = choose_by_logits<TRI_CUDA_MOE_EXPERTS / WARP>(a, logits, ids, weights);
+    chosen = choose_by_logits<MANY / WARP>(a, logits, ids, weights);
   } else if ((chosen = __all_sync(ALL_LANES, score_token(a, logits, r)))) {
     if (a.num_groups > 1) cut_groups_by_warp(a, r);
     take_best_by_warp(r, a.logits.cols, a.top_k, ids);
     weigh(a, r, weights);
   }
   __syncwarp();
-  if (!chosen) { /* their order is that of the reference's comparisons */
-    if (!lane) tri_moe_choose(&a, t, scratch, ids, weights);
-  } else {
-    for (int c = lane; a.slots && c < a.top_k; c += WARP) ids[c] = tri_moe_slot_of(&a, t, ids[c]);
-  }
+  for (int c = lane; chosen && a.slots && c < a.top_k; c += WARP) ids[c] = tri_moe_slot_of(&a, t, ids[c]);
   __syncwarp();
+  return chosen;
+}
+
+__device__ static void route_token(const tri_moe_route_args &a, int t, double *scratch, int32_t *ids, float *weights) {
+  if (!route_numbers(a, t, scratch, ids, weights)) route_without_numbers(a, t, scratch, ids, weights);
 }
 
 #endif

@@ -54,7 +54,12 @@ __device__ static void rotate_head(float *x, int rotary_dim, bool interleaved, c
 
 /* Returns the offset of element 0 of a head's key or value of that slot. */
 __device__ static inline size_t place_in(const tri_kv_layer &kv, int64_t slot, int head) {
-  size_t kv_block = (size_t)(slot / kv.block_size), in_block = (size_t)(slot % kv.block_size);
+  uint32_t low = (uint32_t)slot, size = (uint32_t)kv.block_size;
+  size_t kv_block = low / size, in_block = low % size;
+  if (slot >> 32) { /* which takes five times as long */
+    kv_block = (size_t)(slot / kv.block_size);
+    in_block = (size_t)(slot % kv.block_size);
+  }
   return ((kv_block * (size_t)kv.num_kv_heads + (size_t)head) * (size_t)kv.block_size + in_block) * (size_t)kv.head_dim;
 }
 
