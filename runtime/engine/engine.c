@@ -1,6 +1,7 @@
 #include "runtime/engine/engine.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
@@ -303,6 +304,14 @@ static void close_checkpoint(tri_engine *e) {
   e->ckpt = NULL;
 }
 
+/* Refuses a missing folder before minutes of loading. */
+static tri_status check_folder(const char *path, tri_error *err) {
+  struct stat s;
+  if (!stat(path, &s) && S_ISDIR(s.st_mode)) return TRI_OK;
+  return tri_fail(err, TRI_INVALID_ARGUMENT, "nvme_path", "there is no folder %s for packs: --nvme-path makes none",
+                  path);
+}
+
 /* Which weights stay: as the ledger has counted. */
 static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   tri_weight_map m;
@@ -311,11 +320,7 @@ static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri
     return tri_fail(
         err, TRI_UNSUPPORTED, "enable_eplb",
         "--enable-eplb moves experts in memory, and weights of this rank are streamed: give one of them up");
-  if (e->backend->host_memory && config->offload.tier == TRI_OFFLOAD_CPU)
-    return tri_fail(
-        err, TRI_UNSUPPORTED, "offload_weights",
-        "the weights do not fit into this host's memory, which is the backend's, too: --offload-weights nvme "
-        "streams them from files");
+  if (config->offload.nvme_path) TRI_CHECK(check_folder(config->offload.nvme_path, err));
   TRI_CHECK(tri_weight_map_make(&e->model, &e->shard, e->ckpt, config->dtype, config->quantization, NULL, &m, err));
   tri_status st = tri_offload_plan(&config->offload, &e->model, &m, e->shard.layers.count, e->ledger.weights_room,
                                    !e->backend->host_memory, &e->tiers, err);

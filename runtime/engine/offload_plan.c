@@ -38,6 +38,10 @@ tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config 
     return tri_fail(err, TRI_UNSUPPORTED, "offload_weights",
                     "only the weights of decoders are streamed, and %s is none: it must fit into memory",
                     c->arch->model_type);
+  if (!device && o->tier == TRI_OFFLOAD_CPU)
+    return tri_fail(err, TRI_NO_CAPACITY, "offload_weights",
+                    "the weights do not fit into this host's memory, which is the backend's, too: --offload-weights "
+                    "nvme streams them from files");
   if (!device && o->max_in_cpu && (size_t)o->max_in_cpu < room) room = (size_t)o->max_in_cpu;
   if (room < beside)
     return tri_fail(err, TRI_NO_CAPACITY, "memory",
