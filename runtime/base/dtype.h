@@ -7,6 +7,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* enum name, bytes, safetensors name, flag name */
 #define TRI_DTYPE_LIST(X)                                                                                              \
   X(F32, 4, "F32", "float32")                                                                                          \
@@ -52,5 +56,9 @@ uint16_t tri_f32_to_f16(float f); /* nearest even; beyond 65504 becomes infinity
 float tri_load_f32(const void *base, tri_dtype t, size_t i);
 /* Rounds f into element i; t is F32, F16 or BF16. */
 void tri_store_f32(void *base, tri_dtype t, size_t i, float f);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
