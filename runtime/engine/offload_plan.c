@@ -58,6 +58,13 @@ tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config 
   return tri_tiers_plan(&tc, out, err);
 }
 
+tri_status tri_offload_check_pack(const tri_offload_config *o, tri_error *err) {
+  if (o->nvme_path) return TRI_OK;
+  return tri_fail(err, TRI_NO_CAPACITY, "nvme_path",
+                  "the weights do not lie in the checkpoint as they lie in a rank's memory (they are cut, transposed, "
+                  "interleaved or quantized): --nvme-path DIR says where a pack of them may be made");
+}
+
 size_t tri_offload_place(const tri_tiers *t, size_t room, bool *in_dram) {
   double share = t->streamed ? (double)room / (double)t->streamed : 1, credit = 0;
   size_t used = 0;
