@@ -26,13 +26,12 @@ target_link_libraries(trireme-pack PRIVATE tri_runtime)
 
 # One rank without a coordinator.
 tri_library(tri_bench_rank FILES worker/bench/rank.c LINK tri_worker)
-foreach(bench latency batching)
-  add_executable(trireme-bench-${bench} worker/bench/${bench}.c)
+add_executable(trireme-bench-batching worker/bench/batching.c)
+add_executable(trireme-bench-latency worker/bench/latency.c worker/bench/steps.c)
+add_executable(trireme-bench-stream worker/bench/stream.c worker/bench/steps.c worker/bench/verify.c)
+foreach(bench batching latency stream)
   target_link_libraries(trireme-bench-${bench} PRIVATE tri_bench_rank)
 endforeach()
-
-add_executable(trireme-bench-stream worker/bench/stream.c worker/bench/steps.c worker/bench/verify.c)
-target_link_libraries(trireme-bench-stream PRIVATE tri_bench_rank)
 
 # The allocators that activations are compared with; a library, so that tests can link them.
 tri_library(tri_bench FILES worker/bench/caching_allocator.c worker/bench/greedy_arena.c LINK tri_runtime)

@@ -86,6 +86,7 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
     return;
   }
   rank_info *k = &g->ranks[r->rank];
+  if (!k->known) k->layer = UINT32_MAX; /* no step is under way */
   k->known = true;
   k->peer = *from;
   k->pid = r->pid;

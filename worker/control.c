@@ -31,6 +31,7 @@ struct control {
   uint64_t seq;
   int64_t last_health, last_idled, last_lease, last_count;
   uint64_t seen_step, sent_step; /* when last looked at; in the last report */
+  uint32_t sent_layer;           /* in that report */
   int64_t seen_since;            /* since when it is seen_step */
   bool registered_facts, told_ready;
   tri_stream_rate stream_rate;
@@ -111,14 +112,16 @@ static void send_health(struct control *c) {
                                 .moving_ns = atomic_load(&w->moving_ns),
                                 /* what the control thread itself costs belongs to scheduling, too */
                                 .scheduler_ns = atomic_load(&w->scheduler_ns) + (uint64_t)tri_thread_cpu_ns()}};
+  c->sent_layer = TRI_LAYER_IDLE;
   if (atomic_load(&w->loaded)) {
     m.health.step = c->sent_step = atomic_load(&w->engine->progress.step);
-    m.health.layer = atomic_load(&w->engine->progress.layer);
+    c->sent_layer = atomic_load(&w->engine->progress.layer);
     m.health.collective = tri_group_sequence(&w->group);
     m.health.exchange = atomic_load(&w->engine->progress.exchange);
     m.health.stream = tri_stream_report(w->engine, &c->stream_rate);
     keep_disk(c, &m.health.stream);
   }
+  m.health.layer = c->sent_layer;
   uint32_t shards[2 * TRI_MAX_SHARDS];
   for (int i = 0; w->shards && !w->rank && i < 2 * w->layout.dp; i++) shards[i] = atomic_load(&w->shards[i]);
   m.health.shards = shards;
@@ -264,16 +267,21 @@ static void send_outboxes(struct control *c) {
   }
 }
 
-/* No steps any more, and the last ones in no report yet: until the next one, status would show a rank that lags. */
+static bool is_untold(const struct control *c) {
+  return c->seen_step != c->sent_step || c->sent_layer != TRI_LAYER_IDLE;
+}
+
+/* Tells whether there are no steps any more and the last report does not say so: until the next one, status would show
+ * a rank that lags, or one in a layer. */
 static bool has_come_to_rest(struct control *c, int64_t now) {
   tri_worker *w = c->w;
-  if (!atomic_load(&w->loaded)) return false;
+  if (!atomic_load(&w->loaded) || atomic_load(&w->engine->progress.layer) != TRI_LAYER_IDLE) return false;
   uint64_t step = atomic_load(&w->engine->progress.step);
   if (step != c->seen_step) {
     c->seen_step = step;
     c->seen_since = now;
   }
-  return step != c->sent_step && !atomic_load(&w->busy) && now - c->seen_since >= IDLED_MS * 1000000LL;
+  return is_untold(c) && !atomic_load(&w->busy) && now - c->seen_since >= IDLED_MS * 1000000LL;
 }
 
 static void report(struct control *c) {
@@ -332,7 +340,7 @@ static void run(struct control *c) {
     tri_zpoll items[] = {{.link = c->link, .fd = -1}, {.fd = w->notify_fd}};
     int ready = 0;
     uint64_t count;
-    bool soon = atomic_load(&w->idled) || c->seen_step != c->sent_step;
+    bool soon = atomic_load(&w->idled) || is_untold(c);
     tri_zpoll_wait(items, 2, soon ? IDLED_MS : POLL_MS, &ready);
     if (items[1].ready && read(w->notify_fd, &count, sizeof count) < 0 && errno != EAGAIN) break;
     receive(c);

@@ -443,13 +443,18 @@ static double predict_layer(const tri_worker *w, double canary_seconds) {
 
 static const double STREAMED_LAYER_SECONDS = 1.2; /* a tenth of what the watchdog waits */
 
-/* Streamed weights are waited for by themselves, and beside what is computed. A disk that stands still is to be noticed
- * by who reads it, who knows the file: the watchdog comes later. */
+/* Streamed weights are waited for by themselves, and beside what is computed. A leader that streams none cannot tell
+ * which of its canary's time the others waited for theirs: it takes all for that. A disk that stands still is to be
+ * noticed by who reads it, who knows the file: the watchdog comes later. */
 static double predict_streamed_layer(const tri_worker *w, double canary_seconds) {
   const tri_offload *o = w->engine->offload;
-  double stall = (double)tri_weight_stream_figures(tri_offload_stream(o)).stall_ns * 1e-9;
+  double stall = canary_seconds, layer = w->engine->streamed_layer_seconds;
+  if (o) {
+    stall = (double)tri_weight_stream_figures(tri_offload_stream(o)).stall_ns * 1e-9;
+    layer = fmax(layer, tri_offload_layer_seconds(o));
+  }
   double computed = predict_layer(w, fmax(canary_seconds - stall, 0));
-  return fmax(fmax(computed, tri_offload_layer_seconds(o)), STREAMED_LAYER_SECONDS);
+  return fmax(fmax(computed, layer), STREAMED_LAYER_SECONDS);
 }
 
 static void dismiss(struct leader *ld) {
@@ -466,7 +471,7 @@ tri_status tri_leader_run(tri_worker *w, tri_error *err) {
   if (st == TRI_OK) st = canary(&ld);
   if (st == TRI_OK) {
     double seconds = (double)(tri_now_ns() - start) / 1e9;
-    w->layer_seconds = w->engine->offload ? predict_streamed_layer(w, seconds) : predict_layer(w, seconds);
+    w->layer_seconds = w->engine->group_streams ? predict_streamed_layer(w, seconds) : predict_layer(w, seconds);
     st = warm_up(&ld);
   }
   if (st == TRI_OK) {

@@ -1,6 +1,7 @@
 #include "runtime/engine/engine.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
@@ -20,15 +21,49 @@ static tri_status agree(tri_group *g, tri_status mine, tri_error *err) {
   return tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
 }
 
-/* The smallest block count of the group: blocks are numbered by the leader for all. */
-static tri_status agree_blocks(tri_group *g, int *blocks) {
-  int32_t all[4096];
-  if (g->world->size > (int)(sizeof all / sizeof *all)) return TRI_TOO_LARGE;
-  int32_t mine = *blocks;
-  tri_status st = tri_comm_all_gather(g->world, &mine, all, sizeof mine);
-  for (int r = 0; st == TRI_OK && r < g->world->size; r++)
-    if (all[r] < *blocks) *blocks = all[r];
+/* Sets *all to what each rank tells of itself, which the caller frees. */
+static tri_status gather(tri_group *g, const void *own, size_t bytes, void **all, tri_error *err) {
+  tri_comm *c = g->world;
+  void *mem = tri_calloc((size_t)c->size, bytes);
+  tri_status st = mem ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "group", "no memory for a group of %d ranks", c->size);
+  st = agree(g, st, err);
+  if (st == TRI_OK && (st = tri_comm_all_gather(c, own, mem, bytes)) != TRI_OK)
+    tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
+  *all = mem;
+  if (st == TRI_OK) return TRI_OK;
+  tri_free(mem);
+  *all = NULL;
   return st;
+}
+
+/* Limits that each rank finds by its own memory, and all must have alike. */
+struct rank_limits {
+  int32_t blocks, chunk_tokens, streams;
+};
+
+/* Has blocks numbered by the leader for all: the smallest count. Where any rank streams weights, all go through the
+ * layers in the smallest of its chunks, since each chunk has sums of its own, and none records steps or runs ahead. */
+static tri_status agree_limits(tri_engine *e, tri_error *err) {
+  struct rank_limits own = {e->limits.num_blocks, e->limits.chunk_tokens, e->ledger.streams}, *all;
+  TRI_CHECK(gather(e->group, &own, sizeof own, (void **)&all, err));
+  for (int r = 0; r < e->group->world->size; r++) {
+    int chunk = all[r].chunk_tokens;
+    if (all[r].blocks < e->limits.num_blocks) e->limits.num_blocks = all[r].blocks;
+    if (chunk && (!e->limits.chunk_tokens || chunk < e->limits.chunk_tokens)) e->limits.chunk_tokens = chunk;
+    e->group_streams |= all[r].streams != 0;
+  }
+  tri_free(all);
+  return TRI_OK;
+}
+
+/* Finds how long the slowest rank's layer takes to come: the leader tells the watchdog. */
+static tri_status agree_layer_seconds(tri_engine *e, tri_error *err) {
+  double own = e->offload ? tri_offload_layer_seconds(e->offload) : 0, *all;
+  TRI_CHECK(gather(e->group, &own, sizeof own, (void **)&all, err));
+  for (int r = 0; r < e->group->world->size; r++)
+    if (all[r] > e->streamed_layer_seconds) e->streamed_layer_seconds = all[r];
+  tri_free(all);
+  return TRI_OK;
 }
 
 static tri_dtype kv_dtype_of(const tri_engine *e, const tri_engine_config *config) {
@@ -84,17 +119,13 @@ static tri_status set_use(tri_model_config *c, const tri_engine_config *config, 
 
 /* All ranks have read the same placement, or all fail. Those without one take part. */
 static tri_status compare_placements(const tri_engine *e, tri_error *err) {
-  tri_comm *c = e->group->world;
+  int size = e->group->world->size, other = -1;
   uint64_t own = tri_expert_placement_hash(e->placement), *all;
-  int other = -1;
-  if (c->size == 1) return TRI_OK;
-  if (!(all = tri_calloc((size_t)c->size, sizeof *all))) return tri_fail(err, TRI_NO_MEMORY, "group", "no memory");
-  tri_status st = tri_comm_all_gather(c, &own, all, sizeof own);
-  for (int r = c->size; st == TRI_OK && r-- > 0;)
+  if (size == 1) return TRI_OK;
+  TRI_CHECK(gather(e->group, &own, sizeof own, (void **)&all, err));
+  for (int r = size; r-- > 0;)
     if (all[r] != all[0]) other = r;
   tri_free(all);
-  if (st != TRI_OK)
-    return tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
   if (other < 0) return TRI_OK;
   return tri_fail(err, TRI_INVALID_ARGUMENT, "init_expert_location",
                   "ranks 0 and %d have different placements of the experts: are their files the same?", other);
@@ -141,7 +172,7 @@ static tri_status connect(tri_engine *e, tri_error *err) {
 /* How far ahead of the device the host may be. Encoders answer from the step's own buffers: they take their steps one
  * by one. */
 static int depth_of(const tri_engine *e) {
-  bool ahead = e->backend->async && !e->model.encoder && !e->model.seq2seq.on && !e->tiers;
+  bool ahead = e->backend->async && !e->model.encoder && !e->model.seq2seq.on && !e->group_streams;
   return ahead ? TRI_ENGINE_DEPTH : 1;
 }
 
@@ -234,6 +265,7 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
                            .backend = e->backend,
                            .weights = e->weights,
                            .tiers = e->tiers,
+                           .group_streams = e->group_streams,
                            .stream = e->offload ? tri_offload_stream(e->offload) : NULL,
                            .kv = e->kv,
                            .group = e->group,
@@ -272,6 +304,14 @@ static void close_checkpoint(tri_engine *e) {
   e->ckpt = NULL;
 }
 
+/* Refuses a missing folder before minutes of loading. */
+static tri_status check_folder(const char *path, tri_error *err) {
+  struct stat s;
+  if (!stat(path, &s) && S_ISDIR(s.st_mode)) return TRI_OK;
+  return tri_fail(err, TRI_INVALID_ARGUMENT, "nvme_path", "there is no folder %s for packs: --nvme-path makes none",
+                  path);
+}
+
 /* Which weights stay: as the ledger has counted. */
 static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   tri_weight_map m;
@@ -280,11 +320,7 @@ static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri
     return tri_fail(
         err, TRI_UNSUPPORTED, "enable_eplb",
         "--enable-eplb moves experts in memory, and weights of this rank are streamed: give one of them up");
-  if (e->backend->host_memory && config->offload.tier == TRI_OFFLOAD_CPU)
-    return tri_fail(
-        err, TRI_UNSUPPORTED, "offload_weights",
-        "the weights do not fit into this host's memory, which is the backend's, too: --offload-weights nvme "
-        "streams them from files");
+  if (config->offload.nvme_path) TRI_CHECK(check_folder(config->offload.nvme_path, err));
   TRI_CHECK(tri_weight_map_make(&e->model, &e->shard, e->ckpt, config->dtype, config->quantization, NULL, &m, err));
   tri_status st = tri_offload_plan(&config->offload, &e->model, &m, e->shard.layers.count, e->ledger.weights_room,
                                    !e->backend->host_memory, &e->tiers, err);
@@ -335,7 +371,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   TRI_TRY(agree(group, connect(e, err), err));
   /* Behind the communicators, whose memory is not to be had any more. */
   TRI_TRY(agree(group, set_limits(e, config, e->ckpt, err), err));
-  TRI_TRY(agree_blocks(group, &e->limits.num_blocks));
+  TRI_TRY(agree_limits(e, err));
   /* While there is room for what measuring takes. */
   TRI_TRY(agree(group, tri_engine_make_exchange(e, config->exchange, err), err));
   st = load(e, config, err);
@@ -347,6 +383,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   st = make_forward(e, config, e->ckpt, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));
+  TRI_TRY(agree_layer_seconds(e, err));
   if (!e->offload) close_checkpoint(e);
   *out = e;
   e = NULL;

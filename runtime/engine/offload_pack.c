@@ -198,10 +198,7 @@ tri_status tri_offload_use_pack(tri_offload *o, const tri_offload_config *config
                                 const atomic_bool *stop, tri_error *err) {
   struct packing p = {.backend = weights->backend, .tell = log_progress};
   tri_status st;
-  if (!config->nvme_path)
-    return tri_fail(err, TRI_NO_CAPACITY, "nvme_path",
-                    "the weights do not lie in the checkpoint as they lie in this rank's memory (they are cut, "
-                    "transposed, interleaved or quantized): --nvme-path DIR says where a pack of them may be made");
+  TRI_CHECK(tri_offload_check_pack(config, err));
   TRI_TRY(open_pack(config->nvme_path, weights, &p, stop, &o->pack, err));
   TRI_TRY(use_pack(o, p.tiers, err));
   size_t at = strlen(o->about);

@@ -38,6 +38,10 @@ tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config 
     return tri_fail(err, TRI_UNSUPPORTED, "offload_weights",
                     "only the weights of decoders are streamed, and %s is none: it must fit into memory",
                     c->arch->model_type);
+  if (!device && o->tier == TRI_OFFLOAD_CPU)
+    return tri_fail(err, TRI_NO_CAPACITY, "offload_weights",
+                    "the weights do not fit into this host's memory, which is the backend's, too: --offload-weights "
+                    "nvme streams them from files");
   if (!device && o->max_in_cpu && (size_t)o->max_in_cpu < room) room = (size_t)o->max_in_cpu;
   if (room < beside)
     return tri_fail(err, TRI_NO_CAPACITY, "memory",
@@ -52,6 +56,13 @@ tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config 
                          .keep_layers = o->gpu_layers < num_layers ? o->gpu_layers : num_layers,
                          .ring_parts = o->ring_parts ? o->ring_parts : TRI_OFFLOAD_RING_PARTS};
   return tri_tiers_plan(&tc, out, err);
+}
+
+tri_status tri_offload_check_pack(const tri_offload_config *o, tri_error *err) {
+  if (o->nvme_path) return TRI_OK;
+  return tri_fail(err, TRI_NO_CAPACITY, "nvme_path",
+                  "the weights do not lie in the checkpoint as they lie in a rank's memory (they are cut, transposed, "
+                  "interleaved or quantized): --nvme-path DIR says where a pack of them may be made");
 }
 
 size_t tri_offload_place(const tri_tiers *t, size_t room, bool *in_dram) {

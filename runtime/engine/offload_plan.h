@@ -42,6 +42,8 @@ int tri_offload_chunk(const tri_offload_config *o, const tri_model_config *c, tr
  * without tiers. Fails as tri_tiers_plan does, and with TRI_UNSUPPORTED where the model cannot be streamed. */
 tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config *c, const tri_weight_map *m,
                             int num_layers, size_t room, bool device, tri_tiers **out, tri_error *err);
+/* Refuses, with TRI_NO_CAPACITY, weights that need a pack where no folder is given for it. */
+tri_status tri_offload_check_pack(const tri_offload_config *o, tri_error *err);
 /* Sets in_dram [num_streamed], of a device, for the streamed parts that lie in the host's memory, of which this rank
  * may use so many bytes: all if they have room, else some of them, spread evenly; and returns their bytes. */
 size_t tri_offload_place(const tri_tiers *t, size_t room, bool *in_dram);

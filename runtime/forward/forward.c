@@ -265,7 +265,7 @@ static tri_status send_hidden(tri_forward *f, int lane, tri_mat x) {
 /* A step can be recorded where nobody looks into it. */
 static bool is_recordable(const tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
-  return f->plans_alike && !f->cfg.tiers && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on &&
+  return f->plans_alike && !f->cfg.group_streams && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on &&
          !c->feeds_decoder;
 }
 

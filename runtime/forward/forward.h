@@ -58,6 +58,7 @@ typedef struct tri_forward_config {
   tri_backend *backend;
   tri_weights *weights;
   const tri_tiers *tiers;    /* NULL: all weights stay */
+  bool group_streams;        /* some rank of the group has weights that do not */
   tri_weight_stream *stream; /* of those that do not */
   tri_kv_cache *kv;
   tri_group *group;

@@ -83,7 +83,7 @@ done
 want 2 'boot-file is missing' "$bin/trireme-worker" --model "$SRC/tests/models/abacus" --launch self
 want 2 'launch mpi needs' "$bin/trireme-worker" --model "$SRC/tests/models/abacus" --launch mpi
 want 2 'min-input-len 9 is above' "$trireme" bench batching --model "$SRC/tests/models/abacus" --min-input-len 9 --max-input-len 5
-want 2 'layout can only be' "$trireme" bench batching --model "$SRC/tests/models/abacus" -tp 2
+want 2 'can only be 1' "$trireme" bench batching --model "$SRC/tests/models/abacus" -tp 2
 want 2 'can only be 1' "$trireme" bench latency --model "$SRC/tests/models/abacus" -tp 2
 want 3 'exceed the 1.0 MiB that this rank may use' "$trireme" plan --model "$SRC/tests/models/abacus" --memory-per-rank 1M
 want 3 'exceed the 80 bytes that this rank may use' "$trireme" plan --model "$SRC/tests/models/abacus" --memory-per-rank 80
@@ -171,7 +171,7 @@ script=$SRC/cluster-configs/trireme.sbatch
 want 3 'no folder /nonexistent' timeout 20 "${batch[@]}" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" PROMPTS=none.jsonl bash "$script"
 want 3 'no folder /nonexistent' timeout 20 "${batch[@]}" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" bash "$script"
 # shellcheck disable=SC2016
-want 1 "$dir/nope" timeout 20 "${batch[@]}" MODEL="$SRC/tests/models/abacus" TMPDIR="$dir" NVME_PATH='$TMPDIR/nope' MAX_IN_CPU=34M EXTRA="--quantization int8 --backend cpu --gpu-layers 0" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" bash "$script"
+want 3 "$dir/nope" timeout 20 "${batch[@]}" MODEL="$SRC/tests/models/abacus" TMPDIR="$dir" NVME_PATH='$TMPDIR/nope' MAX_IN_CPU=34M EXTRA="--quantization int8 --backend cpu --gpu-layers 0" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" bash "$script"
 want 2 'no program "trireme" in BIN (""): set BIN' "${batch[@]}" BIN= PATH=/usr/bin:/bin bash "$script"
 
 # Hosts that are not there, or too few, and a device that is not here.

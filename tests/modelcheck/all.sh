@@ -212,9 +212,18 @@ single_streamed() {
   as_resident '' 0 -- --nvme-path "$packs" --offload-prefetch-step 3 --forward-chunk 3 # the same packs again
   pattern='[gl]*_odd'
   as_resident '' 0 --quantization int8 -- --nvme-path "$packs"
+  one_of_two_streamed
   # Without a place for a pack, and a model that is not streamed.
   check 3 0 "$checkpoints/gpt2" --offload-weights nvme
   check 3 0 "$checkpoints/bert" --offload-weights nvme
+}
+
+# Ranks of one tensor group of which one alone streams, in chunks: the other one's steps go in the same chunks.
+one_of_two_streamed() {
+  check 0 1 "$checkpoints/llama" -tp 2 --offload-weights nvme --forward-chunk 3 --nvme-path "$packs" "$checkpoints/llama" : -n 1 "$modelcheck" -tp 2
+  case $out in *'RIGHT '*) return ;; esac
+  failed=$((failed + 1))
+  echo "FAILED (one of two ranks streams): $out"
 }
 
 ranks_streamed() {

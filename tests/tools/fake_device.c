@@ -43,7 +43,7 @@ static int64_t mem_available(tri_backend *be) {
   return atoll(getenv("FAKE_MEMORY"));
 }
 
-/* What it has given out as its own memory. */
+/* The blocks that it has given out as its own memory. */
 enum { MOST_BLOCKS = 1024 };
 static struct block {
   const char *begin;

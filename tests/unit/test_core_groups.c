@@ -292,6 +292,20 @@ START_TEST(test_other_model) {
 }
 END_TEST
 
+/* A rank that has told nothing yet is in no layer: 0 is one. */
+START_TEST(test_layer_before_reports) {
+  static tri_cluster_status status;
+  struct world *w = world_create(1);
+  w->status = &status;
+  send_register(w, 0, 1, 1, 2);
+  tri_client_msg m = {.op = TRI_OP_STATUS, .id = 1};
+  tri_core_client(w->core, w->now, &open_stream(w, "m", 1)->peer, &m);
+  ck_assert_uint_eq(status.num_ranks, 1);
+  ck_assert_uint_eq(status.ranks[0].block, UINT32_MAX);
+  world_destroy(w);
+}
+END_TEST
+
 /* A device's KV blocks may be larger than a host's. */
 START_TEST(test_other_block_size) {
   struct world *w = world_create(2);
@@ -403,6 +417,7 @@ Suite *suite_core_groups(void) {
   tcase_add_test(t, test_stalled_while_idle);
   tcase_add_test(t, test_refused_registrations);
   tcase_add_test(t, test_other_model);
+  tcase_add_test(t, test_layer_before_reports);
   tcase_add_test(t, test_other_block_size);
   tcase_add_test(t, test_other_model_than_own);
   tcase_add_test(t, test_other_layout_than_own);

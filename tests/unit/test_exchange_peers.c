@@ -52,7 +52,7 @@ static const tri_comm_ops host_ops = {
 
 /* ---- the column's, on the device ---- */
 
-/* What comes of the other rank is no number, and no expert. */
+/* Gives of the other rank neither numbers nor experts. */
 static tri_status gather_own(tri_comm *c, const void *send, void *recv, size_t bytes) {
   char *own = (char *)recv + (size_t)c->rank * bytes;
   column.gathers++;

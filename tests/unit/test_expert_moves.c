@@ -169,7 +169,7 @@ END_TEST
 /* Shares 0 and 1 are one host's, 2 and 3 the other's. */
 START_TEST(hosts) {
   static const int32_t linear[] = {0, 1, 2, 3, 4, 5, 6, 7}, host_of[] = {0, 0, 1, 1};
-  /* Of near, an exchange within the host leaves 150 rows, one with the other host 140. */
+  /* An exchange within the host leaves 150 rows of near, one with the other host 140. */
   static const float near[] = {100, 100, 50, 50, 40, 40, 40, 60}, far[] = {200, 200, 200, 200, 10, 10, 10, 10};
   tri_expert_search *s = search_of(8, 8, 4);
   tri_expert_move moves[MOST_MOVES];

@@ -1,4 +1,4 @@
-/* What control groups leave of the host's memory, from trees of files like theirs. */
+/* The host's free memory as control groups limit it, from trees of files like theirs. */
 #include <check.h>
 #include <limits.h>
 #include <stdio.h>

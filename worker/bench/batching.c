@@ -378,11 +378,7 @@ int main(int argc, char **argv) {
   spec.count = n;
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);
   if (code >= 0) return code;
-  const tri_serve_options *o = &b.o.serve;
-  tri_status st = TRI_OK;
-  if (!o->model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
-  if (!tri_serve_is_one_rank(o))
-    st = tri_fail(&err, TRI_USAGE, "tensor-parallel-size", "it runs one rank: the layout can only be that");
+  tri_status st = tri_bench_rank_check(&b.o.serve, &err);
   if (st == TRI_OK) st = set_up(&b, &err);
   if (st == TRI_OK) st = run(&b, &err);
   if (st == TRI_OK)

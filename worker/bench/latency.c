@@ -13,11 +13,10 @@
 #include <string.h>
 
 #include "kernels/roofline.h"
-#include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/base/version.h"
 #include "runtime/base/wait.h"
-#include "worker/bench/rank.h"
+#include "worker/bench/steps.h"
 #include "worker/measure.h"
 
 enum { MAX_ROUNDS = 1024, RUN = 8 };
@@ -70,9 +69,7 @@ struct bench {
   tri_bench_rank rank;
   tri_engine *engine; /* the rank's */
   tri_roofline *floor;
-  tri_plan_writer *writer;
-  uint32_t *ids; /* slot i's prompt begins at i: all are different, so that sequences choose experts of their own */
-  int32_t *blocks;
+  tri_bench_steps steps;
   double op[MAX_ROUNDS], floors[MAX_ROUNDS];
   double launch[MAX_ROUNDS]; /* seconds of the host's for a decode step */
   int num_hidden;            /* of them: the device was still busy with the step before when the host was done */
@@ -102,42 +99,11 @@ static tri_status count_experts(struct bench *b, int steps) {
   return TRI_OK;
 }
 
-static int blocks_per_seq(const struct bench *b) {
-  return (b->o.input_len + b->o.output_len) / b->engine->limits.block_size + 1;
-}
-
-static void add(struct bench *b, int slot, tri_seq_kind kind, int start, int n) {
-  int bs = b->engine->limits.block_size, first = (start + bs - 1) / bs, end = (start + n + bs - 1) / bs;
-  for (int i = first; i < end; i++) b->blocks[i - first] = slot * blocks_per_seq(b) + i;
-  bool prompt = kind == TRI_SEQ_CHUNK, draws = !b->engine->model.encoder;
-  uint8_t drawing = prompt ? TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS
-                           : TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_TOKEN_IN_SLOT;
-  tri_plan_seq s = {.slot = (uint32_t)slot,
-                    .kind = (uint8_t)kind,
-                    .flags = draws ? drawing : TRI_SEQ_FLAG_FIRST,
-                    .num_tokens = (uint32_t)n,
-                    .start = (uint32_t)start,
-                    .first_block = (uint32_t)first,
-                    .num_blocks = (uint32_t)(end - first),
-                    .counter = (uint64_t)start};
-  const tri_sample_params greedy = tri_sample_greedy();
-  tri_plan_add(b->writer, &s, b->ids + slot, b->blocks, &greedy, (uint32_t)n);
-}
-
-static tri_status step(struct bench *b, double *seconds) {
-  size_t len;
-  const tri_step_result *r;
+static tri_status time_feed(struct bench *b, int count, double *seconds) {
   int64_t t = tri_now_ns();
-  const void *plan = tri_plan_finish(b->writer, &len);
-  tri_status st = tri_engine_step(b->engine, plan, len, &r);
+  tri_status st = tri_bench_steps_feed_some(&b->steps, 0, count);
   *seconds = (double)(tri_now_ns() - t) * 1e-9;
   return st;
-}
-
-static tri_status feed(struct bench *b, int slot, int count, double *seconds) {
-  tri_plan_begin(b->writer, 0, 1);
-  for (int i = 0; i < count; i++) add(b, slot + i, TRI_SEQ_CHUNK, 0, b->o.input_len);
-  return step(b, seconds);
 }
 
 /* Multiply-adds of one prompt, or of a whole batch of an encoder. */
@@ -162,11 +128,11 @@ static tri_status time_prompts(struct bench *b, double *op, double *floor) {
   double work = prompt_work(b), ignored;
   int count = b->engine->model.encoder ? b->o.batch_size : 1;
   tri_status st = count_experts(b, 0);
-  if (st == TRI_OK) st = feed(b, 0, count, &ignored);
+  if (st == TRI_OK) st = time_feed(b, count, &ignored);
   if (st == TRI_OK) st = count_experts(b, 1); /* every round's prompt is this one */
   for (int i = 0; st == TRI_OK && i < b->o.rounds; i++) {
     b->floors[i] = measure_prompt(b, work);
-    st = feed(b, 0, count, &b->op[i]);
+    st = time_feed(b, count, &b->op[i]);
   }
   *op = tri_median(b->op, b->o.rounds);
   *floor = tri_median(b->floors, b->o.rounds);
@@ -174,12 +140,8 @@ static tri_status time_prompts(struct bench *b, double *op, double *floor) {
 }
 
 static tri_status begin_decode(struct bench *b, int i) {
-  size_t len;
   int64_t t = tri_now_ns();
-  tri_plan_begin(b->writer, 0, (uint64_t)i + 2);
-  for (int s = 0; s < b->o.batch_size; s++) add(b, s, TRI_SEQ_DECODE, b->o.input_len + i, 1);
-  const void *plan = tri_plan_finish(b->writer, &len);
-  tri_status st = tri_engine_begin(b->engine, plan, len);
+  tri_status st = tri_bench_steps_begin_decode(&b->steps);
   b->launch[i] = (double)(tri_now_ns() - t) * 1e-9;
   return st;
 }
@@ -210,10 +172,10 @@ static tri_status run_decodes(struct bench *b, int first, int end) {
 static tri_status time_decode(struct bench *b, double *op, double *floor) {
   const tri_model_config *c = &b->engine->model;
   int n = b->o.output_len;
-  double ignored, kv_token = 2.0 * (double)(c->attention.num_kv_heads * c->attention.head_dim * c->num_layers) *
-                             (double)tri_dtype_size(b->engine->kv->layers[0].dtype);
+  double kv_token = 2.0 * (double)(c->attention.num_kv_heads * c->attention.head_dim * c->num_layers) *
+                    (double)tri_dtype_size(b->engine->kv->layers[0].dtype);
   tri_status st = TRI_OK;
-  for (int s = 0; st == TRI_OK && s < b->o.batch_size; s++) st = feed(b, s, 1, &ignored);
+  for (int s = 0; st == TRI_OK && s < b->o.batch_size; s++) st = tri_bench_steps_feed_some(&b->steps, s, 1);
   if (st == TRI_OK) st = count_experts(b, 0);
   for (int first = 0, run = 0; st == TRI_OK && first < n; first += RUN, run++) {
     int end = first + RUN < n ? first + RUN : n;
@@ -269,19 +231,12 @@ static tri_status set_up(struct bench *b, tri_error *err) {
                           .encoders = true};
   if (ec.max_num_seqs < b->tuned_seqs) ec.max_num_seqs = b->tuned_seqs;
   if (ec.max_num_batched_tokens < b->tuned_tokens) ec.max_num_batched_tokens = b->tuned_tokens;
-  TRI_TRY(tri_bench_rank_open(&b->o.serve, &ec, b->o.batch_size, b->o.input_len + b->o.output_len, &b->rank, err));
+  TRI_TRY(tri_bench_rank_open(&b->o.serve, &ec, b->o.batch_size, len, &b->rank, err));
   b->engine = b->rank.engine;
-  TRI_TRY(tri_plan_writer_create((size_t)b->o.batch_size + 1, (size_t)ec.max_num_batched_tokens,
-                                 (size_t)blocks_per_seq(b) * (size_t)b->o.batch_size + 8, &b->writer));
-  int num_ids = len + b->o.batch_size;
+  TRI_TRY(tri_bench_steps_create(b->engine, b->o.batch_size, b->o.input_len, len - b->o.input_len, &b->steps));
   b->tally = num_tallies(b) ? tri_calloc(num_tallies(b), sizeof *b->tally) : NULL;
   if (num_tallies(b) && !b->tally) st = TRI_NO_MEMORY;
   b->experts = (double)b->engine->model.moe.num_experts;
-  b->ids = tri_calloc((size_t)num_ids, sizeof *b->ids);
-  b->blocks = tri_calloc((size_t)blocks_per_seq(b) + 1, sizeof *b->blocks);
-  if (!b->ids || !b->blocks) st = TRI_NO_MEMORY;
-  for (int i = 0; b->ids && i < num_ids; i++)
-    b->ids[i] = (uint32_t)(tri_mix64((uint64_t)i) % (uint64_t)b->engine->model.vocab_size);
   if (st == TRI_OK)
     st = b->rank.backend->ops.roofline_create(b->rank.backend, (size_t)512 << 20, tri_measure_type(b->engine),
                                               &b->floor);
@@ -340,11 +295,9 @@ static void print(struct bench *b, double prompt, double prompt_floor, double de
 }
 
 static void tear_down(struct bench *b) {
-  tri_free(b->ids);
-  tri_free(b->blocks);
   tri_free(b->tally);
   tri_roofline_destroy(b->floor);
-  tri_plan_writer_destroy(b->writer);
+  tri_bench_steps_destroy(&b->steps);
   tri_bench_rank_close(&b->rank);
 }
 
@@ -359,16 +312,10 @@ int main(int argc, char **argv) {
   spec.count = n;
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);
   if (code >= 0) return code;
-  if (!tri_serve_is_one_rank(&b.o.serve)) {
-    fprintf(stderr, "trireme bench latency: it times one rank: --tensor-parallel-size, --pipeline-parallel-size and "
-                    "--data-parallel-size can only be 1; trireme up and trireme bench serve measure several\n");
-    tri_options_free(opts);
-    return TRI_EXIT_USAGE;
-  }
   if (b.o.serve.autotune && tri_options_given(opts, "max-num-seqs")) b.tuned_seqs = b.o.serve.max_num_seqs;
   if (b.o.serve.autotune && tri_options_given(opts, "max-num-batched-tokens"))
     b.tuned_tokens = b.o.serve.max_num_batched_tokens;
-  tri_status st = b.o.serve.model ? TRI_OK : tri_fail(&err, TRI_USAGE, "model", "--model is missing");
+  tri_status st = tri_bench_rank_check(&b.o.serve, &err);
   if (st == TRI_OK) st = set_up(&b, &err);
   if (st == TRI_OK) st = time_prompts(&b, &prompt, &prompt_floor);
   bool encoder = st == TRI_OK && b.engine->model.encoder;

@@ -9,6 +9,14 @@ static int blocks_for(int num_seqs, int seq_len, int block_size) {
   return blocks < INT32_MAX ? (int)blocks : INT32_MAX;
 }
 
+tri_status tri_bench_rank_check(const tri_serve_options *o, tri_error *err) {
+  if (!o->model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
+  if (tri_serve_is_one_rank(o)) return TRI_OK;
+  return tri_fail(err, TRI_USAGE, "tensor_parallel_size",
+                  "it times one rank: --tensor-parallel-size, --pipeline-parallel-size and --data-parallel-size can "
+                  "only be 1; trireme up and trireme bench serve measure several");
+}
+
 tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_config *sizes, int num_seqs, int seq_len,
                                tri_bench_rank *out, tri_error *err) {
   tri_comm *world;

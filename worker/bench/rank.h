@@ -15,6 +15,8 @@ typedef struct tri_bench_rank {
   tri_engine *engine;
 } tri_bench_rank;
 
+/* Refuses options without a model, and layouts of more ranks. */
+tri_status tri_bench_rank_check(const tri_serve_options *o, tri_error *err);
 /* sizes: what does not come from the options: of steps, sequences and the KV cache. Where neither says how large that
  * is, there are blocks for num_seqs sequences of seq_len tokens and one token more, and one block. Close it in either
  * case. */

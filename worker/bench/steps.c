@@ -28,15 +28,16 @@ void tri_bench_steps_destroy(tri_bench_steps *s) {
   *s = (tri_bench_steps){0};
 }
 
-/* A prompt, or the next token of a sequence that decodes. */
+/* Adds a prompt, or the next token of a sequence that decodes. */
 static void add(tri_bench_steps *s, int slot, bool prompt, int start, int n) {
   static const uint8_t PROMPT = TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS,
                        NEXT = TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_TOKEN_IN_SLOT;
   int bs = s->engine->limits.block_size, first = (start + bs - 1) / bs, end = (start + n + bs - 1) / bs;
   for (int i = first; i < end; i++) s->blocks[i - first] = slot * blocks_per_seq(s) + i;
+  uint8_t drawing = prompt ? PROMPT : NEXT;
   tri_plan_seq seq = {.slot = (uint32_t)slot,
                       .kind = prompt ? TRI_SEQ_CHUNK : TRI_SEQ_DECODE,
-                      .flags = prompt ? PROMPT : NEXT,
+                      .flags = s->engine->model.encoder ? TRI_SEQ_FLAG_FIRST : drawing,
                       .num_tokens = (uint32_t)n,
                       .start = (uint32_t)start,
                       .first_block = (uint32_t)first,
@@ -53,20 +54,34 @@ static tri_status run(tri_bench_steps *s) {
   return tri_engine_step(s->engine, plan, len, &r);
 }
 
+tri_status tri_bench_steps_feed_some(tri_bench_steps *s, int first, int count) {
+  tri_plan_begin(s->writer, 0, ++s->steps);
+  for (int i = 0; i < count; i++) add(s, first + i, true, 0, s->input_len);
+  return run(s);
+}
+
 tri_status tri_bench_steps_feed(tri_bench_steps *s) {
   int each = s->engine->limits.max_num_batched_tokens / s->input_len;
   if (each < 1) return TRI_OUT_OF_RANGE;
-  for (int first = 0; first < s->num_seqs; first += each) {
-    tri_plan_begin(s->writer, 0, ++s->steps);
-    for (int i = first; i < s->num_seqs && i < first + each; i++) add(s, i, true, 0, s->input_len);
-    TRI_CHECK(run(s));
-  }
+  for (int first = 0; first < s->num_seqs; first += each)
+    TRI_CHECK(tri_bench_steps_feed_some(s, first, each < s->num_seqs - first ? each : s->num_seqs - first));
   return TRI_OK;
 }
 
-tri_status tri_bench_steps_decode(tri_bench_steps *s) {
+static void plan_decode(tri_bench_steps *s) {
   int at = s->input_len + s->decoded++;
   tri_plan_begin(s->writer, 0, ++s->steps);
   for (int i = 0; i < s->num_seqs; i++) add(s, i, false, at, 1);
+}
+
+tri_status tri_bench_steps_begin_decode(tri_bench_steps *s) {
+  size_t len;
+  plan_decode(s);
+  const void *plan = tri_plan_finish(s->writer, &len);
+  return tri_engine_begin(s->engine, plan, len);
+}
+
+tri_status tri_bench_steps_decode(tri_bench_steps *s) {
+  plan_decode(s);
   return run(s);
 }

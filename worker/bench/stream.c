@@ -292,11 +292,7 @@ int main(int argc, char **argv) {
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);
   if (code >= 0) return code;
   tri_log_setup(TRI_LOG_WARN, "-"); /* the figures say the rest */
-  tri_status st = b.o.serve.model ? TRI_OK : tri_fail(&err, TRI_USAGE, "model", "--model is missing");
-  if (st == TRI_OK && !tri_serve_is_one_rank(&b.o.serve))
-    st = tri_fail(&err, TRI_USAGE, "tensor_parallel_size",
-                  "it times one rank: --tensor-parallel-size, --pipeline-parallel-size and --data-parallel-size can "
-                  "only be 1");
+  tri_status st = tri_bench_rank_check(&b.o.serve, &err);
   if (st == TRI_OK) st = set_up(&b, &err);
   if (st == TRI_OK) st = b.o.verify ? tri_bench_verify(b.streamed.rank.engine, b.o.json, &err) : measure(&b, &err);
   if (st != TRI_OK) fprintf(stderr, "trireme bench stream: %s\n", err.status ? err.message : tri_status_text(st));

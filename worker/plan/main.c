@@ -151,7 +151,7 @@ static tri_status plan_ranks(struct plan *p, tri_error *err) {
     p->longest = find_longest(p);
     p->ledger.offload = &p->offload;
     st = make_ranks(p, &p->limits, false, err);
-    if (st == TRI_OK) st = plan_streaming(p, err);
+    if (st == TRI_OK && (st = plan_streaming(p, err)) != TRI_OK) p->longest = 0; /* none is served */
   }
   if (st == TRI_OK || p->num_made || p->o->json) plan_print(p, err);
   return st;

@@ -87,7 +87,8 @@ tri_status plan_limits(const struct plan *p, int64_t len, tri_limits *out, tri_e
 tri_status plan_find_machine(const struct plan *p, struct plan_machine *m, tri_error *err);
 void plan_print_ceilings(const struct plan_machine *m);
 
-/* Fills p->streaming, if ranks stream weights. Their ledgers are made. */
+/* Fills p->streaming, if ranks stream weights. Their ledgers are made. TRI_NO_CAPACITY: in words that a start has, too.
+ */
 tri_status plan_streaming(struct plan *p, tri_error *err);
 /* Nothing where it is not on. */
 void plan_print_streaming(const struct plan *p);

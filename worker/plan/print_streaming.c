@@ -19,8 +19,6 @@ static void print_tiers(const struct plan *p, const struct plan_streaming *s) {
   if (s->dram) printf(", %.1f MiB come from the host's memory in every step", mib(s->dram));
   if (s->files) printf(", %.1f MiB from %s%s", mib(s->files), source(s), s->dram ? "" : " in every step");
   printf("\n");
-  if (s->from_pack && !p->o->serve.nvme_path)
-    printf("they do not lie in the checkpoint as they lie in memory: --nvme-path DIR says where a pack may be made\n");
 }
 
 static void print_pass(const struct plan_streaming *s) {

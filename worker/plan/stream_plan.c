@@ -210,6 +210,7 @@ tri_status plan_streaming(struct plan *p, tri_error *err) {
   s->sharing = sharing(p);
   if (p->ledger.device) s->link_bytes_per_s = DEVICE_LINK;
   TRI_TRY(look_at_ranks(p, shares, err));
+  if (s->from_pack) TRI_TRY(tri_offload_check_pack(&p->offload, err));
   if (s->files) TRI_TRY(find_bandwidth(p, s, err));
   if (s->files && s->disk_bytes_per_s <= 0) goto cleanup;
   TRI_TRY(plan_find_machine(p, &s->machine, err));
