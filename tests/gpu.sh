@@ -1,6 +1,6 @@
 #!/bin/bash
 # Tests for a machine with an NVIDIA device, where the CUDA toolkit and the packages of scripts/install-deps.sh are:
-#   tests/gpu.sh quick     builds; every op against the reference, every checkpoint in float32
+#   tests/gpu.sh quick     builds; every op against the reference, every checkpoint in every type, and with streamed weights
 #   tests/gpu.sh sanitize  builds; every op on small shapes under compute-sanitizer (memcheck, initcheck, racecheck)
 #   tests/gpu.sh multi     builds; all-reduces, transfers and the exchange of rows over two devices, and over four and eight where they are; every checkpoint in float32
 #                          over two devices, tensor and pipeline parallel, and over four where they are
@@ -28,7 +28,8 @@ quick() {
   local data
   data=$(checkpoints) || return
   "$bin/opcheck" --backend cuda --cases 60 || return
-  tests/modelcheck/all.sh "$bin/modelcheck" "$data" cuda
+  tests/modelcheck/all.sh "$bin/modelcheck" "$data" cuda || return
+  tests/modelcheck/all.sh "$bin/modelcheck" "$data" cuda-streamed
 }
 
 sanitize() {

@@ -4,6 +4,7 @@
 #   single-more  one rank: more chunks, block sizes and types
 #   cuda         one rank on an NVIDIA device, in float32, 16 bits (where the limits are rounding.json's) and int8; skipped
 #                (77) where there is none
+#   cuda-streamed  one rank on a device, every decoder with its weights from the host's memory or from packs
 #   cuda-experts-N  every model with experts over 2 or 4 devices, its experts shared, in shards and without
 #   cuda-TPxPP   so many ranks, each on a device of its own, in float32
 #   experts      every model with experts, these shared among ranks (-ep), in other slots and with copies, too
@@ -248,10 +249,21 @@ on_cuda() {
   every '' 0 --backend cuda --quantization int8 --limit 6e-2 # sums in another order move deepseek_v3_direct from 4.8e-2 to 5.4e-2
 }
 
+# From the host's memory and from packs, with a ring on the device; what a device computes is compared with the reference alone.
+on_cuda_streamed() {
+  "$modelcheck" --backend cuda "$checkpoints/llama" 2>&1 | grep 'backend cuda: ' && exit 77
+  streamed
+  every "$encoders" 0 --backend cuda --dtype float32 --offload-weights cpu
+  every "$encoders" 0 --backend cuda --dtype float32 --chunk 5 --offload-weights cpu --gpu-layers 1 --forward-chunk 3
+  every "$encoders" 0 --backend cuda --dtype float32 --offload-weights nvme --nvme-path "$packs" --offload-prefetch-step 3
+  every "$encoders" 0 --backend cuda --quantization int8 --limit 6e-2 --offload-weights nvme --nvme-path "$packs"
+}
+
 case $what in
 single) single ;;
 single-more) single_more ;;
 cuda) on_cuda ;;
+cuda-streamed) on_cuda_streamed ;;
 must-fail) must_fail ;;
 streamed) single_streamed ;;
 streamed-more) ranks_streamed ;;
