@@ -254,6 +254,7 @@ bool tri_cuda_library_can(const tri_linear_args *a);
 bool tri_cuda_library_by_default(const tri_linear_args *a);
 size_t tri_cuda_linear_workspace(const tri_backend *be, const tri_linear_args *a);
 void tri_cuda_linear(tri_backend *be, const tri_linear_args *a);
+bool tri_cuda_is_narrow(const tri_linear_args *a); /* few columns of 16 bits, which our own kernel is faster at */
 size_t tri_cuda_own_linear_workspace(const tri_linear_args *a);
 void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace);
 void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, void *out);

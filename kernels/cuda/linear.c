@@ -44,7 +44,8 @@ bool tri_cuda_library_can(const tri_linear_args *a) {
 }
 
 bool tri_cuda_library_by_default(const tri_linear_args *a) {
-  return tri_cuda_library_can(a) && a->x.rows >= (a->w.dtype == TRI_F32 ? LIBRARY_FROM_F32 : LIBRARY_FROM);
+  int from = a->w.dtype == TRI_F32 ? LIBRARY_FROM_F32 : LIBRARY_FROM;
+  return tri_cuda_library_can(a) && a->x.rows >= from && !tri_cuda_is_narrow(a);
 }
 
 /* Looks at shapes alone, so that plan and launch agree. */

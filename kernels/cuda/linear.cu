@@ -2,6 +2,7 @@
  * column, which reads its weights once for all of them. More: tiles through shared memory. Both add the same numbers as
  * the reference does in another order; no tensor cores, whose inputs would be rounded. */
 #include "kernels/cuda/gemm_few_rows.cuh"
+#include "kernels/cuda/gemm_narrow.cuh"
 
 enum { FEW = 8, COLUMN_WARPS = 8, TILE = 64, DEPTH = 16, TILE_THREADS = 256, ROUND_THREADS = 256 };
 
@@ -246,6 +247,41 @@ __global__ static void int8_kernel(tri_linear_args a, tri_cuda_rounded x) {
   if (!lane) finish(a, row, col, (float)sum * x.scales[row]);
 }
 
+/* ---- few columns ---- */
+
+enum { NARROW_FROM = 3, NARROW_ROWS = 64, NARROW_MOST = 256 };
+
+/* 8 NT rows with 16 columns. x [M, k], w [n, k], out [M, n]. Grid (n / 16, M / (8 NT)), 512 threads. Shared memory: the
+ * warps' sums. */
+template <typename W, int NT>
+__global__ __launch_bounds__(NARROW_THREADS) static void narrow_kernel(tri_linear_args a) {
+  __shared__ narrow_room<NT> room;
+  int first = blockIdx.y * 8 * NT, col = blockIdx.x * NARROW_COLUMNS;
+  let_next_begin();
+  narrow_sums<W, NT>(a, first, col, room);
+  for (int i = threadIdx.x; i < 8 * NT * NARROW_COLUMNS; i += NARROW_THREADS) {
+    int row = i / NARROW_COLUMNS, column = i % NARROW_COLUMNS;
+    if (first + row < a.x.rows && col + column < a.w.n)
+      finish(a, first + row, col + column, narrow_sum(room, row, column));
+  }
+}
+
+bool tri_cuda_is_narrow(const tri_linear_args *a) {
+  bool types = (a->w.dtype == TRI_BF16 || a->w.dtype == TRI_F16) && a->x.dtype == a->w.dtype;
+  bool sizes = a->x.rows >= NARROW_FROM && a->x.rows <= NARROW_ROWS && a->w.n <= NARROW_MOST && a->w.k % 32 == 0;
+  return types && sizes && a->w.n && a->w.k && is_aligned(*a);
+}
+
+template <typename W> static void narrow(cudaStream_t stream, const tri_linear_args &a) {
+  unsigned columns = blocks_for((size_t)a.w.n, NARROW_COLUMNS), rows = (unsigned)a.x.rows;
+  if (rows <= 8)
+    launch_overlapped(narrow_kernel<W, 1>, dim3(columns, 1), NARROW_THREADS, 0, stream, a);
+  else
+    launch_overlapped(narrow_kernel<W, 2>, dim3(columns, blocks_for(rows, 16)), NARROW_THREADS, 0, stream, a);
+}
+
+/* ---- our own products ---- */
+
 size_t tri_cuda_own_linear_workspace(const tri_linear_args *a) {
   return a->int8_activations ? tri_cuda_rounded_bytes(a->x.rows, a->w.k) : 0;
 }
@@ -257,6 +293,8 @@ void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *wo
   if (a->int8_activations) {
     tri_cuda_rounded x = tri_cuda_round(stream, a->x, workspace);
     int8_kernel<<<dim3(m, columns), COLUMN_WARPS * WARP, 0, stream>>>(*a, x);
+  } else if (tri_cuda_is_narrow(a)) {
+    a->w.dtype == TRI_BF16 ? narrow<__nv_bfloat16>(stream, *a) : narrow<__half>(stream, *a);
   } else if (m <= 2 * FEW && is_aligned(*a)) {
     few_rows_as_stored(stream, *a);
   } else if (m <= 2 * FEW) {
@@ -270,7 +308,7 @@ void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *wo
 /* ---- around the library's products ---- */
 
 /* Rounds a row of x to T. x [M, k] to out [M, k] without gaps. Grid M, 256 threads. */
-template <typename T> __global__ static void narrow_kernel(tri_mat x, T *out) {
+template <typename T> __global__ static void round_kernel(tri_mat x, T *out) {
   const float *row = row_at(x, blockIdx.x);
   for (int j = threadIdx.x; j < x.cols; j += blockDim.x)
     out[(size_t)blockIdx.x * (size_t)x.cols + (size_t)j] = (T)row[j];
@@ -278,9 +316,9 @@ template <typename T> __global__ static void narrow_kernel(tri_mat x, T *out) {
 
 void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, void *out) {
   if (dtype == TRI_BF16)
-    narrow_kernel<<<x->rows, TILE_THREADS, 0, stream>>>(*x, (__nv_bfloat16 *)out);
+    round_kernel<<<x->rows, TILE_THREADS, 0, stream>>>(*x, (__nv_bfloat16 *)out);
   else
-    narrow_kernel<<<x->rows, TILE_THREADS, 0, stream>>>(*x, (__half *)out);
+    round_kernel<<<x->rows, TILE_THREADS, 0, stream>>>(*x, (__half *)out);
 }
 
 /* Bias and activation of sums that are in their place. out [M, n]. Grid M, 256 threads. */

@@ -1,7 +1,16 @@
 /* Launches the grouped products of experts, and adds what they give. */
 #include "kernels/cuda/moe_grouped.cuh"
 
-enum { FEW = 8, MOST_SPLITS = 8, ENOUGH_STEPS = 4, COMBINE_THREADS = 64, AT_ONCE = 8, PARTS_THREADS = 256, EIGHT = 8 };
+enum {
+  FEW = 8,
+  MOST_SPLITS = 8,
+  ENOUGH_STEPS = 4,
+  ENOUGH_ROUNDS = 6,
+  COMBINE_THREADS = 64,
+  AT_ONCE = 8,
+  PARTS_THREADS = 256,
+  EIGHT = 8
+};
 
 bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a) {
   tri_dtype t = a->up.dtype;
@@ -36,17 +45,27 @@ static int columns_for(const tri_moe_experts_args *a) {
   return average <= most_of_64 ? 64 : 128;
 }
 
-/* lines: rows of weights of an expert. Parts of k only where tiles are few, and as few parts as fill the device. */
+/* Parts of k: where one round has all tiles, as few as fill the device. Else as many as make rounds short, because how
+ * many experts have rows is known on the device alone, and the last round is full only by chance. */
+static int splits_for(int64_t tiles, int steps, int num_sms) {
+  int best = 1;
+  for (int s = 2; s <= MOST_SPLITS && s * ENOUGH_STEPS <= steps; s++) {
+    bool fills = tiles <= num_sms && busy_share(tiles * s, num_sms) > busy_share(tiles * best, num_sms) + 0.05;
+    if (fills || (tiles > num_sms && tiles * best < ENOUGH_ROUNDS * num_sms)) best = s;
+  }
+  return best;
+}
+
+/* lines: rows of weights of an expert. */
 static cut cut_for(const tri_moe_experts_args *a, int lines, int k, bool may_split, int num_sms) {
   int64_t choices = (int64_t)a->x.rows * a->top_k, experts = choices < a->num_experts ? choices : a->num_experts;
   int step = a->int8_activations ? LINE : LINE / 2, steps = (k + step - 1) / step;
   cut c = {2, columns_for(a), 1};
   if (c.cols > MOST_SPLIT) return c;
   int64_t tiles = experts * ((lines + 255) / 256);
-  if (c.cols == FEW || tiles < 2 * num_sms) c.blocks = 1;
+  if (c.cols == FEW || tiles < ENOUGH_ROUNDS * num_sms) c.blocks = 1;
   tiles = experts * ((lines + c.blocks * 128 - 1) / (c.blocks * 128));
-  for (int s = 2; may_split && s <= MOST_SPLITS && s * ENOUGH_STEPS <= steps && tiles < num_sms; s++)
-    if (busy_share(tiles * s, num_sms) > busy_share(tiles * c.splits, num_sms) + 0.05) c.splits = s;
+  if (may_split) c.splits = splits_for(tiles, steps, num_sms);
   return c;
 }
 
@@ -198,9 +217,9 @@ struct some_choices {
   }
 };
 
-/* Adds a token's choices, each times its weight, in their order. parts [splits, T * top_k, H], rows of the map. Grid (T,
- * H / 512), 64 threads of eight elements each. The choices are read before the kernel in front has ended, as it reads
- * the map before the first product has. */
+/* Adds a token's choices, each times its weight, in their order. parts [splits, T * top_k, H], rows of the map. Grid
+ * (T, H / 512), 64 threads of eight elements each. The choices are read before the kernel in front has ended, as it
+ * reads the map before the first product has. */
 template <typename P>
 __global__ static void combine_kernel(const __grid_constant__ tri_moe_experts_args a, const P *parts, int splits) {
   int t = blockIdx.x, h = a.x.cols, at = (int)(blockIdx.y * COMBINE_THREADS + threadIdx.x) * EIGHT;

@@ -34,7 +34,7 @@ enum {
   LINE = 128,    /* bytes of a row in shared memory */
   CONSUMERS = 2, /* warpgroups */
   THREADS = (1 + CONSUMERS) * WARPGROUP,
-  PASS = 64, /* rows that are stored at a time */
+  PASS = 64,       /* rows that are stored at a time */
   MOST_SPLIT = 32, /* rows of the largest tiles whose k is cut into parts */
   MOST_EXPERTS = TRI_CUDA_MOE_EXPERTS,
   ALIGN = 1024,

@@ -20,8 +20,8 @@ __device__ static bool is_last_block(unsigned *counter) {
   return last;
 }
 
-/* A block's tokens, and its room: their choices, and behind them what a token needs, for each warp or, where choices are
- * by logits alone, once. */
+/* A block's tokens, and its room: their choices, and behind them what a token needs, for each warp or, where choices
+ * are by logits alone, once. */
 struct tokens_of_block {
   int begin, end;
   int32_t *ids; /* [end - begin, top_k] */
@@ -152,8 +152,8 @@ void tri_cuda_moe_route(cudaStream_t stream, const tri_moe_route_args *a, void *
   if (is_fused(*a)) { /* without tokens there is a map, too */
     int tokens = tokens_for(*a, warps);
     unsigned blocks = blocks_for((size_t)a->logits.rows, (unsigned)tokens);
-    launch_overlapped(route_kernel, dim3(blocks ? blocks : 1), (unsigned)warps * WARP,
-                      shared_bytes(*a, warps, tokens), stream, *a, map, tokens, counter);
+    launch_overlapped(route_kernel, dim3(blocks ? blocks : 1), (unsigned)warps * WARP, shared_bytes(*a, warps, tokens),
+                      stream, *a, map, tokens, counter);
     return;
   }
   launch_overlapped(route_part_kernel, dim3(blocks_for((size_t)a->logits.rows, PART_TOKENS)), (unsigned)warps * WARP,

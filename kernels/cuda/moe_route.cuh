@@ -23,9 +23,7 @@ __device__ static inline unsigned key_of(float x) {
   unsigned bits = __float_as_uint(x + 0.0f);
   return bits >> 31 ? ~bits : bits | 1u << 31;
 }
-__device__ static inline float logit_of(unsigned key) {
-  return __uint_as_float(key >> 31 ? key & ~(1u << 31) : ~key);
-}
+__device__ static inline float logit_of(unsigned key) { return __uint_as_float(key >> 31 ? key & ~(1u << 31) : ~key); }
 
 /* Chooses the largest of E <= 32 EACH logits, of equal ones the lowest id first. False where one is no number. ids in
  * shared memory. */
