@@ -19,9 +19,13 @@ refused 2 'keeps all weights' --offload-weights none --gpu-layers 1
 refused 3 "this host's memory" --offload-weights cpu --gpu-layers 0 --backend cpu
 "$BIN/trireme" plan --model "$MODEL" --offload-weights cpu --gpu-layers 0 --backend cpu >"$RUN/plan" 2>&1 && fail "plan says that it fits: $(cat "$RUN/plan")"
 refused 3 'nvme-path DIR says' --gpu-layers 0 --quantization int8 --backend cpu
-refused 3 'weights cannot be streamed' --max-in-cpu 32900K --backend cpu
-refused 3 'two parts of streamed weights take' --max-in-cpu 33400K --backend cpu
+refused 3 'weights cannot be streamed.* -- max_in_cpu' --max-in-cpu 32900K --backend cpu
+refused 3 'two parts of streamed weights take.* -- max_in_cpu' --max-in-cpu 33400K --backend cpu
 refused 3 "there is no folder .*packs/none" --gpu-layers 0 --quantization int8 --nvme-path "$RUN/packs/none" --backend cpu
+
+# More memory would not help, and plan does not say so.
+"$BIN/trireme" plan --model "$MODEL" --max-in-cpu 33400K --backend cpu >"$RUN/plan" 2>&1
+grep -q 'for weights (max_in_cpu)$' "$RUN/plan" || fail "plan does not name what is too small: $(cat "$RUN/plan")"
 
 # Nothing is asked for, and the model has no room: what stays, what is read, and how long that takes. plan says the same.
 "$BIN/trireme" plan --model "$MODEL" --memory-per-rank 240M --backend cpu >"$RUN/plan" || fail "no plan: $(cat "$RUN/plan")"

@@ -249,6 +249,15 @@ cleanup:
   return st;
 }
 
+/* Tells whether a layout that has too little would have enough with more memory: a cache of a size that was given is
+ * too small whatever there is, and so are other limits that were. */
+static bool is_short_of_memory(const struct plan_options *o, const tri_error *err) {
+  bool cache_given = o->serve.kv_cache_memory || o->serve.num_kv_blocks;
+  if (err->status != TRI_NO_CAPACITY) return false;
+  if (!strcmp(err->field, "max_model_len")) return !cache_given;
+  return !strcmp(err->field, "memory") || !strcmp(err->field, "gpu_layers");
+}
+
 int main(int argc, char **argv) {
   static tri_option table[128];
   static struct plan_options o;
@@ -261,11 +270,9 @@ int main(int argc, char **argv) {
   if (code < 0) {
     tri_status st = o.rebalance ? rebalance(&o, &err) : plan_model(&o, &err);
     code = tri_exit_code(st);
-    /* A cache of a size that was given is too small whatever the memory. */
-    bool own_limit = strcmp(err.field, "memory") != 0 && (o.serve.kv_cache_memory || o.serve.num_kv_blocks);
     if (st != TRI_OK)
       fprintf(stderr, "trireme plan: %s%s (%s)%s\n", code == TRI_EXIT_REFUSED ? "refused: " : "", err.message,
-              err.field, st == TRI_NO_CAPACITY && !own_limit ? "; --memory-per-rank says what each rank may use" : "");
+              err.field, is_short_of_memory(&o, &err) ? "; --memory-per-rank says what each rank may use" : "");
   }
   tri_options_free(opts);
   return code;
