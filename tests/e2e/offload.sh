@@ -41,6 +41,7 @@ for line in '^weights of the rank: [0-9.]* MiB stay, [0-9.]* MiB are a ring, [0-
   '^compute hides the reads in steps of [0-9]* tokens and more$'; do
   grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
 done
+predict --disk-bandwidth 1.5GB | grep -q 'the disk gives 1.5 GB/s (as given)$' || fail "a bandwidth with a unit: $(predict --disk-bandwidth 1.5GB)"
 predict --disk-bandwidth 1e8 --json | grep -q '"source":"the checkpoint","disk_bandwidth":1e+08,"disk_bandwidth_source":"as given","ranks_per_disk":1,"pass_seconds":0.0[0-9]*,"hiding_tokens":[0-9]*,' || fail "plan --json: $(predict --disk-bandwidth 1e8 --json)"
 predict -q w8a8 --nvme-path "$RUN/packs" | grep -q 'MiB from a pack in every step$' || fail "no word of a pack: $(predict -q w8a8 --nvme-path "$RUN/packs")"
 # Without a folder for packs nothing fits, in the words of a start.
