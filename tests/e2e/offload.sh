@@ -52,7 +52,7 @@ for line in 'nvme-path DIR says where' '^no max_model_len fits$'; do
 done
 predict -q w8a8 --json | grep -q '"fits":false,.*"reason":".*nvme-path DIR says where' || fail "plan --json: $(predict -q w8a8 --json)"
 predict -tp 2 --nvme-path "$RUN/packs" --disk-bandwidth 1e8 | grep -q '(as given), which 2 ranks share$' || fail "two ranks: $(predict -tp 2 --nvme-path "$RUN/packs" --disk-bandwidth 1e8)"
-predict | grep -q 'the disk gives .* GB/s (measured now, [0-9]* MB of the checkpoint' || fail "nothing was measured: $(predict)"
+predict | grep -q 'the disk gives .* GB/s (measured now, [0-9.]* MiB of the checkpoint' || fail "nothing was measured: $(predict)"
 echo "{\"disk $(stat -L -c '%Hd:%Ld' "$MODEL/model.safetensors") of $(uname -n)\": {\"disk_bytes_per_s\": 7e9}}" >"$RUN/trireme/machine.json"
 predict | grep -q 'the disk gives 7 GB/s (measured by a worker)$' || fail "what a worker has measured is not used: $(predict)"
 rm "$RUN/trireme/machine.json"
