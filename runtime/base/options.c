@@ -126,10 +126,11 @@ static uint64_t size_unit(const char *text) {
   return unit;
 }
 
+static const char LETTERS[] = "a number that may end in K, M, G or T (or KiB ..., or KB ... for 1000)";
+
 static tri_status parse_size(const tri_option *o, const char *text, uint64_t *out, tri_error *err) {
   char *end;
-  const char *what = o->no_letters ? "an integer from 0 to 18446744073709551615"
-                                   : "a number that may end in K, M, G or T (or KiB ..., or KB ... for 1000)";
+  const char *what = o->no_letters ? "an integer from 0 to 18446744073709551615" : LETTERS;
   if (*text == '-' && text[1] >= '0' && text[1] <= '9')
     return tri_fail(err, TRI_INVALID_ARGUMENT, o->name, "--%s is %.80s; it must not be negative", o->name, text);
   if (*text < '0' || *text > '9') return not_a(o, what, text, err);
@@ -161,7 +162,10 @@ static tri_status parse_size(const tri_option *o, const char *text, uint64_t *ou
 static tri_status parse_num(const tri_option *o, const char *text, double *out, tri_error *err) {
   char *end;
   double v = strtod(text, &end);
-  if (end == text || *end || isnan(v)) return not_a(o, "a number", text, err);
+  uint64_t unit = end != text && *end && o->letters ? size_unit(end) : 1;
+  if (end == text || (*end && !o->letters) || !unit || isnan(v))
+    return not_a(o, o->letters ? LETTERS : "a number", text, err);
+  v *= (double)unit;
   tri_status st = check_limits(o, v, text, err);
   if (st != TRI_OK) return st;
   if (isinf(v) && !(has_limits(o) && isinf(o->max))) return not_a(o, "a finite number", text, err);

@@ -14,8 +14,8 @@
  * Spelling: --name VALUE, --name=VALUE, -alias VALUE, --alias VALUE; '-' and '_' mean the same inside a name. A bool is
  * --x or --no-x (also
  * --x=true). An integer of 64 unsigned bits may end in K, M, G or T or in KiB ... (powers of 1024),
- * or in KB, MB, GB or TB (powers of 1000), unless it is one with no_letters. "--" ends the options. The last of several
- * values wins, except for lists, which collect them.
+ * or in KB, MB, GB or TB (powers of 1000), unless it is one with no_letters; so may a number with letters. "--" ends
+ * the options. The last of several values wins, except for lists, which collect them.
  *
  * Where a value comes from, the strongest first: command line, environment variable, configuration file, fallback.
  * --help, --version and, for a spec with config_file, --config FILE are understood without being in the table. */
@@ -76,6 +76,7 @@ typedef struct tri_option {
   const char *alias;          /* "tp" for -tp and --tp; may be NULL */
   double min, max;            /* of a number, inclusive; both 0: whatever the type holds */
   bool no_letters;            /* a TRI_OPT_SIZE that is a number and no size: suffixes mean nothing */
+  bool letters;               /* a TRI_OPT_NUM of bytes: it has the suffixes of a TRI_OPT_SIZE, too */
   bool not_zero;              /* a number that lies between min and max, and is not 0 */
   const char *const *choices; /* NULL-terminated; TRI_OPT_INT and TRI_OPT_UINT get the index, TRI_OPT_STRING the text */
   const char *fallback;       /* the default as one would type it; NULL: the destination stays as it is */

@@ -65,7 +65,9 @@ const tri_option tri_serve_option_table[] = {
              "another way"},
     {TRI_OPT(S, offload_prefetch_step), .name = "offload-prefetch-step", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN,
      .min = 2, .max = 64, .fallback = "4", .metavar = "N", .group = "Offload",
-     .help = "parts (a layer's attention, a layer's MLP) that the ring has room for"},
+     .help =
+         "parts (a layer's attention, its MLP or experts) that the ring of streamed weights has room for, fewer where "
+         "memory is short: how far they are read ahead"},
 
     {TRI_OPT(S, tp), .name = "tensor-parallel-size", .programs = TRI_FOR_LOAD | TRI_FOR_PLAN | TRI_FOR_PACK,
      .alias = "tp", .min = 1, .max = 1024, .fallback = "1", .metavar = "N", .group = "Layout",

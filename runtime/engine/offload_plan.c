@@ -42,9 +42,13 @@ tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config 
     return tri_fail(err, TRI_NO_CAPACITY, "offload_weights",
                     "the weights do not fit into this host's memory, which is the backend's, too: --offload-weights "
                     "nvme streams them from files");
-  if (!device && o->max_in_cpu && (size_t)o->max_in_cpu < room) room = (size_t)o->max_in_cpu;
+  const char *bound = "memory";
+  if (!device && o->max_in_cpu && (size_t)o->max_in_cpu < room) {
+    room = (size_t)o->max_in_cpu;
+    bound = "max_in_cpu";
+  }
   if (room < beside)
-    return tri_fail(err, TRI_NO_CAPACITY, "memory",
+    return tri_fail(err, TRI_NO_CAPACITY, bound,
                     "%.1f MiB of weights cannot be streamed (embeddings, norms and what reads go through), and there "
                     "are %.1f MiB for weights",
                     (double)beside / 0x1p20, (double)room / 0x1p20);
@@ -52,6 +56,7 @@ tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config 
   tri_tiers_config tc = {.part_bytes = m->part_bytes,
                          .num_parts = num_parts,
                          .room = room - beside,
+                         .bound = bound,
                          .max_resident = parts - leave,
                          .keep_layers = o->gpu_layers < num_layers ? o->gpu_layers : num_layers,
                          .ring_parts = o->ring_parts ? o->ring_parts : TRI_OFFLOAD_RING_PARTS};

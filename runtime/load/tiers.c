@@ -106,7 +106,7 @@ static tri_status too_little(tri_tiers *t, const tri_tiers_config *c, tri_error 
                     "%d layers of %.1f MiB and %.1f MiB for those that are streamed exceed the %.1f MiB that there are "
                     "for weights",
                     c->keep_layers, (double)t->resident / mib, (double)t->ring_bytes / mib, room);
-  return tri_fail(err, TRI_NO_CAPACITY, "memory",
+  return tri_fail(err, TRI_NO_CAPACITY, c->bound ? c->bound : "memory",
                   "two parts of streamed weights take %.1f MiB, and there are %.1f MiB for weights",
                   (double)t->ring_bytes / mib, room);
 }

@@ -19,6 +19,7 @@ typedef struct tri_tiers_config {
   const size_t *part_bytes; /* [num_parts] 0: the layer has nothing of that kind */
   int num_parts;
   size_t room;         /* bytes for the parts that stay and for the ring */
+  const char *bound;   /* the error's field where there is too little; NULL: "memory" */
   size_t max_resident; /* of those that stay; SIZE_MAX: no limit but room */
   int keep_layers;     /* exactly so many layers stay; -1: as many parts as fit */
   int ring_parts;      /* that the ring has room for; fewer where there is no room, 2 at least */

@@ -19,9 +19,13 @@ refused 2 'keeps all weights' --offload-weights none --gpu-layers 1
 refused 3 "this host's memory" --offload-weights cpu --gpu-layers 0 --backend cpu
 "$BIN/trireme" plan --model "$MODEL" --offload-weights cpu --gpu-layers 0 --backend cpu >"$RUN/plan" 2>&1 && fail "plan says that it fits: $(cat "$RUN/plan")"
 refused 3 'nvme-path DIR says' --gpu-layers 0 --quantization int8 --backend cpu
-refused 3 'weights cannot be streamed' --max-in-cpu 32900K --backend cpu
-refused 3 'two parts of streamed weights take' --max-in-cpu 33400K --backend cpu
+refused 3 'weights cannot be streamed.* -- max_in_cpu' --max-in-cpu 32900K --backend cpu
+refused 3 'two parts of streamed weights take.* -- max_in_cpu' --max-in-cpu 33400K --backend cpu
 refused 3 "there is no folder .*packs/none" --gpu-layers 0 --quantization int8 --nvme-path "$RUN/packs/none" --backend cpu
+
+# More memory would not help, and plan does not say so.
+"$BIN/trireme" plan --model "$MODEL" --max-in-cpu 33400K --backend cpu >"$RUN/plan" 2>&1
+grep -q 'for weights (max_in_cpu)$' "$RUN/plan" || fail "plan does not name what is too small: $(cat "$RUN/plan")"
 
 # Nothing is asked for, and the model has no room: what stays, what is read, and how long that takes. plan says the same.
 "$BIN/trireme" plan --model "$MODEL" --memory-per-rank 240M --backend cpu >"$RUN/plan" || fail "no plan: $(cat "$RUN/plan")"
@@ -37,6 +41,7 @@ for line in '^weights of the rank: [0-9.]* MiB stay, [0-9.]* MiB are a ring, [0-
   '^compute hides the reads in steps of [0-9]* tokens and more$'; do
   grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
 done
+predict --disk-bandwidth 1.5GB | grep -q 'the disk gives 1.5 GB/s (as given)$' || fail "a bandwidth with a unit: $(predict --disk-bandwidth 1.5GB)"
 predict --disk-bandwidth 1e8 --json | grep -q '"source":"the checkpoint","disk_bandwidth":1e+08,"disk_bandwidth_source":"as given","ranks_per_disk":1,"pass_seconds":0.0[0-9]*,"hiding_tokens":[0-9]*,' || fail "plan --json: $(predict --disk-bandwidth 1e8 --json)"
 predict -q w8a8 --nvme-path "$RUN/packs" | grep -q 'MiB from a pack in every step$' || fail "no word of a pack: $(predict -q w8a8 --nvme-path "$RUN/packs")"
 # Without a folder for packs nothing fits, in the words of a start.
@@ -47,7 +52,7 @@ for line in 'nvme-path DIR says where' '^no max_model_len fits$'; do
 done
 predict -q w8a8 --json | grep -q '"fits":false,.*"reason":".*nvme-path DIR says where' || fail "plan --json: $(predict -q w8a8 --json)"
 predict -tp 2 --nvme-path "$RUN/packs" --disk-bandwidth 1e8 | grep -q '(as given), which 2 ranks share$' || fail "two ranks: $(predict -tp 2 --nvme-path "$RUN/packs" --disk-bandwidth 1e8)"
-predict | grep -q 'the disk gives .* GB/s (measured now, [0-9]* MB of the checkpoint' || fail "nothing was measured: $(predict)"
+predict | grep -q 'the disk gives .* GB/s (measured now, [0-9.]* MiB of the checkpoint' || fail "nothing was measured: $(predict)"
 echo "{\"disk $(stat -L -c '%Hd:%Ld' "$MODEL/model.safetensors") of $(uname -n)\": {\"disk_bytes_per_s\": 7e9}}" >"$RUN/trireme/machine.json"
 predict | grep -q 'the disk gives 7 GB/s (measured by a worker)$' || fail "what a worker has measured is not used: $(predict)"
 rm "$RUN/trireme/machine.json"

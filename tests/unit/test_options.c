@@ -17,7 +17,7 @@ typedef struct config {
   int small;
   unsigned plain;
   uint64_t space, seed;
-  double ratio, rate;
+  double ratio, rate, bandwidth;
   bool eager, fast;
   const char *model, *load;
   color tint;
@@ -38,6 +38,7 @@ static const tri_option table[] = {
     {TRI_OPT(config, ratio), .name = "gpu-memory-utilization", .min = 0.1, .max = 1, .fallback = "0.9",
      .env = "TRI_TEST_RATIO"},
     {TRI_OPT(config, rate), .name = "rate", .min = 0.001, .max = INFINITY, .fallback = "inf"},
+    {TRI_OPT(config, bandwidth), .name = "bandwidth", .letters = true, .min = 0, .max = 1e15},
     {TRI_OPT(config, eager), .name = "enforce-eager", .help = "no graphs"},
     {TRI_OPT(config, fast), .name = "fast", .fallback = "true"},
     {TRI_OPT(config, model), .name = "model", .metavar = "DIR"},
@@ -160,6 +161,24 @@ START_TEST(sizes) {
 }
 END_TEST
 
+/* A rate of bytes is a number of any form, and has the units of sizes. */
+START_TEST(rates) {
+  static const struct {
+    const char *text;
+    double value;
+  } good[] = {{"3.5e9", 3.5e9}, {"3.5G", 3.5 * 0x1p30}, {"3.5GB", 3.5e9}, {".5KiB", 512}, {"1e3K", 1024e3}, {"0", 0}};
+  config c;
+  tri_options *o;
+  char line[64];
+  for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+    snprintf(line, sizeof line, "--bandwidth %s", good[i].text);
+    accept_line(line, &c, &o);
+    ck_assert_msg(c.bandwidth == good[i].value, "%s", line);
+    tri_options_free(o);
+  }
+}
+END_TEST
+
 START_TEST(mistakes) {
   static const struct {
     const char *line;
@@ -181,6 +200,10 @@ START_TEST(mistakes) {
       {"--swap-space 2T", TRI_OUT_OF_RANGE, "1K to 1T"},
       {"--swap-space 99999999999T", TRI_OUT_OF_RANGE, "1K to 1T"},
       {"--swap-space -1", TRI_INVALID_ARGUMENT, "--swap-space is -1; it must not be negative"},
+      {"--bandwidth 1X", TRI_INVALID_ARGUMENT, "K, M, G or T"},
+      {"--bandwidth G", TRI_INVALID_ARGUMENT, "K, M, G or T"},
+      {"--bandwidth 1025T", TRI_OUT_OF_RANGE, "0 to 1e+15"},
+      {"--rate 1K", TRI_INVALID_ARGUMENT, "needs a number, not"},
       {"--swap-space 1X", TRI_INVALID_ARGUMENT, "K, M, G or T"},
       {"--swap-space 1.5", TRI_INVALID_ARGUMENT, "K, M, G or T"},
       {"--swap-space 1.5e3G", TRI_INVALID_ARGUMENT, "K, M, G or T"},
@@ -358,7 +381,8 @@ END_TEST
 Suite *suite_options(void) {
   Suite *s = suite_create("options");
   TCase *c = tcase_create("options");
-  const TTest *const tests[] = {defaults, spellings, sizes, mistakes, near_names, sources, bad_files, help, main_codes};
+  const TTest *const tests[] = {defaults,   spellings, sizes,     rates, mistakes,
+                                near_names, sources,   bad_files, help,  main_codes};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;

@@ -21,11 +21,11 @@ static const tri_option own_options[] = {
     {TRI_OPT(struct plan_options, rebalance), .name = "rebalance", .metavar = "FILE", .group = "Plan",
      .help = "instead of a plan: from what trireme status --experts has printed, the --init-expert-location for -ep "
              "shares and --num-redundant-experts, on --nnodes hosts; needs no --model"},
-    {TRI_OPT(struct plan_options, disk_bandwidth), .name = "disk-bandwidth", .min = 0, .max = 1e15, .fallback = "0",
-     .metavar = "BYTES/S", .group = "Plan",
-     .help =
-         "of the disk that weights are streamed from, as 3.5e9, which the ranks of a host share; 0: as a worker has "
-         "measured, else as measured now"},
+    {TRI_OPT(struct plan_options, disk_bandwidth), .name = "disk-bandwidth", .letters = true, .min = 0, .max = 1e15,
+     .fallback = "0", .metavar = "BYTES/S", .group = "Plan",
+     .help = "of the disk that weights are streamed from, as 3.5e9 or 3.5GB, which the ranks of a host share; 0: as a "
+             "worker has "
+             "measured, else as measured now"},
     {TRI_OPT(struct plan_options, json), .name = "json", .fallback = "false", .group = "Plan",
      .help = "one JSON object instead of a table"},
     {TRI_OPT(struct plan_options, devices), .name = "devices", .min = 0, .max = 1024, .fallback = "0", .metavar = "N",
@@ -40,17 +40,17 @@ static const tri_option own_options[] = {
     {TRI_OPT(struct plan_options, context_len), .name = "context-len", .min = 0, .max = 1 << 24, .fallback = "0",
      .metavar = "N", .group = "Layouts for a number of devices",
      .help = "keys of each sequence that decodes; 0: 1024, or --max-model-len where that is less"},
-    {TRI_OPT(struct plan_options, read_bandwidth), .name = "read-bandwidth", .min = 0, .max = 1e15, .fallback = "0",
-     .metavar = "BYTES/S", .group = "Layouts for a number of devices",
+    {TRI_OPT(struct plan_options, read_bandwidth), .name = "read-bandwidth", .letters = true, .min = 0, .max = 1e15,
+     .fallback = "0", .metavar = "BYTES/S", .group = "Layouts for a number of devices",
      .help = "what a plain read gets out of a rank's memory, as 4.57e12; 0: as measured, else an H200's"},
     {TRI_OPT(struct plan_options, flops), .name = "flops", .min = 0, .max = 1e18, .fallback = "0", .metavar = "FLOP/S",
      .group = "Layouts for a number of devices",
      .help = "the best rate of a rank's matrix products, as 790e12; 0: as measured, else an H200's"},
-    {TRI_OPT(struct plan_options, link_bandwidth), .name = "link-bandwidth", .min = 0, .max = 1e15, .fallback = "0",
-     .metavar = "BYTES/S", .group = "Layouts for a number of devices",
-     .help = "of a rank's links inside a host; 0: an H200's 214e9, of CPUs 5e9"},
-    {TRI_OPT(struct plan_options, network_bandwidth), .name = "network-bandwidth", .min = 0, .max = 1e15,
+    {TRI_OPT(struct plan_options, link_bandwidth), .name = "link-bandwidth", .letters = true, .min = 0, .max = 1e15,
      .fallback = "0", .metavar = "BYTES/S", .group = "Layouts for a number of devices",
+     .help = "of a rank's links inside a host; 0: an H200's 214e9, of CPUs 5e9"},
+    {TRI_OPT(struct plan_options, network_bandwidth), .name = "network-bandwidth", .letters = true, .min = 0,
+     .max = 1e15, .fallback = "0", .metavar = "BYTES/S", .group = "Layouts for a number of devices",
      .help = "of each rank between hosts; 0: 50e9, of CPUs 1.25e9"},
     {TRI_OPT(struct plan_options, network_latency), .name = "network-latency", .min = 0, .max = 1e6, .fallback = "0",
      .metavar = "US", .group = "Layouts for a number of devices",
@@ -249,6 +249,15 @@ cleanup:
   return st;
 }
 
+/* Tells whether a layout that has too little would have enough with more memory: a cache of a size that was given is
+ * too small whatever there is, and so are other limits that were. */
+static bool is_short_of_memory(const struct plan_options *o, const tri_error *err) {
+  bool cache_given = o->serve.kv_cache_memory || o->serve.num_kv_blocks;
+  if (err->status != TRI_NO_CAPACITY) return false;
+  if (!strcmp(err->field, "max_model_len")) return !cache_given;
+  return !strcmp(err->field, "memory") || !strcmp(err->field, "gpu_layers");
+}
+
 int main(int argc, char **argv) {
   static tri_option table[128];
   static struct plan_options o;
@@ -261,11 +270,9 @@ int main(int argc, char **argv) {
   if (code < 0) {
     tri_status st = o.rebalance ? rebalance(&o, &err) : plan_model(&o, &err);
     code = tri_exit_code(st);
-    /* A cache of a size that was given is too small whatever the memory. */
-    bool own_limit = strcmp(err.field, "memory") != 0 && (o.serve.kv_cache_memory || o.serve.num_kv_blocks);
     if (st != TRI_OK)
       fprintf(stderr, "trireme plan: %s%s (%s)%s\n", code == TRI_EXIT_REFUSED ? "refused: " : "", err.message,
-              err.field, st == TRI_NO_CAPACITY && !own_limit ? "; --memory-per-rank says what each rank may use" : "");
+              err.field, is_short_of_memory(&o, &err) ? "; --memory-per-rank says what each rank may use" : "");
   }
   tri_options_free(opts);
   return code;

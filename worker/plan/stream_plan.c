@@ -134,8 +134,8 @@ static tri_status measure(const struct plan *p, struct plan_streaming *s, tri_er
   if (x.bytes > MOST) x.bytes = MOST;
   TRI_CHECK(tri_disk_read(&reads, &of, 1, &x, 1, SECONDS, &f, err));
   s->disk_bytes_per_s = (double)f.bytes / f.seconds;
-  snprintf(s->disk_source, sizeof s->disk_source, "measured now, %.0f MB of the checkpoint%s", (double)f.bytes * 1e-6,
-           f.direct ? "" : " through the page cache");
+  snprintf(s->disk_source, sizeof s->disk_source, "measured now, %.1f MiB of the checkpoint%s",
+           (double)f.bytes / 0x1p20, f.direct ? "" : " through the page cache");
   return TRI_OK;
 }
 
