@@ -10,6 +10,9 @@ enum { LEAST = 2, SOME = 8, MANY = 16 };
 enum { STEP = 8 };          /* of the number of places: each number is a recorded step of its own */
 enum { WAVES = 4 };         /* blocks that follow each other on a place, at most */
 enum { MOST_SLOTS = 1024 }; /* parts of cut contexts; see TRI_CUDA_SPLIT_ROWS */
+/* The cost of a context's parts that meet in memory, and of splits that a cluster joins, in halves of a tile; the tiles
+ * of the longest context that is joined; those that a block fetches at once. */
+enum { MEETING = 8, JOINING = 2, JOINED_TILES = 24, STAGES = 2 };
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -212,6 +215,31 @@ static void place_parts(cutter k, const tri_batch *b, const tri_attention_cut *c
   for (int i = k.num_parts; i < cut->num_parts; i++) parts[i] = (tri_attention_part){.row = -1};
 }
 
+/* Returns what a block takes for so many tiles, in halves of one: the first two are fetched before its wait, and the
+ * others only when one of these has been read. */
+static int64_t chain_of(int64_t tiles) { return 2 * tiles + larger(tiles - STAGES, 0); }
+
+/* Returns what the longest context takes. Blocks that share a multiprocessor share its rate. */
+static int64_t cost_of(const lengths *l, int splits, int num_sms) {
+  return chain_of((l->longest + splits - 1) / splits) + 2 * (((int64_t)l->rows * l->s->units * splits - 1) / num_sms);
+}
+
+/* Returns into how many splits each context is cut that the blocks of a cluster join, and is one part then; 1: it is
+ * cut as k says. All blocks find room at the same time. By the longest context alone, so that a recorded step serves a
+ * range of lengths. */
+static int choose_joined(const lengths *l, const cutter *k, int num_sms) {
+  int parts = splits_of(k, l->longest), best = 1;
+  int64_t least = cost_of(l, parts, num_sms) + (parts > 1 ? MEETING : 0);
+  for (int n = 2; n <= l->s->most_joined && l->longest <= JOINED_TILES; n *= 2) {
+    int64_t cost = cost_of(l, n, num_sms) + JOINING + n / 4;
+    if ((int64_t)l->rows * l->s->units * n > (int64_t)num_sms * l->s->enough) break;
+    if (cost >= least) continue;
+    least = cost;
+    best = n;
+  }
+  return best;
+}
+
 /* A shorter context has no more parts than a longer one, so an even batch fits into what is planned for its longest. */
 static void cut_contexts(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_cut *out,
                          tri_attention_part *parts) {
@@ -223,6 +251,8 @@ static void cut_contexts(const tri_attention_shape *s, const tri_batch *b, int n
   choice c = choose(&l, &planned, num_sms);
   cutter k = {.s = s, .part = c.part, .longest = smaller(c.part, l.longest)};
   k.is_full = l.rows >= slots_for(s, 1, num_sms);
+  out->joined = choose_joined(&l, &k, num_sms);
+  if (out->joined > 1) k.part = k.longest = l.longest;
   each_context(s, &planned, cut_context, &k); /* counts them */
   /* Parts beyond the first of each context are fewer than the slots, and what is cut is longer than a part. */
   out->num_parts = k.num_places ? (int)smaller(l.rows + c.slots - 1, round_up(k.num_parts, STEP)) : l.rows;
@@ -294,7 +324,7 @@ int tri_attention_most_tiles(const tri_attention_shape *s, const tri_batch *b) {
 
 void tri_attention_cut_batch(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_part *parts,
                              tri_attention_tile *tiles, tri_attention_cut *out) {
-  *out = (tri_attention_cut){.shape = *s, .parts = parts, .tiles = tiles};
+  *out = (tri_attention_cut){.shape = *s, .joined = 1, .parts = parts, .tiles = tiles};
   cut_contexts(s, b, num_sms, out, parts);
   out->num_tiles = s->rows ? cut_prompts(s, b, tiles) : 0;
 }

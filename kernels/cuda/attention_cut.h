@@ -4,8 +4,10 @@
  * cut into equal parts (Flash-Decoding, Dao et al. 2023), of about one length throughout the step, and as many as the
  * device runs at a time, or few times that (one schedule for the whole batch, as in FlashInfer, Ye et al. 2025, section
  * 3.3). The longest parts begin first, and those of a context are merged in their order. Prompts are cut into tiles of
- * tokens. Both lists are made on the host with the step's other arrays: no block is launched for what is not there, but
- * for the empty places that let recorded steps serve many lengths. */
+ * tokens. Where few blocks would go through short contexts, each context is the work of a cluster of them, which cuts
+ * it itself: all contexts into as many splits, some of them empty. Both lists are made on the host with the step's
+ * other arrays: no block is launched for what is not there, but for the empty places that let recorded steps serve many
+ * lengths. */
 #ifndef TRI_KERNELS_CUDA_ATTENTION_CUT_H
 #define TRI_KERNELS_CUDA_ATTENTION_CUT_H
 
@@ -40,6 +42,7 @@ typedef struct tri_attention_shape {
   int32_t blocks;      /* that a multiprocessor has room for, */
   int32_t enough;      /* and of these those with which it reads at its rate */
   int32_t most_splits; /* parts of one context */
+  int32_t most_joined; /* blocks of a cluster; 0 or 1: none */
   int32_t rows;        /* of a prompt's tile; 0: prompts are cut token by token, as single tokens are */
 } tri_attention_shape;
 
@@ -48,6 +51,7 @@ typedef struct tri_attention_cut {
   tri_attention_shape shape;
   int num_parts, num_tiles; /* the empty places among the parts included */
   int num_places;           /* parts of cut contexts at most */
+  int joined;               /* splits of each part that are a cluster's blocks, a power of two; 1: a block has a part */
   const tri_attention_part *parts;
   const tri_attention_tile *tiles;
 } tri_attention_cut;

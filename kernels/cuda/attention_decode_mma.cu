@@ -1,11 +1,12 @@
 /* Attention of single tokens over 16-bit keys and values on tensor cores: the query heads of one KV head are the
  * 16 rows of a warp, and the four warps of a block take a quarter of each tile of keys; their results are merged at the
- * end, and those of the splits of a long context by the last of its blocks (attention_splits.cuh).
+ * end, and those of the splits of a long context by the last of its blocks (attention_splits.cuh), or those of a short
+ * one in a cluster (attention_join.cuh).
  *
  * A step has few such blocks and waits for each of them, so what counts is the chain of latencies behind the kernel in
  * front. All but the newest keys were there before the step, and the first tiles of them are fetched before the wait.
  */
-#include "kernels/cuda/attention_splits.cuh"
+#include "kernels/cuda/attention_join.cuh"
 #include "kernels/cuda/attention_tiles.cuh"
 
 enum { HEADS = TRI_CUDA_DECODE_MMA_HEADS, OWN_KEYS = 16, MAX_HEAD_DIM = 128 };
@@ -81,9 +82,9 @@ __device__ static inline void load_heads(const tri_attention_args &a, int t, int
 
 /* ---- the warps' results ---- */
 
-/* A warp's row in shared memory: weighted values, maximum, sum. Rows lie eight banks apart. */
+/* A warp's row in shared memory. The block's, where it is to be joined with others, lie behind those of its warps. */
 template <int DEPTH> __device__ static inline float *row_in(float *room, int warp, int row) {
-  return room + (warp * HEADS + row) * (DEPTH * 16 + 8);
+  return row_at_width<DEPTH * 16>(room, warp * HEADS + row);
 }
 
 template <int DEPTH> __device__ static inline void put_rows(rows_state<DEPTH> &r, int heads, float *room) {
@@ -102,17 +103,18 @@ template <int DEPTH> __device__ static inline void put_rows(rows_state<DEPTH> &r
   }
 }
 
-/* The warps' rows in their order: to the output where there is one split, else to where the splits meet, with maxima
- * that are natural logarithms. */
+/* The warps' rows in their order: to the output where there is one split, else to where the splits are joined, or to
+ * where they meet, with maxima that are natural logarithms. The first joined split has the sink's share. */
 template <int DEPTH>
 __device__ static inline void merge_warps(const tri_attention_args &a, const meeting &m, float *room, int t, int split,
                                           int head0, int heads) {
   int d = a.kv.head_dim, fours = d / 4;
+  bool joined = gridDim.y > 1;
   for (int i = threadIdx.x; i < heads * fours; i += TILE_THREADS) {
     int row = i / fours, e = i % fours * 4, head = head0 + row;
     float2 stats[TILE_WARPS];
     float4 x = make_float4(0, 0, 0, 0);
-    float sink = a.sinks && m.splits == 1 ? a.sinks[head] * LOG2E : -INFINITY, top = sink;
+    float sink = a.sinks && m.splits == 1 && !blockIdx.y ? a.sinks[head] * LOG2E : -INFINITY, top = sink;
 #pragma unroll
     for (int w = 0; w < TILE_WARPS; w++) {
       stats[w] = *(const float2 *)(row_in<DEPTH>(room, w, row) + DEPTH * 16);
@@ -129,6 +131,12 @@ __device__ static inline void merge_warps(const tri_attention_args &a, const mee
       x.w += v.w * factor;
       sum += stats[w].y * factor;
     }
+    if (joined) {
+      float *out = row_in<DEPTH>(room, TILE_WARPS, row);
+      if (!e) *(float2 *)(out + DEPTH * 16) = make_float2(top, sum);
+      *(float4 *)(out + e) = x;
+      continue;
+    }
     if (m.splits == 1) {
       store_four(a.out, t, (size_t)head * (size_t)d + (size_t)e,
                  make_float4(x.x / sum, x.y / sum, x.z / sum, x.w / sum));
@@ -140,7 +148,8 @@ __device__ static inline void merge_warps(const tri_attention_args &a, const mee
   }
 }
 
-/* Merges the warps' rows in shared memory that no copy goes to any more, and the splits behind the last of them. */
+/* Merges the warps' rows in shared memory that no copy goes to any more, and the splits behind the last of them, or
+ * with those of the cluster. */
 template <int DEPTH>
 static __device__ __forceinline__ void finish_block(const tri_attention_args &a, const meeting &m, rows_state<DEPTH> &r,
                                                     float *room, int t, int split, int head0, int heads) {
@@ -149,14 +158,26 @@ static __device__ __forceinline__ void finish_block(const tri_attention_args &a,
   put_rows<DEPTH>(r, heads, room);
   __syncthreads();
   merge_warps<DEPTH>(a, m, room, t, split, head0, heads);
-  if (m.splits > 1 && is_last_split(m)) merge_splits<TILE_THREADS>(a, m, t, head0, heads, room);
+  if (gridDim.y > 1)
+    join_rows<TILE_THREADS, DEPTH * 16>(a, row_in<DEPTH>(room, TILE_WARPS, 0), t, head0, heads);
+  else if (m.splits > 1 && is_last_split(m))
+    merge_splits<TILE_THREADS>(a, m, t, head0, heads, room);
 }
 
 /* ---- the kernel ---- */
 
+/* The keys of this block: of a part, or of a split of it that is joined with others. Splits have whole tiles, and there
+ * may be none for the last ones. */
+__device__ static inline int2 keys_of(const tri_attention_part &p, int tile) {
+  int splits = (int)gridDim.y, tiles = (p.end - p.first + tile - 1) / tile; /* splits: a power of two */
+  int each = ((tiles + splits - 1) >> (__ffs(splits) - 1)) * tile, first = p.first + (int)blockIdx.y * each;
+  return make_int2(first, min(p.end, first + each));
+}
+
 /* Attention of single tokens, 16 query heads at a time. q and out [T, heads * d], partial results [parts, heads, d +
- * 4]. Grid (parts, KV heads * chunks of 16 heads), 128 threads. Shared memory: two stages of a tile of keys and one of
- * values, 32 KiB of heads up to 64 elements and 64 KiB above, where the warps' results lie at the end. */
+ * 4]. Grid (parts, joined splits, KV heads * chunks of 16 heads), 128 threads, in clusters of the joined splits. Shared
+ * memory: two stages of a tile of keys and one of values, 32 KiB of heads up to 64 elements and 64 KiB above, where the
+ * results lie at the end. */
 template <typename T, int DEPTH, bool PLAIN>
 __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_attention_args a, tri_batch b, meeting m,
                                                                          const tri_attention_part *parts, int chunks,
@@ -170,12 +191,13 @@ __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_att
   /* An empty place does not wait for the kernel in front: there are blocks of this one that do. */
   const tri_attention_part p = part_of(parts, m);
   if (p.row < 0) return;
-  int t = p.row, kv_head = blockIdx.y / chunks, chunk = blockIdx.y % chunks, warp = threadIdx.x / WARP;
+  int t = p.row, kv_head = blockIdx.z / chunks, chunk = blockIdx.z % chunks, warp = threadIdx.x / WARP;
   tri_heads of_kv = tri_heads_of(&a, kv_head);
   int head0 = of_kv.first + chunk * HEADS, heads = min((int)HEADS, of_kv.count - chunk * HEADS);
   if (heads <= 0) return; /* a KV head with fewer chunks than others */
   const int32_t *kv_blocks = b.block_table + p.blocks;
-  const int begin = p.first, end = p.end, lane = threadIdx.x % WARP;
+  const int2 own_keys = keys_of(p, KEYS);
+  const int begin = own_keys.x, end = own_keys.y, lane = threadIdx.x % WARP;
   if (!early && !beside) wait_for_previous();
   bool later;
   int64_t offset = locate_first(a, b, kv_blocks, kv_head, begin + (int)threadIdx.x, end, early, &later);
@@ -226,14 +248,14 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   constexpr size_t bytes = shape<DEPTH>::BYTES;
   static_assert(shape<DEPTH>::KEYS == TILE_WARPS * OWN_KEYS, "a tile has a quarter for each warp");
   static_assert((int)shape<DEPTH>::KEYS == (int)TRI_CUDA_DECODE_MMA_KEYS, "contexts are cut between tiles");
-  static_assert(TILE_WARPS * HEADS * (DEPTH * 16 + 8) * sizeof(float) <= bytes, "the warps' rows fit where tiles were");
+  static_assert(row_bytes<DEPTH * 16>((TILE_WARPS + 1) * HEADS) <= bytes, "all rows fit where tiles were");
   static_assert((3 * TRI_CUDA_DECODE_MMA_SPLITS + 1) * HEADS * sizeof(float) <= bytes, "and so do the parts' factors");
   int chunks = chunks_of(&a);
   bool beside = cut.num_tiles > 0, early = a.causal && a.batch->num_tokens <= EARLY_TOKENS && !beside;
   cudaError_t e = allow_shared<decode_mma_kernel<T, DEPTH, PLAIN>>(bytes);
   if (e == cudaSuccess)
-    launch_overlapped(decode_mma_kernel<T, DEPTH, PLAIN>, dim3(cut.num_parts, a.kv.num_kv_heads * chunks), TILE_THREADS,
-                      bytes, stream, a, *a.batch, m, cut.parts, chunks, early, beside);
+    launch_together(decode_mma_kernel<T, DEPTH, PLAIN>, dim3(cut.num_parts, cut.joined, a.kv.num_kv_heads * chunks),
+                    cut.joined, TILE_THREADS, bytes, stream, a, *a.batch, m, cut.parts, chunks, early, beside);
   return e;
 }
 
@@ -248,6 +270,11 @@ template <typename T>
 static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut,
                                const meeting &m) {
   return a.kv.head_dim <= 64 ? start_plain<T, 4>(stream, a, cut, m) : start_plain<T, 8>(stream, a, cut, m);
+}
+
+int tri_cuda_decode_mma_joined(void) {
+  static const bool has_clusters = can_overlap(decode_mma_kernel<__nv_bfloat16, 8, true>);
+  return has_clusters ? MAX_JOINED : 1; /* a module has one set of code */
 }
 
 cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut,

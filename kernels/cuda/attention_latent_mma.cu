@@ -8,9 +8,8 @@
  * has columns of the values. The splits of long contexts (Flash-Decoding) are merged by a kernel of their own: 128
  * heads of 512 values are more than the last block should have to read alone. Where few blocks would run, a cluster of
  * them has the splits of a context, and merges them out of its shared memory: that pays for short contexts, too. */
-#include "kernels/cuda/attention_splits.cuh"
+#include "kernels/cuda/attention_join.cuh"
 #include "kernels/cuda/attention_tiles.cuh"
-#include "kernels/cuda/cluster.cuh"
 
 /* The size of a row, which shorter ones are padded to; then the threads that fetch or soften one row, and merge one. */
 enum { STEPS = 36, WIDTH = STEPS * 16, CHUNKS = WIDTH / PIECE, MAX_VALUES = 512 };
@@ -19,8 +18,8 @@ enum { ROW_LANES = 8, MERGE_THREADS = 128 };
  * so many times 32 keys. In batches of decodes and prompts none is to have LONG tiles, or prompts would be done long
  * before it. */
 enum { ENDS = 6, MERGING = 4, JOINING = 1, LONG = 64 };
-/* Splits of a cluster at most, and blocks of all clusters: those must find room at the same time. */
-enum { MAX_JOINED = 8, JOINED_BLOCKS = 128 };
+/* Blocks of all clusters: those must find room at the same time. */
+enum { JOINED_BLOCKS = 128 };
 
 /* Sizes of a block with TILES * 16 heads. With two of these tiles a block has a multiprocessor for itself, else two
  * share it. */
@@ -272,63 +271,28 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
   }
 }
 
-/* Four elements of a row out of the shared memory of all blocks of the cluster. */
-__device__ static inline float4 join_four(const float2 *soft, const float *values, int splits) {
-  float2 s[MAX_JOINED]; /* maxima, in units of log 2, and sums */
-  float4 v[MAX_JOINED], all = make_float4(0, 0, 0, 0);
-  float top = -INFINITY, sum = 0;
-#pragma unroll
-  for (int k = 0; k < MAX_JOINED; k++) {
-    s[k] = make_float2(-INFINITY, 0);
-    v[k] = make_float4(0, 0, 0, 0);
-    if (k >= splits) continue;
-    s[k] = load2_in_cluster(address_in_cluster(soft, k));
-    v[k] = load4_in_cluster(address_in_cluster(values, k));
-  }
-#pragma unroll
-  for (int k = 0; k < MAX_JOINED; k++) top = fmaxf(top, s[k].x);
-#pragma unroll
-  for (int k = 0; k < MAX_JOINED; k++) {
-    float factor = power_of_two(s[k].x - top);
-    sum += s[k].y * factor;
-    all.x += v[k].x * factor;
-    all.y += v[k].y * factor;
-    all.z += v[k].z * factor;
-    all.w += v[k].w * factor;
-  }
-  return make_float4(all.x / sum, all.y / sum, all.z / sum, all.w / sum);
-}
-
 /* Merges the splits of a context's heads, which are the blocks of a cluster: each one leaves its results in its shared
- * memory, where the tiles were, and puts together a share of the elements, in the order of the splits. */
+ * memory, where the tiles were. */
 template <typename T, int TILES>
-__device__ static inline void join_heads(const tri_attention_args &a, int splits, rooms<T, TILES> &room,
-                                         const softness &r, int t, int head0, int heads,
+__device__ static inline void join_heads(const tri_attention_args &a, rooms<T, TILES> &room, const softness &r, int t,
+                                         int head0, int heads,
                                          const float (&out)[TILES][2 * extent<TILES>::GROUPS][4]) {
   using x = extent<TILES>;
-  constexpr int PITCH = MAX_VALUES + 8; /* four rows of pairs lie in different banks */
-  static_assert(x::ROWS * PITCH * sizeof(float) <= sizeof room.tiles, "values take the place of tiles");
-  static_assert(x::ROWS * sizeof(float2) <= sizeof room.scores, "maxima and sums that of scores");
-  int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, d = a.kv.v_dim, fours = d / 4;
-  float *values = (float *)room.tiles, sum = r.sum;
-  float2 *soft = (float2 *)room.scores;
+  static_assert(row_bytes<MAX_VALUES>(x::ROWS) <= sizeof room.tiles, "results take the place of tiles");
+  int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  float *rows = (float *)room.tiles, sum = r.sum;
   for (int o = ROW_LANES / 2; o; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
-  if (threadIdx.x % ROW_LANES == 0) soft[threadIdx.x / ROW_LANES] = make_float2(r.max, sum);
+  if (threadIdx.x % ROW_LANES == 0)
+    *(float2 *)(row_at_width<MAX_VALUES>(rows, threadIdx.x / ROW_LANES) + MAX_VALUES) = make_float2(r.max, sum);
 #pragma unroll
   for (int m = 0; m < 2 * TILES; m++)
 #pragma unroll
     for (int n = 0; n < 2 * x::GROUPS; n++) {
       int column = (n / 2 * x::WARPS + warp) * 16 + n % 2 * 8 + lane % 4 * 2;
-      *(float2 *)(values + (m * 8 + lane / 4) * PITCH + column) =
+      *(float2 *)(row_at_width<MAX_VALUES>(rows, m * 8 + lane / 4) + column) =
           make_float2(out[m / 2][n][m % 2 * 2], out[m / 2][n][m % 2 * 2 + 1]);
     }
-  meet_cluster();
-  for (int i = (int)(blockIdx.y * x::THREADS + threadIdx.x); i < heads * fours; i += splits * x::THREADS) {
-    int row = i / fours, e = 4 * (i % fours);
-    store_four(a.out, t, (size_t)(head0 + row) * (size_t)d + (size_t)e,
-               join_four(soft + row, values + row * PITCH + e, splits));
-  }
-  meet_cluster(); /* nobody leaves while others read what it has */
+  join_rows<x::THREADS, MAX_VALUES>(a, rows, t, head0, heads);
 }
 
 /* Attention over a latent cache. q [T, heads * head_dim], out [T, heads * v_dim], partial results [N, heads, splits,
@@ -384,7 +348,7 @@ __global__ __launch_bounds__(128 * TILES,
   wait_copies<0>();
   __syncthreads();
   if (joined)
-    join_heads<T, TILES>(a, s.splits, room, r, t, head0, heads, out);
+    join_heads<T, TILES>(a, room, r, t, head0, heads, out);
   else
     put_heads<T, TILES>(a, s, room, r, t, head0, heads, out);
   if (parts) wait_for_previous();

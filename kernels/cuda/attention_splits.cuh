@@ -1,7 +1,8 @@
 /* Contexts that several blocks share (Flash-Decoding's arrangement, Dao et al. 2023): each block leaves the partial
  * results of its split, and the one that finishes last merges all of them, in the order of the splits, so that the sums
  * do not depend on which one that is. A kernel of its own for this would cost what a kernel's beginning and end cost;
- * attention_latent_mma.cu, whose partial results are too large for one block, has one.
+ * attention_latent_mma.cu, whose partial results are too large for one block, has one. Short contexts of few sequences
+ * have splits that meet in a cluster (attention_join.cuh).
  */
 #ifndef TRI_KERNELS_CUDA_ATTENTION_SPLITS_CUH
 #define TRI_KERNELS_CUDA_ATTENTION_SPLITS_CUH
@@ -41,17 +42,18 @@ __device__ static inline tri_attention_part part_of(const tri_attention_part *pa
   return {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 }
 
-/* Returns true in the last block of a context and a unit (blockIdx.y), which then sees what all of them have left. The
- * barriers make the block's stores the first thread's to publish, and what that acquires everybody's; a fence of every
- * thread would cost more. */
+/* Returns true in the last block of a context and a unit (a row of the grid's y and z), which then sees what all of
+ * them have left. The barriers make the block's stores the first thread's to publish, and what that acquires
+ * everybody's; a fence of every thread would cost more. */
 __device__ static inline bool is_last_split(const meeting &m) {
   __shared__ bool last;
   __syncthreads();
   if (!threadIdx.x) {
+    int units = (int)(gridDim.y * gridDim.z), unit = (int)(blockIdx.z * gridDim.y + blockIdx.y);
     unsigned most = (unsigned)m.splits - 1, before; /* the last one's wraps to zero */
     asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
                  : "=r"(before)
-                 : "l"(m.counters + m.base * (int)gridDim.y + (int)blockIdx.y), "r"(most)
+                 : "l"(m.counters + m.base * units + unit), "r"(most)
                  : "memory");
     last = before == most;
   }

@@ -63,25 +63,27 @@ __device__ static inline void fetch(const tri_attention_args &a, const int64_t *
 /* A lane's part of 16 rows: rows lane / 4 and + 8. */
 template <int DEPTH> struct rows_state { float max[2], sum[2], out[DEPTH * 2][4]; };
 
-/* Computes the scores of KEYS keys; k: the first one's row, a multiple of 8. */
+/* Computes the scores of KEYS keys; k: the first one's row, a multiple of 8. Along the keys inside: a sum then waits
+ * for its last addition only after all others have had one. Of few keys there are too few of them, and each has two. */
 template <typename T, int DEPTH, int KEYS>
 __device__ static inline void scores(float (&s)[KEYS / 8][4], const uint32_t (&q)[DEPTH][4], const T *k) {
+  constexpr int CHAINS = KEYS <= 16 ? 2 : 1;
   int lane = threadIdx.x % WARP, row = lane / 16 * 8 + lane % 8, half = lane / 8 % 2;
-#pragma unroll
-  for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) s[n][i] = 0;
-      /* Along the keys inside: a sum then waits for its last addition only after all others have had one. */
+  float sums[CHAINS][KEYS / 8][4] = {};
 #pragma unroll
   for (int d = 0; d < DEPTH; d++) {
 #pragma unroll
     for (int n = 0; n < KEYS / 16; n++) {
       uint32_t r[4];
       load_matrices(r, k + place<DEPTH>(n * 16 + row, 2 * d + half));
-      mma<T>::run(s[2 * n], q[d], r[0], r[1]);
-      mma<T>::run(s[2 * n + 1], q[d], r[2], r[3]);
+      mma<T>::run(sums[d % CHAINS][2 * n], q[d], r[0], r[1]);
+      mma<T>::run(sums[d % CHAINS][2 * n + 1], q[d], r[2], r[3]);
     }
   }
+#pragma unroll
+  for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) s[n][i] = CHAINS > 1 ? sums[0][n][i] + sums[CHAINS - 1][n][i] : sums[0][n][i];
 }
 
 /* The keys that a token may see, and the position it looks from. */

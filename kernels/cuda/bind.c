@@ -114,6 +114,7 @@ tri_status tri_cuda_bind_batch(tri_backend *be, int number, const tri_batch *hos
     list_bytes l = most_bytes(be, &shapes[i], host);
     put_lists(be, &shapes[i], host, l, staging + at, s->device + at, &cuts[i]);
     out->cuts_key = tri_mix64(out->cuts_key + ((uint64_t)cuts[i].num_parts << 32 | (uint64_t)cuts[i].num_tiles));
+    out->cuts_key = tri_mix64(out->cuts_key + (uint64_t)cuts[i].joined);
     at += l.parts + l.tiles;
   }
   memcpy(staging + at, host->block_table, table);

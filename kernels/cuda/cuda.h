@@ -159,6 +159,7 @@ size_t tri_cuda_split_workspace(const tri_attention_args *a, int parts);
 void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut, float *partial,
                      unsigned *counters);
 bool tri_cuda_decode_mma_fits(const tri_attention_args *a);
+int tri_cuda_decode_mma_joined(void); /* splits of a context at most that the blocks of a cluster join; 1: none */
 cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut,
                                 float *partial, unsigned *counters);
 bool tri_cuda_prefill_mma_fits(const tri_attention_args *a);

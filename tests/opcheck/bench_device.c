@@ -315,6 +315,7 @@ static void bench_attentions(bench *b) {
   bool quick = b->c->opt.quick;
   for (int d = 128; d >= 64; d -= 64) {
     const heads g = {32, 8, d, 0, BLOCK};
+    for (int seqs = 1; seqs <= (quick ? 1 : 8); seqs *= 8) bench_attention(b, &g, alike(seqs, 1, 130));
     for (int context = 512; context <= 4096; context *= 8) {
       bench_attention(b, &g, alike(1, 1, context));
       if (!quick) bench_attention(b, &g, alike(8, 1, context));

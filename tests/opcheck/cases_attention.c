@@ -138,6 +138,21 @@ static void some_sequences(oc *c, oc_sequences *s, int i, int block) {
   }
 }
 
+static void some_features(oc *c, tri_attention_args *a) {
+  size_t hq = (size_t)a->num_heads;
+  if (oc_chance(c, 30)) a->window = oc_range(c, 1, 150);
+  if (oc_chance(c, 25)) a->softcap = 5;
+  if (oc_chance(c, 25)) a->alibi_slopes = oc_normals(c, hq, 0.1f);
+  if (oc_chance(c, 25)) a->sinks = oc_normals(c, hq, 2);
+  if (oc_chance(c, 15)) a->causal = false;
+  if (a->softcap == 0 && oc_chance(c, 25)) {
+    a->bias_len = oc_range(c, 1, 400), a->bias_offset = oc_range(c, -10, 200);
+    a->bias_relative = oc_chance(c, 50);
+    a->position_bias = oc_normals(c, hq * (size_t)a->bias_len, 1);
+  }
+  if (oc_chance(c, 20)) a->scale *= 20; /* sharp: the running maximum matters */
+}
+
 void oc_case_attention(oc *c, int i) {
   static const int blocks[] = {16, 1, 32, 64, 128, 5};
   int block = blocks[i % 6], d = head_dims[i % 9], hkv = oc_range(c, 1, 4), group = oc_range(c, 1, i % 7 ? 9 : 40);
@@ -152,22 +167,46 @@ void oc_case_attention(oc *c, int i) {
   oc_attention_build(c, &x, &s, hq, hkv, d, block, oc_kv_type(i));
   if (latent) oc_attention_latent(c, &x, d == 576 ? 512 : oc_range(c, 1, d));
   x.args.heads_per_kv = group, x.args.skipped_heads = skipped;
-  if (oc_chance(c, 30)) x.args.window = oc_range(c, 1, 150);
-  if (oc_chance(c, 25)) x.args.softcap = 5;
-  if (oc_chance(c, 25)) x.args.alibi_slopes = oc_normals(c, (size_t)hq, 0.1f);
-  if (oc_chance(c, 25)) x.args.sinks = oc_normals(c, (size_t)hq, 2);
-  if (oc_chance(c, 15)) x.args.causal = false;
-  if (x.args.softcap == 0 && oc_chance(c, 25)) {
-    x.args.bias_len = oc_range(c, 1, 400), x.args.bias_offset = oc_range(c, -10, 200);
-    x.args.bias_relative = oc_chance(c, 50);
-    x.args.position_bias = oc_normals(c, (size_t)hq * (size_t)x.args.bias_len, 1);
-  }
-  if (oc_chance(c, 20)) x.args.scale *= 20; /* sharp: the running maximum matters */
+  some_features(c, &x.args);
   snprintf(c->what, sizeof c->what,
            "attention %s seqs %d tokens %d context %d hq %d of %d from %d hkv %d d %d/%d block %d window %d%s%s%s%s",
            tri_dtype_name(oc_kv_type(i)), s.count, x.batch.num_tokens, x.batch.max_context, hq, group, skipped, hkv, d,
            x.args.kv.v_dim, block, x.args.window, x.args.softcap > 0 ? " softcap" : "",
            x.args.alibi_slopes ? " alibi" : "", x.args.sinks ? " sinks" : "", x.args.causal ? "" : " not causal");
+  oc_attention_compare(c, &x, x.args.scale > 2 / sqrtf((float)d) || x.args.alibi_slopes);
+}
+
+/* Single tokens of few sequences with contexts that several blocks share, all of which may be in flight at once, in
+ * shapes that kernels are made for. Every 16th case on devices has as many short contexts as a device has blocks for.
+ */
+void oc_case_decode_attention(oc *c, int i) {
+  static const int dims[] = {128, 64, 128, 96, 64, 32, 80}, blocks[] = {16, 64, 32, 5, 128}, most_seqs = 32,
+                   groups[] = {4, 8, 1, 7, 16, 20, 5, 3};
+  bool many = i % 16 == 7 && !c->be->host_memory;
+  int d = many ? 64 : dims[i % 7], block = blocks[i % 5], group = groups[i % 8];
+  int skipped = oc_chance(c, 20) ? oc_range(c, 0, group - 1) : 0, hkv = many ? 8 : oc_range(c, 1, i % 4 ? 3 : 8);
+  int hq = hkv * group - skipped, work = c->be->host_memory ? 300000 : 1500000; /* elements of keys */
+  oc_sequences s = {.count = many ? most_seqs : i % 3 ? oc_range(c, 1, 9) : 1};
+  for (int k = 0; k < s.count; k++) {
+    int most = many ? 520 : work / s.count / (hkv * d);
+    if (most > 1200) most = 1200;
+    s.tokens[k] = 1;
+    s.context[k] = oc_chance(c, 40) ? 64 * oc_range(c, 1, 18) + oc_range(c, -1, 1) : oc_range(c, 1, 1200);
+    if (s.context[k] > most) s.context[k] = oc_range(c, 1, most);
+  }
+  oc_attention x;
+  oc_attention_build(c, &x, &s, hq, hkv, d, block, i % 3 == 2 ? TRI_F16 : TRI_BF16);
+  tri_mat wide = oc_matrix(c, x.batch.num_tokens, (hq + 2 * hkv) * d, false); /* as a step has them */
+  wide.cols = hq * d;
+  if (wide.ld % 4 == 0) x.args.q = wide;
+  x.args.heads_per_kv = group, x.args.skipped_heads = skipped;
+  if (oc_chance(c, 70)) some_features(c, &x.args);
+  if (x.args.window && oc_chance(c, 60)) x.args.window = oc_range(c, 100, 1000);
+  snprintf(c->what, sizeof c->what,
+           "decode_attention %s seqs %d context %d hq %d of %d from %d hkv %d d %d block %d window %d%s%s%s%s%s",
+           tri_dtype_name(x.args.kv.dtype), s.count, x.batch.max_context, hq, group, skipped, hkv, d, block,
+           x.args.window, x.args.softcap > 0 ? " softcap" : "", x.args.alibi_slopes ? " alibi" : "",
+           x.args.sinks ? " sinks" : "", x.args.position_bias ? " bias" : "", x.args.causal ? "" : " not causal");
   oc_attention_compare(c, &x, x.args.scale > 2 / sqrtf((float)d) || x.args.alibi_slopes);
 }
 

@@ -85,7 +85,8 @@ static int check(oc *c) {
     void (*fn)(oc *, int);
   } cases[] = {
 #define X(op) {#op, oc_case_##op},
-      TRI_OP_LIST(X) X(latent_attention) X(latent_prompt) X(prompt_attention) X(upload_rows) X(fill_random) X(tune)
+      TRI_OP_LIST(X) X(latent_attention) X(latent_prompt) X(decode_attention) X(prompt_attention) X(upload_rows)
+          X(fill_random) X(tune)
 #undef X
   };
   int failures = 0;

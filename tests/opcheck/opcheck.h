@@ -113,6 +113,7 @@ void oc_case_fill_random(oc *c, int i);
 /* attention over latent caches alone; see cases_latent.c. */
 void oc_case_latent_attention(oc *c, int i);
 void oc_case_latent_prompt(oc *c, int i);
+void oc_case_decode_attention(oc *c, int i);
 void oc_case_prompt_attention(oc *c, int i);
 /* Of backends with choices; see cases_tune.c. */
 void oc_case_tune(oc *c, int i);

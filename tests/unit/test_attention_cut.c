@@ -87,7 +87,9 @@ static void check_parts(const world *w, const tri_attention_shape *s) {
     }
     if (!p->split) check_context(w, s, p);
   }
-  int parts = 0;
+  int parts = 0, joined = w->cut.joined;
+  ck_assert(joined == 1 || (joined <= s->most_joined && !(joined & (joined - 1)) && num == w->cut.num_parts));
+  for (int i = 0; i < num && joined > 1; i++) ck_assert_int_eq(w->parts[i].splits, 1);
   for (int i = 0; i < num; i++) parts += w->parts[i].split ? 0 : w->parts[i].splits;
   ck_assert_int_eq(parts, num);
   for (int i = num; i < w->cut.num_parts; i++) ck_assert_int_eq(w->parts[i].row, -1);
@@ -126,7 +128,8 @@ START_TEST(all_keys_once) {
                              .causal = any(0, 3) > 0,
                              .units = 1 << any(0, 6),
                              .blocks = any(1, 4),
-                             .most_splits = 1 << any(0, 7)};
+                             .most_splits = 1 << any(0, 7),
+                             .most_joined = any(0, 1) ? 8 : any(0, 8)};
     int seqs = any(1, i % 50 ? 12 : MOST_SEQS), kind = any(0, 2);
     s.keys = any(0, 1) ? 64 : 16;
     s.rows = any(0, 1) ? any(1, 192) : 0;
@@ -217,8 +220,41 @@ START_TEST(recorded_steps_are_few) {
 }
 END_TEST
 
-/* Blocks that take tiles to and fro have equal work only where the list goes from long to short, whatever the prompts
- * are. */
+/* Clusters have short contexts where one block each would leave multiprocessors idle, and neither long ones nor those
+ * that fill the device. Each change of their size is a recorded step of its own: there are few. */
+START_TEST(few_short_contexts_are_joined) {
+  static const struct {
+    int seqs, context, enough, joined;
+  } batches[] = {{1, 60, 2, 1},   {1, 128, 2, 1},  {1, 130, 2, 4},   {1, 512, 2, 8},   {1, 1200, 2, 8}, {1, 2048, 2, 1},
+                 {8, 130, 2, 2},  {8, 512, 2, 4},  {8, 600, 4, 4},   {8, 4096, 2, 1},  {32, 130, 2, 1}, {32, 512, 2, 1},
+                 {32, 130, 4, 1}, {32, 512, 4, 2}, {32, 2048, 4, 1}, {1, 120000, 2, 1}};
+  tri_attention_shape s = llama;
+  s.most_joined = 8;
+  s.rows = 0;
+  for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+    world w = {0};
+    for (int q = 0; q < batches[i].seqs; q++) add(&w, 1, batches[i].context - q % 2);
+    s.enough = batches[i].enough;
+    s.blocks = s.enough > 3 ? s.enough : 3;
+    cut(&w, &s);
+    check_parts(&w, &s);
+    ck_assert_msg(w.cut.joined == batches[i].joined, "%d contexts of %d keys: %d", batches[i].seqs, batches[i].context,
+                  w.cut.joined);
+    destroy(&w);
+  }
+  int changes = 0, before = 1;
+  for (int context = 1; context < 4000; context++) {
+    world w = {0};
+    add(&w, 1, context);
+    cut(&w, &s);
+    changes += w.cut.joined != before;
+    before = w.cut.joined;
+    destroy(&w);
+  }
+  ck_assert_int_le(changes, 4);
+}
+END_TEST
+
 /* Ranks that know the longest context alone launch alike, whatever theirs are, and find all their keys. */
 START_TEST(even_batches_plan_alike) {
   for (int i = 0; i < 80; i++) {
@@ -226,6 +262,8 @@ START_TEST(even_batches_plan_alike) {
     tri_attention_shape s = llama;
     s.window = any(0, 3) ? 0 : any(1, 700);
     s.units = 1 << any(0, 4);
+    s.most_joined = 8;
+    int joined = 0;
     for (int rank = 0; rank < 4; rank++) {
       world w = {.b = {.is_even = true, .max_context = most}};
       for (int q = 0; q < seqs; q++) add(&w, 1, rank ? any(1, rank == 1 ? most : 1 + most / 10) : most);
@@ -233,13 +271,16 @@ START_TEST(even_batches_plan_alike) {
       check_parts(&w, &s);
       if (!rank) parts = w.cut.num_parts;
       if (!rank) places = w.cut.num_places;
-      ck_assert(w.cut.num_parts == parts && w.cut.num_places == places);
+      if (!rank) joined = w.cut.joined;
+      ck_assert(w.cut.joined == joined && w.cut.num_parts == parts && w.cut.num_places == places);
       destroy(&w);
     }
   }
 }
 END_TEST
 
+/* Blocks that take tiles to and fro have equal work only where the list goes from long to short, whatever the prompts
+ * are. */
 START_TEST(long_tiles_come_first) {
   static const tri_attention_shape packed = {
       .causal = 1, .units = 8, .keys = 64, .blocks = 3, .enough = 2, .most_splits = 128, .rows = 32};
@@ -264,6 +305,7 @@ Suite *suite_attention_cut(void) {
   tcase_add_test(c, long_contexts_are_shared);
   tcase_add_test(c, a_short_context_has_few_parts);
   tcase_add_test(c, recorded_steps_are_few);
+  tcase_add_test(c, few_short_contexts_are_joined);
   tcase_add_test(c, even_batches_plan_alike);
   tcase_add_test(c, long_tiles_come_first);
   suite_add_tcase(s, c);
