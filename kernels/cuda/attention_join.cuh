@@ -16,7 +16,9 @@ enum { MAX_JOINED = 8 }; /* splits of a cluster: more are not portable */
 template <int WIDTH> __device__ static inline float *row_at_width(float *rows, int row) {
   return rows + row * (WIDTH + 8);
 }
-template <int WIDTH> static constexpr size_t row_bytes(int rows) { return (size_t)rows * (WIDTH + 8) * sizeof(float); }
+template <int WIDTH> __host__ __device__ static constexpr size_t row_bytes(int rows) {
+  return (size_t)rows * (WIDTH + 8) * sizeof(float);
+}
 
 /* Four elements of a row out of the shared memory of all blocks of the cluster. */
 __device__ static inline float4 join_four(const float *soft, const float *values, int splits) {
