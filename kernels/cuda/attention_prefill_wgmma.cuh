@@ -15,7 +15,7 @@ template <int D> struct hopper {
   static constexpr int PARTS = D / 32, SLOTS = D <= 128 ? PARTS : 2;
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 3 ? 32 : 24;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 3 ? 160 : 240;
-  static constexpr bool TAKES_TURNS = D <= 128; /* products of one warpgroup at a time: the others soften meanwhile */
+  static constexpr bool TAKES_TURNS = D == 64; /* products of one warpgroup at a time: the others soften meanwhile */
   static constexpr unsigned TILE_BYTES = KEYS * D * 2;
 };
 

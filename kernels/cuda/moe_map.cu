@@ -4,7 +4,7 @@
 
 enum { SCAN_THREADS = 1024, PLACE_THREADS = 256 };
 
-/* Makes the map of choices that are known. One block of up to 32 warps. Shared memory: its room. */
+/* Makes the map of choices that are known. One block of up to 16 warps. Shared memory: its room. */
 __global__ __launch_bounds__(MAP_WARPS *WARP) static void map_kernel(tri_moe_map_args a) {
   extern __shared__ int shared[];
   int num = a.num_tokens * a.top_k;
@@ -16,7 +16,7 @@ __global__ __launch_bounds__(MAP_WARPS *WARP) static void map_kernel(tri_moe_map
   make_map(a, room);
 }
 
-/* Counts the choices of a part; see count_part. Grid T / 32, up to 32 warps. Shared memory as above. */
+/* Counts the choices of a part; see count_part. Grid T / 32, up to 16 warps. Shared memory as above. */
 __global__ __launch_bounds__(MAP_WARPS *WARP) static void count_part_kernel(tri_moe_map_args a, int *parts) {
   extern __shared__ int shared[];
   int token = blockIdx.x * PART_TOKENS, begin = token * a.top_k, num = min(PART_TOKENS, a.num_tokens - token) * a.top_k;

@@ -6,7 +6,7 @@
 #include "kernels/cuda/moe.h"
 
 enum {
-  MAP_WARPS = 32,               /* of a block, at most */
+  MAP_WARPS = 16,               /* of a block, at most */
   FUSED_CHOICES = 4096,         /* of which one block makes the map */
   SMALL_CHOICES = 128,          /* of which it does so by comparing all with all */
   PART_TOKENS = 32,             /* of a block where there are more */
@@ -60,11 +60,10 @@ __device__ static inline choices_of_warp cut_choices(int num) {
 /* Gives each own choice its number; then counts becomes how many the warps in front have, and first how many all have.
  * All threads may use them behind it. */
 __device__ static inline void count_choices(const tri_moe_map_args &a, int num, const map_room &r) {
-  int own = a.num_experts, lane = threadIdx.x % WARP;
-  int warps = min((int)blockDim.x / WARP, (num + WARP - 1) / WARP); /* that have choices */
+  int own = a.num_experts, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
   int *mine = r.counts + (size_t)(threadIdx.x / WARP) * (size_t)own;
   choices_of_warp part = cut_choices(num);
-  for (int e = lane; e < own && part.begin < part.end; e += WARP) mine[e] = 0;
+  for (int e = lane; e < own; e += WARP) mine[e] = 0;
   __syncwarp();
   for (int i0 = part.begin; i0 < part.end; i0 += WARP) {
     int i = i0 + lane, e = i < part.end ? r.choice[i] : -1;

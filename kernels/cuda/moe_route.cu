@@ -68,7 +68,7 @@ __device__ static void route_tokens(const tri_moe_route_args &a, const tokens_of
 }
 
 /* Routes `tokens` tokens with each block, and makes the map if there is one. logits [T, E], experts and weights [T,
- * top_k]. Grid T / tokens, up to 32 warps. Shared memory: what tokens_of_block says, or the map's room. */
+ * top_k]. Grid T / tokens, up to 16 warps. Shared memory: what tokens_of_block says, or the map's room. */
 __global__ __launch_bounds__(MAP_WARPS *WARP) static void route_kernel(tri_moe_route_args a, tri_moe_map_args map,
                                                                        int tokens, unsigned *counter) {
   extern __shared__ double shared[];
@@ -90,7 +90,7 @@ __global__ __launch_bounds__(MAP_WARPS *WARP) static void route_kernel(tri_moe_r
   make_map(map, room);
 }
 
-/* Routes the tokens of a part and counts its choices; see count_part. Grid T / 32, up to 32 warps. Shared memory as
+/* Routes the tokens of a part and counts its choices; see count_part. Grid T / 32, up to 16 warps. Shared memory as
  * above. */
 __global__ __launch_bounds__(MAP_WARPS *WARP) static void route_part_kernel(tri_moe_route_args a, tri_moe_map_args map,
                                                                             int *parts) {
@@ -107,7 +107,7 @@ __global__ __launch_bounds__(MAP_WARPS *WARP) static void route_part_kernel(tri_
 
 /* ---- launches ---- */
 
-enum { FEWEST_WARPS = 4, ROUNDS = 2 }; /* tokens of a warp where one block has all */
+enum { FEWEST_WARPS = 4, SPREAD_WARPS = 8 };
 
 static bool is_fused(const tri_moe_route_args &a) {
   return !a.map.first || (int64_t)a.logits.rows * a.top_k <= FUSED_CHOICES;
@@ -122,23 +122,21 @@ static size_t shared_bytes(const tri_moe_route_args &a, int warps, int tokens) {
   return route > counts ? route : counts;
 }
 
-/* The warps that fit; few where there are few tokens, since all their counts are added up. */
+/* Tokens of a block: where one launch does all, one for each warp. */
+static int tokens_for(const tri_moe_route_args &a, int warps) { return is_fused(a) ? warps : (int)PART_TOKENS; }
+
+/* Returns the warps of a block. One block for all tokens saves the way from block to block; beyond its warps, blocks of
+ * fewer have more multiprocessors to route on. Few where there are few tokens, since all warps' counts are added up. */
 static int warps_for(const tri_moe_route_args &a) {
   int warps = MAP_WARPS;
+  if (is_fused(a) && a.logits.rows > MAP_WARPS) warps = SPREAD_WARPS;
   while (warps > FEWEST_WARPS && warps / 2 >= a.logits.rows) warps /= 2;
-  while (warps > 1 && shared_bytes(a, warps, is_fused(a) ? ROUNDS * warps : PART_TOKENS) > MOST_SHARED) warps /= 2;
+  while (warps > 1 && shared_bytes(a, warps, tokens_for(a, warps)) > MOST_SHARED) warps /= 2;
   return warps;
 }
 
-/* Tokens of a block where one launch does all: one block saves the way from block to block. */
-static int tokens_for(const tri_moe_route_args &a, int warps) {
-  return a.logits.rows <= ROUNDS * warps ? ROUNDS * warps : warps;
-}
-
 bool tri_cuda_moe_route_fits(const tri_moe_route_args *a) {
-  int tokens = PART_TOKENS;
-  if (is_fused(*a)) tokens = ROUNDS;
-  return a->logits.cols <= TRI_CUDA_MOE_EXPERTS && shared_bytes(*a, 1, tokens) <= MOST_SHARED;
+  return a->logits.cols <= TRI_CUDA_MOE_EXPERTS && shared_bytes(*a, 1, tokens_for(*a, 1)) <= MOST_SHARED;
 }
 
 size_t tri_cuda_moe_route_workspace(const tri_moe_route_args *a) {
@@ -148,15 +146,13 @@ size_t tri_cuda_moe_route_workspace(const tri_moe_route_args *a) {
 
 void tri_cuda_moe_route(cudaStream_t stream, const tri_moe_route_args *a, void *workspace, unsigned *counter) {
   tri_moe_map_args map = tri_moe_map_of(a);
-  int warps = warps_for(*a), *parts = (int *)workspace;
+  int warps = warps_for(*a), tokens = tokens_for(*a, warps), *parts = (int *)workspace;
+  unsigned blocks = blocks_for((size_t)a->logits.rows, (unsigned)tokens), threads = (unsigned)warps * WARP;
+  size_t shared = shared_bytes(*a, warps, tokens);
   if (is_fused(*a)) { /* without tokens there is a map, too */
-    int tokens = tokens_for(*a, warps);
-    unsigned blocks = blocks_for((size_t)a->logits.rows, (unsigned)tokens);
-    launch_overlapped(route_kernel, dim3(blocks ? blocks : 1), (unsigned)warps * WARP, shared_bytes(*a, warps, tokens),
-                      stream, *a, map, tokens, counter);
+    launch_overlapped(route_kernel, dim3(blocks ? blocks : 1), threads, shared, stream, *a, map, tokens, counter);
     return;
   }
-  launch_overlapped(route_part_kernel, dim3(blocks_for((size_t)a->logits.rows, PART_TOKENS)), (unsigned)warps * WARP,
-                    shared_bytes(*a, warps, PART_TOKENS), stream, *a, map, parts);
+  launch_overlapped(route_part_kernel, dim3(blocks), threads, shared, stream, *a, map, parts);
   tri_cuda_moe_map_place(stream, &map, parts);
 }
