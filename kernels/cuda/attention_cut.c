@@ -12,7 +12,7 @@ enum { WAVES = 4 };         /* blocks that follow each other on a place, at most
 enum { MOST_SLOTS = 1024 }; /* parts of cut contexts; see TRI_CUDA_SPLIT_ROWS */
 /* The cost of a context's parts that meet in memory, and of splits that a cluster joins, in halves of a tile; the tiles
  * of the longest context that is joined; those that a block fetches at once. */
-enum { MEETING = 8, JOINING = 3, JOINED_TILES = 24, STAGES = 2 };
+enum { MEETING = 9, JOINING = 3, JOINED_TILES = 24, STAGES = 2 };
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
