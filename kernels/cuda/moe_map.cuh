@@ -146,7 +146,7 @@ __device__ static inline void make_map(const tri_moe_map_args &a, const map_room
 }
 
 /* The same of few choices, in less code, which is what takes the time then: each thread counts the choices in front of
- * its own in the map, and in front of its expert. room: [num + 1], aligned to 4 bytes, with the choices. */
+ * its own in the map, and in front of its expert. room: [num], with the choices. */
 __device__ static inline void make_small_map(const tri_moe_map_args &a, int *room) {
   unsigned num = (unsigned)(a.num_tokens * a.top_k), own = (unsigned)a.num_experts, *place = (unsigned *)room;
   for (unsigned i = threadIdx.x; i < num; i += blockDim.x) { /* in the order of the map */
