@@ -225,8 +225,9 @@ static int64_t cost_of(const lengths *l, int splits, int num_sms) {
 }
 
 /* Returns into how many splits each context is cut that the blocks of a cluster join, and is one part then; 1: it is
- * cut as k says. All blocks find room at the same time. By the longest context alone, so that a recorded step serves a
- * range of lengths. */
+ * cut as k says. All blocks find room at the same time. By the longest context and the parts that it would have
+ * instead, so that a recorded step serves a range of lengths; how long the others are counts where these parts depend
+ * on it. */
 static int choose_joined(const lengths *l, const cutter *k, int num_sms) {
   int parts = splits_of(k, l->longest), best = 1;
   int64_t least = cost_of(l, parts, num_sms) + (parts > 1 ? MEETING : 0);
