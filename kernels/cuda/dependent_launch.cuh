@@ -11,10 +11,11 @@
  *
  * Two kernels that read the same and write apart can run beside each other: the first one goes through
  * wait_for_previous() before let_next_begin(), so that what both read is there when the second begins, and the second
- * waits before it ends, so that who waits for it has waited for both. That the second one sees, without a wait of its
- * own, what was complete when the first one let it begin, is no promise of PTX: it follows from a grid that has ended
- * being in the second-level cache, and from first-level caches that are empty when a grid begins (sm_90: checkpoints of
- * all families with prompts and single tokens in one step). */
+ * waits before it ends, so that who waits for it has waited for both. Kernels behind the second one may read that, too,
+ * as no block of theirs begins before all of its blocks have (experts' maps: moe_grouped.cuh). That the second one
+ * sees, without a wait of its own, what was complete when the first one let it begin, is no promise of PTX: it follows
+ * from a grid that has ended being in the second-level cache, and from first-level caches that are empty when a grid
+ * begins (sm_90: checkpoints of all families with prompts and single tokens in one step). */
 #ifndef TRI_KERNELS_CUDA_DEPENDENT_LAUNCH_CUH
 #define TRI_KERNELS_CUDA_DEPENDENT_LAUNCH_CUH
 
