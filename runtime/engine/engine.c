@@ -55,8 +55,12 @@ static tri_status await_ranks(tri_engine *e) {
 }
 
 /* One rank that makes a pack takes minutes longer than another that has its pack or needs none: more than a collective
- * waits. */
-static tri_status agree_loaded(tri_engine *e, tri_status mine, tri_error *err) {
+ * waits, and too long for who has failed to wait for the others. */
+static tri_status agree_loaded(tri_engine *e, const tri_engine_config *config, tri_status mine, tri_error *err) {
+  if (mine != TRI_OK && config->leave) {
+    tri_fail(err, mine, "engine", "%s", tri_status_text(mine));
+    config->leave(config->leave_ctx, mine, err);
+  }
   await_ranks(e); /* what fails there is the communicator's end, which the next call tells */
   return agree(e->group, mine, err);
 }
@@ -419,7 +423,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   if (st == TRI_OK) st = reserve(e);
   if (st == TRI_OK) st = tri_engine_make_transfer(e, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
-  TRI_TRY(agree_loaded(e, st, err));
+  TRI_TRY(agree_loaded(e, config, st, err));
   st = make_forward(e, config, e->ckpt, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));
