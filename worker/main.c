@@ -149,6 +149,17 @@ static void log_sentence(const tri_serve_options *o, const tri_model_config *c) 
         "must do it");
 }
 
+/* Others may wait in a collective for this rank: leaves without finalizing, and lets the launcher end them. A folder
+ * that is gone may come back: that the supervisor tries again. */
+static void leave(void *ctx, tri_status st, const tri_error *err) {
+  tri_worker *w = ctx;
+  if (st != TRI_OK) tri_log(TRI_LOG_ERROR, "worker", "%s%s%s", err->message, err->field[0] ? " -- " : "", err->field);
+  w->failure = *err;
+  tri_control_stop(w);
+  bool again = st == TRI_OK || st == TRI_NOT_FOUND || atomic_load(&w->loaded);
+  _exit(again ? TRI_EXIT_FAILED : tri_exit_code(st));
+}
+
 static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
   w->local_ranks = local_ranks;
   const tri_serve_options *o = &w->opts;
@@ -174,6 +185,8 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
       .num_redundant_experts = o->num_redundant_experts,
       .expert_location = o->init_expert_location,
       .experts_move = o->enable_eplb,
+      .leave = leave,
+      .leave_ctx = w,
   };
   int64_t start = tri_now_ns();
   TRI_CHECK(tri_offload_of_options(o, &ec.offload, err));
@@ -305,15 +318,7 @@ int main(int argc, char **argv) {
   tri_status st = init(&w, &err);
   if (st == TRI_OK) st = start(&w, &argc, &argv, &err);
   if (st == TRI_OK) st = w.rank ? tri_follower_run(&w, &err) : tri_leader_run(&w, &err);
-  if (st != TRI_OK || atomic_load(&w.stop)) {
-    if (st != TRI_OK) tri_log(TRI_LOG_ERROR, "worker", "%s%s%s", err.message, err.field[0] ? " -- " : "", err.field);
-    w.failure = err;
-    tri_control_stop(&w);
-    /* Others may wait in a collective for this rank: leave without finalizing, and let the launcher end them. A folder
-     * that is gone may come back: that the supervisor tries again. */
-    bool again = st == TRI_OK || st == TRI_NOT_FOUND || atomic_load(&w.loaded);
-    _exit(again ? TRI_EXIT_FAILED : tri_exit_code(st));
-  }
+  if (st != TRI_OK || atomic_load(&w.stop)) leave(&w, st, &err);
   bool mpi = w.opts.launch != TRI_LAUNCH_SELF;
   clean_up(&w);
   if (mpi) tri_mpi_finalize();

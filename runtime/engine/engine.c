@@ -5,6 +5,7 @@
 
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
+#include "runtime/base/wait.h"
 #include "runtime/engine/embed_result.h"
 #include "runtime/engine/exchange_choice.h"
 #include "runtime/engine/expert_transfer.h"
@@ -19,6 +20,49 @@ static tri_status agree(tri_group *g, tri_status mine, tri_error *err) {
   if (tri_comm_query(g->world) == TRI_OK)
     return tri_fail(err, st, "group", "another rank of the group failed to start");
   return tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
+}
+
+/* Receives a rank's word however long that takes. For who watches the start a wait is progress: each rank has a watch
+ * of its own, and the group ends with the first that gives up. */
+static tri_status await_word(tri_engine *e, int peer) {
+  tri_comm *c = e->group->world;
+  tri_wait wait = tri_wait_begin(&c->cfg.policy, TRI_NEVER);
+  tri_status st;
+  size_t len;
+  char word;
+  while ((st = tri_comm_try_recv(c, &word, sizeof word, peer, TRI_TAG_LOADED, &len)) == TRI_AGAIN) {
+    __atomic_fetch_add(&e->backend->loaded, 1, __ATOMIC_RELAXED);
+    TRI_CHECK(tri_wait_pause(&wait));
+  }
+  return st;
+}
+
+static tri_status send_word(tri_comm *c, int peer) {
+  tri_comm_req sent = {0};
+  char word = 0;
+  TRI_CHECK(tri_comm_isend(c, &word, sizeof word, peer, TRI_TAG_LOADED, &sent));
+  return tri_comm_wait(c, &sent);
+}
+
+static tri_status await_ranks(tri_engine *e) {
+  tri_comm *c = e->group->world;
+  tri_status st = TRI_OK;
+  if (c->rank) TRI_CHECK(send_word(c, 0));
+  if (c->rank) return await_word(e, 0);
+  for (int r = 1; r < c->size && st == TRI_OK; r++) st = await_word(e, r);
+  for (int r = 1; r < c->size && st == TRI_OK; r++) st = send_word(c, r);
+  return st;
+}
+
+/* One rank that makes a pack takes minutes longer than another that has its pack or needs none: more than a collective
+ * waits, and too long for who has failed to wait for the others. */
+static tri_status agree_loaded(tri_engine *e, const tri_engine_config *config, tri_status mine, tri_error *err) {
+  if (mine != TRI_OK && config->leave) {
+    tri_fail(err, mine, "engine", "%s", tri_status_text(mine));
+    config->leave(config->leave_ctx, mine, err);
+  }
+  await_ranks(e); /* what fails there is the communicator's end, which the next call tells */
+  return agree(e->group, mine, err);
 }
 
 /* Sets *all to what each rank tells of itself, which the caller frees. */
@@ -379,7 +423,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   if (st == TRI_OK) st = reserve(e);
   if (st == TRI_OK) st = tri_engine_make_transfer(e, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
-  TRI_TRY(agree(group, st, err));
+  TRI_TRY(agree_loaded(e, config, st, err));
   st = make_forward(e, config, e->ckpt, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(agree(group, st, err));

@@ -38,6 +38,10 @@ typedef struct tri_engine_config {
   const char *expert_location; /* may be NULL */
   bool experts_move;
   tri_observer observer;
+  /* Called by a rank that cannot load, while others may do so for minutes: a process whose end ends theirs does not
+   * wait for them. NULL: it waits, and the call that creates the engine returns. */
+  void (*leave)(void *ctx, tri_status st, const tri_error *err);
+  void *leave_ctx;
 } tri_engine_config;
 
 enum { TRI_ENGINE_DEPTH = TRI_STEP_EVENTS };

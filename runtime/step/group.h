@@ -12,6 +12,7 @@ enum {
   TRI_TAG_LOGITS = 3,
   TRI_TAG_TRACE = 4,
   TRI_TAG_EXPERT = 5,
+  TRI_TAG_LOADED = 6,
   TRI_TAG_HIDDEN = 16 /* + lane */
 };
 

@@ -91,6 +91,40 @@ grep -q 'is damaged' "$RUN/log" || fail "the log does not say that the pack was 
 pack_start 0 -tp 2
 [ "$(find "$RUN/packs" -type f | wc -l)" = 3 ] || fail "not three packs: $(ls "$RUN/packs")"
 
+# One rank makes its pack for longer than --start-timeout while the other, who has one, waits: the start goes on. A writer that holds
+# the file's lock is what such a pack is to both.
+slow=$(sed -n 's/^rank 1: \(.*\.pack\) made$/\1/p' "$RUN/made")
+rm "$slow"
+(
+  flock 9
+  for _ in $(seq 12); do
+    echo >&9
+    sleep 0.5
+  done
+) 9>"$slow.part" &
+pack_start 1 -tp 2 --start-timeout 3 --max-restarts 0
+grep -q 'is being written by another process' "$RUN/log" || fail "nobody has waited for the pack $slow"
+
+# A rank that fails does not wait for one that packs, and every start is refused for its reason.
+rm "$RUN"/packs/*.pack
+(
+  flock 9
+  for _ in $(seq 60); do
+    echo >&9
+    sleep 0.5
+  done
+) 9>"$slow.part" &
+writer=$!
+printf '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 0 ] && ulimit -f 12000\nexec "$@"\n' >"$RUN/limited"
+chmod 755 "$RUN/limited"
+start=$(date +%s)
+refused 3 'rank 0: the pack .* needs .* bytes' -tp 2 --gpu-layers 0 --nvme-path "$RUN/packs" --backend cpu --launcher-args "$RUN/limited"
+[ $(($(date +%s) - start)) -le 10 ] || fail "the start was refused after $(($(date +%s) - start)) s"
+kill $writer
+wait $writer 2>/dev/null
+nothing_left 5
+rm -f "$RUN"/packs/*
+
 # A device's weights: in the host's memory, and what has no room there from files; in the host's alone, where that is asked for. The
 # imitation computes on the host, and says that its memory is its own.
 if [ -n "${1-}" ]; then
