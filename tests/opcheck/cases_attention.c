@@ -184,9 +184,10 @@ void oc_case_decode_attention(oc *c, int i) {
                    groups[] = {4, 8, 1, 7, 16, 20, 5, 3};
   bool many = i % 16 == 7 && !c->be->host_memory;
   int d = many ? 64 : dims[i % 7], block = blocks[i % 5], group = groups[i % 8];
-  int skipped = oc_chance(c, 20) ? oc_range(c, 0, group - 1) : 0, hkv = many ? 8 : oc_range(c, 1, i % 4 ? 3 : 8);
+  int skipped = oc_chance(c, 20) ? oc_range(c, 0, group - 1) : 0, few_heads = oc_range(c, 1, i % 4 ? 3 : 8);
+  int few_seqs = i % 3 ? oc_range(c, 1, 9) : 1, hkv = many ? 8 : few_heads;
   int hq = hkv * group - skipped, work = c->be->host_memory ? 300000 : 1500000; /* elements of keys */
-  oc_sequences s = {.count = many ? most_seqs : i % 3 ? oc_range(c, 1, 9) : 1};
+  oc_sequences s = {.count = many ? most_seqs : few_seqs};
   for (int k = 0; k < s.count; k++) {
     int most = many ? 520 : work / s.count / (hkv * d);
     if (most > 1200) most = 1200;

@@ -97,8 +97,11 @@ static void change_logits(oc *c, tri_moe_route_args *a, int i) {
     float *row = a->logits.data + (size_t)t * (size_t)a->logits.ld;
     for (int e = 0; i % 5 == 0 && e < a->logits.cols; e++) row[e] = roundf(row[e]);
     if (i % 10 == 3) row[a->logits.cols / 2] = 20;
-    for (int n = strange && oc_chance(c, 30) ? oc_range(c, 1, 3) : 0; n > 0; n--)
-      row[oc_range(c, 0, a->logits.cols - 1)] = oc_chance(c, 60) ? NAN : oc_chance(c, 70) ? -INFINITY : INFINITY;
+    for (int n = strange && oc_chance(c, 30) ? oc_range(c, 1, 3) : 0; n > 0; n--) {
+      float infinity = oc_chance(c, 70) ? -INFINITY : INFINITY;
+      int e = oc_range(c, 0, a->logits.cols - 1);
+      row[e] = oc_chance(c, 60) ? NAN : infinity;
+    }
   }
 }
 
