@@ -15,7 +15,8 @@ tri_status tri_cuda_moe_route_plan(tri_backend *be, const tri_moe_route_args *a,
 
 void tri_cuda_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a) {
   (void)plan;
-  tri_cuda_moe_route(tri_cuda_stream(be), a, be->workspace, tri_cuda_of(be)->counters + COUNTER);
+  const tri_cuda_impl *impl = tri_cuda_of(be);
+  tri_cuda_moe_route(tri_cuda_stream(be), a, be->workspace, impl->counters + COUNTER, impl->is_hopper);
   tri_cuda_note(be, cudaGetLastError());
 }
 

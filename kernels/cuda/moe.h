@@ -13,7 +13,8 @@ enum { TRI_CUDA_MOE_EXPERTS = 768 }; /* whose list fits into a block's memory be
 /* moe_route.cu. counter: one of the backend's, 0 before and after. */
 bool tri_cuda_moe_route_fits(const tri_moe_route_args *a);
 size_t tri_cuda_moe_route_workspace(const tri_moe_route_args *a);
-void tri_cuda_moe_route(cudaStream_t stream, const tri_moe_route_args *a, void *workspace, unsigned *counter);
+void tri_cuda_moe_route(cudaStream_t stream, const tri_moe_route_args *a, void *workspace, unsigned *counter,
+                        bool is_hopper);
 
 /* moe_map.cu. place: parts [T / 32, experts] has the counts of parts of 32 tokens; it ends a map that they began. */
 bool tri_cuda_moe_map_fits(const tri_moe_map_args *a);

@@ -6,11 +6,11 @@
 #include "kernels/cuda/moe.h"
 
 enum {
-  MAP_WARPS = 16,               /* of a block, at most */
-  FUSED_CHOICES = 4096,         /* of which one block makes the map */
-  SMALL_CHOICES = 128,          /* of which it does so by comparing all with all */
-  PART_TOKENS = 32,             /* of a block where there are more */
-  MOST_SHARED = (48 << 10) - 64 /* the kernels have some of their own */
+  MAP_WARPS = 16,                /* of a block, at most */
+  FUSED_CHOICES = 4096,          /* of which one block makes the map */
+  SMALL_CHOICES = 128,           /* of which it does so by comparing all with all */
+  PART_TOKENS = 32,              /* of a block where there are more */
+  MOST_SHARED = (48 << 10) - 128 /* the kernels have some of their own */
 };
 
 /* Returns the own expert of an expert of all, or -1. */

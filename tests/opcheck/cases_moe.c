@@ -175,6 +175,7 @@ static void check_slots(oc *c, const tri_moe_route_args *a) {
 void oc_case_moe_route(oc *c, int i) {
   static const int experts[] = {8, 64, 128, 256, 6, 1, 32};
   int e = experts[i % 7], tokens = i % 4 == 0 ? 1 : oc_range(c, 0, 60);
+  if (i % 10 == 6) tokens = oc_range(c, 60, 140);   /* around what a cluster has warps for */
   if (i % 20 == 18) tokens = oc_range(c, 500, 700); /* around what one launch does */
   if (i == 39) e = 32, tokens = 9000;               /* and far beyond, more than 65,536 choices */
   if (i % 25 == 11) e = 320;                        /* more than a warp has in registers */
