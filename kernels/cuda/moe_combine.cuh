@@ -4,7 +4,7 @@
  * then the choices, both in their order, as that kernel does. The bits do not depend on who adds.
  *
  * What is done here is done once, at the end of a kernel, with instructions that nobody has fetched: hence loops where
- * unrolled code would take fewer steps. */
+ * unrolled code would take fewer steps, and a first pass that does nothing, while the consumers have nothing to do. */
 #ifndef TRI_KERNELS_CUDA_MOE_COMBINE_CUH
 #define TRI_KERNELS_CUDA_MOE_COMBINE_CUH
 
@@ -54,16 +54,16 @@ __device__ static inline void take_four(float4 v, float *x) {
 }
 
 /* Adds a token's parts, n from `list` on, to sums. from: where the sums' outputs are in row 0. WHOLE: each choice has
- * one part. */
+ * one part. Without parts it goes the same way. */
 template <typename P, bool WHOLE>
 __device__ static inline void add_parts(const grouped &g, const part_of_choice *list, int n, const char *from,
                                         float (&sum)[slice<P>::WIDTH]) {
   enum { WIDTH = slice<P>::WIDTH, AT_ONCE = 8 };
   unsigned line = (unsigned)g.outputs * (unsigned)sizeof(P);
   float x[WIDTH] = {};
-  int split = 0;
+  int split = 0, i0 = 0;
 #pragma unroll 1
-  for (int i0 = 0; i0 < n; i0 += AT_ONCE) {
+  do {
     part_of_choice part[AT_ONCE];
     slice<P> stored[AT_ONCE];
 #pragma unroll
@@ -87,10 +87,12 @@ __device__ static inline void add_parts(const grouped &g, const part_of_choice *
       }
       split = ends ? 0 : split + 1;
     }
-  }
+    i0 += AT_ONCE;
+  } while (i0 < n);
 }
 
-/* Adds up all tokens' choices for a slab of OUTPUTS outputs. By the consumers. */
+/* Adds up all tokens' choices for a slab of OUTPUTS outputs. By the consumers. Of a slab beyond the last one nothing is
+ * read and nothing is stored. */
 template <typename P, bool WHOLE, int OUTPUTS>
 __device__ static inline void add_slab(const grouped &g, const parts_room &room, int slab) {
   enum { WIDTH = slice<P>::WIDTH, SLICES = OUTPUTS / WIDTH };
@@ -98,12 +100,13 @@ __device__ static inline void add_slab(const grouped &g, const parts_room &room,
 #pragma unroll 1
   for (int i = (int)threadIdx.x - WARPGROUP; i < g.sums.out.rows * SLICES; i += CONSUMERS * WARPGROUP) {
     int t = i / SLICES, at = slab * OUTPUTS + i % SLICES * WIDTH;
+    bool there = at < g.outputs;
     float sum[WIDTH] = {};
-    if (at >= g.outputs) continue;
-    if (g.sums.accumulate)
+    if (there && g.sums.accumulate)
 #pragma unroll
       for (int j = 0; j < WIDTH; j += 4) take_four(load4_at(g.sums.out, t, at + j), sum + j);
-    add_parts<P, WHOLE>(g, room.part + t * n, n, (const char *)((const P *)g.out + at), sum);
+    add_parts<P, WHOLE>(g, room.part + t * n, there ? n : 0, (const char *)((const P *)g.out + at), sum);
+    if (!there) continue;
 #pragma unroll
     for (int j = 0; j < WIDTH; j += 4)
       store4_at(g.sums.out, t, at + j, make_float4(sum[j], sum[j + 1], sum[j + 2], sum[j + 3]));

@@ -254,15 +254,21 @@ __global__ static void __launch_bounds__(THREADS, 1)
     return;
   }
   take_registers<GATHERS ? 208 : 232>();
-  if constexpr (ADDS)
-    if (g.sums.done) list_parts(g, s.parts);
-  wait_for_previous();
-  int items = !tiles && ADDS && g.sums.done ? slabs : tiles; /* without tiles no slab has a last one */
+  bool adds = ADDS && g.sums.done;
+  int items = !tiles && adds ? slabs : tiles; /* without tiles no slab has a last one */
   place<R::STAGES> at;
-  for (int number = blockIdx.x; number < items; number += gridDim.x) {
-    int slab = tiles ? do_number<F, BLOCKS, COLS, GATED, GATHERS>(g, number, in_slab, s, at) : number;
+  if constexpr (ADDS)
+    if (adds) list_parts(g, s.parts);
+  if (!adds) wait_for_previous();
+  for (int number = (int)blockIdx.x - (adds ? (int)gridDim.x : 0); number < items; number += gridDim.x) {
+    int slab = number;
+    if (number < 0)
+      slab = slabs; /* the pass that does nothing */
+    else if (tiles)
+      slab = do_number<F, BLOCKS, COLS, GATED, GATHERS>(g, number, in_slab, s, at);
     if constexpr (ADDS)
       if (slab >= 0) add_slab_of<typename F::weight, OUTPUTS>(g, s.parts, slab);
+    if (number < 0) wait_for_previous();
   }
 }
 
