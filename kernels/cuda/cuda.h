@@ -42,8 +42,10 @@ typedef struct tri_cuda_lane {
   cudaStream_t stream;
   void *blas_room, *workspace;
   size_t workspace_bytes;
+  unsigned *slabs; /* [TRI_CUDA_SLABS] counters on the device, zero between two kernels: of experts' outputs */
 } tri_cuda_lane;
 enum { TRI_CUDA_MAIN, TRI_CUDA_SIDE, TRI_CUDA_LANES };
+enum { TRI_CUDA_SLABS = 256 };
 
 typedef struct tri_cuda_impl {
   int device;
@@ -58,7 +60,7 @@ typedef struct tri_cuda_impl {
   struct tri_cuda_products *products;
   const struct tri_tactic *forced; /* instead of every other tactic: while tune.c measures */
   uint64_t refused;                /* launches whose tactic's algorithm does not work */
-  unsigned *counters;              /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels */
+  unsigned *counters; /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels; behind them the lanes' slabs */
   int error; /* cudaError_t: the first one that a launch or a copy met; told by whatever next waits. Changed atomically
               */
   int told;  /* the failure has its words */

@@ -248,6 +248,16 @@ static tri_status refuse(cudaError_t e, const char *what, tri_error *err) {
                   cudaGetErrorName(e));
 }
 
+/* Makes the counters at which a kernel's blocks meet. */
+static cudaError_t make_counters(tri_cuda_impl *impl) {
+  size_t bytes = (TRI_CUDA_MEETINGS + TRI_CUDA_LANES * TRI_CUDA_SLABS) * sizeof *impl->counters;
+  cudaError_t e = cudaMalloc((void **)&impl->counters, bytes);
+  if (e != cudaSuccess) return e;
+  for (int i = 0; i < TRI_CUDA_LANES; i++)
+    impl->lanes[i].slabs = impl->counters + TRI_CUDA_MEETINGS + i * TRI_CUDA_SLABS;
+  return cudaMemsetAsync(impl->counters, 0, bytes, impl->streams[TRI_STREAM_COMPUTE]);
+}
+
 static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   struct cudaDeviceProp p;
   int driver = 0, runtime = 0, count = 0, least = 0, greatest = 0;
@@ -280,10 +290,7 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
     e = cudaStreamCreateWithPriority(&impl->streams[i], cudaStreamNonBlocking, i == TRI_STREAM_COPY ? least : greatest);
   impl->lanes[TRI_CUDA_MAIN].stream = impl->streams[TRI_STREAM_COMPUTE];
   if (e == cudaSuccess) e = tri_cuda_side_open(impl);
-  if (e == cudaSuccess) e = cudaMalloc((void **)&impl->counters, TRI_CUDA_MEETINGS * sizeof *impl->counters);
-  if (e == cudaSuccess)
-    e = cudaMemsetAsync(impl->counters, 0, TRI_CUDA_MEETINGS * sizeof *impl->counters,
-                        impl->streams[TRI_STREAM_COMPUTE]);
+  if (e == cudaSuccess) e = make_counters(impl);
   if (e == cudaSuccess) e = make_events(impl->events, TRI_EVENT_UPLOAD);
   /* Whoever waits for a copy sleeps: the cores are for conversions. */
   for (int i = TRI_EVENT_UPLOAD; i < TRI_EVENTS && e == cudaSuccess; i++)

@@ -152,6 +152,14 @@ __device__ static inline void store4_as(void *base, tri_dtype t, size_t i, float
 __device__ static inline void store4_at(const tri_mat &m, int i, int j, float4 x) {
   store4_as(m.data, m.dtype, (size_t)i * (size_t)m.ld + (size_t)j, x);
 }
+__device__ static inline float4 load4_at(const tri_mat &m, int i, int j) {
+  size_t at = (size_t)i * (size_t)m.ld + (size_t)j;
+  switch (m.dtype) {
+  case TRI_F16: return load4((const __half *)(const void *)m.data + at);
+  case TRI_BF16: return load4((const __nv_bfloat16 *)(const void *)m.data + at);
+  default: return load4(m.data + at);
+  }
+}
 /* True where rows of m can be read and written so. */
 static inline bool in_fours(const tri_mat &m) {
   return m.cols % 4 == 0 && m.ld % 4 == 0 && (uintptr_t)m.data % 16 == 0;

@@ -63,7 +63,8 @@ tri_status tri_cuda_moe_experts_plan(tri_backend *be, const tri_moe_experts_args
 void tri_cuda_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_experts_args *a) {
   int num_sms = tri_cuda_of(be)->num_sms;
   if (plan->variant == EXPERTS_GROUPED)
-    tri_cuda_note(be, tri_cuda_moe_grouped(tri_cuda_stream(be), a, be->workspace, num_sms));
+    tri_cuda_note(be,
+                  tri_cuda_moe_grouped(tri_cuda_stream(be), a, be->workspace, tri_cuda_lane_of(be)->slabs, num_sms));
   else if (plan->variant == EXPERTS_FEW)
     tri_cuda_moe_few(tri_cuda_stream(be), a, be->workspace, num_sms);
   else

@@ -32,10 +32,12 @@ size_t tri_cuda_moe_plain_workspace(const tri_moe_experts_args *a);
 void tri_cuda_moe_plain(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, int num_sms);
 void tri_cuda_moe_combine(cudaStream_t stream, const tri_moe_experts_args *a, const float *partial);
 
-/* moe_grouped.cu, for Hopper: gated experts of 16 bits or int8 with SILU or SWIGLU_OAI, of any number of rows. */
+/* moe_grouped.cu, for Hopper: gated experts of 16 bits or int8 with SILU or SWIGLU_OAI, of any number of rows. slabs:
+ * the lane's counters. */
 bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a);
 size_t tri_cuda_moe_grouped_workspace(const tri_moe_experts_args *a, int num_sms);
-cudaError_t tri_cuda_moe_grouped(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, int num_sms);
+cudaError_t tri_cuda_moe_grouped(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, unsigned *slabs,
+                                 int num_sms);
 
 #ifdef __cplusplus
 }

@@ -69,6 +69,13 @@ static cut cut_for(const tri_moe_experts_args *a, int lines, int k, bool may_spl
   return c;
 }
 
+/* True where the second product's blocks add choices up: as long as what one of them reads for it is little. */
+static bool adds_choices(const tri_moe_experts_args *a, const cut &c) {
+  int64_t outputs = CONSUMERS * 64 * c.blocks, size = c.splits > 1 || a->up.dtype == TRI_I8 ? 4 : 2;
+  int64_t bytes = (int64_t)a->x.rows * a->top_k * c.splits * outputs * size;
+  return c.cols <= MOST_SPLIT && bytes <= MOST_ADDED && (a->up.k + outputs - 1) / outputs <= TRI_CUDA_SLABS;
+}
+
 static cut up_cut(const tri_moe_experts_args *a, int num_sms) {
   return cut_for(a, 2 * a->down.k, a->up.k, false, num_sms);
 }
@@ -115,6 +122,7 @@ static cudaError_t launch(cudaStream_t stream, const grouped &g, const void *w, 
   typedef typename F::weight W;
   typedef typename F::input X;
   constexpr size_t bytes = sizeof(R) + ALIGN;
+  static_assert(sizeof(R) <= ROOM, "of a block");
   cudaError_t error = allow_shared<grouped_kernel<F, BLOCKS, COLS, PAIRS, PAIRS>>(bytes);
   uint64_t k = (uint64_t)g.k, n = (uint64_t)g.outputs, e = (uint64_t)g.num_experts, line = k * sizeof(W);
   tri_tiling pairs = {
@@ -272,7 +280,7 @@ static grouped first_product(const tri_moe_experts_args *a) {
 }
 
 /* The second one takes what the first one gave. */
-static void turn_to_second(const tri_moe_experts_args *a, const cut &c, grouped &g, void *out) {
+static void turn_to_second(const tri_moe_experts_args *a, const cut &c, grouped &g, void *out, unsigned *slabs) {
   g.x = g.out;
   g.k = a->down.k;
   g.outputs = a->up.k;
@@ -280,16 +288,20 @@ static void turn_to_second(const tri_moe_experts_args *a, const cut &c, grouped 
   g.bias = a->down_bias;
   g.splits = c.splits;
   g.out = out;
+  g.sums = {a->map.row, a->weights, a->out, a->accumulate, adds_choices(a, c) ? slabs : NULL};
 }
 
+/* Adds choices up where the second product has not. */
 template <typename P> static cudaError_t combine(cudaStream_t stream, const tri_moe_experts_args *a, const grouped &g) {
+  if (g.sums.done) return cudaSuccess;
   dim3 grid(a->x.rows, blocks_for((size_t)a->x.cols, COMBINE_THREADS * EIGHT));
   launch_overlapped(combine_kernel<P>, grid, COMBINE_THREADS, 0, stream, *a, (const P *)g.out, g.splits);
   return cudaGetLastError();
 }
 
 template <typename T>
-static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, int num_sms) {
+static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, unsigned *slabs,
+                       int num_sms) {
   typedef factors<T, T> F;
   areas s = areas_of(a, num_sms);
   cut up = up_cut(a, num_sms), down = down_cut(a, num_sms);
@@ -302,14 +314,15 @@ static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char 
   }
   cudaError_t e = launch_cut<F, true>(stream, g, a->up.data, up, num_sms);
   if (e != cudaSuccess) return e;
-  turn_to_second(a, down, g, workspace + s.x + s.hidden);
+  turn_to_second(a, down, g, workspace + s.x + s.hidden, slabs);
   if ((e = launch_cut<F, false>(stream, g, a->down.data, down, num_sms)) != cudaSuccess) return e;
   return down.splits > 1 ? combine<float>(stream, a, g) : combine<T>(stream, a, g);
 }
 
 /* With weights of int8, hidden rows are float32, which become parts in their place or integers elsewhere. */
 template <typename F>
-static cudaError_t run_int8(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, int num_sms) {
+static cudaError_t run_int8(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, unsigned *slabs,
+                            int num_sms) {
   areas s = areas_of(a, num_sms);
   cut up = up_cut(a, num_sms), down = down_cut(a, num_sms);
   char *at = workspace + s.x, *rounded = s.rounded ? at + s.hidden : at;
@@ -319,16 +332,17 @@ static cudaError_t run_int8(cudaStream_t stream, const tri_moe_experts_args *a, 
   g.out = at;
   cudaError_t e = launch_cut<F, true>(stream, g, a->up.data, up, num_sms);
   if (e != cudaSuccess) return e;
-  turn_to_second(a, down, g, at + s.hidden + s.rounded);
+  turn_to_second(a, down, g, at + s.hidden + s.rounded, slabs);
   take_rows(stream, hidden, rounded, g, (const F *)NULL);
   if ((e = launch_cut<F, false>(stream, g, a->down.data, down, num_sms)) != cudaSuccess) return e;
   return combine<float>(stream, a, g);
 }
 
-cudaError_t tri_cuda_moe_grouped(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, int num_sms) {
+cudaError_t tri_cuda_moe_grouped(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, unsigned *slabs,
+                                 int num_sms) {
   if (!a->x.rows) return cudaSuccess;
-  if (a->int8_activations) return run_int8<integers>(stream, a, (char *)workspace, num_sms);
-  if (a->up.dtype == TRI_I8) return run_int8<widened>(stream, a, (char *)workspace, num_sms);
-  if (a->up.dtype == TRI_F16) return run<__half>(stream, a, (char *)workspace, num_sms);
-  return run<__nv_bfloat16>(stream, a, (char *)workspace, num_sms);
+  if (a->int8_activations) return run_int8<integers>(stream, a, (char *)workspace, slabs, num_sms);
+  if (a->up.dtype == TRI_I8) return run_int8<widened>(stream, a, (char *)workspace, slabs, num_sms);
+  if (a->up.dtype == TRI_F16) return run<__half>(stream, a, (char *)workspace, slabs, num_sms);
+  return run<__nv_bfloat16>(stream, a, (char *)workspace, slabs, num_sms);
 }
