@@ -30,16 +30,17 @@ int tri_cuda_latent_wgmma_tokens(const tri_attention_args *a) { return ROWS / he
  */
 __device__ static inline void load_entry(const tri_attention_args &a, const prompt_item &item, const int32_t *kv_blocks,
                                          const latent_maps &maps, latent_room &room, unsigned n, int e) {
-  int stage = (int)place_in<STAGES>(n), size = a.kv.block_size, lane = threadIdx.x % WARP, row = 0, valid = 1;
-  int boxes = e < QUERY_ENTRIES ? 1 : KEYS / maps.box, number = lane % boxes, bytes = maps.tokens * maps.heads * 128;
+  int stage = (int)place_in<STAGES>(n), lane = threadIdx.x % WARP, row = 0, valid = 1;
+  int log_boxes = e < QUERY_ENTRIES ? 0 : __ffs(KEYS) - 1 - maps.log_box, boxes = 1 << log_boxes;
+  int number = lane & (boxes - 1), bytes = maps.tokens * maps.heads * 128;
   if (e >= QUERY_ENTRIES) {
     int key0 = item.begin + (item.tiles - 1 - (e - QUERY_ENTRIES)) * KEYS, key = key0 + number * maps.box;
-    valid = min(boxes, (item.tile.context - key0 + maps.box - 1) / maps.box);
+    valid = min(boxes, (item.tile.context - key0 + maps.box - 1) >> maps.log_box);
     bytes = valid * maps.box * 128;
-    if (number < valid) row = kv_blocks[key / size] * size + key % size;
+    if (number < valid) row = kv_blocks[key >> maps.log_size] << maps.log_size | (key & ((1 << maps.log_size) - 1));
   }
   for (int q = 0; q < QUARTERS; q++) {
-    int i = lane / boxes, chunk = chunk_at(2 * q + i, stage);
+    int i = lane >> log_boxes, chunk = chunk_at(2 * q + i, stage);
     bool is_mine = i < (q == QUARTERS - 1 ? 3 : 2) && number < valid;
     barrier *full = &room.full[stage][is_mine ? chunk : 0];
     barrier_wait(&room.empty[stage][chunk_at(2 * q, stage) / 2], parity_in<STAGES>(n) ^ 1);
@@ -223,6 +224,8 @@ static bool make_maps(const tri_attention_args *a, latent_maps *out) {
   out->heads = heads_of(a);
   out->tokens = tri_cuda_latent_wgmma_tokens(a);
   out->box = kv->block_size < KEYS ? kv->block_size : KEYS;
+  out->log_box = log_of(out->box);
+  out->log_size = log_of(kv->block_size);
   const tri_tiling cache = {
       2, {d, (uint64_t)kv->num_blocks * (uint64_t)kv->block_size}, {0, d * 2}, {ROW, (uint32_t)out->box}};
   const tri_tiling queries = {3,

@@ -22,7 +22,8 @@ struct latent_room {
 /* The maps of queries and of the cache, and what their boxes hold. */
 struct latent_maps {
   tri_tensor_map q, kv;
-  int tokens, heads, pieces, box; /* of a block; of all heads; keys of one copy: a power of two */
+  int tokens, heads, pieces;  /* of a block; of all heads */
+  int box, log_box, log_size; /* keys of one copy, and of a KV block: powers of two */
 };
 
 /* The owner of a stage reads its chunks in this order, which is that in which they are free: its own columns are. */

@@ -6,51 +6,54 @@
 
 #include "kernels/cuda/attention_prompts.cuh"
 
-/* Sizes of a block for heads of up to D elements: D is 64, 128 or 256. Rows are pairs of a token and a query head of
- * the same KV head. Queries in float32 come in parts of 32 elements; of heads above 128 few parts at a time have room.
- * Short heads spend as long on powers as on products: a third warpgroup hides more of it. */
-template <int D> struct hopper {
+/* Sizes of a block (S below) for heads of up to D elements: D is 64, 128 or 256. Rows are pairs of a token and a query
+ * head of the same KV head. NARROW: queries have the keys' type. In float32 they come in parts of 32 elements, of which
+ * those of heads above 128 have room for few at a time; without them more tiles of keys are on their way. Short heads
+ * spend as long on powers as on products: a third warpgroup hides more of it. */
+template <int SIZE, bool IS_NARROW> struct hopper {
+  static constexpr int D = SIZE;
+  static constexpr bool NARROW = IS_NARROW;
   static constexpr int CONSUMERS = D == 64 ? 3 : 2, ROWS = 64 * CONSUMERS, THREADS = (1 + CONSUMERS) * WARPGROUP;
-  static constexpr int KEYS = D <= 128 ? 128 : 64, STAGES = 2, CHUNKS = D / 64;
-  static constexpr int PARTS = D / 32, SLOTS = D <= 128 ? PARTS : 2;
+  static constexpr int KEYS = D <= 128 ? 128 : 64, CHUNKS = D / 64, STAGES = NARROW && D <= 128 ? 3 : 2;
+  static constexpr int PARTS = NARROW ? 1 : D / 32, SLOTS = NARROW || D <= 128 ? PARTS : 2;
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 3 ? 32 : 24;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 3 ? 160 : 240;
-  static constexpr bool TAKES_TURNS = D == 64; /* products of one warpgroup at a time: the others soften meanwhile */
   static constexpr unsigned TILE_BYTES = KEYS * D * 2;
 };
 
-template <int D> struct hopper_room {
-  using x = hopper<D>;
-  uint16_t q[x::CHUNKS][x::ROWS][ROW];
-  uint16_t k[x::STAGES][x::CHUNKS][x::KEYS][ROW], v[x::STAGES][x::CHUNKS][x::KEYS][ROW];
-  float parts[x::SLOTS][x::ROWS][ROW / 2];
-  barrier full_q[x::SLOTS], empty_q[x::SLOTS];
-  barrier full_k[x::STAGES], empty_k[x::STAGES], full_v[x::STAGES], empty_v[x::STAGES];
+template <typename S, bool NARROW = S::NARROW> struct query_parts { float at[S::SLOTS][S::ROWS][ROW / 2]; };
+template <typename S> struct query_parts<S, true> {};
+
+template <typename S> struct hopper_room {
+  uint16_t q[S::CHUNKS][S::ROWS][ROW];
+  uint16_t k[S::STAGES][S::CHUNKS][S::KEYS][ROW], v[S::STAGES][S::CHUNKS][S::KEYS][ROW];
+  query_parts<S> parts;
+  barrier full_q[S::SLOTS], empty_q[S::SLOTS];
+  barrier full_k[S::STAGES], empty_k[S::STAGES], full_v[S::STAGES], empty_v[S::STAGES];
 };
 
-/* Barriers of warpgroups: those in which they wait for their turn, and each one's own. */
-enum { TURN = 1, OWN = 4 };
+/* Each warpgroup's own barrier: this number and those behind it. */
+enum { OWN = 1 };
 
 /* The maps of queries, keys and values, and what their boxes hold. */
 struct prompt_maps {
   tri_tensor_map q, k, v;
-  int tokens, box; /* of a tile; keys of one copy: a power of two */
-  bool narrow;     /* queries are of 16 bits, as keys are */
+  int tokens;            /* of a tile */
+  int log_box, log_size; /* keys of one copy and of a KV block: powers of two */
 };
 
 /* ---- queries ---- */
 
 /* Rounds the warpgroup's rows of float32 queries, part by part as they come, to where products read them. `part`: the
  * number of the next one. */
-template <typename T, int D>
-__device__ static inline void take_queries(hopper_room<D> &room, unsigned &part, int group) {
-  using x = hopper<D>;
+template <typename T, typename S>
+__device__ static inline void take_queries(hopper_room<S> &room, unsigned &part, int group) {
   named_sync(OWN + group, WARPGROUP); /* the last product with the old ones has ended in all warps */
 #pragma unroll 1
-  for (int p = 0; p < x::PARTS; p++, part++) {
-    unsigned at = place_in<x::SLOTS>(part);
-    barrier_wait(&room.full_q[at], parity_in<x::SLOTS>(part));
-    round_part<T>(&room.parts[at][group * 64], &room.q[p / 2][group * 64], p % 2);
+  for (int p = 0; p < S::PARTS; p++, part++) {
+    unsigned at = place_in<S::SLOTS>(part);
+    barrier_wait(&room.full_q[at], parity_in<S::SLOTS>(part));
+    round_part<T>(&room.parts.at[at][group * 64], &room.q[p / 2][group * 64], p % 2);
     __syncwarp();
     release(&room.empty_q[at], true);
   }
@@ -61,21 +64,19 @@ __device__ static inline void take_queries(hopper_room<D> &room, unsigned &part,
 /* ---- products ---- */
 
 /* s = q k'. */
-template <typename T, int D>
-__device__ static inline void begin_scores(float (&s)[hopper<D>::KEYS / 2], uint64_t q, uint64_t k) {
-  using x = hopper<D>;
+template <typename T, typename S>
+__device__ static inline void begin_scores(float (&s)[S::KEYS / 2], uint64_t q, uint64_t k) {
 #pragma unroll
-  for (int i = 0; i < D / 16; i++)
-    wgmma<T, x::KEYS>::run(s, q + behind(i / 4 * x::ROWS * 128 + i % 4 * 32),
-                           k + behind(i / 4 * x::KEYS * 128 + i % 4 * 32), i > 0);
+  for (int i = 0; i < S::D / 16; i++)
+    wgmma<T, S::KEYS>::run(s, q + behind(i / 4 * S::ROWS * 128 + i % 4 * 32),
+                           k + behind(i / 4 * S::KEYS * 128 + i % 4 * 32), i > 0);
 }
 
 /* out += p v. */
-template <typename T, int D>
-__device__ static inline void begin_values(float (&out)[D / 2], const uint32_t (&p)[hopper<D>::KEYS / 16][4],
-                                           uint64_t v) {
+template <typename T, typename S>
+__device__ static inline void begin_values(float (&out)[S::D / 2], const uint32_t (&p)[S::KEYS / 16][4], uint64_t v) {
 #pragma unroll
-  for (int i = 0; i < hopper<D>::KEYS / 16; i++) wgmma<T, D, true>::run(out, p[i], v + behind(i * 16 * 128), true);
+  for (int i = 0; i < S::KEYS / 16; i++) wgmma<T, S::D, true>::run(out, p[i], v + behind(i * 16 * 128), true);
 }
 
 /* ---- the softmax ---- */

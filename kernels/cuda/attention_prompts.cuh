@@ -17,6 +17,12 @@ static inline bool has_boxes(const tri_kv_layer *kv) {
   return size >= 16 && (size & (size - 1)) == 0 && (int64_t)kv->num_blocks * kv->num_kv_heads * size <= INT32_MAX;
 }
 
+static inline int log_of(int power_of_two) {
+  int n = 0;
+  while (1 << n < power_of_two) n++;
+  return n;
+}
+
 static inline bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
 /* ---- rings ---- */
