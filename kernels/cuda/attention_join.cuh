@@ -60,7 +60,9 @@ __device__ static inline void join_rows(const tri_attention_args &a, float *rows
     store_four(a.out, t, (size_t)(head0 + row) * (size_t)value_dim(a) + (size_t)e,
                join_four(from + WIDTH, from + e, splits));
   }
-  meet_cluster(); /* nobody leaves while others read what it has */
+  /* Nobody leaves while others read what it has. Each thread has had what it stores; the stores nobody waits for. */
+  arrive_at_cluster();
+  wait_at_cluster();
 }
 
 #endif
