@@ -69,11 +69,12 @@ static cut cut_for(const tri_moe_experts_args *a, int lines, int k, bool may_spl
   return c;
 }
 
-/* True where the second product's blocks add choices up: as long as what one of them reads for it is little. */
-static bool adds_choices(const tri_moe_experts_args *a, const cut &c) {
-  int64_t outputs = CONSUMERS * 64 * c.blocks, size = c.splits > 1 || a->up.dtype == TRI_I8 ? 4 : 2;
-  int64_t bytes = (int64_t)a->x.rows * a->top_k * c.splits * outputs * size;
-  return c.cols <= MOST_SPLIT && bytes <= MOST_ADDED && (a->up.k + outputs - 1) / outputs <= TRI_CUDA_SLABS;
+/* True where the second product's blocks add choices up: they have a tile each at most. To count several costs them
+ * more than a kernel does (7 us of 127 at 8 tokens of 128 experts; 1 token gains 2.2 of 29). */
+static bool adds_choices(const tri_moe_experts_args *a, const cut &c, int num_sms) {
+  int64_t outputs = CONSUMERS * 64 * c.blocks, slabs = (a->up.k + outputs - 1) / outputs;
+  int64_t parts = (int64_t)a->x.rows * a->top_k * c.splits;
+  return c.cols <= MOST_SPLIT && parts * slabs <= num_sms && parts <= MOST_PARTS && slabs <= TRI_CUDA_SLABS;
 }
 
 static cut up_cut(const tri_moe_experts_args *a, int num_sms) {
@@ -280,7 +281,8 @@ static grouped first_product(const tri_moe_experts_args *a) {
 }
 
 /* The second one takes what the first one gave. */
-static void turn_to_second(const tri_moe_experts_args *a, const cut &c, grouped &g, void *out, unsigned *slabs) {
+static void turn_to_second(const tri_moe_experts_args *a, const cut &c, grouped &g, void *out, unsigned *slabs,
+                           int num_sms) {
   g.x = g.out;
   g.k = a->down.k;
   g.outputs = a->up.k;
@@ -288,7 +290,7 @@ static void turn_to_second(const tri_moe_experts_args *a, const cut &c, grouped 
   g.bias = a->down_bias;
   g.splits = c.splits;
   g.out = out;
-  g.sums = {a->map.row, a->weights, a->out, a->accumulate, adds_choices(a, c) ? slabs : NULL};
+  g.sums = {a->map.row, a->weights, a->out, a->accumulate, adds_choices(a, c, num_sms) ? slabs : NULL};
 }
 
 /* Adds choices up where the second product has not. */
@@ -314,7 +316,7 @@ static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char 
   }
   cudaError_t e = launch_cut<F, true>(stream, g, a->up.data, up, num_sms);
   if (e != cudaSuccess) return e;
-  turn_to_second(a, down, g, workspace + s.x + s.hidden, slabs);
+  turn_to_second(a, down, g, workspace + s.x + s.hidden, slabs, num_sms);
   if ((e = launch_cut<F, false>(stream, g, a->down.data, down, num_sms)) != cudaSuccess) return e;
   return down.splits > 1 ? combine<float>(stream, a, g) : combine<T>(stream, a, g);
 }
@@ -332,7 +334,7 @@ static cudaError_t run_int8(cudaStream_t stream, const tri_moe_experts_args *a, 
   g.out = at;
   cudaError_t e = launch_cut<F, true>(stream, g, a->up.data, up, num_sms);
   if (e != cudaSuccess) return e;
-  turn_to_second(a, down, g, at + s.hidden + s.rounded, slabs);
+  turn_to_second(a, down, g, at + s.hidden + s.rounded, slabs, num_sms);
   take_rows(stream, hidden, rounded, g, (const F *)NULL);
   if ((e = launch_cut<F, false>(stream, g, a->down.data, down, num_sms)) != cudaSuccess) return e;
   return combine<float>(stream, a, g);

@@ -37,10 +37,9 @@ enum {
   LINE = 128,    /* bytes of a row in shared memory */
   CONSUMERS = 2, /* warpgroups */
   THREADS = (1 + CONSUMERS) * WARPGROUP,
-  PASS = 64,              /* rows that are stored at a time */
-  MOST_SPLIT = 32,        /* rows of the largest tiles whose k is cut into parts, and whose blocks add choices up */
-  MOST_ADDED = 64 * 1024, /* bytes of results that a block may add up at a time: more are a kernel of its own's */
-  MOST_PARTS = MOST_ADDED / (CONSUMERS * 64 * 2),
+  PASS = 64,        /* rows that are stored at a time */
+  MOST_SPLIT = 32,  /* rows of the largest tiles whose k is cut into parts, and whose blocks add choices up */
+  MOST_PARTS = 256, /* of all choices, where blocks add them up */
   MOST_EXPERTS = TRI_CUDA_MOE_EXPERTS,
   ALIGN = 1024,
   ROOM = 227 * 1024 - ALIGN
