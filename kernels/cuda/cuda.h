@@ -287,6 +287,10 @@ tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int 
 bool tri_cuda_gated_fits(const tri_gated_linear_args *a);
 void tri_cuda_gated(cudaStream_t stream, const tri_gated_linear_args *a);
 
+/* gemm_gated.cu: many rows of 16 bits, on Hopper. */
+bool tri_cuda_gated_prompt_fits(const tri_gated_linear_args *a);
+cudaError_t tri_cuda_gated_prompt(cudaStream_t stream, const tri_gated_linear_args *a, int num_sms);
+
 /* moe.c */
 tri_status tri_cuda_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, tri_op_plan *plan);
 void tri_cuda_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a);

@@ -42,6 +42,14 @@ __device__ static inline void barriers_are_made(void) {
 __device__ static inline void barrier_arrive(barrier *b) {
   HOPPER_ASM("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
 }
+/* Arrives at the barrier that block `rank` of the cluster has at the same place. What this thread has stored is not
+ * told with it: with .release.cluster it would wait for all of that. */
+__device__ static inline void barrier_arrive_at_block(barrier *b, unsigned rank) {
+  HOPPER_ASM("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+             "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(shared_address(b)),
+             "r"(rank)
+             : "memory");
+}
 /* Arrives and adds to the bytes that the phase waits for. */
 __device__ static inline void barrier_expect(barrier *b, unsigned bytes) {
   HOPPER_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
@@ -121,6 +129,24 @@ __device__ static inline void tile_load(void *to, const tri_tensor_map *m, barri
              "l"((uint64_t)m), "r"(shared_address(b)), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v), "l"(keep)
              : "memory");
 }
+/* The same for all blocks of the cluster that are in `blocks`, a bit each: the box comes to the same place of each, and
+ * the barrier there counts it. */
+__device__ static inline void tile_load_to_blocks(void *to, const tri_tensor_map *m, barrier *b, uint64_t keep,
+                                                  unsigned blocks, int x, int y, int z, int u) {
+  HOPPER_ASM("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::"
+             "cache_hint [%0], [%1, {%4, %5, %6, %7}], [%2], %3, %8;" ::"r"(shared_address(to)),
+             "l"((uint64_t)m), "r"(shared_address(b)), "h"((uint16_t)blocks), "r"(x), "r"(y), "r"(z), "r"(u), "l"(keep)
+             : "memory");
+}
+/* Begins the copy of a box from shared memory to m; what lies beyond m's ends stays. By one thread, which commits what
+ * it has begun, and waits until all that has been read before the memory is written again. */
+__device__ static inline void tile_store(const tri_tensor_map *m, const void *from, int x, int y) {
+  HOPPER_ASM("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"((uint64_t)m),
+             "r"(shared_address(from)), "r"(x), "r"(y)
+             : "memory");
+}
+__device__ static inline void tile_stores_commit(void) { HOPPER_ASM("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ static inline void tile_stores_wait(void) { HOPPER_ASM("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 /* Makes stores to shared memory, cp.async's too, visible to the engines that copy tiles and multiply. By the threads
  * that stored, in front of the barrier that tells the others, or by those that wait, behind it. Names shared memory
  * alone: it does not wait for what goes to memory. */

@@ -56,8 +56,16 @@ __device__ static inline void load_transposed(uint32_t (&r)[4], const void *row)
                : "r"(at));
 }
 
-/* Stores four 8 x 8 matrices of 16-bit elements, transposed; lane i gives the address of row i % 8, as it will lie, of
- * matrix i / 8 (sm_90 and later; elsewhere nothing). */
+/* Stores four 8 x 8 matrices of 16-bit elements; lane i gives the address of row i % 8, as it will lie, of matrix i / 8
+ * (sm_90 and later; elsewhere nothing). */
+__device__ static inline void store_matrices(void *row, const uint32_t (&r)[4]) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(r[0]), "r"(r[1]),
+               "r"(r[2]), "r"(r[3])
+               : "memory");
+#endif
+}
 __device__ static inline void store_transposed(void *row, const uint32_t (&r)[4]) {
 #if __CUDA_ARCH__ >= 900
   uint32_t at = (uint32_t)__cvta_generic_to_shared(row);

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # What users of a served model see on this machine's devices: a line for each figure of docs/performance.md's table of experts.
 #   serve.sh FOLDER OUT [--shapes "mixtral qwen3-30b gpt-oss-20b v2-lite 8b"] [--sequences "1 8 32"] [--prompts "128 2048"]
-#            [--load N] [--rounds N] [-- OPTION...]
+#            [--together "2048"] [--load N] [--rounds N] [-- OPTION...]
 # FOLDER has the programs and the CUDA module. Each shape is served by `trireme up` with random weights, and measured by `trireme bench
-# serve`: a token of so many sequences (prompts of 128 random tokens, 128 tokens out), the first token of a prompt alone, and N (256; 0:
-# none) requests at once, which are those of `trireme bench batching`: prompts of 32 to 1,024 tokens, answers of 16 to 512. Each round (2)
-# is a line. OUT gets the JSON of bench serve. OPTIONs go to `trireme up`; BACKEND (cuda) and SHAPES, a folder with a config.json in a
+# serve`: a token of so many sequences (prompts of 128 random tokens, 128 tokens out) and how many experts they choose, the first token of
+# a prompt alone and of eight at once (--together), and N (256; 0: none) requests at once, which are those of `trireme bench batching`:
+# prompts of 32 to 1,024 tokens, answers of 16 to 512. Each round (2) is a line. OUT gets the JSON of bench serve. OPTIONs go to `trireme up`; BACKEND (cuda) and SHAPES, a folder with a config.json in a
 # folder for each shape instead of those of peers/run.sh, are taken from the environment.
 set -uo pipefail
 here=$(dirname "$(realpath "$0")")
-shapes="mixtral qwen3-30b gpt-oss-20b v2-lite 8b" sequences="1 8 32" prompts="128 2048" load=256 rounds=2 backend=${BACKEND:-cuda}
-[[ $# -ge 2 && -d $1 ]] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+shapes="mixtral qwen3-30b gpt-oss-20b v2-lite 8b" sequences="1 8 32" prompts="128 2048" together='' load=256 rounds=2 backend=${BACKEND:-cuda}
+[[ $# -ge 2 && -d $1 ]] || { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 bin=$(realpath "$1") out=$(realpath "$2")
 shift 2
 while [[ $# -gt 1 && $1 != -- ]]; do
@@ -18,6 +18,7 @@ while [[ $# -gt 1 && $1 != -- ]]; do
   --shapes) shapes=$2 ;;
   --sequences) sequences=$2 ;;
   --prompts) prompts=$2 ;;
+  --together) together=$2 ;;
   --load) load=$2 ;;
   --rounds) rounds=$2 ;;
   *) break ;;
@@ -71,6 +72,24 @@ measure() { # WHAT FIELD UNIT ARG...
   printf '%s, %s: %.3f %s\n' "$shape" "$what" "$(sed -n "s/.*\"$field\":\([0-9.]*\).*/\1/p" <<<"$json")" "$unit"
 }
 
+# The rows that each expert has had so far, a line for each layer.
+rows_of_experts() {
+  "$bin/trireme" status --experts 2>/dev/null | awk '/"rows":/ { found = 1; next } found { gsub(/[][}]/, ""); sub(/,$/, ""); print }'
+}
+
+# How many experts of a layer that many tokens choose, as the rows between two counts have it: each token by itself.
+distinct() { # TOKENS BEFORE AFTER
+  awk -F, -v n="$1" -v k="$top_k" '
+    NR == FNR { for (i = 1; i <= NF; i++) was[FNR, i] = $i; next }
+    {
+      sum = 0
+      for (i = 1; i <= NF; i++) sum += $i - was[FNR, i]
+      for (i = 1; i <= NF && sum > 0; i++) all += 1 - (1 - ($i - was[FNR, i]) * k / sum) ^ n
+      layers++
+    }
+    END { if (layers) printf "%.1f", all / layers }' "$2" "$3"
+}
+
 serve() { # OPTION...
   "$bin/trireme" up --model "$SHAPES/$shape" --load-format dummy --dtype bfloat16 --backend "$backend" --max-model-len 8320 --max-num-seqs 256 "$@" \
     >"$work/log" 2>&1 &
@@ -88,14 +107,21 @@ serve() { # OPTION...
 for shape in $shapes; do
   serve "$@" || continue
   vocabulary=$(tr -d ' \n' <"$SHAPES/$shape/config.json" | sed -n 's/.*"vocab_size":\([0-9]*\).*/\1/p')
+  top_k=$(tr -d ' \n' <"$SHAPES/$shape/config.json" | sed -n 's/.*"num_experts_per_tok":\([0-9]*\).*/\1/p')
   for n in $sequences; do
     "$bin/trireme" bench serve --no-floors --num-prompts "$n" --max-concurrency "$n" --random-output-len 8 --seed 5 >/dev/null 2>&1
+    rows_of_experts >"$work/before"
     for ((round = 0; round < rounds; round++)); do
       measure "a token of $n sequences" median_tpot_ms ms --num-prompts "$n" --max-concurrency "$n" --seed $((7 + round))
     done
+    rows_of_experts >"$work/after"
+    [[ -z $top_k ]] || echo "$shape, experts of a layer that $n tokens choose: $(distinct "$n" "$work/before" "$work/after")"
   done
   for n in $prompts; do
     measure "prompt of $n" median_ttft_ms ms --num-prompts 8 --max-concurrency 1 --random-input-len "$n" --random-output-len 1
+  done
+  for n in $together; do
+    measure "8 prompts of $n at once" duration s --num-prompts 8 --max-concurrency 8 --random-input-len "$n" --random-output-len 1
   done
   for ((round = 0; round < rounds && load > 0; round++)); do
     [[ -f $work/$vocabulary ]] || requests "$load" "$vocabulary" >"$work/$vocabulary"

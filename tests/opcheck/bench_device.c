@@ -305,6 +305,7 @@ static void bench_prompts(bench *b, int hq, int hkv, int d) {
     for (int tokens = 512; tokens <= (quick ? 512 : 8192); tokens *= 4)
       bench_attention(b, &g, alike(1, tokens, tokens));
     if (!quick) bench_attention(b, &g, alike(1, 2048, 8192));
+    if (!quick) bench_attention(b, &g, alike(1, 8192, 32768));
     if (!quick) bench_attention(b, &g, alike(8, 256, 256));
   }
 }
@@ -542,6 +543,7 @@ int oc_bench_device(oc *c) {
     bench_give_up("no memory for the floors");
   if (wanted(&b, "linear")) bench_linears(&b);
   for (int m = 1; m <= 32 && wanted(&b, "gated_linear"); m *= 2) bench_gated(&b, m, 14336, 4096);
+  for (int m = 512; m <= 8192 && !c->opt.quick && wanted(&b, "gated_linear"); m *= 2) bench_gated(&b, m, 14336, 4096);
   if (wanted(&b, "attention")) bench_attentions(&b);
   bench_rows(&b);
   if (wanted(&b, "moe_experts")) bench_device_experts(&b);
