@@ -79,7 +79,7 @@ static tri_status read_close(struct mc_check *c, const tri_json *root, tri_error
 /* Whether the reference was measured doing what is asked for here. */
 static bool is_wanted(const struct mc_args *a) {
   bool same_kv = a->kv_dtype == TRI_F32 || a->kv_dtype == a->dtype;
-  return (a->dtype == TRI_F16 || a->dtype == TRI_BF16) && same_kv && !a->quantization && !(a->limit > 0);
+  return (a->dtype == TRI_F16 || a->dtype == TRI_BF16) && same_kv && !a->quantization;
 }
 
 tri_status mc_rounding_read(struct mc_check *c, bool seq2seq, tri_error *err) {
