@@ -211,12 +211,20 @@ static tri_status lock(int fd, const char *name, const tri_weight_pack_maker *ma
   return TRI_OK;
 }
 
+/* A folder that may not be written to is what was asked for wrongly, and not a disk that may do it the next time. */
+static tri_status refuse_open(const char *name, int code, tri_error *err) {
+  bool lasts = code == EROFS || code == EACCES || code == EPERM;
+  if (!lasts) return refuse(name, "be opened", code, err);
+  return tri_fail(err, TRI_PERMISSION, name, "%s cannot be made, and there is no pack that fits: %s", name,
+                  strerror(code));
+}
+
 /* Opens the file that the pack is made in and locks it. TRI_AGAIN: it got its name, or went, before we had the lock. */
 static tri_status open_locked(const char *name, const tri_weight_pack_maker *maker, int *out, tri_error *err) {
   tri_status st = TRI_OK;
   struct stat s, now;
   int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-  if (fd < 0) return refuse(name, "be opened", errno, err);
+  if (fd < 0) return refuse_open(name, errno, err);
   if (fstat(fd, &s) || !S_ISREG(s.st_mode)) {
     st = tri_fail(err, TRI_IO, name, "%s is not a file, so no pack can be made in it", name);
     goto cleanup;

@@ -210,6 +210,18 @@ START_TEST(something_else_at_the_name) {
 }
 END_TEST
 
+/* Nobody makes files there, not even root. */
+START_TEST(a_folder_that_cannot_be_written) {
+  pack_kit k;
+  tri_error err = {0};
+  int made;
+  if (access("/sys", F_OK)) return;
+  pack_kit_init(&k, "/sys/trireme.pack", TRI_WEIGHT_PACK_ALIGN + 5);
+  ck_assert_int_eq(pack_kit_make(&k, &made, &err), TRI_PERMISSION);
+  ck_assert_msg(strstr(err.message, "/sys/trireme.pack.part cannot be made") != NULL, "%s", err.message);
+}
+END_TEST
+
 /* Damages a few bytes, and puts the checksums right again at times: the field alone must be enough to refuse it, but
  * for a part's checksum, which the part's bytes do not meet then. */
 static void damage(unsigned char image[TABLE_END], uint64_t *seed) {
@@ -270,6 +282,8 @@ Suite *suite_pack(void) {
   tcase_add_test(c, every_damaged_word);
   tcase_add_test(c, of_any_other_length);
   tcase_add_test(c, something_else_at_the_name);
+  tcase_add_test(c, a_folder_that_cannot_be_written);
+  tcase_add_test(c, a_folder_that_cannot_be_written);
   tcase_add_test(c, random_damage);
   suite_add_tcase(s, c);
   return s;
