@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every option of every program is in the man page and is completed, and neither knows an option that no program has.
+# Every option of every program is in the man page and is completed, and neither knows an option that no program has. Every file of
+# cluster-configs can be planned.
 # Usage: documented.sh BIN SRC
 set -u
 bin=$1 src=$2 failures=0
@@ -55,6 +56,16 @@ for name in $(grep '^\*-' "$man" | grep -o -e '--[a-z][a-z0-9-]*' | sort -u) $(g
 done
 for word in $commands bench; do
   grep -q "^    '$word:" "$src/client/completion/_trireme" || failed "zsh does not complete the command $word"
+done
+
+shapes=$(mktemp -d) || exit 1
+trap 'rm -rf "$shapes"' EXIT
+"$src/tests/bench/peers/run.sh" "$bin" --shapes "$shapes" || failed "no shapes of models"
+for config in "$src"/cluster-configs/*.yaml; do
+  model=8b
+  [[ $config = *experts* ]] && model=qwen3-30b
+  said=$("$bin/trireme" plan --config "$config" --model "$shapes/$model" --memory-per-rank 80G --nvme-path "$shapes" 2>&1) ||
+    failed "$config cannot be planned: $(tail -n 1 <<<"$said")"
 done
 ((failures == 0)) && echo "$count options are in the man page and in the completions"
 exit $((failures > 0))
