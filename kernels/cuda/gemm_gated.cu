@@ -211,7 +211,7 @@ bool tri_cuda_gated_prompt_fits(const tri_gated_linear_args *a) {
   const tri_linear_args &up = a->up;
   uintptr_t places = (uintptr_t)up.x.data | (uintptr_t)up.w.data | (uintptr_t)a->glu.out.data;
   bool types = (up.w.dtype == TRI_F16 || up.w.dtype == TRI_BF16) && up.x.dtype == up.w.dtype;
-  bool whole = up.w.k % EIGHT == 0 && up.w.k && up.w.n % (2 * EIGHT) == 0 && up.x.ld % EIGHT == 0 &&
+  bool whole = up.w.k % EIGHT == 0 && up.w.k && up.w.n % (2 * EIGHT) == 0 && up.w.n && up.x.ld % EIGHT == 0 &&
                a->glu.out.ld % EIGHT == 0 && places % 16 == 0;
   return types && whole && !up.bias && up.x.rows >= FROM_TOKENS && a->glu.out.dtype == up.w.dtype &&
          (a->glu.act == TRI_ACT_SILU || a->glu.act == TRI_ACT_GELU_TANH);
