@@ -56,11 +56,12 @@ typedef enum tri_graph_mode { TRI_GRAPH_LAUNCH, TRI_GRAPH_RECORD, TRI_GRAPH_REPL
  * which are not recorded then. ROWS: what comm_add_rows adds to it. */
 typedef enum tri_comm_use { TRI_COMM_SUMS, TRI_COMM_TRANSFERS, TRI_COMM_ROWS } tri_comm_use;
 
-/* For tune: a product as a step launches it. gated: as the `up` of a gated_linear. Those of one shape differ in their
- * weights. */
+/* For tune: a product as a step launches it. gated: as the `up` of a gated_linear, with this glu. Those of one shape
+ * differ in their weights. */
 typedef struct tri_tune_product {
   tri_linear_args args;
   bool gated;
+  tri_glu_args glu;
 } tri_tune_product;
 
 typedef struct tri_tune_result {

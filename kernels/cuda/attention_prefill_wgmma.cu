@@ -1,6 +1,6 @@
-/* Attention of prompts on Hopper: blocks stay on their multiprocessors and go through tiles of tokens. Three
- * warps begin the copies of queries, keys and values; two or three warpgroups of 64 rows multiply and soften, so that
- * the products of one run beside the powers of another, and beside its own (attention_prefill_wgmma.cuh). */
+/* Attention of prompts on Hopper: blocks stay on their multiprocessors and go through tiles of tokens. Three warps
+ * begin the copies of queries, keys and values; two or three warpgroups of 64 rows multiply and soften, so that the
+ * products of one run beside the powers of another, and beside its own (attention_prefill_wgmma.cuh). */
 #include "kernels/cuda/attention_prefill_wgmma.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -188,9 +188,9 @@ struct next_queries {
 };
 
 /* An item's rows of one warpgroup, whose queries are there; n is the number of its first tile, and then of the next
- * item's. The scores of a tile are under way while those of the one
- * before are softened and their values added. The wait for these products stands at the top of the loop: at its end the
- * assembler would move it up, in front of the powers that are to run beside them. */
+ * item's. The scores of a tile are under way while those of the one before are softened and their values added. The
+ * wait for these products stands at the top of the loop: at its end the assembler would move it up, in front of the
+ * powers that are to run beside them. */
 template <typename T, typename S, bool PLAIN>
 static __device__ __forceinline__ void attend(const tri_attention_args &a, const prompt_item &item,
                                               hopper_room<S> &room, unsigned &n, next_queries &next, int group,
@@ -323,8 +323,7 @@ template <typename S> __device__ static inline void make_barriers(hopper_room<S>
 
 /* Attention of sequences of more than one token. q and out [T, heads * d]. Grid: as many blocks as there are
  * multiprocessors, or items (KV heads times tiles of tokens) where these are fewer; 384 threads, 512 for heads up to
- * 64 elements. Shared memory: hopper_room, up to 225 KiB. The kernel of the batch's
- * single tokens may run beside it. */
+ * 64 elements. Shared memory: hopper_room, up to 225 KiB. The kernel of the batch's single tokens may run beside it. */
 template <typename T, typename S, bool PLAIN>
 __global__ __launch_bounds__(S::THREADS,
                              1) static void prefill_wgmma_kernel(tri_attention_args a, const int32_t *block_table,

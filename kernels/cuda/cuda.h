@@ -287,6 +287,9 @@ tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int 
 bool tri_cuda_gated_fits(const tri_gated_linear_args *a);
 void tri_cuda_gated(cudaStream_t stream, const tri_gated_linear_args *a);
 
+/* ops.c: returns the kernel of a gated product, or 0 where it goes through linear. */
+int tri_cuda_choose_gated_linear(const tri_backend *be, const tri_gated_linear_args *a);
+
 /* gemm_gated.cu: many rows of 16 bits, on Hopper. */
 bool tri_cuda_gated_prompt_fits(const tri_gated_linear_args *a);
 cudaError_t tri_cuda_gated_prompt(cudaStream_t stream, const tri_gated_linear_args *a, int num_sms);

@@ -68,7 +68,8 @@ struct gated_place {
 
 /* ---- fetching ---- */
 
-/* By one thread: its own tokens, and its half of the weights for both blocks. */
+/* By one thread: its own tokens, and its half of the weights for both blocks. Ends when both have read all stages: the
+ * other one tells this block so, which must not have left. */
 __device__ static void fetch(const gated_work &g, const tri_tensor_map *x, const tri_tensor_map *w, gated_room &s) {
   enum { HALF = 2 * UNITS / CLUSTER, BOTH = (1 << CLUSTER) - 1 };
   unsigned rank = blockIdx.y;
@@ -84,6 +85,7 @@ __device__ static void fetch(const gated_work &g, const tri_tensor_map *x, const
                           t.unit / EIGHT + (int)rank * HALF / 2 / EIGHT);
     }
   }
+  for (int i = 0; i < STAGES; i++, at.next()) barrier_wait(&s.empty[at.stage], at.parity ^ 1);
 }
 
 /* ---- multiplying ---- */
@@ -170,7 +172,8 @@ __device__ static inline void consume(const gated_work &g, const tri_tensor_map 
 }
 
 /* Computes out [T, units] = act(x gates^T) * (x ups^T). x [T, k]; w [2 units, k], gates first. Grid (clusters, 2), 384
- * threads; shared memory: gated_room. The blocks of a cluster leave together: each writes to the other's memory. */
+ * threads; shared memory: gated_room. Each block of a cluster writes to the other's memory, and none leaves before all
+ * of that has come: copies, for which its consumers wait, and arrivals, for which the thread waits that fetches. */
 template <typename T, typename ACT>
 __global__ static void __launch_bounds__(THREADS, 1)
     gated_kernel(gated_work g, const __grid_constant__ tri_tensor_map x, const __grid_constant__ tri_tensor_map w,
@@ -200,8 +203,6 @@ __global__ static void __launch_bounds__(THREADS, 1)
     take_registers<232>();
     consume<T, ACT>(g, &out, s, group - 1);
   }
-  arrive_at_cluster();
-  wait_at_cluster();
 }
 
 /* ---- launches ---- */
@@ -210,7 +211,7 @@ bool tri_cuda_gated_prompt_fits(const tri_gated_linear_args *a) {
   const tri_linear_args &up = a->up;
   uintptr_t places = (uintptr_t)up.x.data | (uintptr_t)up.w.data | (uintptr_t)a->glu.out.data;
   bool types = (up.w.dtype == TRI_F16 || up.w.dtype == TRI_BF16) && up.x.dtype == up.w.dtype;
-  bool whole = up.w.k % EIGHT == 0 && up.w.k && up.w.n % (2 * EIGHT) == 0 && up.x.ld % EIGHT == 0 &&
+  bool whole = up.w.k % EIGHT == 0 && up.w.k && up.w.n % (2 * EIGHT) == 0 && up.w.n && up.x.ld % EIGHT == 0 &&
                a->glu.out.ld % EIGHT == 0 && places % 16 == 0;
   return types && whole && !up.bias && up.x.rows >= FROM_TOKENS && a->glu.out.dtype == up.w.dtype &&
          (a->glu.act == TRI_ACT_SILU || a->glu.act == TRI_ACT_GELU_TANH);

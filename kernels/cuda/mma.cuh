@@ -66,6 +66,7 @@ __device__ static inline void store_matrices(void *row, const uint32_t (&r)[4]) 
                : "memory");
 #endif
 }
+/* The same, transposed. */
 __device__ static inline void store_transposed(void *row, const uint32_t (&r)[4]) {
 #if __CUDA_ARCH__ >= 900
   uint32_t at = (uint32_t)__cvta_generic_to_shared(row);

@@ -34,13 +34,13 @@ static void linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_li
 /* One kernel where that streams the weights, or saves the product its way to memory; else the product and what follows
  * it. */
 enum { GATED_LINEAR_FEW = 1, GATED_LINEAR_PROMPT = 2 };
-static int choose_gated_linear(const tri_backend *be, const tri_gated_linear_args *a) {
+int tri_cuda_choose_gated_linear(const tri_backend *be, const tri_gated_linear_args *a) {
   if (tri_cuda_gated_fits(a)) return GATED_LINEAR_FEW;
   return tri_cuda_of(be)->is_hopper && tri_cuda_gated_prompt_fits(a) ? GATED_LINEAR_PROMPT : 0;
 }
 static tri_status gated_linear_plan(tri_backend *be, const tri_gated_linear_args *a, tri_op_plan *plan) {
   tri_status st = tri_ref_gated_linear_plan(be, a, plan);
-  plan->variant = st == TRI_OK ? choose_gated_linear(be, a) : 0;
+  plan->variant = st == TRI_OK ? tri_cuda_choose_gated_linear(be, a) : 0;
   return st;
 }
 static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_gated_linear_args *a) {

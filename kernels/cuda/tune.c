@@ -229,10 +229,10 @@ static void close_run(run *r) {
   tri_free(r);
 }
 
-/* True where linear sees it: few rows of gated products go through a kernel that has no other tactic. */
-static bool is_linear(const tri_tune_product *p) {
-  tri_gated_linear_args gated = {.up = p->args};
-  return !p->gated || !tri_cuda_gated_fits(&gated);
+/* True where linear sees it: gated products of few rows, and of many, go through kernels that have no other tactic. */
+static bool is_linear(const tri_backend *be, const tri_tune_product *p) {
+  tri_gated_linear_args gated = {.up = p->args, .glu = p->glu};
+  return !p->gated || !tri_cuda_choose_gated_linear(be, &gated);
 }
 
 static bool came_before(const tri_tune_product *products, int i) {
@@ -250,7 +250,7 @@ tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int 
   TRI_TRY(be->ops.stream_sync(be));
   TRI_TRY(open_run(be, &r));
   for (int i = 0; i < count; i++)
-    if (is_linear(&products[i]) && !came_before(products, i))
+    if (is_linear(be, &products[i]) && !came_before(products, i))
       TRI_TRY(tune_shape(r, products, count, &products[i].args, until, out, result));
 cleanup:
   close_run(r);

@@ -122,11 +122,12 @@ static void list_attention(tri_walk *w, const tri_attention_args *a) {
 
 static void list(tri_walk *w, tri_op op, const void *args) {
   if (op == TRI_KERNEL_attention) list_attention(w, args);
-  tri_tune_product p = {.gated = op == TRI_KERNEL_gated_linear};
+  const tri_gated_linear_args *gated = op == TRI_KERNEL_gated_linear ? args : NULL;
+  tri_tune_product p = {0};
   if (op == TRI_KERNEL_linear)
     p.args = *(const tri_linear_args *)args;
-  else if (p.gated)
-    p.args = ((const tri_gated_linear_args *)args)->up;
+  else if (gated)
+    p = (tri_tune_product){.args = gated->up, .gated = true, .glu = gated->glu};
   else
     return;
   if (!p.args.w.data || !p.args.x.rows) return;
