@@ -108,6 +108,62 @@ START_TEST(limits_by_default) {
 }
 END_TEST
 
+/* Streamed weights want steps that take as long as a pass, in whole chunks, within what chunks and KV blocks allow. */
+START_TEST(tokens_that_hide_weights) {
+  static const struct {
+    int64_t hiding;
+    int usual, chunk;
+    int64_t kv_tokens;
+    int want;
+  } cases[] = {{0, 512, 512, 1 << 20, 512},           {400, 512, 512, 1 << 20, 512},
+               {512, 512, 512, 1 << 20, 512},         {513, 512, 512, 1 << 20, 1024},
+               {3998, 512, 512, 1 << 20, 4096},       {8192, 512, 512, 1 << 20, 8192},
+               {8193, 512, 512, 1 << 20, 8192},       {10120, 8192, 2048, 1 << 20, 10240},
+               {1 << 20, 8192, 2048, 1 << 20, 32768}, {9000, 8192, 0, 1 << 20, 8192},
+               {4000, 512, 512, 3000, 2560},          {4000, 512, 512, 300, 512},
+               {5000, 600, 512, 1 << 20, 5120},       {601, 600, 512, 900, 600}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int got = tri_offload_step_tokens(cases[i].hiding, cases[i].usual, cases[i].chunk, cases[i].kv_tokens);
+    ck_assert_msg(got == cases[i].want, "%lld of %d: %d tokens, not %d", (long long)cases[i].hiding, cases[i].usual,
+                  got, cases[i].want);
+  }
+}
+END_TEST
+
+/* With just enough memory for the usual step there is no larger one; with more there is, as far as the ledger says so,
+ * and not at the cost of KV blocks or of weights that stay. */
+START_TEST(memory_for_larger_steps) {
+  enum { USUAL = 64, WANTED = 512, STEP = 32 };
+  static struct ledger_case k;
+  tri_offload_config offload = {.tier = TRI_OFFLOAD_AUTO, .gpu_layers = 0, .chunk_tokens = STEP};
+  tri_ledger_config lc = {.dtype = TRI_F32, .kv_dtype = TRI_F32, .num_kv_blocks = 1 << 16, .offload = &offload};
+  tri_ledger usual, l;
+  tri_error err = {0};
+  open_case(&k, "llama");
+  lc.device = _i;
+  ck_assert_msg(tri_ledger_make(&k.c, &k.s, NULL, &k.limits, 1, &lc, &usual, &err) == TRI_OK, "%s", err.message);
+  ck_assert(usual.streams && usual.chunk_tokens == STEP);
+  ck_assert_int_eq(tri_ledger_step_tokens(&k.c, &k.s, NULL, &k.limits, 1, &lc, &usual, WANTED), WANTED);
+  ck_assert_int_eq(tri_ledger_step_tokens(&k.c, &k.s, NULL, &k.limits, 1, &lc, &usual, USUAL), USUAL);
+  int64_t enough = fixed(&usual) + (int64_t)(usual.reads + usual.exchange + usual.kv);
+  int last = USUAL, between = 0;
+  for (int64_t more = 0; last < WANTED; more += 4096) {
+    lc.memory = enough + more;
+    if (tri_ledger_make(&k.c, &k.s, NULL, &k.limits, 1, &lc, &usual, &err) != TRI_OK) continue;
+    int got = tri_ledger_step_tokens(&k.c, &k.s, NULL, &k.limits, 1, &lc, &usual, WANTED);
+    ck_assert(got >= last && got <= WANTED && got % STEP == 0);
+    between += got > USUAL && got < WANTED;
+    last = got;
+    tri_limits larger = k.limits;
+    larger.max_num_batched_tokens = got;
+    ck_assert_int_eq(tri_ledger_make(&k.c, &k.s, NULL, &larger, 1, &lc, &l, &err), TRI_OK);
+    ck_assert(l.streamed <= usual.streamed / 8 * 9 + 8 && l.num_blocks == usual.num_blocks);
+    ck_assert_int_lt(more, 1 << 30);
+  }
+  ck_assert_int_gt(between, 0);
+}
+END_TEST
+
 START_TEST(memory_in_words) {
   static const struct {
     uint64_t bytes;
@@ -125,6 +181,8 @@ Suite *suite_ledger(void) {
   TCase *c = tcase_create("ledger");
   tcase_add_loop_test(c, kv_gets_what_is_left, 0, sizeof models / sizeof *models);
   tcase_add_test(c, limits_by_default);
+  tcase_add_test(c, tokens_that_hide_weights);
+  tcase_add_loop_test(c, memory_for_larger_steps, 0, 2);
   tcase_add_test(c, memory_in_words);
   suite_add_tcase(s, c);
   return s;
