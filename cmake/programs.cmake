@@ -8,7 +8,7 @@ target_link_libraries(trireme-coordinator PRIVATE tri_coordinator)
 tri_library(tri_machine_file FILES worker/plan/disk_read.c worker/plan/machine_file.c LINK tri_base tri_offload)
 file(GLOB worker_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/worker/*.c)
 list(REMOVE_ITEM worker_sources ${CMAKE_SOURCE_DIR}/worker/main.c)
-tri_library(tri_worker FILES ${worker_sources} LINK tri_machine_file tri_runtime tri_wire)
+tri_library(tri_worker FILES ${worker_sources} LINK tri_plan tri_machine_file tri_runtime tri_wire)
 add_executable(trireme-worker worker/main.c)
 target_link_libraries(trireme-worker PRIVATE tri_worker tri_comm_mpi)
 
@@ -17,7 +17,7 @@ add_executable(trireme-up ${up_sources})
 target_link_libraries(trireme-up PRIVATE tri_model tri_wire)
 
 # Predictions, and layouts by them; a library, so that tests can link it.
-tri_library(tri_plan FILES worker/plan/candidates.c worker/plan/cost.c worker/plan/cost_share.c worker/plan/machine.c worker/plan/recommend.c worker/plan/streaming.c
+tri_library(tri_plan FILES worker/plan/candidates.c worker/plan/cost.c worker/plan/cost_share.c worker/plan/disk_rate.c worker/plan/machine.c worker/plan/recommend.c worker/plan/streaming.c
   LINK tri_machine_file tri_runtime)
 add_executable(trireme-plan worker/plan/main.c worker/plan/backend.c worker/plan/devices.c worker/plan/print.c worker/plan/print_layouts.c worker/plan/print_streaming.c worker/plan/stream_plan.c)
 target_link_libraries(trireme-plan PRIVATE tri_plan)

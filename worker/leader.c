@@ -11,7 +11,6 @@
 
 enum {
   IDLE_SLEEP_NS = 500000000, /* a command wakes the leader; now and then it looks at what has no command */
-  HOST_PROMPT_TOKENS = 256,  /* of a step with several stages: docs/performance.md has what was measured */
   WEIGHTS_SHARED_BY = 4,     /* tokens that one reading of the weights does for, at least: see predict_layer */
 };
 static const int64_t WARM_UP_NS = 8000000000; /* after which it begins no more steps */
@@ -46,11 +45,9 @@ static int num_shards(const tri_worker *w) { return tri_group_num_shards(&w->gro
 
 /* ---- set-up ---- */
 
-/* Returns how many tokens of prompts a step takes; 0: as many as fit. */
 static int prompt_tokens(const tri_worker *w) {
   const tri_engine *e = w->engine;
-  int asked = w->opts.prompt_micro_batch_tokens;
-  return !asked && e->num_lanes > 1 && e->backend->host_memory ? HOST_PROMPT_TOKENS : asked;
+  return tri_sched_prompt_tokens(w->opts.prompt_micro_batch_tokens, e->num_lanes, !e->backend->host_memory);
 }
 
 static tri_status create_writers(struct leader *ld) {

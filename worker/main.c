@@ -15,6 +15,7 @@
 #include "worker/eplb_run.h"
 #include "worker/expert_counts.h"
 #include "worker/placement.h"
+#include "worker/stream_hiding.h"
 #include "worker/worker.h"
 
 enum {
@@ -163,6 +164,7 @@ static void leave(void *ctx, tri_status st, const tri_error *err) {
 static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
   w->local_ranks = local_ranks;
   const tri_serve_options *o = &w->opts;
+  tri_stream_hiding hiding = {.opts = o, .local_ranks = local_ranks};
   tri_engine_config ec = {
       .model_dir = o->model,
       .load_format = (tri_load_format)o->load_format,
@@ -185,6 +187,8 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
       .num_redundant_experts = o->num_redundant_experts,
       .expert_location = o->init_expert_location,
       .experts_move = o->enable_eplb,
+      .hiding_tokens = tri_stream_hiding_tokens,
+      .hiding_ctx = &hiding,
       .leave = leave,
       .leave_ctx = w,
   };

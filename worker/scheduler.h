@@ -96,6 +96,13 @@ struct tri_job {
   tri_job *next, *prev; /* of all jobs */
 };
 
+/* Returns how many tokens of prompts a step takes, where so many were asked for; 0: as many as fit. A step of several
+ * stages on CPUs takes 256: docs/performance.md has what was measured. */
+static inline int tri_sched_prompt_tokens(int asked, int num_lanes, bool device) {
+  enum { HOST_PROMPT_TOKENS = 256 };
+  return !asked && num_lanes > 1 && !device ? HOST_PROMPT_TOKENS : asked;
+}
+
 typedef struct tri_sched_config {
   tri_limits limits;
   int num_lanes;

@@ -7,20 +7,11 @@
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
 #include "runtime/engine/embed_result.h"
+#include "runtime/engine/engine_impl.h"
 #include "runtime/engine/exchange_choice.h"
 #include "runtime/engine/expert_transfer.h"
 #include "runtime/model/sentence.h"
-#include "runtime/step/limits.h"
 #include "runtime/forward/tune.h"
-
-/* All ranks learn whether all succeeded, so that none waits for one that has left. */
-static tri_status agree(tri_group *g, tri_status mine, tri_error *err) {
-  tri_status st = tri_comm_agree(g->world, mine);
-  if (st == TRI_OK || mine != TRI_OK) return st;
-  if (tri_comm_query(g->world) == TRI_OK)
-    return tri_fail(err, st, "group", "another rank of the group failed to start");
-  return tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
-}
 
 /* Receives a rank's word however long that takes. For who watches the start a wait is progress: each rank has a watch
  * of its own, and the group ends with the first that gives up. */
@@ -62,88 +53,17 @@ static tri_status agree_loaded(tri_engine *e, const tri_engine_config *config, t
     config->leave(config->leave_ctx, mine, err);
   }
   await_ranks(e); /* what fails there is the communicator's end, which the next call tells */
-  return agree(e->group, mine, err);
-}
-
-/* Sets *all to what each rank tells of itself, which the caller frees. */
-static tri_status gather(tri_group *g, const void *own, size_t bytes, void **all, tri_error *err) {
-  tri_comm *c = g->world;
-  void *mem = tri_calloc((size_t)c->size, bytes);
-  tri_status st = mem ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "group", "no memory for a group of %d ranks", c->size);
-  st = agree(g, st, err);
-  if (st == TRI_OK && (st = tri_comm_all_gather(c, own, mem, bytes)) != TRI_OK)
-    tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
-  *all = mem;
-  if (st == TRI_OK) return TRI_OK;
-  tri_free(mem);
-  *all = NULL;
-  return st;
-}
-
-/* Limits that each rank finds by its own memory, and all must have alike. */
-struct rank_limits {
-  int32_t blocks, chunk_tokens, streams;
-};
-
-/* Has blocks numbered by the leader for all: the smallest count. Where any rank streams weights, all go through the
- * layers in the smallest of its chunks, since each chunk has sums of its own, and none records steps or runs ahead. */
-static tri_status agree_limits(tri_engine *e, tri_error *err) {
-  struct rank_limits own = {e->limits.num_blocks, e->limits.chunk_tokens, e->ledger.streams}, *all;
-  TRI_CHECK(gather(e->group, &own, sizeof own, (void **)&all, err));
-  for (int r = 0; r < e->group->world->size; r++) {
-    int chunk = all[r].chunk_tokens;
-    if (all[r].blocks < e->limits.num_blocks) e->limits.num_blocks = all[r].blocks;
-    if (chunk && (!e->limits.chunk_tokens || chunk < e->limits.chunk_tokens)) e->limits.chunk_tokens = chunk;
-    e->group_streams |= all[r].streams != 0;
-  }
-  tri_free(all);
-  return TRI_OK;
+  return tri_engine_agree(e->group, mine, err);
 }
 
 /* Finds how long the slowest rank's layer takes to come: the leader tells the watchdog. */
 static tri_status agree_layer_seconds(tri_engine *e, tri_error *err) {
   double own = e->offload ? tri_offload_layer_seconds(e->offload) : 0, *all;
-  TRI_CHECK(gather(e->group, &own, sizeof own, (void **)&all, err));
+  TRI_CHECK(tri_engine_gather(e->group, &own, sizeof own, (void **)&all, err));
   for (int r = 0; r < e->group->world->size; r++)
     if (all[r] > e->streamed_layer_seconds) e->streamed_layer_seconds = all[r];
   tri_free(all);
   return TRI_OK;
-}
-
-static tri_dtype kv_dtype_of(const tri_engine *e, const tri_engine_config *config) {
-  return tri_kv_dtype(&e->model, config->kv_dtype, config->dtype, e->backend->narrows_inputs);
-}
-
-static tri_status set_limits(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt,
-                             tri_error *err) {
-  const tri_model_config *c = &e->model;
-  tri_limits_config limits = {.max_num_seqs = config->max_num_seqs,
-                              .max_num_batched_tokens = config->max_num_batched_tokens,
-                              .block_size = config->block_size,
-                              .max_model_len = config->max_model_len,
-                              .device = !e->backend->host_memory};
-  tri_status st = tri_limits_make(c, &limits, &e->limits, err);
-  if (st != TRI_OK) return st;
-  e->limits.exchange_rows = config->exchange_rows;
-  /* An observer may ask for the logits of every token. */
-  e->limits.max_num_logits = config->observer.logits ? e->limits.max_num_batched_tokens : e->limits.max_num_seqs;
-  if (tri_limits_stretch(c, &e->limits) && e->group->world->rank == 0)
-    tri_log(TRI_LOG_WARN, "engine", "max_model_len %d exceeds the %lld positions that the model was made for",
-            e->limits.max_model_len, (long long)c->max_position_embeddings);
-  tri_ledger_config lc = {.dtype = config->dtype,
-                          .kv_dtype = kv_dtype_of(e, config),
-                          .quantization = config->quantization,
-                          .kv_bytes = config->kv_bytes,
-                          .num_kv_blocks = config->num_kv_blocks,
-                          .device = !e->backend->host_memory,
-                          .memory = e->backend->ops.mem_available(e->backend),
-                          .offload = &config->offload};
-  if (e->backend->host_memory && config->local_ranks) lc.memory /= config->local_ranks;
-  st = tri_ledger_make(c, &e->shard, ckpt, &e->limits, e->num_lanes, &lc, &e->ledger, err);
-  if (st != TRI_OK) return st;
-  e->limits.num_blocks = (int)e->ledger.num_blocks;
-  e->limits.chunk_tokens = e->ledger.chunk_tokens;
-  return st;
 }
 
 /* Files of encoder-decoders whose config says that the head is the embedding may have a head all the same: the
@@ -166,7 +86,7 @@ static tri_status compare_placements(const tri_engine *e, tri_error *err) {
   int size = e->group->world->size, other = -1;
   uint64_t own = tri_expert_placement_hash(e->placement), *all;
   if (size == 1) return TRI_OK;
-  TRI_CHECK(gather(e->group, &own, sizeof own, (void **)&all, err));
+  TRI_CHECK(tri_engine_gather(e->group, &own, sizeof own, (void **)&all, err));
   for (int r = size; r-- > 0;)
     if (all[r] != all[0]) other = r;
   tri_free(all);
@@ -256,7 +176,7 @@ static tri_status allocate_counts(tri_engine *e) {
 static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   tri_status st = TRI_OK;
   size_t n = (size_t)e->limits.max_num_seqs;
-  TRI_CHECK(tri_kv_cache_create(e->backend, &e->model, &e->shard, kv_dtype_of(e, config), e->limits.block_size,
+  TRI_CHECK(tri_kv_cache_create(e->backend, &e->model, &e->shard, tri_engine_kv_dtype(e, config), e->limits.block_size,
                                 e->limits.num_blocks, &e->kv, err));
   TRI_CHECK(tri_slots_create(&e->limits, &e->slots));
   TRI_CHECK(tri_batch_builder_create(&e->limits, &e->batch));
@@ -405,19 +325,18 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
                              tri_error *err) {
   tri_engine *e = tri_calloc(1, sizeof *e);
   tri_status st = e ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "engine", "no memory");
-  if (st != TRI_OK) return agree(group, st, err);
+  if (st != TRI_OK) return tri_engine_agree(group, st, err);
   e->backend = backend;
   e->group = group;
   e->num_lanes = group->p.pp;
   atomic_store(&e->progress.layer, TRI_LAYER_IDLE);
-  TRI_TRY(agree(group, prepare(e, config, &e->ckpt, err), err));
+  TRI_TRY(tri_engine_agree(group, prepare(e, config, &e->ckpt, err), err));
   TRI_TRY(compare_placements(e, err));
-  TRI_TRY(agree(group, connect(e, err), err));
+  TRI_TRY(tri_engine_agree(group, connect(e, err), err));
   /* Behind the communicators, whose memory is not to be had any more. */
-  TRI_TRY(agree(group, set_limits(e, config, e->ckpt, err), err));
-  TRI_TRY(agree_limits(e, err));
+  TRI_TRY(tri_engine_set_limits(e, config, err));
   /* While there is room for what measuring takes. */
-  TRI_TRY(agree(group, tri_engine_make_exchange(e, config->exchange, err), err));
+  TRI_TRY(tri_engine_agree(group, tri_engine_make_exchange(e, config->exchange, err), err));
   st = load(e, config, err);
   if (st == TRI_OK) st = allocate(e, config, err);
   if (st == TRI_OK) st = reserve(e);
@@ -426,7 +345,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   TRI_TRY(agree_loaded(e, config, st, err));
   st = make_forward(e, config, e->ckpt, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
-  TRI_TRY(agree(group, st, err));
+  TRI_TRY(tri_engine_agree(group, st, err));
   TRI_TRY(agree_layer_seconds(e, err));
   if (!e->offload) close_checkpoint(e);
   *out = e;

@@ -11,6 +11,8 @@
 #include "runtime/forward/seq2seq_encoder.h"
 #include "runtime/step/step_plan.h"
 
+struct tri_engine;
+
 typedef enum tri_load_format { TRI_LOAD_AUTO, TRI_LOAD_SAFETENSORS, TRI_LOAD_DUMMY } tri_load_format;
 
 typedef struct tri_engine_config {
@@ -38,6 +40,11 @@ typedef struct tri_engine_config {
   const char *expert_location; /* may be NULL */
   bool experts_move;
   tri_observer observer;
+  /* Asked where max_num_batched_tokens is 0 and weights of this rank are streamed in chunks. Returns from how many
+   * tokens on the products of a step take as long as a pass of the weights, by the engine's model, shard and ledger; 0:
+   * not known. `most` is enough for an answer. NULL: a step has as many tokens as others. */
+  int64_t (*hiding_tokens)(void *ctx, const struct tri_engine *e, int64_t most);
+  void *hiding_ctx;
   /* Called by a rank that cannot load, while others may do so for minutes: a process whose end ends theirs does not
    * wait for them. NULL: it waits, and the call that creates the engine returns. */
   void (*leave)(void *ctx, tri_status st, const tri_error *err);

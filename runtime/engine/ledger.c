@@ -215,6 +215,28 @@ cleanup:
   return st;
 }
 
+/* Tells whether a larger step costs little beside what it is for. */
+static bool is_worth_it(const tri_ledger *usual, const tri_ledger *l) {
+  return l->streamed <= usual->streamed + usual->streamed / 8 && l->ring >= usual->ring - usual->ring / 8 &&
+         l->num_blocks >= usual->num_blocks - usual->num_blocks / 8;
+}
+
+int tri_ledger_step_tokens(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                           const tri_limits *limits, int num_lanes, const tri_ledger_config *config,
+                           const tri_ledger *usual, int wanted) {
+  enum { STEP = TRI_OFFLOAD_CHUNK };
+  int least = limits->max_num_batched_tokens, unit = usual->chunk_tokens ? usual->chunk_tokens : STEP;
+  for (int tokens = wanted; tokens > least; tokens = (least + (tokens - least) / 2) / unit * unit) {
+    tri_limits larger = *limits;
+    tri_ledger l;
+    tri_error ignored = {0};
+    larger.max_num_batched_tokens = tokens;
+    tri_status st = tri_ledger_make(c, s, ckpt, &larger, num_lanes, config, &l, &ignored);
+    if (st == TRI_OK && is_worth_it(usual, &l)) return tokens;
+  }
+  return least;
+}
+
 const char *tri_memory_text(uint64_t bytes, char out[TRI_MEMORY_TEXT]) {
   if (bytes < 1024)
     snprintf(out, TRI_MEMORY_TEXT, "%d bytes", (int)bytes);

@@ -45,6 +45,13 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
                            const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
                            tri_error *err);
 
+/* Returns the tokens of a step that a rank has memory for: so many as are wanted, or fewer, but at least the limits'
+ * own, for which `usual` was made. More of them take memory for activations: at most an eighth more weights stream for
+ * that, and the ring and the KV cache keep seven eighths of what they have. */
+int tri_ledger_step_tokens(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                           const tri_limits *limits, int num_lanes, const tri_ledger_config *config,
+                           const tri_ledger *usual, int wanted);
+
 /* "80 bytes", "1.5 KiB", "512.0 MiB"; returns out. */
 enum { TRI_MEMORY_TEXT = 32 };
 const char *tri_memory_text(uint64_t bytes, char out[TRI_MEMORY_TEXT]);

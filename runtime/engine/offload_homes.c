@@ -3,13 +3,6 @@
 
 #include "runtime/engine/offload_impl.h"
 
-/* Bytes of the host's memory that this rank may take for weights: the rest is for whoever else is there. */
-static size_t room_for(const tri_offload_config *config, int local_ranks) {
-  int64_t available = tri_host_memory_available();
-  if (config->max_in_cpu) return (size_t)config->max_in_cpu;
-  return available > 0 ? (size_t)(available / 5 * 4 / local_ranks) : 0;
-}
-
 static tri_status take_homes(tri_offload *o, tri_error *err) {
   size_t taken = 0;
   for (int i = 0; i < o->tiers->num_streamed; i++) {
@@ -47,7 +40,7 @@ cleanup:
 
 tri_status tri_offload_fill_homes(tri_offload *o, const tri_offload_config *config, const tri_weights_config *weights,
                                   int local_ranks, const atomic_bool *stop, tri_error *err) {
-  size_t n = (size_t)o->tiers->num_streamed, room = room_for(config, local_ranks);
+  size_t n = (size_t)o->tiers->num_streamed, room = tri_offload_host_room(config, local_ranks);
   o->in_dram = tri_calloc(n, sizeof *o->in_dram);
   o->homes = tri_calloc(n, sizeof *o->homes);
   if (!o->in_dram || !o->homes) return tri_fail(err, TRI_NO_MEMORY, "offload_weights", "no memory to stream weights");

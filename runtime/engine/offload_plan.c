@@ -1,5 +1,8 @@
 #include "runtime/engine/offload_plan.h"
 
+#include "runtime/base/mem.h"
+#include "runtime/step/batch.h"
+
 tri_reader_config tri_offload_reads(void) {
   return (tri_reader_config){.piece_bytes = TRI_OFFLOAD_PIECE_BYTES, .num_buffers = TRI_OFFLOAD_READS};
 }
@@ -22,6 +25,20 @@ int tri_offload_chunk(const tri_offload_config *o, const tri_model_config *c, tr
   if (whole) return 0;
   if (o->chunk_tokens) return o->chunk_tokens;
   return device ? TRI_OFFLOAD_DEVICE_CHUNK : TRI_OFFLOAD_CHUNK;
+}
+
+int tri_offload_step_tokens(int64_t hiding, int usual, int chunk, int64_t kv_tokens) {
+  int64_t most = (int64_t)chunk * TRI_MAX_CHUNKS;
+  if (!chunk || hiding <= usual) return usual;
+  if (most > kv_tokens) most = kv_tokens / chunk * chunk;
+  int64_t wanted = hiding < most ? (hiding + chunk - 1) / chunk * chunk : most;
+  return wanted > usual ? (int)wanted : usual;
+}
+
+size_t tri_offload_host_room(const tri_offload_config *o, int sharing) {
+  int64_t available = tri_host_memory_available();
+  if (o->max_in_cpu) return (size_t)o->max_in_cpu;
+  return available > 0 ? (size_t)(available / 5 * 4 / sharing) : 0; /* the rest is for whoever else is there */
 }
 
 static size_t sum_parts(const tri_weight_map *m, int num_parts) {

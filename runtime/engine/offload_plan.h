@@ -38,6 +38,15 @@ bool tri_offload_is_allowed(const tri_offload_config *o);
  * goes through a part as a whole. */
 int tri_offload_chunk(const tri_offload_config *o, const tri_model_config *c, tri_parallel p, bool device);
 
+/* Returns the tokens of a step that are wanted while weights are streamed: `hiding`, from which on its products take as
+ * long as a pass of the weights, in whole chunks of so many; not less than the usual ones, not more than TRI_MAX_CHUNKS
+ * chunks or what the KV cache holds. The usual ones where a step is not cut (chunk 0), or where nobody knows (hiding
+ * 0). */
+int tri_offload_step_tokens(int64_t hiding, int usual, int chunk, int64_t kv_tokens);
+
+/* Returns the bytes of the host's memory that a device's rank may take for weights, of so many that share it. */
+size_t tri_offload_host_room(const tri_offload_config *o, int sharing);
+
 /* room: bytes of the backend's memory for all weights and, unless it is a device, the buffers of their reads. m:
  * without tiers. Fails as tri_tiers_plan does, and with TRI_UNSUPPORTED where the model cannot be streamed. */
 tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config *c, const tri_weight_map *m,

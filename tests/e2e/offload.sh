@@ -41,8 +41,16 @@ for line in '^weights of the rank: [0-9.]* MiB stay, [0-9.]* MiB are a ring, [0-
   '^compute hides the reads in steps of [0-9]* tokens and more$'; do
   grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
 done
+# Steps are as large as hides the reads, unless their size is given or prompts have a limit of their own.
+for line in ' 4096 tokens per step$' '^steps have up to 4096 tokens because of that, where 512 are usual$'; do
+  grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
+done
+for given in "--max-num-batched-tokens 512" "--prompt-micro-batch-tokens 64" "--disk-bandwidth 1e10"; do
+  # shellcheck disable=SC2086
+  predict --disk-bandwidth 1e8 $given | grep -q ' 512 tokens per step$' || fail "another step with $given: $(predict --disk-bandwidth 1e8 $given)"
+done
 predict --disk-bandwidth 1.5GB | grep -q 'the disk gives 1.5 GB/s (as given)$' || fail "a bandwidth with a unit: $(predict --disk-bandwidth 1.5GB)"
-predict --disk-bandwidth 1e8 --json | grep -q '"source":"the checkpoint","disk_bandwidth":1e+08,"disk_bandwidth_source":"as given","ranks_per_disk":1,"pass_seconds":0.0[0-9]*,"hiding_tokens":[0-9]*,' || fail "plan --json: $(predict --disk-bandwidth 1e8 --json)"
+predict --disk-bandwidth 1e8 --json | grep -q '"source":"the checkpoint","disk_bandwidth":1e+08,"disk_bandwidth_source":"as given","ranks_per_disk":1,"pass_seconds":0.0[0-9]*,"hiding_tokens":[0-9]*,"step_tokens":4096,' || fail "plan --json: $(predict --disk-bandwidth 1e8 --json)"
 predict -q w8a8 --nvme-path "$RUN/packs" | grep -q 'MiB from a pack in every step$' || fail "no word of a pack: $(predict -q w8a8 --nvme-path "$RUN/packs")"
 # Without a folder for packs nothing fits, in the words of a start.
 predict -q w8a8 >"$RUN/plan"
@@ -55,9 +63,12 @@ predict -tp 2 --nvme-path "$RUN/packs" --disk-bandwidth 1e8 | grep -q '(as given
 predict | grep -q 'the disk gives .* GB/s (measured now, [0-9.]* MiB of the checkpoint' || fail "nothing was measured: $(predict)"
 echo "{\"disk $(stat -L -c '%Hd:%Ld' "$MODEL/model.safetensors") of $(uname -n)\": {\"disk_bytes_per_s\": 7e9}}" >"$RUN/trireme/machine.json"
 predict | grep -q 'the disk gives 7 GB/s (measured by a worker)$' || fail "what a worker has measured is not used: $(predict)"
-rm "$RUN/trireme/machine.json"
+# So slow a disk that a start, too, makes steps as large as can be.
+sed -i 's/7e9/1e5/' "$RUN/trireme/machine.json"
 start_up --max-in-cpu 34M --backend cpu
+rm "$RUN/trireme/machine.json"
 grep -q 'engine: weights: .* MiB stay, .* MiB come from the checkpoint in every step' "$RUN/log" || fail "the log does not say what streams"
+grep -q 'engine: weights are streamed: to hide them, a step wants 8192 tokens; it has 8192 (512 are usual)' "$RUN/log" || fail "the log does not say how large a step is"
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer"
 for _ in $(seq 20); do # reports come once a second
   "$BIN/trireme" status --stats >"$RUN/stats"

@@ -108,6 +108,72 @@ START_TEST(limits_by_default) {
 }
 END_TEST
 
+/* Streamed weights want steps that take as long as a pass, in whole chunks, within what chunks and KV blocks allow. */
+START_TEST(tokens_that_hide_weights) {
+  static const struct {
+    int64_t hiding;
+    int usual, chunk;
+    int64_t kv_tokens;
+    int want;
+  } cases[] = {{0, 512, 512, 1 << 20, 512},           {400, 512, 512, 1 << 20, 512},
+               {512, 512, 512, 1 << 20, 512},         {513, 512, 512, 1 << 20, 1024},
+               {3998, 512, 512, 1 << 20, 4096},       {8192, 512, 512, 1 << 20, 8192},
+               {8193, 512, 512, 1 << 20, 8192},       {10120, 8192, 2048, 1 << 20, 10240},
+               {1 << 20, 8192, 2048, 1 << 20, 32768}, {9000, 8192, 0, 1 << 20, 8192},
+               {4000, 512, 512, 3000, 2560},          {4000, 512, 512, 300, 512},
+               {5000, 600, 512, 1 << 20, 5120},       {601, 600, 512, 900, 600}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int got = tri_offload_step_tokens(cases[i].hiding, cases[i].usual, cases[i].chunk, cases[i].kv_tokens);
+    ck_assert_msg(got == cases[i].want, "%lld of %d: %d tokens, not %d", (long long)cases[i].hiding, cases[i].usual,
+                  got, cases[i].want);
+  }
+}
+END_TEST
+
+/* Memory from too little on: there is a larger step as far as the ledger says so, and not at the cost of many KV
+ * blocks, of weights that stay, or of the ring. */
+START_TEST(memory_for_larger_steps) {
+  enum { WANTED = 512, STEP = 32, MOST = 1 << 22, BY = 4096, SOME = 1 << 16 };
+  static const struct {
+    bool device, streams;
+    int keep, blocks;
+    int64_t leave;
+  } cases[] = {{false, true, 0, 1 << 16, 0},
+               {true, true, 0, 16, 0},
+               {false, true, -1, 1 << 16, SOME},
+               {true, true, -1, 16, SOME},
+               {true, false, -1, 0, 0}};
+  static struct ledger_case k;
+  tri_offload_config offload = {
+      .tier = TRI_OFFLOAD_AUTO, .gpu_layers = cases[_i].keep, .bytes = cases[_i].leave, .chunk_tokens = STEP};
+  tri_ledger_config lc = {.dtype = TRI_F32,
+                          .kv_dtype = TRI_F32,
+                          .num_kv_blocks = cases[_i].blocks,
+                          .device = cases[_i].device,
+                          .offload = &offload};
+  tri_ledger usual, l;
+  tri_error err = {0};
+  open_case(&k, "llama");
+  int least = k.limits.max_num_batched_tokens, found[2] = {0};
+  ck_assert_msg(tri_ledger_make(&k.c, &k.s, NULL, &k.limits, 1, &lc, &usual, &err) == TRI_OK, "%s", err.message);
+  ck_assert(usual.streams == cases[_i].streams);
+  ck_assert_int_eq(tri_ledger_step_tokens(&k.c, &k.s, NULL, &k.limits, 1, &lc, &usual, WANTED), WANTED);
+  ck_assert_int_eq(tri_ledger_step_tokens(&k.c, &k.s, NULL, &k.limits, 1, &lc, &usual, least), least);
+  int64_t all = fixed(&usual) + (int64_t)(usual.reads + usual.exchange + usual.kv);
+  for (lc.memory = all - MOST; lc.memory < all + MOST; lc.memory += BY) {
+    if (tri_ledger_make(&k.c, &k.s, NULL, &k.limits, 1, &lc, &usual, &err) != TRI_OK) continue;
+    tri_limits larger = k.limits;
+    larger.max_num_batched_tokens = tri_ledger_step_tokens(&k.c, &k.s, NULL, &k.limits, 1, &lc, &usual, WANTED);
+    ck_assert(larger.max_num_batched_tokens >= least && larger.max_num_batched_tokens <= WANTED);
+    found[larger.max_num_batched_tokens == WANTED]++;
+    ck_assert_int_eq(tri_ledger_make(&k.c, &k.s, NULL, &larger, 1, &lc, &l, &err), TRI_OK);
+    ck_assert(l.streamed * 8 <= usual.streamed * 9 && l.ring * 8 >= usual.ring * 7);
+    ck_assert(l.num_blocks * 8 >= usual.num_blocks * 7);
+  }
+  ck_assert(found[0] && found[1]);
+}
+END_TEST
+
 START_TEST(memory_in_words) {
   static const struct {
     uint64_t bytes;
@@ -125,6 +191,8 @@ Suite *suite_ledger(void) {
   TCase *c = tcase_create("ledger");
   tcase_add_loop_test(c, kv_gets_what_is_left, 0, sizeof models / sizeof *models);
   tcase_add_test(c, limits_by_default);
+  tcase_add_test(c, tokens_that_hide_weights);
+  tcase_add_loop_test(c, memory_for_larger_steps, 0, 5);
   tcase_add_test(c, memory_in_words);
   suite_add_tcase(s, c);
   return s;

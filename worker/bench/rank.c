@@ -3,6 +3,7 @@
 #include "runtime/engine/offload_options.h"
 #include "runtime/step/limits.h"
 #include "worker/placement.h"
+#include "worker/stream_hiding.h"
 
 static int blocks_for(int num_seqs, int seq_len, int block_size) {
   int64_t blocks = (int64_t)num_seqs * (seq_len / block_size + 1) + 1;
@@ -42,6 +43,9 @@ tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_conf
   if (!ec.kv_bytes && !ec.num_kv_blocks) ec.num_kv_blocks = blocks_for(num_seqs, seq_len, ec.block_size);
   ec.local_ranks = 1;
   ec.autotune = o->autotune;
+  tri_stream_hiding hiding = {.opts = o, .local_ranks = 1};
+  ec.hiding_tokens = tri_stream_hiding_tokens;
+  ec.hiding_ctx = &hiding;
   TRI_CHECK(tri_offload_of_options(o, &ec.offload, err));
   TRI_CHECK(tri_engine_create(&ec, out->backend, &out->group, &out->engine, err));
   return st;

@@ -2,6 +2,7 @@
 #ifndef TRI_WORKER_PLAN_MACHINE_H
 #define TRI_WORKER_PLAN_MACHINE_H
 
+#include "kernels/backend.h"
 #include "worker/plan/cost.h"
 
 /* The best that hardware could do, as kernels/roofline.h measures it: a read-only sum, the library's largest product.
@@ -16,6 +17,11 @@ extern const tri_ceilings tri_h200_ceilings;
 /* The rates that our kernels reach of the ceilings, and the links of such machines. */
 tri_machine tri_machine_make(tri_ceilings best, bool device, int ranks_per_host);
 
+/* Copies of pinned memory to such a device, in bytes per second. */
+extern const double tri_h200_link;
+
+/* Measures what a backend of host memory reaches with its own threads. */
+tri_status tri_machine_measure_backend(tri_backend *be, tri_ceilings *out);
 /* Measures this host in less than a second; each of so many ranks has an equal part of it. */
 tri_status tri_machine_measure(int ranks, tri_ceilings *out, tri_error *err);
 

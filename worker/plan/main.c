@@ -11,6 +11,7 @@
 #include "runtime/model/sentence.h"
 #include "runtime/step/limits.h"
 #include "worker/plan/plan.h"
+#include "worker/scheduler.h"
 
 static const tri_option own_options[] = {
     {TRI_OPT(struct plan_options, memory), .name = "memory-per-rank", .max = TRI_MOST_BYTES, .fallback = "0",
@@ -140,6 +141,36 @@ static int64_t find_longest(struct plan *p) {
   return fits;
 }
 
+/* Returns the tokens of a step that some rank's streamed weights want, as the ranks find at a start. */
+static int wanted_tokens(const struct plan *p) {
+  const struct plan_streaming *s = &p->streaming;
+  int usual = p->limits.max_num_batched_tokens, most = usual;
+  int64_t hiding = s->hiding ? s->hiding : s->most;
+  for (int i = 0; i < p->num_made; i++) {
+    const tri_ledger *l = &p->ranks[i].ledger;
+    int own = l->streams ? tri_offload_step_tokens(hiding, usual, l->chunk_tokens, l->kv_tokens) : usual;
+    if (own > most) most = own;
+  }
+  return most;
+}
+
+/* Lets streamed weights choose the tokens of a step where none are asked for. */
+static tri_status enlarge_step(struct plan *p, tri_error *err) {
+  const tri_serve_options *v = &p->o->serve;
+  int usual = p->limits.max_num_batched_tokens, tokens = wanted_tokens(p);
+  if (v->max_num_batched_tokens || !p->streaming.num_loads) return TRI_OK;
+  if (tri_sched_prompt_tokens(v->prompt_micro_batch_tokens, p->layout.pp, p->ledger.device)) return TRI_OK;
+  for (int i = 0; i < p->num_made; i++) {
+    const struct plan_rank *r = &p->ranks[i];
+    tokens = tri_ledger_step_tokens(p->c, &r->shard, p->ckpt, &p->limits, p->layout.pp, &p->ledger, &r->ledger, tokens);
+  }
+  if (tokens <= usual) return TRI_OK;
+  p->limits.max_num_batched_tokens = tokens;
+  p->streaming.usual_tokens = usual;
+  TRI_CHECK(make_ranks(p, &p->limits, false, err));
+  return plan_streaming(p, err);
+}
+
 static tri_status plan_ranks(struct plan *p, tri_error *err) {
   tri_shard first;
   tri_error ignored = {0};
@@ -152,6 +183,7 @@ static tri_status plan_ranks(struct plan *p, tri_error *err) {
     p->ledger.offload = &p->offload;
     st = make_ranks(p, &p->limits, false, err);
     if (st == TRI_OK && (st = plan_streaming(p, err)) != TRI_OK) p->longest = 0; /* none is served */
+    if (st == TRI_OK) st = enlarge_step(p, err);
   }
   if (st == TRI_OK || p->num_made || p->o->json) plan_print(p, err);
   return st;

@@ -46,6 +46,7 @@ struct plan_streaming {
   double pass_s;        /* of the slowest stage, by its disk and link */
   double context;       /* keys of each sequence */
   int64_t hiding, most; /* tokens of a step from which compute hides the pass, 0: not up to `most` */
+  int usual_tokens;     /* of a step that has more because of that, else 0 */
   struct plan_streaming_load {
     int sequences;
     double seconds; /* between two tokens of a sequence */

@@ -52,11 +52,14 @@ static void print_text(const struct plan *p, const struct plan_streaming *s) {
     printf("compute hides the reads in steps of %lld tokens and more\n", (long long)s->hiding);
   else
     printf("compute hides the reads in no step of up to %lld tokens\n", (long long)s->most);
+  if (s->usual_tokens)
+    printf("steps have up to %d tokens because of that, where %d are usual\n", p->limits.max_num_batched_tokens,
+           s->usual_tokens);
 }
 
 /* ---- JSON ---- */
 
-static void print_json(const struct plan_streaming *s) {
+static void print_json(const struct plan *p, const struct plan_streaming *s) {
   printf(",\"streaming\":{\"stay\":%zu,\"ring\":%zu,\"host_memory\":%zu,\"files\":%zu,\"source\":\"%s\"", s->stay,
          s->ring, s->dram, s->files, source(s));
   if (s->disk_bytes_per_s > 0)
@@ -66,6 +69,7 @@ static void print_json(const struct plan_streaming *s) {
   if (s->num_loads) {
     printf(",\"pass_seconds\":%.6g,\"hiding_tokens\":", s->pass_s);
     printf(s->hiding ? "%lld" : "null", (long long)s->hiding);
+    printf(",\"step_tokens\":%d", p->limits.max_num_batched_tokens);
     printf(
         ",\"read_bandwidth\":%.6g,\"read_source\":\"%s\",\"flops\":%.6g,\"flops_source\":\"%s\",\"context_len\":%.0f,"
         "\"decode\":[",
@@ -83,7 +87,7 @@ void plan_print_streaming(const struct plan *p) {
   const struct plan_streaming *s = &p->streaming;
   if (!s->on) return;
   if (p->o->json)
-    print_json(s);
+    print_json(p, s);
   else
     print_text(p, s);
 }

@@ -1,29 +1,16 @@
 /* Streamed weights of a plan: where they would come from, what the disk gives, and what steps take because of it. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "runtime/base/mem.h"
 #include "runtime/base/pool.h"
 #include "runtime/engine/engine.h"
 #include "runtime/load/part_loader.h"
-#include "worker/plan/disk_read.h"
-#include "worker/plan/machine_file.h"
+#include "worker/plan/disk_rate.h"
 #include "worker/plan/plan.h"
 #include "worker/plan/streaming.h"
 
-/* Copies of pinned memory to an H200 (docs/performance.md, loading). */
-static const double DEVICE_LINK = 55e9;
-
 /* ---- where they come from ---- */
-
-/* Bytes of the host's memory that a device's rank may take for weights, as a worker counts them. */
-static size_t dram_room(const struct plan *p) {
-  if (p->offload.max_in_cpu) return (size_t)p->offload.max_in_cpu;
-  int64_t available = tri_host_memory_available();
-  return available > 0 ? (size_t)(available / 5 * 4 / p->streaming.sharing) : 0;
-}
 
 /* Finds out whether a rank's parts lie in the checkpoint as they lie in memory. */
 static tri_status find_source(struct plan *p, const tri_weights_config *wc, const bool *in_dram, tri_error *err) {
@@ -80,7 +67,8 @@ static tri_status look_at_rank(struct plan *p, const struct plan_rank *r, tri_ba
   in_dram = tri_calloc((size_t)tiers->num_streamed + 1, sizeof *in_dram);
   if (!in_dram)
     TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "offload_weights", "no memory to look at %d parts", tiers->num_parts));
-  size_t dram = device ? tri_offload_place(tiers, dram_room(p), in_dram) : 0;
+  size_t dram =
+      device ? tri_offload_place(tiers, tri_offload_host_room(&p->offload, p->streaming.sharing), in_dram) : 0;
   count_tiers(p, r, dram, stage);
   wc.tiers = tiers;
   if (dram < tiers->streamed) TRI_TRY(find_source(p, &wc, in_dram, err));
@@ -109,48 +97,21 @@ cleanup:
 
 /* ---- what the disk gives ---- */
 
-static bool find_measured(int fd, double *bytes_per_s) {
-  char path[PATH_MAX], name[TRI_DISK_NAME];
-  tri_machine_file_path(path);
-  tri_disk_name(fd, name);
-  return path[0] && name[0] && tri_machine_file_find_disk(path, name, bytes_per_s);
-}
-
-/* Reads the checkpoint's largest file for a moment. */
-static tri_status measure(const struct plan *p, struct plan_streaming *s, tri_error *err) {
-  enum { MOST = 256 << 20 };
-  static const double SECONDS = 0.3;
-  tri_reader_config reads = tri_offload_reads();
-  tri_stream_extent x = {0};
-  tri_disk_figures f;
-  int file = 0;
-  for (int i = 0; i < tri_checkpoint_num_files(p->ckpt); i++) {
-    off_t end = lseek(tri_checkpoint_fd(p->ckpt, i), 0, SEEK_END);
-    if (end < 0 || (size_t)end <= x.bytes) continue;
-    file = i;
-    x.bytes = (size_t)end;
-  }
-  tri_stream_file of = {tri_checkpoint_fd(p->ckpt, file), tri_checkpoint_path(p->ckpt, file)};
-  if (x.bytes > MOST) x.bytes = MOST;
-  TRI_CHECK(tri_disk_read(&reads, &of, 1, &x, 1, SECONDS, &f, err));
-  s->disk_bytes_per_s = (double)f.bytes / f.seconds;
-  snprintf(s->disk_source, sizeof s->disk_source, "measured now, %.1f MiB of the checkpoint%s",
-           (double)f.bytes / 0x1p20, f.direct ? "" : " through the page cache");
-  return TRI_OK;
-}
-
 static tri_status find_bandwidth(const struct plan *p, struct plan_streaming *s, tri_error *err) {
   const char *nvme = p->o->serve.nvme_path;
-  int folder = s->from_pack && nvme ? open(nvme, O_RDONLY | O_DIRECTORY) : -1;
-  int fd = folder >= 0 || !p->ckpt ? folder : tri_checkpoint_fd(p->ckpt, 0);
-  bool known = fd >= 0 && find_measured(fd, &s->disk_bytes_per_s);
-  if (folder >= 0) close(folder);
-  if (known) snprintf(s->disk_source, sizeof s->disk_source, "measured by a worker");
+  tri_disk_figures f;
+  if (tri_disk_rate_kept(p->ckpt, s->from_pack ? nvme : NULL, &s->disk_bytes_per_s))
+    snprintf(s->disk_source, sizeof s->disk_source, "measured by a worker");
   if (p->o->disk_bandwidth > 0) {
     s->disk_bytes_per_s = p->o->disk_bandwidth;
     snprintf(s->disk_source, sizeof s->disk_source, "as given");
   }
-  return s->disk_bytes_per_s > 0 || !p->ckpt ? TRI_OK : measure(p, s, err);
+  if (s->disk_bytes_per_s > 0 || !p->ckpt) return TRI_OK;
+  TRI_CHECK(tri_disk_rate_measure(p->ckpt, &f, err));
+  s->disk_bytes_per_s = (double)f.bytes / f.seconds;
+  snprintf(s->disk_source, sizeof s->disk_source, "measured now, %.1f MiB of the checkpoint%s",
+           (double)f.bytes / 0x1p20, f.direct ? "" : " through the page cache");
+  return TRI_OK;
 }
 
 /* ---- what steps take ---- */
@@ -197,10 +158,19 @@ static int sharing(const struct plan *p) {
   return most ? (int)most : p->num_ranks * p->layout.replicas;
 }
 
+/* Makes ready for another look at ranks, whose limits have changed: what was measured stays. */
+static void forget_ranks(struct plan_streaming *s) {
+  s->on = s->from_pack = s->from_checkpoint = false;
+  s->stay = s->ring = s->dram = s->files = 0;
+  s->num_loads = 0;
+  s->pass_s = 0;
+}
+
 tri_status plan_streaming(struct plan *p, tri_error *err) {
   struct plan_streaming *s = &p->streaming;
   bool any = false;
   tri_status st = TRI_OK;
+  forget_ranks(s);
   size_t stages = (size_t)p->layout.pp;
   for (int i = 0; i < p->num_made; i++) any |= p->ranks[i].ledger.streams;
   if (!any) return TRI_OK;
@@ -208,12 +178,12 @@ tri_status plan_streaming(struct plan *p, tri_error *err) {
   tri_cost_share *costs = tri_calloc(stages, sizeof *costs);
   if (!shares || !costs) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "pipeline_parallel_size", "no memory for the stages"));
   s->sharing = sharing(p);
-  if (p->ledger.device) s->link_bytes_per_s = DEVICE_LINK;
+  if (p->ledger.device) s->link_bytes_per_s = tri_h200_link;
   TRI_TRY(look_at_ranks(p, shares, err));
   if (s->from_pack) TRI_TRY(tri_offload_check_pack(&p->offload, err));
-  if (s->files) TRI_TRY(find_bandwidth(p, s, err));
+  if (s->files && s->disk_bytes_per_s <= 0) TRI_TRY(find_bandwidth(p, s, err));
   if (s->files && s->disk_bytes_per_s <= 0) goto cleanup;
-  TRI_TRY(plan_find_machine(p, &s->machine, err));
+  if (s->machine.best.flops_per_s <= 0) TRI_TRY(plan_find_machine(p, &s->machine, err));
   TRI_TRY(add_stages(p, costs, err));
   tri_cost_model m = {.machine = s->machine.machine,
                       .p = p->ranks[0].shard.p,

@@ -1,0 +1,148 @@
+/* The limits of a group's steps: what was asked for, what each rank has memory for, and what they agree on. */
+#include "runtime/base/log.h"
+#include "runtime/engine/engine_impl.h"
+#include "runtime/step/limits.h"
+
+/* ---- agreement ---- */
+
+tri_status tri_engine_agree(tri_group *g, tri_status mine, tri_error *err) {
+  tri_status st = tri_comm_agree(g->world, mine);
+  if (st == TRI_OK || mine != TRI_OK) return st;
+  if (tri_comm_query(g->world) == TRI_OK)
+    return tri_fail(err, st, "group", "another rank of the group failed to start");
+  return tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
+}
+
+tri_status tri_engine_gather(tri_group *g, const void *own, size_t bytes, void **all, tri_error *err) {
+  tri_comm *c = g->world;
+  void *mem = tri_calloc((size_t)c->size, bytes);
+  tri_status st = mem ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "group", "no memory for a group of %d ranks", c->size);
+  st = tri_engine_agree(g, st, err);
+  if (st == TRI_OK && (st = tri_comm_all_gather(c, own, mem, bytes)) != TRI_OK)
+    tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
+  *all = mem;
+  if (st == TRI_OK) return TRI_OK;
+  tri_free(mem);
+  *all = NULL;
+  return st;
+}
+
+/* ---- a rank's own limits ---- */
+
+tri_dtype tri_engine_kv_dtype(const tri_engine *e, const tri_engine_config *config) {
+  return tri_kv_dtype(&e->model, config->kv_dtype, config->dtype, e->backend->narrows_inputs);
+}
+
+static tri_ledger_config ledger_config(const tri_engine *e, const tri_engine_config *config) {
+  tri_ledger_config lc = {.dtype = config->dtype,
+                          .kv_dtype = tri_engine_kv_dtype(e, config),
+                          .quantization = config->quantization,
+                          .kv_bytes = config->kv_bytes,
+                          .num_kv_blocks = config->num_kv_blocks,
+                          .device = !e->backend->host_memory,
+                          .memory = e->backend->ops.mem_available(e->backend),
+                          .offload = &config->offload};
+  if (e->backend->host_memory && config->local_ranks) lc.memory /= config->local_ranks;
+  return lc;
+}
+
+static tri_status make_limits(tri_engine *e, const tri_engine_config *config, int step_tokens, tri_error *err) {
+  tri_limits_config limits = {.max_num_seqs = config->max_num_seqs,
+                              .max_num_batched_tokens = step_tokens,
+                              .block_size = config->block_size,
+                              .max_model_len = config->max_model_len,
+                              .device = !e->backend->host_memory};
+  TRI_CHECK(tri_limits_make(&e->model, &limits, &e->limits, err));
+  e->limits.exchange_rows = config->exchange_rows;
+  /* An observer may ask for the logits of every token. */
+  e->limits.max_num_logits = config->observer.logits ? e->limits.max_num_batched_tokens : e->limits.max_num_seqs;
+  return TRI_OK;
+}
+
+static tri_status make_ledger(tri_engine *e, const tri_ledger_config *lc, tri_error *err) {
+  TRI_CHECK(tri_ledger_make(&e->model, &e->shard, e->ckpt, &e->limits, e->num_lanes, lc, &e->ledger, err));
+  e->limits.num_blocks = (int)e->ledger.num_blocks;
+  e->limits.chunk_tokens = e->ledger.chunk_tokens;
+  return TRI_OK;
+}
+
+static tri_status set_own(tri_engine *e, const tri_engine_config *config, const tri_ledger_config *lc, tri_error *err) {
+  TRI_CHECK(make_limits(e, config, config->max_num_batched_tokens, err));
+  if (tri_limits_stretch(&e->model, &e->limits) && e->group->world->rank == 0)
+    tri_log(TRI_LOG_WARN, "engine", "max_model_len %d exceeds the %lld positions that the model was made for",
+            e->limits.max_model_len, (long long)e->model.max_position_embeddings);
+  return make_ledger(e, lc, err);
+}
+
+/* ---- the step of streamed weights ---- */
+
+/* Returns the tokens of a step that this rank's streamed weights want: what is measured for them is not yet known of
+ * this start, so that it goes by what was measured before or takes a moment. */
+static int wanted_tokens(const tri_engine *e, const tri_engine_config *config) {
+  int usual = e->limits.max_num_batched_tokens, chunk = e->ledger.chunk_tokens;
+  if (!config->hiding_tokens || !e->ledger.streams || !chunk) return usual;
+  int64_t hiding = config->hiding_tokens(config->hiding_ctx, e, (int64_t)chunk * TRI_MAX_CHUNKS);
+  return tri_offload_step_tokens(hiding, usual, chunk, e->ledger.kv_tokens);
+}
+
+/* Finds the smallest and the largest of all ranks' counts. */
+static tri_status compare_counts(tri_engine *e, int own, int *least, int *most, tri_error *err) {
+  int32_t mine = own, *all;
+  TRI_CHECK(tri_engine_gather(e->group, &mine, sizeof mine, (void **)&all, err));
+  *least = *most = own;
+  for (int r = 0; r < e->group->world->size; r++) {
+    if (all[r] < *least) *least = all[r];
+    if (all[r] > *most) *most = all[r];
+  }
+  tri_free(all);
+  return TRI_OK;
+}
+
+/* Has a step so many tokens that products take as long as the slowest rank's pass of its weights, as far as all ranks
+ * have memory for it. */
+static tri_status enlarge_step(tri_engine *e, const tri_engine_config *config, const tri_ledger_config *lc,
+                               tri_error *err) {
+  int usual = e->limits.max_num_batched_tokens, least, wanted, step, most;
+  if (config->max_num_batched_tokens) return TRI_OK;
+  TRI_CHECK(compare_counts(e, wanted_tokens(e, config), &least, &wanted, err));
+  if (wanted <= usual) return TRI_OK;
+  int own = tri_ledger_step_tokens(&e->model, &e->shard, e->ckpt, &e->limits, e->num_lanes, lc, &e->ledger, wanted);
+  TRI_CHECK(compare_counts(e, own, &step, &most, err));
+  if (e->group->world->rank == 0)
+    tri_log(TRI_LOG_INFO, "engine",
+            "weights are streamed: to hide them, a step wants %d tokens; it has %d (%d are usual), as memory allows",
+            wanted, step, usual);
+  if (step <= usual) return TRI_OK;
+  tri_status st = make_limits(e, config, step, err);
+  if (st == TRI_OK) st = make_ledger(e, lc, err);
+  return tri_engine_agree(e->group, st, err);
+}
+
+/* ---- the group's ---- */
+
+/* Limits that each rank finds by its own memory, and all must have alike. */
+struct rank_limits {
+  int32_t blocks, chunk_tokens, streams;
+};
+
+/* Has blocks numbered by the leader for all: the smallest count. Where any rank streams weights, all go through the
+ * layers in the smallest of its chunks, since each chunk has sums of its own, and none records steps or runs ahead. */
+static tri_status agree_limits(tri_engine *e, tri_error *err) {
+  struct rank_limits own = {e->limits.num_blocks, e->limits.chunk_tokens, e->ledger.streams}, *all;
+  TRI_CHECK(tri_engine_gather(e->group, &own, sizeof own, (void **)&all, err));
+  for (int r = 0; r < e->group->world->size; r++) {
+    int chunk = all[r].chunk_tokens;
+    if (all[r].blocks < e->limits.num_blocks) e->limits.num_blocks = all[r].blocks;
+    if (chunk && (!e->limits.chunk_tokens || chunk < e->limits.chunk_tokens)) e->limits.chunk_tokens = chunk;
+    e->group_streams |= all[r].streams != 0;
+  }
+  tri_free(all);
+  return TRI_OK;
+}
+
+tri_status tri_engine_set_limits(tri_engine *e, const tri_engine_config *config, tri_error *err) {
+  tri_ledger_config lc = ledger_config(e, config);
+  TRI_CHECK(tri_engine_agree(e->group, set_own(e, config, &lc, err), err));
+  TRI_CHECK(enlarge_step(e, config, &lc, err));
+  return agree_limits(e, err);
+}
