@@ -12,7 +12,7 @@
 
 #define MANY ((size_t)1 << 30) /* bytes that ops over many rows move */
 
-enum { ROUNDS = 9, BLOCK = 16, PATTERN = 16 << 20 };
+enum { ROUNDS = 9, PATTERN = 16 << 20 };
 
 /* ---- memory ---- */
 
@@ -153,8 +153,6 @@ void bench_report(bench *b, const char *name, work w) {
 
 static bool wanted(const bench *b, const char *op) { return !b->c->opt.op || !strcmp(op, b->c->opt.op); }
 
-static tri_mat matrix(float *data, int rows, int cols) { return (tri_mat){data, rows, cols, cols, TRI_F32}; }
-
 /* ---- products ---- */
 
 static void bench_linear(bench *b, tri_dtype t, bool biased, int m, int n, int k) {
@@ -169,7 +167,8 @@ static void bench_linear(bench *b, tri_dtype t, bool biased, int m, int n, int k
   const float *bias = biased ? bench_elements(b, TRI_F32, (size_t)n) : NULL;
   for (int i = 0; i < copies; i++) {
     size_t at = (size_t)i;
-    a[i] = (tri_linear_args){.x = matrix(x + at * in, m, k), .bias = bias, .out = matrix(y + at * out, m, n)};
+    a[i] =
+        (tri_linear_args){.x = bench_matrix(x + at * in, m, k), .bias = bias, .out = bench_matrix(y + at * out, m, n)};
     a[i].w = (tri_weight){w + at * count * tri_dtype_size(t), scale, t, n, k};
   }
   NAME("linear %s%s m %d n %d k %d", tri_dtype_name(t), biased ? " bias" : "", m, n, k);
@@ -216,132 +215,6 @@ static void bench_gated(bench *b, int m, int f, int k) {
   bench_release(b);
 }
 
-/* ---- attention ---- */
-
-typedef struct heads {
-  int hq, hkv, d, v_dim; /* v_dim: of a latent cache, else 0 */
-  int block;             /* tokens of a KV block */
-} heads;
-
-/* Sequences of so many new tokens and keys, the first of which may differ, in KV blocks of their own that are scattered
- * as a server's are. */
-typedef struct crowd {
-  int seqs, tokens, context;
-  int first_tokens, longest;
-} crowd;
-
-static void name_crowd(char name[80], const heads *g, const crowd *c) {
-  char other[32] = "", block[16] = "";
-  if (c->longest != c->context) snprintf(other, sizeof other, " but one %d", c->longest);
-  if (g->block != BLOCK) snprintf(block, sizeof block, ", block %d", g->block);
-  if (g->v_dim)
-    snprintf(name, 80, "attention bfloat16 %d x %d, context %d, latent, %d heads", c->seqs, c->tokens, c->context,
-             g->hq);
-  else if (c->first_tokens != c->tokens)
-    snprintf(name, 80, "attention bfloat16 %d + %d x %d tokens, context %d, d %d", c->first_tokens, c->seqs - 1,
-             c->tokens, c->context, g->d);
-  else
-    snprintf(name, 80, "attention bfloat16 %d x %d tokens, context %d%s, d %d%s", c->seqs, c->tokens, c->context, other,
-             g->d, block);
-}
-
-static crowd alike(int seqs, int tokens, int context) { return (crowd){seqs, tokens, context, tokens, context}; }
-
-static void bench_attention(bench *b, const heads *g, crowd c) {
-  enum { MAX_SEQS = 64 };
-  static tri_attention_args a[MAX_COPIES];
-  int block = g->block, seqs = c.seqs, tokens = c.tokens, context = c.context, longest = c.longest;
-  int per_seq = (longest + block - 1) / block, rows = c.first_tokens + (seqs - 1) * tokens;
-  int kv_blocks = per_seq + (seqs - 1) * ((context + block - 1) / block);
-  int hq = g->hq, d = g->d, wide = g->v_dim ? g->v_dim : d;
-  size_t kv = (size_t)(kv_blocks * g->hkv * block) * (size_t)d, width = (size_t)rows * (size_t)(hq * d);
-  tri_dtype query = g->v_dim ? TRI_F32 : TRI_BF16; /* as in a step: latent queries come from products of their own */
-  double bytes = (g->v_dim ? 2.0 : 4.0) * (double)kv + rows * hq * (tri_dtype_size(query) * d + 2.0 * wide), seen = 0;
-  int copies = c.first_tokens > 1 ? 4 : bench_copies_of(bytes);
-  int32_t start[MAX_SEQS + 1] = {0}, contexts[MAX_SEQS], *table = calloc((size_t)(seqs * per_seq), sizeof *table);
-  int32_t block_start[MAX_SEQS + 1];
-  if (!table) bench_give_up("no memory");
-  for (int s = 0; s < seqs; s++) {
-    int n = s ? tokens : c.first_tokens;
-    start[s + 1] = start[s] + n, contexts[s] = s ? context : longest;
-    for (int j = 0; j < n; j++) seen += contexts[s] - n + j + 1;
-  }
-  for (int i = 0, next = 0; i < per_seq; i++)
-    for (int s = 0; s < seqs; s++)
-      if (i * block < contexts[s]) table[s * per_seq + i] = next++;
-  tri_batch batch = {.num_tokens = rows, .num_seqs = seqs, .max_context = longest};
-  batch.max_query = c.first_tokens, batch.num_single = tokens == 1 ? seqs - (c.first_tokens > 1) : 0;
-  batch.seq_start = start, batch.context_len = contexts, batch.block_table = table;
-  batch.block_start = block_start;
-  for (int s = 0; s <= seqs; s++) block_start[s] = s * per_seq;
-  uint16_t *k = bench_elements(b, TRI_BF16, kv * (size_t)copies), *v = k;
-  if (!g->v_dim) v = bench_elements(b, TRI_BF16, kv * (size_t)copies);
-  float *q = bench_elements(b, query, width), *out = bench_room(b, (size_t)rows * (size_t)(hq * wide) * 2);
-  for (int i = 0; i < copies; i++) {
-    a[i] = (tri_attention_args){.q = matrix(q, rows, hq * d), .batch = &batch, .out = matrix(out, rows, hq * wide)};
-    a[i].q.dtype = query;
-    a[i].out.dtype = TRI_BF16;
-    a[i].kv = (tri_kv_layer){.k = k + (size_t)i * kv, .v = v + (size_t)i * kv, .dtype = TRI_BF16};
-    a[i].kv.num_blocks = kv_blocks, a[i].kv.num_kv_heads = g->hkv, a[i].kv.block_size = block;
-    a[i].kv.head_dim = d, a[i].kv.v_dim = g->v_dim;
-    a[i].num_heads = hq, a[i].heads_per_kv = hq / g->hkv;
-    a[i].scale = 1 / sqrtf((float)d), a[i].causal = true;
-  }
-  tri_batch host = batch;
-  if (b->c->be->ops.bind_batch(b->c->be, 0, &host, a, 1, &batch)) bench_give_up("no memory");
-  char name[80];
-  name_crowd(name, g, &c);
-  double products = seen * hq * (d + wide);
-  bench_report(b, name, WORK(attention, a, copies, .bytes = bytes, .products = products, .type = TRI_BF16));
-  bench_release(b);
-  free(table);
-}
-
-/* Prompts whole and behind a context, in KV blocks of the usual size and of a larger one. */
-static void bench_prompts(bench *b, int hq, int hkv, int d) {
-  bool quick = b->c->opt.quick;
-  for (int block = BLOCK; block <= 4 * BLOCK; block *= 4) {
-    const heads g = {hq, hkv, d, 0, block};
-    for (int tokens = 512; tokens <= (quick ? 512 : 8192); tokens *= 4)
-      bench_attention(b, &g, alike(1, tokens, tokens));
-    if (!quick) bench_attention(b, &g, alike(1, 2048, 8192));
-    if (!quick) bench_attention(b, &g, alike(1, 8192, 32768));
-    if (!quick) bench_attention(b, &g, alike(8, 256, 256));
-  }
-}
-
-/* Llama 3 8B's heads and shorter ones; then latent ones, DeepSeek-V3's and those of V2-Lite or of a rank of eight. */
-static void bench_attentions(bench *b) {
-  enum { LONG = 120000 };
-  bool quick = b->c->opt.quick;
-  for (int d = 128; d >= 64; d -= 64) {
-    const heads g = {32, 8, d, 0, BLOCK};
-    for (int seqs = 1; seqs <= (quick ? 1 : 8); seqs *= 8) bench_attention(b, &g, alike(seqs, 1, 130));
-    for (int context = 512; context <= 4096; context *= 8) {
-      bench_attention(b, &g, alike(1, 1, context));
-      if (!quick) bench_attention(b, &g, alike(8, 1, context));
-      bench_attention(b, &g, alike(32, 1, context));
-    }
-    bench_attention(b, &g, alike(32, 1, 8192));
-    bench_attention(b, &g, (crowd){32, 1, 512, 1, LONG});
-    bench_attention(b, &g, alike(1, 1, LONG));
-    bench_prompts(b, g.hq, g.hkv, d);
-    bench_attention(b, &g, (crowd){33, 1, 512, 512, 512});
-    if (!quick) bench_attention(b, &g, (crowd){33, 1, 2048, 2048, 2048});
-    if (!quick) bench_attention(b, &g, alike(32, 1, 2048));
-  }
-  bench_prompts(b, 16, 8, 256); /* Gemma 2 9B's */
-  for (int hq = 128; hq >= 16; hq /= 8) {
-    const heads g = {hq, 1, 576, 512, BLOCK};
-    for (int context = 4096; context <= (quick ? 4096 : 32768); context *= 8) {
-      bench_attention(b, &g, alike(1, 1, context));
-      bench_attention(b, &g, alike(32, 1, context));
-    }
-    for (int tokens = 2048; tokens <= 8192 && !quick; tokens *= 4) bench_attention(b, &g, alike(1, tokens, tokens));
-    if (!quick) bench_attention(b, &g, alike(1, 2048, 8192));
-  }
-}
-
 static void bench_append(bench *b, int m) {
   enum { HQ = 32, HKV = 8, D = 128, WIDTH = (HQ + 2 * HKV) * D };
   static tri_qkv_rope_append_args a[MAX_COPIES];
@@ -357,8 +230,8 @@ static void bench_append(bench *b, int m) {
   float *angles = bench_elements(b, TRI_F32, rows * D / 2);
   uint16_t *k = bench_room(b, kv * (size_t)copies * 2), *v = bench_room(b, kv * (size_t)copies * 2);
   for (int i = 0; i < copies; i++) {
-    a[i] =
-        (tri_qkv_rope_append_args){.qkv = matrix((float *)(qkv + (size_t)i * rows * WIDTH), m, WIDTH), .num_heads = HQ};
+    a[i] = (tri_qkv_rope_append_args){.qkv = bench_matrix((float *)(qkv + (size_t)i * rows * WIDTH), m, WIDTH),
+                                      .num_heads = HQ};
     a[i].qkv.dtype = TRI_BF16;
     a[i].num_kv_heads = HKV, a[i].head_dim = D, a[i].rotary_dim = D, a[i].cos = angles, a[i].sin = angles;
     a[i].kv_slot = where;
@@ -381,8 +254,9 @@ static void bench_norm(bench *b, tri_norm_kind kind, int m, int cols) {
   float *out = bench_room(b, n * (size_t)copies * sizeof *out), *weight = bench_elements(b, TRI_F32, (size_t)cols);
   for (int i = 0; i < copies; i++) {
     size_t at = (size_t)i * n;
-    a[i] = (tri_norm_args){.x = matrix(x + at, m, cols), .delta = matrix(delta + at, m, cols), .delta_scale = 1};
-    a[i].out = matrix(out + at, m, cols), a[i].weight = weight, a[i].eps = 1e-5f, a[i].kind = kind;
+    a[i] = (tri_norm_args){
+        .x = bench_matrix(x + at, m, cols), .delta = bench_matrix(delta + at, m, cols), .delta_scale = 1};
+    a[i].out = bench_matrix(out + at, m, cols), a[i].weight = weight, a[i].eps = 1e-5f, a[i].kind = kind;
     if (kind == TRI_NORM_LAYER) a[i].bias = weight;
   }
   NAME("norm %s with addition %d x %d", kind == TRI_NORM_RMS ? "rms" : "layer", m, cols);
@@ -397,7 +271,7 @@ static void bench_softcap(bench *b, int m, int cols) {
   int copies = bench_copies_of(8.0 * (double)n);
   float *x = bench_elements(b, TRI_F32, n * (size_t)copies);
   for (int i = 0; i < copies; i++)
-    a[i] = (tri_softcap_args){.x = matrix(x + (size_t)i * n, m, cols), .scale = 1, .cap = 30};
+    a[i] = (tri_softcap_args){.x = bench_matrix(x + (size_t)i * n, m, cols), .scale = 1, .cap = 30};
   NAME("softcap %d x %d", m, cols);
   bench_report(b, name, WORK(softcap, a, copies, .bytes = 8.0 * (double)n));
   bench_release(b);
@@ -416,7 +290,8 @@ static void bench_route(bench *b, int m, int experts) {
   int32_t *ids = bench_room(b, numbers * (size_t)copies * sizeof *ids);
   for (int i = 0; i < copies; i++) {
     int32_t *mine = ids + (size_t)i * numbers;
-    a[i] = (tri_moe_route_args){.logits = matrix(x + (size_t)i * n, m, experts), .score = TRI_MOE_SOFTMAX, .top_k = K};
+    a[i] = (tri_moe_route_args){
+        .logits = bench_matrix(x + (size_t)i * n, m, experts), .score = TRI_MOE_SOFTMAX, .top_k = K};
     a[i].num_groups = 1, a[i].scale = 1, a[i].num_experts = experts, a[i].renormalize = true;
     a[i].experts = mine, a[i].weights = weights + (size_t)i * chosen;
     a[i].map = (tri_expert_map){.choice = mine + chosen, .row = mine + 2 * chosen, .first = mine + 3 * chosen};
@@ -433,8 +308,8 @@ static void bench_glu(bench *b, int m, int f) {
   int copies = bench_copies_of(12.0 * (double)n);
   float *x = bench_elements(b, TRI_F32, 2 * n * (size_t)copies), *y = bench_room(b, n * (size_t)copies * sizeof *y);
   for (int i = 0; i < copies; i++) {
-    a[i] = (tri_glu_args){.gate_up = matrix(x + (size_t)i * 2 * n, m, 2 * f), .act = TRI_ACT_SILU};
-    a[i].out = matrix(y + (size_t)i * n, m, f);
+    a[i] = (tri_glu_args){.gate_up = bench_matrix(x + (size_t)i * 2 * n, m, 2 * f), .act = TRI_ACT_SILU};
+    a[i].out = bench_matrix(y + (size_t)i * n, m, f);
   }
   NAME("glu silu %d x %d", m, f);
   bench_report(b, name, WORK(glu, a, copies, .bytes = 12.0 * (double)n));
@@ -455,7 +330,7 @@ static void bench_embed(bench *b, int m) {
   float *y = bench_room(b, n * (size_t)copies * sizeof *y);
   for (int i = 0; i < copies; i++) {
     a[i] = (tri_embed_args){.ids = where + (size_t)i * rows, .table = {table, NULL, TRI_BF16, VOCAB, H}, .scale = 1};
-    a[i].out = matrix(y + (size_t)i * n, m, H);
+    a[i].out = bench_matrix(y + (size_t)i * n, m, H);
   }
   NAME("embed bfloat16 %d x %d", m, H);
   bench_report(b, name, WORK(embed, a, copies, .bytes = 6.0 * (double)n));
@@ -512,7 +387,8 @@ static void bench_sample(bench *b, int rows, tri_sample_params p, const char *wh
   for (int i = 0; i < rows; i++) sequence[i] = i;
   if (!counts) bench_give_up("no memory");
   for (int i = 0; i < copies; i++) {
-    a[i] = (tri_sample_args){.logits = matrix(x + (size_t)i * n, rows, VOCAB), .params = params, .history = history};
+    a[i] =
+        (tri_sample_args){.logits = bench_matrix(x + (size_t)i * n, rows, VOCAB), .params = params, .history = history};
     a[i].num_prompt = num_prompt, a[i].num_history = num_history, a[i].counter = counter, a[i].results = results;
     a[i].counts = counts, a[i].sequence = sequence, a[i].fresh = counted;
   }
@@ -544,7 +420,7 @@ int oc_bench_device(oc *c) {
   if (wanted(&b, "linear")) bench_linears(&b);
   for (int m = 1; m <= 32 && wanted(&b, "gated_linear"); m *= 2) bench_gated(&b, m, 14336, 4096);
   for (int m = 512; m <= 8192 && !c->opt.quick && wanted(&b, "gated_linear"); m *= 2) bench_gated(&b, m, 14336, 4096);
-  if (wanted(&b, "attention")) bench_attentions(&b);
+  if (wanted(&b, "attention")) bench_device_attention(&b);
   bench_rows(&b);
   if (wanted(&b, "moe_experts")) bench_device_experts(&b);
   if (wanted(&b, "sample")) bench_samples(&b);

@@ -7,7 +7,7 @@
 
 #define CACHES ((size_t)512 << 20) /* four times the largest L2 cache of today's devices */
 
-enum { MAX_COPIES = 256, MAX_ROOMS = 16 };
+enum { MAX_COPIES = 256, MAX_ROOMS = 16, BLOCK = 16 /* tokens of a KV block */ };
 
 typedef struct bench {
   oc *c;
@@ -33,6 +33,10 @@ typedef struct work {
   tri_op_plan plan;
 } work;
 
+static inline tri_mat bench_matrix(float *data, int rows, int cols) {
+  return (tri_mat){data, rows, cols, cols, TRI_F32};
+}
+
 /* Memory that cannot be had ends the program. */
 void bench_give_up(const char *what);
 /* Device memory until bench_release. */
@@ -50,6 +54,8 @@ void bench_report(bench *b, const char *name, work w);
   ((work){.op = TRI_KERNEL_##o, .args = (a), .arg_size = sizeof *(a), .copies = (n), __VA_ARGS__})
 #define NAME(...) snprintf(name, sizeof name, __VA_ARGS__)
 
+/* bench_device_attention.c */
+void bench_device_attention(bench *b);
 /* bench_device_experts.c */
 void bench_device_experts(bench *b);
 
