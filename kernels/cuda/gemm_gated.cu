@@ -56,16 +56,6 @@ __device__ static inline gated_tile tile_at(const gated_work &g, int number) {
   return {(pair * CLUSTER + rank) * TOKENS, inside / width * UNITS};
 }
 
-struct gated_place {
-  int stage = 0;
-  unsigned parity = 0;
-  __device__ void next(void) {
-    if (++stage < STAGES) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
-
 /* ---- fetching ---- */
 
 /* By one thread: its own tokens, and its half of the weights for both blocks. Ends when both have read all stages: the
@@ -73,7 +63,7 @@ struct gated_place {
 __device__ static void fetch(const gated_work &g, const tri_tensor_map *x, const tri_tensor_map *w, gated_room &s) {
   enum { HALF = 2 * UNITS / CLUSTER, BOTH = (1 << CLUSTER) - 1 };
   unsigned rank = blockIdx.y;
-  gated_place at;
+  ring_place<STAGES> at;
   for (int number = blockIdx.x, tiles = tiles_of(g); number < tiles; number += gridDim.x) {
     gated_tile t = tile_at(g, number);
     for (int k = 0; k < g.k; k += STEP, at.next()) {
@@ -97,7 +87,7 @@ __device__ static inline void release(gated_room &s, int stage) {
 }
 
 template <typename T>
-__device__ static inline void multiply(const gated_work &g, gated_room &s, gated_place &at, int group,
+__device__ static inline void multiply(const gated_work &g, gated_room &s, ring_place<STAGES> &at, int group,
                                        float (&d)[SUMS]) {
   int last = at.stage;
   for (int k = 0; k < g.k; k += STEP, at.next()) {
@@ -162,7 +152,7 @@ __device__ static inline void store(const gated_tile &t, const tri_tensor_map *o
 
 template <typename T, typename ACT>
 __device__ static inline void consume(const gated_work &g, const tri_tensor_map *out, gated_room &s, int group) {
-  gated_place at;
+  ring_place<STAGES> at;
   for (int number = blockIdx.x, tiles = tiles_of(g); number < tiles; number += gridDim.x) {
     float d[SUMS] = {};
     multiply<T>(g, s, at, group, d);

@@ -72,6 +72,18 @@ __device__ static inline void barrier_wait(barrier *b, unsigned parity) {
              : "memory");
 }
 
+/* A place in a ring of stages, and the parity of its round. */
+template <int STAGES> struct ring_place {
+  int stage = 0;
+  unsigned parity = 0;
+  __device__ void next(void) {
+    stage++;
+    if (stage < STAGES) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
 /* Barriers of some of a block's warps, by number (1 to 15; 0 is __syncthreads) and the threads that meet there. */
 __device__ static inline void named_sync(int number, int threads) {
   HOPPER_ASM("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");

@@ -74,7 +74,7 @@ __device__ static void fetch(const grouped &g, const tri_tensor_map *weights, co
   enum { OUTPUTS = GATED ? R::ROWS / 2 : R::ROWS };
   bool leads = threadIdx.x == 0;
   gathering<F, COLS> rows;
-  place<R::STAGES> at;
+  ring_place<R::STAGES> at;
   if (!GATHERS && !leads) return;
   for (int number = blockIdx.x; number < tiles; number += gridDim.x) {
     tile t = tile_at<F::STEP, COLS, OUTPUTS>(g, s.first, s.start, number);
@@ -135,7 +135,7 @@ __device__ static inline void begin_widened(const char *weights, int half, const
  * while the products in front are under way, and so come in groups. */
 template <typename F, int BLOCKS, int COLS, int MOST, bool GATHERS>
 __device__ static inline void multiply(const tile &t, room<F, BLOCKS, MOST> &s,
-                                       place<room<F, BLOCKS, MOST>::STAGES> &at,
+                                       ring_place<room<F, BLOCKS, MOST>::STAGES> &at,
                                        typename F::sum (&d)[BLOCKS][COLS / 2]) {
   enum { BLOCK = room<F, BLOCKS, MOST>::WEIGHTS / CONSUMERS / BLOCKS, GROUPS = F::WIDENS ? 2 * BLOCKS : 1 };
   int group = (int)threadIdx.x / WARPGROUP - 1, last = at.stage;
@@ -171,7 +171,7 @@ __device__ static inline void multiply(const tile &t, room<F, BLOCKS, MOST> &s,
 
 template <typename F, int BLOCKS, int COLS, int MOST, bool GATED, bool GATHERS>
 __device__ static inline void do_tile(const grouped &g, const tile &t, room<F, BLOCKS, MOST> &s,
-                                      place<room<F, BLOCKS, MOST>::STAGES> &at) {
+                                      ring_place<room<F, BLOCKS, MOST>::STAGES> &at) {
   typedef typename F::weight T;
   typename F::sum d[BLOCKS][COLS / 2] = {}; /* else they would have registers while tiles of another size are done */
   multiply<F, BLOCKS, COLS, MOST, GATHERS>(t, s, at, d);
@@ -198,7 +198,7 @@ __device__ static inline void do_tile(const grouped &g, const tile &t, room<F, B
  * up; else -1. */
 template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
 __device__ static inline int do_number(const grouped &g, int number, int in_slab, room<F, BLOCKS, COLS> &s,
-                                       place<room<F, BLOCKS, COLS>::STAGES> &at) {
+                                       ring_place<room<F, BLOCKS, COLS>::STAGES> &at) {
   typedef room<F, BLOCKS, COLS> R;
   enum { OUTPUTS = GATED ? R::ROWS / 2 : R::ROWS, SMALL = COLS > F::CHEAP ? COLS / 2 : COLS };
   tile t = tile_at<F::STEP, COLS, OUTPUTS>(g, s.first, s.start, number);
@@ -256,7 +256,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
   take_registers<GATHERS ? 208 : 232>();
   bool adds = ADDS && g.sums.done;
   int items = !tiles && adds ? slabs : tiles; /* without tiles no slab has a last one */
-  place<R::STAGES> at;
+  ring_place<R::STAGES> at;
   if constexpr (ADDS)
     if (adds) list_parts(g, s.parts);
   if (!adds) wait_for_previous();

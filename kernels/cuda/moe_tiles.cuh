@@ -147,16 +147,4 @@ __device__ static inline tile tile_at(const grouped &g, const int *first, const 
   return t;
 }
 
-/* A place in a ring of stages, and the parity of its round. */
-template <int STAGES> struct place {
-  int stage = 0;
-  unsigned parity = 0;
-  __device__ void next(void) {
-    stage++;
-    if (stage < STAGES) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
-
 #endif
