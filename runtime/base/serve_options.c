@@ -116,8 +116,7 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, max_num_batched_tokens), .name = "max-num-batched-tokens", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN,
      .min = 0, .max = 1 << 17, .fallback = "0", .metavar = "N", .group = "Scheduling",
      .help = "tokens of one step, of several shards of each; 0: 8192 on devices, 512 on CPUs, more where weights are "
-             "streamed "
-             "and a step of more tokens hides them"},
+             "streamed and a step of more tokens hides them"},
     {TRI_OPT(S, prompt_micro_batch_tokens), .name = "prompt-micro-batch-tokens", .min = 0, .max = 1 << 17,
      .fallback = "0", .metavar = "N", .group = "Scheduling",
      .help = "tokens of prompts in one step, so that a long one is in several stages at a time; 0: as many as fit, 256 "

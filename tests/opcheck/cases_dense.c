@@ -214,10 +214,17 @@ void oc_case_gated_linear(oc *c, int i) {
   tri_dtype t = oc_weight_type(c, i);
   int m = some_rows(c, i / 4), k = some_width(c, i / 3 + 5), f = some_width(c, i / 2);
   bool prompt = i % 8 == 6 && c->be->narrow_activations; /* where the product does not go to memory */
-  if (prompt) t = i % 16 == 6 ? TRI_BF16 : TRI_F16, m = oc_range(c, 1000, 1500);
-  if (prompt) k = 8 * oc_range(c, 1, 40), f = 8 * oc_range(c, 1, 40);
-  if (prompt && i % 32 == 30) /* several tiles for each cluster, and more pairs of blocks' tokens than a band has */
-    m = oc_range(c, 2100, 2500), k = 8 * oc_range(c, 1, 16), f = 8 * oc_range(c, 170, 230);
+  if (prompt) {
+    t = i % 16 == 6 ? TRI_BF16 : TRI_F16;
+    m = oc_range(c, 1000, 1500);
+    k = 8 * oc_range(c, 1, 40);
+    f = 8 * oc_range(c, 1, 40);
+  }
+  if (prompt && i % 32 == 30) { /* several tiles for each cluster, and more pairs of blocks' tokens than a band has */
+    m = oc_range(c, 2100, 2500);
+    k = 8 * oc_range(c, 1, 16);
+    f = 8 * oc_range(c, 170, 230);
+  }
   tri_gated_linear_args a = {.up = {.x = oc_matrix(c, m, k, false), .w = oc_weight(c, t, 2 * f, k)}};
   a.up.bias = oc_chance(c, prompt ? 10 : 50) ? oc_normals(c, (size_t)(2 * f), 1) : NULL;
   a.up.int8_activations = t == TRI_I8 && oc_chance(c, 50);
