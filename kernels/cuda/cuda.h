@@ -42,10 +42,11 @@ typedef struct tri_cuda_lane {
   cudaStream_t stream;
   void *blas_room, *workspace;
   size_t workspace_bytes;
-  unsigned *slabs; /* [TRI_CUDA_SLABS] counters on the device, zero between two kernels: of experts' outputs */
+  unsigned *slabs; /* [TRI_CUDA_SLABS + TRI_CUDA_QUEUES] counters on the device, zero between two kernels: of experts'
+                      outputs, and where the blocks of their products take tiles from */
 } tri_cuda_lane;
 enum { TRI_CUDA_MAIN, TRI_CUDA_SIDE, TRI_CUDA_LANES };
-enum { TRI_CUDA_SLABS = 256 };
+enum { TRI_CUDA_SLABS = 256, TRI_CUDA_QUEUES = 2 };
 
 typedef struct tri_cuda_impl {
   int device;
@@ -254,7 +255,8 @@ void tri_cuda_blas_close(tri_cuda_impl *impl);
 void tri_cuda_blas_follow(tri_backend *be); /* to the lane that ops go to now */
 /* True where the library has such a product at all, and where it gets it without a tactic. */
 bool tri_cuda_library_can(const tri_linear_args *a);
-bool tri_cuda_library_by_default(const tri_linear_args *a);
+bool tri_cuda_library_by_default(const tri_backend *be, const tri_linear_args *a);
+bool tri_cuda_skinny_by_default(const tri_backend *be, const tri_linear_args *a);
 size_t tri_cuda_linear_workspace(const tri_backend *be, const tri_linear_args *a);
 void tri_cuda_linear(tri_backend *be, const tri_linear_args *a);
 bool tri_cuda_is_narrow(const tri_linear_args *a); /* few columns of 16 bits, which our own kernel is faster at */
@@ -282,6 +284,11 @@ int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const voi
 struct tri_tactics;
 tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int count, int64_t until,
                          struct tri_tactics *out, tri_tune_result *result);
+
+/* gemm_skinny.cu: 3 to 32 rows of 16 bits, on Hopper. */
+bool tri_cuda_skinny_fits(const tri_linear_args *a);
+bool tri_cuda_skinny_pays(const tri_linear_args *a, int num_sms); /* of those that fit: better than the library */
+cudaError_t tri_cuda_skinny(cudaStream_t stream, const tri_linear_args *a, int num_sms);
 
 /* linear.cu: one or two rows of 16 bits. */
 bool tri_cuda_gated_fits(const tri_gated_linear_args *a);

@@ -250,11 +250,11 @@ static tri_status refuse(cudaError_t e, const char *what, tri_error *err) {
 
 /* Makes the counters at which a kernel's blocks meet. */
 static cudaError_t make_counters(tri_cuda_impl *impl) {
-  size_t bytes = (TRI_CUDA_MEETINGS + TRI_CUDA_LANES * TRI_CUDA_SLABS) * sizeof *impl->counters;
+  enum { OF_LANE = TRI_CUDA_SLABS + TRI_CUDA_QUEUES };
+  size_t bytes = (TRI_CUDA_MEETINGS + TRI_CUDA_LANES * OF_LANE) * sizeof *impl->counters;
   cudaError_t e = cudaMalloc((void **)&impl->counters, bytes);
   if (e != cudaSuccess) return e;
-  for (int i = 0; i < TRI_CUDA_LANES; i++)
-    impl->lanes[i].slabs = impl->counters + TRI_CUDA_MEETINGS + i * TRI_CUDA_SLABS;
+  for (int i = 0; i < TRI_CUDA_LANES; i++) impl->lanes[i].slabs = impl->counters + TRI_CUDA_MEETINGS + i * OF_LANE;
   return cudaMemsetAsync(impl->counters, 0, bytes, impl->streams[TRI_STREAM_COMPUTE]);
 }
 

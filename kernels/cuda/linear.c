@@ -44,9 +44,16 @@ bool tri_cuda_library_can(const tri_linear_args *a) {
   return a->w.dtype != TRI_I8 && sums_in_place && a->w.k > 0 && a->w.n > 0 && a->x.rows > 0;
 }
 
-bool tri_cuda_library_by_default(const tri_linear_args *a) {
+static bool is_skinny(const tri_backend *be, const tri_linear_args *a) {
+  return tri_cuda_of(be)->is_hopper && !tri_cuda_is_narrow(a) && tri_cuda_skinny_fits(a);
+}
+bool tri_cuda_skinny_by_default(const tri_backend *be, const tri_linear_args *a) {
+  return is_skinny(be, a) && tri_cuda_skinny_pays(a, tri_cuda_of(be)->num_sms);
+}
+
+bool tri_cuda_library_by_default(const tri_backend *be, const tri_linear_args *a) {
   int from = a->w.dtype == TRI_F32 ? LIBRARY_FROM_F32 : LIBRARY_FROM;
-  return tri_cuda_library_can(a) && a->x.rows >= from && !tri_cuda_is_narrow(a);
+  return tri_cuda_library_can(a) && a->x.rows >= from && !tri_cuda_is_narrow(a) && !tri_cuda_skinny_by_default(be, a);
 }
 
 /* Looks at shapes alone, so that plan and launch agree. */
@@ -58,13 +65,13 @@ static const tri_tactic *tactic_for(const tri_backend *be, const tri_linear_args
   return found ? found : &none;
 }
 
-static bool uses_library(const tri_linear_args *a, const tri_tactic *tactic) {
-  if (tactic->kind == TRI_TACTIC_DEFAULT || !tri_cuda_library_can(a)) return tri_cuda_library_by_default(a);
+static bool uses_library(const tri_backend *be, const tri_linear_args *a, const tri_tactic *tactic) {
+  if (tactic->kind == TRI_TACTIC_DEFAULT || !tri_cuda_library_can(a)) return tri_cuda_library_by_default(be, a);
   return tactic->kind != TRI_TACTIC_OWN;
 }
 
 size_t tri_cuda_linear_workspace(const tri_backend *be, const tri_linear_args *a) {
-  if (!uses_library(a, tactic_for(be, a))) return tri_cuda_own_linear_workspace(a);
+  if (!uses_library(be, a, tactic_for(be, a))) return tri_cuda_own_linear_workspace(a);
   return a->w.dtype == a->x.dtype ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
 }
 
@@ -83,7 +90,7 @@ static bool library_linear(tri_backend *be, const tri_linear_args *a, const tri_
   tri_cuda_impl *impl = tri_cuda_of(be);
   const void *x = a->x.data;
   int ldx = a->x.ld;
-  bool chosen = tactic->kind == TRI_TACTIC_ALGO, by_default = tri_cuda_library_by_default(a), done = false;
+  bool chosen = tactic->kind == TRI_TACTIC_ALGO, by_default = tri_cuda_library_by_default(be, a), done = false;
   /* The older interface has the same kernels for plain products, and chooses better among them for few rows. */
   bool plain = !a->bias && a->act == TRI_ACT_NONE, asks = by_default && !plain && tactic->kind != TRI_TACTIC_GEMM;
   if (a->w.dtype != a->x.dtype) {
@@ -101,6 +108,9 @@ static bool library_linear(tri_backend *be, const tri_linear_args *a, const tri_
 
 void tri_cuda_linear(tri_backend *be, const tri_linear_args *a) {
   const tri_tactic *tactic = tactic_for(be, a);
-  if (!uses_library(a, tactic) || !library_linear(be, a, tactic))
+  if (uses_library(be, a, tactic) && library_linear(be, a, tactic)) return;
+  if (is_skinny(be, a))
+    tri_cuda_note(be, tri_cuda_skinny(tri_cuda_stream(be), a, tri_cuda_of(be)->num_sms));
+  else
     tri_cuda_own_linear(tri_cuda_stream(be), a, be->workspace);
 }

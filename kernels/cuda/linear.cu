@@ -4,16 +4,9 @@
  * since they would round others. */
 #include "kernels/cuda/gemm_few_rows.cuh"
 #include "kernels/cuda/gemm_narrow.cuh"
+#include "kernels/cuda/linear_results.cuh"
 
 enum { FEW = 8, COLUMN_WARPS = 8, TILE = 64, DEPTH = 16, TILE_THREADS = 256, ROUND_THREADS = 256 };
-
-/* Bias, activation, and the old value of out. */
-__device__ static inline void finish(const tri_linear_args &a, int row, int col, float sum) {
-  if (a.w.dtype == TRI_I8) sum *= a.w.scale[col];
-  if (a.bias) sum += a.bias[col];
-  if (a.act != TRI_ACT_NONE) sum = act_of(a.act, sum);
-  store_at(a.out, row, (size_t)col, a.accumulate ? load_at(a.out, row, (size_t)col) + sum : sum);
-}
 
 /* A warp's sums, one for a lane. With CUT they are parts: those of all warps, in the first one. False: not for this
  * warp. */

@@ -32,6 +32,11 @@ size_t tri_cuda_moe_plain_workspace(const tri_moe_experts_args *a);
 void tri_cuda_moe_plain(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, int num_sms);
 void tri_cuda_moe_combine(cudaStream_t stream, const tri_moe_experts_args *a, const float *partial);
 
+/* moe_sum.cu: the sum of each token's choices, in their order, and before that of a choice's parts, in theirs. parts
+ * [splits, T * top_k, H] of F32, BF16 or F16, rows of the map; H and out's rows in fours. */
+void tri_cuda_moe_sum(cudaStream_t stream, const tri_moe_experts_args *a, const void *parts, tri_dtype type,
+                      int splits);
+
 /* moe_grouped.cu, for Hopper: gated experts of 16 bits or int8 with SILU or SWIGLU_OAI, of any number of rows. slabs:
  * the lane's counters. */
 bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a);

@@ -1,16 +1,7 @@
-/* Launches the grouped products of experts, and adds what they give. */
+/* Launches the grouped products of experts. */
 #include "kernels/cuda/moe_grouped.cuh"
 
-enum {
-  FEW = 8,
-  MOST_SPLITS = 8,
-  ENOUGH_STEPS = 4,
-  ENOUGH_ROUNDS = 6,
-  COMBINE_THREADS = 64,
-  AT_ONCE = 8,
-  PARTS_THREADS = 256,
-  EIGHT = 8
-};
+enum { FEW = 8, MOST_SPLITS = 8, ENOUGH_STEPS = 4, ENOUGH_ROUNDS = 6, PARTS_THREADS = 256, EIGHT = 8 };
 
 bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a) {
   tri_dtype t = a->up.dtype;
@@ -129,7 +120,7 @@ static cudaError_t launch(cudaStream_t stream, const grouped &g, const void *w, 
   tri_tiling pairs = {
       5, {k, 8, 2, n / 8, e}, {0, line, n * line, 8 * line, 2 * n * line}, {F::STEP, 8, 2, R::ROWS / 16, 1}};
   tri_tiling plain = {3, {k, n, e}, {0, line, n * line}, {F::STEP, R::ROWS, 1}};
-  tri_tiling rows = {2, {k * F::EACH, (uint64_t)g.most_rows}, {0, k * F::EACH * sizeof(X)}, {LINE / sizeof(X), COLS}};
+  tri_tiling rows = {2, {k * F::EACH, (uint64_t)g.most_rows}, {0, k * F::EACH * sizeof(X)}, {LINE / sizeof(X), R::BOX}};
   tri_tensor_map weights, inputs = {};
   if (error != cudaSuccess) return error;
   if (tri_cuda_map_tensor(&weights, stored_as((const W *)NULL), w, PAIRS ? &pairs : &plain) != TRI_OK ||
@@ -198,65 +189,6 @@ static void take_rows(cudaStream_t stream, const tri_mat &x, void *to, grouped &
   g.ld = x.cols;
 }
 
-/* ---- the sum of a token's choices ---- */
-
-/* Eight elements of a part, or of the sums of all parts of k in their order. */
-template <typename P>
-__device__ static inline void load_parts(const P *parts, size_t at, int splits, size_t stride, float (&x)[EIGHT]) {
-  for (int s = 0; s < splits; s++) {
-    float4 low = load4(parts + (size_t)s * stride + at), high = load4(parts + (size_t)s * stride + at + 4);
-    const float eight[EIGHT] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-    for (int i = 0; i < EIGHT; i++) x[i] = s ? x[i] + eight[i] : eight[i];
-  }
-}
-
-/* Some of a token's choices: their rows, or -1, and their weights. */
-struct some_choices {
-  int row[AT_ONCE];
-  float weight[AT_ONCE];
-  __device__ void load(const tri_moe_experts_args &a, int token, int from) {
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; i++) {
-      size_t choice = (size_t)token * (size_t)a.top_k + (size_t)(from + i);
-      bool there = from + i < a.top_k;
-      row[i] = there ? __ldcg(a.map.row + choice) : -1;
-      weight[i] = there ? __ldcg(a.weights + choice) : 0;
-    }
-  }
-};
-
-/* Adds a token's choices, each times its weight, in their order. parts [splits, T * top_k, H], rows of the map. Grid
- * (T, H / 512), 64 threads of eight elements each. The choices are read before the kernel in front has ended, as it
- * reads the map before the first product has. */
-template <typename P>
-__global__ static void combine_kernel(const __grid_constant__ tri_moe_experts_args a, const P *parts, int splits) {
-  int t = blockIdx.x, h = a.x.cols, at = (int)(blockIdx.y * COMBINE_THREADS + threadIdx.x) * EIGHT;
-  size_t stride = (size_t)a.x.rows * (size_t)a.top_k * (size_t)h;
-  float sum[EIGHT];
-  some_choices s;
-  let_next_begin();
-  s.load(a, t, 0);
-  wait_for_previous();
-  if (at >= h) return;
-#pragma unroll
-  for (int j = 0; j < EIGHT; j++) sum[j] = a.accumulate ? load_at(a.out, t, (size_t)(at + j)) : 0;
-  for (int c = 0; c < a.top_k; c += AT_ONCE) {
-    float x[AT_ONCE][EIGHT];
-    if (c) s.load(a, t, c);
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; i++)
-      if (s.row[i] >= 0) load_parts(parts, (size_t)s.row[i] * (size_t)h + (size_t)at, splits, stride, x[i]);
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; i++)
-#pragma unroll
-      for (int j = 0; j < EIGHT; j++)
-        if (s.row[i] >= 0) sum[j] += s.weight[i] * x[i][j];
-  }
-  store4_at(a.out, t, at, make_float4(sum[0], sum[1], sum[2], sum[3]));
-  store4_at(a.out, t, at + 4, make_float4(sum[4], sum[5], sum[6], sum[7]));
-}
-
 /* ---- both products ---- */
 
 static grouped first_product(const tri_moe_experts_args *a) {
@@ -290,14 +222,15 @@ static void turn_to_second(const tri_moe_experts_args *a, const cut &c, grouped 
   g.bias = a->down_bias;
   g.splits = c.splits;
   g.out = out;
+  g.queue++; /* the first product's blocks may still take tiles */
   g.sums = {a->map.row, a->weights, a->out, a->accumulate, adds_choices(a, c, num_sms) ? slabs : NULL};
 }
 
 /* Adds choices up where the second product has not. */
-template <typename P> static cudaError_t combine(cudaStream_t stream, const tri_moe_experts_args *a, const grouped &g) {
+static cudaError_t add_choices_up(cudaStream_t stream, const tri_moe_experts_args *a, const grouped &g,
+                                  tri_dtype type) {
   if (g.sums.done) return cudaSuccess;
-  dim3 grid(a->x.rows, blocks_for((size_t)a->x.cols, COMBINE_THREADS * EIGHT));
-  launch_overlapped(combine_kernel<P>, grid, COMBINE_THREADS, 0, stream, *a, (const P *)g.out, g.splits);
+  tri_cuda_moe_sum(stream, a, g.out, g.splits > 1 ? TRI_F32 : type, g.splits);
   return cudaGetLastError();
 }
 
@@ -309,6 +242,7 @@ static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char 
   cut up = up_cut(a, num_sms), down = down_cut(a, num_sms);
   grouped g = first_product(a);
   g.out = workspace + s.x;
+  g.queue = slabs + TRI_CUDA_SLABS;
   if (a->x.dtype == TRI_F32) {
     tri_cuda_narrow(stream, &a->x, a->up.dtype, workspace);
     g.x = workspace;
@@ -318,7 +252,7 @@ static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char 
   if (e != cudaSuccess) return e;
   turn_to_second(a, down, g, workspace + s.x + s.hidden, slabs, num_sms);
   if ((e = launch_cut<F, false>(stream, g, a->down.data, down, num_sms)) != cudaSuccess) return e;
-  return down.splits > 1 ? combine<float>(stream, a, g) : combine<T>(stream, a, g);
+  return add_choices_up(stream, a, g, a->up.dtype);
 }
 
 /* With weights of int8, hidden rows are float32, which become parts in their place or integers elsewhere. */
@@ -332,12 +266,13 @@ static cudaError_t run_int8(cudaStream_t stream, const tri_moe_experts_args *a, 
   grouped g = first_product(a);
   take_rows(stream, a->x, workspace, g, (const F *)NULL);
   g.out = at;
+  g.queue = slabs + TRI_CUDA_SLABS;
   cudaError_t e = launch_cut<F, true>(stream, g, a->up.data, up, num_sms);
   if (e != cudaSuccess) return e;
   turn_to_second(a, down, g, at + s.hidden + s.rounded, slabs, num_sms);
   take_rows(stream, hidden, rounded, g, (const F *)NULL);
   if ((e = launch_cut<F, false>(stream, g, a->down.data, down, num_sms)) != cudaSuccess) return e;
-  return combine<float>(stream, a, g);
+  return add_choices_up(stream, a, g, TRI_F32);
 }
 
 cudaError_t tri_cuda_moe_grouped(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, unsigned *slabs,

@@ -13,15 +13,18 @@
 
 /* ---- fetching ---- */
 
+/* keep: in the second-level cache, as tiles of other rows read the same weights. */
 template <bool GATED>
-__device__ static inline void fetch_weights(const tri_tensor_map *m, char *to, barrier *b, const tile &t, int k) {
+__device__ static inline void fetch_weights(const tri_tensor_map *m, char *to, barrier *b, uint64_t keep, const tile &t,
+                                            int k) {
   if (GATED) /* groups of eight gates, and behind each the ups of the same units */
-    tile_load(to, m, b, KEEP_SHORT, k, 0, 0, t.output / 8, t.expert);
+    tile_load(to, m, b, keep, k, 0, 0, t.output / 8, t.expert);
   else
-    tile_load(to, m, b, KEEP_SHORT, k, t.output, t.expert);
+    tile_load(to, m, b, keep, k, t.output, t.expert);
 }
 
-/* Fetches a tile's rows from where their tokens lie. Each thread has one 16-byte piece of every 16th row's lines. */
+/* Fetches a tile's rows from where their tokens lie. Each
+ * thread has one 16-byte piece of every 16th row's lines. */
 template <typename F, int COLS> struct gathering {
   typedef typename F::input X;
   enum { LINES = WARPGROUP / 8, EACH = (COLS + LINES - 1) / LINES };
@@ -50,21 +53,43 @@ template <typename F, int COLS> struct gathering {
 };
 
 /* Begins the copies of a step's lines of rows of the map. */
-template <typename F, int COLS>
+template <typename F, int COLS, int BOX>
 __device__ static inline void fetch_rows(const tri_tensor_map *m, char *to, barrier *b, const tile &t, int k) {
 #pragma unroll
   for (int l = 0; l < F::LINES; l++)
-    tile_load(to + l * COLS * LINE, m, b, KEEP_USUAL, k * F::EACH + l * (LINE / (int)sizeof(typename F::input)),
-              t.first_row);
+#pragma unroll
+    for (int row = 0; row < COLS; row += BOX)
+      if (row < t.rows)
+        tile_load(to + (l * COLS + row) * LINE, m, b, KEEP_USUAL,
+                  k * F::EACH + l * (LINE / (int)sizeof(typename F::input)), t.first_row + row);
 }
 
-/* Begins a stage: says how much of it comes by the copy engine, and has its weights come. */
+/* Begins the stage of step i of a tile: says how much of it comes by the copy engine, and has its weights come. */
 template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
 __device__ static inline void begin_step(const tri_tensor_map *weights, room<F, BLOCKS, COLS> &s, int stage,
-                                         const tile &t, int k) {
+                                         const tile &t, int i) {
   typedef room<F, BLOCKS, COLS> R;
-  barrier_expect(&s.full[stage], R::WEIGHTS + (GATHERS ? 0 : R::INPUTS));
-  fetch_weights<GATED>(weights, s.weights[stage], &s.full[stage], t, k);
+  int boxes = (t.rows + R::BOX - 1) / R::BOX;
+  if (i == 0) s.begun[stage] = t;
+  barrier_expect(&s.full[stage], R::WEIGHTS + (GATHERS ? 0 : boxes * R::BOX * LINE * F::LINES));
+  fetch_weights<GATED>(weights, s.weights[stage], &s.full[stage], COLS > 64 ? KEEP_USUAL : KEEP_SHORT, t,
+                       (t.step + i) * F::STEP);
+}
+
+/* Takes the next tile from the queue, for the threads that fetch it: so tiles that read the same weights are begun one
+ * behind the other, and read them at the same time, however long other tiles took. Each block that has had one takes
+ * one that is not there; the last to do so clears the queue. */
+template <bool GATHERS> __device__ static inline int take_number(const grouped &g, int tiles, int *room) {
+  if (threadIdx.x == 0) {
+    unsigned before = atomicAdd(g.queue, 1);
+    if ((int)before == tiles - 1) *(volatile unsigned *)g.queue = 0;
+    *room = (int)(gridDim.x + before);
+  }
+  if (!GATHERS) return *room;
+  named_sync(FETCHING, WARPGROUP);
+  int number = *room;
+  named_sync(FETCHING, WARPGROUP);
+  return number;
 }
 
 template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
@@ -76,26 +101,30 @@ __device__ static void fetch(const grouped &g, const tri_tensor_map *weights, co
   gathering<F, COLS> rows;
   ring_place<R::STAGES> at;
   if (!GATHERS && !leads) return;
-  for (int number = blockIdx.x; number < tiles; number += gridDim.x) {
+  for (int number = blockIdx.x; number < tiles; number = take_number<GATHERS>(g, tiles, &s.taken)) {
     tile t = tile_at<F::STEP, COLS, OUTPUTS>(g, s.first, s.start, number);
     int begun = 0;
     if (GATHERS) rows.begin(g, t);
     if (!GATHERS && number == blockIdx.x) { /* weights, while the kernel in front makes the rows */
       for (begun = 0; begun < t.steps && begun < R::STAGES; begun++)
-        begin_step<F, BLOCKS, COLS, GATED, GATHERS>(weights, s, begun, t, (t.step + begun) * F::STEP);
+        begin_step<F, BLOCKS, COLS, GATED, GATHERS>(weights, s, begun, t, begun);
       wait_for_previous();
     }
     for (int i = 0; i < t.steps; i++, at.next()) {
       int k = (t.step + i) * F::STEP;
       barrier_wait(&s.empty[at.stage], at.parity ^ 1);
-      if (leads && i >= begun) begin_step<F, BLOCKS, COLS, GATED, GATHERS>(weights, s, at.stage, t, k);
-      if (!GATHERS) fetch_rows<F, COLS>(inputs, s.inputs[at.stage], &s.full[at.stage], t, k);
+      if (leads && i >= begun) begin_step<F, BLOCKS, COLS, GATED, GATHERS>(weights, s, at.stage, t, i);
+      if (!GATHERS) fetch_rows<F, COLS, R::BOX>(inputs, s.inputs[at.stage], &s.full[at.stage], t, k);
       if (GATHERS) {
         rows.copy(g, s.inputs[at.stage], k);
         barrier_arrive_behind_copies(&s.full[at.stage]);
       }
     }
   }
+  barrier_wait(&s.empty[at.stage], at.parity ^ 1);
+  if (leads) s.begun[at.stage] = {};
+  if (leads) barrier_arrive(&s.full[at.stage]);
+  if (GATHERS) barrier_arrive(&s.full[at.stage]);
   if (!GATHERS) return;
   commit_copies(); /* no thread leaves with copies under way */
   wait_copies<0>();
@@ -169,6 +198,8 @@ __device__ static inline void multiply(const tile &t, room<F, BLOCKS, MOST> &s,
 
 /* ---- tiles ---- */
 
+enum { NONE = -1, END = -2 }; /* in the place of a slab */
+
 template <typename F, int BLOCKS, int COLS, int MOST, bool GATED, bool GATHERS>
 __device__ static inline void do_tile(const grouped &g, const tile &t, room<F, BLOCKS, MOST> &s,
                                       ring_place<room<F, BLOCKS, MOST>::STAGES> &at) {
@@ -194,23 +225,39 @@ __device__ static inline void do_tile(const grouped &g, const tile &t, room<F, B
   }
 }
 
-/* Does a tile by its number. Returns the slab of outputs whose last tile it was, of in_slab, where blocks add choices
- * up; else -1. */
+/* Does a tile with the fewest columns that hold its rows: COLS, or those of smaller tiles. */
+template <typename F, int BLOCKS, int COLS, int MOST, bool GATED, bool GATHERS>
+__device__ static inline void do_tile_of(const grouped &g, const tile &t, room<F, BLOCKS, MOST> &s,
+                                         ring_place<room<F, BLOCKS, MOST>::STAGES> &at) {
+  if constexpr (COLS > F::CHEAP)
+    if (t.rows <= COLS / 2) {
+      do_tile_of<F, BLOCKS, COLS / 2, MOST, GATED, GATHERS>(g, t, s, at);
+      return;
+    }
+  do_tile<F, BLOCKS, COLS, MOST, GATED, GATHERS>(g, t, s, at);
+}
+
+/* Returns the block's slab number `turn` of so many, or END. */
+__device__ static inline int next_slab(int slabs, int turn) {
+  int slab = (int)blockIdx.x + turn * (int)gridDim.x;
+  return slab < slabs ? slab : END;
+}
+
+/* Does the next tile. Returns the slab of outputs whose last tile it was, of in_slab, where blocks add choices up; else
+ * NONE; or END where there is no tile left. */
 template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
-__device__ static inline int do_number(const grouped &g, int number, int in_slab, room<F, BLOCKS, COLS> &s,
-                                       ring_place<room<F, BLOCKS, COLS>::STAGES> &at) {
+__device__ static inline int do_next(const grouped &g, int in_slab, room<F, BLOCKS, COLS> &s,
+                                     ring_place<room<F, BLOCKS, COLS>::STAGES> &at) {
   typedef room<F, BLOCKS, COLS> R;
-  enum { OUTPUTS = GATED ? R::ROWS / 2 : R::ROWS, SMALL = COLS > F::CHEAP ? COLS / 2 : COLS };
-  tile t = tile_at<F::STEP, COLS, OUTPUTS>(g, s.first, s.start, number);
-  if (SMALL < COLS && t.rows <= SMALL)
-    do_tile<F, BLOCKS, SMALL, COLS, GATED, GATHERS>(g, t, s, at);
-  else
-    do_tile<F, BLOCKS, COLS, COLS, GATED, GATHERS>(g, t, s, at);
+  barrier_wait(&s.full[at.stage], at.parity);
+  tile t = s.begun[at.stage];
+  if (!t.steps) return END;
+  do_tile_of<F, BLOCKS, COLS, COLS, GATED, GATHERS>(g, t, s, at);
   if constexpr (R::ADDS && !GATHERS) {
-    int slab = t.output / OUTPUTS;
+    int slab = t.output / R::ROWS;
     if (g.sums.done && is_last_tile(g, slab, in_slab, s.parts)) return slab;
   }
-  return -1;
+  return NONE;
 }
 
 /* Computes out[row] = w[expert of row] x[row], finished, for all rows of the map, and of a second product, where it is
@@ -255,20 +302,20 @@ __global__ static void __launch_bounds__(THREADS, 1)
   }
   take_registers<GATHERS ? 208 : 232>();
   bool adds = ADDS && g.sums.done;
-  int items = !tiles && adds ? slabs : tiles; /* without tiles no slab has a last one */
   ring_place<R::STAGES> at;
   if constexpr (ADDS)
     if (adds) list_parts(g, s.parts);
   if (!adds) wait_for_previous();
-  for (int number = (int)blockIdx.x - (adds ? (int)gridDim.x : 0); number < items; number += gridDim.x) {
-    int slab = number;
-    if (number < 0)
-      slab = slabs; /* the pass that does nothing */
-    else if (tiles)
-      slab = do_number<F, BLOCKS, COLS, GATED, GATHERS>(g, number, in_slab, s, at);
+  for (int pass = adds ? 0 : 1;; pass++) {
+    int slab = slabs; /* the first pass does nothing */
+    if (pass && tiles)
+      slab = do_next<F, BLOCKS, COLS, GATED, GATHERS>(g, in_slab, s, at);
+    else if (pass) /* no slab has a last tile */
+      slab = next_slab(adds ? slabs : 0, pass - 1);
+    if (slab == END) return;
     if constexpr (ADDS)
       if (slab >= 0) add_slab_of<typename F::weight, OUTPUTS>(g, s.parts, slab);
-    if (number < 0) wait_for_previous();
+    if (!pass) wait_for_previous();
   }
 }
 

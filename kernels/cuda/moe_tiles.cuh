@@ -27,15 +27,17 @@ struct grouped {
   const float *x_scale;               /* and one for each row of x where those are integers, else NULL */
   const float *bias;                  /* [num_experts * (outputs or, in pairs, 2 * outputs)] or NULL */
   float limit, gate_scale, up_offset; /* of units: min(gate, limit) / (1 + exp(-gate_scale gate)) (up + up_offset) */
-  int splits;    /* parts of k; more than one: out has float32 sums of each, [splits, most_rows, outputs] */
-  int most_rows; /* rows of the map at most: tokens * top_k */
-  void *out;     /* else [rows, outputs] in the weights' type, float32 with integers */
+  int splits;      /* parts of k; more than one: out has float32 sums of each, [splits, most_rows, outputs] */
+  int most_rows;   /* rows of the map at most: tokens * top_k */
+  void *out;       /* else [rows, outputs] in the weights' type, float32 with integers */
+  unsigned *queue; /* where blocks take their next tile from: 0 before and after */
   token_sums sums;
 };
 
 enum {
   LINE = 128,    /* bytes of a row in shared memory */
   CONSUMERS = 2, /* warpgroups */
+  FETCHING = 8,  /* the named barrier of the warpgroup that fetches */
   THREADS = (1 + CONSUMERS) * WARPGROUP,
   PASS = 64,        /* rows that are stored at a time */
   MOST_SPLIT = 32,  /* rows of the largest tiles whose k is cut into parts, and whose blocks add choices up */
@@ -81,31 +83,34 @@ struct no_room {};
 template <bool ADDS> struct room_to_add { typedef no_room type; };
 template <> struct room_to_add<true> { typedef parts_room type; };
 
+/* A tile: outputs from `output` on, of rows first_row .. first_row + rows - 1, over `steps` steps of k from `step` on.
+ * Without steps: there is none left. */
+struct tile {
+  int expert, first_row, rows, output, step, steps, split;
+};
+
 /* Shared memory of a tile of 128 * BLOCKS weights' rows and COLS tokens' rows. */
 template <typename F, int BLOCKS, int COLS> struct room {
   enum {
     ROWS = CONSUMERS * 64 * BLOCKS,
     WEIGHTS = ROWS * F::STEP * sizeof(typename F::weight), /* bytes of a stage */
+    BOX = COLS < 64 ? COLS : 64,                           /* rows that are fetched at a time */
     INPUTS = COLS * LINE * F::LINES,
     ADDS = COLS <= MOST_SPLIT,
     LISTS = (2 * (MOST_EXPERTS + 1)) * 4 + (ADDS ? (int)sizeof(parts_room) : 0),
     STAGING = (COLS < PASS ? COLS : PASS) * LINE,
-    FIT = (ROOM - CONSUMERS * STAGING - LISTS - 256) / (WEIGHTS + INPUTS),
+    FIT = (ROOM - CONSUMERS * STAGING - LISTS - 512) / (WEIGHTS + INPUTS),
     STAGES = FIT > 8 ? 8 : FIT,
   };
   char weights[STAGES][WEIGHTS];
   char inputs[STAGES][INPUTS];
   char staging[CONSUMERS][STAGING]; /* of results, or of a tile's scales */
   barrier full[STAGES], empty[STAGES];
+  tile begun[STAGES];          /* which tile begins with a stage, */
+  int taken;                   /* and which comes next, among those who fetch */
   int first[MOST_EXPERTS + 1]; /* an expert's first row, */
   int start[MOST_EXPERTS + 1]; /* and the groups of COLS rows in front of it */
   typename room_to_add<ADDS>::type parts;
-};
-
-/* A tile: outputs from `output` on, of rows first_row .. first_row + rows - 1, over `steps` steps of k from `step` on.
- */
-struct tile {
-  int expert, first_row, rows, output, step, steps, split;
 };
 
 /* Lists where each expert's groups of COLS rows begin, from where its rows do. By the first warp. */

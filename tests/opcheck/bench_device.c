@@ -159,16 +159,17 @@ static void bench_linear(bench *b, tri_dtype t, bool biased, int m, int n, int k
   static tri_linear_args a[MAX_COPIES];
   char name[80];
   size_t count = (size_t)n * (size_t)k, in = (size_t)m * (size_t)k, out = (size_t)m * (size_t)n;
-  double bytes = (double)(count * tri_dtype_size(t)) + 4.0 * (double)(in + out);
+  tri_dtype xt = t == TRI_I8 ? TRI_F32 : t; /* as a step has them */
+  double bytes = (double)(count * tri_dtype_size(t) + in * tri_dtype_size(xt)) + 4.0 * (double)out;
   int copies = bench_copies_of(bytes);
-  char *w = bench_elements(b, t, count * (size_t)copies);
-  float *x = bench_elements(b, TRI_F32, in * (size_t)copies), *y = bench_room(b, out * (size_t)copies * sizeof *y);
+  char *w = bench_elements(b, t, count * (size_t)copies), *x = bench_elements(b, xt, in * (size_t)copies);
+  float *y = bench_room(b, out * (size_t)copies * sizeof *y);
   const float *scale = t == TRI_I8 ? bench_elements(b, TRI_F32, (size_t)n) : NULL;
   const float *bias = biased ? bench_elements(b, TRI_F32, (size_t)n) : NULL;
   for (int i = 0; i < copies; i++) {
     size_t at = (size_t)i;
-    a[i] =
-        (tri_linear_args){.x = bench_matrix(x + at * in, m, k), .bias = bias, .out = bench_matrix(y + at * out, m, n)};
+    a[i] = (tri_linear_args){.bias = bias, .out = bench_matrix(y + at * out, m, n)};
+    a[i].x = (tri_mat){(float *)(x + at * in * tri_dtype_size(xt)), m, k, k, xt};
     a[i].w = (tri_weight){w + at * count * tri_dtype_size(t), scale, t, n, k};
   }
   NAME("linear %s%s m %d n %d k %d", tri_dtype_name(t), biased ? " bias" : "", m, n, k);
