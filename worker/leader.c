@@ -52,12 +52,10 @@ static int prompt_tokens(const tri_worker *w) {
 
 static tri_status create_writers(struct leader *ld) {
   const tri_limits *l = &ld->w->engine->limits;
+  tri_plan_sizes sizes = tri_limits_plan_sizes(l);
   int dp = num_shards(ld->w);
   if (!(ld->writers = tri_calloc((size_t)dp, sizeof *ld->writers))) return TRI_NO_MEMORY;
-  for (int i = 0; i < dp; i++)
-    TRI_CHECK(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
-                                     tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
-                                     &ld->writers[i]));
+  for (int i = 0; i < dp; i++) TRI_CHECK(tri_plan_writer_create(&sizes, &ld->writers[i]));
   return TRI_OK;
 }
 

@@ -62,8 +62,35 @@ tri_status tri_kv_cache_borrow(const tri_kv_cache *from, int num_layers, tri_kv_
   return TRI_OK;
 }
 
+tri_status tri_kv_cache_add_pool(tri_kv_cache *kv, int num_host_blocks, tri_error *err) {
+  size_t block = kv->bytes / (size_t)kv->num_blocks, bytes;
+  if (!num_host_blocks) return TRI_OK;
+  if (!tri_size_mul(block, (size_t)num_host_blocks, &bytes) ||
+      kv->backend->ops.host_alloc(kv->backend, bytes, &kv->pool) != TRI_OK)
+    return tri_fail(err, TRI_NO_CAPACITY, "kv_offloading_size",
+                    "the system gives no memory for %d KV blocks of %.1f KiB: ask for less --kv-offloading-size",
+                    num_host_blocks, (double)block / 0x1p10);
+  kv->num_host_blocks = num_host_blocks;
+  kv->pool_bytes = bytes;
+  return TRI_OK;
+}
+
+void tri_kv_cache_move(const tri_kv_cache *kv, const int32_t *pairs, int num_pairs, bool out) {
+  static const tri_op_plan plan;
+  tri_move_blocks_args move = {.kv = kv->layers[0],
+                               .num_layers = kv->num_layers,
+                               .layer_stride = kv->bytes / (size_t)kv->num_layers,
+                               .host = kv->pool,
+                               .num_host_blocks = kv->num_host_blocks,
+                               .pairs = pairs,
+                               .num_pairs = num_pairs,
+                               .out = out};
+  if (num_pairs) kv->backend->ops.move_blocks_launch(kv->backend, &plan, &move);
+}
+
 void tri_kv_cache_destroy(tri_kv_cache *kv) {
   if (!kv) return;
+  if (kv->pool) kv->backend->ops.host_free(kv->backend, kv->pool, kv->pool_bytes);
   if (kv->memory) kv->backend->ops.mem_free(kv->backend, TRI_MEM_KV, kv->memory, kv->bytes);
   tri_free(kv->layers);
   tri_free(kv);

@@ -281,9 +281,8 @@ static tri_status set_up(struct bench *b, tri_error *err) {
                           .num_kv_blocks = o->num_kv_blocks};
   TRI_CHECK(tri_bench_rank_open(o, &ec, slots, len, &b->rank, err));
   const tri_limits *l = &b->rank.engine->limits;
-  TRI_CHECK(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
-                                   tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
-                                   &b->writer));
+  tri_plan_sizes sizes = tri_limits_plan_sizes(l);
+  TRI_CHECK(tri_plan_writer_create(&sizes, &b->writer));
   TRI_CHECK(tri_outbox_init(&b->out, l->max_num_seqs));
   TRI_CHECK(make_requests(b));
   return TRI_OK;
