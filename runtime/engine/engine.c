@@ -178,6 +178,7 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
   size_t n = (size_t)e->limits.max_num_seqs;
   TRI_CHECK(tri_kv_cache_create(e->backend, &e->model, &e->shard, tri_engine_kv_dtype(e, config), e->limits.block_size,
                                 e->limits.num_blocks, &e->kv, err));
+  TRI_CHECK(tri_kv_cache_add_pool(e->kv, e->limits.num_host_blocks, err));
   TRI_CHECK(tri_slots_create(&e->limits, &e->slots));
   TRI_CHECK(tri_batch_builder_create(&e->limits, &e->batch));
   e->result.tokens = tri_calloc(n, sizeof *e->result.tokens);
