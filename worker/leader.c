@@ -282,6 +282,11 @@ static void publish(struct leader *ld) {
   atomic_store_explicit(&w->blocks_used, s.blocks_used, memory_order_relaxed);
   atomic_store_explicit(&w->tokens, s.tokens, memory_order_relaxed);
   atomic_store_explicit(&w->preemptions, s.preemptions, memory_order_relaxed);
+  atomic_store_explicit(&w->host_blocks_used, s.host_blocks_used, memory_order_relaxed);
+  atomic_store_explicit(&w->swaps_out, s.swaps_out, memory_order_relaxed);
+  atomic_store_explicit(&w->swaps_in, s.swaps_in, memory_order_relaxed);
+  atomic_store_explicit(&w->blocks_out, s.blocks_out, memory_order_relaxed);
+  atomic_store_explicit(&w->blocks_in, s.blocks_in, memory_order_relaxed);
   atomic_store_explicit(&w->busy, tri_shards_is_busy(ld->shards), memory_order_relaxed);
 }
 

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# With few KV blocks preempted sequences leave what they have computed in the host's memory and come back to it: the same texts, to the
+# last bit of each draw, as with enough blocks; on one rank, on tensor ranks and in stages. What plan, status and the metrics say of it.
+here=$(dirname "$0")
+. "$here/lib.sh"
+awk 'NR <= 48' "$MODEL/questions.jsonl" | sed 's/^{"prompt": *\("[^"]*"\).*/\1/' | awk '{
+  printf "{\"prompt\": %s, \"max_tokens\": %d, \"ignore_eos\": true, \"temperature\": %s, \"seed\": %d, \"logprobs\": 2%s}\n", $0, 40 + NR * 37 % 90, NR % 3 ? "0" : "0.8", NR,
+    NR % 5 ? "" : ", \"repetition_penalty\": 1.1, \"top_p\": 0.9, \"n\": 3" }' >"$RUN/prompts.jsonl"
+texts() { sed 's/"[a-z_]*_ms": *[0-9.e+-]*//g; s/"preemptions": *[0-9]*//g; s/"request_id": *"[0-9a-f]*"//g' "$1"; }
+metric() { sed -n "s/^trireme:$1 //p" "$RUN/stats"; }
+few=(--num-kv-blocks-override 64 --max-num-batched-tokens 128)
+
+# compare TP PP GIB ARGS...: with enough blocks, then with few and a pool of so many GiB.
+compare() {
+  local tp=$1 pp=$2 gib=$3
+  shift 3
+  start_up --deterministic -tp "$tp" -pp "$pp" "$@"
+  "$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/enough" --concurrency 48 || fail "with enough KV blocks"
+  "$BIN/trireme" status --stats | grep -q '^trireme:host_kv' && fail "metrics of a pool that is not there"
+  stop_cluster TERM
+  start_up --deterministic -tp "$tp" -pp "$pp" "${few[@]}" --kv-offloading-size "$gib" "$@"
+  "$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/few" --concurrency 48 || fail "with few KV blocks"
+  diff <(texts "$RUN/enough") <(texts "$RUN/few") >"$RUN/diff" || fail "tp $tp pp $pp: with few KV blocks the texts differ: $(head -c 600 "$RUN/diff")"
+  for _ in $(seq 30); do # a leader reports its counters once a second
+    "$BIN/trireme" status --stats >"$RUN/stats"
+    [ "$(metric 'swaps_total{direction="out"}')" = "$(metric 'swaps_total{direction="in"}')" ] && [ "$(metric host_kv_blocks_used)" = 0 ] && break
+    sleep 0.1
+  done
+  out=$(metric 'swaps_total{direction="out"}')
+  [ "${out:-0}" -gt 0 ] || fail "tp $tp pp $pp: no sequence was swapped: $(cat "$RUN/stats")"
+  [ "$out" = "$(metric 'swaps_total{direction="in"}')" ] || fail "tp $tp pp $pp: $out sequences have left, $(metric 'swaps_total{direction="in"}') have come back"
+  [ "$(metric host_kv_blocks_used)" = 0 ] || fail "tp $tp pp $pp: blocks of the host are in use when nothing runs"
+  [ "$(metric 'swapped_bytes_total{direction="in"}')" = "$(metric 'swapped_bytes_total{direction="out"}')" ] || fail "tp $tp pp $pp: not all bytes have come back"
+}
+compare 1 1 0.02 --threads 2
+blocks=$(metric host_kv_blocks)
+"$BIN/trireme" status | grep -q "^group 0 has 0 of $blocks KV blocks in the host's memory in use; $out preempted sequences have left" || fail "status: $("$BIN/trireme" status)"
+"$BIN/trireme" status --json | grep -q "\"host_kv_pages\":$blocks,\"host_kv_pages_used\":0,\"swaps_out\":$out,\"swaps_in\":$out," || fail "status --json: $("$BIN/trireme" status --json)"
+"$BIN/trireme" plan --model "$MODEL" "${few[@]}" --kv-offloading-size 0.02 --json | grep -q "\"num_host_kv_blocks\":$blocks" || fail "plan counts other blocks than the $blocks that are served"
+"$BIN/trireme" plan --model "$MODEL" "${few[@]}" --kv-offloading-size 0.02 | grep -q "of the total 20.5 MiB for $blocks KV blocks of sequences that wait" || fail "plan: $("$BIN/trireme" plan --model "$MODEL" --kv-offloading-size 0.02)"
+
+# A job that is cancelled while it waits gives its blocks of the host back.
+for i in $(seq 24); do
+  timeout -s INT 3 "$BIN/trireme" submit --temperature 0 --ignore-eos --max-tokens 1500 "$i+$i=" >/dev/null 2>&1 &
+  jobs[i]=$!
+done
+wait "${jobs[@]}"
+for _ in $(seq 50); do
+  "$BIN/trireme" status --stats >"$RUN/stats"
+  [ "$(metric host_kv_blocks_used)" = 0 ] && [ "$(metric num_requests_running)" = 0 ] && break
+  sleep 0.1
+done
+[ "$(metric host_kv_blocks_used)" = 0 ] || fail "cancelled jobs keep blocks of the host: $(cat "$RUN/stats")"
+stop_cluster TERM
+swapped=$out
+
+compare 2 1 0.02
+stop_cluster TERM
+compare 1 2 0.02
+stop_cluster TERM
+# Little room: some are computed again.
+compare 1 1 0.002 --threads 2
+stop_cluster TERM
+
+refused() { # WORD ARGS...
+  local word=$1
+  shift
+  timeout 30 "$BIN/trireme" up --model "$MODEL" "$@" >"$RUN/refused" 2>&1
+  [ $? = 3 ] || fail "$* was not refused: $(tail -3 "$RUN/refused")"
+  grep -q -- "$word" "$RUN/refused" || fail "$* does not say '$word': $(tail -3 "$RUN/refused")"
+}
+refused 'KV blocks of sequences that wait .* exceed' --kv-offloading-size 1000000
+refused "a rank's part of --kv-offloading-size is 10 bytes, and its KV blocks of 16 tokens have" --kv-offloading-size 1e-8
+echo "48 requests with few KV blocks: the same texts with $swapped swaps on one rank, and with tensor ranks and stages"
