@@ -80,9 +80,10 @@ typedef struct tri_engine {
   tri_comm *device_tensor, *device_column,
       *device_world; /* the group's, for the backend's memory; NULL where the host's serve */
   tri_weights *weights;
-  tri_checkpoint *ckpt;          /* open while weights come from it */
-  tri_tiers *tiers;              /* of weights that are streamed, else NULL */
-  bool group_streams;            /* some rank's are */
+  tri_checkpoint *ckpt;      /* open while weights come from it */
+  tri_tiers *tiers;          /* of weights that are streamed, else NULL */
+  bool group_streams;        /* some rank's are */
+  double swap_block_seconds; /* that a KV block of the slowest rank takes to the host's memory and back; 0: none goes */
   double streamed_layer_seconds; /* that a layer of the slowest rank takes to come; 0: no rank streams */
   tri_offload *offload;          /* the same */
   tri_kv_cache *kv;

@@ -34,6 +34,8 @@ tri_status tri_kv_cache_add_pool(tri_kv_cache *kv, int num_host_blocks, tri_erro
 /* Puts a move of blocks between the cache and its pool on the compute stream. pairs: [num_pairs][2]: the cache's block,
  * the pool's; none is named twice. */
 void tri_kv_cache_move(const tri_kv_cache *kv, const int32_t *pairs, int num_pairs, bool out);
+/* Measures the seconds of a block's way to the pool and back; of a cache that is not in use. */
+tri_status tri_kv_cache_measure(const tri_kv_cache *kv, double *block_seconds);
 void tri_kv_cache_destroy(tri_kv_cache *kv); /* NULL is fine */
 
 #endif

@@ -33,6 +33,7 @@ compare() {
   [ "$(metric 'swapped_bytes_total{direction="in"}')" = "$(metric 'swapped_bytes_total{direction="out"}')" ] || fail "tp $tp pp $pp: not all bytes have come back"
 }
 compare 1 1 0.02 --threads 2
+grep -q 'a block of 16 tokens goes out and in in [0-9.]*[1-9][0-9.]* us, a token is computed again in [0-9.]*[1-9][0-9.]* us, the first 0 in none' "$RUN/log" || fail "no prediction of what swaps cost"
 blocks=$(metric host_kv_blocks)
 "$BIN/trireme" status | grep -q "^group 0 has 0 of $blocks KV blocks in the host's memory in use; $out preempted sequences have left" || fail "status: $("$BIN/trireme" status)"
 "$BIN/trireme" status --json | grep -q "\"host_kv_pages\":$blocks,\"host_kv_pages_used\":0,\"swaps_out\":$out,\"swaps_in\":$out," || fail "status --json: $("$BIN/trireme" status --json)"
@@ -57,6 +58,10 @@ swapped=$out
 compare 2 1 0.02
 stop_cluster TERM
 compare 1 2 0.02
+stop_cluster TERM
+# Steps that wait for their weights compute some tokens for nothing.
+compare 1 1 0.02 --threads 2 --gpu-layers 2
+grep -q 'is computed again in [0-9.]* us, the first [1-9][0-9]* in none' "$RUN/log" || fail "no tokens hide behind streamed weights"
 stop_cluster TERM
 # Little room: some are computed again.
 compare 1 1 0.002 --threads 2
