@@ -83,7 +83,7 @@ static tri_status create(struct leader *ld, tri_error *err) {
                          .num_lanes = w->engine->num_lanes,
                          .depth = w->engine->lane_depth,
                          .prompt_tokens = prompt_tokens(w),
-                         .swap_cost = tri_swap_cost_find(w),
+                         .swap_cost = tri_swap_cost_find(&w->opts, w->engine, w->local_ranks),
                          .by_priority = w->opts.scheduling_policy == 1};
   TRI_TRY(tri_shards_create(&sc, num_shards(w), &ld->shards));
   TRI_TRY(create_writers(ld));

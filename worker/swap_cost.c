@@ -16,27 +16,26 @@ static double token_seconds(const tri_rank_cost *c, int tokens) {
 }
 
 /* Tokens that a step of streamed weights computes while it waits for them. */
-static int64_t free_tokens(const tri_worker *w) {
-  tri_stream_hiding h = {.opts = &w->opts, .local_ranks = w->local_ranks};
-  const tri_engine *e = w->engine;
+static int64_t free_tokens(const tri_serve_options *o, const tri_engine *e, int local_ranks) {
+  tri_stream_hiding h = {.opts = o, .local_ranks = local_ranks};
   return e->ledger.streams ? tri_stream_hiding_tokens(&h, e, e->limits.max_num_batched_tokens) : 0;
 }
 
-tri_swap_cost tri_swap_cost_find(const tri_worker *w) {
+tri_swap_cost tri_swap_cost_find(const tri_serve_options *o, const tri_engine *e, int local_ranks) {
   enum { US = 1000000 };
-  const tri_limits *l = &w->engine->limits;
+  const tri_limits *l = &e->limits;
   tri_rank_cost cost;
   tri_error err = {0};
   if (!l->num_host_blocks) return (tri_swap_cost){0};
-  tri_status st = tri_rank_cost_find(&w->opts, w->engine, &cost, &err);
+  tri_status st = tri_rank_cost_find(o, e, &cost, &err);
   if (st != TRI_OK) {
     tri_log(TRI_LOG_WARN, "engine", "preempted sequences are swapped wherever there is room: %s",
             err.message[0] ? err.message : tri_status_text(st));
     return (tri_swap_cost){0};
   }
-  tri_swap_cost c = {.block_s = w->engine->swap_block_seconds,
+  tri_swap_cost c = {.block_s = e->swap_block_seconds,
                      .token_s = token_seconds(&cost, l->max_num_batched_tokens),
-                     .free_tokens = (int)free_tokens(w)};
+                     .free_tokens = (int)free_tokens(o, e, local_ranks)};
   tri_log(TRI_LOG_INFO, "engine",
           "preempted sequences are swapped where that is predicted to cost less: a block of %d tokens goes out and in "
           "in %.1f us, a token is computed again in %.1f us, the first %d in none",
