@@ -372,14 +372,15 @@ END_TEST
 /* A sequence of 12 tokens comes back into blocks 7 and 3, and goes on with its 13th. */
 static const void *resume_plan(struct kit *k, const tri_plan_seq *q, size_t *bytes) {
   static const int32_t blocks[] = {7, 3, 4};
-  for (uint32_t i = 0; i < 32; i++) prompt[i] = 100 + i;
+  uint32_t ids[64]; /* as many as some refused plan has */
+  for (uint32_t i = 0; i < 64; i++) ids[i] = 100 + i;
   tri_plan_begin(k->w, 0, 9);
   tri_plan_add_swap_out(k->w, 7, 1);
   tri_plan_add_swap_in(k->w, 7, 2);
   tri_plan_add_swap_in(k->w, 3, 0);
-  tri_plan_add(k->w, q, prompt, blocks, &params, 10);
+  tri_plan_add(k->w, q, ids, blocks, &params, 10);
   tri_plan_seq next = {.slot = 2, .kind = TRI_SEQ_DECODE, .flags = TRI_SEQ_FLAG_SAMPLE, .num_tokens = 1, .start = 12};
-  tri_plan_add(k->w, &next, prompt + 12, NULL, NULL, 0);
+  tri_plan_add(k->w, &next, ids + 12, NULL, NULL, 0);
   return tri_plan_finish(k->w, bytes);
 }
 
