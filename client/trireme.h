@@ -280,6 +280,10 @@ typedef struct trireme_group_status {
   double stream_pass_s;                       /* from the end of the last pass but one to that of the last */
   double stream_stall_s;                      /* that steps have waited */
   double stream_bytes_per_s;                  /* that the source has shown to give */
+  /* KV blocks in the host's memory, for preempted sequences; zeros without them. Since the start: sequences that have
+   * left what they had computed there and have come back to it, and the bytes of all ranks. */
+  uint64_t host_kv_pages, host_kv_pages_used;
+  uint64_t swaps_out, swaps_in, swapped_out_bytes, swapped_in_bytes;
 } trireme_group_status;
 
 typedef struct trireme_rank_status {

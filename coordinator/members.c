@@ -166,6 +166,7 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
   g->rearrangements = h->rearrangements;
   g->experts_moved = h->experts_moved;
   g->moving_ns = h->moving_ns;
+  g->swaps = h->swaps;
   take_shards(g, h);
 }
 

@@ -19,6 +19,31 @@ static void add_value(FILE *f, const char *name, const char *type, const char *h
   fprintf(f, "# HELP trireme:%s %s\n# TYPE trireme:%s %s\ntrireme:%s %.15g\n", name, help, name, type, name, v);
 }
 
+static void add_directions(FILE *f, const char *name, const char *help, uint64_t out, uint64_t in) {
+  fprintf(f, "# HELP trireme:%s %s\n# TYPE trireme:%s counter\n", name, help, name);
+  fprintf(f, "trireme:%s{direction=\"out\"} %llu\ntrireme:%s{direction=\"in\"} %llu\n", name, (unsigned long long)out,
+          name, (unsigned long long)in);
+}
+
+/* Adds what preempted sequences leave in the host's memory, where any group has blocks there. */
+static void add_swaps(const tri_core *c, FILE *f) {
+  tri_group_swaps all = {0};
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    const tri_group_swaps *s = &c->groups[i].swaps;
+    all.host_kv_blocks += s->host_kv_blocks;
+    all.host_kv_blocks_used += s->host_kv_blocks_used;
+    all.out += s->out;
+    all.in += s->in;
+    all.out_bytes += s->out_bytes;
+    all.in_bytes += s->in_bytes;
+  }
+  if (!all.host_kv_blocks) return;
+  add_value(f, "host_kv_blocks", "gauge", "KV blocks in the hosts' memory.", (double)all.host_kv_blocks);
+  add_value(f, "host_kv_blocks_used", "gauge", "Those that preempted sequences have.", (double)all.host_kv_blocks_used);
+  add_directions(f, "swaps_total", "Sequences that have left for the hosts' memory, and come back.", all.out, all.in);
+  add_directions(f, "swapped_bytes_total", "Bytes of their KV blocks, of all ranks.", all.out_bytes, all.in_bytes);
+}
+
 void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   tri_cluster_status s = {0};
   size_t n = 0;
@@ -40,7 +65,7 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
             (double)(waiting + (s.waiting > waiting + running ? s.waiting - waiting - running : 0)));
   add_value(f, "kv_cache_usage_perc", "gauge", "Share of the KV blocks in use; 1 is all.",
             blocks ? (double)used / (double)blocks : 0);
-  add_value(f, "num_preemptions_total", "counter", "Sequences that gave their KV blocks back and were computed again.",
+  add_value(f, "num_preemptions_total", "counter", "Sequences that gave their KV blocks back before their end.",
             (double)preemptions);
   add_value(f, "prompt_tokens_total", "counter", "Prompt tokens accepted.", (double)c->prompt_tokens);
   add_value(f, "generation_tokens_total", "counter", "Tokens generated.", (double)c->generation_tokens);
@@ -55,6 +80,7 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   add_value(f, "request_failure_total", "counter", "Requests that ended with an error.", (double)c->failed);
   experts_metrics(c, f);
   streams_metrics(c, f);
+  add_swaps(c, f);
   add_histogram(f, "time_to_first_token_seconds", "From submission to the first token.", &c->ttft);
   add_histogram(f, "inter_token_latency_seconds", "Between one token of a request and the next.", &c->itl);
   add_histogram(f, "e2e_request_latency_seconds", "From submission to the end.", &c->e2e);

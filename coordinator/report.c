@@ -40,7 +40,13 @@ static void fill_group(const group *g, uint32_t index, tri_group_status *out) {
                             .tokens = g->tokens,
                             .scheduler_us_per_token = scheduler_us_per_token(&g->cost),
                             .scheduler_cpu_s = (double)g->scheduler_ns * 1e-9,
-                            STREAM_FIGURES(&stream)};
+                            STREAM_FIGURES(&stream),
+                            .host_kv_pages = g->swaps.host_kv_blocks,
+                            .host_kv_pages_used = g->swaps.host_kv_blocks_used,
+                            .swaps_out = g->swaps.out,
+                            .swaps_in = g->swaps.in,
+                            .swapped_out_bytes = g->swaps.out_bytes,
+                            .swapped_in_bytes = g->swaps.in_bytes};
 }
 
 static tri_wire_str task_name(const tri_model_config *m) {

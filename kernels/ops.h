@@ -348,6 +348,21 @@ typedef struct tri_copy_blocks_args {
 #define TRI_READS_copy_blocks(a) NULL
 #define TRI_WRITES_copy_blocks(a) NULL
 
+/* Moves whole KV blocks, of all layers, between the cache and a pool in the host's memory. Pairs run in any order, so
+ * that none may read or write what another one writes. */
+typedef struct tri_move_blocks_args {
+  tri_kv_layer kv; /* of the first layer, which the others are like */
+  int num_layers;
+  size_t layer_stride; /* bytes from a layer's keys to those of the next one, and from its values; of whole blocks */
+  void *host;          /* host_alloc's: [num_host_blocks, num_layers, keys and values], a block of each */
+  int num_host_blocks;
+  const int32_t *pairs; /* [num_pairs][2]: the cache's block, the pool's; host memory */
+  int num_pairs;
+  bool out; /* to the pool; else from it */
+} tri_move_blocks_args;
+#define TRI_READS_move_blocks(a) NULL
+#define TRI_WRITES_move_blocks(a) NULL
+
 /* Every op: name. The table below, the reference, opcheck and the benchmark are generated from this one list. */
 #define TRI_OP_LIST(X)                                                                                                 \
   X(embed)                                                                                                             \
@@ -369,6 +384,7 @@ typedef struct tri_copy_blocks_args {
   X(gather_rows)                                                                                                       \
   X(mean_rows)                                                                                                         \
   X(copy_blocks)                                                                                                       \
+  X(move_blocks)                                                                                                       \
   X(sample)                                                                                                            \
   X(sample_part)                                                                                                       \
   X(sample_merge)

@@ -95,6 +95,18 @@ static void keep_disk(struct control *c, const tri_group_stream *s) {
     tri_log(TRI_LOG_WARN, "plan", "what was measured is not kept: %s", err.message);
 }
 
+static tri_group_swaps report_swaps(const tri_worker *w) {
+  uint64_t bytes = w->engine->shard_block_bytes;
+  return (tri_group_swaps){
+      .host_kv_blocks = (uint64_t)w->engine->limits.num_host_blocks * (uint64_t)w->layout.dp,
+      .host_kv_blocks_used = atomic_load(&w->host_blocks_used),
+      .out = atomic_load(&w->swaps_out),
+      .in = atomic_load(&w->swaps_in),
+      .out_bytes = atomic_load(&w->blocks_out) * bytes,
+      .in_bytes = atomic_load(&w->blocks_in) * bytes,
+  };
+}
+
 static void send_health(struct control *c) {
   tri_worker *w = c->w;
   tri_group_msg m = {.op = TRI_GROUP_HEALTH,
@@ -119,6 +131,7 @@ static void send_health(struct control *c) {
     m.health.collective = tri_group_sequence(&w->group);
     m.health.exchange = atomic_load(&w->engine->progress.exchange);
     m.health.stream = tri_stream_report(w->engine, &c->stream_rate);
+    if (!w->rank) m.health.swaps = report_swaps(w);
     keep_disk(c, &m.health.stream);
   }
   m.health.layer = c->sent_layer;

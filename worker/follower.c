@@ -87,8 +87,8 @@ tri_status tri_follower_run(tri_worker *w, tri_error *err) {
   int lanes = w->engine->num_lanes;
   tri_plan_writer *sizes = NULL;
   const tri_limits *l = &w->engine->limits;
-  TRI_TRY(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
-                                 tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size), &sizes));
+  tri_plan_sizes most = tri_limits_plan_sizes(l);
+  TRI_TRY(tri_plan_writer_create(&most, &sizes));
   f.plan_cap = tri_plan_max_bytes(sizes);
   f.result_cap = tri_result_max_bytes((size_t)l->max_num_seqs);
   if (w->engine->model.encoder) {

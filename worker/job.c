@@ -68,7 +68,7 @@ static tri_job *allocate(const struct sizes *z) {
   size_t blocks = (size_t)blocks_for(z, tokens), source_blocks = (size_t)blocks_for(z, z->source);
   const size_t parts[][2] = {{n, sizeof(tri_sequence)},           {z->searches, sizeof(tri_search)},
                              {z->biases, sizeof(tri_logit_bias)}, {z->source, sizeof(uint32_t)},
-                             {n, tokens * sizeof(uint32_t)},      {n, (blocks + source_blocks) * sizeof(int32_t)}};
+                             {n, tokens * sizeof(uint32_t)},      {n, (2 * blocks + source_blocks) * sizeof(int32_t)}};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (!tri_size_mul(parts[i][0], parts[i][1], &bytes) || !tri_size_add(total, bytes, &total)) return NULL;
   tri_job *j = tri_malloc(total, 1);
@@ -83,8 +83,9 @@ static tri_job *allocate(const struct sizes *z) {
   int32_t *block = (int32_t *)(token + n * tokens);
   for (size_t i = 0; i < n; i++) {
     j->seqs[i].tokens = token + i * tokens;
-    j->seqs[i].blocks = block + i * (blocks + source_blocks);
-    j->seqs[i].source_blocks = j->seqs[i].blocks + blocks;
+    j->seqs[i].blocks = block + i * (2 * blocks + source_blocks);
+    j->seqs[i].host_blocks = j->seqs[i].blocks + blocks;
+    j->seqs[i].source_blocks = source_blocks ? j->seqs[i].host_blocks + blocks : NULL;
   }
   j->capacity = z->capacity;
   return j;

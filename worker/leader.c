@@ -6,6 +6,7 @@
 #include "worker/eplb_run.h"
 #include "worker/expert_counts.h"
 #include "worker/shards.h"
+#include "worker/swap_cost.h"
 #include "worker/warm_up.h"
 #include "worker/worker.h"
 
@@ -52,12 +53,10 @@ static int prompt_tokens(const tri_worker *w) {
 
 static tri_status create_writers(struct leader *ld) {
   const tri_limits *l = &ld->w->engine->limits;
+  tri_plan_sizes sizes = tri_limits_plan_sizes(l);
   int dp = num_shards(ld->w);
   if (!(ld->writers = tri_calloc((size_t)dp, sizeof *ld->writers))) return TRI_NO_MEMORY;
-  for (int i = 0; i < dp; i++)
-    TRI_CHECK(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
-                                     tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
-                                     &ld->writers[i]));
+  for (int i = 0; i < dp; i++) TRI_CHECK(tri_plan_writer_create(&sizes, &ld->writers[i]));
   return TRI_OK;
 }
 
@@ -84,6 +83,7 @@ static tri_status create(struct leader *ld, tri_error *err) {
                          .num_lanes = w->engine->num_lanes,
                          .depth = w->engine->lane_depth,
                          .prompt_tokens = prompt_tokens(w),
+                         .swap_cost = tri_swap_cost_find(&w->opts, w->engine, w->local_ranks),
                          .by_priority = w->opts.scheduling_policy == 1};
   TRI_TRY(tri_shards_create(&sc, num_shards(w), &ld->shards));
   TRI_TRY(create_writers(ld));
@@ -284,6 +284,11 @@ static void publish(struct leader *ld) {
   atomic_store_explicit(&w->blocks_used, s.blocks_used, memory_order_relaxed);
   atomic_store_explicit(&w->tokens, s.tokens, memory_order_relaxed);
   atomic_store_explicit(&w->preemptions, s.preemptions, memory_order_relaxed);
+  atomic_store_explicit(&w->host_blocks_used, s.host_blocks_used, memory_order_relaxed);
+  atomic_store_explicit(&w->swaps_out, s.swaps_out, memory_order_relaxed);
+  atomic_store_explicit(&w->swaps_in, s.swaps_in, memory_order_relaxed);
+  atomic_store_explicit(&w->blocks_out, s.blocks_out, memory_order_relaxed);
+  atomic_store_explicit(&w->blocks_in, s.blocks_in, memory_order_relaxed);
   atomic_store_explicit(&w->busy, tri_shards_is_busy(ld->shards), memory_order_relaxed);
 }
 

@@ -209,6 +209,11 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
           tri_quantization_names[o->quantization], w->engine->limits.num_blocks, w->engine->limits.block_size,
           (double)w->engine->kv->bytes / 0x1p20, (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20,
           w->backend->name, w->backend->isa, w->load_seconds);
+  if (w->engine->limits.num_host_blocks)
+    tri_log(TRI_LOG_INFO, "worker", "%d KV blocks in the host's memory (%.1f MiB), for preempted sequences",
+            w->engine->limits.num_host_blocks, (double)w->engine->kv->pool_bytes / 0x1p20);
+  else if (w->rank == 0 && o->kv_offloading_size > 0)
+    tri_log(TRI_LOG_INFO, "worker", "--kv-offloading-size has no effect: only decoders' sequences are swapped");
   if (w->rank == 0 && w->layout.dp == 1 && o->all2all_backend != TRI_SERVE_FASTEST)
     tri_log(TRI_LOG_INFO, "worker", "--all2all-backend has no effect: the group has one shard");
   if (w->rank == 0) log_sentence(o, &w->engine->model);

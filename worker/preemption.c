@@ -1,5 +1,6 @@
 /* Preemption: when the KV blocks run out, the running sequence that came last gives its blocks back and is computed
- * again later; and by priority who makes way for the first in the queue. */
+ * again later, or goes on with what it has left in the host's memory; and by priority who makes way for the first in
+ * the queue. */
 #include "worker/schedule.h"
 
 void tri_sched_count_preemption(tri_sched *s, tri_job *j) {
@@ -24,9 +25,9 @@ void tri_sched_preempt(tri_sched *s, tri_sequence *q) {
     tri_search_preempt(s, q->job);
     return;
   }
+  if (!tri_sched_swap_out(s, q)) q->num_computed = 0;
   tri_sched_leave(s, q);
   q->state = TRI_SCHED_WAITING;
-  q->num_computed = 0;
   tri_seq_list_insert(s, &s->waiting, q);
   tri_sched_count_preemption(s, q->job);
 }

@@ -17,15 +17,18 @@ typedef struct tri_sched_lane {
 
 struct tri_sched {
   tri_sched_config cfg;
-  tri_block_pool pool;
-  tri_seq_list waiting; /* by (priority, arrival) */
-  tri_seq_list prompts; /* of running sequences, oldest first: their chunks go with any lane's steps */
+  tri_block_pool pool, host; /* host: blocks in the host's memory */
+  tri_seq_list waiting;      /* by (priority, arrival) */
+  tri_seq_list prompts;      /* of running sequences, oldest first: their chunks go with any lane's steps */
   tri_sched_lane *lanes;
   tri_sequence **slot_owner; /* [max_num_seqs]; NULL: free */
   int num_running;
   int batch_size; /* with whole_batches: sequences that the batch at hand has had, or all slots once it is closed */
   tri_job *jobs, *retired;
+  tri_plan_writer *plan; /* of the step that is being composed */
   uint64_t arrivals, tokens, preemptions;
+  uint64_t swaps_out, swaps_in, blocks_out,
+      blocks_in;  /* sequences and blocks that have left for there, and come back */
   uint64_t step;  /* that is being composed, or was last */
   int budget;     /* tokens that it still has room for */
   int expected;   /* sequences that wait elsewhere and may come: what a lane's share is reckoned with */
@@ -59,6 +62,16 @@ static inline bool tri_seq_is_idle(const tri_sched *s, const tri_sequence *q) {
   bool ends = q->num_tokens + q->num_pending - q->job->num_prompt >= q->job->max_tokens; /* with what is pending */
   bool goes_on = s->cfg.depth > 1 ? !ends : !q->num_pending && !s->cfg.limits.whole_sequences;
   return goes_on ? q->last_step != s->step : !tri_seq_in_flight(s, q);
+}
+
+/* Other choices wait for what it computes. */
+static inline bool tri_seq_has_held(const tri_sequence *q) {
+  return !q->choice && !q->job->search && q->job->num_choices > 1 && q->job->seqs[1].state == TRI_SCHED_HELD;
+}
+
+/* The first choice stops one token short of its prompt's end, so that every choice can draw its own first token. */
+static inline bool tri_seq_waits_to_fork(const tri_sequence *q) {
+  return tri_seq_has_held(q) && q->job->num_prompt > 1;
 }
 
 /* Tokens known and pending. */
@@ -104,8 +117,8 @@ int64_t tri_sched_load(const tri_sched *s);
 
 /* ---- preemption.c ---- */
 
-/* Puts q back into the queue; its tokens, the generated ones too, are the prompt of its second computation. A search
- * goes with all of its beams. */
+/* Puts q back into the queue. Unless it is swapped out, its tokens, the generated ones too, are the prompt of its
+ * second computation. A search goes with all of its beams. */
 void tri_sched_preempt(tri_sched *s, tri_sequence *q);
 /* The last in order of the running sequences that are idle (above) and come after q; NULL when there is none. The
  * beams of a search spare one another. */
@@ -122,6 +135,16 @@ void tri_sched_count_preemption(tri_sched *s, tri_job *j);
  */
 void tri_sched_tell_news(tri_job *j, tri_group_token *t);
 static inline uint64_t tri_job_waited_ns(const tri_job *j) { return (uint64_t)(j->begun_ns - j->came_ns); }
+
+/* ---- swap.c: KV blocks in the host's memory ---- */
+
+/* Has the step move out what q's blocks hold, where there is room for it and that is predicted to cost less than
+ * computing it again. False: q is to be computed again. Not for searches, for sequences with a source, nor for those
+ * that share a block. */
+bool tri_sched_swap_out(tri_sched *s, tri_sequence *q);
+/* Takes blocks for what was moved out, and has the step move it there. False: there are not enough. */
+bool tri_sched_swap_in(tri_sched *s, tri_sequence *q);
+void tri_sched_drop_host_blocks(tri_sched *s, tri_sequence *q);
 
 /* ---- schedule_blocks.c: blocks ---- */
 

@@ -79,6 +79,7 @@ int tri_sched_free_slot(const tri_sched *s) {
 void tri_sched_end_sequence(tri_sched *s, tri_sequence *q) {
   if (q->state == TRI_SCHED_RUNNING) tri_sched_leave(s, q);
   if (q->state == TRI_SCHED_WAITING) tri_seq_list_remove(&s->waiting, q);
+  tri_sched_drop_host_blocks(s, q);
   q->state = TRI_SCHED_ENDED;
   q->job->num_open--;
 }

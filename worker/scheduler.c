@@ -14,7 +14,8 @@ tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out) {
     s->cfg.prompt_tokens = s->cfg.limits.max_num_batched_tokens;
   s->lanes = tri_calloc((size_t)config->num_lanes, sizeof *s->lanes);
   s->slot_owner = tri_calloc((size_t)config->limits.max_num_seqs, sizeof *s->slot_owner);
-  if (!s->lanes || !s->slot_owner || tri_block_pool_init(&s->pool, config->limits.num_blocks) != TRI_OK) {
+  if (!s->lanes || !s->slot_owner || tri_block_pool_init(&s->pool, config->limits.num_blocks) != TRI_OK ||
+      tri_block_pool_init(&s->host, config->limits.num_host_blocks) != TRI_OK) {
     tri_sched_destroy(s);
     return TRI_NO_MEMORY;
   }
@@ -34,6 +35,7 @@ void tri_sched_destroy(tri_sched *s) {
   destroy_jobs(s->jobs);
   destroy_jobs(s->retired);
   tri_block_pool_free(&s->pool);
+  tri_block_pool_free(&s->host);
   tri_free(s->lanes);
   tri_free(s->slot_owner);
   tri_free(s);
@@ -45,15 +47,9 @@ static bool is_decoding(const tri_sequence *q) {
   return q->num_computed == tri_seq_length(q) - 1 && tri_seq_length(q) > q->job->num_prompt && !q->fresh;
 }
 
-/* Says whether other choices wait for what the first one computes. */
-static bool has_held(const tri_sequence *q) {
-  return !q->choice && !q->job->search && q->job->num_choices > 1 && q->job->seqs[1].state == TRI_SCHED_HELD;
+static int remaining(const tri_sequence *q) {
+  return q->num_tokens - q->num_computed - (tri_seq_waits_to_fork(q) ? 1 : 0);
 }
-
-/* The first choice stops one token short of its prompt's end, so that every choice can draw its own first token. */
-static bool waits_to_fork(const tri_sequence *q) { return has_held(q) && q->job->num_prompt > 1; }
-
-static int remaining(const tri_sequence *q) { return q->num_tokens - q->num_computed - (waits_to_fork(q) ? 1 : 0); }
 
 /* The tokens that the first ones of q cost besides themselves. */
 static int source_cost(const tri_sequence *q) { return tri_seq_needs_source(q) ? q->job->num_source : 0; }
@@ -104,6 +100,22 @@ static void emit_source(tri_plan_writer *plan, const tri_sequence *q) {
   tri_plan_add(plan, &e, q->job->source, q->source_blocks, NULL, 0);
 }
 
+/* Has come in what q had computed, and tells its slot of it. False when blocks are missing. */
+static bool resume(tri_sched *s, tri_plan_writer *plan, tri_sequence *q) {
+  const tri_job *j = q->job;
+  tri_sample_params params = j->params;
+  params.seed = choice_seed(j, q->choice);
+  if (!tri_sched_swap_in(s, q)) return false;
+  tri_plan_seq e = {.slot = (uint32_t)q->slot,
+                    .kind = TRI_SEQ_RESUME,
+                    .flags = TRI_SEQ_FLAG_PARAMS,
+                    .num_tokens = (uint32_t)q->num_computed,
+                    .num_blocks = (uint32_t)q->num_blocks};
+  tri_plan_add(plan, &e, q->tokens, q->blocks, &params, (uint32_t)j->num_prompt);
+  q->fresh = false;
+  return true;
+}
+
 /* The other choices get slots of their own beside q and share what it has: the blocks of the prompt, or, where the
  * first token is the whole prompt, those of the source. */
 static void fork_choices(tri_sched *s, tri_plan_writer *plan, tri_sequence *q) {
@@ -136,15 +148,17 @@ static void fork_choices(tri_sched *s, tri_plan_writer *plan, tri_sequence *q) {
 
 /* Room in the plan for n tokens of q and what comes in front of them. */
 static bool has_room(const tri_sched *s, const tri_plan_writer *plan, const tri_sequence *q, int n) {
-  int source = source_cost(q), blocks = n / s->cfg.limits.block_size + 3 + tri_sched_blocks_for(s, source);
-  return plan->h.num_seqs + !!source < plan->max_seqs &&
-         tri_plan_has_room(plan, (size_t)(n + source), (size_t)blocks, 1);
+  int source = source_cost(q), known = q->num_host_blocks ? q->num_computed : 0;
+  int blocks = n / s->cfg.limits.block_size + 3 + tri_sched_blocks_for(s, source) + q->num_host_blocks;
+  return plan->h.num_seqs + !!source + !!known < plan->max_seqs &&
+         tri_plan_has_room(plan, (size_t)(n + source + known), (size_t)blocks, 1);
 }
 
 /* Schedules n tokens of q, its source in front of them where that is due. False when blocks are missing. */
 static bool schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, bool may_preempt, int *budget) {
   int source = source_cost(q), first;
   if (!has_room(s, plan, q, n)) return false;
+  if (q->num_host_blocks && !resume(s, plan, q)) return false;
   if (source && !tri_sched_secure_source(s, q, may_preempt)) return false;
   if (!tri_sched_secure_blocks(s, q, n, may_preempt, plan, &first)) {
     if (source) tri_sched_drop_source(s, q);
@@ -154,7 +168,7 @@ static bool schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n
   tri_sched_emit(plan, q, n, first, s->cfg.limits.whole_sequences);
   *budget -= n + source;
   if (!q->job->begun_ns) q->job->begun_ns = s->now_ns;
-  if (source && has_held(q) && !waits_to_fork(q)) fork_choices(s, plan, q);
+  if (source && tri_seq_has_held(q) && !tri_seq_waits_to_fork(q)) fork_choices(s, plan, q);
   return true;
 }
 
@@ -188,7 +202,7 @@ static void run_prompts(tri_sched *s, tri_plan_writer *plan, int lane, int *budg
   for (tri_sequence *q = s->prompts.head, *next; q && *budget > 0; q = next) {
     bool waits = q->job->search && q->choice; /* for the first beam */
     if (!waits && q->last_step != s->step && !q->job->aborted) {
-      if (waits_to_fork(q) && !remaining(q)) fork_choices(s, plan, q);
+      if (tri_seq_waits_to_fork(q) && !remaining(q)) fork_choices(s, plan, q);
       int n = fitting(q, *budget);
       if (n > 0) schedule(s, plan, q, n, true, budget);
     }
@@ -290,6 +304,7 @@ bool tri_sched_lane_is_tied(const tri_sched *s, int lane) {
 void tri_sched_begin_step(tri_sched *s, int lane_index, uint64_t step, tri_plan_writer *plan) {
   tri_sched_lane *lane = &s->lanes[lane_index];
   s->step = step;
+  s->plan = plan;
   s->budget = s->cfg.limits.max_num_batched_tokens;
   if (!lane->under_way) share_out(s, lane);
   tri_plan_begin(plan, (uint32_t)lane_index, step);
@@ -307,7 +322,7 @@ void tri_sched_admit(tri_sched *s, int lane, tri_plan_writer *plan) {
 }
 
 bool tri_sched_end_step(tri_sched *s, int lane, const tri_plan_writer *plan) {
-  bool any = plan->h.num_seqs || plan->h.num_copies;
+  bool any = plan->h.num_seqs || plan->h.num_copies || plan->h.num_swaps_out;
   s->lanes[lane].under_way += any;
   return any;
 }
@@ -487,5 +502,10 @@ tri_sched_stats tri_sched_get_stats(const tri_sched *s) {
       .blocks_used = (uint64_t)(s->pool.num_blocks - s->pool.num_free),
       .tokens = s->tokens,
       .preemptions = s->preemptions,
+      .host_blocks_used = (uint64_t)(s->host.num_blocks - s->host.num_free),
+      .swaps_out = s->swaps_out,
+      .swaps_in = s->swaps_in,
+      .blocks_out = s->blocks_out,
+      .blocks_in = s->blocks_in,
   };
 }

@@ -3,7 +3,9 @@
  * Iteration-level scheduling (Orca, Yu et al. 2022, section 3.1): every step chooses again. Decodes come first, one
  * token each; chunks of prompts fill what is left of the token budget (chunked prefill, Sarathi, Agrawal et al. 2023).
  * KV blocks are taken as they are needed; when they run out, the running sequence that came last gives its blocks back
- * and is computed again later.
+ * and is computed again later; or what they hold waits in blocks of the host's memory (tri_limits.num_host_blocks), if
+ * that is predicted to cost less. A step's plan then has moves in front of its tokens, so that blocks are free, and
+ * sequences run, as soon as it is composed: steps run one behind the other.
  *
  * Encoders (tri_limits.whole_sequences) need less of it: a sequence is taken whole, in the order of the queue, when all
  * of its tokens and blocks fit into the step; it has its blocks for that step alone, and its result ends it.
@@ -59,7 +61,9 @@ typedef struct tri_sequence {
   uint32_t *tokens;   /* [capacity] */
   int32_t *blocks;
   int num_blocks;
-  int32_t *source_blocks; /* of an encoder-decoder */
+  int32_t *host_blocks; /* of one that waits with what it has computed */
+  int num_host_blocks;
+  int32_t *source_blocks; /* of an encoder-decoder; else NULL */
   int num_source_blocks;  /* 0: the source has yet to be computed */
   struct tri_sequence
       *fork_of; /* a beam's slot is to become a copy of this one's before its next token; NULL: not so */
@@ -103,12 +107,21 @@ static inline int tri_sched_prompt_tokens(int asked, int num_lanes, bool device)
   return !asked && num_lanes > 1 && !device ? HOST_PROMPT_TOKENS : asked;
 }
 
+/* Seconds, as predicted, by which a sequence that gives its blocks back is swapped out or computed again. Zeros: it is
+ * swapped wherever there is room. */
+typedef struct tri_swap_cost {
+  double block_s;  /* of a block's way out and in again */
+  double token_s;  /* of a token that is computed again, */
+  int free_tokens; /* beyond so many that steps have room for while they wait for their weights */
+} tri_swap_cost;
+
 typedef struct tri_sched_config {
   tri_limits limits;
   int num_lanes;
   int depth;         /* steps of a lane that may be under way at a time: 0 or 1, or 2 where each runs behind the last */
   int prompt_tokens; /* in one step; 0, or where prompts go in one piece: as many as fit */
-  bool by_priority;  /* else first come, first served */
+  tri_swap_cost swap_cost;
+  bool by_priority; /* else first come, first served */
   /* Request-level batches: a batch takes sequences from the queue for as long as only a step's budget keeps the next
    * one out, that is until its slots or the KV blocks are taken or nobody waits. Then nobody joins until its last
    * sequence has ended; what is preempted comes back in a later batch. Not together with by_priority. */
@@ -137,6 +150,8 @@ void tri_outbox_free(tri_outbox *o);
 typedef struct tri_sched_stats {
   uint32_t running, waiting;
   uint64_t blocks_used, tokens, preemptions;
+  uint64_t host_blocks_used;                           /* by sequences that wait */
+  uint64_t swaps_out, swaps_in, blocks_out, blocks_in; /* sequences and blocks so far */
 } tri_sched_stats;
 
 typedef struct tri_sched tri_sched;

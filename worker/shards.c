@@ -267,6 +267,11 @@ tri_sched_stats tri_shards_get_stats(const tri_shards *s) {
     all.blocks_used += one.blocks_used;
     all.tokens += one.tokens;
     all.preemptions += one.preemptions;
+    all.host_blocks_used += one.host_blocks_used;
+    all.swaps_out += one.swaps_out;
+    all.swaps_in += one.swaps_in;
+    all.blocks_out += one.blocks_out;
+    all.blocks_in += one.blocks_in;
   }
   return all;
 }

@@ -42,10 +42,12 @@ static void print_groups(const trireme_status *s) {
   }
 }
 
-static void print_streams(const trireme_status *s) {
+static void print_memory(const trireme_status *s) {
   char text[CMD_STREAM_TEXT];
   for (size_t i = 0; i < s->num_groups; i++)
     if (cmd_stream_text(s->groups[i], text)[0]) printf("%s\n", text);
+  for (size_t i = 0; i < s->num_groups; i++)
+    if (cmd_swap_text(s->groups[i], text)[0]) printf("%s\n", text);
 }
 
 /* Prints the ranks as of their last reports, which are up to a second old while they compute. */
@@ -86,7 +88,7 @@ static void print_status(const trireme_status *s) {
          (unsigned long long)s->requests_aborted, (unsigned long long)s->prompt_tokens,
          (unsigned long long)s->generation_tokens);
   print_groups(s);
-  print_streams(s);
+  print_memory(s);
   print_ranks(s);
   if (steps_differ(s))
     printf("Ranks report once a second, not all at the same moment: their steps need not be equal here.\n");

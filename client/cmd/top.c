@@ -48,8 +48,9 @@ static int draw_groups(const trireme_status *s, int y) {
              g->tp, g->pp, g->dp, g->ep, g->running, g->waiting, (unsigned long long)g->steps, more);
   }
   for (size_t i = 0; i < s->num_groups; i++) {
-    char streams[CMD_STREAM_TEXT];
-    if (cmd_stream_text(s->groups[i], streams)[0]) y = line(y, 0, "%s", streams);
+    char text[CMD_STREAM_TEXT];
+    if (cmd_stream_text(s->groups[i], text)[0]) y = line(y, 0, "%s", text);
+    if (cmd_swap_text(s->groups[i], text)[0]) y = line(y, 0, "%s", text);
   }
   return y;
 }

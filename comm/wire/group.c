@@ -162,6 +162,8 @@ static const tri_field embed_results_fields[] = {
 
 #define H_STREAM(name_, m)                                                                                             \
   { TRI_F(TRI_FT_U64, name_, tri_group_health, stream.m), .flags = TRI_FF_OMIT }
+#define H_SWAPS(name_, m)                                                                                              \
+  { TRI_F(TRI_FT_U64, name_, tri_group_health, swaps.m), .flags = TRI_FF_OMIT }
 static const tri_field health_fields[] = {
     G_U32(tri_group_health, group),
     G_U32(tri_group_health, rank),
@@ -189,6 +191,12 @@ static const tri_field health_fields[] = {
     H_STREAM("stream_pass_bytes", pass_bytes),
     H_STREAM("stream_pass_ns", pass_ns),
     H_STREAM("stream_bytes_per_s", bytes_per_s),
+    H_SWAPS("host_kv_blocks", host_kv_blocks),
+    H_SWAPS("host_kv_blocks_used", host_kv_blocks_used),
+    H_SWAPS("swaps_out", out),
+    H_SWAPS("swaps_in", in),
+    H_SWAPS("swapped_out_bytes", out_bytes),
+    H_SWAPS("swapped_in_bytes", in_bytes),
 };
 
 static const tri_field failed_fields[] = {

@@ -45,6 +45,14 @@ typedef struct tri_group_stream {
   uint64_t bytes_per_s;     /* that the source has shown to give */
 } tri_group_stream;
 
+/* KV blocks of the host's memory, where preempted sequences leave what they have computed; zeros without them. Bytes
+ * are those of all ranks that hold a part of a block, since the start. */
+typedef struct tri_group_swaps {
+  uint64_t host_kv_blocks, host_kv_blocks_used;
+  uint64_t out, in; /* sequences */
+  uint64_t out_bytes, in_bytes;
+} tri_group_swaps;
+
 typedef struct tri_group_health {
   uint32_t group, rank, exchange; /* tri_exchange_part */
   uint64_t epoch, step, layer, collective;
@@ -57,6 +65,7 @@ typedef struct tri_group_health {
   const uint32_t *shards; /* [dp, 2] of several shards: sequences that run on each, and that wait there */
   size_t num_shards;      /* of those numbers */
   tri_group_stream stream;
+  tri_group_swaps swaps; /* of the leader */
 } tri_group_health;
 
 /* One sequence's output of one step. */

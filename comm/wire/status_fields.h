@@ -53,7 +53,14 @@
   X(context, U64, tokens, "tokens")                                                                                    \
   X(context, F64, scheduler_us_per_token, "scheduler_us_per_token") /* CPU time */                                     \
   X(context, F64, scheduler_cpu_s, "scheduler_cpu_s") /* since the start, for these tokens; 0: not said */             \
-  TRI_STREAM_FIELDS(X, context)                       /* bytes of all ranks, seconds of the one that has most */
+  TRI_STREAM_FIELDS(X, context)                       /* bytes of all ranks, seconds of the one that has most */       \
+  /* KV blocks in the host's memory; sequences and bytes that have left for there, and come back, since the start */   \
+  X(context, U64, host_kv_pages, "host_kv_pages")                                                                      \
+  X(context, U64, host_kv_pages_used, "host_kv_pages_used")                                                            \
+  X(context, U64, swaps_out, "swaps_out")                                                                              \
+  X(context, U64, swaps_in, "swaps_in")                                                                                \
+  X(context, U64, swapped_out_bytes, "swapped_out_bytes")                                                              \
+  X(context, U64, swapped_in_bytes, "swapped_in_bytes")
 
 #define TRI_RANK_STATUS_FIELDS(X, context)                                                                             \
   X(context, U32, group, "group")                                                                                      \

@@ -198,6 +198,7 @@ void tri_cpu_linear_int8_launch(tri_backend *be, const tri_linear_args *a);
 #define tri_cpu_gated_linear_launch tri_ref_gated_linear_launch
 #define tri_cpu_moe_map_launch tri_ref_moe_map_launch
 #define tri_cpu_copy_blocks_launch tri_ref_copy_blocks_launch
+#define tri_cpu_move_blocks_launch tri_ref_move_blocks_launch
 #define tri_cpu_sample_merge_launch tri_ref_sample_merge_launch
 
 /* Ops whose plans are this backend's own; the reference's check the shapes of the others. */

@@ -333,7 +333,8 @@ size_t tri_cuda_rounded_bytes(int rows, int k); /* of the workspace, a multiple 
   X(glu, TRI_CUDA_NO_WORKSPACE)                                                                                        \
   X(gather_rows, TRI_CUDA_NO_WORKSPACE)                                                                                \
   X(mean_rows, TRI_CUDA_NO_WORKSPACE)                                                                                  \
-  X(copy_blocks, TRI_CUDA_NO_WORKSPACE)
+  X(copy_blocks, TRI_CUDA_NO_WORKSPACE)                                                                                \
+  X(move_blocks, TRI_CUDA_NO_WORKSPACE)
 #define TRI_CUDA_PLANNED_LIST(X)                                                                                       \
   X(linear, linear)                                                                                                    \
   X(gated_linear, gated_linear)                                                                                        \

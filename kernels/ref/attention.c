@@ -194,11 +194,14 @@ void tri_ref_attention_launch(tri_backend *be, const tri_op_plan *plan, const tr
   }
 }
 
+static size_t block_bytes(const tri_kv_layer *kv) {
+  return (size_t)kv->num_kv_heads * (size_t)kv->block_size * (size_t)kv->head_dim * tri_dtype_size(kv->dtype);
+}
+
 static bool copy_blocks_fits(const tri_copy_blocks_args *a) { return kv_ok(&a->kv) && a->num_pairs >= 0; }
 
 static void copy_blocks_run(const tri_copy_blocks_args *a) {
-  size_t bytes =
-      (size_t)a->kv.num_kv_heads * (size_t)a->kv.block_size * (size_t)a->kv.head_dim * tri_dtype_size(a->kv.dtype);
+  size_t bytes = block_bytes(&a->kv);
   for (int i = 0; i < a->num_pairs; i++) {
     size_t from = (size_t)a->pairs[2 * i] * bytes, to = (size_t)a->pairs[2 * i + 1] * bytes;
     if (from == to) continue;
@@ -207,3 +210,31 @@ static void copy_blocks_run(const tri_copy_blocks_args *a) {
   }
 }
 TRI_REF_OP(copy_blocks)
+
+static bool move_blocks_fits(const tri_move_blocks_args *a) {
+  return kv_ok(&a->kv) && a->num_layers >= 1 && a->layer_stride % block_bytes(&a->kv) == 0 && a->num_host_blocks >= 0 &&
+         a->num_pairs >= 0;
+}
+
+static void move_block(void *in_cache, void *in_pool, size_t bytes, bool out) {
+  if (out)
+    memcpy(in_pool, in_cache, bytes);
+  else
+    memcpy(in_cache, in_pool, bytes);
+}
+
+static void move_blocks_run(const tri_move_blocks_args *a) {
+  size_t bytes = block_bytes(&a->kv), layers = (size_t)a->num_layers;
+  for (int i = 0; i < a->num_pairs; i++) {
+    size_t at = (size_t)a->pairs[2 * i] * bytes;
+    char *in_pool = (char *)a->host + (size_t)a->pairs[2 * i + 1] * layers * (a->kv.v_dim ? 1 : 2) * bytes;
+    for (size_t l = 0; l < layers; l++, at += a->layer_stride) {
+      move_block((char *)a->kv.k + at, in_pool, bytes, a->out);
+      in_pool += bytes;
+      if (a->kv.v_dim) continue;
+      move_block((char *)a->kv.v + at, in_pool, bytes, a->out);
+      in_pool += bytes;
+    }
+  }
+}
+TRI_REF_OP(move_blocks)

@@ -68,6 +68,10 @@ const tri_option tri_serve_option_table[] = {
      .help =
          "parts (a layer's attention, its MLP or experts) that the ring of streamed weights has room for, fewer where "
          "memory is short: how far they are read ahead"},
+    {TRI_OPT(S, kv_offloading_size), .name = "kv-offloading-size", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN,
+     .min = 0, .max = 1 << 20, .fallback = "0", .metavar = "GIB", .group = "Offload",
+     .help = "GiB of host memory, over all ranks of a group (of a shard), for the KV blocks of preempted sequences, "
+             "which go on with them where that costs less than computing them again; 0: none"},
 
     {TRI_OPT(S, tp), .name = "tensor-parallel-size", .programs = TRI_FOR_LOAD | TRI_FOR_PLAN | TRI_FOR_PACK,
      .alias = "tp", .min = 1, .max = 1024, .fallback = "1", .metavar = "N", .group = "Layout",

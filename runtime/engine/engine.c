@@ -66,6 +66,18 @@ static tri_status agree_layer_seconds(tri_engine *e, tri_error *err) {
   return TRI_OK;
 }
 
+/* Finds how long blocks take to move where that takes longest, with all ranks of a host at it at a time. */
+static tri_status agree_swap_seconds(tri_engine *e, tri_error *err) {
+  double own = 0, *all;
+  if (!e->limits.num_host_blocks) return TRI_OK;
+  TRI_CHECK(tri_engine_agree(e->group, tri_kv_cache_measure(e->kv, &own), err));
+  TRI_CHECK(tri_engine_gather(e->group, &own, sizeof own, (void **)&all, err));
+  for (int r = 0; r < e->group->world->size; r++)
+    if (all[r] > e->swap_block_seconds) e->swap_block_seconds = all[r];
+  tri_free(all);
+  return TRI_OK;
+}
+
 /* Files of encoder-decoders whose config says that the head is the embedding may have a head all the same: the
  * reference then takes what is stored. */
 static void find_head(tri_model_config *c, const tri_checkpoint *ckpt) {
@@ -178,6 +190,7 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
   size_t n = (size_t)e->limits.max_num_seqs;
   TRI_CHECK(tri_kv_cache_create(e->backend, &e->model, &e->shard, tri_engine_kv_dtype(e, config), e->limits.block_size,
                                 e->limits.num_blocks, &e->kv, err));
+  TRI_CHECK(tri_kv_cache_add_pool(e->kv, e->limits.num_host_blocks, err));
   TRI_CHECK(tri_slots_create(&e->limits, &e->slots));
   TRI_CHECK(tri_batch_builder_create(&e->limits, &e->batch));
   e->result.tokens = tri_calloc(n, sizeof *e->result.tokens);
@@ -347,6 +360,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(tri_engine_agree(group, st, err));
   TRI_TRY(agree_layer_seconds(e, err));
+  TRI_TRY(agree_swap_seconds(e, err));
   if (!e->offload) close_checkpoint(e);
   *out = e;
   e = NULL;

@@ -33,7 +33,7 @@ typedef struct tri_engine_config {
   bool autotune;              /* see tri_tune */
   int exchange;               /* of several shards: a tri_exchange_form, or TRI_EXCHANGE_FORMS for the fastest */
   int exchange_rows;          /* see tri_limits */
-  tri_offload_config offload; /* of weights that may leave memory; its tier NONE: none does */
+  tri_offload_config offload; /* of what may leave memory; its tier NONE: no weights do */
   /* See tri_expert_placement_config. */
   tri_expert_strategy expert_strategy;
   int num_redundant_experts;
@@ -69,9 +69,10 @@ typedef struct tri_engine {
   tri_expert_placement *placement; /* NULL: linear */
   tri_expert_transfer *transfer;   /* NULL: experts stay where they are */
   tri_shard shard;
-  tri_limits limits; /* the same on every rank of a group */
-  tri_ledger ledger; /* what this rank's memory is for, as it was known before anything was loaded */
-  int num_lanes;     /* as many as stages */
+  tri_limits limits;          /* the same on every rank of a group */
+  tri_ledger ledger;          /* what this rank's memory is for, as it was known before anything was loaded */
+  uint64_t shard_block_bytes; /* of a KV block, on all ranks that hold a part of it */
+  int num_lanes;              /* as many as stages */
   tri_backend *backend;
   tri_group *group;
   tri_exchange *exchange; /* of several shards, else NULL */
@@ -79,9 +80,10 @@ typedef struct tri_engine {
   tri_comm *device_tensor, *device_column,
       *device_world; /* the group's, for the backend's memory; NULL where the host's serve */
   tri_weights *weights;
-  tri_checkpoint *ckpt;          /* open while weights come from it */
-  tri_tiers *tiers;              /* of weights that are streamed, else NULL */
-  bool group_streams;            /* some rank's are */
+  tri_checkpoint *ckpt;      /* open while weights come from it */
+  tri_tiers *tiers;          /* of weights that are streamed, else NULL */
+  bool group_streams;        /* some rank's are */
+  double swap_block_seconds; /* that a KV block of the slowest rank takes to the host's memory and back; 0: none goes */
   double streamed_layer_seconds; /* that a layer of the slowest rank takes to come; 0: no rank streams */
   tri_offload *offload;          /* the same */
   tri_kv_cache *kv;

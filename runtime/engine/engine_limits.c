@@ -62,6 +62,7 @@ static tri_status make_limits(tri_engine *e, const tri_engine_config *config, in
 static tri_status make_ledger(tri_engine *e, const tri_ledger_config *lc, tri_error *err) {
   TRI_CHECK(tri_ledger_make(&e->model, &e->shard, e->ckpt, &e->limits, e->num_lanes, lc, &e->ledger, err));
   e->limits.num_blocks = (int)e->ledger.num_blocks;
+  e->limits.num_host_blocks = (int)e->ledger.num_host_blocks;
   e->limits.chunk_tokens = e->ledger.chunk_tokens;
   return TRI_OK;
 }
@@ -71,6 +72,8 @@ static tri_status set_own(tri_engine *e, const tri_engine_config *config, const 
   if (tri_limits_stretch(&e->model, &e->limits) && e->group->world->rank == 0)
     tri_log(TRI_LOG_WARN, "engine", "max_model_len %d exceeds the %lld positions that the model was made for",
             e->limits.max_model_len, (long long)e->model.max_position_embeddings);
+  if (lc->device && config->offload.host_kv)
+    TRI_CHECK(tri_offload_check_host_kv(&config->offload, config->local_ranks ? config->local_ranks : 1, err));
   return make_ledger(e, lc, err);
 }
 
@@ -122,20 +125,27 @@ static tri_status enlarge_step(tri_engine *e, const tri_engine_config *config, c
 
 /* Limits that each rank finds by its own memory, and all must have alike. */
 struct rank_limits {
-  int32_t blocks, chunk_tokens, streams;
+  int32_t blocks, host_blocks, chunk_tokens, streams;
+  uint64_t block_bytes;
 };
 
-/* Has blocks numbered by the leader for all: the smallest count. Where any rank streams weights, all go through the
+/* Has blocks numbered by the leader for all: the smallest counts. Where any rank streams weights, all go through the
  * layers in the smallest of its chunks, since each chunk has sums of its own, and none records steps or runs ahead. */
 static tri_status agree_limits(tri_engine *e, tri_error *err) {
-  struct rank_limits own = {e->limits.num_blocks, e->limits.chunk_tokens, e->ledger.streams}, *all;
+  struct rank_limits own = {e->limits.num_blocks, e->limits.num_host_blocks, e->limits.chunk_tokens, e->ledger.streams,
+                            e->ledger.block_bytes},
+                     *all;
+  uint64_t bytes = 0;
   TRI_CHECK(tri_engine_gather(e->group, &own, sizeof own, (void **)&all, err));
   for (int r = 0; r < e->group->world->size; r++) {
     int chunk = all[r].chunk_tokens;
     if (all[r].blocks < e->limits.num_blocks) e->limits.num_blocks = all[r].blocks;
+    if (all[r].host_blocks < e->limits.num_host_blocks) e->limits.num_host_blocks = all[r].host_blocks;
+    bytes += all[r].block_bytes;
     if (chunk && (!e->limits.chunk_tokens || chunk < e->limits.chunk_tokens)) e->limits.chunk_tokens = chunk;
     e->group_streams |= all[r].streams != 0;
   }
+  e->shard_block_bytes = bytes / (uint64_t)tri_parallel_dp(e->shard.p);
   tri_free(all);
   return TRI_OK;
 }

@@ -134,8 +134,25 @@ static tri_status too_few_blocks(const tri_limits *limits, const tri_ledger_conf
                   (long long)l->num_blocks, limits->block_size, limits->max_model_len, more);
 }
 
-static int64_t count(const tri_ledger *l) {
-  return (int64_t)(l->activations + l->workspace + l->reserve + l->exchange);
+static int64_t count(const tri_ledger *l, const tri_ledger_config *config) {
+  size_t pool = config->device ? 0 : l->host_kv;
+  return (int64_t)(l->activations + l->workspace + l->reserve + l->exchange + pool);
+}
+
+/* Blocks of the host's memory. An encoder's sequences never wait with what they have computed, and those of
+ * encoder-decoders are computed again with their sources. */
+static tri_status count_pool(const tri_model_config *c, const tri_limits *limits, const tri_ledger_config *config,
+                             tri_ledger *l, tri_error *err) {
+  int64_t bytes = config->offload ? config->offload->host_kv : 0, most = INT32_MAX / limits->block_size;
+  if (!bytes || c->encoder || c->seq2seq.on) return TRI_OK;
+  l->num_host_blocks = bytes / (int64_t)l->block_bytes;
+  if (l->num_host_blocks > most) l->num_host_blocks = most;
+  l->host_kv = (size_t)l->num_host_blocks * l->block_bytes;
+  if (l->num_host_blocks) return TRI_OK;
+  return tri_fail(err, TRI_NO_CAPACITY, "kv_offloading_size",
+                  "a rank's part of --kv-offloading-size is %lld bytes, and its KV blocks of %d tokens have %zu bytes: "
+                  "ask for more, or for 0",
+                  (long long)bytes, limits->block_size, l->block_bytes);
 }
 
 /* Everything but weights and KV blocks. */
@@ -187,16 +204,17 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   l.product_type = tri_step_arena_type(c, config->device, m.products);
   TRI_TRY(count_others(c, s, limits, num_lanes, config, &l, err));
   TRI_TRY(add_source(c, s, ckpt, limits, num_lanes, config, &l, err));
+  TRI_TRY(count_pool(c, limits, config, &l, err));
   /* An encoder-decoder's sequence has blocks for its source, too. */
   int64_t one = (limits->max_model_len + limits->block_size - 1) / limits->block_size * (c->seq2seq.on ? 2 : 1);
   int64_t full = most_blocks(limits, num_lanes, one), block = (int64_t)l.block_bytes;
-  int64_t others = count(&l), kv = 0;
+  int64_t others = count(&l, config), kv = 0;
   int64_t room = config->memory ? config->memory - others - (int64_t)l.weights : INT64_MAX;
   if (must_stream(config, m.bytes, room, blocks_for(config, room, full, block), one, block)) {
     tri_limits chunked = *limits;
     chunked.chunk_tokens = l.chunk_tokens = tri_offload_chunk(config->offload, c, s->p, config->device);
     TRI_TRY(count_others(c, s, &chunked, num_lanes, config, &l, err));
-    others = count(&l);
+    others = count(&l, config);
     kv = streaming_kv(limits, config, config->memory - others, full, one, block);
     TRI_TRY(stream_weights(c, s, &m, config, others, kv, &l, err));
   }
@@ -257,8 +275,11 @@ void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]) {
   if (l->streams)
     snprintf(beside, sizeof beside, " (beside %s that are streamed) + reads %s", tri_memory_text(l->streamed, streamed),
              tri_memory_text(l->reads, reads));
+  char pool[TRI_MEMORY_TEXT], waiting[64] = "";
+  if (l->host_kv && !l->reserve)
+    snprintf(waiting, sizeof waiting, " + KV blocks of sequences that wait %s", tri_memory_text(l->host_kv, pool));
   if (l->exchange) snprintf(rows, sizeof rows, " + exchange %s", tri_memory_text(l->exchange, exchange));
-  snprintf(out, TRI_LEDGER_TEXT, "weights %s%s + activations %s%s%s + KV cache %s",
+  snprintf(out, TRI_LEDGER_TEXT, "weights %s%s + activations %s%s%s + KV cache %s%s",
            tri_memory_text(l->weights, weights), beside, tri_memory_text(l->activations, activations), device, rows,
-           tri_memory_text(l->kv, kv));
+           tri_memory_text(l->kv, kv), waiting);
 }

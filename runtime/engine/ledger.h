@@ -15,7 +15,7 @@ typedef struct tri_ledger_config {
   int64_t kv_bytes;  /* asked for; 0: what full slots need, at most a fourth of what is left, of a device's all of it */
   int num_kv_blocks; /* not 0: exactly so many */
   bool device;       /* memory is a device's, where workspaces and what the driver takes lie beside the rest */
-  const tri_offload_config *offload; /* NULL: all weights stay */
+  const tri_offload_config *offload; /* NULL: all weights stay, and KV blocks */
 } tri_ledger_config;
 
 typedef struct tri_ledger {
@@ -34,7 +34,9 @@ typedef struct tri_ledger {
   size_t reads;          /* what reads of files go through */
   size_t source_weights; /* of the weights: those of an encoder-decoder's encoder */
   int64_t num_blocks;
-  int64_t kv_tokens;                 /* that fit */
+  int64_t kv_tokens; /* that fit */
+  size_t host_kv;    /* KV blocks in the host's memory, of which a rank without a device has no other */
+  int64_t num_host_blocks;
   tri_dtype weight_type, table_type; /* of layers' matrices, of the embedding */
   tri_dtype product_type;            /* of what goes into products; other activations are float32 */
 } tri_ledger;
@@ -57,7 +59,7 @@ enum { TRI_MEMORY_TEXT = 32 };
 const char *tri_memory_text(uint64_t bytes, char out[TRI_MEMORY_TEXT]);
 
 /* The lines, "weights 12.0 MiB + activations 3.0 MiB + ...", for messages. */
-enum { TRI_LEDGER_TEXT = 320 };
+enum { TRI_LEDGER_TEXT = 368 };
 void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]);
 
 #endif

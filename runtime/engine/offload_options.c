@@ -15,6 +15,7 @@ tri_status tri_offload_of_options(const tri_serve_options *o, tri_offload_config
                               .bytes = (int64_t)(o->cpu_offload_gb * 0x1p30),
                               .max_in_cpu = (int64_t)o->max_in_cpu,
                               .nvme_path = o->nvme_path,
-                              .ring_parts = o->offload_prefetch_step};
+                              .ring_parts = o->offload_prefetch_step,
+                              .host_kv = (int64_t)(o->kv_offloading_size * 0x1p30 / o->tp / o->pp)};
   return TRI_OK;
 }

@@ -1,4 +1,4 @@
-/* The options about weights that leave memory. */
+/* The options about what leaves memory: weights, KV blocks. */
 #ifndef TRI_RUNTIME_ENGINE_OFFLOAD_OPTIONS_H
 #define TRI_RUNTIME_ENGINE_OFFLOAD_OPTIONS_H
 

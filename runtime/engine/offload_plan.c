@@ -38,7 +38,17 @@ int tri_offload_step_tokens(int64_t hiding, int usual, int chunk, int64_t kv_tok
 size_t tri_offload_host_room(const tri_offload_config *o, int sharing) {
   int64_t available = tri_host_memory_available();
   if (o->max_in_cpu) return (size_t)o->max_in_cpu;
-  return available > 0 ? (size_t)(available / 5 * 4 / sharing) : 0; /* the rest is for whoever else is there */
+  int64_t room = available / 5 * 4 / sharing - o->host_kv; /* the rest is for whoever else is there */
+  return room > 0 ? (size_t)room : 0;
+}
+
+tri_status tri_offload_check_host_kv(const tri_offload_config *o, int sharing, tri_error *err) {
+  int64_t available = tri_host_memory_available() / sharing;
+  if (o->host_kv <= available) return TRI_OK;
+  return tri_fail(err, TRI_NO_CAPACITY, "kv_offloading_size",
+                  "%.1f MiB of the host's memory are wanted for KV blocks of each rank, and each may use %.1f MiB: ask "
+                  "for less --kv-offloading-size",
+                  (double)o->host_kv / 0x1p20, (double)available / 0x1p20);
 }
 
 static size_t sum_parts(const tri_weight_map *m, int num_parts) {

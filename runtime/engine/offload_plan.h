@@ -13,6 +13,7 @@ typedef struct tri_offload_config {
   const char *nvme_path; /* a folder for packs; NULL: none is made */
   int ring_parts;        /* parts that the ring has room for; 0: TRI_OFFLOAD_RING_PARTS */
   int chunk_tokens;      /* see tri_limits; 0: TRI_OFFLOAD_CHUNK, of a device TRI_OFFLOAD_DEVICE_CHUNK */
+  int64_t host_kv;       /* of the host's memory for KV blocks of sequences that wait */
   bool always_pack;      /* for tests: also where the checkpoint could be read as it is */
   bool poison;           /* for tests: see tri_weight_stream_config */
 } tri_offload_config;
@@ -44,8 +45,11 @@ int tri_offload_chunk(const tri_offload_config *o, const tri_model_config *c, tr
  * 0). */
 int tri_offload_step_tokens(int64_t hiding, int usual, int chunk, int64_t kv_tokens);
 
-/* Returns the bytes of the host's memory that a device's rank may take for weights, of so many that share it. */
+/* Returns the bytes of the host's memory that a device's rank may take for weights beside its KV blocks, of so many
+ * that share it. */
 size_t tri_offload_host_room(const tri_offload_config *o, int sharing);
+/* Refuses, with TRI_NO_CAPACITY, more KV blocks of a device's rank than the host has memory for. */
+tri_status tri_offload_check_host_kv(const tri_offload_config *o, int sharing, tri_error *err);
 
 /* room: bytes of the backend's memory for all weights and, unless it is a device, the buffers of their reads. m:
  * without tiers. Fails as tri_tiers_plan does, and with TRI_UNSUPPORTED where the model cannot be streamed. */

@@ -346,10 +346,12 @@ static tri_status launch_recorded(tri_forward *f, const tri_batch *b, int lane, 
 void tri_forward_copy_blocks(tri_forward *f, const tri_batch_builder *b) {
   static const tri_op_plan plan;
   tri_backend *be = f->cfg.backend;
+  tri_kv_cache_move(f->cfg.kv, b->swaps_out, b->num_swaps_out, true);
   for (int l = 0; b->num_copies && l < f->cfg.kv->num_layers; l++) {
     tri_copy_blocks_args copy = {.kv = f->cfg.kv->layers[l], .pairs = b->copies, .num_pairs = b->num_copies};
     be->ops.copy_blocks_launch(be, &plan, &copy);
   }
+  tri_kv_cache_move(f->cfg.kv, b->swaps_in, b->num_swaps_in, false);
 }
 
 /* Brings the step's arrays to where the ops read them. */

@@ -96,8 +96,8 @@ int tri_forward_num_candidates(const tri_forward *f, const tri_sample_params *co
  * for the others alone. */
 tri_status tri_forward_draw(tri_forward *f, const tri_sample_args *a, int num_candidates);
 
-/* The builder's copies of blocks. tri_forward_run makes them itself where the step has no sources: those are to be
- * computed after it. */
+/* The builder's moves and copies of blocks: out, inside of the cache, in. tri_forward_run makes them itself where the
+ * step has no sources: those are to be computed after it. */
 void tri_forward_copy_blocks(tri_forward *f, const tri_batch_builder *b);
 /* Turns the states that the encoder of an encoder-decoder has just made of the step's sources into keys and values for
  * the cross-attention of every layer. Before the step that has the sequences' first tokens. */

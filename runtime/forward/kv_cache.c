@@ -1,5 +1,7 @@
 #include "runtime/forward/kv_cache.h"
 
+#include "runtime/base/wait.h"
+
 tri_dtype tri_kv_dtype(const tri_model_config *c, tri_dtype asked, tri_dtype weights, bool narrows_inputs) {
   if (asked != TRI_DTYPE_COUNT) return asked;
   if (weights == TRI_DTYPE_COUNT) weights = c->dtype;
@@ -62,8 +64,56 @@ tri_status tri_kv_cache_borrow(const tri_kv_cache *from, int num_layers, tri_kv_
   return TRI_OK;
 }
 
+tri_status tri_kv_cache_add_pool(tri_kv_cache *kv, int num_host_blocks, tri_error *err) {
+  size_t block = kv->bytes / (size_t)kv->num_blocks, bytes;
+  if (!num_host_blocks) return TRI_OK;
+  if (!tri_size_mul(block, (size_t)num_host_blocks, &bytes) ||
+      kv->backend->ops.host_alloc(kv->backend, bytes, &kv->pool) != TRI_OK)
+    return tri_fail(err, TRI_NO_CAPACITY, "kv_offloading_size",
+                    "the system gives no memory for %d KV blocks of %.1f KiB: ask for less --kv-offloading-size",
+                    num_host_blocks, (double)block / 0x1p10);
+  kv->num_host_blocks = num_host_blocks;
+  kv->pool_bytes = bytes;
+  return TRI_OK;
+}
+
+void tri_kv_cache_move(const tri_kv_cache *kv, const int32_t *pairs, int num_pairs, bool out) {
+  static const tri_op_plan plan;
+  tri_move_blocks_args move = {.kv = kv->layers[0],
+                               .num_layers = kv->num_layers,
+                               .layer_stride = kv->bytes / (size_t)kv->num_layers,
+                               .host = kv->pool,
+                               .num_host_blocks = kv->num_host_blocks,
+                               .pairs = pairs,
+                               .num_pairs = num_pairs,
+                               .out = out};
+  if (num_pairs) kv->backend->ops.move_blocks_launch(kv->backend, &plan, &move);
+}
+
+static int smaller(int a, int b) { return a < b ? a : b; }
+
+/* The shortest of a few rounds, the first of which touches the pool's pages. */
+tri_status tri_kv_cache_measure(const tri_kv_cache *kv, double *block_seconds) {
+  enum { BLOCKS = 64, ROUNDS = 4 };
+  int32_t pairs[2 * BLOCKS];
+  int n = smaller(BLOCKS, smaller(kv->num_blocks, kv->num_host_blocks));
+  int64_t shortest = INT64_MAX;
+  for (int i = 0; i < n; i++) pairs[2 * i] = pairs[2 * i + 1] = i;
+  for (int round = 0; round < ROUNDS; round++) {
+    int64_t start = tri_now_ns();
+    tri_kv_cache_move(kv, pairs, n, true);
+    tri_kv_cache_move(kv, pairs, n, false);
+    TRI_CHECK(kv->backend->ops.stream_sync(kv->backend));
+    int64_t ns = tri_now_ns() - start;
+    if (ns < shortest) shortest = ns;
+  }
+  *block_seconds = (double)shortest * 1e-9 / n;
+  return TRI_OK;
+}
+
 void tri_kv_cache_destroy(tri_kv_cache *kv) {
   if (!kv) return;
+  if (kv->pool) kv->backend->ops.host_free(kv->backend, kv->pool, kv->pool_bytes);
   if (kv->memory) kv->backend->ops.mem_free(kv->backend, TRI_MEM_KV, kv->memory, kv->bytes);
   tri_free(kv->layers);
   tri_free(kv);

@@ -12,6 +12,10 @@ typedef struct tri_kv_cache {
   int num_layers, num_blocks, block_size;
   void *memory;
   size_t bytes;
+  /* of the host, for blocks that are not needed now; see tri_move_blocks_args */
+  void *pool; /* NULL: none */
+  int num_host_blocks;
+  size_t pool_bytes;
 } tri_kv_cache;
 
 /* The type of keys and values where TRI_DTYPE_COUNT leaves it open: that of the weights (`weights`, or as the model has
@@ -25,6 +29,13 @@ tri_status tri_kv_cache_create(tri_backend *be, const tri_model_config *c, const
 /* A cache for an encoder that feeds a decoder: its layers use the memory of the decoder's first one, in turn, since
  * nobody reads a layer's keys once the next one runs. `from` must outlive it. */
 tri_status tri_kv_cache_borrow(const tri_kv_cache *from, int num_layers, tri_kv_cache **out);
+/* Takes memory of the host for so many blocks. TRI_NO_CAPACITY where it gives none. */
+tri_status tri_kv_cache_add_pool(tri_kv_cache *kv, int num_host_blocks, tri_error *err);
+/* Puts a move of blocks between the cache and its pool on the compute stream. pairs: [num_pairs][2]: the cache's block,
+ * the pool's; none is named twice. */
+void tri_kv_cache_move(const tri_kv_cache *kv, const int32_t *pairs, int num_pairs, bool out);
+/* Measures the seconds of a block's way to the pool and back; of a cache that is not in use. */
+tri_status tri_kv_cache_measure(const tri_kv_cache *kv, double *block_seconds);
 void tri_kv_cache_destroy(tri_kv_cache *kv); /* NULL is fine */
 
 #endif

@@ -249,6 +249,19 @@ static tri_status add_source(tri_batch_builder *b, const tri_slots *slots, tri_s
   return TRI_OK;
 }
 
+/* A sequence comes back with its keys and values: it replaces what the slot held. */
+static tri_status resume(const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q, const uint32_t **ids) {
+  int n = (int)q->num_tokens, block = slots->limits.block_size;
+  if (slots->limits.whole_sequences || slots->limits.has_source) return TRI_CORRUPT;
+  if (n < 1 || n >= slots->limits.max_model_len || !are_ids(slots, *ids, n)) return TRI_CORRUPT;
+  if (q->first_block || (int)q->num_blocks != (n + block - 1) / block) return TRI_CORRUPT;
+  clear_slot(slot);
+  memcpy(slot->history, *ids, (size_t)n * sizeof **ids);
+  *ids += n;
+  slot->length = slot->num_history = n;
+  return TRI_OK;
+}
+
 static void clear(tri_batch *v) {
   v->num_tokens = v->num_seqs = v->num_logits = v->max_context = v->max_query = v->num_single = 0;
 }
@@ -258,10 +271,41 @@ static bool is_as_told(const tri_batch *b, int longest) {
   return !longest || (b->max_query <= 1 && b->num_logits == b->num_tokens && b->max_context <= longest);
 }
 
+/* How far a plan's arrays have been read. */
+struct reading {
+  const uint32_t *ids;
+  const int32_t *blocks;
+  const char *params, *params_end;
+};
+
+static tri_status add_entry(tri_batch_builder *b, tri_slots *slots, const tri_plan_seq *q, struct reading *at) {
+  if (q->slot >= (uint32_t)slots->limits.max_num_seqs || q->fork_from >= (uint32_t)slots->limits.max_num_seqs)
+    return TRI_CORRUPT;
+  tri_slot *slot = &slots->slots[q->slot];
+  if (q->flags & TRI_SEQ_FLAG_FIRST) clear_slot(slot);
+  if (q->kind == TRI_SEQ_FORK && (q->fork_from == q->slot || slots->limits.whole_sequences)) return TRI_CORRUPT;
+  if (q->kind == TRI_SEQ_SOURCE && !slots->limits.has_source) return TRI_CORRUPT;
+  if (q->kind == TRI_SEQ_FORK) fork_slot(slots, slot, &slots->slots[q->fork_from]);
+  TRI_CHECK(place_blocks(slots, slot, q, at->blocks));
+  at->blocks += q->num_blocks;
+  if (q->flags & TRI_SEQ_FLAG_PARAMS) TRI_CHECK(read_params(slot, &at->params, at->params_end));
+  if (q->kind == TRI_SEQ_FORK) return TRI_OK;
+  if (q->kind == TRI_SEQ_SOURCE) return add_source(b, slots, slot, q, &at->ids);
+  if (q->kind == TRI_SEQ_RESUME) return resume(slots, slot, q, &at->ids);
+  if (b->batch.num_seqs >= slots->limits.max_num_seqs) return TRI_CORRUPT;
+  return add_tokens(b, slots, slot, q, &at->ids);
+}
+
+static bool are_swaps(const tri_limits *l, const int32_t *pairs, int n) {
+  for (int i = 0; i < n; i++) {
+    int32_t block = pairs[2 * i], host = pairs[2 * i + 1];
+    if (block < 0 || block >= l->num_blocks || host < 0 || host >= l->num_host_blocks) return false;
+  }
+  return true;
+}
+
 tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan) {
-  const uint32_t *ids = plan->ids;
-  const int32_t *blocks = plan->blocks;
-  const char *params = plan->params, *params_end = params + plan->h.params_bytes;
+  struct reading at = {plan->ids, plan->blocks, plan->params, plan->params + plan->h.params_bytes};
   clear(&b->batch);
   clear(&b->source);
   clear(&b->cross);
@@ -269,6 +313,10 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
   b->number++;
   b->copies = plan->copies;
   b->num_copies = (int)plan->h.num_copies;
+  b->swaps_out = plan->swaps_out;
+  b->num_swaps_out = (int)plan->h.num_swaps_out;
+  b->swaps_in = plan->swaps_in;
+  b->num_swaps_in = (int)plan->h.num_swaps_in;
   b->shard_tokens = plan->shard_tokens;
   b->num_shards = (int)plan->h.num_shards;
   b->longest = (int)plan->h.longest;
@@ -278,27 +326,10 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
     return TRI_CORRUPT;
   for (int i = 0; i < 2 * b->num_copies; i++)
     if (plan->copies[i] < 0 || plan->copies[i] >= slots->limits.num_blocks) return TRI_CORRUPT;
-  for (uint32_t i = 0; i < plan->h.num_seqs; i++) {
-    const tri_plan_seq *q = &plan->seqs[i];
-    tri_status st = TRI_OK;
-    if (q->slot >= (uint32_t)slots->limits.max_num_seqs || q->fork_from >= (uint32_t)slots->limits.max_num_seqs)
-      return TRI_CORRUPT;
-    tri_slot *slot = &slots->slots[q->slot];
-    if (q->flags & TRI_SEQ_FLAG_FIRST) clear_slot(slot);
-    if (q->kind == TRI_SEQ_FORK && (q->fork_from == q->slot || slots->limits.whole_sequences)) return TRI_CORRUPT;
-    if (q->kind == TRI_SEQ_SOURCE && !slots->limits.has_source) return TRI_CORRUPT;
-    if (q->kind == TRI_SEQ_FORK) fork_slot(slots, slot, &slots->slots[q->fork_from]);
-    st = place_blocks(slots, slot, q, blocks);
-    blocks += q->num_blocks;
-    if (st == TRI_OK && q->flags & TRI_SEQ_FLAG_PARAMS) st = read_params(slot, &params, params_end);
-    if (st == TRI_OK && q->kind == TRI_SEQ_SOURCE) {
-      st = add_source(b, slots, slot, q, &ids);
-    } else if (st == TRI_OK && q->kind != TRI_SEQ_FORK) {
-      if (b->batch.num_seqs >= slots->limits.max_num_seqs) return TRI_CORRUPT;
-      st = add_tokens(b, slots, slot, q, &ids);
-    }
-    if (st != TRI_OK) return st;
-  }
+  if (!are_swaps(&slots->limits, b->swaps_out, b->num_swaps_out) ||
+      !are_swaps(&slots->limits, b->swaps_in, b->num_swaps_in))
+    return TRI_CORRUPT;
+  for (uint32_t i = 0; i < plan->h.num_seqs; i++) TRI_CHECK(add_entry(b, slots, &plan->seqs[i], &at));
   return is_as_told(&b->batch, b->longest) ? TRI_OK : TRI_CORRUPT;
 }
 

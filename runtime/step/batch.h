@@ -10,6 +10,7 @@ typedef struct tri_limits {
   int max_num_batched_tokens; /* tokens of one step */
   int max_model_len;          /* tokens of one sequence */
   int block_size, num_blocks;
+  int num_host_blocks; /* in the host's memory, for sequences that wait with what they have computed */
   int vocab_size;
   bool whole_sequences; /* encoders: a sequence's tokens come in one step and nothing is drawn */
   int num_types;        /* of tokens, where the model tells them apart */
@@ -35,6 +36,19 @@ static inline int tri_limits_num_chunks(const tri_limits *l, int tokens) {
 
 static inline int tri_limits_logits(const tri_limits *l) {
   return l->max_num_logits ? l->max_num_logits : l->max_num_seqs;
+}
+
+/* Entries that the sequences of one step can need at most: a source, a fork and tokens for each. */
+static inline size_t tri_plan_entries(int max_num_seqs) { return 3 * (size_t)max_num_seqs; }
+/* Returns what one step's plan can need at most: every leader and follower sizes its buffers with it. Any one sequence
+ * finds room to be resumed. */
+static inline tri_plan_sizes tri_limits_plan_sizes(const tri_limits *l) {
+  size_t tokens = (size_t)l->max_num_batched_tokens, seqs = (size_t)l->max_num_seqs;
+  size_t swaps = (size_t)(l->num_host_blocks < l->num_blocks ? l->num_host_blocks : l->num_blocks);
+  return (tri_plan_sizes){.seqs = tri_plan_entries(l->max_num_seqs),
+                          .ids = tokens + (swaps ? (size_t)l->max_model_len : 0),
+                          .blocks = tokens / (size_t)l->block_size + 5 * seqs + swaps,
+                          .swaps = swaps};
 }
 
 typedef struct tri_slot {
@@ -118,8 +132,9 @@ typedef struct tri_batch_builder {
   int *draw_rows; /* index into the batch's logits of each draw */
   int num_draws;
   uint64_t number; /* of batches built */
-  const int32_t *copies;
-  int num_copies;
+  /* the plan's, [][2]; swaps: the cache's block, the host's */
+  const int32_t *copies, *swaps_out, *swaps_in;
+  int num_copies, num_swaps_out, num_swaps_in;
   const uint32_t *shard_tokens; /* the plan's, [num_shards] */
   int num_shards, longest;      /* of the plan's header */
 } tri_batch_builder;

@@ -4,24 +4,27 @@
 
 #include "runtime/base/mem.h"
 
-tri_status tri_plan_writer_create(size_t max_seqs, size_t max_tokens, size_t max_blocks, tri_plan_writer **out) {
+tri_status tri_plan_writer_create(const tri_plan_sizes *most, tri_plan_writer **out) {
   tri_plan_writer *w = tri_calloc(1, sizeof *w);
   if (!w) return TRI_NO_MEMORY;
-  w->max_seqs = max_seqs;
-  w->max_ids = max_tokens;
-  w->max_blocks = max_blocks;
-  w->max_copies = max_seqs;
-  w->max_params = max_seqs * (sizeof(tri_plan_params) + 64) +
+  w->max_seqs = most->seqs;
+  w->max_ids = most->ids;
+  w->max_blocks = most->blocks;
+  w->max_copies = most->seqs;
+  w->max_swaps = most->swaps;
+  w->max_params = most->seqs * (sizeof(tri_plan_params) + 64) +
                   4 * (sizeof(tri_plan_params) + TRI_MAX_LOGIT_BIAS * sizeof(tri_logit_bias) + TRI_MAX_BANNED * 4);
-  w->cap = sizeof w->h + max_seqs * sizeof *w->seqs + max_tokens * 4 + max_blocks * 4 + w->max_copies * 8 +
-           w->max_params + sizeof w->shard_tokens;
-  w->seqs = tri_calloc(max_seqs, sizeof *w->seqs);
-  w->ids = tri_calloc(max_tokens, sizeof *w->ids);
-  w->blocks = tri_calloc(max_blocks, sizeof *w->blocks);
+  w->cap = sizeof w->h + most->seqs * sizeof *w->seqs + most->ids * 4 + most->blocks * 4 + w->max_copies * 8 +
+           2 * most->swaps * 8 + w->max_params + sizeof w->shard_tokens;
+  w->seqs = tri_calloc(most->seqs, sizeof *w->seqs);
+  w->ids = tri_calloc(most->ids, sizeof *w->ids);
+  w->blocks = tri_calloc(most->blocks, sizeof *w->blocks);
   w->copies = tri_calloc(w->max_copies, 2 * sizeof *w->copies);
+  w->swaps_out = tri_calloc(most->swaps + 1, 2 * sizeof *w->swaps_out);
+  w->swaps_in = tri_calloc(most->swaps + 1, 2 * sizeof *w->swaps_in);
   w->params = tri_calloc(w->max_params, 1);
   w->bytes = tri_calloc(w->cap, 1);
-  if (!w->seqs || !w->ids || !w->blocks || !w->copies || !w->params || !w->bytes) {
+  if (!w->seqs || !w->ids || !w->blocks || !w->copies || !w->swaps_out || !w->swaps_in || !w->params || !w->bytes) {
     tri_plan_writer_destroy(w);
     return TRI_NO_MEMORY;
   }
@@ -35,6 +38,8 @@ void tri_plan_writer_destroy(tri_plan_writer *w) {
   tri_free(w->ids);
   tri_free(w->blocks);
   tri_free(w->copies);
+  tri_free(w->swaps_out);
+  tri_free(w->swaps_in);
   tri_free(w->params);
   tri_free(w->bytes);
   tri_free(w);
@@ -60,11 +65,14 @@ static void put(tri_plan_writer *w, const void *p, size_t n) {
   w->h.params_bytes += (uint32_t)n;
 }
 
+/* The others change a slot alone. */
+static bool has_tokens(const tri_plan_seq *s) { return s->kind != TRI_SEQ_FORK && s->kind != TRI_SEQ_RESUME; }
+
 void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *blocks,
                   const tri_sample_params *params, uint32_t num_prompt) {
   w->seqs[w->h.num_seqs++] = *seq;
-  if (seq->kind != TRI_SEQ_FORK) w->h.num_tokens += seq->num_tokens;
-  if (seq->kind == TRI_SEQ_CHUNK || seq->kind == TRI_SEQ_SOURCE ||
+  if (has_tokens(seq)) w->h.num_tokens += seq->num_tokens;
+  if (seq->kind == TRI_SEQ_CHUNK || seq->kind == TRI_SEQ_SOURCE || seq->kind == TRI_SEQ_RESUME ||
       (seq->kind == TRI_SEQ_DECODE && !(seq->flags & TRI_SEQ_FLAG_TOKEN_IN_SLOT))) {
     memcpy(w->ids + w->h.num_ids, ids, seq->num_tokens * sizeof *ids);
     w->h.num_ids += seq->num_tokens;
@@ -87,11 +95,25 @@ void tri_plan_add_copy(tri_plan_writer *w, int32_t src, int32_t dst) {
   w->h.num_copies++;
 }
 
+static void add_pair(int32_t *pairs, uint32_t *n, int32_t block, int32_t host_block) {
+  pairs[2 * *n] = block;
+  pairs[2 * *n + 1] = host_block;
+  ++*n;
+}
+
+void tri_plan_add_swap_out(tri_plan_writer *w, int32_t block, int32_t host_block) {
+  add_pair(w->swaps_out, &w->h.num_swaps_out, block, host_block);
+}
+
+void tri_plan_add_swap_in(tri_plan_writer *w, int32_t block, int32_t host_block) {
+  add_pair(w->swaps_in, &w->h.num_swaps_in, block, host_block);
+}
+
 uint32_t tri_plan_longest(const tri_plan_writer *w) {
   uint32_t longest = 1;
   for (uint32_t i = 0; i < w->h.num_seqs; i++) {
     const tri_plan_seq *s = &w->seqs[i];
-    if (s->kind == TRI_SEQ_FORK) continue;
+    if (!has_tokens(s)) continue;
     if (s->kind == TRI_SEQ_SOURCE || s->num_tokens != 1) return 0;
     if (!(s->flags & (TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_ALL_LOGITS))) return 0;
     if (s->start + 1 > longest) longest = s->start + 1;
@@ -122,6 +144,8 @@ const void *tri_plan_finish(tri_plan_writer *w, size_t *bytes) {
       {w->ids, w->h.num_ids * sizeof *w->ids},
       {w->blocks, w->h.num_blocks * sizeof *w->blocks},
       {w->copies, w->h.num_copies * 2 * sizeof *w->copies},
+      {w->swaps_out, w->h.num_swaps_out * 2 * sizeof *w->swaps_out},
+      {w->swaps_in, w->h.num_swaps_in * 2 * sizeof *w->swaps_in},
       {w->shard_tokens, w->h.num_shards * sizeof *w->shard_tokens},
       {w->params, w->h.params_bytes},
   };
@@ -148,8 +172,8 @@ tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
   if (len < sizeof v.h) return TRI_CORRUPT;
   memcpy(&v.h, at, sizeof v.h);
   uint64_t need = sizeof v.h + (uint64_t)v.h.num_seqs * sizeof *v.seqs + (uint64_t)v.h.num_ids * 4 +
-                  (uint64_t)v.h.num_blocks * 4 + (uint64_t)v.h.num_copies * 8 + (uint64_t)v.h.num_shards * 4 +
-                  v.h.params_bytes;
+                  (uint64_t)v.h.num_blocks * 4 + (uint64_t)v.h.num_copies * 8 + (uint64_t)v.h.num_swaps_out * 8 +
+                  (uint64_t)v.h.num_swaps_in * 8 + (uint64_t)v.h.num_shards * 4 + v.h.params_bytes;
   if (v.h.magic != TRI_PLAN_MAGIC || need != len || v.h.num_shards > TRI_MAX_SHARDS || v.h.kind >= TRI_PLAN_KINDS)
     return TRI_CORRUPT;
   if (v.h.longest && !v.h.num_shards) return TRI_CORRUPT;
@@ -158,16 +182,18 @@ tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
   v.ids = take(&at, v.h.num_ids * sizeof *v.ids);
   v.blocks = take(&at, v.h.num_blocks * sizeof *v.blocks);
   v.copies = take(&at, v.h.num_copies * 2 * sizeof *v.copies);
+  v.swaps_out = take(&at, v.h.num_swaps_out * 2 * sizeof *v.swaps_out);
+  v.swaps_in = take(&at, v.h.num_swaps_in * 2 * sizeof *v.swaps_in);
   v.shard_tokens = take(&at, v.h.num_shards * sizeof *v.shard_tokens);
   v.params = at;
   uint64_t ids = 0, blocks = 0, tokens = 0, params = 0;
   for (uint32_t i = 0; i < v.h.num_seqs; i++) {
     const tri_plan_seq *s = &v.seqs[i];
-    if (s->kind > TRI_SEQ_FORK) return TRI_CORRUPT;
+    if (s->kind > TRI_SEQ_RESUME) return TRI_CORRUPT;
     blocks += s->num_blocks;
     params += !!(s->flags & TRI_SEQ_FLAG_PARAMS);
     if (s->kind == TRI_SEQ_FORK) continue;
-    tokens += s->num_tokens;
+    if (has_tokens(s)) tokens += s->num_tokens;
     if (s->kind != TRI_SEQ_DECODE || !(s->flags & TRI_SEQ_FLAG_TOKEN_IN_SLOT)) ids += s->num_tokens;
   }
   if (ids != v.h.num_ids || blocks != v.h.num_blocks || tokens != v.h.num_tokens || params != v.h.num_params)

@@ -26,6 +26,7 @@ typedef enum tri_seq_kind {
   TRI_SEQ_DECODE, /* one token, that of the last draw */
   TRI_SEQ_SOURCE, /* all tokens of an encoder-decoder's source, ids in the plan; new_blocks are the source's */
   TRI_SEQ_FORK,   /* slot becomes a copy of fork_from: history, source and blocks (shared); no tokens */
+  TRI_SEQ_RESUME, /* slot gets a sequence whose first num_tokens tokens the blocks hold: ids in the plan; no tokens */
 } tri_seq_kind;
 
 enum {
@@ -71,6 +72,7 @@ typedef struct tri_plan_header {
   uint32_t magic, lane;
   uint64_t step;
   uint32_t num_seqs, num_tokens, num_ids, num_blocks, num_copies, num_params;
+  uint32_t num_swaps_out, num_swaps_in;
   uint32_t params_bytes;
   uint32_t kind;        /* tri_plan_kind; all but steps are headers alone */
   uint32_t num_shards;  /* of a group with several, whose ranks exchange rows in this step; else 0 */
@@ -85,37 +87,41 @@ typedef struct tri_plan_params {
   uint32_t reserved;
 } tri_plan_params;
 
+/* Entries, ids and blocks of a plan; swaps: blocks that go out, and as many that come in. */
+typedef struct tri_plan_sizes {
+  size_t seqs, ids, blocks, swaps;
+} tri_plan_sizes;
+
 /* Writing. Capacities are fixed at create; the writer is reused for every step. */
 typedef struct tri_plan_writer {
   tri_plan_header h;
   tri_plan_seq *seqs;
   uint32_t *ids;
-  int32_t *blocks, *copies; /* copies: [n][2] */
+  int32_t *blocks, *copies;      /* copies: [n][2] */
+  int32_t *swaps_out, *swaps_in; /* [n][2]: the cache's block, the host's */
   uint32_t shard_tokens[TRI_MAX_SHARDS];
   char *params;
-  size_t max_seqs, max_ids, max_blocks, max_copies, max_params;
+  size_t max_seqs, max_ids, max_blocks, max_copies, max_swaps, max_params;
   char *bytes; /* the finished plan */
   size_t cap;
 } tri_plan_writer;
 
-tri_status tri_plan_writer_create(size_t max_seqs, size_t max_tokens, size_t max_blocks, tri_plan_writer **out);
+tri_status tri_plan_writer_create(const tri_plan_sizes *most, tri_plan_writer **out);
 void tri_plan_writer_destroy(tri_plan_writer *w); /* NULL is fine */
-/* Entries and blocks that the sequences of one step can need at most, a source, a fork and tokens for each: every
- * leader and follower sizes its buffers with them. */
-static inline size_t tri_plan_entries(int max_num_seqs) { return 3 * (size_t)max_num_seqs; }
-static inline size_t tri_plan_blocks(int max_num_seqs, int max_num_batched_tokens, int block_size) {
-  return (size_t)max_num_batched_tokens / (size_t)block_size + 5 * (size_t)max_num_seqs;
-}
 void tri_plan_begin(tri_plan_writer *w, uint32_t lane, uint64_t step);
 /* Room for one more sequence with so many ids, blocks and copies. */
 bool tri_plan_has_room(const tri_plan_writer *w, size_t ids, size_t blocks, size_t copies);
 /* Bytes that parameters take in a plan. */
 size_t tri_plan_params_bytes(const tri_sample_params *params);
-/* ids: num_tokens of them for a CHUNK, one for a DECODE without TOKEN_IN_SLOT, else ignored. params: NULL without
- * TRI_SEQ_FLAG_PARAMS. */
+/* ids: num_tokens of them for a CHUNK, a SOURCE or a RESUME, one for a DECODE without TOKEN_IN_SLOT, else ignored.
+ * params: NULL without TRI_SEQ_FLAG_PARAMS. */
 void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *blocks,
                   const tri_sample_params *params, uint32_t num_prompt);
 void tri_plan_add_copy(tri_plan_writer *w, int32_t src, int32_t dst);
+/* A block that goes to the host's memory in front of everything else that the step does, and one that comes from there
+ * behind the copies and in front of the tokens. Each is named once. */
+void tri_plan_add_swap_out(tri_plan_writer *w, int32_t block, int32_t host_block);
+void tri_plan_add_swap_in(tri_plan_writer *w, int32_t block, int32_t host_block);
 /* Returns the keys of the longest context where each sequence has one token and its logits are wanted, 1 without
  * sequences, and 0 where a sequence has more, or others are wanted. */
 uint32_t tri_plan_longest(const tri_plan_writer *w);
@@ -130,7 +136,7 @@ typedef struct tri_plan_view {
   tri_plan_header h;
   const tri_plan_seq *seqs;
   const uint32_t *ids;
-  const int32_t *blocks, *copies;
+  const int32_t *blocks, *copies, *swaps_out, *swaps_in;
   const uint32_t *shard_tokens; /* [num_shards] */
   const char *params;
 } tri_plan_view;

@@ -274,7 +274,9 @@ static long check(const char *dir, int tp, bool deterministic) {
   bool mpi = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
   if ((mpi ? tri_comm_mpi_world(&cc, &world) : tri_comm_self_create(&cc, &world)) != TRI_OK) stop("no communicator");
   if (tri_group_create(world, (tri_parallel){.tp = tp, .pp = 1}, &b.group, &err) != TRI_OK) stop(err.message);
-  if (tri_plan_writer_create(SEQS, MAX_TOKENS, MAX_TOKENS, &b.writer) != TRI_OK) stop("no memory");
+  if (tri_plan_writer_create(&(tri_plan_sizes){.seqs = SEQS, .ids = MAX_TOKENS, .blocks = MAX_TOKENS}, &b.writer) !=
+      TRI_OK)
+    stop("no memory");
   with_engine(&b, deterministic, 1, learn);
   for (int threads = 1; threads <= 3; threads++) with_engine(&b, deterministic, threads, all_schedules);
   with_engine(&b, deterministic, 2, draws);

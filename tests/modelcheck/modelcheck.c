@@ -475,7 +475,8 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
   TRI_TRY(tri_engine_create(&ec, c->backend, &c->group, &c->engine, err));
   c->trace.e = c->engine;
   c->trace.looks = true;
-  TRI_TRY(tri_plan_writer_create(3 * MAX_PROMPTS, MAX_ROWS, MAX_ROWS, &c->writer));
+  TRI_TRY(tri_plan_writer_create(&(tri_plan_sizes){.seqs = 3 * MAX_PROMPTS, .ids = MAX_ROWS, .blocks = MAX_ROWS},
+                                 &c->writer));
   c->plan_cap = tri_plan_max_bytes(c->writer);
   c->plan = tri_malloc(c->plan_cap, 1);
   if (!c->plan) st = TRI_NO_MEMORY;

@@ -344,6 +344,24 @@ static void bench_copy_blocks(bench *b) {
   tri_pages_free(k, bytes), tri_pages_free(v, bytes);
 }
 
+static void bench_move_blocks(bench *b) {
+  enum { KV_BLOCKS = 64, LAYERS = 4, HKV = 8, BLOCK = 16, D = 128 };
+  size_t part = (size_t)KV_BLOCKS * HKV * BLOCK * D * 2, bytes = 2 * LAYERS * part;
+  char *cache = pages(bytes), *pool = pages(bytes);
+  int32_t pairs[2 * KV_BLOCKS];
+  for (int i = 0; i < KV_BLOCKS; i++) pairs[2 * i] = i, pairs[2 * i + 1] = KV_BLOCKS - 1 - i;
+  tri_move_blocks_args a = {.kv = {cache, cache + part, TRI_BF16, KV_BLOCKS, HKV, BLOCK, D, 0},
+                            .num_layers = LAYERS,
+                            .layer_stride = 2 * part,
+                            .host = pool,
+                            .num_host_blocks = KV_BLOCKS,
+                            .pairs = pairs,
+                            .num_pairs = KV_BLOCKS,
+                            .out = true};
+  report(b, "move_blocks bfloat16 64 KV blocks out", run_move_blocks, &a, 2.0 * (double)bytes, 0);
+  tri_pages_free(cache, bytes), tri_pages_free(pool, bytes);
+}
+
 /* One of four parts of the same rows, then the draws from what all four would give. */
 static void bench_parts(bench *b, tri_sample_args a, const char *what) {
   enum { PARTS = 4 };
@@ -421,6 +439,7 @@ int oc_bench(oc *c) {
   bench_rows(&b, 1);
   bench_rows(&b, 512);
   if (wanted(&b, "copy_blocks")) bench_copy_blocks(&b);
+  if (wanted(&b, "move_blocks")) bench_move_blocks(&b);
   if (wanted(&b, "sample")) bench_samples(&b); /* and its parts */
   tri_roofline_destroy(b.floor);
   return b.slower;

@@ -99,9 +99,11 @@ static void launch(bench *b, const work *w) {
     ops[w->op].launch(b->be, &w->plan, (const char *)w->args + (size_t)i * w->arg_size);
 }
 
-/* Samplers wait for their results, so they cannot be recorded. */
+/* Samplers wait for their results, so they cannot be recorded; steps launch what moves and copies blocks in front of
+ * what they record. */
 static tri_status enqueue(bench *b, const work *w) {
-  bool records = b->be->records && w->op != TRI_KERNEL_sample && w->op != TRI_KERNEL_copy_blocks;
+  bool records = b->be->records && w->op != TRI_KERNEL_sample && w->op != TRI_KERNEL_copy_blocks &&
+                 w->op != TRI_KERNEL_move_blocks;
   tri_graph_mode mode = records ? b->be->ops.graph_begin(b->be, b->key) : TRI_GRAPH_LAUNCH;
   if (mode != TRI_GRAPH_REPLAY) launch(b, w);
   if (mode != TRI_GRAPH_RECORD) return TRI_OK;
@@ -422,6 +424,7 @@ int oc_bench_device(oc *c) {
   for (int m = 1; m <= 32 && wanted(&b, "gated_linear"); m *= 2) bench_gated(&b, m, 14336, 4096);
   for (int m = 512; m <= 8192 && !c->opt.quick && wanted(&b, "gated_linear"); m *= 2) bench_gated(&b, m, 14336, 4096);
   if (wanted(&b, "attention")) bench_device_attention(&b);
+  if (wanted(&b, "move_blocks")) bench_device_moves(&b);
   bench_rows(&b);
   if (wanted(&b, "moe_experts")) bench_device_experts(&b);
   if (wanted(&b, "sample")) bench_samples(&b);

@@ -56,6 +56,7 @@ void bench_report(bench *b, const char *name, work w);
 
 /* bench_device_attention.c */
 void bench_device_attention(bench *b);
+void bench_device_moves(bench *b);
 /* bench_device_experts.c */
 void bench_device_experts(bench *b);
 

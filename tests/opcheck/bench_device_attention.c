@@ -129,3 +129,32 @@ void bench_device_attention(bench *b) {
     if (!quick) bench_attention(b, &g, alike(1, 2048, 8192));
   }
 }
+
+/* A quarter of a GiB in KV blocks of so many KiB for a layer's keys, which lie apart, between the device and pinned
+ * memory of the host. What it is held against is the device's memory; the link gives less. */
+static void bench_moves(bench *b, int kib, bool out) {
+  enum { LAYERS = 32, HEADS = 8, D = 64, ALL = 1 << 18, MOST = ALL / 2 / LAYERS };
+  static tri_move_blocks_args a;
+  int32_t pairs[2 * MOST];
+  int blocks = ALL / 2 / LAYERS / kib;
+  size_t bytes = (size_t)ALL << 10;
+  void *pool = NULL;
+  char name[80];
+  if (b->be->ops.host_alloc(b->be, bytes, &pool) != TRI_OK) bench_give_up("no pinned memory");
+  for (int i = 0; i < blocks; i++) pairs[2 * i] = i, pairs[2 * i + 1] = blocks - 1 - i;
+  char *cache = bench_room(b, bytes);
+  a = (tri_move_blocks_args){.num_layers = LAYERS, .layer_stride = bytes / LAYERS, .host = pool, .pairs = pairs};
+  a.kv = (tri_kv_layer){cache, cache + bytes / LAYERS / 2, TRI_BF16, blocks, HEADS, kib, D, 0};
+  a.num_host_blocks = a.num_pairs = blocks, a.out = out;
+  NAME("move_blocks %s, %d blocks of %d x 2 x %d KiB", out ? "out" : "in", blocks, LAYERS, kib);
+  bench_report(b, name, WORK(move_blocks, &a, 1, .bytes = (double)bytes));
+  bench_release(b);
+  b->be->ops.host_free(b->be, pool, bytes);
+}
+
+void bench_device_moves(bench *b) {
+  for (int kib = 8; kib <= 128; kib *= 2) {
+    bench_moves(b, kib, true);
+    bench_moves(b, kib, false);
+  }
+}

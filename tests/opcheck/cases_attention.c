@@ -320,3 +320,62 @@ void oc_case_copy_blocks(oc *c, int i) {
   oc_compare_elements(c, t, a.kv.k, b.kv.k, count, 0);
   if (a.kv.v) oc_compare_elements(c, t, a.kv.v, b.kv.v, count, 0);
 }
+
+/* The host's memory of a backend, with what src has. */
+static void *pool_of(oc *c, tri_backend *be, const void *src, size_t bytes) {
+  void *p = NULL;
+  oc_status(c, TRI_OK, be->ops.host_alloc(be, bytes, &p));
+  if (p) memcpy(p, src, bytes);
+  return p;
+}
+
+/* Each block at most once, in random order. */
+static int32_t *make_pairs(oc *c, int kv_blocks, int host_blocks, int n) {
+  int32_t *pairs = oc_host(c, (size_t)n * 2 * sizeof *pairs);
+  for (int side = 0; side < 2; side++) {
+    int all = side ? host_blocks : kv_blocks;
+    int32_t *order = oc_host(c, (size_t)all * sizeof *order);
+    for (int j = 0; j < all; j++) order[j] = j;
+    for (int j = 0; j < n; j++) {
+      int other = oc_range(c, j, all - 1);
+      pairs[2 * j + side] = order[other];
+      order[other] = order[j];
+    }
+  }
+  return pairs;
+}
+
+void oc_case_move_blocks(oc *c, int i) {
+  tri_dtype t = oc_kv_type(i);
+  int kv_blocks = oc_range(c, 1, i % 3 ? 12 : 300), host_blocks = oc_range(c, 1, i % 3 ? 12 : 300);
+  int n = oc_range(c, 0, kv_blocks < host_blocks ? kv_blocks : host_blocks), layers = oc_range(c, 1, i % 3 ? 5 : 2);
+  size_t bytes, count;
+  bool latent = i % 4 == 3;
+  tri_move_blocks_args a = {
+      .kv = kv_layer(c, t, kv_blocks, oc_range(c, 1, 3), oc_range(c, 1, 17), head_dims[i % 9], &bytes),
+      .num_layers = layers,
+      .num_host_blocks = host_blocks,
+      .num_pairs = n,
+      .pairs = make_pairs(c, kv_blocks, host_blocks, n),
+      .out = oc_chance(c, 50)};
+  size_t all = 2 * (size_t)layers * bytes, pool = (latent ? 1 : 2) * (size_t)layers * bytes / (size_t)kv_blocks;
+  pool *= (size_t)host_blocks;
+  count = all / tri_dtype_size(t);
+  char *cache = oc_elements(c, t, count, 1), *filled = oc_elements(c, t, pool / tri_dtype_size(t), 1);
+  char *copy = oc_device(c, cache, all);
+  a.layer_stride = 2 * bytes; /* a layer's keys and values lie behind one another */
+  a.kv.k = cache, a.kv.v = latent ? NULL : cache + bytes, a.kv.v_dim = latent ? a.kv.head_dim : 0;
+  snprintf(c->what, sizeof c->what, "move_blocks %s %s pairs %d layers %d%s", tri_dtype_name(t), a.out ? "out" : "in",
+           n, layers, latent ? " latent" : "");
+  tri_move_blocks_args b = a;
+  b.kv.k = copy, b.kv.v = latent ? NULL : copy + bytes;
+  a.host = pool_of(c, c->ref, filled, pool), b.host = pool_of(c, c->be, filled, pool);
+  if (a.host && b.host) {
+    oc_status(c, tri_run_move_blocks(c->ref, &a), tri_run_move_blocks(c->be, &b));
+    oc_compare_elements(c, t, cache, copy, count, 0);
+    oc_status(c, TRI_OK, c->be->ops.stream_sync(c->be));
+    oc_compare_elements(c, t, a.host, oc_device(c, b.host, pool), pool / tri_dtype_size(t), 0);
+  }
+  c->ref->ops.host_free(c->ref, a.host, pool);
+  c->be->ops.host_free(c->be, b.host, pool);
+}

@@ -223,7 +223,13 @@ static void on_status(server *s, const tri_peer *from) {
                                     .stream_pass_bytes = 250000000,
                                     .stream_pass_s = 0.25,
                                     .stream_stall_s = 0.2,
-                                    .stream_bytes_per_s = 1e9};
+                                    .stream_bytes_per_s = 1e9,
+                                    .host_kv_pages = 400,
+                                    .host_kv_pages_used = 12,
+                                    .swaps_out = 30,
+                                    .swaps_in = 28,
+                                    .swapped_out_bytes = 50000000,
+                                    .swapped_in_bytes = 40000000};
   for (uint32_t i = 0; i < 2; i++)
     c->ranks[i] = (tri_rank_status){.rank = i,
                                     .host = str("localhost"),

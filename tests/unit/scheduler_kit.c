@@ -117,6 +117,16 @@ static void answer_alone(const struct request *r, int max_model_len, uint32_t in
 
 /* ---- set-up ---- */
 
+void sim_add_host_blocks(struct sim *r, struct config *c) {
+  tri_limits *l = &c->limits;
+  if (sim_chance(r, 50)) return;
+  l->num_host_blocks = sim_range(r, 1, sim_chance(r, 30) ? 8 : MAX_BLOCKS / l->block_size);
+  if (!sim_chance(r, 40)) return;
+  c->swap_cost.block_s = 1;
+  c->swap_cost.token_s = sim_range(r, 1, 10) / (double)l->block_size / 4;
+  c->swap_cost.free_tokens = sim_range(r, 0, 30);
+}
+
 struct sim *sim_create(const struct config *cfg, uint64_t seed) {
   const tri_limits *l = &cfg->limits;
   struct sim *s = calloc(1, sizeof *s);
@@ -124,19 +134,19 @@ struct sim *sim_create(const struct config *cfg, uint64_t seed) {
   s->cfg = *cfg;
   s->rng = sim_mix(seed);
   ck_assert_int_le(l->num_blocks * l->block_size, MAX_BLOCKS);
+  ck_assert_int_le(l->num_host_blocks * l->block_size, MAX_BLOCKS);
   ck_assert_int_le(l->max_num_seqs, MAX_SLOTS);
   ck_assert_int_le(l->max_model_len, MAX_LEN);
+  tri_plan_sizes sizes = tri_limits_plan_sizes(l);
   tri_sched_config sc = {.limits = *l,
                          .num_lanes = cfg->lanes,
                          .prompt_tokens = cfg->prompt_tokens,
                          .depth = cfg->depth,
+                         .swap_cost = cfg->swap_cost,
                          .by_priority = cfg->by_priority,
                          .whole_batches = cfg->whole_batches};
   ck_assert_int_eq(tri_sched_create(&sc, &s->sched), TRI_OK);
-  ck_assert_int_eq(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
-                                          tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
-                                          &s->writer),
-                   TRI_OK);
+  ck_assert_int_eq(tri_plan_writer_create(&sizes, &s->writer), TRI_OK);
   ck_assert_int_eq(tri_outbox_init(&s->out, l->max_num_seqs), TRI_OK);
   for (int i = 0; i < 2; i++) {
     ck_assert_int_eq(tri_slots_create(l, &s->ranks[i].slots), TRI_OK);
@@ -237,6 +247,20 @@ static void copy_blocks(struct sim *s, const tri_batch_builder *b) {
   s->copies += b->num_copies;
 }
 
+/* Moves blocks, each of which must be named once, and leaves nothing where they have been. */
+static void move_blocks(struct sim *s, const int32_t *pairs, int n, bool out) {
+  size_t bs = (size_t)s->cfg.limits.block_size;
+  bool named[2][MAX_BLOCKS] = {{0}};
+  for (int i = 0; i < n; i++) {
+    size_t block = (size_t)pairs[2 * i], host = (size_t)pairs[2 * i + 1];
+    MUST_SAY(!named[0][block] && !named[1][host], "block %zu or the host's %zu is moved twice", block, host);
+    named[0][block] = named[1][host] = true;
+    uint64_t *in_cache = &s->content[block * bs], *in_pool = &s->host[host * bs];
+    memcpy(out ? in_pool : in_cache, out ? in_cache : in_pool, bs * sizeof *s->content);
+    memset(out ? in_cache : in_pool, 0xee, bs * sizeof *s->content);
+  }
+}
+
 /* Every rank must see the same step. */
 static void check_same_batch(const tri_batch_builder *a, const tri_batch_builder *b) {
   size_t t = (size_t)a->batch.num_tokens, n = (size_t)a->batch.num_seqs;
@@ -324,7 +348,9 @@ void sim_execute(struct sim *s, int lane) {
   for (int i = 0; i < 2; i++) MUST(tri_batch_build(s->ranks[i].batch, s->ranks[i].slots, &plan) == TRI_OK);
   const tri_batch_builder *b = s->ranks[0].batch;
   check_same_batch(b, s->ranks[1].batch);
+  move_blocks(s, b->swaps_out, b->num_swaps_out, true);
   copy_blocks(s, b);
+  move_blocks(s, b->swaps_in, b->num_swaps_in, false);
   int q = 0;
   for (uint32_t i = 0; i < plan.h.num_seqs; i++) {
     const tri_plan_seq *p = &plan.seqs[i];
@@ -332,12 +358,15 @@ void sim_execute(struct sim *s, int lane) {
       s->forks++;
       continue;
     }
+    s->resumed += p->kind == TRI_SEQ_RESUME;
+    if (p->kind == TRI_SEQ_RESUME) continue;
     MUST_SAY(!used[p->slot], "slot %u has tokens twice in one step", p->slot);
     used[p->slot] = true;
     s->ahead += (p->flags & TRI_SEQ_FLAG_TOKEN_IN_SLOT) != 0;
     execute_sequence(s, b, q++, p);
   }
   MUST(q == b->batch.num_seqs);
+  s->tokens += b->batch.num_tokens;
   struct result *r = &s->results[s->num_results++];
   *r = (struct result){.lane = lane, .r = {.step = plan.h.step, .lane = plan.h.lane}};
   execute_draws(s, b, r);
@@ -400,14 +429,18 @@ void sim_drain(struct sim *s) {
 }
 
 void sim_check_books(const struct sim *s) {
-  static int owner[MAX_BLOCKS];
+  static int owner[MAX_BLOCKS], host_owner[MAX_BLOCKS];
   bool slots[MAX_SLOTS] = {0};
-  uint64_t used = 0;
+  uint64_t used = 0, on_host = 0;
   uint32_t running = 0;
   memset(owner, 0, sizeof owner);
+  memset(host_owner, 0, sizeof host_owner);
   for (int i = 0; i < s->cfg.jobs; i++)
     for (int k = 0; s->requests[i].job && k < s->requests[i].job->num_choices; k++) {
       const tri_sequence *q = &s->requests[i].job->seqs[k];
+      MUST(!q->num_host_blocks || q->state == TRI_SCHED_WAITING);
+      for (int p = 0; p < q->num_host_blocks; p++, on_host++)
+        MUST_SAY(!host_owner[q->host_blocks[p]]++, "the host's block %d has two owners", q->host_blocks[p]);
       if (q->state != TRI_SCHED_RUNNING) {
         MUST(q->num_blocks == 0);
         continue;
@@ -428,6 +461,7 @@ void sim_check_books(const struct sim *s) {
     }
   tri_sched_stats st = tri_sched_get_stats(s->sched);
   MUST(st.blocks_used == used);
+  MUST(st.host_blocks_used == on_host);
   MUST(st.running == running);
 }
 
@@ -521,6 +555,7 @@ void sim_run(struct sim *s) {
   }
   tri_sched_stats st = tri_sched_get_stats(s->sched);
   ck_assert_uint_eq(st.blocks_used, 0);
+  ck_assert_uint_eq(st.host_blocks_used, 0);
   ck_assert_uint_eq(st.running, 0);
   ck_assert_uint_eq(st.waiting, 0);
 }

@@ -3,7 +3,8 @@
  * rank does. Its "KV cache" holds, for every position of every block, a hash of the whole prefix up to there, computed
  * from the entry before it as the block table gives it; a draw is a hash of the last entry. A block that is shared
  * wrongly, overwritten, not copied or not recomputed changes what is drawn, and every output must be that of the
- * request run alone. */
+ * request run alone. Blocks in the host's memory hold the same. Where a block has been moved from, nothing is left:
+ * what is read before it has come, or overwritten before it has gone, is noticed. */
 #ifndef TRI_TESTS_UNIT_SCHEDULER_KIT_H
 #define TRI_TESTS_UNIT_SCHEDULER_KIT_H
 
@@ -45,6 +46,7 @@ struct config {
   int late_percent;   /* of results that come back later */
   int search_percent; /* of random requests */
   bool by_priority, whole_batches;
+  tri_swap_cost swap_cost;
 };
 
 struct result {
@@ -68,10 +70,11 @@ struct sim {
   tri_plan_writer *writer;
   tri_outbox out;
   uint64_t content[MAX_BLOCKS];   /* [block * block_size + offset] */
+  uint64_t host[MAX_BLOCKS];      /* the same of the host's blocks */
   uint32_t drawn[MAX_SLOTS];      /* by the last step */
   tri_counted counted[MAX_SLOTS]; /* by slot */
   struct result results[MAX_LANES];
-  int num_results, iteration, steps, copies, forks, ahead;
+  int num_results, iteration, steps, copies, forks, ahead, resumed, tokens;
   struct request requests[MAX_JOBS];
 };
 
@@ -81,6 +84,9 @@ uint64_t sim_mix(uint64_t x);
 int sim_range(struct sim *s, int lo, int hi);
 /* Comes true so often in a hundred. */
 bool sim_chance(struct sim *s, int percent);
+/* Gives half of random configurations blocks in the host's memory, few or many, and a cost by which some sequences are
+ * swapped and some computed again. */
+void sim_add_host_blocks(struct sim *r, struct config *c);
 /* Makes a scheduler and its engine. */
 struct sim *sim_create(const struct config *cfg, uint64_t seed);
 void sim_destroy(struct sim *s);

@@ -223,12 +223,10 @@ static struct sim *sim_create(const struct config *cfg, uint64_t seed) {
   s->cfg = *cfg;
   s->rng = mix(seed);
   ck_assert_int_le(l->num_blocks * l->block_size, MAX_ENTRIES);
+  tri_plan_sizes sizes = tri_limits_plan_sizes(l);
   tri_sched_config sc = {.limits = *l, .num_lanes = cfg->lanes, .by_priority = cfg->by_priority};
   ck_assert_int_eq(tri_sched_create(&sc, &s->sched), TRI_OK);
-  ck_assert_int_eq(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
-                                          tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
-                                          &s->writer),
-                   TRI_OK);
+  ck_assert_int_eq(tri_plan_writer_create(&sizes, &s->writer), TRI_OK);
   ck_assert_int_eq(tri_outbox_init(&s->out, l->max_num_seqs), TRI_OK);
   for (int i = 0; i < 2; i++) {
     ck_assert_int_eq(tri_slots_create(l, &s->ranks[i].slots), TRI_OK);

@@ -76,10 +76,43 @@ START_TEST(status) {
 }
 END_TEST
 
+/* Sequences that wait in the hosts' memory: sums of the groups that have blocks there, of what their leaders tell. */
+START_TEST(swaps) {
+  static tri_cluster_status status;
+  struct world *w = world_create(2);
+  char text[8192];
+  w->stats = text;
+  w->status = &status;
+  for (uint32_t g = 0; g < 2; g++) start_group(w, g, 1, 2);
+  ask(w, TRI_OP_STATS, 1);
+  ck_assert(!strstr(text, "host_kv") && !strstr(text, "swap"));
+  tri_group_msg m = {.op = TRI_GROUP_HEALTH, .health = {.group = 1, .epoch = 1, .swaps = {300, 20, 9, 8, 4000, 3000}}};
+  send_worker(w, 1, 1, 0, &m);
+  m.health.rank = 1;
+  m.health.swaps = (tri_group_swaps){0};
+  send_worker(w, 1, 1, 1, &m);
+  ask(w, TRI_OP_STATS, 2);
+  static const char *const lines[] = {
+      "\ntrireme:host_kv_blocks 300\n",
+      "\ntrireme:host_kv_blocks_used 20\n",
+      "\ntrireme:swaps_total{direction=\"out\"} 9\ntrireme:swaps_total{direction=\"in\"} 8\n",
+      "\ntrireme:swapped_bytes_total{direction=\"out\"} 4000\ntrireme:swapped_bytes_total{direction=\"in\"} 3000\n",
+  };
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+    ck_assert_msg(strstr(text, lines[i]) != NULL, "no %s in %s", lines[i], text);
+  ask(w, TRI_OP_STATUS, 3);
+  const tri_group_status *g = &w->status->groups[1];
+  ck_assert(g->host_kv_pages == 300 && g->host_kv_pages_used == 20 && g->swaps_out == 9 && g->swaps_in == 8);
+  ck_assert(g->swapped_out_bytes == 4000 && g->swapped_in_bytes == 3000 && !w->status->groups[0].host_kv_pages);
+  world_destroy(w);
+}
+END_TEST
+
 Suite *suite_core_streams(void) {
   Suite *s = suite_create("core_streams");
   TCase *t = add_case(s, "core_streams");
   tcase_add_test(t, metrics);
   tcase_add_test(t, status);
+  tcase_add_test(t, swaps);
   return s;
 }

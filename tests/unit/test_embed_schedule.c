@@ -55,9 +55,8 @@ static struct sim *create(tri_limits limits, int lanes, bool by_token, bool by_p
   s->by_token = by_token;
   size_t seqs = (size_t)limits.max_num_seqs, tokens = (size_t)limits.max_num_batched_tokens;
   ck_assert_int_eq(tri_sched_create(&sc, &s->sched), TRI_OK);
-  ck_assert_int_eq(
-      tri_plan_writer_create(2 * seqs, tokens, tri_plan_blocks((int)seqs, (int)tokens, limits.block_size), &s->writer),
-      TRI_OK);
+  tri_plan_sizes sizes = {.seqs = 2 * seqs, .ids = tokens, .blocks = tri_limits_plan_sizes(&limits).blocks};
+  ck_assert_int_eq(tri_plan_writer_create(&sizes, &s->writer), TRI_OK);
   ck_assert_int_eq(tri_slots_create(&limits, &s->slots), TRI_OK);
   ck_assert_int_eq(tri_batch_builder_create(&limits, &s->batch), TRI_OK);
   ck_assert_int_eq(tri_outbox_init_results(&s->out, (int)seqs, (by_token ? tokens : seqs) * COLS), TRI_OK);

@@ -174,6 +174,44 @@ START_TEST(memory_for_larger_steps) {
 }
 END_TEST
 
+/* KV blocks of the host: a part of what a rank without a device may use, and apart from a device's memory. */
+START_TEST(blocks_of_the_host) {
+  static struct ledger_case k;
+  tri_offload_config offload = {.tier = TRI_OFFLOAD_NONE};
+  tri_ledger_config lc = {.dtype = TRI_F32, .kv_dtype = TRI_F32, .num_kv_blocks = 16, .offload = &offload};
+  tri_ledger none, l;
+  tri_error err = {0};
+  for (int m = 0; m < 4; m++)
+    for (int device = 0; device < 2; device++) {
+      open_case(&k, models[m]);
+      lc.device = device;
+      lc.memory = offload.host_kv = 0;
+      ck_assert_int_eq(tri_ledger_make(&k.c, &k.s, NULL, &k.limits, 1, &lc, &none, &err), TRI_OK);
+      ck_assert(!none.host_kv && !none.num_host_blocks);
+      int64_t bytes = (int64_t)none.block_bytes, wanted = k.c.encoder ? 0 : 5;
+      offload.host_kv = 6 * bytes - 1;
+      lc.memory = fixed(&none) + (int64_t)(none.kv + none.exchange) + (device ? 0 : wanted * bytes);
+      ck_assert_int_eq(tri_ledger_make(&k.c, &k.s, NULL, &k.limits, 1, &lc, &l, &err), TRI_OK);
+      ck_assert(l.num_host_blocks == wanted && l.host_kv == (size_t)(wanted * bytes) && l.num_blocks == 16);
+      lc.memory--;
+      ck_assert_int_eq(tri_ledger_make(&k.c, &k.s, NULL, &k.limits, 1, &lc, &l, &err), TRI_NO_CAPACITY);
+      ck_assert(device || !wanted || strstr(err.message, "KV blocks of sequences that wait"));
+      tri_error_clear(&err);
+      offload.host_kv = bytes - 1;
+      lc.memory = 0;
+      tri_status st = tri_ledger_make(&k.c, &k.s, NULL, &k.limits, 1, &lc, &l, &err);
+      ck_assert_int_eq(st, wanted ? TRI_NO_CAPACITY : TRI_OK);
+      if (wanted) ck_assert_str_eq(err.field, "kv_offloading_size");
+      tri_error_clear(&err);
+    }
+  offload.host_kv = INT64_MAX;
+  ck_assert_int_eq(tri_offload_check_host_kv(&offload, 1, &err), TRI_NO_CAPACITY);
+  ck_assert_str_eq(err.field, "kv_offloading_size");
+  offload.host_kv = 1;
+  ck_assert_int_eq(tri_offload_check_host_kv(&offload, 2, &err), TRI_OK);
+}
+END_TEST
+
 START_TEST(memory_in_words) {
   static const struct {
     uint64_t bytes;
@@ -193,6 +231,7 @@ Suite *suite_ledger(void) {
   tcase_add_test(c, limits_by_default);
   tcase_add_test(c, tokens_that_hide_weights);
   tcase_add_loop_test(c, memory_for_larger_steps, 0, 5);
+  tcase_add_test(c, blocks_of_the_host);
   tcase_add_test(c, memory_in_words);
   suite_add_tcase(s, c);
   return s;

@@ -25,12 +25,13 @@ static struct config random_config(uint64_t seed) {
   if (l->num_blocks * l->block_size > MAX_BLOCKS) l->num_blocks = MAX_BLOCKS / l->block_size;
   if (c.lanes > 1 && sim_chance(&r, 50)) c.prompt_tokens = sim_range(&r, 1, 40);
   c.whole_batches = !c.by_priority && sim_chance(&r, 20);
+  sim_add_host_blocks(&r, &c);
   return c;
 }
 
 START_TEST(test_random_workloads) {
   uint64_t preemptions = 0;
-  int copies = 0, forks = 0, ahead = 0;
+  int copies = 0, forks = 0, ahead = 0, resumed = 0;
   for (uint64_t seed = (uint64_t)_i * 100; seed < (uint64_t)_i * 100 + 100; seed++) {
     struct config c = random_config(seed);
     struct sim *s = sim_create(&c, seed);
@@ -38,7 +39,7 @@ START_TEST(test_random_workloads) {
     sim_run(s);
     sim_check_answers(s);
     preemptions += tri_sched_get_stats(s->sched).preemptions;
-    copies += s->copies, forks += s->forks, ahead += s->ahead;
+    copies += s->copies, forks += s->forks, ahead += s->ahead, resumed += s->resumed;
     sim_destroy(s);
   }
   /* What the workloads are meant to provoke did happen. */
@@ -46,6 +47,7 @@ START_TEST(test_random_workloads) {
   ck_assert_int_gt(copies, 100);
   ck_assert_int_gt(forks, 100);
   ck_assert_int_gt(ahead, 1000);
+  ck_assert_int_gt(resumed, 50);
 }
 END_TEST
 

@@ -27,6 +27,7 @@ static struct world *create(const struct config *c, int dp, uint64_t seed) {
   struct world *w = calloc(1, sizeof *w);
   ck_assert_ptr_nonnull(w);
   tri_sched_config sc = {.limits = c->limits,
+                         .swap_cost = c->swap_cost,
                          .num_lanes = c->lanes,
                          .depth = c->depth,
                          .prompt_tokens = c->prompt_tokens,
@@ -65,12 +66,13 @@ static struct config simple_config(int seqs, int budget, int blocks, int jobs) {
 /* Blocks and slots of a shard are those of its sequences. */
 static void check_shard(const tri_sched *s) {
   static int refs[MAX_BLOCKS];
-  int running = 0, owners = 0, num_free = 0;
+  int running = 0, owners = 0, num_free = 0, on_host = 0;
   memset(refs, 0, sizeof refs);
   for (const tri_job *j = s->jobs; j; j = j->next)
     for (int k = 0; k < j->num_seqs; k++) {
       const tri_sequence *q = &j->seqs[k];
       if (q->state != TRI_SCHED_RUNNING) MUST(!q->num_blocks);
+      for (int p = 0; p < q->num_host_blocks; p++, on_host++) MUST(s->host.refs[q->host_blocks[p]] == 1);
       if (q->state == TRI_SCHED_RUNNING) MUST(s->slot_owner[q->slot] == q);
       running += q->state == TRI_SCHED_RUNNING;
       for (int p = 0; p < q->num_blocks; p++) refs[q->blocks[p]]++;
@@ -82,6 +84,7 @@ static void check_shard(const tri_sched *s) {
     num_free += !refs[i];
   }
   MUST(num_free == s->pool.num_free);
+  MUST(on_host == s->host.num_blocks - s->host.num_free);
 }
 
 /* A lane is busy until the last shard has answered. */
@@ -108,9 +111,16 @@ static void check(const struct world *w) {
     sum.blocks_used += one.blocks_used;
     sum.tokens += one.tokens;
     sum.preemptions += one.preemptions;
+    sum.host_blocks_used += one.host_blocks_used;
+    sum.swaps_out += one.swaps_out;
+    sum.swaps_in += one.swaps_in;
+    sum.blocks_out += one.blocks_out;
+    sum.blocks_in += one.blocks_in;
   }
   MUST(all.running == sum.running && all.blocks_used == sum.blocks_used && all.waiting >= sum.waiting);
   MUST(all.tokens == sum.tokens && all.preemptions == sum.preemptions);
+  MUST(all.host_blocks_used == sum.host_blocks_used && all.swaps_out == sum.swaps_out);
+  MUST(all.swaps_in == sum.swaps_in && all.blocks_out == sum.blocks_out && all.blocks_in == sum.blocks_in);
   check_lanes(w);
 }
 
@@ -155,7 +165,7 @@ static bool compose(struct world *w, int lane) {
     const tri_plan_header *h = &w->plans[i]->h;
     struct sim *e = w->engines[i];
     MUST(h->step == w->step && h->lane == (uint32_t)lane);
-    if (h->num_seqs) {
+    if (h->num_seqs || h->num_swaps_out) {
       sim_execute(e, lane);
       any = true;
       continue;
@@ -270,12 +280,13 @@ static struct config random_config(struct sim *r) {
   l->num_blocks = sim_chance(r, 60) ? full + sim_range(r, 0, full) : full * sim_range(r, 2, l->max_num_seqs);
   if (l->num_blocks * l->block_size > MAX_BLOCKS) l->num_blocks = MAX_BLOCKS / l->block_size;
   if (c.lanes > 1 && sim_chance(r, 50)) c.prompt_tokens = sim_range(r, 1, 40);
+  sim_add_host_blocks(r, &c);
   return c;
 }
 
 START_TEST(test_random_workloads) {
   uint64_t preemptions = 0;
-  int idle = 0, forks = 0, copies = 0, ahead = 0, searches = 0;
+  int idle = 0, forks = 0, copies = 0, ahead = 0, searches = 0, resumed = 0;
   for (uint64_t seed = (uint64_t)_i * 60; seed < (uint64_t)_i * 60 + 60; seed++) {
     struct sim r = {.rng = sim_mix(seed * 5 + 2)};
     struct config c = random_config(&r);
@@ -291,6 +302,7 @@ START_TEST(test_random_workloads) {
       forks += w->engines[i]->forks;
       copies += w->engines[i]->copies;
       ahead += w->engines[i]->ahead;
+      resumed += w->engines[i]->resumed;
     }
     destroy(w);
   }
@@ -301,6 +313,7 @@ START_TEST(test_random_workloads) {
   ck_assert_int_gt(copies, 100);
   ck_assert_int_gt(ahead, 1000);
   ck_assert_int_gt(searches, 50);
+  ck_assert_int_gt(resumed, 20);
 }
 END_TEST
 

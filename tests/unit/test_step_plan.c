@@ -14,6 +14,7 @@ static const tri_limits limits = {.max_num_seqs = 6,
                                   .max_model_len = 64,
                                   .block_size = 8,
                                   .num_blocks = 24,
+                                  .num_host_blocks = 4,
                                   .vocab_size = 500,
                                   .max_num_logits = 40};
 
@@ -31,8 +32,11 @@ struct kit {
 
 static struct kit make_kit(void) {
   struct kit k = {0};
-  ck_assert_int_eq(
-      tri_plan_writer_create(2 * (size_t)limits.max_num_seqs, (size_t)limits.max_num_batched_tokens, 64, &k.w), TRI_OK);
+  tri_plan_sizes sizes = {.seqs = 2 * (size_t)limits.max_num_seqs,
+                          .ids = (size_t)limits.max_num_batched_tokens + (size_t)limits.max_model_len,
+                          .blocks = 64,
+                          .swaps = 4};
+  ck_assert_int_eq(tri_plan_writer_create(&sizes, &k.w), TRI_OK);
   ck_assert_int_eq(tri_slots_create(&limits, &k.slots), TRI_OK);
   ck_assert_int_eq(tri_batch_builder_create(&limits, &k.b), TRI_OK);
   return k;
@@ -321,7 +325,7 @@ static const void *random_plan(struct kit *k, size_t *bytes) {
   tri_plan_begin(k->w, (uint32_t)next(), next());
   for (uint64_t n = next() % 8; n; n--) {
     tri_plan_seq q = {.slot = EDGE(),
-                      .kind = (uint8_t)(next() % 3),
+                      .kind = (uint8_t)(next() % 5),
                       .flags = (uint8_t)next(),
                       .num_tokens = (uint32_t)(next() % 12),
                       .start = EDGE(),
@@ -338,6 +342,8 @@ static const void *random_plan(struct kit *k, size_t *bytes) {
     tri_plan_add(k->w, &q, ids, blocks, &p, EDGE());
     if (next() % 4 == 0) tri_plan_add_copy(k->w, (int32_t)(next() % 20 ? next() % 24 : EDGE()), (int32_t)EDGE());
   }
+  if (next() % 8 == 0) tri_plan_add_swap_out(k->w, (int32_t)EDGE(), (int32_t)(next() % 4));
+  if (next() % 8 == 0) tri_plan_add_swap_in(k->w, (int32_t)(next() % 24), (int32_t)EDGE());
   return tri_plan_finish(k->w, bytes);
 }
 
@@ -359,6 +365,69 @@ START_TEST(plans_of_any_content) {
     if (next() % 64 == 0) reset(&k);
   }
   ck_assert_int_gt(accepted, 200); /* the generator reaches beyond refusals */
+  free_kit(&k);
+}
+END_TEST
+
+/* A sequence of 12 tokens comes back into blocks 7 and 3, and goes on with its 13th. */
+static const void *resume_plan(struct kit *k, const tri_plan_seq *q, size_t *bytes) {
+  static const int32_t blocks[] = {7, 3, 4};
+  uint32_t ids[64]; /* as many as some refused plan has */
+  for (uint32_t i = 0; i < 64; i++) ids[i] = 100 + i;
+  tri_plan_begin(k->w, 0, 9);
+  tri_plan_add_swap_out(k->w, 7, 1);
+  tri_plan_add_swap_in(k->w, 7, 2);
+  tri_plan_add_swap_in(k->w, 3, 0);
+  tri_plan_add(k->w, q, ids, blocks, &params, 10);
+  tri_plan_seq next = {.slot = 2, .kind = TRI_SEQ_DECODE, .flags = TRI_SEQ_FLAG_SAMPLE, .num_tokens = 1, .start = 12};
+  tri_plan_add(k->w, &next, ids + 12, NULL, NULL, 0);
+  return tri_plan_finish(k->w, bytes);
+}
+
+static const tri_plan_seq resumed = {
+    .slot = 2, .kind = TRI_SEQ_RESUME, .flags = TRI_SEQ_FLAG_PARAMS, .num_tokens = 12, .num_blocks = 2};
+
+START_TEST(resumed_sequence) {
+  struct kit k = make_kit();
+  size_t n;
+  tri_plan_view v;
+  const void *bytes = resume_plan(&k, &resumed, &n);
+  ck_assert_int_eq(tri_plan_read(bytes, n, &v), TRI_OK);
+  ck_assert(v.h.num_tokens == 1 && v.h.num_ids == 13 && v.h.num_swaps_out == 1 && v.h.num_swaps_in == 2);
+  ck_assert_int_eq(tri_batch_build(k.b, k.slots, &v), TRI_OK);
+  ck_assert(k.b->num_swaps_out == 1 && k.b->swaps_out[0] == 7 && k.b->swaps_out[1] == 1);
+  ck_assert(k.b->num_swaps_in == 2 && k.b->swaps_in[2] == 3 && k.b->swaps_in[3] == 0);
+  const tri_batch *b = &k.b->batch;
+  ck_assert(b->num_tokens == 1 && b->num_seqs == 1 && b->context_len[0] == 13 && b->token_ids[0] == 112);
+  ck_assert(b->kv_slot[0] == 3 * 8 + 4 && b->positions[0] == 12);
+  const tri_slot *s = &k.slots->slots[2];
+  ck_assert(s->length == 13 && s->num_history == 13 && s->num_prompt == 10 && s->history[3] == 103);
+  ck_assert_int_eq(tri_plan_longest(k.w), 13);
+  free_kit(&k);
+}
+END_TEST
+
+START_TEST(refused_swaps) {
+  struct kit k = make_kit();
+  size_t n;
+  for (int how = 0; how < 6; how++) {
+    tri_plan_seq q = resumed;
+    if (how == 0) q.num_tokens = 0;
+    if (how == 1) q.num_tokens = 64; /* no room for another one; more than the blocks hold */
+    if (how == 2) q.num_blocks = 1;
+    if (how == 3) q.num_blocks = 3;
+    if (how == 4) q.first_block = 1;
+    if (how == 5) q.num_tokens = 17;
+    const void *bytes = resume_plan(&k, &q, &n);
+    ck_assert_msg(apply(&k, bytes, n) == TRI_CORRUPT, "accepted: %d", how);
+  }
+  static const int32_t pairs[][2] = {{-1, 0}, {24, 0}, {0, -1}, {0, 4}};
+  for (size_t i = 0; i < 2 * sizeof pairs / sizeof *pairs; i++) {
+    tri_plan_begin(k.w, 0, 1);
+    (i % 2 ? tri_plan_add_swap_in : tri_plan_add_swap_out)(k.w, pairs[i / 2][0], pairs[i / 2][1]);
+    const void *bytes = tri_plan_finish(k.w, &n);
+    ck_assert_int_eq(apply(&k, bytes, n), TRI_CORRUPT);
+  }
   free_kit(&k);
 }
 END_TEST
@@ -477,7 +546,7 @@ static void check_padded(int count, int max_num_seqs, int wanted) {
   tri_slots *slots;
   tri_batch_builder *b;
   tri_batch padded;
-  ck_assert_int_eq(tri_plan_writer_create(100, 100, 100, &w), TRI_OK);
+  ck_assert_int_eq(tri_plan_writer_create(&(tri_plan_sizes){.seqs = 100, .ids = 100, .blocks = 100}, &w), TRI_OK);
   ck_assert_int_eq(tri_slots_create(&l, &slots), TRI_OK);
   ck_assert_int_eq(tri_batch_builder_create(&l, &b), TRI_OK);
   apply_singles(w, slots, b, count);
@@ -652,6 +721,8 @@ Suite *suite_step_plan(void) {
   tcase_add_test(c, truncations);
   tcase_add_test(c, bit_flips);
   tcase_add_test(c, plans_of_any_content);
+  tcase_add_test(c, resumed_sequence);
+  tcase_add_test(c, refused_swaps);
   tcase_add_test(c, refused_plans);
   tcase_add_test(c, whole_sequences);
   suite_add_tcase(s, c);

@@ -41,10 +41,8 @@ static tri_status run(void *ctx) {
 static tri_status warm_up(struct rank *r, const tri_limits *l, int64_t until) {
   int steps = -1, last = r->last;
   *r = (struct rank){.last = last};
-  size_t blocks = tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size);
-  ck_assert_int_eq(
-      tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens, blocks, &r->plan),
-      TRI_OK);
+  tri_plan_sizes sizes = tri_limits_plan_sizes(l);
+  ck_assert_int_eq(tri_plan_writer_create(&sizes, &r->plan), TRI_OK);
   ck_assert_int_eq(tri_slots_create(l, &r->slots), TRI_OK);
   ck_assert_int_eq(tri_batch_builder_create(l, &r->batch), TRI_OK);
   tri_warm_up u = {.limits = *l, .num_lanes = LANES, .plan = r->plan, .run = run, .ctx = r, .until_ns = until};

@@ -172,6 +172,9 @@ START_TEST(round_trip_server) {
   ck_assert_uint_eq(out.status.groups[1].streamed_bytes, 1ull << 40);
   ck_assert_double_eq(out.status.groups[1].stream_bytes_per_s, 1.5e9);
   ck_assert_double_eq(out.status.ranks[0].stream_stall_s, 1.25);
+  const tri_group_status *g = &out.status.groups[1];
+  ck_assert(g->host_kv_pages == 300 && g->host_kv_pages_used == 20 && g->swaps_out == 9 && g->swaps_in == 8);
+  ck_assert(g->swapped_out_bytes == 1ull << 41 && g->swapped_in_bytes == 1ull << 42);
   ck_assert_double_eq(out.status.coordinator_cpu_s, 3.25);
 
   in = (tri_server_msg){.op = TRI_REPLY_FLOORS, .id = 8, .floors = {.num_groups = 1}};

@@ -140,7 +140,13 @@ void fill_status(tri_cluster_status *s) {
                                     .stream_pass_bytes = 1u << 30,
                                     .stream_pass_s = 0.75,
                                     .stream_stall_s = 2.5,
-                                    .stream_bytes_per_s = 1.5e9};
+                                    .stream_bytes_per_s = 1.5e9,
+                                    .host_kv_pages = 300,
+                                    .host_kv_pages_used = 20,
+                                    .swaps_out = 9,
+                                    .swaps_in = 8,
+                                    .swapped_out_bytes = 1ull << 41,
+                                    .swapped_in_bytes = 1ull << 42};
   s->ranks[0] = (tri_rank_status){.group = 1,
                                   .rank = 3,
                                   .host = str("node7"),
@@ -291,9 +297,29 @@ static void samples_from_groups(sample *out, int *n) {
   g = (tri_group_msg){
       .op = TRI_GROUP_EMBED_RESULTS, .seq = 3, .embed_results = {.epoch = 1, .num = 2, .results = results}};
   keep_group(out, n, "embed_results", &g);
-  g = (tri_group_msg){
-      .op = TRI_GROUP_HEALTH, .seq = 4, .health = {1, 2,  2,  3,  4,  5,  6,  true, 7, 8,
-                                                   9, 10, 11, 12, 13, 14, 15, ids4, 4, {16, 17, 18, 19, 20, 21}}};
+  g = (tri_group_msg){.op = TRI_GROUP_HEALTH,
+                      .seq = 4,
+                      .health = {1,
+                                 2,
+                                 2,
+                                 3,
+                                 4,
+                                 5,
+                                 6,
+                                 true,
+                                 7,
+                                 8,
+                                 9,
+                                 10,
+                                 11,
+                                 12,
+                                 13,
+                                 14,
+                                 15,
+                                 ids4,
+                                 4,
+                                 {16, 17, 18, 19, 20, 21},
+                                 {22, 23, 24, 25, 26, 27}}};
   keep_group(out, n, "health", &g);
   g = (tri_group_msg){.op = TRI_GROUP_FAILED, .seq = 5, .failed = {1, 2, 3, str("io"), str("disk"), str("f")}};
   keep_group(out, n, "failed", &g);

@@ -18,6 +18,7 @@
 #include "runtime/base/wait.h"
 #include "worker/bench/rank.h"
 #include "worker/scheduler.h"
+#include "worker/swap_cost.h"
 
 enum { MAX_REQUESTS = 1 << 16, MAX_LEN = 1 << 20, MAX_ROUNDS = 64 };
 
@@ -86,6 +87,7 @@ struct level {
 struct bench {
   struct bench_options o;
   tri_bench_rank rank;
+  tri_swap_cost swap_cost;
   tri_plan_writer *writer;
   tri_outbox out;
   struct request *requests, *padded; /* as asked for, and as long as the longest of their batch */
@@ -175,6 +177,7 @@ static tri_status run_level(struct bench *b, int which, int round, double *secon
   tri_sched_config sc = {.limits = b->rank.engine->limits,
                          .num_lanes = 1,
                          .depth = b->rank.engine->lane_depth,
+                         .swap_cost = b->swap_cost,
                          .whole_batches = which != ITERATION};
   tri_sched *sched = NULL;
   double waited;
@@ -280,10 +283,10 @@ static tri_status set_up(struct bench *b, tri_error *err) {
                           .kv_bytes = (int64_t)o->kv_cache_memory,
                           .num_kv_blocks = o->num_kv_blocks};
   TRI_CHECK(tri_bench_rank_open(o, &ec, slots, len, &b->rank, err));
+  b->swap_cost = tri_swap_cost_find(o, b->rank.engine, 1);
   const tri_limits *l = &b->rank.engine->limits;
-  TRI_CHECK(tri_plan_writer_create(tri_plan_entries(l->max_num_seqs), (size_t)l->max_num_batched_tokens,
-                                   tri_plan_blocks(l->max_num_seqs, l->max_num_batched_tokens, l->block_size),
-                                   &b->writer));
+  tri_plan_sizes sizes = tri_limits_plan_sizes(l);
+  TRI_CHECK(tri_plan_writer_create(&sizes, &b->writer));
   TRI_CHECK(tri_outbox_init(&b->out, l->max_num_seqs));
   TRI_CHECK(make_requests(b));
   return TRI_OK;

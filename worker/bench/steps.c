@@ -11,8 +11,10 @@ tri_status tri_bench_steps_create(tri_engine *engine, int num_seqs, int input_le
   const tri_limits *l = &engine->limits;
   *out = (tri_bench_steps){.engine = engine, .num_seqs = num_seqs, .input_len = input_len};
   size_t blocks = (size_t)blocks_per_seq(out), ids = (size_t)(input_len + most_decodes + num_seqs);
-  TRI_CHECK(tri_plan_writer_create((size_t)num_seqs + 1, (size_t)l->max_num_batched_tokens + 1,
-                                   blocks * (size_t)num_seqs + 8, &out->writer));
+  tri_plan_sizes sizes = {.seqs = (size_t)num_seqs + 1,
+                          .ids = (size_t)l->max_num_batched_tokens + 1,
+                          .blocks = blocks * (size_t)num_seqs + 8};
+  TRI_CHECK(tri_plan_writer_create(&sizes, &out->writer));
   out->ids = tri_calloc(ids, sizeof *out->ids);
   out->blocks = tri_calloc(blocks + 1, sizeof *out->blocks);
   if (!out->ids || !out->blocks) return TRI_NO_MEMORY;

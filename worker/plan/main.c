@@ -178,10 +178,14 @@ static tri_status plan_ranks(struct plan *p, tri_error *err) {
   tri_status st = tri_shard_make(p->c, plan_parallel(p), &first, err);
   if (st == TRI_OK) {
     bool streams = make_ranks(p, &p->limits, false, &ignored) == TRI_OK && p->ranks[0].ledger.streams;
-    p->ledger.offload = streams ? &p->offload : NULL; /* a longer one is not to make weights leave */
+    tri_offload_config stays = p->offload; /* a longer one is not to make weights leave */
+    stays.tier = TRI_OFFLOAD_NONE;
+    p->ledger.offload = streams ? &p->offload : &stays;
     p->longest = find_longest(p);
     p->ledger.offload = &p->offload;
     st = make_ranks(p, &p->limits, false, err);
+    if (st == TRI_OK && p->devices && !p->o->hosts && p->ranks[0].ledger.host_kv)
+      st = tri_offload_check_host_kv(&p->offload, p->num_ranks * p->layout.replicas, err);
     if (st == TRI_OK && (st = plan_streaming(p, err)) != TRI_OK) p->longest = 0; /* none is served */
     if (st == TRI_OK) st = enlarge_step(p, err);
   }

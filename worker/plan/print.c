@@ -57,7 +57,8 @@ static void print_rank(const struct plan *p, const struct plan_rank *r, int rank
   printf("%4d %3d %3d %5d-%-5d %7d %8d %12.1f %12.1f %12.1f %12.1f %12lld\n", rank, s->p.pp_rank, s->p.tp_rank,
          s->layers.first, s->layers.first + s->layers.count - 1, s->q_heads.count, s->kv_heads.count, mib(l->weights),
          mib(l->activations), mib(l->kv),
-         mib(l->weights + l->reads + l->activations + l->workspace + l->reserve + l->exchange + l->kv),
+         mib(l->weights + l->reads + l->activations + l->workspace + l->reserve + l->exchange + l->kv +
+             (p->ledger.device ? 0 : l->host_kv)),
          (long long)l->kv_tokens);
   if (l->reserve)
     printf(
@@ -69,6 +70,9 @@ static void print_rank(const struct plan *p, const struct plan_rank *r, int rank
            "every step; "
            "of the total %.1f MiB for their reads\n",
            mib(l->weights - l->ring), mib(l->ring), mib(l->streamed), mib(l->reads));
+  if (l->host_kv)
+    printf("              of %s %.1f MiB for %lld KV blocks of sequences that wait\n",
+           p->ledger.device ? "the host's memory" : "the total", mib(l->host_kv), (long long)l->num_host_blocks);
   if (p->c->moe.num_experts)
     printf("              shard %d: %s %d-%d, units %d-%d of each\n", s->p.dp_rank, p->placement ? "slots" : "experts",
            s->slots.first, s->slots.first + s->slots.count - 1, s->expert_ff.first,
@@ -131,6 +135,8 @@ static void print_json_rank(const struct plan *p, const struct plan_rank *r, int
            s->slots.first, s->slots.first + s->slots.count, s->expert_ff.first,
            s->expert_ff.first + s->expert_ff.count);
   if (l->exchange) printf(",\"exchange\":%zu", l->exchange);
+  if (l->host_kv)
+    printf(",\"host_kv_blocks\":%zu,\"num_host_kv_blocks\":%lld", l->host_kv, (long long)l->num_host_blocks);
   if (l->streams) printf(",\"ring\":%zu,\"streamed_weights\":%zu,\"read_buffers\":%zu", l->ring, l->streamed, l->reads);
   if (l->reserve) printf(",\"workspace\":%zu,\"reserve\":%zu", l->workspace, l->reserve);
   if (p->c->seq2seq.on)

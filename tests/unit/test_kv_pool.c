@@ -1,0 +1,122 @@
+/* KV blocks between a rank's cache and the host's memory: every layer's keys and values, or latents, of each block. */
+#include <check.h>
+#include <stdio.h>
+
+#include "runtime/forward/kv_cache.h"
+
+Suite *suite_kv_pool(void);
+
+enum { BLOCKS = 7, HOST_BLOCKS = 5, BLOCK = 4, MOVES = 3 };
+
+static const char *const models[] = {"llama", "mixtral_odd", "deepseek_v3"};
+static const tri_dtype types[] = {TRI_F32, TRI_BF16};
+
+static size_t block_bytes(const tri_kv_layer *l) {
+  return (size_t)l->num_kv_heads * (size_t)l->block_size * (size_t)l->head_dim * tri_dtype_size(l->dtype);
+}
+
+/* One number for each place of a block, layer, and keys or values. */
+static unsigned char mark(int block, int layer, int part, size_t at) {
+  return (unsigned char)(block * 31 + layer * 7 + part * 3 + (int)(at % 5) + 1);
+}
+
+/* Fills a block, or counts the bytes that are not what the block `of` was filled with; of -1: zeros. */
+static size_t each_byte(const tri_kv_cache *kv, int block, int of, bool fill) {
+  size_t wrong = 0;
+  for (int l = 0; l < kv->num_layers; l++)
+    for (int part = 0; part < (kv->layers[l].v_dim ? 1 : 2); part++) {
+      size_t n = block_bytes(&kv->layers[l]);
+      unsigned char *p = (unsigned char *)(part ? kv->layers[l].v : kv->layers[l].k) + (size_t)block * n;
+      for (size_t i = 0; i < n; i++) {
+        unsigned char want = of < 0 ? 0 : mark(of, l, part, i);
+        if (fill) p[i] = want;
+        wrong += p[i] != want;
+      }
+    }
+  return wrong;
+}
+
+static tri_kv_cache *make(const char *model, tri_dtype type, tri_backend *be, tri_model_config *c) {
+  char dir[700];
+  tri_shard s;
+  tri_error err = {0};
+  tri_kv_cache *kv = NULL;
+  snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, model);
+  ck_assert_msg(tri_model_config_load(dir, c, &err) == TRI_OK, "%s", err.message);
+  ck_assert_int_eq(tri_shard_make(c, (tri_parallel){.tp = 1, .pp = 1}, &s, &err), TRI_OK);
+  ck_assert_int_eq(tri_kv_cache_create(be, c, &s, type, BLOCK, BLOCKS, &kv, &err), TRI_OK);
+  ck_assert_int_eq(tri_kv_cache_add_pool(kv, HOST_BLOCKS, &err), TRI_OK);
+  return kv;
+}
+
+START_TEST(moves) {
+  static const int32_t out[MOVES][2] = {{6, 0}, {2, 4}, {3, 1}}, in[MOVES][2] = {{0, 4}, {6, 1}, {5, 0}};
+  static const int from[BLOCKS] = {2, 1, -1, -1, 4, 6, 3}; /* what each block has in the end */
+  static tri_model_config c;
+  for (int t = 0; t < 2; t++) {
+    tri_backend *be;
+    tri_error err = {0};
+    ck_assert_int_eq(tri_backend_create(&(tri_backend_config){.name = t ? "cpu" : "ref"}, &be, &err), TRI_OK);
+    tri_kv_cache *kv = make(models[_i], types[t], be, &c);
+    ck_assert_uint_eq(kv->pool_bytes, kv->bytes / BLOCKS * HOST_BLOCKS);
+    for (int b = 0; b < BLOCKS; b++) each_byte(kv, b, b, true);
+    tri_kv_cache_move(kv, out[0], MOVES, true);
+    for (int i = 0; i < MOVES; i++) each_byte(kv, out[i][0], -1, true);
+    tri_kv_cache_move(kv, in[0], MOVES, false);
+    for (int b = 0; b < BLOCKS; b++)
+      ck_assert_msg(!each_byte(kv, b, from[b], false), "%s: block %d is not what %d was", models[_i], b, from[b]);
+    tri_kv_cache_destroy(kv);
+    tri_backend_destroy(be);
+  }
+}
+END_TEST
+
+/* Measuring leaves the cache as it was. */
+START_TEST(measures) {
+  static tri_model_config c;
+  tri_backend *be;
+  tri_error err = {0};
+  double seconds = 0;
+  ck_assert_int_eq(tri_backend_create(&(tri_backend_config){.name = "cpu"}, &be, &err), TRI_OK);
+  tri_kv_cache *kv = make(models[0], TRI_F32, be, &c);
+  for (int b = 0; b < BLOCKS; b++) each_byte(kv, b, b, true);
+  ck_assert_int_eq(tri_kv_cache_measure(kv, &seconds), TRI_OK);
+  ck_assert(seconds > 0 && seconds < 1);
+  for (int b = 0; b < BLOCKS; b++) ck_assert_uint_eq(each_byte(kv, b, b, false), 0);
+  tri_kv_cache_destroy(kv);
+  tri_backend_destroy(be);
+}
+END_TEST
+
+static tri_status no_memory(tri_backend *be, size_t bytes, void **out) {
+  (void)be, (void)bytes, (void)out;
+  return TRI_NO_MEMORY;
+}
+
+START_TEST(refused) {
+  static tri_model_config c;
+  tri_backend *be;
+  tri_error err = {0};
+  ck_assert_int_eq(tri_backend_create(&(tri_backend_config){.name = "cpu"}, &be, &err), TRI_OK);
+  tri_kv_cache *kv = make(models[0], TRI_F32, be, &c);
+  be->ops.host_free(be, kv->pool, kv->pool_bytes);
+  kv->pool = NULL;
+  be->ops.host_alloc = no_memory;
+  ck_assert_int_eq(tri_kv_cache_add_pool(kv, HOST_BLOCKS, &err), TRI_NO_CAPACITY);
+  ck_assert_str_eq(err.field, "kv_offloading_size");
+  ck_assert(!kv->pool);
+  ck_assert_int_eq(tri_kv_cache_add_pool(kv, 0, &err), TRI_OK);
+  tri_kv_cache_destroy(kv);
+  tri_backend_destroy(be);
+}
+END_TEST
+
+Suite *suite_kv_pool(void) {
+  Suite *s = suite_create("kv_pool");
+  TCase *t = tcase_create("kv_pool");
+  tcase_add_loop_test(t, moves, 0, sizeof models / sizeof *models);
+  tcase_add_test(t, measures);
+  tcase_add_test(t, refused);
+  suite_add_tcase(s, t);
+  return s;
+}

@@ -1,0 +1,168 @@
+/* Sequences that wait with their keys and values in the host's memory, in the scheduler's stand-in for an engine
+ * (scheduler_kit.h), which notices any block that is read before it has come or overwritten before it has gone. The
+ * random workloads of test_scheduler.c and test_shards.c have such blocks, too. */
+#include "tests/unit/scheduler_kit.h"
+
+Suite *suite_swap(void);
+
+enum { JOBS = 12, BLOCK = 4, LEN = 60 };
+
+/* Room for two full sequences, which six would like to be. */
+static struct config small_cache(int budget, int host_blocks) {
+  return (struct config){.limits = {.max_num_seqs = 6,
+                                    .max_num_batched_tokens = budget,
+                                    .max_model_len = LEN,
+                                    .block_size = BLOCK,
+                                    .num_blocks = 2 * LEN / BLOCK,
+                                    .num_host_blocks = host_blocks,
+                                    .vocab_size = VOCAB},
+                         .lanes = 1,
+                         .jobs = JOBS};
+}
+
+/* Answers of 30 tokens behind short prompts. Returns the tokens that it takes to compute each once. */
+static int add_jobs(struct sim *s, int n) {
+  int tokens = 0;
+  for (int i = 0; i < JOBS; i++) {
+    struct request *r = request_init(s, i, 5 + i % 7, 30, n);
+    r->assign.sampling.ignore_eos = true;
+    if (n > 1) r->arrive_at = 6 * i; /* so that choices find slots beside the first one */
+    request_expect(s, r);
+    tokens += 5 + i % 7 + 29;
+  }
+  return tokens;
+}
+
+static tri_sched_stats run(const struct config *c, int n, int *wanted, int *computed) {
+  struct sim *s = sim_create(c, 1);
+  *wanted = add_jobs(s, n);
+  sim_run(s);
+  sim_check_answers(s);
+  tri_sched_stats st = tri_sched_get_stats(s->sched);
+  *computed = s->tokens;
+  ck_assert_uint_eq(st.swaps_in, (uint64_t)s->resumed);
+  ck_assert_uint_eq(st.swaps_in, st.swaps_out);
+  ck_assert_uint_eq(st.blocks_in, st.blocks_out);
+  sim_destroy(s);
+  return st;
+}
+
+/* Nothing is computed twice where there is room for all, whether steps are long or shorter than a sequence. */
+START_TEST(test_computes_once) {
+  for (int budget = 6; budget < 200; budget += 40) {
+    struct config c = small_cache(budget, 6 * LEN / BLOCK);
+    int wanted, computed;
+    tri_sched_stats st = run(&c, 1, &wanted, &computed);
+    ck_assert_uint_gt(st.preemptions, 3);
+    ck_assert_uint_eq(st.swaps_out, st.preemptions);
+    ck_assert_int_eq(computed, wanted);
+    c.limits.num_host_blocks = 0;
+    st = run(&c, 1, &wanted, &computed);
+    ck_assert_uint_eq(st.swaps_out, 0);
+    ck_assert_int_gt(computed, wanted);
+  }
+}
+END_TEST
+
+/* A step ahead of its draws drops one of them at most, and computes one token again. */
+START_TEST(test_ahead) {
+  struct config c = small_cache(40, 6 * LEN / BLOCK);
+  c.depth = 2;
+  int wanted, computed;
+  tri_sched_stats st = run(&c, 1, &wanted, &computed);
+  ck_assert_uint_gt(st.preemptions, 3);
+  ck_assert_uint_eq(st.swaps_out, st.preemptions);
+  ck_assert_int_le(computed, wanted + 2 * (int)st.swaps_out + JOBS); /* a token may be behind each end, too */
+}
+END_TEST
+
+/* Those for whom the host has no blocks are computed again. */
+START_TEST(test_full_pool) {
+  for (int host_blocks = 1; host_blocks < 12; host_blocks++) {
+    struct config c = small_cache(40, host_blocks);
+    int wanted, computed;
+    tri_sched_stats st = run(&c, 1, &wanted, &computed);
+    ck_assert_uint_gt(st.preemptions, st.swaps_out);
+    if (host_blocks > 4) ck_assert_uint_gt(st.swaps_out, 3);
+  }
+}
+END_TEST
+
+START_TEST(test_cost) {
+  static const struct {
+    tri_swap_cost cost;
+    bool swaps, computes;
+  } cases[] = {
+      {{.block_s = 1, .token_s = 0.24}, false, true}, /* a block of four tokens costs more than they do */
+      {{.block_s = 1, .token_s = 2}, true, false},    /* and less, even the last one of a single token */
+      {{.block_s = 1, .token_s = 0.26}, true, true},  /* and less if it is nearly full */
+      {{.block_s = 1e-9, .token_s = 1, .free_tokens = LEN}, false, true}, /* steps wait for their weights */
+      {{.block_s = 1, .token_s = 2, .free_tokens = 13}, true, true},
+      {{.block_s = 0}, true, false},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct config c = small_cache(40, 6 * LEN / BLOCK);
+    c.swap_cost = cases[i].cost;
+    int wanted, computed;
+    tri_sched_stats st = run(&c, 1, &wanted, &computed);
+    ck_assert_uint_gt(st.preemptions, 0);
+    ck_assert_msg(!!st.swaps_out == cases[i].swaps, "case %zu: %d of %d", i, (int)st.swaps_out, (int)st.preemptions);
+    ck_assert_msg((st.preemptions > st.swaps_out) == cases[i].computes, "case %zu: %d of %d", i, (int)st.swaps_out,
+                  (int)st.preemptions);
+  }
+}
+END_TEST
+
+/* Choices that share their prompt's blocks are computed again, and the last that has them alone is swapped. */
+START_TEST(test_shared_blocks) {
+  struct config c = small_cache(40, 6 * LEN / BLOCK);
+  int wanted, computed;
+  tri_sched_stats st = run(&c, 3, &wanted, &computed);
+  ck_assert_uint_gt(st.preemptions, st.swaps_out);
+  ck_assert_uint_gt(st.swaps_out, 0);
+}
+END_TEST
+
+/* Whoever ends while it waits gives its blocks of the host back. */
+START_TEST(test_abort) {
+  struct config c = small_cache(40, 6 * LEN / BLOCK);
+  struct sim *s = sim_create(&c, 1);
+  add_jobs(s, 1);
+  while (tri_sched_get_stats(s->sched).host_blocks_used < 8) sim_iterate(s);
+  for (int i = 0; i < JOBS; i++) {
+    struct request *r = &s->requests[i];
+    if (r->job && r->job->seqs[0].num_host_blocks) r->abort_at = s->iteration;
+  }
+  sim_take_events(s);
+  ck_assert_uint_eq(tri_sched_get_stats(s->sched).host_blocks_used, 0);
+  for (int i = 0; i < JOBS; i++)
+    if (s->requests[i].abort_at == s->iteration) s->requests[i].abort_at = 0; /* has been */
+  sim_run(s);
+  sim_check_answers(s);
+  sim_destroy(s);
+}
+END_TEST
+
+/* A scheduler that ends with sequences in the host's memory leaves nothing behind. */
+START_TEST(test_destroy) {
+  struct config c = small_cache(40, 6 * LEN / BLOCK);
+  struct sim *s = sim_create(&c, 1);
+  add_jobs(s, 1);
+  while (!tri_sched_get_stats(s->sched).host_blocks_used) sim_iterate(s);
+  sim_destroy(s);
+}
+END_TEST
+
+Suite *suite_swap(void) {
+  Suite *suite = suite_create("swap");
+  TCase *cases = tcase_create("cases");
+  tcase_add_test(cases, test_computes_once);
+  tcase_add_test(cases, test_ahead);
+  tcase_add_test(cases, test_full_pool);
+  tcase_add_test(cases, test_cost);
+  tcase_add_test(cases, test_shared_blocks);
+  tcase_add_test(cases, test_abort);
+  tcase_add_test(cases, test_destroy);
+  suite_add_tcase(suite, cases);
+  return suite;
+}
