@@ -1,7 +1,6 @@
 #include "runtime/engine/engine.h"
 
 #include <string.h>
-#include <sys/stat.h>
 
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
@@ -10,6 +9,7 @@
 #include "runtime/engine/engine_impl.h"
 #include "runtime/engine/exchange_choice.h"
 #include "runtime/engine/expert_transfer.h"
+#include "runtime/engine/offload_folders.h"
 #include "runtime/model/sentence.h"
 #include "runtime/forward/tune.h"
 
@@ -269,11 +269,11 @@ static void close_checkpoint(tri_engine *e) {
 }
 
 /* Refuses a missing folder before minutes of loading. */
-static tri_status check_folder(const char *path, tri_error *err) {
-  struct stat s;
-  if (!stat(path, &s) && S_ISDIR(s.st_mode)) return TRI_OK;
-  return tri_fail(err, TRI_INVALID_ARGUMENT, "nvme_path", "there is no folder %s for packs: --nvme-path makes none",
-                  path);
+static tri_status check_folders(const char *list, tri_error *err) {
+  tri_offload_folders f;
+  TRI_CHECK(tri_offload_folders_make(list, &f, err));
+  tri_offload_folders_free(&f);
+  return TRI_OK;
 }
 
 /* Which weights stay: as the ledger has counted. */
@@ -284,7 +284,7 @@ static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri
     return tri_fail(
         err, TRI_UNSUPPORTED, "enable_eplb",
         "--enable-eplb moves experts in memory, and weights of this rank are streamed: give one of them up");
-  if (config->offload.nvme_path) TRI_CHECK(check_folder(config->offload.nvme_path, err));
+  if (config->offload.nvme_path) TRI_CHECK(check_folders(config->offload.nvme_path, err));
   TRI_CHECK(tri_weight_map_make(&e->model, &e->shard, e->ckpt, config->dtype, config->quantization, NULL, &m, err));
   tri_status st = tri_offload_plan(&config->offload, &e->model, &m, e->shard.layers.count, e->ledger.weights_room,
                                    !e->backend->host_memory, &e->tiers, err);
