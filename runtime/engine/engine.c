@@ -1,6 +1,8 @@
 #include "runtime/engine/engine.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
@@ -302,6 +304,22 @@ static void tell_tiers(const tri_engine *e) {
       (double)e->weights->ring_bytes / 0x1p20, streamed / speed, speed * 1e-9);
 }
 
+/* Keeps what stays and the ring in memory: the system takes them for idle while the page cache and others want room,
+ * and a step that waits for swap waits for longer than its reads. */
+static void lock_weights(const tri_engine *e) {
+  const tri_weights *w = e->weights;
+  if (!e->backend->host_memory) return; /* what a device reads is pinned */
+  bool ring = tri_pages_lock(w->ring, w->ring_bytes), stays = tri_pages_lock(w->memory, w->bytes);
+  int code = errno;
+  if (ring && stays) return;
+  struct rlimit most = {0};
+  getrlimit(RLIMIT_MEMLOCK, &most);
+  tri_log(TRI_LOG_INFO, "engine",
+          "the %.1f MiB of weights that stay and of their ring may be swapped out: they cannot be locked (%s), as "
+          "ulimit -l allows %.1f MiB",
+          (double)(w->bytes + w->ring_bytes) / 0x1p20, strerror(code), (double)most.rlim_cur / 0x1p20);
+}
+
 static tri_status load(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   TRI_CHECK(plan_tiers(e, config, err));
   tri_weights_config wc = {.backend = e->backend,
@@ -318,6 +336,7 @@ static tri_status load(tri_engine *e, const tri_engine_config *config, tri_error
   int local_ranks = config->local_ranks ? config->local_ranks : 1;
   TRI_CHECK(tri_offload_create(&config->offload, &wc, e->weights->ring, local_ranks, stop, &e->offload, err));
   tell_tiers(e);
+  lock_weights(e);
   return TRI_OK;
 }
 

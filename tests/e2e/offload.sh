@@ -79,7 +79,28 @@ for _ in $(seq 20); do # reports come once a second
 done
 grep -q '^trireme:streamed_bytes_total{group="0",rank="0",tier="nvme"} [1-9]' "$RUN/stats" || fail "no metrics of what streams: $(cat "$RUN/stats")"
 "$BIN/trireme" status | grep -q '^group 0 reads 0.0[0-9] GB of weights in every step, at [0-9.]* GB/s; the last two ended [0-9.]* s apart, ' || fail "status does not say what streams: $("$BIN/trireme" status)"
+locked() { awk '/^VmLck:/ { print $2 }' "/proc/$("$BIN/trireme" status --json | grep -o '"rank":0,[^}]*"pid":[0-9]*' | grep -o '[0-9]*$')/status"; }
+rooted=$(awk '/^CapEff:/ { print substr($2, length($2) - 3, 1) }' /proc/self/status) # CAP_IPC_LOCK is 4 of this digit
+may_lock() { [ "$(ulimit -l)" = unlimited ] || [ "$(ulimit -l)" -ge 4096 ] || [[ $rooted == [4-7c-f] ]]; }
+if may_lock; then
+  [ "$(locked)" -ge 1024 ] || fail "what stays of the weights is not locked: $(locked) KiB"
+  grep -q 'may be swapped out' "$RUN/log" && fail "the log says that what is locked is not"
+fi
 stop_cluster TERM
+
+# Where it may not lock so much, it says so once and serves.
+limits=(prlimit --memlock=65536:65536)
+[[ $rooted == [4-7c-f] ]] && limits+=(setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock)
+if "${limits[@]}" true 2>/dev/null; then
+  : >"$RUN/log"
+  "${limits[@]}" "$BIN/trireme" up --model "$MODEL" --max-in-cpu 34M --backend cpu >>"$RUN/log" 2>&1 &
+  CLUSTER=$!
+  wait_ready
+  [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of weights that are not locked"
+  [ "$(locked)" -le 64 ] || fail "more is locked than may be: $(locked) KiB"
+  [ "$(grep -c 'may be swapped out: they cannot be locked (.*), as ulimit -l allows 0.1 MiB' "$RUN/log")" = 1 ] || fail "the log does not say once that weights are not locked"
+  stop_cluster TERM
+fi
 
 # A pack is made once; another start takes it, one of other types makes its own.
 pack_start() { # FRESH ARGS...
