@@ -23,7 +23,8 @@ struct disk {
   int part_writes, syncs, entries;                              /* so far */
   bool unsynced[MOST_FDS], broken;                              /* parts; an entry came before its part */
   atomic_bool hold, holding;
-  atomic_int others; /* times that a maker has seen another one write */
+  atomic_int others;  /* times that a maker has seen another one write */
+  atomic_int allowed; /* parts that a maker may fill so far */
   struct {
     int fd;
     off_t offset;

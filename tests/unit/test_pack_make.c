@@ -388,6 +388,39 @@ START_TEST(the_second_sees_the_first_write) {
 }
 END_TEST
 
+static tri_status fill_when_allowed(void *ctx, int part, void *memory, tri_error *err) {
+  while (part >= atomic_load(&disk->allowed)) usleep(200);
+  return kit_fill(ctx, part, memory, err);
+}
+
+/* Also where the file whose lock it waits for is whole, and another one is written. */
+START_TEST(the_second_sees_another_file_written) {
+  pack_kit k, first;
+  init(&k);
+  leave_one_file(&k);
+  new_disk();
+  first = k;
+  first.maker.ctx = &first;
+  kit_fill = k.maker.fill;
+  first.maker.fill = fill_when_allowed;
+  k.maker.other_wrote = count_other;
+  pid_t one = start_maker(&first);
+  while (!pack_kit_exists(SECOND ".part")) usleep(200);
+  pid_t other = start_maker(&k);
+  for (int part = 5; part < KIT_PARTS; part++) {
+    int before = atomic_load(&disk->others);
+    usleep(20000); /* file systems count time in ticks */
+    atomic_store(&disk->allowed, part);
+    for (int i = 0; i < 5000 && atomic_load(&disk->others) == before; i++) usleep(1000);
+    ck_assert_int_gt(atomic_load(&disk->others), before);
+  }
+  atomic_store(&disk->allowed, KIT_PARTS);
+  ck_assert_int_gt(wait_for(one), 50);
+  ck_assert_int_eq(wait_for(other), 50);
+  expect_whole(&k);
+}
+END_TEST
+
 START_TEST(the_second_goes_on) {
   pack_kit k;
   pid_t pids[2];
@@ -482,5 +515,6 @@ Suite *suite_pack_make(void) {
   }
   tcase_add_loop_test(cases[2], killed_beside_a_whole_file, 0, KILL_KINDS);
   tcase_add_test(cases[2], the_second_folder_is_full);
+  tcase_add_test(cases[3], the_second_sees_another_file_written);
   return s;
 }
