@@ -177,9 +177,3 @@ void tri_weight_pack_close(tri_weight_pack *p) {
   tri_free(p->checksums);
   tri_free(p);
 }
-
-tri_status tri_weight_pack_check(const tri_weight_pack *p, int part, const void *memory, size_t bytes, tri_error *err) {
-  if (tri_xxh3(memory, bytes) == p->checksums[part]) return TRI_OK;
-  return tri_fail(err, TRI_CORRUPT, p->path, "%s: the bytes of part %d of %d are not those that were written", p->path,
-                  part, p->num_parts);
-}

@@ -44,8 +44,9 @@ struct tri_weight_stream {
   tri_waker mover, walk;
   pthread_t thread;
   bool has_thread;
-  atomic_bool stop, damaged;
-  atomic_int failed; /* tri_status, behind err */
+  atomic_bool stop;
+  atomic_int damaged; /* file; -1: none */
+  atomic_int failed;  /* tri_status, behind err */
   tri_error err;
   /* of the walk */
   uint64_t acquired;
@@ -160,12 +161,18 @@ static tri_status feed(tri_weight_stream *s) {
 
 static tri_status check_part(tri_weight_stream *s, uint64_t position) {
   int part = part_at(s, position);
-  if (!s->cfg.checksums || position >= (uint64_t)s->cfg.num_parts) return TRI_OK;
-  if (tri_xxh3(s->cfg.ring + s->cfg.places[part].at, s->cfg.part_bytes[part]) == s->cfg.checksums[part]) return TRI_OK;
-  const char *path = s->cfg.files[s->cfg.parts[part].extents[0].file].path;
-  atomic_store_explicit(&s->damaged, true, memory_order_relaxed);
-  return tri_fail(&s->err, TRI_IO, path, "%s is damaged: the bytes of its part %d are not those that were written",
-                  path, part);
+  const char *at = s->cfg.ring + s->cfg.places[part].at;
+  if (!s->cfg.has_checksums || position >= (uint64_t)s->cfg.num_parts) return TRI_OK;
+  for (int i = 0; i < s->cfg.parts[part].num_extents; i++) {
+    const tri_stream_extent *x = &s->cfg.parts[part].extents[i];
+    if (tri_xxh3(at + x->at, x->bytes) == x->checksum) continue;
+    const char *path = s->cfg.files[x->file].path;
+    atomic_store_explicit(&s->damaged, x->file, memory_order_relaxed);
+    return tri_fail(&s->err, TRI_IO, path,
+                    "%s is damaged: the %zu bytes at %llu, of part %d, are not those that were written", path, x->bytes,
+                    (unsigned long long)x->offset, part);
+  }
+  return TRI_OK;
 }
 
 /* Tells the walk of parts that have become whole. A pass gets its last one when all of it is of the same files. */
@@ -309,7 +316,7 @@ void tri_weight_stream_release(tri_weight_stream *s, int part) {
   tri_waker_wake(&s->mover);
 }
 
-bool tri_weight_stream_is_damaged(const tri_weight_stream *s) {
+int tri_weight_stream_damaged_file(const tri_weight_stream *s) {
   return atomic_load_explicit(&s->damaged, memory_order_relaxed);
 }
 
@@ -342,6 +349,7 @@ tri_status tri_weight_stream_create(const tri_weight_stream_config *config, tri_
   if (!s) return tri_fail(err, TRI_NO_MEMORY, "io", "no memory for a stream of weights");
   s->cfg = *config;
   s->created = tri_now_ns();
+  s->damaged = -1;
   if (!s->cfg.reads.timeout_ms) s->cfg.reads.timeout_ms = STALL_MS;
   TRI_TRY(tri_reader_create(&s->cfg.reads, &s->reader, err));
   s->seen = tri_calloc((size_t)config->num_files, sizeof *s->seen);

@@ -26,6 +26,7 @@ typedef struct tri_stream_extent {
   int file;
   uint64_t offset;
   size_t bytes, at;
+  uint64_t checksum; /* XXH3 of the bytes, where the stream compares them */
 } tri_stream_extent;
 
 typedef struct tri_stream_part {
@@ -46,9 +47,8 @@ typedef struct tri_weight_stream_config {
   const tri_stream_part *parts;
   const size_t *part_bytes;     /* [num_parts] */
   const tri_ring_place *places; /* [num_parts] */
-  const uint64_t *checksums; /* [num_parts] XXH3 of the parts' bytes, which are compared in the first pass; NULL: there
-                                are none. Not of a device */
   int num_parts;
+  bool has_checksums;   /* extents have them, which are compared in the first pass. Not of a device */
   tri_backend *backend; /* a device whose memory the ring is: its copy stream moves the parts, and acquire and release
                            are points of its compute stream; NULL: the ring is the host's */
   char *ring;           /* begins at a multiple of TRI_RING_ALIGN */
@@ -70,12 +70,13 @@ bool tri_weight_stream_destroy(tri_weight_stream *s);
  * as an acquire does. */
 tri_status tri_weight_stream_fill(tri_weight_stream *s, double *bytes_per_second);
 /* Waits for the part; of a device, what is launched from here on comes behind its arrival.
- * TRI_IO or TRI_TIMEOUT: a part is not what its checksum says, a file cannot be read, has changed since
+ * TRI_IO or TRI_TIMEOUT: bytes are not what their checksum says, a file cannot be read, has changed since
  * the stream was made, or its disk stands still; the stream is of no use afterwards, and tri_weight_stream_failure has
  * the words. TRI_ABORTED by `stop`. */
 tri_status tri_weight_stream_acquire(tri_weight_stream *s, int part);
 void tri_weight_stream_release(tri_weight_stream *s, int part);
-bool tri_weight_stream_is_damaged(const tri_weight_stream *s);     /* a part was not what its checksum says */
+/* Returns the file of which bytes were not what their checksum says; -1: there is none. */
+int tri_weight_stream_damaged_file(const tri_weight_stream *s);
 const char *tri_weight_stream_failure(const tri_weight_stream *s); /* "" while there is none; by the walk's thread */
 
 /* Since the start; any thread may ask. */

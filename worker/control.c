@@ -80,7 +80,15 @@ static bool has_work(const tri_worker *w) {
   return atomic_load(&w->busy) || tri_ring_holds(&w->jobs) || tri_ring_holds(&w->aborts);
 }
 
-/* `trireme plan` predicts with what a worker has measured of its disk. */
+/* Names the disks that weights come from: all of a pack's, and of a checkpoint the one of its first file. */
+static void name_disks(const tri_engine *e, char out[TRI_DISK_NAME]) {
+  tri_offload_source s = tri_offload_source_of(e->offload);
+  int fds[TRI_STRIPES_MAX_FILES], count = s.pack ? s.num_files : 1;
+  for (int i = 0; i < count; i++) fds[i] = s.files[i].fd;
+  tri_disk_name(fds, count, out);
+}
+
+/* `trireme plan` predicts with what a worker has measured of its disks. */
 static void keep_disk(struct control *c, const tri_group_stream *s) {
   static const double WORTH_WRITING = 1.05;
   double best = c->stream_rate.best;
@@ -89,7 +97,7 @@ static void keep_disk(struct control *c, const tri_group_stream *s) {
   if (best <= c->kept_rate * WORTH_WRITING || !tri_stream_rate_is_disk(s, c->w->local_ranks)) return;
   c->kept_rate = best;
   tri_machine_file_path(path);
-  tri_disk_name(tri_offload_source_of(c->w->engine->offload).files[0].fd, disk);
+  name_disks(c->w->engine, disk);
   if (!path[0] || !disk[0]) return;
   if (tri_machine_file_add_disk(path, disk, best, &err) != TRI_OK)
     tri_log(TRI_LOG_WARN, "plan", "what was measured is not kept: %s", err.message);

@@ -10,13 +10,14 @@
 
 /* ---- what the machine gives ---- */
 
-/* Finds what this rank has of its disk; 0: nobody knows. What is measured now is a part already, since all ranks of a
+/* Finds what this rank has of its disks; 0: nobody knows. What is measured now is a part already, since all ranks of a
  * host read at a time. */
 static tri_status find_disk(const tri_stream_hiding *h, const tri_engine *e, double *bytes_per_s, tri_error *err) {
   tri_disk_figures f;
+  tri_disk_rate kept;
   *bytes_per_s = 0;
-  if (tri_disk_rate_kept(e->ckpt, h->opts->nvme_path, bytes_per_s)) {
-    *bytes_per_s /= h->local_ranks;
+  if (tri_disk_rate_kept(e->ckpt, h->opts->nvme_path, &kept)) {
+    *bytes_per_s = kept.bytes_per_s / h->local_ranks;
     return TRI_OK;
   }
   if (!e->ckpt) return TRI_OK;

@@ -54,6 +54,8 @@ void tri_pages_free(void *p, size_t bytes) {
   if (p) munmap(p, bytes ? bytes : 1);
 }
 
+bool tri_pages_lock(const void *p, size_t bytes) { return !mlock(p, bytes); }
+
 struct chunk {
   struct chunk *next;
   size_t used, size;

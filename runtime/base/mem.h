@@ -38,6 +38,9 @@ typedef enum tri_mem_tag {
 /* Whole pages from the system, transparent huge pages asked for, zeroed. *out is page aligned. */
 tri_status tri_pages_alloc(size_t bytes, void **out);
 void tri_pages_free(void *p, size_t bytes);
+/* Keeps the pages that memory lies in from being swapped out, until they are freed. False: this process may not
+ * (errno), or not as many: RLIMIT_MEMLOCK. */
+bool tri_pages_lock(const void *p, size_t bytes);
 
 /* An arena hands out pieces of growing chunks and frees them all at once. Not thread safe. */
 typedef struct tri_arena tri_arena;

@@ -60,9 +60,9 @@ const tri_option tri_serve_option_table[] = {
      .fallback = "0", .metavar = "BYTES", .group = "Offload",
      .help = "the host's memory for each rank's weights; 0: at most 80% of what is free"},
     {TRI_OPT(S, nvme_path), .name = "nvme-path", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN | TRI_FOR_PACK,
-     .metavar = "DIR", .group = "Offload",
+     .metavar = "DIR,...", .group = "Offload",
      .help = "a folder for packs: files of weights as a rank's memory has them, made where the checkpoint has them in "
-             "another way"},
+             "another way; several, on drives of their own, are read at once"},
     {TRI_OPT(S, offload_prefetch_step), .name = "offload-prefetch-step", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN,
      .min = 2, .max = 64, .fallback = "4", .metavar = "N", .group = "Offload",
      .help =

@@ -1,7 +1,8 @@
 #include "runtime/engine/engine.h"
 
+#include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/resource.h>
 
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
@@ -10,6 +11,7 @@
 #include "runtime/engine/engine_impl.h"
 #include "runtime/engine/exchange_choice.h"
 #include "runtime/engine/expert_transfer.h"
+#include "runtime/engine/offload_folders.h"
 #include "runtime/model/sentence.h"
 #include "runtime/forward/tune.h"
 
@@ -282,11 +284,11 @@ static void close_checkpoint(tri_engine *e) {
 }
 
 /* Refuses a missing folder before minutes of loading. */
-static tri_status check_folder(const char *path, tri_error *err) {
-  struct stat s;
-  if (!stat(path, &s) && S_ISDIR(s.st_mode)) return TRI_OK;
-  return tri_fail(err, TRI_INVALID_ARGUMENT, "nvme_path", "there is no folder %s for packs: --nvme-path makes none",
-                  path);
+static tri_status check_folders(const char *list, tri_error *err) {
+  tri_offload_folders f;
+  TRI_CHECK(tri_offload_folders_make(list, &f, err));
+  tri_offload_folders_free(&f);
+  return TRI_OK;
 }
 
 /* Which weights stay: as the ledger has counted. */
@@ -297,7 +299,7 @@ static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri
     return tri_fail(
         err, TRI_UNSUPPORTED, "enable_eplb",
         "--enable-eplb moves experts in memory, and weights of this rank are streamed: give one of them up");
-  if (config->offload.nvme_path) TRI_CHECK(check_folder(config->offload.nvme_path, err));
+  if (config->offload.nvme_path) TRI_CHECK(check_folders(config->offload.nvme_path, err));
   TRI_CHECK(tri_weight_map_make(&e->model, &e->shard, e->ckpt, config->dtype, config->quantization, NULL, &m, err));
   tri_status st = tri_offload_plan(&config->offload, &e->model, &m, e->shard.layers.count, e->ledger.weights_room,
                                    !e->backend->host_memory, &e->tiers, err);
@@ -313,6 +315,22 @@ static void tell_tiers(const tri_engine *e) {
       "least, at %.2f GB/s",
       (double)e->weights->bytes / 0x1p20, streamed / 0x1p20, tri_offload_about(e->offload),
       (double)e->weights->ring_bytes / 0x1p20, streamed / speed, speed * 1e-9);
+}
+
+/* Keeps what stays and the ring in memory: the system takes them for idle while the page cache and others want room,
+ * and a step that waits for swap waits for longer than its reads. */
+static void lock_weights(const tri_engine *e) {
+  const tri_weights *w = e->weights;
+  if (!e->backend->host_memory) return; /* what a device reads is pinned */
+  bool ring = tri_pages_lock(w->ring, w->ring_bytes), stays = tri_pages_lock(w->memory, w->bytes);
+  int code = errno;
+  if (ring && stays) return;
+  struct rlimit most = {0};
+  getrlimit(RLIMIT_MEMLOCK, &most);
+  tri_log(TRI_LOG_INFO, "engine",
+          "the %.1f MiB of weights that stay and of their ring may be swapped out: they cannot be locked (%s), as "
+          "ulimit -l allows %.1f MiB",
+          (double)(w->bytes + w->ring_bytes) / 0x1p20, strerror(code), (double)most.rlim_cur / 0x1p20);
 }
 
 static tri_status load(tri_engine *e, const tri_engine_config *config, tri_error *err) {
@@ -331,6 +349,7 @@ static tri_status load(tri_engine *e, const tri_engine_config *config, tri_error
   int local_ranks = config->local_ranks ? config->local_ranks : 1;
   TRI_CHECK(tri_offload_create(&config->offload, &wc, e->weights->ring, local_ranks, stop, &e->offload, err));
   tell_tiers(e);
+  lock_weights(e);
   return TRI_OK;
 }
 

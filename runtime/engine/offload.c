@@ -80,7 +80,7 @@ static tri_status start(tri_offload *o, const tri_offload_config *config, char *
                                  .part_bytes = t->bytes,
                                  .places = t->places,
                                  .num_parts = t->num_streamed,
-                                 .checksums = o->backend ? NULL : o->checksums,
+                                 .has_checksums = o->pack && !o->backend,
                                  .backend = o->backend,
                                  .ring = ring,
                                  .reads = tri_offload_reads(),
@@ -104,6 +104,7 @@ tri_status tri_offload_create(const tri_offload_config *config, const tri_weight
   if (!o) return tri_fail(err, TRI_NO_MEMORY, "offload_weights", "no memory to stream weights");
   size_t n = (size_t)weights->tiers->num_streamed;
   o->tiers = weights->tiers;
+  o->damaged = -1;
   o->parts = tri_calloc(n, sizeof *o->parts);
   o->extents = tri_calloc(n, sizeof *o->extents);
   if (!o->parts || !o->extents) {
@@ -123,20 +124,21 @@ cleanup:
   return st == TRI_OK || (err && err->status) ? st : tri_fail(err, st, "offload_weights", "%s", tri_status_text(st));
 }
 
-static bool is_damaged(const tri_offload *o) {
-  return o->damaged || (o->stream && tri_weight_stream_is_damaged(o->stream));
+/* Returns the damaged file of a pack; -1: none is. */
+static int damaged_file(const tri_offload *o) {
+  return o->damaged >= 0 || !o->stream ? o->damaged : tri_weight_stream_damaged_file(o->stream);
 }
 
 bool tri_offload_destroy(tri_offload *o) {
   if (!o) return true;
-  bool damaged = is_damaged(o), ended = tri_weight_stream_destroy(o->stream);
+  int damaged = damaged_file(o);
+  bool ended = tri_weight_stream_destroy(o->stream);
   for (int i = 0; o->extents && i < o->tiers->num_streamed; i++) tri_part_extents_free(&o->extents[i]);
   tri_free(o->extents);
   tri_free(o->parts);
   tri_free(o->files);
-  if (o->pack && damaged) unlink(o->pack->path); /* the next start makes it anew */
-  tri_weight_pack_close(o->pack);
-  tri_free(o->checksums);
+  if (o->pack && damaged >= 0) unlink(o->pack->files[damaged]->path); /* the next start makes it anew */
+  tri_striped_pack_close(o->pack);
   tri_offload_free_homes(o);
   if (o->buffers && ended) o->backend->ops.host_free(o->backend, o->buffers, o->buffer_bytes);
   tri_free(o);

@@ -4,7 +4,7 @@
 
 #include <limits.h>
 
-#include "offload/pack.h"
+#include "offload/striped_pack.h"
 #include "offload/stream.h"
 #include "runtime/engine/offload_plan.h"
 
@@ -22,9 +22,10 @@ bool tri_offload_destroy(tri_offload *o);
 
 /* Shows how far a pack has come, once a second. */
 typedef void (*tri_pack_progress)(const char *path, uint64_t bytes_done, uint64_t bytes);
-/* Makes the pack of a rank in the folder, unless there is one (*made false), and tells its path. weights: without
+/* Makes the pack of a rank in the folders (offload_folders.h), unless there is one (*made false), and tells the path of
+ * its first file. weights: without
  * tiers, of a backend of host memory. */
-tri_status tri_offload_make_pack(const char *folder, const tri_weights_config *weights, tri_pack_progress tell,
+tri_status tri_offload_make_pack(const char *folders, const tri_weights_config *weights, tri_pack_progress tell,
                                  const atomic_bool *stop, char path[static PATH_MAX], bool *made, tri_error *err);
 
 tri_weight_stream *tri_offload_stream(const tri_offload *o);
@@ -38,7 +39,7 @@ typedef struct tri_offload_source {
   const tri_stream_file *files;
   int num_files;
   const tri_stream_part *parts; /* [num_streamed] */
-  const tri_weight_pack *pack;  /* NULL: no part is of one */
+  const tri_striped_pack *pack; /* NULL: no part is of one */
   size_t dram;                  /* bytes of the parts that lie in the host's memory */
 } tri_offload_source;
 tri_offload_source tri_offload_source_of(const tri_offload *o);

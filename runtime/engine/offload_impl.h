@@ -11,8 +11,7 @@ struct tri_offload {
   tri_part_extents *extents; /* [num_streamed] */
   tri_stream_file *files;
   int num_files;
-  tri_weight_pack *pack; /* NULL: from the checkpoint itself */
-  uint64_t *checksums;   /* [num_streamed] of a pack's parts, else NULL */
+  tri_striped_pack *pack; /* NULL: from the checkpoint itself */
   /* of a device */
   tri_backend *backend;
   bool *in_dram; /* [num_streamed] */
@@ -22,7 +21,7 @@ struct tri_offload {
   tri_weight_stream *stream;
   char about[256];
   double bandwidth;
-  bool damaged; /* the pack, as far as a device has it checked */
+  int damaged; /* file of the pack, as far as a device has it checked; -1: none */
 };
 
 /* Tells whether a part is to come from a file. */

@@ -8,6 +8,8 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
+#include "runtime/base/xxh3.h"
+#include "runtime/engine/offload_folders.h"
 #include "runtime/engine/offload_impl.h"
 
 /* The pack of a rank has all parts, whatever of them is streamed: more memory at the next start needs no new one. */
@@ -19,7 +21,9 @@ struct packing {
   tri_pack_progress tell;
   int64_t told_ns;
   int made;
-  char path[PATH_MAX];
+  tri_pack_paths paths;
+  char *names[TRI_STRIPES_MAX_FILES]; /* what the paths are */
+  char path[PATH_MAX];                /* the first one */
 };
 
 static uint64_t hash_word(uint64_t h, uint64_t word) { return tri_hash_bytes(h, &word, sizeof word); }
@@ -127,61 +131,97 @@ static bool read_all(int fd, uint64_t offset, char *to, size_t bytes) {
   return true;
 }
 
-/* Reads once more what a device gets: that is never in one piece in the host's memory. */
-static tri_status check_parts(tri_offload *o, const tri_tiers *all, tri_error *err) {
+/* Reads a stripe once more, and compares it with its checksum. */
+static tri_status check_extent(tri_offload *o, const tri_stream_extent *x, char *memory, tri_error *err) {
+  const tri_stream_file *f = &o->files[x->file];
+  if (!read_all(f->fd, x->offset, memory, x->bytes))
+    return tri_fail(err, TRI_IO, f->path, "cannot read %zu bytes at %llu of %s", x->bytes,
+                    (unsigned long long)x->offset, f->path);
+  if (tri_xxh3(memory, x->bytes) == x->checksum) return TRI_OK;
+  o->damaged = x->file;
+  return tri_fail(err, TRI_IO, f->path, "%s is damaged: the %zu bytes at %llu are not those that were written", f->path,
+                  x->bytes, (unsigned long long)x->offset); /* another start can be better */
+}
+
+/* Looks at what a device gets: that is never in one piece in the host's memory. */
+static tri_status check_parts(tri_offload *o, tri_error *err) {
   tri_status st = TRI_OK;
   for (int i = 0; st == TRI_OK && i < o->tiers->num_streamed; i++) {
-    int number = all->number[o->tiers->parts[i]];
-    size_t bytes = all->bytes[number];
-    if (!tri_offload_is_read(o, i)) continue;
-    char *memory = tri_malloc(bytes, 1);
-    if (!memory) return tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory to check %zu bytes of a pack", bytes);
-    if (!read_all(o->pack->fd, o->pack->offsets[number], memory, bytes))
-      st = tri_fail(err, TRI_IO, o->pack->path, "cannot read part %d of %s", number, o->pack->path);
-    else
-      st = tri_weight_pack_check(o->pack, number, memory, bytes, err);
+    const tri_stream_part *p = &o->parts[i];
+    char *memory = p->num_extents ? tri_malloc(p->extents[0].bytes, 1) : NULL; /* the first one is as long as any */
+    if (p->num_extents && !memory)
+      return tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory to check %zu bytes of a pack", p->extents[0].bytes);
+    for (int k = 0; st == TRI_OK && k < p->num_extents; k++) st = check_extent(o, &p->extents[k], memory, err);
     tri_free(memory);
   }
-  o->damaged = st == TRI_CORRUPT;
-  return o->damaged ? TRI_IO : st; /* another start can be better */
+  return st;
+}
+
+/* Points a streamed part to its stripes in the pack. */
+static tri_status point_part(tri_offload *o, int part, int number, tri_error *err) {
+  const tri_stripes *s = o->pack->stripes;
+  tri_part_extents *x = &o->extents[part];
+  x->num = s->first[number + 1] - s->first[number];
+  x->extents = tri_calloc((size_t)x->num, sizeof *x->extents);
+  if (!x->extents) return tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory to stream weights");
+  for (int i = 0; i < x->num; i++) {
+    const tri_stripe *at = &s->list[s->first[number] + i];
+    const tri_weight_pack *file = o->pack->files[at->file];
+    x->extents[i] = (tri_stream_extent){.file = at->file,
+                                        .offset = file->offsets[at->number],
+                                        .bytes = at->bytes,
+                                        .at = at->at,
+                                        .checksum = file->checksums[at->number]};
+  }
+  o->parts[part] = (tri_stream_part){.extents = x->extents, .num_extents = x->num};
+  return TRI_OK;
 }
 
 /* Points the stream's parts into the pack. */
 static tri_status use_pack(tri_offload *o, const tri_tiers *all, tri_error *err) {
-  o->num_files = 1;
-  o->files = tri_calloc(1, sizeof *o->files);
+  o->num_files = o->pack->stripes->num_files;
+  o->files = tri_calloc((size_t)o->num_files, sizeof *o->files);
   if (!o->files) return tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory to stream weights");
-  o->checksums = tri_calloc((size_t)o->tiers->num_streamed, sizeof *o->checksums);
-  if (!o->checksums) return tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory to stream weights");
-  o->files[0] = (tri_stream_file){o->pack->fd, o->pack->path};
-  for (int i = 0; i < o->tiers->num_streamed; i++) {
-    if (!tri_offload_is_read(o, i)) continue;
-    tri_part_extents *x = &o->extents[i];
-    int number = all->number[o->tiers->parts[i]];
-    x->extents = tri_calloc(1, sizeof *x->extents);
-    if (!x->extents) return tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory to stream weights");
-    x->num = 1;
-    x->extents[0] = (tri_stream_extent){.offset = o->pack->offsets[number], .bytes = all->bytes[number]};
-    o->parts[i] = (tri_stream_part){.extents = x->extents, .num_extents = 1};
-    o->checksums[i] = o->pack->checksums[number];
+  for (int i = 0; i < o->num_files; i++)
+    o->files[i] = (tri_stream_file){o->pack->files[i]->fd, o->pack->files[i]->path};
+  for (int i = 0; i < o->tiers->num_streamed; i++)
+    if (tri_offload_is_read(o, i)) TRI_CHECK(point_part(o, i, all->number[o->tiers->parts[i]], err));
+  return o->backend ? check_parts(o, err) : TRI_OK;
+}
+
+/* A file of one name in each folder. */
+static tri_status name_files(struct packing *p, const char *list, const char *model, const tri_weight_pack_key *key,
+                             tri_error *err) {
+  tri_offload_folders folders;
+  TRI_CHECK(tri_offload_folders_make(list, &folders, err));
+  tri_status st = TRI_OK;
+  for (int i = 0; i < folders.count && st == TRI_OK; i++) {
+    char path[PATH_MAX];
+    int n =
+        snprintf(path, sizeof path, "%s/%s-%016llx.pack", folders.list[i], model, (unsigned long long)key->words[0]);
+    p->names[i] = n < PATH_MAX ? tri_strdup(path) : NULL;
+    if (!p->names[i]) st = tri_fail(err, TRI_TOO_LARGE, "nvme_path", "%s: the path is too long", folders.list[i]);
+    p->paths.list[i] = p->names[i];
   }
-  return o->backend ? check_parts(o, all, err) : TRI_OK;
+  p->paths.count = folders.count;
+  if (st == TRI_OK) snprintf(p->path, sizeof p->path, "%s", p->names[0]);
+  tri_offload_folders_free(&folders);
+  return st;
 }
 
 /* Opens the rank's pack, which is made where there is none; p is to be ended in either case. */
-static tri_status open_pack(const char *folder, const tri_weights_config *weights, struct packing *p,
-                            const atomic_bool *stop, tri_weight_pack **out, tri_error *err) {
+static tri_status open_pack(const char *folders, const tri_weights_config *weights, struct packing *p,
+                            const atomic_bool *stop, tri_striped_pack **out, tri_error *err) {
   tri_weights_config all;
   tri_weight_map m = {0};
   tri_status st;
   TRI_TRY(make_loader(weights, &all, p, &m, err));
   tri_weight_pack_layout layout = {
       .key = key_of(&all, &m), .part_bytes = p->tiers->bytes, .num_parts = p->tiers->num_streamed};
-  snprintf(p->path, sizeof p->path, "%s/%s-%016llx.pack", folder, weights->model->arch->model_type,
-           (unsigned long long)layout.key.words[0]);
+  TRI_TRY(name_files(p, folders, weights->model->arch->model_type, &layout.key, err));
   tri_weight_pack_maker maker = {
       .ctx = p, .fill = fill_part, .progress = tell_progress, .other_wrote = show_life, .stop = stop};
-  TRI_TRY(tri_weight_pack_make(p->path, &layout, &maker, out, &p->made, err));
+  TRI_TRY(tri_striped_pack_make(&p->paths, &layout, &maker, out, &p->made, err));
 cleanup:
   tri_part_loader_destroy(p->loader);
   p->loader = NULL;
@@ -190,6 +230,7 @@ cleanup:
 }
 
 static void end_packing(struct packing *p) {
+  for (int i = 0; i < TRI_STRIPES_MAX_FILES; i++) tri_free(p->names[i]);
   tri_tiers_free(p->tiers);
   if (p->own) tri_backend_destroy(p->own);
 }
@@ -203,19 +244,21 @@ tri_status tri_offload_use_pack(tri_offload *o, const tri_offload_config *config
   TRI_TRY(use_pack(o, p.tiers, err));
   size_t at = strlen(o->about);
   snprintf(o->about + at, sizeof o->about - at, "the pack %.180s%s", p.path, p.made ? ", just made" : "");
+  at = strlen(o->about);
+  if (o->num_files > 1) snprintf(o->about + at, sizeof o->about - at, ", in %d folders", o->num_files);
 cleanup:
   end_packing(&p);
   return st;
 }
 
-tri_status tri_offload_make_pack(const char *folder, const tri_weights_config *weights, tri_pack_progress tell,
+tri_status tri_offload_make_pack(const char *folders, const tri_weights_config *weights, tri_pack_progress tell,
                                  const atomic_bool *stop, char path[static PATH_MAX], bool *made, tri_error *err) {
   struct packing p = {.backend = weights->backend, .tell = tell};
-  tri_weight_pack *pack = NULL;
-  tri_status st = open_pack(folder, weights, &p, stop, &pack, err);
+  tri_striped_pack *pack = NULL;
+  tri_status st = open_pack(folders, weights, &p, stop, &pack, err);
   snprintf(path, PATH_MAX, "%s", p.path);
   *made = p.made > 0;
-  tri_weight_pack_close(pack);
+  tri_striped_pack_close(pack);
   end_packing(&p);
   return st;
 }

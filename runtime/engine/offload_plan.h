@@ -10,7 +10,7 @@ typedef struct tri_offload_config {
   int gpu_layers;        /* not below 0: exactly so many layers stay */
   int64_t bytes;         /* not 0: of weights that leave */
   int64_t max_in_cpu;    /* not 0: of the host's memory for weights; 0: 80% of what is free */
-  const char *nvme_path; /* a folder for packs; NULL: none is made */
+  const char *nvme_path; /* folders for packs (offload_folders.h); NULL: none are made */
   int ring_parts;        /* parts that the ring has room for; 0: TRI_OFFLOAD_RING_PARTS */
   int chunk_tokens;      /* see tri_limits; 0: TRI_OFFLOAD_CHUNK, of a device TRI_OFFLOAD_DEVICE_CHUNK */
   int64_t host_kv;       /* of the host's memory for KV blocks of sequences that wait */

@@ -26,11 +26,20 @@ shows 0 '^floor, the bare reader: .* GB/s' "${run[@]}" "$checkpoints/llama"
 shows 0 '"source":"pack"' "${run[@]}" "$checkpoints/gpt2" --nvme-path "$packs" --json
 shows 0 '^verified: [1-9][0-9]* parts, 2 times, [0-9.]* MB from the checkpoint$' "${run[@]}" "$checkpoints/llama" --verify
 shows 0 '"verified":true,.*"source":"pack"' "${run[@]}" "$checkpoints/gpt2" --nvme-path "$packs" --verify --json
+mkdir "$packs/a" "$packs/b"
+shows 0 '"verified":true,.*"source":"pack"' "${run[@]}" "$checkpoints/gpt2" --nvme-path "$packs/b,$packs/a" --verify --json
+shows 0 '^  from files: .* GB/s (the pack .*/a/[^/]*\.pack, in 2 folders)$' "${run[@]}" "$checkpoints/gpt2" --nvme-path "$packs/a,$packs/b"
+shows 3 "there is no folder $packs/none for packs" "${run[@]}" "$checkpoints/gpt2" --nvme-path "$packs/a,$packs/none"
 # One bit of a part that lies in the pack's middle: no run goes on with it, and the next one makes the pack anew.
 pack=$(echo "$packs"/*.pack) at=$(($(stat -c %s "$packs"/*.pack) / 2))
 byte=$(od -An -tu1 -j "$at" -N 1 "$pack")
 printf "\\x$(printf %x $((byte ^ 1)))" | dd of="$pack" bs=1 seek="$at" conv=notrunc 2>/dev/null
-shows 1 '\.pack is damaged: the bytes of its part' "${run[@]}" "$checkpoints/gpt2" --nvme-path "$packs" --verify
+shows 1 '\.pack is damaged: the [0-9]* bytes at [0-9]*, of part' "${run[@]}" "$checkpoints/gpt2" --nvme-path "$packs" --verify
+pack=$(echo "$packs"/b/*.pack)
+printf 'damage' | dd of="$pack" bs=1 seek=$((2 * 1024 * 1024)) conv=notrunc 2>/dev/null
+shows 1 '/b/[^/]*\.pack is damaged: the [0-9]* bytes at [0-9]*, of part' "${run[@]}" "$checkpoints/gpt2" --nvme-path "$packs/a,$packs/b" --verify
+[[ ! -e $pack && -e $(echo "$packs"/a/*.pack) ]] || { echo "FAILED: not the damaged file alone is gone" && failures=$((failures + 1)); }
+shows 0 '"verified":true' "${run[@]}" "$checkpoints/gpt2" --nvme-path "$packs/a,$packs/b" --verify --json
 shows 2 'all weights stay in memory' --threads 1 --backend cpu --model "$checkpoints/llama"
 shows 2 'can only be 1' "${run[@]}" "$checkpoints/llama" -tp 2
 shows 3 'only the weights of decoders' "${run[@]}" "$checkpoints/t5_plain"

@@ -22,6 +22,8 @@ refused 3 'nvme-path DIR says' --gpu-layers 0 --quantization int8 --backend cpu
 refused 3 'weights cannot be streamed.* -- max_in_cpu' --max-in-cpu 32900K --backend cpu
 refused 3 'two parts of streamed weights take.* -- max_in_cpu' --max-in-cpu 33400K --backend cpu
 refused 3 "there is no folder .*packs/none" --gpu-layers 0 --quantization int8 --nvme-path "$RUN/packs/none" --backend cpu
+refused 3 "there is no folder .*packs/none" --gpu-layers 0 --quantization int8 --nvme-path "$RUN/packs,$RUN/packs/none" --backend cpu
+refused 3 "the folder .*packs for packs is named twice" --gpu-layers 0 --quantization int8 --nvme-path "$RUN/packs,$RUN/packs" --backend cpu
 
 # More memory would not help, and plan does not say so.
 "$BIN/trireme" plan --model "$MODEL" --max-in-cpu 33400K --backend cpu >"$RUN/plan" 2>&1
@@ -50,7 +52,7 @@ for given in "--max-num-batched-tokens 512" "--prompt-micro-batch-tokens 64" "--
   predict --disk-bandwidth 1e8 $given | grep -q ' 512 tokens per step$' || fail "another step with $given: $(predict --disk-bandwidth 1e8 $given)"
 done
 predict --disk-bandwidth 1.5GB | grep -q 'the disk gives 1.5 GB/s (as given)$' || fail "a bandwidth with a unit: $(predict --disk-bandwidth 1.5GB)"
-predict --disk-bandwidth 1e8 --json | grep -q '"source":"the checkpoint","disk_bandwidth":1e+08,"disk_bandwidth_source":"as given","ranks_per_disk":1,"pass_seconds":0.0[0-9]*,"hiding_tokens":[0-9]*,"step_tokens":4096,' || fail "plan --json: $(predict --disk-bandwidth 1e8 --json)"
+predict --disk-bandwidth 1e8 --json | grep -q '"source":"the checkpoint","disk_bandwidth":1e+08,"disk_bandwidth_source":"as given","disks":1,"ranks_per_disk":1,"pass_seconds":0.0[0-9]*,"hiding_tokens":[0-9]*,"step_tokens":4096,' || fail "plan --json: $(predict --disk-bandwidth 1e8 --json)"
 predict -q w8a8 --nvme-path "$RUN/packs" | grep -q 'MiB from a pack in every step$' || fail "no word of a pack: $(predict -q w8a8 --nvme-path "$RUN/packs")"
 # Without a folder for packs nothing fits, in the words of a start.
 predict -q w8a8 >"$RUN/plan"
@@ -77,7 +79,28 @@ for _ in $(seq 20); do # reports come once a second
 done
 grep -q '^trireme:streamed_bytes_total{group="0",rank="0",tier="nvme"} [1-9]' "$RUN/stats" || fail "no metrics of what streams: $(cat "$RUN/stats")"
 "$BIN/trireme" status | grep -q '^group 0 reads 0.0[0-9] GB of weights in every step, at [0-9.]* GB/s; the last two ended [0-9.]* s apart, ' || fail "status does not say what streams: $("$BIN/trireme" status)"
+locked() { awk '/^VmLck:/ { print $2 }' "/proc/$("$BIN/trireme" status --json | grep -o '"rank":0,[^}]*"pid":[0-9]*' | grep -o '[0-9]*$')/status"; }
+rooted=$(awk '/^CapEff:/ { print substr($2, length($2) - 3, 1) }' /proc/self/status) # CAP_IPC_LOCK is 4 of this digit
+may_lock() { [ "$(ulimit -l)" = unlimited ] || [ "$(ulimit -l)" -ge 4096 ] || [[ $rooted == [4-7c-f] ]]; }
+if may_lock; then
+  [ "$(locked)" -ge 1024 ] || fail "what stays of the weights is not locked: $(locked) KiB"
+  grep -q 'may be swapped out' "$RUN/log" && fail "the log says that what is locked is not"
+fi
 stop_cluster TERM
+
+# Where it may not lock so much, it says so once and serves.
+limits=(prlimit --memlock=65536:65536)
+[[ $rooted == [4-7c-f] ]] && limits+=(setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock)
+if "${limits[@]}" true 2>/dev/null; then
+  : >"$RUN/log"
+  "${limits[@]}" "$BIN/trireme" up --model "$MODEL" --max-in-cpu 34M --backend cpu >>"$RUN/log" 2>&1 &
+  CLUSTER=$!
+  wait_ready
+  [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of weights that are not locked"
+  [ "$(locked)" -le 64 ] || fail "more is locked than may be: $(locked) KiB"
+  [ "$(grep -c 'may be swapped out: they cannot be locked (.*), as ulimit -l allows 0.1 MiB' "$RUN/log")" = 1 ] || fail "the log does not say once that weights are not locked"
+  stop_cluster TERM
+fi
 
 # A pack is made once; another start takes it, one of other types makes its own.
 pack_start() { # FRESH ARGS...
@@ -101,6 +124,28 @@ grep -q 'is damaged' "$RUN/log" || fail "the log does not say that the pack was 
 [ "$(grep -c 'pack made' "$RUN/made")" = 2 ] || fail "not two packs ahead of time: $(cat "$RUN/made")"
 pack_start 0 -tp 2
 [ "$(find "$RUN/packs" -type f | wc -l)" = 3 ] || fail "not three packs: $(ls "$RUN/packs")"
+
+# Spread over two folders: the order does not matter, and one that was emptied is filled again. Here both are on one disk.
+mkdir "$RUN/drive1" "$RUN/drive2"
+"$BIN/trireme" pack --model "$MODEL" --nvme-path "$RUN/drive1,$RUN/drive2" -tp 2 >"$RUN/spread" 2>&1 || fail "trireme pack failed: $(cat "$RUN/spread")"
+drives=("$RUN/drive1" "$RUN/drive2")
+pack_start_on() { # FRESH FOLDERS
+  : >"$RUN/log"
+  start_up --gpu-layers 0 --backend cpu -tp 2 --nvme-path "$2"
+  [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer from a pack in $2"
+  grep -c 'in 2 folders' "$RUN/log" | grep -q '^2$' || fail "the log does not say that packs lie in $2"
+  grep -c 'just made' "$RUN/log" | grep -q "^$1\$" || fail "not $1 packs made in $2"
+  stop_cluster TERM
+}
+pack_start_on 0 "${drives[1]},${drives[0]}"
+rm "${drives[1]}"/*
+pack_start_on 2 "${drives[0]},${drives[1]}"
+for drive in "${drives[@]}"; do
+  [ "$(find "$drive" -type f | wc -l)" = 2 ] || fail "not a file for each rank: $(ls "$drive")"
+done
+"$BIN/trireme" status --stats >/dev/null 2>&1 && fail "something still serves"
+predict -tp 2 --nvme-path "$RUN/drive1,$RUN/drive2" --disk-bandwidth 1e8 | grep -q 'the disk gives 0.1 GB/s (as given), which 2 ranks share$' || fail "two folders of one disk: $(predict -tp 2 --nvme-path "$RUN/drive1,$RUN/drive2" --disk-bandwidth 1e8)"
+refused 3 'is one folder more\|has no name' -tp 2 --gpu-layers 0 --nvme-path "$RUN/drive1," --backend cpu
 
 # One rank makes its pack for longer than --start-timeout while the other, who has one, waits: the start goes on. A writer that holds
 # the file's lock is what such a pack is to both.

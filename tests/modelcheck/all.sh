@@ -204,6 +204,7 @@ streamed() {
     sed 's|^\./||; s|/config.json$||' | tr '\n' ' ')
   packs=$(mktemp -d) || exit 1
   trap 'rm -rf "$packs"' EXIT
+  mkdir "$packs/a" "$packs/b" "$packs/c" || exit 1
 }
 
 single_streamed() {
@@ -212,7 +213,7 @@ single_streamed() {
   as_resident '' 0 --chunk 3 -- --nvme-path "$packs"
   as_resident '' 0 -- --nvme-path "$packs" --offload-prefetch-step 3 --forward-chunk 3 # the same packs again
   pattern='[gl]*_odd'
-  as_resident '' 0 --quantization int8 -- --nvme-path "$packs"
+  as_resident '' 0 --quantization int8 -- --nvme-path "$packs/a,$packs/b,$packs/c"
   one_of_two_streamed
   # Without a place for a pack, and a model that is not streamed.
   check 3 0 "$checkpoints/gpt2" --offload-weights nvme
@@ -230,7 +231,7 @@ one_of_two_streamed() {
 ranks_streamed() {
   streamed
   as_resident "$packed_only" 0 -- --offload-prefetch-step 5 --gpu-layers 1
-  as_resident '' 2 -tp 2 -- --nvme-path "$packs" --forward-chunk 7
+  as_resident '' 2 -tp 2 -- --nvme-path "$packs/b,$packs/a" --forward-chunk 7
   as_resident "$packed_only" 2 -pp 2 --chunk 5 --
   pattern='[dmq]*_odd'
   dense=$(cd "$checkpoints" && grep -LE 'num_local_experts|num_experts|n_routed_experts' ./*/config.json |
@@ -259,7 +260,7 @@ on_cuda_streamed() {
   every "$encoders" 0 --backend cuda --dtype float32 --offload-weights cpu
   every "$encoders" 0 --backend cuda --dtype float32 --chunk 5 --offload-weights cpu --gpu-layers 1 --forward-chunk 3
   every "$encoders" 0 --backend cuda --dtype float32 --offload-weights nvme --nvme-path "$packs" --offload-prefetch-step 3
-  every "$encoders" 0 --backend cuda --quantization int8 --limit 6e-2 --offload-weights nvme --nvme-path "$packs"
+  every "$encoders" 0 --backend cuda --quantization int8 --limit 6e-2 --offload-weights nvme --nvme-path "$packs/a,$packs/b"
 }
 
 case $what in

@@ -70,8 +70,8 @@ ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t offset) {
     errno = disk->write_errno;
     return -1;
   }
-  if (entry && disk->unsynced) disk->broken = true;
-  if (part) disk->unsynced = true;
+  if (fd >= MOST_FDS || (entry && disk->unsynced[fd])) disk->broken = true;
+  if (part && fd < MOST_FDS) disk->unsynced[fd] = true;
   bool half = is_last() && disk->kill == KILL_HALF_WAY;
   if (disk->short_writes && disk->calls % 4 == 0) {
     errno = EINTR;
@@ -85,13 +85,16 @@ ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t offset) {
 }
 
 /* Nothing waits for the real disk: what a process has written, another one reads. */
-static int sync_file(void) {
+static int sync_file(int fd) {
+  int kept = 0;
   before();
   int code = disk->sync_errno;
   disk->sync_errno = 0;
   disk->syncs++;
-  disk->unsynced = false; /* also where it fails: the kernel forgets what it could not write */
-  disk->num_lost = 0;
+  if (fd < MOST_FDS) disk->unsynced[fd] = false; /* also where it fails: the kernel forgets what it could not write */
+  for (int i = 0; i < disk->num_lost; i++)
+    if (disk->lost[i].fd != fd) disk->lost[kept++] = disk->lost[i];
+  disk->num_lost = kept;
   after();
   errno = code;
   return code ? -1 : 0;
@@ -99,12 +102,12 @@ static int sync_file(void) {
 int __wrap_sync_file_range(int fd, off_t offset, off_t bytes, unsigned flags) {
   return fd >= 0 && offset >= 0 && bytes > 0 && flags ? 0 : -1;
 }
-int __wrap_fdatasync(int fd) { return fd >= 0 ? sync_file() : -1; }
-int __wrap_fsync(int fd) { return fd >= 0 ? sync_file() : -1; }
+int __wrap_fdatasync(int fd) { return fd >= 0 ? sync_file(fd) : -1; }
+int __wrap_fsync(int fd) { return fd >= 0 ? sync_file(fd) : -1; }
 
 int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes) {
   before();
-  errno = disk->fallocate_errno;
+  errno = disk->fallocates_well-- > 0 ? 0 : disk->fallocate_errno;
   int code = errno ? -1 : __real_fallocate(fd, mode, offset, bytes);
   if (errno == EINTR) disk->fallocate_errno = 0;
   after();

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { KILLED = 9 /* the exit code */, MOST_LOST = 64 };
+enum { KILLED = 9 /* the exit code */, MOST_LOST = 64, MOST_FDS = 256 };
 
 typedef enum kill_kind { KILL_BEFORE, KILL_HALF_WAY, KILL_AFTER, KILL_POWER, KILL_KINDS } kill_kind;
 
@@ -18,11 +18,13 @@ struct disk {
   uint64_t seed;
   bool short_writes;
   int fallocate_errno, sync_errno, write_errno, write_fails_at; /* once; at: of the writes of parts */
+  int fallocates_well;                                          /* before that fails */
   unsigned long room;                                           /* blocks, where it is not 0 */
   int part_writes, syncs, entries;                              /* so far */
-  bool unsynced, broken;                                        /* parts; an entry came before its part */
+  bool unsynced[MOST_FDS], broken;                              /* parts; an entry came before its part */
   atomic_bool hold, holding;
-  atomic_int others; /* times that a maker has seen another one write */
+  atomic_int others;  /* times that a maker has seen another one write */
+  atomic_int allowed; /* parts that a maker may fill so far */
   struct {
     int fd;
     off_t offset;

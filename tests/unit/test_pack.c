@@ -93,8 +93,12 @@ START_TEST(layouts_that_no_file_can_have) {
     tri_weight_pack_layout layout = {.part_bytes = cases[i].sizes, .num_parts = cases[i].count};
     ck_assert_uint_eq(tri_weight_pack_file_bytes(&layout), 0);
     ck_assert_int_eq(tri_weight_pack_open(PATH, &layout, &p, NULL), TRI_OUT_OF_RANGE);
-    ck_assert_int_eq(tri_weight_pack_make(PATH, &layout, &(tri_weight_pack_maker){0}, &p, NULL, NULL),
-                     TRI_OUT_OF_RANGE);
+    for (int files = 1; files < 4; files++) {
+      tri_pack_paths paths = {.list = {PATH, PATH "2", PATH "3"}, .count = files};
+      tri_striped_pack *s = NULL;
+      ck_assert_int_eq(tri_striped_pack_make(&paths, &layout, &(tri_weight_pack_maker){0}, &s, NULL, NULL),
+                       TRI_OUT_OF_RANGE);
+    }
   }
   ck_assert(!pack_kit_exists(PATH ".part"));
 }
@@ -183,6 +187,75 @@ START_TEST(of_any_other_length) {
 }
 END_TEST
 
+/* Parts of many sizes in up to 5 files. */
+START_TEST(spread_over_files) {
+  static const char *const more[] = {PATH "2", PATH "3", PATH "4", PATH "5"};
+  static const size_t sizes[] = {TRI_WEIGHT_PACK_ALIGN + 5, 5 * TRI_WEIGHT_PACK_ALIGN - 1, 16 * TRI_WEIGHT_PACK_ALIGN,
+                                 13 * TRI_WEIGHT_PACK_ALIGN + 4097};
+  pack_kit k;
+  for (int files = 2; files <= 5; files++)
+    for (int i = 0; i < 4; i++) {
+      pack_kit_init(&k, PATH, sizes[i]);
+      for (int f = 2; f <= files; f++) pack_kit_spread(&k, more[f - 2]);
+      make(&k, KIT_PARTS);
+      make(&k, 0);
+    }
+  for (int f = 0; f < 4; f++) unlink(more[f]);
+}
+END_TEST
+
+static struct timespec changed(const char *path) {
+  struct stat s;
+  ck_assert(!stat(path, &s));
+  return s.st_ctim;
+}
+
+/* It is there when all of its files are; one that is whole stays as it is. */
+START_TEST(a_file_is_missing) {
+  pack_kit k;
+  tri_striped_pack *p = NULL;
+  tri_error err = {0};
+  for (int missing = 0; missing < 3; missing++) {
+    pack_kit_init(&k, PATH, TRI_WEIGHT_PACK_ALIGN + 5);
+    pack_kit_spread(&k, PATH "2");
+    pack_kit_spread(&k, PATH "3");
+    make(&k, KIT_PARTS);
+    const char *gone = k.paths.list[missing], *stays = k.paths.list[(missing + 1) % 3];
+    struct timespec before = changed(stays);
+    unlink(gone);
+    tri_error_clear(&err);
+    ck_assert_int_eq(tri_striped_pack_open(&k.paths, &k.layout, &p, &err), TRI_NOT_FOUND);
+    ck_assert_msg(strstr(err.message, gone) != NULL, "%s", err.message);
+    make(&k, missing ? KIT_PARTS - 1 - missing : KIT_PARTS); /* the smallest parts are not in every file */
+    struct timespec after = changed(stays);
+    ck_assert(before.tv_sec == after.tv_sec && before.tv_nsec == after.tv_nsec);
+  }
+}
+END_TEST
+
+/* Another number of files, or another order: none of them is of use. */
+START_TEST(files_in_another_order) {
+  pack_kit k, other;
+  tri_striped_pack *p = NULL;
+  tri_error err = {0};
+  pack_kit_init(&k, PATH, TRI_WEIGHT_PACK_ALIGN + 5);
+  pack_kit_spread(&k, PATH "2");
+  make(&k, KIT_PARTS);
+  other = k;
+  other.paths.list[0] = PATH "2";
+  other.paths.list[1] = PATH;
+  ck_assert_int_eq(tri_striped_pack_open(&other.paths, &k.layout, &p, &err), TRI_NOT_FOUND);
+  ck_assert_msg(strstr(err.message, "of another model or layout") != NULL, "%s", err.message);
+  other.paths.count = 1;
+  ck_assert_int_eq(tri_striped_pack_open(&other.paths, &k.layout, &p, NULL), TRI_NOT_FOUND);
+  other.paths.list[0] = PATH;
+  ck_assert_int_eq(tri_striped_pack_open(&other.paths, &k.layout, &p, NULL), TRI_NOT_FOUND);
+  ck_assert(!pack_kit_fault(&k));
+  unlink(PATH "2");
+  unlink(PATH "3");
+}
+END_TEST
+
 START_TEST(something_else_at_the_name) {
   pack_kit k;
   tri_error err;
@@ -219,6 +292,12 @@ START_TEST(a_folder_that_cannot_be_written) {
   pack_kit_init(&k, "/sys/trireme.pack", TRI_WEIGHT_PACK_ALIGN + 5);
   ck_assert_int_eq(pack_kit_make(&k, &made, &err), TRI_PERMISSION);
   ck_assert_msg(strstr(err.message, "/sys/trireme.pack.part cannot be made") != NULL, "%s", err.message);
+  pack_kit_init(&k, PATH, TRI_WEIGHT_PACK_ALIGN + 5);
+  pack_kit_spread(&k, "/sys/trireme.pack");
+  tri_error_clear(&err);
+  ck_assert_int_eq(pack_kit_make(&k, &made, &err), TRI_PERMISSION);
+  ck_assert_msg(strstr(err.message, "/sys/trireme.pack.part cannot be made") != NULL, "%s", err.message);
+  ck_assert(!pack_kit_exists(k.path) && !pack_kit_exists(k.part)); /* what was begun in the other is gone */
 }
 END_TEST
 
@@ -283,7 +362,9 @@ Suite *suite_pack(void) {
   tcase_add_test(c, of_any_other_length);
   tcase_add_test(c, something_else_at_the_name);
   tcase_add_test(c, a_folder_that_cannot_be_written);
-  tcase_add_test(c, a_folder_that_cannot_be_written);
+  tcase_add_test(c, spread_over_files);
+  tcase_add_test(c, a_file_is_missing);
+  tcase_add_test(c, files_in_another_order);
   tcase_add_test(c, random_damage);
   suite_add_tcase(s, c);
   return s;

@@ -22,16 +22,31 @@
 Suite *suite_pack_make(void);
 
 #define PATH TRI_TEST_SCRATCH "/make.pack"
-enum { LARGEST = 20000 };
+#define SECOND TRI_TEST_SCRATCH "/make2.pack"
+enum { LARGEST = 20000, FIRST_ALONE = 2, ALL_ALONE = 4 /* first parts, parts that are in the first file alone */ };
+
+static int num_files; /* of the packs of a test */
+
+static void init(pack_kit *k) {
+  pack_kit_init(k, PATH, LARGEST);
+  if (num_files > 1) pack_kit_spread(k, SECOND);
+}
 
 static void setup(void) {
+  num_files = 1;
   disk = mmap(NULL, sizeof *disk, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ck_assert(disk != MAP_FAILED);
+}
+static void setup_two_files(void) {
+  setup();
+  num_files = 2;
 }
 static void teardown(void) {
   munmap(disk, sizeof *disk);
   unlink(PATH);
   unlink(PATH ".part");
+  unlink(SECOND);
+  unlink(SECOND ".part");
 }
 static void new_disk(void) {
   ck_assert(!disk->broken);
@@ -81,12 +96,20 @@ static int wait_for(pid_t pid) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
+/* The first file alone is there. */
+static void leave_one_file(pack_kit *k) {
+  new_disk();
+  finish(k);
+  unlink(SECOND);
+}
+
 /* Kills a maker at its nth call, then one that goes on with what it left, and then finishes. False: there is no such
  * call. */
-static bool kill_at(int n, kill_kind kind, int second) {
+static bool kill_at(int n, kill_kind kind, int second, bool begun) {
   pack_kit k;
-  pack_kit_init(&k, PATH, LARGEST);
-  int sealed = 0;
+  init(&k);
+  if (begun) leave_one_file(&k);
+  int sealed = begun ? ALL_ALONE : 0;
   for (int i = 0; i < 2; i++) {
     new_disk();
     disk->kill = kind;
@@ -94,14 +117,14 @@ static bool kill_at(int n, kill_kind kind, int second) {
     disk->seed = (uint64_t)n;
     int code = wait_for(start_maker(&k));
     int made = code - 50;
-    ck_assert_msg(code == KILLED || made == KIT_PARTS - sealed || (kind == KILL_POWER && made > KIT_PARTS - sealed),
-                  "code %d", code);
+    bool some = kind == KILL_POWER || num_files > 1; /* parts are whole where all of their stripes are */
+    ck_assert_msg(code == KILLED || made == KIT_PARTS - sealed || (some && made > KIT_PARTS - sealed), "code %d", code);
     if (!i && code != KILLED) return false;
     sealed += disk->entries;
   }
   new_disk();
   int made = finish(&k);
-  if (kind == KILL_POWER)
+  if (kind == KILL_POWER || num_files > 1)
     ck_assert_int_ge(made, KIT_PARTS - sealed);
   else
     ck_assert_int_eq(made, KIT_PARTS - sealed);
@@ -110,8 +133,15 @@ static bool kill_at(int n, kill_kind kind, int second) {
 
 START_TEST(killed_at_every_call) {
   int n = 1;
-  while (kill_at(n, (kill_kind)_i, 1 + n * 7 % 40)) n++;
-  ck_assert_int_gt(n, 2 * KIT_PARTS + 6);
+  while (kill_at(n, (kill_kind)_i, 1 + n * 7 % 40, false)) n++;
+  ck_assert_int_gt(n, num_files * 2 * KIT_PARTS + 6);
+}
+END_TEST
+
+START_TEST(killed_beside_a_whole_file) {
+  int n = 1;
+  while (kill_at(n, (kill_kind)_i, 1 + n * 7 % 20, true)) n++;
+  ck_assert_int_gt(n, KIT_PARTS + 6);
 }
 END_TEST
 
@@ -119,7 +149,7 @@ START_TEST(short_and_interrupted_writes) {
   pack_kit k;
   new_disk();
   disk->short_writes = true;
-  pack_kit_init(&k, PATH, LARGEST);
+  init(&k);
   ck_assert_int_eq(finish(&k), KIT_PARTS);
 }
 END_TEST
@@ -128,9 +158,10 @@ END_TEST
 START_TEST(parts_are_waited_for_together) {
   pack_kit k;
   new_disk();
-  pack_kit_init(&k, PATH, LARGEST);
+  init(&k);
   ck_assert_int_eq(finish(&k), KIT_PARTS);
-  ck_assert_int_eq(disk->syncs, 2 + 2); /* 16 MiB and the rest; the file and its folder */
+  /* 16 MiB and the rest; the file and its folder. A second file has less than 16 MiB. */
+  ck_assert_int_eq(disk->syncs, num_files > 1 ? 4 + 3 : 4);
 }
 END_TEST
 
@@ -139,7 +170,7 @@ START_TEST(what_is_whole_stays) {
   tri_error err;
   for (int part = 0; part < KIT_PARTS; part++) {
     new_disk();
-    pack_kit_init(&k, PATH, LARGEST);
+    init(&k);
     k.fail_at = part;
     ck_assert_int_eq(expect_failure(&k, &err), TRI_DEVICE_LOST);
     ck_assert_str_eq(err.field, "fill");
@@ -163,14 +194,14 @@ START_TEST(of_another_key_is_begun_anew) {
   tri_error err;
   for (int i = 0; i < 3; i++) {
     new_disk();
-    pack_kit_init(&k, PATH, LARGEST);
+    init(&k);
     k.fail_at = 9;
     expect_failure(&k, &err);
     k.fail_at = -1;
     if (i == 0) k.layout.key.words[0]++;
-    if (i == 1) k.sizes[KIT_PARTS - 1]++; /* not made yet */
-    if (i == 2) ck_assert(!truncate(k.part, (off_t)tri_weight_pack_file_bytes(&k.layout) - 1));
-    ck_assert_int_eq(finish(&k), KIT_PARTS);
+    if (i == 1) k.sizes[KIT_PARTS - 1]++; /* not made yet; of several files the last one's alone */
+    if (i == 2) ck_assert(!truncate(k.part, (off_t)pack_kit_file_bytes(&k, 0) - 1));
+    ck_assert_int_eq(finish(&k), KIT_PARTS - (i == 1 && num_files > 1 ? FIRST_ALONE : 0));
   }
 }
 END_TEST
@@ -183,7 +214,7 @@ START_TEST(begun_by_nobody) {
   for (int round = 0; round < 200; round++) {
     unsigned char bytes[8];
     new_disk();
-    pack_kit_init(&k, PATH, LARGEST);
+    init(&k);
     k.fail_at = 9;
     expect_failure(&k, &err);
     k.fail_at = -1;
@@ -206,17 +237,41 @@ START_TEST(no_room) {
   char needed[32];
   for (int i = 0; i < 7; i++) {
     new_disk();
-    pack_kit_init(&k, PATH, LARGEST);
+    init(&k);
     if (i < 3) disk->fallocate_errno = codes[i];
     if (i == 3) disk->room = 17;
     disk->write_errno = i > 3 ? codes[i - 4] : 0;
     disk->write_fails_at = 10;
-    snprintf(needed, sizeof needed, "%llu bytes", (unsigned long long)tri_weight_pack_file_bytes(&k.layout));
     ck_assert_int_eq(expect_failure(&k, &err), TRI_NO_CAPACITY);
+    int full = num_files > 1 && strstr(err.message, SECOND);
+    snprintf(needed, sizeof needed, "%llu bytes", (unsigned long long)pack_kit_file_bytes(&k, full));
     ck_assert_msg(strstr(err.message, needed) && strstr(err.message, " free: "), "%s", err.message);
     if (i == 3) ck_assert_int_eq(disk->calls, 2); /* the file becomes empty, twice; nobody else's room is taken */
-    ck_assert(!pack_kit_exists(k.part) && (i > 3) == (k.fills > 0));
+    ck_assert(!pack_kit_exists(k.part) && !pack_kit_exists(SECOND ".part") && (i > 3) == (k.fills > 0));
   }
+}
+END_TEST
+
+/* The one that has no room is named, and nothing is left in the other. */
+START_TEST(the_second_folder_is_full) {
+  pack_kit k;
+  tri_error err;
+  new_disk();
+  init(&k);
+  disk->fallocate_errno = ENOSPC;
+  disk->fallocates_well = 1;
+  ck_assert_int_eq(expect_failure(&k, &err), TRI_NO_CAPACITY);
+  ck_assert_msg(strstr(err.message, "the pack " SECOND " needs ") != NULL, "%s", err.message);
+  ck_assert(!pack_kit_exists(k.part) && !pack_kit_exists(SECOND ".part"));
+  /* A file that is whole stays. */
+  leave_one_file(&k);
+  disk->fallocate_errno = ENOSPC;
+  disk->fallocates_well = 0;
+  int made;
+  ck_assert_int_eq(pack_kit_make(&k, &made, &err), TRI_NO_CAPACITY);
+  ck_assert(pack_kit_exists(PATH) && !pack_kit_exists(k.part) && !pack_kit_exists(SECOND ".part"));
+  new_disk();
+  ck_assert_int_lt(finish(&k), KIT_PARTS);
 }
 END_TEST
 
@@ -225,7 +280,7 @@ START_TEST(no_larger_than_allowed) {
   tri_error err;
   struct rlimit old, less;
   new_disk();
-  pack_kit_init(&k, PATH, LARGEST);
+  init(&k);
   ck_assert(!getrlimit(RLIMIT_FSIZE, &old));
   less = (struct rlimit){1 << 20, old.rlim_max};
   void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
@@ -243,7 +298,7 @@ START_TEST(file_systems_without_fallocate) {
   pack_kit k;
   for (int i = 0; i < 2; i++) {
     new_disk();
-    pack_kit_init(&k, PATH, LARGEST);
+    init(&k);
     disk->fallocate_errno = i ? EINTR : EOPNOTSUPP;
     ck_assert_int_eq(finish(&k), KIT_PARTS);
   }
@@ -255,14 +310,15 @@ START_TEST(a_disk_that_fails) {
   tri_error err;
   for (int i = 0; i < 2; i++) {
     new_disk();
-    pack_kit_init(&k, PATH, LARGEST);
+    init(&k);
     disk->sync_errno = i ? 0 : EIO;
     disk->write_errno = i ? EIO : 0;
     disk->write_fails_at = 10;
     ck_assert_int_eq(expect_failure(&k, &err), TRI_IO);
-    ck_assert_msg(strstr(err.message, k.part) != NULL, "%s", err.message);
+    ck_assert_msg(strstr(err.message, ".pack.part cannot ") != NULL, "%s", err.message);
     new_disk();
-    ck_assert_int_eq(finish(&k), i ? 2 : KIT_PARTS); /* no entry says that what the disk refused is there */
+    int left = num_files > 1 ? 5 : 2;
+    ck_assert_int_eq(finish(&k), i ? left : KIT_PARTS); /* no entry says that what the disk refused is there */
   }
 }
 END_TEST
@@ -288,7 +344,7 @@ static void count_other(void *ctx) {
 static void start_two(pack_kit *k, int part, pid_t pids[2]) {
   pack_kit first;
   new_disk();
-  pack_kit_init(k, PATH, LARGEST);
+  init(k);
   first = *k;
   first.maker.ctx = &first;
   first.maker.stop = NULL;
@@ -329,6 +385,39 @@ START_TEST(the_second_sees_the_first_write) {
   atomic_store(&disk->hold, false);
   ck_assert_int_eq(wait_for(pids[0]), 50 + KIT_PARTS);
   ck_assert_int_eq(wait_for(pids[1]), 50);
+}
+END_TEST
+
+static tri_status fill_when_allowed(void *ctx, int part, void *memory, tri_error *err) {
+  while (part >= atomic_load(&disk->allowed)) usleep(200);
+  return kit_fill(ctx, part, memory, err);
+}
+
+/* Also where the file whose lock it waits for is whole, and another one is written. */
+START_TEST(the_second_sees_another_file_written) {
+  pack_kit k, first;
+  init(&k);
+  leave_one_file(&k);
+  new_disk();
+  first = k;
+  first.maker.ctx = &first;
+  kit_fill = k.maker.fill;
+  first.maker.fill = fill_when_allowed;
+  k.maker.other_wrote = count_other;
+  pid_t one = start_maker(&first);
+  while (!pack_kit_exists(SECOND ".part")) usleep(200);
+  pid_t other = start_maker(&k);
+  for (int part = 5; part < KIT_PARTS; part++) {
+    int before = atomic_load(&disk->others);
+    usleep(20000); /* file systems count time in ticks */
+    atomic_store(&disk->allowed, part);
+    for (int i = 0; i < 5000 && atomic_load(&disk->others) == before; i++) usleep(1000);
+    ck_assert_int_gt(atomic_load(&disk->others), before);
+  }
+  atomic_store(&disk->allowed, KIT_PARTS);
+  ck_assert_int_gt(wait_for(one), 50);
+  ck_assert_int_eq(wait_for(other), 50);
+  expect_whole(&k);
 }
 END_TEST
 
@@ -379,7 +468,7 @@ START_TEST(many_makers_at_once) {
     pid_t pids[MAKERS];
     int made = 0;
     new_disk();
-    pack_kit_init(&k, PATH, LARGEST);
+    init(&k);
     for (int i = 0; i < MAKERS; i++) pids[i] = start_maker(&k);
     for (int i = 0; i < MAKERS; i++) made += wait_for(pids[i]) - 50;
     ck_assert_int_eq(made, KIT_PARTS);
@@ -388,30 +477,44 @@ START_TEST(many_makers_at_once) {
 }
 END_TEST
 
+static void add_one(TCase *c) {
+  tcase_set_timeout(c, 100);
+  tcase_add_loop_test(c, killed_at_every_call, 0, KILL_KINDS);
+  tcase_add_test(c, short_and_interrupted_writes);
+  tcase_add_test(c, parts_are_waited_for_together);
+  tcase_add_test(c, what_is_whole_stays);
+  tcase_add_test(c, of_another_key_is_begun_anew);
+  tcase_add_test(c, begun_by_nobody);
+  tcase_add_test(c, no_room);
+  tcase_add_test(c, no_larger_than_allowed);
+  tcase_add_test(c, file_systems_without_fallocate);
+  tcase_add_test(c, a_disk_that_fails);
+}
+
+static void add_two(TCase *c) {
+  tcase_set_timeout(c, 60);
+  tcase_add_test(c, the_second_finds_the_pack);
+  tcase_add_test(c, the_second_sees_the_first_write);
+  tcase_add_test(c, the_second_goes_on);
+  tcase_add_test(c, the_second_begins_anew);
+  tcase_add_test(c, the_second_is_stopped);
+  tcase_add_test(c, many_makers_at_once);
+}
+
 Suite *suite_pack_make(void) {
   Suite *s = suite_create("pack_make");
-  TCase *one = tcase_create("one"), *two = tcase_create("two");
-  tcase_add_checked_fixture(one, setup, teardown);
-  tcase_add_checked_fixture(two, setup, teardown);
-  tcase_set_timeout(one, 100);
-  tcase_set_timeout(two, 60);
-  tcase_add_loop_test(one, killed_at_every_call, 0, KILL_KINDS);
-  tcase_add_test(one, short_and_interrupted_writes);
-  tcase_add_test(one, parts_are_waited_for_together);
-  tcase_add_test(one, what_is_whole_stays);
-  tcase_add_test(one, of_another_key_is_begun_anew);
-  tcase_add_test(one, begun_by_nobody);
-  tcase_add_test(one, no_room);
-  tcase_add_test(one, no_larger_than_allowed);
-  tcase_add_test(one, file_systems_without_fallocate);
-  tcase_add_test(one, a_disk_that_fails);
-  tcase_add_test(two, the_second_finds_the_pack);
-  tcase_add_test(two, the_second_sees_the_first_write);
-  tcase_add_test(two, the_second_goes_on);
-  tcase_add_test(two, the_second_begins_anew);
-  tcase_add_test(two, the_second_is_stopped);
-  tcase_add_test(two, many_makers_at_once);
-  suite_add_tcase(s, one);
-  suite_add_tcase(s, two);
+  TCase *cases[] = {tcase_create("one"), tcase_create("two"), tcase_create("one_of_two_files"),
+                    tcase_create("two_of_two_files")};
+  for (int i = 0; i < 4; i++) {
+    tcase_add_checked_fixture(cases[i], i < 2 ? setup : setup_two_files, teardown);
+    if (i % 2)
+      add_two(cases[i]);
+    else
+      add_one(cases[i]);
+    suite_add_tcase(s, cases[i]);
+  }
+  tcase_add_loop_test(cases[2], killed_beside_a_whole_file, 0, KILL_KINDS);
+  tcase_add_test(cases[2], the_second_folder_is_full);
+  tcase_add_test(cases[3], the_second_sees_another_file_written);
   return s;
 }

@@ -11,6 +11,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
+#include "runtime/base/xxh3.h"
 
 Suite *suite_weight_stream(void);
 
@@ -56,7 +57,7 @@ static void draw_part(struct model *m, int i) {
     uint64_t offset = draw(m, FILE_BYTES - 200000);
     at = whole ? (at + 4095) / 4096 * 4096 : (at + 63) / 64 * 64;
     if (whole) offset -= offset % 4096;
-    m->extents[i][k] = (tri_stream_extent){(int)draw(m, FILES), offset, bytes, at};
+    m->extents[i][k] = (tri_stream_extent){.file = (int)draw(m, FILES), .offset = offset, .bytes = bytes, .at = at};
     at += bytes;
   }
   m->parts[i] = (tri_stream_part){.extents = m->extents[i], .num_extents = n};
@@ -228,6 +229,38 @@ START_TEST(a_file_that_is_cut) {
 }
 END_TEST
 
+static void add_checksums(struct model *m) {
+  m->config.has_checksums = true;
+  for (int i = 0; i < PARTS; i++)
+    for (int k = 0; k < m->parts[i].num_extents; k++) {
+      tri_stream_extent *x = &m->extents[i][k];
+      char *bytes = tri_malloc(x->bytes, 1);
+      for (size_t at = 0; at < x->bytes; at++) bytes[at] = byte_of(x->file, x->offset + at);
+      x->checksum = tri_xxh3(bytes, x->bytes);
+      tri_free(bytes);
+    }
+}
+
+/* It is the file of the bytes that are others, and not another one of the same part, which is named. */
+START_TEST(bytes_that_are_others) {
+  for (int part = -1; part < PARTS; part++) {
+    struct model m;
+    make_model(&m, 8, 2);
+    add_checksums(&m);
+    tri_stream_extent *x = part < 0 ? NULL : &m.extents[part][m.parts[part].num_extents - 1];
+    if (x) x->checksum ^= 1;
+    open_stream(&m);
+    if (x)
+      ck_assert_int_eq(walk_on(&m), TRI_IO);
+    else
+      walk(&m, 3);
+    ck_assert_int_eq(tri_weight_stream_damaged_file(m.stream), x ? x->file : -1);
+    if (x) ck_assert_ptr_nonnull(strstr(tri_weight_stream_failure(m.stream), PATH(x->file)));
+    free_model(&m);
+  }
+}
+END_TEST
+
 START_TEST(told_to_stop) {
   struct model m;
   atomic_bool stop = true;
@@ -320,6 +353,7 @@ Suite *suite_weight_stream(void) {
   tcase_add_test(t, a_file_that_changes);
   tcase_add_test(t, a_file_that_changes_within_a_pass);
   tcase_add_test(t, a_file_that_is_cut);
+  tcase_add_test(t, bytes_that_are_others);
   tcase_add_test(t, told_to_stop);
   tcase_add_loop_test(t, a_bad_disk, 0, sizeof faults / sizeof *faults);
   return s;

@@ -47,13 +47,16 @@ static tri_status check_extents(struct verify *v, int number, tri_error *err) {
   return TRI_OK;
 }
 
-/* A pack has all parts of a rank, of which these are some. */
 static tri_status check_pack(const struct verify *v, int number, tri_error *err) {
-  const tri_weight_pack *p = v->source.pack;
-  const tri_stream_extent *x = v->source.parts[number].extents;
-  int i = 0;
-  while (i < p->num_parts && p->offsets[i] != x->offset) i++;
-  return tri_weight_pack_check(p, i, ring_part(v, number), x->bytes, err);
+  const tri_stream_part *p = &v->source.parts[number];
+  for (int i = 0; i < p->num_extents; i++) {
+    const tri_stream_extent *x = &p->extents[i];
+    const char *path = v->source.files[x->file].path;
+    if (tri_xxh3(ring_part(v, number) + x->at, x->bytes) != x->checksum)
+      return tri_fail(err, TRI_CORRUPT, path, "%s: the %zu bytes at %llu are not those that were written", path,
+                      x->bytes, (unsigned long long)x->offset);
+  }
+  return TRI_OK;
 }
 
 /* A walk as a step makes it, so that the engine's next one goes on behind it. */

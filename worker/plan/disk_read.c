@@ -68,10 +68,32 @@ cleanup:
   return st;
 }
 
-void tri_disk_name(int fd, char out[TRI_DISK_NAME]) {
-  struct stat s;
+/* Adds a device to those that are known, in the order of their numbers. */
+static int add_device(dev_t *devices, int count, dev_t device) {
+  int at = count;
+  for (int i = 0; i < count; i++)
+    if (devices[i] == device) return count;
+  for (; at > 0 && devices[at - 1] > device; at--) devices[at] = devices[at - 1];
+  devices[at] = device;
+  return count + 1;
+}
+
+int tri_disk_name(const int *fds, int num_fds, char out[TRI_DISK_NAME]) {
+  enum { MOST = 16 };
+  dev_t devices[MOST];
   struct utsname host;
+  int count = 0, n = 4;
   out[0] = 0;
-  if (fstat(fd, &s) || uname(&host)) return;
-  snprintf(out, TRI_DISK_NAME, "disk %u:%u of %.100s", major(s.st_dev), minor(s.st_dev), host.nodename);
+  if (num_fds < 1 || num_fds > MOST || uname(&host)) return 0;
+  for (int i = 0; i < num_fds; i++) {
+    struct stat s;
+    if (fstat(fds[i], &s)) return 0;
+    count = add_device(devices, count, s.st_dev);
+  }
+  snprintf(out, TRI_DISK_NAME, "disk");
+  for (int i = 0; i < count && n < TRI_DISK_NAME; i++)
+    n += snprintf(out + n, (size_t)(TRI_DISK_NAME - n), " %u:%u", major(devices[i]), minor(devices[i]));
+  if (n < TRI_DISK_NAME) n += snprintf(out + n, (size_t)(TRI_DISK_NAME - n), " of %.100s", host.nodename);
+  if (n >= TRI_DISK_NAME) out[0] = 0;
+  return count;
 }

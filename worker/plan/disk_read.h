@@ -16,8 +16,9 @@ tri_status tri_disk_read(const tri_reader_config *reads, const tri_stream_file *
                          const tri_stream_extent *extents, int num_extents, double most_seconds, tri_disk_figures *out,
                          tri_error *err);
 
-/* "disk 254:1 of HOST", of the file system that an open file or folder lies on; empty: nobody knows. */
+/* "disk 254:1 of HOST", of the file systems that open files or folders lie on, of each once: "disk 254:1 254:17 of
+ * HOST"; empty: nobody knows. Returns how many there are. */
 enum { TRI_DISK_NAME = 160 };
-void tri_disk_name(int fd, char out[TRI_DISK_NAME]);
+int tri_disk_name(const int *fds, int num_fds, char out[TRI_DISK_NAME]);
 
 #endif

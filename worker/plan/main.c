@@ -24,9 +24,8 @@ static const tri_option own_options[] = {
              "shares and --num-redundant-experts, on --nnodes hosts; needs no --model"},
     {TRI_OPT(struct plan_options, disk_bandwidth), .name = "disk-bandwidth", .letters = true, .min = 0, .max = 1e15,
      .fallback = "0", .metavar = "BYTES/S", .group = "Plan",
-     .help = "of the disk that weights are streamed from, as 3.5e9 or 3.5GB, which the ranks of a host share; 0: as a "
-             "worker has "
-             "measured, else as measured now"},
+     .help = "of the disks that weights are streamed from, together, as 3.5e9 or 3.5GB, which the ranks of a host "
+             "share; 0: as a worker has measured, else as measured now"},
     {TRI_OPT(struct plan_options, json), .name = "json", .fallback = "false", .group = "Plan",
      .help = "one JSON object instead of a table"},
     {TRI_OPT(struct plan_options, devices), .name = "devices", .min = 0, .max = 1024, .fallback = "0", .metavar = "N",

@@ -2,6 +2,8 @@
 #ifndef TRI_WORKER_PLAN_PLAN_H
 #define TRI_WORKER_PLAN_PLAN_H
 
+#include <limits.h>
+
 #include "runtime/base/hosts.h"
 #include "runtime/base/serve_layout.h"
 #include "kernels/backend.h"
@@ -42,6 +44,8 @@ struct plan_streaming {
   double disk_bytes_per_s;         /* that they share; 0: not known */
   double link_bytes_per_s;         /* of a device, else 0 */
   char disk_source[80];
+  int num_disks;               /* that a pack is spread over */
+  char slowest_disk[PATH_MAX]; /* folder of the one that the others wait for; empty: they are alike, or nobody knows */
   struct plan_machine machine;
   double pass_s;        /* of the slowest stage, by its disk and link */
   double context;       /* keys of each sequence */

@@ -24,7 +24,11 @@ static void print_tiers(const struct plan *p, const struct plan_streaming *s) {
 static void print_pass(const struct plan_streaming *s) {
   printf("a step reads them in %.3g s at least:", s->pass_s);
   if (s->files) {
-    printf(" the disk gives %.3g GB/s (%s)", s->disk_bytes_per_s * 1e-9, s->disk_source);
+    if (s->num_disks > 1)
+      printf(" %d disks give %.3g GB/s together (%s)", s->num_disks, s->disk_bytes_per_s * 1e-9, s->disk_source);
+    else
+      printf(" the disk gives %.3g GB/s (%s)", s->disk_bytes_per_s * 1e-9, s->disk_source);
+    if (s->slowest_disk[0]) printf(", where all wait for that of %s", s->slowest_disk);
     if (s->sharing > 1) printf(", which %d ranks share", s->sharing);
   }
   if (s->link_bytes_per_s > 0)
@@ -63,8 +67,8 @@ static void print_json(const struct plan *p, const struct plan_streaming *s) {
   printf(",\"streaming\":{\"stay\":%zu,\"ring\":%zu,\"host_memory\":%zu,\"files\":%zu,\"source\":\"%s\"", s->stay,
          s->ring, s->dram, s->files, source(s));
   if (s->disk_bytes_per_s > 0)
-    printf(",\"disk_bandwidth\":%.6g,\"disk_bandwidth_source\":\"%s\",\"ranks_per_disk\":%d", s->disk_bytes_per_s,
-           s->disk_source, s->sharing);
+    printf(",\"disk_bandwidth\":%.6g,\"disk_bandwidth_source\":\"%s\",\"disks\":%d,\"ranks_per_disk\":%d",
+           s->disk_bytes_per_s, s->disk_source, s->num_disks, s->sharing);
   if (s->link_bytes_per_s > 0) printf(",\"device_link_bandwidth\":%.6g", s->link_bytes_per_s);
   if (s->num_loads) {
     printf(",\"pass_seconds\":%.6g,\"hiding_tokens\":", s->pass_s);

@@ -100,15 +100,22 @@ cleanup:
 static tri_status find_bandwidth(const struct plan *p, struct plan_streaming *s, tri_error *err) {
   const char *nvme = p->o->serve.nvme_path;
   tri_disk_figures f;
-  if (tri_disk_rate_kept(p->ckpt, s->from_pack ? nvme : NULL, &s->disk_bytes_per_s))
+  tri_disk_rate kept;
+  if (tri_disk_rate_kept(p->ckpt, s->from_pack ? nvme : NULL, &kept)) {
+    s->disk_bytes_per_s = kept.bytes_per_s;
+    snprintf(s->slowest_disk, sizeof s->slowest_disk, "%s", kept.slowest);
     snprintf(s->disk_source, sizeof s->disk_source, "measured by a worker");
+  }
+  s->num_disks = kept.num_disks;
   if (p->o->disk_bandwidth > 0) {
     s->disk_bytes_per_s = p->o->disk_bandwidth;
+    s->slowest_disk[0] = 0;
     snprintf(s->disk_source, sizeof s->disk_source, "as given");
   }
   if (s->disk_bytes_per_s > 0 || !p->ckpt) return TRI_OK;
   TRI_CHECK(tri_disk_rate_measure(p->ckpt, &f, err));
   s->disk_bytes_per_s = (double)f.bytes / f.seconds;
+  s->num_disks = 1;
   snprintf(s->disk_source, sizeof s->disk_source, "measured now, %.1f MiB of the checkpoint%s",
            (double)f.bytes / 0x1p20, f.direct ? "" : " through the page cache");
   return TRI_OK;

@@ -1,0 +1,58 @@
+#include "runtime/engine/offload_folders.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "runtime/base/mem.h"
+
+static tri_status refuse(const char *folder, const char *why, tri_error *err) {
+  return tri_fail(err, TRI_INVALID_ARGUMENT, "nvme_path", "there is no folder %s for packs: %s", folder, why);
+}
+
+static bool is_same(const char *a, const char *b) {
+  struct stat x, y;
+  return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Puts a folder to its place among the others. */
+static tri_status add(tri_offload_folders *f, const char *name, tri_error *err) {
+  char path[PATH_MAX];
+  struct stat s;
+  int at = f->count;
+  if (at == TRI_STRIPES_MAX_FILES)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "nvme_path", "%s is one folder more than the %d that a pack can have",
+                    name, TRI_STRIPES_MAX_FILES);
+  if (!name[0])
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "nvme_path", "folder %d of the list for packs has no name", at + 1);
+  if (!realpath(name, path)) return refuse(name, errno == ENOENT ? "--nvme-path makes none" : strerror(errno), err);
+  if (stat(path, &s) || !S_ISDIR(s.st_mode)) return refuse(name, "it is something else", err);
+  for (int i = 0; i < f->count; i++)
+    if (is_same(f->list[i], path))
+      return tri_fail(err, TRI_INVALID_ARGUMENT, "nvme_path", "the folder %s for packs is named twice", name);
+  char *copy = tri_strdup(path);
+  if (!copy) return tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory for the names of folders");
+  for (; at > 0 && strcmp(f->list[at - 1], copy) > 0; at--) f->list[at] = f->list[at - 1];
+  f->list[at] = copy;
+  f->count++;
+  return TRI_OK;
+}
+
+tri_status tri_offload_folders_make(const char *list, tri_offload_folders *out, tri_error *err) {
+  char *names = tri_strdup(list), *rest = names;
+  tri_status st = TRI_OK;
+  *out = (tri_offload_folders){0};
+  if (!names) return tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory for the names of folders");
+  while (rest && st == TRI_OK) st = add(out, strsep(&rest, ","), err);
+  tri_free(names);
+  if (st != TRI_OK) tri_offload_folders_free(out);
+  return st;
+}
+
+void tri_offload_folders_free(tri_offload_folders *f) {
+  for (int i = 0; i < f->count; i++) tri_free(f->list[i]);
+  *f = (tri_offload_folders){0};
+}
