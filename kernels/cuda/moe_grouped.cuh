@@ -225,18 +225,6 @@ __device__ static inline void do_tile(const grouped &g, const tile &t, room<F, B
   }
 }
 
-/* Does a tile with the fewest columns that hold its rows: COLS, or those of smaller tiles. */
-template <typename F, int BLOCKS, int COLS, int MOST, bool GATED, bool GATHERS>
-__device__ static inline void do_tile_of(const grouped &g, const tile &t, room<F, BLOCKS, MOST> &s,
-                                         ring_place<room<F, BLOCKS, MOST>::STAGES> &at) {
-  if constexpr (COLS > F::CHEAP)
-    if (t.rows <= COLS / 2) {
-      do_tile_of<F, BLOCKS, COLS / 2, MOST, GATED, GATHERS>(g, t, s, at);
-      return;
-    }
-  do_tile<F, BLOCKS, COLS, MOST, GATED, GATHERS>(g, t, s, at);
-}
-
 /* Returns the block's slab number `turn` of so many, or END. */
 __device__ static inline int next_slab(int slabs, int turn) {
   int slab = (int)blockIdx.x + turn * (int)gridDim.x;
@@ -249,10 +237,14 @@ template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
 __device__ static inline int do_next(const grouped &g, int in_slab, room<F, BLOCKS, COLS> &s,
                                      ring_place<room<F, BLOCKS, COLS>::STAGES> &at) {
   typedef room<F, BLOCKS, COLS> R;
+  enum { SMALL = COLS > F::CHEAP ? COLS / 2 : COLS };
   barrier_wait(&s.full[at.stage], at.parity);
   tile t = s.begun[at.stage];
   if (!t.steps) return END;
-  do_tile_of<F, BLOCKS, COLS, COLS, GATED, GATHERS>(g, t, s, at);
+  if (SMALL < COLS && t.rows <= SMALL)
+    do_tile<F, BLOCKS, SMALL, COLS, GATED, GATHERS>(g, t, s, at);
+  else
+    do_tile<F, BLOCKS, COLS, COLS, GATED, GATHERS>(g, t, s, at);
   if constexpr (R::ADDS && !GATHERS) {
     int slab = t.output / R::ROWS;
     if (g.sums.done && is_last_tile(g, slab, in_slab, s.parts)) return slab;
