@@ -44,11 +44,13 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
 
 /* An upper bound of what any op's plan asks for on a device (kernels/cuda): inputs that are rounded to the weights'
  * type or to int8, partial results of attention whose keys are split among blocks, the hidden units of chosen experts
- * and what their choices come to. */
+ * and what their choices come to. A layer's ops have a chunk's rows, those behind the last layer the logits'. */
 static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, tri_ledger *l) {
   enum { BLOCKS = 2048, EXTRA = 8 }; /* parts of cut contexts at most; bytes for a row's scale and alignment */
   enum { SPLIT_EXPERTS = 16 << 20 }; /* bytes of the parts that the sums of few experts are cut into, at most */
-  size_t rows = (size_t)limits->max_num_batched_tokens, heads = (size_t)s->q_heads.count, widest = 0, partial, hidden;
+  int chunk = tri_limits_chunk(limits), logits = tri_limits_logits(limits);
+  size_t rows = (size_t)(chunk > logits ? chunk : logits), heads = (size_t)s->q_heads.count;
+  size_t widest = 0, partial, hidden;
   for (int id = 0; id < TRI_W_COUNT; id++) {
     tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
     if (!shape.vector && shape.n && (size_t)shape.k > widest) widest = (size_t)shape.k;

@@ -174,6 +174,28 @@ START_TEST(memory_for_larger_steps) {
 }
 END_TEST
 
+/* Ops of a step in chunks have a chunk's rows, so that a larger step wants no larger workspace. */
+START_TEST(workspace_of_chunks) {
+  enum { TOKENS = 512, STEP = 32, BLOCKS = 64 };
+  static struct ledger_case k;
+  tri_offload_config offload = {.tier = TRI_OFFLOAD_CPU, .gpu_layers = 0, .chunk_tokens = STEP};
+  tri_ledger_config lc = {
+      .dtype = TRI_F32, .kv_dtype = TRI_F32, .num_kv_blocks = BLOCKS, .device = true, .offload = &offload};
+  tri_ledger streamed[2], whole[2];
+  tri_error err = {0};
+  open_case(&k, "mixtral_odd");
+  for (int larger = 0; larger < 2; larger++) {
+    if (larger) k.limits.max_num_batched_tokens = TOKENS;
+    ck_assert_msg(tri_ledger_make(&k.c, &k.s, NULL, &k.limits, 1, &lc, &streamed[larger], &err) == TRI_OK, "%s",
+                  err.message);
+    ck_assert(streamed[larger].streams);
+    ck_assert_int_eq(make(&k, 0, 0, true, &whole[larger], &err), TRI_OK);
+  }
+  ck_assert_uint_eq(streamed[0].workspace, streamed[1].workspace);
+  ck_assert(streamed[0].workspace < whole[0].workspace && whole[0].workspace < whole[1].workspace);
+}
+END_TEST
+
 /* KV blocks of the host: a part of what a rank without a device may use, and apart from a device's memory. */
 START_TEST(blocks_of_the_host) {
   static struct ledger_case k;
@@ -231,6 +253,7 @@ Suite *suite_ledger(void) {
   tcase_add_test(c, limits_by_default);
   tcase_add_test(c, tokens_that_hide_weights);
   tcase_add_loop_test(c, memory_for_larger_steps, 0, 5);
+  tcase_add_test(c, workspace_of_chunks);
   tcase_add_test(c, blocks_of_the_host);
   tcase_add_test(c, memory_in_words);
   suite_add_tcase(s, c);
