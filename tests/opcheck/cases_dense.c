@@ -52,6 +52,13 @@ void oc_case_linear(oc *c, int i) {
   if (i % 11 == 0) m = oc_range(c, 257, 300);
   bool many = i == 10 || i == 15; /* more rows than a grid's y has */
   if (many) m = 66000, k = 7, n = 5, t = TRI_I8;
+  bool skinny = i % 8 == 5 && c->be->narrow_activations; /* whose k is cut into up to eight parts */
+  if (skinny) {
+    t = i % 16 == 5 ? TRI_BF16 : TRI_F16;
+    m = oc_range(c, 3, 32);
+    k = 8 * oc_range(c, 1, 600);
+    n = 4 * oc_range(c, 1, 400);
+  }
   tri_linear_args a = {.x = oc_matrix(c, m, k, false), .w = oc_weight(c, t, n, k), .act = (tri_act)(i / 4 % 7)};
   a.bias = oc_chance(c, 50) ? oc_normals(c, (size_t)n, 1) : NULL;
   a.accumulate = oc_chance(c, 40);
@@ -65,7 +72,7 @@ void oc_case_linear(oc *c, int i) {
   snprintf(c->what, sizeof c->what, "linear %s m %d n %d k %d act %d%s%s%s", tri_dtype_name(t), m, n, k, a.act,
            a.bias ? " bias" : "", a.accumulate ? " accumulate" : "", a.int8_activations ? " int8 activations" : "");
   tri_linear_args b = a;
-  bool narrow = (t == TRI_F16 || t == TRI_BF16) && oc_narrow_type(c) != TRI_F32;
+  bool narrow = (t == TRI_F16 || t == TRI_BF16) && (oc_narrow_type(c) != TRI_F32 || skinny);
   b.x = oc_device_narrow(c, &a.x, narrow ? t : TRI_F32), b.w = oc_device_weight(c, &a.w);
   b.out = oc_device_narrow(c, &a.out, narrow && !a.accumulate && oc_chance(c, 60) ? t : TRI_F32);
   b.bias = oc_device(c, a.bias, (size_t)n * sizeof *a.bias);
