@@ -192,6 +192,12 @@ static tri_status write_stripe(struct work *w, const tri_stripe *x, tri_error *e
   return TRI_OK;
 }
 
+/* Touches the first file: who waits for its lock sees that we get on, also where only others are written. */
+static void show_life(const struct work *w) {
+  const struct file *f = &w->files[0];
+  futimens(f->whole ? f->fd : f->pack->fd, NULL);
+}
+
 static tri_status make_part(struct work *w, int part, tri_error *err) {
   size_t bytes = w->layout->part_bytes[part];
   if (stopped(w->maker)) return abort_making(w->files[0].path, err);
@@ -199,7 +205,7 @@ static tri_status make_part(struct work *w, int part, tri_error *err) {
   TRI_CHECK(w->maker->fill(w->maker->ctx, part, w->memory, err));
   for (int i = w->stripes->first[part]; i < w->stripes->first[part + 1]; i++)
     TRI_CHECK(write_stripe(w, &w->stripes->list[i], err));
-  if (w->files[0].whole) futimens(w->files[0].fd, NULL); /* who waits for its lock sees that we get on */
+  show_life(w);
   w->bytes_done += bytes;
   if (w->maker->progress) w->maker->progress(w->maker->ctx, part + 1, w->layout->num_parts, w->bytes_done, w->bytes);
   return TRI_OK;

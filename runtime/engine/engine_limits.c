@@ -72,9 +72,9 @@ static tri_status set_own(tri_engine *e, const tri_engine_config *config, const 
   if (tri_limits_stretch(&e->model, &e->limits) && e->group->world->rank == 0)
     tri_log(TRI_LOG_WARN, "engine", "max_model_len %d exceeds the %lld positions that the model was made for",
             e->limits.max_model_len, (long long)e->model.max_position_embeddings);
-  if (lc->device && config->offload.host_kv)
-    TRI_CHECK(tri_offload_check_host_kv(&config->offload, config->local_ranks ? config->local_ranks : 1, err));
-  return make_ledger(e, lc, err);
+  TRI_CHECK(make_ledger(e, lc, err));
+  if (!lc->device || !e->ledger.host_kv) return TRI_OK; /* it is counted, or there is none */
+  return tri_offload_check_host_kv(&config->offload, config->local_ranks ? config->local_ranks : 1, err);
 }
 
 /* ---- the step of streamed weights ---- */

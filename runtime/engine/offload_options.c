@@ -1,5 +1,11 @@
 #include "runtime/engine/offload_options.h"
 
+/* Returns a rank's part of a shard's. Some is never none: what is too little for a block is refused. */
+static int64_t host_kv_bytes(const tri_serve_options *o) {
+  double bytes = o->kv_offloading_size * 0x1p30 / o->tp / o->pp;
+  return bytes > 0 && bytes < 1 ? 1 : (int64_t)bytes;
+}
+
 tri_status tri_offload_of_options(const tri_serve_options *o, tri_offload_config *out, tri_error *err) {
   bool asked = o->gpu_layers >= 0 || o->cpu_offload_gb > 0 || o->max_in_cpu;
   if (o->gpu_layers >= 0 && o->cpu_offload_gb > 0)
@@ -16,6 +22,6 @@ tri_status tri_offload_of_options(const tri_serve_options *o, tri_offload_config
                               .max_in_cpu = (int64_t)o->max_in_cpu,
                               .nvme_path = o->nvme_path,
                               .ring_parts = o->offload_prefetch_step,
-                              .host_kv = (int64_t)(o->kv_offloading_size * 0x1p30 / o->tp / o->pp)};
+                              .host_kv = host_kv_bytes(o)};
   return TRI_OK;
 }

@@ -80,6 +80,7 @@ MODEL=$SRC/tests/models/abacus
 
 refused 'KV blocks of sequences that wait .* exceed' --kv-offloading-size 1000000
 refused "a rank's part of --kv-offloading-size is 10 bytes, and its KV blocks of 16 tokens have" --kv-offloading-size 1e-8
+refused "a rank's part of --kv-offloading-size is 1 bytes" --kv-offloading-size 1e-12
 
 # Steps that end behind their launch: of one rank a lane's next one is composed before the draws are known, of stages two lanes have
 # steps under way. The imitation of a device computes each row by itself.
@@ -99,6 +100,10 @@ if [ -n "${1-}" ]; then
   compare 1 2 0.02
   stop_cluster TERM
   refused "are wanted for KV blocks of each rank, and each may use" --backend cuda --kv-offloading-size 1000000
+  MODEL=$DATA/checkpoints/bert # no sequence of an encoder waits with what it has computed
+  start_up --backend cuda --kv-offloading-size 1000000
+  grep -q -- '--kv-offloading-size has no effect' "$RUN/log" || fail "no word of an option without effect"
+  stop_cluster TERM
   unset FAKE_MEMORY FAKE_EVENTS
   export LD_LIBRARY_PATH=$libraries
   BIN=$programs
