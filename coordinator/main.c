@@ -2,14 +2,12 @@
  * tokenizer's threads and the memory watch. */
 #include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "comm/wire/boot.h"
@@ -21,6 +19,7 @@
 #include "coordinator/mpi_launch.h"
 #include "coordinator/served_model.h"
 #include "coordinator/signals.h"
+#include "coordinator/supervisor.h"
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
 #include "runtime/base/serve_layout.h"
@@ -31,6 +30,7 @@ enum {
   BATCH = 256,    /* messages of one socket before the other's turn */
   WINDOW_S = 10,  /* seconds that rates are taken over */
   FLUSH_MS = 300, /* for last words to leave */
+  OVER_MS = 1000, /* for what a worker has said before it ended to arrive */
   TOKENIZE_NOW_BYTES = 1024,
   MAX_WAITING_TEXTS = 4096, /* for the tokenizer's threads; further ones are refused */
   CLIENT_BACKLOG = 1000,    /* messages that one client may leave unread before it counts as slow */
@@ -59,6 +59,7 @@ struct shell {
   tri_buf buf;
   tri_boot boot;
   int signal_fd;
+  tri_supervisor supervisor;
   bool draining, leaving, failed, said_where;
   tri_signal_history signals;
   int64_t drain_deadline, last_tick, last_second;
@@ -107,31 +108,16 @@ static void tokenize_stop(void *ctx, uint64_t job) {
   tri_tokenize_pool_stop(s->tokenize_pool, job);
 }
 
-/* Writes one line about an event for the process that started this one. */
-static void tell(struct shell *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void tell(struct shell *s, const char *fmt, ...) {
-  char line[512];
-  va_list ap;
-  if (s->opts.event_fd < 0) return;
-  va_start(ap, fmt);
-  int n = vsnprintf(line, sizeof line - 1, fmt, ap);
-  va_end(ap);
-  if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
-  line[n++] = '\n';
-  ssize_t ignored = write(s->opts.event_fd, line, (size_t)n);
-  (void)ignored;
-}
-
 static void group_lost(void *ctx, uint32_t group, uint64_t epoch, const char *reason) {
   struct shell *s = ctx;
-  tell(s, "lost %u %llu %s", group, (unsigned long long)epoch, reason);
+  tri_supervisor_tell(&s->supervisor, "lost %u %llu %s", group, (unsigned long long)epoch, reason);
   /* One MPI job has one fate: its end is the only way to be rid of a rank that stands still. */
   if (s->opts.launch == TRI_LAUNCH_MPI) s->leaving = s->failed = true;
 }
 
 static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
   struct shell *s = ctx;
-  tell(s, "ready %u %llu", group, (unsigned long long)epoch);
+  tri_supervisor_tell(&s->supervisor, "ready %u %llu", group, (unsigned long long)epoch);
   if (s->said_where) return;
   s->said_where = true;
   tri_log(TRI_LOG_INFO, "coordinator", "serving \"%s\" at %s", s->model.name, tri_zserver_endpoint(s->clients));
@@ -236,11 +222,7 @@ static tri_status open_core(struct shell *s, tri_error *err) {
 
 /* ---- the loop ---- */
 
-static double cpu_seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
+static double cpu_seconds(void) { return (double)tri_process_cpu_ns() / 1e9; }
 
 /* Counts since the last whole second. An idle time counts in the rate, but what the process did in it made no token. */
 static struct second since_last(const struct shell *s, int64_t now) {
@@ -298,7 +280,7 @@ static void read_workers(struct shell *s) {
       continue;
     }
     if (m.op == TRI_GROUP_REGISTER)
-      tell(s, "came %u %llu %u", m.reg.group, (unsigned long long)m.reg.epoch, m.reg.rank);
+      tri_supervisor_tell(&s->supervisor, "came %u %llu %u", m.reg.group, (unsigned long long)m.reg.epoch, m.reg.rank);
     tri_core_worker(s->core, tri_now_ns(), &from, &m);
   }
 }
@@ -309,11 +291,21 @@ static void read_tokenized(struct shell *s) {
 }
 
 static void begin_drain(struct shell *s, int64_t now, int signal) {
+  if (s->supervisor.why[0]) return; /* that ends earlier */
   tri_log(TRI_LOG_INFO, "coordinator", "SIG%s: finishing what runs, at most %g s", sigabbrev_np(signal),
           s->opts.drain_timeout);
   s->draining = true;
   s->drain_deadline = now + (int64_t)(s->opts.drain_timeout * 1e9);
   tri_core_drain(s->core, now);
+}
+
+/* A worker that ended may have said why. That is on its way, and tells clients more than the supervisor can. */
+static void read_supervisor(struct shell *s) {
+  if (!tri_supervisor_gives_up(&s->supervisor)) return;
+  tri_log(TRI_LOG_INFO, "coordinator", "the supervisor gives up: ending what runs");
+  s->draining = true;
+  s->drain_deadline = tri_deadline_after_ms(OVER_MS);
+  tri_core_drain(s->core, tri_now_ns());
 }
 
 static void end_at_once(struct shell *s, int64_t now, const char *why, bool failed) {
@@ -355,7 +347,16 @@ static void count_second(struct shell *s, int64_t now, double mb) {
   s->last_second = now;
   s->facts.resident_mb = mb;
   set_facts(s);
-  tell(s, "alive");
+  tri_supervisor_tell(&s->supervisor, "alive");
+}
+
+static void drain_is_over(struct shell *s, int64_t now) {
+  bool over = s->supervisor.why[0];
+  if (!over)
+    tri_log(TRI_LOG_WARN, "coordinator", "the %g s are over: ending the jobs that still run", s->opts.drain_timeout);
+  tri_core_abandon(s->core, now, over ? s->supervisor.why : "the cluster shuts down, and the job did not end in time");
+  tri_core_tick(s->core, now); /* tells the groups to leave */
+  s->leaving = true;
 }
 
 static void tick(struct shell *s) {
@@ -367,12 +368,7 @@ static void tick(struct shell *s) {
   watch_memory(s, mb);
   if (now - s->last_second >= NS_PER_S) count_second(s, now, mb);
   if (s->draining && tri_core_is_idle(s->core)) s->leaving = true;
-  if (s->draining && now > s->drain_deadline && !s->leaving) {
-    tri_log(TRI_LOG_WARN, "coordinator", "the %g s are over: ending the jobs that still run", s->opts.drain_timeout);
-    tri_core_abandon(s->core, now, "the cluster shuts down, and the job did not end in time");
-    tri_core_tick(s->core, now); /* tells the groups to leave */
-    s->leaving = true;
-  }
+  if (s->draining && now > s->drain_deadline && !s->leaving) drain_is_over(s, now);
 }
 
 /* Messages of one round leave together: a frame to each worker and client instead of one for each message. */
@@ -387,12 +383,14 @@ static void serve(struct shell *s) {
     tri_zpoll items[] = {{.server = s->clients, .fd = -1},
                          {.server = s->workers, .fd = -1},
                          {.fd = s->signal_fd},
-                         {.fd = s->tokenize_pool ? tri_tokenize_pool_fd(s->tokenize_pool) : -1}};
-    tri_zpoll_wait(items, 4, TICK_MS, &ready);
+                         {.fd = s->tokenize_pool ? tri_tokenize_pool_fd(s->tokenize_pool) : -1},
+                         {.fd = tri_supervisor_poll_fd(&s->supervisor)}};
+    tri_zpoll_wait(items, 5, TICK_MS, &ready);
     if (items[0].ready) read_clients(s);
     if (items[1].ready) read_workers(s);
     if (items[2].ready) read_signals(s);
     if (items[3].ready) read_tokenized(s);
+    if (items[4].ready) read_supervisor(s);
     tick(s);
     flush(s);
   }
@@ -414,7 +412,7 @@ static bool say_end(struct shell *s) {
   if (lost)
     tri_log(TRI_LOG_ERROR, "coordinator", "ended: %llu running %s lost", lost, lost > 1 ? "jobs were" : "job was");
   if (!lost) tri_log(TRI_LOG_INFO, "coordinator", "ended: no job was lost");
-  if (s->draining) tell(s, "drained %llu", lost);
+  if (s->draining) tri_supervisor_tell(&s->supervisor, "drained %llu", lost);
   return lost > 0;
 }
 
@@ -462,6 +460,7 @@ int main(int argc, char **argv) {
   tri_log_setup((tri_log_level)s.opts.log_level, "-");
   tri_log_with_time(true);
   allow_files();
+  s.supervisor = (tri_supervisor){.event_fd = s.opts.event_fd, .notice_fd = s.opts.notice_fd};
   bool mpi = s.opts.launch == TRI_LAUNCH_MPI, one_host = true;
   /* A supervisor's end is told by SIGHUP, so that clients hear of it; mpirun's end by SIGKILL, as for every rank. */
   int at_its_end = s.opts.event_fd >= 0 ? SIGHUP : 0;
@@ -481,11 +480,11 @@ int main(int argc, char **argv) {
   if (st != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "coordinator", "%s%s%s", err.status ? err.message : tri_status_text(st),
             err.field[0] ? " -- " : "", err.field);
-    tell(&s, "failed %s", err.message);
+    tri_supervisor_tell(&s.supervisor, "failed %s", err.message);
     clean_up(&s);
     _exit(tri_exit_code(st));
   }
-  tell(&s, "listening %s", tri_zserver_endpoint(s.clients));
+  tri_supervisor_tell(&s.supervisor, "listening %s", tri_zserver_endpoint(s.clients));
   tri_memory_watch_begin(&s.memory, (double)s.opts.memory_cap / 0x1p20);
   s.last_second = tri_now_ns();
   s.cpu_before = cpu_seconds(); /* the start made no token */

@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@ enum {
   LOST_GRACE_MS = 500,
   SILENCE_MS = 5000,
   LAST_WORDS_MS = 1500,
+  OVER_MS = 3000, /* for the coordinator to tell its clients why this process gives up */
   EMPTY_MS = 500
 };
 
@@ -122,11 +124,30 @@ static tri_status check_layout(tri_up *u, tri_error *err) {
   return st;
 }
 
-static void stop_all(tri_up *u, int code) {
+static void stop_groups(tri_up *u, int code) {
   if (!u->stopping) u->exit_code = code;
   u->stopping = true;
   for (int g = 0; g < u->layout.replicas; g++) tri_up_kill(u->groups[g].pid);
+}
+
+static void stop_all(tri_up *u, int code) {
+  stop_groups(u, code);
   tri_up_kill(u->coordinator);
+}
+
+/* Ends the groups at once, and the coordinator once it has told its clients why, or OVER_MS later. */
+__attribute__((format(printf, 3, 4))) static void give_up(tri_up *u, int code, const char *fmt, ...) {
+  char why[400], line[sizeof why + 80];
+  va_list ap;
+  if (u->stopping) return;
+  va_start(ap, fmt);
+  vsnprintf(why, sizeof why, fmt, ap);
+  va_end(ap);
+  tri_log(TRI_LOG_ERROR, "up", "%s: giving up", why);
+  stop_groups(u, code);
+  u->deadline_ns = tri_deadline_after_ms(OVER_MS);
+  int n = snprintf(line, sizeof line, "over the cluster ends, as its supervisor gives up: %s\n", why);
+  if (u->coordinator <= 0 || write(u->notice_fd, line, (size_t)n) != n) tri_up_kill(u->coordinator);
 }
 
 /* It may have ended already: process 0 would be this one's whole group. */
@@ -140,14 +161,15 @@ static void drain(tri_up *u, int signal) {
   if (u->draining && now - u->asked_ns < TRI_SAME_REQUEST_MS * 1000000LL) return;
   if (u->draining) { /* asked twice: at once, but for the coordinator's last words to its clients */
     tri_log(TRI_LOG_WARN, "up", "SIG%s again: ending everything at once", sigabbrev_np(signal));
-    u->deadline_ns = now + LAST_WORDS_MS * 1000000LL;
+    u->deadline_ns = now + (u->stopping ? 0 : LAST_WORDS_MS * 1000000LL);
     u->at_once = true;
     tell_coordinator(u, SIGTERM);
     return;
   }
   u->asked_ns = now;
-  tri_log(TRI_LOG_INFO, "up", "SIG%s: draining", sigabbrev_np(signal));
   u->draining = true;
+  if (u->stopping) return; /* for another reason, and soon */
+  tri_log(TRI_LOG_INFO, "up", "SIG%s: draining", sigabbrev_np(signal));
   u->deadline_ns = now + (int64_t)(u->opts.serve.drain_timeout * 1e9) + STOP_GRACE_MS * 1000000LL;
   /* The coordinator names in its log what it got. To it SIGHUP means that its supervisor is gone. */
   tell_coordinator(u, signal == SIGHUP ? SIGTERM : signal);
@@ -158,9 +180,7 @@ static void start_groups(tri_up *u) {
   tri_status st = tri_boot_load(u->boot_path, tri_deadline_after_ms(5000), &u->boot, &err);
   if (st == TRI_OK) st = tri_boot_to_env(&u->boot, &err);
   for (int g = 0; st == TRI_OK && g < u->layout.replicas; g++) st = tri_up_spawn_group(u, g, &err);
-  if (st == TRI_OK) return;
-  tri_log(TRI_LOG_ERROR, "up", "%s", err.message);
-  stop_all(u, TRI_EXIT_FAILED);
+  if (st != TRI_OK) give_up(u, TRI_EXIT_FAILED, "%s", err.message);
 }
 
 static void take_event(tri_up *u, char *line) {
@@ -176,7 +196,7 @@ static void take_event(tri_up *u, char *line) {
     if (u->groups[group].epoch == epoch) u->groups[group].ready = true;
   } else if (sscanf(line, "drained %llu", &epoch) == 1) {
     u->drained = true;
-    if (epoch) u->exit_code = TRI_EXIT_FAILED; /* jobs were lost */
+    if (epoch && !u->stopping) u->exit_code = TRI_EXIT_FAILED; /* jobs were lost */
   } else if (sscanf(line, "lost %u %llu %n", &group, &epoch, &used) == 2 && used && group < TRI_UP_MAX_GROUPS) {
     if (u->groups[group].epoch != epoch) return;
     tri_log(TRI_LOG_WARN, "up", "ending group %u: %s", group, line + used);
@@ -258,8 +278,8 @@ static void group_ended(tri_up *u, int index, int status) {
     const char *more = "";
     if (!final && !g->came) more = ", and no rank of it has ever come up";
     if (code == TRI_EXIT_REFUSED) more = " (refused)";
-    tri_log(TRI_LOG_ERROR, "up", "group %d %s%s: giving up", index, end_text(status, text), more);
-    stop_all(u, code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE ? code : TRI_EXIT_FAILED);
+    give_up(u, code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE ? code : TRI_EXIT_FAILED, "group %d %s%s", index,
+            end_text(status, text), more);
     return;
   }
   int64_t delay = restart_delay(g->failures);
@@ -276,7 +296,7 @@ static void reap(tri_up *u) {
       int code = WIFEXITED(status) ? WEXITSTATUS(status) : TRI_EXIT_FAILED;
       char text[96];
       read_events(u);
-      if (u->drained && !u->at_once) { /* the groups leave by themselves */
+      if (u->drained && !u->at_once && !u->stopping) { /* the groups leave by themselves */
         int64_t until = tri_deadline_after_ms(STOP_GRACE_MS);
         if (until < u->deadline_ns) u->deadline_ns = until;
         continue;
@@ -316,6 +336,7 @@ static void check_times(tri_up *u) {
               u->draining ? "draining" : "the coordinator's start");
     stop_all(u, TRI_EXIT_FAILED);
   }
+  if (u->stopping && now > u->deadline_ns) tri_up_kill(u->coordinator);
   if (u->listening && u->coordinator && !u->stopping && now - u->last_word_ns > SILENCE_MS * 1000000LL) {
     tri_log(TRI_LOG_ERROR, "up", "the coordinator has been silent for %d s: ending everything", SILENCE_MS / 1000);
     stop_all(u, TRI_EXIT_FAILED);
@@ -328,10 +349,8 @@ static void check_times(tri_up *u) {
     }
   for (int g = 0; g < u->layout.replicas && !u->stopping && !u->draining; g++)
     if (!u->groups[g].pid && u->groups[g].restart_ns && now >= u->groups[g].restart_ns &&
-        tri_up_spawn_group(u, g, &err) != TRI_OK) {
-      tri_log(TRI_LOG_ERROR, "up", "%s", err.message);
-      stop_all(u, TRI_EXIT_FAILED);
-    }
+        tri_up_spawn_group(u, g, &err) != TRI_OK)
+      give_up(u, TRI_EXIT_FAILED, "%s", err.message);
 }
 
 static int supervise(tri_up *u) {
@@ -371,7 +390,7 @@ int main(int argc, char **argv) {
   for (size_t i = 0; i < sizeof handled / sizeof *handled; i++) sigaddset(&set, handled[i]);
   sigprocmask(SIG_BLOCK, &set, NULL);
   u.signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-  u.event_fd = -1;
+  u.event_fd = u.notice_fd = -1;
   u.deadline_ns = tri_deadline_after_ms(START_MS);
   tri_status st = pass_arguments(&u, argc, argv) ? prepare(&u, &err)
                                                  : tri_fail(&err, TRI_TOO_LARGE, "arguments", "too many arguments");

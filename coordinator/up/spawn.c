@@ -75,7 +75,8 @@ static void mask_requests(sigset_t *set) {
   for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) sigaddset(set, requests[i]);
 }
 
-static tri_status spawn(struct command *c, int death_signal, int keep_fd, pid_t *out, tri_error *err) {
+/* The child keeps the descriptors of `keep`, which -1 ends. */
+static tri_status spawn(struct command *c, int death_signal, const int *keep, pid_t *out, tri_error *err) {
   pid_t parent = getpid(), pid = fork();
   if (pid < 0) return tri_fail(err, TRI_NO_MEMORY, "fork", "cannot start %s: %s", c->argv[0], strerror(errno));
   if (!pid) {
@@ -87,7 +88,7 @@ static tri_status spawn(struct command *c, int death_signal, int keep_fd, pid_t 
     setpgid(0, 0);            /* a terminal's Ctrl-C is for the supervisor, who drains */
     prctl(PR_SET_PDEATHSIG, death_signal);
     if (getppid() != parent) _exit(TRI_EXIT_FAILED); /* it died in between */
-    if (keep_fd >= 0) fcntl(keep_fd, F_SETFD, 0);
+    for (; *keep >= 0; keep++) fcntl(*keep, F_SETFD, 0);
     clean_environment();
     execvp(c->argv[0], c->argv);
     fprintf(stderr, "ERROR - up: cannot run %s: %s\n", c->argv[0], strerror(errno));
@@ -100,14 +101,15 @@ static tri_status spawn(struct command *c, int death_signal, int keep_fd, pid_t 
 
 tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
   struct command c = {0};
-  int fds[2];
+  int events[2], notices[2];
   char program[4200];
-  /* Non-blocking on both sides: a stopped supervisor must not stop the coordinator. */
-  if (pipe2(fds, O_CLOEXEC | O_NONBLOCK)) return tri_fail(err, TRI_IO, "pipe", "no pipe: %s", strerror(errno));
+  /* Non-blocking on both sides: a stopped supervisor must not stop the coordinator, nor the other way round. */
+  if (pipe2(events, O_CLOEXEC | O_NONBLOCK) || pipe2(notices, O_CLOEXEC | O_NONBLOCK))
+    return tri_fail(err, TRI_IO, "pipe", "no pipe: %s", strerror(errno)); /* ends this process */
   snprintf(program, sizeof program, "%s/trireme-coordinator", u->bin_dir);
   add(&c, program);
   add_passed(&c, u);
-  add_words(&c, "--launch group --event-fd %d --boot-file", fds[1]);
+  add_words(&c, "--launch group --event-fd %d --notice-fd %d --boot-file", events[1], notices[0]);
   add(&c, u->boot_path);
   char endpoint[320], host[128];
   bool chosen_here = !strcmp(u->opts.serve.worker_endpoint, "auto");
@@ -121,9 +123,11 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
     add(&c, "--worker-endpoint");
     add(&c, endpoint);
   }
-  tri_status st = spawn(&c, SIGHUP, fds[1], &u->coordinator, err);
-  close(fds[1]);
-  u->event_fd = fds[0];
+  tri_status st = spawn(&c, SIGHUP, (const int[]){events[1], notices[0], -1}, &u->coordinator, err);
+  close(events[1]);
+  close(notices[0]);
+  u->event_fd = events[0];
+  u->notice_fd = notices[1];
   return st;
 }
 
@@ -192,7 +196,7 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   g->restart_ns = g->kill_ns = 0;
   g->ready = false;
   tri_up_start_begin(u, group);
-  return spawn(&c, SIGKILL, -1, &g->pid, err);
+  return spawn(&c, SIGKILL, (const int[]){-1}, &g->pid, err);
 }
 
 bool tri_up_has_children(pid_t pid) {

@@ -50,7 +50,8 @@ typedef struct tri_up {
   tri_hosts hosts;
   tri_place *places; /* of every group's ranks; NULL: all are here, or where the launcher puts them */
   pid_t coordinator;
-  int event_fd, signal_fd;
+  int event_fd, notice_fd; /* of the coordinator: what it tells, and what it is told */
+  int signal_fd;
   char line[1024]; /* of events, until its end has come */
   size_t line_len;
   tri_up_group groups[TRI_UP_MAX_GROUPS];

@@ -205,6 +205,8 @@ const tri_option tri_serve_option_table[] = {
      .help = "number of this start of the group"},
     {TRI_OPT(S, event_fd), .name = "event-fd", .min = -1, .max = 1 << 20, .fallback = "-1", .metavar = "FD",
      .group = "Launch", .help = "where the coordinator tells its supervisor what happens"},
+    {TRI_OPT(S, notice_fd), .name = "notice-fd", .min = -1, .max = 1 << 20, .fallback = "-1", .metavar = "FD",
+     .group = "Launch", .help = "where the coordinator hears from its supervisor that the cluster ends"},
 };
 #undef S
 const size_t tri_serve_option_count = sizeof tri_serve_option_table / sizeof *tri_serve_option_table;

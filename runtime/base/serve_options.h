@@ -62,7 +62,7 @@ typedef struct tri_serve_options {
   /* launch */
   int launch; /* tri_launch */
   const char *boot_file, *places;
-  int group, event_fd;
+  int group, event_fd, notice_fd;
   uint64_t epoch;
 } tri_serve_options;
 

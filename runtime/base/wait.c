@@ -14,6 +14,7 @@ static int64_t clock_ns(clockid_t id) {
 
 int64_t tri_now_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 int64_t tri_thread_cpu_ns(void) { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
+int64_t tri_process_cpu_ns(void) { return clock_ns(CLOCK_PROCESS_CPUTIME_ID); }
 
 tri_wait tri_wait_begin(const tri_wait_policy *policy, int64_t deadline_ns) {
   return (tri_wait){.policy = policy, .start_ns = tri_now_ns(), .deadline_ns = deadline_ns, .sleep_ns = 50000};

@@ -23,9 +23,10 @@ static inline void tri_cpu_relax(void) {
 #endif
 }
 
-int64_t tri_now_ns(void);        /* monotonic */
-int64_t tri_thread_cpu_ns(void); /* CPU time of the calling thread */
-#define TRI_NEVER INT64_MAX      /* as a deadline */
+int64_t tri_now_ns(void);         /* monotonic */
+int64_t tri_thread_cpu_ns(void);  /* CPU time of the calling thread */
+int64_t tri_process_cpu_ns(void); /* CPU time of all threads of this process */
+#define TRI_NEVER INT64_MAX       /* as a deadline */
 static inline int64_t tri_deadline_after_ms(int64_t ms) { return tri_now_ns() + ms * 1000000; }
 
 typedef struct tri_wait_policy {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # kill -9 of each kind of process while clients stream. Every client ends within 5 s, with an error or with the whole answer; within 10 s
 # every process of ours is gone or belongs to a cluster that answers.
-# Usage: kill.sh {up|mpi}
+# Usage: kill.sh {up|mpi|give_up}
 . "$(dirname "$0")/lib.sh"
 TOKENS=900
 
@@ -65,6 +65,81 @@ up() {
   [ "$(epoch_of 1)" = 2 ] || fail "group 1 did not start again"
   echo "up, one group of two killed: its clients had their errors after $LAST_ERROR ms, the others were answered; a new request took $meanwhile ms; both groups ready after $(($(now_ms) - since)) ms"
   stop_cluster TERM
+}
+
+# The supervisor gives up when a group has died too often. It may see that before the coordinator does, which stands still here, and
+# lets it tell its clients why before anything is killed.
+gives_up() { # WHAT HOW WORDS: HOW is called with the worker's pid
+  local since coordinator worker
+  coordinator=$(pid_of trireme-coordin)
+  worker=$(pid_of trireme-worker)
+  clients_start 8 $TOKENS
+  kill -STOP "$coordinator"
+  since=$(now_ms)
+  "$2" "$worker"
+  await "up: group 0 .*: giving up"
+  sleep 0.2
+  kill -CONT "$coordinator" 2>/dev/null
+  clients_end "$since" 5000
+  [ "$WRONG" = 8 ] || fail "$1: $RIGHT of 8 clients were answered"
+  [ "$(grep -l -- "$3" "$RUN"/job.*.err | wc -l)" = 8 ] || fail "$1: not every client hears '$3': $(cat "$RUN"/job.*.err)"
+  wait "$CLUSTER"
+  code=$?
+  [ $code = 1 ] || fail "$1: exit code $code"
+  all_gone "$since"
+  echo "up gives up, $1: 8 clients had an error after $LAST_ERROR ms ($WORDS), everything gone after $GONE ms"
+}
+kill_worker() { kill -9 "$1"; }
+cut_checkpoint() { truncate -s 5000 "$RUN/model/model.safetensors"; }
+await() { # PATTERN: the log has it within 5 s
+  for _ in $(seq 250); do
+    grep -q -- "$1" "$RUN/log" && return
+    sleep 0.02
+  done
+  fail "the log does not say '$1'"
+}
+
+give_up() {
+  local since coordinator worker twice limit code ended
+  : >"$RUN/log"
+  start_up --max-restarts 0
+  gives_up "a worker killed" kill_worker "group 0 was killed by signal 9 (Killed)"
+
+  # One that says why it ends.
+  mkdir "$RUN/model"
+  cp "$MODEL"/*.json "$MODEL"/*.safetensors "$RUN/model"
+  chmod -R u+w "$RUN/model"
+  : >"$RUN/log"
+  MODEL=$RUN/model start_up --gpu-layers 0 --backend cpu --max-restarts 0
+  gives_up "a checkpoint cut" cut_checkpoint "model.safetensors"
+
+  # A coordinator that stands still for good is not waited for, and less so where the end is asked for twice.
+  for twice in "" yes; do
+    : >"$RUN/log"
+    start_up --max-restarts 0
+    coordinator=$(pid_of trireme-coordin)
+    worker=$(pid_of trireme-worker)
+    kill -STOP "$coordinator"
+    since=$(now_ms)
+    kill -9 "$worker"
+    await "up: group 0 .*: giving up"
+    limit=4000
+    if [ -n "$twice" ]; then
+      limit=800
+      kill -TERM "$CLUSTER"
+      sleep 1.2
+      gone "$coordinator" && fail "the coordinator was not given its time"
+      since=$(now_ms)
+      kill -TERM "$CLUSTER"
+    fi
+    wait "$CLUSTER"
+    code=$?
+    ended=$(($(now_ms) - since))
+    [ $code = 1 ] || fail "a coordinator that stands still: exit code $code"
+    [ $ended -lt $limit ] || fail "a coordinator that stands still${twice:+, SIGTERM twice}: ended after $ended ms"
+    all_gone "$since"
+    echo "up gives up, a coordinator that stands still${twice:+, SIGTERM twice}: ended after $ended ms"
+  done
 }
 
 mpi() {

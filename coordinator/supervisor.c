@@ -1,0 +1,48 @@
+#include "coordinator/supervisor.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define OVER "over "
+
+void tri_supervisor_tell(tri_supervisor *s, const char *fmt, ...) {
+  char line[TRI_SUPERVISOR_LINE];
+  va_list ap;
+  if (s->event_fd < 0) return;
+  va_start(ap, fmt);
+  int n = vsnprintf(line, sizeof line - 1, fmt, ap);
+  va_end(ap);
+  if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
+  line[n++] = '\n';
+  ssize_t ignored = write(s->event_fd, line, (size_t)n);
+  (void)ignored;
+}
+
+int tri_supervisor_poll_fd(const tri_supervisor *s) { return s->deaf ? -1 : s->notice_fd; }
+
+static void take_line(tri_supervisor *s, const char *line) {
+  if (!strncmp(line, OVER, strlen(OVER))) snprintf(s->why, sizeof s->why, "%s", line + strlen(OVER));
+}
+
+bool tri_supervisor_gives_up(tri_supervisor *s) {
+  const size_t most = sizeof s->line - 1;
+  bool knew = s->why[0];
+  while (tri_supervisor_poll_fd(s) >= 0) {
+    if (s->len >= most) s->len = 0; /* no line is so long */
+    ssize_t n = read(s->notice_fd, s->line + s->len, most - s->len);
+    s->deaf = !n || (n < 0 && errno != EAGAIN && errno != EINTR);
+    if (n <= 0) break;
+    s->len += (size_t)n;
+    s->line[s->len] = '\0';
+    for (char *end; (end = strchr(s->line, '\n'));) {
+      *end = '\0';
+      take_line(s, s->line);
+      s->len -= (size_t)(end + 1 - s->line);
+      memmove(s->line, end + 1, s->len + 1);
+    }
+  }
+  return s->why[0] && !knew;
+}

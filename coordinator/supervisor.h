@@ -1,0 +1,26 @@
+/* The coordinator's line to the process that started it, `trireme up`: two pipes that are not waited for, of events to
+ * it (--event-fd) and of notices from it (--notice-fd), with one line of text for each. */
+#ifndef TRI_COORDINATOR_SUPERVISOR_H
+#define TRI_COORDINATOR_SUPERVISOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { TRI_SUPERVISOR_LINE = 512 }; /* bytes of the longest line, with its end */
+
+typedef struct tri_supervisor {
+  int event_fd, notice_fd; /* -1: none */
+  bool deaf;               /* no notice can come any more: the supervisor is gone, or notice_fd cannot be read */
+  char line[TRI_SUPERVISOR_LINE];
+  size_t len;                    /* of what has come of a line */
+  char why[TRI_SUPERVISOR_LINE]; /* it gives up; empty: it does not */
+} tri_supervisor;
+
+/* Writes one line. What does not fit into a line is cut; a line for which there is no room is dropped. */
+void tri_supervisor_tell(tri_supervisor *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int tri_supervisor_poll_fd(const tri_supervisor *s); /* readable when there is something; -1: never */
+/* Reads what has come. Returns true at a line "over WHY", after which the supervisor ends this process soon: `why` has
+ * the reason. Other lines are passed over. */
+bool tri_supervisor_gives_up(tri_supervisor *s);
+
+#endif

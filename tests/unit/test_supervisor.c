@@ -1,0 +1,116 @@
+/* The coordinator's line to its supervisor: lines in pieces, lines of no meaning, and a supervisor that goes away. */
+#include <check.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "coordinator/supervisor.h"
+
+Suite *suite_supervisor(void);
+
+/* Its other sides. */
+struct up {
+  int event_fd, notice_fd;
+};
+
+static tri_supervisor begin(struct up *u) {
+  int events[2], notices[2];
+  ck_assert(!pipe2(events, O_CLOEXEC | O_NONBLOCK) && !pipe2(notices, O_CLOEXEC | O_NONBLOCK));
+  *u = (struct up){.event_fd = events[0], .notice_fd = notices[1]};
+  return (tri_supervisor){.event_fd = events[1], .notice_fd = notices[0]};
+}
+
+static void end(const tri_supervisor *s, const struct up *u) {
+  close(s->event_fd);
+  close(s->notice_fd);
+  close(u->event_fd);
+  if (u->notice_fd >= 0) close(u->notice_fd);
+}
+
+static void say(const struct up *u, const char *text) {
+  ck_assert_int_eq(write(u->notice_fd, text, strlen(text)), (ssize_t)strlen(text));
+}
+
+START_TEST(hears_lines) {
+  struct up u;
+  tri_supervisor s = begin(&u);
+  ck_assert(!tri_supervisor_gives_up(&s));
+  say(&u, "something else\nover");
+  ck_assert(!tri_supervisor_gives_up(&s));
+  say(&u, " group 0 ended");
+  ck_assert(!tri_supervisor_gives_up(&s));
+  ck_assert(!s.why[0]);
+  say(&u, " with code 1\nmore\n");
+  ck_assert(tri_supervisor_gives_up(&s));
+  ck_assert_str_eq(s.why, "group 0 ended with code 1");
+  ck_assert(!tri_supervisor_gives_up(&s)); /* once */
+  ck_assert_int_eq(tri_supervisor_poll_fd(&s), s.notice_fd);
+  end(&s, &u);
+}
+END_TEST
+
+START_TEST(a_line_without_end) {
+  struct up u;
+  tri_supervisor s = begin(&u);
+  for (int i = 0; i < 300; i++) say(&u, "endless");
+  ck_assert(!tri_supervisor_gives_up(&s));
+  say(&u, "\nover that\n");
+  ck_assert(tri_supervisor_gives_up(&s));
+  ck_assert_str_eq(s.why, "that");
+  end(&s, &u);
+}
+END_TEST
+
+/* Nothing is left to poll, or the loop would spin. Words before the end count. */
+START_TEST(the_other_side_goes) {
+  struct up u;
+  tri_supervisor s = begin(&u);
+  say(&u, "over it\n");
+  close(u.notice_fd);
+  u.notice_fd = -1;
+  ck_assert(tri_supervisor_gives_up(&s));
+  ck_assert_str_eq(s.why, "it");
+  ck_assert_int_eq(tri_supervisor_poll_fd(&s), -1);
+  end(&s, &u);
+
+  s = begin(&u);
+  tri_supervisor wrong = {.event_fd = -1, .notice_fd = s.event_fd}; /* cannot be read */
+  ck_assert(!tri_supervisor_gives_up(&wrong));
+  ck_assert_int_eq(tri_supervisor_poll_fd(&wrong), -1);
+  end(&s, &u);
+
+  s = (tri_supervisor){.event_fd = -1, .notice_fd = -1};
+  tri_supervisor_tell(&s, "nobody");
+  ck_assert(!tri_supervisor_gives_up(&s));
+  ck_assert_int_eq(tri_supervisor_poll_fd(&s), -1);
+}
+END_TEST
+
+START_TEST(tells_whole_lines) {
+  struct up u;
+  tri_supervisor s = begin(&u);
+  char text[2 * TRI_SUPERVISOR_LINE];
+  tri_supervisor_tell(&s, "ready %d %d", 1, 2);
+  ck_assert_int_eq(read(u.event_fd, text, sizeof text), 10);
+  ck_assert(!memcmp(text, "ready 1 2\n", 10));
+  memset(text, 'x', sizeof text);
+  text[sizeof text - 1] = '\0';
+  tri_supervisor_tell(&s, "%s", text);
+  ssize_t n = read(u.event_fd, text, sizeof text);
+  ck_assert_int_le(n, TRI_SUPERVISOR_LINE);
+  ck_assert_int_ge(n, TRI_SUPERVISOR_LINE - 2);
+  ck_assert(text[n - 1] == '\n');
+  end(&s, &u);
+}
+END_TEST
+
+Suite *suite_supervisor(void) {
+  Suite *s = suite_create("supervisor");
+  TCase *t = tcase_create("supervisor");
+  tcase_add_test(t, hears_lines);
+  tcase_add_test(t, a_line_without_end);
+  tcase_add_test(t, the_other_side_goes);
+  tcase_add_test(t, tells_whole_lines);
+  suite_add_tcase(s, t);
+  return s;
+}
