@@ -24,8 +24,8 @@ enum {
   ALIGN = 1024
 };
 
-/* Shared memory of a block: stages, and behind them, in their place, the block's sums. Rows of those lie so far apart
- * that a warp's stores meet no bank twice. */
+/* Shared memory of a block: stages, and in their place, once all have been read, the block's sums. Rows of those lie so
+ * far apart that a warp's stores meet no bank twice. */
 template <int COLS> struct skinny_room {
   enum {
     WEIGHTS = OUTPUTS * LINE, /* bytes of a stage */
