@@ -85,7 +85,7 @@ END_TEST
 
 static void keep(const char *const *folders, int count, double rate) {
   char path[PATH_MAX], name[TRI_DISK_NAME];
-  int fds[TRI_STRIPES_MAX_FILES];
+  int fds[TRI_STRIPES_MAX_FILES] = {0};
   for (int i = 0; i < count; i++) fds[i] = open(folders[i], O_RDONLY | O_DIRECTORY);
   tri_disk_name(fds, count, name);
   for (int i = 0; i < count; i++) close(fds[i]);
