@@ -189,16 +189,18 @@ static tri_status use_pack(tri_offload *o, const tri_tiers *all, tri_error *err)
   return o->backend ? check_parts(o, err) : TRI_OK;
 }
 
-/* A file of one name in each folder. */
+/* A file in each folder, whose name tells those of one key apart: a folder can be the first of some packs' and the
+ * second of others'. */
 static tri_status name_files(struct packing *p, const char *list, const char *model, const tri_weight_pack_key *key,
                              tri_error *err) {
   tri_offload_folders folders;
   TRI_CHECK(tri_offload_folders_make(list, &folders, err));
   tri_status st = TRI_OK;
   for (int i = 0; i < folders.count && st == TRI_OK; i++) {
-    char path[PATH_MAX];
-    int n =
-        snprintf(path, sizeof path, "%s/%s-%016llx.pack", folders.list[i], model, (unsigned long long)key->words[0]);
+    char path[PATH_MAX], which[32] = "";
+    if (folders.count > 1) snprintf(which, sizeof which, "-%d-of-%d", i + 1, folders.count);
+    int n = snprintf(path, sizeof path, "%s/%s-%016llx%s.pack", folders.list[i], model,
+                     (unsigned long long)key->words[0], which);
     p->names[i] = n < PATH_MAX ? tri_strdup(path) : NULL;
     if (!p->names[i]) st = tri_fail(err, TRI_TOO_LARGE, "nvme_path", "%s: the path is too long", folders.list[i]);
     p->paths.list[i] = p->names[i];

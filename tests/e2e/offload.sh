@@ -144,6 +144,13 @@ for drive in "${drives[@]}"; do
   [ "$(find "$drive" -type f | wc -l)" = 2 ] || fail "not a file for each rank: $(ls "$drive")"
 done
 "$BIN/trireme" status --stats >/dev/null 2>&1 && fail "something still serves"
+# Packs of the same ranks that share a folder, alone in it or with another one before it, leave each other's files alone.
+mkdir "$RUN/drive0"
+for folders in "$RUN/drive1" "$RUN/drive0,$RUN/drive1" "$RUN/drive1,$RUN/drive2" "$RUN/drive1"; do
+  "$BIN/trireme" pack --model "$MODEL" --nvme-path "$folders" -tp 2 >>"$RUN/shared" 2>&1 || fail "trireme pack failed in $folders: $(cat "$RUN/shared")"
+done
+[ "$(grep -c 'pack made' "$RUN/shared") $(grep -c 'pack was there' "$RUN/shared")" = "4 4" ] || fail "packs of one folder replace each other: $(cat "$RUN/shared")"
+rm -r "$RUN/drive0"
 predict -tp 2 --nvme-path "$RUN/drive1,$RUN/drive2" --disk-bandwidth 1e8 | grep -q 'the disk gives 0.1 GB/s (as given), which 2 ranks share$' || fail "two folders of one disk: $(predict -tp 2 --nvme-path "$RUN/drive1,$RUN/drive2" --disk-bandwidth 1e8)"
 refused 3 'is one folder more\|has no name' -tp 2 --gpu-layers 0 --nvme-path "$RUN/drive1," --backend cpu
 
