@@ -82,6 +82,22 @@ START_TEST(lists_that_are_refused) {
 }
 END_TEST
 
+/* A folder whose name has a comma is never taken for two, and a link to it is as good. */
+START_TEST(a_comma_in_a_name) {
+  static const char *const lists[] = {TWO "/a,b", ONE "," TWO "/a,b", TWO "/a,b," ONE};
+  tri_offload_folders f;
+  mkdir(TWO "/a,b", 0700);
+  for (int i = 0; i < 3; i++) expect_refused(lists[i], "the folder " TWO "/a,b for packs has a comma in its name");
+  expect_refused(TWO "/a,c", "there is no folder " TWO "/a for packs");
+  ck_assert(!symlink(TWO "/a,b", TWO "/link"));
+  ck_assert_int_eq(tri_offload_folders_make(TWO "/link", &f, NULL), TRI_OK);
+  ck_assert_str_eq(f.list[0], TWO "/a,b");
+  tri_offload_folders_free(&f);
+  unlink(TWO "/link");
+  rmdir(TWO "/a,b");
+}
+END_TEST
+
 /* ---- rates ---- */
 
 /* As many disks as a pack can have, with numbers as long as they can be, have a name, and one that is kept. */
@@ -146,6 +162,7 @@ Suite *suite_disk_rate(void) {
   tcase_add_checked_fixture(c, setup, teardown);
   tcase_add_test(c, in_one_order);
   tcase_add_test(c, lists_that_are_refused);
+  tcase_add_test(c, a_comma_in_a_name);
   tcase_add_test(c, name_of_many_disks);
   tcase_add_test(c, of_several_disks);
   suite_add_tcase(s, c);
