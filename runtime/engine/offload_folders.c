@@ -82,6 +82,13 @@ tri_status tri_offload_folders_make(const char *list, tri_offload_folders *out, 
   return st;
 }
 
+tri_status tri_offload_folders_check(const char *list, tri_error *err) {
+  tri_offload_folders f;
+  TRI_CHECK(tri_offload_folders_make(list, &f, err));
+  tri_offload_folders_free(&f);
+  return TRI_OK;
+}
+
 void tri_offload_folders_free(tri_offload_folders *f) {
   for (int i = 0; i < f->count; i++) tri_free(f->list[i]);
   *f = (tri_offload_folders){0};

@@ -15,6 +15,8 @@ typedef struct tri_offload_folders {
 /* TRI_INVALID_ARGUMENT with the folder: it is not there, it is named twice, it has no name, its name has a comma, or it
  * is one too many. */
 tri_status tri_offload_folders_make(const char *list, tri_offload_folders *out, tri_error *err);
+/* Fails as that does. */
+tri_status tri_offload_folders_check(const char *list, tri_error *err);
 void tri_offload_folders_free(tri_offload_folders *f);
 
 #endif

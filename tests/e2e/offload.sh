@@ -61,6 +61,25 @@ for line in 'nvme-path DIR says where' '^no max_model_len fits$'; do
   grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
 done
 predict -q w8a8 --json | grep -q '"fits":false,.*"reason":".*nvme-path DIR says where' || fail "plan --json: $(predict -q w8a8 --json)"
+# Nor with one that is not there, may not be written to or has no room, unless the hosts are others, of which nobody here knows.
+plan_refuses() { # WORDS ARGS...
+  local words=$1
+  shift
+  predict "$@" >"$RUN/plan"
+  [ $? = 3 ] || fail "plan says that $* fits: $(cat "$RUN/plan")"
+  grep -q -- "$words" "$RUN/plan" || fail "plan does not say '$words' with $*: $(cat "$RUN/plan")"
+}
+plan_refuses 'there is no folder .*packs/none for packs: .* (nvme_path)$' -q w8a8 --nvme-path "$RUN/packs/none"
+plan_refuses 'there is no folder .*packs/none for packs: .* (nvme_path)$' --nvme-path "$RUN/packs/none" # as a start, which needs no pack
+predict -q w8a8 --nvme-path "$RUN/packs/none" --hosts a:1 --disk-bandwidth 1e8 >"$RUN/plan" || fail "plan looks at another host's folder: $(cat "$RUN/plan")"
+mkdir -m 500 "$RUN/closed"
+if ! touch "$RUN/closed/file" 2>/dev/null; then # root may
+  plan_refuses 'closed/.*\.pack\.part cannot be made, and there is no pack that fits: Permission denied' -q w8a8 --nvme-path "$RUN/closed"
+fi
+rm -rf "$RUN/closed" "$RUN/huge"
+mkdir "$RUN/huge"
+sed 's/"num_hidden_layers": *[0-9]*/"num_hidden_layers": 4096/; s/"hidden_size": *[0-9]*/"hidden_size": 65536/; s/"intermediate_size": *[0-9]*/"intermediate_size": 262144/' "$MODEL/config.json" >"$RUN/huge/config.json"
+plan_refuses 'the pack .*packs/.*\.pack needs [0-9]* bytes, its file system has [0-9]* free: No space left on device' --model "$RUN/huge" --load-format dummy --nvme-path "$RUN/packs" --memory-per-rank 1000T --disk-bandwidth 1e8
 predict -tp 2 --nvme-path "$RUN/packs" --disk-bandwidth 1e8 | grep -q '(as given), which 2 ranks share$' || fail "two ranks: $(predict -tp 2 --nvme-path "$RUN/packs" --disk-bandwidth 1e8)"
 predict | grep -q 'the disk gives .* GB/s (measured now, [0-9.]* MiB of the checkpoint' || fail "nothing was measured: $(predict)"
 echo "{\"disk $(stat -L -c '%Hd:%Ld' "$MODEL/model.safetensors") of $(uname -n)\": {\"disk_bytes_per_s\": 7e9}}" >"$RUN/trireme/machine.json"
