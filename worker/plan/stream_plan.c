@@ -206,8 +206,8 @@ tri_status plan_streaming(struct plan *p, tri_error *err) {
   TRI_TRY(look_at_ranks(p, shares, err));
   if (s->files && s->disk_bytes_per_s <= 0) TRI_TRY(find_bandwidth(p, s, err));
   if (s->files && s->disk_bytes_per_s <= 0) goto cleanup;
-  if (s->machine.best.flops_per_s <= 0) TRI_TRY(plan_find_machine(p, &s->machine, err));
   TRI_TRY(add_stages(p, costs, err));
+  if (s->machine.best.flops_per_s <= 0) TRI_TRY(plan_find_machine(p, &costs[0], &s->machine, err));
   tri_cost_model m = {.machine = s->machine.machine,
                       .p = p->ranks[0].shard.p,
                       .hidden_size = (int)p->c->hidden_size,
