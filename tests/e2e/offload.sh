@@ -187,6 +187,30 @@ rm "$slow"
 pack_start 1 -tp 2 --start-timeout 3 --max-restarts 0
 grep -q 'is being written by another process' "$RUN/log" || fail "nobody has waited for the pack $slow"
 
+# A start that is ended while a pack is made ends at once, and says so.
+rm "$slow"
+(
+  flock 9
+  for _ in $(seq 60); do
+    echo >&9
+    sleep 0.5
+  done
+) 9>"$slow.part" &
+writer=$!
+: >"$RUN/log"
+"$BIN/trireme" up --model "$MODEL" -tp 2 --gpu-layers 0 --nvme-path "$RUN/packs" --backend cpu >>"$RUN/log" 2>&1 &
+CLUSTER=$!
+for _ in $(seq 100); do
+  grep -q 'is being written by another process' "$RUN/log" && break
+  sleep 0.1
+done
+start=$(date +%s)
+stop_cluster TERM
+[ $(($(date +%s) - start)) -le 3 ] || fail "a start that makes a pack ended after $(($(date +%s) - start)) s: $(tail -5 "$RUN/log")"
+grep -q 'told to leave before it was ready: the pack .* is not made: Trireme stops' "$RUN/log" || fail "the log does not say why there is no pack: $(tail -5 "$RUN/log")"
+kill $writer
+wait $writer 2>/dev/null
+
 # A rank that fails does not wait for one that packs, and every start is refused for its reason.
 rm "$RUN"/packs/*.pack
 (
