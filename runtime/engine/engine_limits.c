@@ -79,13 +79,12 @@ static tri_status set_own(tri_engine *e, const tri_engine_config *config, const 
 
 /* ---- the step of streamed weights ---- */
 
-/* Returns the tokens of a step that this rank's streamed weights want: what is measured for them is not yet known of
- * this start, so that it goes by what was measured before or takes a moment. */
-static int wanted_tokens(const tri_engine *e, const tri_engine_config *config) {
-  int usual = e->limits.max_num_batched_tokens, chunk = e->ledger.chunk_tokens;
-  if (!config->hiding_tokens || !e->ledger.streams || !chunk) return usual;
-  int64_t hiding = config->hiding_tokens(config->hiding_ctx, e, (int64_t)chunk * TRI_MAX_CHUNKS);
-  return tri_offload_step_tokens(hiding, usual, chunk, e->ledger.kv_tokens);
+/* Returns the tokens of a step that hide this rank's streamed weights, 0: nobody knows. What is measured for them is
+ * not yet known of this start, so that it goes by what was measured before or takes a moment. */
+static int find_hiding(const tri_engine *e, const tri_engine_config *config) {
+  int chunk = e->ledger.chunk_tokens, most = chunk ? chunk * TRI_MAX_CHUNKS : e->limits.max_num_batched_tokens;
+  if (!config->hiding_tokens || !e->ledger.streams) return 0;
+  return (int)config->hiding_tokens(config->hiding_ctx, e, most);
 }
 
 /* Finds the smallest and the largest of all ranks' counts. */
@@ -107,7 +106,10 @@ static tri_status enlarge_step(tri_engine *e, const tri_engine_config *config, c
                                tri_error *err) {
   int usual = e->limits.max_num_batched_tokens, least, wanted, step, most;
   if (config->max_num_batched_tokens) return TRI_OK;
-  TRI_CHECK(compare_counts(e, wanted_tokens(e, config), &least, &wanted, err));
+  int hiding = find_hiding(e, config);
+  int own_wanted = tri_offload_step_tokens(hiding, usual, e->ledger.chunk_tokens, e->ledger.kv_tokens);
+  TRI_CHECK(compare_counts(e, hiding, &least, &e->hiding_tokens, err));
+  TRI_CHECK(compare_counts(e, own_wanted, &least, &wanted, err));
   if (wanted <= usual) return TRI_OK;
   int own = tri_ledger_step_tokens(&e->model, &e->shard, e->ckpt, &e->limits, e->num_lanes, lc, &e->ledger, wanted);
   TRI_CHECK(compare_counts(e, own, &step, &most, err));
@@ -154,5 +156,6 @@ tri_status tri_engine_set_limits(tri_engine *e, const tri_engine_config *config,
   tri_ledger_config lc = ledger_config(e, config);
   TRI_CHECK(tri_engine_agree(e->group, set_own(e, config, &lc, err), err));
   TRI_CHECK(enlarge_step(e, config, &lc, err));
+  if (e->hiding_tokens > e->limits.max_num_batched_tokens) e->hiding_tokens = e->limits.max_num_batched_tokens;
   return agree_limits(e, err);
 }

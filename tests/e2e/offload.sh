@@ -47,6 +47,7 @@ done
 for line in ' 4096 tokens per step$' '^steps have up to 4096 tokens because of that, where 512 are usual$'; do
   grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
 done
+predict --disk-bandwidth 1e8 --gpu-layers 0 -pp 2 | grep -q '^steps have up to [0-9]* tokens because of that, where 512 are usual$' || fail "stages do not hide their weights: $(predict --disk-bandwidth 1e8 --gpu-layers 0 -pp 2)"
 for given in "--max-num-batched-tokens 512" "--prompt-micro-batch-tokens 64" "--disk-bandwidth 1e10"; do
   # shellcheck disable=SC2086
   predict --disk-bandwidth 1e8 $given | grep -q ' 512 tokens per step$' || fail "another step with $given: $(predict --disk-bandwidth 1e8 $given)"
@@ -86,6 +87,13 @@ echo "{\"disk $(stat -L -c '%Hd:%Ld' "$MODEL/model.safetensors") of $(uname -n)\
 predict | grep -q 'the disk gives 7 GB/s (measured by a worker)$' || fail "what a worker has measured is not used: $(predict)"
 # So slow a disk that a start, too, makes steps as large as can be.
 sed -i 's/7e9/1e5/' "$RUN/trireme/machine.json"
+# Of stages on CPUs each has its own disk to hide: prompts are not cut into less than that takes.
+start_up --gpu-layers 0 --backend cpu -pp 2
+grep -q 'engine: weights are streamed: to hide them, a step wants 8192 tokens; it has 8192 (512 are usual)' "$RUN/log" || fail "the log does not say how large a step of two stages is"
+grep -q 'worker: prompts go through the stages in up to 8192 tokens: 8192 hide their streamed weights' "$RUN/log" || fail "the log does not say how large prompts of two stages are"
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of two stages"
+stop_cluster TERM
+: >"$RUN/log"
 start_up --max-in-cpu 34M --backend cpu
 rm "$RUN/trireme/machine.json"
 grep -q 'engine: weights: .* MiB stay, .* MiB come from the checkpoint in every step' "$RUN/log" || fail "the log does not say what streams"
