@@ -100,6 +100,17 @@ static tri_status compare_counts(tri_engine *e, int own, int *least, int *most, 
   return TRI_OK;
 }
 
+/* Says why a step has no more tokens than usual, where its weights come whatever their number is. */
+static void tell_whole(const tri_engine *e) {
+  const char *why = "norms behind the sums on a device";
+  if (e->group->world->rank || !e->ledger.streams || e->ledger.chunk_tokens) return;
+  if (tri_parallel_dp(e->shard.p) > 1) why = "several data-parallel shards";
+  tri_log(
+      TRI_LOG_INFO, "engine",
+      "weights are streamed: a step goes through them as a whole, and has up to %d tokens, as chunks are not for %s",
+      e->limits.max_num_batched_tokens, why);
+}
+
 /* Has a step so many tokens that products take as long as the slowest rank's pass of its weights, as far as all ranks
  * have memory for it. */
 static tri_status enlarge_step(tri_engine *e, const tri_engine_config *config, const tri_ledger_config *lc,
@@ -156,6 +167,7 @@ tri_status tri_engine_set_limits(tri_engine *e, const tri_engine_config *config,
   tri_ledger_config lc = ledger_config(e, config);
   TRI_CHECK(tri_engine_agree(e->group, set_own(e, config, &lc, err), err));
   TRI_CHECK(enlarge_step(e, config, &lc, err));
+  tell_whole(e);
   if (e->hiding_tokens > e->limits.max_num_batched_tokens) e->hiding_tokens = e->limits.max_num_batched_tokens;
   return agree_limits(e, err);
 }

@@ -239,6 +239,17 @@ wait $writer 2>/dev/null
 nothing_left 5
 rm -f "$RUN"/packs/*
 
+# Shards take a step as a whole, and the log says so.
+dense=$MODEL
+use_experts 4
+: >"$RUN/log"
+start_up --gpu-layers 0 --nvme-path "$RUN/packs" --backend cpu -dp 2 -ep 2
+grep -q 'a step goes through them as a whole, and has up to 512 tokens, as chunks are not for several data-parallel shards' "$RUN/log" || fail "the log does not say how shards take a step: $(grep streamed "$RUN/log")"
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of streamed shards"
+stop_cluster TERM
+MODEL=$dense
+rm -f "$RUN"/packs/*
+
 # A device's weights: in the host's memory, and what has no room there from files; in the host's alone, where that is asked for. The
 # imitation computes on the host, and says that its memory is its own.
 if [ -n "${1-}" ]; then
