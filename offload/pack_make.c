@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "offload/pack_form.h"
-#include "offload/striped_pack.h"
+#include "offload/pack_room.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
@@ -51,23 +51,16 @@ static tri_status abort_making(const char *path, tri_error *err) {
   return tri_fail(err, TRI_ABORTED, path, "the pack %s is not made: Trireme stops", path);
 }
 
-static tri_status refuse(const char *path, const char *what, int code, tri_error *err) {
-  return tri_fail(err, TRI_IO, path, "%s cannot %s: %s", path, what,
-                  code == ELOOP ? "it is a symbolic link" : strerror(code));
-}
-
 /* Gives back what the file has before it looks how much there is. */
 static tri_status no_room(const struct file *f, int code, tri_error *err) {
   struct statvfs v;
   bool known = !ftruncate(f->pack->fd, 0) && !fstatvfs(f->pack->fd, &v);
-  return tri_fail(err, TRI_NO_CAPACITY, f->path, "the pack %s needs %llu bytes, its file system has %llu free: %s",
-                  f->path, (unsigned long long)f->pack->file_bytes,
-                  known ? (unsigned long long)v.f_bavail * v.f_frsize : 0, strerror(code));
+  return tri_pack_refuse_room(f->path, f->pack->file_bytes, known ? (uint64_t)v.f_bavail * v.f_frsize : 0, code, err);
 }
 
 static tri_status refuse_write(const struct file *f, int code, tri_error *err) {
   if (code == ENOSPC || code == EDQUOT || code == EFBIG) return no_room(f, code, err);
-  return refuse(f->name, "be written", code, err);
+  return tri_pack_refuse(f->name, "be written", code, err);
 }
 
 /* Takes the room for all of the file. A file system that can say how little it has is asked first: one that tries to
@@ -77,7 +70,7 @@ static tri_status allocate(const struct file *f, const tri_weight_pack_maker *ma
   uint64_t bytes = f->pack->file_bytes;
   struct stat s;
   struct statvfs v;
-  if (fstat(fd, &s) || fstatvfs(fd, &v)) return refuse(f->name, "be looked at", errno, err);
+  if (fstat(fd, &s) || fstatvfs(fd, &v)) return tri_pack_refuse(f->name, "be looked at", errno, err);
   uint64_t room = (uint64_t)v.f_bavail * v.f_frsize + (uint64_t)s.st_blocks * 512;
   if (v.f_blocks && room < bytes) return no_room(f, ENOSPC, err);
   while (fallocate(fd, 0, 0, (off_t)bytes)) {
@@ -230,16 +223,12 @@ static tri_status make_parts(struct work *w, tri_error *err) {
 /* A name is on the disk when its folder is. */
 static tri_status sync_folder(const char *path, tri_error *err) {
   char folder[PATH_MAX];
-  snprintf(folder, sizeof folder, "%s", path);
-  char *slash = strrchr(folder, '/');
-  if (slash)
-    slash[slash == folder] = 0;
-  else
-    snprintf(folder, sizeof folder, ".");
+  tri_pack_folder(path, folder);
   int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   int code = fd < 0 || fsync(fd) ? errno : 0;
   if (fd >= 0) close(fd);
-  return code && code != EINVAL ? refuse(folder, "be written", code, err) : TRI_OK; /* EINVAL: has no such thing */
+  return code && code != EINVAL ? tri_pack_refuse(folder, "be written", code, err)
+                                : TRI_OK; /* EINVAL: has no such thing */
 }
 
 /* Gives the file its name, and keeps it open to be read alone, which ends the lock. */
@@ -247,9 +236,9 @@ static tri_status publish_file(struct file *f, tri_error *err) {
   tri_status st = TRI_OK;
   if (fsync(f->pack->fd)) return refuse_write(f, errno, err);
   int fd = open(f->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0) return refuse(f->name, "be opened", errno, err);
+  if (fd < 0) return tri_pack_refuse(f->name, "be opened", errno, err);
   if (rename(f->name, f->path)) {
-    st = refuse(f->path, "be written", errno, err);
+    st = tri_pack_refuse(f->path, "be written", errno, err);
     goto cleanup;
   }
   TRI_TRY(sync_folder(f->path, err));
@@ -285,7 +274,7 @@ static tri_status lock(int fd, const char *name, const tri_weight_pack_maker *ma
   struct timespec seen = {0};
   bool told = false;
   while (flock(fd, LOCK_EX | LOCK_NB)) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return refuse(name, "be locked", errno, err);
+    if (errno != EWOULDBLOCK && errno != EINTR) return tri_pack_refuse(name, "be locked", errno, err);
     if (!told) tri_log(TRI_LOG_INFO, "pack", "%s is being written by another process, which is waited for", name);
     told = true;
     if (was_written(fd, &seen) && maker->other_wrote) maker->other_wrote(maker->ctx);
@@ -294,20 +283,12 @@ static tri_status lock(int fd, const char *name, const tri_weight_pack_maker *ma
   return TRI_OK;
 }
 
-/* A folder that may not be written to is what was asked for wrongly, and not a disk that may do it the next time. */
-static tri_status refuse_open(const char *name, int code, tri_error *err) {
-  bool lasts = code == EROFS || code == EACCES || code == EPERM;
-  if (!lasts) return refuse(name, "be opened", code, err);
-  return tri_fail(err, TRI_PERMISSION, name, "%s cannot be made, and there is no pack that fits: %s", name,
-                  strerror(code));
-}
-
 /* Opens the file that the pack is made in and locks it. TRI_AGAIN: it got its name, or went, before we had the lock. */
 static tri_status open_locked(const char *name, const tri_weight_pack_maker *maker, int *out, tri_error *err) {
   tri_status st = TRI_OK;
   struct stat s, now;
   int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-  if (fd < 0) return refuse_open(name, errno, err);
+  if (fd < 0) return tri_pack_refuse_open(name, errno, err);
   if (fstat(fd, &s) || !S_ISREG(s.st_mode)) {
     st = tri_fail(err, TRI_IO, name, "%s is not a file, so no pack can be made in it", name);
     goto cleanup;
@@ -318,7 +299,7 @@ static tri_status open_locked(const char *name, const tri_weight_pack_maker *mak
     goto cleanup;
   }
   if (fchmod(fd, 0600)) { /* whatever the umask has left, or somebody else has made */
-    st = refuse(name, "be kept from others", errno, err);
+    st = tri_pack_refuse(name, "be kept from others", errno, err);
     goto cleanup;
   }
   *out = fd;

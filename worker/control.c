@@ -216,7 +216,10 @@ static void handle(struct control *c, const tri_group_msg *m) {
     break;
   case TRI_GROUP_ASSIGN: take_job(c, &m->assign); break;
   case TRI_GROUP_ABORT: tri_ring_push(&w->aborts, (void *)(uintptr_t)m->abort.job); break;
-  case TRI_GROUP_DRAIN: atomic_store(&w->drain, true); break;
+  case TRI_GROUP_DRAIN:
+    atomic_store(&w->drain, true);
+    if (!atomic_load(&w->loaded)) atomic_store(&w->stop, true); /* nobody waits for this start any more */
+    break;
   case TRI_GROUP_MEASURE: atomic_store(&w->measure, true); break;
   case TRI_GROUP_COUNT_EXPERTS: tri_expert_counts_ask(w); break;
   default: break;

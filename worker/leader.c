@@ -48,7 +48,12 @@ static int num_shards(const tri_worker *w) { return tri_group_num_shards(&w->gro
 
 static int prompt_tokens(const tri_worker *w) {
   const tri_engine *e = w->engine;
-  return tri_sched_prompt_tokens(w->opts.prompt_micro_batch_tokens, e->num_lanes, !e->backend->host_memory);
+  int asked = w->opts.prompt_micro_batch_tokens, hiding = e->hiding_tokens;
+  int tokens = tri_sched_prompt_tokens(asked, e->num_lanes, !e->backend->host_memory, hiding);
+  if (!asked && tokens && hiding)
+    tri_log(TRI_LOG_INFO, "worker", "prompts go through the stages in up to %d tokens: %d hide their streamed weights",
+            tokens, hiding);
+  return tokens;
 }
 
 static tri_status create_writers(struct leader *ld) {

@@ -154,8 +154,12 @@ static void log_sentence(const tri_serve_options *o, const tri_model_config *c) 
  * that is gone may come back: that the supervisor tries again. */
 static void leave(void *ctx, tri_status st, const tri_error *err) {
   tri_worker *w = ctx;
-  if (st != TRI_OK) tri_log(TRI_LOG_ERROR, "worker", "%s%s%s", err->message, err->field[0] ? " -- " : "", err->field);
-  w->failure = *err;
+  bool asked = st == TRI_ABORTED && atomic_load(&w->drain);
+  if (asked)
+    tri_log(TRI_LOG_INFO, "worker", "told to leave before it was ready: %s", err->message);
+  else if (st != TRI_OK)
+    tri_log(TRI_LOG_ERROR, "worker", "%s%s%s", err->message, err->field[0] ? " -- " : "", err->field);
+  if (!asked) w->failure = *err;
   tri_control_stop(w);
   bool again = st == TRI_OK || st == TRI_NOT_FOUND || atomic_load(&w->loaded);
   _exit(again ? TRI_EXIT_FAILED : tri_exit_code(st));

@@ -15,14 +15,25 @@ static void find_device(const tri_engine *e, tri_ceilings *out) {
     *out = (tri_ceilings){f.read_bytes_per_s, f.flops_per_s};
 }
 
-static tri_status find_machine(const tri_engine *e, tri_machine *out) {
-  bool device = !e->backend->host_memory;
+/* Measures with the rank's threads, and a workspace that is not its. */
+static tri_status find_host(const tri_engine *e, const tri_cost_share *share, tri_machine *out, tri_error *err) {
+  tri_backend_config bc = {.name = "cpu", .pool = e->backend->pool, .deterministic = e->backend->deterministic};
+  tri_backend *be = NULL;
+  tri_host_figures host;
+  TRI_CHECK(tri_backend_create(&bc, &be, err));
+  tri_status st = tri_machine_measure_backend(be, share, &host);
+  tri_backend_destroy(be);
+  if (st != TRI_OK) return tri_fail(err, st, "threads", "this host cannot be measured: %s", tri_status_text(st));
+  *out = tri_machine_make(host.best, false, 0);
+  tri_machine_take_ops(out, &host.ops);
+  return TRI_OK;
+}
+
+static tri_status find_machine(const tri_engine *e, const tri_cost_share *share, tri_machine *out, tri_error *err) {
   tri_ceilings best;
-  if (device)
-    find_device(e, &best);
-  else
-    TRI_CHECK(tri_machine_measure_backend(e->backend, &best));
-  *out = tri_machine_make(best, device, 0);
+  if (e->backend->host_memory) return find_host(e, share, out, err);
+  find_device(e, &best);
+  *out = tri_machine_make(best, true, 0);
   return TRI_OK;
 }
 
@@ -42,6 +53,6 @@ tri_status tri_rank_cost_find(const tri_serve_options *o, const tri_engine *e, t
                                 .top_k = (int)e->model.moe.top_k,
                                 .stages = &out->share};
   out->model.p.pp = 1;
-  TRI_CHECK(find_machine(e, &out->model.machine));
-  return find_share(o, e, &out->share, err);
+  TRI_CHECK(find_share(o, e, &out->share, err));
+  return find_machine(e, &out->share, &out->model.machine, err);
 }

@@ -101,10 +101,12 @@ struct tri_job {
 };
 
 /* Returns how many tokens of prompts a step takes, where so many were asked for; 0: as many as fit. A step of several
- * stages on CPUs takes 256: docs/performance.md has what was measured. */
-static inline int tri_sched_prompt_tokens(int asked, int num_lanes, bool device) {
+ * stages on CPUs takes 256, which docs/performance.md has measured, or as many as hide its streamed weights
+ * (tri_engine's hiding_tokens): fewer would have all stages wait for their disks. */
+static inline int tri_sched_prompt_tokens(int asked, int num_lanes, bool device, int hiding_tokens) {
   enum { HOST_PROMPT_TOKENS = 256 };
-  return !asked && num_lanes > 1 && !device ? HOST_PROMPT_TOKENS : asked;
+  if (asked || num_lanes == 1 || device) return asked;
+  return hiding_tokens > HOST_PROMPT_TOKENS ? hiding_tokens : HOST_PROMPT_TOKENS;
 }
 
 /* Seconds, as predicted, by which a sequence that gives its blocks back is swapped out or computed again. Zeros: it is

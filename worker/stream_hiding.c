@@ -57,7 +57,7 @@ int64_t tri_stream_hiding_tokens(void *ctx, const tri_engine *e, int64_t most) {
   const tri_stream_hiding *h = ctx;
   tri_error err = {0};
   int64_t tokens = 0;
-  if (tri_sched_prompt_tokens(h->opts->prompt_micro_batch_tokens, e->num_lanes, !e->backend->host_memory)) return 0;
+  if (h->opts->prompt_micro_batch_tokens) return 0;
   tri_status st = predict(h, e, most, &tokens, &err);
   if (st == TRI_OK) return tokens;
   tri_log(TRI_LOG_WARN, "engine", "steps of streamed weights have as many tokens as others: %s",

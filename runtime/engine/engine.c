@@ -283,14 +283,6 @@ static void close_checkpoint(tri_engine *e) {
   e->ckpt = NULL;
 }
 
-/* Refuses a missing folder before minutes of loading. */
-static tri_status check_folders(const char *list, tri_error *err) {
-  tri_offload_folders f;
-  TRI_CHECK(tri_offload_folders_make(list, &f, err));
-  tri_offload_folders_free(&f);
-  return TRI_OK;
-}
-
 /* Which weights stay: as the ledger has counted. */
 static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   tri_weight_map m;
@@ -299,7 +291,8 @@ static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri
     return tri_fail(
         err, TRI_UNSUPPORTED, "enable_eplb",
         "--enable-eplb moves experts in memory, and weights of this rank are streamed: give one of them up");
-  if (config->offload.nvme_path) TRI_CHECK(check_folders(config->offload.nvme_path, err));
+  /* A missing folder is refused before minutes of loading. */
+  if (config->offload.nvme_path) TRI_CHECK(tri_offload_folders_check(config->offload.nvme_path, err));
   TRI_CHECK(tri_weight_map_make(&e->model, &e->shard, e->ckpt, config->dtype, config->quantization, NULL, &m, err));
   tri_status st = tri_offload_plan(&config->offload, &e->model, &m, e->shard.layers.count, e->ledger.weights_room,
                                    !e->backend->host_memory, &e->tiers, err);

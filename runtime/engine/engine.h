@@ -83,6 +83,8 @@ typedef struct tri_engine {
   tri_checkpoint *ckpt;      /* open while weights come from it */
   tri_tiers *tiers;          /* of weights that are streamed, else NULL */
   bool group_streams;        /* some rank's are */
+  int hiding_tokens;         /* of a step, from which on products hide the weights of every rank that streams some, or
+                              * as many as a step has; 0: none streams, or a step's tokens are given */
   double swap_block_seconds; /* that a KV block of the slowest rank takes to the host's memory and back; 0: none goes */
   double streamed_layer_seconds; /* that a layer of the slowest rank takes to come; 0: no rank streams */
   tri_offload *offload;          /* the same */

@@ -79,13 +79,12 @@ static tri_status set_own(tri_engine *e, const tri_engine_config *config, const 
 
 /* ---- the step of streamed weights ---- */
 
-/* Returns the tokens of a step that this rank's streamed weights want: what is measured for them is not yet known of
- * this start, so that it goes by what was measured before or takes a moment. */
-static int wanted_tokens(const tri_engine *e, const tri_engine_config *config) {
-  int usual = e->limits.max_num_batched_tokens, chunk = e->ledger.chunk_tokens;
-  if (!config->hiding_tokens || !e->ledger.streams || !chunk) return usual;
-  int64_t hiding = config->hiding_tokens(config->hiding_ctx, e, (int64_t)chunk * TRI_MAX_CHUNKS);
-  return tri_offload_step_tokens(hiding, usual, chunk, e->ledger.kv_tokens);
+/* Returns the tokens of a step that hide this rank's streamed weights, 0: nobody knows. What is measured for them is
+ * not yet known of this start, so that it goes by what was measured before or takes a moment. */
+static int find_hiding(const tri_engine *e, const tri_engine_config *config) {
+  int chunk = e->ledger.chunk_tokens, most = chunk ? chunk * TRI_MAX_CHUNKS : e->limits.max_num_batched_tokens;
+  if (!config->hiding_tokens || !e->ledger.streams) return 0;
+  return (int)config->hiding_tokens(config->hiding_ctx, e, most);
 }
 
 /* Finds the smallest and the largest of all ranks' counts. */
@@ -101,13 +100,27 @@ static tri_status compare_counts(tri_engine *e, int own, int *least, int *most, 
   return TRI_OK;
 }
 
+/* Says why a step has no more tokens than usual, where its weights come whatever their number is. */
+static void tell_whole(const tri_engine *e) {
+  const char *why = "norms behind the sums on a device";
+  if (e->group->world->rank || !e->ledger.streams || e->ledger.chunk_tokens) return;
+  if (tri_parallel_dp(e->shard.p) > 1) why = "several data-parallel shards";
+  tri_log(
+      TRI_LOG_INFO, "engine",
+      "weights are streamed: a step goes through them as a whole, and has up to %d tokens, as chunks are not for %s",
+      e->limits.max_num_batched_tokens, why);
+}
+
 /* Has a step so many tokens that products take as long as the slowest rank's pass of its weights, as far as all ranks
  * have memory for it. */
 static tri_status enlarge_step(tri_engine *e, const tri_engine_config *config, const tri_ledger_config *lc,
                                tri_error *err) {
   int usual = e->limits.max_num_batched_tokens, least, wanted, step, most;
   if (config->max_num_batched_tokens) return TRI_OK;
-  TRI_CHECK(compare_counts(e, wanted_tokens(e, config), &least, &wanted, err));
+  int hiding = find_hiding(e, config);
+  int own_wanted = tri_offload_step_tokens(hiding, usual, e->ledger.chunk_tokens, e->ledger.kv_tokens);
+  TRI_CHECK(compare_counts(e, hiding, &least, &e->hiding_tokens, err));
+  TRI_CHECK(compare_counts(e, own_wanted, &least, &wanted, err));
   if (wanted <= usual) return TRI_OK;
   int own = tri_ledger_step_tokens(&e->model, &e->shard, e->ckpt, &e->limits, e->num_lanes, lc, &e->ledger, wanted);
   TRI_CHECK(compare_counts(e, own, &step, &most, err));
@@ -154,5 +167,7 @@ tri_status tri_engine_set_limits(tri_engine *e, const tri_engine_config *config,
   tri_ledger_config lc = ledger_config(e, config);
   TRI_CHECK(tri_engine_agree(e->group, set_own(e, config, &lc, err), err));
   TRI_CHECK(enlarge_step(e, config, &lc, err));
+  tell_whole(e);
+  if (e->hiding_tokens > e->limits.max_num_batched_tokens) e->hiding_tokens = e->limits.max_num_batched_tokens;
   return agree_limits(e, err);
 }

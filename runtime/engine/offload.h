@@ -4,7 +4,7 @@
 
 #include <limits.h>
 
-#include "offload/striped_pack.h"
+#include "offload/pack_room.h"
 #include "offload/stream.h"
 #include "runtime/engine/offload_plan.h"
 
@@ -23,10 +23,13 @@ bool tri_offload_destroy(tri_offload *o);
 /* Shows how far a pack has come, once a second. */
 typedef void (*tri_pack_progress)(const char *path, uint64_t bytes_done, uint64_t bytes);
 /* Makes the pack of a rank in the folders (offload_folders.h), unless there is one (*made false), and tells the path of
- * its first file. weights: without
- * tiers, of a backend of host memory. */
+ * its first file. weights: without tiers, of a backend of host memory. */
 tri_status tri_offload_make_pack(const char *folders, const tri_weights_config *weights, tri_pack_progress tell,
                                  const atomic_bool *stop, char path[static PATH_MAX], bool *made, tri_error *err);
+/* Finds out, without making anything, whether the rank's pack is there or could be made, beside those of other ranks:
+ * see tri_striped_pack_check. */
+tri_status tri_offload_check_room(const char *folders, const tri_weights_config *weights, tri_pack_rooms *rooms,
+                                  tri_error *err);
 
 tri_weight_stream *tri_offload_stream(const tri_offload *o);
 const char *tri_offload_about(const tri_offload *o); /* where they come from, in words */

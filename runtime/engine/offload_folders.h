@@ -1,4 +1,5 @@
-/* The folders for packs that --nvme-path names: one, or several on drives of their own, with commas between them. */
+/* The folders for packs that --nvme-path names: one, or several on drives of their own, with commas between them.
+ * A name that has a comma is refused, and told from a list by what is there. */
 #ifndef TRI_RUNTIME_ENGINE_OFFLOAD_FOLDERS_H
 #define TRI_RUNTIME_ENGINE_OFFLOAD_FOLDERS_H
 
@@ -11,8 +12,11 @@ typedef struct tri_offload_folders {
   int count;
 } tri_offload_folders;
 
-/* TRI_INVALID_ARGUMENT with the folder: it is not there, it is named twice, it has no name, or it is one too many. */
+/* TRI_INVALID_ARGUMENT with the folder: it is not there, it is named twice, it has no name, its name has a comma, or it
+ * is one too many. */
 tri_status tri_offload_folders_make(const char *list, tri_offload_folders *out, tri_error *err);
+/* Fails as that does. */
+tri_status tri_offload_folders_check(const char *list, tri_error *err);
 void tri_offload_folders_free(tri_offload_folders *f);
 
 #endif

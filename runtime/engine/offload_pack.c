@@ -189,16 +189,18 @@ static tri_status use_pack(tri_offload *o, const tri_tiers *all, tri_error *err)
   return o->backend ? check_parts(o, err) : TRI_OK;
 }
 
-/* A file of one name in each folder. */
+/* A file in each folder, whose name tells those of one key apart: a folder can be the first of some packs' and the
+ * second of others'. */
 static tri_status name_files(struct packing *p, const char *list, const char *model, const tri_weight_pack_key *key,
                              tri_error *err) {
   tri_offload_folders folders;
   TRI_CHECK(tri_offload_folders_make(list, &folders, err));
   tri_status st = TRI_OK;
   for (int i = 0; i < folders.count && st == TRI_OK; i++) {
-    char path[PATH_MAX];
-    int n =
-        snprintf(path, sizeof path, "%s/%s-%016llx.pack", folders.list[i], model, (unsigned long long)key->words[0]);
+    char path[PATH_MAX], which[32] = "";
+    if (folders.count > 1) snprintf(which, sizeof which, "-%d-of-%d", i + 1, folders.count);
+    int n = snprintf(path, sizeof path, "%s/%s-%016llx%s.pack", folders.list[i], model,
+                     (unsigned long long)key->words[0], which);
     p->names[i] = n < PATH_MAX ? tri_strdup(path) : NULL;
     if (!p->names[i]) st = tri_fail(err, TRI_TOO_LARGE, "nvme_path", "%s: the path is too long", folders.list[i]);
     p->paths.list[i] = p->names[i];
@@ -209,28 +211,37 @@ static tri_status name_files(struct packing *p, const char *list, const char *mo
   return st;
 }
 
-/* Opens the rank's pack, which is made where there is none; p is to be ended in either case. */
-static tri_status open_pack(const char *folders, const tri_weights_config *weights, struct packing *p,
-                            const atomic_bool *stop, tri_striped_pack **out, tri_error *err) {
+/* Finds out what the rank's pack is and where. The layout's sizes are p's. */
+static tri_status find_layout(const char *folders, const tri_weights_config *weights, struct packing *p,
+                              tri_weight_pack_layout *out, tri_error *err) {
   tri_weights_config all;
   tri_weight_map m = {0};
   tri_status st;
   TRI_TRY(make_loader(weights, &all, p, &m, err));
-  tri_weight_pack_layout layout = {
+  *out = (tri_weight_pack_layout){
       .key = key_of(&all, &m), .part_bytes = p->tiers->bytes, .num_parts = p->tiers->num_streamed};
-  TRI_TRY(name_files(p, folders, weights->model->arch->model_type, &layout.key, err));
+  TRI_TRY(name_files(p, folders, weights->model->arch->model_type, &out->key, err));
+cleanup:
+  tri_weight_map_free(&m);
+  return st;
+}
+
+/* Opens the rank's pack, which is made where there is none; p is to be ended in either case. */
+static tri_status open_pack(const char *folders, const tri_weights_config *weights, struct packing *p,
+                            const atomic_bool *stop, tri_striped_pack **out, tri_error *err) {
+  tri_weight_pack_layout layout;
+  TRI_CHECK(find_layout(folders, weights, p, &layout, err));
   tri_weight_pack_maker maker = {
       .ctx = p, .fill = fill_part, .progress = tell_progress, .other_wrote = show_life, .stop = stop};
-  TRI_TRY(tri_striped_pack_make(&p->paths, &layout, &maker, out, &p->made, err));
-cleanup:
+  tri_status st = tri_striped_pack_make(&p->paths, &layout, &maker, out, &p->made, err);
   tri_part_loader_destroy(p->loader);
   p->loader = NULL;
-  tri_weight_map_free(&m);
   return st;
 }
 
 static void end_packing(struct packing *p) {
   for (int i = 0; i < TRI_STRIPES_MAX_FILES; i++) tri_free(p->names[i]);
+  tri_part_loader_destroy(p->loader);
   tri_tiers_free(p->tiers);
   if (p->own) tri_backend_destroy(p->own);
 }
@@ -259,6 +270,16 @@ tri_status tri_offload_make_pack(const char *folders, const tri_weights_config *
   snprintf(path, PATH_MAX, "%s", p.path);
   *made = p.made > 0;
   tri_striped_pack_close(pack);
+  end_packing(&p);
+  return st;
+}
+
+tri_status tri_offload_check_room(const char *folders, const tri_weights_config *weights, tri_pack_rooms *rooms,
+                                  tri_error *err) {
+  struct packing p = {.backend = weights->backend};
+  tri_weight_pack_layout layout;
+  tri_status st = find_layout(folders, weights, &p, &layout, err);
+  if (st == TRI_OK) st = tri_striped_pack_check(&p.paths, &layout, rooms, err);
   end_packing(&p);
   return st;
 }

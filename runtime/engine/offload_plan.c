@@ -18,10 +18,10 @@ bool tri_offload_is_asked(const tri_offload_config *o, bool device) {
 
 bool tri_offload_is_allowed(const tri_offload_config *o) { return o && o->tier != TRI_OFFLOAD_NONE; }
 
-/* Both branches of a parallel residual read one norm and add to one buffer, and a norm behind the sum leaves a copy of
- * the stream: they would have to be kept for all tokens. Shards exchange rows of the same step. */
+/* On a device a norm behind the sum leaves a copy of the stream for products, which would have to be kept for all
+ * tokens. Shards exchange rows of the same step, and have not the same number of chunks. */
 int tri_offload_chunk(const tri_offload_config *o, const tri_model_config *c, tri_parallel p, bool device) {
-  bool whole = c->norm.parallel_residual || c->norm.place == TRI_NORM_SUM || tri_parallel_dp(p) > 1;
+  bool whole = (device && c->norm.place == TRI_NORM_SUM) || tri_parallel_dp(p) > 1;
   if (whole) return 0;
   if (o->chunk_tokens) return o->chunk_tokens;
   return device ? TRI_OFFLOAD_DEVICE_CHUNK : TRI_OFFLOAD_CHUNK;

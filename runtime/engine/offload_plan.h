@@ -35,8 +35,8 @@ bool tri_offload_is_asked(const tri_offload_config *o, bool device);
 /* Tells whether they may leave where they do not fit. */
 bool tri_offload_is_allowed(const tri_offload_config *o);
 
-/* Returns the tokens of a chunk of a step whose weights are streamed; 0: of this model, or with several shards, a step
- * goes through a part as a whole. */
+/* Returns the tokens of a chunk of a step whose weights are streamed; 0: with several shards, or with
+ * norms behind the sums on a device, a step goes through a part as a whole. */
 int tri_offload_chunk(const tri_offload_config *o, const tri_model_config *c, tri_parallel p, bool device);
 
 /* Returns the tokens of a step that are wanted while weights are streamed: `hiding`, from which on its products take as

@@ -176,9 +176,18 @@ tri_linear_args tri_down_of(const tri_walk *w, const tri_weight *weight, const t
   return a;
 }
 
+/* Returns the walk's rows of what attention adds. A parallel residual has some for every token: the chunks of a step
+ * all attend before the MLP begins. */
+tri_mat tri_attention_delta_of(const tri_walk *w) {
+  const tri_forward *f = w->f;
+  int first = f->cfg.model->norm.parallel_residual ? w->first_row : 0;
+  return tri_rows(tri_rows_from(f->buf.delta, first), w->b->num_tokens);
+}
+
 tri_mat tri_mlp_delta_of(const tri_walk *w) {
   const tri_forward *f = w->f;
-  return tri_rows(f->cfg.model->norm.parallel_residual ? f->buf.delta : f->buf.mlp_delta, w->b->num_tokens);
+  return f->cfg.model->norm.parallel_residual ? tri_attention_delta_of(w)
+                                              : tri_rows(f->buf.mlp_delta, w->b->num_tokens);
 }
 
 /* 32-bit numbers as floats are. */

@@ -88,7 +88,7 @@ static void close_branch(tri_walk *w, tri_mat delta, const tri_weight *after, co
 
 /* Returns what the MLP reads where one norm is for both. */
 static tri_mat attention_half(tri_walk *w, const tri_layer *y) {
-  tri_mat delta = tri_rows(w->f->buf.delta, w->b->num_tokens);
+  tri_mat delta = tri_attention_delta_of(w);
   tri_mat in = open_branch(w, TRI_BIASED(y->w, NORM1));
   if (!tri_is_chunked(w->f)) tri_walk_show_hidden(w, y->number, w->x);
   attention(w, y, in, delta);
@@ -123,6 +123,16 @@ static void layer(tri_walk *w, const tri_layer *y) {
   tri_walk_release(w, y, TRI_PART_MLP);
 }
 
+/* Runs half a layer for the chunk. A norm that is for both branches is made twice: the stream is the same both times.
+ */
+static void half_of_chunk(tri_walk *w, const tri_layer *y, int half) {
+  if (half == TRI_PART_ATTENTION)
+    attention_half(w, y);
+  else
+    mlp_half(w, y, w->f->cfg.model->norm.one_norm ? open_branch(w, TRI_BIASED(y->w, NORM1)) : tri_no_mat);
+  tri_walk_settle(w);
+}
+
 /* One coming of the weights is for all chunks (ZeRO-Inference's batches; IV.C of DeepSpeed-Inference has the same for
  * stages). What a chunk adds is in the stream when the next one begins. */
 static void layer_in_chunks(tri_walk *w, const tri_layer *y) {
@@ -131,11 +141,7 @@ static void layer_in_chunks(tri_walk *w, const tri_layer *y) {
     tri_walk_acquire(w, y, half);
     for (int c = 0; c < w->f->num_chunks; c++) {
       tri_walk_enter_chunk(w, c);
-      if (half == TRI_PART_ATTENTION)
-        attention_half(w, y);
-      else
-        mlp_half(w, y, tri_no_mat);
-      tri_walk_settle(w);
+      half_of_chunk(w, y, half);
     }
     tri_walk_leave_chunks(w);
     tri_walk_release(w, y, half);

@@ -40,7 +40,8 @@ static void add_exchange(struct table *t) {
   add(t, TRI_BUF_exchange_y, all, c->hidden_size);
 }
 
-/* The stream and the angles are all tokens' at a time, the rest is a chunk's of a step in chunks. */
+/* The stream, what both branches of a parallel residual add, and the angles are all tokens' at a time, the rest is a
+ * chunk's of a step in chunks. */
 static void add_layers(struct table *t) {
   const tri_model_config *c = t->cfg->model;
   const tri_shard *s = t->cfg->shard;
@@ -52,7 +53,7 @@ static void add_layers(struct table *t) {
   add(t, TRI_BUF_h, tokens, c->hidden_size);
   add(t, TRI_BUF_qkv, tokens, (m->on ? heads : heads + 2 * kv_heads) * d);
   add(t, TRI_BUF_attn, tokens, heads * (m->on ? m->v_dim : d));
-  add(t, TRI_BUF_delta, tokens, c->hidden_size);
+  add(t, TRI_BUF_delta, c->norm.parallel_residual ? all : tokens, c->hidden_size);
   add(t, TRI_BUF_mlp_delta, tokens, c->hidden_size);
   add(t, TRI_BUF_up, tokens, (c->mlp.gated ? 2 : 1) * units);
   add(t, TRI_BUF_act, tokens, units);

@@ -47,6 +47,7 @@ done
 for line in ' 4096 tokens per step$' '^steps have up to 4096 tokens because of that, where 512 are usual$'; do
   grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
 done
+predict --disk-bandwidth 1e8 --gpu-layers 0 -pp 2 | grep -q '^steps have up to [0-9]* tokens because of that, where 512 are usual$' || fail "stages do not hide their weights: $(predict --disk-bandwidth 1e8 --gpu-layers 0 -pp 2)"
 for given in "--max-num-batched-tokens 512" "--prompt-micro-batch-tokens 64" "--disk-bandwidth 1e10"; do
   # shellcheck disable=SC2086
   predict --disk-bandwidth 1e8 $given | grep -q ' 512 tokens per step$' || fail "another step with $given: $(predict --disk-bandwidth 1e8 $given)"
@@ -61,12 +62,38 @@ for line in 'nvme-path DIR says where' '^no max_model_len fits$'; do
   grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
 done
 predict -q w8a8 --json | grep -q '"fits":false,.*"reason":".*nvme-path DIR says where' || fail "plan --json: $(predict -q w8a8 --json)"
+# Nor with one that is not there, may not be written to or has no room, unless the hosts are others, of which nobody here knows.
+plan_refuses() { # WORDS ARGS...
+  local words=$1
+  shift
+  predict "$@" >"$RUN/plan"
+  [ $? = 3 ] || fail "plan says that $* fits: $(cat "$RUN/plan")"
+  grep -q -- "$words" "$RUN/plan" || fail "plan does not say '$words' with $*: $(cat "$RUN/plan")"
+}
+plan_refuses 'there is no folder .*packs/none for packs: .* (nvme_path)$' -q w8a8 --nvme-path "$RUN/packs/none"
+plan_refuses 'there is no folder .*packs/none for packs: .* (nvme_path)$' --nvme-path "$RUN/packs/none" # as a start, which needs no pack
+predict -q w8a8 --nvme-path "$RUN/packs/none" --hosts a:1 --disk-bandwidth 1e8 >"$RUN/plan" || fail "plan looks at another host's folder: $(cat "$RUN/plan")"
+mkdir -m 500 "$RUN/closed"
+if ! touch "$RUN/closed/file" 2>/dev/null; then # root may
+  plan_refuses 'closed/.*\.pack\.part cannot be made, and there is no pack that fits: Permission denied' -q w8a8 --nvme-path "$RUN/closed"
+fi
+rm -rf "$RUN/closed" "$RUN/huge"
+mkdir "$RUN/huge"
+sed 's/"num_hidden_layers": *[0-9]*/"num_hidden_layers": 4096/; s/"hidden_size": *[0-9]*/"hidden_size": 65536/; s/"intermediate_size": *[0-9]*/"intermediate_size": 262144/' "$MODEL/config.json" >"$RUN/huge/config.json"
+plan_refuses 'the pack .*packs/.*\.pack needs [0-9]* bytes, its file system has [0-9]* free: No space left on device' --model "$RUN/huge" --load-format dummy --nvme-path "$RUN/packs" --memory-per-rank 1000T --disk-bandwidth 1e8
 predict -tp 2 --nvme-path "$RUN/packs" --disk-bandwidth 1e8 | grep -q '(as given), which 2 ranks share$' || fail "two ranks: $(predict -tp 2 --nvme-path "$RUN/packs" --disk-bandwidth 1e8)"
 predict | grep -q 'the disk gives .* GB/s (measured now, [0-9.]* MiB of the checkpoint' || fail "nothing was measured: $(predict)"
 echo "{\"disk $(stat -L -c '%Hd:%Ld' "$MODEL/model.safetensors") of $(uname -n)\": {\"disk_bytes_per_s\": 7e9}}" >"$RUN/trireme/machine.json"
 predict | grep -q 'the disk gives 7 GB/s (measured by a worker)$' || fail "what a worker has measured is not used: $(predict)"
 # So slow a disk that a start, too, makes steps as large as can be.
 sed -i 's/7e9/1e5/' "$RUN/trireme/machine.json"
+# Of stages on CPUs each has its own disk to hide: prompts are not cut into less than that takes.
+start_up --gpu-layers 0 --backend cpu -pp 2
+grep -q 'engine: weights are streamed: to hide them, a step wants 8192 tokens; it has 8192 (512 are usual)' "$RUN/log" || fail "the log does not say how large a step of two stages is"
+grep -q 'worker: prompts go through the stages in up to 8192 tokens: 8192 hide their streamed weights' "$RUN/log" || fail "the log does not say how large prompts of two stages are"
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of two stages"
+stop_cluster TERM
+: >"$RUN/log"
 start_up --max-in-cpu 34M --backend cpu
 rm "$RUN/trireme/machine.json"
 grep -q 'engine: weights: .* MiB stay, .* MiB come from the checkpoint in every step' "$RUN/log" || fail "the log does not say what streams"
@@ -144,6 +171,13 @@ for drive in "${drives[@]}"; do
   [ "$(find "$drive" -type f | wc -l)" = 2 ] || fail "not a file for each rank: $(ls "$drive")"
 done
 "$BIN/trireme" status --stats >/dev/null 2>&1 && fail "something still serves"
+# Packs of the same ranks that share a folder, alone in it or with another one before it, leave each other's files alone.
+mkdir "$RUN/drive0"
+for folders in "$RUN/drive1" "$RUN/drive0,$RUN/drive1" "$RUN/drive1,$RUN/drive2" "$RUN/drive1"; do
+  "$BIN/trireme" pack --model "$MODEL" --nvme-path "$folders" -tp 2 >>"$RUN/shared" 2>&1 || fail "trireme pack failed in $folders: $(cat "$RUN/shared")"
+done
+[ "$(grep -c 'pack made' "$RUN/shared") $(grep -c 'pack was there' "$RUN/shared")" = "4 4" ] || fail "packs of one folder replace each other: $(cat "$RUN/shared")"
+rm -r "$RUN/drive0"
 predict -tp 2 --nvme-path "$RUN/drive1,$RUN/drive2" --disk-bandwidth 1e8 | grep -q 'the disk gives 0.1 GB/s (as given), which 2 ranks share$' || fail "two folders of one disk: $(predict -tp 2 --nvme-path "$RUN/drive1,$RUN/drive2" --disk-bandwidth 1e8)"
 refused 3 'is one folder more\|has no name' -tp 2 --gpu-layers 0 --nvme-path "$RUN/drive1," --backend cpu
 
@@ -160,6 +194,30 @@ rm "$slow"
 ) 9>"$slow.part" &
 pack_start 1 -tp 2 --start-timeout 3 --max-restarts 0
 grep -q 'is being written by another process' "$RUN/log" || fail "nobody has waited for the pack $slow"
+
+# A start that is ended while a pack is made ends at once, and says so.
+rm "$slow"
+(
+  flock 9
+  for _ in $(seq 60); do
+    echo >&9
+    sleep 0.5
+  done
+) 9>"$slow.part" &
+writer=$!
+: >"$RUN/log"
+"$BIN/trireme" up --model "$MODEL" -tp 2 --gpu-layers 0 --nvme-path "$RUN/packs" --backend cpu >>"$RUN/log" 2>&1 &
+CLUSTER=$!
+for _ in $(seq 100); do
+  grep -q 'is being written by another process' "$RUN/log" && break
+  sleep 0.1
+done
+start=$(date +%s)
+stop_cluster TERM
+[ $(($(date +%s) - start)) -le 3 ] || fail "a start that makes a pack ended after $(($(date +%s) - start)) s: $(tail -5 "$RUN/log")"
+grep -q 'told to leave before it was ready: the pack .* is not made: Trireme stops' "$RUN/log" || fail "the log does not say why there is no pack: $(tail -5 "$RUN/log")"
+kill $writer
+wait $writer 2>/dev/null
 
 # A rank that fails does not wait for one that packs, and every start is refused for its reason.
 rm "$RUN"/packs/*.pack
@@ -179,6 +237,17 @@ refused 3 'rank 0: the pack .* needs .* bytes' -tp 2 --gpu-layers 0 --nvme-path 
 kill $writer
 wait $writer 2>/dev/null
 nothing_left 5
+rm -f "$RUN"/packs/*
+
+# Shards take a step as a whole, and the log says so.
+dense=$MODEL
+use_experts 4
+: >"$RUN/log"
+start_up --gpu-layers 0 --nvme-path "$RUN/packs" --backend cpu -dp 2 -ep 2
+grep -q 'a step goes through them as a whole, and has up to 512 tokens, as chunks are not for several data-parallel shards' "$RUN/log" || fail "the log does not say how shards take a step: $(grep streamed "$RUN/log")"
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of streamed shards"
+stop_cluster TERM
+MODEL=$dense
 rm -f "$RUN"/packs/*
 
 # A device's weights: in the host's memory, and what has no room there from files; in the host's alone, where that is asked for. The

@@ -184,6 +184,64 @@ START_TEST(busiest_share_by_brute_force) {
 }
 END_TEST
 
+/* Products of few rows have a rate of their own, also those of an expert's tokens, and so has attention of single
+ * queries; what goes row by row takes its time for each token. */
+START_TEST(rates_by_rows) {
+  tri_cost_share s = share();
+  tri_cost_model m = {.machine = machine, .p = {.tp = 1, .pp = 1}, .hidden_size = 250, .stages = &s};
+  tri_cost c;
+  double *at = m.machine.row_shares;
+  for (int i = 0; i < TRI_PRODUCT_ROWS; i++) at[i] = i < 4 ? 1e-4 : 1;
+  at[4] = 3e-4;
+  near(tri_cost_product_rate(&m.machine, 1), 1e8, "one row");
+  near(tri_cost_product_rate(&m.machine, 8), 1e8, "eight rows");
+  near(tri_cost_product_rate(&m.machine, 16), 3e8, "sixteen rows");
+  near(tri_cost_product_rate(&m.machine, sqrt(8 * 16)), 2e8, "half way");
+  near(tri_cost_product_rate(&m.machine, 1 << 20), 1e12, "many rows");
+  near(tri_cost_product_rate(&machine, 3), 1e12, "nothing is known of few rows");
+  tri_cost_decode(&m, 8, 1, &c);
+  near(c.products, (8 * 1e6 + 8 * 4e5) / 1e8, "products of eight rows");
+  m.machine.query_flops_per_s = 1e8; /* 8 sequences x 1000 keys x 4 layers x 50, where reading them takes 3.2 ms */
+  tri_cost_decode(&m, 8, 1000, &c);
+  near(c.products, (8 * 1e6 + 8 * 4e5) / 1e8 + 8 * 1000 * 4 * 50 / 1e8, "single queries");
+  s.row_elements = 1000;
+  m.machine.element_s = 1e-8;
+  tri_cost_decode(&m, 8, 1000, &c);
+  near(c.launches, 40e-6 + 8 * 1000 * 1e-8, "rows");
+  s.sparse_layers = 1;
+  s.expert_bytes = 1;
+  s.expert_flops = 1e6;
+  m.experts = 2;
+  m.top_k = 1;
+  tri_cost_decode(&m, 32, 1, &c); /* 16 tokens for each expert, or near it; reading bounds the matrices */
+  tri_expert_load busy = tri_cost_experts(2, 1, 1, 32);
+  near(c.products, 32 * 4 * 50 / 1e8 + 32 * 1e6 / tri_cost_product_rate(&m.machine, 32 / busy.experts), "experts");
+}
+END_TEST
+
+/* What is timed now: more rows make more of each weight that is read. */
+START_TEST(rates_of_this_host) {
+  tri_cost_share s = {.dense_bytes = 1 << 24,
+                      .sample = {.products = {{1024, 512, TRI_BF16, false}, {512, 1024, TRI_I8, true}},
+                                 .num_products = 2,
+                                 .hidden = 512,
+                                 .q_heads = 8,
+                                 .kv_heads = 2,
+                                 .head_dim = 64}};
+  tri_host_figures f;
+  tri_error err = {0};
+  ck_assert_msg(tri_machine_measure(&s, 1, 0, &f, &err) == TRI_OK, "%s", err.message);
+  for (int i = 0; i < TRI_PRODUCT_ROWS; i++) ck_assert(isfinite(f.ops.products[i]) && f.ops.products[i] > 0);
+  ck_assert(f.ops.products[TRI_PRODUCT_ROWS - 1] > f.ops.products[0]);
+  ck_assert(f.ops.attention > 0 && f.ops.queries > 0 && f.ops.op_s > 0 && f.ops.element_s > 0);
+  tri_machine m = tri_machine_make(f.best, false, 1);
+  tri_machine_take_ops(&m, &f.ops);
+  near(tri_cost_product_rate(&m, 1), f.ops.products[0], "one row");
+  s.sample.num_products = 0;
+  ck_assert_int_eq(tri_machine_measure(&s, 1, 0, &f, NULL), TRI_UNSUPPORTED);
+}
+END_TEST
+
 /* More of anything that is fast is never slower. */
 START_TEST(more_bandwidth_is_never_slower) {
   tri_cost_share s[2] = {share(), share()};
@@ -269,6 +327,8 @@ Suite *suite_cost(void) {
   tcase_add_test(t, the_coordinated_exchange);
   tcase_add_test(t, busiest_share_by_brute_force);
   tcase_add_test(t, more_bandwidth_is_never_slower);
+  tcase_add_test(t, rates_by_rows);
+  tcase_add_test(t, rates_of_this_host);
   tcase_add_test(t, shares_of_a_model);
   tcase_add_test(t, shares_of_experts);
   suite_add_tcase(s, t);

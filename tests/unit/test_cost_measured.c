@@ -118,7 +118,7 @@ START_TEST(measured_on_a_cpu) {
          100 * (decode / 7.4e-3 - 1));
   printf("| llama-100m on machine A, prompt of 512 | 603 ms | %.3g ms | %+.0f%% |\n", first * 1e3,
          100 * (first / 0.603 - 1));
-  ck_assert(fabs(decode / 7.4e-3 - 1) < 0.2 && fabs(first / 0.603 - 1) < 0.2);
+  ck_assert(fabs(decode / 7.4e-3 - 1) < 0.08 && fabs(first / 0.603 - 1) < 0.05);
 }
 END_TEST
 

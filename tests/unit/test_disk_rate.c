@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "runtime/engine/offload_folders.h"
@@ -81,7 +82,40 @@ START_TEST(lists_that_are_refused) {
 }
 END_TEST
 
+/* A folder whose name has a comma is never taken for two, and a link to it is as good. */
+START_TEST(a_comma_in_a_name) {
+  static const char *const lists[] = {TWO "/a,b", ONE "," TWO "/a,b", TWO "/a,b," ONE};
+  tri_offload_folders f;
+  mkdir(TWO "/a,b", 0700);
+  for (int i = 0; i < 3; i++) expect_refused(lists[i], "the folder " TWO "/a,b for packs has a comma in its name");
+  expect_refused(TWO "/a,c", "there is no folder " TWO "/a for packs");
+  ck_assert(!symlink(TWO "/a,b", TWO "/link"));
+  ck_assert_int_eq(tri_offload_folders_make(TWO "/link", &f, NULL), TRI_OK);
+  ck_assert_str_eq(f.list[0], TWO "/a,b");
+  tri_offload_folders_free(&f);
+  unlink(TWO "/link");
+  rmdir(TWO "/a,b");
+}
+END_TEST
+
 /* ---- rates ---- */
+
+/* As many disks as a pack can have, with numbers as long as they can be, have a name, and one that is kept. */
+START_TEST(name_of_many_disks) {
+  dev_t devices[TRI_STRIPES_MAX_FILES];
+  char path[PATH_MAX], name[TRI_DISK_NAME];
+  double rate = 0;
+  for (unsigned i = 0; i < TRI_STRIPES_MAX_FILES; i++) devices[i] = makedev(UINT32_MAX - i, UINT32_MAX);
+  tri_disk_name_of(devices, TRI_STRIPES_MAX_FILES, name);
+  ck_assert_msg(strstr(name, "4294967280:4294967295 of ") != NULL, "%s", name);
+  tri_machine_file_path(path);
+  ck_assert_int_eq(tri_machine_file_add_disk(path, name, 7e9, NULL), TRI_OK);
+  ck_assert(tri_machine_file_find_disk(path, name, &rate));
+  ck_assert_double_eq_tol(rate, 7e9, 1e4);
+  tri_disk_name_of(devices, 0, name);
+  ck_assert_str_eq(name, "");
+}
+END_TEST
 
 static void keep(const char *const *folders, int count, double rate) {
   char path[PATH_MAX], name[TRI_DISK_NAME];
@@ -128,6 +162,8 @@ Suite *suite_disk_rate(void) {
   tcase_add_checked_fixture(c, setup, teardown);
   tcase_add_test(c, in_one_order);
   tcase_add_test(c, lists_that_are_refused);
+  tcase_add_test(c, a_comma_in_a_name);
+  tcase_add_test(c, name_of_many_disks);
   tcase_add_test(c, of_several_disks);
   suite_add_tcase(s, c);
   return s;

@@ -130,6 +130,29 @@ START_TEST(tokens_that_hide_weights) {
 }
 END_TEST
 
+/* Which models' steps go through streamed weights in chunks: what is taken whole is named in streaming.md. Both
+ * branches of a parallel residual need a row of what they add for every token. */
+START_TEST(models_in_chunks) {
+  static const struct {
+    const char *model;
+    bool host, device;
+  } cases[] = {{"llama", true, true},
+               {"gpt_neox", true, true},
+               {"falcon_new_one_norm", true, true},
+               {"stablelm_parallel", true, true},
+               {"opt_narrow", true, false}};
+  static struct ledger_case k;
+  tri_offload_config o = {.chunk_tokens = 32};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    open_case(&k, cases[i].model);
+    ck_assert_int_eq(tri_offload_chunk(&o, &k.c, k.s.p, false), cases[i].host ? 32 : 0);
+    ck_assert_int_eq(tri_offload_chunk(&o, &k.c, k.s.p, true), cases[i].device ? 32 : 0);
+  }
+  open_case(&k, "mixtral_odd");
+  ck_assert_int_eq(tri_offload_chunk(&o, &k.c, (tri_parallel){.tp = 1, .pp = 1, .dp = 2, .ep = 2}, false), 0);
+}
+END_TEST
+
 /* Memory from too little on: there is a larger step as far as the ledger says so, and not at the cost of many KV
  * blocks, of weights that stay, or of the ring. */
 START_TEST(memory_for_larger_steps) {
@@ -252,6 +275,7 @@ Suite *suite_ledger(void) {
   tcase_add_loop_test(c, kv_gets_what_is_left, 0, sizeof models / sizeof *models);
   tcase_add_test(c, limits_by_default);
   tcase_add_test(c, tokens_that_hide_weights);
+  tcase_add_test(c, models_in_chunks);
   tcase_add_loop_test(c, memory_for_larger_steps, 0, 5);
   tcase_add_test(c, workspace_of_chunks);
   tcase_add_test(c, blocks_of_the_host);

@@ -92,6 +92,15 @@ static bool transfer_crosses(const tri_machine *m, tri_parallel p, int stage) {
 
 /* ---- a stage ---- */
 
+static double row_share(const tri_machine *m, int i) { return m->row_shares[i] > 0 ? m->row_shares[i] : 1; }
+
+double tri_cost_product_rate(const tri_machine *m, double rows) {
+  double at = rows > 1 ? log2(rows) : 0;
+  int i = (int)at;
+  if (i + 1 >= TRI_PRODUCT_ROWS) return m->flops_per_s * row_share(m, TRI_PRODUCT_ROWS - 1);
+  return m->flops_per_s * (row_share(m, i) + (at - i) * (row_share(m, i + 1) - row_share(m, i)));
+}
+
 /* Gives the time of a part of the step to what bounds it. */
 static void bound(tri_cost *c, double read_s, double compute_s) {
   if (read_s >= compute_s)
@@ -103,8 +112,8 @@ static void bound(tri_cost *c, double read_s, double compute_s) {
 /* All matrices are read once whatever the number of tokens. */
 static void add_dense(const tri_cost_model *m, const tri_cost_share *s, const tri_cost_load *l, tri_cost *c) {
   const tri_machine *at = &m->machine;
-  bound(c, s->dense_bytes / at->read_bytes_per_s, s->dense_flops * l->tokens / at->flops_per_s);
-  bound(c, s->head_bytes / at->read_bytes_per_s, s->head_flops * l->drawn / at->flops_per_s);
+  bound(c, s->dense_bytes / at->read_bytes_per_s, s->dense_flops * l->tokens / tri_cost_product_rate(at, l->tokens));
+  bound(c, s->head_bytes / at->read_bytes_per_s, s->head_flops * l->drawn / tri_cost_product_rate(at, l->drawn));
 }
 
 /* Experts are read that some token has chosen; the busiest rank sets the pace, in each layer another one. */
@@ -112,8 +121,9 @@ static void add_experts(const tri_cost_model *m, const tri_cost_share *s, const 
   const tri_machine *at = &m->machine;
   if (!s->sparse_layers) return;
   tri_expert_load busy = tri_cost_experts(m->experts, m->top_k, tri_parallel_ep(m->p), l->all_tokens);
+  double rows = busy.experts > 0 ? busy.choices / busy.experts : 0;
   bound(c, s->sparse_layers * busy.experts * s->expert_bytes / at->read_bytes_per_s,
-        s->sparse_layers * busy.choices * s->expert_flops / at->flops_per_s);
+        s->sparse_layers * busy.choices * s->expert_flops / tri_cost_product_rate(at, rows));
 }
 
 /* Each sequence's keys and values are read once. */
@@ -121,7 +131,9 @@ static void add_attention(const tri_cost_model *m, const tri_cost_share *s, cons
   const tri_machine *at = &m->machine;
   double seen = s->local_layers ? smaller(l->context, m->window) : 0;
   double keys = l->sequences * ((s->layers - s->local_layers) * l->context + s->local_layers * seen);
-  bound(c, keys * s->key_bytes / at->read_bytes_per_s, keys * l->queries * s->key_flops / at->attention_flops_per_s);
+  double rate = at->attention_flops_per_s;
+  if (l->queries <= 1 && at->query_flops_per_s > 0) rate = at->query_flops_per_s;
+  bound(c, keys * s->key_bytes / at->read_bytes_per_s, keys * l->queries * s->key_flops / rate);
 }
 
 /* Tokens go to the shards that have one of their experts and come back as one row each (DeepSpeed-MoE, section 5.3). Of
@@ -138,7 +150,7 @@ tri_cost tri_cost_stage(const tri_cost_model *m, int stage, const tri_cost_load 
   const tri_machine *at = &m->machine;
   const tri_cost_share *s = &m->stages[stage];
   double row_bytes = l->tokens * m->hidden_size * sizeof(float);
-  tri_cost c = {.launches = s->ops * at->op_s};
+  tri_cost c = {.launches = s->ops * at->op_s + s->row_elements * l->tokens * at->element_s};
   add_dense(m, s, l, &c);
   add_experts(m, s, l, &c);
   add_attention(m, s, l, &c);

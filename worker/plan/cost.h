@@ -17,14 +17,33 @@ typedef struct tri_link {
   double start_s, rank_s, bytes_per_s;
 } tri_link;
 
+/* Numbers of rows that products are timed with: 1, 2, 4 ... 1024. */
+enum { TRI_PRODUCT_ROWS = 11 };
+
 /* Rates that a rank's kernels reach, not what the hardware could do at best; links inside a host and between hosts. */
 typedef struct tri_machine {
   double read_bytes_per_s, flops_per_s;
-  double attention_flops_per_s; /* of prompts */
-  double op_s;                  /* seconds of each launched op beside what it reads or computes */
+  double row_shares[TRI_PRODUCT_ROWS]; /* of flops_per_s, that products of so few rows reach; 0: all of it */
+  double attention_flops_per_s;        /* of prompts */
+  double query_flops_per_s;            /* of attention of sequences that decode; 0: reading their keys takes longer */
+  double op_s;                         /* seconds of each launched op beside what it reads or computes */
+  double element_s;                    /* of an element of an op that goes row by row; 0: op_s has it */
   tri_link near_sum, far_sum, near_exchange, far_exchange, near_transfer, far_transfer;
   int ranks_per_host; /* 0: all ranks are on one */
 } tri_machine;
+
+typedef struct tri_product_sample {
+  int n, k; /* of the weight */
+  tri_dtype dtype;
+  bool int8_activations;
+} tri_product_sample;
+
+/* The sizes that a rank's ops are timed with: some of a layer's matrices but the experts', and its rows. */
+typedef struct tri_cost_sample {
+  tri_product_sample products[6];
+  int num_products;
+  int hidden, q_heads, kv_heads, head_dim; /* head_dim 0: keys are latents */
+} tri_cost_sample;
 
 /* The most that any rank of a stage has and does. Bytes are read by a step, operations are done for each token. */
 typedef struct tri_cost_share {
@@ -35,6 +54,8 @@ typedef struct tri_cost_share {
   int layers, sparse_layers;         /* sparse ones have experts */
   int local_layers;                  /* attention sees a window alone */
   int ops, sums;                     /* of a step */
+  double row_elements;               /* of a token, that ops go through row by row: norms, positions, activations */
+  tri_cost_sample sample;
 } tri_cost_share;
 
 /* A model under a layout on a machine. */
@@ -45,7 +66,7 @@ typedef struct tri_cost_model {
   const tri_cost_share *stages; /* [p.pp] */
 } tri_cost_model;
 
-/* Seconds. */
+/* Seconds. launches: also what ops take that go row by row. */
 typedef struct tri_cost {
   double reads, products, sums, exchange, launches, transfers;
 } tri_cost;
@@ -75,6 +96,9 @@ tri_status tri_cost_share_add(const tri_model_config *c, const tri_shard *s, tri
  * choices that one of `shares` nearly equal parts of them gets. Routers are trained to be balanced: each expert counts
  * as equally likely. */
 tri_expert_load tri_cost_experts(int experts, int top_k, int shares, double tokens);
+
+/* Returns the rate of products with so many rows: between two that were timed, by their logarithms. */
+double tri_cost_product_rate(const tri_machine *m, double rows);
 
 double tri_cost_link(const tri_link *l, int ranks, double bytes);
 

@@ -14,6 +14,14 @@ static int layer_ops(const tri_model_config *c, bool sparse) {
   return attention + mlp + norms + (branch_norms ? 2 : 0);
 }
 
+/* Elements of a token's rows that a layer's norms, positions and activations go through. */
+static double layer_elements(const tri_model_config *c, const tri_shard *s, bool sparse) {
+  int norms = c->norm.one_norm ? 1 : 2, of_branches = c->norm.place == TRI_NORM_BOTH ? 2 : 0;
+  double heads = (s->q_heads.count + 2.0 * s->kv_heads.count) * (double)c->attention.head_dim;
+  double units = sparse ? (double)c->moe.top_k * s->expert_ff.count + s->shared_ff.count : s->ff.count;
+  return (norms + of_branches) * (double)c->hidden_size + heads + units * (c->mlp.gated ? 2 : 1);
+}
+
 static int layer_sums(const tri_model_config *c) {
   int sums = c->norm.parallel_residual ? 1 : 2;
   return sums + (c->attention.qk_norm == TRI_QK_NORM_WHOLE);
@@ -26,10 +34,21 @@ static double place_bytes(const tri_weight_place *at, int64_t rows) {
   return (double)at->bytes + (at->dtype == TRI_I8 ? (double)rows * sizeof(float) : 0);
 }
 
+/* Takes a matrix for those that products are timed with. */
+static void add_sample(const tri_weight_place *at, tri_weight_shape shape, tri_quantization q, tri_cost_share *out) {
+  tri_cost_sample *s = &out->sample;
+  enum { MOST_K = 8192 }; /* of longer sums a part takes as long as any other */
+  int most = (int)(sizeof s->products / sizeof *s->products);
+  if (s->num_products == most || shape.n > INT32_MAX) return;
+  bool int8 = q == TRI_QUANTIZE_W8A8 && at->dtype == TRI_I8;
+  s->products[s->num_products++] =
+      (tri_product_sample){(int)shape.n, shape.k < MOST_K ? (int)shape.k : MOST_K, at->dtype, int8};
+}
+
 /* Adds up one layer's matrices. Vectors are small, and stay in caches. */
 static void add_layer(const tri_model_config *c, const tri_shard *s, const tri_weight_place *places, int layer,
-                      tri_cost_share *out) {
-  bool sparse = c->layer_flags[layer] & TRI_LAYER_SPARSE;
+                      tri_quantization quantization, tri_cost_share *out) {
+  bool first = !out->sample.num_products, sparse = c->layer_flags[layer] & TRI_LAYER_SPARSE;
   double expert_bytes = 0, expert_flops = 0;
   for (int id = 0; id < TRI_W_COUNT; id++) {
     tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
@@ -40,6 +59,7 @@ static void add_layer(const tri_model_config *c, const tri_shard *s, const tri_w
       expert_bytes += bytes / s->slots.count;
       expert_flops += flops / s->slots.count;
     } else {
+      if (first) add_sample(&places[id], shape, quantization, out);
       out->dense_bytes += bytes;
       out->dense_flops += flops;
     }
@@ -50,6 +70,7 @@ static void add_layer(const tri_model_config *c, const tri_shard *s, const tri_w
   }
   out->sparse_layers += sparse;
   out->local_layers += (c->layer_flags[layer] & TRI_LAYER_LOCAL) != 0;
+  out->row_elements += layer_elements(c, s, sparse);
   out->ops += layer_ops(c, sparse);
   out->sums += layer_sums(c);
 }
@@ -84,9 +105,14 @@ tri_status tri_cost_share_add(const tri_model_config *c, const tri_shard *s, tri
   tri_weight_map m;
   tri_cost_share own = {.layers = s->layers.count};
   TRI_CHECK(tri_weight_map_make(c, s, NULL, dtype, quantization, NULL, &m, err));
-  for (int l = 0; l < s->layers.count; l++) add_layer(c, s, m.layers + l * TRI_W_COUNT, s->layers.first + l, &own);
+  for (int l = 0; l < s->layers.count; l++)
+    add_layer(c, s, m.layers + l * TRI_W_COUNT, s->layers.first + l, quantization, &own);
   add_ends(c, s, &m, &own);
   add_keys(c, s, kv, &own);
+  own.sample.hidden = (int)c->hidden_size;
+  own.sample.q_heads = s->q_heads.count;
+  own.sample.kv_heads = s->kv_heads.count;
+  own.sample.head_dim = c->mla.on ? 0 : (int)c->attention.head_dim;
   tri_weight_map_free(&m);
   most(&stage->dense_bytes, own.dense_bytes);
   most(&stage->dense_flops, own.dense_flops);
@@ -101,5 +127,7 @@ tri_status tri_cost_share_add(const tri_model_config *c, const tri_shard *s, tri
   stage->local_layers = own.local_layers;
   stage->ops = own.ops;
   stage->sums = own.sums;
+  stage->row_elements = own.row_elements;
+  stage->sample = own.sample;
   return TRI_OK;
 }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/base/topo.h"
 #include "runtime/forward/kv_cache.h"
 #include "runtime/load/weights.h"
 #include "runtime/step/limits.h"
@@ -49,6 +50,20 @@ static tri_dtype weight_type(const struct plan *p) {
   return type;
 }
 
+/* Counts what one of the ranks has of a model that is cut into equal parts, as far as it tells what its products take.
+ */
+static tri_status mean_share(const struct plan *p, tri_cost_share *out, tri_error *err) {
+  tri_shard whole;
+  *out = (tri_cost_share){0};
+  if (p->ledger.device) return TRI_OK;
+  TRI_CHECK(tri_shard_make(p->c, (tri_parallel){.tp = 1, .pp = 1}, &whole, err));
+  bool stored = p->ledger.dtype == TRI_DTYPE_COUNT && p->ledger.quantization == TRI_QUANTIZE_NONE;
+  tri_dtype type = stored ? weight_type(p) : p->ledger.dtype;
+  TRI_CHECK(tri_cost_share_add(p->c, &whole, type, p->ledger.quantization, p->ledger.kv_dtype, out, err));
+  out->dense_bytes /= p->o->devices;
+  return TRI_OK;
+}
+
 static void say(char source[64], const char *text) { snprintf(source, 64, "%s", text); }
 
 /* A device's own figures, where a worker on this host or its like has left them. */
@@ -67,11 +82,15 @@ static void take_device_figures(const struct plan *p, struct plan_machine *m) {
   memcpy(m->flops_source, m->read_source, sizeof m->flops_source);
 }
 
-static tri_status take_host_figures(const struct plan *p, struct plan_machine *m, tri_error *err) {
+static tri_status take_host_figures(const struct plan *p, const tri_cost_share *share, struct plan_machine *m,
+                                    tri_host_figures *out, tri_error *err) {
   if (p->o->read_bandwidth > 0 && p->o->flops > 0) return TRI_OK;
   say(m->read_source, "measured now, in equal parts");
   say(m->flops_source, m->read_source);
-  return tri_machine_measure(p->num_ranks, &m->best, err);
+  int threads = p->o->serve.threads * p->num_ranks, most = tri_topo_num_cores();
+  TRI_CHECK(tri_machine_measure(share, p->num_ranks, threads < most ? threads : most, out, err));
+  m->best = out->best;
+  return TRI_OK;
 }
 
 static void override_link(tri_link *l, double bytes_per_s, double latency_us) {
@@ -79,12 +98,14 @@ static void override_link(tri_link *l, double bytes_per_s, double latency_us) {
   if (latency_us > 0) l->start_s = latency_us * 1e-6;
 }
 
-tri_status plan_find_machine(const struct plan *p, struct plan_machine *m, tri_error *err) {
+tri_status plan_find_machine(const struct plan *p, const tri_cost_share *share, struct plan_machine *m,
+                             tri_error *err) {
   const struct plan_options *o = p->o;
+  tri_host_figures host = {0};
   if (p->ledger.device)
     take_device_figures(p, m);
   else
-    TRI_CHECK(take_host_figures(p, m, err));
+    TRI_CHECK(take_host_figures(p, share, m, &host, err));
   if (o->read_bandwidth > 0) {
     m->best.read_bytes_per_s = o->read_bandwidth;
     say(m->read_source, "as given");
@@ -94,6 +115,7 @@ tri_status plan_find_machine(const struct plan *p, struct plan_machine *m, tri_e
     say(m->flops_source, "as given");
   }
   m->machine = tri_machine_make(m->best, p->ledger.device, p->num_ranks);
+  if (host.ops.element_s > 0 && o->flops <= 0) tri_machine_take_ops(&m->machine, &host.ops);
   tri_link *const near[] = {&m->machine.near_sum, &m->machine.near_exchange, &m->machine.near_transfer};
   tri_link *const far[] = {&m->machine.far_sum, &m->machine.far_exchange, &m->machine.far_transfer};
   for (int i = 0; i < 3; i++) {
@@ -109,15 +131,17 @@ tri_status plan_devices(struct plan *p, tri_error *err) {
   enum { CONTEXT = 1024, PROMPT = 2048 };
   const tri_serve_options *v = &p->o->serve;
   struct plan_machine m = {0};
+  tri_cost_share share;
   tri_recommendations r = {0};
   TRI_CHECK(check_options(p, err));
   p->num_ranks = p->o->devices / p->o->nnodes; /* of a host */
   p->layout.replicas = 1;
   TRI_CHECK(plan_find_backend(p, err));
   TRI_CHECK(plan_limits(p, v->max_model_len, &p->limits, err));
-  TRI_CHECK(plan_find_machine(p, &m, err));
   tri_dtype kv = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->kv_cache_dtype;
   p->ledger.kv_dtype = tri_kv_dtype(p->c, kv, p->ledger.dtype, p->ledger.device);
+  TRI_CHECK(mean_share(p, &share, err));
+  TRI_CHECK(plan_find_machine(p, &share, &m, err));
   int64_t context = p->o->context_len ? p->o->context_len : smaller(CONTEXT, p->limits.max_model_len);
   if (context > p->limits.max_model_len)
     return tri_fail(err, TRI_USAGE, "context_len", "--context-len %lld exceeds max_model_len %d", (long long)context,

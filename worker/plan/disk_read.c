@@ -78,22 +78,26 @@ static int add_device(dev_t *devices, int count, dev_t device) {
   return count + 1;
 }
 
-int tri_disk_name(const int *fds, int num_fds, char out[TRI_DISK_NAME]) {
-  enum { MOST = 16 };
-  dev_t devices[MOST];
+void tri_disk_name_of(const dev_t *devices, int count, char out[TRI_DISK_NAME]) {
   struct utsname host;
-  int count = 0, n = 4;
   out[0] = 0;
-  if (num_fds < 1 || num_fds > MOST || uname(&host)) return 0;
+  if (count < 1 || count > TRI_STRIPES_MAX_FILES || uname(&host)) return;
+  int n = snprintf(out, TRI_DISK_NAME, "disk");
+  for (int i = 0; i < count; i++)
+    n += snprintf(out + n, (size_t)(TRI_DISK_NAME - n), " %u:%u", major(devices[i]), minor(devices[i]));
+  snprintf(out + n, (size_t)(TRI_DISK_NAME - n), " of %.64s", host.nodename);
+}
+
+int tri_disk_name(const int *fds, int num_fds, char out[TRI_DISK_NAME]) {
+  dev_t devices[TRI_STRIPES_MAX_FILES];
+  int count = 0;
+  out[0] = 0;
+  if (num_fds < 1 || num_fds > TRI_STRIPES_MAX_FILES) return 0;
   for (int i = 0; i < num_fds; i++) {
     struct stat s;
     if (fstat(fds[i], &s)) return 0;
     count = add_device(devices, count, s.st_dev);
   }
-  snprintf(out, TRI_DISK_NAME, "disk");
-  for (int i = 0; i < count && n < TRI_DISK_NAME; i++)
-    n += snprintf(out + n, (size_t)(TRI_DISK_NAME - n), " %u:%u", major(devices[i]), minor(devices[i]));
-  if (n < TRI_DISK_NAME) n += snprintf(out + n, (size_t)(TRI_DISK_NAME - n), " of %.100s", host.nodename);
-  if (n >= TRI_DISK_NAME) out[0] = 0;
+  tri_disk_name_of(devices, count, out);
   return count;
 }

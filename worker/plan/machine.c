@@ -1,5 +1,7 @@
 #include "worker/plan/machine.h"
 
+#include <string.h>
+
 #include "kernels/roofline.h"
 #include "runtime/base/pool.h"
 #include "runtime/base/topo.h"
@@ -11,8 +13,13 @@ const double tri_h200_link = 55e9; /* docs/performance.md, loading */
 
 /* docs/performance-log.md: the products of a token of the 8 billion shape read 15.0 GB in 3.66 ms, which is 0.90 of
  * 4.57 TB/s. One behind the other, products run at 640 TFLOP/s of 790 (docs/performance.md). Attention of a prompt of
- * 2048 tokens reaches 167 TFLOP/s. A CPU's decode reads at 0.92 to 0.94 and its prompts run at 0.79 to 0.84. */
-static const double READ_SHARE = 0.90, PRODUCT_SHARE = 0.81, DEVICE_ATTENTION = 0.21, HOST_ATTENTION = 0.5;
+ * 2048 tokens reaches 167 TFLOP/s. A CPU's decode reads at 0.92 to 0.94. */
+static const double READ_SHARE = 0.90, HOST_READ_SHARE = 0.93, PRODUCT_SHARE = 0.81, DEVICE_ATTENTION = 0.21,
+                    HOST_ATTENTION = 0.5;
+
+/* docs/design/layouts.md: what products of 1, 2, 4 ... 1024 rows reach of BLAS's best on a CPU whose ops nobody has
+ * timed. Those of few rows are measured where the weights lie in caches: reading them bounds the others. */
+static const double HOST_ROWS[TRI_PRODUCT_ROWS] = {0.24, 0.45, 0.56, 0.62, 0.66, 0.60, 0.80, 0.88, 0.92, 0.96, 0.98};
 
 /* docs/design/layouts.md has where each figure is from. Those between hosts are assumed, not measured. */
 static const tri_machine device_links = {
@@ -25,7 +32,8 @@ static const tri_machine device_links = {
     .far_transfer = {15e-6, 0, 50e9},
 };
 static const tri_machine host_links = {
-    .op_s = 5e-6,
+    .op_s = 0.2e-6,
+    .element_s = 0.1e-9,
     .near_sum = {5e-6, 1e-6, 5e9},
     .near_exchange = {5e-6, 1e-6, 5e9},
     .near_transfer = {10e-6, 0, 5e9},
@@ -36,37 +44,65 @@ static const tri_machine host_links = {
 
 tri_machine tri_machine_make(tri_ceilings best, bool device, int ranks_per_host) {
   tri_machine m = device ? device_links : host_links;
-  m.read_bytes_per_s = best.read_bytes_per_s * READ_SHARE;
-  m.flops_per_s = best.flops_per_s * PRODUCT_SHARE;
+  m.read_bytes_per_s = best.read_bytes_per_s * (device ? READ_SHARE : HOST_READ_SHARE);
+  m.flops_per_s = best.flops_per_s * (device ? PRODUCT_SHARE : 1);
+  if (!device) memcpy(m.row_shares, HOST_ROWS, sizeof HOST_ROWS);
   m.attention_flops_per_s = best.flops_per_s * (device ? DEVICE_ATTENTION : HOST_ATTENTION);
   m.ranks_per_host = ranks_per_host;
   return m;
 }
 
-tri_status tri_machine_measure_backend(tri_backend *be, tri_ceilings *out) {
-  enum { STREAM_BYTES = 64 << 20, ROUNDS = 3 };
+void tri_machine_take_ops(tri_machine *m, const tri_host_rates *ops) {
+  m->flops_per_s = 0;
+  for (int i = 0; i < TRI_PRODUCT_ROWS; i++)
+    if (ops->products[i] > m->flops_per_s) m->flops_per_s = ops->products[i];
+  for (int i = 0; i < TRI_PRODUCT_ROWS; i++) m->row_shares[i] = ops->products[i] / m->flops_per_s;
+  if (ops->attention > 0) m->attention_flops_per_s = ops->attention;
+  m->query_flops_per_s = ops->queries;
+  m->op_s = ops->op_s;
+  m->element_s = ops->element_s;
+}
+
+tri_status tri_machine_measure_backend(tri_backend *be, const tri_cost_share *share, tri_host_figures *out) {
+  enum { LEAST_BYTES = 1 << 20, MOST_BYTES = 64 << 20, PIECES = 4, ROUNDS = 5 };
   tri_roofline *floor = NULL;
-  double read[ROUNDS], gemm[ROUNDS], piece = STREAM_BYTES / 4;
-  TRI_CHECK(tri_roofline_create_quick(be, STREAM_BYTES, &floor));
+  double read[ROUNDS], gemm[ROUNDS], bytes = share->dense_bytes < MOST_BYTES ? share->dense_bytes : MOST_BYTES;
+  if (bytes < LEAST_BYTES) bytes = LEAST_BYTES;
+  TRI_CHECK(tri_roofline_create_quick(be, (size_t)bytes / 64 * 64, &floor));
   for (int i = 0; i < ROUNDS; i++) {
-    read[i] = tri_roofline_read(floor, piece);
+    read[i] = tri_roofline_read(floor, bytes / PIECES);
     gemm[i] = tri_roofline_gemm(floor);
   }
   tri_roofline_destroy(floor);
-  *out =
-      (tri_ceilings){.read_bytes_per_s = piece / tri_median(read, ROUNDS), .flops_per_s = 2 / tri_median(gemm, ROUNDS)};
-  return TRI_OK;
+  out->best = (tri_ceilings){.read_bytes_per_s = bytes / PIECES / tri_median(read, ROUNDS),
+                             .flops_per_s = 2 / tri_median(gemm, ROUNDS)};
+  return tri_host_rates_measure(be, share, &out->ops);
 }
 
-tri_status tri_machine_measure(int ranks, tri_ceilings *out, tri_error *err) {
+/* Makes threads as a rank has them: each on a core of its own, and awake for a while behind each op. */
+static tri_status make_pool(int threads, tri_pool **out) {
+  enum { SPIN_US = 100, MOST = 1024 };
+  int cores[MOST], oversubscribed;
+  if (!threads) threads = tri_topo_num_cores();
+  if (threads > MOST) threads = MOST;
+  TRI_CHECK(tri_topo_assign(0, 1, threads, cores, &oversubscribed));
+  return tri_pool_create(threads, cores, oversubscribed ? 0 : SPIN_US, out);
+}
+
+tri_status tri_machine_measure(const tri_cost_share *share, int ranks, int threads, tri_host_figures *out,
+                               tri_error *err) {
   tri_pool *pool = NULL;
   tri_backend *be = NULL;
   tri_status st;
-  TRI_TRY(tri_pool_create(tri_topo_num_cores(), NULL, 0, &pool));
+  TRI_TRY(make_pool(threads, &pool));
   TRI_TRY(tri_backend_create(&(tri_backend_config){.name = "cpu", .pool = pool}, &be, err));
-  TRI_TRY(tri_machine_measure_backend(be, out));
-  out->read_bytes_per_s /= ranks;
-  out->flops_per_s /= ranks;
+  TRI_TRY(tri_machine_measure_backend(be, share, out));
+  out->best.read_bytes_per_s /= ranks;
+  out->best.flops_per_s /= ranks;
+  for (int i = 0; i < TRI_PRODUCT_ROWS; i++) out->ops.products[i] /= ranks;
+  out->ops.attention /= ranks;
+  out->ops.queries /= ranks;
+  out->ops.element_s *= ranks;
 cleanup:
   tri_backend_destroy(be);
   tri_pool_destroy(pool);

@@ -3,7 +3,7 @@
 #define TRI_WORKER_PLAN_MACHINE_H
 
 #include "kernels/backend.h"
-#include "worker/plan/cost.h"
+#include "worker/plan/host_rates.h"
 
 /* The best that hardware could do, as kernels/roofline.h measures it: a read-only sum, the library's largest product.
  */
@@ -20,9 +20,20 @@ tri_machine tri_machine_make(tri_ceilings best, bool device, int ranks_per_host)
 /* Copies of pinned memory to such a device, in bytes per second. */
 extern const double tri_h200_link;
 
-/* Measures what a backend of host memory reaches with its own threads. */
-tri_status tri_machine_measure_backend(tri_backend *be, tri_ceilings *out);
-/* Measures this host in less than a second; each of so many ranks has an equal part of it. */
-tri_status tri_machine_measure(int ranks, tri_ceilings *out, tri_error *err);
+/* The figures that were measured of a host. */
+typedef struct tri_host_figures {
+  tri_ceilings best;
+  tri_host_rates ops;
+} tri_host_figures;
+
+/* Measures what a backend of host memory reaches with its own threads, reading as many bytes as a step of `share` does
+ * and multiplying with its matrices. */
+tri_status tri_machine_measure_backend(tri_backend *be, const tri_cost_share *share, tri_host_figures *out);
+/* Measures this host in about a second, on so many threads (0: one for each core); each of so many ranks has an equal
+ * part of it. */
+tri_status tri_machine_measure(const tri_cost_share *share, int ranks, int threads, tri_host_figures *out,
+                               tri_error *err);
+/* Has ops take what they took, instead of parts of the ceilings. */
+void tri_machine_take_ops(tri_machine *m, const tri_host_rates *ops);
 
 #endif

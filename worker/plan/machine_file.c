@@ -9,12 +9,14 @@
 #include "runtime/base/json.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "worker/plan/disk_read.h"
 
-enum { MOST_BYTES = 1 << 20, MOST_DEVICES = 64 };
+enum { MOST_BYTES = 1 << 20, MOST_DEVICES = 64, MOST_NAME = TRI_DISK_NAME };
+_Static_assert((int)MOST_NAME >= (int)TRI_MACHINE_NAME, "holds names of both");
 
 /* A device with the products of each type, or a disk; 0: not measured. */
 struct device {
-  char name[TRI_MACHINE_NAME];
+  char name[MOST_NAME];
   double read, flops[TRI_DTYPE_COUNT], disk;
 };
 
@@ -73,7 +75,7 @@ static tri_status read_device(void *ctx, const char *key, const tri_json *value)
   struct reading *r = ctx;
   snprintf(r->field, sizeof r->field, "%.80s", key);
   if (tri_json_kind_of(value) != TRI_JSON_OBJECT) return refuse(r, "must be an object");
-  if (strlen(key) >= TRI_MACHINE_NAME) return refuse(r, "is too long for a device's name");
+  if (strlen(key) >= MOST_NAME) return refuse(r, "is too long for a device's name");
   if (r->all->count == MOST_DEVICES) return refuse(r, "is one device too many");
   r->at = &r->all->list[r->all->count++];
   snprintf(r->at->name, sizeof r->at->name, "%s", key);
@@ -137,7 +139,7 @@ bool tri_machine_file_find_disk(const char *path, const char *disk, double *byte
 /* ---- writing ---- */
 
 static tri_status append_device(const struct device *d, bool last, tri_buf *b) {
-  char text[64 + 2 * TRI_MACHINE_NAME];
+  char text[64 + 2 * MOST_NAME];
   size_t n = 0;
   text[n++] = '"';
   for (const char *c = d->name; *c; c++) {
@@ -201,7 +203,7 @@ static tri_status add(const char *path, const struct device *from, tri_error *er
   return st;
 }
 
-static bool is_name(const char *name) { return name[0] && strlen(name) < TRI_MACHINE_NAME && is_printable(name); }
+static bool is_name(const char *name) { return name[0] && strlen(name) < MOST_NAME && is_printable(name); }
 
 tri_status tri_machine_file_add(const char *path, const char *device, tri_dtype type, const tri_machine_figures *f,
                                 tri_error *err) {

@@ -158,7 +158,7 @@ static tri_status enlarge_step(struct plan *p, tri_error *err) {
   const tri_serve_options *v = &p->o->serve;
   int usual = p->limits.max_num_batched_tokens, tokens = wanted_tokens(p);
   if (v->max_num_batched_tokens || !p->streaming.num_loads) return TRI_OK;
-  if (tri_sched_prompt_tokens(v->prompt_micro_batch_tokens, p->layout.pp, p->ledger.device)) return TRI_OK;
+  if (v->prompt_micro_batch_tokens) return TRI_OK;
   for (int i = 0; i < p->num_made; i++) {
     const struct plan_rank *r = &p->ranks[i];
     tokens = tri_ledger_step_tokens(p->c, &r->shard, p->ckpt, &p->limits, p->layout.pp, &p->ledger, &r->ledger, tokens);

@@ -88,8 +88,8 @@ void plan_print(const struct plan *p, const tri_error *err);
 /* The limits of a step for a max_model_len. */
 tri_status plan_limits(const struct plan *p, int64_t len, tri_limits *out, tri_error *err);
 
-/* Finds the figures of the machine: as given, as measured, or of machines of its kind. */
-tri_status plan_find_machine(const struct plan *p, struct plan_machine *m, tri_error *err);
+/* Finds the figures of the machine: as given, as measured with a rank's share, or of machines of its kind. */
+tri_status plan_find_machine(const struct plan *p, const tri_cost_share *share, struct plan_machine *m, tri_error *err);
 void plan_print_ceilings(const struct plan_machine *m);
 
 /* Fills p->streaming, if ranks stream weights. Their ledgers are made. TRI_NO_CAPACITY: in words that a start has, too.

@@ -5,6 +5,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/pool.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/offload_folders.h"
 #include "runtime/load/part_loader.h"
 #include "worker/plan/disk_rate.h"
 #include "worker/plan/plan.h"
@@ -12,26 +13,37 @@
 
 /* ---- where they come from ---- */
 
-/* Finds out whether a rank's parts lie in the checkpoint as they lie in memory. */
-static tri_status find_source(struct plan *p, const tri_weights_config *wc, const bool *in_dram, tri_error *err) {
+/* Finds out whether a rank's parts lie in the checkpoint as they lie in memory. *known: false without one that could
+ * be looked at. */
+static tri_status find_source(const struct plan *p, const tri_weights_config *wc, const bool *in_dram, bool *direct,
+                              bool *known, tri_error *err) {
   tri_part_loader *loader = NULL;
   tri_part_extents x = {0};
-  bool all = true;
   tri_status st = TRI_OK;
-  if (!p->ckpt) {
-    p->streaming.from_pack |= p->o->serve.load_format == TRI_LOAD_DUMMY;
-    return TRI_OK;
-  }
+  *direct = p->ckpt != NULL;
+  *known = p->ckpt || p->o->serve.load_format == TRI_LOAD_DUMMY;
+  if (!p->ckpt) return TRI_OK;
   TRI_TRY(tri_part_loader_create(wc, &loader, err));
-  for (int i = 0; all && i < wc->tiers->num_streamed; i++) {
+  for (int i = 0; *direct && i < wc->tiers->num_streamed; i++) {
     if (in_dram[i]) continue;
-    TRI_TRY(tri_part_extents_find(loader, wc->tiers->parts[i], &x, &all, err));
+    TRI_TRY(tri_part_extents_find(loader, wc->tiers->parts[i], &x, direct, err));
     tri_part_extents_free(&x);
   }
-  *(all ? &p->streaming.from_checkpoint : &p->streaming.from_pack) = true;
 cleanup:
   tri_part_loader_destroy(loader);
   return st;
+}
+
+/* Looks at the files of a rank's parts. Of the folders of hosts that are named, nobody here knows anything. */
+static tri_status look_at_files(struct plan *p, const tri_weights_config *wc, const bool *in_dram,
+                                tri_pack_rooms *rooms, tri_error *err) {
+  bool direct, known;
+  TRI_CHECK(find_source(p, wc, in_dram, &direct, &known, err));
+  if (!known) return TRI_OK;
+  *(direct ? &p->streaming.from_checkpoint : &p->streaming.from_pack) = true;
+  if (direct) return TRI_OK;
+  TRI_CHECK(tri_offload_check_pack(&p->offload, err));
+  return p->o->hosts ? TRI_OK : tri_offload_check_room(p->offload.nvme_path, wc, rooms, err);
 }
 
 /* Counts a rank's tiers into the share of its stage, and into the plan's where it streams most. */
@@ -49,7 +61,7 @@ static void count_tiers(struct plan *p, const struct plan_rank *r, size_t dram, 
 }
 
 static tri_status look_at_rank(struct plan *p, const struct plan_rank *r, tri_backend *be, tri_streaming_share *stage,
-                               tri_error *err) {
+                               tri_pack_rooms *rooms, tri_error *err) {
   const tri_reader_config io = {.piece_bytes = TRI_READER_BLOCK, .num_buffers = 1}; /* it only looks */
   tri_weight_map m = {0};
   tri_tiers *tiers = NULL;
@@ -60,6 +72,7 @@ static tri_status look_at_rank(struct plan *p, const struct plan_rank *r, tri_ba
                            .ckpt = p->ckpt,
                            .dtype = p->ledger.dtype,
                            .quantization = p->ledger.quantization,
+                           .seed = p->o->serve.seed,
                            .io = &io};
   tri_status st;
   TRI_TRY(tri_weight_map_make(p->c, &r->shard, p->ckpt, wc.dtype, wc.quantization, NULL, &m, err));
@@ -71,7 +84,7 @@ static tri_status look_at_rank(struct plan *p, const struct plan_rank *r, tri_ba
       device ? tri_offload_place(tiers, tri_offload_host_room(&p->offload, p->streaming.sharing), in_dram) : 0;
   count_tiers(p, r, dram, stage);
   wc.tiers = tiers;
-  if (dram < tiers->streamed) TRI_TRY(find_source(p, &wc, in_dram, err));
+  if (dram < tiers->streamed) TRI_TRY(look_at_files(p, &wc, in_dram, rooms, err));
 cleanup:
   tri_free(in_dram);
   tri_tiers_free(tiers);
@@ -83,15 +96,18 @@ static tri_status look_at_ranks(struct plan *p, tri_streaming_share *shares, tri
   tri_pool *pool = NULL;
   tri_backend *be = NULL;
   tri_status st;
+  tri_pack_rooms rooms = {.keys = tri_calloc((size_t)p->num_made, sizeof *rooms.keys)};
+  if (!rooms.keys) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory to look at %d packs", p->num_made));
   TRI_TRY(tri_pool_create(1, NULL, 0, &pool));
   TRI_TRY(tri_backend_create(&(tri_backend_config){.name = "cpu", .pool = pool}, &be, err));
   for (int i = 0; i < p->num_made; i++) {
     const struct plan_rank *r = &p->ranks[i];
-    if (r->ledger.streams) TRI_TRY(look_at_rank(p, r, be, &shares[r->shard.p.pp_rank], err));
+    if (r->ledger.streams) TRI_TRY(look_at_rank(p, r, be, &shares[r->shard.p.pp_rank], &rooms, err));
   }
 cleanup:
   tri_backend_destroy(be);
   tri_pool_destroy(pool);
+  tri_free(rooms.keys);
   return st;
 }
 
@@ -186,12 +202,12 @@ tri_status plan_streaming(struct plan *p, tri_error *err) {
   if (!shares || !costs) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "pipeline_parallel_size", "no memory for the stages"));
   s->sharing = sharing(p);
   if (p->ledger.device) s->link_bytes_per_s = tri_h200_link;
+  if (p->offload.nvme_path && !p->o->hosts) TRI_TRY(tri_offload_folders_check(p->offload.nvme_path, err));
   TRI_TRY(look_at_ranks(p, shares, err));
-  if (s->from_pack) TRI_TRY(tri_offload_check_pack(&p->offload, err));
   if (s->files && s->disk_bytes_per_s <= 0) TRI_TRY(find_bandwidth(p, s, err));
   if (s->files && s->disk_bytes_per_s <= 0) goto cleanup;
-  if (s->machine.best.flops_per_s <= 0) TRI_TRY(plan_find_machine(p, &s->machine, err));
   TRI_TRY(add_stages(p, costs, err));
+  if (s->machine.best.flops_per_s <= 0) TRI_TRY(plan_find_machine(p, &costs[0], &s->machine, err));
   tri_cost_model m = {.machine = s->machine.machine,
                       .p = p->ranks[0].shard.p,
                       .hidden_size = (int)p->c->hidden_size,
