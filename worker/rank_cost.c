@@ -23,6 +23,11 @@ static tri_status find_machine(const tri_engine *e, tri_machine *out) {
   else
     TRI_CHECK(tri_machine_measure_backend(e->backend, &best));
   *out = tri_machine_make(best, device, 0);
+  if (!e->host) return TRI_OK;
+  TRI_CHECK(tri_machine_measure_backend(e->host, &best));
+  tri_machine host = tri_machine_make(best, false, 0);
+  out->host_read_bytes_per_s = host.read_bytes_per_s;
+  out->host_flops_per_s = host.flops_per_s;
   return TRI_OK;
 }
 
