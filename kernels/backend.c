@@ -72,6 +72,14 @@ static tri_status host_sync(tri_backend *be) {
   return st;
 }
 
+static void host_host_call(tri_backend *be, tri_host_call *call) {
+  call->backend = be;
+  tri_status st = call->run(call);
+  if (st == TRI_OK || be->failed != TRI_OK) return;
+  snprintf(be->failure, sizeof be->failure, TRI_HOST_CALL_FAILED, tri_status_text(st));
+  be->failed = st;
+}
+
 static void host_event_record(tri_backend *be, int event, tri_stream stream) {
   (void)be;
   (void)event;
@@ -202,6 +210,7 @@ static void fill_host(tri_backend *be) {
   be->ops.download = host_download;
   be->ops.copy_rows = host_copy_rows;
   be->ops.stream_sync = host_sync;
+  be->ops.host_call = host_host_call;
   be->ops.event_record = host_event_record;
   be->ops.stream_wait = host_stream_wait;
   be->ops.event_query = host_event_done;

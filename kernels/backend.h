@@ -64,6 +64,15 @@ typedef struct tri_tune_product {
   tri_glu_args glu;
 } tri_tune_product;
 
+/* A piece of the host's work in the order of a stream's. It stays where it is, as it is, until it has run, and as long
+ * as a recorded step that has it is kept. run allocates and locks nothing and asks nothing of the backend; its context
+ * is what lies around the call. */
+typedef struct tri_host_call {
+  tri_backend *backend; /* whose stream it is on: host_call sets it */
+  tri_status (*run)(struct tri_host_call *call);
+} tri_host_call;
+#define TRI_HOST_CALL_FAILED "the host's part of a step failed: %s" /* be->failure of one that did */
+
 typedef struct tri_tune_result {
   int shapes;   /* that there is a tactic for */
   int known;    /* of them: in the backend's tactics already */
@@ -87,6 +96,9 @@ typedef struct tri_backend_ops {
   /* Waits for the compute stream. TRI_DEVICE_LOST or TRI_UNSUPPORTED: something that was launched failed, and
    * be->failure says what; nothing that came after it means anything. */
   tri_status (*stream_sync)(tri_backend *be);
+  /* Has the host run a call behind what the compute stream has, and what is put there later wait until it is done. A
+   * call that returns something else than TRI_OK is a launch that failed. On the CPU it runs at once. */
+  void (*host_call)(tri_backend *be, tri_host_call *call);
   /* Events order streams: event_record marks a point of a stream, and everything put on `stream` after stream_wait runs
    * behind the last mark of that event. event_query returns TRI_OK when what lies before the mark is done, else
    * TRI_AGAIN; event_wait blocks the calling thread until then. Both return what stream_sync would where it failed. */

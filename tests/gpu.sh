@@ -29,7 +29,8 @@ quick() {
   data=$(checkpoints) || return
   "$bin/opcheck" --backend cuda --cases 60 || return
   tests/modelcheck/all.sh "$bin/modelcheck" "$data" cuda || return
-  tests/modelcheck/all.sh "$bin/modelcheck" "$data" cuda-streamed
+  tests/modelcheck/all.sh "$bin/modelcheck" "$data" cuda-streamed || return
+  tests/modelcheck/all.sh "$bin/modelcheck" "$data" cuda-host-experts
 }
 
 sanitize() {

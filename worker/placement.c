@@ -7,6 +7,7 @@
 #include "runtime/base/topo.h"
 
 enum { MAX_CORES = 4096, MAX_RANKS = 4096 };
+enum { BESIDE_SPIN_US = 1000 }; /* longer than the device's part of a layer, which lies between the host's experts */
 
 bool tri_placement_devices_differ(const char *names, int count) {
   for (int i = 0; i < count; i++) {
@@ -85,8 +86,14 @@ tri_status tri_placement_of_rank(const tri_serve_options *o, tri_comm *world, in
   st = tri_topo_assign(index, count, out->threads, pins, &oversubscribed);
   int near = move_near(out->backend);
   if (near && !o->threads && out->threads > near) out->threads = near;
+  /* A thread of the driver's takes part in experts on the host, and the step thread waits beside it: it has a core. */
+  bool beside = !out->backend->host_memory && (o->cpu_moe || o->n_cpu_moe);
+  if (beside && !o->threads && out->threads > 1) out->threads--;
   /* Several ranks' devices may hang on one node: they share its cores, and which rank has which is the kernel's. */
-  if (st == TRI_OK) st = tri_pool_create(out->threads, near ? NULL : pins, oversubscribed ? 0 : spin_us, &out->pool);
+  bool anywhere = near || beside;
+  if (beside) spin_us = BESIDE_SPIN_US;
+  if (st == TRI_OK)
+    st = tri_pool_create(out->threads, anywhere ? NULL : pins, oversubscribed ? 0 : spin_us, &out->pool);
   if (st != TRI_OK) return tri_fail(err, st, "threads", "cannot start %d threads", out->threads);
   out->backend->pool = out->pool;
   out->oversubscribed = oversubscribed;

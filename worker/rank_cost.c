@@ -15,9 +15,9 @@ static void find_device(const tri_engine *e, tri_ceilings *out) {
     *out = (tri_ceilings){f.read_bytes_per_s, f.flops_per_s};
 }
 
-/* Measures with the rank's threads, and a workspace that is not its. */
-static tri_status find_host(const tri_engine *e, const tri_cost_share *share, tri_machine *out, tri_error *err) {
-  tri_backend_config bc = {.name = "cpu", .pool = e->backend->pool, .deterministic = e->backend->deterministic};
+/* Measures with the threads of a rank's backend, and a workspace that is not its. */
+static tri_status find_host(const tri_backend *own, const tri_cost_share *share, tri_machine *out, tri_error *err) {
+  tri_backend_config bc = {.name = "cpu", .pool = own->pool, .deterministic = own->deterministic};
   tri_backend *be = NULL;
   tri_host_figures host;
   TRI_CHECK(tri_backend_create(&bc, &be, err));
@@ -31,9 +31,14 @@ static tri_status find_host(const tri_engine *e, const tri_cost_share *share, tr
 
 static tri_status find_machine(const tri_engine *e, const tri_cost_share *share, tri_machine *out, tri_error *err) {
   tri_ceilings best;
-  if (e->backend->host_memory) return find_host(e, share, out, err);
+  if (e->backend->host_memory) return find_host(e->backend, share, out, err);
   find_device(e, &best);
   *out = tri_machine_make(best, true, 0);
+  if (!e->host) return TRI_OK;
+  tri_machine host;
+  TRI_CHECK(find_host(e->host, share, &host, err));
+  out->host_read_bytes_per_s = host.read_bytes_per_s;
+  out->host_flops_per_s = host.flops_per_s;
   return TRI_OK;
 }
 

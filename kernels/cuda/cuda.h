@@ -65,6 +65,7 @@ typedef struct tri_cuda_impl {
   int error; /* cudaError_t: the first one that a launch or a copy met; told by whatever next waits. Changed atomically
               */
   int told;  /* the failure has its words */
+  int host_failed; /* tri_status of the first call of the host that failed; changed atomically */
   char isa[32];
   tri_cuda_staging staging[TRI_BOUND_BATCHES + 1]; /* of batches, by number, and of the sampler */
   tri_attention_cut cuts[TRI_BOUND_BATCHES][TRI_CUDA_CUTS];

@@ -98,10 +98,33 @@ static void device_fill_random(tri_backend *be, const tri_random_fill *fill) {
   tri_cuda_note(be, cudaGetLastError());
 }
 
+/* ---- what the host does in between ---- */
+
+/* On a thread of the driver's, which may call nothing of it. */
+static void CUDART_CB run_host_call(void *p) {
+  tri_host_call *call = p;
+  int none = TRI_OK, *failed = &tri_cuda_of(call->backend)->host_failed;
+  tri_status st = call->run(call);
+  if (st != TRI_OK) __atomic_compare_exchange_n(failed, &none, (int)st, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+static void device_host_call(tri_backend *be, tri_host_call *call) {
+  call->backend = be;
+  tri_cuda_note(be, cudaLaunchHostFunc(tri_cuda_stream(be), run_host_call, call));
+}
+
+/* ---- waiting ---- */
+
 /* Errors of kernels show here, once; nothing that comes after one means anything. */
 static tri_status status_of(tri_backend *be) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   if (be->failed != TRI_OK) return be->failed;
+  tri_status of_host = (tri_status)__atomic_load_n(&impl->host_failed, __ATOMIC_RELAXED);
+  if (of_host != TRI_OK) {
+    if (!__atomic_exchange_n(&impl->told, 1, __ATOMIC_RELAXED) && !be->failure[0])
+      snprintf(be->failure, sizeof be->failure, TRI_HOST_CALL_FAILED, tri_status_text(of_host));
+    return of_host;
+  }
   cudaError_t error = (cudaError_t)__atomic_load_n(&impl->error, __ATOMIC_RELAXED);
   if (error == cudaSuccess) return TRI_OK;
   if (!__atomic_exchange_n(&impl->told, 1, __ATOMIC_RELAXED) && !be->failure[0])
@@ -367,6 +390,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.stream_sync = device_sync;
   be->ops.host_alloc = device_host_alloc;
   be->ops.host_free = device_host_free;
+  be->ops.host_call = device_host_call;
   be->ops.event_record = device_event_record;
   be->ops.side_begin = tri_cuda_side_begin;
   be->ops.side_end = tri_cuda_side_end;

@@ -68,6 +68,13 @@ const tri_option tri_serve_option_table[] = {
      .help =
          "parts (a layer's attention, its MLP or experts) that the ring of streamed weights has room for, fewer where "
          "memory is short: how far they are read ahead"},
+    {TRI_OPT(S, cpu_moe), .name = "cpu-moe", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN | TRI_FOR_PACK,
+     .fallback = "false", .group = "Offload",
+     .help =
+         "the experts of all layers stay in the host's memory, where the host computes them; a device has the rest"},
+    {TRI_OPT(S, n_cpu_moe), .name = "n-cpu-moe", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN | TRI_FOR_PACK, .min = 0,
+     .max = 1 << 16, .fallback = "0", .metavar = "N", .group = "Offload",
+     .help = "the same for the first N layers that have experts; 0: for none"},
     {TRI_OPT(S, kv_offloading_size), .name = "kv-offloading-size", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN,
      .min = 0, .max = 1 << 20, .fallback = "0", .metavar = "GIB", .group = "Offload",
      .help = "GiB of host memory, over all ranks of a group (of a shard), for the KV blocks of preempted sequences, "

@@ -128,6 +128,11 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_ch
   p.quantized = config->quantization != TRI_QUANTIZE_NONE;
   TRI_CHECK(place_experts(e, config, p, err));
   p.placement = e->placement;
+  TRI_CHECK(tri_offload_check_experts(&config->offload, &e->model, p, err));
+  p.host_experts = tri_offload_host_experts(&config->offload, !e->backend->host_memory);
+  if (config->offload.host_experts && !p.host_experts && tri_group_is_leader(e->group))
+    tri_log(TRI_LOG_INFO, "engine", "--cpu-moe has no effect: on backend %s all weights are in the host's memory",
+            e->backend->name);
   TRI_CHECK(tri_shard_make(&e->model, p, &e->shard, err));
   if (config->load_format != TRI_LOAD_DUMMY) TRI_CHECK(tri_checkpoint_open(config->model_dir, ckpt, err));
   find_head(&e->model, *ckpt);
@@ -246,6 +251,7 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
                            .tiers = e->tiers,
                            .group_streams = e->group_streams,
                            .stream = e->offload ? tri_offload_stream(e->offload) : NULL,
+                           .host = e->host,
                            .kv = e->kv,
                            .group = e->group,
                            .tensor = e->device_tensor ? e->device_tensor : e->group->tensor,
@@ -310,25 +316,42 @@ static void tell_tiers(const tri_engine *e) {
       (double)e->weights->ring_bytes / 0x1p20, streamed / speed, speed * 1e-9);
 }
 
+static void tell_unlocked(const char *what, size_t bytes, int code) {
+  struct rlimit most = {0};
+  getrlimit(RLIMIT_MEMLOCK, &most);
+  tri_log(TRI_LOG_INFO, "engine",
+          "the %.1f MiB of %s may be swapped out: they cannot be locked (%s), as ulimit -l allows %.1f MiB",
+          (double)bytes / 0x1p20, what, strerror(code), (double)most.rlim_cur / 0x1p20);
+}
+
 /* Keeps what stays and the ring in memory: the system takes them for idle while the page cache and others want room,
  * and a step that waits for swap waits for longer than its reads. */
 static void lock_weights(const tri_engine *e) {
   const tri_weights *w = e->weights;
   if (!e->backend->host_memory) return; /* what a device reads is pinned */
   bool ring = tri_pages_lock(w->ring, w->ring_bytes), stays = tri_pages_lock(w->memory, w->bytes);
-  int code = errno;
-  if (ring && stays) return;
-  struct rlimit most = {0};
-  getrlimit(RLIMIT_MEMLOCK, &most);
-  tri_log(TRI_LOG_INFO, "engine",
-          "the %.1f MiB of weights that stay and of their ring may be swapped out: they cannot be locked (%s), as "
-          "ulimit -l allows %.1f MiB",
-          (double)(w->bytes + w->ring_bytes) / 0x1p20, strerror(code), (double)most.rlim_cur / 0x1p20);
+  if (!ring || !stays) tell_unlocked("weights that stay and of their ring", w->bytes + w->ring_bytes, errno);
+}
+
+/* Makes the backend of experts on the host. */
+static tri_status make_host(tri_engine *e, tri_error *err) {
+  tri_backend_config bc = {.name = "cpu", .deterministic = e->backend->deterministic, .pool = e->backend->pool};
+  return e->ledger.host_experts ? tri_backend_create(&bc, &e->host, err) : TRI_OK;
+}
+
+static void tell_host(const tri_engine *e) {
+  const tri_weights *w = e->weights;
+  if (!w->host_bytes) return;
+  tri_log(TRI_LOG_INFO, "engine", "%.1f MiB of experts stay in the host's memory: %d threads with %s compute them",
+          (double)w->host_bytes / 0x1p20, tri_pool_size(e->host->pool), e->host->isa);
+  if (!tri_pages_lock(w->host_memory, w->host_bytes)) tell_unlocked("experts on the host", w->host_bytes, errno);
 }
 
 static tri_status load(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   TRI_CHECK(plan_tiers(e, config, err));
+  TRI_CHECK(make_host(e, err));
   tri_weights_config wc = {.backend = e->backend,
+                           .host = e->host,
                            .model = &e->model,
                            .shard = &e->shard,
                            .ckpt = e->ckpt,
@@ -337,6 +360,7 @@ static tri_status load(tri_engine *e, const tri_engine_config *config, tri_error
                            .seed = config->seed,
                            .tiers = e->tiers};
   TRI_CHECK(tri_weights_make(&wc, &e->weights, err));
+  tell_host(e);
   if (!e->tiers) return TRI_OK;
   const atomic_bool *stop = e->group->world->cfg.policy.stop;
   int local_ranks = config->local_ranks ? config->local_ranks : 1;
@@ -419,6 +443,7 @@ void tri_engine_destroy(tri_engine *e) {
   tri_kv_cache_destroy(e->kv);
   if (!tri_offload_destroy(e->offload)) e->weights = NULL; /* a disk may still write to their ring */
   tri_weights_destroy(e->weights);
+  tri_backend_destroy(e->host);
   tri_tiers_free(e->tiers);
   close_checkpoint(e);
   tri_expert_transfer_destroy(e->transfer);

@@ -79,6 +79,7 @@ typedef struct tri_engine {
   tri_exchange_choice exchange_choice;
   tri_comm *device_tensor, *device_column,
       *device_world; /* the group's, for the backend's memory; NULL where the host's serve */
+  tri_backend *host; /* which computes the experts on the host; NULL: there are none */
   tri_weights *weights;
   tri_checkpoint *ckpt;      /* open while weights come from it */
   tri_tiers *tiers;          /* of weights that are streamed, else NULL */

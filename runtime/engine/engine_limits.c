@@ -51,7 +51,8 @@ static tri_status make_limits(tri_engine *e, const tri_engine_config *config, in
                               .max_num_batched_tokens = step_tokens,
                               .block_size = config->block_size,
                               .max_model_len = config->max_model_len,
-                              .device = !e->backend->host_memory};
+                              .device = !e->backend->host_memory,
+                              .host_experts = e->shard.p.host_experts > 0};
   TRI_CHECK(tri_limits_make(&e->model, &limits, &e->limits, err));
   e->limits.exchange_rows = config->exchange_rows;
   /* An observer may ask for the logits of every token. */
@@ -72,9 +73,12 @@ static tri_status set_own(tri_engine *e, const tri_engine_config *config, const 
   if (tri_limits_stretch(&e->model, &e->limits) && e->group->world->rank == 0)
     tri_log(TRI_LOG_WARN, "engine", "max_model_len %d exceeds the %lld positions that the model was made for",
             e->limits.max_model_len, (long long)e->model.max_position_embeddings);
+  int sharing = config->local_ranks ? config->local_ranks : 1;
   TRI_CHECK(make_ledger(e, lc, err));
+  /* Here, while no rank of this host has taken anything. */
+  if (e->ledger.host_experts) TRI_CHECK(tri_offload_check_host_experts(e->ledger.host_experts, sharing, err));
   if (!lc->device || !e->ledger.host_kv) return TRI_OK; /* it is counted, or there is none */
-  return tri_offload_check_host_kv(&config->offload, config->local_ranks ? config->local_ranks : 1, err);
+  return tri_offload_check_host_kv(&config->offload, sharing, err);
 }
 
 /* ---- the step of streamed weights ---- */
@@ -83,7 +87,7 @@ static tri_status set_own(tri_engine *e, const tri_engine_config *config, const 
  * not yet known of this start, so that it goes by what was measured before or takes a moment. */
 static int find_hiding(const tri_engine *e, const tri_engine_config *config) {
   int chunk = e->ledger.chunk_tokens, most = chunk ? chunk * TRI_MAX_CHUNKS : e->limits.max_num_batched_tokens;
-  if (!config->hiding_tokens || !e->ledger.streams) return 0;
+  if (!config->hiding_tokens || !e->ledger.streams || e->shard.p.host_experts) return 0;
   return (int)config->hiding_tokens(config->hiding_ctx, e, most);
 }
 

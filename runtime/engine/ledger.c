@@ -42,6 +42,13 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
   return st;
 }
 
+/* Tells whether the device has the experts of some layer. */
+static bool has_experts_here(const tri_model_config *c, const tri_shard *s) {
+  for (int l = s->layers.first; l < s->layers.first + s->layers.count; l++)
+    if ((c->layer_flags[l] & TRI_LAYER_SPARSE) && !tri_layer_experts_on_host(c, s->p, l)) return true;
+  return false;
+}
+
 /* An upper bound of what any op's plan asks for on a device (kernels/cuda): inputs that are rounded to the weights'
  * type or to int8, partial results of attention whose keys are split among blocks, the hidden units of chosen experts
  * and what their choices come to. A layer's ops have a chunk's rows, those behind the last layer the logits'. */
@@ -56,13 +63,14 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
     if (!shape.vector && shape.n && (size_t)shape.k > widest) widest = (size_t)shape.k;
   }
   size_t per_expert = (size_t)s->expert_ff.count * 2 + (size_t)c->hidden_size;
-  per_expert = c->moe.num_experts ? per_expert * sizeof(float) : 0;
+  bool has_experts = has_experts_here(c, s);
+  per_expert = has_experts ? per_expert * sizeof(float) : 0;
   size_t head = (size_t)(c->mla.on ? c->mla.rank + c->mla.rope_dim : c->attention.head_dim) + 4;
   if (!tri_size_mul(rows, widest + EXTRA, &widest) || !tri_size_mul(widest, 2, &widest) ||
       !tri_size_mul(BLOCKS, heads * head * sizeof(float), &partial) ||
       !tri_size_mul(rows, (size_t)c->moe.top_k * per_expert, &hidden) || !tri_size_add(hidden, widest, &hidden))
     return false;
-  if (c->moe.num_experts && !tri_size_add(hidden, SPLIT_EXPERTS, &hidden)) return false;
+  if (has_experts && !tri_size_add(hidden, SPLIT_EXPERTS, &hidden)) return false;
   l->side_workspace = c->moe.has_shared ? widest : 0; /* the shared expert's inputs */
   return tri_size_add(hidden > partial ? hidden : partial, l->side_workspace, &l->workspace);
 }
@@ -201,6 +209,7 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   tri_status st = tri_weight_map_make(c, s, ckpt, config->dtype, config->quantization, NULL, &m, err);
   if (st != TRI_OK) return st;
   l.weights = m.bytes;
+  l.host_experts = m.host_bytes;
   l.weight_type = m.layers[TRI_W_O].dtype;
   l.table_type = m.global[TRI_W_EMBED].dtype;
   l.product_type = tri_step_arena_type(c, config->device, m.products);

@@ -37,6 +37,7 @@ typedef struct tri_ledger {
   int64_t kv_tokens; /* that fit */
   size_t host_kv;    /* KV blocks in the host's memory, of which a rank without a device has no other */
   int64_t num_host_blocks;
+  size_t host_experts;               /* experts in the host's memory, beside a device: no part of the weights above */
   tri_dtype weight_type, table_type; /* of layers' matrices, of the embedding */
   tri_dtype product_type;            /* of what goes into products; other activations are float32 */
 } tri_ledger;

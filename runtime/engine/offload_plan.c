@@ -18,6 +18,39 @@ bool tri_offload_is_asked(const tri_offload_config *o, bool device) {
 
 bool tri_offload_is_allowed(const tri_offload_config *o) { return o && o->tier != TRI_OFFLOAD_NONE; }
 
+tri_status tri_offload_check_experts(const tri_offload_config *o, const tri_model_config *c, tri_parallel p,
+                                     tri_error *err) {
+  if (!o->host_experts) return TRI_OK;
+  if (!c->moe.num_experts)
+    return tri_fail(
+        err, TRI_UNSUPPORTED, "cpu_moe",
+        "--cpu-moe and --n-cpu-moe are about experts, and %s has none: --offload-weights is for its weights",
+        c->arch->model_type);
+  if (tri_parallel_dp(p) > 1)
+    return tri_fail(err, TRI_UNSUPPORTED, "cpu_moe",
+                    "--cpu-moe and --n-cpu-moe do not go with --data-parallel-size %d: shards that exchange rows have "
+                    "their experts on devices",
+                    tri_parallel_dp(p));
+  if (p.placement && p.placement->room)
+    return tri_fail(err, TRI_UNSUPPORTED, "cpu_moe",
+                    "--enable-eplb moves experts between devices, and --cpu-moe and --n-cpu-moe keep them on the host: "
+                    "give one of them up");
+  return TRI_OK;
+}
+
+int tri_offload_host_experts(const tri_offload_config *o, bool device) {
+  return o && (device || o->always_host) ? o->host_experts : 0;
+}
+
+tri_status tri_offload_check_host_experts(size_t bytes, int sharing, tri_error *err) {
+  int64_t available = tri_host_memory_available() / sharing;
+  if ((int64_t)bytes <= available) return TRI_OK;
+  return tri_fail(err, TRI_NO_CAPACITY, "cpu_moe",
+                  "%.1f MiB of each rank's experts are to lie in the host's memory, and each may use %.1f MiB of it: "
+                  "give a smaller --n-cpu-moe",
+                  (double)bytes / 0x1p20, (double)available / 0x1p20);
+}
+
 /* On a device a norm behind the sum leaves a copy of the stream for products, which would have to be kept for all
  * tokens. Shards exchange rows of the same step, and have not the same number of chunks. */
 int tri_offload_chunk(const tri_offload_config *o, const tri_model_config *c, tri_parallel p, bool device) {

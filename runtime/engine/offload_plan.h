@@ -14,8 +14,10 @@ typedef struct tri_offload_config {
   int ring_parts;        /* parts that the ring has room for; 0: TRI_OFFLOAD_RING_PARTS */
   int chunk_tokens;      /* see tri_limits; 0: TRI_OFFLOAD_CHUNK, of a device TRI_OFFLOAD_DEVICE_CHUNK */
   int64_t host_kv;       /* of the host's memory for KV blocks of sequences that wait */
+  int host_experts;      /* beside a device: see tri_parallel; INT_MAX: those of all layers */
   bool always_pack;      /* for tests: also where the checkpoint could be read as it is */
   bool poison;           /* for tests: see tri_weight_stream_config */
+  bool always_host;      /* for tests: host_experts is for backends of host memory, too */
 } tri_offload_config;
 
 enum {
@@ -34,6 +36,15 @@ size_t tri_offload_buffer_bytes(void);
 bool tri_offload_is_asked(const tri_offload_config *o, bool device);
 /* Tells whether they may leave where they do not fit. */
 bool tri_offload_is_allowed(const tri_offload_config *o);
+
+/* Refuses host_experts, with TRI_UNSUPPORTED, of a model without experts, where shards exchange rows, and where experts
+ * move between ranks. */
+tri_status tri_offload_check_experts(const tri_offload_config *o, const tri_model_config *c, tri_parallel p,
+                                     tri_error *err);
+/* Returns how many first layers' experts lie in the host's memory, of a rank with a device or without. */
+int tri_offload_host_experts(const tri_offload_config *o, bool device);
+/* Refuses, with TRI_NO_CAPACITY, more bytes of experts than the host has memory for, of so many ranks that share it. */
+tri_status tri_offload_check_host_experts(size_t bytes, int sharing, tri_error *err);
 
 /* Returns the tokens of a chunk of a step whose weights are streamed; 0: with several shards, or with
  * norms behind the sums on a device, a step goes through a part as a whole. */

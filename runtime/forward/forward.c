@@ -184,6 +184,10 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   /* The first KV head may be the last one of the rank before. */
   int shared = s->q_heads.first % (int)(c->attention.num_heads / c->attention.num_kv_heads) != 0;
   f->counted_kv = (tri_range){shared, s->kv_heads.count - shared};
+  if (config->host && (st = tri_forward_make_host_experts(f, err)) != TRI_OK) {
+    tri_forward_destroy(f);
+    return st;
+  }
   tri_forward_products(f, 1, NULL);
   f->product = mean_product(c, s->p.tp);
   f->plans_alike = config->alike && have_equal_heads(config);
@@ -195,6 +199,7 @@ void tri_forward_destroy(tri_forward *f) {
   if (!f) return;
   tri_backend *be = f->cfg.backend;
   be->ops.graph_drop(be);
+  tri_host_experts_destroy(f->host_experts);
   if (f->memory) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, f->memory, f->bytes);
   for (int i = 0; i < f->num_tables; i++) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, f->tables[i].p, f->tables[i].bytes);
   tri_free(f->sends);

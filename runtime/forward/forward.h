@@ -60,6 +60,7 @@ typedef struct tri_forward_config {
   const tri_tiers *tiers;    /* NULL: all weights stay */
   bool group_streams;        /* some rank of the group has weights that do not */
   tri_weight_stream *stream; /* of those that do not */
+  tri_backend *host;         /* which computes the experts on the host; NULL: there are none */
   tri_kv_cache *kv;
   tri_group *group;
   tri_comm *tensor, *stages; /* for activations: of the tensor group, and of all ranks */

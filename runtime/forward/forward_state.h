@@ -2,11 +2,12 @@
 #ifndef TRI_RUNTIME_FORWARD_FORWARD_STATE_H
 #define TRI_RUNTIME_FORWARD_FORWARD_STATE_H
 
+#include "kernels/host_experts.h"
 #include "runtime/forward/step_arena.h"
 #include "runtime/forward/forward.h"
 #include "runtime/forward/walk.h"
 
-enum { TRI_FORWARD_PLANS = 512, TRI_LAYER_CLASSES = 16, TRI_FORWARD_TABLES = 8, TRI_FORWARD_ATTENTIONS = 4 };
+enum { TRI_FORWARD_PLANS = 512, TRI_LAYER_CLASSES = 32, TRI_FORWARD_TABLES = 8, TRI_FORWARD_ATTENTIONS = 4 };
 
 struct tri_forward {
   tri_forward_config cfg;
@@ -32,6 +33,7 @@ struct tri_forward {
     size_t bytes;
   } tables[TRI_FORWARD_TABLES];
   int num_tables;
+  tri_host_experts *host_experts;                        /* of the layers whose experts lie there; NULL: none do */
   tri_attention_args attentions[TRI_FORWARD_ATTENTIONS]; /* those of its layers, one of each kind */
   int num_attentions;
   size_t product;                   /* elements of a layer's product, in the mean */
@@ -71,6 +73,8 @@ void tri_walk_layers(tri_walk *w);
 /* mlp.c: a layer's MLP, and its experts with the shared one, from a branch's input to tri_mlp_delta_of. */
 void tri_walk_mlp(tri_walk *w, const tri_layer *y, tri_mat in);
 void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in);
+/* Makes what experts on the host go through, for the most rows that a layer's ops have. */
+tri_status tri_forward_make_host_experts(tri_forward *f, tri_error *err);
 /* Puts what is pending into the stream. */
 void tri_walk_settle(tri_walk *w);
 /* A norm whose result is the stream, which is float32, and what a product reads: that gets a copy in its own type. */
@@ -92,6 +96,10 @@ tri_status tri_forward_make_tables(tri_forward *f);
 static inline const tri_observer *tri_observer_of(const tri_forward *f) {
   const tri_observer *o = &f->cfg.observer;
   return (o->hidden || o->logits || o->encoder_output) && (!o->looks || *o->looks) ? o : NULL;
+}
+
+static inline bool tri_has_experts_on_host(const tri_forward *f, const tri_layer *y) {
+  return tri_layer_experts_on_host(f->cfg.model, f->cfg.shard.p, y->number);
 }
 
 /* ---- views ---- */

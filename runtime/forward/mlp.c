@@ -1,5 +1,5 @@
-/* The MLP of a layer, and its experts: this rank's own for this shard's rows, or, of several shards, for those that an
- * exchange brings together. */
+/* The MLP of a layer, and its experts: this rank's own for this shard's rows, on the device or on the host, or, of
+ * several shards, for those that an exchange brings together. */
 #include "runtime/forward/forward_state.h"
 
 /* The first product, gated or not. Leaves what the second one reads. */
@@ -79,12 +79,18 @@ static void experts_of_shards(tri_walk *w, const tri_layer *y, tri_mat in) {
   if (w->f->cfg.model->moe.has_shared) shared_expert(w, y, in, true);
 }
 
+/* Without an exchange they add to the shared expert's result. */
+static tri_moe_experts_args routed_of(const tri_walk *w, const tri_layer *y, tri_mat in) {
+  tri_moe_experts_args a = tri_experts_of(w, y, in);
+  a.accumulate |= w->f->cfg.model->moe.has_shared;
+  return a;
+}
+
 /* Routing is a chain of short kernels, and the shared expert reads weights as fast as memory gives them: they run
  * beside each other. The routed experts fill the device by themselves. */
 void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in) {
   bool has_shared = w->f->cfg.model->moe.has_shared;
   tri_mat router = tri_rows(w->f->buf.router, in.rows);
-  tri_moe_experts_args routed = tri_experts_of(w, y, in);
   if (tri_parallel_dp(w->f->cfg.shard.p) > 1) {
     experts_of_shards(w, y, in);
     return;
@@ -93,10 +99,36 @@ void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in) {
     tri_emit_side_begin(w);
     shared_expert(w, y, in, false);
     tri_emit_side_end(w);
-    routed.accumulate = true;
   }
   tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, ROUTER), router));
   tri_emit_moe_route(w, tri_route_of(w, y));
   if (has_shared) tri_emit_side_join(w);
-  tri_emit_moe_experts(w, routed);
+  if (tri_has_experts_on_host(w->f, y))
+    tri_emit_host_experts(w, y, routed_of(w, y, in));
+  else
+    tri_emit_moe_experts(w, routed_of(w, y, in));
+}
+
+/* ---- experts on the host ---- */
+
+tri_status tri_forward_make_host_experts(tri_forward *f, tri_error *err) {
+  const tri_shard *s = &f->cfg.shard;
+  tri_batch b = {.num_tokens = tri_limits_chunk(&f->cfg.limits)};
+  tri_walk w = {.f = f, .b = &b};
+  tri_host_experts_config hc = {.backend = f->cfg.backend,
+                                .host = f->cfg.host,
+                                .num_layers = s->layers.count,
+                                .first_layer = s->layers.first,
+                                .under_way = &f->cfg.progress->layer,
+                                .idle = TRI_LAYER_IDLE};
+  tri_moe_experts_args *layers = tri_calloc((size_t)s->layers.count, sizeof *layers);
+  if (!layers) return tri_fail(err, TRI_NO_MEMORY, "cpu_moe", "no memory for experts on the host");
+  for (int l = 0; l < s->layers.count; l++) {
+    tri_layer y = tri_walk_layer(&w, l);
+    if (tri_has_experts_on_host(f, &y)) layers[l] = routed_of(&w, &y, tri_rows(f->buf.h, b.num_tokens));
+  }
+  hc.layers = layers;
+  tri_status st = tri_host_experts_create(&hc, &f->host_experts, err);
+  tri_free(layers);
+  return st;
 }

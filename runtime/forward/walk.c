@@ -59,15 +59,16 @@ void tri_walk_enter_chunk(tri_walk *w, int chunk) {
 /* ---- plans ---- */
 
 /* Returns the class of a layer, which decides which ops it emits and with which shapes: its flags, whether the stream
- * has something pending, and whether products find it in their own type. */
+ * has something pending, whether products find it in their own type, and whether its experts are the host's. */
 static int class_of(const tri_walk *w, const tri_layer *y) {
-  enum { PENDING = 4, COPIED = 8 };
+  enum { PENDING = 4, COPIED = 8, ON_HOST = 16 };
   int class = y->flags & (TRI_LAYER_LOCAL | TRI_LAYER_SPARSE);
   if (w->pending.data) class |= PENDING;
   if (w->copied) class |= COPIED;
+  if (tri_has_experts_on_host(w->f, y)) class |= ON_HOST;
   return class;
 }
-_Static_assert(TRI_LAYER_LOCAL + TRI_LAYER_SPARSE < 4 && TRI_LAYER_CLASSES == 16, "a class has four bits");
+_Static_assert(TRI_LAYER_LOCAL + TRI_LAYER_SPARSE < 4 && TRI_LAYER_CLASSES == 32, "a class has five bits");
 
 bool tri_walk_enter_layer(tri_walk *w, const tri_layer *y) {
   tri_forward *f = w->f;
@@ -199,12 +200,18 @@ void tri_emit_side_join(tri_walk *w) {
   w->st = tri_step_record_add(w->record, e);
 }
 
-/* ---- what goes between ranks ---- */
+/* ---- what the host computes, and what goes between ranks ---- */
 
 static bool runs(const tri_walk *w) {
   return w->st == TRI_OK && (w->mode == TRI_WALK_LAUNCH || w->mode == TRI_WALK_RUN);
 }
 static bool records(const tri_walk *w) { return w->st == TRI_OK && w->mode == TRI_WALK_RECORD; }
+
+void tri_emit_host_experts(tri_walk *w, const tri_layer *y, tri_moe_experts_args a) {
+  if (runs(w)) tri_host_experts_launch(w->f->host_experts, y->local, &a);
+  const void *reads[] = {TRI_READS_moe_experts(&a)}, *writes[] = {TRI_WRITES_moe_experts(&a)};
+  if (records(w)) note(w, reads, COUNT(reads), writes, COUNT(writes));
+}
 
 void tri_emit_sum(tri_walk *w, tri_mat m) {
   tri_comm *c = w->f->cfg.tensor;

@@ -31,6 +31,38 @@ cleanup:
   return st;
 }
 
+/* A tensor of experts on the host. Who watches the start looks at the device's backend. */
+struct host_load {
+  tri_load load;
+  tri_backend *watched;
+};
+
+static tri_status load_on_host(void *ctx, const tri_weight_target *t) {
+  struct host_load *h = ctx;
+  __atomic_fetch_add(&h->watched->loaded, 1, __ATOMIC_RELAXED);
+  return tri_load_tensor(&h->load, t);
+}
+
+/* Experts on the host, as the backend wants them that computes them. */
+static tri_status fill_host(const tri_weights_config *config, const tri_weight_map *m, tri_weights *w, tri_error *err) {
+  tri_weights_config c = *config;
+  tri_reader_config io = c.io ? *c.io : tri_reader_config_default();
+  tri_status st;
+  if (!m->host_bytes) return TRI_OK;
+  c.backend = c.host;
+  if (!c.ckpt) return tri_dummy_fill(&c, m, TRI_PART_ON_HOST, w->host_memory);
+  struct host_load h = {.load = load_of(&c, err), .watched = config->backend};
+  h.load.to = w->host_memory;
+  TRI_TRY(tri_load_pipe_create(c.backend, c.ckpt, &io, m->host_bytes, &h.load.pipe, err));
+  h.load.most = tri_load_pipe_piece_bytes(h.load.pipe);
+  TRI_TRY(tri_weights_each(c.model, c.shard, m, TRI_PART_ON_HOST, load_on_host, &h));
+  TRI_TRY(tri_load_pipe_drain(h.load.pipe));
+  w->read_bytes += tri_load_pipe_bytes_read(h.load.pipe);
+cleanup:
+  tri_load_pipe_destroy(h.load.pipe);
+  return st;
+}
+
 tri_status tri_weights_make(const tri_weights_config *c, tri_weights **out, tri_error *err) {
   tri_weight_map m;
   tri_weights *w = NULL;
@@ -38,6 +70,7 @@ tri_status tri_weights_make(const tri_weights_config *c, tri_weights **out, tri_
   if (st != TRI_OK) return st;
   TRI_TRY(tri_weights_alloc(c, &m, &w, err));
   TRI_TRY(c->ckpt ? read_weights(c, &m, w, err) : tri_dummy_fill(c, &m, TRI_PART_STAYS, w->memory));
+  TRI_TRY(fill_host(c, &m, w, err));
   *out = w;
   w = NULL;
 cleanup:

@@ -1,5 +1,7 @@
 /* Which of a rank's weights stay in memory, and which come from files in every step.
  *
+ * Experts that the host computes beside a device (TRI_PART_ON_HOST) are in none of this: they never leave its memory.
+ *
  * What can come and go is cut into parts: the matrices of a layer's attention, and those of its MLP or experts.
  * Vectors, routers, embeddings and the head always stay. A step walks over all parts in the same order, so that of a
  * cache by recent use nothing would be left when it is wanted again: the parts that stay are fixed instead, as many as
@@ -10,7 +12,7 @@
 #include "offload/ring.h"
 #include "runtime/base/status.h"
 
-enum { TRI_PART_ATTENTION, TRI_PART_MLP, TRI_LAYER_PARTS, TRI_PART_STAYS = -1 };
+enum { TRI_PART_ATTENTION, TRI_PART_MLP, TRI_LAYER_PARTS, TRI_PART_STAYS = -1, TRI_PART_ON_HOST = -2 };
 
 /* Number of a part of the shard's layer l. */
 static inline int tri_part_of(int l, int half) { return l * TRI_LAYER_PARTS + half; }

@@ -54,7 +54,9 @@ struct mapping {
 };
 
 /* Returns the part that a weight of the shard's layer l belongs to. */
-static int part_of(tri_weight_id id, int l) {
+static int part_of(const struct mapping *p, tri_weight_id id, int l) {
+  if (tri_weight_is_of_experts(id) && tri_layer_experts_on_host(p->c, p->s->p, p->s->layers.first + l))
+    return TRI_PART_ON_HOST;
   bool large = tri_weight_is_linear(id) || id == TRI_W_K_UP || id == TRI_W_V_UP;
   if (!large || !tri_weight_is_per_layer(id)) return TRI_PART_STAYS;
   return tri_part_of(l, tri_weight_is_mlp(id) ? TRI_PART_MLP : TRI_PART_ATTENTION);
@@ -66,11 +68,15 @@ static tri_status put(size_t *end, tri_weight_place *at, size_t scales) {
   return scales ? reserve(end, scales, &at->scale_offset) : TRI_OK;
 }
 
-/* In the block or in the weight's part: the part's bytes are counted either way. */
+/* In a block or in the weight's part: the part's bytes are counted either way. */
 static tri_status find_place(struct mapping *p, int part, tri_weight_place *at, size_t scales) {
   tri_weight_place in_part = *at;
   at->part = TRI_PART_STAYS;
   if (part == TRI_PART_STAYS) return put(&p->m.bytes, at, scales);
+  if (part == TRI_PART_ON_HOST) {
+    at->part = part;
+    return put(&p->m.host_bytes, at, scales);
+  }
   in_part.part = part;
   TRI_CHECK(put(&p->m.part_bytes[part], &in_part, scales));
   if (!p->tiers || p->tiers->number[part] == TRI_PART_STAYS) return put(&p->m.bytes, at, scales);
@@ -96,7 +102,7 @@ static tri_status place(struct mapping *p, tri_weight_id id, int l, tri_weight_p
       !tri_size_mul(at.bytes, tri_dtype_size(at.dtype), &at.bytes) ||
       !tri_size_mul((size_t)shape.n, sizeof(float), &scales))
     return TRI_OVERFLOW;
-  TRI_CHECK(find_place(p, part_of(id, l), &at, at.dtype == TRI_I8 ? scales : 0));
+  TRI_CHECK(find_place(p, part_of(p, id, l), &at, at.dtype == TRI_I8 ? scales : 0));
   *out = at;
   return TRI_OK;
 }
@@ -198,6 +204,7 @@ tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const
 
 /* Returns where the memory begins that a place counts in. */
 static char *base_of(const tri_weights *w, const tri_tiers *tiers, const tri_weight_place *at) {
+  if (at->part == TRI_PART_ON_HOST) return w->host_memory;
   return at->part < 0 ? w->memory : w->ring + tiers->places[tiers->number[at->part]].at;
 }
 
@@ -246,6 +253,10 @@ static tri_status take_memory(tri_weights *w, const tri_tiers *tiers, const tri_
   tri_backend *be = w->backend;
   TRI_CHECK(be->ops.mem_alloc(be, TRI_MEM_WEIGHTS, m->bytes, &w->memory));
   w->bytes = m->bytes;
+  if (m->host_bytes) {
+    TRI_CHECK(w->host->ops.mem_alloc(w->host, TRI_MEM_WEIGHTS, m->host_bytes, &w->host_memory));
+    w->host_bytes = m->host_bytes;
+  }
   if (!tiers || !tiers->num_streamed) return TRI_OK;
   TRI_CHECK(be->ops.mem_alloc(be, TRI_MEM_WEIGHTS, tiers->ring_bytes, (void **)&w->ring));
   w->ring_bytes = tiers->ring_bytes;
@@ -259,12 +270,13 @@ tri_status tri_weights_alloc(const tri_weights_config *config, const tri_weight_
   tri_weights *w = tri_calloc(1, sizeof *w);
   if (!w) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for a table of weights");
   w->backend = config->backend;
+  w->host = config->host;
   w->products = m->products;
   w->layers = tri_calloc((size_t)s->layers.count, sizeof *w->layers);
   if (!w->layers || take_memory(w, config->tiers, m) != TRI_OK) {
     size_t ring = config->tiers ? config->tiers->ring_bytes : 0;
     tri_weights_destroy(w);
-    return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for %zu bytes of weights", m->bytes + ring);
+    return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for %zu bytes of weights", m->bytes + ring + m->host_bytes);
   }
   bind(c, s, config->tiers, m, w);
   const tri_weight *positions = &w->global[TRI_W_POSITIONS];
@@ -282,6 +294,7 @@ void tri_weights_destroy(tri_weights *w) {
   tri_backend *be = w->backend;
   if (w->memory) be->ops.mem_free(be, TRI_MEM_WEIGHTS, w->memory, w->bytes);
   if (w->ring) be->ops.mem_free(be, TRI_MEM_WEIGHTS, w->ring, w->ring_bytes);
+  if (w->host_memory) w->host->ops.mem_free(w->host, TRI_MEM_WEIGHTS, w->host_memory, w->host_bytes);
   tri_free(w->layers);
   tri_free(w);
 }

@@ -24,24 +24,28 @@ typedef struct tri_weights {
   size_t bytes;
   char *ring; /* of what is streamed, NULL where nothing is */
   size_t ring_bytes;
+  tri_backend *host; /* the config's, */
+  void *host_memory; /* of experts that lie in the host's memory, NULL where none do */
+  size_t host_bytes;
   tri_dtype products;  /* the map's */
   uint64_t read_bytes; /* of files, to fill it */
 } tri_weights;
 
 static inline const float *tri_vector(const tri_weight *w) { return w->data; }
 
-/* The places of all weights inside one block of memory, or, of those that are streamed, inside their part. Also what
- * `trireme plan` adds up. */
+/* The places of all weights inside one block of memory, of experts on the host inside another, or, of those that are
+ * streamed, inside their part. Also what `trireme plan` adds up. */
 typedef struct tri_weight_place {
   size_t offset, bytes; /* of the elements */
   size_t scale_offset;  /* TRI_I8 only: of one float32 per row */
   tri_dtype dtype;
-  int part; /* TRI_PART_STAYS: in the block */
+  int part; /* TRI_PART_STAYS: in the block; TRI_PART_ON_HOST: in the host's */
 } tri_weight_place;
 typedef struct tri_weight_map {
   tri_weight_place global[TRI_W_COUNT];
   tri_weight_place *layers; /* [layers.count * TRI_W_COUNT] */
   size_t bytes;             /* of the block */
+  size_t host_bytes;        /* of the host's, of experts that tri_layer_experts_on_host names */
   size_t *part_bytes;       /* [layers.count * TRI_LAYER_PARTS] whether they are streamed or not */
   tri_dtype products;       /* the 16-bit type that the layers' products all have, otherwise float32 */
 } tri_weight_map;
@@ -57,6 +61,7 @@ void tri_weight_map_free(tri_weight_map *m);
 /* The source of a rank's weights, and how they lie in memory. */
 typedef struct tri_weights_config {
   tri_backend *backend;
+  tri_backend *host; /* which computes the experts on the host, and is of host memory; NULL: there are none */
   const tri_model_config *model;
   const tri_shard *shard;
   const tri_checkpoint *ckpt; /* NULL: made up */

@@ -69,6 +69,10 @@ bool tri_weight_is_gain(tri_weight_id id) { return weights[id].kind == GAIN; }
 bool tri_weight_is_linear(tri_weight_id id) { return weights[id].kind == LINEAR; }
 bool tri_weight_is_mlp(tri_weight_id id) { return weights[id].place == DENSE || weights[id].place == SPARSE; }
 
+bool tri_weight_is_of_experts(tri_weight_id id) {
+  return id == TRI_W_EXPERT_UP || id == TRI_W_EXPERT_UP_BIAS || id == TRI_W_EXPERT_DOWN || id == TRI_W_EXPERT_DOWN_BIAS;
+}
+
 bool tri_weight_in_layer(const tri_model_config *c, tri_weight_id id, int layer) {
   bool dense = weights[id].place == DENSE;
   if (!dense && weights[id].place != SPARSE) return true;

@@ -100,7 +100,8 @@ const char *tri_weight_name(tri_weight_id id);
 bool tri_weight_is_per_layer(tri_weight_id id);
 bool tri_weight_is_gain(tri_weight_id id);
 bool tri_weight_is_linear(tri_weight_id id);
-bool tri_weight_is_mlp(tri_weight_id id); /* of a layer's MLP or experts */
+bool tri_weight_is_mlp(tri_weight_id id);        /* of a layer's MLP or experts */
+bool tri_weight_is_of_experts(tri_weight_id id); /* of those that tokens are routed to */
 /* A sparse layer has experts instead of one MLP. Any layer will do for weights that are not per layer. */
 bool tri_weight_in_layer(const tri_model_config *c, tri_weight_id id, int layer);
 

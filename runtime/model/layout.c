@@ -49,6 +49,13 @@ static tri_status check_experts(const tri_model_config *c, tri_parallel p, tri_e
   return TRI_OK;
 }
 
+bool tri_layer_experts_on_host(const tri_model_config *c, tri_parallel p, int layer) {
+  int before = 0;
+  if (!p.host_experts || !(c->layer_flags[layer] & TRI_LAYER_SPARSE)) return false;
+  for (int l = 0; l < layer; l++) before += (c->layer_flags[l] & TRI_LAYER_SPARSE) != 0;
+  return before < p.host_experts;
+}
+
 tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *out, tri_error *err) {
   if (p.tp < 1 || p.tp > c->attention.num_heads)
     return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size",

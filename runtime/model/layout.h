@@ -26,6 +26,7 @@ typedef struct tri_parallel {
   int tp_rank, pp_rank, dp_rank;
   bool quantized; /* linear layers have a byte for each weight, which moves the cuts between stages */
   const tri_expert_placement *placement; /* borrowed; NULL: expert e has slot e */
+  int host_experts; /* of the first so many layers that have experts these lie in the host's memory, beside a device */
 } tri_parallel;
 
 static inline int tri_parallel_dp(tri_parallel p) { return p.dp ? p.dp : 1; }
@@ -65,6 +66,9 @@ typedef struct tri_shard {
   tri_range expert_ff, shared_ff; /* of each of those, and of the shared expert */
   tri_range vocab;                /* rows of embedding and head */
 } tri_shard;
+
+/* Tells whether the experts of a layer of the model lie in the host's memory, beside a device that has the rest. */
+bool tri_layer_experts_on_host(const tri_model_config *c, tri_parallel p, int layer);
 
 /* Refuses what cannot be cut: tp over the number of heads, pp over the number of layers, experts by sizes that do not
  * multiply to the ranks of a stage. */

@@ -34,7 +34,7 @@ int tri_limits_block_size(int asked, bool device) {
 /* Fills in what was not asked for, so that it agrees with what was. */
 static tri_limits_config resolve(const tri_limits_config *config) {
   tri_limits_config c = *config;
-  int seqs = c.device ? DEVICE_SEQS : HOST_SEQS, tokens = c.device ? DEVICE_TOKENS : HOST_TOKENS;
+  int seqs = c.device ? DEVICE_SEQS : HOST_SEQS, tokens = c.device && !c.host_experts ? DEVICE_TOKENS : HOST_TOKENS;
   if (!c.max_num_seqs && c.max_num_batched_tokens && c.max_num_batched_tokens < seqs) seqs = c.max_num_batched_tokens;
   if (!c.max_num_seqs) c.max_num_seqs = seqs;
   c.block_size = tri_limits_block_size(c.block_size, c.device);

@@ -10,6 +10,9 @@
 #   experts      every model with experts, these shared among ranks (-ep), in other slots and with copies, too
 #   shards       the same in shards (-dp) that exchange rows; shards-more: in every form
 #   TPxPP        that many ranks, e.g. 2x1: cpu, whole prompts and chunks
+#   host-experts every model with experts that the host computes beside the backend (--cpu-moe): the bits of the same run
+#                without; host-experts-more: over several ranks
+#   cuda-host-experts  the same on an NVIDIA device, against the stored answers
 #   streamed     every decoder with its weights from files in every step, straight from the checkpoint and from packs: the bits of
 #                the same run with resident weights; streamed-more: over several ranks
 #   must-fail    wrong weights and impossible limits, which modelcheck must call wrong (exit 1), no checkpoint and a malformed
@@ -139,11 +142,16 @@ must_fail() {
   done
 }
 
+# The models without experts, for `every` to pass over.
+find_dense() {
+  dense=$(cd "$checkpoints" && grep -LE 'num_local_experts|num_experts|n_routed_experts' ./*/config.json |
+    sed 's|^\./||; s|/config.json$||' | tr '\n' ' ')
+}
+
 # experts TP PP DP ARG...: all models with experts
 experts() {
   ranks_of_it=$(($1 * $2 * $3))
-  dense=$(cd "$checkpoints" && grep -LE 'num_local_experts|num_experts|n_routed_experts' ./*/config.json |
-    sed 's|^\./||; s|/config.json$||' | tr '\n' ' ')
+  find_dense
   layout="-tp $1 -pp $2 -dp $3"
   shift 3
   # shellcheck disable=SC2086
@@ -234,10 +242,72 @@ ranks_streamed() {
   as_resident '' 2 -tp 2 -- --nvme-path "$packs/b,$packs/a" --forward-chunk 7
   as_resident "$packed_only" 2 -pp 2 --chunk 5 --
   pattern='[dmq]*_odd'
-  dense=$(cd "$checkpoints" && grep -LE 'num_local_experts|num_experts|n_routed_experts' ./*/config.json |
-    sed 's|^\./||; s|/config.json$||' | tr '\n' ' ')
+  find_dense
   as_resident "$dense" 4 -tp 2 -dp 2 -ep 4 -- --nvme-path "$packs"
   as_resident "$dense" 2 -dp 2 -ep 2 --num-redundant-experts 1 -- --nvme-path "$packs" --gpu-layers 1
+}
+
+# on_host RANKS ARG... -- ARG...: experts on the host, of all layers and of the first one, with the latter arguments besides, give the
+# bits of the same run without
+on_host() {
+  ranks_here=$1 base=
+  shift
+  while [ "$1" != -- ]; do
+    base="$base $1"
+    shift
+  done
+  shift
+  # shellcheck disable=SC2086
+  every "$dense" "$ranks_here" $base --deterministic
+  wanted=$(bits)
+  for which in --cpu-moe '--n-cpu-moe 1'; do
+    # shellcheck disable=SC2086
+    every "$dense" "$ranks_here" $base --deterministic $which "$@"
+    [ "$(bits)" = "$wanted" ] && continue
+    failed=$((failed + 1))
+    echo "FAILED: other bits than without experts on the host: $what_ran"
+  done
+}
+
+host_experts() {
+  find_dense
+  streamed
+  on_host 0 --
+  on_host 0 --chunk 3 -- --threads 2
+  on_host 0 -- --offload-weights nvme --nvme-path "$packs" --forward-chunk 3
+  for type in '--quantization int8' '--quantization w8a8' '--dtype float16 --limit 1e-5'; do
+    # shellcheck disable=SC2086
+    every "$dense" 0 --cpu-moe $type
+  done
+  # Nothing that a host could compute, and what the host's part does not go with.
+  check 3 0 "$checkpoints/llama" --cpu-moe
+  check 3 0 "$checkpoints/bert" --n-cpu-moe 1
+  check 3 2 "$checkpoints/mixtral_odd" --cpu-moe -dp 2 -ep 2
+  check 3 2 "$checkpoints/mixtral_odd" --cpu-moe -tp 2 -ep 2 --num-redundant-experts 2 --move-experts
+}
+
+host_experts_ranks() {
+  find_dense
+  on_host 2 -tp 2 --
+  on_host 2 -tp 2 -ep 2 -- --threads 2
+  on_host 2 -pp 2 --chunk 5 --
+  on_host 2 -tp 2 -ep 2 --num-redundant-experts 3 --
+}
+
+on_cuda_host_experts() {
+  "$modelcheck" --backend cuda "$checkpoints/llama" 2>&1 | grep 'backend cuda: ' && exit 77
+  find_dense
+  for which in --cpu-moe '--n-cpu-moe 1'; do
+    # shellcheck disable=SC2086
+    every "$dense" 0 --backend cuda --dtype float32 $which --threads 4
+    # shellcheck disable=SC2086
+    every "$dense" 0 --backend cuda --dtype float32 --chunk 5 --block-size 3 $which
+    # shellcheck disable=SC2086
+    every "$dense deepseek_v3_direct olmoe_odd" 0 --backend cuda --dtype bfloat16 --block-size 64 $which
+    # shellcheck disable=SC2086
+    every "$dense" 0 --backend cuda --quantization int8 --limit 6e-2 $which
+  done
+  every "$dense" 0 --backend cuda --dtype float32 --cpu-moe --offload-weights cpu --forward-chunk 3
 }
 
 on_cuda() {
@@ -268,6 +338,9 @@ single) single ;;
 single-more) single_more ;;
 cuda) on_cuda ;;
 cuda-streamed) on_cuda_streamed ;;
+cuda-host-experts) on_cuda_host_experts ;;
+host-experts) host_experts ;;
+host-experts-more) host_experts_ranks ;;
 must-fail) must_fail ;;
 streamed) single_streamed ;;
 streamed-more) ranks_streamed ;;

@@ -10,9 +10,9 @@ struct mc_args {
   int tp, pp, dp, ep, exchange, exchange_rows, threads, chunk, block_size;
   const char *backend;
   int dtype, kv_dtype, quantization, pooling;
-  int offload, gpu_layers, ring_parts, chunk_tokens;
+  int offload, gpu_layers, ring_parts, chunk_tokens, n_cpu_moe;
   const char *nvme_path;
-  bool deterministic, move_experts;
+  bool deterministic, move_experts, cpu_moe;
   int expert_strategy, num_redundant_experts;
   const char *expert_location;
   double limit;

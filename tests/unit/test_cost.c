@@ -117,6 +117,30 @@ START_TEST(experts_and_their_exchange) {
 }
 END_TEST
 
+/* The host's rates are for the layers whose experts it has, behind the device's work and in turn with it. */
+START_TEST(experts_on_the_host) {
+  tri_cost_share s = share();
+  s.host_layers = 3;
+  s.expert_bytes = 1e5;
+  s.expert_flops = 4e5;
+  tri_cost_model m = {
+      .machine = machine, .p = {.tp = 1, .pp = 1}, .hidden_size = 250, .experts = 16, .top_k = 2, .stages = &s};
+  tri_cost c;
+  m.machine.host_read_bytes_per_s = 1e8;
+  m.machine.host_flops_per_s = 1e9;
+  double all = tri_cost_decode(&m, 1, 0, &c);
+  near(c.host, 3 * 2 * 1e5 / 1e8, "reads of a token's experts");
+  near(c.reads, 1.2e-3, "the device's reads");
+  near(all, tri_cost_seconds(&c), "a step");
+  ck_assert(all > c.host + c.reads);
+  near(tri_cost_host_experts(&m, 0, 1000), 3 * 1000 * 2 * 4e5 / 1e9, "products of many tokens");
+  m.machine.host_flops_per_s = INFINITY;
+  near(tri_cost_host_experts(&m, 0, 1000), 3 * 16 * 1e5 / 1e8, "reads of all experts");
+  s.host_layers = 0;
+  ck_assert(tri_cost_host_experts(&m, 0, 1000) == 0);
+}
+END_TEST
+
 /* DeepSpeed-MoE, section 5.3: p ranks with tensor groups of L exchange in O(p / L) + O(L), not in O(p). */
 START_TEST(the_coordinated_exchange) {
   tri_machine m = tri_machine_make(tri_h200_ceilings, true, 0);
@@ -313,6 +337,13 @@ START_TEST(shares_of_experts) {
   near(got.expert_flops, 2 * 3 * 96 * 26.0, "operations");
   ck_assert_int_eq(got.sparse_layers, 3);
   ck_assert_int_eq(got.local_layers, 3);
+  ck_assert_int_eq(got.host_layers, 0);
+  s.p.host_experts = 2;
+  got = (tri_cost_share){0};
+  ck_assert_int_eq(tri_cost_share_add(&c, &s, TRI_BF16, TRI_QUANTIZE_NONE, TRI_BF16, &got, &err), TRI_OK);
+  near(got.expert_bytes, 2 * 3 * 96 * 26.0, "bytes of half an expert, wherever it lies");
+  ck_assert_int_eq(got.sparse_layers, 1);
+  ck_assert_int_eq(got.host_layers, 2);
 }
 END_TEST
 
@@ -324,6 +355,7 @@ Suite *suite_cost(void) {
   tcase_add_test(t, windows_bound_keys);
   tcase_add_test(t, stages_and_lanes);
   tcase_add_test(t, experts_and_their_exchange);
+  tcase_add_test(t, experts_on_the_host);
   tcase_add_test(t, the_coordinated_exchange);
   tcase_add_test(t, busiest_share_by_brute_force);
   tcase_add_test(t, more_bandwidth_is_never_slower);

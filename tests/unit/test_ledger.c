@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/engine/ledger.h"
+#include "runtime/engine/offload_options.h"
 #include "runtime/step/limits.h"
 
 Suite *suite_ledger(void);
@@ -104,6 +105,10 @@ START_TEST(limits_by_default) {
     ck_assert_int_eq(k.limits.max_num_seqs, cases[i].want_seqs);
     ck_assert_int_eq(k.limits.max_num_batched_tokens, cases[i].want_tokens);
     ck_assert_int_eq(k.limits.block_size, cases[i].want_block);
+    lc.host_experts = true; /* the host has the prompts' work: its own numbers of tokens */
+    ck_assert_int_eq(tri_limits_make(&k.c, &lc, &k.limits, &err), TRI_OK);
+    int host_tokens = cases[i].want_tokens == 8192 && !cases[i].tokens ? 512 : cases[i].want_tokens;
+    ck_assert_int_eq(k.limits.max_num_batched_tokens, host_tokens);
   }
 }
 END_TEST
@@ -257,6 +262,82 @@ START_TEST(blocks_of_the_host) {
 }
 END_TEST
 
+static size_t experts_of(const struct ledger_case *k, int layer) {
+  static const tri_weight_id ids[] = {TRI_W_EXPERT_UP, TRI_W_EXPERT_UP_BIAS, TRI_W_EXPERT_DOWN, TRI_W_EXPERT_DOWN_BIAS};
+  size_t bytes = 0;
+  for (size_t i = 0; i < sizeof ids / sizeof *ids && (k->c.layer_flags[layer] & TRI_LAYER_SPARSE); i++) {
+    tri_weight_shape shape = tri_shard_weight_shape(&k->c, &k->s, ids[i]);
+    bytes += ((size_t)(shape.n * shape.k) * sizeof(float) + 63) / 64 * 64;
+  }
+  return bytes;
+}
+
+/* The experts of the first layers that have any leave the device's weights for the host's memory, bytes for bytes, and
+ * with the last of them the workspace of the device's experts goes. */
+START_TEST(experts_of_the_host) {
+  static const char *const with_experts[] = {"mixtral_odd", "deepseek_v3", "gpt_oss_odd", "qwen2_moe_odd"};
+  static struct ledger_case k;
+  tri_ledger none, some;
+  tri_error err;
+  open_case(&k, with_experts[_i]);
+  ck_assert_int_eq(make(&k, 0, 0, true, &none, &err), TRI_OK);
+  ck_assert_uint_eq(none.host_experts, 0);
+  int sparse = 0, layers = (int)k.c.num_layers;
+  for (int l = 0; l < layers; l++) sparse += (k.c.layer_flags[l] & TRI_LAYER_SPARSE) != 0;
+  ck_assert_int_gt(sparse, 1);
+  for (int n = 1; n <= sparse + 1; n++) {
+    size_t moved = 0;
+    int left = k.s.p.host_experts = n;
+    for (int l = 0; l < layers && left; l++) {
+      moved += experts_of(&k, l);
+      left -= (k.c.layer_flags[l] & TRI_LAYER_SPARSE) != 0;
+    }
+    ck_assert_int_eq(make(&k, 0, 0, true, &some, &err), TRI_OK);
+    ck_assert_uint_eq(some.host_experts, moved);
+    ck_assert_uint_eq(some.weights, none.weights - moved);
+    ck_assert_int_eq(some.workspace < none.workspace, n >= sparse);
+  }
+}
+END_TEST
+
+START_TEST(experts_of_the_host_by_options) {
+  static struct ledger_case k;
+  tri_serve_options o = {.offload_weights = TRI_OFFLOAD_AUTO, .gpu_layers = -1, .tp = 1, .pp = 1};
+  tri_offload_config c;
+  tri_error err = {0};
+  tri_parallel one = {.tp = 1, .pp = 1}, shards = {.tp = 1, .pp = 1, .dp = 2, .ep = 2};
+  ck_assert_int_eq(tri_offload_of_options(&o, &c, &err), TRI_OK);
+  ck_assert_int_eq(tri_offload_host_experts(&c, true), 0);
+  open_case(&k, "llama");
+  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, shards, &err), TRI_OK); /* nothing is asked for */
+  o.n_cpu_moe = 3;
+  ck_assert_int_eq(tri_offload_of_options(&o, &c, &err), TRI_OK);
+  ck_assert_int_eq(tri_offload_host_experts(&c, true), 3);
+  ck_assert_int_eq(tri_offload_host_experts(&c, false), 0); /* there is one memory */
+  o.cpu_moe = true;
+  ck_assert_int_eq(tri_offload_of_options(&o, &c, &err), TRI_USAGE);
+  ck_assert_str_eq(err.field, "n_cpu_moe");
+  tri_error_clear(&err);
+  o.n_cpu_moe = 0;
+  ck_assert_int_eq(tri_offload_of_options(&o, &c, &err), TRI_OK);
+  ck_assert_int_ge(tri_offload_host_experts(&c, true), TRI_MAX_LAYERS);
+  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, one, &err), TRI_UNSUPPORTED);
+  ck_assert_str_eq(err.field, "cpu_moe");
+  open_case(&k, "mixtral_odd");
+  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, one, &err), TRI_OK);
+  tri_error_clear(&err);
+  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, shards, &err), TRI_UNSUPPORTED);
+  ck_assert_str_eq(err.field, "cpu_moe");
+  tri_expert_placement moving = {.room = 1};
+  one.placement = &moving;
+  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, one, &err), TRI_UNSUPPORTED);
+  ck_assert_int_eq(tri_offload_check_host_experts(1, 1, &err), TRI_OK);
+  tri_error_clear(&err);
+  ck_assert_int_eq(tri_offload_check_host_experts((size_t)1 << 60, 1, &err), TRI_NO_CAPACITY);
+  ck_assert_str_eq(err.field, "cpu_moe");
+}
+END_TEST
+
 START_TEST(memory_in_words) {
   static const struct {
     uint64_t bytes;
@@ -279,6 +360,8 @@ Suite *suite_ledger(void) {
   tcase_add_loop_test(c, memory_for_larger_steps, 0, 5);
   tcase_add_test(c, workspace_of_chunks);
   tcase_add_test(c, blocks_of_the_host);
+  tcase_add_loop_test(c, experts_of_the_host, 0, 4);
+  tcase_add_test(c, experts_of_the_host_by_options);
   tcase_add_test(c, memory_in_words);
   suite_add_tcase(s, c);
   return s;

@@ -9,6 +9,7 @@
 #include "runtime/base/version.h"
 #include "runtime/base/wait.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/offload_options.h"
 
 struct pack_options {
   tri_serve_options serve;
@@ -31,6 +32,7 @@ struct packing {
   tri_checkpoint *ckpt;
   tri_expert_placement *placement;
   tri_serve_layout layout;
+  tri_offload_config offload;
   tri_pool *pool;
   tri_backend *backend;
 };
@@ -71,7 +73,8 @@ static tri_parallel rank_of(const struct packing *p, int rank) {
                         .dp_rank = rank / y->tp % y->dp,
                         .pp_rank = rank / y->tp / y->dp,
                         .quantized = p->o->quantization != TRI_QUANTIZE_NONE,
-                        .placement = p->placement};
+                        .placement = p->placement,
+                        .host_experts = tri_offload_host_experts(&p->offload, true)};
 }
 
 static tri_status pack_rank(const struct packing *p, int rank, tri_error *err) {
@@ -106,6 +109,8 @@ static tri_status set_up(struct packing *p, tri_error *err) {
                                     .num_redundant = o->num_redundant_experts,
                                     .file = o->init_expert_location};
   TRI_CHECK(tri_expert_placement_make(&p->model, &pc, &p->placement, err));
+  TRI_CHECK(tri_offload_of_options(o, &p->offload, err));
+  TRI_CHECK(tri_offload_check_experts(&p->offload, &p->model, rank_of(p, 0), err));
   int threads = o->threads ? o->threads : tri_topo_num_cores();
   if (tri_pool_create(threads, NULL, 0, &p->pool) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "threads", "no %d threads", threads);

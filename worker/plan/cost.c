@@ -126,6 +126,15 @@ static void add_experts(const tri_cost_model *m, const tri_cost_share *s, const 
         s->sparse_layers * busy.choices * s->expert_flops / tri_cost_product_rate(at, rows));
 }
 
+/* The host and the device take turns: neither has anything to do while the other one works. */
+double tri_cost_host_experts(const tri_cost_model *m, int stage, double tokens) {
+  const tri_cost_share *s = &m->stages[stage];
+  if (!s->host_layers) return 0;
+  tri_expert_load busy = tri_cost_experts(m->experts, m->top_k, tri_parallel_ep(m->p), tokens);
+  double reads = s->host_layers * busy.experts * s->expert_bytes / m->machine.host_read_bytes_per_s;
+  return larger(reads, s->host_layers * busy.choices * s->expert_flops / m->machine.host_flops_per_s);
+}
+
 /* Each sequence's keys and values are read once. */
 static void add_attention(const tri_cost_model *m, const tri_cost_share *s, const tri_cost_load *l, tri_cost *c) {
   const tri_machine *at = &m->machine;
@@ -153,6 +162,7 @@ tri_cost tri_cost_stage(const tri_cost_model *m, int stage, const tri_cost_load 
   tri_cost c = {.launches = s->ops * at->op_s + s->row_elements * l->tokens * at->element_s};
   add_dense(m, s, l, &c);
   add_experts(m, s, l, &c);
+  c.host = tri_cost_host_experts(m, stage, l->all_tokens);
   add_attention(m, s, l, &c);
   const tri_link *sum = tri_cost_crosses(at, m->p.tp) ? &at->far_sum : &at->near_sum;
   if (m->p.tp > 1) c.sums = s->sums * tri_cost_link(sum, m->p.tp, row_bytes);
@@ -172,6 +182,7 @@ tri_cost tri_cost_step(const tri_cost_model *m, const tri_cost_load *l) {
     sum.exchange += c.exchange;
     sum.launches += c.launches;
     sum.transfers += c.transfers;
+    sum.host += c.host;
   }
   return sum;
 }

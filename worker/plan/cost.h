@@ -29,7 +29,8 @@ typedef struct tri_machine {
   double op_s;                         /* seconds of each launched op beside what it reads or computes */
   double element_s;                    /* of an element of an op that goes row by row; 0: op_s has it */
   tri_link near_sum, far_sum, near_exchange, far_exchange, near_transfer, far_transfer;
-  int ranks_per_host; /* 0: all ranks are on one */
+  int ranks_per_host;                             /* 0: all ranks are on one */
+  double host_read_bytes_per_s, host_flops_per_s; /* of a rank's part of the host, where that computes experts */
 } tri_machine;
 
 typedef struct tri_product_sample {
@@ -51,7 +52,8 @@ typedef struct tri_cost_share {
   double head_bytes, head_flops;     /* of the output layer; operations for each row that is drawn from */
   double expert_bytes, expert_flops; /* of one expert of one layer, as far as the rank has it */
   double key_bytes, key_flops;       /* of one key and value in one layer; operations for each query */
-  int layers, sparse_layers;         /* sparse ones have experts */
+  int layers, sparse_layers;         /* sparse ones have experts, */
+  int host_layers;                   /* these others have them on the host */
   int local_layers;                  /* attention sees a window alone */
   int ops, sums;                     /* of a step */
   double row_elements;               /* of a token, that ops go through row by row: norms, positions, activations */
@@ -69,10 +71,11 @@ typedef struct tri_cost_model {
 /* Seconds. launches: also what ops take that go row by row. */
 typedef struct tri_cost {
   double reads, products, sums, exchange, launches, transfers;
+  double host; /* in which the host computes experts */
 } tri_cost;
 
 static inline double tri_cost_seconds(const tri_cost *c) {
-  return c->reads + c->products + c->sums + c->exchange + c->launches + c->transfers;
+  return c->reads + c->products + c->sums + c->exchange + c->launches + c->transfers + c->host;
 }
 
 /* The work of a step. */
@@ -110,6 +113,9 @@ double tri_cost_exchange(const tri_machine *m, tri_parallel p, double bytes, boo
 
 /* Tells whether some group of so many neighbouring ranks lies on several hosts. */
 bool tri_cost_crosses(const tri_machine *m, int ranks);
+
+/* Seconds in which the host computes a stage's experts for so many tokens; 0: it has none of them. */
+double tri_cost_host_experts(const tri_cost_model *m, int stage, double tokens);
 
 /* One stage's part of a step, with the transfer to the next stage. */
 tri_cost tri_cost_stage(const tri_cost_model *m, int stage, const tri_cost_load *load);

@@ -27,8 +27,6 @@ static int layer_sums(const tri_model_config *c) {
   return sums + (c->attention.qk_norm == TRI_QK_NORM_WHOLE);
 }
 
-static bool is_of_experts(tri_weight_id id) { return id == TRI_W_EXPERT_UP || id == TRI_W_EXPERT_DOWN; }
-
 /* Bytes of a weight's elements and scales. */
 static double place_bytes(const tri_weight_place *at, int64_t rows) {
   return (double)at->bytes + (at->dtype == TRI_I8 ? (double)rows * sizeof(float) : 0);
@@ -49,13 +47,14 @@ static void add_sample(const tri_weight_place *at, tri_weight_shape shape, tri_q
 static void add_layer(const tri_model_config *c, const tri_shard *s, const tri_weight_place *places, int layer,
                       tri_quantization quantization, tri_cost_share *out) {
   bool first = !out->sample.num_products, sparse = c->layer_flags[layer] & TRI_LAYER_SPARSE;
+  bool on_host = tri_layer_experts_on_host(c, s->p, layer);
   double expert_bytes = 0, expert_flops = 0;
   for (int id = 0; id < TRI_W_COUNT; id++) {
     tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
     bool table = id == TRI_W_RELATIVE_BIAS;
     if (shape.vector || !places[id].bytes || table) continue;
     double bytes = place_bytes(&places[id], shape.n), flops = 2 * (double)shape.n * (double)shape.k;
-    if (is_of_experts((tri_weight_id)id)) {
+    if (tri_weight_is_of_experts((tri_weight_id)id)) {
       expert_bytes += bytes / s->slots.count;
       expert_flops += flops / s->slots.count;
     } else {
@@ -68,7 +67,8 @@ static void add_layer(const tri_model_config *c, const tri_shard *s, const tri_w
     out->expert_bytes = expert_bytes;
     out->expert_flops = expert_flops;
   }
-  out->sparse_layers += sparse;
+  out->sparse_layers += sparse && !on_host;
+  out->host_layers += on_host;
   out->local_layers += (c->layer_flags[layer] & TRI_LAYER_LOCAL) != 0;
   out->row_elements += layer_elements(c, s, sparse);
   out->ops += layer_ops(c, sparse);
@@ -124,6 +124,7 @@ tri_status tri_cost_share_add(const tri_model_config *c, const tri_shard *s, tri
   most(&stage->key_flops, own.key_flops);
   stage->layers = own.layers; /* these are alike on all ranks of a stage */
   stage->sparse_layers = own.sparse_layers;
+  stage->host_layers = own.host_layers;
   stage->local_layers = own.local_layers;
   stage->ops = own.ops;
   stage->sums = own.sums;

@@ -1,4 +1,5 @@
 /* `trireme plan --devices`: the machine, and layouts for it. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,6 +31,10 @@ static tri_status check_options(const struct plan *p, tri_error *err) {
     if (fixed[i].given)
       return tri_fail(err, TRI_USAGE, fixed[i].field, "--devices looks for a layout, and %s is a part of one",
                       fixed[i].option);
+  if (v->cpu_moe || v->n_cpu_moe)
+    return tri_fail(err, TRI_USAGE, "cpu_moe",
+                    "--devices ranks layouts with all experts on devices, and --cpu-moe and --n-cpu-moe keep some off "
+                    "them: plan one layout without --devices");
   if (o->devices % o->nnodes)
     return tri_fail(err, TRI_USAGE, "nnodes", "%d devices are not equal parts of %d hosts", o->devices, o->nnodes);
   if (p->c->encoder || p->c->seq2seq.on)
@@ -98,6 +103,23 @@ static void override_link(tri_link *l, double bytes_per_s, double latency_us) {
   if (latency_us > 0) l->start_s = latency_us * 1e-6;
 }
 
+/* The processors beside devices, of which each rank has an equal part. */
+static tri_status find_host(const struct plan *p, const tri_cost_share *share, struct plan_machine *m, tri_error *err) {
+  tri_host_figures host = {.best = {.read_bytes_per_s = p->o->host_bandwidth, .flops_per_s = INFINITY}};
+  int ranks = p->num_ranks * p->layout.replicas;
+  if (host.best.read_bytes_per_s > 0) {
+    say(m->host_source, "as given");
+    host.best.read_bytes_per_s /= ranks;
+  } else {
+    say(m->host_source, "measured now");
+    TRI_CHECK(tri_machine_measure(share, ranks, 0, &host, err));
+  }
+  tri_machine machine = tri_machine_make(host.best, false, 0);
+  m->machine.host_read_bytes_per_s = machine.read_bytes_per_s;
+  m->machine.host_flops_per_s = machine.flops_per_s;
+  return TRI_OK;
+}
+
 tri_status plan_find_machine(const struct plan *p, const tri_cost_share *share, struct plan_machine *m,
                              tri_error *err) {
   const struct plan_options *o = p->o;
@@ -116,6 +138,7 @@ tri_status plan_find_machine(const struct plan *p, const tri_cost_share *share, 
   }
   m->machine = tri_machine_make(m->best, p->ledger.device, p->num_ranks);
   if (host.ops.element_s > 0 && o->flops <= 0) tri_machine_take_ops(&m->machine, &host.ops);
+  if (tri_offload_host_experts(&p->offload, p->ledger.device)) TRI_CHECK(find_host(p, share, m, err));
   tri_link *const near[] = {&m->machine.near_sum, &m->machine.near_exchange, &m->machine.near_transfer};
   tri_link *const far[] = {&m->machine.far_sum, &m->machine.far_exchange, &m->machine.far_transfer};
   for (int i = 0; i < 3; i++) {

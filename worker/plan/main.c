@@ -26,6 +26,10 @@ static const tri_option own_options[] = {
      .fallback = "0", .metavar = "BYTES/S", .group = "Plan",
      .help = "of the disks that weights are streamed from, together, as 3.5e9 or 3.5GB, which the ranks of a host "
              "share; 0: as a worker has measured, else as measured now"},
+    {TRI_OPT(struct plan_options, host_bandwidth), .name = "host-bandwidth", .letters = true, .min = 0, .max = 1e15,
+     .fallback = "0", .metavar = "BYTES/S", .group = "Plan",
+     .help = "what a plain read gets out of a host's memory, which its ranks share, for experts there (--cpu-moe); 0: "
+             "as measured now"},
     {TRI_OPT(struct plan_options, json), .name = "json", .fallback = "false", .group = "Plan",
      .help = "one JSON object instead of a table"},
     {TRI_OPT(struct plan_options, devices), .name = "devices", .min = 0, .max = 1024, .fallback = "0", .metavar = "N",
@@ -86,8 +90,13 @@ static tri_status place(struct plan *p, tri_error *err) {
 static tri_parallel plan_parallel(const struct plan *p) {
   const tri_serve_layout *y = &p->layout;
   bool quantized = p->o->serve.quantization != TRI_QUANTIZE_NONE;
-  return (tri_parallel){
-      .tp = y->tp, .pp = y->pp, .dp = y->dp, .ep = y->ep, .quantized = quantized, .placement = p->placement};
+  return (tri_parallel){.tp = y->tp,
+                        .pp = y->pp,
+                        .dp = y->dp,
+                        .ep = y->ep,
+                        .quantized = quantized,
+                        .placement = p->placement,
+                        .host_experts = tri_offload_host_experts(&p->offload, p->ledger.device)};
 }
 
 /* Makes the ledgers of all ranks for a max_model_len. The worst of the ranks' statuses: TRI_NO_CAPACITY does not keep
@@ -118,7 +127,8 @@ tri_status plan_limits(const struct plan *p, int64_t len, tri_limits *out, tri_e
                               .max_num_batched_tokens = v->max_num_batched_tokens,
                               .block_size = v->block_size,
                               .max_model_len = len,
-                              .device = p->ledger.device};
+                              .device = p->ledger.device,
+                              .host_experts = tri_offload_host_experts(&p->offload, p->ledger.device) > 0};
   return tri_limits_make(p->c, &config, out, err);
 }
 
@@ -145,6 +155,7 @@ static int wanted_tokens(const struct plan *p) {
   const struct plan_streaming *s = &p->streaming;
   int usual = p->limits.max_num_batched_tokens, most = usual;
   int64_t hiding = s->hiding ? s->hiding : s->most;
+  if (tri_offload_host_experts(&p->offload, p->ledger.device)) return usual;
   for (int i = 0; i < p->num_made; i++) {
     const tri_ledger *l = &p->ranks[i].ledger;
     int own = l->streams ? tri_offload_step_tokens(hiding, usual, l->chunk_tokens, l->kv_tokens) : usual;
@@ -185,8 +196,11 @@ static tri_status plan_ranks(struct plan *p, tri_error *err) {
     st = make_ranks(p, &p->limits, false, err);
     if (st == TRI_OK && p->devices && !p->o->hosts && p->ranks[0].ledger.host_kv)
       st = tri_offload_check_host_kv(&p->offload, p->num_ranks * p->layout.replicas, err);
+    if (st == TRI_OK && p->devices && !p->o->hosts && p->ranks[0].ledger.host_experts)
+      st = tri_offload_check_host_experts(p->ranks[0].ledger.host_experts, p->num_ranks * p->layout.replicas, err);
     if (st == TRI_OK && (st = plan_streaming(p, err)) != TRI_OK) p->longest = 0; /* none is served */
     if (st == TRI_OK) st = enlarge_step(p, err);
+    if (st == TRI_OK) st = plan_host_experts(p, err);
   }
   if (st == TRI_OK || p->num_made || p->o->json) plan_print(p, err);
   return st;
@@ -216,6 +230,7 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
                                     .moves = v->enable_eplb};
   TRI_TRY(tri_expert_placement_make(c, &pc, &p.placement, err));
   TRI_TRY(plan_find_backend(&p, err));
+  TRI_TRY(tri_offload_check_experts(&p.offload, c, plan_parallel(&p), err));
   TRI_TRY(plan_limits(&p, v->max_model_len, &p.limits, err));
   if (tri_limits_stretch(c, &p.limits)) /* `up` serves it, and warns, too */
     fprintf(stderr, "trireme plan: warning: max_model_len %d exceeds the %lld positions that the model was made for\n",

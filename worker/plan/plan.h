@@ -19,7 +19,8 @@ struct plan_options {
   int devices, nnodes;
   bool all;
   int64_t context_len;
-  double read_bandwidth, flops, link_bandwidth, network_bandwidth, network_latency, disk_bandwidth; /* 0: not given */
+  double host_bandwidth, read_bandwidth, flops, link_bandwidth, network_bandwidth, network_latency,
+      disk_bandwidth; /* 0: not given */
 };
 
 struct plan_rank {
@@ -32,6 +33,27 @@ struct plan_machine {
   tri_ceilings best;
   tri_machine machine;
   char read_source[64], flops_source[64];
+  char host_source[64]; /* of the host's figures, where it computes experts beside devices; else empty */
+};
+
+/* A number of sequences that decode, and what is predicted for them. */
+enum { PLAN_LOADS = 3 };
+struct plan_load {
+  int sequences;
+  double seconds; /* between two tokens of a sequence */
+};
+
+/* Experts in the host's memory beside devices. */
+struct plan_host_experts {
+  bool on;
+  size_t bytes;       /* of the rank that has most of them there, */
+  double token_bytes; /* and of those that one token reads, of all stages, */
+  double token_s;     /* in so many seconds */
+  struct plan_machine machine;
+  double context;
+  struct plan_load loads[PLAN_LOADS];
+  int num_loads;   /* 0: a step is predicted with the weights that are streamed */
+  double prompt_s; /* of a step of a prompt's tokens, as many as it may have; 0: nobody knows */
 };
 
 /* Weights that do not stay in memory, and what steps take because of them. */
@@ -51,10 +73,7 @@ struct plan_streaming {
   double context;       /* keys of each sequence */
   int64_t hiding, most; /* tokens of a step from which compute hides the pass, 0: not up to `most` */
   int usual_tokens;     /* of a step that has more because of that, else 0 */
-  struct plan_streaming_load {
-    int sequences;
-    double seconds; /* between two tokens of a sequence */
-  } loads[3];
+  struct plan_load loads[PLAN_LOADS];
   int num_loads;
 };
 
@@ -77,6 +96,7 @@ struct plan {
   tri_hosts hosts;
   tri_place *places; /* of every group's ranks; NULL: no hosts were given */
   struct plan_streaming streaming;
+  struct plan_host_experts host_experts;
 };
 
 /* Finds whether ranks have devices, and what each may use: of a device its own memory, if this host has one. As with
@@ -97,6 +117,18 @@ void plan_print_ceilings(const struct plan_machine *m);
 tri_status plan_streaming(struct plan *p, tri_error *err);
 /* Nothing where it is not on. */
 void plan_print_streaming(const struct plan *p);
+
+/* Fills p->host_experts, if ranks have experts in the host's memory, behind plan_streaming. */
+tri_status plan_host_experts(struct plan *p, tri_error *err);
+void plan_print_host_experts(const struct plan *p);
+
+/* Predictions of both: the share of every stage [pp], zeroed; the model of them; one sequence, 64, and as many as slots
+ * and KV blocks allow, with so many keys each: returns how many loads that are. */
+tri_status plan_add_stages(const struct plan *p, tri_cost_share *stages, tri_error *err);
+tri_cost_model plan_cost_model(const struct plan *p, const struct plan_machine *m, const tri_cost_share *stages);
+int plan_loads(const struct plan *p, struct plan_load loads[PLAN_LOADS], double *context);
+void plan_print_loads(const struct plan_load *loads, int count, double context);
+void plan_print_json_loads(const struct plan_load *loads, int count);
 
 /* `--devices`: layouts by what they are predicted to take. p has its options, model, checkpoint and ledger's types. */
 tri_status plan_devices(struct plan *p, tri_error *err);

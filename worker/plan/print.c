@@ -73,6 +73,8 @@ static void print_rank(const struct plan *p, const struct plan_rank *r, int rank
   if (l->host_kv)
     printf("              of %s %.1f MiB for %lld KV blocks of sequences that wait\n",
            p->ledger.device ? "the host's memory" : "the total", mib(l->host_kv), (long long)l->num_host_blocks);
+  if (l->host_experts)
+    printf("              of the host's memory %.1f MiB for experts, which the host computes\n", mib(l->host_experts));
   if (p->c->moe.num_experts)
     printf("              shard %d: %s %d-%d, units %d-%d of each\n", s->p.dp_rank, p->placement ? "slots" : "experts",
            s->slots.first, s->slots.first + s->slots.count - 1, s->expert_ff.first,
@@ -138,6 +140,7 @@ static void print_json_rank(const struct plan *p, const struct plan_rank *r, int
   if (l->host_kv)
     printf(",\"host_kv_blocks\":%zu,\"num_host_kv_blocks\":%lld", l->host_kv, (long long)l->num_host_blocks);
   if (l->streams) printf(",\"ring\":%zu,\"streamed_weights\":%zu,\"read_buffers\":%zu", l->ring, l->streamed, l->reads);
+  if (l->host_experts) printf(",\"host_experts\":%zu", l->host_experts);
   if (l->reserve) printf(",\"workspace\":%zu,\"reserve\":%zu", l->workspace, l->reserve);
   if (p->c->seq2seq.on)
     printf(",\"encoder_layers\":[0,%lld],\"encoder_weights\":%zu", (long long)p->c->seq2seq.num_layers,
@@ -199,6 +202,7 @@ void plan_print(const struct plan *p, const tri_error *err) {
   else
     printf("\n");
   if (!p->o->json) print_longest(p);
+  if (fits) plan_print_host_experts(p);
   if (fits) plan_print_streaming(p);
   if (fits) print_places(p);
   if (p->o->json) printf("}\n");

@@ -11,6 +11,25 @@ static const char *source(const struct plan_streaming *s) {
   return s->from_pack ? "a pack" : "files";
 }
 
+/* ---- predictions ---- */
+
+void plan_print_loads(const struct plan_load *loads, int count, double context) {
+  printf("predicted, with %.0f keys for each sequence:", context);
+  for (int i = 0; i < count; i++) {
+    const struct plan_load *l = &loads[i];
+    double rate = l->sequences / l->seconds;
+    printf("%s %d %s %.3g s a step, %.*f tokens/s", i ? ";" : "", l->sequences,
+           l->sequences == 1 ? "sequence" : "sequences", l->seconds, rate < 10 ? 2 : 0, rate);
+  }
+  printf("\n");
+}
+
+void plan_print_json_loads(const struct plan_load *loads, int count) {
+  for (int i = 0; i < count; i++)
+    printf("%s{\"sequences\":%d,\"seconds\":%.6g,\"tokens_per_s\":%.6g}", i ? "," : "", loads[i].sequences,
+           loads[i].seconds, loads[i].sequences / loads[i].seconds);
+}
+
 /* ---- text ---- */
 
 static void print_tiers(const struct plan *p, const struct plan_streaming *s) {
@@ -44,14 +63,7 @@ static void print_text(const struct plan *p, const struct plan_streaming *s) {
   }
   print_pass(s);
   plan_print_ceilings(&s->machine);
-  printf("predicted, with %.0f keys for each sequence:", s->context);
-  for (int i = 0; i < s->num_loads; i++) {
-    const struct plan_streaming_load *l = &s->loads[i];
-    double rate = l->sequences / l->seconds;
-    printf("%s %d %s %.3g s a step, %.*f tokens/s", i ? ";" : "", l->sequences,
-           l->sequences == 1 ? "sequence" : "sequences", l->seconds, rate < 10 ? 2 : 0, rate);
-  }
-  printf("\n");
+  plan_print_loads(s->loads, s->num_loads, s->context);
   if (s->hiding)
     printf("compute hides the reads in steps of %lld tokens and more\n", (long long)s->hiding);
   else
@@ -79,9 +91,7 @@ static void print_json(const struct plan *p, const struct plan_streaming *s) {
         "\"decode\":[",
         s->machine.best.read_bytes_per_s, s->machine.read_source, s->machine.best.flops_per_s, s->machine.flops_source,
         s->context);
-    for (int i = 0; i < s->num_loads; i++)
-      printf("%s{\"sequences\":%d,\"seconds\":%.6g,\"tokens_per_s\":%.6g}", i ? "," : "", s->loads[i].sequences,
-             s->loads[i].seconds, s->loads[i].sequences / s->loads[i].seconds);
+    plan_print_json_loads(s->loads, s->num_loads);
     printf("]");
   }
   printf("}");

@@ -80,8 +80,10 @@ static tri_status look_at_rank(struct plan *p, const struct plan_rank *r, tri_ba
   in_dram = tri_calloc((size_t)tiers->num_streamed + 1, sizeof *in_dram);
   if (!in_dram)
     TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "offload_weights", "no memory to look at %d parts", tiers->num_parts));
-  size_t dram =
-      device ? tri_offload_place(tiers, tri_offload_host_room(&p->offload, p->streaming.sharing), in_dram) : 0;
+  size_t room = device ? tri_offload_host_room(&p->offload, p->streaming.sharing) : 0;
+  size_t taken = p->offload.max_in_cpu ? 0 : r->ledger.host_experts; /* a start has them there before */
+  room -= taken < room ? taken : room;
+  size_t dram = device ? tri_offload_place(tiers, room, in_dram) : 0;
   count_tiers(p, r, dram, stage);
   wc.tiers = tiers;
   if (dram < tiers->streamed) TRI_TRY(look_at_files(p, &wc, in_dram, rooms, err));
@@ -139,7 +141,7 @@ static tri_status find_bandwidth(const struct plan *p, struct plan_streaming *s,
 
 /* ---- what steps take ---- */
 
-static tri_status add_stages(const struct plan *p, tri_cost_share *stages, tri_error *err) {
+tri_status plan_add_stages(const struct plan *p, tri_cost_share *stages, tri_error *err) {
   for (int i = 0; i < p->num_made; i++) {
     const tri_shard *shard = &p->ranks[i].shard;
     bool stored = p->ledger.dtype == TRI_DTYPE_COUNT && p->ledger.quantization == TRI_QUANTIZE_NONE;
@@ -150,26 +152,40 @@ static tri_status add_stages(const struct plan *p, tri_cost_share *stages, tri_e
   return TRI_OK;
 }
 
-/* Predicts for one sequence, 64, and as many as slots and KV blocks allow. */
-static void predict(const struct plan *p, const tri_streaming *model, struct plan_streaming *s) {
-  enum { SOME = 64, CONTEXT = 1024, MOST_TOKENS = 1 << 20 };
-  int64_t len = p->limits.max_model_len;
-  int64_t context = p->o->context_len ? p->o->context_len : CONTEXT;
-  if (context > len) context = len;
-  int64_t room = p->tokens / context, most = room < p->limits.max_num_seqs ? room : p->limits.max_num_seqs;
+tri_cost_model plan_cost_model(const struct plan *p, const struct plan_machine *m, const tri_cost_share *stages) {
+  return (tri_cost_model){.machine = m->machine,
+                          .p = p->ranks[0].shard.p,
+                          .hidden_size = (int)p->c->hidden_size,
+                          .window = (int)p->c->attention.window,
+                          .experts = (int)p->c->moe.num_experts,
+                          .top_k = (int)p->c->moe.top_k,
+                          .stages = stages};
+}
+
+int plan_loads(const struct plan *p, struct plan_load loads[PLAN_LOADS], double *context) {
+  enum { SOME = 64, CONTEXT = 1024 };
+  int64_t len = p->limits.max_model_len, keys = p->o->context_len ? p->o->context_len : CONTEXT;
+  if (keys > len) keys = len;
+  int64_t room = p->tokens / keys, most = room < p->limits.max_num_seqs ? room : p->limits.max_num_seqs;
   if (most < 1) most = 1;
   most *= p->layout.dp;
-  const int64_t wanted[] = {1, SOME, most};
-  for (int i = 0; i < 3; i++) {
-    struct plan_streaming_load *l = &s->loads[s->num_loads];
-    l->sequences = (int)(wanted[i] < most ? wanted[i] : most);
-    if (s->num_loads && l->sequences <= l[-1].sequences) continue;
-    l->seconds = tri_streaming_decode(model, l->sequences, (double)context);
-    s->num_loads++;
+  const int64_t wanted[PLAN_LOADS] = {1, SOME, most};
+  int count = 0;
+  for (int i = 0; i < PLAN_LOADS; i++) {
+    int sequences = (int)(wanted[i] < most ? wanted[i] : most);
+    if (!count || sequences > loads[count - 1].sequences) loads[count++] = (struct plan_load){.sequences = sequences};
   }
+  *context = (double)keys;
+  return count;
+}
+
+static void predict(const struct plan *p, const tri_streaming *model, struct plan_streaming *s) {
+  enum { MOST_TOKENS = 1 << 20 };
+  s->num_loads = plan_loads(p, s->loads, &s->context);
+  for (int i = 0; i < s->num_loads; i++)
+    s->loads[i].seconds = tri_streaming_decode(model, s->loads[i].sequences, s->context);
   for (int i = 0; i < p->layout.pp; i++)
     if (tri_streaming_pass(model, i) > s->pass_s) s->pass_s = tri_streaming_pass(model, i);
-  s->context = (double)context;
   s->most = MOST_TOKENS;
   s->hiding = tri_streaming_hiding_tokens(model, MOST_TOKENS);
 }
@@ -206,15 +222,9 @@ tri_status plan_streaming(struct plan *p, tri_error *err) {
   TRI_TRY(look_at_ranks(p, shares, err));
   if (s->files && s->disk_bytes_per_s <= 0) TRI_TRY(find_bandwidth(p, s, err));
   if (s->files && s->disk_bytes_per_s <= 0) goto cleanup;
-  TRI_TRY(add_stages(p, costs, err));
+  TRI_TRY(plan_add_stages(p, costs, err));
   if (s->machine.best.flops_per_s <= 0) TRI_TRY(plan_find_machine(p, &costs[0], &s->machine, err));
-  tri_cost_model m = {.machine = s->machine.machine,
-                      .p = p->ranks[0].shard.p,
-                      .hidden_size = (int)p->c->hidden_size,
-                      .window = (int)p->c->attention.window,
-                      .experts = (int)p->c->moe.num_experts,
-                      .top_k = (int)p->c->moe.top_k,
-                      .stages = costs};
+  tri_cost_model m = plan_cost_model(p, &s->machine, costs);
   tri_streaming model = {.model = &m,
                          .shares = shares,
                          .disk_bytes_per_s = s->disk_bytes_per_s / s->sharing,

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Experts that the host computes beside a device: what is refused, what backend cpu makes of the options, and a device's answers. The
+# device computes on the host with the reference's kernels, and says that its memory is its own.
+# Usage: host_experts.sh MODULE
+here=$(dirname "$0")
+. "$here/lib.sh"
+dense=$MODEL
+use_experts 6
+
+refused() { # EXIT WORD ARGS...
+  local code=$1 word=$2
+  shift 2
+  timeout 30 "$BIN/trireme" up "$@" >"$RUN/refused" 2>&1
+  local got=$?
+  [ $got = "$code" ] || fail "$* ended with $got, not $code: $(tail -3 "$RUN/refused")"
+  grep -q -- "$word" "$RUN/refused" || fail "$* does not say '$word': $(tail -3 "$RUN/refused")"
+}
+refused 3 'cpu-moe and --n-cpu-moe are about experts, and llama has none' --model "$dense" --cpu-moe --backend cpu
+refused 2 'give one of them' --model "$MODEL" --cpu-moe --n-cpu-moe 1 --backend cpu
+refused 3 'do not go with --data-parallel-size 2' --model "$MODEL" --cpu-moe -dp 2 -ep 2 --backend cpu --threads 1
+for word in 'are about experts' 'cpu_moe'; do
+  "$BIN/trireme" plan --model "$dense" --n-cpu-moe 1 2>&1 | grep -q "$word" || fail "plan does not say '$word'"
+done
+"$BIN/trireme" plan --model "$MODEL" --cpu-moe --devices 2 >"$RUN/plan" 2>&1
+[ $? = 2 ] || fail "plan ranks layouts with experts on the host: $(cat "$RUN/plan")"
+
+# One memory: the option is taken, and said to do nothing, once.
+start_up --backend cpu --cpu-moe -tp 2 --threads 1
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer on backend cpu"
+[ "$(grep -c 'cpu-moe has no effect: on backend cpu all weights are in the host' "$RUN/log")" = 1 ] || fail "the log does not say once that nothing comes of it"
+stop_cluster TERM
+"$BIN/trireme" plan --model "$MODEL" --backend cpu --cpu-moe | grep -q "host's memory" && fail "plan has experts beside a host's memory"
+
+mkdir "$RUN/bin" && cp "$BIN/trireme" "$BIN"/trireme-{up,coordinator,worker,plan} "$RUN/bin" && cp "$1" "$RUN/bin/libtrireme-cuda.so" || fail "no copies of the programs"
+cp "$1" "$RUN/bin/libcuda.so.1" # a driver's library that nobody calls
+export LD_LIBRARY_PATH=$RUN/bin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+BIN=$RUN/bin
+
+# What plan counts: experts leave the device's memory for the host's, byte for byte.
+field() { grep -o "\"$1\":[0-9.e+-]*" <<<"$2" | head -1 | cut -d: -f2; }
+planned() { FAKE_MEMORY=4000000000 "$BIN/trireme" plan --model "$MODEL" --backend cuda --json --host-bandwidth 1e9 "$@" || fail "plan $*"; }
+all=$(field weights "$(planned)")
+said=$(planned --cpu-moe)
+host=$(field host_experts "$said") rest=$(field weights "$said")
+[ "${host:-0}" -gt 0 ] && [ "$all" = $((host + rest)) ] || fail "$all bytes of weights are not $rest and $host"
+[ "$(field host_experts "$(planned --n-cpu-moe 1)")" -lt "$host" ] || fail "one layer has as many experts as all: $(planned --n-cpu-moe 1)"
+token=$(field token_bytes "$said") # 2 of 6 experts
+awk -v token="$token" -v host="$host" -v said="$(field token_seconds "$said")" 'BEGIN { exit !(token < host / 3 * 1.01 && token > host / 3 * 0.99 && said > token / 1e9 && said < token / 8e8) }' ||
+  fail "a token reads $token bytes of $host: $said"
+FAKE_MEMORY=4000000000 "$BIN/trireme" plan --model "$MODEL" --backend cuda --cpu-moe --host-bandwidth 1e9 >"$RUN/plan" || fail "no plan: $(cat "$RUN/plan")"
+for line in "of the host's memory [0-9.]* MiB for experts, which the host computes\$" ' 512 tokens per step$' \
+  "^experts of the rank: [0-9.]* MiB stay in the host's memory, of which a token reads [0-9.]* MiB in [0-9.]* s, at 0.9[0-9]* GB/s (as given)\$" \
+  '^predicted, with [0-9]* keys for each sequence: 1 sequence [0-9.]* s a step, [0-9.]* tokens/s$'; do
+  grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
+done
+FAKE_MEMORY=4000000000 "$BIN/trireme" plan --model "$MODEL" --backend cuda --cpu-moe >"$RUN/plan"
+for line in '(measured now)$' '; [0-9]* sequences [0-9.]* s a step' '^predicted for a prompt: 512 tokens in [0-9.e-]* s$'; do
+  grep -q "$line" "$RUN/plan" || fail "a host that was measured has no line '$line': $(cat "$RUN/plan")"
+done
+
+# A device without room for the experts serves with them on the host, and not without; steps end behind their launch, two at a time.
+head -12 "$MODEL/questions.jsonl" >"$RUN/questions"
+sed 's/^{"prompt": *\("[^"]*"\).*/{"prompt": \1, "temperature": 0, "max_tokens": 200}/' "$RUN/questions" >"$RUN/prompts"
+sed 's/.*"reference": *"\([^"]*\)".*/\1/' "$RUN/questions" >"$RUN/reference"
+few=(--kv-cache-memory-bytes 8M --max-num-seqs 8 --max-num-batched-tokens 64 --gpu-memory-utilization 1)
+said=$(planned --cpu-moe "${few[@]}")
+memory=$((host / 2))
+for part in weights activations kv_cache workspace reserve; do memory=$((memory + $(field $part "$said"))); done
+export FAKE_EVENTS=1
+FAKE_MEMORY=$memory refused 3 'exceed the .* that this rank may use' --model "$MODEL" --backend cuda --offload-weights none "${few[@]}"
+for layout in "--offload-weights none --cpu-moe" "--cpu-moe -tp 2" "--n-cpu-moe 2 -tp 2 -pp 2" "--cpu-moe --gpu-layers 1" "--cpu-moe --quantization int8"; do
+  : >"$RUN/log"
+  # shellcheck disable=SC2086
+  FAKE_MEMORY=$memory start_up --threads 1 --backend cuda "${few[@]}" $layout
+  memory=4000000000 # layouts with experts on the device want more
+  grep -q "MiB of experts stay in the host's memory: 1 threads with" "$RUN/log" || fail "$layout: the log does not say where the experts are"
+  "$BIN/trireme" submit --file "$RUN/prompts" --output "$RUN/answers.jsonl" >"$RUN/submit.log" 2>&1 || fail "$layout: $(tail -3 "$RUN/submit.log")"
+  stop_cluster TERM
+  json_field text <"$RUN/answers.jsonl" | cmp -s - "$RUN/reference" || fail "$layout: other answers"
+  rm "$RUN/answers.jsonl"
+done
