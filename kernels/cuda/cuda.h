@@ -289,7 +289,7 @@ tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int 
 /* gemm_skinny.cu: 3 to 32 rows of 16 bits, on Hopper. */
 bool tri_cuda_skinny_fits(const tri_linear_args *a);
 bool tri_cuda_skinny_pays(const tri_linear_args *a, int num_sms); /* of those that fit: better than the library */
-cudaError_t tri_cuda_skinny(cudaStream_t stream, const tri_linear_args *a, int num_sms);
+cudaError_t tri_cuda_skinny(cudaStream_t stream, const tri_linear_args *a);
 
 /* linear.cu: one or two rows of 16 bits. */
 bool tri_cuda_gated_fits(const tri_gated_linear_args *a);

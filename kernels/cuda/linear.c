@@ -110,7 +110,7 @@ void tri_cuda_linear(tri_backend *be, const tri_linear_args *a) {
   const tri_tactic *tactic = tactic_for(be, a);
   if (uses_library(be, a, tactic) && library_linear(be, a, tactic)) return;
   if (is_skinny(be, a))
-    tri_cuda_note(be, tri_cuda_skinny(tri_cuda_stream(be), a, tri_cuda_of(be)->num_sms));
+    tri_cuda_note(be, tri_cuda_skinny(tri_cuda_stream(be), a));
   else
     tri_cuda_own_linear(tri_cuda_stream(be), a, be->workspace);
 }
