@@ -18,8 +18,9 @@ enum {
   MOST_PARTS = 8, /* larger clusters are not portable */
   FEWEST_STEPS = 4,
   MOST_STEPS = 16,    /* of a block, where the product is the default */
-  BLOCKS_AT_ONCE = 3, /* of a multiprocessor */
-  ROOM = 75520,       /* bytes of a block's stages, and of what is sent to it */
+  BLOCKS_AT_ONCE = 3, /* of a multiprocessor, whose 228 KiB they share; the system has 1 KiB of each */
+  MOST_BYTES = (228 / BLOCKS_AT_ONCE - 1) * 1024,
+  ROOM = 75520, /* bytes of a block's stages, and of what is sent to it */
   THREADS = WARPGROUP + WARP,
   ALIGN = 1024
 };
@@ -243,8 +244,9 @@ template <typename T, int COLS> static cluster_counts count_clusters(size_t byte
     config.dynamicSmemBytes = bytes;
     config.attrs = &size;
     config.numAttrs = 1;
-    if (cudaOccupancyMaxActiveClusters(&c.at_once[parts], skinny_kernel<T, COLS>, &config) != cudaSuccess)
-      c.at_once[parts] = 0;
+    if (cudaOccupancyMaxActiveClusters(&c.at_once[parts], skinny_kernel<T, COLS>, &config) == cudaSuccess) continue;
+    c.at_once[parts] = 0;
+    (void)cudaGetLastError(); /* a device without room for such clusters has not failed */
   }
   return c;
 }
@@ -262,6 +264,7 @@ template <typename T, int COLS> static cudaError_t launch(cudaStream_t stream, c
   tri_tiling weights = {2, {k, n}, {0, k * 2}, {STEP, OUTPUTS}};
   tri_tiling inputs = {2, {k, rows}, {0, (uint64_t)a->x.ld * 2}, {STEP, COLS}};
   constexpr size_t bytes = sizeof(skinny_room<COLS>) + ALIGN;
+  static_assert(bytes <= MOST_BYTES, "of a block");
   tri_tensor_map w, x;
   if (tri_cuda_map_tensor(&w, a->w.dtype, a->w.data, &weights) != TRI_OK ||
       tri_cuda_map_tensor(&x, a->w.dtype, a->x.data, &inputs) != TRI_OK)
