@@ -216,7 +216,20 @@ static tri_status time_op(tri_backend *be, const struct rows *r, tri_status (*ru
   return TRI_OK;
 }
 
-static tri_status time_others(tri_backend *be, const tri_cost_sample *s, tri_host_rates *out) {
+/* Leaves out heads whose keys would take more memory than a host under a limit may have left: the rate of the others is
+ * theirs, too. */
+static tri_cost_sample with_fewer_heads(const tri_cost_sample *all) {
+  enum { MOST_ELEMENTS = 2048 }; /* of a key: 32 MiB of keys, and as much of values */
+  tri_cost_sample s = *all;
+  while (s.kv_heads % 2 == 0 && s.q_heads % 2 == 0 && s.kv_heads * s.head_dim > MOST_ELEMENTS) {
+    s.kv_heads /= 2;
+    s.q_heads /= 2;
+  }
+  return s;
+}
+
+static tri_status time_others(tri_backend *be, const tri_cost_sample *all, tri_host_rates *out) {
+  const tri_cost_sample few = with_fewer_heads(all), *s = &few;
   struct rows r = {.sample = s};
   double seconds, pair = 4.0 * s->q_heads * s->head_dim; /* operations of a query and a key */
   tri_status st;
