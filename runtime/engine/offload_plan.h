@@ -46,8 +46,8 @@ int tri_offload_host_experts(const tri_offload_config *o, bool device);
 /* Refuses, with TRI_NO_CAPACITY, more bytes of experts than the host has memory for, of so many ranks that share it. */
 tri_status tri_offload_check_host_experts(size_t bytes, int sharing, tri_error *err);
 
-/* Returns the tokens of a chunk of a step whose weights are streamed; 0: with several shards, or with
- * norms behind the sums on a device, a step goes through a part as a whole. */
+/* Returns the tokens of a chunk of a step whose weights are streamed; 0: with several shards, or with norms
+ * behind the sums on a device, a step goes through a part as a whole. */
 int tri_offload_chunk(const tri_offload_config *o, const tri_model_config *c, tri_parallel p, bool device);
 
 /* Returns the tokens of a step that are wanted while weights are streamed: `hiding`, from which on its products take as

@@ -156,8 +156,9 @@ tri_attention_args tri_attention_of(const tri_walk *w, const tri_layer *y, const
 tri_linear_args tri_up_of(const tri_walk *w, tri_mat in, const tri_weight *weight, const tri_weight *bias, int units);
 tri_glu_args tri_glu_of(const tri_walk *w, int units);
 tri_linear_args tri_down_of(const tri_walk *w, const tri_weight *weight, const tri_weight *bias, int units);
-/* Returns where the MLP's result goes: of a parallel residual on top of what attention adds. */
+/* Returns where attention's result goes, of a step in chunks the walk's. */
 tri_mat tri_attention_delta_of(const tri_walk *w);
+/* Returns where the MLP's result goes: of a parallel residual on top of what attention adds. */
 tri_mat tri_mlp_delta_of(const tri_walk *w);
 tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y);
 tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_mat in);
