@@ -195,16 +195,25 @@ rm "$slow"
 pack_start 1 -tp 2 --start-timeout 3 --max-restarts 0
 grep -q 'is being written by another process' "$RUN/log" || fail "nobody has waited for the pack $slow"
 
+# Another maker of the pack $slow, which has not come far.
+write_slowly() {
+  (
+    flock 9
+    for _ in $(seq 60); do
+      echo >&9
+      sleep 0.5
+    done
+  ) 9>"$slow.part" &
+  writer=$!
+}
+end_writer() {
+  kill $writer
+  wait $writer 2>/dev/null
+}
+
 # A start that is ended while a pack is made ends at once, and says so.
 rm "$slow"
-(
-  flock 9
-  for _ in $(seq 60); do
-    echo >&9
-    sleep 0.5
-  done
-) 9>"$slow.part" &
-writer=$!
+write_slowly
 : >"$RUN/log"
 "$BIN/trireme" up --model "$MODEL" -tp 2 --gpu-layers 0 --nvme-path "$RUN/packs" --backend cpu >>"$RUN/log" 2>&1 &
 CLUSTER=$!
@@ -216,26 +225,17 @@ start=$(date +%s)
 stop_cluster TERM
 [ $(($(date +%s) - start)) -le 3 ] || fail "a start that makes a pack ended after $(($(date +%s) - start)) s: $(tail -5 "$RUN/log")"
 grep -q 'told to leave before it was ready: the pack .* is not made: Trireme stops' "$RUN/log" || fail "the log does not say why there is no pack: $(tail -5 "$RUN/log")"
-kill $writer
-wait $writer 2>/dev/null
+end_writer
 
 # A rank that fails does not wait for one that packs, and every start is refused for its reason.
 rm "$RUN"/packs/*.pack
-(
-  flock 9
-  for _ in $(seq 60); do
-    echo >&9
-    sleep 0.5
-  done
-) 9>"$slow.part" &
-writer=$!
+write_slowly
 printf '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 0 ] && ulimit -f 12000\nexec "$@"\n' >"$RUN/limited"
 chmod 755 "$RUN/limited"
 start=$(date +%s)
 refused 3 'rank 0: the pack .* needs .* bytes' -tp 2 --gpu-layers 0 --nvme-path "$RUN/packs" --backend cpu --launcher-args "$RUN/limited"
 [ $(($(date +%s) - start)) -le 10 ] || fail "the start was refused after $(($(date +%s) - start)) s"
-kill $writer
-wait $writer 2>/dev/null
+end_writer
 nothing_left 5
 rm -f "$RUN"/packs/*
 

@@ -185,15 +185,21 @@ EOT
 # bits: of the runs of the last `every`, by checkpoint
 bits() { echo "$out" | sed -n "s/^RIGHT \([^ ]*\) .*logits' bits \(.*\)/\1 \2/p" | sort; }
 
-# as_resident SKIPPED RANKS ARG... -- ARG...: the bits with the latter arguments are those without
-as_resident() {
-  skipped_here="$encoders $1" ranks_here=$2 base=
-  shift 2
+# take_base ARG... -- ARG...: base is the former arguments, and taken their number with the dashes
+take_base() {
+  base='' taken=1
   while [ "$1" != -- ]; do
-    base="$base $1"
+    base="$base $1" taken=$((taken + 1))
     shift
   done
-  shift
+}
+
+# as_resident SKIPPED RANKS ARG... -- ARG...: the bits with the latter arguments are those without
+as_resident() {
+  skipped_here="$encoders $1" ranks_here=$2
+  shift 2
+  take_base "$@"
+  shift "$taken"
   # shellcheck disable=SC2086
   every "$skipped_here" "$ranks_here" $base --deterministic
   wanted=$(bits)
@@ -250,13 +256,10 @@ ranks_streamed() {
 # on_host RANKS ARG... -- ARG...: experts on the host, of all layers and of the first one, with the latter arguments besides, give the
 # bits of the same run without
 on_host() {
-  ranks_here=$1 base=
+  ranks_here=$1
   shift
-  while [ "$1" != -- ]; do
-    base="$base $1"
-    shift
-  done
-  shift
+  take_base "$@"
+  shift "$taken"
   # shellcheck disable=SC2086
   every "$dense" "$ranks_here" $base --deterministic
   wanted=$(bits)

@@ -1,7 +1,11 @@
 #include "pack_disk.h"
 
+#include <check.h>
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -9,6 +13,22 @@
 #include "runtime/base/hash.h"
 
 struct disk *disk;
+
+void pack_disk_open(void) {
+  disk = mmap(NULL, sizeof *disk, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ck_assert(disk != MAP_FAILED);
+}
+
+void pack_disk_close(const char *first, const char *second) {
+  const char *const paths[] = {first, second};
+  munmap(disk, sizeof *disk);
+  for (int i = 0; i < 2; i++) {
+    char part[PATH_MAX];
+    snprintf(part, sizeof part, "%s.part", paths[i]);
+    unlink(paths[i]);
+    unlink(part);
+  }
+}
 
 ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t offset);
 int __real_fallocate(int fd, int mode, off_t offset, off_t bytes);

@@ -34,7 +34,11 @@ struct disk {
   int num_lost;
 };
 
-/* In memory that processes share; the test's to allocate. */
+/* In memory that processes share. */
 extern struct disk *disk;
+
+/* Makes the disk of a test; takes it away again, with the files of the packs that were on it. */
+void pack_disk_open(void);
+void pack_disk_close(const char *first, const char *second);
 
 #endif

@@ -243,7 +243,7 @@ START_TEST(rates_by_rows) {
 }
 END_TEST
 
-/* What is timed now: more rows make more of each weight that is read. */
+/* Products as they are timed now: more rows make more of each weight that is read. */
 START_TEST(rates_of_this_host) {
   tri_cost_share s = {.dense_bytes = 1 << 24,
                       .sample = {.products = {{1024, 512, TRI_BF16, false}, {512, 1024, TRI_I8, true}},

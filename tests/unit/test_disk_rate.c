@@ -100,7 +100,7 @@ END_TEST
 
 /* ---- rates ---- */
 
-/* As many disks as a pack can have, with numbers as long as they can be, have a name, and one that is kept. */
+/* Names hold as many disks as a pack can have, with numbers as long as they can be, and are kept. */
 START_TEST(name_of_many_disks) {
   dev_t devices[TRI_STRIPES_MAX_FILES];
   char path[PATH_MAX], name[TRI_DISK_NAME];

@@ -14,7 +14,7 @@ Suite *suite_host_experts(void);
 
 enum { MOST_OPS = 256 };
 
-/* What a stream has: a copy, or a call. */
+/* An entry of a stream: a copy, or a call. */
 struct queued {
   void *to;
   const void *from;

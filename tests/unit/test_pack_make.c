@@ -34,20 +34,13 @@ static void init(pack_kit *k) {
 
 static void setup(void) {
   num_files = 1;
-  disk = mmap(NULL, sizeof *disk, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  ck_assert(disk != MAP_FAILED);
+  pack_disk_open();
 }
 static void setup_two_files(void) {
   setup();
   num_files = 2;
 }
-static void teardown(void) {
-  munmap(disk, sizeof *disk);
-  unlink(PATH);
-  unlink(PATH ".part");
-  unlink(SECOND);
-  unlink(SECOND ".part");
-}
+static void teardown(void) { pack_disk_close(PATH, SECOND); }
 static void new_disk(void) {
   ck_assert(!disk->broken);
   *disk = (struct disk){0};

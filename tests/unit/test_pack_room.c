@@ -1,7 +1,6 @@
-/* Whether the folders of a pack have room for it, found out before anything is made. */
+/* A look at the folders of a pack before anything is made: whether they have room for it. */
 #include <check.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -25,20 +24,13 @@ static void init(pack_kit *k) {
 
 static void setup(void) {
   num_files = 1;
-  disk = mmap(NULL, sizeof *disk, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  ck_assert(disk != MAP_FAILED);
+  pack_disk_open();
 }
 static void setup_two_files(void) {
   setup();
   num_files = 2;
 }
-static void teardown(void) {
-  munmap(disk, sizeof *disk);
-  unlink(PATH);
-  unlink(PATH ".part");
-  unlink(SECOND);
-  unlink(SECOND ".part");
-}
+static void teardown(void) { pack_disk_close(PATH, SECOND); }
 
 /* A look says what a maker would meet, and leaves nothing; packs that were looked at before have their room, and one
  * that is there, or is the same once more, wants none. */
@@ -72,7 +64,7 @@ START_TEST(a_look_at_the_room) {
 }
 END_TEST
 
-/* What an earlier maker has left needs only the rest, and a file that nobody may write to is named. */
+/* A file that an earlier maker has left needs only the rest, and one that nobody may write to is named. */
 START_TEST(a_look_at_what_was_begun) {
   pack_kit k;
   tri_error err = {0};
