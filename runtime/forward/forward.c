@@ -41,7 +41,7 @@ static void head(tri_walk *w) {
   tri_mat rows = tri_rows(w->f->buf.rows, n), narrow = tri_rows(w->f->buf.narrow_rows, n), in = rows;
   tri_walk_settle(w);
   if (!n) return;
-  tri_emit_gather_rows(w, (tri_gather_rows_args){.x = w->x, .rows = w->b->logit_rows, .out = rows});
+  if (!w->is_narrow) tri_emit_gather_rows(w, (tri_gather_rows_args){.x = w->x, .rows = w->b->logit_rows, .out = rows});
   if (!c->norm.no_final) tri_emit_norm(w, tri_norm_of(w, rows, tri_no_mat, TRI_BIASED(g, FINAL_NORM), rows));
   if (c->embed.projected) {
     tri_emit_linear(w, tri_linear_of(w, rows, &g[TRI_W_PROJECT_OUT], &tri_no_weight, narrow));

@@ -7,7 +7,7 @@
 #include "runtime/forward/forward.h"
 #include "runtime/forward/walk.h"
 
-enum { TRI_FORWARD_PLANS = 512, TRI_LAYER_CLASSES = 32, TRI_FORWARD_TABLES = 8, TRI_FORWARD_ATTENTIONS = 4 };
+enum { TRI_FORWARD_PLANS = 512, TRI_LAYER_CLASSES = 64, TRI_FORWARD_TABLES = 8, TRI_FORWARD_ATTENTIONS = 4 };
 
 struct tri_forward {
   tri_forward_config cfg;
@@ -41,6 +41,7 @@ struct tri_forward {
   tri_batch bound, bound_cross;     /* the step's batch where the ops read it */
   tri_batch chunks[TRI_MAX_CHUNKS]; /* of a step in several, the same of each */
   int num_chunks;
+  tri_batch narrow;       /* the step's, of the rows whose logits are wanted */
   const tri_batch *cross; /* the step's queries against the sources of an encoder-decoder */
   tri_range counted_kv;   /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */
   tri_comm_req *sends;    /* [lanes] */
@@ -68,6 +69,10 @@ static inline bool tri_is_chunked(const tri_forward *f) {
 /* Turns the walk to a chunk of its step, and back to all of it. Of a step in one chunk nothing changes. */
 void tri_walk_enter_chunk(tri_walk *w, int chunk);
 void tri_walk_leave_chunks(tri_walk *w);
+/* narrow.c: behind the last layer's attention nobody reads rows but those whose logits are wanted. Tells whether a
+ * layer is that one, and turns its walk to those rows: their part of buf.attn, the stream and the batch. */
+bool tri_layer_narrows(const tri_walk *w, const tri_layer *y);
+tri_mat tri_walk_narrow(tri_walk *w, const tri_layer *y);
 /* layer.c: all layers of this shard. */
 void tri_walk_layers(tri_walk *w);
 /* mlp.c: a layer's MLP, and its experts with the shared one, from a branch's input to tri_mlp_delta_of. */

@@ -31,12 +31,15 @@ static void attend(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_emit_attention(w, tri_attention_of(w, y, w->b));
 }
 
-static void attention(tri_walk *w, const tri_layer *y, tri_mat in, tri_mat delta) {
+/* Returns what it adds. */
+static tri_mat attention(tri_walk *w, const tri_layer *y, tri_mat in) {
   if (w->f->cfg.model->mla.on)
     tri_walk_latent(w, y, in);
   else
     attend(w, y, in);
-  tri_emit_linear(w, tri_linear_of(w, tri_rows(w->f->buf.attn, in.rows), TRI_BIASED(y->w, O), delta));
+  tri_mat attended = tri_walk_narrow(w, y), delta = tri_attention_delta_of(w);
+  if (attended.rows) tri_emit_linear(w, tri_linear_of(w, attended, TRI_BIASED(y->w, O), delta));
+  return delta;
 }
 
 /* ---- norms and the residual stream ---- */
@@ -88,11 +91,10 @@ static void close_branch(tri_walk *w, tri_mat delta, const tri_weight *after, co
 
 /* Returns what the MLP reads where one norm is for both. */
 static tri_mat attention_half(tri_walk *w, const tri_layer *y) {
-  tri_mat delta = tri_attention_delta_of(w);
   tri_mat in = open_branch(w, TRI_BIASED(y->w, NORM1));
   if (!tri_is_chunked(w->f)) tri_walk_show_hidden(w, y->number, w->x);
-  attention(w, y, in, delta);
-  if (!w->f->cfg.model->norm.parallel_residual)
+  tri_mat delta = attention(w, y, in);
+  if (!w->f->cfg.model->norm.parallel_residual && delta.rows)
     close_branch(w, delta, TRI_BIASED(y->w, NORM1), TRI_BIASED(y->w, BRANCH_NORM1));
   return in;
 }
@@ -119,7 +121,7 @@ static void layer(tri_walk *w, const tri_layer *y) {
   tri_walk_release(w, y, TRI_PART_ATTENTION);
   if (w->f->cfg.model->seq2seq.on) cross_attention(w, y);
   tri_walk_acquire(w, y, TRI_PART_MLP);
-  mlp_half(w, y, in);
+  if (w->b->num_tokens) mlp_half(w, y, in);
   tri_walk_release(w, y, TRI_PART_MLP);
 }
 

@@ -81,6 +81,7 @@ static void add_ends(struct table *t) {
   int64_t rows = tri_limits_logits(l), seqs = l->max_num_seqs, tp = s->p.tp;
   int64_t pairs = 2 * TRI_SAMPLE_CANDIDATES; /* of 32-bit numbers, a candidate each */
   add(t, TRI_BUF_rows, rows, c->hidden_size);
+  add(t, TRI_BUF_narrow_attn, rows, s->q_heads.count * (c->mla.on ? c->mla.v_dim : c->attention.head_dim));
   add(t, TRI_BUF_narrow_rows, rows, c->embed.size);
   add(t, TRI_BUF_local_logits, rows, s->last_stage ? s->vocab.count : 0);
   add(t, TRI_BUF_logits, rows, c->vocab_size);
@@ -100,7 +101,8 @@ static tri_dtype qkv_type(const tri_model_config *c, tri_dtype products) {
 }
 
 static void set_types(struct table *t) {
-  static const tri_buffer_id of_products[] = {TRI_BUF_h, TRI_BUF_attn, TRI_BUF_up, TRI_BUF_act, TRI_BUF_exchange_x};
+  static const tri_buffer_id of_products[] = {TRI_BUF_h,  TRI_BUF_attn, TRI_BUF_narrow_attn,
+                                              TRI_BUF_up, TRI_BUF_act,  TRI_BUF_exchange_x};
   for (size_t i = 0; i < sizeof of_products / sizeof *of_products; i++) t->to[of_products[i]].type = t->cfg->products;
   t->to[TRI_BUF_qkv].type = qkv_type(t->cfg->model, t->cfg->products);
 }

@@ -19,8 +19,9 @@
   X(h)   /* normed input of a product, or the stream in the type of products */                                        \
   X(qkv) /* queries, keys and values; of latent attention the queries, of cross-attention its keys and values */       \
   X(attn)                                                                                                              \
-  X(delta)     /* what attention adds; of a parallel residual what both branches add */                                \
-  X(mlp_delta) /* what the MLP adds */                                                                                 \
+  X(narrow_attn) /* [num_logits, columns of attn] of the last layer: see tri_walk_narrow */                            \
+  X(delta)       /* what attention adds; of a parallel residual what both branches add */                              \
+  X(mlp_delta)   /* what the MLP adds */                                                                               \
   X(up)                                                                                                                \
   X(act)                                                                                                               \
   X(embed)    /* [T, embed_size] where the embedding is projected */                                                   \

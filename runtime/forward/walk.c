@@ -59,16 +59,18 @@ void tri_walk_enter_chunk(tri_walk *w, int chunk) {
 /* ---- plans ---- */
 
 /* Returns the class of a layer, which decides which ops it emits and with which shapes: its flags, whether the stream
- * has something pending, whether products find it in their own type, and whether its experts are the host's. */
+ * has something pending, whether products find it in their own type, whether its experts are the host's, and whether it
+ * narrows the walk. */
 static int class_of(const tri_walk *w, const tri_layer *y) {
-  enum { PENDING = 4, COPIED = 8, ON_HOST = 16 };
+  enum { PENDING = 4, COPIED = 8, ON_HOST = 16, NARROWS = 32 };
   int class = y->flags & (TRI_LAYER_LOCAL | TRI_LAYER_SPARSE);
   if (w->pending.data) class |= PENDING;
   if (w->copied) class |= COPIED;
   if (tri_has_experts_on_host(w->f, y)) class |= ON_HOST;
+  if (tri_layer_narrows(w, y)) class |= NARROWS;
   return class;
 }
-_Static_assert(TRI_LAYER_LOCAL + TRI_LAYER_SPARSE < 4 && TRI_LAYER_CLASSES == 32, "a class has five bits");
+_Static_assert(TRI_LAYER_LOCAL + TRI_LAYER_SPARSE < 4 && TRI_LAYER_CLASSES == 64, "a class has six bits");
 
 bool tri_walk_enter_layer(tri_walk *w, const tri_layer *y) {
   tri_forward *f = w->f;
@@ -76,7 +78,7 @@ bool tri_walk_enter_layer(tri_walk *w, const tri_layer *y) {
   if (w->mode == TRI_WALK_LAUNCH) w->next = f->class_plans[class];
   if (w->mode != TRI_WALK_PLAN) return true;
   if (w->seen >> class & 1) return false;
-  w->seen |= 1u << class;
+  w->seen |= (uint64_t)1 << class;
   f->class_plans[class] = w->next;
   return true;
 }

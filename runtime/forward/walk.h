@@ -37,13 +37,14 @@ typedef struct tri_walk {
   const tri_batch *whole_b; /* in a chunk of the step: b and x of all of it */
   tri_mat whole_x;
   int first_row;              /* of the chunk */
+  bool is_narrow;             /* b and x are of the rows whose logits are wanted (tri_walk_narrow) */
   tri_mat pending;            /* a branch's result that x lacks; the next norm adds it. data NULL: none */
   bool copied;                /* buf.h is x in the type of products */
   tri_status st;              /* the first failure: nothing is emitted after it */
   int next;                   /* number of the next op's plan */
   bool on_side, has_side;     /* between side_begin and side_end; and side_join */
   size_t side_workspace;      /* PLAN: the most that an op of the side stream asked for */
-  uint32_t seen;              /* PLAN: a bit for each class of layers that was visited */
+  uint64_t seen;              /* PLAN: a bit for each class of layers that was visited */
   tri_tune_product *products; /* LIST: NULL to count them */
   int num_products;
   tri_step_record *record; /* RECORD */

@@ -56,6 +56,11 @@ bool tri_layer_experts_on_host(const tri_model_config *c, tri_parallel p, int la
   return before < p.host_experts;
 }
 
+bool tri_shard_narrows(const tri_model_config *c, const tri_shard *s) {
+  bool decodes = !c->encoder && !c->feeds_decoder && !c->seq2seq.on;
+  return s->last_stage && decodes && !c->norm.parallel_residual && tri_parallel_dp(s->p) == 1;
+}
+
 tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *out, tri_error *err) {
   if (p.tp < 1 || p.tp > c->attention.num_heads)
     return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size",

@@ -70,6 +70,11 @@ typedef struct tri_shard {
 /* Tells whether the experts of a layer of the model lie in the host's memory, beside a device that has the rest. */
 bool tri_layer_experts_on_host(const tri_model_config *c, tri_parallel p, int layer);
 
+/* Tells whether a shard ends with a layer of which, behind attention, a step wants the rows of its logits alone (see
+ * runtime/forward/narrow.c). Of a parallel residual both halves read the same rows; shards that exchange rows have all
+ * agreed on how many there are. */
+bool tri_shard_narrows(const tri_model_config *c, const tri_shard *s);
+
 /* Refuses what cannot be cut: tp over the number of heads, pp over the number of layers, experts by sizes that do not
  * multiply to the ranks of a stage. */
 tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *out, tri_error *err);

@@ -314,6 +314,7 @@ START_TEST(shares_of_a_model) {
     double layer = (12 * 8 * 64 + 64 * 64 + 2 * 176 * 64 + 64 * 176) / tp, head = (tp == 1 ? 509 : 255) * 64;
     near(got.dense_bytes, 4 * 4 * layer, "bytes");
     near(got.dense_flops, 4 * 2 * layer, "operations");
+    near(got.last_flops, 2 * (layer - 12 * 8 * 64.0 / tp), "operations behind the last layer's attention");
     near(got.head_bytes, 4 * head, "bytes of the head");
     near(got.key_bytes, 2 * 2 * 8 * 4 / tp, "bytes of a key and value");
     near(got.key_flops, 4 * 8 * 8 / tp, "operations of a query");
@@ -336,6 +337,7 @@ START_TEST(shares_of_experts) {
   near(got.expert_bytes, 2 * 3 * 96 * 26.0, "bytes of half an expert");
   near(got.expert_flops, 2 * 3 * 96 * 26.0, "operations");
   ck_assert_int_eq(got.sparse_layers, 3);
+  ck_assert_int_eq(got.last_sparse, 0); /* shards exchange the rows of all layers */
   ck_assert_int_eq(got.local_layers, 3);
   ck_assert_int_eq(got.host_layers, 0);
   s.p.host_experts = 2;

@@ -112,18 +112,26 @@ static void bound(tri_cost *c, double read_s, double compute_s) {
 /* All matrices are read once whatever the number of tokens. */
 static void add_dense(const tri_cost_model *m, const tri_cost_share *s, const tri_cost_load *l, tri_cost *c) {
   const tri_machine *at = &m->machine;
-  bound(c, s->dense_bytes / at->read_bytes_per_s, s->dense_flops * l->tokens / tri_cost_product_rate(at, l->tokens));
+  double compute_s = (s->dense_flops - s->last_flops) * l->tokens / tri_cost_product_rate(at, l->tokens) +
+                     s->last_flops * l->drawn / tri_cost_product_rate(at, l->drawn);
+  bound(c, s->dense_bytes / at->read_bytes_per_s, compute_s);
   bound(c, s->head_bytes / at->read_bytes_per_s, s->head_flops * l->drawn / tri_cost_product_rate(at, l->drawn));
 }
 
 /* Experts are read that some token has chosen; the busiest rank sets the pace, in each layer another one. */
-static void add_experts(const tri_cost_model *m, const tri_cost_share *s, const tri_cost_load *l, tri_cost *c) {
+static void add_layers_experts(const tri_cost_model *m, const tri_cost_share *s, int layers, double tokens,
+                               tri_cost *c) {
   const tri_machine *at = &m->machine;
-  if (!s->sparse_layers) return;
-  tri_expert_load busy = tri_cost_experts(m->experts, m->top_k, tri_parallel_ep(m->p), l->all_tokens);
+  if (layers <= 0) return;
+  tri_expert_load busy = tri_cost_experts(m->experts, m->top_k, tri_parallel_ep(m->p), tokens);
   double rows = busy.experts > 0 ? busy.choices / busy.experts : 0;
-  bound(c, s->sparse_layers * busy.experts * s->expert_bytes / at->read_bytes_per_s,
-        s->sparse_layers * busy.choices * s->expert_flops / tri_cost_product_rate(at, rows));
+  bound(c, layers * busy.experts * s->expert_bytes / at->read_bytes_per_s,
+        layers * busy.choices * s->expert_flops / tri_cost_product_rate(at, rows));
+}
+
+static void add_experts(const tri_cost_model *m, const tri_cost_share *s, const tri_cost_load *l, tri_cost *c) {
+  add_layers_experts(m, s, s->sparse_layers - s->last_sparse, l->all_tokens, c);
+  add_layers_experts(m, s, s->last_sparse, l->drawn, c);
 }
 
 /* The host and the device take turns: neither has anything to do while the other one works. */

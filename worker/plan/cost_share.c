@@ -43,11 +43,18 @@ static void add_sample(const tri_weight_place *at, tri_weight_shape shape, tri_q
       (tri_product_sample){(int)shape.n, shape.k < MOST_K ? (int)shape.k : MOST_K, at->dtype, int8};
 }
 
+/* Tells whether a layer needs a matrix behind attention alone. */
+static bool is_behind_attention(tri_weight_id id) {
+  return id == TRI_W_O || id == TRI_W_UP || id == TRI_W_DOWN || id == TRI_W_ROUTER || id == TRI_W_SHARED_UP ||
+         id == TRI_W_SHARED_DOWN || id == TRI_W_SHARED_GATE;
+}
+
 /* Adds up one layer's matrices. Vectors are small, and stay in caches. */
 static void add_layer(const tri_model_config *c, const tri_shard *s, const tri_weight_place *places, int layer,
                       tri_quantization quantization, tri_cost_share *out) {
   bool first = !out->sample.num_products, sparse = c->layer_flags[layer] & TRI_LAYER_SPARSE;
   bool on_host = tri_layer_experts_on_host(c, s->p, layer);
+  bool is_last = tri_shard_narrows(c, s) && layer + 1 == s->layers.first + s->layers.count;
   double expert_bytes = 0, expert_flops = 0;
   for (int id = 0; id < TRI_W_COUNT; id++) {
     tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
@@ -61,6 +68,7 @@ static void add_layer(const tri_model_config *c, const tri_shard *s, const tri_w
       if (first) add_sample(&places[id], shape, quantization, out);
       out->dense_bytes += bytes;
       out->dense_flops += flops;
+      if (is_last && is_behind_attention((tri_weight_id)id)) out->last_flops += flops;
     }
   }
   if (sparse) {
@@ -68,6 +76,7 @@ static void add_layer(const tri_model_config *c, const tri_shard *s, const tri_w
     out->expert_flops = expert_flops;
   }
   out->sparse_layers += sparse && !on_host;
+  out->last_sparse = is_last && sparse && !on_host;
   out->host_layers += on_host;
   out->local_layers += (c->layer_flags[layer] & TRI_LAYER_LOCAL) != 0;
   out->row_elements += layer_elements(c, s, sparse);
@@ -116,6 +125,7 @@ tri_status tri_cost_share_add(const tri_model_config *c, const tri_shard *s, tri
   tri_weight_map_free(&m);
   most(&stage->dense_bytes, own.dense_bytes);
   most(&stage->dense_flops, own.dense_flops);
+  most(&stage->last_flops, own.last_flops);
   most(&stage->head_bytes, own.head_bytes);
   most(&stage->head_flops, own.head_flops);
   most(&stage->expert_bytes, own.expert_bytes);
@@ -124,6 +134,7 @@ tri_status tri_cost_share_add(const tri_model_config *c, const tri_shard *s, tri
   most(&stage->key_flops, own.key_flops);
   stage->layers = own.layers; /* these are alike on all ranks of a stage */
   stage->sparse_layers = own.sparse_layers;
+  stage->last_sparse = own.last_sparse;
   stage->host_layers = own.host_layers;
   stage->local_layers = own.local_layers;
   stage->ops = own.ops;
