@@ -42,11 +42,12 @@ typedef struct tri_cuda_lane {
   cudaStream_t stream;
   void *blas_room, *workspace;
   size_t workspace_bytes;
-  unsigned *slabs; /* [TRI_CUDA_SLABS + TRI_CUDA_QUEUES] counters on the device, zero between two kernels: of experts'
-                      outputs, and where the blocks of their products take tiles from */
+  unsigned *slabs; /* [TRI_CUDA_SLABS + TRI_CUDA_QUEUES + TRI_CUDA_TOLD] counters on the device, zero between two
+                      kernels: of experts' outputs, where the blocks of their products take tiles from, and of
+                      experts' hidden rows */
 } tri_cuda_lane;
 enum { TRI_CUDA_MAIN, TRI_CUDA_SIDE, TRI_CUDA_LANES };
-enum { TRI_CUDA_SLABS = 256, TRI_CUDA_QUEUES = 2 };
+enum { TRI_CUDA_SLABS = 256, TRI_CUDA_QUEUES = 2, TRI_CUDA_TOLD = 768 };
 
 typedef struct tri_cuda_impl {
   int device;

@@ -273,7 +273,7 @@ static tri_status refuse(cudaError_t e, const char *what, tri_error *err) {
 
 /* Makes the counters at which a kernel's blocks meet. */
 static cudaError_t make_counters(tri_cuda_impl *impl) {
-  enum { OF_LANE = TRI_CUDA_SLABS + TRI_CUDA_QUEUES };
+  enum { OF_LANE = TRI_CUDA_SLABS + TRI_CUDA_QUEUES + TRI_CUDA_TOLD };
   size_t bytes = (TRI_CUDA_MEETINGS + TRI_CUDA_LANES * OF_LANE) * sizeof *impl->counters;
   cudaError_t e = cudaMalloc((void **)&impl->counters, bytes);
   if (e != cudaSuccess) return e;

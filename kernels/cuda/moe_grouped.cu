@@ -1,7 +1,15 @@
 /* Launches the grouped products of experts. */
-#include "kernels/cuda/moe_grouped.cuh"
+#include "kernels/cuda/moe_pair.cuh"
 
-enum { FEW = 8, MOST_SPLITS = 8, ENOUGH_STEPS = 4, ENOUGH_ROUNDS = 6, PARTS_THREADS = 256, EIGHT = 8 };
+enum {
+  FEW = 8,
+  MOST_PAIRED = 64,
+  MOST_SPLITS = 8,
+  ENOUGH_STEPS = 4,
+  ENOUGH_ROUNDS = 6,
+  PARTS_THREADS = 256,
+  EIGHT = 8
+};
 
 bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a) {
   tri_dtype t = a->up.dtype;
@@ -14,6 +22,9 @@ bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a) {
 }
 
 /* ---- shapes ---- */
+
+/* Tiles of a pair are small enough for the ends of rounds to count. Integers become others between the products. */
+static bool is_pair(const tri_moe_experts_args *a, int cols) { return a->up.dtype != TRI_I8 && cols <= MOST_PAIRED; }
 
 /* How a product is cut: tiles of 128 * blocks rows of weights and cols rows, and k into parts. */
 struct cut {
@@ -54,7 +65,7 @@ static cut cut_for(const tri_moe_experts_args *a, int lines, int k, bool may_spl
   cut c = {2, columns_for(a), 1};
   if (c.cols > MOST_SPLIT) return c;
   int64_t tiles = experts * ((lines + 255) / 256);
-  if (c.cols == FEW || tiles < ENOUGH_ROUNDS * num_sms) c.blocks = 1;
+  if (is_pair(a, c.cols) || tiles < ENOUGH_ROUNDS * num_sms) c.blocks = 1;
   tiles = experts * ((lines + c.blocks * 128 - 1) / (c.blocks * 128));
   if (may_split) c.splits = splits_for(tiles, steps, num_sms);
   return c;
@@ -108,22 +119,44 @@ static tri_dtype stored_as(const __half *) { return TRI_F16; }
 static tri_dtype stored_as(const __nv_bfloat16 *) { return TRI_BF16; }
 static tri_dtype stored_as(const int8_t *) { return TRI_I8; }
 
+/* rows: of a tile. PAIRS: of gates and ups. */
+template <typename F, int ROWS, bool PAIRS>
+static bool map_weights(const grouped &g, const void *w, tri_tensor_map *map) {
+  typedef typename F::weight W;
+  uint64_t k = (uint64_t)g.k, n = (uint64_t)g.outputs, e = (uint64_t)g.num_experts, line = k * sizeof(W);
+  tri_tiling pairs = {
+      5, {k, 8, 2, n / 8, e}, {0, line, n * line, 8 * line, 2 * n * line}, {F::STEP, 8, 2, ROWS / 16, 1}};
+  tri_tiling plain = {3, {k, n, e}, {0, line, n * line}, {F::STEP, ROWS, 1}};
+  return tri_cuda_map_tensor(map, stored_as((const W *)NULL), w, PAIRS ? &pairs : &plain) == TRI_OK;
+}
+
+template <typename F, int BLOCKS, int COLS>
+static cudaError_t launch_pair(cudaStream_t stream, const pair_of_products &p, const void *up, const void *down,
+                               int num_sms) {
+  typedef room<F, BLOCKS, COLS> R;
+  constexpr size_t bytes = sizeof(R) + ALIGN;
+  static_assert(sizeof(R) <= ROOM, "of a block");
+  cudaError_t error = allow_shared<pair_kernel<F, BLOCKS, COLS>>(bytes);
+  tri_tensor_map ups, downs;
+  if (error != cudaSuccess) return error;
+  if (!map_weights<F, R::ROWS, true>(p.up, up, &ups) || !map_weights<F, R::ROWS, false>(p.down, down, &downs))
+    return cudaErrorInvalidValue;
+  launch_overlapped(pair_kernel<F, BLOCKS, COLS>, dim3(num_sms), THREADS, bytes, stream, p, ups, downs);
+  return cudaGetLastError();
+}
+
 template <typename F, int BLOCKS, int COLS, bool PAIRS>
 static cudaError_t launch(cudaStream_t stream, const grouped &g, const void *w, int num_sms) {
   typedef room<F, BLOCKS, COLS> R;
-  typedef typename F::weight W;
   typedef typename F::input X;
   constexpr size_t bytes = sizeof(R) + ALIGN;
   static_assert(sizeof(R) <= ROOM, "of a block");
   cudaError_t error = allow_shared<grouped_kernel<F, BLOCKS, COLS, PAIRS, PAIRS>>(bytes);
-  uint64_t k = (uint64_t)g.k, n = (uint64_t)g.outputs, e = (uint64_t)g.num_experts, line = k * sizeof(W);
-  tri_tiling pairs = {
-      5, {k, 8, 2, n / 8, e}, {0, line, n * line, 8 * line, 2 * n * line}, {F::STEP, 8, 2, R::ROWS / 16, 1}};
-  tri_tiling plain = {3, {k, n, e}, {0, line, n * line}, {F::STEP, R::ROWS, 1}};
+  uint64_t k = (uint64_t)g.k;
   tri_tiling rows = {2, {k * F::EACH, (uint64_t)g.most_rows}, {0, k * F::EACH * sizeof(X)}, {LINE / sizeof(X), R::BOX}};
   tri_tensor_map weights, inputs = {};
   if (error != cudaSuccess) return error;
-  if (tri_cuda_map_tensor(&weights, stored_as((const W *)NULL), w, PAIRS ? &pairs : &plain) != TRI_OK ||
+  if (!map_weights<F, R::ROWS, PAIRS>(g, w, &weights) ||
       (!PAIRS && tri_cuda_map_tensor(&inputs, stored_as((const X *)NULL), g.x, &rows) != TRI_OK))
     return cudaErrorInvalidValue;
   launch_overlapped(grouped_kernel<F, BLOCKS, COLS, PAIRS, PAIRS>, dim3(num_sms), THREADS, bytes, stream, g, weights,
@@ -133,12 +166,20 @@ static cudaError_t launch(cudaStream_t stream, const grouped &g, const void *w, 
 
 template <typename F, bool PAIRS>
 static cudaError_t launch_cut(cudaStream_t stream, const grouped &g, const void *w, const cut &c, int num_sms) {
-  if constexpr (!F::SCALES)
-    if (c.cols == FEW) return launch<F, 1, FEW, PAIRS>(stream, g, w, num_sms);
-  if (c.cols == 32 && c.blocks == 1) return launch<F, 1, 32, PAIRS>(stream, g, w, num_sms);
-  if (c.cols == 32) return launch<F, 2, 32, PAIRS>(stream, g, w, num_sms);
-  if (c.cols == 64) return launch<F, 2, 64, PAIRS>(stream, g, w, num_sms);
+  if constexpr (F::SCALES) {
+    if (c.cols == 32 && c.blocks == 1) return launch<F, 1, 32, PAIRS>(stream, g, w, num_sms);
+    if (c.cols == 32) return launch<F, 2, 32, PAIRS>(stream, g, w, num_sms);
+    if (c.cols == 64) return launch<F, 2, 64, PAIRS>(stream, g, w, num_sms);
+  }
   return launch<F, 2, 128, PAIRS>(stream, g, w, num_sms);
+}
+
+template <typename F>
+static cudaError_t launch_pair_cut(cudaStream_t stream, const pair_of_products &p, const tri_moe_experts_args *a,
+                                   int cols, int num_sms) {
+  if (cols == FEW) return launch_pair<F, 1, FEW>(stream, p, a->up.data, a->down.data, num_sms);
+  if (cols == 32) return launch_pair<F, 1, 32>(stream, p, a->up.data, a->down.data, num_sms);
+  return launch_pair<F, 2, 64>(stream, p, a->up.data, a->down.data, num_sms);
 }
 
 /* ---- rows as integers' products take them ---- */
@@ -216,7 +257,8 @@ static grouped first_product(const tri_moe_experts_args *a) {
 static void turn_to_second(const tri_moe_experts_args *a, const cut &c, grouped &g, void *out, unsigned *slabs,
                            int num_sms) {
   g.x = g.out;
-  g.k = a->down.k;
+  g.choice = NULL;
+  g.k = g.ld = a->down.k;
   g.outputs = a->up.k;
   g.w_scale = a->down.scale;
   g.bias = a->down_bias;
@@ -248,11 +290,16 @@ static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char 
     g.x = workspace;
     g.ld = a->x.cols;
   }
-  cudaError_t e = launch_cut<F, true>(stream, g, a->up.data, up, num_sms);
-  if (e != cudaSuccess) return e;
-  turn_to_second(a, down, g, workspace + s.x + s.hidden, slabs, num_sms);
-  if ((e = launch_cut<F, false>(stream, g, a->down.data, down, num_sms)) != cudaSuccess) return e;
-  return add_choices_up(stream, a, g, a->up.dtype);
+  grouped second = g;
+  turn_to_second(a, down, second, workspace + s.x + s.hidden, slabs, num_sms);
+  cudaError_t e = cudaSuccess;
+  if (is_pair(a, up.cols)) {
+    e = launch_pair_cut<F>(stream, {g, second, slabs + TRI_CUDA_SLABS + TRI_CUDA_QUEUES}, a, up.cols, num_sms);
+  } else {
+    e = launch_cut<F, true>(stream, g, a->up.data, up, num_sms);
+    if (e == cudaSuccess) e = launch_cut<F, false>(stream, second, a->down.data, down, num_sms);
+  }
+  return e == cudaSuccess ? add_choices_up(stream, a, second, a->up.dtype) : e;
 }
 
 /* With weights of int8, hidden rows are float32, which become parts in their place or integers elsewhere. */

@@ -33,7 +33,10 @@ template <typename F, int COLS> struct gathering {
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
       int row = (int)threadIdx.x / 8 + i * LINES;
-      from[i] = row < t.rows ? g.choice[t.first_row + row] / g.top_k : -1;
+      if (row >= t.rows)
+        from[i] = -1;
+      else
+        from[i] = g.choice ? g.choice[t.first_row + row] / g.top_k : t.first_row + row;
     }
   }
   __device__ void copy(const grouped &g, char *to, int k) const {
@@ -200,12 +203,11 @@ __device__ static inline void multiply(const tile &t, room<F, BLOCKS, MOST> &s,
 
 enum { NONE = -1, END = -2 }; /* in the place of a slab */
 
+/* Stores a tile's results. */
 template <typename F, int BLOCKS, int COLS, int MOST, bool GATED, bool GATHERS>
-__device__ static inline void do_tile(const grouped &g, const tile &t, room<F, BLOCKS, MOST> &s,
-                                      ring_place<room<F, BLOCKS, MOST>::STAGES> &at) {
+__device__ static inline void store_tile(const grouped &g, const tile &t, room<F, BLOCKS, MOST> &s,
+                                         typename F::sum (&d)[BLOCKS][COLS / 2]) {
   typedef typename F::weight T;
-  typename F::sum d[BLOCKS][COLS / 2] = {}; /* else they would have registers while tiles of another size are done */
-  multiply<F, BLOCKS, COLS, MOST, GATHERS>(t, s, at, d);
   char *staging = s.staging[(int)threadIdx.x / WARPGROUP - 1];
   if constexpr (F::SCALES) {
     if (!F::WIDENS) bring_scales<GATHERS>(g, t, (float *)staging);
@@ -223,6 +225,14 @@ __device__ static inline void do_tile(const grouped &g, const tile &t, room<F, B
     else
       store_apart<F, T, GATED, BLOCKS, COLS>(g, t, d, NULL);
   }
+}
+
+template <typename F, int BLOCKS, int COLS, int MOST, bool GATED, bool GATHERS>
+__device__ static inline void do_tile(const grouped &g, const tile &t, room<F, BLOCKS, MOST> &s,
+                                      ring_place<room<F, BLOCKS, MOST>::STAGES> &at) {
+  typename F::sum d[BLOCKS][COLS / 2] = {}; /* else they would have registers while tiles of another size are done */
+  multiply<F, BLOCKS, COLS, MOST, GATHERS>(t, s, at, d);
+  store_tile<F, BLOCKS, COLS, MOST, GATED, GATHERS>(g, t, s, d);
 }
 
 /* Returns the block's slab number `turn` of so many, or END. */

@@ -19,7 +19,7 @@ struct token_sums {
 /* A product for all rows of a map. outputs: of an expert, units where gates and ups come in pairs. */
 struct grouped {
   const int32_t *first;  /* [num_experts + 1] */
-  const int32_t *choice; /* [rows]; where rows are gathered */
+  const int32_t *choice; /* [rows]; NULL: rows of x lie in the order of the map */
   int num_experts, top_k;
   const void *x; /* where rows are gathered: [tokens, k], rows ld elements apart */
   int ld, k, outputs;
@@ -87,6 +87,7 @@ template <> struct room_to_add<true> { typedef parts_room type; };
  * Without steps: there is none left. */
 struct tile {
   int expert, first_row, rows, output, step, steps, split;
+  bool second; /* of a pair of products (moe_pair.cuh) */
 };
 
 /* Shared memory of a tile of 128 * BLOCKS weights' rows and COLS tokens' rows. */
@@ -149,6 +150,7 @@ __device__ static inline tile tile_at(const grouped &g, const int *first, const 
   t.output = slab / g.splits * OUTPUTS;
   t.step = steps * t.split / g.splits;
   t.steps = steps * (t.split + 1) / g.splits - t.step;
+  t.second = false;
   return t;
 }
 

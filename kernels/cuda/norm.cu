@@ -93,6 +93,18 @@ template <int THREADS> __device__ static inline float sum_over_block(float x, fl
   return sum;
 }
 
+/* Has a row of x and delta come to the second-level cache: since the layer in front wrote x, gigabytes of weights may
+ * have gone through it. */
+template <int THREADS, int FOURS> __device__ static inline void fetch_row_ahead(const tri_norm_args &a, int t) {
+  enum { OF_LINE = 32, LINES = 4 * FOURS * THREADS / OF_LINE };
+  int line = (int)threadIdx.x % LINES, at = line * OF_LINE;
+  if (at >= a.x.cols) return;
+  if ((int)threadIdx.x < LINES)
+    prefetch_line(row_at(a.x, t) + at);
+  else if ((int)threadIdx.x < 2 * LINES && a.delta.data)
+    prefetch_line(row_at(a.delta, t) + at);
+}
+
 /* Norms one row with one block. x, delta, out and copy [T, n] with n up to 4 * FOURS * THREADS. EARLY: weights and bias
  * come before the wait, and need registers until the end. Grid T, THREADS threads. Shared memory: 64 floats. */
 template <typename T, int THREADS, int FOURS, bool EARLY>
@@ -107,6 +119,7 @@ __global__ __launch_bounds__(THREADS) static void norm_kernel(tri_norm_args a) {
     gains[i] = gains_of(a, j);
     bias[i] = bias_of(a, j);
   }
+  if (EARLY) fetch_row_ahead<THREADS, FOURS>(a, t);
   wait_for_previous();
   part<FOURS> x, delta;
   load_part(x, row_at(a.x, t), first, THREADS, n);
