@@ -318,6 +318,14 @@ typedef struct tri_cuda_rounded {
 } tri_cuda_rounded;
 tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, void *workspace);
 size_t tri_cuda_rounded_bytes(int rows, int k); /* of the workspace, a multiple of 256 */
+/* int8_parts.cu: float32 rows as pairs of bf16, for weights of int8. x [rows, k], k in sixteens; out [rows, 2 k]. */
+void tri_cuda_int8_parts(cudaStream_t stream, tri_mat x, void *out);
+
+/* gemm_int8.cu: rows of float32 with weights of int8, on Hopper. queue: 0 before and after. */
+bool tri_cuda_int8_fits(const tri_linear_args *a);
+size_t tri_cuda_int8_workspace(const tri_linear_args *a, int num_sms);
+cudaError_t tri_cuda_int8_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace, unsigned *queue,
+                                 int num_sms);
 
 /* Ops of one kernel or a few, behind which the caller looks for errors: X(name, its workspace). The others have plans
  * of their own in ops.c. Both lists together are all ops: ops.c asserts it. */

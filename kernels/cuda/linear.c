@@ -62,6 +62,10 @@ static const tri_tactic *tactic_for(const tri_backend *be, const tri_linear_args
   const tri_cuda_impl *impl = tri_cuda_of(be);
   tri_gemm_shape shape = tri_gemm_shape_of(a);
   const tri_tactic *found = impl->forced ? impl->forced : tri_tactics_find(be->tactics, &shape);
+  if (!found && a->accumulate) { /* what it adds to comes last */
+    shape.add = 0;
+    found = tri_tactics_find(be->tactics, &shape);
+  }
   return found ? found : &none;
 }
 
@@ -70,7 +74,12 @@ static bool uses_library(const tri_backend *be, const tri_linear_args *a, const 
   return tactic->kind != TRI_TACTIC_OWN;
 }
 
+static bool is_int8(const tri_backend *be, const tri_linear_args *a) {
+  return tri_cuda_of(be)->is_hopper && tri_cuda_int8_fits(a);
+}
+
 size_t tri_cuda_linear_workspace(const tri_backend *be, const tri_linear_args *a) {
+  if (is_int8(be, a)) return tri_cuda_int8_workspace(a, tri_cuda_of(be)->num_sms);
   if (!uses_library(be, a, tactic_for(be, a))) return tri_cuda_own_linear_workspace(a);
   return a->w.dtype == a->x.dtype ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
 }
@@ -106,10 +115,16 @@ static bool library_linear(tri_backend *be, const tri_linear_args *a, const tri_
   return true;
 }
 
+/* Where blocks take their next tile from. */
+static unsigned *queue_of(tri_backend *be) { return tri_cuda_lane_of(be)->slabs + TRI_CUDA_SLABS; }
+
 void tri_cuda_linear(tri_backend *be, const tri_linear_args *a) {
   const tri_tactic *tactic = tactic_for(be, a);
   if (uses_library(be, a, tactic) && library_linear(be, a, tactic)) return;
-  if (is_skinny(be, a))
+  if (is_int8(be, a))
+    tri_cuda_note(be,
+                  tri_cuda_int8_linear(tri_cuda_stream(be), a, be->workspace, queue_of(be), tri_cuda_of(be)->num_sms));
+  else if (is_skinny(be, a))
     tri_cuda_note(be, tri_cuda_skinny(tri_cuda_stream(be), a));
   else
     tri_cuda_own_linear(tri_cuda_stream(be), a, be->workspace);

@@ -6,7 +6,7 @@
 #include "kernels/cuda/gemm_narrow.cuh"
 #include "kernels/cuda/linear_results.cuh"
 
-enum { FEW = 8, COLUMN_WARPS = 8, TILE = 64, DEPTH = 16, TILE_THREADS = 256, ROUND_THREADS = 256 };
+enum { FEW = 8, COLUMN_WARPS = 8, TILE = 64, DEPTH = 16, TILE_THREADS = 256, ROUND_THREADS = 256, ROW_THREADS = 512 };
 
 /* A warp's sums, one for a lane. With CUT they are parts: those of all warps, in the first one. False: not for this
  * warp. */
@@ -195,6 +195,48 @@ __global__ static void tiles_kernel(tri_linear_args a) {
 
 /* ---- int8 activations ---- */
 
+/* The scale of a row with this largest element; odd: where one is not finite. */
+__device__ static inline float scale_of(float max, bool odd) {
+  if (odd) return NAN;
+  return max > 1e-30f ? max / 127 : 0;
+}
+
+__device__ static inline int as_int8(float x, float factor) { return (int)lrintf(x * factor) & 0xff; }
+
+/* Rounds a row of x to integers, which stays in registers meanwhile: k in fours, up to 4 * FOURS * 512. x [M, k] to out
+ * [M, k] and scales [M]. Grid M, 512 threads. Shared memory: 32 floats. */
+template <int FOURS>
+__global__ __launch_bounds__(ROW_THREADS) static void quantize_row_kernel(tri_mat x, int8_t *out, float *scales) {
+  __shared__ float room[WARP];
+  const float *row = row_at(x, blockIdx.x);
+  float4 v[FOURS];
+  float max = 0, odd = 0;
+  let_next_begin();
+  wait_for_previous();
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    int j = 4 * ((int)threadIdx.x + i * ROW_THREADS);
+    v[i] = j < x.cols ? load4(row + j) : make_float4(0, 0, 0, 0);
+  }
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    max = fmaxf(max, fmaxf(fmaxf(fabsf(v[i].x), fabsf(v[i].y)), fmaxf(fabsf(v[i].z), fabsf(v[i].w))));
+    if (!isfinite(v[i].x) || !isfinite(v[i].y) || !isfinite(v[i].z) || !isfinite(v[i].w)) odd = 1;
+  }
+  max = block_max(max, room);
+  odd = block_max(odd, room);
+  float factor = max > 1e-30f && !odd ? 127 / max : 0;
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    int j = 4 * ((int)threadIdx.x + i * ROW_THREADS);
+    if (j >= x.cols) break;
+    int four = as_int8(v[i].x, factor) | as_int8(v[i].y, factor) << 8 | as_int8(v[i].z, factor) << 16 |
+               as_int8(v[i].w, factor) << 24;
+    *(int *)(out + (size_t)blockIdx.x * (size_t)x.cols + (size_t)j) = odd ? 0 : four;
+  }
+  if (!threadIdx.x) scales[blockIdx.x] = scale_of(max, odd);
+}
+
 /* Rounds a row of x to integers, as kernels/quantize.h has it; its scale is NaN where an element is not finite. x [M,
  * k] to out [M, k] and scales [M]. Grid M, 256 threads. Shared memory: 32 floats. */
 __global__ static void quantize_kernel(tri_mat x, int8_t *out, float *scales) {
@@ -210,11 +252,11 @@ __global__ static void quantize_kernel(tri_mat x, int8_t *out, float *scales) {
   float factor = max > 1e-30f ? 127 / max : 0;
   for (int j = threadIdx.x; j < x.cols; j += blockDim.x)
     out[(size_t)blockIdx.x * (size_t)x.cols + (size_t)j] = odd ? 0 : (int8_t)lrintf(row[j] * factor);
-  if (!threadIdx.x) {
-    float scale = NAN;
-    if (!odd) scale = max > 1e-30f ? max / 127 : 0;
-    scales[blockIdx.x] = scale;
-  }
+  if (!threadIdx.x) scales[blockIdx.x] = scale_of(max, odd);
+}
+
+template <int FOURS> static void quantize_rows(cudaStream_t stream, const tri_mat &x, int8_t *out, float *scales) {
+  launch_overlapped(quantize_row_kernel<FOURS>, dim3(x.rows), ROW_THREADS, 0, stream, x, out, scales);
 }
 
 /* Behind the integers, in bytes that keep what follows them aligned. */
@@ -227,7 +269,14 @@ size_t tri_cuda_rounded_bytes(int rows, int k) {
 tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, void *workspace) {
   int8_t *q = (int8_t *)workspace;
   float *scales = (float *)(q + scales_at(x.rows, x.cols));
-  if (x.rows) quantize_kernel<<<x.rows, ROUND_THREADS, 0, stream>>>(x, q, scales);
+  bool whole = x.cols % 4 == 0 && x.ld % 4 == 0 && (uintptr_t)x.data % 16 == 0;
+  if (!x.rows) return {q, scales};
+  if (whole && x.cols <= 4 * ROW_THREADS * 2)
+    quantize_rows<2>(stream, x, q, scales);
+  else if (whole && x.cols <= 4 * ROW_THREADS * 8)
+    quantize_rows<8>(stream, x, q, scales);
+  else
+    quantize_kernel<<<x.rows, ROUND_THREADS, 0, stream>>>(x, q, scales);
   return {q, scales};
 }
 

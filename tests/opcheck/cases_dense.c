@@ -46,6 +46,14 @@ double oc_lost_by_activation(oc *c, const tri_linear_args *a) {
   return results > 0 && sums > results ? sums / results : 1;
 }
 
+/* Rounded inputs: two ulps of the type, squared, would be 6e-5 and 1e-6, and of the pairs of bf16 beside weights of
+ * int8 9e-10. */
+static double rounded_limit(const tri_linear_args *a) {
+  if (a->w.dtype == TRI_BF16) return 1e-5;
+  if (a->w.dtype == TRI_F16) return 1e-7;
+  return a->w.dtype == TRI_I8 && !a->int8_activations ? 2e-11 : LIMIT;
+}
+
 void oc_case_linear(oc *c, int i) {
   tri_dtype t = oc_weight_type(c, i);
   int m = some_rows(c, i / 4), k = i == 9 ? 0 : some_width(c, i / 3 + 5), n = some_width(c, i / 2);
@@ -77,8 +85,7 @@ void oc_case_linear(oc *c, int i) {
   b.out = oc_device_narrow(c, &a.out, narrow && !a.accumulate && oc_chance(c, 60) ? t : TRI_F32);
   b.bias = oc_device(c, a.bias, (size_t)n * sizeof *a.bias);
   oc_status(c, tri_run_linear(c->ref, &a), tri_run_linear(c->be, &b));
-  /* Rounded inputs: two ulps of the type, squared, would be 6e-5 and 1e-6. */
-  double rounded = t == TRI_BF16 ? 1e-5 : t == TRI_F16 ? 1e-7 : LIMIT;
+  double rounded = rounded_limit(&a);
   bool rounds = c->be->narrows_inputs;
   oc_compare(c, &a.out, &b.out, rounds ? rounded * oc_lost_by_activation(c, &a) : LIMIT);
   if (!a.bias) return;
@@ -251,7 +258,7 @@ void oc_case_gated_linear(oc *c, int i) {
   b.up.bias = oc_device(c, a.up.bias, (size_t)(2 * f) * sizeof *a.up.bias);
   oc_status(c, tri_run_gated_linear(c->ref, &a), tri_run_gated_linear(c->be, &b));
   /* Two rounded sums meet in a product, and each may have been rounded once more. */
-  double rounded = t == TRI_BF16 ? 4e-5 : t == TRI_F16 ? 4e-7 : 4 * LIMIT;
+  double rounded = 4 * rounded_limit(&a.up);
   if (m * f < 100 && rounded > 4 * LIMIT) rounded *= 5; /* of few elements one may decide: off by three half units */
   oc_compare(c, &a.glu.out, &b.glu.out, c->be->narrows_inputs ? rounded : 4 * LIMIT);
 }
