@@ -39,6 +39,8 @@ static void host_copy_rows(tri_backend *be, void *to, size_t to_pitch, const voi
 
 /* ---- ops that a backend lacks ---- */
 
+enum { REF_ADDS_IN_PLACE_FROM = 17 }; /* as on devices: a reference goes both ways */
+
 __attribute__((cold)) static tri_status refuse_op(tri_backend *be, const char *op) {
   snprintf(be->failure, sizeof be->failure, "backend %s has no op %s", be->name, op);
   return TRI_UNSUPPORTED;
@@ -256,6 +258,7 @@ static tri_status create(const tri_backend_config *config, const char *name, tri
     st = tri_backend_load_cuda(be, config->device, err);
   else
     tri_backend_fill_ref(be);
+  if (!cuda && !cpu) be->adds_in_place_from = REF_ADDS_IN_PLACE_FROM;
   if (cpu) st = tri_backend_fill_cpu(be, config->isa, err);
   if (st != TRI_OK) {
     tri_backend_destroy(be);

@@ -193,8 +193,11 @@ struct tri_backend {
   bool async;                        /* launches return before their work is done */
   bool records;                      /* steps can be recorded */
   bool tunes;                        /* products have several tactics, which tune measures */
-  bool narrows_inputs;               /* products with 16-bit weights may round their inputs to that type */
+  bool narrows_inputs;               /* products with 16-bit weights may round their inputs to that type, those with
+                                        int8 weights to pairs of bf16 */
   bool narrow_activations;           /* see tri_mat */
+  int adds_in_place_from;            /* rows from which a product that accumulates costs less than a norm's addition, 0:
+                                        none */
   char failure[192];                 /* why a plan was refused or a launch failed */
   tri_status failed;                 /* of a launch, until the next stream_sync */
   char device[TRI_DEVICE_NAME];      /* tells its device from every other one, of any host; empty: it has none, as those

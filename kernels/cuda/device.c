@@ -8,7 +8,7 @@
 #include "kernels/cuda/fill.h"
 #include "kernels/random.h"
 
-enum { MIN_MAJOR = 8 };
+enum { MIN_MAJOR = 8, ADDS_IN_PLACE_FROM = 17 };
 
 /* ---- memory ---- */
 
@@ -412,6 +412,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->host_memory = false;
   be->async = be->records = be->tunes = true;
   be->narrows_inputs = be->narrow_activations = true;
+  be->adds_in_place_from = ADDS_IN_PLACE_FROM;
   be->ops.reserve = device_reserve;
   be->ops.reserve_draws = tri_cuda_reserve_draws;
   be->ops.tune = tri_cuda_tune;

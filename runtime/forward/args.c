@@ -172,8 +172,17 @@ tri_linear_args tri_down_of(const tri_walk *w, const tri_weight *weight, const t
   const tri_forward *f = w->f;
   tri_mat middle = packed(f->cfg.model->mlp.gated ? f->buf.act : f->buf.up, w->b->num_tokens, units);
   tri_linear_args a = tri_linear_of(w, middle, weight, bias, tri_mlp_delta_of(w));
-  a.accumulate = f->cfg.model->norm.parallel_residual;
+  a.accumulate = f->cfg.model->norm.parallel_residual || tri_adds_in_place(w);
   return a;
+}
+
+bool tri_adds_in_place(const tri_walk *w) {
+  const tri_forward_config *cfg = &w->f->cfg;
+  const tri_norm_config *n = &cfg->model->norm;
+  int from = cfg->backend ? cfg->backend->adds_in_place_from : 0;
+  bool is_sum = n->place == TRI_NORM_INPUT && !n->parallel_residual && n->residual_scale == 1;
+  bool is_whole = cfg->shard.p.tp == 1 && tri_parallel_dp(cfg->shard.p) == 1 && !cfg->host;
+  return from && is_sum && is_whole && w->b->num_tokens >= from && w->mode != TRI_WALK_RECORD;
 }
 
 /* Returns the walk's rows of what attention adds. A parallel residual has some for every token: the chunks of a step
@@ -181,11 +190,13 @@ tri_linear_args tri_down_of(const tri_walk *w, const tri_weight *weight, const t
 tri_mat tri_attention_delta_of(const tri_walk *w) {
   const tri_forward *f = w->f;
   int first = f->cfg.model->norm.parallel_residual ? w->first_row : 0;
+  if (tri_adds_in_place(w)) return w->x;
   return tri_rows(tri_rows_from(f->buf.delta, first), w->b->num_tokens);
 }
 
 tri_mat tri_mlp_delta_of(const tri_walk *w) {
   const tri_forward *f = w->f;
+  if (tri_adds_in_place(w)) return w->x;
   return f->cfg.model->norm.parallel_residual ? tri_attention_delta_of(w)
                                               : tri_rows(f->buf.mlp_delta, w->b->num_tokens);
 }
@@ -265,7 +276,7 @@ tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_m
       .act = c->mlp.act,
       .gated = c->mlp.gated,
       .glu_limit = (float)c->moe.glu_limit,
-      .accumulate = c->norm.parallel_residual,
+      .accumulate = c->norm.parallel_residual || tri_adds_in_place(w),
       .int8_activations = f->cfg.int8_activations && is_int8(up) && is_int8(down),
       .out = tri_mlp_delta_of(w),
   };

@@ -161,6 +161,10 @@ tri_attention_args tri_attention_of(const tri_walk *w, const tri_layer *y, const
 tri_linear_args tri_up_of(const tri_walk *w, tri_mat in, const tri_weight *weight, const tri_weight *bias, int units);
 tri_glu_args tri_glu_of(const tri_walk *w, int units);
 tri_linear_args tri_down_of(const tri_walk *w, const tri_weight *weight, const tri_weight *bias, int units);
+/* Tells whether a branch's last product adds to the stream itself, so that the norm behind it moves less than half as
+ * much: where nothing is to be summed over ranks or done to the result before. A record has the buffers of the other
+ * way, in which smaller steps go. */
+bool tri_adds_in_place(const tri_walk *w);
 /* Returns where attention's result goes, of a step in chunks the walk's. */
 tri_mat tri_attention_delta_of(const tri_walk *w);
 /* Returns where the MLP's result goes: of a parallel residual on top of what attention adds. */

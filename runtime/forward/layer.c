@@ -38,7 +38,9 @@ static tri_mat attention(tri_walk *w, const tri_layer *y, tri_mat in) {
   else
     attend(w, y, in);
   tri_mat attended = tri_walk_narrow(w, y), delta = tri_attention_delta_of(w);
-  if (attended.rows) tri_emit_linear(w, tri_linear_of(w, attended, TRI_BIASED(y->w, O), delta));
+  tri_linear_args out = tri_linear_of(w, attended, TRI_BIASED(y->w, O), delta);
+  out.accumulate = tri_adds_in_place(w);
+  if (attended.rows) tri_emit_linear(w, out);
   return delta;
 }
 
@@ -78,6 +80,7 @@ static tri_mat open_branch(tri_walk *w, const tri_weight *gain, const tri_weight
 static void close_branch(tri_walk *w, tri_mat delta, const tri_weight *after, const tri_weight *after_bias,
                          const tri_weight *result, const tri_weight *result_bias) {
   tri_norm_place place = w->f->cfg.model->norm.place;
+  if (delta.data == w->x.data) return; /* it is there */
   tri_emit_sum(w, delta);
   if (place == TRI_NORM_SUM) {
     tri_walk_norm_stream(w, tri_norm_of(w, w->x, delta, after, after_bias, w->x));

@@ -26,6 +26,7 @@ bool make_kit(struct kit *k, const kit_config *config) {
   k->stage.cfg.deterministic = config->deterministic;
   ck_assert_int_eq(tri_backend_create(&bc, &k->be, &err), TRI_OK);
   k->be->narrow_activations = config->narrow;
+  k->be->adds_in_place_from = 0; /* a record has the other way's buffers */
   if (config->prepare) config->prepare(k->be);
   tri_engine_config ec = {.model_dir = dir,
                           .load_format = TRI_LOAD_DUMMY,
