@@ -115,7 +115,7 @@ static bool library_linear(tri_backend *be, const tri_linear_args *a, const tri_
   return true;
 }
 
-/* Where blocks take their next tile from. */
+/* Returns the counter from which blocks take their next tile. */
 static unsigned *queue_of(tri_backend *be) { return tri_cuda_lane_of(be)->slabs + TRI_CUDA_SLABS; }
 
 void tri_cuda_linear(tri_backend *be, const tri_linear_args *a) {
