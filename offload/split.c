@@ -183,6 +183,7 @@ void tri_split_close(tri_split *s) {
 int tri_split_rank(const tri_split *s) { return s->cfg.rank; }
 int tri_split_size(const tri_split *s) { return s->cfg.size; }
 size_t tri_split_buffer_bytes(const tri_split *s) { return s->cfg.buffer_bytes; }
+size_t tri_split_all_bytes(const tri_split *s) { return s->bytes - s->first; }
 void *tri_split_buffers(const tri_split *s, int rank) { return (char *)s->head + s->first + (size_t)rank * s->stride; }
 
 /* ---- words ---- */

@@ -49,6 +49,8 @@ int tri_split_size(const tri_split *s);
 /* Begins at a multiple of a page. */
 void *tri_split_buffers(const tri_split *s, int rank);
 size_t tri_split_buffer_bytes(const tri_split *s);
+/* Bytes of all ranks' buffers, which lie one behind the other from rank 0's on, in whole pages. */
+size_t tri_split_all_bytes(const tri_split *s);
 
 /* ---- before they stream ---- */
 

@@ -39,6 +39,8 @@ typedef struct tri_stream_part {
   const char *home; /* of a device: memory of host_alloc that has the part as it is; NULL: it comes from files */
   const tri_stream_extent *extents;
   int num_extents;
+  const tri_stream_extent *checked; /* with checksums; NULL: the extents are */
+  int num_checked;
 } tri_stream_part;
 
 typedef struct tri_stream_file {
@@ -54,7 +56,7 @@ typedef struct tri_weight_stream_config {
   const size_t *part_bytes;     /* [num_parts] */
   const tri_ring_place *places; /* [num_parts] */
   int num_parts;
-  bool has_checksums;   /* extents have them, which are compared in the first pass. Not of a device */
+  bool has_checksums;   /* they are compared in the first pass, whichever rank has read what. Not of a device */
   tri_backend *backend; /* a device whose memory the ring is: its copy stream moves the parts, and acquire and release
                            are points of its compute stream; NULL: the ring is the host's */
   char *ring;           /* begins at a multiple of TRI_RING_ALIGN */
@@ -88,7 +90,8 @@ tri_status tri_weight_stream_fill(tri_weight_stream *s, double *bytes_per_second
  * life for a little longer than a disk may stand still. TRI_ABORTED by `stop`. */
 tri_status tri_weight_stream_acquire(tri_weight_stream *s, int part);
 void tri_weight_stream_release(tri_weight_stream *s, int part);
-/* Returns the file of which bytes were not what their checksum says; -1: there is none. */
+/* Returns the file of which bytes were not what their checksum says; -1: there is none. A file that is as it should be
+ * is not meant where a rank of the split has read something else from its own. */
 int tri_weight_stream_damaged_file(const tri_weight_stream *s);
 const char *tri_weight_stream_failure(const tri_weight_stream *s); /* "" while there is none; by the walk's thread */
 

@@ -14,6 +14,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/xxh3.h"
+#include "runtime/engine/offload_ranks.h"
 
 Suite *suite_split(void);
 
@@ -307,6 +308,55 @@ START_TEST(a_rank_that_is_killed) {
 }
 END_TEST
 
+/* Changes a byte of what a rank reads for all. */
+static void damage(struct rank *r, int rank, int fd) {
+  for (int i = 0; i < PARTS; i++)
+    for (int k = 0; k < r->parts[i].num_extents; k++) {
+      const tri_stream_extent *x = &r->extents[i][k];
+      char other = (char)~content[x->offset];
+      if (x->reader != rank + 1) continue;
+      ck_assert_int_eq(pwrite(fd, &other, 1, (off_t)x->offset), 1);
+      return;
+    }
+  ck_abort_msg("rank %d reads nothing for others", rank);
+}
+
+/* Ranks with files of their own, as packs are: damage is that of the file that has it. */
+START_TEST(a_file_of_another_rank) {
+  struct world w;
+  make_world(&w, 2, 7);
+  tri_stream_file own = {open(PATH "2", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), PATH "2"};
+  ck_assert(own.fd >= 0 && write(own.fd, content, FILE_BYTES) == FILE_BYTES);
+  damage(&w.ranks[1], 1, own.fd);
+  w.ranks[1].file = own;
+  for (int r = 0; r < 2; r++) open_split(&w, r);
+  for (int r = 0; r < 2; r++) open_stream(&w.ranks[r]);
+  tri_status st = walk(&w.ranks[0], PARTS);
+  ck_assert_msg(st == TRI_IO, "%s", tri_status_text(st));
+  ck_assert_ptr_nonnull(strstr(tri_weight_stream_failure(w.ranks[0].stream), "other ranks of this host"));
+  ck_assert_int_eq(tri_weight_stream_damaged_file(w.ranks[0].stream), -1);
+  ck_assert_int_eq(walk(&w.ranks[1], PARTS), TRI_IO);
+  ck_assert_int_eq(tri_weight_stream_damaged_file(w.ranks[1].stream), 0);
+  free_world(&w);
+  close(own.fd);
+  unlink(PATH "2");
+}
+END_TEST
+
+/* Ranks find each other by their host, and only those that stream as many parts. */
+START_TEST(ranks_of_hosts) {
+  tri_offload_rank all[] = {{.host = 5, .streams = 1, .num_words = 9}, {.host = 6, .streams = 1, .num_words = 9},
+                            {.host = 5, .streams = 0, .num_words = 9}, {.host = 5, .streams = 1, .num_words = 9},
+                            {.host = 6, .streams = 1, .num_words = 8}, {.host = 5, .streams = 1, .num_words = 9}};
+  static const struct { int members, first, rank; } wanted[] = {{3, 0, 0}, {0}, {0}, {3, 0, 1}, {0}, {3, 0, 2}};
+  for (int r = 0; r < 6; r++) {
+    int first = 0, rank = 0, members = tri_offload_find_ranks(all, 6, r, &first, &rank);
+    ck_assert_int_eq(members, wanted[r].members);
+    ck_assert(!members || (first == wanted[r].first && rank == wanted[r].rank));
+  }
+}
+END_TEST
+
 /* A file that is not what it was: its rank says so, and the others that they have lost it. */
 START_TEST(a_rank_with_other_bytes) {
   struct world w;
@@ -337,5 +387,7 @@ Suite *suite_split(void) {
   tcase_add_test(t, a_rank_that_leaves);
   tcase_add_loop_test(t, a_rank_that_is_killed, 0, 2);
   tcase_add_test(t, a_rank_with_other_bytes);
+  tcase_add_test(t, a_file_of_another_rank);
+  tcase_add_test(t, ranks_of_hosts);
   return s;
 }
