@@ -242,6 +242,8 @@ rm -f "$RUN"/packs/*
 # Shards take a step as a whole, and the log says so.
 dense=$MODEL
 use_experts 4
+shards=$(predict --gpu-layers 0 -dp 2 -ep 2 --disk-bandwidth 1e8)
+echo "$shards" | grep -q ' in every step, of which it reads 1/2 of 0.7 MiB that 2 shards of its host have in common$' || fail "plan does not say what shards read once: $shards"
 : >"$RUN/log"
 start_up --gpu-layers 0 --nvme-path "$RUN/packs" --backend cpu -dp 2 -ep 2
 grep -q 'a step goes through them as a whole, and has up to 512 tokens, as chunks are not for several data-parallel shards' "$RUN/log" || fail "the log does not say how shards take a step: $(grep streamed "$RUN/log")"
