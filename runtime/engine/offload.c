@@ -87,7 +87,7 @@ static tri_status start(tri_offload *o, const tri_offload_config *config, char *
                                  .ring = ring,
                                  .reads = tri_offload_reads(),
                                  .split = o->split,
-                                 .first_parts = o->first_parts,
+                                 .first_parts = o->split ? o->first_parts : 0,
                                  .stop = stop,
                                  .poison = config->poison};
   TRI_CHECK(take_buffers(o, &sc.reads, err));

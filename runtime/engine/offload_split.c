@@ -7,11 +7,11 @@
 #include "runtime/engine/offload_impl.h"
 #include "runtime/load/common_bytes.h"
 
-/* Words that a rank tells before those of its parts: what is streamed, of which files; and up to which part its ring
- * has room. */
-enum { STREAMED, RING, FIRST_PART };
+/* Words that a rank tells before those of its parts: the files that these come from; the first part that it streams,
+ * and the last one up to which all have room in its ring at first. */
+enum { SOURCE, FIRST, LAST, PARTS };
 
-int tri_offload_num_words(int num_layers) { return FIRST_PART + num_layers * TRI_LAYER_PARTS; }
+int tri_offload_num_words(int num_layers) { return PARTS + num_layers * TRI_LAYER_PARTS; }
 
 /* ---- pieces ---- */
 
@@ -111,11 +111,9 @@ static tri_status cut_part(const tri_offload *o, int number, const tri_weight_ma
 
 /* ---- agreement ---- */
 
-/* The parts that are streamed, from a source that has not changed since. */
-static uint64_t hash_streamed(const tri_offload *o, const tri_weights_config *w) {
-  const tri_tiers *t = o->tiers;
+/* Pieces of packs and of checkpoints are not the same. */
+static uint64_t hash_source(const tri_offload *o, const tri_weights_config *w) {
   uint64_t h = tri_offload_hash_source(TRI_HASH_SEED, w);
-  h = tri_hash_bytes(h, t->parts, (size_t)t->num_streamed * sizeof *t->parts);
   return (o->pack ? tri_mix64(h) : h) | 1;
 }
 
@@ -153,7 +151,7 @@ static bool are_alike(const uint64_t **words, int ranks, int word) {
 /* Takes the pieces of the parts of which all ranks have the same. */
 static void use_pieces(tri_offload *o, tri_part_extents *cuts, const uint64_t **words, int ranks) {
   for (int i = 0; i < o->tiers->num_streamed; i++) {
-    if (!are_alike(words, ranks, FIRST_PART + o->tiers->parts[i])) continue;
+    if (!are_alike(words, ranks, PARTS + o->tiers->parts[i])) continue;
     o->whole[i] = o->extents[i];
     o->extents[i] = cuts[i];
     cuts[i] = (tri_part_extents){0};
@@ -166,13 +164,16 @@ static void use_pieces(tri_offload *o, tri_part_extents *cuts, const uint64_t **
   }
 }
 
-/* Finds how many parts the rings of all ranks have room for at first. */
+/* Finds how many of its parts come to each rank before any walks: those for which all rings have room. 0: to some rank
+ * none. */
 static int find_first_parts(const tri_tiers *t, const uint64_t **words, int ranks) {
   int n = 0;
-  uint64_t last = words[0][RING];
-  for (int r = 1; r < ranks; r++)
-    if (words[r][RING] < last) last = words[r][RING];
-  while (n < t->num_streamed && (uint64_t)t->parts[n] <= last) n++;
+  uint64_t first = words[0][FIRST], last = words[0][LAST];
+  for (int r = 1; r < ranks; r++) {
+    if (words[r][FIRST] > first) first = words[r][FIRST];
+    if (words[r][LAST] < last) last = words[r][LAST];
+  }
+  while (first <= last && n < t->num_streamed && (uint64_t)t->parts[n] <= last) n++;
   return n;
 }
 
@@ -182,11 +183,10 @@ static tri_status agree(tri_offload *o, const tri_weights_config *w, tri_split *
   int ranks = tri_split_size(split);
   bool all;
   TRI_CHECK(hear(split, w->backend, stop, words, &all));
-  if (!all || !are_alike(words, ranks, STREAMED)) return TRI_OK;
-  use_pieces(o, cuts, words, ranks);
-  if (!o->common) return TRI_OK;
+  if (!all || !are_alike(words, ranks, SOURCE)) return TRI_OK;
   o->first_parts = find_first_parts(o->tiers, words, ranks);
-  o->split = split;
+  if (o->first_parts) use_pieces(o, cuts, words, ranks);
+  if (o->common) o->split = split;
   return TRI_OK;
 }
 
@@ -195,11 +195,12 @@ static tri_status propose(const tri_offload *o, const tri_weights_config *w, tri
                           uint64_t *words, tri_error *err) {
   tri_weight_map m = {0};
   tri_status st = tri_weight_map_make(w->model, w->shard, w->ckpt, w->dtype, w->quantization, w->tiers, &m, err);
-  words[STREAMED] = hash_streamed(o, w);
-  words[RING] = find_last(o->tiers);
+  words[SOURCE] = hash_source(o, w);
+  words[FIRST] = (uint64_t)o->tiers->parts[0];
+  words[LAST] = find_last(o->tiers);
   for (int i = 0; st == TRI_OK && i < o->tiers->num_streamed; i++)
     if (o->parts[i].num_extents)
-      st = cut_part(o, i, &m, tri_split_size(split), &cuts[i], &words[FIRST_PART + o->tiers->parts[i]]);
+      st = cut_part(o, i, &m, tri_split_size(split), &cuts[i], &words[PARTS + o->tiers->parts[i]]);
   tri_weight_map_free(&m);
   if (st == TRI_OK) tri_split_tell(split, words);
   return st;

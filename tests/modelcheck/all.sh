@@ -273,6 +273,20 @@ split() {
   pattern='[dmq]*_odd'
   split_reads "$dense" 3 -dp 3 -ep 3 --chunk 5 -- --nvme-path "$packs/a,$packs/b"
   split_reads "$dense $packed_only" 4 -dp 4 -ep 4 -- --offload-prefetch-step 5
+  split_uneven
+}
+
+# Shards of which one keeps a layer that the other streams: they share what both stream.
+split_uneven() {
+  layout="-dp 2 -ep 2 --offload-weights nvme --nvme-path $packs"
+  for dir in mixtral_odd qwen3_moe_odd deepseek_v3; do
+    # shellcheck disable=SC2086
+    check 0 1 "$checkpoints/$dir" $layout --gpu-layers 1 --offload-prefetch-step 4 "$checkpoints/$dir" : -n 1 "$modelcheck" $layout
+    once=$(echo "$out" | sed -n 's/^right reads of .*: \([0-9]*\) of the \([0-9]*\) bytes.*/\1 \2/p' | awk '$1 < $2' | wc -l)
+    [ "$once" = 1 ] && continue
+    failed=$((failed + 1))
+    echo "FAILED (one shard keeps a layer of $dir): $out"
+  done
 }
 
 split_more() {
