@@ -116,13 +116,19 @@ static tri_status feed(tri_weight_stream *s) {
   return TRI_OK;
 }
 
+static bool read_all(int fd, const tri_stream_extent *x, char *to) {
+  for (size_t done = 0; done < x->bytes;) {
+    ssize_t n = pread(fd, to + done, x->bytes - done, (off_t)(x->offset + done));
+    if (n <= 0) return false;
+    done += (size_t)n;
+  }
+  return true;
+}
+
 /* Bytes that other ranks have read may be wrong where this rank's file is not. */
 static bool is_file_right(const tri_weight_stream *s, const tri_stream_extent *x) {
   char *bytes = s->cfg.split ? tri_malloc(x->bytes, 1) : NULL;
-  size_t done = 0;
-  for (ssize_t n = 1; bytes && n > 0 && done<x->bytes; done += n> 0 ? (size_t)n : 0)
-    n = pread(s->cfg.files[x->file].fd, bytes + done, x->bytes - done, (off_t)(x->offset + done));
-  bool right = bytes && done == x->bytes && tri_xxh3(bytes, x->bytes) == x->checksum;
+  bool right = bytes && read_all(s->cfg.files[x->file].fd, x, bytes) && tri_xxh3(bytes, x->bytes) == x->checksum;
   tri_free(bytes);
   return right;
 }
@@ -208,7 +214,7 @@ static tri_status land(tri_weight_stream *s) {
   }
   s->under_way[p->part]--;
   atomic_fetch_add_explicit(&s->bytes, p->bytes, memory_order_relaxed);
-  atomic_fetch_add_explicit(&s->read, p->bytes, memory_order_relaxed);
+  atomic_fetch_add_explicit(&s->read, p->bytes, memory_order_release); /* never seen to be more than bytes */
   return TRI_OK;
 }
 
@@ -316,8 +322,9 @@ const char *tri_weight_stream_failure(const tri_weight_stream *s) {
 }
 
 tri_stream_figures tri_weight_stream_figures(const tri_weight_stream *s) {
+  uint64_t read = atomic_load_explicit(&s->read, memory_order_acquire); /* before bytes */
   return (tri_stream_figures){.bytes = atomic_load_explicit(&s->bytes, memory_order_relaxed),
-                              .read = atomic_load_explicit(&s->read, memory_order_relaxed),
+                              .read = read,
                               .stall_ns = atomic_load_explicit(&s->stall_ns, memory_order_relaxed),
                               .passes = atomic_load_explicit(&s->passes, memory_order_relaxed),
                               .pass_ns = atomic_load_explicit(&s->pass_ns, memory_order_relaxed)};
