@@ -274,6 +274,7 @@ split() {
   split_reads "$dense" 3 -dp 3 -ep 3 --chunk 5 -- --nvme-path "$packs/a,$packs/b"
   split_reads "$dense $packed_only" 4 -dp 4 -ep 4 -- --offload-prefetch-step 5
   split_uneven
+  split_alone
 }
 
 # Shards of which one keeps a layer that the other streams: they share what both stream.
@@ -287,6 +288,18 @@ split_uneven() {
     failed=$((failed + 1))
     echo "FAILED (one shard keeps a layer of $dir): $out"
   done
+}
+
+# Shards that can have no memory in common: each reads all of its weights, and says why.
+split_alone() {
+  layout="-dp 2 -ep 2 --offload-weights nvme --nvme-path $packs"
+  # shellcheck disable=SC2086
+  out=$("$ranks" 1 60 sh -c "trap '' XFSZ; ulimit -f 20000; exec \"\$@\"" sh "$modelcheck" $layout "$checkpoints/mixtral_odd" : \
+    -n 1 "$modelcheck" $layout "$checkpoints/mixtral_odd" 2>&1)
+  ran=$((ran + 1))
+  case $out in *'by itself: the system gives no shared memory'*'RIGHT '*) return ;; esac
+  failed=$((failed + 1))
+  echo "FAILED (shards without memory in common): $out"
 }
 
 split_more() {
