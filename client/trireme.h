@@ -284,6 +284,7 @@ typedef struct trireme_group_status {
    * left what they had computed there and have come back to it, and the bytes of all ranks. */
   uint64_t host_kv_pages, host_kv_pages_used;
   uint64_t swaps_out, swaps_in, swapped_out_bytes, swapped_in_bytes;
+  uint64_t stream_peer_bytes; /* of streamed_bytes: that another shard of the host has read for this one */
 } trireme_group_status;
 
 typedef struct trireme_rank_status {
@@ -298,6 +299,7 @@ typedef struct trireme_rank_status {
   uint32_t shard_running, shard_waiting;      /* sequences there */
   uint64_t streamed_bytes, stream_pass_bytes; /* as of a group */
   double stream_pass_s, stream_stall_s, stream_bytes_per_s;
+  uint64_t stream_peer_bytes;
 } trireme_rank_status;
 
 typedef struct trireme_status {

@@ -20,7 +20,8 @@ static double scheduler_us_per_token(const cost_window *w) {
 
 #define STREAM_FIGURES(s)                                                                                              \
   .streamed_bytes = (s)->bytes, .stream_pass_bytes = (s)->pass_bytes, .stream_pass_s = (double)(s)->pass_ns * 1e-9,    \
-  .stream_stall_s = (double)(s)->stall_ns * 1e-9, .stream_bytes_per_s = (double)(s)->bytes_per_s
+  .stream_stall_s = (double)(s)->stall_ns * 1e-9, .stream_bytes_per_s = (double)(s)->bytes_per_s,                      \
+  .stream_peer_bytes = (s)->peer_bytes
 
 static void fill_group(const group *g, uint32_t index, tri_group_status *out) {
   uint64_t steps = g->world ? g->ranks[0].step : 0;

@@ -9,6 +9,7 @@ tri_group_stream streams_of_group(const group *g) {
     const tri_group_stream *s = &g->ranks[r].stream;
     sum.bytes += s->bytes;
     sum.dram_bytes += s->dram_bytes;
+    sum.peer_bytes += s->peer_bytes;
     sum.pass_bytes += s->pass_bytes;
     sum.bytes_per_s += s->bytes_per_s;
     sum.stall_ns = larger(sum.stall_ns, s->stall_ns);
@@ -24,8 +25,9 @@ static bool any_streams(const tri_core *c) {
 }
 
 typedef double (*figure)(const tri_group_stream *s);
-static double file_bytes(const tri_group_stream *s) { return (double)(s->bytes - s->dram_bytes); }
 static double dram_bytes(const tri_group_stream *s) { return (double)s->dram_bytes; }
+static double peer_bytes(const tri_group_stream *s) { return (double)s->peer_bytes; }
+static double file_bytes(const tri_group_stream *s) { return (double)s->bytes - dram_bytes(s) - peer_bytes(s); }
 static double stall_s(const tri_group_stream *s) { return (double)s->stall_ns * 1e-9; }
 static double pass_s(const tri_group_stream *s) { return (double)s->pass_ns * 1e-9; }
 static double bytes_per_s(const tri_group_stream *s) { return (double)s->bytes_per_s; }
@@ -49,6 +51,7 @@ void streams_metrics(const tri_core *c, FILE *f) {
   head(f, "streamed_bytes_total", "counter", "Bytes of weights that have come, by where they come from.");
   print(c, f, "streamed_bytes_total", ",tier=\"nvme\"", file_bytes);
   print(c, f, "streamed_bytes_total", ",tier=\"cpu\"", dram_bytes);
+  print(c, f, "streamed_bytes_total", ",tier=\"peer\"", peer_bytes);
   head(f, "stream_stall_seconds_total", "counter", "Time that steps have waited for weights.");
   print(c, f, "stream_stall_seconds_total", "", stall_s);
   head(f, "stream_pass_seconds", "gauge", "From the end of the last pass over the layers but one to that of the last.");

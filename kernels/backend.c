@@ -139,6 +139,18 @@ static void host_pages_free(tri_backend *be, void *p, size_t bytes) {
   tri_pages_free(p, bytes);
 }
 
+static tri_status host_pages_pin(tri_backend *be, void *p, size_t bytes) {
+  (void)be;
+  (void)p;
+  (void)bytes;
+  return TRI_OK;
+}
+
+static void host_pages_unpin(tri_backend *be, void *p) {
+  (void)be;
+  (void)p;
+}
+
 struct rows {
   char *to;
   const char *from;
@@ -223,6 +235,8 @@ static void fill_host(tri_backend *be) {
   be->ops.side_join = host_side;
   be->ops.host_alloc = host_pages;
   be->ops.host_free = host_pages_free;
+  be->ops.host_pin = host_pages_pin;
+  be->ops.host_unpin = host_pages_unpin;
   be->ops.upload_rows = host_upload_rows;
   be->ops.fill_random = tri_random_fill_host;
   be->ops.comm_create = host_comm_create;

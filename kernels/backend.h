@@ -121,6 +121,10 @@ typedef struct tri_backend_ops {
    * Zeroed or not. TRI_NO_MEMORY where the system gives no more of it. */
   tri_status (*host_alloc)(tri_backend *be, size_t bytes, void **out);
   void (*host_free)(tri_backend *be, void *p, size_t bytes);
+  /* Has whole pages that the caller has be as such memory, until host_unpin: those that several processes share, too.
+   * TRI_NO_MEMORY as there. */
+  tri_status (*host_pin)(tri_backend *be, void *p, size_t bytes);
+  void (*host_unpin)(tri_backend *be, void *p);
   /* Copies rows of `width` bytes from host_alloc's memory, on the copy stream: the source is free again, and the rows
    * are there, behind the next mark on it. On the CPU it is memcpy. */
   void (*upload_rows)(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,

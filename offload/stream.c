@@ -1,13 +1,10 @@
-#include "offload/stream.h"
-
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
+#include "offload/stream_impl.h"
 #include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
 #include "runtime/base/xxh3.h"
 
 enum { STALL_MS = 10000, BLOCK = TRI_READER_BLOCK };
@@ -15,55 +12,12 @@ static const int64_t NAP_NS = 100000000;           /* between two looks at what 
 static const int64_t COPY_NAP_NS = 50000;          /* between two looks at a device's copies */
 static const size_t HOME_PIECE = (size_t)64 << 20; /* smaller copies are slower */
 
-/* A read under way. */
-struct piece {
-  int part;
-  char *to; /* in the ring */
-  size_t bytes;
-  bool in_place;
-};
-
-/* The next bytes to be read. */
-struct cursor {
-  uint64_t position;
-  bool begun;
-  int extent;
-  size_t done; /* bytes of the extent */
-};
-
-struct tri_weight_stream {
-  tri_weight_stream_config cfg;
-  tri_reader *reader;
-  struct stat *seen;                                     /* [num_files] at the start */
-  struct piece *pieces;                                  /* [num_buffers] of the reader */
-  int *under_way;                                        /* [num_parts] reads of the part */
-  int copying[TRI_PIECE_EVENTS], first_copy, num_copies; /* a queue of reads whose copies to a device are under way */
-  struct cursor next;
-  uint64_t landed;                    /* the mover's own: positions that are whole */
-  _Atomic uint64_t arrived, released; /* positions: those below are whole, or done with */
-  tri_waker mover, walk;
-  pthread_t thread;
-  bool has_thread;
-  atomic_bool stop;
-  atomic_int damaged; /* file; -1: none */
-  atomic_int failed;  /* tri_status, behind err */
-  tri_error err;
-  /* of the walk */
-  uint64_t acquired;
-  int64_t created, pass_start;
-  _Atomic uint64_t bytes, stall_ns, passes, pass_ns;
-};
-
-static int part_at(const tri_weight_stream *s, uint64_t position) {
-  return (int)(position % (uint64_t)s->cfg.num_parts);
-}
-
 /* ---- the mover ---- */
 
 /* Returns how far back the position lies whose release lets this one come. A device has so many events for positions
  * that are there. */
 static uint64_t back_of(const tri_weight_stream *s, uint64_t position) {
-  int back = s->cfg.places[part_at(s, position)].back;
+  int back = s->cfg.places[tri_stream_part_at(s, position)].back;
   return (uint64_t)(s->cfg.backend && back > TRI_PART_EVENTS ? TRI_PART_EVENTS : back);
 }
 
@@ -95,6 +49,7 @@ static void begin_position(tri_weight_stream *s) {
   tri_backend *be = s->cfg.backend;
   uint64_t position = s->next.position, back = back_of(s, position);
   if (be && position >= back) be->ops.stream_wait(be, TRI_STREAM_COPY, event_of(TRI_EVENT_FREED, position - back));
+  tri_stream_split_begin(s);
 }
 
 /* All of it is on its way: once. */
@@ -105,7 +60,7 @@ static void end_position(tri_weight_stream *s, uint64_t position) {
 
 static void copy_home(tri_weight_stream *s, const char *home) {
   tri_backend *be = s->cfg.backend;
-  int part = part_at(s, s->next.position);
+  int part = tri_stream_part_at(s, s->next.position);
   size_t bytes = s->cfg.part_bytes[part];
   char *to = s->cfg.ring + s->cfg.places[part].at;
   for (size_t at = 0, n; at < bytes; at += n) {
@@ -118,21 +73,23 @@ static void copy_home(tri_weight_stream *s, const char *home) {
 /* Begins to read the next bytes of an extent: whole blocks straight to their place where file and memory allow that,
  * else through a buffer. */
 static tri_status start_read(tri_weight_stream *s, const tri_stream_extent *x) {
-  int part = part_at(s, s->next.position), slot;
+  int part = tri_stream_part_at(s, s->next.position), slot;
   size_t most = s->cfg.reads.piece_bytes, n = x->bytes - s->next.done;
   uint64_t offset = x->offset + s->next.done;
   char *to = s->cfg.ring + s->cfg.places[part].at + x->at + s->next.done;
-  bool in_place = !s->cfg.backend && !((offset | (uintptr_t)to) % BLOCK) && n >= BLOCK;
+  bool for_all = tri_stream_is_for_all(s, x); /* a piece, which comes as one, to where all find it */
+  bool in_place = !for_all && !s->cfg.backend && !((offset | (uintptr_t)to) % BLOCK) && n >= BLOCK;
   if (in_place) {
     n = n < most ? n - n % BLOCK : most;
-  } else {
+  } else if (!for_all) {
     size_t whole = most - offset % BLOCK; /* ends where a block of the file ends */
     if (n > whole) n = whole;
   }
   tri_status st = in_place ? tri_reader_start_at(s->reader, x->file, offset, n, to, &slot, &s->err)
                            : tri_reader_start(s->reader, x->file, offset, n, &slot, &s->err);
   if (st != TRI_OK) return st;
-  s->pieces[slot] = (struct piece){part, to, n, in_place};
+  s->pieces[slot] = (struct piece){.part = part, .to = to, .bytes = n, .in_place = in_place};
+  if (for_all) tri_stream_split_hold(s, &s->pieces[slot], slot);
   s->under_way[part]++;
   s->next.done += n;
   return TRI_OK;
@@ -141,13 +98,13 @@ static tri_status start_read(tri_weight_stream *s, const tri_stream_extent *x) {
 /* Begins as many reads as there is room for. */
 static tri_status feed(tri_weight_stream *s) {
   while (has_room(s, s->next.position)) {
-    const tri_stream_part *part = &s->cfg.parts[part_at(s, s->next.position)];
+    const tri_stream_part *part = &s->cfg.parts[tri_stream_part_at(s, s->next.position)];
     if (!s->next.extent && !s->next.done && !s->next.begun) begin_position(s);
     s->next.begun = true;
     if (part->home) copy_home(s, part->home);
     while (s->next.extent < part->num_extents) {
       const tri_stream_extent *x = &part->extents[s->next.extent];
-      while (s->next.done < x->bytes) {
+      while (s->next.done < x->bytes && !tri_stream_is_others(s, x)) {
         tri_status st = start_read(s, x);
         if (st != TRI_OK) return st == TRI_AGAIN ? TRI_OK : st;
       }
@@ -159,18 +116,42 @@ static tri_status feed(tri_weight_stream *s) {
   return TRI_OK;
 }
 
+static bool read_all(int fd, const tri_stream_extent *x, char *to) {
+  for (size_t done = 0; done < x->bytes;) {
+    ssize_t n = pread(fd, to + done, x->bytes - done, (off_t)(x->offset + done));
+    if (n <= 0) return false;
+    done += (size_t)n;
+  }
+  return true;
+}
+
+/* Bytes that other ranks have read may be wrong where this rank's file is not. */
+static bool is_file_right(const tri_weight_stream *s, const tri_stream_extent *x) {
+  char *bytes = s->cfg.split ? tri_malloc(x->bytes, 1) : NULL;
+  bool right = bytes && read_all(s->cfg.files[x->file].fd, x, bytes) && tri_xxh3(bytes, x->bytes) == x->checksum;
+  tri_free(bytes);
+  return right;
+}
+
+static tri_status refuse(tri_weight_stream *s, const tri_stream_extent *x, int part) {
+  const char *path = s->cfg.files[x->file].path;
+  if (is_file_right(s, x))
+    return tri_fail(&s->err, TRI_IO, path, "of part %d other ranks of this host have read other bytes than %s has",
+                    part, path);
+  atomic_store_explicit(&s->damaged, x->file, memory_order_relaxed);
+  return tri_fail(&s->err, TRI_IO, path,
+                  "%s is damaged: the %zu bytes at %llu, of part %d, are not those that were written", path, x->bytes,
+                  (unsigned long long)x->offset, part);
+}
+
 static tri_status check_part(tri_weight_stream *s, uint64_t position) {
-  int part = part_at(s, position);
+  int part = tri_stream_part_at(s, position);
   const char *at = s->cfg.ring + s->cfg.places[part].at;
+  const tri_stream_part *p = &s->cfg.parts[part];
   if (!s->cfg.has_checksums || position >= (uint64_t)s->cfg.num_parts) return TRI_OK;
-  for (int i = 0; i < s->cfg.parts[part].num_extents; i++) {
-    const tri_stream_extent *x = &s->cfg.parts[part].extents[i];
-    if (tri_xxh3(at + x->at, x->bytes) == x->checksum) continue;
-    const char *path = s->cfg.files[x->file].path;
-    atomic_store_explicit(&s->damaged, x->file, memory_order_relaxed);
-    return tri_fail(&s->err, TRI_IO, path,
-                    "%s is damaged: the %zu bytes at %llu, of part %d, are not those that were written", path, x->bytes,
-                    (unsigned long long)x->offset, part);
+  for (int i = 0; i < (p->checked ? p->num_checked : p->num_extents); i++) {
+    const tri_stream_extent *x = p->checked ? &p->checked[i] : &p->extents[i];
+    if (tri_xxh3(at + x->at, x->bytes) != x->checksum) return refuse(s, x, part);
   }
   return TRI_OK;
 }
@@ -179,9 +160,11 @@ static tri_status check_part(tri_weight_stream *s, uint64_t position) {
 static tri_status tell(tri_weight_stream *s) {
   tri_status st = TRI_OK;
   uint64_t landed = s->landed;
-  while (s->landed < s->next.position && !s->under_way[part_at(s, s->landed)]) {
+  while (s->landed < s->next.position) {
+    int part = tri_stream_part_at(s, s->landed);
+    if (s->under_way[part] || tri_stream_missing(s, part)) break;
     st = check_part(s, s->landed);
-    if (st == TRI_OK && part_at(s, s->landed) == s->cfg.num_parts - 1) st = check_files(s);
+    if (st == TRI_OK && part == s->cfg.num_parts - 1) st = check_files(s);
     if (st != TRI_OK) break;
     end_position(s, s->landed++);
   }
@@ -195,22 +178,25 @@ static tri_status tell(tri_weight_stream *s) {
 static tri_status retire_copies(tri_weight_stream *s) {
   tri_backend *be = s->cfg.backend;
   while (s->num_copies) {
-    int slot = s->copying[s->first_copy];
-    tri_status st = be->ops.event_query(be, TRI_EVENT_PIECE + slot);
+    const struct copy *c = &s->copies[s->first_copy];
+    tri_status st = be->ops.event_query(be, TRI_EVENT_PIECE + s->first_copy);
     if (st != TRI_OK) return st == TRI_AGAIN ? TRI_OK : st;
-    tri_reader_release(s->reader, slot);
+    if (c->slot < 0)
+      tri_split_take(s->cfg.split, c->rank, c->number);
+    else if (!s->pieces[c->slot].is_common)
+      tri_reader_release(s->reader, c->slot);
     s->first_copy = (s->first_copy + 1) % TRI_PIECE_EVENTS;
     s->num_copies--;
   }
   return TRI_OK;
 }
 
-static void copy_piece(tri_weight_stream *s, int slot, const void *data) {
+void tri_stream_copy(tri_weight_stream *s, char *to, const void *data, size_t bytes, struct copy c) {
   tri_backend *be = s->cfg.backend;
-  const struct piece *p = &s->pieces[slot];
-  be->ops.upload_rows(be, p->to, p->bytes, data, p->bytes, p->bytes, 1);
-  be->ops.event_record(be, TRI_EVENT_PIECE + slot, TRI_STREAM_COPY);
-  s->copying[(s->first_copy + s->num_copies++) % TRI_PIECE_EVENTS] = slot;
+  int at = (s->first_copy + s->num_copies++) % TRI_PIECE_EVENTS;
+  be->ops.upload_rows(be, to, bytes, data, bytes, bytes, 1);
+  be->ops.event_record(be, TRI_EVENT_PIECE + at, TRI_STREAM_COPY);
+  s->copies[at] = c;
 }
 
 /* Takes in what has come. TRI_AGAIN: nothing is under way. */
@@ -219,14 +205,16 @@ static tri_status land(tri_weight_stream *s) {
   void *data;
   TRI_CHECK(tri_reader_next(s->reader, &slot, &data, &s->err));
   const struct piece *p = &s->pieces[slot];
+  if (p->is_common) tri_stream_split_publish(s, p, data);
   if (s->cfg.backend) {
-    copy_piece(s, slot, data);
+    tri_stream_copy(s, p->to, data, p->bytes, (struct copy){.slot = slot});
   } else {
     if (!p->in_place) memcpy(p->to, data, p->bytes);
-    tri_reader_release(s->reader, slot);
+    if (!p->is_common) tri_reader_release(s->reader, slot);
   }
   s->under_way[p->part]--;
   atomic_fetch_add_explicit(&s->bytes, p->bytes, memory_order_relaxed);
+  atomic_fetch_add_explicit(&s->read, p->bytes, memory_order_release); /* never seen to be more than bytes */
   return TRI_OK;
 }
 
@@ -237,26 +225,32 @@ static void leave_core(void) {
   sched_setaffinity(0, sizeof all, &all); /* a wish */
 }
 
+/* One turn. TRI_AGAIN: nothing is under way but copies and other ranks' reads. */
+static tri_status turn(tri_weight_stream *s) {
+  if (s->num_copies) TRI_CHECK(retire_copies(s));
+  tri_stream_split_retire(s);
+  TRI_CHECK(feed(s));
+  TRI_CHECK(tri_stream_split_take(s));
+  TRI_CHECK(tell(s));
+  TRI_CHECK(land(s));
+  return tell(s);
+}
+
 static void *move(void *ctx) {
   tri_weight_stream *s = ctx;
   tri_status st = TRI_OK;
   leave_core();
   if (s->cfg.backend) s->cfg.backend->ops.join_thread(s->cfg.backend);
   while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
-    if (s->num_copies) st = retire_copies(s);
-    if (st == TRI_OK) st = feed(s);
-    if (st == TRI_OK) st = tell(s);
-    if (st == TRI_OK) st = land(s);
-    if (st == TRI_AGAIN) {
-      tri_waker_sleep(&s->mover, s->num_copies ? COPY_NAP_NS : NAP_NS);
-      st = TRI_OK;
-    }
-    if (st == TRI_OK) st = tell(s);
-    if (st != TRI_OK) break;
+    st = turn(s);
+    if (st != TRI_OK && st != TRI_AGAIN) break;
+    if (st == TRI_AGAIN) tri_waker_sleep(s->mover, s->num_copies ? COPY_NAP_NS : NAP_NS);
+    st = TRI_OK;
   }
   if (st == TRI_OK) return NULL;
   if (!s->err.status) tri_fail(&s->err, st, "io", "weights cannot be read: %s", tri_status_text(st));
   atomic_store_explicit(&s->failed, st, memory_order_release);
+  if (s->cfg.split) tri_split_leave(s->cfg.split); /* the others wait for this rank's pieces */
   tri_waker_wake(&s->walk);
   return NULL;
 }
@@ -266,6 +260,8 @@ static void *move(void *ctx) {
 /* Waits until the position is whole. *start: when the wait began; 0: there was none. */
 static tri_status wait_for(tri_weight_stream *s, uint64_t position, int64_t *start) {
   *start = 0;
+  if (atomic_load_explicit(&s->arrived, memory_order_acquire) > position) return TRI_OK;
+  atomic_store_explicit(&s->wanted, position + 1, memory_order_relaxed);
   while (atomic_load_explicit(&s->arrived, memory_order_acquire) <= position) {
     int failed = atomic_load_explicit(&s->failed, memory_order_acquire);
     if (failed) return (tri_status)failed;
@@ -279,10 +275,11 @@ static tri_status wait_for(tri_weight_stream *s, uint64_t position, int64_t *sta
 tri_status tri_weight_stream_fill(tri_weight_stream *s, double *bytes_per_second) {
   uint64_t last = 0, bytes = 0;
   int64_t waited;
-  while (has_room(s, last + 1)) last++; /* nothing has been released */
+  int most = s->cfg.first_parts;
+  while (has_room(s, last + 1) && (!most || last + 1 < (uint64_t)most)) last++; /* nothing has been released */
   TRI_CHECK(wait_for(s, last, &waited));
   if (s->cfg.backend) s->cfg.backend->ops.event_wait(s->cfg.backend, event_of(TRI_EVENT_ARRIVED, last));
-  for (uint64_t p = 0; p <= last; p++) bytes += s->cfg.part_bytes[part_at(s, p)];
+  for (uint64_t p = 0; p <= last; p++) bytes += s->cfg.part_bytes[tri_stream_part_at(s, p)];
   *bytes_per_second = (double)bytes / ((double)(tri_now_ns() - s->created) * 1e-9);
   return TRI_OK;
 }
@@ -290,7 +287,7 @@ tri_status tri_weight_stream_fill(tri_weight_stream *s, double *bytes_per_second
 tri_status tri_weight_stream_acquire(tri_weight_stream *s, int part) {
   uint64_t position = s->acquired;
   int64_t start;
-  if (part != part_at(s, position)) return TRI_INTERNAL;
+  if (part != tri_stream_part_at(s, position)) return TRI_INTERNAL;
   if (!part) s->pass_start = tri_now_ns();
   TRI_CHECK(wait_for(s, position, &start));
   if (start) atomic_fetch_add_explicit(&s->stall_ns, (uint64_t)(tri_now_ns() - start), memory_order_relaxed);
@@ -313,7 +310,7 @@ void tri_weight_stream_release(tri_weight_stream *s, int part) {
   if (s->cfg.poison && !be) memset(s->cfg.ring + s->cfg.places[part].at, 0xff, s->cfg.part_bytes[part]);
   if (part == s->cfg.num_parts - 1) note_pass(s);
   atomic_fetch_add_explicit(&s->released, 1, memory_order_release);
-  tri_waker_wake(&s->mover);
+  tri_waker_wake(s->mover);
 }
 
 int tri_weight_stream_damaged_file(const tri_weight_stream *s) {
@@ -325,7 +322,9 @@ const char *tri_weight_stream_failure(const tri_weight_stream *s) {
 }
 
 tri_stream_figures tri_weight_stream_figures(const tri_weight_stream *s) {
+  uint64_t read = atomic_load_explicit(&s->read, memory_order_acquire); /* before bytes */
   return (tri_stream_figures){.bytes = atomic_load_explicit(&s->bytes, memory_order_relaxed),
+                              .read = read,
                               .stall_ns = atomic_load_explicit(&s->stall_ns, memory_order_relaxed),
                               .passes = atomic_load_explicit(&s->passes, memory_order_relaxed),
                               .pass_ns = atomic_load_explicit(&s->pass_ns, memory_order_relaxed)};
@@ -350,6 +349,7 @@ tri_status tri_weight_stream_create(const tri_weight_stream_config *config, tri_
   s->cfg = *config;
   s->created = tri_now_ns();
   s->damaged = -1;
+  s->mover = &s->own_mover;
   if (!s->cfg.reads.timeout_ms) s->cfg.reads.timeout_ms = STALL_MS;
   TRI_TRY(tri_reader_create(&s->cfg.reads, &s->reader, err));
   s->seen = tri_calloc((size_t)config->num_files, sizeof *s->seen);
@@ -359,6 +359,7 @@ tri_status tri_weight_stream_create(const tri_weight_stream_config *config, tri_
     st = tri_fail(err, TRI_NO_MEMORY, "io", "no memory for a stream of %d parts", config->num_parts);
     goto cleanup;
   }
+  TRI_TRY(tri_stream_split_create(s, err));
   TRI_TRY(open_files(s, err));
   if (pthread_create(&s->thread, NULL, move, s)) {
     st = tri_fail(err, TRI_NO_MEMORY, "io", "no thread to read weights");
@@ -383,9 +384,10 @@ static void end_copies(tri_weight_stream *s) {
 bool tri_weight_stream_destroy(tri_weight_stream *s) {
   if (!s) return true;
   atomic_store(&s->stop, true);
-  tri_waker_wake(&s->mover);
+  tri_waker_wake(s->mover);
   if (s->has_thread) pthread_join(s->thread, NULL);
   end_copies(s);
+  tri_stream_split_destroy(s);
   bool ended = tri_reader_destroy(s->reader);
   tri_free(s->seen);
   tri_free(s->under_way);

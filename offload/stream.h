@@ -11,7 +11,11 @@
  *   tri_weight_stream_release(s, part)   it may be overwritten
  *
  * Parts are acquired and released in their order, 0 .. num_parts - 1, again and again. Nothing but bytes: what they
- * mean, and which parts there are, the caller knows. */
+ * mean, and which parts there are, the caller knows.
+ *
+ * Streams of several ranks of a host that walk in step can read what they have in common once for all (split.h): each
+ * has its own ring and its own parts, and a part is there when the bytes that this rank has read for itself and those
+ * that others have read for it are. */
 #ifndef TRI_OFFLOAD_STREAM_H
 #define TRI_OFFLOAD_STREAM_H
 
@@ -20,6 +24,7 @@
 #include "kernels/backend.h"
 #include "offload/reader.h"
 #include "offload/ring.h"
+#include "offload/split.h"
 
 /* Bytes of a file, and where in the part they go. */
 typedef struct tri_stream_extent {
@@ -27,12 +32,15 @@ typedef struct tri_stream_extent {
   uint64_t offset;
   size_t bytes, at;
   uint64_t checksum; /* XXH3 of the bytes, where the stream compares them */
+  int reader;        /* of a split: r + 1: its rank r reads them for all; 0: each rank reads them for itself */
 } tri_stream_extent;
 
 typedef struct tri_stream_part {
   const char *home; /* of a device: memory of host_alloc that has the part as it is; NULL: it comes from files */
   const tri_stream_extent *extents;
   int num_extents;
+  const tri_stream_extent *checked; /* with checksums; NULL: the extents are */
+  int num_checked;
 } tri_stream_part;
 
 typedef struct tri_stream_file {
@@ -48,12 +56,18 @@ typedef struct tri_weight_stream_config {
   const size_t *part_bytes;     /* [num_parts] */
   const tri_ring_place *places; /* [num_parts] */
   int num_parts;
-  bool has_checksums;   /* extents have them, which are compared in the first pass. Not of a device */
+  bool has_checksums;   /* they are compared in the first pass, whichever rank has read what. Not of a device */
   tri_backend *backend; /* a device whose memory the ring is: its copy stream moves the parts, and acquire and release
                            are points of its compute stream; NULL: the ring is the host's */
   char *ring;           /* begins at a multiple of TRI_RING_ALIGN */
   tri_reader_config reads; /* timeout_ms 0: 10 s without a byte is a stall; aio as there; memory too, which must be
-                              host_alloc's of a device. num_buffers: at most TRI_PIECE_EVENTS of a device */
+                              host_alloc's of a device. num_buffers: at most TRI_PIECE_EVENTS of a device, half of
+                              them with a split */
+  tri_split *split; /* NULL: no other stream has the same bytes. reads.memory is this rank's buffers there, and extents
+                       with a reader have at most reads.piece_bytes. All ranks have the same of those, in the same
+                       order, whatever else their parts have and wherever that lies */
+  int first_parts;  /* that tri_weight_stream_fill waits for: with a split as many as every rank's ring has room for; 0:
+                       as many as this one has */
   const atomic_bool *stop; /* true ends a wait with TRI_ABORTED; may be NULL */
   bool poison; /* for tests: what is released is filled with 0xff, which is no number of any type. Not of a device */
 } tri_weight_stream_config;
@@ -72,16 +86,19 @@ tri_status tri_weight_stream_fill(tri_weight_stream *s, double *bytes_per_second
 /* Waits for the part; of a device, what is launched from here on comes behind its arrival.
  * TRI_IO or TRI_TIMEOUT: bytes are not what their checksum says, a file cannot be read, has changed since
  * the stream was made, or its disk stands still; the stream is of no use afterwards, and tri_weight_stream_failure has
- * the words. TRI_ABORTED by `stop`. */
+ * the words. TRI_PEER_LOST, the same: a rank of the split that has bytes of the part to read has failed, or shows no
+ * life for a little longer than a disk may stand still. TRI_ABORTED by `stop`. */
 tri_status tri_weight_stream_acquire(tri_weight_stream *s, int part);
 void tri_weight_stream_release(tri_weight_stream *s, int part);
-/* Returns the file of which bytes were not what their checksum says; -1: there is none. */
+/* Returns the file of which bytes were not what their checksum says; -1: there is none. A file that is as it should be
+ * is not meant where a rank of the split has read something else from its own. */
 int tri_weight_stream_damaged_file(const tri_weight_stream *s);
 const char *tri_weight_stream_failure(const tri_weight_stream *s); /* "" while there is none; by the walk's thread */
 
 /* Since the start; any thread may ask. */
 typedef struct tri_stream_figures {
   uint64_t bytes;    /* that have come */
+  uint64_t read;     /* of them, that this stream has read from files: the others are homes' and other ranks' */
   uint64_t stall_ns; /* that the walk has waited; of a device, that its launches have */
   uint64_t passes;   /* whole ones */
   uint64_t pass_ns;  /* of the last whole one, from its first acquire to its last release */

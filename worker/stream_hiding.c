@@ -31,10 +31,12 @@ static tri_status find_disk(const tri_stream_hiding *h, const tri_engine *e, dou
 static tri_status find_share(const tri_stream_hiding *h, const tri_engine *e, tri_streaming_share *out,
                              tri_error *err) {
   tri_offload_config offload;
-  double streamed = (double)e->ledger.streamed, room;
+  double streamed = (double)e->ledger.streamed, common = (double)e->ledger.common, room;
+  int shards = h->local_ranks < e->group->world->size ? 1 : tri_group_num_shards(e->group); /* of this host */
   TRI_CHECK(tri_offload_of_options(h->opts, &offload, err));
   room = e->backend->host_memory ? 0 : (double)tri_offload_host_room(&offload, h->local_ranks);
-  *out = (tri_streaming_share){.file_bytes = streamed > room ? streamed - room : 0, .streamed_bytes = streamed};
+  double files = streamed > room ? (streamed - room) * (1 - common / streamed * (shards - 1) / shards) : 0;
+  *out = (tri_streaming_share){.file_bytes = files, .streamed_bytes = streamed};
   return TRI_OK;
 }
 

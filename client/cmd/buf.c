@@ -149,14 +149,16 @@ const char *cmd_layer_text(uint64_t layer, char out[24]) {
 
 /* A pause between two steps counts as well, hence the words. */
 const char *cmd_stream_text(const trireme_group_status *g, char out[CMD_STREAM_TEXT]) {
-  char apart[64] = "";
+  char apart[64] = "", once[64] = "";
   out[0] = '\0';
   if (!g->stream_pass_bytes) return out;
   if (g->stream_pass_s > 0) snprintf(apart, sizeof apart, " the last two ended %.2f s apart,", g->stream_pass_s);
+  if (g->stream_peer_bytes)
+    snprintf(once, sizeof once, ", %.1f of them read by other shards", (double)g->stream_peer_bytes * 1e-9);
   snprintf(out, CMD_STREAM_TEXT,
-           "group %u reads %.2f GB of weights in every step, at %.2f GB/s;%s all have waited %.1f s for %.1f GB",
+           "group %u reads %.2f GB of weights in every step, at %.2f GB/s;%s all have waited %.1f s for %.1f GB%s",
            g->group, (double)g->stream_pass_bytes * 1e-9, g->stream_bytes_per_s * 1e-9, apart, g->stream_stall_s,
-           (double)g->streamed_bytes * 1e-9);
+           (double)g->streamed_bytes * 1e-9, once);
   return out;
 }
 

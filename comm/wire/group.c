@@ -187,6 +187,7 @@ static const tri_field health_fields[] = {
      .flags = TRI_FF_OMIT},
     H_STREAM("streamed_bytes", bytes),
     H_STREAM("stream_dram_bytes", dram_bytes),
+    H_STREAM("stream_peer_bytes", peer_bytes),
     H_STREAM("stream_stall_ns", stall_ns),
     H_STREAM("stream_pass_bytes", pass_bytes),
     H_STREAM("stream_pass_ns", pass_ns),

@@ -39,7 +39,8 @@ typedef struct tri_group_register {
 /* Weights that do not stay in a rank's memory; zeros where all do. */
 typedef struct tri_group_stream {
   uint64_t bytes, stall_ns; /* that have come, and that steps have waited for them; since the start */
-  uint64_t dram_bytes;      /* of bytes: from the host's memory to a device; the others are from files */
+  uint64_t dram_bytes;      /* of bytes: from the host's memory to a device, */
+  uint64_t peer_bytes;      /* and read by other shards of the host for this one; the others are from files */
   uint64_t pass_bytes;      /* of every pass over the layers */
   uint64_t pass_ns;         /* from the end of the last pass but one to that of the last */
   uint64_t bytes_per_s;     /* that the source has shown to give */

@@ -82,6 +82,19 @@ static void device_host_free(tri_backend *be, void *p, size_t bytes) {
   cudaFreeHost(p); /* the driver's own */
 }
 
+static tri_status device_host_pin(tri_backend *be, void *p, size_t bytes) {
+  (void)be;
+  cudaError_t e = cudaHostRegister(p, bytes, cudaHostRegisterDefault);
+  cudaGetLastError(); /* the refusal does not stick */
+  return e == cudaSuccess ? TRI_OK : TRI_NO_MEMORY;
+}
+
+static void device_host_unpin(tri_backend *be, void *p) {
+  (void)be;
+  cudaHostUnregister(p);
+  cudaGetLastError();
+}
+
 static void device_upload_rows(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch,
                                size_t width, size_t rows) {
   tri_cuda_impl *impl = tri_cuda_of(be);
@@ -389,6 +402,8 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.download = device_download;
   be->ops.stream_sync = device_sync;
   be->ops.host_alloc = device_host_alloc;
+  be->ops.host_pin = device_host_pin;
+  be->ops.host_unpin = device_host_unpin;
   be->ops.host_free = device_host_free;
   be->ops.host_call = device_host_call;
   be->ops.event_record = device_event_record;

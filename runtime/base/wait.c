@@ -45,13 +45,13 @@ tri_status tri_wait_pause(tri_wait *w) {
 
 void tri_waker_wake(tri_waker *w) {
   if (!atomic_exchange_explicit(&w->signal, 1, memory_order_acq_rel))
-    syscall(SYS_futex, &w->signal, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    syscall(SYS_futex, &w->signal, w->between_processes ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
 void tri_waker_sleep(tri_waker *w, int64_t timeout_ns) {
   if (!atomic_load_explicit(&w->signal, memory_order_acquire)) {
     struct timespec t = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
-    syscall(SYS_futex, &w->signal, FUTEX_WAIT_PRIVATE, 0, &t, NULL, 0);
+    syscall(SYS_futex, &w->signal, w->between_processes ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, 0, &t, NULL, 0);
   }
   /* An exchange and no store: the thread that wakes must see all that the waker wrote before. */
   atomic_exchange_explicit(&w->signal, 0, memory_order_acq_rel);

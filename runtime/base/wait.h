@@ -49,6 +49,7 @@ tri_status tri_wait_pause(tri_wait *w);
  * lost. */
 typedef struct tri_waker {
   _Atomic uint32_t signal;
+  bool between_processes; /* it lies in memory that several share */
 } tri_waker;
 void tri_waker_wake(tri_waker *w);
 void tri_waker_sleep(tri_waker *w, int64_t timeout_ns);

@@ -12,6 +12,7 @@
 #include "runtime/engine/exchange_choice.h"
 #include "runtime/engine/expert_transfer.h"
 #include "runtime/engine/offload_folders.h"
+#include "runtime/engine/offload_ranks.h"
 #include "runtime/model/sentence.h"
 #include "runtime/forward/tune.h"
 
@@ -306,6 +307,24 @@ static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri
   return st;
 }
 
+static void close_split(tri_engine *e) {
+  tri_split_close(e->split);
+  e->split = NULL;
+}
+
+/* Says which reads the shards of this host share; each of their logs has it, as hosts may differ. */
+static void tell_readers(const tri_engine *e) {
+  tri_offload_source s = tri_offload_source_of(e->offload);
+  if (s.common)
+    tri_log(TRI_LOG_INFO, "engine",
+            "weights: %.1f MiB of these are the same on the %d shards of this host: each reads 1/%d of them, and takes "
+            "the rest from the others",
+            (double)s.common / 0x1p20, s.num_readers, s.num_readers);
+  else if (e->split)
+    tri_log(TRI_LOG_INFO, "engine",
+            "weights: the shards of this host stream nothing in common from files: each reads all of its own");
+}
+
 static void tell_tiers(const tri_engine *e) {
   double streamed = (double)e->tiers->streamed, speed = tri_offload_bandwidth(e->offload);
   tri_log(
@@ -364,10 +383,20 @@ static tri_status load(tri_engine *e, const tri_engine_config *config, tri_error
   if (!e->tiers) return TRI_OK;
   const atomic_bool *stop = e->group->world->cfg.policy.stop;
   int local_ranks = config->local_ranks ? config->local_ranks : 1;
-  TRI_CHECK(tri_offload_create(&config->offload, &wc, e->weights->ring, local_ranks, stop, &e->offload, err));
+  TRI_CHECK(tri_offload_create(&config->offload, &wc, e->weights->ring, local_ranks, e->split, stop, &e->offload, err));
   tell_tiers(e);
+  tell_readers(e);
+  if (!tri_offload_source_of(e->offload).num_readers) close_split(e);
   lock_weights(e);
   return TRI_OK;
+}
+
+/* Shards have the same weights but for experts: those of one host read what they stream of them for each other
+ * (DeepSpeed-Inference, section VI.B). */
+static tri_status join_ranks(tri_engine *e, tri_error *err) {
+  if (!e->group->column || !e->group_streams) return TRI_OK;
+  int words = tri_offload_num_words(e->shard.layers.count);
+  return tri_offload_join_ranks(e->group, e->ledger.streams, words, &e->ledger.weights_room, &e->split, err);
 }
 
 tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_group *group, tri_engine **out,
@@ -386,11 +415,13 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   TRI_TRY(tri_engine_set_limits(e, config, err));
   /* While there is room for what measuring takes. */
   TRI_TRY(tri_engine_agree(group, tri_engine_make_exchange(e, config->exchange, err), err));
+  TRI_TRY(join_ranks(e, err));
   st = load(e, config, err);
   if (st == TRI_OK) st = allocate(e, config, err);
   if (st == TRI_OK) st = reserve(e);
   if (st == TRI_OK) st = tri_engine_make_transfer(e, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
+  if (st != TRI_OK && e->split) tri_split_leave(e->split); /* others may wait for its words */
   TRI_TRY(agree_loaded(e, config, st, err));
   st = make_forward(e, config, e->ckpt, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
@@ -441,7 +472,10 @@ void tri_engine_destroy(tri_engine *e) {
   tri_batch_builder_destroy(e->batch);
   tri_slots_destroy(e->slots);
   tri_kv_cache_destroy(e->kv);
-  if (!tri_offload_destroy(e->offload)) e->weights = NULL; /* a disk may still write to their ring */
+  if (tri_offload_destroy(e->offload))
+    close_split(e);
+  else
+    e->weights = NULL; /* a disk may still write to their ring, and to the split's buffers */
   tri_weights_destroy(e->weights);
   tri_backend_destroy(e->host);
   tri_tiers_free(e->tiers);

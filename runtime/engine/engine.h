@@ -89,6 +89,7 @@ typedef struct tri_engine {
   double swap_block_seconds; /* that a KV block of the slowest rank takes to the host's memory and back; 0: none goes */
   double streamed_layer_seconds; /* that a layer of the slowest rank takes to come; 0: no rank streams */
   tri_offload *offload;          /* the same */
+  tri_split *split;              /* with shards of this host that stream, too, else NULL */
   tri_kv_cache *kv;
   tri_slots *slots;
   tri_batch_builder *batch;

@@ -7,7 +7,7 @@
 #include "runtime/engine/exchange_choice.h"
 #include "runtime/forward/step_arena.h"
 #include "runtime/forward/kv_cache.h"
-#include "runtime/load/weights.h"
+#include "runtime/load/common_bytes.h"
 
 /* Memory that is known only once it is taken: recorded steps, what communicators grow by, what copies go through, the
  * slack of the driver's allocations. A guess on the large side, and small beside a device's memory. */
@@ -106,10 +106,21 @@ static bool must_stream(const tri_ledger_config *config, size_t weights, int64_t
   return room < 0 || blocks * block > room || (blocks < one && !given);
 }
 
+/* Counts what a shard streams as the others of its group do. */
+static tri_status count_common(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                               const tri_ledger_config *config, const tri_tiers *t, tri_ledger *l, tri_error *err) {
+  tri_weight_map m;
+  if (tri_parallel_dp(s->p) == 1) return TRI_OK;
+  TRI_CHECK(tri_weight_map_make(c, s, ckpt, config->dtype, config->quantization, t, &m, err));
+  l->common = tri_common_bytes(&m, t);
+  tri_weight_map_free(&m);
+  return TRI_OK;
+}
+
 /* Decides what of the weights stays, and counts it. others: bytes of everything but weights and KV cache. */
-static tri_status stream_weights(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
-                                 const tri_ledger_config *config, int64_t others, int64_t kv, tri_ledger *l,
-                                 tri_error *err) {
+static tri_status stream_weights(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                                 const tri_weight_map *m, const tri_ledger_config *config, int64_t others, int64_t kv,
+                                 tri_ledger *l, tri_error *err) {
   tri_tiers *t = NULL;
   int64_t room = config->memory - others - kv, most = config->memory / 5 * 4;
   if (!config->device && room > most) room = most; /* a host has other work */
@@ -122,8 +133,9 @@ static tri_status stream_weights(const tri_model_config *c, const tri_shard *s, 
   l->ring = t->ring_bytes;
   l->weights = m->bytes - l->streamed + l->ring;
   l->reads = l->streams && !config->device ? tri_offload_buffer_bytes() : 0;
+  tri_status st = count_common(c, s, ckpt, config, t, l, err);
   tri_tiers_free(t);
-  return TRI_OK;
+  return st;
 }
 
 static tri_status too_few_blocks(const tri_limits *limits, const tri_ledger_config *config, const tri_ledger *l,
@@ -227,7 +239,7 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
     TRI_TRY(count_others(c, s, &chunked, num_lanes, config, &l, err));
     others = count(&l, config);
     kv = streaming_kv(limits, config, config->memory - others, full, one, block);
-    TRI_TRY(stream_weights(c, s, &m, config, others, kv, &l, err));
+    TRI_TRY(stream_weights(c, s, ckpt, &m, config, others, kv, &l, err));
   }
   if (config->memory) room = config->memory - others - (int64_t)(l.weights + l.reads);
   l.num_blocks = l.streams ? kv / block : blocks_for(config, room, full, block);

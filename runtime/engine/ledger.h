@@ -30,6 +30,7 @@ typedef struct tri_ledger {
   size_t weights_room;   /* for tri_offload_plan */
   size_t ring;           /* of the weights: what streamed ones come through */
   size_t streamed;       /* that come from files in every step */
+  size_t common;         /* of these, that all shards of a group have, and those of one host read once; 0: one shard */
   int chunk_tokens;      /* see tri_limits */
   size_t reads;          /* what reads of files go through */
   size_t source_weights; /* of the weights: those of an encoder-decoder's encoder */

@@ -61,8 +61,10 @@ cleanup:
   return st;
 }
 
-/* Reads that go on to a device come into pinned memory. */
+/* Reads that go on to a device come into pinned memory, those for other ranks into the split's. */
 static tri_status take_buffers(tri_offload *o, tri_reader_config *reads, tri_error *err) {
+  if (o->split) reads->memory = tri_split_buffers(o->split, tri_split_rank(o->split));
+  if (o->split || !o->backend) return TRI_OK;
   o->buffer_bytes = tri_reader_memory_bytes(reads);
   if (o->backend->ops.host_alloc(o->backend, o->buffer_bytes, (void **)&o->buffers) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "offload_weights", "the system gives no %.1f MiB of pinned memory to read into",
@@ -84,12 +86,12 @@ static tri_status start(tri_offload *o, const tri_offload_config *config, char *
                                  .backend = o->backend,
                                  .ring = ring,
                                  .reads = tri_offload_reads(),
+                                 .split = o->split,
+                                 .first_parts = o->split ? o->first_parts : 0,
                                  .stop = stop,
                                  .poison = config->poison};
-  if (o->backend)
-    TRI_CHECK(take_buffers(o, &sc.reads, err));
-  else
-    memset(ring, 0, t->ring_bytes); /* its pages must be there before its bandwidth is measured */
+  TRI_CHECK(take_buffers(o, &sc.reads, err));
+  if (!o->backend) memset(ring, 0, t->ring_bytes); /* its pages must be there before its bandwidth is measured */
   TRI_CHECK(tri_weight_stream_create(&sc, &o->stream, err));
   tri_status st = tri_weight_stream_fill(o->stream, &o->bandwidth);
   const char *why = tri_weight_stream_failure(o->stream);
@@ -97,8 +99,27 @@ static tri_status start(tri_offload *o, const tri_offload_config *config, char *
   return st;
 }
 
+/* A device copies from all ranks' buffers. False: it could do so only at a fraction of its link's rate, and the other
+ * ranks go without it. */
+static bool pin_split(tri_offload *o, tri_split *split) {
+  void *buffers = tri_split_buffers(split, 0);
+  if (!o->backend) return true;
+  if (o->dram < o->tiers->streamed &&
+      o->backend->ops.host_pin(o->backend, buffers, tri_split_all_bytes(split)) == TRI_OK)
+    o->pinned = buffers;
+  else
+    tri_split_leave(split);
+  return o->pinned != NULL;
+}
+
+static void unpin_split(tri_offload *o) {
+  if (o->pinned) o->backend->ops.host_unpin(o->backend, o->pinned);
+  o->pinned = NULL;
+}
+
 tri_status tri_offload_create(const tri_offload_config *config, const tri_weights_config *weights, char *ring,
-                              int local_ranks, const atomic_bool *stop, tri_offload **out, tri_error *err) {
+                              int local_ranks, tri_split *split, const atomic_bool *stop, tri_offload **out,
+                              tri_error *err) {
   tri_status st;
   tri_offload *o = tri_calloc(1, sizeof *o);
   if (!o) return tri_fail(err, TRI_NO_MEMORY, "offload_weights", "no memory to stream weights");
@@ -116,6 +137,8 @@ tri_status tri_offload_create(const tri_offload_config *config, const tri_weight
     TRI_TRY(tri_offload_fill_homes(o, config, weights, local_ranks, stop, err));
   }
   TRI_TRY(find_source(o, config, weights, stop, err));
+  if (split && pin_split(o, split)) TRI_TRY(tri_offload_share_reads(o, weights, split, stop, err));
+  if (!o->split) unpin_split(o);
   TRI_TRY(start(o, config, ring, stop, err));
   *out = o;
   return TRI_OK;
@@ -134,12 +157,15 @@ bool tri_offload_destroy(tri_offload *o) {
   int damaged = damaged_file(o);
   bool ended = tri_weight_stream_destroy(o->stream);
   for (int i = 0; o->extents && i < o->tiers->num_streamed; i++) tri_part_extents_free(&o->extents[i]);
+  for (int i = 0; o->whole && i < o->tiers->num_streamed; i++) tri_part_extents_free(&o->whole[i]);
+  tri_free(o->whole);
   tri_free(o->extents);
   tri_free(o->parts);
   tri_free(o->files);
   if (o->pack && damaged >= 0) unlink(o->pack->files[damaged]->path); /* the next start makes it anew */
   tri_striped_pack_close(o->pack);
   tri_offload_free_homes(o);
+  if (ended) unpin_split(o);
   if (o->buffers && ended) o->backend->ops.host_free(o->backend, o->buffers, o->buffer_bytes);
   tri_free(o);
   return ended;
@@ -166,5 +192,11 @@ double tri_offload_layer_seconds(const tri_offload *o) {
 const char *tri_offload_about(const tri_offload *o) { return o->about; }
 
 tri_offload_source tri_offload_source_of(const tri_offload *o) {
-  return (tri_offload_source){o->files, o->num_files, o->parts, o->pack, o->dram};
+  return (tri_offload_source){.files = o->files,
+                              .num_files = o->num_files,
+                              .parts = o->parts,
+                              .pack = o->pack,
+                              .dram = o->dram,
+                              .common = o->common,
+                              .num_readers = o->split ? tri_split_size(o->split) : 0};
 }

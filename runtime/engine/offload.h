@@ -11,13 +11,18 @@
 typedef struct tri_offload tri_offload;
 
 /* weights: what they were made of, with tiers, of which something is streamed; all that it points to outlives this, the
- * checkpoint among it. local_ranks: that share the host's memory. stop: true ends waits and the making of a pack; may
+ * checkpoint among it. local_ranks: that share the host's memory. split: with ranks that hold other experts of the same
+ * model, which all call this, or leave the split; what they have in common each reads a part of, for all; NULL: there
+ * are none; it outlives this, too. stop: true ends waits and the making of a pack; may
  * be NULL. A device's parts lie in the host's memory as far as that has room. The others, and those of a CPU, come from
  * the checkpoint as they are where its layout allows that, else from a pack, which is made when there is none. Each
  * rank has its own. */
 tri_status tri_offload_create(const tri_offload_config *config, const tri_weights_config *weights, char *ring,
-                              int local_ranks, const atomic_bool *stop, tri_offload **out, tri_error *err);
-/* False: the ring must stay for the life of the process. NULL is fine. */
+                              int local_ranks, tri_split *split, const atomic_bool *stop, tri_offload **out,
+                              tri_error *err);
+/* Returns how many words ranks with so many layers tell each other by a split. */
+int tri_offload_num_words(int num_layers);
+/* False: the ring and the split must stay for the life of the process. NULL is fine. */
 bool tri_offload_destroy(tri_offload *o);
 
 /* Shows how far a pack has come, once a second. */
@@ -44,6 +49,8 @@ typedef struct tri_offload_source {
   const tri_stream_part *parts; /* [num_streamed] */
   const tri_striped_pack *pack; /* NULL: no part is of one */
   size_t dram;                  /* bytes of the parts that lie in the host's memory */
+  size_t common;                /* bytes of a pass of which each of so many ranks reads a part for all, */
+  int num_readers;              /* else 0 */
 } tri_offload_source;
 tri_offload_source tri_offload_source_of(const tri_offload *o);
 

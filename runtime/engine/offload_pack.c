@@ -35,8 +35,7 @@ static uint64_t hash_file(uint64_t h, int fd) {
   return hash_word(hash_word(h, (uint64_t)s.st_mtim.tv_sec), (uint64_t)s.st_mtim.tv_nsec);
 }
 
-/* Hashes where each tensor lies, in files that have not changed since; or the seed of what is made up. */
-static uint64_t hash_source(uint64_t h, const tri_weights_config *w) {
+uint64_t tri_offload_hash_source(uint64_t h, const tri_weights_config *w) {
   if (!w->ckpt) return hash_word(h, w->seed);
   for (int i = 0; i < tri_checkpoint_num_files(w->ckpt); i++) h = hash_file(h, tri_checkpoint_fd(w->ckpt, i));
   for (size_t i = 0; i < tri_checkpoint_num_tensors(w->ckpt); i++) {
@@ -70,7 +69,7 @@ static uint64_t hash_share(uint64_t h, const tri_weights_config *w, const tri_we
 }
 
 static tri_weight_pack_key key_of(const tri_weights_config *w, const tri_weight_map *all) {
-  uint64_t source = hash_source(TRI_HASH_SEED, w);
+  uint64_t source = tri_offload_hash_source(TRI_HASH_SEED, w);
   return (tri_weight_pack_key){{hash_share(source, w, all), tri_mix64(hash_share(~source, w, all))}};
 }
 

@@ -242,10 +242,16 @@ rm -f "$RUN"/packs/*
 # Shards take a step as a whole, and the log says so.
 dense=$MODEL
 use_experts 4
+shards=$(predict --gpu-layers 0 -dp 2 -ep 2 --disk-bandwidth 1e8)
+echo "$shards" | grep -q ' in every step, of which it reads 1/2 of 0.7 MiB that 2 shards of its host have in common$' || fail "plan does not say what shards read once: $shards"
 : >"$RUN/log"
 start_up --gpu-layers 0 --nvme-path "$RUN/packs" --backend cpu -dp 2 -ep 2
 grep -q 'a step goes through them as a whole, and has up to 512 tokens, as chunks are not for several data-parallel shards' "$RUN/log" || fail "the log does not say how shards take a step: $(grep streamed "$RUN/log")"
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of streamed shards"
+grep -q 'are the same on the 2 shards of this host: each reads 1/2 of them' "$RUN/log" || fail "the log does not say that shards share reads: $(grep streamed "$RUN/log")"
+sleep 1.5 # ranks tell once a second
+"$BIN/trireme" status --stats | grep -q '^trireme:streamed_bytes_total{group="0",rank="1",tier="peer"} [1-9]' || fail "no metrics of what shards read for each other"
+"$BIN/trireme" status | grep -q ' for [0-9.]* GB, [0-9.]* of them read by other shards$' || fail "status does not say what shards read for each other: $("$BIN/trireme" status)"
 stop_cluster TERM
 MODEL=$dense
 rm -f "$RUN"/packs/*

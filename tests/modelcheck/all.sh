@@ -15,6 +15,8 @@
 #   cuda-host-experts  the same on an NVIDIA device, against the stored answers
 #   streamed     every decoder with its weights from files in every step, straight from the checkpoint and from packs: the bits of
 #                the same run with resident weights; streamed-more: over several ranks
+#   split        shards (-dp) that stream and read for each other what they have in common: the resident run's bits, and each
+#                byte read once; split-more: over other layouts
 #   must-fail    wrong weights and impossible limits, which modelcheck must call wrong (exit 1), no checkpoint and a malformed
 #                rounding.json (3)
 modelcheck=$1 checkpoints=$2 what=$3
@@ -253,6 +255,63 @@ ranks_streamed() {
   as_resident "$dense" 2 -dp 2 -ep 2 --num-redundant-experts 1 -- --nvme-path "$packs" --gpu-layers 1
 }
 
+# split_reads SKIPPED RANKS ARG... -- ARG...: as_resident, and of what shards have in common each byte is read once
+split_reads() {
+  as_resident "$@"
+  once=$(echo "$out" | sed -n 's/^right reads of .*: \([0-9]*\) of the \([0-9]*\) bytes.*/\1 \2/p' | awk '$1 < $2' | wc -l)
+  [ "$once" = "$expected" ] && [ "$once" -gt 0 ] && return
+  failed=$((failed + 1))
+  echo "FAILED ($once of $expected models are read once): $what_ran"
+}
+
+# Shares that are not equal, parts of experts alone, shared experts, layers without experts; packs in one folder and in several.
+split() {
+  streamed
+  find_dense
+  split_reads "$dense $packed_only" 2 -dp 2 -ep 2 --
+  split_reads "$dense" 2 -dp 2 -ep 2 -- --nvme-path "$packs" --gpu-layers 1 --offload-prefetch-step 3
+  pattern='[dmq]*_odd'
+  split_reads "$dense" 3 -dp 3 -ep 3 --chunk 5 -- --nvme-path "$packs/a,$packs/b"
+  split_reads "$dense $packed_only" 4 -dp 4 -ep 4 -- --offload-prefetch-step 5
+  split_uneven
+  split_alone
+}
+
+# Shards of which one keeps a layer that the other streams: they share what both stream.
+split_uneven() {
+  layout="-dp 2 -ep 2 --offload-weights nvme --nvme-path $packs"
+  for dir in mixtral_odd qwen3_moe_odd deepseek_v3; do
+    # shellcheck disable=SC2086
+    check 0 1 "$checkpoints/$dir" $layout --gpu-layers 1 --offload-prefetch-step 4 "$checkpoints/$dir" : -n 1 "$modelcheck" $layout
+    once=$(echo "$out" | sed -n 's/^right reads of .*: \([0-9]*\) of the \([0-9]*\) bytes.*/\1 \2/p' | awk '$1 < $2' | wc -l)
+    [ "$once" = 1 ] && continue
+    failed=$((failed + 1))
+    echo "FAILED (one shard keeps a layer of $dir): $out"
+  done
+}
+
+# Shards that can have no memory in common: each reads all of its weights, and says why.
+split_alone() {
+  layout="-dp 2 -ep 2 --offload-weights nvme --nvme-path $packs"
+  # shellcheck disable=SC2086
+  out=$("$ranks" 1 60 sh -c "trap '' XFSZ; ulimit -f 20000; exec \"\$@\"" sh "$modelcheck" $layout "$checkpoints/mixtral_odd" : \
+    -n 1 "$modelcheck" $layout "$checkpoints/mixtral_odd" 2>&1)
+  ran=$((ran + 1))
+  case $out in *'by itself: the system gives no shared memory'*'RIGHT '*) return ;; esac
+  failed=$((failed + 1))
+  echo "FAILED (shards without memory in common): $out"
+}
+
+split_more() {
+  streamed
+  find_dense
+  split_reads "$dense" 4 -tp 2 -dp 2 -ep 4 -- --nvme-path "$packs"
+  split_reads "$dense" 4 -tp 2 -dp 2 -ep 2 -- --nvme-path "$packs"
+  split_reads "$dense" 4 -pp 2 -dp 2 -ep 2 --chunk 5 -- --nvme-path "$packs/a,$packs/b,$packs/c"
+  split_reads "$dense" 2 -dp 2 -ep 2 --quantization int8 -- --nvme-path "$packs/c"
+  split_reads "$dense" 3 -dp 3 -ep 3 --num-redundant-experts 1 -- --nvme-path "$packs"
+}
+
 # on_host RANKS ARG... -- ARG...: experts on the host, of all layers and of the first one, with the latter arguments besides, give the
 # bits of the same run without
 on_host() {
@@ -347,6 +406,8 @@ host-experts-more) host_experts_ranks ;;
 must-fail) must_fail ;;
 streamed) single_streamed ;;
 streamed-more) ranks_streamed ;;
+split) split ;;
+split-more) split_more ;;
 experts)
   experts 2 1 1 -ep 2
   experts 4 1 1 -ep 2 --chunk 5

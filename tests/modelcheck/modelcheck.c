@@ -409,6 +409,7 @@ static tri_status check_prompts(struct mc_check *c, bool *right) {
   TRI_TRY(wait_steps(c, dp - 1 - c->group.p.dp_rank));
   *right = judge(c, tokens, errors, &worst);
   if (!c->a.quantization) *right &= mc_hidden_right(c, worst_hidden);
+  TRI_TRY(mc_check_reads(c, right));
   wrong = !*right;
   if (dp > 1) TRI_TRY(tri_comm_all_reduce(c->group.world, &wrong, 1));
   *right = wrong == 0;

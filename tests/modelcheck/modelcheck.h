@@ -91,6 +91,8 @@ void mc_see_encoder_output(void *ctx, const tri_encoder_output *e);
 tri_status mc_check_encoder(struct mc_check *c, bool *right);
 /* seq2seq.c */
 tri_status mc_check_seq2seq(struct mc_check *c, bool *right);
+/* reads.c: *right false where streamed weights were not read as often as they should be. Every rank calls it. */
+tri_status mc_check_reads(struct mc_check *c, bool *right);
 /* rounding.c */
 /* Without such a file, or where something else is asked for, the limits are those by type. */
 tri_status mc_rounding_read(struct mc_check *c, bool seq2seq, tri_error *err);

@@ -224,6 +224,7 @@ static void on_status(server *s, const tri_peer *from) {
                                     .stream_pass_s = 0.25,
                                     .stream_stall_s = 0.2,
                                     .stream_bytes_per_s = 1e9,
+                                    .stream_peer_bytes = 100000000,
                                     .host_kv_pages = 400,
                                     .host_kv_pages_used = 12,
                                     .swaps_out = 30,

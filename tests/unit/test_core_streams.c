@@ -21,6 +21,7 @@ static const tri_group_stream first = {.bytes = 3000000000,
                                        .bytes_per_s = 2000000000};
 static const tri_group_stream second = {.bytes = 3100000000,
                                         .dram_bytes = 100000000,
+                                        .peer_bytes = 600000000,
                                         .stall_ns = 500000000,
                                         .pass_bytes = 900000000,
                                         .pass_ns = 700000000,
@@ -40,9 +41,11 @@ START_TEST(metrics) {
   static const char *const lines[] = {
       "\n# TYPE trireme:streamed_bytes_total counter\n"
       "trireme:streamed_bytes_total{group=\"1\",rank=\"0\",tier=\"nvme\"} 3000000000\n"
-      "trireme:streamed_bytes_total{group=\"1\",rank=\"1\",tier=\"nvme\"} 3000000000\n"
+      "trireme:streamed_bytes_total{group=\"1\",rank=\"1\",tier=\"nvme\"} 2400000000\n"
       "trireme:streamed_bytes_total{group=\"1\",rank=\"0\",tier=\"cpu\"} 0\n"
-      "trireme:streamed_bytes_total{group=\"1\",rank=\"1\",tier=\"cpu\"} 100000000\n",
+      "trireme:streamed_bytes_total{group=\"1\",rank=\"1\",tier=\"cpu\"} 100000000\n"
+      "trireme:streamed_bytes_total{group=\"1\",rank=\"0\",tier=\"peer\"} 0\n"
+      "trireme:streamed_bytes_total{group=\"1\",rank=\"1\",tier=\"peer\"} 600000000\n",
       "\ntrireme:stream_stall_seconds_total{group=\"1\",rank=\"0\"} 2.5\n",
       "\ntrireme:stream_pass_seconds{group=\"1\",rank=\"1\"} 0.7\n",
       "\ntrireme:stream_bandwidth_bytes_per_second{group=\"1\",rank=\"0\"} 2000000000\n",
@@ -69,6 +72,7 @@ START_TEST(status) {
   ck_assert_double_eq_tol(g->stream_stall_s, 2.5, 1e-9);
   ck_assert_double_eq_tol(g->stream_pass_s, 0.7, 1e-9);
   ck_assert_double_eq_tol(g->stream_bytes_per_s, 3e9, 1);
+  ck_assert_uint_eq(g->stream_peer_bytes, 600000000);
   ck_assert_uint_eq(w->status->num_ranks, 4);
   ck_assert_uint_eq(w->status->ranks[3].streamed_bytes, 3100000000);
   ck_assert_double_eq_tol(w->status->ranks[2].stream_pass_s, 0.5, 1e-9);

@@ -233,11 +233,67 @@ START_TEST(launches_find_their_parts) {
 }
 END_TEST
 
+/* Two ranks with a device each: a part's file is read by one of them, and goes to both devices from its buffers. */
+enum { RANKS = 2 };
+
+static void open_rank(struct model *m, struct device *d, int rank, tri_split_name *name, tri_split **split,
+                      tri_weight_stream **out) {
+  tri_error err = {0};
+  tri_reader_config reads = {.piece_bytes = 5 * TRI_READER_BLOCK, .num_buffers = READS};
+  tri_split_config sc = {
+      .rank = rank, .size = RANKS, .num_buffers = READS, .buffer_bytes = tri_reader_memory_bytes(&reads)};
+  tri_status st = rank ? tri_split_open(&sc, name, split, &err) : tri_split_create(&sc, name, split, &err);
+  ck_assert_msg(st == TRI_OK, "%s", err.message);
+  reads.memory = tri_split_buffers(*split, rank);
+  for (int i = 0; i < PARTS; i++) m->extents[i].reader = i % RANKS + 1;
+  tri_weight_stream_config config = {.files = &m->at,
+                                     .num_files = 1,
+                                     .parts = m->parts,
+                                     .part_bytes = m->bytes,
+                                     .places = m->places,
+                                     .num_parts = PARTS,
+                                     .backend = &d->backend,
+                                     .ring = m->ring,
+                                     .reads = reads,
+                                     .split = *split};
+  ck_assert_msg(tri_weight_stream_create(&config, out, &err) == TRI_OK, "%s", err.message);
+}
+
+START_TEST(devices_that_share_reads) {
+  static struct device d[RANKS];
+  for (uint64_t seed = 1; seed <= 4; seed++) {
+    struct model m[RANKS];
+    tri_weight_stream *s[RANKS] = {0};
+    tri_split *split[RANKS];
+    tri_split_name name;
+    for (int r = 0; r < RANKS; r++) make_model(&m[r], seed, _i + r);
+    for (int r = 0; r < RANKS; r++) start_device(&d[r], &m[r], seed * RANKS + (uint64_t)r);
+    for (int r = 0; r < RANKS; r++) open_rank(&m[r], &d[r], r, &name, &split[r], &s[r]);
+    for (int i = 0; i < 8 * PARTS; i++)
+      for (int r = 0; r < RANKS; r++) {
+        ck_assert_int_eq(tri_weight_stream_acquire(s[r], i % PARTS), TRI_OK);
+        for (int k = 0; k < 3; k++) launch_read(&d[r], i % PARTS);
+        tri_weight_stream_release(s[r], i % PARTS);
+      }
+    for (int r = 0; r < RANKS; r++) {
+      ck_assert(tri_weight_stream_destroy(s[r]));
+      stop_device(&d[r]);
+      ck_assert_msg(!d[r].wrong && d[r].reads == 24 * PARTS, "%d of %d reads are wrong", d[r].wrong, d[r].reads);
+    }
+    for (int r = 0; r < RANKS; r++) {
+      tri_split_close(split[r]);
+      free_model(&m[r]);
+    }
+  }
+}
+END_TEST
+
 Suite *suite_device_stream(void) {
   Suite *s = suite_create("device_stream");
   TCase *t = tcase_create("stream");
   suite_add_tcase(s, t);
   tcase_set_timeout(t, 60);
   tcase_add_loop_test(t, launches_find_their_parts, 1, 6);
+  tcase_add_loop_test(t, devices_that_share_reads, 1, 4);
   return s;
 }

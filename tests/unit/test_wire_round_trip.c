@@ -171,6 +171,7 @@ START_TEST(round_trip_server) {
   ck_assert_double_eq(out.status.groups[1].scheduler_cpu_s, 1.75);
   ck_assert_uint_eq(out.status.groups[1].streamed_bytes, 1ull << 40);
   ck_assert_double_eq(out.status.groups[1].stream_bytes_per_s, 1.5e9);
+  ck_assert_uint_eq(out.status.groups[1].stream_peer_bytes, 1u << 29);
   ck_assert_double_eq(out.status.ranks[0].stream_stall_s, 1.25);
   const tri_group_status *g = &out.status.groups[1];
   ck_assert(g->host_kv_pages == 300 && g->host_kv_pages_used == 20 && g->swaps_out == 9 && g->swaps_in == 8);

@@ -141,6 +141,7 @@ void fill_status(tri_cluster_status *s) {
                                     .stream_pass_s = 0.75,
                                     .stream_stall_s = 2.5,
                                     .stream_bytes_per_s = 1.5e9,
+                                    .stream_peer_bytes = 1u << 29,
                                     .host_kv_pages = 300,
                                     .host_kv_pages_used = 20,
                                     .swaps_out = 9,

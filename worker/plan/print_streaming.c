@@ -37,6 +37,9 @@ static void print_tiers(const struct plan *p, const struct plan_streaming *s) {
          p->num_ranks > 1 ? "the rank that streams most" : "the rank", mib(s->stay), mib(s->ring));
   if (s->dram) printf(", %.1f MiB come from the host's memory in every step", mib(s->dram));
   if (s->files) printf(", %.1f MiB from %s%s", mib(s->files), source(s), s->dram ? "" : " in every step");
+  if (s->common)
+    printf(", of which it reads 1/%d of %.1f MiB that %d shards of its host have in common", s->readers, mib(s->common),
+           s->readers);
   printf("\n");
 }
 
@@ -78,6 +81,7 @@ static void print_text(const struct plan *p, const struct plan_streaming *s) {
 static void print_json(const struct plan *p, const struct plan_streaming *s) {
   printf(",\"streaming\":{\"stay\":%zu,\"ring\":%zu,\"host_memory\":%zu,\"files\":%zu,\"source\":\"%s\"", s->stay,
          s->ring, s->dram, s->files, source(s));
+  if (s->common) printf(",\"common\":%zu,\"readers\":%d", s->common, s->readers);
   if (s->disk_bytes_per_s > 0)
     printf(",\"disk_bandwidth\":%.6g,\"disk_bandwidth_source\":\"%s\",\"disks\":%d,\"ranks_per_disk\":%d",
            s->disk_bytes_per_s, s->disk_source, s->num_disks, s->sharing);

@@ -46,11 +46,32 @@ static tri_status look_at_files(struct plan *p, const tri_weights_config *wc, co
   return p->o->hosts ? TRI_OK : tri_offload_check_room(p->offload.nvme_path, wc, rooms, err);
 }
 
+/* Returns how many shards lie on the rank's host, with a rank that has the same of them but for experts. */
+static int count_readers(const struct plan *p, const struct plan_rank *r) {
+  tri_parallel own = r->shard.p;
+  int same = 0, dp = tri_parallel_dp(own);
+  for (int d = 0; d < dp && p->places; d++) {
+    int rank = (own.pp_rank * dp + d) * own.tp + own.tp_rank;
+    same += p->places[rank].host == p->places[rank + (own.dp_rank - d) * own.tp].host;
+  }
+  return p->places ? same : dp;
+}
+
+/* Returns the ranks that share a rank's disk, as a part of those of the host that has most. */
+static double crowd(const struct plan *p, const struct plan_rank *r) {
+  tri_parallel own = r->shard.p;
+  int rank = own.pp_rank * tri_parallel_stage_size(own) + tri_parallel_stage_rank(own);
+  return p->places ? (double)p->hosts.list[p->places[rank].host].used / p->streaming.sharing : 1;
+}
+
 /* Counts a rank's tiers into the share of its stage, and into the plan's where it streams most. */
 static void count_tiers(struct plan *p, const struct plan_rank *r, size_t dram, tri_streaming_share *stage) {
   struct plan_streaming *s = &p->streaming;
-  double all = (double)r->ledger.streamed, files = all - (double)dram;
+  int readers = count_readers(p, r);
+  double all = (double)r->ledger.streamed, common = (double)r->ledger.common * (1 - (double)dram / all);
+  double files = all - (double)dram - common * (readers - 1) / readers;
   if (all > stage->streamed_bytes) stage->streamed_bytes = all;
+  files *= crowd(p, r);
   if (files > stage->file_bytes) stage->file_bytes = files;
   if (s->on && s->dram + s->files >= r->ledger.streamed) return;
   s->on = true;
@@ -58,6 +79,8 @@ static void count_tiers(struct plan *p, const struct plan_rank *r, size_t dram, 
   s->ring = r->ledger.ring;
   s->dram = dram;
   s->files = r->ledger.streamed - dram;
+  s->common = readers > 1 ? (size_t)common : 0;
+  s->readers = readers;
 }
 
 static tri_status look_at_rank(struct plan *p, const struct plan_rank *r, tri_backend *be, tri_streaming_share *stage,
@@ -200,7 +223,7 @@ static int sharing(const struct plan *p) {
 /* Makes ready for another look at ranks, whose limits have changed: what was measured stays. */
 static void forget_ranks(struct plan_streaming *s) {
   s->on = s->from_pack = s->from_checkpoint = false;
-  s->stay = s->ring = s->dram = s->files = 0;
+  s->stay = s->ring = s->dram = s->files = s->common = 0;
   s->num_loads = 0;
   s->pass_s = 0;
 }

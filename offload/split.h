@@ -1,0 +1,84 @@
+/* Memory through which the ranks of one host have in common what each of them has read: of weights that all of them
+ * need, each reads a share from the disk, and takes the others' shares from where those have put them
+ * (DeepSpeed-Inference, Aminabadi et al. 2022, section VI.B: each GPU fetches a part of a layer, and all gather it).
+ *
+ * Each rank has the buffers of its reader there. What comes into them for all is a piece. The pieces of a rank are
+ * numbered from 0 on in the order in which it begins to read them, which every rank knows by itself. The rank publishes
+ * each as soon as it is there, in any order; the others take each of them, in the order of the numbers; when all have
+ * taken a piece, its buffer is free again. Bytes alone: what they mean the stream knows (stream.h).
+ *
+ * Whoever publishes or takes wakes those that may wait for it. Nothing here waits. */
+#ifndef TRI_OFFLOAD_SPLIT_H
+#define TRI_OFFLOAD_SPLIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/status.h"
+#include "runtime/base/wait.h"
+
+enum { TRI_SPLIT_MAX_RANKS = 16, TRI_SPLIT_MAX_BUFFERS = 64 };
+
+typedef struct tri_split tri_split;
+
+/* The same on all ranks, but for rank. */
+typedef struct tri_split_config {
+  int rank, size;      /* 2 .. TRI_SPLIT_MAX_RANKS ranks */
+  int num_buffers;     /* of a rank's reader, 1 .. TRI_SPLIT_MAX_BUFFERS: so many of its pieces can lie there at once */
+  size_t buffer_bytes; /* of all buffers of a rank */
+  int num_words;       /* that each rank tells the others before it streams */
+} tri_split_config;
+
+/* How another process of this host opens the memory. */
+typedef struct tri_split_name {
+  int32_t process, descriptor;
+  uint64_t token; /* not 0: the memory begins with it */
+} tri_split_name;
+
+/* Makes the memory (rank 0), or opens it while rank 0 has it. Every byte of a rank's own buffers is reserved, so that
+ * too little memory is an error here and no signal later. It has no name in any file system, and goes with the last
+ * process that has it. */
+tri_status tri_split_create(const tri_split_config *config, tri_split_name *name, tri_split **out, tri_error *err);
+tri_status tri_split_open(const tri_split_config *config, const tri_split_name *name, tri_split **out, tri_error *err);
+/* Leaves (tri_split_leave) and gives the memory back. NULL is fine. */
+void tri_split_close(tri_split *s);
+
+int tri_split_rank(const tri_split *s);
+int tri_split_size(const tri_split *s);
+/* Begins at a multiple of a page. */
+void *tri_split_buffers(const tri_split *s, int rank);
+size_t tri_split_buffer_bytes(const tri_split *s);
+/* Bytes of all ranks' buffers, which lie one behind the other from rank 0's on, in whole pages. */
+size_t tri_split_all_bytes(const tri_split *s);
+
+/* ---- before they stream ---- */
+
+/* words [num_words]; once. */
+void tri_split_tell(tri_split *s, const uint64_t *words);
+/* Sets *words to what a rank has told. TRI_AGAIN: it has not yet. TRI_PEER_LOST: it has left and told nothing. */
+tri_status tri_split_hear(const tri_split *s, int rank, const uint64_t **words);
+
+/* ---- pieces; the thread that moves a rank's bytes calls these ---- */
+
+/* A piece of this rank is there, at so many bytes of its buffers. */
+void tri_split_publish(tri_split *s, uint64_t number, size_t at);
+/* Sets *data to a rank's piece of so many bytes. TRI_AGAIN: it is not there. TRI_PEER_LOST: nor will it ever be, as the
+ * rank has left. TRI_CORRUPT: it does not lie in the rank's buffers. */
+tri_status tri_split_find(const tri_split *s, int rank, uint64_t number, size_t bytes, const char **data);
+/* This rank has taken a rank's pieces up to this one. */
+void tri_split_take(tri_split *s, int rank, uint64_t number);
+/* Tells whether all others have taken this rank's piece. */
+bool tri_split_is_taken(const tri_split *s, uint64_t number);
+
+/* ---- signs of life ---- */
+
+/* The thread that publishes and takes is to be woken here. */
+tri_waker *tri_split_waker(tri_split *s);
+/* Shows that this thread goes on; and how often a rank's has. */
+void tri_split_beat(tri_split *s);
+uint64_t tri_split_beats(const tri_split *s, int rank);
+/* Publishes nothing more: the others learn it. What was published stays for them. */
+void tri_split_leave(tri_split *s);
+
+#endif

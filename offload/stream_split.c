@@ -1,0 +1,192 @@
+/* Bytes that are read once for several ranks: a stream's side of its split. */
+#include <string.h>
+
+#include "offload/stream_impl.h"
+#include "runtime/base/mem.h"
+
+/* A rank whose disk stands still says so itself. */
+static const int64_t MORE_SILENCE_NS = 2000000000;
+
+static int own_rank(const tri_weight_stream *s) { return tri_split_rank(s->cfg.split); }
+
+bool tri_stream_is_others(const tri_weight_stream *s, const tri_stream_extent *x) {
+  return s->cfg.split && x->reader && x->reader != own_rank(s) + 1;
+}
+
+bool tri_stream_is_for_all(const tri_weight_stream *s, const tri_stream_extent *x) {
+  return s->cfg.split && x->reader == own_rank(s) + 1;
+}
+
+/* ---- this rank's pieces ---- */
+
+static struct held *held_of(tri_weight_stream *s, uint64_t number) {
+  return &s->held[number % (uint64_t)s->cfg.reads.num_buffers];
+}
+
+void tri_stream_split_hold(tri_weight_stream *s, struct piece *p, int slot) {
+  p->is_common = true;
+  p->number = s->num_begun++;
+  *held_of(s, p->number) = (struct held){.slot = slot};
+}
+
+void tri_stream_split_publish(tri_weight_stream *s, const struct piece *p, const char *data) {
+  const char *buffers = tri_split_buffers(s->cfg.split, own_rank(s));
+  held_of(s, p->number)->is_published = true;
+  tri_split_publish(s->cfg.split, p->number, (size_t)(data - buffers));
+}
+
+/* A device's own copy of a piece is a use of its buffer, too. */
+static bool is_being_copied(const tri_weight_stream *s, int slot) {
+  for (int i = 0; i < s->num_copies; i++)
+    if (s->copies[(s->first_copy + i) % TRI_PIECE_EVENTS].slot == slot) return true;
+  return false;
+}
+
+void tri_stream_split_retire(tri_weight_stream *s) {
+  for (; s->first_held < s->num_begun; s->first_held++) {
+    const struct held *h = held_of(s, s->first_held);
+    if (!h->is_published || !tri_split_is_taken(s->cfg.split, s->first_held) || is_being_copied(s, h->slot)) return;
+    tri_reader_release(s->reader, h->slot);
+  }
+}
+
+/* ---- other ranks' ---- */
+
+void tri_stream_split_begin(tri_weight_stream *s) {
+  if (!s->cfg.split) return;
+  int part = tri_stream_part_at(s, s->next.position);
+  for (int i = 0; i < s->cfg.parts[part].num_extents; i++)
+    s->missing[part] += tri_stream_is_others(s, &s->cfg.parts[part].extents[i]);
+}
+
+/* Goes on to the rank's next piece, from this extent on. */
+static void seek(const tri_weight_stream *s, struct peer *p, int rank) {
+  for (;; p->extent++) {
+    const tri_stream_part *part = &s->cfg.parts[tri_stream_part_at(s, p->position)];
+    if (p->extent >= part->num_extents) {
+      p->position++;
+      p->extent = -1;
+    } else if (part->extents[p->extent].reader == rank + 1) {
+      return;
+    }
+  }
+}
+
+/* A place in the ring is there for what has begun. */
+static bool has_begun(const tri_weight_stream *s, uint64_t position) {
+  return position < s->next.position || (position == s->next.position && s->next.begun);
+}
+
+/* Leaves events to this rank's own copies. */
+static bool has_copy(const tri_weight_stream *s) {
+  return !s->cfg.backend || s->num_copies + s->cfg.reads.num_buffers < TRI_PIECE_EVENTS;
+}
+
+static void put(tri_weight_stream *s, int rank, const tri_stream_extent *x, const char *data) {
+  struct peer *p = &s->peers[rank];
+  int part = tri_stream_part_at(s, p->position);
+  char *to = s->cfg.ring + s->cfg.places[part].at + x->at;
+  if (s->cfg.backend) {
+    tri_stream_copy(s, to, data, x->bytes, (struct copy){.slot = -1, .rank = rank, .number = p->number});
+  } else {
+    memcpy(to, data, x->bytes);
+    tri_split_take(s->cfg.split, rank, p->number);
+  }
+  s->missing[part]--;
+  atomic_fetch_add_explicit(&s->bytes, x->bytes, memory_order_relaxed);
+}
+
+/* Notes whether the rank goes on. */
+static bool is_silent(tri_weight_stream *s, int rank) {
+  struct peer *p = &s->peers[rank];
+  uint64_t beats = tri_split_beats(s->cfg.split, rank);
+  int64_t now = tri_now_ns();
+  if (beats != p->beats || !beats) { /* one that has not begun makes its pack, which takes what it takes */
+    p->beats = beats;
+    p->seen_ns = now;
+  }
+  return now - p->seen_ns > s->silence_ns;
+}
+
+static tri_status lose(tri_weight_stream *s, int rank, const char *why) {
+  return tri_fail(&s->err, TRI_PEER_LOST, "split",
+                  "rank %d of the %d that read streamed weights for each other on this host %s", rank,
+                  tri_split_size(s->cfg.split), why);
+}
+
+/* A piece is not there: that is a failure when the walk can get no further without it. */
+static tri_status miss(tri_weight_stream *s, int rank, tri_status why) {
+  bool silent = is_silent(s, rank);
+  if (s->peers[rank].position >= atomic_load_explicit(&s->wanted, memory_order_relaxed)) return TRI_OK;
+  if (why == TRI_PEER_LOST) return lose(s, rank, "has left or failed");
+  return silent ? lose(s, rank, "shows no sign of life any more") : TRI_OK;
+}
+
+static tri_status take_from(tri_weight_stream *s, int rank) {
+  struct peer *p = &s->peers[rank];
+  while (p->is_reader && has_begun(s, p->position) && has_copy(s)) {
+    const tri_stream_extent *x = &s->cfg.parts[tri_stream_part_at(s, p->position)].extents[p->extent];
+    const char *data;
+    tri_status st = tri_split_find(s->cfg.split, rank, p->number, x->bytes, &data);
+    if (st == TRI_AGAIN || st == TRI_PEER_LOST) return miss(s, rank, st);
+    if (st != TRI_OK) return lose(s, rank, "has put something else there");
+    put(s, rank, x, data);
+    p->number++;
+    p->extent++;
+    seek(s, p, rank);
+  }
+  return TRI_OK;
+}
+
+tri_status tri_stream_split_take(tri_weight_stream *s) {
+  tri_status st = TRI_OK;
+  if (!s->cfg.split) return TRI_OK;
+  tri_split_beat(s->cfg.split);
+  for (int r = 0; st == TRI_OK && r < tri_split_size(s->cfg.split); r++)
+    if (r != own_rank(s)) st = take_from(s, r);
+  return st;
+}
+
+/* ---- from nothing and back ---- */
+
+static tri_status check(const tri_weight_stream *s, tri_error *err) {
+  const tri_weight_stream_config *c = &s->cfg;
+  size_t bytes = tri_reader_memory_bytes(&c->reads);
+  bool fits = c->reads.memory == tri_split_buffers(c->split, own_rank(s)) && bytes &&
+              bytes <= tri_split_buffer_bytes(c->split) && c->reads.num_buffers <= TRI_SPLIT_MAX_BUFFERS &&
+              (!c->backend || 2 * c->reads.num_buffers <= TRI_PIECE_EVENTS);
+  for (int i = 0; i < c->num_parts; i++)
+    for (int k = 0; k < c->parts[i].num_extents; k++) {
+      const tri_stream_extent *x = &c->parts[i].extents[k];
+      fits &= x->reader >= 0 && x->reader <= tri_split_size(c->split);
+      fits &= !x->reader || (x->bytes && x->bytes <= c->reads.piece_bytes);
+    }
+  if (fits) return TRI_OK;
+  return tri_fail(err, TRI_INVALID_ARGUMENT, "split", "a stream's pieces or buffers are not those of its split");
+}
+
+static void find_peers(tri_weight_stream *s) {
+  for (int i = 0; i < s->cfg.num_parts; i++)
+    for (int k = 0; k < s->cfg.parts[i].num_extents; k++) {
+      int reader = s->cfg.parts[i].extents[k].reader;
+      if (reader) s->peers[reader - 1].is_reader = true;
+    }
+  for (int r = 0; r < tri_split_size(s->cfg.split); r++)
+    if (s->peers[r].is_reader) seek(s, &s->peers[r], r);
+}
+
+tri_status tri_stream_split_create(tri_weight_stream *s, tri_error *err) {
+  if (!s->cfg.split) return TRI_OK;
+  TRI_CHECK(check(s, err));
+  s->missing = tri_calloc((size_t)s->cfg.num_parts, sizeof *s->missing);
+  if (!s->missing) return tri_fail(err, TRI_NO_MEMORY, "io", "no memory for a stream of %d parts", s->cfg.num_parts);
+  s->mover = tri_split_waker(s->cfg.split);
+  s->silence_ns = (int64_t)s->cfg.reads.timeout_ms * 1000000 + MORE_SILENCE_NS;
+  find_peers(s);
+  return TRI_OK;
+}
+
+void tri_stream_split_destroy(tri_weight_stream *s) {
+  if (s->cfg.split) tri_split_leave(s->cfg.split);
+  tri_free(s->missing);
+}

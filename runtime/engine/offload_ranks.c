@@ -1,0 +1,94 @@
+#include "runtime/engine/offload_ranks.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/hash.h"
+#include "runtime/base/log.h"
+#include "runtime/engine/offload_plan.h"
+
+/* MOST_RANKS: of a column, on all hosts. */
+enum { MOST_RANKS = 256 };
+
+/* The boot of the kernel, and the processes that this one can see by their numbers. */
+static uint64_t find_host(void) {
+  static const char *const links[] = {"/proc/self/ns/pid", "/proc/self/ns/user"};
+  uint64_t h = TRI_HASH_SEED;
+  char text[128];
+  FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+  if (f && fgets(text, sizeof text, f)) h = tri_hash_bytes(h, text, strlen(text));
+  if (f) fclose(f);
+  for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
+    ssize_t n = readlink(links[i], text, sizeof text);
+    if (n > 0) h = tri_hash_bytes(h, text, (size_t)n);
+  }
+  return h;
+}
+
+int tri_offload_find_ranks(const tri_offload_rank *all, int count, int own, int *first, int *rank) {
+  int members = 0;
+  for (int r = 0; r < count; r++) {
+    if (!all[r].streams || all[r].host != all[own].host || all[r].num_words != all[own].num_words) continue;
+    if (!members) *first = r;
+    if (r == own) *rank = members;
+    members++;
+  }
+  return all[own].streams && members > 1 && members <= TRI_SPLIT_MAX_RANKS ? members : 0;
+}
+
+/* Has each rank's word come to all. */
+static tri_status tell_all(tri_comm *c, const tri_offload_rank *own, tri_offload_rank *all, tri_error *err) {
+  tri_status st = tri_comm_all_gather(c, own, all, sizeof *own);
+  return st == TRI_OK ? st
+                      : tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
+}
+
+static tri_split_config split_config(const tri_offload_rank *own, int rank, int members) {
+  return (tri_split_config){.rank = rank,
+                            .size = members,
+                            .num_buffers = TRI_OFFLOAD_READS,
+                            .buffer_bytes = tri_offload_buffer_bytes(),
+                            .num_words = (int)own->num_words};
+}
+
+static void tell_why(const tri_error *why) {
+  tri_log(TRI_LOG_WARN, "engine", "each rank of this host reads all of its streamed weights by itself: %s",
+          why->message);
+}
+
+/* Makes the memory of the first rank's, and opens it on the others. Ranks that share none take part. */
+static tri_status connect(tri_comm *c, tri_offload_rank *own, tri_offload_rank *all, tri_split **out, tri_error *err) {
+  tri_error why = {0};
+  tri_split *s = NULL;
+  int first = -1, rank = 0, members = tri_offload_find_ranks(all, c->size, c->rank, &first, &rank);
+  tri_split_config sc = split_config(own, rank, members);
+  if (members && !rank) tri_split_create(&sc, &own->name, &s, &why);
+  tri_status st = tell_all(c, own, all, err);
+  if (st == TRI_OK && rank && all[first].name.token) tri_split_open(&sc, &all[first].name, &s, &why);
+  own->streams = s != NULL;
+  if (st == TRI_OK) st = tell_all(c, own, all, err);
+  int opened = st == TRI_OK ? tri_offload_find_ranks(all, c->size, c->rank, &first, &rank) : 0;
+  if (opened && opened == members) {
+    *out = s;
+    return TRI_OK;
+  }
+  if (why.status) tell_why(&why);
+  tri_split_close(s);
+  return st;
+}
+
+tri_status tri_offload_join_ranks(tri_group *g, bool streams, int num_words, size_t *room, tri_split **out,
+                                  tri_error *err) {
+  tri_comm *c = g->column;
+  tri_offload_rank all[MOST_RANKS], own = {.host = find_host(), .streams = streams, .num_words = (uint64_t)num_words};
+  *out = NULL;
+  if (!c || c->size > MOST_RANKS) return TRI_OK;
+  own.room = *room;
+  TRI_CHECK(tell_all(c, &own, all, err));
+  TRI_CHECK(connect(c, &own, all, out, err));
+  for (int r = 0; *out && r < c->size; r++)
+    if (all[r].streams && all[r].host == own.host && all[r].num_words == own.num_words && all[r].room < *room)
+      *room = all[r].room;
+  return TRI_OK;
+}

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Shards that stream their weights and read what they have in common for each other: one of them dies or stands still in the middle, which is
+# noticed within 5 s as everywhere, and with `trireme up` the group starts again.
+. "$(dirname "$0")/lib.sh"
+TOKENS=900
+use_experts 6
+
+breaks() { # KIND SIGNAL PID
+  local since
+  clients_start 4 $TOKENS
+  since=$(now_ms)
+  kill "-$2" "$3"
+  clients_end "$since" 5000
+  [ "$WRONG" -gt 0 ] || fail "$1: all clients were answered: too late"
+  serves_again "$since"
+  gone "$3" || fail "$1: the process is still there"
+  echo "$1: last client ended after $LAST ms ($WRONG with an error: $WORDS), served again after $SERVED ms"
+}
+
+start_up -dp 3 -ep 3 --offload-weights nvme --gpu-layers 0 --offload-prefetch-step 2
+told=$(grep -c "are the same on the 3 shards of this host: each reads 1/3 of them" "$RUN/log")
+[ "$told" = 3 ] || fail "$told of 3 shards say that they read a part of the weights"
+learn_answer $TOKENS
+[ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer"
+breaks "a shard killed" KILL "$(rank_pid 0 1)"
+breaks "a shard stopped" STOP "$(rank_pid 0 1)"
+stop_cluster TERM
