@@ -3,8 +3,9 @@
  * second, while others end theirs, and waits for nothing but the hidden rows of its tile's expert. So memory is read
  * without a pause between the two, and one launch's beginning and the end of one's last round are saved.
  *
- * A tile of the second product waits for blocks that have begun theirs, never for one that has yet to begin: tiles of
- * the first product wait for none and are taken first. */
+ * Tiles of the first product wait for none and are taken first, so that blocks do not wait for each other in a circle.
+ * A block's first tile is its own by number, and one may wait for another that has yet to begin: there is a
+ * multiprocessor for each, and no block of the kernel behind begins before all of these have. */
 #ifndef TRI_KERNELS_CUDA_MOE_PAIR_CUH
 #define TRI_KERNELS_CUDA_MOE_PAIR_CUH
 
