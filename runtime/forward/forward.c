@@ -108,6 +108,7 @@ tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buf
   if (decodes) b.num_logits = tri_limits_logits(l);
   cut_sizes(&f, &b);
   tri_walk w = {.mode = TRI_WALK_RECORD, .f = &f, .b = &b, .x = tri_stream_of(&f, 0, b.num_tokens), .record = r};
+  w.all_logits = config->all_logits;
   f.cross = &b;
   f.counted_kv = config->shard->kv_heads;
   tri_walk_step(&w);

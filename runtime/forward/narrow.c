@@ -6,7 +6,7 @@
 bool tri_layer_narrows(const tri_walk *w, const tri_layer *y) {
   const tri_forward_config *cfg = &w->f->cfg;
   bool is_last = y->local + 1 == cfg->shard.layers.count && tri_shard_narrows(cfg->model, &cfg->shard);
-  bool has_others = w->mode == TRI_WALK_RECORD || w->b->num_logits < w->b->num_tokens;
+  bool has_others = w->mode == TRI_WALK_RECORD ? !w->all_logits : w->b->num_logits < w->b->num_tokens;
   return is_last && has_others && !tri_is_chunked(w->f) && w->mode != TRI_WALK_LIST;
 }
 
@@ -29,7 +29,6 @@ tri_mat tri_walk_narrow(tri_walk *w, const tri_layer *y) {
   tri_mat narrow = tri_rows(f->buf.narrow_attn, n), rows = tri_rows(f->buf.rows, n);
   gather(w, attended, narrow);
   gather(w, w->x, rows);
-  tri_emit_result(w, w->x); /* steps whose rows all have logits go on with it */
   f->narrow = *w->b;
   f->narrow.num_tokens = n;
   f->narrow.kv_slot = NULL; /* none of them is padding */

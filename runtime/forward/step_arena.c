@@ -213,16 +213,16 @@ tri_status tri_step_record_make(const tri_step_arena_config *config, tri_step_ar
 
 /* ---- places ---- */
 
-/* Buffers that no op touches go; what holds something at the same time is noted with the others. */
-static tri_status find_conflicts(tri_step_arena *a, const tri_step_record *r) {
-  tri_buffer_set used = (tri_buffer_set)1 << TRI_BUF_x, *live = tri_malloc((size_t)r->count + 1, sizeof *live);
+/* Notes which buffers hold something at the same time, and in *used those that ops touch. */
+static tri_status find_conflicts(tri_step_arena *a, const tri_step_record *r, tri_buffer_set *used) {
+  tri_buffer_set *live = tri_malloc((size_t)r->count + 1, sizeof *live);
   if (!live) return TRI_NO_MEMORY;
   tri_step_record_live(r, live);
   for (int e = 0; e < r->count; e++) {
     tri_buffer_set here =
         live[e] | r->events[e].reads | r->events[e].writes | live[e + 1] | (tri_buffer_set)1 << TRI_BUF_x;
     size_t bytes = 0;
-    used |= here;
+    *used |= here;
     for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
       if (!(here >> i & 1)) continue;
       a->buffers[i].conflicts |= here;
@@ -230,10 +230,24 @@ static tri_status find_conflicts(tri_step_arena *a, const tri_step_record *r) {
     }
     if (bytes > a->floor) a->floor = bytes;
   }
-  for (int i = 0; i < TRI_NUM_BUFFERS; i++)
-    if (!(used >> i & 1)) a->buffers[i].stride = 0;
   tri_free(live);
   return TRI_OK;
+}
+
+/* Steps of both kinds have their buffers at the same places: a stage may have one layer alone, which narrows. */
+static tri_status find_all_conflicts(const tri_step_arena_config *config, tri_step_arena *a, tri_buffer_set *used,
+                                     tri_error *err) {
+  tri_step_arena_config kind = *config;
+  tri_status st = TRI_OK;
+  for (int all = 0; all < 2 && st == TRI_OK; all++) {
+    tri_step_arena apart;
+    tri_step_record r = {0};
+    kind.all_logits = all;
+    st = tri_step_record_make(&kind, &apart, &r, err);
+    if (st == TRI_OK) st = find_conflicts(a, &r, used);
+    tri_step_record_free(&r);
+  }
+  return st;
 }
 
 /* The planner's memory: it is asked for one chunk, of which only the size counts. */
@@ -275,16 +289,15 @@ cleanup:
 
 tri_status tri_step_arena_plan(const tri_step_arena_config *config, tri_step_arena *out, tri_error *err) {
   tri_step_arena a;
-  tri_step_record r = {0};
-  tri_status st;
-  TRI_TRY(tri_step_record_make(config, &a, &r, err));
-  TRI_TRY(find_conflicts(&a, &r));
+  tri_buffer_set used = (tri_buffer_set)1 << TRI_BUF_x;
+  TRI_CHECK(tri_step_arena_size(config, &a, err));
+  TRI_CHECK(find_all_conflicts(config, &a, &used, err));
+  for (int i = 0; i < TRI_NUM_BUFFERS; i++)
+    if (!(used >> i & 1)) a.buffers[i].stride = 0;
   lay_apart(&a);
-  TRI_TRY(place(&a, err));
+  TRI_CHECK(place(&a, err));
   *out = a;
-cleanup:
-  tri_step_record_free(&r);
-  return st;
+  return TRI_OK;
 }
 
 void tri_step_arena_bind(const tri_step_arena *a, char *memory, tri_buffers *out) {

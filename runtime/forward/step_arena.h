@@ -94,6 +94,7 @@ typedef struct tri_step_arena_config {
   const tri_limits *limits;
   int num_lanes;
   tri_dtype products; /* of what goes straight into products: see tri_step_arena_type */
+  bool all_logits;    /* a record is of steps whose tokens all have logits, which no layer narrows (tri_walk_narrow) */
 } tri_step_arena_config;
 
 /* Rows of a shard that one exchange takes at most: more go in several. */

@@ -49,6 +49,7 @@ typedef struct tri_walk {
   int num_products;
   tri_step_record *record; /* RECORD */
   int side_start;          /* RECORD: number of the side stream's first event */
+  bool all_logits;         /* RECORD: of a step whose tokens all have logits */
 } tri_walk;
 
 /* A layer as a walk sees it. */

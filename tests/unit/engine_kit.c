@@ -56,7 +56,7 @@ void free_kit(struct kit *k) {
   tri_backend_destroy(k->be);
 }
 
-void build_batch(struct kit *k) {
+void build_batch(struct kit *k, bool single) {
   static const uint32_t ids[16] = {3, 1, 4, 1, 5, 9, 2, 6, 5};
   bool sources = k->e->source != NULL, draws = !k->e->model.encoder;
   tri_plan_view view;
@@ -64,12 +64,13 @@ void build_batch(struct kit *k) {
   tri_plan_begin(k->w, 0, 1);
   for (int i = 0; i < KIT_SEQS; i++) {
     int32_t block = i, own_block = KIT_SEQS + i;
+    int n = sources ? TARGETS : lengths[i];
     tri_plan_seq source = {
         .slot = (uint32_t)i, .kind = TRI_SEQ_SOURCE, .num_tokens = (uint32_t)lengths[i], .num_blocks = 1};
     tri_plan_seq s = {.slot = (uint32_t)i,
                       .kind = TRI_SEQ_CHUNK,
                       .flags = (uint8_t)(TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS | (draws ? TRI_SEQ_FLAG_SAMPLE : 0)),
-                      .num_tokens = (uint32_t)(sources ? TARGETS : lengths[i]),
+                      .num_tokens = single ? 1 : (uint32_t)n,
                       .num_blocks = 1};
     if (sources) tri_plan_add(k->w, &source, ids, &block, NULL, 0);
     tri_plan_add(k->w, &s, ids, &own_block, &kit_params, 0);

@@ -35,7 +35,8 @@ typedef struct kit_config {
 bool make_kit(struct kit *k, const kit_config *config);
 void free_kit(struct kit *k);
 
-/* The prompts in the engine's batch; of an encoder-decoder the sources, too, and short targets. */
-void build_batch(struct kit *k);
+/* The prompts in the engine's batch; of an encoder-decoder the sources, too, and short targets. single: the first token
+ * of each, so that all tokens have logits. */
+void build_batch(struct kit *k, bool single);
 
 #endif

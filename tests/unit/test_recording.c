@@ -111,7 +111,7 @@ static tri_status run_model(const char *checkpoint, int tp, struct recorder how)
   kit_config config = {.checkpoint = checkpoint, .backend = "ref", .p = {.tp = tp, .pp = 1}, .ops = &ops};
   make_recorder(&k, &config, how);
   if (recorder_product) k.e->forward->product = recorder_product;
-  build_batch(&k);
+  build_batch(&k, false);
   tri_status st = tri_forward_run(k.e->forward, k.e->batch, 0, &logits, &output);
   free_kit(&k);
   return st;

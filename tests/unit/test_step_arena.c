@@ -246,14 +246,15 @@ static void compare(const char *name) {
         notes.record.events[e].reads, notes.record.events[e].writes, notes.seen[e].reads, notes.seen[e].writes);
 }
 
-static void check_forward(struct kit *k, tri_forward *f, const char *name) {
+static void check_forward(struct kit *k, tri_forward *f, const char *name, bool all_logits) {
   tri_step_arena a;
   bool computes = !k->be->narrow_activations;
   tri_step_arena_config ac = {.model = f->cfg.model,
                               .shard = &f->cfg.shard,
                               .limits = &f->cfg.limits,
                               .num_lanes = f->cfg.num_lanes,
-                              .products = tri_step_arena_type(f->cfg.model, !computes, f->cfg.weights->products)};
+                              .products = tri_step_arena_type(f->cfg.model, !computes, f->cfg.weights->products),
+                              .all_logits = all_logits};
   ck_assert_int_eq(tri_step_arena_plan(&ac, &a, NULL), TRI_OK);
   ck_assert_uint_eq(a.bytes, f->bytes);
   ck_assert_uint_le(a.bytes, a.apart);
@@ -293,13 +294,18 @@ static void check_rank(const char *checkpoint, tri_parallel p, const char *backe
            p.pp, backend, narrow ? ", 16 bits" : "");
   kit_config kc = {.checkpoint = checkpoint, .backend = backend, .narrow = narrow, .p = p, .ops = &alone};
   if (make_kit(&k, &kc)) {
-    build_batch(&k);
+    build_batch(&k, false);
     if (k.e->source) {
-      check_forward(&k, k.e->source->forward, name);
+      check_forward(&k, k.e->source->forward, name, false);
       clear_notes();
     }
-    check_forward(&k, k.e->forward, name);
+    check_forward(&k, k.e->forward, name, false);
     clear_notes();
+    if (tri_shard_narrows(&k.e->model, &k.e->forward->cfg.shard)) {
+      build_batch(&k, true);
+      check_forward(&k, k.e->forward, name, true);
+      clear_notes();
+    }
   } else {
     ck_assert_int_gt(p.pp, 1); /* encoder-decoders are not cut into stages */
   }
@@ -340,9 +346,9 @@ END_TEST
 START_TEST(a_wrong_place_and_a_read_that_is_not_stated_are_found) {
   static struct kit k;
   ck_assert(make_kit(&k, &(kit_config){.checkpoint = "llama", .backend = "ref", .p = ranks[0], .ops = &alone}));
-  build_batch(&k);
+  build_batch(&k, false);
   tri_forward *f = k.e->forward;
-  check_forward(&k, f, "llama");
+  check_forward(&k, f, "llama", false);
   tri_step_arena a = notes.apart;
   ck_assert_int_eq(count_conflicts(&a), 0);
   a.buffers[TRI_BUF_act].offset = a.buffers[TRI_BUF_up].offset;
