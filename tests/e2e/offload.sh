@@ -44,7 +44,7 @@ for line in '^weights of the rank: [0-9.]* MiB stay, [0-9.]* MiB are a ring, [0-
   grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
 done
 # Steps are as large as hides the reads, unless their size is given or prompts have a limit of their own.
-for line in ' 4096 tokens per step$' '^steps have up to 4096 tokens because of that, where 512 are usual$'; do
+for line in ' 5120 tokens per step$' '^steps have up to 5120 tokens because of that, where 512 are usual$'; do
   grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
 done
 predict --disk-bandwidth 1e8 --gpu-layers 0 -pp 2 | grep -q '^steps have up to [0-9]* tokens because of that, where 512 are usual$' || fail "stages do not hide their weights: $(predict --disk-bandwidth 1e8 --gpu-layers 0 -pp 2)"
@@ -53,7 +53,7 @@ for given in "--max-num-batched-tokens 512" "--prompt-micro-batch-tokens 64" "--
   predict --disk-bandwidth 1e8 $given | grep -q ' 512 tokens per step$' || fail "another step with $given: $(predict --disk-bandwidth 1e8 $given)"
 done
 predict --disk-bandwidth 1.5GB | grep -q 'the disk gives 1.5 GB/s (as given)$' || fail "a bandwidth with a unit: $(predict --disk-bandwidth 1.5GB)"
-predict --disk-bandwidth 1e8 --json | grep -q '"source":"the checkpoint","disk_bandwidth":1e+08,"disk_bandwidth_source":"as given","disks":1,"ranks_per_disk":1,"pass_seconds":0.0[0-9]*,"hiding_tokens":[0-9]*,"step_tokens":4096,' || fail "plan --json: $(predict --disk-bandwidth 1e8 --json)"
+predict --disk-bandwidth 1e8 --json | grep -q '"source":"the checkpoint","disk_bandwidth":1e+08,"disk_bandwidth_source":"as given","disks":1,"ranks_per_disk":1,"pass_seconds":0.0[0-9]*,"hiding_tokens":[0-9]*,"step_tokens":5120,' || fail "plan --json: $(predict --disk-bandwidth 1e8 --json)"
 predict -q w8a8 --nvme-path "$RUN/packs" | grep -q 'MiB from a pack in every step$' || fail "no word of a pack: $(predict -q w8a8 --nvme-path "$RUN/packs")"
 # Without a folder for packs nothing fits, in the words of a start.
 predict -q w8a8 >"$RUN/plan"
