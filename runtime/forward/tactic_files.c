@@ -28,15 +28,10 @@ static void name_of(const char *key, char out[TRI_TACTICS_KEY]) {
 }
 
 void tri_tactic_file_cache(const char *key, char out[PATH_MAX]) {
-  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  char name[TRI_TACTICS_KEY];
-  int n = 0;
+  char name[TRI_TACTICS_KEY], file[TRI_TACTICS_KEY + 16];
   name_of(key, name);
-  if (cache && cache[0] == '/') /* the specification has the others ignored */
-    n = snprintf(out, PATH_MAX, "%s/trireme/tactics-%s.txt", cache, name);
-  else if (home && home[0] == '/')
-    n = snprintf(out, PATH_MAX, "%s/.cache/trireme/tactics-%s.txt", home, name);
-  if (n <= 0 || n >= PATH_MAX) out[0] = 0;
+  snprintf(file, sizeof file, "tactics-%s.txt", name);
+  tri_cache_file(file, out);
 }
 
 static tri_status load(tri_tactics *c, const char *key, const char *path, int *count, tri_error *err) {

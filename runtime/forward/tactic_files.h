@@ -9,8 +9,7 @@
 
 /* ../share/trireme/cuda-gemm-tactics.txt, seen from the running program's folder; empty where that is not known. */
 void tri_tactic_file_shipped(char out[PATH_MAX]);
-/* $XDG_CACHE_HOME/trireme/tactics-KEY.txt, with the key in a form that suits a name; without that variable, in
- * ~/.cache. Empty: there is no such folder. */
+/* tactics-KEY.txt among the user's caches (tri_cache_file), with the key in a form that suits a name. */
 void tri_tactic_file_cache(const char *key, char out[PATH_MAX]);
 
 /* Puts what the files have for the key, those of the second replacing those of the first. A file that is not there (or

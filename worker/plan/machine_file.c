@@ -25,15 +25,7 @@ struct devices {
   int count;
 };
 
-void tri_machine_file_path(char out[PATH_MAX]) {
-  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  int n = 0;
-  if (cache && cache[0] == '/') /* the specification has the others ignored */
-    n = snprintf(out, PATH_MAX, "%s/trireme/machine.json", cache);
-  else if (home && home[0] == '/')
-    n = snprintf(out, PATH_MAX, "%s/.cache/trireme/machine.json", home);
-  if (n <= 0 || n >= PATH_MAX) out[0] = 0;
-}
+void tri_machine_file_path(char out[PATH_MAX]) { tri_cache_file("machine.json", out); }
 
 void tri_machine_name(const char *tactics_key, char out[TRI_MACHINE_NAME]) {
   snprintf(out, TRI_MACHINE_NAME, "%s", tactics_key);

@@ -8,7 +8,7 @@
 #include "runtime/base/dtype.h"
 #include "runtime/base/status.h"
 
-/* $XDG_CACHE_HOME/trireme/machine.json; without that variable, in ~/.cache. Empty: there is no such folder. */
+/* machine.json among the user's caches (tri_cache_file). */
 void tri_machine_file_path(char out[PATH_MAX]);
 
 /* "NVIDIA H200, sm_90, 132 SMs" of a backend's tactics_key: the device without its library. Empty: it has none. */
