@@ -1,10 +1,11 @@
 /* The leader's step loop: commands in, plans out, results in, tokens out. */
-#include <math.h>
 #include <string.h>
 
 #include "runtime/base/log.h"
+#include "worker/encoder_cost.h"
 #include "worker/eplb_run.h"
 #include "worker/expert_counts.h"
+#include "worker/layer_seconds.h"
 #include "worker/shards.h"
 #include "worker/swap_cost.h"
 #include "worker/warm_up.h"
@@ -12,9 +13,9 @@
 
 enum {
   IDLE_SLEEP_NS = 500000000, /* a command wakes the leader; now and then it looks at what has no command */
-  WEIGHTS_SHARED_BY = 4,     /* tokens that one reading of the weights does for, at least: see predict_layer */
 };
 static const int64_t WARM_UP_NS = 8000000000; /* after which it begins no more steps */
+static const int64_t MEASURE_NS = 2000000000; /* for what an encoder's batches cost */
 
 struct lane {
   void **plans;        /* [shards] copies that the transfers to the other ranks read */
@@ -40,6 +41,7 @@ struct leader {
   size_t packed_cap;
   bool embeds;            /* instead of drawing tokens, */
   size_t max_rows, width; /* with so many rows of numbers in one step at most */
+  tri_encoder_cost cost;  /* of an encoder's batches */
 };
 
 static int num_shards(const tri_worker *w) { return tri_group_num_shards(&w->group); }
@@ -89,7 +91,9 @@ static tri_status create(struct leader *ld, tri_error *err) {
                          .depth = w->engine->lane_depth,
                          .prompt_tokens = prompt_tokens(w),
                          .swap_cost = tri_swap_cost_find(&w->opts, w->engine, w->local_ranks),
-                         .by_priority = w->opts.scheduling_policy == 1};
+                         .by_priority = w->opts.scheduling_policy == 1,
+                         .encoder_batching = (tri_encoder_batching)w->opts.encoder_batching,
+                         .latency_limit_ns = (int64_t)(w->opts.encoder_latency_limit * 1e6)};
   TRI_TRY(tri_shards_create(&sc, num_shards(w), &ld->shards));
   TRI_TRY(create_writers(ld));
   TRI_TRY(create_lanes(ld));
@@ -200,6 +204,7 @@ static tri_status absorb(struct leader *ld, int shard, int lane, const tri_step_
 
 static tri_status absorb_embed(struct leader *ld, int lane, const tri_embed_result *result) {
   int64_t t = tri_thread_cpu_ns();
+  if (tri_encoder_cost_end(&ld->cost, tri_now_ns())) tri_shards_set_batch_cost(ld->shards, &ld->cost.table);
   tri_status st = tri_shards_absorb_embed(ld->shards, lane, result, ld->w->engine->model.head.token_head, ld->out);
   if (st == TRI_OK) st = flush(ld);
   count_time(ld->w, t);
@@ -229,6 +234,8 @@ static tri_status start_lane(struct leader *ld, int lane, bool *worked) {
   struct plan own;
   int64_t t = tri_thread_cpu_ns();
   if (tri_shards_lane_busy(ld->shards, lane) || !tri_shards_compose(ld->shards, lane, ld->writers)) return TRI_OK;
+  /* Beside steps of other lanes it would take as long as these let it. */
+  if (ld->embeds && w->engine->num_lanes == 1) tri_encoder_cost_begin(&ld->cost, &ld->writers[0]->h, tri_now_ns());
   tri_status st = send_plans(ld, lane, false, &own);
   count_time(w, t);
   if (st == TRI_OK) st = tri_engine_begin(w->engine, own.bytes, own.len);
@@ -440,28 +447,16 @@ static tri_status warm_up(struct leader *ld) {
   return st;
 }
 
-/* How long a layer takes for the largest step, from what the canary's one token took. That one waited for the weights;
- * many tokens share each reading of them, so that one of many takes a quarter of the time at most. */
-static double predict_layer(const tri_worker *w, double canary_seconds) {
-  const tri_engine *e = w->engine;
-  double layers = (double)(e->model.num_layers + (e->model.seq2seq.on ? e->model.seq2seq.num_layers : 0));
-  return canary_seconds / layers * fmax(1, (double)e->limits.max_num_batched_tokens / WEIGHTS_SHARED_BY);
-}
-
-static const double STREAMED_LAYER_SECONDS = 1.2; /* a tenth of what the watchdog waits */
-
-/* Streamed weights are waited for by themselves, and beside what is computed. A leader that streams none cannot tell
- * which of its canary's time the others waited for theirs: it takes all for that. A disk that stands still is to be
- * noticed by who reads it, who knows the file: the watchdog comes later. */
-static double predict_streamed_layer(const tri_worker *w, double canary_seconds) {
-  const tri_offload *o = w->engine->offload;
-  double stall = canary_seconds, layer = w->engine->streamed_layer_seconds;
-  if (o) {
-    stall = (double)tri_weight_stream_figures(tri_offload_stream(o)).stall_ns * 1e-9;
-    layer = fmax(layer, tri_offload_layer_seconds(o));
-  }
-  double computed = predict_layer(w, fmax(canary_seconds - stall, 0));
-  return fmax(fmax(computed, layer), STREAMED_LAYER_SECONDS);
+/* Finds out what an encoder's batches cost. */
+static tri_status weigh_batches(struct leader *ld) {
+  tri_worker *w = ld->w;
+  tri_batch_measure m = {.limits = w->engine->limits, .plan = ld->writers[0], .run = run_plan, .ctx = ld};
+  if (!ld->embeds) return TRI_OK;
+  m.until_ns = tri_now_ns() + (w->opts.warmup ? MEASURE_NS : 0);
+  tri_start_watch_phase(&w->start_watch, "measuring batches", &w->warm_steps);
+  TRI_CHECK(tri_encoder_cost_start(w, &m, &ld->cost));
+  tri_shards_set_batch_cost(ld->shards, &ld->cost.table);
+  return TRI_OK;
 }
 
 static void dismiss(struct leader *ld) {
@@ -478,14 +473,16 @@ tri_status tri_leader_run(tri_worker *w, tri_error *err) {
   if (st == TRI_OK) st = canary(&ld);
   if (st == TRI_OK) {
     double seconds = (double)(tri_now_ns() - start) / 1e9;
-    w->layer_seconds = w->engine->group_streams ? predict_streamed_layer(w, seconds) : predict_layer(w, seconds);
+    w->layer_seconds = tri_predict_layer_seconds(w, seconds);
     st = warm_up(&ld);
+    if (st == TRI_OK) st = weigh_batches(&ld);
   }
   if (st == TRI_OK) {
     tri_start_watch_end(&w->start_watch);
     atomic_store(&w->ready, true);
     tri_control_notify(w);
     st = serve(&ld);
+    if (ld.embeds) tri_encoder_cost_keep(&ld.cost);
   }
   if (st == TRI_ABORTED && atomic_load(&w->stop)) st = TRI_OK;
   if (st == TRI_OK) {

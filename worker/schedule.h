@@ -10,10 +10,13 @@ typedef struct tri_seq_list {
 } tri_seq_list;
 
 typedef struct tri_sched_lane {
-  tri_seq_list running; /* those that decode, oldest first */
-  int under_way;        /* steps */
-  int num_tied;         /* running sequences whose next step needs to know the last one's draws */
+  tri_seq_list running;             /* those that decode, oldest first */
+  int under_way;                    /* steps */
+  int num_tied;                     /* running sequences whose next step needs to know the last one's draws */
+  int num_paddings, padding_tokens; /* of the step under way: sequences of nobody behind an encoder's own */
 } tri_sched_lane;
+
+typedef struct tri_encoder_batches tri_encoder_batches;
 
 struct tri_sched {
   tri_sched_config cfg;
@@ -34,6 +37,8 @@ struct tri_sched {
   int expected;   /* sequences that wait elsewhere and may come: what a lane's share is reckoned with */
   uint64_t done;  /* the last step whose result has come back: steps of all lanes run one behind the other */
   int64_t now_ns; /* as of the last reap */
+  tri_encoder_batches *batches; /* of an encoder whose batches are not packed; else NULL */
+  int enough_tokens;            /* of an encoder's packed step (tri_batch_cost_enough_tokens); 0: as many as fit */
 };
 
 static inline int tri_sched_blocks_for(const tri_sched *s, int tokens) {
@@ -166,6 +171,13 @@ bool tri_job_stops_at(const tri_job *j, uint32_t token);
 
 void tri_sched_end_sequence(tri_sched *s, tri_sequence *q);
 void tri_sched_retire_if_done(tri_sched *s, tri_job *j);
+
+/* ---- encoder_batches.c: batches by their cost ---- */
+
+tri_status tri_encoder_batches_create(const tri_sched_config *c, tri_encoder_batches **out);
+void tri_encoder_batches_destroy(tri_encoder_batches *b); /* NULL is fine */
+/* Puts the next batch into the lane's step. */
+void tri_encoder_admit(tri_sched *s, int lane, tri_plan_writer *plan);
 
 /* ---- beam_schedule.c: jobs with a search ---- */
 

@@ -4,6 +4,10 @@
 #include "runtime/base/hash.h"
 #include "worker/schedule.h"
 
+static bool has_batches(const tri_sched_config *c) {
+  return c->limits.whole_sequences && c->encoder_batching != TRI_BATCHING_PACKED;
+}
+
 tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out) {
   tri_sched *s = tri_calloc(1, sizeof *s);
   if (!s) return TRI_NO_MEMORY;
@@ -15,7 +19,8 @@ tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out) {
   s->lanes = tri_calloc((size_t)config->num_lanes, sizeof *s->lanes);
   s->slot_owner = tri_calloc((size_t)config->limits.max_num_seqs, sizeof *s->slot_owner);
   if (!s->lanes || !s->slot_owner || tri_block_pool_init(&s->pool, config->limits.num_blocks) != TRI_OK ||
-      tri_block_pool_init(&s->host, config->limits.num_host_blocks) != TRI_OK) {
+      tri_block_pool_init(&s->host, config->limits.num_host_blocks) != TRI_OK ||
+      (has_batches(config) && tri_encoder_batches_create(config, &s->batches) != TRI_OK)) {
     tri_sched_destroy(s);
     return TRI_NO_MEMORY;
   }
@@ -36,6 +41,7 @@ void tri_sched_destroy(tri_sched *s) {
   destroy_jobs(s->retired);
   tri_block_pool_free(&s->pool);
   tri_block_pool_free(&s->host);
+  tri_encoder_batches_destroy(s->batches);
   tri_free(s->lanes);
   tri_free(s->slot_owner);
   tri_free(s);
@@ -305,7 +311,7 @@ void tri_sched_begin_step(tri_sched *s, int lane_index, uint64_t step, tri_plan_
   tri_sched_lane *lane = &s->lanes[lane_index];
   s->step = step;
   s->plan = plan;
-  s->budget = s->cfg.limits.max_num_batched_tokens;
+  s->budget = s->enough_tokens ? s->enough_tokens : s->cfg.limits.max_num_batched_tokens;
   if (!lane->under_way) share_out(s, lane);
   tri_plan_begin(plan, (uint32_t)lane_index, step);
 }
@@ -318,7 +324,10 @@ void tri_sched_run(tri_sched *s, int lane, tri_plan_writer *plan) {
 }
 
 void tri_sched_admit(tri_sched *s, int lane, tri_plan_writer *plan) {
-  (s->cfg.whole_batches ? admit_to_batch : admit)(s, plan, lane, &s->budget);
+  if (s->batches)
+    tri_encoder_admit(s, lane, plan);
+  else
+    (s->cfg.whole_batches ? admit_to_batch : admit)(s, plan, lane, &s->budget);
 }
 
 bool tri_sched_end_step(tri_sched *s, int lane, const tri_plan_writer *plan) {
@@ -397,41 +406,6 @@ void tri_sched_absorb(tri_sched *s, int lane_index, const tri_step_result *resul
     else if (out->num < out->cap)
       take_token(s, q, &result->tokens[i].sample, out);
   }
-}
-
-static void take_rows(tri_sched *s, tri_sequence *q, const tri_mat *m, int row, int rows, tri_outbox *out) {
-  size_t width = (size_t)m->cols, n = (size_t)rows * width;
-  float *to = out->values + out->num_values;
-  for (int i = 0; i < rows; i++)
-    memcpy(to + (size_t)i * width, m->data + (size_t)(row + i) * (size_t)m->ld, width * sizeof *to);
-  out->results[out->num_results++] =
-      (tri_group_result){.job = q->job->id, .waited_ns = tri_job_waited_ns(q->job), .values = to, .num_values = n};
-  out->num_values += n;
-  s->tokens += (uint64_t)q->num_tokens;
-  tri_sched_end_sequence(s, q);
-  tri_sched_retire_if_done(s, q->job);
-}
-
-/* A lane's sequences are in the order of the queue, in which the plan took them. Those of aborted jobs stay until the
- * next reap ends them. */
-tri_status tri_sched_absorb_embed(tri_sched *s, int lane_index, const tri_embed_result *r, bool by_token,
-                                  tri_outbox *out) {
-  tri_sched_lane *lane = &s->lanes[lane_index];
-  int row = 0;
-  lane->under_way--;
-  out->step = r->step;
-  for (tri_sequence *q = lane->running.head, *next; q; q = next) {
-    next = q->next;
-    if (!tri_seq_in_flight(s, q)) continue;
-    int rows = by_token ? q->num_tokens : 1;
-    size_t n = (size_t)rows * (size_t)r->values.cols;
-    if (rows > r->values.rows - row || out->num_results == out->max_results || n > out->max_values - out->num_values)
-      return TRI_CORRUPT;
-    if (!q->job->aborted) take_rows(s, q, &r->values, row, rows, out);
-    row += rows;
-  }
-  s->done = r->step;
-  return row == r->values.rows ? TRI_OK : TRI_CORRUPT;
 }
 
 /* Ends the choices of a job that are not under way. False when out is full. */

@@ -8,7 +8,8 @@
  * sequences run, as soon as it is composed: steps run one behind the other.
  *
  * Encoders (tri_limits.whole_sequences) need less of it: a sequence is taken whole, in the order of the queue, when all
- * of its tokens and blocks fit into the step; it has its blocks for that step alone, and its result ends it.
+ * of its tokens and blocks fit into the step; it has its blocks for that step alone, and its result ends it. Or batches
+ * are chosen by what they cost (tri_sched_config.encoder_batching).
  *
  * With encoder-decoders (tri_limits.has_source) a job's prompt is its source: it is computed whole in the step in which
  * the first tokens of the answer are computed, and has blocks of its own for as long as the answer grows.
@@ -36,6 +37,7 @@
 #include "comm/wire/group.h"
 #include "worker/beam.h"
 #include "runtime/step/batch.h"
+#include "worker/batch_cost.h"
 #include "worker/block_pool.h"
 #include "runtime/engine/embed_result.h"
 #include "runtime/model/config.h"
@@ -128,6 +130,8 @@ typedef struct tri_sched_config {
    * one out, that is until its slots or the KV blocks are taken or nobody waits. Then nobody joins until its last
    * sequence has ended; what is preempted comes back in a later batch. Not together with by_priority. */
   bool whole_batches;
+  tri_encoder_batching encoder_batching; /* of whole sequences */
+  int64_t latency_limit_ns;              /* DP_LAZY: of a request */
 } tri_sched_config;
 
 /* Tokens of one step on their way to the coordinator. The alternatives' arrays point into top_*. */
@@ -160,6 +164,9 @@ typedef struct tri_sched tri_sched;
 
 tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out);
 void tri_sched_destroy(tri_sched *s); /* with the jobs that it still holds; NULL is fine */
+/* Takes over what an encoder's batches cost, between two steps. Packed ones then have no more tokens than it takes to
+ * make a token as cheap as can be, so that no request waits for what gains nothing. */
+void tri_sched_set_batch_cost(tri_sched *s, const tri_batch_cost *c);
 
 /* The part of the model that every job must know. */
 typedef struct tri_job_model {

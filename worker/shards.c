@@ -277,3 +277,7 @@ tri_sched_stats tri_shards_get_stats(const tri_shards *s) {
 }
 
 const tri_sched *tri_shards_at(const tri_shards *s, int shard) { return s->scheds[shard]; }
+
+void tri_shards_set_batch_cost(tri_shards *s, const tri_batch_cost *c) {
+  for (int i = 0; i < s->dp; i++) tri_sched_set_batch_cost(s->scheds[i], c);
+}

@@ -47,5 +47,7 @@ bool tri_shards_is_stepping(const tri_shards *s);
 bool tri_shards_lane_busy(const tri_shards *s, int lane);
 tri_sched_stats tri_shards_get_stats(const tri_shards *s); /* of all */
 const tri_sched *tri_shards_at(const tri_shards *s, int shard);
+/* See tri_sched_set_batch_cost. */
+void tri_shards_set_batch_cost(tri_shards *s, const tri_batch_cost *c);
 
 #endif

@@ -148,6 +148,14 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, scheduling_policy), .name = "scheduling-policy", .choices = policies, .fallback = "fcfs",
      .group = "Scheduling",
      .help = "priority: lower `priority` of a request is sooner, and preempts what runs with a higher one"},
+    {TRI_OPT(S, encoder_batching), .name = "encoder-batching", .choices = tri_encoder_batching_names,
+     .fallback = "packed", .group = "Scheduling",
+     .help = "how an encoder's waiting texts become batches: packed: in their order, without padding; dp-hungry, "
+             "dp-lazy: padded ones of the least predicted cost, at once or as late as the latency limit allows; naive: "
+             "padded ones in their order; none: one by one. Padding counts in --max-num-seqs"},
+    {TRI_OPT(S, encoder_latency_limit), .name = "encoder-latency-limit", .min = 1, .max = 10000, .fallback = "100",
+     .metavar = "MS", .group = "Scheduling",
+     .help = "milliseconds that a request may take with dp-lazy, which begins a batch when half of them are used up"},
     {TRI_OPT(S, deterministic), .name = "deterministic", .programs = TRI_FOR_STEPS, .fallback = "false",
      .group = "Scheduling", .help = "the same bits whatever the batch, chunking or preemption"},
 

@@ -48,6 +48,8 @@ typedef struct tri_serve_options {
   uint64_t kv_cache_memory;
   int num_kv_blocks;
   bool deterministic;
+  int encoder_batching;         /* tri_encoder_batching */
+  double encoder_latency_limit; /* ms */
   /* execution */
   const char *backend;
   int threads;

@@ -8,7 +8,7 @@
 
 Suite *suite_embed_schedule(void);
 
-enum { VOCAB = 50, MAX_JOBS = 200, MAX_LANES = 3, MAX_LEN = 24, COLS = 2, MAX_ROWS = 512 };
+enum { VOCAB = 50, MAX_JOBS = 200, MAX_LANES = 3, MAX_LEN = 24, COLS = 2, MAX_ROWS = 512, MAX_BLOCKS = 100 };
 
 static const tri_job_model model; /* no ids that mean anything */
 
@@ -28,6 +28,7 @@ struct sim {
   tri_limits limits;
   int lanes;
   bool by_token;
+  tri_encoder_batching batching;
   tri_sched *sched;
   tri_plan_writer *writer;
   tri_slots *slots;
@@ -42,14 +43,17 @@ struct sim {
   } late[MAX_LANES];
   /* of the last step */
   int seqs, tokens, order[MAX_JOBS];
+  int paddings; /* sequences of nobody behind them */
 };
 
-static struct sim *create(tri_limits limits, int lanes, bool by_token, bool by_priority) {
+static struct sim *create_with(tri_limits limits, int lanes, bool by_token, tri_sched_config sc) {
   struct sim *s = calloc(1, sizeof *s);
   ck_assert_ptr_nonnull(s);
   limits.whole_sequences = true;
   limits.vocab_size = VOCAB;
-  tri_sched_config sc = {.limits = limits, .num_lanes = lanes, .by_priority = by_priority};
+  sc.limits = limits;
+  sc.num_lanes = lanes;
+  s->batching = sc.encoder_batching;
   s->limits = limits;
   s->lanes = lanes;
   s->by_token = by_token;
@@ -61,6 +65,10 @@ static struct sim *create(tri_limits limits, int lanes, bool by_token, bool by_p
   ck_assert_int_eq(tri_batch_builder_create(&limits, &s->batch), TRI_OK);
   ck_assert_int_eq(tri_outbox_init_results(&s->out, (int)seqs, (by_token ? tokens : seqs) * COLS), TRI_OK);
   return s;
+}
+
+static struct sim *create(tri_limits limits, int lanes, bool by_token, bool by_priority) {
+  return create_with(limits, lanes, by_token, (tri_sched_config){.by_priority = by_priority});
 }
 
 static void destroy(struct sim *s) {
@@ -78,7 +86,7 @@ static void add(struct sim *s, int len, int64_t priority, int64_t remaining_ms) 
   tri_job *job;
   tri_error err = {0};
   *r = (struct request){.len = len};
-  for (int i = 0; i < len; i++) r->ids[i] = (uint32_t)(rand() % VOCAB);
+  for (int i = 0; i < len; i++) r->ids[i] = (uint32_t)(1 + rand() % (VOCAB - 1)); /* 0 is padding's */
   a.num_token_ids = (size_t)len;
   a.sampling = (tri_sampling){.n = 1, .logprobs = -1, .max_tokens = 16, .priority = priority};
   ck_assert_msg(tri_job_create(&a, &s->limits, &model, 0, &job, &err) == TRI_OK, "%s", err.message);
@@ -100,6 +108,23 @@ static int find(const struct sim *s, const uint32_t *ids, int len) {
   return -1;
 }
 
+/* No two sequences of a step write to one block. */
+static void check_blocks(const tri_batch *b) {
+  bool named[MAX_BLOCKS] = {false};
+  for (int i = 0; i < b->block_start[b->num_seqs]; i++) {
+    MUST(!named[b->block_table[i]]);
+    named[b->block_table[i]] = true;
+  }
+}
+
+/* A padded batch has as many tokens as its longest sequence times their number. */
+static void check_rectangle(const struct sim *s) {
+  int longest = 0;
+  for (int q = 0; q < s->seqs; q++)
+    if (s->requests[s->order[q]].len > longest) longest = s->requests[s->order[q]].len;
+  MUST(s->batching == TRI_BATCHING_PACKED ? !s->paddings : s->tokens == s->seqs * longest);
+}
+
 /* Runs a lane's next step as a rank would; its result waits in late. False: there was none. */
 static bool step(struct sim *s, int lane) {
   size_t bytes;
@@ -113,18 +138,26 @@ static bool step(struct sim *s, int lane) {
   MUST((int)plan.h.num_tokens <= s->limits.max_num_batched_tokens);
   MUST((int)plan.h.num_seqs <= s->limits.max_num_seqs && plan.h.num_seqs > 0);
   s->steps++;
-  s->seqs = (int)plan.h.num_seqs;
+  s->seqs = s->paddings = 0;
   s->tokens = (int)plan.h.num_tokens;
+  check_blocks(&s->batch->batch);
   int rows = 0;
-  for (int q = 0; q < s->seqs; q++) {
+  for (int q = 0; q < (int)plan.h.num_seqs; q++) {
     int first = s->batch->batch.seq_start[q], len = s->batch->batch.seq_start[q + 1] - first;
+    if (!s->batch->batch.token_ids[first]) {
+      s->paddings++;
+      rows += s->by_token ? len : 1;
+      continue;
+    }
     int i = find(s, s->batch->batch.token_ids + first, len);
-    MUST(i >= 0);
+    MUST(i >= 0 && !s->paddings);
+    s->seqs++;
     s->order[q] = i;
     s->requests[i].step = s->steps;
     for (int t = 0; t < (s->by_token ? len : 1); t++, rows++)
       for (int c = 0; c < COLS; c++) l->values[rows * COLS + c] = row_value(&s->requests[i], t, c, s->by_token);
   }
+  check_rectangle(s);
   l->r = (tri_embed_result){plan.h.step, plan.h.lane, {l->values, rows, COLS, COLS, TRI_F32}};
   l->on = true;
   return true;
@@ -141,7 +174,8 @@ static void read_outbox(struct sim *s) {
   }
   for (uint32_t i = 0; i < s->out.num; i++) {
     const tri_group_token *t = &s->out.tokens[i];
-    MUST(t->flags == (TRI_TOKEN_LAST | TRI_TOKEN_NONE) && t->reason == TRI_FINISH_ABORT);
+    int flags = t->flags & ~TRI_TOKEN_WAITED; /* one that a step had taken in says so */
+    MUST(flags == (TRI_TOKEN_LAST | TRI_TOKEN_NONE) && t->reason == TRI_FINISH_ABORT);
     MUST(!s->requests[t->job].results && !s->requests[t->job].ends);
     s->requests[t->job].ends++;
   }
@@ -291,11 +325,13 @@ START_TEST(test_random) {
   l.max_num_seqs = 2 + rand() % 10;
   l.max_num_batched_tokens = MAX_LEN + rand() % 60;
   l.num_blocks = 6 + rand() % 20;
-  struct sim *s = create(l, lanes, _i % 2, _i % 3 == 0);
+  tri_sched_config sc = {.by_priority = _i % 3 == 0, .latency_limit_ns = 1000000};
+  sc.encoder_batching = (tri_encoder_batching)(_i % 5);
+  struct sim *s = create_with(l, lanes, _i % 2, sc);
   for (int round = 0; round < 3000; round++) {
     if (s->num_requests < MAX_JOBS && rand() % 3 == 0) add(s, 1 + rand() % MAX_LEN, rand() % 3, -1);
     if (s->num_requests && rand() % 20 == 0) tri_sched_abort(s->sched, (uint64_t)(rand() % s->num_requests));
-    MUST(tri_sched_reap(s->sched, 0, &s->out));
+    MUST(tri_sched_reap(s->sched, round * 100000, &s->out));
     read_outbox(s);
     int lane = rand() % lanes;
     if (s->late[lane].on)
@@ -305,7 +341,7 @@ START_TEST(test_random) {
   }
   while (oldest(s) >= 0) absorb(s, oldest(s));
   while (tri_sched_has_work(s->sched)) {
-    tri_sched_reap(s->sched, 0, &s->out);
+    tri_sched_reap(s->sched, INT64_MAX / 2, &s->out);
     read_outbox(s);
     if (step(s, 0)) absorb(s, 0);
   }
@@ -313,6 +349,109 @@ START_TEST(test_random) {
   tri_sched_stats stats = tri_sched_get_stats(s->sched);
   ck_assert(!stats.blocks_used && !stats.running && !stats.waiting && !stats.preemptions);
   ck_assert_int_gt(s->steps, 20);
+  destroy(s);
+}
+END_TEST
+
+/* What a step is to have: how many sequences of how many tokens, with padding. */
+static void expect(struct sim *s, int seqs, int tokens) {
+  ck_assert(step(s, 0));
+  ck_assert_int_eq(s->seqs, seqs);
+  ck_assert_int_eq(s->tokens, tokens);
+  absorb(s, 0);
+  ck_assert_uint_eq(tri_sched_get_stats(s->sched).blocks_used, 0);
+}
+
+static const tri_limits roomy = {
+    .max_num_seqs = 8, .max_num_batched_tokens = 60, .max_model_len = MAX_LEN, .block_size = 4, .num_blocks = 100};
+
+START_TEST(test_naive_and_none) {
+  static const int lens[] = {10, 3, 24, 5, 6, 7, 8, 9};
+  for (int by_token = 0; by_token < 2; by_token++) {
+    struct sim *s = create_with(roomy, 1, by_token, (tri_sched_config){.encoder_batching = TRI_BATCHING_NAIVE});
+    for (int i = 0; i < 8; i++) add(s, lens[i], 0, -1);
+    expect(s, 2, 20); /* the third would make it 72 */
+    expect(s, 2, 48);
+    expect(s, 4, 36); /* half of max_num_seqs: padding has the other half */
+    ck_assert(!tri_sched_has_work(s->sched));
+    destroy(s);
+    s = create_with(roomy, 1, by_token, (tri_sched_config){.encoder_batching = TRI_BATCHING_NONE});
+    for (int i = 0; i < 8; i++) add(s, lens[i], 0, -1);
+    for (int i = 0; i < 8; i++) expect(s, 1, lens[i]);
+    destroy(s);
+  }
+  tri_limits few = roomy;
+  few.num_blocks = 6;
+  struct sim *s = create_with(few, 1, false, (tri_sched_config){.encoder_batching = TRI_BATCHING_NAIVE});
+  for (int i = 0; i < 4; i++) add(s, 12, 0, -1);
+  expect(s, 2, 24); /* three blocks each */
+  expect(s, 2, 24);
+  destroy(s);
+}
+END_TEST
+
+/* A table in which a step costs so much before its first token. */
+static tri_batch_cost table_of(const tri_limits *l, double start_s) {
+  tri_batch_cost c;
+  tri_batch_cost_init(&c, l->max_model_len, l->max_num_seqs, l->max_num_batched_tokens);
+  for (int i = 0; i < c.num_lengths; i++)
+    for (int j = 0; j < c.num_sizes; j++) c.measured[i][j] = start_s + c.lengths[i] * c.sizes[j] * 1e-6;
+  tri_batch_cost_complete(&c);
+  return c;
+}
+
+/* The batch of the oldest sequence goes first: with those of about its length where starts are cheap, with all where
+ * they are not. */
+START_TEST(test_cheapest) {
+  static const int lens[] = {20, 9, 8};
+  struct sim *s = create_with(roomy, 1, false, (tri_sched_config){.encoder_batching = TRI_BATCHING_DP_HUNGRY});
+  tri_batch_cost cheap = table_of(&roomy, 3e-6), dear = table_of(&roomy, 1);
+  for (int round = 0; round < 2; round++) {
+    tri_sched_set_batch_cost(s->sched, round ? &dear : &cheap);
+    for (int i = 0; i < 3; i++) add(s, lens[i], 0, -1);
+    expect(s, round ? 3 : 1, round ? 60 : 20);
+    if (!round) expect(s, 2, 18);
+    ck_assert(!tri_sched_has_work(s->sched));
+  }
+  destroy(s);
+}
+END_TEST
+
+/* Waits for more until half of the limit is used up with what all batches take, or a batch is full. */
+START_TEST(test_lazy) {
+  tri_sched_config sc = {.encoder_batching = TRI_BATCHING_DP_LAZY, .latency_limit_ns = 100000000};
+  struct sim *s = create_with(roomy, 1, false, sc);
+  tri_batch_cost c = table_of(&roomy, 0.01);
+  tri_sched_set_batch_cost(s->sched, &c);
+  add(s, 20, 0, -1);
+  add(s, 20, 0, -1);
+  for (int64_t ms = 0; ms < 39; ms++) {
+    ck_assert(tri_sched_reap(s->sched, ms * 1000000, &s->out));
+    ck_assert(!step(s, 0));
+  }
+  ck_assert(tri_sched_reap(s->sched, 41 * 1000000, &s->out));
+  expect(s, 2, 40);
+  ck_assert(tri_sched_reap(s->sched, 0, &s->out)); /* no time passes any more */
+  for (int i = 0; i < 4; i++) {
+    ck_assert(!step(s, 0));
+    add(s, 10, 0, -1);
+  }
+  expect(s, 4, 40);
+  destroy(s);
+}
+END_TEST
+
+/* Packed steps have no more tokens than make a token cheap, and any sequence all the same. */
+START_TEST(test_enough_tokens) {
+  struct sim *s = create(roomy, 1, false, false);
+  tri_batch_cost c = table_of(&roomy, 0);
+  for (int i = 0; i < 4; i++) add(s, 20, 0, -1);
+  expect(s, 3, 60);
+  tri_sched_set_batch_cost(s->sched, &c);
+  expect(s, 1, 20);
+  for (int i = 0; i < 8; i++) add(s, 6, 0, -1);
+  expect(s, 4, 24); /* the longest sequence that there could be */
+  expect(s, 4, 24);
   destroy(s);
 }
 END_TEST
@@ -377,7 +516,11 @@ Suite *suite_embed_schedule(void) {
   tcase_add_test(t, test_aborts);
   tcase_add_test(t, test_wrong_rows);
   tcase_add_test(t, test_refused);
-  tcase_add_loop_test(t, test_random, 0, 12);
+  tcase_add_loop_test(t, test_random, 0, 30);
+  tcase_add_test(t, test_naive_and_none);
+  tcase_add_test(t, test_cheapest);
+  tcase_add_test(t, test_lazy);
+  tcase_add_test(t, test_enough_tokens);
   tcase_add_test(t, test_types);
   tcase_add_test(t, test_packed);
   suite_add_tcase(suite, t);
