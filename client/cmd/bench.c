@@ -40,7 +40,7 @@ static const tri_option bench_table[] = {
     {TRI_OPT(bench_options, temperature), .name = "temperature", .min = 0, .max = 100, .fallback = "0", .group = "Load",
      .help = "of the sampling"},
     {TRI_OPT(bench_options, seed), .name = "seed", .no_letters = true, .fallback = "0", .metavar = "N", .group = "Load",
-     .help = "of prompts, their lengths and arrivals, which are the same at every rate"},
+     .help = "of prompts, their lengths and arrivals; lengths are the same ones at every rate, and token ids are not"},
     {TRI_OPT(bench_options, floors), .name = "floors", .fallback = "true", .group = "Load",
      .help = "have the workers measure their machines first, if nothing runs, for the limits beside the figures"},
     {TRI_OPT(bench_options, json), .name = "json",
@@ -180,7 +180,7 @@ static int run_one(bench_run *b, size_t i, bench_figures *f) {
   bench_load l = {0};
   bench_cost before = {0};
   bench_ask_cost(b, &before);
-  int code = bench_load_run(b, b->rates[i], num_requests(b->o, b->rates[i]), &l);
+  int code = bench_load_run(b, i, num_requests(b->o, b->rates[i]), &l);
   if (!code) {
     bench_take_cost(b, &before, &l);
     code = bench_figure_out(&l, f) == TRI_OK ? TRI_EXIT_OK : TRI_EXIT_FAILED;

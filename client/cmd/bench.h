@@ -90,9 +90,9 @@ trireme_result bench_send(bench_run *b, size_t i, const bench_request *r, uint64
 
 /* ---- bench_load.c ---- */
 
-/* Runs a load of `num` requests; TRI_EXIT_OK also when requests failed (see failed) and after an interrupt. Free *l in
- * any case. */
-int bench_load_run(bench_run *b, double rate, size_t num, bench_load *l);
+/* Runs a load of `num` requests at the rate of that number; TRI_EXIT_OK also when requests failed (see failed) and
+ * after an interrupt. Free *l in any case. */
+int bench_load_run(bench_run *b, size_t number, size_t num, bench_load *l);
 void bench_load_free(bench_load *l);
 
 /* ---- bench_server.c: what the cluster says of itself ---- */

@@ -134,11 +134,12 @@ static int loop(bench_run *b, bench_load *l, uint64_t *random) {
   return TRI_EXIT_OK;
 }
 
-int bench_load_run(bench_run *b, double rate, size_t num, bench_load *l) {
+int bench_load_run(bench_run *b, size_t number, size_t num, bench_load *l) {
   uint64_t random = b->o->seed;
-  *l = (bench_load){.rate = rate, .num = num};
+  *l = (bench_load){.rate = b->rates[number], .num = num};
   l->requests = tri_calloc(num, sizeof *l->requests);
   if (!l->requests) return cmd_failed("trireme bench", "no memory for %zu requests", num);
   plan_arrivals(b, l, &random);
+  random ^= tri_mix64(number); /* other texts in each load: what the server has kept of one is of no use to the next */
   return loop(b, l, &random);
 }

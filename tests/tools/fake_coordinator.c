@@ -23,7 +23,7 @@ enum { MAX_PIECE = 64, KEEP_ENDED = 4096 };
 typedef struct options {
   const char *endpoint, *key_file, *task;
   tri_opt_list allow;
-  bool insecure_tcp, token_ids_only;
+  bool insecure_tcp, token_ids_only, show_ids;
   int64_t step_us, backlog, max_model_len, starting_ms, embed_ms;
 } options;
 
@@ -34,6 +34,7 @@ static const tri_option table[] = {
     {TRI_OPT(options, insecure_tcp), .name = "insecure-tcp", .help = "tcp:// without keys"},
     {TRI_OPT(options, task), .name = "task", .fallback = "generate", .help = "what the model does, told in status"},
     {TRI_OPT(options, token_ids_only), .name = "token-ids-only", .help = "no tokenizer, no text"},
+    {TRI_OPT(options, show_ids), .name = "show-ids", .help = "write the first token ids of each embed to stderr"},
     {TRI_OPT(options, step_us), .name = "step-us", .min = 0, .max = 10000000, .fallback = "1000",
      .help = "time between two tokens of a request"},
     {TRI_OPT(options, embed_ms), .name = "embed-ms", .min = 0, .max = 999, .fallback = "0",
@@ -123,6 +124,8 @@ static uint64_t count_words(tri_wire_str s) {
 static void on_embed(server *s, const tri_peer *from) {
   struct timespec pause = {.tv_nsec = (long)s->o.embed_ms * 1000000};
   float count = (float)s->in.embed.num_token_ids;
+  if (s->o.show_ids && s->in.embed.num_token_ids > 2)
+    fprintf(stderr, "%u %u %u\n", s->in.embed.token_ids[0], s->in.embed.token_ids[1], s->in.embed.token_ids[2]);
   nanosleep(&pause, NULL);
   s->out.op = TRI_REPLY_EMBEDDING;
   s->out.id = s->in.id;
