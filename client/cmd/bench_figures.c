@@ -29,10 +29,24 @@ static bench_summary summarize(const bench_load *l, bench_latency which, double 
   return bench_summarize(room, n);
 }
 
-/* Requests a second as they were planned, which for few of them is not quite the rate that they were drawn with. */
-static double offered_rate(const bench_load *l) {
-  int64_t last = l->num ? l->requests[l->num - 1].arrival_ns : 0;
-  return last > 0 ? (double)l->num / ms(last) * 1e3 : 0;
+/* Returns how many a second n events were, the first and the last so far apart; 0 where it cannot be said. */
+static double rate_between(size_t n, int64_t first_ns, int64_t last_ns) {
+  return n > 1 && last_ns > first_ns ? (double)(n - 1) / ms(last_ns - first_ns) * 1e3 : 0;
+}
+
+/* The rate of the answers from the first to the last: how long each of them took is not in it, so that a server that
+ * keeps up has that of the arrivals. */
+static double answer_rate(const bench_load *l) {
+  int64_t first = INT64_MAX, last = 0;
+  size_t n = 0;
+  for (size_t i = 0; i < l->num; i++) {
+    const bench_request *r = &l->requests[i];
+    if (!r->ok) continue;
+    n++;
+    if (r->end_ns < first) first = r->end_ns;
+    if (r->end_ns > last) last = r->end_ns;
+  }
+  return rate_between(n, first, last);
 }
 
 tri_status bench_figure_out(const bench_load *l, bench_figures *out) {
@@ -49,8 +63,8 @@ tri_status bench_figure_out(const bench_load *l, bench_figures *out) {
   }
   for (int i = 0; i < BENCH_NUM_LATENCIES; i++) f.latency_ms[i] = summarize(l, (bench_latency)i, room);
   f.achieved = (double)f.ok / f.seconds;
-  f.offered = offered_rate(l);
-  f.saturated = !l->interrupted && bench_is_saturated(f.achieved, f.offered);
+  f.offered = rate_between(l->num, 0, l->requests[l->num - 1].arrival_ns);
+  f.saturated = !l->interrupted && bench_is_saturated(answer_rate(l), f.offered);
   for (size_t i = 0; i < l->sent; i++) room[late++] = ms(l->requests[i].sent_ns - l->requests[i].arrival_ns);
   f.late_ms = bench_summarize(room, late);
   tri_free(room);

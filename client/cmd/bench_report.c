@@ -146,7 +146,7 @@ static void print_cost(const bench_cost *c) {
 static void print_rates(const bench_run *b, const bench_figures *f) {
   printf("Requests          %10.2f /s\n", f->achieved);
   if (f->offered > 0)
-    printf("Offered           %10.2f /s%s\n", f->offered, f->saturated ? ", more than was answered: saturated" : "");
+    printf("Offered           %10.2f /s%s\n", f->offered, f->saturated ? ", faster than answers came: saturated" : "");
   if (!b->encoder) printf("Output tokens     %10.2f /s\n", (double)f->output / f->seconds);
   printf("All tokens        %10.2f /s\n", all_tokens(f));
 }

@@ -2,7 +2,8 @@
 
 #include <stdlib.h>
 
-/* The last answers come after the last arrivals, so that also a server that keeps up answers a little slower. */
+/* Answers differ in how long they take, so that also those of a server that keeps up come at a rate a little different
+ * from that of the arrivals. */
 static const double KEEPS_UP = 0.95;
 
 static int compare(const void *a, const void *b) {
@@ -28,4 +29,4 @@ bench_summary bench_summarize(double *values, size_t n) {
                          .p99 = bench_quantile(values, n, 0.99)};
 }
 
-bool bench_is_saturated(double achieved, double offered) { return offered > 0 && achieved < KEEPS_UP * offered; }
+bool bench_is_saturated(double answered, double offered) { return answered > 0 && answered < KEEPS_UP * offered; }

@@ -15,8 +15,8 @@ double bench_quantile(const double *sorted, size_t n, double p);
 /* Sorts the n values; zeros of none. */
 bench_summary bench_summarize(double *values, size_t n);
 
-/* Returns whether a server that answered `achieved` requests a second fell behind the `offered` ones; offered 0: they
- * were not offered at a rate. */
-bool bench_is_saturated(double achieved, double offered);
+/* Returns whether a server whose answers came at a rate of `answered` fell behind arrivals at a rate of `offered`. 0:
+ * not known, or not offered at a rate. */
+bool bench_is_saturated(double answered, double offered);
 
 #endif

@@ -111,7 +111,7 @@ awk -v title="$title" '
   }
   END {
     printf "%s: requests answered per second (mean and 99th percentile of their latency in ms) at each rate of arrivals.\n", title
-    printf "\\*: saturated, less than 95 %% of the arrivals were answered in time.\n\n| strategy |"
+    printf "\\*: saturated, answers came at less than 95 %% of the rate of arrivals.\n\n| strategy |"
     for (r = 1; r <= num_rates; r++) printf " %s /s |", rates[r]
     printf "\n|---|"
     for (r = 1; r <= num_rates; r++) printf "---|"

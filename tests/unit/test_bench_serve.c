@@ -165,6 +165,7 @@ START_TEST(saturation) {
   ck_assert(!bench_is_saturated(96, 100));
   ck_assert(!bench_is_saturated(120, 100));
   ck_assert(!bench_is_saturated(94, 0)); /* all at once */
+  ck_assert(!bench_is_saturated(0, 100));
 }
 END_TEST
 
@@ -183,8 +184,8 @@ START_TEST(figures) {
   ck_assert_uint_eq(f.ok, 2);
   ck_assert_uint_eq(f.input, 40);
   ck_assert_double_eq_tol(f.achieved, 10, 1e-6);
-  ck_assert_double_eq_tol(f.offered, 30, 1e-6); /* three within 100 ms, whatever the rate was */
-  ck_assert(f.saturated);
+  ck_assert_double_eq_tol(f.offered, 20, 1e-6);
+  ck_assert(f.saturated); /* answers 90 ms apart, arrivals 50 */
   ck_assert_double_eq_tol(f.latency_ms[BENCH_E2E].mean, (90 + 130) / 2.0, 1e-6);
   ck_assert_double_eq_tol(f.late_ms.mean, 40, 1e-6);
   l.rate = INFINITY;
@@ -193,6 +194,24 @@ START_TEST(figures) {
   ck_assert_double_eq_tol(f.latency_ms[BENCH_E2E].mean, 90, 1e-6);
   ck_assert_double_eq(f.offered, 0);
   ck_assert(!f.saturated);
+}
+END_TEST
+
+/* A server that takes long for each, and keeps up; one answer that is late, and one that fails. */
+START_TEST(keeps_up) {
+  bench_request r[40];
+  bench_load l = {.rate = 20, .requests = r, .num = 40, .sent = 40, .finished = 40, .end_ns = 3950 * (int64_t)MS};
+  bench_figures f;
+  for (int i = 0; i < 40; i++)
+    r[i] = (bench_request){.arrival_ns = i * 50 * MS, .end_ns = i * 50 * MS + 2000 * (int64_t)MS, .ok = true};
+  ck_assert_int_eq(bench_figure_out(&l, &f), TRI_OK);
+  ck_assert_double_eq_tol(f.offered, 20, 1e-6);
+  ck_assert_double_lt(f.achieved, 0.6 * f.offered);
+  ck_assert(!f.saturated);
+  r[39].end_ns += 90 * MS;
+  r[3].ok = false;
+  ck_assert_int_eq(bench_figure_out(&l, &f), TRI_OK);
+  ck_assert(f.saturated);
 }
 END_TEST
 
@@ -217,8 +236,8 @@ END_TEST
 Suite *suite_bench_serve(void) {
   Suite *s = suite_create("bench_serve");
   TCase *c = tcase_create("bench_serve");
-  const TTest *const tests[] = {fixed,     uniform,   normal,     seeds,   files,
-                                quantiles, summaries, saturation, figures, token_latencies};
+  const TTest *const tests[] = {fixed,     uniform,    normal,  seeds,    files,          quantiles,
+                                summaries, saturation, figures, keeps_up, token_latencies};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;
