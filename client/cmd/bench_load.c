@@ -1,187 +1,145 @@
 /* The load of a benchmark: one thread, one connection, one event loop. */
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
+#include <poll.h>
 #include <string.h>
 
 #include "client/cmd/bench.h"
 #include "runtime/base/buf.h"
-#include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
 
-/* ---- random numbers ---- */
+/* Streams of random numbers: lengths are the same ones at every rate, and whatever else is drawn. */
+enum { LENGTHS = 1 };
+enum { LONGEST_WAIT_NS = 500000000 };
 
-static double uniform(uint64_t *state) { return (double)(tri_splitmix64(state) >> 11) * 0x1p-53; }
-
-/* ---- prompts ---- */
-
-static int read_prompts(bench_run *b) {
-  const char *path = b->o->prompt_file;
-  FILE *f = fopen(path, "re");
-  if (!f) return cmd_failed("trireme bench", "cannot open %s: %s", path, strerror(errno));
-  cmd_request defaults;
-  cmd_request_init(&defaults);
-  defaults.r.max_tokens = b->o->random_output_len;
-  defaults.r.ignore_eos = b->o->ignore_eos;
-  defaults.r.temperature = b->o->temperature;
-  char *line = NULL;
-  size_t cap = 0, number = 0, room = 0;
-  int code = TRI_EXIT_OK;
-  for (ssize_t n; !code && b->num_from_file < b->num && (n = getline(&line, &cap, f)) >= 0;) {
-    tri_json_doc *doc = NULL;
-    tri_error err = {0};
-    number++;
-    if (strspn(line, " \t\r\n") == (size_t)n) continue;
-    if (tri_array_reserve(&b->from_file, b->num_from_file, &room, 1, sizeof *b->from_file) != TRI_OK) {
-      code = TRI_EXIT_FAILED;
-      break;
-    }
-    cmd_request *q = &b->from_file[b->num_from_file];
-    cmd_request_init(q);
-    tri_status st = cmd_parse_line(line, (size_t)n, &doc, &err);
-    if (st == TRI_OK) st = cmd_request_json(&defaults, tri_json_root(doc), q, &err);
-    if (st != TRI_OK) {
-      cmd_request_free(q);
-      code = cmd_usage("trireme bench", "%s:%zu: %s", path, number, err.message);
-    } else {
-      b->num_from_file++; /* its lists point into the array, which may still move: send_one sets them again */
-    }
-    tri_json_free(doc);
-  }
-  free(line); /* getline's */
-  fclose(f);
-  if (!code && !b->num_from_file) code = cmd_usage("trireme bench", "%s holds no prompts", path);
-  return code;
-}
-
-void bench_run_free(bench_run *b) {
-  for (size_t i = 0; i < b->num_from_file; i++) cmd_request_free(&b->from_file[i]);
-  tri_free(b->from_file);
-  tri_free(b->requests);
-  tri_free(b->itl_ms);
+void bench_load_free(bench_load *l) {
+  tri_free(l->requests);
+  tri_free(l->itl_ms);
+  *l = (bench_load){0};
 }
 
 /* ---- events ---- */
 
-static void add_gap(bench_run *b, double ms) {
-  tri_status st = tri_array_reserve(&b->itl_ms, b->num_itl, &b->cap_itl, 1, sizeof *b->itl_ms);
-  if (st == TRI_OK) b->itl_ms[b->num_itl++] = ms; /* else a gap less in the statistics */
+static void add_gap(bench_load *l, double ms) {
+  tri_status st = tri_array_reserve(&l->itl_ms, l->num_itl, &l->cap_itl, 1, sizeof *l->itl_ms);
+  if (st == TRI_OK) l->itl_ms[l->num_itl++] = ms; /* else a gap less in the statistics */
 }
 
-static void on_event(bench_run *b, const trireme_event *e, int64_t now) {
-  if (e->id < b->first_id || e->id - b->first_id >= b->sent) return;
-  bench_request *r = &b->requests[e->id - b->first_id];
-  if (e->kind == TRIREME_EVENT_ACCEPTED) r->prompt_tokens = e->accepted.prompt_tokens;
-  if (e->kind == TRIREME_EVENT_TOKENS) {
-    size_t tokens = 0;
-    for (size_t i = 0; i < e->tokens.num; i++) tokens += e->tokens.choices[i]->num_ids;
-    if (!tokens) return;
-    if (r->first_ns)
-      add_gap(b, (double)(now - r->last_ns) * 1e-6);
-    else
-      r->first_ns = now;
-    r->last_ns = now;
-    r->output_tokens += tokens;
+static void on_tokens(bench_load *l, bench_request *r, const trireme_event *e, int64_t now) {
+  size_t tokens = 0;
+  for (size_t i = 0; i < e->tokens.num; i++) tokens += e->tokens.choices[i]->num_ids;
+  if (!tokens) return;
+  if (r->first_ns)
+    add_gap(l, (double)(now - r->last_ns) * 1e-6);
+  else
+    r->first_ns = now;
+  r->last_ns = now;
+  r->output_tokens += tokens;
+}
+
+static bool ended_well(const trireme_event *e) {
+  if (e->kind != TRIREME_EVENT_DONE) return e->kind != TRIREME_EVENT_ERROR;
+  for (size_t i = 0; i < e->done.num; i++) {
+    const char *reason = e->done.choices[i]->finish_reason;
+    if (strcmp(reason, "stop") && strcmp(reason, "length")) return false;
   }
-  if ((e->kind != TRIREME_EVENT_DONE && e->kind != TRIREME_EVENT_ERROR) || r->end_ns) return;
+  return true;
+}
+
+static void on_end(bench_load *l, bench_request *r, const trireme_event *e, int64_t now) {
   r->end_ns = now;
-  r->ok = e->kind == TRIREME_EVENT_DONE;
-  for (size_t i = 0; r->ok && i < e->done.num; i++)
-    r->ok = !strcmp(e->done.choices[i]->finish_reason, "stop") || !strcmp(e->done.choices[i]->finish_reason, "length");
-  if (r->ok) r->output_tokens = e->done.completion_tokens;
-  if (!r->ok && !b->failed++) {
+  r->ok = ended_well(e);
+  if (e->kind == TRIREME_EVENT_EMBEDDING) r->prompt_tokens = e->embedding.prompt_tokens;
+  if (e->kind == TRIREME_EVENT_SCORES) r->prompt_tokens = e->scores.prompt_tokens;
+  if (r->ok && e->kind == TRIREME_EVENT_DONE) r->output_tokens = e->done.completion_tokens;
+  if (!r->ok && !l->failed++) {
     if (e->kind == TRIREME_EVENT_ERROR)
-      b->first_error = e->error;
+      l->first_error = e->error;
     else
-      snprintf(b->first_error.message, sizeof b->first_error.message,
+      snprintf(l->first_error.message, sizeof l->first_error.message,
                e->done.timed_out ? "its deadline_ms has passed" : "it was cancelled");
   }
-  b->in_flight--;
-  b->finished++;
+  l->in_flight--;
+  l->finished++;
+}
+
+static void on_event(bench_load *l, const trireme_event *e, int64_t now) {
+  if (e->id < l->first_id || e->id - l->first_id >= l->sent) return;
+  bench_request *r = &l->requests[e->id - l->first_id];
+  switch (e->kind) {
+  case TRIREME_EVENT_ACCEPTED: r->prompt_tokens = e->accepted.prompt_tokens; break;
+  case TRIREME_EVENT_TOKENS: on_tokens(l, r, e, now); break;
+  case TRIREME_EVENT_DONE:
+  case TRIREME_EVENT_ERROR:
+  case TRIREME_EVENT_EMBEDDING:
+  case TRIREME_EVENT_SCORES:
+    if (!r->end_ns) on_end(l, r, e, now);
+    break;
+  default: break;
+  }
 }
 
 /* ---- the loop ---- */
 
-static void plan_arrivals(bench_run *b, uint64_t *random) {
+static void plan_arrivals(const bench_run *b, bench_load *l, uint64_t *random) {
+  uint64_t lengths = tri_mix64(b->o->seed + LENGTHS);
   double at = 0;
-  for (size_t i = 0; i < b->num; i++) {
-    b->requests[i].arrival_ns = (int64_t)at;
-    if (isfinite(b->o->request_rate)) at += -log1p(-uniform(random)) / b->o->request_rate * 1e9;
+  for (size_t i = 0; i < l->num; i++) {
+    l->requests[i].arrival_ns = (int64_t)at;
+    l->requests[i].input_len = bench_lengths_draw(&b->lengths, i, &lengths);
+    if (isfinite(l->rate)) at += -log1p(-bench_uniform(random)) / l->rate * 1e9;
   }
 }
 
-static trireme_result send_one(bench_run *b, uint32_t *ids, uint64_t *random, trireme_error *error) {
-  trireme_request q;
-  if (b->num_from_file) {
-    cmd_request *from = &b->from_file[b->sent % b->num_from_file];
-    /* The array has stopped growing by now. */
-    if (from->r.num_stop) from->r.stop = from->stops;
-    if (from->r.num_stop_token_ids) from->r.stop_token_ids = from->stop_ids;
-    q = from->r;
-    q.request_id = NULL; /* a prompt that is used twice is two requests */
-    q.no_stream = false;
-  } else {
-    trireme_request_init(&q);
-    for (int64_t i = 0; i < b->o->random_input_len; i++)
-      ids[i] = (uint32_t)(tri_splitmix64(random) % (b->vocab_size ? b->vocab_size : 1));
-    q.token_ids = ids;
-    q.num_token_ids = (size_t)b->o->random_input_len;
-    q.max_tokens = b->o->random_output_len;
-    q.ignore_eos = b->o->ignore_eos;
-    q.temperature = b->o->temperature;
-    q.has_seed = true;
-    q.seed = b->o->seed + b->sent;
-  }
+static trireme_result send_next(bench_run *b, bench_load *l, uint64_t *random, trireme_error *error) {
   uint64_t id;
-  bench_request *r = &b->requests[b->sent];
-  r->sent_ns = tri_now_ns() - b->start_ns;
-  trireme_result st = trireme_submit(b->c, &q, &id, error);
+  bench_request *r = &l->requests[l->sent];
+  r->sent_ns = tri_now_ns() - l->start_ns;
+  trireme_result st = bench_send(b, l->sent, r, random, &id, error);
   if (st != TRIREME_OK) return st;
-  if (!b->sent) b->first_id = id;
-  b->sent++;
-  if (++b->in_flight > b->most_in_flight) b->most_in_flight = b->in_flight;
+  if (!l->sent) l->first_id = id;
+  l->sent++;
+  if (++l->in_flight > l->most_in_flight) l->most_in_flight = l->in_flight;
   return TRIREME_OK;
 }
 
-static int loop(bench_run *b, uint32_t *ids, uint64_t *random) {
+/* Waits for an event or until the next arrival, which a wait in whole milliseconds would make late. It may return
+ * sooner, as after a signal: the loop looks again. */
+static void wait_for_arrival(const bench_run *b, int64_t ns) {
+  struct pollfd p = {.fd = trireme_fd(b->c), .events = POLLIN};
+  struct timespec t = {.tv_nsec = ns < LONGEST_WAIT_NS ? ns : LONGEST_WAIT_NS};
+  if (ns > 0) ppoll(&p, 1, &t, NULL);
+}
+
+static int loop(bench_run *b, bench_load *l, uint64_t *random) {
   trireme_error error = {0};
   int64_t most = b->o->max_concurrency ? b->o->max_concurrency : INT64_MAX;
-  b->start_ns = tri_now_ns();
-  while (b->finished < b->num && !cmd_signal) {
-    int64_t now = tri_now_ns() - b->start_ns, wait_ms = -1;
-    bool more = b->sent < b->num && b->in_flight < most;
-    if (more && now >= b->requests[b->sent].arrival_ns) {
-      if (send_one(b, ids, random, &error)) return cmd_fail(&error);
-      wait_ms = 0; /* read what has come meanwhile, then send the next */
-    } else if (more) {
-      wait_ms = (b->requests[b->sent].arrival_ns - now + 999999) / 1000000;
-    }
+  l->start_ns = tri_now_ns();
+  while (l->finished < l->num && !cmd_signal) {
+    int64_t now = tri_now_ns() - l->start_ns;
+    bool more = l->sent < l->num && l->in_flight < most;
+    bool due = more && now >= l->requests[l->sent].arrival_ns;
+    if (due && send_next(b, l, random, &error) != TRIREME_OK) return cmd_fail(&error);
     trireme_event e;
-    trireme_result r = trireme_next(b->c, wait_ms > 1000000 ? 1000000 : (int)wait_ms, &e, &error);
+    trireme_result r = trireme_next(b->c, more ? 0 : -1, &e, &error);
     if (r == TRIREME_OK)
-      on_event(b, &e, tri_now_ns() - b->start_ns);
+      on_event(l, &e, tri_now_ns() - l->start_ns);
     else if (r != TRIREME_TIMEOUT && r != TRIREME_INTERRUPTED)
       return cmd_fail(&error);
+    else if (more && !due)
+      wait_for_arrival(b, l->requests[l->sent].arrival_ns - (tri_now_ns() - l->start_ns));
   }
-  b->end_ns = tri_now_ns() - b->start_ns;
-  b->interrupted = b->finished < b->num;
+  l->end_ns = tri_now_ns() - l->start_ns;
+  l->interrupted = l->finished < l->num;
   return TRI_EXIT_OK;
 }
 
-int bench_prepare(bench_run *b) {
-  b->num = (size_t)b->o->num_prompts;
-  b->requests = tri_calloc(b->num, sizeof *b->requests);
-  if (!b->requests) return TRI_EXIT_FAILED;
-  return b->o->prompt_file ? read_prompts(b) : TRI_EXIT_OK;
-}
-
-int bench_load(bench_run *b) {
+int bench_load_run(bench_run *b, size_t number, size_t num, bench_load *l) {
   uint64_t random = b->o->seed;
-  uint32_t *ids = tri_malloc((size_t)b->o->random_input_len, sizeof *ids);
-  if (!ids) return TRI_EXIT_FAILED;
-  plan_arrivals(b, &random);
-  int code = loop(b, ids, &random);
-  tri_free(ids);
-  return code;
+  *l = (bench_load){.rate = b->rates[number], .num = num};
+  l->requests = tri_calloc(num, sizeof *l->requests);
+  if (!l->requests) return cmd_failed("trireme bench", "no memory for %zu requests", num);
+  plan_arrivals(b, l, &random);
+  random ^= tri_mix64(number); /* other texts in each load: what the server has kept of one is of no use to the next */
+  return loop(b, l, &random);
 }

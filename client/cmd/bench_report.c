@@ -1,79 +1,37 @@
 /* The results of a benchmark, as a table or as JSON. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/cmd/bench.h"
 #include "runtime/base/mem.h"
 
-typedef struct summary {
+static const struct {
   const char *title, *key;
-  double mean, median, p99;
-} summary;
+} latencies[BENCH_NUM_LATENCIES] = {[BENCH_TTFT] = {"Time to first token", "ttft"},
+                                    [BENCH_TPOT] = {"Time per output token", "tpot"},
+                                    [BENCH_ITL] = {"Inter-token latency", "itl"},
+                                    [BENCH_E2E] = {"End-to-end latency", "e2el"}};
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
+/* An encoder's answer comes at once: it has no tokens to wait for. */
+static bool has_latency(const bench_run *b, bench_latency which) { return !b->encoder || which == BENCH_E2E; }
 
-/* Linear interpolation between the two nearest of n sorted values. */
-static double percentile(const double *v, size_t n, double p) {
-  if (!n) return 0;
-  double at = p * (double)(n - 1);
-  size_t i = (size_t)at;
-  return i + 1 < n ? v[i] + (at - (double)i) * (v[i + 1] - v[i]) : v[n - 1];
-}
-
-static summary summarize(const char *title, const char *key, double *v, size_t n) {
-  double sum = 0;
-  qsort(v, n, sizeof *v, compare);
-  for (size_t i = 0; i < n; i++) sum += v[i];
-  return (summary){title, key, n ? sum / (double)n : 0, percentile(v, n, 0.5), percentile(v, n, 0.99)};
-}
-
-enum { TTFT, TPOT, ITL, E2E, NUM_SUMMARIES };
-
-static bool summarize_all(const bench_run *b, summary out[NUM_SUMMARIES]) {
-  double *v = tri_malloc(b->num, sizeof *v);
-  if (!v) return false;
-  size_t n = 0;
-  for (size_t i = 0; i < b->num; i++)
-    if (b->requests[i].ok && b->requests[i].first_ns)
-      v[n++] = (double)(b->requests[i].first_ns - b->requests[i].sent_ns) * 1e-6;
-  out[TTFT] = summarize("Time to first token", "ttft", v, n);
-  n = 0;
-  for (size_t i = 0; i < b->num; i++) {
-    const bench_request *r = &b->requests[i];
-    if (r->ok && r->output_tokens > 1)
-      v[n++] = (double)(r->last_ns - r->first_ns) * 1e-6 / (double)(r->output_tokens - 1);
-  }
-  out[TPOT] = summarize("Time per output token", "tpot", v, n);
-  out[ITL] = summarize("Inter-token latency", "itl", b->itl_ms, b->num_itl);
-  n = 0;
-  for (size_t i = 0; i < b->num; i++)
-    if (b->requests[i].ok) v[n++] = (double)(b->requests[i].end_ns - b->requests[i].sent_ns) * 1e-6;
-  out[E2E] = summarize("End-to-end latency", "e2el", v, n);
-  tri_free(v);
-  return true;
-}
+/* ---- limits ---- */
 
 /* Not a number where it is not known. */
 static double us_per_token(double seconds, uint64_t tokens) {
   return tokens && seconds > 0 ? seconds * 1e6 / (double)tokens : NAN;
 }
 
-typedef struct totals {
-  uint64_t ok, input, output;
-  double seconds;
-} totals;
+static double all_tokens(const bench_figures *f) { return (double)(f->input + f->output) / f->seconds; }
 
 /* Tokens a second, in and out, if this load's matrix products ran at the workers' best rate and nothing else took time.
- * A request's last token is drawn and not computed with. 0: not known. */
-static double limit_throughput(const bench_run *b, const totals *t) {
-  const bench_floors *f = &b->floors;
-  double head = f->output_token_flops - f->prompt_token_flops;
-  double flops = (double)(t->input + t->output - t->ok) * f->prompt_token_flops + (double)t->output * head;
-  return flops > 0 ? (double)(t->input + t->output) * f->flops_per_s / flops : 0;
+ * The last token of a text is drawn and not computed with. 0: not known. */
+static double limit_throughput(const bench_run *b, const bench_figures *f) {
+  const bench_floors *w = &b->floors;
+  double head = w->output_token_flops - w->prompt_token_flops;
+  double computed = (double)(f->input + f->output) - (b->encoder ? 0 : (double)f->ok);
+  double flops = computed * w->prompt_token_flops + (double)f->output * head;
+  return flops > 0 ? (double)(f->input + f->output) * w->flops_per_s / flops : 0;
 }
 
 /* Milliseconds for one token of one sequence, in which every weight is read once. 0: not known. */
@@ -81,62 +39,101 @@ static double floor_tpot_ms(const bench_floors *f) {
   return f->read_bytes_per_s > 0 ? f->weight_bytes / f->read_bytes_per_s * 1e3 : 0;
 }
 
-static void print_limits(const bench_run *b, const summary *s, const totals *t) {
-  double all = (double)(t->input + t->output) / t->seconds, most = limit_throughput(b, t);
+static void print_limit(const bench_run *b, const bench_figures *f) {
+  double most = limit_throughput(b, f);
   if (most > 0)
     printf("Limit             %10.2f /s of all tokens, at %.1f GFLOP/s, the workers' best rate of matrix products "
            "(on CPUs in float32); ratio %.2f\n",
-           most, b->floors.flops_per_s * 1e-9, all / most);
-  double least = floor_tpot_ms(&b->floors);
-  if (least > 0 && b->most_in_flight == 1 && s[TPOT].median > 0)
-    printf("Floor             %10.3f ms per output token, the weights read at %.1f GB/s; ratio %.2f\n", least,
-           b->floors.read_bytes_per_s * 1e-9, least / s[TPOT].median);
+           most, b->floors.flops_per_s * 1e-9, all_tokens(f) / most);
 }
 
-static void print_json(const bench_run *b, const char *kind, const summary *s, const totals *t, const char *model) {
-  cmd_buf j = {0};
-  cmd_json_open(&j, NULL, '{');
-  cmd_json_word(&j, "benchmark", kind);
-  cmd_json_word(&j, "model", model);
-  const struct {
-    const char *key;
-    double value;
-  } numbers[] = {{"num_prompts", (double)b->num},
-                 {"completed", (double)t->ok},
-                 {"failed", (double)b->failed},
-                 {"duration", t->seconds},
-                 {"request_rate", b->o->request_rate},
-                 {"max_concurrency", (double)b->o->max_concurrency},
-                 {"max_concurrent_requests", (double)b->most_in_flight},
-                 {"total_input_tokens", (double)t->input},
-                 {"total_output_tokens", (double)t->output},
-                 {"request_throughput", (double)t->ok / t->seconds},
-                 {"output_throughput", (double)t->output / t->seconds},
-                 {"total_token_throughput", (double)(t->input + t->output) / t->seconds}};
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-    cmd_json_num(&j, numbers[i].key, numbers[i].value); /* an infinite rate becomes null */
-  }
-  for (int i = 0; i < NUM_SUMMARIES; i++) {
-    cmd_buf_printf(&j, ",\"mean_%s_ms\":", s[i].key);
-    cmd_buf_num(&j, s[i].mean);
-    cmd_buf_printf(&j, ",\"median_%s_ms\":", s[i].key);
-    cmd_buf_num(&j, s[i].median);
-    cmd_buf_printf(&j, ",\"p99_%s_ms\":", s[i].key);
-    cmd_buf_num(&j, s[i].p99);
-  }
-  if (limit_throughput(b, t) > 0) {
-    cmd_json_num(&j, "floor_total_token_throughput", limit_throughput(b, t));
-    cmd_json_num(&j, "floor_ratio", (double)(t->input + t->output) / t->seconds / limit_throughput(b, t));
-    cmd_json_num(&j, "floor_tpot_ms", floor_tpot_ms(&b->floors));
-    cmd_json_num(&j, "flops_per_s", b->floors.flops_per_s);
-    cmd_json_num(&j, "read_bytes_per_s", b->floors.read_bytes_per_s);
-  }
-  if (b->interrupted) cmd_buf_printf(&j, ",\"partial\":true");
-  cmd_json_num(&j, "coordinator_us_per_token", us_per_token(b->cost.coordinator_s, b->cost.generated));
-  cmd_json_num(&j, "scheduler_us_per_token", us_per_token(b->cost.scheduler_s, b->cost.drawn));
-  printf("%s}\n", j.data);
-  cmd_buf_free(&j);
+static void print_floor(const bench_run *b, const bench_load *l, const bench_figures *f) {
+  double least = floor_tpot_ms(&b->floors), tpot = f->latency_ms[BENCH_TPOT].median;
+  if (least > 0 && l->most_in_flight == 1 && tpot > 0)
+    printf("Floor             %10.3f ms per output token, the weights read at %.1f GB/s; ratio %.2f\n", least,
+           b->floors.read_bytes_per_s * 1e-9, least / tpot);
 }
+
+/* ---- JSON ---- */
+
+static void json_bool(cmd_buf *j, const char *key, bool x) {
+  cmd_buf_key(j, key);
+  cmd_buf_add(j, x ? "true" : "false", x ? 4 : 5);
+}
+
+static void json_open(cmd_buf *j, const bench_run *b) {
+  cmd_json_open(j, NULL, '{');
+  cmd_json_word(j, "benchmark", b->kind);
+  cmd_json_word(j, "model", b->model);
+  cmd_json_word(j, "task", b->task);
+}
+
+static void json_counts(cmd_buf *j, const bench_run *b, const bench_load *l, const bench_figures *f) {
+  cmd_json_uint(j, "num_prompts", l->num);
+  cmd_json_uint(j, "completed", f->ok);
+  cmd_json_uint(j, "failed", l->failed);
+  cmd_json_num(j, "duration", f->seconds);
+  cmd_json_num(j, "request_rate", l->rate); /* an infinite rate becomes null */
+  cmd_json_num(j, "max_concurrency", (double)b->o->max_concurrency);
+  cmd_json_num(j, "max_concurrent_requests", (double)l->most_in_flight);
+  cmd_json_uint(j, "total_input_tokens", f->input);
+  if (!b->encoder) cmd_json_uint(j, "total_output_tokens", f->output);
+  cmd_json_num(j, "request_throughput", f->achieved);
+  if (f->offered > 0) {
+    cmd_json_num(j, "offered_rate", f->offered);
+    json_bool(j, "saturated", f->saturated);
+    cmd_json_num(j, "mean_late_ms", f->late_ms.mean);
+    cmd_json_num(j, "p99_late_ms", f->late_ms.p99);
+  }
+  if (!b->encoder) cmd_json_num(j, "output_throughput", (double)f->output / f->seconds);
+  cmd_json_num(j, "total_token_throughput", all_tokens(f));
+}
+
+static void json_latency(cmd_buf *j, const char *key, const bench_summary *s) {
+  const struct {
+    const char *name;
+    double ms;
+  } all[] = {{"mean", s->mean}, {"median", s->median}, {"p90", s->p90}, {"p99", s->p99}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "%s_%s_ms", all[i].name, key);
+    cmd_json_num(j, name, all[i].ms);
+  }
+}
+
+static void json_limits(cmd_buf *j, const bench_run *b, const bench_figures *f) {
+  double most = limit_throughput(b, f);
+  if (!(most > 0)) return;
+  cmd_json_num(j, "floor_total_token_throughput", most);
+  cmd_json_num(j, "floor_ratio", all_tokens(f) / most);
+  if (!b->encoder) cmd_json_num(j, "floor_tpot_ms", floor_tpot_ms(&b->floors));
+  cmd_json_num(j, "flops_per_s", b->floors.flops_per_s);
+  cmd_json_num(j, "read_bytes_per_s", b->floors.read_bytes_per_s);
+}
+
+static void print_line(cmd_buf *j) {
+  cmd_buf_add(j, "}\n", 2);
+  fwrite(j->data, 1, j->len, stdout);
+  fflush(stdout);
+  cmd_buf_free(j);
+}
+
+static void print_json(const bench_run *b, const bench_load *l, const bench_figures *f) {
+  cmd_buf j = {0};
+  json_open(&j, b);
+  json_counts(&j, b, l, f);
+  for (int i = 0; i < BENCH_NUM_LATENCIES; i++)
+    if (has_latency(b, (bench_latency)i)) json_latency(&j, latencies[i].key, &f->latency_ms[i]);
+  json_limits(&j, b, f);
+  if (l->interrupted) json_bool(&j, "partial", true);
+  if (!b->encoder) {
+    cmd_json_num(&j, "coordinator_us_per_token", us_per_token(l->cost.coordinator_s, l->cost.generated));
+    cmd_json_num(&j, "scheduler_us_per_token", us_per_token(l->cost.scheduler_s, l->cost.drawn));
+  }
+  print_line(&j);
+}
+
+/* ---- tables ---- */
 
 static void print_cost(const bench_cost *c) {
   double coordinator = us_per_token(c->coordinator_s, c->generated), scheduler = us_per_token(c->scheduler_s, c->drawn);
@@ -146,36 +143,81 @@ static void print_cost(const bench_cost *c) {
   putchar('\n');
 }
 
-static void print_table(const bench_run *b, const summary *s, const totals *t, bool latencies) {
-  if (b->interrupted) printf("Partial results: interrupted.\n");
-  printf("Requests          %10llu done, %zu failed, at most %lld at a time\n", (unsigned long long)t->ok, b->failed,
-         (long long)b->most_in_flight);
-  printf("Duration          %10.2f s\n", t->seconds);
-  printf("Tokens            %10llu in, %llu out\n", (unsigned long long)t->input, (unsigned long long)t->output);
-  printf("Requests          %10.2f /s\n", (double)t->ok / t->seconds);
-  printf("Output tokens     %10.2f /s\n", (double)t->output / t->seconds);
-  printf("All tokens        %10.2f /s\n", (double)(t->input + t->output) / t->seconds);
-  print_limits(b, s, t);
-  if (latencies) {
-    printf("\n%-24s %10s %10s %10s\n", "ms", "mean", "median", "p99");
-    for (int i = 0; i < NUM_SUMMARIES; i++)
-      printf("%-24s %10.2f %10.2f %10.2f\n", s[i].title, s[i].mean, s[i].median, s[i].p99);
-  }
-  print_cost(&b->cost);
+static void print_rates(const bench_run *b, const bench_figures *f) {
+  printf("Requests          %10.2f /s\n", f->achieved);
+  if (f->offered > 0)
+    printf("Offered           %10.2f /s%s\n", f->offered, f->saturated ? ", faster than answers came: saturated" : "");
+  if (!b->encoder) printf("Output tokens     %10.2f /s\n", (double)f->output / f->seconds);
+  printf("All tokens        %10.2f /s\n", all_tokens(f));
 }
 
-void bench_report(const bench_run *b, const char *kind, const char *model) {
-  summary s[NUM_SUMMARIES];
-  totals t = {.seconds = (double)b->end_ns * 1e-9 + 1e-12};
-  if (!summarize_all(b, s)) return;
-  for (size_t i = 0; i < b->num; i++) {
-    if (!b->requests[i].ok) continue;
-    t.ok++;
-    t.input += b->requests[i].prompt_tokens;
-    t.output += b->requests[i].output_tokens;
+static void print_latencies(const bench_run *b, const bench_figures *f) {
+  printf("\n%-24s %10s %10s %10s %10s\n", "ms", "mean", "median", "p90", "p99");
+  for (int i = 0; i < BENCH_NUM_LATENCIES; i++) {
+    const bench_summary *s = &f->latency_ms[i];
+    if (has_latency(b, (bench_latency)i))
+      printf("%-24s %10.2f %10.2f %10.2f %10.2f\n", latencies[i].title, s->mean, s->median, s->p90, s->p99);
   }
+}
+
+static void print_table(const bench_run *b, const bench_load *l, const bench_figures *f) {
+  if (l->interrupted) printf("Partial results: interrupted.\n");
+  printf("Requests          %10llu done, %zu failed, at most %lld at a time\n", (unsigned long long)f->ok, l->failed,
+         (long long)l->most_in_flight);
+  printf("Duration          %10.2f s\n", f->seconds);
+  printf("Tokens            %10llu in", (unsigned long long)f->input);
+  if (!b->encoder) printf(", %llu out", (unsigned long long)f->output);
+  putchar('\n');
+  print_rates(b, f);
+  print_limit(b, f);
+  print_floor(b, l, f);
+  if (!strcmp(b->kind, "serve")) print_latencies(b, f);
+  print_cost(&l->cost);
+}
+
+void bench_report(const bench_run *b, const bench_load *l, const bench_figures *f) {
   if (b->o->json)
-    print_json(b, kind, s, &t, model);
+    print_json(b, l, f);
   else
-    print_table(b, s, &t, !strcmp(kind, "serve"));
+    print_table(b, l, f);
+}
+
+void bench_report_row(const bench_run *b, const bench_load *l, const bench_figures *f, bool first) {
+  const bench_summary *s = &f->latency_ms[BENCH_E2E];
+  if (b->o->json) {
+    print_json(b, l, f);
+    return;
+  }
+  if (first)
+    printf("%11s %11s %11s %10s %10s %10s %10s\n", "offered /s", "answered /s", "tokens /s", "mean ms", "median ms",
+           "p90 ms", "p99 ms");
+  printf("%11.2f %11.2f %11.2f %10.2f %10.2f %10.2f %10.2f%s", f->offered, f->achieved, all_tokens(f), s->mean,
+         s->median, s->p90, s->p99, f->saturated ? "  saturated" : "");
+  if (l->failed) printf("  %zu failed", l->failed);
+  printf("%s\n", l->interrupted ? "  partial: interrupted" : "");
+  fflush(stdout);
+}
+
+void bench_report_saturation(const bench_run *b, const bench_figures *all, size_t n) {
+  const bench_figures *most = &all[0];
+  bool saturated = false;
+  for (size_t i = 0; i < n; i++) {
+    saturated = saturated || all[i].saturated;
+    if (all[i].achieved > most->achieved) most = &all[i];
+  }
+  if (!b->o->json) {
+    printf("\n%s %.2f requests/s, %.2f tokens/s%s\n",
+           saturated ? "Throughput at saturation:" : "Not saturated:", most->achieved, all_tokens(most),
+           saturated ? "" : " were answered, and more can be");
+    print_limit(b, most);
+    return;
+  }
+  cmd_buf j = {0};
+  json_open(&j, b);
+  cmd_json_uint(&j, "loads", n);
+  json_bool(&j, "saturated", saturated);
+  cmd_json_num(&j, "max_request_throughput", most->achieved);
+  cmd_json_num(&j, "max_total_token_throughput", all_tokens(most));
+  json_limits(&j, b, most);
+  print_line(&j);
 }

@@ -174,6 +174,16 @@ typedef struct cmd_embed_options {
 
 /* embed_run.c: sends the request, or those of the file, and prints the answers. */
 int cmd_embed_run(const cmd_embed_options *o);
+/* embed_line.c: one line of a file of inputs. */
+typedef struct cmd_embed_line {
+  trireme_embed_request request; /* its strings lie in doc */
+  tri_json_doc *doc;
+  uint32_t *ids;
+} cmd_embed_line;
+/* Starts from `defaults` and applies the line's JSON object. Free *out on TRI_OK. */
+tri_status cmd_embed_line_parse(const trireme_embed_request *defaults, bool classify, const char *line, size_t len,
+                                cmd_embed_line *out, tri_error *err);
+void cmd_embed_line_free(cmd_embed_line *l);
 /* embed_print.c: an answer as a line, or lines, of text, or as members of an open JSON object. */
 void cmd_print_embed_reply(cmd_buf *b, const trireme_event *e, int64_t top_k);
 void cmd_json_embed_reply(cmd_buf *b, const trireme_event *e, int64_t top_k);

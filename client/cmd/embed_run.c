@@ -7,8 +7,6 @@
 #include "client/cmd/cmd.h"
 #include "runtime/base/mem.h"
 
-enum { MAX_LINE = 4 << 20, MAX_IDS = 1 << 18 };
-
 /* One input from its reading to its writing. */
 typedef struct slot {
   uint64_t line, id;
@@ -89,53 +87,6 @@ static bool write_answers(runner *r) {
 
 /* ---- inputs ---- */
 
-typedef struct line_reader {
-  trireme_embed_request *r;
-  bool classify;
-  uint32_t *ids;
-  tri_error *err;
-} line_reader;
-
-static tri_status read_ids(line_reader *l, const char *key, const tri_json *v) {
-  if (l->ids) return cmd_wrong(l->err, key, "there once");
-  tri_status st = cmd_read_ids(v, key, MAX_IDS, &l->ids, &l->r->num_token_ids, l->err);
-  l->r->token_ids = l->ids;
-  return st;
-}
-
-/* len: NULL for a string that has no NUL. */
-static tri_status read_string(line_reader *l, const char *key, const tri_json *v, const char **out, size_t *len) {
-  *out = tri_json_as_str(v, len);
-  return *out ? TRI_OK : cmd_wrong(l->err, key, "a string");
-}
-
-static tri_status read_bool(line_reader *l, const char *key, const tri_json *v, bool *out) {
-  return tri_json_as_bool(v, out) ? TRI_OK : cmd_wrong(l->err, key, "true or false");
-}
-
-/* Strings stay where the document has them. */
-static tri_status read_field(void *ctx, const char *key, const tri_json *v) {
-  line_reader *l = ctx;
-  trireme_embed_request *r = l->r;
-  if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
-  if (!strcmp(key, "text")) return read_string(l, key, v, &r->text, &r->text_len);
-  if (!strcmp(key, "text_pair")) return read_string(l, key, v, &r->text_pair, &r->text_pair_len);
-  if (!strcmp(key, "token_ids")) return read_ids(l, key, v);
-  if (!strcmp(key, "model")) return read_string(l, key, v, &r->model, NULL);
-  if (!l->classify && !strcmp(key, "pooling")) return read_string(l, key, v, &r->pooling, NULL);
-  if (l->classify && !strcmp(key, "activation")) return read_string(l, key, v, &r->activation, NULL);
-  if (!strcmp(key, "truncate")) return read_bool(l, key, v, &r->truncate);
-  if (!l->classify && !strcmp(key, "normalize")) {
-    TRI_CHECK(read_bool(l, key, v, &r->normalize));
-    r->keep_length = !r->normalize;
-    return TRI_OK;
-  }
-  if (!strcmp(key, "priority")) return tri_json_as_int(v, &r->priority) ? TRI_OK : cmd_wrong(l->err, key, "an integer");
-  if (!strcmp(key, "deadline_ms"))
-    return tri_json_as_int(v, &r->deadline_ms) ? TRI_OK : cmd_wrong(l->err, key, "an integer");
-  return tri_fail(l->err, TRI_UNKNOWN_FIELD, key, "there is no request field named \"%.60s\"", key);
-}
-
 static trireme_result send_request(runner *r, slot *s, const trireme_embed_request *q, trireme_error *error) {
   trireme_result st = r->o->classify ? trireme_classify(r->c, q, &s->id, error) : trireme_embed(r->c, q, &s->id, error);
   if (st == TRIREME_OK) {
@@ -153,22 +104,16 @@ static void say_status(const tri_error *err, trireme_error *error) {
 
 /* Parses and sends one line. Other than OK and INVALID: the connection is of no use any more. */
 static trireme_result send_line(runner *r, slot *s, size_t len, trireme_error *error) {
-  trireme_embed_request q = r->o->request;
-  tri_json_doc *doc = NULL;
+  cmd_embed_line l;
   tri_error err = {0};
-  line_reader l = {.r = &q, .classify = r->o->classify, .err = &err};
-  tri_status st = len > MAX_LINE ? tri_fail(&err, TRI_TOO_LARGE, "", "the line is too long")
-                                 : cmd_parse_line(r->line, len, &doc, &err);
-  if (st == TRI_OK && tri_json_kind_of(tri_json_root(doc)) != TRI_JSON_OBJECT)
-    st = tri_fail(&err, TRI_INVALID_ARGUMENT, "", "a line must be a JSON object like {\"text\": \"...\"}");
-  if (st == TRI_OK) st = tri_json_each(tri_json_root(doc), read_field, &l);
+  tri_status st = cmd_embed_line_parse(&r->o->request, r->o->classify, r->line, len, &l, &err);
   if (st != TRI_OK) {
     err.status = st;
     say_status(&err, error);
+    return TRIREME_INVALID;
   }
-  trireme_result sent = st != TRI_OK ? TRIREME_INVALID : send_request(r, s, &q, error);
-  tri_free(l.ids);
-  tri_json_free(doc);
+  trireme_result sent = send_request(r, s, &l.request, error);
+  cmd_embed_line_free(&l);
   return sent;
 }
 

@@ -18,12 +18,16 @@ _trireme() {
     return
   fi
   case $prev in
-    --file | --output | --key-file | --allowed-keys | --prompt-file | --config)
+    --file | --output | --key-file | --allowed-keys | --prompt-file | --input-len-file | --config)
       mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       return
       ;;
     --model)
       mapfile -t COMPREPLY < <(compgen -d -- "$cur")
+      return
+      ;;
+    --input-len-distribution)
+      mapfile -t COMPREPLY < <(compgen -W 'fixed uniform normal' -- "$cur")
       return
       ;;
     --on-disconnect)

@@ -286,8 +286,64 @@ stop
 start --task embed
 want 0 'STEPS$' "$trireme" status
 want 0 '"task":"embed"' "$trireme" status --json
-want 3 'the model served here, "fake", is an encoder: it does not generate' "$trireme" bench serve --num-prompts 3
-want 3 'is an encoder' "$trireme" bench throughput --num-prompts 3
+# A benchmark of an encoder: each answer has its number of tokens, and 3 prompts of 128 have 2 MFLOP for each.
+want 0 '^Tokens  *384 in$' "$trireme" bench serve --num-prompts 3
+want 0 '^Limit  *500.00 /s of all tokens' "$trireme" bench throughput --num-prompts 3
+want 0 '"task":"embed",.*"completed":3,.*"total_input_tokens":384,.*"total_token_throughput":[0-9.]*,"mean_e2el_ms":[0-9.]*,"median_e2el_ms":[0-9.]*,"p90_e2el_ms":[0-9.]*,"p99_e2el_ms":[0-9.]*,"floor_total' \
+  "$trireme" bench serve --num-prompts 3 --json
+for absent in tpot ttft itl output per_token offered saturated; do
+  "$trireme" bench serve --num-prompts 3 --json | grep -q "$absent" && failed "bench serve of an encoder tells of $absent"
+done
+printf '5\n\n 7 \n12\r\n' >lengths
+want 0 '^Tokens  *29 in$' "$trireme" bench serve --num-prompts 4 --input-len-file lengths --no-floors --seed 9
+printf '{"token_ids":[1,2,3]}\n\n{"token_ids":[1],"normalize":true}\n' >texts.jsonl
+want 0 '^Tokens  *8 in$' "$trireme" bench serve --num-prompts 4 --prompt-file texts.jsonl --no-floors
+echo '{"token_ids":[1],"max_tokens":3}' >>texts.jsonl
+want 2 'texts.jsonl:4: there is no request field named "max_tokens"' "$trireme" bench serve --num-prompts 4 --prompt-file texts.jsonl
+printf '5\n12 x\n' >lengths
+want 2 'lengths:2: "12 x" is no length from 1 to 200000' "$trireme" bench serve --input-len-file lengths
+for wrong in -18446744073709551615 0 200001 1.5 1e3; do
+  echo "$wrong" >lengths
+  want 2 "lengths:1: \"$wrong\" is no length" "$trireme" bench serve --input-len-file lengths
+done
+want 1 'cannot open missing: No such file' "$trireme" bench serve --input-len-file missing
+want 2 'holds no lengths' "$trireme" bench serve --input-len-file /dev/null
+want 2 'min-input-len 9 is more than --max-input-len 8' "$trireme" bench serve --input-len-distribution normal --min-input-len 9 --max-input-len 8
+want 2 'belong to --input-len-distribution uniform or normal' "$trireme" bench serve --max-input-len 8
+want 2 'is one length for all prompts' "$trireme" bench serve --input-len-distribution uniform --random-input-len 8
+want 2 'exclude each other' "$trireme" bench serve --input-len-distribution uniform --input-len-file lengths
+want 2 'exclude each other' "$trireme" bench serve --request-rate 3 --request-rates 3,4
+want 2 'exclude each other' "$trireme" bench serve --num-prompts 3 --load-seconds 4
+want 2 'needs a --request-rate' "$trireme" bench serve --load-seconds 4
+for rates in '3,' ',3' '3,0' '3,inf' '3,x' '3,nan' '3,-1' '3 4' ''; do want 2 'is no list of rates' "$trireme" bench serve --request-rates "$rates"; done
+want 2 'more than 64 rates' "$trireme" bench serve --request-rates "$(seq -s, 65)"
+want 3 'up to 3000 tokens: the limit is max_model_len 2048' "$trireme" bench serve --input-len-distribution uniform --max-input-len 3000
+for option in '--random-output-len 3' '--no-ignore-eos' '--temperature 1'; do
+  # shellcheck disable=SC2086
+  want 3 "is an encoder: it generates nothing, so that --[a-z-]* has no meaning" "$trireme" bench serve $option
+done
+stop
+
+# A server of 250 requests a second keeps up with 20, and not with 500. The last of 200 that arrive within 0.4 s gets its answer 0.4 s later:
+# what waits in the client for --max-concurrency has waited, though from its sending it takes 4 ms. On a busy machine the few requests of the
+# slow load may be late, too: they have three tries.
+start --task embed --embed-ms 4 --show-ids
+rising=(bench serve --request-rates '20,500' --load-seconds 0.4 --max-concurrency 1 --no-floors)
+want 0 '^Throughput at saturation: [0-9.]* requests/s, [0-9.]* tokens/s$' "$trireme" "${rising[@]}"
+for _ in 1 2 3; do
+  "$trireme" "${rising[@]}" --json >rising.out || failed "rates that rise"
+  saturated=$(grep -o '"saturated":[a-z]*' rising.out | cut -d: -f2 | tr '\n' ' ')
+  [[ $saturated == "true true true " ]] || break
+done
+[[ $saturated == "false true true " ]] || failed "saturated: $(cat rising.out)"
+sed -n 's/.*"mean_e2el_ms":\([0-9.]*\).*/\1/p' rising.out | awk '{ ms[NR] = $1 } END { exit !(NR == 2 && ms[1] < 50 && ms[2] > 100) }' ||
+  failed "latencies from the planned arrival: $(cat rising.out)"
+# Lengths are those of the seed, at every rate, and texts are not: the server may keep some.
+"$trireme" bench serve --request-rates '500,1000' --num-prompts 20 --input-len-distribution normal --no-floors --json >rising.out
+[[ $(grep -o '"total_input_tokens":[0-9]*' rising.out | sort | uniq -c | awk '{ print $1 }') == 2 ]] || failed "lengths of two rates: $(cat rising.out)"
+[[ $(tail -n 40 fake.err | sort -u | wc -l) == 40 ]] || failed "texts of two rates: $(tail -n 40 fake.err | sort | uniq -d | wc -l) of 20 are the same"
+for _ in 1 2 3; do "$trireme" bench serve --request-rates 20 --num-prompts 10 --no-floors >rising.out && grep -q '^Not saturated: ' rising.out && break; done
+want 0 '^Not saturated: [0-9.]* requests/s, [0-9.]* tokens/s were answered, and more can be$' cat rising.out
 stop
 
 start --token-ids-only

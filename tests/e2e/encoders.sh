@@ -47,7 +47,15 @@ diff "$RUN/one" "$RUN/answers.jsonl" >"$RUN/diff" || fail "64 at a time differ f
 tokens=$("$BIN/trireme" status --stats | sed -n 's/^trireme:prompt_tokens_total //p')
 [ "$tokens" = $((3 * 16 * (19 + 7 + 33 + 2) + 3)) ] || fail "$tokens prompt tokens counted"
 refused 3 "trireme: the model served here is an encoder: it does not generate text" submit --token-ids 1,2
-refused 3 "does not generate text" bench serve --num-prompts 2
+# A benchmark of the vectors: requests at a rate, whose lengths differ; no times of tokens. Of lengths that not all are taken, none is sent.
+"$BIN/trireme" bench serve --num-prompts 60 --request-rate 300 --input-len-distribution uniform --max-input-len 200 --json >"$RUN/out" || fail "bench serve of an encoder"
+grep -q '"task":"embed","num_prompts":60,"completed":60,"failed":0,' "$RUN/out" && grep -q '"offered_rate":.*"p90_e2el_ms":.*"floor_total_token_throughput":' "$RUN/out" &&
+  ! grep -q tpot "$RUN/out" || fail "bench serve: $(cat "$RUN/out")"
+"$BIN/trireme" bench serve --num-prompts 20 --request-rates 200,100000 --random-input-len 256 --no-floors >"$RUN/out" || fail "rates that rise: $(cat "$RUN/out")"
+[ "$(grep -c '^ *[0-9]' "$RUN/out")" = 2 ] && grep -q '^Throughput at saturation: ' "$RUN/out" || fail "rates that rise: $(cat "$RUN/out")"
+"$BIN/trireme" bench throughput --num-prompts 64 --prompt-file "$RUN/ask.jsonl" --no-floors | grep -q "^Tokens  *$((16 * (19 + 7 + 33 + 2))) in$" || fail "a benchmark of a file"
+refused 3 "limit is max_model_len 256" bench serve --input-len-distribution normal
+refused 3 "--random-output-len has no meaning" bench serve --random-output-len 3
 "$BIN/trireme" status | grep -q "KV" && fail "status of an encoder tells of a KV cache: $("$BIN/trireme" status)"
 refused 3 "no classifier" classify --token-ids 1,2
 refused 3 "no tokenizer.json" embed --text hello
@@ -70,6 +78,7 @@ right logits
 "$BIN/trireme" classify --token-ids 5,6,7 | awk -F'\t' '{ exit !(NF == 6 && $2 >= $4 && $4 >= $6 && $2 + $4 + $6 > 0.9999 && $2 + $4 + $6 < 1.0001) }' ||
   fail "probabilities of labels, the best first"
 [ "$("$BIN/trireme" classify --token-ids 5,6,7 --top-k 1 | awk -F'\t' '{ print NF }')" = 2 ] || fail "--top-k 1"
+"$BIN/trireme" bench serve --num-prompts 20 --no-floors --json | grep -q '"task":"classify","num_prompts":20,"completed":20,' || fail "bench serve of a classifier"
 refused 3 "does not embed" embed --token-ids 1
 refused 3 "it classifies" submit --token-ids 1
 "$BIN/trireme" status --json | grep -q '"task":"classify"' || fail "the task in status: $("$BIN/trireme" status --json)"

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "comm/wire/endpoint.h"
 #include "comm/wire/client.h"
@@ -22,8 +23,8 @@ enum { MAX_PIECE = 64, KEEP_ENDED = 4096 };
 typedef struct options {
   const char *endpoint, *key_file, *task;
   tri_opt_list allow;
-  bool insecure_tcp, token_ids_only;
-  int64_t step_us, backlog, max_model_len, starting_ms;
+  bool insecure_tcp, token_ids_only, show_ids;
+  int64_t step_us, backlog, max_model_len, starting_ms, embed_ms;
 } options;
 
 static const tri_option table[] = {
@@ -33,8 +34,11 @@ static const tri_option table[] = {
     {TRI_OPT(options, insecure_tcp), .name = "insecure-tcp", .help = "tcp:// without keys"},
     {TRI_OPT(options, task), .name = "task", .fallback = "generate", .help = "what the model does, told in status"},
     {TRI_OPT(options, token_ids_only), .name = "token-ids-only", .help = "no tokenizer, no text"},
+    {TRI_OPT(options, show_ids), .name = "show-ids", .help = "write the first token ids of each embed to stderr"},
     {TRI_OPT(options, step_us), .name = "step-us", .min = 0, .max = 10000000, .fallback = "1000",
      .help = "time between two tokens of a request"},
+    {TRI_OPT(options, embed_ms), .name = "embed-ms", .min = 0, .max = 999, .fallback = "0",
+     .help = "time that an embedding takes, one after the other"},
     {TRI_OPT(options, backlog), .name = "backlog", .min = 1, .max = 1000000, .fallback = "1000",
      .help = "messages queued per client"},
     {TRI_OPT(options, starting_ms), .name = "starting-ms", .min = 0, .max = 3600000, .fallback = "0",
@@ -114,6 +118,19 @@ static uint64_t count_words(tri_wire_str s) {
   uint64_t n = 0;
   for (size_t i = 0; i < s.len; i++) n += s.s[i] != ' ' && (!i || s.s[i - 1] == ' ');
   return n;
+}
+
+/* Answers one after the other, each after embed_ms, with one number, that of the tokens. */
+static void on_embed(server *s, const tri_peer *from) {
+  struct timespec pause = {.tv_nsec = (long)s->o.embed_ms * 1000000};
+  float count = (float)s->in.embed.num_token_ids;
+  if (s->o.show_ids && s->in.embed.num_token_ids > 2)
+    fprintf(stderr, "%u %u %u\n", s->in.embed.token_ids[0], s->in.embed.token_ids[1], s->in.embed.token_ids[2]);
+  nanosleep(&pause, NULL);
+  s->out.op = TRI_REPLY_EMBEDDING;
+  s->out.id = s->in.id;
+  s->out.embed = (tri_embed_reply){.values = &count, .num_values = 1, .prompt_tokens = s->in.embed.num_token_ids};
+  reply(s, from);
 }
 
 static void on_submit(server *s, const tri_peer *from) {
@@ -292,7 +309,8 @@ static void handle(server *s, const tri_peer *from, const void *data, size_t len
     s->out.experts = str("{\"num_experts\":2,\"rows\":[[3,4]]}");
     reply(s, from);
     break;
-  default: reply_error(s, from, id, "unsupported", "encoders are not supported yet", "op");
+  case TRI_OP_EMBED: on_embed(s, from); break;
+  default: reply_error(s, from, id, "unsupported", "the fake classifies nothing", "op");
   }
   tri_arena_destroy(a);
 }
