@@ -1,0 +1,694 @@
+/* The response cache in front of the groups: what it answers, that a hit is the first answer again, and what never
+ * hits. */
+#include <time.h>
+
+#include "coordinator/state.h"
+#include "tests/unit/core_world.h"
+
+Suite *suite_core_cache(void);
+
+enum { CACHE = 1 << 20 };
+static uint64_t next_id;
+
+static tri_client_msg greedy(void) {
+  tri_client_msg m = submit_msg(++next_id);
+  m.submit.sampling.has_temperature = true;
+  m.submit.sampling.temperature = 0;
+  return m;
+}
+
+/* Sends a request again under a new id. */
+static struct stream *again(struct world *w, const char *peer, tri_client_msg *m) {
+  m->id = ++next_id;
+  return submit(w, peer, m);
+}
+
+/* Has the group answer a request with the text, for all of its choices. */
+static struct stream *answered(struct world *w, const char *peer, tri_client_msg *m, const char *text) {
+  int before = w->num_assigns;
+  struct stream *s = again(w, peer, m);
+  ck_assert_int_eq(w->num_assigns, before + 1);
+  for (uint32_t i = 0; i < (uint32_t)m->submit.sampling.n; i++) bytes(w, last_job(w), i, text);
+  ck_assert(s->done && !s->cached);
+  return s;
+}
+
+/* Does the cache answer this? Where it does not, the job is cancelled. */
+static bool hits(struct world *w, tri_client_msg *m) {
+  int before = w->num_assigns;
+  struct stream *s = again(w, "probe", m);
+  bool hit = w->num_assigns == before;
+  ck_assert_msg(!s->done == !hit, "%s", s->message);
+  ck_assert(s->cached == hit);
+  tri_client_msg stop = {.op = TRI_OP_CANCEL, .id = ++next_id, .cancel = {.target = m->id, .has_target = true}};
+  open_stream(w, "probe", stop.id);
+  if (!hit) tri_core_client(w->core, w->now, &s->peer, &stop);
+  ck_assert(s->done);
+  w->num_assigns = w->num_aborts = 0;
+  w->num_streams = 0;
+  return hit;
+}
+
+/* Two streams of one answer, to the last byte. */
+static void expect_same(const struct stream *a, const struct stream *b, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    const struct text *x = &a->choice[i], *y = &b->choice[i];
+    ck_assert(x->num == y->num && !memcmp(x->ids, y->ids, x->num * sizeof *x->ids));
+    ck_assert(x->len == y->len && !memcmp(x->text, y->text, x->len));
+    ck_assert(x->reason == y->reason && x->num_logprobs == y->num_logprobs &&
+              x->num_alternatives == y->num_alternatives);
+  }
+  ck_assert(a->prompt_tokens == b->prompt_tokens && a->completion_tokens == b->completion_tokens && a->seed == b->seed);
+}
+
+/* ---- hits ---- */
+
+START_TEST(a_hit_is_the_first_answer) {
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg m = greedy();
+  m.submit.sampling.n = 2;
+  struct stream *a = answered(w, "a", &m, "a text");
+  w->now += SECOND;
+  struct stream *b = again(w, "b", &m);
+  ck_assert(b->done && b->cached && w->num_assigns == 1);
+  ck_assert_int_eq(b->messages, 1 + 2 + 1); /* accepted, the tokens of each choice, done */
+  expect_same(a, b, 2);
+  expect_text(b, 1, "a text");
+  ck_assert(b->queue_ms == 0 && b->preemptions == 0);
+  ck_assert(memcmp(&a->request_id, &b->request_id, sizeof a->request_id) != 0);
+  ck_assert(tri_core_is_idle(w->core));
+  tri_client_msg whole = m;
+  whole.submit.stream = false;
+  struct stream *c = again(w, "c", &whole);
+  ck_assert(c->cached && c->messages == 2 && !c->choice[0].num);
+  expect_text(c, 0, "a text");
+  expect_text(c, 1, "a text");
+  ck_assert_uint_eq(tri_core_generated_tokens(w->core), 12); /* those of the group alone */
+  world_destroy(w);
+}
+END_TEST
+
+/* Logprobs, an echo, a stop string: the ways in which an answer is more than its text. */
+START_TEST(all_of_an_answer_comes_again) {
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg m = greedy();
+  m.submit.sampling.logprobs = 2;
+  struct stream *a = answered(w, "a", &m, "logprobs"), *b = again(w, "b", &m);
+  ck_assert(b->cached && b->choice[0].num_logprobs == 8 && b->choice[0].num_alternatives == 16);
+  expect_same(a, b, 1);
+  m = greedy();
+  m.submit.sampling.echo = true;
+  m.submit.prompt = (tri_wire_str){"pr\xc3", 3};
+  m.submit.token_ids = NULL;
+  w->tokenize_now = true;
+  w->now_ids = some_ids;
+  w->num_now_ids = 3;
+  a = answered(w, "a", &m, "!");
+  b = again(w, "b", &m);
+  ck_assert(b->cached);
+  expect_same(a, b, 1);
+  expect_text(b, 0, "pr\xef\xbf\xbd!");
+  m = greedy();
+  set_stop(&m, "END");
+  a = again(w, "a", &m);
+  const char *text = "for ENDE";
+  for (size_t i = 0; i < 7; i++) token(w, last_job(w), 0, i, byte_token[(uint8_t)text[i]], 0, 0);
+  ck_assert(a->done && a->choice[0].reason == TRI_FINISH_STOP);
+  b = again(w, "b", &m);
+  ck_assert(b->cached && b->choice[0].reason == TRI_FINISH_STOP);
+  expect_same(a, b, 1);
+  expect_text(b, 0, "for ");
+  world_destroy(w);
+}
+END_TEST
+
+/* A client that comes back to a hit goes on behind any token, and gets its text to the byte. */
+START_TEST(a_hit_can_be_attached_to) {
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg m = greedy();
+  set_stop(&m, "xyz");
+  answered(w, "a", &m, "axy\xc3\xa4xyw");
+  struct stream *hit = again(w, "b", &m);
+  ck_assert(hit->cached);
+  struct stream *full = attach(w, ++next_id, hit, 0);
+  ck_assert(full->done && full->existing && full->cached);
+  expect_text(full, 0, "axy\xc3\xa4xyw");
+  /* The cached stream came in one piece: how much text lies before a token, the first stream knows. */
+  for (uint64_t offset = 0; offset <= 8; offset++) {
+    size_t got = 0;
+    struct stream *rest = open_stream(w, "rest", ++next_id);
+    rest->choice[0].num = offset;
+    tri_client_msg at = {.op = TRI_OP_ATTACH, .id = rest->id, .attach = {hit->request_id, offset}};
+    tri_core_client(w->core, w->now, &rest->peer, &at);
+    got = rest->choice[0].len;
+    static const size_t before[] = {0, 1, 1, 1, 1, 5, 5, 5, 8};
+    ck_assert(rest->done);
+    ck_assert_msg(got == 8 - before[offset], "%d: %zu bytes", (int)offset, got);
+  }
+  world_destroy(w);
+}
+END_TEST
+
+static int pieces;
+static size_t piece_ids;
+
+static tri_status count_pieces(void *ctx, const tri_peer *to, const tri_server_msg *m) {
+  (void)ctx, (void)to;
+  pieces += m->op == TRI_REPLY_TOKENS;
+  if (m->op == TRI_REPLY_TOKENS) piece_ids += m->tokens.choices[0].num_ids;
+  return TRI_OK;
+}
+
+/* An answer that a stream gives in parts comes whole, unless it is too large to be kept. */
+START_TEST(long_answers) {
+  enum { KEPT = 10000, TOO_MANY = 40000 }; /* 8 bytes of a token are its id and how much text it made certain */
+  struct world *w = world_create_caching(CACHE);
+  tri_group_token *all = calloc(TOO_MANY, sizeof *all);
+  tri_client_msg m = greedy();
+  w->core->cfg.io.to_client = count_pieces;
+  for (uint32_t n = KEPT; n <= TOO_MANY; n += TOO_MANY - KEPT) {
+    m.submit.sampling.min_tokens = n == KEPT; /* another request */
+    submit(w, "a", &m);
+    for (uint32_t i = 0; i < n; i++)
+      all[i] = (tri_group_token){.job = last_job(w), .token = byte_token['x'], .offset = i};
+    all[n - 1].flags = TRI_TOKEN_LAST;
+    send_tokens(w, 0, 1, all, n);
+    pieces = 0;
+    piece_ids = 0;
+    m.id = ++next_id;
+    submit(w, "b", &m);
+    ck_assert_int_eq(pieces, n == KEPT);
+    ck_assert_uint_eq(piece_ids, n == KEPT ? KEPT : 0);
+  }
+  free(all);
+  world_destroy(w);
+}
+END_TEST
+
+/* With every group busy, and with a queue behind them. */
+START_TEST(busy_groups_do_not_matter) {
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg m = greedy(), other = submit_msg(0);
+  answered(w, "a", &m, "x");
+  for (int i = 0; i < 15; i++) again(w, "load", &other);
+  ck_assert(again(w, "b", &m)->cached);
+  world_destroy(w);
+}
+END_TEST
+
+/* Without a group nobody knows how long an answer may be: the job waits for one, as any other. */
+START_TEST(a_lost_group) {
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg m = greedy();
+  answered(w, "a", &m, "x");
+  tri_group_msg gone = {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .epoch = 1}};
+  send_worker(w, 0, 1, 0, &gone);
+  ck_assert_int_eq(w->lost, 1);
+  struct stream *s = again(w, "b", &m);
+  ck_assert(s->accepted && !s->done && !s->cached);
+  start_group(w, 0, 2, 1);
+  ck_assert(!s->done && w->num_assigns == 2);
+  ck_assert(again(w, "c", &m)->cached);
+  w->core->groups[0].max_model_len--; /* a default of max_tokens would be cut elsewhere */
+  ck_assert(!hits(w, &m));
+  world_destroy(w);
+}
+END_TEST
+
+/* ---- what is another request ---- */
+
+static const uint32_t other_ids[3] = {10, 11, 13};
+static const struct tri_wire_bias one_bias[] = {{5, 1}}, other_bias[] = {{5, 2}}, bias_of_other[] = {{6, 1}};
+
+static void flip_ids(tri_submit *s) { s->token_ids = other_ids; }
+static void flip_count(tri_submit *s) { s->num_token_ids = 2; }
+static void flip_max_tokens(tri_submit *s) {
+  s->sampling.has_max_tokens = true;
+  s->sampling.max_tokens = 17;
+}
+static void flip_min_tokens(tri_submit *s) { s->sampling.min_tokens = 1; }
+static void flip_temperature(tri_submit *s) { s->sampling.temperature = 0.5; }
+static void flip_top_p(tri_submit *s) {
+  s->sampling.has_top_p = true;
+  s->sampling.top_p = 0.5;
+}
+static void flip_top_k(tri_submit *s) {
+  s->sampling.has_top_k = true;
+  s->sampling.top_k = 5;
+}
+static void flip_min_p(tri_submit *s) { s->sampling.min_p = 0.5; }
+static void flip_repetition(tri_submit *s) {
+  s->sampling.has_repetition_penalty = true;
+  s->sampling.repetition_penalty = 1.5;
+}
+static void flip_presence(tri_submit *s) { s->sampling.presence_penalty = 1; }
+static void flip_frequency(tri_submit *s) { s->sampling.frequency_penalty = 1; }
+static void flip_n(tri_submit *s) { s->sampling.n = 1; }
+static void flip_logprobs(tri_submit *s) { s->sampling.logprobs = 0; }
+static void flip_alternatives(tri_submit *s) { s->sampling.logprobs = 3; }
+static void flip_ignore_eos(tri_submit *s) { s->sampling.ignore_eos = true; }
+static void flip_echo(tri_submit *s) { s->sampling.echo = true; }
+static void flip_stop(tri_submit *s) { s->sampling.stop[0].s = "EOD"; }
+static void flip_stop_cut(tri_submit *s) {
+  s->sampling.stop[0].len = 2; /* "EN" and "DSTOP" are "END" and "STOP" side by side */
+  s->sampling.stop[1] = (tri_wire_str){"DSTOP", 5};
+}
+static void flip_num_stop(tri_submit *s) { s->sampling.num_stop = 1; }
+static void flip_stop_ids(tri_submit *s) { s->sampling.stop_token_ids[0] = 8; }
+static void flip_num_stop_ids(tri_submit *s) { s->sampling.num_stop_token_ids = 0; }
+static void flip_bias(tri_submit *s) { s->sampling.logit_bias = other_bias; }
+static void flip_biased(tri_submit *s) { s->sampling.logit_bias = bias_of_other; }
+static void flip_num_bias(tri_submit *s) { s->sampling.num_logit_bias = 0; }
+static void flip_seed(tri_submit *s) { s->sampling.seed++; }
+static void flip_salt(tri_submit *s) { s->cache_salt.s = "two"; }
+static void flip_no_salt(tri_submit *s) { s->cache_salt = (tri_wire_str){0}; }
+static void flip_cache(tri_submit *s) { s->cache = false; }
+
+static tri_client_msg seeded(void) {
+  tri_client_msg m = submit_msg(++next_id);
+  tri_sampling *s = &m.submit.sampling;
+  s->has_temperature = s->has_seed = true;
+  s->temperature = 0.7;
+  s->seed = UINT64_MAX - 1;
+  s->n = 2;
+  s->logprobs = 2;
+  set_stop(&m, "END");
+  set_stop(&m, "STOP");
+  s->stop_token_ids[s->num_stop_token_ids++] = 7;
+  s->logit_bias = one_bias;
+  s->num_logit_bias = 1;
+  m.submit.cache_salt = (tri_wire_str){"one", 3};
+  return m;
+}
+
+START_TEST(every_parameter_counts) {
+  static void (*const flips[])(tri_submit *) = {
+      flip_ids,      flip_count,        flip_max_tokens,   flip_min_tokens, flip_temperature, flip_top_p,
+      flip_top_k,    flip_min_p,        flip_repetition,   flip_presence,   flip_frequency,   flip_n,
+      flip_logprobs, flip_alternatives, flip_ignore_eos,   flip_echo,       flip_stop,        flip_stop_cut,
+      flip_num_stop, flip_stop_ids,     flip_num_stop_ids, flip_bias,       flip_biased,      flip_num_bias,
+      flip_seed,     flip_salt,         flip_no_salt,      flip_cache};
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg base = seeded();
+  answered(w, "a", &base, "hello");
+  ck_assert(hits(w, &base));
+  for (size_t i = 0; i < sizeof flips / sizeof *flips; i++) {
+    tri_client_msg m = seeded();
+    flips[i](&m.submit);
+    ck_assert_msg(!hits(w, &m), "flip %zu", i);
+  }
+  /* What changes nothing about the answer does not part requests. */
+  tri_client_msg m = seeded();
+  m.submit.sampling.priority = 3;
+  m.submit.sampling.deadline_ms = 5000;
+  m.submit.on_disconnect = TRI_DISCONNECT_CONTINUE;
+  m.submit.stream = false;
+  ck_assert(hits(w, &m));
+  world_destroy(w);
+}
+END_TEST
+
+static void beams(tri_submit *s, double length_penalty, tri_early_stopping early) {
+  s->sampling.has_num_beams = s->sampling.has_length_penalty = s->sampling.has_early_stopping = true;
+  s->sampling.num_beams = 3;
+  s->sampling.length_penalty = length_penalty;
+  s->sampling.early_stopping = early;
+}
+
+START_TEST(beam_searches) {
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg m = submit_msg(0);
+  beams(&m.submit, 0.5, TRI_EARLY_TRUE);
+  answered(w, "a", &m, "found");
+  ck_assert(hits(w, &m));
+  m.submit.sampling.has_seed = true; /* which has no effect */
+  m.submit.sampling.seed = 99;
+  ck_assert(hits(w, &m));
+  beams(&m.submit, 0.6, TRI_EARLY_TRUE);
+  ck_assert(!hits(w, &m));
+  beams(&m.submit, 0.5, TRI_EARLY_NEVER);
+  ck_assert(!hits(w, &m));
+  beams(&m.submit, 0.5, TRI_EARLY_TRUE);
+  m.submit.sampling.num_beams = 4;
+  ck_assert(!hits(w, &m));
+  world_destroy(w);
+}
+END_TEST
+
+/* Without a seed each draws its own; at temperature 0 a seed has no effect, and the answer names the request's. */
+START_TEST(seeds) {
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg m = submit_msg(0);
+  answered(w, "a", &m, "drawn");
+  ck_assert(!hits(w, &m));
+  tri_client_msg cold = greedy();
+  struct stream *first = answered(w, "a", &cold, "cold");
+  uint64_t seed = first->seed;
+  ck_assert(again(w, "b", &cold)->seed == seed);
+  cold.submit.sampling.has_seed = true;
+  cold.submit.sampling.seed = 5;
+  struct stream *s = again(w, "b", &cold);
+  ck_assert(s->cached && s->seed == 5);
+  tri_response_cache_figures f = tri_response_cache_figures_of(w->core->cache);
+  ck_assert(f.hits == 2 && f.misses == 1 && f.entries == 1); /* those that cannot hit are no misses */
+  world_destroy(w);
+}
+END_TEST
+
+/* Said or left open: what counts is what the coordinator makes of it. */
+START_TEST(defaults_are_applied_first) {
+  struct world *w = world_create_caching(CACHE);
+  w->model.generation.temperature = 0;
+  w->model.generation.top_p = 0.5;
+  tri_client_msg open = submit_msg(0), said = greedy();
+  said.submit.sampling.has_top_p = said.submit.sampling.has_max_tokens = said.submit.sampling.has_num_beams = true;
+  said.submit.sampling.top_p = 0.5;
+  said.submit.sampling.max_tokens = TRI_DEFAULT_MAX_TOKENS;
+  answered(w, "a", &open, "x");
+  ck_assert(hits(w, &said));
+  said.submit.sampling.top_p = 1;
+  ck_assert(!hits(w, &said));
+  w->model.generation.top_p = 1; /* another model's */
+  ck_assert(!hits(w, &open));
+  world_destroy(w);
+}
+END_TEST
+
+START_TEST(salts) {
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg m = greedy();
+  answered(w, "a", &m, "everybody's");
+  m.submit.cache_salt = (tri_wire_str){"", 0};
+  ck_assert(hits(w, &m)); /* an empty one is none */
+  m.submit.cache_salt = (tri_wire_str){"mine\0", 4};
+  answered(w, "a", &m, "mine");
+  ck_assert(hits(w, &m));
+  m.submit.cache_salt.len = 5;
+  ck_assert(!hits(w, &m));
+  m.submit.cache_salt = (tri_wire_str){0};
+  expect_text(again(w, "b", &m), 0, "everybody's");
+  world_destroy(w);
+}
+END_TEST
+
+START_TEST(other_models_and_tokenizers) {
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg m = greedy();
+  tri_error err = {0};
+  tri_tokenizer *other = NULL;
+  ck_assert_int_eq(tri_tokenizer_load(TRI_SOURCE "/tests/models/abacus/tokenizer.json", &other, &err), TRI_OK);
+  ck_assert(tri_tokenizer_hash(other) != tri_tokenizer_hash(tokenizer));
+  answered(w, "a", &m, "x");
+  w->core->cfg.model_hash++;
+  ck_assert(!hits(w, &m));
+  w->core->cfg.model_hash--;
+  ck_assert(hits(w, &m));
+  w->core->cfg.tokenizer = other;
+  ck_assert(!hits(w, &m));
+  w->core->cfg.tokenizer = NULL;
+  ck_assert(!hits(w, &m));
+  w->core->cfg.tokenizer = tokenizer;
+  ck_assert(hits(w, &m));
+  tri_tokenizer_destroy(other);
+  world_destroy(w);
+}
+END_TEST
+
+/* ---- what is not kept ---- */
+
+START_TEST(only_whole_answers_are_kept) {
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg m = greedy();
+  struct stream *s = again(w, "a", &m);
+  token(w, last_job(w), 0, 0, byte_token['x'], 0, 0);
+  cancel(w, "a", ++next_id, s);
+  ck_assert(s->done && s->choice[0].reason == TRI_FINISH_ABORT);
+  ck_assert(!hits(w, &m));
+  m.submit.sampling.n = 2; /* one choice has ended, the other is cancelled */
+  s = again(w, "a", &m);
+  bytes(w, last_job(w), 0, "x");
+  cancel(w, "a", ++next_id, s);
+  ck_assert(!hits(w, &m));
+  m.submit.sampling.n = 1;
+  again(w, "a", &m); /* its deadline passes in the group */
+  token(w, last_job(w), 0, 0, 0, TRI_TOKEN_NONE | TRI_TOKEN_LAST, TRI_FINISH_ABORT);
+  ck_assert(!hits(w, &m));
+  again(w, "a", &m);
+  token(w, last_job(w), 0, 0, 0, TRI_TOKEN_NONE | TRI_TOKEN_LAST, TRI_FINISH_ERROR);
+  ck_assert(!hits(w, &m));
+  tri_group_msg no = {.op = TRI_GROUP_REFUSED, .refused = {.epoch = 1, .code = {"no_capacity", 11}}};
+  again(w, "a", &m);
+  no.refused.job = last_job(w);
+  send_worker(w, 0, 1, 0, &no);
+  ck_assert(!hits(w, &m));
+  ck_assert_uint_eq(tri_response_cache_figures_of(w->core->cache).entries, 0);
+  world_destroy(w);
+}
+END_TEST
+
+/* `cache` false neither takes an answer nor leaves one. */
+START_TEST(the_client_may_skip_it) {
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg m = greedy();
+  m.submit.cache = false;
+  answered(w, "a", &m, "first");
+  m.submit.cache = true;
+  answered(w, "a", &m, "second");
+  m.submit.cache = false;
+  answered(w, "a", &m, "third");
+  m.submit.cache = true;
+  expect_text(again(w, "b", &m), 0, "second");
+  tri_response_cache_figures f = tri_response_cache_figures_of(w->core->cache);
+  ck_assert(f.hits == 1 && f.misses == 1);
+  world_destroy(w);
+}
+END_TEST
+
+START_TEST(off_by_default) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = greedy();
+  answered(w, "a", &m, "x");
+  answered(w, "b", &m, "x");
+  char stats[8192] = "";
+  w->stats = stats;
+  tri_client_msg ask = {.op = TRI_OP_STATS, .id = ++next_id};
+  submit(w, "a", &ask);
+  ck_assert(strlen(stats) > 100 && !strstr(stats, "response_cache"));
+  world_destroy(w);
+}
+END_TEST
+
+/* A job that comes too late for its own deadline is not saved by the cache. */
+START_TEST(a_passed_deadline) {
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg m = greedy();
+  answered(w, "a", &m, "x");
+  m.submit.sampling.deadline_ms = 10;
+  m.submit.prompt = (tri_wire_str){"text", 4};
+  m.submit.token_ids = NULL;
+  struct stream *s = again(w, "b", &m);
+  w->now += 20 * MS;
+  tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, some_ids, 3, 0);
+  ck_assert(s->done && s->timed_out && !s->cached);
+  world_destroy(w);
+}
+END_TEST
+
+/* ---- encoders ---- */
+
+static struct world *create_encoder(bool classifies) {
+  struct world *w = world_create_caching(CACHE);
+  w->model.encoder = true;
+  w->model.hidden_size = 3;
+  w->model.head.pooling = TRI_POOL_FIRST;
+  w->model.head.has_classifier = classifies;
+  w->model.head.num_labels = 3;
+  return w;
+}
+
+static tri_client_msg embed_msg(tri_client_op op) {
+  tri_client_msg m = {.op = op, .id = ++next_id};
+  tri_embed_request_init(&m.embed);
+  m.embed.token_ids = some_ids;
+  m.embed.num_token_ids = 3;
+  return m;
+}
+
+static struct stream *embedded(struct world *w, tri_client_msg *m) {
+  const float v[] = {0, 3, -4};
+  struct stream *s = again(w, "a", m);
+  ck_assert(!s->done);
+  tri_group_result r = {.job = last_job(w), .values = v, .num_values = 3};
+  tri_group_msg g = {.op = TRI_GROUP_EMBED_RESULTS, .embed_results = {.epoch = 1, .num = 1, .results = &r}};
+  send_worker(w, 0, 1, 0, &g);
+  ck_assert(s->done && !s->cached);
+  return s;
+}
+
+START_TEST(embeddings) {
+  struct world *w = create_encoder(false);
+  tri_client_msg m = embed_msg(TRI_OP_EMBED);
+  struct stream *a = embedded(w, &m), *b = again(w, "b", &m);
+  ck_assert(b->done && b->cached && b->messages == 1 && b->num_values == 3);
+  ck_assert(!memcmp(a->values, b->values, 3 * sizeof(float)));
+  m.embed.has_normalize = true; /* false, as by default */
+  ck_assert(hits(w, &m));
+  m.embed.normalize = true;
+  ck_assert(!hits(w, &m));
+  a = embedded(w, &m);
+  b = again(w, "b", &m);
+  ck_assert(b->cached && fabsf(b->values[1] - 0.6f) < 1e-6f && !memcmp(a->values, b->values, 3 * sizeof(float)));
+  m.embed.cache_salt = (tri_wire_str){"s", 1};
+  ck_assert(!hits(w, &m));
+  m.embed.cache_salt = (tri_wire_str){0};
+  m.embed.token_ids = other_ids;
+  ck_assert(!hits(w, &m));
+  m.embed.token_ids = some_ids;
+  m.embed.cache = false;
+  ck_assert(!hits(w, &m));
+  m.embed.cache = true;
+  ck_assert(hits(w, &m));
+  w->model.head.pooling = TRI_POOL_MEAN;
+  ck_assert(!hits(w, &m));
+  world_destroy(w);
+}
+END_TEST
+
+static tri_client_msg pair_msg(struct world *w) {
+  tri_client_msg m = embed_msg(TRI_OP_CLASSIFY);
+  m.embed.token_ids = NULL;
+  m.embed.num_token_ids = 0;
+  m.embed.text = (tri_wire_str){"a", 1};
+  w->model.embed.type_vocab_size = 2;
+  return m;
+}
+
+START_TEST(scores) {
+  struct world *w = create_encoder(true);
+  tri_client_msg m = embed_msg(TRI_OP_CLASSIFY);
+  struct stream *a = embedded(w, &m), *b = again(w, "b", &m);
+  ck_assert(b->cached && !memcmp(a->values, b->values, 3 * sizeof(float)));
+  m.embed.activation = TRI_ACTIVATION_SOFTMAX; /* the default */
+  ck_assert(hits(w, &m));
+  m.embed.activation = TRI_ACTIVATION_NONE;
+  ck_assert(!hits(w, &m));
+  /* The same tokens with another second text. */
+  tri_client_msg pair = pair_msg(w);
+  for (size_t second = 0; second < 3; second++) {
+    struct stream *s = again(w, "p", &pair);
+    int before = w->num_assigns;
+    tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, some_ids, 3, second);
+    ck_assert(s->cached == (second == 0) && w->num_assigns == before + (second != 0));
+  }
+  /* The same tokens embedded: ops never share. */
+  w->model.head.has_classifier = false;
+  tri_client_msg embed = embed_msg(TRI_OP_EMBED);
+  ck_assert(!hits(w, &embed));
+  world_destroy(w);
+}
+END_TEST
+
+/* ---- figures ---- */
+
+START_TEST(figures) {
+  struct world *w = world_create_caching(TRI_RESPONSE_CACHE_LEAST);
+  static char text[250];
+  tri_client_msg m = greedy();
+  memset(text, 'x', sizeof text - 1);
+  for (uint32_t i = 0; i < 60; i++) {
+    uint32_t ids[] = {i + 1, 2};
+    m.submit.token_ids = ids;
+    m.submit.num_token_ids = 2;
+    m.submit.sampling.logprobs = 20;
+    answered(w, "a", &m, text);
+    w->num_assigns = w->num_streams = 0;
+    if (i % 2) ck_assert(again(w, "b", &m)->cached);
+  }
+  static tri_cluster_status status;
+  char stats[8192] = "", want[100];
+  w->stats = stats;
+  w->status = &status;
+  tri_client_msg ask = {.op = TRI_OP_STATS, .id = ++next_id};
+  submit(w, "a", &ask);
+  ask = (tri_client_msg){.op = TRI_OP_STATUS, .id = ++next_id};
+  submit(w, "a", &ask);
+  ck_assert(status.response_cache_hits == 30 && status.response_cache_misses == 60);
+  ck_assert(status.response_cache_entries > 3 && status.response_cache_limit == TRI_RESPONSE_CACHE_LEAST);
+  ck_assert_uint_eq(status.response_cache_entries + status.response_cache_evictions, 60);
+  ck_assert(status.response_cache_bytes <= TRI_RESPONSE_CACHE_LEAST &&
+            status.response_cache_bytes == tri_core_cached_bytes(w->core));
+  const struct {
+    const char *name;
+    uint64_t value;
+  } rows[] = {{"hits_total", 30},
+              {"misses_total", 60},
+              {"evictions_total", status.response_cache_evictions},
+              {"entries", status.response_cache_entries},
+              {"bytes", status.response_cache_bytes}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    snprintf(want, sizeof want, "\ntrireme:response_cache_%s %llu\n", rows[i].name, (unsigned long long)rows[i].value);
+    ck_assert_msg(strstr(stats, want) != NULL, "%s", want);
+  }
+  world_destroy(w);
+}
+END_TEST
+
+/* Prints what a hit costs in the core, from the request that has been unpacked to the last reply handed over. */
+START_TEST(cost) {
+  enum { HITS = 2000 };
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg m = greedy();
+  static char text[129];
+  static uint32_t ids[100];
+  for (uint32_t i = 0; i < 100; i++) ids[i] = i + 1;
+  memset(text, 'x', sizeof text - 1);
+  m.submit.sampling.has_max_tokens = true;
+  m.submit.sampling.max_tokens = 28;
+  m.submit.token_ids = ids;
+  m.submit.num_token_ids = 100;
+  text[28] = '\0';
+  answered(w, "a", &m, text);
+  struct timespec from, to;
+  clock_gettime(CLOCK_MONOTONIC, &from);
+  for (int i = 0; i < HITS; i++) {
+    w->num_streams = 0;
+    again(w, "b", &m);
+  }
+  clock_gettime(CLOCK_MONOTONIC, &to);
+  double us = ((double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec)) * 1e-3 / HITS;
+  printf("a hit of 28 tokens behind 100 costs %.1f us\n", us);
+  ck_assert_uint_eq(tri_response_cache_figures_of(w->core->cache).hits, HITS);
+  world_destroy(w);
+}
+END_TEST
+
+Suite *suite_core_cache(void) {
+  Suite *s = suite_create("core_cache");
+  TCase *t = add_case(s, "hits");
+  tcase_add_test(t, a_hit_is_the_first_answer);
+  tcase_add_test(t, all_of_an_answer_comes_again);
+  tcase_add_test(t, a_hit_can_be_attached_to);
+  tcase_add_test(t, long_answers);
+  tcase_add_test(t, busy_groups_do_not_matter);
+  tcase_add_test(t, a_lost_group);
+  t = add_case(s, "keys");
+  tcase_add_test(t, every_parameter_counts);
+  tcase_add_test(t, beam_searches);
+  tcase_add_test(t, seeds);
+  tcase_add_test(t, defaults_are_applied_first);
+  tcase_add_test(t, salts);
+  tcase_add_test(t, other_models_and_tokenizers);
+  t = add_case(s, "kept");
+  tcase_add_test(t, only_whole_answers_are_kept);
+  tcase_add_test(t, the_client_may_skip_it);
+  tcase_add_test(t, off_by_default);
+  tcase_add_test(t, a_passed_deadline);
+  t = add_case(s, "encoders");
+  tcase_add_test(t, embeddings);
+  tcase_add_test(t, scores);
+  t = add_case(s, "figures");
+  tcase_add_test(t, figures);
+  tcase_add_test(t, cost);
+  return s;
+}
