@@ -88,6 +88,27 @@ START_TEST(a_hit_is_the_first_answer) {
 }
 END_TEST
 
+/* One that reads slowly gets the rest when it does. */
+START_TEST(a_slow_client) {
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg m = greedy();
+  m.submit.sampling.n = 3;
+  struct stream *a = answered(w, "a", &m, "slowly");
+  for (int pass = 0; pass < 5; pass++) {
+    m.id = ++next_id;
+    struct stream *s = open_stream(w, "b", m.id);
+    s->pass = pass;
+    s->again = 1;
+    tri_core_client(w->core, w->now, &s->peer, &m);
+    ck_assert(!s->done && s->messages == pass && w->num_assigns == 1);
+    tick(w, 100 * MS);
+    ck_assert(s->done && s->cached && s->messages == 5);
+    expect_same(a, s, 3);
+  }
+  world_destroy(w);
+}
+END_TEST
+
 /* Logprobs, an echo, a stop string: the ways in which an answer is more than its text. */
 START_TEST(all_of_an_answer_comes_again) {
   struct world *w = world_create_caching(CACHE);
@@ -634,32 +655,61 @@ START_TEST(figures) {
 }
 END_TEST
 
+static uint64_t assigned_job;
+
+static tri_status take_job(void *ctx, const tri_peer *to, tri_group_msg *m) {
+  (void)ctx, (void)to;
+  if (m->op == TRI_GROUP_ASSIGN) assigned_job = m->assign.job;
+  return TRI_OK;
+}
+
+static double us_between(struct timespec from, struct timespec to) {
+  return (double)(to.tv_sec - from.tv_sec) * 1e6 + (double)(to.tv_nsec - from.tv_nsec) * 1e-3;
+}
+
 /* Prints what a hit costs in the core, from the request that has been unpacked to the last reply handed over. */
-START_TEST(cost) {
-  enum { HITS = 2000 };
-  struct world *w = world_create_caching(CACHE);
-  tri_client_msg m = greedy();
-  static char text[129];
-  static uint32_t ids[100];
-  for (uint32_t i = 0; i < 100; i++) ids[i] = i + 1;
-  memset(text, 'x', sizeof text - 1);
-  m.submit.sampling.has_max_tokens = true;
-  m.submit.sampling.max_tokens = 28;
-  m.submit.token_ids = ids;
-  m.submit.num_token_ids = 100;
-  text[28] = '\0';
-  answered(w, "a", &m, text);
+static void measure(size_t prompt, uint32_t answer, int64_t logprobs) {
+  enum { HITS = 1000, MOST = 8192 };
+  static uint32_t ids[MOST];
+  static tri_group_token all[MOST];
+  static const float top[5] = {-1, -2, -3, -4, -5};
+  struct world *w = world_create_caching(4 * CACHE);
   struct timespec from, to;
+  tri_client_msg m = greedy();
+  w->core->cfg.io.to_client = count_pieces;
+  w->core->cfg.io.to_worker = take_job;
+  w->core->groups[0].max_model_len = w->core->groups[0].kv_blocks = 4 * MOST;
+  for (uint32_t i = 0; i < MOST; i++) ids[i] = i % 500 + 1;
+  m.submit.token_ids = ids;
+  m.submit.num_token_ids = prompt;
+  m.submit.sampling.logprobs = logprobs;
+  submit(w, "a", &m);
+  for (uint32_t i = 0; i < answer; i++) {
+    all[i] = (tri_group_token){.job = assigned_job, .token = byte_token['x'], .offset = i, .flags = TRI_TOKEN_LOGPROB};
+    all[i].num_top = logprobs > 0 ? 5 : 0;
+    all[i].top_ids = ids;
+    all[i].top_logprobs = top;
+  }
+  all[answer - 1].flags |= TRI_TOKEN_LAST;
+  send_tokens(w, 0, 1, all, answer);
+  struct stream *s = open_stream(w, "b", 0);
   clock_gettime(CLOCK_MONOTONIC, &from);
   for (int i = 0; i < HITS; i++) {
-    w->num_streams = 0;
-    again(w, "b", &m);
+    m.id = ++next_id;
+    tri_core_client(w->core, w->now, &s->peer, &m);
   }
   clock_gettime(CLOCK_MONOTONIC, &to);
-  double us = ((double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec)) * 1e-3 / HITS;
-  printf("a hit of 28 tokens behind 100 costs %.1f us\n", us);
+  printf("a hit of %u tokens%s behind %zu: %.1f us\n", answer, logprobs < 0 ? "" : " with 5 logprobs each", prompt,
+         us_between(from, to) / HITS);
   ck_assert_uint_eq(tri_response_cache_figures_of(w->core->cache).hits, HITS);
   world_destroy(w);
+}
+
+START_TEST(cost) {
+  measure(100, 28, -1);
+  measure(8000, 28, -1);
+  measure(100, 2000, -1);
+  measure(100, 100, 5);
 }
 END_TEST
 
@@ -667,6 +717,7 @@ Suite *suite_core_cache(void) {
   Suite *s = suite_create("core_cache");
   TCase *t = add_case(s, "hits");
   tcase_add_test(t, a_hit_is_the_first_answer);
+  tcase_add_test(t, a_slow_client);
   tcase_add_test(t, all_of_an_answer_comes_again);
   tcase_add_test(t, a_hit_can_be_attached_to);
   tcase_add_test(t, long_answers);
