@@ -142,6 +142,7 @@ static void embedding_event(const trireme *c, trireme_event *e) {
   e->embedding.prompt_tokens = r->prompt_tokens;
   e->embedding.queue_ms = r->queue_ms;
   e->embedding.total_ms = r->total_ms;
+  e->embedding.cached = r->cached;
 }
 
 static bool scores_event(trireme *c, trireme_event *e) {
@@ -156,6 +157,7 @@ static bool scores_event(trireme *c, trireme_event *e) {
   e->scores.prompt_tokens = r->prompt_tokens;
   e->scores.queue_ms = r->queue_ms;
   e->scores.total_ms = r->total_ms;
+  e->scores.cached = r->cached;
   return e->scores.labels && (e->scores.tokens || !r->num_tokens);
 }
 
@@ -179,6 +181,7 @@ trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *e
     out->accepted.prompt_tokens = m->accepted.prompt_tokens;
     out->accepted.existing = m->accepted.existing;
     out->accepted.token_ids_only = m->accepted.token_ids_only;
+    out->accepted.cached = m->accepted.cached;
     break;
   case TRI_REPLY_TOKENS: ok = tokens_event(c, out); break;
   case TRI_REPLY_DONE: ok = done_event(c, out); break;

@@ -163,6 +163,9 @@ typedef struct trireme_request {
   int64_t priority;       /* 0; lower is sooner */
   int64_t deadline_ms;    /* 0: none */
   bool no_special_tokens; /* the prompt has those of the tokenizer's template already, as one of a chat template has */
+  const char *cache_salt; /* NULL: none. The response cache answers with what came under the same salt alone; up to 128
+                             bytes */
+  bool no_cache;          /* it neither answers nor keeps the answer */
 } trireme_request;
 #define TRIREME_UNSET INT64_MIN
 
@@ -187,6 +190,8 @@ typedef struct trireme_embed_request {
   int64_t deadline_ms;    /* 0: none */
   bool keep_length;       /* embed: not to length 1, though the model's folder asks for it */
   bool truncate;          /* a text that is too long loses its end, and is not refused */
+  const char *cache_salt; /* as of a trireme_request */
+  bool no_cache;
 } trireme_embed_request;
 
 void trireme_embed_request_init_sized(trireme_embed_request *r, size_t size);
@@ -315,6 +320,9 @@ typedef struct trireme_status {
   size_t num_ranks;
   const trireme_rank_status *const *ranks;
   double coordinator_cpu_s; /* since the start; 0: not known */
+  /* The response cache, since the start and now; zeros without one. */
+  uint64_t response_cache_hits, response_cache_misses, response_cache_evictions;
+  uint64_t response_cache_entries, response_cache_bytes, response_cache_limit;
 } trireme_status;
 
 /* Sums over a group's ranks. */
@@ -334,6 +342,7 @@ typedef struct trireme_event {
       uint64_t prompt_tokens;
       bool existing;       /* it was known already: submitted before under the same request_id */
       bool token_ids_only; /* the model has no tokenizer: choices have ids, but no text */
+      bool cached;         /* the answer comes from the response cache */
     } accepted;
     struct {
       size_t num;
@@ -368,6 +377,7 @@ typedef struct trireme_event {
       size_t num;
       uint64_t prompt_tokens;
       double queue_ms, total_ms;
+      bool cached; /* it comes from the response cache */
     } embedding;
     struct {
       const float *values; /* [num_rows][num_labels] */
@@ -378,6 +388,7 @@ typedef struct trireme_event {
       const char *activation;    /* what was applied to the logits */
       uint64_t prompt_tokens;
       double queue_ms, total_ms;
+      bool cached;
     } scores;
     struct {
       const char *json; /* as `trireme status --experts` prints it */

@@ -23,7 +23,7 @@ tri_status tri_core_create(const tri_core_config *config, int64_t now, tri_core 
     by_seconds[i]->bounds = seconds_bounds;
     by_seconds[i]->num_bounds = sizeof seconds_bounds / sizeof *seconds_bounds;
   }
-  if (embed_open(c) != TRI_OK) {
+  if (embed_open(c) != TRI_OK || answers_open(c) != TRI_OK) {
     tri_core_destroy(c);
     return TRI_NO_MEMORY;
   }
@@ -39,7 +39,10 @@ void tri_core_destroy(tri_core *c) {
   members_destroy(c);
   tri_free(c->groups);
   tri_free(c->labels);
+  tri_response_cache_destroy(c->cache);
   tri_buf_free(&c->content);
+  tri_buf_free(&c->cache_key);
+  tri_buf_free(&c->cache_answer);
   tri_free(c);
 }
 
@@ -134,4 +137,7 @@ void tri_core_drain(tri_core *c, int64_t now) {
 
 void tri_core_set_facts(tri_core *c, const tri_core_facts *facts) { c->facts = *facts; }
 uint64_t tri_core_generated_tokens(const tri_core *c) { return c->generation_tokens; }
+uint64_t tri_core_cached_bytes(const tri_core *c) {
+  return c->cache ? tri_response_cache_figures_of(c->cache).bytes : 0;
+}
 uint64_t tri_core_lost(const tri_core *c) { return c->lost; }

@@ -54,6 +54,7 @@ typedef struct tri_core_config {
   const tri_labels *labels;       /* borrowed; of a classifier */
   bool pools_as_model;            /* an encoder's pooling is not another than that of its checkpoint */
   uint64_t model_hash;            /* tri_model_config_hash, which workers must have, too; 0: any */
+  uint64_t response_cache;        /* bytes of answers that are kept; 0: none are */
   uint32_t tp, pp, dp, ep;        /* the layout that workers must have; 0: any */
   uint32_t num_groups;
   uint64_t seed; /* of the seeds of requests that bring none; 0: they are random */
@@ -92,6 +93,7 @@ typedef struct tri_core_facts {
 } tri_core_facts;
 void tri_core_set_facts(tri_core *c, const tri_core_facts *facts);
 uint64_t tri_core_generated_tokens(const tri_core *c);
+uint64_t tri_core_cached_bytes(const tri_core *c); /* memory of the response cache */
 uint64_t tri_core_lost(const tri_core *c); /* jobs that were under way when a drain or an abandon began, and failed */
 
 #endif

@@ -32,6 +32,7 @@ static tri_status send_accepted(tri_core *c, job *j) {
   m.accepted.prompt_tokens = j->num_prompt;
   m.accepted.existing = j->known;
   m.accepted.token_ids_only = !c->cfg.tokenizer;
+  m.accepted.cached = j->cached;
   return reply(c, j, TRI_REPLY_ACCEPTED, &m);
 }
 
@@ -83,6 +84,7 @@ static tri_status send_piece(tri_core *c, job *j, uint32_t i) {
   job_choice *ch = &j->choices[i];
   bool logprobs = j->sampling.logprobs >= 0;
   size_t limit = logprobs ? IDS_WITH_LOGPROBS : IDS_PER_MESSAGE, n = ch->num - ch->sent;
+  if (j->cached && !logprobs) limit = n; /* it was small enough to be kept */
   logprobs_out *lp = logprobs ? tri_malloc(1, sizeof *lp) : NULL;
   if (logprobs && !lp) return TRI_AGAIN;
   if (n > limit) n = limit;

@@ -94,7 +94,8 @@ static tri_status send_values(tri_core *c, job *j) {
                               .activation = e->activation,
                               .prompt_tokens = j->num_prompt,
                               .queue_ms = (double)job_queue_ns(j) / 1e6,
-                              .total_ms = (double)(j->ended_ns - j->submitted_ns) / 1e6};
+                              .total_ms = (double)(j->ended_ns - j->submitted_ns) / 1e6,
+                              .cached = j->cached};
   tri_status st = c->cfg.io.to_client(c->cfg.io.ctx, &j->peer, &m);
   tri_free(tokens);
   tri_free(numbers);

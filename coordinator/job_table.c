@@ -47,6 +47,7 @@ void job_free(job *j) {
   for (int64_t i = 0; i < j->sampling.n; i++) choice_free(&j->choices[i]);
   tri_free(j->stop_text);
   tri_free(j->bias);
+  tri_free(j->salt);
   tri_free(j->prompt);
   tri_free(j->prompt_ids);
   tri_free(j->error);

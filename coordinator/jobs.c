@@ -25,6 +25,13 @@ static bool own_lists(job *j) {
   return j->stop_text != NULL;
 }
 
+static bool own_salt(job *j, tri_wire_str salt) {
+  if (!j->use_cache || !salt.len) return true;
+  j->salt = tri_strndup(salt.s, salt.len);
+  j->salt_len = salt.len;
+  return j->salt != NULL;
+}
+
 /* embed: NULL for a job that generates text. */
 static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m, const tri_submit *s,
                      const tri_embed_request *embed) {
@@ -39,11 +46,12 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   j->on_disconnect = s->on_disconnect;
   j->sampling = s->sampling;
   j->echo = s->sampling.echo;
+  j->use_cache = c->cache && s->cache;
   if (!embed) defaults_apply(c->cfg.model, &j->sampling);
   j->submitted_ns = j->said_ns = now;
   j->deadline_ns = s->sampling.deadline_ms ? now + s->sampling.deadline_ms * 1000000 : TRI_NEVER;
   j->num_open = (uint32_t)s->sampling.n;
-  bool ok = own_lists(j) && (!embed || embed_begin(c, j, m->op, embed));
+  bool ok = own_lists(j) && own_salt(j, s->cache_salt) && (!embed || embed_begin(c, j, m->op, embed));
   for (int64_t i = 0; ok && !embed && c->cfg.tokenizer && i < s->sampling.n; i++)
     ok = tri_detokenizer_create(c->cfg.tokenizer, true, &j->choices[i].detok) == TRI_OK;
   if (ok && j->echo && s->prompt.s) ok = prompt_keep(j, s->prompt);
@@ -77,6 +85,8 @@ static void submit_of(const tri_embed_request *e, tri_submit *s) {
   s->num_token_ids = e->num_token_ids;
   s->sampling.priority = e->priority;
   s->sampling.deadline_ms = e->deadline_ms;
+  s->cache = e->cache;
+  s->cache_salt = e->cache_salt;
 }
 
 void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
@@ -166,7 +176,7 @@ void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32
   j->state = JOB_QUEUED;
   c->num_queued++;
   job_mark(c, j);
-  job_dispatch(c, now);
+  if (!answer_find(c, now, j)) job_dispatch(c, now);
 }
 
 static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
@@ -269,6 +279,7 @@ void job_finish(tri_core *c, int64_t now, job *j) {
   if (worst == TRI_FINISH_STOP) count = &c->done_stop;
   if (worst == TRI_FINISH_LENGTH) count = &c->done_length;
   ++*count;
+  answer_keep(c, j);
   tri_histogram_add(&c->e2e, (double)(now - j->submitted_ns) / 1e9);
   end_job(c, now, j);
 }

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "comm/wire/boot.h"
@@ -17,6 +16,7 @@
 #include "coordinator/tokenize_pool.h"
 #include "coordinator/memory_watch.h"
 #include "coordinator/mpi_launch.h"
+#include "coordinator/response_cache.h"
 #include "coordinator/served_model.h"
 #include "coordinator/signals.h"
 #include "coordinator/supervisor.h"
@@ -205,6 +205,7 @@ static tri_status open_core(struct shell *s, tri_error *err) {
                         .labels = s->model.config.head.has_classifier ? &s->model.labels : NULL,
                         .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
                         .model_hash = tri_model_config_hash(&s->model.config),
+                        .response_cache = s->opts.response_cache,
                         .tp = has_layout ? (uint32_t)l.tp : 0,
                         .pp = has_layout ? (uint32_t)l.pp : 0,
                         .dp = has_layout ? (uint32_t)l.dp : 0,
@@ -335,6 +336,7 @@ static void read_signals(struct shell *s) {
 
 static void watch_memory(struct shell *s, double mb) {
   tri_error err = {0};
+  s->memory.kept_mb = (double)tri_core_cached_bytes(s->core) / 0x1p20;
   if (!tri_memory_watch_tick(&s->memory, mb) || tri_zserver_rebind(s->clients, &err) == TRI_OK) return;
   tri_log(TRI_LOG_ERROR, "coordinator", "cannot bind again: %s", err.message);
   s->leaving = s->failed = true;
@@ -428,14 +430,6 @@ static const tri_options_spec spec = {
     .config_file = true,
 };
 
-/* A connection is a file, and the usual soft limit of 1024 is few of them. */
-static void allow_files(void) {
-  struct rlimit files;
-  if (getrlimit(RLIMIT_NOFILE, &files)) return;
-  files.rlim_cur = files.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &files);
-}
-
 static void clean_up(struct shell *s) {
   tri_core_destroy(s->core);
   tri_tokenize_pool_destroy(s->tokenize_pool);
@@ -459,7 +453,7 @@ int main(int argc, char **argv) {
   if (code >= 0) return code;
   tri_log_setup((tri_log_level)s.opts.log_level, "-");
   tri_log_with_time(true);
-  allow_files();
+  tri_zserver_allow_files();
   s.supervisor = (tri_supervisor){.event_fd = s.opts.event_fd, .notice_fd = s.opts.notice_fd};
   bool mpi = s.opts.launch == TRI_LAUNCH_MPI, one_host = true;
   /* A supervisor's end is told by SIGHUP, so that clients hear of it; mpirun's end by SIGKILL, as for every rank. */
@@ -468,6 +462,7 @@ int main(int argc, char **argv) {
   s.signals = (tri_signal_history){.mpi = mpi, .supervised = s.opts.event_fd >= 0};
   tri_status st = tri_signals_catch(&s.signal_fd, &err);
   if (st == TRI_OK && !s.opts.model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
+  if (st == TRI_OK) st = tri_response_cache_check(s.opts.response_cache, s.opts.memory_cap, &err);
   if (st == TRI_OK && mpi)
     st = tri_mpi_launch_join(&argc, &argv, s.opts.start_timeout, s.opts.interface, &one_host, &err);
   if (st == TRI_OK) st = open_model(&s, &err);
@@ -485,7 +480,7 @@ int main(int argc, char **argv) {
     _exit(tri_exit_code(st));
   }
   tri_supervisor_tell(&s.supervisor, "listening %s", tri_zserver_endpoint(s.clients));
-  tri_memory_watch_begin(&s.memory, (double)s.opts.memory_cap / 0x1p20);
+  tri_memory_watch_begin(&s.memory, (double)(s.opts.memory_cap - s.opts.response_cache) / 0x1p20);
   s.last_second = tri_now_ns();
   s.cpu_before = cpu_seconds(); /* the start made no token */
   tri_signals_unblock();

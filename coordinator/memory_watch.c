@@ -24,23 +24,25 @@ void tri_memory_watch_begin(tri_memory_watch *w, double cap_mb) {
   *w = (tri_memory_watch){.base_mb = tri_resident_mb(), .cap_mb = cap_mb};
 }
 
+static double growth(const tri_memory_watch *w, double mb) { return mb - w->base_mb - w->kept_mb; }
+
 bool tri_memory_watch_tick(tri_memory_watch *w, double mb) {
   if (w->trims > 0) {
     w->trims--;
     malloc_trim(0);
   }
-  if (mb - w->base_mb >= w->cap_mb) { /* memory that is free already needs no victims */
+  if (growth(w, mb) >= w->cap_mb) { /* memory that is free already needs no victims */
     malloc_trim(0);
     mb = tri_resident_mb();
   }
-  if (mb - w->base_mb < w->cap_mb) {
+  if (growth(w, mb) < w->cap_mb) {
     w->ticks_above = 0;
     return false;
   }
   if (++w->ticks_above > PATIENCE_TICKS) {
     tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before, whatever is closed: counting from here", mb,
             w->base_mb);
-    w->base_mb = mb;
+    w->base_mb = mb - w->kept_mb;
     return false;
   }
   tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before: closing the client socket and binding it anew",

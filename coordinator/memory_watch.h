@@ -7,6 +7,7 @@
 
 typedef struct tri_memory_watch {
   double base_mb, cap_mb; /* resident at the start, and how much more may be */
+  double kept_mb;         /* of that: held on purpose, within a bound of its own, and not counted */
   int trims;              /* ticks in which freed memory is still given back */
   int ticks_above;        /* in a row with memory above the cap */
 } tri_memory_watch;

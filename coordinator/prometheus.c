@@ -44,6 +44,20 @@ static void add_swaps(const tri_core *c, FILE *f) {
   add_directions(f, "swapped_bytes_total", "Bytes of their KV blocks, of all ranks.", all.out_bytes, all.in_bytes);
 }
 
+/* Adds figures of the response cache, where there is one. */
+static void add_cache(const tri_core *c, FILE *f) {
+  if (!c->cache) return;
+  tri_response_cache_figures r = tri_response_cache_figures_of(c->cache);
+  add_value(f, "response_cache_hits_total", "counter", "Requests that the response cache has answered.",
+            (double)r.hits);
+  add_value(f, "response_cache_misses_total", "counter", "Requests that it could have answered, and had no answer to.",
+            (double)r.misses);
+  add_value(f, "response_cache_evictions_total", "counter", "Answers that have left it for others.",
+            (double)r.evictions);
+  add_value(f, "response_cache_entries", "gauge", "Answers that it holds.", (double)r.entries);
+  add_value(f, "response_cache_bytes", "gauge", "Its memory.", (double)r.bytes);
+}
+
 void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   tri_cluster_status s = {0};
   size_t n = 0;
@@ -81,6 +95,7 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   experts_metrics(c, f);
   streams_metrics(c, f);
   add_swaps(c, f);
+  add_cache(c, f);
   add_histogram(f, "time_to_first_token_seconds", "From submission to the first token.", &c->ttft);
   add_histogram(f, "inter_token_latency_seconds", "Between one token of a request and the next.", &c->itl);
   add_histogram(f, "e2e_request_latency_seconds", "From submission to the end.", &c->e2e);

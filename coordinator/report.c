@@ -66,6 +66,17 @@ void report_jobs(const tri_core *c, tri_cluster_status *s) {
   }
 }
 
+static void fill_cache(const tri_core *c, tri_cluster_status *s) {
+  if (!c->cache) return;
+  tri_response_cache_figures f = tri_response_cache_figures_of(c->cache);
+  s->response_cache_hits = f.hits;
+  s->response_cache_misses = f.misses;
+  s->response_cache_evictions = f.evictions;
+  s->response_cache_entries = f.entries;
+  s->response_cache_bytes = f.bytes;
+  s->response_cache_limit = f.max_bytes;
+}
+
 void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id) {
   tri_server_msg m = {.op = TRI_REPLY_STATUS, .id = id};
   tri_cluster_status *s = &m.status;
@@ -106,6 +117,7 @@ void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id) {
   s->prompt_tokens = c->prompt_tokens;
   s->generation_tokens = c->generation_tokens;
   s->vocab_size = (uint64_t)c->cfg.model->vocab_size;
+  fill_cache(c, s);
   s->tokens_per_second = c->facts.tokens_per_second;
   s->coordinator_us_per_token = c->facts.cpu_us_per_token;
   s->coordinator_cpu_s = c->facts.cpu_s;

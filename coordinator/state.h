@@ -8,6 +8,7 @@
 
 #include "coordinator/core.h"
 #include "coordinator/histogram.h"
+#include "coordinator/response_cache.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/wait.h"
 
@@ -69,6 +70,8 @@ typedef struct job {
   bool known;         /* asked for again: the reply says that it existed */
   bool timed_out;     /* its deadline has ended it */
   bool cut;           /* a stop string ended a choice that its group still computes */
+  bool use_cache;     /* its answer may come from the response cache, and go into it */
+  bool cached;        /* it has come from there */
   uint32_t echo_sent; /* choices whose client has the prompt's text */
   size_t echo_at;     /* bytes of it that the client of the next one has */
   tri_on_disconnect on_disconnect;
@@ -79,6 +82,8 @@ typedef struct job {
   char *stop_text;       /* NULL: no stop strings */
   struct tri_wire_bias *bias;
   size_t longest_stop;
+  char *salt; /* of the response cache; NULL: none */
+  size_t salt_len;
   char *prompt; /* for echo */
   size_t prompt_len;
   uint32_t *prompt_ids; /* until it has ended; of an encoder's job always */
@@ -180,7 +185,9 @@ struct tri_core {
   int num_expert_asks;
   takeover_notice notices[MAX_NOTICES];
   int num_notices;
-  tri_buf content; /* memory of content_of */
+  tri_buf content;                 /* memory of content_of */
+  tri_response_cache *cache;       /* NULL: none */
+  tri_buf cache_key, cache_answer; /* memory of answers.c */
   /* totals */
   uint64_t done_stop, done_length, done_abort, failed, lost, prompt_tokens, generation_tokens;
   tri_wire_str *labels; /* of a classifier */
@@ -267,6 +274,12 @@ tri_status content_of(tri_core *c, const tri_client_msg *m, job_content *out); /
 void job_submit_again(tri_core *c, int64_t now, job *j, const tri_peer *from, const tri_client_msg *m);
 void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
 void takeover_tick(tri_core *c, int64_t now);
+
+/* answers.c: the response cache, by jobs */
+tri_status answers_open(tri_core *c);
+/* Ends a queued job with the answer that the cache has; false: it has none. */
+bool answer_find(tri_core *c, int64_t now, job *j);
+void answer_keep(tri_core *c, const job *j); /* where every choice of it has ended by itself */
 
 /* jobs.c */
 void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);

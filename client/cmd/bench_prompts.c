@@ -95,6 +95,7 @@ static trireme_result send_embed(bench_run *b, size_t i, const bench_request *r,
     q = b->prompts.embed[i % b->prompts.num_embed].request;
   } else {
     trireme_embed_request_init(&q);
+    q.no_cache = true; /* a second run has the same texts */
     draw_ids(b, r, random);
     q.token_ids = b->ids;
     q.num_token_ids = r->input_len;
@@ -115,6 +116,7 @@ static trireme_result send_generate(bench_run *b, size_t i, const bench_request 
     q.no_stream = false;
   } else {
     trireme_request_init(&q);
+    q.no_cache = true; /* a second run has the same prompts */
     draw_ids(b, r, random);
     q.token_ids = b->ids;
     q.num_token_ids = r->input_len;

@@ -173,3 +173,14 @@ const char *cmd_swap_text(const trireme_group_status *g, char out[CMD_STREAM_TEX
       (unsigned long long)g->swaps_out, (double)g->swapped_out_bytes * 1e-9, (unsigned long long)g->swaps_in);
   return out;
 }
+
+const char *cmd_cache_text(const trireme_status *s, char out[CMD_STREAM_TEXT]) {
+  out[0] = '\0';
+  if (!s->response_cache_limit) return out;
+  snprintf(out, CMD_STREAM_TEXT,
+           "response cache: %llu hits, %llu misses, %llu evictions; %llu answers in %.2f of %.2f MiB",
+           (unsigned long long)s->response_cache_hits, (unsigned long long)s->response_cache_misses,
+           (unsigned long long)s->response_cache_evictions, (unsigned long long)s->response_cache_entries,
+           (double)s->response_cache_bytes / 0x1p20, (double)s->response_cache_limit / 0x1p20);
+  return out;
+}

@@ -112,14 +112,14 @@ typedef struct cmd_request {
   /* as options give them, before cmd_request_finish */
   const char *token_ids, *stop_token_ids;
   tri_opt_list stop, logit_bias;
-  bool stream, add_special_tokens;
+  bool stream, add_special_tokens, cache;
   unsigned on_disconnect;
   /* owned */
   uint32_t *ids;
   uint32_t stop_ids[32];
   trireme_string stops[16];
   trireme_logit_bias *bias;
-  char *prompt, *model, *request_id, *stop_text[16];
+  char *prompt, *model, *request_id, *cache_salt, *stop_text[16];
 } cmd_request;
 
 enum { CMD_REQUEST_OPTIONS_MAX = 40 };
@@ -166,7 +166,7 @@ int cmd_submit_file(const cmd_submit_options *o);
 typedef struct cmd_embed_options {
   cmd_connection connection;
   const char *program; /* for messages */
-  bool classify, json;
+  bool classify, json, cache;
   trireme_embed_request request; /* of which lines of a file start */
   const char *token_ids, *file, *output;
   int64_t concurrency, top_k;
@@ -208,5 +208,7 @@ enum { CMD_STREAM_TEXT = 304 };
 const char *cmd_stream_text(const trireme_group_status *g, char out[CMD_STREAM_TEXT]);
 /* "group 0 has ... KV blocks in the host's memory ...", likewise; empty where it has none there. */
 const char *cmd_swap_text(const trireme_group_status *g, char out[CMD_STREAM_TEXT]);
+/* "response cache: ...", likewise; empty without one. */
+const char *cmd_cache_text(const trireme_status *s, char out[CMD_STREAM_TEXT]);
 
 #endif

@@ -18,6 +18,10 @@ static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
        .help = "a text with more tokens than max_model_len loses its end, and is not refused"},                        \
       {O(request.model), .name = "model", .metavar = "NAME",                                                           \
        .help = "which model; by default the one that is served"},                                                      \
+      {O(cache), .name = "cache", .fallback = "true",                                                                  \
+       .help = "let the server's response cache answer, where it has one, and keep the answer"},                       \
+      {O(request.cache_salt), .name = "cache-salt", .metavar = "TEXT",                                                 \
+       .help = "share its answers with requests of the same salt alone; up to 128 bytes"},                             \
       {O(request.priority), .name = "priority", .min = -2147483648.0,                                                  \
        .max = 2147483647,   .fallback = "0",    .help = "lower is sooner"},                                            \
       {O(request.deadline_ms), .name = "deadline-ms", .max = 604800000, .fallback = "0",                               \
@@ -96,6 +100,7 @@ static int run(const tri_options_spec *spec, bool classify, int argc, char **arg
   if (code >= 0) return code;
   code = check(&o);
   o.request.keep_length = tri_options_given(parsed, "normalize") && !o.request.normalize;
+  o.request.no_cache = !o.cache;
   o.request.text_len = o.request.text ? strlen(o.request.text) : 0;
   o.request.text_pair_len = o.request.text_pair ? strlen(o.request.text_pair) : 0;
   if (code == TRI_EXIT_OK && o.token_ids && cmd_parse_ids(o.token_ids, &ids, &o.request.num_token_ids, &err))

@@ -41,6 +41,12 @@ static tri_status read_field(void *ctx, const char *key, const tri_json *v) {
   if (!strcmp(key, "model")) return read_string(l, key, v, &r->model, NULL);
   if (!l->classify && !strcmp(key, "pooling")) return read_string(l, key, v, &r->pooling, NULL);
   if (l->classify && !strcmp(key, "activation")) return read_string(l, key, v, &r->activation, NULL);
+  if (!strcmp(key, "cache_salt")) return read_string(l, key, v, &r->cache_salt, NULL);
+  if (!strcmp(key, "cache")) {
+    TRI_CHECK(read_bool(l, key, v, &r->no_cache));
+    r->no_cache = !r->no_cache;
+    return TRI_OK;
+  }
   if (!strcmp(key, "truncate")) return read_bool(l, key, v, &r->truncate);
   if (!l->classify && !strcmp(key, "normalize")) {
     TRI_CHECK(read_bool(l, key, v, &r->normalize));

@@ -120,4 +120,5 @@ void cmd_json_embed_reply(cmd_buf *b, const trireme_event *e, int64_t top_k) {
   }
   if (!embedding) cmd_json_word(b, "activation", e->scores.activation);
   cmd_json_uint(b, "prompt_tokens", embedding ? e->embedding.prompt_tokens : e->scores.prompt_tokens);
+  if (embedding ? e->embedding.cached : e->scores.cached) cmd_buf_printf(b, ",\"cached\":true");
 }

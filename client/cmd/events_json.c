@@ -135,6 +135,8 @@ void cmd_json_event(cmd_buf *b, const trireme_event *e) {
     cmd_json_uint(b, "prompt_tokens", e->accepted.prompt_tokens);
     cmd_buf_key(b, "existing");
     cmd_buf_printf(b, e->accepted.existing ? "true" : "false");
+    cmd_buf_key(b, "cached");
+    cmd_buf_printf(b, e->accepted.cached ? "true" : "false");
     break;
   case TRIREME_EVENT_TOKENS: choices(b, e); break;
   case TRIREME_EVENT_DONE: done(b, e); break;

@@ -42,6 +42,10 @@ static const tri_option request_table[] = {
     {R(stream), .name = "stream", .fallback = "true", .help = "show the text as it comes"},
     {R(on_disconnect), .name = "on-disconnect", .choices = disconnect_names, .fallback = "cancel",
      .help = "what becomes of the request when this program goes away"},
+    {R(cache), .name = "cache", .fallback = "true",
+     .help = "let the server's response cache answer, where it has one, and keep the answer"},
+    {R(r.cache_salt), .name = "cache-salt", .metavar = "TEXT",
+     .help = "share its answers with requests of the same salt alone; up to 128 bytes"},
     {R(token_ids), .name = "token-ids", .metavar = "ID,ID,...", .help = "the prompt as token ids"},
     {R(r.model), .name = "model", .metavar = "NAME", .help = "which model; by default the one that is served"},
     {R(r.request_id), .name = "request-id", .metavar = "HEX",
@@ -78,7 +82,7 @@ size_t cmd_request_options(tri_option table[CMD_REQUEST_OPTIONS_MAX], size_t off
 }
 
 void cmd_request_init(cmd_request *q) {
-  *q = (cmd_request){.stream = true, .add_special_tokens = true};
+  *q = (cmd_request){.stream = true, .add_special_tokens = true, .cache = true};
   trireme_request_init(&q->r);
 }
 
@@ -88,6 +92,7 @@ void cmd_request_free(cmd_request *q) {
   tri_free(q->prompt);
   tri_free(q->model);
   tri_free(q->request_id);
+  tri_free(q->cache_salt);
   for (int i = 0; i < MAX_STOP; i++) tri_free(q->stop_text[i]);
 }
 
@@ -168,6 +173,7 @@ tri_status cmd_request_finish(cmd_request *q, const tri_options *parsed, tri_err
   q->r.has_seed = tri_options_given(parsed, "seed");
   q->r.no_stream = !q->stream;
   q->r.no_special_tokens = !q->add_special_tokens;
+  q->r.no_cache = !q->cache;
   q->r.continue_on_disconnect = q->on_disconnect == TRI_DISCONNECT_CONTINUE;
   if (q->stop.count > MAX_STOP)
     return tri_fail(err, TRI_OUT_OF_RANGE, "stop", "%zu stop texts; allowed are 0 to %d", q->stop.count, MAX_STOP);
@@ -340,6 +346,7 @@ static tri_status json_field(void *ctx, const char *key, const tri_json *v) {
   if (!strcmp(key, "prompt")) return json_string(v, key, &q->prompt, &q->r.prompt, &q->r.prompt_len, j->err);
   if (!strcmp(key, "model")) return json_string(v, key, &q->model, &q->r.model, NULL, j->err);
   if (!strcmp(key, "request_id")) return json_string(v, key, &q->request_id, &q->r.request_id, NULL, j->err);
+  if (!strcmp(key, "cache_salt")) return json_string(v, key, &q->cache_salt, &q->r.cache_salt, NULL, j->err);
   if (!strcmp(key, "token_ids")) return json_token_ids(q, v, j->err);
   if (!strcmp(key, "stop_token_ids")) return json_stop_ids(q, v, j->err);
   if (!strcmp(key, "stop")) return json_stop(q, v, j->err);
@@ -357,7 +364,7 @@ tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object,
   /* Lists of the defaults stay theirs; the copies here are made anew when the line has its own. */
   out->ids = NULL;
   out->bias = NULL;
-  out->prompt = out->model = out->request_id = NULL;
+  out->prompt = out->model = out->request_id = out->cache_salt = NULL;
   memset(out->stop_text, 0, sizeof out->stop_text);
   if (out->r.num_stop) out->r.stop = out->stops;
   if (out->r.num_stop_token_ids) out->r.stop_token_ids = out->stop_ids;
@@ -368,6 +375,7 @@ tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object,
   TRI_CHECK(tri_json_each(object, json_field, &j));
   out->r.no_stream = !out->stream;
   out->r.no_special_tokens = !out->add_special_tokens;
+  out->r.no_cache = !out->cache;
   out->r.continue_on_disconnect = out->on_disconnect == TRI_DISCONNECT_CONTINUE;
   if (!out->r.prompt && !out->r.token_ids)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "prompt (or token_ids) is missing");

@@ -14,7 +14,7 @@ enum { MAX_LINE = 4 << 20, AHEAD = 16, PROGRESS_MS = 100, BAR = 30 };
 typedef struct slot {
   struct slot *next; /* the line after it */
   uint64_t line, id;
-  bool done;
+  bool done, cached;
   char request_id[33];
   uint32_t num_choices;
   struct piece {
@@ -129,10 +129,10 @@ static void finish_slot(batch *b, slot *s, const trireme_event *e) {
   cmd_buf_printf(r, e->done.num ? "]" : "[]");
   cmd_buf_printf(r,
                  ",\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"queue_ms\":%.3f,\"first_token_ms\":%.3f,\"total_"
-                 "ms\":%.3f,\"seed\":%llu%s}\n",
+                 "ms\":%.3f,\"seed\":%llu%s%s}\n",
                  (unsigned long long)e->done.prompt_tokens, (unsigned long long)e->done.completion_tokens,
                  e->done.queue_ms, e->done.first_token_ms, e->done.total_ms, (unsigned long long)e->done.seed,
-                 e->done.timed_out ? ",\"timed_out\":true" : "");
+                 e->done.timed_out ? ",\"timed_out\":true" : "", s->cached ? ",\"cached\":true" : "");
   s->done = true;
   b->waiting++;
   b->tokens += e->done.completion_tokens;
@@ -278,7 +278,10 @@ static int on_event(batch *b, const trireme_event *e) {
   bool ends = e->kind == TRIREME_EVENT_DONE || e->kind == TRIREME_EVENT_ERROR;
   slot *s = ids_take(b, e->id, ends);
   if (!s) return TRI_EXIT_OK;
-  if (e->kind == TRIREME_EVENT_ACCEPTED) memcpy(s->request_id, e->accepted.request_id, sizeof s->request_id);
+  if (e->kind == TRIREME_EVENT_ACCEPTED) {
+    memcpy(s->request_id, e->accepted.request_id, sizeof s->request_id);
+    s->cached = e->accepted.cached;
+  }
   if (e->kind == TRIREME_EVENT_TOKENS) take_tokens(s, e);
   if (e->kind == TRIREME_EVENT_ERROR) fail_slot(b, s, e->error.code, e->error.field, e->error.message);
   if (e->kind == TRIREME_EVENT_DONE) finish_slot(b, s, e);

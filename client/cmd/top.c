@@ -65,6 +65,8 @@ static void draw(const trireme_status *s, const char *endpoint) {
            (unsigned long long)s->requests_aborted);
   y = line(y, 0, "%.1f tokens/s  %llu tokens generated  coordinator %.2f us/token, %.0f MB", s->tokens_per_second,
            (unsigned long long)s->generation_tokens, s->coordinator_us_per_token, s->resident_mb);
+  char cache[CMD_STREAM_TEXT];
+  if (cmd_cache_text(s, cache)[0]) y = line(y, 0, "%s", cache);
   y = draw_groups(s, y + 1);
   y = line(y + 1, A_REVERSE, "%5s %5s %-20s %8s %10s %6s %10s %8s", "GROUP", "RANK", "HOST", "PID", "STEP", "BLOCK",
            "COLLECTIVE", "REPORT s");

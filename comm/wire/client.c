@@ -26,6 +26,8 @@ static const tri_field submit_fields[] = {
     {TRI_CUSTOM("top_logprobs", tri_submit, sampling, tri_codec_top_logprobs), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_BOOL, "add_special_tokens", tri_submit, add_special_tokens), .flags = TRI_FF_OMIT, .def = 1},
     {TRI_F(TRI_FT_BOOL, "stream", tri_submit, stream), .flags = TRI_FF_OMIT, .def = 1},
+    {TRI_F(TRI_FT_BOOL, "cache", tri_submit, cache), .flags = TRI_FF_OMIT, .def = 1},
+    {TRI_F(TRI_FT_STR, "cache_salt", tri_submit, cache_salt), .flags = TRI_FF_OMIT, .max = TRI_WIRE_MAX_CACHE_SALT},
     {TRI_F(TRI_FT_ENUM, "on_disconnect", tri_submit, on_disconnect), .flags = TRI_FF_OMIT, .def = TRI_DISCONNECT_CANCEL,
      .names = on_disconnect_names, .num_names = 2},
     {TRI_CUSTOM("best_of", tri_submit, sampling, tri_codec_neutral), .flags = TRI_FF_OMIT, .def = 1},
@@ -54,6 +56,9 @@ static const tri_field cancel_fields[] = {
       {TRI_F(TRI_FT_IDS, "token_ids", tri_embed_request, token_ids),                                                   \
        .count_offset = offsetof(tri_embed_request, num_token_ids), .flags = TRI_FF_OMIT},                              \
       {TRI_F(TRI_FT_BOOL, "truncate", tri_embed_request, truncate), .flags = TRI_FF_OMIT},                             \
+      {TRI_F(TRI_FT_BOOL, "cache", tri_embed_request, cache), .flags = TRI_FF_OMIT, .def = 1},                         \
+      {TRI_F(TRI_FT_STR, "cache_salt", tri_embed_request, cache_salt), .flags = TRI_FF_OMIT,                           \
+       .max = TRI_WIRE_MAX_CACHE_SALT},                                                                                \
       {TRI_F(TRI_FT_I64, "priority", tri_embed_request, priority), .flags = TRI_FF_OMIT, .min = TRI_LEAST_PRIORITY,    \
        .max = TRI_MOST_PRIORITY},                                                                                      \
   {                                                                                                                    \
@@ -84,9 +89,8 @@ static const tri_message requests[] = {
     [TRI_OP_STATUS] = {.op = "status", .table.strict = true},
     [TRI_OP_STATS] = {.op = "stats", .table.strict = true},
     [TRI_OP_MODELS] = {.op = "models", .table.strict = true},
-    [TRI_OP_EMBED] = REQUEST("embed", embed_fields, offsetof(tri_client_msg, embed), sizeof(tri_embed_request)),
-    [TRI_OP_CLASSIFY] =
-        REQUEST("classify", classify_fields, offsetof(tri_client_msg, embed), sizeof(tri_embed_request)),
+    [TRI_OP_EMBED] = REQUEST("embed", embed_fields, offsetof(tri_client_msg, embed), 0),
+    [TRI_OP_CLASSIFY] = REQUEST("classify", classify_fields, offsetof(tri_client_msg, embed), 0),
     [TRI_OP_FLOORS] = {.op = "floors", .table.strict = true},
     [TRI_OP_EXPERTS] = {.op = "experts", .table.strict = true},
 };
@@ -100,9 +104,12 @@ void tri_submit_init(tri_submit *s) {
   s->token_ids = NULL;
   s->num_token_ids = 0;
   tri_sampling_init(&s->sampling);
-  s->add_special_tokens = s->stream = true;
+  s->add_special_tokens = s->stream = s->cache = true;
+  s->cache_salt = (tri_wire_str){0};
   s->on_disconnect = TRI_DISCONNECT_CANCEL;
 }
+
+void tri_embed_request_init(tri_embed_request *e) { *e = (tri_embed_request){.cache = true}; }
 
 static tri_status submit_finish(tri_unpacker *d, tri_submit *s) {
   if (!s->prompt.s && !s->token_ids)
@@ -139,6 +146,7 @@ tri_status tri_client_msg_unpack(const void *data, size_t len, tri_arena *arena,
   out->op = (tri_client_op)e.op;
   out->id = e.seq;
   if (out->op == TRI_OP_SUBMIT) tri_submit_init(&out->submit);
+  if (out->op == TRI_OP_EMBED || out->op == TRI_OP_CLASSIFY) tri_embed_request_init(&out->embed);
   TRI_CHECK(tri_message_read(&d, &request_protocol, &e, out));
   if (out->op == TRI_OP_EMBED || out->op == TRI_OP_CLASSIFY) return embed_request_finish(&d, &out->embed);
   if (out->op == TRI_OP_SUBMIT) return submit_finish(&d, &out->submit);
@@ -313,6 +321,7 @@ static const tri_field r_accepted_fields[] = {
     R_F(TRI_FT_U64, "prompt_tokens", accepted.prompt_tokens),
     R_F(TRI_FT_BOOL, "existing", accepted.existing),
     {TRI_F(TRI_FT_BOOL, "token_ids_only", tri_server_msg, accepted.token_ids_only), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_BOOL, "cached", tri_server_msg, accepted.cached), .flags = TRI_FF_OMIT},
 };
 static const tri_field r_tokens_fields[] = {
     {TRI_F(TRI_FT_RECORDS, "choices", tri_server_msg, tokens.choices),
@@ -343,7 +352,9 @@ static const tri_field r_models_fields[] = {
 };
 
 #define E_TIMES                                                                                                        \
-  S_U64(tri_embed_reply, prompt_tokens), S_F64(tri_embed_reply, queue_ms), S_F64(tri_embed_reply, total_ms)
+  S_U64(tri_embed_reply, prompt_tokens), S_F64(tri_embed_reply, queue_ms), S_F64(tri_embed_reply, total_ms), {         \
+    TRI_F(TRI_FT_BOOL, "cached", tri_embed_reply, cached), .flags = TRI_FF_OMIT                                        \
+  }
 #define E_TEXTS(m) TRI_F(TRI_FT_TEXTS, #m, tri_embed_reply, m), .count_offset = offsetof(tri_embed_reply, num_##m)
 /* Values have their labels before them, by which their number is checked. */
 static const tri_field r_embedding_fields[] = {

@@ -32,6 +32,7 @@ enum {
   TRI_WIRE_MAX_N = 64,
   TRI_WIRE_MAX_BEAMS = 10,
   TRI_WIRE_MAX_LENGTH_PENALTY = 10,
+  TRI_WIRE_MAX_CACHE_SALT = 128, /* bytes */
   /* The limit of one embed or classify: numbers, names of labels and texts of tokens, with 8 bytes for each text. The
    * rest of a message is for what is around them. */
   TRI_WIRE_MAX_RESULT = 1000000,
@@ -114,6 +115,8 @@ typedef struct tri_submit {
   tri_sampling sampling;
   bool add_special_tokens; /* to the prompt; true */
   bool stream;             /* true */
+  bool cache;              /* true: the response cache may answer, and keep the answer */
+  tri_wire_str cache_salt; /* whose answers these may be; empty is absent */
   tri_on_disconnect on_disconnect;
 } tri_submit;
 
@@ -142,6 +145,8 @@ typedef struct tri_embed_request {
   bool truncate;             /* a text that is too long loses its end, and is not refused */
   tri_activation activation; /* classify */
   int64_t priority, deadline_ms;
+  bool cache; /* as of a submit */
+  tri_wire_str cache_salt;
 } tri_embed_request;
 
 typedef struct tri_client_msg {
@@ -170,8 +175,9 @@ typedef struct tri_client_msg {
 tri_status tri_client_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_client_msg *out, uint64_t *id,
                                  tri_error *err);
 tri_status tri_client_msg_pack(const tri_client_msg *m, tri_buf *out);
-/* Defaults of a submit. */
+/* Defaults of a submit, and of an embed or a classify. */
 void tri_submit_init(tri_submit *s);
+void tri_embed_request_init(tri_embed_request *e);
 
 /* The table of numeric request fields, for validation, --help and the docs. */
 typedef struct tri_wire_field {
@@ -287,6 +293,7 @@ typedef struct tri_embed_reply {
   tri_activation activation; /* that was applied */
   uint64_t prompt_tokens;
   double queue_ms, total_ms;
+  bool cached; /* it comes from the response cache */
 } tri_embed_reply;
 
 typedef struct tri_server_msg {
@@ -301,6 +308,7 @@ typedef struct tri_server_msg {
       tri_request_id request_id;
       uint64_t prompt_tokens;
       bool existing, token_ids_only; /* token_ids_only: the model has no tokenizer, and the answer no text */
+      bool cached;                   /* the answer comes from the response cache */
     } accepted;
     struct {
       uint32_t num;

@@ -27,7 +27,14 @@
   X(context, F64, coordinator_cpu_s, "coordinator_cpu_s") /* since the start; 0: not said */                           \
   X(context, F64, resident_mb, "resident_mb")                                                                          \
   X(context, U64, max_model_len, "max_model_len")                                                                      \
-  X(context, U64, vocab_size, "vocab_size")
+  X(context, U64, vocab_size, "vocab_size")                                                                            \
+  /* the response cache: since the start, and what it holds; zeros without one */                                      \
+  X(context, U64, response_cache_hits, "response_cache_hits")                                                          \
+  X(context, U64, response_cache_misses, "response_cache_misses")                                                      \
+  X(context, U64, response_cache_evictions, "response_cache_evictions")                                                \
+  X(context, U64, response_cache_entries, "response_cache_entries")                                                    \
+  X(context, U64, response_cache_bytes, "response_cache_bytes")                                                        \
+  X(context, U64, response_cache_limit, "response_cache_limit")
 
 /* Weights that do not stay in memory; zeros where all do. */
 #define TRI_STREAM_FIELDS(X, context)                                                                                  \

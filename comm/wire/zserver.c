@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -21,6 +22,13 @@ enum {
   REBIND_TRIES = 200,
   REBIND_PAUSE_MS = 10,
 };
+
+void tri_zserver_allow_files(void) {
+  struct rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files)) return;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
 
 /* Removes what a dead server has left at the path; refuses when a live one answers there or when it is no socket at
  * all. */

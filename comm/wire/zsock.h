@@ -44,6 +44,9 @@ typedef struct tri_zserver_config {
   int backlog;        /* messages queued per peer before send says TRI_AGAIN */
 } tri_zserver_config;
 
+/* Lets this process have as many open files as the system grants it: a connection is one, and the usual soft limit of
+ * 1024 is few. */
+void tri_zserver_allow_files(void);
 tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, tri_zserver **out, tri_error *err);
 /* Returns the endpoint as bound, with the port filled in. Borrowed. */
 const char *tri_zserver_endpoint(const tri_zserver *s);

@@ -201,6 +201,12 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, memory_cap), .name = "memory-cap", .min = 1 << 24, .max = 0x1p40, .fallback = "512M",
      .metavar = "BYTES", .group = "Service",
      .help = "growth of the coordinator's memory at which the client socket is closed and bound anew"},
+    {TRI_OPT(S, response_cache), .name = "response-cache", .max = 0x1p40, .fallback = "0", .metavar = "BYTES",
+     .group = "Service",
+     .help =
+         "memory, of --memory-cap, for answers that come again: to the same embed, classify, or text at temperature "
+         "0, by a beam search or with a seed. Their speed tells clients what others have asked, unless each has a "
+         "cache_salt; 0: none"},
     {TRI_OPT(S, drain_timeout), .name = "drain-timeout", .min = 0, .max = 86400, .fallback = "30", .metavar = "S",
      .group = "Service", .help = "seconds that running jobs get to finish after SIGTERM"},
     {TRI_OPT(S, log_level), .name = "log-level", .choices = levels, .fallback = "info", .group = "Service",

@@ -60,7 +60,7 @@ typedef struct tri_serve_options {
   bool insecure_tcp;
   int tokenizer_threads;
   int64_t max_queue;
-  uint64_t memory_cap;
+  uint64_t memory_cap, response_cache;
   double watchdog_timeout, start_timeout, drain_timeout;
   int log_level;
   /* launch */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/xxh3.h"
 #include "runtime/tokenizer/added.h"
 #include "runtime/tokenizer/decode.h"
 #include "runtime/tokenizer/model.h"
@@ -27,6 +28,7 @@ struct tri_tokenizer {
   tok_pretokenizer pretokenizer;
   tok_postprocessor postprocessor;
   tok_decoder decoder;
+  uint64_t hash; /* of the file's text */
 };
 
 struct tri_tokenizer_scratch {
@@ -113,8 +115,11 @@ tri_status tri_tokenizer_parse(const char *json, size_t len, tri_tokenizer **out
   TRI_CHECK(tri_json_parse_with(json, len, tok_real_read, &doc, err));
   tri_status st = load_document(doc, out, err);
   tri_json_free(doc);
+  if (st == TRI_OK) (*out)->hash = tri_xxh3(json, len);
   return st;
 }
+
+uint64_t tri_tokenizer_hash(const tri_tokenizer *t) { return t->hash; }
 
 void tri_tokenizer_destroy(tri_tokenizer *t) {
   if (!t) return;

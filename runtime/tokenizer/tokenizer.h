@@ -23,6 +23,8 @@ tri_status tri_tokenizer_load(const char *path, tri_tokenizer **out, tri_error *
 tri_status tri_tokenizer_parse(const char *json, size_t len, tri_tokenizer **out, tri_error *err);
 void tri_tokenizer_destroy(tri_tokenizer *t); /* NULL is fine */
 
+/* Returns a hash of the JSON text that it was read from: two that differ are of two tokenizers. */
+uint64_t tri_tokenizer_hash(const tri_tokenizer *t);
 /* One more than the largest id. */
 uint32_t tri_tokenizer_vocab_size(const tri_tokenizer *t);
 /* The token's text as it stands in the vocabulary (byte-level alphabet for BPE); NULL for an unused id. Borrowed. */

@@ -130,12 +130,12 @@ refused 3 "sentence_transformers.models.Dense, which is not supported" plan --mo
 mkdir "$RUN/model"
 cp "$DATA/tokenizers/wordpiece_bert/tokenizer.json" "$RUN/model"
 sed 's/"vocab_size": [0-9]*/"vocab_size": 3000/; s/"LABEL_2"/"NAME OF 2"/' "$checkpoints/bert_tokens/config.json" >"$RUN/model/config.json"
-serve "up 1 1" "$RUN/model" --load-format dummy
+serve "up 1 1" "$RUN/model" --load-format dummy --response-cache 1M
 "$BIN/trireme" classify --text "the first of many" >"$RUN/out" || fail "a text"
 [ "$(cut -f1 "$RUN/out" | tr '\n' ' ')" = "[CLS] the first of many [SEP] " ] || fail "$(cat "$RUN/out")"
 printf '%s\n' '{"text": "the first of many"}' '{"text": ""}' >"$RUN/ask.jsonl"
 "$BIN/trireme" classify --json --top-k 3 --file "$RUN/ask.jsonl" >"$RUN/out" 2>"$RUN/err" && fail "an empty text"
-head -1 "$RUN/out" | grep -q '"token":"\[CLS\]","scores":\[{"label":.*"NAME OF 2".*"activation":"softmax","prompt_tokens":6}' || fail "$(cat "$RUN/out")"
+head -1 "$RUN/out" | grep -q '"token":"\[CLS\]","scores":\[{"label":.*"NAME OF 2".*"activation":"softmax","prompt_tokens":6,"cached":true}' || fail "$(cat "$RUN/out")"
 # A pair has the template for pairs, and the type of its second text changes what comes out.
 "$BIN/trireme" classify --json --text "the first" --text-pair "of many" >"$RUN/pair" || fail "a pair"
 "$BIN/trireme" classify --json --text "the first [SEP] of many" >"$RUN/single" || fail "a text with a separator"
@@ -143,6 +143,9 @@ for f in pair single; do
   [ "$(grep -o '"token":"[^"]*"' "$RUN/$f" | cut -d'"' -f4 | tr '\n' ' ')" = "[CLS] the first [SEP] of many [SEP] " ] || fail "$(cat "$RUN/$f")"
 done
 cmp -s "$RUN/pair" "$RUN/single" && fail "a pair is as one text"
+"$BIN/trireme" classify --json --text "the first" --text-pair "of many" >"$RUN/again" || fail "a pair, again"
+sed -i 's/,"cached":true}$/}/' "$RUN/again" && cmp -s "$RUN/pair" "$RUN/again" || fail "the response cache's answer differs: $(cat "$RUN/again")"
+"$BIN/trireme" status --stats | grep -q '^trireme:response_cache_hits_total 2$' || fail "$("$BIN/trireme" status --stats | grep response_cache)"
 refused 2 "text_pair is empty" classify --text a --text-pair ""
 refused 2 "belongs to --text" classify --token-ids 1 --text-pair a
 refused 3 "more than 256 tokens" classify --text "$(seq -s ' ' 1 600)"

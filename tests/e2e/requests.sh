@@ -9,7 +9,7 @@ refused() { # FIELD ARGS...
   grep -q "$field" <<<"$out" || fail "submit $*: no word of $field in: $out"
 }
 
-start_up --max-model-len 256 --max-num-seqs 16
+start_up --max-model-len 256 --max-num-seqs 16 --response-cache 1M
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "37+48"
 # The group's counters are those of after the job, at once.
 "$BIN/trireme" status --json >"$RUN/status"
@@ -43,6 +43,26 @@ texts() { grep -o '"token_ids":\[[0-9,]*\]' "$1" | tr -dc '0-9,\n' | paste -sd,;
 "$BIN/trireme" submit --json --logprobs 2 --temperature 0 "reverse stone=" >"$RUN/logprobs"
 texts=$(grep -o '"logprob":[^,]*,"token":"[^"]*","bytes":\[[0-9,]*\],"top":\[{"id":[0-9]*,"logprob":[^,]*,"token":"[^"]*","bytes"' "$RUN/logprobs" | sed 's/^[^{]*"token":"\([^"]*\)","bytes":\[.*/\1/' | tr -d '\n')
 [[ $texts == enots* ]] || fail "token texts: '$texts' of $(head -3 "$RUN/logprobs")"
+
+# The response cache: the same answer at once, unless it is told apart, and what it says of itself.
+ask_sort() { "$BIN/trireme" submit --json --temperature 0 --max-tokens 20 "$@" "sort 90127=" | sed 's/"request_id":"[0-9a-f]*"//; s/"[a-z_]*_ms":[0-9.e-]*//g'; }
+hits() { "$BIN/trireme" status --stats | sed -n 's/^trireme:response_cache_hits_total //p'; }
+before=$(hits)
+ask_sort --logprobs 2 >"$RUN/first"
+ask_sort --logprobs 2 --cache-salt mine >"$RUN/salted"
+ask_sort --logprobs 2 --no-cache >"$RUN/skipped"
+ask_sort --logprobs 2 >"$RUN/second"
+for f in first salted skipped; do grep -q '"cached":false' "$RUN/$f" || fail "a $f request was answered by the cache: $(cat "$RUN/$f")"; done
+head -1 "$RUN/second" | grep -q '"cached":true' && [ "$(wc -l <"$RUN/second")" = 3 ] || fail "no hit in one piece: $(cat "$RUN/second")"
+[ "$(texts "$RUN/first")" = "$(texts "$RUN/second")" ] || fail "a hit differs: $(texts "$RUN/first") and $(texts "$RUN/second")"
+[ "$(tail -1 "$RUN/first")" = "$(tail -1 "$RUN/second")" ] || fail "the end of a hit differs: $(tail -1 "$RUN/first") and $(tail -1 "$RUN/second")"
+line='"prompt": "sort 90127=", "temperature": 0, "max_tokens": 20, "logprobs": 2'
+printf '{%s}\n{%s, "cache": false}\n{%s, "cache_salt": "mine"}\n{%s, "cache_salt": "yours"}\n' "$line" "$line" "$line" "$line" >"$RUN/lines.jsonl"
+"$BIN/trireme" submit --file "$RUN/lines.jsonl" 2>/dev/null | sed 's/.*"line":\([0-9]\).*"seed":[0-9]*\(.*\)}/\1\2/' | tr '\n' ' ' >"$RUN/out"
+[ "$(cat "$RUN/out")" = '1,"cached":true 2 3,"cached":true 4 ' ] || fail "lines of a file: $(cat "$RUN/out")"
+"$BIN/trireme" status | grep -q "^response cache: $((before + 3)) hits, [0-9]* misses, 0 evictions; [0-9]* answers in 0.0[0-9] of 1.00 MiB$" || fail "$("$BIN/trireme" status | grep cache)"
+[ "$(hits)" = $((before + 3)) ] || fail "$(hits) hits, $before before"
+refused "cache_salt has 129 bytes; at most 128" --cache-salt "$(printf 's%.0s' $(seq 129))" x
 
 # README's file of prompts; not all of them are so short.
 sed 's/, "answer".*/}/' "$MODEL/questions.jsonl" | awk 'length < 50' | head -20 >"$RUN/prompts.jsonl"
@@ -109,7 +129,7 @@ hz=$(getconf CLK_TCK)
 join <(sort "$RUN/cpu1") <(sort "$RUN/cpu2") | awk -v hz="$hz" '{ share = ($3 - $2) / hz / 5 * 100; if (share > worst) worst = share } END { printf "idle: at most %.2f%% of a core per process\n", worst; exit worst >= 2 }' || fail "an idle process uses 2% of a core or more"
 
 # Draining lets a running job finish.
-"$BIN/trireme" submit --ignore-eos --max-tokens 240 --temperature 0 "count 1 to 40=" >"$RUN/last" &
+"$BIN/trireme" submit --no-cache --ignore-eos --max-tokens 240 --temperature 0 "count 1 to 40=" >"$RUN/last" &
 job=$!
 for _ in $(seq 500); do [ -s "$RUN/last" ] && break; sleep 0.01; done
 stop_cluster TERM

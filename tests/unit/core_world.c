@@ -98,6 +98,7 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
   case TRI_REPLY_ACCEPTED:
     s->accepted++;
     s->existing = m->accepted.existing;
+    s->cached = m->accepted.cached;
     s->request_id = m->accepted.request_id;
     s->prompt_tokens = m->accepted.prompt_tokens;
     break;
@@ -127,6 +128,13 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
   case TRI_REPLY_EXPERTS:
     copy_str(w->experts, sizeof w->experts, m->experts);
     w->experts_answers++;
+    break;
+  case TRI_REPLY_EMBEDDING:
+  case TRI_REPLY_SCORES:
+    s->num_values = m->embed.num_values;
+    memcpy(s->values, m->embed.values, (s->num_values < 4 ? s->num_values : 4) * sizeof(float));
+    s->cached = m->embed.cached;
+    s->done = true;
     break;
   default: break;
   }
@@ -208,11 +216,7 @@ static tri_status draw(void *ctx, void *out, size_t len) {
   return TRI_OK;
 }
 
-struct world *world_create(uint32_t groups) {
-  return world_create_for(groups, 0, 0, 0);
-}
-
-struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp) {
+static struct world *create(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp, uint64_t response_cache) {
   struct world *w = calloc(1, sizeof *w);
   w->now = 1000 * SECOND;
   w->model =
@@ -227,6 +231,7 @@ struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp
       .pp = pp,
       .dp = 1,
       .ep = 1,
+      .response_cache = response_cache,
       .num_groups = groups,
       .seed = 7,
       .max_queue = 20,
@@ -234,6 +239,20 @@ struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp
       .watchdog_ns = 10 * SECOND,
       .io = {w, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
   ck_assert_int_eq(tri_core_create(&config, w->now, &w->core), TRI_OK);
+  return w;
+}
+
+struct world *world_create(uint32_t groups) {
+  return create(groups, 0, 0, 0, 0);
+}
+
+struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp) {
+  return create(groups, model_hash, tp, pp, 0);
+}
+
+struct world *world_create_caching(uint64_t response_cache) {
+  struct world *w = create(1, 0, 0, 0, response_cache);
+  start_group(w, 0, 1, 1);
   return w;
 }
 

@@ -28,7 +28,7 @@ struct stream {
   tri_peer peer;
   uint64_t id;
   int accepted, messages;
-  bool existing, done, timed_out, closed;
+  bool existing, cached, done, timed_out, closed;
   int pass, again; /* after `pass` more messages, `again` meet a full queue */
   tri_request_id request_id;
   uint64_t prompt_tokens;
@@ -44,6 +44,8 @@ struct stream {
   uint32_t preemptions;
   double queue_ms;
   uint64_t seed;
+  float values[4]; /* of an encoder's answer, the first ones */
+  size_t num_values;
   char code[64], field[96], message[400];
 };
 
@@ -90,6 +92,8 @@ TCase *add_case(Suite *suite, const char *name);
 struct world *world_create(uint32_t groups);
 /* Whose workers must have this model and layout (0: any). */
 struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp);
+/* Of one group that is ready, with a response cache of so many bytes. */
+struct world *world_create_caching(uint64_t response_cache);
 void world_destroy(struct world *w);
 void tick(struct world *w, int64_t ns);
 

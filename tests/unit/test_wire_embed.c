@@ -48,21 +48,25 @@ START_TEST(test_embed) {
                                 .normalize = true,
                                 .truncate = true,
                                 .priority = -7,
-                                .deadline_ms = 1000}};
+                                .deadline_ms = 1000,
+                                .cache_salt = str("salt")}};
   tri_embed_request e = through_client(&m, a).embed;
   ck_assert(same(e.model, "bert") && same(e.text, "a \xc3\xa9") && !e.token_ids);
   ck_assert(e.has_pooling && e.pooling == TRI_POOL_MEAN && e.normalize && e.priority == -7 && e.deadline_ms == 1000);
-  ck_assert(!e.text_pair.s && e.has_normalize && e.truncate);
+  ck_assert(!e.text_pair.s && e.has_normalize && e.truncate && !e.cache && same(e.cache_salt, "salt"));
   m.embed.normalize = false; /* said, which is not the same as nothing */
   e = through_client(&m, a).embed;
   ck_assert(e.has_normalize && !e.normalize);
   m.embed.text_pair = str("b");
   e = through_client(&m, a).embed;
   ck_assert(same(e.text_pair, "b"));
-  m.embed = (tri_embed_request){.token_ids = ids, .num_token_ids = 3};
+  tri_embed_request_init(&m.embed);
+  m.embed.token_ids = ids;
+  m.embed.num_token_ids = 3;
   e = through_client(&m, a).embed;
   ck_assert(!e.text.s && !e.model.s && e.num_token_ids == 3 && !memcmp(e.token_ids, ids, sizeof ids));
   ck_assert(!e.has_pooling && !e.has_normalize && !e.truncate && !e.priority && !e.deadline_ms);
+  ck_assert(e.cache && !e.cache_salt.s);
   tri_arena_destroy(a);
 }
 END_TEST
@@ -117,6 +121,10 @@ static const struct refusal {
     {"embed", "text", v_cls, "truncate", v_true, TRI_OK, ""},
     {"classify", "text", v_cls, "truncate", v_true, TRI_OK, ""},
     {"embed", "text", v_cls, "truncate", v_1, TRI_INVALID_ARGUMENT, "truncate"},
+    {"embed", "text", v_cls, "cache", v_true, TRI_OK, ""},
+    {"classify", "text", v_cls, "cache", v_1, TRI_INVALID_ARGUMENT, "cache"},
+    {"embed", "text", v_cls, "cache_salt", v_cls, TRI_OK, ""},
+    {"classify", "text", v_cls, "cache_salt", v_true, TRI_INVALID_ARGUMENT, "cache_salt"},
     {"embed", "text", v_cls, "normalize", v_1, TRI_INVALID_ARGUMENT, "normalize"},
     {"embed", "text", v_cls, "activation", v_softmax, TRI_UNKNOWN_FIELD, "activation"},
     {"embed", "text", v_cls, "priority", v_huge, TRI_OUT_OF_RANGE, "priority"},

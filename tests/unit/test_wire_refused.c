@@ -18,6 +18,9 @@ typedef struct refusal {
 } refusal;
 
 static void v_str(msgpack_packer *k) { msgpack_pack_str_with_body(k, "text", 4); }
+static const char many_bytes[129];
+static void v_str128(msgpack_packer *k) { msgpack_pack_str_with_body(k, many_bytes, 128); }
+static void v_str129(msgpack_packer *k) { msgpack_pack_str_with_body(k, many_bytes, 129); }
 static void v_empty(msgpack_packer *k) { msgpack_pack_str_with_body(k, "", 0); }
 static void v_never(msgpack_packer *k) { msgpack_pack_str_with_body(k, "never", 5); }
 static void v_true(msgpack_packer *k) { msgpack_pack_true(k); }
@@ -133,6 +136,14 @@ static const refusal refusals[] = {
     {"echo", v_str, BAD, "echo"},
     {"add_special_tokens", v_str, BAD, "add_special_tokens"},
     {"stream", v_0, BAD, "stream"},
+    {"cache", v_false, TRI_OK, ""},
+    {"cache", v_0, BAD, "cache"},
+    {"cache", v_str, BAD, "cache"},
+    {"cache_salt", v_empty, TRI_OK, ""},
+    {"cache_salt", v_str128, TRI_OK, ""},
+    {"cache_salt", v_str129, TRI_TOO_LARGE, "cache_salt"},
+    {"cache_salt", v_1, BAD, "cache_salt"},
+    {"cache_salt", v_bin3, BAD, "cache_salt"},
     {"on_disconnect", v_str, BAD, "on_disconnect"},
     {"priority", v_minus_2, TRI_OK, ""},
     {"priority", v_huge, RANGE, "priority"},

@@ -55,7 +55,8 @@ START_TEST(round_trip_client) {
   ck_str(out.submit.model, "abacus");
   ck_str(out.submit.prompt, "Hello, \xc3\xa4 \xff world");
   ck_assert(!out.submit.stream && !out.submit.add_special_tokens &&
-            out.submit.on_disconnect == TRI_DISCONNECT_CONTINUE && !out.submit.token_ids);
+            out.submit.on_disconnect == TRI_DISCONNECT_CONTINUE && !out.submit.token_ids && !out.submit.cache);
+  ck_str(out.submit.cache_salt, "of one tenant");
   check_sampling(&in.submit.sampling, &out.submit.sampling, true);
 
   /* Defaults: only the prompt travels. */
@@ -66,8 +67,8 @@ START_TEST(round_trip_client) {
   ck_assert_uint_lt(buf.len, 60);
   ck_assert_int_eq(tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err), TRI_OK);
   check_sampling(&in.submit.sampling, &out.submit.sampling, true);
-  ck_assert(out.submit.stream && out.submit.add_special_tokens && !out.submit.prompt.s &&
-            out.submit.num_token_ids == 4 && !memcmp(out.submit.token_ids, ids4, sizeof ids4));
+  ck_assert(out.submit.stream && out.submit.add_special_tokens && out.submit.cache && !out.submit.cache_salt.s);
+  ck_assert(!out.submit.prompt.s && out.submit.num_token_ids == 4 && !memcmp(out.submit.token_ids, ids4, sizeof ids4));
 
   in = (tri_client_msg){.op = TRI_OP_ATTACH, .id = 1, .attach = {.request_id.bytes = {1, 2, 3}, .offset = 99}};
   ck_assert_int_eq(tri_client_msg_pack(&in, &buf), TRI_OK);
@@ -152,10 +153,12 @@ START_TEST(round_trip_server) {
   ck_assert(out.tokens.choices[0].logprobs && !out.tokens.choices[0].logprobs[0].text.s);
 
   for (int only = 0; only < 2; only++) {
-    in = (tri_server_msg){.op = TRI_REPLY_ACCEPTED, .id = 3, .accepted = {.prompt_tokens = 5, .token_ids_only = only}};
+    in = (tri_server_msg){
+        .op = TRI_REPLY_ACCEPTED, .id = 3, .accepted = {.prompt_tokens = 5, .token_ids_only = only, .cached = !only}};
     ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_OK);
     ck_assert_int_eq(tri_server_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
     ck_assert(out.accepted.prompt_tokens == 5 && out.accepted.token_ids_only == only && !out.accepted.existing);
+    ck_assert(out.accepted.cached == !only);
   }
 
   in = (tri_server_msg){.op = TRI_REPLY_STATUS, .id = 7};
@@ -166,6 +169,9 @@ START_TEST(round_trip_server) {
   ck_str(out.status.task, "generate");
   ck_assert(out.status.num_groups == 2 && out.status.groups[1].steps == 77 && out.status.ranks[0].pid == 4711 &&
             out.status.vocab_size == 50257);
+  ck_assert(out.status.response_cache_hits == 1ull << 33 && out.status.response_cache_misses == 6 &&
+            out.status.response_cache_evictions == 7 && out.status.response_cache_entries == 8 &&
+            out.status.response_cache_bytes == 1ull << 34 && out.status.response_cache_limit == 1ull << 35);
   ck_str(out.status.groups[1].state, "ready");
   ck_assert_double_eq(out.status.groups[1].scheduler_us_per_token, 0.25);
   ck_assert_double_eq(out.status.groups[1].scheduler_cpu_s, 1.75);

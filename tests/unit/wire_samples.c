@@ -73,7 +73,8 @@ void fill_submit(tri_submit *s) {
   p->num_logit_bias = 2;
   p->priority = -7;
   p->deadline_ms = 60000;
-  s->stream = s->add_special_tokens = false;
+  s->stream = s->add_special_tokens = s->cache = false;
+  s->cache_salt = str("of one tenant");
   s->on_disconnect = TRI_DISCONNECT_CONTINUE;
 }
 
@@ -121,7 +122,13 @@ void fill_status(tri_cluster_status *s) {
                             .num_groups = 2,
                             .num_ranks = 1,
                             .max_model_len = 2048,
-                            .vocab_size = 50257};
+                            .vocab_size = 50257,
+                            .response_cache_hits = 1ull << 33,
+                            .response_cache_misses = 6,
+                            .response_cache_evictions = 7,
+                            .response_cache_entries = 8,
+                            .response_cache_bytes = 1ull << 34,
+                            .response_cache_limit = 1ull << 35};
   s->groups[1] = (tri_group_status){.group = 1,
                                     .epoch = 4,
                                     .state = str("ready"),
@@ -196,7 +203,9 @@ static void client_samples(sample *out, int *n) {
                                  .normalize = true,
                                  .truncate = true,
                                  .priority = -5,
-                                 .deadline_ms = 70000}};
+                                 .deadline_ms = 70000,
+                                 .cache = true,
+                                 .cache_salt = str("\xc3\xa4")}};
   keep_client(out, n, "embed", &c);
   c = (tri_client_msg){.op = TRI_OP_CLASSIFY,
                        .id = 10,
@@ -210,7 +219,7 @@ static void server_samples(sample *out, int *n) {
   keep_server(out, n, "hello reply", &s);
   s = (tri_server_msg){.op = TRI_REPLY_ACCEPTED, .id = 2, .accepted = {.prompt_tokens = 5, .existing = true}};
   keep_server(out, n, "accepted", &s);
-  s.accepted.token_ids_only = true;
+  s.accepted.token_ids_only = s.accepted.cached = true;
   keep_server(out, n, "accepted without a tokenizer", &s);
   const tri_wire_str texts2[2] = {str(" a"), {"\0\xff", 2}};
   tri_token_logprobs l[2] = {{.logprob = -0.25f,
@@ -251,9 +260,10 @@ static void server_samples(sample *out, int *n) {
   keep_server(out, n, "floors reply", &s);
   s = (tri_server_msg){.op = TRI_REPLY_EXPERTS, .id = 2, .experts = str("{\"num_experts\":4}")};
   keep_server(out, n, "experts reply", &s);
-  s = (tri_server_msg){.op = TRI_REPLY_EMBEDDING,
-                       .id = 9,
-                       .embed = {.values = floats2, .num_values = 2, .prompt_tokens = 4, .total_ms = 1.5}};
+  s = (tri_server_msg){
+      .op = TRI_REPLY_EMBEDDING,
+      .id = 9,
+      .embed = {.values = floats2, .num_values = 2, .prompt_tokens = 4, .total_ms = 1.5, .cached = true}};
   keep_server(out, n, "embedding reply", &s);
   s = (tri_server_msg){.op = TRI_REPLY_SCORES,
                        .id = 10,
