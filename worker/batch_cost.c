@@ -96,6 +96,7 @@ void tri_batch_cost_observe(tri_batch_cost *c, double length, double size, doubl
       double own_length = i ? l.share : 1 - l.share, own_size = j ? s.share : 1 - s.share;
       move_cell(c, l.below + (i && l.share > 0), s.below + (j && s.share > 0), own_length * own_size, ratio);
     }
+  tri_batch_cost_complete(c); /* the next one is compared with what is known now */
 }
 
 /* The same for sequences of one length. */

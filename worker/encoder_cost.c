@@ -64,7 +64,6 @@ bool tri_encoder_cost_end(tri_encoder_cost *c, int64_t now_ns) {
   c->refined = true;
   if (++c->observed < OBSERVED) return false;
   c->observed = 0;
-  tri_batch_cost_complete(&c->table);
   return true;
 }
 

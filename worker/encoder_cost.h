@@ -16,7 +16,7 @@ typedef struct tri_encoder_cost {
   char key[TRI_ENCODER_COST_KEY], path[PATH_MAX];
   double length, size; /* of the step under way: tokens of a sequence in the mean, and sequences */
   int64_t began_ns;    /* 0: none that is observed */
-  int observed;        /* steps since the table was last completed */
+  int observed;        /* steps since the scheduler last had the table */
   bool refined;        /* the file has another table */
 } tri_encoder_cost;
 
