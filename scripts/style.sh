@@ -8,9 +8,9 @@
 set -u
 
 # Grows until it has all of $all.
-clean="runtime/base runtime/model runtime/tokenizer runtime/load runtime/step runtime/forward runtime/engine kernels comm offload \
+clean="runtime/base runtime/model runtime/tokenizer runtime/jinja runtime/load runtime/step runtime/forward runtime/engine kernels comm offload \
 worker coordinator client"
-all="runtime/base runtime/model runtime/tokenizer runtime/load runtime/step runtime/forward runtime/engine kernels comm offload \
+all="runtime/base runtime/model runtime/tokenizer runtime/jinja runtime/load runtime/step runtime/forward runtime/engine kernels comm offload \
 worker coordinator client tests"
 
 look() { # FOLDER...: one line for each violation, "FILE:LINE: KIND: STATEMENT"

@@ -15,6 +15,7 @@ check() {
       folder("runtime/base", "runtime/base/")
       folder("runtime/model", below " runtime/model/")
       folder("runtime/tokenizer", below " runtime/tokenizer/")
+      folder("runtime/jinja", below " runtime/tokenizer/unicode.h runtime/jinja/")
       folder("kernels", below " kernels/")
       folder("offload", below " kernels/ offload/")
       folder("comm", below " kernels/ comm/comm.h comm/exchange.h comm/exchange_impl.h comm/shm.h")

@@ -52,6 +52,8 @@ bool tok_is_punctuation(uint32_t c);     /* P, and ASCII's symbols */
 uint32_t tok_script(uint32_t c);
 /* Full lower case, without regard to the neighbours: one or two characters. */
 size_t tok_lower(uint32_t c, uint32_t out[2]);
+/* Upper case: two characters of the sharp s, else one. */
+size_t tok_upper(uint32_t c, uint32_t out[2]);
 
 /* Code points between the steps of normalization; one per thread. */
 typedef struct tok_codepoints {

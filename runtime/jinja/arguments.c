@@ -1,0 +1,40 @@
+#include <stdint.h>
+#include <string.h>
+
+#include "runtime/jinja/exec.h"
+
+const jv *j_argument(const jargs *a, size_t i, const char *name) {
+  if (i < a->n) return &a->list[i];
+  for (size_t k = 0; name && k < a->num_named; k++)
+    if (j_equals_text(a->named[k].key, name)) return &a->named[k].value;
+  return NULL;
+}
+
+bool j_has_text(const jv *v) { return v && j_is(*v, J_STR); }
+
+int64_t j_argument_int(jx *x, const jargs *a, size_t i, const char *name, int64_t fallback) {
+  const jv *v = j_argument(a, i, name);
+  if (!v || j_is(*v, J_NONE)) return fallback;
+  if (j_is(*v, J_INT) || j_is(*v, J_BOOL)) return j_integer(*v);
+  j_fail(x, TRI_JINJA_TYPE, "argument %zu must be an integer, not %s", i + 1, j_type_name(*v));
+  return fallback;
+}
+
+bool j_argument_bool(const jargs *a, size_t i, const char *name, bool fallback) {
+  const jv *v = j_argument(a, i, name);
+  return v ? j_truth(*v) : fallback;
+}
+
+const jstr *j_argument_str(jx *x, const jargs *a, size_t i, const char *name, const jstr *fallback) {
+  const jv *v = j_argument(a, i, name);
+  if (!v || j_is(*v, J_NONE)) return fallback;
+  if (j_is(*v, J_STR)) return v->str;
+  j_fail(x, TRI_JINJA_TYPE, "argument %zu must be str, not %s", i + 1, j_type_name(*v));
+  return NULL;
+}
+
+bool j_most_arguments(jx *x, const jargs *a, size_t most, const char *of) {
+  if (a->n <= most) return true;
+  j_fail(x, TRI_JINJA_TYPE, "%s takes at most %zu arguments, %zu are given", of, most, a->n);
+  return false;
+}

@@ -1,0 +1,264 @@
+/* Filters of one value. Those of lists are in filters_list.c. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/jinja/filters.h"
+#include "runtime/tokenizer/unicode.h"
+
+static const jstr space = {.s = " ", .n = 1};
+
+/* The string of a value, as jinja2's soft_str has it. NULL after a failure. */
+static const jstr *text_of(jx *x, jv v) {
+  jv s = j_to_str(x, v);
+  return j_ok(x) ? s.str : NULL;
+}
+
+static jv fail_undefined(jx *x, jv v, const char *filter) {
+  return j_fail(x, TRI_JINJA_UNDEFINED, "'%.80s' is undefined, for the filter %s", v.name ? v.name : "a value", filter);
+}
+
+/* ---- strings ---- */
+
+static jv f_trim(jx *x, jv v, const jargs *a) {
+  const jstr *s = text_of(x, v), *chars = j_argument_str(x, a, 0, "chars", NULL);
+  return j_ok(x) ? j_strip(x, s, chars, J_BOTH) : v;
+}
+
+static jv f_string(jx *x, jv v, const jargs *a) {
+  (void)a;
+  return j_to_str(x, v);
+}
+
+static jv change_case(jx *x, jv v, jcase to) {
+  const jstr *s = text_of(x, v);
+  return s ? j_change_case(x, s, to, true) : v;
+}
+static jv f_lower(jx *x, jv v, const jargs *a) {
+  (void)a;
+  return change_case(x, v, J_LOWER);
+}
+static jv f_upper(jx *x, jv v, const jargs *a) {
+  (void)a;
+  return change_case(x, v, J_UPPER);
+}
+static jv f_title(jx *x, jv v, const jargs *a) {
+  (void)a;
+  return change_case(x, v, J_TITLE);
+}
+static jv f_capitalize(jx *x, jv v, const jargs *a) {
+  (void)a;
+  return change_case(x, v, J_CAPITALIZE);
+}
+
+static jv f_replace(jx *x, jv v, const jargs *a) {
+  const jstr *s = text_of(x, v), *from = j_argument_str(x, a, 0, "old", NULL),
+             *to = j_argument_str(x, a, 1, "new", NULL);
+  int64_t most = j_argument_int(x, a, 2, "count", -1);
+  if (j_ok(x) && (!from || !to)) return j_fail(x, TRI_JINJA_TYPE, "replace needs what is replaced, and by what");
+  return j_ok(x) ? j_replace(x, s, from, to, most) : v;
+}
+
+static jv f_format(jx *x, jv v, const jargs *a) {
+  const jstr *s = text_of(x, v);
+  return s ? j_percent(x, s, a, false) : v;
+}
+
+/* Puts spaces in front of every line but the first, which may be asked for, and of empty ones, likewise. */
+static jv f_indent(jx *x, jv v, const jargs *a) {
+  if (!j_is(v, J_STR)) return j_fail(x, TRI_JINJA_TYPE, "indent is for str, not %s", j_type_name(v));
+  const jstr *s = v.str;
+  const jv *width = j_argument(a, 0, "width");
+  bool first = j_argument_bool(a, 1, "first", false), blank = j_argument_bool(a, 2, "blank", false);
+  jbuf b = j_begin(x);
+  bool by_text = j_has_text(width);
+  int64_t n = by_text ? 1 : j_argument_int(x, a, 0, "width", 4);
+  const jstr *by = by_text ? width->str : &space;
+  for (size_t at = 0, line = 0; j_ok(x); line++) {
+    const char *end = memchr(s->s + at, '\n', s->n - at);
+    size_t to = end ? (size_t)(end - s->s) : s->n;
+    bool indents = line ? blank || to > at : first;
+    for (int64_t i = 0; indents && i < n && j_ok(x); i++) j_put_str(&b, by);
+    j_put_part(&b, s, at, end ? to + 1 : to);
+    if (!end) break;
+    at = to + 1;
+  }
+  return j_end(&b);
+}
+
+/* Runs of \w. */
+static jv f_wordcount(jx *x, jv v, const jargs *a) {
+  const jstr *s = text_of(x, v);
+  int64_t n = 0;
+  bool inside = false;
+  (void)a;
+  for (size_t at = 0, len; s && at < s->n; at += len) {
+    bool is_word = tok_is_word(tok_utf8_decode(s->s + at, &len));
+    n += is_word && !inside;
+    inside = is_word;
+  }
+  return j_int(n);
+}
+
+static jv f_escape(jx *x, jv v, const jargs *a) {
+  static const char from[] = "&<>'\"";
+  static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+  const jstr *s = text_of(x, v);
+  jbuf b = j_begin(x);
+  (void)a;
+  for (size_t at = 0; s && at < s->n; at++) {
+    const char *special = s->s[at] ? strchr(from, s->s[at]) : NULL;
+    if (special)
+      j_put_as(&b, to[special - from], strlen(to[special - from]), s);
+    else
+      j_put_part(&b, s, at, at + 1);
+  }
+  return j_end(&b);
+}
+
+/* ---- numbers ---- */
+
+/* The whole of a text as a number of a base; false: it is none. */
+static bool read_int(const jstr *s, int base, int64_t *out) {
+  char text[72];
+  char *end;
+  if (!s->n || s->n >= sizeof text) return false;
+  memcpy(text, s->s, s->n);
+  text[s->n] = 0;
+  long long i = strtoll(text, &end, base);
+  *out = i;
+  return end > text && !*end;
+}
+
+static bool read_float(const jstr *s, double *out) {
+  char text[72];
+  char *end;
+  if (!s->n || s->n >= sizeof text || strpbrk(s->s, "xX")) return false;
+  memcpy(text, s->s, s->n);
+  text[s->n] = 0;
+  *out = strtod(text, &end);
+  return end > text && !*end;
+}
+
+static jv f_int(jx *x, jv v, const jargs *a) {
+  const jv *fallback = j_argument(a, 0, "default");
+  int64_t base = j_argument_int(x, a, 1, "base", 10), i = 0;
+  double f = NAN;
+  if (j_is(v, J_UNDEFINED)) return fail_undefined(x, v, "int");
+  if (j_is(v, J_INT) || j_is(v, J_BOOL)) return j_int(j_integer(v));
+  if (j_is(v, J_FLOAT)) f = v.f;
+  if (j_is(v, J_STR)) {
+    jv stripped = j_strip(x, v.str, NULL, J_BOTH);
+    if (!j_ok(x)) return v;
+    if (read_int(stripped.str, (int)base, &i)) return j_int(i);
+    if (!read_float(stripped.str, &f)) f = NAN;
+  }
+  if (fabs(f) < 0x1p62) return j_int((int64_t)f);
+  return fallback ? *fallback : j_int(0);
+}
+
+static jv f_float(jx *x, jv v, const jargs *a) {
+  const jv *fallback = j_argument(a, 0, "default");
+  double f;
+  if (j_is(v, J_UNDEFINED)) return fail_undefined(x, v, "float");
+  if (j_is(v, J_FLOAT)) return v;
+  if (j_is(v, J_INT) || j_is(v, J_BOOL)) return j_float((double)j_integer(v));
+  if (j_is(v, J_STR)) {
+    jv stripped = j_strip(x, v.str, NULL, J_BOTH);
+    if (j_ok(x) && read_float(stripped.str, &f)) return j_float(f);
+  }
+  return fallback ? *fallback : j_float(0);
+}
+
+static jv f_abs(jx *x, jv v, const jargs *a) {
+  (void)a;
+  if (j_is(v, J_FLOAT)) return j_float(fabs(v.f));
+  if (!j_is_number(v)) return j_fail(x, TRI_JINJA_TYPE, "bad operand type for abs(): '%s'", j_type_name(v));
+  return j_integer(v) < 0 ? j_binary(x, JN_SUB, j_int(0), v) : j_int(j_integer(v));
+}
+
+static jv f_round(jx *x, jv v, const jargs *a) {
+  int64_t precision = j_argument_int(x, a, 0, "precision", 0);
+  const jstr *method = j_argument_str(x, a, 1, "method", NULL);
+  if (!j_is_number(v)) return j_fail(x, TRI_JINJA_TYPE, "round is for numbers, not %s", j_type_name(v));
+  double f = j_is(v, J_FLOAT) ? v.f : (double)j_integer(v), power = pow(10, (double)precision);
+  bool up = method && method->n == 4 && !memcmp(method->s, "ceil", 4);
+  bool down = method && method->n == 5 && !memcmp(method->s, "floor", 5);
+  if (up) return j_float(ceil(f * power) / power);
+  if (down) return j_float(floor(f * power) / power);
+  char text[400];
+  if (!j_is(v, J_FLOAT) && precision >= 0) return j_int(j_integer(v));
+  if (!j_is(v, J_FLOAT)) return j_int((int64_t)(rint(f * power) / power));
+  if (precision < 0) return j_float(rint(f * power) / power);
+  snprintf(text, sizeof text, "%.*f", (int)(precision > 40 ? 40 : precision),
+           f); /* rounds what is half as Python does */
+  return j_float(strtod(text, NULL));
+}
+
+/* ---- others ---- */
+
+static jv f_default(jx *x, jv v, const jargs *a) {
+  const jv *fallback = j_argument(a, 0, "default_value");
+  bool also_false = j_argument_bool(a, 1, "boolean", false);
+  (void)x;
+  bool missing = j_is(v, J_UNDEFINED) || (also_false && !j_truth(v));
+  if (!missing) return v;
+  return fallback ? *fallback : j_str(x, "", 0);
+}
+
+static jv f_same(jx *x, jv v, const jargs *a) {
+  (void)x;
+  (void)a;
+  return v;
+}
+
+static jv f_tojson(jx *x, jv v, const jargs *a) {
+  const jv *indent = j_argument(a, 1, "indent"), *separators = j_argument(a, 2, "separators");
+  jjson how = {.ensure_ascii = j_argument_bool(a, 0, "ensure_ascii", false),
+               .sort_keys = j_argument_bool(a, 3, "sort_keys", false)};
+  if (indent && !j_is(*indent, J_NONE)) {
+    jv text = j_is(*indent, J_STR) ? *indent : j_binary(x, JN_MUL, j_text(x, " "), *indent);
+    if (!j_ok(x)) return v;
+    how.indent = text.str;
+  }
+  if (separators && !j_is(*separators, J_NONE)) {
+    size_t n;
+    const jv *pair = j_items(x, *separators, &n);
+    if (!j_ok(x) || n != 2 || !j_is(pair[0], J_STR) || !j_is(pair[1], J_STR))
+      return j_fail(x, TRI_JINJA_TYPE, "separators must be two strings");
+    how.item_separator = pair[0].str;
+    how.key_separator = pair[1].str;
+  }
+  jbuf b = j_begin(x);
+  j_put_json(&b, v, &how, 0);
+  return j_end(&b);
+}
+
+static jv f_length(jx *x, jv v, const jargs *a) {
+  (void)a;
+  return j_int(j_length(x, v));
+}
+
+static jv f_attr(jx *x, jv v, const jargs *a) {
+  const jstr *of = j_argument_str(x, a, 0, "name", NULL);
+  char *text = of ? j_alloc(x, of->n + 1, 1) : NULL;
+  if (!text) return j_fail(x, TRI_JINJA_TYPE, "attr needs a name");
+  memcpy(text, of->s, of->n);
+  return j_method(x, v, text);
+}
+
+static const jfunction table[] = {
+    {"abs", f_abs, {0}},       {"attr", f_attr, {0}},          {"capitalize", f_capitalize, {0}},
+    {"count", f_length, {0}},  {"d", f_default, {0}},          {"default", f_default, {0}},
+    {"e", f_escape, {0}},      {"escape", f_escape, {0}},      {"float", f_float, {0}},
+    {"format", f_format, {0}}, {"indent", f_indent, {0}},      {"int", f_int, {0}},
+    {"length", f_length, {0}}, {"lower", f_lower, {0}},        {"replace", f_replace, {0}},
+    {"round", f_round, {0}},   {"safe", f_same, {0}},          {"string", f_string, {0}},
+    {"title", f_title, {0}},   {"tojson", f_tojson, {0}},      {"trim", f_trim, {0}},
+    {"upper", f_upper, {0}},   {"wordcount", f_wordcount, {0}}};
+
+const jfunction *j_filter(const char *name) {
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+    if (!strcmp(table[i].name, name)) return &table[i];
+  return j_list_filter(name);
+}

@@ -1,0 +1,11 @@
+/* The tables of filters. */
+#ifndef TRI_RUNTIME_JINJA_FILTERS_H
+#define TRI_RUNTIME_JINJA_FILTERS_H
+
+#include <stdio.h>
+
+#include "runtime/jinja/exec.h"
+
+const jfunction *j_list_filter(const char *name); /* NULL: there is none */
+
+#endif

@@ -1,0 +1,327 @@
+/* Methods of strings, dicts, lists and loops. Those that would change their object are errors, as in the sandbox. */
+#include <string.h>
+
+#include "runtime/jinja/exec.h"
+#include "runtime/tokenizer/unicode.h"
+
+/* ---- strings ---- */
+
+static jv strip(jx *x, jv v, const jargs *a, jside side) {
+  const jstr *chars = j_argument_str(x, a, 0, NULL, NULL);
+  return j_ok(x) ? j_strip(x, v.str, chars, side) : v;
+}
+static jv s_strip(jx *x, jv v, const jargs *a) { return strip(x, v, a, J_BOTH); }
+static jv s_lstrip(jx *x, jv v, const jargs *a) { return strip(x, v, a, J_LEFT); }
+static jv s_rstrip(jx *x, jv v, const jargs *a) { return strip(x, v, a, J_RIGHT); }
+
+static jv s_split(jx *x, jv v, const jargs *a) {
+  const jstr *by = j_argument_str(x, a, 0, "sep", NULL);
+  int64_t most = j_argument_int(x, a, 1, "maxsplit", -1);
+  return j_ok(x) ? j_split(x, v.str, by, most) : v;
+}
+
+/* The last `most` separators alone cut; what is in front of them stays whole. */
+static jv s_rsplit(jx *x, jv v, const jargs *a) {
+  const jstr *by = j_argument_str(x, a, 0, "sep", NULL);
+  int64_t most = j_argument_int(x, a, 1, "maxsplit", -1);
+  if (!j_ok(x)) return v;
+  jv all = j_split(x, v.str, by, -1);
+  if (!j_ok(x) || most < 0 || (int64_t)all.list->n <= most + 1) return all;
+  if (!by) return j_fail(x, TRI_JINJA_TYPE, "rsplit() at white space with a limit is not supported");
+  size_t kept = (size_t)most + 1, joined = all.list->n - (size_t)most;
+  jv *items = j_alloc(x, kept, sizeof *items);
+  size_t end = 0;
+  for (size_t i = 0; i < joined; i++) end += all.list->items[i].str->n + (i ? by->n : 0);
+  for (size_t i = 0; items && i < kept; i++) items[i] = i ? all.list->items[joined + i - 1] : j_slice(x, v.str, 0, end);
+  return j_list(x, J_LIST, items, kept);
+}
+
+static jv s_splitlines(jx *x, jv v, const jargs *a) {
+  bool keep = j_argument_bool(a, 0, "keepends", false);
+  const jstr *s = v.str;
+  size_t n = 0, from = 0, num = 0;
+  for (size_t i = 0; i < s->n; i++) n += s->s[i] == '\n' || s->s[i] == '\r';
+  jv *items = j_alloc(x, n + 1, sizeof *items);
+  while (items && from < s->n && j_ok(x)) {
+    size_t end = from;
+    while (end < s->n && s->s[end] != '\n' && s->s[end] != '\r') end++;
+    size_t next = end < s->n ? end + 1 : end;
+    if (next < s->n && s->s[end] == '\r' && s->s[next] == '\n') next++;
+    items[num++] = j_slice(x, s, from, keep ? next : end);
+    from = next;
+  }
+  return j_list(x, J_LIST, items, num);
+}
+
+static bool begins(const jstr *s, const jstr *with) { return s->n >= with->n && !memcmp(s->s, with->s, with->n); }
+static bool ends(const jstr *s, const jstr *with) {
+  return s->n >= with->n && !memcmp(s->s + s->n - with->n, with->s, with->n);
+}
+
+/* One text, or a tuple of which any will do. */
+static jv any_of(jx *x, jv v, const jargs *a, bool (*fits)(const jstr *, const jstr *)) {
+  const jv *with = j_argument(a, 0, NULL);
+  if (with && j_is(*with, J_STR)) return j_bool(fits(v.str, with->str));
+  if (!with || !j_is(*with, J_TUPLE)) return j_fail(x, TRI_JINJA_TYPE, "the argument must be str or a tuple of str");
+  for (size_t i = 0; i < with->list->n; i++)
+    if (j_is(with->list->items[i], J_STR) && fits(v.str, with->list->items[i].str)) return j_bool(true);
+  return j_bool(false);
+}
+static jv s_startswith(jx *x, jv v, const jargs *a) { return any_of(x, v, a, begins); }
+static jv s_endswith(jx *x, jv v, const jargs *a) { return any_of(x, v, a, ends); }
+
+static jv remove_end(jx *x, jv v, const jargs *a, bool front) {
+  const jstr *what = j_argument_str(x, a, 0, NULL, NULL);
+  if (!what) return j_fail(x, TRI_JINJA_TYPE, "the argument must be str");
+  if (!(front ? begins : ends)(v.str, what)) return v;
+  return front ? j_slice(x, v.str, what->n, v.str->n) : j_slice(x, v.str, 0, v.str->n - what->n);
+}
+static jv s_removeprefix(jx *x, jv v, const jargs *a) { return remove_end(x, v, a, true); }
+static jv s_removesuffix(jx *x, jv v, const jargs *a) { return remove_end(x, v, a, false); }
+
+static jv s_replace(jx *x, jv v, const jargs *a) {
+  const jstr *from = j_argument_str(x, a, 0, NULL, NULL), *to = j_argument_str(x, a, 1, NULL, NULL);
+  int64_t most = j_argument_int(x, a, 2, "count", -1);
+  if (j_ok(x) && (!from || !to)) return j_fail(x, TRI_JINJA_TYPE, "replace expected at least 2 arguments");
+  return j_ok(x) ? j_replace(x, v.str, from, to, most) : v;
+}
+
+static jv s_lower(jx *x, jv v, const jargs *a) {
+  (void)a;
+  return j_change_case(x, v.str, J_LOWER, false);
+}
+static jv s_upper(jx *x, jv v, const jargs *a) {
+  (void)a;
+  return j_change_case(x, v.str, J_UPPER, false);
+}
+static jv s_title(jx *x, jv v, const jargs *a) {
+  (void)a;
+  return j_change_case(x, v.str, J_TITLE, false);
+}
+static jv s_capitalize(jx *x, jv v, const jargs *a) {
+  (void)a;
+  return j_change_case(x, v.str, J_CAPITALIZE, false);
+}
+
+static jv s_join(jx *x, jv v, const jargs *a) {
+  const jv *of = j_argument(a, 0, NULL);
+  size_t n = 0;
+  const jv *items = of ? j_items(x, *of, &n) : NULL;
+  jbuf b = j_begin(x);
+  if (!of) return j_fail(x, TRI_JINJA_TYPE, "join() takes exactly one argument");
+  for (size_t i = 0; i < n && j_ok(x); i++) {
+    if (!j_is(items[i], J_STR))
+      return j_fail(x, TRI_JINJA_TYPE, "sequence item %zu: expected str instance, %s found", i, j_type_name(items[i]));
+    if (i) j_put_str(&b, v.str);
+    j_put_str(&b, items[i].str);
+  }
+  return j_end(&b);
+}
+
+static jv s_format(jx *x, jv v, const jargs *a) { return j_format(x, v.str, a); }
+
+/* Where a text begins in another, by characters; -1: it is not there. last: where it begins last. */
+static int64_t find(const jstr *s, const jstr *what, bool last) {
+  size_t at = j_find(s, what, 0), found = at;
+  while (last && found != SIZE_MAX && found < s->n) {
+    size_t len;
+    tok_utf8_decode(s->s + found, &len);
+    found = j_find(s, what, found + len);
+    if (found != SIZE_MAX) at = found;
+  }
+  return at == SIZE_MAX ? -1 : (int64_t)tok_utf8_count(s->s, at);
+}
+
+static jv find_text(jx *x, jv v, const jargs *a, bool last) {
+  const jstr *what = j_argument_str(x, a, 0, NULL, NULL);
+  return what ? j_int(find(v.str, what, last)) : j_fail(x, TRI_JINJA_TYPE, "the argument must be str");
+}
+static jv s_find(jx *x, jv v, const jargs *a) { return find_text(x, v, a, false); }
+static jv s_rfind(jx *x, jv v, const jargs *a) { return find_text(x, v, a, true); }
+static jv s_index(jx *x, jv v, const jargs *a) {
+  jv at = find_text(x, v, a, false);
+  return j_ok(x) && at.i < 0 ? j_fail(x, TRI_JINJA_TYPE, "substring not found") : at;
+}
+
+static jv s_count(jx *x, jv v, const jargs *a) {
+  const jstr *what = j_argument_str(x, a, 0, NULL, NULL);
+  int64_t n = 0;
+  if (!what) return j_fail(x, TRI_JINJA_TYPE, "the argument must be str");
+  if (!what->n) return j_int(j_count_characters(v.str) + 1);
+  for (size_t at = 0; (at = j_find(v.str, what, at)) != SIZE_MAX; at += what->n) n++;
+  return j_int(n);
+}
+
+/* All characters are of a kind, and there is one. */
+static jv all_are(jv v, bool (*kind)(uint32_t c)) {
+  const jstr *s = v.str;
+  for (size_t at = 0, len; at < s->n; at += len)
+    if (!kind(tok_utf8_decode(s->s + at, &len))) return j_bool(false);
+  return j_bool(s->n > 0);
+}
+static bool is_alphabetic(uint32_t c) { return tok_is_word(c) && !tok_is_number(c) && c != '_' && !tok_is_mark(c); }
+static bool is_alphanumeric(uint32_t c) { return is_alphabetic(c) || tok_is_number(c); }
+static jv s_isdigit(jx *x, jv v, const jargs *a) {
+  (void)x;
+  (void)a;
+  return all_are(v, tok_is_number);
+}
+static jv s_isspace(jx *x, jv v, const jargs *a) {
+  (void)x;
+  (void)a;
+  return all_are(v, tok_is_space);
+}
+static jv s_isalpha(jx *x, jv v, const jargs *a) {
+  (void)x;
+  (void)a;
+  return all_are(v, is_alphabetic);
+}
+static jv s_isalnum(jx *x, jv v, const jargs *a) {
+  (void)x;
+  (void)a;
+  return all_are(v, is_alphanumeric);
+}
+
+static const jtable_entry string_methods[] = {{"capitalize", s_capitalize},
+                                              {"count", s_count},
+                                              {"endswith", s_endswith},
+                                              {"find", s_find},
+                                              {"format", s_format},
+                                              {"index", s_index},
+                                              {"isalnum", s_isalnum},
+                                              {"isalpha", s_isalpha},
+                                              {"isdecimal", s_isdigit},
+                                              {"isdigit", s_isdigit},
+                                              {"isnumeric", s_isdigit},
+                                              {"isspace", s_isspace},
+                                              {"join", s_join},
+                                              {"lower", s_lower},
+                                              {"lstrip", s_lstrip},
+                                              {"removeprefix", s_removeprefix},
+                                              {"removesuffix", s_removesuffix},
+                                              {"replace", s_replace},
+                                              {"rfind", s_rfind},
+                                              {"rsplit", s_rsplit},
+                                              {"rstrip", s_rstrip},
+                                              {"split", s_split},
+                                              {"splitlines", s_splitlines},
+                                              {"startswith", s_startswith},
+                                              {"strip", s_strip},
+                                              {"title", s_title},
+                                              {"upper", s_upper}};
+
+/* ---- dicts, lists, loops ---- */
+
+static jv d_get(jx *x, jv v, const jargs *a) {
+  const jv *key = j_argument(a, 0, NULL), *fallback = j_argument(a, 1, NULL);
+  if (!key) return j_fail(x, TRI_JINJA_TYPE, "get expected at least 1 argument");
+  const jv *value = j_map_find(v.map, *key);
+  if (value) return *value;
+  return fallback ? *fallback : j_none();
+}
+
+typedef enum part { KEYS, VALUES, PAIRS } part;
+static jv view(jx *x, jv v, part of) {
+  static const char *const shown[] = {"dict_keys", "dict_values", "dict_items"};
+  jv *items = j_alloc(x, v.map->n, sizeof *items);
+  for (size_t i = 0; items && i < v.map->n && j_ok(x); i++) {
+    const jpair *p = &v.map->pairs[i];
+    items[i] = of == KEYS ? p->key : p->value;
+    if (of != PAIRS) continue;
+    jv *two = j_alloc(x, 2, sizeof *two);
+    if (!two) break;
+    two[0] = p->key;
+    two[1] = p->value;
+    items[i] = j_list(x, J_TUPLE, two, 2);
+  }
+  jv all = j_list(x, J_VIEW, items, v.map->n);
+  if (j_ok(x)) all.list->shown = shown[of];
+  return all;
+}
+static jv d_keys(jx *x, jv v, const jargs *a) {
+  (void)a;
+  return view(x, v, KEYS);
+}
+static jv d_values(jx *x, jv v, const jargs *a) {
+  (void)a;
+  return view(x, v, VALUES);
+}
+static jv d_items(jx *x, jv v, const jargs *a) {
+  (void)a;
+  return view(x, v, PAIRS);
+}
+static jv d_copy(jx *x, jv v, const jargs *a) {
+  (void)x;
+  (void)a;
+  return v;
+}
+
+/* What the sandbox hides: those would change their object. */
+static jv changes(jx *x, jv v, const jargs *a) {
+  (void)x;
+  (void)a;
+  return v;
+}
+static const char hidden[] = "a method that changes its object";
+
+static const jtable_entry map_methods[] = {
+    {"clear", changes}, {"copy", d_copy},     {"get", d_get},          {"items", d_items},  {"keys", d_keys},
+    {"pop", changes},   {"popitem", changes}, {"setdefault", changes}, {"update", changes}, {"values", d_values}};
+
+static jv l_index(jx *x, jv v, const jargs *a) {
+  const jv *what = j_argument(a, 0, NULL);
+  for (size_t i = 0; what && i < v.list->n; i++)
+    if (j_equal(v.list->items[i], *what)) return j_int((int64_t)i);
+  return j_fail(x, TRI_JINJA_TYPE, "the value is not in the list");
+}
+
+static jv l_count(jx *x, jv v, const jargs *a) {
+  const jv *what = j_argument(a, 0, NULL);
+  int64_t n = 0;
+  (void)x;
+  for (size_t i = 0; what && i < v.list->n; i++) n += j_equal(v.list->items[i], *what);
+  return j_int(n);
+}
+
+static const jtable_entry list_methods[] = {
+    {"append", changes}, {"clear", changes}, {"count", l_count},  {"extend", changes},  {"index", l_index},
+    {"insert", changes}, {"pop", changes},   {"remove", changes}, {"reverse", changes}, {"sort", changes}};
+
+static jv o_cycle(jx *x, jv v, const jargs *a) {
+  if (!a->n) return j_fail(x, TRI_JINJA_TYPE, "no items for cycling given");
+  return a->list[v.loop->at % a->n];
+}
+
+static jv o_changed(jx *x, jv v, const jargs *a) {
+  jv now = j_list(x, J_TUPLE, a->list, a->n);
+  jloop *l = v.loop;
+  bool changed = !l->has_changed || !j_equal(l->changed, now);
+  l->changed = now;
+  l->has_changed = true;
+  return j_bool(changed);
+}
+
+static const jtable_entry loop_methods[] = {{"changed", o_changed}, {"cycle", o_cycle}};
+
+/* ---- by kind ---- */
+
+static jcall find_entry(const jtable_entry *table, size_t n, const char *name) {
+  for (size_t i = 0; i < n; i++)
+    if (!strcmp(table[i].name, name)) return table[i].call;
+  return NULL;
+}
+#define FIND(table, name) find_entry(table, sizeof(table) / sizeof *(table), name)
+
+jv j_method(jx *x, jv of, const char *name) {
+  jcall call = NULL;
+  if (j_is(of, J_STR)) call = FIND(string_methods, name);
+  if (j_is(of, J_MAP)) call = FIND(map_methods, name);
+  if (j_is(of, J_LIST) || j_is(of, J_TUPLE)) call = FIND(list_methods, name);
+  if (j_is(of, J_LOOP)) call = FIND(loop_methods, name);
+  if (!call) return j_undefined(name);
+  if (call == changes) return j_undefined(hidden);
+  jfunction *f = j_alloc(x, 1, sizeof *f);
+  if (!f) return j_undefined(name);
+  *f = (jfunction){name, call, of};
+  return (jv){.kind = J_FUNCTION, .function = f};
+}

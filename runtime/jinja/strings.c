@@ -1,0 +1,181 @@
+/* Strings as Python has them: by code points, with the white space and the cases of Unicode. */
+#include <string.h>
+
+#include "runtime/jinja/exec.h"
+#include "runtime/tokenizer/unicode.h"
+
+bool j_is_space_at(const jstr *s, size_t at, size_t *len) {
+  uint32_t c = tok_utf8_decode(s->s + at, len);
+  return (c >= 0x1c && c <= 0x1f) || tok_is_space(c);
+}
+
+int64_t j_count_characters(const jstr *s) { return (int64_t)tok_utf8_count(s->s, s->n); }
+
+jv j_characters(jx *x, const jstr *s, size_t *n) {
+  size_t count = tok_utf8_count(s->s, s->n), at = 0;
+  jv *items = j_alloc(x, count, sizeof *items);
+  *n = 0;
+  for (size_t i = 0, len; i < count && j_ok(x); i++, at += len) {
+    tok_utf8_decode(s->s + at, &len);
+    items[i] = j_slice(x, s, at, at + len);
+  }
+  if (j_ok(x)) *n = count;
+  static jlist empty;
+  jv list = j_list(x, J_LIST, items, *n);
+  return j_ok(x) ? list : (jv){.kind = J_LIST, .list = &empty};
+}
+
+size_t j_find(const jstr *s, const jstr *what, size_t from) {
+  if (what->n > s->n) return SIZE_MAX;
+  if (!what->n) return from <= s->n ? from : SIZE_MAX;
+  for (size_t at = from; at + what->n <= s->n; at++) {
+    const char *first = memchr(s->s + at, what->s[0], s->n - what->n - at + 1);
+    if (!first) return SIZE_MAX;
+    at = (size_t)(first - s->s);
+    if (!memcmp(first, what->s, what->n)) return at;
+  }
+  return SIZE_MAX;
+}
+
+/* ---- strip, split, replace ---- */
+
+static bool is_stripped(const jstr *s, size_t at, const jstr *chars, size_t *len) {
+  bool space = j_is_space_at(s, at, len);
+  if (!chars) return space;
+  jstr one = {.s = s->s + at, .n = *len};
+  return j_find(chars, &one, 0) != SIZE_MAX;
+}
+
+jv j_strip(jx *x, const jstr *s, const jstr *chars, jside side) {
+  size_t from = 0, to = s->n, len;
+  while (side & J_LEFT && from < to && is_stripped(s, from, chars, &len)) from += len;
+  while (side & J_RIGHT && to > from) {
+    size_t before = tok_utf8_before(s->s, to);
+    if (!is_stripped(s, before, chars, &len)) break;
+    to = before;
+  }
+  return j_slice(x, s, from, to);
+}
+
+/* A list that is being made. */
+struct growing {
+  jx *x;
+  jv *items;
+  size_t n, cap;
+};
+
+static void add(struct growing *g, jv v) {
+  if (g->n == g->cap) {
+    size_t cap = g->cap ? 2 * g->cap : 8;
+    jv *more = j_alloc(g->x, cap, sizeof *more);
+    if (!more) return;
+    if (g->n) memcpy(more, g->items, g->n * sizeof *more);
+    g->items = more;
+    g->cap = cap;
+  }
+  g->items[g->n++] = v;
+}
+
+static void split_at_space(struct growing *g, const jstr *s, int64_t most) {
+  size_t at = 0, len;
+  for (;;) {
+    while (at < s->n && j_is_space_at(s, at, &len)) at += len;
+    if (at == s->n || !j_ok(g->x)) return;
+    size_t from = at;
+    if (most >= 0 && (int64_t)g->n == most) {
+      jv rest = j_slice(g->x, s, from, s->n);
+      if (j_ok(g->x)) add(g, j_strip(g->x, rest.str, NULL, J_RIGHT));
+      return;
+    }
+    while (at < s->n && !j_is_space_at(s, at, &len)) at += len;
+    add(g, j_slice(g->x, s, from, at));
+  }
+}
+
+jv j_split(jx *x, const jstr *s, const jstr *by, int64_t most) {
+  struct growing g = {.x = x};
+  if (!by) {
+    split_at_space(&g, s, most);
+    return j_list(x, J_LIST, g.items, g.n);
+  }
+  if (!by->n) return j_fail(x, TRI_JINJA_TYPE, "empty separator");
+  size_t from = 0, at;
+  while (j_ok(x) && (most < 0 || (int64_t)g.n < most) && (at = j_find(s, by, from)) != SIZE_MAX) {
+    add(&g, j_slice(x, s, from, at));
+    from = at + by->n;
+  }
+  add(&g, j_slice(x, s, from, s->n));
+  return j_list(x, J_LIST, g.items, g.n);
+}
+
+/* Between all characters, and at both ends. */
+static jv replace_nothing(jx *x, const jstr *s, const jstr *to, int64_t most) {
+  jbuf b = j_begin(x);
+  size_t at = 0;
+  for (int64_t i = 0; j_ok(x); i++) {
+    size_t len = 0;
+    if (most < 0 || i < most) j_put_str(&b, to);
+    if (at == s->n) break;
+    tok_utf8_decode(s->s + at, &len);
+    j_put_part(&b, s, at, at + len);
+    at += len;
+  }
+  return j_end(&b);
+}
+
+jv j_replace(jx *x, const jstr *s, const jstr *from, const jstr *to, int64_t most) {
+  jbuf b = j_begin(x);
+  size_t begin = 0, at;
+  if (!from->n) return replace_nothing(x, s, to, most);
+  for (int64_t i = 0; (most < 0 || i < most) && j_ok(x) && (at = j_find(s, from, begin)) != SIZE_MAX; i++) {
+    j_put_part(&b, s, begin, at);
+    j_put_str(&b, to);
+    begin = at + from->n;
+  }
+  j_put_part(&b, s, begin, s->n);
+  return j_end(&b);
+}
+
+/* ---- cases ---- */
+
+/* The case of a character: the first of a word differs from the rest in title case. */
+static size_t put_case(uint32_t c, bool upper, uint32_t out[2]) {
+  if (!upper) return tok_lower(c, out);
+  return tok_upper(c, out);
+}
+
+static bool is_cased(uint32_t c) {
+  uint32_t lower[2], upper[2];
+  size_t l = tok_lower(c, lower), u = tok_upper(c, upper);
+  return l != 1 || u != 1 || lower[0] != c || upper[0] != c;
+}
+
+/* jinja2's title filter begins a word behind white space and some marks alone; Python's method behind whatever has no
+ * case. */
+static bool begins_word(uint32_t before, bool filter) {
+  static const char marks[] = "-({[<";
+  if (!filter) return !is_cased(before);
+  return (before < 128 && before && strchr(marks, (int)before)) || tok_is_space(before);
+}
+
+jv j_change_case(jx *x, const jstr *s, jcase to, bool filter) {
+  jbuf b = j_begin(x);
+  uint32_t before = ' ';
+  for (size_t at = 0, len; at < s->n && j_ok(x); at += len) {
+    uint32_t c = tok_utf8_decode(s->s + at, &len), made[2];
+    bool upper = to == J_UPPER;
+    if (to == J_CAPITALIZE) upper = at == 0;
+    if (to == J_TITLE) upper = begins_word(before, filter);
+    size_t n = put_case(c, upper, made);
+    if (n == 1 && made[0] == c) {
+      j_put_part(&b, s, at, at + len);
+    } else {
+      for (size_t i = 0; i < n; i++) {
+        char text[4];
+        j_put_as(&b, text, tok_utf8_encode(made[i], text), s);
+      }
+    }
+    before = c;
+  }
+  return j_end(&b);
+}

@@ -1,0 +1,281 @@
+#include <math.h>
+#include <string.h>
+
+#include "runtime/jinja/exec.h"
+
+void *j_alloc(jx *x, size_t count, size_t size) {
+  size_t bytes;
+  if (!j_ok(x)) return NULL;
+  if (!tri_size_mul(count, size, &bytes) || bytes > TRI_JINJA_MOST_MEMORY - x->memory) {
+    j_fail(x, TRI_JINJA_LIMIT, "it takes more than %d MiB of memory", TRI_JINJA_MOST_MEMORY >> 20);
+    return NULL;
+  }
+  x->memory += bytes;
+  void *p = tri_arena_alloc(x->arena, count ? count : 1, size);
+  if (!p) x->st = TRI_NO_MEMORY;
+  return p;
+}
+
+static jv make_str(jx *x, jstr s) {
+  jstr *made = j_alloc(x, 1, sizeof *made);
+  if (!made) return j_undefined(NULL);
+  *made = s;
+  return (jv){.kind = J_STR, .str = made};
+}
+
+jv j_str(jx *x, const char *s, size_t n) { return make_str(x, (jstr){.s = s, .n = n}); }
+jv j_text(jx *x, const char *s) { return j_str(x, s, strlen(s)); }
+
+jv j_slice(jx *x, const jstr *s, size_t from, size_t to) {
+  jstr part = {.s = s->s + from, .n = to - from, .foreign = s->foreign};
+  if (s->marks) part.marks = s->marks + from;
+  return make_str(x, part);
+}
+
+jv j_list(jx *x, jkind kind, const jv *items, size_t n) {
+  jlist *l = j_alloc(x, 1, sizeof *l);
+  if (!l) return j_undefined(NULL);
+  *l = (jlist){.items = items, .n = n};
+  return (jv){.kind = kind, .list = l};
+}
+
+jv j_map(jx *x, jkind kind, size_t cap) {
+  jmap *m = j_alloc(x, 1, sizeof *m);
+  if (!m) return j_undefined(NULL);
+  m->cap = cap;
+  m->pairs = j_alloc(x, cap, sizeof *m->pairs);
+  return (jv){.kind = kind, .map = m};
+}
+
+/* ---- from JSON ---- */
+
+struct filling {
+  jx *x;
+  jmap *map;
+  bool foreign;
+};
+
+/* A document has a key once. */
+static tri_status fill(void *ctx, const char *key, const tri_json *value) {
+  const struct filling *f = ctx;
+  jv k = make_str(f->x, (jstr){.s = key, .n = strlen(key), .foreign = f->foreign});
+  f->map->pairs[f->map->n++] = (jpair){k, j_of_json(f->x, value, f->foreign)};
+  return f->x->st;
+}
+
+static jv list_of_json(jx *x, const tri_json *json, bool foreign) {
+  size_t n = tri_json_size(json);
+  jv *items = j_alloc(x, n, sizeof *items);
+  for (size_t i = 0; i < n && j_ok(x); i++) items[i] = j_of_json(x, tri_json_at(json, i), foreign);
+  return j_list(x, J_LIST, items, n);
+}
+
+static jv map_of_json(jx *x, const tri_json *json, bool foreign) {
+  jv m = j_map(x, J_MAP, tri_json_size(json));
+  struct filling f = {x, m.map, foreign};
+  if (j_ok(x)) tri_json_each(json, fill, &f);
+  return m;
+}
+
+jv j_of_json(jx *x, const tri_json *json, bool foreign) {
+  jv v = j_none();
+  jstr s = {.foreign = foreign};
+  switch (tri_json_kind_of(json)) {
+  case TRI_JSON_NULL: return v;
+  case TRI_JSON_BOOL:
+    v.kind = J_BOOL;
+    tri_json_as_bool(json, &v.b);
+    return v;
+  case TRI_JSON_INT:
+    v.kind = J_INT;
+    tri_json_as_int(json, &v.i);
+    return v;
+  case TRI_JSON_REAL:
+    v.kind = J_FLOAT;
+    tri_json_as_num(json, &v.f);
+    return v;
+  case TRI_JSON_STRING: s.s = tri_json_as_str(json, &s.n); return make_str(x, s);
+  case TRI_JSON_ARRAY: return list_of_json(x, json, foreign);
+  case TRI_JSON_OBJECT: return map_of_json(x, json, foreign);
+  }
+  return v;
+}
+
+/* ---- truth, equality, order ---- */
+
+bool j_equals_text(jv v, const char *s) {
+  return v.kind == J_STR && v.str->n == strlen(s) && !memcmp(v.str->s, s, v.str->n);
+}
+
+bool j_truth(jv v) {
+  switch (v.kind) {
+  case J_UNDEFINED:
+  case J_NONE: return false;
+  case J_BOOL: return v.b;
+  case J_INT: return v.i != 0;
+  case J_FLOAT: return v.f < 0 || v.f > 0 || isnan(v.f);
+  case J_STR: return v.str->n > 0;
+  case J_LIST:
+  case J_TUPLE:
+  case J_VIEW: return v.list->n > 0;
+  case J_MAP: return v.map->n > 0;
+  default: return true;
+  }
+}
+
+static bool lists_equal(const jlist *a, const jlist *b) {
+  if (a->n != b->n) return false;
+  for (size_t i = 0; i < a->n; i++)
+    if (!j_equal(a->items[i], b->items[i])) return false;
+  return true;
+}
+
+static bool maps_equal(const jmap *a, const jmap *b) {
+  if (a->n != b->n) return false;
+  for (size_t i = 0; i < a->n; i++) {
+    const jv *other = j_map_find(b, a->pairs[i].key);
+    if (!other || !j_equal(a->pairs[i].value, *other)) return false;
+  }
+  return true;
+}
+
+static bool numbers_equal(jv a, jv b) {
+  if (a.kind == J_FLOAT || b.kind == J_FLOAT) {
+    double p = j_is(a, J_FLOAT) ? a.f : (double)j_integer(a), q = j_is(b, J_FLOAT) ? b.f : (double)j_integer(b);
+    return p >= q && p <= q;
+  }
+  return j_integer(a) == j_integer(b);
+}
+
+bool j_equal(jv a, jv b) {
+  if (j_is_number(a) && j_is_number(b)) return numbers_equal(a, b);
+  if (a.kind != b.kind) return false;
+  switch (a.kind) {
+  case J_UNDEFINED:
+  case J_NONE: return true;
+  case J_STR: return a.str->n == b.str->n && !memcmp(a.str->s, b.str->s, a.str->n);
+  case J_LIST:
+  case J_TUPLE:
+  case J_VIEW: return a.list == b.list || lists_equal(a.list, b.list);
+  case J_MAP: return a.map == b.map || maps_equal(a.map, b.map);
+  case J_NAMESPACE: return a.map == b.map;
+  case J_ITER: return a.list == b.list;
+  case J_LOOP: return a.loop == b.loop;
+  case J_MACRO: return a.macro == b.macro;
+  default: return a.function == b.function;
+  }
+}
+
+static int sign_of(double d) { return (d > 0) - (d < 0); }
+
+int j_compare(jx *x, jv a, jv b) {
+  if (j_is_number(a) && j_is_number(b)) {
+    if (!j_is(a, J_FLOAT) && !j_is(b, J_FLOAT)) return (j_integer(a) > j_integer(b)) - (j_integer(a) < j_integer(b));
+    double p = j_is(a, J_FLOAT) ? a.f : (double)j_integer(a), q = j_is(b, J_FLOAT) ? b.f : (double)j_integer(b);
+    return sign_of(p - q);
+  }
+  if (j_is(a, J_STR) && j_is(b, J_STR)) {
+    size_t n = a.str->n < b.str->n ? a.str->n : b.str->n;
+    int c = memcmp(a.str->s, b.str->s, n); /* the order of UTF-8 is that of code points */
+    return c ? sign_of(c) : (a.str->n > b.str->n) - (a.str->n < b.str->n);
+  }
+  if (a.kind == b.kind && (j_is(a, J_LIST) || j_is(a, J_TUPLE))) {
+    for (size_t i = 0; i < a.list->n && i < b.list->n; i++)
+      if (!j_equal(a.list->items[i], b.list->items[i])) return j_compare(x, a.list->items[i], b.list->items[i]);
+    return (a.list->n > b.list->n) - (a.list->n < b.list->n);
+  }
+  if (j_is(a, J_UNDEFINED) || j_is(b, J_UNDEFINED))
+    j_fail(x, TRI_JINJA_UNDEFINED, "an undefined value is compared");
+  else
+    j_fail(x, TRI_JINJA_TYPE, "%s and %s have no order", j_type_name(a), j_type_name(b));
+  return 0;
+}
+
+const char *j_type_name(jv v) {
+  static const char *const names[] = {"undefined", "None",      "bool",  "int",   "float",
+                                      "str",       "list",      "tuple", "view",  "generator",
+                                      "dict",      "Namespace", "loop",  "macro", "function"};
+  return names[v.kind];
+}
+
+/* ---- maps ---- */
+
+const jv *j_map_find(const jmap *m, jv key) {
+  for (size_t i = 0; i < m->n; i++)
+    if (j_equal(m->pairs[i].key, key)) return &m->pairs[i].value;
+  return NULL;
+}
+
+void j_map_put(jx *x, jmap *m, jv key, jv value) {
+  if (!j_ok(x)) return;
+  for (size_t i = 0; i < m->n; i++)
+    if (j_equal(m->pairs[i].key, key)) {
+      m->pairs[i].value = value;
+      return;
+    }
+  if (m->n == m->cap) {
+    size_t cap = m->cap ? 2 * m->cap : 4;
+    jpair *more = j_alloc(x, cap, sizeof *more);
+    if (!more) return;
+    memcpy(more, m->pairs, m->n * sizeof *more);
+    m->pairs = more;
+    m->cap = cap;
+  }
+  m->pairs[m->n++] = (jpair){key, value};
+}
+
+/* ---- what can be gone through ---- */
+
+static const jv *keys_of(jx *x, const jmap *m, size_t *n) {
+  jv *keys = j_alloc(x, m->n, sizeof *keys);
+  for (size_t i = 0; keys && i < m->n; i++) keys[i] = m->pairs[i].key;
+  *n = keys ? m->n : 0;
+  return keys;
+}
+
+const jv *j_items(jx *x, jv v, size_t *n) {
+  *n = 0;
+  if (j_is(v, J_UNDEFINED)) return NULL;
+  if (j_is_sequence(v)) {
+    *n = v.list->n;
+    return v.list->items;
+  }
+  if (j_is(v, J_ITER) && v.list->is_broken) {
+    j_fail(x, TRI_JINJA_TYPE, "a filter got what cannot be gone through");
+    return NULL;
+  }
+  if (j_is(v, J_ITER)) {
+    size_t at = v.list->at;
+    v.list->at = v.list->n;
+    *n = v.list->n - at;
+    return v.list->items + at;
+  }
+  if (j_is(v, J_MAP)) return keys_of(x, v.map, n);
+  if (j_is(v, J_STR)) return j_characters(x, v.str, n).list->items;
+  j_fail(x, TRI_JINJA_TYPE, "'%s' object is not iterable", j_type_name(v));
+  return NULL;
+}
+
+int64_t j_length(jx *x, jv v) {
+  if (j_is(v, J_UNDEFINED)) return 0;
+  if (j_is_sequence(v)) return (int64_t)v.list->n;
+  if (j_is(v, J_MAP)) return (int64_t)v.map->n;
+  if (j_is(v, J_STR)) return j_count_characters(v.str);
+  if (j_is(v, J_LOOP)) return (int64_t)v.loop->n;
+  j_fail(x, TRI_JINJA_TYPE, "object of type '%s' has no len()", j_type_name(v));
+  return 0;
+}
+
+bool j_contains(jx *x, jv in, jv what) {
+  size_t n;
+  if (j_is(in, J_STR)) {
+    if (j_is(what, J_STR)) return j_find(in.str, what.str, 0) != SIZE_MAX;
+    j_fail(x, TRI_JINJA_TYPE, "'in <string>' requires string as left operand, not %s", j_type_name(what));
+    return false;
+  }
+  if (j_is(in, J_MAP)) return j_map_find(in.map, what) != NULL;
+  const jv *items = j_items(x, in, &n);
+  for (size_t i = 0; i < n; i++)
+    if (j_equal(items[i], what)) return true;
+  return false;
+}

@@ -1,0 +1,220 @@
+/* Chat templates: each construct as jinja2 renders it, where foreign text lies, and what a hostile template may take.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/json.h"
+#include "runtime/base/mem.h"
+#include "runtime/jinja/jinja.h"
+
+Suite *suite_jinja(void);
+
+enum { MOST_VARIABLES = 32 };
+
+struct variables {
+  tri_jinja_variable list[MOST_VARIABLES];
+  size_t n;
+};
+
+static tri_status add(void *ctx, const char *key, const tri_json *value) {
+  struct variables *v = ctx;
+  ck_assert_uint_lt(v->n, MOST_VARIABLES);
+  v->list[v->n++] = (tri_jinja_variable){.name = key, .json = value, .foreign = !strcmp(key, "messages")};
+  return TRI_OK;
+}
+
+static tri_status render(const char *source, const struct variables *v, int64_t now, tri_jinja_output *out,
+                         tri_error *err) {
+  tri_jinja *t = NULL;
+  tri_jinja_input in = {.variables = v->list, .num_variables = v->n, .now_s = now};
+  tri_status st = tri_jinja_parse(source, strlen(source), &t, err);
+  if (st == TRI_OK) st = tri_jinja_render(t, &in, out, err);
+  tri_jinja_free(t);
+  return st;
+}
+
+/* ---- jinja2's own texts ---- */
+
+static void check_case(const tri_json *line, const struct variables *v, tri_jinja_output *out) {
+  size_t source_len, len = 0;
+  const char *source = tri_json_as_str(tri_json_get(line, "template"), &source_len);
+  const tri_json *want = tri_json_get(line, "want");
+  const char *text = tri_json_as_str(tri_json_get(want, "text"), &len);
+  int64_t now = 0;
+  tri_error err = {0};
+  tri_json_get_int(line, "now", &now);
+  tri_status st = render(source, v, now, out, &err);
+  if (!text) {
+    if (st == TRI_OK) ck_abort_msg("%s: \"%.*s\" where jinja2 fails", source, (int)out->text.len, out->text.data);
+    if (!err.field[0] || !err.message[0]) ck_abort_msg("%s: an error without words", source);
+    return;
+  }
+  if (st != TRI_OK) ck_abort_msg("%s: %s", source, err.message);
+  if (out->text.len != len || memcmp(out->text.data, text, len) != 0)
+    ck_abort_msg("%s: \"%.*s\", not \"%s\"", source, (int)out->text.len, out->text.data, text);
+}
+
+/* The first line of the file has the variables, each other one a template and what jinja2 makes of it. */
+START_TEST(as_jinja2) {
+  FILE *f = fopen(TRI_SOURCE "/tests/jinja/cases.jsonl", "re");
+  char *line = NULL;
+  size_t cap = 0;
+  int cases = 0;
+  struct variables v = {.n = 0};
+  tri_json_doc *first = NULL, *doc = NULL;
+  tri_jinja_output out = {0};
+  ck_assert_ptr_nonnull(f);
+  for (ssize_t n; (n = getline(&line, &cap, f)) > 0; cases++) {
+    tri_json_doc **to = cases ? &doc : &first;
+    ck_assert_int_eq(tri_json_parse(line, (size_t)n, to, NULL), TRI_OK);
+    if (cases)
+      check_case(tri_json_root(doc), &v, &out);
+    else
+      tri_json_each(tri_json_get(tri_json_root(first), "variables"), add, &v);
+    tri_json_free(doc);
+    doc = NULL;
+  }
+  ck_assert_int_gt(cases, 800);
+  free(line); /* getline's */
+  fclose(f);
+  tri_json_free(first);
+  tri_jinja_output_free(&out);
+}
+END_TEST
+
+/* ---- where text comes from ---- */
+
+static const struct origin {
+  const char *source, *want; /* foreign bytes as they are, the template's own as dots */
+} origins[] = {
+    {"<{{ messages[0].content }}>", ".a<b>c."},
+    {"{{ '<' + messages[0].content + '>' }}", ".a<b>c."},
+    {"{{ '<' ~ messages[0].content ~ '>' }}", ".a<b>c."},
+    {"{{ messages[0].content|upper }}!", "A<B>C."},
+    {"{{ (' ' + messages[0].content + ' ')|trim }}", "a<b>c"},
+    {"{{ messages[0].content[1:3] }}x", "<b."},
+    {"{{ messages[0].content.replace('b', 'own') }}", "a<...>c"},
+    {"{{ messages[0].content.split('<')|join('|') }}", "a.b>c"},
+    {"{{ messages[0].content|tojson }}", ".a<b>c."},
+    {"{% set x %}[{{ messages[0].content }}]{% endset %}{{ x }}", ".a<b>c."},
+    {"{% macro m(t) %}({{ t }}){% endmacro %}{{ m(messages[0].content) }}", ".a<b>c."},
+    {"{{ '%s!' % messages[0].content }}", "a<b>c."},
+    {"{{ '{}!'.format(messages[0].content) }}", "a<b>c."},
+    {"{{ messages[0].role }}", "user"},
+    {"{{ own }}", "...."},
+    {"{% for c in messages[0].content %}{{ c }}-{% endfor %}", "a.<.b.>.c."},
+    {"{{ [messages[0].content, 'x'] }}", "..a<b>c......."},
+    {"{{ messages[0].content|length }}", "."},
+};
+
+START_TEST(foreign_bytes) {
+  static const char json[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a<b>c\"}]}";
+  tri_json_doc *doc = NULL;
+  struct variables v = {.n = 0};
+  tri_jinja_output out = {0};
+  tri_error err = {0};
+  const struct origin *o = &origins[_i];
+  ck_assert_int_eq(tri_json_parse(json, strlen(json), &doc, NULL), TRI_OK);
+  tri_json_each(tri_json_root(doc), add, &v);
+  v.list[v.n++] = (tri_jinja_variable){.name = "own", .text = "mine"};
+  ck_assert_msg(render(o->source, &v, 0, &out, &err) == TRI_OK, "%s", err.message);
+  size_t from = 0;
+  for (size_t s = 0; s < out.num_spans; s++) {
+    ck_assert(out.spans[s].from >= from && out.spans[s].to > out.spans[s].from && out.spans[s].to <= out.text.len);
+    memset(out.text.data + from, '.', out.spans[s].from - from);
+    from = out.spans[s].to;
+  }
+  memset(out.text.data + from, '.', out.text.len - from);
+  ck_assert_msg(out.text.len == strlen(o->want) && !memcmp(out.text.data, o->want, out.text.len), "%s: %.*s, not %s",
+                o->source, (int)out.text.len, out.text.data, o->want);
+  tri_json_free(doc);
+  tri_jinja_output_free(&out);
+}
+END_TEST
+
+/* ---- limits ---- */
+
+static const struct limit {
+  const char *source, *words;
+} limits[] = {
+    {"{% for a in range(9999) %}{% for b in range(9999) %}{% set x = a + b %}{% endfor %}{% endfor %}", "steps"},
+    {"{% set ns = namespace(x='x') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}", "MiB"},
+    {"{{ range(100000)|list * 100000 }}", "MiB"},
+    {"{{ 'x' * 99999999 }}", "MiB"},
+    {"{{ range(100001) }}", "ranges larger than 100000"},
+    {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "deep"},
+    {"{% set ns = namespace(x=[]) %}{% for i in range(500) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}", "deep"},
+    {"{% set ns = namespace(x=[]) %}{% for i in range(500) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x|tojson }}",
+     "deep"},
+    {"{{ 9223372036854775807 + 1 }}", "64 bits"},
+    {"{{ '%999d' % 1 * 99999 }}", "MiB"},
+};
+
+START_TEST(limits_of_a_render) {
+  struct variables v = {.n = 0};
+  tri_jinja_output out = {0};
+  tri_error err = {0};
+  ck_assert_int_eq(render(limits[_i].source, &v, 0, &out, &err), TRI_TOO_LARGE);
+  ck_assert_str_eq(err.field, TRI_JINJA_LIMIT);
+  ck_assert_msg(strstr(err.message, limits[_i].words) != NULL, "%s: %s", limits[_i].source, err.message);
+  tri_jinja_output_free(&out);
+}
+END_TEST
+
+/* A template that nests is refused before the stack is used up. */
+START_TEST(nesting) {
+  enum { DEEP = 100000 };
+  static const char *const pieces[][3] = {{"{{ ", "(", "1"},     {"{{ ", "[", "1"},       {"{{ ", "not ", "1"},
+                                          {"{{ ", "-", "1"},     {"", "{% if 1 %}", "x"}, {"", "{% for x in y %}", "x"},
+                                          {"{{ ", "x if ", "1"}, {"{{ x", "[x", ""},      {"{{ ", "{'a':", "1"},
+                                          {"{% set ", "(", "x"}};
+  const char *const *p = pieces[_i];
+  size_t each = strlen(p[1]), n = strlen(p[0]);
+  char *source = tri_calloc(n + DEEP * each + strlen(p[2]) + 1, 1);
+  tri_jinja *t = NULL;
+  tri_error err = {0};
+  ck_assert_ptr_nonnull(source);
+  memcpy(source, p[0], n);
+  for (int i = 0; i < DEEP; i++, n += each) memcpy(source + n, p[1], each);
+  strcpy(source + n, p[2]);
+  ck_assert_int_ne(tri_jinja_parse(source, n + strlen(p[2]), &t, &err), TRI_OK);
+  ck_assert_str_ne(err.message, "");
+  tri_free(source);
+}
+END_TEST
+
+START_TEST(errors_say_where) {
+  struct variables v = {.n = 0};
+  tri_jinja_output out = {0};
+  tri_error err = {0};
+  ck_assert_int_eq(render("a\nb\n{{ x.y }}", &v, 0, &out, &err), TRI_INVALID_ARGUMENT);
+  ck_assert_str_eq(err.field, TRI_JINJA_UNDEFINED);
+  ck_assert_str_eq(err.message, "line 3 of the chat template: 'x' is undefined");
+  err = (tri_error){0};
+  ck_assert_int_eq(render("{{ raise_exception('Only user and ' ~ 'assistant') }}", &v, 0, &out, &err),
+                   TRI_INVALID_ARGUMENT);
+  ck_assert_str_eq(err.field, TRI_JINJA_RAISED);
+  ck_assert_str_eq(err.message, "Only user and assistant"); /* for the client: in the template's own words */
+  err = (tri_error){0};
+  ck_assert_int_eq(render("x\n{% if %}", &v, 0, &out, &err), TRI_CORRUPT);
+  ck_assert_str_eq(err.field, TRI_JINJA_SYNTAX);
+  ck_assert_ptr_nonnull(strstr(err.message, "line 2 "));
+  ck_assert_int_eq(tri_jinja_parse("\xff", 1, &(tri_jinja *){NULL}, &err), TRI_CORRUPT);
+  tri_jinja_output_free(&out);
+}
+END_TEST
+
+Suite *suite_jinja(void) {
+  Suite *suite = suite_create("jinja");
+  TCase *t = tcase_create("jinja");
+  tcase_set_timeout(t, 120);
+  tcase_add_test(t, as_jinja2);
+  tcase_add_loop_test(t, foreign_bytes, 0, sizeof origins / sizeof *origins);
+  tcase_add_loop_test(t, limits_of_a_render, 0, sizeof limits / sizeof *limits);
+  tcase_add_loop_test(t, nesting, 0, 10);
+  tcase_add_test(t, errors_say_where);
+  suite_add_tcase(suite, t);
+  return suite;
+}
