@@ -203,7 +203,10 @@ static jflow run(jx *x, const jnode *n) {
     v = j_eval(x, n->a);
     if (j_ok(x)) j_put_value(x->out, v);
     break;
-  case JN_IF: v = j_eval(x, n->a); return j_ok(x) ? j_run(x, j_truth(v) ? &n->body : &n->other) : JF_NEXT;
+  case JN_IF:
+    v = j_eval(x, n->a);
+    if (!j_ok(x)) return JF_NEXT;
+    return j_run(x, j_truth(v) ? &n->body : &n->other);
   case JN_FOR: run_for(x, n); break;
   case JN_SET: j_assign(x, n->b, j_eval(x, n->a)); break;
   case JN_SET_BLOCK: run_set_block(x, n); break;

@@ -61,7 +61,7 @@ void j_assign(jx *x, const jnode *target, jv value);
 void j_push(jx *x, jscope *s);
 void j_pop(jx *x);
 jflow j_run(jx *x, const jnodes *body);
-/* What a body writes, as a string. */
+/* Returns what a body writes, as a string. */
 jv j_capture(jx *x, const jnodes *body);
 
 /* ---- eval.c ---- */

@@ -28,7 +28,7 @@ static jv *copy(jx *x, jv v, size_t *n) {
   return own;
 }
 
-/* What jinja2's make_attrgetter finds: names and numbers with dots between them. */
+/* Follows names and numbers with dots between them, as jinja2's make_attrgetter does. */
 static jv attribute_or(jx *x, jv v, const jv *path, const jv *fallback) {
   if (j_is(*path, J_INT)) return j_item(x, v, *path);
   jv dot = j_text(x, ".");
@@ -48,7 +48,7 @@ static jv attribute_or(jx *x, jv v, const jv *path, const jv *fallback) {
 
 static jv attribute_of(jx *x, jv v, const jv *path) { return attribute_or(x, v, path, NULL); }
 
-/* What a filter sorts or compares by: text without regard to case, unless that is asked for. */
+/* Returns what a filter sorts or compares by: text without regard to case, unless that is asked for. */
 static jv key_of(jx *x, jv v, const jv *attribute, bool case_sensitive) {
   if (attribute && !j_is(*attribute, J_NONE)) v = attribute_of(x, v, attribute);
   return j_ok(x) && j_is(v, J_STR) && !case_sensitive ? j_change_case(x, v.str, J_LOWER, true) : v;

@@ -33,7 +33,7 @@ static jv g_range(jx *x, jv v, const jargs *a) {
   return all;
 }
 
-/* Of pairs, of a mapping, and of arguments by name. */
+/* Takes pairs or a mapping, and arguments by name. */
 static jv make_map(jx *x, const jargs *a, jkind kind) {
   jv m = j_map(x, kind, a->num_named);
   const jv *from = j_argument(a, 0, NULL);

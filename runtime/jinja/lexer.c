@@ -57,7 +57,7 @@ static tri_status add(lexer *l, jtoken t) {
 
 /* ---- text between blocks ---- */
 
-/* Where the last characters of a text begin that are spaces. */
+/* Returns where the spaces begin that a text ends with. */
 static size_t without_space_behind(const char *s, size_t from, size_t to) {
   while (to > from) {
     size_t before = tok_utf8_before(s, to);
@@ -296,7 +296,8 @@ static tri_status lex_operator(lexer *l, char *brackets, size_t *depth) {
 static size_t end_at(const lexer *l, bool is_variable) {
   char c = l->at < l->n ? l->s[l->at] : 0, sign = c == '-' || (c == '+' && !is_variable) ? c : 0;
   size_t at = l->at + !!sign;
-  return has(l, at, is_variable ? "}}" : "%}") ? behind_end(l, at + 2, sign, !is_variable) : 0;
+  const char *end = is_variable ? "}}" : "%}";
+  return has(l, at, end) ? behind_end(l, at + 2, sign, !is_variable) : 0;
 }
 
 static tri_status lex_inside(lexer *l, bool is_variable) {

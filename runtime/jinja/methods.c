@@ -120,7 +120,7 @@ static jv s_join(jx *x, jv v, const jargs *a) {
 
 static jv s_format(jx *x, jv v, const jargs *a) { return j_format(x, v.str, a); }
 
-/* Where a text begins in another, by characters; -1: it is not there. last: where it begins last. */
+/* Returns where a text begins in another, by characters; -1: it is not there. last: the last such place. */
 static int64_t find(const jstr *s, const jstr *what, bool last) {
   size_t at = j_find(s, what, 0), found = at;
   while (last && found != SIZE_MAX && found < s->n) {
@@ -256,7 +256,7 @@ static jv d_copy(jx *x, jv v, const jargs *a) {
   return v;
 }
 
-/* What the sandbox hides: those would change their object. */
+/* Stands for methods that would change their object, which the sandbox hides. */
 static jv changes(jx *x, jv v, const jargs *a) {
   (void)x;
   (void)a;

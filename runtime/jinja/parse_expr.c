@@ -381,7 +381,7 @@ const jnode *jp_expression(jparser *p) {
   return n;
 }
 
-/* What ends a tuple without parentheses. */
+/* Tells whether a tuple without parentheses ends here. */
 static bool ends_tuple(const jparser *p) {
   return p->at->kind == JT_BLOCK_END || p->at->kind == JT_VARIABLE_END || jp_is(p, ")") || jp_is(p, "=") ||
          jp_is_name(p, "in") || jp_is_name(p, "recursive");

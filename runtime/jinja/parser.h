@@ -1,4 +1,4 @@
-/* What the two halves of the parser share. It goes by jinja2's grammar, and by its precedence of operators. */
+/* The names that both halves of the parser use. It goes by jinja2's grammar, and by its precedence of operators. */
 #ifndef TRI_RUNTIME_JINJA_PARSER_H
 #define TRI_RUNTIME_JINJA_PARSER_H
 
