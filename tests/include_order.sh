@@ -33,6 +33,7 @@ check() {
       folder("coordinator", below " coordinator/")
       rule("coordinator/mpi_launch.c", "runtime/base/ coordinator/ comm/comm.h comm/wire/") # mpirun starts it with the workers
       folder("client", below " client/")
+      folder("client/chat", below " runtime/jinja/jinja.h client/")
       # third-party header -> its only includers
       own["jansson.h"] = "^runtime/base/json\\.c$"
       own["hwloc.h"] = "^runtime/base/topo\\.c$"

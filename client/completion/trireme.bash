@@ -14,7 +14,7 @@ _trireme() {
   local -a path=("${COMP_WORDS[0]}" "$cmd")
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    mapfile -t COMPREPLY < <(compgen -W 'up submit embed classify status top cancel plan pack bench keygen help --help --version' -- "$cur")
+    mapfile -t COMPREPLY < <(compgen -W 'up submit embed classify status top cancel plan pack template bench keygen help --help --version' -- "$cur")
     return
   fi
   case $prev in
@@ -37,7 +37,7 @@ _trireme() {
   esac
   case $cmd in
     help)
-      mapfile -t COMPREPLY < <(compgen -W 'up submit embed classify status top cancel plan pack bench keygen' -- "$cur")
+      mapfile -t COMPREPLY < <(compgen -W 'up submit embed classify status top cancel plan pack template bench keygen' -- "$cur")
       return
       ;;
     bench)

@@ -254,6 +254,7 @@ static tri_status take_spans(const jbuf *b, tri_jinja_output *out) {
 static void set_variables(jx *x, const tri_jinja_input *in) {
   for (size_t i = 0; i < in->num_variables && j_ok(x); i++) {
     const tri_jinja_variable *v = &in->variables[i];
+    x->own = v->own;
     if (v->json)
       j_set(x, v->name, j_of_json(x, v->json, v->foreign));
     else if (v->text)

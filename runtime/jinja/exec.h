@@ -45,6 +45,7 @@ struct jx {
   int depth, calls, line;
   jscope *scope;
   jbuf *out;
+  const char *own; /* of the variable that is being made: see tri_jinja_variable */
 };
 
 /* ---- exec.c ---- */

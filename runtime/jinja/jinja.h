@@ -34,6 +34,7 @@ typedef struct tri_jinja_variable {
   const tri_json *json; /* borrowed; NULL: text is the value, */
   const char *text;     /* and without it none is */
   bool foreign;         /* strings in it come from a client: see tri_jinja_span */
+  const char *own;      /* but for members of this name: a role is a part of many templates' tokens; NULL: none */
 } tri_jinja_variable;
 
 /* Bytes of a text that come from foreign variables, so that a tokenizer can leave special tokens in them alone. */

@@ -59,7 +59,8 @@ struct filling {
 static tri_status fill(void *ctx, const char *key, const tri_json *value) {
   const struct filling *f = ctx;
   jv k = make_str(f->x, (jstr){.s = key, .n = strlen(key), .foreign = f->foreign});
-  f->map->pairs[f->map->n++] = (jpair){k, j_of_json(f->x, value, f->foreign)};
+  bool foreign = f->foreign && !(f->x->own && !strcmp(key, f->x->own));
+  f->map->pairs[f->map->n++] = (jpair){k, j_of_json(f->x, value, foreign)};
   return f->x->st;
 }
 

@@ -21,7 +21,8 @@ struct variables {
 static tri_status add(void *ctx, const char *key, const tri_json *value) {
   struct variables *v = ctx;
   ck_assert_uint_lt(v->n, MOST_VARIABLES);
-  v->list[v->n++] = (tri_jinja_variable){.name = key, .json = value, .foreign = !strcmp(key, "messages")};
+  v->list[v->n++] =
+      (tri_jinja_variable){.name = key, .json = value, .foreign = !strcmp(key, "messages"), .own = "role"};
   return TRI_OK;
 }
 
@@ -102,7 +103,8 @@ static const struct origin {
     {"{% macro m(t) %}({{ t }}){% endmacro %}{{ m(messages[0].content) }}", ".a<b>c."},
     {"{{ '%s!' % messages[0].content }}", "a<b>c."},
     {"{{ '{}!'.format(messages[0].content) }}", "a<b>c."},
-    {"{{ messages[0].role }}", "user"},
+    {"{{ '<' ~ messages[0].role ~ '>' }}", "......"}, /* its own member */
+    {"{{ messages[0].name }}", "user"},
     {"{{ own }}", "...."},
     {"{% for c in messages[0].content %}{{ c }}-{% endfor %}", "a.<.b.>.c."},
     {"{{ [messages[0].content, 'x'] }}", "..a<b>c......."},
@@ -110,7 +112,7 @@ static const struct origin {
 };
 
 START_TEST(foreign_bytes) {
-  static const char json[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a<b>c\"}]}";
+  static const char json[] = "{\"messages\": [{\"role\": \"user\", \"name\": \"user\", \"content\": \"a<b>c\"}]}";
   tri_json_doc *doc = NULL;
   struct variables v = {.n = 0};
   tri_jinja_output out = {0};

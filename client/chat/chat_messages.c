@@ -1,0 +1,272 @@
+#include "client/chat/chat_messages.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/cmd/cmd.h"
+
+/* ---- JSON as it is ---- */
+
+static void put_value(cmd_buf *b, const tri_json *v);
+
+static tri_status put_member(void *ctx, const char *key, const tri_json *value) {
+  cmd_buf *b = ctx;
+  if (tri_json_kind_of(value) == TRI_JSON_NULL) return TRI_OK;
+  if (b->data[b->len - 1] != '{') cmd_buf_add(b, ",", 1);
+  cmd_buf_json(b, key, strlen(key));
+  cmd_buf_add(b, ":", 1);
+  put_value(b, value);
+  return b->failed ? TRI_NO_MEMORY : TRI_OK;
+}
+
+/* Members of objects that are null go, elements of arrays stay. */
+static void put_value(cmd_buf *b, const tri_json *v) {
+  bool flag;
+  int64_t i;
+  double f;
+  size_t len;
+  const char *s;
+  char number[40];
+  switch (tri_json_kind_of(v)) {
+  case TRI_JSON_NULL: cmd_buf_add(b, "null", 4); return;
+  case TRI_JSON_BOOL:
+    tri_json_as_bool(v, &flag);
+    cmd_buf_add(b, flag ? "true" : "false", flag ? 4 : 5);
+    return;
+  case TRI_JSON_INT:
+    tri_json_as_int(v, &i);
+    cmd_buf_printf(b, "%" PRId64, i);
+    return;
+  case TRI_JSON_REAL:
+    tri_json_as_num(v, &f);
+    snprintf(number, sizeof number, "%.17g", f);
+    cmd_buf_add(b, number, strlen(number));
+    if (!strpbrk(number, ".e")) cmd_buf_add(b, ".0", 2);
+    return;
+  case TRI_JSON_STRING:
+    s = tri_json_as_str(v, &len);
+    cmd_buf_json(b, s, len);
+    return;
+  case TRI_JSON_ARRAY:
+    cmd_buf_add(b, "[", 1);
+    for (size_t k = 0; k < tri_json_size(v); k++) {
+      if (k) cmd_buf_add(b, ",", 1);
+      put_value(b, tri_json_at(v, k));
+    }
+    cmd_buf_add(b, "]", 1);
+    return;
+  case TRI_JSON_OBJECT:
+    cmd_buf_add(b, "{", 1);
+    if (!b->failed) tri_json_each(v, put_member, b);
+    cmd_buf_add(b, "}", 1);
+  }
+}
+
+/* ---- tool calls ---- */
+
+/* Arguments are a text of JSON in OpenAI's messages, and what it says in templates. A text that is none stays. */
+static tri_status put_function(void *ctx, const char *key, const tri_json *value) {
+  cmd_buf *b = ctx;
+  tri_json_doc *doc = NULL;
+  size_t len;
+  const char *text = strcmp(key, "arguments") ? NULL : tri_json_as_str(value, &len);
+  if (text && tri_json_parse(text, len, &doc, NULL) == TRI_OK &&
+      tri_json_kind_of(tri_json_root(doc)) == TRI_JSON_OBJECT)
+    value = tri_json_root(doc);
+  tri_status st = put_member(b, key, value);
+  tri_json_free(doc);
+  return st;
+}
+
+static tri_status put_call_member(void *ctx, const char *key, const tri_json *value) {
+  cmd_buf *b = ctx;
+  if (strcmp(key, "function") != 0 || tri_json_kind_of(value) != TRI_JSON_OBJECT) return put_member(b, key, value);
+  cmd_json_open(b, key, '{');
+  if (!b->failed) tri_json_each(value, put_function, b);
+  cmd_buf_add(b, "}", 1);
+  return b->failed ? TRI_NO_MEMORY : TRI_OK;
+}
+
+static void put_calls(cmd_buf *b, const tri_json *calls) {
+  cmd_json_open(b, "tool_calls", '[');
+  for (size_t i = 0; i < tri_json_size(calls); i++) {
+    const tri_json *call = tri_json_at(calls, i);
+    if (i) cmd_buf_add(b, ",", 1);
+    if (tri_json_kind_of(call) != TRI_JSON_OBJECT) {
+      put_value(b, call);
+      continue;
+    }
+    cmd_buf_add(b, "{", 1);
+    if (!b->failed) tri_json_each(call, put_call_member, b);
+    cmd_buf_add(b, "}", 1);
+  }
+  cmd_buf_add(b, "]", 1);
+}
+
+/* ---- content ---- */
+
+/* The text of a part; NULL: it has none. */
+static const char *part_text(const tri_json *part, size_t *len) {
+  const char *type = tri_json_get_str(part, "type");
+  bool is_text = type && (!strcmp(type, "text") || !strcmp(type, "input_text") || !strcmp(type, "output_text"));
+  return is_text ? tri_json_as_str(tri_json_get(part, "text"), len) : NULL;
+}
+
+static tri_status check_parts(const tri_json *content, size_t message, tri_error *err) {
+  for (size_t i = 0; i < tri_json_size(content); i++) {
+    char field[64];
+    size_t len;
+    const char *type = tri_json_get_str(tri_json_at(content, i), "type");
+    if (part_text(tri_json_at(content, i), &len)) continue;
+    snprintf(field, sizeof field, "messages[%zu].content[%zu]", message, i);
+    return tri_fail(err, TRI_INVALID_ARGUMENT, field, "%s is a part of type %.40s: only text is understood", field,
+                    type ? type : "(none)");
+  }
+  return TRI_OK;
+}
+
+/* The text of a content: a string, or the texts of its parts with line ends between them. */
+static void add_text(cmd_buf *b, const tri_json *content) {
+  size_t len;
+  const char *s = tri_json_as_str(content, &len);
+  if (s) cmd_buf_add(b, s, len);
+  for (size_t i = 0; tri_json_kind_of(content) == TRI_JSON_ARRAY && i < tri_json_size(content); i++) {
+    s = part_text(tri_json_at(content, i), &len);
+    if (i) cmd_buf_add(b, "\n", 1);
+    if (s) cmd_buf_add(b, s, len);
+  }
+}
+
+static void put_text(cmd_buf *b, const cmd_buf *text, const chat_form *form) {
+  cmd_buf_key(b, "content");
+  if (!form->takes_text) cmd_buf_printf(b, "[{\"type\":\"text\",\"text\":");
+  cmd_buf_json(b, text->data ? text->data : "", text->len);
+  if (!form->takes_text) cmd_buf_printf(b, "}]");
+}
+
+static void put_content(cmd_buf *b, const tri_json *content, const chat_form *form) {
+  cmd_buf text = {0};
+  if (tri_json_kind_of(content) == TRI_JSON_ARRAY && form->takes_parts) {
+    cmd_buf_key(b, "content");
+    put_value(b, content);
+    return;
+  }
+  add_text(&text, content);
+  put_text(b, &text, form);
+  b->failed |= text.failed;
+  cmd_buf_free(&text);
+}
+
+/* ---- messages ---- */
+
+static const char *const reasoning[] = {"reasoning_content", "reasoning", "thinking"};
+enum { NUM_REASONING = sizeof reasoning / sizeof *reasoning, MOST_ROLE = 64 };
+
+struct message {
+  cmd_buf *b;
+  const chat_form *form;
+};
+
+static bool is_system(const tri_json *message, const chat_form *form) {
+  const char *role = tri_json_get_str(message, "role");
+  return role && (!strcmp(role, "system") || (!strcmp(role, "developer") && !form->names_developer));
+}
+
+/* Members that mean what they say. */
+static tri_status put_plain_member(void *ctx, const char *key, const tri_json *value) {
+  const struct message *m = ctx;
+  bool other = !strcmp(key, "role") || !strcmp(key, "content") || !strcmp(key, "tool_calls");
+  for (int i = 0; i < NUM_REASONING; i++) other |= !strcmp(key, reasoning[i]);
+  return other ? TRI_OK : put_member(m->b, key, value);
+}
+
+static void put_reasoning(cmd_buf *b, const tri_json *message) {
+  const tri_json *found = NULL;
+  for (int i = 0; i < NUM_REASONING && !found; i++)
+    if (tri_json_get_str(message, reasoning[i])) found = tri_json_get(message, reasoning[i]);
+  for (int i = 0; i < NUM_REASONING && found; i++) {
+    cmd_buf_key(b, reasoning[i]);
+    put_value(b, found);
+  }
+}
+
+/* Templates make special tokens of roles, so that no role may be one itself. */
+static bool is_role(const char *role) {
+  static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+  size_t n = role ? strlen(role) : 0;
+  return n && n <= MOST_ROLE && strspn(role, letters) == n;
+}
+
+static tri_status check_message(const tri_json *m, size_t number, tri_error *err) {
+  char field[64];
+  tri_json_kind content = tri_json_kind_of(tri_json_get(m, "content"));
+  snprintf(field, sizeof field, "messages[%zu]", number);
+  if (tri_json_kind_of(m) != TRI_JSON_OBJECT)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, field, "%s must be an object", field);
+  snprintf(field, sizeof field, "messages[%zu].role", number);
+  if (!is_role(tri_json_get_str(m, "role")))
+    return tri_fail(err, TRI_INVALID_ARGUMENT, field, "%s must be a word of 1 to %d letters, digits, '_' or '-'", field,
+                    MOST_ROLE);
+  snprintf(field, sizeof field, "messages[%zu].content", number);
+  if (content == TRI_JSON_ARRAY) return check_parts(tri_json_get(m, "content"), number, err);
+  if (content != TRI_JSON_STRING && content != TRI_JSON_NULL)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, field, "%s must be a text or a list of parts", field);
+  const tri_json *calls = tri_json_get(m, "tool_calls");
+  snprintf(field, sizeof field, "messages[%zu].tool_calls", number);
+  if (tri_json_kind_of(calls) != TRI_JSON_NULL && tri_json_kind_of(calls) != TRI_JSON_ARRAY)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, field, "%s must be a list", field);
+  return TRI_OK;
+}
+
+static void put_message(cmd_buf *b, const tri_json *m, const chat_form *form) {
+  struct message ctx = {b, form};
+  const char *role = tri_json_get_str(m, "role");
+  const tri_json *content = tri_json_get(m, "content"), *calls = tri_json_get(m, "tool_calls");
+  cmd_json_open(b, NULL, '{');
+  cmd_json_word(b, "role", is_system(m, form) ? "system" : role);
+  if (tri_json_kind_of(content) != TRI_JSON_NULL) put_content(b, content, form);
+  put_reasoning(b, m);
+  if (tri_json_size(calls)) put_calls(b, calls);
+  if (!b->failed) tri_json_each(m, put_plain_member, &ctx);
+  cmd_buf_add(b, "}", 1);
+}
+
+/* Writes the system messages at the beginning as one, where a template may know one alone. Returns how many they are.
+ */
+static size_t put_systems(cmd_buf *b, const tri_json *messages, const chat_form *form) {
+  cmd_buf text = {0};
+  size_t n = 0;
+  while (n < tri_json_size(messages) && is_system(tri_json_at(messages, n), form)) n++;
+  if (n < 2) return 0;
+  for (size_t i = 0; i < n; i++) {
+    if (i) cmd_buf_add(&text, "\n", 1);
+    add_text(&text, tri_json_get(tri_json_at(messages, i), "content"));
+  }
+  cmd_json_open(b, NULL, '{');
+  cmd_json_word(b, "role", "system");
+  put_text(b, &text, form);
+  cmd_buf_add(b, "}", 1);
+  b->failed |= text.failed;
+  cmd_buf_free(&text);
+  return n;
+}
+
+tri_status chat_messages_make(const tri_json *messages, const chat_form *form, tri_json_doc **out, tri_error *err) {
+  size_t n = tri_json_size(messages);
+  cmd_buf b = {0};
+  if (tri_json_kind_of(messages) != TRI_JSON_ARRAY || !n)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "messages", "messages must be a list of one message at least");
+  if (n > CHAT_MOST_MESSAGES)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "messages", "there are %zu messages, the limit is %d", n,
+                    CHAT_MOST_MESSAGES);
+  for (size_t i = 0; i < n; i++) TRI_CHECK(check_message(tri_json_at(messages, i), i, err));
+  cmd_buf_add(&b, "[", 1);
+  for (size_t i = put_systems(&b, messages, form); i < n && !b.failed; i++)
+    put_message(&b, tri_json_at(messages, i), form);
+  cmd_buf_add(&b, "]", 1);
+  tri_status st = b.failed ? tri_fail(err, TRI_NO_MEMORY, "messages", "no memory for the messages")
+                           : tri_json_parse(b.data, b.len, out, err);
+  cmd_buf_free(&b);
+  return st;
+}

@@ -1,0 +1,21 @@
+/* Messages as templates expect them, made of messages as clients send them. */
+#ifndef TRI_CLIENT_CHAT_CHAT_MESSAGES_H
+#define TRI_CLIENT_CHAT_CHAT_MESSAGES_H
+
+#include "runtime/base/json.h"
+
+enum { CHAT_MOST_MESSAGES = 4096, CHAT_MOST_TOOLS = 256 };
+
+/* The forms of a message that a template understands. */
+typedef struct chat_form {
+  bool takes_parts;     /* content may be a list of parts; else parts of text are joined with line ends */
+  bool takes_text;      /* content may be a text; else it becomes a list of one part */
+  bool names_developer; /* it knows the role; else it is `system`, and leading system messages are one */
+} chat_form;
+
+/* Checks the messages and writes them anew: null members are gone; arguments of calls that are texts of JSON become
+ * what they say; reasoning_content, reasoning and thinking fill each other. *out is for tri_json_free.
+ * TRI_INVALID_ARGUMENT: a message is malformed; err->field is like messages[3].role. */
+tri_status chat_messages_make(const tri_json *messages, const chat_form *form, tri_json_doc **out, tri_error *err);
+
+#endif

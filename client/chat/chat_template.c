@@ -1,0 +1,214 @@
+#include "client/chat/chat_template.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/chat/chat_messages.h"
+#include "runtime/base/file.h"
+#include "runtime/base/mem.h"
+
+enum { MOST_CONFIG = 16 << 20, NUM_SPECIAL = 7, MOST_VARIABLES = 64 };
+
+static const char *const special_names[NUM_SPECIAL] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                                       "pad_token", "cls_token", "mask_token"};
+
+/* One of a model's templates. */
+struct form {
+  tri_jinja *jinja; /* NULL: there is none */
+  chat_form form;
+};
+
+struct chat_template {
+  struct form plain, with_tools;
+  char *special[NUM_SPECIAL]; /* NULL: the model has none */
+};
+
+/* ---- what a template can do ---- */
+
+static bool contains(const tri_buf *text, const char *word) {
+  return text->len && memmem(text->data, text->len, word, strlen(word)) != NULL;
+}
+
+/* Renders one message of a user. False: the template fails. */
+static bool probe(const tri_jinja *t, const char *messages, tri_jinja_output *out) {
+  tri_json_doc *doc = NULL;
+  if (tri_json_parse(messages, strlen(messages), &doc, NULL) != TRI_OK) return false;
+  tri_jinja_variable v[] = {{.name = "messages", .json = tri_json_root(doc)},
+                            {.name = "bos_token", .text = ""},
+                            {.name = "eos_token", .text = ""}};
+  tri_jinja_input in = {.variables = v, .num_variables = 3};
+  bool fine = tri_jinja_render(t, &in, out, NULL) == TRI_OK;
+  tri_json_free(doc);
+  return fine;
+}
+
+/* Finds out by what becomes of a word whether content may be a text, or a list of parts: a list that is printed as it
+ * is has Python's quotes. */
+static void find_form(const tri_jinja *t, const char *source, size_t len, chat_form *out) {
+  tri_jinja_output o = {0};
+  bool text = probe(t, "[{\"role\":\"user\",\"content\":\"PROBE\"}]", &o) && contains(&o.text, "PROBE");
+  bool parts = probe(t, "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"PROBE\"}]}]", &o) &&
+               contains(&o.text, "PROBE") && !contains(&o.text, "'PROBE'") && !contains(&o.text, "\"PROBE\"");
+  *out = (chat_form){.takes_parts = parts,
+                     .takes_text = text || !parts,
+                     .names_developer = memmem(source, len, "developer", 9) != NULL};
+  tri_jinja_output_free(&o);
+}
+
+static tri_status make_form(const char *source, size_t len, struct form *out, tri_error *err) {
+  TRI_CHECK(tri_jinja_parse(source, len, &out->jinja, err));
+  find_form(out->jinja, source, len, &out->form);
+  return TRI_OK;
+}
+
+/* ---- a model's files ---- */
+
+/* A special token is a text, or an object with its content. */
+static tri_status read_special(chat_template *t, const tri_json *config) {
+  for (int i = 0; i < NUM_SPECIAL; i++) {
+    const char *s = tri_json_get_str(config, special_names[i]);
+    if (!s) s = tri_json_get_str(tri_json_get(config, special_names[i]), "content");
+    if (s && !(t->special[i] = tri_strdup(s))) return TRI_NO_MEMORY;
+  }
+  return TRI_OK;
+}
+
+static tri_status read_named(chat_template *t, const tri_json *named, tri_error *err) {
+  const char *name = tri_json_get_str(named, "name");
+  size_t len;
+  const char *source = tri_json_as_str(tri_json_get(named, "template"), &len);
+  if (!name || !source)
+    return tri_fail(err, TRI_CORRUPT, "chat_template", "an entry of chat_template has no name or no template");
+  if (!strcmp(name, "default")) return make_form(source, len, &t->plain, err);
+  return strcmp(name, "tool_use") ? TRI_OK : make_form(source, len, &t->with_tools, err);
+}
+
+static tri_status read_templates(chat_template *t, const tri_json *templates, tri_error *err) {
+  size_t len;
+  const char *source = tri_json_as_str(templates, &len);
+  if (source) return make_form(source, len, &t->plain, err);
+  for (size_t i = 0; i < tri_json_size(templates); i++) TRI_CHECK(read_named(t, tri_json_at(templates, i), err));
+  return t->plain.jinja ? TRI_OK : TRI_NOT_FOUND;
+}
+
+static tri_status read_config(chat_template *t, const char *dir, bool templates, tri_error *err) {
+  char path[PATH_MAX];
+  tri_json_doc *doc = NULL;
+  snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
+  tri_status st = tri_json_read_file(path, MOST_CONFIG, &doc, err);
+  if (st == TRI_OK) st = read_special(t, tri_json_root(doc));
+  if (st == TRI_OK && templates) st = read_templates(t, tri_json_get(tri_json_root(doc), "chat_template"), err);
+  tri_json_free(doc);
+  return st;
+}
+
+static tri_status load(chat_template *t, const char *dir, tri_error *err) {
+  char path[PATH_MAX], *source = NULL;
+  size_t len;
+  snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
+  tri_status st = tri_file_read(path, TRI_JINJA_MOST_SOURCE, &source, &len, err);
+  if (st == TRI_OK) st = make_form(source, len, &t->plain, err);
+  tri_free(source);
+  if (st != TRI_OK && st != TRI_NOT_FOUND) return st;
+  bool found = st == TRI_OK;
+  tri_error why = {0};
+  st = read_config(t, dir, !found, &why);
+  if (st == TRI_OK || (found && st == TRI_NOT_FOUND)) return TRI_OK;
+  if (st == TRI_NOT_FOUND) return tri_fail(err, st, "chat_template", "the model in %.200s has no chat template", dir);
+  return tri_fail(err, st, why.field, "%s", why.message[0] ? why.message : tri_status_text(st));
+}
+
+tri_status chat_template_load(const char *model_dir, chat_template **out, tri_error *err) {
+  chat_template *t = tri_calloc(1, sizeof *t);
+  tri_status st = t ? load(t, model_dir, err) : TRI_NO_MEMORY;
+  if (st == TRI_OK)
+    *out = t;
+  else
+    chat_template_free(t);
+  return st;
+}
+
+tri_status chat_template_make(const char *source, size_t len, chat_template **out, tri_error *err) {
+  chat_template *t = tri_calloc(1, sizeof *t);
+  tri_status st = t ? make_form(source, len, &t->plain, err) : TRI_NO_MEMORY;
+  if (st == TRI_OK)
+    *out = t;
+  else
+    chat_template_free(t);
+  return st;
+}
+
+void chat_template_free(chat_template *t) {
+  if (!t) return;
+  tri_jinja_free(t->plain.jinja);
+  tri_jinja_free(t->with_tools.jinja);
+  for (int i = 0; i < NUM_SPECIAL; i++) tri_free(t->special[i]);
+  tri_free(t);
+}
+
+/* ---- a prompt ---- */
+
+struct variables {
+  tri_jinja_variable list[MOST_VARIABLES];
+  size_t n;
+};
+
+static void add(struct variables *v, const char *name, const tri_json *json, const char *text) {
+  v->list[v->n++] = (tri_jinja_variable){.name = name, .json = json, .text = text};
+}
+
+/* A variable of the client's does not replace one of the request's. */
+static tri_status add_own(void *ctx, const char *key, const tri_json *value) {
+  struct variables *v = ctx;
+  if (v->n == MOST_VARIABLES) return TRI_OVERFLOW;
+  for (size_t i = 0; i < v->n; i++)
+    if (!strcmp(v->list[i].name, key)) return TRI_INVALID_ARGUMENT;
+  add(v, key, value, NULL);
+  return TRI_OK;
+}
+
+static tri_status set_variables(const chat_template *t, const chat_request *r, const tri_json *messages,
+                                const tri_json *flags, struct variables *v, tri_error *err) {
+  bool has_tools = tri_json_size(r->tools) > 0;
+  add(v, "messages", messages, NULL);
+  v->list[0].foreign = true;
+  v->list[0].own = "role"; /* which chat_messages_make has looked at */
+  add(v, "add_generation_prompt", tri_json_at(flags, r->add_generation_prompt), NULL);
+  for (int i = 0; i < NUM_SPECIAL; i++)
+    if (t->special[i]) add(v, special_names[i], NULL, t->special[i]);
+  add(v, "tools", has_tools ? r->tools : NULL, NULL);
+  add(v, "documents", tri_json_size(r->documents) ? r->documents : NULL, NULL);
+  tri_status st = r->kwargs ? tri_json_each(r->kwargs, add_own, v) : TRI_OK;
+  if (st == TRI_OK) return st;
+  return tri_fail(err, TRI_INVALID_ARGUMENT, "chat_template_kwargs",
+                  "chat_template_kwargs has a name that the request has already, or more than %d", MOST_VARIABLES);
+}
+
+static tri_status check_tools(const tri_json *tools, tri_error *err) {
+  tri_json_kind kind = tri_json_kind_of(tools);
+  if (kind != TRI_JSON_NULL && kind != TRI_JSON_ARRAY)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "tools", "tools must be a list");
+  if (tri_json_size(tools) <= CHAT_MOST_TOOLS) return TRI_OK;
+  return tri_fail(err, TRI_INVALID_ARGUMENT, "tools", "there are %zu tools, the limit is %d", tri_json_size(tools),
+                  CHAT_MOST_TOOLS);
+}
+
+tri_status chat_template_render(const chat_template *t, const chat_request *r, tri_jinja_output *out, tri_error *err) {
+  static const char flags_text[] = "[false,true]";
+  struct variables v = {.n = 0};
+  tri_json_doc *messages = NULL, *flags = NULL;
+  tri_status st;
+  bool has_tools = tri_json_size(r->tools) > 0;
+  const struct form *form = has_tools && t->with_tools.jinja ? &t->with_tools : &t->plain;
+  TRI_TRY(check_tools(r->tools, err));
+  TRI_TRY(chat_messages_make(r->messages, &form->form, &messages, err));
+  TRI_TRY(tri_json_parse(flags_text, sizeof flags_text - 1, &flags, err));
+  TRI_TRY(set_variables(t, r, tri_json_root(messages), tri_json_root(flags), &v, err));
+  tri_jinja_input in = {.variables = v.list, .num_variables = v.n, .now_s = r->now_s};
+  TRI_TRY(tri_jinja_render(form->jinja, &in, out, err));
+cleanup:
+  tri_json_free(messages);
+  tri_json_free(flags);
+  return st;
+}
