@@ -212,8 +212,9 @@ as_resident() {
   echo "FAILED: other bits than with resident weights: $what_ran"
 }
 
-# What is transposed, interleaved or cut in memory does not lie in the checkpoint as it does there.
+# What is transposed, interleaved, cut or widened in memory does not lie in the checkpoint as it does there.
 packed_only='gpt2 gpt2_bare gpt2_odd gpt_oss_odd deepseek_v3 deepseek_v3_direct deepseek_v3_odd'
+packed_only="$packed_only awq_qwen2 fp8_deepseek_v3 fp8_llama gptq_llama gptq_mixtral int_llama mxfp4_gpt_oss"
 
 streamed() {
   encoders=$(cd "$checkpoints" && grep -lE '"model_type": "(albert|bert|roberta|distilbert|t5|bart|marian)"' ./*/config.json |
