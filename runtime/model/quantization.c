@@ -242,10 +242,11 @@ static tri_status refuse_method(const char *key, const char *method, tri_error *
   if (!strcmp(method, "bitsandbytes"))
     way = "take a release in one of these or in bfloat16, or load it with transformers, then .dequantize() and "
           ".save_pretrained(DIR)";
-  return tri_fail(err, TRI_UNSUPPORTED, key,
-                  "quant_method \"%.40s\" is not read, only fp8, fbgemm_fp8, mxfp4, compressed-tensors, gptq and awq: "
-                  "%s (--quantization int8 rounds any of them while it is loaded)",
-                  method, way);
+  return tri_fail(
+      err, TRI_UNSUPPORTED, key,
+      "%s: quant_method \"%.40s\" is not read, only fp8, fbgemm_fp8, mxfp4, compressed-tensors, gptq and awq: "
+      "%s (--quantization int8 rounds any of them while it is loaded)",
+      key, method, way);
 }
 
 static tri_status read_method(const char *key, const tri_json *q, tri_stored *s, tri_error *err) {
