@@ -66,7 +66,12 @@ float tri_f8_e4m3_to_f32(uint8_t x) {
   return x & 0x80 ? -size : size;
 }
 
-float tri_f8_e8m0_to_f32(uint8_t x) { return x == 0xff ? NAN : ldexpf(1, x - 127); }
+float tri_f8_e8m0_to_f32(uint8_t x) {
+  uint32_t u = x ? (uint32_t)x << 23 : 1u << 22; /* 2^-127 is subnormal */
+  float f;
+  memcpy(&f, &u, sizeof f);
+  return x == 0xff ? NAN : f;
+}
 
 float tri_load_f32(const void *base, tri_dtype t, size_t i) {
   switch (t) {

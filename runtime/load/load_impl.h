@@ -7,6 +7,8 @@
 #include "runtime/load/load_pipe.h"
 #include "runtime/load/packed.h"
 
+enum { TRI_LOAD_ALIGN = 64 }; /* of what a piece becomes */
+
 /* Scales, zero points and order of inputs: what a slice of a quantized matrix needs beside its codes. It is freed when
  * the last piece of the codes is done. */
 typedef struct tri_side {
@@ -40,6 +42,7 @@ typedef struct tri_load {
   uint64_t base;                /* where the expert at hand begins in a stacked tensor, in bytes */
   float *max;                   /* [slice's rows] of a stored transpose that is quantised: magnitudes */
   tri_packed packed;            /* of a quantized matrix */
+  tri_slice gates;              /* of one whose ups come next */
   tri_side *sides;              /* all that there are */
 } tri_load;
 
@@ -69,13 +72,13 @@ tri_status tri_load_finish_quantize_columns(tri_load_pipe *pipe, const tri_piece
 
 /* packed_pieces.c: the same for codes: widened as they lie, or turned; quantized again in either way. */
 tri_status tri_load_finish_widen(tri_load_pipe *pipe, const tri_piece *p, char *data);
-tri_status tri_load_finish_widen_int8(tri_load_pipe *pipe, const tri_piece *p, char *data);
 tri_status tri_load_finish_turn(tri_load_pipe *pipe, const tri_piece *p, char *data);
 tri_status tri_load_finish_turn_maxima(tri_load_pipe *pipe, const tri_piece *p, char *data);
-tri_status tri_load_finish_turn_int8(tri_load_pipe *pipe, const tri_piece *p, char *data);
 
 /* load_pieces.c, for both: shares work among the pool's threads where it is worth it. */
 void tri_load_share(const tri_load *l, size_t bytes, void (*fn)(void *, int, int), void *w);
+/* Returns where the weight's element lies that is the first of a piece. */
+char *tri_load_destination(const tri_load *l, const tri_piece *p, int64_t row, int64_t col);
 /* Rows to the weight: `from` has them `from_pitch` bytes apart. */
 void tri_load_send_rows(tri_load *l, const tri_piece *p, const void *from, size_t from_pitch);
 /* A piece of a stored transpose is some rows of the file: those columns of every row of the weight. */

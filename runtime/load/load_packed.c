@@ -125,7 +125,7 @@ static tri_status too_long(const tri_load *l, size_t bytes) {
 
 /* How many stored rows are read at once: as many as a piece holds, and the room what they become. 0: not even one. */
 static int64_t rows_at_once(const tri_load *l, size_t pitch, size_t bytes, size_t becomes) {
-  size_t n = l->most / pitch, room = tri_load_pipe_room_bytes(l->pipe) / becomes;
+  size_t n = l->most / pitch, room = (tri_load_pipe_room_bytes(l->pipe) - TRI_LOAD_ALIGN) / becomes;
   if (!n) n = l->most >= bytes; /* the last one ends where its columns do */
   return (int64_t)(n < room ? n : room);
 }
@@ -147,23 +147,25 @@ static tri_piece piece_of(tri_load *l, const tri_slice *s, tri_side *side,
                      .waits_for = &side->missing};
 }
 
-/* Rows of the file that are the weight's. */
-static tri_status load_rows(tri_load *l, const tri_slice *s, tri_side *side) {
+/* Rows of the file that are the weight's. up_row not 0: those in between are, too. */
+static tri_status load_rows(tri_load *l, const tri_slice *s, int64_t up_row, tri_side *side) {
   bool int8 = l->target->place.dtype == TRI_I8;
   size_t pitch = l->packed.codes.pitch;
   struct span span = int8 ? (struct span){0, 0, pitch} : span_of(l, s->src_col, s->cols);
-  tri_piece p = piece_of(l, s, side, int8 ? tri_load_finish_widen_int8 : tri_load_finish_widen);
+  tri_piece p = piece_of(l, s, side, tri_load_finish_widen);
   size_t becomes = (size_t)s->cols * tri_dtype_size(p.place.dtype) + (int8 ? sizeof(float) : 0);
-  int64_t at_once = rows_at_once(l, pitch * (size_t)s->row_step, span.bytes, becomes);
-  if (!at_once) return too_long(l, span.bytes > becomes ? span.bytes : becomes);
+  size_t last = up_row ? pitch + span.bytes : span.bytes; /* of the last row, or pair of rows */
+  if (up_row) becomes *= 2;
+  int64_t at_once = rows_at_once(l, pitch * (size_t)s->row_step, last, becomes);
+  if (!at_once) return too_long(l, last > becomes ? last : becomes);
   if (span.bytes < pitch) at_once = 1;
+  p.up_row = up_row;
   p.from_pitch = pitch * (size_t)s->row_step;
   p.begin_col = span.begin_col;
   for (; p.first < s->rows; p.first += p.count) {
     p.count = s->rows - p.first < at_once ? s->rows - p.first : at_once;
     p.begin_row = s->src_row + p.first * s->row_step;
-    TRI_CHECK(
-        read_codes(l, &p, (uint64_t)p.begin_row * pitch + span.at, (size_t)(p.count - 1) * p.from_pitch + span.bytes));
+    TRI_CHECK(read_codes(l, &p, (uint64_t)p.begin_row * pitch + span.at, (size_t)(p.count - 1) * p.from_pitch + last));
   }
   return TRI_OK;
 }
@@ -197,7 +199,7 @@ static tri_status read_turned(tri_load *l, tri_piece *p, int64_t first, int64_t 
 /* A row's scale needs all of its columns, which are rows of the file: those come in a pass of their own. */
 static tri_status load_turned_int8(tri_load *l, const tri_slice *s, tri_side *side) {
   tri_piece maxima = piece_of(l, s, side, tri_load_finish_turn_maxima);
-  tri_piece fill = piece_of(l, s, side, tri_load_finish_turn_int8);
+  tri_piece fill = piece_of(l, s, side, tri_load_finish_turn);
   side->max = tri_calloc((size_t)s->rows, sizeof *side->max);
   if (!side->max) return tri_fail(l->err, TRI_NO_MEMORY, "model", "no memory for %lld scales", (long long)s->rows);
   TRI_CHECK(read_turned(l, &maxima, 0, l->packed.layout.rows));
@@ -210,16 +212,26 @@ static tri_status load_turned(tri_load *l, const tri_slice *s, tri_side *side) {
   return read_turned(l, &p, s->src_col, s->cols);
 }
 
+static tri_status load_plain_rows(tri_load *l, const tri_slice *s, int64_t up_row) {
+  tri_side *side = NULL;
+  TRI_CHECK(begin_side(l, s->src_row, (s->rows - 1) * s->row_step + 1 + (up_row != 0), &side));
+  TRI_CHECK(load_rows(l, s, up_row, side));
+  tri_load_leave_side(side);
+  return TRI_OK;
+}
+
 tri_status tri_load_packed(void *ctx, const tri_slice *s) {
   tri_load *l = ctx;
   const tri_packed *p = &l->packed;
   tri_side *side = NULL;
-  bool int8 = l->target->place.dtype == TRI_I8;
   if (!s->rows || !s->cols) return TRI_OK;
-  if (!p->turned) {
-    TRI_CHECK(begin_side(l, s->src_row, (s->rows - 1) * s->row_step + 1, &side));
-    TRI_CHECK(load_rows(l, s, side));
-  } else if (int8) {
+  if (!p->turned && l->target->rule.part == TRI_PART_GATE_UP_INTERLEAVED) {
+    if (s->src_row % 2) return load_plain_rows(l, &l->gates, s->dst_row);
+    l->gates = *s; /* the ups come next */
+    return TRI_OK;
+  }
+  if (!p->turned) return load_plain_rows(l, s, 0);
+  if (l->target->place.dtype == TRI_I8) {
     TRI_CHECK(begin_side(l, 0, p->layout.rows, &side));
     TRI_CHECK(load_turned_int8(l, s, side));
   } else {

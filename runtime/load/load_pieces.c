@@ -42,15 +42,14 @@ static void convert(const void *src, tri_dtype from, size_t first, size_t stride
   for (size_t i = 0; i < n; i++) tri_store_f32(dst, to, at + i, tri_load_f32(src, from, first + i * stride));
 }
 
-/* Returns where the weight's element lies that is the first of a piece. */
-static char *destination(const tri_load *l, const tri_piece *p, int64_t row, int64_t col) {
+char *tri_load_destination(const tri_load *l, const tri_piece *p, int64_t row, int64_t col) {
   return l->to + p->place.offset +
          (size_t)((p->slice.dst_row + row) * p->k + p->slice.dst_col + col) * tri_dtype_size(p->place.dtype);
 }
 
 void tri_load_send_rows(tri_load *l, const tri_piece *p, const void *from, size_t from_pitch) {
   size_t size = tri_dtype_size(p->place.dtype);
-  tri_load_pipe_send(l->pipe, destination(l, p, p->first, 0), (size_t)p->k * size, from, from_pitch,
+  tri_load_pipe_send(l->pipe, tri_load_destination(l, p, p->first, 0), (size_t)p->k * size, from, from_pitch,
                      (size_t)p->slice.cols * size, (size_t)p->count);
 }
 
@@ -151,7 +150,7 @@ tri_status tri_load_finish_quantize(tri_load_pipe *pipe, const tri_piece *p, cha
 
 void tri_load_send_columns(tri_load *l, const tri_piece *p, const void *from) {
   size_t size = tri_dtype_size(p->place.dtype), width = (size_t)p->count * size;
-  tri_load_pipe_send(l->pipe, destination(l, p, 0, p->first), (size_t)p->k * size, from, width, width,
+  tri_load_pipe_send(l->pipe, tri_load_destination(l, p, 0, p->first), (size_t)p->k * size, from, width, width,
                      (size_t)p->slice.rows);
 }
 

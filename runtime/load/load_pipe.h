@@ -30,7 +30,8 @@ typedef struct tri_piece {
   struct tri_side *side;
   const int *waits_for;         /* finish is called when this is 0; NULL: at once */
   int64_t begin_row, begin_col; /* element of the file that the piece begins with */
-  char *to;                     /* of scales and the like: where their bytes go */
+  int64_t up_row; /* not 0: the rows between the slice's, which are ups, go below this row of the weight */
+  char *to;       /* of scales and the like: where their bytes go */
 } tri_piece;
 
 /* most_bytes: about what will be read; a pipe for little is small. */

@@ -11,6 +11,7 @@ struct work {
   const tri_widen_format *format;
   tri_widen_view view;
   void *out;
+  size_t ld; /* elements from a row of out to the next */
   float *scales;
   atomic_bool not_finite;
 };
@@ -35,6 +36,44 @@ static tri_status done(const tri_piece *p, tri_status st) {
   return st;
 }
 
+/* The place that a piece's result goes to: the weight itself where that lies in the host's memory, otherwise to the
+ * room, from which it is sent on. */
+struct target {
+  tri_load *l;
+  char *room; /* NULL: none is needed */
+  size_t taken;
+};
+
+static tri_status find_target(tri_load_pipe *pipe, const tri_piece *p, struct target *t) {
+  void *room = NULL;
+  *t = (struct target){.l = p->ctx};
+  if (!t->l->be->host_memory) TRI_CHECK(tri_load_pipe_room(pipe, &room));
+  t->room = room;
+  return TRI_OK;
+}
+
+/* Takes bytes of the room. */
+static void *take_room(struct target *t, size_t bytes) {
+  char *at = t->room + t->taken;
+  t->taken += (bytes + TRI_LOAD_ALIGN - 1) / TRI_LOAD_ALIGN * TRI_LOAD_ALIGN;
+  return at;
+}
+
+/* Points the work to `rows` rows of `cols` elements of the weight, from row and column `row` and `col` of the piece's
+ * slice on, and to the scales of rows from `row` on where it is of int8. */
+static void aim(struct target *t, struct work *w, int64_t row, int64_t col, int64_t rows, int64_t cols) {
+  const tri_piece *p = w->p;
+  bool int8 = p->place.dtype == TRI_I8;
+  w->ld = (size_t)(t->room ? cols : p->k);
+  if (!t->room) {
+    w->out = tri_load_destination(t->l, p, row, col);
+    w->scales = (float *)(void *)(t->l->to + p->place.scale_offset) + p->slice.dst_row + row;
+    return;
+  }
+  if (int8) w->scales = take_room(t, (size_t)rows * sizeof *w->scales);
+  w->out = take_room(t, (size_t)(rows * cols) * tri_dtype_size(p->place.dtype));
+}
+
 /* ---- as they lie ---- */
 
 /* Elements in the order of rows. */
@@ -48,19 +87,8 @@ static void widen_share(void *ctx, int index, int count) {
     n = cols - col < end - i ? cols - col : end - i;
     if (n > WIDE) n = WIDE;
     widen_row(w, p->begin_row + row * p->slice.row_step, p->slice.src_col + col, n, wide);
-    tri_narrow(w->out, p->place.dtype, (size_t)i, wide, (size_t)n);
+    tri_narrow(w->out, p->place.dtype, (size_t)row * w->ld + (size_t)col, wide, (size_t)n);
   }
-}
-
-tri_status tri_load_finish_widen(tri_load_pipe *pipe, const tri_piece *p, char *data) {
-  tri_load *l = p->ctx;
-  struct work w = work_on(p, data);
-  tri_status st = tri_load_pipe_room(pipe, &w.out);
-  if (st != TRI_OK) return done(p, st);
-  size_t width = (size_t)p->slice.cols * tri_dtype_size(p->place.dtype);
-  tri_load_share(l, width * (size_t)p->count, widen_share, &w);
-  tri_load_send_rows(l, p, w.out, width);
-  return done(p, TRI_OK);
 }
 
 /* Rows, each with its whole in the piece; the columns of the slice are kept. */
@@ -82,7 +110,7 @@ static void widen_int8_share(void *ctx, int index, int count) {
     if (!finite) atomic_store(&w->not_finite, true);
     float factor = tri_quantize_factor(max);
     w->scales[r] = tri_quantize_scale(max);
-    int8_t *out = (int8_t *)w->out + r * cols;
+    int8_t *out = (int8_t *)w->out + (size_t)r * w->ld;
     for (int64_t i = 0, n; finite && i < cols; i += n) {
       n = cols - i < WIDE ? cols - i : WIDE;
       widen_row(w, row, p->slice.src_col + i, n, wide);
@@ -91,26 +119,31 @@ static void widen_int8_share(void *ctx, int index, int count) {
   }
 }
 
-/* The room of a piece that is quantized again: `rows` scales, then the integers. */
-static tri_status take_room(tri_load_pipe *pipe, struct work *w, int64_t rows) {
-  void *room;
-  tri_status st = tri_load_pipe_room(pipe, &room);
-  if (st != TRI_OK) return st;
-  w->scales = room;
-  w->out = w->scales + rows;
+/* The slice's rows of a piece, or its ups. */
+static tri_status widen_rows(struct target *t, struct work *w) {
+  const tri_piece *p = w->p;
+  bool int8 = p->place.dtype == TRI_I8;
+  size_t size = tri_dtype_size(p->place.dtype);
+  aim(t, w, p->first, 0, p->count, p->slice.cols);
+  tri_load_share(t->l, (size_t)(p->count * p->slice.cols) * size, int8 ? widen_int8_share : widen_share, w);
+  if (atomic_load(&w->not_finite)) return tri_load_not_finite(t->l, p->tensor);
+  if (!t->room) return TRI_OK;
+  if (int8) tri_load_send_scales(t->l, p, w->scales, p->first, p->count);
+  tri_load_send_rows(t->l, p, w->out, w->ld * size);
   return TRI_OK;
 }
 
-tri_status tri_load_finish_widen_int8(tri_load_pipe *pipe, const tri_piece *p, char *data) {
-  tri_load *l = p->ctx;
-  struct work w = work_on(p, data);
-  tri_status st = take_room(pipe, &w, p->count);
-  if (st != TRI_OK) return done(p, st);
-  tri_load_share(l, (size_t)p->count * p->from_pitch, widen_int8_share, &w);
-  if (atomic_load(&w.not_finite)) return done(p, tri_load_not_finite(l, p->tensor));
-  tri_load_send_scales(l, p, w.scales, p->first, p->count);
-  tri_load_send_rows(l, p, w.out, (size_t)p->slice.cols);
-  return done(p, TRI_OK);
+tri_status tri_load_finish_widen(tri_load_pipe *pipe, const tri_piece *p, char *data) {
+  struct work gates = work_on(p, data), ups = work_on(p, data);
+  tri_piece up = *p;
+  struct target t;
+  up.slice.dst_row = p->up_row;
+  up.begin_row++;
+  ups.p = &up;
+  tri_status st = find_target(pipe, p, &t);
+  if (st == TRI_OK) st = widen_rows(&t, &gates);
+  if (st == TRI_OK && p->up_row) st = widen_rows(&t, &ups);
+  return done(p, st);
 }
 
 /* ---- turned ---- */
@@ -147,20 +180,10 @@ static void turn_share_with(struct work *w, int index, int count,
 }
 
 static void put_line(struct work *w, int64_t r, int64_t i, const float *x, int64_t n) {
-  tri_narrow(w->out, w->p->place.dtype, (size_t)(r * w->p->count + i), x, (size_t)n);
+  tri_narrow(w->out, w->p->place.dtype, (size_t)r * w->ld + (size_t)i, x, (size_t)n);
 }
 
 static void turn_share(void *ctx, int index, int count) { turn_share_with(ctx, index, count, put_line); }
-
-tri_status tri_load_finish_turn(tri_load_pipe *pipe, const tri_piece *p, char *data) {
-  tri_load *l = p->ctx;
-  struct work w = work_on(p, data);
-  tri_status st = tri_load_pipe_room(pipe, &w.out);
-  if (st != TRI_OK) return done(p, st);
-  tri_load_share(l, (size_t)p->count * p->from_pitch, turn_share, &w);
-  tri_load_send_columns(l, p, w.out);
-  return done(p, TRI_OK);
-}
 
 static void note_max(struct work *w, int64_t r, int64_t i, const float *x, int64_t n) {
   (void)i;
@@ -179,20 +202,23 @@ tri_status tri_load_finish_turn_maxima(tri_load_pipe *pipe, const tri_piece *p, 
 
 static void put_int8(struct work *w, int64_t r, int64_t i, const float *x, int64_t n) {
   float max = w->p->side->max[r], factor = tri_quantize_factor(max);
-  int8_t *out = (int8_t *)w->out + r * w->p->count + i;
+  int8_t *out = (int8_t *)w->out + (size_t)r * w->ld + i;
   w->scales[r] = tri_quantize_scale(max);
   for (int64_t k = 0; k < n; k++) out[k] = tri_quantize_one(x[k], factor);
 }
 
 static void turn_int8_share(void *ctx, int index, int count) { turn_share_with(ctx, index, count, put_int8); }
 
-tri_status tri_load_finish_turn_int8(tri_load_pipe *pipe, const tri_piece *p, char *data) {
-  tri_load *l = p->ctx;
+tri_status tri_load_finish_turn(tri_load_pipe *pipe, const tri_piece *p, char *data) {
   struct work w = work_on(p, data);
-  tri_status st = take_room(pipe, &w, p->slice.rows);
+  struct target t;
+  bool int8 = p->place.dtype == TRI_I8;
+  tri_status st = find_target(pipe, p, &t);
   if (st != TRI_OK) return done(p, st);
-  tri_load_share(l, (size_t)p->count * p->from_pitch, turn_int8_share, &w);
-  tri_load_send_scales(l, p, w.scales, 0, p->slice.rows);
-  tri_load_send_columns(l, p, w.out);
+  aim(&t, &w, 0, p->first, p->slice.rows, p->count);
+  tri_load_share(t.l, (size_t)p->count * p->from_pitch, int8 ? turn_int8_share : turn_share, &w);
+  if (!t.room) return done(p, TRI_OK);
+  if (int8) tri_load_send_scales(t.l, p, w.scales, 0, p->slice.rows);
+  tri_load_send_columns(t.l, p, w.out);
   return done(p, TRI_OK);
 }
