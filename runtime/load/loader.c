@@ -251,7 +251,7 @@ static bool is_extra(const tri_model_config *c, const char *name) {
 /* Scales of a quantized KV cache: ours is not. */
 static bool is_of_cache(const tri_model_config *c, const char *name) {
   static const char *const names[] = {"layers.%d.self_attn.k_scale", "layers.%d.self_attn.v_scale",
-                                      "layers.%d.self_attn.q_scale"};
+                                      "layers.%d.self_attn.q_scale", "layers.%d.self_attn.kv_scale"};
   int layer;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (c->stored.method != TRI_STORED_PLAIN && matches(names[i], c->arch->prefix, c->num_layers, 0, name, &layer))

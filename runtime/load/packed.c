@@ -97,6 +97,8 @@ static tri_status find_tensors(struct layer *l, const tri_widen_format *f, tri_p
   for (const char *const *s = f->scales; *s && !p->scales.tensor; s++) p->scales.tensor = find(l, *s);
   if (!p->scales.tensor) return missing(l, f->scales[0], codes, err);
   if (f->zeros) p->zeros.tensor = find(l, f->zeros);
+  if (f == &tri_widen_fp8 && find(l, tri_widen_int8.zeros))
+    return tri_fail(err, TRI_UNSUPPORTED, l->name, "tensor %.80s: FP8 with zero points is not supported", l->name);
   if (f->zeros_needed && !p->zeros.tensor) return missing(l, f->zeros, codes, err);
   if (f->order) p->order.tensor = find(l, f->order);
   return TRI_OK;
@@ -216,18 +218,20 @@ static bool is_scale(const tri_packed *p) {
 }
 
 static tri_status take_zeros(tri_packed *p, const struct wanted *w, tri_error *err) {
-  const tri_widen_layout *l = &p->layout;
-  int each = 32 / l->bits;
-  tri_dtype type = p->format == &tri_widen_int8 ? TRI_I8 : TRI_I32;
+  tri_widen_layout *l = &p->layout;
+  const tri_st_tensor *t = p->zeros.tensor;
   int64_t rows = l->scale_rows, cols = l->scale_cols;
-  if (!p->zeros.tensor) return TRI_OK;
-  if (type == TRI_I8) each = 1;
-  if (p->format->inputs_first)
+  bool columns = p->format->inputs_first; /* that words are along */
+  if (!t) return TRI_OK;
+  l->zeros_are_bytes = !columns && t->dtype == TRI_I8;
+  int each = l->zeros_are_bytes ? 1 : 32 / l->bits;
+  if (columns)
     cols = parts_of(cols, each);
   else
     rows = parts_of(rows, each);
-  if (p->zeros.tensor->dtype != type) return wrong_shape(p->zeros.tensor, "zero points of", rows, cols, err);
-  return take(&p->zeros, w, rows, cols, p->format->inputs_first ? 1 : each, "zero points of", err);
+  if (!l->zeros_are_bytes && (t->dtype != TRI_I32 || p->format == &tri_widen_int8))
+    return wrong_shape(t, "zero points of", rows, cols, err);
+  return take(&p->zeros, w, rows, cols, columns ? 1 : each, "zero points of", err);
 }
 
 static tri_status take_order(tri_packed *p, const struct wanted *w, tri_error *err) {

@@ -23,7 +23,8 @@ typedef struct tri_widen_layout {
   int64_t group_rows, group_cols; /* elements that share a scale */
   int64_t scale_rows, scale_cols;
   tri_dtype scale_type;
-  bool zeros_less_one; /* a zero point is stored as one less */
+  bool zeros_less_one;  /* a zero point is stored as one less */
+  bool zeros_are_bytes; /* of packed codes, as compressed-tensors' first releases had them */
 } tri_widen_layout;
 
 /* Bytes of a matrix's tensors, from some row on. */

@@ -207,11 +207,11 @@ static tri_status read_config_group(void *ctx, const char *key, const tri_json *
 }
 
 static tri_status read_compressed(const tri_json *q, tri_stored *s, tri_error *err) {
-  static const char *const states[] = {"compressed", NULL};
+  static const char *const states[] = {"compressed", "frozen", NULL}; /* frozen: older releases */
   const tri_json *groups = tri_json_get(q, "config_groups"), *sparsity = tri_json_get(q, "sparsity_config");
   const char *sparse = tri_json_get_str(sparsity, "format");
   TRI_CHECK(check_name(q, "format", formats, supported_formats, err));
-  TRI_CHECK(check_name(q, "quantization_status", states, "compressed", err));
+  TRI_CHECK(check_name(q, "quantization_status", states, "compressed and frozen", err));
   if (tri_json_size(tri_json_get(tri_json_get(q, "transform_config"), "config_groups")))
     return refuse("transform_config", "config_groups", "weights without rotations", err);
   if (sparse && strcmp(sparse, "dense")) return refuse("sparsity_config", sparse, "dense", err);

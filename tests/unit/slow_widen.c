@@ -48,6 +48,7 @@ static double zero_of(const slow_matrix *m, int64_t o, int64_t g_out, int64_t g_
   case SLOW_MXFP4: return 0;
   case SLOW_INT8: return (int8_t)m->zeros[g_out * groups + g_in];
   case SLOW_PACKED: {
+    if (m->zeros_are_bytes) return (int8_t)m->zeros[g_out * groups + g_in];
     size_t first = (size_t)g_out * bits, word = first / 32 * (size_t)groups + (size_t)g_in;
     return (double)take_bits(m->zeros, word * 32 + first % 32, m->bits) - pow(2, m->bits - 1);
   }

@@ -20,7 +20,7 @@ typedef struct slow_matrix {
   const uint8_t *codes, *scales, *zeros;
   tri_dtype scale_type;
   const int32_t *order; /* the group of each input; NULL: one after the other */
-  bool less_one;
+  bool less_one, zeros_are_bytes;
 } slow_matrix;
 
 /* Returns the element of an output and an input, rounded to float32. */

@@ -107,7 +107,7 @@ START_TEST(what_is_refused) {
       {CT("float-quantized", GROUP("a", "\"num_bits\":8,\"type\":\"float\",\"strategy\":\"block\"")), "block_structure",
        TRI_INVALID_ARGUMENT},
       {CT("pack-quantized", "") ",\"quantization_status\":\"compressed\"", "config_groups", TRI_UNSUPPORTED},
-      {CT("pack-quantized", GROUP("a", "\"num_bits\":4,\"type\":\"int\"")) ",\"quantization_status\":\"frozen\"",
+      {CT("pack-quantized", GROUP("a", "\"num_bits\":4,\"type\":\"int\"")) ",\"quantization_status\":\"calibration\"",
        "quantization_status", TRI_UNSUPPORTED},
       {CT("pack-quantized", GROUP("a", "\"num_bits\":4")) ",\"sparsity_config\":{\"format\":\"sparse-24-bitmask\"}",
        "sparsity_config", TRI_UNSUPPORTED},

@@ -65,6 +65,7 @@ static void choose_sizes(struct trial *t) {
   m->group_out = m->format == SLOW_FP8 ? draw(1, (int)m->out) : 1;
   m->group_in = m->format == SLOW_MXFP4 ? 32 : draw(1, (int)m->in);
   m->less_one = m->format == SLOW_GPTQ && draw(0, 1);
+  m->zeros_are_bytes = m->format == SLOW_PACKED && draw(0, 1);
 }
 
 static void make_tensors(struct trial *t) {
@@ -92,7 +93,8 @@ static void make_tensors(struct trial *t) {
                                  .scale_rows = inputs_first ? groups_in : groups_out,
                                  .scale_cols = inputs_first ? groups_out : groups_in,
                                  .scale_type = m->format == SLOW_MXFP4 ? TRI_F8_E8M0 : m->scale_type,
-                                 .zeros_less_one = m->less_one};
+                                 .zeros_less_one = m->less_one,
+                                 .zeros_are_bytes = m->zeros_are_bytes};
   t->height = m->format == SLOW_GPTQ ? 32 / m->bits : 1;
   t->pitch = (size_t)(m->format == SLOW_GPTQ ? 4 * m->out : m->format == SLOW_AWQ ? m->out / 2 : m->in * m->bits / 8);
   if (m->format == SLOW_PACKED) t->pitch = (size_t)up((int)m->in * m->bits, 32) / 8;
@@ -108,11 +110,12 @@ static tri_widen_view view_of(const struct trial *t, const tri_widen_rect *r) {
   const tri_widen_layout *l = &t->layout;
   bool any_group = m->order && formats[t->format].fast->inputs_first;
   int64_t stored = draw(0, (int)(r->row / t->height)), scale = any_group ? 0 : draw(0, (int)(r->row / l->group_rows));
-  int zero_height = m->format == SLOW_PACKED ? 32 / m->bits : 1;
+  bool bytes = m->format == SLOW_INT8 || m->zeros_are_bytes;
+  int zero_height = m->format == SLOW_PACKED && !bytes ? 32 / m->bits : 1;
   int64_t word = m->format == SLOW_PACKED || m->format == SLOW_MXFP4 || m->format == SLOW_AWQ ? 8 : 1;
   int64_t first_col = draw(0, (int)(r->col / word)) * (int)word;
   size_t skip = m->format == SLOW_GPTQ ? (size_t)first_col * 4 : (size_t)(first_col * m->bits / 8);
-  size_t zero_pitch = (size_t)l->scale_cols * (m->format == SLOW_INT8 ? 1 : 4);
+  size_t zero_pitch = (size_t)l->scale_cols * (bytes ? 1 : 4);
   if (formats[t->format].fast->inputs_first) zero_pitch = (size_t)(m->out * m->bits / 8);
   return (tri_widen_view){.layout = l,
                           .codes = m->codes + (size_t)stored * t->pitch + skip,
@@ -168,7 +171,7 @@ START_TEST(every_code_of_the_small_floats) {
   tri_widen_fp8.widen(&v, &r, out, 256);
   size_t bad = 0;
   for (int i = 0; i < 256; i++) {
-    slow_matrix m = {SLOW_FP8, 8, 1, 256, 1, 256, codes, (const uint8_t *)&scale, NULL, TRI_F32, NULL, false};
+    slow_matrix m = {SLOW_FP8, 8, 1, 256, 1, 256, codes, (const uint8_t *)&scale, NULL, TRI_F32, NULL, false, false};
     bad += !same(out[i], slow_widen(&m, 0, i)) || !same(out[i], tri_f8_e4m3_to_f32((uint8_t)i));
   }
   ck_assert_uint_eq(bad, 0);
