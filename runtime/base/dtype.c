@@ -1,5 +1,7 @@
 #include "runtime/base/dtype.h"
 
+#include <math.h>
+
 static const struct {
   size_t bytes;
   const char *safetensors, *flag;
@@ -57,6 +59,20 @@ uint16_t tri_f32_to_f16(float f) {
   return (uint16_t)(sign + (exp >= 113 ? ((exp - 113) << 10) + kept : kept));
 }
 
+float tri_f8_e4m3_to_f32(uint8_t x) {
+  int exp = x >> 3 & 15, man = x & 7;
+  float size = exp ? ldexpf((float)(8 + man), exp - 10) : ldexpf((float)man, -9);
+  if ((x & 0x7f) == 0x7f) size = NAN;
+  return x & 0x80 ? -size : size;
+}
+
+float tri_f8_e8m0_to_f32(uint8_t x) {
+  uint32_t u = x ? (uint32_t)x << 23 : 1u << 22; /* 2^-127 is subnormal */
+  float f;
+  memcpy(&f, &u, sizeof f);
+  return x == 0xff ? NAN : f;
+}
+
 float tri_load_f32(const void *base, tri_dtype t, size_t i) {
   switch (t) {
   case TRI_F32: return ((const float *)base)[i];
@@ -66,6 +82,8 @@ float tri_load_f32(const void *base, tri_dtype t, size_t i) {
   case TRI_I32: return (float)((const int32_t *)base)[i];
   case TRI_I64: return (float)((const int64_t *)base)[i];
   case TRI_U8: return ((const uint8_t *)base)[i];
+  case TRI_F8_E4M3: return tri_f8_e4m3_to_f32(((const uint8_t *)base)[i]);
+  case TRI_F8_E8M0: return tri_f8_e8m0_to_f32(((const uint8_t *)base)[i]);
   case TRI_DTYPE_COUNT: break;
   }
   return 0;

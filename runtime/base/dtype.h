@@ -19,7 +19,9 @@ extern "C" {
   X(I8, 1, "I8", "int8")                                                                                               \
   X(I32, 4, "I32", "int32")                                                                                            \
   X(I64, 8, "I64", "int64")                                                                                            \
-  X(U8, 1, "U8", "uint8")
+  X(U8, 1, "U8", "uint8")                                                                                              \
+  X(F8_E4M3, 1, "F8_E4M3", "float8_e4m3fn")                                                                            \
+  X(F8_E8M0, 1, "F8_E8M0", "float8_e8m0fnu")
 
 typedef enum tri_dtype {
 #define X(name, bytes, st, flag) TRI_##name,
@@ -48,6 +50,11 @@ static inline uint16_t tri_f32_to_bf16(float f) {
   if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((u >> 16) | 0x40);
   return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
 }
+
+/* The types of 8 bits of "OCP Microscaling Formats" (2023) and of FP8: four bits of exponent, three of fraction and no
+ * infinity; an exponent alone, of a scale. */
+float tri_f8_e4m3_to_f32(uint8_t x);
+float tri_f8_e8m0_to_f32(uint8_t x);
 
 float tri_f16_to_f32(uint16_t h);
 uint16_t tri_f32_to_f16(float f); /* nearest even; beyond 65504 becomes infinity */

@@ -51,6 +51,18 @@ static uint64_t hash_range(uint64_t h, tri_range r) {
   return hash_word(h, (uint64_t)(uint32_t)r.first << 32 | (uint32_t)r.count);
 }
 
+/* The meaning of a quantized checkpoint's bytes. */
+static uint64_t hash_stored(uint64_t h, const tri_stored *s) {
+  if (s->method == TRI_STORED_PLAIN) return h;
+  h = hash_word(hash_word(h, (uint64_t)s->method), (uint64_t)s->zeros_less_one);
+  for (int i = 0; i < s->num_schemes; i++) {
+    const tri_stored_scheme *x = &s->schemes[i];
+    h = hash_word(hash_word(h, (uint64_t)x->bits << 1 | x->is_float), (uint64_t)x->rows);
+    h = hash_word(h, (uint64_t)x->cols);
+  }
+  return h;
+}
+
 /* The rank's share of the model, and the types and places of it. */
 static uint64_t hash_share(uint64_t h, const tri_weights_config *w, const tri_weight_map *all) {
   const tri_shard *s = w->shard;
@@ -58,6 +70,7 @@ static uint64_t hash_share(uint64_t h, const tri_weights_config *w, const tri_we
                               s->slots,  s->expert_ff, s->shared_ff, s->vocab};
   h = tri_hash_bytes(h, w->model->arch->model_type, strlen(w->model->arch->model_type));
   h = hash_word(h, (uint64_t)w->quantization);
+  h = hash_stored(h, &w->model->stored);
   h = hash_word(h, tri_expert_placement_hash(s->p.placement));
   for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) h = hash_range(h, ranges[i]);
   for (int i = 0; i < s->layers.count * TRI_W_COUNT; i++) {

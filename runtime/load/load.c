@@ -28,6 +28,7 @@ static tri_status read_weights(const tri_weights_config *c, const tri_weight_map
   w->read_bytes = tri_load_pipe_bytes_read(l.pipe);
 cleanup:
   tri_load_pipe_destroy(l.pipe);
+  tri_load_free_sides(&l);
   return st;
 }
 
@@ -60,6 +61,7 @@ static tri_status fill_host(const tri_weights_config *config, const tri_weight_m
   w->read_bytes += tri_load_pipe_bytes_read(h.load.pipe);
 cleanup:
   tri_load_pipe_destroy(h.load.pipe);
+  tri_load_free_sides(&h.load);
   return st;
 }
 
@@ -131,6 +133,7 @@ cleanup:
 void tri_part_loader_destroy(tri_part_loader *p) {
   if (!p) return;
   tri_load_pipe_destroy(p->load.pipe);
+  tri_load_free_sides(&p->load);
   tri_weight_map_free(&p->map);
   tri_free(p);
 }

@@ -17,14 +17,12 @@ struct work {
   atomic_bool not_finite;
 };
 
-static void share(const tri_load *l, size_t bytes, void (*fn)(void *, int, int), struct work *w) {
+void tri_load_share(const tri_load *l, size_t bytes, void (*fn)(void *, int, int), void *w) {
   if (bytes < WORTH_THREADS)
     fn(w, 0, 1);
   else
     tri_pool_run(l->be->pool, fn, w);
 }
-
-static int64_t part_begin(int64_t n, int index, int count) { return n / count * index + (n % count) * index / count; }
 
 static void convert(const void *src, tri_dtype from, size_t first, size_t stride, void *dst, tri_dtype to, size_t at,
                     size_t n) {
@@ -44,22 +42,20 @@ static void convert(const void *src, tri_dtype from, size_t first, size_t stride
   for (size_t i = 0; i < n; i++) tri_store_f32(dst, to, at + i, tri_load_f32(src, from, first + i * stride));
 }
 
-/* Returns where the weight's element lies that is the first of a piece. */
-static char *destination(const tri_load *l, const tri_piece *p, int64_t row, int64_t col) {
+char *tri_load_destination(const tri_load *l, const tri_piece *p, int64_t row, int64_t col) {
   return l->to + p->place.offset +
          (size_t)((p->slice.dst_row + row) * p->k + p->slice.dst_col + col) * tri_dtype_size(p->place.dtype);
 }
 
-/* Rows to the weight: `from` has them `from_pitch` bytes apart. */
-static void send_rows(tri_load *l, const tri_piece *p, const void *from, size_t from_pitch) {
+void tri_load_send_rows(tri_load *l, const tri_piece *p, const void *from, size_t from_pitch) {
   size_t size = tri_dtype_size(p->place.dtype);
-  tri_load_pipe_send(l->pipe, destination(l, p, p->first, 0), (size_t)p->k * size, from, from_pitch,
+  tri_load_pipe_send(l->pipe, tri_load_destination(l, p, p->first, 0), (size_t)p->k * size, from, from_pitch,
                      (size_t)p->slice.cols * size, (size_t)p->count);
 }
 
 tri_status tri_load_finish_copy(tri_load_pipe *pipe, const tri_piece *p, char *data) {
   (void)pipe;
-  send_rows(p->ctx, p, data + p->skip, p->from_pitch);
+  tri_load_send_rows(p->ctx, p, data + p->skip, p->from_pitch);
   return TRI_OK;
 }
 
@@ -68,8 +64,8 @@ static void convert_share(void *ctx, int index, int count) {
   const struct work *w = ctx;
   const tri_piece *p = w->p;
   tri_dtype from = p->tensor->dtype;
-  int64_t cols = p->slice.cols, all = p->count * cols, end = part_begin(all, index + 1, count);
-  for (int64_t i = part_begin(all, index, count), n; i < end; i += n) {
+  int64_t cols = p->slice.cols, all = p->count * cols, end = tri_load_part_begin(all, index + 1, count);
+  for (int64_t i = tri_load_part_begin(all, index, count), n; i < end; i += n) {
     int64_t row = i / cols, col = i % cols;
     n = cols - col < end - i ? cols - col : end - i;
     convert(w->data + (size_t)row * p->from_pitch + p->skip, from, (size_t)col, 1, w->out, p->place.dtype, (size_t)i,
@@ -83,12 +79,12 @@ tri_status tri_load_finish_convert(tri_load_pipe *pipe, const tri_piece *p, char
   tri_status st = tri_load_pipe_room(pipe, &w.out);
   if (st != TRI_OK) return st;
   size_t width = (size_t)p->slice.cols * tri_dtype_size(p->place.dtype);
-  share(l, width * (size_t)p->count, convert_share, &w);
-  send_rows(l, p, w.out, width);
+  tri_load_share(l, width * (size_t)p->count, convert_share, &w);
+  tri_load_send_rows(l, p, w.out, width);
   return TRI_OK;
 }
 
-static tri_status not_finite(tri_load *l, const tri_st_tensor *t) {
+tri_status tri_load_not_finite(tri_load *l, const tri_st_tensor *t) {
   return tri_fail(l->err, TRI_UNSUPPORTED, t->name,
                   "tensor %.80s has an element that is not finite: it cannot be quantized", t->name);
 }
@@ -103,7 +99,7 @@ static tri_status take_quantized(tri_load *l, struct work *w, int64_t rows) {
   return TRI_OK;
 }
 
-static void send_scales(tri_load *l, const tri_piece *p, const float *scales, int64_t first, int64_t rows) {
+void tri_load_send_scales(tri_load *l, const tri_piece *p, const float *scales, int64_t first, int64_t rows) {
   char *to = l->to + p->place.scale_offset + (size_t)(p->slice.dst_row + first) * sizeof *scales;
   size_t bytes = (size_t)rows * sizeof *scales;
   tri_load_pipe_send(l->pipe, to, bytes, scales, bytes, bytes, 1);
@@ -117,7 +113,8 @@ static void quantize_share(void *ctx, int index, int count) {
   tri_dtype from = p->tensor->dtype;
   float wide[WIDE];
   size_t whole = (size_t)p->from_pitch / tri_dtype_size(from) / (size_t)p->slice.row_step, cols = (size_t)p->slice.cols;
-  for (int64_t r = part_begin(p->count, index, count); r < part_begin(p->count, index + 1, count); r++) {
+  for (int64_t r = tri_load_part_begin(p->count, index, count); r < tri_load_part_begin(p->count, index + 1, count);
+       r++) {
     const char *row = w->data + (size_t)r * p->from_pitch;
     float max = 0;
     bool finite = true;
@@ -144,17 +141,16 @@ tri_status tri_load_finish_quantize(tri_load_pipe *pipe, const tri_piece *p, cha
   struct work w = {.p = p, .data = data};
   tri_status st = take_quantized(l, &w, p->count);
   if (st != TRI_OK) return st;
-  share(l, (size_t)p->count * p->from_pitch, quantize_share, &w);
-  if (atomic_load(&w.not_finite)) return not_finite(l, p->tensor);
-  send_scales(l, p, w.scales, p->first, p->count);
-  send_rows(l, p, w.out, (size_t)p->slice.cols);
+  tri_load_share(l, (size_t)p->count * p->from_pitch, quantize_share, &w);
+  if (atomic_load(&w.not_finite)) return tri_load_not_finite(l, p->tensor);
+  tri_load_send_scales(l, p, w.scales, p->first, p->count);
+  tri_load_send_rows(l, p, w.out, (size_t)p->slice.cols);
   return TRI_OK;
 }
 
-/* A piece of a stored transpose is some rows of the file: those columns of every row of the weight. */
-static void send_columns(tri_load *l, const tri_piece *p, const void *from) {
+void tri_load_send_columns(tri_load *l, const tri_piece *p, const void *from) {
   size_t size = tri_dtype_size(p->place.dtype), width = (size_t)p->count * size;
-  tri_load_pipe_send(l->pipe, destination(l, p, 0, p->first), (size_t)p->k * size, from, width, width,
+  tri_load_pipe_send(l->pipe, tri_load_destination(l, p, 0, p->first), (size_t)p->k * size, from, width, width,
                      (size_t)p->slice.rows);
 }
 
@@ -163,7 +159,8 @@ static void transpose_share(void *ctx, int index, int count) {
   const tri_piece *p = w->p;
   tri_dtype from = p->tensor->dtype;
   size_t n = (size_t)p->count;
-  for (int64_t r = part_begin(p->slice.rows, index, count); r < part_begin(p->slice.rows, index + 1, count); r++)
+  for (int64_t r = tri_load_part_begin(p->slice.rows, index, count);
+       r < tri_load_part_begin(p->slice.rows, index + 1, count); r++)
     convert(w->data, from, tri_load_file_column(p, r), p->from_pitch / tri_dtype_size(from), w->out, p->place.dtype,
             (size_t)r * n, n);
 }
@@ -173,8 +170,8 @@ tri_status tri_load_finish_transpose(tri_load_pipe *pipe, const tri_piece *p, ch
   struct work w = {.p = p, .data = data};
   tri_status st = tri_load_pipe_room(pipe, &w.out);
   if (st != TRI_OK) return st;
-  share(l, (size_t)p->count * p->from_pitch, transpose_share, &w);
-  send_columns(l, p, w.out);
+  tri_load_share(l, (size_t)p->count * p->from_pitch, transpose_share, &w);
+  tri_load_send_columns(l, p, w.out);
   return TRI_OK;
 }
 
@@ -183,9 +180,9 @@ static void maxima_share(void *ctx, int index, int count) {
   struct work *w = ctx;
   const tri_piece *p = w->p;
   bool finite = true;
-  int64_t end = part_begin(p->slice.rows, index + 1, count);
+  int64_t end = tri_load_part_begin(p->slice.rows, index + 1, count);
   for (int64_t k = 0; k < p->count; k++)
-    for (int64_t r = part_begin(p->slice.rows, index, count); r < end; r++) {
+    for (int64_t r = tri_load_part_begin(p->slice.rows, index, count); r < end; r++) {
       float x = tri_load_f32(w->data + (size_t)k * p->from_pitch, p->tensor->dtype, tri_load_file_column(p, r));
       finite &= tri_quantize_max(&x, 1, &w->max[r]);
     }
@@ -196,14 +193,15 @@ tri_status tri_load_finish_maxima(tri_load_pipe *pipe, const tri_piece *p, char 
   (void)pipe;
   tri_load *l = p->ctx;
   struct work w = {.p = p, .data = data, .max = l->max};
-  share(l, (size_t)p->count * p->from_pitch, maxima_share, &w);
-  return atomic_load(&w.not_finite) ? not_finite(l, p->tensor) : TRI_OK;
+  tri_load_share(l, (size_t)p->count * p->from_pitch, maxima_share, &w);
+  return atomic_load(&w.not_finite) ? tri_load_not_finite(l, p->tensor) : TRI_OK;
 }
 
 static void quantize_columns_share(void *ctx, int index, int count) {
   struct work *w = ctx;
   const tri_piece *p = w->p;
-  for (int64_t r = part_begin(p->slice.rows, index, count); r < part_begin(p->slice.rows, index + 1, count); r++) {
+  for (int64_t r = tri_load_part_begin(p->slice.rows, index, count);
+       r < tri_load_part_begin(p->slice.rows, index + 1, count); r++) {
     float factor = tri_quantize_factor(w->max[r]);
     int8_t *out = (int8_t *)w->out + r * p->count;
     w->scales[r] = tri_quantize_scale(w->max[r]);
@@ -220,8 +218,8 @@ tri_status tri_load_finish_quantize_columns(tri_load_pipe *pipe, const tri_piece
   struct work w = {.p = p, .data = data, .max = l->max};
   tri_status st = take_quantized(l, &w, p->slice.rows);
   if (st != TRI_OK) return st;
-  share(l, (size_t)p->count * p->from_pitch, quantize_columns_share, &w);
-  send_scales(l, p, w.scales, 0, p->slice.rows);
-  send_columns(l, p, w.out);
+  tri_load_share(l, (size_t)p->count * p->from_pitch, quantize_columns_share, &w);
+  tri_load_send_scales(l, p, w.scales, 0, p->slice.rows);
+  tri_load_send_columns(l, p, w.out);
   return TRI_OK;
 }

@@ -2,11 +2,17 @@
 
 #include <string.h>
 
-enum { ROOMS = 2, NO_ROOM = -1 };
+enum { ROOMS = 2, ROOM_PIECES = 3, NO_ROOM = -1 };
 
 /* Copies under way: the buffer and the room that they read. */
 struct copy {
   int slot, room;
+};
+
+/* A piece that is there before what it waits for. */
+struct arrival {
+  int slot;
+  void *data;
 };
 
 struct tri_load_pipe {
@@ -18,8 +24,10 @@ struct tri_load_pipe {
   char *memory;
   char *rooms[ROOMS];
   bool room_taken[ROOMS];
-  int next_room, taken;                  /* taken: by the finish under way, or NO_ROOM */
-  tri_piece *pieces;                     /* [num_buffers] of the reader */
+  int next_room, taken;  /* taken: by the finish under way, or NO_ROOM */
+  tri_piece *pieces;     /* [num_buffers] of the reader */
+  struct arrival *early; /* [num_buffers] */
+  int num_early;
   struct copy copies[TRI_UPLOAD_EVENTS]; /* a ring; a copy's index is its event */
   int first_copy, num_copies;
 };
@@ -76,14 +84,20 @@ static tri_status cannot_read(tri_load_pipe *p, int slot, tri_status st, const t
   return tri_fail(p->err, st, name, "cannot read tensor %.80s: %.250s", name, why->message);
 }
 
-/* One read or one copy less under way. TRI_AGAIN: there was none. */
-static tri_status advance(tri_load_pipe *p) {
-  tri_error why = {0};
-  int slot = -1;
-  void *data;
-  tri_status st = tri_reader_next(p->reader, &slot, &data, &why);
-  if (st == TRI_AGAIN) return p->num_copies ? retire(p) : TRI_AGAIN;
-  if (st != TRI_OK) return cannot_read(p, slot, st, &why);
+static bool is_early(const tri_piece *piece) { return piece->waits_for && *piece->waits_for; }
+
+/* Takes a piece that need not wait any longer; slot -1 without one. */
+static struct arrival take_early(tri_load_pipe *p) {
+  for (int i = 0; i < p->num_early; i++) {
+    struct arrival a = p->early[i];
+    if (is_early(&p->pieces[a.slot])) continue;
+    p->early[i] = p->early[--p->num_early];
+    return a;
+  }
+  return (struct arrival){.slot = -1};
+}
+
+static tri_status finish_piece(tri_load_pipe *p, int slot, void *data) {
   const tri_piece *piece = &p->pieces[slot];
   /* A header of odd length puts a tensor anywhere. */
   if ((uintptr_t)data % tri_dtype_size(piece->tensor->dtype)) {
@@ -93,8 +107,23 @@ static tri_status advance(tri_load_pipe *p) {
   }
   p->taken = NO_ROOM;
   __atomic_fetch_add(&p->be->loaded, 1, __ATOMIC_RELAXED);
-  st = piece->finish(p, piece, data);
+  tri_status st = piece->finish(p, piece, data);
   return st == TRI_OK ? note_copy(p, slot) : st;
+}
+
+/* One read or one copy less under way. TRI_AGAIN: there was none. */
+static tri_status advance(tri_load_pipe *p) {
+  tri_error why = {0};
+  int slot = -1;
+  void *data;
+  struct arrival ready = take_early(p);
+  if (ready.slot >= 0) return finish_piece(p, ready.slot, ready.data);
+  tri_status st = tri_reader_next(p->reader, &slot, &data, &why);
+  if (st == TRI_AGAIN) return p->num_copies ? retire(p) : TRI_AGAIN;
+  if (st != TRI_OK) return cannot_read(p, slot, st, &why);
+  if (!is_early(&p->pieces[slot])) return finish_piece(p, slot, data);
+  p->early[p->num_early++] = (struct arrival){slot, data};
+  return TRI_OK;
 }
 
 tri_status tri_load_pipe_read(tri_load_pipe *p, const tri_piece *piece, uint64_t at, size_t bytes) {
@@ -118,13 +147,14 @@ tri_status tri_load_pipe_drain(tri_load_pipe *p) {
 }
 
 void tri_load_pipe_tell(tri_load_pipe *p, tri_error *err) { p->err = err; }
+size_t tri_load_pipe_room_bytes(const tri_load_pipe *p) { return ROOM_PIECES * p->piece_bytes; }
 size_t tri_load_pipe_piece_bytes(const tri_load_pipe *p) { return p->piece_bytes; }
 uint64_t tri_load_pipe_bytes_read(const tri_load_pipe *p) { return tri_reader_bytes(p->reader); }
 
 /* ---- from nothing and back ---- */
 
 static tri_status take_memory(tri_load_pipe *p, tri_reader_config *io) {
-  size_t room = 3 * io->piece_bytes, buffers = tri_reader_memory_bytes(io);
+  size_t room = ROOM_PIECES * io->piece_bytes, buffers = tri_reader_memory_bytes(io);
   p->memory_bytes = buffers + ROOMS * room;
   if (!buffers || p->memory_bytes > TRI_LOAD_PIPE_MOST)
     return tri_fail(p->err, TRI_TOO_LARGE, "memory", "%d buffers of %zu bytes to read weights through exceed %zu MiB",
@@ -158,7 +188,8 @@ tri_status tri_load_pipe_create(tri_backend *be, const tri_checkpoint *ckpt, con
   *p = (tri_load_pipe){.be = be, .ckpt = ckpt, .err = err, .piece_bytes = rc.piece_bytes};
   TRI_TRY(take_memory(p, &rc));
   p->pieces = tri_calloc((size_t)rc.num_buffers, sizeof *p->pieces);
-  if (!p->pieces) {
+  p->early = tri_calloc((size_t)rc.num_buffers, sizeof *p->early);
+  if (!p->pieces || !p->early) {
     st = tri_fail(err, TRI_NO_MEMORY, "model", "no memory to read weights");
     goto cleanup;
   }
@@ -178,5 +209,6 @@ void tri_load_pipe_destroy(tri_load_pipe *p) {
   bool ended = tri_reader_destroy(p->reader);
   if (p->memory && ended) p->be->ops.host_free(p->be, p->memory, p->memory_bytes);
   tri_free(p->pieces);
+  tri_free(p->early);
   tri_free(p);
 }

@@ -3,7 +3,8 @@
  *
  * tri_load_pipe_read is called for every byte range that is needed, and returns before it is there. piece.finish is
  * called for each, in the order in which the disk gives them, from inside these functions, and sends them on with
- * tri_load_pipe_send*. tri_load_pipe_drain returns when everything has arrived. */
+ * tri_load_pipe_send*. Pieces that wait for others must have been asked for behind them. tri_load_pipe_drain returns
+ * when everything has arrived. */
 #ifndef TRI_RUNTIME_LOAD_LOAD_PIPE_H
 #define TRI_RUNTIME_LOAD_LOAD_PIPE_H
 
@@ -25,6 +26,12 @@ typedef struct tri_piece {
   int64_t first, count;    /* rows of the slice; columns, where the file holds the transpose */
   int64_t k;               /* columns of the destination */
   size_t from_pitch, skip; /* bytes in the piece: from row to row; before the first row's columns */
+  /* of a quantized matrix: */
+  struct tri_side *side;
+  const int *waits_for;         /* finish is called when this is 0; NULL: at once */
+  int64_t begin_row, begin_col; /* element of the file that the piece begins with */
+  int64_t up_row; /* not 0: the rows between the slice's, which are ups, go below this row of the weight */
+  char *to;       /* of scales and the like: where their bytes go */
 } tri_piece;
 
 /* most_bytes: about what will be read; a pipe for little is small. */
@@ -46,8 +53,8 @@ tri_status tri_load_pipe_drain(tri_load_pipe *pipe);
 /* For finish: from a piece's data, or from the room, to the backend's memory. */
 void tri_load_pipe_send(tri_load_pipe *pipe, void *to, size_t to_pitch, const void *from, size_t from_pitch,
                         size_t width, size_t rows);
-/* Host memory for what finish makes of a piece, once for each call of it. Three times a piece's
- * bytes. */
+/* Host memory for what finish makes of a piece, once for each call of it: three times a piece's bytes. */
+size_t tri_load_pipe_room_bytes(const tri_load_pipe *pipe);
 tri_status tri_load_pipe_room(tri_load_pipe *pipe, void **room);
 
 #endif

@@ -8,6 +8,7 @@
  * rows are columns of the file, that takes a pass of its own before the one that fills the weight. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/load/load_impl.h"
 
@@ -158,8 +159,8 @@ static bool shape_fits(const tri_load *l, const tri_tensor_rule *rule, const tri
   return rank == 2 && shape[0] == rows && shape[1] == cols;
 }
 
-tri_status tri_load_tensor(void *ctx, const tri_weight_target *t) {
-  tri_load *l = ctx;
+/* A tensor that is stored as numbers. */
+static tri_status load_numbers(tri_load *l, const tri_weight_target *t) {
   const tri_st_tensor *src = tri_rule_find(l->c, l->ckpt, &t->rule, t->layer, t->expert);
   char name[160];
   if (!src) {
@@ -177,7 +178,6 @@ tri_status tri_load_tensor(void *ctx, const tri_weight_target *t) {
   if (src->dtype > TRI_BF16)
     return tri_fail(l->err, TRI_UNSUPPORTED, src->name, "tensor %.80s is neither F32, F16 nor BF16", src->name);
   l->tensor = src;
-  l->target = t;
   l->file_rows = transposed ? full.k : full.n;
   l->file_cols = transposed ? full.n : full.k;
   l->base = t->rule.flags & TRI_TENSOR_STACKED
@@ -188,6 +188,18 @@ tri_status tri_load_tensor(void *ctx, const tri_weight_target *t) {
   if (transposed) load = int8 ? load_transposed_int8 : load_transposed;
   if (l->found) load = find_run;
   return tri_shard_slices(l->c, l->s, &t->rule, t->slot, load, l);
+}
+
+tri_status tri_load_tensor(void *ctx, const tri_weight_target *t) {
+  tri_load *l = ctx;
+  bool packed;
+  l->target = t;
+  TRI_CHECK(tri_packed_find(l->c, l->ckpt, &t->rule, t->layer, t->expert, &l->packed, &packed, l->err));
+  if (!packed) return load_numbers(l, t);
+  l->found_others = true;
+  if (l->found) return TRI_OK;
+  l->tensor = l->packed.codes.tensor;
+  return tri_shard_slices(l->c, l->s, &t->rule, t->slot, tri_load_packed, l);
 }
 
 /* Tells whether name, with or without the prefix, is the pattern with a layer below `layers` (into *layer) and an
@@ -213,17 +225,75 @@ static bool matches(const char *pattern, const char *prefix, int64_t layers, int
   return !*name;
 }
 
-static bool is_known(const tri_model_config *c, const char *name) {
+static bool is_named(const tri_model_config *c, const char *name, bool packed) {
   const tri_arch *a = c->arch;
   int64_t layers = c->shared_layers ? 1 : c->num_layers;
   int layer;
   for (const tri_tensor_rule *r = a->tensors; r->name; r++)
     if (tri_rule_applies(c, r) && matches(r->name, a->prefix, layers, c->moe.num_experts, name, &layer) &&
         tri_weight_in_layer(c, r->weight, layer))
-      return true;
-  for (const char *const *p = a->ignored_tensors; *p; p++)
-    if (matches(*p, a->prefix, 1 << 20, 1 << 20, name, &layer)) return true;
+      return !packed || tri_packed_may_be(c, r);
   return false;
+}
+
+/* Tells whether it belongs to a layer behind the model's own. */
+static bool is_extra(const tri_model_config *c, const char *name) {
+  static const char layers[] = "layers.";
+  size_t p = strlen(c->arch->prefix);
+  int64_t layer = 0;
+  if (!strncmp(name, c->arch->prefix, p)) name += p;
+  if (strncmp(name, layers, sizeof layers - 1) != 0) return false;
+  name += sizeof layers - 1;
+  for (int i = 0; i < 9 && *name >= '0' && *name <= '9'; i++) layer = 10 * layer + (*name++ - '0');
+  return *name == '.' && layer >= c->num_layers && layer < c->num_layers + c->extra_layers;
+}
+
+/* Scales of a quantized KV cache: ours is not. */
+static bool is_of_cache(const tri_model_config *c, const char *name) {
+  static const char *const names[] = {"layers.%d.self_attn.k_scale", "layers.%d.self_attn.v_scale",
+                                      "layers.%d.self_attn.q_scale", "layers.%d.self_attn.kv_scale"};
+  int layer;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (c->stored.method != TRI_STORED_PLAIN && matches(names[i], c->arch->prefix, c->num_layers, 0, name, &layer))
+      return true;
+  return false;
+}
+
+/* Tells whether it is one of the tensors that a quantized matrix has. */
+static bool is_packed(const tri_model_config *c, const char *name) {
+  const char *plain;
+  char whole[320];
+  size_t stem = tri_packed_stem(c->stored.method, name, &plain);
+  if (!stem || stem + strlen(plain) >= sizeof whole) return false;
+  snprintf(whole, sizeof whole, "%.*s%s", (int)stem, name, plain);
+  return is_named(c, whole, true);
+}
+
+static bool is_known(const tri_model_config *c, const char *name) {
+  int layer;
+  if (is_named(c, name, false) || is_packed(c, name) || is_extra(c, name) || is_of_cache(c, name)) return true;
+  for (const char *const *p = c->arch->ignored_tensors; *p; p++)
+    if (matches(*p, c->arch->prefix, 1 << 20, 1 << 20, name, &layer)) return true;
+  return false;
+}
+
+/* GPTQ's tools store a bias for layers that have none: zeros. */
+static bool is_no_bias(const tri_load *l, const tri_st_tensor *t) {
+  enum { MOST = 1 << 20 };
+  static const char bias[] = ".bias";
+  const tri_model_config *c = l->c;
+  size_t n = strlen(t->name), end = sizeof bias - 1;
+  char layer[320];
+  bool zero = false;
+  if (c->stored.method != TRI_STORED_GPTQ && c->stored.method != TRI_STORED_AWQ) return false;
+  if (n <= end || n >= sizeof layer - end || strcmp(t->name + n - end, bias) || t->bytes > MOST) return false;
+  snprintf(layer, sizeof layer, "%.*s.qweight", (int)(n - end), t->name);
+  if (!tri_checkpoint_find(l->ckpt, layer) || !is_packed(c, layer)) return false;
+  char *bytes = tri_malloc(t->bytes + 1, 1);
+  zero = bytes && pread(tri_checkpoint_fd(l->ckpt, t->file), bytes, t->bytes, (off_t)t->offset) == (ssize_t)t->bytes;
+  for (uint64_t i = 0; zero && i < t->bytes; i++) zero = !bytes[i];
+  tri_free(bytes);
+  return zero;
 }
 
 /* A tensor that nobody asks for would be a part of the model that is left out. Those of an encoder-decoder are looked
@@ -233,8 +303,9 @@ tri_status tri_load_check_all_known(const tri_load *l) {
   if (l->c->feeds_decoder) return TRI_OK;
   if (l->c->seq2seq.on) tri_model_config_source(l->c, &source);
   for (size_t i = 0; i < tri_checkpoint_num_tensors(l->ckpt); i++) {
-    const char *name = tri_checkpoint_tensor(l->ckpt, i)->name;
-    if (!is_known(l->c, name) && !(l->c->seq2seq.on && is_known(&source, name)))
+    const tri_st_tensor *t = tri_checkpoint_tensor(l->ckpt, i);
+    const char *name = t->name;
+    if (!is_known(l->c, name) && !(l->c->seq2seq.on && is_known(&source, name)) && !is_no_bias(l, t))
       return tri_fail(l->err, TRI_UNSUPPORTED, name, "the checkpoint's tensor %.80s is not a part of %s", name,
                       l->c->arch->model_type);
   }

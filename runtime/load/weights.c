@@ -22,17 +22,27 @@ const tri_st_tensor *tri_rule_find(const tri_model_config *c, const tri_checkpoi
   return t ? t : tri_checkpoint_find(ckpt, name + n);
 }
 
+/* The type of a rule's tensor in memory, where nobody asks for another; TRI_DTYPE_COUNT without a tensor. */
+static tri_dtype stored_dtype_of(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *r,
+                                 int layer) {
+  const tri_st_tensor *t = tri_rule_find(c, ckpt, r, layer, 0);
+  if (t && t->dtype <= TRI_BF16) return t->dtype;
+  return c->stored.method != TRI_STORED_PLAIN ? c->stored.widened : TRI_DTYPE_COUNT;
+}
+
 /* The type that a weight gets in memory: the stored one, or float32 where a fused weight's parts differ. */
 static tri_dtype stored_dtype(const tri_model_config *c, const tri_checkpoint *ckpt, tri_weight_id id, int layer) {
   tri_dtype found = TRI_DTYPE_COUNT;
   tri_weight_id source = id == TRI_W_HEAD && c->head.tie_word_embeddings ? TRI_W_EMBED : id;
   for (const tri_tensor_rule *r = c->arch->tensors; ckpt && r->name; r++) {
-    const tri_st_tensor *t = r->weight == source && tri_rule_applies(c, r) ? tri_rule_find(c, ckpt, r, layer, 0) : NULL;
-    if (!t || t->dtype == TRI_DTYPE_COUNT) continue;
-    if (found != TRI_DTYPE_COUNT && found != t->dtype) return TRI_F32;
-    found = t->dtype;
+    if (r->weight != source || !tri_rule_applies(c, r)) continue;
+    tri_dtype type = stored_dtype_of(c, ckpt, r, layer);
+    if (type == TRI_DTYPE_COUNT) continue;
+    if (found != TRI_DTYPE_COUNT && found != type) return TRI_F32;
+    found = type;
   }
-  return found == TRI_DTYPE_COUNT ? c->dtype : found;
+  if (found != TRI_DTYPE_COUNT) return found;
+  return c->stored.method != TRI_STORED_PLAIN ? c->stored.widened : c->dtype;
 }
 
 /* The next free place for so many bytes behind *end. */

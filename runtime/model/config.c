@@ -102,6 +102,8 @@ static const char *const known_keys[] = {
     "exponential_decay_length_penalty",
     "tf_legacy_loss",
     "tie_encoder_decoder",
+    "quantization_config",
+    "compression_config",
     NULL,
 };
 
@@ -372,10 +374,10 @@ static tri_status parse_docs(const tri_json *root, const tri_json *generation, t
   tri_model_config c;
   if (tri_json_kind_of(root) != TRI_JSON_OBJECT) return tri_fail(err, TRI_CORRUPT, "config.json", "not an object");
   TRI_CHECK(read_arch(root, &c, err));
-  TRI_CHECK(tri_folder_check_quantized(root, err));
   struct reader r = {.c = &c, .err = err};
   TRI_CHECK(tri_json_each(root, read_key, &r));
   TRI_CHECK(read_strings(root, &c, err));
+  TRI_CHECK(tri_stored_read(root, c.dtype, &c.stored, err));
   TRI_CHECK(tri_config_special_ids(root, &c, err));
   if (c.arch->prepare) TRI_CHECK(c.arch->prepare(&c, root, err));
   TRI_CHECK(derive(&c, root, err));

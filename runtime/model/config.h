@@ -13,6 +13,7 @@
 #include "runtime/base/kinds.h"
 #include "runtime/base/sampling_numbers.h"
 #include "runtime/base/status.h"
+#include "runtime/model/quantization.h"
 
 #define TRI_MAX_STOP_IDS 16
 #define TRI_MAX_ROTARY 1024 /* largest rotary_dim */
@@ -190,6 +191,8 @@ typedef struct tri_model_config {
   bool feeds_decoder;   /* the encoder of an encoder-decoder: it has the decoder's embedding and KV blocks */
   bool shared_layers;   /* all layers have the same weights */
   tri_dtype dtype;      /* of the stored weights, as config.json claims; the tensors' own types are what counts */
+  tri_stored stored;    /* how matrices are quantized in the checkpoint */
+  int64_t extra_layers; /* stored behind the model's own and left out: they were made for training and speculation */
   int64_t bos_token_id; /* -1: none */
   uint32_t bad_token_ids[TRI_MAX_STOP_IDS]; /* never generated: bad_words_ids of one token each */
   int num_bad_token_ids;

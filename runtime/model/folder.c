@@ -35,8 +35,8 @@ static bool find(const char *dir, const char *begin, const char *end, char name[
 
 static tri_status refuse_gguf(const char *path, tri_error *err) {
   return tri_fail(err, TRI_UNSUPPORTED, "model",
-                  "%.200s is a GGUF file, which is not read: take the release in safetensors that it was made from "
-                  "(--quantization int8 halves its memory)",
+                  "%.200s is a GGUF file, which is not read: take the release in safetensors that it was made from, or "
+                  "one in FP8, MXFP4, AWQ, GPTQ or compressed-tensors (--quantization int8 halves their memory)",
                   path);
 }
 
@@ -100,42 +100,6 @@ bool tri_folder_is_bare(const char *dir) {
   tri_error ignored = {0};
   return !find(dir, "", ".safetensors", name) && !find(dir, "", ".safetensors.index.json", name) &&
          tri_folder_no_weights(dir, &ignored) == TRI_CORRUPT;
-}
-
-/* ---- quantized weights ---- */
-
-static const struct {
-  const char *method, *name, *way;
-} methods[] = {
-    {"awq", "AWQ", "take the bfloat16 release that it was made from"},
-    {"gptq", "GPTQ", "take the bfloat16 release that it was made from"},
-    {"fp8", "FP8",
-     "take a bfloat16 release, or make one (DeepSeek-V3's repository has inference/fp8_cast_bf16.py for it)"},
-    {"compressed-tensors", "compressed-tensors", "take the bfloat16 release that it was made from"},
-    {"bitsandbytes", "bitsandbytes",
-     "take the bfloat16 release, or load it with transformers, then .dequantize() and .save_pretrained(DIR)"},
-    {"mxfp4", "MXFP4",
-     "take a bfloat16 release, or load it with transformers and quantization_config=Mxfp4Config(dequantize=True), then "
-     ".save_pretrained(DIR)"},
-};
-
-tri_status tri_folder_check_quantized(const tri_json *config, tri_error *err) {
-  static const char *const keys[] = {"quantization_config", "compression_config"};
-  for (size_t k = 0; k < 2; k++) {
-    const tri_json *v = tri_json_get(config, keys[k]);
-    if (tri_json_kind_of(v) == TRI_JSON_NULL) continue;
-    const char *method = tri_json_get_str(v, "quant_method"), *name = method, *way = methods[0].way;
-    for (size_t i = 0; method && i < sizeof methods / sizeof *methods; i++) {
-      if (strcmp(method, methods[i].method) != 0) continue;
-      name = methods[i].name;
-      way = methods[i].way;
-    }
-    return tri_fail(err, TRI_UNSUPPORTED, keys[k],
-                    "the weights are quantized already (%s: %.40s), and such are not read: %s; --quantization int8 "
-                    "rounds that one while it is loaded",
-                    keys[k], name ? name : "a method without a name", way);
-  }
-  return TRI_OK;
 }
 
 /* ---- tokenizers ---- */

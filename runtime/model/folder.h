@@ -10,8 +10,6 @@ tri_status tri_folder_check(const char *dir, tri_error *err);
 tri_status tri_folder_no_weights(const char *dir, tri_error *err);
 /* Tells whether there is nothing in a folder that could be weights. */
 bool tri_folder_is_bare(const char *dir);
-/* Refuses weights that are quantized already, by the method that config.json names. */
-tri_status tri_folder_check_quantized(const tri_json *config, tri_error *err);
 /* Returns the file of another tokenizer format than tokenizer.json that lies there, NULL without one. */
 const char *tri_folder_other_tokenizer(const char *dir);
 

@@ -32,8 +32,7 @@ struct tri_checkpoint {
 static const struct {
   const char *name;
   unsigned bytes;
-} other_types[] = {{"BOOL", 1}, {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2},
-                   {"U16", 2},  {"U32", 4},     {"F64", 8},     {"U64", 8}};
+} other_types[] = {{"BOOL", 1}, {"F8_E5M2", 1}, {"I16", 2}, {"U16", 2}, {"U32", 4}, {"F64", 8}, {"U64", 8}};
 
 static tri_status parse_dtype(const char *name, tri_dtype *out, unsigned *bytes) {
   if (!name) return TRI_CORRUPT;

@@ -100,11 +100,19 @@ want 3 '^the longest max_model_len that fits is 208$' "$trireme" plan --model "$
 want 0 '^the longest max_model_len that fits is 208$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 208
 want 3 'hold less than one sequence of max_model_len 209' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 209
 want 3 '^no max_model_len fits$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 1MB
+# What would fit with weights of int8, and what would not either.
+want 3 'exceed the 6.2 MiB that this rank may use; with --quantization int8 it fits' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 6.5MB --max-model-len 32
+want 3 'give more memory or a smaller --max-model-len (max_model_len); --memory-per-rank' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 900
 # A folder with config.json alone, as it is before a model is fetched; not one whose weights are of another format.
 mkdir bare && cp "$SRC/tests/models/abacus/config.json" bare
 want 0 '^no weights are looked at: ' "$trireme" plan --model bare --backend cpu
 diff <("$trireme" plan --model bare --backend cpu --memory-per-rank 1G | sed /looked/d) <("$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 1G) ||
   failed "the plan of a config.json is not that of its model"
+mkdir fp8 && cp "$SRC/tests/data/checkpoints/fp8_deepseek_v3/config.json" fp8
+want 0 '^the checkpoint is FP8 (a scale for 32 x 48 weights); its weights are widened to bfloat16 while' "$trireme" plan --model fp8 --backend cpu
+want 0 'widened to float32 while' "$trireme" plan --model fp8 --backend cpu --dtype float32
+want 0 'rounded to int8 while' "$trireme" plan --model fp8 --backend cpu -q int8
+want 0 '"stored":"FP8 (a scale for 32 x 48 weights)"' "$trireme" plan --model fp8 --backend cpu --json
 touch bare/pytorch_model.bin
 want 3 "weights in pytorch_model.bin, PyTorch's pickle" "$trireme" plan --model bare
 want 3 'the range is 1 to 8' "$trireme" up --model "$SRC/tests/models/abacus" -tp 512

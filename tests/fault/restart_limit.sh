@@ -62,7 +62,7 @@ ends_with 3 "$RUN/nothing" 10
 echo "no such model: code 3 after $ENDED ms"
 mkdir "$RUN/odd"
 cp "$MODEL"/*.json "$MODEL"/*.safetensors "$RUN/odd"
-sed -i 's/{/{"quantization_config": {"quant_method": "gptq"},/' "$RUN/odd/config.json"
+sed -i 's/{/{"quantization_config": {"quant_method": "bitsandbytes"},/' "$RUN/odd/config.json"
 up --model "$RUN/odd" -tp 2
 ends_with 3 quantization_config 10
 echo "a config that is not understood: code 3 after $ENDED ms"

@@ -14,7 +14,15 @@ static void need(bool ok) {
   if (!ok) abort();
 }
 
+static void check_stored(const tri_stored *s) {
+  need(s->method == TRI_STORED_PLAIN ? s->num_schemes == 0 : s->num_schemes >= 1);
+  need(s->num_schemes <= TRI_MAX_SCHEMES && (s->widened == TRI_F16 || s->widened == TRI_BF16));
+  for (int i = 0; i < s->num_schemes; i++)
+    need((s->schemes[i].bits == 4 || s->schemes[i].bits == 8) && s->schemes[i].rows >= 0 && s->schemes[i].cols >= 0);
+}
+
 static void check(const tri_model_config *c) {
+  check_stored(&c->stored);
   need(c->arch && c->hidden_size >= 1 && c->num_layers >= 1 && c->attention.num_heads >= 1 &&
        c->attention.num_kv_heads >= 1);
   need(c->attention.num_heads % c->attention.num_kv_heads == 0 && c->attention.head_dim >= 1 &&

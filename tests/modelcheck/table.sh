@@ -21,6 +21,21 @@ before every layer, and 24 greedy tokens each; of encoders the last state at eve
 error of the logits or states (the sum of squared differences over the sum of squared references) of all prompts, under each layout, tensor x pipeline parallel; a
 layout is listed when it is at most 1e-11 and every greedy token and beam search is the reference's.
 
+"Stored as" is the type of the weights, or the method by which they are quantized already.
+Of such a checkpoint the reference has the widened weights.
+These formats load, resident and streamed, in every layout, and `--quantization int8` rounds them while they are read:
+
+| `quant_method` | weights | what is refused |
+|---|---|---|
+| `fp8`, `fbgemm_fp8` | FP8 e4m3 with a scale for each block (DeepSeek-V3: 128 x 128), row or matrix | e5m2 |
+| `mxfp4` | gpt-oss's experts | |
+| `compressed-tensors` | `float-quantized` FP8 by tensor, channel or block; `pack-quantized` integers of 4 or 8 bits by channel or group, with or without zero points and `weight_g_idx`; `int-quantized` int8 | other numbers of bits, FP4, sparsity, rotations (`transform_config`), weights that are not compressed yet |
+| `gptq` | 4 or 8 bits, `checkpoint_format` gptq and gptq_v2, any `group_size`, `desc_act` | 2 and 3 bits, Marlin's packing |
+| `awq` | 4 bits, version gemm | gemv and others |
+
+A layer that its release left as it was (`modules_to_not_convert`, `ignore`) has plain tensors, and is read as such.
+GGUF files, bitsandbytes and all other methods are refused with the way out.
+
 | family | checkpoint | stored as | worst error | greedy tokens | beam searches | layouts (tp x pp) that are right |
 |---|---|---|---|---|---|---|
 TEXT
@@ -29,6 +44,8 @@ for dir in "$checkpoints"/*/; do
   name=$(basename "$dir")
   family=$(sed -n 's/.*"model_type": *"\([^"]*\)".*/\1/p' "$dir/config.json" | head -n 1)
   stored=$(sed -n 's/.*"\(torch_\)\{0,1\}dtype": *"\([^"]*\)".*/\2/p' "$dir/config.json" | head -n 1)
+  method=$(sed -n 's/.*"quant_method": *"\([^"]*\)".*/\1/p' "$dir/config.json" | head -n 1)
+  stored=${method:-$stored}
   worst=0 right='' tokens='' beams=''
   for layout in $layouts; do
     tp=${layout%x*} pp=${layout#*x}

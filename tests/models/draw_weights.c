@@ -2,6 +2,7 @@
  * describes them (tests/data/checkpoints/README.md has the format; find_draws writes such files). Exit code 1 where a
  * file's bytes are not those that its recipe was made for. */
 #include <errno.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +18,11 @@ typedef struct tensor {
   char dtype[8], shape[64], name[256], how[16];
   const char *rest; /* the words behind `how`, in the recipe's text */
   size_t count, size;
-  size_t offset; /* of the first uniform, where `how` is "normal" */
+  size_t offset; /* of the first uniform, where `how` takes any */
   float mean, std;
-  int twice; /* the row that is doubled; -1: none */
+  int least, most, unit; /* of "bytes" and "integers" */
+  int group;             /* of "order" */
+  int twice;             /* the row that is doubled; -1: none */
 } tensor;
 
 typedef struct recipe {
@@ -58,6 +61,11 @@ static bool read_tensor(const char *line, tensor *t) {
   tri_dtype type;
   if (t->count == 0 || !tri_dtype_from_safetensors(t->dtype, &type)) return false;
   t->size = tri_dtype_size(type);
+  if (strcmp(t->how, "bytes") == 0) return sscanf(t->rest, "%zu %d %d", &t->offset, &t->least, &t->most) == 3;
+  if (strcmp(t->how, "integers") == 0)
+    return sscanf(t->rest, "%zu %d %d %d", &t->offset, &t->least, &t->most, &t->unit) == 4;
+  if (strcmp(t->how, "order") == 0)
+    return sscanf(t->rest, "%zu %d", &t->offset, &t->group) == 2 && t->group > 0 && type == TRI_I32;
   if (strcmp(t->how, "normal") != 0) return true;
   int words = sscanf(t->rest, "%zu %g %g twice %d", &t->offset, &t->mean, &t->std, &t->twice);
   return (words == 3 || words == 4) && t->count >= 16 && t->offset <= MOST_ELEMENTS;
@@ -80,6 +88,58 @@ static void fill_mask(const tensor *t, tri_dtype type, unsigned char *out) {
   for (size_t i = 0; i < t->count; i++) tri_store_f32(out, type, i, i % side <= i / side % side ? 1.0f : 0.0f);
 }
 
+/* The nearest code of FP8 e4m3, an even one on a tie. */
+static uint8_t to_f8(float x) {
+  uint8_t best = 0;
+  float size = fabsf(x);
+  for (uint8_t code = 1; code < 0x7f; code++) {
+    float nearer = fabsf(tri_f8_e4m3_to_f32(code) - size), least = fabsf(tri_f8_e4m3_to_f32(best) - size);
+    if (nearer < least || (nearer == least && code % 2 == 0)) best = code;
+  }
+  return (uint8_t)(signbit(x) ? best | 0x80 : best);
+}
+
+static void store(unsigned char *out, tri_dtype type, size_t i, float x) {
+  if (type == TRI_F8_E4M3) {
+    out[i] = to_f8(x);
+  } else if (type == TRI_U8 || type == TRI_I8) {
+    out[i] = (unsigned char)(int)x;
+  } else {
+    tri_store_f32(out, type, i, x);
+  }
+}
+
+/* Returns a number of least .. most. */
+static int draw_one(const tensor *t, float uniform) {
+  return t->least + (int)(uniform * (float)(t->most - t->least + 1));
+}
+
+static void fill_bytes(const tensor *t, const recipe *r, unsigned char *out) {
+  for (size_t i = 0; i < t->count * t->size; i++) out[i] = (unsigned char)draw_one(t, r->uniforms[t->offset + i]);
+}
+
+static void fill_integers(const tensor *t, const recipe *r, tri_dtype type, unsigned char *out) {
+  for (size_t i = 0; i < t->count; i++)
+    store(out, type, i, ldexpf((float)draw_one(t, r->uniforms[t->offset + i]), t->unit));
+}
+
+/* The groups of inputs that were sorted by something: each has its place among them, counted in groups. */
+static void fill_order(const tensor *t, const recipe *r, unsigned char *out) {
+  const float *u = r->uniforms + t->offset;
+  for (size_t i = 0; i < t->count; i++) {
+    int32_t place = 0;
+    for (size_t k = 0; k < t->count; k++) place += u[k] < u[i] || (u[k] == u[i] && k < i);
+    ((int32_t *)(void *)out)[i] = place / t->group;
+  }
+}
+
+/* Uniforms that a tensor takes. */
+static size_t taken(const tensor *t) {
+  if (strcmp(t->how, "normal") == 0) return normal_taken(t->count);
+  if (strcmp(t->how, "bytes") == 0) return t->count * t->size;
+  return strcmp(t->how, "integers") == 0 || strcmp(t->how, "order") == 0 ? t->count : 0;
+}
+
 static void fill_normal(const tensor *t, const recipe *r, tri_dtype type, unsigned char *out) {
   float *values = need(malloc(t->count * sizeof *values));
   normal_fill(r->uniforms + t->offset, t->mean, t->std, values, t->count);
@@ -87,7 +147,7 @@ static void fill_normal(const tensor *t, const recipe *r, tri_dtype type, unsign
   size_t cols = last == NULL ? t->count : strtoul(last + 1, NULL, 10);
   for (size_t i = 0; i < t->count; i++) {
     float factor = t->twice >= 0 && i / cols == (size_t)t->twice ? 2.0f : 1.0f;
-    tri_store_f32(out, type, i, values[i] * factor);
+    store(out, type, i, values[i] * factor);
   }
   free(values);
 }
@@ -100,6 +160,12 @@ static bool fill(const tensor *t, const recipe *r, unsigned char *out) {
     fill_mask(t, type, out);
   } else if (strcmp(t->how, "normal") == 0) {
     fill_normal(t, r, type, out);
+  } else if (strcmp(t->how, "bytes") == 0) {
+    fill_bytes(t, r, out);
+  } else if (strcmp(t->how, "integers") == 0) {
+    fill_integers(t, r, type, out);
+  } else if (strcmp(t->how, "order") == 0) {
+    fill_order(t, r, out);
   } else {
     return false;
   }
@@ -125,8 +191,11 @@ static void write_file(const recipe *r, const char *name, const char *hash, cons
   for (size_t i = 0, at = 0; i < n; at += tensors[i].count * tensors[i].size, i++) {
     if (!fill(&tensors[i], r, data + at)) die(r->path, "cannot be drawn", tensors[i].name);
   }
-  if (tri_hash_bytes(TRI_HASH_SEED, data, bytes) != strtoull(hash, NULL, 16))
-    die(r->path, "other bytes than expected", name);
+  uint64_t is = tri_hash_bytes(TRI_HASH_SEED, data, bytes);
+  if (is != strtoull(hash, NULL, 16)) {
+    fprintf(stderr, "%s: %s has the hash %016llx, not %s\n", r->path, name, (unsigned long long)is, hash);
+    exit(1);
+  }
   snprintf(path, sizeof path, "%s/%s", r->path, name);
   FILE *f = fopen(path, "wb");
   uint64_t length = len;
@@ -160,8 +229,8 @@ static char *read_recipe(const char *folder, char **end) {
 static void draw_uniforms(recipe *r, const tensor *tensors, size_t n) {
   size_t want = 0;
   for (size_t i = 0; i < n; i++) {
-    size_t end = tensors[i].offset + normal_taken(tensors[i].count);
-    if (strcmp(tensors[i].how, "normal") == 0 && end > want) want = end;
+    size_t end = tensors[i].offset + taken(&tensors[i]);
+    if (taken(&tensors[i]) > 0 && end > want) want = end;
   }
   if (want <= r->have) return;
   free(r->uniforms);

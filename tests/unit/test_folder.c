@@ -102,22 +102,20 @@ END_TEST
 
 START_TEST(test_quantized) {
   static const struct {
-    const char *key, *method, *words, *way;
-  } cases[] = {{"quantization_config", "awq", "AWQ", "bfloat16 release"},
-               {"quantization_config", "gptq", "GPTQ", "bfloat16 release"},
-               {"quantization_config", "fp8", "FP8", "fp8_cast_bf16.py"},
-               {"quantization_config", "compressed-tensors", "compressed-tensors", "bfloat16 release"},
-               {"compression_config", "compressed-tensors", "compressed-tensors", "bfloat16 release"},
-               {"quantization_config", "bitsandbytes", "bitsandbytes", ".dequantize()"},
-               {"quantization_config", "mxfp4", "MXFP4", "Mxfp4Config(dequantize=True)"},
-               {"quantization_config", "a method to come", "a method to come", "bfloat16 release"}};
+    const char *key, *method, *way;
+  } cases[] = {{"quantization_config", "bitsandbytes", ".dequantize()"},
+               {"compression_config", "bitsandbytes", ".dequantize()"},
+               {"quantization_config", "hqq", "bfloat16 one"},
+               {"quantization_config", "a method to come", "fp8, fbgemm_fp8, mxfp4, compressed-tensors, gptq and awq"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char json[500];
     tri_model_config c;
     tri_error err = {0};
-    snprintf(json, sizeof json, "{\"model_type\":\"llama\",\"%s\":{\"quant_method\":\"%s\",\"bits\":4}}", cases[i].key,
-             cases[i].method);
-    expect(tri_model_config_parse(json, strlen(json), NULL, 0, &c, &err), &err, cases[i].words, cases[i].way);
+    snprintf(json, sizeof json,
+             "{\"model_type\":\"llama\",\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":1,"
+             "\"vocab_size\":5,\"%s\":{\"quant_method\":\"%s\",\"bits\":4}}",
+             cases[i].key, cases[i].method);
+    expect(tri_model_config_parse(json, strlen(json), NULL, 0, &c, &err), &err, cases[i].method, cases[i].way);
     ck_assert_str_eq(err.field, cases[i].key);
   }
 }

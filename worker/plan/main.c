@@ -89,7 +89,7 @@ static tri_status place(struct plan *p, tri_error *err) {
 
 static tri_parallel plan_parallel(const struct plan *p) {
   const tri_serve_layout *y = &p->layout;
-  bool quantized = p->o->serve.quantization != TRI_QUANTIZE_NONE;
+  bool quantized = p->ledger.quantization != TRI_QUANTIZE_NONE;
   return (tri_parallel){.tp = y->tp,
                         .pp = y->pp,
                         .dp = y->dp,
@@ -181,6 +181,34 @@ static tri_status enlarge_step(struct plan *p, tri_error *err) {
   return plan_streaming(p, err);
 }
 
+/* Tells whether a layout that has too little would have enough with more memory: a cache of a size that was given is
+ * too small whatever there is, and so are other limits that were. */
+static bool is_short_of_memory(const struct plan_options *o, const tri_error *err) {
+  bool cache_given = o->serve.kv_cache_memory || o->serve.num_kv_blocks;
+  if (err->status != TRI_NO_CAPACITY) return false;
+  if (!strcmp(err->field, "max_model_len")) return !cache_given;
+  return !strcmp(err->field, "memory") || !strcmp(err->field, "gpu_layers");
+}
+
+/* Tells whether what does not fit would with weights of int8. */
+static bool fits_as_int8(const struct plan *p) {
+  struct plan trial = *p;
+  tri_error ignored = {0};
+  if (p->ledger.quantization != TRI_QUANTIZE_NONE) return false;
+  trial.ledger.quantization = TRI_QUANTIZE_INT8;
+  trial.ranks = tri_calloc((size_t)p->num_ranks, sizeof *trial.ranks);
+  bool fits = trial.ranks && make_ranks(&trial, &p->limits, true, &ignored) == TRI_OK;
+  tri_free(trial.ranks);
+  return fits;
+}
+
+static tri_status name_int8(const struct plan *p, tri_status st, tri_error *err) {
+  if (!is_short_of_memory(p->o, err) || !fits_as_int8(p)) return st;
+  tri_error why = *err;
+  tri_error_clear(err);
+  return tri_fail(err, st, why.field, "%s; with --quantization int8 it fits", why.message);
+}
+
 static tri_status plan_ranks(struct plan *p, tri_error *err) {
   tri_shard first;
   tri_error ignored = {0};
@@ -201,6 +229,7 @@ static tri_status plan_ranks(struct plan *p, tri_error *err) {
     if (st == TRI_OK && (st = plan_streaming(p, err)) != TRI_OK) p->longest = 0; /* none is served */
     if (st == TRI_OK) st = enlarge_step(p, err);
     if (st == TRI_OK) st = plan_host_experts(p, err);
+    if (st != TRI_OK) st = name_int8(p, st, err);
   }
   if (st == TRI_OK || p->num_made || p->o->json) plan_print(p, err);
   return st;
@@ -297,15 +326,6 @@ cleanup:
   tri_checkpoint_close(ckpt);
   tri_free(config);
   return st;
-}
-
-/* Tells whether a layout that has too little would have enough with more memory: a cache of a size that was given is
- * too small whatever there is, and so are other limits that were. */
-static bool is_short_of_memory(const struct plan_options *o, const tri_error *err) {
-  bool cache_given = o->serve.kv_cache_memory || o->serve.num_kv_blocks;
-  if (err->status != TRI_NO_CAPACITY) return false;
-  if (!strcmp(err->field, "max_model_len")) return !cache_given;
-  return !strcmp(err->field, "memory") || !strcmp(err->field, "gpu_layers");
 }
 
 int main(int argc, char **argv) {

@@ -106,6 +106,8 @@ struct plan {
 tri_status plan_find_backend(struct plan *p, tri_error *err);
 /* err: why it does not fit; its status is TRI_OK where it does. */
 void plan_print(const struct plan *p, const tri_error *err);
+/* A line of how a checkpoint that is quantized already is stored, and what becomes of its weights. */
+void plan_print_stored(const struct plan *p);
 
 /* The limits of a step for a max_model_len. */
 tri_status plan_limits(const struct plan *p, int64_t len, tri_limits *out, tri_error *err);

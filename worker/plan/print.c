@@ -22,6 +22,25 @@ static void print_backend(const struct plan *p) {
   if (!p->ckpt) printf("no weights are looked at: their number and type are what config.json says\n");
 }
 
+static uint64_t stored_bytes(const tri_checkpoint *ckpt) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < tri_checkpoint_num_tensors(ckpt); i++) sum += tri_checkpoint_tensor(ckpt, i)->bytes;
+  return sum;
+}
+
+void plan_print_stored(const struct plan *p) {
+  const tri_stored *s = &p->c->stored;
+  const char *type = tri_dtype_name(p->ledger.dtype == TRI_DTYPE_COUNT ? s->widened : p->ledger.dtype);
+  char text[TRI_STORED_TEXT];
+  if (s->method == TRI_STORED_PLAIN) return;
+  printf("the checkpoint is %s", tri_stored_text(s, text));
+  if (p->ckpt) printf(", %.1f MiB", mib((size_t)stored_bytes(p->ckpt)));
+  if (p->ledger.quantization == TRI_QUANTIZE_NONE)
+    printf("; its weights are widened to %s while they are read, and counted so\n", type);
+  else
+    printf("; its weights are rounded to int8 while they are read, and counted so\n");
+}
+
 /* "world 8 = pp 1 x dp 2 x tp 4; 64 experts: ep 8 x 1 slice; columns of 2, sums of 4" */
 static void print_layout(const struct plan *p) {
   const tri_serve_layout *y = &p->layout;
@@ -43,6 +62,7 @@ static void print_head(const struct plan *p) {
          source, (long long)c->num_layers, whose, (long long)c->hidden_size, (long long)c->attention.num_heads,
          (long long)c->attention.num_kv_heads, (long long)c->vocab_size);
   print_backend(p);
+  plan_print_stored(p);
   print_layout(p);
   printf("%d %s with %s each, %d tokens per sequence, %d tokens per step\n\n"
          "rank  pp  tp   layers     q heads kv heads  weights MiB  activ. MiB  %12s    total MiB %12s\n",
@@ -119,6 +139,8 @@ static void print_json_head(const struct plan *p) {
     printf("\"weight_type\":\"%s\",\"product_type\":\"%s\",\"kv_cache_type\":\"%s\",",
            tri_dtype_name(p->ranks[0].ledger.weight_type), tri_dtype_name(p->ranks[0].ledger.product_type),
            tri_dtype_name(p->ledger.kv_dtype));
+  char stored[TRI_STORED_TEXT];
+  if (p->c->stored.method != TRI_STORED_PLAIN) printf("\"stored\":\"%s\",", tri_stored_text(&p->c->stored, stored));
   printf("\"has_weights\":%s,\"max_model_len\":%d,\"longest_max_model_len\":%lld,\"memory_per_rank\":%lld,\"ranks\":[",
          p->ckpt ? "true" : "false", p->limits.max_model_len, (long long)p->longest, (long long)p->ledger.memory);
 }

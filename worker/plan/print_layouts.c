@@ -42,6 +42,7 @@ static void print_head(const struct plan *p, const struct plan_machine *m, const
   printf("\nbackend %s: %d %s on %d %s, %s for each rank, %d tokens per sequence\n", p->backend, p->o->devices,
          p->ledger.device ? "devices" : "ranks", p->o->nnodes, p->o->nnodes == 1 ? "host" : "hosts",
          tri_memory_text((uint64_t)p->ledger.memory, memory), p->limits.max_model_len);
+  plan_print_stored(p);
   print_machine(p, m);
   printf("predicted, with %.0f keys for each sequence that decodes:\n\n"
          "  %-52s %10s %10s %8s %8s %15s %9s\n  %-52s %10s %10s %8s %8s %15s %9s\n",

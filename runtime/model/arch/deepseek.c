@@ -29,7 +29,7 @@ static const tri_config_key keys[] = {
     TRI_IGNORED_KEY("num_key_value_heads"), /* the cache has one row for all heads */
     TRI_IGNORED_KEY("head_dim"),            /* the sum of its parts */
     TRI_IGNORED_KEY("qk_head_dim"),
-    TRI_IGNORED_KEY("num_nextn_predict_layers"), /* for training and speculation */
+    TRI_INT_KEY("num_nextn_predict_layers", extra_layers, 0, 64),
     TRI_IGNORED_KEY("ep_size"),
     TRI_IGNORED_KEY("pretraining_tp"),
     TRI_IGNORED_KEY("aux_loss_alpha"),

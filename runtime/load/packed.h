@@ -1,0 +1,40 @@
+/* Finds the tensors that a quantized checkpoint has in place of a matrix, and checks that they fit each other. */
+#ifndef TRI_RUNTIME_LOAD_PACKED_H
+#define TRI_RUNTIME_LOAD_PACKED_H
+
+#include "runtime/load/widen.h"
+#include "runtime/model/arch.h"
+#include "runtime/model/safetensors.h"
+
+/* One tensor, and where in it the matrix's part begins: experts may be stacked. */
+typedef struct tri_packed_tensor {
+  const tri_st_tensor *tensor; /* NULL: there is none */
+  uint64_t base;
+  int64_t rows; /* stored */
+  size_t pitch; /* bytes of each */
+  int height;   /* rows of elements, of scales for zeros, in a stored row */
+} tri_packed_tensor;
+
+typedef struct tri_packed {
+  const tri_widen_format *format;
+  tri_widen_layout layout;
+  tri_packed_tensor codes, scales, zeros, order;
+  bool turned; /* rows of the weight are columns of the file */
+} tri_packed;
+
+/* Tells whether a rule's tensor is quantized in a layer (and expert), and how. *found false: it is stored as it is, or
+ * not at all. Refuses, by the tensor's name, what does not fit the config. */
+tri_status tri_packed_find(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,
+                           int layer, int expert, tri_packed *out, bool *found, tri_error *err);
+
+/* The formats that a method's layers may have; NULL-terminated. */
+const tri_widen_format *const *tri_packed_formats(tri_stored_method method);
+
+/* Returns the length of `name` without what a format puts behind a layer's name, 0 where it is no name of a format's
+ * tensors. *weight: what the layer's plain tensor has there. */
+size_t tri_packed_stem(tri_stored_method method, const char *name, const char **weight);
+
+/* Tells whether a rule's tensor may be quantized. */
+bool tri_packed_may_be(const tri_model_config *c, const tri_tensor_rule *rule);
+
+#endif

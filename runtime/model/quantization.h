@@ -1,0 +1,51 @@
+/* How a checkpoint's matrices are quantized, as config.json says it: quantization_config, or compression_config, as
+ * compressed-tensors once called it.
+ *
+ * Which layers are quantized is not read from here. A layer that is has other tensors than one that is not (a list of
+ * exceptions, modules_to_not_convert or ignore, says the same once more), and the shapes of its tensors say how many
+ * bits its codes have and how many of them share a scale; they must be those of one of the schemes. Nor is it looked at
+ * how activations would be rounded: products are those of the widened weights. */
+#ifndef TRI_RUNTIME_MODEL_QUANTIZATION_H
+#define TRI_RUNTIME_MODEL_QUANTIZATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/json.h"
+#include "runtime/base/status.h"
+
+enum { TRI_MAX_SCHEMES = 16 };
+
+typedef enum tri_stored_method {
+  TRI_STORED_PLAIN, /* not quantized */
+  TRI_STORED_FP8,
+  TRI_STORED_MXFP4,
+  TRI_STORED_COMPRESSED, /* compressed-tensors */
+  TRI_STORED_GPTQ,
+  TRI_STORED_AWQ
+} tri_stored_method;
+
+/* Elements of a matrix [out, in] that share a scale. A size of 0 is the matrix's own. */
+typedef struct tri_stored_scheme {
+  int bits;
+  bool is_float;      /* the codes are FP8 or FP4 numbers */
+  int64_t rows, cols; /* that share a scale */
+} tri_stored_scheme;
+
+typedef struct tri_stored {
+  tri_stored_method method;
+  int num_schemes;
+  tri_stored_scheme schemes[TRI_MAX_SCHEMES];
+  bool zeros_less_one; /* GPTQ: a zero point is stored as one less */
+  tri_dtype widened;   /* of matrices in memory, where nobody asks for another type */
+} tri_stored;
+
+/* model_dtype: the config's own. A model that is not quantized is TRI_STORED_PLAIN. Refuses, by the names of the field
+ * and its value, what cannot be widened. */
+tri_status tri_stored_read(const tri_json *config, tri_dtype model_dtype, tri_stored *out, tri_error *err);
+/* "FP8, a scale for 128 x 128 weights", for people. */
+enum { TRI_STORED_TEXT = 160 };
+const char *tri_stored_text(const tri_stored *s, char out[TRI_STORED_TEXT]);
+
+#endif
