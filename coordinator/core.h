@@ -55,6 +55,7 @@ typedef struct tri_core_config {
   bool pools_as_model;            /* an encoder's pooling is not another than that of its checkpoint */
   uint64_t model_hash;            /* tri_model_config_hash, which workers must have, too; 0: any */
   uint64_t response_cache;        /* bytes of answers that are kept; 0: none are */
+  uint64_t most_retained;         /* bytes of jobs that have ended, for clients that come back; 0: any */
   uint32_t tp, pp, dp, ep;        /* the layout that workers must have; 0: any */
   uint32_t num_groups;
   uint64_t seed; /* of the seeds of requests that bring none; 0: they are random */

@@ -65,6 +65,7 @@ void job_forget(tri_core *c, job *j) {
     while (*p != j) p = &(*p)->dirty_next;
     *p = j->dirty_next;
   }
+  c->retained -= j->retained;
   if (j->state == JOB_ENDED)
     c->num_retained--;
   else
@@ -81,7 +82,22 @@ void job_enlist(tri_core *c, job *j) {
   c->num_active++;
 }
 
+/* The memory that grows with a job's answer, and its texts. An encoder's values have a limit of their own. */
+static size_t bytes_of(const job *j) {
+  size_t bytes = sizeof *j + j->prompt_len + j->salt_len;
+  for (int64_t i = 0; i < j->sampling.n; i++) {
+    const job_choice *ch = &j->choices[i];
+    size_t token = sizeof *ch->ids + sizeof *ch->safe_after;
+    if (ch->logprobs)
+      token += sizeof *ch->num_top + sizeof(float) + TRI_WIRE_MAX_LOGPROBS * (sizeof(float) + sizeof(uint32_t));
+    bytes += sizeof *ch + ch->text_cap + ch->cap * token;
+  }
+  return bytes;
+}
+
 void job_retire(tri_core *c, job *j) {
+  j->retained = bytes_of(j);
+  c->retained += j->retained;
   TAILQ_REMOVE(&c->active, j, links);
   TAILQ_INSERT_TAIL(&c->ended, j, links);
   c->num_active--;

@@ -381,7 +381,8 @@ void jobs_tick(tri_core *c, int64_t now) {
   for (job *j = TAILQ_FIRST(&c->ended), *next; j; j = next) {
     next = TAILQ_NEXT(j, links);
     /* A client that reads nothing gets as long as one that may come back. */
-    bool expired = now - j->ended_ns > RETAIN_NS, crowded = c->num_retained > MAX_RETAINED;
+    bool expired = now - j->ended_ns > RETAIN_NS;
+    bool crowded = c->num_retained > MAX_RETAINED || (c->cfg.most_retained && c->retained > c->cfg.most_retained);
     if (!expired && !crowded) break;
     if (expired || !j->dirty) job_forget(c, j);
   }

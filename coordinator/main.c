@@ -36,6 +36,7 @@ enum {
   CLIENT_BACKLOG = 1000,    /* messages that one client may leave unread before it counts as slow */
   WORKER_BACKLOG = 65536,   /* messages that wait for one leader; jobs beyond them stay in the queue */
   ARENA_BYTES = 64 << 10,   /* first block of the memory of one unpacked message */
+  RETAINED_SHARE = 4,       /* of the memory's limit: what jobs may have that have ended */
 };
 /* Share of the watchdog's timeout after which a rank that reports nothing is lost: shorter than the whole,
  * so that a silent rank is named before its group counts as stalled. */
@@ -188,6 +189,11 @@ static tri_status open_worker_socket(struct shell *s, bool one_host, tri_error *
   return s->opts.boot_file ? tri_boot_save(s->opts.boot_file, &s->boot, err) : TRI_OK;
 }
 
+/* Lazy batches: a group may stand still on purpose for half of its limit. */
+static int64_t longest_hold_ns(const tri_serve_options *o) {
+  return o->encoder_batching == TRI_BATCHING_DP_LAZY ? (int64_t)(o->encoder_latency_limit * 1e6) / 2 : 0;
+}
+
 static tri_status open_core(struct shell *s, tri_error *err) {
   /* Only the workers need these options: of a coordinator without them any layout is right. */
   tri_serve_layout l;
@@ -206,6 +212,7 @@ static tri_status open_core(struct shell *s, tri_error *err) {
                         .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
                         .model_hash = tri_model_config_hash(&s->model.config),
                         .response_cache = s->opts.response_cache,
+                        .most_retained = (s->opts.memory_cap - s->opts.response_cache) / RETAINED_SHARE,
                         .tp = has_layout ? (uint32_t)l.tp : 0,
                         .pp = has_layout ? (uint32_t)l.pp : 0,
                         .dp = has_layout ? (uint32_t)l.dp : 0,
@@ -214,7 +221,7 @@ static tri_status open_core(struct shell *s, tri_error *err) {
                         .seed = s->opts.seed,
                         .max_queue = s->opts.max_queue,
                         .max_prompt = s->model.max_prompt,
-                        .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9),
+                        .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9) + longest_hold_ns(&s->opts),
                         .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
                         .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
   tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);

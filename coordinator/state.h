@@ -92,6 +92,7 @@ typedef struct job {
   uint32_t preemptions; /* as its group has told */
   int64_t begun_ns;     /* when a step first took a part of it in, likewise; 0: none has */
   int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns, stuck_ns;
+  size_t retained;      /* bytes, once it has ended */
   int64_t said_ns;      /* when its client was last sent something, or looked for */
   int looks;            /* for its client in a row: each leaves a frame with one that reads nothing */
   tri_error *error;     /* NULL: none */
@@ -176,6 +177,7 @@ struct tri_core {
   job *dirty;
   uint64_t next_id;
   int64_t num_active, num_tokenizing, num_queued, num_retained;
+  uint64_t retained; /* bytes of those */
   bool draining, drain_sent;
   int64_t started_ns, looked_ns; /* looked_ns: for clients that have gone */
   tri_core_facts facts;

@@ -104,7 +104,8 @@ void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client
              "the job has %lld choices, and an offset is that of one: attach from 0 for all", (long long)j->sampling.n);
   else
     tri_fail(&err, TRI_NOT_FOUND, "request_id",
-             "no such job of yours: it was never submitted here, or it ended more than %lld s ago",
+             "no such job of yours: it was never submitted here, it ended more than %lld s ago, or newer ones took its "
+             "place",
              RETAIN_NS / 1000000000);
   reply_error(c, from, m->id, &err);
 }

@@ -87,9 +87,9 @@ static void move_cell(tri_batch_cost *c, int length, int size, double weight, do
   *cell *= 1 + STEP * weight * (ratio - 1);
 }
 
-void tri_batch_cost_observe(tri_batch_cost *c, double length, double size, double seconds) {
+bool tri_batch_cost_observe(tri_batch_cost *c, double length, double size, double seconds) {
   double ratio = seconds / tri_batch_cost_padded(c, length, size);
-  if (!(ratio < MOST_OFF) || !(ratio > 1 / MOST_OFF)) return;
+  if (!(ratio < MOST_OFF) || !(ratio > 1 / MOST_OFF)) return false;
   struct place l = find_place(c->lengths, c->num_lengths, length), s = find_place(c->sizes, c->num_sizes, size);
   for (int i = 0; i < 2; i++)
     for (int j = 0; j < 2; j++) {
@@ -97,6 +97,7 @@ void tri_batch_cost_observe(tri_batch_cost *c, double length, double size, doubl
       move_cell(c, l.below + (i && l.share > 0), s.below + (j && s.share > 0), own_length * own_size, ratio);
     }
   tri_batch_cost_complete(c); /* the next one is compared with what is known now */
+  return true;
 }
 
 /* The same for sequences of one length. */

@@ -40,8 +40,8 @@ double tri_batch_cost_padded(const tri_batch_cost *c, double length, double size
 double tri_batch_cost_packed(const tri_batch_cost *c, const int *lengths, int n);
 
 /* Moves the cells around a batch towards what it took, by an eighth of the difference: steps of a shared machine vary.
- * Takes no part in what is not a number, or more than 16 times off. */
-void tri_batch_cost_observe(tri_batch_cost *c, double length, double size, double seconds);
+ * False: it was left out, as no number or more than 16 times off. */
+bool tri_batch_cost_observe(tri_batch_cost *c, double length, double size, double seconds);
 
 /* Returns the fewest tokens of a step at which a token costs at most 3% more than at best, whatever the length of the
  * sequences: larger steps make answers late and gain nothing. Never below the longest sequence. */

@@ -41,6 +41,7 @@ static bool read_cell(const tri_json *cell, tri_batch_cost *c) {
 
 static tri_status read_cells(const tri_json *cells, const char *path, tri_batch_cost *c, tri_error *err) {
   if (tri_json_kind_of(cells) != TRI_JSON_ARRAY) return tri_fail(err, TRI_CORRUPT, "cells", "%s has no cells", path);
+  if (!tri_json_size(cells)) return TRI_NOT_FOUND;
   for (size_t i = 0; i < tri_json_size(cells); i++)
     if (!read_cell(tri_json_at(cells, i), c))
       return tri_fail(err, TRI_CORRUPT, "cells",

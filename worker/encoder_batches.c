@@ -89,20 +89,31 @@ static void choose(tri_encoder_batches *b, const struct candidate *c) {
   if (c->length > b->longest) b->longest = c->length;
 }
 
-/* Chooses the batch that has the sequence which came first, so that none waits for ever. Returns the seconds of all
- * batches. */
-static double choose_cheapest(tri_encoder_batches *b) {
-  double seconds;
+/* Divides them, sorted by length, at the least cost. Returns the number of batches. */
+static int divide(tri_encoder_batches *b, double *seconds) {
   for (int i = 0; i < b->num; i++) b->sorted[i] = b->candidates[i];
   qsort(b->sorted, (size_t)b->num, sizeof *b->sorted, by_length);
   for (int i = 0; i < b->num; i++) b->lengths[i] = b->sorted[i].length;
-  int num = tri_batch_planner_cut(b->planner, b->lengths, b->num, b->ends, &seconds);
-  for (int k = 0, from = 0; k < num; from = b->ends[k++]) {
-    bool has_first = false;
-    for (int i = from; i < b->ends[k]; i++) has_first |= b->sorted[i].number == 0;
-    for (int i = from; has_first && i < b->ends[k]; i++) choose(b, &b->sorted[i]);
+  return tri_batch_planner_cut(b->planner, b->lengths, b->num, b->ends, seconds);
+}
+
+static int start_of(const tri_encoder_batches *b, int k) { return k ? b->ends[k - 1] : 0; }
+
+/* Returns the batch that has the sequence which came first: where it is taken, none waits for ever. */
+static int batch_of_first(const tri_encoder_batches *b) {
+  int i = 0, k = 0;
+  while (b->sorted[i].number) i++;
+  while (b->ends[k] <= i) k++;
+  return k;
+}
+
+/* Returns a batch that no sequence of the same length could join; -1: there is none. */
+static int full_batch(const tri_sched *s, const tri_encoder_batches *b, int num) {
+  for (int k = 0; k < num; k++) {
+    int size = b->ends[k] - start_of(b, k), longest = b->lengths[b->ends[k] - 1];
+    if (size >= b->max_batch || (size + 1) * longest > s->cfg.limits.max_num_batched_tokens) return k;
   }
-  return seconds;
+  return -1;
 }
 
 /* Chooses as many as fit, in the order of the queue; none: one. */
@@ -114,13 +125,12 @@ static void choose_first(const tri_sched *s, tri_encoder_batches *b, int most) {
   }
 }
 
-/* Lazy: a batch begins when it is full, or when waiting longer would take the oldest request beyond half of its limit
- * with the time that all batches take. */
-static bool is_due(const tri_sched *s, const tri_encoder_batches *b, double seconds) {
-  int64_t came = b->candidates[0].q->job->came_ns;
-  for (int i = 1; i < b->num; i++)
-    if (b->candidates[i].q->job->came_ns < came) came = b->candidates[i].q->job->came_ns;
-  if (b->num >= b->max_batch) return true;
+/* Tells whether waiting longer would take the oldest request, of whatever priority, beyond half of its limit with the
+ * time that all batches take. */
+static bool is_due(const tri_sched *s, double seconds) {
+  int64_t came = s->now_ns;
+  for (const tri_sequence *q = s->waiting.head; q; q = q->next)
+    if (q->job->came_ns < came) came = q->job->came_ns;
   return (double)(s->now_ns - came) + seconds * 1e9 >= (double)s->cfg.latency_limit_ns / 2;
 }
 
@@ -131,8 +141,11 @@ static bool choose_batch(tri_sched *s, tri_encoder_batches *b) {
     choose_first(s, b, s->cfg.encoder_batching == TRI_BATCHING_NAIVE ? b->max_batch : 1);
     return true;
   }
-  double seconds = choose_cheapest(b);
-  return s->cfg.encoder_batching != TRI_BATCHING_DP_LAZY || is_due(s, b, seconds);
+  double seconds;
+  int num = divide(b, &seconds), k = batch_of_first(b);
+  if (s->cfg.encoder_batching == TRI_BATCHING_DP_LAZY && !is_due(s, seconds)) k = full_batch(s, b, num);
+  for (int i = k < 0 ? 0 : start_of(b, k); k >= 0 && i < b->ends[k]; i++) choose(b, &b->sorted[i]);
+  return k >= 0;
 }
 
 /* ---- its places ---- */

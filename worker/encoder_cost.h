@@ -17,6 +17,7 @@ typedef struct tri_encoder_cost {
   double length, size; /* of the step under way: tokens of a sequence in the mean, and sequences */
   int64_t began_ns;    /* 0: none that is observed */
   int observed;        /* steps since the scheduler last had the table */
+  bool known;          /* measured, now or before: else it is what tri_batch_cost_init makes, and stays so */
   bool refined;        /* the file has another table */
 } tri_encoder_cost;
 

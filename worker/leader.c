@@ -234,8 +234,9 @@ static tri_status start_lane(struct leader *ld, int lane, bool *worked) {
   struct plan own;
   int64_t t = tri_thread_cpu_ns();
   if (tri_shards_lane_busy(ld->shards, lane) || !tri_shards_compose(ld->shards, lane, ld->writers)) return TRI_OK;
-  /* Beside steps of other lanes it would take as long as these let it. */
-  if (ld->embeds && w->engine->num_lanes == 1) tri_encoder_cost_begin(&ld->cost, &ld->writers[0]->h, tri_now_ns());
+  /* Beside steps of other lanes and shards it would take as long as these let it. */
+  if (ld->embeds && w->engine->num_lanes == 1 && num_shards(w) == 1)
+    tri_encoder_cost_begin(&ld->cost, &ld->writers[0]->h, tri_now_ns());
   tri_status st = send_plans(ld, lane, false, &own);
   count_time(w, t);
   if (st == TRI_OK) st = tri_engine_begin(w->engine, own.bytes, own.len);
@@ -455,6 +456,7 @@ static tri_status weigh_batches(struct leader *ld) {
   m.until_ns = tri_now_ns() + (w->opts.warmup ? MEASURE_NS : 0);
   tri_start_watch_phase(&w->start_watch, "measuring batches", &w->warm_steps);
   TRI_CHECK(tri_encoder_cost_start(w, &m, &ld->cost));
+  if (!ld->cost.known) return TRI_OK;
   tri_shards_set_batch_cost(ld->shards, &ld->cost.table);
   return TRI_OK;
 }

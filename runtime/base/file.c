@@ -35,8 +35,13 @@ static tri_status refuse(const char *path, const char *what, tri_error *err) {
 tri_status tri_file_read(const char *path, size_t most, char **out, size_t *len, tri_error *err) {
   char *text = NULL;
   tri_status st = TRI_OK;
-  FILE *f = fopen(path, "re");
-  if (!f) return errno == ENOENT || errno == ENOTDIR ? TRI_NOT_FOUND : refuse(path, "be opened", err);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer would hold it up */
+  if (fd < 0) return errno == ENOENT || errno == ENOTDIR ? TRI_NOT_FOUND : refuse(path, "be opened", err);
+  FILE *f = fdopen(fd, "r");
+  if (!f) {
+    close(fd);
+    return tri_fail(err, TRI_NO_MEMORY, path, "%s: no memory", path);
+  }
   struct stat s;
   if (fstat(fileno(f), &s) || !S_ISREG(s.st_mode))
     st = tri_fail(err, TRI_IO, path, "%s: not a file", path);

@@ -29,3 +29,10 @@ stop_cluster TERM
 [ "$(costs | grep -c '"key"')" = 2 ] || fail "not two tables of costs: $(ls "$XDG_CACHE_HOME/trireme")"
 [ "$(costs | grep -c '^\[8, 1, ')" = 2 ] || fail "the cost of the smallest batch is missing: $(costs)"
 [ "$(grep -c 'what batches cost: .* measured' "$RUN/log")" = 2 ] || fail "batches were measured again, or not at all"
+# A text that waits alone for longer than the watchdog waits for a group is no hang. Without a measurement nothing is kept.
+export XDG_CACHE_HOME=$RUN/unmeasured
+MODEL=$DATA/checkpoints/bert
+start_up --encoder-batching dp-lazy --encoder-latency-limit 6000 --watchdog-timeout 2 --no-warmup
+"$BIN/trireme" embed --token-ids 1,2,3 >/dev/null 2>"$RUN/complaint" || fail "a lazy text: $(cat "$RUN/complaint")"
+stop_cluster TERM
+[ -z "$(find "$XDG_CACHE_HOME" -name 'batch-cost-*' 2>/dev/null)" ] || fail "costs are kept that nobody measured"

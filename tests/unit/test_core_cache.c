@@ -114,6 +114,33 @@ START_TEST(a_hit_can_be_attached_to) {
 }
 END_TEST
 
+/* Hits come fast, and each has memory of its own as long as its client may come back: the oldest make room. */
+START_TEST(hits_are_retained_within_bounds) {
+  enum { HITS = 1000, MOST = 256 << 10 };
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg m = greedy();
+  m.submit.sampling.logprobs = 0;
+  answered(w, "a", &m, "a text of some length");
+  w->core->cfg.most_retained = MOST;
+  struct stream *last = NULL;
+  for (int i = 0; i < HITS; i++) {
+    w->num_streams = 0;
+    last = again(w, "b", &m);
+    ck_assert(last->cached);
+    tick(w, 0);
+    ck_assert_uint_le(w->core->retained, MOST);
+  }
+  ck_assert_uint_gt(w->core->retained, MOST / 2);
+  ck_assert_int_lt(w->core->num_retained, HITS / 2);
+  struct stream *full = attach(w, ++next_id, last, 0);
+  ck_assert(full->done && full->cached);
+  expect_text(full, 0, "a text of some length");
+  tick(w, 61 * SECOND);
+  ck_assert_uint_eq(w->core->retained, 0);
+  world_destroy(w);
+}
+END_TEST
+
 static int pieces;
 static size_t piece_ids;
 
@@ -371,6 +398,7 @@ Suite *suite_core_cache(void) {
   tcase_add_test(t, a_slow_client);
   tcase_add_test(t, all_of_an_answer_comes_again);
   tcase_add_test(t, a_hit_can_be_attached_to);
+  tcase_add_test(t, hits_are_retained_within_bounds);
   tcase_add_test(t, long_answers);
   tcase_add_test(t, busy_groups_do_not_matter);
   tcase_add_test(t, a_lost_group);

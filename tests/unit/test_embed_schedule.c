@@ -441,6 +441,28 @@ START_TEST(test_lazy) {
 }
 END_TEST
 
+/* A batch that has no room left runs at once; the limit holds for requests of a lower priority, too. */
+START_TEST(test_lazy_full_and_late) {
+  tri_sched_config sc = {.encoder_batching = TRI_BATCHING_DP_LAZY, .latency_limit_ns = 100000000, .by_priority = true};
+  struct sim *s = create_with(roomy, 1, false, sc);
+  tri_batch_cost c = table_of(&roomy, 0.01);
+  tri_sched_set_batch_cost(s->sched, &c);
+  ck_assert(tri_sched_reap(s->sched, 0, &s->out));
+  add(s, 24, 0, -1);
+  ck_assert(!step(s, 0));
+  add(s, 24, 0, -1);
+  expect(s, 2, 48);
+  add(s, 10, 0, -1); /* the less urgent one came first */
+  ck_assert(tri_sched_reap(s->sched, 39 * 1000000, &s->out));
+  add(s, 12, -1, -1);
+  ck_assert(!step(s, 0));
+  ck_assert(tri_sched_reap(s->sched, 41 * 1000000, &s->out));
+  expect(s, 1, 12);
+  expect(s, 1, 10);
+  destroy(s);
+}
+END_TEST
+
 /* Packed steps have no more tokens than make a token cheap, and any sequence all the same. */
 START_TEST(test_enough_tokens) {
   struct sim *s = create(roomy, 1, false, false);
@@ -520,6 +542,7 @@ Suite *suite_embed_schedule(void) {
   tcase_add_test(t, test_naive_and_none);
   tcase_add_test(t, test_cheapest);
   tcase_add_test(t, test_lazy);
+  tcase_add_test(t, test_lazy_full_and_late);
   tcase_add_test(t, test_enough_tokens);
   tcase_add_test(t, test_types);
   tcase_add_test(t, test_packed);
