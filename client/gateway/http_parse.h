@@ -39,13 +39,13 @@ typedef struct http_field {
 
 typedef struct http_parser {
   size_t max_body;
-  /* Of the request, from HTTP_HEAD_DONE on. */
+  /* The request, from HTTP_HEAD_DONE on. */
   http_method method;
   bool keep_alive; /* the client wants to send another request after this one */
   bool version_1_0;
   bool expects_continue; /* it waits for a 100 before it sends the body */
   tri_buf body;
-  /* Of the one that was refused. */
+  /* Why it was refused. */
   int status;
   const char *why;
   /* Inside. */
