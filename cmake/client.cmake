@@ -32,7 +32,7 @@ install(TARGETS trireme)
 if(EVENT_FOUND)
   file(GLOB gateway_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/gateway/*.c)
   list(REMOVE_ITEM gateway_sources ${CMAKE_SOURCE_DIR}/client/gateway/main.c)
-  tri_library(tri_gateway FILES ${gateway_sources} LINK libtrireme tri_base_text PkgConfig::EVENT)
+  tri_library(tri_gateway FILES ${gateway_sources} client/cmd/buf.c LINK libtrireme tri_base_text PkgConfig::EVENT)
 endif()
 
 # Man page and shell completion.
