@@ -110,6 +110,19 @@ void cmd_buf_num(cmd_buf *b, double x) {
   cmd_buf_add(b, text, strlen(text));
 }
 
+void cmd_buf_float(cmd_buf *b, float x, const char *otherwise) {
+  char text[40];
+  if (!isfinite(x)) {
+    cmd_buf_add(b, otherwise, strlen(otherwise));
+    return;
+  }
+  for (int digits = 6; digits <= 9; digits++) {
+    snprintf(text, sizeof text, "%.*g", digits, (double)x);
+    if (strtof(text, NULL) == x) break;
+  }
+  cmd_buf_add(b, text, strlen(text));
+}
+
 void cmd_json_open(cmd_buf *b, const char *key, char bracket) {
   if (key)
     cmd_buf_key(b, key);

@@ -21,6 +21,8 @@ size_t cmd_utf8_prefix(const char *s, size_t len);
 /* `"key":` with a comma before it unless an object or array has just begun. */
 void cmd_buf_key(cmd_buf *b, const char *key);
 void cmd_buf_num(cmd_buf *b, double x); /* shortest text that reads back; null when not finite */
+/* The shortest text that reads back as the same float32; `otherwise` when not finite. */
+void cmd_buf_float(cmd_buf *b, float x, const char *otherwise);
 /* Opens an object or array, '{' or '[': a member, or an element where key is NULL. */
 void cmd_json_open(cmd_buf *b, const char *key, char bracket);
 /* Members of the object that is open. */
