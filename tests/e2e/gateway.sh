@@ -7,6 +7,7 @@ command -v curl >/dev/null || { echo "skipped: no curl"; exit 77; }
 
 # begin OPTION...: a gateway that serves. Sets gateway and url.
 begin() {
+  rm -f "$RUN/gateway.log" # it speaks of the one before
   "$BIN/trireme" gateway --http 127.0.0.1:0 "$@" >"$RUN/gateway.log" 2>&1 &
   gateway=$!
   for _ in $(seq 100); do grep -q serving "$RUN/gateway.log" 2>/dev/null && break; sleep 0.05; done
@@ -112,7 +113,8 @@ grep -q DONE "$RUN/slow" && fail "a slow reader got the whole answer"
 exec {slow}>&-
 
 # A drain: the stream ends, what comes new is refused.
-curl -sS -N -H 'Content-Type: application/json' -d '{"prompt":"count 1 to 40=","temperature":0,"ignore_eos":true,"max_tokens":2000,"stream":true}' "$url/v1/completions" >"$RUN/stream" 2>&1 &
+rm "$RUN/stream"
+curl -sS -N -H 'Content-Type: application/json' -d "${long/8000/4000},\"stream\":true}" "$url/v1/completions" >"$RUN/stream" 2>&1 &
 client=$!
 for _ in $(seq 200); do [ -s "$RUN/stream" ] && break; sleep 0.01; done
 kill -TERM $gateway
