@@ -118,6 +118,9 @@ static void responded(http_conn *c) {
   bufferevent_disable(c->bev, EV_READ);
   event_del(c->hangup);
   set_timer(c, 0);
+  /* Nothing that still waits would tell that all is written. */
+  if (!evbuffer_get_length(bufferevent_get_output(c->bev)))
+    bufferevent_trigger(c->bev, EV_WRITE, BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
 }
 
 static bool stays_open(const http_conn *c) {

@@ -21,6 +21,8 @@ typedef struct world {
   http_server *server;
   pthread_t thread;
   http_conn *streams; /* one at most */
+  http_conn *later;   /* a stream that ends some ticks later, when all before it is written */
+  int ticks;
   atomic_int closed, slow;
   int stop_fd;
 } world;
@@ -40,6 +42,11 @@ static void on_request(void *ctx, http_conn *c) {
   if (path.s[1] == 'f') {
     http_stream_begin(c, NULL);
     w->streams = c;
+  }
+  if (path.s[1] == 'l') {
+    http_stream_begin(c, NULL);
+    w->later = c;
+    w->ticks = 0;
   }
   if (path.s[1] == 's') {
     http_stream_begin(c, NULL);
@@ -61,6 +68,11 @@ static size_t on_error(void *ctx, int status, const char *why, char *out, size_t
 static void on_tick(void *ctx) {
   static const char flood[FLOOD_BYTES];
   world *w = ctx;
+  if (w->later && ++w->ticks == 20) ck_assert(http_stream_event(w->later, "one", 3));
+  if (w->later && w->ticks == 40) {
+    http_stream_end(w->later);
+    w->later = NULL;
+  }
   if (!w->streams || http_stream_event(w->streams, flood, sizeof flood)) return;
   w->streams = NULL;
   atomic_fetch_add(&w->slow, 1);
@@ -141,7 +153,7 @@ static void await(atomic_int *count, int value) {
 }
 
 START_TEST(in_order) {
-  world w;
+  static world w; /* its thread goes on where a test fails */
   char text[4096];
   start(&w, 5000);
   int fd = dial(&w);
@@ -164,7 +176,7 @@ START_TEST(in_order) {
 END_TEST
 
 START_TEST(streams) {
-  world w;
+  static world w; /* its thread goes on where a test fails */
   char text[4096];
   start(&w, 5000);
   int fd = dial(&w);
@@ -175,13 +187,20 @@ START_TEST(streams) {
   hear(fd, NULL, text, sizeof text);
   ck_assert_msg(strstr(text, "\r\n\r\ndata: one\n\ndata: two\n\n"), "%s", text);
   close(fd);
+  fd = dial(&w);
+  say(fd, "GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
+  hear(fd, "\r\n\r\nb\r\ndata: one\n\n\r\n0\r\n\r\n", text, sizeof text);
+  say(fd, "GET /later HTTP/1.0\r\n\r\n");
+  hear(fd, NULL, text, sizeof text);
+  ck_assert_msg(strstr(text, "\r\n\r\ndata: one\n\n"), "%s", text);
+  close(fd);
   finish(&w);
 }
 END_TEST
 
 /* The body of a refused request is not read, and the client gets the answer although it is still sending. */
 START_TEST(refused) {
-  world w;
+  static world w; /* its thread goes on where a test fails */
   char text[4096], body[60000];
   start(&w, 5000);
   memset(body, 'x', sizeof body);
@@ -205,7 +224,7 @@ START_TEST(refused) {
 END_TEST
 
 START_TEST(hang_up) {
-  world w;
+  static world w; /* its thread goes on where a test fails */
   char text[4096];
   start(&w, 5000);
   int one = dial(&w), two = dial(&w);
@@ -223,7 +242,7 @@ END_TEST
 
 /* It reads nothing: what waits for it has a limit, and it cannot take the beginning for the whole. */
 START_TEST(slow_reader) {
-  world w;
+  static world w; /* its thread goes on where a test fails */
   static char text[32 << 20];
   start(&w, 5000);
   int fd = dial(&w);
@@ -236,7 +255,7 @@ START_TEST(slow_reader) {
 END_TEST
 
 START_TEST(times) {
-  world w;
+  static world w; /* its thread goes on where a test fails */
   char text[4096];
   start(&w, 100);
   int silent = dial(&w), head = dial(&w), body = dial(&w);
@@ -259,7 +278,7 @@ START_TEST(times) {
 END_TEST
 
 START_TEST(drains) {
-  world w;
+  static world w; /* its thread goes on where a test fails */
   char text[4096];
   start(&w, 5000);
   int idle = dial(&w), busy = dial(&w);
