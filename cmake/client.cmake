@@ -28,6 +28,17 @@ target_link_libraries(trireme PRIVATE libtrireme tri_wire tri_base_text PkgConfi
 add_dependencies(programs trireme)
 install(TARGETS trireme)
 
+# The HTTP gateway; main.c is kept out of the library so that tests can link it.
+if(EVENT_FOUND)
+  file(GLOB gateway_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/gateway/*.c)
+  list(REMOVE_ITEM gateway_sources ${CMAKE_SOURCE_DIR}/client/gateway/main.c)
+  tri_library(tri_gateway FILES ${gateway_sources} client/cmd/buf.c runtime/base/log.c LINK libtrireme tri_base_text PkgConfig::EVENT)
+  add_executable(trireme-gateway client/gateway/main.c)
+  target_link_libraries(trireme-gateway PRIVATE tri_gateway)
+  add_dependencies(programs trireme-gateway)
+  install(TARGETS trireme-gateway)
+endif()
+
 # Man page and shell completion.
 find_program(SCDOC scdoc)
 if(SCDOC)

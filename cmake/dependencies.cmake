@@ -7,13 +7,14 @@ unset(__pkg_config_checked_ZMQ CACHE)
 pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq>=4.3)
 # Upstream's version 6 is called msgpack-c, the distributions' version 4 msgpack.
 pkg_search_module(MSGPACK REQUIRED IMPORTED_TARGET msgpack-c msgpack)
-# The command's, without which TRIREME_CLIENT_ONLY builds libtrireme alone.
+# The command's and the gateway's, without which TRIREME_CLIENT_ONLY builds libtrireme alone.
 if(NOT TRIREME_CLIENT_ONLY)
   set(required REQUIRED)
 endif()
 pkg_check_modules(JANSSON ${required} IMPORTED_TARGET jansson>=2.13)
 pkg_check_modules(YAML ${required} IMPORTED_TARGET yaml-0.1)
 pkg_check_modules(NCURSES ${required} IMPORTED_TARGET ncurses)
+pkg_check_modules(EVENT ${required} IMPORTED_TARGET libevent_core>=2.1)
 if(TRIREME_CLIENT_ONLY)
   return()
 endif()

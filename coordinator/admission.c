@@ -107,7 +107,7 @@ const char *admission_prompt_field(const job *j) { return j->embed ? "text" : "p
 tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st, tri_error *err) {
   const char *field = admission_prompt_field(j);
   long long most = c->cfg.max_prompt;
-  if (st == TRI_AGAIN) return tri_fail(err, TRI_NO_CAPACITY, field, "too many prompts wait for the tokenizer");
+  if (st == TRI_AGAIN) return tri_fail(err, TRI_NO_CAPACITY, "", "too many prompts wait for the tokenizer");
   if (st == TRI_NO_CAPACITY)
     return tri_fail(err, st, field,
                     "the %s is too much work for a pattern of tokenizer.json: it looks far ahead from every place of a "

@@ -47,6 +47,7 @@ check() {
       own["mpi.h"] = "^comm/mpi\\.c$"
       own["liburing.h"] = "^offload/aio[a-z_]*\\.c$"
       own["curses.h"] = own["ncurses.h"] = "^client/cmd/(top|term)[a-z_]*\\.c$"
+      own["event2/event.h"] = own["event2/buffer.h"] = own["event2/bufferevent.h"] = own["event2/listener.h"] = "^client/gateway/http_(conn|server)[a-z_]*\\.[ch]$"
       own["cuda_runtime.h"] = own["cuda_runtime_api.h"] = own["cuda.h"] = own["cuda_bf16.h"] = own["cuda_fp16.h"] = "^(kernels/cuda|comm/device)/"
       own["library_types.h"] = own["cublas_v2.h"] = own["cublasLt.h"] = "^kernels/cuda/"
       own["nccl.h"] = "^comm/device/nccl"
@@ -93,7 +94,7 @@ self_test() {
   dir=$(mktemp -d) || exit 1
   trap 'rm -rf "$dir"' EXIT
   for folder in runtime/base runtime/model/arch runtime/tokenizer runtime/load runtime/step runtime/forward runtime/engine \
-    kernels/cpu comm/device comm/wire offload worker/bench coordinator/up client/cmd; do
+    kernels/cpu comm/device comm/wire offload worker/bench coordinator/up client/cmd client/gateway; do
     mkdir -p "$dir/$folder"
   done
   printf '#include <stdio.h>\n#include "runtime/base/mem.h"\n' >"$dir/kernels/good.c"
@@ -138,6 +139,7 @@ coordinator/x.c <zmq.h>
 comm/wire/x.c <zmq.h>
 comm/wire/zsock.h <zmq.h>
 worker/x.c <mpi.h>
+client/gateway/x.c <event2/event.h>
 kernels/x.c <cblas.h>
 runtime/load/x.c <someother.h>
 CASES

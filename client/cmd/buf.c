@@ -1,9 +1,11 @@
+#include "client/cmd/buf.h"
+
 #include <math.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/cmd/cmd.h"
 #include "runtime/base/buf.h"
 #include "runtime/base/mem.h"
 
@@ -108,6 +110,19 @@ void cmd_buf_num(cmd_buf *b, double x) {
   cmd_buf_add(b, text, strlen(text));
 }
 
+void cmd_buf_float(cmd_buf *b, float x, const char *otherwise) {
+  char text[40];
+  if (!isfinite(x)) {
+    cmd_buf_add(b, otherwise, strlen(otherwise));
+    return;
+  }
+  for (int digits = 6; digits <= 9; digits++) {
+    snprintf(text, sizeof text, "%.*g", digits, (double)x);
+    if (strtof(text, NULL) == x) break;
+  }
+  cmd_buf_add(b, text, strlen(text));
+}
+
 void cmd_json_open(cmd_buf *b, const char *key, char bracket) {
   if (key)
     cmd_buf_key(b, key);
@@ -137,50 +152,4 @@ void cmd_json_error(cmd_buf *b, const char *code, const char *field, const char 
   cmd_json_word(b, "code", code);
   cmd_json_word(b, "field", field);
   cmd_json_word(b, "message", message);
-}
-
-const char *cmd_layer_text(uint64_t layer, char out[24]) {
-  if (layer >= UINT32_MAX)
-    snprintf(out, 24, "-");
-  else
-    snprintf(out, 24, "%llu", (unsigned long long)layer);
-  return out;
-}
-
-/* A pause between two steps counts as well, hence the words. */
-const char *cmd_stream_text(const trireme_group_status *g, char out[CMD_STREAM_TEXT]) {
-  char apart[64] = "", once[64] = "";
-  out[0] = '\0';
-  if (!g->stream_pass_bytes) return out;
-  if (g->stream_pass_s > 0) snprintf(apart, sizeof apart, " the last two ended %.2f s apart,", g->stream_pass_s);
-  if (g->stream_peer_bytes)
-    snprintf(once, sizeof once, ", %.1f of them read by other shards", (double)g->stream_peer_bytes * 1e-9);
-  snprintf(out, CMD_STREAM_TEXT,
-           "group %u reads %.2f GB of weights in every step, at %.2f GB/s;%s all have waited %.1f s for %.1f GB%s",
-           g->group, (double)g->stream_pass_bytes * 1e-9, g->stream_bytes_per_s * 1e-9, apart, g->stream_stall_s,
-           (double)g->streamed_bytes * 1e-9, once);
-  return out;
-}
-
-const char *cmd_swap_text(const trireme_group_status *g, char out[CMD_STREAM_TEXT]) {
-  out[0] = '\0';
-  if (!g->host_kv_pages) return out;
-  snprintf(
-      out, CMD_STREAM_TEXT,
-      "group %u has %llu of %llu KV blocks in the host's memory in use; %llu preempted sequences have left %.2f GB "
-      "there, %llu have come back",
-      g->group, (unsigned long long)g->host_kv_pages_used, (unsigned long long)g->host_kv_pages,
-      (unsigned long long)g->swaps_out, (double)g->swapped_out_bytes * 1e-9, (unsigned long long)g->swaps_in);
-  return out;
-}
-
-const char *cmd_cache_text(const trireme_status *s, char out[CMD_STREAM_TEXT]) {
-  out[0] = '\0';
-  if (!s->response_cache_limit) return out;
-  snprintf(out, CMD_STREAM_TEXT,
-           "response cache: %llu hits, %llu misses, %llu evictions; %llu answers in %.2f of %.2f MiB",
-           (unsigned long long)s->response_cache_hits, (unsigned long long)s->response_cache_misses,
-           (unsigned long long)s->response_cache_evictions, (unsigned long long)s->response_cache_entries,
-           (double)s->response_cache_bytes / 0x1p20, (double)s->response_cache_limit / 0x1p20);
-  return out;
 }

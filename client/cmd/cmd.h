@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "client/cmd/buf.h"
 #include "client/trireme.h"
 #include "comm/wire/endpoint.h"
 #include "runtime/base/json.h"
@@ -78,32 +79,6 @@ int cmd_usage(const char *program, const char *fmt, ...) __attribute__((format(p
 /* For what is wrong with a file. */
 int cmd_output_failed(void); /* the output cannot be written: says why, from errno */
 int cmd_failed(const char *program, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-/* ---- text that grows (also JSON) ---- */
-
-typedef struct cmd_buf {
-  char *data; /* NUL-terminated once anything was added */
-  size_t len, cap;
-  bool failed; /* memory was out: what is there is incomplete */
-} cmd_buf;
-void cmd_buf_free(cmd_buf *b);
-void cmd_buf_add(cmd_buf *b, const char *s, size_t len);
-void cmd_buf_printf(cmd_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Adds a quoted JSON string; bytes that are not UTF-8 become U+FFFD. */
-void cmd_buf_json(cmd_buf *b, const char *s, size_t len);
-/* How many bytes from s on are UTF-8. */
-size_t cmd_utf8_prefix(const char *s, size_t len);
-/* `"key":` with a comma before it unless an object or array has just begun. */
-void cmd_buf_key(cmd_buf *b, const char *key);
-void cmd_buf_num(cmd_buf *b, double x); /* shortest text that reads back; null when not finite */
-/* Opens an object or array, '{' or '[': a member, or an element where key is NULL. */
-void cmd_json_open(cmd_buf *b, const char *key, char bracket);
-/* Members of the object that is open. */
-void cmd_json_text(cmd_buf *b, const char *key, const char *s, size_t len);
-void cmd_json_word(cmd_buf *b, const char *key, const char *s);
-void cmd_json_num(cmd_buf *b, const char *key, double x);
-void cmd_json_uint(cmd_buf *b, const char *key, uint64_t x);
-void cmd_json_error(cmd_buf *b, const char *code, const char *field, const char *message);
 
 /* ---- requests: one table for options and JSON lines ---- */
 

@@ -6,24 +6,10 @@
 #include "client/cmd/cmd.h"
 #include "runtime/base/mem.h"
 
-/* The shortest text that reads back as the same float32. */
-static void add_float(cmd_buf *b, float x, const char *otherwise) {
-  char text[40];
-  if (!isfinite(x)) {
-    cmd_buf_add(b, otherwise, strlen(otherwise));
-    return;
-  }
-  for (int digits = 6; digits <= 9; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, (double)x);
-    if (strtof(text, NULL) == x) break;
-  }
-  cmd_buf_add(b, text, strlen(text));
-}
-
 static void add_floats(cmd_buf *b, const float *v, size_t n, const char *between, const char *otherwise) {
   for (size_t i = 0; i < n; i++) {
     cmd_buf_add(b, between, i ? strlen(between) : 0);
-    add_float(b, v[i], otherwise);
+    cmd_buf_float(b, v[i], otherwise);
   }
 }
 
@@ -58,7 +44,7 @@ static void print_row(cmd_buf *b, const trireme_event *e, size_t row, int64_t to
   b->failed |= !r;
   for (size_t i = 0; r && i < n; i++) {
     cmd_buf_printf(b, "%s%s\t", i ? "\t" : "", e->scores.labels[r[i].label]);
-    add_float(b, r[i].score, "nan");
+    cmd_buf_float(b, r[i].score, "nan");
   }
   tri_free(r);
 }
@@ -72,7 +58,7 @@ static void json_row(cmd_buf *b, const trireme_event *e, size_t row, int64_t top
     cmd_json_open(b, NULL, '{');
     cmd_json_word(b, "label", e->scores.labels[r[i].label]);
     cmd_buf_key(b, "score");
-    add_float(b, r[i].score, "null");
+    cmd_buf_float(b, r[i].score, "null");
     cmd_buf_add(b, "}", 1);
   }
   cmd_buf_add(b, "]", 1);

@@ -1,0 +1,138 @@
+/* Endpoints that tell of the server: each asks the coordinator one thing, or nothing. */
+#include <string.h>
+
+#include "client/gateway/gateway.h"
+#include "runtime/base/version.h"
+
+static void write_model(cmd_buf *b, const gateway *g, const char *name, uint64_t max_model_len) {
+  cmd_json_open(b, NULL, '{');
+  cmd_json_word(b, "id", name);
+  cmd_json_word(b, "object", "model");
+  cmd_json_uint(b, "created", (uint64_t)g->started);
+  cmd_json_word(b, "owned_by", "trireme");
+  cmd_json_uint(b, "max_model_len", max_model_len);
+  cmd_buf_add(b, "}", 1);
+}
+
+static void answer_models(gw_exchange *x, const trireme_event *e) {
+  cmd_buf b = {0};
+  cmd_json_open(&b, NULL, '{');
+  cmd_json_word(&b, "object", "list");
+  cmd_json_open(&b, "data", '[');
+  for (size_t i = 0; i < e->models.num; i++) write_model(&b, x->g, e->models.names[i], e->models.max_model_len);
+  cmd_buf_add(&b, "]}", 2);
+  gw_respond_json(x->conn, &b, NULL);
+}
+
+/* Compares a name with the rest of a path, where %XX stands for a byte. */
+static bool is_name(http_str path, const char *name) {
+  static const char hex[] = "0123456789abcdef";
+  size_t at = 0;
+  for (; *name && at < path.len; name++, at++) {
+    char c = path.s[at];
+    if (c == '%' && path.len - at > 2) {
+      const char *high = strchr(hex, path.s[at + 1] | 0x20), *low = strchr(hex, path.s[at + 2] | 0x20);
+      if (!high || !low) return false;
+      c = (char)((high - hex) * 16 + (low - hex));
+      at += 2;
+    }
+    if (c != *name) return false;
+  }
+  return !*name && at == path.len;
+}
+
+static void answer_model(gw_exchange *x, const trireme_event *e) {
+  static const size_t prefix = sizeof "/v1/models/" - 1;
+  http_str path = http_parser_path(http_conn_request(x->conn));
+  http_str id = {path.s + prefix, path.len - prefix};
+  for (size_t i = 0; i < e->models.num; i++) {
+    cmd_buf b = {0};
+    if (!is_name(id, e->models.names[i])) continue;
+    write_model(&b, x->g, e->models.names[i], e->models.max_model_len);
+    return gw_respond_json(x->conn, &b, NULL);
+  }
+  gw_respond_error(x->conn, &(gw_error){404, "not_found", "model", "this model is not served here"});
+}
+
+static void answer_health(gw_exchange *x, const trireme_event *e) {
+  cmd_buf b = {0};
+  if (x->g->leaving || strcmp(e->status.state, "serving"))
+    return gw_respond_error(
+        x->conn, &(gw_error){503, "draining", "", x->g->leaving ? "the gateway is shutting down" : "no group serves"});
+  cmd_json_open(&b, NULL, '{');
+  cmd_json_word(&b, "status", "ok");
+  cmd_buf_add(&b, "}", 1);
+  gw_respond_json(x->conn, &b, NULL);
+}
+
+static void answer_metrics(gw_exchange *x, const trireme_event *e) {
+  http_respond(x->conn, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, e->stats.text, e->stats.text_len);
+}
+
+/* One for each question: what answers it, and how that becomes a response. */
+typedef struct question {
+  gw_kind kind;
+  trireme_result (*ask)(trireme *c, uint64_t *id, trireme_error *error);
+  trireme_event_kind answer;
+  void (*respond)(gw_exchange *x, const trireme_event *e);
+} question;
+
+static void on_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
+  const question *q = (const question *)x->kind;
+  gw_error error = {500, "internal", "", "the coordinator answered something else"};
+  (void)j;
+  if (e->kind == TRIREME_EVENT_ERROR) error = gw_error_of(&e->error);
+  if (e->kind == q->answer)
+    q->respond(x, e);
+  else
+    gw_respond_error(x->conn, &error);
+  gw_exchange_close(x);
+}
+
+static void ask(gateway *g, http_conn *c, const question *q) {
+  trireme_error error = {0};
+  uint64_t id;
+  gw_exchange *x = gw_exchange_make(g, c, &q->kind, NULL, 1);
+  if (!x) return;
+  if (q->ask(g->client, &id, &error) == TRIREME_OK) return gw_exchange_sent(x, id);
+  gw_error e = gw_error_of(&error);
+  e.status = 503;
+  gw_exchange_fail(x, &e);
+}
+
+void gw_models(gateway *g, http_conn *c) {
+  static const question q = {{on_event, NULL}, trireme_ask_models, TRIREME_EVENT_MODELS, answer_models};
+  ask(g, c, &q);
+}
+
+void gw_model(gateway *g, http_conn *c) {
+  static const question q = {{on_event, NULL}, trireme_ask_models, TRIREME_EVENT_MODELS, answer_model};
+  ask(g, c, &q);
+}
+
+void gw_health(gateway *g, http_conn *c) {
+  static const question q = {{on_event, NULL}, trireme_ask_status, TRIREME_EVENT_STATUS, answer_health};
+  ask(g, c, &q);
+}
+
+void gw_metrics(gateway *g, http_conn *c) {
+  static const question q = {{on_event, NULL}, trireme_ask_stats, TRIREME_EVENT_STATS, answer_metrics};
+  ask(g, c, &q);
+}
+
+void gw_live(gateway *g, http_conn *c) {
+  static const char body[] = "{\"status\":\"ok\"}";
+  (void)g;
+  http_respond(c, 200, "application/json", NULL, body, sizeof body - 1);
+}
+
+void gw_version(gateway *g, http_conn *c) {
+  static const char body[] = "{\"version\":\"" TRIREME_VERSION "\"}";
+  (void)g;
+  http_respond(c, 200, "application/json", NULL, body, sizeof body - 1);
+}
+
+void gw_not_yet(gateway *g, http_conn *c) {
+  (void)g;
+  gw_respond_error(c, &(gw_error){501, "unsupported", "", "/v1/chat/completions is not served yet"});
+}

@@ -1,0 +1,200 @@
+/* The fields of /v1/completions. Ranges are the coordinator's to check, which names the field. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/gateway/completion.h"
+#include "runtime/base/mem.h"
+
+static tri_status take_stop(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  gw_completion_request *q = request;
+  bool one = tri_json_kind_of(v) == TRI_JSON_STRING;
+  size_t n = one ? 1 : tri_json_size(v);
+  if (!one && tri_json_kind_of(v) != TRI_JSON_ARRAY) return gw_wrong(err, f, "a text or an array of texts");
+  if (n > GW_MAX_STOP)
+    return tri_fail(err, TRI_OUT_OF_RANGE, f->name, "stop has %zu texts; allowed are %d", n, GW_MAX_STOP);
+  for (size_t i = 0; i < n; i++) {
+    q->stops[i].s = tri_json_as_str(one ? v : tri_json_at(v, i), &q->stops[i].len);
+    if (!q->stops[i].s) return gw_wrong(err, f, "a text or an array of texts");
+  }
+  q->r.stop = q->stops;
+  q->r.num_stop = n;
+  return TRI_OK;
+}
+
+static tri_status take_stop_ids(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  gw_completion_request *q = request;
+  TRI_CHECK(gw_read_ids(f, v, &q->stop_ids, &q->r.num_stop_token_ids, err));
+  q->r.stop_token_ids = q->stop_ids;
+  if (q->r.num_stop_token_ids <= GW_MAX_STOP_IDS) return TRI_OK;
+  return tri_fail(err, TRI_OUT_OF_RANGE, f->name, "%s has %zu ids; allowed are %d", f->name, q->r.num_stop_token_ids,
+                  GW_MAX_STOP_IDS);
+}
+
+static tri_status add_bias(void *ctx, const char *key, const tri_json *v) {
+  gw_completion_request *q = ctx;
+  char *end;
+  double bias;
+  uintmax_t id = strtoumax(key, &end, 10);
+  if (*key < '0' || *key > '9' || *end || id > UINT32_MAX || !tri_json_as_num(v, &bias)) return TRI_INVALID_ARGUMENT;
+  q->bias[q->r.num_logit_bias++] = (trireme_logit_bias){(uint32_t)id, (float)bias};
+  return TRI_OK;
+}
+
+static tri_status take_bias(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  gw_completion_request *q = request;
+  size_t n = tri_json_size(v);
+  if (tri_json_kind_of(v) != TRI_JSON_OBJECT) return gw_wrong(err, f, "an object of numbers by token ids");
+  if (n > GW_MAX_BIAS)
+    return tri_fail(err, TRI_OUT_OF_RANGE, f->name, "%s has %zu ids; allowed are %d", f->name, n, GW_MAX_BIAS);
+  q->bias = tri_calloc(n ? n : 1, sizeof *q->bias);
+  if (!q->bias) return tri_fail(err, TRI_NO_MEMORY, f->name, "no memory");
+  q->r.logit_bias = q->bias;
+  if (tri_json_each(v, add_bias, q) == TRI_OK) return TRI_OK;
+  return gw_wrong(err, f, "an object of numbers by token ids");
+}
+
+static tri_status take_stream_options(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  gw_completion_request *q = request;
+  if (tri_json_kind_of(v) != TRI_JSON_OBJECT) return gw_wrong(err, f, "an object");
+  tri_json_as_bool(tri_json_get(v, "include_usage"), &q->include_usage);
+  tri_json_as_bool(tri_json_get(v, "continuous_usage_stats"), &q->continuous_usage);
+  return TRI_OK;
+}
+
+/* `false` asks for none; `true`, which is the chat's, for the token's own. */
+static tri_status take_logprobs(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  gw_completion_request *q = request;
+  bool on;
+  if (tri_json_as_int(v, &q->r.logprobs)) return TRI_OK;
+  if (!tri_json_as_bool(v, &on)) return gw_wrong(err, f, "an integer");
+  q->r.logprobs = on ? 0 : -1;
+  return TRI_OK;
+}
+
+static tri_status take_seed(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  gw_completion_request *q = request;
+  int64_t seed;
+  if (!tri_json_as_int(v, &seed)) return gw_wrong(err, f, "an integer of 64 bits");
+  q->r.seed = (uint64_t)seed; /* a negative one by its bits */
+  q->r.has_seed = true;
+  return TRI_OK;
+}
+
+static tri_status take_early_stopping(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  gw_completion_request *q = request;
+  const char *s = tri_json_as_str(v, NULL);
+  bool on;
+  if (tri_json_as_bool(v, &on))
+    q->r.early_stopping = on ? TRIREME_EARLY_TRUE : TRIREME_EARLY_FALSE;
+  else if (s && !strcmp(s, "never"))
+    q->r.early_stopping = TRIREME_EARLY_NEVER;
+  else
+    return gw_wrong(err, f, "true, false or \"never\"");
+  return TRI_OK;
+}
+
+static tri_status take_format(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  const char *type = tri_json_get_str(v, "type");
+  (void)request;
+  if (type && !strcmp(type, "text")) return TRI_OK;
+  return tri_fail(err, TRI_UNSUPPORTED, f->name, "response_format is supported with the type \"text\" alone");
+}
+
+#define Q(m) .offset = offsetof(gw_completion_request, m)
+#define R(m) .offset = offsetof(gw_completion_request, r.m)
+static const gw_field fields[] = {
+    {"prompt", gw_take_inputs, Q(prompt)},
+    {"model", gw_take_name, R(model)},
+    {"max_tokens", gw_take_int, R(max_tokens)},
+    {"max_completion_tokens", gw_take_int, R(max_tokens)},
+    {"min_tokens", gw_take_int, R(min_tokens)},
+    {"n", gw_take_int, R(n)},
+    {"best_of", gw_take_int, Q(best_of)},
+    {"stream", gw_take_bool, Q(stream)},
+    {"stream_options", take_stream_options, 0},
+    {"logprobs", take_logprobs, 0},
+    {"echo", gw_take_bool, R(echo)},
+    {"stop", take_stop, 0},
+    {"stop_token_ids", take_stop_ids, 0},
+    {"temperature", gw_take_num, R(temperature)},
+    {"top_p", gw_take_num, R(top_p)},
+    {"top_k", gw_take_int, R(top_k)},
+    {"min_p", gw_take_num, R(min_p)},
+    {"seed", take_seed, 0},
+    {"repetition_penalty", gw_take_num, R(repetition_penalty)},
+    {"presence_penalty", gw_take_num, R(presence_penalty)},
+    {"frequency_penalty", gw_take_num, R(frequency_penalty)},
+    {"logit_bias", take_bias, 0},
+    {"ignore_eos", gw_take_bool, R(ignore_eos)},
+    {"priority", gw_take_int, R(priority)},
+    {"deadline_ms", gw_take_int, R(deadline_ms)},
+    {"use_beam_search", gw_take_bool, Q(beam_search)},
+    {"num_beams", gw_take_int, R(num_beams)},
+    {"length_penalty", gw_take_num, R(length_penalty)},
+    {"early_stopping", take_early_stopping, 0},
+    {"cache_salt", gw_take_name, R(cache_salt)},
+    {"cache", gw_take_bool, Q(cache)},
+    {"add_special_tokens", gw_take_bool, Q(add_special_tokens)},
+    {"skip_special_tokens", gw_take_bool, Q(skip_special_tokens)},
+    {"spaces_between_special_tokens", gw_take_nothing, 0},
+    {"response_format", take_format, 0},
+    /* An answer that keeps no such wish would be taken for one that does. */
+    {"suffix", gw_take_unsupported, 0},
+    {"include_stop_str_in_output", gw_take_unsupported, 0},
+    {"prompt_logprobs", gw_take_unsupported, 0},
+    {"truncate_prompt_tokens", gw_take_unsupported, 0},
+    {"allowed_token_ids", gw_take_unsupported, 0},
+    {"bad_words", gw_take_unsupported, 0},
+    {"logits_processors", gw_take_unsupported, 0},
+    {"prompt_embeds", gw_take_unsupported, 0},
+    {"return_token_ids", gw_take_unsupported, 0},
+    {"return_tokens_as_token_ids", gw_take_unsupported, 0},
+    {"chat_template", gw_take_unsupported, 0},
+    {"tools", gw_take_unsupported, 0},
+    {"functions", gw_take_unsupported, 0},
+    {"grammar", gw_take_unsupported, 0},
+    {"json_schema", gw_take_unsupported, 0},
+    {"structured_outputs", gw_take_unsupported, 0},
+    {"guided_json", gw_take_unsupported, 0},
+    {"guided_regex", gw_take_unsupported, 0},
+    {"guided_choice", gw_take_unsupported, 0},
+    {"guided_grammar", gw_take_unsupported, 0},
+};
+#undef Q
+#undef R
+
+static tri_status check(gw_completion_request *q, tri_error *err) {
+  trireme_request *r = &q->r;
+  if (!q->prompt.num) return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "prompt is missing");
+  if (r->n < 1 || r->n > GW_MAX_CHOICES)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "n", "n is %" PRId64 "; allowed are 1 to %d", r->n, GW_MAX_CHOICES);
+  if (q->best_of != TRIREME_UNSET && q->best_of != r->n)
+    return tri_fail(err, TRI_UNSUPPORTED, "best_of", "best_of is supported where it is n, %" PRId64, r->n);
+  if (r->echo && r->logprobs >= 0)
+    return tri_fail(err, TRI_UNSUPPORTED, "echo", "echo with logprobs is not supported: a prompt has none");
+  if (!q->skip_special_tokens)
+    return tri_fail(err, TRI_UNSUPPORTED, "skip_special_tokens", "skip_special_tokens false is not supported");
+  if (r->max_tokens == 0)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "max_tokens", "max_tokens is 0; allowed are -1 to 1048576, but not 0");
+  if (q->beam_search && r->num_beams == TRIREME_UNSET) r->num_beams = r->n;
+  r->no_special_tokens = !q->add_special_tokens;
+  r->no_cache = !q->cache;
+  r->no_stream = !q->stream && r->logprobs < 0;
+  return TRI_OK;
+}
+
+tri_status gw_completion_parse(const tri_json *object, gw_completion_request *q, gw_ignored *ignored, tri_error *err) {
+  *q = (gw_completion_request){
+      .add_special_tokens = true, .skip_special_tokens = true, .cache = true, .best_of = TRIREME_UNSET};
+  trireme_request_init(&q->r);
+  TRI_CHECK(gw_fields_read(fields, sizeof fields / sizeof *fields, object, q, ignored, err));
+  return check(q, err);
+}
+
+void gw_completion_request_free(gw_completion_request *q) {
+  gw_inputs_free(&q->prompt);
+  tri_free(q->stop_ids);
+  tri_free(q->bias);
+}

@@ -1,0 +1,181 @@
+/* POST /v1/embeddings: one embed for each input. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/gateway/gateway.h"
+#include "runtime/base/mem.h"
+
+typedef struct embedding_request {
+  trireme_embed_request r;
+  gw_inputs input;
+  bool base64, normalize, cache;
+  int64_t dimensions; /* -1: as many as the model has */
+} embedding_request;
+
+typedef struct embeddings {
+  embedding_request q;
+  tri_json_doc *doc;
+  gw_ignored ignored;
+  cmd_buf *vectors; /* [inputs], as JSON */
+  uint64_t prompt_tokens;
+} embeddings;
+
+static void free_embeddings(gw_exchange *x) {
+  embeddings *s = x->state;
+  for (size_t i = 0; s->vectors && i < s->q.input.num; i++) cmd_buf_free(&s->vectors[i]);
+  tri_free(s->vectors);
+  gw_inputs_free(&s->q.input);
+  tri_json_free(s->doc);
+  tri_free(s);
+}
+
+static tri_status take_format(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  embedding_request *q = request;
+  const char *s = tri_json_as_str(v, NULL);
+  q->base64 = s && !strcmp(s, "base64");
+  return q->base64 || (s && !strcmp(s, "float")) ? TRI_OK : gw_wrong(err, f, "\"float\" or \"base64\"");
+}
+
+#define Q(m) .offset = offsetof(embedding_request, m)
+static const gw_field fields[] = {
+    {"input", gw_take_inputs, Q(input)},
+    {"model", gw_take_name, Q(r.model)},
+    {"encoding_format", take_format, 0},
+    {"dimensions", gw_take_int, Q(dimensions)},
+    {"normalize", gw_take_bool, Q(normalize)},
+    {"priority", gw_take_int, Q(r.priority)},
+    {"deadline_ms", gw_take_int, Q(r.deadline_ms)},
+    {"truncate", gw_take_bool, Q(r.truncate)},
+    {"cache_salt", gw_take_name, Q(r.cache_salt)},
+    {"cache", gw_take_bool, Q(cache)},
+    {"truncate_prompt_tokens", gw_take_unsupported, 0},
+};
+#undef Q
+
+/* Little-endian floats, as clients of OpenAI's API expect. */
+static void add_base64(cmd_buf *b, const float *values, size_t num) {
+  static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  const unsigned char *s = (const unsigned char *)values;
+  size_t len = num * sizeof *values;
+  cmd_buf_add(b, "\"", 1);
+  for (size_t i = 0; i < len; i += 3) {
+    size_t have = len - i < 3 ? len - i : 3;
+    unsigned bits = (unsigned)s[i] << 16;
+    if (have > 1) bits |= (unsigned)s[i + 1] << 8;
+    if (have > 2) bits |= s[i + 2];
+    char four[4] = {digits[bits >> 18], digits[bits >> 12 & 63], digits[bits >> 6 & 63], digits[bits & 63]};
+    if (have < 3) four[3] = '=';
+    if (have < 2) four[2] = '=';
+    cmd_buf_add(b, four, 4);
+  }
+  cmd_buf_add(b, "\"", 1);
+}
+
+static void add_floats(cmd_buf *b, const float *values, size_t num) {
+  cmd_buf_add(b, "[", 1);
+  for (size_t i = 0; i < num; i++) {
+    if (i) cmd_buf_add(b, ",", 1);
+    cmd_buf_float(b, values[i], "null");
+  }
+  cmd_buf_add(b, "]", 1);
+}
+
+static void respond(gw_exchange *x) {
+  embeddings *s = x->state;
+  char ignored[256];
+  cmd_buf b = {0};
+  cmd_json_open(&b, NULL, '{');
+  cmd_json_word(&b, "object", "list");
+  cmd_json_open(&b, "data", '[');
+  for (size_t i = 0; i < s->q.input.num; i++) {
+    cmd_json_open(&b, NULL, '{');
+    cmd_json_word(&b, "object", "embedding");
+    cmd_json_uint(&b, "index", i);
+    cmd_buf_key(&b, "embedding");
+    cmd_buf_add(&b, s->vectors[i].data, s->vectors[i].len);
+    cmd_buf_add(&b, "}", 1);
+    b.failed = b.failed || s->vectors[i].failed;
+    cmd_buf_free(&s->vectors[i]);
+  }
+  cmd_buf_add(&b, "]", 1);
+  cmd_json_word(&b, "model", s->q.r.model ? s->q.r.model : x->g->model);
+  cmd_json_open(&b, "usage", '{');
+  cmd_json_uint(&b, "prompt_tokens", s->prompt_tokens);
+  cmd_json_uint(&b, "total_tokens", s->prompt_tokens);
+  cmd_buf_add(&b, "}}", 2);
+  gw_ignored_fields(&s->ignored, ignored);
+  gw_respond_json(x->conn, &b, ignored);
+  gw_exchange_close(x);
+}
+
+static void on_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
+  embeddings *s = x->state;
+  if (e->kind == TRIREME_EVENT_ERROR) {
+    gw_error error = gw_error_of(&e->error);
+    return gw_exchange_fail(x, &error);
+  }
+  if (e->kind != TRIREME_EVENT_EMBEDDING)
+    return gw_exchange_fail(x, &(gw_error){500, "internal", "", "the coordinator answered something else"});
+  if (s->q.dimensions >= 0 && (uint64_t)s->q.dimensions != e->embedding.num) {
+    char why[120];
+    snprintf(why, sizeof why, "dimensions is %" PRId64 ", and the model has %zu", s->q.dimensions, e->embedding.num);
+    return gw_exchange_fail(x, &(gw_error){400, "unsupported", "dimensions", why});
+  }
+  s->prompt_tokens += e->embedding.prompt_tokens;
+  if (s->q.base64)
+    add_base64(&s->vectors[j->index], e->embedding.values, e->embedding.num);
+  else
+    add_floats(&s->vectors[j->index], e->embedding.values, e->embedding.num);
+  if (!x->num_open) respond(x);
+}
+
+static void submit(gw_exchange *x) {
+  embeddings *s = x->state;
+  for (size_t i = 0; i < s->q.input.num; i++) {
+    const gw_input *in = &s->q.input.items[i];
+    trireme_error error = {0};
+    uint64_t id;
+    s->q.r.text = in->text;
+    s->q.r.text_len = in->len;
+    s->q.r.token_ids = in->ids;
+    s->q.r.num_token_ids = in->num_ids;
+    trireme_result r = trireme_embed(x->g->client, &s->q.r, &id, &error);
+    if (r != TRIREME_OK) {
+      gw_error e = gw_error_of(&error);
+      if (r == TRIREME_TIMEOUT) e.status = 503;
+      return gw_exchange_fail(x, &e);
+    }
+    gw_exchange_sent(x, id);
+  }
+}
+
+static tri_status prepare(http_conn *c, embeddings *s, tri_error *err) {
+  embedding_request *q = &s->q;
+  *q = (embedding_request){.normalize = true, .cache = true, .dimensions = -1};
+  trireme_embed_request_init(&q->r);
+  TRI_CHECK(gw_parse_body(http_conn_request(c), &s->doc, err));
+  TRI_CHECK(gw_fields_read(fields, sizeof fields / sizeof *fields, tri_json_root(s->doc), q, &s->ignored, err));
+  if (!q->input.num) return tri_fail(err, TRI_INVALID_ARGUMENT, "input", "input is missing");
+  q->r.normalize = q->normalize;
+  q->r.keep_length = !q->normalize;
+  q->r.no_cache = !q->cache;
+  s->vectors = tri_calloc(q->input.num, sizeof *s->vectors);
+  return s->vectors ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
+}
+
+void gw_embeddings(gateway *g, http_conn *c) {
+  static const gw_kind kind = {on_event, free_embeddings};
+  tri_error err = {0};
+  embeddings *s = tri_calloc(1, sizeof *s);
+  if (!s) return gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});
+  s->ignored.g = g;
+  if (prepare(c, s, &err) != TRI_OK) {
+    gw_error e = gw_error_of_status(&err);
+    gw_exchange unmade = {.state = s};
+    gw_respond_error(c, &e);
+    return free_embeddings(&unmade);
+  }
+  gw_exchange *x = gw_exchange_make(g, c, &kind, s, s->q.input.num);
+  if (x) submit(x);
+}

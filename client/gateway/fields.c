@@ -1,0 +1,171 @@
+/* Members of a request's JSON object. null is as good as absent; a name that nobody knows is ignored and told, or
+ * refused with --reject-unknown-fields. */
+#include <stdio.h>
+#include <string.h>
+
+#include "client/gateway/gateway.h"
+#include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+
+enum { MAX_IDS = 1 << 20 };
+
+tri_status gw_wrong(tri_error *err, const gw_field *f, const char *wanted) {
+  return tri_fail(err, TRI_INVALID_ARGUMENT, f->name, "%s must be %s", f->name, wanted);
+}
+
+static void *member(void *request, const gw_field *f) { return (char *)request + f->offset; }
+
+tri_status gw_take_int(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  return tri_json_as_int(v, member(request, f)) ? TRI_OK : gw_wrong(err, f, "an integer");
+}
+
+tri_status gw_take_num(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  return tri_json_as_num(v, member(request, f)) ? TRI_OK : gw_wrong(err, f, "a number");
+}
+
+tri_status gw_take_bool(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  return tri_json_as_bool(v, member(request, f)) ? TRI_OK : gw_wrong(err, f, "true or false");
+}
+
+tri_status gw_take_name(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  size_t len = 0;
+  const char *s = tri_json_as_str(v, &len);
+  if (!s || strlen(s) != len) return gw_wrong(err, f, "a text without NUL characters");
+  memcpy(member(request, f), &s, sizeof s);
+  return TRI_OK;
+}
+
+tri_status gw_take_nothing(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  (void)request;
+  (void)f;
+  (void)v;
+  (void)err;
+  return TRI_OK;
+}
+
+tri_status gw_take_unsupported(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  bool on = true;
+  int64_t n = 1;
+  (void)request;
+  tri_json_kind kind = tri_json_kind_of(v);
+  bool none = (kind == TRI_JSON_BOOL && tri_json_as_bool(v, &on) && !on) ||
+              (kind == TRI_JSON_INT && tri_json_as_int(v, &n) && !n) ||
+              ((kind == TRI_JSON_ARRAY || kind == TRI_JSON_OBJECT) && !tri_json_size(v));
+  if (none) return TRI_OK;
+  return tri_fail(err, TRI_UNSUPPORTED, f->name, "%s is not supported", f->name);
+}
+
+/* ---- unknown ones ---- */
+
+/* The log names a field once, and no more than GW_MAX_KNOWN of them. */
+static void log_once(gateway *g, const char *name) {
+  for (unsigned i = 0; i < g->num_known; i++)
+    if (!strcmp(g->known[i], name)) return;
+  if (g->num_known == GW_MAX_KNOWN) return;
+  snprintf(g->known[g->num_known++], GW_FIELD_BYTES, "%s", name);
+  tri_log(TRI_LOG_WARN, "gateway", "requests have a field %s, which is ignored", name);
+}
+
+static tri_status unknown(gw_ignored *ignored, const char *key, tri_error *err) {
+  size_t len = strlen(key), used = strlen(ignored->names);
+  const char *name = len < GW_FIELD_BYTES && http_is_token(key, len) ? key : "(unprintable)";
+  if (ignored->g->o.reject_unknown_fields) return tri_fail(err, TRI_UNKNOWN_FIELD, name, "there is no field %s", name);
+  log_once(ignored->g, name);
+  if (used + strlen(name) + 3 <= sizeof ignored->names)
+    snprintf(ignored->names + used, sizeof ignored->names - used, "%s%s", used ? ", " : "", name);
+  return TRI_OK;
+}
+
+void gw_ignored_fields(const gw_ignored *ignored, char out[256]) {
+  out[0] = '\0';
+  if (ignored->names[0]) snprintf(out, 256, "X-Trireme-Ignored: %s\r\n", ignored->names);
+}
+
+typedef struct reading {
+  const gw_field *fields;
+  size_t num;
+  void *request;
+  gw_ignored *ignored;
+  tri_error *err;
+} reading;
+
+static tri_status read_member(void *ctx, const char *key, const tri_json *v) {
+  /* Fields of OpenAI's that tell the service something which has no meaning here. */
+  static const char *const quiet[] = {
+      "user", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier", "session_id"};
+  reading *r = ctx;
+  if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
+  for (size_t i = 0; i < r->num; i++)
+    if (!strcmp(r->fields[i].name, key)) return r->fields[i].take(r->request, &r->fields[i], v, r->err);
+  for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
+    if (!strcmp(quiet[i], key)) return TRI_OK;
+  return unknown(r->ignored, key, r->err);
+}
+
+tri_status gw_fields_read(const gw_field *fields, size_t num, const tri_json *object, void *request,
+                          gw_ignored *ignored, tri_error *err) {
+  reading r = {fields, num, request, ignored, err};
+  return tri_json_each(object, read_member, &r);
+}
+
+tri_status gw_parse_body(const http_parser *p, tri_json_doc **out, tri_error *err) {
+  tri_json_doc *doc = NULL;
+  TRI_CHECK(tri_json_parse(p->body.data ? p->body.data : "", p->body.len, &doc, err));
+  if (tri_json_kind_of(tri_json_root(doc)) != TRI_JSON_OBJECT) {
+    tri_json_free(doc);
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "", "the body must be a JSON object");
+  }
+  *out = doc;
+  return TRI_OK;
+}
+
+/* ---- prompts ---- */
+
+tri_status gw_read_ids(const gw_field *f, const tri_json *v, uint32_t **out, size_t *num, tri_error *err) {
+  size_t n = tri_json_size(v);
+  if (tri_json_kind_of(v) != TRI_JSON_ARRAY) return gw_wrong(err, f, "an array of token ids");
+  if (n > MAX_IDS)
+    return tri_fail(err, TRI_OUT_OF_RANGE, f->name, "%s has %zu token ids; allowed are %d", f->name, n, MAX_IDS);
+  uint32_t *ids = tri_malloc(n ? n : 1, sizeof *ids);
+  if (!ids) return tri_fail(err, TRI_NO_MEMORY, f->name, "no memory");
+  for (size_t i = 0; i < n; i++) {
+    int64_t id = -1;
+    if (!tri_json_as_int(tri_json_at(v, i), &id) || id < 0 || id > UINT32_MAX) {
+      tri_free(ids);
+      return gw_wrong(err, f, "an array of token ids");
+    }
+    ids[i] = (uint32_t)id;
+  }
+  *out = ids;
+  *num = n;
+  return TRI_OK;
+}
+
+static tri_status read_input(const gw_field *f, const tri_json *v, gw_input *out, tri_error *err) {
+  if (tri_json_kind_of(v) != TRI_JSON_STRING) return gw_read_ids(f, v, &out->ids, &out->num_ids, err);
+  out->text = tri_json_as_str(v, &out->len);
+  return TRI_OK;
+}
+
+tri_status gw_take_inputs(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  gw_inputs *in = member(request, f);
+  const tri_json *first = tri_json_at(v, 0);
+  bool one = tri_json_kind_of(v) == TRI_JSON_STRING || tri_json_kind_of(first) == TRI_JSON_INT;
+  size_t n = one ? 1 : tri_json_size(v);
+  if (!one && (tri_json_kind_of(v) != TRI_JSON_ARRAY || !n))
+    return gw_wrong(err, f, "a text, an array of texts, token ids, or an array of them, and not empty");
+  if (n > GW_MAX_PROMPTS)
+    return tri_fail(err, TRI_OUT_OF_RANGE, f->name, "%s has %zu elements; allowed are 1 to %d", f->name, n,
+                    GW_MAX_PROMPTS);
+  in->items = tri_calloc(n, sizeof *in->items);
+  if (!in->items) return tri_fail(err, TRI_NO_MEMORY, f->name, "no memory");
+  in->num = n;
+  for (size_t i = 0; i < n; i++) TRI_CHECK(read_input(f, one ? v : tri_json_at(v, i), &in->items[i], err));
+  return TRI_OK;
+}
+
+void gw_inputs_free(gw_inputs *in) {
+  for (size_t i = 0; i < in->num; i++) tri_free(in->items[i].ids);
+  tri_free(in->items);
+  *in = (gw_inputs){0};
+}

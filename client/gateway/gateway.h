@@ -1,0 +1,180 @@
+/* The gateway: HTTP requests to requests of libtrireme, and events back to responses. One thread has all of it. */
+#ifndef TRI_CLIENT_GATEWAY_GATEWAY_H
+#define TRI_CLIENT_GATEWAY_GATEWAY_H
+
+#include "client/cmd/buf.h"
+#include "client/gateway/http_conn.h"
+#include "client/trireme.h"
+#include "runtime/base/json.h"
+
+enum {
+  GW_JOB_BUCKETS = 4096,
+  GW_NAME_BYTES = 257, /* a model's name and a NUL */
+  GW_MAX_PROMPTS = 256,
+  GW_MAX_KNOWN = 64,
+  GW_FIELD_BYTES = 65,
+};
+
+/* ---- keys.c: who may ask ---- */
+
+typedef struct gw_keys gw_keys; /* NULL: everybody may */
+/* Reads a file of `NAME KEY` lines, which nobody but its owner may read. */
+tri_status gw_keys_load(const char *path, gw_keys **out, tri_error *err);
+void gw_keys_free(gw_keys *k);
+/* Returns whether an Authorization field is a Bearer of one of the keys, in a time that tells nothing of them. */
+bool gw_keys_allow(const gw_keys *k, http_str authorization);
+
+/* ---- errors.c ---- */
+
+/* An error as a response has it. */
+typedef struct gw_error {
+  int status;
+  const char *code, *param, *message; /* param may be empty */
+} gw_error;
+
+/* Writes {"error": {...}}. */
+void gw_error_json(cmd_buf *b, const gw_error *e);
+/* Returns the error that a request's error of libtrireme or the coordinator comes to; it points into *e. */
+gw_error gw_error_of(const trireme_error *e);
+gw_error gw_error_of_status(const tri_error *e); /* of a request that was not understood */
+void gw_respond_error(http_conn *c, const gw_error *e);
+void gw_respond_json(http_conn *c, cmd_buf *b, const char *fields);
+
+/* ---- jobs.c: requests of libtrireme, and the HTTP requests that wait for them ---- */
+
+typedef struct gateway gateway;
+typedef struct gw_exchange gw_exchange;
+
+typedef struct gw_job {
+  struct gw_job *next; /* of its bucket */
+  gw_exchange *x;
+  uint64_t id;
+  uint32_t index; /* among those of its exchange */
+  bool open;      /* has not had its last event */
+  bool cancelled;
+} gw_job;
+
+typedef struct gw_kind {
+  /* An event of one of its jobs; e may be an error that the gateway itself makes. It may close the exchange. */
+  void (*event)(gw_exchange *x, gw_job *j, const trireme_event *e);
+  void (*free)(gw_exchange *x); /* its state; may be NULL */
+} gw_kind;
+
+/* One HTTP request that waits for events. It lives until its jobs have ended, also where nobody waits any more. */
+struct gw_exchange {
+  gateway *g;
+  http_conn *conn; /* NULL: it has been answered, or the client has gone */
+  const gw_kind *kind;
+  void *state;
+  unsigned num_jobs, num_open;
+  gw_job jobs[];
+};
+
+/* Makes the exchange of a connection, with room for so many jobs. On failure the connection has been answered, and
+ * the state freed. */
+gw_exchange *gw_exchange_make(gateway *g, http_conn *c, const gw_kind *kind, void *state, size_t num_jobs);
+/* The next of its jobs has been sent under this number. */
+void gw_exchange_sent(gw_exchange *x, uint64_t id);
+/* It is over: what of its jobs still runs is cancelled. The exchange is gone, at once or later. */
+void gw_exchange_close(gw_exchange *x);
+/* The same, with an error in its place; not of a stream that has begun. */
+void gw_exchange_fail(gw_exchange *x, const gw_error *e);
+void gw_jobs_take(gateway *g, const trireme_event *e);
+/* The connection to the coordinator is lost, and all jobs with it. */
+void gw_jobs_lose(gateway *g, const trireme_error *e);
+
+/* ---- fields.c: what requests have in common ---- */
+
+/* Names of a request that mean nothing here. */
+typedef struct gw_ignored {
+  gateway *g;
+  char names[200]; /* with commas between them, of the first */
+} gw_ignored;
+
+typedef struct gw_field {
+  const char *name;
+  /* Takes a value that is not null. */
+  tri_status (*take)(void *request, const struct gw_field *f, const tri_json *v, tri_error *err);
+  size_t offset; /* of the member that it goes to */
+} gw_field;
+
+/* Gives each member of a request's object to its field. */
+tri_status gw_fields_read(const gw_field *fields, size_t num, const tri_json *object, void *request,
+                          gw_ignored *ignored, tri_error *err);
+tri_status gw_take_int(void *request, const gw_field *f, const tri_json *v, tri_error *err);
+tri_status gw_take_num(void *request, const gw_field *f, const tri_json *v, tri_error *err);
+tri_status gw_take_bool(void *request, const gw_field *f, const tri_json *v, tri_error *err);
+tri_status gw_take_name(void *request, const gw_field *f, const tri_json *v, tri_error *err); /* const char * */
+/* Refuses all but the value that asks for nothing: false, 0, an empty array. */
+tri_status gw_take_unsupported(void *request, const gw_field *f, const tri_json *v, tri_error *err);
+tri_status gw_take_nothing(void *request, const gw_field *f, const tri_json *v, tri_error *err); /* it has no effect */
+tri_status gw_wrong(tri_error *err, const gw_field *f, const char *wanted);
+
+/* A text, or token ids; a text's bytes lie in the document. */
+typedef struct gw_input {
+  const char *text;
+  size_t len;
+  uint32_t *ids;
+  size_t num_ids;
+} gw_input;
+typedef struct gw_inputs {
+  gw_input *items;
+  size_t num; /* 0: it was not given */
+} gw_inputs;
+/* Reads a text, an array of texts, ids, or an array of arrays of ids. */
+tri_status gw_take_inputs(void *request, const gw_field *f, const tri_json *v, tri_error *err);
+void gw_inputs_free(gw_inputs *in);
+tri_status gw_read_ids(const gw_field *f, const tri_json *v, uint32_t **out, size_t *num, tri_error *err);
+/* Parses a request's body, which must be an object. */
+tri_status gw_parse_body(const http_parser *p, tri_json_doc **out, tri_error *err);
+/* Header lines: X-Trireme-Ignored, where something was. */
+void gw_ignored_fields(const gw_ignored *ignored, char out[256]);
+
+/* ---- the endpoints: each answers a whole request, now or later ---- */
+
+void gw_completions(gateway *g, http_conn *c);
+void gw_embeddings(gateway *g, http_conn *c);
+void gw_models(gateway *g, http_conn *c);
+void gw_model(gateway *g, http_conn *c); /* /v1/models/ID */
+void gw_health(gateway *g, http_conn *c);
+void gw_live(gateway *g, http_conn *c);
+void gw_version(gateway *g, http_conn *c);
+void gw_metrics(gateway *g, http_conn *c);
+void gw_not_yet(gateway *g, http_conn *c);
+
+/* ---- routes.c ---- */
+
+/* Calls of the connections; ctx is the gateway. */
+void gw_on_head(void *ctx, http_conn *c);
+void gw_on_request(void *ctx, http_conn *c);
+void gw_on_gone(void *ctx, http_conn *c, http_gone why);
+size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap);
+
+/* ---- all of it ---- */
+
+typedef struct gw_options {
+  const char *http, *api_key_file;
+  const char *endpoint, *key_file, *server_key;
+  bool http_open, reject_unknown_fields;
+  uint64_t max_body;
+  int64_t connect_timeout_ms, max_connections, drain_delay, drain_timeout, sse_ping;
+} gw_options;
+
+struct gateway {
+  gw_options o;
+  http_server *server;
+  trireme *client; /* NULL: the coordinator is lost */
+  gw_keys *keys;
+  bool loopback;             /* nobody of another host can ask */
+  bool leaving;              /* SIGTERM: it says that it is not ready */
+  bool refusing;             /* new requests for the model are not taken */
+  int64_t again_ns;          /* when it looks for the coordinator again */
+  int64_t leave_ns, end_ns;  /* when it begins to refuse, and when it ends with streams still there */
+  int64_t started;           /* seconds, of the models' `created` */
+  char model[GW_NAME_BYTES]; /* that is served */
+  gw_job *jobs[GW_JOB_BUCKETS];
+  char known[GW_MAX_KNOWN][GW_FIELD_BYTES]; /* ignored fields that the log has named */
+  unsigned num_known;
+};
+
+#endif

@@ -1,0 +1,65 @@
+/* Shared by http_conn.c and http_server.c. */
+#ifndef TRI_CLIENT_GATEWAY_HTTP_CONN_IMPL_H
+#define TRI_CLIENT_GATEWAY_HTTP_CONN_IMPL_H
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <event2/listener.h>
+
+#include "client/gateway/http_conn.h"
+
+enum { HTTP_MAX_SIGNALS = 4 };
+
+typedef struct http_signal {
+  http_server *server;
+  struct event *event;
+  void (*fn)(void *ctx, int signal);
+} http_signal;
+
+struct http_server {
+  http_config config;
+  http_handler handler;
+  struct event_base *base;
+  struct evconnlistener *listener;
+  struct event *watch, *tick;
+  void (*on_watch)(void *ctx);
+  void (*on_tick)(void *ctx);
+  http_signal signals[HTTP_MAX_SIGNALS];
+  unsigned num_signals, num_connections;
+  http_conn *connections;
+  bool draining;
+};
+
+typedef enum http_phase {
+  PHASE_HEAD,    /* reads a head, or waits for one */
+  PHASE_BODY,    /* reads a body */
+  PHASE_RESPOND, /* the user makes the response */
+  PHASE_FLUSH,   /* the response is whole, and not yet written */
+  PHASE_LINGER,  /* drops what still comes, so that the client gets the response and not a reset */
+  PHASE_OVER,    /* is freed by the loop */
+} http_phase;
+
+struct http_conn {
+  http_server *server;
+  http_conn *next, *prev;
+  struct bufferevent *bev;
+  struct event *timer;
+  struct event *hangup;
+  http_phase phase;
+  http_parser parser;
+  void *data;
+  bool begun;   /* bytes of a head have come */
+  bool in_head; /* the user looks at the head, and the body is not read */
+  bool streaming, chunked, close, quiet;
+};
+
+/* Takes a connection from the listener; the descriptor is its own, also on failure. */
+void http_conn_open(http_server *s, int fd);
+void http_conn_free(http_conn *c);
+/* Ends one that waits for a request. */
+void http_conn_drain(http_conn *c);
+/* Stops the loop where a drain has nothing left to wait for. */
+void http_server_look(http_server *s);
+
+#endif

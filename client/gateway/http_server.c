@@ -1,0 +1,164 @@
+/* The loop: a listener, timers, signals, the descriptor of libtrireme. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/gateway/http_conn_impl.h"
+#include "runtime/base/mem.h"
+
+enum { BACKLOG = 1024 };
+
+static struct timeval of_ms(int ms) { return (struct timeval){.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000}; }
+
+/* One beyond the limit is told so, without a connection of its own: what it sends is not read. */
+static void refuse(http_server *s, int fd) {
+  char body[512], head[256];
+  size_t n = s->handler.error(s->handler.ctx, 503, "too many connections", body, sizeof body);
+  int len = snprintf(head, sizeof head,
+                     "HTTP/1.1 503 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nRetry-After: 1\r\n"
+                     "Connection: close\r\n\r\n",
+                     http_status_text(503), n);
+  /* The buffer of a new socket has room for it. */
+  if (send(fd, head, (size_t)len, MSG_NOSIGNAL | MSG_MORE) == len) (void)!send(fd, body, n, MSG_NOSIGNAL);
+  close(fd);
+}
+
+static void on_accept(struct evconnlistener *l, int fd, struct sockaddr *from, int len, void *ctx) {
+  http_server *s = ctx;
+  (void)l;
+  (void)from;
+  (void)len;
+  if (s->num_connections >= s->config.max_connections) return refuse(s, fd);
+  http_conn_open(s, fd);
+}
+
+static tri_status bind_address(http_server *s, tri_error *err) {
+  const http_config *c = &s->config;
+  struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)c->port)};
+  struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)c->port)};
+  bool is_v4 = inet_pton(AF_INET, c->address, &v4.sin_addr) == 1;
+  if (!is_v4 && inet_pton(AF_INET6, c->address, &v6.sin6_addr) != 1)
+    return tri_fail(err, TRI_USAGE, "http", "\"%.80s\" is no address of numbers", c->address);
+  const struct sockaddr *address = is_v4 ? (const struct sockaddr *)&v4 : (const struct sockaddr *)&v6;
+  unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE;
+  s->listener =
+      evconnlistener_new_bind(s->base, on_accept, s, flags, BACKLOG, address, (int)(is_v4 ? sizeof v4 : sizeof v6));
+  if (s->listener) return TRI_OK;
+  return tri_fail(err, TRI_IO, "http", "cannot listen at %s port %d: %s", c->address, c->port, strerror(errno));
+}
+
+/* Without a backend that tells of closed peers a client's end would go unnoticed: epoll is one. */
+static struct event_base *make_base(void) {
+  struct event_config *config = event_config_new();
+  struct event_base *base = NULL;
+  if (config && !event_config_require_features(config, EV_FEATURE_EARLY_CLOSE) &&
+      !event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK))
+    base = event_base_new_with_config(config);
+  if (config) event_config_free(config);
+  return base;
+}
+
+tri_status http_server_open(const http_config *config, const http_handler *handler, http_server **out, tri_error *err) {
+  tri_status st = TRI_OK;
+  http_server *s = tri_calloc(1, sizeof *s);
+  if (!s) return tri_fail(err, TRI_NO_MEMORY, "", "no memory");
+  s->config = *config;
+  s->handler = *handler;
+  s->base = make_base();
+  if (!s->base) TRI_TRY(tri_fail(err, TRI_IO, "", "there is no event loop: %s", strerror(errno)));
+  TRI_TRY(bind_address(s, err));
+  *out = s;
+  return TRI_OK;
+cleanup:
+  http_server_close(s);
+  return st;
+}
+
+void http_server_close(http_server *s) {
+  if (!s) return;
+  while (s->connections) http_conn_free(s->connections);
+  for (unsigned i = 0; i < s->num_signals; i++) event_free(s->signals[i].event);
+  if (s->watch) event_free(s->watch);
+  if (s->tick) event_free(s->tick);
+  if (s->listener) evconnlistener_free(s->listener);
+  if (s->base) event_base_free(s->base);
+  tri_free(s);
+}
+
+int http_server_port(const http_server *s) {
+  struct sockaddr_storage a;
+  socklen_t len = sizeof a;
+  if (getsockname(evconnlistener_get_fd(s->listener), (struct sockaddr *)&a, &len)) return -1;
+  const struct sockaddr_in *v4 = (const struct sockaddr_in *)&a;
+  const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&a;
+  return ntohs(a.ss_family == AF_INET ? v4->sin_port : v6->sin6_port);
+}
+
+unsigned http_server_connections(const http_server *s) { return s->num_connections; }
+
+static void on_watch(int fd, short what, void *ctx) {
+  http_server *s = ctx;
+  (void)fd;
+  (void)what;
+  s->on_watch(s->handler.ctx);
+}
+
+tri_status http_server_watch(http_server *s, int fd, void (*fn)(void *ctx)) {
+  if (s->watch) event_free(s->watch);
+  s->watch = NULL;
+  s->on_watch = fn;
+  if (fd < 0) return TRI_OK;
+  s->watch = event_new(s->base, fd, EV_READ | EV_PERSIST, on_watch, s);
+  return s->watch && !event_add(s->watch, NULL) ? TRI_OK : TRI_NO_MEMORY;
+}
+
+static void on_tick(int fd, short what, void *ctx) {
+  http_server *s = ctx;
+  (void)fd;
+  (void)what;
+  s->on_tick(s->handler.ctx);
+}
+
+tri_status http_server_every(http_server *s, int ms, void (*fn)(void *ctx)) {
+  struct timeval tv = of_ms(ms);
+  s->on_tick = fn;
+  s->tick = event_new(s->base, -1, EV_PERSIST, on_tick, s);
+  return s->tick && !event_add(s->tick, &tv) ? TRI_OK : TRI_NO_MEMORY;
+}
+
+static void on_signal(int number, short what, void *ctx) {
+  http_signal *x = ctx;
+  (void)what;
+  x->fn(x->server->handler.ctx, number);
+}
+
+tri_status http_server_on_signal(http_server *s, int number, void (*fn)(void *ctx, int number)) {
+  if (s->num_signals == HTTP_MAX_SIGNALS) return TRI_NO_CAPACITY;
+  http_signal *x = &s->signals[s->num_signals];
+  *x = (http_signal){.server = s, .fn = fn};
+  x->event = event_new(s->base, number, EV_SIGNAL | EV_PERSIST, on_signal, x);
+  if (!x->event) return TRI_NO_MEMORY;
+  s->num_signals++;
+  return event_add(x->event, NULL) ? TRI_NO_MEMORY : TRI_OK;
+}
+
+tri_status http_server_run(http_server *s) { return event_base_dispatch(s->base) < 0 ? TRI_IO : TRI_OK; }
+
+void http_server_stop(http_server *s) { event_base_loopbreak(s->base); }
+
+void http_server_look(http_server *s) {
+  if (!s->draining) return;
+  for (http_conn *c = s->connections; c; c = c->next)
+    if (c->phase != PHASE_OVER) return;
+  event_base_loopexit(s->base, NULL);
+}
+
+void http_server_drain(http_server *s) {
+  if (s->draining) return;
+  s->draining = true;
+  for (http_conn *c = s->connections; c; c = c->next) http_conn_drain(c);
+  http_server_look(s);
+}

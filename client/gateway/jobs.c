@@ -1,0 +1,92 @@
+/* Which HTTP request an event is for. The numbers of libtrireme count up, so that they spread over buckets evenly. */
+#include <string.h>
+
+#include "client/gateway/gateway.h"
+#include "runtime/base/mem.h"
+
+static gw_job **bucket(gateway *g, uint64_t id) { return &g->jobs[id % GW_JOB_BUCKETS]; }
+
+gw_exchange *gw_exchange_make(gateway *g, http_conn *c, const gw_kind *kind, void *state, size_t num_jobs) {
+  size_t bytes;
+  gw_exchange *x = NULL;
+  if (tri_size_mul(num_jobs, sizeof x->jobs[0], &bytes) && tri_size_add(bytes, sizeof *x, &bytes))
+    x = tri_calloc(bytes, 1);
+  gw_exchange made = {.g = g, .conn = c, .kind = kind, .state = state};
+  if (!x) {
+    if (kind->free) kind->free(&made);
+    gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});
+    return NULL;
+  }
+  *x = made;
+  http_conn_set_data(c, x);
+  return x;
+}
+
+void gw_exchange_sent(gw_exchange *x, uint64_t id) {
+  gw_job *j = &x->jobs[x->num_jobs];
+  gw_job **at = bucket(x->g, id);
+  *j = (gw_job){.next = *at, .x = x, .id = id, .index = x->num_jobs, .open = true};
+  *at = j;
+  x->num_jobs++;
+  x->num_open++;
+}
+
+static void forget(gateway *g, gw_job *j) {
+  gw_job **at = bucket(g, j->id);
+  while (*at != j) at = &(*at)->next;
+  *at = j->next;
+  j->open = false;
+  j->x->num_open--;
+}
+
+/* A cancel that finds no room is tried again at the job's next event. */
+static void cancel(gateway *g, gw_job *j) {
+  if (j->cancelled || !g->client) return;
+  j->cancelled = trireme_cancel(g->client, j->id, NULL, NULL, NULL) == TRIREME_OK;
+}
+
+static void free_if_over(gw_exchange *x) {
+  if (x->conn || x->num_open) return;
+  tri_free(x);
+}
+
+void gw_exchange_close(gw_exchange *x) {
+  if (x->conn) http_conn_set_data(x->conn, NULL);
+  x->conn = NULL;
+  if (x->kind->free) x->kind->free(x);
+  for (unsigned i = 0; i < x->num_jobs; i++)
+    if (x->jobs[i].open) cancel(x->g, &x->jobs[i]);
+  free_if_over(x);
+}
+
+void gw_exchange_fail(gw_exchange *x, const gw_error *e) {
+  gw_respond_error(x->conn, e);
+  gw_exchange_close(x);
+}
+
+static bool is_last(const trireme_event *e) {
+  return e->kind != TRIREME_EVENT_ACCEPTED && e->kind != TRIREME_EVENT_TOKENS;
+}
+
+void gw_jobs_take(gateway *g, const trireme_event *e) {
+  gw_job *j = *bucket(g, e->id);
+  while (j && j->id != e->id) j = j->next;
+  if (!j) return; /* the answer to a cancel */
+  gw_exchange *x = j->x;
+  if (is_last(e)) forget(g, j);
+  if (x->conn)
+    x->kind->event(x, j, e);
+  else if (j->open)
+    cancel(g, j);
+  else
+    free_if_over(x);
+}
+
+void gw_jobs_lose(gateway *g, const trireme_error *error) {
+  trireme_event e = {.kind = TRIREME_EVENT_ERROR, .error = *error};
+  for (size_t i = 0; i < GW_JOB_BUCKETS; i++)
+    while (g->jobs[i]) {
+      e.id = g->jobs[i]->id;
+      gw_jobs_take(g, &e);
+    }
+}

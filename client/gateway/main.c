@@ -1,0 +1,274 @@
+/* trireme-gateway: an HTTP server of OpenAI's API in front of a coordinator. */
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/cmd/cmd.h"
+#include "client/gateway/gateway.h"
+#include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+#include "runtime/base/version.h"
+#include "runtime/base/wait.h"
+
+enum {
+  TICK_MS = 200,
+  AGAIN_MS = 1000,     /* between attempts to find the coordinator again */
+  AGAIN_WAIT_MS = 500, /* each holds up the loop for so long at most */
+  HEAD_MS = 10000,
+  BODY_MS = 60000,
+  IDLE_MS = 75000,
+  WRITE_MS = 30000,
+  PENDING_BYTES = 1 << 20,
+  EVENTS_AT_ONCE = 256, /* before the loop looks at its sockets again */
+  ADDRESS_BYTES = 64,
+};
+
+#define S gw_options
+static const tri_option table[] = {
+    {TRI_OPT(S, http), .name = "http", .metavar = "[ADDR:]PORT", .group = "HTTP",
+     .help = "where to listen; ADDR is 127.0.0.1 unless given, and PORT 0 any that is free"},
+    {TRI_OPT(S, api_key_file), .name = "api-key-file", .metavar = "FILE", .group = "HTTP",
+     .help = "lines of NAME KEY: requests must bring one of the keys; read again at SIGHUP"},
+    {TRI_OPT(S, http_open), .name = "http-open", .group = "HTTP",
+     .help = "listen at another address than loopback without keys: whoever reaches it may ask"},
+    {TRI_OPT(S, reject_unknown_fields), .name = "reject-unknown-fields", .group = "HTTP",
+     .help = "refuse fields of a request that mean nothing here; by default they are ignored and told"},
+    {TRI_OPT(S, max_body), .name = "http-max-body", .min = 1024, .max = 1 << 30, .fallback = "4MiB", .metavar = "BYTES",
+     .group = "HTTP", .help = "the largest body of a request"},
+    {TRI_OPT(S, max_connections), .name = "http-max-connections", .min = 1, .max = 100000, .fallback = "4096",
+     .group = "HTTP", .help = "connections at a time"},
+    {TRI_OPT(S, sse_ping), .name = "sse-ping", .min = 0, .max = 3600, .fallback = "30", .metavar = "S", .group = "HTTP",
+     .help = "a stream that says nothing for so long gets a comment; 0: never"},
+    {TRI_OPT(S, drain_delay), .name = "http-drain-delay", .min = 0, .max = 3600, .fallback = "0", .metavar = "S",
+     .group = "HTTP", .help = "time between SIGTERM, when /health says no, and refusing new requests"},
+    {TRI_OPT(S, drain_timeout), .name = "http-drain-timeout", .min = 0, .max = 86400, .fallback = "30", .metavar = "S",
+     .group = "HTTP", .help = "time for answers to end, from then on"},
+    {TRI_OPT(S, endpoint), .name = "endpoint", .env = TRI_ENDPOINT_ENV, .metavar = "ADDRESS", .group = "Connection",
+     .help = "ipc://PATH or tcp://HOST:PORT of the coordinator; by default the socket of this user"},
+    {TRI_OPT(S, key_file), .name = "key-file", .env = "TRIREME_KEY_FILE", .metavar = "FILE", .group = "Connection",
+     .help = "own CURVE key pair (see trireme keygen)"},
+    {TRI_OPT(S, server_key), .name = "server-key", .env = "TRIREME_SERVER_KEY", .metavar = "KEY", .group = "Connection",
+     .help = "the coordinator's public key"},
+    {TRI_OPT(S, connect_timeout_ms), .name = "connect-timeout-ms", .min = 1, .max = 3600000,
+     .fallback = TRI_NUMBER_TEXT(TRIREME_CONNECT_TIMEOUT_MS), .group = "Connection",
+     .help = "how long to wait for the coordinator"},
+};
+#undef S
+
+static const tri_options_spec spec = {
+    .program = "trireme gateway",
+    .usage = "--http [ADDR:]PORT [OPTION]...",
+    .summary = "Serves OpenAI's HTTP API in front of a coordinator. SIGTERM or Ctrl-C drains.",
+    .epilog = "Examples:\n"
+              "  trireme gateway --http 8000\n"
+              "  trireme gateway --http 0.0.0.0:8000 --api-key-file keys --endpoint tcp://head:5555\n",
+    .version = "trireme gateway " TRIREME_VERSION,
+    TRI_OPTIONS(table),
+};
+
+/* ---- the coordinator ---- */
+
+static void watch_coordinator(void *ctx);
+
+/* Learns the name of the model; events of nobody else can come yet. */
+static trireme_result ask_model(gateway *g, trireme *c, int timeout_ms, trireme_error *error) {
+  trireme_event e = {0};
+  uint64_t id;
+  trireme_result r = trireme_ask_models(c, &id, error);
+  if (!r) r = trireme_next(c, timeout_ms, &e, error);
+  if (!r && e.kind == TRIREME_EVENT_MODELS && e.models.num)
+    snprintf(g->model, sizeof g->model, "%s", e.models.names[0]);
+  return r;
+}
+
+static trireme_result connect_coordinator(gateway *g, int timeout_ms, trireme_error *error) {
+  trireme_config config;
+  trireme *c = NULL;
+  trireme_config_init(&config);
+  config.endpoint = g->o.endpoint;
+  config.key_file = g->o.key_file;
+  config.server_key = g->o.server_key;
+  config.connect_timeout_ms = timeout_ms;
+  config.client_name = "trireme-gateway";
+  trireme_result r = trireme_connect(&config, &c, error);
+  if (!r) r = ask_model(g, c, timeout_ms, error);
+  int fd = r ? -1 : trireme_fd(c);
+  if (!r && (fd < 0 || http_server_watch(g->server, fd, watch_coordinator) != TRI_OK)) r = TRIREME_FAILED;
+  if (r)
+    trireme_close(c);
+  else
+    g->client = c;
+  return r;
+}
+
+static void lose_coordinator(gateway *g, const trireme_error *why) {
+  trireme_error error = {.code = "closed", .message = "the connection to the coordinator was lost"};
+  tri_log(TRI_LOG_ERROR, "gateway", "the coordinator is lost: %s", why->message);
+  http_server_watch(g->server, -1, NULL);
+  trireme_close(g->client);
+  g->client = NULL;
+  gw_jobs_lose(g, &error);
+}
+
+static void watch_coordinator(void *ctx) {
+  gateway *g = ctx;
+  trireme_event e;
+  trireme_error error = {0};
+  for (int i = 0; i < EVENTS_AT_ONCE; i++) {
+    trireme_result r = trireme_next(g->client, 0, &e, &error);
+    if (r == TRIREME_OK)
+      gw_jobs_take(g, &e);
+    else if (r == TRIREME_CLOSED || r == TRIREME_REFUSED || r == TRIREME_NO_MEMORY || r == TRIREME_FAILED)
+      return lose_coordinator(g, &error);
+    else if (r != TRIREME_PROTOCOL)
+      return;
+  }
+}
+
+/* ---- time and signals ---- */
+
+static void find_coordinator(gateway *g) {
+  trireme_error error = {0};
+  if (g->client || tri_now_ns() < g->again_ns) return;
+  if (connect_coordinator(g, AGAIN_WAIT_MS, &error) == TRIREME_OK)
+    tri_log(TRI_LOG_INFO, "gateway", "the coordinator is there again");
+  g->again_ns = tri_deadline_after_ms(AGAIN_MS);
+}
+
+static void on_tick(void *ctx) {
+  gateway *g = ctx;
+  find_coordinator(g);
+  if (!g->leaving) return;
+  int64_t now = tri_now_ns();
+  if (!g->refusing && now >= g->leave_ns) {
+    g->refusing = true;
+    http_server_drain(g->server);
+  }
+  if (now < g->end_ns) return;
+  tri_log(TRI_LOG_WARN, "gateway", "answers that have not ended in time are dropped");
+  http_server_stop(g->server);
+}
+
+static void on_leave(void *ctx, int number) {
+  gateway *g = ctx;
+  (void)number;
+  if (g->leaving) return http_server_stop(g->server);
+  tri_log(TRI_LOG_INFO, "gateway", "shutting down");
+  g->leaving = true;
+  g->leave_ns = tri_deadline_after_ms(g->o.drain_delay * 1000);
+  g->end_ns = tri_deadline_after_ms((g->o.drain_delay + g->o.drain_timeout) * 1000);
+  on_tick(g);
+}
+
+static void on_reload(void *ctx, int number) {
+  gateway *g = ctx;
+  gw_keys *keys = NULL;
+  tri_error err = {0};
+  (void)number;
+  if (!g->o.api_key_file) return;
+  if (gw_keys_load(g->o.api_key_file, &keys, &err) != TRI_OK) {
+    tri_log(TRI_LOG_ERROR, "gateway", "the keys stay as they were: %s", err.message);
+    return;
+  }
+  gw_keys_free(g->keys);
+  g->keys = keys;
+  tri_log(TRI_LOG_INFO, "gateway", "the keys were read again");
+}
+
+/* ---- the start ---- */
+
+/* "8000", "0.0.0.0:8000", "[::1]:8000". */
+static tri_status parse_http(const char *text, char address[ADDRESS_BYTES], int *port, tri_error *err) {
+  const char *colon = strrchr(text, ':'), *digits = colon ? colon + 1 : text;
+  size_t len = colon ? (size_t)(colon - text) : 0;
+  char *end;
+  long n = strtol(digits, &end, 10);
+  if (*digits < '0' || *digits > '9' || *end || n > 65535)
+    return tri_fail(err, TRI_USAGE, "http", "--http needs [ADDR:]PORT, not \"%.80s\"", text);
+  const char *from = text;
+  if (len > 2 && text[0] == '[' && text[len - 1] == ']') {
+    from++;
+    len -= 2;
+  }
+  if (len >= ADDRESS_BYTES) return tri_fail(err, TRI_USAGE, "http", "\"%.80s\" is no address of numbers", text);
+  snprintf(address, ADDRESS_BYTES, "%.*s", (int)len, from);
+  if (!len) snprintf(address, ADDRESS_BYTES, "127.0.0.1");
+  *port = (int)n;
+  return TRI_OK;
+}
+
+static bool is_loopback(const char *address) {
+  struct in_addr v4;
+  struct in6_addr v6;
+  if (inet_pton(AF_INET, address, &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  return inet_pton(AF_INET6, address, &v6) == 1 && !memcmp(&v6, &in6addr_loopback, sizeof v6);
+}
+
+static tri_status open_server(gateway *g, tri_error *err) {
+  char address[ADDRESS_BYTES];
+  http_config config = {.address = address,
+                        .max_body = g->o.max_body,
+                        .max_pending = PENDING_BYTES,
+                        .max_connections = (unsigned)g->o.max_connections,
+                        .head_ms = HEAD_MS,
+                        .body_ms = BODY_MS,
+                        .idle_ms = IDLE_MS,
+                        .write_ms = WRITE_MS,
+                        .ping_ms = (int)g->o.sse_ping * 1000};
+  http_handler handler = {g, gw_on_head, gw_on_request, gw_on_gone, gw_on_error};
+  if (!g->o.http) return tri_fail(err, TRI_USAGE, "http", "--http is missing");
+  TRI_CHECK(parse_http(g->o.http, address, &config.port, err));
+  g->loopback = is_loopback(address);
+  if (!g->loopback && !g->o.api_key_file && !g->o.http_open)
+    return tri_fail(err, TRI_USAGE, "http",
+                    "whoever reaches %s could use the model: give --api-key-file, or --http-open", address);
+  if (g->o.api_key_file) TRI_CHECK(gw_keys_load(g->o.api_key_file, &g->keys, err));
+  TRI_CHECK(http_server_open(&config, &handler, &g->server, err));
+  TRI_CHECK(http_server_every(g->server, TICK_MS, on_tick));
+  TRI_CHECK(http_server_on_signal(g->server, SIGTERM, on_leave));
+  TRI_CHECK(http_server_on_signal(g->server, SIGINT, on_leave));
+  TRI_CHECK(http_server_on_signal(g->server, SIGHUP, on_reload));
+  tri_log(TRI_LOG_INFO, "gateway", "http://%s%s%s:%d", strchr(address, ':') ? "[" : "", address,
+          strchr(address, ':') ? "]" : "", http_server_port(g->server));
+  return TRI_OK;
+}
+
+static int serve(gateway *g) {
+  tri_error err = {0};
+  trireme_error error = {0};
+  tri_status st = open_server(g, &err);
+  if (st != TRI_OK) {
+    fprintf(stderr, "trireme gateway: %s\n", err.message[0] ? err.message : tri_status_text(st));
+    return tri_exit_code(st);
+  }
+  if (connect_coordinator(g, (int)g->o.connect_timeout_ms, &error)) {
+    fprintf(stderr, "trireme gateway: %s\n", error.message[0] ? error.message : "no connection to the coordinator");
+    return TRI_EXIT_FAILED;
+  }
+  tri_log(TRI_LOG_INFO, "gateway", "serving %s", g->model);
+  st = http_server_run(g->server);
+  return tri_exit_code(st);
+}
+
+int main(int argc, char **argv) {
+  tri_options *parsed = NULL;
+  gateway *g = tri_calloc(1, sizeof *g);
+  if (!g) return TRI_EXIT_FAILED;
+  int code = tri_options_main(&spec, &g->o, argc, argv, &parsed);
+  if (code < 0) {
+    signal(SIGPIPE, SIG_IGN);
+    tri_log_setup(TRI_LOG_INFO, "-");
+    tri_log_with_time(true);
+    g->started = time(NULL);
+    code = serve(g);
+  }
+  http_server_close(g->server);
+  trireme_close(g->client);
+  gw_keys_free(g->keys);
+  tri_options_free(parsed);
+  tri_free(g);
+  return code;
+}

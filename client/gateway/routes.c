@@ -1,0 +1,109 @@
+/* From a path to who answers, and all that is refused before a body is read. */
+#include <string.h>
+#include <strings.h>
+
+#include "client/gateway/gateway.h"
+
+enum { READS = 1 << HTTP_GET | 1 << HTTP_HEAD, POSTS = 1 << HTTP_POST };
+
+typedef struct route {
+  const char *path; /* one that ends in a slash begins the target */
+  unsigned methods;
+  bool open;  /* without a key, and while the gateway shuts down */
+  bool alone; /* without the coordinator */
+  void (*answer)(gateway *g, http_conn *c);
+} route;
+
+static const route routes[] = {
+    {"/v1/completions", POSTS, false, false, gw_completions},
+    {"/v1/chat/completions", POSTS, false, true, gw_not_yet},
+    {"/v1/embeddings", POSTS, false, false, gw_embeddings},
+    {"/v1/models", READS, false, false, gw_models},
+    {"/v1/models/", READS, false, false, gw_model},
+    {"/health", READS, true, false, gw_health},
+    {"/ready", READS, true, false, gw_health},
+    {"/live", READS, true, true, gw_live},
+    {"/version", READS, false, true, gw_version},
+    {"/metrics", READS, false, false, gw_metrics},
+};
+
+static const route *find(http_str path) {
+  for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+    const char *name = routes[i].path;
+    size_t len = strlen(name);
+    bool whole = name[len - 1] != '/';
+    if (path.len >= len + !whole && !memcmp(path.s, name, len) && (!whole || path.len == len)) return &routes[i];
+  }
+  return NULL;
+}
+
+static bool is_json(http_str type) {
+  static const char json[] = "application/json";
+  const size_t len = sizeof json - 1;
+  if (type.len < len || strncasecmp(type.s, json, len)) return false;
+  return type.len == len || type.s[len] == ';' || type.s[len] == ' ';
+}
+
+/* A page of another origin whose name was made to point here sends its own name as Host: without keys, that is all that
+ * tells it apart. Addresses and localhost are nobody's names. */
+static bool is_own_name(http_str host) {
+  static const char local[] = "localhost";
+  const size_t len = sizeof local - 1;
+  if (!host.len) return true;
+  if (host.len >= len && !strncasecmp(host.s, local, len)) return host.len == len || host.s[len] == ':';
+  for (size_t i = 0; i < host.len; i++)
+    if (*host.s != '[' && host.s[i] != ':' && host.s[i] != '.' && (host.s[i] < '0' || host.s[i] > '9')) return false;
+  return true;
+}
+
+static gw_error why_not(const gateway *g, const http_parser *p, const route *r) {
+  bool allowed = (r && r->open) || gw_keys_allow(g->keys, http_parser_field(p, "authorization"));
+  if (!allowed) return (gw_error){401, "permission", "", "the API key is missing or wrong"};
+  if (g->loopback && !g->keys && !is_own_name(http_parser_field(p, "host")))
+    return (gw_error){403, "permission", "Host", "the gateway listens on loopback, and Host is another name"};
+  if (!r) return (gw_error){404, "not_found", "", "there is no such path"};
+  if (!(r->methods & 1u << p->method))
+    return (gw_error){405, "unsupported", "", r->methods == POSTS ? "this path takes POST" : "this path takes GET"};
+  if (g->refusing && !r->open) return (gw_error){503, "draining", "", "the gateway is shutting down"};
+  if (p->method == HTTP_POST && !is_json(http_parser_field(p, "content-type")))
+    return (gw_error){415, "unsupported", "Content-Type", "Content-Type must be application/json"};
+  return (gw_error){0};
+}
+
+void gw_on_head(void *ctx, http_conn *c) {
+  const http_parser *p = http_conn_request(c);
+  gw_error e = why_not(ctx, p, find(http_parser_path(p)));
+  if (e.status) gw_respond_error(c, &e);
+}
+
+void gw_on_request(void *ctx, http_conn *c) {
+  gateway *g = ctx;
+  const route *r = find(http_parser_path(http_conn_request(c)));
+  if (g->client || r->alone)
+    r->answer(g, c);
+  else
+    gw_respond_error(c, &(gw_error){503, "closed", "", "there is no connection to the coordinator"});
+}
+
+void gw_on_gone(void *ctx, http_conn *c, http_gone why) {
+  gw_exchange *x = http_conn_data(c);
+  (void)ctx;
+  (void)why;
+  if (!x) return;
+  x->conn = NULL;
+  gw_exchange_close(x);
+}
+
+size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap) {
+  cmd_buf b = {0};
+  (void)ctx;
+  const char *code = status >= 500 ? "unsupported" : "corrupt";
+  if (status == 503) code = "no_capacity";
+  if (status == 408) code = "timeout";
+  if (status == 413 || status == 414 || status == 431) code = "too_large";
+  gw_error_json(&b, &(gw_error){status, code, "", why});
+  size_t n = b.failed || b.len > cap ? 0 : b.len;
+  if (n) memcpy(out, b.data, n);
+  cmd_buf_free(&b);
+  return n;
+}

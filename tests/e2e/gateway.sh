@@ -1,0 +1,183 @@
+#!/usr/bin/env bash
+# The HTTP gateway in front of the bundled model: answers, streams, refusals, clients that hang up or do not read, drains.
+here=$(dirname "$0")
+. "$here/lib.sh"
+gateway=
+command -v curl >/dev/null || { echo "skipped: no curl"; exit 77; }
+
+# begin OPTION...: a gateway that serves. Sets gateway and url.
+begin() {
+  rm -f "$RUN/gateway.log" # it speaks of the one before
+  "$BIN/trireme" gateway --http 127.0.0.1:0 "$@" >"$RUN/gateway.log" 2>&1 &
+  gateway=$!
+  for _ in $(seq 100); do grep -q serving "$RUN/gateway.log" 2>/dev/null && break; sleep 0.05; done
+  port=$(sed -n 's/.*http:\/\/127.0.0.1:\([0-9]*\)$/\1/p' "$RUN/gateway.log")
+  [ -n "$port" ] || fail "no gateway: $(cat "$RUN/gateway.log")"
+  url=http://127.0.0.1:$port
+}
+end() { # by SIGTERM
+  kill -TERM $gateway
+  wait $gateway || fail "the gateway ended with $?"
+}
+# want STATUS PATTERN CURL-ARGUMENT...: the status, and a basic regular expression for headers and body
+want() {
+  local status=$1 pattern=$2 out
+  shift 2
+  out=$(curl -sS -m 20 -i "$@" 2>&1)
+  head -1 <<<"$out" | grep -q "^HTTP/1.1 $status " || fail "$*: not $status: $out"
+  grep -q -- "$pattern" <<<"$out" || fail "$*: no '$pattern' in: $out"
+}
+post() { # post STATUS PATTERN PATH BODY [CURL-ARGUMENT...]
+  local status=$1 pattern=$2 path=$3 body=$4
+  shift 4
+  want "$status" "$pattern" -H 'Content-Type: application/json' -d "$body" "$@" "$url$path"
+}
+running() { "$BIN/trireme" status --json | grep -o '"running":[0-9]*,"waiting":[0-9]*' | head -1; }
+until_idle() { # MILLISECONDS WHAT
+  for _ in $(seq $(($1 / 20))); do
+    [ "$(running)" = '"running":0,"waiting":0' ] && return
+    sleep 0.02
+  done
+  fail "$2: $(running) after $1 ms"
+}
+
+start_up --max-model-len 8192
+begin
+want 200 '"status":"ok"' "$url/health"
+want 200 '"id":"abacus","object":"model"' "$url/v1/models"
+want 200 '^{"id":"abacus"' "$url/v1/models/%61bacus"
+want 404 '"code":"not_found"' "$url/v1/models/other"
+want 200 '^trireme:num_requests_running 0' "$url/metrics"
+want 200 '^Content-Length: [1-9]' -I "$url/v1/models"
+want 404 'no such path' "$url/v2"
+want 405 'takes POST' "$url/v1/completions"
+want 403 'Host is another name' -H 'Host: evil.example' "$url/v1/models"
+want 415 'Content-Type' -d '{}' "$url/v1/completions"
+post 501 'not served yet' /v1/chat/completions '{}'
+post 400 'neither embeds nor classifies' /v1/embeddings '{"input":"x"}'
+
+# Answers.
+post 200 '"text":"85","logprobs":null,"finish_reason":"stop"}\],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10}' /v1/completions \
+  '{"prompt":"37+48=","temperature":0,"model":"abacus"}'
+post 200 '"index":0,"text":"85",.*"index":1,"text":"85",.*"index":2,"text":"2",.*"index":3,"text":"2",.*"prompt_tokens":12,"completion_tokens":10,' /v1/completions \
+  '{"prompt":["37+48=","1+1="],"temperature":0,"n":2,"seed":-1,"stop":["x"],"top_k":-1}'
+post 200 '^X-Trireme-Ignored: zip' /v1/completions '{"prompt":"1+1=","max_tokens":1,"zip":1,"user":"me","suffix":null}'
+post 200 '"text":"37+48=85"' /v1/completions '{"prompt":"37+48=","temperature":0,"echo":true}'
+post 200 '"tokens":\["8","5","<|end|>"\],"token_logprobs":\[-.*"top_logprobs":\[{"8":-.*"text_offset":\[0,1,2\]' /v1/completions \
+  '{"prompt":"37+48=","temperature":0,"logprobs":2}'
+post 200 '"text":"85"' /v1/completions '{"prompt":"37+48=","temperature":0,"use_beam_search":true,"num_beams":2}'
+post 200 '"text":"85"' /v1/completions '{"prompt":"37+48=","temperature":0}' -H 'Transfer-Encoding: chunked'
+
+# Streams.
+stream=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0,"stream":true,"stream_options":{"include_usage":true}}' "$url/v1/completions")
+[ "$(sed -n 's/.*"text":"\([^"]*\)".*/\1/p' <<<"$stream" | tr -d '\n')" = 85 ] || fail "a stream: $stream"
+[ "$(tail -n 2 <<<"$stream" | head -1)" = 'data: [DONE]' ] || [ "$(tail -n 1 <<<"$stream")" = 'data: [DONE]' ] || fail "the end of a stream: $stream"
+grep -q '"choices":\[\],"usage":{"prompt_tokens":7,"completion_tokens":3' <<<"$stream" || fail "usage: $stream"
+grep -q '"finish_reason":"stop"' <<<"$stream" || fail "no reason: $stream"
+
+# Refusals have the status that their reason has, streamed or not.
+post 400 '"param":"temperature","code":"invalid_argument"' /v1/completions '{"prompt":"x","temperature":"hot"}'
+post 400 '"param":"temperature","code":"out_of_range"' /v1/completions '{"prompt":"x","temperature":-1,"stream":true}'
+post 400 '"param":"max_tokens","code":"context_length_exceeded"' /v1/completions '{"prompt":"x","max_tokens":100000,"stream":true}'
+post 404 '"param":"model"' /v1/completions '{"prompt":"x","model":"gpt"}'
+post 400 '"param":"suffix","code":"unsupported"' /v1/completions '{"prompt":"x","suffix":"y"}'
+post 400 '"code":"corrupt"' /v1/completions '{"prompt":'
+post 400 'must be a JSON object' /v1/completions '[]'
+head -c 5000000 /dev/zero >"$RUN/large"
+want 413 'too_large' -H 'Content-Type: application/json' --data-binary @"$RUN/large" -H 'Expect:' "$url/v1/completions"
+
+# A client that goes takes its job with it, streamed or not; one that does not read is cut off.
+long='{"prompt":"count 1 to 40=","temperature":0,"ignore_eos":true,"max_tokens":8000'
+curl -sS -N -H 'Content-Type: application/json' -d "$long,\"stream\":true}" "$url/v1/completions" >"$RUN/stream" 2>&1 &
+client=$!
+for _ in $(seq 200); do [ -s "$RUN/stream" ] && break; sleep 0.01; done
+[ "$(running)" != '"running":0,"waiting":0' ] || fail "a long stream does not run: $(head -3 "$RUN/stream")"
+kill $client
+until_idle 1000 "a stream whose client has gone"
+curl -sS -m 0.3 -H 'Content-Type: application/json' -d "$long}" "$url/v1/completions" >/dev/null 2>&1
+until_idle 1000 "an answer whose client has gone"
+exec {slow}<>"/dev/tcp/127.0.0.1/$port"
+body="$long,\"n\":16,\"stream\":true,\"logprobs\":20}"
+printf 'POST /v1/completions HTTP/1.1\r\nHost: a.localhost\r\nContent-Length: %d\r\n\r\n' ${#body} >&"$slow"
+read -r -t 5 -u "$slow" line || fail "no answer"
+[[ $line == *" 403 "* || $line == *" 415 "* ]] || fail "a request without a type: $line"
+exec {slow}>&-
+exec {slow}<>"/dev/tcp/127.0.0.1/$port"
+printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s' ${#body} "$body" >&"$slow"
+sleep 0.3
+[ "$(running)" != '"running":0,"waiting":0' ] || fail "the slow reader's job does not run"
+until_idle 20000 "a slow reader"
+cat <&"$slow" >"$RUN/slow" 2>&1
+grep -q DONE "$RUN/slow" && fail "a slow reader got the whole answer"
+"$BIN/trireme" status --json | grep -q '"requests_aborted":3' || fail "not all that nobody waits for was cancelled"
+exec {slow}>&-
+
+# A drain: the stream ends, what comes new is refused.
+rm "$RUN/stream"
+curl -sS -N -H 'Content-Type: application/json' -d "${long/8000/4000},\"stream\":true}" "$url/v1/completions" >"$RUN/stream" 2>&1 &
+client=$!
+for _ in $(seq 200); do [ -s "$RUN/stream" ] && break; sleep 0.01; done
+kill -TERM $gateway
+sleep 0.05
+want 503 'shutting down' "$url/health"
+post 503 '"code":"draining"' /v1/completions '{"prompt":"x"}'
+wait $client || fail "the stream did not end well: $?"
+grep -q '^data: \[DONE\]' "$RUN/stream" || fail "a drained stream has no end"
+wait $gateway || fail "the gateway ended with $?"
+
+# Keys, and strictness.
+printf 'ann key-of-ann\n' >"$RUN/keys"
+chmod 600 "$RUN/keys"
+begin --api-key-file "$RUN/keys" --reject-unknown-fields
+want 401 '^WWW-Authenticate: Bearer' "$url/v1/models"
+want 401 'missing or wrong' -H 'Authorization: Bearer key-of-an' "$url/v1/models"
+want 200 '"status":"ok"' "$url/health"
+want 200 abacus -H 'Authorization: Bearer key-of-ann' "$url/v1/models"
+post 400 '"param":"zip","code":"unknown_field"' /v1/completions '{"prompt":"x","zip":1}' -H 'Authorization: Bearer key-of-ann'
+printf 'bob key-of-bob\n' >"$RUN/keys"
+kill -HUP $gateway
+sleep 0.2
+want 401 'missing or wrong' -H 'Authorization: Bearer key-of-ann' "$url/v1/models"
+want 200 abacus -H 'Authorization: Bearer key-of-bob' "$url/v1/models"
+kill -TERM "$CLUSTER"
+wait "$CLUSTER" || fail "the cluster ended with $?"
+
+# The coordinator went: that is told, and the next one is found.
+for _ in $(seq 200); do
+  [ "$(curl -s -m 5 -o /dev/null -w '%{http_code}' "$url/health")" = 503 ] && break
+  sleep 0.05
+done
+want 503 '"code":"closed"' "$url/health"
+want 200 ok "$url/live"
+# shellcheck disable=SC2034 # lib.sh's
+MODEL=$DATA/checkpoints/bert
+start_up
+for _ in $(seq 100); do
+  [ "$(curl -s -m 5 -o /dev/null -w '%{http_code}' "$url/health")" = 200 ] && break
+  sleep 0.05
+done
+
+# Vectors are those of the command.
+vector=$("$BIN/trireme" embed --token-ids 6,7 --normalize --json | sed 's/.*"embedding":\(\[[^]]*\]\).*/\1/')
+key='Authorization: Bearer key-of-bob'
+embed() { curl -sS -m 20 -H 'Content-Type: application/json' -H "$key" -d "$1" "$url/v1/embeddings"; }
+said=$(embed '{"input":[[5],[6,7]]}')
+[[ $said == *'"index":0,"embedding":['*'"index":1,"embedding":'"$vector"* ]] || fail "not $vector: $said"
+[[ $(embed '{"input":[6,7],"encoding_format":"base64"}') =~ \"embedding\":\"([A-Za-z0-9+/]*=*)\" ]] || fail "no base64"
+numbers=$(base64 -d <<<"${BASH_REMATCH[1]}" | od -An -v -t f4 | tr -s ' \n' '\n' | sed '/^$/d' | wc -l)
+[ "$numbers" = "$(tr , '\n' <<<"$vector" | wc -l)" ] || fail "$numbers numbers in base64"
+[[ $(base64 -d <<<"${BASH_REMATCH[1]}" | od -An -t f4 -N 4 | tr -d ' ') == "$(sed 's/^\[\(.\{6\}\).*/\1/' <<<"$vector")"* ]] || fail "base64 has other numbers than $vector"
+post 400 '"param":"dimensions"' /v1/embeddings '{"input":[5],"dimensions":12345}' -H "$key"
+post 400 'param":null,"code":"unsupported"' /v1/completions '{"prompt":"x"}' -H "$key"
+end
+stop_cluster TERM
+
+# What is refused at the start.
+said=$("$BIN/trireme" gateway --http 0.0.0.0:0 2>&1) && fail "open to everybody"
+grep -q 'give --api-key-file, or --http-open' <<<"$said" || fail "$said"
+chmod 644 "$RUN/keys"
+said=$("$BIN/trireme" gateway --http 0 --api-key-file "$RUN/keys" 2>&1) && fail "keys that all may read"
+grep -q 'chmod 600' <<<"$said" || fail "$said"
+"$BIN/trireme" gateway --http localhost:x >/dev/null 2>&1
+[ $? = 2 ] || fail "a port that is none"
+echo "gateway: all as expected"

@@ -1,0 +1,208 @@
+/* The gateway's parts that need no coordinator: keys, fields of requests, errors, logprobs. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/gateway/completion.h"
+#include "runtime/base/mem.h"
+
+Suite *suite_gateway(void);
+
+static const char key_file[] = TRI_TEST_SCRATCH "/gateway_keys";
+
+static tri_status load(const char *text, mode_t mode, gw_keys **out, tri_error *err) {
+  FILE *f = fopen(key_file, "w");
+  ck_assert_ptr_nonnull(f);
+  fputs(text, f);
+  fclose(f);
+  ck_assert_int_eq(chmod(key_file, mode), 0);
+  *err = (tri_error){0};
+  tri_status st = gw_keys_load(key_file, out, err);
+  unlink(key_file);
+  return st;
+}
+
+static bool allows(const gw_keys *k, const char *authorization) {
+  return gw_keys_allow(k, (http_str){authorization, strlen(authorization)});
+}
+
+START_TEST(keys) {
+  gw_keys *k = NULL;
+  tri_error err;
+  char longest[400] = "a ";
+  ck_assert_int_eq(load("# people\n\nann secret-1\r\n bob\tsecret-22 \n", 0600, &k, &err), TRI_OK);
+  ck_assert(allows(k, "Bearer secret-1") && allows(k, "bearer secret-22"));
+  ck_assert(!allows(k, "") && !allows(k, "Bearer ") && !allows(k, "Bearer secret-") && !allows(k, "Bearer secret-11"));
+  ck_assert(!allows(k, "secret-1") && !allows(k, "Basic secret-1") && !gw_keys_allow(k, (http_str){0}));
+  memset(longest + 2, 'x', 256);
+  gw_keys_free(k);
+  ck_assert_int_eq(load(longest, 0600, &k, &err), TRI_OK);
+  memcpy(longest, "Bearer xx", 9);
+  memset(longest + 9, 'x', 254);
+  ck_assert(allows(k, longest));
+  strcat(longest, "x"); /* the same in its first 256 bytes */
+  ck_assert(!allows(k, longest));
+  gw_keys_free(k);
+  ck_assert(allows(NULL, "")); /* no keys: everybody */
+  ck_assert_int_eq(load("ann secret\n", 0640, &k, &err), TRI_PERMISSION);
+  ck_assert_int_eq(load("ann\n", 0600, &k, &err), TRI_CORRUPT);
+  ck_assert_msg(strstr(err.message, "line 1"), "%s", err.message);
+  ck_assert_int_eq(load("ann two words\n", 0600, &k, &err), TRI_CORRUPT);
+  ck_assert_int_eq(load("# nobody\n", 0600, &k, &err), TRI_CORRUPT);
+  ck_assert_int_eq(gw_keys_load("/nonexistent", &k, &err), TRI_NOT_FOUND);
+}
+END_TEST
+
+typedef struct parsed {
+  tri_json_doc *doc;
+  gateway *g;
+  gw_ignored ignored;
+  gw_completion_request q;
+  tri_error err;
+  tri_status st;
+} parsed;
+
+static void parse(parsed *p, const char *text, bool strict) {
+  *p = (parsed){.g = tri_calloc(1, sizeof *p->g)};
+  ck_assert_ptr_nonnull(p->g);
+  p->g->o.reject_unknown_fields = strict;
+  p->ignored.g = p->g;
+  ck_assert_msg(tri_json_parse(text, strlen(text), &p->doc, &p->err) == TRI_OK, "%s", text);
+  p->st = gw_completion_parse(tri_json_root(p->doc), &p->q, &p->ignored, &p->err);
+}
+
+static void done(parsed *p) {
+  gw_completion_request_free(&p->q);
+  tri_json_free(p->doc);
+  tri_free(p->g);
+}
+
+START_TEST(accepted) {
+  parsed p;
+  parse(
+      &p,
+      "{\"prompt\":[[1,2],[3]],\"model\":null,\"max_tokens\":5,\"n\":2,\"best_of\":2,\"temperature\":0,\"stop\":[\"a\","
+      "\"b\"],\"seed\":-1,\"logit_bias\":{\"7\":-100},\"stop_token_ids\":[9],\"stream\":true,\"stream_options\":"
+      "{\"include_usage\":true},\"logprobs\":3,\"use_beam_search\":true,\"suffix\":null,\"tools\":[],"
+      "\"response_format\":{\"type\":\"text\"},\"user\":\"x\",\"zip\":1,\"zap zap\":2}",
+      false);
+  const trireme_request *r = &p.q.r;
+  ck_assert_msg(p.st == TRI_OK, "%s", p.err.message);
+  ck_assert(p.q.prompt.num == 2 && p.q.prompt.items[0].num_ids == 2 && p.q.prompt.items[1].ids[0] == 3);
+  ck_assert(!r->model && r->max_tokens == 5 && r->n == 2 && r->temperature == 0 && isnan(r->top_p));
+  ck_assert(r->num_stop == 2 && r->has_seed && r->seed == UINT64_MAX && r->logprobs == 3 && !r->no_stream);
+  ck_assert(r->num_logit_bias == 1 && r->logit_bias[0].id == 7 && r->logit_bias[0].bias == -100);
+  ck_assert(r->num_stop_token_ids == 1 && r->num_beams == 2 && p.q.include_usage && !p.q.continuous_usage);
+  ck_assert_str_eq(p.ignored.names, "zip, (unprintable)");
+  done(&p);
+  parse(&p, "{\"prompt\":\"\"}", true);
+  ck_assert(p.st == TRI_OK && p.q.r.no_stream && p.q.r.max_tokens == TRIREME_UNSET && p.q.prompt.items[0].text);
+  done(&p);
+}
+END_TEST
+
+START_TEST(refused) {
+  static const struct {
+    const char *text, *field;
+    tri_status st;
+  } cases[] = {
+      {"{}", "prompt", TRI_INVALID_ARGUMENT},
+      {"{\"prompt\":[]}", "prompt", TRI_INVALID_ARGUMENT},
+      {"{\"prompt\":5}", "prompt", TRI_INVALID_ARGUMENT},
+      {"{\"prompt\":[\"a\",5]}", "prompt", TRI_INVALID_ARGUMENT},
+      {"{\"prompt\":[1,-1]}", "prompt", TRI_INVALID_ARGUMENT},
+      {"{\"prompt\":[1,4294967296]}", "prompt", TRI_INVALID_ARGUMENT},
+      {"{\"prompt\":\"x\",\"n\":65}", "n", TRI_OUT_OF_RANGE},
+      {"{\"prompt\":\"x\",\"n\":1.5}", "n", TRI_INVALID_ARGUMENT},
+      {"{\"prompt\":\"x\",\"best_of\":2}", "best_of", TRI_UNSUPPORTED},
+      {"{\"prompt\":\"x\",\"echo\":true,\"logprobs\":1}", "echo", TRI_UNSUPPORTED},
+      {"{\"prompt\":\"x\",\"suffix\":\"y\"}", "suffix", TRI_UNSUPPORTED},
+      {"{\"prompt\":\"x\",\"guided_json\":{\"a\":1}}", "guided_json", TRI_UNSUPPORTED},
+      {"{\"prompt\":\"x\",\"response_format\":{\"type\":\"json_object\"}}", "response_format", TRI_UNSUPPORTED},
+      {"{\"prompt\":\"x\",\"stop\":[1]}", "stop", TRI_INVALID_ARGUMENT},
+      {"{\"prompt\":\"x\",\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\",\"11\",\"12\",\"13\","
+       "\"14\",\"15\",\"16\",\"17\"]}",
+       "stop", TRI_OUT_OF_RANGE},
+      {"{\"prompt\":\"x\",\"logit_bias\":{\"a\":1}}", "logit_bias", TRI_INVALID_ARGUMENT},
+      {"{\"prompt\":\"x\",\"max_tokens\":0}", "max_tokens", TRI_OUT_OF_RANGE},
+      {"{\"prompt\":\"x\",\"skip_special_tokens\":false}", "skip_special_tokens", TRI_UNSUPPORTED},
+      {"{\"prompt\":\"x\",\"cache_salt\":\"a\\u0000b\"}", "cache_salt", TRI_INVALID_ARGUMENT},
+      {"{\"prompt\":\"x\",\"zip\":1}", "zip", TRI_UNKNOWN_FIELD},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    parsed p;
+    parse(&p, cases[i].text, true);
+    ck_assert_msg(p.st == cases[i].st && !strcmp(p.err.field, cases[i].field), "%s: %s, %s: %s", cases[i].text,
+                  tri_status_code(p.st), p.err.field, p.err.message);
+    done(&p);
+  }
+}
+END_TEST
+
+START_TEST(errors) {
+  static const struct {
+    const char *code, *field, *param, *out;
+    int status;
+  } cases[] = {{"out_of_range", "temperature", "temperature", "out_of_range", 400},
+               {"no_capacity", "max_tokens", "max_tokens", "context_length_exceeded", 400},
+               {"no_capacity", "", "", "no_capacity", 429},
+               {"not_found", "model", "model", "not_found", 404},
+               {"invalid_argument", "token_ids", "prompt", "invalid_argument", 400},
+               {"draining", "", "", "draining", 503},
+               {"", "", "", "internal", 500}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    trireme_error e = {0};
+    snprintf(e.code, sizeof e.code, "%s", cases[i].code);
+    snprintf(e.field, sizeof e.field, "%s", cases[i].field);
+    gw_error out = gw_error_of(&e);
+    ck_assert_msg(out.status == cases[i].status && !strcmp(out.code, cases[i].out) &&
+                      !strcmp(out.param, cases[i].param),
+                  "%s: %d %s %s", cases[i].code, out.status, out.code, out.param);
+  }
+  cmd_buf b = {0};
+  gw_error_json(&b, &(gw_error){429, "no_capacity", "", "a \"queue\""});
+  ck_assert_str_eq(b.data, "{\"error\":{\"message\":\"a \\\"queue\\\"\",\"type\":\"rate_limit_error\",\"param\":null,"
+                           "\"code\":\"no_capacity\"}}");
+  cmd_buf_free(&b);
+}
+END_TEST
+
+/* A character of two tokens, an alternative that cannot be drawn, and a chosen token that is none of the best. */
+START_TEST(logprobs) {
+  uint32_t ids[2] = {5, 6}, tops[2] = {5, 7};
+  float values[2] = {-0.5f, -INFINITY};
+  trireme_string texts[2] = {{"\xc3", 1}, {"x", 1}};
+  trireme_logprobs first = {-0.5f, 2, tops, values, "\xc3", 1, texts}, second = {-2.0f, 0, NULL, NULL, "\xa4", 1, NULL};
+  const trireme_logprobs *both[2] = {&first, &second};
+  trireme_choice c = {.ids = ids, .num_ids = 2, .logprobs = both};
+  gw_logprobs l = {0};
+  cmd_buf b = {0};
+  gw_logprobs_add(&l, &c);
+  gw_logprobs_write(&l, &b);
+  ck_assert_str_eq(b.data, "{\"tokens\":[\"bytes:\\\\xc3\",\"bytes:\\\\xa4\"],\"token_logprobs\":[-0.5,-2],"
+                           "\"top_logprobs\":[{\"bytes:\\\\xc3\":-0.5,\"x\":-9999.0},{\"bytes:\\\\xa4\":-2}],"
+                           "\"text_offset\":[0,1]}");
+  b.len = 0;
+  c.num_ids = 1;
+  gw_logprobs_add(&l, &c); /* the next piece of the stream goes on where the text has come to */
+  gw_logprobs_write(&l, &b);
+  ck_assert_msg(strstr(b.data, "\"text_offset\":[1]}"), "%s", b.data);
+  gw_logprobs_free(&l);
+  cmd_buf_free(&b);
+}
+END_TEST
+
+Suite *suite_gateway(void) {
+  Suite *s = suite_create("gateway");
+  TCase *c = tcase_create("parts");
+  tcase_add_test(c, keys);
+  tcase_add_test(c, accepted);
+  tcase_add_test(c, refused);
+  tcase_add_test(c, errors);
+  tcase_add_test(c, logprobs);
+  suite_add_tcase(s, c);
+  return s;
+}

@@ -1,0 +1,314 @@
+/* Connections over real sockets: a server in a thread of its own, and clients that behave and that do not. */
+#include <arpa/inet.h>
+#include <check.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/gateway/http_conn.h"
+
+Suite *suite_http_conn(void);
+
+enum { FLOOD_BYTES = 64 * 1024, WAIT_MS = 5000 };
+
+typedef struct world {
+  http_server *server;
+  pthread_t thread;
+  http_conn *streams; /* one at most */
+  http_conn *later;   /* a stream that ends some ticks later, when all before it is written */
+  int ticks;
+  atomic_int closed, slow;
+  int stop_fd;
+} world;
+
+static void on_head(void *ctx, http_conn *c) {
+  (void)ctx;
+  http_str path = http_parser_path(http_conn_request(c));
+  if (path.len == 7 && !memcmp(path.s, "/refuse", 7)) http_respond(c, 401, "text/plain", NULL, "no", 2);
+}
+
+static void on_request(void *ctx, http_conn *c) {
+  world *w = ctx;
+  const http_parser *p = http_conn_request(c);
+  http_str path = http_parser_path(p);
+  if (path.s[1] == 'e') http_respond(c, 200, "text/plain", "X-Y: z\r\n", p->body.data, p->body.len);
+  if (path.s[1] == 'p') http_respond(c, 200, "text/plain", NULL, path.s, path.len);
+  if (path.s[1] == 'f') {
+    http_stream_begin(c, NULL);
+    w->streams = c;
+  }
+  if (path.s[1] == 'l') {
+    http_stream_begin(c, NULL);
+    w->later = c;
+    w->ticks = 0;
+  }
+  if (path.s[1] == 's') {
+    http_stream_begin(c, NULL);
+    if (http_stream_event(c, "one", 3) && http_stream_event(c, "two", 3)) http_stream_end(c);
+  }
+}
+
+static void on_gone(void *ctx, http_conn *c, http_gone why) {
+  world *w = ctx;
+  if (w->streams == c) w->streams = NULL;
+  atomic_fetch_add(why == HTTP_GONE_SLOW ? &w->slow : &w->closed, 1);
+}
+
+static size_t on_error(void *ctx, int status, const char *why, char *out, size_t cap) {
+  (void)ctx;
+  return (size_t)snprintf(out, cap, "%d %s", status, why);
+}
+
+static void on_tick(void *ctx) {
+  static const char flood[FLOOD_BYTES];
+  world *w = ctx;
+  if (w->later && ++w->ticks == 20) ck_assert(http_stream_event(w->later, "one", 3));
+  if (w->later && w->ticks == 40) {
+    http_stream_end(w->later);
+    w->later = NULL;
+  }
+  if (!w->streams || http_stream_event(w->streams, flood, sizeof flood)) return;
+  w->streams = NULL;
+  atomic_fetch_add(&w->slow, 1);
+}
+
+static void on_stop(void *ctx) {
+  world *w = ctx;
+  uint64_t value;
+  if (read(w->stop_fd, &value, sizeof value) == sizeof value && value == 1) http_server_drain(w->server);
+}
+
+static void *run(void *arg) {
+  world *w = arg;
+  ck_assert_int_eq(http_server_run(w->server), TRI_OK);
+  return NULL;
+}
+
+static void start(world *w, int idle_ms) {
+  http_config config = {.address = "127.0.0.1",
+                        .max_body = 100000,
+                        .max_pending = 1 << 20,
+                        .max_connections = 3,
+                        .head_ms = 200,
+                        .body_ms = 200,
+                        .idle_ms = idle_ms,
+                        .write_ms = 30000};
+  *w = (world){.stop_fd = eventfd(0, EFD_NONBLOCK)};
+  http_handler handler = {w, on_head, on_request, on_gone, on_error};
+  tri_error err = {0};
+  ck_assert_msg(http_server_open(&config, &handler, &w->server, &err) == TRI_OK, "%s", err.message);
+  ck_assert_int_eq(http_server_watch(w->server, w->stop_fd, on_stop), TRI_OK);
+  ck_assert_int_eq(http_server_every(w->server, 1, on_tick), TRI_OK);
+  ck_assert_int_eq(pthread_create(&w->thread, NULL, run, w), 0);
+}
+
+static void drain(world *w) {
+  uint64_t value = 1;
+  ck_assert_int_eq(write(w->stop_fd, &value, sizeof value), sizeof value);
+}
+
+static void finish(world *w) {
+  drain(w);
+  pthread_join(w->thread, NULL);
+  http_server_close(w->server);
+  close(w->stop_fd);
+}
+
+static int dial(world *w) {
+  struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)http_server_port(w->server))};
+  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  ck_assert_int_eq(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+  return fd;
+}
+
+static void say(int fd, const char *s) { ck_assert_int_eq(send(fd, s, strlen(s), MSG_NOSIGNAL), strlen(s)); }
+
+/* Reads until the text has come, or (wanted NULL) until the end. Returns how that ended: bytes, or -errno. */
+static ssize_t hear(int fd, const char *wanted, char *out, size_t cap) {
+  size_t n = 0;
+  out[0] = '\0';
+  while (n + 1 < cap && !(wanted && strstr(out, wanted))) {
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    ck_assert_msg(poll(&p, 1, WAIT_MS) == 1, "nothing came behind: %s", out);
+    ssize_t got = recv(fd, out + n, cap - 1 - n, 0);
+    if (got < 0) return -errno;
+    if (!got) break;
+    n += (size_t)got;
+    out[n] = '\0';
+  }
+  ck_assert_msg(!wanted || strstr(out, wanted), "not \"%s\": %s", wanted, out);
+  return (ssize_t)n;
+}
+
+static void await(atomic_int *count, int value) {
+  for (int i = 0; i < WAIT_MS && atomic_load(count) < value; i++) usleep(1000);
+  ck_assert_int_eq(atomic_load(count), value);
+}
+
+START_TEST(in_order) {
+  static world w; /* its thread goes on where a test fails */
+  char text[4096];
+  start(&w, 5000);
+  int fd = dial(&w);
+  say(fd,
+      "GET /p1 HTTP/1.1\r\nHost: a\r\n\r\nPOST /e HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcGET /p3 HTTP/1.1");
+  hear(fd, "abc", text, sizeof text);
+  const char *first = strstr(text, "\r\n\r\n/p1HTTP/1.1 200 OK\r\n");
+  ck_assert_msg(first && strstr(first, "X-Y: z\r\n"), "%s", text);
+  say(fd, "\r\nHost: a\r\nConnection: close\r\n\r\n");
+  hear(fd, NULL, text, sizeof text);
+  ck_assert_msg(strstr(text, "Connection: close\r\n\r\n/p3"), "%s", text);
+  close(fd);
+  fd = dial(&w);
+  say(fd, "HEAD /p1 HTTP/1.0\r\n\r\n");
+  hear(fd, NULL, text, sizeof text);
+  ck_assert_msg(strstr(text, "Content-Length: 3\r\n") && !strstr(text, "/p1"), "%s", text);
+  close(fd);
+  finish(&w);
+}
+END_TEST
+
+START_TEST(streams) {
+  static world w; /* its thread goes on where a test fails */
+  char text[4096];
+  start(&w, 5000);
+  int fd = dial(&w);
+  say(fd, "GET /s HTTP/1.1\r\nHost: a\r\n\r\n");
+  hear(fd, "0\r\n\r\n", text, sizeof text);
+  ck_assert_msg(strstr(text, "\r\n\r\nb\r\ndata: one\n\n\r\nb\r\ndata: two\n\n\r\n0\r\n\r\n"), "%s", text);
+  say(fd, "GET /s HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"); /* without chunks the end is its end */
+  hear(fd, NULL, text, sizeof text);
+  ck_assert_msg(strstr(text, "\r\n\r\ndata: one\n\ndata: two\n\n"), "%s", text);
+  close(fd);
+  fd = dial(&w);
+  say(fd, "GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
+  hear(fd, "\r\n\r\nb\r\ndata: one\n\n\r\n0\r\n\r\n", text, sizeof text);
+  say(fd, "GET /later HTTP/1.0\r\n\r\n");
+  hear(fd, NULL, text, sizeof text);
+  ck_assert_msg(strstr(text, "\r\n\r\ndata: one\n\n"), "%s", text);
+  close(fd);
+  finish(&w);
+}
+END_TEST
+
+/* The body of a refused request is not read, and the client gets the answer although it is still sending. */
+START_TEST(refused) {
+  static world w; /* its thread goes on where a test fails */
+  char text[4096], body[60000];
+  start(&w, 5000);
+  memset(body, 'x', sizeof body);
+  int fd = dial(&w);
+  say(fd, "POST /refuse HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n");
+  ck_assert_int_eq(send(fd, body, sizeof body, MSG_NOSIGNAL), sizeof body);
+  ck_assert_int_gt(hear(fd, NULL, text, sizeof text), 0);
+  ck_assert_msg(!strncmp(text, "HTTP/1.1 401 ", 13) && strstr(text, "close"), "%s", text);
+  close(fd);
+  fd = dial(&w);
+  say(fd, "POST /e HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n");
+  hear(fd, "HTTP/1.1 100 Continue\r\n\r\n", text, sizeof text);
+  say(fd, "x");
+  hear(fd, "\r\n\r\nx", text, sizeof text);
+  say(fd, "what?\r\n");
+  hear(fd, NULL, text, sizeof text);
+  ck_assert_msg(!strncmp(text, "HTTP/1.1 400 ", 13), "%s", text);
+  close(fd);
+  finish(&w);
+}
+END_TEST
+
+START_TEST(hang_up) {
+  static world w; /* its thread goes on where a test fails */
+  char text[4096];
+  start(&w, 5000);
+  int one = dial(&w), two = dial(&w);
+  say(one, "GET /never HTTP/1.1\r\nHost: a\r\n\r\n");
+  say(two, "GET /fl HTTP/1.1\r\nHost: a\r\n\r\n");
+  hear(two, "data: ", text, sizeof text);
+  close(one);
+  await(&w.closed, 1);
+  shutdown(two, SHUT_RDWR);
+  await(&w.closed, 2);
+  close(two);
+  finish(&w);
+}
+END_TEST
+
+/* It reads nothing: what waits for it has a limit, and it cannot take the beginning for the whole. */
+START_TEST(slow_reader) {
+  static world w; /* its thread goes on where a test fails */
+  static char text[32 << 20];
+  start(&w, 5000);
+  int fd = dial(&w);
+  say(fd, "GET /f HTTP/1.1\r\nHost: a\r\n\r\n");
+  await(&w.slow, 1);
+  ck_assert_int_eq(hear(fd, NULL, text, sizeof text), -ECONNRESET);
+  close(fd);
+  finish(&w);
+}
+END_TEST
+
+START_TEST(times) {
+  static world w; /* its thread goes on where a test fails */
+  char text[4096];
+  start(&w, 100);
+  int silent = dial(&w), head = dial(&w), body = dial(&w);
+  say(head, "GET / HT");
+  say(body, "POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab");
+  int beyond = dial(&w);
+  hear(beyond, NULL, text, sizeof text);
+  ck_assert_msg(!strncmp(text, "HTTP/1.1 503 ", 13), "%s", text);
+  ck_assert_int_eq(hear(silent, NULL, text, sizeof text), 0);
+  hear(head, NULL, text, sizeof text);
+  ck_assert_msg(!strncmp(text, "HTTP/1.1 408 ", 13), "%s", text);
+  hear(body, NULL, text, sizeof text);
+  ck_assert_msg(!strncmp(text, "HTTP/1.1 408 ", 13), "%s", text);
+  close(silent);
+  close(head);
+  close(body);
+  close(beyond);
+  finish(&w);
+}
+END_TEST
+
+START_TEST(drains) {
+  static world w; /* its thread goes on where a test fails */
+  char text[4096];
+  start(&w, 5000);
+  int idle = dial(&w), busy = dial(&w);
+  say(idle, "GET /p HTTP/1.1\r\nHost: a\r\n\r\n");
+  hear(idle, "\r\n\r\n/p", text, sizeof text);
+  say(busy, "POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab");
+  usleep(20000); /* its head has been read */
+  drain(&w);
+  ck_assert_int_eq(hear(idle, NULL, text, sizeof text), 0);
+  say(busy, "c");
+  hear(busy, NULL, text, sizeof text);
+  ck_assert_msg(strstr(text, "Connection: close\r\n\r\nabc"), "%s", text);
+  close(busy);
+  pthread_join(w.thread, NULL);
+  http_server_close(w.server);
+  close(w.stop_fd);
+  close(idle);
+}
+END_TEST
+
+Suite *suite_http_conn(void) {
+  Suite *s = suite_create("http_conn");
+  TCase *c = tcase_create("connections");
+  tcase_add_test(c, in_order);
+  tcase_add_test(c, streams);
+  tcase_add_test(c, refused);
+  tcase_add_test(c, hang_up);
+  tcase_add_test(c, slow_reader);
+  tcase_add_test(c, times);
+  tcase_add_test(c, drains);
+  suite_add_tcase(s, c);
+  return s;
+}
