@@ -4,6 +4,14 @@
 #include "runtime/jinja/exec.h"
 #include "runtime/tokenizer/unicode.h"
 
+/* Bounds nesting. False: a limit is reached. */
+static bool enter(jx *x, const jnode *n) {
+  if (!j_visit(x, n)) return false;
+  if (x->depth >= TRI_JINJA_MOST_DEPTH * 4) j_fail(x, TRI_JINJA_LIMIT, "expressions are nested too deeply");
+  x->depth += j_ok(x);
+  return j_ok(x);
+}
+
 /* ---- names, attributes, items ---- */
 
 static jv name(jx *x, const jnode *n) {
@@ -38,7 +46,8 @@ static jv loop_attribute(const jloop *l, const char *text) {
   return j_undefined(text);
 }
 
-static jv key_of(const jmap *m, const char *text) {
+static jv key_of(jx *x, const jmap *m, const char *text) {
+  if (!j_spend(x, m->n / J_STEP_ITEMS)) return j_undefined(text);
   for (size_t i = 0; i < m->n; i++)
     if (j_equals_text(m->pairs[i].key, text)) return m->pairs[i].value;
   return j_undefined(text);
@@ -46,14 +55,14 @@ static jv key_of(const jmap *m, const char *text) {
 
 jv j_attribute(jx *x, jv of, const char *text) {
   if (j_is(of, J_UNDEFINED)) return fail_undefined(x, of);
-  if (j_is(of, J_NAMESPACE)) return key_of(of.map, text);
+  if (j_is(of, J_NAMESPACE)) return key_of(x, of.map, text);
   if (j_is(of, J_LOOP)) {
     jv v = loop_attribute(of.loop, text);
     return j_is(v, J_UNDEFINED) && v.name == text ? j_method(x, of, text) : v;
   }
   jv method = j_method(x, of, text);
   bool is_key = j_is(of, J_MAP) && j_is(method, J_UNDEFINED) && method.name == text;
-  return is_key ? key_of(of.map, text) : method;
+  return is_key ? key_of(x, of.map, text) : method;
 }
 
 /* An index from the front; -1: there is none. */
@@ -67,7 +76,7 @@ jv j_item(jx *x, jv of, jv key) {
   size_t n;
   if (j_is(of, J_UNDEFINED)) return fail_undefined(x, of);
   if (j_is(of, J_MAP)) {
-    const jv *v = j_map_find(of.map, key);
+    const jv *v = j_map_find(x, of.map, key);
     if (v) return *v;
   } else if ((j_is(of, J_LIST) || j_is(of, J_TUPLE)) && integer) {
     int64_t i = index_of(j_integer(key), (int64_t)of.list->n);
@@ -235,13 +244,21 @@ static jv call(jx *x, const jnode *n) {
   return j_call(x, callee, &args, j_undefined("caller"));
 }
 
-jv j_apply_filter(jx *x, const jnode *n, jv to) {
+static jv filter(jx *x, const jnode *n, jv to) {
   if (n->a) to = n->a->op == JN_FILTER ? j_apply_filter(x, n->a, to) : j_eval(x, n->a);
   const jfunction *f = j_filter(n->text);
   jargs args = j_arguments(x, n);
   x->line = n->line;
   if (!f) return j_fail(x, TRI_JINJA_SYNTAX, "there is no filter '%.80s'", n->text);
   return j_ok(x) ? f->call(x, to, &args) : j_undefined(NULL);
+}
+
+/* A chain of filters nests as other expressions do. */
+jv j_apply_filter(jx *x, const jnode *n, jv to) {
+  if (!enter(x, n)) return j_undefined(NULL);
+  jv v = filter(x, n, to);
+  x->depth--;
+  return v;
 }
 
 /* ---- the rest ---- */
@@ -346,9 +363,7 @@ static jv eval(jx *x, const jnode *n) {
 }
 
 jv j_eval(jx *x, const jnode *n) {
-  if (!j_visit(x, n)) return j_undefined(NULL);
-  if (x->depth >= TRI_JINJA_MOST_DEPTH * 4) return j_fail(x, TRI_JINJA_LIMIT, "expressions are nested too deeply");
-  x->depth++;
+  if (!enter(x, n)) return j_undefined(NULL);
   jv v = eval(x, n);
   x->depth--;
   return v;

@@ -56,6 +56,13 @@ static inline bool j_ok(const jx *x) { return x->st == TRI_OK; }
 
 /* Counts a node. False: a limit is reached. */
 bool j_visit(jx *x, const jnode *n);
+/* Counts the steps of an operation that goes through many bytes or items without taking memory for them, which would
+ * bound it. False: a limit is reached. */
+bool j_spend(jx *x, size_t steps);
+enum {
+  J_STEP_BYTES = 1024, /* that are searched or compared */
+  J_STEP_ITEMS = 64,
+};
 const jv *j_lookup(const jx *x, const char *name); /* NULL: nobody has set it */
 void j_set(jx *x, const char *name, jv value);     /* in the innermost scope */
 void j_assign(jx *x, const jnode *target, jv value);
@@ -115,8 +122,9 @@ jv j_change_case(jx *x, const jstr *s, jcase to, bool filter);
 /* most < 0: all. */
 jv j_replace(jx *x, const jstr *s, const jstr *from, const jstr *to, int64_t most);
 jv j_split(jx *x, const jstr *s, const jstr *by, int64_t most);
-size_t j_find(const jstr *s, const jstr *what, size_t from); /* SIZE_MAX: it is not there */
-jv j_characters(jx *x, const jstr *s, size_t *n);            /* a list of them */
+/* Takes linear time. SIZE_MAX: it is not there, or a limit is reached. */
+size_t j_find(jx *x, const jstr *s, const jstr *what, size_t from);
+jv j_characters(jx *x, const jstr *s, size_t *n); /* a list of them */
 int64_t j_count_characters(const jstr *s);
 bool j_is_space_at(const jstr *s, size_t at, size_t *len);
 /* '%'-formatting, and str.format. may_be_unused: arguments. */

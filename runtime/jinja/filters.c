@@ -92,6 +92,7 @@ static jv f_wordcount(jx *x, jv v, const jargs *a) {
   int64_t n = 0;
   bool inside = false;
   (void)a;
+  if (s && !j_spend(x, s->n / J_STEP_ITEMS)) return v;
   for (size_t at = 0, len; s && at < s->n; at += len) {
     bool is_word = tok_is_word(tok_utf8_decode(s->s + at, &len));
     n += is_word && !inside;

@@ -83,7 +83,7 @@ static jv f_join(jx *x, jv v, const jargs *a) {
   size_t n;
   const jv *items = j_ok(x) ? j_items(x, v, &n) : NULL;
   jbuf b = j_begin(x);
-  if (!j_ok(x)) return v;
+  if (!j_ok(x) || !j_spend(x, n / J_STEP_ITEMS)) return v;
   for (size_t i = 0; i < n && j_ok(x); i++) {
     jv item = attribute && !j_is(*attribute, J_NONE) ? attribute_of(x, items[i], attribute) : items[i];
     if (i) j_put_str(&b, separator.str);
@@ -112,6 +112,7 @@ static jv f_sum(jx *x, jv v, const jargs *a) {
   size_t n;
   const jv *items = j_items(x, v, &n);
   jv sum = start ? *start : j_int(0);
+  j_spend(x, n / J_STEP_ITEMS);
   for (size_t i = 0; i < n && j_ok(x); i++) {
     jv item = attribute && !j_is(*attribute, J_NONE) ? attribute_of(x, items[i], attribute) : items[i];
     if (j_ok(x)) sum = j_binary(x, JN_ADD, sum, item);
@@ -125,6 +126,7 @@ static jv extreme(jx *x, jv v, const jargs *a, int sign) {
   size_t n, best = 0;
   const jv *items = j_items(x, v, &n);
   if (!n) return j_undefined("an item of an empty sequence");
+  j_spend(x, n / J_STEP_ITEMS);
   for (size_t i = 1; i < n && j_ok(x); i++) {
     jv own = key_of(x, items[i], attribute, case_sensitive), other = key_of(x, items[best], attribute, case_sensitive);
     if (j_ok(x) && sign * j_compare(x, own, other) > 0) best = i;
@@ -220,7 +222,7 @@ static jv f_unique(jx *x, jv v, const jargs *a) {
   jv *out = j_ok(x) ? j_alloc(x, n, sizeof *out) : NULL, seen = j_map(x, J_MAP, 4);
   for (size_t i = 0; out && i < n && j_ok(x); i++) {
     jv key = key_of(x, items[i], attribute, case_sensitive);
-    if (!j_ok(x) || !j_visit(x, NULL) || j_map_find(seen.map, key)) continue;
+    if (!j_ok(x) || !j_visit(x, NULL) || j_map_find(x, seen.map, key)) continue;
     j_map_put(x, seen.map, key, j_none());
     out[num++] = items[i];
   }

@@ -40,6 +40,7 @@ static jv s_splitlines(jx *x, jv v, const jargs *a) {
   bool keep = j_argument_bool(a, 0, "keepends", false);
   const jstr *s = v.str;
   size_t n = 0, from = 0, num = 0;
+  j_spend(x, s->n / J_STEP_BYTES);
   for (size_t i = 0; i < s->n; i++) n += s->s[i] == '\n' || s->s[i] == '\r';
   jv *items = j_alloc(x, n + 1, sizeof *items);
   while (items && from < s->n && j_ok(x)) {
@@ -121,20 +122,20 @@ static jv s_join(jx *x, jv v, const jargs *a) {
 static jv s_format(jx *x, jv v, const jargs *a) { return j_format(x, v.str, a); }
 
 /* Returns where a text begins in another, by characters; -1: it is not there. last: the last such place. */
-static int64_t find(const jstr *s, const jstr *what, bool last) {
-  size_t at = j_find(s, what, 0), found = at;
+static int64_t find(jx *x, const jstr *s, const jstr *what, bool last) {
+  size_t at = j_find(x, s, what, 0), found = at;
   while (last && found != SIZE_MAX && found < s->n) {
     size_t len;
     tok_utf8_decode(s->s + found, &len);
-    found = j_find(s, what, found + len);
+    found = j_find(x, s, what, found + len);
     if (found != SIZE_MAX) at = found;
   }
-  return at == SIZE_MAX ? -1 : (int64_t)tok_utf8_count(s->s, at);
+  return at == SIZE_MAX || !j_spend(x, s->n / J_STEP_BYTES) ? -1 : (int64_t)tok_utf8_count(s->s, at);
 }
 
 static jv find_text(jx *x, jv v, const jargs *a, bool last) {
   const jstr *what = j_argument_str(x, a, 0, NULL, NULL);
-  return what ? j_int(find(v.str, what, last)) : j_fail(x, TRI_JINJA_TYPE, "the argument must be str");
+  return what ? j_int(find(x, v.str, what, last)) : j_fail(x, TRI_JINJA_TYPE, "the argument must be str");
 }
 static jv s_find(jx *x, jv v, const jargs *a) { return find_text(x, v, a, false); }
 static jv s_rfind(jx *x, jv v, const jargs *a) { return find_text(x, v, a, true); }
@@ -147,14 +148,15 @@ static jv s_count(jx *x, jv v, const jargs *a) {
   const jstr *what = j_argument_str(x, a, 0, NULL, NULL);
   int64_t n = 0;
   if (!what) return j_fail(x, TRI_JINJA_TYPE, "the argument must be str");
-  if (!what->n) return j_int(j_count_characters(v.str) + 1);
-  for (size_t at = 0; (at = j_find(v.str, what, at)) != SIZE_MAX; at += what->n) n++;
+  if (!what->n) return j_int(j_length(x, v) + 1);
+  for (size_t at = 0; (at = j_find(x, v.str, what, at)) != SIZE_MAX; at += what->n) n++;
   return j_int(n);
 }
 
 /* All characters are of a kind, and there is one. */
-static jv all_are(jv v, bool (*kind)(uint32_t c)) {
+static jv all_are(jx *x, jv v, bool (*kind)(uint32_t c)) {
   const jstr *s = v.str;
+  if (!j_spend(x, s->n / J_STEP_ITEMS)) return j_bool(false);
   for (size_t at = 0, len; at < s->n; at += len)
     if (!kind(tok_utf8_decode(s->s + at, &len))) return j_bool(false);
   return j_bool(s->n > 0);
@@ -162,24 +164,20 @@ static jv all_are(jv v, bool (*kind)(uint32_t c)) {
 static bool is_alphabetic(uint32_t c) { return tok_is_word(c) && !tok_is_number(c) && c != '_' && !tok_is_mark(c); }
 static bool is_alphanumeric(uint32_t c) { return is_alphabetic(c) || tok_is_number(c); }
 static jv s_isdigit(jx *x, jv v, const jargs *a) {
-  (void)x;
   (void)a;
-  return all_are(v, tok_is_number);
+  return all_are(x, v, tok_is_number);
 }
 static jv s_isspace(jx *x, jv v, const jargs *a) {
-  (void)x;
   (void)a;
-  return all_are(v, tok_is_space);
+  return all_are(x, v, tok_is_space);
 }
 static jv s_isalpha(jx *x, jv v, const jargs *a) {
-  (void)x;
   (void)a;
-  return all_are(v, is_alphabetic);
+  return all_are(x, v, is_alphabetic);
 }
 static jv s_isalnum(jx *x, jv v, const jargs *a) {
-  (void)x;
   (void)a;
-  return all_are(v, is_alphanumeric);
+  return all_are(x, v, is_alphanumeric);
 }
 
 static const jtable_entry string_methods[] = {{"capitalize", s_capitalize},
@@ -215,7 +213,7 @@ static const jtable_entry string_methods[] = {{"capitalize", s_capitalize},
 static jv d_get(jx *x, jv v, const jargs *a) {
   const jv *key = j_argument(a, 0, NULL), *fallback = j_argument(a, 1, NULL);
   if (!key) return j_fail(x, TRI_JINJA_TYPE, "get expected at least 1 argument");
-  const jv *value = j_map_find(v.map, *key);
+  const jv *value = j_map_find(x, v.map, *key);
   if (value) return *value;
   return fallback ? *fallback : j_none();
 }
@@ -270,16 +268,17 @@ static const jtable_entry map_methods[] = {
 
 static jv l_index(jx *x, jv v, const jargs *a) {
   const jv *what = j_argument(a, 0, NULL);
-  for (size_t i = 0; what && i < v.list->n; i++)
-    if (j_equal(v.list->items[i], *what)) return j_int((int64_t)i);
+  j_spend(x, v.list->n / J_STEP_ITEMS);
+  for (size_t i = 0; what && i < v.list->n && j_ok(x); i++)
+    if (j_equal(x, v.list->items[i], *what)) return j_int((int64_t)i);
   return j_fail(x, TRI_JINJA_TYPE, "the value is not in the list");
 }
 
 static jv l_count(jx *x, jv v, const jargs *a) {
   const jv *what = j_argument(a, 0, NULL);
   int64_t n = 0;
-  (void)x;
-  for (size_t i = 0; what && i < v.list->n; i++) n += j_equal(v.list->items[i], *what);
+  j_spend(x, v.list->n / J_STEP_ITEMS);
+  for (size_t i = 0; what && i < v.list->n && j_ok(x); i++) n += j_equal(x, v.list->items[i], *what);
   return j_int(n);
 }
 
@@ -295,7 +294,7 @@ static jv o_cycle(jx *x, jv v, const jargs *a) {
 static jv o_changed(jx *x, jv v, const jargs *a) {
   jv now = j_list(x, J_TUPLE, a->list, a->n);
   jloop *l = v.loop;
-  bool changed = !l->has_changed || !j_equal(l->changed, now);
+  bool changed = !l->has_changed || !j_equal(x, l->changed, now);
   l->changed = now;
   l->has_changed = true;
   return j_bool(changed);

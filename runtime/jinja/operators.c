@@ -128,8 +128,8 @@ jv j_binary(jx *x, jop op, jv a, jv b) {
 
 bool j_compare_values(jx *x, jcompare_op op, jv a, jv b) {
   switch (op) {
-  case JC_EQ: return j_equal(a, b);
-  case JC_NE: return !j_equal(a, b);
+  case JC_EQ: return j_equal(x, a, b);
+  case JC_NE: return !j_equal(x, a, b) && j_ok(x);
   case JC_LT: return j_compare(x, a, b) < 0;
   case JC_LE: return j_compare(x, a, b) <= 0;
   case JC_GT: return j_compare(x, a, b) > 0;

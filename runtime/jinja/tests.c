@@ -54,23 +54,23 @@ COMPARE_TEST(in, JC_IN)
 /* The same object: what has no identity of its own here is the same where it is equal and of one kind. */
 static jv t_sameas(jx *x, jv v, const jargs *a) {
   jv b = other(x, a);
-  return j_bool(j_ok(x) && v.kind == b.kind && j_equal(v, b));
+  return j_bool(j_ok(x) && v.kind == b.kind && j_equal(x, v, b));
 }
 
 static jv remainder_of(jx *x, jv v, int64_t by) { return j_binary(x, JN_MOD, v, j_int(by)); }
 static jv t_odd(jx *x, jv v, const jargs *a) {
   (void)a;
   jv r = remainder_of(x, v, 2);
-  return j_bool(j_ok(x) && j_equal(r, j_int(1)));
+  return j_bool(j_ok(x) && j_equal(x, r, j_int(1)));
 }
 static jv t_even(jx *x, jv v, const jargs *a) {
   (void)a;
   jv r = remainder_of(x, v, 2);
-  return j_bool(j_ok(x) && j_equal(r, j_int(0)));
+  return j_bool(j_ok(x) && j_equal(x, r, j_int(0)));
 }
 static jv t_divisibleby(jx *x, jv v, const jargs *a) {
   jv r = j_binary(x, JN_MOD, v, other(x, a));
-  return j_bool(j_ok(x) && j_equal(r, j_int(0)));
+  return j_bool(j_ok(x) && j_equal(x, r, j_int(0)));
 }
 
 /* At least one letter with a case, and all of them of that case. */
@@ -79,7 +79,7 @@ static bool has_case(jx *x, jv v, jcase wanted) {
   if (!j_ok(x)) return false;
   jv same = j_change_case(x, s.str, wanted, true),
      opposite = j_change_case(x, s.str, wanted == J_LOWER ? J_UPPER : J_LOWER, true);
-  return j_ok(x) && j_equal(s, same) && !j_equal(s, opposite);
+  return j_ok(x) && j_equal(x, s, same) && !j_equal(x, s, opposite);
 }
 static jv t_lower(jx *x, jv v, const jargs *a) {
   (void)a;
