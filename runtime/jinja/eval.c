@@ -71,6 +71,8 @@ static int64_t index_of(int64_t i, int64_t n) {
   return i >= 0 && i < n ? i : -1;
 }
 
+static bool is_range(jv v) { return j_is(v, J_VIEW) && v.list->is_range; }
+
 jv j_item(jx *x, jv of, jv key) {
   bool integer = j_is(key, J_INT) || j_is(key, J_BOOL);
   size_t n;
@@ -78,7 +80,7 @@ jv j_item(jx *x, jv of, jv key) {
   if (j_is(of, J_MAP)) {
     const jv *v = j_map_find(x, of.map, key);
     if (v) return *v;
-  } else if ((j_is(of, J_LIST) || j_is(of, J_TUPLE)) && integer) {
+  } else if ((j_is(of, J_LIST) || j_is(of, J_TUPLE) || is_range(of)) && integer) {
     int64_t i = index_of(j_integer(key), (int64_t)of.list->n);
     return i >= 0 ? of.list->items[i] : j_undefined("an item beyond the end of a list");
   } else if (j_is(of, J_STR) && integer) {
@@ -232,7 +234,7 @@ static jv call_macro(jx *x, const jmacro *m, const jargs *a, jv caller) {
 jv j_call(jx *x, jv callee, const jargs *args, jv caller) {
   if (!j_ok(x)) return j_undefined(NULL);
   if (j_is(callee, J_MACRO)) return call_macro(x, callee.macro, args, caller);
-  if (j_is(callee, J_FUNCTION)) return callee.function->call(x, callee.function->self, args);
+  if (j_is(callee, J_FUNCTION)) return j_invoke(x, callee.function, callee.function->self, args);
   if (j_is(callee, J_UNDEFINED)) return fail_undefined(x, callee);
   return j_fail(x, TRI_JINJA_TYPE, "'%s' object is not callable", j_type_name(callee));
 }
@@ -250,7 +252,7 @@ static jv filter(jx *x, const jnode *n, jv to) {
   jargs args = j_arguments(x, n);
   x->line = n->line;
   if (!f) return j_fail(x, TRI_JINJA_SYNTAX, "there is no filter '%.80s'", n->text);
-  return j_ok(x) ? f->call(x, to, &args) : j_undefined(NULL);
+  return j_invoke(x, f, to, &args);
 }
 
 /* A chain of filters nests as other expressions do. */
@@ -312,7 +314,7 @@ static jv test(jx *x, const jnode *n) {
   const jfunction *f = j_test(n->text);
   jargs args = j_arguments(x, n);
   if (!f) return j_fail(x, TRI_JINJA_SYNTAX, "there is no test '%.80s'", n->text);
-  return j_ok(x) ? f->call(x, of, &args) : j_undefined(NULL);
+  return j_invoke(x, f, of, &args);
 }
 
 static jv item(jx *x, const jnode *n) {

@@ -88,12 +88,30 @@ jv j_apply_filter(jx *x, const jnode *n, jv to);
 jv j_binary(jx *x, jop op, jv a, jv b);
 bool j_compare_values(jx *x, jcompare_op op, jv a, jv b);
 
+/* ---- numbers.c ---- */
+
+jv j_too_large(jx *x); /* fails */
+/* The value of a decimal digit of any script; -1: it is none. */
+int j_digit(uint32_t c);
+bool j_is_decimal(uint32_t c);
+bool j_is_digit(uint32_t c);
+typedef enum jreading { J_NOT_READ, J_READ, J_TOO_LARGE } jreading;
+/* Read the whole of a text, as int() and float() of Python do. */
+jreading j_read_int(jx *x, const jstr *text, int64_t base, int64_t *out);
+bool j_read_float(jx *x, const jstr *text, double *out);
+jv j_round(jx *x, jv v, int64_t precision); /* v is a number */
+
 /* ---- the tables: filters*.c, tests.c, methods.c, globals.c ---- */
 
 typedef struct jtable_entry {
   const char *name;
   jcall call;
+  size_t most; /* arguments */
+  const char *keywords;
 } jtable_entry;
+
+/* Calls a function, which may be a filter or a test. Fails where it does not take the arguments. */
+jv j_invoke(jx *x, const jfunction *f, jv on, const jargs *a);
 
 const jfunction *j_filter(const char *name); /* NULL: there is none */
 const jfunction *j_test(const char *name);
@@ -109,8 +127,6 @@ int64_t j_argument_int(jx *x, const jargs *a, size_t i, const char *name, int64_
 bool j_argument_bool(const jargs *a, size_t i, const char *name, bool fallback);
 /* The string of an argument; NULL, with a failure, where it is none. */
 const jstr *j_argument_str(jx *x, const jargs *a, size_t i, const char *name, const jstr *fallback);
-/* Fails where there are more arguments by position. */
-bool j_most_arguments(jx *x, const jargs *a, size_t most, const char *of);
 
 /* ---- strings (strings.c) ---- */
 

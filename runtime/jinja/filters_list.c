@@ -261,7 +261,7 @@ static jv f_map(jx *x, jv v, const jargs *a) {
   jv *items = j_ok(x) ? copy(x, v, &n) : NULL;
   jargs rest = behind(a, 1);
   for (size_t i = 0; items && i < n && j_ok(x); i++) {
-    items[i] = f ? f->call(x, items[i], &rest) : attribute_or(x, items[i], attribute, fallback);
+    items[i] = f ? j_invoke(x, f, items[i], &rest) : attribute_or(x, items[i], attribute, fallback);
   }
   return a_list(x, J_ITER, items, items ? n : 0);
 }
@@ -282,7 +282,7 @@ static jv choose(jx *x, jv v, const jargs *a, bool wanted, bool by_attribute) {
   for (size_t i = 0; out && i < n && j_ok(x); i++) {
     jv of = attribute ? attribute_of(x, items[i], attribute) : items[i];
     if (!j_ok(x)) break;
-    bool truth = j_truth(test ? test->call(x, of, &rest) : of);
+    bool truth = j_truth(test ? j_invoke(x, test, of, &rest) : of);
     if (truth == wanted) out[num++] = items[i];
   }
   return a_list(x, J_ITER, out, num);
@@ -309,13 +309,24 @@ static jv f_batch(jx *x, jv v, const jargs *a) {
   return a_list(x, J_ITER, out, num);
 }
 
-static const jfunction table[] = {
-    {"batch", f_batch, {0}},     {"dictsort", f_dictsort, {0}}, {"first", f_first, {0}},
-    {"items", f_items, {0}},     {"join", f_join, {0}},         {"last", f_last, {0}},
-    {"list", f_list, {0}},       {"map", f_map, {0}},           {"max", f_max, {0}},
-    {"min", f_min, {0}},         {"reject", f_reject, {0}},     {"rejectattr", f_rejectattr, {0}},
-    {"reverse", f_reverse, {0}}, {"select", f_select, {0}},     {"selectattr", f_selectattr, {0}},
-    {"sort", f_sort, {0}},       {"sum", f_sum, {0}},           {"unique", f_unique, {0}}};
+static const jfunction table[] = {{"batch", f_batch, {0}, "linecount fill_with", 2},
+                                  {"dictsort", f_dictsort, {0}, "case_sensitive by reverse", 3},
+                                  {"first", f_first, {0}, "", 0},
+                                  {"items", f_items, {0}, "", 0},
+                                  {"join", f_join, {0}, "d attribute", 2},
+                                  {"last", f_last, {0}, "", 0},
+                                  {"list", f_list, {0}, "", 0},
+                                  {"map", f_map, {0}, NULL, 0},
+                                  {"max", f_max, {0}, "case_sensitive attribute", 2},
+                                  {"min", f_min, {0}, "case_sensitive attribute", 2},
+                                  {"reject", f_reject, {0}, NULL, 0},
+                                  {"rejectattr", f_rejectattr, {0}, NULL, 0},
+                                  {"reverse", f_reverse, {0}, "", 0},
+                                  {"select", f_select, {0}, NULL, 0},
+                                  {"selectattr", f_selectattr, {0}, NULL, 0},
+                                  {"sort", f_sort, {0}, "reverse case_sensitive attribute", 3},
+                                  {"sum", f_sum, {0}, "attribute start", 2},
+                                  {"unique", f_unique, {0}, "case_sensitive attribute", 2}};
 
 const jfunction *j_list_filter(const char *name) {
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)

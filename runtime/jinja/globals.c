@@ -89,11 +89,11 @@ static jv g_strftime(jx *x, jv v, const jargs *a) {
   return j_str(x, own, n);
 }
 
-static const jfunction table[] = {{"dict", g_dict, {0}},
-                                  {"namespace", g_namespace, {0}},
-                                  {"raise_exception", g_raise, {0}},
-                                  {"range", g_range, {0}},
-                                  {"strftime_now", g_strftime, {0}}};
+static const jfunction table[] = {{"dict", g_dict, {0}, NULL, 0},
+                                  {"namespace", g_namespace, {0}, NULL, 0},
+                                  {"raise_exception", g_raise, {0}, NULL, 0},
+                                  {"range", g_range, {0}, NULL, 0},
+                                  {"strftime_now", g_strftime, {0}, NULL, 0}};
 
 const jfunction *j_global(const char *name) {
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)

@@ -91,7 +91,9 @@ typedef jv (*jcall)(jx *x, jv self, const jargs *args);
 struct jfunction {
   const char *name;
   jcall call;
-  jv self; /* of a method */
+  jv self;              /* of a method */
+  const char *keywords; /* which arguments may be given by name, with spaces between; NULL: it takes what it gets */
+  size_t most;          /* arguments */
 };
 
 /* ---- value.c ---- */
