@@ -112,34 +112,52 @@ static int64_t bound(jx *x, const jnode *n, int64_t fallback, int64_t length, in
   return i > most ? most : i;
 }
 
-static jv slice_items(jx *x, const jnode *n, const jv *items, size_t count, size_t *taken) {
-  int64_t length = (int64_t)count, step = 1;
+typedef struct span {
+  int64_t from, to, step;
+} span;
+
+static span span_of(jx *x, const jnode *n, int64_t length) {
+  span s = {.step = 1};
   if (n->items.items[2]) {
     jv v = j_eval(x, n->items.items[2]);
-    if (j_ok(x) && !j_is(v, J_NONE)) step = j_is(v, J_INT) ? v.i : 0;
-    if (!step) return j_fail(x, TRI_JINJA_TYPE, "slice step must be an integer other than zero");
+    if (j_ok(x) && !j_is(v, J_NONE)) s.step = j_is(v, J_INT) ? v.i : 0;
+    if (!s.step) j_fail(x, TRI_JINJA_TYPE, "slice step must be an integer other than zero");
   }
-  int64_t from = bound(x, n->items.items[0], step < 0 ? length - 1 : 0, length, step);
-  int64_t to = bound(x, n->items.items[1], step < 0 ? -1 : length, length, step);
+  s.from = bound(x, n->items.items[0], s.step < 0 ? length - 1 : 0, length, s.step);
+  s.to = bound(x, n->items.items[1], s.step < 0 ? -1 : length, length, s.step);
+  return s;
+}
+
+static jv slice_items(jx *x, span s, const jv *items, size_t count, size_t *taken) {
+  int64_t length = (int64_t)count;
   jv *out = j_alloc(x, count, sizeof *out);
   size_t num = 0;
-  for (int64_t i = from; out && (step < 0 ? i > to : i < to); i += step) {
+  for (int64_t i = s.from; out && (s.step < 0 ? i > s.to : i < s.to); i += s.step) {
     out[num++] = items[i];
-    if (step > length || step < -length) break;
+    if (s.step > length || s.step < -length) break;
   }
   *taken = num;
   return j_list(x, J_LIST, out, num);
 }
 
+/* A slice of a range is one. */
+static jv slice_range(jx *x, const jlist *l, span s) {
+  int64_t step;
+  if (!j_ok(x)) return j_undefined(NULL);
+  if (__builtin_mul_overflow(l->step, s.step, &step)) return j_too_large(x);
+  return j_range(x, l->from + s.from * l->step, l->from + s.to * l->step, step);
+}
+
 static jv slice(jx *x, jv of, const jnode *n) {
   size_t count, taken = 0;
   if (j_is(of, J_UNDEFINED)) return fail_undefined(x, of);
+  if (is_range(of)) return slice_range(x, of.list, span_of(x, n, (int64_t)of.list->n));
   if (!j_is(of, J_STR) && !j_is(of, J_LIST) && !j_is(of, J_TUPLE))
     return j_fail(x, TRI_JINJA_TYPE, "'%s' object is not subscriptable", j_type_name(of));
   bool text = j_is(of, J_STR);
   const jv *items = text ? j_characters(x, of.str, &count).list->items : of.list->items;
   if (!text) count = of.list->n;
-  jv part = slice_items(x, n, items, count, &taken);
+  jv part = slice_items(x, span_of(x, n, (int64_t)count), items, count, &taken);
   if (!j_ok(x)) return part;
   if (!text) {
     part.kind = of.kind;

@@ -91,6 +91,7 @@ bool j_compare_values(jx *x, jcompare_op op, jv a, jv b);
 /* ---- numbers.c ---- */
 
 jv j_too_large(jx *x); /* fails */
+bool j_fits_int(double f);
 /* The value of a decimal digit of any script; -1: it is none. */
 int j_digit(uint32_t c);
 bool j_is_decimal(uint32_t c);
@@ -117,6 +118,7 @@ const jfunction *j_filter(const char *name); /* NULL: there is none */
 const jfunction *j_test(const char *name);
 jv j_method(jx *x, jv of, const char *name); /* undefined: it has none */
 const jfunction *j_global(const char *name);
+jv j_range(jx *x, int64_t from, int64_t to, int64_t step);
 
 /* ---- arguments ---- */
 
@@ -138,8 +140,11 @@ jv j_change_case(jx *x, const jstr *s, jcase to, bool filter);
 /* most < 0: all. */
 jv j_replace(jx *x, const jstr *s, const jstr *from, const jstr *to, int64_t most);
 jv j_split(jx *x, const jstr *s, const jstr *by, int64_t most);
+jv j_rsplit(jx *x, const jstr *s, const jstr *by, int64_t most); /* the last `most` separators cut */
 /* Takes linear time. SIZE_MAX: it is not there, or a limit is reached. */
 size_t j_find(jx *x, const jstr *s, const jstr *what, size_t from);
+/* Returns where a text lies last that ends at `end` or before; SIZE_MAX likewise. */
+size_t j_find_last(jx *x, const jstr *s, const jstr *what, size_t end);
 jv j_characters(jx *x, const jstr *s, size_t *n); /* a list of them */
 int64_t j_count_characters(const jstr *s);
 bool j_is_space_at(const jstr *s, size_t at, size_t *len);

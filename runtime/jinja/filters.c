@@ -119,11 +119,6 @@ static jv f_escape(jx *x, jv v, const jargs *a) {
 
 /* ---- numbers ---- */
 
-static jv int_of_float(jx *x, double f) {
-  if (f >= -0x1p63 && f < 0x1p63) return j_int((int64_t)f);
-  return j_too_large(x);
-}
-
 /* A text may be a float's: what is behind the point goes. */
 static jv f_int(jx *x, jv v, const jargs *a) {
   const jv *fallback = j_argument(a, 0, "default");
@@ -140,7 +135,7 @@ static jv f_int(jx *x, jv v, const jargs *a) {
     if (read == J_TOO_LARGE) return j_too_large(x);
     if (!j_read_float(x, v.str, &f)) f = NAN;
   }
-  if (isfinite(f)) return int_of_float(x, f);
+  if (isfinite(f)) return j_fits_int(f) ? j_int((int64_t)f) : j_too_large(x);
   return fallback ? *fallback : j_int(0);
 }
 

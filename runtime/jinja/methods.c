@@ -20,20 +20,61 @@ static jv s_split(jx *x, jv v, const jargs *a) {
   return j_ok(x) ? j_split(x, v.str, by, most) : v;
 }
 
-/* The last `most` separators alone cut; what is in front of them stays whole. */
 static jv s_rsplit(jx *x, jv v, const jargs *a) {
   const jstr *by = j_argument_str(x, a, 0, "sep", NULL);
   int64_t most = j_argument_int(x, a, 1, "maxsplit", -1);
-  if (!j_ok(x)) return v;
-  jv all = j_split(x, v.str, by, -1);
-  if (!j_ok(x) || most < 0 || (int64_t)all.list->n <= most + 1) return all;
-  if (!by) return j_fail(x, TRI_JINJA_TYPE, "rsplit() at white space with a limit is not supported");
-  size_t kept = (size_t)most + 1, joined = all.list->n - (size_t)most;
-  jv *items = j_alloc(x, kept, sizeof *items);
-  size_t end = 0;
-  for (size_t i = 0; i < joined; i++) end += all.list->items[i].str->n + (i ? by->n : 0);
-  for (size_t i = 0; items && i < kept; i++) items[i] = i ? all.list->items[joined + i - 1] : j_slice(x, v.str, 0, end);
-  return j_list(x, J_LIST, items, kept);
+  return j_ok(x) ? j_rsplit(x, v.str, by, most) : v;
+}
+
+/* Returns three texts: before the first or the last separator, it, and behind it. */
+static jv partition(jx *x, jv v, const jargs *a, bool last) {
+  const jstr *s = v.str, *by = j_argument_str(x, a, 0, NULL, NULL);
+  jv *three = j_alloc(x, 3, sizeof *three);
+  if (!three) return v;
+  if (!by || !by->n) return j_fail(x, TRI_JINJA_TYPE, "a separator must be a text that is not empty");
+  size_t at = last ? j_find_last(x, s, by, s->n) : j_find(x, s, by, 0), from = at, to = at + by->n;
+  if (at == SIZE_MAX) from = to = last ? 0 : s->n;
+  three[0] = j_slice(x, s, 0, from);
+  three[1] = j_slice(x, s, from, to);
+  three[2] = j_slice(x, s, to, s->n);
+  return j_list(x, J_TUPLE, three, 3);
+}
+static jv s_partition(jx *x, jv v, const jargs *a) { return partition(x, v, a, false); }
+static jv s_rpartition(jx *x, jv v, const jargs *a) { return partition(x, v, a, true); }
+
+/* Fills a text up to a width: in front of it, behind it, or on both sides. */
+static jv justify(jx *x, jv v, const jargs *a, jside side) {
+  static const jstr space = {.s = " ", .n = 1};
+  const jv *given = j_argument(a, 0, NULL);
+  const jstr *fill = j_argument_str(x, a, 1, NULL, &space);
+  int64_t width = j_argument_int(x, a, 0, NULL, 0), room = width - j_count_characters(v.str), before = 0;
+  if (j_ok(x) && (!given || j_is(*given, J_NONE) || j_count_characters(fill) != 1))
+    return j_fail(x, TRI_JINJA_TYPE, "a text is filled to a width, with one character");
+  if (!j_ok(x) || room <= 0) return v;
+  if (side == J_LEFT) before = room;
+  if (side == J_BOTH) before = room / 2 + (room & width & 1); /* as Python shares an odd number of them */
+  jbuf b = j_begin(x);
+  for (int64_t i = 0; i < before && j_ok(x); i++) j_put_str(&b, fill);
+  j_put_str(&b, v.str);
+  for (int64_t i = before; i < room && j_ok(x); i++) j_put_str(&b, fill);
+  return j_end(&b);
+}
+static jv s_center(jx *x, jv v, const jargs *a) { return justify(x, v, a, J_BOTH); }
+static jv s_ljust(jx *x, jv v, const jargs *a) { return justify(x, v, a, J_RIGHT); }
+static jv s_rjust(jx *x, jv v, const jargs *a) { return justify(x, v, a, J_LEFT); }
+
+/* Zeros stand behind the sign. */
+static jv s_zfill(jx *x, jv v, const jargs *a) {
+  const jv *width = j_argument(a, 0, NULL);
+  if (!width || !(j_is(*width, J_INT) || j_is(*width, J_BOOL)))
+    return j_fail(x, TRI_JINJA_TYPE, "zfill() needs an integer");
+  int64_t room = j_integer(*width) - j_count_characters(v.str);
+  size_t sign = v.str->n && (*v.str->s == '-' || *v.str->s == '+');
+  jbuf b = j_begin(x);
+  j_put_part(&b, v.str, 0, sign);
+  for (int64_t i = 0; i < room && j_ok(x); i++) j_put_char(&b, '0');
+  j_put_part(&b, v.str, sign, v.str->n);
+  return j_end(&b);
 }
 
 /* Returns the length of the end of a line at a place; 0: there is none. */
@@ -166,14 +207,8 @@ static jv s_format(jx *x, jv v, const jargs *a) { return j_format(x, v.str, a); 
 
 /* Returns where a text begins in another, by characters; -1: it is not there. last: the last such place. */
 static int64_t find(jx *x, const jstr *s, const jstr *what, bool last) {
-  size_t at = j_find(x, s, what, 0), found = at;
-  while (last && found != SIZE_MAX && found < s->n) {
-    size_t len;
-    tok_utf8_decode(s->s + found, &len);
-    found = j_find(x, s, what, found + len);
-    if (found != SIZE_MAX) at = found;
-  }
-  return at == SIZE_MAX || !j_spend(x, s->n / J_STEP_BYTES) ? -1 : (int64_t)tok_utf8_count(s->s, at);
+  size_t at = last ? j_find_last(x, s, what, s->n) : j_find(x, s, what, 0);
+  return at == SIZE_MAX || !j_spend(x, at / J_STEP_BYTES) ? -1 : (int64_t)tok_utf8_count(s->s, at);
 }
 
 static jv find_text(jx *x, jv v, const jargs *a, bool last) {
@@ -211,6 +246,7 @@ static jv all_are(jx *x, jv v, bool (*kind)(uint32_t c)) {
 }
 static bool is_alphabetic(uint32_t c) { return tok_is_word(c) && !tok_is_number(c) && c != '_' && !tok_is_mark(c); }
 static bool is_alphanumeric(uint32_t c) { return is_alphabetic(c) || tok_is_number(c); }
+static bool is_space(uint32_t c) { return (c >= 0x1c && c <= 0x1f) || tok_is_space(c); }
 static jv s_isdigit(jx *x, jv v, const jargs *a) {
   (void)a;
   return all_are(x, v, j_is_digit);
@@ -225,7 +261,7 @@ static jv s_isnumeric(jx *x, jv v, const jargs *a) {
 }
 static jv s_isspace(jx *x, jv v, const jargs *a) {
   (void)a;
-  return all_are(x, v, tok_is_space);
+  return all_are(x, v, is_space);
 }
 static jv s_isalpha(jx *x, jv v, const jargs *a) {
   (void)a;
@@ -237,6 +273,7 @@ static jv s_isalnum(jx *x, jv v, const jargs *a) {
 }
 
 static const jtable_entry string_methods[] = {{"capitalize", s_capitalize, 0, ""},
+                                              {"center", s_center, 2, ""},
                                               {"count", s_count, 3, ""},
                                               {"endswith", s_endswith, 3, ""},
                                               {"find", s_find, 3, ""},
@@ -249,12 +286,16 @@ static const jtable_entry string_methods[] = {{"capitalize", s_capitalize, 0, ""
                                               {"isnumeric", s_isnumeric, 0, ""},
                                               {"isspace", s_isspace, 0, ""},
                                               {"join", s_join, 1, ""},
+                                              {"ljust", s_ljust, 2, ""},
                                               {"lower", s_lower, 0, ""},
                                               {"lstrip", s_lstrip, 1, ""},
+                                              {"partition", s_partition, 1, ""},
                                               {"removeprefix", s_removeprefix, 1, ""},
                                               {"removesuffix", s_removesuffix, 1, ""},
                                               {"replace", s_replace, 3, "count"},
                                               {"rfind", s_rfind, 3, ""},
+                                              {"rjust", s_rjust, 2, ""},
+                                              {"rpartition", s_rpartition, 1, ""},
                                               {"rsplit", s_rsplit, 2, "sep maxsplit"},
                                               {"rstrip", s_rstrip, 1, ""},
                                               {"split", s_split, 2, "sep maxsplit"},
@@ -262,7 +303,8 @@ static const jtable_entry string_methods[] = {{"capitalize", s_capitalize, 0, ""
                                               {"startswith", s_startswith, 3, ""},
                                               {"strip", s_strip, 1, ""},
                                               {"title", s_title, 0, ""},
-                                              {"upper", s_upper, 0, ""}};
+                                              {"upper", s_upper, 0, ""},
+                                              {"zfill", s_zfill, 1, ""}};
 
 /* ---- dicts, lists, loops ---- */
 

@@ -10,6 +10,8 @@
 
 jv j_too_large(jx *x) { return j_fail(x, TRI_JINJA_LIMIT, "a number has more than 64 bits"); }
 
+bool j_fits_int(double f) { return f >= -9223372036854775808.0 && f < 9223372036854775808.0; }
+
 /* ---- digits ---- */
 
 int j_digit(uint32_t c) {

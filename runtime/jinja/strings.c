@@ -33,6 +33,19 @@ size_t j_find(jx *x, const jstr *s, const jstr *what, size_t from) {
   return j_spend(x, (at - from + what->n) / J_STEP_BYTES) && found ? at : SIZE_MAX;
 }
 
+size_t j_find_last(jx *x, const jstr *s, const jstr *what, size_t end) {
+  if (what->n > end) return SIZE_MAX;
+  if (!what->n) return end;
+  size_t at = end - what->n + 1;
+  bool found = false;
+  while (!found && at > 0 && j_ok(x)) {
+    if (s->s[--at] != *what->s) continue;
+    found = !memcmp(s->s + at, what->s, what->n);
+    j_spend(x, what->n / J_STEP_BYTES);
+  }
+  return j_spend(x, (end - at) / J_STEP_ITEMS) && found ? at : SIZE_MAX;
+}
+
 /* ---- strip, split, replace ---- */
 
 static bool is_stripped(jx *x, const jstr *s, size_t at, const jstr *chars, size_t *len) {
@@ -102,6 +115,51 @@ jv j_split(jx *x, const jstr *s, const jstr *by, int64_t most) {
     from = at + by->n;
   }
   add(&g, j_slice(x, s, from, s->n));
+  return j_list(x, J_LIST, g.items, g.n);
+}
+
+/* Returns where the white space that ends at a place begins. */
+static size_t space_before(const jstr *s, size_t end) {
+  while (end > 0) {
+    size_t len, at = tok_utf8_before(s->s, end);
+    if (!j_is_space_at(s, at, &len)) break;
+    end = at;
+  }
+  return end;
+}
+
+static void rsplit_at_space(struct growing *g, const jstr *s, int64_t most) {
+  size_t end = space_before(s, s->n);
+  while (end > 0 && j_ok(g->x)) {
+    size_t from = end;
+    bool rest = most >= 0 && (int64_t)g->n == most;
+    while (!rest && from > 0 && space_before(s, from) == from) from = tok_utf8_before(s->s, from);
+    add(g, j_slice(g->x, s, rest ? 0 : from, end));
+    end = rest ? 0 : space_before(s, from);
+  }
+}
+
+static void rsplit_at_text(struct growing *g, const jstr *s, const jstr *by, int64_t most) {
+  size_t end = s->n, at;
+  while (j_ok(g->x) && (most < 0 || (int64_t)g->n < most) && (at = j_find_last(g->x, s, by, end)) != SIZE_MAX) {
+    add(g, j_slice(g->x, s, at + by->n, end));
+    end = at;
+  }
+  add(g, j_slice(g->x, s, 0, end));
+}
+
+jv j_rsplit(jx *x, const jstr *s, const jstr *by, int64_t most) {
+  struct growing g = {.x = x};
+  if (by && !by->n) return j_fail(x, TRI_JINJA_TYPE, "empty separator");
+  if (by)
+    rsplit_at_text(&g, s, by, most);
+  else
+    rsplit_at_space(&g, s, most);
+  for (size_t i = 0; i < g.n / 2; i++) {
+    jv other = g.items[i];
+    g.items[i] = g.items[g.n - 1 - i];
+    g.items[g.n - 1 - i] = other;
+  }
   return j_list(x, J_LIST, g.items, g.n);
 }
 

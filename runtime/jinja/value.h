@@ -63,10 +63,11 @@ typedef struct jv {
 struct jlist {
   const jv *items;
   size_t n;
-  size_t at;         /* of an ITER: those before it are gone */
-  const char *shown; /* of a VIEW: what repr calls it */
-  bool is_range;     /* which repr shows by its ends */
-  bool is_broken;    /* an ITER of what cannot be gone through, which is found when it is */
+  size_t at;          /* of an ITER: those before it are gone */
+  const char *shown;  /* of a VIEW: what repr calls it */
+  bool is_range;      /* which repr shows by its ends */
+  int64_t from, step; /* of a range */
+  bool is_broken;     /* an ITER of what cannot be gone through, which is found when it is */
 };
 
 typedef struct jpair {

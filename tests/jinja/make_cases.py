@@ -177,6 +177,60 @@ range(0)[0]
 [1]|join(d=',')
 [1,2,3]|batch(2, fill_with=0)|list
 'ab'|replace(old='a', new='c')
+range(5)[1:3]
+range(5)[::-1]
+range(5)[3:1]
+range(5)[::2]
+range(10, 0, -3)[1:]
+range(5)[1:3]|list
+range(5)[::-2]|list
+range(5)[10:]
+range(5)['x':]
+range(5)[1:][0]
+range(stop=3)
+' a  b c '.rsplit(none, 1)
+' a b'.rsplit(none, 1)
+' a'.rsplit(none, 1)
+' a b '.rsplit(none, 0)
+'  '.rsplit(none, 0)
+' a  b c '.rsplit()
+'a\n\n\nb'.rsplit('\n\n', 1)
+'aaa'.rsplit('aa')
+'a,b,c'.rsplit(',', 1)
+'a,b,c'.rsplit(',', maxsplit=0)
+'a,b,c'.rsplit(',')
+'abc'.rsplit('', 1)
+'é\u3000ü'.rsplit(none, 1)
+'a.b.c'.partition('.')
+'a.b.c'.rpartition('.')
+'abc'.partition('.')
+'abc'.rpartition('.')
+'abc'.partition('')
+'abc'.partition()
+'ab'.center(5)
+'ab'.center(5, '*')
+'abc'.center(6, '*')
+'abc'.center(2)
+'ab'.center(5, '**')
+'ab'.center()
+'é'.ljust(3, 'ü') ~ '!'
+'é'.rjust(3)
+'42'.zfill(5)
+'-42'.zfill(5)
+'+'.zfill(3)
+''.zfill(2)
+'abc'.zfill(2)
+'abc'.zfill()
+'aaa'.rfind('aa')
+'\x1c\u3000'.isspace()
+'abc'.rfind('')
+'abc'.rfind('abcd')
+'éaéa'.rfind('é')
+'éaéa'.rfind('é', 0, 2)
+'hello'[1:4:2]
+[1,2,3][::-1]
+[1,2,3][::0]
+(1,2,3)[1:]
 """
 
 TEMPLATES = [

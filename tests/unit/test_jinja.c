@@ -178,6 +178,9 @@ static const struct limit {
     {NESTED "{{ ns.x < ns.y }}", "deep"},
     {"{% set l = range(99999)|list %}{% for i in l %}{% set x = -1 in l %}{% endfor %}", "it takes"},
     {"{% set s = 'a' * 8000000 %}{% for i in range(99999) %}{% set x = 'b' in s %}{% endfor %}", "it takes"},
+    {"{{ ('a' * 8000000 + 'b').rfind('a' * 1000000 + 'c') }}", "it takes"},
+    {"{{ range(0, 10, 5)[::9223372036854775807] }}", "64 bits"},
+    {"{{ 'a'.center(99999999999) }}", "MiB"},
     {"{% set s = 'a' * 4000000 %}{% set b = s ~ 'b' %}{% set c = s ~ 'c' %}"
      "{% for i in range(99999) %}{% set x = b == c %}{% endfor %}",
      "it takes"},
