@@ -28,9 +28,17 @@ static jv divide_integers(jx *x, jop op, int64_t a, int64_t b) {
   return j_int(rounds ? quotient - 1 : quotient);
 }
 
+/* Fails where Python does, and where it makes a complex number. */
+static jv power_of_floats(jx *x, double a, double b) {
+  double result = pow(a, b);
+  if (isfinite(a) && isfinite(b) && !isfinite(result))
+    return j_fail(x, TRI_JINJA_TYPE, "a power is no finite real number");
+  return j_float(result);
+}
+
 static jv power_of_integers(jx *x, int64_t a, int64_t b) {
   int64_t result = 1;
-  if (b < 0) return j_float(pow((double)a, (double)b));
+  if (b < 0) return power_of_floats(x, (double)a, (double)b);
   for (; b > 0; b--) {
     if (__builtin_mul_overflow(result, a, &result)) return j_too_large(x);
     if (result == 0 || result == 1) break;
@@ -60,7 +68,7 @@ static jv floats(jx *x, jop op, double a, double b) {
   case JN_ADD: return j_float(a + b);
   case JN_SUB: return j_float(a - b);
   case JN_MUL: return j_float(a * b);
-  case JN_POW: return j_float(pow(a, b));
+  case JN_POW: return power_of_floats(x, a, b);
   default: break;
   }
   if (by_zero) return j_fail(x, TRI_JINJA_TYPE, "float division by zero");

@@ -222,6 +222,12 @@ range(stop=3)
 'abc'.zfill(2)
 'abc'.zfill()
 'aaa'.rfind('aa')
+0 ** -1
+0.0 ** -1
+10.0 ** 400
+2.0 ** -2000
+(-8) ** 2.0
+(1e308 * 10) ** 2
 '\x1c\u3000'.isspace()
 'abc'.rfind('')
 'abc'.rfind('abcd')

@@ -273,6 +273,9 @@ START_TEST(errors_say_where) {
   struct variables v = {.n = 0};
   tri_jinja_output out = {0};
   tri_error err = {0};
+  ck_assert_int_eq(render("{{ (-8) ** 0.5 }}", &v, 0, &out, &err), TRI_INVALID_ARGUMENT); /* a complex number */
+  ck_assert_str_eq(err.field, TRI_JINJA_TYPE);
+  err = (tri_error){0};
   ck_assert_int_eq(render("a\nb\n{{ x.y }}", &v, 0, &out, &err), TRI_INVALID_ARGUMENT);
   ck_assert_str_eq(err.field, TRI_JINJA_UNDEFINED);
   ck_assert_str_eq(err.message, "line 3 of the chat template: 'x' is undefined");
