@@ -33,8 +33,31 @@ const jstr *j_argument_str(jx *x, const jargs *a, size_t i, const char *name, co
   return NULL;
 }
 
-bool j_most_arguments(jx *x, const jargs *a, size_t most, const char *of) {
-  if (a->n <= most) return true;
-  j_fail(x, TRI_JINJA_TYPE, "%s takes at most %zu arguments, %zu are given", of, most, a->n);
+static bool is_word_of(const char *words, const jstr *name) {
+  for (; words && *words; words += strspn(words, " ")) {
+    size_t n = strcspn(words, " ");
+    if (n == name->n && !memcmp(words, name->s, n)) return true;
+    words += n;
+  }
   return false;
+}
+
+static bool takes(jx *x, const jfunction *f, const jargs *a) {
+  if (!f->keywords) return true;
+  if (a->n + a->num_named > f->most) {
+    j_fail(x, TRI_JINJA_TYPE, "%s() takes at most %zu arguments, %zu are given", f->name, f->most, a->n + a->num_named);
+    return false;
+  }
+  for (size_t i = 0; i < a->num_named; i++) {
+    const jstr *name = a->named[i].key.str;
+    if (is_word_of(f->keywords, name)) continue;
+    j_fail(x, TRI_JINJA_TYPE, "%s() takes no keyword argument '%.*s'", f->name, (int)(name->n < 80 ? name->n : 80),
+           name->s);
+    return false;
+  }
+  return true;
+}
+
+jv j_invoke(jx *x, const jfunction *f, jv on, const jargs *a) {
+  return j_ok(x) && takes(x, f, a) ? f->call(x, on, a) : j_undefined(NULL);
 }

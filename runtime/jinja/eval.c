@@ -4,6 +4,14 @@
 #include "runtime/jinja/exec.h"
 #include "runtime/tokenizer/unicode.h"
 
+/* Bounds nesting. False: a limit is reached. */
+static bool enter(jx *x, const jnode *n) {
+  if (!j_visit(x, n)) return false;
+  if (x->depth >= TRI_JINJA_MOST_DEPTH * 4) j_fail(x, TRI_JINJA_LIMIT, "expressions are nested too deeply");
+  x->depth += j_ok(x);
+  return j_ok(x);
+}
+
 /* ---- names, attributes, items ---- */
 
 static jv name(jx *x, const jnode *n) {
@@ -38,7 +46,8 @@ static jv loop_attribute(const jloop *l, const char *text) {
   return j_undefined(text);
 }
 
-static jv key_of(const jmap *m, const char *text) {
+static jv key_of(jx *x, const jmap *m, const char *text) {
+  if (!j_spend(x, m->n / J_STEP_ITEMS)) return j_undefined(text);
   for (size_t i = 0; i < m->n; i++)
     if (j_equals_text(m->pairs[i].key, text)) return m->pairs[i].value;
   return j_undefined(text);
@@ -46,14 +55,14 @@ static jv key_of(const jmap *m, const char *text) {
 
 jv j_attribute(jx *x, jv of, const char *text) {
   if (j_is(of, J_UNDEFINED)) return fail_undefined(x, of);
-  if (j_is(of, J_NAMESPACE)) return key_of(of.map, text);
+  if (j_is(of, J_NAMESPACE)) return key_of(x, of.map, text);
   if (j_is(of, J_LOOP)) {
     jv v = loop_attribute(of.loop, text);
     return j_is(v, J_UNDEFINED) && v.name == text ? j_method(x, of, text) : v;
   }
   jv method = j_method(x, of, text);
   bool is_key = j_is(of, J_MAP) && j_is(method, J_UNDEFINED) && method.name == text;
-  return is_key ? key_of(of.map, text) : method;
+  return is_key ? key_of(x, of.map, text) : method;
 }
 
 /* An index from the front; -1: there is none. */
@@ -62,14 +71,16 @@ static int64_t index_of(int64_t i, int64_t n) {
   return i >= 0 && i < n ? i : -1;
 }
 
+static bool is_range(jv v) { return j_is(v, J_VIEW) && v.list->is_range; }
+
 jv j_item(jx *x, jv of, jv key) {
   bool integer = j_is(key, J_INT) || j_is(key, J_BOOL);
   size_t n;
   if (j_is(of, J_UNDEFINED)) return fail_undefined(x, of);
   if (j_is(of, J_MAP)) {
-    const jv *v = j_map_find(of.map, key);
+    const jv *v = j_map_find(x, of.map, key);
     if (v) return *v;
-  } else if ((j_is(of, J_LIST) || j_is(of, J_TUPLE)) && integer) {
+  } else if ((j_is(of, J_LIST) || j_is(of, J_TUPLE) || is_range(of)) && integer) {
     int64_t i = index_of(j_integer(key), (int64_t)of.list->n);
     return i >= 0 ? of.list->items[i] : j_undefined("an item beyond the end of a list");
   } else if (j_is(of, J_STR) && integer) {
@@ -101,34 +112,52 @@ static int64_t bound(jx *x, const jnode *n, int64_t fallback, int64_t length, in
   return i > most ? most : i;
 }
 
-static jv slice_items(jx *x, const jnode *n, const jv *items, size_t count, size_t *taken) {
-  int64_t length = (int64_t)count, step = 1;
+typedef struct span {
+  int64_t from, to, step;
+} span;
+
+static span span_of(jx *x, const jnode *n, int64_t length) {
+  span s = {.step = 1};
   if (n->items.items[2]) {
     jv v = j_eval(x, n->items.items[2]);
-    if (j_ok(x) && !j_is(v, J_NONE)) step = j_is(v, J_INT) ? v.i : 0;
-    if (!step) return j_fail(x, TRI_JINJA_TYPE, "slice step must be an integer other than zero");
+    if (j_ok(x) && !j_is(v, J_NONE)) s.step = j_is(v, J_INT) ? v.i : 0;
+    if (!s.step) j_fail(x, TRI_JINJA_TYPE, "slice step must be an integer other than zero");
   }
-  int64_t from = bound(x, n->items.items[0], step < 0 ? length - 1 : 0, length, step);
-  int64_t to = bound(x, n->items.items[1], step < 0 ? -1 : length, length, step);
+  s.from = bound(x, n->items.items[0], s.step < 0 ? length - 1 : 0, length, s.step);
+  s.to = bound(x, n->items.items[1], s.step < 0 ? -1 : length, length, s.step);
+  return s;
+}
+
+static jv slice_items(jx *x, span s, const jv *items, size_t count, size_t *taken) {
+  int64_t length = (int64_t)count;
   jv *out = j_alloc(x, count, sizeof *out);
   size_t num = 0;
-  for (int64_t i = from; out && (step < 0 ? i > to : i < to); i += step) {
+  for (int64_t i = s.from; out && (s.step < 0 ? i > s.to : i < s.to); i += s.step) {
     out[num++] = items[i];
-    if (step > length || step < -length) break;
+    if (s.step > length || s.step < -length) break;
   }
   *taken = num;
   return j_list(x, J_LIST, out, num);
 }
 
+/* A slice of a range is one. */
+static jv slice_range(jx *x, const jlist *l, span s) {
+  int64_t step;
+  if (!j_ok(x)) return j_undefined(NULL);
+  if (__builtin_mul_overflow(l->step, s.step, &step)) return j_too_large(x);
+  return j_range(x, l->from + s.from * l->step, l->from + s.to * l->step, step);
+}
+
 static jv slice(jx *x, jv of, const jnode *n) {
   size_t count, taken = 0;
   if (j_is(of, J_UNDEFINED)) return fail_undefined(x, of);
+  if (is_range(of)) return slice_range(x, of.list, span_of(x, n, (int64_t)of.list->n));
   if (!j_is(of, J_STR) && !j_is(of, J_LIST) && !j_is(of, J_TUPLE))
     return j_fail(x, TRI_JINJA_TYPE, "'%s' object is not subscriptable", j_type_name(of));
   bool text = j_is(of, J_STR);
   const jv *items = text ? j_characters(x, of.str, &count).list->items : of.list->items;
   if (!text) count = of.list->n;
-  jv part = slice_items(x, n, items, count, &taken);
+  jv part = slice_items(x, span_of(x, n, (int64_t)count), items, count, &taken);
   if (!j_ok(x)) return part;
   if (!text) {
     part.kind = of.kind;
@@ -223,7 +252,7 @@ static jv call_macro(jx *x, const jmacro *m, const jargs *a, jv caller) {
 jv j_call(jx *x, jv callee, const jargs *args, jv caller) {
   if (!j_ok(x)) return j_undefined(NULL);
   if (j_is(callee, J_MACRO)) return call_macro(x, callee.macro, args, caller);
-  if (j_is(callee, J_FUNCTION)) return callee.function->call(x, callee.function->self, args);
+  if (j_is(callee, J_FUNCTION)) return j_invoke(x, callee.function, callee.function->self, args);
   if (j_is(callee, J_UNDEFINED)) return fail_undefined(x, callee);
   return j_fail(x, TRI_JINJA_TYPE, "'%s' object is not callable", j_type_name(callee));
 }
@@ -235,13 +264,21 @@ static jv call(jx *x, const jnode *n) {
   return j_call(x, callee, &args, j_undefined("caller"));
 }
 
-jv j_apply_filter(jx *x, const jnode *n, jv to) {
+static jv filter(jx *x, const jnode *n, jv to) {
   if (n->a) to = n->a->op == JN_FILTER ? j_apply_filter(x, n->a, to) : j_eval(x, n->a);
   const jfunction *f = j_filter(n->text);
   jargs args = j_arguments(x, n);
   x->line = n->line;
   if (!f) return j_fail(x, TRI_JINJA_SYNTAX, "there is no filter '%.80s'", n->text);
-  return j_ok(x) ? f->call(x, to, &args) : j_undefined(NULL);
+  return j_invoke(x, f, to, &args);
+}
+
+/* A chain of filters nests as other expressions do. */
+jv j_apply_filter(jx *x, const jnode *n, jv to) {
+  if (!enter(x, n)) return j_undefined(NULL);
+  jv v = filter(x, n, to);
+  x->depth--;
+  return v;
 }
 
 /* ---- the rest ---- */
@@ -295,7 +332,7 @@ static jv test(jx *x, const jnode *n) {
   const jfunction *f = j_test(n->text);
   jargs args = j_arguments(x, n);
   if (!f) return j_fail(x, TRI_JINJA_SYNTAX, "there is no test '%.80s'", n->text);
-  return j_ok(x) ? f->call(x, of, &args) : j_undefined(NULL);
+  return j_invoke(x, f, of, &args);
 }
 
 static jv item(jx *x, const jnode *n) {
@@ -346,9 +383,7 @@ static jv eval(jx *x, const jnode *n) {
 }
 
 jv j_eval(jx *x, const jnode *n) {
-  if (!j_visit(x, n)) return j_undefined(NULL);
-  if (x->depth >= TRI_JINJA_MOST_DEPTH * 4) return j_fail(x, TRI_JINJA_LIMIT, "expressions are nested too deeply");
-  x->depth++;
+  if (!enter(x, n)) return j_undefined(NULL);
   jv v = eval(x, n);
   x->depth--;
   return v;

@@ -21,15 +21,21 @@ jv j_fail(jx *x, const char *kind, const char *fmt, ...) {
   return j_undefined(NULL);
 }
 
-bool j_visit(jx *x, const jnode *n) {
+bool j_spend(jx *x, size_t steps) {
   enum { LOOK_EVERY = 4096 };
   if (!j_ok(x)) return false;
-  if (n) x->line = n->line;
-  if (++x->nodes > TRI_JINJA_MOST_NODES)
+  int64_t looked = x->nodes / LOOK_EVERY;
+  x->nodes += (int64_t)steps;
+  if (x->nodes > TRI_JINJA_MOST_NODES)
     j_fail(x, TRI_JINJA_LIMIT, "it takes more than %d steps", TRI_JINJA_MOST_NODES);
-  else if (x->nodes % LOOK_EVERY == 0 && tri_now_ns() > x->deadline_ns)
+  else if (x->nodes / LOOK_EVERY != looked && tri_now_ns() > x->deadline_ns)
     j_fail(x, TRI_JINJA_LIMIT, "it takes longer than %d ms", TRI_JINJA_MOST_MS);
   return j_ok(x);
+}
+
+bool j_visit(jx *x, const jnode *n) {
+  if (n && j_ok(x)) x->line = n->line;
+  return j_spend(x, 1);
 }
 
 /* ---- names ---- */

@@ -56,6 +56,13 @@ static inline bool j_ok(const jx *x) { return x->st == TRI_OK; }
 
 /* Counts a node. False: a limit is reached. */
 bool j_visit(jx *x, const jnode *n);
+/* Counts the steps of an operation that goes through many bytes or items without taking memory for them, which would
+ * bound it. False: a limit is reached. */
+bool j_spend(jx *x, size_t steps);
+enum {
+  J_STEP_BYTES = 1024, /* that are searched or compared */
+  J_STEP_ITEMS = 64,
+};
 const jv *j_lookup(const jx *x, const char *name); /* NULL: nobody has set it */
 void j_set(jx *x, const char *name, jv value);     /* in the innermost scope */
 void j_assign(jx *x, const jnode *target, jv value);
@@ -81,17 +88,37 @@ jv j_apply_filter(jx *x, const jnode *n, jv to);
 jv j_binary(jx *x, jop op, jv a, jv b);
 bool j_compare_values(jx *x, jcompare_op op, jv a, jv b);
 
+/* ---- numbers.c ---- */
+
+jv j_too_large(jx *x); /* fails */
+bool j_fits_int(double f);
+/* The value of a decimal digit of any script; -1: it is none. */
+int j_digit(uint32_t c);
+bool j_is_decimal(uint32_t c);
+bool j_is_digit(uint32_t c);
+typedef enum jreading { J_NOT_READ, J_READ, J_TOO_LARGE } jreading;
+/* Read the whole of a text, as int() and float() of Python do. */
+jreading j_read_int(jx *x, const jstr *text, int64_t base, int64_t *out);
+bool j_read_float(jx *x, const jstr *text, double *out);
+jv j_round(jx *x, jv v, int64_t precision); /* v is a number */
+
 /* ---- the tables: filters*.c, tests.c, methods.c, globals.c ---- */
 
 typedef struct jtable_entry {
   const char *name;
   jcall call;
+  size_t most; /* arguments */
+  const char *keywords;
 } jtable_entry;
+
+/* Calls a function, which may be a filter or a test. Fails where it does not take the arguments. */
+jv j_invoke(jx *x, const jfunction *f, jv on, const jargs *a);
 
 const jfunction *j_filter(const char *name); /* NULL: there is none */
 const jfunction *j_test(const char *name);
 jv j_method(jx *x, jv of, const char *name); /* undefined: it has none */
 const jfunction *j_global(const char *name);
+jv j_range(jx *x, int64_t from, int64_t to, int64_t step);
 
 /* ---- arguments ---- */
 
@@ -102,8 +129,6 @@ int64_t j_argument_int(jx *x, const jargs *a, size_t i, const char *name, int64_
 bool j_argument_bool(const jargs *a, size_t i, const char *name, bool fallback);
 /* The string of an argument; NULL, with a failure, where it is none. */
 const jstr *j_argument_str(jx *x, const jargs *a, size_t i, const char *name, const jstr *fallback);
-/* Fails where there are more arguments by position. */
-bool j_most_arguments(jx *x, const jargs *a, size_t most, const char *of);
 
 /* ---- strings (strings.c) ---- */
 
@@ -115,8 +140,12 @@ jv j_change_case(jx *x, const jstr *s, jcase to, bool filter);
 /* most < 0: all. */
 jv j_replace(jx *x, const jstr *s, const jstr *from, const jstr *to, int64_t most);
 jv j_split(jx *x, const jstr *s, const jstr *by, int64_t most);
-size_t j_find(const jstr *s, const jstr *what, size_t from); /* SIZE_MAX: it is not there */
-jv j_characters(jx *x, const jstr *s, size_t *n);            /* a list of them */
+jv j_rsplit(jx *x, const jstr *s, const jstr *by, int64_t most); /* the last `most` separators cut */
+/* Takes linear time. SIZE_MAX: it is not there, or a limit is reached. */
+size_t j_find(jx *x, const jstr *s, const jstr *what, size_t from);
+/* Returns where a text lies last that ends at `end` or before; SIZE_MAX likewise. */
+size_t j_find_last(jx *x, const jstr *s, const jstr *what, size_t end);
+jv j_characters(jx *x, const jstr *s, size_t *n); /* a list of them */
 int64_t j_count_characters(const jstr *s);
 bool j_is_space_at(const jstr *s, size_t at, size_t *len);
 /* '%'-formatting, and str.format. may_be_unused: arguments. */

@@ -92,6 +92,7 @@ static jv f_wordcount(jx *x, jv v, const jargs *a) {
   int64_t n = 0;
   bool inside = false;
   (void)a;
+  if (s && !j_spend(x, s->n / J_STEP_ITEMS)) return v;
   for (size_t at = 0, len; s && at < s->n; at += len) {
     bool is_word = tok_is_word(tok_utf8_decode(s->s + at, &len));
     n += is_word && !inside;
@@ -118,42 +119,23 @@ static jv f_escape(jx *x, jv v, const jargs *a) {
 
 /* ---- numbers ---- */
 
-/* The whole of a text as a number of a base; false: it is none. */
-static bool read_int(const jstr *s, int base, int64_t *out) {
-  char text[72];
-  char *end;
-  if (!s->n || s->n >= sizeof text) return false;
-  memcpy(text, s->s, s->n);
-  text[s->n] = 0;
-  long long i = strtoll(text, &end, base);
-  *out = i;
-  return end > text && !*end;
-}
-
-static bool read_float(const jstr *s, double *out) {
-  char text[72];
-  char *end;
-  if (!s->n || s->n >= sizeof text || strpbrk(s->s, "xX")) return false;
-  memcpy(text, s->s, s->n);
-  text[s->n] = 0;
-  *out = strtod(text, &end);
-  return end > text && !*end;
-}
-
+/* A text may be a float's: what is behind the point goes. */
 static jv f_int(jx *x, jv v, const jargs *a) {
   const jv *fallback = j_argument(a, 0, "default");
   int64_t base = j_argument_int(x, a, 1, "base", 10), i = 0;
   double f = NAN;
+  if (!j_ok(x)) return v;
   if (j_is(v, J_UNDEFINED)) return fail_undefined(x, v, "int");
   if (j_is(v, J_INT) || j_is(v, J_BOOL)) return j_int(j_integer(v));
+  if (j_is(v, J_FLOAT) && isinf(v.f)) return j_fail(x, TRI_JINJA_TYPE, "cannot convert float infinity to integer");
   if (j_is(v, J_FLOAT)) f = v.f;
   if (j_is(v, J_STR)) {
-    jv stripped = j_strip(x, v.str, NULL, J_BOTH);
-    if (!j_ok(x)) return v;
-    if (read_int(stripped.str, (int)base, &i)) return j_int(i);
-    if (!read_float(stripped.str, &f)) f = NAN;
+    jreading read = j_read_int(x, v.str, base, &i);
+    if (read == J_READ) return j_int(i);
+    if (read == J_TOO_LARGE) return j_too_large(x);
+    if (!j_read_float(x, v.str, &f)) f = NAN;
   }
-  if (fabs(f) < 0x1p62) return j_int((int64_t)f);
+  if (isfinite(f)) return j_fits_int(f) ? j_int((int64_t)f) : j_too_large(x);
   return fallback ? *fallback : j_int(0);
 }
 
@@ -163,10 +145,7 @@ static jv f_float(jx *x, jv v, const jargs *a) {
   if (j_is(v, J_UNDEFINED)) return fail_undefined(x, v, "float");
   if (j_is(v, J_FLOAT)) return v;
   if (j_is(v, J_INT) || j_is(v, J_BOOL)) return j_float((double)j_integer(v));
-  if (j_is(v, J_STR)) {
-    jv stripped = j_strip(x, v.str, NULL, J_BOTH);
-    if (j_ok(x) && read_float(stripped.str, &f)) return j_float(f);
-  }
+  if (j_is(v, J_STR) && j_read_float(x, v.str, &f)) return j_float(f);
   return fallback ? *fallback : j_float(0);
 }
 
@@ -181,18 +160,15 @@ static jv f_round(jx *x, jv v, const jargs *a) {
   int64_t precision = j_argument_int(x, a, 0, "precision", 0);
   const jstr *method = j_argument_str(x, a, 1, "method", NULL);
   if (!j_is_number(v)) return j_fail(x, TRI_JINJA_TYPE, "round is for numbers, not %s", j_type_name(v));
+  jv name = {.kind = J_STR, .str = method};
+  bool up = method && j_equals_text(name, "ceil"), down = method && j_equals_text(name, "floor");
+  if (!j_ok(x)) return v;
+  if (method && !up && !down && !j_equals_text(name, "common"))
+    return j_fail(x, TRI_JINJA_TYPE, "method must be common, ceil or floor");
+  if (!up && !down) return j_round(x, v, precision);
   double f = j_is(v, J_FLOAT) ? v.f : (double)j_integer(v), power = pow(10, (double)precision);
-  bool up = method && method->n == 4 && !memcmp(method->s, "ceil", 4);
-  bool down = method && method->n == 5 && !memcmp(method->s, "floor", 5);
-  if (up) return j_float(ceil(f * power) / power);
-  if (down) return j_float(floor(f * power) / power);
-  char text[400];
-  if (!j_is(v, J_FLOAT) && precision >= 0) return j_int(j_integer(v));
-  if (!j_is(v, J_FLOAT)) return j_int((int64_t)(rint(f * power) / power));
-  if (precision < 0) return j_float(rint(f * power) / power);
-  snprintf(text, sizeof text, "%.*f", (int)(precision > 40 ? 40 : precision),
-           f); /* rounds what is half as Python does */
-  return j_float(strtod(text, NULL));
+  if (!isfinite(f * power) || !(power > 0)) return j_fail(x, TRI_JINJA_TYPE, "a number cannot be rounded");
+  return j_float((up ? ceil(f * power) : floor(f * power)) / power);
 }
 
 /* ---- others ---- */
@@ -247,15 +223,29 @@ static jv f_attr(jx *x, jv v, const jargs *a) {
   return j_method(x, v, text);
 }
 
-static const jfunction table[] = {
-    {"abs", f_abs, {0}},       {"attr", f_attr, {0}},          {"capitalize", f_capitalize, {0}},
-    {"count", f_length, {0}},  {"d", f_default, {0}},          {"default", f_default, {0}},
-    {"e", f_escape, {0}},      {"escape", f_escape, {0}},      {"float", f_float, {0}},
-    {"format", f_format, {0}}, {"indent", f_indent, {0}},      {"int", f_int, {0}},
-    {"length", f_length, {0}}, {"lower", f_lower, {0}},        {"replace", f_replace, {0}},
-    {"round", f_round, {0}},   {"safe", f_same, {0}},          {"string", f_string, {0}},
-    {"title", f_title, {0}},   {"tojson", f_tojson, {0}},      {"trim", f_trim, {0}},
-    {"upper", f_upper, {0}},   {"wordcount", f_wordcount, {0}}};
+static const jfunction table[] = {{"abs", f_abs, {0}, "", 0},
+                                  {"attr", f_attr, {0}, "name", 1},
+                                  {"capitalize", f_capitalize, {0}, "", 0},
+                                  {"count", f_length, {0}, "", 0},
+                                  {"d", f_default, {0}, "default_value boolean", 2},
+                                  {"default", f_default, {0}, "default_value boolean", 2},
+                                  {"e", f_escape, {0}, "", 0},
+                                  {"escape", f_escape, {0}, "", 0},
+                                  {"float", f_float, {0}, "default", 1},
+                                  {"format", f_format, {0}, NULL, 0},
+                                  {"indent", f_indent, {0}, "width first blank", 3},
+                                  {"int", f_int, {0}, "default base", 2},
+                                  {"length", f_length, {0}, "", 0},
+                                  {"lower", f_lower, {0}, "", 0},
+                                  {"replace", f_replace, {0}, "old new count", 3},
+                                  {"round", f_round, {0}, "precision method", 2},
+                                  {"safe", f_same, {0}, "", 0},
+                                  {"string", f_string, {0}, "", 0},
+                                  {"title", f_title, {0}, "", 0},
+                                  {"tojson", f_tojson, {0}, "ensure_ascii indent separators sort_keys", 4},
+                                  {"trim", f_trim, {0}, "chars", 1},
+                                  {"upper", f_upper, {0}, "", 0},
+                                  {"wordcount", f_wordcount, {0}, "", 0}};
 
 const jfunction *j_filter(const char *name) {
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)

@@ -83,7 +83,7 @@ static jv f_join(jx *x, jv v, const jargs *a) {
   size_t n;
   const jv *items = j_ok(x) ? j_items(x, v, &n) : NULL;
   jbuf b = j_begin(x);
-  if (!j_ok(x)) return v;
+  if (!j_ok(x) || !j_spend(x, n / J_STEP_ITEMS)) return v;
   for (size_t i = 0; i < n && j_ok(x); i++) {
     jv item = attribute && !j_is(*attribute, J_NONE) ? attribute_of(x, items[i], attribute) : items[i];
     if (i) j_put_str(&b, separator.str);
@@ -112,6 +112,7 @@ static jv f_sum(jx *x, jv v, const jargs *a) {
   size_t n;
   const jv *items = j_items(x, v, &n);
   jv sum = start ? *start : j_int(0);
+  j_spend(x, n / J_STEP_ITEMS);
   for (size_t i = 0; i < n && j_ok(x); i++) {
     jv item = attribute && !j_is(*attribute, J_NONE) ? attribute_of(x, items[i], attribute) : items[i];
     if (j_ok(x)) sum = j_binary(x, JN_ADD, sum, item);
@@ -125,6 +126,7 @@ static jv extreme(jx *x, jv v, const jargs *a, int sign) {
   size_t n, best = 0;
   const jv *items = j_items(x, v, &n);
   if (!n) return j_undefined("an item of an empty sequence");
+  j_spend(x, n / J_STEP_ITEMS);
   for (size_t i = 1; i < n && j_ok(x); i++) {
     jv own = key_of(x, items[i], attribute, case_sensitive), other = key_of(x, items[best], attribute, case_sensitive);
     if (j_ok(x) && sign * j_compare(x, own, other) > 0) best = i;
@@ -220,7 +222,7 @@ static jv f_unique(jx *x, jv v, const jargs *a) {
   jv *out = j_ok(x) ? j_alloc(x, n, sizeof *out) : NULL, seen = j_map(x, J_MAP, 4);
   for (size_t i = 0; out && i < n && j_ok(x); i++) {
     jv key = key_of(x, items[i], attribute, case_sensitive);
-    if (!j_ok(x) || !j_visit(x, NULL) || j_map_find(seen.map, key)) continue;
+    if (!j_ok(x) || !j_visit(x, NULL) || j_map_find(x, seen.map, key)) continue;
     j_map_put(x, seen.map, key, j_none());
     out[num++] = items[i];
   }
@@ -259,7 +261,7 @@ static jv f_map(jx *x, jv v, const jargs *a) {
   jv *items = j_ok(x) ? copy(x, v, &n) : NULL;
   jargs rest = behind(a, 1);
   for (size_t i = 0; items && i < n && j_ok(x); i++) {
-    items[i] = f ? f->call(x, items[i], &rest) : attribute_or(x, items[i], attribute, fallback);
+    items[i] = f ? j_invoke(x, f, items[i], &rest) : attribute_or(x, items[i], attribute, fallback);
   }
   return a_list(x, J_ITER, items, items ? n : 0);
 }
@@ -280,7 +282,7 @@ static jv choose(jx *x, jv v, const jargs *a, bool wanted, bool by_attribute) {
   for (size_t i = 0; out && i < n && j_ok(x); i++) {
     jv of = attribute ? attribute_of(x, items[i], attribute) : items[i];
     if (!j_ok(x)) break;
-    bool truth = j_truth(test ? test->call(x, of, &rest) : of);
+    bool truth = j_truth(test ? j_invoke(x, test, of, &rest) : of);
     if (truth == wanted) out[num++] = items[i];
   }
   return a_list(x, J_ITER, out, num);
@@ -307,13 +309,24 @@ static jv f_batch(jx *x, jv v, const jargs *a) {
   return a_list(x, J_ITER, out, num);
 }
 
-static const jfunction table[] = {
-    {"batch", f_batch, {0}},     {"dictsort", f_dictsort, {0}}, {"first", f_first, {0}},
-    {"items", f_items, {0}},     {"join", f_join, {0}},         {"last", f_last, {0}},
-    {"list", f_list, {0}},       {"map", f_map, {0}},           {"max", f_max, {0}},
-    {"min", f_min, {0}},         {"reject", f_reject, {0}},     {"rejectattr", f_rejectattr, {0}},
-    {"reverse", f_reverse, {0}}, {"select", f_select, {0}},     {"selectattr", f_selectattr, {0}},
-    {"sort", f_sort, {0}},       {"sum", f_sum, {0}},           {"unique", f_unique, {0}}};
+static const jfunction table[] = {{"batch", f_batch, {0}, "linecount fill_with", 2},
+                                  {"dictsort", f_dictsort, {0}, "case_sensitive by reverse", 3},
+                                  {"first", f_first, {0}, "", 0},
+                                  {"items", f_items, {0}, "", 0},
+                                  {"join", f_join, {0}, "d attribute", 2},
+                                  {"last", f_last, {0}, "", 0},
+                                  {"list", f_list, {0}, "", 0},
+                                  {"map", f_map, {0}, NULL, 0},
+                                  {"max", f_max, {0}, "case_sensitive attribute", 2},
+                                  {"min", f_min, {0}, "case_sensitive attribute", 2},
+                                  {"reject", f_reject, {0}, NULL, 0},
+                                  {"rejectattr", f_rejectattr, {0}, NULL, 0},
+                                  {"reverse", f_reverse, {0}, "", 0},
+                                  {"select", f_select, {0}, NULL, 0},
+                                  {"selectattr", f_selectattr, {0}, NULL, 0},
+                                  {"sort", f_sort, {0}, "reverse case_sensitive attribute", 3},
+                                  {"sum", f_sum, {0}, "attribute start", 2},
+                                  {"unique", f_unique, {0}, "case_sensitive attribute", 2}};
 
 const jfunction *j_list_filter(const char *name) {
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)

@@ -89,6 +89,10 @@ static void put_number(jbuf *b, jv v, const spec *how) {
     j_fail(b->x, TRI_JINJA_TYPE, "a number is required for the format %c, not %s", how->type, j_type_name(v));
     return;
   }
+  if (how->type && strchr("dixXo", how->type) && j_is(v, J_FLOAT) && !j_fits_int(v.f)) {
+    j_too_large(b->x);
+    return;
+  }
   if (!number_text(v, how, text)) {
     j_fail(b->x, TRI_JINJA_TYPE, "unsupported format character '%c'", how->type);
     return;

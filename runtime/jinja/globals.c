@@ -5,14 +5,7 @@
 
 #include "runtime/jinja/exec.h"
 
-static jv g_range(jx *x, jv v, const jargs *a) {
-  int64_t from = 0, to = j_argument_int(x, a, 0, NULL, 0), step = j_argument_int(x, a, 2, NULL, 1);
-  (void)v;
-  if (a->n > 1) {
-    from = to;
-    to = j_argument_int(x, a, 1, NULL, 0);
-  }
-  if (!a->n || a->n > 3 || !step) return j_fail(x, TRI_JINJA_TYPE, "range needs 1 to 3 integers, the last not 0");
+jv j_range(jx *x, int64_t from, int64_t to, int64_t step) {
   int64_t least = INT64_MIN / 4, most = INT64_MAX / 4, n = 0;
   if (from < least || from > most || to < least || to > most || step < least || step > most)
     return j_fail(x, TRI_JINJA_LIMIT, "a range is too long");
@@ -28,9 +21,20 @@ static jv g_range(jx *x, jv v, const jargs *a) {
   int len = snprintf(shown, 96, "range(%lld, %lld", (long long)from, (long long)to);
   if (step != 1) len += snprintf(shown + len, 96 - (size_t)len, ", %lld", (long long)step);
   snprintf(shown + len, 96 - (size_t)len, ")");
-  all.list->shown = shown;
-  all.list->is_range = true;
+  *all.list = (jlist){.items = items, .n = (size_t)n, .shown = shown, .is_range = true, .from = from, .step = step};
   return all;
+}
+
+static jv g_range(jx *x, jv v, const jargs *a) {
+  int64_t from = 0, to = j_argument_int(x, a, 0, NULL, 0), step = j_argument_int(x, a, 2, NULL, 1);
+  (void)v;
+  if (a->n > 1) {
+    from = to;
+    to = j_argument_int(x, a, 1, NULL, 0);
+  }
+  if (!a->n || a->n > 3 || a->num_named || !step)
+    return j_fail(x, TRI_JINJA_TYPE, "range needs 1 to 3 integers, the last not 0");
+  return j_range(x, from, to, step);
 }
 
 /* Takes pairs or a mapping, and arguments by name. */
@@ -89,11 +93,11 @@ static jv g_strftime(jx *x, jv v, const jargs *a) {
   return j_str(x, own, n);
 }
 
-static const jfunction table[] = {{"dict", g_dict, {0}},
-                                  {"namespace", g_namespace, {0}},
-                                  {"raise_exception", g_raise, {0}},
-                                  {"range", g_range, {0}},
-                                  {"strftime_now", g_strftime, {0}}};
+static const jfunction table[] = {{"dict", g_dict, {0}, NULL, 0},
+                                  {"namespace", g_namespace, {0}, NULL, 0},
+                                  {"raise_exception", g_raise, {0}, NULL, 0},
+                                  {"range", g_range, {0}, NULL, 0},
+                                  {"strftime_now", g_strftime, {0}, NULL, 0}};
 
 const jfunction *j_global(const char *name) {
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)

@@ -15,7 +15,7 @@ enum {
   TRI_JINJA_MOST_SOURCE = 1 << 20, /* bytes of a template */
   TRI_JINJA_MOST_TEXT = 1 << 24,   /* bytes that it may write */
   TRI_JINJA_MOST_MEMORY = 1 << 26, /* bytes that a render may take for its values */
-  TRI_JINJA_MOST_NODES = 10000000, /* nodes that a render may visit */
+  TRI_JINJA_MOST_NODES = 10000000, /* steps of a render: nodes that it visits, and shares of long operations */
   TRI_JINJA_MOST_DEPTH = 100,      /* of nested expressions and blocks */
   TRI_JINJA_MOST_CALLS = 64,       /* of macros inside each other */
   TRI_JINJA_MOST_RANGE = 100000,

@@ -15,14 +15,12 @@ static jv no_operator(jx *x, jop op, jv a, jv b) {
                 j_type_name(b));
 }
 
-static jv too_large(jx *x) { return j_fail(x, TRI_JINJA_LIMIT, "a number has more than 64 bits"); }
-
 static jv divide_integers(jx *x, jop op, int64_t a, int64_t b) {
   if (!b) return j_fail(x, TRI_JINJA_TYPE, "integer division or modulo by zero");
   if (b == -1) { /* the least number has no opposite */
     int64_t opposite;
     if (op == JN_MOD) return j_int(0);
-    return __builtin_sub_overflow((int64_t)0, a, &opposite) ? too_large(x) : j_int(opposite);
+    return __builtin_sub_overflow((int64_t)0, a, &opposite) ? j_too_large(x) : j_int(opposite);
   }
   int64_t quotient = a / b, rest = a % b;
   bool rounds = rest && (rest < 0) != (b < 0); /* Python rounds down */
@@ -30,11 +28,19 @@ static jv divide_integers(jx *x, jop op, int64_t a, int64_t b) {
   return j_int(rounds ? quotient - 1 : quotient);
 }
 
+/* Fails where Python does, and where it makes a complex number. */
+static jv power_of_floats(jx *x, double a, double b) {
+  double result = pow(a, b);
+  if (isfinite(a) && isfinite(b) && !isfinite(result))
+    return j_fail(x, TRI_JINJA_TYPE, "a power is no finite real number");
+  return j_float(result);
+}
+
 static jv power_of_integers(jx *x, int64_t a, int64_t b) {
   int64_t result = 1;
-  if (b < 0) return j_float(pow((double)a, (double)b));
+  if (b < 0) return power_of_floats(x, (double)a, (double)b);
   for (; b > 0; b--) {
-    if (__builtin_mul_overflow(result, a, &result)) return too_large(x);
+    if (__builtin_mul_overflow(result, a, &result)) return j_too_large(x);
     if (result == 0 || result == 1) break;
     if (result == -1) return j_int(b % 2 ? -1 : 1);
   }
@@ -52,7 +58,7 @@ static jv integers(jx *x, jop op, int64_t a, int64_t b) {
   case JN_POW: return power_of_integers(x, a, b);
   default: return divide_integers(x, op, a, b);
   }
-  return overflows ? too_large(x) : j_int(result);
+  return overflows ? j_too_large(x) : j_int(result);
 }
 
 static jv floats(jx *x, jop op, double a, double b) {
@@ -62,7 +68,7 @@ static jv floats(jx *x, jop op, double a, double b) {
   case JN_ADD: return j_float(a + b);
   case JN_SUB: return j_float(a - b);
   case JN_MUL: return j_float(a * b);
-  case JN_POW: return j_float(pow(a, b));
+  case JN_POW: return power_of_floats(x, a, b);
   default: break;
   }
   if (by_zero) return j_fail(x, TRI_JINJA_TYPE, "float division by zero");
@@ -128,8 +134,8 @@ jv j_binary(jx *x, jop op, jv a, jv b) {
 
 bool j_compare_values(jx *x, jcompare_op op, jv a, jv b) {
   switch (op) {
-  case JC_EQ: return j_equal(a, b);
-  case JC_NE: return !j_equal(a, b);
+  case JC_EQ: return j_equal(x, a, b);
+  case JC_NE: return !j_equal(x, a, b) && j_ok(x);
   case JC_LT: return j_compare(x, a, b) < 0;
   case JC_LE: return j_compare(x, a, b) <= 0;
   case JC_GT: return j_compare(x, a, b) > 0;

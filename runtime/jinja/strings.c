@@ -25,35 +25,45 @@ jv j_characters(jx *x, const jstr *s, size_t *n) {
   return j_ok(x) ? list : (jv){.kind = J_LIST, .list = &empty};
 }
 
-size_t j_find(const jstr *s, const jstr *what, size_t from) {
-  if (what->n > s->n) return SIZE_MAX;
-  if (!what->n) return from <= s->n ? from : SIZE_MAX;
-  for (size_t at = from; at + what->n <= s->n; at++) {
-    const char *first = memchr(s->s + at, what->s[0], s->n - what->n - at + 1);
-    if (!first) return SIZE_MAX;
-    at = (size_t)(first - s->s);
-    if (!memcmp(first, what->s, what->n)) return at;
+size_t j_find(jx *x, const jstr *s, const jstr *what, size_t from) {
+  if (from > s->n || what->n > s->n - from) return SIZE_MAX;
+  if (!what->n) return from;
+  const char *found = memmem(s->s + from, s->n - from, what->s, what->n);
+  size_t at = found ? (size_t)(found - s->s) : s->n;
+  return j_spend(x, (at - from + what->n) / J_STEP_BYTES) && found ? at : SIZE_MAX;
+}
+
+size_t j_find_last(jx *x, const jstr *s, const jstr *what, size_t end) {
+  if (what->n > end) return SIZE_MAX;
+  if (!what->n) return end;
+  size_t at = end - what->n + 1;
+  bool found = false;
+  while (!found && at > 0 && j_ok(x)) {
+    if (s->s[--at] != *what->s) continue;
+    found = !memcmp(s->s + at, what->s, what->n);
+    j_spend(x, what->n / J_STEP_BYTES);
   }
-  return SIZE_MAX;
+  return j_spend(x, (end - at) / J_STEP_ITEMS) && found ? at : SIZE_MAX;
 }
 
 /* ---- strip, split, replace ---- */
 
-static bool is_stripped(const jstr *s, size_t at, const jstr *chars, size_t *len) {
+static bool is_stripped(jx *x, const jstr *s, size_t at, const jstr *chars, size_t *len) {
   bool space = j_is_space_at(s, at, len);
   if (!chars) return space;
   jstr one = {.s = s->s + at, .n = *len};
-  return j_find(chars, &one, 0) != SIZE_MAX;
+  return j_find(x, chars, &one, 0) != SIZE_MAX;
 }
 
 jv j_strip(jx *x, const jstr *s, const jstr *chars, jside side) {
   size_t from = 0, to = s->n, len;
-  while (side & J_LEFT && from < to && is_stripped(s, from, chars, &len)) from += len;
+  while (side & J_LEFT && from < to && is_stripped(x, s, from, chars, &len)) from += len;
   while (side & J_RIGHT && to > from) {
     size_t before = tok_utf8_before(s->s, to);
-    if (!is_stripped(s, before, chars, &len)) break;
+    if (!is_stripped(x, s, before, chars, &len)) break;
     to = before;
   }
+  j_spend(x, (s->n - (to - from)) / J_STEP_BYTES);
   return j_slice(x, s, from, to);
 }
 
@@ -100,11 +110,56 @@ jv j_split(jx *x, const jstr *s, const jstr *by, int64_t most) {
   }
   if (!by->n) return j_fail(x, TRI_JINJA_TYPE, "empty separator");
   size_t from = 0, at;
-  while (j_ok(x) && (most < 0 || (int64_t)g.n < most) && (at = j_find(s, by, from)) != SIZE_MAX) {
+  while (j_ok(x) && (most < 0 || (int64_t)g.n < most) && (at = j_find(x, s, by, from)) != SIZE_MAX) {
     add(&g, j_slice(x, s, from, at));
     from = at + by->n;
   }
   add(&g, j_slice(x, s, from, s->n));
+  return j_list(x, J_LIST, g.items, g.n);
+}
+
+/* Returns where the white space that ends at a place begins. */
+static size_t space_before(const jstr *s, size_t end) {
+  while (end > 0) {
+    size_t len, at = tok_utf8_before(s->s, end);
+    if (!j_is_space_at(s, at, &len)) break;
+    end = at;
+  }
+  return end;
+}
+
+static void rsplit_at_space(struct growing *g, const jstr *s, int64_t most) {
+  size_t end = space_before(s, s->n);
+  while (end > 0 && j_ok(g->x)) {
+    size_t from = end;
+    bool rest = most >= 0 && (int64_t)g->n == most;
+    while (!rest && from > 0 && space_before(s, from) == from) from = tok_utf8_before(s->s, from);
+    add(g, j_slice(g->x, s, rest ? 0 : from, end));
+    end = rest ? 0 : space_before(s, from);
+  }
+}
+
+static void rsplit_at_text(struct growing *g, const jstr *s, const jstr *by, int64_t most) {
+  size_t end = s->n, at;
+  while (j_ok(g->x) && (most < 0 || (int64_t)g->n < most) && (at = j_find_last(g->x, s, by, end)) != SIZE_MAX) {
+    add(g, j_slice(g->x, s, at + by->n, end));
+    end = at;
+  }
+  add(g, j_slice(g->x, s, 0, end));
+}
+
+jv j_rsplit(jx *x, const jstr *s, const jstr *by, int64_t most) {
+  struct growing g = {.x = x};
+  if (by && !by->n) return j_fail(x, TRI_JINJA_TYPE, "empty separator");
+  if (by)
+    rsplit_at_text(&g, s, by, most);
+  else
+    rsplit_at_space(&g, s, most);
+  for (size_t i = 0; i < g.n / 2; i++) {
+    jv other = g.items[i];
+    g.items[i] = g.items[g.n - 1 - i];
+    g.items[g.n - 1 - i] = other;
+  }
   return j_list(x, J_LIST, g.items, g.n);
 }
 
@@ -127,7 +182,7 @@ jv j_replace(jx *x, const jstr *s, const jstr *from, const jstr *to, int64_t mos
   jbuf b = j_begin(x);
   size_t begin = 0, at;
   if (!from->n) return replace_nothing(x, s, to, most);
-  for (int64_t i = 0; (most < 0 || i < most) && j_ok(x) && (at = j_find(s, from, begin)) != SIZE_MAX; i++) {
+  for (int64_t i = 0; (most < 0 || i < most) && j_ok(x) && (at = j_find(x, s, from, begin)) != SIZE_MAX; i++) {
     j_put_part(&b, s, begin, at);
     j_put_str(&b, to);
     begin = at + from->n;

@@ -54,23 +54,23 @@ COMPARE_TEST(in, JC_IN)
 /* The same object: what has no identity of its own here is the same where it is equal and of one kind. */
 static jv t_sameas(jx *x, jv v, const jargs *a) {
   jv b = other(x, a);
-  return j_bool(j_ok(x) && v.kind == b.kind && j_equal(v, b));
+  return j_bool(j_ok(x) && v.kind == b.kind && j_equal(x, v, b));
 }
 
 static jv remainder_of(jx *x, jv v, int64_t by) { return j_binary(x, JN_MOD, v, j_int(by)); }
 static jv t_odd(jx *x, jv v, const jargs *a) {
   (void)a;
   jv r = remainder_of(x, v, 2);
-  return j_bool(j_ok(x) && j_equal(r, j_int(1)));
+  return j_bool(j_ok(x) && j_equal(x, r, j_int(1)));
 }
 static jv t_even(jx *x, jv v, const jargs *a) {
   (void)a;
   jv r = remainder_of(x, v, 2);
-  return j_bool(j_ok(x) && j_equal(r, j_int(0)));
+  return j_bool(j_ok(x) && j_equal(x, r, j_int(0)));
 }
 static jv t_divisibleby(jx *x, jv v, const jargs *a) {
   jv r = j_binary(x, JN_MOD, v, other(x, a));
-  return j_bool(j_ok(x) && j_equal(r, j_int(0)));
+  return j_bool(j_ok(x) && j_equal(x, r, j_int(0)));
 }
 
 /* At least one letter with a case, and all of them of that case. */
@@ -79,7 +79,7 @@ static bool has_case(jx *x, jv v, jcase wanted) {
   if (!j_ok(x)) return false;
   jv same = j_change_case(x, s.str, wanted, true),
      opposite = j_change_case(x, s.str, wanted == J_LOWER ? J_UPPER : J_LOWER, true);
-  return j_ok(x) && j_equal(s, same) && !j_equal(s, opposite);
+  return j_ok(x) && j_equal(x, s, same) && !j_equal(x, s, opposite);
 }
 static jv t_lower(jx *x, jv v, const jargs *a) {
   (void)a;
@@ -108,44 +108,44 @@ static jv t_test(jx *x, jv v, const jargs *a) {
 }
 
 static const jfunction table[] = {
-    {"!=", t_ne, {0}},
-    {"<", t_lt, {0}},
-    {"<=", t_le, {0}},
-    {"==", t_eq, {0}},
-    {">", t_gt, {0}},
-    {">=", t_ge, {0}},
-    {"boolean", t_boolean, {0}},
-    {"callable", t_callable, {0}},
-    {"defined", t_defined, {0}},
-    {"divisibleby", t_divisibleby, {0}},
-    {"eq", t_eq, {0}},
-    {"equalto", t_eq, {0}},
-    {"even", t_even, {0}},
-    {"false", t_false, {0}},
-    {"filter", t_filter, {0}},
-    {"float", t_float, {0}},
-    {"ge", t_ge, {0}},
-    {"greaterthan", t_gt, {0}},
-    {"gt", t_gt, {0}},
-    {"in", t_in, {0}},
-    {"integer", t_integer, {0}},
-    {"iterable", t_iterable, {0}},
-    {"le", t_le, {0}},
-    {"lessthan", t_lt, {0}},
-    {"lower", t_lower, {0}},
-    {"lt", t_lt, {0}},
-    {"mapping", t_mapping, {0}},
-    {"ne", t_ne, {0}},
-    {"none", t_none, {0}},
-    {"number", t_number, {0}},
-    {"odd", t_odd, {0}},
-    {"sameas", t_sameas, {0}},
-    {"sequence", t_sequence, {0}},
-    {"string", t_string, {0}},
-    {"test", t_test, {0}},
-    {"true", t_true, {0}},
-    {"undefined", t_undefined, {0}},
-    {"upper", t_upper, {0}},
+    {"!=", t_ne, {0}, "", 1},
+    {"<", t_lt, {0}, "", 1},
+    {"<=", t_le, {0}, "", 1},
+    {"==", t_eq, {0}, "", 1},
+    {">", t_gt, {0}, "", 1},
+    {">=", t_ge, {0}, "", 1},
+    {"boolean", t_boolean, {0}, "", 0},
+    {"callable", t_callable, {0}, "", 0},
+    {"defined", t_defined, {0}, "", 0},
+    {"divisibleby", t_divisibleby, {0}, "", 1},
+    {"eq", t_eq, {0}, "", 1},
+    {"equalto", t_eq, {0}, "", 1},
+    {"even", t_even, {0}, "", 0},
+    {"false", t_false, {0}, "", 0},
+    {"filter", t_filter, {0}, "", 0},
+    {"float", t_float, {0}, "", 0},
+    {"ge", t_ge, {0}, "", 1},
+    {"greaterthan", t_gt, {0}, "", 1},
+    {"gt", t_gt, {0}, "", 1},
+    {"in", t_in, {0}, "", 1},
+    {"integer", t_integer, {0}, "", 0},
+    {"iterable", t_iterable, {0}, "", 0},
+    {"le", t_le, {0}, "", 1},
+    {"lessthan", t_lt, {0}, "", 1},
+    {"lower", t_lower, {0}, "", 0},
+    {"lt", t_lt, {0}, "", 1},
+    {"mapping", t_mapping, {0}, "", 0},
+    {"ne", t_ne, {0}, "", 1},
+    {"none", t_none, {0}, "", 0},
+    {"number", t_number, {0}, "", 0},
+    {"odd", t_odd, {0}, "", 0},
+    {"sameas", t_sameas, {0}, "", 1},
+    {"sequence", t_sequence, {0}, "", 0},
+    {"string", t_string, {0}, "", 0},
+    {"test", t_test, {0}, "", 0},
+    {"true", t_true, {0}, "", 0},
+    {"undefined", t_undefined, {0}, "", 0},
+    {"upper", t_upper, {0}, "", 0},
 };
 
 const jfunction *j_test(const char *name) {

@@ -52,13 +52,14 @@ void j_put_part(jbuf *b, const jstr *s, size_t from, size_t to) {
   append(b, s->s + from, to - from, s->marks ? s->marks + from : NULL, s->foreign);
 }
 
-bool j_any_foreign(const jstr *s) {
-  for (size_t i = 0; s->marks && i < s->n; i++)
-    if (s->marks[i]) return true;
-  return s->foreign;
+static bool any_foreign(jx *x, const jstr *s) {
+  if (!s->marks) return s->foreign;
+  const uint8_t *first = memchr(s->marks, 1, s->n);
+  j_spend(x, (first ? (size_t)(first - s->marks) : s->n) / J_STEP_BYTES);
+  return first != NULL;
 }
 
-void j_put_as(jbuf *b, const char *s, size_t n, const jstr *from) { append(b, s, n, NULL, j_any_foreign(from)); }
+void j_put_as(jbuf *b, const char *s, size_t n, const jstr *from) { append(b, s, n, NULL, any_foreign(b->x, from)); }
 
 jv j_end(jbuf *b) {
   jstr *s = j_alloc(b->x, 1, sizeof *s);

@@ -124,20 +124,37 @@ bool j_truth(jv v) {
   }
 }
 
-static bool lists_equal(const jlist *a, const jlist *b) {
+static bool lists_equal(jx *x, const jlist *a, const jlist *b) {
   if (a->n != b->n) return false;
   for (size_t i = 0; i < a->n; i++)
-    if (!j_equal(a->items[i], b->items[i])) return false;
-  return true;
+    if (!j_equal(x, a->items[i], b->items[i])) return false;
+  return j_spend(x, a->n / J_STEP_ITEMS);
 }
 
-static bool maps_equal(const jmap *a, const jmap *b) {
+static bool maps_equal(jx *x, const jmap *a, const jmap *b) {
   if (a->n != b->n) return false;
   for (size_t i = 0; i < a->n; i++) {
-    const jv *other = j_map_find(b, a->pairs[i].key);
-    if (!other || !j_equal(a->pairs[i].value, *other)) return false;
+    const jv *other = j_map_find(x, b, a->pairs[i].key);
+    if (!other || !j_equal(x, a->pairs[i].value, *other)) return false;
   }
-  return true;
+  return j_ok(x);
+}
+
+/* Compares lists or maps. Each pair counts as a step: no node of the template stands for it. */
+static bool insides_equal(jx *x, jv a, jv b) {
+  if (x->depth >= TRI_JINJA_MOST_DEPTH * 4) {
+    j_fail(x, TRI_JINJA_LIMIT, "values that are compared are nested too deeply");
+    return false;
+  }
+  if (!j_visit(x, NULL)) return false;
+  x->depth++;
+  bool equal = j_is(a, J_MAP) ? maps_equal(x, a.map, b.map) : lists_equal(x, a.list, b.list);
+  x->depth--;
+  return equal;
+}
+
+static bool strings_equal(jx *x, const jstr *a, const jstr *b) {
+  return a->n == b->n && j_spend(x, a->n / J_STEP_BYTES) && !memcmp(a->s, b->s, a->n);
 }
 
 static bool numbers_equal(jv a, jv b) {
@@ -148,17 +165,17 @@ static bool numbers_equal(jv a, jv b) {
   return j_integer(a) == j_integer(b);
 }
 
-bool j_equal(jv a, jv b) {
+bool j_equal(jx *x, jv a, jv b) {
   if (j_is_number(a) && j_is_number(b)) return numbers_equal(a, b);
   if (a.kind != b.kind) return false;
   switch (a.kind) {
   case J_UNDEFINED:
   case J_NONE: return true;
-  case J_STR: return a.str->n == b.str->n && !memcmp(a.str->s, b.str->s, a.str->n);
+  case J_STR: return strings_equal(x, a.str, b.str);
   case J_LIST:
   case J_TUPLE:
-  case J_VIEW: return a.list == b.list || lists_equal(a.list, b.list);
-  case J_MAP: return a.map == b.map || maps_equal(a.map, b.map);
+  case J_VIEW: return a.list == b.list || insides_equal(x, a, b);
+  case J_MAP: return a.map == b.map || insides_equal(x, a, b);
   case J_NAMESPACE: return a.map == b.map;
   case J_ITER: return a.list == b.list;
   case J_LOOP: return a.loop == b.loop;
@@ -169,6 +186,14 @@ bool j_equal(jv a, jv b) {
 
 static int sign_of(double d) { return (d > 0) - (d < 0); }
 
+/* Nesting is bounded by j_equal, which has been through the items that differ. */
+static int compare_lists(jx *x, const jlist *a, const jlist *b) {
+  for (size_t i = 0; i < a->n && i < b->n && j_ok(x); i++)
+    if (!j_equal(x, a->items[i], b->items[i])) return j_ok(x) ? j_compare(x, a->items[i], b->items[i]) : 0;
+  j_spend(x, a->n / J_STEP_ITEMS);
+  return (a->n > b->n) - (a->n < b->n);
+}
+
 int j_compare(jx *x, jv a, jv b) {
   if (j_is_number(a) && j_is_number(b)) {
     if (!j_is(a, J_FLOAT) && !j_is(b, J_FLOAT)) return (j_integer(a) > j_integer(b)) - (j_integer(a) < j_integer(b));
@@ -177,14 +202,11 @@ int j_compare(jx *x, jv a, jv b) {
   }
   if (j_is(a, J_STR) && j_is(b, J_STR)) {
     size_t n = a.str->n < b.str->n ? a.str->n : b.str->n;
+    if (!j_spend(x, n / J_STEP_BYTES)) return 0;
     int c = memcmp(a.str->s, b.str->s, n); /* the order of UTF-8 is that of code points */
     return c ? sign_of(c) : (a.str->n > b.str->n) - (a.str->n < b.str->n);
   }
-  if (a.kind == b.kind && (j_is(a, J_LIST) || j_is(a, J_TUPLE))) {
-    for (size_t i = 0; i < a.list->n && i < b.list->n; i++)
-      if (!j_equal(a.list->items[i], b.list->items[i])) return j_compare(x, a.list->items[i], b.list->items[i]);
-    return (a.list->n > b.list->n) - (a.list->n < b.list->n);
-  }
+  if (a.kind == b.kind && (j_is(a, J_LIST) || j_is(a, J_TUPLE))) return compare_lists(x, a.list, b.list);
   if (j_is(a, J_UNDEFINED) || j_is(b, J_UNDEFINED))
     j_fail(x, TRI_JINJA_UNDEFINED, "an undefined value is compared");
   else
@@ -201,16 +223,17 @@ const char *j_type_name(jv v) {
 
 /* ---- maps ---- */
 
-const jv *j_map_find(const jmap *m, jv key) {
-  for (size_t i = 0; i < m->n; i++)
-    if (j_equal(m->pairs[i].key, key)) return &m->pairs[i].value;
+const jv *j_map_find(jx *x, const jmap *m, jv key) {
+  j_spend(x, m->n / J_STEP_ITEMS);
+  for (size_t i = 0; i < m->n && j_ok(x); i++)
+    if (j_equal(x, m->pairs[i].key, key)) return &m->pairs[i].value;
   return NULL;
 }
 
 void j_map_put(jx *x, jmap *m, jv key, jv value) {
-  if (!j_ok(x)) return;
+  if (!j_spend(x, m->n / J_STEP_ITEMS)) return;
   for (size_t i = 0; i < m->n; i++)
-    if (j_equal(m->pairs[i].key, key)) {
+    if (j_equal(x, m->pairs[i].key, key)) {
       m->pairs[i].value = value;
       return;
     }
@@ -261,7 +284,7 @@ int64_t j_length(jx *x, jv v) {
   if (j_is(v, J_UNDEFINED)) return 0;
   if (j_is_sequence(v)) return (int64_t)v.list->n;
   if (j_is(v, J_MAP)) return (int64_t)v.map->n;
-  if (j_is(v, J_STR)) return j_count_characters(v.str);
+  if (j_is(v, J_STR)) return j_spend(x, v.str->n / J_STEP_BYTES) ? j_count_characters(v.str) : 0;
   if (j_is(v, J_LOOP)) return (int64_t)v.loop->n;
   j_fail(x, TRI_JINJA_TYPE, "object of type '%s' has no len()", j_type_name(v));
   return 0;
@@ -270,13 +293,14 @@ int64_t j_length(jx *x, jv v) {
 bool j_contains(jx *x, jv in, jv what) {
   size_t n;
   if (j_is(in, J_STR)) {
-    if (j_is(what, J_STR)) return j_find(in.str, what.str, 0) != SIZE_MAX;
+    if (j_is(what, J_STR)) return j_find(x, in.str, what.str, 0) != SIZE_MAX;
     j_fail(x, TRI_JINJA_TYPE, "'in <string>' requires string as left operand, not %s", j_type_name(what));
     return false;
   }
-  if (j_is(in, J_MAP)) return j_map_find(in.map, what) != NULL;
+  if (j_is(in, J_MAP)) return j_map_find(x, in.map, what) != NULL;
   const jv *items = j_items(x, in, &n);
-  for (size_t i = 0; i < n; i++)
-    if (j_equal(items[i], what)) return true;
+  j_spend(x, n / J_STEP_ITEMS);
+  for (size_t i = 0; i < n && j_ok(x); i++)
+    if (j_equal(x, items[i], what)) return true;
   return false;
 }

@@ -63,10 +63,11 @@ typedef struct jv {
 struct jlist {
   const jv *items;
   size_t n;
-  size_t at;         /* of an ITER: those before it are gone */
-  const char *shown; /* of a VIEW: what repr calls it */
-  bool is_range;     /* which repr shows by its ends */
-  bool is_broken;    /* an ITER of what cannot be gone through, which is found when it is */
+  size_t at;          /* of an ITER: those before it are gone */
+  const char *shown;  /* of a VIEW: what repr calls it */
+  bool is_range;      /* which repr shows by its ends */
+  int64_t from, step; /* of a range */
+  bool is_broken;     /* an ITER of what cannot be gone through, which is found when it is */
 };
 
 typedef struct jpair {
@@ -91,7 +92,9 @@ typedef jv (*jcall)(jx *x, jv self, const jargs *args);
 struct jfunction {
   const char *name;
   jcall call;
-  jv self; /* of a method */
+  jv self;              /* of a method */
+  const char *keywords; /* which arguments may be given by name, with spaces between; NULL: it takes what it gets */
+  size_t most;          /* arguments */
 };
 
 /* ---- value.c ---- */
@@ -118,13 +121,13 @@ static inline int64_t j_integer(jv v) { return v.kind == J_BOOL ? v.b : v.i; }  
 bool j_equals_text(jv v, const char *s);
 
 bool j_truth(jv v);
-bool j_equal(jv a, jv b);
+bool j_equal(jx *x, jv a, jv b); /* fails at a limit: lists that share lists are larger than their memory */
 /* -1, 0, 1; fails where Python has no order of them. */
 int j_compare(jx *x, jv a, jv b);
 const char *j_type_name(jv v);
 
 /* NULL: it has none. */
-const jv *j_map_find(const jmap *m, jv key);
+const jv *j_map_find(jx *x, const jmap *m, jv key);
 void j_map_put(jx *x, jmap *m, jv key, jv value);
 
 /* Returns the items of what `for`, list() and the like go through: of a map its keys, of a string its characters. Fails
@@ -156,7 +159,6 @@ jv j_end(jbuf *b);
 void j_put_value(jbuf *b, jv v); /* str(v) */
 void j_put_repr(jbuf *b, jv v);  /* repr(v) */
 jv j_to_str(jx *x, jv v);        /* str(v); v itself where it is one */
-bool j_any_foreign(const jstr *s);
 
 /* ---- json_text.c ---- */
 

@@ -39,6 +39,206 @@ range(3)|list|range(1, 10, 3)|list|range(3, 0, -1)|list|range(0)|list|dict(a=1, 
 l.append(1)|d.update({})|d.pop('a')|s.foo|s.foo()|n.foo|z.foo|z.foo()|none()|raise_exception('no ' ~ n)|l|nofilter|l is notest|1 +|(1|[1, 2|'a|{{|s|int(base=16)|'ff'|int(0, 16)|'a\tb'|indent|'a\n\nb'|indent(2)|'a\n\nb'|indent(2, true, true)|'a\nb'|indent('> ')|s|wordcount|'<a href="x">'|e|[[1, 2], [3]]|map('sum')|list|[[2, 'a'], [1, 'b']]|sort|list|[1, 2, 3, 4, 5]|batch(2)|list|[1, 2, 3]|batch(2, 0)|list|'%s' % none|'%d%%' % 5|'%s %s' % ('a',)|{'a': 1}.a|{'a': {'b': 2}}.a.b|(l, 1)[0]|-n|+n|-s|not undefined_thing|undefined_thing + 1|undefined_thing ~ 1|undefined_thing in l|1 in undefined_thing|s is in 'xhello worldx'|t + 1|true + true|'a' + 1|1 < 'a'|1 == 'a'|[] == []|{} == {}|{'a': 1} == {'a': 1.0}|n / 0|n % 0|strftime_now('%d %b %Y %H:%M:%S')
 """
 
+# Whole expressions, one a line: numbers, parts of texts, and arguments that a function takes or does not.
+WHOLE = r"""
+'1_000'|int
+'1__0'|int
+'_1'|int
+'1_'|int
+'0x_1f'|int(0,16)
+'0x1f'|int(0,16)
+'0x1f'|int(0,0)
+'0b11'|int(0,0)
+'0o17'|int(0,8)
+'010'|int(0,0)
+'00'|int(0,0)
+'zz'|int(0,36)
+'1'|int(7,37)
+'-12'|int
+'+5'|int
+' 12 '|int
+'- 5'|int
+'١٢'|int
+'1e5'|int
+'1_0.5'|int
+'inf'|int(9)
+'1e400'|float
+'1e400'|int(3)
+'-inf'|float
+'nan'|float
+'infinity'|float
+'nan(1)'|float
+'0x1p3'|float
+('1'*5000)|float
+'1_0.5_0'|float
+'1_.5'|float
+'9223372036854775807'|int
+'-9223372036854775808'|int
+''|int
+'-'|int
+'.'|float
+'5.'|float
+'.5e1'|float
+none|int
+[]|int(4)
+(1e308*10)|int
+2.5|round(-1)
+12345|round(-2)
+12350|round(-2)
+12250|round(-2)
+-12350|round(-2)
+-15|round(-1)
+25|round(-1)
+5|round(-400)
+1234.5|round(-400)
+-1234.5|round(-400)
+1250.0|round(-2)
+1e-50|round(60)
+2.5|round(400)
+2.675|round(2)
+true|round
+2.1|round(0,'ceil')
+2.1|round(0,'up')
+2.1|round(1,'floor')
+2.1|round(400,'ceil')
+2.1|round(-400,'ceil')
+21|round(-1,'ceil')
+'x'|round
+7|round(2)
+range(5)[2]
+range(5)[-1]
+range(5)[9]
+range(0)[0]
+'hello'.startswith('l', 2)
+'hello'.startswith('l', 2, 2)
+'hello'.startswith('', 5)
+'hello'.startswith('', 6)
+'hello'.startswith('h', -9)
+'hello'.startswith('h', none, 3)
+'hello'.startswith(('x','l'), -2)
+'hello'.startswith((1,'l'), -2)
+'hello'.endswith('l', 0, 4)
+'hello'.endswith('o', 4)
+'hello'.endswith('', 3, 2)
+'éàü'.startswith('à', 1)
+'hello'.find('l', 3)
+'hello'.find('l', 4)
+'éàüà'.find('à', 2)
+'hello'.rfind('l', 0, 3)
+'hello'.index('l', -2)
+'hello'.index('h', 1)
+'hello'.count('l', 3)
+'hello'.count('', 3)
+'hello'.count('', 9)
+'a\x0bb\x0cc\x1cd\x1de\x1ef\x85g\u2028h\u2029i\r\nj\rk\nl'.splitlines()
+'a\x0bb\x0cc\x1cd\x1de\x1ef\x85g\u2028h\u2029i\r\nj\rk\nl\n'.splitlines(true)
+'a\n\nb'.splitlines()
+'\n'.splitlines()
+''.splitlines()
+'a\r'.splitlines(keepends=true)
+'²'.isdecimal()
+'²'.isdigit()
+'½'.isdigit()
+'½'.isnumeric()
+'٣'.isdecimal()
+'٣'.isdigit()
+'a'.upper(1)
+'a,b'.split(separator=',')
+'a,b'.split(sep=',')
+'a,b'.split(',', maxsplit=0)
+'a,b'.split(',', 1, 2)
+{'a':1}.get('a', default=2)
+{'a':1}.get('a', 1, 2)
+{'a':1}.items(1)
+[1].index(1, 1)
+[1].count(1)
+(1,2).index(2)
+[1].copy()
+(1,).copy()
+'a'.strip(chars='a')
+'a'.replace('a','b',1,2)
+'%d' % 1e10
+'{x}'.format(x=1)
+[2,1]|sort(foo=1)
+[2,1]|sort(true)
+'a'|upper(1)
+['a','b']|map('upper', 1)|list
+['a','b']|map('replace', 'a', 'b')|list
+[1,2]|select('odd', 1)|list
+[{'a':1}]|selectattr('a','eq',1)|list
+[{'a':1}]|map(attribute='b', default=3)|list
+1 is eq(1,2)
+1 is odd(1)
+1 is eq(b=1)
+'a'|default('x', boolean=true)
+''|d('x', true)
+{'b':1,'a':2}|tojson(indent=2, sort_keys=true)
+[1,2]|sum(start=5)
+[1]|join(d=',')
+[1,2,3]|batch(2, fill_with=0)|list
+'ab'|replace(old='a', new='c')
+range(5)[1:3]
+range(5)[::-1]
+range(5)[3:1]
+range(5)[::2]
+range(10, 0, -3)[1:]
+range(5)[1:3]|list
+range(5)[::-2]|list
+range(5)[10:]
+range(5)['x':]
+range(5)[1:][0]
+range(stop=3)
+' a  b c '.rsplit(none, 1)
+' a b'.rsplit(none, 1)
+' a'.rsplit(none, 1)
+' a b '.rsplit(none, 0)
+'  '.rsplit(none, 0)
+' a  b c '.rsplit()
+'a\n\n\nb'.rsplit('\n\n', 1)
+'aaa'.rsplit('aa')
+'a,b,c'.rsplit(',', 1)
+'a,b,c'.rsplit(',', maxsplit=0)
+'a,b,c'.rsplit(',')
+'abc'.rsplit('', 1)
+'é\u3000ü'.rsplit(none, 1)
+'a.b.c'.partition('.')
+'a.b.c'.rpartition('.')
+'abc'.partition('.')
+'abc'.rpartition('.')
+'abc'.partition('')
+'abc'.partition()
+'ab'.center(5)
+'ab'.center(5, '*')
+'abc'.center(6, '*')
+'abc'.center(2)
+'ab'.center(5, '**')
+'ab'.center()
+'é'.ljust(3, 'ü') ~ '!'
+'é'.rjust(3)
+'42'.zfill(5)
+'-42'.zfill(5)
+'+'.zfill(3)
+''.zfill(2)
+'abc'.zfill(2)
+'abc'.zfill()
+'aaa'.rfind('aa')
+0 ** -1
+0.0 ** -1
+10.0 ** 400
+2.0 ** -2000
+(-8) ** 2.0
+(1e308 * 10) ** 2
+'\x1c\u3000'.isspace()
+'abc'.rfind('')
+'abc'.rfind('abcd')
+'éaéa'.rfind('é')
+'éaéa'.rfind('é', 0, 2)
+'hello'[1:4:2]
+[1,2,3][::-1]
+[1,2,3][::0]
+(1,2,3)[1:]
+"""
+
 TEMPLATES = [
     "a\n", "a\n\n", "", "{# c #}x", "a {#- c -#} b", "  {# c #}\nx", "{{ 1 }}\n{{ 2 }}\n", "{% if t %}\nyes\n{% endif %}\nend",
     "  {% if t %}\n  yes\n  {% endif %}\n  end", "x {%- if t -%} y {%- endif -%} z", "x\n  {%+ if t %}y{% endif +%}\nz", "{{- 1 -}} a {{- 2 }} b",
@@ -76,6 +276,7 @@ def main():
         # A bar is both a filter's and what lies between expressions: every run of neighbours is an expression.
         parts = group.split("|")
         sources += ["[{{ " + "|".join(parts[i : i + n]) + " }}]" for n in (1, 2) for i in range(len(parts) - n + 1)]
+    sources += ["[{{ " + line + " }}]" for line in WHOLE.strip().split("\n")]
     seen = set()
     print(json.dumps({"variables": VARIABLES}, ensure_ascii=False))
     for source in sources:

@@ -7,6 +7,7 @@
 
 #include "runtime/base/json.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/wait.h"
 #include "runtime/jinja/jinja.h"
 
 Suite *suite_jinja(void);
@@ -138,6 +139,14 @@ END_TEST
 
 /* ---- limits ---- */
 
+/* Two lists that are larger than their memory, and two that nest. */
+#define SHARED                                                                                                         \
+  "{% set ns = namespace(x=[], y=[]) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}"                          \
+  "{% set ns.y = [ns.y, ns.y] %}{% endfor %}"
+#define NESTED                                                                                                         \
+  "{% set ns = namespace(x=[], y=[]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}"                             \
+  "{% set ns.y = [ns.y] %}{% endfor %}"
+
 static const struct limit {
   const char *source, *words;
 } limits[] = {
@@ -151,16 +160,61 @@ static const struct limit {
     {"{% set ns = namespace(x=[]) %}{% for i in range(500) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x|tojson }}",
      "deep"},
     {"{{ 9223372036854775807 + 1 }}", "64 bits"},
+    {"{{ 1e30|int }}", "64 bits"},
+    {"{{ '1e30'|int }}", "64 bits"},
+    {"{{ '99999999999999999999'|int }}", "64 bits"},
+    {"{{ '9223372036854775808'|int }}", "64 bits"},
+    {"{{ ('9' * 4000)|int }}", "64 bits"},
+    {"{{ 9223372036854775807|round(-1) }}", "64 bits"},
+    {"{{ '%d' % 1e30 }}", "64 bits"},
     {"{{ '%999d' % 1 * 99999 }}", "MiB"},
+    {SHARED "{{ ns.x == ns.y }}", "steps"},
+    {SHARED "{{ ns.x < ns.y }}", "steps"},
+    {SHARED "{{ ns.x in [ns.y] }}", "steps"},
+    {SHARED "{{ {'a': ns.x} == {'a': ns.y} }}", "steps"},
+    {SHARED "{{ ns.x|tojson }}", "MiB"},
+    {SHARED "{{ ns.x }}", "MiB"},
+    {NESTED "{{ ns.x == ns.y }}", "deep"},
+    {NESTED "{{ ns.x < ns.y }}", "deep"},
+    {"{% set l = range(99999)|list %}{% for i in l %}{% set x = -1 in l %}{% endfor %}", "it takes"},
+    {"{% set s = 'a' * 8000000 %}{% for i in range(99999) %}{% set x = 'b' in s %}{% endfor %}", "it takes"},
+    {"{{ ('a' * 8000000 + 'b').rfind('a' * 1000000 + 'c') }}", "it takes"},
+    {"{{ range(0, 10, 5)[::9223372036854775807] }}", "64 bits"},
+    {"{{ 'a'.center(99999999999) }}", "MiB"},
+    {"{% set s = 'a' * 4000000 %}{% set b = s ~ 'b' %}{% set c = s ~ 'c' %}"
+     "{% for i in range(99999) %}{% set x = b == c %}{% endfor %}",
+     "it takes"},
 };
 
 START_TEST(limits_of_a_render) {
   struct variables v = {.n = 0};
   tri_jinja_output out = {0};
   tri_error err = {0};
+  int64_t begin = tri_now_ns();
   ck_assert_int_eq(render(limits[_i].source, &v, 0, &out, &err), TRI_TOO_LARGE);
   ck_assert_str_eq(err.field, TRI_JINJA_LIMIT);
   ck_assert_msg(strstr(err.message, limits[_i].words) != NULL, "%s: %s", limits[_i].source, err.message);
+  ck_assert_int_lt(tri_now_ns() - begin, 2 * TRI_JINJA_MOST_MS * INT64_C(1000000));
+  tri_jinja_output_free(&out);
+}
+END_TEST
+
+/* A text is looked for in linear time: no limit is reached. */
+static const char *const searches[][2] = {
+    {"{{ ('a' * 1000000 + 'b') in 'a' * 8000000 }}", "False"},
+    {"{{ ('a' * 8000000).count('a' * 4000000 + 'b') }}", "0"},
+    {"{{ ('a' * 4000000 + 'c').split('a' * 2000000 + 'b')|length }}", "1"},
+    {"{{ ('a' * 2000000).replace('a' * 1000000 + 'b', '')|length }}", "2000000"},
+    {"{{ ('a' * 8000000).find('a' * 4000000 + 'b') }}", "-1"},
+};
+
+START_TEST(linear_search) {
+  struct variables v = {.n = 0};
+  tri_jinja_output out = {0};
+  tri_error err = {0};
+  ck_assert_msg(render(searches[_i][0], &v, 0, &out, &err) == TRI_OK, "%s: %s", searches[_i][0], err.message);
+  ck_assert_uint_eq(out.text.len, strlen(searches[_i][1]));
+  ck_assert_int_eq(memcmp(out.text.data, searches[_i][1], out.text.len), 0);
   tri_jinja_output_free(&out);
 }
 END_TEST
@@ -187,10 +241,41 @@ START_TEST(nesting) {
 }
 END_TEST
 
+/* Chains are parsed in a loop. Those that nest when they are evaluated are refused before the stack is used up. */
+START_TEST(chains) {
+  enum { LONG = 100000 };
+  static const char *const pieces[][3] = {{"{{ a", "|list", " }}"},
+                                          {"{{ 'a'", "|upper", " }}"},
+                                          {"{% filter upper", "|upper", " %}x{% endfilter %}"},
+                                          {"{% set x |upper", "|upper", " %}x{% endset %}"},
+                                          {"{% for x in a", "|list", " %}{% endfor %}"},
+                                          {"{{ a", "[0]", " }}"},
+                                          {"{{ 1", "+1", " }}"}};
+  struct variables v = {.n = 0};
+  tri_jinja_output out = {0};
+  tri_error err = {0};
+  const char *const *p = pieces[_i];
+  size_t each = strlen(p[1]), n = strlen(p[0]);
+  char *source = tri_calloc(n + LONG * each + strlen(p[2]) + 1, 1);
+  ck_assert_ptr_nonnull(source);
+  memcpy(source, p[0], n);
+  for (int i = 0; i < LONG; i++, n += each) memcpy(source + n, p[1], each);
+  strcpy(source + n, p[2]);
+  ck_assert_int_eq(render(source, &v, 0, &out, &err), TRI_TOO_LARGE);
+  ck_assert_str_eq(err.field, TRI_JINJA_LIMIT);
+  ck_assert_ptr_nonnull(strstr(err.message, "nested too deeply"));
+  tri_free(source);
+  tri_jinja_output_free(&out);
+}
+END_TEST
+
 START_TEST(errors_say_where) {
   struct variables v = {.n = 0};
   tri_jinja_output out = {0};
   tri_error err = {0};
+  ck_assert_int_eq(render("{{ (-8) ** 0.5 }}", &v, 0, &out, &err), TRI_INVALID_ARGUMENT); /* a complex number */
+  ck_assert_str_eq(err.field, TRI_JINJA_TYPE);
+  err = (tri_error){0};
   ck_assert_int_eq(render("a\nb\n{{ x.y }}", &v, 0, &out, &err), TRI_INVALID_ARGUMENT);
   ck_assert_str_eq(err.field, TRI_JINJA_UNDEFINED);
   ck_assert_str_eq(err.message, "line 3 of the chat template: 'x' is undefined");
@@ -215,7 +300,9 @@ Suite *suite_jinja(void) {
   tcase_add_test(t, as_jinja2);
   tcase_add_loop_test(t, foreign_bytes, 0, sizeof origins / sizeof *origins);
   tcase_add_loop_test(t, limits_of_a_render, 0, sizeof limits / sizeof *limits);
+  tcase_add_loop_test(t, linear_search, 0, sizeof searches / sizeof *searches);
   tcase_add_loop_test(t, nesting, 0, 10);
+  tcase_add_loop_test(t, chains, 0, 7);
   tcase_add_test(t, errors_say_where);
   suite_add_tcase(suite, t);
   return suite;
