@@ -64,6 +64,8 @@ int bench_prompts_read(bench_run *b, size_t most) {
     else if (st != TRI_OK)
       code = cmd_usage("trireme bench", "%s:%zu: %s", b->o->prompt_file, number, err.message);
   }
+  if (!code && ferror(p->file))
+    code = cmd_failed("trireme bench", "cannot read %s: %s", b->o->prompt_file, strerror(errno));
   free(line); /* getline's */
   fclose(p->file);
   p->file = NULL;

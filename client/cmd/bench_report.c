@@ -61,6 +61,14 @@ static void json_bool(cmd_buf *j, const char *key, bool x) {
   cmd_buf_add(j, x ? "true" : "false", x ? 4 : 5);
 }
 
+/* Writes null where nothing was answered: it is not known then. */
+static void json_saturated(cmd_buf *j, const bench_figures *f, bool saturated) {
+  if (f->ok)
+    json_bool(j, "saturated", saturated);
+  else
+    cmd_json_num(j, "saturated", NAN);
+}
+
 static void json_open(cmd_buf *j, const bench_run *b) {
   cmd_json_open(j, NULL, '{');
   cmd_json_word(j, "benchmark", b->kind);
@@ -81,7 +89,7 @@ static void json_counts(cmd_buf *j, const bench_run *b, const bench_load *l, con
   cmd_json_num(j, "request_throughput", f->achieved);
   if (f->offered > 0) {
     cmd_json_num(j, "offered_rate", f->offered);
-    json_bool(j, "saturated", f->saturated);
+    json_saturated(j, f, f->saturated);
     cmd_json_num(j, "mean_late_ms", f->late_ms.mean);
     cmd_json_num(j, "p99_late_ms", f->late_ms.p99);
   }
@@ -205,6 +213,10 @@ void bench_report_saturation(const bench_run *b, const bench_figures *all, size_
     saturated = saturated || all[i].saturated;
     if (all[i].achieved > most->achieved) most = &all[i];
   }
+  if (!b->o->json && !most->ok) {
+    printf("\nNo request was answered, so that nothing is known of saturation\n");
+    return;
+  }
   if (!b->o->json) {
     printf("\n%s %.2f requests/s, %.2f tokens/s%s\n",
            saturated ? "Throughput at saturation:" : "Not saturated:", most->achieved, all_tokens(most),
@@ -215,7 +227,7 @@ void bench_report_saturation(const bench_run *b, const bench_figures *all, size_
   cmd_buf j = {0};
   json_open(&j, b);
   cmd_json_uint(&j, "loads", n);
-  json_bool(&j, "saturated", saturated);
+  json_saturated(&j, most, saturated);
   cmd_json_num(&j, "max_request_throughput", most->achieved);
   cmd_json_num(&j, "max_total_token_throughput", all_tokens(most));
   json_limits(&j, b, most);

@@ -58,6 +58,7 @@ stop
 # Benchmarks look at their input before they measure anything, and say on a terminal what takes the time.
 want 1 'cannot open missing.jsonl: No such file' "$trireme" bench serve --prompt-file missing.jsonl
 start
+want 1 'cannot read .: Is a directory' "$trireme" bench serve --prompt-file . --num-prompts 2
 want 0 'measuring the machine (--no-floors skips this)' script -qec "$(printf %q "$trireme") bench serve --num-prompts 2" /dev/null
 "$trireme" bench serve --num-prompts 2 2>&1 | grep -q measuring && failed "measuring: said where nobody reads it"
 want 2 'stats and --experts exclude each other' "$trireme" status --json --stats
