@@ -3,6 +3,9 @@
 
 #include "client/gateway/gateway.h"
 #include "runtime/base/version.h"
+#include "runtime/base/wait.h"
+
+enum { ANSWER_MS = 3000 };
 
 static void write_model(cmd_buf *b, const gateway *g, const char *name, uint64_t max_model_len) {
   cmd_json_open(b, NULL, '{');
@@ -94,6 +97,7 @@ static void ask(gateway *g, http_conn *c, const question *q) {
   uint64_t id;
   gw_exchange *x = gw_exchange_make(g, c, &q->kind, NULL, 1);
   if (!x) return;
+  x->deadline_ns = tri_deadline_after_ms(ANSWER_MS);
   if (q->ask(g->client, &id, &error) == TRIREME_OK) return gw_exchange_sent(x, id);
   gw_error e = gw_error_of(&error);
   e.status = 503;

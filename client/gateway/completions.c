@@ -96,7 +96,8 @@ static void add_event(completion *s, size_t index, const char *text, size_t len,
 /* Returns false where the client was too slow: the exchange is over then. */
 static bool send_events(gw_exchange *x) {
   completion *s = x->state;
-  bool sent = !s->begun || !s->out.len || (!s->out.failed && http_stream_send(x->conn, s->out.data, s->out.len));
+  if (s->begun && s->out.failed) http_stream_reset(x->conn);
+  bool sent = !s->begun || !s->out.len || http_stream_send(x->conn, s->out.data, s->out.len);
   if (s->begun) s->out.len = 0;
   if (sent) return true;
   x->conn = NULL;

@@ -10,7 +10,7 @@ typedef struct embedding_request {
   trireme_embed_request r;
   gw_inputs input;
   bool base64, normalize, cache;
-  int64_t dimensions; /* -1: as many as the model has */
+  int64_t dimensions; /* TRIREME_UNSET: as many as the model has */
 } embedding_request;
 
 typedef struct embeddings {
@@ -109,15 +109,22 @@ static void respond(gw_exchange *x) {
   gw_exchange_close(x);
 }
 
+/* Returns the error with this endpoint's name of what a completion calls prompt. */
+static gw_error error_of(const trireme_error *e) {
+  gw_error error = gw_error_of(e);
+  if (!strcmp(error.param, "prompt")) error.param = "input";
+  return error;
+}
+
 static void on_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
   embeddings *s = x->state;
   if (e->kind == TRIREME_EVENT_ERROR) {
-    gw_error error = gw_error_of(&e->error);
+    gw_error error = error_of(&e->error);
     return gw_exchange_fail(x, &error);
   }
   if (e->kind != TRIREME_EVENT_EMBEDDING)
     return gw_exchange_fail(x, &(gw_error){500, "internal", "", "the coordinator answered something else"});
-  if (s->q.dimensions >= 0 && (uint64_t)s->q.dimensions != e->embedding.num) {
+  if (s->q.dimensions != TRIREME_UNSET && (uint64_t)s->q.dimensions != e->embedding.num) {
     char why[120];
     snprintf(why, sizeof why, "dimensions is %" PRId64 ", and the model has %zu", s->q.dimensions, e->embedding.num);
     return gw_exchange_fail(x, &(gw_error){400, "unsupported", "dimensions", why});
@@ -142,7 +149,7 @@ static void submit(gw_exchange *x) {
     s->q.r.num_token_ids = in->num_ids;
     trireme_result r = trireme_embed(x->g->client, &s->q.r, &id, &error);
     if (r != TRIREME_OK) {
-      gw_error e = gw_error_of(&error);
+      gw_error e = error_of(&error);
       if (r == TRIREME_TIMEOUT) e.status = 503;
       return gw_exchange_fail(x, &e);
     }
@@ -152,11 +159,14 @@ static void submit(gw_exchange *x) {
 
 static tri_status prepare(http_conn *c, embeddings *s, tri_error *err) {
   embedding_request *q = &s->q;
-  *q = (embedding_request){.normalize = true, .cache = true, .dimensions = -1};
+  *q = (embedding_request){.normalize = true, .cache = true, .dimensions = TRIREME_UNSET};
   trireme_embed_request_init(&q->r);
   TRI_CHECK(gw_parse_body(http_conn_request(c), &s->doc, err));
   TRI_CHECK(gw_fields_read(fields, sizeof fields / sizeof *fields, tri_json_root(s->doc), q, &s->ignored, err));
   if (!q->input.num) return tri_fail(err, TRI_INVALID_ARGUMENT, "input", "input is missing");
+  if (q->dimensions != TRIREME_UNSET && q->dimensions < 1)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "dimensions", "dimensions is %" PRId64 "; it must be 1 or more",
+                    q->dimensions);
   q->r.normalize = q->normalize;
   q->r.keep_length = !q->normalize;
   q->r.no_cache = !q->cache;

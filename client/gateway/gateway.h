@@ -67,6 +67,7 @@ struct gw_exchange {
   const gw_kind *kind;
   void *state;
   unsigned num_jobs, num_open;
+  int64_t deadline_ns; /* of a question that the coordinator answers at once; 0: none */
   gw_job jobs[];
 };
 
@@ -80,6 +81,8 @@ void gw_exchange_close(gw_exchange *x);
 /* The same, with an error in its place; not of a stream that has begun. */
 void gw_exchange_fail(gw_exchange *x, const gw_error *e);
 void gw_jobs_take(gateway *g, const trireme_event *e);
+/* Answers for a coordinator that hangs. */
+void gw_jobs_expire(gateway *g, int64_t now_ns);
 /* The connection to the coordinator is lost, and all jobs with it. */
 void gw_jobs_lose(gateway *g, const trireme_error *e);
 

@@ -3,6 +3,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -13,7 +14,7 @@
 #include "client/gateway/http_conn_impl.h"
 #include "runtime/base/mem.h"
 
-enum { LINGER_MS = 1000, HEAD_BYTES = 2048 };
+enum { LINGER_MS = 1000, LOOK_MS = 200, HEAD_BYTES = 2048 };
 
 static const struct {
   int status;
@@ -219,6 +220,11 @@ bool http_stream_event(http_conn *c, const char *data, size_t len) {
   return ok;
 }
 
+void http_stream_reset(http_conn *c) {
+  c->data = NULL;
+  reset(c);
+}
+
 void http_stream_end(http_conn *c) {
   if (c->phase == PHASE_OVER) return;
   if (c->chunked && bufferevent_write(c->bev, "0\r\n\r\n", 5)) reset(c);
@@ -245,11 +251,24 @@ static void head_done(http_conn *c) {
   if (c->parser.expects_continue && bufferevent_write(c->bev, "HTTP/1.1 100 Continue\r\n\r\n", 25)) reset(c);
 }
 
+/* The client has gone, or has sent ahead. A reset wakes the loop as bytes do, and would go on doing so: behind bytes
+ * that stay in the socket the connection looks for one now and then. */
+static void on_hangup(int fd, short what, void *ctx) {
+  http_conn *c = ctx;
+  struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+  struct timeval again = {.tv_usec = LOOK_MS * 1000};
+  bool gone = (what & EV_CLOSED) || (poll(&p, 1, 0) > 0 && (p.revents & (POLLERR | POLLHUP | POLLRDHUP)));
+  if (gone) return lose(c, HTTP_GONE_CLOSED);
+  event_assign(c->hangup, c->server->base, fd, EV_CLOSED, on_hangup, c);
+  event_add(c->hangup, &again);
+}
+
 static void request_done(http_conn *c) {
   const http_handler *h = &c->server->handler;
   c->phase = PHASE_RESPOND;
   bufferevent_disable(c->bev, EV_READ);
   set_timer(c, 0);
+  event_assign(c->hangup, c->server->base, bufferevent_getfd(c->bev), EV_READ | EV_CLOSED, on_hangup, c);
   event_add(c->hangup, NULL);
   h->request(h->ctx, c);
 }
@@ -313,12 +332,6 @@ static void on_event(struct bufferevent *bev, short what, void *ctx) {
   (void)bev;
   bool slow = (what & BEV_EVENT_TIMEOUT) && (what & BEV_EVENT_WRITING);
   lose(c, slow ? HTTP_GONE_SLOW : HTTP_GONE_CLOSED);
-}
-
-static void on_hangup(int fd, short what, void *ctx) {
-  (void)fd;
-  (void)what;
-  lose(ctx, HTTP_GONE_CLOSED);
 }
 
 static void on_timer(int fd, short what, void *ctx) {

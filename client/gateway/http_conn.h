@@ -74,6 +74,8 @@ bool http_stream_event(http_conn *c, const char *data, size_t len);
 /* Sends whole events, or comments, as they are. */
 bool http_stream_send(http_conn *c, const char *events, size_t len);
 void http_stream_end(http_conn *c);
+/* Ends the connection in the middle of a stream, so that the client does not take it for whole; gone is not called. */
+void http_stream_reset(http_conn *c);
 const char *http_status_text(int status);
 
 #endif

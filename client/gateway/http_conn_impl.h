@@ -29,6 +29,7 @@ struct http_server {
   unsigned num_signals, num_connections;
   http_conn *connections;
   bool draining;
+  bool full; /* of descriptors: nothing is accepted until one is free again */
 };
 
 typedef enum http_phase {
@@ -59,6 +60,8 @@ void http_conn_open(http_server *s, int fd);
 void http_conn_free(http_conn *c);
 /* Ends one that waits for a request. */
 void http_conn_drain(http_conn *c);
+/* A descriptor may be free again. */
+void http_server_accept_again(http_server *s);
 /* Stops the loop where a drain has nothing left to wait for. */
 void http_server_look(http_server *s);
 

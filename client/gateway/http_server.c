@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/gateway/http_conn_impl.h"
+#include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 
 enum { BACKLOG = 1024 };
@@ -35,6 +36,20 @@ static void on_accept(struct evconnlistener *l, int fd, struct sockaddr *from, i
   http_conn_open(s, fd);
 }
 
+/* Without descriptors or memory the kernel would tell of the same client again and again. */
+static void on_accept_error(struct evconnlistener *l, void *ctx) {
+  http_server *s = ctx;
+  if (!s->full) tri_log(TRI_LOG_WARN, "gateway", "no more connections for now: %s", strerror(errno));
+  s->full = true;
+  evconnlistener_disable(l);
+}
+
+void http_server_accept_again(http_server *s) {
+  if (!s->full) return;
+  s->full = false;
+  evconnlistener_enable(s->listener);
+}
+
 static tri_status bind_address(http_server *s, tri_error *err) {
   const http_config *c = &s->config;
   struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)c->port)};
@@ -46,6 +61,7 @@ static tri_status bind_address(http_server *s, tri_error *err) {
   unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE;
   s->listener =
       evconnlistener_new_bind(s->base, on_accept, s, flags, BACKLOG, address, (int)(is_v4 ? sizeof v4 : sizeof v6));
+  if (s->listener) evconnlistener_set_error_cb(s->listener, on_accept_error);
   if (s->listener) return TRI_OK;
   return tri_fail(err, TRI_IO, "http", "cannot listen at %s port %d: %s", c->address, c->port, strerror(errno));
 }
@@ -119,6 +135,7 @@ static void on_tick(int fd, short what, void *ctx) {
   http_server *s = ctx;
   (void)fd;
   (void)what;
+  http_server_accept_again(s);
   s->on_tick(s->handler.ctx);
 }
 

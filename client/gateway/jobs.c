@@ -90,3 +90,13 @@ void gw_jobs_lose(gateway *g, const trireme_error *error) {
       gw_jobs_take(g, &e);
     }
 }
+
+void gw_jobs_expire(gateway *g, int64_t now_ns) {
+  for (size_t i = 0; i < GW_JOB_BUCKETS; i++)
+    for (gw_job *j = g->jobs[i], *next; j; j = next) {
+      gw_exchange *x = j->x;
+      next = j->next; /* a job stays until its last event */
+      if (!x->conn || !x->deadline_ns || now_ns < x->deadline_ns) continue;
+      gw_exchange_fail(x, &(gw_error){504, "timeout", "", "the coordinator did not answer in time"});
+    }
+}

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "client/cmd/cmd.h"
@@ -24,6 +25,7 @@ enum {
   PENDING_BYTES = 1 << 20,
   EVENTS_AT_ONCE = 256, /* before the loop looks at its sockets again */
   ADDRESS_BYTES = 64,
+  OWN_DESCRIPTORS = 128, /* beside connections: the loop's, libtrireme's */
 };
 
 #define S gw_options
@@ -141,6 +143,7 @@ static void find_coordinator(gateway *g) {
 static void on_tick(void *ctx) {
   gateway *g = ctx;
   find_coordinator(g);
+  gw_jobs_expire(g, tri_now_ns());
   if (!g->leaving) return;
   int64_t now = tri_now_ns();
   if (!g->refusing && now >= g->leave_ns) {
@@ -207,6 +210,19 @@ static bool is_loopback(const char *address) {
   return inet_pton(AF_INET6, address, &v6) == 1 && !memcmp(&v6, &in6addr_loopback, sizeof v6);
 }
 
+/* Lets the process have as many descriptors as connections, where it may. */
+static void raise_limit(unsigned connections) {
+  struct rlimit l;
+  rlim_t wanted = connections + OWN_DESCRIPTORS;
+  if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur >= wanted) return;
+  bool short_of = l.rlim_max != RLIM_INFINITY && l.rlim_max < wanted;
+  l.rlim_cur = short_of ? l.rlim_max : wanted;
+  setrlimit(RLIMIT_NOFILE, &l);
+  if (short_of)
+    tri_log(TRI_LOG_WARN, "gateway", "%llu open files are allowed, too few for --http-max-connections %u",
+            (unsigned long long)l.rlim_max, connections);
+}
+
 static tri_status open_server(gateway *g, tri_error *err) {
   char address[ADDRESS_BYTES];
   http_config config = {.address = address,
@@ -226,6 +242,7 @@ static tri_status open_server(gateway *g, tri_error *err) {
     return tri_fail(err, TRI_USAGE, "http",
                     "whoever reaches %s could use the model: give --api-key-file, or --http-open", address);
   if (g->o.api_key_file) TRI_CHECK(gw_keys_load(g->o.api_key_file, &g->keys, err));
+  raise_limit(config.max_connections);
   TRI_CHECK(http_server_open(&config, &handler, &g->server, err));
   TRI_CHECK(http_server_every(g->server, TICK_MS, on_tick));
   TRI_CHECK(http_server_on_signal(g->server, SIGTERM, on_leave));

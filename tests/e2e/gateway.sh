@@ -41,8 +41,13 @@ until_idle() { # MILLISECONDS WHAT
   fail "$2: $(running) after $1 ms"
 }
 
-start_up --max-model-len 8192
+start_up --max-model-len 8192 --watchdog-timeout 20
 begin
+# A coordinator that hangs is no reason to say nothing.
+coordinator=$(ours | awk '$2 ~ /^trireme-coord/ {print $1}')
+kill -STOP "$coordinator"
+want 504 'did not answer in time' "$url/health"
+kill -CONT "$coordinator"
 want 200 '"status":"ok"' "$url/health"
 want 200 '"id":"abacus","object":"model"' "$url/v1/models"
 want 200 '^{"id":"abacus"' "$url/v1/models/%61bacus"

@@ -236,6 +236,18 @@ START_TEST(hang_up) {
   shutdown(two, SHUT_RDWR);
   await(&w.closed, 2);
   close(two);
+  /* A reset, alone and behind a request that was sent ahead. */
+  for (int ahead = 0; ahead < 2; ahead++) {
+    static const struct linger at_once = {.l_onoff = 1};
+    int fd = dial(&w);
+    say(fd, "GET /never HTTP/1.1\r\nHost: a\r\n\r\n");
+    usleep(50000);
+    if (ahead) say(fd, "GET /p HTTP/1.1\r\nHost: a\r\n\r\n");
+    usleep(50000);
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close(fd);
+    await(&w.closed, 3 + ahead);
+  }
   finish(&w);
 }
 END_TEST
