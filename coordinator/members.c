@@ -167,6 +167,7 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
   g->experts_moved = h->experts_moved;
   g->moving_ns = h->moving_ns;
   g->swaps = h->swaps;
+  g->prefixes = h->prefixes;
   take_shards(g, h);
 }
 

@@ -82,15 +82,16 @@ typedef struct job {
   char *stop_text;       /* NULL: no stop strings */
   struct tri_wire_bias *bias;
   size_t longest_stop;
-  char *salt; /* of the response cache; NULL: none */
+  char *salt; /* of the caches; NULL: none */
   size_t salt_len;
   char *prompt; /* for echo */
   size_t prompt_len;
   uint32_t *prompt_ids; /* until it has ended; of an encoder's job always */
   size_t num_prompt;
   uint32_t num_open;
-  uint32_t preemptions; /* as its group has told */
-  int64_t begun_ns;     /* when a step first took a part of it in, likewise; 0: none has */
+  uint32_t preemptions;   /* as its group has told */
+  uint32_t cached_tokens; /* of the prompt, likewise */
+  int64_t begun_ns;       /* when a step first took a part of it in, likewise; 0: none has */
   int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns, stuck_ns;
   size_t retained;      /* bytes, once it has ended */
   int64_t said_ns;      /* when its client was last sent something, or looked for */
@@ -161,6 +162,7 @@ typedef struct group {
   uint32_t running, waiting, jobs;
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions, rearrangements, experts_moved, moving_ns;
   tri_group_swaps swaps;
+  tri_group_prefixes prefixes;
   cost_window cost;
   double layer_seconds; /* that a layer takes for the largest step, as predicted when the group became ready */
   int64_t began_ns, last_lease;
