@@ -200,6 +200,7 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
   j->epoch = g->epoch;
   j->assigned_ns = now;
   if (!g->jobs++) g->jobs_since = now;
+  affinity_note(c, index);
   return true;
 }
 
@@ -220,7 +221,7 @@ void job_dispatch(tri_core *c, int64_t now) {
     tri_error err = {0};
     next = TAILQ_NEXT(j, links);
     if (j->state != JOB_QUEUED) continue;
-    group *g = group_pick(c, &index);
+    group *g = affinity_pick(c, j, &index);
     if (!g) return;
     if (now >= j->deadline_ns)
       expire(c, now, j);

@@ -170,6 +170,8 @@ typedef struct group {
   int64_t jobs_since; /* that it has had jobs without a pause, where it has some */
 } group;
 
+typedef struct prefix_affinity prefix_affinity;
+
 struct tri_core {
   tri_core_config cfg;
   group *groups;
@@ -192,6 +194,7 @@ struct tri_core {
   tri_buf content;                 /* memory of content_of */
   tri_response_cache *cache;       /* NULL: none */
   tri_buf cache_key, cache_answer; /* memory of answers.c */
+  prefix_affinity *affinity;       /* NULL: there is one group, or none has a prefix cache */
   /* totals */
   uint64_t done_stop, done_length, done_abort, failed, lost, prompt_tokens, generation_tokens;
   tri_wire_str *labels; /* of a classifier */
@@ -221,12 +224,21 @@ void defaults_apply(const tri_model_config *m, tri_sampling *s);
 /* group_table.c */
 group *group_find(tri_core *c, uint32_t index, uint64_t epoch); /* NULL: there is none, or it is lost */
 bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index);
+bool group_takes_jobs(const tri_core *c, const group *g);
 group *group_pick(const tri_core *c, uint32_t *index); /* the ready group with the least to do; NULL: none */
 bool group_is_watched(const tri_core *c, const group *g);
 /* The data-parallel shard of a rank. */
 static inline uint32_t group_shard_of(const group *g, uint32_t rank) {
   return g->dp > 1 && g->tp ? rank / g->tp % g->dp : 0;
 }
+
+/* affinity.c: groups that have had prompts which begin like a job's */
+tri_status affinity_open(tri_core *c);
+void affinity_close(tri_core *c);
+/* Picks the group that is to get a job; NULL: none takes any. */
+group *affinity_pick(tri_core *c, const job *j, uint32_t *index);
+void affinity_note(tri_core *c, uint32_t index);   /* a group has got the job that was last picked for */
+void affinity_forget(tri_core *c, uint32_t index); /* a group begins anew */
 
 /* replies.c */
 tri_status reply_error(const tri_core *c, const tri_peer *to, uint64_t id, const tri_error *err);

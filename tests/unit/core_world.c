@@ -235,6 +235,7 @@ static struct world *create(uint32_t groups, uint64_t model_hash, uint32_t tp, u
       .ep = 1,
       .response_cache = response_cache,
       .num_groups = groups,
+      .route_by_prefix = true,
       .seed = 7,
       .max_queue = 20,
       .silence_ns = 4 * SECOND,
