@@ -145,6 +145,9 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, num_kv_blocks), .name = "num-kv-blocks-override", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN, .min = 0,
      .max = 1 << 30, .fallback = "0", .metavar = "N", .group = "Scheduling",
      .help = "exactly so many KV blocks; 0: by memory"},
+    {TRI_OPT(S, enable_prefix_caching), .name = "enable-prefix-caching", .fallback = "true", .group = "Scheduling",
+     .help = "prompts of a decoder begin behind the KV blocks that hold what they share with earlier ones; how soon "
+             "they do tells clients what others have asked, unless each has a cache_salt"},
     {TRI_OPT(S, scheduling_policy), .name = "scheduling-policy", .choices = policies, .fallback = "fcfs",
      .group = "Scheduling",
      .help = "priority: lower `priority` of a request is sooner, and preempts what runs with a higher one"},

@@ -250,7 +250,10 @@ static void on_status(server *s, const tri_peer *from) {
                                     .swaps_out = 30,
                                     .swaps_in = 28,
                                     .swapped_out_bytes = 50000000,
-                                    .swapped_in_bytes = 40000000};
+                                    .swapped_in_bytes = 40000000,
+                                    .prefix_cache_queries = 2000,
+                                    .prefix_cache_hits = 1500,
+                                    .prefix_cache_evictions = 25};
   for (uint32_t i = 0; i < 2; i++)
     c->ranks[i] = (tri_rank_status){.rank = i,
                                     .host = str("localhost"),
