@@ -261,6 +261,10 @@ tri_status tri_options_assign(tri_options *o, const tri_option *t, const char *t
     st = tri_option_store(t, o->dest, text, err);
     if (st != TRI_OK) return st;
   }
+  if (source > TRI_FROM_FALLBACK) {
+    state->text = tri_arena_strndup(o->arena, text, strlen(text));
+    if (!state->text) return TRI_NO_MEMORY;
+  }
   state->source = source;
   return TRI_OK;
 }
@@ -410,6 +414,11 @@ const char *tri_options_arg(const tri_options *o, int i) { return i >= 0 && i < 
 bool tri_options_given(const tri_options *o, const char *name) {
   const tri_option *t = tri_options_find(o->spec->options, o->spec->count, name, strlen(name));
   return t && o->state[t - o->spec->options].source > TRI_FROM_FALLBACK;
+}
+
+const char *tri_options_text(const tri_options *o, const char *name) {
+  const tri_option *t = tri_options_find(o->spec->options, o->spec->count, name, strlen(name));
+  return t ? o->state[t - o->spec->options].text : NULL;
 }
 
 int tri_exit_code(tri_status st) {

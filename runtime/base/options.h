@@ -119,6 +119,9 @@ void tri_options_free(tri_options *o); /* NULL is fine */
 /* True when the value of the named option is not its fallback's: it came from the command line, the environment or a
  * file. */
 bool tri_options_given(const tri_options *o, const char *name);
+/* Returns the text of a value that is not its fallback's, the last one of a list; NULL where there is none. For a
+ * program that gives an option to another one as it was given. */
+const char *tri_options_text(const tri_options *o, const char *name);
 int tri_options_num_args(const tri_options *o);
 const char *tri_options_arg(const tri_options *o, int i); /* positional; NULL beyond the last */
 void tri_options_print_help(const tri_options_spec *spec, FILE *out);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/gateway_options.h"
 #include "runtime/base/options.h"
 
 Suite *suite_options(void);
@@ -295,6 +296,22 @@ START_TEST(sources) {
 }
 END_TEST
 
+/* What a program gives to another one as it was given. */
+START_TEST(texts) {
+  config c;
+  tri_options *o;
+  accept_line("-tp 2 --swap_space=1GiB --no-fast --host a --host b --load-format dummy", &c, &o);
+  ck_assert_str_eq(tri_options_text(o, "tensor-parallel-size"), "2");
+  ck_assert_str_eq(tri_options_text(o, "swap-space"), "1GiB");
+  ck_assert_str_eq(tri_options_text(o, "fast"), "false");
+  ck_assert_str_eq(tri_options_text(o, "host"), "b");
+  ck_assert_str_eq(tri_options_text(o, "load-format"), "dummy");
+  ck_assert_ptr_null(tri_options_text(o, "gpu-memory-utilization"));
+  ck_assert_ptr_null(tri_options_text(o, "nothing"));
+  tri_options_free(o);
+}
+END_TEST
+
 START_TEST(bad_files) {
   static const struct {
     const char *text;
@@ -378,11 +395,38 @@ START_TEST(main_codes) {
 }
 END_TEST
 
+START_TEST(http_places) {
+  static const struct {
+    const char *text, *address;
+    int port;
+    bool loopback;
+  } rows[] = {{"8000", "127.0.0.1", 8000, true},
+              {"127.0.0.2:0", "127.0.0.2", 0, true},
+              {"[::1]:65535", "::1", 65535, true},
+              {"0.0.0.0:80", "0.0.0.0", 80, false}};
+  static const char *const wrong[] = {"x", "1.2.3.4", ":", "8000x", "65536", "-1", "0.0.0.0:1"};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    tri_gateway_options g = {.listen = rows[i].text, .http_open = !rows[i].loopback};
+    tri_gateway_place place;
+    tri_error err = {0};
+    ck_assert_msg(tri_gateway_place_make(&g, &place, &err) == TRI_OK, "%s: %s", rows[i].text, err.message);
+    ck_assert_str_eq(place.address, rows[i].address);
+    ck_assert(place.port == rows[i].port && place.loopback == rows[i].loopback);
+  }
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    tri_gateway_place place;
+    tri_error err = {0};
+    ck_assert_int_eq(tri_gateway_place_make(&(tri_gateway_options){.listen = wrong[i]}, &place, &err), TRI_USAGE);
+    ck_assert_str_eq(err.field, "http");
+  }
+}
+END_TEST
+
 Suite *suite_options(void) {
   Suite *s = suite_create("options");
   TCase *c = tcase_create("options");
-  const TTest *const tests[] = {defaults,   spellings, sizes,     rates, mistakes,
-                                near_names, sources,   bad_files, help,  main_codes};
+  const TTest *const tests[] = {defaults, spellings, sizes,     rates, mistakes,   near_names,
+                                sources,  texts,     bad_files, help,  main_codes, http_places};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;
