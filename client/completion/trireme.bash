@@ -14,7 +14,7 @@ _trireme() {
   local -a path=("${COMP_WORDS[0]}" "$cmd")
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    mapfile -t COMPREPLY < <(compgen -W 'up gateway submit embed classify status top cancel plan pack template bench keygen help --help --version' -- "$cur")
+    mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit embed classify status top cancel plan pack template bench keygen help --help --version' -- "$cur")
     return
   fi
   case $prev in
@@ -22,7 +22,7 @@ _trireme() {
       mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       return
       ;;
-    --model)
+    --model | -m)
       mapfile -t COMPREPLY < <(compgen -d -- "$cur")
       return
       ;;
@@ -35,9 +35,10 @@ _trireme() {
       return
       ;;
   esac
+  [[ $cmd == serve && $COMP_CWORD == 2 && $cur != -* ]] && mapfile -t COMPREPLY < <(compgen -d -- "$cur") && return
   case $cmd in
     help)
-      mapfile -t COMPREPLY < <(compgen -W 'up gateway submit embed classify status top cancel plan pack template bench keygen' -- "$cur")
+      mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit embed classify status top cancel plan pack template bench keygen' -- "$cur")
       return
       ;;
     bench)

@@ -31,6 +31,7 @@ tri_status tri_up_gateway_prepare(tri_up *u, const tri_options *opts, tri_error 
   tri_gateway_place place;
   for (size_t i = 0; i < tri_gateway_option_count; i++) {
     const char *name = tri_gateway_option_table[i].name, *text = tri_options_text(opts, name);
+    if (!strcmp(name, "http")) text = u->opts.gateway.listen; /* which --host and --port may have made */
     if (!text) continue;
     if (!u->opts.gateway.listen) return tri_fail(err, TRI_USAGE, name, "--%s belongs to --http", name);
     TRI_CHECK(add(u, name, text, err));

@@ -14,7 +14,6 @@
 #include "coordinator/up/up.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
-#include "runtime/base/version.h"
 #include "runtime/base/wait.h"
 #include "runtime/model/layout.h"
 
@@ -25,58 +24,8 @@ enum {
   SILENCE_MS = 5000,
   LAST_WORDS_MS = 1500,
   OVER_MS = 3000, /* for the coordinator to tell its clients why this process gives up */
-  EMPTY_MS = 500,
-  MOST_PASSED = TRI_UP_MAX_ARGS - 64 /* beside what a launcher takes */
+  EMPTY_MS = 500
 };
-
-static const char *const launchers[] = {"mpirun", "srun", NULL};
-
-static const tri_option own_options[] = {
-    {TRI_OPT(tri_up_options, hosts), .name = "hosts", .metavar = "H:N,...", .group = "Groups",
-     .help = "hosts and ranks on each, as mpirun's --host, for all groups; default: this host, or a Slurm job's nodes"},
-    {TRI_OPT(tri_up_options, launcher), .name = "launcher", .choices = launchers, .fallback = "mpirun",
-     .group = "Groups", .help = "what starts the ranks of a group"},
-    {TRI_OPT(tri_up_options, launcher_args), .name = "launcher-args", .metavar = "\"ARG...\"", .group = "Groups",
-     .help = "more arguments for the launcher"},
-    {TRI_OPT(tri_up_options, max_restarts), .name = "max-restarts", .min = 0, .max = 1000, .fallback = "5",
-     .metavar = "N", .group = "Groups", .help = "starts of a group, or of the gateway, in a row that may fail"},
-};
-enum { NUM_OWN = sizeof own_options / sizeof *own_options };
-
-static tri_options_spec spec = {
-    .program = "trireme up",
-    .usage = "--model DIR [OPTION]...",
-    .summary = "Starts a coordinator and its groups of workers, with --http also a gateway, and restarts what dies. "
-               "SIGTERM or "
-               "Ctrl-C drains.",
-    .epilog = "Examples:\n"
-              "  trireme up --model DIR                         one worker on this host\n"
-              "  trireme up --model DIR --http 8000             the same, with OpenAI's HTTP API on port 8000\n"
-              "  trireme up --model DIR -tp 2 -pp 2 -dp 2       two groups of four\n"
-              "  trireme up --model DIR -tp 4 --hosts a:2,b:2   one group over two hosts\n",
-    .version = "trireme up " TRIREME_VERSION,
-    .config_file = true,
-};
-
-/* Gives the children what was given here, in the command line, the environment or a file, in one spelling. */
-static tri_status pass_options(tri_up *u, const tri_options *opts, tri_error *err) {
-  TRI_CHECK(tri_arena_create(4096, &u->arena));
-  for (size_t i = 0; i < tri_serve_option_count; i++) {
-    const char *name = tri_serve_option_table[i].name, *text = tri_options_text(opts, name);
-    if (!text) continue;
-    if (u->num_pass == MOST_PASSED) return tri_fail(err, TRI_TOO_LARGE, "arguments", "too many arguments");
-    u->pass[u->num_pass] = tri_up_argument(u, name, text);
-    if (!u->pass[u->num_pass++]) return TRI_NO_MEMORY;
-  }
-  return tri_up_gateway_prepare(u, opts, err);
-}
-
-const char *tri_up_argument(tri_up *u, const char *name, const char *value) {
-  size_t room = strlen(name) + strlen(value) + sizeof "--=";
-  char *text = tri_arena_alloc(u->arena, room, 1);
-  if (text) snprintf(text, room, "--%s=%s", name, value);
-  return text;
-}
 
 static tri_status prepare(tri_up *u, tri_error *err) {
   ssize_t n = readlink("/proc/self/exe", u->bin_dir, sizeof u->bin_dir - 1);
@@ -102,7 +51,6 @@ static void remove_socket(const tri_up *u) {
 static tri_status check_layout(tri_up *u, tri_error *err) {
   const tri_serve_options *o = &u->opts.serve;
   tri_shard shard;
-  if (!o->model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
   TRI_CHECK(tri_serve_layout_make(o, &u->layout, err));
   tri_model_config *config = tri_calloc(1, sizeof *config);
   if (!config) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
@@ -357,18 +305,9 @@ static int supervise(tri_up *u) {
 
 int main(int argc, char **argv) {
   static tri_up u;
-  static tri_option table[128];
   tri_options *opts = NULL;
   tri_error err = {0};
-  size_t n = 0;
-  for (size_t i = 0; i < tri_serve_option_count; i++)
-    if (strcmp(tri_serve_option_table[i].group, "Launch")) /* those are for this program to give */
-      table[n++] = tri_serve_option_table[i];              /* serve is the first member: the offsets hold */
-  n += tri_gateway_options_copy(table + n, offsetof(tri_up_options, gateway));
-  for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
-  spec.options = table;
-  spec.count = n;
-  int code = tri_options_main(&spec, &u.opts, argc, argv, &opts);
+  int code = tri_up_options_read(&u, argc, argv, &opts);
   if (code >= 0) return code;
   tri_log_setup((tri_log_level)u.opts.serve.log_level, "-");
   tri_log_with_time(true);
@@ -381,7 +320,7 @@ int main(int argc, char **argv) {
   u.signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
   u.event_fd = u.notice_fd = -1;
   u.deadline_ns = tri_deadline_after_ms(START_MS);
-  tri_status st = pass_options(&u, opts, &err);
+  tri_status st = tri_up_options_finish(&u, opts, &err);
   if (st == TRI_OK) st = prepare(&u, &err);
   if (st == TRI_OK) st = check_layout(&u, &err);
   if (st == TRI_OK) st = tri_up_place_groups(&u, &err);

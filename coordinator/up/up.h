@@ -26,6 +26,8 @@ typedef struct tri_up_options {
   tri_serve_options serve;
   tri_gateway_options gateway;
   const char *hosts, *launcher, *launcher_args;
+  const char *http_host;
+  int http_port; /* -1: not given */
   int max_restarts;
 } tri_up_options;
 
@@ -66,6 +68,7 @@ typedef struct tri_up_gateway {
 } tri_up_gateway;
 
 typedef struct tri_up {
+  bool is_serve; /* called as `trireme serve` */
   tri_up_options opts;
   tri_serve_layout layout;
   tri_arena *arena;
@@ -104,7 +107,15 @@ bool tri_up_has_children(pid_t pid); /* that have not ended */
  * is about to end. */
 void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* options.c: read says the exit code, or -1 to go on; finish settles what depends on several, and what the children are
+ * given. */
+int tri_up_options_read(tri_up *u, int argc, char **argv, tri_options **out);
+tri_status tri_up_options_finish(tri_up *u, const tri_options *opts, tri_error *err);
 const char *tri_up_argument(tri_up *u, const char *name, const char *value); /* "--name=value"; NULL: no memory */
+
+/* words.c: other servers' names of options. */
+extern const tri_option_word tri_up_words[];
+extern const size_t tri_up_num_words;
 
 /* restarts.c */
 const char *tri_up_end_text(int status, char out[96]); /* of a child, for the log */

@@ -88,6 +88,13 @@ typedef struct tri_option {
   bool hidden;                /* understood, but not shown by --help: of no use to this program */
 } tri_option;
 
+/* Names that other programs have for the same things, on the command line alone. */
+typedef struct tri_option_word {
+  const char *words;  /* names with blanks between them */
+  const char *option; /* the option that they are; NULL: none */
+  const char *why;    /* what to say instead, where there is no option; NULL: it is always so, and nothing follows */
+} tri_option_word;
+
 typedef struct tri_options_spec {
   const char *program; /* "trireme submit" */
   const char *usage;   /* what follows the program's name in the usage line */
@@ -101,6 +108,8 @@ typedef struct tri_options_spec {
    * NULL. */
   const tri_option *elsewhere;
   size_t num_elsewhere;
+  const tri_option_word *words; /* may be NULL */
+  size_t num_words;
   int min_args, max_args; /* positional arguments; max -1: any number */
 } tri_options_spec;
 #define TRI_OPTIONS(table) .options = (table), .count = sizeof(table) / sizeof((table)[0])

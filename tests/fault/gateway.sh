@@ -96,12 +96,14 @@ kill -TERM "$CLUSTER"
 ended_with 1
 [ $(($(now_ms) - since)) -lt 8000 ] || fail "a gateway that stands still is waited for"
 
-# With keys it is let in by the coordinator's own.
+# `trireme serve`, with words of other servers; with keys the gateway is let in by the coordinator's own.
 "$BIN/trireme" keygen "$RUN/server.key" >"$RUN/allowed"
 : >"$RUN/log"
-"$BIN/trireme" up --model "$MODEL" --http 0 --endpoint 'tcp://0.0.0.0:*' --key-file "$RUN/server.key" --allowed-keys "$RUN/allowed" >>"$RUN/log" 2>&1 &
+"$BIN/trireme" serve "$MODEL" --host localhost --port 0 -c 512 -np 4 -cb --endpoint 'tcp://0.0.0.0:*' --key-file "$RUN/server.key" --allowed-keys "$RUN/allowed" \
+  >>"$RUN/log" 2>&1 &
 CLUSTER=$!
 healthy
+tr '\0' ' ' <"/proc/$(pid_of trireme-worker)/cmdline" | grep -q -- '--max-model-len=512 --max-num-seqs=4 ' || fail "the words of others have not become ours"
 kill -TERM "$CLUSTER"
 ended_with 0
 
@@ -118,5 +120,7 @@ refused() { # CODE PATTERN OPTION...
 refused 2 'not "localhost:x"' --http localhost:x
 refused 2 'give --api-key-file, or --http-open' --http 0.0.0.0:0
 refused 2 '--sse-ping belongs to --http' --sse-ping 3
+refused 2 'exclude each other\|says all that' --http 1 --port 2
+refused 2 'say --kv-offloading-size' --swap-space 4
 refused 1 'the gateway ended with code 1, and it has never served for long: giving up' --http 192.0.2.1:1 --http-open
 echo "what cannot be served is refused"

@@ -395,6 +395,35 @@ START_TEST(main_codes) {
 }
 END_TEST
 
+/* What other programs call the same. */
+START_TEST(words) {
+  static const tri_option_word others[] = {{.words = "np parallel", .option = "tensor-parallel-size"},
+                                           {.words = "no-mmap numa", .why = "say --swap-space"},
+                                           {.words = "cb cont-batching"},
+                                           {.words = "quick", .option = "fast"}};
+  tri_options_spec with = spec;
+  with.words = others;
+  with.num_words = sizeof others / sizeof *others;
+  config c = {0};
+  tri_options *o = NULL;
+  tri_error err = {0};
+  char *good[] = {"demo", "-np", "3", "-cb", "--cont_batching", "--quick=false", "-tp", "2", "--parallel=5", "file"};
+  ck_assert_msg(tri_options_parse(&with, &c, 10, good, &o, &err) == TRI_OK, "%s", err.message);
+  ck_assert(c.tp == 5 && !c.fast && tri_options_num_args(o) == 1);
+  ck_assert_str_eq(tri_options_text(o, "tensor-parallel-size"), "5");
+  tri_options_free(o);
+  char *refused[] = {"demo", "--no-mmap=1"}, *unknown[] = {"demo", "--nump"}, *short_of[] = {"demo", "--parallel"};
+  ck_assert_int_eq(tri_options_parse(&with, &c, 2, refused, &o, &err), TRI_UNKNOWN_FIELD);
+  ck_assert_str_eq(err.message, "there is no option --no-mmap: say --swap-space");
+  err = (tri_error){0};
+  ck_assert_int_eq(tri_options_parse(&with, &c, 2, unknown, &o, &err), TRI_UNKNOWN_FIELD);
+  ck_assert_str_eq(err.message, "there is no option --nump");
+  err = (tri_error){0};
+  ck_assert_int_eq(tri_options_parse(&with, &c, 2, short_of, &o, &err), TRI_INVALID_ARGUMENT);
+  ck_assert_str_eq(err.message, "--parallel needs a value");
+}
+END_TEST
+
 START_TEST(http_places) {
   static const struct {
     const char *text, *address;
@@ -425,8 +454,8 @@ END_TEST
 Suite *suite_options(void) {
   Suite *s = suite_create("options");
   TCase *c = tcase_create("options");
-  const TTest *const tests[] = {defaults, spellings, sizes,     rates, mistakes,   near_names,
-                                sources,  texts,     bad_files, help,  main_codes, http_places};
+  const TTest *const tests[] = {defaults, spellings, sizes, rates,      mistakes, near_names, sources,
+                                texts,    bad_files, help,  main_codes, words,    http_places};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;
