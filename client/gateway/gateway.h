@@ -25,7 +25,7 @@ void gw_keys_free(gw_keys *k);
 /* Returns whether an Authorization field is a Bearer of one of the keys, in a time that tells nothing of them. */
 bool gw_keys_allow(const gw_keys *k, http_str authorization);
 
-/* ---- errors.c ---- */
+/* ---- error_json.c and errors.c ---- */
 
 /* An error as a response has it. */
 typedef struct gw_error {
