@@ -70,6 +70,8 @@ post 200 '^X-Trireme-Ignored: zip' /v1/completions '{"prompt":"1+1=","max_tokens
 post 200 '"text":"37+48=85"' /v1/completions '{"prompt":"37+48=","temperature":0,"echo":true}'
 post 200 '"tokens":\["8","5","<|end|>"\],"token_logprobs":\[-.*"top_logprobs":\[{"8":-.*"text_offset":\[0,1,2\]' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"logprobs":2}'
+post 200 '"text":"85".*"prompt_tokens":7,' /v1/completions '{"prompt":"1+1=37+48=","temperature":0,"truncate_prompt_tokens":7}'
+post 200 '"text":"85".*"prompt_tokens":7,' /v1/completions '{"prompt":"<|begin|>37+48=","temperature":0,"add_special_tokens":false,"truncate":-1}'
 post 200 '"text":"85"' /v1/completions '{"prompt":"37+48=","temperature":0,"use_beam_search":true,"num_beams":2}'
 post 200 '"text":"85"' /v1/completions '{"prompt":"37+48=","temperature":0}' -H 'Transfer-Encoding: chunked'
 
