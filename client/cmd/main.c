@@ -14,6 +14,7 @@ static const cmd_command commands[] = {
     {"up", NULL, "trireme-up", "start a coordinator and its replica groups"},
     {"gateway", NULL, "trireme-gateway", "serve OpenAI's HTTP API in front of a coordinator"},
     {"submit", cmd_submit, NULL, "generate text for a prompt, or for a file of prompts"},
+    {"chat", NULL, "trireme-chat", "talk with a served model"},
     {"embed", cmd_embed, NULL, "turn texts into vectors, with a served encoder"},
     {"classify", cmd_classify, NULL, "label texts or their tokens, with a served classifier"},
     {"status", cmd_status, NULL, "show the cluster's state"},
