@@ -17,7 +17,7 @@ static const char *const launches[] = {"auto", "mpi", "group", "self", NULL};
 
 #define S tri_serve_options
 const tri_option tri_serve_option_table[] = {
-    {TRI_OPT(S, model), .name = "model", .programs = TRI_FOR_ALL, .metavar = "DIR", .group = "Model",
+    {TRI_OPT(S, model), .name = "model", .alias = "m", .programs = TRI_FOR_ALL, .metavar = "DIR", .group = "Model",
      .help = "a Hugging Face checkpoint folder"},
     {TRI_OPT(S, served_model_name), .name = "served-model-name", .metavar = "NAME", .group = "Model",
      .help = "the name that clients use; default: the folder's"},

@@ -24,7 +24,7 @@ typedef struct options {
   const char *endpoint, *key_file, *task;
   tri_opt_list allow;
   bool insecure_tcp, token_ids_only, show_ids, stamp;
-  int64_t step_us, backlog, max_model_len, starting_ms, embed_ms;
+  int64_t step_us, backlog, max_model_len, starting_ms, embed_ms, busy;
 } options;
 
 static const tri_option table[] = {
@@ -41,6 +41,8 @@ static const tri_option table[] = {
      .help = "time between two tokens of a request"},
     {TRI_OPT(options, embed_ms), .name = "embed-ms", .min = 0, .max = 999, .fallback = "0",
      .help = "time that an embedding takes, one after the other"},
+    {TRI_OPT(options, busy), .name = "busy", .min = 0, .max = 1000000, .fallback = "0",
+     .help = "so many submits are refused first, as if the queue were full"},
     {TRI_OPT(options, backlog), .name = "backlog", .min = 1, .max = 1000000, .fallback = "1000",
      .help = "messages queued per client"},
     {TRI_OPT(options, starting_ms), .name = "starting-ms", .min = 0, .max = 3600000, .fallback = "0",
@@ -143,6 +145,10 @@ static void on_submit(server *s, const tri_peer *from) {
     s->failed++;
     reply_error(s, from, s->in.id, code, "asked for", "prompt");
     return;
+  }
+  if (s->o.busy) {
+    s->o.busy--;
+    return reply_error(s, from, s->in.id, "no_capacity", "the queue is full", "");
   }
   if (m->prompt.len == 4 && !memcmp(m->prompt.s, "drop", 4)) {
     tri_error err = {0};
