@@ -24,8 +24,6 @@ target_link_libraries(trireme-plan PRIVATE tri_plan)
 add_executable(trireme-pack worker/pack/main.c)
 target_link_libraries(trireme-pack PRIVATE tri_runtime)
 
-# Chat templates; a library, so that tests can link it.
-tri_library(tri_chat FILES client/chat/chat_messages.c client/chat/chat_template.c client/cmd/buf.c LINK tri_jinja)
 add_executable(trireme-template client/chat/main.c)
 target_link_libraries(trireme-template PRIVATE tri_chat)
 

@@ -158,27 +158,32 @@ static void add(struct variables *v, const char *name, const tri_json *json, con
   v->list[v->n++] = (tri_jinja_variable){.name = name, .json = json, .text = text};
 }
 
+/* One that comes from the client. */
+static void add_foreign(struct variables *v, const char *name, const tri_json *json) {
+  v->list[v->n++] = (tri_jinja_variable){.name = name, .json = json, .foreign = true};
+}
+
 /* A variable of the client's does not replace one of the request's. */
 static tri_status add_own(void *ctx, const char *key, const tri_json *value) {
   struct variables *v = ctx;
   if (v->n == MOST_VARIABLES) return TRI_OVERFLOW;
   for (size_t i = 0; i < v->n; i++)
     if (!strcmp(v->list[i].name, key)) return TRI_INVALID_ARGUMENT;
-  add(v, key, value, NULL);
+  add_foreign(v, key, value);
   return TRI_OK;
 }
 
 static tri_status set_variables(const chat_template *t, const chat_request *r, const tri_json *messages,
                                 const tri_json *flags, struct variables *v, tri_error *err) {
   bool has_tools = tri_json_size(r->tools) > 0;
-  add(v, "messages", messages, NULL);
-  v->list[0].foreign = true;
+  add_foreign(v, "messages", messages);
   v->list[0].own = "role"; /* which chat_messages_make has looked at */
   add(v, "add_generation_prompt", tri_json_at(flags, r->add_generation_prompt), NULL);
   for (int i = 0; i < NUM_SPECIAL; i++)
     if (t->special[i]) add(v, special_names[i], NULL, t->special[i]);
-  add(v, "tools", has_tools ? r->tools : NULL, NULL);
-  add(v, "documents", tri_json_size(r->documents) ? r->documents : NULL, NULL);
+  add_foreign(v, "tools", has_tools ? r->tools : NULL);
+  add_foreign(v, "documents", tri_json_size(r->documents) ? r->documents : NULL);
+  if (r->reasoning_effort) add_foreign(v, "reasoning_effort", r->reasoning_effort);
   tri_status st = r->kwargs ? tri_json_each(r->kwargs, add_own, v) : TRI_OK;
   if (st == TRI_OK) return st;
   return tri_fail(err, TRI_INVALID_ARGUMENT, "chat_template_kwargs",

@@ -18,11 +18,12 @@ void chat_template_free(chat_template *t); /* NULL is fine */
 typedef struct chat_request {
   const tri_json *messages, *tools, *documents;
   const tri_json *kwargs; /* an object: further variables of the template */
+  const tri_json *reasoning_effort;
   bool add_generation_prompt;
   int64_t now_s; /* see tri_jinja_input */
 } chat_request;
 
-/* Writes the prompt. Bytes of *out that its spans name come from messages. TRI_INVALID_ARGUMENT: the messages are
+/* Writes the prompt. Bytes of *out that its spans name come from the request. TRI_INVALID_ARGUMENT: the messages are
  * malformed (err->field names which), or the template refuses them. */
 tri_status chat_template_render(const chat_template *t, const chat_request *r, tri_jinja_output *out, tri_error *err);
 

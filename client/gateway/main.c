@@ -9,6 +9,7 @@
 
 #include "client/cmd/cmd.h"
 #include "client/gateway/gateway.h"
+#include "client/gateway/tasks.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/version.h"
@@ -32,6 +33,12 @@ enum {
 static const tri_option table[] = {
     {TRI_OPT(S, http), .name = "http", .metavar = "[ADDR:]PORT", .group = "HTTP",
      .help = "where to listen; ADDR is 127.0.0.1 unless given, and PORT 0 any that is free"},
+    {TRI_OPT(S, model), .name = "model", .metavar = "DIR", .group = "Chat",
+     .help = "the served model's folder: its tokenizer.json and chat template are for chat, tokenize and detokenize"},
+    {TRI_OPT(S, parse_special), .name = "parse-special-in-input", .group = "Chat",
+     .help = "special tokens in messages are tokens; by default they are text, so that no message can end its turn"},
+    {TRI_OPT(S, workers), .name = "http-workers", .min = 1, .max = 64, .fallback = "2", .group = "Chat",
+     .help = "threads that render and tokenize messages"},
     {TRI_OPT(S, api_key_file), .name = "api-key-file", .metavar = "FILE", .group = "HTTP",
      .help = "lines of NAME KEY: requests must bring one of the keys; read again at SIGHUP"},
     {TRI_OPT(S, http_open), .name = "http-open", .group = "HTTP",
@@ -75,14 +82,16 @@ static const tri_options_spec spec = {
 
 static void watch_coordinator(void *ctx);
 
-/* Learns the name of the model; events of nobody else can come yet. */
+/* Learns what the model is; events of nobody else can come yet. */
 static trireme_result ask_model(gateway *g, trireme *c, int timeout_ms, trireme_error *error) {
   trireme_event e = {0};
   uint64_t id;
   trireme_result r = trireme_ask_models(c, &id, error);
   if (!r) r = trireme_next(c, timeout_ms, &e, error);
-  if (!r && e.kind == TRIREME_EVENT_MODELS && e.models.num)
-    snprintf(g->model, sizeof g->model, "%s", e.models.names[0]);
+  if (r || e.kind != TRIREME_EVENT_MODELS || !e.models.num) return r;
+  snprintf(g->name, sizeof g->name, "%s", e.models.names[0]);
+  g->max_model_len = e.models.max_model_len;
+  g->model_fits = g->model.tokenizer && tri_tokenizer_hash(g->model.tokenizer) == e.models.tokenizer;
   return r;
 }
 
@@ -98,7 +107,8 @@ static trireme_result connect_coordinator(gateway *g, int timeout_ms, trireme_er
   trireme_result r = trireme_connect(&config, &c, error);
   if (!r) r = ask_model(g, c, timeout_ms, error);
   int fd = r ? -1 : trireme_fd(c);
-  if (!r && (fd < 0 || http_server_watch(g->server, fd, watch_coordinator) != TRI_OK)) r = TRIREME_FAILED;
+  if (!r && (fd < 0 || http_server_watch(g->server, HTTP_WATCH_COORDINATOR, fd, watch_coordinator) != TRI_OK))
+    r = TRIREME_FAILED;
   if (r)
     trireme_close(c);
   else
@@ -109,7 +119,7 @@ static trireme_result connect_coordinator(gateway *g, int timeout_ms, trireme_er
 static void lose_coordinator(gateway *g, const trireme_error *why) {
   trireme_error error = {.code = "closed", .message = "the connection to the coordinator was lost"};
   tri_log(TRI_LOG_ERROR, "gateway", "the coordinator is lost: %s", why->message);
-  http_server_watch(g->server, -1, NULL);
+  http_server_watch(g->server, HTTP_WATCH_COORDINATOR, -1, NULL);
   trireme_close(g->client);
   g->client = NULL;
   gw_jobs_lose(g, &error);
@@ -135,8 +145,11 @@ static void watch_coordinator(void *ctx) {
 static void find_coordinator(gateway *g) {
   trireme_error error = {0};
   if (g->client || tri_now_ns() < g->again_ns) return;
-  if (connect_coordinator(g, AGAIN_WAIT_MS, &error) == TRIREME_OK)
+  if (connect_coordinator(g, AGAIN_WAIT_MS, &error) == TRIREME_OK) {
     tri_log(TRI_LOG_INFO, "gateway", "the coordinator is there again");
+    if (g->model.tokenizer && !g->model_fits)
+      tri_log(TRI_LOG_ERROR, "gateway", "it has another tokenizer.json than %s: chat is not served", g->o.model);
+  }
   g->again_ns = tri_deadline_after_ms(AGAIN_MS);
 }
 
@@ -253,10 +266,31 @@ static tri_status open_server(gateway *g, tri_error *err) {
   return TRI_OK;
 }
 
+static void take_tasks(void *ctx) {
+  gateway *g = ctx;
+  gw_tasks_take(g->tasks);
+}
+
+static tri_status open_model(gateway *g, tri_error *err) {
+  if (!g->o.model) return TRI_OK;
+  tri_status st = gw_model_open(g->o.model, &g->model, err);
+  if (st == TRI_NOT_FOUND) {
+    tri_log(TRI_LOG_WARN, "gateway", "there is no tokenizer.json in %s: chat is not served", g->o.model);
+    return TRI_OK;
+  }
+  if (st != TRI_OK) return st;
+  g->model.parse_special = g->o.parse_special;
+  if (!g->model.template)
+    tri_log(TRI_LOG_WARN, "gateway", "the model in %s has no chat template: chat is not served", g->o.model);
+  TRI_CHECK(gw_tasks_open(g->model.tokenizer, (unsigned)g->o.workers, &g->tasks));
+  return http_server_watch(g->server, HTTP_WATCH_WORKERS, gw_tasks_fd(g->tasks), take_tasks);
+}
+
 static int serve(gateway *g) {
   tri_error err = {0};
   trireme_error error = {0};
   tri_status st = open_server(g, &err);
+  if (st == TRI_OK) st = open_model(g, &err);
   if (st != TRI_OK) {
     fprintf(stderr, "trireme gateway: %s\n", err.message[0] ? err.message : tri_status_text(st));
     return tri_exit_code(st);
@@ -265,7 +299,12 @@ static int serve(gateway *g) {
     fprintf(stderr, "trireme gateway: %s\n", error.message[0] ? error.message : "no connection to the coordinator");
     return TRI_EXIT_FAILED;
   }
-  tri_log(TRI_LOG_INFO, "gateway", "serving %s", g->model);
+  if (g->model.tokenizer && !g->model_fits) {
+    fprintf(stderr, "trireme gateway: the tokenizer.json in %s is not the one that the coordinator serves %s with\n",
+            g->o.model, g->name);
+    return TRI_EXIT_USAGE;
+  }
+  tri_log(TRI_LOG_INFO, "gateway", "serving %s", g->name);
   st = http_server_run(g->server);
   return tri_exit_code(st);
 }
@@ -282,7 +321,9 @@ int main(int argc, char **argv) {
     g->started = time(NULL);
     code = serve(g);
   }
+  gw_tasks_close(g->tasks);
   http_server_close(g->server);
+  gw_model_close(&g->model);
   trireme_close(g->client);
   gw_keys_free(g->keys);
   tri_options_free(parsed);
