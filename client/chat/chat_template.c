@@ -17,6 +17,7 @@ static const char *const special_names[NUM_SPECIAL] = {"bos_token", "eos_token",
 struct form {
   tri_jinja *jinja; /* NULL: there is none */
   chat_form form;
+  chat_calls calls;
 };
 
 struct chat_template {
@@ -56,9 +57,28 @@ static void find_form(const tri_jinja *t, const char *source, size_t len, chat_f
   tri_jinja_output_free(&o);
 }
 
+/* Finds the form of calls by the markers that a template writes, or tells the model to write. Of those with the same
+ * markers, some do not have JSON between them. */
+static chat_calls find_calls(const char *source, size_t len) {
+  static const struct {
+    const char *word;
+    chat_calls calls;
+  } rows[] = {{"<parameter=", CHAT_CALLS_NONE},
+              {"<arg_key>", CHAT_CALLS_NONE},
+              {"<tool_call>", CHAT_CALLS_HERMES},
+              {"[TOOL_CALLS]", CHAT_CALLS_MISTRAL},
+              {"<function=", CHAT_CALLS_FUNCTION},
+              {"<|python_tag|>", CHAT_CALLS_LLAMA},
+              {"\"parameters\": dictionary", CHAT_CALLS_LLAMA}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (memmem(source, len, rows[i].word, strlen(rows[i].word))) return rows[i].calls;
+  return CHAT_CALLS_NONE;
+}
+
 static tri_status make_form(const char *source, size_t len, struct form *out, tri_error *err) {
   TRI_CHECK(tri_jinja_parse(source, len, &out->jinja, err));
   find_form(out->jinja, source, len, &out->form);
+  out->calls = find_calls(source, len);
   return TRI_OK;
 }
 
@@ -145,6 +165,10 @@ void chat_template_free(chat_template *t) {
   tri_jinja_free(t->with_tools.jinja);
   for (int i = 0; i < NUM_SPECIAL; i++) tri_free(t->special[i]);
   tri_free(t);
+}
+
+chat_calls chat_template_calls(const chat_template *t) {
+  return t->with_tools.jinja ? t->with_tools.calls : t->plain.calls;
 }
 
 /* ---- a prompt ---- */

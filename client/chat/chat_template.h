@@ -2,6 +2,7 @@
 #ifndef TRI_CLIENT_CHAT_CHAT_TEMPLATE_H
 #define TRI_CLIENT_CHAT_CHAT_TEMPLATE_H
 
+#include "client/chat/chat_answer.h"
 #include "runtime/jinja/jinja.h"
 
 typedef struct chat_template chat_template;
@@ -13,6 +14,8 @@ tri_status chat_template_load(const char *model_dir, chat_template **out, tri_er
 /* The same of a template that is given. */
 tri_status chat_template_make(const char *source, size_t len, chat_template **out, tri_error *err);
 void chat_template_free(chat_template *t); /* NULL is fine */
+/* Returns how the model writes calls, as far as the template shows it. */
+chat_calls chat_template_calls(const chat_template *t);
 
 /* Fields of a request; NULL: not given. */
 typedef struct chat_request {

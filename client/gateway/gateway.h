@@ -172,6 +172,7 @@ typedef struct gw_options {
   const char *http, *api_key_file;
   const char *endpoint, *key_file, *server_key;
   const char *model; /* its folder; NULL: chat is not served */
+  const char *tool_parser, *reasoning_parser;
   bool http_open, reject_unknown_fields, parse_special;
   uint64_t max_body;
   int64_t connect_timeout_ms, max_connections, drain_delay, drain_timeout, sse_ping, workers;

@@ -37,6 +37,10 @@ static const tri_option table[] = {
      .help = "the served model's folder: its tokenizer.json and chat template are for chat, tokenize and detokenize"},
     {TRI_OPT(S, parse_special), .name = "parse-special-in-input", .group = "Chat",
      .help = "special tokens in messages are tokens; by default they are text, so that no message can end its turn"},
+    {TRI_OPT(S, tool_parser), .name = "tool-parser", .fallback = "auto", .metavar = "NAME", .group = "Chat",
+     .help = "how answers call tools: hermes, mistral, llama, function; none; auto: as the chat template shows"},
+    {TRI_OPT(S, reasoning_parser), .name = "reasoning-parser", .fallback = "none", .metavar = "NAME", .group = "Chat",
+     .help = "think: what is between <think> and </think> becomes reasoning_content; none"},
     {TRI_OPT(S, workers), .name = "http-workers", .min = 1, .max = 64, .fallback = "2", .group = "Chat",
      .help = "threads that render and tokenize messages"},
     {TRI_OPT(S, api_key_file), .name = "api-key-file", .metavar = "FILE", .group = "HTTP",
@@ -271,6 +275,16 @@ static void take_tasks(void *ctx) {
   gw_tasks_take(g->tasks);
 }
 
+static tri_status choose_parsers(gateway *g, tri_error *err) {
+  const char *tools = g->o.tool_parser, *reasoning = g->o.reasoning_parser;
+  if (strcmp(tools, "auto") != 0 && !chat_calls_by_name(tools, &g->model.calls))
+    return tri_fail(err, TRI_USAGE, "tool_parser", "--tool-parser: there is no \"%.80s\"", tools);
+  g->model.reasoning = !strcmp(reasoning, "think");
+  if (!g->model.reasoning && strcmp(reasoning, "none") != 0)
+    return tri_fail(err, TRI_USAGE, "reasoning_parser", "--reasoning-parser: there is no \"%.80s\"", reasoning);
+  return TRI_OK;
+}
+
 static tri_status open_model(gateway *g, tri_error *err) {
   if (!g->o.model) return TRI_OK;
   tri_status st = gw_model_open(g->o.model, &g->model, err);
@@ -280,6 +294,7 @@ static tri_status open_model(gateway *g, tri_error *err) {
   }
   if (st != TRI_OK) return st;
   g->model.parse_special = g->o.parse_special;
+  TRI_CHECK(choose_parsers(g, err));
   if (!g->model.template)
     tri_log(TRI_LOG_WARN, "gateway", "the model in %s has no chat template: chat is not served", g->o.model);
   TRI_CHECK(gw_tasks_open(g->model.tokenizer, (unsigned)g->o.workers, &g->tasks));

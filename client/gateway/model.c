@@ -12,6 +12,7 @@ tri_status gw_model_open(const char *dir, gw_model *out, tri_error *err) {
   snprintf(path, sizeof path, "%s/tokenizer.json", dir);
   TRI_CHECK(tri_tokenizer_load(path, &out->tokenizer, err));
   tri_status st = chat_template_load(dir, &out->template, err);
+  if (st == TRI_OK) out->calls = chat_template_calls(out->template);
   return st == TRI_NOT_FOUND ? TRI_OK : st;
 }
 
@@ -58,14 +59,23 @@ static tri_status cut_behind_final(const tri_json *messages, tri_jinja_output *o
   return TRI_OK;
 }
 
+/* Returns whether the template's own text ends with <think>, but for white space. */
+static bool opens_reasoning(const tri_jinja_output *out) {
+  static const char think[] = "<think>";
+  const size_t size = sizeof think - 1;
+  size_t end = out->text.len, foreign = out->num_spans ? out->spans[out->num_spans - 1].to : 0;
+  while (end && is_blank(out->text.data[end - 1])) end--;
+  return end >= foreign + size && !memcmp(out->text.data + end - size, think, size);
+}
+
 static tri_status too_long(const gw_prompt_options *o, tri_error *err) {
   return tri_fail(err, TRI_NO_CAPACITY, "messages", "the prompt has more than the %zu tokens of the model's context",
                   o->most_ids);
 }
 
 static tri_status encode(const gw_model *m, tri_tokenizer_scratch *scratch, const char *text, size_t len,
-                         const tri_span *spans, size_t num_spans, const gw_prompt_options *o, uint32_t **out,
-                         size_t *num, tri_error *err) {
+                         const tri_span *spans, size_t num_spans, const gw_prompt_options *o, gw_prompt *out,
+                         tri_error *err) {
   const uint32_t *ids = NULL;
   size_t n, most = o->cut ? 0 : o->most_ids;
   tri_status st =
@@ -76,10 +86,10 @@ static tri_status encode(const gw_model *m, tri_tokenizer_scratch *scratch, cons
                     "the prompt is too much work for a pattern of tokenizer.json: it looks far ahead from every place");
   if (st != TRI_OK) return tri_fail(err, st, "messages", "the prompt cannot be encoded: %s", tri_status_text(st));
   size_t skipped = o->cut && n > o->most_ids ? n - o->most_ids : 0;
-  *num = n - skipped;
-  *out = tri_malloc(*num ? *num : 1, sizeof **out);
-  if (!*out) return tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
-  if (*num) memcpy(*out, ids + skipped, *num * sizeof **out);
+  out->num = n - skipped;
+  out->ids = tri_malloc(out->num ? out->num : 1, sizeof *ids);
+  if (!out->ids) return tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
+  if (out->num) memcpy(out->ids, ids + skipped, out->num * sizeof *ids);
   return TRI_OK;
 }
 
@@ -99,7 +109,7 @@ static tri_status of_template(tri_status st, tri_error *err) {
 }
 
 tri_status gw_model_prompt(const gw_model *m, tri_tokenizer_scratch *scratch, const gw_prompt_options *o,
-                           uint32_t **ids, size_t *num, tri_error *err) {
+                           gw_prompt *prompt, tri_error *err) {
   tri_jinja_output out = {0};
   time_t now = time(NULL);
   struct tm local;
@@ -109,13 +119,14 @@ tri_status gw_model_prompt(const gw_model *m, tri_tokenizer_scratch *scratch, co
   TRI_TRY(of_template(chat_template_render(m->template, &r, &out, err), err));
   if (o->continue_final) TRI_TRY(cut_behind_final(r.messages, &out, err));
   TRI_TRY(encode(m, scratch, out.text.data, out.text.len, m->parse_special ? NULL : out.spans,
-                 m->parse_special ? 0 : out.num_spans, o, ids, num, err));
+                 m->parse_special ? 0 : out.num_spans, o, prompt, err));
+  prompt->opens_reasoning = opens_reasoning(&out);
 cleanup:
   tri_jinja_output_free(&out);
   return st;
 }
 
 tri_status gw_model_encode(const gw_model *m, tri_tokenizer_scratch *scratch, const char *text, size_t len,
-                           const gw_prompt_options *o, uint32_t **ids, size_t *num, tri_error *err) {
-  return encode(m, scratch, text, len, NULL, 0, o, ids, num, err);
+                           const gw_prompt_options *o, gw_prompt *prompt, tri_error *err) {
+  return encode(m, scratch, text, len, NULL, 0, o, prompt, err);
 }

@@ -16,8 +16,7 @@ typedef struct tokenize {
   bool return_strings;
   const tri_json *tokens; /* of /detokenize */
   /* The answer. */
-  uint32_t *ids;
-  size_t num;
+  gw_prompt ids;
   char *text;
   size_t len;
 } tokenize;
@@ -43,7 +42,7 @@ static void free_tokenize(gw_task *task) {
   tokenize *t = (tokenize *)task;
   tri_json_free(t->doc);
   tri_buf_free(&t->task.body);
-  tri_free(t->ids);
+  tri_free(t->ids.ids);
   tri_free(t->text);
   tri_free(t);
 }
@@ -71,13 +70,13 @@ static tri_status run_tokenize(gw_task *task, tri_tokenizer_scratch *scratch, tr
     return tri_fail(err, TRI_UNSUPPORTED, "messages", "the model has no chat template");
   gw_prompt_options o = gw_chat_prompt(&t->chat, 0);
   o.add_special = special;
-  return text ? gw_model_encode(t->model, scratch, text, len, &o, &t->ids, &t->num, err)
-              : gw_model_prompt(t->model, scratch, &o, &t->ids, &t->num, err);
+  return text ? gw_model_encode(t->model, scratch, text, len, &o, &t->ids, err)
+              : gw_model_prompt(t->model, scratch, &o, &t->ids, err);
 }
 
 static void write_ids(cmd_buf *b, const tokenize *t) {
   cmd_json_open(b, "tokens", '[');
-  for (size_t i = 0; i < t->num; i++) cmd_buf_printf(b, "%s%u", i ? "," : "", t->ids[i]);
+  for (size_t i = 0; i < t->ids.num; i++) cmd_buf_printf(b, "%s%u", i ? "," : "", t->ids.ids[i]);
   cmd_buf_add(b, "]", 1);
 }
 
@@ -89,8 +88,8 @@ static void write_strings(cmd_buf *b, const tokenize *t) {
     return;
   }
   cmd_buf_add(b, "[", 1);
-  for (size_t i = 0; i < t->num; i++) {
-    const char *s = tri_tokenizer_token(t->model->tokenizer, t->ids[i]);
+  for (size_t i = 0; i < t->ids.num; i++) {
+    const char *s = tri_tokenizer_token(t->model->tokenizer, t->ids.ids[i]);
     if (i) cmd_buf_add(b, ",", 1);
     cmd_buf_json(b, s, strlen(s));
   }
@@ -109,7 +108,7 @@ static void ready_tokenize(gw_task *task) {
   tokenize *t = (tokenize *)task;
   cmd_buf b = {0};
   cmd_json_open(&b, NULL, '{');
-  cmd_json_uint(&b, "count", t->num);
+  cmd_json_uint(&b, "count", t->ids.num);
   cmd_json_uint(&b, "max_model_len", task->max_model_len);
   write_ids(&b, t);
   write_strings(&b, t);
@@ -126,8 +125,8 @@ static tri_status run_detokenize(gw_task *task, tri_tokenizer_scratch *scratch, 
   TRI_CHECK(gw_parse_body(&task->body, &t->doc, err));
   TRI_CHECK(gw_fields_read(detokenize_tables, tri_json_root(t->doc), t, &t->ignored, err));
   if (!t->tokens) return tri_fail(err, TRI_INVALID_ARGUMENT, "tokens", "tokens is missing");
-  TRI_CHECK(gw_read_ids(&field, t->tokens, &t->ids, &t->num, err));
-  tri_status st = tri_tokenizer_decode(t->model->tokenizer, t->ids, t->num, false, &t->text, &t->len);
+  TRI_CHECK(gw_read_ids(&field, t->tokens, &t->ids.ids, &t->ids.num, err));
+  tri_status st = tri_tokenizer_decode(t->model->tokenizer, t->ids.ids, t->ids.num, false, &t->text, &t->len);
   if (st == TRI_OUT_OF_RANGE) return tri_fail(err, st, "tokens", "tokens has an id that no token has");
   return st == TRI_OK ? st : tri_fail(err, st, "", "out of memory");
 }

@@ -3,6 +3,7 @@
 here=$(dirname "$0")
 . "$here/lib.sh"
 gateway=
+fake=${1:?the fake coordinator}
 command -v curl >/dev/null || { echo "skipped: no curl"; exit 77; }
 
 # begin OPTION...: a gateway that serves. Sets gateway and url.
@@ -157,15 +158,19 @@ wait $client || fail "the stream did not end well: $?"
 grep -q '^data: \[DONE\]' "$RUN/stream" || fail "a drained stream has no end"
 wait $gateway || fail "the gateway ended with $?"
 
+begin
+post 501 'start it with --model' /v1/chat/completions '{}'
+post 501 'start it with --model' /tokenize '{}'
+end
+
 # Keys, and strictness.
 printf 'ann key-of-ann\n' >"$RUN/keys"
 chmod 600 "$RUN/keys"
-begin --api-key-file "$RUN/keys" --reject-unknown-fields
+begin --api-key-file "$RUN/keys" --reject-unknown-fields --model "$MODEL"
 want 401 '^WWW-Authenticate: Bearer' "$url/v1/models"
 want 401 'missing or wrong' -H 'Authorization: Bearer key-of-an' "$url/v1/models"
 want 200 '"status":"ok"' "$url/health"
 want 200 abacus -H 'Authorization: Bearer key-of-ann' "$url/v1/models"
-post 501 'start it with --model' /v1/chat/completions '{}' -H 'Authorization: Bearer key-of-ann'
 post 400 '"param":"zip","code":"unknown_field"' /v1/completions '{"prompt":"x","zip":1}' -H 'Authorization: Bearer key-of-ann'
 printf 'bob key-of-bob\n' >"$RUN/keys"
 kill -HUP $gateway
@@ -190,6 +195,8 @@ for _ in $(seq 100); do
   sleep 0.05
 done
 
+post 503 'now serves a model with another tokenizer.json' /v1/chat/completions '{}' -H 'Authorization: Bearer key-of-bob'
+
 # Vectors are those of the command.
 vector=$("$BIN/trireme" embed --token-ids 6,7 --normalize --json | sed 's/.*"embedding":\(\[[^]]*\]\).*/\1/')
 key='Authorization: Bearer key-of-bob'
@@ -207,12 +214,50 @@ said=$("$BIN/trireme" gateway --http 127.0.0.1:0 --model "$SRC/tests/models/abac
 grep -q 'is not the one that the coordinator serves' <<<"$said" || fail "$said"
 stop_cluster TERM
 
+# Calls and reasoning, of a coordinator that says what it is told.
+say() { # say TEXT GATEWAY-OPTION...: both, ready
+  local text=$1
+  shift
+  "$fake" --endpoint "$TRIREME_ENDPOINT" --step-us 0 --tokenizer "$SRC/tests/models/abacus/tokenizer.json" --say "$text" >"$RUN/fake" 2>&1 &
+  said=$!
+  for _ in $(seq 100); do [ -s "$RUN/fake" ] && break; sleep 0.02; done
+  begin --model "$SRC/tests/models/abacus" "$@"
+}
+hush() {
+  end
+  kill $said
+  wait $said
+}
+tools='"messages":[{"role":"user","content":"1"}],"tools":[{"type":"function","function":{"name":"f","parameters":{}}}]'
+answer='<think>hm</think>Look: <tool_call>
+{"name": "f", "arguments": {"a":  "<x>"}}
+</tool_call>'
+say "$answer" --tool-parser hermes --reasoning-parser think
+post 200 '"message":{"role":"assistant","reasoning_content":"hm","content":"Look: ","tool_calls":\[{"id":"call_[0-9a-f]*","type":"function","function":{"name":"f","arguments":"{\\"a\\":  \\"<x>\\"}"}}\]},"logprobs":null,"finish_reason":"tool_calls"}' /v1/chat/completions "{$tools}"
+post 200 '"content":"Look: <tool_call>.n{.*"finish_reason":"stop"' /v1/chat/completions "{$tools,\"tool_choice\":\"none\"}"
+post 400 '"param":"tool_choice","code":"unsupported"' /v1/chat/completions "{$tools,\"tool_choice\":\"required\"}"
+stream=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d "{$tools,\"stream\":true,\"logprobs\":true}" "$url/v1/chat/completions")
+joined() { grep -o "\"$1\":\"\([^\"\\]\|\\\\.\)*\"" <<<"$stream" | sed "s/^\"$1\":\"//; s/\"\$//" | tr -d '\n'; }
+[ "$(joined reasoning_content)" = hm ] || fail "reasoning in a stream: $stream"
+[ "$(joined content)" = 'Look: ' ] || fail "text around calls in a stream: $stream"
+[ "$(joined arguments)" = '{\"a\":  \"<x>\"}' ] || fail "arguments in a stream: $stream"
+[ "$(grep -c '"tool_calls":\[{"index":0,"id":"call_[0-9a-f]\{16\}","type":"function","function":{"name":"f","arguments":""}}\]' <<<"$stream")" = 1 ] || fail "a call in a stream: $stream"
+grep -q '"delta":{},"logprobs":{"content":\[.*"finish_reason":"tool_calls"' <<<"$stream" || fail "the end of a stream with calls: $stream"
+[ "$(grep -o '"token":"' <<<"$stream" | wc -l)" = $(((${#answer} + 4) / 5)) ] || fail "logprobs of a stream with calls: $stream"
+hush
+say '{"name": "f", "parameters": {}}' --tool-parser llama
+post 200 '"content":null,"tool_calls":\[{"id":"call_[0-9a-f]*","type":"function","function":{"name":"f","arguments":"{}"}}\]' /v1/chat/completions "{$tools}"
+post 200 '"content":"{.*"finish_reason":"stop"' /v1/chat/completions '{"messages":[{"role":"user","content":"1"}]}'
+hush
+
 # What is refused at the start.
 said=$("$BIN/trireme" gateway --http 0.0.0.0:0 2>&1) && fail "open to everybody"
 grep -q 'give --api-key-file, or --http-open' <<<"$said" || fail "$said"
 chmod 644 "$RUN/keys"
 said=$("$BIN/trireme" gateway --http 0 --api-key-file "$RUN/keys" 2>&1) && fail "keys that all may read"
 grep -q 'chmod 600' <<<"$said" || fail "$said"
+said=$("$BIN/trireme" gateway --http 0 --model "$SRC/tests/models/abacus" --tool-parser hermse 2>&1) && fail "a parser that is none"
+grep -q 'there is no "hermse"' <<<"$said" || fail "$said"
 "$BIN/trireme" gateway --http localhost:x >/dev/null 2>&1
 [ $? = 2 ] || fail "a port that is none"
 echo "gateway: all as expected"

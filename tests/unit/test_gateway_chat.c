@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/gateway/chat.h"
+#include "client/gateway/chat_message.h"
 #include "runtime/base/mem.h"
 
 Suite *suite_gateway_chat(void);
@@ -128,17 +128,17 @@ static void close_prompts(prompts *p) {
 static tri_status tokens_of(const prompts *p, const char *messages, gw_prompt_options o, char out[512],
                             tri_error *err) {
   tri_json_doc *doc = NULL;
-  uint32_t *ids = NULL;
-  size_t num = 0, n = 0;
+  gw_prompt made = {0};
+  size_t n = 0;
   *err = (tri_error){0};
   out[0] = '\0';
   ck_assert_msg(tri_json_parse(messages, strlen(messages), &doc, err) == TRI_OK, "%s", messages);
   o.chat.messages = tri_json_root(doc);
   o.chat.add_generation_prompt = !o.continue_final;
-  tri_status st = gw_model_prompt(&p->model, p->scratch, &o, &ids, &num, err);
-  for (size_t i = 0; st == TRI_OK && i < num; i++)
-    n += (size_t)snprintf(out + n, 512 - n, "%s%s", i ? " " : "", tri_tokenizer_token(p->model.tokenizer, ids[i]));
-  tri_free(ids);
+  tri_status st = gw_model_prompt(&p->model, p->scratch, &o, &made, err);
+  for (size_t i = 0; st == TRI_OK && i < made.num; i++)
+    n += (size_t)snprintf(out + n, 512 - n, "%s%s", i ? " " : "", tri_tokenizer_token(p->model.tokenizer, made.ids[i]));
+  tri_free(made.ids);
   tri_json_free(doc);
   return st;
 }
@@ -218,6 +218,114 @@ START_TEST(logprobs) {
 }
 END_TEST
 
+/* ---- messages ---- */
+
+static void add_event(void *ctx, size_t choice, const cmd_buf *members) {
+  cmd_buf *all = ctx;
+  cmd_buf_printf(all, "%zu %s\n", choice, members->data);
+}
+
+/* Makes a message of an answer, whole or as the events of two pieces. */
+static void make_message(const gw_model *model, bool in_reasoning, const char *text, bool stream, bool calls,
+                         cmd_buf *out) {
+  tri_json_doc *doc = NULL;
+  static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]";
+  gw_chat_message_config config = {.model = model, .in_reasoning = in_reasoning, .choice = 3, .id = "chatcmpl-1"};
+  gw_chat_message *m = NULL;
+  bool got;
+  size_t len = strlen(text);
+  ck_assert_int_eq(tri_json_parse(tools, sizeof tools - 1, &doc, NULL), TRI_OK);
+  config.tools = tri_json_root(doc);
+  config.event = stream ? add_event : NULL;
+  config.ctx = out;
+  out->len = 0;
+  ck_assert_int_eq(gw_chat_message_create(&config, &m), TRI_OK);
+  ck_assert_int_eq(gw_chat_message_push(m, text, len / 2), TRI_OK);
+  ck_assert_int_eq(gw_chat_message_push(m, text + len / 2, len - len / 2), TRI_OK);
+  ck_assert_int_eq(gw_chat_message_finish(m, &got), TRI_OK);
+  ck_assert(got == calls);
+  if (!stream) gw_chat_message_write(m, out);
+  gw_chat_message_free(m);
+  tri_json_free(doc);
+}
+
+/* Cuts the ids out of a text, whose digits are those of a hash; they must differ. */
+static void without_ids(cmd_buf *b, size_t digits) {
+  static const char key[] = "\"id\":\"";
+  char last[32] = "";
+  for (char *at = b->data; (at = strstr(at, key));) {
+    char *from = at + sizeof key - 1, *end = strchr(from, '"');
+    ck_assert_uint_eq((size_t)(end - from), digits);
+    ck_assert(strncmp(last, from, digits) != 0);
+    snprintf(last, sizeof last, "%.*s", (int)digits, from);
+    memmove(from, end, strlen(end) + 1);
+    at = from;
+  }
+}
+
+START_TEST(message) {
+  static const char answer[] = "hm</think>So:<tool_call>{\"name\":\"f\",\"arguments\":{\"a\": 1}}</tool_call>"
+                               "<tool_call>{\"name\":\"g\",\"arguments\":{}}</tool_call>";
+  gw_model model = {.calls = CHAT_CALLS_HERMES, .reasoning = true};
+  cmd_buf b = {0};
+  make_message(&model, true, answer, false, true, &b);
+  without_ids(&b, 21);
+  ck_assert_str_eq(b.data, "\"reasoning_content\":\"hm\",\"content\":\"So:\",\"tool_calls\":[{\"id\":\"\",\"type\":"
+                           "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": 1}\"}},{\"id\":\"\","
+                           "\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]");
+  make_message(&model, true, answer, true, true, &b);
+  without_ids(&b, 21);
+  ck_assert_str_eq(b.data, "3 \"reasoning_content\":\"hm\"\n3 \"content\":\"So:\"\n"
+                           "3 \"tool_calls\":[{\"index\":0,\"id\":\"\",\"type\":\"function\",\"function\":{\"name\":"
+                           "\"f\",\"arguments\":\"\"}}]\n"
+                           "3 \"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"a\\\": 1}\"}}]\n"
+                           "3 \"tool_calls\":[{\"index\":1,\"id\":\"\",\"type\":\"function\",\"function\":{\"name\":"
+                           "\"g\",\"arguments\":\"\"}}]\n"
+                           "3 \"tool_calls\":[{\"index\":1,\"function\":{\"arguments\":\"{}\"}}]\n");
+  model = (gw_model){.calls = CHAT_CALLS_MISTRAL};
+  make_message(&model, false, "[{\"name\":\"f\",\"arguments\":{}}]", false, true, &b);
+  without_ids(&b, 9);
+  ck_assert_str_eq(b.data, "\"content\":null,\"tool_calls\":[{\"id\":\"\",\"type\":\"function\",\"function\":{\"name\":"
+                           "\"f\",\"arguments\":\"{}\"}}]");
+  make_message(&model, false, "", false, false, &b);
+  ck_assert_str_eq(b.data, "\"content\":\"\"");
+  cmd_buf_free(&b);
+}
+END_TEST
+
+/* The form of calls is seen in the template; what opens reasoning, at the end of its own text. */
+START_TEST(probes) {
+  static const struct {
+    const char *source;
+    chat_calls calls;
+    bool reasoning;
+  } cases[] = {{"<tool_call>{{ messages[0].content }}<think>\n", CHAT_CALLS_HERMES, true},
+               {"<tool_call><arg_key>{{ messages[0].content }}", CHAT_CALLS_NONE, false},
+               {"<tool_call><function=f><parameter=x><think>{{ messages[0].content }}", CHAT_CALLS_NONE, false},
+               {"[TOOL_CALLS]{{ messages[0].content }}think>", CHAT_CALLS_MISTRAL, false},
+               {"{{ messages[0].content }}<think></think>", CHAT_CALLS_NONE, false}};
+  prompts p;
+  open_prompts(&p);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    static const char request[] = "[" USER("<think>") "]";
+    tri_error err = {0};
+    tri_json_doc *doc = NULL;
+    gw_prompt made = {0};
+    chat_template_free(p.model.template);
+    p.model.template = NULL;
+    ck_assert_int_eq(chat_template_make(cases[i].source, strlen(cases[i].source), &p.model.template, &err), TRI_OK);
+    ck_assert_int_eq(chat_template_calls(p.model.template), cases[i].calls);
+    ck_assert_int_eq(tri_json_parse(request, sizeof request - 1, &doc, &err), TRI_OK);
+    gw_prompt_options o = {.chat.messages = tri_json_root(doc)};
+    ck_assert_int_eq(gw_model_prompt(&p.model, p.scratch, &o, &made, &err), TRI_OK);
+    ck_assert_msg(made.opens_reasoning == cases[i].reasoning, "%s", cases[i].source);
+    tri_free(made.ids);
+    tri_json_free(doc);
+  }
+  close_prompts(&p);
+}
+END_TEST
+
 Suite *suite_gateway_chat(void) {
   Suite *s = suite_create("gateway_chat");
   TCase *c = tcase_create("chat");
@@ -226,6 +334,8 @@ Suite *suite_gateway_chat(void) {
   tcase_add_test(c, prompts_are_made);
   tcase_add_test(c, final_messages_go_on);
   tcase_add_test(c, logprobs);
+  tcase_add_test(c, message);
+  tcase_add_test(c, probes);
   suite_add_tcase(s, c);
   return s;
 }
