@@ -31,7 +31,7 @@ install(TARGETS trireme)
 # The HTTP gateway; main.c is kept out of the library so that tests can link it.
 if(EVENT_FOUND AND TARGET tri_jinja)
   # Chat templates; a library, so that tests can link it.
-  tri_library(tri_chat FILES client/chat/call_scan.c client/chat/chat_answer.c client/chat/chat_messages.c client/chat/chat_template.c client/cmd/buf.c LINK tri_jinja)
+  tri_library(tri_chat FILES client/chat/call_scan.c client/chat/call_tags.c client/chat/chat_answer.c client/chat/chat_messages.c client/chat/chat_template.c client/cmd/buf.c LINK tri_jinja)
   file(GLOB gateway_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/gateway/*.c)
   list(REMOVE_ITEM gateway_sources ${CMAKE_SOURCE_DIR}/client/gateway/main.c)
   tri_library(tri_gateway FILES ${gateway_sources} LINK libtrireme tri_chat PkgConfig::EVENT)

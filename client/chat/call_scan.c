@@ -24,13 +24,14 @@ void call_scan_begin(call_scan *s, call_form form) {
   s->state = form == CALL_NAME ? IN_NAME : BEFORE;
   s->in_string = s->escaped = s->alone = s->has_name = s->has_arguments = false;
   s->depth = 0;
-  s->word.len = s->name.len = s->arguments.len = 0;
+  s->word.len = s->name.len = s->arguments.len = s->value.len = 0;
 }
 
 void call_scan_free(call_scan *s) {
   tri_buf_free(&s->word);
   tri_buf_free(&s->name);
   tri_buf_free(&s->arguments);
+  tri_buf_free(&s->value);
 }
 
 static tri_status add_to_word(call_scan *s, char c, call_step *step) {
@@ -62,14 +63,14 @@ static tri_status read_name(call_scan *s, call_step *step) {
 /* ---- values ---- */
 
 static tri_status put(call_scan *s, char c, call_step *step) {
-  if (s->value == NAME) return add_to_word(s, c, step);
-  return s->value == ARGUMENTS ? tri_buf_append(&s->arguments, &c, 1) : TRI_OK;
+  if (s->kind == NAME) return add_to_word(s, c, step);
+  return s->kind == ARGUMENTS ? tri_buf_append(&s->arguments, &c, 1) : TRI_OK;
 }
 
 static tri_status end_value(call_scan *s, call_step *step) {
   s->state = BEHIND_VALUE;
   if (s->alone) *step = CALL_ENDS;
-  return s->value == NAME ? read_name(s, step) : TRI_OK;
+  return s->kind == NAME ? read_name(s, step) : TRI_OK;
 }
 
 static tri_status behind_value(call_scan *s, char c, call_step *step) {
@@ -103,7 +104,7 @@ static tri_status in_value(call_scan *s, char c, call_step *step) {
 }
 
 static tri_status begin_arguments(call_scan *s, char c, call_step *step) {
-  s->value = ARGUMENTS;
+  s->kind = ARGUMENTS;
   s->has_arguments = true;
   s->state = IN_VALUE;
   return in_value(s, c, step);
@@ -118,10 +119,10 @@ static tri_status before_value(call_scan *s, char c, call_step *step) {
   bool arguments = is_key(s, "arguments") || is_key(s, "parameters"), name = is_key(s, "name");
   if (strchr("}],:", c) || (name && c != '"')) *step = CALL_IS_NONE;
   if (arguments && !s->has_arguments) return begin_arguments(s, c, step);
-  s->value = name && !s->has_name ? NAME : OTHER;
+  s->kind = name && !s->has_name ? NAME : OTHER;
   s->state = IN_VALUE;
   s->word.len = 0;
-  if (s->value == NAME) TRI_CHECK(tri_buf_append(&s->word, "[", 1));
+  if (s->kind == NAME) TRI_CHECK(tri_buf_append(&s->word, "[", 1));
   return in_value(s, c, step);
 }
 
@@ -181,6 +182,7 @@ static tri_status in_name(call_scan *s, char c, call_step *step) {
 
 tri_status call_scan_byte(call_scan *s, char c, call_step *step) {
   *step = CALL_GOES_ON;
+  if (s->form == CALL_TAGS) return call_tags_byte(s, c, step);
   switch (s->state) {
   case BEFORE: return before(s, c, step);
   case BEFORE_KEY: return before_key(s, c, step);

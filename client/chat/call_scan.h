@@ -11,6 +11,7 @@ typedef enum call_form {
   CALL_OBJECT,         /* {"name": ..., "arguments": ...} */
   CALL_OBJECT_OR_NAME, /* the same, perhaps in a list; or NAME{...}, NAME[ARGS]{...} */
   CALL_NAME,           /* NAME>{...} */
+  CALL_TAGS,           /* <function=NAME><parameter=KEY>VALUE</parameter>...</function>: call_tags.c */
 } call_form;
 
 typedef enum call_step {
@@ -21,7 +22,7 @@ typedef enum call_step {
 
 typedef struct call_scan {
   call_form form;
-  int state, value; /* of call_scan.c: where it is, and what the value that goes on is */
+  int state, kind; /* where it is, and what the value that goes on is */
   bool in_string, escaped;
   unsigned depth;               /* of brackets in the value */
   bool in_list;                 /* a list has begun */
@@ -30,6 +31,10 @@ typedef struct call_scan {
   tri_buf word;                 /* of a key or a name that is not yet whole */
   tri_buf name;
   tri_buf arguments; /* as they stand there; the owner takes them out as they come */
+  /* Tells whether a parameter is text by the tool's schema, whatever it looks like. NULL: one that is JSON is none. */
+  bool (*is_text)(void *ctx, const char *name, size_t len, const char *key, size_t key_len);
+  void *ctx;
+  tri_buf value; /* of a parameter */
 } call_scan;
 
 /* Begins the next call, and keeps the memory. in_list stays. */
@@ -37,6 +42,8 @@ void call_scan_begin(call_scan *s, call_form form);
 void call_scan_free(call_scan *s);
 /* TRI_OK or TRI_NO_MEMORY. */
 tri_status call_scan_byte(call_scan *s, char c, call_step *step);
+/* The same of a call of tags alone. */
+tri_status call_tags_byte(call_scan *s, char c, call_step *step);
 
 static inline bool call_is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 

@@ -36,11 +36,11 @@ static const struct markers {
     [CHAT_CALLS_MISTRAL] = {"mistral", "[TOOL_CALLS]", NULL},
     [CHAT_CALLS_LLAMA] = {"llama", "<|python_tag|>", NULL},
     [CHAT_CALLS_FUNCTION] = {"function", "<function=", "</function>"},
+    [CHAT_CALLS_TAGS] = {"qwen3_coder", "<tool_call>", "</tool_call>"},
 };
-enum { NUM_FORMS = sizeof markers / sizeof *markers };
 
 bool chat_calls_by_name(const char *name, chat_calls *out) {
-  for (int i = 0; i < NUM_FORMS; i++)
+  for (int i = 0; i < CHAT_NUM_CALLS; i++)
     if (!strcmp(markers[i].name, name)) {
       *out = (chat_calls)i;
       return true;
@@ -52,6 +52,8 @@ tri_status chat_answer_create(const chat_answer_config *config, chat_answer **ou
   chat_answer *a = tri_calloc(1, sizeof *a);
   if (!a) return TRI_NO_MEMORY;
   a->config = *config;
+  a->scan.is_text = config->is_text;
+  a->scan.ctx = config->ctx;
   a->blank = true;
   a->state = config->reasoning ? AT_BEGINNING : IN_TEXT;
   if (config->reasoning && config->in_reasoning) a->state = IN_REASONING;
@@ -126,7 +128,8 @@ static size_t in_reasoning(chat_answer *a, const char *s, size_t n, bool last) {
 }
 
 static void scan_next(chat_answer *a) {
-  static const call_form forms[] = {[CHAT_CALLS_MISTRAL] = CALL_OBJECT_OR_NAME, [CHAT_CALLS_FUNCTION] = CALL_NAME};
+  static const call_form forms[CHAT_NUM_CALLS] = {
+      [CHAT_CALLS_MISTRAL] = CALL_OBJECT_OR_NAME, [CHAT_CALLS_FUNCTION] = CALL_NAME, [CHAT_CALLS_TAGS] = CALL_TAGS};
   a->state = IN_CALL;
   a->begun = false;
   a->raw.len = 0;

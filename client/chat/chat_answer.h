@@ -16,13 +16,15 @@ typedef enum chat_calls {
   CHAT_CALLS_MISTRAL,  /* [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...], or [TOOL_CALLS]NAME{...} */
   CHAT_CALLS_LLAMA,    /* {"name": ..., "parameters": {...}}, with ; between several */
   CHAT_CALLS_FUNCTION, /* <function=NAME>{...}</function> */
+  CHAT_CALLS_TAGS,     /* <tool_call><function=NAME><parameter=KEY>VALUE</parameter>...</function></tool_call> */
+  CHAT_NUM_CALLS
 } chat_calls;
 
 typedef enum chat_part {
   CHAT_PART_TEXT,
   CHAT_PART_REASONING,
   CHAT_PART_CALL,      /* one begins: the function's name, whole */
-  CHAT_PART_ARGUMENTS, /* bytes of the last call's, as the model wrote them */
+  CHAT_PART_ARGUMENTS, /* bytes of the last call's, as the model wrote them; of tags the JSON that they come to */
 } chat_part;
 
 typedef struct chat_answer_config {
@@ -30,6 +32,8 @@ typedef struct chat_answer_config {
   bool reasoning;    /* <think>...</think> at the beginning is */
   bool in_reasoning; /* and the prompt has its <think> already */
   bool (*is_tool)(void *ctx, const char *name, size_t len);
+  /* Tells whether a parameter is text by the tool's schema, whatever it looks like; NULL: one that is JSON is none. */
+  bool (*is_text)(void *ctx, const char *name, size_t len, const char *key, size_t key_len);
   void (*give)(void *ctx, chat_part part, const char *s, size_t len); /* len > 0, but of a name */
   void *ctx;
 } chat_answer_config;

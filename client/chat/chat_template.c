@@ -57,13 +57,13 @@ static void find_form(const tri_jinja *t, const char *source, size_t len, chat_f
   tri_jinja_output_free(&o);
 }
 
-/* Finds the form of calls by the markers that a template writes, or tells the model to write. Of those with the same
- * markers, some do not have JSON between them. */
+/* Finds the form of calls by the markers that a template writes, or tells the model to write. Of those with <tool_call>
+ * some do not have JSON behind it, and one of them is unknown here. */
 static chat_calls find_calls(const char *source, size_t len) {
   static const struct {
     const char *word;
     chat_calls calls;
-  } rows[] = {{"<parameter=", CHAT_CALLS_NONE},
+  } rows[] = {{"<parameter=", CHAT_CALLS_TAGS},
               {"<arg_key>", CHAT_CALLS_NONE},
               {"<tool_call>", CHAT_CALLS_HERMES},
               {"[TOOL_CALLS]", CHAT_CALLS_MISTRAL},

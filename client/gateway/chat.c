@@ -191,7 +191,8 @@ static tri_status run(gw_task *t, tri_tokenizer_scratch *scratch, tri_error *err
 
 static void ready(gw_task *t) {
   gw_exchange *x = t->x;
-  if (x->g->client) return gw_completion_submit(x);
+  bool fits = x->g->client && x->g->model_fits; /* it may have changed meanwhile */
+  if (fits) return gw_completion_submit(x);
   gw_exchange_fail(x, &(gw_error){503, "closed", "", "there is no connection to the coordinator"});
 }
 

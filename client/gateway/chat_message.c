@@ -19,15 +19,27 @@ struct gw_chat_message {
 
 /* ---- calls ---- */
 
-static bool is_tool(void *ctx, const char *name, size_t len) {
-  const gw_chat_message *m = ctx;
+/* Returns the function of a tool of the request; NULL: there is none of this name. */
+static const tri_json *find_tool(const gw_chat_message *m, const char *name, size_t len) {
   for (size_t i = 0; i < tri_json_size(m->config.tools); i++) {
     size_t n = 0;
     const tri_json *function = tri_json_get(tri_json_at(m->config.tools, i), "function");
     const char *s = tri_json_as_str(tri_json_get(function, "name"), &n);
-    if (s && n == len && !memcmp(s, name, len)) return true;
+    if (s && n == len && !memcmp(s, name, len)) return function;
   }
-  return false;
+  return NULL;
+}
+
+static bool is_tool(void *ctx, const char *name, size_t len) { return find_tool(ctx, name, len) != NULL; }
+
+/* Returns whether a parameter of a tool is of the type string. */
+static bool is_text(void *ctx, const char *name, size_t len, const char *key, size_t key_len) {
+  char text[256];
+  const tri_json *properties = tri_json_get(tri_json_get(find_tool(ctx, name, len), "parameters"), "properties");
+  if (key_len >= sizeof text) return false;
+  snprintf(text, sizeof text, "%.*s", (int)key_len, key);
+  const char *type = tri_json_get_str(tri_json_get(properties, text), "type");
+  return type && !strcmp(type, "string");
 }
 
 /* Members of a call that has begun, as far as the arguments. */
@@ -117,6 +129,7 @@ tri_status gw_chat_message_create(const gw_chat_message_config *config, gw_chat_
                                .reasoning = config->model->reasoning,
                                .in_reasoning = config->in_reasoning,
                                .is_tool = is_tool,
+                               .is_text = is_text,
                                .give = config->event ? tell : keep,
                                .ctx = m};
   tri_status st = chat_answer_create(&answer, &m->answer);

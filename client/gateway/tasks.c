@@ -6,12 +6,13 @@
 
 #include "runtime/base/mem.h"
 
-enum { MAX_THREADS = 64, MAX_WAITING = 1024 };
+enum { MAX_THREADS = 64, MAX_WAITING = 1024, MAX_WAITING_BYTES = 256 << 20 };
 
 /* First in, first out. */
 typedef struct queue {
   gw_task *first, *last;
   unsigned len;
+  size_t bytes; /* of their bodies */
 } queue;
 
 struct gw_tasks {
@@ -35,6 +36,7 @@ static void put(queue *q, gw_task *t) {
     q->first = t;
   q->last = t;
   q->len++;
+  q->bytes += t->body.len;
 }
 
 static gw_task *take(queue *q) {
@@ -43,6 +45,7 @@ static gw_task *take(queue *q) {
   q->first = t->next;
   if (!q->first) q->last = NULL;
   q->len--;
+  q->bytes -= t->body.len;
   return t;
 }
 
@@ -148,7 +151,7 @@ void gw_tasks_take(gw_tasks *s) {
 
 static tri_status push(gw_tasks *s, gw_task *t) {
   pthread_mutex_lock(&s->lock);
-  bool full = s->waiting.len >= MAX_WAITING;
+  bool full = s->waiting.len >= MAX_WAITING || s->waiting.bytes > MAX_WAITING_BYTES;
   if (!full) put(&s->waiting, t);
   t->running = !full;
   pthread_cond_signal(&s->work);

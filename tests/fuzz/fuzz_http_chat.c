@@ -73,7 +73,7 @@ static void give(void *ctx, chat_part part, const char *s, size_t len) {
 }
 
 static void take_apart(const uint8_t *data, size_t size, size_t piece, given *g) {
-  chat_answer_config config = {.calls = (chat_calls)(size % (CHAT_CALLS_FUNCTION + 1)),
+  chat_answer_config config = {.calls = (chat_calls)(size % CHAT_NUM_CALLS),
                                .reasoning = size % 3 > 0,
                                .in_reasoning = size % 3 > 1,
                                .is_tool = is_tool,

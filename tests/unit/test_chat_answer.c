@@ -41,6 +41,13 @@ static bool is_tool(void *ctx, const char *name, size_t len) {
   return len == 1 && (*name == 'f' || *name == 'g');
 }
 
+static bool is_text(void *ctx, const char *name, size_t len, const char *key, size_t key_len) {
+  (void)ctx;
+  (void)name;
+  (void)len;
+  return key_len == 4 && !memcmp(key, "text", 4);
+}
+
 static const struct answer {
   chat_calls calls;
   int reasoning; /* 2: the prompt has begun it */
@@ -106,6 +113,21 @@ static const struct answer {
      "{f: {\"x\": \"<\"}}{g: {}}"},
     {CHAT_CALLS_FUNCTION, 0, "<function=f>\n<parameter=x>1", "<function=f>\n<parameter=x>1"},
     {CHAT_CALLS_FUNCTION, 0, "<function=>{}", "<function=>{}"},
+    /* tags */
+    {CHAT_CALLS_TAGS, 0,
+     "Yes.\n<tool_call>\n<function=f>\n<parameter=a>\nx < \"y\"\n\nz\n</parameter>\n<parameter=n>\n[1, "
+     "2]\n</parameter>\n"
+     "<parameter=text>\n12\n</parameter>\n</function>\n</tool_call>",
+     "Yes.\n{f: {\"a\": \"x < \\\"y\\\"\\n\\nz\", \"n\": [1, 2], \"text\": \"12\"}}"},
+    {CHAT_CALLS_TAGS, 0,
+     "<tool_call><function=f></function></tool_call><tool_call><function=g><parameter=b>True</parameter>"
+     "</function></tool_call>\n",
+     "{f: {}}{g: {\"b\": true}}"},
+    {CHAT_CALLS_TAGS, 0, "<tool_call><function=f><parameter=a>1, 2</parameter><parameter=b>cut",
+     "{f: {\"a\": \"1, 2\"}"},
+    {CHAT_CALLS_TAGS, 0, "<tool_call><function=f><x>", "<tool_call><function=f><x>"},
+    {CHAT_CALLS_TAGS, 0, "<tool_call>{\"name\": \"f\"}", "<tool_call>{\"name\": \"f\"}"},
+    {CHAT_CALLS_TAGS, 0, "<tool_call><function=></function>", "<tool_call><function=></function>"},
 };
 
 /* Takes an answer apart; cut(i) tells whether a piece ends before byte i. */
@@ -114,6 +136,7 @@ static void take_apart(const struct answer *a, uint64_t cuts, bool each, given *
                                .reasoning = a->reasoning > 0,
                                .in_reasoning = a->reasoning == 2,
                                .is_tool = is_tool,
+                               .is_text = is_text,
                                .give = give,
                                .ctx = g};
   chat_answer *p = NULL;
@@ -158,6 +181,9 @@ START_TEST(any_text) {
                                       "<|python_tag|>",
                                       "<function=",
                                       "</function>",
+                                      "<parameter=",
+                                      "</parameter>",
+                                      "=",
                                       "<think>",
                                       "</think>",
                                       "{",
@@ -228,7 +254,7 @@ Suite *suite_chat_answer(void) {
   Suite *s = suite_create("chat_answer");
   TCase *c = tcase_create("answers");
   tcase_add_loop_test(c, any_pieces, 0, sizeof answers / sizeof *answers);
-  tcase_add_loop_test(c, any_text, CHAT_CALLS_NONE, CHAT_CALLS_FUNCTION + 1);
+  tcase_add_loop_test(c, any_text, CHAT_CALLS_NONE, CHAT_NUM_CALLS);
   tcase_add_test(c, nothing_waits);
   tcase_add_test(c, names);
   suite_add_tcase(s, c);

@@ -229,7 +229,9 @@ static void add_event(void *ctx, size_t choice, const cmd_buf *members) {
 static void make_message(const gw_model *model, bool in_reasoning, const char *text, bool stream, bool calls,
                          cmd_buf *out) {
   tri_json_doc *doc = NULL;
-  static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]";
+  static const char tools[] =
+      "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"s\":{"
+      "\"type\":\"string\"},\"n\":{\"type\":\"integer\"}}}}}]";
   gw_chat_message_config config = {.model = model, .in_reasoning = in_reasoning, .choice = 3, .id = "chatcmpl-1"};
   gw_chat_message *m = NULL;
   bool got;
@@ -287,6 +289,11 @@ START_TEST(message) {
   without_ids(&b, 9);
   ck_assert_str_eq(b.data, "\"content\":null,\"tool_calls\":[{\"id\":\"\",\"type\":\"function\",\"function\":{\"name\":"
                            "\"f\",\"arguments\":\"{}\"}}]");
+  model.calls = CHAT_CALLS_TAGS;
+  make_message(&model, false,
+               "<tool_call><function=f><parameter=s>1</parameter><parameter=n>1</parameter></function></tool_call>",
+               false, true, &b);
+  ck_assert_msg(strstr(b.data, "\"arguments\":\"{\\\"s\\\": \\\"1\\\", \\\"n\\\": 1}\""), "%s", b.data);
   make_message(&model, false, "", false, false, &b);
   ck_assert_str_eq(b.data, "\"content\":\"\"");
   cmd_buf_free(&b);
@@ -301,7 +308,7 @@ START_TEST(probes) {
     bool reasoning;
   } cases[] = {{"<tool_call>{{ messages[0].content }}<think>\n", CHAT_CALLS_HERMES, true},
                {"<tool_call><arg_key>{{ messages[0].content }}", CHAT_CALLS_NONE, false},
-               {"<tool_call><function=f><parameter=x><think>{{ messages[0].content }}", CHAT_CALLS_NONE, false},
+               {"<tool_call><function=f><parameter=x><think>{{ messages[0].content }}", CHAT_CALLS_TAGS, false},
                {"[TOOL_CALLS]{{ messages[0].content }}think>", CHAT_CALLS_MISTRAL, false},
                {"{{ messages[0].content }}<think></think>", CHAT_CALLS_NONE, false}};
   prompts p;
