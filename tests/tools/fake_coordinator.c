@@ -126,6 +126,7 @@ static void accept_job(server *s, job *j, bool existing) {
   s->out.accepted.prompt_tokens = j->prompt_tokens;
   s->out.accepted.existing = existing;
   s->out.accepted.token_ids_only = s->o.token_ids_only;
+  s->out.accepted.cached = false; /* the union has what was sent before */
   reply(s, &j->peer);
 }
 
