@@ -50,8 +50,9 @@ ended_with() { # CODE
 }
 
 # Killed: it comes back, and what it was asked is cancelled.
-up_http --sse-ping 7 --no-http-open
-tr '\0' ' ' <"/proc/$(pid_of trireme-gateway)/cmdline" | grep -q -- '--http-open=false --sse-ping=7 ' || fail "the gateway has other options than were given"
+printf 'http-drain-timeout: 100\nsse-ping: 8\n' >"$RUN/up.yaml"
+up_http --config "$RUN/up.yaml" --drain-timeout 100 --sse-ping 7 --no-http-open
+tr '\0' ' ' <"/proc/$(pid_of trireme-gateway)/cmdline" | grep -q -- '--http-open=false --sse-ping=7 --http-drain-timeout=100 ' || fail "the gateway has other options than were given"
 stream_start 8000
 kill -9 "$(pid_of trireme-gateway)"
 since=$(now_ms)
@@ -62,15 +63,24 @@ for _ in $(seq 100); do client status --json | grep -q '"running":0,"waiting":0'
 client status --json | grep -q '"running":0,"waiting":0' || fail "the job of a killed gateway still runs"
 
 # A drain, asked of every process at once and again: the stream ends well, new requests are refused, and the coordinator drains last.
-stream_start 2500
-ours | while read -r pid name; do [ "$name" = trireme ] || kill -TERM "$pid"; done
+stream_start 2000
+{
+  client submit --temperature 0 --ignore-eos --n 4 --max-tokens 3500 "count 1 to 40=" >/dev/null 2>"$RUN/direct.err"
+  echo $? >"$RUN/direct"
+} &
+sleep 0.3
+since=$(now_ms)
+ours | while read -r pid name; do [ "$name" = trireme ] || kill -TERM "$pid"; done # those are clients
 kill -TERM "$CLUSTER"
 sleep 0.1
 [ "$(health)" = 503 ] || fail "a gateway that drains says $(health)"
-stream_ends 20000 '"finish_reason":"length"'
+stream_ends 60000 '"finish_reason":"length"'
+drained=$(($(now_ms) - since))
 [ "$(cat "$RUN/stream.code")" = 0 ] || fail "a drained stream is cut off: $(cat "$RUN/stream.err")"
 ended_with 0
-echo "gateway killed: served again after $served ms; drained with everything"
+# One that asks the coordinator itself takes longer than the gateway.
+[ "$(cat "$RUN/direct")" = 0 ] || fail "a job that no gateway has asked for was cut off: $(cat "$RUN/direct.err")"
+echo "gateway killed: served again after $served ms; drained after $drained ms, and the rest $(($(now_ms) - since - drained)) ms later"
 
 # The coordinator goes, and everything with it; streams hear why.
 up_http
