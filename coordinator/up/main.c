@@ -123,6 +123,7 @@ static void end_at_once(tri_up *u, int signal) {
   tri_log(TRI_LOG_WARN, "up", "SIG%s again: ending everything at once", sigabbrev_np(signal));
   u->deadline_ns = tri_deadline_after_ms(u->stopping ? 0 : LAST_WORDS_MS);
   u->at_once = true;
+  tri_up_gateway_stop(u, LAST_WORDS_MS);
   if (u->stopping || (u->coordinator_told && !u->told_late))
     tell_coordinator(u, SIGTERM);
   else
