@@ -59,7 +59,8 @@ typedef struct tri_core_config {
   uint64_t most_retained;         /* bytes of jobs that have ended, for clients that come back; 0: any */
   uint32_t tp, pp, dp, ep;        /* the layout that workers must have; 0: any */
   uint32_t num_groups;
-  uint64_t seed; /* of the seeds of requests that bring none; 0: they are random */
+  bool route_by_prefix; /* groups have prefix caches */
+  uint64_t seed;        /* of the seeds of requests that bring none; 0: they are random */
   int64_t max_queue;
   int64_t max_prompt;  /* tokens at which the tokenizer gives up */
   int64_t silence_ns;  /* a rank that reports nothing for so long is lost */

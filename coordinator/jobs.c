@@ -26,7 +26,7 @@ static bool own_lists(job *j) {
 }
 
 static bool own_salt(job *j, tri_wire_str salt) {
-  if (!j->use_cache || !salt.len) return true;
+  if (!salt.len) return true;
   j->salt = tri_strndup(salt.s, salt.len);
   j->salt_len = salt.len;
   return j->salt != NULL;
@@ -198,6 +198,7 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
                                 .token_ids = j->prompt_ids,
                                 .num_token_ids = j->num_prompt,
                                 .second_start = j->embed ? embed_second_start(c, j) : 0,
+                                .cache_salt = {j->salt, j->salt_len},
                                 .sampling = j->sampling}};
   m.assign.sampling.num_stop = 0;
   /* A leader whose queue is full, or that is just going, leaves the job where it is: the next tick tries again, and a
@@ -209,6 +210,7 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
   j->epoch = g->epoch;
   j->assigned_ns = now;
   if (!g->jobs++) g->jobs_since = now;
+  affinity_note(c, index);
   return true;
 }
 
@@ -229,7 +231,7 @@ void job_dispatch(tri_core *c, int64_t now) {
     tri_error err = {0};
     next = TAILQ_NEXT(j, links);
     if (j->state != JOB_QUEUED) continue;
-    group *g = group_pick(c, &index);
+    group *g = affinity_pick(c, j, &index);
     if (!g) return;
     if (now >= j->deadline_ns)
       expire(c, now, j);
@@ -355,6 +357,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
       continue;
     if (t->flags & TRI_TOKEN_PREEMPTED) j->preemptions = t->preemptions;
     if (t->flags & TRI_TOKEN_WAITED) job_begun(j, now, t->waited_ns);
+    if (t->flags & TRI_TOKEN_CACHED && t->cached <= j->num_prompt) j->cached_tokens = t->cached;
     job_choice *ch = &j->choices[t->choice];
     if (ch->ended) continue;
     bool none = t->flags & TRI_TOKEN_NONE;

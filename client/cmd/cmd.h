@@ -194,6 +194,7 @@ const char *cmd_stream_text(const trireme_group_status *g, char out[CMD_STREAM_T
 /* "group 0 has ... KV blocks in the host's memory ...", likewise; empty where it has none there. */
 const char *cmd_swap_text(const trireme_group_status *g, char out[CMD_STREAM_TEXT]);
 /* "response cache: ...", likewise; empty without one. */
+const char *cmd_prefix_text(const trireme_group_status *g, char out[CMD_STREAM_TEXT]);
 const char *cmd_cache_text(const trireme_status *s, char out[CMD_STREAM_TEXT]);
 
 #endif

@@ -20,7 +20,7 @@ typedef struct completion {
   choice *choices;
   uint64_t *counts; /* of each prompt: completion tokens so far */
   unsigned num_accepted;
-  uint64_t prompt_tokens, completion_tokens;
+  uint64_t prompt_tokens, completion_tokens, cached_tokens;
   cmd_buf out, prefix; /* events that are not sent yet; what each begins with */
   bool begun;          /* the stream's head is sent */
   char id[48];
@@ -55,12 +55,15 @@ static void write_head(const gw_exchange *x, cmd_buf *b) {
   cmd_json_open(b, "choices", '[');
 }
 
-static void write_usage(cmd_buf *b, uint64_t prompt, uint64_t completion_tokens) {
+/* cached: of the prompt's tokens those that were there, as is known at the end. */
+static void write_usage(cmd_buf *b, uint64_t prompt, uint64_t completion_tokens, uint64_t cached) {
   cmd_json_open(b, "usage", '{');
   cmd_json_uint(b, "prompt_tokens", prompt);
   cmd_json_uint(b, "completion_tokens", completion_tokens);
   cmd_json_uint(b, "total_tokens", prompt + completion_tokens);
-  cmd_buf_add(b, "}", 1);
+  cmd_json_open(b, "prompt_tokens_details", '{');
+  cmd_json_uint(b, "cached_tokens", cached);
+  cmd_buf_add(b, "}}", 2);
 }
 
 /* finish NULL: not known yet. */
@@ -89,7 +92,7 @@ static void add_event(completion *s, size_t index, const char *text, size_t len,
   cmd_buf_add(b, s->prefix.data, s->prefix.len);
   write_choice(s, b, index, text, len, finish);
   cmd_buf_add(b, "]", 1);
-  if (s->q.continuous_usage) write_usage(b, s->prompt_tokens, s->completion_tokens);
+  if (s->q.continuous_usage) write_usage(b, s->prompt_tokens, s->completion_tokens, s->cached_tokens);
   cmd_buf_add(b, "}\n\n", 3);
 }
 
@@ -122,7 +125,7 @@ static void end_stream(gw_exchange *x) {
     cmd_buf_add(b, "data: ", 6);
     cmd_buf_add(b, s->prefix.data, s->prefix.len);
     cmd_buf_add(b, "]", 1);
-    write_usage(b, s->prompt_tokens, s->completion_tokens);
+    write_usage(b, s->prompt_tokens, s->completion_tokens, s->cached_tokens);
     cmd_buf_add(b, "}\n\n", 3);
   }
   cmd_buf_printf(b, "data: [DONE]\n\n");
@@ -156,7 +159,7 @@ static void respond(gw_exchange *x) {
     b.failed = b.failed || c->text.failed;
   }
   cmd_buf_add(&b, "]", 1);
-  write_usage(&b, s->prompt_tokens, s->completion_tokens);
+  write_usage(&b, s->prompt_tokens, s->completion_tokens, s->cached_tokens);
   cmd_buf_add(&b, "}", 1);
   gw_ignored_fields(&s->ignored, ignored);
   snprintf(fields, sizeof fields, "X-Request-Id: %s\r\n%s", s->id, ignored);
@@ -212,6 +215,7 @@ static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
       cmd_buf_add(&c->text, f->text, f->text_len);
   }
   s->counts[j->index] = tokens;
+  s->cached_tokens += e->done.cached_tokens;
   if (x->num_open) {
     send_events(x);
     return;

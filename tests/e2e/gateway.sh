@@ -62,7 +62,7 @@ post 501 'not served yet' /v1/chat/completions '{}'
 post 400 'neither embeds nor classifies' /v1/embeddings '{"input":"x"}'
 
 # Answers.
-post 200 '"text":"85","logprobs":null,"finish_reason":"stop"}\],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10}' /v1/completions \
+post 200 '"text":"85","logprobs":null,"finish_reason":"stop"}\],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10,"prompt_tokens_details":{"cached_tokens":0}}' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"model":"abacus"}'
 post 200 '"index":0,"text":"85",.*"index":1,"text":"85",.*"index":2,"text":"2",.*"index":3,"text":"2",.*"prompt_tokens":12,"completion_tokens":10,' /v1/completions \
   '{"prompt":["37+48=","1+1="],"temperature":0,"n":2,"seed":-1,"stop":["x"],"top_k":-1}'

@@ -42,6 +42,7 @@ struct stream {
   } choice[MAX_CHOICES];
   uint64_t completion_tokens;
   uint32_t preemptions;
+  uint64_t cached_tokens;
   double queue_ms;
   uint64_t seed;
   float values[4]; /* of an encoder's answer, the first ones */
@@ -53,6 +54,7 @@ struct assigned {
   tri_group_assign a;
   tri_peer to;
   uint32_t ids[MAX_TOKENS];
+  char salt[16];
 };
 
 struct world {

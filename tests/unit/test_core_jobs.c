@@ -302,6 +302,28 @@ START_TEST(test_preemptions) {
 }
 END_TEST
 
+/* The end says how much of the prompt its group had, which can be no more than there is; the group hears of the salt.
+ */
+START_TEST(test_cached_tokens) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  for (uint64_t i = 1; i <= 2; i++) {
+    tri_client_msg m = submit_msg(i);
+    if (i == 1) m.submit.cache_salt = (tri_wire_str){"mine", 4};
+    struct stream *s = submit(w, "one", &m);
+    ck_assert_str_eq(w->assigns[i - 1].salt, i == 1 ? "mine" : "");
+    tri_group_token t = {.job = last_job(w),
+                         .token = 65,
+                         .flags = TRI_TOKEN_WAITED | TRI_TOKEN_CACHED | TRI_TOKEN_LAST,
+                         .cached = i == 1 ? 1 : UINT32_MAX};
+    send_tokens(w, 0, 1, &t, 1);
+    ck_assert(s->done);
+    ck_assert_uint_eq(s->cached_tokens, i == 1);
+  }
+  world_destroy(w);
+}
+END_TEST
+
 /* A job waits until a step takes a part of it in, in its group as well; one that none takes in, until its end. */
 START_TEST(test_queue_time) {
   struct world *w = world_create(1);
@@ -364,6 +386,7 @@ Suite *suite_core_jobs(void) {
   tcase_add_test(t, test_no_alternatives);
   tcase_add_test(t, test_several_choices);
   tcase_add_test(t, test_preemptions);
+  tcase_add_test(t, test_cached_tokens);
   tcase_add_test(t, test_queue_time);
   tcase_add_test(t, test_tokens_without_text);
   return suite;
