@@ -63,12 +63,12 @@ for _ in $(seq 100); do client status --json | grep -q '"running":0,"waiting":0'
 client status --json | grep -q '"running":0,"waiting":0' || fail "the job of a killed gateway still runs"
 
 # A drain, asked of every process at once and again: the stream ends well, new requests are refused, and the coordinator drains last.
-stream_start 1300
 {
-  client submit --temperature 0 --ignore-eos --n 4 --max-tokens 2500 "count 1 to 40=" >/dev/null 2>"$RUN/direct.err"
+  client submit --temperature 0 --ignore-eos --n 4 --max-tokens 4000 "count 1 to 40=" >/dev/null 2>"$RUN/direct.err"
   echo $? >"$RUN/direct"
 } &
-sleep 0.3
+for _ in $(seq 100); do client status --json | grep -q '"running":1' && break; sleep 0.02; done
+stream_start 2500
 since=$(now_ms)
 ours | while read -r pid name; do [ "$name" = trireme ] || kill -TERM "$pid"; done # those are clients
 kill -TERM "$CLUSTER"
