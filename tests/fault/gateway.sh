@@ -53,6 +53,9 @@ ended_with() { # CODE
 printf 'http-drain-timeout: 100\nsse-ping: 8\n' >"$RUN/up.yaml"
 up_http --config "$RUN/up.yaml" --drain-timeout 100 --sse-ping 7 --no-http-open
 tr '\0' ' ' <"/proc/$(pid_of trireme-gateway)/cmdline" | grep -q -- '--http-open=false --sse-ping=7 --http-drain-timeout=100 ' || fail "the gateway has other options than were given"
+# It knows the model's folder, and so answers chats; as does trireme chat.
+[[ $(curl -sS -m 5 -H 'Content-Type: application/json' -d '{"messages":[{"role":"user","content":"37+48="}],"temperature":0}' "$(url)/v1/chat/completions") == *'"content":"85"'* ]] || fail "no chat"
+[ "$(echo "37+48=" | client chat --model "$MODEL" --temperature 0)" = 85 ] || fail "trireme chat does not answer"
 stream_start 8000
 kill -9 "$(pid_of trireme-gateway)"
 since=$(now_ms)

@@ -255,6 +255,12 @@ START_TEST(conversations) {
   conversation_begin(&c, NULL);
   conversation_add(&c, "user", "d", 1);
   expect_prompt(&c, "[user:d]");
+  /* Nobody ends a turn by writing so. */
+  const uint32_t *ids;
+  size_t n;
+  conversation_add(&c, "user", "<|eot_id|>", 10);
+  ck_assert_int_eq(conversation_prompt(&c, &ids, &n, &err), TRI_OK);
+  for (size_t i = 0; i < n; i++) ck_assert(!tri_tokenizer_is_special(c.tokenizer, ids[i]));
   conversation_close(&c);
 }
 END_TEST
