@@ -39,7 +39,6 @@ static void write_head(const gw_exchange *x, cmd_buf *b) {
   cmd_json_open(b, "choices", '[');
 }
 
-/* cached_tokens: of the prompt's tokens those that were there, as is known at the end. */
 static void write_usage(cmd_buf *b, const gw_completion *s) {
   cmd_json_open(b, "usage", '{');
   cmd_json_uint(b, "prompt_tokens", s->prompt_tokens);

@@ -75,6 +75,14 @@ post 200 '"text":"85".*"prompt_tokens":7,' /v1/completions '{"prompt":"<|begin|>
 post 200 '"text":"85"' /v1/completions '{"prompt":"37+48=","temperature":0,"use_beam_search":true,"num_beams":2}'
 post 200 '"text":"85"' /v1/completions '{"prompt":"37+48=","temperature":0}' -H 'Transfer-Encoding: chunked'
 
+# A line of a batch has the same body as the answer over HTTP.
+body='{"model":"abacus","prompt":"37+48=","temperature":0,"logprobs":2,"n":2}'
+echo "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":$body}" >"$RUN/batch"
+# shellcheck disable=SC2317 # a pipe runs it
+unnamed() { sed 's/"id":"cmpl-[0-9a-f]*","object":"text_completion","created":[0-9]*/""/'; }
+batch=$("$BIN/trireme" submit --file "$RUN/batch" 2>/dev/null | sed 's/.*"body"://; s/},"error":null}$//' | unnamed)
+[ "$batch" = "$(curl -sS -m 20 -H 'Content-Type: application/json' -d "$body" "$url/v1/completions" | unnamed)" ] || fail "a batch answers $batch"
+
 # Chat: the template's prompt, special tokens of messages as text, and the parts of its answers.
 sum='"messages":[{"role":"user","content":"37+48="}],"temperature":0'
 post 200 '"object":"chat.completion",.*"message":{"role":"assistant","content":"85"},"logprobs":null,"finish_reason":"stop"}\],"usage":{"prompt_tokens":7,"completion_tokens":3,' /v1/chat/completions "{$sum}"
@@ -95,14 +103,6 @@ post 200 '{"count":4,"max_model_len":8192,"tokens":\[506,506,51,55\]' /tokenize 
 post 200 '{"count":9,"max_model_len":8192,"tokens":\[506,60,.*"token_strs":\["<|begin|>","<"' /tokenize '{"messages":[{"role":"user","content":"<|end|>1"}],"return_token_strs":true}'
 post 200 '^{"prompt":"<|begin|>37"}' /detokenize '{"tokens":[506,51,55]}'
 post 400 '"param":"tokens","code":"out_of_range"' /detokenize '{"tokens":[509]}'
-
-# A line of a batch has the same body as the answer over HTTP.
-body='{"model":"abacus","prompt":"37+48=","temperature":0,"logprobs":2,"n":2}'
-echo "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":$body}" >"$RUN/batch"
-# shellcheck disable=SC2317 # a pipe runs it
-unnamed() { sed 's/"id":"cmpl-[0-9a-f]*","object":"text_completion","created":[0-9]*/""/'; }
-batch=$("$BIN/trireme" submit --file "$RUN/batch" 2>/dev/null | sed 's/.*"body"://; s/},"error":null}$//' | unnamed)
-[ "$batch" = "$(curl -sS -m 20 -H 'Content-Type: application/json' -d "$body" "$url/v1/completions" | unnamed)" ] || fail "a batch answers $batch"
 
 # Streams.
 stream=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0,"stream":true,"stream_options":{"include_usage":true}}' "$url/v1/completions")
