@@ -75,6 +75,7 @@ static bool done_event(trireme *c, trireme_event *e) {
   e->done.first_token_ms = d->first_token_ms;
   e->done.total_ms = d->total_ms;
   e->done.preemptions = d->preemptions;
+  e->done.cached_tokens = d->cached_tokens;
   e->done.timed_out = d->timed_out;
   e->done.seed = d->seed;
   return true;

@@ -163,9 +163,11 @@ typedef struct trireme_request {
   int64_t priority;       /* 0; lower is sooner */
   int64_t deadline_ms;    /* 0: none */
   bool no_special_tokens; /* the prompt has those of the tokenizer's template already, as one of a chat template has */
-  const char *cache_salt; /* NULL: none. The response cache answers with what came under the same salt alone; up to 128
-                             bytes */
-  bool no_cache;          /* it neither answers nor keeps the answer */
+  const char *cache_salt; /* NULL: none. The response cache answers with what came under the same salt alone, and the
+                             prefix cache has its KV blocks alone; up to 128 bytes */
+  bool no_cache;          /* the response cache neither answers nor keeps the answer */
+  int64_t truncate;       /* 0; of a longer prompt the last so many tokens count, with the special ones around a text;
+                             -1: as many as fit with max_tokens */
 } trireme_request;
 #define TRIREME_UNSET INT64_MIN
 
@@ -290,6 +292,9 @@ typedef struct trireme_group_status {
   uint64_t host_kv_pages, host_kv_pages_used;
   uint64_t swaps_out, swaps_in, swapped_out_bytes, swapped_in_bytes;
   uint64_t stream_peer_bytes; /* of streamed_bytes: that another shard of the host has read for this one */
+  /* The prefix cache, since the start: tokens of prompts, those whose KV blocks were there, blocks that have left it.
+   */
+  uint64_t prefix_cache_queries, prefix_cache_hits, prefix_cache_evictions;
 } trireme_group_status;
 
 typedef struct trireme_rank_status {
@@ -356,6 +361,7 @@ typedef struct trireme_event {
       uint32_t preemptions;
       bool timed_out; /* "abort" was the end because deadline_ms had passed; otherwise somebody cancelled it */
       uint64_t seed;  /* the request's, or the one that was drawn: with it the same request draws the same again */
+      uint64_t cached_tokens; /* of prompt_tokens: those that the prefix cache had */
     } done;
     trireme_error error;
     trireme_status status;

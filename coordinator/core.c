@@ -23,7 +23,7 @@ tri_status tri_core_create(const tri_core_config *config, int64_t now, tri_core 
     by_seconds[i]->bounds = seconds_bounds;
     by_seconds[i]->num_bounds = sizeof seconds_bounds / sizeof *seconds_bounds;
   }
-  if (embed_open(c) != TRI_OK || answers_open(c) != TRI_OK) {
+  if (embed_open(c) != TRI_OK || answers_open(c) != TRI_OK || affinity_open(c) != TRI_OK) {
     tri_core_destroy(c);
     return TRI_NO_MEMORY;
   }
@@ -40,6 +40,7 @@ void tri_core_destroy(tri_core *c) {
   tri_free(c->groups);
   tri_free(c->labels);
   tri_response_cache_destroy(c->cache);
+  affinity_close(c);
   tri_buf_free(&c->content);
   tri_buf_free(&c->cache_key);
   tri_buf_free(&c->cache_answer);

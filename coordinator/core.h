@@ -23,6 +23,7 @@ typedef struct tri_core_text {
   tri_wire_str text, pair; /* pair.s NULL: it is no pair */
   bool special;            /* with the special tokens of the tokenizer's template, as a pair always is */
   size_t truncate_to; /* with more tokens it loses its end, and has the special ones in any case; 0: it is refused */
+  bool keep_end;      /* then it loses its beginning, and has the special ones if it is to have any */
 } tri_core_text;
 
 /* Calls of the core on the world. */
@@ -58,7 +59,8 @@ typedef struct tri_core_config {
   uint64_t most_retained;         /* bytes of jobs that have ended, for clients that come back; 0: any */
   uint32_t tp, pp, dp, ep;        /* the layout that workers must have; 0: any */
   uint32_t num_groups;
-  uint64_t seed; /* of the seeds of requests that bring none; 0: they are random */
+  bool route_by_prefix; /* groups have prefix caches */
+  uint64_t seed;        /* of the seeds of requests that bring none; 0: they are random */
   int64_t max_queue;
   int64_t max_prompt;  /* tokens at which the tokenizer gives up */
   int64_t silence_ns;  /* a rank that reports nothing for so long is lost */

@@ -158,6 +158,7 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
   d->prompt_tokens = j->num_prompt;
   d->completion_tokens = 0;
   d->preemptions = j->preemptions;
+  d->cached_tokens = j->cached_tokens;
   d->timed_out = j->timed_out;
   d->seed = j->seed;
   for (uint32_t i = 0; i < d->num_choices; i++) {

@@ -23,12 +23,15 @@ bool group_is_watched(const tri_core *c, const group *g) {
   return !(g->state == GROUP_DRAINING && !g->jobs && c->draining); /* its ranks are leaving */
 }
 
+bool group_takes_jobs(const tri_core *c, const group *g) {
+  return g->state == GROUP_READY || (g->state == GROUP_DRAINING && c->draining && !c->drain_sent);
+}
+
 group *group_pick(const tri_core *c, uint32_t *index) {
   group *best = NULL;
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     group *g = &c->groups[i];
-    if (g->state != GROUP_READY && !(g->state == GROUP_DRAINING && c->draining && !c->drain_sent)) continue;
-    if (best && best->jobs <= g->jobs) continue;
+    if (!group_takes_jobs(c, g) || (best && best->jobs <= g->jobs)) continue;
     best = g;
     *index = i;
   }

@@ -26,7 +26,7 @@ static bool own_lists(job *j) {
 }
 
 static bool own_salt(job *j, tri_wire_str salt) {
-  if (!j->use_cache || !salt.len) return true;
+  if (!salt.len) return true;
   j->salt = tri_strndup(salt.s, salt.len);
   j->salt_len = salt.len;
   return j->salt != NULL;
@@ -54,7 +54,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   bool ok = own_lists(j) && own_salt(j, s->cache_salt) && (!embed || embed_begin(c, j, m->op, embed));
   for (int64_t i = 0; ok && !embed && c->cfg.tokenizer && i < s->sampling.n; i++)
     ok = tri_detokenizer_create(c->cfg.tokenizer, true, &j->choices[i].detok) == TRI_OK;
-  if (ok && j->echo && s->prompt.s) ok = prompt_keep(j, s->prompt);
+  if (ok && j->echo && s->prompt.s && !s->sampling.truncate) ok = prompt_keep(j, s->prompt);
   if (ok) return j;
   job_free(j);
   return NULL;
@@ -121,7 +121,17 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
     tri_core_text text = {.from = from, .text = s->prompt, .special = s->add_special_tokens};
     if (embed) text.pair = embed->text_pair;
     if (embed && embed->truncate) text.truncate_to = admission_most_tokens(c);
+    if (!embed && s->sampling.truncate) {
+      text.truncate_to = admission_truncate_to(c, &j->sampling);
+      text.keep_end = true;
+    }
     st = c->cfg.io.tokenize(c->cfg.io.ctx, j->id, &text, &ids, &count, &second);
+  }
+  if (!s->prompt.s && s->sampling.truncate) {
+    size_t most = admission_truncate_to(c, &j->sampling);
+    size_t gone = count > most ? count - most : 0;
+    ids += gone;
+    count -= gone;
   }
   if (st != TRI_OK || ids || !s->prompt.s) job_tokenized(c, now, j, st, ids, count, second);
 }
@@ -188,6 +198,7 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
                                 .token_ids = j->prompt_ids,
                                 .num_token_ids = j->num_prompt,
                                 .second_start = j->embed ? embed_second_start(c, j) : 0,
+                                .cache_salt = {j->salt, j->salt_len},
                                 .sampling = j->sampling}};
   m.assign.sampling.num_stop = 0;
   /* A leader whose queue is full, or that is just going, leaves the job where it is: the next tick tries again, and a
@@ -199,6 +210,7 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
   j->epoch = g->epoch;
   j->assigned_ns = now;
   if (!g->jobs++) g->jobs_since = now;
+  affinity_note(c, index);
   return true;
 }
 
@@ -219,7 +231,7 @@ void job_dispatch(tri_core *c, int64_t now) {
     tri_error err = {0};
     next = TAILQ_NEXT(j, links);
     if (j->state != JOB_QUEUED) continue;
-    group *g = group_pick(c, &index);
+    group *g = affinity_pick(c, j, &index);
     if (!g) return;
     if (now >= j->deadline_ns)
       expire(c, now, j);
@@ -345,6 +357,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
       continue;
     if (t->flags & TRI_TOKEN_PREEMPTED) j->preemptions = t->preemptions;
     if (t->flags & TRI_TOKEN_WAITED) job_begun(j, now, t->waited_ns);
+    if (t->flags & TRI_TOKEN_CACHED && t->cached <= j->num_prompt) j->cached_tokens = t->cached;
     job_choice *ch = &j->choices[t->choice];
     if (ch->ended) continue;
     bool none = t->flags & TRI_TOKEN_NONE;

@@ -161,6 +161,7 @@ static tri_status open_client_socket(struct shell *s, tri_error *err) {
       return tri_fail(err, TRI_USAGE, "allowed_keys",
                       "--key-file needs --allowed-keys with a file that names at least one client's public key");
     TRI_CHECK(tri_allowed_keys_read(s->opts.allowed_keys, &allowed, err));
+    tri_allowed_keys_add_own(&allowed, pair.public_key);
     zc.allowed = allowed.list;
     zc.num_allowed = allowed.count;
   }
@@ -212,6 +213,7 @@ static tri_status open_core(struct shell *s, tri_error *err) {
                         .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
                         .model_hash = tri_model_config_hash(&s->model.config),
                         .response_cache = s->opts.response_cache,
+                        .route_by_prefix = s->opts.enable_prefix_caching,
                         .most_retained = (s->opts.memory_cap - s->opts.response_cache) / RETAINED_SHARE,
                         .tp = has_layout ? (uint32_t)l.tp : 0,
                         .pp = has_layout ? (uint32_t)l.pp : 0,

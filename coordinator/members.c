@@ -30,6 +30,7 @@ static bool begin_epoch(tri_core *c, int64_t now, uint32_t index, const tri_grou
   group *g = &c->groups[index];
   if (g->state != GROUP_ABSENT && g->state != GROUP_LOST) jobs_fail_group(c, now, index, "it was started again");
   experts_forget(g);
+  affinity_forget(c, index);
   tri_free(g->ranks);
   *g = (group){.state = GROUP_STARTING,
                .epoch = r->epoch,
@@ -167,6 +168,7 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
   g->experts_moved = h->experts_moved;
   g->moving_ns = h->moving_ns;
   g->swaps = h->swaps;
+  g->prefixes = h->prefixes;
   take_shards(g, h);
 }
 

@@ -44,6 +44,23 @@ static void add_swaps(const tri_core *c, FILE *f) {
   add_directions(f, "swapped_bytes_total", "Bytes of their KV blocks, of all ranks.", all.out_bytes, all.in_bytes);
 }
 
+/* Adds figures of the groups' prefix caches, once they have been asked. */
+static void add_prefixes(const tri_core *c, FILE *f) {
+  tri_group_prefixes all = {0};
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    const tri_group_prefixes *p = &c->groups[i].prefixes;
+    all.queries += p->queries;
+    all.hits += p->hits;
+    all.evictions += p->evictions;
+  }
+  if (!all.queries) return;
+  add_value(f, "prefix_cache_queries_total", "counter", "Prompt tokens that were looked for in the prefix caches.",
+            (double)all.queries);
+  add_value(f, "prefix_cache_hits_total", "counter", "Those whose KV blocks were there.", (double)all.hits);
+  add_value(f, "prefix_cache_evictions_total", "counter", "KV blocks that have left them for others.",
+            (double)all.evictions);
+}
+
 /* Adds figures of the response cache, where there is one. */
 static void add_cache(const tri_core *c, FILE *f) {
   if (!c->cache) return;
@@ -95,6 +112,7 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   experts_metrics(c, f);
   streams_metrics(c, f);
   add_swaps(c, f);
+  add_prefixes(c, f);
   add_cache(c, f);
   add_histogram(f, "time_to_first_token_seconds", "From submission to the first token.", &c->ttft);
   add_histogram(f, "inter_token_latency_seconds", "Between one token of a request and the next.", &c->itl);

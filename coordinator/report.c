@@ -47,7 +47,10 @@ static void fill_group(const group *g, uint32_t index, tri_group_status *out) {
                             .swaps_out = g->swaps.out,
                             .swaps_in = g->swaps.in,
                             .swapped_out_bytes = g->swaps.out_bytes,
-                            .swapped_in_bytes = g->swaps.in_bytes};
+                            .swapped_in_bytes = g->swaps.in_bytes,
+                            .prefix_cache_queries = g->prefixes.queries,
+                            .prefix_cache_hits = g->prefixes.hits,
+                            .prefix_cache_evictions = g->prefixes.evictions};
 }
 
 static tri_wire_str task_name(const tri_model_config *m) {

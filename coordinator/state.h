@@ -82,15 +82,16 @@ typedef struct job {
   char *stop_text;       /* NULL: no stop strings */
   struct tri_wire_bias *bias;
   size_t longest_stop;
-  char *salt; /* of the response cache; NULL: none */
+  char *salt; /* of the caches; NULL: none */
   size_t salt_len;
   char *prompt; /* for echo */
   size_t prompt_len;
   uint32_t *prompt_ids; /* until it has ended; of an encoder's job always */
   size_t num_prompt;
   uint32_t num_open;
-  uint32_t preemptions; /* as its group has told */
-  int64_t begun_ns;     /* when a step first took a part of it in, likewise; 0: none has */
+  uint32_t preemptions;   /* as its group has told */
+  uint32_t cached_tokens; /* of the prompt, likewise */
+  int64_t begun_ns;       /* when a step first took a part of it in, likewise; 0: none has */
   int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns, stuck_ns;
   size_t retained;      /* bytes, once it has ended */
   int64_t said_ns;      /* when its client was last sent something, or looked for */
@@ -161,12 +162,15 @@ typedef struct group {
   uint32_t running, waiting, jobs;
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions, rearrangements, experts_moved, moving_ns;
   tri_group_swaps swaps;
+  tri_group_prefixes prefixes;
   cost_window cost;
   double layer_seconds; /* that a layer takes for the largest step, as predicted when the group became ready */
   int64_t began_ns, last_lease;
   int64_t busy_since; /* by its own word; 0: it is idle */
   int64_t jobs_since; /* that it has had jobs without a pause, where it has some */
 } group;
+
+typedef struct prefix_affinity prefix_affinity;
 
 struct tri_core {
   tri_core_config cfg;
@@ -190,6 +194,7 @@ struct tri_core {
   tri_buf content;                 /* memory of content_of */
   tri_response_cache *cache;       /* NULL: none */
   tri_buf cache_key, cache_answer; /* memory of answers.c */
+  prefix_affinity *affinity;       /* NULL: there is one group, or none has a prefix cache */
   /* totals */
   uint64_t done_stop, done_length, done_abort, failed, lost, prompt_tokens, generation_tokens;
   tri_wire_str *labels; /* of a classifier */
@@ -219,12 +224,21 @@ void defaults_apply(const tri_model_config *m, tri_sampling *s);
 /* group_table.c */
 group *group_find(tri_core *c, uint32_t index, uint64_t epoch); /* NULL: there is none, or it is lost */
 bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index);
+bool group_takes_jobs(const tri_core *c, const group *g);
 group *group_pick(const tri_core *c, uint32_t *index); /* the ready group with the least to do; NULL: none */
 bool group_is_watched(const tri_core *c, const group *g);
 /* The data-parallel shard of a rank. */
 static inline uint32_t group_shard_of(const group *g, uint32_t rank) {
   return g->dp > 1 && g->tp ? rank / g->tp % g->dp : 0;
 }
+
+/* affinity.c: groups that have had prompts which begin like a job's */
+tri_status affinity_open(tri_core *c);
+void affinity_close(tri_core *c);
+/* Picks the group that is to get a job; NULL: none takes any. */
+group *affinity_pick(tri_core *c, const job *j, uint32_t *index);
+void affinity_note(tri_core *c, uint32_t index);   /* a group has got the job that was last picked for */
+void affinity_forget(tri_core *c, uint32_t index); /* a group begins anew */
 
 /* replies.c */
 tri_status reply_error(const tri_core *c, const tri_peer *to, uint64_t id, const tri_error *err);
@@ -266,6 +280,8 @@ tri_status admission_check_fit(const tri_core *c, const job *j, const group *g, 
 const char *admission_prompt_field(const job *j); /* the field that the prompt came in, for messages */
 /* Returns how many tokens a text may have, as far as that is known. */
 size_t admission_most_tokens(const tri_core *c);
+/* Returns how many tokens of a prompt count, of a request that truncates. */
+size_t admission_truncate_to(const tri_core *c, const tri_sampling *s);
 /* Says that there is no tokenizer. */
 tri_status admission_refuse_untokenized(const tri_core *c, const char *field, tri_error *err);
 /* Says why the tokenizer, which returned st, has no tokens of a job's text. */

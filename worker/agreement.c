@@ -22,6 +22,7 @@
   X(max_num_seqs, "max-num-seqs")                                                                                      \
   X(max_num_batched_tokens, "max-num-batched-tokens")                                                                  \
   X(block_size, "block-size")                                                                                          \
+  X(enable_prefix_caching, "enable-prefix-caching")                                                                    \
   X(deterministic, "deterministic")                                                                                    \
   X(pooling, "pooling")
 

@@ -116,7 +116,7 @@ void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *bud
   if (tri_job_under_way(s, j) || tri_search_in_prompt(&j->seqs[0]) || *budget < live || !has_room(plan, j, live))
     return;
   int need = missing_blocks(s, j);
-  while (s->pool.num_free < need)
+  while (tri_block_num_free(&s->pool) < need)
     if (!tri_sched_preempt_one(s, &j->seqs[0])) return;
   /* Forks come first: they copy what their parents' slots hold before the next token. */
   for (int i = 0; i < live; i++)
@@ -125,6 +125,7 @@ void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *bud
     tri_sequence *q = &j->seqs[x->seq[i]];
     tri_sched_secure_blocks(s, q, 1, false, plan, &first); /* there are enough */
     tri_sched_emit(plan, q, 1, first, false);
+    tri_sched_prefix_enter(s, q);
   }
   *budget -= live;
 }

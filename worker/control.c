@@ -115,6 +115,12 @@ static tri_group_swaps report_swaps(const tri_worker *w) {
   };
 }
 
+static tri_group_prefixes report_prefixes(const tri_worker *w) {
+  return (tri_group_prefixes){.queries = atomic_load(&w->prefix_queries),
+                              .hits = atomic_load(&w->prefix_hits),
+                              .evictions = atomic_load(&w->prefix_evictions)};
+}
+
 static void send_health(struct control *c) {
   tri_worker *w = c->w;
   tri_group_msg m = {.op = TRI_GROUP_HEALTH,
@@ -140,6 +146,7 @@ static void send_health(struct control *c) {
     m.health.exchange = atomic_load(&w->engine->progress.exchange);
     m.health.stream = tri_stream_report(w->engine, &c->stream_rate);
     if (!w->rank) m.health.swaps = report_swaps(w);
+    if (!w->rank) m.health.prefixes = report_prefixes(w);
     keep_disk(c, &m.health.stream);
   }
   m.health.layer = c->sent_layer;

@@ -157,7 +157,7 @@ static bool fits(const tri_sched *s, const tri_encoder_batches *b) {
   int blocks = num_paddings(b) * tri_sched_blocks_for(s, b->longest);
   for (int i = 0; i < b->num; i++)
     if (b->chosen[i]) blocks += tri_sched_blocks_for(s, b->candidates[i].length);
-  return b->num_chosen + num_paddings(b) <= tri_sched_num_free(s) && blocks <= s->pool.num_free;
+  return b->num_chosen + num_paddings(b) <= tri_sched_num_free(s) && blocks <= tri_block_num_free(&s->pool);
 }
 
 /* Gives up the one that came last. */

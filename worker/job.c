@@ -52,10 +52,11 @@ static tri_status check_request(const tri_group_assign *a, const tri_limits *l, 
   return st == TRI_OK ? tri_job_check_tokens(&limits, &r, err) : st;
 }
 
-/* One block for all of it: the job, its sequences and biases, then the source, and every sequence's tokens and blocks.
+/* One block for all of it: the job, its sequences and biases, then the source, every sequence's tokens and blocks, and
+ * the salt.
  * What is not the job or a sequence is written before it is read. */
 struct sizes {
-  size_t seqs, searches, biases, source;
+  size_t seqs, searches, biases, source, salt;
   int capacity, block_size;
 };
 
@@ -66,9 +67,13 @@ static int blocks_for(const struct sizes *z, size_t tokens) {
 static tri_job *allocate(const struct sizes *z) {
   size_t total = sizeof(tri_job), bytes, n = z->seqs, tokens = (size_t)z->capacity;
   size_t blocks = (size_t)blocks_for(z, tokens), source_blocks = (size_t)blocks_for(z, z->source);
-  const size_t parts[][2] = {{n, sizeof(tri_sequence)},           {z->searches, sizeof(tri_search)},
-                             {z->biases, sizeof(tri_logit_bias)}, {z->source, sizeof(uint32_t)},
-                             {n, tokens * sizeof(uint32_t)},      {n, (2 * blocks + source_blocks) * sizeof(int32_t)}};
+  const size_t parts[][2] = {{n, sizeof(tri_sequence)},
+                             {z->searches, sizeof(tri_search)},
+                             {z->biases, sizeof(tri_logit_bias)},
+                             {z->source, sizeof(uint32_t)},
+                             {n, tokens * sizeof(uint32_t)},
+                             {n, (2 * blocks + source_blocks) * sizeof(int32_t)},
+                             {z->salt, 1}};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (!tri_size_mul(parts[i][0], parts[i][1], &bytes) || !tri_size_add(total, bytes, &total)) return NULL;
   tri_job *j = tri_malloc(total, 1);
@@ -87,6 +92,7 @@ static tri_job *allocate(const struct sizes *z) {
     j->seqs[i].host_blocks = j->seqs[i].blocks + blocks;
     j->seqs[i].source_blocks = source_blocks ? j->seqs[i].host_blocks + blocks : NULL;
   }
+  j->salt = (char *)(block + n * (2 * blocks + source_blocks));
   j->capacity = z->capacity;
   return j;
 }
@@ -175,6 +181,7 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
                         .searches = searches,
                         .biases = (size_t)(s->num_logit_bias + m->num_bad),
                         .source = l->has_source ? a->num_token_ids : 0,
+                        .salt = a->cache_salt.len,
                         .capacity = num_prompt + max_tokens,
                         .block_size = l->block_size};
   tri_job *j = allocate(&sizes);
@@ -187,6 +194,8 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
   j->num_prompt = num_prompt;
   j->num_source = (int)sizes.source;
   if (sizes.source) memcpy(j->source, a->token_ids, sizes.source * sizeof *j->source);
+  j->salt_len = sizes.salt;
+  if (sizes.salt) memcpy(j->salt, a->cache_salt.s, sizes.salt);
   j->second_start = (int)a->second_start;
   j->max_tokens = max_tokens;
   j->min_tokens = (int)s->min_tokens;

@@ -6,6 +6,7 @@
 #include "worker/eplb_run.h"
 #include "worker/expert_counts.h"
 #include "worker/layer_seconds.h"
+#include "worker/publish.h"
 #include "worker/shards.h"
 #include "worker/swap_cost.h"
 #include "worker/warm_up.h"
@@ -94,6 +95,7 @@ static tri_status create(struct leader *ld, tri_error *err) {
                          .by_priority = w->opts.scheduling_policy == 1,
                          .encoder_batching = (tri_encoder_batching)w->opts.encoder_batching,
                          .latency_limit_ns = (int64_t)(w->opts.encoder_latency_limit * 1e6)};
+  TRI_TRY(tri_sched_prefixes_make(&w->engine->model, &sc.prefixes));
   TRI_TRY(tri_shards_create(&sc, num_shards(w), &ld->shards));
   TRI_TRY(create_writers(ld));
   TRI_TRY(create_lanes(ld));
@@ -284,27 +286,6 @@ static void take_commands(struct leader *ld) {
   if (tri_shards_has_work(ld->shards)) atomic_store_explicit(&w->busy, true, memory_order_relaxed);
 }
 
-static void publish(struct leader *ld) {
-  tri_worker *w = ld->w;
-  tri_sched_stats s = tri_shards_get_stats(ld->shards);
-  atomic_store_explicit(&w->running, s.running, memory_order_relaxed);
-  atomic_store_explicit(&w->waiting, s.waiting, memory_order_relaxed);
-  for (int d = 0; w->shards && d < w->layout.dp; d++) {
-    tri_sched_stats one = tri_sched_get_stats(tri_shards_at(ld->shards, d));
-    atomic_store_explicit(&w->shards[2 * d], one.running, memory_order_relaxed);
-    atomic_store_explicit(&w->shards[2 * d + 1], one.waiting, memory_order_relaxed);
-  }
-  atomic_store_explicit(&w->blocks_used, s.blocks_used, memory_order_relaxed);
-  atomic_store_explicit(&w->tokens, s.tokens, memory_order_relaxed);
-  atomic_store_explicit(&w->preemptions, s.preemptions, memory_order_relaxed);
-  atomic_store_explicit(&w->host_blocks_used, s.host_blocks_used, memory_order_relaxed);
-  atomic_store_explicit(&w->swaps_out, s.swaps_out, memory_order_relaxed);
-  atomic_store_explicit(&w->swaps_in, s.swaps_in, memory_order_relaxed);
-  atomic_store_explicit(&w->blocks_out, s.blocks_out, memory_order_relaxed);
-  atomic_store_explicit(&w->blocks_in, s.blocks_in, memory_order_relaxed);
-  atomic_store_explicit(&w->busy, tri_shards_is_busy(ld->shards), memory_order_relaxed);
-}
-
 /* A rank that waits for what a device does must not sleep: the next step may wait for that, too, also where it is
  * another rank's device. */
 static const tri_wait_policy *policy_of(const struct leader *ld) {
@@ -361,7 +342,7 @@ static tri_status serve(struct leader *ld) {
       if (st == TRI_OK) st = end_step(ld, &worked);
       if (st == TRI_OK) st = poll_results(ld, &worked);
     }
-    publish(ld);
+    tri_worker_publish(w, ld->shards);
     if (st != TRI_OK) return st;
     tri_expert_counts_take(w);
     if (worked) {

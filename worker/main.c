@@ -182,6 +182,7 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
       .max_model_len = o->max_model_len,
       .kv_bytes = (int64_t)o->kv_cache_memory,
       .num_kv_blocks = o->num_kv_blocks,
+      .prefix_caching = o->enable_prefix_caching,
       .local_ranks = local_ranks,
       .encoders = true,
       .pooling = (tri_pooling)o->pooling,

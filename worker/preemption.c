@@ -17,6 +17,8 @@ void tri_sched_tell_news(tri_job *j, tri_group_token *t) {
     t->flags |= TRI_TOKEN_WAITED;
     t->waited_ns = tri_job_waited_ns(j);
     j->begun_told = true;
+    if (j->num_cached) t->flags |= TRI_TOKEN_CACHED;
+    t->cached = (uint32_t)j->num_cached;
   }
 }
 
@@ -50,16 +52,34 @@ bool tri_sched_preempt_one(tri_sched *s, const tri_sequence *for_whom) {
   return victim != NULL;
 }
 
+/* Adds `by` to the marks of each block, and returns for how many these then are as many as the references. */
+static int mark(const tri_sched *s, const int32_t *blocks, int n, int by) {
+  int last = 0;
+  for (int i = 0; i < n; i++) {
+    s->marks[blocks[i]] += by;
+    last += s->marks[blocks[i]] == s->pool.refs[blocks[i]];
+  }
+  return last;
+}
+
+/* Counts the running sequences that matter less than q and are idle, and marks their blocks. *freed: those that nobody
+ * else has. */
+static int mark_victims(const tri_sched *s, const tri_sequence *q, int by, int *freed) {
+  int victims = 0;
+  for (int l = -1; l < s->cfg.num_lanes; l++)
+    for (const tri_sequence *v = tri_sched_list(s, l)->tail; v && v->job->priority > q->job->priority; v = v->prev) {
+      if (!tri_seq_is_idle(s, v)) continue;
+      victims++;
+      *freed += mark(s, v->blocks, v->num_blocks, by) + mark(s, v->source_blocks, v->num_source_blocks, by);
+    }
+  return victims;
+}
+
 /* Says whether the places of running sequences that matter less than q, and are idle, are enough to let it in. */
 static bool could_make_way(const tri_sched *s, const tri_sequence *q) {
-  int victims = 0, blocks = 0;
-  for (int l = -1; l < s->cfg.num_lanes; l++)
-    for (const tri_sequence *v = tri_sched_list(s, l)->tail; v && v->job->priority > q->job->priority; v = v->prev)
-      if (tri_seq_is_idle(s, v)) {
-        victims++;
-        blocks += v->num_blocks + v->num_source_blocks;
-      }
-  return victims + tri_sched_num_free(s) >= tri_seq_slots(q) && tri_sched_finds_blocks(s, q, blocks);
+  int blocks = 0, none = 0, victims = mark_victims(s, q, 1, &blocks);
+  mark_victims(s, q, -1, &none);
+  return victims + tri_sched_num_free(s) >= tri_seq_slots(q) && tri_sched_would_find_blocks(s, q, blocks);
 }
 
 void tri_sched_make_way(tri_sched *s) {

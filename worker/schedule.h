@@ -18,6 +18,12 @@ typedef struct tri_sched_lane {
 
 typedef struct tri_encoder_batches tri_encoder_batches;
 
+/* Blocks of the prefix cache that hold what a sequence begins with. */
+typedef struct tri_prefix_hit {
+  int blocks; /* full ones */
+  int idle;   /* of them, that have no owner */
+} tri_prefix_hit;
+
 struct tri_sched {
   tri_sched_config cfg;
   tri_block_pool pool, host; /* host: blocks in the host's memory */
@@ -25,15 +31,17 @@ struct tri_sched {
   tri_seq_list prompts;      /* of running sequences, oldest first: their chunks go with any lane's steps */
   tri_sched_lane *lanes;
   tri_sequence **slot_owner; /* [max_num_seqs]; NULL: free */
+  int32_t *marks;            /* [num_blocks] zeros, but for the count of references of some sequences */
   int num_running;
   int batch_size; /* with whole_batches: sequences that the batch at hand has had, or all slots once it is closed */
   tri_job *jobs, *retired;
   tri_plan_writer *plan; /* of the step that is being composed */
   uint64_t arrivals, tokens, preemptions;
   uint64_t swaps_out, swaps_in, blocks_out,
-      blocks_in;  /* sequences and blocks that have left for there, and come back */
-  uint64_t step;  /* that is being composed, or was last */
-  int budget;     /* tokens that it still has room for */
+      blocks_in;                        /* sequences and blocks that have left for there, and come back */
+  uint64_t prefix_queries, prefix_hits; /* see tri_sched_stats */
+  uint64_t step;                        /* that is being composed, or was last */
+  int budget;                           /* tokens that it still has room for */
   int expected;   /* sequences that wait elsewhere and may come: what a lane's share is reckoned with */
   uint64_t done;  /* the last step whose result has come back: steps of all lanes run one behind the other */
   int64_t now_ns; /* as of the last reap */
@@ -109,11 +117,6 @@ void tri_sched_admit(tri_sched *s, int lane, tri_plan_writer *plan); /* those th
 /* False: nobody is in the step, and no result of it is taken in. */
 bool tri_sched_end_step(tri_sched *s, int lane, const tri_plan_writer *plan);
 
-/* The whole prompt, with its source, must find blocks, beside so many more that could become free, or it would only
- * push others out and be pushed out again. */
-bool tri_sched_finds_blocks(const tri_sched *s, const tri_sequence *q, int more);
-/* Slots for all that q takes at once, and blocks. */
-bool tri_seq_finds_place(const tri_sched *s, const tri_sequence *q);
 /* A job that comes in this step would go with it, as far as slots and blocks go, and nobody is in front of it. */
 bool tri_sched_has_place(const tri_sched *s, const tri_job *j);
 /* Tokens in the cache, and those of prompts that are still to be computed. A prompt that choices share counts for each
@@ -151,6 +154,16 @@ bool tri_sched_swap_out(tri_sched *s, tri_sequence *q);
 bool tri_sched_swap_in(tri_sched *s, tri_sequence *q);
 void tri_sched_drop_host_blocks(tri_sched *s, tri_sequence *q);
 
+/* ---- schedule_prefix.c: blocks that hold what a sequence begins with ---- */
+
+tri_status tri_sched_prefix_open(tri_sched *s);
+/* Looks for the blocks of a sequence that has none. At least one of its tokens is left to compute. */
+tri_prefix_hit tri_sched_prefix_find(const tri_sched *s, const tri_sequence *q);
+/* Gives it these blocks. */
+void tri_sched_prefix_take(tri_sched *s, tri_sequence *q);
+/* Enters the blocks of q that are full of known tokens, in steps that have been composed. */
+void tri_sched_prefix_enter(tri_sched *s, tri_sequence *q);
+
 /* ---- schedule_blocks.c: blocks ---- */
 
 void tri_sched_drop_blocks(tri_sched *s, tri_sequence *q);
@@ -164,6 +177,14 @@ bool tri_sched_secure_source(tri_sched *s, tri_sequence *q, bool may_preempt);
  * that is shared and about to be written is copied. On failure q has the blocks that it had: the plan names only those
  * taken for it, so none may be left over from a plan that did not come. */
 bool tri_sched_secure_blocks(tri_sched *s, tri_sequence *q, int n, bool may_preempt, tri_plan_writer *plan, int *first);
+
+/* The whole prompt, with its source, must find blocks beside those of its prefix that are there, or it would only push
+ * others out and be pushed out again. */
+bool tri_sched_finds_blocks(const tri_sched *s, const tri_sequence *q, tri_prefix_hit hit);
+/* The same without a prefix, where so many more could become free. */
+bool tri_sched_would_find_blocks(const tri_sched *s, const tri_sequence *q, int more);
+/* Slots for all that q takes at once, and blocks. */
+bool tri_seq_finds_place(const tri_sched *s, const tri_sequence *q);
 
 /* Adds n tokens of q to the plan. whole: an encoder's sequence, of which nothing is drawn. */
 void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_block, bool whole);

@@ -95,12 +95,15 @@ void tri_sched_retire_if_done(tri_sched *s, tri_job *j) {
 
 /* ---- blocks ---- */
 
+/* The last one first: of a prefix that others may want, the beginning is kept longest. */
 static void drop(tri_sched *s, const int32_t *blocks, int *n) {
-  for (int i = 0; i < *n; i++) tri_block_drop(&s->pool, blocks[i]);
-  *n = 0;
+  while (*n) tri_block_drop(&s->pool, blocks[--*n]);
 }
 
-void tri_sched_drop_blocks(tri_sched *s, tri_sequence *q) { drop(s, q->blocks, &q->num_blocks); }
+void tri_sched_drop_blocks(tri_sched *s, tri_sequence *q) {
+  drop(s, q->blocks, &q->num_blocks);
+  q->num_entered = 0;
+}
 void tri_sched_drop_source(tri_sched *s, tri_sequence *q) { drop(s, q->source_blocks, &q->num_source_blocks); }
 
 static void share(tri_sched *s, int32_t *to, const int32_t *from, int n) {
@@ -110,6 +113,8 @@ static void share(tri_sched *s, int32_t *to, const int32_t *from, int n) {
 void tri_sched_share_blocks(tri_sched *s, tri_sequence *to, const tri_sequence *from) {
   share(s, to->blocks, from->blocks, from->num_blocks);
   to->num_blocks = from->num_blocks;
+  to->num_entered = from->num_entered;
+  to->prefix = from->prefix;
 }
 
 void tri_sched_share_source(tri_sched *s, tri_sequence *to, const tri_sequence *from) {
@@ -162,4 +167,24 @@ bool tri_sched_secure_blocks(tri_sched *s, tri_sequence *q, int n, bool may_pree
 fail:
   while (q->num_blocks > had) tri_block_drop(&s->pool, q->blocks[--q->num_blocks]);
   return false;
+}
+
+/* Decoders that run will soon want one more block, and so will the beams of a search. */
+static int needed_blocks(const tri_sched *s, const tri_sequence *q) {
+  int need = tri_sched_blocks_for(s, q->num_tokens);
+  if (tri_seq_needs_source(q)) need += tri_sched_blocks_for(s, q->job->num_source);
+  if (q->job->search && q->job->max_tokens > 1) need += q->job->num_seqs - 1;
+  return need + (s->num_running > 0 && !s->cfg.limits.whole_sequences);
+}
+
+bool tri_sched_finds_blocks(const tri_sched *s, const tri_sequence *q, tri_prefix_hit hit) {
+  return tri_block_num_free(&s->pool) - hit.idle >= needed_blocks(s, q) - hit.blocks;
+}
+
+bool tri_sched_would_find_blocks(const tri_sched *s, const tri_sequence *q, int more) {
+  return tri_block_num_free(&s->pool) + more >= needed_blocks(s, q);
+}
+
+bool tri_seq_finds_place(const tri_sched *s, const tri_sequence *q) {
+  return tri_sched_num_free(s) >= tri_seq_slots(q) && tri_sched_finds_blocks(s, q, tri_sched_prefix_find(s, q));
 }

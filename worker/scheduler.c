@@ -18,8 +18,9 @@ tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out) {
     s->cfg.prompt_tokens = s->cfg.limits.max_num_batched_tokens;
   s->lanes = tri_calloc((size_t)config->num_lanes, sizeof *s->lanes);
   s->slot_owner = tri_calloc((size_t)config->limits.max_num_seqs, sizeof *s->slot_owner);
-  if (!s->lanes || !s->slot_owner || tri_block_pool_init(&s->pool, config->limits.num_blocks) != TRI_OK ||
-      tri_block_pool_init(&s->host, config->limits.num_host_blocks) != TRI_OK ||
+  s->marks = tri_calloc((size_t)config->limits.num_blocks, sizeof *s->marks);
+  if (!s->lanes || !s->slot_owner || !s->marks || tri_block_pool_init(&s->pool, config->limits.num_blocks) != TRI_OK ||
+      tri_block_pool_init(&s->host, config->limits.num_host_blocks) != TRI_OK || tri_sched_prefix_open(s) != TRI_OK ||
       (has_batches(config) && tri_encoder_batches_create(config, &s->batches) != TRI_OK)) {
     tri_sched_destroy(s);
     return TRI_NO_MEMORY;
@@ -44,6 +45,7 @@ void tri_sched_destroy(tri_sched *s) {
   tri_encoder_batches_destroy(s->batches);
   tri_free(s->lanes);
   tri_free(s->slot_owner);
+  tri_free(s->marks);
   tri_free(s);
 }
 
@@ -60,9 +62,9 @@ static int remaining(const tri_sequence *q) {
 /* The tokens that the first ones of q cost besides themselves. */
 static int source_cost(const tri_sequence *q) { return tri_seq_needs_source(q) ? q->job->num_source : 0; }
 
-/* How many tokens of q fit into what is left of a step; less than 1: none. */
-static int fitting(const tri_sequence *q, int budget) {
-  int left = remaining(q), room = budget - source_cost(q);
+/* How many tokens of q fit into what is left of a step, where so many more need not be computed; less than 1: none. */
+static int fitting(const tri_sequence *q, int found, int budget) {
+  int left = remaining(q) - found, room = budget - source_cost(q);
   return left < room ? left : room;
 }
 
@@ -106,20 +108,18 @@ static void emit_source(tri_plan_writer *plan, const tri_sequence *q) {
   tri_plan_add(plan, &e, q->job->source, q->source_blocks, NULL, 0);
 }
 
-/* Has come in what q had computed, and tells its slot of it. False when blocks are missing. */
-static bool resume(tri_sched *s, tri_plan_writer *plan, tri_sequence *q) {
+/* Tells the slot of q what its blocks hold: what it had computed, or what others have. */
+static void emit_resume(const tri_sched *s, tri_plan_writer *plan, tri_sequence *q) {
   const tri_job *j = q->job;
   tri_sample_params params = j->params;
   params.seed = choice_seed(j, q->choice);
-  if (!tri_sched_swap_in(s, q)) return false;
   tri_plan_seq e = {.slot = (uint32_t)q->slot,
                     .kind = TRI_SEQ_RESUME,
                     .flags = TRI_SEQ_FLAG_PARAMS,
                     .num_tokens = (uint32_t)q->num_computed,
-                    .num_blocks = (uint32_t)q->num_blocks};
+                    .num_blocks = (uint32_t)tri_sched_blocks_for(s, q->num_computed)};
   tri_plan_add(plan, &e, q->tokens, q->blocks, &params, (uint32_t)j->num_prompt);
   q->fresh = false;
-  return true;
 }
 
 /* The other choices get slots of their own beside q and share what it has: the blocks of the prompt, or, where the
@@ -152,10 +152,10 @@ static void fork_choices(tri_sched *s, tri_plan_writer *plan, tri_sequence *q) {
   }
 }
 
-/* Room in the plan for n tokens of q and what comes in front of them. */
-static bool has_room(const tri_sched *s, const tri_plan_writer *plan, const tri_sequence *q, int n) {
-  int source = source_cost(q), known = q->num_host_blocks ? q->num_computed : 0;
-  int blocks = n / s->cfg.limits.block_size + 3 + tri_sched_blocks_for(s, source) + q->num_host_blocks;
+/* Room in the plan for n tokens of q and what comes in front of them, so many that its blocks hold included. */
+static bool has_room(const tri_sched *s, const tri_plan_writer *plan, const tri_sequence *q, int n, int known) {
+  int source = source_cost(q);
+  int blocks = n / s->cfg.limits.block_size + 3 + tri_sched_blocks_for(s, source) + tri_sched_blocks_for(s, known);
   return plan->h.num_seqs + !!source + !!known < plan->max_seqs &&
          tri_plan_has_room(plan, (size_t)(n + source + known), (size_t)blocks, 1);
 }
@@ -163,15 +163,17 @@ static bool has_room(const tri_sched *s, const tri_plan_writer *plan, const tri_
 /* Schedules n tokens of q, its source in front of them where that is due. False when blocks are missing. */
 static bool schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, bool may_preempt, int *budget) {
   int source = source_cost(q), first;
-  if (!has_room(s, plan, q, n)) return false;
-  if (q->num_host_blocks && !resume(s, plan, q)) return false;
+  if (!has_room(s, plan, q, n, q->fresh ? q->num_computed : 0)) return false;
+  if (q->num_host_blocks && !tri_sched_swap_in(s, q)) return false;
   if (source && !tri_sched_secure_source(s, q, may_preempt)) return false;
   if (!tri_sched_secure_blocks(s, q, n, may_preempt, plan, &first)) {
     if (source) tri_sched_drop_source(s, q);
     return false;
   }
   if (source) emit_source(plan, q);
+  if (q->fresh && q->num_computed) emit_resume(s, plan, q);
   tri_sched_emit(plan, q, n, first, s->cfg.limits.whole_sequences);
+  tri_sched_prefix_enter(s, q);
   *budget -= n + source;
   if (!q->job->begun_ns) q->job->begun_ns = s->now_ns;
   if (source && tri_seq_has_held(q) && !tri_seq_waits_to_fork(q)) fork_choices(s, plan, q);
@@ -209,7 +211,7 @@ static void run_prompts(tri_sched *s, tri_plan_writer *plan, int lane, int *budg
     bool waits = q->job->search && q->choice; /* for the first beam */
     if (!waits && q->last_step != s->step && !q->job->aborted) {
       if (tri_seq_waits_to_fork(q) && !remaining(q)) fork_choices(s, plan, q);
-      int n = fitting(q, *budget);
+      int n = fitting(q, 0, *budget);
       if (n > 0) schedule(s, plan, q, n, true, budget);
     }
     next = q->next;
@@ -238,17 +240,6 @@ static void share_out(tri_sched *s, tri_sched_lane *lane) {
   }
 }
 
-/* Decoders that run will soon want one more block, and so will the beams of a search. */
-bool tri_sched_finds_blocks(const tri_sched *s, const tri_sequence *q, int more) {
-  int need = tri_sched_blocks_for(s, q->num_tokens) + tri_sched_blocks_for(s, source_cost(q));
-  if (q->job->search && q->job->max_tokens > 1) need += q->job->num_seqs - 1;
-  return s->pool.num_free + more >= need + (s->num_running > 0 && !s->cfg.limits.whole_sequences);
-}
-
-bool tri_seq_finds_place(const tri_sched *s, const tri_sequence *q) {
-  return tri_sched_num_free(s) >= tri_seq_slots(q) && tri_sched_finds_blocks(s, q, 0);
-}
-
 bool tri_sched_has_place(const tri_sched *s, const tri_job *j) {
   return s->budget > 0 && !s->waiting.count && tri_seq_finds_place(s, &j->seqs[0]);
 }
@@ -273,15 +264,18 @@ static int slots_left(const tri_sched *s) {
 static void admit(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
   while (s->waiting.head && *budget > 0 && !lane_is_full(s, &s->lanes[lane])) {
     tri_sequence *q = s->waiting.head;
-    int n = fitting(q, *budget);
+    if (slots_left(s) < tri_seq_slots(q)) return;
+    tri_prefix_hit hit = tri_sched_prefix_find(s, q);
+    int found = hit.blocks * s->cfg.limits.block_size, n = fitting(q, found, *budget);
     /* A sequence that has to go in one piece waits for a step with room for all of it. */
     if (n < 1 || (s->cfg.limits.whole_sequences && n < remaining(q))) return;
-    if (slots_left(s) < tri_seq_slots(q) || !tri_sched_finds_blocks(s, q, 0) || !has_room(s, plan, q, n)) return;
+    if (!tri_sched_finds_blocks(s, q, hit) || !has_room(s, plan, q, n, q->num_computed + found)) return;
     tri_seq_list_remove(&s->waiting, q);
     if (q->job->search)
       tri_search_enter(s, q->job);
     else
       tri_sched_enter(s, q, tri_sched_free_slot(s));
+    tri_sched_prefix_take(s, q);
     if (!schedule(s, plan, q, n, false, budget)) {
       tri_sched_preempt(s, q);
       return;
@@ -295,7 +289,7 @@ static void admit_to_batch(tri_sched *s, tri_plan_writer *plan, int lane, int *b
   if (!s->num_running) s->batch_size = 0; /* the last one has ended */
   admit(s, plan, lane, budget);
   const tri_sequence *next = s->waiting.head;
-  if (!next || (fitting(next, *budget) > 0 && !lane_is_full(s, &s->lanes[lane])))
+  if (!next || (fitting(next, 0, *budget) > 0 && !lane_is_full(s, &s->lanes[lane])))
     s->batch_size = s->cfg.limits.max_num_seqs;
 }
 
@@ -381,6 +375,7 @@ static void take_token(tri_sched *s, tri_sequence *q, const tri_sample_result *r
   if (q->num_tokens < j->capacity) q->tokens[q->num_tokens] = r->token;
   q->num_tokens++;
   s->tokens++;
+  tri_sched_prefix_enter(s, q);
   int generated = q->num_tokens - j->num_prompt;
   bool stop = tri_job_stops_at(j, r->token);
   if (!stop && generated < j->max_tokens) return;
@@ -473,13 +468,16 @@ tri_sched_stats tri_sched_get_stats(const tri_sched *s) {
   return (tri_sched_stats){
       .running = (uint32_t)s->num_running,
       .waiting = (uint32_t)s->waiting.count,
-      .blocks_used = (uint64_t)(s->pool.num_blocks - s->pool.num_free),
+      .blocks_used = (uint64_t)(s->pool.num_blocks - tri_block_num_free(&s->pool)),
       .tokens = s->tokens,
       .preemptions = s->preemptions,
-      .host_blocks_used = (uint64_t)(s->host.num_blocks - s->host.num_free),
+      .host_blocks_used = (uint64_t)(s->host.num_blocks - tri_block_num_free(&s->host)),
       .swaps_out = s->swaps_out,
       .swaps_in = s->swaps_in,
       .blocks_out = s->blocks_out,
       .blocks_in = s->blocks_in,
+      .prefix_queries = s->prefix_queries,
+      .prefix_hits = s->prefix_hits,
+      .prefix_evictions = s->pool.cache ? tri_prefix_num_evicted(s->pool.cache) : 0,
   };
 }

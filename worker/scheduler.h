@@ -30,6 +30,10 @@
  *
  * A job with a beam search has a sequence for each beam (beam_schedule.c); its answers go out when the search is done.
  *
+ * Full blocks are kept when their sequences have let go of them, and a sequence that begins with the same tokens goes
+ * on behind them (schedule_prefix.c). Ranks run steps in their order, so that a block may be shared as soon as the step
+ * that fills it is composed.
+ *
  * No threads, clocks or sockets here: the caller passes the time. Nothing allocates but tri_job_create. */
 #ifndef TRI_WORKER_SCHEDULER_H
 #define TRI_WORKER_SCHEDULER_H
@@ -63,6 +67,8 @@ typedef struct tri_sequence {
   uint32_t *tokens;   /* [capacity] */
   int32_t *blocks;
   int num_blocks;
+  int num_entered;      /* of them, from the first on, whose tokens the prefix cache knows */
+  tri_prefix_id prefix; /* that ends with these; where there are any */
   int32_t *host_blocks; /* of one that waits with what it has computed */
   int num_host_blocks;
   int32_t *source_blocks; /* of an encoder-decoder; else NULL */
@@ -83,6 +89,8 @@ struct tri_job {
   uint64_t id, seed, arrival;
   int64_t priority, deadline_ns; /* TRI_NEVER: none */
   int second_start;              /* number of the first token of the second type; 0: all are of the first */
+  char *salt;                    /* of the prefix cache, salt_len bytes */
+  size_t salt_len;
   int num_prompt; /* tokens that the answer is computed behind; of an encoder-decoder those that begin every answer */
   int max_tokens, min_tokens, capacity;
   int num_source; /* of an encoder-decoder, else 0 */
@@ -91,6 +99,7 @@ struct tri_job {
   uint32_t preemptions, preemptions_told; /* of all sequences so far; as of the last entry that named them */
   int64_t came_ns, begun_ns;              /* when it came; when it was first in a step, 0: not yet */
   bool begun_told;
+  int num_cached;            /* tokens whose KV blocks were there when it was first in a step */
   int num_choices, num_open; /* choices not ended */
   tri_search *search;        /* NULL: none */
   tri_sample_params params;
@@ -103,12 +112,13 @@ struct tri_job {
 };
 
 /* Returns how many tokens of prompts a step takes, where so many were asked for; 0: as many as fit. A step of several
- * stages on CPUs takes 256, which docs/performance.md has measured, or as many as hide its streamed weights
- * (tri_engine's hiding_tokens): fewer would have all stages wait for their disks. */
+ * stages takes what docs/performance.md has measured to be best, or as many as hide its streamed weights (tri_engine's
+ * hiding_tokens): fewer would have all stages wait for their disks. */
 static inline int tri_sched_prompt_tokens(int asked, int num_lanes, bool device, int hiding_tokens) {
-  enum { HOST_PROMPT_TOKENS = 256 };
-  if (asked || num_lanes == 1 || device) return asked;
-  return hiding_tokens > HOST_PROMPT_TOKENS ? hiding_tokens : HOST_PROMPT_TOKENS;
+  enum { HOST_PROMPT_TOKENS = 256, DEVICE_PROMPT_TOKENS = 2048 };
+  int usual = device ? DEVICE_PROMPT_TOKENS : HOST_PROMPT_TOKENS;
+  if (asked || num_lanes == 1) return asked;
+  return hiding_tokens > usual ? hiding_tokens : usual;
 }
 
 /* Seconds, as predicted, by which a sequence that gives its blocks back is swapped out or computed again. Zeros: it is
@@ -119,13 +129,26 @@ typedef struct tri_swap_cost {
   int free_tokens; /* beyond so many that steps have room for while they wait for their weights */
 } tri_swap_cost;
 
+/* The prefix cache (prefix_cache.h), and what a token's keys depend on besides the tokens before it: the length of its
+ * prompt, where a rotary scaling goes by that. */
+typedef struct tri_sched_prefixes {
+  tri_sip_key key;       /* secret */
+  tri_prefix_hash *hash; /* NULL: SipHash */
+  tri_rope_kind rope;
+  int original_len; /* with DYNAMIC and BY_LENGTH: prompts of up to so many tokens are alike */
+} tri_sched_prefixes;
+
+/* Draws the key, and takes over what the model says. */
+tri_status tri_sched_prefixes_make(const tri_model_config *model, tri_sched_prefixes *out);
+
 typedef struct tri_sched_config {
   tri_limits limits;
   int num_lanes;
   int depth;         /* steps of a lane that may be under way at a time: 0 or 1, or 2 where each runs behind the last */
   int prompt_tokens; /* in one step; 0, or where prompts go in one piece: as many as fit */
   tri_swap_cost swap_cost;
-  bool by_priority; /* else first come, first served */
+  tri_sched_prefixes prefixes; /* with tri_limits.prefix_caching */
+  bool by_priority;            /* else first come, first served */
   /* Request-level batches: a batch takes sequences from the queue for as long as only a step's budget keeps the next
    * one out, that is until its slots or the KV blocks are taken or nobody waits. Then nobody joins until its last
    * sequence has ended; what is preempted comes back in a later batch. Not together with by_priority. */
@@ -158,6 +181,9 @@ typedef struct tri_sched_stats {
   uint64_t blocks_used, tokens, preemptions;
   uint64_t host_blocks_used;                           /* by sequences that wait */
   uint64_t swaps_out, swaps_in, blocks_out, blocks_in; /* sequences and blocks so far */
+  /* The prefix cache's, so far: tokens of sequences that came for the first time, those of them whose blocks were
+   * there, and blocks that left it for others. */
+  uint64_t prefix_queries, prefix_hits, prefix_evictions;
 } tri_sched_stats;
 
 typedef struct tri_sched tri_sched;

@@ -131,13 +131,15 @@ bool tri_shards_reap(tri_shards *s, int64_t now_ns, tri_outbox *out) {
 
 /* ---- composing ---- */
 
-/* Returns the shard with place for a job that has the fewest tokens; -1: none has place. */
+/* Returns the shard with place for a job that has the fewest tokens, without those of the job that need not be computed
+ * there; -1: none has place. */
 static int find_place(const tri_shards *s, const tri_job *j) {
   int best = -1;
   int64_t least = 0;
   for (int i = 0; i < s->dp; i++) {
     if (!tri_sched_has_place(s->scheds[i], j)) continue;
-    int64_t load = tri_sched_load(s->scheds[i]);
+    int64_t found = tri_sched_prefix_find(s->scheds[i], &j->seqs[0]).blocks;
+    int64_t load = tri_sched_load(s->scheds[i]) - found * s->scheds[i]->cfg.limits.block_size;
     if (best >= 0 && load >= least) continue;
     best = i;
     least = load;
@@ -272,6 +274,9 @@ tri_sched_stats tri_shards_get_stats(const tri_shards *s) {
     all.swaps_in += one.swaps_in;
     all.blocks_out += one.blocks_out;
     all.blocks_in += one.blocks_in;
+    all.prefix_queries += one.prefix_queries;
+    all.prefix_hits += one.prefix_hits;
+    all.prefix_evictions += one.prefix_evictions;
   }
   return all;
 }

@@ -3,9 +3,10 @@
  *
  * Jobs wait here, in one queue by priority or arrival, and the first goes to a shard when one has place for it: slots,
  * blocks for its whole prompt, tokens left in the step, and nobody in front. Of those that have, it is the one with the
- * fewest tokens, in its cache and still to be computed: a step takes as long as its slowest shard. There it stays, with
- * its choices and beams, since no other shard has its blocks. By priority a job that finds no place goes where the
- * least important sequences would make way for it. One shard alone gets every job at once.
+ * fewest tokens, in its cache and still to be computed, where those of the job that its prefix cache holds count
+ * against them: a step takes as long as its slowest shard. There it stays, with its choices and beams, since no other
+ * shard has its blocks. By priority a job that finds no place goes where the least important sequences would make way
+ * for it. One shard alone gets every job at once.
  *
  * No threads, clocks or sockets here, and nothing allocates but tri_shards_create. */
 #ifndef TRI_WORKER_SHARDS_H

@@ -22,15 +22,17 @@ static bool is_cheaper(const tri_swap_cost *c, int blocks, int tokens) {
   return blocks * c->block_s <= computed * c->token_s;
 }
 
-/* Blocks that come in are read behind those that go out: none may go where one still comes from. */
+/* A sequence that its slot has not heard of has computed nothing. Blocks that come in are read behind those that go
+ * out: none may go where one still comes from. */
 static bool may_go_out(const tri_sched *s, const tri_sequence *q) {
-  return !q->job->search && !q->source_blocks && !s->plan->h.num_swaps_in;
+  return !q->fresh && !q->job->search && !q->source_blocks && !s->plan->h.num_swaps_in;
 }
 
 bool tri_sched_swap_out(tri_sched *s, tri_sequence *q) {
   if (q->num_host_blocks) return true; /* it has not come in yet */
   int tokens = kept_tokens(q), blocks = tri_sched_blocks_for(s, tokens);
-  if (tokens < 1 || blocks > s->host.num_free || !may_go_out(s, q) || shares_any(s, q, blocks)) return false;
+  if (tokens < 1 || blocks > tri_block_num_free(&s->host) || !may_go_out(s, q) || shares_any(s, q, blocks))
+    return false;
   if (!is_cheaper(&s->cfg.swap_cost, blocks, tokens)) return false;
   for (int i = 0; i < blocks; i++) {
     q->host_blocks[i] = tri_block_take(&s->host);
@@ -45,7 +47,7 @@ bool tri_sched_swap_out(tri_sched *s, tri_sequence *q) {
 
 bool tri_sched_swap_in(tri_sched *s, tri_sequence *q) {
   int blocks = q->num_host_blocks;
-  if (blocks > s->pool.num_free) return false;
+  if (blocks > tri_block_num_free(&s->pool)) return false;
   for (int i = 0; i < blocks; i++) {
     q->blocks[i] = tri_block_take(&s->pool);
     tri_plan_add_swap_in(s->plan, q->blocks[i], q->host_blocks[i]);

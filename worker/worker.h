@@ -58,6 +58,7 @@ typedef struct tri_worker {
   atomic_bool leaving;       /* the control thread sends what is left and ends */
   _Atomic uint64_t scheduler_ns, tokens, preemptions, blocks_used;
   _Atomic uint64_t host_blocks_used, swaps_out, swaps_in, blocks_out, blocks_in; /* see tri_sched_stats */
+  _Atomic uint64_t prefix_queries, prefix_hits, prefix_evictions;                /* likewise */
   _Atomic uint64_t rearrangements, experts_moved, moving_ns;                     /* see tri_eplb_stats */
   _Atomic uint32_t running, waiting;
   _Atomic uint32_t *shards; /* [dp, 2] running and waiting of each; NULL: there is one */

@@ -76,6 +76,7 @@ static void done(cmd_buf *b, const trireme_event *e) {
   cmd_json_num(b, "first_token_ms", e->done.first_token_ms);
   cmd_json_num(b, "total_ms", e->done.total_ms);
   cmd_json_uint(b, "preemptions", e->done.preemptions);
+  cmd_json_uint(b, "cached_tokens", e->done.cached_tokens);
   cmd_json_uint(b, "seed", e->done.seed);
   if (e->done.timed_out) cmd_buf_printf(b, ",\"timed_out\":true");
 }

@@ -48,6 +48,8 @@ static void print_memory(const trireme_status *s) {
     if (cmd_stream_text(s->groups[i], text)[0]) printf("%s\n", text);
   for (size_t i = 0; i < s->num_groups; i++)
     if (cmd_swap_text(s->groups[i], text)[0]) printf("%s\n", text);
+  for (size_t i = 0; i < s->num_groups; i++)
+    if (cmd_prefix_text(s->groups[i], text)[0]) printf("%s\n", text);
   if (cmd_cache_text(s, text)[0]) printf("%s\n", text);
 }
 

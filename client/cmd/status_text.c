@@ -36,6 +36,17 @@ const char *cmd_swap_text(const trireme_group_status *g, char out[CMD_STREAM_TEX
   return out;
 }
 
+const char *cmd_prefix_text(const trireme_group_status *g, char out[CMD_STREAM_TEXT]) {
+  out[0] = '\0';
+  if (!g->prefix_cache_queries) return out;
+  snprintf(out, CMD_STREAM_TEXT,
+           "group %u had the KV blocks of %llu of %llu prompt tokens (%.0f %%); %llu blocks have made room for others",
+           g->group, (unsigned long long)g->prefix_cache_hits, (unsigned long long)g->prefix_cache_queries,
+           100 * (double)g->prefix_cache_hits / (double)g->prefix_cache_queries,
+           (unsigned long long)g->prefix_cache_evictions);
+  return out;
+}
+
 const char *cmd_cache_text(const trireme_status *s, char out[CMD_STREAM_TEXT]) {
   out[0] = '\0';
   if (!s->response_cache_limit) return out;

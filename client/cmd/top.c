@@ -51,6 +51,7 @@ static int draw_groups(const trireme_status *s, int y) {
     char text[CMD_STREAM_TEXT];
     if (cmd_stream_text(s->groups[i], text)[0]) y = line(y, 0, "%s", text);
     if (cmd_swap_text(s->groups[i], text)[0]) y = line(y, 0, "%s", text);
+    if (cmd_prefix_text(s->groups[i], text)[0]) y = line(y, 0, "%s", text);
   }
   return y;
 }

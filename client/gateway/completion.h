@@ -75,6 +75,7 @@ struct gw_completion {
   uint64_t *counts; /* of each prompt: completion tokens so far */
   unsigned num_accepted;
   uint64_t prompt_tokens, completion_tokens;
+  uint64_t cached_tokens; /* of the prompts: those that were there, as is known at the end */
   cmd_buf out, prefix; /* events that are not sent yet; what each begins with */
   bool begun;          /* the stream's head is sent */
   char id[48];

@@ -44,7 +44,9 @@ static void write_usage(cmd_buf *b, const gw_completion *s) {
   cmd_json_uint(b, "prompt_tokens", s->prompt_tokens);
   cmd_json_uint(b, "completion_tokens", s->completion_tokens);
   cmd_json_uint(b, "total_tokens", s->prompt_tokens + s->completion_tokens);
-  cmd_buf_add(b, "}", 1);
+  cmd_json_open(b, "prompt_tokens_details", '{');
+  cmd_json_uint(b, "cached_tokens", s->cached_tokens);
+  cmd_buf_add(b, "}}", 2);
 }
 
 void gw_write_finish_reason(cmd_buf *b, const gw_choice *c) {
@@ -196,6 +198,7 @@ static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
       cmd_buf_add(&c->text, f->text, f->text_len);
   }
   s->counts[j->index] = tokens;
+  s->cached_tokens += e->done.cached_tokens;
   if (x->num_open) {
     send_events(x);
     return;

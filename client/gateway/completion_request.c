@@ -160,8 +160,9 @@ const gw_field_table gw_completion_fields = GW_TABLE(shared);
 static const gw_field text_alone[] = {
     {"prompt", gw_take_inputs, Q(prompt)}, {"best_of", gw_take_int, Q(best_of)},
     {"logprobs", take_logprobs, 0},        {"echo", gw_take_bool, R(echo)},
-    {"suffix", gw_take_unsupported, 0},    {"truncate_prompt_tokens", gw_take_unsupported, 0},
-    {"tools", gw_take_unsupported, 0},     {"functions", gw_take_unsupported, 0},
+    {"truncate", gw_take_int, R(truncate)}, {"truncate_prompt_tokens", gw_take_int, R(truncate)},
+    {"suffix", gw_take_unsupported, 0},    {"tools", gw_take_unsupported, 0},
+    {"functions", gw_take_unsupported, 0},
 };
 #undef Q
 #undef R

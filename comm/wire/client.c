@@ -338,6 +338,7 @@ static const tri_field r_done_fields[] = {
     R_F(TRI_FT_F64, "first_token_ms", done.first_token_ms),
     R_F(TRI_FT_F64, "total_ms", done.total_ms),
     R_F(TRI_FT_U32, "preemptions", done.preemptions),
+    {TRI_F(TRI_FT_U64, "cached_tokens", tri_server_msg, done.cached_tokens), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_BOOL, "timed_out", tri_server_msg, done.timed_out), .flags = TRI_FF_OMIT},
     R_F(TRI_FT_U64, "seed", done.seed),
 };

@@ -237,8 +237,9 @@ typedef struct tri_done {
   uint64_t prompt_tokens, completion_tokens;
   double queue_ms, first_token_ms, total_ms;
   uint32_t preemptions;
-  bool timed_out; /* an abort was the deadline's */
-  uint64_t seed;  /* that was drawn, or the request's own */
+  uint64_t cached_tokens; /* of prompt_tokens: those whose KV blocks were there */
+  bool timed_out;         /* an abort was the deadline's */
+  uint64_t seed;          /* that was drawn, or the request's own */
 } tri_done;
 
 #define TRI_STATUS_MAX_GROUPS 64

@@ -6,7 +6,7 @@
 #include "comm/wire/pack.h"
 #include "comm/wire/sampling.h"
 
-enum { TOKEN_PARTS = 6, LOGPROB_PARTS = 3, MOST_PARTS = TOKEN_PARTS + 2 + LOGPROB_PARTS, MAX_NAME = 256 };
+enum { TOKEN_PARTS = 6, LOGPROB_PARTS = 3, MOST_PARTS = TOKEN_PARTS + 3 + LOGPROB_PARTS, MAX_NAME = 256 };
 
 /* ---- tokens: arrays, for they are the one message of every step ---- */
 
@@ -15,6 +15,7 @@ static uint32_t token_parts(uint64_t flags) {
   uint32_t n = TOKEN_PARTS;
   if (flags & TRI_TOKEN_PREEMPTED) n++;
   if (flags & TRI_TOKEN_WAITED) n++;
+  if (flags & TRI_TOKEN_CACHED) n++;
   if (flags & TRI_TOKEN_LOGPROB) n += LOGPROB_PARTS;
   return n;
 }
@@ -33,6 +34,7 @@ static void write_tokens(tri_pack *p, const void *at) {
     tri_pack_u64(p, (uint64_t)k->reason);
     if (k->flags & TRI_TOKEN_PREEMPTED) tri_pack_u64(p, k->preemptions);
     if (k->flags & TRI_TOKEN_WAITED) tri_pack_u64(p, k->waited_ns);
+    if (k->flags & TRI_TOKEN_CACHED) tri_pack_u64(p, k->cached);
     if (!(k->flags & TRI_TOKEN_LOGPROB)) continue;
     tri_pack_f32(p, k->logprob);
     tri_pack_bin(p, k->top_ids, (size_t)k->num_top * sizeof *k->top_ids);
@@ -71,7 +73,7 @@ static tri_status read_part(tri_unpacker *d, tri_unpack *u, uint32_t element, ui
 static tri_status read_token(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_group_token *k) {
   static const uint64_t limit[TOKEN_PARTS] = {UINT64_MAX, UINT32_MAX, UINT32_MAX,
                                               UINT64_MAX, UINT8_MAX,  TRI_FINISH_ERROR};
-  uint64_t part[TOKEN_PARTS], preemptions = 0, waited_ns = 0;
+  uint64_t part[TOKEN_PARTS], preemptions = 0, waited_ns = 0, cached = 0;
   tri_value v;
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
   if (v.kind != TRI_V_ARRAY || v.count < TOKEN_PARTS || v.count > MOST_PARTS)
@@ -82,6 +84,7 @@ static tri_status read_token(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_gro
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "tokens", "element %u contradicts its flags", i);
   if (part[4] & TRI_TOKEN_PREEMPTED) TRI_CHECK(read_part(d, u, i, TOKEN_PARTS, UINT32_MAX, &preemptions));
   if (part[4] & TRI_TOKEN_WAITED) TRI_CHECK(read_part(d, u, i, TOKEN_PARTS + 1, UINT64_MAX, &waited_ns));
+  if (part[4] & TRI_TOKEN_CACHED) TRI_CHECK(read_part(d, u, i, TOKEN_PARTS + 2, UINT32_MAX, &cached));
   k->job = part[0];
   k->choice = (uint32_t)part[1];
   k->token = (uint32_t)part[2];
@@ -90,6 +93,7 @@ static tri_status read_token(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_gro
   k->reason = (tri_finish)part[5];
   k->preemptions = (uint32_t)preemptions;
   k->waited_ns = waited_ns;
+  k->cached = (uint32_t)cached;
   return k->flags & TRI_TOKEN_LOGPROB ? read_token_logprob(d, u, k) : TRI_OK;
 }
 
@@ -164,6 +168,8 @@ static const tri_field embed_results_fields[] = {
   { TRI_F(TRI_FT_U64, name_, tri_group_health, stream.m), .flags = TRI_FF_OMIT }
 #define H_SWAPS(name_, m)                                                                                              \
   { TRI_F(TRI_FT_U64, name_, tri_group_health, swaps.m), .flags = TRI_FF_OMIT }
+#define H_PREFIXES(name_, m)                                                                                           \
+  { TRI_F(TRI_FT_U64, name_, tri_group_health, prefixes.m), .flags = TRI_FF_OMIT }
 static const tri_field health_fields[] = {
     G_U32(tri_group_health, group),
     G_U32(tri_group_health, rank),
@@ -198,6 +204,9 @@ static const tri_field health_fields[] = {
     H_SWAPS("swaps_in", in),
     H_SWAPS("swapped_out_bytes", out_bytes),
     H_SWAPS("swapped_in_bytes", in_bytes),
+    H_PREFIXES("prefix_cache_queries", queries),
+    H_PREFIXES("prefix_cache_hits", hits),
+    H_PREFIXES("prefix_cache_evictions", evictions),
 };
 
 static const tri_field failed_fields[] = {
@@ -230,6 +239,8 @@ static const tri_field assign_fields[] = {
     {TRI_F(TRI_FT_IDS, "token_ids", tri_group_assign, token_ids),
      .count_offset = offsetof(tri_group_assign, num_token_ids), .flags = TRI_FF_REQUIRED},
     {TRI_F(TRI_FT_U64, "second_start", tri_group_assign, second_start), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_STR, "cache_salt", tri_group_assign, cache_salt), .flags = TRI_FF_OMIT,
+     .max = TRI_WIRE_MAX_CACHE_SALT},
     TRI_SAMPLING_FIELDS(tri_group_assign),
 };
 
@@ -301,6 +312,7 @@ tri_status tri_group_msg_unpack(const void *data, size_t len, tri_arena *arena, 
   a->token_ids = NULL;
   a->num_token_ids = 0;
   a->second_start = 0;
+  a->cache_salt = (tri_wire_str){0};
   tri_sampling_init(&a->sampling);
   TRI_CHECK(tri_message_read(&d, &protocol, &e, out));
   a->sampling.seed = a->seed;

@@ -54,6 +54,12 @@ typedef struct tri_group_swaps {
   uint64_t out_bytes, in_bytes;
 } tri_group_swaps;
 
+/* A leader's prefix cache since the start; zeros without one. */
+typedef struct tri_group_prefixes {
+  uint64_t queries, hits; /* tokens of prompts that were looked for, and of them those that were there */
+  uint64_t evictions;     /* KV blocks */
+} tri_group_prefixes;
+
 typedef struct tri_group_health {
   uint32_t group, rank, exchange; /* tri_exchange_part */
   uint64_t epoch, step, layer, collective;
@@ -67,6 +73,7 @@ typedef struct tri_group_health {
   size_t num_shards;      /* of those numbers */
   tri_group_stream stream;
   tri_group_swaps swaps; /* of the leader */
+  tri_group_prefixes prefixes;
 } tri_group_health;
 
 /* One sequence's output of one step. */
@@ -79,6 +86,7 @@ typedef struct tri_group_token {
   tri_finish reason;    /* with TRI_TOKEN_LAST */
   uint32_t preemptions; /* of the whole job so far; with TRI_TOKEN_PREEMPTED */
   uint64_t waited_ns;   /* between the job's coming and the first step with a part of it; with TRI_TOKEN_WAITED */
+  uint32_t cached;      /* tokens of the prompt whose KV blocks were there by then; with TRI_TOKEN_CACHED */
   float logprob;
   int num_top; /* 0: no alternatives */
   const uint32_t *top_ids;
@@ -91,6 +99,7 @@ enum {
   TRI_TOKEN_STOP_ID = 8,    /* the token is the end-of-sequence or a stop id and is not part of the text */
   TRI_TOKEN_PREEMPTED = 16, /* sequences of the job gave their KV blocks back since its last entry */
   TRI_TOKEN_WAITED = 32,    /* the first entry of a job that a step has taken in */
+  TRI_TOKEN_CACHED = 64,    /* the same entry, where some of its prompt need not be computed */
 };
 
 typedef struct tri_group_tokens {
@@ -135,6 +144,7 @@ typedef struct tri_group_assign {
   const uint32_t *token_ids;
   size_t num_token_ids;
   uint64_t second_start; /* number of the first token of the second type, of a pair of texts; 0: all are of the first */
+  tri_wire_str cache_salt; /* jobs under another one share no KV blocks with it; empty is absent */
   tri_sampling sampling;
 } tri_group_assign;
 

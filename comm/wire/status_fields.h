@@ -68,7 +68,11 @@
   X(context, U64, swaps_out, "swaps_out")                                                                              \
   X(context, U64, swaps_in, "swaps_in")                                                                                \
   X(context, U64, swapped_out_bytes, "swapped_out_bytes")                                                              \
-  X(context, U64, swapped_in_bytes, "swapped_in_bytes")
+  X(context, U64, swapped_in_bytes, "swapped_in_bytes")                                                                \
+  /* the prefix cache since the start: tokens of prompts, those whose KV blocks were there, blocks that have left it */ \
+  X(context, U64, prefix_cache_queries, "prefix_cache_queries")                                                        \
+  X(context, U64, prefix_cache_hits, "prefix_cache_hits")                                                              \
+  X(context, U64, prefix_cache_evictions, "prefix_cache_evictions")
 
 #define TRI_RANK_STATUS_FIELDS(X, context)                                                                             \
   X(context, U32, group, "group")                                                                                      \

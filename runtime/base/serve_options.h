@@ -47,7 +47,7 @@ typedef struct tri_serve_options {
   int max_num_seqs, max_num_batched_tokens, prompt_micro_batch_tokens, block_size, scheduling_policy;
   uint64_t kv_cache_memory;
   int num_kv_blocks;
-  bool deterministic;
+  bool enable_prefix_caching, deterministic;
   int encoder_batching;         /* tri_encoder_batching */
   double encoder_latency_limit; /* ms */
   /* execution */

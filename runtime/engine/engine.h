@@ -27,6 +27,7 @@ typedef struct tri_engine_config {
   int64_t max_model_len;                    /* 0: the model's */
   int64_t kv_bytes;                         /* for this rank's KV blocks; 0: as tri_ledger_config has it */
   int num_kv_blocks;                        /* not 0: exactly so many */
+  bool prefix_caching;                      /* of decoders */
   int local_ranks;                          /* processes that share this host's memory */
   bool encoders;              /* the caller runs encoders; others refuse them here, since they generate nothing */
   tri_pooling pooling;        /* see tri_model_config_pool */

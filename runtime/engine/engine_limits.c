@@ -55,6 +55,7 @@ static tri_status make_limits(tri_engine *e, const tri_engine_config *config, in
                               .host_experts = e->shard.p.host_experts > 0};
   TRI_CHECK(tri_limits_make(&e->model, &limits, &e->limits, err));
   e->limits.exchange_rows = config->exchange_rows;
+  e->limits.prefix_caching = config->prefix_caching && !e->limits.whole_sequences && !e->limits.has_source;
   /* An observer may ask for the logits of every token. */
   e->limits.max_num_logits = config->observer.logits ? e->limits.max_num_batched_tokens : e->limits.max_num_seqs;
   return TRI_OK;

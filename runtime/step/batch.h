@@ -17,6 +17,7 @@ typedef struct tri_limits {
   bool has_source;      /* encoder-decoders: a slot has a source of up to max_model_len tokens, computed in one step */
   int max_num_logits;   /* rows of logits in one step; 0: max_num_seqs */
   int exchange_rows;    /* of a shard in one exchange of several shards; 0: 1024 */
+  bool prefix_caching;  /* KV blocks are found again by their tokens: sequences may begin behind some */
   int chunk_tokens;     /* of a step that go through a part of a layer at a time; 0: all */
 } tri_limits;
 
@@ -40,14 +41,23 @@ static inline int tri_limits_logits(const tri_limits *l) {
 
 /* Entries that the sequences of one step can need at most: a source, a fork and tokens for each. */
 static inline size_t tri_plan_entries(int max_num_seqs) { return 3 * (size_t)max_num_seqs; }
-/* Returns what one step's plan can need at most: every leader and follower sizes its buffers with it. Any one sequence
- * finds room to be resumed. */
+/* Returns how many ids of tokens that blocks hold a step's plan has room for: any one sequence finds room to be
+ * resumed, and of those that begin behind what others have computed a few long ones or many short ones. */
+static inline size_t tri_limits_resumed_ids(const tri_limits *l) {
+  enum { MANY = 1 << 16 };
+  size_t one = (size_t)l->max_model_len, all = one * (size_t)l->max_num_seqs;
+  if (!l->prefix_caching) return l->num_host_blocks ? one : 0;
+  return all < one + MANY ? all : one + MANY;
+}
+
+/* Returns what one step's plan can need at most: every leader and follower sizes its buffers with it. */
 static inline tri_plan_sizes tri_limits_plan_sizes(const tri_limits *l) {
   size_t tokens = (size_t)l->max_num_batched_tokens, seqs = (size_t)l->max_num_seqs;
+  size_t resumed = tri_limits_resumed_ids(l), blocks = resumed ? resumed / (size_t)l->block_size + seqs : 0;
   size_t swaps = (size_t)(l->num_host_blocks < l->num_blocks ? l->num_host_blocks : l->num_blocks);
   return (tri_plan_sizes){.seqs = tri_plan_entries(l->max_num_seqs),
-                          .ids = tokens + (swaps ? (size_t)l->max_model_len : 0),
-                          .blocks = tokens / (size_t)l->block_size + 5 * seqs + swaps,
+                          .ids = tokens + resumed,
+                          .blocks = tokens / (size_t)l->block_size + 5 * seqs + blocks,
                           .swaps = swaps};
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # 64 streams of mixed lengths at a time give the same text as each alone, with sampling and penalties too; and with few KV blocks, where
-# sequences are preempted.
+# sequences are preempted; and prompts that begin alike, behind blocks that hold what they share.
 here=$(dirname "$0")
 . "$here/lib.sh"
 awk 'NR <= 96' "$MODEL/questions.jsonl" | sed 's/^{"prompt": *\("[^"]*"\).*/\1/' | awk '{
@@ -8,7 +8,38 @@ awk 'NR <= 96' "$MODEL/questions.jsonl" | sed 's/^{"prompt": *\("[^"]*"\).*/\1/'
     NR % 5 ? "" : ", \"repetition_penalty\": 1.1, \"top_p\": 0.9, \"n\": 3" }' >"$RUN/prompts.jsonl"
 texts() { sed 's/"[a-z_]*_ms": *[0-9.e+-]*//g; s/"preemptions": *[0-9]*//g; s/"request_id": *"[0-9a-f]*"//g' "$1"; }
 
+# Turns of chats: each prompt is the one before and some more. Under a salt of its own each is computed as a whole.
+awk 'NR <= 24' "$MODEL/questions.jsonl" | sed 's/^{"prompt": *"\([^"]*\)".*/\1/' | awk '{
+  if (NR % 6 == 1) text = ""
+  text = text (text == "" ? "" : " ") $0
+  printf "{\"prompt\": \"%s\", \"max_tokens\": 12, \"ignore_eos\": true, \"logprobs\": 2, \"temperature\": %s, \"seed\": %d%s}\n", text, NR % 2 ? "0" : "0.9", NR,
+    NR % 4 ? "" : ", \"repetition_penalty\": 1.1, \"n\": 2" }' >"$RUN/turns.jsonl"
+sed 's/}$/, "cache_salt": "NR"}/' "$RUN/turns.jsonl" | awk '{ sub(/"NR"/, "\"" NR "\""); print }' >"$RUN/salted.jsonl"
+# Prints how many tokens were found so far, once the leader has reported all that were looked for.
+cached() {
+  for _ in $(seq 30); do
+    "$BIN/trireme" status --stats >"$RUN/stats"
+    [ "$(sed -n 's/^trireme:prefix_cache_queries_total //p' "$RUN/stats")" = "$(sed -n 's/^trireme:prompt_tokens_total //p' "$RUN/stats")" ] && break
+    sleep 0.1
+  done
+  sed -n 's/^trireme:prefix_cache_hits_total //p' "$RUN/stats"
+}
+compare_turns() { # WHERE TEXTS: what of an answer must be the same
+  local before whole turns again
+  before=$(cached)
+  "$BIN/trireme" submit --file "$RUN/salted.jsonl" --output "$RUN/whole" --concurrency 8 || fail "$1: turns as a whole"
+  whole=$(cached)
+  "$BIN/trireme" submit --file "$RUN/turns.jsonl" --output "$RUN/turns" --concurrency 1 || fail "$1: turns"
+  turns=$(cached)
+  "$BIN/trireme" submit --file "$RUN/turns.jsonl" --output "$RUN/again" --concurrency 24 || fail "$1: turns again"
+  again=$(cached)
+  [ $((whole - ${before:-0})) = 0 ] || fail "$1: salts share $((whole - before)) tokens"
+  [ $((turns - whole)) -gt 100 ] && [ $((again - turns)) -gt $((turns - whole)) ] || fail "$1: $((turns - whole)) and $((again - turns)) tokens were there"
+  for f in turns again; do diff <($2 "$RUN/whole") <($2 "$RUN/$f") >"$RUN/diff" || fail "$1: behind blocks of others ($f) the texts differ: $(head -c 600 "$RUN/diff")"; done
+}
+
 start_up --deterministic --threads 2
+compare_turns deterministic texts
 "$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/one" --concurrency 1 || fail "one at a time"
 "$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/many" --concurrency 64 || fail "64 at a time"
 diff <(texts "$RUN/one") <(texts "$RUN/many") >"$RUN/diff" || fail "64 at a time differ from one at a time: $(head -c 600 "$RUN/diff")"
@@ -45,6 +76,8 @@ start_up -tp 2 -pp 2
 "$BIN/trireme" submit --file "$RUN/greedy.jsonl" --output "$RUN/one" --concurrency 1 || fail "one at a time"
 "$BIN/trireme" submit --file "$RUN/greedy.jsonl" --output "$RUN/many" --concurrency 64 || fail "64 at a time"
 diff <(texts "$RUN/one") <(texts "$RUN/many") >"$RUN/diff" || fail "tp 2 pp 2: 64 at a time differ from one at a time: $(head -c 600 "$RUN/diff")"
+without_logprobs() { texts "$1" | sed 's/"logprobs":\[.*\]//'; }
+compare_turns "tp 2 pp 2" without_logprobs
 # Half a second after a job every rank has told of its last step. One round may be late on a busy machine.
 equal=0
 for _ in $(seq 8); do
@@ -55,4 +88,4 @@ for _ in $(seq 8); do
 done
 [ $equal -ge 7 ] || fail "the ranks' steps were equal in status after $equal of 8 jobs: $("$BIN/trireme" status)"
 stop_cluster TERM
-echo "96 requests alone and 64 at a time: the same texts, also with $preempted preemptions"
+echo "96 requests alone and 64 at a time: the same texts, also with $preempted preemptions and behind blocks of others"

@@ -73,6 +73,7 @@ static void read_done(struct stream *s, const tri_done *d) {
   s->prompt_tokens = d->prompt_tokens;
   s->timed_out = d->timed_out;
   s->preemptions = d->preemptions;
+  s->cached_tokens = d->cached_tokens;
   s->queue_ms = d->queue_ms;
   s->seed = d->seed;
   for (uint32_t i = 0; i < d->num_choices; i++) {
@@ -162,6 +163,7 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
     struct assigned *a = &w->assigns[w->num_assigns++];
     *a = (struct assigned){.a = m->assign, .to = *to};
     memcpy(a->ids, m->assign.token_ids, m->assign.num_token_ids * sizeof *a->ids);
+    copy_str(a->salt, sizeof a->salt, m->assign.cache_salt);
     ck_assert_int_eq(m->assign.sampling.num_stop, 0); /* text is the coordinator's business */
     break;
   }
@@ -189,6 +191,8 @@ static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, c
   memcpy(w->tokenize_text, text->text.s, text->text.len);
   w->tokenize_len = text->text.len;
   w->tokenize_special = text->special;
+  w->tokenize_to = text->truncate_to;
+  w->tokenize_end = text->keep_end;
   w->tokenizes++;
   return TRI_OK;
 }
@@ -233,8 +237,10 @@ static struct world *create(uint32_t groups, uint64_t model_hash, uint32_t tp, u
       .ep = 1,
       .response_cache = response_cache,
       .num_groups = groups,
+      .route_by_prefix = true,
       .seed = 7,
       .max_queue = 20,
+      .max_prompt = MODEL_LEN,
       .silence_ns = 4 * SECOND,
       .watchdog_ns = 10 * SECOND,
       .io = {w, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};

@@ -42,6 +42,7 @@ struct stream {
   } choice[MAX_CHOICES];
   uint64_t completion_tokens;
   uint32_t preemptions;
+  uint64_t cached_tokens;
   double queue_ms;
   uint64_t seed;
   float values[4]; /* of an encoder's answer, the first ones */
@@ -53,6 +54,7 @@ struct assigned {
   tri_group_assign a;
   tri_peer to;
   uint32_t ids[MAX_TOKENS];
+  char salt[16];
 };
 
 struct world {
@@ -80,7 +82,8 @@ struct world {
   uint64_t tokenize_job, stopped_job;
   char tokenize_text[MAX_TEXT];
   size_t tokenize_len;
-  bool tokenize_special;
+  bool tokenize_special, tokenize_end;
+  size_t tokenize_to;
   int tokenizes, looks;
   double layer_seconds; /* that groups say when they are ready */
   uint8_t randoms;      /* the next random byte */
@@ -92,7 +95,7 @@ TCase *add_case(Suite *suite, const char *name);
 struct world *world_create(uint32_t groups);
 /* Whose workers must have this model and layout (0: any). */
 struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp);
-/* Of one group that is ready, with a response cache of so many bytes. */
+/* A world of one group that is ready, with a response cache of so many bytes. */
 struct world *world_create_caching(uint64_t response_cache);
 void world_destroy(struct world *w);
 void tick(struct world *w, int64_t ns);

@@ -127,6 +127,18 @@ void sim_add_host_blocks(struct sim *r, struct config *c) {
   c->swap_cost.free_tokens = sim_range(r, 0, 30);
 }
 
+static uint64_t collide(tri_sip_key key, const void *data, size_t len) {
+  (void)key, (void)data, (void)len;
+  return 7;
+}
+
+void sim_add_prefixes(struct sim *r, struct config *c) {
+  c->limits.prefix_caching = sim_chance(r, 60);
+  if (sim_chance(r, 20)) c->prefixes.hash = collide;
+  c->follow_percent = sim_chance(r, 80) ? 60 : 0;
+  c->salt_percent = sim_chance(r, 30) ? 30 : 0;
+}
+
 struct sim *sim_create(const struct config *cfg, uint64_t seed) {
   const tri_limits *l = &cfg->limits;
   struct sim *s = calloc(1, sizeof *s);
@@ -143,6 +155,7 @@ struct sim *sim_create(const struct config *cfg, uint64_t seed) {
                          .prompt_tokens = cfg->prompt_tokens,
                          .depth = cfg->depth,
                          .swap_cost = cfg->swap_cost,
+                         .prefixes = cfg->prefixes,
                          .by_priority = cfg->by_priority,
                          .whole_batches = cfg->whole_batches};
   ck_assert_int_eq(tri_sched_create(&sc, &s->sched), TRI_OK);
@@ -212,12 +225,32 @@ static void make_search(struct sim *s, struct request *r) {
     *p = before;
 }
 
+/* Has the prompt begin like that of an earlier request, or with all of it and a part of its answer. */
+static void follow(struct sim *s, int i, struct request *r) {
+  const struct request *of = &s->requests[sim_range(s, 0, i - 1)];
+  int n = (int)r->assign.num_token_ids, prompt = (int)of->assign.num_token_ids, answer = of->choice[0].num_want;
+  int cut = sim_chance(s, 50) ? prompt + answer : sim_range(s, 0, prompt + answer);
+  if (sim_chance(s, 50)) r->assign.num_token_ids = (size_t)(n = cut + 5 < MAX_LEN ? cut + 5 : cut);
+  if (n >= s->cfg.limits.max_model_len) n = s->cfg.limits.max_model_len - 1;
+  if (n < 1) n = 1;
+  r->assign.num_token_ids = (size_t)n;
+  for (int k = 0; k < n; k++) {
+    if (k >= cut)
+      r->prompt[k] = (uint32_t)sim_range(s, 0, VOCAB - 1);
+    else
+      r->prompt[k] = k < prompt ? of->prompt[k] : of->choice[0].want[k - prompt];
+  }
+}
+
 void request_random(struct sim *s, int i) {
+  static const tri_wire_str salts[2] = {{"one", 3}, {"two", 3}};
   int len = s->cfg.limits.max_model_len, longest = sim_chance(s, 30) ? len - 1 : 24;
   int prompt = sim_range(s, 1, longest < len - 1 ? longest : len - 1);
   struct request *r = request_init(s, i, prompt, sim_chance(s, 10) ? -1 : sim_range(s, 1, 40),
                                    sim_chance(s, 30) ? sim_range(s, 2, MAX_N) : 1);
   tri_sampling *p = &r->assign.sampling;
+  if (i && s->cfg.follow_percent && sim_chance(s, s->cfg.follow_percent)) follow(s, i, r);
+  if (s->cfg.salt_percent && sim_chance(s, s->cfg.salt_percent)) r->assign.cache_salt = salts[sim_range(s, 0, 1)];
   if (sim_chance(s, 30)) p->min_tokens = sim_range(s, 0, p->max_tokens > 0 ? (int)p->max_tokens : 10);
   p->ignore_eos = sim_chance(s, 30);
   p->num_stop_token_ids = sim_chance(s, 30) ? sim_range(s, 1, 3) : 0;
@@ -257,6 +290,7 @@ static void move_blocks(struct sim *s, const int32_t *pairs, int n, bool out) {
     named[0][block] = named[1][host] = true;
     uint64_t *in_cache = &s->content[block * bs], *in_pool = &s->host[host * bs];
     memcpy(out ? in_pool : in_cache, out ? in_cache : in_pool, bs * sizeof *s->content);
+    if (out && s->cfg.limits.prefix_caching) continue;
     memset(out ? in_cache : in_pool, 0xee, bs * sizeof *s->content);
   }
 }
@@ -399,6 +433,10 @@ void sim_hear(struct sim *s, const tri_group_token *t) {
     MUST(r->waited_ns < 0);
     r->waited_ns = (int64_t)t->waited_ns;
   }
+  if (t->flags & TRI_TOKEN_CACHED) {
+    MUST(t->flags & TRI_TOKEN_WAITED && t->cached > 0 && t->cached < r->assign.num_token_ids);
+    r->cached = (int)t->cached;
+  }
   struct choice *c = &r->choice[t->choice];
   MUST_SAY(!c->ended, "news of a choice that has ended");
   MUST(t->offset == (uint64_t)c->got);
@@ -451,7 +489,7 @@ void sim_check_books(const struct sim *s) {
       MUST((q->num_blocks * s->cfg.limits.block_size) >= q->num_computed);
       for (int p = 0; p < q->num_blocks; p++) {
         int *o = &owner[q->blocks[p]];
-        MUST_SAY(!*o || *o == i + 1, "block %d belongs to two jobs", q->blocks[p]);
+        MUST_SAY(!*o || *o == i + 1 || s->cfg.limits.prefix_caching, "block %d belongs to two jobs", q->blocks[p]);
         used += !*o;
         *o = i + 1;
         if (q->fresh) continue;

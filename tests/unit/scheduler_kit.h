@@ -3,8 +3,9 @@
  * rank does. Its "KV cache" holds, for every position of every block, a hash of the whole prefix up to there, computed
  * from the entry before it as the block table gives it; a draw is a hash of the last entry. A block that is shared
  * wrongly, overwritten, not copied or not recomputed changes what is drawn, and every output must be that of the
- * request run alone. Blocks in the host's memory hold the same. Where a block has been moved from, nothing is left:
- * what is read before it has come, or overwritten before it has gone, is noticed. */
+ * request run alone. Blocks in the host's memory hold the same. Where a block has been moved from, nothing is left,
+ * unless it is kept for others (tri_limits.prefix_caching): what is read before it has come, or overwritten before it
+ * has gone, is noticed. */
 #ifndef TRI_TESTS_UNIT_SCHEDULER_KIT_H
 #define TRI_TESTS_UNIT_SCHEDULER_KIT_H
 
@@ -37,6 +38,7 @@ struct request {
   bool arrived;
   uint32_t preemptions; /* as the entries have told */
   int64_t waited_ns;    /* likewise; -1: not yet */
+  int cached;           /* likewise: tokens of its prompt */
   struct choice choice[MAX_N];
 };
 
@@ -45,8 +47,11 @@ struct config {
   int lanes, depth, jobs, prompt_tokens;
   int late_percent;   /* of results that come back later */
   int search_percent; /* of random requests */
+  int follow_percent; /* likewise: that begin as an earlier one, or with its whole prompt and answer */
+  int salt_percent;   /* likewise: with one of two salts */
   bool by_priority, whole_batches;
   tri_swap_cost swap_cost;
+  tri_sched_prefixes prefixes; /* with limits.prefix_caching */
 };
 
 struct result {
@@ -84,6 +89,9 @@ uint64_t sim_mix(uint64_t x);
 int sim_range(struct sim *s, int lo, int hi);
 /* Comes true so often in a hundred. */
 bool sim_chance(struct sim *s, int percent);
+/* Gives half of random configurations a prefix cache, some with a hash by which all blocks collide, and requests that
+ * follow each other. */
+void sim_add_prefixes(struct sim *r, struct config *c);
 /* Gives half of random configurations blocks in the host's memory, few or many, and a cost by which some sequences are
  * swapped and some computed again. */
 void sim_add_host_blocks(struct sim *r, struct config *c);

@@ -112,11 +112,39 @@ START_TEST(swaps) {
 }
 END_TEST
 
+/* The prefix caches: sums over the groups, of what their leaders tell. */
+START_TEST(prefixes) {
+  static tri_cluster_status status;
+  struct world *w = world_create(2);
+  char text[8192];
+  w->stats = text;
+  w->status = &status;
+  for (uint32_t g = 0; g < 2; g++) start_group(w, g, 1, 1);
+  ask(w, TRI_OP_STATS, 1);
+  ck_assert(!strstr(text, "prefix_cache"));
+  for (uint32_t g = 0; g < 2; g++) {
+    tri_group_msg m = {.op = TRI_GROUP_HEALTH, .health = {.group = g, .epoch = 1, .prefixes = {300 + g, 20, 9}}};
+    send_worker(w, g, 1, 0, &m);
+  }
+  ask(w, TRI_OP_STATS, 2);
+  static const char *const lines[] = {"\ntrireme:prefix_cache_queries_total 601\n",
+                                      "\ntrireme:prefix_cache_hits_total 40\n",
+                                      "\ntrireme:prefix_cache_evictions_total 18\n"};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+    ck_assert_msg(strstr(text, lines[i]) != NULL, "no %s in %s", lines[i], text);
+  ask(w, TRI_OP_STATUS, 3);
+  const tri_group_status *g = &w->status->groups[1];
+  ck_assert(g->prefix_cache_queries == 301 && g->prefix_cache_hits == 20 && g->prefix_cache_evictions == 9);
+  world_destroy(w);
+}
+END_TEST
+
 Suite *suite_core_streams(void) {
   Suite *s = suite_create("core_streams");
   TCase *t = add_case(s, "core_streams");
   tcase_add_test(t, metrics);
   tcase_add_test(t, status);
   tcase_add_test(t, swaps);
+  tcase_add_test(t, prefixes);
   return s;
 }

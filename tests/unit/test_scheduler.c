@@ -26,11 +26,13 @@ static struct config random_config(uint64_t seed) {
   if (c.lanes > 1 && sim_chance(&r, 50)) c.prompt_tokens = sim_range(&r, 1, 40);
   c.whole_batches = !c.by_priority && sim_chance(&r, 20);
   sim_add_host_blocks(&r, &c);
+  sim_add_prefixes(&r, &c);
   return c;
 }
 
 START_TEST(test_random_workloads) {
   uint64_t preemptions = 0;
+  uint64_t hits = 0, evictions = 0;
   int copies = 0, forks = 0, ahead = 0, resumed = 0;
   for (uint64_t seed = (uint64_t)_i * 100; seed < (uint64_t)_i * 100 + 100; seed++) {
     struct config c = random_config(seed);
@@ -38,7 +40,8 @@ START_TEST(test_random_workloads) {
     for (int i = 0; i < c.jobs; i++) request_random(s, i);
     sim_run(s);
     sim_check_answers(s);
-    preemptions += tri_sched_get_stats(s->sched).preemptions;
+    tri_sched_stats st = tri_sched_get_stats(s->sched);
+    preemptions += st.preemptions, hits += st.prefix_hits, evictions += st.prefix_evictions;
     copies += s->copies, forks += s->forks, ahead += s->ahead, resumed += s->resumed;
     sim_destroy(s);
   }
@@ -48,6 +51,8 @@ START_TEST(test_random_workloads) {
   ck_assert_int_gt(forks, 100);
   ck_assert_int_gt(ahead, 1000);
   ck_assert_int_gt(resumed, 50);
+  ck_assert_uint_gt(hits, 1000);
+  ck_assert_uint_gt(evictions, 1000);
 }
 END_TEST
 

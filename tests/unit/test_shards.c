@@ -28,6 +28,7 @@ static struct world *create(const struct config *c, int dp, uint64_t seed) {
   ck_assert_ptr_nonnull(w);
   tri_sched_config sc = {.limits = c->limits,
                          .swap_cost = c->swap_cost,
+                         .prefixes = c->prefixes,
                          .num_lanes = c->lanes,
                          .depth = c->depth,
                          .prompt_tokens = c->prompt_tokens,
@@ -83,8 +84,8 @@ static void check_shard(const tri_sched *s) {
     MUST_SAY(refs[i] == s->pool.refs[i], "block %d has %d references and %d owners", i, s->pool.refs[i], refs[i]);
     num_free += !refs[i];
   }
-  MUST(num_free == s->pool.num_free);
-  MUST(on_host == s->host.num_blocks - s->host.num_free);
+  MUST(num_free == tri_block_num_free(&s->pool));
+  MUST(on_host == s->host.num_blocks - tri_block_num_free(&s->host));
 }
 
 /* A lane is busy until the last shard has answered. */
@@ -281,6 +282,7 @@ static struct config random_config(struct sim *r) {
   if (l->num_blocks * l->block_size > MAX_BLOCKS) l->num_blocks = MAX_BLOCKS / l->block_size;
   if (c.lanes > 1 && sim_chance(r, 50)) c.prompt_tokens = sim_range(r, 1, 40);
   sim_add_host_blocks(r, &c);
+  sim_add_prefixes(r, &c);
   return c;
 }
 

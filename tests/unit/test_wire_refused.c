@@ -277,13 +277,14 @@ START_TEST(token_parts_refused) {
     size_t len;
     const char *message;
   } cases[] = {
-      {"\x95\x01\x02\x03\x04\xcd\x00\x08", 8, "element 0 must be an array of 6 to 11"},
-      {"\x9c\x01\x02\x03\x04\x08\x00\x01\x01\x01\x01\x01\x01", 13, "element 0 must be an array of 6 to 11"},
+      {"\x95\x01\x02\x03\x04\xcd\x00\x08", 8, "element 0 must be an array of 6 to 12"},
+      {"\x9d\x01\x02\x03\x04\x08\x00\x01\x01\x01\x01\x01\x01\x01", 14, "element 0 must be an array of 6 to 12"},
       {"\x96\x01\x02\x03\x04\x10\x00", 7, "element 0 contradicts its flags"},
       {"\x97\x01\x02\x03\x04\x08\x00\x01", 8, "element 0 contradicts its flags"},
       {"\x97\x01\x02\x03\x04\x04\x00\x01", 8, "element 0 contradicts its flags"},
       {"\x97\x01\x02\x03\x04\x10\x00\xff", 8, "part 6 of element 0 is out of range"},
       {"\x97\x01\x02\x03\x04\x10\x00\xcf\x00\x00\x00\x01\x00\x00\x00\x00", 16, "part 6 of element 0 is out of range"},
+      {"\x97\x01\x02\x03\x04\x40\x00\xff", 8, "part 8 of element 0 is out of range"},
       {"\x96\x01\x02\x03\x04\x08\x7f", 7, "part 5 of element 0 is out of range"},
   };
   static const tri_group_token one = {.job = 1, .choice = 2, .token = 3, .offset = 4, .flags = TRI_TOKEN_STOP_ID};

@@ -182,6 +182,7 @@ START_TEST(round_trip_server) {
   const tri_group_status *g = &out.status.groups[1];
   ck_assert(g->host_kv_pages == 300 && g->host_kv_pages_used == 20 && g->swaps_out == 9 && g->swaps_in == 8);
   ck_assert(g->swapped_out_bytes == 1ull << 41 && g->swapped_in_bytes == 1ull << 42);
+  ck_assert(g->prefix_cache_queries == 1ull << 43 && g->prefix_cache_hits == 7 && g->prefix_cache_evictions == 6);
   ck_assert_double_eq(out.status.coordinator_cpu_s, 3.25);
 
   in = (tri_server_msg){.op = TRI_REPLY_FLOORS, .id = 8, .floors = {.num_groups = 1}};
@@ -198,11 +199,13 @@ START_TEST(round_trip_server) {
   in.done.choices[0] = (struct tri_done_choice){TRI_FINISH_ABORT, str("whole"), 16};
   in.done.timed_out = true;
   in.done.seed = UINT64_MAX;
+  in.done.cached_tokens = 4;
   ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_OK);
   ck_assert_int_eq(tri_server_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
   ck_assert(out.done.num_choices == 1 && out.done.choices[0].reason == TRI_FINISH_ABORT &&
             out.done.choices[0].completion_tokens == 16 && out.done.timed_out && out.done.seed == UINT64_MAX);
   ck_str(out.done.choices[0].text, "whole");
+  ck_assert_uint_eq(out.done.cached_tokens, 4);
   tri_buf_free(&buf);
   tri_arena_destroy(a);
 }
@@ -225,7 +228,7 @@ START_TEST(round_trip_group) {
   ck_assert_float_eq(k[1].top_logprobs[1], -1.25f);
   ck_assert(isinf(k[2].logprob) && k[2].num_top == 0 && k[2].preemptions == UINT32_MAX && k[2].waited_ns == UINT64_MAX);
   ck_assert(k[3].job == 6 && k[3].preemptions == 3 && !k[1].preemptions && !k[3].waited_ns);
-  ck_assert(k[4].job == 7 && k[4].waited_ns == 4 && !k[4].preemptions);
+  ck_assert(k[4].job == 7 && k[4].waited_ns == 4 && !k[4].preemptions && k[4].cached == 5 && !k[2].cached);
 
   tri_submit sub;
   fill_submit(&sub);
@@ -236,12 +239,14 @@ START_TEST(round_trip_group) {
                                  .remaining_ms = -1,
                                  .token_ids = ids4,
                                  .num_token_ids = 4,
+                                 .cache_salt = {"of one", 6},
                                  .sampling = sub.sampling};
   in.assign.sampling.seed = 3;
   ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
   ck_assert_msg(tri_group_msg_unpack(buf.data, buf.len, a, &out, &err) == TRI_OK, "%s: %s", err.field, err.message);
   ck_assert(out.assign.job == 1 && out.assign.seed == 3 && out.assign.remaining_ms == -1 &&
             out.assign.num_token_ids == 4);
+  ck_str(out.assign.cache_salt, "of one");
   check_sampling(&in.assign.sampling, &out.assign.sampling, false);
   ck_assert_int_eq(out.assign.sampling.num_stop, 0);
 

@@ -23,24 +23,25 @@ tri_status unpack(which kind, const void *data, size_t len, tri_arena *a, tri_er
 
 const uint32_t ids4[4] = {1, 50256, 7, UINT32_MAX};
 const float floats2[2] = {-0.5f, -1.25f};
-const tri_group_token group_tokens[5] = {{.job = 1, .choice = 2, .token = 3, .offset = 4},
-                                         {.job = UINT64_MAX,
-                                          .choice = 3,
-                                          .token = UINT32_MAX,
-                                          .offset = 1u << 20,
-                                          .flags = TRI_TOKEN_LAST | TRI_TOKEN_LOGPROB,
-                                          .reason = TRI_FINISH_LENGTH,
-                                          .logprob = -2,
-                                          .num_top = 2,
-                                          .top_ids = ids4,
-                                          .top_logprobs = floats2},
-                                         {.job = 5,
-                                          .flags = TRI_TOKEN_LOGPROB | TRI_TOKEN_PREEMPTED | TRI_TOKEN_WAITED,
-                                          .preemptions = UINT32_MAX,
-                                          .waited_ns = UINT64_MAX,
-                                          .logprob = -INFINITY},
-                                         {.job = 6, .flags = TRI_TOKEN_PREEMPTED, .preemptions = 3},
-                                         {.job = 7, .flags = TRI_TOKEN_WAITED, .waited_ns = 4}};
+const tri_group_token group_tokens[5] = {
+    {.job = 1, .choice = 2, .token = 3, .offset = 4},
+    {.job = UINT64_MAX,
+     .choice = 3,
+     .token = UINT32_MAX,
+     .offset = 1u << 20,
+     .flags = TRI_TOKEN_LAST | TRI_TOKEN_LOGPROB,
+     .reason = TRI_FINISH_LENGTH,
+     .logprob = -2,
+     .num_top = 2,
+     .top_ids = ids4,
+     .top_logprobs = floats2},
+    {.job = 5,
+     .flags = TRI_TOKEN_LOGPROB | TRI_TOKEN_PREEMPTED | TRI_TOKEN_WAITED,
+     .preemptions = UINT32_MAX,
+     .waited_ns = UINT64_MAX,
+     .logprob = -INFINITY},
+    {.job = 6, .flags = TRI_TOKEN_PREEMPTED, .preemptions = 3},
+    {.job = 7, .flags = TRI_TOKEN_WAITED | TRI_TOKEN_CACHED, .waited_ns = 4, .cached = 5}};
 
 void fill_submit(tri_submit *s) {
   tri_submit_init(s);
@@ -73,6 +74,7 @@ void fill_submit(tri_submit *s) {
   p->num_logit_bias = 2;
   p->priority = -7;
   p->deadline_ms = 60000;
+  p->truncate = -1;
   s->stream = s->add_special_tokens = s->cache = false;
   s->cache_salt = str("of one tenant");
   s->on_disconnect = TRI_DISCONNECT_CONTINUE;
@@ -154,7 +156,10 @@ void fill_status(tri_cluster_status *s) {
                                     .swaps_out = 9,
                                     .swaps_in = 8,
                                     .swapped_out_bytes = 1ull << 41,
-                                    .swapped_in_bytes = 1ull << 42};
+                                    .swapped_in_bytes = 1ull << 42,
+                                    .prefix_cache_queries = 1ull << 43,
+                                    .prefix_cache_hits = 7,
+                                    .prefix_cache_evictions = 6};
   s->ranks[0] = (tri_rank_status){.group = 1,
                                   .rank = 3,
                                   .host = str("node7"),
@@ -241,6 +246,7 @@ static void server_samples(sample *out, int *n) {
                                 .first_token_ms = 2,
                                 .total_ms = 30,
                                 .preemptions = 1,
+                                .cached_tokens = 8,
                                 .timed_out = true}};
   s.done.choices[0] = (struct tri_done_choice){TRI_FINISH_LENGTH, str("whole"), 16};
   s.done.choices[1] = (struct tri_done_choice){TRI_FINISH_STOP, {0}, 24};

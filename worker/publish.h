@@ -1,0 +1,11 @@
+/* The scheduler's figures on their way to the control thread, which reports them. */
+#ifndef TRI_WORKER_PUBLISH_H
+#define TRI_WORKER_PUBLISH_H
+
+#include "worker/shards.h"
+#include "worker/worker.h"
+
+/* Leaves what the scheduler counts where the control thread reads it. */
+void tri_worker_publish(tri_worker *w, const tri_shards *shards);
+
+#endif
