@@ -3,7 +3,10 @@
 here=$(dirname "$0")
 . "$here/lib.sh"
 gateway=
+speaker=
 fake=${1:?the fake coordinator}
+# The fake coordinator is none of the cluster's processes, which cleanup ends.
+trap 'status=$?; [ -z "$speaker" ] || kill "$speaker"; (exit $status); cleanup' EXIT
 command -v curl >/dev/null || { echo "skipped: no curl"; exit 77; }
 
 # begin OPTION...: a gateway that serves. Sets gateway and url.
@@ -246,14 +249,15 @@ say() { # say TEXT GATEWAY-OPTION...: both, ready
   local text=$1
   shift
   "$fake" --endpoint "$TRIREME_ENDPOINT" --step-us 0 --tokenizer "$SRC/tests/models/abacus/tokenizer.json" --say "$text" >"$RUN/fake" 2>&1 &
-  said=$!
+  speaker=$!
   for _ in $(seq 100); do [ -s "$RUN/fake" ] && break; sleep 0.02; done
   begin --model "$SRC/tests/models/abacus" "$@"
 }
 hush() {
   end
-  kill $said
-  wait $said
+  kill $speaker
+  wait $speaker
+  speaker=
 }
 tools='"messages":[{"role":"user","content":"1"}],"tools":[{"type":"function","function":{"name":"f","parameters":{}}}]'
 answer='<think>hm</think>Look: <tool_call>
