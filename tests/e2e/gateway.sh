@@ -107,6 +107,15 @@ post 200 '{"count":9,"max_model_len":8192,"tokens":\[506,60,.*"token_strs":\["<|
 post 200 '^{"prompt":"<|begin|>37"}' /detokenize '{"tokens":[506,51,55]}'
 post 400 '"param":"tokens","code":"out_of_range"' /detokenize '{"tokens":[509]}'
 
+# What clients send that people have.
+while read -r client method path status body; do
+  [ "$client" = '#' ] && continue
+  arguments=(-X "$method")
+  [ "$method" = HEAD ] && arguments=(-I)
+  [ -z "$body" ] || arguments+=(-H 'Content-Type: application/json' -d "$body")
+  want "$status" '^Content-Type: \(application/json\|text/\)' "${arguments[@]}" "$url$path"
+done <"$SRC/tests/data/client-requests.txt"
+
 # Streams.
 stream=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0,"stream":true,"stream_options":{"include_usage":true}}' "$url/v1/completions")
 [ "$(sed -n 's/.*"text":"\([^"]*\)".*/\1/p' <<<"$stream" | tr -d '\n')" = 85 ] || fail "a stream: $stream"
