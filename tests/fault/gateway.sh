@@ -67,11 +67,11 @@ client status --json | grep -q '"running":0,"waiting":0' || fail "the job of a k
 
 # A drain, asked of every process at once and again: the stream ends well, new requests are refused, and the coordinator drains last.
 {
-  client submit --temperature 0 --ignore-eos --n 4 --max-tokens 4000 "count 1 to 40=" >/dev/null 2>"$RUN/direct.err"
+  client submit --temperature 0 --ignore-eos --n 4 --max-tokens 2600 "count 1 to 40=" >/dev/null 2>"$RUN/direct.err"
   echo $? >"$RUN/direct"
 } &
 for _ in $(seq 100); do client status --json | grep -q '"running":1' && break; sleep 0.02; done
-stream_start 2500
+stream_start 1500
 since=$(now_ms)
 ours | while read -r pid name; do [ "$name" = trireme ] || kill -TERM "$pid"; done # those are clients
 kill -TERM "$CLUSTER"
