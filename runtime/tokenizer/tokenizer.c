@@ -216,10 +216,29 @@ static tri_status around_added(encoding *e, const tok_added_set *set, const char
   return scan.done < len ? gap(e, text + scan.done, len - scan.done, at_start && !scan.done) : TRI_OK;
 }
 
+/* Returns whether the ids from `first` on have a special token that the word spells; one for what is unknown is none.
+ */
+static bool spells_special(const encoding *e, const char *word, size_t len, size_t first) {
+  for (size_t i = first; i < e->s->ids.len; i++) {
+    const tok_entry *token = tok_vocab_at(&e->t->vocab, e->s->ids.data[i]);
+    if (token && token->special && token->len && memmem(word, len, token->text, token->len)) return true;
+  }
+  return false;
+}
+
+/* A model may have special tokens in its own vocabulary, so that it makes them of text in which they were not
+ * recognised. Where some text is foreign, such a word is cut in halves until it has none. */
 static tri_status encode_word(void *ctx, const char *word, size_t len) {
   encoding *e = ctx;
+  size_t first = e->s->ids.len, half = len / 2;
   if (tok_effort_stopped(&e->s->effort)) return TRI_ABORTED;
-  return e->t->model_type->encode(e->t->model, e->s->model_work, word, len, &e->s->ids);
+  TRI_CHECK(e->t->model_type->encode(e->t->model, e->s->model_work, word, len, &e->s->ids));
+  if (!e->s->foreign.len || !spells_special(e, word, len, first)) return TRI_OK;
+  while (half && ((unsigned char)word[half] & 0xc0) == 0x80) half--;
+  if (!half) return TRI_OK; /* one character */
+  e->s->ids.len = first;
+  TRI_CHECK(encode_word(ctx, word, half));
+  return encode_word(ctx, word + half, len - half);
 }
 
 static tri_status encode_words(encoding *e, const char *text, size_t len, bool at_start) {

@@ -57,15 +57,18 @@ run_lm_eval() {
   grep -q '|exact_match|.*| *1|' "$RUN/lm_eval"
 }
 
+# Questions that the model answers, since what it says to random texts has no words.
 run_aiperf() {
+  local n
+  for n in $(seq 20); do echo "{\"text\": \"count $n to $((n + 9))=\"}"; done >"$RUN/questions.jsonl"
   "$(dirname "$python")/aiperf" profile --model abacus --url "$url" --endpoint-type chat --streaming --tokenizer "$MODEL" --concurrency 4 \
-    --request-count 20 --synthetic-input-tokens-mean 20 --output-tokens-mean 16 --extra-inputs ignore_eos:true --artifact-dir "$RUN/aiperf" --ui simple >"$RUN/aiperf.log" 2>&1 &&
-    grep -qE 'Request Count.* 20' "$RUN/aiperf.log"
+    --request-count 20 --input-file "$RUN/questions.jsonl" --custom-dataset-type single_turn --artifact-dir "$RUN/aiperf" --ui simple >"$RUN/aiperf.log" 2>&1 &&
+    grep -qE 'Request Count[^0-9]*20\.00' "$RUN/aiperf.log"
 }
 
 start_up --http 127.0.0.1:0 --backend cpu
 for _ in $(seq 100); do
-  url=$(sed -n 's/.*serving.*\(http:\/\/127.0.0.1:[0-9]*\).*/\1/p' "$RUN/log" | head -1)
+  url=$(sed -n 's/.* gateway: \(http:\/\/127.0.0.1:[0-9]*\)$/\1/p' "$RUN/log" | head -1)
   [[ -n $url ]] && break
   sleep 0.05
 done

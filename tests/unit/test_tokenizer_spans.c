@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/base/json.h"
 #include "runtime/base/mem.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "runtime/tokenizer/unicode.h"
@@ -167,6 +168,9 @@ static const char *const normalizers[] = {
     TOKENIZER("{\"type\":\"Replace\",\"pattern\":{\"String\":\"aa\"},\"content\":\"\"}", NORMALIZED),
     TOKENIZER("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"[ae]+\"},\"content\":\"long\"}", NORMALIZED),
     TOKENIZER("{\"type\":\"BertNormalizer\"}", NORMALIZED),
+    TOKENIZER("{\"type\":\"ByteLevel\"}", NORMALIZED),
+    TOKENIZER("{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"},\"content\":\"s\"}", NORMALIZED),
+    TOKENIZER("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"[xy]\"},\"content\":\"s\"}", NORMALIZED),
     TOKENIZER("{\"type\":\"StripAccents\"}", NORMALIZED),
     TOKENIZER(ALL_STEPS, NORMALIZED)};
 enum { NORMALIZERS = sizeof normalizers / sizeof *normalizers };
@@ -174,23 +178,12 @@ enum { NORMALIZERS = sizeof normalizers / sizeof *normalizers };
 /* A template's text around a message: its own tokens are found, those of the message and across its borders are not,
  * whatever the normalizer does to what is between them. */
 START_TEST(normalized) {
-  static const char *const befores[] = {"", "<s>", "aa<s>", "é<s>a", "<s", "<s> ", "e\xcc\x81 <s><s>"},
+  static const char *const befores[] = {"", "<s>", "aa<s>", "é<s>a", "<s", "<", "<s> ", "e\xcc\x81 <s><s>"},
                            *const behinds[] = {"", "<s>", ">", "s>", "<s>aa", " <s>", "<s>e\xcc\x81"},
-                           *const messages[] = {"<s>",
-                                                "s>",
-                                                "<",
-                                                "a<s>aaa",
-                                                "é<s>e\xcc\x81",
-                                                "\xcc\x81",
-                                                "aa",
-                                                "가<s>",
-                                                "",
-                                                "<s><s>",
-                                                " <s> ",
-                                                "\x01",
-                                                "\xef\xbc\x9cs>",
-                                                "xy",
-                                                "<s>\xe1\x86\xa8"};
+                           *const messages[] = {
+                               "<s>",   "s>",  "<",      "a<s>aaa",     "é<s>e\xcc\x81",  "\xcc\x81",       "aa",
+                               "가<s>", "",    "<s><s>", " <s> ",       "\x01",           "\xef\xbc\x9cs>", "xy",
+                               "x",     "<x>", "<y>",    "<\xcc\x81s>", "<s>\xe1\x86\xa8"};
   enum { BEFORES = sizeof befores / sizeof *befores, BEHINDS = sizeof behinds / sizeof *behinds };
   encoder e = open_encoder(normalizers[_i]);
   for (size_t i = 0; i < sizeof messages / sizeof *messages; i++)
@@ -205,6 +198,65 @@ START_TEST(normalized) {
       ck_assert_msg(got == want, "%s[%s]%s: %zu, not %zu", before, messages[i], behind, got, want);
     }
   close_encoder(&e);
+}
+END_TEST
+
+/* SentencePiece's map of characters makes ASCII of full width; its tokenizer's special tokens are made normalized. */
+START_TEST(charsmap) {
+  static const char path[] = TRI_TEST_DATA "/tokenizers/unigram_precompiled/tokenizer.json", no[] = "false",
+                    yes[] = "true ";
+  static const char text[] = "</s> <\xef\xbc\x8fs></s>"; /* the second one's / in full width */
+  char *json = NULL;
+  size_t len;
+  uint32_t end;
+  tri_error err = {0};
+  ck_assert_int_eq(tri_json_read_text(path, 1 << 24, &json, &len, &err), TRI_OK);
+  for (char *at = json; (at = strstr(at, "\"normalized\": false"));) memcpy(strstr(at, no), yes, sizeof no - 1);
+  encoder e = open_encoder(json);
+  ck_assert(tri_tokenizer_id(e.t, "</s>", 4, &end));
+  for (int foreign = 0; foreign < 2; foreign++) {
+    const uint32_t *ids;
+    size_t count, found = 0;
+    ck_assert_int_eq(tri_tokenizer_encode_spans(e.t, e.s, text, sizeof text - 1, &(tri_span){6, 9}, (size_t)foreign,
+                                                false, 0, &ids, &count),
+                     TRI_OK);
+    for (size_t i = 0; i < count; i++) found += ids[i] == end;
+    ck_assert_uint_eq(found, foreign ? 2 : 3);
+  }
+  close_encoder(&e);
+  tri_free(json);
+}
+END_TEST
+
+/* Models whose own vocabulary has the special token make it of no foreign text; one for what is unknown stays. */
+START_TEST(models) {
+  static const char *const models[] = {
+      "{\"type\":\"WordLevel\",\"unk_token\":\"<u>\",\"vocab\":{\"<u>\":0,\"<s>\":1,\"a\":2}}",
+      "{\"type\":\"BPE\",\"ignore_merges\":true,\"unk_token\":\"<u>\",\"merges\":[],\"vocab\":{\"<u>\":0,\"<s>\":1,"
+      "\"a\":2,\"<\":3}}",
+      "{\"type\":\"WordPiece\",\"unk_token\":\"<u>\",\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_word\":"
+      "100,\"vocab\":{\"<u>\":0,\"<s>\":1,\"a\":2,\"<\":3,\"##s\":4,\"##>\":5}}",
+      "{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<u>\",0],[\"<s>\",0],[\"a\",-1],[\"<\",-2],[\"s\",-2]]}"};
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+    static const char text[] = "<s> a <s> \xc3\xa9";
+    char json[1024];
+    const uint32_t *ids;
+    size_t count, special = 0, unknown = 0;
+    snprintf(json, sizeof json,
+             "{\"added_tokens\":[{\"id\":0,\"content\":\"<u>\",\"special\":true},{\"id\":1,\"content\":\"<s>\","
+             "\"special\":true}],\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},\"model\":%s}",
+             models[i]);
+    encoder e = open_encoder(json);
+    ck_assert_int_eq(
+        tri_tokenizer_encode_spans(e.t, e.s, text, sizeof text - 1, &(tri_span){3, 12}, 1, false, 0, &ids, &count),
+        TRI_OK);
+    for (size_t k = 0; k < count; k++) {
+      special += ids[k] == 1;
+      unknown += ids[k] == 0;
+    }
+    ck_assert_msg(ids[0] == 1 && special == 1 && unknown >= 1, "model %zu: %zu, %zu", i, special, unknown);
+    close_encoder(&e);
+  }
 }
 END_TEST
 
@@ -278,6 +330,8 @@ Suite *suite_tokenizer_spans(void) {
   tcase_add_test(c, flags);
   tcase_add_loop_test(c, normalized, 0, NORMALIZERS);
   tcase_add_loop_test(c, nothing_else_changes, 0, NORMALIZERS);
+  tcase_add_test(c, charsmap);
+  tcase_add_test(c, models);
   tcase_add_test(c, pieces_of_normal_forms);
   suite_add_tcase(s, c);
   return s;
