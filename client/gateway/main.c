@@ -241,8 +241,7 @@ static tri_status open_model(gateway *g, tri_error *err) {
   if (st != TRI_OK) return st;
   g->model.parse_special = g->o.http.parse_special;
   TRI_CHECK(choose_parsers(g, err));
-  if (!g->model.template)
-    tri_log(TRI_LOG_WARN, "gateway", "the model in %s has no chat template: chat is not served", g->o.model);
+  if (!g->model.template) tri_log(TRI_LOG_WARN, "gateway", "chat is not served: %s", g->model.no_template);
   TRI_CHECK(gw_tasks_open(g->model.tokenizer, (unsigned)g->o.http.workers, &g->tasks));
   return http_server_watch(g->server, HTTP_WATCH_WORKERS, gw_tasks_fd(g->tasks), take_tasks);
 }
