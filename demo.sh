@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # One command from a fresh clone to streaming tokens: installs what is missing, builds, starts a cluster of four workers (tensor parallel 2,
-# pipeline parallel 2) on this machine, asks it questions over ZeroMQ, and stops everything again.
+# pipeline parallel 2) on this machine, asks it questions over ZeroMQ and over HTTP, and stops everything again.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -38,7 +38,7 @@ cmake --build build/release --target programs
 say "Start: $((tp * pp)) workers, tensor parallel $tp x pipeline parallel $pp, model $(basename "$model")"
 export TRIREME_ENDPOINT="ipc://$run/trireme.sock"
 "$bin/trireme" plan --model "$model" -tp "$tp" -pp "$pp"
-"$bin/trireme" up --model "$model" -tp "$tp" -pp "$pp" >"$run/cluster.log" 2>&1 &
+"$bin/trireme" up --model "$model" -tp "$tp" -pp "$pp" --http 0 >"$run/cluster.log" 2>&1 & # a free port, which the log names
 up_pid=$!
 until "$bin/trireme" status --wait 1 >/dev/null 2>&1; do
   kill -0 "$up_pid" 2>/dev/null || { echo "the cluster ended before it was ready" >&2; exit 1; }
@@ -54,6 +54,11 @@ ask "37+48="
 ask "reverse stone="
 ask "sort 52914="
 ask "count 7 to 40="
+
+url=$(sed -n 's/.*gateway: \(http:[^ ]*\)$/\1/p' "$run/cluster.log")
+say "The same over OpenAI's HTTP API, at $url"
+curl -sS "$url/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "reverse stone=", "temperature": 0}'
+echo
 
 say "64 questions at a time"
 # The file also holds the answers, which are not for the cluster.

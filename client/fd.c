@@ -15,11 +15,11 @@ void tri_client_close_fd(trireme *c) {
   c->ready = false;
 }
 
-void tri_client_show_ready(trireme *c) {
+void tri_client_show_ready(trireme *c, bool may_be) {
   uint64_t value = 1;
   if (c->fd < 0) return;
-  bool message = tri_zlink_has_events(c->link);
-  bool ready = c->rest_len || message || tri_zlink_look(c->link, NULL) >= TRI_ZLINK_LOST;
+  bool message = !may_be && tri_zlink_has_events(c->link);
+  bool ready = may_be || c->rest_len || message || tri_zlink_look(c->link, NULL) >= TRI_ZLINK_LOST;
   if (ready == c->ready) return;
   /* Neither can fail: the value is 0 or 1, and this is the thread that has the connection. */
   ssize_t n = ready ? write(c->ready_fd, &value, sizeof value) : read(c->ready_fd, &value, sizeof value);
@@ -38,7 +38,7 @@ int trireme_fd(trireme *c) {
     ok = epoll_ctl(c->fd, EPOLL_CTL_ADD, inside[i], &event) == 0;
   }
   if (ok)
-    tri_client_show_ready(c);
+    tri_client_show_ready(c, false);
   else
     tri_client_close_fd(c);
   return c->fd;

@@ -43,9 +43,9 @@ trireme_result tri_client_take_struct(void *to, size_t known, const void *from, 
 void tri_client_copy(char *out, size_t cap, tri_wire_str s);
 /* Turns c->msg into *out, with memory of c->arena. */
 trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *error);
-/* Makes the descriptor of trireme_fd readable while a call of trireme_next would give something; at the end of every
- * call that sends or receives. */
-void tri_client_show_ready(trireme *c);
+/* Makes the descriptor of trireme_fd readable while a call of trireme_next would give something, and where there may be
+ * something without looking; at the end of every call that sends or receives. */
+void tri_client_show_ready(trireme *c, bool may_be);
 void tri_client_close_fd(trireme *c);
 #pragma GCC visibility pop
 

@@ -323,7 +323,7 @@ static trireme_result send_out(trireme *c, uint64_t *id, trireme_error *error) {
     return tri_client_say(error, TRIREME_INVALID, st, NULL, "a request has at most %d bytes", TRI_WIRE_MAX_MESSAGE);
   if (st != TRI_OK) return tri_client_fail_status(error, st, &(tri_error){.status = st});
   trireme_result r = send_buf(c, tri_deadline_after_ms(c->timeout_ms), error);
-  tri_client_show_ready(c);
+  tri_client_show_ready(c, false);
   if (r) return r;
   if (id) *id = c->next_id;
   c->next_id++;
@@ -427,7 +427,8 @@ trireme_result trireme_next_sized(trireme *c, int timeout_ms, trireme_event *out
   trireme_result r = tri_client_check_size(size, sizeof event, "trireme_event", error);
   if (r) return r;
   r = receive(c, deadline, error);
-  tri_client_show_ready(c);
+  /* To look costs system calls, and behind one event there often is another. */
+  tri_client_show_ready(c, r == TRIREME_OK);
   if (r) return r;
   if (c->msg->op == TRI_REPLY_HELLO)
     return tri_client_say(error, TRIREME_PROTOCOL, TRI_CORRUPT, "op", "a hello that nobody asked for");

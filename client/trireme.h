@@ -166,6 +166,8 @@ typedef struct trireme_request {
   const char *cache_salt; /* NULL: none. The response cache answers with what came under the same salt alone, and the
                              prefix cache has its KV blocks alone; up to 128 bytes */
   bool no_cache;          /* the response cache neither answers nor keeps the answer */
+  int64_t truncate;       /* 0; of a longer prompt the last so many tokens count, with the special ones around a text;
+                             -1: as many as fit with max_tokens */
 } trireme_request;
 #define TRIREME_UNSET INT64_MIN
 

@@ -25,9 +25,12 @@ add_executable(trireme-pack worker/pack/main.c)
 target_link_libraries(trireme-pack PRIVATE tri_runtime)
 
 # Chat templates; a library, so that tests can link it.
-tri_library(tri_chat FILES client/chat/chat_messages.c client/chat/chat_template.c client/cmd/buf.c LINK tri_jinja)
+tri_library(tri_chat FILES client/chat/chat_messages.c client/chat/chat_prompt.c client/chat/chat_template.c client/chat/conversation.c client/cmd/buf.c client/cmd/json_value.c
+  LINK tri_jinja tri_tokenizer)
 add_executable(trireme-template client/chat/main.c)
 target_link_libraries(trireme-template PRIVATE tri_chat)
+add_executable(trireme-chat client/chat/talk.c client/cmd/connect.c client/cmd/request.c)
+target_link_libraries(trireme-chat PRIVATE tri_chat libtrireme tri_wire)
 
 # One rank without a coordinator.
 tri_library(tri_bench_rank FILES worker/bench/rank.c LINK tri_worker)
@@ -45,8 +48,8 @@ target_link_libraries(trireme-bench-memory PRIVATE tri_bench)
 add_executable(trireme-bench-load worker/bench/load.c)
 target_link_libraries(trireme-bench-load PRIVATE tri_runtime)
 
-add_dependencies(programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-template trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
-install(TARGETS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-template trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
+add_dependencies(programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-template trireme-chat trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
+install(TARGETS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-template trireme-chat trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
 
 # What was measured of products on devices; programs look for it in ../share/trireme, in the build's folder as in an installed tree.
 configure_file(kernels/cuda/gemm_tactics.txt share/trireme/cuda-gemm-tactics.txt COPYONLY)

@@ -74,6 +74,13 @@ size_t admission_most_tokens(const tri_core *c) {
   return g && g->max_model_len < most ? (size_t)g->max_model_len : (size_t)most;
 }
 
+size_t admission_truncate_to(const tri_core *c, const tri_sampling *s) {
+  if (s->truncate > 0) return (size_t)s->truncate;
+  size_t most = admission_most_tokens(c), answer = s->has_max_tokens && s->max_tokens > 0 ? (size_t)s->max_tokens : 1;
+  if (c->cfg.model->seq2seq.on) return most;   /* a source shares its room with nothing */
+  return answer < most ? most - answer : most; /* then max_tokens is what is refused */
+}
+
 tri_status admission_check_tokens(const tri_core *c, const job *j, const uint32_t *ids, size_t count, tri_error *err) {
   tri_job_limits l = limits_of(c, NULL);
   tri_job_request r = {.token_ids = ids, .num_token_ids = count, .sampling = &j->sampling};
@@ -115,6 +122,9 @@ tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st,
                     field);
   if (st != TRI_TOO_LARGE)
     return tri_fail(err, st, field, "the %s cannot be tokenized: %s", field, tri_status_text(st));
+  if (j->sampling.truncate)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "truncate", "truncate leaves no room for the special tokens around the %s",
+                    field);
   if (j->embed)
     return tri_fail(err, TRI_NO_CAPACITY, field,
                     "the text has more than %lld tokens, the limit of max_model_len: truncate leaves out its end",

@@ -30,3 +30,9 @@ tri_status tri_allowed_keys_read(const char *path, tri_allowed_keys *out, tri_er
   out->count = n;
   return st;
 }
+
+void tri_allowed_keys_add_own(tri_allowed_keys *a, const char *public_key) {
+  snprintf(a->keys[a->count], TRI_Z_KEY, "%s", public_key);
+  a->list[a->count] = a->keys[a->count];
+  a->count++;
+}

@@ -42,7 +42,7 @@ static uint64_t op_of(const job *j) {
 static void plain_sampling(tri_sampling *s) {
   TRI_SAMPLING_NUMBERS(GIVEN, s)
   s->has_early_stopping = true;
-  s->priority = s->deadline_ms = 0;
+  s->priority = s->deadline_ms = s->truncate = 0;
   s->num_stop = 0; /* in the tail */
 }
 

@@ -23,6 +23,7 @@ typedef struct tri_core_text {
   tri_wire_str text, pair; /* pair.s NULL: it is no pair */
   bool special;            /* with the special tokens of the tokenizer's template, as a pair always is */
   size_t truncate_to; /* with more tokens it loses its end, and has the special ones in any case; 0: it is refused */
+  bool keep_end;      /* then it loses its beginning, and has the special ones if it is to have any */
 } tri_core_text;
 
 /* Calls of the core on the world. */

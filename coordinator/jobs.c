@@ -54,7 +54,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   bool ok = own_lists(j) && own_salt(j, s->cache_salt) && (!embed || embed_begin(c, j, m->op, embed));
   for (int64_t i = 0; ok && !embed && c->cfg.tokenizer && i < s->sampling.n; i++)
     ok = tri_detokenizer_create(c->cfg.tokenizer, true, &j->choices[i].detok) == TRI_OK;
-  if (ok && j->echo && s->prompt.s) ok = prompt_keep(j, s->prompt);
+  if (ok && j->echo && s->prompt.s && !s->sampling.truncate) ok = prompt_keep(j, s->prompt);
   if (ok) return j;
   job_free(j);
   return NULL;
@@ -121,7 +121,17 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
     tri_core_text text = {.from = from, .text = s->prompt, .special = s->add_special_tokens};
     if (embed) text.pair = embed->text_pair;
     if (embed && embed->truncate) text.truncate_to = admission_most_tokens(c);
+    if (!embed && s->sampling.truncate) {
+      text.truncate_to = admission_truncate_to(c, &j->sampling);
+      text.keep_end = true;
+    }
     st = c->cfg.io.tokenize(c->cfg.io.ctx, j->id, &text, &ids, &count, &second);
+  }
+  if (!s->prompt.s && s->sampling.truncate) {
+    size_t most = admission_truncate_to(c, &j->sampling);
+    size_t gone = count > most ? count - most : 0;
+    ids += gone;
+    count -= gone;
   }
   if (st != TRI_OK || ids || !s->prompt.s) job_tokenized(c, now, j, st, ids, count, second);
 }

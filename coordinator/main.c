@@ -161,6 +161,7 @@ static tri_status open_client_socket(struct shell *s, tri_error *err) {
       return tri_fail(err, TRI_USAGE, "allowed_keys",
                       "--key-file needs --allowed-keys with a file that names at least one client's public key");
     TRI_CHECK(tri_allowed_keys_read(s->opts.allowed_keys, &allowed, err));
+    tri_allowed_keys_add_own(&allowed, pair.public_key);
     zc.allowed = allowed.list;
     zc.num_allowed = allowed.count;
   }

@@ -280,6 +280,8 @@ tri_status admission_check_fit(const tri_core *c, const job *j, const group *g, 
 const char *admission_prompt_field(const job *j); /* the field that the prompt came in, for messages */
 /* Returns how many tokens a text may have, as far as that is known. */
 size_t admission_most_tokens(const tri_core *c);
+/* Returns how many tokens of a prompt count, of a request that truncates. */
+size_t admission_truncate_to(const tri_core *c, const tri_sampling *s);
 /* Says that there is no tokenizer. */
 tri_status admission_refuse_untokenized(const tri_core *c, const char *field, tri_error *err);
 /* Says why the tokenizer, which returned st, has no tokens of a job's text. */

@@ -100,6 +100,8 @@ static tri_status encode(const tri_tokenize_pool *p, tri_tokenizer_scratch *scra
                          const uint32_t **ids, size_t *count, size_t *second) {
   const tri_wire_str *a = &t->text, *b = &t->pair;
   *second = 0;
+  if (t->truncate_to && t->keep_end)
+    return tri_tokenizer_encode_end(p->tokenizer, scratch, a->s, a->len, t->special, t->truncate_to, ids, count);
   if (t->truncate_to)
     return tri_tokenizer_encode_truncated(p->tokenizer, scratch, a->s, a->len, b->s, b->len, t->truncate_to, ids, count,
                                           second);
@@ -192,7 +194,10 @@ tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const tri_
   if (!r) return TRI_NO_MEMORY;
   memset(r, 0, sizeof *r);
   r->job = job;
-  r->in = (tri_core_text){.text = {r->bytes, len}, .special = t->special, .truncate_to = t->truncate_to};
+  r->in = *t;
+  r->in.from = NULL; /* it may go */
+  r->in.text = (tri_wire_str){r->bytes, len};
+  r->in.pair = (tri_wire_str){0};
   memcpy(r->bytes, t->text.s, len);
   if (t->pair.s) r->in.pair = (tri_wire_str){r->bytes + len, pair_len};
   if (pair_len) memcpy(r->bytes + len, t->pair.s, pair_len);

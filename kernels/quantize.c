@@ -1,5 +1,7 @@
 #include "kernels/quantize.h"
 
+#include "runtime/base/widest.h"
+
 void tri_widen(float *out, const void *src, tri_dtype dtype, size_t first, size_t n) {
   const uint16_t *half = (const uint16_t *)src + first;
   switch (dtype) {
@@ -16,22 +18,17 @@ void tri_widen(float *out, const void *src, tri_dtype dtype, size_t first, size_
 /* Loops over so many elements, a number that the compiler knows and without a branch, become vector instructions. */
 enum { VECTOR = 32 };
 
-static inline uint32_t pick(bool first, uint32_t a, uint32_t b) {
-  uint32_t mask = 0u - (uint32_t)first;
-  return (a & mask) | (b & ~mask);
-}
-
-static void narrow_bf16(uint16_t *out, const float *x) {
+static inline void narrow_bf16(uint16_t *out, const float *x) {
   for (int i = 0; i < VECTOR; i++) {
     uint32_t u;
     memcpy(&u, &x[i], sizeof u);
     uint32_t rounded = (u + 0x7fffu + (u >> 16 & 1)) >> 16;
-    out[i] = (uint16_t)pick((int32_t)(u & 0x7fffffffu) > 0x7f800000, u >> 16 | 0x40, rounded);
+    out[i] = (uint16_t)tri_pick((int32_t)(u & 0x7fffffffu) > 0x7f800000, u >> 16 | 0x40, rounded);
   }
 }
 
 /* A number below 2^-14 is added to 0.5, whose last bit is worth what float16's is there. */
-static void narrow_f16(uint16_t *out, const float *x) {
+static inline void narrow_f16(uint16_t *out, const float *x) {
   for (int i = 0; i < VECTOR; i++) {
     uint32_t u, small;
     memcpy(&u, &x[i], sizeof u);
@@ -39,27 +36,35 @@ static void narrow_f16(uint16_t *out, const float *x) {
     float f = fabsf(x[i]) + 0.5f;
     memcpy(&small, &f, sizeof small);
     uint32_t normal = ((uint32_t)size - (112u << 23) + 0xfff + ((uint32_t)size >> 13 & 1)) >> 13;
-    uint32_t half = pick(size < 0x38800000, small - 0x3f000000u, normal);
-    half = pick(size >= 0x477ff000, 0x7c00, half);
-    half = pick(size > 0x7f800000, 0x7e00, half);
+    uint32_t half = tri_pick(size < 0x38800000, small - 0x3f000000u, normal);
+    half = tri_pick(size >= 0x477ff000, 0x7c00, half);
+    half = tri_pick(size > 0x7f800000, 0x7e00, half);
     out[i] = (uint16_t)((u >> 16 & 0x8000) | half);
   }
 }
 
+TRI_WIDEST static void narrow_all_bf16(uint16_t *restrict out, const float *x, size_t n) {
+  for (size_t i = 0; i < n; i += VECTOR) narrow_bf16(out + i, x + i);
+}
+
+TRI_WIDEST static void narrow_all_f16(uint16_t *restrict out, const float *x, size_t n) {
+  for (size_t i = 0; i < n; i += VECTOR) narrow_f16(out + i, x + i);
+}
+
 void tri_narrow(void *out, tri_dtype dtype, size_t first, const float *x, size_t n) {
-  void (*narrow)(uint16_t *, const float *) = dtype == TRI_F16 ? narrow_f16 : narrow_bf16;
+  void (*narrow)(uint16_t *, const float *, size_t) = dtype == TRI_F16 ? narrow_all_f16 : narrow_all_bf16;
   uint16_t last[VECTOR], *to = (uint16_t *)out + first;
   float rest[VECTOR] = {0};
-  size_t i = 0;
+  size_t whole = n - n % VECTOR;
   if (dtype == TRI_F32) {
     memcpy((float *)out + first, x, n * sizeof *x);
     return;
   }
-  for (; i + VECTOR <= n; i += VECTOR) narrow(to + i, x + i);
-  if (i == n) return;
-  memcpy(rest, x + i, (n - i) * sizeof *x);
-  narrow(last, rest);
-  memcpy(to + i, last, (n - i) * sizeof *last);
+  narrow(to, x, whole);
+  if (whole == n) return;
+  memcpy(rest, x + whole, (n - whole) * sizeof *x);
+  narrow(last, rest, VECTOR);
+  memcpy(to + whole, last, (n - whole) * sizeof *last);
 }
 
 bool tri_quantize_max(const float *x, size_t n, float *max) {

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "runtime/base/wait.h"
+#include "runtime/base/widest.h"
 
 enum { MAX_GEMM = 1536 };
 
@@ -29,18 +30,12 @@ struct reading {
 
 static double now(void) { return (double)tri_now_ns() * 1e-9; }
 
-/* The widest loads that the machine has: on some, narrow ones do not fill the memory's bandwidth. */
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define WIDEST
-#endif
-
 enum { PIECE = 4096, STREAMS = 4 }; /* several streams at a time: more reads in flight than one alone gets */
 
-/* The fastest reader differs between processors: create() tries them all, and the fastest is the floor. */
+/* On some machines narrow loads do not fill the memory's bandwidth. The fastest reader differs between processors:
+ * create() tries them all, and the fastest is the floor. */
 #define READER(name, width, prefetch)                                                                                  \
-  WIDEST static uint64_t name(const char *p, size_t pieces) {                                                          \
+  TRI_WIDEST static uint64_t name(const char *p, size_t pieces) {                                                      \
     typedef uint64_t lanes __attribute__((vector_size(width)));                                                        \
     lanes sum[STREAMS] = {{0}};                                                                                        \
     uint64_t all = 0;                                                                                                  \

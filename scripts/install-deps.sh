@@ -39,6 +39,7 @@ libxxhash-dev|vocabulary lookup
 libopenblas-pthread-dev|large matrix products
 libncurses-dev|trireme top
 libevent-dev|the event loop of the HTTP gateway
+curl|asks the HTTP gateway, in demo.sh and in tests
 scdoc|man pages'
 for_tests='check|unit tests
 iproute2|emulated hosts with addresses of their own

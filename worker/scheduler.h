@@ -112,12 +112,13 @@ struct tri_job {
 };
 
 /* Returns how many tokens of prompts a step takes, where so many were asked for; 0: as many as fit. A step of several
- * stages on CPUs takes 256, which docs/performance.md has measured, or as many as hide its streamed weights
- * (tri_engine's hiding_tokens): fewer would have all stages wait for their disks. */
+ * stages takes what docs/performance.md has measured to be best, or as many as hide its streamed weights (tri_engine's
+ * hiding_tokens): fewer would have all stages wait for their disks. */
 static inline int tri_sched_prompt_tokens(int asked, int num_lanes, bool device, int hiding_tokens) {
-  enum { HOST_PROMPT_TOKENS = 256 };
-  if (asked || num_lanes == 1 || device) return asked;
-  return hiding_tokens > HOST_PROMPT_TOKENS ? hiding_tokens : HOST_PROMPT_TOKENS;
+  enum { HOST_PROMPT_TOKENS = 256, DEVICE_PROMPT_TOKENS = 2048 };
+  int usual = device ? DEVICE_PROMPT_TOKENS : HOST_PROMPT_TOKENS;
+  if (asked || num_lanes == 1) return asked;
+  return hiding_tokens > usual ? hiding_tokens : usual;
 }
 
 /* Seconds, as predicted, by which a sequence that gives its blocks back is swapped out or computed again. Zeros: it is

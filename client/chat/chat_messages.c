@@ -4,63 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/cmd/cmd.h"
+#include "client/cmd/json_value.h"
 
-/* ---- JSON as it is ---- */
-
-static void put_value(cmd_buf *b, const tri_json *v);
+/* Members of objects that are null go, elements of arrays stay. */
+static void put_value(cmd_buf *b, const tri_json *v) { cmd_json_value(b, v, true); }
 
 static tri_status put_member(void *ctx, const char *key, const tri_json *value) {
   cmd_buf *b = ctx;
-  if (tri_json_kind_of(value) == TRI_JSON_NULL) return TRI_OK;
-  if (b->data[b->len - 1] != '{') cmd_buf_add(b, ",", 1);
-  cmd_buf_json(b, key, strlen(key));
-  cmd_buf_add(b, ":", 1);
-  put_value(b, value);
+  if (tri_json_kind_of(value) != TRI_JSON_NULL) cmd_json_member(b, key, value, true);
   return b->failed ? TRI_NO_MEMORY : TRI_OK;
-}
-
-/* Members of objects that are null go, elements of arrays stay. */
-static void put_value(cmd_buf *b, const tri_json *v) {
-  bool flag;
-  int64_t i;
-  double f;
-  size_t len;
-  const char *s;
-  char number[40];
-  switch (tri_json_kind_of(v)) {
-  case TRI_JSON_NULL: cmd_buf_add(b, "null", 4); return;
-  case TRI_JSON_BOOL:
-    tri_json_as_bool(v, &flag);
-    cmd_buf_add(b, flag ? "true" : "false", flag ? 4 : 5);
-    return;
-  case TRI_JSON_INT:
-    tri_json_as_int(v, &i);
-    cmd_buf_printf(b, "%" PRId64, i);
-    return;
-  case TRI_JSON_REAL:
-    tri_json_as_num(v, &f);
-    snprintf(number, sizeof number, "%.17g", f);
-    cmd_buf_add(b, number, strlen(number));
-    if (!strpbrk(number, ".e")) cmd_buf_add(b, ".0", 2);
-    return;
-  case TRI_JSON_STRING:
-    s = tri_json_as_str(v, &len);
-    cmd_buf_json(b, s, len);
-    return;
-  case TRI_JSON_ARRAY:
-    cmd_buf_add(b, "[", 1);
-    for (size_t k = 0; k < tri_json_size(v); k++) {
-      if (k) cmd_buf_add(b, ",", 1);
-      put_value(b, tri_json_at(v, k));
-    }
-    cmd_buf_add(b, "]", 1);
-    return;
-  case TRI_JSON_OBJECT:
-    cmd_buf_add(b, "{", 1);
-    if (!b->failed) tri_json_each(v, put_member, b);
-    cmd_buf_add(b, "}", 1);
-  }
 }
 
 /* ---- tool calls ---- */

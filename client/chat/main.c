@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "client/chat/chat_template.h"
+#include "client/cmd/buf.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/options.h"
 #include "runtime/base/version.h"
@@ -50,30 +51,20 @@ static tri_status read_request(const char *path, tri_json_doc **out, tri_error *
   return st;
 }
 
-static void print_json_text(const char *s, size_t n) {
-  putchar('"');
-  for (size_t i = 0; i < n; i++) {
-    unsigned char c = (unsigned char)s[i];
-    if (c == '"' || c == '\\')
-      printf("\\%c", c);
-    else if (c < 0x20)
-      printf("\\u%04x", c);
-    else
-      putchar(c);
-  }
-  putchar('"');
-}
+static void print_text(const tri_jinja_output *out) { fwrite(out->text.data, 1, out->text.len, stdout); }
 
-static void print(const tri_jinja_output *out, bool json) {
-  if (!json) {
-    fwrite(out->text.data, 1, out->text.len, stdout);
-    return;
-  }
-  printf("{\"prompt\":");
-  print_json_text(out->text.len ? out->text.data : "", out->text.len);
-  printf(",\"from_messages\":[");
-  for (size_t i = 0; i < out->num_spans; i++) printf("%s[%zu,%zu]", i ? "," : "", out->spans[i].from, out->spans[i].to);
-  printf("]}\n");
+static tri_status print_json(const tri_jinja_output *out) {
+  cmd_buf b = {0};
+  cmd_json_open(&b, NULL, '{');
+  cmd_json_text(&b, "prompt", out->text.len ? out->text.data : "", out->text.len);
+  cmd_json_open(&b, "from_messages", '[');
+  for (size_t i = 0; i < out->num_spans; i++)
+    cmd_buf_printf(&b, "%s[%zu,%zu]", i ? "," : "", out->spans[i].from, out->spans[i].to);
+  cmd_buf_add(&b, "]}\n", 3);
+  if (!b.failed) fwrite(b.data, 1, b.len, stdout);
+  tri_status st = b.failed ? TRI_NO_MEMORY : TRI_OK;
+  cmd_buf_free(&b);
+  return st;
 }
 
 static tri_status open_template(const struct template_options *o, chat_template **out, tri_error *err) {
@@ -128,7 +119,8 @@ int main(int argc, char **argv) {
   if (code >= 0) return code;
   tri_status st = read_request(tri_options_arg(parsed, 0), &doc, &err);
   if (st == TRI_OK) st = render(&o, tri_json_root(doc), &out, &err);
-  if (st == TRI_OK) print(&out, o.json);
+  if (st == TRI_OK && !o.json) print_text(&out);
+  if (st == TRI_OK && o.json) st = print_json(&out);
   code = st == TRI_OK ? TRI_EXIT_OK : fail(&err, st);
   tri_jinja_output_free(&out);
   tri_json_free(doc);

@@ -28,7 +28,7 @@ static tri_status add_generate(const bench_run *b, bench_prompts *p, size_t *roo
   cmd_request *q = &p->generate[p->num_generate];
   cmd_request_init(q);
   tri_status st = cmd_parse_line(line, len, &doc, err);
-  if (st == TRI_OK) st = cmd_request_json(&defaults, tri_json_root(doc), q, err);
+  if (st == TRI_OK) st = cmd_request_json(&defaults, tri_json_root(doc), NULL, q, err);
   if (st == TRI_OK)
     p->num_generate++; /* its lists point into the array, which may still move: send_generate sets them again */
   else

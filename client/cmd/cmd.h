@@ -103,8 +103,18 @@ size_t cmd_request_options(tri_option table[CMD_REQUEST_OPTIONS_MAX], size_t off
 void cmd_request_init(cmd_request *q);
 /* Turns what the options said into q->r. parsed: to tell what was given. */
 tri_status cmd_request_finish(cmd_request *q, const tri_options *parsed, tri_error *err);
-/* Starts from `defaults` (after finish) and applies a JSON object. Free *out in any case. */
-tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object, cmd_request *out, tri_error *err);
+/* Takes a member that is no field of a request. */
+typedef struct cmd_unknown {
+  tri_status (*take)(void *ctx, const char *key, const tri_json *v, tri_error *err);
+  void *ctx;
+} cmd_unknown;
+/* Refuses it, with the field that may be meant. */
+tri_status cmd_unknown_field(const char *key, tri_error *err);
+bool cmd_is_like_field(const char *key); /* a slip of the pen */
+/* Starts from `defaults` (after finish) and applies a JSON object; unknown NULL: members that are no fields are
+ * refused. Free *out in any case. */
+tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object, const cmd_unknown *unknown,
+                            cmd_request *out, tri_error *err);
 void cmd_request_free(cmd_request *q);
 
 /* "1,2,3": *out is the caller's to tri_free. */
@@ -131,7 +141,7 @@ typedef struct cmd_submit_options {
   bool json;
   const char *file, *output;
   int64_t concurrency;
-  bool progress;
+  bool progress, resume;
 } cmd_submit_options;
 
 int cmd_submit_file(const cmd_submit_options *o);

@@ -7,10 +7,14 @@
 #include "client/cmd/cmd.h"
 #include "runtime/base/mem.h"
 
+static int serve(int argc, char **argv);
+
 static const cmd_command commands[] = {
+    {"serve", serve, NULL, "serve a model over OpenAI's HTTP API"},
     {"up", NULL, "trireme-up", "start a coordinator and its replica groups"},
     {"gateway", NULL, "trireme-gateway", "serve OpenAI's HTTP API in front of a coordinator"},
     {"submit", cmd_submit, NULL, "generate text for a prompt, or for a file of prompts"},
+    {"chat", NULL, "trireme-chat", "talk with a served model"},
     {"embed", cmd_embed, NULL, "turn texts into vectors, with a served encoder"},
     {"classify", cmd_classify, NULL, "label texts or their tokens, with a served classifier"},
     {"status", cmd_status, NULL, "show the cluster's state"},
@@ -59,10 +63,10 @@ static void exec_beside(const char *program, const char *suffix, char **argv) {
   if ((size_t)snprintf(slash, sizeof path - used, "%s/%s", suffix, program) < sizeof path - used) execv(path, argv);
 }
 
-/* Replaces the process by `program`, found beside this one, in ../libexec/trireme or on PATH. Returns only when that
- * fails. */
-static int replace(const char *program, char **argv) {
-  char *name = tri_strdup(program), *first = argv[0];
+/* Replaces the process by `program`, found beside this one, in ../libexec/trireme or on PATH, which is told that its
+ * name is `called`. Returns only when that fails. */
+static int replace(const char *program, const char *called, char **argv) {
+  char *name = tri_strdup(called), *first = argv[0];
   if (!name) return TRI_EXIT_FAILED;
   argv[0] = name;
   exec_beside(program, "", argv);
@@ -75,8 +79,13 @@ static int replace(const char *program, char **argv) {
   return TRI_EXIT_FAILED;
 }
 
+static int serve(int argc, char **argv) {
+  (void)argc;
+  return replace("trireme-up", "trireme-serve", argv);
+}
+
 int cmd_run(const cmd_command *c, int argc, char **argv) {
-  return c->run ? c->run(argc, argv) : replace(c->program, argv);
+  return c->run ? c->run(argc, argv) : replace(c->program, c->program, argv);
 }
 
 int main(int argc, char **argv) {

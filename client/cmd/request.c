@@ -230,8 +230,8 @@ tri_status cmd_read_ids(const tri_json *v, const char *key, size_t most, uint32_
   return *out ? json_ids(v, key, *out, n, err) : TRI_NO_MEMORY;
 }
 
-static tri_status json_token_ids(cmd_request *q, const tri_json *v, tri_error *err) {
-  tri_status st = cmd_read_ids(v, "token_ids", MAX_IDS, &q->ids, &q->r.num_token_ids, err);
+static tri_status json_token_ids(cmd_request *q, const char *key, const tri_json *v, tri_error *err) {
+  tri_status st = cmd_read_ids(v, key, MAX_IDS, &q->ids, &q->r.num_token_ids, err);
   q->r.token_ids = q->ids;
   return st;
 }
@@ -332,8 +332,21 @@ static const tri_option *find_option(const tri_option *table, size_t n, const ch
   return NULL;
 }
 
+/* A text, or token ids; both also as the one element of an array. */
+static tri_status json_prompt(cmd_request *q, const tri_json *v, tri_error *err) {
+  if (tri_json_kind_of(v) == TRI_JSON_ARRAY && tri_json_kind_of(tri_json_at(v, 0)) != TRI_JSON_INT) {
+    if (tri_json_size(v) != 1)
+      return tri_fail(err, TRI_UNSUPPORTED, "prompt", "prompt has %zu elements; a line has one prompt",
+                      tri_json_size(v));
+    v = tri_json_at(v, 0);
+  }
+  if (tri_json_kind_of(v) == TRI_JSON_ARRAY) return json_token_ids(q, "prompt", v, err);
+  return json_string(v, "prompt", &q->prompt, &q->r.prompt, &q->r.prompt_len, err);
+}
+
 typedef struct json_reader {
   cmd_request *q;
+  const cmd_unknown *unknown;
   tri_option table[CMD_REQUEST_OPTIONS_MAX];
   size_t count;
   tri_error *err;
@@ -343,23 +356,49 @@ static tri_status json_field(void *ctx, const char *key, const tri_json *v) {
   json_reader *j = ctx;
   cmd_request *q = j->q;
   if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
-  if (!strcmp(key, "prompt")) return json_string(v, key, &q->prompt, &q->r.prompt, &q->r.prompt_len, j->err);
+  if (!strcmp(key, "prompt")) return json_prompt(q, v, j->err);
   if (!strcmp(key, "model")) return json_string(v, key, &q->model, &q->r.model, NULL, j->err);
   if (!strcmp(key, "request_id")) return json_string(v, key, &q->request_id, &q->r.request_id, NULL, j->err);
   if (!strcmp(key, "cache_salt")) return json_string(v, key, &q->cache_salt, &q->r.cache_salt, NULL, j->err);
-  if (!strcmp(key, "token_ids")) return json_token_ids(q, v, j->err);
+  if (!strcmp(key, "token_ids")) return json_token_ids(q, key, v, j->err);
   if (!strcmp(key, "stop_token_ids")) return json_stop_ids(q, v, j->err);
   if (!strcmp(key, "stop")) return json_stop(q, v, j->err);
   if (!strcmp(key, "logit_bias")) return json_bias(q, v, j->err);
   if (!strcmp(key, "messages"))
-    return tri_fail(j->err, TRI_UNSUPPORTED, key, "chat templates are not supported yet: give prompt or token_ids");
+    return tri_fail(
+        j->err, TRI_UNSUPPORTED, key,
+        "messages need the model's chat template: trireme template makes a prompt of them, and trireme serve "
+        "takes them over HTTP");
   const tri_option *o = find_option(j->table, j->count, key);
-  if (!o) return tri_fail(j->err, TRI_UNKNOWN_FIELD, key, "there is no request field named \"%.60s\"", key);
+  if (!o && j->unknown) return j->unknown->take(j->unknown->ctx, key, v, j->err);
+  if (!o) return cmd_unknown_field(key, j->err);
   if (!strcmp(o->name, "seed")) q->r.has_seed = true;
   return json_option(q, o, key, v, j->err);
 }
 
-tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object, cmd_request *out, tri_error *err) {
+tri_status cmd_unknown_field(const char *key, tri_error *err) {
+  char spelled[64];
+  snprintf(spelled, sizeof spelled, "%.60s", key);
+  for (char *c = spelled; *c; c++)
+    if (*c == '_') *c = '-';
+  int near = tri_nearest_name(spelled, (const char *)request_table + offsetof(tri_option, name), NUM_REQUEST_OPTIONS,
+                              sizeof *request_table);
+  if (near < 0) return tri_fail(err, TRI_UNKNOWN_FIELD, key, "there is no request field named \"%.60s\"", key);
+  snprintf(spelled, sizeof spelled, "%s", request_table[near].name);
+  for (char *c = spelled; *c; c++)
+    if (*c == '-') *c = '_';
+  return tri_fail(err, TRI_UNKNOWN_FIELD, key, "there is no request field named \"%.60s\"; did you mean %s?", key,
+                  spelled);
+}
+
+bool cmd_is_like_field(const char *key) {
+  tri_error err = {0};
+  cmd_unknown_field(key, &err);
+  return strstr(err.message, "did you mean") != NULL;
+}
+
+tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object, const cmd_unknown *unknown,
+                            cmd_request *out, tri_error *err) {
   *out = *defaults;
   /* Lists of the defaults stay theirs; the copies here are made anew when the line has its own. */
   out->ids = NULL;
@@ -370,7 +409,7 @@ tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object,
   if (out->r.num_stop_token_ids) out->r.stop_token_ids = out->stop_ids;
   if (tri_json_kind_of(object) != TRI_JSON_OBJECT)
     return tri_fail(err, TRI_INVALID_ARGUMENT, NULL, "a line must be a JSON object like {\"prompt\": \"...\"}");
-  json_reader j = {.q = out, .err = err};
+  json_reader j = {.q = out, .unknown = unknown, .err = err};
   j.count = cmd_request_options(j.table, 0);
   TRI_CHECK(tri_json_each(object, json_field, &j));
   out->r.no_stream = !out->stream;

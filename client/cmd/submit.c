@@ -12,9 +12,13 @@ enum { CANCEL_MS = 2000, STDIN_MAX = 1 << 20, RETRY_MS = 50 };
 static const tri_option own_options[] = {
     {TRI_OPT(cmd_submit_options, json), .name = "json", .help = "print one JSON line per event instead of text"},
     {TRI_OPT(cmd_submit_options, file), .name = "file", .metavar = "FILE", .group = "Many prompts",
-     .help = "a JSON object per line: {\"prompt\": ..., any request field}; - is the standard input"},
+     .help =
+         "a JSON object per line: {\"prompt\": ..., any request field}, or one of OpenAI's batches; - is the standard "
+         "input"},
     {TRI_OPT(cmd_submit_options, output), .name = "output", .metavar = "FILE", .group = "Many prompts",
      .help = "where the results go, one JSON line each, in the order of the input; default the standard output"},
+    {TRI_OPT(cmd_submit_options, resume), .name = "resume", .group = "Many prompts",
+     .help = "go on with an output: what it has answers to is not asked again"},
     {TRI_OPT(cmd_submit_options, concurrency), .name = "concurrency", .min = 1, .max = 65536, .fallback = "64",
      .group = "Many prompts", .help = "requests at a time"},
     {TRI_OPT(cmd_submit_options, progress), .name = "progress", .fallback = "true", .group = "Many prompts",
@@ -254,6 +258,8 @@ int cmd_submit(int argc, char **argv) {
         cmd_usage(spec.program, ways ? "a prompt, --token-ids and --file exclude each other" : "what is the prompt?");
   else if (o.output && !o.file)
     code = cmd_usage(spec.program, "--output belongs to --file");
+  else if (o.resume && (!o.output || !strcmp(o.output, "-")))
+    code = cmd_usage(spec.program, "--resume belongs to --file with --output");
   else
     code = o.file ? cmd_submit_file(&o) : submit_one(&o, prompt);
   cmd_request_free(&o.request);

@@ -1,67 +1,7 @@
-/* Errors as OpenAI's API has them. */
+/* Errors as responses. */
 #include <string.h>
 
 #include "client/gateway/gateway.h"
-
-static const char *type_of(int status) {
-  if (status == 401) return "authentication_error";
-  if (status == 403) return "permission_error";
-  if (status == 429) return "rate_limit_error";
-  return status >= 500 ? "server_error" : "invalid_request_error";
-}
-
-void gw_error_json(cmd_buf *b, const gw_error *e) {
-  cmd_buf_add(b, "{", 1); /* wherever it stands */
-  cmd_json_open(b, "error", '{');
-  cmd_json_word(b, "message", e->message);
-  cmd_json_word(b, "type", type_of(e->status));
-  cmd_buf_key(b, "param");
-  if (e->param && e->param[0])
-    cmd_buf_json(b, e->param, strlen(e->param));
-  else
-    cmd_buf_add(b, "null", 4);
-  cmd_json_word(b, "code", e->code);
-  cmd_buf_add(b, "}}", 2);
-}
-
-/* The status of a code; what is wrong with the request itself is 400. */
-static int status_of(const char *code) {
-  static const struct {
-    const char *code;
-    int status;
-  } rows[] = {{"invalid_argument", 400}, {"out_of_range", 400}, {"unknown_field", 400}, {"unsupported", 400},
-              {"corrupt", 400},          {"not_found", 404},    {"too_large", 413},     {"permission", 403},
-              {"draining", 503},         {"peer_lost", 503},    {"device_lost", 503},   {"closed", 503},
-              {"aborted", 503},          {"no_memory", 503},    {"timeout", 504}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (!strcmp(code, rows[i].code)) return rows[i].status;
-  return 500;
-}
-
-/* The name that the request's field has here. */
-static const char *param_of(const char *field) {
-  static const char *const names[][2] = {{"token_ids", "prompt"}, {"text", "input"}, {"op", ""}, {"id", ""}};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (!strcmp(field, names[i][0])) return names[i][1];
-  return field;
-}
-
-gw_error gw_error_of(const trireme_error *e) {
-  gw_error out = {status_of(e->code), e->code, param_of(e->field), e->message};
-  /* A full queue names no field; what can never fit names the one that is too long. */
-  if (!strcmp(e->code, "no_capacity")) {
-    out.status = e->field[0] ? 400 : 429;
-    if (e->field[0]) out.code = "context_length_exceeded";
-  }
-  if (!out.code[0]) out.code = "internal";
-  if (!out.message[0]) out.message = "the coordinator did not say why";
-  return out;
-}
-
-gw_error gw_error_of_status(const tri_error *e) {
-  const char *code = tri_status_code(e->status);
-  return (gw_error){status_of(code), code, e->field, e->message};
-}
 
 void gw_respond_json(http_conn *c, cmd_buf *b, const char *fields) {
   if (b->failed)

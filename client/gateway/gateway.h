@@ -5,6 +5,7 @@
 #include "client/cmd/buf.h"
 #include "client/gateway/http_conn.h"
 #include "client/trireme.h"
+#include "runtime/base/gateway_options.h"
 #include "runtime/base/json.h"
 
 enum {
@@ -24,7 +25,7 @@ void gw_keys_free(gw_keys *k);
 /* Returns whether an Authorization field is a Bearer of one of the keys, in a time that tells nothing of them. */
 bool gw_keys_allow(const gw_keys *k, http_str authorization);
 
-/* ---- errors.c ---- */
+/* ---- error_json.c and errors.c ---- */
 
 /* An error as a response has it. */
 typedef struct gw_error {
@@ -156,11 +157,9 @@ size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap
 /* ---- all of it ---- */
 
 typedef struct gw_options {
-  const char *http, *api_key_file;
+  tri_gateway_options http;
   const char *endpoint, *key_file, *server_key;
-  bool http_open, reject_unknown_fields;
-  uint64_t max_body;
-  int64_t connect_timeout_ms, max_connections, drain_delay, drain_timeout, sse_ping;
+  int64_t connect_timeout_ms;
 } gw_options;
 
 struct gateway {
@@ -172,6 +171,7 @@ struct gateway {
   bool leaving;              /* SIGTERM: it says that it is not ready */
   bool refusing;             /* new requests for the model are not taken */
   int64_t again_ns;          /* when it looks for the coordinator again */
+  int64_t same_ns;           /* until when a further SIGTERM means nothing */
   int64_t leave_ns, end_ns;  /* when it begins to refuse, and when it ends with streams still there */
   int64_t started;           /* seconds, of the models' `created` */
   char model[GW_NAME_BYTES]; /* that is served */

@@ -1,5 +1,4 @@
 /* trireme-gateway: an HTTP server of OpenAI's API in front of a coordinator. */
-#include <arpa/inet.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -23,31 +22,13 @@ enum {
   IDLE_MS = 75000,
   WRITE_MS = 30000,
   PENDING_BYTES = 1 << 20,
-  EVENTS_AT_ONCE = 256, /* before the loop looks at its sockets again */
-  ADDRESS_BYTES = 64,
-  OWN_DESCRIPTORS = 128, /* beside connections: the loop's, libtrireme's */
+  EVENTS_AT_ONCE = 256,   /* before the loop looks at its sockets again */
+  SAME_REQUEST_MS = 1000, /* a second signal so soon after the first one is the same request */
+  OWN_DESCRIPTORS = 128,  /* beside connections: the loop's, libtrireme's */
 };
 
 #define S gw_options
-static const tri_option table[] = {
-    {TRI_OPT(S, http), .name = "http", .metavar = "[ADDR:]PORT", .group = "HTTP",
-     .help = "where to listen; ADDR is 127.0.0.1 unless given, and PORT 0 any that is free"},
-    {TRI_OPT(S, api_key_file), .name = "api-key-file", .metavar = "FILE", .group = "HTTP",
-     .help = "lines of NAME KEY: requests must bring one of the keys; read again at SIGHUP"},
-    {TRI_OPT(S, http_open), .name = "http-open", .group = "HTTP",
-     .help = "listen at another address than loopback without keys: whoever reaches it may ask"},
-    {TRI_OPT(S, reject_unknown_fields), .name = "reject-unknown-fields", .group = "HTTP",
-     .help = "refuse fields of a request that mean nothing here; by default they are ignored and told"},
-    {TRI_OPT(S, max_body), .name = "http-max-body", .min = 1024, .max = 1 << 30, .fallback = "4MiB", .metavar = "BYTES",
-     .group = "HTTP", .help = "the largest body of a request"},
-    {TRI_OPT(S, max_connections), .name = "http-max-connections", .min = 1, .max = 100000, .fallback = "4096",
-     .group = "HTTP", .help = "connections at a time"},
-    {TRI_OPT(S, sse_ping), .name = "sse-ping", .min = 0, .max = 3600, .fallback = "30", .metavar = "S", .group = "HTTP",
-     .help = "a stream that says nothing for so long gets a comment; 0: never"},
-    {TRI_OPT(S, drain_delay), .name = "http-drain-delay", .min = 0, .max = 3600, .fallback = "0", .metavar = "S",
-     .group = "HTTP", .help = "time between SIGTERM, when /health says no, and refusing new requests"},
-    {TRI_OPT(S, drain_timeout), .name = "http-drain-timeout", .min = 0, .max = 86400, .fallback = "30", .metavar = "S",
-     .group = "HTTP", .help = "time for answers to end, from then on"},
+static const tri_option own_options[] = {
     {TRI_OPT(S, endpoint), .name = "endpoint", .env = TRI_ENDPOINT_ENV, .metavar = "ADDRESS", .group = "Connection",
      .help = "ipc://PATH or tcp://HOST:PORT of the coordinator; by default the socket of this user"},
     {TRI_OPT(S, key_file), .name = "key-file", .env = "TRIREME_KEY_FILE", .metavar = "FILE", .group = "Connection",
@@ -59,8 +40,9 @@ static const tri_option table[] = {
      .help = "how long to wait for the coordinator"},
 };
 #undef S
+enum { NUM_OWN = sizeof own_options / sizeof *own_options, MOST_OPTIONS = 64 };
 
-static const tri_options_spec spec = {
+static tri_options_spec spec = {
     .program = "trireme gateway",
     .usage = "--http [ADDR:]PORT [OPTION]...",
     .summary = "Serves OpenAI's HTTP API in front of a coordinator. SIGTERM or Ctrl-C drains.",
@@ -68,7 +50,6 @@ static const tri_options_spec spec = {
               "  trireme gateway --http 8000\n"
               "  trireme gateway --http 0.0.0.0:8000 --api-key-file keys --endpoint tcp://head:5555\n",
     .version = "trireme gateway " TRIREME_VERSION,
-    TRI_OPTIONS(table),
 };
 
 /* ---- the coordinator ---- */
@@ -146,7 +127,7 @@ static void on_tick(void *ctx) {
   gw_jobs_expire(g, tri_now_ns());
   if (!g->leaving) return;
   int64_t now = tri_now_ns();
-  if (!g->refusing && now >= g->leave_ns) {
+  if (!g->refusing && (now >= g->leave_ns || !g->client)) {
     g->refusing = true;
     http_server_drain(g->server);
   }
@@ -158,11 +139,13 @@ static void on_tick(void *ctx) {
 static void on_leave(void *ctx, int number) {
   gateway *g = ctx;
   (void)number;
+  if (g->leaving && tri_now_ns() < g->same_ns) return; /* told by a service manager and by its supervisor */
   if (g->leaving) return http_server_stop(g->server);
   tri_log(TRI_LOG_INFO, "gateway", "shutting down");
   g->leaving = true;
-  g->leave_ns = tri_deadline_after_ms(g->o.drain_delay * 1000);
-  g->end_ns = tri_deadline_after_ms((g->o.drain_delay + g->o.drain_timeout) * 1000);
+  g->same_ns = tri_deadline_after_ms(SAME_REQUEST_MS);
+  g->leave_ns = tri_deadline_after_ms(g->o.http.drain_delay * 1000);
+  g->end_ns = tri_deadline_after_ms((g->o.http.drain_delay + g->o.http.drain_timeout) * 1000);
   on_tick(g);
 }
 
@@ -171,8 +154,8 @@ static void on_reload(void *ctx, int number) {
   gw_keys *keys = NULL;
   tri_error err = {0};
   (void)number;
-  if (!g->o.api_key_file) return;
-  if (gw_keys_load(g->o.api_key_file, &keys, &err) != TRI_OK) {
+  if (!g->o.http.api_key_file) return;
+  if (gw_keys_load(g->o.http.api_key_file, &keys, &err) != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "gateway", "the keys stay as they were: %s", err.message);
     return;
   }
@@ -182,33 +165,6 @@ static void on_reload(void *ctx, int number) {
 }
 
 /* ---- the start ---- */
-
-/* "8000", "0.0.0.0:8000", "[::1]:8000". */
-static tri_status parse_http(const char *text, char address[ADDRESS_BYTES], int *port, tri_error *err) {
-  const char *colon = strrchr(text, ':'), *digits = colon ? colon + 1 : text;
-  size_t len = colon ? (size_t)(colon - text) : 0;
-  char *end;
-  long n = strtol(digits, &end, 10);
-  if (*digits < '0' || *digits > '9' || *end || n > 65535)
-    return tri_fail(err, TRI_USAGE, "http", "--http needs [ADDR:]PORT, not \"%.80s\"", text);
-  const char *from = text;
-  if (len > 2 && text[0] == '[' && text[len - 1] == ']') {
-    from++;
-    len -= 2;
-  }
-  if (len >= ADDRESS_BYTES) return tri_fail(err, TRI_USAGE, "http", "\"%.80s\" is no address of numbers", text);
-  snprintf(address, ADDRESS_BYTES, "%.*s", (int)len, from);
-  if (!len) snprintf(address, ADDRESS_BYTES, "127.0.0.1");
-  *port = (int)n;
-  return TRI_OK;
-}
-
-static bool is_loopback(const char *address) {
-  struct in_addr v4;
-  struct in6_addr v6;
-  if (inet_pton(AF_INET, address, &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
-  return inet_pton(AF_INET6, address, &v6) == 1 && !memcmp(&v6, &in6addr_loopback, sizeof v6);
-}
 
 /* Lets the process have as many descriptors as connections, where it may. */
 static void raise_limit(unsigned connections) {
@@ -224,32 +180,30 @@ static void raise_limit(unsigned connections) {
 }
 
 static tri_status open_server(gateway *g, tri_error *err) {
-  char address[ADDRESS_BYTES];
-  http_config config = {.address = address,
-                        .max_body = g->o.max_body,
+  tri_gateway_place place;
+  TRI_CHECK(tri_gateway_place_make(&g->o.http, &place, err));
+  http_config config = {.address = place.address,
+                        .port = place.port,
+                        .max_body = g->o.http.max_body,
                         .max_pending = PENDING_BYTES,
-                        .max_connections = (unsigned)g->o.max_connections,
+                        .max_connections = (unsigned)g->o.http.max_connections,
                         .head_ms = HEAD_MS,
                         .body_ms = BODY_MS,
                         .idle_ms = IDLE_MS,
                         .write_ms = WRITE_MS,
-                        .ping_ms = (int)g->o.sse_ping * 1000};
+                        .ping_ms = (int)g->o.http.sse_ping * 1000};
   http_handler handler = {g, gw_on_head, gw_on_request, gw_on_gone, gw_on_error};
-  if (!g->o.http) return tri_fail(err, TRI_USAGE, "http", "--http is missing");
-  TRI_CHECK(parse_http(g->o.http, address, &config.port, err));
-  g->loopback = is_loopback(address);
-  if (!g->loopback && !g->o.api_key_file && !g->o.http_open)
-    return tri_fail(err, TRI_USAGE, "http",
-                    "whoever reaches %s could use the model: give --api-key-file, or --http-open", address);
-  if (g->o.api_key_file) TRI_CHECK(gw_keys_load(g->o.api_key_file, &g->keys, err));
+  g->loopback = place.loopback;
+  if (g->o.http.api_key_file) TRI_CHECK(gw_keys_load(g->o.http.api_key_file, &g->keys, err));
   raise_limit(config.max_connections);
   TRI_CHECK(http_server_open(&config, &handler, &g->server, err));
   TRI_CHECK(http_server_every(g->server, TICK_MS, on_tick));
   TRI_CHECK(http_server_on_signal(g->server, SIGTERM, on_leave));
   TRI_CHECK(http_server_on_signal(g->server, SIGINT, on_leave));
   TRI_CHECK(http_server_on_signal(g->server, SIGHUP, on_reload));
-  tri_log(TRI_LOG_INFO, "gateway", "http://%s%s%s:%d", strchr(address, ':') ? "[" : "", address,
-          strchr(address, ':') ? "]" : "", http_server_port(g->server));
+  bool is_v6 = strchr(place.address, ':');
+  tri_log(TRI_LOG_INFO, "gateway", "http://%s%s%s:%d", is_v6 ? "[" : "", place.address, is_v6 ? "]" : "",
+          http_server_port(g->server));
   return TRI_OK;
 }
 
@@ -274,6 +228,11 @@ int main(int argc, char **argv) {
   tri_options *parsed = NULL;
   gateway *g = tri_calloc(1, sizeof *g);
   if (!g) return TRI_EXIT_FAILED;
+  tri_option table[MOST_OPTIONS];
+  size_t n = tri_gateway_options_copy(table, offsetof(gw_options, http));
+  memcpy(table + n, own_options, sizeof own_options);
+  spec.options = table;
+  spec.count = n + NUM_OWN;
   int code = tri_options_main(&spec, &g->o, argc, argv, &parsed);
   if (code < 0) {
     signal(SIGPIPE, SIG_IGN);

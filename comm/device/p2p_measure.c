@@ -50,7 +50,16 @@ struct measuring {
   float *buf;
   cudaEvent_t start, stop;
   cudaGraphExec_t calls;
+  cudaError_t failure; /* the first */
 };
+
+static const char *const algorithm_names[TRI_P2P_ALGORITHMS] = {"one shot", "two shots", "NCCL"};
+
+/* Keeps what the device said first. */
+static tri_status lost(struct measuring *m, cudaError_t e) {
+  if (m->failure == cudaSuccess) m->failure = e;
+  return TRI_DEVICE_LOST;
+}
 
 /* In front of whatever the devices do together: where one rank cannot go on, none does. NCCL's kernels would wait for
  * it without end, and the host with them. */
@@ -59,12 +68,13 @@ static tri_status agree(const struct measuring *m, tri_status st) { return tri_c
 static tri_status record(struct measuring *m, tri_p2p_algorithm algorithm, size_t count) {
   cudaGraph_t graph = NULL;
   tri_status st = TRI_OK;
-  if (cudaStreamBeginCapture(m->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) return TRI_DEVICE_LOST;
+  cudaError_t e = cudaStreamBeginCapture(m->stream, cudaStreamCaptureModeThreadLocal);
+  if (e != cudaSuccess) return lost(m, e);
   for (int i = 0; i < CALLS && st == TRI_OK; i++) st = tri_p2p_sum(m->c, algorithm, m->buf, count);
-  cudaError_t e = cudaStreamEndCapture(m->stream, &graph);
+  e = cudaStreamEndCapture(m->stream, &graph);
   if (e == cudaSuccess && st == TRI_OK) e = cudaGraphInstantiate(&m->calls, graph, 0);
   if (graph) cudaGraphDestroy(graph);
-  return e == cudaSuccess ? st : TRI_DEVICE_LOST;
+  return e == cudaSuccess ? st : lost(m, e);
 }
 
 /* The sum in front makes the devices begin together. */
@@ -72,10 +82,12 @@ static tri_status replay(struct measuring *m, double *us) {
   cudaStream_t s = m->stream;
   float ms = 0;
   TRI_CHECK(tri_p2p_sum(m->c, TRI_P2P_ONE_SHOT, m->buf, 1));
-  if (cudaEventRecord(m->start, s) != cudaSuccess || cudaGraphLaunch(m->calls, s) != cudaSuccess ||
-      cudaEventRecord(m->stop, s) != cudaSuccess || cudaStreamSynchronize(s) != cudaSuccess ||
-      cudaEventElapsedTime(&ms, m->start, m->stop) != cudaSuccess)
-    return TRI_DEVICE_LOST;
+  cudaError_t e = cudaEventRecord(m->start, s);
+  if (e == cudaSuccess) e = cudaGraphLaunch(m->calls, s);
+  if (e == cudaSuccess) e = cudaEventRecord(m->stop, s);
+  if (e == cudaSuccess) e = cudaStreamSynchronize(s);
+  if (e == cudaSuccess) e = cudaEventElapsedTime(&ms, m->start, m->stop);
+  if (e != cudaSuccess) return lost(m, e);
   *us = (double)ms * 1000 / CALLS;
   return TRI_OK;
 }
@@ -84,7 +96,8 @@ static tri_status replay(struct measuring *m, double *us) {
  */
 static tri_status time_algorithm(struct measuring *m, tri_p2p_algorithm algorithm, size_t count, double *us) {
   tri_status st = tri_p2p_sum(m->c, algorithm, m->buf, count); /* NCCL connects at the first call of a kind */
-  if (st == TRI_OK && cudaStreamSynchronize(m->stream) != cudaSuccess) st = TRI_DEVICE_LOST;
+  cudaError_t e = st == TRI_OK ? cudaStreamSynchronize(m->stream) : cudaSuccess;
+  if (e != cudaSuccess) st = lost(m, e);
   if (st == TRI_OK) st = record(m, algorithm, count);
   st = agree(m, st);
   for (int i = 0; i < REPEATS && st == TRI_OK; i++) {
@@ -102,16 +115,20 @@ tri_status tri_p2p_measure(tri_comm *c, float *buf, tri_p2p_figures *out, tri_er
   cudaError_t e = cudaMemsetAsync(buf, 0, tri_p2p_size(TRI_P2P_SIZES - 1), m.stream); /* sums of sums overflow */
   if (e == cudaSuccess) e = cudaEventCreate(&m.start);
   if (e == cudaSuccess) e = cudaEventCreate(&m.stop);
-  tri_status st = agree(&m, e == cudaSuccess ? TRI_OK : TRI_DEVICE_LOST);
+  tri_status st = agree(&m, e == cudaSuccess ? TRI_OK : lost(&m, e));
+  const char *what = "events";
+  size_t bytes = 0;
   for (int i = 0; i < TRI_P2P_SIZES; i++)
     for (int w = 0; w < TRI_P2P_ALGORITHMS && st == TRI_OK; w++) {
-      size_t count = tri_p2p_size(i) / sizeof *buf;
-      if (tri_p2p_fits(c, (tri_p2p_algorithm)w, count))
-        st = time_algorithm(&m, (tri_p2p_algorithm)w, count, &out->us[i][w]);
+      bytes = tri_p2p_size(i);
+      what = algorithm_names[w];
+      if (tri_p2p_fits(c, (tri_p2p_algorithm)w, bytes / sizeof *buf))
+        st = time_algorithm(&m, (tri_p2p_algorithm)w, bytes / sizeof *buf, &out->us[i][w]);
     }
   if (m.start) cudaEventDestroy(m.start);
   if (m.stop) cudaEventDestroy(m.stop);
   if (st == TRI_OK) return finish(c, err);
   cudaGetLastError();
-  return tri_fail(err, TRI_UNSUPPORTED, "all_reduce", "measuring: %s", tri_status_text(st));
+  return tri_fail(err, TRI_UNSUPPORTED, "all_reduce", "measuring %zu bytes by %s: %s (%s)", bytes, what,
+                  tri_status_text(st), m.failure == cudaSuccess ? "another rank" : cudaGetErrorName(m.failure));
 }

@@ -14,13 +14,11 @@
 #include "coordinator/up/up.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
-#include "runtime/base/version.h"
 #include "runtime/base/wait.h"
 #include "runtime/model/layout.h"
 
 enum {
   START_MS = 60000,
-  SOON_MS = 10000,
   STOP_GRACE_MS = 5000,
   LOST_GRACE_MS = 500,
   SILENCE_MS = 5000,
@@ -28,57 +26,6 @@ enum {
   OVER_MS = 3000, /* for the coordinator to tell its clients why this process gives up */
   EMPTY_MS = 500
 };
-
-static const char *const launchers[] = {"mpirun", "srun", NULL};
-
-static const tri_option own_options[] = {
-    {TRI_OPT(tri_up_options, hosts), .name = "hosts", .metavar = "H:N,...", .group = "Groups",
-     .help = "hosts and ranks on each, as mpirun's --host, for all groups; default: this host, or a Slurm job's nodes"},
-    {TRI_OPT(tri_up_options, launcher), .name = "launcher", .choices = launchers, .fallback = "mpirun",
-     .group = "Groups", .help = "what starts the ranks of a group"},
-    {TRI_OPT(tri_up_options, launcher_args), .name = "launcher-args", .metavar = "\"ARG...\"", .group = "Groups",
-     .help = "more arguments for the launcher"},
-    {TRI_OPT(tri_up_options, max_restarts), .name = "max-restarts", .min = 0, .max = 1000, .fallback = "5",
-     .metavar = "N", .group = "Groups", .help = "starts of a group in a row that may fail"},
-};
-enum { NUM_OWN = sizeof own_options / sizeof *own_options };
-
-static tri_options_spec spec = {
-    .program = "trireme up",
-    .usage = "--model DIR [OPTION]...",
-    .summary =
-        "Starts a coordinator and its groups of workers, and restarts groups that die. SIGTERM or Ctrl-C drains.",
-    .epilog = "Examples:\n"
-              "  trireme up --model DIR                         one worker on this host\n"
-              "  trireme up --model DIR -tp 2 -pp 2 -dp 2       two groups of four\n"
-              "  trireme up --model DIR -tp 4 --hosts a:2,b:2   one group over two hosts\n",
-    .version = "trireme up " TRIREME_VERSION,
-    .config_file = true,
-};
-
-/* Every argument but the supervisor's own ones goes to the children as it is. */
-static bool is_own(const char *arg, bool *has_value) {
-  while (*arg == '-') arg++;
-  for (int i = 0; i < NUM_OWN; i++) {
-    const char *n = own_options[i].name, *a = arg;
-    for (; *n && (*n == *a || (*n == '-' && *a == '_')); n++) a++;
-    *has_value = *a == '=';
-    if (!*n && (!*a || *a == '=')) return true;
-  }
-  return false;
-}
-
-static bool pass_arguments(tri_up *u, int argc, char **argv) {
-  u->pass = tri_calloc((size_t)argc, sizeof *u->pass);
-  for (int i = 1; u->pass && i < argc; i++) {
-    bool has_value;
-    if (argv[i][0] == '-' && is_own(argv[i], &has_value))
-      i += !has_value;
-    else
-      u->pass[u->num_pass++] = argv[i];
-  }
-  return u->pass && u->num_pass < TRI_UP_MAX_ARGS - 64;
-}
 
 static tri_status prepare(tri_up *u, tri_error *err) {
   ssize_t n = readlink("/proc/self/exe", u->bin_dir, sizeof u->bin_dir - 1);
@@ -104,7 +51,6 @@ static void remove_socket(const tri_up *u) {
 static tri_status check_layout(tri_up *u, tri_error *err) {
   const tri_serve_options *o = &u->opts.serve;
   tri_shard shard;
-  if (!o->model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
   TRI_CHECK(tri_serve_layout_make(o, &u->layout, err));
   tri_model_config *config = tri_calloc(1, sizeof *config);
   if (!config) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
@@ -127,6 +73,7 @@ static tri_status check_layout(tri_up *u, tri_error *err) {
 static void stop_groups(tri_up *u, int code) {
   if (!u->stopping) u->exit_code = code;
   u->stopping = true;
+  tri_up_gateway_stop(u, OVER_MS);
   for (int g = 0; g < u->layout.replicas; g++) tri_up_kill(u->groups[g].pid);
 }
 
@@ -135,9 +82,14 @@ static void stop_all(tri_up *u, int code) {
   tri_up_kill(u->coordinator);
 }
 
-/* Ends the groups at once, and the coordinator once it has told its clients why, or OVER_MS later. */
-__attribute__((format(printf, 3, 4))) static void give_up(tri_up *u, int code, const char *fmt, ...) {
-  char why[400], line[sizeof why + 80];
+static bool tell_why(const tri_up *u, const char *why) {
+  char line[512];
+  int n = snprintf(line, sizeof line, "over the cluster ends, as %s\n", why);
+  return u->coordinator > 0 && write(u->notice_fd, line, (size_t)n) == n;
+}
+
+void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) {
+  char why[400], told[sizeof why + 40];
   va_list ap;
   if (u->stopping) return;
   va_start(ap, fmt);
@@ -146,8 +98,8 @@ __attribute__((format(printf, 3, 4))) static void give_up(tri_up *u, int code, c
   tri_log(TRI_LOG_ERROR, "up", "%s: giving up", why);
   stop_groups(u, code);
   u->deadline_ns = tri_deadline_after_ms(OVER_MS);
-  int n = snprintf(line, sizeof line, "over the cluster ends, as its supervisor gives up: %s\n", why);
-  if (u->coordinator <= 0 || write(u->notice_fd, line, (size_t)n) != n) tri_up_kill(u->coordinator);
+  snprintf(told, sizeof told, "its supervisor gives up: %s", why);
+  if (!tell_why(u, told)) tri_up_kill(u->coordinator);
 }
 
 /* It may have ended already: process 0 would be this one's whole group. */
@@ -155,24 +107,40 @@ static void tell_coordinator(const tri_up *u, int signal) {
   if (u->coordinator > 0) kill(u->coordinator, signal);
 }
 
-static void drain(tri_up *u, int signal) {
-  int64_t now = tri_now_ns();
-  if (u->at_once) return;
-  if (u->draining && now - u->asked_ns < TRI_SAME_REQUEST_MS * 1000000LL) return;
-  if (u->draining) { /* asked twice: at once, but for the coordinator's last words to its clients */
-    tri_log(TRI_LOG_WARN, "up", "SIG%s again: ending everything at once", sigabbrev_np(signal));
-    u->deadline_ns = now + (u->stopping ? 0 : LAST_WORDS_MS * 1000000LL);
-    u->at_once = true;
+static void drain_coordinator(tri_up *u) {
+  if (u->stopping || u->coordinator_told) return;
+  u->coordinator_told = true;
+  u->deadline_ns = tri_deadline_after_ms((int64_t)(u->opts.serve.drain_timeout * 1e3) + STOP_GRACE_MS);
+  tell_coordinator(u, u->drain_signal);
+}
+
+/* Asked twice: at once, but for the coordinator's last words to its clients. */
+static void end_at_once(tri_up *u, int signal) {
+  tri_log(TRI_LOG_WARN, "up", "SIG%s again: ending everything at once", sigabbrev_np(signal));
+  u->deadline_ns = tri_deadline_after_ms(u->stopping ? 0 : LAST_WORDS_MS);
+  u->at_once = true;
+  if (u->coordinator_told || u->stopping)
     tell_coordinator(u, SIGTERM);
+  else
+    tell_why(u, "it was told again to shut down, which means at once");
+  u->coordinator_told = true;
+}
+
+static void drain(tri_up *u, int signal) {
+  int64_t now = tri_now_ns(), gateway_ms = tri_up_gateway_drain_ms(u) + STOP_GRACE_MS;
+  if (u->at_once) return;
+  if (u->draining) {
+    if (now - u->asked_ns >= TRI_SAME_REQUEST_MS * 1000000LL) end_at_once(u, signal);
     return;
   }
   u->asked_ns = now;
   u->draining = true;
+  /* The coordinator names in its log what it got. To it SIGHUP means that its supervisor is gone. */
+  u->drain_signal = signal == SIGHUP ? SIGTERM : signal;
   if (u->stopping) return; /* for another reason, and soon */
   tri_log(TRI_LOG_INFO, "up", "SIG%s: draining", sigabbrev_np(signal));
-  u->deadline_ns = now + (int64_t)(u->opts.serve.drain_timeout * 1e9) + STOP_GRACE_MS * 1000000LL;
-  /* The coordinator names in its log what it got. To it SIGHUP means that its supervisor is gone. */
-  tell_coordinator(u, signal == SIGHUP ? SIGTERM : signal);
+  u->deadline_ns = tri_deadline_after_ms(gateway_ms + STOP_GRACE_MS);
+  if (!tri_up_gateway_stop(u, gateway_ms)) drain_coordinator(u);
 }
 
 static void start_groups(tri_up *u) {
@@ -180,7 +148,7 @@ static void start_groups(tri_up *u) {
   tri_status st = tri_boot_load(u->boot_path, tri_deadline_after_ms(5000), &u->boot, &err);
   if (st == TRI_OK) st = tri_boot_to_env(&u->boot, &err);
   for (int g = 0; st == TRI_OK && g < u->layout.replicas; g++) st = tri_up_spawn_group(u, g, &err);
-  if (st != TRI_OK) give_up(u, TRI_EXIT_FAILED, "%s", err.message);
+  if (st != TRI_OK) tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
 }
 
 static void take_event(tri_up *u, char *line) {
@@ -190,6 +158,7 @@ static void take_event(tri_up *u, char *line) {
   if (!strncmp(line, "listening ", 10)) {
     u->listening = true;
     start_groups(u);
+    tri_up_gateway_begin(u, line + 10);
   } else if (sscanf(line, "came %u %llu %u", &group, &epoch, &rank) == 3 && group < TRI_UP_MAX_GROUPS) {
     if (u->groups[group].epoch == epoch) tri_up_start_came(u, (int)group, rank);
   } else if (sscanf(line, "ready %u %llu", &group, &epoch) == 2 && group < TRI_UP_MAX_GROUPS) {
@@ -223,31 +192,6 @@ static void read_events(tri_up *u) {
   }
 }
 
-/* Describes a child's end for the log. mpirun has an exit code that says what ended one of its ranks. */
-static const char *end_text(int status, char out[96]) {
-  int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-  if (WIFSIGNALED(status))
-    snprintf(out, 96, "was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
-  else if (code > 128 && code <= 128 + 64)
-    snprintf(out, 96, "ended with code %d: a rank was killed by signal %d (%s)", code, code - 128,
-             strsignal(code - 128));
-  else
-    snprintf(out, 96, "ended with code %d", code);
-  return out;
-}
-
-/* A group of which no rank has ever come up has a launcher that does not work, and that hardly changes. */
-static int most_failures(const tri_up *u, const tri_up_group *g) {
-  return g->came || u->opts.max_restarts < 1 ? u->opts.max_restarts : 1;
-}
-
-/* Returns the pause before a group is started again: none at first, then 1 s, doubled up to 16 s. */
-static int64_t restart_delay(int failures) {
-  const int most = 4;
-  int doublings = failures - 2 < most ? failures - 2 : most;
-  return failures > 1 ? 1000000000LL << doublings : 0;
-}
-
 /* A launcher that does not see its ranks end (anybody may hold mpirun up through its open ports) is not waited for. On
  * other hosts it has daemons, which are its children as long as they live. */
 static void end_empty_launchers(tri_up *u, int64_t now) {
@@ -264,28 +208,14 @@ static void end_empty_launchers(tri_up *u, int64_t now) {
 
 static void group_ended(tri_up *u, int index, int status) {
   tri_up_group *g = &u->groups[index];
-  int64_t now = tri_now_ns();
-  bool soon = !g->ready || now - g->started_ns < SOON_MS * 1000000LL;
-  int code = WIFEXITED(status) ? WEXITSTATUS(status) : TRI_EXIT_FAILED;
-  char text[96];
+  bool soon = !g->ready || tri_now_ns() - g->restarts.started_ns < TRI_UP_SOON_MS * 1000000LL;
+  char name[32];
   g->pid = 0;
   g->kill_ns = 0;
   tri_up_folder_remove(&g->segments);
   if (u->draining || u->stopping) return;
-  g->failures = soon ? g->failures + 1 : 1;
-  bool final = code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE || code == 127;
-  if (final || g->failures > most_failures(u, g)) {
-    const char *more = "";
-    if (!final && !g->came) more = ", and no rank of it has ever come up";
-    if (code == TRI_EXIT_REFUSED) more = " (refused)";
-    give_up(u, code == TRI_EXIT_REFUSED || code == TRI_EXIT_USAGE ? code : TRI_EXIT_FAILED, "group %d %s%s", index,
-            end_text(status, text), more);
-    return;
-  }
-  int64_t delay = restart_delay(g->failures);
-  g->restart_ns = now + delay;
-  tri_log(TRI_LOG_WARN, "up", "group %d %s, starting it again%s", index, end_text(status, text),
-          delay ? " after a pause" : "");
+  snprintf(name, sizeof name, "group %d", index);
+  tri_up_restart(u, name, &g->restarts, status, soon, g->came ? NULL : "no rank of it has ever come up");
 }
 
 static void reap(tri_up *u) {
@@ -301,9 +231,14 @@ static void reap(tri_up *u) {
         if (until < u->deadline_ns) u->deadline_ns = until;
         continue;
       }
-      if (!u->stopping) tri_log(TRI_LOG_ERROR, "up", "the coordinator %s: ending the groups", end_text(status, text));
+      if (!u->stopping)
+        tri_log(TRI_LOG_ERROR, "up", "the coordinator %s: ending the groups", tri_up_end_text(status, text));
       stop_all(u, code ? code : TRI_EXIT_FAILED);
       continue;
+    }
+    if (pid == u->gateway.pid) {
+      tri_up_gateway_ended(u, status);
+      if (u->draining) drain_coordinator(u);
     }
     for (int g = 0; g < u->layout.replicas; g++)
       if (u->groups[g].pid == pid) group_ended(u, g, status);
@@ -321,7 +256,7 @@ static void read_signals(tri_up *u) {
 }
 
 static bool anything_runs(const tri_up *u) {
-  bool runs = u->coordinator > 0;
+  bool runs = u->coordinator > 0 || u->gateway.pid > 0;
   for (int g = 0; g < u->layout.replicas; g++) runs |= u->groups[g].pid > 0;
   return runs;
 }
@@ -341,6 +276,7 @@ static void check_times(tri_up *u) {
     tri_log(TRI_LOG_ERROR, "up", "the coordinator has been silent for %d s: ending everything", SILENCE_MS / 1000);
     stop_all(u, TRI_EXIT_FAILED);
   }
+  tri_up_gateway_check(u, now);
   for (int g = 0; g < u->layout.replicas && !u->stopping; g++) tri_up_start_check(u, g, now);
   for (int g = 0; g < u->layout.replicas; g++)
     if (u->groups[g].kill_ns && now >= u->groups[g].kill_ns) {
@@ -348,9 +284,9 @@ static void check_times(tri_up *u) {
       tri_up_kill(u->groups[g].pid);
     }
   for (int g = 0; g < u->layout.replicas && !u->stopping && !u->draining; g++)
-    if (!u->groups[g].pid && u->groups[g].restart_ns && now >= u->groups[g].restart_ns &&
+    if (!u->groups[g].pid && u->groups[g].restarts.restart_ns && now >= u->groups[g].restarts.restart_ns &&
         tri_up_spawn_group(u, g, &err) != TRI_OK)
-      give_up(u, TRI_EXIT_FAILED, "%s", err.message);
+      tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
 }
 
 static int supervise(tri_up *u) {
@@ -369,17 +305,9 @@ static int supervise(tri_up *u) {
 
 int main(int argc, char **argv) {
   static tri_up u;
-  static tri_option table[128];
   tri_options *opts = NULL;
   tri_error err = {0};
-  size_t n = 0;
-  for (size_t i = 0; i < tri_serve_option_count; i++)
-    if (strcmp(tri_serve_option_table[i].group, "Launch")) /* those are for this program to give */
-      table[n++] = tri_serve_option_table[i];              /* serve is the first member: the offsets hold */
-  for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
-  spec.options = table;
-  spec.count = n;
-  int code = tri_options_main(&spec, &u.opts, argc, argv, &opts);
+  int code = tri_up_options_read(&u, argc, argv, &opts);
   if (code >= 0) return code;
   tri_log_setup((tri_log_level)u.opts.serve.log_level, "-");
   tri_log_with_time(true);
@@ -392,13 +320,13 @@ int main(int argc, char **argv) {
   u.signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
   u.event_fd = u.notice_fd = -1;
   u.deadline_ns = tri_deadline_after_ms(START_MS);
-  tri_status st = pass_arguments(&u, argc, argv) ? prepare(&u, &err)
-                                                 : tri_fail(&err, TRI_TOO_LARGE, "arguments", "too many arguments");
+  tri_status st = tri_up_options_finish(&u, opts, &err);
+  if (st == TRI_OK) st = prepare(&u, &err);
   if (st == TRI_OK) st = check_layout(&u, &err);
   if (st == TRI_OK) st = tri_up_place_groups(&u, &err);
   if (st == TRI_OK) st = tri_up_spawn_coordinator(&u, &err);
   if (st != TRI_OK) {
-    tri_log(TRI_LOG_ERROR, "up", "%s", err.message);
+    tri_log(TRI_LOG_ERROR, "up", "%s", err.message[0] ? err.message : tri_status_text(st));
     code = tri_exit_code(st);
   } else {
     code = supervise(&u);
@@ -408,7 +336,7 @@ int main(int argc, char **argv) {
   tri_up_folder_remove(&u.run_dir);
   tri_hosts_free(&u.hosts);
   tri_free(u.places);
-  tri_free(u.pass);
+  tri_arena_destroy(u.arena);
   tri_options_free(opts);
   return code;
 }

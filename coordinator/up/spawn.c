@@ -131,6 +131,20 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
   return st;
 }
 
+tri_status tri_up_spawn_gateway(tri_up *u, tri_error *err) {
+  struct command c = {0};
+  tri_up_gateway *g = &u->gateway;
+  char program[4200];
+  snprintf(program, sizeof program, "%s/trireme-gateway", u->bin_dir);
+  add(&c, program);
+  for (int i = 0; i < g->num_args; i++) add(&c, g->args[i]);
+  add(&c, "--endpoint");
+  add(&c, g->endpoint);
+  g->restarts.started_ns = tri_now_ns();
+  g->restarts.restart_ns = g->kill_ns = 0;
+  return spawn(&c, SIGTERM, (const int[]){-1}, &g->pid, err);
+}
+
 /* A group's hosts for its launcher, and their shares for its workers. */
 struct shares {
   char hosts[TRI_HOSTS_TEXT], places[TRI_PLACES_TEXT];
@@ -192,8 +206,8 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   add_words(&c, "--launch %s --group %d --epoch %llu", alone ? "self" : "group", group, (unsigned long long)++g->epoch);
   if (u->places) add(&c, "--places");
   if (u->places) add(&c, shares.places);
-  g->started_ns = tri_now_ns();
-  g->restart_ns = g->kill_ns = 0;
+  g->restarts.started_ns = tri_now_ns();
+  g->restarts.restart_ns = g->kill_ns = 0;
   g->ready = false;
   tri_up_start_begin(u, group);
   return spawn(&c, SIGKILL, (const int[]){-1}, &g->pid, err);

@@ -8,14 +8,26 @@
 #include <sys/types.h>
 
 #include "comm/wire/boot.h"
+#include "comm/wire/endpoint.h"
+#include "runtime/base/gateway_options.h"
 #include "runtime/base/hosts.h"
+#include "runtime/base/mem.h"
 #include "runtime/base/serve_layout.h"
 
-enum { TRI_UP_MAX_GROUPS = 64, TRI_UP_MAX_ARGS = 512, TRI_UP_MAX_RANKS = 1024 };
+enum {
+  TRI_UP_MAX_GROUPS = 64,
+  TRI_UP_MAX_ARGS = 512,
+  TRI_UP_MAX_GATEWAY_ARGS = 32,
+  TRI_UP_MAX_RANKS = 1024,
+  TRI_UP_SOON_MS = 10000, /* a child that ends so soon after its start has failed in starting */
+};
 
 typedef struct tri_up_options {
   tri_serve_options serve;
+  tri_gateway_options gateway;
   const char *hosts, *launcher, *launcher_args;
+  const char *http_host;
+  int http_port; /* -1: not given */
   int max_restarts;
 } tri_up_options;
 
@@ -25,24 +37,42 @@ typedef struct tri_up_folder {
   int fd;
 } tri_up_folder;
 
+/* A child that is started again when it ends. */
+typedef struct tri_up_restarts {
+  int failures; /* starts in a row that ended before they were ready, or soon after */
+  int64_t started_ns, restart_ns;
+} tri_up_restarts;
+
 typedef struct tri_up_group {
   tri_up_folder segments; /* of the ranks' shared memory and the launcher's session, which stay when they are killed */
   pid_t pid;              /* of mpirun, srun or the one worker; 0: not running */
   uint64_t epoch;
   bool came, ready; /* a rank has ever been heard of; this start serves */
   bool empty;       /* at the end: its launcher had no ranks any more when it was last looked at */
-  int failures;     /* starts in a row that ended before they were ready, or soon after */
-  int64_t started_ns, restart_ns, kill_ns;
+  tri_up_restarts restarts;
+  int64_t kill_ns;
   bool here[TRI_UP_MAX_RANKS]; /* ranks that have been heard of since this start */
   int num_here;
   int64_t progress_ns; /* when the last of them was */
   double say_s;        /* seconds without progress after which there is the next word about it */
 } tri_up_group;
 
+/* The HTTP gateway before the coordinator, with --http. */
+typedef struct tri_up_gateway {
+  pid_t pid;                         /* 0: not running */
+  char endpoint[TRI_ENDPOINT_BYTES]; /* where it finds the coordinator */
+  const char *args[TRI_UP_MAX_GATEWAY_ARGS];
+  int num_args;
+  tri_up_restarts restarts;
+  int64_t kill_ns; /* it has been told to end, and is not waited for any longer; 0: not so */
+} tri_up_gateway;
+
 typedef struct tri_up {
+  bool is_serve; /* called as `trireme serve` */
   tri_up_options opts;
   tri_serve_layout layout;
-  char **pass; /* arguments for the children */
+  tri_arena *arena;
+  const char *pass[TRI_UP_MAX_ARGS]; /* arguments for the coordinator and the workers */
   int num_pass;
   char bin_dir[4096], boot_path[300], workers_path[300];
   tri_up_folder run_dir;
@@ -55,7 +85,10 @@ typedef struct tri_up {
   char line[1024]; /* of events, until its end has come */
   size_t line_len;
   tri_up_group groups[TRI_UP_MAX_GROUPS];
+  tri_up_gateway gateway;
   bool listening, draining, drained, at_once, stopping;
+  bool coordinator_told; /* to drain */
+  int drain_signal;
   int exit_code;
   int64_t asked_ns;     /* the first request to end */
   int64_t deadline_ns;  /* of draining or of the coordinator's start */
@@ -66,8 +99,38 @@ typedef struct tri_up {
 /* spawn.c: children in process groups of their own, which end with this process. */
 tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err);
 tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err);
+tri_status tri_up_spawn_gateway(tri_up *u, tri_error *err);
 void tri_up_kill(pid_t pid);         /* the whole process group, at once */
 bool tri_up_has_children(pid_t pid); /* that have not ended */
+
+/* main.c: ends the groups at once, and the coordinator once it has told its clients why. Does nothing where everything
+ * is about to end. */
+void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* options.c: read says the exit code, or -1 to go on; finish settles what depends on several, and what the children are
+ * given. */
+int tri_up_options_read(tri_up *u, int argc, char **argv, tri_options **out);
+tri_status tri_up_options_finish(tri_up *u, const tri_options *opts, tri_error *err);
+const char *tri_up_argument(tri_up *u, const char *name, const char *value); /* "--name=value"; NULL: no memory */
+
+/* words.c: other servers' names of options. */
+extern const tri_option_word tri_up_words[];
+extern const size_t tri_up_num_words;
+
+/* restarts.c */
+const char *tri_up_end_text(int status, char out[96]); /* of a child, for the log */
+/* Says when a child that has ended by itself is to be started again, or gives up.
+ * soon: it ended before it was ready, or soon after; never: why it hardly will work another time, NULL where it may. */
+void tri_up_restart(tri_up *u, const char *what, tri_up_restarts *r, int status, bool soon, const char *never);
+
+/* gateway.c: the gateway's life, in the loop of the supervisor. */
+tri_status tri_up_gateway_prepare(tri_up *u, const tri_options *opts, tri_error *err);
+void tri_up_gateway_begin(tri_up *u, const char *endpoint); /* the coordinator listens there */
+void tri_up_gateway_ended(tri_up *u, int status);
+/* Tells it to end, and gives it so long. Returns false where none runs. */
+bool tri_up_gateway_stop(tri_up *u, int64_t ms);
+int64_t tri_up_gateway_drain_ms(const tri_up *u); /* that its answers may take */
+void tri_up_gateway_check(tri_up *u, int64_t now);
 
 /* starts.c: a start that makes no progress until all of its ranks have come is talked about, and given up in the end.
  * Behind that each rank watches itself. */

@@ -261,6 +261,10 @@ tri_status tri_options_assign(tri_options *o, const tri_option *t, const char *t
     st = tri_option_store(t, o->dest, text, err);
     if (st != TRI_OK) return st;
   }
+  if (source > TRI_FROM_FALLBACK) {
+    state->text = tri_arena_strndup(o->arena, text, strlen(text));
+    if (!state->text) return TRI_NO_MEMORY;
+  }
   state->source = source;
   return TRI_OK;
 }
@@ -276,6 +280,30 @@ static tri_status unknown_option(const tri_options *o, const char *arg, const ch
     return tri_fail(err, TRI_UNKNOWN_FIELD, given, "there is no option %.60s; did you mean --%s?", arg,
                     o->spec->options[i].name);
   return tri_fail(err, TRI_UNKNOWN_FIELD, given, "there is no option %.60s", arg);
+}
+
+static const tri_option_word *find_word(const tri_options_spec *s, const char *name, size_t len) {
+  for (size_t i = 0; i < s->num_words; i++)
+    for (const char *w = s->words[i].words; *w; w += strspn(w, " ")) {
+      char word[64];
+      size_t n = strcspn(w, " ");
+      snprintf(word, sizeof word, "%.*s", (int)n, w);
+      if (same_name(word, name, len)) return &s->words[i];
+      w += n;
+    }
+  return NULL;
+}
+
+/* Takes a name that is not of the table. *t: the option that it stands for; NULL: it says what is so anyway. */
+static tri_status take_word(const tri_options *o, const char *arg, const char *name, size_t len, const tri_option **t,
+                            tri_error *err) {
+  const tri_option_word *w = find_word(o->spec, name, len);
+  if (!w) return unknown_option(o, arg, name, len, err);
+  if (w->why)
+    return tri_fail(err, TRI_UNKNOWN_FIELD, w->words, "there is no option %.*s: %s", (int)(name + len - arg), arg,
+                    w->why);
+  *t = w->option ? tri_options_find(o->spec->options, o->spec->count, w->option, strlen(w->option)) : NULL;
+  return TRI_OK;
 }
 
 /* Handles argv[*i], which begins with a dash, and the value that belongs to it. */
@@ -294,7 +322,10 @@ static tri_status parse_option(tri_options *o, int argc, char *const *argv, int 
     if (t && t->type == TRI_OPT_BOOL && !value) return tri_options_assign(o, t, "false", TRI_FROM_ARGS, err);
     t = NULL;
   }
-  if (!t && !is_config) return unknown_option(o, arg, name, len, err);
+  if (!t && !is_config) {
+    TRI_CHECK(take_word(o, arg, name, len, &t, err));
+    if (!t) return TRI_OK;
+  }
   if (t && t->type == TRI_OPT_BOOL && !value) return tri_options_assign(o, t, "true", TRI_FROM_ARGS, err);
   if (!value) {
     if (*i + 1 >= argc) return tri_fail(err, TRI_INVALID_ARGUMENT, t ? t->name : "config", "%s needs a value", arg);
@@ -410,6 +441,11 @@ const char *tri_options_arg(const tri_options *o, int i) { return i >= 0 && i < 
 bool tri_options_given(const tri_options *o, const char *name) {
   const tri_option *t = tri_options_find(o->spec->options, o->spec->count, name, strlen(name));
   return t && o->state[t - o->spec->options].source > TRI_FROM_FALLBACK;
+}
+
+const char *tri_options_text(const tri_options *o, const char *name) {
+  const tri_option *t = tri_options_find(o->spec->options, o->spec->count, name, strlen(name));
+  return t ? o->state[t - o->spec->options].text : NULL;
 }
 
 int tri_exit_code(tri_status st) {

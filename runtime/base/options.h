@@ -88,6 +88,13 @@ typedef struct tri_option {
   bool hidden;                /* understood, but not shown by --help: of no use to this program */
 } tri_option;
 
+/* Names that other programs have for the same things, on the command line alone. */
+typedef struct tri_option_word {
+  const char *words;  /* names with blanks between them */
+  const char *option; /* the option that they are; NULL: none */
+  const char *why;    /* what to say instead, where there is no option; NULL: it is always so, and nothing follows */
+} tri_option_word;
+
 typedef struct tri_options_spec {
   const char *program; /* "trireme submit" */
   const char *usage;   /* what follows the program's name in the usage line */
@@ -101,6 +108,8 @@ typedef struct tri_options_spec {
    * NULL. */
   const tri_option *elsewhere;
   size_t num_elsewhere;
+  const tri_option_word *words; /* may be NULL */
+  size_t num_words;
   int min_args, max_args; /* positional arguments; max -1: any number */
 } tri_options_spec;
 #define TRI_OPTIONS(table) .options = (table), .count = sizeof(table) / sizeof((table)[0])
@@ -119,6 +128,9 @@ void tri_options_free(tri_options *o); /* NULL is fine */
 /* True when the value of the named option is not its fallback's: it came from the command line, the environment or a
  * file. */
 bool tri_options_given(const tri_options *o, const char *name);
+/* Returns the text of a value that is not its fallback's, the last one of a list; NULL where there is none. For a
+ * program that gives an option to another one as it was given. */
+const char *tri_options_text(const tri_options *o, const char *name);
 int tri_options_num_args(const tri_options *o);
 const char *tri_options_arg(const tri_options *o, int i); /* positional; NULL beyond the last */
 void tri_options_print_help(const tri_options_spec *spec, FILE *out);

@@ -20,6 +20,7 @@ struct tri_options {
   tri_arena *arena; /* strings */
   struct tri_opt_state {
     tri_opt_source source;
+    const char *text;   /* the last one that was given; NULL: none */
     const char **items; /* of a list */
     size_t cap;
   } * state;

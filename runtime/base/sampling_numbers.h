@@ -46,6 +46,8 @@
   X(context, F64, length_penalty, "length-penalty", -TRI_WIRE_MAX_LENGTH_PENALTY,                                      \
     TRI_WIRE_MAX_LENGTH_PENALTY, 1, OPEN, NONE,                                                                        \
     "of a beam search: above 0 longer texts are better, below 0 shorter ones")                                         \
+  X(context, I64, truncate, "truncate", -1, TRI_MOST_TOKENS, 0, FIXED, NONE,                                           \
+    "of a longer prompt the last so many tokens count; -1: as many as fit with max_tokens; 0: it is refused")          \
   X(context, I64, priority, "priority", TRI_LEAST_PRIORITY, TRI_MOST_PRIORITY, 0, FIXED, NONE, "lower is sooner")      \
   X(context, I64, deadline_ms, "deadline-ms", 0, TRI_MOST_DEADLINE_MS, 0, FIXED, NONE,                                 \
     "give up after this many milliseconds; 0: never")

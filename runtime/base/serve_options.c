@@ -17,7 +17,7 @@ static const char *const launches[] = {"auto", "mpi", "group", "self", NULL};
 
 #define S tri_serve_options
 const tri_option tri_serve_option_table[] = {
-    {TRI_OPT(S, model), .name = "model", .programs = TRI_FOR_ALL, .metavar = "DIR", .group = "Model",
+    {TRI_OPT(S, model), .name = "model", .alias = "m", .programs = TRI_FOR_ALL, .metavar = "DIR", .group = "Model",
      .help = "a Hugging Face checkpoint folder"},
     {TRI_OPT(S, served_model_name), .name = "served-model-name", .metavar = "NAME", .group = "Model",
      .help = "the name that clients use; default: the folder's"},
@@ -131,7 +131,7 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, prompt_micro_batch_tokens), .name = "prompt-micro-batch-tokens", .min = 0, .max = 1 << 17,
      .fallback = "0", .metavar = "N", .group = "Scheduling",
      .help = "tokens of prompts in one step, so that a long one is in several stages at a time; 0: as many as fit, "
-             "with several stages on CPUs 256, or as many as hide streamed weights"},
+             "with several stages 2048 on devices and 256 on CPUs, or as many as hide streamed weights"},
     {TRI_OPT(S, block_size), .name = "block-size", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 0, .max = 256,
      .fallback = "0", .metavar = "N", .group = "Scheduling",
      .help = "tokens of a KV block; 0: 64 on devices, 16 on CPUs"},

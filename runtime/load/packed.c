@@ -214,7 +214,7 @@ static tri_status find_scheme(const tri_stored *stored, tri_packed *p, const str
 static bool is_scale(const tri_packed *p) {
   tri_dtype t = p->scales.tensor->dtype;
   if (p->format == &tri_widen_mxfp4) return t == TRI_U8 || t == TRI_F8_E8M0;
-  return t <= TRI_BF16 || t == TRI_F8_E8M0;
+  return t <= TRI_BF16 || (t == TRI_F8_E8M0 && !p->format->inputs_first);
 }
 
 static tri_status take_zeros(tri_packed *p, const struct wanted *w, tri_error *err) {

@@ -1,7 +1,7 @@
 /* Common to the formats whose rows are outputs. */
 #include "runtime/load/widen.h"
 
-#include <string.h>
+#include "runtime/base/widest.h"
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -24,7 +24,8 @@ static void apply_in_order(const tri_widen_view *v, tri_widen_zero zero, int64_t
   }
 }
 
-static void apply_groups(const tri_widen_view *v, tri_widen_zero zero, int64_t row, int64_t col, int64_t n, float *x) {
+TRI_WIDEST static void apply_groups(const tri_widen_view *v, tri_widen_zero zero, int64_t row, int64_t col, int64_t n,
+                                    float *x) {
   int64_t width = v->layout->group_cols;
   for (int64_t i = 0, run; i < n; i += run) {
     int64_t group = (col + i) / width;
@@ -46,10 +47,20 @@ void tri_widen_by_rows(const tri_widen_view *v, const tri_widen_rect *r, tri_wid
   }
 }
 
-void tri_widen_halves(const uint8_t *codes, size_t first, size_t n, const tri_widen_pair means[256], float *out) {
-  size_t i = 0;
+TRI_WIDEST static void pairs(const uint8_t *codes, size_t n, uint8_t *restrict out) {
+  for (size_t i = 0; i < n; i++) {
+    out[2 * i] = codes[i] & 15;
+    out[2 * i + 1] = codes[i] >> 4;
+  }
+}
+
+void tri_widen_halves(const uint8_t *codes, size_t first, size_t n, uint8_t *out) {
   codes += first / 2;
-  if (first % 2 && n) out[i++] = means[*codes++].x[1];
-  for (; i + 2 <= n; i += 2) memcpy(out + i, means[*codes++].x, sizeof *means);
-  if (i < n) out[i] = means[*codes].x[0];
+  if (!n) return;
+  if (first % 2) {
+    *out++ = *codes++ >> 4;
+    n--;
+  }
+  pairs(codes, n / 2, out);
+  if (n % 2) out[n - 1] = codes[n / 2] & 15;
 }

@@ -78,34 +78,7 @@ typedef float (*tri_widen_zero)(const tri_widen_view *v, int64_t row, int64_t gr
 void tri_widen_by_rows(const tri_widen_view *v, const tri_widen_rect *r, tri_widen_decode decode, tri_widen_zero zero,
                        float *out, size_t ld);
 
-/* Two codes of four bits: what each byte means, the lower half first. */
-typedef struct tri_widen_pair {
-  float x[2];
-} tri_widen_pair;
-/* Pairs with this upper half, and with each of sixteen, by what these mean. */
-#define TRI_WIDEN_PAIRS_OF(upper, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)                                      \
-  {{a, upper}}, {{b, upper}}, {{c, upper}}, {{d, upper}}, {{e, upper}}, {{f, upper}}, {{g, upper}}, {{h, upper}},      \
-      {{i, upper}}, {{j, upper}}, {{k, upper}}, {{l, upper}}, {{m, upper}}, {{n, upper}}, {{o, upper}}, {              \
-    { p, upper }                                                                                                       \
-  }
-#define TRI_WIDEN_PAIRS(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)                                                \
-  TRI_WIDEN_PAIRS_OF(a, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p),                                               \
-      TRI_WIDEN_PAIRS_OF(b, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p),                                           \
-      TRI_WIDEN_PAIRS_OF(c, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p),                                           \
-      TRI_WIDEN_PAIRS_OF(d, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p),                                           \
-      TRI_WIDEN_PAIRS_OF(e, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p),                                           \
-      TRI_WIDEN_PAIRS_OF(f, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p),                                           \
-      TRI_WIDEN_PAIRS_OF(g, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p),                                           \
-      TRI_WIDEN_PAIRS_OF(h, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p),                                           \
-      TRI_WIDEN_PAIRS_OF(i, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p),                                           \
-      TRI_WIDEN_PAIRS_OF(j, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p),                                           \
-      TRI_WIDEN_PAIRS_OF(k, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p),                                           \
-      TRI_WIDEN_PAIRS_OF(l, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p),                                           \
-      TRI_WIDEN_PAIRS_OF(m, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p),                                           \
-      TRI_WIDEN_PAIRS_OF(n, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p),                                           \
-      TRI_WIDEN_PAIRS_OF(o, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p),                                           \
-      TRI_WIDEN_PAIRS_OF(p, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)
-/* n codes of four bits, the lower half of each byte first. */
-void tri_widen_halves(const uint8_t *codes, size_t first, size_t n, const tri_widen_pair means[256], float *out);
+/* Writes n codes of four bits, a byte each: those from number `first` on, where a byte has the lower half first. */
+void tri_widen_halves(const uint8_t *codes, size_t first, size_t n, uint8_t *out);
 
 #endif

@@ -3,10 +3,15 @@
  * in the first releases they were bytes beside packed codes, too. */
 #include "runtime/load/widen.h"
 
-static const tri_widen_pair halves[256] = {TRI_WIDEN_PAIRS(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7)};
+enum { AT_ONCE = 256 };
 
 static void decode_four(const uint8_t *codes, size_t first, size_t n, float *out) {
-  tri_widen_halves(codes, first, n, halves, out);
+  uint8_t each[AT_ONCE];
+  for (size_t i = 0, m; i < n; i += m) {
+    m = n - i < AT_ONCE ? n - i : AT_ONCE;
+    tri_widen_halves(codes, first + i, m, each);
+    for (size_t j = 0; j < m; j++) out[i + j] = (float)((int)each[j] - 8);
+  }
 }
 
 static void decode_eight(const uint8_t *codes, size_t first, size_t n, float *out) {

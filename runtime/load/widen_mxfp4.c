@@ -1,11 +1,33 @@
 /* MXFP4 ("OCP Microscaling Formats", 2023): FP4 e2m1, two in a byte, and a power of two for each 32 of a row. */
+#include <string.h>
+
+#include "runtime/base/widest.h"
 #include "runtime/load/widen.h"
 
-static const tri_widen_pair numbers[256] = {
-    TRI_WIDEN_PAIRS(0.f, 0.5f, 1.f, 1.5f, 2.f, 3.f, 4.f, 6.f, -0.f, -0.5f, -1.f, -1.5f, -2.f, -3.f, -4.f, -6.f)};
+enum { AT_ONCE = 256 };
+
+/* Returns what a code means: 0, 0.5, 1, 1.5, 2, 3, 4, 6, and the same below zero. */
+static inline float number(uint8_t code) {
+  uint32_t size = code & 7, normal = (size << 22) + (126u << 23), bits;
+  float small = (float)(int32_t)size * 0.5f, x;
+  memcpy(&bits, &small, sizeof bits);
+  bits = tri_pick(size < 2, bits, normal);
+  bits |= (uint32_t)(code & 8) << 28;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+TRI_WIDEST static void numbers(const uint8_t *codes, size_t n, float *restrict out) {
+  for (size_t i = 0; i < n; i++) out[i] = number(codes[i]);
+}
 
 static void decode(const uint8_t *codes, size_t first, size_t n, float *out) {
-  tri_widen_halves(codes, first, n, numbers, out);
+  uint8_t each[AT_ONCE];
+  for (size_t i = 0, m; i < n; i += m) {
+    m = n - i < AT_ONCE ? n - i : AT_ONCE;
+    tri_widen_halves(codes, first + i, m, each);
+    numbers(each, m, out + i);
+  }
 }
 
 static void widen(const tri_widen_view *v, const tri_widen_rect *r, float *out, size_t ld) {

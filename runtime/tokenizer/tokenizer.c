@@ -335,6 +335,22 @@ tri_status tri_tokenizer_encode_truncated(const tri_tokenizer *t, tri_tokenizer_
   return TRI_OK;
 }
 
+/* The whole text is encoded, since how it falls apart depends on what stands in front; then the ids in front of its end
+ * go. */
+tri_status tri_tokenizer_encode_end(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
+                                    bool add_special, size_t max_tokens, const uint32_t **ids, size_t *count) {
+  size_t before = add_special ? t->postprocessor.prefix.len : 0;
+  size_t special = add_special ? before + t->postprocessor.suffix.len : 0;
+  if (max_tokens && special > max_tokens) return TRI_TOO_LARGE;
+  TRI_CHECK(tri_tokenizer_encode(t, s, text, len, add_special, 0, ids, count));
+  if (!max_tokens || *count <= max_tokens) return TRI_OK;
+  uint32_t *all = s->ids.data, *from = all + before;
+  size_t gone = *count - max_tokens;
+  memmove(from, from + gone, (*count - before - gone) * sizeof *all);
+  s->ids.len = *count = max_tokens;
+  return TRI_OK;
+}
+
 /* ---- decoding ---- */
 
 /* Puts an id into a stream, or leaves it out. */

@@ -63,6 +63,11 @@ tri_status tri_tokenizer_encode_truncated(const tri_tokenizer *t, tri_tokenizer_
                                           size_t len, const char *pair, size_t pair_len, size_t max_tokens,
                                           const uint32_t **ids, size_t *count, size_t *second);
 
+/* Ids of a text of which the end stays: the special tokens around it, where they are wanted, and its last ids, at most
+ * max_tokens in all, which is truncation from the left in Hugging Face. TRI_TOO_LARGE: as above. */
+tri_status tri_tokenizer_encode_end(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
+                                    bool add_special, size_t max_tokens, const uint32_t **ids, size_t *count);
+
 /* Text of ids, as Hugging Face's decode(): malloc-style ownership, free with tri_free; NUL-terminated, *len excludes
  * it. An id outside the vocabulary gives TRI_OUT_OF_RANGE. */
 tri_status tri_tokenizer_decode(const tri_tokenizer *t, const uint32_t *ids, size_t count, bool skip_special,

@@ -32,17 +32,11 @@ while [[ $# -gt 1 && $1 != -- ]]; do
 done
 [[ ${1:---} = -- ]] || { echo "encoder_batching.sh: $1 is not known, or has no value" >&2; exit 2; }
 [[ $# = 0 ]] || shift
-work=$(mktemp -d) || exit 1
-up='' failed=0
-stop() {
-  [[ -z $up ]] || { kill -INT "$up" 2>/dev/null && wait "$up"; }
-  up=''
-}
-trap 'stop; rm -rf "$work"' EXIT
-export XDG_RUNTIME_DIR=$work
-unset TRIREME_ENDPOINT
+# shellcheck source=/dev/null
+. "$here/up.sh"
 
 # The shapes of BERT-base, and of BERT-mini (Turc et al. 2019).
+# shellcheck disable=SC2154 # work is of up.sh
 if [[ -z $model ]] && nvidia-smi -L >/dev/null 2>&1; then
   "$here/peers/run.sh" "$bin" --shapes "$work" || exit 1
   model=$work/bert name=BERT-base rates=${rates:-100,200,400,600,800,1200,1600,2400,3200}
@@ -58,21 +52,6 @@ fi
 rates=${rates:-10,20,40,60,80,100,150,200}
 title=${title:-$name, texts of $min to $max tokens ($distribution)}
 
-serve() { # STRATEGY OPTION...
-  local strategy=$1
-  shift
-  "$bin/trireme" up --model "$model" --load-format dummy --max-queue 1048576 ${strategy_option:+"$strategy_option" "$strategy"} "$@" >"$work/log" 2>&1 &
-  up=$!
-  for ((second = 0; second < 120; second++)); do
-    "$bin/trireme" status --wait 1 >/dev/null 2>&1 && return
-    kill -0 "$up" 2>/dev/null || break
-  done
-  echo "$strategy: cannot be served: $(tail -n 3 "$work/log")" >&2
-  failed=1
-  stop
-  return 1
-}
-
 lengths=(--input-len-distribution "$distribution" --min-input-len "$min" --max-input-len "$max")
 load() { # OPTION...
   "$bin/trireme" bench serve --no-floors --json --seed "$seed" "${lengths[@]}" "$@" 2>"$work/complaint"
@@ -80,7 +59,7 @@ load() { # OPTION...
 
 : >"$out/lines.jsonl"
 for strategy in $strategies; do
-  serve "$strategy" "$@" || continue
+  start "$strategy" --model "$model" --load-format dummy --max-queue 1048576 ${strategy_option:+"$strategy_option" "$strategy"} "$@" >&2 || continue
   load --num-prompts 64 >/dev/null # buffers, graphs and whatever else comes with the first texts
   if ! load --request-rates "$rates" --load-seconds "$seconds" | sed -u "s/^{/{\"strategy\":\"$strategy\",/" | tee -a "$out/lines.jsonl" >"$work/lines"; then
     echo "$strategy: $(tail -n 2 "$work/complaint")" >&2

@@ -27,14 +27,9 @@ while [[ $# -gt 1 && $1 != -- ]]; do
 done
 [[ ${1:---} = -- ]] || { echo "serve.sh: $1 is not known, or has no value" >&2; exit 2; }
 [[ $# = 0 ]] || shift
-work=$(mktemp -d) || exit 1
-up='' failed=0
-stop() {
-  [[ -z $up ]] || { kill -INT "$up" 2>/dev/null && wait "$up"; }
-  up=''
-}
-trap 'stop; rm -rf "$work"' EXIT
-export XDG_RUNTIME_DIR=$work
+# shellcheck source=/dev/null
+. "$here/up.sh"
+# shellcheck disable=SC2154 # work is of up.sh
 [[ -d ${SHAPES:-} ]] || { SHAPES=$work; "$here/peers/run.sh" "$bin" --shapes "$work" || exit 1; }
 
 # Draws numbers as the benchmarks do (splitmix64): number = the next one, below LIMIT.
@@ -90,22 +85,8 @@ distinct() { # TOKENS BEFORE AFTER
     END { if (layers) printf "%.1f", all / layers }' "$2" "$3"
 }
 
-serve() { # OPTION...
-  "$bin/trireme" up --model "$SHAPES/$shape" --load-format dummy --dtype bfloat16 --backend "$backend" --max-model-len 8320 --max-num-seqs 256 "$@" \
-    >"$work/log" 2>&1 &
-  up=$!
-  for ((second = 0; second < 120; second++)); do
-    "$bin/trireme" status --wait 1 >/dev/null 2>&1 && return
-    kill -0 "$up" 2>/dev/null || break
-  done
-  echo "$shape: cannot be served: $(tail -n 3 "$work/log")"
-  failed=1
-  stop
-  return 1
-}
-
 for shape in $shapes; do
-  serve "$@" || continue
+  start "$shape" --model "$SHAPES/$shape" --load-format dummy --dtype bfloat16 --backend "$backend" --max-model-len 8320 --max-num-seqs 256 "$@" || continue
   vocabulary=$(tr -d ' \n' <"$SHAPES/$shape/config.json" | sed -n 's/.*"vocab_size":\([0-9]*\).*/\1/p')
   top_k=$(tr -d ' \n' <"$SHAPES/$shape/config.json" | sed -n 's/.*"num_experts_per_tok":\([0-9]*\).*/\1/p')
   for n in $sequences; do

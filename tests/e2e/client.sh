@@ -53,6 +53,61 @@ interrupted '236 not sent, ' --file long.jsonl
 interrupted 'the rest not sent, ' --file - < <(cat long.jsonl)
 head -128 long.jsonl >short.jsonl
 interrupted '' --file short.jsonl
+
+# Lines of OpenAI's batches, beside our own; fields of a line that are nobody's come back in its answer.
+cat >batch.jsonl <<'END'
+{"custom_id":"a\"1","method":"POST","url":"/v1/completions","body":{"model":"fake","prompt":"one two","max_tokens":2,"user":"me"}}
+{"custom_id":"b","method":"POST","url":"/v1/completions","body":{"prompt":["x"],"max_completion_tokens":1,"logprobs":1,"best_of":1}}
+{"custom_id":"c","url":"/v1/completions","body":{"prompt":"error out_of_range"}}
+{"custom_id":"d","url":"/v1/completions","body":{"prompt":"x","temprature":1}}
+{"custom_id":"e","url":"/v1/chat/completions","body":{"messages":[]}}
+{"custom_id":"f","url":"/v1/embeddings","body":{"model":"fake","input":[[1,2,3]],"encoding_format":"float"}}
+{"custom_id":"g","url":"/v1/embeddings","body":{"input":"x","encoding_format":"base64"}}
+{"prompt":"x","max_tokens":1,"id":7,"tags":["a",null,0.5],"who":{"b":null}}
+{"prompt":"x","topk":3}
+{"prompt":"x","choices":[]}
+{"custom_id":7,"body":{}}
+{"custom_id":"h","url":"/v1/completions","body":{"prompt":["x","y"]}}
+END
+want 1 'batch.jsonl:9: there is no request field named "topk"; did you mean top_k?$' "$trireme" submit --file batch.jsonl --output batch.out
+line() { # NUMBER PATTERN: a line of batch.out has an extended regular expression, as a whole
+  sed -n "$1p" batch.out | grep -Eqx -- "$2" || failed "line $1 of a batch: $(sed -n "$1p" batch.out)"
+}
+id='"id":"batch_req_[0-9a-f]{32}"'
+line 1 "\{$id,\"custom_id\":\"a\\\\\"1\",\"response\":\{\"status_code\":200,\"request_id\":\"[0-9a-f]{32}\",\"body\":\{\"id\":\"cmpl-[0-9a-f]{32}\",\"object\":\"text_completion\",\"created\":[0-9]+,\"model\":\"fake\",\"choices\":\[\{\"index\":0,\"text\":\" the oars\",\"logprobs\":null,\"finish_reason\":\"length\"\}\],\"usage\":\{\"prompt_tokens\":2,\"completion_tokens\":2,\"total_tokens\":4\}\}\},\"error\":null\}"
+line 2 '.*"model":null,"choices":\[\{"index":0,"text":" the","logprobs":\{"tokens":\[" the"\],"token_logprobs":\[-0.5\],.*"error":null\}'
+line 3 '.*"custom_id":"c","response":\{"status_code":400,"request_id":"","body":\{"error":\{"message":"asked for","type":"invalid_request_error","param":"prompt","code":"out_of_range"\}\}\},"error":null\}'
+line 4 '\{"id":"batch_req_line_4","custom_id":"d","response":\{"status_code":400,.*did you mean temperature.*'
+line 5 '.*"custom_id":"e","response":\{"status_code":400,.*chat template.*"param":"url","code":"unsupported".*'
+line 6 '.*"custom_id":"f",.*"status_code":200,.*\{"object":"list","data":\[\{"object":"embedding","index":0,"embedding":\[3\]\}\],"model":"fake","usage":\{"prompt_tokens":3,"total_tokens":3\}\}\},"error":null\}'
+line 7 '.*"custom_id":"g",.*"param":"encoding_format".*'
+line 8 '\{"line":8,"request_id":"[0-9a-f]*","id":7,"tags":\["a",null,0.5\],"who":\{"b":null\},"choices":.*'
+line 10 '\{"line":10,"error":\{"code":"unknown_field","field":"choices",.*'
+line 11 '\{"line":11,"error":.*custom_id must be a string.*'
+line 12 '.*"custom_id":"h",.*prompt has 2 elements; a line has one prompt.*'
+
+# --resume: what has been answered stays and is not asked again; errors are, and a line that is cut off.
+for i in $(seq 9); do echo "{\"prompt\":\"p $i\",\"max_tokens\":1}"; done >many.jsonl
+echo '{"custom_id":"z","url":"/v1/completions","body":{"prompt":"x","max_tokens":1}}' >>many.jsonl
+"$trireme" submit --file many.jsonl --output whole.out 2>/dev/null || failed "a file of ten"
+{ sed -n '1p;3p;10p' whole.out && echo '{"line":4,"error":{"code":"aborted","field":"","message":"interrupted"}}' && sed -n 6p whole.out | head -c 40; } >many.out
+cp many.out before.out
+want 0 '^trireme: 7 done, 0 failed, 3 before, ' "$trireme" submit --file many.jsonl --output many.out --resume
+[[ $(sed -n '1,3p' many.out) == "$(sed -n '1,3p' before.out)" && $(wc -l <many.out) == 10 && ! -e many.out.resume ]] || failed "a resumed output: $(cat many.out)"
+[[ $(sed -n 's/^{"line":\([0-9]*\),.*"choices".*/\1/p' many.out | sort -n | tr '\n' ' ') == '1 2 3 4 5 6 7 8 9 ' ]] || failed "a resumed output has other lines"
+want 0 '^trireme: 0 done, 0 failed, 10 before, ' "$trireme" submit --file many.jsonl --output many.out --resume
+want 0 '^trireme: 10 done, 0 failed, [0-9]' "$trireme" submit --file many.jsonl --output new.out --resume
+cp many.jsonl other.out
+want 1 '^trireme submit: other.out holds what is no answer' "$trireme" submit --file many.jsonl --output other.out --resume
+cmp -s many.jsonl other.out || failed "a file that is no output is changed"
+want 2 'resume belongs to --file with --output' "$trireme" submit --file many.jsonl --resume
+sed 's/100000/300/' long.jsonl >slow.jsonl
+want 0 'eta 0:[0-9][0-9]' script -qec "$(printf %q "$trireme") submit --file slow.jsonl --output slow.out --concurrency 4 & sleep 2.6; kill -INT \$!; wait \$!; true" /dev/null
+stop
+
+# A full queue is no end: what had no room is sent again.
+start --busy 25
+want 0 '^trireme: 10 done, 0 failed, ' "$trireme" submit --file many.jsonl --output many.out --concurrency 4
 stop
 
 # Benchmarks look at their input before they measure anything, and say on a terminal what takes the time.

@@ -70,8 +70,18 @@ post 200 '^X-Trireme-Ignored: zip' /v1/completions '{"prompt":"1+1=","max_tokens
 post 200 '"text":"37+48=85"' /v1/completions '{"prompt":"37+48=","temperature":0,"echo":true}'
 post 200 '"tokens":\["8","5","<|end|>"\],"token_logprobs":\[-.*"top_logprobs":\[{"8":-.*"text_offset":\[0,1,2\]' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"logprobs":2}'
+post 200 '"text":"85".*"prompt_tokens":7,' /v1/completions '{"prompt":"1+1=37+48=","temperature":0,"truncate_prompt_tokens":7}'
+post 200 '"text":"85".*"prompt_tokens":7,' /v1/completions '{"prompt":"<|begin|>37+48=","temperature":0,"add_special_tokens":false,"truncate":-1}'
 post 200 '"text":"85"' /v1/completions '{"prompt":"37+48=","temperature":0,"use_beam_search":true,"num_beams":2}'
 post 200 '"text":"85"' /v1/completions '{"prompt":"37+48=","temperature":0}' -H 'Transfer-Encoding: chunked'
+
+# A line of a batch has the same body as the answer over HTTP.
+body='{"model":"abacus","prompt":"37+48=","temperature":0,"logprobs":2,"n":2}'
+echo "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":$body}" >"$RUN/batch"
+# shellcheck disable=SC2317 # a pipe runs it
+unnamed() { sed 's/"id":"cmpl-[0-9a-f]*","object":"text_completion","created":[0-9]*/""/'; }
+batch=$("$BIN/trireme" submit --file "$RUN/batch" 2>/dev/null | sed 's/.*"body"://; s/},"error":null}$//' | unnamed)
+[ "$batch" = "$(curl -sS -m 20 -H 'Content-Type: application/json' -d "$body" "$url/v1/completions" | unnamed)" ] || fail "a batch answers $batch"
 
 # Streams.
 stream=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0,"stream":true,"stream_options":{"include_usage":true}}' "$url/v1/completions")
@@ -116,6 +126,23 @@ cat <&"$slow" >"$RUN/slow" 2>&1
 grep -q DONE "$RUN/slow" && fail "a slow reader got the whole answer"
 "$BIN/trireme" status --json | grep -q '"requests_aborted":3' || fail "not all that nobody waits for was cancelled"
 exec {slow}>&-
+
+# trireme chat: the template makes sums of how many messages there are, so that answers tell what a conversation holds.
+printf '<|begin|>{{ messages|length }}+{{ messages[-1].content }}=' >"$RUN/chat.jinja"
+chat=("$BIN/trireme" chat --model "$MODEL" --chat-template "$RUN/chat.jinja" --temperature 0)
+[ "$(printf '5\n\n6\n7' | "${chat[@]}" | tr '\n' ' ')" = "6 9 12 " ] || fail "a conversation: $(printf '5\n\n6\n7' | "${chat[@]}")"
+[ "$(echo 5 | "${chat[@]}" --system 'be short')" = 7 ] || fail "a conversation with a system message"
+said=$(printf '5\n%s\n' "$(head -c 20000 /dev/zero | tr '\0' 9)" | "${chat[@]}" 2>&1) && fail "a turn that is refused is none"
+[[ $said == 6$'\n'* && $said == *"the prompt has "* ]] || fail "a turn that is refused: $said"
+said=$("$BIN/trireme" chat --model "$RUN" </dev/null 2>&1)
+[ $? = 3 ] && grep -q 'has no chat template' <<<"$said" || fail "a model without a template: $said"
+# In a terminal: Ctrl-C stops an answer, or ends a line, /clear forgets, Ctrl-D ends.
+type_to() { script -qec "$(printf '%q ' "${chat[@]}" "$@")" /dev/null | tr -d '\r' | tr '\n' ' '; } # what is typed comes from the standard input
+said=$({ sleep 0.4 && echo "40" && sleep 0.5 && printf '\003' && sleep 0.4 && printf '\004' && sleep 0.2; } | type_to --ignore-eos --max-tokens 8000)
+grep -q '> *$' <<<"$said" || fail "an answer that was stopped: $(tail -c 300 <<<"$said")"
+"$BIN/trireme" status --json | grep -q '"requests_aborted":4' || fail "an answer that was stopped goes on"
+said=$({ sleep 0.4 && echo 5 && sleep 0.3 && printf '7\003' && sleep 0.2 && echo 6 && sleep 0.3 && echo /clear && echo 7 && sleep 0.3 && printf '\004' && sleep 0.2; } | type_to)
+[[ $said == *"6 > "*"(Ctrl-D ends)"*"9 > "*"(a new conversation)"*"8 > "* ]] || fail "in a terminal: $said"
 
 # A drain: the stream ends, what comes new is refused.
 rm "$RUN/stream"

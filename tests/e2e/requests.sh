@@ -32,6 +32,12 @@ done
 tokens_of() { "$BIN/trireme" submit --json --temperature 0 "$@" | sed -n 's/.*"event":"done".*"prompt_tokens":\([0-9]*\).*/\1/p'; }
 [ "$(tokens_of "1+1=") $(tokens_of "<|begin|>1+1=") $(tokens_of --no-add-special-tokens "<|begin|>1+1=")" = "5 6 5" ] || fail "special tokens: $(tokens_of --no-add-special-tokens "<|begin|>1+1=")"
 [ "$("$BIN/trireme" submit --temperature 0 --no-add-special-tokens "<|begin|>1+1=")" = 2 ] || fail "1+1 with its own begin token"
+# Of a prompt that is too long the end counts, behind the begin token.
+[ "$(tokens_of --truncate 5 "9+9=1+1=") $(tokens_of --truncate 4 --no-add-special-tokens "9+9=1+1=") $(tokens_of --truncate 9 "1+1=")" = "5 4 5" ] || fail "truncated prompts"
+[ "$("$BIN/trireme" submit --temperature 0 --truncate 5 "9+9=1+1=")" = 2 ] || fail "the end of a truncated prompt"
+long=$(printf '9+9=%.0s' {1..100})
+refused 'the prompt has more than 256 tokens' --max-tokens 8 "$long"
+[ "$("$BIN/trireme" submit --temperature 0 --truncate -1 --max-tokens 8 --json "$long" | sed -n 's/.*"event":"accepted".*"prompt_tokens":\([0-9]*\).*/\1/p')" = 248 ] || fail "as much of a prompt as fits"
 refused "the prompt has no tokens" --no-add-special-tokens ""
 "$BIN/trireme" submit --json --temperature 2 --ignore-eos --max-tokens 30 "sort 31=" >"$RUN/drawn"
 seed=$(sed -n 's/.*"seed":\([0-9]*\).*/\1/p' "$RUN/drawn")

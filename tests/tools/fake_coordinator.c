@@ -23,8 +23,8 @@ enum { MAX_PIECE = 64, KEEP_ENDED = 4096 };
 typedef struct options {
   const char *endpoint, *key_file, *task;
   tri_opt_list allow;
-  bool insecure_tcp, token_ids_only, show_ids;
-  int64_t step_us, backlog, max_model_len, starting_ms, embed_ms;
+  bool insecure_tcp, token_ids_only, show_ids, stamp;
+  int64_t step_us, backlog, max_model_len, starting_ms, embed_ms, busy;
 } options;
 
 static const tri_option table[] = {
@@ -35,10 +35,14 @@ static const tri_option table[] = {
     {TRI_OPT(options, task), .name = "task", .fallback = "generate", .help = "what the model does, told in status"},
     {TRI_OPT(options, token_ids_only), .name = "token-ids-only", .help = "no tokenizer, no text"},
     {TRI_OPT(options, show_ids), .name = "show-ids", .help = "write the first token ids of each embed to stderr"},
+    {TRI_OPT(options, stamp), .name = "stamp",
+     .help = "all requests step together, and each token's text is when: nanoseconds of the monotonic clock"},
     {TRI_OPT(options, step_us), .name = "step-us", .min = 0, .max = 10000000, .fallback = "1000",
      .help = "time between two tokens of a request"},
     {TRI_OPT(options, embed_ms), .name = "embed-ms", .min = 0, .max = 999, .fallback = "0",
      .help = "time that an embedding takes, one after the other"},
+    {TRI_OPT(options, busy), .name = "busy", .min = 0, .max = 1000000, .fallback = "0",
+     .help = "so many submits are refused first, as if the queue were full"},
     {TRI_OPT(options, backlog), .name = "backlog", .min = 1, .max = 1000000, .fallback = "1000",
      .help = "messages queued per client"},
     {TRI_OPT(options, starting_ms), .name = "starting-ms", .min = 0, .max = 3600000, .fallback = "0",
@@ -66,7 +70,7 @@ typedef struct server {
   tri_client_msg in;
   job *jobs;
   uint64_t done, failed, aborted, tokens, prompt_tokens, number;
-  int64_t started_ns;
+  int64_t started_ns, step_ns; /* step_ns: of the tokens that are being sent */
 } server;
 
 static volatile sig_atomic_t stop_signal;
@@ -142,6 +146,10 @@ static void on_submit(server *s, const tri_peer *from) {
     reply_error(s, from, s->in.id, code, "asked for", "prompt");
     return;
   }
+  if (s->o.busy) {
+    s->o.busy--;
+    return reply_error(s, from, s->in.id, "no_capacity", "the queue is full", "");
+  }
   if (m->prompt.len == 4 && !memcmp(m->prompt.s, "drop", 4)) {
     tri_error err = {0};
     if (tri_zserver_rebind(s->s, &err)) fprintf(stderr, "fake_coordinator: %s\n", err.message);
@@ -165,6 +173,7 @@ static void on_submit(server *s, const tri_peer *from) {
     j->prompt_tokens = m->prompt.s ? count_words(m->prompt) : m->num_token_ids;
     j->start_ns = tri_now_ns();
     j->next_ns = j->start_ns + s->o.step_us * 1000;
+    if (s->o.stamp) j->next_ns -= j->next_ns % (s->o.step_us * 1000);
     s->prompt_tokens += j->prompt_tokens;
   }
   j->peer = *from;
@@ -334,6 +343,7 @@ static tri_status send_token(server *s, job *j) {
   tri_token_logprobs l[TRI_WIRE_MAX_N];
   for (int64_t k = 0; k < j->n; k++) {
     piece_of((uint64_t)k, j->sent, text[k]);
+    if (s->o.stamp) snprintf(text[k], MAX_PIECE, " %lld", (long long)s->step_ns);
     ids[k] = token_of((uint64_t)k, j->sent);
     c[k] = (tri_choice_tokens){.index = (uint32_t)k,
                                .offset = j->sent,
@@ -435,9 +445,9 @@ static void loop(server *s) {
       tri_zserver_look(s->s, &from); /* clients skip frames without messages */
       handle(s, &from, data, len, frames);
     }
-    int64_t now = tri_now_ns();
+    s->step_ns = tri_now_ns();
     for (job *j = s->jobs; j; j = j->next)
-      if (!j->ended || j->attached) advance(s, j, now);
+      if (!j->ended || j->attached) advance(s, j, s->step_ns);
     tri_zserver_flush(s->s);
     forget_old(s);
   }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/cmd/buf.h"
 #include "runtime/base/mem.h"
 #include "runtime/jinja/jinja.h"
 
@@ -24,26 +25,27 @@ static tri_status add(void *ctx, const char *key, const tri_json *value) {
   return TRI_OK;
 }
 
-static void print_text(const char *s, size_t n) {
-  putchar('"');
-  for (size_t i = 0; i < n; i++) {
-    unsigned char c = (unsigned char)s[i];
-    if (c == '"' || c == '\\')
-      printf("\\%c", c);
-    else if (c < 0x20)
-      printf("\\u%04x", c);
-    else
-      putchar(c);
-  }
-  putchar('"');
+/* Prints the line of b, with an object that is open, and empties it. */
+static void print(cmd_buf *b, const char *end) {
+  cmd_buf_printf(b, "%s\n", end);
+  if (!b->failed) fwrite(b->data, 1, b->len, stdout);
+  cmd_buf_free(b);
 }
 
 static void print_error(const tri_error *err) {
-  printf("{\"error\": {\"kind\": ");
-  print_text(err->field, strlen(err->field));
-  printf(", \"message\": ");
-  print_text(err->message, strlen(err->message));
-  printf("}}\n");
+  cmd_buf b = {0};
+  cmd_json_open(&b, NULL, '{');
+  cmd_json_open(&b, "error", '{');
+  cmd_json_word(&b, "kind", err->field);
+  cmd_json_word(&b, "message", err->message);
+  print(&b, "}}");
+}
+
+static void print_text(const tri_jinja_output *out) {
+  cmd_buf b = {0};
+  cmd_json_open(&b, NULL, '{');
+  cmd_json_text(&b, "text", out->text.data ? out->text.data : "", out->text.len);
+  print(&b, "}");
 }
 
 static tri_status render(const tri_json *line, tri_jinja_output *out, tri_error *err) {
@@ -71,13 +73,10 @@ int main(void) {
     tri_error err = {0};
     tri_status st = tri_json_parse(line, (size_t)n, &doc, &err);
     if (st == TRI_OK) st = render(tri_json_root(doc), &out, &err);
-    if (st == TRI_OK) {
-      printf("{\"text\": ");
-      print_text(out.text.data ? out.text.data : "", out.text.len);
-      printf("}\n");
-    } else {
+    if (st == TRI_OK)
+      print_text(&out);
+    else
       print_error(&err);
-    }
     tri_json_free(doc);
   }
   free(line); /* getline's */

@@ -191,6 +191,8 @@ static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, c
   memcpy(w->tokenize_text, text->text.s, text->text.len);
   w->tokenize_len = text->text.len;
   w->tokenize_special = text->special;
+  w->tokenize_to = text->truncate_to;
+  w->tokenize_end = text->keep_end;
   w->tokenizes++;
   return TRI_OK;
 }
@@ -238,6 +240,7 @@ static struct world *create(uint32_t groups, uint64_t model_hash, uint32_t tp, u
       .route_by_prefix = true,
       .seed = 7,
       .max_queue = 20,
+      .max_prompt = MODEL_LEN,
       .silence_ns = 4 * SECOND,
       .watchdog_ns = 10 * SECOND,
       .io = {w, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};

@@ -82,7 +82,8 @@ struct world {
   uint64_t tokenize_job, stopped_job;
   char tokenize_text[MAX_TEXT];
   size_t tokenize_len;
-  bool tokenize_special;
+  bool tokenize_special, tokenize_end;
+  size_t tokenize_to;
   int tokenizes, looks;
   double layer_seconds; /* that groups say when they are ready */
   uint8_t randoms;      /* the next random byte */

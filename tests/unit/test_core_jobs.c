@@ -151,6 +151,43 @@ START_TEST(test_echo_of_ids) {
 }
 END_TEST
 
+/* Of a prompt that is too long the end counts, and is what an echo shows. */
+START_TEST(test_truncate) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  uint64_t fits = MODEL_LEN;
+  tri_client_msg m = submit_msg(1);
+  m.submit.prompt = (tri_wire_str){"Hello", 5};
+  m.submit.sampling.truncate = 3;
+  struct stream *s = submit(w, "a", &m);
+  ck_assert(w->tokenize_to == 3 && w->tokenize_end && w->tokenize_special);
+  tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_TOO_LARGE, NULL, 0, 0);
+  expect_error(s, "out_of_range", "truncate");
+  m.id = 2;
+  m.submit.sampling.truncate = -1;
+  m.submit.sampling.has_max_tokens = false;
+  submit(w, "a", &m);
+  ck_assert_uint_eq(w->tokenize_to, fits - 1);
+  m.id = 3;
+  m.submit.sampling.has_max_tokens = true;
+  m.submit.sampling.max_tokens = 7;
+  submit(w, "a", &m);
+  ck_assert_uint_eq(w->tokenize_to, fits - 7);
+
+  uint32_t ids[] = {byte_token['a'], byte_token['b'], byte_token['c'], byte_token['d']};
+  m = submit_msg(4);
+  m.submit.token_ids = ids;
+  m.submit.num_token_ids = 4;
+  m.submit.sampling.truncate = 2;
+  m.submit.sampling.echo = true;
+  s = submit(w, "a", &m);
+  bytes(w, last_job(w), 0, "x");
+  expect_text(s, 0, "cdx");
+  ck_assert_uint_eq(s->prompt_tokens, 2);
+  world_destroy(w);
+}
+END_TEST
+
 /* A full queue at any message of the echo neither loses nor repeats any of it. */
 START_TEST(test_echo_slow) {
   for (int pass = 0; pass < 6; pass++)
@@ -343,6 +380,7 @@ Suite *suite_core_jobs(void) {
   tcase_add_test(t, test_attach_several_choices);
   tcase_add_test(t, test_text_prompt);
   tcase_add_test(t, test_echo_of_ids);
+  tcase_add_test(t, test_truncate);
   tcase_add_test(t, test_echo_slow);
   tcase_add_test(t, test_not_streamed);
   tcase_add_test(t, test_no_alternatives);

@@ -68,7 +68,7 @@ typedef struct parsed {
 static void parse(parsed *p, const char *text, bool strict) {
   *p = (parsed){.g = tri_calloc(1, sizeof *p->g)};
   ck_assert_ptr_nonnull(p->g);
-  p->g->o.reject_unknown_fields = strict;
+  p->g->o.http.reject_unknown_fields = strict;
   p->ignored.g = p->g;
   ck_assert_msg(tri_json_parse(text, strlen(text), &p->doc, &p->err) == TRI_OK, "%s", text);
   p->st = gw_completion_parse(tri_json_root(p->doc), &p->q, &p->ignored, &p->err);

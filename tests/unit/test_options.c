@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/gateway_options.h"
 #include "runtime/base/options.h"
 
 Suite *suite_options(void);
@@ -295,6 +296,22 @@ START_TEST(sources) {
 }
 END_TEST
 
+/* What a program gives to another one as it was given. */
+START_TEST(texts) {
+  config c;
+  tri_options *o;
+  accept_line("-tp 2 --swap_space=1GiB --no-fast --host a --host b --load-format dummy", &c, &o);
+  ck_assert_str_eq(tri_options_text(o, "tensor-parallel-size"), "2");
+  ck_assert_str_eq(tri_options_text(o, "swap-space"), "1GiB");
+  ck_assert_str_eq(tri_options_text(o, "fast"), "false");
+  ck_assert_str_eq(tri_options_text(o, "host"), "b");
+  ck_assert_str_eq(tri_options_text(o, "load-format"), "dummy");
+  ck_assert_ptr_null(tri_options_text(o, "gpu-memory-utilization"));
+  ck_assert_ptr_null(tri_options_text(o, "nothing"));
+  tri_options_free(o);
+}
+END_TEST
+
 START_TEST(bad_files) {
   static const struct {
     const char *text;
@@ -378,11 +395,67 @@ START_TEST(main_codes) {
 }
 END_TEST
 
+/* What other programs call the same. */
+START_TEST(words) {
+  static const tri_option_word others[] = {{.words = "np parallel", .option = "tensor-parallel-size"},
+                                           {.words = "no-mmap numa", .why = "say --swap-space"},
+                                           {.words = "cb cont-batching"},
+                                           {.words = "quick", .option = "fast"}};
+  tri_options_spec with = spec;
+  with.words = others;
+  with.num_words = sizeof others / sizeof *others;
+  config c = {0};
+  tri_options *o = NULL;
+  tri_error err = {0};
+  char *good[] = {"demo", "-np", "3", "-cb", "--cont_batching", "--quick=false", "-tp", "2", "--parallel=5", "file"};
+  ck_assert_msg(tri_options_parse(&with, &c, 10, good, &o, &err) == TRI_OK, "%s", err.message);
+  ck_assert(c.tp == 5 && !c.fast && tri_options_num_args(o) == 1);
+  ck_assert_str_eq(tri_options_text(o, "tensor-parallel-size"), "5");
+  tri_options_free(o);
+  char *refused[] = {"demo", "--no-mmap=1"}, *unknown[] = {"demo", "--nump"}, *short_of[] = {"demo", "--parallel"};
+  ck_assert_int_eq(tri_options_parse(&with, &c, 2, refused, &o, &err), TRI_UNKNOWN_FIELD);
+  ck_assert_str_eq(err.message, "there is no option --no-mmap: say --swap-space");
+  err = (tri_error){0};
+  ck_assert_int_eq(tri_options_parse(&with, &c, 2, unknown, &o, &err), TRI_UNKNOWN_FIELD);
+  ck_assert_str_eq(err.message, "there is no option --nump");
+  err = (tri_error){0};
+  ck_assert_int_eq(tri_options_parse(&with, &c, 2, short_of, &o, &err), TRI_INVALID_ARGUMENT);
+  ck_assert_str_eq(err.message, "--parallel needs a value");
+}
+END_TEST
+
+START_TEST(http_places) {
+  static const struct {
+    const char *text, *address;
+    int port;
+    bool loopback;
+  } rows[] = {{"8000", "127.0.0.1", 8000, true},
+              {"127.0.0.2:0", "127.0.0.2", 0, true},
+              {"[::1]:65535", "::1", 65535, true},
+              {"0.0.0.0:80", "0.0.0.0", 80, false}};
+  static const char *const wrong[] = {"x", "1.2.3.4", ":", "8000x", "65536", "-1", "0.0.0.0:1"};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    tri_gateway_options g = {.listen = rows[i].text, .http_open = !rows[i].loopback};
+    tri_gateway_place place;
+    tri_error err = {0};
+    ck_assert_msg(tri_gateway_place_make(&g, &place, &err) == TRI_OK, "%s: %s", rows[i].text, err.message);
+    ck_assert_str_eq(place.address, rows[i].address);
+    ck_assert(place.port == rows[i].port && place.loopback == rows[i].loopback);
+  }
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    tri_gateway_place place;
+    tri_error err = {0};
+    ck_assert_int_eq(tri_gateway_place_make(&(tri_gateway_options){.listen = wrong[i]}, &place, &err), TRI_USAGE);
+    ck_assert_str_eq(err.field, "http");
+  }
+}
+END_TEST
+
 Suite *suite_options(void) {
   Suite *s = suite_create("options");
   TCase *c = tcase_create("options");
-  const TTest *const tests[] = {defaults,   spellings, sizes,     rates, mistakes,
-                                near_names, sources,   bad_files, help,  main_codes};
+  const TTest *const tests[] = {defaults, spellings, sizes, rates,      mistakes, near_names, sources,
+                                texts,    bad_files, help,  main_codes, words,    http_places};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;

@@ -50,6 +50,40 @@ static void check_single(const char *folder, size_t prefix, size_t suffix) {
   tri_tokenizer_destroy(t);
 }
 
+/* What stays is the end of the whole text's ids, between the same special tokens, or without any. */
+static void check_end(const char *folder, bool special, size_t prefix, size_t suffix) {
+  tri_tokenizer_scratch *s = NULL;
+  tri_tokenizer *t = load(folder, &s);
+  uint32_t whole[256];
+  const uint32_t *ids;
+  size_t n, count;
+  ck_assert_int_eq(tri_tokenizer_encode(t, s, text, strlen(text), special, 0, &ids, &n), TRI_OK);
+  ck_assert_uint_lt(n, 256);
+  memcpy(whole, ids, n * sizeof *ids);
+  for (size_t most = 0; most < n + 3; most++) { /* 0: without a limit */
+    tri_status st = tri_tokenizer_encode_end(t, s, text, strlen(text), special, most, &ids, &count);
+    if (most && most < prefix + suffix) {
+      ck_assert_int_eq(st, TRI_TOO_LARGE);
+      continue;
+    }
+    size_t want = most && most < n ? most : n;
+    ck_assert_msg(st == TRI_OK, "%s, %zu of %zu: %s", folder, most, n, tri_status_text(st));
+    ck_assert_uint_eq(count, want);
+    ck_assert_mem_eq(ids, whole, prefix * sizeof *ids);
+    ck_assert_mem_eq(ids + prefix, whole + n - (want - prefix), (want - prefix) * sizeof *ids);
+  }
+  tri_tokenizer_scratch_destroy(s);
+  tri_tokenizer_destroy(t);
+}
+
+START_TEST(test_ends) {
+  check_end("wordpiece_bert", true, 1, 1);
+  check_end("wordpiece_bert", false, 0, 0);
+  check_end("unigram_t5", true, 0, 1);
+  check_end("bytelevel_bpe_llama3", true, 1, 0);
+}
+END_TEST
+
 START_TEST(test_one_text) {
   check_single("wordpiece_bert", 1, 1);
   check_single("unigram_t5", 0, 1);
@@ -119,6 +153,7 @@ Suite *suite_tokenizer_truncation(void) {
   Suite *suite = suite_create("tokenizer_truncation");
   TCase *t = tcase_create("truncation");
   tcase_add_test(t, test_one_text);
+  tcase_add_test(t, test_ends);
   tcase_add_test(t, test_pairs);
   tcase_add_test(t, test_long_text);
   suite_add_tcase(suite, t);

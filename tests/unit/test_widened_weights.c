@@ -237,7 +237,8 @@ static void write_random(struct writer *w, const char *stem, const char *suffix,
   }
 }
 
-static void write_random_rule(struct writer *w, const tri_model_config *c, const tri_tensor_rule *r, int layer) {
+static void write_random_rule(struct writer *w, const tri_model_config *c, const tri_tensor_rule *r, int layer,
+                              const char *scales) {
   char stem[120], plain[120];
   tri_weight_shape full = tri_rule_full_shape(c, r);
   snprintf(plain, sizeof plain, r->name, layer);
@@ -246,15 +247,15 @@ static void write_random_rule(struct writer *w, const tri_model_config *c, const
     write_random(w, plain, "", "F32", full.n, full.vector ? 0 : full.k);
   } else if (c->stored.method == TRI_STORED_FP8) {
     write_random(w, stem, ".weight", "F8_E4M3", full.n, full.k);
-    write_random(w, stem, ".weight_scale_inv", "F32", (full.n + 31) / 32, (full.k + 47) / 48);
+    write_random(w, stem, ".weight_scale_inv", scales, (full.n + 31) / 32, (full.k + 47) / 48);
   } else {
     write_random(w, stem, ".qweight", "I32", full.k / 8, full.n);
     write_random(w, stem, ".qzeros", "I32", (full.k + 31) / 32, full.n / 8);
-    write_random(w, stem, ".scales", "F32", (full.k + 31) / 32, full.n);
+    write_random(w, stem, ".scales", scales, (full.k + 31) / 32, full.n);
   }
 }
 
-static tri_checkpoint *make_random(const tri_model_config *c) {
+static tri_checkpoint *make_random(const tri_model_config *c, const char *scales) {
   static struct writer w;
   char *header = NULL;
   size_t len = 0;
@@ -264,7 +265,7 @@ static tri_checkpoint *make_random(const tri_model_config *c) {
   fputc('{', w.header);
   for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++)
     for (int l = 0; tri_rule_applies(c, r) && l < (tri_weight_is_per_layer(r->weight) ? c->num_layers : 1); l++)
-      write_random_rule(&w, c, r, l);
+      write_random_rule(&w, c, r, l, scales);
   fputc('}', w.header);
   fclose(w.header);
   write_file(RANDOM "/model.safetensors", header, len, w.data);
@@ -337,7 +338,7 @@ static void open_model(int i, tri_model_config *c, tri_checkpoint **ckpt) {
       json ? tri_model_config_parse(json, strlen(json), NULL, 0, c, &err) : tri_model_config_load(dir, c, &err);
   ck_assert_msg(st == TRI_OK, "%s: %s", models[i].name, err.message);
   ck_assert_int_ne((int)c->stored.method, TRI_STORED_PLAIN);
-  *ckpt = json ? make_random(c) : open_checkpoint(dir);
+  *ckpt = json ? make_random(c, "F32") : open_checkpoint(dir);
 }
 
 START_TEST(every_layout_has_the_widened_weights) {
@@ -458,6 +459,24 @@ START_TEST(tensors_that_do_not_fit) {
 }
 END_TEST
 
+START_TEST(scales_of_a_type_that_has_none) {
+  enum { WIDE_GPTQ = 8 };
+  static tri_model_config c;
+  tri_checkpoint *ckpt;
+  tri_error err = {0};
+  open_model(WIDE_GPTQ, &c, &ckpt);
+  tri_checkpoint_close(ckpt);
+  ckpt = make_random(&c, "F8_E8M0");
+  tri_backend *be = make_backend();
+  tri_weights *w = load(be, &c, ckpt, (tri_parallel){.tp = 1, .pp = 1}, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE, 4096, &err);
+  ck_assert(!w && err.status == TRI_UNSUPPORTED);
+  ck_assert_msg(strstr(err.field, ".scales") && strstr(err.message, "float8_e8m0fnu"), "%s: %s", err.field,
+                err.message);
+  tri_backend_destroy(be);
+  tri_checkpoint_close(ckpt);
+}
+END_TEST
+
 Suite *suite_widened_weights(void) {
   Suite *s = suite_create("widened_weights");
   TCase *c = tcase_create("layouts");
@@ -465,6 +484,7 @@ Suite *suite_widened_weights(void) {
   tcase_add_loop_test(c, every_layout_has_the_widened_weights, 0, NUM_MODELS);
   tcase_add_test(c, rows_in_turn_are_read_once);
   tcase_add_test(c, tensors_that_do_not_fit);
+  tcase_add_test(c, scales_of_a_type_that_has_none);
   suite_add_tcase(s, c);
   return s;
 }

@@ -74,6 +74,7 @@ void fill_submit(tri_submit *s) {
   p->num_logit_bias = 2;
   p->priority = -7;
   p->deadline_ms = 60000;
+  p->truncate = -1;
   s->stream = s->add_special_tokens = s->cache = false;
   s->cache_salt = str("of one tenant");
   s->on_disconnect = TRI_DISCONNECT_CONTINUE;

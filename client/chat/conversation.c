@@ -1,0 +1,82 @@
+#include "client/chat/conversation.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "runtime/base/mem.h"
+
+static tri_status open_template(const char *model_dir, const char *file, chat_template **out, tri_error *err) {
+  char *source = NULL;
+  size_t len;
+  if (!file) return chat_template_load(model_dir, out, err);
+  tri_status st = tri_json_read_text(file, TRI_JINJA_MOST_SOURCE, &source, &len, err);
+  if (st == TRI_OK) st = chat_template_make(source, len, out, err);
+  tri_free(source);
+  return st;
+}
+
+tri_status conversation_open(const char *model_dir, const char *template_file, conversation *c, tri_error *err) {
+  char path[PATH_MAX];
+  *c = (conversation){0};
+  snprintf(path, sizeof path, "%s/tokenizer.json", model_dir);
+  TRI_CHECK(open_template(model_dir, template_file, &c->template, err));
+  TRI_CHECK(tri_tokenizer_load(path, &c->tokenizer, err));
+  TRI_CHECK(tri_tokenizer_scratch_create(c->tokenizer, &c->scratch));
+  conversation_begin(c, NULL);
+  return TRI_OK;
+}
+
+void conversation_close(conversation *c) {
+  chat_template_free(c->template);
+  tri_tokenizer_scratch_destroy(c->scratch);
+  tri_tokenizer_destroy(c->tokenizer);
+  cmd_buf_free(&c->messages);
+  tri_jinja_output_free(&c->prompt);
+  *c = (conversation){0};
+}
+
+void conversation_begin(conversation *c, const char *system) {
+  c->messages.len = 0;
+  cmd_buf_add(&c->messages, "[", 1);
+  if (system) conversation_add(c, "system", system, strlen(system));
+  c->system_len = c->messages.len;
+}
+
+void conversation_add(conversation *c, const char *role, const char *text, size_t len) {
+  cmd_json_open(&c->messages, NULL, '{');
+  cmd_json_word(&c->messages, "role", role);
+  cmd_json_text(&c->messages, "content", text, len);
+  cmd_buf_add(&c->messages, "}", 1);
+}
+
+void conversation_forget(conversation *c) { c->messages.len = c->system_len; }
+
+size_t conversation_mark(const conversation *c) { return c->messages.len; }
+
+void conversation_back_to(conversation *c, size_t mark) { c->messages.len = mark; }
+
+static tri_status render(conversation *c, const tri_json *messages, tri_error *err) {
+  time_t now = time(NULL);
+  struct tm local;
+  chat_request r = {.messages = messages,
+                    .add_generation_prompt = true,
+                    .now_s = localtime_r(&now, &local) ? now + local.tm_gmtoff : now};
+  return chat_template_render(c->template, &r, &c->prompt, err);
+}
+
+tri_status conversation_prompt(conversation *c, const uint32_t **ids, size_t *count, tri_error *err) {
+  tri_json_doc *doc = NULL;
+  tri_status st;
+  size_t mark = conversation_mark(c);
+  cmd_buf_add(&c->messages, "]", 1);
+  if (c->messages.failed) return TRI_NO_MEMORY;
+  TRI_TRY(tri_json_parse(c->messages.data, c->messages.len, &doc, err));
+  TRI_TRY(render(c, tri_json_root(doc), err));
+  TRI_TRY(chat_prompt_encode(c->tokenizer, c->scratch, &c->prompt, ids, count));
+cleanup:
+  conversation_back_to(c, mark);
+  tri_json_free(doc);
+  return st;
+}

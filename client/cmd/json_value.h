@@ -1,0 +1,13 @@
+/* Values of JSON documents, written again. */
+#ifndef TRI_CLIENT_CMD_JSON_VALUE_H
+#define TRI_CLIENT_CMD_JSON_VALUE_H
+
+#include "client/cmd/buf.h"
+#include "runtime/base/json.h"
+
+/* Appends a value as it is. without_nulls: members of objects that are null go; elements of arrays stay. */
+void cmd_json_value(cmd_buf *b, const tri_json *v, bool without_nulls);
+/* The same as a member of the object that is open. */
+void cmd_json_member(cmd_buf *b, const char *key, const tri_json *v, bool without_nulls);
+
+#endif

@@ -1,0 +1,229 @@
+/* Output lines of `submit --file`. */
+#include <string.h>
+#include <time.h>
+
+#include "client/cmd/submit_file.h"
+#include "runtime/base/mem.h"
+
+void submit_slot_free(submit_slot *s) {
+  for (uint32_t i = 0; i < s->num_choices; i++) {
+    cmd_buf_free(&s->choices[i].text);
+    cmd_buf_free(&s->choices[i].ids);
+    cmd_buf_free(&s->choices[i].logprobs);
+    gw_logprobs_free(&s->choices[i].openai);
+  }
+  tri_free(s->choices);
+  cmd_buf_free(&s->input);
+  cmd_buf_free(&s->kept);
+  cmd_buf_free(&s->custom_id);
+  cmd_buf_free(&s->model);
+  cmd_buf_free(&s->result);
+  tri_free(s);
+}
+
+void submit_answer_tokens(submit_slot *s, const trireme_event *e) {
+  for (size_t i = 0; i < e->tokens.num; i++) {
+    const trireme_choice *c = e->tokens.choices[i];
+    if (c->index >= s->num_choices) continue;
+    submit_piece *p = &s->choices[c->index];
+    cmd_buf_add(&p->text, c->text, c->text_len);
+    for (size_t k = 0; k < c->num_ids; k++) cmd_buf_printf(&p->ids, p->ids.len ? ",%u" : "%u", c->ids[k]);
+    if (!c->logprobs) continue;
+    if (s->form == SUBMIT_COMPLETION) {
+      gw_logprobs_add(&p->openai, c);
+      continue;
+    }
+    if (!p->logprobs.len) cmd_buf_add(&p->logprobs, "[", 1);
+    cmd_json_logprobs(&p->logprobs, c);
+  }
+}
+
+/* ---- our own form ---- */
+
+static void begin_plain(submit_slot *s) {
+  cmd_buf *r = &s->result;
+  cmd_json_open(r, NULL, '{');
+  cmd_json_uint(r, "line", s->line);
+  if (s->request_id[0]) cmd_json_word(r, "request_id", s->request_id);
+  cmd_buf_add(r, s->kept.data ? s->kept.data : "", s->kept.len);
+}
+
+static void plain_choice(submit_slot *s, size_t index, const trireme_finished *f) {
+  submit_piece none = {0}, *p = index < s->num_choices ? &s->choices[index] : &none;
+  cmd_buf *r = &s->result;
+  cmd_json_open(r, NULL, '{');
+  cmd_json_uint(r, "index", index);
+  cmd_json_text(r, "text", f->text_len ? f->text : p->text.data, f->text_len ? f->text_len : p->text.len);
+  cmd_json_word(r, "finish_reason", f->finish_reason);
+  cmd_json_uint(r, "completion_tokens", f->completion_tokens);
+  if (p->ids.len) cmd_buf_printf(r, ",\"token_ids\":[%s]", p->ids.data);
+  if (p->logprobs.len) cmd_buf_printf(r, ",\"logprobs\":%s]", p->logprobs.data);
+  cmd_buf_add(r, "}", 1);
+}
+
+static void plain_done(submit_slot *s, const trireme_event *e) {
+  cmd_buf *r = &s->result;
+  begin_plain(s);
+  cmd_json_open(r, "choices", '[');
+  for (size_t i = 0; i < e->done.num; i++) plain_choice(s, i, e->done.choices[i]);
+  cmd_buf_add(r, "]", 1);
+  cmd_json_uint(r, "prompt_tokens", e->done.prompt_tokens);
+  cmd_json_uint(r, "completion_tokens", e->done.completion_tokens);
+  cmd_buf_printf(r, ",\"queue_ms\":%.3f,\"first_token_ms\":%.3f,\"total_ms\":%.3f", e->done.queue_ms,
+                 e->done.first_token_ms, e->done.total_ms);
+  cmd_json_uint(r, "seed", e->done.seed);
+  if (e->done.timed_out) cmd_buf_printf(r, ",\"timed_out\":true");
+  if (s->cached) cmd_buf_printf(r, ",\"cached\":true");
+  cmd_buf_add(r, "}\n", 2);
+}
+
+static void plain_error(submit_slot *s, const trireme_error *e) {
+  begin_plain(s);
+  cmd_json_open(&s->result, "error", '{');
+  cmd_json_error(&s->result, e->code, e->field, e->message);
+  cmd_buf_add(&s->result, "}}\n", 3);
+}
+
+/* ---- OpenAI's ---- */
+
+static void put_null(cmd_buf *r, const char *key) {
+  cmd_buf_key(r, key);
+  cmd_buf_add(r, "null", 4);
+}
+
+static void begin_openai(submit_slot *s) {
+  cmd_buf *r = &s->result;
+  cmd_json_open(r, NULL, '{');
+  cmd_buf_key(r, "id");
+  if (s->request_id[0])
+    cmd_buf_printf(r, "\"batch_req_%s\"", s->request_id);
+  else
+    cmd_buf_printf(r, "\"batch_req_line_%llu\"", (unsigned long long)s->line);
+  cmd_buf_key(r, "custom_id");
+  cmd_buf_add(r, s->custom_id.data, s->custom_id.len);
+}
+
+/* Opens the response up to its body's value. */
+static void open_response(submit_slot *s, int status) {
+  cmd_buf *r = &s->result;
+  cmd_json_open(r, "response", '{');
+  cmd_json_uint(r, "status_code", (uint64_t)status);
+  cmd_json_word(r, "request_id", s->request_id);
+  cmd_buf_key(r, "body");
+}
+
+static void close_response(submit_slot *s) {
+  cmd_buf_add(&s->result, "}", 1);
+  put_null(&s->result, "error");
+  cmd_buf_add(&s->result, "}\n", 2);
+}
+
+static void put_model(submit_slot *s) {
+  cmd_buf_key(&s->result, "model");
+  if (s->model.len)
+    cmd_buf_add(&s->result, s->model.data, s->model.len);
+  else
+    cmd_buf_add(&s->result, "null", 4);
+}
+
+static void openai_choice(submit_slot *s, size_t index, const trireme_finished *f) {
+  submit_piece none = {0}, *p = index < s->num_choices ? &s->choices[index] : &none;
+  cmd_buf *r = &s->result;
+  cmd_json_open(r, NULL, '{');
+  cmd_json_uint(r, "index", index);
+  cmd_json_text(r, "text", f->text_len ? f->text : p->text.data, f->text_len ? f->text_len : p->text.len);
+  cmd_buf_key(r, "logprobs");
+  if (s->logprobs)
+    gw_logprobs_write(&p->openai, r);
+  else
+    cmd_buf_add(r, "null", 4);
+  cmd_json_word(r, "finish_reason", f->finish_reason);
+  cmd_buf_add(r, "}", 1);
+}
+
+static void openai_done(submit_slot *s, const trireme_event *e) {
+  cmd_buf *r = &s->result;
+  begin_openai(s);
+  open_response(s, 200);
+  cmd_buf_add(r, "{", 1);
+  cmd_buf_printf(r, "\"id\":\"cmpl-%s\"", s->request_id);
+  cmd_json_word(r, "object", "text_completion");
+  cmd_json_uint(r, "created", (uint64_t)time(NULL));
+  put_model(s);
+  cmd_json_open(r, "choices", '[');
+  for (size_t i = 0; i < e->done.num; i++) openai_choice(s, i, e->done.choices[i]);
+  cmd_buf_add(r, "]", 1);
+  cmd_json_open(r, "usage", '{');
+  cmd_json_uint(r, "prompt_tokens", e->done.prompt_tokens);
+  cmd_json_uint(r, "completion_tokens", e->done.completion_tokens);
+  cmd_json_uint(r, "total_tokens", e->done.prompt_tokens + e->done.completion_tokens);
+  cmd_buf_add(r, "}}", 2);
+  close_response(s);
+}
+
+void submit_answer_embedding(submit_slot *s, const trireme_event *e) {
+  cmd_buf *r = &s->result;
+  begin_openai(s);
+  open_response(s, 200);
+  cmd_buf_printf(r, "{\"object\":\"list\",\"data\":[{\"object\":\"embedding\",\"index\":0,\"embedding\":[");
+  for (size_t i = 0; i < e->embedding.num; i++) {
+    if (i) cmd_buf_add(r, ",", 1);
+    cmd_buf_float(r, e->embedding.values[i], "null");
+  }
+  cmd_buf_add(r, "]}]", 3);
+  put_model(s);
+  cmd_json_open(r, "usage", '{');
+  cmd_json_uint(r, "prompt_tokens", e->embedding.prompt_tokens);
+  cmd_json_uint(r, "total_tokens", e->embedding.prompt_tokens);
+  cmd_buf_add(r, "}}", 2);
+  close_response(s);
+  s->done = true;
+}
+
+/* A refusal is a response with its status; what nobody has answered has none. */
+static void openai_error(submit_slot *s, const trireme_error *e, bool answered) {
+  gw_error shown = gw_error_of(e);
+  begin_openai(s);
+  if (answered) {
+    open_response(s, shown.status);
+    gw_error_json(&s->result, &shown);
+    close_response(s);
+    return;
+  }
+  put_null(&s->result, "response");
+  cmd_json_open(&s->result, "error", '{');
+  cmd_json_word(&s->result, "code", shown.code);
+  cmd_json_word(&s->result, "message", shown.message);
+  cmd_buf_add(&s->result, "}}\n", 3);
+}
+
+/* ---- either ---- */
+
+static bool ended_well(const trireme_event *e) {
+  bool ok = true;
+  for (size_t i = 0; i < e->done.num; i++)
+    ok &= strcmp(e->done.choices[i]->finish_reason, "abort") && strcmp(e->done.choices[i]->finish_reason, "error");
+  return ok;
+}
+
+bool submit_answer_done(submit_slot *s, const trireme_event *e) {
+  trireme_error aborted = {.code = "aborted", .message = "the job was cancelled elsewhere"};
+  trireme_error late = {.code = "timeout", .message = "deadline_ms has passed"};
+  bool ok = ended_well(e);
+  s->done = true;
+  if (s->form == SUBMIT_PLAIN)
+    plain_done(s, e);
+  else if (ok)
+    openai_done(s, e);
+  else
+    openai_error(s, e->done.timed_out ? &late : &aborted, false);
+  return ok;
+}
+
+void submit_answer_error(submit_slot *s, const trireme_error *e, bool answered) {
+  if (s->form == SUBMIT_PLAIN)
+    plain_error(s, e);
+  else
+    openai_error(s, e, answered);
+  s->done = true;
+}

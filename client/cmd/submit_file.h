@@ -1,0 +1,67 @@
+/* Shared by the files of `submit --file`. */
+#ifndef TRI_CLIENT_CMD_SUBMIT_FILE_H
+#define TRI_CLIENT_CMD_SUBMIT_FILE_H
+
+#include "client/cmd/cmd.h"
+#include "client/gateway/completion.h"
+
+/* The forms of a line: an object with a prompt and fields of a request; or one of OpenAI's batches, whose body goes to
+ * /v1/completions or /v1/embeddings. */
+typedef enum submit_form { SUBMIT_PLAIN, SUBMIT_COMPLETION, SUBMIT_EMBEDDING } submit_form;
+
+/* One of a request's texts, as far as it has streamed in. */
+typedef struct submit_piece {
+  cmd_buf text, ids, logprobs;
+  gw_logprobs openai; /* instead of logprobs, for OpenAI's form */
+} submit_piece;
+
+/* One input line from its reading to its writing. */
+typedef struct submit_slot {
+  struct submit_slot *next; /* the line after it */
+  uint64_t line, id;
+  bool done, cached, logprobs;
+  submit_form form;
+  cmd_buf input;            /* the line, for another try */
+  cmd_buf kept;             /* members of the line that its answer repeats, with a comma before each */
+  cmd_buf custom_id, model; /* as JSON; model may be empty */
+  unsigned tries;
+  int64_t retry_ns; /* when it is sent again; 0: it is on its way */
+  char request_id[33];
+  uint32_t num_choices;
+  submit_piece *choices;
+  cmd_buf result; /* the output line */
+} submit_slot;
+
+/* ---- submit_line.c ---- */
+
+/* The request that a line is. */
+typedef struct submit_request {
+  cmd_request q;
+  trireme_embed_request embed; /* for SUBMIT_EMBEDDING; its strings lie in doc */
+  uint32_t *embed_ids;
+  tri_json_doc *doc;
+} submit_request;
+/* Reads s->input, and sets what s has of it (form, kept, custom_id, model, choices). Free *out in any case. */
+tri_status submit_line_parse(const cmd_request *defaults, submit_slot *s, submit_request *out, tri_error *err);
+void submit_request_free(submit_request *r);
+
+/* ---- submit_answer.c: what a slot's output line is made of ---- */
+
+void submit_answer_tokens(submit_slot *s, const trireme_event *e);
+/* Returns false where the job did not end by itself. */
+bool submit_answer_done(submit_slot *s, const trireme_event *e);
+void submit_answer_embedding(submit_slot *s, const trireme_event *e);
+/* answered: the coordinator, or this program, has refused it; otherwise nobody knows. */
+void submit_answer_error(submit_slot *s, const trireme_error *e, bool answered);
+void submit_slot_free(submit_slot *s);
+
+/* ---- submit_resume.c ---- */
+
+typedef struct submit_done submit_done; /* what an output has answers to */
+/* Reads an output and takes out of the file what are no answers: errors, and a last line that is cut off. A file that
+ * is not there has none. Returns the exit code. */
+int submit_done_read(const char *path, submit_done **out);
+void submit_done_free(submit_done *d); /* NULL is fine */
+bool submit_done_has(const submit_done *d, const submit_slot *s);
+
+#endif

@@ -1,0 +1,151 @@
+/* `submit --file --resume`: an output that was begun. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cmd/json_value.h"
+#include "client/cmd/submit_file.h"
+#include "runtime/base/hash.h"
+#include "runtime/base/mem.h"
+
+struct submit_done {
+  char **keys; /* open hash table, a power of two large and at most half full; "7" of a line, "\"a\"" of a custom_id */
+  size_t mask, count;
+};
+
+static size_t find(const submit_done *d, const char *key) {
+  size_t i = (size_t)tri_mix64(tri_hash_bytes(TRI_HASH_SEED, key, strlen(key))) & d->mask;
+  while (d->keys[i] && strcmp(d->keys[i], key) != 0) i = (i + 1) & d->mask;
+  return i;
+}
+
+static tri_status grow(submit_done *d) {
+  submit_done larger = {.mask = d->mask * 2 + 1, .count = d->count};
+  larger.keys = tri_calloc(larger.mask + 1, sizeof *larger.keys);
+  if (!larger.keys) return TRI_NO_MEMORY;
+  for (size_t i = 0; i <= d->mask; i++)
+    if (d->keys[i]) larger.keys[find(&larger, d->keys[i])] = d->keys[i];
+  tri_free(d->keys);
+  *d = larger;
+  return TRI_OK;
+}
+
+static tri_status add(submit_done *d, const char *key) {
+  if (2 * d->count > d->mask) TRI_CHECK(grow(d));
+  size_t i = find(d, key);
+  if (d->keys[i]) return TRI_OK;
+  d->keys[i] = tri_strdup(key);
+  if (!d->keys[i]) return TRI_NO_MEMORY;
+  d->count++;
+  return TRI_OK;
+}
+
+/* Writes the key of an output line; empty: it is an error, which is asked again. False: no output has such a line. */
+static bool key_of(const tri_json *root, cmd_buf *key) {
+  const tri_json *id = tri_json_get(root, "line"), *answer = tri_json_get(root, "choices");
+  int64_t status = 0;
+  if (!id) {
+    id = tri_json_get(root, "custom_id");
+    answer = tri_json_get(root, "response");
+    if (!tri_json_get_int(answer, "status_code", &status) || status != 200) answer = NULL;
+  }
+  key->len = 0;
+  if (!id || (!answer && !tri_json_get(root, "error") && !tri_json_get(root, "response"))) return false;
+  if (answer) cmd_json_value(key, id, false);
+  return true;
+}
+
+typedef struct output {
+  const char *path;
+  FILE *from, *to;
+  char *line;
+  size_t cap;
+  bool dropped;
+} output;
+
+/* Takes one line in. *over: it is the last one, and cut off. */
+static tri_status take(submit_done *d, output *o, size_t len, cmd_buf *key, bool *over, tri_error *err) {
+  tri_json_doc *doc = NULL;
+  tri_status st = TRI_OK;
+  *over = false;
+  bool whole = len && o->line[len - 1] == '\n' && tri_json_parse(o->line, len, &doc, NULL) == TRI_OK;
+  key->len = 0;
+  bool known = whole && key_of(tri_json_root(doc), key);
+  tri_json_free(doc);
+  if (whole ? !known : getc(o->from) != EOF)
+    return tri_fail(err, TRI_CORRUPT, "output", "%s holds what is no answer: --resume leaves it alone", o->path);
+  *over = !whole;
+  o->dropped |= !key->len;
+  if (!key->len) return TRI_OK;
+  st = key->failed ? TRI_NO_MEMORY : add(d, key->data);
+  if (st == TRI_OK && fwrite(o->line, 1, len, o->to) != len)
+    st = tri_fail(err, TRI_IO, "output", "cannot write beside %s: %s", o->path, strerror(errno));
+  return st;
+}
+
+static tri_status read_all(submit_done *d, output *o, tri_error *err) {
+  cmd_buf key = {0};
+  tri_status st = TRI_OK;
+  bool over = false;
+  for (ssize_t n; st == TRI_OK && !over && (n = getline(&o->line, &o->cap, o->from)) > 0;)
+    st = take(d, o, (size_t)n, &key, &over, err);
+  if (st == TRI_OK && ferror(o->from)) st = tri_fail(err, TRI_IO, "output", "cannot read %s", o->path);
+  cmd_buf_free(&key);
+  free(o->line); /* getline's */
+  return st;
+}
+
+/* The answers are written beside the output, and take its place where it has something else as well. */
+static tri_status read_output(submit_done *d, const char *path, tri_error *err) {
+  output o = {.path = path, .from = fopen(path, "re")};
+  size_t len = strlen(path) + sizeof ".resume";
+  char *beside = tri_malloc(len, 1);
+  tri_status st = beside ? TRI_OK : TRI_NO_MEMORY;
+  if (!o.from && errno != ENOENT) st = tri_fail(err, TRI_IO, "output", "cannot open %s: %s", path, strerror(errno));
+  if (st != TRI_OK || !o.from) goto cleanup;
+  snprintf(beside, len, "%s.resume", path);
+  o.to = fopen(beside, "we");
+  if (!o.to) TRI_TRY(tri_fail(err, TRI_IO, "output", "cannot write %s: %s", beside, strerror(errno)));
+  st = read_all(d, &o, err);
+  if (fclose(o.to) && st == TRI_OK)
+    st = tri_fail(err, TRI_IO, "output", "cannot write %s: %s", beside, strerror(errno));
+  if (st == TRI_OK && o.dropped && rename(beside, path))
+    st = tri_fail(err, TRI_IO, "output", "cannot replace %s: %s", path, strerror(errno));
+  remove(beside); /* where it has not taken the place */
+cleanup:
+  if (o.from) fclose(o.from);
+  tri_free(beside);
+  return st;
+}
+
+int submit_done_read(const char *path, submit_done **out) {
+  enum { FIRST = 1024 };
+  tri_error err = {0};
+  submit_done *d = tri_calloc(1, sizeof *d);
+  tri_status st = TRI_NO_MEMORY;
+  if (d) {
+    d->mask = FIRST - 1;
+    d->keys = tri_calloc(FIRST, sizeof *d->keys);
+    if (d->keys) st = read_output(d, path, &err);
+  }
+  if (st == TRI_OK) {
+    *out = d;
+    return TRI_EXIT_OK;
+  }
+  submit_done_free(d);
+  return cmd_failed("trireme submit", "%s", err.message[0] ? err.message : tri_status_text(st));
+}
+
+void submit_done_free(submit_done *d) {
+  if (!d) return;
+  for (size_t i = 0; d->keys && i <= d->mask; i++) tri_free(d->keys[i]);
+  tri_free(d->keys);
+  tri_free(d);
+}
+
+bool submit_done_has(const submit_done *d, const submit_slot *s) {
+  char line[24];
+  snprintf(line, sizeof line, "%llu", (unsigned long long)s->line);
+  return d && d->keys[find(d, s->form == SUBMIT_PLAIN ? line : s->custom_id.data)] != NULL;
+}

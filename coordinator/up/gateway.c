@@ -1,0 +1,98 @@
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "comm/wire/zsock.h"
+#include "coordinator/up/up.h"
+#include "runtime/base/log.h"
+#include "runtime/base/wait.h"
+
+enum { HALF_SECOND_MS = 500 };
+
+static tri_status add(tri_up *u, const char *name, const char *value, tri_error *err) {
+  tri_up_gateway *g = &u->gateway;
+  if (g->num_args == TRI_UP_MAX_GATEWAY_ARGS) return tri_fail(err, TRI_TOO_LARGE, "arguments", "too many arguments");
+  g->args[g->num_args] = tri_up_argument(u, name, value);
+  return g->args[g->num_args++] ? TRI_OK : TRI_NO_MEMORY;
+}
+
+/* With keys it is a client of the coordinator with the coordinator's own pair, which is let in. */
+static tri_status add_keys(tri_up *u, tri_error *err) {
+  const char *file = u->opts.serve.key_file;
+  tri_zkeypair pair;
+  if (!file) return TRI_OK;
+  TRI_CHECK(tri_zkeypair_load(file, &pair, err));
+  tri_status st = add(u, "key-file", file, err);
+  return st != TRI_OK ? st : add(u, "server-key", pair.public_key, err);
+}
+
+tri_status tri_up_gateway_prepare(tri_up *u, const tri_options *opts, tri_error *err) {
+  tri_gateway_place place;
+  for (size_t i = 0; i < tri_gateway_option_count; i++) {
+    const char *name = tri_gateway_option_table[i].name, *text = tri_options_text(opts, name);
+    if (!strcmp(name, "http")) text = u->opts.gateway.listen; /* which --host and --port may have made */
+    if (!text) continue;
+    if (!u->opts.gateway.listen) return tri_fail(err, TRI_USAGE, name, "--%s belongs to --http", name);
+    TRI_CHECK(add(u, name, text, err));
+  }
+  if (!u->opts.gateway.listen) return TRI_OK;
+  TRI_CHECK(tri_gateway_place_make(&u->opts.gateway, &place, err));
+  return add_keys(u, err);
+}
+
+/* An address that stands for all of this host's is none to connect to. */
+static void reachable(const char *endpoint, char out[TRI_ENDPOINT_BYTES]) {
+  static const char v4[] = "tcp://0.0.0.0:", v6[] = "tcp://[::]:";
+  if (!strncmp(endpoint, v4, strlen(v4)))
+    snprintf(out, TRI_ENDPOINT_BYTES, "tcp://127.0.0.1:%s", endpoint + strlen(v4));
+  else if (!strncmp(endpoint, v6, strlen(v6)))
+    snprintf(out, TRI_ENDPOINT_BYTES, "tcp://[::1]:%s", endpoint + strlen(v6));
+  else
+    snprintf(out, TRI_ENDPOINT_BYTES, "%s", endpoint);
+}
+
+static void start(tri_up *u) {
+  tri_error err = {0};
+  if (tri_up_spawn_gateway(u, &err) != TRI_OK) tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
+}
+
+void tri_up_gateway_begin(tri_up *u, const char *endpoint) {
+  if (!u->opts.gateway.listen || u->stopping || u->draining) return;
+  reachable(endpoint, u->gateway.endpoint);
+  start(u);
+}
+
+void tri_up_gateway_ended(tri_up *u, int status) {
+  tri_up_gateway *g = &u->gateway;
+  bool soon = tri_now_ns() - g->restarts.started_ns < TRI_UP_SOON_MS * 1000000LL;
+  g->pid = 0;
+  g->kill_ns = 0;
+  if (u->draining || u->stopping) return;
+  /* One that was killed may have served. */
+  const char *never = soon && WIFEXITED(status) ? "it has never served for long" : NULL;
+  tri_up_restart(u, "the gateway", &g->restarts, status, soon, never);
+}
+
+bool tri_up_gateway_stop(tri_up *u, int64_t ms) {
+  tri_up_gateway *g = &u->gateway;
+  int64_t until = tri_deadline_after_ms(ms);
+  if (g->pid <= 0) return false;
+  if (!g->kill_ns) kill(g->pid, SIGTERM);
+  if (!g->kill_ns || until < g->kill_ns) g->kill_ns = until;
+  return true;
+}
+
+int64_t tri_up_gateway_drain_ms(const tri_up *u) {
+  return (u->opts.gateway.drain_delay + u->opts.gateway.drain_timeout) * 1000;
+}
+
+void tri_up_gateway_check(tri_up *u, int64_t now) {
+  tri_up_gateway *g = &u->gateway;
+  if (g->pid > 0 && g->kill_ns && now > g->kill_ns) {
+    tri_log(TRI_LOG_WARN, "up", "the gateway has not ended in time: killing it");
+    g->kill_ns = now + HALF_SECOND_MS * 1000000LL; /* and again, until it is gone */
+    tri_up_kill(g->pid);
+  }
+  if (!g->pid && g->restarts.restart_ns && now >= g->restarts.restart_ns && !u->stopping && !u->draining) start(u);
+}

@@ -1,0 +1,140 @@
+#include <libgen.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/up/up.h"
+#include "runtime/base/version.h"
+
+enum {
+  MOST_OPTIONS = 160,
+  MOST_PASSED = TRI_UP_MAX_ARGS - 64, /* beside what a launcher takes */
+  SERVE_PORT = 8000
+};
+
+static const char *const launchers[] = {"mpirun", "srun", NULL};
+
+static const tri_option own_options[] = {
+    {TRI_OPT(tri_up_options, hosts), .name = "hosts", .metavar = "H:N,...", .group = "Groups",
+     .help = "hosts and ranks on each, as mpirun's --host, for all groups; default: this host, or a Slurm job's nodes"},
+    {TRI_OPT(tri_up_options, launcher), .name = "launcher", .choices = launchers, .fallback = "mpirun",
+     .group = "Groups", .help = "what starts the ranks of a group"},
+    {TRI_OPT(tri_up_options, launcher_args), .name = "launcher-args", .metavar = "\"ARG...\"", .group = "Groups",
+     .help = "more arguments for the launcher"},
+    {TRI_OPT(tri_up_options, max_restarts), .name = "max-restarts", .min = 0, .max = 1000, .fallback = "5",
+     .metavar = "N", .group = "Groups", .help = "starts of a group, or of the gateway, in a row that may fail"},
+};
+/* The same address as other servers say it. */
+static const tri_option http_options[] = {
+    {TRI_OPT(tri_up_options, http_host), .name = "host", .metavar = "ADDR", .group = "HTTP",
+     .help = "the address of --http alone; default: 127.0.0.1"},
+    {TRI_OPT(tri_up_options, http_port), .name = "port", .min = 0, .max = 65535, .metavar = "N", .group = "HTTP",
+     .help = "the port of --http alone; default: 8000"},
+};
+enum {
+  NUM_OWN = sizeof own_options / sizeof *own_options,
+  NUM_HTTP = sizeof http_options / sizeof *http_options,
+};
+
+static const tri_options_spec up_spec = {
+    .program = "trireme up",
+    .usage = "--model DIR [OPTION]...",
+    .summary = "Starts a coordinator and its groups of workers, with --http also a gateway, and restarts what dies. "
+               "SIGTERM or "
+               "Ctrl-C drains.",
+    .epilog = "Examples:\n"
+              "  trireme up --model DIR                         one worker on this host\n"
+              "  trireme up --model DIR --http 8000             the same, with OpenAI's HTTP API on port 8000\n"
+              "  trireme up --model DIR -tp 2 -pp 2 -dp 2       two groups of four\n"
+              "  trireme up --model DIR -tp 4 --hosts a:2,b:2   one group over two hosts\n",
+    .version = "trireme up " TRIREME_VERSION,
+    .config_file = true,
+};
+static const tri_options_spec serve_spec = {
+    .program = "trireme serve",
+    .usage = "MODEL [OPTION]...",
+    .summary =
+        "Serves the model of a folder over OpenAI's HTTP API, on port 8000 of this host: trireme up --model MODEL "
+        "--http 8000. Common options of vLLM's and llama.cpp's servers are understood, or refused with ours.",
+    .epilog = "Examples:\n"
+              "  trireme serve DIR\n"
+              "  trireme serve DIR --port 8080 --tensor-parallel-size 2 --max-model-len 8192\n"
+              "  trireme serve -m DIR -c 8192 -np 16\n"
+              "  trireme serve DIR --host 0.0.0.0 --api-key-file keys\n",
+    .version = "trireme serve " TRIREME_VERSION,
+    .config_file = true,
+    .max_args = 1,
+};
+
+int tri_up_options_read(tri_up *u, int argc, char **argv, tri_options **out) {
+  static tri_option table[MOST_OPTIONS];
+  static tri_options_spec spec;
+  size_t n = 0;
+  u->is_serve = argc > 0 && !strcmp(basename(argv[0]), "trireme-serve");
+  spec = u->is_serve ? serve_spec : up_spec;
+  for (size_t i = 0; i < tri_serve_option_count; i++)
+    if (strcmp(tri_serve_option_table[i].group, "Launch")) /* those are for this program to give */
+      table[n++] = tri_serve_option_table[i];              /* serve is the first member: the offsets hold */
+  n += tri_gateway_options_copy(table + n, offsetof(tri_up_options, gateway));
+  for (int i = 0; i < NUM_HTTP; i++) table[n++] = http_options[i];
+  for (int i = 0; i < NUM_OWN; i++) table[n++] = own_options[i];
+  spec.options = table;
+  spec.count = n;
+  spec.words = tri_up_words;
+  spec.num_words = tri_up_num_words;
+  u->opts.http_port = -1;
+  return tri_options_main(&spec, &u->opts, argc, argv, out);
+}
+
+/* Makes one address for the gateway of what may be said in two ways. */
+static tri_status find_http(tri_up *u, tri_error *err) {
+  tri_up_options *o = &u->opts;
+  bool has_port = o->http_port >= 0;
+  char text[400];
+  if (o->gateway.listen && (o->http_host || has_port))
+    return tri_fail(err, TRI_USAGE, "http", "--http %.80s says all that --host and --port do", o->gateway.listen);
+  if (o->gateway.listen || (!u->is_serve && !o->http_host && !has_port)) return TRI_OK;
+  const char *host = o->http_host ? o->http_host : "127.0.0.1";
+  if (!strcmp(host, "localhost")) host = "127.0.0.1";
+  bool is_v6 = strchr(host, ':') && host[0] != '[';
+  snprintf(text, sizeof text, "%s%.300s%s:%d", is_v6 ? "[" : "", host, is_v6 ? "]" : "",
+           has_port ? o->http_port : SERVE_PORT);
+  o->gateway.listen = tri_arena_strndup(u->arena, text, strlen(text));
+  return o->gateway.listen ? TRI_OK : TRI_NO_MEMORY;
+}
+
+static tri_status find_model(tri_up *u, const tri_options *opts, tri_error *err) {
+  const char *given = tri_options_arg(opts, 0);
+  if (given && u->opts.serve.model)
+    return tri_fail(err, TRI_USAGE, "model", "%.80s and --model %.80s exclude each other", given, u->opts.serve.model);
+  if (given) u->opts.serve.model = given;
+  return u->opts.serve.model ? TRI_OK : tri_fail(err, TRI_USAGE, "model", "--model is missing");
+}
+
+const char *tri_up_argument(tri_up *u, const char *name, const char *value) {
+  size_t room = strlen(name) + strlen(value) + sizeof "--=";
+  char *text = tri_arena_alloc(u->arena, room, 1);
+  if (text) snprintf(text, room, "--%s=%s", name, value);
+  return text;
+}
+
+/* The children get what was given here, in the command line, the environment or a file, in one spelling. */
+static tri_status pass(tri_up *u, const tri_options *opts, tri_error *err) {
+  for (size_t i = 0; i < tri_serve_option_count; i++) {
+    const char *name = tri_serve_option_table[i].name, *text = tri_options_text(opts, name);
+    if (!strcmp(name, "model")) text = u->opts.serve.model;
+    if (!text) continue;
+    if (u->num_pass == MOST_PASSED) return tri_fail(err, TRI_TOO_LARGE, "arguments", "too many arguments");
+    u->pass[u->num_pass] = tri_up_argument(u, name, text);
+    if (!u->pass[u->num_pass++]) return TRI_NO_MEMORY;
+  }
+  return TRI_OK;
+}
+
+tri_status tri_up_options_finish(tri_up *u, const tri_options *opts, tri_error *err) {
+  TRI_CHECK(tri_arena_create(4096, &u->arena));
+  TRI_CHECK(find_model(u, opts, err));
+  TRI_CHECK(find_http(u, err));
+  TRI_CHECK(pass(u, opts, err));
+  return tri_up_gateway_prepare(u, opts, err);
+}

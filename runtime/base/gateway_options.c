@@ -1,0 +1,74 @@
+#include "runtime/base/gateway_options.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define S tri_gateway_options
+const tri_option tri_gateway_option_table[] = {
+    {TRI_OPT(S, listen), .name = "http", .metavar = "[ADDR:]PORT", .group = "HTTP",
+     .help = "where to serve OpenAI's HTTP API; ADDR is 127.0.0.1 unless given, and PORT 0 any that is free"},
+    {TRI_OPT(S, api_key_file), .name = "api-key-file", .metavar = "FILE", .group = "HTTP",
+     .help = "lines of NAME KEY: requests must bring one of the keys; read again at SIGHUP"},
+    {TRI_OPT(S, http_open), .name = "http-open", .group = "HTTP",
+     .help = "listen at another address than loopback without keys: whoever reaches it may ask"},
+    {TRI_OPT(S, reject_unknown_fields), .name = "reject-unknown-fields", .group = "HTTP",
+     .help = "refuse fields of a request that mean nothing here; by default they are ignored and told"},
+    {TRI_OPT(S, max_body), .name = "http-max-body", .min = 1024, .max = 1 << 30, .fallback = "4MiB", .metavar = "BYTES",
+     .group = "HTTP", .help = "the largest body of a request"},
+    {TRI_OPT(S, max_connections), .name = "http-max-connections", .min = 1, .max = 100000, .fallback = "4096",
+     .group = "HTTP", .help = "connections at a time"},
+    {TRI_OPT(S, sse_ping), .name = "sse-ping", .min = 0, .max = 3600, .fallback = "30", .metavar = "S", .group = "HTTP",
+     .help = "a stream that says nothing for so long gets a comment; 0: never"},
+    {TRI_OPT(S, drain_delay), .name = "http-drain-delay", .min = 0, .max = 3600, .fallback = "0", .metavar = "S",
+     .group = "HTTP", .help = "time between SIGTERM, when /health says no, and refusing new requests"},
+    {TRI_OPT(S, drain_timeout), .name = "http-drain-timeout", .min = 0, .max = 86400, .fallback = "30", .metavar = "S",
+     .group = "HTTP", .help = "time for answers to end, from then on"},
+};
+#undef S
+const size_t tri_gateway_option_count = sizeof tri_gateway_option_table / sizeof *tri_gateway_option_table;
+
+size_t tri_gateway_options_copy(tri_option *table, size_t offset) {
+  for (size_t i = 0; i < tri_gateway_option_count; i++) {
+    table[i] = tri_gateway_option_table[i];
+    table[i].offset += offset;
+  }
+  return tri_gateway_option_count;
+}
+
+/* "8000", "0.0.0.0:8000", "[::1]:8000". */
+static tri_status parse(const char *text, tri_gateway_place *out, tri_error *err) {
+  const char *colon = strrchr(text, ':'), *digits = colon ? colon + 1 : text;
+  size_t len = colon ? (size_t)(colon - text) : 0;
+  char *end;
+  long n = strtol(digits, &end, 10);
+  if (*digits < '0' || *digits > '9' || *end || n > 65535)
+    return tri_fail(err, TRI_USAGE, "http", "--http needs [ADDR:]PORT, not \"%.80s\"", text);
+  const char *from = text;
+  if (len > 2 && text[0] == '[' && text[len - 1] == ']') {
+    from++;
+    len -= 2;
+  }
+  if (len >= sizeof out->address) return tri_fail(err, TRI_USAGE, "http", "\"%.80s\" is no address of numbers", text);
+  snprintf(out->address, sizeof out->address, "%.*s", (int)len, from);
+  if (!len) snprintf(out->address, sizeof out->address, "127.0.0.1");
+  out->port = (int)n;
+  return TRI_OK;
+}
+
+static bool is_loopback(const char *address) {
+  struct in_addr v4;
+  struct in6_addr v6;
+  if (inet_pton(AF_INET, address, &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  return inet_pton(AF_INET6, address, &v6) == 1 && !memcmp(&v6, &in6addr_loopback, sizeof v6);
+}
+
+tri_status tri_gateway_place_make(const tri_gateway_options *o, tri_gateway_place *out, tri_error *err) {
+  if (!o->listen) return tri_fail(err, TRI_USAGE, "http", "--http is missing");
+  TRI_CHECK(parse(o->listen, out, err));
+  out->loopback = is_loopback(out->address);
+  if (!out->loopback && !o->api_key_file && !o->http_open)
+    return tri_fail(err, TRI_USAGE, "http",
+                    "whoever reaches %s could use the model: give --api-key-file, or --http-open", out->address);
+  return TRI_OK;
+}

@@ -1,0 +1,36 @@
+/* The options of the HTTP gateway that `trireme gateway` and `trireme up --http` share. */
+#ifndef TRI_RUNTIME_BASE_GATEWAY_OPTIONS_H
+#define TRI_RUNTIME_BASE_GATEWAY_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/base/options.h"
+
+enum { TRI_GATEWAY_ADDRESS = 64 };
+
+typedef struct tri_gateway_options {
+  const char *listen, *api_key_file;
+  bool http_open, reject_unknown_fields;
+  uint64_t max_body;
+  int64_t max_connections, drain_delay, drain_timeout, sse_ping;
+} tri_gateway_options;
+
+extern const tri_option tri_gateway_option_table[];
+extern const size_t tri_gateway_option_count;
+
+/* Copies the table for a struct that holds a tri_gateway_options at `offset`; returns how many there are. */
+size_t tri_gateway_options_copy(tri_option *table, size_t offset);
+
+/* The address that a gateway listens at. */
+typedef struct tri_gateway_place {
+  char address[TRI_GATEWAY_ADDRESS]; /* of numbers; 127.0.0.1 where none was given */
+  int port;
+  bool loopback; /* nobody of another host can ask */
+} tri_gateway_place;
+
+/* Takes --http apart. TRI_USAGE: it is missing or malformed, or would let everybody in without a word of --http-open.
+ */
+tri_status tri_gateway_place_make(const tri_gateway_options *o, tri_gateway_place *out, tri_error *err);
+
+#endif

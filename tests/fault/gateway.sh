@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# `trireme up --http`: the gateway comes and goes with the cluster. It is started again when it dies, drains before the coordinator does, and
+# nothing is left when any of them has ended.
+. "$(dirname "$0")/lib.sh"
+command -v curl >/dev/null || { echo "skipped: no curl"; exit 77; }
+
+url() { sed -n 's/.*gateway: \(http:\/\/127.0.0.1:[0-9]*\)$/\1/p' "$RUN/log" | tail -n 1; }
+health() { curl -s -m 2 -o /dev/null -w '%{http_code}' "$(url)/health"; }
+up_http() {
+  : >"$RUN/log"
+  start_up --http 0 --max-model-len 8192 "$@"
+  healthy
+}
+healthy() {
+  for _ in $(seq 200); do
+    [ "$(health)" = 200 ] && return
+    sleep 0.05
+  done
+  fail "no gateway that serves"
+}
+# stream_start TOKENS: a stream over HTTP, of which something has come. Its end leaves curl's exit code.
+stream_start() {
+  rm -f "$RUN"/stream*
+  {
+    curl -sS -N -H 'Content-Type: application/json' "$(url)/v1/completions" \
+      -d '{"prompt":"count 1 to 40=","temperature":0,"ignore_eos":true,"stream":true,"max_tokens":'"$1"'}' >"$RUN/stream" 2>"$RUN/stream.err"
+    echo $? >"$RUN/stream.code"
+  } &
+  for _ in $(seq 500); do
+    [ -s "$RUN/stream" ] && return
+    sleep 0.02
+  done
+  fail "the stream does not begin"
+}
+# stream_ends MS PATTERN: it ends within that time, with [DONE] behind an event that has the pattern
+stream_ends() {
+  local since
+  since=$(now_ms)
+  while [ ! -e "$RUN/stream.code" ]; do
+    [ $(($(now_ms) - since)) -lt "$1" ] || fail "the stream has not ended after $1 ms"
+    sleep 0.02
+  done
+  grep -q -- "$2" "$RUN/stream" || fail "the stream's end: $(tail -n 3 "$RUN/stream") $(cat "$RUN/stream.err")"
+}
+ended_with() { # CODE
+  wait "$CLUSTER"
+  local code=$?
+  [ $code = "$1" ] || fail "exit code $code, not $1"
+  all_gone "$(now_ms)"
+}
+
+# Killed: it comes back, and what it was asked is cancelled.
+up_http --sse-ping 7 --no-http-open
+tr '\0' ' ' <"/proc/$(pid_of trireme-gateway)/cmdline" | grep -q -- '--http-open=false --sse-ping=7 ' || fail "the gateway has other options than were given"
+stream_start 8000
+kill -9 "$(pid_of trireme-gateway)"
+since=$(now_ms)
+healthy
+served=$(($(now_ms) - since))
+grep -q "the gateway was killed by signal 9 (Killed), starting it again" "$RUN/log" || fail "the log does not say that the gateway was killed"
+for _ in $(seq 100); do client status --json | grep -q '"running":0,"waiting":0' && break; sleep 0.02; done
+client status --json | grep -q '"running":0,"waiting":0' || fail "the job of a killed gateway still runs"
+
+# A drain, asked of every process at once and again: the stream ends well, new requests are refused, and the coordinator drains last.
+stream_start 2500
+ours | while read -r pid name; do [ "$name" = trireme ] || kill -TERM "$pid"; done
+kill -TERM "$CLUSTER"
+sleep 0.1
+[ "$(health)" = 503 ] || fail "a gateway that drains says $(health)"
+stream_ends 20000 '"finish_reason":"length"'
+[ "$(cat "$RUN/stream.code")" = 0 ] || fail "a drained stream is cut off: $(cat "$RUN/stream.err")"
+ended_with 0
+echo "gateway killed: served again after $served ms; drained with everything"
+
+# The coordinator goes, and everything with it; streams hear why.
+up_http
+stream_start 8000
+kill -9 "$(pid_of trireme-coordin)"
+since=$(now_ms)
+stream_ends 5000 '"error":.*connection'
+ended_with 1
+echo "coordinator killed: everything gone $(($(now_ms) - since)) ms later"
+
+# The supervisor goes, and everything with it. What stands still is not waited for at a second request to end.
+up_http
+stream_start 8000
+kill -9 "$CLUSTER"
+stream_ends 5000 '"error":'
+all_gone "$(now_ms)"
+up_http
+kill -STOP "$(pid_of trireme-gateway)"
+kill -TERM "$CLUSTER"
+sleep 1.2
+since=$(now_ms)
+kill -TERM "$CLUSTER"
+ended_with 1
+[ $(($(now_ms) - since)) -lt 8000 ] || fail "a gateway that stands still is waited for"
+
+# `trireme serve`, with words of other servers; with keys the gateway is let in by the coordinator's own.
+"$BIN/trireme" keygen "$RUN/server.key" >"$RUN/allowed"
+: >"$RUN/log"
+"$BIN/trireme" serve "$MODEL" --host localhost --port 0 -c 512 -np 4 -cb --endpoint 'tcp://0.0.0.0:*' --key-file "$RUN/server.key" --allowed-keys "$RUN/allowed" \
+  >>"$RUN/log" 2>&1 &
+CLUSTER=$!
+healthy
+tr '\0' ' ' <"/proc/$(pid_of trireme-worker)/cmdline" | grep -q -- '--max-model-len=512 --max-num-seqs=4 ' || fail "the words of others have not become ours"
+kill -TERM "$CLUSTER"
+ended_with 0
+
+# Refused at once, or given up where it cannot listen.
+refused() { # CODE PATTERN OPTION...
+  local code=$1 pattern=$2
+  shift 2
+  : >"$RUN/log"
+  "$BIN/trireme" up --model "$MODEL" "$@" >>"$RUN/log" 2>&1 &
+  CLUSTER=$!
+  ended_with "$code"
+  grep -q -- "$pattern" "$RUN/log" || fail "$*: the log does not say '$pattern'"
+}
+refused 2 'not "localhost:x"' --http localhost:x
+refused 2 'give --api-key-file, or --http-open' --http 0.0.0.0:0
+refused 2 '--sse-ping belongs to --http' --sse-ping 3
+refused 2 'exclude each other\|says all that' --http 1 --port 2
+refused 2 'say --kv-offloading-size' --swap-space 4
+refused 1 'the gateway ended with code 1, and it has never served for long: giving up' --http 192.0.2.1:1 --http-open
+echo "what cannot be served is refused"
