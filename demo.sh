@@ -57,8 +57,9 @@ ask "count 7 to 40="
 
 url=$(sed -n 's/.*gateway: \(http:[^ ]*\)$/\1/p' "$run/cluster.log")
 say "The same over OpenAI's HTTP API, at $url"
-curl -sS "$url/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "reverse stone=", "temperature": 0}'
-echo
+post() { curl -sS "$url$1" -H 'Content-Type: application/json' -d "$2" && echo; }
+post /v1/completions '{"prompt": "reverse stone=", "temperature": 0}'
+post /v1/chat/completions '{"messages": [{"role": "user", "content": "37+48="}], "temperature": 0}'
 
 say "64 questions at a time"
 # The file also holds the answers, which are not for the cluster.

@@ -119,6 +119,7 @@ static bool models_event(trireme *c, trireme_event *e) {
   e->models.num = c->msg->models.num;
   e->models.names = texts(c, c->msg->models.names, c->msg->models.num);
   e->models.max_model_len = c->msg->models.max_model_len;
+  e->models.tokenizer = c->msg->models.tokenizer;
   return e->models.names != NULL;
 }
 

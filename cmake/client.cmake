@@ -29,11 +29,17 @@ target_link_libraries(trireme PRIVATE libtrireme tri_wire tri_base_text PkgConfi
 add_dependencies(programs trireme)
 install(TARGETS trireme)
 
+# Chat templates; a library, so that tests can link it.
+if(TARGET tri_jinja)
+  tri_library(tri_chat FILES client/chat/call_scan.c client/chat/call_tags.c client/chat/chat_answer.c client/chat/chat_messages.c client/chat/chat_prompt.c
+    client/chat/chat_template.c client/chat/conversation.c client/cmd/buf.c client/cmd/json_value.c LINK tri_jinja)
+endif()
+
 # The HTTP gateway; main.c is kept out of the library so that tests can link it.
-if(EVENT_FOUND)
+if(EVENT_FOUND AND TARGET tri_chat)
   file(GLOB gateway_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/gateway/*.c)
   list(REMOVE_ITEM gateway_sources ${CMAKE_SOURCE_DIR}/client/gateway/main.c)
-  tri_library(tri_gateway FILES ${gateway_sources} client/cmd/buf.c runtime/base/log.c LINK libtrireme tri_base_text PkgConfig::EVENT)
+  tri_library(tri_gateway FILES ${gateway_sources} LINK libtrireme tri_chat PkgConfig::EVENT)
   add_executable(trireme-gateway client/gateway/main.c)
   target_link_libraries(trireme-gateway PRIVATE tri_gateway)
   add_dependencies(programs trireme-gateway)

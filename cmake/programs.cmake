@@ -24,9 +24,6 @@ target_link_libraries(trireme-plan PRIVATE tri_plan)
 add_executable(trireme-pack worker/pack/main.c)
 target_link_libraries(trireme-pack PRIVATE tri_runtime)
 
-# Chat templates; a library, so that tests can link it.
-tri_library(tri_chat FILES client/chat/chat_messages.c client/chat/chat_prompt.c client/chat/chat_template.c client/chat/conversation.c client/cmd/buf.c client/cmd/json_value.c
-  LINK tri_jinja tri_tokenizer)
 add_executable(trireme-template client/chat/main.c)
 target_link_libraries(trireme-template PRIVATE tri_chat)
 add_executable(trireme-chat client/chat/talk.c client/cmd/connect.c client/cmd/request.c)

@@ -309,9 +309,12 @@ static void begin_drain(struct shell *s, int64_t now, int signal) {
   tri_core_drain(s->core, now);
 }
 
-/* A worker that ended may have said why. That is on its way, and tells clients more than the supervisor can. */
+/* A worker that ended may have said why. That is on its way, and tells clients more than the supervisor can. A request
+ * to drain that has come as a signal before, as to every process at once, is the same one. */
 static void read_supervisor(struct shell *s) {
-  if (!tri_supervisor_gives_up(&s->supervisor)) return;
+  bool over = tri_supervisor_gives_up(&s->supervisor);
+  if (!over && s->supervisor.drain && !s->draining) begin_drain(s, tri_now_ns(), s->supervisor.drain);
+  if (!over) return;
   tri_log(TRI_LOG_INFO, "coordinator", "the supervisor gives up: ending what runs");
   s->draining = true;
   s->drain_deadline = tri_deadline_after_ms(OVER_MS);

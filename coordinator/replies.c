@@ -18,7 +18,9 @@ void reply_models(const tri_core *c, const tri_peer *to, uint64_t id) {
   tri_wire_str name = wire_str(c->cfg.model_name);
   uint32_t index;
   const group *g = group_pick(c, &index);
-  tri_server_msg m = {
-      .op = TRI_REPLY_MODELS, .id = id, .models = {1, &name, g ? g->max_model_len : (uint64_t)c->cfg.max_prompt}};
+  tri_server_msg m = {.op = TRI_REPLY_MODELS,
+                      .id = id,
+                      .models = {1, &name, g ? g->max_model_len : (uint64_t)c->cfg.max_prompt,
+                                 c->cfg.tokenizer ? tri_tokenizer_hash(c->cfg.tokenizer) : 0}};
   c->cfg.io.to_client(c->cfg.io.ctx, to, &m);
 }

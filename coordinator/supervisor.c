@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define OVER "over "
+#define DRAIN "drain "
 
 void tri_supervisor_tell(tri_supervisor *s, const char *fmt, ...) {
   char line[TRI_SUPERVISOR_LINE];
@@ -25,6 +27,7 @@ int tri_supervisor_poll_fd(const tri_supervisor *s) { return s->deaf ? -1 : s->n
 
 static void take_line(tri_supervisor *s, const char *line) {
   if (!strncmp(line, OVER, strlen(OVER))) snprintf(s->why, sizeof s->why, "%s", line + strlen(OVER));
+  if (!strncmp(line, DRAIN, strlen(DRAIN))) s->drain = atoi(line + strlen(DRAIN));
 }
 
 bool tri_supervisor_gives_up(tri_supervisor *s) {

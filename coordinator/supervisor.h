@@ -14,13 +14,14 @@ typedef struct tri_supervisor {
   char line[TRI_SUPERVISOR_LINE];
   size_t len;                    /* of what has come of a line */
   char why[TRI_SUPERVISOR_LINE]; /* it gives up; empty: it does not */
+  int drain;                     /* the signal that it passes on as a request to drain; 0: none yet */
 } tri_supervisor;
 
 /* Writes one line. What does not fit into a line is cut; a line for which there is no room is dropped. */
 void tri_supervisor_tell(tri_supervisor *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int tri_supervisor_poll_fd(const tri_supervisor *s); /* readable when there is something; -1: never */
 /* Reads what has come. Returns true at a line "over WHY", after which the supervisor ends this process soon: `why` has
- * the reason. Other lines are passed over. */
+ * the reason. "drain SIGNAL" sets `drain`. Other lines are passed over. */
 bool tri_supervisor_gives_up(tri_supervisor *s);
 
 #endif

@@ -5,8 +5,8 @@
 #include "client/chat/chat_template.h"
 #include "runtime/tokenizer/tokenizer.h"
 
-/* Encodes it without the tokenizer's own template, since the chat's has put the special tokens where they belong. *ids
- * lies in the scratch until its next use. */
+/* Encodes it without the tokenizer's own template, since the chat's has put the special tokens where they belong; what
+ * looks like one in a message is text. *ids lies in the scratch until its next use. */
 tri_status chat_prompt_encode(const tri_tokenizer *t, tri_tokenizer_scratch *s, const tri_jinja_output *prompt,
                               const uint32_t **ids, size_t *count);
 

@@ -17,6 +17,7 @@ static const char *const special_names[NUM_SPECIAL] = {"bos_token", "eos_token",
 struct form {
   tri_jinja *jinja; /* NULL: there is none */
   chat_form form;
+  chat_calls calls;
 };
 
 struct chat_template {
@@ -56,9 +57,28 @@ static void find_form(const tri_jinja *t, const char *source, size_t len, chat_f
   tri_jinja_output_free(&o);
 }
 
+/* Finds the form of calls by the markers that a template writes, or tells the model to write. Of those with <tool_call>
+ * some do not have JSON behind it, and one of them is unknown here. */
+static chat_calls find_calls(const char *source, size_t len) {
+  static const struct {
+    const char *word;
+    chat_calls calls;
+  } rows[] = {{"<parameter=", CHAT_CALLS_TAGS},
+              {"<arg_key>", CHAT_CALLS_NONE},
+              {"<tool_call>", CHAT_CALLS_HERMES},
+              {"[TOOL_CALLS]", CHAT_CALLS_MISTRAL},
+              {"<function=", CHAT_CALLS_FUNCTION},
+              {"<|python_tag|>", CHAT_CALLS_LLAMA},
+              {"\"parameters\": dictionary", CHAT_CALLS_LLAMA}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (memmem(source, len, rows[i].word, strlen(rows[i].word))) return rows[i].calls;
+  return CHAT_CALLS_NONE;
+}
+
 static tri_status make_form(const char *source, size_t len, struct form *out, tri_error *err) {
   TRI_CHECK(tri_jinja_parse(source, len, &out->jinja, err));
   find_form(out->jinja, source, len, &out->form);
+  out->calls = find_calls(source, len);
   return TRI_OK;
 }
 
@@ -147,6 +167,10 @@ void chat_template_free(chat_template *t) {
   tri_free(t);
 }
 
+chat_calls chat_template_calls(const chat_template *t) {
+  return t->with_tools.jinja ? t->with_tools.calls : t->plain.calls;
+}
+
 /* ---- a prompt ---- */
 
 struct variables {
@@ -158,27 +182,32 @@ static void add(struct variables *v, const char *name, const tri_json *json, con
   v->list[v->n++] = (tri_jinja_variable){.name = name, .json = json, .text = text};
 }
 
+/* One that comes from the client. */
+static void add_foreign(struct variables *v, const char *name, const tri_json *json) {
+  v->list[v->n++] = (tri_jinja_variable){.name = name, .json = json, .foreign = true};
+}
+
 /* A variable of the client's does not replace one of the request's. */
 static tri_status add_own(void *ctx, const char *key, const tri_json *value) {
   struct variables *v = ctx;
   if (v->n == MOST_VARIABLES) return TRI_OVERFLOW;
   for (size_t i = 0; i < v->n; i++)
     if (!strcmp(v->list[i].name, key)) return TRI_INVALID_ARGUMENT;
-  add(v, key, value, NULL);
+  add_foreign(v, key, value);
   return TRI_OK;
 }
 
 static tri_status set_variables(const chat_template *t, const chat_request *r, const tri_json *messages,
                                 const tri_json *flags, struct variables *v, tri_error *err) {
   bool has_tools = tri_json_size(r->tools) > 0;
-  add(v, "messages", messages, NULL);
-  v->list[0].foreign = true;
+  add_foreign(v, "messages", messages);
   v->list[0].own = "role"; /* which chat_messages_make has looked at */
   add(v, "add_generation_prompt", tri_json_at(flags, r->add_generation_prompt), NULL);
   for (int i = 0; i < NUM_SPECIAL; i++)
     if (t->special[i]) add(v, special_names[i], NULL, t->special[i]);
-  add(v, "tools", has_tools ? r->tools : NULL, NULL);
-  add(v, "documents", tri_json_size(r->documents) ? r->documents : NULL, NULL);
+  add_foreign(v, "tools", has_tools ? r->tools : NULL);
+  add_foreign(v, "documents", tri_json_size(r->documents) ? r->documents : NULL);
+  if (r->reasoning_effort) add_foreign(v, "reasoning_effort", r->reasoning_effort);
   tri_status st = r->kwargs ? tri_json_each(r->kwargs, add_own, v) : TRI_OK;
   if (st == TRI_OK) return st;
   return tri_fail(err, TRI_INVALID_ARGUMENT, "chat_template_kwargs",

@@ -2,6 +2,7 @@
 #ifndef TRI_CLIENT_CHAT_CHAT_TEMPLATE_H
 #define TRI_CLIENT_CHAT_CHAT_TEMPLATE_H
 
+#include "client/chat/chat_answer.h"
 #include "runtime/jinja/jinja.h"
 
 typedef struct chat_template chat_template;
@@ -13,16 +14,19 @@ tri_status chat_template_load(const char *model_dir, chat_template **out, tri_er
 /* The same of a template that is given. */
 tri_status chat_template_make(const char *source, size_t len, chat_template **out, tri_error *err);
 void chat_template_free(chat_template *t); /* NULL is fine */
+/* Returns how the model writes calls, as far as the template shows it. */
+chat_calls chat_template_calls(const chat_template *t);
 
 /* Fields of a request; NULL: not given. */
 typedef struct chat_request {
   const tri_json *messages, *tools, *documents;
   const tri_json *kwargs; /* an object: further variables of the template */
+  const tri_json *reasoning_effort;
   bool add_generation_prompt;
   int64_t now_s; /* see tri_jinja_input */
 } chat_request;
 
-/* Writes the prompt. Bytes of *out that its spans name come from messages. TRI_INVALID_ARGUMENT: the messages are
+/* Writes the prompt. Bytes of *out that its spans name come from the request. TRI_INVALID_ARGUMENT: the messages are
  * malformed (err->field names which), or the template refuses them. */
 tri_status chat_template_render(const chat_template *t, const chat_request *r, tri_jinja_output *out, tri_error *err);
 

@@ -25,7 +25,7 @@ static const tri_option table[] = {
     {TRI_OPT(struct template_options, add_generation_prompt), .name = "add-generation-prompt", .fallback = "true",
      .help = "end with what an answer begins with"},
     {TRI_OPT(struct template_options, json), .name = "json",
-     .help = "print the prompt and the ranges of its bytes that come from messages, as JSON"},
+     .help = "print the prompt and the ranges of its bytes that come from the request, as JSON"},
 };
 
 static int fail(const tri_error *err, tri_status st) {

@@ -191,6 +191,23 @@ static size_t add_request_options(tri_option *table) {
   return kept;
 }
 
+/* Ids of another tokenizer than the served one would be another text. */
+static int check_tokenizer(talk *t) {
+  trireme_error error = {0};
+  trireme_event e;
+  uint64_t id;
+  trireme_result r = trireme_ask_models(t->c, &id, &error);
+  do {
+    if (!r) r = trireme_next(t->c, (int)t->o->connection.connect_timeout_ms, &e, &error);
+    if (r) return cmd_fail(&error);
+  } while (e.id != id);
+  if (e.kind != TRIREME_EVENT_MODELS) return cmd_refused(&e.error);
+  if (e.models.tokenizer == tri_tokenizer_hash(t->conversation.tokenizer)) return -1;
+  cmd_failed("trireme chat", "the tokenizer.json in %s is not the one that the coordinator serves %s with", t->o->model,
+             e.models.num ? e.models.names[0] : "its model");
+  return TRI_EXIT_USAGE;
+}
+
 static int begin(talk *t, const tri_options *parsed) {
   talk_options *o = (talk_options *)t->o;
   tri_error err = {0};
@@ -206,7 +223,7 @@ static int begin(talk *t, const tri_options *parsed) {
   }
   conversation_begin(&t->conversation, o->system);
   int code = cmd_connect(&o->connection, &t->c);
-  return code == TRI_EXIT_OK ? -1 : code;
+  return code == TRI_EXIT_OK ? check_tokenizer(t) : code;
 }
 
 int main(int argc, char **argv) {

@@ -157,7 +157,9 @@ static void openai_done(submit_slot *s, const trireme_event *e) {
   cmd_json_uint(r, "prompt_tokens", e->done.prompt_tokens);
   cmd_json_uint(r, "completion_tokens", e->done.completion_tokens);
   cmd_json_uint(r, "total_tokens", e->done.prompt_tokens + e->done.completion_tokens);
-  cmd_buf_add(r, "}}", 2);
+  cmd_json_open(r, "prompt_tokens_details", '{');
+  cmd_json_uint(r, "cached_tokens", e->done.cached_tokens);
+  cmd_buf_add(r, "}}}", 3);
   close_response(s);
 }
 

@@ -65,6 +65,7 @@ static submit_slot *ids_take(batch *b, uint64_t id, bool remove) {
 
 static void put_error(batch *b, submit_slot *s, const trireme_error *e, bool answered) {
   submit_answer_error(s, e, answered);
+  cmd_buf_free(&s->input); /* it may wait for long until it is written */
   b->waiting++;
   b->failed++;
 }
@@ -83,6 +84,7 @@ static void finish_slot(batch *b, submit_slot *s, const trireme_event *e) {
     ok = submit_answer_done(s, e);
     b->tokens += e->done.completion_tokens;
   }
+  cmd_buf_free(&s->input);
   b->waiting++;
   if (ok)
     b->succeeded++;

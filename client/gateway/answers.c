@@ -109,7 +109,7 @@ void gw_models(gateway *g, http_conn *c) {
   ask(g, c, &q);
 }
 
-void gw_model(gateway *g, http_conn *c) {
+void gw_one_model(gateway *g, http_conn *c) {
   static const question q = {{on_event, NULL}, trireme_ask_models, TRIREME_EVENT_MODELS, answer_model};
   ask(g, c, &q);
 }
@@ -134,9 +134,4 @@ void gw_version(gateway *g, http_conn *c) {
   static const char body[] = "{\"version\":\"" TRIREME_VERSION "\"}";
   (void)g;
   http_respond(c, 200, "application/json", NULL, body, sizeof body - 1);
-}
-
-void gw_not_yet(gateway *g, http_conn *c) {
-  (void)g;
-  gw_respond_error(c, &(gw_error){501, "unsupported", "", "/v1/chat/completions is not served yet"});
 }

@@ -1,4 +1,4 @@
-/* Shared by the files of /v1/completions. */
+/* Requests that generate text, of /v1/completions and /v1/chat/completions: what they ask for, and their jobs. */
 #ifndef TRI_CLIENT_GATEWAY_COMPLETION_H
 #define TRI_CLIENT_GATEWAY_COMPLETION_H
 
@@ -6,31 +6,92 @@
 
 enum { GW_MAX_STOP = 16, GW_MAX_STOP_IDS = 32, GW_MAX_BIAS = 512, GW_MAX_CHOICES = 64 };
 
+/* ---- completion_request.c ---- */
+
 /* A request: its texts lie in the document that it was read from. */
 typedef struct gw_completion_request {
   trireme_request r;
   gw_inputs prompt;
   bool stream, include_usage, continuous_usage, beam_search, add_special_tokens, cache;
   bool skip_special_tokens;
-  int64_t best_of, seed;
+  int64_t best_of;
   trireme_string stops[GW_MAX_STOP];
   uint32_t *stop_ids;
   trireme_logit_bias *bias;
 } gw_completion_request;
 
-/* Free *out in any case. */
+/* Fields that both endpoints have, of a structure that begins with a gw_completion_request. */
+extern const gw_field_table gw_completion_fields;
+void gw_completion_request_init(gw_completion_request *q);
+/* Checks them together, and makes of them what a job is told. */
+tri_status gw_completion_check(gw_completion_request *q, tri_error *err);
+/* Reads a request of /v1/completions. Free *out in any case. */
 tri_status gw_completion_parse(const tri_json *object, gw_completion_request *out, gw_ignored *ignored, tri_error *err);
 void gw_completion_request_free(gw_completion_request *q);
 
-/* ---- logprobs.c: the legacy form, four arrays ---- */
+/* ---- logprobs.c ---- */
 
+/* Those of a choice that are not yet written. The legacy form has four arrays, the chat's one of objects. */
 typedef struct gw_logprobs {
-  cmd_buf tokens, values, tops, offsets; /* elements, with commas */
+  cmd_buf tokens, values, tops, offsets; /* elements, with commas; the chat's are in `tokens` */
   uint64_t characters;                   /* of the text before the next token */
 } gw_logprobs;
 void gw_logprobs_add(gw_logprobs *l, const trireme_choice *c);
 /* Writes the object and forgets the tokens, but not how far the text has come. */
 void gw_logprobs_write(gw_logprobs *l, cmd_buf *out);
+void gw_chat_logprobs_add(gw_logprobs *l, const trireme_choice *c);
+void gw_chat_logprobs_write(gw_logprobs *l, cmd_buf *out);
 void gw_logprobs_free(gw_logprobs *l);
+
+/* ---- completion_jobs.c: the jobs of a request, and its answer at once or as a stream ---- */
+
+typedef struct gw_completion gw_completion;
+
+typedef struct gw_choice {
+  cmd_buf text; /* of an answer that is not streamed */
+  gw_logprobs logprobs;
+  char finish_reason[16]; /* empty: not known yet */
+} gw_choice;
+
+/* The parts that the two endpoints have in ways of their own. Events are written with gw_event_begin and gw_event_end,
+ * and between them one element of `choices`. */
+typedef struct gw_completion_form {
+  const char *id_prefix, *object, *chunk_object;
+  const char *prompt_field; /* what an error of the prompt is an error of */
+  void (*add_logprobs)(gw_logprobs *l, const trireme_choice *c);
+  void (*begin)(gw_completion *s); /* a stream's first events; NULL: none */
+  void (*text)(gw_completion *s, size_t choice, const char *text, size_t len);
+  void (*finish)(gw_completion *s, size_t choice);
+  void (*whole)(gw_completion *s, size_t choice, cmd_buf *out); /* an element of an answer at once */
+} gw_completion_form;
+
+/* The state of such an exchange; what is around it is the endpoint's. */
+struct gw_completion {
+  const gw_completion_form *form;
+  gw_completion_request *q;
+  gw_ignored ignored;
+  size_t n, num_choices; /* of each prompt, and of all */
+  gw_choice *choices;
+  uint64_t *counts; /* of each prompt: completion tokens so far */
+  unsigned num_accepted;
+  uint64_t prompt_tokens, completion_tokens;
+  uint64_t cached_tokens; /* of the prompts: those that were there, as is known at the end */
+  cmd_buf out, prefix;    /* events that are not sent yet; what each begins with */
+  bool begun;             /* the stream's head is sent */
+  char id[48];
+  int64_t created;
+};
+
+/* Makes room for the choices of a request that has been read. */
+tri_status gw_completion_open(gw_completion *s, tri_error *err);
+void gw_completion_close(gw_completion *s); /* also after a failure */
+/* Sends a job for each prompt. The exchange may be over then. */
+void gw_completion_submit(gw_exchange *x);
+void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e); /* for a gw_kind */
+
+void gw_event_begin(gw_completion *s);
+void gw_event_end(gw_completion *s);
+/* `"finish_reason":`, null until it is known. */
+void gw_write_finish_reason(cmd_buf *b, const gw_choice *c);
 
 #endif

@@ -1,4 +1,5 @@
-/* The fields of /v1/completions. Ranges are the coordinator's to check, which names the field. */
+/* The fields of /v1/completions, and those that chat shares. Ranges are the coordinator's to check, which names the
+ * field. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -63,7 +64,7 @@ static tri_status take_stream_options(void *request, const gw_field *f, const tr
   return TRI_OK;
 }
 
-/* `false` asks for none; `true`, which is the chat's, for the token's own. */
+/* `false` asks for none; `true`, which is chat's, for the token's own. */
 static tri_status take_logprobs(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
   gw_completion_request *q = request;
   bool on;
@@ -104,18 +105,14 @@ static tri_status take_format(void *request, const gw_field *f, const tri_json *
 
 #define Q(m) .offset = offsetof(gw_completion_request, m)
 #define R(m) .offset = offsetof(gw_completion_request, r.m)
-static const gw_field fields[] = {
-    {"prompt", gw_take_inputs, Q(prompt)},
+static const gw_field shared[] = {
     {"model", gw_take_name, R(model)},
     {"max_tokens", gw_take_int, R(max_tokens)},
     {"max_completion_tokens", gw_take_int, R(max_tokens)},
     {"min_tokens", gw_take_int, R(min_tokens)},
     {"n", gw_take_int, R(n)},
-    {"best_of", gw_take_int, Q(best_of)},
     {"stream", gw_take_bool, Q(stream)},
     {"stream_options", take_stream_options, 0},
-    {"logprobs", take_logprobs, 0},
-    {"echo", gw_take_bool, R(echo)},
     {"stop", take_stop, 0},
     {"stop_token_ids", take_stop_ids, 0},
     {"temperature", gw_take_num, R(temperature)},
@@ -137,13 +134,10 @@ static const gw_field fields[] = {
     {"cache_salt", gw_take_name, R(cache_salt)},
     {"cache", gw_take_bool, Q(cache)},
     {"add_special_tokens", gw_take_bool, Q(add_special_tokens)},
-    {"truncate", gw_take_int, R(truncate)},
-    {"truncate_prompt_tokens", gw_take_int, R(truncate)},
     {"skip_special_tokens", gw_take_bool, Q(skip_special_tokens)},
     {"spaces_between_special_tokens", gw_take_nothing, 0},
     {"response_format", take_format, 0},
     /* An answer that keeps no such wish would be taken for one that does. */
-    {"suffix", gw_take_unsupported, 0},
     {"include_stop_str_in_output", gw_take_unsupported, 0},
     {"prompt_logprobs", gw_take_unsupported, 0},
     {"allowed_token_ids", gw_take_unsupported, 0},
@@ -153,8 +147,6 @@ static const gw_field fields[] = {
     {"return_token_ids", gw_take_unsupported, 0},
     {"return_tokens_as_token_ids", gw_take_unsupported, 0},
     {"chat_template", gw_take_unsupported, 0},
-    {"tools", gw_take_unsupported, 0},
-    {"functions", gw_take_unsupported, 0},
     {"grammar", gw_take_unsupported, 0},
     {"json_schema", gw_take_unsupported, 0},
     {"structured_outputs", gw_take_unsupported, 0},
@@ -163,18 +155,28 @@ static const gw_field fields[] = {
     {"guided_choice", gw_take_unsupported, 0},
     {"guided_grammar", gw_take_unsupported, 0},
 };
+const gw_field_table gw_completion_fields = GW_TABLE(shared);
+
+static const gw_field text_alone[] = {
+    {"prompt", gw_take_inputs, Q(prompt)},  {"best_of", gw_take_int, Q(best_of)},
+    {"logprobs", take_logprobs, 0},         {"echo", gw_take_bool, R(echo)},
+    {"truncate", gw_take_int, R(truncate)}, {"truncate_prompt_tokens", gw_take_int, R(truncate)},
+    {"suffix", gw_take_unsupported, 0},     {"tools", gw_take_unsupported, 0},
+    {"functions", gw_take_unsupported, 0},
+};
 #undef Q
 #undef R
 
-static tri_status check(gw_completion_request *q, tri_error *err) {
+void gw_completion_request_init(gw_completion_request *q) {
+  *q = (gw_completion_request){
+      .add_special_tokens = true, .skip_special_tokens = true, .cache = true, .best_of = TRIREME_UNSET};
+  trireme_request_init(&q->r);
+}
+
+tri_status gw_completion_check(gw_completion_request *q, tri_error *err) {
   trireme_request *r = &q->r;
-  if (!q->prompt.num) return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "prompt is missing");
   if (r->n < 1 || r->n > GW_MAX_CHOICES)
     return tri_fail(err, TRI_OUT_OF_RANGE, "n", "n is %" PRId64 "; allowed are 1 to %d", r->n, GW_MAX_CHOICES);
-  if (q->best_of != TRIREME_UNSET && q->best_of != r->n)
-    return tri_fail(err, TRI_UNSUPPORTED, "best_of", "best_of is supported where it is n, %" PRId64, r->n);
-  if (r->echo && r->logprobs >= 0)
-    return tri_fail(err, TRI_UNSUPPORTED, "echo", "echo with logprobs is not supported: a prompt has none");
   if (!q->skip_special_tokens)
     return tri_fail(err, TRI_UNSUPPORTED, "skip_special_tokens", "skip_special_tokens false is not supported");
   if (r->max_tokens == 0)
@@ -187,11 +189,16 @@ static tri_status check(gw_completion_request *q, tri_error *err) {
 }
 
 tri_status gw_completion_parse(const tri_json *object, gw_completion_request *q, gw_ignored *ignored, tri_error *err) {
-  *q = (gw_completion_request){
-      .add_special_tokens = true, .skip_special_tokens = true, .cache = true, .best_of = TRIREME_UNSET};
-  trireme_request_init(&q->r);
-  TRI_CHECK(gw_fields_read(fields, sizeof fields / sizeof *fields, object, q, ignored, err));
-  return check(q, err);
+  static const gw_field_table own = GW_TABLE(text_alone);
+  const gw_field_table tables[] = {gw_completion_fields, own, {0}};
+  gw_completion_request_init(q);
+  TRI_CHECK(gw_fields_read(tables, object, q, ignored, err));
+  if (!q->prompt.num) return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "prompt is missing");
+  if (q->best_of != TRIREME_UNSET && q->best_of != q->r.n)
+    return tri_fail(err, TRI_UNSUPPORTED, "best_of", "best_of is supported where it is n, %" PRId64, q->r.n);
+  if (q->r.echo && q->r.logprobs >= 0)
+    return tri_fail(err, TRI_UNSUPPORTED, "echo", "echo with logprobs is not supported: a prompt has none");
+  return gw_completion_check(q, err);
 }
 
 void gw_completion_request_free(gw_completion_request *q) {

@@ -52,6 +52,7 @@ static const gw_field fields[] = {
     {"truncate_prompt_tokens", gw_take_unsupported, 0},
 };
 #undef Q
+static const gw_field_table tables[] = {GW_TABLE(fields), {0}};
 
 /* Little-endian floats, as clients of OpenAI's API expect. */
 static void add_base64(cmd_buf *b, const float *values, size_t num) {
@@ -99,7 +100,7 @@ static void respond(gw_exchange *x) {
     cmd_buf_free(&s->vectors[i]);
   }
   cmd_buf_add(&b, "]", 1);
-  cmd_json_word(&b, "model", s->q.r.model ? s->q.r.model : x->g->model);
+  cmd_json_word(&b, "model", s->q.r.model ? s->q.r.model : x->g->name);
   cmd_json_open(&b, "usage", '{');
   cmd_json_uint(&b, "prompt_tokens", s->prompt_tokens);
   cmd_json_uint(&b, "total_tokens", s->prompt_tokens);
@@ -161,8 +162,8 @@ static tri_status prepare(http_conn *c, embeddings *s, tri_error *err) {
   embedding_request *q = &s->q;
   *q = (embedding_request){.normalize = true, .cache = true, .dimensions = TRIREME_UNSET};
   trireme_embed_request_init(&q->r);
-  TRI_CHECK(gw_parse_body(http_conn_request(c), &s->doc, err));
-  TRI_CHECK(gw_fields_read(fields, sizeof fields / sizeof *fields, tri_json_root(s->doc), q, &s->ignored, err));
+  TRI_CHECK(gw_parse_body(&http_conn_request(c)->body, &s->doc, err));
+  TRI_CHECK(gw_fields_read(tables, tri_json_root(s->doc), q, &s->ignored, err));
   if (!q->input.num) return tri_fail(err, TRI_INVALID_ARGUMENT, "input", "input is missing");
   if (q->dimensions != TRIREME_UNSET && q->dimensions < 1)
     return tri_fail(err, TRI_OUT_OF_RANGE, "dimensions", "dimensions is %" PRId64 "; it must be 1 or more",

@@ -46,19 +46,20 @@ static const char *param_of(const char *field) {
   return field;
 }
 
+/* A full queue names no field; what can never fit names the one that is too long. */
+static gw_error error_with(const char *code, const char *field, const char *message) {
+  gw_error out = {status_of(code), code, field, message};
+  if (strcmp(code, "no_capacity") != 0) return out;
+  out.status = field[0] ? 400 : 429;
+  if (field[0]) out.code = "context_length_exceeded";
+  return out;
+}
+
 gw_error gw_error_of(const trireme_error *e) {
-  gw_error out = {status_of(e->code), e->code, param_of(e->field), e->message};
-  /* A full queue names no field; what can never fit names the one that is too long. */
-  if (!strcmp(e->code, "no_capacity")) {
-    out.status = e->field[0] ? 400 : 429;
-    if (e->field[0]) out.code = "context_length_exceeded";
-  }
+  gw_error out = error_with(e->code, param_of(e->field), e->message);
   if (!out.code[0]) out.code = "internal";
   if (!out.message[0]) out.message = "the coordinator did not say why";
   return out;
 }
 
-gw_error gw_error_of_status(const tri_error *e) {
-  const char *code = tri_status_code(e->status);
-  return (gw_error){status_of(code), code, e->field, e->message};
-}
+gw_error gw_error_of_status(const tri_error *e) { return error_with(tri_status_code(e->status), e->field, e->message); }

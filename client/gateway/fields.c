@@ -35,6 +35,12 @@ tri_status gw_take_name(void *request, const gw_field *f, const tri_json *v, tri
   return TRI_OK;
 }
 
+tri_status gw_take_json(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  (void)err;
+  memcpy(member(request, f), &v, sizeof v);
+  return TRI_OK;
+}
+
 tri_status gw_take_nothing(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
   (void)request;
   (void)f;
@@ -71,20 +77,22 @@ static tri_status unknown(gw_ignored *ignored, const char *key, tri_error *err) 
   const char *name = len < GW_FIELD_BYTES && http_is_token(key, len) ? key : "(unprintable)";
   if (ignored->g->o.http.reject_unknown_fields)
     return tri_fail(err, TRI_UNKNOWN_FIELD, name, "there is no field %s", name);
-  log_once(ignored->g, name);
   if (used + strlen(name) + 3 <= sizeof ignored->names)
     snprintf(ignored->names + used, sizeof ignored->names - used, "%s%s", used ? ", " : "", name);
   return TRI_OK;
 }
 
 void gw_ignored_fields(const gw_ignored *ignored, char out[256]) {
+  char names[sizeof ignored->names], *rest = names;
   out[0] = '\0';
-  if (ignored->names[0]) snprintf(out, 256, "X-Trireme-Ignored: %s\r\n", ignored->names);
+  if (!ignored->names[0]) return;
+  snprintf(out, 256, "X-Trireme-Ignored: %s\r\n", ignored->names);
+  snprintf(names, sizeof names, "%s", ignored->names);
+  for (char *name; (name = strsep(&rest, ","));) log_once(ignored->g, name + strspn(name, " "));
 }
 
 typedef struct reading {
-  const gw_field *fields;
-  size_t num;
+  const gw_field_table *tables;
   void *request;
   gw_ignored *ignored;
   tri_error *err;
@@ -96,22 +104,23 @@ static tri_status read_member(void *ctx, const char *key, const tri_json *v) {
       "user", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier", "session_id"};
   reading *r = ctx;
   if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
-  for (size_t i = 0; i < r->num; i++)
-    if (!strcmp(r->fields[i].name, key)) return r->fields[i].take(r->request, &r->fields[i], v, r->err);
+  for (const gw_field_table *t = r->tables; t->fields; t++)
+    for (size_t i = 0; i < t->num; i++)
+      if (!strcmp(t->fields[i].name, key)) return t->fields[i].take(r->request, &t->fields[i], v, r->err);
   for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
     if (!strcmp(quiet[i], key)) return TRI_OK;
   return unknown(r->ignored, key, r->err);
 }
 
-tri_status gw_fields_read(const gw_field *fields, size_t num, const tri_json *object, void *request,
-                          gw_ignored *ignored, tri_error *err) {
-  reading r = {fields, num, request, ignored, err};
+tri_status gw_fields_read(const gw_field_table *tables, const tri_json *object, void *request, gw_ignored *ignored,
+                          tri_error *err) {
+  reading r = {tables, request, ignored, err};
   return tri_json_each(object, read_member, &r);
 }
 
-tri_status gw_parse_body(const http_parser *p, tri_json_doc **out, tri_error *err) {
+tri_status gw_parse_body(const tri_buf *body, tri_json_doc **out, tri_error *err) {
   tri_json_doc *doc = NULL;
-  TRI_CHECK(tri_json_parse(p->body.data ? p->body.data : "", p->body.len, &doc, err));
+  TRI_CHECK(tri_json_parse(body->data ? body->data : "", body->len, &doc, err));
   if (tri_json_kind_of(tri_json_root(doc)) != TRI_JSON_OBJECT) {
     tri_json_free(doc);
     return tri_fail(err, TRI_INVALID_ARGUMENT, "", "the body must be a JSON object");

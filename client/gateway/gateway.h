@@ -1,9 +1,11 @@
-/* The gateway: HTTP requests to requests of libtrireme, and events back to responses. One thread has all of it. */
+/* The gateway: HTTP requests to requests of libtrireme, and events back to responses. One thread has all of it but
+ * tasks.h. */
 #ifndef TRI_CLIENT_GATEWAY_GATEWAY_H
 #define TRI_CLIENT_GATEWAY_GATEWAY_H
 
 #include "client/cmd/buf.h"
 #include "client/gateway/http_conn.h"
+#include "client/gateway/model.h"
 #include "client/trireme.h"
 #include "runtime/base/gateway_options.h"
 #include "runtime/base/json.h"
@@ -102,13 +104,22 @@ typedef struct gw_field {
   size_t offset; /* of the member that it goes to */
 } gw_field;
 
-/* Gives each member of a request's object to its field. */
-tri_status gw_fields_read(const gw_field *fields, size_t num, const tri_json *object, void *request,
-                          gw_ignored *ignored, tri_error *err);
+typedef struct gw_field_table {
+  const gw_field *fields; /* NULL: the end of a list of tables */
+  size_t num;
+} gw_field_table;
+#define GW_TABLE(fields)                                                                                               \
+  { (fields), sizeof(fields) / sizeof *(fields) }
+
+/* Gives each member of a request's object to its field, of the first table that has it. Also for other threads than
+ * the loop's. */
+tri_status gw_fields_read(const gw_field_table *tables, const tri_json *object, void *request, gw_ignored *ignored,
+                          tri_error *err);
 tri_status gw_take_int(void *request, const gw_field *f, const tri_json *v, tri_error *err);
 tri_status gw_take_num(void *request, const gw_field *f, const tri_json *v, tri_error *err);
 tri_status gw_take_bool(void *request, const gw_field *f, const tri_json *v, tri_error *err);
 tri_status gw_take_name(void *request, const gw_field *f, const tri_json *v, tri_error *err); /* const char * */
+tri_status gw_take_json(void *request, const gw_field *f, const tri_json *v, tri_error *err); /* const tri_json * */
 /* Refuses all but the value that asks for nothing: false, 0, an empty array. */
 tri_status gw_take_unsupported(void *request, const gw_field *f, const tri_json *v, tri_error *err);
 tri_status gw_take_nothing(void *request, const gw_field *f, const tri_json *v, tri_error *err); /* it has no effect */
@@ -130,8 +141,8 @@ tri_status gw_take_inputs(void *request, const gw_field *f, const tri_json *v, t
 void gw_inputs_free(gw_inputs *in);
 tri_status gw_read_ids(const gw_field *f, const tri_json *v, uint32_t **out, size_t *num, tri_error *err);
 /* Parses a request's body, which must be an object. */
-tri_status gw_parse_body(const http_parser *p, tri_json_doc **out, tri_error *err);
-/* Header lines: X-Trireme-Ignored, where something was. */
+tri_status gw_parse_body(const tri_buf *body, tri_json_doc **out, tri_error *err);
+/* Header lines: X-Trireme-Ignored, where something was, which the log names once. */
 void gw_ignored_fields(const gw_ignored *ignored, char out[256]);
 
 /* ---- the endpoints: each answers a whole request, now or later ---- */
@@ -139,12 +150,14 @@ void gw_ignored_fields(const gw_ignored *ignored, char out[256]);
 void gw_completions(gateway *g, http_conn *c);
 void gw_embeddings(gateway *g, http_conn *c);
 void gw_models(gateway *g, http_conn *c);
-void gw_model(gateway *g, http_conn *c); /* /v1/models/ID */
+void gw_one_model(gateway *g, http_conn *c); /* /v1/models/ID */
 void gw_health(gateway *g, http_conn *c);
 void gw_live(gateway *g, http_conn *c);
 void gw_version(gateway *g, http_conn *c);
 void gw_metrics(gateway *g, http_conn *c);
-void gw_not_yet(gateway *g, http_conn *c);
+void gw_chat(gateway *g, http_conn *c);
+void gw_tokenize(gateway *g, http_conn *c);
+void gw_detokenize(gateway *g, http_conn *c);
 
 /* ---- routes.c ---- */
 
@@ -159,6 +172,7 @@ size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap
 typedef struct gw_options {
   tri_gateway_options http;
   const char *endpoint, *key_file, *server_key;
+  const char *model; /* its folder; NULL: chat is not served */
   int64_t connect_timeout_ms;
 } gw_options;
 
@@ -167,14 +181,18 @@ struct gateway {
   http_server *server;
   trireme *client; /* NULL: the coordinator is lost */
   gw_keys *keys;
-  bool loopback;             /* nobody of another host can ask */
-  bool leaving;              /* SIGTERM: it says that it is not ready */
-  bool refusing;             /* new requests for the model are not taken */
-  int64_t again_ns;          /* when it looks for the coordinator again */
-  int64_t same_ns;           /* until when a further SIGTERM means nothing */
-  int64_t leave_ns, end_ns;  /* when it begins to refuse, and when it ends with streams still there */
-  int64_t started;           /* seconds, of the models' `created` */
-  char model[GW_NAME_BYTES]; /* that is served */
+  bool loopback;            /* nobody of another host can ask */
+  bool leaving;             /* SIGTERM: it says that it is not ready */
+  bool refusing;            /* new requests for the model are not taken */
+  int64_t again_ns;         /* when it looks for the coordinator again */
+  int64_t same_ns;          /* until when a further SIGTERM means nothing */
+  int64_t leave_ns, end_ns; /* when it begins to refuse, and when it ends with streams still there */
+  int64_t started;          /* seconds, of the models' `created` */
+  char name[GW_NAME_BYTES]; /* of the model that is served */
+  uint64_t max_model_len;
+  gw_model model;         /* all zeros without a folder */
+  bool model_fits;        /* the coordinator has the same tokenizer */
+  struct gw_tasks *tasks; /* NULL without a tokenizer */
   gw_job *jobs[GW_JOB_BUCKETS];
   char known[GW_MAX_KNOWN][GW_FIELD_BYTES]; /* ignored fields that the log has named */
   unsigned num_known;

@@ -48,8 +48,10 @@ typedef struct http_config {
 tri_status http_server_open(const http_config *config, const http_handler *handler, http_server **out, tri_error *err);
 void http_server_close(http_server *s); /* NULL is fine; gone is not called */
 int http_server_port(const http_server *s);
+/* Descriptors that the loop looks at beside its connections. */
+typedef enum http_watched { HTTP_WATCH_COORDINATOR, HTTP_WATCH_WORKERS, HTTP_NUM_WATCHED } http_watched;
 /* Calls fn whenever the descriptor is readable; in place of the one before, -1: of none. */
-tri_status http_server_watch(http_server *s, int fd, void (*fn)(void *ctx));
+tri_status http_server_watch(http_server *s, http_watched which, int fd, void (*fn)(void *ctx));
 tri_status http_server_every(http_server *s, int ms, void (*fn)(void *ctx));
 tri_status http_server_on_signal(http_server *s, int signal, void (*fn)(void *ctx, int signal));
 /* Runs until http_server_stop, or until a drain has ended. */

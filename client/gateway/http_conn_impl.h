@@ -17,13 +17,19 @@ typedef struct http_signal {
   void (*fn)(void *ctx, int signal);
 } http_signal;
 
+typedef struct http_watch {
+  http_server *server;
+  struct event *event;
+  void (*fn)(void *ctx);
+} http_watch;
+
 struct http_server {
   http_config config;
   http_handler handler;
   struct event_base *base;
   struct evconnlistener *listener;
-  struct event *watch, *tick;
-  void (*on_watch)(void *ctx);
+  http_watch watches[HTTP_NUM_WATCHED];
+  struct event *tick;
   void (*on_tick)(void *ctx);
   http_signal signals[HTTP_MAX_SIGNALS];
   unsigned num_signals, num_connections;

@@ -97,7 +97,8 @@ void http_server_close(http_server *s) {
   if (!s) return;
   while (s->connections) http_conn_free(s->connections);
   for (unsigned i = 0; i < s->num_signals; i++) event_free(s->signals[i].event);
-  if (s->watch) event_free(s->watch);
+  for (int i = 0; i < HTTP_NUM_WATCHED; i++)
+    if (s->watches[i].event) event_free(s->watches[i].event);
   if (s->tick) event_free(s->tick);
   if (s->listener) evconnlistener_free(s->listener);
   if (s->base) event_base_free(s->base);
@@ -116,19 +117,19 @@ int http_server_port(const http_server *s) {
 unsigned http_server_connections(const http_server *s) { return s->num_connections; }
 
 static void on_watch(int fd, short what, void *ctx) {
-  http_server *s = ctx;
+  http_watch *w = ctx;
   (void)fd;
   (void)what;
-  s->on_watch(s->handler.ctx);
+  w->fn(w->server->handler.ctx);
 }
 
-tri_status http_server_watch(http_server *s, int fd, void (*fn)(void *ctx)) {
-  if (s->watch) event_free(s->watch);
-  s->watch = NULL;
-  s->on_watch = fn;
+tri_status http_server_watch(http_server *s, http_watched which, int fd, void (*fn)(void *ctx)) {
+  http_watch *w = &s->watches[which];
+  if (w->event) event_free(w->event);
+  *w = (http_watch){.server = s, .fn = fn};
   if (fd < 0) return TRI_OK;
-  s->watch = event_new(s->base, fd, EV_READ | EV_PERSIST, on_watch, s);
-  return s->watch && !event_add(s->watch, NULL) ? TRI_OK : TRI_NO_MEMORY;
+  w->event = event_new(s->base, fd, EV_READ | EV_PERSIST, on_watch, w);
+  return w->event && !event_add(w->event, NULL) ? TRI_OK : TRI_NO_MEMORY;
 }
 
 static void on_tick(int fd, short what, void *ctx) {

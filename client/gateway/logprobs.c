@@ -1,4 +1,5 @@
-/* Logprobs of /v1/completions: tokens, token_logprobs, top_logprobs, text_offset. */
+/* Logprobs of /v1/completions, four arrays: tokens, token_logprobs, top_logprobs, text_offset; and of chat, one of
+ * objects: token, logprob, bytes, top_logprobs. */
 #include <stdio.h>
 #include <string.h>
 
@@ -77,6 +78,46 @@ void gw_logprobs_write(gw_logprobs *l, cmd_buf *out) {
   write_array(out, "token_logprobs", &l->values);
   write_array(out, "top_logprobs", &l->tops);
   write_array(out, "text_offset", &l->offsets);
+  cmd_buf_add(out, "}", 1);
+}
+
+/* ---- chat ---- */
+
+/* Members of a token's object, without its end. */
+static void open_chat_token(cmd_buf *b, const char *text, size_t len, uint32_t id, float logprob) {
+  cmd_json_open(b, NULL, '{');
+  cmd_buf_key(b, "token");
+  add_token(b, text, len, id);
+  cmd_buf_key(b, "logprob");
+  add_value(b, logprob);
+  cmd_buf_key(b, "bytes");
+  if (!text) {
+    cmd_buf_add(b, "null", 4);
+    return;
+  }
+  cmd_buf_add(b, "[", 1);
+  for (size_t i = 0; i < len; i++) cmd_buf_printf(b, "%s%u", i ? "," : "", (unsigned)(unsigned char)text[i]);
+  cmd_buf_add(b, "]", 1);
+}
+
+void gw_chat_logprobs_add(gw_logprobs *l, const trireme_choice *c) {
+  cmd_buf *b = &l->tokens;
+  for (size_t i = 0; c->logprobs && i < c->num_ids; i++) {
+    const trireme_logprobs *p = c->logprobs[i];
+    open_chat_token(b, p->text, p->text_len, c->ids[i], p->logprob);
+    cmd_json_open(b, "top_logprobs", '[');
+    for (size_t k = 0; k < p->num_top; k++) {
+      const trireme_string *top = p->top_texts ? &p->top_texts[k] : NULL;
+      open_chat_token(b, top ? top->s : NULL, top ? top->len : 0, p->top_ids[k], p->top_logprobs[k]);
+      cmd_buf_add(b, "}", 1);
+    }
+    cmd_buf_add(b, "]}", 2);
+  }
+}
+
+void gw_chat_logprobs_write(gw_logprobs *l, cmd_buf *out) {
+  cmd_buf_add(out, "{", 1);
+  write_array(out, "content", &l->tokens);
   cmd_buf_add(out, "}", 1);
 }
 

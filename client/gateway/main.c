@@ -8,6 +8,7 @@
 
 #include "client/cmd/cmd.h"
 #include "client/gateway/gateway.h"
+#include "client/gateway/tasks.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/version.h"
@@ -29,6 +30,8 @@ enum {
 
 #define S gw_options
 static const tri_option own_options[] = {
+    {TRI_OPT(S, model), .name = "model", .metavar = "DIR", .group = "Chat",
+     .help = "the served model's folder: its tokenizer.json and chat template are for chat, tokenize and detokenize"},
     {TRI_OPT(S, endpoint), .name = "endpoint", .env = TRI_ENDPOINT_ENV, .metavar = "ADDRESS", .group = "Connection",
      .help = "ipc://PATH or tcp://HOST:PORT of the coordinator; by default the socket of this user"},
     {TRI_OPT(S, key_file), .name = "key-file", .env = "TRIREME_KEY_FILE", .metavar = "FILE", .group = "Connection",
@@ -56,14 +59,16 @@ static tri_options_spec spec = {
 
 static void watch_coordinator(void *ctx);
 
-/* Learns the name of the model; events of nobody else can come yet. */
+/* Learns what the model is; events of nobody else can come yet. */
 static trireme_result ask_model(gateway *g, trireme *c, int timeout_ms, trireme_error *error) {
   trireme_event e = {0};
   uint64_t id;
   trireme_result r = trireme_ask_models(c, &id, error);
   if (!r) r = trireme_next(c, timeout_ms, &e, error);
-  if (!r && e.kind == TRIREME_EVENT_MODELS && e.models.num)
-    snprintf(g->model, sizeof g->model, "%s", e.models.names[0]);
+  if (r || e.kind != TRIREME_EVENT_MODELS || !e.models.num) return r;
+  snprintf(g->name, sizeof g->name, "%s", e.models.names[0]);
+  g->max_model_len = e.models.max_model_len;
+  g->model_fits = g->model.tokenizer && tri_tokenizer_hash(g->model.tokenizer) == e.models.tokenizer;
   return r;
 }
 
@@ -79,7 +84,8 @@ static trireme_result connect_coordinator(gateway *g, int timeout_ms, trireme_er
   trireme_result r = trireme_connect(&config, &c, error);
   if (!r) r = ask_model(g, c, timeout_ms, error);
   int fd = r ? -1 : trireme_fd(c);
-  if (!r && (fd < 0 || http_server_watch(g->server, fd, watch_coordinator) != TRI_OK)) r = TRIREME_FAILED;
+  if (!r && (fd < 0 || http_server_watch(g->server, HTTP_WATCH_COORDINATOR, fd, watch_coordinator) != TRI_OK))
+    r = TRIREME_FAILED;
   if (r)
     trireme_close(c);
   else
@@ -90,7 +96,7 @@ static trireme_result connect_coordinator(gateway *g, int timeout_ms, trireme_er
 static void lose_coordinator(gateway *g, const trireme_error *why) {
   trireme_error error = {.code = "closed", .message = "the connection to the coordinator was lost"};
   tri_log(TRI_LOG_ERROR, "gateway", "the coordinator is lost: %s", why->message);
-  http_server_watch(g->server, -1, NULL);
+  http_server_watch(g->server, HTTP_WATCH_COORDINATOR, -1, NULL);
   trireme_close(g->client);
   g->client = NULL;
   gw_jobs_lose(g, &error);
@@ -116,8 +122,11 @@ static void watch_coordinator(void *ctx) {
 static void find_coordinator(gateway *g) {
   trireme_error error = {0};
   if (g->client || tri_now_ns() < g->again_ns) return;
-  if (connect_coordinator(g, AGAIN_WAIT_MS, &error) == TRIREME_OK)
+  if (connect_coordinator(g, AGAIN_WAIT_MS, &error) == TRIREME_OK) {
     tri_log(TRI_LOG_INFO, "gateway", "the coordinator is there again");
+    if (g->model.tokenizer && !g->model_fits)
+      tri_log(TRI_LOG_ERROR, "gateway", "it has another tokenizer.json than %s: chat is not served", g->o.model);
+  }
   g->again_ns = tri_deadline_after_ms(AGAIN_MS);
 }
 
@@ -207,10 +216,42 @@ static tri_status open_server(gateway *g, tri_error *err) {
   return TRI_OK;
 }
 
+static void take_tasks(void *ctx) {
+  gateway *g = ctx;
+  gw_tasks_take(g->tasks);
+}
+
+static tri_status choose_parsers(gateway *g, tri_error *err) {
+  const char *tools = g->o.http.tool_parser, *reasoning = g->o.http.reasoning_parser;
+  if (strcmp(tools, "auto") != 0 && !chat_calls_by_name(tools, &g->model.calls))
+    return tri_fail(err, TRI_USAGE, "tool_parser", "--tool-parser: there is no \"%.80s\"", tools);
+  g->model.reasoning = !strcmp(reasoning, "think");
+  if (!g->model.reasoning && strcmp(reasoning, "none") != 0)
+    return tri_fail(err, TRI_USAGE, "reasoning_parser", "--reasoning-parser: there is no \"%.80s\"", reasoning);
+  return TRI_OK;
+}
+
+static tri_status open_model(gateway *g, tri_error *err) {
+  if (!g->o.model) return TRI_OK;
+  tri_status st = gw_model_open(g->o.model, &g->model, err);
+  if (st == TRI_NOT_FOUND) {
+    tri_log(TRI_LOG_WARN, "gateway", "there is no tokenizer.json in %s: chat is not served", g->o.model);
+    return TRI_OK;
+  }
+  if (st != TRI_OK) return st;
+  g->model.parse_special = g->o.http.parse_special;
+  TRI_CHECK(choose_parsers(g, err));
+  if (!g->model.template)
+    tri_log(TRI_LOG_WARN, "gateway", "the model in %s has no chat template: chat is not served", g->o.model);
+  TRI_CHECK(gw_tasks_open(g->model.tokenizer, (unsigned)g->o.http.workers, &g->tasks));
+  return http_server_watch(g->server, HTTP_WATCH_WORKERS, gw_tasks_fd(g->tasks), take_tasks);
+}
+
 static int serve(gateway *g) {
   tri_error err = {0};
   trireme_error error = {0};
   tri_status st = open_server(g, &err);
+  if (st == TRI_OK) st = open_model(g, &err);
   if (st != TRI_OK) {
     fprintf(stderr, "trireme gateway: %s\n", err.message[0] ? err.message : tri_status_text(st));
     return tri_exit_code(st);
@@ -219,7 +260,12 @@ static int serve(gateway *g) {
     fprintf(stderr, "trireme gateway: %s\n", error.message[0] ? error.message : "no connection to the coordinator");
     return TRI_EXIT_FAILED;
   }
-  tri_log(TRI_LOG_INFO, "gateway", "serving %s", g->model);
+  if (g->model.tokenizer && !g->model_fits) {
+    fprintf(stderr, "trireme gateway: the tokenizer.json in %s is not the one that the coordinator serves %s with\n",
+            g->o.model, g->name);
+    return TRI_EXIT_USAGE;
+  }
+  tri_log(TRI_LOG_INFO, "gateway", "serving %s", g->name);
   st = http_server_run(g->server);
   return tri_exit_code(st);
 }
@@ -241,7 +287,9 @@ int main(int argc, char **argv) {
     g->started = time(NULL);
     code = serve(g);
   }
+  gw_tasks_close(g->tasks);
   http_server_close(g->server);
+  gw_model_close(&g->model);
   trireme_close(g->client);
   gw_keys_free(g->keys);
   tri_options_free(parsed);

@@ -16,10 +16,12 @@ typedef struct route {
 
 static const route routes[] = {
     {"/v1/completions", POSTS, false, false, gw_completions},
-    {"/v1/chat/completions", POSTS, false, true, gw_not_yet},
+    {"/v1/chat/completions", POSTS, false, false, gw_chat},
     {"/v1/embeddings", POSTS, false, false, gw_embeddings},
+    {"/tokenize", POSTS, false, true, gw_tokenize},
+    {"/detokenize", POSTS, false, true, gw_detokenize},
     {"/v1/models", READS, false, false, gw_models},
-    {"/v1/models/", READS, false, false, gw_model},
+    {"/v1/models/", READS, false, false, gw_one_model},
     {"/health", READS, true, false, gw_health},
     {"/ready", READS, true, false, gw_health},
     {"/live", READS, true, true, gw_live},

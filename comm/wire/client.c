@@ -350,6 +350,7 @@ static const tri_field r_models_fields[] = {
     {TRI_F(TRI_FT_TEXTS, "models", tri_server_msg, models.names), .count_offset = offsetof(tri_server_msg, models.num),
      .flags = TRI_FF_REQUIRED},
     R_F(TRI_FT_U64, "max_model_len", models.max_model_len),
+    R_F(TRI_FT_U64, "tokenizer", models.tokenizer),
 };
 
 #define E_TIMES                                                                                                        \

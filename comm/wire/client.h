@@ -325,6 +325,7 @@ typedef struct tri_server_msg {
       uint32_t num;
       const tri_wire_str *names;
       uint64_t max_model_len;
+      uint64_t tokenizer; /* a hash of tokenizer.json (tri_tokenizer_hash); 0: the model has none */
     } models;
     tri_cluster_floors floors;
     tri_wire_str experts; /* JSON */

@@ -38,6 +38,7 @@ tri_status tri_up_gateway_prepare(tri_up *u, const tri_options *opts, tri_error 
   }
   if (!u->opts.gateway.listen) return TRI_OK;
   TRI_CHECK(tri_gateway_place_make(&u->opts.gateway, &place, err));
+  TRI_CHECK(add(u, "model", u->opts.serve.model, err));
   return add_keys(u, err);
 }
 

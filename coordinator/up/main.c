@@ -107,11 +107,15 @@ static void tell_coordinator(const tri_up *u, int signal) {
   if (u->coordinator > 0) kill(u->coordinator, signal);
 }
 
-static void drain_coordinator(tri_up *u) {
-  if (u->stopping || u->coordinator_told) return;
+/* Behind a gateway that took its time a signal would be another one than that which every process may have had. */
+static void drain_coordinator(tri_up *u, bool late) {
+  char line[32];
+  if (u->stopping || u->coordinator_told || u->at_once) return;
   u->coordinator_told = true;
+  u->told_late = late;
   u->deadline_ns = tri_deadline_after_ms((int64_t)(u->opts.serve.drain_timeout * 1e3) + STOP_GRACE_MS);
-  tell_coordinator(u, u->drain_signal);
+  int n = snprintf(line, sizeof line, "drain %d\n", u->drain_signal);
+  if (!late || u->coordinator <= 0 || write(u->notice_fd, line, (size_t)n) != n) tell_coordinator(u, u->drain_signal);
 }
 
 /* Asked twice: at once, but for the coordinator's last words to its clients. */
@@ -119,11 +123,11 @@ static void end_at_once(tri_up *u, int signal) {
   tri_log(TRI_LOG_WARN, "up", "SIG%s again: ending everything at once", sigabbrev_np(signal));
   u->deadline_ns = tri_deadline_after_ms(u->stopping ? 0 : LAST_WORDS_MS);
   u->at_once = true;
-  if (u->coordinator_told || u->stopping)
+  tri_up_gateway_stop(u, LAST_WORDS_MS);
+  if (u->stopping || (u->coordinator_told && !u->told_late))
     tell_coordinator(u, SIGTERM);
   else
     tell_why(u, "it was told again to shut down, which means at once");
-  u->coordinator_told = true;
 }
 
 static void drain(tri_up *u, int signal) {
@@ -140,7 +144,7 @@ static void drain(tri_up *u, int signal) {
   if (u->stopping) return; /* for another reason, and soon */
   tri_log(TRI_LOG_INFO, "up", "SIG%s: draining", sigabbrev_np(signal));
   u->deadline_ns = tri_deadline_after_ms(gateway_ms + STOP_GRACE_MS);
-  if (!tri_up_gateway_stop(u, gateway_ms)) drain_coordinator(u);
+  if (!tri_up_gateway_stop(u, gateway_ms)) drain_coordinator(u, false);
 }
 
 static void start_groups(tri_up *u) {
@@ -238,7 +242,7 @@ static void reap(tri_up *u) {
     }
     if (pid == u->gateway.pid) {
       tri_up_gateway_ended(u, status);
-      if (u->draining) drain_coordinator(u);
+      if (u->draining) drain_coordinator(u, true);
     }
     for (int g = 0; g < u->layout.replicas; g++)
       if (u->groups[g].pid == pid) group_ended(u, g, status);

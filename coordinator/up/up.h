@@ -87,7 +87,7 @@ typedef struct tri_up {
   tri_up_group groups[TRI_UP_MAX_GROUPS];
   tri_up_gateway gateway;
   bool listening, draining, drained, at_once, stopping;
-  bool coordinator_told; /* to drain */
+  bool coordinator_told, told_late; /* to drain; when the gateway had ended */
   int drain_signal;
   int exit_code;
   int64_t asked_ns;     /* the first request to end */

@@ -58,9 +58,10 @@ const tri_option_word tri_up_words[] = {
     {.words = "ssl-keyfile ssl-certfile ssl-key-file ssl-cert-file", .why = "TLS is the work of a proxy before it"},
     {.words = "root-path api-prefix allowed-origins", .why = "that is the work of a proxy before it"},
     {.words = "to timeout", .why = "say --http-drain-timeout for the end; requests have deadline_ms"},
-    {.words = "metrics jinja disable-log-requests no-enable-log-requests no-webui"},
+    {.words = "enable-auto-tool-choice metrics jinja disable-log-requests no-enable-log-requests no-webui"},
     {.words = "slots props", .why = "GET /metrics and trireme status say what runs"},
-    {.words = "enable-auto-tool-choice tool-call-parser", .why = "calls of tools are not taken out of texts"},
+    {.words = "tool-call-parser", .option = "tool-parser"},
+    {.words = "chat-template chat-template-file", .why = "the template is that of the model's folder"},
     {.words = "n predict n-predict temp temperature top-k top-p min-p repeat-penalty", .why = REQUEST},
     /* the log */
     {.words = "uvicorn-log-level", .option = "log-level"},

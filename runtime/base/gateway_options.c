@@ -24,6 +24,15 @@ const tri_option tri_gateway_option_table[] = {
      .group = "HTTP", .help = "time between SIGTERM, when /health says no, and refusing new requests"},
     {TRI_OPT(S, drain_timeout), .name = "http-drain-timeout", .min = 0, .max = 86400, .fallback = "30", .metavar = "S",
      .group = "HTTP", .help = "time for answers to end, from then on"},
+    {TRI_OPT(S, parse_special), .name = "parse-special-in-input", .group = "Chat",
+     .help = "special tokens in messages are tokens; by default they are text, so that no message can end its turn"},
+    {TRI_OPT(S, tool_parser), .name = "tool-parser", .fallback = "auto", .metavar = "NAME", .group = "Chat",
+     .help = "how answers call tools: hermes, mistral, llama, function, qwen3_coder; none; auto: as the chat template "
+             "shows"},
+    {TRI_OPT(S, reasoning_parser), .name = "reasoning-parser", .fallback = "none", .metavar = "NAME", .group = "Chat",
+     .help = "think: what is between <think> and </think> becomes reasoning_content; none"},
+    {TRI_OPT(S, workers), .name = "http-workers", .min = 1, .max = 64, .fallback = "2", .group = "Chat",
+     .help = "threads that render and tokenize messages"},
 };
 #undef S
 const size_t tri_gateway_option_count = sizeof tri_gateway_option_table / sizeof *tri_gateway_option_table;

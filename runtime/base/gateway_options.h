@@ -10,10 +10,10 @@
 enum { TRI_GATEWAY_ADDRESS = 64 };
 
 typedef struct tri_gateway_options {
-  const char *listen, *api_key_file;
-  bool http_open, reject_unknown_fields;
+  const char *listen, *api_key_file, *tool_parser, *reasoning_parser;
+  bool http_open, reject_unknown_fields, parse_special;
   uint64_t max_body;
-  int64_t max_connections, drain_delay, drain_timeout, sse_ping;
+  int64_t max_connections, drain_delay, drain_timeout, sse_ping, workers;
 } tri_gateway_options;
 
 extern const tri_option tri_gateway_option_table[];

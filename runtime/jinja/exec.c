@@ -252,7 +252,7 @@ static tri_status take_spans(const jbuf *b, tri_jinja_output *out) {
     while (at < b->n && b->marks[at] == mark) at++;
     if (!mark) continue;
     TRI_CHECK(tri_array_reserve(&out->spans, out->num_spans, &out->cap_spans, 1, sizeof *out->spans));
-    out->spans[out->num_spans++] = (tri_jinja_span){from, at};
+    out->spans[out->num_spans++] = (tri_span){from, at};
   }
   return TRI_OK;
 }

@@ -9,6 +9,7 @@
 
 #include "runtime/base/buf.h"
 #include "runtime/base/json.h"
+#include "runtime/base/span.h"
 #include "runtime/base/status.h"
 
 enum {
@@ -33,18 +34,15 @@ typedef struct tri_jinja_variable {
   const char *name;
   const tri_json *json; /* borrowed; NULL: text is the value, */
   const char *text;     /* and without it none is */
-  bool foreign;         /* strings in it come from a client: see tri_jinja_span */
+  bool foreign;         /* strings in it come from a client: see tri_jinja_output */
   const char *own;      /* but for members of this name: a role is a part of many templates' tokens; NULL: none */
 } tri_jinja_variable;
 
-/* Bytes of a text that come from foreign variables, so that a tokenizer can leave special tokens in them alone. */
-typedef struct tri_jinja_span {
-  size_t from, to;
-} tri_jinja_span;
-
+/* A text, and its bytes that come from foreign variables, so that a tokenizer can leave special tokens in them alone.
+ */
 typedef struct tri_jinja_output {
   tri_buf text;
-  tri_jinja_span *spans; /* in order, apart from each other */
+  tri_span *spans; /* in order, apart from each other */
   size_t num_spans, cap_spans;
 } tri_jinja_output;
 void tri_jinja_output_free(tri_jinja_output *o);

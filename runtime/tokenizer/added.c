@@ -102,7 +102,7 @@ static tri_status normalize_token(tok_added_vocab *a, tok_added *t, const tok_no
   t->normal = t->text;
   t->normal_len = t->len;
   if (!t->shown_normal) return TRI_OK;
-  TRI_CHECK(tok_normalize(n, scratch, t->text, t->len, NULL, &t->normal, &t->normal_len));
+  TRI_CHECK(tok_normalize(n, scratch, t->text, t->len, NULL, NULL, &t->normal, &t->normal_len));
   if (t->normal != t->text && !(t->normal = tri_arena_strndup(a->texts, t->normal, t->normal_len)))
     return TRI_NO_MEMORY;
   return TRI_OK;
@@ -116,7 +116,9 @@ static tri_status build_set(const tok_added_vocab *a, tok_added_set *set, bool n
     if (t->normalized != normalized) continue;
     struct tok_added_pattern p = {t->text, t->len, t};
     if (normalized) p = (struct tok_added_pattern){t->normal, t->normal_len, t};
-    if (p.len) set->patterns[set->count++] = p;
+    if (!p.len) continue;
+    set->patterns[set->count++] = p;
+    set->has_special |= t->special;
   }
   qsort(set->patterns, set->count, sizeof *set->patterns, compare_patterns);
   for (size_t i = 0; i < set->count; i++) set->first[(unsigned char)set->patterns[i].text[0] + 1]++;
@@ -212,13 +214,22 @@ static size_t lower_bound(const tok_added_set *set, size_t low, size_t high, siz
   return low;
 }
 
-/* The longest pattern that text begins with: the sorted list is narrowed byte by byte, like a walk down a trie. */
-static const struct tok_added_pattern *longest_at(const tok_added_set *set, const char *text, size_t len) {
-  const struct tok_added_pattern *best = NULL;
+/* Returns the first of the patterns that end at depth, which are the first of patterns[low..high), that is allowed. */
+static const struct tok_added_pattern *ending_at(const tok_added_set *set, size_t low, size_t high, size_t depth,
+                                                 size_t own) {
+  for (; low < high && set->patterns[low].len == depth; low++)
+    if (depth <= own || !set->patterns[low].token->special) return &set->patterns[low];
+  return NULL;
+}
+
+/* The longest pattern that text begins with: the sorted list is narrowed byte by byte, like a walk down a trie. Special
+ * tokens may have the first `own` bytes alone. */
+static const struct tok_added_pattern *longest_at(const tok_added_set *set, const char *text, size_t len, size_t own) {
+  const struct tok_added_pattern *best = NULL, *found;
   unsigned char b = (unsigned char)text[0];
   size_t low = set->first[b], high = set->first[b + 1];
   for (size_t depth = 1; low < high; depth++) {
-    if (set->patterns[low].len == depth) best = &set->patterns[low];
+    if ((found = ending_at(set, low, high, depth, own))) best = found;
     if (depth == len) break;
     b = (unsigned char)text[depth];
     low = lower_bound(set, low, high, depth, b);
@@ -233,12 +244,21 @@ static bool stands_alone(const char *text, size_t len, size_t start, size_t end)
   return end == len || !tok_is_word(tok_utf8_decode(text + end, &n));
 }
 
+/* Returns how many bytes from here on are not foreign. */
+static size_t own_bytes(tok_added_scan *s) {
+  if (!s->foreign) return SIZE_MAX;
+  while (s->next_foreign < s->foreign->len && s->foreign->data[s->next_foreign].to <= s->at) s->next_foreign++;
+  if (s->next_foreign == s->foreign->len) return SIZE_MAX;
+  size_t from = s->foreign->data[s->next_foreign].from;
+  return from > s->at ? from - s->at : 0;
+}
+
 bool tok_added_next(tok_added_scan *s, size_t *start, size_t *end, uint32_t *id) {
   const tok_added_set *set = s->set;
   while (set->count && s->at < s->len) {
     unsigned char b = (unsigned char)s->text[s->at];
-    const struct tok_added_pattern *p =
-        set->first[b] == set->first[b + 1] ? NULL : longest_at(set, s->text + s->at, s->len - s->at);
+    const struct tok_added_pattern *p = NULL;
+    if (set->first[b] != set->first[b + 1]) p = longest_at(set, s->text + s->at, s->len - s->at, own_bytes(s));
     if (!p) {
       s->at++;
       continue;

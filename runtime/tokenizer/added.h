@@ -4,6 +4,7 @@
 
 #include "runtime/tokenizer/config.h"
 #include "runtime/tokenizer/normalize.h"
+#include "runtime/tokenizer/spans.h"
 #include "runtime/tokenizer/vocab.h"
 
 typedef struct tok_added {
@@ -28,6 +29,7 @@ typedef struct tok_added_set {
   } * patterns;
   size_t count;
   uint32_t first[257];
+  bool has_special;
 } tok_added_set;
 
 typedef struct tok_added_vocab {
@@ -54,8 +56,11 @@ typedef struct tok_added_scan {
   const tok_added_set *set;
   const char *text;
   size_t len;
-  size_t at;   /* where the search goes on */
-  size_t done; /* text before this is used up: [done, *start) is what stands between the matches */
+  size_t at;                /* where the search goes on */
+  size_t done;              /* text before this is used up: [done, *start) is what stands between the matches */
+  const tok_spans *foreign; /* NULL: none; no special token matches that has a part of one. White space that a token
+                               takes along does not count: it is not what the token is recognised by. */
+  size_t next_foreign;
 } tok_added_scan;
 
 /* False at the end; the caller sets done to *end after each match. */

@@ -112,29 +112,35 @@ static bool find(const tok_charsmap *m, const char *s, size_t n, uint32_t *at) {
   return false;
 }
 
-/* Replaces s as a whole if an entry fits; *done tells. That the entry may be shorter than s is what models were trained
- * with. An offset that no well-formed map names (behind the texts, within a character) counts as none. */
-static tri_status replace_whole(const tok_charsmap *m, const char *s, size_t n, tri_buf *out, bool *done) {
+/* Replaces n bytes at `from` as a whole if an entry fits; *done tells. That the entry may be shorter than they are is
+ * what models were trained with. An offset that no well-formed map names (behind the texts, within a character) counts
+ * as none. */
+static tri_status replace_whole(const tok_charsmap *m, const char *s, size_t from, size_t n, tok_spans_walk *walk,
+                                tri_buf *out, bool *done) {
   uint32_t at;
-  *done =
-      find(m, s, n, &at) && at <= m->texts_len && (at == m->texts_len || ((unsigned char)m->texts[at] & 0xc0) != 0x80);
+  *done = find(m, s + from, n, &at) && at <= m->texts_len &&
+          (at == m->texts_len || ((unsigned char)m->texts[at] & 0xc0) != 0x80);
   if (!*done) return TRI_OK;
-  return tri_buf_append(out, m->texts + at, strnlen(m->texts + at, m->texts_len - at));
+  size_t size = strnlen(m->texts + at, m->texts_len - at);
+  TRI_CHECK(tok_spans_change(walk, from, n, out->len, size));
+  return tri_buf_append(out, m->texts + at, size);
 }
 
-tri_status tok_charsmap_apply(const tok_charsmap *m, const char *s, size_t n, tri_buf *out) {
+tri_status tok_charsmap_apply(const tok_charsmap *m, const char *s, size_t n, tok_spans_walk *walk, tri_buf *out) {
   enum { WHOLE = 5 }; /* bytes of the longest grapheme that is looked up as one */
   bool done;
   for (size_t i = 0, end; i < n; i = end) {
     end = tok_grapheme_end(s, n, i);
     if (end - i <= WHOLE) {
-      TRI_CHECK(replace_whole(m, s + i, end - i, out, &done));
+      TRI_CHECK(replace_whole(m, s, i, end - i, walk, out, &done));
       if (done) continue;
     }
     for (size_t at = i, len; at < end; at += len) {
       tok_utf8_decode(s + at, &len);
-      TRI_CHECK(replace_whole(m, s + at, len, out, &done));
-      if (!done) TRI_CHECK(tri_buf_append(out, s + at, len));
+      TRI_CHECK(replace_whole(m, s, at, len, walk, out, &done));
+      if (done) continue;
+      TRI_CHECK(tok_spans_copy(walk, at, len, out->len));
+      TRI_CHECK(tri_buf_append(out, s + at, len));
     }
   }
   return TRI_OK;

@@ -4,6 +4,7 @@
 
 #include "runtime/tokenizer/ids.h"
 #include "runtime/tokenizer/config.h"
+#include "runtime/tokenizer/spans.h"
 
 typedef struct tok_charsmap tok_charsmap;
 
@@ -11,7 +12,8 @@ typedef struct tok_charsmap tok_charsmap;
 tri_status tok_charsmap_load(const tok_field *f, tok_charsmap **out, tri_error *err);
 void tok_charsmap_destroy(tok_charsmap *m); /* NULL is fine */
 
-/* Appends s with its user-perceived characters, or else the code points that they are made of, replaced. */
-tri_status tok_charsmap_apply(const tok_charsmap *m, const char *s, size_t n, tri_buf *out);
+/* Appends s with its user-perceived characters, or else the code points that they are made of, replaced. The walk may
+ * be NULL. */
+tri_status tok_charsmap_apply(const tok_charsmap *m, const char *s, size_t n, tok_spans_walk *walk, tri_buf *out);
 
 #endif

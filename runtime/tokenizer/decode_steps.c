@@ -261,7 +261,7 @@ static tri_status end_replace(tok_decode_run *r, size_t step) {
   tok_decode_state *s = &r->states[step];
   const tok_replace *replace = r->steps[step].replace;
   if (replace->regex)
-    TRI_CHECK(tok_replace_apply(replace, &r->regex, s->kept.len ? s->kept.data : "", s->kept.len, NULL, &s->out));
+    TRI_CHECK(tok_replace_apply(replace, &r->regex, s->kept.len ? s->kept.data : "", s->kept.len, NULL, NULL, &s->out));
   else
     TRI_CHECK(tok_replace_flush(replace, &s->a, &s->out));
   s->kept.len = 0;
@@ -369,7 +369,7 @@ static tri_status clean_up(const tok_decode_step *step, tok_decode_state *s) {
     s->out = s->kept;
     s->kept = from;
     s->out.len = 0;
-    TRI_CHECK(tok_replace_apply(step->cleanup[i], NULL, from.data, from.len, NULL, &s->out));
+    TRI_CHECK(tok_replace_apply(step->cleanup[i], NULL, from.data, from.len, NULL, NULL, &s->out));
   }
   return TRI_OK;
 }

@@ -10,26 +10,26 @@
 static tri_status apply_form(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text, size_t len,
                              bool *from_start, tri_buf *out) {
   (void)from_start;
+  if (s->walk) return tok_normal_pieces(&s->points, step->form, text, len, s->walk, out);
   return tok_normal(&s->points, step->form, text, len, out);
 }
 
 static tri_status apply_map(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text, size_t len,
                             bool *from_start, tri_buf *out) {
-  (void)s;
   for (size_t i = 0, n; i < len; i += n) {
     uint32_t to[3];
-    size_t count = step->map(tok_utf8_decode(text + i, &n), to);
+    size_t count = step->map(tok_utf8_decode(text + i, &n), to), at = out->len;
     tri_status st = tri_buf_reserve(out, sizeof to);
     if (st != TRI_OK) return st;
     if (!i && !count) *from_start = false;
     for (size_t k = 0; k < count; k++) out->len += tok_utf8_encode(to[k], out->data + out->len);
+    TRI_CHECK(tok_spans_change(s->walk, i, n, at, out->len - at));
   }
   return TRI_OK;
 }
 
 static tri_status apply_strip(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text, size_t len,
                               bool *from_start, tri_buf *out) {
-  (void)s;
   size_t start = 0, n;
   while (step->left && start < len && tok_is_space(tok_utf8_decode(text + start, &n))) start += n;
   while (step->right && start < len) {
@@ -38,41 +38,43 @@ static tri_status apply_strip(const tok_normalize_step *step, tok_normalize_scra
     len = last;
   }
   if (start) *from_start = false;
+  TRI_CHECK(tok_spans_copy(s->walk, start, len - start, 0));
   return tri_buf_append(out, text + start, len - start);
 }
 
 static tri_status apply_prepend(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text, size_t len,
                                 bool *from_start, tri_buf *out) {
-  (void)s;
   (void)from_start;
   if (!len) return TRI_OK;
+  TRI_CHECK(tok_spans_copy(s->walk, 0, len, step->prefix.len));
   tri_status st = tri_buf_append(out, step->prefix.data, step->prefix.len);
   return st == TRI_OK ? tri_buf_append(out, text, len) : st;
 }
 
 static tri_status apply_replace(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text, size_t len,
                                 bool *from_start, tri_buf *out) {
-  return tok_replace_apply(step->replace, &s->regex, text, len, from_start, out);
+  return tok_replace_apply(step->replace, &s->regex, text, len, from_start, s->walk, out);
 }
 
 static tri_status apply_precompiled(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text,
                                     size_t len, bool *from_start, tri_buf *out) {
-  (void)s;
   (void)from_start;
-  return tok_charsmap_apply(step->charsmap, text, len, out);
+  return tok_charsmap_apply(step->charsmap, text, len, s->walk, out);
 }
 
 static tri_status apply_byte_level(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text,
                                    size_t len, bool *from_start, tri_buf *out) {
   (void)step;
-  (void)s;
   (void)from_start;
   size_t room;
   if (!tri_size_mul(len, 4, &room)) return TRI_OVERFLOW;
-  tri_status st = tri_buf_reserve(out, room);
-  for (size_t i = 0; st == TRI_OK && i < len; i++)
-    out->len += tok_utf8_encode(tok_bytelevel_char((unsigned char)text[i]), out->data + out->len);
-  return st;
+  TRI_CHECK(tri_buf_reserve(out, room));
+  for (size_t i = 0; i < len; i++) {
+    size_t n = tok_utf8_encode(tok_bytelevel_char((unsigned char)text[i]), out->data + out->len);
+    TRI_CHECK(tok_spans_change(s->walk, i, 1, out->len, n));
+    out->len += n;
+  }
+  return TRI_OK;
 }
 
 /* ---- loading ---- */
@@ -190,17 +192,25 @@ void tok_normalizer_free(tok_normalizer *n) {
 /* ---- use ---- */
 
 tri_status tok_normalize(const tok_normalizer *n, tok_normalize_scratch *s, const char *text, size_t len,
-                         bool *from_start, const char **out, size_t *out_len) {
+                         bool *from_start, tok_spans *spans, const char **out, size_t *out_len) {
   bool ignored = true;
   s->buffers[0].max = s->buffers[1].max = tok_growth_limit(len);
   for (size_t i = 0; i < n->count; i++) {
     tri_buf *b = &s->buffers[i & 1];
     b->len = 0;
+    tok_spans_walk walk = {.from = spans, .to = &s->spare};
+    s->walk = spans ? &walk : NULL;
+    s->spare.len = 0;
     tri_status st = tri_buf_reserve(b, 1); /* so that an empty result has an address */
     if (st == TRI_OK) st = n->steps[i].apply(&n->steps[i], s, text, len, from_start ? from_start : &ignored, b);
+    s->walk = NULL;
     if (st != TRI_OK) return st;
     text = b->data;
     len = b->len;
+    if (!spans) continue;
+    tok_spans moved = s->spare;
+    s->spare = *spans;
+    *spans = moved;
   }
   *out = text;
   *out_len = len;
@@ -211,5 +221,6 @@ void tok_normalize_scratch_free(tok_normalize_scratch *s) {
   tok_codepoints_free(&s->points);
   tri_buf_free(&s->buffers[0]);
   tri_buf_free(&s->buffers[1]);
+  tok_spans_free(&s->spare);
   tok_regex_scratch_destroy(s->regex);
 }

@@ -6,6 +6,7 @@
 #include "runtime/tokenizer/charsmap.h"
 #include "runtime/tokenizer/config.h"
 #include "runtime/tokenizer/replace.h"
+#include "runtime/tokenizer/spans.h"
 #include "runtime/tokenizer/unicode.h"
 
 enum { TOK_MAX_STEPS = 32 }; /* of one chain: normalizers, pre-tokenizers, decoders */
@@ -14,6 +15,8 @@ typedef struct tok_normalize_scratch {
   tok_codepoints points;
   tri_buf buffers[2];       /* a step reads the one and writes the other */
   tok_regex_scratch *regex; /* NULL until a step needs it */
+  tok_spans_walk *walk;     /* of the step; NULL: nobody asks where ranges come to */
+  tok_spans spare;          /* that the step writes */
 } tok_normalize_scratch;
 
 /* Writes what one character becomes, up to three, and returns how many. */
@@ -43,9 +46,10 @@ void tok_normalizer_free(tok_normalizer *n);
 /* How far the steps of a chain may blow up a text of len bytes: beyond all that real normalizers do. */
 static inline size_t tok_growth_limit(size_t len) { return len < SIZE_MAX / 128 ? len * 64 + (1 << 20) : SIZE_MAX; }
 /* *out is text itself or lies in the scratch, until its next use. *from_start (which may be NULL) becomes false when
- * the first character of *out does not come from the text's first: some had been dropped before it. */
+ * the first character of *out does not come from the text's first: some had been dropped before it. spans (which may be
+ * NULL) are ranges of the text, and become those of *out that come from them. */
 tri_status tok_normalize(const tok_normalizer *n, tok_normalize_scratch *s, const char *text, size_t len,
-                         bool *from_start, const char **out, size_t *out_len);
+                         bool *from_start, tok_spans *spans, const char **out, size_t *out_len);
 void tok_normalize_scratch_free(tok_normalize_scratch *s);
 
 /* normalize_chars.c: the maps of single characters. */

@@ -139,31 +139,46 @@ static void trace_start(const tok_replace *r, const char *text, size_t start, si
   if (from_start && !start && end && (!r->content_len || tok_utf8_count(text, end) > 1)) *from_start = false;
 }
 
+/* Appends text[done, start), and the content in the place of text[start, end). */
+static tri_status replace_one(const tok_replace *r, const char *text, size_t done, size_t start, size_t end,
+                              tok_spans_walk *walk, tri_buf *out) {
+  TRI_CHECK(tok_spans_copy(walk, done, start - done, out->len));
+  TRI_CHECK(tri_buf_append(out, text + done, start - done));
+  TRI_CHECK(tok_spans_change(walk, start, end - start, out->len, r->content_len));
+  return tri_buf_append(out, r->content, r->content_len);
+}
+
 static tri_status replace_matches(const tok_replace *r, tok_regex_scratch *scratch, const char *text, size_t len,
-                                  bool *from_start, tri_buf *out) {
-  tok_regex_walk walk = {.regex = r->regex, .scratch = scratch, .text = text, .len = len};
+                                  bool *from_start, tok_spans_walk *walk, tri_buf *out) {
+  tok_regex_walk matches = {.regex = r->regex, .scratch = scratch, .text = text, .len = len};
   size_t done = 0, start, end;
   tri_status st = TRI_OK;
-  while ((st = tok_regex_next(&walk, &start, &end)) == TRI_OK) {
+  while ((st = tok_regex_next(&matches, &start, &end)) == TRI_OK) {
     trace_start(r, text, start, end, from_start);
-    TRI_CHECK(tri_buf_append(out, text + done, start - done));
-    TRI_CHECK(tri_buf_append(out, r->content, r->content_len));
+    TRI_CHECK(replace_one(r, text, done, start, end, walk, out));
     done = end;
   }
-  if (st == TRI_NOT_FOUND) st = tri_buf_append(out, text + done, len - done);
-  return st;
+  if (st != TRI_NOT_FOUND) return st;
+  TRI_CHECK(tok_spans_copy(walk, done, len - done, out->len));
+  return tri_buf_append(out, text + done, len - done);
+}
+
+static tri_status replace_plain(const tok_replace *r, const char *text, size_t len, bool *from_start,
+                                tok_spans_walk *walk, tri_buf *out) {
+  size_t done = 0;
+  for (const char *at; done < len && (at = memmem(text + done, len - done, r->pattern, r->pattern_len));) {
+    size_t start = (size_t)(at - text), end = start + r->pattern_len;
+    trace_start(r, text, start, end, from_start);
+    TRI_CHECK(replace_one(r, text, done, start, end, walk, out));
+    done = end;
+  }
+  TRI_CHECK(tok_spans_copy(walk, done, len - done, out->len));
+  return tri_buf_append(out, text + done, len - done);
 }
 
 tri_status tok_replace_apply(const tok_replace *r, tok_regex_scratch **scratch, const char *text, size_t len,
-                             bool *from_start, tri_buf *out) {
-  tri_status st = TRI_OK;
-  if (r->regex) {
-    if (!*scratch) st = tok_regex_scratch_create(NULL, scratch);
-    return st == TRI_OK ? replace_matches(r, *scratch, text, len, from_start, out) : st;
-  }
-  size_t matched = 0;
-  if (len >= r->pattern_len && !memcmp(text, r->pattern, r->pattern_len))
-    trace_start(r, text, 0, r->pattern_len, from_start);
-  st = tok_replace_feed(r, &matched, text, len, out);
-  return st == TRI_OK ? tok_replace_flush(r, &matched, out) : st;
+                             bool *from_start, tok_spans_walk *walk, tri_buf *out) {
+  if (!r->regex) return replace_plain(r, text, len, from_start, walk, out);
+  if (!*scratch) TRI_CHECK(tok_regex_scratch_create(NULL, scratch));
+  return replace_matches(r, *scratch, text, len, from_start, walk, out);
 }

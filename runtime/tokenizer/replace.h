@@ -5,6 +5,7 @@
 #include "runtime/tokenizer/ids.h"
 #include "runtime/tokenizer/config.h"
 #include "runtime/tokenizer/regex.h"
+#include "runtime/tokenizer/spans.h"
 
 typedef struct tok_replace {
   tok_regex *regex; /* NULL: a plain string */
@@ -22,9 +23,9 @@ tri_status tok_replace_create(const char *pattern, const char *content, tok_repl
 void tok_replace_destroy(tok_replace *r); /* NULL is fine */
 
 /* Appends text with its matches replaced. *scratch is made when first needed. *from_start may be NULL; it becomes false
- * when what stands first in out cannot be traced back to the text's first character. */
+ * when what stands first in out cannot be traced back to the text's first character. The walk may be NULL, too. */
 tri_status tok_replace_apply(const tok_replace *r, tok_regex_scratch **scratch, const char *text, size_t len,
-                             bool *from_start, tri_buf *out);
+                             bool *from_start, tok_spans_walk *walk, tri_buf *out);
 
 /* Plain strings only: the text comes in parts, of which *matched carries over how much of the pattern stands at the
  * end. What is appended never ends within a character. */

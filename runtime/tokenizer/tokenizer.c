@@ -39,6 +39,7 @@ struct tri_tokenizer_scratch {
   tok_effort effort;
   tri_buf repaired;
   tok_ids ids;
+  tok_spans given, foreign, in_gap; /* as they came; of the repaired text; of what is being normalized */
 };
 
 struct tri_detokenizer {
@@ -183,6 +184,9 @@ void tri_tokenizer_scratch_destroy(tri_tokenizer_scratch *s) {
   tok_normalize_scratch_free(&s->normalize);
   tri_buf_free(&s->repaired);
   tok_ids_free(&s->ids);
+  tok_spans_free(&s->given);
+  tok_spans_free(&s->foreign);
+  tok_spans_free(&s->in_gap);
   tri_free(s);
 }
 
@@ -191,15 +195,17 @@ void tri_tokenizer_scratch_stop_at(tri_tokenizer_scratch *s, const atomic_bool *
 typedef struct encoding {
   const tri_tokenizer *t;
   tri_tokenizer_scratch *s;
+  const char *text;    /* the whole one, repaired */
+  size_t next_foreign; /* those before it lie before what is still to be normalized */
 } encoding;
 
 /* at_start: nothing stood before text. */
 typedef tri_status (*gap_fn)(encoding *e, const char *text, size_t len, bool at_start);
 
 /* Appends the ids of the set's tokens in text and hands what lies between them to gap. */
-static tri_status around_added(encoding *e, const tok_added_set *set, const char *text, size_t len, bool at_start,
-                               gap_fn gap) {
-  tok_added_scan scan = {.set = set, .text = text, .len = len};
+static tri_status around_added(encoding *e, const tok_added_set *set, const char *text, size_t len,
+                               const tok_spans *foreign, bool at_start, gap_fn gap) {
+  tok_added_scan scan = {.set = set, .text = text, .len = len, .foreign = foreign->len ? foreign : NULL};
   size_t start, end;
   uint32_t id;
   while (tok_added_next(&scan, &start, &end, &id)) {
@@ -210,45 +216,104 @@ static tri_status around_added(encoding *e, const tok_added_set *set, const char
   return scan.done < len ? gap(e, text + scan.done, len - scan.done, at_start && !scan.done) : TRI_OK;
 }
 
+/* Returns whether the ids from `first` on have a special token that the word spells; one for what is unknown is none.
+ */
+static bool spells_special(const encoding *e, const char *word, size_t len, size_t first) {
+  for (size_t i = first; i < e->s->ids.len; i++) {
+    const tok_entry *token = tok_vocab_at(&e->t->vocab, e->s->ids.data[i]);
+    if (token && token->special && token->len && memmem(word, len, token->text, token->len)) return true;
+  }
+  return false;
+}
+
+/* A model may have special tokens in its own vocabulary, so that it makes them of text in which they were not
+ * recognised. Where some text is foreign, such a word is cut in halves until it has none. */
 static tri_status encode_word(void *ctx, const char *word, size_t len) {
   encoding *e = ctx;
+  size_t first = e->s->ids.len, half = len / 2;
   if (tok_effort_stopped(&e->s->effort)) return TRI_ABORTED;
-  return e->t->model_type->encode(e->t->model, e->s->model_work, word, len, &e->s->ids);
+  TRI_CHECK(e->t->model_type->encode(e->t->model, e->s->model_work, word, len, &e->s->ids));
+  if (!e->s->foreign.len || !spells_special(e, word, len, first)) return TRI_OK;
+  while (half && ((unsigned char)word[half] & 0xc0) == 0x80) half--;
+  if (!half) return TRI_OK; /* one character */
+  e->s->ids.len = first;
+  TRI_CHECK(encode_word(ctx, word, half));
+  return encode_word(ctx, word + half, len - half);
 }
 
 static tri_status encode_words(encoding *e, const char *text, size_t len, bool at_start) {
   return tok_pretokenize(&e->t->pretokenizer, &e->s->pretok, text, len, at_start, encode_word, e);
 }
 
-static tri_status encode_normalized(encoding *e, const char *text, size_t len, bool at_start) {
-  tri_status st = tok_normalize(&e->t->normalizer, &e->s->normalize, text, len, &at_start, &text, &len);
-  return st == TRI_OK ? around_added(e, &e->t->added.normalized, text, len, at_start, encode_words) : st;
-}
-
-/* Text with ill-formed UTF-8 is replaced by a repaired copy; behind this, everything is valid. */
-static tri_status repair(tri_buf *copy, const char **text, size_t *len) {
-  if (tok_utf8_valid_prefix(*text, *len) == *len) return TRI_OK;
-  copy->len = 0;
-  tri_status st = tok_utf8_append_lossy(copy, *text, *len);
-  if (st != TRI_OK) return st;
-  *text = copy->data;
-  *len = copy->len;
+/* Sets in_gap to the spans in len bytes at text, a gap of the whole; gaps come in order. */
+static tri_status cut_spans(encoding *e, const char *text, size_t len) {
+  const tok_spans *all = &e->s->foreign;
+  size_t from = (size_t)(text - e->text), end = from + len;
+  e->s->in_gap.len = 0;
+  while (e->next_foreign < all->len && all->data[e->next_foreign].to <= from) e->next_foreign++;
+  for (size_t i = e->next_foreign; i < all->len && all->data[i].from < end; i++) {
+    size_t a = all->data[i].from < from ? from : all->data[i].from, b = all->data[i].to < end ? all->data[i].to : end;
+    TRI_CHECK(tok_spans_add(&e->s->in_gap, a - from, b - from));
+  }
   return TRI_OK;
 }
 
-/* Appends a text's ids. */
+static tri_status encode_normalized(encoding *e, const char *text, size_t len, bool at_start) {
+  const tok_added_set *set = &e->t->added.normalized;
+  tok_spans *spans = &e->s->in_gap;
+  spans->len = 0;
+  if (e->s->foreign.len && set->has_special) TRI_CHECK(cut_spans(e, text, len));
+  TRI_CHECK(
+      tok_normalize(&e->t->normalizer, &e->s->normalize, text, len, &at_start, spans->len ? spans : NULL, &text, &len));
+  return around_added(e, set, text, len, spans, at_start, encode_words);
+}
+
+/* Text with ill-formed UTF-8 is replaced by a repaired copy; behind this, everything is valid. The spans go along. */
+static tri_status repair(tri_tokenizer_scratch *s, const char **text, size_t *len) {
+  if (tok_utf8_valid_prefix(*text, *len) == *len) return TRI_OK;
+  tok_spans given = s->foreign;
+  s->foreign = s->given;
+  s->given = given;
+  s->foreign.len = 0;
+  tok_spans_walk walk = {.from = &s->given, .to = &s->foreign};
+  s->repaired.len = 0;
+  TRI_CHECK(tok_utf8_repair(&s->repaired, *text, *len, s->given.len ? &walk : NULL));
+  *text = s->repaired.data;
+  *len = s->repaired.len;
+  return TRI_OK;
+}
+
+/* Appends a text's ids; `foreign` are its spans. */
 static tri_status encode_text(encoding *e, const char *text, size_t len) {
   tok_effort_begin(&e->s->effort, len);
-  tri_status st = repair(&e->s->repaired, &text, &len);
-  return st == TRI_OK ? around_added(e, &e->t->added.raw, text, len, true, encode_normalized) : st;
+  TRI_CHECK(repair(e->s, &text, &len));
+  e->text = text;
+  return around_added(e, &e->t->added.raw, text, len, &e->s->foreign, true, encode_normalized);
+}
+
+static tri_status set_foreign(tri_tokenizer_scratch *s, const tri_span *spans, size_t num, size_t len) {
+  s->foreign.len = 0;
+  for (size_t i = 0; i < num; i++) {
+    size_t after = i ? spans[i - 1].to : 0;
+    if (spans[i].from < after || spans[i].from > spans[i].to || spans[i].to > len) return TRI_INVALID_ARGUMENT;
+    if (spans[i].from < spans[i].to) TRI_CHECK(tok_spans_add(&s->foreign, spans[i].from, spans[i].to));
+  }
+  return TRI_OK;
 }
 
 tri_status tri_tokenizer_encode(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
                                 bool add_special, size_t max_tokens, const uint32_t **ids, size_t *count) {
-  encoding e = {t, s};
+  return tri_tokenizer_encode_spans(t, s, text, len, NULL, 0, add_special, max_tokens, ids, count);
+}
+
+tri_status tri_tokenizer_encode_spans(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
+                                      const tri_span *spans, size_t num_spans, bool add_special, size_t max_tokens,
+                                      const uint32_t **ids, size_t *count) {
+  encoding e = {.t = t, .s = s};
   tok_ids none = {0};
   const tok_ids *prefix = add_special ? &t->postprocessor.prefix : &none;
   const tok_ids *suffix = add_special ? &t->postprocessor.suffix : &none;
+  TRI_CHECK(set_foreign(s, spans, num_spans, len));
   s->ids.len = 0;
   s->ids.max = max_tokens ? max_tokens : SIZE_MAX;
   TRI_CHECK(tok_ids_append(&s->ids, prefix->data, prefix->len));
@@ -265,7 +330,8 @@ tri_status tri_tokenizer_encode_pair(const tri_tokenizer *t, tri_tokenizer_scrat
                                      const char *pair, size_t pair_len, size_t max_tokens, const uint32_t **ids,
                                      size_t *count, size_t *second) {
   const tok_pair *p = &t->postprocessor.pair;
-  encoding e = {t, s};
+  encoding e = {.t = t, .s = s};
+  s->foreign.len = 0;
   if (!p->known) return TRI_UNSUPPORTED;
   s->ids.len = 0;
   s->ids.max = max_tokens ? max_tokens : SIZE_MAX;
@@ -307,7 +373,8 @@ tri_status tri_tokenizer_encode_truncated(const tri_tokenizer *t, tri_tokenizer_
   const tok_postprocessor *p = &t->postprocessor;
   const tok_ids none = {0}, *between = pair ? &p->pair.between : &none;
   const tok_ids *before = pair ? &p->pair.before : &p->prefix, *behind = pair ? &p->pair.behind : &p->suffix;
-  encoding e = {t, s};
+  encoding e = {.t = t, .s = s};
+  s->foreign.len = 0;
   tok_ids *ids = &s->ids;
   size_t special = before->len + between->len + behind->len, len_a, len_b = 0;
   if (pair && !p->pair.known) return TRI_UNSUPPORTED;

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/base/span.h"
 #include "runtime/base/status.h"
 
 typedef struct tri_tokenizer tri_tokenizer;
@@ -48,6 +49,13 @@ void tri_tokenizer_scratch_stop_at(tri_tokenizer_scratch *s, const atomic_bool *
  * patterns would have to look at the text far more often than once. */
 tri_status tri_tokenizer_encode(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
                                 bool add_special, size_t max_tokens, const uint32_t **ids, size_t *count);
+
+/* The same of a text parts of which are somebody else's, such as the messages in a prompt: special tokens are not
+ * recognised where their spelling has a byte of these spans, which are in order and apart from each other, and the
+ * model makes none of text. Added tokens that are not special are recognised everywhere. */
+tri_status tri_tokenizer_encode_spans(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
+                                      const tri_span *spans, size_t num_spans, bool add_special, size_t max_tokens,
+                                      const uint32_t **ids, size_t *count);
 
 bool tri_tokenizer_has_pairs(const tri_tokenizer *t);
 /* Ids of two texts with the template for pairs. *second: number of the first id of the second type; 0: all are of the

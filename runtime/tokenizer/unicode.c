@@ -57,20 +57,22 @@ size_t tok_utf8_valid_prefix(const char *s, size_t n) {
   return n;
 }
 
-tri_status tok_utf8_append_lossy(tri_buf *out, const char *s, size_t n) {
+tri_status tok_utf8_repair(tri_buf *out, const char *s, size_t n, tok_spans_walk *walk) {
   for (size_t i = 0; i < n;) {
     size_t good = tok_utf8_valid_prefix(s + i, n - i), bad;
-    tri_status st = tri_buf_append(out, s + i, good);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tok_spans_copy(walk, i, good, out->len));
+    TRI_CHECK(tri_buf_append(out, s + i, good));
     i += good;
     if (i == n) break;
     tok_utf8_step(s + i, n - i, &bad);
-    st = tri_buf_append(out, "\xef\xbf\xbd", 3);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tok_spans_change(walk, i, bad, out->len, 3));
+    TRI_CHECK(tri_buf_append(out, "\xef\xbf\xbd", 3));
     i += bad;
   }
   return TRI_OK;
 }
+
+tri_status tok_utf8_append_lossy(tri_buf *out, const char *s, size_t n) { return tok_utf8_repair(out, s, n, NULL); }
 
 uint32_t tok_utf8_decode(const char *s, size_t *len) {
   const unsigned char *u = (const unsigned char *)s;
@@ -301,5 +303,38 @@ tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, si
   if (!tri_size_mul(count, 4, &bytes)) return TRI_OVERFLOW;
   TRI_CHECK(tri_buf_reserve(out, bytes));
   for (size_t i = 0; i < count; i++) out->len += tok_utf8_encode((uint32_t)w->data[i], out->data + out->len);
+  return TRI_OK;
+}
+
+/* A piece may begin at a character whose first part under decomposition is of class 0 and composes with nothing before
+ * it: neither a mark nor a vowel or final consonant of Hangul. Normal forms of pieces are then pieces of the whole's.
+ */
+static bool begins_piece(tok_normal_form form, uint32_t c) {
+  enum { LONGEST = 32, VOWELS = 0x1160, BEHIND_FINALS = 0x1200 };
+  utf8proc_int32_t parts[LONGEST];
+  if (c < 0x300 || is_unknown(c)) return true;
+  bool compatible = form == TOK_NFKC || form == TOK_NFKD;
+  utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
+  int boundary = 0;
+  utf8proc_ssize_t got = utf8proc_decompose_char((utf8proc_int32_t)c, parts, LONGEST, options, &boundary);
+  if (got < 1 || combining_class(parts[0])) return false;
+  utf8proc_category_t k = utf8proc_category(parts[0]);
+  bool mark = k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME;
+  return !mark && (parts[0] < VOWELS || parts[0] >= BEHIND_FINALS);
+}
+
+tri_status tok_normal_pieces(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, tok_spans_walk *walk,
+                             tri_buf *out) {
+  for (size_t i = 0, end, len; i < n; i = end) {
+    size_t at = out->len;
+    tok_utf8_decode(s + i, &len);
+    for (end = i + len; end < n && !begins_piece(form, tok_utf8_decode(s + end, &len));) end += len;
+    TRI_CHECK(tok_normal(w, form, s + i, end - i, out));
+    bool same = out->len - at == end - i && !memcmp(out->data + at, s + i, end - i);
+    if (same)
+      TRI_CHECK(tok_spans_copy(walk, i, end - i, at));
+    else
+      TRI_CHECK(tok_spans_change(walk, i, end - i, at, out->len - at));
+  }
   return TRI_OK;
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "runtime/tokenizer/ids.h"
+#include "runtime/tokenizer/spans.h"
 
 typedef enum tok_utf8 {
   TOK_UTF8_CHAR,     /* a whole character */
@@ -24,6 +25,8 @@ tok_utf8 tok_utf8_step(const char *s, size_t n, size_t *len);
 size_t tok_utf8_valid_prefix(const char *s, size_t n);
 /* Appends s with U+FFFD for what is ill-formed, a cut-off end included. */
 tri_status tok_utf8_append_lossy(tri_buf *out, const char *s, size_t n);
+/* The same to an empty buffer, with a walk. */
+tri_status tok_utf8_repair(tri_buf *out, const char *s, size_t n, tok_spans_walk *walk);
 
 /* The functions below want valid UTF-8. */
 
@@ -66,5 +69,8 @@ typedef enum tok_normal_form { TOK_NFC, TOK_NFD, TOK_NFKC, TOK_NFKD } tok_normal
 
 /* Appends the normal form of s as Unicode 9 has it. Linear also for long runs of combining marks. */
 tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, tri_buf *out);
+/* The same of a text that is walked along, which takes longer. */
+tri_status tok_normal_pieces(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, tok_spans_walk *walk,
+                             tri_buf *out);
 
 #endif

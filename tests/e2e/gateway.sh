@@ -3,6 +3,10 @@
 here=$(dirname "$0")
 . "$here/lib.sh"
 gateway=
+speaker=
+fake=${1:?the fake coordinator}
+# The fake coordinator is none of the cluster's processes, which cleanup ends.
+trap 'status=$?; [ -z "$speaker" ] || kill "$speaker"; (exit $status); cleanup' EXIT
 command -v curl >/dev/null || { echo "skipped: no curl"; exit 77; }
 
 # begin OPTION...: a gateway that serves. Sets gateway and url.
@@ -42,7 +46,7 @@ until_idle() { # MILLISECONDS WHAT
 }
 
 start_up --max-model-len 8192 --watchdog-timeout 20
-begin
+begin --model "$MODEL"
 # A coordinator that hangs is no reason to say nothing.
 coordinator=$(ours | awk '$2 ~ /^trireme-coord/ {print $1}')
 kill -STOP "$coordinator"
@@ -58,7 +62,6 @@ want 404 'no such path' "$url/v2"
 want 405 'takes POST' "$url/v1/completions"
 want 403 'Host is another name' -H 'Host: evil.example' "$url/v1/models"
 want 415 'Content-Type' -d '{}' "$url/v1/completions"
-post 501 'not served yet' /v1/chat/completions '{}'
 post 400 'neither embeds nor classifies' /v1/embeddings '{"input":"x"}'
 
 # Answers.
@@ -83,12 +86,40 @@ unnamed() { sed 's/"id":"cmpl-[0-9a-f]*","object":"text_completion","created":[0
 batch=$("$BIN/trireme" submit --file "$RUN/batch" 2>/dev/null | sed 's/.*"body"://; s/},"error":null}$//' | unnamed)
 [ "$batch" = "$(curl -sS -m 20 -H 'Content-Type: application/json' -d "$body" "$url/v1/completions" | unnamed)" ] || fail "a batch answers $batch"
 
+# Chat: the template's prompt, special tokens of messages as text, and the parts of its answers.
+sum='"messages":[{"role":"user","content":"37+48="}],"temperature":0'
+post 200 '"object":"chat.completion",.*"message":{"role":"assistant","content":"85"},"logprobs":null,"finish_reason":"stop"}\],"usage":{"prompt_tokens":7,"completion_tokens":3,' /v1/chat/completions "{$sum}"
+post 200 '"index":1,"message":{"role":"assistant","content":"85"}' /v1/chat/completions "{$sum,\"n\":2,\"max_completion_tokens\":5,\"tools\":[]}"
+post 200 '"logprobs":{"content":\[{"token":"8","logprob":-.*,"bytes":\[56\],"top_logprobs":\[{"token":"8",' /v1/chat/completions "{$sum,\"logprobs\":true,\"top_logprobs\":1}"
+post 200 '"content":"5"},' /v1/chat/completions \
+  '{"messages":[{"role":"user","content":"37+48="},{"role":"assistant","content":"8"}],"temperature":0,"add_generation_prompt":false,"continue_final_message":true}'
+post 200 '"prompt_tokens":8,' /v1/chat/completions '{"messages":[{"role":"user","content":"<|end|>"}],"max_tokens":1}'
+post 200 '"prompt_tokens":3,' /v1/chat/completions "{$sum,\"max_tokens\":1,\"truncate_prompt_tokens\":3}"
+post 200 '^X-Trireme-Ignored: zip' /v1/chat/completions "{$sum,\"zip\":1}"
+post 400 '"message":".*a question is missing.*"param":"messages","code":"invalid_argument"' /v1/chat/completions '{"messages":[{"role":"system","content":"x"}]}'
+post 400 '"param":"messages\[0\].role"' /v1/chat/completions '{"messages":[{"role":"<|end|>"}],"stream":true}'
+post 400 '"param":"tool_choice","code":"unsupported"' /v1/chat/completions "{$sum,\"tools\":[{\"type\":\"function\"}]}"
+post 400 '"param":"temperature","code":"out_of_range"' /v1/chat/completions '{"messages":[{"role":"user","content":"x"}],"temperature":-1,"stream":true}'
+post 400 '"code":"corrupt"' /v1/chat/completions '{"messages":'
+post 400 '"param":"messages","code":"context_length_exceeded"' /v1/chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"$(head -c 9000 /dev/zero | tr '\0' 1)\"}]}"
+post 200 '{"count":4,"max_model_len":8192,"tokens":\[506,506,51,55\]' /tokenize '{"prompt":"<|begin|>37"}'
+post 200 '{"count":9,"max_model_len":8192,"tokens":\[506,60,.*"token_strs":\["<|begin|>","<"' /tokenize '{"messages":[{"role":"user","content":"<|end|>1"}],"return_token_strs":true}'
+post 200 '^{"prompt":"<|begin|>37"}' /detokenize '{"tokens":[506,51,55]}'
+post 400 '"param":"tokens","code":"out_of_range"' /detokenize '{"tokens":[509]}'
+
 # Streams.
 stream=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0,"stream":true,"stream_options":{"include_usage":true}}' "$url/v1/completions")
 [ "$(sed -n 's/.*"text":"\([^"]*\)".*/\1/p' <<<"$stream" | tr -d '\n')" = 85 ] || fail "a stream: $stream"
 [ "$(tail -n 2 <<<"$stream" | head -1)" = 'data: [DONE]' ] || [ "$(tail -n 1 <<<"$stream")" = 'data: [DONE]' ] || fail "the end of a stream: $stream"
 grep -q '"choices":\[\],"usage":{"prompt_tokens":7,"completion_tokens":3' <<<"$stream" || fail "usage: $stream"
 grep -q '"finish_reason":"stop"' <<<"$stream" || fail "no reason: $stream"
+
+stream=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d "{$sum,\"stream\":true,\"n\":2,\"stream_options\":{\"include_usage\":true}}" "$url/v1/chat/completions")
+[ "$(grep -c '"delta":{"role":"assistant","content":""}' <<<"$stream")" = 2 ] || fail "roles of a chat: $stream"
+[ "$(grep '"index":1' <<<"$stream" | sed -n 's/.*"delta":{"content":"\([^"]*\)"}.*/\1/p' | tr -d '\n')" = 85 ] || fail "a chat: $stream"
+[ "$(grep -c '"object":"chat.completion.chunk",.*"delta":{},"logprobs":null,"finish_reason":"stop"' <<<"$stream")" = 2 ] || fail "ends of a chat: $stream"
+grep -q '"choices":\[\],"usage":{"prompt_tokens":7,"completion_tokens":6' <<<"$stream" || fail "usage of a chat: $stream"
+grep -q '^data: {"id":"chatcmpl-[0-9a-f]\{32\}"' <<<"$stream" || fail "the id of a chat: $stream"
 
 # Refusals have the status that their reason has, streamed or not.
 post 400 '"param":"temperature","code":"invalid_argument"' /v1/completions '{"prompt":"x","temperature":"hot"}'
@@ -157,10 +188,15 @@ wait $client || fail "the stream did not end well: $?"
 grep -q '^data: \[DONE\]' "$RUN/stream" || fail "a drained stream has no end"
 wait $gateway || fail "the gateway ended with $?"
 
+begin
+post 501 'start it with --model' /v1/chat/completions '{}'
+post 501 'start it with --model' /tokenize '{}'
+end
+
 # Keys, and strictness.
 printf 'ann key-of-ann\n' >"$RUN/keys"
 chmod 600 "$RUN/keys"
-begin --api-key-file "$RUN/keys" --reject-unknown-fields
+begin --api-key-file "$RUN/keys" --reject-unknown-fields --model "$MODEL"
 want 401 '^WWW-Authenticate: Bearer' "$url/v1/models"
 want 401 'missing or wrong' -H 'Authorization: Bearer key-of-an' "$url/v1/models"
 want 200 '"status":"ok"' "$url/health"
@@ -189,6 +225,8 @@ for _ in $(seq 100); do
   sleep 0.05
 done
 
+post 503 'now serves a model with another tokenizer.json' /v1/chat/completions '{}' -H 'Authorization: Bearer key-of-bob'
+
 # Vectors are those of the command.
 vector=$("$BIN/trireme" embed --token-ids 6,7 --normalize --json | sed 's/.*"embedding":\(\[[^]]*\]\).*/\1/')
 key='Authorization: Bearer key-of-bob'
@@ -202,7 +240,46 @@ numbers=$(base64 -d <<<"${BASH_REMATCH[1]}" | od -An -v -t f4 | tr -s ' \n' '\n'
 post 400 '"param":"dimensions"' /v1/embeddings '{"input":[5],"dimensions":12345}' -H "$key"
 post 400 'param":null,"code":"unsupported"' /v1/completions '{"prompt":"x"}' -H "$key"
 end
+said=$("$BIN/trireme" gateway --http 127.0.0.1:0 --model "$SRC/tests/models/abacus" 2>&1) && fail "a folder of another model"
+grep -q 'is not the one that the coordinator serves' <<<"$said" || fail "$said"
 stop_cluster TERM
+
+# Calls and reasoning, of a coordinator that says what it is told.
+say() { # say TEXT GATEWAY-OPTION...: both, ready
+  local text=$1
+  shift
+  "$fake" --endpoint "$TRIREME_ENDPOINT" --step-us 0 --tokenizer "$SRC/tests/models/abacus/tokenizer.json" --say "$text" >"$RUN/fake" 2>&1 &
+  speaker=$!
+  for _ in $(seq 100); do [ -s "$RUN/fake" ] && break; sleep 0.02; done
+  begin --model "$SRC/tests/models/abacus" "$@"
+}
+hush() {
+  end
+  kill $speaker
+  wait $speaker
+  speaker=
+}
+tools='"messages":[{"role":"user","content":"1"}],"tools":[{"type":"function","function":{"name":"f","parameters":{}}}]'
+answer='<think>hm</think>Look: <tool_call>
+{"name": "f", "arguments": {"a":  "<x>"}}
+</tool_call>'
+say "$answer" --tool-parser hermes --reasoning-parser think
+post 200 '"message":{"role":"assistant","reasoning_content":"hm","content":"Look: ","tool_calls":\[{"id":"call_[0-9a-f]*","type":"function","function":{"name":"f","arguments":"{\\"a\\":  \\"<x>\\"}"}}\]},"logprobs":null,"finish_reason":"tool_calls"}' /v1/chat/completions "{$tools}"
+post 200 '"content":"Look: <tool_call>.n{.*"finish_reason":"stop"' /v1/chat/completions "{$tools,\"tool_choice\":\"none\"}"
+post 400 '"param":"tool_choice","code":"unsupported"' /v1/chat/completions "{$tools,\"tool_choice\":\"required\"}"
+stream=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d "{$tools,\"stream\":true,\"logprobs\":true}" "$url/v1/chat/completions")
+joined() { grep -o "\"$1\":\"\([^\"\\]\|\\\\.\)*\"" <<<"$stream" | sed "s/^\"$1\":\"//; s/\"\$//" | tr -d '\n'; }
+[ "$(joined reasoning_content)" = hm ] || fail "reasoning in a stream: $stream"
+[ "$(joined content)" = 'Look: ' ] || fail "text around calls in a stream: $stream"
+[ "$(joined arguments)" = '{\"a\":  \"<x>\"}' ] || fail "arguments in a stream: $stream"
+[ "$(grep -c '"tool_calls":\[{"index":0,"id":"call_[0-9a-f]\{16\}","type":"function","function":{"name":"f","arguments":""}}\]' <<<"$stream")" = 1 ] || fail "a call in a stream: $stream"
+grep -q '"delta":{},"logprobs":{"content":\[.*"finish_reason":"tool_calls"' <<<"$stream" || fail "the end of a stream with calls: $stream"
+[ "$(grep -o '"token":"' <<<"$stream" | wc -l)" = $(((${#answer} + 4) / 5)) ] || fail "logprobs of a stream with calls: $stream"
+hush
+say '{"name": "f", "parameters": {}}' --tool-parser llama
+post 200 '"content":null,"tool_calls":\[{"id":"call_[0-9a-f]*","type":"function","function":{"name":"f","arguments":"{}"}}\]' /v1/chat/completions "{$tools}"
+post 200 '"content":"{.*"finish_reason":"stop"' /v1/chat/completions '{"messages":[{"role":"user","content":"1"}]}'
+hush
 
 # What is refused at the start.
 said=$("$BIN/trireme" gateway --http 0.0.0.0:0 2>&1) && fail "open to everybody"
@@ -210,6 +287,8 @@ grep -q 'give --api-key-file, or --http-open' <<<"$said" || fail "$said"
 chmod 644 "$RUN/keys"
 said=$("$BIN/trireme" gateway --http 0 --api-key-file "$RUN/keys" 2>&1) && fail "keys that all may read"
 grep -q 'chmod 600' <<<"$said" || fail "$said"
+said=$("$BIN/trireme" gateway --http 0 --model "$SRC/tests/models/abacus" --tool-parser hermse 2>&1) && fail "a parser that is none"
+grep -q 'there is no "hermse"' <<<"$said" || fail "$said"
 "$BIN/trireme" gateway --http localhost:x >/dev/null 2>&1
 [ $? = 2 ] || fail "a port that is none"
 echo "gateway: all as expected"

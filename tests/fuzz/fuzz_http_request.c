@@ -24,7 +24,7 @@ static void check(const gw_completion_request *q, const gw_ignored *ignored) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  http_parser body = {.body = {.data = (char *)data, .len = size}};
+  tri_buf body = {.data = (char *)data, .len = size};
   gateway *g = tri_calloc(1, sizeof *g);
   gw_ignored ignored = {.g = g};
   gw_completion_request q;

@@ -19,6 +19,19 @@ static void check_truncated(const tri_tokenizer *t, tri_tokenizer_scratch *s, co
   }
 }
 
+/* Where some of the text is foreign the limits hold, too; where all of it is, no special token is found. */
+static void check_spans(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len, size_t limit) {
+  const uint32_t *ids;
+  size_t count;
+  tri_span spans[] = {{len / 7, len / 5}, {len / 3, len / 2}}, all = {0, len};
+  tri_status st = tri_tokenizer_encode_spans(t, s, text, len, spans, 2, false, limit, &ids, &count);
+  if (st != TRI_OK && (st != TRI_TOO_LARGE || !limit)) abort();
+  st = tri_tokenizer_encode_spans(t, s, text, len, &all, 1, false, limit, &ids, &count);
+  if (st != TRI_OK && (st != TRI_TOO_LARGE || !limit)) abort();
+  for (size_t i = 0; st == TRI_OK && i < count; i++)
+    if (tri_tokenizer_is_special(t, ids[i])) abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* The 256 characters of the byte-level alphabet, some merges, added tokens of each kind, NFC and the longer of the two
@@ -134,6 +147,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     abort();
   }
   check_truncated(t, s, text, size - 1, limit);
+  check_spans(t, s, text, size - 1, limit);
   uint32_t *soup = tri_malloc(size, sizeof *soup);
   if (!soup) return 0;
   for (size_t i = 0; i < size; i++) soup[i] = data[i] % tri_tokenizer_vocab_size(t);

@@ -13,15 +13,17 @@
 #include "comm/wire/endpoint.h"
 #include "comm/wire/client.h"
 #include "comm/wire/zsock.h"
+#include "runtime/base/json.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/options.h"
 #include "runtime/base/version.h"
 #include "runtime/base/wait.h"
+#include "runtime/base/xxh3.h"
 
-enum { MAX_PIECE = 64, KEEP_ENDED = 4096 };
+enum { MAX_PIECE = 64, KEEP_ENDED = 4096, SAID_AT_ONCE = 5 /* bytes of --say in a token */ };
 
 typedef struct options {
-  const char *endpoint, *key_file, *task;
+  const char *endpoint, *key_file, *task, *say, *tokenizer;
   tri_opt_list allow;
   bool insecure_tcp, token_ids_only, show_ids, stamp;
   int64_t step_us, backlog, max_model_len, starting_ms, embed_ms, busy;
@@ -33,6 +35,8 @@ static const tri_option table[] = {
     {TRI_OPT(options, allow), .name = "allow", .metavar = "KEY", .help = "public key of a client that may connect"},
     {TRI_OPT(options, insecure_tcp), .name = "insecure-tcp", .help = "tcp:// without keys"},
     {TRI_OPT(options, task), .name = "task", .fallback = "generate", .help = "what the model does, told in status"},
+    {TRI_OPT(options, say), .name = "say", .metavar = "TEXT", .help = "the answer to everything, of ASCII"},
+    {TRI_OPT(options, tokenizer), .name = "tokenizer", .metavar = "FILE", .help = "whose hash `models` says"},
     {TRI_OPT(options, token_ids_only), .name = "token-ids-only", .help = "no tokenizer, no text"},
     {TRI_OPT(options, show_ids), .name = "show-ids", .help = "write the first token ids of each embed to stderr"},
     {TRI_OPT(options, stamp), .name = "stamp",
@@ -71,6 +75,7 @@ typedef struct server {
   job *jobs;
   uint64_t done, failed, aborted, tokens, prompt_tokens, number;
   int64_t started_ns, step_ns; /* step_ns: of the tokens that are being sent */
+  uint64_t tokenizer;          /* the hash */
 } server;
 
 static volatile sig_atomic_t stop_signal;
@@ -81,10 +86,20 @@ static tri_wire_str str(const char *s) { return (tri_wire_str){s, strlen(s)}; }
 /* Token number `offset` of a choice. */
 static uint32_t token_of(uint64_t choice, uint64_t offset) { return (uint32_t)((offset * 7 + choice * 31) % 1000); }
 
-static void piece_of(uint64_t choice, uint64_t offset, char out[MAX_PIECE]) {
+static void piece_of(const options *o, uint64_t choice, uint64_t offset, char out[MAX_PIECE]) {
   static const char *const words[] = {" the", " oars",           " of", " three", " rows", " pull", " as",
                                       " one", " \xc3\xa4hnlich", ",",   " and"};
-  snprintf(out, MAX_PIECE, "%s", words[(offset + choice * 3) % (sizeof words / sizeof *words)]);
+  const char *word = words[(offset + choice * 3) % (sizeof words / sizeof *words)];
+  if (o->say)
+    snprintf(out, MAX_PIECE, "%.*s", SAID_AT_ONCE, o->say + offset * SAID_AT_ONCE);
+  else
+    snprintf(out, MAX_PIECE, "%s", word);
+}
+
+/* Returns how many tokens a choice has. */
+static uint64_t most_tokens(const server *s, const job *j) {
+  size_t said = s->o.say ? (strlen(s->o.say) + SAID_AT_ONCE - 1) / SAID_AT_ONCE : SIZE_MAX;
+  return said < (uint64_t)j->max_tokens ? said : (uint64_t)j->max_tokens;
 }
 
 static tri_status reply(server *s, const tri_peer *to) {
@@ -115,6 +130,7 @@ static void accept_job(server *s, job *j, bool existing) {
   s->out.accepted.prompt_tokens = j->prompt_tokens;
   s->out.accepted.existing = existing;
   s->out.accepted.token_ids_only = s->o.token_ids_only;
+  s->out.accepted.cached = false; /* the union has what was sent before */
   reply(s, &j->peer);
 }
 
@@ -308,6 +324,7 @@ static void handle(server *s, const tri_peer *from, const void *data, size_t len
     s->out.models.num = 1;
     s->out.models.names = models;
     s->out.models.max_model_len = (uint64_t)s->o.max_model_len;
+    s->out.models.tokenizer = s->tokenizer;
     reply(s, from);
     break;
   case TRI_OP_FLOORS: /* 1 GFLOP/s, 2 MFLOP a token; a millisecond to read the weights */
@@ -342,7 +359,7 @@ static tri_status send_token(server *s, job *j) {
   for (int i = 0; i < TRI_WIRE_MAX_LOGPROBS; i++) parts[i] = str(i % 2 ? "\xa4" : "\xc3");
   tri_token_logprobs l[TRI_WIRE_MAX_N];
   for (int64_t k = 0; k < j->n; k++) {
-    piece_of((uint64_t)k, j->sent, text[k]);
+    piece_of(&s->o, (uint64_t)k, j->sent, text[k]);
     if (s->o.stamp) snprintf(text[k], MAX_PIECE, " %lld", (long long)s->step_ns);
     ids[k] = token_of((uint64_t)k, j->sent);
     c[k] = (tri_choice_tokens){.index = (uint32_t)k,
@@ -378,16 +395,16 @@ static tri_status send_done(server *s, job *j) {
       .num_choices = (uint32_t)j->n, .prompt_tokens = j->prompt_tokens, .completion_tokens = j->num * (uint64_t)j->n};
   d->total_ms = (double)(now - j->start_ns) * 1e-6;
   d->first_token_ms = (double)(j->first_ns ? j->first_ns - j->start_ns : 0) * 1e-6;
+  tri_finish reason = s->o.say && j->num * SAID_AT_ONCE >= strlen(s->o.say) ? TRI_FINISH_STOP : TRI_FINISH_LENGTH;
   for (int64_t k = 0; k < j->n; k++) {
     char *t = text + (size_t)k * (each + 1), piece[MAX_PIECE];
     size_t len = 0;
     for (uint64_t i = 0; each && i < j->num; i++) {
-      piece_of((uint64_t)k, i, piece);
+      piece_of(&s->o, (uint64_t)k, i, piece);
       len += (size_t)snprintf(t + len, each + 1 - len, "%s", piece);
     }
-    d->choices[k] = (struct tri_done_choice){.reason = j->aborted ? TRI_FINISH_ABORT : TRI_FINISH_LENGTH,
-                                             .text = {each ? t : NULL, len},
-                                             .completion_tokens = j->num};
+    d->choices[k] = (struct tri_done_choice){
+        .reason = j->aborted ? TRI_FINISH_ABORT : reason, .text = {each ? t : NULL, len}, .completion_tokens = j->num};
   }
   tri_status st = reply(s, &j->peer);
   tri_free(text);
@@ -399,7 +416,7 @@ static void advance(server *s, job *j, int64_t now) {
     j->next_ns += s->o.step_us * 1000;
     if (!j->num++) j->first_ns = now;
     s->tokens += (uint64_t)j->n;
-    j->ended = j->num >= (uint64_t)j->max_tokens;
+    j->ended = j->num >= most_tokens(s, j);
     if (!s->o.step_us) break;
   }
   tri_status st = TRI_OK;
@@ -453,6 +470,15 @@ static void loop(server *s) {
   }
 }
 
+static tri_status read_hash(server *s, tri_error *err) {
+  char *text;
+  size_t len;
+  TRI_CHECK(tri_json_read_text(s->o.tokenizer, 1 << 28, &text, &len, err));
+  s->tokenizer = tri_xxh3(text, len);
+  tri_free(text);
+  return TRI_OK;
+}
+
 int main(int argc, char **argv) {
   static server s;
   const tri_options_spec spec = {.program = "fake_coordinator",
@@ -471,6 +497,7 @@ int main(int argc, char **argv) {
   s.started_ns = tri_now_ns();
   TRI_TRY(tri_endpoint_resolve(s.o.endpoint, endpoint, &err));
   if (s.o.key_file) TRI_TRY(tri_zkeypair_load(s.o.key_file, &keys, &err));
+  if (s.o.tokenizer) TRI_TRY(read_hash(&s, &err));
   TRI_TRY(tri_zcontext_create(&s.z, &err));
   tri_zserver_config config = {.endpoint = endpoint,
                                .curve = s.o.key_file ? &keys : NULL,

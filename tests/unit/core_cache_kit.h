@@ -1,4 +1,4 @@
-/* What the tests of the response cache share. */
+/* Helpers of the response cache's tests. */
 #ifndef TRI_TESTS_UNIT_CORE_CACHE_KIT_H
 #define TRI_TESTS_UNIT_CORE_CACHE_KIT_H
 

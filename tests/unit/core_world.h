@@ -95,7 +95,7 @@ TCase *add_case(Suite *suite, const char *name);
 struct world *world_create(uint32_t groups);
 /* Whose workers must have this model and layout (0: any). */
 struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp);
-/* Of one group that is ready, with a response cache of so many bytes. */
+/* A world of one group that is ready, with a response cache of so many bytes. */
 struct world *world_create_caching(uint64_t response_cache);
 void world_destroy(struct world *w);
 void tick(struct world *w, int64_t ns);

@@ -6,6 +6,7 @@
 
 #include "client/chat/chat_messages.h"
 #include "client/chat/chat_template.h"
+#include "client/chat/conversation.h"
 #include "runtime/base/file.h"
 #include "runtime/base/mem.h"
 
@@ -217,12 +218,60 @@ START_TEST(forms_of_content) {
 }
 END_TEST
 
+/* The prompt has all that was said, as the tokenizer reads it without special tokens of its own. */
+static void expect_prompt(conversation *c, const char *text) {
+  tri_tokenizer_scratch *s = NULL;
+  const uint32_t *ids, *want;
+  size_t n, num_want;
+  tri_error err = {0};
+  ck_assert_msg(conversation_prompt(c, &ids, &n, &err) == TRI_OK, "%s", err.message);
+  ck_assert_int_eq(tri_tokenizer_scratch_create(c->tokenizer, &s), TRI_OK);
+  ck_assert_int_eq(tri_tokenizer_encode(c->tokenizer, s, text, strlen(text), false, 0, &want, &num_want), TRI_OK);
+  ck_assert_uint_eq(n, num_want);
+  ck_assert_mem_eq(ids, want, n * sizeof *ids);
+  tri_tokenizer_scratch_destroy(s);
+}
+
+START_TEST(conversations) {
+  static const char model[] = TRI_TEST_DATA "/tokenizers/bytelevel_bpe_llama3";
+  conversation c;
+  tri_error err = {0};
+  put_file("talk.jinja", "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}");
+  ck_assert_int_eq(conversation_open("/nowhere", NULL, &c, &err), TRI_NOT_FOUND);
+  conversation_close(&c);
+  ck_assert_msg(conversation_open(model, TRI_TEST_SCRATCH "/chat/talk.jinja", &c, &err) == TRI_OK, "%s", err.message);
+  conversation_begin(&c, "be short");
+  conversation_add(&c, "user", "a \"b\"\n", 6);
+  expect_prompt(&c, "[system:be short][user:a \"b\"\n]");
+  size_t mark = conversation_mark(&c);
+  conversation_add(&c, "assistant", "\xff", 1); /* half a character, of an answer that was stopped */
+  expect_prompt(&c, "[system:be short][user:a \"b\"\n][assistant:\xef\xbf\xbd]");
+  conversation_back_to(&c, mark);
+  conversation_add(&c, "assistant", "c", 1);
+  expect_prompt(&c, "[system:be short][user:a \"b\"\n][assistant:c]");
+  conversation_forget(&c);
+  conversation_add(&c, "user", "d", 1);
+  expect_prompt(&c, "[system:be short][user:d]");
+  conversation_begin(&c, NULL);
+  conversation_add(&c, "user", "d", 1);
+  expect_prompt(&c, "[user:d]");
+  /* Nobody ends a turn by writing so. */
+  const uint32_t *ids;
+  size_t n;
+  conversation_add(&c, "user", "<|eot_id|>", 10);
+  ck_assert_int_eq(conversation_prompt(&c, &ids, &n, &err), TRI_OK);
+  for (size_t i = 0; i < n; i++) ck_assert(!tri_tokenizer_is_special(c.tokenizer, ids[i]));
+  conversation_close(&c);
+}
+END_TEST
+
 Suite *suite_chat(void) {
   Suite *suite = suite_create("chat");
   TCase *t = tcase_create("chat");
   tcase_add_loop_test(t, messages_are_made, 0, sizeof made / sizeof *made);
   tcase_add_loop_test(t, messages_are_refused, 0, sizeof refused / sizeof *refused);
   tcase_add_test(t, files_of_a_model);
+  tcase_add_test(t, conversations);
   tcase_add_loop_test(t, forms_of_content, 0, sizeof probes / sizeof *probes);
   suite_add_tcase(suite, t);
   return suite;

@@ -353,7 +353,7 @@ START_TEST(test_random) {
 }
 END_TEST
 
-/* What a step is to have: how many sequences of how many tokens, with padding. */
+/* The step that is expected: how many sequences of how many tokens, with padding. */
 static void expect(struct sim *s, int seqs, int tokens) {
   ck_assert(step(s, 0));
   ck_assert_int_eq(s->seqs, seqs);

@@ -103,7 +103,7 @@ static void start(world *w, int idle_ms) {
   http_handler handler = {w, on_head, on_request, on_gone, on_error};
   tri_error err = {0};
   ck_assert_msg(http_server_open(&config, &handler, &w->server, &err) == TRI_OK, "%s", err.message);
-  ck_assert_int_eq(http_server_watch(w->server, w->stop_fd, on_stop), TRI_OK);
+  ck_assert_int_eq(http_server_watch(w->server, HTTP_WATCH_COORDINATOR, w->stop_fd, on_stop), TRI_OK);
   ck_assert_int_eq(http_server_every(w->server, 1, on_tick), TRI_OK);
   ck_assert_int_eq(pthread_create(&w->thread, NULL, run, w), 0);
 }

@@ -37,6 +37,7 @@ START_TEST(hears_lines) {
   ck_assert(!tri_supervisor_gives_up(&s));
   say(&u, "something else\nover");
   ck_assert(!tri_supervisor_gives_up(&s));
+  ck_assert_int_eq(s.drain, 0);
   say(&u, " group 0 ended");
   ck_assert(!tri_supervisor_gives_up(&s));
   ck_assert(!s.why[0]);
@@ -45,6 +46,18 @@ START_TEST(hears_lines) {
   ck_assert_str_eq(s.why, "group 0 ended with code 1");
   ck_assert(!tri_supervisor_gives_up(&s)); /* once */
   ck_assert_int_eq(tri_supervisor_poll_fd(&s), s.notice_fd);
+  end(&s, &u);
+}
+END_TEST
+
+START_TEST(hears_of_a_drain) {
+  struct up u;
+  tri_supervisor s = begin(&u);
+  say(&u, "drain 15\nover");
+  ck_assert(!tri_supervisor_gives_up(&s));
+  ck_assert_int_eq(s.drain, 15);
+  say(&u, " that\n");
+  ck_assert(tri_supervisor_gives_up(&s));
   end(&s, &u);
 }
 END_TEST
@@ -108,6 +121,7 @@ Suite *suite_supervisor(void) {
   Suite *s = suite_create("supervisor");
   TCase *t = tcase_create("supervisor");
   tcase_add_test(t, hears_lines);
+  tcase_add_test(t, hears_of_a_drain);
   tcase_add_test(t, a_line_without_end);
   tcase_add_test(t, the_other_side_goes);
   tcase_add_test(t, tells_whole_lines);

@@ -259,7 +259,7 @@ static void server_samples(sample *out, int *n) {
   s = (tri_server_msg){.op = TRI_REPLY_STATS, .id = 2, .stats = str("trireme:x 1\n")};
   keep_server(out, n, "stats reply", &s);
   tri_wire_str names[] = {str("a"), str("b")};
-  s = (tri_server_msg){.op = TRI_REPLY_MODELS, .id = 2, .models = {2, names, 2048}};
+  s = (tri_server_msg){.op = TRI_REPLY_MODELS, .id = 2, .models = {2, names, 2048, 0xfedcba9876543210}};
   keep_server(out, n, "models reply", &s);
   s = (tri_server_msg){.op = TRI_REPLY_FLOORS, .id = 2, .floors = {.num_groups = 2}};
   s.floors.groups[1] = (tri_group_floors){.group = 1, .ranks = 4, .measured = 3, .sum = {1e10, 2e11, 3, 4, 5.5}};

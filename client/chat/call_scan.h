@@ -1,0 +1,50 @@
+/* One call of a tool, byte by byte: a JSON object with a name and arguments, or a name before its arguments. */
+#ifndef TRI_CLIENT_CHAT_CALL_SCAN_H
+#define TRI_CLIENT_CHAT_CALL_SCAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "runtime/base/buf.h"
+
+typedef enum call_form {
+  CALL_OBJECT,         /* {"name": ..., "arguments": ...} */
+  CALL_OBJECT_OR_NAME, /* the same, perhaps in a list; or NAME{...}, NAME[ARGS]{...} */
+  CALL_NAME,           /* NAME>{...} */
+  CALL_TAGS,           /* <function=NAME><parameter=KEY>VALUE</parameter>...</function>: call_tags.c */
+} call_form;
+
+typedef enum call_step {
+  CALL_GOES_ON,
+  CALL_ENDS,    /* with this byte */
+  CALL_IS_NONE, /* which this byte shows */
+} call_step;
+
+typedef struct call_scan {
+  call_form form;
+  int state, kind; /* where it is, and what the value that goes on is */
+  bool in_string, escaped;
+  unsigned depth;               /* of brackets in the value */
+  bool in_list;                 /* a list has begun */
+  bool alone;                   /* the arguments stand behind the name, without an object around them */
+  bool has_name, has_arguments; /* the name is whole; the arguments have begun */
+  tri_buf word;                 /* of a key or a name that is not yet whole */
+  tri_buf name;
+  tri_buf arguments; /* as they stand there; the owner takes them out as they come */
+  /* Tells whether a parameter is text by the tool's schema, whatever it looks like. NULL: one that is JSON is none. */
+  bool (*is_text)(void *ctx, const char *name, size_t len, const char *key, size_t key_len);
+  void *ctx;
+  tri_buf value; /* of a parameter */
+} call_scan;
+
+/* Begins the next call, and keeps the memory. in_list stays. */
+void call_scan_begin(call_scan *s, call_form form);
+void call_scan_free(call_scan *s);
+/* TRI_OK or TRI_NO_MEMORY. */
+tri_status call_scan_byte(call_scan *s, char c, call_step *step);
+/* The same of a call of tags alone. */
+tri_status call_tags_byte(call_scan *s, char c, call_step *step);
+
+static inline bool call_is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+#endif

@@ -1,0 +1,53 @@
+/* The parts of a model's answer: reasoning, text, calls of tools. A filter of a stream: what it gives does not depend
+ * on the pieces in which the answer comes, and all that is certain is given at once. */
+#ifndef TRI_CLIENT_CHAT_CHAT_ANSWER_H
+#define TRI_CLIENT_CHAT_CHAT_ANSWER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "runtime/base/status.h"
+
+/* How models write calls. Special tokens are no text of an answer, so that a marker that is one is not there: the forms
+ * whose markers are often special are also taken without them, at the beginning of an answer and of known tools. */
+typedef enum chat_calls {
+  CHAT_CALLS_NONE,
+  CHAT_CALLS_HERMES,   /* <tool_call>{"name": ..., "arguments": {...}}</tool_call> */
+  CHAT_CALLS_MISTRAL,  /* [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...], or [TOOL_CALLS]NAME{...} */
+  CHAT_CALLS_LLAMA,    /* {"name": ..., "parameters": {...}}, with ; between several */
+  CHAT_CALLS_FUNCTION, /* <function=NAME>{...}</function> */
+  CHAT_CALLS_TAGS,     /* <tool_call><function=NAME><parameter=KEY>VALUE</parameter>...</function></tool_call> */
+  CHAT_NUM_CALLS
+} chat_calls;
+
+typedef enum chat_part {
+  CHAT_PART_TEXT,
+  CHAT_PART_REASONING,
+  CHAT_PART_CALL,      /* one begins: the function's name, whole */
+  CHAT_PART_ARGUMENTS, /* bytes of the last call's, as the model wrote them; of tags the JSON that they come to */
+} chat_part;
+
+typedef struct chat_answer_config {
+  chat_calls calls;
+  bool reasoning;    /* <think>...</think> at the beginning is */
+  bool in_reasoning; /* and the prompt has its <think> already */
+  bool (*is_tool)(void *ctx, const char *name, size_t len);
+  /* Tells whether a parameter is text by the tool's schema, whatever it looks like; NULL: one that is JSON is none. */
+  bool (*is_text)(void *ctx, const char *name, size_t len, const char *key, size_t key_len);
+  void (*give)(void *ctx, chat_part part, const char *s, size_t len); /* len > 0, but of a name */
+  void *ctx;
+} chat_answer_config;
+
+typedef struct chat_answer chat_answer;
+
+tri_status chat_answer_create(const chat_answer_config *config, chat_answer **out);
+void chat_answer_free(chat_answer *a); /* NULL is fine */
+tri_status chat_answer_push(chat_answer *a, const char *s, size_t len);
+/* The answer has ended: what was held back is text after all, or dropped as white space around calls. */
+tri_status chat_answer_finish(chat_answer *a);
+unsigned chat_answer_num_calls(const chat_answer *a);
+
+/* "hermes", ...; false: there is no such form. */
+bool chat_calls_by_name(const char *name, chat_calls *out);
+
+#endif

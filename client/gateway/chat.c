@@ -1,0 +1,234 @@
+/* POST /v1/chat/completions: a thread makes the prompt of the messages, and the rest is a completion. */
+#include "client/gateway/chat.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "client/gateway/chat_message.h"
+#include "client/gateway/tasks.h"
+#include "runtime/base/mem.h"
+
+typedef struct chat {
+  gw_completion base; /* the exchange's state */
+  gw_chat_request q;
+  gw_task task;
+  const gw_model *model;
+  tri_json_doc *doc;
+  bool in_reasoning;          /* the prompt ends there */
+  gw_chat_message **messages; /* [num_choices] of a stream whose text is taken apart, else NULL */
+} chat;
+
+/* ---- the answer ---- */
+
+static void begin_choice(cmd_buf *b, size_t index, const char *member) {
+  cmd_json_open(b, NULL, '{');
+  cmd_json_uint(b, "index", index);
+  cmd_json_open(b, member, '{');
+}
+
+/* Ends the delta or the message, and the choice. */
+static void end_choice(gw_completion *s, cmd_buf *b, size_t index) {
+  gw_choice *c = &s->choices[index];
+  cmd_buf_add(b, "}", 1);
+  cmd_buf_key(b, "logprobs");
+  if (s->q->r.logprobs >= 0 && (c->logprobs.tokens.len || !s->q->stream))
+    gw_chat_logprobs_write(&c->logprobs, b);
+  else
+    cmd_buf_add(b, "null", 4);
+  gw_write_finish_reason(b, c);
+  cmd_buf_add(b, "}", 1);
+}
+
+static bool is_taken_apart(const chat *c) { return c->q.calls || c->model->reasoning; }
+
+static gw_chat_message_config message_config(chat *c, size_t index) {
+  return (gw_chat_message_config){.model = c->model,
+                                  .tools = c->q.calls ? c->q.chat.tools : NULL,
+                                  .in_reasoning = c->in_reasoning,
+                                  .choice = index,
+                                  .id = c->base.id,
+                                  .ctx = &c->base};
+}
+
+/* Writes the event of a delta with these members. */
+static void add_delta(void *ctx, size_t index, const cmd_buf *members) {
+  gw_completion *s = ctx;
+  gw_event_begin(s);
+  begin_choice(&s->out, index, "delta");
+  cmd_buf_add(&s->out, members->data ? members->data : "", members->len);
+  s->out.failed = s->out.failed || members->failed;
+  end_choice(s, &s->out, index);
+  gw_event_end(s);
+}
+
+static void begin_stream(gw_completion *s) {
+  chat *c = (chat *)s;
+  cmd_buf role = {0};
+  cmd_json_word(&role, "role", "assistant");
+  cmd_json_word(&role, "content", "");
+  for (size_t i = 0; i < s->num_choices; i++) {
+    add_delta(s, i, &role);
+    if (!c->messages) continue;
+    gw_chat_message_config config = message_config(c, i);
+    config.event = add_delta;
+    if (gw_chat_message_create(&config, &c->messages[i]) != TRI_OK) s->out.failed = true;
+  }
+  cmd_buf_free(&role);
+}
+
+/* Text that is taken apart comes as one event for each part that is certain, and logprobs with the next of them. */
+static void add_text(gw_completion *s, size_t index, const char *text, size_t len) {
+  chat *c = (chat *)s;
+  cmd_buf b = {0};
+  if (c->messages) {
+    if (gw_chat_message_push(c->messages[index], text, len) != TRI_OK) s->out.failed = true;
+    return;
+  }
+  cmd_json_text(&b, "content", text, len);
+  add_delta(s, index, &b);
+  cmd_buf_free(&b);
+}
+
+static void set_reason(gw_choice *c, bool calls) {
+  if (calls && !strcmp(c->finish_reason, "stop")) snprintf(c->finish_reason, sizeof c->finish_reason, "tool_calls");
+}
+
+static void finish(gw_completion *s, size_t index) {
+  chat *c = (chat *)s;
+  gw_choice *choice = &s->choices[index], ended = *choice;
+  bool calls = false;
+  choice->finish_reason[0] = '\0'; /* not yet, of what was held back */
+  if (c->messages && gw_chat_message_finish(c->messages[index], &calls) != TRI_OK) s->out.failed = true;
+  memcpy(choice->finish_reason, ended.finish_reason, sizeof ended.finish_reason);
+  set_reason(choice, calls);
+  add_delta(s, index, &(cmd_buf){0});
+}
+
+static tri_status take_apart(gw_completion *s, size_t index, cmd_buf *out) {
+  gw_choice *choice = &s->choices[index];
+  gw_chat_message_config config = message_config((chat *)s, index);
+  gw_chat_message *m = NULL;
+  bool calls;
+  tri_status st;
+  TRI_TRY(gw_chat_message_create(&config, &m));
+  if (choice->text.len) TRI_TRY(gw_chat_message_push(m, choice->text.data, choice->text.len));
+  TRI_TRY(gw_chat_message_finish(m, &calls));
+  set_reason(choice, calls);
+  gw_chat_message_write(m, out);
+cleanup:
+  gw_chat_message_free(m);
+  return st;
+}
+
+static void whole(gw_completion *s, size_t index, cmd_buf *out) {
+  const cmd_buf *text = &s->choices[index].text;
+  begin_choice(out, index, "message");
+  cmd_json_word(out, "role", "assistant");
+  if (!is_taken_apart((chat *)s))
+    cmd_json_text(out, "content", text->data ? text->data : "", text->len);
+  else if (take_apart(s, index, out) != TRI_OK)
+    out->failed = true;
+  end_choice(s, out, index);
+}
+
+static const gw_completion_form form = {.id_prefix = "chatcmpl-",
+                                        .object = "chat.completion",
+                                        .chunk_object = "chat.completion.chunk",
+                                        .prompt_field = "messages",
+                                        .add_logprobs = gw_chat_logprobs_add,
+                                        .begin = begin_stream,
+                                        .text = add_text,
+                                        .finish = finish,
+                                        .whole = whole};
+
+/* ---- the prompt ---- */
+
+static chat *of_task(gw_task *t) { return (chat *)((char *)t - offsetof(chat, task)); }
+
+static void free_chat(gw_task *t) {
+  chat *s = of_task(t);
+  for (size_t i = 0; s->messages && i < s->base.num_choices; i++) gw_chat_message_free(s->messages[i]);
+  tri_free(s->messages);
+  gw_completion_close(&s->base);
+  gw_chat_request_free(&s->q);
+  tri_json_free(s->doc);
+  tri_buf_free(&t->body);
+  tri_free(s);
+}
+
+static void leave(gw_exchange *x) {
+  chat *s = x->state;
+  gw_task_leave(&s->task);
+}
+
+static tri_status make_prompt(chat *s, tri_tokenizer_scratch *scratch, tri_error *err) {
+  gw_completion_request *q = &s->q.c;
+  gw_prompt prompt = {0};
+  gw_prompt_options o = gw_chat_prompt(&s->q.chat, s->task.max_model_len);
+  o.add_special = q->add_special_tokens;
+  o.cut = s->q.truncate_prompt_tokens != TRIREME_UNSET;
+  if (s->q.truncate_prompt_tokens > 0) o.most_ids = (size_t)s->q.truncate_prompt_tokens;
+  q->prompt.items = tri_calloc(1, sizeof *q->prompt.items);
+  if (!q->prompt.items) return tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
+  q->prompt.num = 1;
+  TRI_CHECK(gw_model_prompt(s->model, scratch, &o, &prompt, err));
+  q->prompt.items[0] = (gw_input){.ids = prompt.ids, .num_ids = prompt.num};
+  s->in_reasoning = prompt.opens_reasoning;
+  return TRI_OK;
+}
+
+static tri_status run(gw_task *t, tri_tokenizer_scratch *scratch, tri_error *err) {
+  chat *s = of_task(t);
+  TRI_CHECK(gw_parse_body(&t->body, &s->doc, err));
+  bool has_parser = s->model->calls != CHAT_CALLS_NONE;
+  TRI_CHECK(gw_chat_parse(tri_json_root(s->doc), has_parser, &s->q, &s->base.ignored, err));
+  TRI_CHECK(make_prompt(s, scratch, err));
+  TRI_CHECK(gw_completion_open(&s->base, err));
+  if (!s->q.c.stream || !is_taken_apart(s)) return TRI_OK;
+  s->messages = tri_calloc(s->base.num_choices, sizeof *s->messages);
+  return s->messages ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
+}
+
+static void ready(gw_task *t) {
+  gw_exchange *x = t->x;
+  bool fits = x->g->client && x->g->model_fits; /* it may have changed meanwhile */
+  if (fits) return gw_completion_submit(x);
+  gw_exchange_fail(x, &(gw_error){503, "closed", "", "there is no connection to the coordinator"});
+}
+
+bool gw_chat_refuse(gateway *g, http_conn *c, bool needs_template) {
+  static const gw_error
+      no_folder = {501, "unsupported", "",
+                   "the gateway has no tokenizer: start it with --model and the model's folder, which "
+                   "has tokenizer.json"},
+      no_template = {501, "unsupported", "",
+                     "the model has no chat template: put chat_template.jinja into its folder, or use "
+                     "/v1/completions"},
+      other = {503, "unsupported", "",
+               "the coordinator now serves a model with another tokenizer.json: start the gateway "
+               "again with its folder"};
+  const gw_error *e = NULL;
+  if (!g->model.tokenizer)
+    e = &no_folder;
+  else if (!g->model_fits)
+    e = &other;
+  else if (needs_template && !g->model.template)
+    e = &no_template;
+  if (e) gw_respond_error(c, e);
+  return e != NULL;
+}
+
+void gw_chat(gateway *g, http_conn *c) {
+  static const gw_kind kind = {gw_completion_event, leave};
+  if (gw_chat_refuse(g, c, true)) return;
+  chat *s = tri_calloc(1, sizeof *s);
+  if (!s) return gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});
+  s->base.form = &form;
+  s->base.q = &s->q.c;
+  s->base.ignored.g = g;
+  s->model = &g->model;
+  s->task.run = run;
+  s->task.ready = ready;
+  s->task.free = free_chat;
+  gw_task_start(g, c, &kind, s, &s->task);
+}

@@ -1,0 +1,162 @@
+#include "client/gateway/chat_message.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/base/xxh3.h"
+
+enum { ID_DIGITS = 16, MISTRAL_DIGITS = 9 }; /* its templates take ids of this length alone */
+
+struct gw_chat_message {
+  gw_chat_message_config config;
+  chat_answer *answer;
+  unsigned num_calls;
+  cmd_buf text, reasoning, calls; /* of a whole message; calls: elements, the last one open in its arguments */
+  cmd_buf arguments;              /* of that one */
+};
+
+/* ---- calls ---- */
+
+/* Returns the function of a tool of the request; NULL: there is none of this name. */
+static const tri_json *find_tool(const gw_chat_message *m, const char *name, size_t len) {
+  for (size_t i = 0; i < tri_json_size(m->config.tools); i++) {
+    size_t n = 0;
+    const tri_json *function = tri_json_get(tri_json_at(m->config.tools, i), "function");
+    const char *s = tri_json_as_str(tri_json_get(function, "name"), &n);
+    if (s && n == len && !memcmp(s, name, len)) return function;
+  }
+  return NULL;
+}
+
+static bool is_tool(void *ctx, const char *name, size_t len) { return find_tool(ctx, name, len) != NULL; }
+
+/* Returns whether a parameter of a tool is of the type string. */
+static bool is_text(void *ctx, const char *name, size_t len, const char *key, size_t key_len) {
+  char text[256];
+  const tri_json *properties = tri_json_get(tri_json_get(find_tool(ctx, name, len), "parameters"), "properties");
+  if (key_len >= sizeof text) return false;
+  snprintf(text, sizeof text, "%.*s", (int)key_len, key);
+  const char *type = tri_json_get_str(tri_json_get(properties, text), "type");
+  return type && !strcmp(type, "string");
+}
+
+/* Members of a call that has begun, as far as the arguments. */
+static void open_call(const gw_chat_message *m, cmd_buf *b, const char *name, size_t len) {
+  char seed[96], digits[20];
+  int n = snprintf(seed, sizeof seed, "%s/%zu/%u", m->config.id, m->config.choice, m->num_calls);
+  snprintf(digits, sizeof digits, "%016" PRIx64, tri_xxh3(seed, (size_t)n));
+  bool mistral = m->config.model->calls == CHAT_CALLS_MISTRAL;
+  cmd_buf_key(b, "id");
+  cmd_buf_printf(b, "\"%s%.*s\"", mistral ? "" : "call_", mistral ? MISTRAL_DIGITS : ID_DIGITS, digits);
+  cmd_json_word(b, "type", "function");
+  cmd_json_open(b, "function", '{');
+  cmd_json_text(b, "name", name, len);
+}
+
+static void end_call(gw_chat_message *m) {
+  if (!m->num_calls) return;
+  cmd_json_text(&m->calls, "arguments", m->arguments.data ? m->arguments.data : "", m->arguments.len);
+  cmd_buf_add(&m->calls, "}}", 2);
+  m->calls.failed = m->calls.failed || m->arguments.failed;
+  m->arguments.len = 0;
+}
+
+/* ---- whole ---- */
+
+static void keep(void *ctx, chat_part part, const char *s, size_t len) {
+  gw_chat_message *m = ctx;
+  switch (part) {
+  case CHAT_PART_TEXT: cmd_buf_add(&m->text, s, len); break;
+  case CHAT_PART_REASONING: cmd_buf_add(&m->reasoning, s, len); break;
+  case CHAT_PART_ARGUMENTS: cmd_buf_add(&m->arguments, s, len); break;
+  case CHAT_PART_CALL:
+    end_call(m);
+    cmd_json_open(&m->calls, NULL, '{');
+    open_call(m, &m->calls, s, len);
+    m->num_calls++;
+  }
+}
+
+void gw_chat_message_write(const gw_chat_message *m, cmd_buf *out) {
+  if (m->reasoning.len) cmd_json_text(out, "reasoning_content", m->reasoning.data, m->reasoning.len);
+  if (m->text.len || !m->num_calls) {
+    cmd_json_text(out, "content", m->text.data ? m->text.data : "", m->text.len);
+  } else {
+    cmd_buf_key(out, "content");
+    cmd_buf_add(out, "null", 4);
+  }
+  if (m->num_calls) {
+    cmd_json_open(out, "tool_calls", '[');
+    cmd_buf_add(out, m->calls.data, m->calls.len);
+    cmd_buf_add(out, "]", 1);
+  }
+  out->failed = out->failed || m->text.failed || m->reasoning.failed || m->calls.failed;
+}
+
+/* ---- a stream ---- */
+
+static void tell(void *ctx, chat_part part, const char *s, size_t len) {
+  gw_chat_message *m = ctx;
+  cmd_buf b = {0};
+  if (part == CHAT_PART_TEXT || part == CHAT_PART_REASONING) {
+    cmd_json_text(&b, part == CHAT_PART_TEXT ? "content" : "reasoning_content", s, len);
+  } else {
+    bool begins = part == CHAT_PART_CALL;
+    cmd_json_open(&b, "tool_calls", '[');
+    cmd_json_open(&b, NULL, '{');
+    cmd_json_uint(&b, "index", begins ? m->num_calls : m->num_calls - 1);
+    if (begins)
+      open_call(m, &b, s, len);
+    else
+      cmd_json_open(&b, "function", '{');
+    cmd_json_text(&b, "arguments", begins ? "" : s, begins ? 0 : len);
+    cmd_buf_add(&b, "}}]", 3);
+    m->num_calls += begins;
+  }
+  m->config.event(m->config.ctx, m->config.choice, &b);
+  cmd_buf_free(&b);
+}
+
+/* ---- both ---- */
+
+tri_status gw_chat_message_create(const gw_chat_message_config *config, gw_chat_message **out) {
+  gw_chat_message *m = tri_calloc(1, sizeof *m);
+  if (!m) return TRI_NO_MEMORY;
+  m->config = *config;
+  chat_answer_config answer = {.calls = config->tools ? config->model->calls : CHAT_CALLS_NONE,
+                               .reasoning = config->model->reasoning,
+                               .in_reasoning = config->in_reasoning,
+                               .is_tool = is_tool,
+                               .is_text = is_text,
+                               .give = config->event ? tell : keep,
+                               .ctx = m};
+  tri_status st = chat_answer_create(&answer, &m->answer);
+  if (st == TRI_OK)
+    *out = m;
+  else
+    gw_chat_message_free(m);
+  return st;
+}
+
+void gw_chat_message_free(gw_chat_message *m) {
+  if (!m) return;
+  chat_answer_free(m->answer);
+  cmd_buf_free(&m->text);
+  cmd_buf_free(&m->reasoning);
+  cmd_buf_free(&m->calls);
+  cmd_buf_free(&m->arguments);
+  tri_free(m);
+}
+
+tri_status gw_chat_message_push(gw_chat_message *m, const char *text, size_t len) {
+  return chat_answer_push(m->answer, text, len);
+}
+
+tri_status gw_chat_message_finish(gw_chat_message *m, bool *calls) {
+  TRI_CHECK(chat_answer_finish(m->answer));
+  if (!m->config.event) end_call(m);
+  *calls = m->num_calls > 0;
+  return TRI_OK;
+}

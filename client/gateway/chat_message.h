@@ -1,0 +1,29 @@
+/* The message that a choice of a chat becomes: text, reasoning, and calls of tools. */
+#ifndef TRI_CLIENT_GATEWAY_CHAT_MESSAGE_H
+#define TRI_CLIENT_GATEWAY_CHAT_MESSAGE_H
+
+#include "client/gateway/chat.h"
+
+typedef struct gw_chat_message gw_chat_message;
+
+/* Takes answers apart as the model writes calls and reasoning, where there is a tool to be called (tools: those of the
+ * request, or NULL). id: of the request; the calls' ids are made of it and of the choice's number. */
+typedef struct gw_chat_message_config {
+  const gw_model *model;
+  const tri_json *tools;
+  bool in_reasoning;
+  size_t choice;
+  const char *id;
+  /* A stream's: writes an event with a delta whose members are `members`. NULL: the message is written whole. */
+  void (*event)(void *ctx, size_t choice, const cmd_buf *members);
+  void *ctx;
+} gw_chat_message_config;
+tri_status gw_chat_message_create(const gw_chat_message_config *config, gw_chat_message **out);
+void gw_chat_message_free(gw_chat_message *m); /* NULL is fine */
+tri_status gw_chat_message_push(gw_chat_message *m, const char *text, size_t len);
+/* Returns whether it calls tools in *calls. */
+tri_status gw_chat_message_finish(gw_chat_message *m, bool *calls);
+/* Members of the whole message behind its role. */
+void gw_chat_message_write(const gw_chat_message *m, cmd_buf *out);
+
+#endif

@@ -1,0 +1,113 @@
+/* The fields of /v1/chat/completions beside those of /v1/completions. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "client/gateway/chat.h"
+
+enum { MAX_TOP = 20 };
+
+static tri_status take_modalities(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  const char *s = tri_json_as_str(tri_json_at(v, 0), NULL);
+  (void)request;
+  if (tri_json_size(v) == 1 && s && !strcmp(s, "text")) return TRI_OK;
+  return tri_fail(err, TRI_UNSUPPORTED, f->name, "modalities are supported as [\"text\"] alone");
+}
+
+#define Q(m) .offset = offsetof(gw_chat_request, m)
+static const gw_field fields[] = {
+    GW_CHAT_FIELDS(gw_chat_request, chat),
+    {"tool_choice", gw_take_json, Q(tool_choice)},
+    {"parallel_tool_calls", gw_take_bool, Q(parallel_tool_calls)},
+    {"logprobs", gw_take_bool, Q(logprobs)},
+    {"top_logprobs", gw_take_int, Q(top_logprobs)},
+    {"truncate_prompt_tokens", gw_take_int, Q(truncate_prompt_tokens)},
+    {"modalities", take_modalities, 0},
+    {"functions", gw_take_unsupported, 0},
+    {"function_call", gw_take_unsupported, 0},
+    {"audio", gw_take_unsupported, 0},
+    {"echo", gw_take_unsupported, 0},
+    {"web_search_options", gw_take_unsupported, 0},
+    {"mm_processor_kwargs", gw_take_unsupported, 0},
+};
+#undef Q
+
+tri_status gw_chat_fields_check(const gw_chat_fields *f, tri_error *err) {
+  tri_json_kind kwargs = tri_json_kind_of(f->kwargs), tools = tri_json_kind_of(f->tools);
+  if (!f->messages) return tri_fail(err, TRI_INVALID_ARGUMENT, "messages", "messages is missing");
+  if (kwargs != TRI_JSON_NULL && kwargs != TRI_JSON_OBJECT)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "chat_template_kwargs", "chat_template_kwargs must be an object");
+  if (tools != TRI_JSON_NULL && tools != TRI_JSON_ARRAY)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "tools", "tools must be a list");
+  if (!f->continue_final || !f->add_generation_prompt) return TRI_OK;
+  return tri_fail(err, TRI_INVALID_ARGUMENT, "continue_final_message",
+                  "continue_final_message needs add_generation_prompt false: an answer either goes on with the last "
+                  "message or begins another one");
+}
+
+gw_prompt_options gw_chat_prompt(const gw_chat_fields *f, uint64_t most_ids) {
+  return (gw_prompt_options){.chat = {.messages = f->messages,
+                                      .tools = f->tools,
+                                      .documents = f->documents,
+                                      .kwargs = f->kwargs,
+                                      .reasoning_effort = f->reasoning_effort,
+                                      .add_generation_prompt = f->add_generation_prompt},
+                             .continue_final = f->continue_final,
+                             .most_ids = most_ids};
+}
+
+/* Calls can be looked for, but not be forced. */
+static tri_status check_tools(gw_chat_request *q, bool has_parser, tri_error *err) {
+  bool has_tools = tri_json_size(q->chat.tools) > 0;
+  const char *choice = tri_json_as_str(q->tool_choice, NULL);
+  if (q->tool_choice && !choice)
+    return tri_fail(err, TRI_UNSUPPORTED, "tool_choice",
+                    "tool_choice cannot name a function: the answer cannot be forced to call it");
+  if (!choice) choice = "auto";
+  if (!strcmp(choice, "none")) return TRI_OK;
+  if (!strcmp(choice, "required"))
+    return tri_fail(err, TRI_UNSUPPORTED, "tool_choice",
+                    "tool_choice \"required\" is not supported: the answer cannot be forced to call a function");
+  if (strcmp(choice, "auto") != 0)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "tool_choice", "tool_choice must be \"auto\" or \"none\"");
+  if (!has_tools) return TRI_OK;
+  if (!has_parser)
+    return tri_fail(err, TRI_UNSUPPORTED, "tool_choice",
+                    "tool_choice \"auto\" needs a parser of calls: start the gateway with --tool-parser, or say "
+                    "\"none\"");
+  if (!q->parallel_tool_calls)
+    return tri_fail(err, TRI_UNSUPPORTED, "parallel_tool_calls",
+                    "parallel_tool_calls false is not supported: the answer cannot be kept from a second call");
+  q->calls = true;
+  return TRI_OK;
+}
+
+static tri_status check_logprobs(gw_chat_request *q, tri_error *err) {
+  if (!q->logprobs && q->top_logprobs > 0)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "top_logprobs", "top_logprobs needs logprobs true");
+  if (q->top_logprobs < 0 || q->top_logprobs > MAX_TOP)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "top_logprobs", "top_logprobs is %" PRId64 "; allowed are 0 to %d",
+                    q->top_logprobs, MAX_TOP);
+  q->c.r.logprobs = q->logprobs ? q->top_logprobs : -1;
+  return TRI_OK;
+}
+
+tri_status gw_chat_parse(const tri_json *object, bool has_parser, gw_chat_request *q, gw_ignored *ignored,
+                         tri_error *err) {
+  static const gw_field_table own = GW_TABLE(fields);
+  const gw_field_table tables[] = {own, gw_completion_fields, {0}};
+  *q = (gw_chat_request){
+      .chat.add_generation_prompt = true, .parallel_tool_calls = true, .truncate_prompt_tokens = TRIREME_UNSET};
+  gw_completion_request_init(&q->c);
+  q->c.add_special_tokens = false; /* the template has them */
+  TRI_CHECK(gw_fields_read(tables, object, q, ignored, err));
+  TRI_CHECK(gw_chat_fields_check(&q->chat, err));
+  TRI_CHECK(check_tools(q, has_parser, err));
+  TRI_CHECK(check_logprobs(q, err));
+  if (q->truncate_prompt_tokens != TRIREME_UNSET && q->truncate_prompt_tokens != -1 && q->truncate_prompt_tokens < 1)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "truncate_prompt_tokens",
+                    "truncate_prompt_tokens is %" PRId64 "; it must be 1 or more, or -1", q->truncate_prompt_tokens);
+  if (q->c.r.max_tokens == TRIREME_UNSET) q->c.r.max_tokens = -1; /* the rest of the context */
+  return gw_completion_check(&q->c, err);
+}
+
+void gw_chat_request_free(gw_chat_request *q) { gw_completion_request_free(&q->c); }

@@ -1,0 +1,253 @@
+/* The jobs of a request that generates text: one for each prompt, whose choices are numbered on. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/gateway/completion.h"
+#include "runtime/base/mem.h"
+
+tri_status gw_completion_open(gw_completion *s, tri_error *err) {
+  s->n = (size_t)s->q->r.n;
+  s->num_choices = s->n * s->q->prompt.num;
+  s->created = time(NULL);
+  s->choices = tri_calloc(s->num_choices, sizeof *s->choices);
+  s->counts = tri_calloc(s->q->prompt.num, sizeof *s->counts);
+  return s->choices && s->counts ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
+}
+
+void gw_completion_close(gw_completion *s) {
+  for (size_t i = 0; s->choices && i < s->num_choices; i++) {
+    cmd_buf_free(&s->choices[i].text);
+    gw_logprobs_free(&s->choices[i].logprobs);
+  }
+  tri_free(s->choices);
+  tri_free(s->counts);
+  cmd_buf_free(&s->out);
+  cmd_buf_free(&s->prefix);
+}
+
+/* ---- words that both forms of the answer have ---- */
+
+static void write_head(const gw_exchange *x, cmd_buf *b) {
+  const gw_completion *s = x->state;
+  const char *model = s->q->r.model ? s->q->r.model : x->g->name;
+  cmd_json_open(b, NULL, '{');
+  cmd_json_word(b, "id", s->id);
+  cmd_json_word(b, "object", s->q->stream ? s->form->chunk_object : s->form->object);
+  cmd_json_uint(b, "created", (uint64_t)s->created);
+  cmd_json_word(b, "model", model);
+  cmd_json_open(b, "choices", '[');
+}
+
+static void write_usage(cmd_buf *b, const gw_completion *s) {
+  cmd_json_open(b, "usage", '{');
+  cmd_json_uint(b, "prompt_tokens", s->prompt_tokens);
+  cmd_json_uint(b, "completion_tokens", s->completion_tokens);
+  cmd_json_uint(b, "total_tokens", s->prompt_tokens + s->completion_tokens);
+  cmd_json_open(b, "prompt_tokens_details", '{');
+  cmd_json_uint(b, "cached_tokens", s->cached_tokens);
+  cmd_buf_add(b, "}}", 2);
+}
+
+void gw_write_finish_reason(cmd_buf *b, const gw_choice *c) {
+  cmd_buf_key(b, "finish_reason");
+  if (c->finish_reason[0])
+    cmd_buf_json(b, c->finish_reason, strlen(c->finish_reason));
+  else
+    cmd_buf_add(b, "null", 4);
+}
+
+/* ---- a stream ---- */
+
+void gw_event_begin(gw_completion *s) {
+  cmd_buf_add(&s->out, "data: ", 6);
+  cmd_buf_add(&s->out, s->prefix.data, s->prefix.len);
+}
+
+static void end_event(gw_completion *s, bool usage) {
+  cmd_buf_add(&s->out, "]", 1);
+  if (usage) write_usage(&s->out, s);
+  cmd_buf_add(&s->out, "}\n\n", 3);
+}
+
+void gw_event_end(gw_completion *s) { end_event(s, s->q->continuous_usage); }
+
+/* Returns false where the client was too slow: the exchange is over then. */
+static bool send_events(gw_exchange *x) {
+  gw_completion *s = x->state;
+  if (s->begun && s->out.failed) http_stream_reset(x->conn);
+  bool sent = !s->begun || !s->out.len || http_stream_send(x->conn, s->out.data, s->out.len);
+  if (s->begun) s->out.len = 0;
+  if (sent) return true;
+  x->conn = NULL;
+  gw_exchange_close(x);
+  return false;
+}
+
+/* Header lines of the answer: its id, and the fields that were ignored. */
+static void header_lines(const gw_completion *s, char out[320]) {
+  char ignored[256];
+  gw_ignored_fields(&s->ignored, ignored);
+  snprintf(out, 320, "X-Request-Id: %s\r\n%s", s->id, ignored);
+}
+
+static void begin_stream(gw_exchange *x) {
+  gw_completion *s = x->state;
+  char fields[320];
+  header_lines(s, fields);
+  http_stream_begin(x->conn, fields);
+  s->begun = true;
+  cmd_buf early = s->out; /* of jobs that did not wait for the others */
+  s->out = (cmd_buf){0};
+  if (s->form->begin) s->form->begin(s);
+  cmd_buf_add(&s->out, early.data ? early.data : "", early.len);
+  s->out.failed = s->out.failed || early.failed;
+  cmd_buf_free(&early);
+  send_events(x);
+}
+
+static void end_stream(gw_exchange *x) {
+  gw_completion *s = x->state;
+  if (s->q->include_usage) {
+    gw_event_begin(s);
+    end_event(s, true);
+  }
+  cmd_buf_printf(&s->out, "data: [DONE]\n\n");
+  if (!send_events(x)) return;
+  http_stream_end(x->conn);
+  gw_exchange_close(x);
+}
+
+/* Ends it with an error, before or behind the head. */
+static void fail(gw_exchange *x, const gw_error *e) {
+  gw_completion *s = x->state;
+  if (!s->begun) return gw_exchange_fail(x, e);
+  cmd_buf_add(&s->out, "data: ", 6);
+  gw_error_json(&s->out, e);
+  cmd_buf_printf(&s->out, "\n\ndata: [DONE]\n\n");
+  if (!send_events(x)) return;
+  http_stream_end(x->conn);
+  gw_exchange_close(x);
+}
+
+/* ---- an answer at once ---- */
+
+static void respond(gw_exchange *x) {
+  gw_completion *s = x->state;
+  char fields[320];
+  cmd_buf b = {0};
+  write_head(x, &b);
+  for (size_t i = 0; i < s->num_choices; i++) {
+    s->form->whole(s, i, &b);
+    b.failed = b.failed || s->choices[i].text.failed;
+  }
+  cmd_buf_add(&b, "]", 1);
+  write_usage(&b, s);
+  cmd_buf_add(&b, "}", 1);
+  header_lines(s, fields);
+  gw_respond_json(x->conn, &b, fields);
+  gw_exchange_close(x);
+}
+
+/* ---- events ---- */
+
+static void on_accepted(gw_exchange *x, const trireme_event *e) {
+  gw_completion *s = x->state;
+  s->prompt_tokens += e->accepted.prompt_tokens;
+  if (!s->id[0]) {
+    snprintf(s->id, sizeof s->id, "%s%s", s->form->id_prefix, e->accepted.request_id);
+    write_head(x, &s->prefix);
+  }
+  /* The head goes out when nothing can be refused any more, so that refusals have a status of their own. */
+  if (++s->num_accepted == x->num_jobs && s->q->stream) begin_stream(x);
+}
+
+static void on_tokens(gw_exchange *x, const gw_job *j, const trireme_event *e) {
+  gw_completion *s = x->state;
+  for (size_t i = 0; i < e->tokens.num; i++) {
+    const trireme_choice *c = e->tokens.choices[i];
+    size_t index = j->index * s->n + c->index;
+    if (c->index >= s->n) continue;
+    s->completion_tokens += c->num_ids;
+    s->form->add_logprobs(&s->choices[index].logprobs, c);
+    if (!s->q->stream)
+      cmd_buf_add(&s->choices[index].text, c->text ? c->text : "", c->text_len);
+    else if (c->text_len || s->choices[index].logprobs.tokens.len)
+      s->form->text(s, index, c->text ? c->text : "", c->text_len);
+  }
+  send_events(x);
+}
+
+static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
+  gw_completion *s = x->state;
+  uint64_t tokens = 0;
+  for (size_t i = 0; i < e->done.num && i < s->n; i++) {
+    const trireme_finished *f = e->done.choices[i];
+    size_t index = j->index * s->n + i;
+    gw_choice *c = &s->choices[index];
+    if (!strcmp(f->finish_reason, "abort") || !strcmp(f->finish_reason, "error")) {
+      bool late = e->done.timed_out;
+      return fail(x, &(gw_error){late ? 504 : 503, late ? "timeout" : "aborted", "",
+                                 late ? "deadline_ms has passed" : "the request was aborted"});
+    }
+    snprintf(c->finish_reason, sizeof c->finish_reason, "%s", f->finish_reason);
+    tokens += f->completion_tokens;
+    if (s->q->stream)
+      s->form->finish(s, index);
+    else if (s->q->r.no_stream)
+      cmd_buf_add(&c->text, f->text, f->text_len);
+  }
+  s->counts[j->index] = tokens;
+  s->cached_tokens += e->done.cached_tokens;
+  if (x->num_open) {
+    send_events(x);
+    return;
+  }
+  s->completion_tokens = 0;
+  for (unsigned i = 0; i < x->num_jobs; i++) s->completion_tokens += s->counts[i];
+  if (s->q->stream)
+    end_stream(x);
+  else
+    respond(x);
+}
+
+static gw_error error_of(const gw_completion *s, const trireme_error *e) {
+  gw_error error = gw_error_of(e);
+  if (!strcmp(error.param, "prompt")) error.param = s->form->prompt_field;
+  return error;
+}
+
+void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
+  gw_error error;
+  switch (e->kind) {
+  case TRIREME_EVENT_ACCEPTED: on_accepted(x, e); break;
+  case TRIREME_EVENT_TOKENS: on_tokens(x, j, e); break;
+  case TRIREME_EVENT_DONE: on_done(x, j, e); break;
+  case TRIREME_EVENT_ERROR:
+    error = error_of(x->state, &e->error);
+    fail(x, &error);
+    break;
+  default: fail(x, &(gw_error){500, "internal", "", "the coordinator answered something else"});
+  }
+}
+
+void gw_completion_submit(gw_exchange *x) {
+  gw_completion *s = x->state;
+  trireme_request *r = &s->q->r;
+  for (size_t i = 0; i < s->q->prompt.num; i++) {
+    const gw_input *in = &s->q->prompt.items[i];
+    trireme_error error = {0};
+    uint64_t id;
+    r->prompt = in->text;
+    r->prompt_len = in->len;
+    r->token_ids = in->ids;
+    r->num_token_ids = in->num_ids;
+    trireme_result result = trireme_submit(x->g->client, r, &id, &error);
+    if (result != TRIREME_OK) {
+      gw_error e = error_of(s, &error);
+      if (result == TRIREME_TIMEOUT) e.status = 503;
+      return gw_exchange_fail(x, &e);
+    }
+    gw_exchange_sent(x, id);
+  }
+}

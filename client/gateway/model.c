@@ -1,0 +1,132 @@
+#include "client/gateway/model.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "runtime/base/mem.h"
+
+tri_status gw_model_open(const char *dir, gw_model *out, tri_error *err) {
+  char path[PATH_MAX];
+  snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+  TRI_CHECK(tri_tokenizer_load(path, &out->tokenizer, err));
+  tri_status st = chat_template_load(dir, &out->template, err);
+  if (st == TRI_OK) out->calls = chat_template_calls(out->template);
+  return st == TRI_NOT_FOUND ? TRI_OK : st;
+}
+
+void gw_model_close(gw_model *m) {
+  tri_tokenizer_destroy(m->tokenizer);
+  chat_template_free(m->template);
+  *m = (gw_model){0};
+}
+
+/* ---- prompts ---- */
+
+/* The text of the last message's content, or of its last part. */
+static const char *final_text(const tri_json *messages, size_t *len) {
+  const tri_json *last = tri_json_at(messages, tri_json_size(messages) - 1), *content = tri_json_get(last, "content");
+  if (tri_json_kind_of(content) == TRI_JSON_ARRAY && tri_json_size(content))
+    content = tri_json_get(tri_json_at(content, tri_json_size(content) - 1), "text");
+  return tri_json_as_str(content, len);
+}
+
+static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+/* Cuts what the template has put behind the last message. Templates may trim a content: the part of it without white
+ * space around it is what is looked for, and as much of the rest as is there stays. */
+static tri_status cut_behind_final(const tri_json *messages, tri_jinja_output *out, tri_error *err) {
+  size_t len = 0, end = out->text.len;
+  const char *s = final_text(messages, &len), *found = NULL;
+  while (len && is_blank(*s)) {
+    s++;
+    len--;
+  }
+  size_t whole = len;
+  while (len && is_blank(s[len - 1])) len--;
+  for (size_t at = out->text.len; len && !found && at >= len; at--)
+    if (!memcmp(out->text.data + at - len, s, len)) found = out->text.data + at - len;
+  if (!found)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "continue_final_message",
+                    "the last message cannot be continued: its content is not a part of the prompt");
+  size_t from = (size_t)(found - out->text.data);
+  bool kept = out->text.len - from >= whole && !memcmp(found, s, whole);
+  end = from + (kept ? whole : len);
+  out->text.len = end;
+  while (out->num_spans && out->spans[out->num_spans - 1].from >= end) out->num_spans--;
+  if (out->num_spans && out->spans[out->num_spans - 1].to > end) out->spans[out->num_spans - 1].to = end;
+  return TRI_OK;
+}
+
+/* Returns whether the template's own text ends with <think>, but for white space. */
+static bool opens_reasoning(const tri_jinja_output *out) {
+  static const char think[] = "<think>";
+  const size_t size = sizeof think - 1;
+  size_t end = out->text.len, foreign = out->num_spans ? out->spans[out->num_spans - 1].to : 0;
+  while (end && is_blank(out->text.data[end - 1])) end--;
+  return end >= foreign + size && !memcmp(out->text.data + end - size, think, size);
+}
+
+static tri_status too_long(const gw_prompt_options *o, tri_error *err) {
+  return tri_fail(err, TRI_NO_CAPACITY, "messages", "the prompt has more than the %zu tokens of the model's context",
+                  o->most_ids);
+}
+
+static tri_status encode(const gw_model *m, tri_tokenizer_scratch *scratch, const char *text, size_t len,
+                         const tri_span *spans, size_t num_spans, const gw_prompt_options *o, gw_prompt *out,
+                         tri_error *err) {
+  const uint32_t *ids = NULL;
+  size_t n, most = o->cut ? 0 : o->most_ids;
+  tri_status st =
+      tri_tokenizer_encode_spans(m->tokenizer, scratch, text, len, spans, num_spans, o->add_special, most, &ids, &n);
+  if (st == TRI_TOO_LARGE) return too_long(o, err);
+  if (st == TRI_NO_CAPACITY)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "messages",
+                    "the prompt is too much work for a pattern of tokenizer.json: it looks far ahead from every place");
+  if (st != TRI_OK) return tri_fail(err, st, "messages", "the prompt cannot be encoded: %s", tri_status_text(st));
+  size_t skipped = o->cut && n > o->most_ids ? n - o->most_ids : 0;
+  out->num = n - skipped;
+  out->ids = tri_malloc(out->num ? out->num : 1, sizeof *ids);
+  if (!out->ids) return tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
+  if (out->num) memcpy(out->ids, ids + skipped, out->num * sizeof *ids);
+  return TRI_OK;
+}
+
+/* Says what the error of a template is an error of: it may refuse messages, or fail at them. */
+static tri_status of_template(tri_status st, tri_error *err) {
+  static const char *const kinds[] = {TRI_JINJA_RAISED, TRI_JINJA_UNDEFINED, TRI_JINJA_TYPE, TRI_JINJA_LIMIT,
+                                      TRI_JINJA_SYNTAX};
+  bool of_it = false;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) of_it = of_it || !strcmp(err->field, kinds[i]);
+  if (st == TRI_OK || st == TRI_NO_MEMORY || !of_it) return st;
+  tri_error inner = *err;
+  bool raised = !strcmp(inner.field, TRI_JINJA_RAISED);
+  *err = (tri_error){0};
+  return tri_fail(err, TRI_INVALID_ARGUMENT, "messages", "%s: %s",
+                  raised ? "the chat template refuses the messages" : "the chat template fails at the messages",
+                  inner.message);
+}
+
+tri_status gw_model_prompt(const gw_model *m, tri_tokenizer_scratch *scratch, const gw_prompt_options *o,
+                           gw_prompt *prompt, tri_error *err) {
+  tri_jinja_output out = {0};
+  time_t now = time(NULL);
+  struct tm local;
+  tri_status st;
+  chat_request r = o->chat;
+  r.now_s = localtime_r(&now, &local) ? now + local.tm_gmtoff : now;
+  TRI_TRY(of_template(chat_template_render(m->template, &r, &out, err), err));
+  if (o->continue_final) TRI_TRY(cut_behind_final(r.messages, &out, err));
+  TRI_TRY(encode(m, scratch, out.text.data, out.text.len, m->parse_special ? NULL : out.spans,
+                 m->parse_special ? 0 : out.num_spans, o, prompt, err));
+  prompt->opens_reasoning = opens_reasoning(&out);
+cleanup:
+  tri_jinja_output_free(&out);
+  return st;
+}
+
+tri_status gw_model_encode(const gw_model *m, tri_tokenizer_scratch *scratch, const char *text, size_t len,
+                           const gw_prompt_options *o, gw_prompt *prompt, tri_error *err) {
+  return encode(m, scratch, text, len, NULL, 0, o, prompt, err);
+}

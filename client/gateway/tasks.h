@@ -1,0 +1,44 @@
+/* Work that takes long for the loop, such as rendering and tokenizing a chat: threads do it, and a bounded number
+ * waits. */
+#ifndef TRI_CLIENT_GATEWAY_TASKS_H
+#define TRI_CLIENT_GATEWAY_TASKS_H
+
+#include <stdatomic.h>
+
+#include "client/gateway/gateway.h"
+#include "runtime/tokenizer/tokenizer.h"
+
+typedef struct gw_tasks gw_tasks;
+typedef struct gw_task gw_task;
+
+/* A member of an exchange's state. The thread has the task, and all that run uses, until ready is called. */
+struct gw_task {
+  gw_task *next;
+  gw_exchange *x;   /* that waits for it; NULL: none any more */
+  tri_buf body;     /* of the request, a copy */
+  tri_status st;    /* of run */
+  tri_error err;    /* of run */
+  bool running;     /* or it waits for a thread */
+  atomic_bool stop; /* nobody waits any more: run may give up */
+  uint64_t max_model_len;
+  /* In a thread. */
+  tri_status (*run)(gw_task *t, tri_tokenizer_scratch *scratch, tri_error *err);
+  /* In the loop's thread, with run's success and somebody who waits. */
+  void (*ready)(gw_task *t);
+  void (*free)(gw_task *t); /* the state that it belongs to */
+};
+
+/* threads may be 0 for a gateway without a tokenizer, which has no tasks. */
+tri_status gw_tasks_open(const tri_tokenizer *tokenizer, unsigned threads, gw_tasks **out);
+void gw_tasks_close(gw_tasks *s);   /* NULL is fine; frees what has not ended */
+int gw_tasks_fd(const gw_tasks *s); /* readable when one has ended */
+/* Calls for all that have ended. */
+void gw_tasks_take(gw_tasks *s);
+
+/* Makes the exchange of a connection, with room for one job, and hands the task over. On failure the connection has
+ * been answered and the state freed. kind->free must call gw_task_leave. */
+void gw_task_start(gateway *g, http_conn *c, const gw_kind *kind, void *state, gw_task *t);
+/* The exchange goes. Frees the state, now or when the thread is done with it. */
+void gw_task_leave(gw_task *t);
+
+#endif

@@ -1,0 +1,159 @@
+/* POST /tokenize and /detokenize, as vLLM has them: the gateway's own tokenizer answers. */
+#include <string.h>
+
+#include "client/gateway/chat.h"
+#include "client/gateway/tasks.h"
+#include "runtime/base/mem.h"
+
+typedef struct tokenize {
+  gw_task task; /* the exchange's state begins with it */
+  const gw_model *model;
+  gw_ignored ignored;
+  tri_json_doc *doc;
+  /* The request. */
+  gw_chat_fields chat;
+  const tri_json *prompt, *add_special; /* its default depends on what is tokenized */
+  bool return_strings;
+  const tri_json *tokens; /* of /detokenize */
+  /* The answer. */
+  gw_prompt ids;
+  char *text;
+  size_t len;
+} tokenize;
+
+#define T(m) .offset = offsetof(tokenize, m)
+static const gw_field tokenize_fields[] = {
+    GW_CHAT_FIELDS(tokenize, chat),
+    {"prompt", gw_take_json, T(prompt)},
+    {"add_special_tokens", gw_take_json, T(add_special)},
+    {"return_token_strs", gw_take_bool, T(return_strings)},
+    {"model", gw_take_nothing, 0},
+    {"chat_template", gw_take_unsupported, 0},
+};
+static const gw_field detokenize_fields[] = {
+    {"tokens", gw_take_json, T(tokens)},
+    {"model", gw_take_nothing, 0},
+};
+#undef T
+static const gw_field_table tokenize_tables[] = {GW_TABLE(tokenize_fields), {0}};
+static const gw_field_table detokenize_tables[] = {GW_TABLE(detokenize_fields), {0}};
+
+static void free_tokenize(gw_task *task) {
+  tokenize *t = (tokenize *)task;
+  tri_json_free(t->doc);
+  tri_buf_free(&t->task.body);
+  tri_free(t->ids.ids);
+  tri_free(t->text);
+  tri_free(t);
+}
+
+static void leave(gw_exchange *x) { gw_task_leave(x->state); }
+
+/* ---- ids of a text, or of messages ---- */
+
+static tri_status run_tokenize(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *err) {
+  tokenize *t = (tokenize *)task;
+  size_t len = 0;
+  t->chat.add_generation_prompt = true;
+  TRI_CHECK(gw_parse_body(&task->body, &t->doc, err));
+  TRI_CHECK(gw_fields_read(tokenize_tables, tri_json_root(t->doc), t, &t->ignored, err));
+  const char *text = tri_json_as_str(t->prompt, &len);
+  bool special = t->prompt != NULL;
+  if (t->add_special && !tri_json_as_bool(t->add_special, &special))
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "add_special_tokens", "add_special_tokens must be true or false");
+  if (t->prompt && t->chat.messages)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "messages",
+                    "there are a prompt and messages: only one can be tokenized");
+  if (t->prompt && !text) return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "prompt must be a text");
+  if (!t->prompt) TRI_CHECK(gw_chat_fields_check(&t->chat, err));
+  if (!t->prompt && !t->model->template)
+    return tri_fail(err, TRI_UNSUPPORTED, "messages", "the model has no chat template");
+  gw_prompt_options o = gw_chat_prompt(&t->chat, 0);
+  o.add_special = special;
+  return text ? gw_model_encode(t->model, scratch, text, len, &o, &t->ids, err)
+              : gw_model_prompt(t->model, scratch, &o, &t->ids, err);
+}
+
+static void write_ids(cmd_buf *b, const tokenize *t) {
+  cmd_json_open(b, "tokens", '[');
+  for (size_t i = 0; i < t->ids.num; i++) cmd_buf_printf(b, "%s%u", i ? "," : "", t->ids.ids[i]);
+  cmd_buf_add(b, "]", 1);
+}
+
+/* How the vocabulary writes them. */
+static void write_strings(cmd_buf *b, const tokenize *t) {
+  cmd_buf_key(b, "token_strs");
+  if (!t->return_strings) {
+    cmd_buf_add(b, "null", 4);
+    return;
+  }
+  cmd_buf_add(b, "[", 1);
+  for (size_t i = 0; i < t->ids.num; i++) {
+    const char *s = tri_tokenizer_token(t->model->tokenizer, t->ids.ids[i]);
+    if (i) cmd_buf_add(b, ",", 1);
+    cmd_buf_json(b, s, strlen(s));
+  }
+  cmd_buf_add(b, "]", 1);
+}
+
+static void respond(tokenize *t, cmd_buf *b) {
+  char ignored[256];
+  gw_exchange *x = t->task.x;
+  gw_ignored_fields(&t->ignored, ignored);
+  gw_respond_json(x->conn, b, ignored);
+  gw_exchange_close(x);
+}
+
+static void ready_tokenize(gw_task *task) {
+  tokenize *t = (tokenize *)task;
+  cmd_buf b = {0};
+  cmd_json_open(&b, NULL, '{');
+  cmd_json_uint(&b, "count", t->ids.num);
+  cmd_json_uint(&b, "max_model_len", task->max_model_len);
+  write_ids(&b, t);
+  write_strings(&b, t);
+  cmd_buf_add(&b, "}", 1);
+  respond(t, &b);
+}
+
+/* ---- the text of ids ---- */
+
+static tri_status run_detokenize(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *err) {
+  static const gw_field field = {.name = "tokens"};
+  tokenize *t = (tokenize *)task;
+  (void)scratch;
+  TRI_CHECK(gw_parse_body(&task->body, &t->doc, err));
+  TRI_CHECK(gw_fields_read(detokenize_tables, tri_json_root(t->doc), t, &t->ignored, err));
+  if (!t->tokens) return tri_fail(err, TRI_INVALID_ARGUMENT, "tokens", "tokens is missing");
+  TRI_CHECK(gw_read_ids(&field, t->tokens, &t->ids.ids, &t->ids.num, err));
+  tri_status st = tri_tokenizer_decode(t->model->tokenizer, t->ids.ids, t->ids.num, false, &t->text, &t->len);
+  if (st == TRI_OUT_OF_RANGE) return tri_fail(err, st, "tokens", "tokens has an id that no token has");
+  return st == TRI_OK ? st : tri_fail(err, st, "", "out of memory");
+}
+
+static void ready_detokenize(gw_task *task) {
+  tokenize *t = (tokenize *)task;
+  cmd_buf b = {0};
+  cmd_json_open(&b, NULL, '{');
+  cmd_json_text(&b, "prompt", t->text, t->len);
+  cmd_buf_add(&b, "}", 1);
+  respond(t, &b);
+}
+
+static void start(gateway *g, http_conn *c, tri_status (*run)(gw_task *, tri_tokenizer_scratch *, tri_error *),
+                  void (*ready)(gw_task *)) {
+  static const gw_kind kind = {NULL, leave}; /* without jobs there are no events */
+  if (gw_chat_refuse(g, c, false)) return;
+  tokenize *t = tri_calloc(1, sizeof *t);
+  if (!t) return gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});
+  t->model = &g->model;
+  t->ignored.g = g;
+  t->task.run = run;
+  t->task.ready = ready;
+  t->task.free = free_tokenize;
+  gw_task_start(g, c, &kind, t, &t->task);
+}
+
+void gw_tokenize(gateway *g, http_conn *c) { start(g, c, run_tokenize, ready_tokenize); }
+
+void gw_detokenize(gateway *g, http_conn *c) { start(g, c, run_detokenize, ready_detokenize); }

@@ -1,0 +1,380 @@
+/* Chat in the gateway, without a coordinator: fields of requests, prompts, logprobs. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/gateway/chat_message.h"
+#include "runtime/base/mem.h"
+
+Suite *suite_gateway_chat(void);
+
+/* ---- fields ---- */
+
+typedef struct parsed {
+  tri_json_doc *doc;
+  gateway *g;
+  gw_ignored ignored;
+  gw_chat_request q;
+  tri_error err;
+  tri_status st;
+} parsed;
+
+static void parse(parsed *p, const char *text, bool has_parser) {
+  *p = (parsed){.g = tri_calloc(1, sizeof *p->g)};
+  ck_assert_ptr_nonnull(p->g);
+  p->g->o.http.reject_unknown_fields = true;
+  p->ignored.g = p->g;
+  ck_assert_msg(tri_json_parse(text, strlen(text), &p->doc, &p->err) == TRI_OK, "%s", text);
+  p->st = gw_chat_parse(tri_json_root(p->doc), has_parser, &p->q, &p->ignored, &p->err);
+}
+
+static void done(parsed *p) {
+  gw_chat_request_free(&p->q);
+  tri_json_free(p->doc);
+  tri_free(p->g);
+}
+
+#define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"
+#define TOOLS "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"
+
+START_TEST(accepted) {
+  parsed p;
+  parse(&p, "{" HELLO "}", false);
+  ck_assert_msg(p.st == TRI_OK, "%s", p.err.message);
+  ck_assert(p.q.c.r.max_tokens == -1 && p.q.c.r.logprobs == -1 && p.q.c.r.no_stream && p.q.c.r.no_special_tokens);
+  ck_assert(p.q.chat.add_generation_prompt && !p.q.chat.continue_final && !p.q.calls && !p.q.c.stream);
+  done(&p);
+  parse(&p,
+        "{" HELLO ",\"max_completion_tokens\":5,\"n\":3,\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":"
+        "true},\"logprobs\":true,\"top_logprobs\":4,\"temperature\":0,\"stop\":\"a\"," TOOLS
+        ",\"chat_template_kwargs\":{\"a\":1},\"reasoning_effort\":\"low\",\"documents\":[],\"add_generation_prompt\":"
+        "false,\"continue_final_message\":true,\"add_special_tokens\":true,\"truncate_prompt_tokens\":-1,"
+        "\"response_format\":{\"type\":\"text\"},\"modalities\":[\"text\"],\"user\":\"u\",\"chat_template\":null}",
+        true);
+  ck_assert_msg(p.st == TRI_OK, "%s: %s", p.err.field, p.err.message);
+  ck_assert(p.q.c.r.max_tokens == 5 && p.q.c.r.n == 3 && p.q.c.stream && p.q.c.continuous_usage && p.q.calls);
+  ck_assert(p.q.c.r.logprobs == 4 && p.q.c.r.num_stop == 1 && !p.q.c.r.no_special_tokens);
+  ck_assert(p.q.chat.continue_final && p.q.chat.kwargs && p.q.chat.reasoning_effort);
+  done(&p);
+  parse(&p, "{" HELLO "," TOOLS ",\"tool_choice\":\"none\",\"logprobs\":true,\"top_logprobs\":null}", false);
+  ck_assert(p.st == TRI_OK && !p.q.calls && p.q.c.r.logprobs == 0);
+  done(&p);
+  parse(&p, "{" HELLO ",\"tools\":[],\"tool_choice\":\"auto\",\"parallel_tool_calls\":false}", false);
+  ck_assert(p.st == TRI_OK && !p.q.calls);
+  done(&p);
+}
+END_TEST
+
+static const struct refused {
+  const char *text, *field;
+  tri_status st;
+  bool has_parser;
+} refused[] = {
+    {"{}", "messages", TRI_INVALID_ARGUMENT, false},
+    {"{" HELLO ",\"top_logprobs\":2}", "top_logprobs", TRI_INVALID_ARGUMENT, false},
+    {"{" HELLO ",\"logprobs\":true,\"top_logprobs\":21}", "top_logprobs", TRI_OUT_OF_RANGE, false},
+    {"{" HELLO ",\"logprobs\":3}", "logprobs", TRI_INVALID_ARGUMENT, false},
+    {"{" HELLO "," TOOLS "}", "tool_choice", TRI_UNSUPPORTED, false},
+    {"{" HELLO "," TOOLS ",\"tool_choice\":\"auto\"}", "tool_choice", TRI_UNSUPPORTED, false},
+    {"{" HELLO "," TOOLS ",\"tool_choice\":\"required\"}", "tool_choice", TRI_UNSUPPORTED, true},
+    {"{" HELLO "," TOOLS ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}}}", "tool_choice",
+     TRI_UNSUPPORTED, true},
+    {"{" HELLO "," TOOLS ",\"tool_choice\":\"any\"}", "tool_choice", TRI_INVALID_ARGUMENT, true},
+    {"{" HELLO "," TOOLS ",\"parallel_tool_calls\":false}", "parallel_tool_calls", TRI_UNSUPPORTED, true},
+    {"{" HELLO ",\"tools\":{}}", "tools", TRI_INVALID_ARGUMENT, true},
+    {"{" HELLO ",\"chat_template\":\"{{ 1 }}\"}", "chat_template", TRI_UNSUPPORTED, false},
+    {"{" HELLO ",\"chat_template_kwargs\":[]}", "chat_template_kwargs", TRI_INVALID_ARGUMENT, false},
+    {"{" HELLO ",\"continue_final_message\":true}", "continue_final_message", TRI_INVALID_ARGUMENT, false},
+    {"{" HELLO ",\"response_format\":{\"type\":\"json_object\"}}", "response_format", TRI_UNSUPPORTED, false},
+    {"{" HELLO ",\"truncate_prompt_tokens\":0}", "truncate_prompt_tokens", TRI_OUT_OF_RANGE, false},
+    {"{" HELLO ",\"modalities\":[\"text\",\"audio\"]}", "modalities", TRI_UNSUPPORTED, false},
+    {"{" HELLO ",\"functions\":[{}]}", "functions", TRI_UNSUPPORTED, false},
+    {"{" HELLO ",\"n\":0}", "n", TRI_OUT_OF_RANGE, false},
+    {"{" HELLO ",\"zip\":1}", "zip", TRI_UNKNOWN_FIELD, false},
+};
+
+START_TEST(is_refused) {
+  const struct refused *r = &refused[_i];
+  parsed p;
+  parse(&p, r->text, r->has_parser);
+  ck_assert_msg(p.st == r->st && !strcmp(p.err.field, r->field), "%s: %s, %s: %s", r->text, tri_status_code(p.st),
+                p.err.field, p.err.message);
+  done(&p);
+}
+END_TEST
+
+/* ---- prompts ---- */
+
+typedef struct prompts {
+  gw_model model;
+  tri_tokenizer_scratch *scratch;
+} prompts;
+
+static void open_prompts(prompts *p) {
+  tri_error err = {0};
+  *p = (prompts){0};
+  ck_assert_msg(gw_model_open(TRI_SOURCE "/tests/models/abacus", &p->model, &err) == TRI_OK, "%s", err.message);
+  ck_assert_ptr_nonnull(p->model.template);
+  ck_assert_int_eq(tri_tokenizer_scratch_create(p->model.tokenizer, &p->scratch), TRI_OK);
+}
+
+static void close_prompts(prompts *p) {
+  tri_tokenizer_scratch_destroy(p->scratch);
+  gw_model_close(&p->model);
+}
+
+/* Writes the prompt's tokens, joined by spaces. */
+static tri_status tokens_of(const prompts *p, const char *messages, gw_prompt_options o, char out[512],
+                            tri_error *err) {
+  tri_json_doc *doc = NULL;
+  gw_prompt made = {0};
+  size_t n = 0;
+  *err = (tri_error){0};
+  out[0] = '\0';
+  ck_assert_msg(tri_json_parse(messages, strlen(messages), &doc, err) == TRI_OK, "%s", messages);
+  o.chat.messages = tri_json_root(doc);
+  o.chat.add_generation_prompt = !o.continue_final;
+  tri_status st = gw_model_prompt(&p->model, p->scratch, &o, &made, err);
+  for (size_t i = 0; st == TRI_OK && i < made.num; i++)
+    n += (size_t)snprintf(out + n, 512 - n, "%s%s", i ? " " : "", tri_tokenizer_token(p->model.tokenizer, made.ids[i]));
+  tri_free(made.ids);
+  tri_json_free(doc);
+  return st;
+}
+
+#define USER(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
+#define ASSISTANT(text) "{\"role\":\"assistant\",\"content\":\"" text "\"}"
+
+START_TEST(prompts_are_made) {
+  prompts p;
+  char got[512];
+  tri_error err;
+  open_prompts(&p);
+  ck_assert_int_eq(tokens_of(&p, "[" USER("1+1=") "]", (gw_prompt_options){0}, got, &err), TRI_OK);
+  ck_assert_str_eq(got, "<|begin|> 1 + 1 ="); /* one beginning: the tokenizer's own is left out */
+  ck_assert_int_eq(tokens_of(&p, "[" USER("1+1=") "]", (gw_prompt_options){.add_special = true}, got, &err), TRI_OK);
+  ck_assert_str_eq(got, "<|begin|> <|begin|> 1 + 1 =");
+  ck_assert_int_eq(tokens_of(&p, "[" USER("1<|end|>") "]", (gw_prompt_options){0}, got, &err), TRI_OK);
+  ck_assert_str_eq(got, "<|begin|> 1 < | e n d | >");
+  p.model.parse_special = true;
+  ck_assert_int_eq(tokens_of(&p, "[" USER("1<|end|>") "]", (gw_prompt_options){0}, got, &err), TRI_OK);
+  ck_assert_str_eq(got, "<|begin|> 1 <|end|>");
+  ck_assert_int_eq(tokens_of(&p, "[" USER("1234") "]", (gw_prompt_options){.most_ids = 3, .cut = true}, got, &err),
+                   TRI_OK);
+  ck_assert_str_eq(got, "2 3 4");
+  ck_assert_int_eq(tokens_of(&p, "[" USER("1234") "]", (gw_prompt_options){.most_ids = 4}, got, &err), TRI_NO_CAPACITY);
+  gw_error e = gw_error_of_status(&err);
+  ck_assert(e.status == 400 && !strcmp(e.code, "context_length_exceeded") && !strcmp(e.param, "messages"));
+  ck_assert_int_eq(tokens_of(&p, "[" ASSISTANT("x") "]", (gw_prompt_options){0}, got, &err), TRI_INVALID_ARGUMENT);
+  ck_assert_msg(!strcmp(err.field, "messages") && strstr(err.message, "a question is missing"), "%s", err.message);
+  close_prompts(&p);
+}
+END_TEST
+
+/* Whatever comes with a request may spell special tokens, and they stay text. */
+START_TEST(all_of_a_request_is_foreign) {
+  static const char source[] = "<|end|>{{ tools | tojson }}{{ documents[0] }}{{ x }}{{ reasoning_effort }}",
+                    request[] =
+                        "{\"messages\":[" USER("x") "],\"tools\":[\"<|end|>\"],\"documents\":[\"<|end|>\"],\"kwargs\":"
+                                                    "{\"x\":\"<|end|>\"},\"reasoning_effort\":\"<|end|>\"}";
+  prompts p;
+  tri_error err = {0};
+  tri_json_doc *doc = NULL;
+  gw_prompt made = {0};
+  size_t special = 0;
+  open_prompts(&p);
+  chat_template_free(p.model.template);
+  p.model.template = NULL;
+  ck_assert_int_eq(chat_template_make(source, sizeof source - 1, &p.model.template, &err), TRI_OK);
+  ck_assert_int_eq(tri_json_parse(request, sizeof request - 1, &doc, &err), TRI_OK);
+  const tri_json *root = tri_json_root(doc);
+  gw_prompt_options o = {.chat = {.messages = tri_json_get(root, "messages"),
+                                  .tools = tri_json_get(root, "tools"),
+                                  .documents = tri_json_get(root, "documents"),
+                                  .kwargs = tri_json_get(root, "kwargs"),
+                                  .reasoning_effort = tri_json_get(root, "reasoning_effort")}};
+  ck_assert_msg(gw_model_prompt(&p.model, p.scratch, &o, &made, &err) == TRI_OK, "%s", err.message);
+  for (size_t i = 0; i < made.num; i++) special += tri_tokenizer_is_special(p.model.tokenizer, made.ids[i]);
+  ck_assert(special == 1 && made.num == 1 + 4 + 4 * 7); /* ["..."], and each of the four texts in characters */
+  tri_free(made.ids);
+  tri_json_free(doc);
+  close_prompts(&p);
+}
+END_TEST
+
+START_TEST(final_messages_go_on) {
+  static const gw_prompt_options on = {.continue_final = true};
+  prompts p;
+  char got[512];
+  tri_error err;
+  open_prompts(&p);
+  ck_assert_int_eq(tokens_of(&p, "[" USER("1+1=") "," ASSISTANT("2 3 ") "]", on, got, &err), TRI_OK);
+  ck_assert_str_eq(got, "<|begin|> 1 + 1 = 2 Ġ 3 Ġ"); /* the space of the content stays */
+  chat_template_free(p.model.template);
+  const char *source = "{% for m in messages %}[{{ m.content | trim }}]{% endfor %} end";
+  ck_assert_int_eq(chat_template_make(source, strlen(source), &p.model.template, &err), TRI_OK);
+  ck_assert_int_eq(tokens_of(&p, "[" USER("1") "," ASSISTANT(" 2 ") "]", on, got, &err), TRI_OK);
+  ck_assert_str_eq(got, "[ 1 ] [ 2"); /* the template's brackets split, and what is behind the content goes */
+  ck_assert_int_eq(tokens_of(&p, "[" USER("1") "," ASSISTANT(" ") "]", on, got, &err), TRI_INVALID_ARGUMENT);
+  ck_assert_str_eq(err.field, "continue_final_message");
+  close_prompts(&p);
+}
+END_TEST
+
+/* ---- logprobs ---- */
+
+/* A part of a character, an alternative that cannot be drawn, and a token without a text. */
+START_TEST(logprobs) {
+  uint32_t ids[2] = {5, 6}, tops[2] = {5, 7};
+  float values[2] = {-0.5f, -INFINITY};
+  trireme_string texts[2] = {{"\xc3", 1}, {"x", 1}};
+  trireme_logprobs first = {-0.5f, 2, tops, values, "\xc3", 1, texts}, second = {-2.0f, 0, NULL, NULL, NULL, 0, NULL};
+  const trireme_logprobs *both[2] = {&first, &second};
+  trireme_choice c = {.ids = ids, .num_ids = 2, .logprobs = both};
+  gw_logprobs l = {0};
+  cmd_buf b = {0};
+  gw_chat_logprobs_add(&l, &c);
+  gw_chat_logprobs_write(&l, &b);
+  ck_assert_str_eq(
+      b.data,
+      "{\"content\":[{\"token\":\"bytes:\\\\xc3\",\"logprob\":-0.5,\"bytes\":[195],\"top_logprobs\":[{\"token\":"
+      "\"bytes:\\\\xc3\",\"logprob\":-0.5,\"bytes\":[195]},{\"token\":\"x\",\"logprob\":-9999.0,\"bytes\":[120]}]"
+      "},{\"token\":\"token_id:6\",\"logprob\":-2,\"bytes\":null,\"top_logprobs\":[]}]}");
+  b.len = 0;
+  gw_chat_logprobs_write(&l, &b);
+  ck_assert_str_eq(b.data, "{\"content\":[]}");
+  gw_logprobs_free(&l);
+  cmd_buf_free(&b);
+}
+END_TEST
+
+/* ---- messages ---- */
+
+static void add_event(void *ctx, size_t choice, const cmd_buf *members) {
+  cmd_buf *all = ctx;
+  cmd_buf_printf(all, "%zu %s\n", choice, members->data);
+}
+
+/* Makes a message of an answer, whole or as the events of two pieces. */
+static void make_message(const gw_model *model, bool in_reasoning, const char *text, bool stream, bool calls,
+                         cmd_buf *out) {
+  tri_json_doc *doc = NULL;
+  static const char tools[] =
+      "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"s\":{"
+      "\"type\":\"string\"},\"n\":{\"type\":\"integer\"}}}}}]";
+  gw_chat_message_config config = {.model = model, .in_reasoning = in_reasoning, .choice = 3, .id = "chatcmpl-1"};
+  gw_chat_message *m = NULL;
+  bool got;
+  size_t len = strlen(text);
+  ck_assert_int_eq(tri_json_parse(tools, sizeof tools - 1, &doc, NULL), TRI_OK);
+  config.tools = tri_json_root(doc);
+  config.event = stream ? add_event : NULL;
+  config.ctx = out;
+  out->len = 0;
+  ck_assert_int_eq(gw_chat_message_create(&config, &m), TRI_OK);
+  ck_assert_int_eq(gw_chat_message_push(m, text, len / 2), TRI_OK);
+  ck_assert_int_eq(gw_chat_message_push(m, text + len / 2, len - len / 2), TRI_OK);
+  ck_assert_int_eq(gw_chat_message_finish(m, &got), TRI_OK);
+  ck_assert(got == calls);
+  if (!stream) gw_chat_message_write(m, out);
+  gw_chat_message_free(m);
+  tri_json_free(doc);
+}
+
+/* Cuts the ids out of a text, whose digits are those of a hash; they must differ. */
+static void without_ids(cmd_buf *b, size_t digits) {
+  static const char key[] = "\"id\":\"";
+  char last[32] = "";
+  for (char *at = b->data; (at = strstr(at, key));) {
+    char *from = at + sizeof key - 1, *end = strchr(from, '"');
+    ck_assert_uint_eq((size_t)(end - from), digits);
+    ck_assert(strncmp(last, from, digits) != 0);
+    snprintf(last, sizeof last, "%.*s", (int)digits, from);
+    memmove(from, end, strlen(end) + 1);
+    at = from;
+  }
+}
+
+START_TEST(message) {
+  static const char answer[] = "hm</think>So:<tool_call>{\"name\":\"f\",\"arguments\":{\"a\": 1}}</tool_call>"
+                               "<tool_call>{\"name\":\"g\",\"arguments\":{}}</tool_call>";
+  gw_model model = {.calls = CHAT_CALLS_HERMES, .reasoning = true};
+  cmd_buf b = {0};
+  make_message(&model, true, answer, false, true, &b);
+  without_ids(&b, 21);
+  ck_assert_str_eq(b.data, "\"reasoning_content\":\"hm\",\"content\":\"So:\",\"tool_calls\":[{\"id\":\"\",\"type\":"
+                           "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": 1}\"}},{\"id\":\"\","
+                           "\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]");
+  make_message(&model, true, answer, true, true, &b);
+  without_ids(&b, 21);
+  ck_assert_str_eq(b.data, "3 \"reasoning_content\":\"hm\"\n3 \"content\":\"So:\"\n"
+                           "3 \"tool_calls\":[{\"index\":0,\"id\":\"\",\"type\":\"function\",\"function\":{\"name\":"
+                           "\"f\",\"arguments\":\"\"}}]\n"
+                           "3 \"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"a\\\": 1}\"}}]\n"
+                           "3 \"tool_calls\":[{\"index\":1,\"id\":\"\",\"type\":\"function\",\"function\":{\"name\":"
+                           "\"g\",\"arguments\":\"\"}}]\n"
+                           "3 \"tool_calls\":[{\"index\":1,\"function\":{\"arguments\":\"{}\"}}]\n");
+  model = (gw_model){.calls = CHAT_CALLS_MISTRAL};
+  make_message(&model, false, "[{\"name\":\"f\",\"arguments\":{}}]", false, true, &b);
+  without_ids(&b, 9);
+  ck_assert_str_eq(b.data, "\"content\":null,\"tool_calls\":[{\"id\":\"\",\"type\":\"function\",\"function\":{\"name\":"
+                           "\"f\",\"arguments\":\"{}\"}}]");
+  model.calls = CHAT_CALLS_TAGS;
+  make_message(&model, false,
+               "<tool_call><function=f><parameter=s>1</parameter><parameter=n>1</parameter></function></tool_call>",
+               false, true, &b);
+  ck_assert_msg(strstr(b.data, "\"arguments\":\"{\\\"s\\\": \\\"1\\\", \\\"n\\\": 1}\""), "%s", b.data);
+  make_message(&model, false, "", false, false, &b);
+  ck_assert_str_eq(b.data, "\"content\":\"\"");
+  cmd_buf_free(&b);
+}
+END_TEST
+
+/* The form of calls is seen in the template; what opens reasoning, at the end of its own text. */
+START_TEST(probes) {
+  static const struct {
+    const char *source;
+    chat_calls calls;
+    bool reasoning;
+  } cases[] = {{"<tool_call>{{ messages[0].content }}<think>\n", CHAT_CALLS_HERMES, true},
+               {"<tool_call><arg_key>{{ messages[0].content }}", CHAT_CALLS_NONE, false},
+               {"<tool_call><function=f><parameter=x><think>{{ messages[0].content }}", CHAT_CALLS_TAGS, false},
+               {"[TOOL_CALLS]{{ messages[0].content }}think>", CHAT_CALLS_MISTRAL, false},
+               {"{{ messages[0].content }}<think></think>", CHAT_CALLS_NONE, false}};
+  prompts p;
+  open_prompts(&p);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    static const char request[] = "[" USER("<think>") "]";
+    tri_error err = {0};
+    tri_json_doc *doc = NULL;
+    gw_prompt made = {0};
+    chat_template_free(p.model.template);
+    p.model.template = NULL;
+    ck_assert_int_eq(chat_template_make(cases[i].source, strlen(cases[i].source), &p.model.template, &err), TRI_OK);
+    ck_assert_int_eq(chat_template_calls(p.model.template), cases[i].calls);
+    ck_assert_int_eq(tri_json_parse(request, sizeof request - 1, &doc, &err), TRI_OK);
+    gw_prompt_options o = {.chat.messages = tri_json_root(doc)};
+    ck_assert_int_eq(gw_model_prompt(&p.model, p.scratch, &o, &made, &err), TRI_OK);
+    ck_assert_msg(made.opens_reasoning == cases[i].reasoning, "%s", cases[i].source);
+    tri_free(made.ids);
+    tri_json_free(doc);
+  }
+  close_prompts(&p);
+}
+END_TEST
+
+Suite *suite_gateway_chat(void) {
+  Suite *s = suite_create("gateway_chat");
+  TCase *c = tcase_create("chat");
+  tcase_add_test(c, accepted);
+  tcase_add_loop_test(c, is_refused, 0, sizeof refused / sizeof *refused);
+  tcase_add_test(c, prompts_are_made);
+  tcase_add_test(c, all_of_a_request_is_foreign);
+  tcase_add_test(c, final_messages_go_on);
+  tcase_add_test(c, logprobs);
+  tcase_add_test(c, message);
+  tcase_add_test(c, probes);
+  suite_add_tcase(s, c);
+  return s;
+}
