@@ -30,8 +30,10 @@ struct tri_sched {
   tri_seq_list waiting;      /* by (priority, arrival) */
   tri_seq_list prompts;      /* of running sequences, oldest first: their chunks go with any lane's steps */
   tri_sched_lane *lanes;
-  tri_sequence **slot_owner; /* [max_num_seqs]; NULL: free */
-  int32_t *marks;            /* [num_blocks] zeros, but for the count of references of some sequences */
+  tri_sequence **slot_owner;   /* [max_num_seqs]; NULL: free */
+  int32_t *marks;              /* [num_blocks] zeros, but for the count of references of some sequences */
+  const tri_sequence *blocked; /* the first in the queue, for want of blocks: compared, and never followed */
+  uint64_t blocked_at;         /* pool.num_released then */
   int num_running;
   int batch_size; /* with whole_batches: sequences that the batch at hand has had, or all slots once it is closed */
   tri_job *jobs, *retired;

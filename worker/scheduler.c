@@ -273,15 +273,24 @@ static int slots_left(const tri_sched *s) {
   return s->cfg.whole_batches && batch < left ? batch : left;
 }
 
+/* Looking for a prefix takes time: who has found no blocks does so again when some have been released. Nothing needs to
+ * be where nothing runs. */
+static bool is_blocked(const tri_sched *s, const tri_sequence *q) {
+  return q == s->blocked && s->pool.num_released == s->blocked_at && s->num_running;
+}
+
 static void admit(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
   while (s->waiting.head && *budget > 0 && !lane_is_full(s, &s->lanes[lane])) {
     tri_sequence *q = s->waiting.head;
-    if (slots_left(s) < tri_seq_slots(q)) return;
+    if (slots_left(s) < tri_seq_slots(q) || is_blocked(s, q)) return;
     tri_prefix_hit hit = tri_sched_prefix_find(s, q);
     int found = hit.blocks * s->cfg.limits.block_size, n = fitting(s, q, found, *budget);
     /* A sequence that has to go in one piece waits for a step with room for all of it. */
     if (n < 1 || (s->cfg.limits.whole_sequences && n < remaining(q))) return;
-    if (!tri_sched_finds_blocks(s, q, hit) || !has_room(s, plan, q, n, q->num_computed + found)) return;
+    bool fits = tri_sched_finds_blocks(s, q, hit);
+    s->blocked = fits ? NULL : q;
+    s->blocked_at = s->pool.num_released;
+    if (!fits || !has_room(s, plan, q, n, q->num_computed + found)) return;
     tri_seq_list_remove(&s->waiting, q);
     if (q->job->search)
       tri_search_enter(s, q->job);

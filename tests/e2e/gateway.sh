@@ -56,7 +56,8 @@ want 200 '"status":"ok"' "$url/health"
 want 200 '"id":"abacus","object":"model"' "$url/v1/models"
 want 200 '^{"id":"abacus"' "$url/v1/models/%61bacus"
 want 404 '"code":"not_found"' "$url/v1/models/other"
-want 200 '^trireme:num_requests_running 0' "$url/metrics"
+want 200 '^trireme:num_requests_running{model_name="abacus"} 0' "$url/metrics"
+want 200 '^trireme:http_requests_total{path="/metrics",code="200"} 1' "$url/metrics"
 want 200 '^Content-Length: [1-9]' -I "$url/v1/models"
 want 404 'no such path' "$url/v2"
 want 405 'takes POST' "$url/v1/completions"
@@ -111,6 +112,15 @@ post 200 '{"count":4,"max_model_len":8192,"tokens":\[506,506,51,55\]' /tokenize 
 post 200 '{"count":9,"max_model_len":8192,"tokens":\[506,60,.*"token_strs":\["<|begin|>","<"' /tokenize '{"messages":[{"role":"user","content":"<|end|>1"}],"return_token_strs":true}'
 post 200 '^{"prompt":"<|begin|>37"}' /detokenize '{"tokens":[506,51,55]}'
 post 400 '"param":"tokens","code":"out_of_range"' /detokenize '{"tokens":[509]}'
+
+# What clients send that people have.
+while read -r client method path status body; do
+  [ "$client" = '#' ] && continue
+  arguments=(-X "$method")
+  [ "$method" = HEAD ] && arguments=(-I)
+  [ -z "$body" ] || arguments+=(-H 'Content-Type: application/json' -d "$body")
+  want "$status" '^Content-Type: \(application/json\|text/\)' "${arguments[@]}" "$url$path"
+done <"$SRC/tests/data/client-requests.txt"
 
 # Streams.
 stream=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0,"stream":true,"stream_options":{"include_usage":true}}' "$url/v1/completions")

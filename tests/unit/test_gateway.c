@@ -229,6 +229,34 @@ START_TEST(prompt_logprobs) {
 }
 END_TEST
 
+/* ---- metrics ---- */
+
+START_TEST(names_and_labels_of_metrics) {
+  static const char text[] = "# HELP trireme:a One.\n# TYPE trireme:a gauge\ntrireme:a 3\n"
+                             "trireme:b_bucket{le=\"0.5\"} 4\n# anything\nother 5\n";
+  static const char want[] = "# HELP vllm:a One.\n# TYPE vllm:a gauge\nvllm:a{model_name=\"x\\\"y\\\\z\"} 3\n"
+                             "vllm:b_bucket{model_name=\"x\\\"y\\\\z\",le=\"0.5\"} 4\n# anything\nother 5\n";
+  gateway *g = tri_calloc(1, sizeof *g);
+  cmd_buf b = {0};
+  ck_assert_ptr_nonnull(g);
+  g->o.http.metrics_prefix = "vllm";
+  snprintf(g->name, sizeof g->name, "x\"y\\z");
+  gw_count_answer(g, 0, 200);
+  gw_count_answer(g, 0, 200);
+  gw_count_answer(g, GW_MAX_ROUTES, 404);
+  gw_count_answer(g, 1, 299);
+  gw_metrics_write(g, text, sizeof text - 1, &b);
+  cmd_buf_add(&b, "", 1);
+  ck_assert(!strncmp(b.data, want, sizeof want - 1));
+  ck_assert(strstr(b.data, "\nvllm:http_requests_total{path=\"/v1/completions\",code=\"200\"} 2\n"));
+  ck_assert(strstr(b.data, "\nvllm:http_requests_total{path=\"/v1/chat/completions\",code=\"000\"} 1\n"));
+  ck_assert(strstr(b.data, "\nvllm:http_requests_total{path=\"other\",code=\"404\"} 1\n"));
+  ck_assert(strstr(b.data, "\nvllm:http_connections 0\n"));
+  cmd_buf_free(&b);
+  tri_free(g);
+}
+END_TEST
+
 Suite *suite_gateway(void) {
   Suite *s = suite_create("gateway");
   TCase *c = tcase_create("parts");
@@ -238,6 +266,7 @@ Suite *suite_gateway(void) {
   tcase_add_test(c, errors);
   tcase_add_test(c, logprobs);
   tcase_add_test(c, prompt_logprobs);
+  tcase_add_test(c, names_and_labels_of_metrics);
   suite_add_tcase(s, c);
   return s;
 }
