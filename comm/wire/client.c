@@ -258,6 +258,7 @@ static const tri_field choice_fields[] = {
      .flags = TRI_FF_OMIT},
     {TRI_CUSTOM_ALL("logprobs", choice_logprobs), .flags = TRI_FF_OMIT},
     {TRI_CUSTOM_ALL("token_texts", choice_texts), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_BOOL, "of_prompt", tri_choice_tokens, of_prompt), .flags = TRI_FF_OMIT},
 };
 static const tri_fields choice_table = {TRI_FIELDS(choice_fields)};
 

@@ -46,15 +46,19 @@ run_openai() { "$python" "$here/openai_client.py" "$url/v1"; }
 run_langchain() { "$python" "$here/langchain_client.py" "$url/v1"; }
 run_llama_index() { "$python" "$here/llama_index_client.py" "$url/v1"; }
 
-# A task from files of this folder: every answer must be the right one.
-run_lm_eval() {
-  cp "$here"/sums.* "$RUN"/
+# Tasks from files of this folder: every answer must be the right one, and of each question's choices the right one the most probable.
+lm_eval_task() { # TASK METRIC TOKENS
   (
     cd "$RUN" || exit 1
-    HF_HUB_OFFLINE=1 HF_HOME=$RUN/hf "$(dirname "$python")/lm_eval" --model local-completions --tasks sums --include_path . \
-      --model_args "model=abacus,base_url=$url/v1/completions,num_concurrent=4,max_retries=1,tokenized_requests=False,tokenizer_backend=None"
+    HF_HUB_OFFLINE=1 HF_HOME=$RUN/hf "$(dirname "$python")/lm_eval" --model local-completions --tasks "$1" --include_path . \
+      --model_args "model=abacus,base_url=$url/v1/completions,num_concurrent=4,max_retries=1,$3"
   ) >"$RUN/lm_eval" 2>&1
-  grep -q '|exact_match|.*| *1|' "$RUN/lm_eval"
+  grep -q "|$2 *|.*| *1|" "$RUN/lm_eval"
+}
+run_lm_eval() {
+  cp "$here"/sums.* "$here"/choices.* "$RUN"/
+  lm_eval_task sums exact_match tokenized_requests=False,tokenizer_backend=None &&
+    lm_eval_task choices acc "tokenizer_backend=huggingface,tokenizer=$MODEL"
 }
 
 # Questions that the model answers, since what it says to random texts has no words.

@@ -74,6 +74,11 @@ post 200 '^X-Trireme-Ignored: zip' /v1/completions '{"prompt":"1+1=","max_tokens
 post 200 '"text":"37+48=85"' /v1/completions '{"prompt":"37+48=","temperature":0,"echo":true}'
 post 200 '"tokens":\["8","5","<|end|>"\],"token_logprobs":\[-.*"top_logprobs":\[{"8":-.*"text_offset":\[0,1,2\]' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"logprobs":2}'
+post 200 '"text":"37+48=","logprobs":{"tokens":\["<|begin|>","3","7","+","4","8","="\],"token_logprobs":\[null,-[-0-9.,e]*\],"top_logprobs":\[null,{"4":-.*"text_offset":\[0,9,10,11,12,13,14\]},"finish_reason":"length".*"prompt_tokens":7,"completion_tokens":0,' /v1/completions \
+  '{"prompt":"37+48=","temperature":0,"echo":true,"logprobs":1,"max_tokens":0}'
+post 200 '"index":1,"text":"8","logprobs":null,"prompt_logprobs":\[null,{"51":{"logprob":-.*,"decoded_token":"3"},"52":{"logprob":-.*,"rank":1,"decoded_token":"4"}},' /v1/completions \
+  '{"prompt":"37+48=","temperature":0,"prompt_logprobs":1,"max_tokens":1,"n":2}'
+post 400 '"param":"prompt_logprobs","code":"unsupported"' /v1/completions '{"prompt":"1+1=","prompt_logprobs":1,"num_beams":2}'
 post 200 '"text":"85".*"prompt_tokens":7,' /v1/completions '{"prompt":"1+1=37+48=","temperature":0,"truncate_prompt_tokens":7}'
 post 200 '"text":"85".*"prompt_tokens":7,' /v1/completions '{"prompt":"<|begin|>37+48=","temperature":0,"add_special_tokens":false,"truncate":-1}'
 post 200 '"text":"85"' /v1/completions '{"prompt":"37+48=","temperature":0,"use_beam_search":true,"num_beams":2}'
