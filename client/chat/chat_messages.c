@@ -58,11 +58,13 @@ static void put_calls(cmd_buf *b, const tri_json *calls) {
 
 /* ---- content ---- */
 
+static bool is_text_type(const char *type) {
+  return type && (!strcmp(type, "text") || !strcmp(type, "input_text") || !strcmp(type, "output_text"));
+}
+
 /* The text of a part; NULL: it has none. */
 static const char *part_text(const tri_json *part, size_t *len) {
-  const char *type = tri_json_get_str(part, "type");
-  bool is_text = type && (!strcmp(type, "text") || !strcmp(type, "input_text") || !strcmp(type, "output_text"));
-  return is_text ? tri_json_as_str(tri_json_get(part, "text"), len) : NULL;
+  return is_text_type(tri_json_get_str(part, "type")) ? tri_json_as_str(tri_json_get(part, "text"), len) : NULL;
 }
 
 static tri_status check_parts(const tri_json *content, size_t message, tri_error *err) {
@@ -72,8 +74,10 @@ static tri_status check_parts(const tri_json *content, size_t message, tri_error
     const char *type = tri_json_get_str(tri_json_at(content, i), "type");
     if (part_text(tri_json_at(content, i), &len)) continue;
     snprintf(field, sizeof field, "messages[%zu].content[%zu]", message, i);
+    if (!type) return tri_fail(err, TRI_INVALID_ARGUMENT, field, "%s must be an object with a type", field);
+    if (is_text_type(type)) return tri_fail(err, TRI_INVALID_ARGUMENT, field, "%s must have a text", field);
     return tri_fail(err, TRI_INVALID_ARGUMENT, field, "%s is a part of type %.40s: only text is understood", field,
-                    type ? type : "(none)");
+                    type);
   }
   return TRI_OK;
 }

@@ -26,7 +26,7 @@ typedef struct batch {
   FILE *in, *out;
   char *line;
   size_t line_cap;
-  submit_done *before;          /* what the output has answers to; NULL: it begins */
+  submit_done *before;          /* answers that the output has, and no line yet; NULL: it begins */
   submit_slot *oldest, *newest; /* all lines that are not written yet */
   submit_slot **by_id;          /* open hash table of what is in flight */
   size_t mask;
@@ -198,7 +198,7 @@ static bool take_line(batch *b, size_t len, trireme_error *error) {
     cmd_buf_add(&s->input, b->line, len);
     st = s->input.failed ? TRI_NO_MEMORY : submit_line_parse(&b->o->request, s, &r, &err);
   }
-  if (submit_done_has(b->before, s)) {
+  if (submit_done_take(b->before, s)) {
     b->answered_before++;
     submit_slot_free(s);
   } else {

@@ -63,6 +63,7 @@ typedef struct submit_done submit_done; /* what an output has answers to */
  * is not there has none. Returns the exit code. */
 int submit_done_read(const char *path, submit_done **out);
 void submit_done_free(submit_done *d); /* NULL is fine */
-bool submit_done_has(const submit_done *d, const submit_slot *s);
+/* Returns whether there is an answer to a line, which is then no other line's: a custom_id may be there twice. */
+bool submit_done_take(submit_done *d, const submit_slot *s);
 
 #endif

@@ -9,35 +9,43 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
 
+/* Answers to a line: several where lines have the same custom_id. */
+struct entry {
+  char *key; /* "7" of a line, "\"a\"" of a custom_id; NULL: none */
+  uint64_t answers;
+};
+
 struct submit_done {
-  char **keys; /* open hash table, a power of two large and at most half full; "7" of a line, "\"a\"" of a custom_id */
+  struct entry *entries; /* open hash table, a power of two large and at most half full */
   size_t mask, count;
 };
 
-static size_t find(const submit_done *d, const char *key) {
+static struct entry *find(const submit_done *d, const char *key) {
   size_t i = (size_t)tri_mix64(tri_hash_bytes(TRI_HASH_SEED, key, strlen(key))) & d->mask;
-  while (d->keys[i] && strcmp(d->keys[i], key) != 0) i = (i + 1) & d->mask;
-  return i;
+  while (d->entries[i].key && strcmp(d->entries[i].key, key) != 0) i = (i + 1) & d->mask;
+  return &d->entries[i];
 }
 
 static tri_status grow(submit_done *d) {
   submit_done larger = {.mask = d->mask * 2 + 1, .count = d->count};
-  larger.keys = tri_calloc(larger.mask + 1, sizeof *larger.keys);
-  if (!larger.keys) return TRI_NO_MEMORY;
+  larger.entries = tri_calloc(larger.mask + 1, sizeof *larger.entries);
+  if (!larger.entries) return TRI_NO_MEMORY;
   for (size_t i = 0; i <= d->mask; i++)
-    if (d->keys[i]) larger.keys[find(&larger, d->keys[i])] = d->keys[i];
-  tri_free(d->keys);
+    if (d->entries[i].key) *find(&larger, d->entries[i].key) = d->entries[i];
+  tri_free(d->entries);
   *d = larger;
   return TRI_OK;
 }
 
 static tri_status add(submit_done *d, const char *key) {
   if (2 * d->count > d->mask) TRI_CHECK(grow(d));
-  size_t i = find(d, key);
-  if (d->keys[i]) return TRI_OK;
-  d->keys[i] = tri_strdup(key);
-  if (!d->keys[i]) return TRI_NO_MEMORY;
-  d->count++;
+  struct entry *e = find(d, key);
+  if (!e->key) {
+    e->key = tri_strdup(key);
+    if (!e->key) return TRI_NO_MEMORY;
+    d->count++;
+  }
+  e->answers++;
   return TRI_OK;
 }
 
@@ -126,8 +134,8 @@ int submit_done_read(const char *path, submit_done **out) {
   tri_status st = TRI_NO_MEMORY;
   if (d) {
     d->mask = FIRST - 1;
-    d->keys = tri_calloc(FIRST, sizeof *d->keys);
-    if (d->keys) st = read_output(d, path, &err);
+    d->entries = tri_calloc(FIRST, sizeof *d->entries);
+    if (d->entries) st = read_output(d, path, &err);
   }
   if (st == TRI_OK) {
     *out = d;
@@ -139,13 +147,17 @@ int submit_done_read(const char *path, submit_done **out) {
 
 void submit_done_free(submit_done *d) {
   if (!d) return;
-  for (size_t i = 0; d->keys && i <= d->mask; i++) tri_free(d->keys[i]);
-  tri_free(d->keys);
+  for (size_t i = 0; d->entries && i <= d->mask; i++) tri_free(d->entries[i].key);
+  tri_free(d->entries);
   tri_free(d);
 }
 
-bool submit_done_has(const submit_done *d, const submit_slot *s) {
+bool submit_done_take(submit_done *d, const submit_slot *s) {
   char line[24];
+  if (!d) return false;
   snprintf(line, sizeof line, "%llu", (unsigned long long)s->line);
-  return d && d->keys[find(d, s->form == SUBMIT_PLAIN ? line : s->custom_id.data)] != NULL;
+  struct entry *e = find(d, s->form == SUBMIT_PLAIN ? line : s->custom_id.data);
+  if (!e->answers) return false;
+  e->answers--;
+  return true;
 }

@@ -164,10 +164,9 @@ static void leave(gw_exchange *x) {
 static tri_status make_prompt(chat *s, tri_tokenizer_scratch *scratch, tri_error *err) {
   gw_completion_request *q = &s->q.c;
   gw_prompt prompt = {0};
-  gw_prompt_options o = gw_chat_prompt(&s->q.chat, s->task.max_model_len);
+  gw_prompt_options o = gw_chat_prompt(&s->q.chat, gw_chat_most_ids(&s->q, s->task.max_model_len));
   o.add_special = q->add_special_tokens;
   o.cut = s->q.truncate_prompt_tokens != TRIREME_UNSET;
-  if (s->q.truncate_prompt_tokens > 0) o.most_ids = (size_t)s->q.truncate_prompt_tokens;
   q->prompt.items = tri_calloc(1, sizeof *q->prompt.items);
   if (!q->prompt.items) return tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
   q->prompt.num = 1;

@@ -39,6 +39,9 @@ gw_prompt_options gw_chat_prompt(const gw_chat_fields *f, uint64_t most_ids);
 tri_status gw_chat_parse(const tri_json *object, bool has_parser, gw_chat_request *out, gw_ignored *ignored,
                          tri_error *err);
 void gw_chat_request_free(gw_chat_request *q);
+/* Returns how many tokens a prompt may have, or has after it was cut: -1 leaves room for the answer, as the coordinator
+ * does. */
+uint64_t gw_chat_most_ids(const gw_chat_request *q, uint64_t max_model_len);
 
 /* Answers a request that the gateway cannot serve as it was started: without a model's folder, or a template. */
 bool gw_chat_refuse(gateway *g, http_conn *c, bool needs_template);

@@ -111,4 +111,11 @@ tri_status gw_chat_parse(const tri_json *object, bool has_parser, gw_chat_reques
   return gw_completion_check(&q->c, err);
 }
 
+uint64_t gw_chat_most_ids(const gw_chat_request *q, uint64_t max_model_len) {
+  if (q->truncate_prompt_tokens > 0) return (uint64_t)q->truncate_prompt_tokens;
+  uint64_t answer = q->c.r.max_tokens > 0 ? (uint64_t)q->c.r.max_tokens : 1;
+  bool cut = q->truncate_prompt_tokens != TRIREME_UNSET;
+  return cut && answer < max_model_len ? max_model_len - answer : max_model_len;
+}
+
 void gw_chat_request_free(gw_chat_request *q) { gw_completion_request_free(&q->c); }

@@ -39,25 +39,42 @@ static const char *final_text(const tri_json *messages, size_t *len) {
 
 static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
+static void copy_backwards(char *to, const char *from, size_t len) {
+  for (size_t i = 0; i < len; i++) to[i] = from[len - 1 - i];
+}
+
+/* Sets *at to where a text begins for the last time in another one; SIZE_MAX: it is not there. memmem finds the first
+ * place in a time that grows with both lengths and not with their product: it reads both backwards. */
+static tri_status find_last(const tri_buf *in, const char *s, size_t len, size_t *at, tri_error *err) {
+  *at = SIZE_MAX;
+  if (!len || len > in->len) return TRI_OK;
+  char *backwards = tri_malloc(in->len + len, 1);
+  if (!backwards) return tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
+  copy_backwards(backwards, (const char *)in->data, in->len);
+  copy_backwards(backwards + in->len, s, len);
+  const char *found = memmem(backwards, in->len, backwards + in->len, len);
+  if (found) *at = in->len - (size_t)(found - backwards) - len;
+  tri_free(backwards);
+  return TRI_OK;
+}
+
 /* Cuts what the template has put behind the last message. Templates may trim a content: the part of it without white
  * space around it is what is looked for, and as much of the rest as is there stays. */
 static tri_status cut_behind_final(const tri_json *messages, tri_jinja_output *out, tri_error *err) {
-  size_t len = 0, end = out->text.len;
-  const char *s = final_text(messages, &len), *found = NULL;
+  size_t len = 0, from;
+  const char *s = final_text(messages, &len);
   while (len && is_blank(*s)) {
     s++;
     len--;
   }
   size_t whole = len;
   while (len && is_blank(s[len - 1])) len--;
-  for (size_t at = out->text.len; len && !found && at >= len; at--)
-    if (!memcmp(out->text.data + at - len, s, len)) found = out->text.data + at - len;
-  if (!found)
+  TRI_CHECK(find_last(&out->text, s, len, &from, err));
+  if (from == SIZE_MAX)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "continue_final_message",
                     "the last message cannot be continued: its content is not a part of the prompt");
-  size_t from = (size_t)(found - out->text.data);
-  bool kept = out->text.len - from >= whole && !memcmp(found, s, whole);
-  end = from + (kept ? whole : len);
+  bool kept = out->text.len - from >= whole && !memcmp(out->text.data + from, s, whole);
+  size_t end = from + (kept ? whole : len);
   out->text.len = end;
   while (out->num_spans && out->spans[out->num_spans - 1].from >= end) out->num_spans--;
   if (out->num_spans && out->spans[out->num_spans - 1].to > end) out->spans[out->num_spans - 1].to = end;

@@ -231,6 +231,7 @@ static jv s_count(jx *x, jv v, const jargs *a) {
   if (!what) return j_fail(x, TRI_JINJA_TYPE, "the argument must be str");
   part in = part_of(x, v.str, a);
   if (in.skipped < 0) return j_int(0);
+  if (!j_spend(x, in.text.n / J_STEP_ITEMS)) return v;
   if (!what->n) return j_int(j_count_characters(&in.text) + 1);
   for (size_t at = 0; (at = j_find(x, &in.text, what, at)) != SIZE_MAX; at += what->n) n++;
   return j_int(n);

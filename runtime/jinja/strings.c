@@ -104,6 +104,7 @@ static void split_at_space(struct growing *g, const jstr *s, int64_t most) {
 
 jv j_split(jx *x, const jstr *s, const jstr *by, int64_t most) {
   struct growing g = {.x = x};
+  j_spend(x, s->n / J_STEP_ITEMS);
   if (!by) {
     split_at_space(&g, s, most);
     return j_list(x, J_LIST, g.items, g.n);
@@ -151,6 +152,7 @@ static void rsplit_at_text(struct growing *g, const jstr *s, const jstr *by, int
 jv j_rsplit(jx *x, const jstr *s, const jstr *by, int64_t most) {
   struct growing g = {.x = x};
   if (by && !by->n) return j_fail(x, TRI_JINJA_TYPE, "empty separator");
+  j_spend(x, s->n / J_STEP_ITEMS);
   if (by)
     rsplit_at_text(&g, s, by, most);
   else
@@ -181,6 +183,7 @@ static jv replace_nothing(jx *x, const jstr *s, const jstr *to, int64_t most) {
 jv j_replace(jx *x, const jstr *s, const jstr *from, const jstr *to, int64_t most) {
   jbuf b = j_begin(x);
   size_t begin = 0, at;
+  j_spend(x, s->n / J_STEP_ITEMS);
   if (!from->n) return replace_nothing(x, s, to, most);
   for (int64_t i = 0; (most < 0 || i < most) && j_ok(x) && (at = j_find(x, s, from, begin)) != SIZE_MAX; i++) {
     j_put_part(&b, s, begin, at);

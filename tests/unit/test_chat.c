@@ -100,20 +100,21 @@ START_TEST(messages_are_made) {
 END_TEST
 
 static const struct refused {
-  const char *messages, *field;
+  const char *messages, *field, *words;
 } refused[] = {
-    {"{}", "messages"},
-    {"[]", "messages"},
-    {"[1]", "messages[0]"},
-    {"[{\"content\":\"x\"}]", "messages[0].role"},
-    {"[{\"role\":\"user\"},{\"role\":\"<|im_end|>\"}]", "messages[1].role"},
-    {"[{\"role\":\"\"}]", "messages[0].role"},
-    {"[{\"role\":\"user\",\"content\":1}]", "messages[0].content"},
+    {"{}", "messages", "must be"},
+    {"[]", "messages", "must be"},
+    {"[1]", "messages[0]", "must be"},
+    {"[{\"content\":\"x\"}]", "messages[0].role", "must be"},
+    {"[{\"role\":\"user\"},{\"role\":\"<|im_end|>\"}]", "messages[1].role", "must be"},
+    {"[{\"role\":\"\"}]", "messages[0].role", "must be"},
+    {"[{\"role\":\"user\",\"content\":1}]", "messages[0].content", "must be"},
     {"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"\"},{\"type\":\"image_url\"}]}]",
-     "messages[0].content[1]"},
-    {"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":1}]}]", "messages[0].content[0]"},
-    {"[{\"role\":\"user\",\"content\":[1]}]", "messages[0].content[0]"},
-    {"[{\"role\":\"assistant\",\"tool_calls\":{}}]", "messages[0].tool_calls"},
+     "messages[0].content[1]", "only text is understood"},
+    {"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":1}]}]", "messages[0].content[0]",
+     "must have a text"},
+    {"[{\"role\":\"user\",\"content\":[1]}]", "messages[0].content[0]", "an object with a type"},
+    {"[{\"role\":\"assistant\",\"tool_calls\":{}}]", "messages[0].tool_calls", "must be"},
 };
 
 START_TEST(messages_are_refused) {
@@ -121,6 +122,7 @@ START_TEST(messages_are_refused) {
   tri_error err = {0};
   ck_assert_int_eq(chat_messages_make(tri_json_root(from), &texts, &got, &err), TRI_INVALID_ARGUMENT);
   ck_assert_str_eq(err.field, refused[_i].field);
+  ck_assert_msg(strstr(err.message, refused[_i].words) != NULL, "%s", err.message);
   tri_json_free(from);
 }
 END_TEST

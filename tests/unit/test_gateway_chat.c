@@ -6,6 +6,7 @@
 
 #include "client/gateway/chat_message.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/wait.h"
 
 Suite *suite_gateway_chat(void);
 
@@ -101,6 +102,28 @@ START_TEST(is_refused) {
   ck_assert_msg(p.st == r->st && !strcmp(p.err.field, r->field), "%s: %s, %s: %s", r->text, tri_status_code(p.st),
                 p.err.field, p.err.message);
   done(&p);
+}
+END_TEST
+
+/* What -1 leaves of a prompt has room behind it. */
+START_TEST(cut_prompts_leave_room) {
+  static const struct {
+    const char *fields;
+    uint64_t most;
+  } cases[] = {{"", 100},
+               {",\"max_tokens\":30", 100},
+               {",\"truncate_prompt_tokens\":40", 40},
+               {",\"truncate_prompt_tokens\":-1", 99},
+               {",\"truncate_prompt_tokens\":-1,\"max_tokens\":30", 70},
+               {",\"truncate_prompt_tokens\":-1,\"max_tokens\":100", 100}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[256];
+    parsed p;
+    snprintf(text, sizeof text, "{" HELLO "%s}", cases[i].fields);
+    parse(&p, text, false);
+    ck_assert_msg(p.st == TRI_OK && gw_chat_most_ids(&p.q, 100) == cases[i].most, "%s", text);
+    done(&p);
+  }
 }
 END_TEST
 
@@ -218,6 +241,32 @@ START_TEST(final_messages_go_on) {
   ck_assert_str_eq(got, "[ 1 ] [ 2"); /* the template's brackets split, and what is behind the content goes */
   ck_assert_int_eq(tokens_of(&p, "[" USER("1") "," ASSISTANT(" ") "]", on, got, &err), TRI_INVALID_ARGUMENT);
   ck_assert_str_eq(err.field, "continue_final_message");
+  close_prompts(&p);
+}
+END_TEST
+
+/* What is nowhere in the prompt, and nearly everywhere, is looked for in linear time: with the product of the lengths
+ * it takes minutes. */
+START_TEST(final_messages_are_found_in_linear_time) {
+  enum { A = 2400000, B = 1200000 };
+  static const char head[] = "[{\"role\":\"user\",\"content\":\"", middle[] = "\"},{\"role\":\"system\",\"content\":\"",
+                    tail[] = "b\"}]";
+  prompts p;
+  char got[512];
+  tri_error err;
+  char *text = tri_malloc(A + B + 256, 1);
+  ck_assert_ptr_nonnull(text);
+  size_t n = (size_t)sprintf(text, "%s", head);
+  memset(text + n, 'a', A);
+  n += A + (size_t)sprintf(text + n + A, "%s", middle);
+  memset(text + n, 'a', B);
+  snprintf(text + n + B, 256 - sizeof head - sizeof middle, "%s", tail);
+  open_prompts(&p);
+  int64_t begin = tri_now_ns();
+  ck_assert_int_eq(tokens_of(&p, text, (gw_prompt_options){.continue_final = true}, got, &err), TRI_INVALID_ARGUMENT);
+  ck_assert_str_eq(err.field, "continue_final_message");
+  ck_assert_int_lt(tri_now_ns() - begin, INT64_C(2000000000));
+  tri_free(text);
   close_prompts(&p);
 }
 END_TEST
@@ -372,6 +421,8 @@ Suite *suite_gateway_chat(void) {
   tcase_add_test(c, prompts_are_made);
   tcase_add_test(c, all_of_a_request_is_foreign);
   tcase_add_test(c, final_messages_go_on);
+  tcase_add_test(c, final_messages_are_found_in_linear_time);
+  tcase_add_test(c, cut_prompts_leave_room);
   tcase_add_test(c, logprobs);
   tcase_add_test(c, message);
   tcase_add_test(c, probes);

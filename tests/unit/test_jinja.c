@@ -146,6 +146,8 @@ END_TEST
 #define NESTED                                                                                                         \
   "{% set ns = namespace(x=[], y=[]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}"                             \
   "{% set ns.y = [ns.y] %}{% endfor %}"
+/* Something that is done with a text again and again. */
+#define OF_EACH(text, what) "{% set s = " text " %}{% for i in range(99999) %}{% set x = " what " %}{% endfor %}"
 
 static const struct limit {
   const char *source, *words;
@@ -184,6 +186,9 @@ static const struct limit {
     {"{% set s = 'a' * 4000000 %}{% set b = s ~ 'b' %}{% set c = s ~ 'c' %}"
      "{% for i in range(99999) %}{% set x = b == c %}{% endfor %}",
      "it takes"},
+    {OF_EACH("'a' * 200000", "s.count('a')"), "it takes"},
+    {OF_EACH("'a' * 200000", "s.replace('a', '')"), "it takes"},
+    {OF_EACH("' ' * 4000000", "s.split()"), "it takes"},
 };
 
 START_TEST(limits_of_a_render) {

@@ -114,10 +114,10 @@ static void put(const char *text) {
   ck_assert(f && fwrite(text, 1, strlen(text), f) == strlen(text) && !fclose(f));
 }
 
-static bool has(const submit_done *d, uint64_t line, const char *custom_id) {
+static bool has(submit_done *d, uint64_t line, const char *custom_id) {
   submit_slot s = {.line = line, .form = custom_id ? SUBMIT_COMPLETION : SUBMIT_PLAIN};
   if (custom_id) cmd_buf_json(&s.custom_id, custom_id, strlen(custom_id));
-  bool found = submit_done_has(d, &s);
+  bool found = submit_done_take(d, &s);
   cmd_buf_free(&s.custom_id);
   return found;
 }
@@ -148,6 +148,20 @@ START_TEST(outputs) {
   submit_done_free(d);
   content_is(ANSWERS);
   ck_assert(access(TRI_TEST_SCRATCH "/submit.out.resume", F_OK));
+}
+END_TEST
+
+/* An answer is one line's, though others have its custom_id. */
+START_TEST(answers_of_one_id) {
+  static const char answer[] = "{\"custom_id\":\"a\",\"response\":{\"status_code\":200}}\n";
+  submit_done *d = NULL;
+  char twice[2 * sizeof answer];
+  snprintf(twice, sizeof twice, "%s%s", answer, answer);
+  put(twice);
+  ck_assert_int_eq(submit_done_read(path, &d), TRI_EXIT_OK);
+  ck_assert(has(d, 1, "a") && has(d, 2, "a") && !has(d, 3, "a"));
+  submit_done_free(d);
+  remove(path);
 }
 END_TEST
 
@@ -194,6 +208,7 @@ Suite *suite_submit(void) {
   tcase_add_test(c, openai_lines);
   tcase_add_test(c, refused_lines);
   tcase_add_test(c, outputs);
+  tcase_add_test(c, answers_of_one_id);
   tcase_add_test(c, no_outputs);
   tcase_add_test(c, a_long_output);
   suite_add_tcase(s, c);
