@@ -214,6 +214,8 @@ static int submit_one(cmd_submit_options *o, const char *prompt) {
     return cmd_usage("trireme submit", "byte %zu of the prompt is not UTF-8", valid + 1);
   }
   if (o->request.r.logprobs >= 0 && !o->json) fprintf(stderr, "trireme: --logprobs shows with --json alone\n");
+  if (o->request.r.prompt_logprobs >= 0 && !o->json)
+    fprintf(stderr, "trireme: --prompt-logprobs shows with --json alone\n");
   o->request.r.prompt = prompt;
   o->request.r.prompt_len = len;
   /* A coordinator that starts anew, or that has thrown everybody out because somebody attacked it, has cancelled the

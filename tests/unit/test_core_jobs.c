@@ -285,6 +285,8 @@ START_TEST(test_prompt_logprobs) {
     ck_assert_int_eq(s->num_scored, 3);
     ck_assert(isnan(s->scored[0]) && s->scored[1] == -(float)some_ids[1] && s->scored[2] == -(float)some_ids[2]);
     ck_assert_uint_eq(s->choice[0].num, how == 0 ? 3 : 0);
+    ck_assert_int_eq(attach(w, 2, s, 0)->num_scored, 3);
+    if (how == 0) ck_assert_int_eq(attach(w, 3, s, 1)->num_scored, 0);
     world_destroy(w);
   }
 }
