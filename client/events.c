@@ -52,7 +52,8 @@ static bool tokens_event(trireme *c, trireme_event *e) {
                               .text = text(c, in->text),
                               .text_len = in->text.len,
                               .ids = in->ids,
-                              .num_ids = in->num_ids};
+                              .num_ids = in->num_ids,
+                              .of_prompt = in->of_prompt};
     if (!logprobs_of(c, in, &out[i])) return false;
   }
   return true;

@@ -160,14 +160,16 @@ typedef struct trireme_request {
   size_t num_stop_token_ids;
   const trireme_logit_bias *logit_bias;
   size_t num_logit_bias;
-  int64_t priority;       /* 0; lower is sooner */
-  int64_t deadline_ms;    /* 0: none */
-  bool no_special_tokens; /* the prompt has those of the tokenizer's template already, as one of a chat template has */
-  const char *cache_salt; /* NULL: none. The response cache answers with what came under the same salt alone, and the
-                             prefix cache has its KV blocks alone; up to 128 bytes */
-  bool no_cache;          /* the response cache neither answers nor keeps the answer */
-  int64_t truncate;       /* 0; of a longer prompt the last so many tokens count, with the special ones around a text;
-                             -1: as many as fit with max_tokens */
+  int64_t priority;        /* 0; lower is sooner */
+  int64_t deadline_ms;     /* 0: none */
+  bool no_special_tokens;  /* the prompt has those of the tokenizer's template already, as one of a chat template has */
+  const char *cache_salt;  /* NULL: none. The response cache answers with what came under the same salt alone, and the
+                              prefix cache has its KV blocks alone; up to 128 bytes */
+  bool no_cache;           /* the response cache neither answers nor keeps the answer */
+  int64_t truncate;        /* 0; of a longer prompt the last so many tokens count, with the special ones around a text;
+                              -1: as many as fit with max_tokens */
+  int64_t prompt_logprobs; /* -1: none; 0 .. 20: of each token of the prompt and that many alternatives. max_tokens may
+                              then be 0 */
 } trireme_request;
 #define TRIREME_UNSET INT64_MIN
 
@@ -262,6 +264,8 @@ typedef struct trireme_choice {
   const uint32_t *ids;
   size_t num_ids;
   const trireme_logprobs *const *logprobs; /* [num_ids], or NULL */
+  bool of_prompt; /* these are tokens of the prompt, which `offset` counts, of all choices; its first has no logprob,
+                     which is not a number. With prompt_logprobs alone, in front of all tokens */
 } trireme_choice;
 
 typedef struct trireme_finished {

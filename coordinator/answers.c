@@ -17,8 +17,11 @@ tri_status answers_open(tri_core *c) {
 
 static bool is_sampled(const job *j) { return !j->embed && j->sampling.num_beams < 2 && j->sampling.temperature > 0; }
 
-/* A job whose answer is that of the next one like it. A seed that is drawn differs each time. */
-static bool is_repeatable(const job *j) { return j->use_cache && (!is_sampled(j) || j->sampling.has_seed); }
+/* A job whose answer is that of the next one like it, and whose answer is all of it. A seed that is drawn differs each
+ * time. */
+static bool is_repeatable(const job *j) {
+  return j->use_cache && (!is_sampled(j) || j->sampling.has_seed) && j->sampling.prompt_logprobs < 0;
+}
 
 /* The part of a key beside the job as its group gets it. The lengths say how the bytes behind it are divided. */
 typedef struct key_tail {

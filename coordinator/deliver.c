@@ -107,6 +107,23 @@ static tri_status send_piece(tri_core *c, job *j, uint32_t i) {
   return TRI_OK;
 }
 
+/* Sends what the client has not had of the prompt's log probabilities. */
+static tri_status send_scores(tri_core *c, job *j) {
+  job_choice *p = &j->scored;
+  logprobs_out *lp = p->sent < p->num ? tri_malloc(1, sizeof *lp) : NULL;
+  tri_status st = TRI_OK;
+  if (p->sent < p->num && !lp) return TRI_AGAIN;
+  while (p->sent < p->num && st == TRI_OK) {
+    size_t left = p->num - p->sent, n = put_logprobs(c, p, left < IDS_WITH_LOGPROBS ? left : IDS_WITH_LOGPROBS, lp);
+    tri_choice_tokens t = {
+        .offset = p->sent, .of_prompt = true, .ids = p->ids + p->sent, .num_ids = n, .logprobs = lp->tokens};
+    st = send_tokens(c, j, &t);
+    if (st == TRI_OK) p->sent += n;
+  }
+  tri_free(lp);
+  return st;
+}
+
 static bool has_output(const job_choice *ch) { return ch->sent < ch->num || ch->sent_text < ch->safe_len; }
 
 /* Returns how much of the prompt's text from echo_at on fits into a message, in whole characters. */
@@ -190,10 +207,11 @@ static tri_status deliver(tri_core *c, job *j) {
     j->accepted_sent = true;
   }
   bool ended = j->state == JOB_ENDED;
-  /* `done` has the text, but neither token ids nor log probabilities. */
+  /* `done` has the text, but neither token ids nor log probabilities, which come in front of it. */
   bool whole = !j->stream && c->cfg.tokenizer && j->sampling.logprobs < 0 && total_text(j) <= DONE_TEXT;
   bool pieces = accepted && (j->stream || (ended && !whole && !j->error));
   if (pieces) TRI_CHECK(send_echo(c, j));
+  if (pieces || (accepted && ended && !j->error)) TRI_CHECK(send_scores(c, j));
   for (uint32_t i = 0; pieces && i < (uint32_t)j->sampling.n; i++)
     while (has_output(&j->choices[i])) TRI_CHECK(send_piece(c, j, i));
   if (ended && !j->done_sent) {

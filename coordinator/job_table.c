@@ -45,6 +45,7 @@ void job_give(tri_core *c, job *j, const tri_peer *to, uint64_t client_id) {
 
 void job_free(job *j) {
   for (int64_t i = 0; i < j->sampling.n; i++) choice_free(&j->choices[i]);
+  choice_free(&j->scored);
   tri_free(j->stop_text);
   tri_free(j->bias);
   tri_free(j->salt);
@@ -82,16 +83,17 @@ void job_enlist(tri_core *c, job *j) {
   c->num_active++;
 }
 
+static size_t bytes_of_choice(const job_choice *ch) {
+  size_t token = sizeof *ch->ids + sizeof *ch->safe_after;
+  if (ch->logprobs)
+    token += sizeof *ch->num_top + sizeof(float) + TRI_WIRE_MAX_LOGPROBS * (sizeof(float) + sizeof(uint32_t));
+  return sizeof *ch + ch->text_cap + ch->cap * token;
+}
+
 /* The memory that grows with a job's answer, and its texts. An encoder's values have a limit of their own. */
 static size_t bytes_of(const job *j) {
-  size_t bytes = sizeof *j + j->prompt_len + j->salt_len;
-  for (int64_t i = 0; i < j->sampling.n; i++) {
-    const job_choice *ch = &j->choices[i];
-    size_t token = sizeof *ch->ids + sizeof *ch->safe_after;
-    if (ch->logprobs)
-      token += sizeof *ch->num_top + sizeof(float) + TRI_WIRE_MAX_LOGPROBS * (sizeof(float) + sizeof(uint32_t));
-    bytes += sizeof *ch + ch->text_cap + ch->cap * token;
-  }
+  size_t bytes = sizeof *j - sizeof j->scored + bytes_of_choice(&j->scored) + j->prompt_len + j->salt_len;
+  for (int64_t i = 0; i < j->sampling.n; i++) bytes += bytes_of_choice(&j->choices[i]);
   return bytes;
 }
 

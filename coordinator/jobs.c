@@ -168,6 +168,8 @@ static tri_status take_prompt(tri_core *c, job *j, const uint32_t *ids, size_t c
     return tri_fail(err, TRI_NO_MEMORY, field, "no memory for the %s", field);
   memcpy(j->prompt_ids, ids, count * sizeof *ids);
   if (j->embed) TRI_CHECK(embed_reserve(c, j, ids, count, err));
+  if (j->sampling.prompt_logprobs >= 0 && prompt_score(j) != TRI_OK)
+    return tri_fail(err, TRI_NO_MEMORY, "prompt_logprobs", "no memory for the prompt's logprobs");
   if (j->echo && !j->prompt && prompt_echo(c, j) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "echo", "no memory for the prompt's text");
   return TRI_OK;
@@ -345,6 +347,32 @@ static void note_times(tri_core *c, int64_t now, job *j) {
   j->last_token_ns = now;
 }
 
+/* Takes one entry of a job's: the next token of its prompt or of a choice, or the end of one. */
+static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_group_token *t, uint64_t *drawn) {
+  job_choice *ch = &j->choices[t->choice];
+  bool none = t->flags & TRI_TOKEN_NONE, prompt = t->flags & TRI_TOKEN_PROMPT;
+  tri_error err = {0};
+  size_t expected = prompt ? j->scored.num : ch->num;
+  tri_status st = TRI_OK;
+  /* A cancelled job has ended here already: a leader that ends one by itself does so at its deadline. */
+  if (none && t->reason == TRI_FINISH_ABORT) j->timed_out = true;
+  if (none)
+    choice_end(j, ch, t->reason);
+  else if (t->offset != expected)
+    st = TRI_CORRUPT;
+  else
+    st = prompt ? prompt_push(j, t) : choice_push(c, j, ch, t);
+  if (st != TRI_OK) {
+    tri_fail(&err, TRI_INTERNAL, "", "token %llu came where %zu was expected, or memory is out",
+             (unsigned long long)t->offset, expected);
+    job_cut(c, now, j, &err);
+  } else if (!none && !prompt) {
+    ++*drawn;
+    note_times(c, now, j);
+  }
+  return st;
+}
+
 void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens *tokens) {
   job *j = NULL;
   uint64_t drawn = 0;
@@ -358,24 +386,9 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
     if (t->flags & TRI_TOKEN_PREEMPTED) j->preemptions = t->preemptions;
     if (t->flags & TRI_TOKEN_WAITED) job_begun(j, now, t->waited_ns);
     if (t->flags & TRI_TOKEN_CACHED && t->cached <= j->num_prompt) j->cached_tokens = t->cached;
-    job_choice *ch = &j->choices[t->choice];
-    if (ch->ended) continue;
-    bool none = t->flags & TRI_TOKEN_NONE;
-    if (j->embed && !none) continue; /* there are no tokens to draw */
-    /* A cancelled job has ended here already: a leader that ends one by itself does so at its deadline. */
-    if (none && t->reason == TRI_FINISH_ABORT) j->timed_out = true;
-    if (none)
-      choice_end(j, ch, t->reason);
-    else if (t->offset != ch->num || choice_push(c, j, ch, t) != TRI_OK) {
-      tri_error err = {0};
-      tri_fail(&err, TRI_INTERNAL, "", "token %llu came where %zu was expected, or memory is out",
-               (unsigned long long)t->offset, ch->num);
-      job_cut(c, now, j, &err);
-      continue;
-    } else {
-      drawn++;
-      note_times(c, now, j);
-    }
+    if (j->choices[t->choice].ended) continue;
+    if (j->embed && !(t->flags & TRI_TOKEN_NONE)) continue; /* there are no tokens to draw */
+    if (take_entry(c, now, j, t, &drawn) != TRI_OK) continue;
     job_mark(c, j);
     if (j->num_open) continue;
     /* A stop string ends a choice here before its group knows. */

@@ -98,6 +98,7 @@ typedef struct job {
   int looks;            /* for its client in a row: each leaves a frame with one that reads nothing */
   tri_error *error;     /* NULL: none */
   job_embed *embed;     /* NULL: the job generates text */
+  job_choice scored;    /* the prompt's tokens with their logprobs, where those are wanted; no text */
   job_choice choices[]; /* [sampling.n] */
 } job;
 
@@ -217,6 +218,10 @@ tri_status prompt_echo(const tri_core *c, job *j); /* the text of prompt_ids int
 tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t);
 void choice_end(job *j, job_choice *ch, tri_finish reason);
 void choice_free(job_choice *ch);
+/* Begins with the prompt's first token, which has no logprob: it is not a number. */
+tri_status prompt_score(job *j);
+/* Adds the next one. */
+tri_status prompt_push(job *j, const tri_group_token *t);
 
 /* defaults.c: the model's generation_config fills in what a request leaves open */
 void defaults_apply(const tri_model_config *m, tri_sampling *s);

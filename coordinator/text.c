@@ -1,4 +1,5 @@
 /* Text of choices: token ids become text that may be shown, as they come. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +7,7 @@
 #include "runtime/base/buf.h"
 #include "runtime/tokenizer/unicode.h"
 
-static bool grow_tokens(job *j, job_choice *ch) {
+static bool grow_tokens(job_choice *ch, bool logprobs) {
   if (ch->num < ch->cap) return true;
   size_t cap = ch->cap ? 2 * ch->cap : 16;
   uint32_t *ids = tri_grow(ch->ids, ch->cap, cap, sizeof *ids);
@@ -14,7 +15,7 @@ static bool grow_tokens(job *j, job_choice *ch) {
   uint32_t *safe = tri_grow(ch->safe_after, ch->cap, cap, sizeof *safe);
   if (safe) ch->safe_after = safe;
   bool ok = ids && safe;
-  if (j->sampling.logprobs >= 0) {
+  if (logprobs) {
     size_t per = 1 + TRI_WIRE_MAX_LOGPROBS;
     float *lp = tri_grow(ch->logprobs, ch->cap * per, cap * per, sizeof *lp);
     if (lp) ch->logprobs = lp;
@@ -69,7 +70,7 @@ void choice_end(job *j, job_choice *ch, tri_finish reason) {
 tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t) {
   const char *piece = NULL;
   size_t n = 0;
-  if (!grow_tokens(j, ch)) return TRI_NO_MEMORY;
+  if (!grow_tokens(ch, j->sampling.logprobs >= 0)) return TRI_NO_MEMORY;
   ch->ids[ch->num] = t->token;
   if (j->sampling.logprobs >= 0 && t->flags & TRI_TOKEN_LOGPROB) keep_logprobs(ch, ch->num, t);
   ch->num++;
@@ -94,6 +95,23 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
    * last one gets it. */
   ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
   return TRI_OK;
+}
+
+static tri_status push_score(job_choice *p, const tri_group_token *t) {
+  if (!grow_tokens(p, true)) return TRI_NO_MEMORY;
+  p->ids[p->num] = t->token;
+  p->safe_after[p->num] = 0;
+  keep_logprobs(p, p->num++, t);
+  return TRI_OK;
+}
+
+tri_status prompt_score(job *j) {
+  return push_score(&j->scored, &(tri_group_token){.token = j->prompt_ids[0], .logprob = NAN});
+}
+
+tri_status prompt_push(job *j, const tri_group_token *t) {
+  bool wanted = j->sampling.prompt_logprobs >= 0 && t->flags & TRI_TOKEN_LOGPROB && j->scored.num < j->num_prompt;
+  return wanted ? push_score(&j->scored, t) : TRI_CORRUPT;
 }
 
 /* Returns the ids as numbers, each with a space behind it, for a model without a tokenizer. */

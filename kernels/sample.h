@@ -44,6 +44,7 @@ static inline tri_sample_params tri_sample_greedy(void) {
 }
 
 #define TRI_MAX_LOGPROBS 20
+#define TRI_SAMPLE_NO_TARGET UINT32_MAX
 
 typedef struct tri_sample_result {
   uint32_t token;
@@ -64,6 +65,8 @@ typedef struct tri_sample_args {
   const uint32_t *const *history;         /* [R] host */
   const int *num_prompt, *num_history;    /* [R] host */
   const uint64_t *counter;                /* [R] host: number of the draw within the sequence */
+  const uint32_t *target;     /* [R] host, or NULL: a token that is given, not drawn, whose logprob is wanted; else
+                                 TRI_SAMPLE_NO_TARGET. Such a row has logprobs, and no penalties */
   uint32_t *counts;           /* [sequences, vocab] of that backend, else NULL: how often an id was generated,
                                  and TRI_COUNTED_PROMPT; of rows without penalties not used */
   const int *sequence;        /* [R] host: rows of counts; NULL without */
@@ -87,6 +90,10 @@ typedef struct tri_sample_candidate {
 } tri_sample_candidate;
 #define TRI_NO_CANDIDATE UINT32_MAX
 enum { TRI_SAMPLE_CANDIDATES = 64, TRI_SAMPLE_MERGED = 2048 }; /* the most of a row in a part, and in all parts */
+
+static inline uint32_t tri_sample_target(const tri_sample_args *a, int row) {
+  return a->target ? a->target[row] : TRI_SAMPLE_NO_TARGET;
+}
 
 static inline bool tri_sample_has_penalties(const tri_sample_params *p) {
   return p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;

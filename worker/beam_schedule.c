@@ -124,7 +124,7 @@ void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *bud
   for (int i = 0; i < live; i++) {
     tri_sequence *q = &j->seqs[x->seq[i]];
     tri_sched_secure_blocks(s, q, 1, false, plan, &first); /* there are enough */
-    tri_sched_emit(plan, q, 1, first, false);
+    tri_sched_emit(s, plan, q, 1, first, false);
     tri_sched_prefix_enter(s, q);
   }
   *budget -= live;

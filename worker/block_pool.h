@@ -14,6 +14,7 @@ typedef struct tri_block_pool {
   int32_t *free_list; /* stack of those that the cache does not hold */
   int32_t *refs;
   int num_blocks, num_listed; /* listed: on the stack */
+  uint64_t num_released;      /* blocks that have lost their last owner, so far */
   tri_prefix_cache *cache;    /* owned; NULL: none */
 } tri_block_pool;
 
@@ -54,6 +55,7 @@ static inline void tri_block_share(tri_block_pool *p, int32_t block) {
 
 static inline void tri_block_drop(tri_block_pool *p, int32_t block) {
   if (--p->refs[block]) return;
+  p->num_released++;
   if (p->cache && tri_prefix_holds(p->cache, block))
     tri_prefix_release(p->cache, block);
   else

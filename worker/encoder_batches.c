@@ -180,7 +180,7 @@ static void take(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int lane)
   tri_seq_list_remove(&s->waiting, q);
   tri_sched_enter(s, q, tri_sched_free_slot(s));
   tri_sched_secure_blocks(s, q, q->num_tokens, false, plan, &first);
-  tri_sched_emit(plan, q, q->num_tokens, first, true);
+  tri_sched_emit(s, plan, q, q->num_tokens, first, true);
   if (!q->job->begun_ns) q->job->begun_ns = s->now_ns;
   tri_sched_move(s, q, lane);
 }

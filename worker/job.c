@@ -13,7 +13,8 @@
 #define COPY_INT(name) p.name = (int)s->name;
 
 static tri_sample_params params_of(const tri_sampling *s, uint64_t seed) {
-  tri_sample_params p = {.seed = seed, .num_logprobs = (int)s->logprobs};
+  int64_t most = s->logprobs > s->prompt_logprobs ? s->logprobs : s->prompt_logprobs;
+  tri_sample_params p = {.seed = seed, .num_logprobs = (int)most};
   TRI_SAMPLING_NUMBERS(COPY, )
   return p;
 }
@@ -175,7 +176,8 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
   const uint32_t *prompt = l->has_source ? m->start : a->token_ids;
   int num_prompt = l->has_source ? m->num_start : (int)a->num_token_ids, room = l->max_model_len - num_prompt;
   if (l->whole_sequences) room = 0;
-  int max_tokens = (int)(s->max_tokens < 0 || s->max_tokens > room ? room : s->max_tokens);
+  bool score_only = s->max_tokens == 0 && s->prompt_logprobs >= 0;
+  int max_tokens = (int)(s->max_tokens < 0 || s->max_tokens > room ? room : s->max_tokens + score_only);
   bool searches = s->num_beams > 1;
   struct sizes sizes = {.seqs = (size_t)(searches ? s->num_beams : s->n),
                         .searches = searches,
@@ -200,7 +202,10 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
   j->max_tokens = max_tokens;
   j->min_tokens = (int)s->min_tokens;
   j->ignore_eos = s->ignore_eos;
-  j->logprobs = s->logprobs >= 0;
+  j->num_logprobs = (int)s->logprobs;
+  j->num_prompt_logprobs = (int)s->prompt_logprobs;
+  j->score_only = score_only;
+  j->num_scored = 1;
   j->num_choices = j->num_open = (int)s->n;
   j->num_seqs = (int)sizes.seqs;
   set_params(j, s, m, a->seed);

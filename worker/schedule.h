@@ -30,8 +30,10 @@ struct tri_sched {
   tri_seq_list waiting;      /* by (priority, arrival) */
   tri_seq_list prompts;      /* of running sequences, oldest first: their chunks go with any lane's steps */
   tri_sched_lane *lanes;
-  tri_sequence **slot_owner; /* [max_num_seqs]; NULL: free */
-  int32_t *marks;            /* [num_blocks] zeros, but for the count of references of some sequences */
+  tri_sequence **slot_owner;   /* [max_num_seqs]; NULL: free */
+  int32_t *marks;              /* [num_blocks] zeros, but for the count of references of some sequences */
+  const tri_sequence *blocked; /* the first in the queue, for want of blocks: compared, and never followed */
+  uint64_t blocked_at;         /* pool.num_released then */
   int num_running;
   int batch_size; /* with whole_batches: sequences that the batch at hand has had, or all slots once it is closed */
   tri_job *jobs, *retired;
@@ -42,6 +44,7 @@ struct tri_sched {
   uint64_t prefix_queries, prefix_hits; /* see tri_sched_stats */
   uint64_t step;                        /* that is being composed, or was last */
   int budget;                           /* tokens that it still has room for */
+  int draws;                            /* likewise draws */
   int expected;   /* sequences that wait elsewhere and may come: what a lane's share is reckoned with */
   uint64_t done;  /* the last step whose result has come back: steps of all lanes run one behind the other */
   int64_t now_ns; /* as of the last reap */
@@ -85,6 +88,13 @@ static inline bool tri_seq_has_held(const tri_sequence *q) {
 /* The first choice stops one token short of its prompt's end, so that every choice can draw its own first token. */
 static inline bool tri_seq_waits_to_fork(const tri_sequence *q) {
   return tri_seq_has_held(q) && q->job->num_prompt > 1;
+}
+
+/* Computes tokens of the prompt whose log probabilities are wanted and have not been told: all of them, whatever others
+ * or it itself have left. */
+static inline bool tri_seq_scores(const tri_sequence *q) {
+  const tri_job *j = q->job;
+  return !q->choice && j->num_prompt_logprobs >= 0 && j->num_scored < j->num_prompt;
 }
 
 /* Tokens known and pending. */
@@ -187,7 +197,7 @@ bool tri_sched_would_find_blocks(const tri_sched *s, const tri_sequence *q, int 
 bool tri_seq_finds_place(const tri_sched *s, const tri_sequence *q);
 
 /* Adds n tokens of q to the plan. whole: an encoder's sequence, of which nothing is drawn. */
-void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_block, bool whole);
+void tri_sched_emit(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, int first_block, bool whole);
 bool tri_job_stops_at(const tri_job *j, uint32_t token);
 
 void tri_sched_end_sequence(tri_sched *s, tri_sequence *q);

@@ -188,3 +188,23 @@ bool tri_sched_would_find_blocks(const tri_sched *s, const tri_sequence *q, int 
 bool tri_seq_finds_place(const tri_sched *s, const tri_sequence *q) {
   return tri_sched_num_free(s) >= tri_seq_slots(q) && tri_sched_finds_blocks(s, q, tri_sched_prefix_find(s, q));
 }
+
+/* ---- figures ---- */
+
+tri_sched_stats tri_sched_get_stats(const tri_sched *s) {
+  return (tri_sched_stats){
+      .running = (uint32_t)s->num_running,
+      .waiting = (uint32_t)s->waiting.count,
+      .blocks_used = (uint64_t)(s->pool.num_blocks - tri_block_num_free(&s->pool)),
+      .tokens = s->tokens,
+      .preemptions = s->preemptions,
+      .host_blocks_used = (uint64_t)(s->host.num_blocks - tri_block_num_free(&s->host)),
+      .swaps_out = s->swaps_out,
+      .swaps_in = s->swaps_in,
+      .blocks_out = s->blocks_out,
+      .blocks_in = s->blocks_in,
+      .prefix_queries = s->prefix_queries,
+      .prefix_hits = s->prefix_hits,
+      .prefix_evictions = s->pool.cache ? tri_prefix_num_evicted(s->pool.cache) : 0,
+  };
+}

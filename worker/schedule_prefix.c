@@ -43,7 +43,7 @@ static int32_t follow(const tri_sched *s, tri_prefix_id *id, const uint32_t *tok
  * one more, at which the others are forked. */
 static int most_blocks(const tri_sched *s, const tri_sequence *q) {
   int left = tri_seq_waits_to_fork(q) ? 2 : 1;
-  if (!s->pool.cache || q->num_host_blocks) return 0;
+  if (!s->pool.cache || q->num_host_blocks || tri_seq_scores(q)) return 0;
   return q->num_tokens > left ? (q->num_tokens - left) / s->cfg.limits.block_size : 0;
 }
 

@@ -62,23 +62,34 @@ static int remaining(const tri_sequence *q) {
 /* The tokens that the first ones of q cost besides themselves. */
 static int source_cost(const tri_sequence *q) { return tri_seq_needs_source(q) ? q->job->num_source : 0; }
 
-/* How many tokens of q fit into what is left of a step, where so many more need not be computed; less than 1: none. */
-static int fitting(const tri_sequence *q, int found, int budget) {
+/* How many draws a prompt that is scored, of which each token takes one, may have of those that a step has left: others
+ * that are or come in may end their prompts in it. */
+static int draws_for(const tri_sched *s) {
+  int others = s->prompts.count + s->waiting.count - 1, kept = s->draws / 2;
+  return s->draws - (others < kept ? others : kept);
+}
+
+/* How many tokens of q fit into what is left of a step, where so many more need not be computed; less than 1: none. The
+ * last one is drawn behind. */
+static int fitting(const tri_sched *s, const tri_sequence *q, int found, int budget) {
   int left = remaining(q) - found, room = budget - source_cost(q);
+  if (tri_seq_scores(q) && room > draws_for(s)) room = draws_for(s);
+  if (left <= room && !s->draws && !s->cfg.limits.whole_sequences) return left - 1;
   return left < room ? left : room;
 }
 
 static uint64_t choice_seed(const tri_job *j, uint32_t choice) { return j->seed + choice * TRI_SPLITMIX_STEP; }
 
-void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_block, bool whole) {
+void tri_sched_emit(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, int first_block, bool whole) {
   const tri_job *j = q->job;
   tri_sample_params params = j->params;
   params.seed = choice_seed(j, q->choice);
   bool last = q->num_computed + n == tri_seq_length(q), decode = is_decoding(q);
-  bool unknown = q->num_computed == q->num_tokens;
+  bool unknown = q->num_computed == q->num_tokens, scores = !decode && tri_seq_scores(q);
   int generated = tri_seq_length(q) - j->num_prompt;
   int flags = q->fresh ? TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS : 0;
   if (last) flags |= TRI_SEQ_FLAG_SAMPLE;
+  if (scores) flags |= TRI_SEQ_FLAG_SCORE;
   if (unknown) flags |= TRI_SEQ_FLAG_TOKEN_IN_SLOT;
   if (generated < j->min_tokens) flags |= TRI_SEQ_FLAG_BAN;
   tri_plan_seq e = {
@@ -98,6 +109,7 @@ void tri_sched_emit(tri_plan_writer *plan, tri_sequence *q, int n, int first_blo
   q->last_step = plan->h.step;
   q->num_computed += n;
   q->num_pending += last && !whole;
+  if (!whole) s->draws -= scores ? n : last;
 }
 
 static void emit_source(tri_plan_writer *plan, const tri_sequence *q) {
@@ -157,7 +169,7 @@ static bool has_room(const tri_sched *s, const tri_plan_writer *plan, const tri_
   int source = source_cost(q);
   int blocks = n / s->cfg.limits.block_size + 3 + tri_sched_blocks_for(s, source) + tri_sched_blocks_for(s, known);
   return plan->h.num_seqs + !!source + !!known < plan->max_seqs &&
-         tri_plan_has_room(plan, (size_t)(n + source + known), (size_t)blocks, 1);
+         tri_plan_has_room(plan, (size_t)(n + source + known + tri_seq_scores(q)), (size_t)blocks, 1);
 }
 
 /* Schedules n tokens of q, its source in front of them where that is due. False when blocks are missing. */
@@ -172,7 +184,7 @@ static bool schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n
   }
   if (source) emit_source(plan, q);
   if (q->fresh && q->num_computed) emit_resume(s, plan, q);
-  tri_sched_emit(plan, q, n, first, s->cfg.limits.whole_sequences);
+  tri_sched_emit(s, plan, q, n, first, s->cfg.limits.whole_sequences);
   tri_sched_prefix_enter(s, q);
   *budget -= n + source;
   if (!q->job->begun_ns) q->job->begun_ns = s->now_ns;
@@ -211,7 +223,7 @@ static void run_prompts(tri_sched *s, tri_plan_writer *plan, int lane, int *budg
     bool waits = q->job->search && q->choice; /* for the first beam */
     if (!waits && q->last_step != s->step && !q->job->aborted) {
       if (tri_seq_waits_to_fork(q) && !remaining(q)) fork_choices(s, plan, q);
-      int n = fitting(q, 0, *budget);
+      int n = fitting(s, q, 0, *budget);
       if (n > 0) schedule(s, plan, q, n, true, budget);
     }
     next = q->next;
@@ -261,15 +273,24 @@ static int slots_left(const tri_sched *s) {
   return s->cfg.whole_batches && batch < left ? batch : left;
 }
 
+/* Looking for a prefix takes time: who has found no blocks does so again when some have been released. Nothing needs to
+ * be where nothing runs. */
+static bool is_blocked(const tri_sched *s, const tri_sequence *q) {
+  return q == s->blocked && s->pool.num_released == s->blocked_at && s->num_running;
+}
+
 static void admit(tri_sched *s, tri_plan_writer *plan, int lane, int *budget) {
   while (s->waiting.head && *budget > 0 && !lane_is_full(s, &s->lanes[lane])) {
     tri_sequence *q = s->waiting.head;
-    if (slots_left(s) < tri_seq_slots(q)) return;
+    if (slots_left(s) < tri_seq_slots(q) || is_blocked(s, q)) return;
     tri_prefix_hit hit = tri_sched_prefix_find(s, q);
-    int found = hit.blocks * s->cfg.limits.block_size, n = fitting(q, found, *budget);
+    int found = hit.blocks * s->cfg.limits.block_size, n = fitting(s, q, found, *budget);
     /* A sequence that has to go in one piece waits for a step with room for all of it. */
     if (n < 1 || (s->cfg.limits.whole_sequences && n < remaining(q))) return;
-    if (!tri_sched_finds_blocks(s, q, hit) || !has_room(s, plan, q, n, q->num_computed + found)) return;
+    bool fits = tri_sched_finds_blocks(s, q, hit);
+    s->blocked = fits ? NULL : q;
+    s->blocked_at = s->pool.num_released;
+    if (!fits || !has_room(s, plan, q, n, q->num_computed + found)) return;
     tri_seq_list_remove(&s->waiting, q);
     if (q->job->search)
       tri_search_enter(s, q->job);
@@ -289,7 +310,7 @@ static void admit_to_batch(tri_sched *s, tri_plan_writer *plan, int lane, int *b
   if (!s->num_running) s->batch_size = 0; /* the last one has ended */
   admit(s, plan, lane, budget);
   const tri_sequence *next = s->waiting.head;
-  if (!next || (fitting(next, 0, *budget) > 0 && !lane_is_full(s, &s->lanes[lane])))
+  if (!next || (fitting(s, next, 0, *budget) > 0 && !lane_is_full(s, &s->lanes[lane])))
     s->batch_size = s->cfg.limits.max_num_seqs;
 }
 
@@ -307,6 +328,7 @@ void tri_sched_begin_step(tri_sched *s, int lane_index, uint64_t step, tri_plan_
   s->plan = plan;
   s->budget = s->enough_tokens ? s->enough_tokens : s->cfg.limits.max_num_batched_tokens;
   if (!lane->under_way) share_out(s, lane);
+  s->draws = s->cfg.limits.max_num_seqs;
   tri_plan_begin(plan, (uint32_t)lane_index, step);
 }
 
@@ -356,30 +378,44 @@ static tri_group_token *next_entry(tri_outbox *out, const tri_sequence *q) {
   return t;
 }
 
-static void report_logprobs(tri_outbox *out, tri_group_token *t, const tri_sample_result *r) {
+/* num_top: the alternatives of r that are wanted; r has those of the answer or of the prompt, whichever are more. */
+static void report_logprobs(tri_outbox *out, tri_group_token *t, const tri_sample_result *r, int num_top) {
   size_t at = (size_t)(t - out->tokens) * TRI_MAX_LOGPROBS;
   t->flags |= TRI_TOKEN_LOGPROB;
   t->logprob = r->logprob;
-  t->num_top = r->num_top;
-  memcpy(out->top_ids + at, r->top_ids, (size_t)r->num_top * sizeof *r->top_ids);
-  memcpy(out->top_logprobs + at, r->top_logprobs, (size_t)r->num_top * sizeof *r->top_logprobs);
+  t->num_top = num_top < r->num_top ? num_top : r->num_top;
+  memcpy(out->top_ids + at, r->top_ids, (size_t)t->num_top * sizeof *r->top_ids);
+  memcpy(out->top_logprobs + at, r->top_logprobs, (size_t)t->num_top * sizeof *r->top_logprobs);
   t->top_ids = out->top_ids + at;
   t->top_logprobs = out->top_logprobs + at;
+}
+
+/* A prompt that is computed again says nothing that has been told. */
+static void take_score(tri_sequence *q, const tri_step_token *scored, tri_outbox *out) {
+  tri_job *j = q->job;
+  if (scored->scored != (uint32_t)j->num_scored) return;
+  tri_group_token *t = next_entry(out, q);
+  t->flags |= TRI_TOKEN_PROMPT;
+  t->offset = scored->scored;
+  t->token = scored->sample.token;
+  report_logprobs(out, t, &scored->sample, j->num_prompt_logprobs);
+  j->num_scored++;
 }
 
 static void take_token(tri_sched *s, tri_sequence *q, const tri_sample_result *r, tri_outbox *out) {
   tri_job *j = q->job;
   tri_group_token *t = next_entry(out, q);
   t->token = r->token;
-  if (j->logprobs) report_logprobs(out, t, r);
+  if (j->num_logprobs >= 0) report_logprobs(out, t, r, j->num_logprobs);
   if (q->num_tokens < j->capacity) q->tokens[q->num_tokens] = r->token;
   q->num_tokens++;
   s->tokens++;
   tri_sched_prefix_enter(s, q);
   int generated = q->num_tokens - j->num_prompt;
-  bool stop = tri_job_stops_at(j, r->token);
+  bool stop = !j->score_only && tri_job_stops_at(j, r->token);
   if (!stop && generated < j->max_tokens) return;
   t->flags |= TRI_TOKEN_LAST | (stop ? TRI_TOKEN_STOP_ID : 0);
+  if (j->score_only) t->flags |= TRI_TOKEN_NONE;
   t->reason = stop ? TRI_FINISH_STOP : TRI_FINISH_LENGTH;
   tri_sched_end_sequence(s, q);
   tri_sched_retire_if_done(s, j);
@@ -390,16 +426,18 @@ void tri_sched_absorb(tri_sched *s, int lane_index, const tri_step_result *resul
   lane->under_way--;
   s->done = out->step = result->step;
   for (uint32_t i = 0; i < result->num_tokens; i++) {
-    tri_sequence *q =
-        result->tokens[i].slot < (uint32_t)s->cfg.limits.max_num_seqs ? s->slot_owner[result->tokens[i].slot] : NULL;
+    const tri_step_token *t = &result->tokens[i];
+    tri_sequence *q = t->slot < (uint32_t)s->cfg.limits.max_num_seqs ? s->slot_owner[t->slot] : NULL;
     /* A step may have been composed before its slot went to another sequence. */
     if (!q || q->since > result->step) continue;
-    q->num_pending--;
+    if (!t->scored) q->num_pending--;
     if (q->job->aborted) continue;
     if (q->job->search)
-      tri_search_take(s, q, &result->tokens[i].sample);
+      tri_search_take(s, q, &t->sample);
+    else if (out->num < out->cap && t->scored)
+      take_score(q, t, out);
     else if (out->num < out->cap)
-      take_token(s, q, &result->tokens[i].sample, out);
+      take_token(s, q, &t->sample, out);
   }
 }
 
@@ -463,21 +501,3 @@ bool tri_sched_is_busy(const tri_sched *s) {
   return tri_sched_has_work(s);
 }
 bool tri_sched_lane_busy(const tri_sched *s, int lane) { return s->lanes[lane].under_way >= s->cfg.depth; }
-
-tri_sched_stats tri_sched_get_stats(const tri_sched *s) {
-  return (tri_sched_stats){
-      .running = (uint32_t)s->num_running,
-      .waiting = (uint32_t)s->waiting.count,
-      .blocks_used = (uint64_t)(s->pool.num_blocks - tri_block_num_free(&s->pool)),
-      .tokens = s->tokens,
-      .preemptions = s->preemptions,
-      .host_blocks_used = (uint64_t)(s->host.num_blocks - tri_block_num_free(&s->host)),
-      .swaps_out = s->swaps_out,
-      .swaps_in = s->swaps_in,
-      .blocks_out = s->blocks_out,
-      .blocks_in = s->blocks_in,
-      .prefix_queries = s->prefix_queries,
-      .prefix_hits = s->prefix_hits,
-      .prefix_evictions = s->pool.cache ? tri_prefix_num_evicted(s->pool.cache) : 0,
-  };
-}

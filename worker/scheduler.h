@@ -95,7 +95,11 @@ struct tri_job {
   int max_tokens, min_tokens, capacity;
   int num_source; /* of an encoder-decoder, else 0 */
   uint32_t *source;
-  bool aborted, ignore_eos, logprobs;
+  bool aborted, ignore_eos;
+  int num_logprobs;        /* alternatives to each token of the answers; -1: no logprobs */
+  int num_prompt_logprobs; /* the same of the prompt's, which the first choice scores */
+  bool score_only;         /* the prompt's are all that is wanted: what is drawn behind it is not told */
+  int num_scored;          /* tokens of the prompt, from its first on, whose logprobs have been told; it has none */
   uint32_t preemptions, preemptions_told; /* of all sequences so far; as of the last entry that named them */
   int64_t came_ns, begun_ns;              /* when it came; when it was first in a step, 0: not yet */
   bool begun_told;

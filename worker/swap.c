@@ -22,10 +22,11 @@ static bool is_cheaper(const tri_swap_cost *c, int blocks, int tokens) {
   return blocks * c->block_s <= computed * c->token_s;
 }
 
-/* A sequence that its slot has not heard of has computed nothing. Blocks that come in are read behind those that go
+/* A sequence that its slot has not heard of has computed nothing. What steps under way say of a prompt is lost with its
+ * slot, and has to be computed again. Blocks that come in are read behind those that go
  * out: none may go where one still comes from. */
 static bool may_go_out(const tri_sched *s, const tri_sequence *q) {
-  return !q->fresh && !q->job->search && !q->source_blocks && !s->plan->h.num_swaps_in;
+  return !q->fresh && !q->job->search && !q->source_blocks && !tri_seq_scores(q) && !s->plan->h.num_swaps_in;
 }
 
 bool tri_sched_swap_out(tri_sched *s, tri_sequence *q) {

@@ -11,6 +11,9 @@ static const char *const distributions[] = {"fixed", "uniform", "normal", NULL};
 static const tri_option bench_table[] = {
     {TRI_OPT(bench_options, num_prompts), .name = "num-prompts", .min = 1, .max = BENCH_MAX_PROMPTS, .fallback = "200",
      .group = "Load", .help = "requests in all, or at each rate"},
+    {TRI_OPT(bench_options, num_turns), .name = "num-turns", .min = 1, .max = 1000, .fallback = "1", .group = "Load",
+     .help = "of --num-prompts, so many at a time are the turns of a chat: each has what was said before in front of "
+             "its random tokens, and comes when the last answer is there"},
     {TRI_OPT(bench_options, request_rate), .name = "request-rate", .min = 0.001, .max = INFINITY, .fallback = "inf",
      .metavar = "PER_SECOND", .group = "Load", .help = "arrivals per second, as a Poisson process; inf: all at once"},
     {TRI_OPT(bench_options, request_rates), .name = "request-rates", .metavar = "RATE,RATE,...", .group = "Load",
@@ -66,6 +69,17 @@ static int check_lengths(const bench_options *o, const tri_options *parsed) {
   if (o->min_input_len > o->max_input_len)
     return cmd_usage(program, "--min-input-len %lld is more than --max-input-len %lld", (long long)o->min_input_len,
                      (long long)o->max_input_len);
+  return TRI_EXIT_OK;
+}
+
+static int check_turns(const bench_options *o, const tri_options *parsed) {
+  const char *program = "trireme bench";
+  if (o->num_turns == 1) return TRI_EXIT_OK;
+  if (o->prompt_file || o->request_rates || o->load_seconds > 0 || tri_options_given(parsed, "request-rate"))
+    return cmd_usage(program, "--num-turns excludes --prompt-file, --request-rate, --request-rates and --load-seconds");
+  if (o->num_prompts % o->num_turns)
+    return cmd_usage(program, "--num-prompts %lld makes no whole chats of --num-turns %lld", (long long)o->num_prompts,
+                     (long long)o->num_turns);
   return TRI_EXIT_OK;
 }
 
@@ -127,7 +141,7 @@ static int set_rates(bench_run *b, const tri_options *parsed) {
 
 /* An encoder generates nothing: what says how it should is a misunderstanding. */
 static int check_encoder(const bench_run *b, const tri_options *parsed) {
-  static const char *const generating[] = {"random-output-len", "ignore-eos", "temperature"};
+  static const char *const generating[] = {"random-output-len", "ignore-eos", "temperature", "num-turns"};
   for (size_t i = 0; i < sizeof generating / sizeof *generating; i++) {
     trireme_error error = {.code = "unsupported"};
     if (!tri_options_given(parsed, generating[i])) continue;
@@ -142,11 +156,12 @@ static int check_encoder(const bench_run *b, const tri_options *parsed) {
 
 /* A part of the requests would be refused, and the others measured. */
 static int check_longest(const bench_run *b) {
-  uint32_t longest = bench_lengths_longest(&b->lengths);
+  uint64_t longest = bench_lengths_longest(&b->lengths), turns = (uint64_t)b->o->num_turns;
+  if (turns > 1) longest = bench_longest_chat(b, (size_t)b->o->num_prompts);
   trireme_error error = {.code = "too_large", .field = "token_ids"};
   if (b->o->prompt_file || !b->max_model_len || longest <= b->max_model_len) return TRI_EXIT_OK;
-  snprintf(error.message, sizeof error.message, "random prompts of up to %u tokens: the limit is max_model_len %llu",
-           longest, (unsigned long long)b->max_model_len);
+  snprintf(error.message, sizeof error.message, "%s of up to %llu tokens: the limit is max_model_len %llu",
+           turns > 1 ? "chats" : "random prompts", (unsigned long long)longest, (unsigned long long)b->max_model_len);
   return cmd_refused(&error);
 }
 
@@ -213,6 +228,7 @@ static int run_loads(bench_run *b) {
 static int run(bench_run *b, const tri_options *parsed) {
   size_t most = 0;
   int code = check_lengths(b->o, parsed);
+  if (!code) code = check_turns(b->o, parsed);
   if (!code) code = set_lengths(b);
   if (!code) code = set_rates(b, parsed);
   if (!code) code = bench_prompts_open(b);
@@ -260,6 +276,7 @@ static int serve(int argc, char **argv) {
           "  trireme bench serve --num-prompts 500 --request-rate 10\n"
           "  trireme bench serve --max-concurrency 64 --random-input-len 512 --random-output-len 256 --json\n"
           "  trireme bench serve --prompt-file prompts.jsonl --no-ignore-eos\n"
+          "  trireme bench serve --num-prompts 640 --num-turns 10 --random-input-len 64\n"
           "  trireme bench serve --request-rates 50,100,200 --load-seconds 10 --input-len-distribution uniform\n"};
   return load_command(argc, argv, "serve", &spec);
 }

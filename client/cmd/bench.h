@@ -10,7 +10,7 @@ enum { BENCH_MAX_PROMPTS = 10000000, BENCH_MAX_RATES = 64 };
 
 typedef struct bench_options {
   cmd_connection connection;
-  int64_t num_prompts, max_concurrency, random_input_len, random_output_len, min_input_len, max_input_len;
+  int64_t num_prompts, num_turns, max_concurrency, random_input_len, random_output_len, min_input_len, max_input_len;
   uint64_t seed;
   double request_rate, load_seconds, temperature;
   unsigned distribution;
@@ -20,8 +20,8 @@ typedef struct bench_options {
 
 typedef struct bench_request {
   int64_t arrival_ns, sent_ns, first_ns, last_ns, end_ns; /* from the start of the run; 0: not yet */
-  uint64_t prompt_tokens, output_tokens;
-  uint32_t input_len; /* of a random prompt */
+  uint64_t prompt_tokens, cached_tokens, output_tokens;
+  uint32_t input_len; /* of a random prompt, or of what a turn adds to its chat */
   bool ok;
 } bench_request;
 
@@ -63,12 +63,23 @@ typedef struct bench_run {
   bench_floors floors;
 } bench_run;
 
+/* All that was said in a chat so far. */
+typedef struct bench_chat {
+  uint32_t *ids;
+  size_t num;
+} bench_chat;
+
 /* One load and what became of it. */
 typedef struct bench_load {
   double rate;             /* arrivals a second; infinite: all at once */
   bench_request *requests; /* [num] */
   size_t num, sent, finished, failed;
-  double *itl_ms; /* gaps between the events of a stream */
+  size_t *order;     /* [num] the request that each number of the order of sending stands for, as far as it is */
+  size_t due;        /* known */
+  bench_chat *chats; /* NULL: every request stands alone. Request i is of chat i modulo their number */
+  uint32_t *chat_ids;
+  size_t num_chats, chat_room; /* as many as requests, if these stand alone; ids of one at most */
+  double *itl_ms;              /* gaps between the events of a stream */
   size_t num_itl, cap_itl;
   int64_t start_ns, end_ns, most_in_flight, in_flight;
   uint64_t first_id;
@@ -85,10 +96,25 @@ int bench_prompts_open(bench_run *b);
 int bench_prompts_read(bench_run *b, size_t most);
 void bench_prompts_free(bench_prompts *p);
 /* Sends request i of a load: of the file, or random tokens. */
-trireme_result bench_send(bench_run *b, size_t i, const bench_request *r, uint64_t *random, uint64_t *id,
+trireme_result bench_send(bench_run *b, const bench_load *l, size_t i, uint64_t *random, uint64_t *id,
                           trireme_error *error);
 
+/* ---- bench_chats.c ---- */
+
+/* Returns the tokens of the longest chat of so many requests, its last answer included; 0: no memory. */
+uint64_t bench_longest_chat(const bench_run *b, size_t num);
+int bench_chats_begin(const bench_run *b, bench_load *l);
+void bench_chats_free(bench_load *l);
+/* Adds the random ids of request i to its chat and returns all of it; NULL: there are no chats. */
+const uint32_t *bench_chat_ask(const bench_run *b, const bench_load *l, size_t i, size_t *num);
+void bench_chat_hear(const bench_load *l, size_t i, const trireme_choice *answer);
+/* Has the next turn of a request's chat due, or without an answer counts all of them as failed. */
+void bench_chat_go_on(bench_load *l, size_t i);
+
 /* ---- bench_load.c ---- */
+
+/* Returns the state in front of the first length that is drawn for a load. */
+uint64_t bench_lengths_seed(const bench_run *b);
 
 /* Runs a load of `num` requests at the rate of that number; TRI_EXIT_OK also when requests failed (see failed) and
  * after an interrupt. Free *l in any case. */
@@ -115,6 +141,8 @@ typedef struct bench_figures {
   bool saturated;
   bench_summary latency_ms[BENCH_NUM_LATENCIES]; /* of an encoder E2E alone */
   bench_summary late_ms;                         /* from the planned arrival to the sending */
+  uint64_t cached;                               /* of input: tokens whose KV blocks were there */
+  bench_summary first_ttft_ms, later_ttft_ms;    /* of the first turns of chats, and of the later ones */
 } bench_figures;
 
 /* Returns when the latency of a request begins: at its planned arrival, or where all come at once, when it was sent. */

@@ -29,6 +29,13 @@ static bench_summary summarize(const bench_load *l, bench_latency which, double 
   return bench_summarize(room, n);
 }
 
+/* Summarizes the times to the first token of some of the load's requests. */
+static bench_summary summarize_ttft(const bench_load *l, size_t first, size_t end, double *room) {
+  size_t n = 0;
+  for (size_t i = first; i < end; i++) n += latency_ms(l, &l->requests[i], BENCH_TTFT, &room[n]);
+  return bench_summarize(room, n);
+}
+
 /* Returns how many a second n events were, the first and the last so far apart; 0 where it cannot be said. */
 static double rate_between(size_t n, int64_t first_ns, int64_t last_ns) {
   return n > 1 && last_ns > first_ns ? (double)(n - 1) / ms(last_ns - first_ns) * 1e3 : 0;
@@ -59,9 +66,12 @@ tri_status bench_figure_out(const bench_load *l, bench_figures *out) {
     if (!r->ok) continue;
     f.ok++;
     f.input += r->prompt_tokens;
+    f.cached += r->cached_tokens;
     f.output += r->output_tokens;
   }
   for (int i = 0; i < BENCH_NUM_LATENCIES; i++) f.latency_ms[i] = summarize(l, (bench_latency)i, room);
+  f.first_ttft_ms = summarize_ttft(l, 0, l->num_chats, room);
+  f.later_ttft_ms = summarize_ttft(l, l->num_chats, l->num, room);
   f.achieved = (double)f.ok / f.seconds;
   f.offered = rate_between(l->num, 0, l->requests[l->num - 1].arrival_ns);
   f.saturated = !l->interrupted && bench_is_saturated(answer_rate(l), f.offered);

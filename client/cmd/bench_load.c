@@ -15,6 +15,7 @@ enum { LONGEST_WAIT_NS = 500000000 };
 void bench_load_free(bench_load *l) {
   tri_free(l->requests);
   tri_free(l->itl_ms);
+  bench_chats_free(l);
   *l = (bench_load){0};
 }
 
@@ -51,7 +52,10 @@ static void on_end(bench_load *l, bench_request *r, const trireme_event *e, int6
   r->ok = ended_well(e);
   if (e->kind == TRIREME_EVENT_EMBEDDING) r->prompt_tokens = e->embedding.prompt_tokens;
   if (e->kind == TRIREME_EVENT_SCORES) r->prompt_tokens = e->scores.prompt_tokens;
-  if (r->ok && e->kind == TRIREME_EVENT_DONE) r->output_tokens = e->done.completion_tokens;
+  if (r->ok && e->kind == TRIREME_EVENT_DONE) {
+    r->output_tokens = e->done.completion_tokens;
+    r->cached_tokens = e->done.cached_tokens;
+  }
   if (!r->ok && !l->failed++) {
     if (e->kind == TRIREME_EVENT_ERROR)
       l->first_error = e->error;
@@ -65,15 +69,21 @@ static void on_end(bench_load *l, bench_request *r, const trireme_event *e, int6
 
 static void on_event(bench_load *l, const trireme_event *e, int64_t now) {
   if (e->id < l->first_id || e->id - l->first_id >= l->sent) return;
-  bench_request *r = &l->requests[e->id - l->first_id];
+  size_t i = l->order[e->id - l->first_id];
+  bench_request *r = &l->requests[i];
   switch (e->kind) {
   case TRIREME_EVENT_ACCEPTED: r->prompt_tokens = e->accepted.prompt_tokens; break;
-  case TRIREME_EVENT_TOKENS: on_tokens(l, r, e, now); break;
+  case TRIREME_EVENT_TOKENS:
+    on_tokens(l, r, e, now);
+    for (size_t k = 0; k < e->tokens.num; k++) bench_chat_hear(l, i, e->tokens.choices[k]);
+    break;
   case TRIREME_EVENT_DONE:
   case TRIREME_EVENT_ERROR:
   case TRIREME_EVENT_EMBEDDING:
   case TRIREME_EVENT_SCORES:
-    if (!r->end_ns) on_end(l, r, e, now);
+    if (r->end_ns) break;
+    on_end(l, r, e, now);
+    bench_chat_go_on(l, i);
     break;
   default: break;
   }
@@ -81,8 +91,10 @@ static void on_event(bench_load *l, const trireme_event *e, int64_t now) {
 
 /* ---- the loop ---- */
 
+uint64_t bench_lengths_seed(const bench_run *b) { return tri_mix64(b->o->seed + LENGTHS); }
+
 static void plan_arrivals(const bench_run *b, bench_load *l, uint64_t *random) {
-  uint64_t lengths = tri_mix64(b->o->seed + LENGTHS);
+  uint64_t lengths = bench_lengths_seed(b);
   double at = 0;
   for (size_t i = 0; i < l->num; i++) {
     l->requests[i].arrival_ns = (int64_t)at;
@@ -93,9 +105,10 @@ static void plan_arrivals(const bench_run *b, bench_load *l, uint64_t *random) {
 
 static trireme_result send_next(bench_run *b, bench_load *l, uint64_t *random, trireme_error *error) {
   uint64_t id;
-  bench_request *r = &l->requests[l->sent];
+  size_t i = l->order[l->sent];
+  bench_request *r = &l->requests[i];
   r->sent_ns = tri_now_ns() - l->start_ns;
-  trireme_result st = bench_send(b, l->sent, r, random, &id, error);
+  trireme_result st = bench_send(b, l, i, random, &id, error);
   if (st != TRIREME_OK) return st;
   if (!l->sent) l->first_id = id;
   l->sent++;
@@ -117,8 +130,8 @@ static int loop(bench_run *b, bench_load *l, uint64_t *random) {
   l->start_ns = tri_now_ns();
   while (l->finished < l->num && !cmd_signal) {
     int64_t now = tri_now_ns() - l->start_ns;
-    bool more = l->sent < l->num && l->in_flight < most;
-    bool due = more && now >= l->requests[l->sent].arrival_ns;
+    bool more = l->sent < l->due && l->in_flight < most;
+    bool due = more && now >= l->requests[l->order[l->sent]].arrival_ns;
     if (due && send_next(b, l, random, &error) != TRIREME_OK) return cmd_fail(&error);
     trireme_event e;
     trireme_result r = trireme_next(b->c, more ? 0 : -1, &e, &error);
@@ -127,7 +140,7 @@ static int loop(bench_run *b, bench_load *l, uint64_t *random) {
     else if (r != TRIREME_TIMEOUT && r != TRIREME_INTERRUPTED)
       return cmd_fail(&error);
     else if (more && !due)
-      wait_for_arrival(b, l->requests[l->sent].arrival_ns - (tri_now_ns() - l->start_ns));
+      wait_for_arrival(b, l->requests[l->order[l->sent]].arrival_ns - (tri_now_ns() - l->start_ns));
   }
   l->end_ns = tri_now_ns() - l->start_ns;
   l->interrupted = l->finished < l->num;
@@ -139,6 +152,8 @@ int bench_load_run(bench_run *b, size_t number, size_t num, bench_load *l) {
   *l = (bench_load){.rate = b->rates[number], .num = num};
   l->requests = tri_calloc(num, sizeof *l->requests);
   if (!l->requests) return cmd_failed("trireme bench", "no memory for %zu requests", num);
+  int code = bench_chats_begin(b, l);
+  if (code) return code;
   plan_arrivals(b, l, &random);
   random ^= tri_mix64(number); /* other texts in each load: what the server has kept of one is of no use to the next */
   return loop(b, l, &random);

@@ -105,8 +105,10 @@ static trireme_result send_embed(bench_run *b, size_t i, const bench_request *r,
   return b->classify ? trireme_classify(b->c, &q, id, error) : trireme_embed(b->c, &q, id, error);
 }
 
-static trireme_result send_generate(bench_run *b, size_t i, const bench_request *r, uint64_t *random, uint64_t *id,
+static trireme_result send_generate(bench_run *b, const bench_load *l, size_t i, uint64_t *random, uint64_t *id,
                                     trireme_error *error) {
+  const bench_request *r = &l->requests[i];
+  const uint32_t *chat;
   trireme_request q;
   if (b->prompts.num_generate) {
     cmd_request *from = &b->prompts.generate[i % b->prompts.num_generate];
@@ -122,6 +124,7 @@ static trireme_result send_generate(bench_run *b, size_t i, const bench_request 
     draw_ids(b, r, random);
     q.token_ids = b->ids;
     q.num_token_ids = r->input_len;
+    if ((chat = bench_chat_ask(b, l, i, &q.num_token_ids))) q.token_ids = chat;
     q.max_tokens = b->o->random_output_len;
     q.ignore_eos = b->o->ignore_eos;
     q.temperature = b->o->temperature;
@@ -131,7 +134,8 @@ static trireme_result send_generate(bench_run *b, size_t i, const bench_request 
   return trireme_submit(b->c, &q, id, error);
 }
 
-trireme_result bench_send(bench_run *b, size_t i, const bench_request *r, uint64_t *random, uint64_t *id,
+trireme_result bench_send(bench_run *b, const bench_load *l, size_t i, uint64_t *random, uint64_t *id,
                           trireme_error *error) {
-  return b->encoder ? send_embed(b, i, r, random, id, error) : send_generate(b, i, r, random, id, error);
+  if (b->encoder) return send_embed(b, i, &l->requests[i], random, id, error);
+  return send_generate(b, l, i, random, id, error);
 }

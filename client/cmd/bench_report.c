@@ -132,6 +132,11 @@ static void print_json(const bench_run *b, const bench_load *l, const bench_figu
   json_counts(&j, b, l, f);
   for (int i = 0; i < BENCH_NUM_LATENCIES; i++)
     if (has_latency(b, (bench_latency)i)) json_latency(&j, latencies[i].key, &f->latency_ms[i]);
+  if (l->chats) {
+    cmd_json_uint(&j, "total_cached_tokens", f->cached);
+    json_latency(&j, "first_turn_ttft", &f->first_ttft_ms);
+    json_latency(&j, "later_turn_ttft", &f->later_ttft_ms);
+  }
   json_limits(&j, b, f);
   if (l->interrupted) json_bool(&j, "partial", true);
   if (!b->encoder) {
@@ -159,13 +164,17 @@ static void print_rates(const bench_run *b, const bench_figures *f) {
   printf("All tokens        %10.2f /s\n", all_tokens(f));
 }
 
-static void print_latencies(const bench_run *b, const bench_figures *f) {
+static void print_summary(const char *title, const bench_summary *s) {
+  printf("%-24s %10.2f %10.2f %10.2f %10.2f\n", title, s->mean, s->median, s->p90, s->p99);
+}
+
+static void print_latencies(const bench_run *b, const bench_load *l, const bench_figures *f) {
   printf("\n%-24s %10s %10s %10s %10s\n", "ms", "mean", "median", "p90", "p99");
-  for (int i = 0; i < BENCH_NUM_LATENCIES; i++) {
-    const bench_summary *s = &f->latency_ms[i];
-    if (has_latency(b, (bench_latency)i))
-      printf("%-24s %10.2f %10.2f %10.2f %10.2f\n", latencies[i].title, s->mean, s->median, s->p90, s->p99);
-  }
+  for (int i = 0; i < BENCH_NUM_LATENCIES; i++)
+    if (has_latency(b, (bench_latency)i)) print_summary(latencies[i].title, &f->latency_ms[i]);
+  if (!l->chats) return;
+  print_summary("TTFT of first turns", &f->first_ttft_ms);
+  print_summary("TTFT of later turns", &f->later_ttft_ms);
 }
 
 static void print_table(const bench_run *b, const bench_load *l, const bench_figures *f) {
@@ -175,11 +184,12 @@ static void print_table(const bench_run *b, const bench_load *l, const bench_fig
   printf("Duration          %10.2f s\n", f->seconds);
   printf("Tokens            %10llu in", (unsigned long long)f->input);
   if (!b->encoder) printf(", %llu out", (unsigned long long)f->output);
+  if (l->chats) printf(", of those in %llu cached", (unsigned long long)f->cached);
   putchar('\n');
   print_rates(b, f);
   print_limit(b, f);
   print_floor(b, l, f);
-  if (!strcmp(b->kind, "serve")) print_latencies(b, f);
+  if (!strcmp(b->kind, "serve")) print_latencies(b, l, f);
   print_cost(&l->cost);
 }
 

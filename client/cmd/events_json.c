@@ -44,6 +44,7 @@ static void choices(cmd_buf *b, const trireme_event *e) {
     cmd_json_open(b, NULL, '{');
     cmd_json_uint(b, "index", c->index);
     cmd_json_uint(b, "offset", c->offset);
+    if (c->of_prompt) cmd_buf_printf(b, ",\"of_prompt\":true");
     cmd_json_text(b, "text", c->text, c->text_len);
     cmd_json_open(b, "token_ids", '[');
     for (size_t k = 0; k < c->num_ids; k++) cmd_buf_printf(b, k ? ",%u" : "%u", c->ids[k]);

@@ -18,13 +18,15 @@ void submit_slot_free(submit_slot *s) {
   cmd_buf_free(&s->custom_id);
   cmd_buf_free(&s->model);
   cmd_buf_free(&s->result);
+  cmd_buf_free(&s->prompt_logprobs);
   tri_free(s);
 }
 
 void submit_answer_tokens(submit_slot *s, const trireme_event *e) {
   for (size_t i = 0; i < e->tokens.num; i++) {
     const trireme_choice *c = e->tokens.choices[i];
-    if (c->index >= s->num_choices) continue;
+    if (c->of_prompt) cmd_json_logprobs(&s->prompt_logprobs, c);
+    if (c->of_prompt || c->index >= s->num_choices) continue;
     submit_piece *p = &s->choices[c->index];
     cmd_buf_add(&p->text, c->text, c->text_len);
     for (size_t k = 0; k < c->num_ids; k++) cmd_buf_printf(&p->ids, p->ids.len ? ",%u" : "%u", c->ids[k]);
@@ -36,6 +38,14 @@ void submit_answer_tokens(submit_slot *s, const trireme_event *e) {
     if (!p->logprobs.len) cmd_buf_add(&p->logprobs, "[", 1);
     cmd_json_logprobs(&p->logprobs, c);
   }
+}
+
+static void put_prompt_logprobs(submit_slot *s) {
+  if (!s->prompt_logprobs.len) return;
+  cmd_json_open(&s->result, "prompt_logprobs", '[');
+  cmd_buf_add(&s->result, s->prompt_logprobs.data, s->prompt_logprobs.len);
+  cmd_buf_add(&s->result, "]", 1);
+  s->result.failed = s->result.failed || s->prompt_logprobs.failed;
 }
 
 /* ---- our own form ---- */
@@ -67,6 +77,7 @@ static void plain_done(submit_slot *s, const trireme_event *e) {
   cmd_json_open(r, "choices", '[');
   for (size_t i = 0; i < e->done.num; i++) plain_choice(s, i, e->done.choices[i]);
   cmd_buf_add(r, "]", 1);
+  put_prompt_logprobs(s);
   cmd_json_uint(r, "prompt_tokens", e->done.prompt_tokens);
   cmd_json_uint(r, "completion_tokens", e->done.completion_tokens);
   cmd_buf_printf(r, ",\"queue_ms\":%.3f,\"first_token_ms\":%.3f,\"total_ms\":%.3f", e->done.queue_ms,
@@ -153,6 +164,7 @@ static void openai_done(submit_slot *s, const trireme_event *e) {
   cmd_json_open(r, "choices", '[');
   for (size_t i = 0; i < e->done.num; i++) openai_choice(s, i, e->done.choices[i]);
   cmd_buf_add(r, "]", 1);
+  put_prompt_logprobs(s);
   cmd_json_open(r, "usage", '{');
   cmd_json_uint(r, "prompt_tokens", e->done.prompt_tokens);
   cmd_json_uint(r, "completion_tokens", e->done.completion_tokens);

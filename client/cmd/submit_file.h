@@ -20,6 +20,7 @@ typedef struct submit_slot {
   struct submit_slot *next; /* the line after it */
   uint64_t line, id;
   bool done, cached, logprobs;
+  cmd_buf prompt_logprobs; /* elements, with commas */
   submit_form form;
   cmd_buf input;            /* the line, for another try */
   cmd_buf kept;             /* members of the line that its answer repeats, with a comma before each */

@@ -69,7 +69,13 @@ static void answer_health(gw_exchange *x, const trireme_event *e) {
 }
 
 static void answer_metrics(gw_exchange *x, const trireme_event *e) {
-  http_respond(x->conn, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, e->stats.text, e->stats.text_len);
+  cmd_buf b = {0};
+  gw_metrics_write(x->g, e->stats.text, e->stats.text_len, &b);
+  if (b.failed)
+    gw_respond_error(x->conn, &(gw_error){503, "no_memory", "", "out of memory"});
+  else
+    http_respond(x->conn, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, b.data, b.len);
+  cmd_buf_free(&b);
 }
 
 /* One for each question: what answers it, and how that becomes a response. */

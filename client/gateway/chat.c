@@ -201,7 +201,7 @@ bool gw_chat_refuse(gateway *g, http_conn *c, bool needs_template) {
                    "the gateway has no tokenizer: start it with --model and the model's folder, which "
                    "has tokenizer.json"},
       no_template = {501, "unsupported", "",
-                     "the model has no chat template: put chat_template.jinja into its folder, or use "
+                     "the model has no chat template that can be read: put chat_template.jinja into its folder, or use "
                      "/v1/completions"},
       other = {503, "unsupported", "",
                "the coordinator now serves a model with another tokenizer.json: start the gateway "

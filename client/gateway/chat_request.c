@@ -26,6 +26,7 @@ static const gw_field fields[] = {
     {"function_call", gw_take_unsupported, 0},
     {"audio", gw_take_unsupported, 0},
     {"echo", gw_take_unsupported, 0},
+    {"prompt_logprobs", gw_take_unsupported, 0},
     {"web_search_options", gw_take_unsupported, 0},
     {"mm_processor_kwargs", gw_take_unsupported, 0},
 };

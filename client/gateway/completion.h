@@ -15,6 +15,7 @@ typedef struct gw_completion_request {
   bool stream, include_usage, continuous_usage, beam_search, add_special_tokens, cache;
   bool skip_special_tokens;
   int64_t best_of;
+  int64_t prompt_logprobs; /* in the form of vLLM; -1: none. Those of an echo are in the request */
   trireme_string stops[GW_MAX_STOP];
   uint32_t *stop_ids;
   trireme_logit_bias *bias;
@@ -42,6 +43,8 @@ void gw_logprobs_write(gw_logprobs *l, cmd_buf *out);
 void gw_chat_logprobs_add(gw_logprobs *l, const trireme_choice *c);
 void gw_chat_logprobs_write(gw_logprobs *l, cmd_buf *out);
 void gw_logprobs_free(gw_logprobs *l);
+/* Elements of a choice's `prompt_logprobs`: null, then objects by token id. */
+void gw_prompt_logprobs_add(cmd_buf *b, const trireme_choice *c);
 
 /* ---- completion_jobs.c: the jobs of a request, and its answer at once or as a stream ---- */
 
@@ -50,7 +53,8 @@ typedef struct gw_completion gw_completion;
 typedef struct gw_choice {
   cmd_buf text; /* of an answer that is not streamed */
   gw_logprobs logprobs;
-  char finish_reason[16]; /* empty: not known yet */
+  cmd_buf prompt_logprobs; /* elements, with commas */
+  char finish_reason[16];  /* empty: not known yet */
 } gw_choice;
 
 /* The parts that the two endpoints have in ways of their own. Events are written with gw_event_begin and gw_event_end,

@@ -19,6 +19,7 @@ void gw_completion_close(gw_completion *s) {
   for (size_t i = 0; s->choices && i < s->num_choices; i++) {
     cmd_buf_free(&s->choices[i].text);
     gw_logprobs_free(&s->choices[i].logprobs);
+    cmd_buf_free(&s->choices[i].prompt_logprobs);
   }
   tri_free(s->choices);
   tri_free(s->counts);
@@ -139,7 +140,7 @@ static void respond(gw_exchange *x) {
   write_head(x, &b);
   for (size_t i = 0; i < s->num_choices; i++) {
     s->form->whole(s, i, &b);
-    b.failed = b.failed || s->choices[i].text.failed;
+    b.failed = b.failed || s->choices[i].text.failed || s->choices[i].prompt_logprobs.failed;
   }
   cmd_buf_add(&b, "]", 1);
   write_usage(&b, s);
@@ -162,12 +163,25 @@ static void on_accepted(gw_exchange *x, const trireme_event *e) {
   if (++s->num_accepted == x->num_jobs && s->q->stream) begin_stream(x);
 }
 
+/* Every choice has those of the prompt. */
+static void add_prompt(gw_completion *s, const gw_job *j, const trireme_choice *c) {
+  for (size_t i = 0; i < s->n; i++) {
+    size_t index = j->index * s->n + i;
+    gw_choice *of = &s->choices[index];
+    if (s->q->prompt_logprobs >= 0) gw_prompt_logprobs_add(&of->prompt_logprobs, c);
+    if (!s->q->r.echo) continue;
+    s->form->add_logprobs(&of->logprobs, c);
+    if (s->q->stream && of->logprobs.tokens.len) s->form->text(s, index, "", 0);
+  }
+}
+
 static void on_tokens(gw_exchange *x, const gw_job *j, const trireme_event *e) {
   gw_completion *s = x->state;
   for (size_t i = 0; i < e->tokens.num; i++) {
     const trireme_choice *c = e->tokens.choices[i];
     size_t index = j->index * s->n + c->index;
-    if (c->index >= s->n) continue;
+    if (c->of_prompt) add_prompt(s, j, c);
+    if (c->of_prompt || c->index >= s->n) continue;
     s->completion_tokens += c->num_ids;
     s->form->add_logprobs(&s->choices[index].logprobs, c);
     if (!s->q->stream)

@@ -139,7 +139,6 @@ static const gw_field shared[] = {
     {"response_format", take_format, 0},
     /* An answer that keeps no such wish would be taken for one that does. */
     {"include_stop_str_in_output", gw_take_unsupported, 0},
-    {"prompt_logprobs", gw_take_unsupported, 0},
     {"allowed_token_ids", gw_take_unsupported, 0},
     {"bad_words", gw_take_unsupported, 0},
     {"logits_processors", gw_take_unsupported, 0},
@@ -158,18 +157,26 @@ static const gw_field shared[] = {
 const gw_field_table gw_completion_fields = GW_TABLE(shared);
 
 static const gw_field text_alone[] = {
-    {"prompt", gw_take_inputs, Q(prompt)},  {"best_of", gw_take_int, Q(best_of)},
-    {"logprobs", take_logprobs, 0},         {"echo", gw_take_bool, R(echo)},
-    {"truncate", gw_take_int, R(truncate)}, {"truncate_prompt_tokens", gw_take_int, R(truncate)},
-    {"suffix", gw_take_unsupported, 0},     {"tools", gw_take_unsupported, 0},
+    {"prompt", gw_take_inputs, Q(prompt)},
+    {"best_of", gw_take_int, Q(best_of)},
+    {"logprobs", take_logprobs, 0},
+    {"echo", gw_take_bool, R(echo)},
+    {"truncate", gw_take_int, R(truncate)},
+    {"truncate_prompt_tokens", gw_take_int, R(truncate)},
+    {"prompt_logprobs", gw_take_int, Q(prompt_logprobs)},
+    {"suffix", gw_take_unsupported, 0},
+    {"tools", gw_take_unsupported, 0},
     {"functions", gw_take_unsupported, 0},
 };
 #undef Q
 #undef R
 
 void gw_completion_request_init(gw_completion_request *q) {
-  *q = (gw_completion_request){
-      .add_special_tokens = true, .skip_special_tokens = true, .cache = true, .best_of = TRIREME_UNSET};
+  *q = (gw_completion_request){.add_special_tokens = true,
+                               .skip_special_tokens = true,
+                               .cache = true,
+                               .best_of = TRIREME_UNSET,
+                               .prompt_logprobs = -1};
   trireme_request_init(&q->r);
 }
 
@@ -179,12 +186,26 @@ tri_status gw_completion_check(gw_completion_request *q, tri_error *err) {
     return tri_fail(err, TRI_OUT_OF_RANGE, "n", "n is %" PRId64 "; allowed are 1 to %d", r->n, GW_MAX_CHOICES);
   if (!q->skip_special_tokens)
     return tri_fail(err, TRI_UNSUPPORTED, "skip_special_tokens", "skip_special_tokens false is not supported");
-  if (r->max_tokens == 0)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "max_tokens", "max_tokens is 0; allowed are -1 to 1048576, but not 0");
+  if (r->max_tokens == 0 && r->prompt_logprobs < 0)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "max_tokens",
+                    "max_tokens is 0; allowed are -1 to 1048576, but 0 only where the prompt's logprobs are wanted");
   if (q->beam_search && r->num_beams == TRIREME_UNSET) r->num_beams = r->n;
   r->no_special_tokens = !q->add_special_tokens;
   r->no_cache = !q->cache;
   r->no_stream = !q->stream && r->logprobs < 0;
+  return TRI_OK;
+}
+
+/* An echo with logprobs asks for the prompt's, and so does prompt_logprobs, in a form of its own. */
+static tri_status take_prompt_logprobs(gw_completion_request *q, tri_error *err) {
+  trireme_request *r = &q->r;
+  bool echoed = r->echo && r->logprobs >= 0;
+  if (q->prompt_logprobs >= 0 && q->stream)
+    return tri_fail(err, TRI_UNSUPPORTED, "prompt_logprobs", "prompt_logprobs is not supported with stream");
+  if (q->prompt_logprobs >= 0 && echoed && q->prompt_logprobs != r->logprobs)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt_logprobs",
+                    "with echo, logprobs and prompt_logprobs are two different numbers");
+  r->prompt_logprobs = echoed ? r->logprobs : q->prompt_logprobs;
   return TRI_OK;
 }
 
@@ -196,8 +217,7 @@ tri_status gw_completion_parse(const tri_json *object, gw_completion_request *q,
   if (!q->prompt.num) return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "prompt is missing");
   if (q->best_of != TRIREME_UNSET && q->best_of != q->r.n)
     return tri_fail(err, TRI_UNSUPPORTED, "best_of", "best_of is supported where it is n, %" PRId64, q->r.n);
-  if (q->r.echo && q->r.logprobs >= 0)
-    return tri_fail(err, TRI_UNSUPPORTED, "echo", "echo with logprobs is not supported: a prompt has none");
+  TRI_CHECK(take_prompt_logprobs(q, err));
   return gw_completion_check(q, err);
 }
 

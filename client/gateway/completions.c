@@ -10,6 +10,13 @@ typedef struct text_completion {
   tri_json_doc *doc;
 } text_completion;
 
+static void write_prompt_logprobs(cmd_buf *b, const gw_choice *c) {
+  const cmd_buf *p = &c->prompt_logprobs;
+  cmd_json_open(b, "prompt_logprobs", '[');
+  cmd_buf_add(b, p->data ? p->data : "", p->len);
+  cmd_buf_add(b, "]", 1);
+}
+
 static void write_choice(gw_completion *s, cmd_buf *b, size_t index, const char *text, size_t len) {
   gw_choice *c = &s->choices[index];
   cmd_json_open(b, NULL, '{');
@@ -20,6 +27,7 @@ static void write_choice(gw_completion *s, cmd_buf *b, size_t index, const char 
     gw_logprobs_write(&c->logprobs, b);
   else
     cmd_buf_add(b, "null", 4);
+  if (s->q->prompt_logprobs >= 0) write_prompt_logprobs(b, c);
   gw_write_finish_reason(b, c);
   cmd_buf_add(b, "}", 1);
 }

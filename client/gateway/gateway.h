@@ -159,12 +159,30 @@ void gw_chat(gateway *g, http_conn *c);
 void gw_tokenize(gateway *g, http_conn *c);
 void gw_detokenize(gateway *g, http_conn *c);
 
+/* ---- metrics.c ---- */
+
+enum { GW_MAX_ROUTES = 16, GW_MAX_STATUSES = 24 };
+
+typedef struct gw_counts {
+  uint64_t answers[GW_MAX_ROUTES + 1][GW_MAX_STATUSES]; /* of paths, and of all others; by status */
+  uint64_t gone[HTTP_GONE_SLOW + 1];                    /* requests whose client did not wait */
+  uint64_t templates;                                   /* rendered and tokenized */
+  int64_t template_ns;
+} gw_counts;
+
+void gw_count_answer(gateway *g, unsigned route, int status);
+/* Writes the coordinator's metrics under the prefix and with the model's name, and the gateway's own. */
+void gw_metrics_write(const gateway *g, const char *text, size_t len, cmd_buf *out);
+
 /* ---- routes.c ---- */
+
+const char *gw_route_path(unsigned number); /* NULL: there is none */
 
 /* Calls of the connections; ctx is the gateway. */
 void gw_on_head(void *ctx, http_conn *c);
 void gw_on_request(void *ctx, http_conn *c);
 void gw_on_gone(void *ctx, http_conn *c, http_gone why);
+void gw_on_answer(void *ctx, http_conn *c, int status);
 size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap);
 
 /* ---- all of it ---- */
@@ -193,6 +211,7 @@ struct gateway {
   gw_model model;         /* all zeros without a folder */
   bool model_fits;        /* the coordinator has the same tokenizer */
   struct gw_tasks *tasks; /* NULL without a tokenizer */
+  gw_counts counts;
   gw_job *jobs[GW_JOB_BUCKETS];
   char known[GW_MAX_KNOWN][GW_FIELD_BYTES]; /* ignored fields that the log has named */
   unsigned num_known;

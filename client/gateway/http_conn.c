@@ -98,8 +98,10 @@ static void lose(http_conn *c, http_gone why) {
 
 static void write_head(http_conn *c, int status, const char *type, const char *fields, int64_t length) {
   char head[HEAD_BYTES], date[40], size[48] = "";
+  const http_handler *h = &c->server->handler;
   struct tm tm;
   time_t now = time(NULL);
+  h->answering(h->ctx, c, status);
   gmtime_r(&now, &tm);
   strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", &tm);
   if (length >= 0) snprintf(size, sizeof size, "Content-Length: %lld\r\n", (long long)length);

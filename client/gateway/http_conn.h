@@ -29,6 +29,7 @@ typedef struct http_handler {
   void (*request)(void *ctx, http_conn *c); /* answers, now or later */
   /* Nobody waits for the answer that has not ended: the connection is not to be used any more. */
   void (*gone)(void *ctx, http_conn *c, http_gone why);
+  void (*answering)(void *ctx, http_conn *c, int status); /* a response begins */
   /* Makes the body of an error that the connection itself answers with, into out of cap bytes; returns its length. */
   size_t (*error)(void *ctx, int status, const char *why, char *out, size_t cap);
 } http_handler;

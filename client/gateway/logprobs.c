@@ -1,5 +1,5 @@
-/* Logprobs of /v1/completions, four arrays: tokens, token_logprobs, top_logprobs, text_offset; and of chat, one of
- * objects: token, logprob, bytes, top_logprobs. */
+/* Logprobs of /v1/completions, four arrays: tokens, token_logprobs, top_logprobs, text_offset; of its prompts, one of
+ * objects by token id; and of chat, one of objects: token, logprob, bytes, top_logprobs. */
 #include <stdio.h>
 #include <string.h>
 
@@ -49,6 +49,9 @@ static void add_top(cmd_buf *b, const trireme_logprobs *p, uint32_t chosen) {
   cmd_buf_add(b, "}", 1);
 }
 
+/* Nothing is before a prompt's first token that could tell how probable it is. */
+static bool has_none(const trireme_choice *c, size_t i) { return c->of_prompt && c->offset + i == 0; }
+
 void gw_logprobs_add(gw_logprobs *l, const trireme_choice *c) {
   for (size_t i = 0; c->logprobs && i < c->num_ids; i++) {
     const trireme_logprobs *p = c->logprobs[i];
@@ -57,8 +60,13 @@ void gw_logprobs_add(gw_logprobs *l, const trireme_choice *c) {
     separate(&l->tops);
     separate(&l->offsets);
     add_token(&l->tokens, p->text, p->text_len, c->ids[i]);
-    add_value(&l->values, p->logprob);
-    add_top(&l->tops, p, c->ids[i]);
+    if (has_none(c, i)) {
+      cmd_buf_add(&l->values, "null", 4);
+      cmd_buf_add(&l->tops, "null", 4);
+    } else {
+      add_value(&l->values, p->logprob);
+      add_top(&l->tops, p, c->ids[i]);
+    }
     cmd_buf_printf(&l->offsets, "%llu", (unsigned long long)l->characters);
     for (size_t k = 0; k < p->text_len; k++) l->characters += (p->text[k] & 0xc0) != 0x80;
   }
@@ -79,6 +87,47 @@ void gw_logprobs_write(gw_logprobs *l, cmd_buf *out) {
   write_array(out, "top_logprobs", &l->tops);
   write_array(out, "text_offset", &l->offsets);
   cmd_buf_add(out, "}", 1);
+}
+
+/* ---- prompts, as vLLM has them ---- */
+
+/* A member by the token's id. rank: among the most probable ones; 0: not known. */
+static void add_prompt_token(cmd_buf *b, uint32_t id, float logprob, size_t rank, const trireme_string *text) {
+  char key[16];
+  snprintf(key, sizeof key, "%u", id);
+  cmd_json_open(b, key, '{');
+  cmd_buf_key(b, "logprob");
+  add_value(b, logprob);
+  if (rank) cmd_json_uint(b, "rank", rank);
+  cmd_buf_key(b, "decoded_token");
+  if (text)
+    add_token(b, text->s, text->len, id);
+  else
+    cmd_buf_add(b, "null", 4);
+  cmd_buf_add(b, "}", 1);
+}
+
+/* The token itself comes first. */
+static void add_prompt_position(cmd_buf *b, const trireme_logprobs *p, uint32_t id) {
+  trireme_string own = {p->text, p->text_len};
+  size_t rank = 0;
+  for (size_t k = 0; k < p->num_top && !rank; k++)
+    if (p->top_ids[k] == id) rank = k + 1;
+  cmd_json_open(b, NULL, '{');
+  add_prompt_token(b, id, p->logprob, rank, p->text ? &own : NULL);
+  for (size_t k = 0; k < p->num_top; k++)
+    if (p->top_ids[k] != id)
+      add_prompt_token(b, p->top_ids[k], p->top_logprobs[k], k + 1, p->top_texts ? &p->top_texts[k] : NULL);
+  cmd_buf_add(b, "}", 1);
+}
+
+void gw_prompt_logprobs_add(cmd_buf *b, const trireme_choice *c) {
+  for (size_t i = 0; c->logprobs && i < c->num_ids; i++) {
+    if (has_none(c, i))
+      cmd_buf_add(b, "null", 4);
+    else
+      add_prompt_position(b, c->logprobs[i], c->ids[i]);
+  }
 }
 
 /* ---- chat ---- */

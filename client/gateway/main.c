@@ -201,7 +201,7 @@ static tri_status open_server(gateway *g, tri_error *err) {
                         .idle_ms = IDLE_MS,
                         .write_ms = WRITE_MS,
                         .ping_ms = (int)g->o.http.sse_ping * 1000};
-  http_handler handler = {g, gw_on_head, gw_on_request, gw_on_gone, gw_on_error};
+  http_handler handler = {g, gw_on_head, gw_on_request, gw_on_gone, gw_on_answer, gw_on_error};
   g->loopback = place.loopback;
   if (g->o.http.api_key_file) TRI_CHECK(gw_keys_load(g->o.http.api_key_file, &g->keys, err));
   raise_limit(config.max_connections);
@@ -241,8 +241,7 @@ static tri_status open_model(gateway *g, tri_error *err) {
   if (st != TRI_OK) return st;
   g->model.parse_special = g->o.http.parse_special;
   TRI_CHECK(choose_parsers(g, err));
-  if (!g->model.template)
-    tri_log(TRI_LOG_WARN, "gateway", "the model in %s has no chat template: chat is not served", g->o.model);
+  if (!g->model.template) tri_log(TRI_LOG_WARN, "gateway", "chat is not served: %s", g->model.no_template);
   TRI_CHECK(gw_tasks_open(g->model.tokenizer, (unsigned)g->o.http.workers, &g->tasks));
   return http_server_watch(g->server, HTTP_WATCH_WORKERS, gw_tasks_fd(g->tasks), take_tasks);
 }

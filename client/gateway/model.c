@@ -11,9 +11,14 @@ tri_status gw_model_open(const char *dir, gw_model *out, tri_error *err) {
   char path[PATH_MAX];
   snprintf(path, sizeof path, "%s/tokenizer.json", dir);
   TRI_CHECK(tri_tokenizer_load(path, &out->tokenizer, err));
-  tri_status st = chat_template_load(dir, &out->template, err);
-  if (st == TRI_OK) out->calls = chat_template_calls(out->template);
-  return st == TRI_NOT_FOUND ? TRI_OK : st;
+  tri_error why = {0};
+  tri_status st = chat_template_load(dir, &out->template, &why);
+  if (st == TRI_NO_MEMORY) return st;
+  if (st == TRI_OK)
+    out->calls = chat_template_calls(out->template);
+  else /* everything but chat can be served without */
+    snprintf(out->no_template, sizeof out->no_template, "%s", why.message[0] ? why.message : tri_status_text(st));
+  return TRI_OK;
 }
 
 void gw_model_close(gw_model *m) {

@@ -7,7 +7,8 @@
 
 typedef struct gw_model {
   tri_tokenizer *tokenizer;
-  chat_template *template; /* NULL: the model has none */
+  chat_template *template; /* NULL: the model has none that can be read, */
+  char no_template[400];   /* and this is why */
   bool parse_special;      /* special tokens in messages are tokens */
   chat_calls calls;        /* how answers call tools */
   bool reasoning;          /* what is between <think> and </think> is told apart */

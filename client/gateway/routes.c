@@ -11,26 +11,32 @@ typedef struct route {
   unsigned methods;
   bool open;  /* without a key, and while the gateway shuts down */
   bool alone; /* without the coordinator */
+  bool plain; /* also with --metrics-only */
   void (*answer)(gateway *g, http_conn *c);
 } route;
 
 static const route routes[] = {
-    {"/v1/completions", POSTS, false, false, gw_completions},
-    {"/v1/chat/completions", POSTS, false, false, gw_chat},
-    {"/v1/embeddings", POSTS, false, false, gw_embeddings},
-    {"/tokenize", POSTS, false, true, gw_tokenize},
-    {"/detokenize", POSTS, false, true, gw_detokenize},
-    {"/v1/models", READS, false, false, gw_models},
-    {"/v1/models/", READS, false, false, gw_one_model},
-    {"/health", READS, true, false, gw_health},
-    {"/ready", READS, true, false, gw_health},
-    {"/live", READS, true, true, gw_live},
-    {"/version", READS, false, true, gw_version},
-    {"/metrics", READS, false, false, gw_metrics},
+    {"/v1/completions", POSTS, false, false, false, gw_completions},
+    {"/v1/chat/completions", POSTS, false, false, false, gw_chat},
+    {"/v1/embeddings", POSTS, false, false, false, gw_embeddings},
+    {"/tokenize", POSTS, false, true, false, gw_tokenize},
+    {"/detokenize", POSTS, false, true, false, gw_detokenize},
+    {"/v1/models", READS, false, false, false, gw_models},
+    {"/v1/models/", READS, false, false, false, gw_one_model},
+    {"/health", READS, true, false, true, gw_health},
+    {"/ready", READS, true, false, true, gw_health},
+    {"/live", READS, true, true, true, gw_live},
+    {"/version", READS, false, true, true, gw_version},
+    {"/metrics", READS, false, false, true, gw_metrics},
 };
 
+enum { NUM_ROUTES = sizeof routes / sizeof *routes };
+_Static_assert((int)NUM_ROUTES <= (int)GW_MAX_ROUTES, "each has its counters");
+
+const char *gw_route_path(unsigned number) { return number < NUM_ROUTES ? routes[number].path : NULL; }
+
 static const route *find(http_str path) {
-  for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+  for (size_t i = 0; i < NUM_ROUTES; i++) {
     const char *name = routes[i].path;
     size_t len = strlen(name);
     bool whole = name[len - 1] != '/';
@@ -59,6 +65,7 @@ static bool is_own_name(http_str host) {
 }
 
 static gw_error why_not(const gateway *g, const http_parser *p, const route *r) {
+  if (r && g->o.http.metrics_only && !r->plain) r = NULL;
   bool allowed = (r && r->open) || gw_keys_allow(g->keys, http_parser_field(p, "authorization"));
   if (!allowed) return (gw_error){401, "permission", "", "the API key is missing or wrong"};
   if (g->loopback && !g->keys && !is_own_name(http_parser_field(p, "host")))
@@ -87,11 +94,16 @@ void gw_on_request(void *ctx, http_conn *c) {
     gw_respond_error(c, &(gw_error){503, "closed", "", "there is no connection to the coordinator"});
 }
 
+void gw_on_answer(void *ctx, http_conn *c, int status) {
+  const route *r = find(http_parser_path(http_conn_request(c)));
+  gw_count_answer(ctx, r ? (unsigned)(r - routes) : GW_MAX_ROUTES, status);
+}
+
 void gw_on_gone(void *ctx, http_conn *c, http_gone why) {
+  gateway *g = ctx;
   gw_exchange *x = http_conn_data(c);
-  (void)ctx;
-  (void)why;
   if (!x) return;
+  g->counts.gone[why]++;
   x->conn = NULL;
   gw_exchange_close(x);
 }

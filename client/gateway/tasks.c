@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/wait.h"
 
 enum { MAX_THREADS = 64, MAX_WAITING = 1024, MAX_WAITING_BYTES = 256 << 20 };
 
@@ -57,7 +58,9 @@ static void run(gw_task *t, tri_tokenizer_scratch *scratch) {
     return;
   }
   tri_tokenizer_scratch_stop_at(scratch, &t->stop);
+  int64_t began = tri_now_ns();
   t->st = atomic_load(&t->stop) ? TRI_ABORTED : t->run(t, scratch, &t->err);
+  t->took_ns = tri_now_ns() - began;
   t->err.status = t->st;
 }
 
@@ -133,6 +136,8 @@ int gw_tasks_fd(const gw_tasks *s) { return s->fd; }
 static void finish(gw_task *t) {
   t->running = false;
   if (!t->x) return t->free(t);
+  t->x->g->counts.templates++;
+  t->x->g->counts.template_ns += t->took_ns;
   if (t->st == TRI_OK) return t->ready(t);
   gw_error e = gw_error_of_status(&t->err);
   gw_exchange_fail(t->x, &e);

@@ -21,6 +21,7 @@ struct gw_task {
   bool running;     /* or it waits for a thread */
   atomic_bool stop; /* nobody waits any more: run may give up */
   uint64_t max_model_len;
+  int64_t took_ns; /* run */
   /* In a thread. */
   tri_status (*run)(gw_task *t, tri_tokenizer_scratch *scratch, tri_error *err);
   /* In the loop's thread, with run's success and somebody who waits. */

@@ -12,7 +12,7 @@ enum { MAX_NAME = 256 };
 
 static const char *const on_disconnect_names[] = {
     [TRI_DISCONNECT_CANCEL] = "cancel", [TRI_DISCONNECT_CONTINUE] = "continue"};
-static const char *const no_messages[] = {"chat templates are not supported yet: send prompt or token_ids"};
+static const char *const no_messages[] = {"chat templates are for clients to apply: send prompt or token_ids"};
 
 static const tri_field submit_fields[] = {
     {TRI_F(TRI_FT_RID, "request_id", tri_submit, request_id), .has = offsetof(tri_submit, has_request_id) + 1},
@@ -258,6 +258,7 @@ static const tri_field choice_fields[] = {
      .flags = TRI_FF_OMIT},
     {TRI_CUSTOM_ALL("logprobs", choice_logprobs), .flags = TRI_FF_OMIT},
     {TRI_CUSTOM_ALL("token_texts", choice_texts), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_BOOL, "of_prompt", tri_choice_tokens, of_prompt), .flags = TRI_FF_OMIT},
 };
 static const tri_fields choice_table = {TRI_FIELDS(choice_fields)};
 

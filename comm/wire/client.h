@@ -225,6 +225,7 @@ typedef struct tri_choice_tokens {
   const uint32_t *ids;
   size_t num_ids;
   const tri_token_logprobs *logprobs; /* [num_ids] or NULL */
+  bool of_prompt; /* tokens of the prompt, and numbers within it; the first one's logprob is not a number */
 } tri_choice_tokens;
 
 typedef struct tri_done {

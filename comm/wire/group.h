@@ -100,6 +100,7 @@ enum {
   TRI_TOKEN_PREEMPTED = 16, /* sequences of the job gave their KV blocks back since its last entry */
   TRI_TOKEN_WAITED = 32,    /* the first entry of a job that a step has taken in */
   TRI_TOKEN_CACHED = 64,    /* the same entry, where some of its prompt need not be computed */
+  TRI_TOKEN_PROMPT = 128,   /* the token is the prompt's at `offset`, which has a logprob; the choice is the first */
 };
 
 typedef struct tri_group_tokens {

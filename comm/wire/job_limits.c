@@ -69,6 +69,9 @@ tri_status tri_job_check_fit(const tri_job_limits *l, const tri_job_request *r, 
     return tri_fail(err, TRI_OUT_OF_RANGE, "text_pair",
                     "a second text from token %llu on, of %zu; %llu types of tokens", (llu)r->second_start,
                     r->num_token_ids, (llu)l->num_types);
+  if (s->prompt_logprobs >= 0 && l->use != TRI_PROMPT_CONTINUED)
+    return tri_fail(err, TRI_UNSUPPORTED, "prompt_logprobs", "the tokens of a %s have no log probabilities",
+                    names[l->use].noun);
   if ((uint64_t)s->n > l->max_num_seqs)
     return tri_fail(err, TRI_NO_CAPACITY, "n", "n is %lld, the limit is max_num_seqs %llu", (long long)s->n,
                     (llu)l->max_num_seqs);

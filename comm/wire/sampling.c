@@ -227,6 +227,7 @@ tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err) {
     const char *name;
     bool there;
   } without[] = {{"logprobs", s->logprobs >= 0},
+                 {"prompt_logprobs", s->prompt_logprobs >= 0},
                  {"logit_bias", s->num_logit_bias > 0},
                  {"repetition_penalty", s->repetition_penalty != 1},
                  {"presence_penalty", s->presence_penalty != 0},
@@ -270,9 +271,9 @@ tri_status tri_sampling_finish(tri_unpacker *d, tri_sampling *s, const tri_sampl
   else if (x->has_logprobs && !x->logprobs_off)
     s->logprobs = x->logprobs;
   if (s->top_k < 0) s->top_k = 0;
-  if (s->max_tokens == 0)
-    return tri_fail(d->err, TRI_OUT_OF_RANGE, "max_tokens", "max_tokens is 0; allowed are -1 and 1 to %d",
-                    TRI_MOST_TOKENS);
+  if (s->max_tokens == 0 && s->prompt_logprobs < 0)
+    return tri_fail(d->err, TRI_OUT_OF_RANGE, "max_tokens",
+                    "max_tokens is 0; allowed are -1 and 1 to %d, and 0 with prompt_logprobs", TRI_MOST_TOKENS);
   if (s->max_tokens > 0 && s->min_tokens > s->max_tokens)
     return tri_fail(d->err, TRI_OUT_OF_RANGE, "min_tokens", "min_tokens is %lld, more than max_tokens, which is %lld",
                     (long long)s->min_tokens, (long long)s->max_tokens);

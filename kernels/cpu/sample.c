@@ -235,10 +235,13 @@ static void sample_thread(void *ctx, int index, int count) {
     float *logits = a->logits.data + (size_t)i * (size_t)a->logits.ld;
     if (p->num_logprobs >= 0)
       for (size_t j = 0; j < vocab; j++) s.raw[j] = logits[j] == logits[j] ? logits[j] : -INFINITY;
-    tri_sample_adjust(logits, (int)vocab, p, a->history[i], a->num_prompt[i], a->num_history[i], s.counts);
     tri_sample_result *result = &a->results[i];
     memset(result, 0, sizeof *result);
-    result->token = draw(isa, p, logits, (int)vocab, a->counter[i], &s);
+    result->token = tri_sample_target(a, i);
+    if (result->token == TRI_SAMPLE_NO_TARGET) {
+      tri_sample_adjust(logits, (int)vocab, p, a->history[i], a->num_prompt[i], a->num_history[i], s.counts);
+      result->token = draw(isa, p, logits, (int)vocab, a->counter[i], &s);
+    }
     if (p->num_logprobs >= 0) report_logprobs(isa, p, (int)vocab, &s, result);
     if (a->drawn) a->drawn[i] = result->token;
   }

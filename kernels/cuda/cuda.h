@@ -197,6 +197,7 @@ cudaError_t tri_cuda_latent_wgmma(cudaStream_t stream, const tri_attention_args 
  */
 typedef struct tri_cuda_draw {
   int num_logprobs, num_bias, num_banned;
+  uint32_t target;  /* of tri_sample_args */
   uint32_t *counts; /* of a row with penalties: [vocabulary]; NULL: it has none */
   size_t words;
   uint64_t uniform;                          /* the random number, times 2^53 */

@@ -130,6 +130,7 @@ static void pack(const tri_sample_args *a, uint32_t first_id, tri_cuda_draw *dra
     draws[i] = (tri_cuda_draw){.num_logprobs = p->num_logprobs,
                                .num_bias = p->num_logit_bias,
                                .num_banned = p->num_banned,
+                               .target = tri_sample_target(a, i),
                                .counts = tri_sample_has_penalties(p) ? counts_of(a, i) : NULL,
                                .words = (size_t)(at - words),
                                .uniform = (uint64_t)(tri_sample_uniform(p->seed, a->counter[i]) * 0x1p53)};

@@ -181,7 +181,8 @@ __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args
   penalties.counts = d.counts;
   penalties.d = &d;
   edit(e, d);
-  int token = draw_row(&s, penalties, row.n, d);
+  int token = (int)d.target;
+  if (d.target == TRI_SAMPLE_NO_TARGET) token = draw_row(&s, penalties, row.n, d);
   __syncthreads();
   if (!threadIdx.x && d.counts) d.counts[token]++;
   if (!threadIdx.x) report_token(a, token);

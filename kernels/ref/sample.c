@@ -91,13 +91,15 @@ void tri_ref_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_s
   int32_t *counts = (int32_t *)(order + vocab);
   for (int i = 0; i < a->logits.rows; i++) {
     const tri_sample_params *p = a->params[i];
+    uint32_t target = tri_sample_target(a, i);
     float *logits = a->logits.data + (size_t)i * (size_t)a->logits.ld;
     tri_sample_result *r = &a->results[i];
     for (int id = 0; id < vocab; id++) raw[id] = isnan(logits[id]) ? -INFINITY : logits[id];
     tri_sample_adjust(logits, vocab, p, a->history[i], a->num_prompt[i], a->num_history[i], counts);
     double mass = tri_ref_sample_weights(p, logits, vocab, order, weight);
     memset(r, 0, sizeof *r);
-    r->token = (uint32_t)draw(p, a->counter[i], weight, vocab, mass);
+    r->token = target;
+    if (target == TRI_SAMPLE_NO_TARGET) r->token = (uint32_t)draw(p, a->counter[i], weight, vocab, mass);
     if (p->num_logprobs >= 0) report_logprobs(p, raw, vocab, order, r);
     if (a->drawn) a->drawn[i] = r->token;
   }

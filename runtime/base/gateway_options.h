@@ -10,8 +10,8 @@
 enum { TRI_GATEWAY_ADDRESS = 64 };
 
 typedef struct tri_gateway_options {
-  const char *listen, *api_key_file, *tool_parser, *reasoning_parser;
-  bool http_open, reject_unknown_fields, parse_special;
+  const char *listen, *api_key_file, *tool_parser, *reasoning_parser, *metrics_prefix;
+  bool http_open, reject_unknown_fields, parse_special, metrics_only;
   uint64_t max_body;
   int64_t max_connections, drain_delay, drain_timeout, sse_ping, workers;
 } tri_gateway_options;

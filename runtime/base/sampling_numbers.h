@@ -50,7 +50,9 @@
     "of a longer prompt the last so many tokens count; -1: as many as fit with max_tokens; 0: it is refused")          \
   X(context, I64, priority, "priority", TRI_LEAST_PRIORITY, TRI_MOST_PRIORITY, 0, FIXED, NONE, "lower is sooner")      \
   X(context, I64, deadline_ms, "deadline-ms", 0, TRI_MOST_DEADLINE_MS, 0, FIXED, NONE,                                 \
-    "give up after this many milliseconds; 0: never")
+    "give up after this many milliseconds; 0: never")                                                                   \
+  X(context, I64, prompt_logprobs, "prompt-logprobs", -1, TRI_WIRE_MAX_LOGPROBS, -1, FIXED, NONE,                      \
+    "log probabilities of the prompt's tokens, each with so many alternatives; -1: none")
 /* clang-format on */
 
 #define TRI_NUMBER_TYPE_I64 int64_t

@@ -208,8 +208,9 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
   e->num_prompt = tri_calloc(n, sizeof *e->num_prompt);
   e->num_history = tri_calloc(n, sizeof *e->num_history);
   e->counters = tri_calloc(n, sizeof *e->counters);
+  e->targets = tri_calloc(n, sizeof *e->targets);
   if (!e->result.tokens || !e->sample_params || !e->row_params || !e->history || !e->num_prompt || !e->num_history ||
-      !e->counters)
+      !e->counters || !e->targets)
     st = TRI_NO_MEMORY;
   if (st == TRI_OK) st = allocate_steps(e);
   if (st == TRI_OK) st = allocate_counts(e);
@@ -490,6 +491,7 @@ void tri_engine_destroy(tri_engine *e) {
   tri_free(e->num_prompt);
   tri_free(e->num_history);
   tri_free(e->counters);
+  tri_free(e->targets);
   tri_free(e->answer);
   if (e->counts) e->backend->ops.mem_free(e->backend, TRI_MEM_ACTIVATIONS, e->counts, e->counts_bytes);
   tri_free(e->counted);

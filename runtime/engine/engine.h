@@ -111,6 +111,7 @@ typedef struct tri_engine {
   const uint32_t **history;
   int *num_prompt, *num_history;
   uint64_t *counters;
+  uint32_t *targets;
   bool *fresh;
   int *sequence;
   /* of the sampling rank of a device, else NULL */

@@ -19,14 +19,17 @@ static tri_mat draw_rows(tri_engine *e, tri_mat logits) {
 static tri_sample_args ask(tri_engine *e, const tri_engine_step_state *s) {
   for (int i = 0; i < s->num_draws; i++) {
     const tri_slot *slot = &e->slots->slots[s->draws[i].slot];
-    e->row_params[i] = slot->params;
+    bool given = s->draws[i].target != TRI_SAMPLE_NO_TARGET;
+    e->targets[i] = s->draws[i].target;
+    e->row_params[i] = given ? tri_sample_greedy() : slot->params;
+    if (given) e->row_params[i].num_logprobs = slot->params.num_logprobs;
     if (!s->draws[i].ban) e->row_params[i].num_banned = 0;
     e->sample_params[i] = &e->row_params[i];
     e->history[i] = slot->history;
     e->num_history[i] = slot->num_history;
     e->num_prompt[i] = slot->num_prompt < slot->num_history ? slot->num_prompt : slot->num_history;
     e->counters[i] = s->draws[i].counter;
-    if (!e->counts || !tri_sample_has_penalties(&slot->params)) continue;
+    if (!e->counts || !tri_sample_has_penalties(&e->row_params[i])) continue;
     e->sequence[i] = (int)s->draws[i].slot;
     e->fresh[i] = tri_counts_anew(&e->counted[s->draws[i].slot], &s->draws[i]);
   }
@@ -35,6 +38,7 @@ static tri_sample_args ask(tri_engine *e, const tri_engine_step_state *s) {
                            .num_prompt = e->num_prompt,
                            .num_history = e->num_history,
                            .counter = e->counters,
+                           .target = e->targets,
                            .counts = e->counts,
                            .sequence = e->sequence,
                            .fresh = e->fresh,
@@ -129,8 +133,10 @@ tri_status tri_engine_poll(tri_engine *e, const tri_step_result **result) {
   e->result.lane = s->lane;
   e->result.num_tokens = (uint32_t)s->num_draws;
   for (int i = 0; i < s->num_draws; i++) {
-    e->result.tokens[i] = (tri_step_token){s->draws[i].slot, s->samples[i]};
-    tri_slot_learn(e->slots, &s->draws[i], s->samples[i].token);
+    const tri_draw *d = &s->draws[i];
+    uint32_t scored = d->target == TRI_SAMPLE_NO_TARGET ? 0 : (uint32_t)d->position;
+    e->result.tokens[i] = (tri_step_token){d->slot, scored, s->samples[i]};
+    tri_slot_learn(e->slots, d, s->samples[i].token);
   }
   *result = &e->result;
   return TRI_OK;

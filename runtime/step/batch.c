@@ -92,6 +92,7 @@ void tri_batch_builder_destroy(tri_batch_builder *b) {
 
 void tri_slot_learn(tri_slots *slots, const tri_draw *draw, uint32_t token) {
   tri_slot *s = &slots->slots[draw->slot];
+  if (draw->target != TRI_SAMPLE_NO_TARGET) return; /* the chunk has brought it */
   if (s->life != draw->life || draw->position > slots->limits.max_model_len) return;
   s->history[draw->position] = token;
   if (s->num_history <= draw->position) s->num_history = draw->position + 1;
@@ -180,20 +181,37 @@ static void add_sequence(const tri_slots *slots, const tri_batch_arrays *a, tri_
   v->num_single += n == 1;
 }
 
-/* Notes which of a sequence's logits are wanted, and its draw if there is one. */
+/* The draw behind a sequence's token i, from the next row of logits. */
+static void add_draw(tri_batch_builder *b, const tri_slot *slot, const tri_plan_seq *q, int i, uint32_t target) {
+  b->draw_rows[b->num_draws] = b->batch.num_logits;
+  b->draws[b->num_draws++] = (tri_draw){.slot = q->slot,
+                                        .counter = q->counter,
+                                        .ban = q->flags & TRI_SEQ_FLAG_BAN,
+                                        .life = slot->life,
+                                        .position = slot->length + i + 1,
+                                        .target = target};
+}
+
+/* Notes which of a sequence's logits are wanted, and its draws. next: the id behind its last token, of a chunk that is
+ * scored and not sampled. */
 static tri_status add_logits(tri_batch_builder *b, const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q,
-                             int n) {
+                             uint32_t next) {
   tri_batch *v = &b->batch;
-  bool sample = q->flags & TRI_SEQ_FLAG_SAMPLE, all = q->flags & TRI_SEQ_FLAG_ALL_LOGITS;
-  if (v->num_logits + (all ? n : sample) > tri_limits_logits(&slots->limits)) return TRI_CORRUPT;
-  int first = all ? 0 : n - sample;
-  for (int i = first; i < n; i++) b->rows.logit_rows[v->num_logits++] = v->num_tokens + i;
-  if (sample) {
-    b->draw_rows[b->num_draws] = v->num_logits - 1;
-    slot->drawn = b->num_draws;
-    slot->drawn_in = b->number;
-    b->draws[b->num_draws++] =
-        (tri_draw){q->slot, q->counter, q->flags & TRI_SEQ_FLAG_BAN, slot->life, slot->length + n};
+  int n = (int)q->num_tokens;
+  bool sample = q->flags & TRI_SEQ_FLAG_SAMPLE, score = q->flags & TRI_SEQ_FLAG_SCORE;
+  bool all = score || q->flags & TRI_SEQ_FLAG_ALL_LOGITS;
+  if ((all ? n : sample) > tri_limits_logits(&slots->limits) - v->num_logits) return TRI_CORRUPT;
+  if ((score ? n : sample) > slots->limits.max_num_seqs - b->num_draws) return TRI_CORRUPT;
+  for (int i = all ? 0 : n - sample; i < n; i++) {
+    bool last = i == n - 1;
+    if (last && sample) {
+      slot->drawn = b->num_draws;
+      slot->drawn_in = b->number;
+      add_draw(b, slot, q, i, TRI_SAMPLE_NO_TARGET);
+    } else if (score) {
+      add_draw(b, slot, q, i, last ? next : slot->history[slot->length + i + 1]);
+    }
+    b->rows.logit_rows[v->num_logits++] = v->num_tokens + i;
   }
   return TRI_OK;
 }
@@ -203,16 +221,18 @@ static tri_status add_tokens(tri_batch_builder *b, const tri_slots *slots, tri_s
   tri_batch *v = &b->batch;
   int n = (int)q->num_tokens;
   bool whole = q->kind == TRI_SEQ_CHUNK && q->flags & TRI_SEQ_FLAG_FIRST &&
-               !(q->flags & (TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_ALL_LOGITS));
+               !(q->flags & (TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_ALL_LOGITS | TRI_SEQ_FLAG_SCORE));
   if (slots->limits.whole_sequences && !whole) return TRI_CORRUPT;
   if (slots->limits.has_source && !slot->source_len) return TRI_CORRUPT;
   if (q->second_start && (slots->limits.num_types < 2 || q->second_start > INT32_MAX)) return TRI_CORRUPT;
   if (n < 1 || (int)q->start != slot->length || n > slots->limits.max_model_len - slot->length) return TRI_CORRUPT;
   bool given = q->kind == TRI_SEQ_CHUNK || !(q->flags & TRI_SEQ_FLAG_TOKEN_IN_SLOT);
+  uint32_t num_ids = tri_plan_num_ids(q), next = TRI_SAMPLE_NO_TARGET;
   if (given) {
-    if (!are_ids(slots, *ids, n)) return TRI_CORRUPT;
+    if (!are_ids(slots, *ids, (int)num_ids)) return TRI_CORRUPT;
     memcpy(slot->history + slot->length, *ids, (size_t)n * sizeof **ids);
-    *ids += n;
+    if (num_ids > q->num_tokens) next = (*ids)[n];
+    *ids += num_ids;
     if (slot->num_history < slot->length + n) slot->num_history = slot->length + n;
   } else if (slot->num_history < slot->length + n) {
     if (slot->drawn < 0 || slot->drawn_in != b->number - 1 || n != 1) return TRI_CORRUPT;
@@ -224,8 +244,7 @@ static tri_status add_tokens(tri_batch_builder *b, const tri_slots *slots, tri_s
     b->rows.types[v->num_tokens + i] = q->second_start && pos >= (int)q->second_start;
   }
   slot->drawn = -1;
-  tri_status st = add_logits(b, slots, slot, q, n);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(add_logits(b, slots, slot, q, next));
   slot->length += n;
   add_sequence(slots, &b->rows, v, n, slot->length, slot->blocks);
   if (slots->limits.has_source)

@@ -56,7 +56,7 @@ static inline tri_plan_sizes tri_limits_plan_sizes(const tri_limits *l) {
   size_t resumed = tri_limits_resumed_ids(l), blocks = resumed ? resumed / (size_t)l->block_size + seqs : 0;
   size_t swaps = (size_t)(l->num_host_blocks < l->num_blocks ? l->num_host_blocks : l->num_blocks);
   return (tri_plan_sizes){.seqs = tri_plan_entries(l->max_num_seqs),
-                          .ids = tokens + resumed,
+                          .ids = tokens + resumed + seqs, /* and those behind chunks that are scored */
                           .blocks = tokens / (size_t)l->block_size + 5 * seqs + blocks,
                           .swaps = swaps};
 }
@@ -88,13 +88,14 @@ typedef struct tri_slots {
 tri_status tri_slots_create(const tri_limits *limits, tri_slots **out);
 void tri_slots_destroy(tri_slots *s); /* NULL is fine */
 
-/* A draw that the plan asks for. */
+/* A draw that the plan asks for, or a token of a prompt whose logprob it wants: max_num_seqs in one step at most. */
 typedef struct tri_draw {
   uint32_t slot;
   uint64_t counter;
   bool ban;
-  uint64_t life; /* the slot's */
-  int position;  /* of the token in the sequence */
+  uint64_t life;   /* the slot's */
+  int position;    /* of the token in the sequence */
+  uint32_t target; /* the token that is given; TRI_SAMPLE_NO_TARGET: it is drawn */
 } tri_draw;
 
 /* Remembers what a sampler that counts ids (tri_sample_args.counts) has seen of a slot. */
@@ -186,9 +187,9 @@ void tri_batch_idle(const tri_batch_builder *b, tri_batch *out);
  * are, TRI_MAX_CHUNKS at most. */
 int tri_batch_cut(const tri_batch_builder *b, const tri_batch *from, int rows, tri_batch *out);
 
-/* Adds what a draw gave to its slot's history, if that still has the sequence. A step may be built before the draws of
- * the one before it have come back: its ids for TRI_SEQ_FLAG_TOKEN_IN_SLOT then are TRI_DRAWN_ID plus the draw's
- * number. */
+/* Adds what a draw gave, if that was drawn, to its slot's history, if that still has the sequence. A step may be built
+ * before the draws of the one before it have come back: its ids for TRI_SEQ_FLAG_TOKEN_IN_SLOT then are TRI_DRAWN_ID
+ * plus the draw's number. */
 void tri_slot_learn(tri_slots *slots, const tri_draw *draw, uint32_t token);
 
 #endif

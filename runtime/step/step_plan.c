@@ -68,15 +68,20 @@ static void put(tri_plan_writer *w, const void *p, size_t n) {
 /* The others change a slot alone. */
 static bool has_tokens(const tri_plan_seq *s) { return s->kind != TRI_SEQ_FORK && s->kind != TRI_SEQ_RESUME; }
 
+uint32_t tri_plan_num_ids(const tri_plan_seq *s) {
+  bool decode = s->kind == TRI_SEQ_DECODE;
+  if (s->kind == TRI_SEQ_FORK || (decode && s->flags & TRI_SEQ_FLAG_TOKEN_IN_SLOT)) return 0;
+  bool one_more = s->flags & TRI_SEQ_FLAG_SCORE && !(s->flags & TRI_SEQ_FLAG_SAMPLE);
+  return s->num_tokens + one_more;
+}
+
 void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *blocks,
                   const tri_sample_params *params, uint32_t num_prompt) {
   w->seqs[w->h.num_seqs++] = *seq;
   if (has_tokens(seq)) w->h.num_tokens += seq->num_tokens;
-  if (seq->kind == TRI_SEQ_CHUNK || seq->kind == TRI_SEQ_SOURCE || seq->kind == TRI_SEQ_RESUME ||
-      (seq->kind == TRI_SEQ_DECODE && !(seq->flags & TRI_SEQ_FLAG_TOKEN_IN_SLOT))) {
-    memcpy(w->ids + w->h.num_ids, ids, seq->num_tokens * sizeof *ids);
-    w->h.num_ids += seq->num_tokens;
-  }
+  uint32_t num_ids = tri_plan_num_ids(seq);
+  if (num_ids) memcpy(w->ids + w->h.num_ids, ids, num_ids * sizeof *ids);
+  w->h.num_ids += num_ids;
   if (seq->num_blocks) memcpy(w->blocks + w->h.num_blocks, blocks, seq->num_blocks * sizeof *blocks);
   w->h.num_blocks += seq->num_blocks;
   if (!(seq->flags & TRI_SEQ_FLAG_PARAMS)) return;
@@ -115,7 +120,7 @@ uint32_t tri_plan_longest(const tri_plan_writer *w) {
     const tri_plan_seq *s = &w->seqs[i];
     if (!has_tokens(s)) continue;
     if (s->kind == TRI_SEQ_SOURCE || s->num_tokens != 1) return 0;
-    if (!(s->flags & (TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_ALL_LOGITS))) return 0;
+    if (!(s->flags & (TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_ALL_LOGITS | TRI_SEQ_FLAG_SCORE))) return 0;
     if (s->start + 1 > longest) longest = s->start + 1;
   }
   return longest;
@@ -192,9 +197,9 @@ tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
     if (s->kind > TRI_SEQ_RESUME) return TRI_CORRUPT;
     blocks += s->num_blocks;
     params += !!(s->flags & TRI_SEQ_FLAG_PARAMS);
-    if (s->kind == TRI_SEQ_FORK) continue;
+    if (s->flags & TRI_SEQ_FLAG_SCORE && (s->kind != TRI_SEQ_CHUNK || s->num_tokens == UINT32_MAX)) return TRI_CORRUPT;
     if (has_tokens(s)) tokens += s->num_tokens;
-    if (s->kind != TRI_SEQ_DECODE || !(s->flags & TRI_SEQ_FLAG_TOKEN_IN_SLOT)) ids += s->num_tokens;
+    ids += tri_plan_num_ids(s);
   }
   if (ids != v.h.num_ids || blocks != v.h.num_blocks || tokens != v.h.num_tokens || params != v.h.num_params)
     return TRI_CORRUPT;
@@ -203,7 +208,7 @@ tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
 }
 
 struct packed_token {
-  uint32_t slot, token;
+  uint32_t slot, scored, token;
   float logprob;
   uint32_t num_top;
 };
@@ -230,7 +235,7 @@ size_t tri_result_pack(const tri_step_result *r, void *buf, size_t cap) {
   at = give(at, &h, sizeof h);
   for (uint32_t i = 0; i < r->num_tokens && at < end; i++) {
     const tri_sample_result *s = &r->tokens[i].sample;
-    struct packed_token t = {r->tokens[i].slot, s->token, s->logprob, (uint32_t)s->num_top};
+    struct packed_token t = {r->tokens[i].slot, r->tokens[i].scored, s->token, s->logprob, (uint32_t)s->num_top};
     at = give(at, &t, sizeof t);
     at = give(at, s->top_ids, t.num_top * 4);
     at = give(at, s->top_logprobs, t.num_top * 4);
@@ -254,6 +259,7 @@ tri_status tri_result_unpack(const void *buf, size_t len, tri_step_result *r, si
     memcpy(&t, take(&at, sizeof t), sizeof t);
     if (t.num_top > TRI_MAX_LOGPROBS || (size_t)(end - at) < t.num_top * 8) return TRI_CORRUPT;
     r->tokens[i].slot = t.slot;
+    r->tokens[i].scored = t.scored;
     s->token = t.token;
     s->logprob = t.logprob;
     s->num_top = (int)t.num_top;

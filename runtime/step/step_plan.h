@@ -35,8 +35,10 @@ enum {
   TRI_SEQ_FLAG_PARAMS = 4,     /* sampling parameters follow */
   TRI_SEQ_FLAG_ALL_LOGITS = 8, /* logits of every token, for observers */
   TRI_SEQ_FLAG_TOKEN_IN_SLOT =
-      16,                /* DECODE: the token is the slot's last draw, which the plan's writer may not know yet */
-  TRI_SEQ_FLAG_BAN = 32, /* the slot's banned ids may not come */
+      16,                  /* DECODE: the token is the slot's last draw, which the plan's writer may not know yet */
+  TRI_SEQ_FLAG_BAN = 32,   /* the slot's banned ids may not come */
+  TRI_SEQ_FLAG_SCORE = 64, /* CHUNK: logits of every token, and the logprob of the id that follows it. Without SAMPLE
+                              the id behind the chunk's last token is in the plan, too */
 };
 
 typedef struct tri_plan_seq {
@@ -113,7 +115,9 @@ void tri_plan_begin(tri_plan_writer *w, uint32_t lane, uint64_t step);
 bool tri_plan_has_room(const tri_plan_writer *w, size_t ids, size_t blocks, size_t copies);
 /* Bytes that parameters take in a plan. */
 size_t tri_plan_params_bytes(const tri_sample_params *params);
-/* ids: num_tokens of them for a CHUNK, a SOURCE or a RESUME, one for a DECODE without TOKEN_IN_SLOT, else ignored.
+/* Returns how many ids an entry has in the plan. */
+uint32_t tri_plan_num_ids(const tri_plan_seq *seq);
+/* ids: tri_plan_num_ids of them: the tokens' own, and the one behind those that are scored.
  * params: NULL without TRI_SEQ_FLAG_PARAMS. */
 void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *blocks,
                   const tri_sample_params *params, uint32_t num_prompt);
@@ -144,9 +148,10 @@ typedef struct tri_plan_view {
 tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out);
 size_t tri_plan_max_bytes(const tri_plan_writer *w);
 
-/* One drawn token. */
+/* One drawn token, or one of a prompt that is scored. */
 typedef struct tri_step_token {
   uint32_t slot;
+  uint32_t scored; /* position of the prompt's token in its sequence; 0: it was drawn */
   tri_sample_result sample;
 } tri_step_token;
 
@@ -156,7 +161,7 @@ typedef struct tri_step_result {
   tri_step_token *tokens; /* [max_num_seqs], owned by the engine */
 } tri_step_result;
 
-/* Flat bytes of a result: tokens without logprobs take 16 bytes each. */
+/* Flat bytes of a result: tokens without logprobs take 20 bytes each. */
 size_t tri_result_pack(const tri_step_result *r, void *buf, size_t cap);
 tri_status tri_result_unpack(const void *buf, size_t len, tri_step_result *r, size_t max_tokens);
 size_t tri_result_max_bytes(size_t max_tokens);

@@ -1,6 +1,6 @@
 """What openai-python does with the gateway: lists, completions, chats, streams, tools, errors, timeouts.
 
-    openai_client.py BASE_URL [--embeddings BASE_URL]
+    openai_client.py BASE_URL [--embeddings]    of a model that generates, or that embeds
 
 Ends with an assertion at the first thing that is not as with OpenAI's server.
 """
@@ -96,13 +96,13 @@ def timeouts(client, model):
         next(iter(stream))  # and no more of it
 
 
-def embeddings(client):
-    model = client.models.list().data[0].id
-    one = client.embeddings.create(model=model, input="a text", encoding_format="float").data[0].embedding
-    both = client.embeddings.create(model=model, input=["a text", "another"])  # base64, which the client asks for
-    assert len(both.data) == 2 and both.data[0].index == 0 and both.usage.prompt_tokens > 2, both.usage
+def embeddings(client, model):
+    one = client.embeddings.create(model=model, input=[6, 7], encoding_format="float").data[0].embedding
+    both = client.embeddings.create(model=model, input=[[6, 7], [5]])  # base64, which the client asks for
+    assert [d.index for d in both.data] == [0, 1] and both.usage.prompt_tokens > 2, both.usage
     assert max(abs(a - b) for a, b in zip(one, both.data[0].embedding)) < 1e-6
     assert abs(sum(x * x for x in one) - 1) < 1e-4
+    refused(client.embeddings.create, "dimensions", model=model, input=[5], dimensions=12345)
 
 
 def main():
@@ -111,12 +111,10 @@ def main():
     assert len(models) == 1 and models[0].object == "model", models
     model = models[0].id
     assert client.models.retrieve(model).id == model
-    for part in (completions, chats, tools, errors, timeouts):
+    generating = (completions, chats, tools, errors, timeouts)
+    for part in (embeddings,) if sys.argv[2:] == ["--embeddings"] else generating:
         part(client, model)
         print(part.__name__, "as with OpenAI's server")
-    if len(sys.argv) > 2:
-        embeddings(openai.OpenAI(base_url=sys.argv[3], api_key="none", max_retries=0))
-        print("embeddings as with OpenAI's server")
 
 
 main()

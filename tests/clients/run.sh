@@ -46,15 +46,19 @@ run_openai() { "$python" "$here/openai_client.py" "$url/v1"; }
 run_langchain() { "$python" "$here/langchain_client.py" "$url/v1"; }
 run_llama_index() { "$python" "$here/llama_index_client.py" "$url/v1"; }
 
-# A task from files of this folder: every answer must be the right one.
-run_lm_eval() {
-  cp "$here"/sums.* "$RUN"/
+# Tasks from files of this folder: every answer must be the right one, and of each question's choices the right one the most probable.
+lm_eval_task() { # TASK METRIC TOKENS
   (
     cd "$RUN" || exit 1
-    HF_HUB_OFFLINE=1 HF_HOME=$RUN/hf "$(dirname "$python")/lm_eval" --model local-completions --tasks sums --include_path . \
-      --model_args "model=abacus,base_url=$url/v1/completions,num_concurrent=4,max_retries=1,tokenized_requests=False,tokenizer_backend=None"
+    HF_HUB_OFFLINE=1 HF_HOME=$RUN/hf "$(dirname "$python")/lm_eval" --model local-completions --tasks "$1" --include_path . \
+      --model_args "model=abacus,base_url=$url/v1/completions,num_concurrent=4,max_retries=1,$3"
   ) >"$RUN/lm_eval" 2>&1
-  grep -q '|exact_match|.*| *1|' "$RUN/lm_eval"
+  grep -q "|$2 *|.*| *1|" "$RUN/lm_eval"
+}
+run_lm_eval() {
+  cp "$here"/sums.* "$here"/choices.* "$RUN"/
+  lm_eval_task sums exact_match tokenized_requests=False,tokenizer_backend=None &&
+    lm_eval_task choices acc "tokenizer_backend=huggingface,tokenizer=$MODEL"
 }
 
 # Questions that the model answers, since what it says to random texts has no words.
@@ -66,14 +70,31 @@ run_aiperf() {
     grep -qE 'Request Count[^0-9]*20\.00' "$RUN/aiperf.log"
 }
 
-start_up --http 127.0.0.1:0 --backend cpu
-for _ in $(seq 100); do
-  url=$(sed -n 's/.* gateway: \(http:\/\/127.0.0.1:[0-9]*\)$/\1/p' "$RUN/log" | head -1)
-  [[ -n $url ]] && break
-  sleep 0.05
-done
-[[ -n $url ]] || fail "no gateway"
-failed=0 skipped=0
+# Sets url to that of a cluster with a gateway, for MODEL.
+serve() {
+  start_up --http 127.0.0.1:0 --backend cpu
+  for _ in $(seq 100); do
+    url=$(sed -n 's/.* gateway: \(http:\/\/127.0.0.1:[0-9]*\)$/\1/p' "$RUN/log" | tail -n 1)
+    [[ -n $url ]] && curl -s -o /dev/null "$url/live" && return
+    sleep 0.05
+  done
+  fail "no gateway"
+}
+
+check() { # CLIENT COMMAND...
+  local client=$1
+  shift
+  if "$@" >"$RUN/said" 2>&1; then
+    echo "$client passed ($(packages_of "$client" | cut -d' ' -f1))"
+  else
+    failed=1
+    echo "$client FAILED"
+    tail -n 20 "$RUN/said" "$RUN/$client" "$RUN/$client.log" 2>/dev/null
+  fi
+}
+
+serve
+failed=0 skipped=0 embeds=''
 for client in "$@"; do
   make_environment "$client"
   case $? in
@@ -81,13 +102,14 @@ for client in "$@"; do
   77) skipped=1 && continue ;;
   *) exit 2 ;;
   esac
-  if "run_$client" >"$RUN/said" 2>&1; then
-    echo "$client passed ($(packages_of "$client" | cut -d' ' -f1))"
-  else
-    failed=1
-    echo "$client FAILED"
-    tail -n 20 "$RUN/said" "$RUN/$client" "$RUN/$client.log" 2>/dev/null
-  fi
+  check "$client" "run_$client"
+  [[ $client != openai ]] || embeds=$python
 done
+if [[ -n $embeds ]]; then
+  kill -INT "$CLUSTER" && wait "$CLUSTER"
+  MODEL=$DATA/checkpoints/bert
+  serve
+  check openai "$embeds" "$here/openai_client.py" "$url/v1" --embeddings
+fi
 [[ $failed = 0 ]] || exit 1
 [[ $skipped = 0 ]] || exit 77

@@ -36,5 +36,16 @@ else
   wanted=$(($(same "$RUN/truth" "$RUN/reference") - 2))
   [ "$right" -ge "$wanted" ] || fail "$right of 200 right, wanted are $wanted"
 fi
+# A prompt's log probabilities are those that its tokens had when they were drawn, in every layout and in pieces of a step.
+scores_of() { # PATTERN ARGS...: of lines that match, the tokens' own
+  "$BIN/trireme" submit --json --temperature 0 --token-ids "${@:2}" | grep "$1" | grep -o '{"id":[0-9]*,"logprob":[^,]*,"token"' | sed 's/.*logprob":\([^,]*\),.*/\1/'
+}
+ids=506,$(printf 'count 7 to 90=' | od -An -v -tu1 | tr -s ' \n' ',' | sed 's/^,//; s/,$//')
+"$BIN/trireme" submit --json --temperature 0 --ignore-eos --max-tokens 60 --token-ids "$ids" | grep -o '"token_ids":\[[0-9,]*\]' | tr -dc '0-9,\n' | paste -sd, >"$RUN/drawn"
+scores_of '"event":"tokens"' "$ids" --ignore-eos --max-tokens 60 --logprobs 0 >"$RUN/as_drawn"
+scores_of '"of_prompt":true' "$ids,$(cat "$RUN/drawn")" --max-tokens 1 --prompt-logprobs 0 | tail -n 60 >"$RUN/scored"
+[ "$(wc -l <"$RUN/as_drawn") $(wc -l <"$RUN/scored")" = "60 60" ] || fail "logprobs: $(wc -l <"$RUN/as_drawn") drawn and $(wc -l <"$RUN/scored") of a prompt"
+paste "$RUN/as_drawn" "$RUN/scored" | awk '{ d = $1 - $2; if (d < -1e-4 || d > 1e-4) bad++; if ($1 < -0.01) unsure++ } END { exit bad > 0 || !unsure }' ||
+  fail "logprobs of a prompt are not those of its draws: $(paste "$RUN/as_drawn" "$RUN/scored")"
 if [ "$how" = up ]; then stop_cluster TERM; else stop_cluster USR1; fi
 echo "$how tp $tp pp $pp $*: $right of 200 right, $equal as the reference"

@@ -56,7 +56,8 @@ want 200 '"status":"ok"' "$url/health"
 want 200 '"id":"abacus","object":"model"' "$url/v1/models"
 want 200 '^{"id":"abacus"' "$url/v1/models/%61bacus"
 want 404 '"code":"not_found"' "$url/v1/models/other"
-want 200 '^trireme:num_requests_running 0' "$url/metrics"
+want 200 '^trireme:num_requests_running{model_name="abacus"} 0' "$url/metrics"
+want 200 '^trireme:http_requests_total{path="/metrics",code="200"} 1' "$url/metrics"
 want 200 '^Content-Length: [1-9]' -I "$url/v1/models"
 want 404 'no such path' "$url/v2"
 want 405 'takes POST' "$url/v1/completions"
@@ -73,6 +74,11 @@ post 200 '^X-Trireme-Ignored: zip' /v1/completions '{"prompt":"1+1=","max_tokens
 post 200 '"text":"37+48=85"' /v1/completions '{"prompt":"37+48=","temperature":0,"echo":true}'
 post 200 '"tokens":\["8","5","<|end|>"\],"token_logprobs":\[-.*"top_logprobs":\[{"8":-.*"text_offset":\[0,1,2\]' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"logprobs":2}'
+post 200 '"text":"37+48=","logprobs":{"tokens":\["<|begin|>","3","7","+","4","8","="\],"token_logprobs":\[null,-[-0-9.,e]*\],"top_logprobs":\[null,{"4":-.*"text_offset":\[0,9,10,11,12,13,14\]},"finish_reason":"length".*"prompt_tokens":7,"completion_tokens":0,' /v1/completions \
+  '{"prompt":"37+48=","temperature":0,"echo":true,"logprobs":1,"max_tokens":0}'
+post 200 '"index":1,"text":"8","logprobs":null,"prompt_logprobs":\[null,{"51":{"logprob":-.*,"decoded_token":"3"},"52":{"logprob":-.*,"rank":1,"decoded_token":"4"}},' /v1/completions \
+  '{"prompt":"37+48=","temperature":0,"prompt_logprobs":1,"max_tokens":1,"n":2}'
+post 400 '"param":"prompt_logprobs","code":"unsupported"' /v1/completions '{"prompt":"1+1=","prompt_logprobs":1,"num_beams":2}'
 post 200 '"text":"85".*"prompt_tokens":7,' /v1/completions '{"prompt":"1+1=37+48=","temperature":0,"truncate_prompt_tokens":7}'
 post 200 '"text":"85".*"prompt_tokens":7,' /v1/completions '{"prompt":"<|begin|>37+48=","temperature":0,"add_special_tokens":false,"truncate":-1}'
 post 200 '"text":"85"' /v1/completions '{"prompt":"37+48=","temperature":0,"use_beam_search":true,"num_beams":2}'
@@ -106,6 +112,15 @@ post 200 '{"count":4,"max_model_len":8192,"tokens":\[506,506,51,55\]' /tokenize 
 post 200 '{"count":9,"max_model_len":8192,"tokens":\[506,60,.*"token_strs":\["<|begin|>","<"' /tokenize '{"messages":[{"role":"user","content":"<|end|>1"}],"return_token_strs":true}'
 post 200 '^{"prompt":"<|begin|>37"}' /detokenize '{"tokens":[506,51,55]}'
 post 400 '"param":"tokens","code":"out_of_range"' /detokenize '{"tokens":[509]}'
+
+# What clients send that people have.
+while read -r client method path status body; do
+  [ "$client" = '#' ] && continue
+  arguments=(-X "$method")
+  [ "$method" = HEAD ] && arguments=(-I)
+  [ -z "$body" ] || arguments+=(-H 'Content-Type: application/json' -d "$body")
+  want "$status" '^Content-Type: \(application/json\|text/\)' "${arguments[@]}" "$url$path"
+done <"$SRC/tests/data/client-requests.txt"
 
 # Streams.
 stream=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0,"stream":true,"stream_options":{"include_usage":true}}' "$url/v1/completions")

@@ -67,11 +67,11 @@ client status --json | grep -q '"running":0,"waiting":0' || fail "the job of a k
 
 # A drain, asked of every process at once and again: the stream ends well, new requests are refused, and the coordinator drains last.
 {
-  client submit --temperature 0 --ignore-eos --n 4 --max-tokens 4000 "count 1 to 40=" >/dev/null 2>"$RUN/direct.err"
+  client submit --temperature 0 --ignore-eos --n 4 --max-tokens 2600 "count 1 to 40=" >/dev/null 2>"$RUN/direct.err"
   echo $? >"$RUN/direct"
 } &
 for _ in $(seq 100); do client status --json | grep -q '"running":1' && break; sleep 0.02; done
-stream_start 2500
+stream_start 1500
 since=$(now_ms)
 ours | while read -r pid name; do [ "$name" = trireme ] || kill -TERM "$pid"; done # those are clients
 kill -TERM "$CLUSTER"
@@ -135,5 +135,13 @@ refused 2 'give --api-key-file, or --http-open' --http 0.0.0.0:0
 refused 2 '--sse-ping belongs to --http' --sse-ping 3
 refused 2 'exclude each other\|says all that' --http 1 --port 2
 refused 2 'say --kv-offloading-size' --swap-space 4
+# A chat template that cannot be read is no reason to serve nothing.
+mkdir "$RUN/model"
+cp "$MODEL"/*.json "$MODEL"/model.safetensors "$RUN/model"
+echo '{% include "x" %}' >"$RUN/model/chat_template.jinja"
+MODEL=$RUN/model up_http
+grep -q "gateway: chat is not served: line 1 of the chat template: there is no block 'include'" "$RUN/log" || fail "nothing is said about a template that cannot be read"
+kill -TERM "$CLUSTER"
+ended_with 0
 refused 1 'the gateway ended with code 1, and it has never served for long: giving up' --http 192.0.2.1:1 --http-open
 echo "what cannot be served is refused"

@@ -117,6 +117,15 @@ static void special_params(oc *c, kind k, tri_sample_params *p, int vocab) {
   p->repetition_penalty = 1.2f, p->frequency_penalty = 0.01f, p->presence_penalty = -0.3f;
 }
 
+/* Gives some rows a token. */
+static uint32_t some_target(oc *c, kind k, tri_sample_params *p, int vocab) {
+  if (k == GREEDY || !oc_chance(c, 30)) return TRI_SAMPLE_NO_TARGET;
+  p->repetition_penalty = 1;
+  p->presence_penalty = p->frequency_penalty = 0;
+  p->num_logprobs = oc_range(c, 0, TRI_MAX_LOGPROBS);
+  return (uint32_t)oc_range(c, 0, vocab - 1);
+}
+
 enum { MOST_ROWS = 1024 };
 
 /* Counts on a device, full of what other sequences have left. */
@@ -138,14 +147,18 @@ static void fill(oc *c, kind k, float sigma, tri_sample_args *a, tri_sample_para
   int *num_prompt = oc_host(c, MOST_ROWS * sizeof *num_prompt);
   int *num_history = oc_host(c, MOST_ROWS * sizeof *num_history);
   uint64_t *counter = oc_host(c, MOST_ROWS * sizeof *counter);
+  uint32_t *target = oc_host(c, MOST_ROWS * sizeof *target);
   bool many = a->logits.rows > 40; /* then what rows point to is that of the first ones */
   for (int r = 0; r < a->logits.rows; r++) {
     int like = many ? r % 40 : r;
     some_logits(c, k, a->logits.data + (size_t)r * (size_t)a->logits.ld, a->logits.cols, sigma);
-    if (r == like)
+    if (r == like) {
       special_params(c, k, &params[r], a->logits.cols);
-    else
+      target[r] = some_target(c, k, &params[r], a->logits.cols);
+    } else {
       params[r] = params[like];
+      target[r] = target[like];
+    }
     pointers[r] = &params[r];
     if (r == like)
       num_history[r] = some_history(c, k, a->logits.cols, &history[r]);
@@ -156,6 +169,7 @@ static void fill(oc *c, kind k, float sigma, tri_sample_args *a, tri_sample_para
   }
   a->params = pointers, a->history = history, a->num_prompt = num_prompt, a->num_history = num_history;
   a->counter = counter;
+  a->target = target;
 }
 
 /* A few draws of the same sequences, whose tokens a device counts by itself. */
@@ -216,6 +230,8 @@ void oc_case_sample(oc *c, int i) {
     compare_draw(c, p, a.logits.data + (size_t)r * (size_t)a.logits.ld, vocab, a.counter[r], want[r].token,
                  got[r].token);
     compare_logprobs(c, &want[r], &got[r]);
+    if (tri_sample_target(&a, r) != TRI_SAMPLE_NO_TARGET)
+      oc_expect(c, want[r].token == a.target[r], "token %u, given is %u", want[r].token, a.target[r]);
   }
   for (int n = 0; rows <= 6 && n < (vocab > 40000 ? 1 : 3); n++) draw_on(c, &a, &b, params, sigma);
 }

@@ -42,12 +42,25 @@ static void check_token_text(uint32_t id, tri_wire_str s) {
   ck_assert_msg(s.s && s.len == len && !memcmp(s.s, want ? want : "", len), "token %u", id);
 }
 
+static void read_scores(struct stream *s, const tri_choice_tokens *t) {
+  ck_assert_msg(!s->choice[0].num, "tokens before the prompt's");
+  ck_assert(!t->index && t->num_ids && t->logprobs && t->offset == s->num_scored);
+  for (size_t k = 0; k < t->num_ids; k++) {
+    check_token_text(t->ids[k], t->logprobs[k].text);
+    s->scored[s->num_scored++] = t->logprobs[k].logprob;
+  }
+}
+
 static void read_tokens(struct stream *s, const tri_server_msg *m) {
   ck_assert_msg(s->accepted == 1, "tokens before accepted");
   for (uint32_t i = 0; i < m->tokens.num; i++) {
     const tri_choice_tokens *t = &m->tokens.choices[i];
     ck_assert_uint_lt(t->index, MAX_CHOICES);
     struct text *c = &s->choice[t->index];
+    if (t->of_prompt) {
+      read_scores(s, t);
+      continue;
+    }
     ck_assert_msg(t->num_ids || t->text.len, "an empty message");
     ck_assert_msg(!t->num_ids || t->offset == c->num, "tokens from %d, the client has %zu", (int)t->offset, c->num);
     ck_assert_uint_le(c->num + t->num_ids, MAX_TOKENS);

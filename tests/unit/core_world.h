@@ -40,6 +40,8 @@ struct stream {
     int num_logprobs, num_alternatives;
     tri_finish reason;
   } choice[MAX_CHOICES];
+  float scored[MAX_TOKENS]; /* logprobs of the prompt */
+  size_t num_scored;
   uint64_t completion_tokens;
   uint32_t preemptions;
   uint64_t cached_tokens;

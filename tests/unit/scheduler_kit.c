@@ -187,7 +187,7 @@ struct request *request_init(struct sim *s, int i, int prompt, int max_tokens, i
   r->assign.num_token_ids = (size_t)prompt;
   r->assign.sampling.n = n;
   r->assign.sampling.max_tokens = max_tokens;
-  r->assign.sampling.logprobs = -1;
+  r->assign.sampling.logprobs = r->assign.sampling.prompt_logprobs = -1;
   r->assign.sampling.repetition_penalty = 1;
   for (int k = 0; k < prompt; k++) r->prompt[k] = (uint32_t)sim_range(s, 0, VOCAB - 1);
   return r;
@@ -216,7 +216,7 @@ static void make_search(struct sim *s, struct request *r) {
   p->n = sim_range(s, 1, (int)p->num_beams);
   p->max_tokens = sim_range(s, 2, 12);
   p->length_penalty = 1;
-  p->logprobs = -1;
+  p->logprobs = p->prompt_logprobs = -1;
   p->min_tokens = p->num_stop_token_ids = 0;
   p->ignore_eos = false;
   if (create_job(s, r, &job, &err) == TRI_OK)
@@ -261,6 +261,10 @@ void request_random(struct sim *s, int i) {
   r->arrive_at = sim_chance(s, 50) ? 0 : sim_range(s, 0, 60);
   if (sim_chance(s, 15)) r->abort_at = r->arrive_at + sim_range(s, 0, 50);
   if (sim_chance(s, 10)) r->assign.remaining_ms = sim_range(s, 0, 60);
+  if (s->cfg.score_percent && sim_chance(s, s->cfg.score_percent)) {
+    p->prompt_logprobs = sim_range(s, 0, 5);
+    if (sim_chance(s, 30)) p->max_tokens = p->min_tokens = 0;
+  }
   if (s->cfg.search_percent && sim_chance(s, s->cfg.search_percent)) make_search(s, r);
   request_expect(s, r);
 }
@@ -339,6 +343,23 @@ static void execute_sequence(struct sim *s, const tri_batch_builder *b, int q, c
   }
 }
 
+/* A logprob that no other token, and no other tokens in front of it, would have. */
+static float score_of(uint64_t prefix, uint32_t token) { return -(float)(sim_mix(prefix ^ token) % 4096); }
+
+static tri_sample_result score(struct sim *s, const tri_draw *d, const tri_slot *slot) {
+  int n = slot->params.num_logprobs;
+  MUST(n >= 0 && d->position <= slot->length);
+  if (d->position < slot->length) MUST(d->target == slot->history[d->position]);
+  tri_sample_result r = {.token = d->target, .num_top = n};
+  r.logprob = score_of(*entry(s, slot->blocks, d->position - 1), d->target);
+  for (int k = 0; k < n; k++) {
+    r.top_ids[k] = d->target + (uint32_t)k;
+    r.top_logprobs[k] = (float)k;
+  }
+  s->scored++;
+  return r;
+}
+
 /* A sampler that counts ids must see all that there are with a sequence's first draw, and with no later one. */
 static void check_counted(struct sim *s, const tri_draw *d, const tri_slot *slot) {
   tri_counted *c = &s->counted[d->slot];
@@ -354,6 +375,12 @@ static void execute_draws(struct sim *s, const tri_batch_builder *b, struct resu
     const tri_draw *d = &b->draws[i];
     const tri_slot *slot = &slots->slots[d->slot];
     const tri_sample_params *p = &slot->params;
+    out->draws[i] = *d;
+    if (d->target != TRI_SAMPLE_NO_TARGET) {
+      out->tokens[out->r.num_tokens++] = (tri_step_token){d->slot, (uint32_t)d->position, score(s, d, slot)};
+      s->drawn[i] = VOCAB;
+      continue;
+    }
     MUST((int)d->counter == d->position - slot->num_prompt);
     MUST(d->position == slot->length);
     if (p->repetition_penalty != 1) check_counted(s, d, slot);
@@ -364,8 +391,7 @@ static void execute_draws(struct sim *s, const tri_batch_builder *b, struct resu
       best_tokens(*entry(s, slot->blocks, slot->length - 1), p->num_logprobs, &sample);
     else
       for (int k = 0; k < sample.num_top; k++) sample.top_ids[k] = t + (uint32_t)k, sample.top_logprobs[k] = (float)k;
-    out->draws[i] = *d;
-    out->tokens[out->r.num_tokens++] = (tri_step_token){d->slot, sample};
+    out->tokens[out->r.num_tokens++] = (tri_step_token){d->slot, 0, sample};
     s->drawn[i] = t;
   }
 }
@@ -409,16 +435,35 @@ void sim_execute(struct sim *s, int lane) {
 
 /* ---- what the scheduler says ---- */
 
-static void check_logprobs(const struct request *r, const tri_group_token *t) {
-  int64_t n = r->assign.sampling.logprobs;
-  MUST(!!(t->flags & TRI_TOKEN_LOGPROB) == (n >= 0));
-  if (n < 0) return;
-  MUST(t->logprob == -(float)t->token);
+static void check_tops(const tri_group_token *t, int64_t n) {
   MUST(t->num_top == n);
   for (int k = 0; k < t->num_top; k++) {
     MUST(t->top_ids[k] == t->token + (uint32_t)k);
     MUST(t->top_logprobs[k] == (float)k);
   }
+}
+
+static void check_logprobs(const struct request *r, const tri_group_token *t) {
+  int64_t n = r->assign.sampling.logprobs;
+  MUST(!!(t->flags & TRI_TOKEN_LOGPROB) == (n >= 0));
+  if (n < 0) return;
+  MUST(t->logprob == -(float)t->token);
+  check_tops(t, n);
+}
+
+/* The tokens of a prompt come once each, in order, as the prompt alone has them. */
+static void hear_score(struct request *r, const tri_group_token *t) {
+  uint64_t h = 1;
+  int at = ++r->scored;
+  MUST(r->assign.sampling.prompt_logprobs >= 0 && t->flags & TRI_TOKEN_LOGPROB && !t->choice);
+  MUST(t->offset == (uint64_t)at && at < (int)r->assign.num_token_ids && t->token == r->prompt[at]);
+  for (int k = 0; k < at; k++) h = extend(h, r->prompt[k]);
+  MUST_SAY(t->logprob == score_of(h, t->token), "token %d of the prompt of job %d", at, (int)t->job);
+  check_tops(t, r->assign.sampling.prompt_logprobs);
+}
+
+static bool is_scored(const struct request *r) {
+  return r->assign.sampling.prompt_logprobs < 0 || r->scored + 1 == (int)r->assign.num_token_ids;
 }
 
 void sim_hear(struct sim *s, const tri_group_token *t) {
@@ -439,6 +484,11 @@ void sim_hear(struct sim *s, const tri_group_token *t) {
   }
   struct choice *c = &r->choice[t->choice];
   MUST_SAY(!c->ended, "news of a choice that has ended");
+  if (t->flags & TRI_TOKEN_PROMPT) {
+    hear_score(r, t);
+    return;
+  }
+  MUST(t->choice || t->reason == TRI_FINISH_ABORT || is_scored(r));
   MUST(t->offset == (uint64_t)c->got);
   if (t->flags & TRI_TOKEN_NONE) {
     MUST(t->flags & TRI_TOKEN_LAST);

@@ -39,6 +39,7 @@ struct request {
   uint32_t preemptions; /* as the entries have told */
   int64_t waited_ns;    /* likewise; -1: not yet */
   int cached;           /* likewise: tokens of its prompt */
+  int scored;           /* tokens of its prompt whose logprobs have come */
   struct choice choice[MAX_N];
 };
 
@@ -47,6 +48,7 @@ struct config {
   int lanes, depth, jobs, prompt_tokens;
   int late_percent;   /* of results that come back later */
   int search_percent; /* of random requests */
+  int score_percent;  /* likewise: whose prompts are scored */
   int follow_percent; /* likewise: that begin as an earlier one, or with its whole prompt and answer */
   int salt_percent;   /* likewise: with one of two salts */
   bool by_priority, whole_batches;
@@ -79,7 +81,7 @@ struct sim {
   uint32_t drawn[MAX_SLOTS];      /* by the last step */
   tri_counted counted[MAX_SLOTS]; /* by slot */
   struct result results[MAX_LANES];
-  int num_results, iteration, steps, copies, forks, ahead, resumed, tokens;
+  int num_results, iteration, steps, copies, forks, ahead, resumed, tokens, scored;
   struct request requests[MAX_JOBS];
 };
 

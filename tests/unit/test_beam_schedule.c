@@ -253,6 +253,7 @@ static struct request *request_init(struct sim *s, int i, int prompt, int max_to
   r->assign.seed = mix(s->rng + (uint64_t)i);
   r->assign.num_token_ids = (size_t)prompt;
   r->assign.sampling = (tri_sampling){.n = n,
+                                      .prompt_logprobs = -1,
                                       .max_tokens = max_tokens,
                                       .logprobs = -1,
                                       .num_beams = num_beams,
@@ -344,7 +345,7 @@ static void execute_draws(struct sim *s, const tri_batch_builder *b, struct resu
     tri_sample_result sample = {
         .token = draw(h, p->seed, p->banned, d->ban ? p->num_banned : 0, p->logit_bias, p->num_logit_bias)};
     if (p->num_logprobs > 0) best_tokens(h, p->num_logprobs, &sample);
-    out->tokens[out->r.num_tokens++] = (tri_step_token){d->slot, sample};
+    out->tokens[out->r.num_tokens++] = (tri_step_token){d->slot, 0, sample};
     tri_slot_learn(slots, d, sample.token);
   }
 }

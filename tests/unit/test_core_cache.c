@@ -234,6 +234,10 @@ START_TEST(only_whole_answers_are_kept) {
   no.refused.job = last_job(w);
   send_worker(w, 0, 1, 0, &no);
   ck_assert(!hits(w, &m));
+  m.submit.sampling.prompt_logprobs = 0; /* they are not kept */
+  again(w, "a", &m);
+  bytes(w, last_job(w), 0, "x");
+  ck_assert(!hits(w, &m));
   ck_assert_uint_eq(tri_response_cache_figures_of(w->core->cache).entries, 0);
   world_destroy(w);
 }

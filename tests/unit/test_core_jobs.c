@@ -1,4 +1,6 @@
 /* The coordinator's core against recorded actions: the plain course of jobs, and what their clients read. */
+#include <math.h>
+
 #include "runtime/base/log.h"
 #include "tests/unit/core_world.h"
 
@@ -253,6 +255,58 @@ START_TEST(test_no_alternatives) {
 }
 END_TEST
 
+static void send_score(struct world *w, uint64_t job, uint64_t offset, uint32_t id) {
+  tri_group_token t = {
+      .job = job, .token = id, .offset = offset, .flags = TRI_TOKEN_PROMPT | TRI_TOKEN_LOGPROB, .logprob = -(float)id};
+  send_tokens(w, 0, 1, &t, 1);
+}
+
+/* The prompt's come in front of the answer, streamed or not, also for a client that comes back; with max_tokens 0 there
+ * is none. */
+START_TEST(test_prompt_logprobs) {
+  for (int how = 0; how < 3; how++) {
+    struct world *w = world_create(1);
+    start_group(w, 0, 1, 1);
+    tri_client_msg m = submit_msg(1);
+    m.submit.stream = how != 1;
+    m.submit.sampling.prompt_logprobs = 0;
+    m.submit.sampling.max_tokens = how == 2 ? 0 : 16;
+    m.submit.sampling.has_max_tokens = true;
+    struct stream *s = submit(w, "a", &m);
+    uint64_t job = last_job(w);
+    ck_assert_int_eq(w->assigns[0].a.sampling.prompt_logprobs, 0);
+    send_score(w, job, 1, some_ids[1]);
+    send_score(w, job, 2, some_ids[2]);
+    if (how == 2)
+      token(w, job, 0, 0, 0, TRI_TOKEN_NONE | TRI_TOKEN_LAST, TRI_FINISH_LENGTH);
+    else
+      bytes(w, job, 0, "one");
+    ck_assert(s->done);
+    ck_assert_int_eq(s->num_scored, 3);
+    ck_assert(isnan(s->scored[0]) && s->scored[1] == -(float)some_ids[1] && s->scored[2] == -(float)some_ids[2]);
+    ck_assert_uint_eq(s->choice[0].num, how == 0 ? 3 : 0);
+    world_destroy(w);
+  }
+}
+END_TEST
+
+/* A group that counts wrong, or says what nobody has asked for. */
+START_TEST(test_wrong_prompt_logprobs) {
+  for (int how = 0; how < 3; how++) {
+    struct world *w = world_create(1);
+    start_group(w, 0, 1, 1);
+    tri_client_msg m = submit_msg(1);
+    m.submit.sampling.prompt_logprobs = how == 2 ? -1 : 0;
+    struct stream *s = submit(w, "a", &m);
+    if (how < 2) send_score(w, last_job(w), 1, 11);
+    if (how < 2) send_score(w, last_job(w), 2, 12);
+    send_score(w, last_job(w), (uint64_t)(how == 0 ? 1 : how == 1 ? 3 : 0), 13);
+    ck_assert_str_eq(s->code, "internal");
+    world_destroy(w);
+  }
+}
+END_TEST
+
 START_TEST(test_several_choices) {
   struct world *w = world_create(1);
   start_group(w, 0, 1, 1);
@@ -384,6 +438,8 @@ Suite *suite_core_jobs(void) {
   tcase_add_test(t, test_echo_slow);
   tcase_add_test(t, test_not_streamed);
   tcase_add_test(t, test_no_alternatives);
+  tcase_add_test(t, test_prompt_logprobs);
+  tcase_add_test(t, test_wrong_prompt_logprobs);
   tcase_add_test(t, test_several_choices);
   tcase_add_test(t, test_preemptions);
   tcase_add_test(t, test_cached_tokens);

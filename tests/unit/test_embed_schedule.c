@@ -88,7 +88,7 @@ static void add(struct sim *s, int len, int64_t priority, int64_t remaining_ms) 
   *r = (struct request){.len = len};
   for (int i = 0; i < len; i++) r->ids[i] = (uint32_t)(1 + rand() % (VOCAB - 1)); /* 0 is padding's */
   a.num_token_ids = (size_t)len;
-  a.sampling = (tri_sampling){.n = 1, .logprobs = -1, .max_tokens = 16, .priority = priority};
+  a.sampling = (tri_sampling){.n = 1, .logprobs = -1, .prompt_logprobs = -1, .max_tokens = 16, .priority = priority};
   ck_assert_msg(tri_job_create(&a, &s->limits, &model, 0, &job, &err) == TRI_OK, "%s", err.message);
   tri_sched_add(s->sched, job);
 }
@@ -302,7 +302,8 @@ START_TEST(test_refused) {
   tri_limits l = small;
   l.whole_sequences = true;
   l.vocab_size = VOCAB;
-  tri_group_assign a = {.remaining_ms = -1, .token_ids = ids, .num_token_ids = MAX_LEN, .sampling = {.n = 1}};
+  tri_group_assign a = {
+      .remaining_ms = -1, .token_ids = ids, .num_token_ids = MAX_LEN, .sampling = {.n = 1, .prompt_logprobs = -1}};
   tri_job *job = NULL;
   tri_error err = {0};
   ck_assert_int_eq(tri_job_create(&a, &l, &model, 0, &job, &err), TRI_OK); /* needs no room for an answer */
@@ -486,6 +487,7 @@ START_TEST(test_types) {
   uint32_t ids[5] = {1, 2, 3, 4, 5};
   tri_group_assign a = {.token_ids = ids, .num_token_ids = 5, .second_start = 3, .remaining_ms = -1};
   a.sampling.n = 1;
+  a.sampling.prompt_logprobs = -1;
   tri_job *job;
   tri_error err = {0};
   for (int i = 0; i < 2; i++, a.second_start = 0) {

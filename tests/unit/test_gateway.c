@@ -118,7 +118,10 @@ START_TEST(refused) {
       {"{\"prompt\":\"x\",\"n\":65}", "n", TRI_OUT_OF_RANGE},
       {"{\"prompt\":\"x\",\"n\":1.5}", "n", TRI_INVALID_ARGUMENT},
       {"{\"prompt\":\"x\",\"best_of\":2}", "best_of", TRI_UNSUPPORTED},
-      {"{\"prompt\":\"x\",\"echo\":true,\"logprobs\":1}", "echo", TRI_UNSUPPORTED},
+      {"{\"prompt\":\"x\",\"echo\":true,\"logprobs\":1,\"prompt_logprobs\":2}", "prompt_logprobs",
+       TRI_INVALID_ARGUMENT},
+      {"{\"prompt\":\"x\",\"stream\":true,\"prompt_logprobs\":2}", "prompt_logprobs", TRI_UNSUPPORTED},
+      {"{\"prompt\":\"x\",\"echo\":true,\"max_tokens\":0}", "max_tokens", TRI_OUT_OF_RANGE},
       {"{\"prompt\":\"x\",\"suffix\":\"y\"}", "suffix", TRI_UNSUPPORTED},
       {"{\"prompt\":\"x\",\"guided_json\":{\"a\":1}}", "guided_json", TRI_UNSUPPORTED},
       {"{\"prompt\":\"x\",\"response_format\":{\"type\":\"json_object\"}}", "response_format", TRI_UNSUPPORTED},
@@ -195,6 +198,65 @@ START_TEST(logprobs) {
 }
 END_TEST
 
+/* A prompt's first token has nothing before it; both forms have its alternatives beside its own. */
+START_TEST(prompt_logprobs) {
+  uint32_t ids[3] = {5, 6, 7}, tops[2] = {7, 9};
+  float values[2] = {-0.25f, -1};
+  trireme_string texts[2] = {{"c", 1}, {"d", 1}};
+  trireme_logprobs first = {NAN, 0, NULL, NULL, "a", 1, NULL},
+                   second = {-2, 1, tops + 1, values + 1, "b", 1, texts + 1},
+                   third = {-0.25f, 2, tops, values, "c", 1, texts};
+  const trireme_logprobs *all[3] = {&first, &second, &third};
+  trireme_choice c = {.ids = ids, .num_ids = 2, .logprobs = all, .of_prompt = true};
+  gw_logprobs l = {0};
+  cmd_buf b = {0};
+  gw_logprobs_add(&l, &c);
+  gw_prompt_logprobs_add(&b, &c);
+  c = (trireme_choice){.offset = 2, .ids = ids + 2, .num_ids = 1, .logprobs = all + 2, .of_prompt = true};
+  gw_logprobs_add(&l, &c);
+  gw_prompt_logprobs_add(&b, &c);
+  ck_assert_str_eq(b.data, "null,{\"6\":{\"logprob\":-2,\"decoded_token\":\"b\"},"
+                           "\"9\":{\"logprob\":-1,\"rank\":1,\"decoded_token\":\"d\"}},"
+                           "{\"7\":{\"logprob\":-0.25,\"rank\":1,\"decoded_token\":\"c\"},"
+                           "\"9\":{\"logprob\":-1,\"rank\":2,\"decoded_token\":\"d\"}}");
+  b.len = 0;
+  gw_logprobs_write(&l, &b);
+  ck_assert_str_eq(b.data, "{\"tokens\":[\"a\",\"b\",\"c\"],\"token_logprobs\":[null,-2,-0.25],"
+                           "\"top_logprobs\":[null,{\"d\":-1,\"b\":-2},{\"c\":-0.25,\"d\":-1}],"
+                           "\"text_offset\":[0,1,2]}");
+  gw_logprobs_free(&l);
+  cmd_buf_free(&b);
+}
+END_TEST
+
+/* ---- metrics ---- */
+
+START_TEST(names_and_labels_of_metrics) {
+  static const char text[] = "# HELP trireme:a One.\n# TYPE trireme:a gauge\ntrireme:a 3\n"
+                             "trireme:b_bucket{le=\"0.5\"} 4\n# anything\nother 5\n";
+  static const char want[] = "# HELP vllm:a One.\n# TYPE vllm:a gauge\nvllm:a{model_name=\"x\\\"y\\\\z\"} 3\n"
+                             "vllm:b_bucket{model_name=\"x\\\"y\\\\z\",le=\"0.5\"} 4\n# anything\nother 5\n";
+  gateway *g = tri_calloc(1, sizeof *g);
+  cmd_buf b = {0};
+  ck_assert_ptr_nonnull(g);
+  g->o.http.metrics_prefix = "vllm";
+  snprintf(g->name, sizeof g->name, "x\"y\\z");
+  gw_count_answer(g, 0, 200);
+  gw_count_answer(g, 0, 200);
+  gw_count_answer(g, GW_MAX_ROUTES, 404);
+  gw_count_answer(g, 1, 299);
+  gw_metrics_write(g, text, sizeof text - 1, &b);
+  cmd_buf_add(&b, "", 1);
+  ck_assert(!strncmp(b.data, want, sizeof want - 1));
+  ck_assert(strstr(b.data, "\nvllm:http_requests_total{path=\"/v1/completions\",code=\"200\"} 2\n"));
+  ck_assert(strstr(b.data, "\nvllm:http_requests_total{path=\"/v1/chat/completions\",code=\"000\"} 1\n"));
+  ck_assert(strstr(b.data, "\nvllm:http_requests_total{path=\"other\",code=\"404\"} 1\n"));
+  ck_assert(strstr(b.data, "\nvllm:http_connections 0\n"));
+  cmd_buf_free(&b);
+  tri_free(g);
+}
+END_TEST
+
 Suite *suite_gateway(void) {
   Suite *s = suite_create("gateway");
   TCase *c = tcase_create("parts");
@@ -203,6 +265,8 @@ Suite *suite_gateway(void) {
   tcase_add_test(c, refused);
   tcase_add_test(c, errors);
   tcase_add_test(c, logprobs);
+  tcase_add_test(c, prompt_logprobs);
+  tcase_add_test(c, names_and_labels_of_metrics);
   suite_add_tcase(s, c);
   return s;
 }

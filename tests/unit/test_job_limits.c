@@ -68,6 +68,12 @@ START_TEST(test_choices) {
   s.num_beams = 5;
   expect(fit(l, 8, 0, s, &err), TRI_NO_CAPACITY, &err, "num_beams", "num_beams is 5, the limit is max_num_seqs 4");
   s.num_beams = 1;
+  s.n = 1;
+  s.prompt_logprobs = 0;
+  ck_assert_int_eq(fit(l, 8, 0, s, &err), TRI_OK);
+  l.use = TRI_PROMPT_SOURCE;
+  expect(fit(l, 8, 0, s, &err), TRI_UNSUPPORTED, &err, "prompt_logprobs", "tokens of a source have no");
+  s.prompt_logprobs = -1;
   s.n = 2;
   l.use = TRI_PROMPT_WHOLE;
   expect(fit(l, 8, 0, s, &err), TRI_UNSUPPORTED, &err, "n", "one result, not 2");

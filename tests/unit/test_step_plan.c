@@ -338,7 +338,7 @@ static const void *random_plan(struct kit *k, size_t *bytes) {
     for (int i = 0; i < 64; i++) ids[i] = next() % 50 ? (uint32_t)(next() % 500) : EDGE();
     for (int i = 0; i < 64; i++) blocks[i] = (int32_t)(next() % 50 ? next() % 24 : EDGE());
     p.num_logprobs = (int)EDGE(), p.top_k = (int)EDGE();
-    if (!tri_plan_has_room(k->w, q.num_tokens, q.num_blocks, 1)) break;
+    if (!tri_plan_has_room(k->w, q.num_tokens + 1, q.num_blocks, 1)) break;
     tri_plan_add(k->w, &q, ids, blocks, &p, EDGE());
     if (next() % 4 == 0) tri_plan_add_copy(k->w, (int32_t)(next() % 20 ? next() % 24 : EDGE()), (int32_t)EDGE());
   }
@@ -497,6 +497,8 @@ START_TEST(whole_sequences) {
       {TRI_OK, {.flags = TRI_SEQ_FLAG_FIRST, .num_tokens = 1}},
       {TRI_CORRUPT, {.flags = TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_SAMPLE, .num_tokens = 2}},
       {TRI_CORRUPT, {.flags = TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_ALL_LOGITS, .num_tokens = 2}},
+      {TRI_CORRUPT, {.flags = TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_SCORE, .num_tokens = 1}},
+      {TRI_CORRUPT, {.kind = TRI_SEQ_DECODE, .flags = TRI_SEQ_FLAG_SCORE | TRI_SEQ_FLAG_SAMPLE, .num_tokens = 1}},
       {TRI_CORRUPT, {.kind = TRI_SEQ_DECODE, .flags = TRI_SEQ_FLAG_FIRST, .num_tokens = 1}},
       {TRI_CORRUPT, {.slot = 1, .kind = TRI_SEQ_FORK}},
   };
@@ -512,6 +514,53 @@ START_TEST(whole_sequences) {
     ck_assert_msg(apply(&k, bytes, n) == plans[i].st, "plan %zu", i);
     if (plans[i].st == TRI_OK) ck_assert(k.b->batch.num_logits == 0 && k.b->num_draws == 0);
   }
+  free_kit(&k);
+}
+END_TEST
+
+/* A chunk of slot 2 that is scored, of the tokens from `start` on. */
+static tri_status score_chunk(struct kit *k, uint32_t start, uint32_t tokens, int flags) {
+  static const int32_t blocks[] = {1, 2, 3};
+  tri_plan_seq q = {.slot = 2,
+                    .flags = (uint8_t)(TRI_SEQ_FLAG_SCORE | flags),
+                    .num_tokens = tokens,
+                    .start = start,
+                    .num_blocks = start ? 0 : 3,
+                    .counter = 9};
+  size_t n;
+  if (!start) q.flags |= TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS;
+  tri_plan_begin(k->w, 0, 1);
+  tri_plan_add(k->w, &q, prompt + start, blocks, &params, 12);
+  const void *bytes = tri_plan_finish(k->w, &n);
+  return apply(k, bytes, n);
+}
+
+/* Each token of a prompt gets its row of logits and a draw whose token is given: the next one, which the plan has for
+ * the chunk's last one, too. Behind the prompt's last token is drawn. */
+START_TEST(scored_chunks) {
+  struct kit k = make_kit();
+  const tri_slot *slot = &k.slots->slots[2];
+  for (uint32_t i = 0; i < 32; i++) prompt[i] = 100 + i;
+  ck_assert_int_eq(score_chunk(&k, 0, 5, 0), TRI_OK);
+  ck_assert(k.b->batch.num_logits == 5 && k.b->num_draws == 5 && slot->length == 5 && slot->drawn < 0);
+  for (int i = 0; i < 5; i++) {
+    const tri_draw *d = &k.b->draws[i];
+    ck_assert(d->target == 101u + (uint32_t)i && d->position == i + 1 && k.b->draw_rows[i] == i);
+    tri_slot_learn(k.slots, d, 7);
+  }
+  ck_assert(slot->num_history == 5 && slot->history[1] == 101 && slot->history[4] == 104);
+  ck_assert_int_eq(score_chunk(&k, 5, 3, TRI_SEQ_FLAG_SAMPLE), TRI_OK);
+  ck_assert(k.b->num_draws == 3 && k.b->draws[0].target == 106 && k.b->draws[1].target == 107);
+  ck_assert(k.b->draws[2].target == TRI_SAMPLE_NO_TARGET && k.b->draws[2].position == 8 && slot->drawn == 2);
+  tri_slot_learn(k.slots, &k.b->draws[2], 7);
+  ck_assert(slot->num_history == 9 && slot->history[8] == 7);
+  /* No more than there is room for: draws, ids of the vocabulary. */
+  ck_assert_int_eq(score_chunk(&k, 0, (uint32_t)limits.max_num_seqs, 0), TRI_OK);
+  ck_assert_int_eq(score_chunk(&k, 0, (uint32_t)limits.max_num_seqs + 1, 0), TRI_CORRUPT);
+  prompt[5] = (uint32_t)limits.vocab_size;
+  ck_assert_int_eq(score_chunk(&k, 0, 5, 0), TRI_CORRUPT);
+  ck_assert_int_eq(score_chunk(&k, 0, 5, TRI_SEQ_FLAG_SAMPLE), TRI_OK);
+  prompt[5] = 105;
   free_kit(&k);
 }
 END_TEST
@@ -725,6 +774,7 @@ Suite *suite_step_plan(void) {
   tcase_add_test(c, refused_swaps);
   tcase_add_test(c, refused_plans);
   tcase_add_test(c, whole_sequences);
+  tcase_add_test(c, scored_chunks);
   suite_add_tcase(s, c);
   c = tcase_create("result");
   tcase_add_test(c, largest_batch);

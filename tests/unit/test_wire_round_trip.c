@@ -130,6 +130,7 @@ START_TEST(round_trip_server) {
                               .top_texts = texts2},
                              {.logprob = -INFINITY, .text = str("")}};
   tri_choice_tokens ct[2] = {choice_tokens(l), choice_tokens(NULL)};
+  ct[1].of_prompt = true;
   in = (tri_server_msg){.op = TRI_REPLY_TOKENS, .id = 2, .tokens = {2, ct}};
   ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_OK);
   ck_assert_msg(tri_server_msg_unpack(buf.data, buf.len, a, &out, &err) == TRI_OK, "%s: %s", err.field, err.message);
@@ -137,6 +138,7 @@ START_TEST(round_trip_server) {
   const tri_choice_tokens *c = out.tokens.choices;
   ck_assert(c[0].index == 1 && c[0].offset == 1000 && c[0].num_ids == 2 && c[0].ids[1] == 50256);
   ck_str(c[1].text, " four");
+  ck_assert(!c[0].of_prompt && c[1].of_prompt);
   ck_assert(c[0].logprobs && !c[1].logprobs && c[0].logprobs[0].num_top == 2 && c[0].logprobs[0].top_ids[1] == 50256);
   ck_assert_float_eq(c[0].logprobs[0].logprob, -0.25f);
   ck_assert_float_eq(c[0].logprobs[0].top_logprobs[1], -1.25f);
@@ -217,10 +219,10 @@ START_TEST(round_trip_group) {
   tri_error err = {0};
   static tri_group_msg in, out;
   in = (tri_group_msg){
-      .op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 5, .tokens = group_tokens}};
+      .op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 6, .tokens = group_tokens}};
   ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
   ck_assert_msg(tri_group_msg_unpack(buf.data, buf.len, a, &out, &err) == TRI_OK, "%s: %s", err.field, err.message);
-  ck_assert(out.seq == 3 && out.tokens.num == 5 && out.tokens.epoch == 1 && out.tokens.step == 2);
+  ck_assert(out.seq == 3 && out.tokens.num == 6 && out.tokens.epoch == 1 && out.tokens.step == 2);
   const tri_group_token *k = out.tokens.tokens;
   ck_assert(k[0].job == 1 && k[0].choice == 2 && k[0].token == 3 && k[0].offset == 4 && !k[0].flags);
   ck_assert(k[1].job == UINT64_MAX && k[1].choice == 3 && k[1].token == UINT32_MAX &&
@@ -229,6 +231,7 @@ START_TEST(round_trip_group) {
   ck_assert(isinf(k[2].logprob) && k[2].num_top == 0 && k[2].preemptions == UINT32_MAX && k[2].waited_ns == UINT64_MAX);
   ck_assert(k[3].job == 6 && k[3].preemptions == 3 && !k[1].preemptions && !k[3].waited_ns);
   ck_assert(k[4].job == 7 && k[4].waited_ns == 4 && !k[4].preemptions && k[4].cached == 5 && !k[2].cached);
+  ck_assert(k[5].flags == (TRI_TOKEN_PROMPT | TRI_TOKEN_LOGPROB) && k[5].offset == 1 && k[5].logprob == -3);
 
   tri_submit sub;
   fill_submit(&sub);
@@ -362,12 +365,12 @@ END_TEST
 
 /* What has no meaning beside a search is refused by its name, from a client and from a coordinator. */
 START_TEST(beams_refused) {
-  static const char *const fields[] = {"logprobs",         "logit_bias",        "repetition_penalty",
-                                       "presence_penalty", "frequency_penalty", "n"};
+  static const char *const fields[] = {"logprobs",          "logit_bias", "repetition_penalty", "presence_penalty",
+                                       "frequency_penalty", "n",          "prompt_logprobs"};
   struct tri_wire_bias bias = {1, 1};
   static tri_client_msg c, out;
   uint64_t id;
-  for (int i = 0; i < 6; i++)
+  for (int i = 0; i < 7; i++)
     for (int beams = 1; beams <= 4; beams += 3) {
       tri_arena *a = arena();
       tri_buf buf = {0};
@@ -381,6 +384,7 @@ START_TEST(beams_refused) {
       if (i == 3) p->presence_penalty = 1;
       if (i == 4) p->frequency_penalty = 1;
       if (i == 5) p->n = 5;
+      if (i == 6) p->prompt_logprobs = 0;
       c = (tri_client_msg){.op = TRI_OP_SUBMIT, .id = 1, .submit = s};
       ck_assert_int_eq(tri_client_msg_pack(&c, &buf), TRI_OK);
       tri_status st = tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err);

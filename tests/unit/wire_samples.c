@@ -23,7 +23,7 @@ tri_status unpack(which kind, const void *data, size_t len, tri_arena *a, tri_er
 
 const uint32_t ids4[4] = {1, 50256, 7, UINT32_MAX};
 const float floats2[2] = {-0.5f, -1.25f};
-const tri_group_token group_tokens[5] = {
+const tri_group_token group_tokens[6] = {
     {.job = 1, .choice = 2, .token = 3, .offset = 4},
     {.job = UINT64_MAX,
      .choice = 3,
@@ -41,7 +41,8 @@ const tri_group_token group_tokens[5] = {
      .waited_ns = UINT64_MAX,
      .logprob = -INFINITY},
     {.job = 6, .flags = TRI_TOKEN_PREEMPTED, .preemptions = 3},
-    {.job = 7, .flags = TRI_TOKEN_WAITED | TRI_TOKEN_CACHED, .waited_ns = 4, .cached = 5}};
+    {.job = 7, .flags = TRI_TOKEN_WAITED | TRI_TOKEN_CACHED, .waited_ns = 4, .cached = 5},
+    {.job = 8, .token = 9, .offset = 1, .flags = TRI_TOKEN_PROMPT | TRI_TOKEN_LOGPROB, .logprob = -3}};
 
 void fill_submit(tri_submit *s) {
   tri_submit_init(s);
@@ -308,7 +309,7 @@ static void samples_from_groups(sample *out, int *n) {
   g = (tri_group_msg){.op = TRI_GROUP_READY, .seq = 2, .ready = {1, 2, 3.5, 0.25}};
   keep_group(out, n, "ready", &g);
   g = (tri_group_msg){
-      .op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 5, .tokens = group_tokens}};
+      .op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 6, .tokens = group_tokens}};
   keep_group(out, n, "group tokens", &g);
   tri_group_result results[2] = {{UINT64_MAX, 9, floats2, 2}, {1, 9, floats2, 1}};
   g = (tri_group_msg){
