@@ -17,6 +17,7 @@ struct chat_answer {
   chat_answer_config config;
   state state;
   tri_buf held;   /* bytes that nothing has been decided of */
+  size_t blanks;  /* at their beginning, as far as they have been counted */
   bool blank;     /* of the text: only white space so far, since the beginning or the last call */
   bool bare;      /* the call has no marker */
   bool begun;     /* its name has been given */
@@ -75,10 +76,11 @@ static void give(chat_answer *a, chat_part part, const char *s, size_t len) {
   if (len) a->config.give(a->config.ctx, part, s, len);
 }
 
-static size_t count_blanks(const char *s, size_t n) {
-  size_t i = 0;
-  while (i < n && call_is_blank(s[i])) i++;
-  return i;
+/* Returns how many blanks the held bytes begin with. Those that have been counted are not looked at again, as an answer
+ * may have nothing else. */
+static size_t count_blanks(chat_answer *a, const char *s, size_t n) {
+  while (a->blanks < n && call_is_blank(s[a->blanks])) a->blanks++;
+  return a->blanks;
 }
 
 /* Returns whether s begins with a word, or with as much of it as s has. */
@@ -109,7 +111,7 @@ static size_t find(const char *s, size_t n, const char *word, bool *whole) {
  */
 
 static size_t at_beginning(chat_answer *a, const char *s, size_t n, bool last) {
-  size_t blanks = count_blanks(s, n);
+  size_t blanks = count_blanks(a, s, n);
   bool possible = blanks == n || may_begin(s + blanks, n - blanks, think);
   bool there = begins(s + blanks, n - blanks, think);
   if (possible && !there && !last) return 0;
@@ -151,7 +153,7 @@ static bool may_be_bare(const chat_answer *a, char c) {
 
 static tri_status in_text(chat_answer *a, const char *s, size_t n, bool last, size_t *used) {
   const char *marker = markers[a->config.calls].begin;
-  size_t blanks = a->blank ? count_blanks(s, n) : 0;
+  size_t blanks = a->blank ? count_blanks(a, s, n) : 0;
   bool whole = false;
   if (a->blank && blanks == n) { /* to be dropped beside calls */
     if (last && !a->num_calls) give(a, CHAT_PART_TEXT, s, n);
@@ -220,7 +222,7 @@ static tri_status in_call(chat_answer *a, const char *s, size_t n, bool last, si
 
 static tri_status behind_call(chat_answer *a, const char *s, size_t n, bool last, size_t *used) {
   const char *end = markers[a->config.calls].end;
-  size_t blanks = count_blanks(s, n);
+  size_t blanks = count_blanks(a, s, n);
   bool over = blanks == n;
   if (over && !last) return TRI_OK;
   if (end && !over && may_begin(s + blanks, n - blanks, end) && !begins(s + blanks, n - blanks, end) && !last)
@@ -260,6 +262,7 @@ static tri_status run(chat_answer *a, bool last) {
     case BEHIND_CALL: TRI_TRY(behind_call(a, s, n, last, &used)); break;
     }
     done += used;
+    if (used) a->blanks = 0;
     if (!used && a->state == before) break;
   }
 cleanup:

@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/cmd/submit_file.h"
@@ -348,6 +350,18 @@ static int run(batch *b) {
   return code == TRI_EXIT_OK && (cmd_signal || b->failed) ? TRI_EXIT_FAILED : code;
 }
 
+/* Opens an output to append to it: it is not truncated yet, so that without a coordinator what was there stays. Two at
+ * once would write into each other's lines. */
+static int open_output(const char *path, FILE **out) {
+  struct stat file;
+  *out = fopen(path, "ae");
+  if (!*out) return cmd_failed("trireme submit", "cannot write %s: %s", path, strerror(errno));
+  bool regular = !fstat(fileno(*out), &file) && S_ISREG(file.st_mode);
+  bool locked = regular && flock(fileno(*out), LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+  if (!locked) return TRI_EXIT_OK; /* or the file system has no locks */
+  return cmd_failed("trireme submit", "%s is being written by another trireme submit", path);
+}
+
 static int open_files(batch *b) {
   const cmd_submit_options *o = b->o;
   int code = cmd_open_lines("trireme submit", "prompts", o->file, o->output, &b->in);
@@ -357,12 +371,13 @@ static int open_files(batch *b) {
     rewind(b->in);
   }
   bool to_file = o->output && strcmp(o->output, "-");
-  if (o->resume) code = submit_done_read(o->output, &b->before);
+  if (!to_file) b->out = stdout;
+  if (to_file) code = open_output(o->output, &b->out);
+  if (code != TRI_EXIT_OK || !o->resume) return code;
+  code = submit_done_read(o->output, &b->before);
   if (code != TRI_EXIT_OK) return code;
-  /* Not truncated yet: without a coordinator what was there stays. */
-  b->out = to_file ? fopen(o->output, "ae") : stdout;
-  if (!b->out) return cmd_failed("trireme submit", "cannot write %s: %s", o->output, strerror(errno));
-  return TRI_EXIT_OK;
+  fclose(b->out); /* another file may have its place now */
+  return open_output(o->output, &b->out);
 }
 
 int cmd_submit_file(const cmd_submit_options *o) {

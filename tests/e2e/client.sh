@@ -98,6 +98,7 @@ want 0 '^trireme: 7 done, 0 failed, 3 before, ' "$trireme" submit --file many.js
 want 0 '^trireme: 0 done, 0 failed, 10 before, ' "$trireme" submit --file many.jsonl --output many.out --resume
 want 0 '^trireme: 10 done, 0 failed, [0-9]' "$trireme" submit --file many.jsonl --output new.out --resume
 cp many.jsonl other.out
+want 1 '^trireme submit: new.out is being written by another trireme submit' flock new.out "$trireme" submit --file many.jsonl --output new.out --resume
 want 1 '^trireme submit: other.out holds what is no answer' "$trireme" submit --file many.jsonl --output other.out --resume
 cmp -s many.jsonl other.out || failed "a file that is no output is changed"
 want 2 'resume belongs to --file with --output' "$trireme" submit --file many.jsonl --resume

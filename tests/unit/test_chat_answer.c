@@ -5,6 +5,7 @@
 
 #include "client/chat/chat_answer.h"
 #include "runtime/base/buf.h"
+#include "runtime/base/wait.h"
 
 Suite *suite_chat_answer(void);
 
@@ -242,6 +243,35 @@ START_TEST(nothing_waits) {
 }
 END_TEST
 
+static void count(void *ctx, chat_part part, const char *s, size_t len) {
+  size_t *n = ctx;
+  (void)s;
+  *n += part == CHAT_PART_TEXT ? len : 0;
+}
+
+/* An answer that goes on with white space alone is looked at once, not again with each of its tokens. */
+START_TEST(endless_blanks) {
+  enum { BLANKS = 200000 };
+  static const char *const heads[] = {"", "", "<tool_call>{\"name\":\"f\"}"};
+  size_t given = 0;
+  chat_answer *p = NULL;
+  chat_answer_config config = {.calls = CHAT_CALLS_HERMES,
+                               .reasoning = _i == 1,
+                               .give = count,
+                               .is_tool = is_tool,
+                               .is_text = is_text,
+                               .ctx = &given};
+  int64_t begin = tri_now_ns();
+  ck_assert_int_eq(chat_answer_create(&config, &p), TRI_OK);
+  ck_assert_int_eq(chat_answer_push(p, heads[_i], strlen(heads[_i])), TRI_OK);
+  for (int i = 0; i < BLANKS; i++) ck_assert_int_eq(chat_answer_push(p, "\n", 1), TRI_OK);
+  ck_assert_int_eq(chat_answer_finish(p), TRI_OK);
+  ck_assert_int_eq(given, _i == 2 ? 0 : BLANKS);
+  ck_assert_int_lt(tri_now_ns() - begin, INT64_C(2000000000));
+  chat_answer_free(p);
+}
+END_TEST
+
 START_TEST(names) {
   chat_calls c;
   ck_assert(chat_calls_by_name("hermes", &c) && c == CHAT_CALLS_HERMES);
@@ -256,6 +286,7 @@ Suite *suite_chat_answer(void) {
   tcase_add_loop_test(c, any_pieces, 0, sizeof answers / sizeof *answers);
   tcase_add_loop_test(c, any_text, CHAT_CALLS_NONE, CHAT_NUM_CALLS);
   tcase_add_test(c, nothing_waits);
+  tcase_add_loop_test(c, endless_blanks, 0, 3);
   tcase_add_test(c, names);
   suite_add_tcase(s, c);
   return s;
