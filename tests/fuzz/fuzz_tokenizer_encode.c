@@ -19,7 +19,7 @@ static void check_truncated(const tri_tokenizer *t, tri_tokenizer_scratch *s, co
   }
 }
 
-/* Where some of the text is foreign the limits hold, too; where all of it is, no special token is found. */
+/* Limits hold where some of the text is foreign, too; where all of it is, no special token is found. */
 static void check_spans(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len, size_t limit) {
   const uint32_t *ids;
   size_t count;

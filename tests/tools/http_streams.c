@@ -148,7 +148,7 @@ static double at_ms(const int64_t *sorted, size_t num, double share) {
   return num ? (double)sorted[(size_t)(share * (double)(num - 1))] * 1e-6 : 0;
 }
 
-/* Of steps that all streams had a token of: how late the last one came. */
+/* Writes how late the last event came of each step that all streams had one of, and returns how many these are. */
 static size_t last_of_steps(const client *c, int64_t *out) {
   size_t n = 0;
   for (int i = 0; i < c->num_steps; i++)

@@ -9,7 +9,7 @@
 
 Suite *suite_chat_answer(void);
 
-/* What has been given: text as it is, {R ...} reasoning, {NAME: ...} a call. */
+/* The parts that have been given: text as it is, {R ...} reasoning, {NAME: ...} a call. */
 typedef struct given {
   char text[2048];
   size_t len;
@@ -226,7 +226,7 @@ START_TEST(any_text) {
 }
 END_TEST
 
-/* What is certain is given at once: text before anything that may be a marker, and arguments as they come. */
+/* Parts that are certain are given at once: text before anything that may be a marker, and arguments as they come. */
 START_TEST(nothing_waits) {
   static const char *const pieces[] = {"Hi <", "to ", "<tool_call>{\"name\":\"f\",\"argum", "ents\":{\"a\"", ":1"};
   static const char *const after[] = {"Hi ", "Hi <to ", "Hi <to ", "Hi <to {f: {\"a\"", "Hi <to {f: {\"a\":1"};

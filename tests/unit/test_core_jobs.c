@@ -153,7 +153,7 @@ START_TEST(test_echo_of_ids) {
 }
 END_TEST
 
-/* Of a prompt that is too long the end counts, and is what an echo shows. */
+/* The end of a prompt that is too long counts, and is what an echo shows. */
 START_TEST(test_truncate) {
   struct world *w = world_create(1);
   start_group(w, 0, 1, 1);
