@@ -276,13 +276,72 @@ static void each_tile(const tri_attention_shape *s, const tri_batch *b,
       t.position = context - n + i * s->rows;
       t.first = first_key(s, s->causal ? t.position : context - 1);
       t.end = s->causal ? t.position + t.rows : context;
+      t.splits = 1;
+      t.place = -1;
       visit(ctx, &t);
     }
   }
 }
 
+/* Returns where the blocks of a tile begin to read: at the box of its first key. */
+static int begin_of(const tri_attention_shape *s, const tri_attention_tile *t) { return t->first & -s->tile_box; }
+/* Returns how many tiles of keys they read. */
+static int64_t keys_of(const tri_attention_shape *s, const tri_attention_tile *t) {
+  return (t->end - begin_of(s, t) + s->tile_keys - 1) / s->tile_keys;
+}
+
+/* Lengths are in tiles of keys. part: that of a part at most, which is tried; items: the blocks' work then. */
+typedef struct tile_trial {
+  const tri_attention_shape *s;
+  int64_t part, longest, total, items, places;
+} tile_trial;
+
+static void try_tile(void *ctx, const tri_attention_tile *t) {
+  tile_trial *k = ctx;
+  int64_t keys = keys_of(k->s, t), splits = (keys + k->part - 1) / k->part;
+  k->longest = larger(k->longest, (keys + splits - 1) / splits);
+  k->total += keys * k->s->tile_units;
+  k->items += splits * k->s->tile_units;
+  if (splits > 1) k->places += splits;
+}
+
+static tile_trial try_part(const tri_attention_shape *s, const tri_batch *b, int64_t part) {
+  tile_trial k = {.s = s, .part = part};
+  each_tile(s, b, try_tile, &k);
+  return k;
+}
+
+/* Returns what the blocks take, which have as many items each, to one. */
+static double cost_of_tiles(const tile_trial *k, int num_sms) {
+  int64_t rounds = (k->items + num_sms - 1) / num_sms;
+  double mean = (double)k->total / (double)k->items * (double)rounds;
+  return mean > (double)k->longest ? mean : (double)k->longest;
+}
+
+/* Returns the most tiles of keys of a part. The block of a cut tile that ends last reads what all of them have left. */
+static int64_t choose_tile_part(const tri_attention_shape *s, const tri_batch *b, int num_sms) {
+  const int64_t whole = INT32_MAX;
+  if (!s->tile_keys) return whole;
+  tile_trial all = try_part(s, b, whole);
+  double least = cost_of_tiles(&all, num_sms), share = (double)all.total / num_sms;
+  int64_t best = whole, most = smaller(all.longest / LEAST, s->tile_places);
+  if (least <= 1.25 * share + LEAST) return whole;
+  for (int64_t splits = 2; splits <= most; splits++) {
+    tile_trial k = try_part(s, b, (all.longest + splits - 1) / splits);
+    double cost = cost_of_tiles(&k, num_sms) + (double)((2 + splits) * s->tile_cost) / 2;
+    if (k.places > s->tile_places) break;
+    if (cost >= least) continue;
+    least = cost;
+    best = k.part;
+  }
+  return best;
+}
+
 typedef struct tiler {
-  int64_t longest; /* tile's keys */
+  const tri_attention_shape *s;
+  int64_t part;    /* the most tiles of keys of a part */
+  int64_t longest; /* part's keys */
+  int num_places;
   int next[SIZES];
   tri_attention_tile *tiles;
 } tiler;
@@ -291,26 +350,41 @@ static int tile_class(const tiler *k, const tri_attention_tile *t) {
   return (int)(SIZES - 1 - (t->end - t->first) * SIZES / (k->longest + 1));
 }
 
-static void find_longest(void *ctx, const tri_attention_tile *t) {
-  tiler *k = ctx;
-  k->longest = larger(k->longest, t->end - t->first);
-}
-static void count_tile(void *ctx, const tri_attention_tile *t) {
-  tiler *k = ctx;
-  k->next[tile_class(k, t)]++;
-}
-static void put_tile(void *ctx, const tri_attention_tile *t) {
-  tiler *k = ctx;
-  k->tiles[k->next[tile_class(k, t)]++] = *t;
+/* Calls `visit` for every part of a tile, for the tile itself where it is whole. */
+static void each_part(tiler *k, const tri_attention_tile *t, void (*visit)(tiler *, const tri_attention_tile *)) {
+  int64_t keys = k->s->tile_keys ? keys_of(k->s, t) : 1, splits = (keys + k->part - 1) / k->part;
+  if (splits == 1) {
+    visit(k, t);
+    return;
+  }
+  for (int i = 0; i < splits; i++) {
+    tri_attention_tile p = *t;
+    p.split = i;
+    p.splits = (int32_t)splits;
+    p.place = k->num_places++;
+    if (i) p.first = (int32_t)(begin_of(k->s, t) + keys * i / splits * k->s->tile_keys);
+    if (i < splits - 1) p.end = (int32_t)(begin_of(k->s, t) + keys * (i + 1) / splits * k->s->tile_keys);
+    visit(k, &p);
+  }
 }
 
-static int cut_prompts(const tri_attention_shape *s, const tri_batch *b, tri_attention_tile *tiles) {
-  tiler k = {.tiles = tiles};
-  each_tile(s, b, find_longest, &k);
+static void measure_part(tiler *k, const tri_attention_tile *t) { k->longest = larger(k->longest, t->end - t->first); }
+static void count_part(tiler *k, const tri_attention_tile *t) { k->next[tile_class(k, t)]++; }
+static void put_part(tiler *k, const tri_attention_tile *t) { k->tiles[k->next[tile_class(k, t)]++] = *t; }
+
+static void measure_tile(void *ctx, const tri_attention_tile *t) { each_part(ctx, t, measure_part); }
+static void count_tile(void *ctx, const tri_attention_tile *t) { each_part(ctx, t, count_part); }
+static void put_tile(void *ctx, const tri_attention_tile *t) { each_part(ctx, t, put_part); }
+
+static void cut_prompts(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_tile *tiles,
+                        tri_attention_cut *out) {
+  tiler k = {.s = s, .tiles = tiles, .part = choose_tile_part(s, b, num_sms)};
+  each_tile(s, b, measure_tile, &k);
   each_tile(s, b, count_tile, &k);
-  int count = begin_sizes(k.next);
+  out->num_tiles = begin_sizes(k.next);
+  k.num_places = 0;
   each_tile(s, b, put_tile, &k);
-  return count;
+  out->num_tile_places = k.num_places;
 }
 
 /* ---- both ---- */
@@ -320,12 +394,12 @@ int tri_attention_most_parts(const tri_attention_shape *s, const tri_batch *b, i
 }
 
 int tri_attention_most_tiles(const tri_attention_shape *s, const tri_batch *b) {
-  return s->rows ? b->num_tokens / s->rows + b->num_seqs : 0;
+  return s->rows ? b->num_tokens / s->rows + b->num_seqs + s->tile_places : 0;
 }
 
 void tri_attention_cut_batch(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_part *parts,
                              tri_attention_tile *tiles, tri_attention_cut *out) {
   *out = (tri_attention_cut){.shape = *s, .joined = 1, .parts = parts, .tiles = tiles};
   cut_contexts(s, b, num_sms, out, parts);
-  out->num_tiles = s->rows ? cut_prompts(s, b, tiles) : 0;
+  if (s->rows) cut_prompts(s, b, num_sms, tiles, out);
 }

@@ -20,8 +20,28 @@ bool tri_cuda_prefill_wgmma_fits(const tri_attention_args *a) {
          (a->softcap <= 0 || kv->head_dim > 64) && (!a->alibi_slopes || kv->head_dim <= 128);
 }
 
-int tri_cuda_prefill_wgmma_tokens(const tri_attention_args *a) {
-  return (a->kv.head_dim <= 64 ? hopper<64, true>::ROWS : hopper<128, true>::ROWS) / a->heads_per_kv;
+/* The blocks' sizes of a head, which do not depend on the queries' type. */
+template <typename S> static tri_prompt_sizes sizes_of(void) { return {S::ROWS, S::KEYS, sizeof(part_results<S>)}; }
+static tri_prompt_sizes sizes_for(const tri_attention_args *a) {
+  if (a->kv.head_dim <= 64) return sizes_of<hopper<64, true>>();
+  return a->kv.head_dim <= 128 ? sizes_of<hopper<128, true>>() : sizes_of<hopper<256, true>>();
+}
+
+static int box_of(const tri_attention_args *a, int keys) { return a->kv.block_size < keys ? a->kv.block_size : keys; }
+
+void tri_cuda_prefill_wgmma_shape(const tri_attention_args *a, tri_attention_shape *out) {
+  tri_prompt_sizes s = sizes_for(a);
+  out->rows = s.rows / a->heads_per_kv;
+  out->tile_units = a->kv.num_kv_heads;
+  out->tile_keys = s.keys;
+  out->tile_box = box_of(a, s.keys);
+  out->tile_cost = a->kv.head_dim <= 128 ? 1 : 2; /* results are wider, tiles of keys shorter */
+  out->tile_places = TRI_CUDA_PROMPT_PARTS / a->kv.num_kv_heads;
+}
+
+size_t tri_cuda_prefill_wgmma_workspace(const tri_attention_args *a, int places) {
+  tri_prompt_sizes s = sizes_for(a);
+  return (size_t)places * (size_t)a->kv.num_kv_heads * (size_t)(s.rows / 64) * s.results;
 }
 
 /* ---- copies ---- */
@@ -238,7 +258,7 @@ static __device__ __forceinline__ void attend(const tri_attention_args &a, const
   n++;
 }
 
-/* A lane's two rows at the beginning of an item. */
+/* A lane's two rows at the beginning of an item. Of a cut tile the first part has the sink. */
 template <bool PLAIN>
 __device__ static inline prompt_rows begin_rows(const tri_attention_args &a, const prompt_item &item) {
   prompt_rows r;
@@ -247,7 +267,7 @@ __device__ static inline prompt_rows begin_rows(const tri_attention_args &a, con
     r.token[h] = (first_row() + h * 8) / a.heads_per_kv;
     r.max[h] = -INFINITY;
     r.sum[h] = 0;
-    if (!a.sinks) continue;
+    if (!a.sinks || item.tile.split) continue;
     float sink = a.sinks[head_of(a, item, r, h)];
     r.max[h] = PLAIN ? sink / a.scale : sink * LOG2E;
     r.sum[h] = threadIdx.x % 4 == 0 ? 1 : 0;
@@ -280,10 +300,26 @@ __device__ static inline void store_rows(const tri_attention_args &a, const prom
   }
 }
 
+/* Leaves a warpgroup's results of a part, and in the one that is the last of its tile puts together all of them, in
+ * their order. Returns whether there is nothing left to wait for, as with tiles that are whole. */
+template <typename S, bool PLAIN>
+__device__ static inline bool meet(const tri_attention_args &a, const tri_attention_tile &tile, int unit,
+                                   const prompt_meeting &m, int group, prompt_rows &r, float (&out)[S::D / 2]) {
+  int splits = tile.splits, split = tile.split, pitch = a.kv.num_kv_heads * S::CONSUMERS;
+  if (splits == 1) return true;
+  int first = (tile.place - split) * pitch + unit * S::CONSUMERS + group;
+  part_results<S> *results = (part_results<S> *)m.partial + first;
+  leave_results<S>(results[split * pitch], r, out);
+  if (!is_last_of_tile(m.counters + first, splits, group)) return false;
+  combine_results<S>(results, pitch, splits, PLAIN ? a.scale * LOG2E : 1, r, out);
+  return true;
+}
+
 /* A warpgroup of 64 rows: number `group`. */
 template <typename T, typename S, bool PLAIN>
 __device__ static inline void consume(const tri_attention_args &a, const tri_attention_tile *tiles, int num_items,
-                                      const prompt_maps &maps, hopper_room<S> &room, int group) {
+                                      const prompt_maps &maps, const prompt_meeting &m, hopper_room<S> &room,
+                                      int group) {
   next_queries next = {false, 0};
   unsigned n = 0;
   if constexpr (takes_early<S, PLAIN>()) take_queries<T, S>(room, next.part, group);
@@ -300,7 +336,11 @@ __device__ static inline void consume(const tri_attention_args &a, const tri_att
     else if constexpr (!takes_early<S, PLAIN>())
       take_queries<T, S>(room, next.part, group);
     attend<T, S, PLAIN>(a, item, room, n, next, group, r, out);
-    store_rows<T, S>(a, item, r, out);
+    /* Which item it was is read again: in the loop registers are short. */
+    int number = __shfl_sync(0xffffffffu, item_number(round), 0);
+    item = item_of<S::KEYS>(tiles, a.kv.num_kv_heads, 1 << maps.log_box, number);
+    const tri_attention_tile &tile = tiles[number / a.kv.num_kv_heads];
+    if (meet<S, PLAIN>(a, tile, item.unit, m, group, r, out)) store_rows<T, S>(a, item, r, out);
   }
 }
 
@@ -325,10 +365,11 @@ template <typename S> __device__ static inline void make_barriers(hopper_room<S>
  * multiprocessors, or items (KV heads times tiles of tokens) where these are fewer; 384 threads, 512 for heads up to
  * 64 elements. Shared memory: hopper_room, up to 225 KiB. The kernel of the batch's single tokens may run beside it. */
 template <typename T, typename S, bool PLAIN>
-__global__ __launch_bounds__(S::THREADS,
-                             1) static void prefill_wgmma_kernel(tri_attention_args a, const int32_t *block_table,
-                                                                 const tri_attention_tile *tiles, int num_items,
-                                                                 const __grid_constant__ prompt_maps maps) {
+__global__ __launch_bounds__(S::THREADS, 1) static void prefill_wgmma_kernel(tri_attention_args a,
+                                                                             const int32_t *block_table,
+                                                                             const tri_attention_tile *tiles,
+                                                                             int num_items, prompt_meeting m,
+                                                                             const __grid_constant__ prompt_maps maps) {
   extern __shared__ __align__(1024) char space[];
   hopper_room<S> &room = *(hopper_room<S> *)space;
   if (!HAS_HOPPER) return;
@@ -347,7 +388,7 @@ __global__ __launch_bounds__(S::THREADS,
     produce<S>(a, block_table, tiles, num_items, maps, room, warp);
   } else {
     take_registers<S::CONSUMER_REGISTERS>();
-    consume<T, S, PLAIN>(a, tiles, num_items, maps, room, group - 1);
+    consume<T, S, PLAIN>(a, tiles, num_items, maps, m, room, group - 1);
   }
 }
 
@@ -368,7 +409,7 @@ static bool make_maps(const tri_attention_args *a, int rows, int keys, prompt_ma
   uint64_t d = (uint64_t)kv->head_dim;
   uint64_t cached = (uint64_t)kv->num_blocks * (uint64_t)kv->num_kv_heads * (uint64_t)kv->block_size;
   out->tokens = rows / a->heads_per_kv;
-  int box = kv->block_size < keys ? kv->block_size : keys;
+  int box = box_of(a, keys);
   out->log_box = log_of(box);
   out->log_size = log_of(kv->block_size);
   const tri_tiling cache = {2, {d, cached}, {0, d * 2}, {ROW, (uint32_t)box}};
@@ -377,7 +418,8 @@ static bool make_maps(const tri_attention_args *a, int rows, int keys, prompt_ma
 }
 
 template <typename T, typename S, bool PLAIN>
-static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut, int num_sms) {
+static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut, int num_sms,
+                         const prompt_meeting &m) {
   constexpr size_t bytes = sizeof(hopper_room<S>);
   int items = cut.num_tiles * a.kv.num_kv_heads;
   prompt_maps maps;
@@ -386,36 +428,37 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   cudaError_t e = allow_shared<prefill_wgmma_kernel<T, S, PLAIN>>(bytes);
   if (e == cudaSuccess)
     launch_overlapped(prefill_wgmma_kernel<T, S, PLAIN>, dim3(items < num_sms ? items : num_sms), S::THREADS, bytes,
-                      stream, a, a.batch->block_table, cut.tiles, items, maps);
+                      stream, a, a.batch->block_table, cut.tiles, items, m, maps);
   return e;
 }
 
 template <typename T, typename S>
 static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut,
-                               int num_sms) {
+                               int num_sms, const prompt_meeting &m) {
   bool plain = a.softcap <= 0 && !a.alibi_slopes;
-  return plain ? start<T, S, true>(stream, a, cut, num_sms) : start<T, S, false>(stream, a, cut, num_sms);
+  return plain ? start<T, S, true>(stream, a, cut, num_sms, m) : start<T, S, false>(stream, a, cut, num_sms, m);
 }
 
 template <typename T, int D>
 static cudaError_t start_type(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut,
-                              int num_sms) {
+                              int num_sms, const prompt_meeting &m) {
   typedef hopper<D, false> wide;
   typedef hopper<D, true> narrow;
-  if (a.q.dtype == TRI_F32) return start_plain<T, wide>(stream, a, cut, num_sms);
-  return start_plain<T, narrow>(stream, a, cut, num_sms);
+  if (a.q.dtype == TRI_F32) return start_plain<T, wide>(stream, a, cut, num_sms, m);
+  return start_plain<T, narrow>(stream, a, cut, num_sms, m);
 }
 
 template <typename T>
 static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut,
-                               int num_sms) {
-  if (a.kv.head_dim <= 64) return start_type<T, 64>(stream, a, cut, num_sms);
-  if (a.kv.head_dim <= 128) return start_type<T, 128>(stream, a, cut, num_sms);
-  return start_type<T, 256>(stream, a, cut, num_sms);
+                               int num_sms, const prompt_meeting &m) {
+  if (a.kv.head_dim <= 64) return start_type<T, 64>(stream, a, cut, num_sms, m);
+  if (a.kv.head_dim <= 128) return start_type<T, 128>(stream, a, cut, num_sms, m);
+  return start_type<T, 256>(stream, a, cut, num_sms, m);
 }
 
 cudaError_t tri_cuda_prefill_wgmma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut,
-                                   int num_sms) {
-  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a, *cut, num_sms)
-                                 : start_depth<__half>(stream, *a, *cut, num_sms);
+                                   int num_sms, float *partial, unsigned *counters) {
+  const prompt_meeting m = {partial, counters};
+  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a, *cut, num_sms, m)
+                                 : start_depth<__half>(stream, *a, *cut, num_sms, m);
 }

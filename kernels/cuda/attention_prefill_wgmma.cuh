@@ -118,4 +118,90 @@ __device__ static inline void adjust_scores(const tri_attention_args &a, const p
   }
 }
 
+/* ---- parts of a tile ---- */
+
+/* The place where parts of cut tiles meet: results [part][unit][warpgroup], counters alike, of which a tile takes those
+ * of its first part; zero before and after each kernel. */
+struct prompt_meeting {
+  float *partial;
+  unsigned *counters;
+};
+
+/* Results that a warpgroup leaves of a part, as its threads have them: of each its values, then its rows' maxima and
+ * sums. */
+template <typename S> struct part_results {
+  float4 values[S::D / 8][WARPGROUP];
+  float4 rows[WARPGROUP];
+};
+
+/* Rows of a block, keys that it reads at a time, and the bytes of a part_results. */
+struct tri_prompt_sizes {
+  int rows, keys;
+  size_t results;
+};
+
+template <typename S>
+__device__ static inline void leave_results(part_results<S> &to, const prompt_rows &r, const float (&out)[S::D / 2]) {
+  int thread = (int)threadIdx.x % WARPGROUP;
+#pragma unroll
+  for (int i = 0; i < S::D / 8; i++)
+    to.values[i][thread] = make_float4(out[4 * i], out[4 * i + 1], out[4 * i + 2], out[4 * i + 3]);
+  to.rows[thread] = make_float4(r.max[0], r.sum[0], r.max[1], r.sum[1]);
+}
+
+/* Returns true in the warpgroup that is the last of a tile, which then sees what all of them have left: its barriers
+ * make the threads' stores the first one's to publish, and what that acquires everybody's. Nothing here branches by
+ * lane: behind such a branch the assembler keeps every loop ready for warps that have parted. */
+__device__ static inline bool is_last_of_tile(unsigned *counter, int splits, int group) {
+  unsigned before = 0, most = (unsigned)splits - 1; /* the last one's wraps to zero */
+  bool first = threadIdx.x % WARPGROUP == 0;
+  named_sync(OWN + group, WARPGROUP);
+  asm volatile("{\n.reg .pred first;\nsetp.ne.s32 first, %3, 0;\n"
+               "@first atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;\n}"
+               : "+r"(before)
+               : "l"(counter), "r"(most), "r"((int)first)
+               : "memory");
+  return any_in_group(OWN + group, WARPGROUP, first && before == most);
+}
+
+/* Puts together the parts of a tile, `pitch` results apart, in their order: the sums do not depend on which of them was
+ * the last. factor: of a maximum's unit in log 2. */
+template <typename S>
+__device__ static inline void combine_results(const part_results<S> *from, int pitch, int splits, float factor,
+                                              prompt_rows &r, float (&out)[S::D / 2]) {
+  int thread = (int)threadIdx.x % WARPGROUP;
+  float base[2];
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    r.max[h] = -INFINITY;
+    r.sum[h] = 0;
+  }
+#pragma unroll 4
+  for (int k = 0; k < splits; k++) {
+    float4 x = __ldcg(&from[k * pitch].rows[thread]);
+    r.max[0] = fmaxf(r.max[0], x.x);
+    r.max[1] = fmaxf(r.max[1], x.z);
+  }
+#pragma unroll
+  for (int h = 0; h < 2; h++) base[h] = r.max[h] == -INFINITY ? 0 : r.max[h] * factor;
+#pragma unroll
+  for (int i = 0; i < S::D / 2; i++) out[i] = 0;
+#pragma unroll 1
+  for (int k = 0; k < splits; k++) {
+    const part_results<S> &part = from[k * pitch];
+    float4 x = __ldcg(&part.rows[thread]);
+    float first = power_of_two(x.x * factor - base[0]), second = power_of_two(x.z * factor - base[1]);
+    r.sum[0] += x.y * first;
+    r.sum[1] += x.w * second;
+#pragma unroll
+    for (int i = 0; i < S::D / 8; i++) {
+      float4 v = __ldcg(&part.values[i][thread]);
+      out[4 * i] += v.x * first;
+      out[4 * i + 1] += v.y * first;
+      out[4 * i + 2] += v.z * second;
+      out[4 * i + 3] += v.w * second;
+    }
+  }
+}
+
 #endif

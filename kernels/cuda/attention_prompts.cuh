@@ -50,14 +50,14 @@ __device__ static inline int item_number(int round) {
   return round * blocks + (round % 2 ? blocks - 1 - block : block);
 }
 
-/* KEYS: of a tile. */
+/* KEYS: of a tile. Into how many parts it is cut is read when it is done: until then registers are short. */
 template <int KEYS>
 __device__ static inline prompt_item item_of(const tri_attention_tile *tiles, int num_units, int box, int number) {
   prompt_item i;
   const int4 *from = (const int4 *)(tiles + number / num_units);
   int4 low = from[0], high = from[1];
-  static_assert(sizeof(tri_attention_tile) == 2 * sizeof(int4), "read in two pieces");
-  i.tile = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  static_assert(sizeof(tri_attention_tile) == 3 * sizeof(int4), "read in pieces");
+  i.tile = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w, 1, -1, {}};
   i.unit = number % num_units;
   i.begin = i.tile.first & -box;
   i.tiles = (i.tile.end - i.begin + KEYS - 1) / KEYS;

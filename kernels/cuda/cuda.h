@@ -170,11 +170,15 @@ cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a
 bool tri_cuda_prefill_mma_fits(const tri_attention_args *a);
 cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut);
 /* attention_prefill_wgmma.cu, for Hopper: KV blocks of 16 to 256 tokens, a power of two; heads of a multiple of 32
- * elements. A tile has as many tokens as tri_cuda_prefill_wgmma_tokens says. */
+ * elements. A tile has as many tokens, and a block reads as many keys at a time, as tri_cuda_prefill_wgmma_shape says.
+ * The parts of cut tiles meet at `partial`, which has tri_cuda_prefill_wgmma_workspace of the cut's num_tile_places,
+ * and at `counters`. */
+enum { TRI_CUDA_PROMPT_PARTS = 264 }; /* of cut tiles, times the blocks that each takes, at most; see the ledger */
 bool tri_cuda_prefill_wgmma_fits(const tri_attention_args *a);
-int tri_cuda_prefill_wgmma_tokens(const tri_attention_args *a);
+void tri_cuda_prefill_wgmma_shape(const tri_attention_args *a, tri_attention_shape *out);
+size_t tri_cuda_prefill_wgmma_workspace(const tri_attention_args *a, int places);
 cudaError_t tri_cuda_prefill_wgmma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut,
-                                   int num_sms);
+                                   int num_sms, float *partial, unsigned *counters);
 /* ops.c: says how the attention of a batch is cut; false where it is not. */
 bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a, const tri_batch *b,
                               tri_attention_shape *out);

@@ -88,6 +88,16 @@ template <int STAGES> struct ring_place {
 __device__ static inline void named_sync(int number, int threads) {
   HOPPER_ASM("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
+/* Returns in all of them whether it is true in any. */
+__device__ static inline bool any_in_group(int number, int threads, bool is_true) {
+  int any = 0;
+  HOPPER_ASM("{\n.reg .pred mine, all;\nsetp.ne.s32 mine, %3, 0;\nbar.red.or.pred all, %1, %2, mine;\n"
+             "selp.s32 %0, 1, 0, all;\n}"
+             : "=r"(any)
+             : "r"(number), "r"(threads), "r"((int)is_true)
+             : "memory");
+  return __shfl_sync(0xffffffffu, any, 0) != 0; /* which tells the assembler that a warp stays together */
+}
 __device__ static inline void named_arrive(int number, int threads) {
   HOPPER_ASM("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }

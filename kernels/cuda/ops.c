@@ -66,11 +66,13 @@ enum {
   ATTENTION_PREFILLS = ATTENTION_PREFILL_MMA | ATTENTION_PREFILL_WGMMA
 };
 
-/* Large tiles pay for prompts that fill more than a small one. */
+/* Large tiles pay for prompts that fill more than a small one, and for any behind a long context, whose keys their
+ * kernel divides among blocks. */
 static int choose_prefill(const tri_backend *be, const tri_attention_args *a, const tri_batch *b) {
-  bool fills = (int64_t)b->max_query * a->heads_per_kv > TRI_CUDA_PREFILL_ROWS;
+  enum { LONG = 1024 };
+  bool pays = (int64_t)b->max_query * a->heads_per_kv > TRI_CUDA_PREFILL_ROWS || b->max_context > LONG;
   if (!tri_cuda_prefill_mma_fits(a)) return 0;
-  if (fills && tri_cuda_of(be)->is_hopper && tri_cuda_prefill_wgmma_fits(a)) return ATTENTION_PREFILL_WGMMA;
+  if (pays && tri_cuda_of(be)->is_hopper && tri_cuda_prefill_wgmma_fits(a)) return ATTENTION_PREFILL_WGMMA;
   return ATTENTION_PREFILL_MMA;
 }
 
@@ -92,10 +94,10 @@ static int choose_attention(const tri_backend *be, const tri_attention_args *a, 
   return ATTENTION_DECODE | prefill;
 }
 
-static int prompt_rows(int kernels, const tri_attention_args *a) {
-  if (kernels & ATTENTION_LATENT_WGMMA) return tri_cuda_latent_wgmma_tokens(a);
-  if (kernels & ATTENTION_PREFILL_WGMMA) return tri_cuda_prefill_wgmma_tokens(a);
-  return kernels & ATTENTION_PREFILL_MMA ? TRI_CUDA_PREFILL_ROWS : 0;
+static void shape_of_tiles(int kernels, const tri_attention_args *a, tri_attention_shape *out) {
+  if (kernels & ATTENTION_PREFILL_MMA) out->rows = TRI_CUDA_PREFILL_ROWS;
+  if (kernels & ATTENTION_LATENT_WGMMA) out->rows = tri_cuda_latent_wgmma_tokens(a);
+  if (kernels & ATTENTION_PREFILL_WGMMA) tri_cuda_prefill_wgmma_shape(a, out);
 }
 
 bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a, const tri_batch *b,
@@ -116,7 +118,7 @@ bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a
     out->enough = TRI_CUDA_DECODE_MMA_ENOUGH;
   }
   if (kernels & ATTENTION_LATENT_WGMMA) out->most_splits = 1; /* the kernel of single tokens cuts them itself */
-  out->rows = prompt_rows(kernels, a);
+  shape_of_tiles(kernels, a, out);
   return true;
 }
 
@@ -144,7 +146,16 @@ static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, t
     parts = plan->split > 1 ? rows * plan->split : 0;
   }
   plan->workspace = parts ? tri_cuda_split_workspace(a, parts) : 0;
+  if (is_cut && cut->num_tile_places) plan->workspace += tri_cuda_prefill_wgmma_workspace(a, cut->num_tile_places);
   return TRI_OK;
+}
+
+/* The parts of cut tiles meet behind those of cut contexts, whose kernel may run at the same time. */
+static void launch_prompts(tri_backend *be, const tri_attention_args *a, const tri_attention_cut *cut) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  float *partial = (float *)((char *)be->workspace + tri_cuda_split_workspace(a, cut->num_places));
+  unsigned *counters = impl->counters + TRI_CUDA_MEETINGS / 2;
+  tri_cuda_note(be, tri_cuda_prefill_wgmma(tri_cuda_stream(be), a, cut, impl->num_sms, partial, counters));
 }
 
 static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri_attention_args *a) {
@@ -153,7 +164,7 @@ static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri
   const tri_attention_cut *cut = find_cut(be, a);
   if (!a->q.rows || !a->batch->num_seqs) return;
   if (!plan->variant) tri_cuda_attention(own, a);
-  if (plan->variant & ATTENTION_PREFILL_WGMMA) tri_cuda_note(be, tri_cuda_prefill_wgmma(own, a, cut, impl->num_sms));
+  if (plan->variant & ATTENTION_PREFILL_WGMMA) launch_prompts(be, a, cut);
   if (plan->variant & ATTENTION_PREFILL_MMA) tri_cuda_note(be, tri_cuda_prefill_mma(own, a, cut));
   if (plan->variant & ATTENTION_DECODE) tri_cuda_decode(own, a, cut, be->workspace, impl->counters);
   if (plan->variant & ATTENTION_DECODE_MMA)

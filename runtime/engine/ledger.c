@@ -49,11 +49,19 @@ static bool has_experts_here(const tri_model_config *c, const tri_shard *s) {
   return false;
 }
 
+/* Tells whether a device's kernels may cut the keys that tiles of prompts see (kernels/cuda/attention_cut.h). */
+static bool tiles_are_cut(const tri_model_config *c, const tri_ledger_config *config) {
+  return !c->mla.on && config->kv_dtype != TRI_F32;
+}
+
 /* An upper bound of what any op's plan asks for on a device (kernels/cuda): inputs that are rounded to the weights'
  * type or to int8, partial results of attention whose keys are split among blocks, the hidden units of chosen experts
  * and what their choices come to. A layer's ops have a chunk's rows, those behind the last layer the logits'. */
-static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, tri_ledger *l) {
+static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits,
+                            const tri_ledger_config *config, tri_ledger *l) {
   enum { BLOCKS = 2048, EXTRA = 8 }; /* parts of cut contexts at most; bytes for a row's scale and alignment */
+  enum { PARTS = 264, ROWS = 128 };  /* parts of prompts' cut tiles, by a block each, at most; rows of each, */
+  enum { SHORT = 132, LONG = 260 };  /* and a row of heads up to 128 elements, and of longer ones */
   enum { SPLIT_EXPERTS = 16 << 20 }; /* bytes of the parts that the sums of few experts are cut into, at most */
   int chunk = tri_limits_chunk(limits), logits = tri_limits_logits(limits);
   size_t rows = (size_t)(chunk > logits ? chunk : logits), heads = (size_t)s->q_heads.count;
@@ -66,8 +74,10 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
   bool has_experts = has_experts_here(c, s);
   per_expert = has_experts ? per_expert * sizeof(float) : 0;
   size_t head = (size_t)(c->mla.on ? c->mla.rank + c->mla.rope_dim : c->attention.head_dim) + 4;
+  size_t row = head > SHORT ? LONG : SHORT;
+  size_t of_prompts = tiles_are_cut(c, config) ? PARTS * ROWS * row * sizeof(float) : 0;
   if (!tri_size_mul(rows, widest + EXTRA, &widest) || !tri_size_mul(widest, 2, &widest) ||
-      !tri_size_mul(BLOCKS, heads * head * sizeof(float), &partial) ||
+      !tri_size_mul(BLOCKS, heads * head * sizeof(float), &partial) || !tri_size_add(partial, of_prompts, &partial) ||
       !tri_size_mul(rows, (size_t)c->moe.top_k * per_expert, &hidden) || !tri_size_add(hidden, widest, &hidden))
     return false;
   if (has_experts && !tri_size_add(hidden, SPLIT_EXPERTS, &hidden)) return false;
@@ -189,7 +199,7 @@ static tri_status count_others(const tri_model_config *c, const tri_shard *s, co
     l->activations += (size_t)s->layers.count * (size_t)c->moe.num_experts *
                       (1 + (size_t)tri_expert_most_copies(s->p.placement)) * sizeof(int32_t);
   if (!tri_kv_block_bytes(c, s, config->kv_dtype, limits->block_size, &l->block_bytes) ||
-      (config->device && !workspace_bytes(c, s, limits, l)) ||
+      (config->device && !workspace_bytes(c, s, limits, config, l)) ||
       !tri_engine_exchange_bytes(c, s, limits, config->device, l->product_type, &l->exchange))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
   if (config->device) l->reserve = DEVICE_RESERVE + draw_bytes(c, s, limits);

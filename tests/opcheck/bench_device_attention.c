@@ -95,6 +95,7 @@ static void bench_prompts(bench *b, int hq, int hkv, int d) {
     if (!quick) bench_attention(b, &g, alike(1, 2048, 8192));
     if (!quick) bench_attention(b, &g, alike(1, 8192, 32768));
     if (!quick) bench_attention(b, &g, alike(8, 256, 256));
+    for (int seqs = 1; seqs <= 16; seqs *= 16) bench_attention(b, &g, alike(seqs, 64, 4160)); /* second turns */
   }
 }
 

@@ -100,25 +100,60 @@ static void check_parts(const world *w, const tri_attention_shape *s) {
     }
 }
 
+/* Checks that the parts of a tile, of which t is the first, have its keys, in their order, and ends that a block's
+ * reads of so many keys meet. Returns the key behind the last part. */
+static int check_tile_parts(const world *w, const tri_attention_shape *s, const tri_attention_tile *t) {
+  int next = t->first, begin = t->first & -s->tile_box;
+  for (int split = 0; split < t->splits; split++) {
+    const tri_attention_tile *q = w->tiles;
+    while (q < w->tiles + w->cut.num_tiles && !(q->row == t->row && q->split == split)) q++;
+    ck_assert(q < w->tiles + w->cut.num_tiles && q->splits == t->splits && q->rows == t->rows);
+    ck_assert(q->position == t->position && q->context == t->context && q->blocks == t->blocks);
+    ck_assert(q->first == next && q->end > q->first && q->place - split == t->place);
+    if (split < t->splits - 1) ck_assert_int_eq((q->end - begin) % s->tile_keys, 0);
+    next = q->end;
+  }
+  return next;
+}
+
 static void check_tiles(const world *w, const tri_attention_shape *s) {
-  bool seen[4096] = {false};
+  bool seen[4096] = {false}, placed[4096] = {false};
+  int places = 0;
   for (int i = 0; i < w->cut.num_tiles; i++) {
     const tri_attention_tile *t = &w->tiles[i];
     int seq = seq_of(w, t->row), position = w->context[seq] - (w->start[seq + 1] - t->row),
         last = position + t->rows - 1;
+    ck_assert(t->splits >= 1 && t->split >= 0 && t->split < t->splits && (t->splits > 1) == (t->place >= 0));
+    places += t->splits > 1;
+    if (t->place >= 0) {
+      ck_assert(t->place < w->cut.num_tile_places && !placed[t->place]);
+      placed[t->place] = true;
+    }
+    if (t->split) continue;
     ck_assert(t->blocks == w->b.block_start[seq] && t->rows >= 1 && t->rows <= s->rows && t->position == position &&
               t->context == w->context[seq]);
-    ck_assert_int_eq(t->end, s->causal ? last + 1 : t->context);
-    int first_last = s->causal ? position : t->context - 1;
+    int first_last = s->causal ? position : t->context - 1, end = s->causal ? last + 1 : t->context;
     ck_assert_int_eq(t->first, s->window && first_last - s->window + 1 > 0 ? first_last - s->window + 1 : 0);
+    ck_assert_int_eq(t->splits > 1 ? check_tile_parts(w, s, t) : t->end, end);
     for (int r = 0; r < t->rows; r++) {
       ck_assert(seq_of(w, t->row + r) == seq && !seen[t->row + r]);
       seen[t->row + r] = true;
     }
   }
+  ck_assert_int_eq(places, w->cut.num_tile_places);
+  ck_assert_int_le(places, s->tile_places);
   for (int q = 0; q < w->b.num_seqs; q++)
     for (int row = w->start[q]; row < w->start[q + 1]; row++)
       ck_assert_int_eq(seen[row], s->rows && w->start[q + 1] - w->start[q] > 1);
+}
+
+/* What prompts on Hopper have: tiles of 128 keys in boxes of a KV block. */
+static void cut_tiles(tri_attention_shape *s, int units, int box) {
+  s->tile_units = units;
+  s->tile_keys = 128;
+  s->tile_box = box;
+  s->tile_places = 264 / units;
+  s->tile_cost = 1;
 }
 
 START_TEST(all_keys_once) {
@@ -133,6 +168,7 @@ START_TEST(all_keys_once) {
     int seqs = any(1, i % 50 ? 12 : MOST_SEQS), kind = any(0, 2);
     s.keys = any(0, 1) ? 64 : 16;
     s.rows = any(0, 1) ? any(1, 192) : 0;
+    if (s.rows && any(0, 1)) cut_tiles(&s, 1 << any(0, 4), 16 << any(0, 3));
     s.enough = any(1, s.blocks);
     for (int q = 0; q < seqs; q++) {
       int tokens = kind == 0 || w.b.num_tokens > 3000 ? 1 : any(0, any(0, 1) ? 3 : 200),
@@ -296,6 +332,51 @@ START_TEST(long_tiles_come_first) {
 }
 END_TEST
 
+/* The second turn of a chat has a tile or two for each KV head: without parts most of the device would wait. */
+START_TEST(second_turns_fill_the_device) {
+  static const int tokens[] = {2, 16, 64, 64, 64, 300, 64}, contexts[] = {4160, 4160, 4160, 32768, 700, 4400, 120064};
+  for (int i = 0; i < 7; i++) {
+    world w = {0};
+    tri_attention_shape s = {.causal = 1, .units = 8, .keys = 64, .blocks = 3, .enough = 2, .most_splits = 128};
+    s.rows = 32;
+    cut_tiles(&s, 8, 16);
+    add(&w, tokens[i], contexts[i]);
+    cut(&w, &s);
+    check_tiles(&w, &s);
+    int items = 8 * w.cut.num_tiles, tiles = (tokens[i] + s.rows - 1) / s.rows;
+    int longest = 0, whole = (contexts[i] + 127) / 128;
+    for (int t = 0; t < w.cut.num_tiles; t++) {
+      int keys = (w.tiles[t].end - w.tiles[t].first + 127) / 128;
+      longest = keys > longest ? keys : longest;
+    }
+    int rounds = (items + SMS - 1) / SMS;
+    ck_assert_msg(rounds <= 2 && longest < whole, "%d x %d: %d items", tokens[i], contexts[i], items);
+    /* Each reads about its share, or so little that putting parts together would take longer. */
+    int share = whole * 8 * tiles / SMS;
+    ck_assert_msg(rounds * longest <= share + share / 4 + 4, "%d x %d: %d of %d tiles of keys", tokens[i], contexts[i],
+                  longest, share);
+    destroy(&w);
+  }
+}
+END_TEST
+
+/* Whole prompts, and many second turns, have blocks enough. */
+START_TEST(many_tiles_stay_whole) {
+  for (int i = 0; i < 4; i++) {
+    world w = {0};
+    tri_attention_shape s = {.causal = 1, .units = 8, .keys = 64, .blocks = 3, .enough = 2, .most_splits = 128};
+    s.rows = 32;
+    cut_tiles(&s, 8, 16);
+    if (i < 3) add(&w, 512 << i, 512 << i);
+    for (int q = 0; i == 3 && q < 40; q++) add(&w, 64, 4160);
+    cut(&w, &s);
+    check_tiles(&w, &s);
+    ck_assert_int_eq(w.cut.num_tile_places, 0);
+    destroy(&w);
+  }
+}
+END_TEST
+
 Suite *suite_attention_cut(void);
 Suite *suite_attention_cut(void) {
   Suite *s = suite_create("attention_cut");
@@ -308,6 +389,8 @@ Suite *suite_attention_cut(void) {
   tcase_add_test(c, few_short_contexts_are_joined);
   tcase_add_test(c, even_batches_plan_alike);
   tcase_add_test(c, long_tiles_come_first);
+  tcase_add_test(c, second_turns_fill_the_device);
+  tcase_add_test(c, many_tiles_stay_whole);
   suite_add_tcase(s, c);
   return s;
 }
