@@ -19,8 +19,10 @@ shows() { # EXIT PATTERN OPTION...
 }
 run=(--num-iters 2 --threads 1 --backend cpu --gpu-layers 0 --model)
 
-shows 0 '"file_bytes":[1-9][0-9]*,"host_memory_bytes":0,"source":"checkpoint","step_s":.*"reader_s":.*"compute_s":[0-9.e-]*,"floor_s":.*"ratio":' "${run[@]}" "$checkpoints/llama" --json
+shows 0 '"file_bytes":[1-9][0-9]*,"host_memory_bytes":0,"source":"checkpoint","prompts":false,"step_s":.*"reader_s":.*"compute_s":[0-9.e-]*,"floor_s":.*"ratio":' "${run[@]}" "$checkpoints/llama" --json
 shows 0 '^step of 3 sequences: .* s   waits for weights .* tokens/s$' "${run[@]}" "$checkpoints/llama" --batch-size 3 --input-len 5
+shows 0 '^step of 3 prompts: .* tokens/s$' "${run[@]}" "$checkpoints/llama" --batch-size 3 --input-len 5 --prompts
+shows 0 '"prompts":true,"step_s":' "${run[@]}" "$checkpoints/llama" --batch-size 2 --input-len 40 --prompts --json
 shows 0 '^  from files: .* GB/s (the checkpoint)$' "${run[@]}" "$checkpoints/llama"
 shows 0 '^floor, the bare reader: .* GB/s' "${run[@]}" "$checkpoints/llama"
 shows 0 '"source":"pack"' "${run[@]}" "$checkpoints/gpt2" --nvme-path "$packs" --json

@@ -27,16 +27,18 @@ enum { MAX_ROUNDS = 1024 };
 struct bench_options {
   tri_serve_options serve;
   int input_len, batch_size, rounds;
-  bool json, verify;
+  bool prompts, json, verify;
 };
 
 static const tri_option own_options[] = {
     {TRI_OPT(struct bench_options, input_len), .name = "input-len", .min = 1, .max = 1 << 20, .fallback = "32",
-     .metavar = "N", .group = "Benchmark", .help = "prompt tokens of each sequence, which are not timed"},
+     .metavar = "N", .group = "Benchmark", .help = "prompt tokens of each sequence"},
     {TRI_OPT(struct bench_options, batch_size), .name = "batch-size", .min = 1, .max = 1024, .fallback = "1",
      .metavar = "N", .group = "Benchmark", .help = "sequences that decode together"},
     {TRI_OPT(struct bench_options, rounds), .name = "num-iters", .min = 1, .max = MAX_ROUNDS, .fallback = "5",
      .metavar = "N", .group = "Benchmark", .help = "steps that are timed"},
+    {TRI_OPT(struct bench_options, prompts), .name = "prompts", .fallback = "false", .group = "Benchmark",
+     .help = "time steps of all sequences' prompts instead of their next tokens"},
     {TRI_OPT(struct bench_options, verify), .name = "verify", .fallback = "false", .group = "Benchmark",
      .help = "instead: compare every part that comes, twice, with the file that it comes from, and with a pack's "
              "checksums"},
@@ -48,7 +50,7 @@ enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 static tri_options_spec spec = {
     .program = "trireme bench stream",
     .usage = "--model DIR {--gpu-layers N | --cpu-offload-gb N | --max-in-cpu BYTES} [OPTION]...",
-    .summary = "Times decode steps of one rank whose weights come from files in every step, against the disk alone and "
+    .summary = "Times steps of one rank whose weights come from files in every step, against the disk alone and "
                "against computing alone, without a server.",
     .epilog =
         "The floor is the longer of both: the bare reader, which reads the same ranges of the same files and does\n"
@@ -121,19 +123,24 @@ static tri_status time_reader(struct bench *b, double *seconds, tri_error *err) 
   return b->st;
 }
 
+/* Runs a step of the kind that is timed. */
+static tri_status run_step(const struct bench *b, struct side *s) {
+  return b->o.prompts ? tri_bench_steps_feed_some(&s->steps, 0, b->o.batch_size) : tri_bench_steps_decode(&s->steps);
+}
+
 static tri_status time_compute(struct bench *b, double *seconds) {
   int64_t start = tri_now_ns();
-  tri_status st = tri_bench_steps_decode(&b->resident.steps);
+  tri_status st = run_step(b, &b->resident);
   *seconds = (double)(tri_now_ns() - start) * 1e-9;
   return st;
 }
 
 /* The first of two steps finds a full ring, as the second one does not. */
 static tri_status time_step(struct bench *b, double *seconds, double *stall) {
-  TRI_CHECK(tri_bench_steps_decode(&b->streamed.steps));
+  TRI_CHECK(run_step(b, &b->streamed));
   tri_stream_figures before = figures(b);
   int64_t start = tri_now_ns();
-  tri_status st = tri_bench_steps_decode(&b->streamed.steps);
+  tri_status st = run_step(b, &b->streamed);
   *seconds = (double)(tri_now_ns() - start) * 1e-9;
   *stall = (double)(figures(b).stall_ns - before.stall_ns) * 1e-9;
   return st;
@@ -158,7 +165,7 @@ static int most_decodes(const struct bench *b) { return 2 * b->o.rounds + 1; }
 static tri_status open_side(const struct bench *b, const tri_serve_options *serve, struct side *out, tri_error *err) {
   enum { MOST_TOKENS = 8192 };
   int len = b->o.input_len + most_decodes(b) + 1, all = b->o.batch_size * b->o.input_len;
-  int tokens = all < MOST_TOKENS ? all : MOST_TOKENS;
+  int tokens = all < MOST_TOKENS || b->o.prompts ? all : MOST_TOKENS;
   if (tokens < b->o.input_len) tokens = b->o.input_len;
   tri_engine_config ec = {.max_num_seqs = b->o.batch_size, .max_num_batched_tokens = tokens, .max_model_len = len};
   if (ec.max_num_batched_tokens < b->o.batch_size) ec.max_num_batched_tokens = b->o.batch_size;
@@ -220,6 +227,8 @@ struct report {
   double files, dram;                         /* bytes of a step */
 };
 
+static int tokens_of_step(const struct bench *b) { return b->o.batch_size * (b->o.prompts ? b->o.input_len : 1); }
+
 static struct report make_report(struct bench *b) {
   const tri_engine *e = b->streamed.rank.engine;
   int n = b->o.rounds;
@@ -237,13 +246,13 @@ static void print_json(const struct bench *b, const struct report *r) {
   const tri_engine *e = b->streamed.rank.engine;
   printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"threads\":%d,\"batch_size\":%d,\"input_len\":%d,"
          "\"stay_bytes\":%zu,\"ring_bytes\":%zu,\"file_bytes\":%.0f,\"host_memory_bytes\":%.0f,\"source\":\"%s\","
-         "\"step_s\":%.5g,\"stall_s\":%.5g,\"file_bytes_per_s\":%.5g,\"host_memory_bytes_per_s\":%.5g,"
+         "\"prompts\":%s,\"step_s\":%.5g,\"stall_s\":%.5g,\"file_bytes_per_s\":%.5g,\"host_memory_bytes_per_s\":%.5g,"
          "\"tokens_per_s\":%.5g,\"reader_s\":%.5g,\"reader_bytes_per_s\":%.5g,\"direct\":%s,",
          e->model.arch->model_type, b->streamed.rank.backend->name, b->streamed.rank.backend->isa,
          b->streamed.rank.threads, b->o.batch_size, b->o.input_len, e->weights->bytes, e->weights->ring_bytes, r->files,
-         r->dram, tri_offload_source_of(e->offload).pack ? "pack" : "checkpoint", r->step, r->stall, r->files / r->step,
-         r->dram / r->step, b->o.batch_size / r->step, r->reader, r->reader > 0 ? r->files / r->reader : 0,
-         b->disk.direct ? "true" : "false");
+         r->dram, tri_offload_source_of(e->offload).pack ? "pack" : "checkpoint", b->o.prompts ? "true" : "false",
+         r->step, r->stall, r->files / r->step, r->dram / r->step, tokens_of_step(b) / r->step, r->reader,
+         r->reader > 0 ? r->files / r->reader : 0, b->disk.direct ? "true" : "false");
   printf(b->computes ? "\"compute_s\":%.5g," : "\"compute_s\":null,", r->compute);
   printf("\"floor_s\":%.5g,\"ratio\":%.3f}\n", r->floor, r->floor / r->step);
 }
@@ -254,8 +263,9 @@ static void print_text(const struct bench *b, const struct report *r) {
          e->model.arch->model_type, (double)e->weights->bytes * 1e-6, (double)e->weights->ring_bytes * 1e-6,
          (r->files + r->dram) * 1e-6, b->streamed.rank.backend->name, b->streamed.rank.backend->isa,
          b->streamed.rank.threads);
-  printf("step of %d sequence%s:   %9.3f s   waits for weights %9.3f s   %9.2f tokens/s\n", b->o.batch_size,
-         b->o.batch_size > 1 ? "s" : "", r->step, r->stall, b->o.batch_size / r->step);
+  printf("step of %d %s%s:   %9.3f s   waits for weights %9.3f s   %9.2f tokens/s\n", b->o.batch_size,
+         b->o.prompts ? "prompt" : "sequence", b->o.batch_size > 1 ? "s" : "", r->step, r->stall,
+         tokens_of_step(b) / r->step);
   if (r->files > 0)
     printf("  from files:           %9.1f MB, %6.2f GB/s (%s)\n", r->files * 1e-6, r->files / r->step * 1e-9,
            tri_offload_about(e->offload));

@@ -55,6 +55,11 @@ shape gpt-oss-20b '{"architectures":["GptOssForCausalLM"],"model_type":"gpt_oss"
   "num_experts_per_tok":4,"vocab_size":201088,"max_position_embeddings":131072,"rope_theta":150000.0,"rope_scaling":{"rope_type":"yarn",
   "factor":32.0,"beta_fast":32.0,"beta_slow":1.0,"original_max_position_embeddings":4096,"truncate":false},"sliding_window":128,
   "rms_norm_eps":1e-05,"hidden_act":"silu","swiglu_limit":7.0,"attention_bias":true,"tie_word_embeddings":false,"torch_dtype":"bfloat16"}'
+shape moe-128 '{"architectures":["Qwen3MoeForCausalLM"],"model_type":"qwen3_moe","hidden_size":2048,"num_hidden_layers":24,
+  "num_attention_heads":16,"num_key_value_heads":16,"head_dim":128,"intermediate_size":5464,"moe_intermediate_size":5464,
+  "num_experts":128,"num_experts_per_tok":1,"norm_topk_prob":true,"decoder_sparse_step":2,"mlp_only_layers":[],"vocab_size":51200,
+  "max_position_embeddings":8320,"rope_theta":10000.0,"rms_norm_eps":1e-06,"hidden_act":"silu","tie_word_embeddings":true,
+  "attention_bias":false,"torch_dtype":"bfloat16"}'
 shape v2-lite '{"architectures":["DeepseekV3ForCausalLM"],"model_type":"deepseek_v3","hidden_size":2048,"num_hidden_layers":27,
   "num_attention_heads":16,"num_key_value_heads":16,"kv_lora_rank":512,"q_lora_rank":null,"qk_nope_head_dim":128,"qk_rope_head_dim":64,
   "v_head_dim":128,"intermediate_size":10944,"moe_intermediate_size":1408,"n_routed_experts":64,"n_shared_experts":2,
