@@ -260,6 +260,13 @@ static trireme_result put_lists(const trireme_request *r, tri_sampling *p, tri_a
     return too_many(error, "stop_token_ids", r->num_stop_token_ids, TRI_WIRE_MAX_STOP_IDS);
   if (r->num_logit_bias > TRI_WIRE_MAX_LOGIT_BIAS)
     return too_many(error, "logit_bias", r->num_logit_bias, TRI_WIRE_MAX_LOGIT_BIAS);
+  if (r->allowed_token_ids) {
+    tri_error err = {0};
+    tri_status st = tri_sampling_check_allowed(r->num_allowed_token_ids, &err);
+    if (st != TRI_OK) return tri_client_fail(error, TRIREME_INVALID, &err);
+    p->allowed_token_ids = r->allowed_token_ids;
+    p->num_allowed_token_ids = r->num_allowed_token_ids;
+  }
   for (size_t i = 0; i < r->num_stop; i++) p->stop[i] = (tri_wire_str){r->stop[i].s, r->stop[i].len};
   for (size_t i = 0; i < r->num_stop_token_ids; i++) p->stop_token_ids[i] = r->stop_token_ids[i];
   struct tri_wire_bias *bias = r->num_logit_bias ? tri_arena_alloc(arena, r->num_logit_bias, sizeof *bias) : NULL;

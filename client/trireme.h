@@ -170,6 +170,8 @@ typedef struct trireme_request {
                               -1: as many as fit with max_tokens */
   int64_t prompt_logprobs; /* -1: none; 0 .. 20: of each token of the prompt and that many alternatives. max_tokens may
                               then be 0 */
+  const uint32_t *allowed_token_ids; /* NULL: all ids may come; else these alone, 1 .. 131072 */
+  size_t num_allowed_token_ids;
 } trireme_request;
 #define TRIREME_UNSET INT64_MIN
 

@@ -48,6 +48,7 @@ void job_free(job *j) {
   choice_free(&j->scored);
   tri_free(j->stop_text);
   tri_free(j->bias);
+  tri_free(j->allowed);
   tri_free(j->salt);
   tri_free(j->prompt);
   tri_free(j->prompt_ids);

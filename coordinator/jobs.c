@@ -4,13 +4,18 @@
 
 #include "coordinator/state.h"
 
-/* Takes stop strings and biases out of the message's memory. */
+/* Takes stop strings, biases and allowed ids out of the message's memory. */
 static bool own_lists(job *j) {
-  size_t total = 0, biases = (size_t)j->sampling.num_logit_bias;
+  size_t total = 0, biases = (size_t)j->sampling.num_logit_bias, allowed = j->sampling.num_allowed_token_ids;
   if (biases) {
     if (!(j->bias = tri_malloc(biases, sizeof *j->bias))) return false;
     memcpy(j->bias, j->sampling.logit_bias, biases * sizeof *j->bias);
     j->sampling.logit_bias = j->bias;
+  }
+  if (allowed) {
+    if (!(j->allowed = tri_malloc(allowed, sizeof *j->allowed))) return false;
+    memcpy(j->allowed, j->sampling.allowed_token_ids, allowed * sizeof *j->allowed);
+    j->sampling.allowed_token_ids = j->allowed;
   }
   for (int i = 0; i < j->sampling.num_stop; i++) total += j->sampling.stop[i].len;
   if (!total) return true;
@@ -259,6 +264,9 @@ static void end_job(tri_core *c, int64_t now, job *j) {
   tri_free(j->bias);
   j->bias = NULL;
   j->sampling.num_logit_bias = 0;
+  tri_free(j->allowed);
+  j->allowed = NULL;
+  j->sampling.num_allowed_token_ids = 0;
   j->state = JOB_ENDED;
   j->ended_ns = now;
   job_retire(c, j);

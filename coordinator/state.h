@@ -78,9 +78,10 @@ typedef struct job {
   job_state state;
   uint32_t group;
   uint64_t epoch, seed;
-  tri_sampling sampling; /* stop strings and biases owned: stop_text, bias */
+  tri_sampling sampling; /* stop strings, biases and allowed ids owned: stop_text, bias, allowed */
   char *stop_text;       /* NULL: no stop strings */
   struct tri_wire_bias *bias;
+  uint32_t *allowed;
   size_t longest_stop;
   char *salt; /* of the caches; NULL: none */
   size_t salt_len;

@@ -4,7 +4,7 @@
 
 #include "client/gateway/gateway.h"
 
-enum { GW_MAX_STOP = 16, GW_MAX_STOP_IDS = 32, GW_MAX_BIAS = 512, GW_MAX_CHOICES = 64 };
+enum { GW_MAX_STOP = 16, GW_MAX_STOP_IDS = 32, GW_MAX_BIAS = 512, GW_MAX_ALLOWED_IDS = 131072, GW_MAX_CHOICES = 64 };
 
 /* ---- completion_request.c ---- */
 
@@ -17,7 +17,7 @@ typedef struct gw_completion_request {
   int64_t best_of;
   int64_t prompt_logprobs; /* in the form of vLLM; -1: none. Those of an echo are in the request */
   trireme_string stops[GW_MAX_STOP];
-  uint32_t *stop_ids;
+  uint32_t *stop_ids, *allowed_ids;
   trireme_logit_bias *bias;
 } gw_completion_request;
 

@@ -33,6 +33,15 @@ static tri_status take_stop_ids(void *request, const gw_field *f, const tri_json
                   GW_MAX_STOP_IDS);
 }
 
+static tri_status take_allowed_ids(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  gw_completion_request *q = request;
+  TRI_CHECK(gw_read_ids(f, v, &q->allowed_ids, &q->r.num_allowed_token_ids, err));
+  q->r.allowed_token_ids = q->allowed_ids;
+  if (q->r.num_allowed_token_ids >= 1 && q->r.num_allowed_token_ids <= GW_MAX_ALLOWED_IDS) return TRI_OK;
+  return tri_fail(err, TRI_OUT_OF_RANGE, f->name, "%s has %zu ids; allowed are 1 to %d", f->name,
+                  q->r.num_allowed_token_ids, GW_MAX_ALLOWED_IDS);
+}
+
 static tri_status add_bias(void *ctx, const char *key, const tri_json *v) {
   gw_completion_request *q = ctx;
   char *end;
@@ -124,6 +133,7 @@ static const gw_field shared[] = {
     {"presence_penalty", gw_take_num, R(presence_penalty)},
     {"frequency_penalty", gw_take_num, R(frequency_penalty)},
     {"logit_bias", take_bias, 0},
+    {"allowed_token_ids", take_allowed_ids, 0},
     {"ignore_eos", gw_take_bool, R(ignore_eos)},
     {"priority", gw_take_int, R(priority)},
     {"deadline_ms", gw_take_int, R(deadline_ms)},
@@ -139,7 +149,6 @@ static const gw_field shared[] = {
     {"response_format", take_format, 0},
     /* An answer that keeps no such wish would be taken for one that does. */
     {"include_stop_str_in_output", gw_take_unsupported, 0},
-    {"allowed_token_ids", gw_take_unsupported, 0},
     {"bad_words", gw_take_unsupported, 0},
     {"logits_processors", gw_take_unsupported, 0},
     {"prompt_embeds", gw_take_unsupported, 0},
@@ -224,5 +233,6 @@ tri_status gw_completion_parse(const tri_json *object, gw_completion_request *q,
 void gw_completion_request_free(gw_completion_request *q) {
   gw_inputs_free(&q->prompt);
   tri_free(q->stop_ids);
+  tri_free(q->allowed_ids);
   tri_free(q->bias);
 }

@@ -27,6 +27,7 @@ enum {
   TRI_WIRE_MAX_STOP_BYTES = 256, /* of one of them */
   TRI_WIRE_MAX_STOP_IDS = 32,
   TRI_WIRE_MAX_LOGIT_BIAS = 512,
+  TRI_WIRE_MAX_ALLOWED_IDS = 131072,
   TRI_WIRE_MAX_LOGPROBS = 20,
   TRI_WIRE_MAX_TOKEN_TEXT = 1024, /* bytes of a token's text beside its logprob; longer ones are cut */
   TRI_WIRE_MAX_N = 64,
@@ -100,8 +101,12 @@ typedef struct tri_sampling {
   int num_stop_token_ids;
   const struct tri_wire_bias *logit_bias; /* borrowed; of an unpacker's arena */
   int num_logit_bias;
+  const uint32_t *allowed_token_ids; /* borrowed as well; ids may be there twice */
+  size_t num_allowed_token_ids;      /* 0: all ids may come */
 } tri_sampling;
 
+/* Checks how many ids there are that alone may come. */
+tri_status tri_sampling_check_allowed(size_t num, tri_error *err);
 /* Checks whether a beam search can do what is asked of it: names the first field with which it has no meaning. */
 tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err);
 

@@ -78,6 +78,9 @@ post 200 '"text":"37+48=","logprobs":{"tokens":\["<|begin|>","3","7","+","4","8"
   '{"prompt":"37+48=","temperature":0,"echo":true,"logprobs":1,"max_tokens":0}'
 post 200 '"index":1,"text":"8","logprobs":null,"prompt_logprobs":\[null,{"51":{"logprob":-.*,"decoded_token":"3"},"52":{"logprob":-.*,"rank":1,"decoded_token":"4"}},' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"prompt_logprobs":1,"max_tokens":1,"n":2}'
+post 200 '"index":0,"text":"AA".*"index":1,"text":"AA"' /v1/completions '{"prompt":"37+48=","allowed_token_ids":[65],"n":2,"max_tokens":2}'
+post 400 '"message":"allowed_token_ids has 0 ids; allowed are 1 to 131072","type":"[a-z_]*","param":"allowed_token_ids"' /v1/completions '{"prompt":"37+48=","allowed_token_ids":[]}'
+post 400 '"param":"allowed_token_ids","code":"out_of_range"' /v1/completions '{"prompt":"37+48=","allowed_token_ids":[9999]}'
 post 400 '"param":"prompt_logprobs","code":"unsupported"' /v1/completions '{"prompt":"1+1=","prompt_logprobs":1,"num_beams":2}'
 post 200 '"text":"85".*"prompt_tokens":7,' /v1/completions '{"prompt":"1+1=37+48=","temperature":0,"truncate_prompt_tokens":7}'
 post 200 '"text":"85".*"prompt_tokens":7,' /v1/completions '{"prompt":"<|begin|>37+48=","temperature":0,"add_special_tokens":false,"truncate":-1}'

@@ -98,6 +98,9 @@ START_TEST(accepted) {
   ck_assert(r->num_stop_token_ids == 1 && r->num_beams == 2 && p.q.include_usage && !p.q.continuous_usage);
   ck_assert_str_eq(p.ignored.names, "zip, (unprintable)");
   done(&p);
+  parse(&p, "{\"prompt\":\"x\",\"allowed_token_ids\":[9,8]}", true);
+  ck_assert(p.st == TRI_OK && p.q.r.num_allowed_token_ids == 2 && p.q.r.allowed_token_ids[1] == 8);
+  done(&p);
   parse(&p, "{\"prompt\":\"\"}", true);
   ck_assert(p.st == TRI_OK && p.q.r.no_stream && p.q.r.max_tokens == TRIREME_UNSET && p.q.prompt.items[0].text);
   done(&p);
@@ -131,6 +134,8 @@ START_TEST(refused) {
        "stop", TRI_OUT_OF_RANGE},
       {"{\"prompt\":\"x\",\"logit_bias\":{\"a\":1}}", "logit_bias", TRI_INVALID_ARGUMENT},
       {"{\"prompt\":\"x\",\"max_tokens\":0}", "max_tokens", TRI_OUT_OF_RANGE},
+      {"{\"prompt\":\"x\",\"allowed_token_ids\":[]}", "allowed_token_ids", TRI_OUT_OF_RANGE},
+      {"{\"prompt\":\"x\",\"allowed_token_ids\":[-1]}", "allowed_token_ids", TRI_INVALID_ARGUMENT},
       {"{\"prompt\":\"x\",\"skip_special_tokens\":false}", "skip_special_tokens", TRI_UNSUPPORTED},
       {"{\"prompt\":\"x\",\"cache_salt\":\"a\\u0000b\"}", "cache_salt", TRI_INVALID_ARGUMENT},
       {"{\"prompt\":\"x\",\"zip\":1}", "zip", TRI_UNKNOWN_FIELD},

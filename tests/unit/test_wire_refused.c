@@ -67,6 +67,14 @@ static void v_map_513(msgpack_packer *k) {
   msgpack_pack_map(k, 513);
   for (int i = 0; i < 513; i++) msgpack_pack_int(k, i), v_1(k);
 }
+static void v_ids(msgpack_packer *k, size_t n) {
+  static const uint8_t zeros[4096];
+  msgpack_pack_bin(k, n * 4);
+  for (size_t at = 0; at < n * 4; at += sizeof zeros)
+    msgpack_pack_bin_body(k, zeros, n * 4 - at < sizeof zeros ? n * 4 - at : sizeof zeros);
+}
+static void v_ids_131072(msgpack_packer *k) { v_ids(k, 131072); }
+static void v_ids_131073(msgpack_packer *k) { v_ids(k, 131073); }
 static void v_map_512(msgpack_packer *k) {
   msgpack_pack_map(k, 512);
   for (int i = 0; i < 512; i++) msgpack_pack_int(k, i * 1024), v_1(k);
@@ -122,6 +130,14 @@ static const refusal refusals[] = {
     {"stop_token_ids", v_array_big, BAD, "stop_token_ids"},
     {"stop_token_ids", v_ints33, RANGE, "stop_token_ids"},
     {"stop_token_ids", v_bin3, BAD, "stop_token_ids"},
+    {"allowed_token_ids", v_ints33, TRI_OK, ""},
+    {"allowed_token_ids", v_nil, TRI_OK, ""},
+    {"allowed_token_ids", v_array0, RANGE, "allowed_token_ids"},
+    {"allowed_token_ids", v_ids_131072, TRI_OK, ""},
+    {"allowed_token_ids", v_ids_131073, RANGE, "allowed_token_ids"},
+    {"allowed_token_ids", v_array_big, BAD, "allowed_token_ids"},
+    {"allowed_token_ids", v_bin3, BAD, "allowed_token_ids"},
+    {"allowed_token_ids", v_4, BAD, "allowed_token_ids"},
     {"logit_bias", v_map_1_1, TRI_OK, ""},
     {"logit_bias", v_map_digits, TRI_OK, ""},
     {"logit_bias", v_map_512, TRI_OK, ""},

@@ -30,6 +30,9 @@ static void check_sampling(const tri_sampling *a, const tri_sampling *b, bool wi
   SAME_INT(num_logit_bias);
   ck_assert(a->seed == b->seed);
   ck_assert(!memcmp(a->stop_token_ids, b->stop_token_ids, (size_t)a->num_stop_token_ids * 4));
+  SAME_INT(num_allowed_token_ids);
+  for (size_t i = 0; i < a->num_allowed_token_ids; i++)
+    ck_assert_uint_eq(a->allowed_token_ids[i], b->allowed_token_ids[i]);
   for (int i = 0; i < a->num_logit_bias; i++) {
     ck_assert_uint_eq(a->logit_bias[i].id, b->logit_bias[i].id);
     ck_assert_float_eq(a->logit_bias[i].bias, b->logit_bias[i].bias);
@@ -366,11 +369,12 @@ END_TEST
 /* What has no meaning beside a search is refused by its name, from a client and from a coordinator. */
 START_TEST(beams_refused) {
   static const char *const fields[] = {"logprobs",          "logit_bias", "repetition_penalty", "presence_penalty",
-                                       "frequency_penalty", "n",          "prompt_logprobs"};
+                                       "frequency_penalty", "n",          "prompt_logprobs",    "allowed_token_ids"};
   struct tri_wire_bias bias = {1, 1};
   static tri_client_msg c, out;
   uint64_t id;
-  for (int i = 0; i < 7; i++)
+  uint32_t allowed = 1;
+  for (int i = 0; i < 8; i++)
     for (int beams = 1; beams <= 4; beams += 3) {
       tri_arena *a = arena();
       tri_buf buf = {0};
@@ -385,6 +389,7 @@ START_TEST(beams_refused) {
       if (i == 4) p->frequency_penalty = 1;
       if (i == 5) p->n = 5;
       if (i == 6) p->prompt_logprobs = 0;
+      if (i == 7) p->allowed_token_ids = &allowed, p->num_allowed_token_ids = 1;
       c = (tri_client_msg){.op = TRI_OP_SUBMIT, .id = 1, .submit = s};
       ck_assert_int_eq(tri_client_msg_pack(&c, &buf), TRI_OK);
       tri_status st = tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err);

@@ -73,6 +73,9 @@ void fill_submit(tri_submit *s) {
   static const struct tri_wire_bias bias[] = {{50, -100}, {51, 1.5f}};
   p->logit_bias = bias;
   p->num_logit_bias = 2;
+  static const uint32_t allowed[] = {50, 51, 4000000000u};
+  p->allowed_token_ids = allowed;
+  p->num_allowed_token_ids = 3;
   p->priority = -7;
   p->deadline_ms = 60000;
   p->truncate = -1;
