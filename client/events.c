@@ -97,15 +97,21 @@ static bool status_event(trireme *c, trireme_event *e) {
   trireme_rank_status *ranks = room(c, s->num_ranks, sizeof *ranks);
   const void *group_pointers = pointers(c, groups, s->num_groups, sizeof *groups);
   const void *rank_pointers = pointers(c, ranks, s->num_ranks, sizeof *ranks);
-  if (!group_pointers || !rank_pointers) return false;
+  trireme_caller_status *callers = room(c, s->num_callers, sizeof *callers);
+  const void *caller_pointers = pointers(c, callers, s->num_callers, sizeof *callers);
+  if (!group_pointers || !rank_pointers || !caller_pointers) return false;
   for (uint32_t i = 0; i < s->num_groups; i++)
     groups[i] = (trireme_group_status){TRI_GROUP_STATUS_FIELDS(COPY, &s->groups[i])};
   for (uint32_t i = 0; i < s->num_ranks; i++)
     ranks[i] = (trireme_rank_status){TRI_RANK_STATUS_FIELDS(COPY, &s->ranks[i])};
+  for (uint32_t i = 0; i < s->num_callers; i++)
+    callers[i] = (trireme_caller_status){TRI_CALLER_STATUS_FIELDS(COPY, &s->callers[i])};
   e->status = (trireme_status){.num_groups = s->num_groups,
                                .groups = group_pointers,
                                .num_ranks = s->num_ranks,
                                .ranks = rank_pointers,
+                               .num_callers = s->num_callers,
+                               .callers = caller_pointers,
                                TRI_STATUS_FIELDS(COPY, s)};
   return true;
 }

@@ -172,6 +172,8 @@ typedef struct trireme_request {
                               then be 0 */
   const uint32_t *allowed_token_ids; /* NULL: all ids may come; else these alone, 1 .. 131072 */
   size_t num_allowed_token_ids;
+  const char *caller; /* NULL: none; for whom a client of many asks, which a status tells: up to 64 visible characters
+                         of ASCII */
 } trireme_request;
 #define TRIREME_UNSET INT64_MIN
 
@@ -198,6 +200,7 @@ typedef struct trireme_embed_request {
   bool truncate;          /* a text that is too long loses its end, and is not refused */
   const char *cache_salt; /* as of a trireme_request */
   bool no_cache;
+  const char *caller; /* as of a trireme_request */
 } trireme_embed_request;
 
 void trireme_embed_request_init_sized(trireme_embed_request *r, size_t size);
@@ -318,6 +321,12 @@ typedef struct trireme_rank_status {
   uint64_t stream_peer_bytes;
 } trireme_rank_status;
 
+/* Requests under way of one `caller`. */
+typedef struct trireme_caller_status {
+  const char *name;
+  uint64_t running, waiting;
+} trireme_caller_status;
+
 typedef struct trireme_status {
   const char *version, *model, *state;
   const char *task; /* what the model does: "generate" "embed" "classify" */
@@ -334,6 +343,8 @@ typedef struct trireme_status {
   /* The response cache, since the start and now; zeros without one. */
   uint64_t response_cache_hits, response_cache_misses, response_cache_evictions;
   uint64_t response_cache_entries, response_cache_bytes, response_cache_limit;
+  size_t num_callers; /* those that have requests under way, 64 at most */
+  const trireme_caller_status *const *callers;
 } trireme_status;
 
 /* Sums over a group's ranks. */

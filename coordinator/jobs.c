@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "coordinator/state.h"
+#include "runtime/base/log.h"
 
 /* Takes stop strings, biases and allowed ids out of the message's memory. */
 static bool own_lists(job *j) {
@@ -53,6 +54,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   j->echo = s->sampling.echo;
   j->use_cache = c->cache && s->cache;
   if (!embed) defaults_apply(c->cfg.model, &j->sampling);
+  copy_text(j->caller, sizeof j->caller, s->caller);
   j->submitted_ns = j->said_ns = now;
   j->deadline_ns = s->sampling.deadline_ms ? now + s->sampling.deadline_ms * 1000000 : TRI_NEVER;
   j->num_open = (uint32_t)s->sampling.n;
@@ -92,6 +94,7 @@ static void submit_of(const tri_embed_request *e, tri_submit *s) {
   s->sampling.deadline_ms = e->deadline_ms;
   s->cache = e->cache;
   s->cache_salt = e->cache_salt;
+  s->caller = e->caller;
 }
 
 void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
@@ -249,8 +252,21 @@ void job_dispatch(tri_core *c, int64_t now) {
   }
 }
 
+/* A line for each job, where the log is to have them. */
+static void log_end(const job *j, int64_t now) {
+  char id[TRI_REQUEST_ID_TEXT];
+  uint64_t drawn = 0;
+  if (tri_log_threshold() < TRI_LOG_DEBUG) return;
+  tri_request_id_format(&j->request_id, id);
+  for (int64_t i = 0; i < j->sampling.n; i++) drawn += j->choices[i].num;
+  tri_log(TRI_LOG_DEBUG, "jobs", "%s%s%s: %s, %zu and %llu tokens, %.1f ms", id, j->caller[0] ? " of " : "", j->caller,
+          j->error ? tri_status_code(j->error->status) : tri_finish_name(j->choices[0].reason), j->num_prompt,
+          (unsigned long long)drawn, (double)(now - j->submitted_ns) / 1e6);
+}
+
 static void end_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
+  log_end(j, now);
   if (j->state == JOB_ASSIGNED && c->groups[j->group].jobs) c->groups[j->group].jobs--;
   if (j->state == JOB_QUEUED) c->num_queued--;
   if (j->state == JOB_TOKENIZING) {

@@ -85,7 +85,8 @@ typedef struct job {
   size_t longest_stop;
   char *salt; /* of the caches; NULL: none */
   size_t salt_len;
-  char *prompt; /* for echo */
+  char caller[TRI_WIRE_MAX_CALLER + 1]; /* for whom the client has asked; empty: it did not say */
+  char *prompt;                         /* for echo */
   size_t prompt_len;
   uint32_t *prompt_ids; /* until it has ended; of an encoder's job always */
   size_t num_prompt;

@@ -248,6 +248,7 @@ void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
 void gw_completion_submit(gw_exchange *x) {
   gw_completion *s = x->state;
   trireme_request *r = &s->q->r;
+  r->caller = x->caller;
   for (size_t i = 0; i < s->q->prompt.num; i++) {
     const gw_input *in = &s->q->prompt.items[i];
     trireme_error error = {0};

@@ -140,6 +140,7 @@ static void on_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
 
 static void submit(gw_exchange *x) {
   embeddings *s = x->state;
+  s->q.r.caller = x->caller;
   for (size_t i = 0; i < s->q.input.num; i++) {
     const gw_input *in = &s->q.input.items[i];
     trireme_error error = {0};

@@ -24,8 +24,10 @@ typedef struct gw_keys gw_keys; /* NULL: everybody may */
 /* Reads a file of `NAME KEY` lines, which nobody but its owner may read. */
 tri_status gw_keys_load(const char *path, gw_keys **out, tri_error *err);
 void gw_keys_free(gw_keys *k);
-/* Returns whether an Authorization field is a Bearer of one of the keys, in a time that tells nothing of them. */
-bool gw_keys_allow(const gw_keys *k, http_str authorization);
+enum { GW_KEY_NAME = 65 }; /* bytes of a key's name, and a NUL */
+/* Returns whether an Authorization field is a Bearer of one of the keys, in a time that tells nothing of them; then
+ * `name` has that key's. It is empty otherwise, and without keys. */
+bool gw_keys_allow(const gw_keys *k, http_str authorization, char name[GW_KEY_NAME]);
 
 /* ---- error_json.c and errors.c ---- */
 
@@ -71,6 +73,7 @@ struct gw_exchange {
   void *state;
   unsigned num_jobs, num_open;
   int64_t deadline_ns; /* of a question that the coordinator answers at once; 0: none */
+  char caller[GW_KEY_NAME]; /* the name of its key, which its jobs are told; may be empty */
   gw_job jobs[];
 };
 

@@ -66,7 +66,8 @@ static bool is_own_name(http_str host) {
 
 static gw_error why_not(const gateway *g, const http_parser *p, const route *r) {
   if (r && g->o.http.metrics_only && !r->plain) r = NULL;
-  bool allowed = (r && r->open) || gw_keys_allow(g->keys, http_parser_field(p, "authorization"));
+  char name[GW_KEY_NAME];
+  bool allowed = (r && r->open) || gw_keys_allow(g->keys, http_parser_field(p, "authorization"), name);
   if (!allowed) return (gw_error){401, "permission", "", "the API key is missing or wrong"};
   if (g->loopback && !g->keys && !is_own_name(http_parser_field(p, "host")))
     return (gw_error){403, "permission", "Host", "the gateway listens on loopback, and Host is another name"};

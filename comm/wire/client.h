@@ -34,6 +34,7 @@ enum {
   TRI_WIRE_MAX_BEAMS = 10,
   TRI_WIRE_MAX_LENGTH_PENALTY = 10,
   TRI_WIRE_MAX_CACHE_SALT = 128, /* bytes */
+  TRI_WIRE_MAX_CALLER = 64,      /* bytes, all of them visible characters of ASCII */
   /* The limit of one embed or classify: numbers, names of labels and texts of tokens, with 8 bytes for each text. The
    * rest of a message is for what is around them. */
   TRI_WIRE_MAX_RESULT = 1000000,
@@ -122,6 +123,7 @@ typedef struct tri_submit {
   bool stream;             /* true */
   bool cache;              /* true: the response cache may answer, and keep the answer */
   tri_wire_str cache_salt; /* whose answers these may be; empty is absent */
+  tri_wire_str caller;     /* for whom the client asks; empty is absent */
   tri_on_disconnect on_disconnect;
 } tri_submit;
 
@@ -151,7 +153,7 @@ typedef struct tri_embed_request {
   tri_activation activation; /* classify */
   int64_t priority, deadline_ms;
   bool cache; /* as of a submit */
-  tri_wire_str cache_salt;
+  tri_wire_str cache_salt, caller;
 } tri_embed_request;
 
 typedef struct tri_client_msg {
@@ -180,6 +182,8 @@ typedef struct tri_client_msg {
 tri_status tri_client_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_client_msg *out, uint64_t *id,
                                  tri_error *err);
 tri_status tri_client_msg_pack(const tri_client_msg *m, tri_buf *out);
+/* Returns whether a name may be a caller's: it is short, and has visible characters of ASCII alone. */
+bool tri_wire_is_caller(const char *name, size_t len);
 /* Defaults of a submit, and of an embed or a classify. */
 void tri_submit_init(tri_submit *s);
 void tri_embed_request_init(tri_embed_request *e);
@@ -250,6 +254,7 @@ typedef struct tri_done {
 
 #define TRI_STATUS_MAX_GROUPS 64
 #define TRI_STATUS_MAX_RANKS 256
+#define TRI_STATUS_MAX_CALLERS 64
 
 #define TRI_STATUS_MEMBER_(context, type, name, json) TRI_STATUS_TYPE_##type name;
 #define TRI_STATUS_TYPE_U32 uint32_t
@@ -267,12 +272,19 @@ typedef struct tri_rank_status {
   TRI_RANK_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
 } tri_rank_status;
 
+/* Jobs under way that were submitted for somebody. */
+typedef struct tri_caller_status {
+  TRI_CALLER_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
+} tri_caller_status;
+
 typedef struct tri_cluster_status {
   TRI_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
   uint32_t num_groups;
   tri_group_status groups[TRI_STATUS_MAX_GROUPS];
   uint32_t num_ranks;
   tri_rank_status ranks[TRI_STATUS_MAX_RANKS];
+  uint32_t num_callers;
+  tri_caller_status callers[TRI_STATUS_MAX_CALLERS];
 } tri_cluster_status;
 
 typedef struct tri_floors {

@@ -45,7 +45,7 @@ until_idle() { # MILLISECONDS WHAT
   fail "$2: $(running) after $1 ms"
 }
 
-start_up --max-model-len 8192 --watchdog-timeout 20
+start_up --max-model-len 8192 --watchdog-timeout 20 --log-level debug
 begin --model "$MODEL"
 # A coordinator that hangs is no reason to say nothing.
 coordinator=$(ours | awk '$2 ~ /^trireme-coord/ {print $1}')
@@ -220,6 +220,14 @@ want 401 'missing or wrong' -H 'Authorization: Bearer key-of-an' "$url/v1/models
 want 200 '"status":"ok"' "$url/health"
 want 200 abacus -H 'Authorization: Bearer key-of-ann' "$url/v1/models"
 post 400 '"param":"zip","code":"unknown_field"' /v1/completions '{"prompt":"x","zip":1}' -H 'Authorization: Bearer key-of-ann'
+# The coordinator hears whose key it is: of requests under way, and at the end of each.
+curl -sS -m 20 -N -H 'Content-Type: application/json' -H 'Authorization: Bearer key-of-ann' -d "{$sum,\"ignore_eos\":true,\"max_tokens\":4000,\"stream\":true}" "$url/v1/chat/completions" >"$RUN/stream" &
+client=$!
+for _ in $(seq 100); do "$BIN/trireme" status --json | grep -q '"callers":\[{"name":"ann","running":1,"waiting":0}\]' && break; sleep 0.02; done
+"$BIN/trireme" status | grep -q '^ann  *1  *0$' || fail "nobody asks: $("$BIN/trireme" status)"
+kill $client
+until_idle 2000 "a stream that was left"
+grep -q 'DEBUG - jobs: [0-9a-f]\{32\} of ann: abort, 7 and [0-9]* tokens' "$RUN/log" || fail "no line of ann's job"
 printf 'bob key-of-bob\n' >"$RUN/keys"
 kill -HUP $gateway
 sleep 0.2

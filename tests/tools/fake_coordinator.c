@@ -243,6 +243,8 @@ static void on_status(server *s, const tri_peer *from) {
                             .resident_mb = 10,
                             .num_groups = 1,
                             .num_ranks = 2,
+                            .num_callers = 1,
+                            .callers[0] = {.name = str("ann"), .running = running},
                             .max_model_len = (uint64_t)s->o.max_model_len,
                             .vocab_size = 1000};
   c->uptime_s = (double)(tri_now_ns() - s->started_ns) * 1e-9;

@@ -25,18 +25,22 @@ static tri_status load(const char *text, mode_t mode, gw_keys **out, tri_error *
   return st;
 }
 
+static char caller[GW_KEY_NAME];
+
 static bool allows(const gw_keys *k, const char *authorization) {
-  return gw_keys_allow(k, (http_str){authorization, strlen(authorization)});
+  return gw_keys_allow(k, (http_str){authorization, strlen(authorization)}, caller);
 }
 
 START_TEST(keys) {
   gw_keys *k = NULL;
   tri_error err;
-  char longest[400] = "a ";
+  char longest[400] = "a ", name[70];
   ck_assert_int_eq(load("# people\n\nann secret-1\r\n bob\tsecret-22 \n", 0600, &k, &err), TRI_OK);
-  ck_assert(allows(k, "Bearer secret-1") && allows(k, "bearer secret-22"));
+  ck_assert(allows(k, "Bearer secret-1") && !strcmp(caller, "ann"));
+  ck_assert(allows(k, "bearer secret-22") && !strcmp(caller, "bob"));
   ck_assert(!allows(k, "") && !allows(k, "Bearer ") && !allows(k, "Bearer secret-") && !allows(k, "Bearer secret-11"));
-  ck_assert(!allows(k, "secret-1") && !allows(k, "Basic secret-1") && !gw_keys_allow(k, (http_str){0}));
+  ck_assert(!allows(k, "secret-1") && !allows(k, "Basic secret-1") && !gw_keys_allow(k, (http_str){0}, caller));
+  ck_assert_str_eq(caller, "");
   memset(longest + 2, 'x', 256);
   gw_keys_free(k);
   ck_assert_int_eq(load(longest, 0600, &k, &err), TRI_OK);
@@ -46,7 +50,20 @@ START_TEST(keys) {
   strcat(longest, "x"); /* the same in its first 256 bytes */
   ck_assert(!allows(k, longest));
   gw_keys_free(k);
-  ck_assert(allows(NULL, "")); /* no keys: everybody */
+  ck_assert(allows(NULL, "Bearer x") && !caller[0]); /* no keys: everybody */
+  memset(name, 'n', sizeof name);
+  memcpy(name + 64, " x", 3);
+  ck_assert_int_eq(load(name, 0600, &k, &err), TRI_OK);
+  ck_assert(allows(k, "Bearer x") && strlen(caller) == 64);
+  gw_keys_free(k);
+  memcpy(name + 64, "n x", 4);
+  ck_assert_int_eq(load(name, 0600, &k, &err), TRI_CORRUPT);
+  ck_assert_int_eq(load("ann\001 x\n", 0600, &k, &err), TRI_CORRUPT);
+  ck_assert_int_eq(load("\303\251 x\n", 0600, &k, &err), TRI_CORRUPT);
+  ck_assert_msg(strstr(err.message, "visible characters"), "%s", err.message);
+  ck_assert_int_eq(load("ann same\nbob same\ncat same\n", 0600, &k, &err), TRI_OK); /* the last of them */
+  ck_assert(allows(k, "Bearer same") && !strcmp(caller, "cat"));
+  gw_keys_free(k);
   ck_assert_int_eq(load("ann secret\n", 0640, &k, &err), TRI_PERMISSION);
   ck_assert_int_eq(load("ann\n", 0600, &k, &err), TRI_CORRUPT);
   ck_assert_msg(strstr(err.message, "line 1"), "%s", err.message);

@@ -19,6 +19,10 @@ typedef struct refusal {
 
 static void v_str(msgpack_packer *k) { msgpack_pack_str_with_body(k, "text", 4); }
 static const char many_bytes[129];
+static const char many_letters[] = "abcdefghijklmnopqrstuvwxyz-ABCDEFGHIJKLMNOPQRSTUVWXYZ-0123456789.";
+static void v_str64(msgpack_packer *k) { msgpack_pack_str_with_body(k, many_letters, 64); }
+static void v_str65(msgpack_packer *k) { msgpack_pack_str_with_body(k, many_letters, 65); }
+static void v_line(msgpack_packer *k) { msgpack_pack_str_with_body(k, "a\nb", 3); }
 static void v_str128(msgpack_packer *k) { msgpack_pack_str_with_body(k, many_bytes, 128); }
 static void v_str129(msgpack_packer *k) { msgpack_pack_str_with_body(k, many_bytes, 129); }
 static void v_empty(msgpack_packer *k) { msgpack_pack_str_with_body(k, "", 0); }
@@ -159,6 +163,11 @@ static const refusal refusals[] = {
     {"cache_salt", v_str128, TRI_OK, ""},
     {"cache_salt", v_str129, TRI_TOO_LARGE, "cache_salt"},
     {"cache_salt", v_1, BAD, "cache_salt"},
+    {"caller", v_empty, TRI_OK, ""},
+    {"caller", v_str64, TRI_OK, ""},
+    {"caller", v_str65, TRI_TOO_LARGE, "caller"},
+    {"caller", v_line, BAD, "caller"},
+    {"caller", v_1, BAD, "caller"},
     {"cache_salt", v_bin3, BAD, "cache_salt"},
     {"on_disconnect", v_str, BAD, "on_disconnect"},
     {"priority", v_minus_2, TRI_OK, ""},

@@ -60,6 +60,7 @@ START_TEST(round_trip_client) {
   ck_assert(!out.submit.stream && !out.submit.add_special_tokens &&
             out.submit.on_disconnect == TRI_DISCONNECT_CONTINUE && !out.submit.token_ids && !out.submit.cache);
   ck_str(out.submit.cache_salt, "of one tenant");
+  ck_str(out.submit.caller, "ann");
   check_sampling(&in.submit.sampling, &out.submit.sampling, true);
 
   /* Defaults: only the prompt travels. */

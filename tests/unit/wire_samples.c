@@ -81,6 +81,7 @@ void fill_submit(tri_submit *s) {
   p->truncate = -1;
   s->stream = s->add_special_tokens = s->cache = false;
   s->cache_salt = str("of one tenant");
+  s->caller = str("ann");
   s->on_disconnect = TRI_DISCONNECT_CONTINUE;
 }
 
@@ -127,6 +128,7 @@ void fill_status(tri_cluster_status *s) {
                             .resident_mb = 20,
                             .num_groups = 2,
                             .num_ranks = 1,
+                            .num_callers = 1,
                             .max_model_len = 2048,
                             .vocab_size = 50257,
                             .response_cache_hits = 1ull << 33,
@@ -178,6 +180,7 @@ void fill_status(tri_cluster_status *s) {
                                   .shard_waiting = 9,
                                   .streamed_bytes = 77,
                                   .stream_stall_s = 1.25};
+  s->callers[0] = (tri_caller_status){.name = str("ann"), .running = 5, .waiting = 1ull << 33};
 }
 static void client_samples(sample *out, int *n) {
   static tri_client_msg c;
