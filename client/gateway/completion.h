@@ -43,6 +43,8 @@ void gw_logprobs_write(gw_logprobs *l, cmd_buf *out);
 void gw_chat_logprobs_add(gw_logprobs *l, const trireme_choice *c);
 void gw_chat_logprobs_write(gw_logprobs *l, cmd_buf *out);
 void gw_logprobs_free(gw_logprobs *l);
+/* `"finish_reason":`, null until it is known: empty. */
+void gw_write_finish_reason(cmd_buf *b, const char *reason);
 /* Elements of a choice's `prompt_logprobs`: null, then objects by token id. */
 void gw_prompt_logprobs_add(cmd_buf *b, const trireme_choice *c);
 
@@ -95,7 +97,5 @@ void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e); /* 
 
 void gw_event_begin(gw_completion *s);
 void gw_event_end(gw_completion *s);
-/* `"finish_reason":`, null until it is known. */
-void gw_write_finish_reason(cmd_buf *b, const gw_choice *c);
 
 #endif

@@ -50,14 +50,6 @@ static void write_usage(cmd_buf *b, const gw_completion *s) {
   cmd_buf_add(b, "}}", 2);
 }
 
-void gw_write_finish_reason(cmd_buf *b, const gw_choice *c) {
-  cmd_buf_key(b, "finish_reason");
-  if (c->finish_reason[0])
-    cmd_buf_json(b, c->finish_reason, strlen(c->finish_reason));
-  else
-    cmd_buf_add(b, "null", 4);
-}
-
 /* ---- a stream ---- */
 
 void gw_event_begin(gw_completion *s) {

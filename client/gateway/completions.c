@@ -28,7 +28,7 @@ static void write_choice(gw_completion *s, cmd_buf *b, size_t index, const char 
   else
     cmd_buf_add(b, "null", 4);
   if (s->q->prompt_logprobs >= 0) write_prompt_logprobs(b, c);
-  gw_write_finish_reason(b, c);
+  gw_write_finish_reason(b, c->finish_reason);
   cmd_buf_add(b, "}", 1);
 }
 

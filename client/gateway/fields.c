@@ -75,7 +75,7 @@ static void log_once(gateway *g, const char *name) {
 static tri_status unknown(gw_ignored *ignored, const char *key, tri_error *err) {
   size_t len = strlen(key), used = strlen(ignored->names);
   const char *name = len < GW_FIELD_BYTES && http_is_token(key, len) ? key : "(unprintable)";
-  if (ignored->g->o.http.reject_unknown_fields)
+  if (!ignored->g || ignored->g->o.http.reject_unknown_fields)
     return tri_fail(err, TRI_UNKNOWN_FIELD, name, "there is no field %s", name);
   if (used + strlen(name) + 3 <= sizeof ignored->names)
     snprintf(ignored->names + used, sizeof ignored->names - used, "%s%s", used ? ", " : "", name);

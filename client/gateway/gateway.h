@@ -72,7 +72,7 @@ struct gw_exchange {
   const gw_kind *kind;
   void *state;
   unsigned num_jobs, num_open;
-  int64_t deadline_ns; /* of a question that the coordinator answers at once; 0: none */
+  int64_t deadline_ns;      /* of a question that the coordinator answers at once; 0: none */
   char caller[GW_KEY_NAME]; /* the name of its key, which its jobs are told; may be empty */
   gw_job jobs[];
 };
@@ -96,7 +96,7 @@ void gw_jobs_lose(gateway *g, const trireme_error *e);
 
 /* Names of a request that mean nothing here. */
 typedef struct gw_ignored {
-  gateway *g;
+  gateway *g;      /* NULL: they are refused */
   char names[200]; /* with commas between them, of the first */
 } gw_ignored;
 

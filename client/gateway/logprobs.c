@@ -130,6 +130,14 @@ void gw_prompt_logprobs_add(cmd_buf *b, const trireme_choice *c) {
   }
 }
 
+void gw_write_finish_reason(cmd_buf *b, const char *reason) {
+  cmd_buf_key(b, "finish_reason");
+  if (reason[0])
+    cmd_buf_json(b, reason, strlen(reason));
+  else
+    cmd_buf_add(b, "null", 4);
+}
+
 /* ---- chat ---- */
 
 /* Members of a token's object, without its end. */

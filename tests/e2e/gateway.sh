@@ -116,6 +116,25 @@ post 200 '{"count":9,"max_model_len":8192,"tokens":\[506,60,.*"token_strs":\["<|
 post 200 '^{"prompt":"<|begin|>37"}' /detokenize '{"tokens":[506,51,55]}'
 post 400 '"param":"tokens","code":"out_of_range"' /detokenize '{"tokens":[509]}'
 
+# Chats in a batch are answered alike, and what is wrong with a line is said in its answer.
+for more in '' ',"n":2,"logprobs":true,"top_logprobs":1' ',"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"' ',"top_p":-1' ',"zip":1' ',"truncate_prompt_tokens":3'; do
+  body="{$sum$more}"
+  echo "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":$body}"
+  curl -sS -m 20 -H 'Content-Type: application/json' -d "$body" "$url/v1/chat/completions" >>"$RUN/answers"
+  echo >>"$RUN/answers"
+done >"$RUN/batch"
+# shellcheck disable=SC2317 # a pipe runs it
+unnamed() { sed 's/"id":"chatcmpl-[0-9a-f]*","object":"chat.completion","created":[0-9]*/""/; s/"model":[^,]*,//; s/"cached_tokens":[0-9]*//'; }
+"$BIN/trireme" submit --file "$RUN/batch" --model "$MODEL" 2>/dev/null | sed 's/.*"body"://; s/},"error":null}$//' | unnamed >"$RUN/said"
+sed -n '1,4p;6p' "$RUN/answers" | unnamed | diff - <(sed -n '1,4p;6p' "$RUN/said") || fail "a batch of chats answers something else"
+sed -n 5p "$RUN/said" | grep -q '"param":"zip","code":"unknown_field"' || fail "a field that there is not: $(sed -n 5p "$RUN/said")"
+"$BIN/trireme" submit --file "$RUN/batch" 2>&1 | grep -q '"status_code":400.*needs the model.s chat template: --model' || fail "a batch of chats without a template"
+mkdir "$RUN/other"
+cp "$MODEL"/*.json "$MODEL"/*.jinja "$RUN/other" 2>/dev/null
+echo >>"$RUN/other/tokenizer.json"
+said=$("$BIN/trireme" submit --file "$RUN/batch" --model "$RUN/other" 2>&1) && fail "a batch with another model's tokenizer"
+grep -q 'is not the one of the served model' <<<"$said" || fail "another model's tokenizer: $said"
+
 # What clients send that people have.
 while read -r client method path status body; do
   [ "$client" = '#' ] && continue
