@@ -29,6 +29,14 @@ enum { GW_KEY_NAME = 65 }; /* bytes of a key's name, and a NUL */
  * `name` has that key's. It is empty otherwise, and without keys. */
 bool gw_keys_allow(const gw_keys *k, http_str authorization, char name[GW_KEY_NAME]);
 
+/* ---- cors.c: pages of which origins may read answers ---- */
+
+typedef struct gw_origins gw_origins; /* NULL: of none */
+tri_status gw_origins_make(const tri_gateway_options *options, gw_origins **out, tri_error *err);
+void gw_origins_free(gw_origins *o); /* NULL is fine */
+/* Header lines of every answer; for an http_handler. Returns their length. */
+size_t gw_cors_lines(void *ctx, http_conn *c, char *out, size_t cap);
+
 /* ---- error_json.c and errors.c ---- */
 
 /* An error as a response has it. */
@@ -179,6 +187,9 @@ void gw_metrics_write(const gateway *g, const char *text, size_t len, cmd_buf *o
 
 /* ---- routes.c ---- */
 
+/* cors.c: answers the question of a browser whether a page may ask. False: it is none, or there is nobody who may. */
+bool gw_cors_preflight(gateway *g, http_conn *c);
+
 const char *gw_route_path(unsigned number); /* NULL: there is none */
 
 /* Calls of the connections; ctx is the gateway. */
@@ -202,6 +213,7 @@ struct gateway {
   http_server *server;
   trireme *client; /* NULL: the coordinator is lost */
   gw_keys *keys;
+  gw_origins *origins;
   bool loopback;            /* nobody of another host can ask */
   bool leaving;             /* SIGTERM: it says that it is not ready */
   bool refusing;            /* new requests for the model are not taken */

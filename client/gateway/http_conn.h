@@ -32,6 +32,8 @@ typedef struct http_handler {
   void (*answering)(void *ctx, http_conn *c, int status); /* a response begins */
   /* Makes the body of an error that the connection itself answers with, into out of cap bytes; returns its length. */
   size_t (*error)(void *ctx, int status, const char *why, char *out, size_t cap);
+  /* Makes header lines that every answer has, likewise; NULL: there are none. */
+  size_t (*fields)(void *ctx, http_conn *c, char *out, size_t cap);
 } http_handler;
 
 typedef struct http_config {

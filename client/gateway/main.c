@@ -201,8 +201,9 @@ static tri_status open_server(gateway *g, tri_error *err) {
                         .idle_ms = IDLE_MS,
                         .write_ms = WRITE_MS,
                         .ping_ms = (int)g->o.http.sse_ping * 1000};
-  http_handler handler = {g, gw_on_head, gw_on_request, gw_on_gone, gw_on_answer, gw_on_error};
+  http_handler handler = {g, gw_on_head, gw_on_request, gw_on_gone, gw_on_answer, gw_on_error, gw_cors_lines};
   g->loopback = place.loopback;
+  TRI_CHECK(gw_origins_make(&g->o.http, &g->origins, err));
   if (g->o.http.api_key_file) TRI_CHECK(gw_keys_load(g->o.http.api_key_file, &g->keys, err));
   raise_limit(config.max_connections);
   TRI_CHECK(http_server_open(&config, &handler, &g->server, err));
@@ -291,6 +292,7 @@ int main(int argc, char **argv) {
   gw_model_close(&g->model);
   trireme_close(g->client);
   gw_keys_free(g->keys);
+  gw_origins_free(g->origins);
   tri_options_free(parsed);
   tri_free(g);
   return code;

@@ -72,6 +72,8 @@ static gw_error why_not(const gateway *g, const http_parser *p, const route *r) 
   if (g->loopback && !g->keys && !is_own_name(http_parser_field(p, "host")))
     return (gw_error){403, "permission", "Host", "the gateway listens on loopback, and Host is another name"};
   if (!r) return (gw_error){404, "not_found", "", "there is no such path"};
+  if (p->method == HTTP_OPTIONS && !g->origins)
+    return (gw_error){405, "unsupported", "", "no pages of other origins may ask here: --cors-origin names them"};
   if (!(r->methods & 1u << p->method))
     return (gw_error){405, "unsupported", "", r->methods == POSTS ? "this path takes POST" : "this path takes GET"};
   if (g->refusing && !r->open) return (gw_error){503, "draining", "", "the gateway is shutting down"};
@@ -82,6 +84,7 @@ static gw_error why_not(const gateway *g, const http_parser *p, const route *r) 
 
 void gw_on_head(void *ctx, http_conn *c) {
   const http_parser *p = http_conn_request(c);
+  if (gw_cors_preflight(ctx, c)) return; /* it brings no key */
   gw_error e = why_not(ctx, p, find(http_parser_path(p)));
   if (e.status) gw_respond_error(c, &e);
 }

@@ -34,8 +34,11 @@ tri_status tri_up_gateway_prepare(tri_up *u, const tri_options *opts, tri_error 
     if (!strcmp(name, "http")) text = u->opts.gateway.listen; /* which --host and --port may have made */
     if (!text) continue;
     if (!u->opts.gateway.listen) return tri_fail(err, TRI_USAGE, name, "--%s belongs to --http", name);
-    TRI_CHECK(add(u, name, text, err));
+    if (tri_gateway_option_table[i].type != TRI_OPT_LIST) TRI_CHECK(add(u, name, text, err));
   }
+  const tri_opt_list *origins = &u->opts.gateway.cors_origins;
+  for (size_t i = 0; i < origins->count; i++) TRI_CHECK(add(u, "cors-origin", origins->items[i], err));
+  TRI_CHECK(tri_gateway_each_origin(&u->opts.gateway, NULL, NULL, err));
   if (!u->opts.gateway.listen) return TRI_OK;
   TRI_CHECK(tri_gateway_place_make(&u->opts.gateway, &place, err));
   TRI_CHECK(add(u, "model", u->opts.serve.model, err));

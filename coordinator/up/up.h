@@ -17,7 +17,7 @@
 enum {
   TRI_UP_MAX_GROUPS = 64,
   TRI_UP_MAX_ARGS = 512,
-  TRI_UP_MAX_GATEWAY_ARGS = 32,
+  TRI_UP_MAX_GATEWAY_ARGS = 128,
   TRI_UP_MAX_RANKS = 1024,
   TRI_UP_SOON_MS = 10000, /* a child that ends so soon after its start has failed in starting */
 };

@@ -63,6 +63,7 @@ want 404 'no such path' "$url/v2"
 want 405 'takes POST' "$url/v1/completions"
 want 403 'Host is another name' -H 'Host: evil.example' "$url/v1/models"
 want 415 'Content-Type' -d '{}' "$url/v1/completions"
+want 405 'no pages of other origins' -X OPTIONS -H 'Origin: https://app.example' -H 'Access-Control-Request-Method: POST' "$url/v1/completions"
 post 400 'neither embeds nor classifies' /v1/embeddings '{"input":"x"}'
 
 # Answers.
@@ -225,7 +226,22 @@ wait $client || fail "the stream did not end well: $?"
 grep -q '^data: \[DONE\]' "$RUN/stream" || fail "a drained stream has no end"
 wait $gateway || fail "the gateway ended with $?"
 
-begin
+begin --cors-origin https://app.example --cors-origin http://localhost:3000
+# Pages of other origins: who may ask, and who may not.
+preflight() { want "$1" "$2" -X OPTIONS -H "Origin: $3" -H 'Access-Control-Request-Method: POST' -H "Access-Control-Request-Headers: ${4-authorization, content-type}" "$url/v1/completions"; }
+preflight 200 '^Access-Control-Allow-Origin: https://app.example.$' https://app.example
+preflight 200 '^Access-Control-Allow-Headers: authorization, content-type, x-stainless-os.$' http://localhost:3000 'authorization, content-type, x-stainless-os'
+preflight 200 '^Access-Control-Allow-Methods: GET, HEAD, POST.$' https://app.example
+preflight 403 '^Vary: Origin.$' https://other.example
+preflight 400 'no list of names' https://app.example 'a;b'
+for body in '{"prompt":"1+1=","max_tokens":1}' '{"prompt":"1+1=","max_tokens":1,"stream":true}'; do
+  post 200 '^Access-Control-Allow-Origin: https://app.example.$' /v1/completions "$body" -H 'Origin: https://app.example'
+  post 200 '^Vary: Origin.$' /v1/completions "$body"
+  ! curl -sS -m 20 -i -H 'Content-Type: application/json' -H 'Origin: https://other.example' -d "$body" "$url/v1/completions" | grep -q 'Allow-Origin' || fail "another origin may read"
+done
+post 400 '^Access-Control-Allow-Origin: http://localhost:3000.$' /v1/completions '{' -H 'Origin: http://localhost:3000'
+want 413 '^Access-Control-Allow-Origin: https://app.example.$' -H 'Origin: https://app.example' -H 'Content-Type: application/json' --data-binary @"$RUN/large" -H 'Expect:' "$url/v1/completions"
+want 405 'takes POST' -X OPTIONS "$url/v1/completions"
 post 501 'start it with --model' /v1/chat/completions '{}'
 post 501 'start it with --model' /tokenize '{}'
 end

@@ -112,11 +112,12 @@ ended_with 1
 # `trireme serve`, with words of other servers; with keys the gateway is let in by the coordinator's own.
 "$BIN/trireme" keygen "$RUN/server.key" >"$RUN/allowed"
 : >"$RUN/log"
-"$BIN/trireme" serve "$MODEL" --host localhost --port 0 -c 512 -np 4 -cb --endpoint 'tcp://0.0.0.0:*' --key-file "$RUN/server.key" --allowed-keys "$RUN/allowed" \
+"$BIN/trireme" serve "$MODEL" --host localhost --port 0 -c 512 -np 4 -cb --allowed-origins '["https://app.example"]' --endpoint 'tcp://0.0.0.0:*' --key-file "$RUN/server.key" --allowed-keys "$RUN/allowed" \
   >>"$RUN/log" 2>&1 &
 CLUSTER=$!
 healthy
 tr '\0' ' ' <"/proc/$(pid_of trireme-worker)/cmdline" | grep -q -- '--max-model-len=512 --max-num-seqs=4 ' || fail "the words of others have not become ours"
+curl -sS -m 5 -i -H "Origin: https://app.example" "$(url)/live" | grep -q '^Access-Control-Allow-Origin: https://app.example' || fail "no allowed origin"
 kill -TERM "$CLUSTER"
 ended_with 0
 
@@ -133,6 +134,7 @@ refused() { # CODE PATTERN OPTION...
 refused 2 'not "localhost:x"' --http localhost:x
 refused 2 'give --api-key-file, or --http-open' --http 0.0.0.0:0
 refused 2 '--sse-ping belongs to --http' --sse-ping 3
+refused 2 '--cors-origin needs an origin' --http 0 --cors-origin app.example
 refused 2 'exclude each other\|says all that' --http 1 --port 2
 refused 2 'say --kv-offloading-size' --swap-space 4
 # A chat template that cannot be read is no reason to serve nothing.

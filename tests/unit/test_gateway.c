@@ -73,6 +73,44 @@ START_TEST(keys) {
 }
 END_TEST
 
+static tri_status count_origin(void *ctx, const char *origin, tri_error *err) {
+  (void)origin;
+  (void)err;
+  ++*(int *)ctx;
+  return TRI_OK;
+}
+
+START_TEST(origins) {
+  static const struct {
+    const char *text;
+    int num; /* 0: it is refused */
+  } cases[] = {{"*", 1},
+               {"https://app.example", 1},
+               {"http://[::1]:3000", 1},
+               {"[\"https://a.example\",\"https://b.example\"]", 2},
+               {"[\"*\"]", 1},
+               {"app.example", 0},
+               {"https://", 0},
+               {"https://app.example/", 0},
+               {"https://app.example\r\nX: y", 0},
+               {"null", 0},
+               {"", 0},
+               {"[1]", 0},
+               {"[\"a\"]", 0},
+               {"[", 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    tri_gateway_options o = {.cors_origins = {.items = (const char *[]){cases[i].text}, .count = 1}};
+    tri_error err = {0};
+    int num = 0;
+    tri_status st = tri_gateway_each_origin(&o, count_origin, &num, &err);
+    ck_assert_msg(cases[i].num ? st == TRI_OK && num == cases[i].num : st == TRI_USAGE, "%s: %d", cases[i].text, num);
+    gw_origins *made = NULL;
+    ck_assert_int_eq(gw_origins_make(&o, &made, &err), st);
+    gw_origins_free(made);
+  }
+}
+END_TEST
+
 typedef struct parsed {
   tri_json_doc *doc;
   gateway *g;
@@ -283,6 +321,7 @@ Suite *suite_gateway(void) {
   Suite *s = suite_create("gateway");
   TCase *c = tcase_create("parts");
   tcase_add_test(c, keys);
+  tcase_add_test(c, origins);
   tcase_add_test(c, accepted);
   tcase_add_test(c, refused);
   tcase_add_test(c, errors);
