@@ -308,6 +308,9 @@ static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_ar
   p->logprobs = r->logprobs;
   p->ignore_eos = r->ignore_eos;
   p->echo = r->echo;
+  p->skip_special_tokens = !r->keep_special_tokens;
+  p->include_stop = r->include_stop;
+  s->return_token_ids = r->return_token_ids;
   trireme_result st = put_lists(r, p, arena, error);
   if (st != TRIREME_OK) return st;
   s->has_request_id = true;

@@ -174,6 +174,9 @@ typedef struct trireme_request {
   size_t num_allowed_token_ids;
   const char *caller; /* NULL: none; for whom a client of many asks, which a status tells: up to 64 visible characters
                          of ASCII */
+  bool keep_special_tokens; /* in texts; else they have no text */
+  bool include_stop;        /* a text goes on to the end of the stop text or token that has stopped it */
+  bool return_token_ids;    /* ACCEPTED brings the prompt's */
 } trireme_request;
 #define TRIREME_UNSET INT64_MIN
 
@@ -278,6 +281,8 @@ typedef struct trireme_finished {
   const char *text;          /* with no_stream; else empty */
   size_t text_len;
   uint64_t completion_tokens;
+  int64_t stop_string;   /* the number in the request's `stop` of what has stopped it; -1: none of them */
+  int64_t stop_token_id; /* the same of its `stop_token_ids` */
 } trireme_finished;
 
 typedef struct trireme_group_status {
@@ -362,9 +367,11 @@ typedef struct trireme_event {
     struct {
       char request_id[33];
       uint64_t prompt_tokens;
-      bool existing;       /* it was known already: submitted before under the same request_id */
-      bool token_ids_only; /* the model has no tokenizer: choices have ids, but no text */
-      bool cached;         /* the answer comes from the response cache */
+      bool existing;             /* it was known already: submitted before under the same request_id */
+      bool token_ids_only;       /* the model has no tokenizer: choices have ids, but no text */
+      bool cached;               /* the answer comes from the response cache */
+      const uint32_t *token_ids; /* of the prompt, with return_token_ids; NULL: not said, as of one that is too long */
+      size_t num_token_ids;
     } accepted;
     struct {
       size_t num;

@@ -94,6 +94,7 @@ static size_t bytes_of_choice(const job_choice *ch) {
 /* The memory that grows with a job's answer, and its texts. An encoder's values have a limit of their own. */
 static size_t bytes_of(const job *j) {
   size_t bytes = sizeof *j - sizeof j->scored + bytes_of_choice(&j->scored) + j->prompt_len + j->salt_len;
+  if (j->prompt_ids && !j->embed) bytes += j->num_prompt * sizeof *j->prompt_ids;
   for (int64_t i = 0; i < j->sampling.n; i++) bytes += bytes_of_choice(&j->choices[i]);
   return bytes;
 }

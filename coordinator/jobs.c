@@ -53,14 +53,16 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   j->sampling = s->sampling;
   j->echo = s->sampling.echo;
   j->use_cache = c->cache && s->cache;
+  j->return_ids = s->return_token_ids;
   if (!embed) defaults_apply(c->cfg.model, &j->sampling);
   copy_text(j->caller, sizeof j->caller, s->caller);
   j->submitted_ns = j->said_ns = now;
   j->deadline_ns = s->sampling.deadline_ms ? now + s->sampling.deadline_ms * 1000000 : TRI_NEVER;
   j->num_open = (uint32_t)s->sampling.n;
   bool ok = own_lists(j) && own_salt(j, s->cache_salt) && (!embed || embed_begin(c, j, m->op, embed));
+  for (int64_t i = 0; i < s->sampling.n; i++) j->choices[i].stop_string = -1;
   for (int64_t i = 0; ok && !embed && c->cfg.tokenizer && i < s->sampling.n; i++)
-    ok = tri_detokenizer_create(c->cfg.tokenizer, true, &j->choices[i].detok) == TRI_OK;
+    ok = tri_detokenizer_create(c->cfg.tokenizer, s->sampling.skip_special_tokens, &j->choices[i].detok) == TRI_OK;
   if (ok && j->echo && s->prompt.s && !s->sampling.truncate) ok = prompt_keep(j, s->prompt);
   if (ok) return j;
   job_free(j);
@@ -273,7 +275,7 @@ static void end_job(tri_core *c, int64_t now, job *j) {
     c->num_tokenizing--;
     c->cfg.io.tokenize_stop(c->cfg.io.ctx, j->id);
   }
-  if (!j->embed) { /* an encoder's result names its tokens */
+  if (!j->embed && !j->return_ids) { /* an encoder's result names its tokens */
     tri_free(j->prompt_ids);
     j->prompt_ids = NULL;
   }

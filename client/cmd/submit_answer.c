@@ -13,6 +13,7 @@ void submit_slot_free(submit_slot *s) {
     gw_logprobs_free(&s->choices[i].openai);
   }
   tri_free(s->choices);
+  tri_free(s->stops);
   cmd_buf_free(&s->input);
   cmd_buf_free(&s->kept);
   cmd_buf_free(&s->custom_id);
@@ -142,8 +143,12 @@ static void openai_choice(submit_slot *s, size_t index, const trireme_finished *
   const char *text = f->text_len ? f->text : p->text.data;
   size_t len = f->text_len ? f->text_len : p->text.len;
   cmd_buf *r = &s->result;
+  bool named = f->stop_string >= 0 && (size_t)f->stop_string < s->num_stops;
+  gw_tail tail = {.finish_reason = f->finish_reason,
+                  .stop_string = named ? &s->stops[f->stop_string] : NULL,
+                  .stop_token_id = f->stop_token_id};
   if (s->form == SUBMIT_CHAT) {
-    submit_chat_choice(s, index, text, len, p, f->finish_reason);
+    submit_chat_choice(s, index, text, len, p, &tail);
     return;
   }
   cmd_json_open(r, NULL, '{');
@@ -154,7 +159,7 @@ static void openai_choice(submit_slot *s, size_t index, const trireme_finished *
     gw_logprobs_write(&p->openai, r);
   else
     cmd_buf_add(r, "null", 4);
-  cmd_json_word(r, "finish_reason", f->finish_reason);
+  gw_write_tail(r, &tail);
   cmd_buf_add(r, "}", 1);
 }
 

@@ -63,6 +63,8 @@ tri_status submit_chat_parse(submit_chat *chat, const cmd_request *defaults, con
   bool has_parser = chat->model.calls != CHAT_CALLS_NONE;
   out->is_chat = true;
   TRI_CHECK(gw_chat_parse(body, has_parser, &defaults->r, q, &none, err));
+  if (q->c.return_token_ids)
+    return tri_fail(err, TRI_UNSUPPORTED, "return_token_ids", "return_token_ids is supported over HTTP alone");
   gw_prompt_options o = gw_chat_prompt(&q->chat, gw_chat_most_ids(q, chat->max_model_len));
   o.add_special = q->c.add_special_tokens;
   o.cut = q->truncate_prompt_tokens != TRIREME_UNSET;
@@ -85,7 +87,7 @@ void submit_chat_free(submit_request *r) {
 /* ---- its answer ---- */
 
 void submit_chat_choice(submit_slot *s, size_t index, const char *text, size_t len, submit_piece *piece,
-                        const char *reason) {
+                        const gw_tail *tail) {
   char id[48];
   tri_json_doc *doc = NULL; /* tools say which calls are calls */
   gw_chat_message_config config = {
@@ -95,7 +97,7 @@ void submit_chat_choice(submit_slot *s, size_t index, const char *text, size_t l
     config.tools = tri_json_get(tri_json_get(tri_json_root(doc), "body"), "tools");
   bool taken_apart = s->calls || s->chat->model.reasoning;
   gw_chat_choice choice = {
-      .index = index, .text = text, .len = len, .logprobs = s->logprobs ? &piece->openai : NULL, .reason = reason};
+      .index = index, .text = text, .len = len, .logprobs = s->logprobs ? &piece->openai : NULL, .tail = *tail};
   gw_chat_choice_write(&s->result, &choice, taken_apart ? &config : NULL);
   tri_json_free(doc);
 }

@@ -32,6 +32,8 @@ typedef struct submit_slot {
   unsigned tries;
   int64_t retry_ns; /* when it is sent again; 0: it is on its way */
   char request_id[33];
+  trireme_string *stops; /* the line's, for stop_reason */
+  size_t num_stops;
   uint32_t num_choices;
   submit_piece *choices;
   cmd_buf result; /* the output line */
@@ -68,7 +70,7 @@ tri_status submit_chat_parse(submit_chat *chat, const cmd_request *defaults, con
 void submit_chat_free(submit_request *r);
 /* Writes an element of the answer's `choices`. */
 void submit_chat_choice(submit_slot *s, size_t index, const char *text, size_t len, submit_piece *piece,
-                        const char *reason);
+                        const gw_tail *tail);
 
 /* ---- submit_answer.c: what a slot's output line is made of ---- */
 

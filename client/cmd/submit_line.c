@@ -136,6 +136,23 @@ static tri_status parse_openai(const submit_context *x, const tri_json *root, su
 
 /* ---- either ---- */
 
+/* Copies the stop texts, one behind the other, behind their list. */
+static tri_status keep_stops(submit_slot *s, const trireme_request *r) {
+  size_t bytes = r->num_stop * sizeof *s->stops;
+  for (size_t i = 0; i < r->num_stop; i++) bytes += r->stop[i].len;
+  if (!r->num_stop) return TRI_OK;
+  s->stops = tri_malloc(bytes, 1);
+  if (!s->stops) return TRI_NO_MEMORY;
+  char *at = (char *)(s->stops + r->num_stop);
+  for (size_t i = 0; i < r->num_stop; i++) {
+    memcpy(at, r->stop[i].s, r->stop[i].len);
+    s->stops[i] = (trireme_string){at, r->stop[i].len};
+    at += r->stop[i].len;
+  }
+  s->num_stops = r->num_stop;
+  return TRI_OK;
+}
+
 tri_status submit_line_parse(const submit_context *x, submit_slot *s, submit_request *out, tri_error *err) {
   *out = (submit_request){0};
   cmd_request_init(&out->q);
@@ -153,7 +170,7 @@ tri_status submit_line_parse(const submit_context *x, submit_slot *s, submit_req
   s->logprobs = r->logprobs >= 0;
   s->num_choices = r->n > 0 && r->n <= GW_MAX_CHOICES ? (uint32_t)r->n : 1;
   s->choices = tri_calloc(s->num_choices, sizeof *s->choices);
-  return s->choices ? TRI_OK : TRI_NO_MEMORY;
+  return s->choices ? keep_stops(s, r) : TRI_NO_MEMORY;
 }
 
 void submit_request_free(submit_request *r) {

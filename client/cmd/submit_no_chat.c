@@ -24,11 +24,11 @@ tri_status submit_chat_parse(submit_chat *chat, const cmd_request *defaults, con
 void submit_chat_free(submit_request *r) { (void)r; }
 
 void submit_chat_choice(submit_slot *s, size_t index, const char *text, size_t len, submit_piece *piece,
-                        const char *reason) {
+                        const gw_tail *tail) {
   (void)s;
   (void)index;
   (void)text;
   (void)len;
   (void)piece;
-  (void)reason;
+  (void)tail;
 }

@@ -44,7 +44,8 @@ static void add_delta(void *ctx, size_t index, const cmd_buf *members) {
   gw_chat_choice_open(&s->out, index, "delta");
   cmd_buf_add(&s->out, members->data ? members->data : "", members->len);
   s->out.failed = s->out.failed || members->failed;
-  gw_chat_choice_end(&s->out, logprobs_of(s, index), s->choices[index].finish_reason);
+  gw_tail tail = gw_tail_of(s, index);
+  gw_chat_choice_end(&s->out, logprobs_of(s, index), &tail);
   gw_event_end(s);
 }
 
@@ -93,7 +94,7 @@ static void whole(gw_completion *s, size_t index, cmd_buf *out) {
                       .text = choice->text.data,
                       .len = choice->text.len,
                       .logprobs = logprobs_of(s, index),
-                      .reason = choice->finish_reason};
+                      .tail = gw_tail_of(s, index)};
   gw_chat_choice_write(out, &c, is_taken_apart((chat *)s) ? &config : NULL);
 }
 
@@ -101,6 +102,7 @@ static const gw_completion_form form = {.id_prefix = "chatcmpl-",
                                         .object = "chat.completion",
                                         .chunk_object = "chat.completion.chunk",
                                         .prompt_field = "messages",
+                                        .prompt_beside = true,
                                         .add_logprobs = gw_chat_logprobs_add,
                                         .begin = begin_stream,
                                         .text = add_text,

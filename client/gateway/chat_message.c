@@ -169,14 +169,14 @@ void gw_chat_choice_open(cmd_buf *b, size_t index, const char *member) {
   cmd_json_open(b, member, '{');
 }
 
-void gw_chat_choice_end(cmd_buf *b, gw_logprobs *logprobs, const char *reason) {
+void gw_chat_choice_end(cmd_buf *b, gw_logprobs *logprobs, const gw_tail *tail) {
   cmd_buf_add(b, "}", 1);
   cmd_buf_key(b, "logprobs");
   if (logprobs)
     gw_chat_logprobs_write(logprobs, b);
   else
     cmd_buf_add(b, "null", 4);
-  gw_write_finish_reason(b, reason);
+  gw_write_tail(b, tail);
   cmd_buf_add(b, "}", 1);
 }
 
@@ -205,5 +205,7 @@ void gw_chat_choice_write(cmd_buf *b, const gw_chat_choice *c, const gw_chat_mes
     cmd_json_text(b, "content", c->text ? c->text : "", c->len);
   else if (write_apart(b, c, apart, &calls) != TRI_OK)
     b->failed = true;
-  gw_chat_choice_end(b, c->logprobs, gw_chat_reason(c->reason, calls));
+  gw_tail tail = c->tail;
+  tail.finish_reason = gw_chat_reason(tail.finish_reason, calls);
+  gw_chat_choice_end(b, c->logprobs, &tail);
 }

@@ -34,13 +34,13 @@ typedef struct gw_chat_choice {
   const char *text; /* may be NULL without bytes */
   size_t len;
   gw_logprobs *logprobs; /* NULL: none were asked for */
-  const char *reason;
+  gw_tail tail;
 } gw_chat_choice;
 
 /* Opens one, and in it its `member`: a delta or a message. */
 void gw_chat_choice_open(cmd_buf *b, size_t index, const char *member);
-/* Ends both. logprobs NULL: none; reason: empty where it is not known yet. */
-void gw_chat_choice_end(cmd_buf *b, gw_logprobs *logprobs, const char *reason);
+/* Ends both. logprobs NULL: none. */
+void gw_chat_choice_end(cmd_buf *b, gw_logprobs *logprobs, const gw_tail *tail);
 /* Writes one. apart: how its text is taken apart; NULL: it is one text. */
 void gw_chat_choice_write(cmd_buf *b, const gw_chat_choice *c, const gw_chat_message_config *apart);
 /* Returns the reason that ends a choice which may have called tools. */

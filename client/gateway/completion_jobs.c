@@ -12,7 +12,10 @@ tri_status gw_completion_open(gw_completion *s, tri_error *err) {
   s->created = time(NULL);
   s->choices = tri_calloc(s->num_choices, sizeof *s->choices);
   s->counts = tri_calloc(s->q->prompt.num, sizeof *s->counts);
-  return s->choices && s->counts ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
+  if (s->q->return_token_ids) s->prompt_ids = tri_calloc(s->q->prompt.num, sizeof *s->prompt_ids);
+  bool ok = s->choices && s->counts && (s->prompt_ids || !s->q->return_token_ids);
+  for (size_t i = 0; ok && i < s->num_choices; i++) s->choices[i].stop_string = s->choices[i].stop_token_id = -1;
+  return ok ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
 }
 
 void gw_completion_close(gw_completion *s) {
@@ -20,7 +23,10 @@ void gw_completion_close(gw_completion *s) {
     cmd_buf_free(&s->choices[i].text);
     gw_logprobs_free(&s->choices[i].logprobs);
     cmd_buf_free(&s->choices[i].prompt_logprobs);
+    cmd_buf_free(&s->choices[i].token_ids);
   }
+  for (size_t i = 0; s->prompt_ids && i < s->q->prompt.num; i++) cmd_buf_free(&s->prompt_ids[i]);
+  tri_free(s->prompt_ids);
   tri_free(s->choices);
   tri_free(s->counts);
   cmd_buf_free(&s->out);
@@ -50,6 +56,15 @@ static void write_usage(cmd_buf *b, const gw_completion *s) {
   cmd_buf_add(b, "}}", 2);
 }
 
+gw_tail gw_tail_of(gw_completion *s, size_t choice) {
+  gw_choice *c = &s->choices[choice];
+  bool named = c->stop_string >= 0 && (size_t)c->stop_string < s->q->r.num_stop;
+  return (gw_tail){.finish_reason = c->finish_reason,
+                   .stop_string = named ? &s->q->r.stop[c->stop_string] : NULL,
+                   .stop_token_id = c->stop_token_id,
+                   .token_ids = s->q->return_token_ids ? &c->token_ids : NULL};
+}
+
 /* ---- a stream ---- */
 
 void gw_event_begin(gw_completion *s) {
@@ -59,6 +74,8 @@ void gw_event_begin(gw_completion *s) {
 
 static void end_event(gw_completion *s, bool usage) {
   cmd_buf_add(&s->out, "]", 1);
+  if (s->form->prompt_beside && !s->prompt_told) gw_write_prompt_ids(s, 0, &s->out);
+  s->prompt_told = true;
   if (usage) write_usage(&s->out, s);
   cmd_buf_add(&s->out, "}\n\n", 3);
 }
@@ -123,6 +140,15 @@ static void fail(gw_exchange *x, const gw_error *e) {
   gw_exchange_close(x);
 }
 
+void gw_write_prompt_ids(gw_completion *s, size_t prompt, cmd_buf *b) {
+  cmd_buf *ids = s->prompt_ids ? &s->prompt_ids[prompt] : NULL;
+  if (!ids) return;
+  cmd_json_open(b, "prompt_token_ids", '[');
+  cmd_buf_add(b, ids->data ? ids->data : "", ids->len);
+  cmd_buf_add(b, "]", 1);
+  b->failed = b->failed || ids->failed;
+}
+
 /* ---- an answer at once ---- */
 
 static void respond(gw_exchange *x) {
@@ -135,6 +161,7 @@ static void respond(gw_exchange *x) {
     b.failed = b.failed || s->choices[i].text.failed || s->choices[i].prompt_logprobs.failed;
   }
   cmd_buf_add(&b, "]", 1);
+  if (s->form->prompt_beside) gw_write_prompt_ids(s, 0, &b);
   write_usage(&b, s);
   cmd_buf_add(&b, "}", 1);
   header_lines(s, fields);
@@ -144,8 +171,9 @@ static void respond(gw_exchange *x) {
 
 /* ---- events ---- */
 
-static void on_accepted(gw_exchange *x, const trireme_event *e) {
+static void on_accepted(gw_exchange *x, const gw_job *j, const trireme_event *e) {
   gw_completion *s = x->state;
+  if (s->prompt_ids) gw_add_ids(&s->prompt_ids[j->index], e->accepted.token_ids, e->accepted.num_token_ids);
   s->prompt_tokens += e->accepted.prompt_tokens;
   if (!s->id[0]) {
     snprintf(s->id, sizeof s->id, "%s%s", s->form->id_prefix, e->accepted.request_id);
@@ -175,10 +203,12 @@ static void on_tokens(gw_exchange *x, const gw_job *j, const trireme_event *e) {
     if (c->of_prompt) add_prompt(s, j, c);
     if (c->of_prompt || c->index >= s->n) continue;
     s->completion_tokens += c->num_ids;
-    s->form->add_logprobs(&s->choices[index].logprobs, c);
+    gw_choice *of = &s->choices[index];
+    s->form->add_logprobs(&of->logprobs, c);
+    if (s->q->return_token_ids) gw_add_ids(&of->token_ids, c->ids, c->num_ids);
     if (!s->q->stream)
-      cmd_buf_add(&s->choices[index].text, c->text ? c->text : "", c->text_len);
-    else if (c->text_len || s->choices[index].logprobs.tokens.len)
+      cmd_buf_add(&of->text, c->text ? c->text : "", c->text_len);
+    else if (c->text_len || of->logprobs.tokens.len || of->token_ids.len)
       s->form->text(s, index, c->text ? c->text : "", c->text_len);
   }
   send_events(x);
@@ -197,6 +227,8 @@ static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
                                  late ? "deadline_ms has passed" : "the request was aborted"});
     }
     snprintf(c->finish_reason, sizeof c->finish_reason, "%s", f->finish_reason);
+    c->stop_string = f->stop_string;
+    c->stop_token_id = f->stop_token_id;
     tokens += f->completion_tokens;
     if (s->q->stream)
       s->form->finish(s, index);
@@ -226,7 +258,7 @@ static gw_error error_of(const gw_completion *s, const trireme_error *e) {
 void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
   gw_error error;
   switch (e->kind) {
-  case TRIREME_EVENT_ACCEPTED: on_accepted(x, e); break;
+  case TRIREME_EVENT_ACCEPTED: on_accepted(x, j, e); break;
   case TRIREME_EVENT_TOKENS: on_tokens(x, j, e); break;
   case TRIREME_EVENT_DONE: on_done(x, j, e); break;
   case TRIREME_EVENT_ERROR:

@@ -28,7 +28,10 @@ static void write_choice(gw_completion *s, cmd_buf *b, size_t index, const char 
   else
     cmd_buf_add(b, "null", 4);
   if (s->q->prompt_logprobs >= 0) write_prompt_logprobs(b, c);
-  gw_write_finish_reason(b, c->finish_reason);
+  gw_tail tail = gw_tail_of(s, index);
+  gw_write_tail(b, &tail);
+  if (!s->q->stream || !c->begun) gw_write_prompt_ids(s, index / s->n, b);
+  c->begun = true;
   cmd_buf_add(b, "}", 1);
 }
 

@@ -29,6 +29,7 @@ static const tri_field submit_fields[] = {
     {TRI_F(TRI_FT_BOOL, "cache", tri_submit, cache), .flags = TRI_FF_OMIT, .def = 1},
     {TRI_F(TRI_FT_STR, "cache_salt", tri_submit, cache_salt), .flags = TRI_FF_OMIT, .max = TRI_WIRE_MAX_CACHE_SALT},
     {TRI_F(TRI_FT_STR, "caller", tri_submit, caller), .flags = TRI_FF_OMIT, .max = TRI_WIRE_MAX_CALLER},
+    {TRI_F(TRI_FT_BOOL, "return_token_ids", tri_submit, return_token_ids), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_ENUM, "on_disconnect", tri_submit, on_disconnect), .flags = TRI_FF_OMIT, .def = TRI_DISCONNECT_CANCEL,
      .names = on_disconnect_names, .num_names = 2},
     {TRI_CUSTOM("best_of", tri_submit, sampling, tri_codec_neutral), .flags = TRI_FF_OMIT, .def = 1},
@@ -107,6 +108,7 @@ void tri_submit_init(tri_submit *s) {
   s->num_token_ids = 0;
   tri_sampling_init(&s->sampling);
   s->add_special_tokens = s->stream = s->cache = true;
+  s->return_token_ids = false;
   s->cache_salt = s->caller = (tri_wire_str){0};
   s->on_disconnect = TRI_DISCONNECT_CANCEL;
 }
@@ -282,6 +284,10 @@ static const tri_field done_choice_fields[] = {
      .flags = TRI_FF_REQUIRED},
     {TRI_F(TRI_FT_STR, "text", struct tri_done_choice, text), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_U64, "completion_tokens", struct tri_done_choice, completion_tokens)},
+    {TRI_F(TRI_FT_U64, "stop_string", struct tri_done_choice, stop_string),
+     .has = offsetof(struct tri_done_choice, has_stop_string) + 1},
+    {TRI_F(TRI_FT_U64, "stop_token_id", struct tri_done_choice, stop_token_id),
+     .has = offsetof(struct tri_done_choice, has_stop_token_id) + 1},
 };
 static const tri_fields done_choice_table = {TRI_FIELDS(done_choice_fields)};
 
@@ -344,6 +350,8 @@ static const tri_field r_accepted_fields[] = {
     R_F(TRI_FT_BOOL, "existing", accepted.existing),
     {TRI_F(TRI_FT_BOOL, "token_ids_only", tri_server_msg, accepted.token_ids_only), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_BOOL, "cached", tri_server_msg, accepted.cached), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_IDS, "token_ids", tri_server_msg, accepted.token_ids),
+     .count_offset = offsetof(tri_server_msg, accepted.num_token_ids), .flags = TRI_FF_OMIT},
 };
 static const tri_field r_tokens_fields[] = {
     {TRI_F(TRI_FT_RECORDS, "choices", tri_server_msg, tokens.choices),

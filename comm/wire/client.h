@@ -96,6 +96,8 @@ typedef struct tri_sampling {
   uint64_t seed;
   int64_t logprobs; /* -1: none; 0..20: that many alternatives (`logprobs`: true or a number; `top_logprobs`) */
   bool ignore_eos, echo;
+  bool skip_special_tokens; /* in texts; true */
+  bool include_stop;        /* a text goes on to the end of what has stopped it (include_stop_str_in_output) */
   tri_wire_str stop[TRI_WIRE_MAX_STOP];
   int num_stop;
   uint32_t stop_token_ids[TRI_WIRE_MAX_STOP_IDS];
@@ -124,6 +126,7 @@ typedef struct tri_submit {
   bool cache;              /* true: the response cache may answer, and keep the answer */
   tri_wire_str cache_salt; /* whose answers these may be; empty is absent */
   tri_wire_str caller;     /* for whom the client asks; empty is absent */
+  bool return_token_ids;   /* `accepted` has the prompt's */
   tri_on_disconnect on_disconnect;
 } tri_submit;
 
@@ -243,6 +246,9 @@ typedef struct tri_done {
     tri_finish reason;
     tri_wire_str text;
     uint64_t completion_tokens;
+    bool has_stop_string, has_stop_token_id; /* what of the request's lists has stopped it: */
+    uint64_t stop_string;                    /* its number in `stop` */
+    uint64_t stop_token_id;
   } choices[TRI_WIRE_MAX_N]; /* text: whole, when stream is false */
   uint64_t prompt_tokens, completion_tokens;
   double queue_ms, first_token_ms, total_ms;
@@ -328,6 +334,8 @@ typedef struct tri_server_msg {
       uint64_t prompt_tokens;
       bool existing, token_ids_only; /* token_ids_only: the model has no tokenizer, and the answer no text */
       bool cached;                   /* the answer comes from the response cache */
+      const uint32_t *token_ids;     /* of the prompt, where they were asked for */
+      size_t num_token_ids;
     } accepted;
     struct {
       uint32_t num;

@@ -34,7 +34,8 @@ void tri_sampling_init(tri_sampling *s) {
   s->early_stopping = TRI_EARLY_FALSE;
   s->has_early_stopping = false;
   s->logprobs = -1;
-  s->ignore_eos = s->echo = false;
+  s->ignore_eos = s->echo = s->include_stop = false;
+  s->skip_special_tokens = true;
   s->num_stop = s->num_stop_token_ids = s->num_logit_bias = 0;
   s->logit_bias = NULL;
   s->allowed_token_ids = NULL;

@@ -67,7 +67,7 @@ want 405 'no pages of other origins' -X OPTIONS -H 'Origin: https://app.example'
 post 400 'neither embeds nor classifies' /v1/embeddings '{"input":"x"}'
 
 # Answers.
-post 200 '"text":"85","logprobs":null,"finish_reason":"stop"}\],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10,"prompt_tokens_details":{"cached_tokens":0}}' /v1/completions \
+post 200 '"text":"85","logprobs":null,"finish_reason":"stop","stop_reason":null}\],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10,"prompt_tokens_details":{"cached_tokens":0}}' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"model":"abacus"}'
 post 200 '"index":0,"text":"85",.*"index":1,"text":"85",.*"index":2,"text":"2",.*"index":3,"text":"2",.*"prompt_tokens":12,"completion_tokens":10,' /v1/completions \
   '{"prompt":["37+48=","1+1="],"temperature":0,"n":2,"seed":-1,"stop":["x"],"top_k":-1}'
@@ -79,6 +79,17 @@ post 200 '"text":"37+48=","logprobs":{"tokens":\["<|begin|>","3","7","+","4","8"
   '{"prompt":"37+48=","temperature":0,"echo":true,"logprobs":1,"max_tokens":0}'
 post 200 '"index":1,"text":"8","logprobs":null,"prompt_logprobs":\[null,{"51":{"logprob":-.*,"decoded_token":"3"},"52":{"logprob":-.*,"rank":1,"decoded_token":"4"}},' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"prompt_logprobs":1,"max_tokens":1,"n":2}'
+# What has stopped an answer, and the tokens of it.
+post 200 '"text":"8","logprobs":null,"finish_reason":"stop","stop_reason":"5"' /v1/completions '{"prompt":"37+48=","temperature":0,"stop":["x","5"]}'
+post 200 '"text":"85","logprobs":null,"finish_reason":"stop","stop_reason":"5"' /v1/completions '{"prompt":"37+48=","temperature":0,"stop":"5","include_stop_str_in_output":true}'
+post 200 '"text":"8","logprobs":null,"finish_reason":"stop","stop_reason":53}' /v1/completions '{"prompt":"37+48=","temperature":0,"stop_token_ids":[53]}'
+post 200 '"text":"85","logprobs":null,"finish_reason":"stop","stop_reason":53}' /v1/completions '{"prompt":"37+48=","temperature":0,"stop_token_ids":[53],"include_stop_str_in_output":true}'
+post 200 '"text":"85<|end|>","logprobs":null,"finish_reason":"stop","stop_reason":null}' /v1/completions '{"prompt":"37+48=","temperature":0,"skip_special_tokens":false,"include_stop_str_in_output":true}'
+post 200 '"text":"85","logprobs":null,"finish_reason":"stop","stop_reason":null}' /v1/completions '{"prompt":"37+48=","temperature":0,"skip_special_tokens":false}'
+post 200 '"finish_reason":"stop","stop_reason":null,"token_ids":\[56,53,50[0-9]\],"prompt_token_ids":\[506,51,55,43,52,56,61\]}' /v1/completions '{"prompt":"37+48=","temperature":0,"return_token_ids":true}'
+ids=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0,"return_token_ids":true,"stream":true}' "$url/v1/completions")
+[ "$(sed -n 's/.*"token_ids":\[\([0-9,]*\)\],"prompt.*\|.*"token_ids":\[\([0-9,]*\)\]}.*/\1\2/p' <<<"$ids" | sed '/^$/d' | paste -sd, | cut -c 1-7)" = 56,53,5 ] || fail "token ids of a stream: $ids"
+[ "$(grep -c '"prompt_token_ids":\[506,' <<<"$ids")" = 1 ] || fail "the prompt's ids come once: $ids"
 post 200 '"index":0,"text":"AA".*"index":1,"text":"AA"' /v1/completions '{"prompt":"37+48=","allowed_token_ids":[65],"n":2,"max_tokens":2}'
 post 400 '"message":"allowed_token_ids has 0 ids; allowed are 1 to 131072","type":"[a-z_]*","param":"allowed_token_ids"' /v1/completions '{"prompt":"37+48=","allowed_token_ids":[]}'
 post 400 '"param":"allowed_token_ids","code":"out_of_range"' /v1/completions '{"prompt":"37+48=","allowed_token_ids":[9999]}'
@@ -98,7 +109,7 @@ batch=$("$BIN/trireme" submit --file "$RUN/batch" 2>/dev/null | sed 's/.*"body":
 
 # Chat: the template's prompt, special tokens of messages as text, and the parts of its answers.
 sum='"messages":[{"role":"user","content":"37+48="}],"temperature":0'
-post 200 '"object":"chat.completion",.*"message":{"role":"assistant","content":"85"},"logprobs":null,"finish_reason":"stop"}\],"usage":{"prompt_tokens":7,"completion_tokens":3,' /v1/chat/completions "{$sum}"
+post 200 '"object":"chat.completion",.*"message":{"role":"assistant","content":"85"},"logprobs":null,"finish_reason":"stop","stop_reason":null}\],"usage":{"prompt_tokens":7,"completion_tokens":3,' /v1/chat/completions "{$sum}"
 post 200 '"index":1,"message":{"role":"assistant","content":"85"}' /v1/chat/completions "{$sum,\"n\":2,\"max_completion_tokens\":5,\"tools\":[]}"
 post 200 '"logprobs":{"content":\[{"token":"8","logprob":-.*,"bytes":\[56\],"top_logprobs":\[{"token":"8",' /v1/chat/completions "{$sum,\"logprobs\":true,\"top_logprobs\":1}"
 post 200 '"content":"5"},' /v1/chat/completions \
@@ -106,6 +117,7 @@ post 200 '"content":"5"},' /v1/chat/completions \
 post 200 '"prompt_tokens":8,' /v1/chat/completions '{"messages":[{"role":"user","content":"<|end|>"}],"max_tokens":1}'
 post 200 '"prompt_tokens":3,' /v1/chat/completions "{$sum,\"max_tokens\":1,\"truncate_prompt_tokens\":3}"
 post 200 '^X-Trireme-Ignored: zip' /v1/chat/completions "{$sum,\"zip\":1}"
+post 200 '"content":"85"},"logprobs":null,"finish_reason":"stop","stop_reason":"5","token_ids":\[56,53\]}\],"prompt_token_ids":\[506,' /v1/chat/completions "{$sum,\"stop\":\"5\",\"include_stop_str_in_output\":true,\"return_token_ids\":true}"
 post 400 '"message":".*a question is missing.*"param":"messages","code":"invalid_argument"' /v1/chat/completions '{"messages":[{"role":"system","content":"x"}]}'
 post 400 '"param":"messages\[0\].role"' /v1/chat/completions '{"messages":[{"role":"<|end|>"}],"stream":true}'
 post 400 '"param":"tool_choice","code":"unsupported"' /v1/chat/completions "{$sum,\"tools\":[{\"type\":\"function\"}]}"
@@ -118,7 +130,7 @@ post 200 '^{"prompt":"<|begin|>37"}' /detokenize '{"tokens":[506,51,55]}'
 post 400 '"param":"tokens","code":"out_of_range"' /detokenize '{"tokens":[509]}'
 
 # Chats in a batch are answered alike, and what is wrong with a line is said in its answer.
-for more in '' ',"n":2,"logprobs":true,"top_logprobs":1' ',"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"' ',"top_p":-1' ',"zip":1' ',"truncate_prompt_tokens":3'; do
+for more in '' ',"n":2,"logprobs":true,"top_logprobs":1,"stop":["5"]' ',"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"' ',"top_p":-1' ',"zip":1' ',"truncate_prompt_tokens":3'; do
   body="{$sum$more}"
   echo "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":$body}"
   curl -sS -m 20 -H 'Content-Type: application/json' -d "$body" "$url/v1/chat/completions" >>"$RUN/answers"
@@ -325,7 +337,7 @@ answer='<think>hm</think>Look: <tool_call>
 {"name": "f", "arguments": {"a":  "<x>"}}
 </tool_call>'
 say "$answer" --tool-parser hermes --reasoning-parser think
-post 200 '"message":{"role":"assistant","reasoning_content":"hm","content":"Look: ","tool_calls":\[{"id":"call_[0-9a-f]*","type":"function","function":{"name":"f","arguments":"{\\"a\\":  \\"<x>\\"}"}}\]},"logprobs":null,"finish_reason":"tool_calls"}' /v1/chat/completions "{$tools}"
+post 200 '"message":{"role":"assistant","reasoning_content":"hm","content":"Look: ","tool_calls":\[{"id":"call_[0-9a-f]*","type":"function","function":{"name":"f","arguments":"{\\"a\\":  \\"<x>\\"}"}}\]},"logprobs":null,"finish_reason":"tool_calls","stop_reason":null}' /v1/chat/completions "{$tools}"
 post 200 '"content":"Look: <tool_call>.n{.*"finish_reason":"stop"' /v1/chat/completions "{$tools,\"tool_choice\":\"none\"}"
 post 400 '"param":"tool_choice","code":"unsupported"' /v1/chat/completions "{$tools,\"tool_choice\":\"required\"}"
 stream=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d "{$tools,\"stream\":true,\"logprobs\":true}" "$url/v1/chat/completions")

@@ -37,6 +37,8 @@ static void flip_logprobs(tri_submit *s) { s->sampling.logprobs = 0; }
 static void flip_alternatives(tri_submit *s) { s->sampling.logprobs = 3; }
 static void flip_ignore_eos(tri_submit *s) { s->sampling.ignore_eos = true; }
 static void flip_echo(tri_submit *s) { s->sampling.echo = true; }
+static void flip_special(tri_submit *s) { s->sampling.skip_special_tokens = false; }
+static void flip_include(tri_submit *s) { s->sampling.include_stop = true; }
 static void flip_stop(tri_submit *s) { s->sampling.stop[0].s = "EOD"; }
 static void flip_stop_cut(tri_submit *s) {
   s->sampling.stop[0].len = 2; /* "EN" and "DSTOP" are "END" and "STOP" side by side */
@@ -80,7 +82,8 @@ START_TEST(every_parameter_counts) {
       flip_top_k,    flip_min_p,        flip_repetition,   flip_presence,   flip_frequency,   flip_n,
       flip_logprobs, flip_alternatives, flip_ignore_eos,   flip_echo,       flip_stop,        flip_stop_cut,
       flip_num_stop, flip_stop_ids,     flip_num_stop_ids, flip_bias,       flip_biased,      flip_num_bias,
-      flip_seed,     flip_salt,         flip_no_salt,      flip_cache,      flip_allowed,     flip_all_allowed};
+      flip_seed,     flip_salt,         flip_no_salt,      flip_cache,      flip_allowed,     flip_all_allowed,
+      flip_special,  flip_include};
   struct world *w = world_create_caching(CACHE);
   tri_client_msg base = seeded();
   answered(w, "a", &base, "hello");

@@ -191,7 +191,7 @@ START_TEST(refused) {
       {"{\"prompt\":\"x\",\"max_tokens\":0}", "max_tokens", TRI_OUT_OF_RANGE},
       {"{\"prompt\":\"x\",\"allowed_token_ids\":[]}", "allowed_token_ids", TRI_OUT_OF_RANGE},
       {"{\"prompt\":\"x\",\"allowed_token_ids\":[-1]}", "allowed_token_ids", TRI_INVALID_ARGUMENT},
-      {"{\"prompt\":\"x\",\"skip_special_tokens\":false}", "skip_special_tokens", TRI_UNSUPPORTED},
+      {"{\"prompt\":\"x\",\"skip_special_tokens\":1}", "skip_special_tokens", TRI_INVALID_ARGUMENT},
       {"{\"prompt\":\"x\",\"cache_salt\":\"a\\u0000b\"}", "cache_salt", TRI_INVALID_ARGUMENT},
       {"{\"prompt\":\"x\",\"zip\":1}", "zip", TRI_UNKNOWN_FIELD},
   };

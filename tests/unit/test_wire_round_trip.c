@@ -26,6 +26,8 @@ static void check_sampling(const tri_sampling *a, const tri_sampling *b, bool wi
   SAME_INT(has_seed);
   SAME_INT(ignore_eos);
   SAME_INT(echo);
+  SAME_INT(skip_special_tokens);
+  SAME_INT(include_stop);
   SAME_INT(num_stop_token_ids);
   SAME_INT(num_logit_bias);
   ck_assert(a->seed == b->seed);
@@ -161,8 +163,12 @@ START_TEST(round_trip_server) {
   for (int only = 0; only < 2; only++) {
     in = (tri_server_msg){
         .op = TRI_REPLY_ACCEPTED, .id = 3, .accepted = {.prompt_tokens = 5, .token_ids_only = only, .cached = !only}};
+    static const uint32_t prompt_ids[] = {7, 8};
+    in.accepted.token_ids = only ? prompt_ids : NULL;
+    in.accepted.num_token_ids = only ? 2 : 0;
     ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_OK);
     ck_assert_int_eq(tri_server_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
+    ck_assert(out.accepted.num_token_ids == in.accepted.num_token_ids && (!only || out.accepted.token_ids[1] == 8));
     ck_assert(out.accepted.prompt_tokens == 5 && out.accepted.token_ids_only == only && !out.accepted.existing);
     ck_assert(out.accepted.cached == !only);
   }
@@ -202,7 +208,11 @@ START_TEST(round_trip_server) {
   ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_INVALID_ARGUMENT);
 
   in = (tri_server_msg){.op = TRI_REPLY_DONE, .id = 2, .done = {.num_choices = 1, .prompt_tokens = 5, .total_ms = 30}};
-  in.done.choices[0] = (struct tri_done_choice){TRI_FINISH_ABORT, str("whole"), 16};
+  in.done.choices[0] = (struct tri_done_choice){.reason = TRI_FINISH_ABORT,
+                                                .text = str("whole"),
+                                                .completion_tokens = 16,
+                                                .has_stop_token_id = true,
+                                                .stop_token_id = UINT32_MAX};
   in.done.timed_out = true;
   in.done.seed = UINT64_MAX;
   in.done.cached_tokens = 4;
@@ -211,6 +221,8 @@ START_TEST(round_trip_server) {
   ck_assert(out.done.num_choices == 1 && out.done.choices[0].reason == TRI_FINISH_ABORT &&
             out.done.choices[0].completion_tokens == 16 && out.done.timed_out && out.done.seed == UINT64_MAX);
   ck_str(out.done.choices[0].text, "whole");
+  ck_assert(!out.done.choices[0].has_stop_string && out.done.choices[0].has_stop_token_id &&
+            out.done.choices[0].stop_token_id == UINT32_MAX);
   ck_assert_uint_eq(out.done.cached_tokens, 4);
   tri_buf_free(&buf);
   tri_arena_destroy(a);

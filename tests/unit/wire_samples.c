@@ -79,7 +79,8 @@ void fill_submit(tri_submit *s) {
   p->priority = -7;
   p->deadline_ms = 60000;
   p->truncate = -1;
-  s->stream = s->add_special_tokens = s->cache = false;
+  s->stream = s->add_special_tokens = s->cache = p->skip_special_tokens = false;
+  s->return_token_ids = p->include_stop = true;
   s->cache_salt = str("of one tenant");
   s->caller = str("ann");
   s->on_disconnect = TRI_DISCONNECT_CONTINUE;
@@ -255,8 +256,14 @@ static void server_samples(sample *out, int *n) {
                                 .preemptions = 1,
                                 .cached_tokens = 8,
                                 .timed_out = true}};
-  s.done.choices[0] = (struct tri_done_choice){TRI_FINISH_LENGTH, str("whole"), 16};
-  s.done.choices[1] = (struct tri_done_choice){TRI_FINISH_STOP, {0}, 24};
+  s.done.choices[0] =
+      (struct tri_done_choice){.reason = TRI_FINISH_LENGTH, .text = str("whole"), .completion_tokens = 16};
+  s.done.choices[1] = (struct tri_done_choice){.reason = TRI_FINISH_STOP,
+                                               .completion_tokens = 24,
+                                               .has_stop_string = true,
+                                               .stop_string = 1,
+                                               .has_stop_token_id = true,
+                                               .stop_token_id = 7};
   keep_server(out, n, "done", &s);
   s = (tri_server_msg){.op = TRI_REPLY_ERROR, .id = 2, .error = {str("out_of_range"), str("too much"), str("n")}};
   keep_server(out, n, "error", &s);
