@@ -5,6 +5,7 @@
 #include "client/gateway/gateway.h"
 
 enum { GW_MAX_STOP = 16, GW_MAX_STOP_IDS = 32, GW_MAX_BIAS = 512, GW_MAX_ALLOWED_IDS = 131072, GW_MAX_CHOICES = 64 };
+enum { GW_MAX_KEPT = 64 << 20, GW_MAX_KEPT_STREAM = 1 << 20 }; /* bytes: of an answer at once, of a slow reader's */
 
 /* ---- completion_request.c ---- */
 
@@ -63,7 +64,7 @@ void gw_prompt_logprobs_add(cmd_buf *b, const trireme_choice *c);
 typedef struct gw_completion gw_completion;
 
 typedef struct gw_choice {
-  cmd_buf text; /* of an answer that is not streamed */
+  cmd_buf text; /* of an answer that is not streamed; of a stream, what waits until its reader has caught up */
   gw_logprobs logprobs;
   cmd_buf prompt_logprobs;            /* elements, with commas */
   cmd_buf token_ids;                  /* likewise: those that are not written yet */
@@ -96,6 +97,7 @@ struct gw_completion {
   cmd_buf *prompt_ids; /* of each prompt, elements with commas; NULL: they were not asked for */
   unsigned num_accepted;
   uint64_t prompt_tokens, completion_tokens;
+  size_t kept;            /* bytes of the answer that wait: of one at once, all of it */
   uint64_t cached_tokens; /* of the prompts: those that were there, as is known at the end */
   cmd_buf out, prefix;    /* events that are not sent yet; what each begins with */
   bool begun;             /* the stream's head is sent */
@@ -109,7 +111,9 @@ tri_status gw_completion_open(gw_completion *s, tri_error *err);
 void gw_completion_close(gw_completion *s); /* also after a failure */
 /* Sends a job for each prompt. The exchange may be over then. */
 void gw_completion_submit(gw_exchange *x);
-void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e); /* for a gw_kind */
+/* For a gw_kind. */
+void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e);
+void gw_completion_drained(gw_exchange *x);
 
 /* Returns the end of a choice as far as it is known. */
 gw_tail gw_tail_of(gw_completion *s, size_t choice);

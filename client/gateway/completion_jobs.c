@@ -89,6 +89,7 @@ static bool send_events(gw_exchange *x) {
   bool sent = !s->begun || !s->out.len || http_stream_send(x->conn, s->out.data, s->out.len);
   if (s->begun) s->out.len = 0;
   if (sent) return true;
+  x->g->counts.gone[HTTP_GONE_SLOW]++;
   x->conn = NULL;
   gw_exchange_close(x);
   return false;
@@ -171,6 +172,56 @@ static void respond(gw_exchange *x) {
 
 /* ---- events ---- */
 
+static size_t bytes_of(const gw_choice *c) {
+  const gw_logprobs *l = &c->logprobs;
+  return c->text.len + l->tokens.len + l->values.len + l->tops.len + l->offsets.len + c->prompt_logprobs.len +
+         c->token_ids.len;
+}
+
+static bool is_behind(const gw_exchange *x) {
+  const gw_completion *s = x->state;
+  return s->begun && http_stream_behind(x->conn);
+}
+
+/* Writes the event of what waits of a choice. */
+static void tell_choice(gw_completion *s, size_t index) {
+  gw_choice *c = &s->choices[index];
+  if (!c->text.len && !c->logprobs.tokens.len && !c->token_ids.len) return;
+  cmd_buf text = c->text;
+  s->kept -= bytes_of(c);
+  c->text = (cmd_buf){0};
+  s->form->text(s, index, text.data ? text.data : "", text.len);
+  s->out.failed = s->out.failed || text.failed;
+  s->kept += bytes_of(c); /* logprobs that wait for text that is certain */
+  c->text = text;
+  c->text.len = 0;
+}
+
+void gw_completion_drained(gw_exchange *x) {
+  gw_completion *s = x->state;
+  if (!s->q->stream || !s->begun || !s->kept) return;
+  for (size_t i = 0; i < s->num_choices; i++) tell_choice(s, i);
+  send_events(x);
+}
+
+/* Says whether more waits of an answer than may; then the exchange is over. */
+static bool is_too_much(gw_exchange *x) {
+  gw_completion *s = x->state;
+  if (s->q->stream && s->kept <= GW_MAX_KEPT_STREAM) return false;
+  if (!s->q->stream && s->kept <= GW_MAX_KEPT) return false;
+  if (s->begun) {
+    x->g->counts.gone[HTTP_GONE_SLOW]++;
+    http_stream_reset(x->conn);
+    x->conn = NULL;
+    gw_exchange_close(x);
+    return true;
+  }
+  fail(x, &(gw_error){400, "too_large", "",
+                      "the answer has more than 64 MiB: ask for a stream, or for fewer prompts, choices, tokens or "
+                      "logprobs"});
+  return true;
+}
+
 static void on_accepted(gw_exchange *x, const gw_job *j, const trireme_event *e) {
   gw_completion *s = x->state;
   if (s->prompt_ids) gw_add_ids(&s->prompt_ids[j->index], e->accepted.token_ids, e->accepted.num_token_ids);
@@ -184,34 +235,36 @@ static void on_accepted(gw_exchange *x, const gw_job *j, const trireme_event *e)
 }
 
 /* Every choice has those of the prompt. */
-static void add_prompt(gw_completion *s, const gw_job *j, const trireme_choice *c) {
+static void add_prompt(gw_completion *s, const gw_job *j, const trireme_choice *c, bool behind) {
   for (size_t i = 0; i < s->n; i++) {
     size_t index = j->index * s->n + i;
     gw_choice *of = &s->choices[index];
+    s->kept -= bytes_of(of);
     if (s->q->prompt_logprobs >= 0) gw_prompt_logprobs_add(&of->prompt_logprobs, c);
-    if (!s->q->r.echo) continue;
-    s->form->add_logprobs(&of->logprobs, c);
-    if (s->q->stream && of->logprobs.tokens.len) s->form->text(s, index, "", 0);
+    if (s->q->r.echo) s->form->add_logprobs(&of->logprobs, c);
+    s->kept += bytes_of(of);
+    if (s->q->stream && !behind) tell_choice(s, index);
   }
 }
 
 static void on_tokens(gw_exchange *x, const gw_job *j, const trireme_event *e) {
   gw_completion *s = x->state;
+  bool behind = is_behind(x);
   for (size_t i = 0; i < e->tokens.num; i++) {
     const trireme_choice *c = e->tokens.choices[i];
     size_t index = j->index * s->n + c->index;
-    if (c->of_prompt) add_prompt(s, j, c);
+    if (c->of_prompt) add_prompt(s, j, c, behind);
     if (c->of_prompt || c->index >= s->n) continue;
     s->completion_tokens += c->num_ids;
     gw_choice *of = &s->choices[index];
+    s->kept -= bytes_of(of);
     s->form->add_logprobs(&of->logprobs, c);
     if (s->q->return_token_ids) gw_add_ids(&of->token_ids, c->ids, c->num_ids);
-    if (!s->q->stream)
-      cmd_buf_add(&of->text, c->text ? c->text : "", c->text_len);
-    else if (c->text_len || of->logprobs.tokens.len || of->token_ids.len)
-      s->form->text(s, index, c->text ? c->text : "", c->text_len);
+    cmd_buf_add(&of->text, c->text ? c->text : "", c->text_len);
+    s->kept += bytes_of(of);
+    if (s->q->stream && !behind) tell_choice(s, index);
   }
-  send_events(x);
+  if (!is_too_much(x)) send_events(x);
 }
 
 static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
@@ -226,15 +279,19 @@ static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
       return fail(x, &(gw_error){late ? 504 : 503, late ? "timeout" : "aborted", "",
                                  late ? "deadline_ms has passed" : "the request was aborted"});
     }
+    if (s->q->stream) tell_choice(s, index);
     snprintf(c->finish_reason, sizeof c->finish_reason, "%s", f->finish_reason);
     c->stop_string = f->stop_string;
     c->stop_token_id = f->stop_token_id;
     tokens += f->completion_tokens;
-    if (s->q->stream)
+    if (s->q->stream) {
       s->form->finish(s, index);
-    else if (s->q->r.no_stream)
+    } else if (s->q->r.no_stream) {
       cmd_buf_add(&c->text, f->text, f->text_len);
+      s->kept += f->text_len;
+    }
   }
+  if (is_too_much(x)) return;
   s->counts[j->index] = tokens;
   s->cached_tokens += e->done.cached_tokens;
   if (x->num_open) {

@@ -71,7 +71,7 @@ static tri_status prepare(http_conn *c, text_completion *t, tri_error *err) {
 }
 
 void gw_completions(gateway *g, http_conn *c) {
-  static const gw_kind kind = {gw_completion_event, free_completion};
+  static const gw_kind kind = {gw_completion_event, free_completion, gw_completion_drained};
   tri_error err = {0};
   text_completion *t = tri_calloc(1, sizeof *t);
   if (!t) return gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});

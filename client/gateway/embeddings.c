@@ -177,7 +177,7 @@ static tri_status prepare(http_conn *c, embeddings *s, tri_error *err) {
 }
 
 void gw_embeddings(gateway *g, http_conn *c) {
-  static const gw_kind kind = {on_event, free_embeddings};
+  static const gw_kind kind = {on_event, free_embeddings, NULL};
   tri_error err = {0};
   embeddings *s = tri_calloc(1, sizeof *s);
   if (!s) return gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});

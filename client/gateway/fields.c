@@ -120,7 +120,9 @@ tri_status gw_fields_read(const gw_field_table *tables, const tri_json *object, 
 
 tri_status gw_parse_body(const tri_buf *body, tri_json_doc **out, tri_error *err) {
   tri_json_doc *doc = NULL;
-  TRI_CHECK(tri_json_parse(body->data ? body->data : "", body->len, &doc, err));
+  tri_status st = tri_json_parse(body->data ? body->data : "", body->len, &doc, err);
+  if (st == TRI_CORRUPT && err->field[0]) st = err->status = TRI_OUT_OF_RANGE; /* a number: it has a name */
+  if (st != TRI_OK) return st;
   if (tri_json_kind_of(tri_json_root(doc)) != TRI_JSON_OBJECT) {
     tri_json_free(doc);
     return tri_fail(err, TRI_INVALID_ARGUMENT, "", "the body must be a JSON object");

@@ -70,7 +70,8 @@ typedef struct gw_job {
 typedef struct gw_kind {
   /* An event of one of its jobs; e may be an error that the gateway itself makes. It may close the exchange. */
   void (*event)(gw_exchange *x, gw_job *j, const trireme_event *e);
-  void (*free)(gw_exchange *x); /* its state; may be NULL */
+  void (*free)(gw_exchange *x);    /* its state; may be NULL */
+  void (*drained)(gw_exchange *x); /* the client has taken what waited for it; may be NULL */
 } gw_kind;
 
 /* One HTTP request that waits for events. It lives until its jobs have ended, also where nobody waits any more. */
@@ -197,6 +198,7 @@ void gw_on_head(void *ctx, http_conn *c);
 void gw_on_request(void *ctx, http_conn *c);
 void gw_on_gone(void *ctx, http_conn *c, http_gone why);
 void gw_on_answer(void *ctx, http_conn *c, int status);
+void gw_on_drained(void *ctx, http_conn *c);
 size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap);
 
 /* ---- all of it ---- */

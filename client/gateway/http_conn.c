@@ -14,7 +14,7 @@
 #include "client/gateway/http_conn_impl.h"
 #include "runtime/base/mem.h"
 
-enum { LINGER_MS = 1000, LOOK_MS = 200, HEAD_BYTES = 4096, FIELDS_BYTES = 1024 };
+enum { LINGER_MS = 1000, LOOK_MS = 200, HEAD_BYTES = 4096, FIELDS_BYTES = 1024, BEHIND_BYTES = 16384 };
 
 static const struct {
   int status;
@@ -206,6 +206,10 @@ bool http_stream_send(http_conn *c, const char *events, size_t len) {
   return false;
 }
 
+bool http_stream_behind(const http_conn *c) {
+  return c->phase != PHASE_OVER && evbuffer_get_length(bufferevent_get_output(c->bev)) > BEHIND_BYTES;
+}
+
 bool http_stream_event(http_conn *c, const char *data, size_t len) {
   char small[1024];
   static const char name[] = "data: ", stop[] = "\n\n";
@@ -322,6 +326,8 @@ static void linger(http_conn *c) {
 static void on_written(struct bufferevent *bev, void *ctx) {
   http_conn *c = ctx;
   (void)bev;
+  const http_handler *h = &c->server->handler;
+  if (c->phase == PHASE_RESPOND && c->streaming && h->drained) h->drained(h->ctx, c);
   if (c->phase != PHASE_FLUSH) return;
   if (c->close || c->server->draining) return linger(c);
   http_parser_reset(&c->parser);

@@ -34,6 +34,8 @@ typedef struct http_handler {
   size_t (*error)(void *ctx, int status, const char *why, char *out, size_t cap);
   /* Makes header lines that every answer has, likewise; NULL: there are none. */
   size_t (*fields)(void *ctx, http_conn *c, char *out, size_t cap);
+  /* A stream's client has taken all that was sent to it, after http_stream_behind; NULL: nobody wants to know. */
+  void (*drained)(void *ctx, http_conn *c);
 } http_handler;
 
 typedef struct http_config {
@@ -78,6 +80,8 @@ void http_stream_begin(http_conn *c, const char *fields);
 bool http_stream_event(http_conn *c, const char *data, size_t len);
 /* Sends whole events, or comments, as they are. */
 bool http_stream_send(http_conn *c, const char *events, size_t len);
+/* Returns whether more events wait for their reader than a head and what comes with it. */
+bool http_stream_behind(const http_conn *c);
 void http_stream_end(http_conn *c);
 /* Ends the connection in the middle of a stream, so that the client does not take it for whole; gone is not called. */
 void http_stream_reset(http_conn *c);

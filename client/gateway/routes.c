@@ -112,6 +112,12 @@ void gw_on_gone(void *ctx, http_conn *c, http_gone why) {
   gw_exchange_close(x);
 }
 
+void gw_on_drained(void *ctx, http_conn *c) {
+  gw_exchange *x = http_conn_data(c);
+  (void)ctx;
+  if (x && x->kind->drained) x->kind->drained(x);
+}
+
 size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap) {
   cmd_buf b = {0};
   (void)ctx;

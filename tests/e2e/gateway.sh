@@ -177,6 +177,7 @@ post 400 '"param":"temperature","code":"out_of_range"' /v1/completions '{"prompt
 post 400 '"param":"max_tokens","code":"context_length_exceeded"' /v1/completions '{"prompt":"x","max_tokens":100000,"stream":true}'
 post 404 '"param":"model"' /v1/completions '{"prompt":"x","model":"gpt"}'
 post 400 '"param":"suffix","code":"unsupported"' /v1/completions '{"prompt":"x","suffix":"y"}'
+post 400 '"param":"seed","code":"out_of_range"' /v1/completions '{"prompt":"x","seed":99999999999999999999}'
 post 400 '"code":"corrupt"' /v1/completions '{"prompt":'
 post 400 'must be a JSON object' /v1/completions '[]'
 head -c 5000000 /dev/zero >"$RUN/large"
@@ -353,6 +354,21 @@ say '{"name": "f", "parameters": {}}' --tool-parser llama
 post 200 '"content":null,"tool_calls":\[{"id":"call_[0-9a-f]*","type":"function","function":{"name":"f","arguments":"{}"}}\]' /v1/chat/completions "{$tools}"
 post 200 '"content":"{.*"finish_reason":"stop"' /v1/chat/completions '{"messages":[{"role":"user","content":"1"}]}'
 hush
+# What a reader that is behind has not had becomes one event of each choice; it gets all of the text nevertheless, and is not cut off.
+text=$(seq -s , 20000 | head -c 100000)
+say "$text"
+body='{"prompt":["a","b","c","d","e","f","g","h"],"stream":true,"max_tokens":1000000}'
+exec {slow}<>"/dev/tcp/127.0.0.1/$port"
+printf 'POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s' ${#body} "$body" >&"$slow"
+for _ in $(seq 100); do [ "$(running)" = '"running":0,"waiting":0' ] && break; sleep 0.05; done
+sleep 0.3
+timeout 10 cat <&"$slow" >"$RUN/slow"
+exec {slow}>&-
+tail -n 2 "$RUN/slow" | grep -q '^data: \[DONE\]' || fail "a reader that was behind is cut off: $(tail -c 300 "$RUN/slow")"
+[ "$(sed -n 's/.*"index":7,"text":"\([^"]*\)".*/\1/p' "$RUN/slow" | tr -d '\n')" = "$text" ] || fail "a reader that was behind gets another text"
+[ "$(grep -c '"text"' "$RUN/slow")" -lt 100000 ] || fail "$(grep -c '"text"' "$RUN/slow") events for a reader that was behind"
+hush
+
 
 # What is refused at the start.
 said=$("$BIN/trireme" gateway --http 0.0.0.0:0 2>&1) && fail "open to everybody"
