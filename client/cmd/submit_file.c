@@ -37,6 +37,7 @@ typedef struct batch {
   uint64_t lines, succeeded, failed, tokens, not_sent, answered_before;
   int64_t in_flight, waiting; /* waiting: done, but an older line is not */
   int64_t refused;            /* of those in flight: for lack of room, and to be sent again */
+  int64_t freed;              /* answers since then: each has left a place to one of them */
   off_t in_size, in_read;
   bool end, bar, cut_short;
   int64_t started_ns, drawn_ns, looked_ns;
@@ -159,8 +160,21 @@ static bool send_again(batch *b, submit_slot *s, trireme_error *error) {
   return ok;
 }
 
+/* Sends the oldest lines again for which answers have made room. Those tries do not count: it may be gone already. */
+static bool fill_places(batch *b, trireme_error *error) {
+  for (submit_slot *s = b->oldest; s && b->refused && b->freed; s = s->next) {
+    if (s->done || !s->retry_ns) continue;
+    b->freed--;
+    s->tries--;
+    if (!send_again(b, s, error)) return false;
+  }
+  b->freed = 0;
+  return true;
+}
+
 static bool send_refused(batch *b, trireme_error *error) {
   int64_t now = tri_now_ns();
+  if (!fill_places(b, error)) return false;
   if (!b->refused || now - b->looked_ns < LOOK_MS * 1000000LL) return true;
   b->looked_ns = now;
   for (submit_slot *s = b->oldest; s; s = s->next)
@@ -316,6 +330,7 @@ static int on_event(batch *b, const trireme_event *e) {
   if (e->kind == TRIREME_EVENT_TOKENS) submit_answer_tokens(s, e);
   if (!ends) return TRI_EXIT_OK;
   b->in_flight--;
+  b->freed += e->kind != TRIREME_EVENT_ERROR;
   if (e->kind != TRIREME_EVENT_ERROR)
     finish_slot(b, s, e);
   else if (!try_later(b, s, &e->error))

@@ -111,6 +111,12 @@ start --busy 25
 want 0 '^trireme: 10 done, 0 failed, ' "$trireme" submit --file many.jsonl --output many.out --concurrency 4
 stop
 
+# Nor does a queue stand empty while refused lines pause: each answer has the oldest of them sent again.
+for i in $(seq 200); do echo '{"prompt":"x","max_tokens":5}'; done >storm.jsonl
+start --max-queue 4 --step-us 1000
+want 0 '^trireme: 200 done, 0 failed, ' timeout 6 "$trireme" submit --file storm.jsonl --output storm.out --concurrency 64
+stop
+
 # Benchmarks look at their input before they measure anything, and say on a terminal what takes the time.
 want 1 'cannot open missing.jsonl: No such file' "$trireme" bench serve --prompt-file missing.jsonl
 start
