@@ -208,6 +208,7 @@ typedef struct gw_options {
   const char *endpoint, *key_file, *server_key;
   const char *model; /* its folder; NULL: chat is not served */
   int64_t connect_timeout_ms;
+  int64_t pulse_fd; /* to whom it shows that its loop turns; -1: nobody */
 } gw_options;
 
 struct gateway {

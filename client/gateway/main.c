@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "client/cmd/cmd.h"
 #include "client/gateway/gateway.h"
@@ -41,6 +42,8 @@ static const tri_option own_options[] = {
     {TRI_OPT(S, connect_timeout_ms), .name = "connect-timeout-ms", .min = 1, .max = 3600000,
      .fallback = TRI_NUMBER_TEXT(TRIREME_CONNECT_TIMEOUT_MS), .group = "Connection",
      .help = "how long to wait for the coordinator"},
+    {TRI_OPT(S, pulse_fd), .name = "pulse-fd", .min = -1, .max = 1 << 20, .fallback = "-1", .metavar = "FD",
+     .group = "Connection", .help = "a pipe of trireme up, by which it sees that this program does not stand still"},
 };
 #undef S
 enum { NUM_OWN = sizeof own_options / sizeof *own_options, MOST_OPTIONS = 64 };
@@ -130,8 +133,16 @@ static void find_coordinator(gateway *g) {
   g->again_ns = tri_deadline_after_ms(AGAIN_MS);
 }
 
+/* A full pipe is a supervisor that stands still itself. */
+static void show_pulse(const gateway *g) {
+  if (g->o.pulse_fd < 0) return;
+  ssize_t ignored = write((int)g->o.pulse_fd, ".", 1);
+  (void)ignored;
+}
+
 static void on_tick(void *ctx) {
   gateway *g = ctx;
+  show_pulse(g);
   find_coordinator(g);
   gw_jobs_expire(g, tri_now_ns());
   if (!g->leaving) return;

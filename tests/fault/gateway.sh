@@ -100,6 +100,20 @@ stream_start 8000
 kill -9 "$CLUSTER"
 stream_ends 5000 '"error":'
 all_gone "$(now_ms)"
+# One that stands still is noticed, and another one is started; when it is to end it is not waited for.
+up_http
+kill -STOP "$(pid_of trireme-gateway)"
+since=$(now_ms)
+for _ in $(seq 300); do grep -q "gateway was killed by signal 9" "$RUN/log" && break; sleep 0.1; done
+grep -q 'the gateway has been silent for 8 s: killing it' "$RUN/log" || fail "a gateway that stands still is not noticed"
+noticed=$(($(now_ms) - since))
+healthy
+kill -STOP "$(pid_of trireme-gateway)"
+since=$(now_ms)
+kill -TERM "$CLUSTER"
+ended_with 0
+[ $(($(now_ms) - since)) -lt 7000 ] || fail "a drain waits for a gateway that stands still: $(($(now_ms) - since)) ms"
+echo "gateway stopped: noticed after $noticed ms; ended with it in $(($(now_ms) - since)) ms"
 up_http
 kill -STOP "$(pid_of trireme-gateway)"
 kill -TERM "$CLUSTER"
