@@ -395,3 +395,7 @@ void http_conn_open(http_server *s, int fd) {
 void http_conn_drain(http_conn *c) {
   if (c->phase == PHASE_HEAD && !c->begun) end(c);
 }
+
+void http_conn_abandon(http_conn *c) {
+  if (c->phase == PHASE_RESPOND) lose(c, HTTP_GONE_CLOSED);
+}

@@ -282,6 +282,15 @@ static int serve(gateway *g) {
   return tri_exit_code(st);
 }
 
+/* Frees what answers have that a forced end has cut off. The end of the connection cancels their jobs. */
+static void abandon(gateway *g) {
+  trireme_error error = {.code = "closed", .message = "the gateway has ended"};
+  trireme_close(g->client);
+  g->client = NULL;
+  if (g->server) http_server_abandon(g->server);
+  gw_jobs_lose(g, &error);
+}
+
 int main(int argc, char **argv) {
   tri_options *parsed = NULL;
   gateway *g = tri_calloc(1, sizeof *g);
@@ -299,10 +308,10 @@ int main(int argc, char **argv) {
     g->started = time(NULL);
     code = serve(g);
   }
+  abandon(g);
   gw_tasks_close(g->tasks);
   http_server_close(g->server);
   gw_model_close(&g->model);
-  trireme_close(g->client);
   gw_keys_free(g->keys);
   gw_origins_free(g->origins);
   tri_options_free(parsed);

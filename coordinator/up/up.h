@@ -64,9 +64,9 @@ typedef struct tri_up_gateway {
   const char *args[TRI_UP_MAX_GATEWAY_ARGS];
   int num_args;
   tri_up_restarts restarts;
-  int64_t kill_ns;  /* it has been told to end, and is not waited for any longer; 0: not so */
-  int pulse_fd;     /* by which it shows that its loop turns; -1: none */
-  int64_t pulse_ns; /* when it last has; 0: not yet */
+  int64_t kill_ns;   /* it has been told to end, and is not waited for any longer; 0: not so */
+  int pulse_fd;      /* by which it shows that its loop turns; -1: none */
+  int64_t pulse_ns;  /* when it last has; 0: not yet */
   int64_t looked_ns; /* when that was last looked at */
 } tri_up_gateway;
 

@@ -117,6 +117,11 @@ static tri_status parse(const char *text, tri_gateway_place *out, tri_error *err
   if (len >= sizeof out->address) return tri_fail(err, TRI_USAGE, "http", "\"%.80s\" is no address of numbers", text);
   snprintf(out->address, sizeof out->address, "%.*s", (int)len, from);
   if (!len) snprintf(out->address, sizeof out->address, "127.0.0.1");
+  struct in_addr v4;
+  struct in6_addr v6;
+  if (inet_pton(AF_INET, out->address, &v4) != 1 && inet_pton(AF_INET6, out->address, &v6) != 1)
+    return tri_fail(err, TRI_USAGE, "http", "--http: \"%.60s\" is no address of numbers, as 127.0.0.1 or [::1]",
+                    out->address);
   out->port = (int)n;
   return TRI_OK;
 }

@@ -239,6 +239,14 @@ wait $client || fail "the stream did not end well: $?"
 grep -q '^data: \[DONE\]' "$RUN/stream" || fail "a drained stream has no end"
 wait $gateway || fail "the gateway ended with $?"
 
+# An end that waits for nobody frees what it cuts off, as a sanitizer sees.
+begin --model "$MODEL" --http-drain-timeout 0
+for body in "$long,\"stream\":true}" "$long,\"n\":4}"; do
+  curl -sS -N -H 'Content-Type: application/json' -d "$body" "$url/v1/completions" >/dev/null 2>&1 &
+done
+sleep 0.3
+end
+
 begin --cors-origin https://app.example --cors-origin http://localhost:3000
 # Pages of other origins: who may ask, and who may not.
 preflight() { want "$1" "$2" -X OPTIONS -H "Origin: $3" -H 'Access-Control-Request-Method: POST' -H "Access-Control-Request-Headers: ${4-authorization, content-type}" "$url/v1/completions"; }

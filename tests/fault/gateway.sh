@@ -147,6 +147,7 @@ refused() { # CODE PATTERN OPTION...
 }
 refused 2 'not "localhost:x"' --http localhost:x
 refused 2 'give --api-key-file, or --http-open' --http 0.0.0.0:0
+refused 2 '"999.1.1.1" is no address of numbers' --http 999.1.1.1:8000 --http-open
 refused 2 '--sse-ping belongs to --http' --sse-ping 3
 refused 2 '--cors-origin needs an origin' --http 0 --cors-origin app.example
 refused 2 'exclude each other\|says all that' --http 1 --port 2
