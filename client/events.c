@@ -59,6 +59,8 @@ static bool tokens_event(trireme *c, trireme_event *e) {
   return true;
 }
 
+static int64_t stop_of(bool has, uint64_t x) { return has && x <= UINT32_MAX ? (int64_t)x : -1; }
+
 static bool done_event(trireme *c, trireme_event *e) {
   const tri_done *d = &c->msg->done;
   trireme_finished *out = room(c, d->num_choices, sizeof *out);
@@ -68,7 +70,9 @@ static bool done_event(trireme *c, trireme_event *e) {
     out[i] = (trireme_finished){.finish_reason = tri_finish_name(d->choices[i].reason),
                                 .text = text(c, d->choices[i].text),
                                 .text_len = d->choices[i].text.len,
-                                .completion_tokens = d->choices[i].completion_tokens};
+                                .completion_tokens = d->choices[i].completion_tokens,
+                                .stop_string = stop_of(d->choices[i].has_stop_string, d->choices[i].stop_string),
+                                .stop_token_id = stop_of(d->choices[i].has_stop_token_id, d->choices[i].stop_token_id)};
   e->done.num = d->num_choices;
   e->done.prompt_tokens = d->prompt_tokens;
   e->done.completion_tokens = d->completion_tokens;
@@ -97,15 +101,21 @@ static bool status_event(trireme *c, trireme_event *e) {
   trireme_rank_status *ranks = room(c, s->num_ranks, sizeof *ranks);
   const void *group_pointers = pointers(c, groups, s->num_groups, sizeof *groups);
   const void *rank_pointers = pointers(c, ranks, s->num_ranks, sizeof *ranks);
-  if (!group_pointers || !rank_pointers) return false;
+  trireme_caller_status *callers = room(c, s->num_callers, sizeof *callers);
+  const void *caller_pointers = pointers(c, callers, s->num_callers, sizeof *callers);
+  if (!group_pointers || !rank_pointers || !caller_pointers) return false;
   for (uint32_t i = 0; i < s->num_groups; i++)
     groups[i] = (trireme_group_status){TRI_GROUP_STATUS_FIELDS(COPY, &s->groups[i])};
   for (uint32_t i = 0; i < s->num_ranks; i++)
     ranks[i] = (trireme_rank_status){TRI_RANK_STATUS_FIELDS(COPY, &s->ranks[i])};
+  for (uint32_t i = 0; i < s->num_callers; i++)
+    callers[i] = (trireme_caller_status){TRI_CALLER_STATUS_FIELDS(COPY, &s->callers[i])};
   e->status = (trireme_status){.num_groups = s->num_groups,
                                .groups = group_pointers,
                                .num_ranks = s->num_ranks,
                                .ranks = rank_pointers,
+                               .num_callers = s->num_callers,
+                               .callers = caller_pointers,
                                TRI_STATUS_FIELDS(COPY, s)};
   return true;
 }
@@ -185,6 +195,8 @@ trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *e
     out->accepted.existing = m->accepted.existing;
     out->accepted.token_ids_only = m->accepted.token_ids_only;
     out->accepted.cached = m->accepted.cached;
+    out->accepted.token_ids = m->accepted.token_ids;
+    out->accepted.num_token_ids = m->accepted.num_token_ids;
     break;
   case TRI_REPLY_TOKENS: ok = tokens_event(c, out); break;
   case TRI_REPLY_DONE: ok = done_event(c, out); break;

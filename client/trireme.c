@@ -260,6 +260,13 @@ static trireme_result put_lists(const trireme_request *r, tri_sampling *p, tri_a
     return too_many(error, "stop_token_ids", r->num_stop_token_ids, TRI_WIRE_MAX_STOP_IDS);
   if (r->num_logit_bias > TRI_WIRE_MAX_LOGIT_BIAS)
     return too_many(error, "logit_bias", r->num_logit_bias, TRI_WIRE_MAX_LOGIT_BIAS);
+  if (r->allowed_token_ids) {
+    tri_error err = {0};
+    tri_status st = tri_sampling_check_allowed(r->num_allowed_token_ids, &err);
+    if (st != TRI_OK) return tri_client_fail(error, TRIREME_INVALID, &err);
+    p->allowed_token_ids = r->allowed_token_ids;
+    p->num_allowed_token_ids = r->num_allowed_token_ids;
+  }
   for (size_t i = 0; i < r->num_stop; i++) p->stop[i] = (tri_wire_str){r->stop[i].s, r->stop[i].len};
   for (size_t i = 0; i < r->num_stop_token_ids; i++) p->stop_token_ids[i] = r->stop_token_ids[i];
   struct tri_wire_bias *bias = r->num_logit_bias ? tri_arena_alloc(arena, r->num_logit_bias, sizeof *bias) : NULL;
@@ -288,6 +295,7 @@ static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_ar
   s->stream = !r->no_stream;
   s->cache = !r->no_cache;
   s->cache_salt = wire_str(r->cache_salt);
+  s->caller = wire_str(r->caller);
   s->on_disconnect = r->continue_on_disconnect ? TRI_DISCONNECT_CONTINUE : TRI_DISCONNECT_CANCEL;
   put_numbers(r, p);
   p->has_seed = r->has_seed;
@@ -300,6 +308,9 @@ static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_ar
   p->logprobs = r->logprobs;
   p->ignore_eos = r->ignore_eos;
   p->echo = r->echo;
+  p->skip_special_tokens = !r->keep_special_tokens;
+  p->include_stop = r->include_stop;
+  s->return_token_ids = r->return_token_ids;
   trireme_result st = put_lists(r, p, arena, error);
   if (st != TRIREME_OK) return st;
   s->has_request_id = true;
@@ -363,7 +374,8 @@ static trireme_result send_embed(trireme *c, tri_client_op op, const trireme_emb
                            .priority = r->priority,
                            .deadline_ms = r->deadline_ms,
                            .cache = !r->no_cache,
-                           .cache_salt = wire_str(r->cache_salt)};
+                           .cache_salt = wire_str(r->cache_salt),
+                           .caller = wire_str(r->caller)};
   e->has_pooling = r->pooling != NULL;
   while (r->pooling && e->pooling < TRI_NUM_POOLINGS && strcmp(r->pooling, tri_pooling_names[e->pooling]) != 0)
     e->pooling++;

@@ -170,6 +170,13 @@ typedef struct trireme_request {
                               -1: as many as fit with max_tokens */
   int64_t prompt_logprobs; /* -1: none; 0 .. 20: of each token of the prompt and that many alternatives. max_tokens may
                               then be 0 */
+  const uint32_t *allowed_token_ids; /* NULL: all ids may come; else these alone, 1 .. 131072 */
+  size_t num_allowed_token_ids;
+  const char *caller; /* NULL: none; for whom a client of many asks, which a status tells: up to 64 visible characters
+                         of ASCII */
+  bool keep_special_tokens; /* in texts; else they have no text */
+  bool include_stop;        /* a text goes on to the end of the stop text or token that has stopped it */
+  bool return_token_ids;    /* ACCEPTED brings the prompt's */
 } trireme_request;
 #define TRIREME_UNSET INT64_MIN
 
@@ -196,6 +203,7 @@ typedef struct trireme_embed_request {
   bool truncate;          /* a text that is too long loses its end, and is not refused */
   const char *cache_salt; /* as of a trireme_request */
   bool no_cache;
+  const char *caller; /* as of a trireme_request */
 } trireme_embed_request;
 
 void trireme_embed_request_init_sized(trireme_embed_request *r, size_t size);
@@ -273,6 +281,8 @@ typedef struct trireme_finished {
   const char *text;          /* with no_stream; else empty */
   size_t text_len;
   uint64_t completion_tokens;
+  int64_t stop_string;   /* the number in the request's `stop` of what has stopped it; -1: none of them */
+  int64_t stop_token_id; /* the same of its `stop_token_ids` */
 } trireme_finished;
 
 typedef struct trireme_group_status {
@@ -316,6 +326,12 @@ typedef struct trireme_rank_status {
   uint64_t stream_peer_bytes;
 } trireme_rank_status;
 
+/* Requests under way of one `caller`. */
+typedef struct trireme_caller_status {
+  const char *name;
+  uint64_t running, waiting;
+} trireme_caller_status;
+
 typedef struct trireme_status {
   const char *version, *model, *state;
   const char *task; /* what the model does: "generate" "embed" "classify" */
@@ -332,6 +348,8 @@ typedef struct trireme_status {
   /* The response cache, since the start and now; zeros without one. */
   uint64_t response_cache_hits, response_cache_misses, response_cache_evictions;
   uint64_t response_cache_entries, response_cache_bytes, response_cache_limit;
+  size_t num_callers; /* those that have requests under way, 64 at most */
+  const trireme_caller_status *const *callers;
 } trireme_status;
 
 /* Sums over a group's ranks. */
@@ -349,9 +367,11 @@ typedef struct trireme_event {
     struct {
       char request_id[33];
       uint64_t prompt_tokens;
-      bool existing;       /* it was known already: submitted before under the same request_id */
-      bool token_ids_only; /* the model has no tokenizer: choices have ids, but no text */
-      bool cached;         /* the answer comes from the response cache */
+      bool existing;             /* it was known already: submitted before under the same request_id */
+      bool token_ids_only;       /* the model has no tokenizer: choices have ids, but no text */
+      bool cached;               /* the answer comes from the response cache */
+      const uint32_t *token_ids; /* of the prompt, with return_token_ids; NULL: not said, as of one that is too long */
+      size_t num_token_ids;
     } accepted;
     struct {
       size_t num;

@@ -23,8 +23,16 @@ if(NOT TARGET tri_base_text OR NOT NCURSES_FOUND)
   return()
 endif()
 file(GLOB cmd_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/cmd/*.c)
-# Lines of OpenAI's form are answered as the gateway answers.
-add_executable(trireme ${cmd_sources} client/gateway/error_json.c client/gateway/logprobs.c)
+# Lines of OpenAI's form are answered as the gateway answers; without tokenizers there are no chats among them.
+set(cmd_gateway error_json logprobs)
+if(TARGET tri_jinja)
+  list(APPEND cmd_gateway chat_message chat_request completion_request fields http_parse model)
+  list(REMOVE_ITEM cmd_sources ${CMAKE_SOURCE_DIR}/client/cmd/submit_no_chat.c)
+else()
+  list(REMOVE_ITEM cmd_sources ${CMAKE_SOURCE_DIR}/client/cmd/submit_chat.c)
+endif()
+list(TRANSFORM cmd_gateway REPLACE "(.+)" "client/gateway/\\1.c")
+add_executable(trireme ${cmd_sources} ${cmd_gateway})
 target_link_libraries(trireme PRIVATE libtrireme tri_wire tri_base_text PkgConfig::NCURSES)
 add_dependencies(programs trireme)
 install(TARGETS trireme)
@@ -33,6 +41,7 @@ install(TARGETS trireme)
 if(TARGET tri_jinja)
   tri_library(tri_chat FILES client/chat/call_scan.c client/chat/call_tags.c client/chat/chat_answer.c client/chat/chat_messages.c client/chat/chat_prompt.c
     client/chat/chat_template.c client/chat/conversation.c client/cmd/buf.c client/cmd/json_value.c LINK tri_jinja)
+  target_link_libraries(trireme PRIVATE tri_chat)
 endif()
 
 # The HTTP gateway; main.c is kept out of the library so that tests can link it.

@@ -54,7 +54,11 @@ static tri_job_limits limits_of(const tri_core *c, const group *g) {
   const tri_model_config *m = c->cfg.model;
   tri_job_limits l = {.use = TRI_PROMPT_CONTINUED,
                       .vocab_size = (uint64_t)m->vocab_size,
-                      .num_types = (uint64_t)m->embed.type_vocab_size};
+                      .num_types = (uint64_t)m->embed.type_vocab_size,
+                      .eos = m->eos_token_ids,
+                      .num_eos = m->num_eos_token_ids,
+                      .bad = m->bad_token_ids,
+                      .num_bad = m->num_bad_token_ids};
   if (m->encoder) l.use = TRI_PROMPT_WHOLE;
   if (m->seq2seq.on) {
     l.use = TRI_PROMPT_SOURCE;

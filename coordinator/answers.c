@@ -88,6 +88,8 @@ static tri_status make_key(tri_core *c, const job *j, const group *g) {
 typedef struct kept_choice {
   uint64_t num, text_len;
   tri_finish reason;
+  int32_t stop_string;
+  bool stopped_by_id;
 } kept_choice;
 
 static tri_status keep_logprobs(tri_buf *b, const job_choice *ch) {
@@ -107,6 +109,8 @@ static tri_status keep_choice(tri_buf *b, const job *j, const job_choice *ch) {
   k.num = ch->num;
   k.text_len = ch->text_len;
   k.reason = ch->reason;
+  k.stop_string = ch->stop_string;
+  k.stopped_by_id = ch->stopped_by_id;
   TRI_CHECK(tri_buf_append(b, &k, sizeof k));
   TRI_CHECK(tri_buf_append(b, ch->ids, ch->num * sizeof *ch->ids));
   TRI_CHECK(tri_buf_append(b, ch->safe_after, ch->num * sizeof *ch->safe_after));
@@ -177,6 +181,8 @@ static bool take_choice(const char **at, job *j, job_choice *ch) {
   take(at, ch->safe_after, k.num * sizeof *ch->safe_after);
   if (j->sampling.logprobs >= 0 && !take_logprobs(at, ch)) return false;
   take(at, ch->text, k.text_len);
+  ch->stop_string = k.stop_string;
+  ch->stopped_by_id = k.stopped_by_id;
   choice_end(j, ch, k.reason);
   return true;
 }

@@ -12,6 +12,7 @@ enum {
   TEXT_PER_MESSAGE = 256 << 10,
   DONE_TEXT = 512 << 10,
   TEXTS_PER_MESSAGE = 128 << 10,
+  MOST_PROMPT_IDS = 200000,
   LOOKED = 64,       /* clients of one tick that are told apart */
   MOST_DOUBLINGS = 5 /* of the time between two looks */
 };
@@ -33,6 +34,9 @@ static tri_status send_accepted(tri_core *c, job *j) {
   m.accepted.existing = j->known;
   m.accepted.token_ids_only = !c->cfg.tokenizer;
   m.accepted.cached = j->cached;
+  bool ids = j->return_ids && j->prompt_ids && j->num_prompt <= MOST_PROMPT_IDS;
+  m.accepted.token_ids = ids ? j->prompt_ids : NULL;
+  m.accepted.num_token_ids = ids ? j->num_prompt : 0;
   return reply(c, j, TRI_REPLY_ACCEPTED, &m);
 }
 
@@ -182,6 +186,10 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
     const job_choice *ch = &j->choices[i];
     d->choices[i].reason = ch->reason;
     d->choices[i].completion_tokens = ch->num;
+    d->choices[i].has_stop_string = ch->stop_string >= 0;
+    d->choices[i].stop_string = d->choices[i].has_stop_string ? (uint64_t)ch->stop_string : 0;
+    d->choices[i].has_stop_token_id = ch->stopped_by_id && ch->num && ch->stop_string < 0;
+    d->choices[i].stop_token_id = d->choices[i].has_stop_token_id ? ch->ids[ch->num - 1] : 0;
     d->choices[i].text = (tri_wire_str){0};
     if (with_text) d->choices[i].text = (tri_wire_str){ch->text ? ch->text : "", ch->safe_len};
     if (with_text && echoed) {

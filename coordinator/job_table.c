@@ -48,6 +48,7 @@ void job_free(job *j) {
   choice_free(&j->scored);
   tri_free(j->stop_text);
   tri_free(j->bias);
+  tri_free(j->allowed);
   tri_free(j->salt);
   tri_free(j->prompt);
   tri_free(j->prompt_ids);
@@ -93,6 +94,7 @@ static size_t bytes_of_choice(const job_choice *ch) {
 /* The memory that grows with a job's answer, and its texts. An encoder's values have a limit of their own. */
 static size_t bytes_of(const job *j) {
   size_t bytes = sizeof *j - sizeof j->scored + bytes_of_choice(&j->scored) + j->prompt_len + j->salt_len;
+  if (j->prompt_ids && !j->embed) bytes += j->num_prompt * sizeof *j->prompt_ids;
   for (int64_t i = 0; i < j->sampling.n; i++) bytes += bytes_of_choice(&j->choices[i]);
   return bytes;
 }

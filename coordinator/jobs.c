@@ -3,14 +3,20 @@
 #include <string.h>
 
 #include "coordinator/state.h"
+#include "runtime/base/log.h"
 
-/* Takes stop strings and biases out of the message's memory. */
+/* Takes stop strings, biases and allowed ids out of the message's memory. */
 static bool own_lists(job *j) {
-  size_t total = 0, biases = (size_t)j->sampling.num_logit_bias;
+  size_t total = 0, biases = (size_t)j->sampling.num_logit_bias, allowed = j->sampling.num_allowed_token_ids;
   if (biases) {
     if (!(j->bias = tri_malloc(biases, sizeof *j->bias))) return false;
     memcpy(j->bias, j->sampling.logit_bias, biases * sizeof *j->bias);
     j->sampling.logit_bias = j->bias;
+  }
+  if (allowed) {
+    if (!(j->allowed = tri_malloc(allowed, sizeof *j->allowed))) return false;
+    memcpy(j->allowed, j->sampling.allowed_token_ids, allowed * sizeof *j->allowed);
+    j->sampling.allowed_token_ids = j->allowed;
   }
   for (int i = 0; i < j->sampling.num_stop; i++) total += j->sampling.stop[i].len;
   if (!total) return true;
@@ -47,13 +53,16 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   j->sampling = s->sampling;
   j->echo = s->sampling.echo;
   j->use_cache = c->cache && s->cache;
+  j->return_ids = s->return_token_ids;
   if (!embed) defaults_apply(c->cfg.model, &j->sampling);
+  copy_text(j->caller, sizeof j->caller, s->caller);
   j->submitted_ns = j->said_ns = now;
   j->deadline_ns = s->sampling.deadline_ms ? now + s->sampling.deadline_ms * 1000000 : TRI_NEVER;
   j->num_open = (uint32_t)s->sampling.n;
   bool ok = own_lists(j) && own_salt(j, s->cache_salt) && (!embed || embed_begin(c, j, m->op, embed));
+  for (int64_t i = 0; i < s->sampling.n; i++) j->choices[i].stop_string = -1;
   for (int64_t i = 0; ok && !embed && c->cfg.tokenizer && i < s->sampling.n; i++)
-    ok = tri_detokenizer_create(c->cfg.tokenizer, true, &j->choices[i].detok) == TRI_OK;
+    ok = tri_detokenizer_create(c->cfg.tokenizer, s->sampling.skip_special_tokens, &j->choices[i].detok) == TRI_OK;
   if (ok && j->echo && s->prompt.s && !s->sampling.truncate) ok = prompt_keep(j, s->prompt);
   if (ok) return j;
   job_free(j);
@@ -87,6 +96,7 @@ static void submit_of(const tri_embed_request *e, tri_submit *s) {
   s->sampling.deadline_ms = e->deadline_ms;
   s->cache = e->cache;
   s->cache_salt = e->cache_salt;
+  s->caller = e->caller;
 }
 
 void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
@@ -244,21 +254,37 @@ void job_dispatch(tri_core *c, int64_t now) {
   }
 }
 
+/* A line for each job, where the log is to have them. */
+static void log_end(const job *j, int64_t now) {
+  char id[TRI_REQUEST_ID_TEXT];
+  uint64_t drawn = 0;
+  if (tri_log_threshold() < TRI_LOG_DEBUG) return;
+  tri_request_id_format(&j->request_id, id);
+  for (int64_t i = 0; i < j->sampling.n; i++) drawn += j->choices[i].num;
+  tri_log(TRI_LOG_DEBUG, "jobs", "%s%s%s: %s, %zu and %llu tokens, %.1f ms", id, j->caller[0] ? " of " : "", j->caller,
+          j->error ? tri_status_code(j->error->status) : tri_finish_name(j->choices[0].reason), j->num_prompt,
+          (unsigned long long)drawn, (double)(now - j->submitted_ns) / 1e6);
+}
+
 static void end_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
+  log_end(j, now);
   if (j->state == JOB_ASSIGNED && c->groups[j->group].jobs) c->groups[j->group].jobs--;
   if (j->state == JOB_QUEUED) c->num_queued--;
   if (j->state == JOB_TOKENIZING) {
     c->num_tokenizing--;
     c->cfg.io.tokenize_stop(c->cfg.io.ctx, j->id);
   }
-  if (!j->embed) { /* an encoder's result names its tokens */
+  if (!j->embed && !j->return_ids) { /* an encoder's result names its tokens */
     tri_free(j->prompt_ids);
     j->prompt_ids = NULL;
   }
   tri_free(j->bias);
   j->bias = NULL;
   j->sampling.num_logit_bias = 0;
+  tri_free(j->allowed);
+  j->allowed = NULL;
+  j->sampling.num_allowed_token_ids = 0;
   j->state = JOB_ENDED;
   j->ended_ns = now;
   job_retire(c, j);

@@ -58,11 +58,22 @@ static tri_wire_str task_name(const tri_model_config *m) {
   return wire_str(m->head.has_classifier ? "classify" : "embed");
 }
 
+/* Counts a job for whom it was submitted for; names beyond those that a status has are left out. */
+static void count_caller(tri_cluster_status *s, const job *j, bool runs) {
+  uint32_t i = 0;
+  if (!j->caller[0]) return;
+  while (i < s->num_callers && strcmp(s->callers[i].name.s, j->caller) != 0) i++;
+  if (i == TRI_STATUS_MAX_CALLERS) return;
+  if (i == s->num_callers) s->callers[s->num_callers++] = (tri_caller_status){.name = wire_str(j->caller)};
+  *(runs ? &s->callers[i].running : &s->callers[i].waiting) += 1;
+}
+
 void report_jobs(const tri_core *c, tri_cluster_status *s) {
   const job *clients[256];
   for (const job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links)) {
     bool runs = j->first_token_ns || (j->embed && j->state == JOB_ASSIGNED);
     *(runs ? &s->running : &s->waiting) += 1;
+    count_caller(s, j, runs);
     uint64_t i = 0;
     while (i < s->clients && !tri_peer_equal(&clients[i]->peer, &j->peer)) i++;
     if (i == s->clients && i < 256) clients[s->clients++] = j;

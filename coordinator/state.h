@@ -37,6 +37,8 @@ typedef struct job_choice {
   size_t num, cap, sent;
   bool ended;
   tri_finish reason;
+  int32_t stop_string; /* the number of the request's stop string that has ended it; -1: none has */
+  bool stopped_by_id;  /* one of the request's stop ids has, its last token */
 } job_choice;
 
 /* The wishes and the result of an encoder's job: it embeds or classifies. */
@@ -70,6 +72,7 @@ typedef struct job {
   bool known;         /* asked for again: the reply says that it existed */
   bool timed_out;     /* its deadline has ended it */
   bool cut;           /* a stop string ended a choice that its group still computes */
+  bool return_ids;    /* its client gets the prompt's token ids */
   bool use_cache;     /* its answer may come from the response cache, and go into it */
   bool cached;        /* it has come from there */
   uint32_t echo_sent; /* choices whose client has the prompt's text */
@@ -78,13 +81,15 @@ typedef struct job {
   job_state state;
   uint32_t group;
   uint64_t epoch, seed;
-  tri_sampling sampling; /* stop strings and biases owned: stop_text, bias */
+  tri_sampling sampling; /* stop strings, biases and allowed ids owned: stop_text, bias, allowed */
   char *stop_text;       /* NULL: no stop strings */
   struct tri_wire_bias *bias;
+  uint32_t *allowed;
   size_t longest_stop;
   char *salt; /* of the caches; NULL: none */
   size_t salt_len;
-  char *prompt; /* for echo */
+  char caller[TRI_WIRE_MAX_CALLER + 1]; /* for whom the client has asked; empty: it did not say */
+  char *prompt;                         /* for echo */
   size_t prompt_len;
   uint32_t *prompt_ids; /* until it has ended; of an encoder's job always */
   size_t num_prompt;

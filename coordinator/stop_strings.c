@@ -15,9 +15,10 @@ bool stop_strings_cut(const job *j, job_choice *ch, size_t fresh) {
     if (end > best_end || (end == best_end && start > best)) continue;
     best = start;
     best_end = end;
+    ch->stop_string = i;
   }
   if (best == SIZE_MAX) return false;
-  ch->text_len = best;
+  ch->text_len = j->sampling.include_stop ? best_end : best;
   return true;
 }
 

@@ -67,6 +67,12 @@ void choice_end(job *j, job_choice *ch, tri_finish reason) {
   close_choice(j, ch, reason);
 }
 
+static bool is_stop_id(const tri_sampling *s, uint32_t id) {
+  for (int i = 0; i < s->num_stop_token_ids; i++)
+    if (s->stop_token_ids[i] == id) return true;
+  return false;
+}
+
 tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t) {
   const char *piece = NULL;
   size_t n = 0;
@@ -75,7 +81,9 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
   if (j->sampling.logprobs >= 0 && t->flags & TRI_TOKEN_LOGPROB) keep_logprobs(ch, ch->num, t);
   ch->num++;
   c->generation_tokens++;
-  if (c->cfg.tokenizer && !(t->flags & TRI_TOKEN_STOP_ID)) {
+  bool stops = t->flags & TRI_TOKEN_STOP_ID;
+  ch->stopped_by_id = stops && is_stop_id(&j->sampling, t->token);
+  if (c->cfg.tokenizer && (!stops || j->sampling.include_stop)) {
     /* An id that a padded vocabulary has no text for adds none. */
     if (tri_detokenizer_push(ch->detok, t->token, &piece, &n) != TRI_OK) n = 0;
     if (!append_text(ch, piece, n)) return TRI_NO_MEMORY;

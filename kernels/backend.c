@@ -190,10 +190,11 @@ static tri_status host_bind_batch(tri_backend *be, int number, const tri_batch *
   return TRI_OK;
 }
 
-static tri_status host_reserve_draws(tri_backend *be, int rows, int edits) {
+static tri_status host_reserve_draws(tri_backend *be, int rows, int edits, int vocab) {
   (void)be;
   (void)rows;
   (void)edits;
+  (void)vocab;
   return TRI_OK;
 }
 

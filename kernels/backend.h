@@ -156,8 +156,9 @@ typedef struct tri_backend_ops {
   /* Makes room for the largest workspace that any plan asked for, and beside it for ops on the side stream. Called
    * between plan and launch, only when one of them grew. */
   tri_status (*reserve)(tri_backend *be, size_t workspace, size_t of_side);
-  /* Makes room for draws of so many rows with so many biases and banned ids each, so that none is made later. */
-  tri_status (*reserve_draws)(tri_backend *be, int rows, int edits);
+  /* Makes room for draws of so many rows with so many biases and banned ids and a mask each, so that none is made
+   * later. */
+  tri_status (*reserve_draws)(tri_backend *be, int rows, int edits, int vocab);
   /* Returns the bytes of memory that mem_alloc could give at most now, less what memory_utilization keeps free, and at
    * least 1; the host's where that is its memory. */
   int64_t (*mem_available)(tri_backend *be);

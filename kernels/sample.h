@@ -10,8 +10,8 @@ typedef struct tri_logit_bias {
   float bias;
 } tri_logit_bias;
 
-/* The parameters of one sequence's sampling. Order of application: logit bias and banned ids, repetition / presence /
- * frequency penalties, temperature, then min_p, top_k, top_p on the tempered distribution; one draw from a
+/* The parameters of one sequence's sampling. Order of application: mask, logit bias and banned ids, repetition /
+ * presence / frequency penalties, temperature, then min_p, top_k, top_p on the tempered distribution; one draw from a
  * counter-based generator keyed by (seed, counter). temperature 0, or a largest logit that is infinite: arg-max of the
  * penalised logits, lowest id on a tie. A logit that is not a number counts as minus infinity. */
 #define TRI_SAMPLE_MEMBER_(context, type, name, option, least, most, def, absent, sampler, help)                       \
@@ -27,7 +27,13 @@ typedef struct tri_sample_params {
   int num_logit_bias;
   const uint32_t *banned; /* ids that may not come now (end-of-sequence before min_tokens) */
   int num_banned;
+  const uint32_t *mask; /* NULL: all ids may come; else [tri_mask_words(vocab)], id % 32 of word id / 32 is set where
+                           the id may. It may be another one for each draw */
 } tri_sample_params;
+
+/* Returns the words of a mask over so many ids. Bits behind the last id mean nothing. */
+static inline size_t tri_mask_words(size_t vocab) { return (vocab + 31) / 32; }
+static inline bool tri_mask_has(const uint32_t *mask, uint32_t id) { return mask[id / 32] >> id % 32 & 1; }
 
 #define TRI_SAMPLE_DEFAULT_(p, type, name, option, least, most, def, absent, sampler, help)                            \
   TRI_SAMPLE_SET_##sampler(p, name, def)

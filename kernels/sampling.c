@@ -38,7 +38,18 @@ static void penalise(float *logits, int vocab, const tri_sample_params *p, const
   }
 }
 
+static void apply_mask(float *logits, uint32_t first, int n, const uint32_t *mask) {
+  for (int i = 0; i < n;) {
+    uint32_t id = first + (uint32_t)i, left = mask[id / 32] >> id % 32;
+    int end = i + 32 - (int)(id % 32);
+    if (end > n) end = n;
+    for (; i < end; i++, left >>= 1)
+      if (!(left & 1)) logits[i] = -INFINITY;
+  }
+}
+
 void tri_sample_adjust_part(float *logits, uint32_t first, int n, const tri_sample_params *p) {
+  if (p->mask) apply_mask(logits, first, n, p->mask);
   for (int i = 0; i < p->num_logit_bias; i++) {
     uint32_t at = p->logit_bias[i].id - first; /* of a lower id: far beyond */
     if (at < (uint32_t)n) logits[at] += p->logit_bias[i].bias;

@@ -8,11 +8,11 @@
  * as 1, 2, 3", SC 2011) with the seed as key. */
 double tri_sample_uniform(uint64_t seed, uint64_t counter);
 
-/* Logit bias, banned ids and penalties on one row, in place. counts: scratch of vocab entries, contents immaterial;
- * touched only at the ids of the history. */
+/* Mask, logit bias, banned ids and penalties on one row, in place. counts: scratch of vocab entries, contents
+ * immaterial; touched only at the ids of the history. */
 void tri_sample_adjust(float *logits, int vocab, const tri_sample_params *p, const uint32_t *history, int num_prompt,
                        int num_history, int32_t *counts);
-/* Logit bias and banned ids alone, on the n logits from id `first` on. */
+/* Mask, logit bias and banned ids alone, on the n logits from id `first` on. */
 void tri_sample_adjust_part(float *logits, uint32_t first, int n, const tri_sample_params *p);
 
 /* The order that decides top_k, top_p and logprobs: larger value first, then lower id. NaN counts as minus infinity. */

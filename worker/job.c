@@ -42,7 +42,11 @@ static tri_status check_request(const tri_group_assign *a, const tri_limits *l, 
                            .kv_tokens = (uint64_t)l->num_blocks * (uint64_t)l->block_size,
                            .max_num_batched_tokens = (uint64_t)l->max_num_batched_tokens,
                            .num_start = (uint64_t)m->num_start,
-                           .num_types = (uint64_t)l->num_types};
+                           .num_types = (uint64_t)l->num_types,
+                           .eos = m->eos,
+                           .num_eos = m->num_eos,
+                           .bad = m->bad,
+                           .num_bad = m->num_bad};
   tri_job_request r = {.token_ids = a->token_ids,
                        .num_token_ids = a->num_token_ids,
                        .second_start = a->second_start,
@@ -53,11 +57,10 @@ static tri_status check_request(const tri_group_assign *a, const tri_limits *l, 
   return st == TRI_OK ? tri_job_check_tokens(&limits, &r, err) : st;
 }
 
-/* One block for all of it: the job, its sequences and biases, then the source, every sequence's tokens and blocks, and
- * the salt.
- * What is not the job or a sequence is written before it is read. */
+/* One block for all of it: the job, its sequences and biases, then the mask's words, the source, every sequence's
+ * tokens and blocks, and the salt. What is not the job or a sequence is written before it is read. */
 struct sizes {
-  size_t seqs, searches, biases, source, salt;
+  size_t seqs, searches, biases, mask, source, salt;
   int capacity, block_size;
 };
 
@@ -71,6 +74,7 @@ static tri_job *allocate(const struct sizes *z) {
   const size_t parts[][2] = {{n, sizeof(tri_sequence)},
                              {z->searches, sizeof(tri_search)},
                              {z->biases, sizeof(tri_logit_bias)},
+                             {z->mask, sizeof(uint32_t)},
                              {z->source, sizeof(uint32_t)},
                              {n, tokens * sizeof(uint32_t)},
                              {n, (2 * blocks + source_blocks) * sizeof(int32_t)},
@@ -84,7 +88,8 @@ static tri_job *allocate(const struct sizes *z) {
   tri_search *search = (tri_search *)(j->seqs + n);
   if (z->searches) j->search = search;
   j->bias = (tri_logit_bias *)(search + z->searches);
-  j->source = (uint32_t *)(j->bias + z->biases);
+  j->mask = (uint32_t *)(j->bias + z->biases);
+  j->source = j->mask + z->mask;
   uint32_t *token = j->source + z->source;
   int32_t *block = (int32_t *)(token + n * tokens);
   for (size_t i = 0; i < n; i++) {
@@ -102,6 +107,14 @@ static void add_stop(tri_job *j, uint32_t id) {
   for (int i = 0; i < j->num_stop_ids; i++)
     if (j->stop_ids[i] == id) return;
   if (j->num_stop_ids < TRI_MAX_BANNED) j->stop_ids[j->num_stop_ids++] = id;
+}
+
+static void set_mask(tri_job *j, const tri_sampling *s, size_t words) {
+  if (!s->num_allowed_token_ids) return;
+  memset(j->mask, 0, words * sizeof *j->mask);
+  for (size_t i = 0; i < s->num_allowed_token_ids; i++)
+    j->mask[s->allowed_token_ids[i] / 32] |= 1u << s->allowed_token_ids[i] % 32;
+  j->params.mask = j->mask;
 }
 
 static void set_params(tri_job *j, const tri_sampling *s, const tri_job_model *m, uint64_t seed) {
@@ -182,6 +195,7 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
   struct sizes sizes = {.seqs = (size_t)(searches ? s->num_beams : s->n),
                         .searches = searches,
                         .biases = (size_t)(s->num_logit_bias + m->num_bad),
+                        .mask = s->num_allowed_token_ids ? tri_mask_words((size_t)l->vocab_size) : 0,
                         .source = l->has_source ? a->num_token_ids : 0,
                         .salt = a->cache_salt.len,
                         .capacity = num_prompt + max_tokens,
@@ -209,6 +223,7 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
   j->num_choices = j->num_open = (int)s->n;
   j->num_seqs = (int)sizes.seqs;
   set_params(j, s, m, a->seed);
+  set_mask(j, s, sizes.mask);
   set_sequences(j, prompt);
   if (searches) TRI_TRY(begin_search(j, s, l, m, err));
   *out = j;

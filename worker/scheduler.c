@@ -80,6 +80,9 @@ static int fitting(const tri_sched *s, const tri_sequence *q, int found, int bud
 
 static uint64_t choice_seed(const tri_job *j, uint32_t choice) { return j->seed + choice * TRI_SPLITMIX_STEP; }
 
+/* Returns the flags of an entry that brings a sequence's parameters. */
+static int params_flags(const tri_job *j) { return TRI_SEQ_FLAG_PARAMS | (j->params.mask ? TRI_SEQ_FLAG_MASK : 0); }
+
 void tri_sched_emit(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, int first_block, bool whole) {
   const tri_job *j = q->job;
   tri_sample_params params = j->params;
@@ -87,7 +90,7 @@ void tri_sched_emit(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n,
   bool last = q->num_computed + n == tri_seq_length(q), decode = is_decoding(q);
   bool unknown = q->num_computed == q->num_tokens, scores = !decode && tri_seq_scores(q);
   int generated = tri_seq_length(q) - j->num_prompt;
-  int flags = q->fresh ? TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS : 0;
+  int flags = q->fresh ? TRI_SEQ_FLAG_FIRST | params_flags(j) : 0;
   if (last) flags |= TRI_SEQ_FLAG_SAMPLE;
   if (scores) flags |= TRI_SEQ_FLAG_SCORE;
   if (unknown) flags |= TRI_SEQ_FLAG_TOKEN_IN_SLOT;
@@ -127,7 +130,7 @@ static void emit_resume(const tri_sched *s, tri_plan_writer *plan, tri_sequence 
   params.seed = choice_seed(j, q->choice);
   tri_plan_seq e = {.slot = (uint32_t)q->slot,
                     .kind = TRI_SEQ_RESUME,
-                    .flags = TRI_SEQ_FLAG_PARAMS,
+                    .flags = (uint8_t)params_flags(j),
                     .num_tokens = (uint32_t)q->num_computed,
                     .num_blocks = (uint32_t)tri_sched_blocks_for(s, q->num_computed)};
   tri_plan_add(plan, &e, q->tokens, q->blocks, &params, (uint32_t)j->num_prompt);
@@ -158,7 +161,7 @@ static void fork_choices(tri_sched *s, tri_plan_writer *plan, tri_sequence *q) {
     params.seed = choice_seed(j, c->choice);
     tri_plan_seq e = {.slot = (uint32_t)slot,
                       .kind = TRI_SEQ_FORK,
-                      .flags = prompt ? TRI_SEQ_FLAG_PARAMS : 0,
+                      .flags = (uint8_t)(prompt ? params_flags(j) : 0),
                       .fork_from = (uint32_t)q->slot};
     tri_plan_add(plan, &e, NULL, NULL, &params, (uint32_t)j->num_prompt);
   }
@@ -168,6 +171,7 @@ static void fork_choices(tri_sched *s, tri_plan_writer *plan, tri_sequence *q) {
 static bool has_room(const tri_sched *s, const tri_plan_writer *plan, const tri_sequence *q, int n, int known) {
   int source = source_cost(q);
   int blocks = n / s->cfg.limits.block_size + 3 + tri_sched_blocks_for(s, source) + tri_sched_blocks_for(s, known);
+  if (q->fresh && q->job->params.mask && !tri_plan_has_mask_room(plan)) return false;
   return plan->h.num_seqs + !!source + !!known < plan->max_seqs &&
          tri_plan_has_room(plan, (size_t)(n + source + known + tri_seq_scores(q)), (size_t)blocks, 1);
 }

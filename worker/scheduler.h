@@ -108,6 +108,7 @@ struct tri_job {
   tri_search *search;        /* NULL: none */
   tri_sample_params params;
   tri_logit_bias *bias; /* the request's, then the model's bad tokens */
+  uint32_t *mask;       /* of the params, where the request names the ids that may come */
   uint32_t stop_ids[TRI_MAX_BANNED];
   int num_stop_ids;     /* the model's end-of-sequence ids first */
   tri_sequence *seqs;   /* [num_seqs] */

@@ -85,12 +85,12 @@ int cmd_failed(const char *program, const char *fmt, ...) __attribute__((format(
 typedef struct cmd_request {
   trireme_request r;
   /* as options give them, before cmd_request_finish */
-  const char *token_ids, *stop_token_ids;
+  const char *token_ids, *stop_token_ids, *allowed_token_ids;
   tri_opt_list stop, logit_bias;
   bool stream, add_special_tokens, cache;
   unsigned on_disconnect;
   /* owned */
-  uint32_t *ids;
+  uint32_t *ids, *allowed;
   uint32_t stop_ids[32];
   trireme_string stops[16];
   trireme_logit_bias *bias;
@@ -117,8 +117,8 @@ tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object,
                             cmd_request *out, tri_error *err);
 void cmd_request_free(cmd_request *q);
 
-/* "1,2,3": *out is the caller's to tri_free. */
-tri_status cmd_parse_ids(const char *text, uint32_t **out, size_t *count, tri_error *err);
+/* "1,2,3" of an option: *out is the caller's to tri_free. */
+tri_status cmd_parse_ids(const char *option, const char *text, uint32_t **out, size_t *count, tri_error *err);
 
 /* Fails with "KEY must be WANTED": a member of a JSON line is not what it should be. */
 tri_status cmd_wrong(tri_error *err, const char *key, const char *wanted);

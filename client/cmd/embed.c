@@ -103,7 +103,8 @@ static int run(const tri_options_spec *spec, bool classify, int argc, char **arg
   o.request.no_cache = !o.cache;
   o.request.text_len = o.request.text ? strlen(o.request.text) : 0;
   o.request.text_pair_len = o.request.text_pair ? strlen(o.request.text_pair) : 0;
-  if (code == TRI_EXIT_OK && o.token_ids && cmd_parse_ids(o.token_ids, &ids, &o.request.num_token_ids, &err))
+  if (code == TRI_EXIT_OK && o.token_ids &&
+      cmd_parse_ids("token-ids", o.token_ids, &ids, &o.request.num_token_ids, &err))
     code = cmd_usage(spec->program, "%s", err.message[0] ? err.message : tri_status_text(err.status));
   o.request.token_ids = ids;
   if (code == TRI_EXIT_OK) code = cmd_embed_run(&o);

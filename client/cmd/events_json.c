@@ -95,6 +95,8 @@ static void group(cmd_buf *b, const trireme_group_status *g) { TRI_GROUP_STATUS_
 
 static void rank(cmd_buf *b, const trireme_rank_status *r) { TRI_RANK_STATUS_FIELDS(PRINT, r) }
 
+static void caller(cmd_buf *b, const trireme_caller_status *c) { TRI_CALLER_STATUS_FIELDS(PRINT, c) }
+
 void cmd_json_status(cmd_buf *b, const trireme_status *s) {
   cmd_buf_add(b, "{", 1);
   TRI_STATUS_FIELDS(PRINT, s)
@@ -110,6 +112,12 @@ void cmd_json_status(cmd_buf *b, const trireme_status *s) {
     rank(b, s->ranks[i]);
   }
   cmd_buf_add(b, s->num_ranks ? "}]" : "[]", 2);
+  cmd_buf_key(b, "callers");
+  for (size_t i = 0; i < s->num_callers; i++) {
+    cmd_buf_add(b, i ? "},{" : "[{", i ? 3 : 2);
+    caller(b, s->callers[i]);
+  }
+  cmd_buf_add(b, s->num_callers ? "}]" : "[]", 2);
   cmd_buf_add(b, "}", 1);
 }
 

@@ -34,6 +34,8 @@ static const tri_option request_table[] = {
     {R(r.logprobs), .name = "logprobs", .alias = "top-logprobs"},
     {R(stop), .name = "stop", .help = "text that ends the generation"},
     {R(stop_token_ids), .name = "stop-token-ids", .metavar = "ID,ID,...", .help = "tokens that end the generation"},
+    {R(allowed_token_ids), .name = "allowed-token-ids", .metavar = "ID,ID,...",
+     .help = "the tokens that alone may come; by default all"},
     {R(logit_bias), .name = "logit-bias", .metavar = "ID=BIAS", .help = "added to the logit of a token [-100 to 100]"},
     {R(r.ignore_eos), .name = "ignore-eos", .help = "go on after the end of the text"},
     {R(r.echo), .name = "echo", .help = "begin with the prompt"},
@@ -88,6 +90,7 @@ void cmd_request_init(cmd_request *q) {
 
 void cmd_request_free(cmd_request *q) {
   tri_free(q->ids);
+  tri_free(q->allowed);
   tri_free(q->bias);
   tri_free(q->prompt);
   tri_free(q->model);
@@ -121,11 +124,11 @@ static bool parse_ids(const char *text, uint32_t *out, size_t cap, size_t *count
   return !*text;
 }
 
-tri_status cmd_parse_ids(const char *text, uint32_t **out, size_t *count, tri_error *err) {
+tri_status cmd_parse_ids(const char *option, const char *text, uint32_t **out, size_t *count, tri_error *err) {
   size_t n;
   if (!parse_ids(text, NULL, 0, &n))
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "token-ids",
-                    "--token-ids needs ids with commas between them, not \"%.60s\"", text);
+    return tri_fail(err, TRI_INVALID_ARGUMENT, option, "--%s needs ids with commas between them, not \"%.60s\"", option,
+                    text);
   *out = tri_malloc(n, sizeof **out);
   if (!*out) return TRI_NO_MEMORY;
   parse_ids(text, *out, n, count);
@@ -135,7 +138,7 @@ tri_status cmd_parse_ids(const char *text, uint32_t **out, size_t *count, tri_er
 static tri_status option_ids(cmd_request *q, tri_error *err) {
   size_t n;
   if (q->token_ids) {
-    TRI_CHECK(cmd_parse_ids(q->token_ids, &q->ids, &n, err));
+    TRI_CHECK(cmd_parse_ids("token-ids", q->token_ids, &q->ids, &n, err));
     q->r.token_ids = q->ids;
     q->r.num_token_ids = n;
   }
@@ -146,6 +149,11 @@ static tri_status option_ids(cmd_request *q, tri_error *err) {
                       q->stop_token_ids);
     q->r.stop_token_ids = q->stop_ids;
     q->r.num_stop_token_ids = n;
+  }
+  if (q->allowed_token_ids) {
+    TRI_CHECK(cmd_parse_ids("allowed-token-ids", q->allowed_token_ids, &q->allowed, &n, err));
+    q->r.allowed_token_ids = q->allowed;
+    q->r.num_allowed_token_ids = n;
   }
   return TRI_OK;
 }
@@ -234,6 +242,13 @@ static tri_status json_token_ids(cmd_request *q, const char *key, const tri_json
   tri_status st = cmd_read_ids(v, key, MAX_IDS, &q->ids, &q->r.num_token_ids, err);
   q->r.token_ids = q->ids;
   return st;
+}
+
+static tri_status json_allowed_ids(cmd_request *q, const char *key, const tri_json *v, tri_error *err) {
+  tri_status st = cmd_read_ids(v, key, TRI_WIRE_MAX_ALLOWED_IDS, &q->allowed, &q->r.num_allowed_token_ids, err);
+  q->r.allowed_token_ids = q->allowed;
+  if (st != TRI_OK) return st;
+  return tri_sampling_check_allowed(q->r.num_allowed_token_ids, err);
 }
 
 static tri_status json_stop_ids(cmd_request *q, const tri_json *v, tri_error *err) {
@@ -361,6 +376,7 @@ static tri_status json_field(void *ctx, const char *key, const tri_json *v) {
   if (!strcmp(key, "request_id")) return json_string(v, key, &q->request_id, &q->r.request_id, NULL, j->err);
   if (!strcmp(key, "cache_salt")) return json_string(v, key, &q->cache_salt, &q->r.cache_salt, NULL, j->err);
   if (!strcmp(key, "token_ids")) return json_token_ids(q, key, v, j->err);
+  if (!strcmp(key, "allowed_token_ids")) return json_allowed_ids(q, key, v, j->err);
   if (!strcmp(key, "stop_token_ids")) return json_stop_ids(q, v, j->err);
   if (!strcmp(key, "stop")) return json_stop(q, v, j->err);
   if (!strcmp(key, "logit_bias")) return json_bias(q, v, j->err);
@@ -401,7 +417,7 @@ tri_status cmd_request_json(const cmd_request *defaults, const tri_json *object,
                             cmd_request *out, tri_error *err) {
   *out = *defaults;
   /* Lists of the defaults stay theirs; the copies here are made anew when the line has its own. */
-  out->ids = NULL;
+  out->ids = out->allowed = NULL;
   out->bias = NULL;
   out->prompt = out->model = out->request_id = out->cache_salt = NULL;
   memset(out->stop_text, 0, sizeof out->stop_text);

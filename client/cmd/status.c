@@ -81,6 +81,13 @@ static void print_ranks(const trireme_status *s) {
   }
 }
 
+static void print_callers(const trireme_status *s) {
+  if (s->num_callers) printf("\nCALLER                               RUNNING  WAITING\n");
+  for (size_t i = 0; i < s->num_callers; i++)
+    printf("%-36s %7llu  %7llu\n", s->callers[i]->name, (unsigned long long)s->callers[i]->running,
+           (unsigned long long)s->callers[i]->waiting);
+}
+
 static void print_status(const trireme_status *s) {
   printf("%s, model %s, version %s, up %.0f s, %.0f MB\n", s->state, s->model, s->version, s->uptime_s, s->resident_mb);
   printf("%llu clients, %llu running, %llu waiting, %.1f tokens/s, coordinator %.2f us/token\n",
@@ -93,6 +100,7 @@ static void print_status(const trireme_status *s) {
   print_groups(s);
   print_memory(s);
   print_ranks(s);
+  print_callers(s);
   if (steps_differ(s))
     printf("Ranks report once a second, not all at the same moment: their steps need not be equal here.\n");
 }

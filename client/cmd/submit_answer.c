@@ -13,6 +13,7 @@ void submit_slot_free(submit_slot *s) {
     gw_logprobs_free(&s->choices[i].openai);
   }
   tri_free(s->choices);
+  tri_free(s->stops);
   cmd_buf_free(&s->input);
   cmd_buf_free(&s->kept);
   cmd_buf_free(&s->custom_id);
@@ -31,8 +32,8 @@ void submit_answer_tokens(submit_slot *s, const trireme_event *e) {
     cmd_buf_add(&p->text, c->text, c->text_len);
     for (size_t k = 0; k < c->num_ids; k++) cmd_buf_printf(&p->ids, p->ids.len ? ",%u" : "%u", c->ids[k]);
     if (!c->logprobs) continue;
-    if (s->form == SUBMIT_COMPLETION) {
-      gw_logprobs_add(&p->openai, c);
+    if (s->form != SUBMIT_PLAIN) {
+      (s->form == SUBMIT_CHAT ? gw_chat_logprobs_add : gw_logprobs_add)(&p->openai, c);
       continue;
     }
     if (!p->logprobs.len) cmd_buf_add(&p->logprobs, "[", 1);
@@ -139,16 +140,26 @@ static void put_model(submit_slot *s) {
 
 static void openai_choice(submit_slot *s, size_t index, const trireme_finished *f) {
   submit_piece none = {0}, *p = index < s->num_choices ? &s->choices[index] : &none;
+  const char *text = f->text_len ? f->text : p->text.data;
+  size_t len = f->text_len ? f->text_len : p->text.len;
   cmd_buf *r = &s->result;
+  bool named = f->stop_string >= 0 && (size_t)f->stop_string < s->num_stops;
+  gw_tail tail = {.finish_reason = f->finish_reason,
+                  .stop_string = named ? &s->stops[f->stop_string] : NULL,
+                  .stop_token_id = f->stop_token_id};
+  if (s->form == SUBMIT_CHAT) {
+    submit_chat_choice(s, index, text, len, p, &tail);
+    return;
+  }
   cmd_json_open(r, NULL, '{');
   cmd_json_uint(r, "index", index);
-  cmd_json_text(r, "text", f->text_len ? f->text : p->text.data, f->text_len ? f->text_len : p->text.len);
+  cmd_json_text(r, "text", text, len);
   cmd_buf_key(r, "logprobs");
   if (s->logprobs)
     gw_logprobs_write(&p->openai, r);
   else
     cmd_buf_add(r, "null", 4);
-  cmd_json_word(r, "finish_reason", f->finish_reason);
+  gw_write_tail(r, &tail);
   cmd_buf_add(r, "}", 1);
 }
 
@@ -157,8 +168,8 @@ static void openai_done(submit_slot *s, const trireme_event *e) {
   begin_openai(s);
   open_response(s, 200);
   cmd_buf_add(r, "{", 1);
-  cmd_buf_printf(r, "\"id\":\"cmpl-%s\"", s->request_id);
-  cmd_json_word(r, "object", "text_completion");
+  cmd_buf_printf(r, "\"id\":\"%s-%s\"", s->form == SUBMIT_CHAT ? "chatcmpl" : "cmpl", s->request_id);
+  cmd_json_word(r, "object", s->form == SUBMIT_CHAT ? "chat.completion" : "text_completion");
   cmd_json_uint(r, "created", (uint64_t)time(NULL));
   put_model(s);
   cmd_json_open(r, "choices", '[');
@@ -197,6 +208,7 @@ void submit_answer_embedding(submit_slot *s, const trireme_event *e) {
 /* A refusal is a response with its status; what nobody has answered has none. */
 static void openai_error(submit_slot *s, const trireme_error *e, bool answered) {
   gw_error shown = gw_error_of(e);
+  if (s->form == SUBMIT_CHAT && !strcmp(shown.param, "prompt")) shown.param = "messages";
   begin_openai(s);
   if (answered) {
     open_response(s, shown.status);

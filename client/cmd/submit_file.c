@@ -24,6 +24,8 @@ enum {
 
 typedef struct batch {
   const cmd_submit_options *o;
+  cmd_request defaults;
+  submit_context context;
   trireme *c;
   FILE *in, *out;
   char *line;
@@ -35,6 +37,7 @@ typedef struct batch {
   uint64_t lines, succeeded, failed, tokens, not_sent, answered_before;
   int64_t in_flight, waiting; /* waiting: done, but an older line is not */
   int64_t refused;            /* of those in flight: for lack of room, and to be sent again */
+  int64_t freed;              /* answers since then: each has left a place to one of them */
   off_t in_size, in_read;
   bool end, bar, cut_short;
   int64_t started_ns, drawn_ns, looked_ns;
@@ -126,8 +129,9 @@ static trireme_error line_error(tri_status st, const tri_error *err) {
 
 /* Sends what a line asks for. False: the connection is of no use any more. */
 static bool send_line(batch *b, submit_slot *s, const submit_request *r, trireme_error *error) {
+  const trireme_request *q = s->form == SUBMIT_CHAT ? &r->chat.c.r : &r->q.r;
   trireme_result result = s->form == SUBMIT_EMBEDDING ? trireme_embed(b->c, &r->embed, &s->id, error)
-                                                      : trireme_submit(b->c, &r->q.r, &s->id, error);
+                                                      : trireme_submit(b->c, q, &s->id, error);
   if (result == TRIREME_INVALID) {
     fail_slot(b, s, error);
     return true;
@@ -142,7 +146,7 @@ static bool send_line(batch *b, submit_slot *s, const submit_request *r, trireme
 static bool send_again(batch *b, submit_slot *s, trireme_error *error) {
   submit_request r;
   tri_error err = {0};
-  tri_status st = submit_line_parse(&b->o->request, s, &r, &err);
+  tri_status st = submit_line_parse(&b->context, s, &r, &err);
   trireme_error e = line_error(st, &err);
   bool ok = true;
   s->retry_ns = 0;
@@ -156,8 +160,21 @@ static bool send_again(batch *b, submit_slot *s, trireme_error *error) {
   return ok;
 }
 
+/* Sends the oldest lines again for which answers have made room. Those tries do not count: it may be gone already. */
+static bool fill_places(batch *b, trireme_error *error) {
+  for (submit_slot *s = b->oldest; s && b->refused && b->freed; s = s->next) {
+    if (s->done || !s->retry_ns) continue;
+    b->freed--;
+    s->tries--;
+    if (!send_again(b, s, error)) return false;
+  }
+  b->freed = 0;
+  return true;
+}
+
 static bool send_refused(batch *b, trireme_error *error) {
   int64_t now = tri_now_ns();
+  if (!fill_places(b, error)) return false;
   if (!b->refused || now - b->looked_ns < LOOK_MS * 1000000LL) return true;
   b->looked_ns = now;
   for (submit_slot *s = b->oldest; s; s = s->next)
@@ -198,7 +215,7 @@ static bool take_line(batch *b, size_t len, trireme_error *error) {
     st = tri_fail(&err, TRI_TOO_LARGE, "", "the line is too long");
   } else {
     cmd_buf_add(&s->input, b->line, len);
-    st = s->input.failed ? TRI_NO_MEMORY : submit_line_parse(&b->o->request, s, &r, &err);
+    st = s->input.failed ? TRI_NO_MEMORY : submit_line_parse(&b->context, s, &r, &err);
   }
   if (submit_done_take(b->before, s)) {
     b->answered_before++;
@@ -313,6 +330,7 @@ static int on_event(batch *b, const trireme_event *e) {
   if (e->kind == TRIREME_EVENT_TOKENS) submit_answer_tokens(s, e);
   if (!ends) return TRI_EXIT_OK;
   b->in_flight--;
+  b->freed += e->kind != TRIREME_EVENT_ERROR;
   if (e->kind != TRIREME_EVENT_ERROR)
     finish_slot(b, s, e);
   else if (!try_later(b, s, &e->error))
@@ -380,6 +398,17 @@ static int open_files(batch *b) {
   return open_output(o->output, &b->out);
 }
 
+/* --model may be the served model's folder instead of its name. */
+static int open_chat(batch *b) {
+  const char *model = b->o->request.r.model;
+  struct stat file;
+  b->defaults = b->o->request;
+  b->context.defaults = &b->defaults;
+  if (!model || stat(model, &file) || !S_ISDIR(file.st_mode)) return TRI_EXIT_OK;
+  b->defaults.r.model = NULL;
+  return submit_chat_open(model, b->c, (int)b->o->connection.connect_timeout_ms, &b->context.chat);
+}
+
 int cmd_submit_file(const cmd_submit_options *o) {
   batch b = {.o = o, .bar = o->progress && isatty(STDERR_FILENO), .mask = 1};
   while (b.mask < 2 * (size_t)o->concurrency) b.mask *= 2;
@@ -387,6 +416,7 @@ int cmd_submit_file(const cmd_submit_options *o) {
   b.mask--;
   int code = b.by_id ? open_files(&b) : TRI_EXIT_FAILED;
   if (code == TRI_EXIT_OK) code = cmd_connect(&o->connection, &b.c);
+  if (code == TRI_EXIT_OK) code = open_chat(&b);
   cmd_catch_signals();
   bool begins = code == TRI_EXIT_OK && b.out != stdout && !o->resume;
   if (begins && ftruncate(fileno(b.out), 0) && errno != EINVAL) code = TRI_EXIT_FAILED;
@@ -399,6 +429,7 @@ int cmd_submit_file(const cmd_submit_options *o) {
     submit_slot_free(s);
   }
   submit_done_free(b.before);
+  submit_chat_close(b.context.chat);
   free(b.line); /* getline's */
   tri_free(b.by_id);
   return code;

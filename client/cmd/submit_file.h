@@ -3,11 +3,13 @@
 #define TRI_CLIENT_CMD_SUBMIT_FILE_H
 
 #include "client/cmd/cmd.h"
-#include "client/gateway/completion.h"
+#include "client/gateway/chat.h"
 
 /* The forms of a line: an object with a prompt and fields of a request; or one of OpenAI's batches, whose body goes to
- * /v1/completions or /v1/embeddings. */
-typedef enum submit_form { SUBMIT_PLAIN, SUBMIT_COMPLETION, SUBMIT_EMBEDDING } submit_form;
+ * /v1/completions, /v1/chat/completions or /v1/embeddings. */
+typedef enum submit_form { SUBMIT_PLAIN, SUBMIT_COMPLETION, SUBMIT_CHAT, SUBMIT_EMBEDDING } submit_form;
+
+typedef struct submit_chat submit_chat; /* a model's tokenizer and chat template */
 
 /* One of a request's texts, as far as it has streamed in. */
 typedef struct submit_piece {
@@ -15,19 +17,23 @@ typedef struct submit_piece {
   gw_logprobs openai; /* instead of logprobs, for OpenAI's form */
 } submit_piece;
 
-/* One input line from its reading to its writing. */
+/* An input line from its reading to its writing. */
 typedef struct submit_slot {
   struct submit_slot *next; /* the line after it */
   uint64_t line, id;
   bool done, cached, logprobs;
   cmd_buf prompt_logprobs; /* elements, with commas */
   submit_form form;
+  const submit_chat *chat;  /* of SUBMIT_CHAT */
+  bool calls, in_reasoning; /* its answer may call tools; its prompt ends in reasoning */
   cmd_buf input;            /* the line, for another try */
   cmd_buf kept;             /* members of the line that its answer repeats, with a comma before each */
   cmd_buf custom_id, model; /* as JSON; model may be empty */
   unsigned tries;
   int64_t retry_ns; /* when it is sent again; 0: it is on its way */
   char request_id[33];
+  trireme_string *stops; /* the line's, for stop_reason */
+  size_t num_stops;
   uint32_t num_choices;
   submit_piece *choices;
   cmd_buf result; /* the output line */
@@ -40,11 +46,31 @@ typedef struct submit_request {
   cmd_request q;
   trireme_embed_request embed; /* for SUBMIT_EMBEDDING; its strings lie in doc */
   uint32_t *embed_ids;
+  gw_chat_request chat; /* for SUBMIT_CHAT, with is_chat; likewise */
+  uint32_t *chat_ids;
+  bool is_chat;
   tri_json_doc *doc;
 } submit_request;
+/* The part that the lines of a file have in common. */
+typedef struct submit_context {
+  const cmd_request *defaults;
+  submit_chat *chat; /* NULL: messages cannot be rendered */
+} submit_context;
 /* Reads s->input, and sets what s has of it (form, kept, custom_id, model, choices). Free *out in any case. */
-tri_status submit_line_parse(const cmd_request *defaults, submit_slot *s, submit_request *out, tri_error *err);
+tri_status submit_line_parse(const submit_context *x, submit_slot *s, submit_request *out, tri_error *err);
 void submit_request_free(submit_request *r);
+
+/* ---- submit_chat.c, or submit_no_chat.c in a build without tokenizers ---- */
+
+/* Reads the served model's folder, and asks the coordinator whether it is that. Returns the exit code. */
+int submit_chat_open(const char *dir, trireme *c, int timeout_ms, submit_chat **out);
+void submit_chat_close(submit_chat *chat); /* NULL is fine */
+tri_status submit_chat_parse(submit_chat *chat, const cmd_request *defaults, const tri_json *body, submit_slot *s,
+                             submit_request *out, tri_error *err);
+void submit_chat_free(submit_request *r);
+/* Writes an element of the answer's `choices`. */
+void submit_chat_choice(submit_slot *s, size_t index, const char *text, size_t len, submit_piece *piece,
+                        const gw_tail *tail);
 
 /* ---- submit_answer.c: what a slot's output line is made of ---- */
 

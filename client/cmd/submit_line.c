@@ -109,7 +109,7 @@ static tri_status parse_embedding(const tri_json *body, submit_request *out, tri
   return TRI_OK;
 }
 
-static tri_status parse_openai(const cmd_request *defaults, const tri_json *root, submit_slot *s, submit_request *out,
+static tri_status parse_openai(const submit_context *x, const tri_json *root, submit_slot *s, submit_request *out,
                                tri_error *err) {
   const tri_json *id = tri_json_get(root, "custom_id"), *body = tri_json_get(root, "body");
   const char *method = tri_json_get_str(root, "method"), *url = tri_json_get_str(root, "url");
@@ -121,40 +121,61 @@ static tri_status parse_openai(const cmd_request *defaults, const tri_json *root
   if (s->custom_id.failed || s->model.failed) return TRI_NO_MEMORY;
   if (method && strcmp(method, "POST") != 0) return cmd_wrong(err, "method", "POST");
   if (tri_json_kind_of(body) != TRI_JSON_OBJECT) return cmd_wrong(err, "body", "an object");
-  if (url && !strcmp(url, "/v1/completions")) return parse_completion(defaults, body, out, err);
+  if (url && !strcmp(url, "/v1/completions")) return parse_completion(x->defaults, body, out, err);
   if (url && !strcmp(url, "/v1/embeddings")) {
     s->form = SUBMIT_EMBEDDING;
     return parse_embedding(body, out, err);
   }
-  if (url && !strcmp(url, "/v1/chat/completions"))
-    return tri_fail(err, TRI_UNSUPPORTED, "url",
-                    "/v1/chat/completions needs the model's chat template: trireme serve takes it over HTTP");
-  return tri_fail(err, TRI_UNSUPPORTED, "url", "url must be /v1/completions or /v1/embeddings");
+  if (!url || strcmp(url, "/v1/chat/completions") != 0)
+    return tri_fail(err, TRI_UNSUPPORTED, "url", "url must be /v1/completions, /v1/chat/completions or /v1/embeddings");
+  s->form = SUBMIT_CHAT;
+  if (x->chat) return submit_chat_parse(x->chat, x->defaults, body, s, out, err);
+  return tri_fail(err, TRI_UNSUPPORTED, "url",
+                  "/v1/chat/completions needs the model's chat template: --model and the served model's folder");
 }
 
 /* ---- either ---- */
 
-tri_status submit_line_parse(const cmd_request *defaults, submit_slot *s, submit_request *out, tri_error *err) {
+/* Copies the stop texts, one behind the other, behind their list. */
+static tri_status keep_stops(submit_slot *s, const trireme_request *r) {
+  size_t bytes = r->num_stop * sizeof *s->stops;
+  for (size_t i = 0; i < r->num_stop; i++) bytes += r->stop[i].len;
+  if (!r->num_stop) return TRI_OK;
+  s->stops = tri_malloc(bytes, 1);
+  if (!s->stops) return TRI_NO_MEMORY;
+  char *at = (char *)(s->stops + r->num_stop);
+  for (size_t i = 0; i < r->num_stop; i++) {
+    memcpy(at, r->stop[i].s, r->stop[i].len);
+    s->stops[i] = (trireme_string){at, r->stop[i].len};
+    at += r->stop[i].len;
+  }
+  s->num_stops = r->num_stop;
+  return TRI_OK;
+}
+
+tri_status submit_line_parse(const submit_context *x, submit_slot *s, submit_request *out, tri_error *err) {
   *out = (submit_request){0};
   cmd_request_init(&out->q);
   TRI_CHECK(cmd_parse_line(s->input.data, s->input.len, &out->doc, err));
   const tri_json *root = tri_json_root(out->doc);
   s->kept.len = 0;
   if (tri_json_get(root, "custom_id") || tri_json_get(root, "body")) {
-    TRI_CHECK(parse_openai(defaults, root, s, out, err));
+    TRI_CHECK(parse_openai(x, root, s, out, err));
   } else {
     cmd_unknown unknown = {keep, s};
-    TRI_CHECK(cmd_request_json(defaults, root, &unknown, &out->q, err));
+    TRI_CHECK(cmd_request_json(x->defaults, root, &unknown, &out->q, err));
   }
   if (s->form == SUBMIT_EMBEDDING || s->choices) return TRI_OK;
-  s->logprobs = out->q.r.logprobs >= 0;
-  s->num_choices = out->q.r.n > 0 && out->q.r.n <= GW_MAX_CHOICES ? (uint32_t)out->q.r.n : 1;
+  const trireme_request *r = s->form == SUBMIT_CHAT ? &out->chat.c.r : &out->q.r;
+  s->logprobs = r->logprobs >= 0;
+  s->num_choices = r->n > 0 && r->n <= GW_MAX_CHOICES ? (uint32_t)r->n : 1;
   s->choices = tri_calloc(s->num_choices, sizeof *s->choices);
-  return s->choices ? TRI_OK : TRI_NO_MEMORY;
+  return s->choices ? keep_stops(s, r) : TRI_NO_MEMORY;
 }
 
 void submit_request_free(submit_request *r) {
   cmd_request_free(&r->q);
   tri_free(r->embed_ids);
+  submit_chat_free(r);
   tri_json_free(r->doc);
 }

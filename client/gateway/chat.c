@@ -20,23 +20,10 @@ typedef struct chat {
 
 /* ---- the answer ---- */
 
-static void begin_choice(cmd_buf *b, size_t index, const char *member) {
-  cmd_json_open(b, NULL, '{');
-  cmd_json_uint(b, "index", index);
-  cmd_json_open(b, member, '{');
-}
-
-/* Ends the delta or the message, and the choice. */
-static void end_choice(gw_completion *s, cmd_buf *b, size_t index) {
-  gw_choice *c = &s->choices[index];
-  cmd_buf_add(b, "}", 1);
-  cmd_buf_key(b, "logprobs");
-  if (s->q->r.logprobs >= 0 && (c->logprobs.tokens.len || !s->q->stream))
-    gw_chat_logprobs_write(&c->logprobs, b);
-  else
-    cmd_buf_add(b, "null", 4);
-  gw_write_finish_reason(b, c);
-  cmd_buf_add(b, "}", 1);
+/* Returns the logprobs that an event has; an answer at once has an object of them in any case. */
+static gw_logprobs *logprobs_of(gw_completion *s, size_t index) {
+  gw_logprobs *l = &s->choices[index].logprobs;
+  return s->q->r.logprobs >= 0 && (l->tokens.len || !s->q->stream) ? l : NULL;
 }
 
 static bool is_taken_apart(const chat *c) { return c->q.calls || c->model->reasoning; }
@@ -54,10 +41,11 @@ static gw_chat_message_config message_config(chat *c, size_t index) {
 static void add_delta(void *ctx, size_t index, const cmd_buf *members) {
   gw_completion *s = ctx;
   gw_event_begin(s);
-  begin_choice(&s->out, index, "delta");
+  gw_chat_choice_open(&s->out, index, "delta");
   cmd_buf_add(&s->out, members->data ? members->data : "", members->len);
   s->out.failed = s->out.failed || members->failed;
-  end_choice(s, &s->out, index);
+  gw_tail tail = gw_tail_of(s, index);
+  gw_chat_choice_end(&s->out, logprobs_of(s, index), &tail);
   gw_event_end(s);
 }
 
@@ -89,52 +77,32 @@ static void add_text(gw_completion *s, size_t index, const char *text, size_t le
   cmd_buf_free(&b);
 }
 
-static void set_reason(gw_choice *c, bool calls) {
-  if (calls && !strcmp(c->finish_reason, "stop")) snprintf(c->finish_reason, sizeof c->finish_reason, "tool_calls");
-}
-
 static void finish(gw_completion *s, size_t index) {
   chat *c = (chat *)s;
   gw_choice *choice = &s->choices[index], ended = *choice;
   bool calls = false;
   choice->finish_reason[0] = '\0'; /* not yet, of what was held back */
   if (c->messages && gw_chat_message_finish(c->messages[index], &calls) != TRI_OK) s->out.failed = true;
-  memcpy(choice->finish_reason, ended.finish_reason, sizeof ended.finish_reason);
-  set_reason(choice, calls);
+  snprintf(choice->finish_reason, sizeof choice->finish_reason, "%s", gw_chat_reason(ended.finish_reason, calls));
   add_delta(s, index, &(cmd_buf){0});
 }
 
-static tri_status take_apart(gw_completion *s, size_t index, cmd_buf *out) {
-  gw_choice *choice = &s->choices[index];
-  gw_chat_message_config config = message_config((chat *)s, index);
-  gw_chat_message *m = NULL;
-  bool calls;
-  tri_status st;
-  TRI_TRY(gw_chat_message_create(&config, &m));
-  if (choice->text.len) TRI_TRY(gw_chat_message_push(m, choice->text.data, choice->text.len));
-  TRI_TRY(gw_chat_message_finish(m, &calls));
-  set_reason(choice, calls);
-  gw_chat_message_write(m, out);
-cleanup:
-  gw_chat_message_free(m);
-  return st;
-}
-
 static void whole(gw_completion *s, size_t index, cmd_buf *out) {
-  const cmd_buf *text = &s->choices[index].text;
-  begin_choice(out, index, "message");
-  cmd_json_word(out, "role", "assistant");
-  if (!is_taken_apart((chat *)s))
-    cmd_json_text(out, "content", text->data ? text->data : "", text->len);
-  else if (take_apart(s, index, out) != TRI_OK)
-    out->failed = true;
-  end_choice(s, out, index);
+  const gw_choice *choice = &s->choices[index];
+  gw_chat_message_config config = message_config((chat *)s, index);
+  gw_chat_choice c = {.index = index,
+                      .text = choice->text.data,
+                      .len = choice->text.len,
+                      .logprobs = logprobs_of(s, index),
+                      .tail = gw_tail_of(s, index)};
+  gw_chat_choice_write(out, &c, is_taken_apart((chat *)s) ? &config : NULL);
 }
 
 static const gw_completion_form form = {.id_prefix = "chatcmpl-",
                                         .object = "chat.completion",
                                         .chunk_object = "chat.completion.chunk",
                                         .prompt_field = "messages",
+                                        .prompt_beside = true,
                                         .add_logprobs = gw_chat_logprobs_add,
                                         .begin = begin_stream,
                                         .text = add_text,
@@ -180,7 +148,7 @@ static tri_status run(gw_task *t, tri_tokenizer_scratch *scratch, tri_error *err
   chat *s = of_task(t);
   TRI_CHECK(gw_parse_body(&t->body, &s->doc, err));
   bool has_parser = s->model->calls != CHAT_CALLS_NONE;
-  TRI_CHECK(gw_chat_parse(tri_json_root(s->doc), has_parser, &s->q, &s->base.ignored, err));
+  TRI_CHECK(gw_chat_parse(tri_json_root(s->doc), has_parser, NULL, &s->q, &s->base.ignored, err));
   TRI_CHECK(make_prompt(s, scratch, err));
   TRI_CHECK(gw_completion_open(&s->base, err));
   if (!s->q.c.stream || !is_taken_apart(s)) return TRI_OK;
@@ -218,7 +186,7 @@ bool gw_chat_refuse(gateway *g, http_conn *c, bool needs_template) {
 }
 
 void gw_chat(gateway *g, http_conn *c) {
-  static const gw_kind kind = {gw_completion_event, leave};
+  static const gw_kind kind = {gw_completion_event, leave, gw_completion_drained};
   if (gw_chat_refuse(g, c, true)) return;
   chat *s = tri_calloc(1, sizeof *s);
   if (!s) return gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});

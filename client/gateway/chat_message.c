@@ -160,3 +160,52 @@ tri_status gw_chat_message_finish(gw_chat_message *m, bool *calls) {
   *calls = m->num_calls > 0;
   return TRI_OK;
 }
+
+/* ---- choices ---- */
+
+void gw_chat_choice_open(cmd_buf *b, size_t index, const char *member) {
+  cmd_json_open(b, NULL, '{');
+  cmd_json_uint(b, "index", index);
+  cmd_json_open(b, member, '{');
+}
+
+void gw_chat_choice_end(cmd_buf *b, gw_logprobs *logprobs, const gw_tail *tail) {
+  cmd_buf_add(b, "}", 1);
+  cmd_buf_key(b, "logprobs");
+  if (logprobs)
+    gw_chat_logprobs_write(logprobs, b);
+  else
+    cmd_buf_add(b, "null", 4);
+  gw_write_tail(b, tail);
+  cmd_buf_add(b, "}", 1);
+}
+
+const char *gw_chat_reason(const char *reason, bool calls) {
+  return calls && !strcmp(reason, "stop") ? "tool_calls" : reason;
+}
+
+/* Writes the members of a message that is taken apart. */
+static tri_status write_apart(cmd_buf *b, const gw_chat_choice *c, const gw_chat_message_config *config, bool *calls) {
+  gw_chat_message *m = NULL;
+  tri_status st;
+  TRI_TRY(gw_chat_message_create(config, &m));
+  if (c->len) TRI_TRY(gw_chat_message_push(m, c->text, c->len));
+  TRI_TRY(gw_chat_message_finish(m, calls));
+  gw_chat_message_write(m, b);
+cleanup:
+  gw_chat_message_free(m);
+  return st;
+}
+
+void gw_chat_choice_write(cmd_buf *b, const gw_chat_choice *c, const gw_chat_message_config *apart) {
+  bool calls = false;
+  gw_chat_choice_open(b, c->index, "message");
+  cmd_json_word(b, "role", "assistant");
+  if (!apart)
+    cmd_json_text(b, "content", c->text ? c->text : "", c->len);
+  else if (write_apart(b, c, apart, &calls) != TRI_OK)
+    b->failed = true;
+  gw_tail tail = c->tail;
+  tail.finish_reason = gw_chat_reason(tail.finish_reason, calls);
+  gw_chat_choice_end(b, c->logprobs, &tail);
+}

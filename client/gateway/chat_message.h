@@ -26,4 +26,24 @@ tri_status gw_chat_message_finish(gw_chat_message *m, bool *calls);
 /* Members of the whole message behind its role. */
 void gw_chat_message_write(const gw_chat_message *m, cmd_buf *out);
 
+/* ---- elements of `choices`, also for `trireme submit --file` ---- */
+
+/* A choice that is whole. */
+typedef struct gw_chat_choice {
+  size_t index;
+  const char *text; /* may be NULL without bytes */
+  size_t len;
+  gw_logprobs *logprobs; /* NULL: none were asked for */
+  gw_tail tail;
+} gw_chat_choice;
+
+/* Opens one, and in it its `member`: a delta or a message. */
+void gw_chat_choice_open(cmd_buf *b, size_t index, const char *member);
+/* Ends both. logprobs NULL: none. */
+void gw_chat_choice_end(cmd_buf *b, gw_logprobs *logprobs, const gw_tail *tail);
+/* Writes one. apart: how its text is taken apart; NULL: it is one text. */
+void gw_chat_choice_write(cmd_buf *b, const gw_chat_choice *c, const gw_chat_message_config *apart);
+/* Returns the reason that ends a choice which may have called tools. */
+const char *gw_chat_reason(const char *reason, bool calls);
+
 #endif

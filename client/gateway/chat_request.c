@@ -92,13 +92,17 @@ static tri_status check_logprobs(gw_chat_request *q, tri_error *err) {
   return TRI_OK;
 }
 
-tri_status gw_chat_parse(const tri_json *object, bool has_parser, gw_chat_request *q, gw_ignored *ignored,
-                         tri_error *err) {
+tri_status gw_chat_parse(const tri_json *object, bool has_parser, const trireme_request *defaults, gw_chat_request *q,
+                         gw_ignored *ignored, tri_error *err) {
   static const gw_field_table own = GW_TABLE(fields);
   const gw_field_table tables[] = {own, gw_completion_fields, {0}};
   *q = (gw_chat_request){
       .chat.add_generation_prompt = true, .parallel_tool_calls = true, .truncate_prompt_tokens = TRIREME_UNSET};
   gw_completion_request_init(&q->c);
+  if (defaults) {
+    q->c.r = *defaults;
+    q->c.cache = !defaults->no_cache;
+  }
   q->c.add_special_tokens = false; /* the template has them */
   TRI_CHECK(gw_fields_read(tables, object, q, ignored, err));
   TRI_CHECK(gw_chat_fields_check(&q->chat, err));

@@ -4,7 +4,8 @@
 
 #include "client/gateway/gateway.h"
 
-enum { GW_MAX_STOP = 16, GW_MAX_STOP_IDS = 32, GW_MAX_BIAS = 512, GW_MAX_CHOICES = 64 };
+enum { GW_MAX_STOP = 16, GW_MAX_STOP_IDS = 32, GW_MAX_BIAS = 512, GW_MAX_ALLOWED_IDS = 131072, GW_MAX_CHOICES = 64 };
+enum { GW_MAX_KEPT = 64 << 20, GW_MAX_KEPT_STREAM = 1 << 20 }; /* bytes: of an answer at once, of a slow reader's */
 
 /* ---- completion_request.c ---- */
 
@@ -13,11 +14,11 @@ typedef struct gw_completion_request {
   trireme_request r;
   gw_inputs prompt;
   bool stream, include_usage, continuous_usage, beam_search, add_special_tokens, cache;
-  bool skip_special_tokens;
+  bool skip_special_tokens, include_stop, return_token_ids;
   int64_t best_of;
   int64_t prompt_logprobs; /* in the form of vLLM; -1: none. Those of an echo are in the request */
   trireme_string stops[GW_MAX_STOP];
-  uint32_t *stop_ids;
+  uint32_t *stop_ids, *allowed_ids;
   trireme_logit_bias *bias;
 } gw_completion_request;
 
@@ -43,6 +44,18 @@ void gw_logprobs_write(gw_logprobs *l, cmd_buf *out);
 void gw_chat_logprobs_add(gw_logprobs *l, const trireme_choice *c);
 void gw_chat_logprobs_write(gw_logprobs *l, cmd_buf *out);
 void gw_logprobs_free(gw_logprobs *l);
+
+/* The end of a choice. */
+typedef struct gw_tail {
+  const char *finish_reason;         /* empty: not known yet */
+  const trireme_string *stop_string; /* what has stopped it, or NULL, and -1 */
+  int64_t stop_token_id;
+  cmd_buf *token_ids; /* elements, with commas, which are forgotten then; NULL: they were not asked for */
+} gw_tail;
+/* Writes the members: `finish_reason`, null until it is known, then also `stop_reason`; `token_ids`. */
+void gw_write_tail(cmd_buf *b, const gw_tail *t);
+/* Adds token ids to elements of an array. */
+void gw_add_ids(cmd_buf *b, const uint32_t *ids, size_t num);
 /* Elements of a choice's `prompt_logprobs`: null, then objects by token id. */
 void gw_prompt_logprobs_add(cmd_buf *b, const trireme_choice *c);
 
@@ -51,10 +64,13 @@ void gw_prompt_logprobs_add(cmd_buf *b, const trireme_choice *c);
 typedef struct gw_completion gw_completion;
 
 typedef struct gw_choice {
-  cmd_buf text; /* of an answer that is not streamed */
+  cmd_buf text; /* of an answer that is not streamed; of a stream, what waits until its reader has caught up */
   gw_logprobs logprobs;
-  cmd_buf prompt_logprobs; /* elements, with commas */
-  char finish_reason[16];  /* empty: not known yet */
+  cmd_buf prompt_logprobs;            /* elements, with commas */
+  cmd_buf token_ids;                  /* likewise: those that are not written yet */
+  int64_t stop_string, stop_token_id; /* of trireme_finished */
+  char finish_reason[16];             /* empty: not known yet */
+  bool begun;                         /* it has had an event */
 } gw_choice;
 
 /* The parts that the two endpoints have in ways of their own. Events are written with gw_event_begin and gw_event_end,
@@ -62,6 +78,7 @@ typedef struct gw_choice {
 typedef struct gw_completion_form {
   const char *id_prefix, *object, *chunk_object;
   const char *prompt_field; /* what an error of the prompt is an error of */
+  bool prompt_beside;       /* the prompt's token ids stand beside the choices, and not in each */
   void (*add_logprobs)(gw_logprobs *l, const trireme_choice *c);
   void (*begin)(gw_completion *s); /* a stream's first events; NULL: none */
   void (*text)(gw_completion *s, size_t choice, const char *text, size_t len);
@@ -76,12 +93,15 @@ struct gw_completion {
   gw_ignored ignored;
   size_t n, num_choices; /* of each prompt, and of all */
   gw_choice *choices;
-  uint64_t *counts; /* of each prompt: completion tokens so far */
+  uint64_t *counts;    /* of each prompt: completion tokens so far */
+  cmd_buf *prompt_ids; /* of each prompt, elements with commas; NULL: they were not asked for */
   unsigned num_accepted;
   uint64_t prompt_tokens, completion_tokens;
+  size_t kept;            /* bytes of the answer that wait: of one at once, all of it */
   uint64_t cached_tokens; /* of the prompts: those that were there, as is known at the end */
   cmd_buf out, prefix;    /* events that are not sent yet; what each begins with */
   bool begun;             /* the stream's head is sent */
+  bool prompt_told;       /* an event has the prompt's token ids */
   char id[48];
   int64_t created;
 };
@@ -91,11 +111,15 @@ tri_status gw_completion_open(gw_completion *s, tri_error *err);
 void gw_completion_close(gw_completion *s); /* also after a failure */
 /* Sends a job for each prompt. The exchange may be over then. */
 void gw_completion_submit(gw_exchange *x);
-void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e); /* for a gw_kind */
+/* For a gw_kind. */
+void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e);
+void gw_completion_drained(gw_exchange *x);
 
+/* Returns the end of a choice as far as it is known. */
+gw_tail gw_tail_of(gw_completion *s, size_t choice);
 void gw_event_begin(gw_completion *s);
 void gw_event_end(gw_completion *s);
-/* `"finish_reason":`, null until it is known. */
-void gw_write_finish_reason(cmd_buf *b, const gw_choice *c);
+/* Writes `prompt_token_ids`, where they were asked for. */
+void gw_write_prompt_ids(gw_completion *s, size_t prompt, cmd_buf *b);
 
 #endif

@@ -12,7 +12,10 @@ tri_status gw_completion_open(gw_completion *s, tri_error *err) {
   s->created = time(NULL);
   s->choices = tri_calloc(s->num_choices, sizeof *s->choices);
   s->counts = tri_calloc(s->q->prompt.num, sizeof *s->counts);
-  return s->choices && s->counts ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
+  if (s->q->return_token_ids) s->prompt_ids = tri_calloc(s->q->prompt.num, sizeof *s->prompt_ids);
+  bool ok = s->choices && s->counts && (s->prompt_ids || !s->q->return_token_ids);
+  for (size_t i = 0; ok && i < s->num_choices; i++) s->choices[i].stop_string = s->choices[i].stop_token_id = -1;
+  return ok ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
 }
 
 void gw_completion_close(gw_completion *s) {
@@ -20,7 +23,10 @@ void gw_completion_close(gw_completion *s) {
     cmd_buf_free(&s->choices[i].text);
     gw_logprobs_free(&s->choices[i].logprobs);
     cmd_buf_free(&s->choices[i].prompt_logprobs);
+    cmd_buf_free(&s->choices[i].token_ids);
   }
+  for (size_t i = 0; s->prompt_ids && i < s->q->prompt.num; i++) cmd_buf_free(&s->prompt_ids[i]);
+  tri_free(s->prompt_ids);
   tri_free(s->choices);
   tri_free(s->counts);
   cmd_buf_free(&s->out);
@@ -50,12 +56,13 @@ static void write_usage(cmd_buf *b, const gw_completion *s) {
   cmd_buf_add(b, "}}", 2);
 }
 
-void gw_write_finish_reason(cmd_buf *b, const gw_choice *c) {
-  cmd_buf_key(b, "finish_reason");
-  if (c->finish_reason[0])
-    cmd_buf_json(b, c->finish_reason, strlen(c->finish_reason));
-  else
-    cmd_buf_add(b, "null", 4);
+gw_tail gw_tail_of(gw_completion *s, size_t choice) {
+  gw_choice *c = &s->choices[choice];
+  bool named = c->stop_string >= 0 && (size_t)c->stop_string < s->q->r.num_stop;
+  return (gw_tail){.finish_reason = c->finish_reason,
+                   .stop_string = named ? &s->q->r.stop[c->stop_string] : NULL,
+                   .stop_token_id = c->stop_token_id,
+                   .token_ids = s->q->return_token_ids ? &c->token_ids : NULL};
 }
 
 /* ---- a stream ---- */
@@ -67,6 +74,8 @@ void gw_event_begin(gw_completion *s) {
 
 static void end_event(gw_completion *s, bool usage) {
   cmd_buf_add(&s->out, "]", 1);
+  if (s->form->prompt_beside && !s->prompt_told) gw_write_prompt_ids(s, 0, &s->out);
+  s->prompt_told = true;
   if (usage) write_usage(&s->out, s);
   cmd_buf_add(&s->out, "}\n\n", 3);
 }
@@ -80,6 +89,7 @@ static bool send_events(gw_exchange *x) {
   bool sent = !s->begun || !s->out.len || http_stream_send(x->conn, s->out.data, s->out.len);
   if (s->begun) s->out.len = 0;
   if (sent) return true;
+  x->g->counts.gone[HTTP_GONE_SLOW]++;
   x->conn = NULL;
   gw_exchange_close(x);
   return false;
@@ -131,6 +141,15 @@ static void fail(gw_exchange *x, const gw_error *e) {
   gw_exchange_close(x);
 }
 
+void gw_write_prompt_ids(gw_completion *s, size_t prompt, cmd_buf *b) {
+  cmd_buf *ids = s->prompt_ids ? &s->prompt_ids[prompt] : NULL;
+  if (!ids) return;
+  cmd_json_open(b, "prompt_token_ids", '[');
+  cmd_buf_add(b, ids->data ? ids->data : "", ids->len);
+  cmd_buf_add(b, "]", 1);
+  b->failed = b->failed || ids->failed;
+}
+
 /* ---- an answer at once ---- */
 
 static void respond(gw_exchange *x) {
@@ -143,6 +162,7 @@ static void respond(gw_exchange *x) {
     b.failed = b.failed || s->choices[i].text.failed || s->choices[i].prompt_logprobs.failed;
   }
   cmd_buf_add(&b, "]", 1);
+  if (s->form->prompt_beside) gw_write_prompt_ids(s, 0, &b);
   write_usage(&b, s);
   cmd_buf_add(&b, "}", 1);
   header_lines(s, fields);
@@ -152,8 +172,59 @@ static void respond(gw_exchange *x) {
 
 /* ---- events ---- */
 
-static void on_accepted(gw_exchange *x, const trireme_event *e) {
+static size_t bytes_of(const gw_choice *c) {
+  const gw_logprobs *l = &c->logprobs;
+  return c->text.len + l->tokens.len + l->values.len + l->tops.len + l->offsets.len + c->prompt_logprobs.len +
+         c->token_ids.len;
+}
+
+static bool is_behind(const gw_exchange *x) {
+  const gw_completion *s = x->state;
+  return s->begun && http_stream_behind(x->conn);
+}
+
+/* Writes the event of what waits of a choice. */
+static void tell_choice(gw_completion *s, size_t index) {
+  gw_choice *c = &s->choices[index];
+  if (!c->text.len && !c->logprobs.tokens.len && !c->token_ids.len) return;
+  cmd_buf text = c->text;
+  s->kept -= bytes_of(c);
+  c->text = (cmd_buf){0};
+  s->form->text(s, index, text.data ? text.data : "", text.len);
+  s->out.failed = s->out.failed || text.failed;
+  s->kept += bytes_of(c); /* logprobs that wait for text that is certain */
+  c->text = text;
+  c->text.len = 0;
+}
+
+void gw_completion_drained(gw_exchange *x) {
   gw_completion *s = x->state;
+  if (!s->q->stream || !s->begun || !s->kept) return;
+  for (size_t i = 0; i < s->num_choices; i++) tell_choice(s, i);
+  send_events(x);
+}
+
+/* Says whether more waits of an answer than may; then the exchange is over. */
+static bool is_too_much(gw_exchange *x) {
+  gw_completion *s = x->state;
+  if (s->q->stream && s->kept <= GW_MAX_KEPT_STREAM) return false;
+  if (!s->q->stream && s->kept <= GW_MAX_KEPT) return false;
+  if (s->begun) {
+    x->g->counts.gone[HTTP_GONE_SLOW]++;
+    http_stream_reset(x->conn);
+    x->conn = NULL;
+    gw_exchange_close(x);
+    return true;
+  }
+  fail(x, &(gw_error){400, "too_large", "",
+                      "the answer has more than 64 MiB: ask for a stream, or for fewer prompts, choices, tokens or "
+                      "logprobs"});
+  return true;
+}
+
+static void on_accepted(gw_exchange *x, const gw_job *j, const trireme_event *e) {
+  gw_completion *s = x->state;
+  if (s->prompt_ids) gw_add_ids(&s->prompt_ids[j->index], e->accepted.token_ids, e->accepted.num_token_ids);
   s->prompt_tokens += e->accepted.prompt_tokens;
   if (!s->id[0]) {
     snprintf(s->id, sizeof s->id, "%s%s", s->form->id_prefix, e->accepted.request_id);
@@ -164,32 +235,36 @@ static void on_accepted(gw_exchange *x, const trireme_event *e) {
 }
 
 /* Every choice has those of the prompt. */
-static void add_prompt(gw_completion *s, const gw_job *j, const trireme_choice *c) {
+static void add_prompt(gw_completion *s, const gw_job *j, const trireme_choice *c, bool behind) {
   for (size_t i = 0; i < s->n; i++) {
     size_t index = j->index * s->n + i;
     gw_choice *of = &s->choices[index];
+    s->kept -= bytes_of(of);
     if (s->q->prompt_logprobs >= 0) gw_prompt_logprobs_add(&of->prompt_logprobs, c);
-    if (!s->q->r.echo) continue;
-    s->form->add_logprobs(&of->logprobs, c);
-    if (s->q->stream && of->logprobs.tokens.len) s->form->text(s, index, "", 0);
+    if (s->q->r.echo) s->form->add_logprobs(&of->logprobs, c);
+    s->kept += bytes_of(of);
+    if (s->q->stream && !behind) tell_choice(s, index);
   }
 }
 
 static void on_tokens(gw_exchange *x, const gw_job *j, const trireme_event *e) {
   gw_completion *s = x->state;
+  bool behind = is_behind(x);
   for (size_t i = 0; i < e->tokens.num; i++) {
     const trireme_choice *c = e->tokens.choices[i];
     size_t index = j->index * s->n + c->index;
-    if (c->of_prompt) add_prompt(s, j, c);
+    if (c->of_prompt) add_prompt(s, j, c, behind);
     if (c->of_prompt || c->index >= s->n) continue;
     s->completion_tokens += c->num_ids;
-    s->form->add_logprobs(&s->choices[index].logprobs, c);
-    if (!s->q->stream)
-      cmd_buf_add(&s->choices[index].text, c->text ? c->text : "", c->text_len);
-    else if (c->text_len || s->choices[index].logprobs.tokens.len)
-      s->form->text(s, index, c->text ? c->text : "", c->text_len);
+    gw_choice *of = &s->choices[index];
+    s->kept -= bytes_of(of);
+    s->form->add_logprobs(&of->logprobs, c);
+    if (s->q->return_token_ids) gw_add_ids(&of->token_ids, c->ids, c->num_ids);
+    cmd_buf_add(&of->text, c->text ? c->text : "", c->text_len);
+    s->kept += bytes_of(of);
+    if (s->q->stream && !behind) tell_choice(s, index);
   }
-  send_events(x);
+  if (!is_too_much(x)) send_events(x);
 }
 
 static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
@@ -204,13 +279,19 @@ static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
       return fail(x, &(gw_error){late ? 504 : 503, late ? "timeout" : "aborted", "",
                                  late ? "deadline_ms has passed" : "the request was aborted"});
     }
+    if (s->q->stream) tell_choice(s, index);
     snprintf(c->finish_reason, sizeof c->finish_reason, "%s", f->finish_reason);
+    c->stop_string = f->stop_string;
+    c->stop_token_id = f->stop_token_id;
     tokens += f->completion_tokens;
-    if (s->q->stream)
+    if (s->q->stream) {
       s->form->finish(s, index);
-    else if (s->q->r.no_stream)
+    } else if (s->q->r.no_stream) {
       cmd_buf_add(&c->text, f->text, f->text_len);
+      s->kept += f->text_len;
+    }
   }
+  if (is_too_much(x)) return;
   s->counts[j->index] = tokens;
   s->cached_tokens += e->done.cached_tokens;
   if (x->num_open) {
@@ -234,7 +315,7 @@ static gw_error error_of(const gw_completion *s, const trireme_error *e) {
 void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
   gw_error error;
   switch (e->kind) {
-  case TRIREME_EVENT_ACCEPTED: on_accepted(x, e); break;
+  case TRIREME_EVENT_ACCEPTED: on_accepted(x, j, e); break;
   case TRIREME_EVENT_TOKENS: on_tokens(x, j, e); break;
   case TRIREME_EVENT_DONE: on_done(x, j, e); break;
   case TRIREME_EVENT_ERROR:
@@ -248,6 +329,7 @@ void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
 void gw_completion_submit(gw_exchange *x) {
   gw_completion *s = x->state;
   trireme_request *r = &s->q->r;
+  r->caller = x->caller;
   for (size_t i = 0; i < s->q->prompt.num; i++) {
     const gw_input *in = &s->q->prompt.items[i];
     trireme_error error = {0};

@@ -33,6 +33,15 @@ static tri_status take_stop_ids(void *request, const gw_field *f, const tri_json
                   GW_MAX_STOP_IDS);
 }
 
+static tri_status take_allowed_ids(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+  gw_completion_request *q = request;
+  TRI_CHECK(gw_read_ids(f, v, &q->allowed_ids, &q->r.num_allowed_token_ids, err));
+  q->r.allowed_token_ids = q->allowed_ids;
+  if (q->r.num_allowed_token_ids >= 1 && q->r.num_allowed_token_ids <= GW_MAX_ALLOWED_IDS) return TRI_OK;
+  return tri_fail(err, TRI_OUT_OF_RANGE, f->name, "%s has %zu ids; allowed are 1 to %d", f->name,
+                  q->r.num_allowed_token_ids, GW_MAX_ALLOWED_IDS);
+}
+
 static tri_status add_bias(void *ctx, const char *key, const tri_json *v) {
   gw_completion_request *q = ctx;
   char *end;
@@ -124,6 +133,7 @@ static const gw_field shared[] = {
     {"presence_penalty", gw_take_num, R(presence_penalty)},
     {"frequency_penalty", gw_take_num, R(frequency_penalty)},
     {"logit_bias", take_bias, 0},
+    {"allowed_token_ids", take_allowed_ids, 0},
     {"ignore_eos", gw_take_bool, R(ignore_eos)},
     {"priority", gw_take_int, R(priority)},
     {"deadline_ms", gw_take_int, R(deadline_ms)},
@@ -135,15 +145,14 @@ static const gw_field shared[] = {
     {"cache", gw_take_bool, Q(cache)},
     {"add_special_tokens", gw_take_bool, Q(add_special_tokens)},
     {"skip_special_tokens", gw_take_bool, Q(skip_special_tokens)},
+    {"include_stop_str_in_output", gw_take_bool, Q(include_stop)},
+    {"return_token_ids", gw_take_bool, Q(return_token_ids)},
     {"spaces_between_special_tokens", gw_take_nothing, 0},
     {"response_format", take_format, 0},
     /* An answer that keeps no such wish would be taken for one that does. */
-    {"include_stop_str_in_output", gw_take_unsupported, 0},
-    {"allowed_token_ids", gw_take_unsupported, 0},
     {"bad_words", gw_take_unsupported, 0},
     {"logits_processors", gw_take_unsupported, 0},
     {"prompt_embeds", gw_take_unsupported, 0},
-    {"return_token_ids", gw_take_unsupported, 0},
     {"return_tokens_as_token_ids", gw_take_unsupported, 0},
     {"chat_template", gw_take_unsupported, 0},
     {"grammar", gw_take_unsupported, 0},
@@ -184,15 +193,16 @@ tri_status gw_completion_check(gw_completion_request *q, tri_error *err) {
   trireme_request *r = &q->r;
   if (r->n < 1 || r->n > GW_MAX_CHOICES)
     return tri_fail(err, TRI_OUT_OF_RANGE, "n", "n is %" PRId64 "; allowed are 1 to %d", r->n, GW_MAX_CHOICES);
-  if (!q->skip_special_tokens)
-    return tri_fail(err, TRI_UNSUPPORTED, "skip_special_tokens", "skip_special_tokens false is not supported");
   if (r->max_tokens == 0 && r->prompt_logprobs < 0)
     return tri_fail(err, TRI_OUT_OF_RANGE, "max_tokens",
                     "max_tokens is 0; allowed are -1 to 1048576, but 0 only where the prompt's logprobs are wanted");
   if (q->beam_search && r->num_beams == TRIREME_UNSET) r->num_beams = r->n;
   r->no_special_tokens = !q->add_special_tokens;
   r->no_cache = !q->cache;
-  r->no_stream = !q->stream && r->logprobs < 0;
+  r->keep_special_tokens = !q->skip_special_tokens;
+  r->include_stop = q->include_stop;
+  r->return_token_ids = q->return_token_ids;
+  r->no_stream = !q->stream && r->logprobs < 0 && !q->return_token_ids; /* `done` has no ids */
   return TRI_OK;
 }
 
@@ -224,5 +234,6 @@ tri_status gw_completion_parse(const tri_json *object, gw_completion_request *q,
 void gw_completion_request_free(gw_completion_request *q) {
   gw_inputs_free(&q->prompt);
   tri_free(q->stop_ids);
+  tri_free(q->allowed_ids);
   tri_free(q->bias);
 }

@@ -28,7 +28,10 @@ static void write_choice(gw_completion *s, cmd_buf *b, size_t index, const char 
   else
     cmd_buf_add(b, "null", 4);
   if (s->q->prompt_logprobs >= 0) write_prompt_logprobs(b, c);
-  gw_write_finish_reason(b, c);
+  gw_tail tail = gw_tail_of(s, index);
+  gw_write_tail(b, &tail);
+  if (!s->q->stream || !c->begun) gw_write_prompt_ids(s, index / s->n, b);
+  c->begun = true;
   cmd_buf_add(b, "}", 1);
 }
 
@@ -68,7 +71,7 @@ static tri_status prepare(http_conn *c, text_completion *t, tri_error *err) {
 }
 
 void gw_completions(gateway *g, http_conn *c) {
-  static const gw_kind kind = {gw_completion_event, free_completion};
+  static const gw_kind kind = {gw_completion_event, free_completion, gw_completion_drained};
   tri_error err = {0};
   text_completion *t = tri_calloc(1, sizeof *t);
   if (!t) return gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});

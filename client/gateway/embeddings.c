@@ -140,6 +140,7 @@ static void on_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
 
 static void submit(gw_exchange *x) {
   embeddings *s = x->state;
+  s->q.r.caller = x->caller;
   for (size_t i = 0; i < s->q.input.num; i++) {
     const gw_input *in = &s->q.input.items[i];
     trireme_error error = {0};
@@ -176,7 +177,7 @@ static tri_status prepare(http_conn *c, embeddings *s, tri_error *err) {
 }
 
 void gw_embeddings(gateway *g, http_conn *c) {
-  static const gw_kind kind = {on_event, free_embeddings};
+  static const gw_kind kind = {on_event, free_embeddings, NULL};
   tri_error err = {0};
   embeddings *s = tri_calloc(1, sizeof *s);
   if (!s) return gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});

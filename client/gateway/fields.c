@@ -75,7 +75,7 @@ static void log_once(gateway *g, const char *name) {
 static tri_status unknown(gw_ignored *ignored, const char *key, tri_error *err) {
   size_t len = strlen(key), used = strlen(ignored->names);
   const char *name = len < GW_FIELD_BYTES && http_is_token(key, len) ? key : "(unprintable)";
-  if (ignored->g->o.http.reject_unknown_fields)
+  if (!ignored->g || ignored->g->o.http.reject_unknown_fields)
     return tri_fail(err, TRI_UNKNOWN_FIELD, name, "there is no field %s", name);
   if (used + strlen(name) + 3 <= sizeof ignored->names)
     snprintf(ignored->names + used, sizeof ignored->names - used, "%s%s", used ? ", " : "", name);
@@ -120,7 +120,9 @@ tri_status gw_fields_read(const gw_field_table *tables, const tri_json *object, 
 
 tri_status gw_parse_body(const tri_buf *body, tri_json_doc **out, tri_error *err) {
   tri_json_doc *doc = NULL;
-  TRI_CHECK(tri_json_parse(body->data ? body->data : "", body->len, &doc, err));
+  tri_status st = tri_json_parse(body->data ? body->data : "", body->len, &doc, err);
+  if (st == TRI_CORRUPT && err->field[0]) st = err->status = TRI_OUT_OF_RANGE; /* a number: it has a name */
+  if (st != TRI_OK) return st;
   if (tri_json_kind_of(tri_json_root(doc)) != TRI_JSON_OBJECT) {
     tri_json_free(doc);
     return tri_fail(err, TRI_INVALID_ARGUMENT, "", "the body must be a JSON object");

@@ -24,8 +24,18 @@ typedef struct gw_keys gw_keys; /* NULL: everybody may */
 /* Reads a file of `NAME KEY` lines, which nobody but its owner may read. */
 tri_status gw_keys_load(const char *path, gw_keys **out, tri_error *err);
 void gw_keys_free(gw_keys *k);
-/* Returns whether an Authorization field is a Bearer of one of the keys, in a time that tells nothing of them. */
-bool gw_keys_allow(const gw_keys *k, http_str authorization);
+enum { GW_KEY_NAME = 65 }; /* bytes of a key's name, and a NUL */
+/* Returns whether an Authorization field is a Bearer of one of the keys, in a time that tells nothing of them; then
+ * `name` has that key's. It is empty otherwise, and without keys. */
+bool gw_keys_allow(const gw_keys *k, http_str authorization, char name[GW_KEY_NAME]);
+
+/* ---- cors.c: pages of which origins may read answers ---- */
+
+typedef struct gw_origins gw_origins; /* NULL: of none */
+tri_status gw_origins_make(const tri_gateway_options *options, gw_origins **out, tri_error *err);
+void gw_origins_free(gw_origins *o); /* NULL is fine */
+/* Header lines of every answer; for an http_handler. Returns their length. */
+size_t gw_cors_lines(void *ctx, http_conn *c, char *out, size_t cap);
 
 /* ---- error_json.c and errors.c ---- */
 
@@ -60,7 +70,8 @@ typedef struct gw_job {
 typedef struct gw_kind {
   /* An event of one of its jobs; e may be an error that the gateway itself makes. It may close the exchange. */
   void (*event)(gw_exchange *x, gw_job *j, const trireme_event *e);
-  void (*free)(gw_exchange *x); /* its state; may be NULL */
+  void (*free)(gw_exchange *x);    /* its state; may be NULL */
+  void (*drained)(gw_exchange *x); /* the client has taken what waited for it; may be NULL */
 } gw_kind;
 
 /* One HTTP request that waits for events. It lives until its jobs have ended, also where nobody waits any more. */
@@ -70,7 +81,8 @@ struct gw_exchange {
   const gw_kind *kind;
   void *state;
   unsigned num_jobs, num_open;
-  int64_t deadline_ns; /* of a question that the coordinator answers at once; 0: none */
+  int64_t deadline_ns;      /* of a question that the coordinator answers at once; 0: none */
+  char caller[GW_KEY_NAME]; /* the name of its key, which its jobs are told; may be empty */
   gw_job jobs[];
 };
 
@@ -93,7 +105,7 @@ void gw_jobs_lose(gateway *g, const trireme_error *e);
 
 /* Names of a request that mean nothing here. */
 typedef struct gw_ignored {
-  gateway *g;
+  gateway *g;      /* NULL: they are refused */
   char names[200]; /* with commas between them, of the first */
 } gw_ignored;
 
@@ -176,6 +188,9 @@ void gw_metrics_write(const gateway *g, const char *text, size_t len, cmd_buf *o
 
 /* ---- routes.c ---- */
 
+/* cors.c: answers the question of a browser whether a page may ask. False: it is none, or there is nobody who may. */
+bool gw_cors_preflight(gateway *g, http_conn *c);
+
 const char *gw_route_path(unsigned number); /* NULL: there is none */
 
 /* Calls of the connections; ctx is the gateway. */
@@ -183,6 +198,7 @@ void gw_on_head(void *ctx, http_conn *c);
 void gw_on_request(void *ctx, http_conn *c);
 void gw_on_gone(void *ctx, http_conn *c, http_gone why);
 void gw_on_answer(void *ctx, http_conn *c, int status);
+void gw_on_drained(void *ctx, http_conn *c);
 size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap);
 
 /* ---- all of it ---- */
@@ -192,6 +208,7 @@ typedef struct gw_options {
   const char *endpoint, *key_file, *server_key;
   const char *model; /* its folder; NULL: chat is not served */
   int64_t connect_timeout_ms;
+  int64_t pulse_fd; /* to whom it shows that its loop turns; -1: nobody */
 } gw_options;
 
 struct gateway {
@@ -199,6 +216,7 @@ struct gateway {
   http_server *server;
   trireme *client; /* NULL: the coordinator is lost */
   gw_keys *keys;
+  gw_origins *origins;
   bool loopback;            /* nobody of another host can ask */
   bool leaving;             /* SIGTERM: it says that it is not ready */
   bool refusing;            /* new requests for the model are not taken */

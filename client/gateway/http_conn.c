@@ -14,7 +14,7 @@
 #include "client/gateway/http_conn_impl.h"
 #include "runtime/base/mem.h"
 
-enum { LINGER_MS = 1000, LOOK_MS = 200, HEAD_BYTES = 2048 };
+enum { LINGER_MS = 1000, LOOK_MS = 200, HEAD_BYTES = 4096, FIELDS_BYTES = 1024, BEHIND_BYTES = 16384 };
 
 static const struct {
   int status;
@@ -97,18 +97,19 @@ static void lose(http_conn *c, http_gone why) {
 /* ---- responses ---- */
 
 static void write_head(http_conn *c, int status, const char *type, const char *fields, int64_t length) {
-  char head[HEAD_BYTES], date[40], size[48] = "";
+  char head[HEAD_BYTES], more[FIELDS_BYTES] = "", date[40], size[48] = "";
   const http_handler *h = &c->server->handler;
   struct tm tm;
   time_t now = time(NULL);
   h->answering(h->ctx, c, status);
+  if (h->fields) h->fields(h->ctx, c, more, sizeof more);
   gmtime_r(&now, &tm);
   strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", &tm);
   if (length >= 0) snprintf(size, sizeof size, "Content-Length: %lld\r\n", (long long)length);
   if (c->chunked) snprintf(size, sizeof size, "Transfer-Encoding: chunked\r\n");
   const char *stays = c->parser.version_1_0 ? "Connection: keep-alive\r\n" : "";
-  int n = snprintf(head, sizeof head, "HTTP/1.1 %d %s\r\nDate: %s\r\nContent-Type: %s\r\n%s%s%s\r\n", status,
-                   http_status_text(status), date, type, size, fields ? fields : "",
+  int n = snprintf(head, sizeof head, "HTTP/1.1 %d %s\r\nDate: %s\r\nContent-Type: %s\r\n%s%s%s%s\r\n", status,
+                   http_status_text(status), date, type, size, fields ? fields : "", more,
                    c->close ? "Connection: close\r\n" : stays);
   if (n < 0 || (size_t)n >= sizeof head || bufferevent_write(c->bev, head, (size_t)n)) reset(c);
 }
@@ -153,7 +154,7 @@ static void refuse(http_conn *c, int status, const char *why) {
 
 void http_stream_begin(http_conn *c, const char *fields) {
   if (c->phase == PHASE_OVER) return;
-  char more[HEAD_BYTES / 2];
+  char more[FIELDS_BYTES];
   c->streaming = true;
   c->chunked = !c->parser.version_1_0;
   c->close = !c->chunked || !stays_open(c);
@@ -203,6 +204,10 @@ bool http_stream_send(http_conn *c, const char *events, size_t len) {
   if (ok && evbuffer_get_length(out) <= c->server->config.max_pending) return true;
   reset(c);
   return false;
+}
+
+bool http_stream_behind(const http_conn *c) {
+  return c->phase != PHASE_OVER && evbuffer_get_length(bufferevent_get_output(c->bev)) > BEHIND_BYTES;
 }
 
 bool http_stream_event(http_conn *c, const char *data, size_t len) {
@@ -321,6 +326,8 @@ static void linger(http_conn *c) {
 static void on_written(struct bufferevent *bev, void *ctx) {
   http_conn *c = ctx;
   (void)bev;
+  const http_handler *h = &c->server->handler;
+  if (c->phase == PHASE_RESPOND && c->streaming && h->drained) h->drained(h->ctx, c);
   if (c->phase != PHASE_FLUSH) return;
   if (c->close || c->server->draining) return linger(c);
   http_parser_reset(&c->parser);
@@ -387,4 +394,8 @@ void http_conn_open(http_server *s, int fd) {
 
 void http_conn_drain(http_conn *c) {
   if (c->phase == PHASE_HEAD && !c->begun) end(c);
+}
+
+void http_conn_abandon(http_conn *c) {
+  if (c->phase == PHASE_RESPOND) lose(c, HTTP_GONE_CLOSED);
 }

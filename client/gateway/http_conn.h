@@ -32,6 +32,10 @@ typedef struct http_handler {
   void (*answering)(void *ctx, http_conn *c, int status); /* a response begins */
   /* Makes the body of an error that the connection itself answers with, into out of cap bytes; returns its length. */
   size_t (*error)(void *ctx, int status, const char *why, char *out, size_t cap);
+  /* Makes header lines that every answer has, likewise; NULL: there are none. */
+  size_t (*fields)(void *ctx, http_conn *c, char *out, size_t cap);
+  /* A stream's client has taken all that was sent to it, after http_stream_behind; NULL: nobody wants to know. */
+  void (*drained)(void *ctx, http_conn *c);
 } http_handler;
 
 typedef struct http_config {
@@ -60,6 +64,8 @@ tri_status http_server_run(http_server *s);
 /* Ends connections that wait for a request, and the others behind their response; requests are still read. */
 void http_server_drain(http_server *s);
 void http_server_stop(http_server *s);
+/* Ends the connections whose response is being made, and calls gone for each: behind http_server_run. */
+void http_server_abandon(http_server *s);
 unsigned http_server_connections(const http_server *s);
 
 /* ---- a request and its response: http_conn.c ---- */
@@ -76,6 +82,8 @@ void http_stream_begin(http_conn *c, const char *fields);
 bool http_stream_event(http_conn *c, const char *data, size_t len);
 /* Sends whole events, or comments, as they are. */
 bool http_stream_send(http_conn *c, const char *events, size_t len);
+/* Returns whether more events wait for their reader than a head and what comes with it. */
+bool http_stream_behind(const http_conn *c);
 void http_stream_end(http_conn *c);
 /* Ends the connection in the middle of a stream, so that the client does not take it for whole; gone is not called. */
 void http_stream_reset(http_conn *c);

@@ -66,6 +66,8 @@ void http_conn_open(http_server *s, int fd);
 void http_conn_free(http_conn *c);
 /* Ends one that waits for a request. */
 void http_conn_drain(http_conn *c);
+/* Ends one that waits for its response. */
+void http_conn_abandon(http_conn *c);
 /* A descriptor may be free again. */
 void http_server_accept_again(http_server *s);
 /* Stops the loop where a drain has nothing left to wait for. */

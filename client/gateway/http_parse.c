@@ -113,7 +113,8 @@ static http_outcome take_line(http_parser *p, const char *s, size_t len, size_t 
 }
 
 static http_outcome request_line(http_parser *p) {
-  static const char *const methods[] = {[HTTP_GET] = "GET", [HTTP_HEAD] = "HEAD", [HTTP_POST] = "POST"};
+  static const char *const methods[] = {
+      [HTTP_GET] = "GET", [HTTP_HEAD] = "HEAD", [HTTP_POST] = "POST", [HTTP_OPTIONS] = "OPTIONS"};
   const char *line = p->head.data, *end = line + p->head.len;
   const char *target = memchr(line, ' ', (size_t)(end - line));
   if (!target || !http_is_token(line, (size_t)(target - line))) return refuse(p, 400, "the request line has no method");
@@ -124,10 +125,10 @@ static http_outcome request_line(http_parser *p) {
   if (memcmp(version + 6, "1.1", 3) && memcmp(version + 6, "1.0", 3))
     return refuse(p, 505, "the version is neither HTTP/1.0 nor HTTP/1.1");
   p->version_1_0 = version[8] == '0';
-  for (unsigned i = 0; i <= HTTP_POST; i++) {
+  for (unsigned i = 0; i <= HTTP_OPTIONS; i++) {
     p->method = (http_method)i;
     if (method.len == strlen(methods[i]) && !memcmp(method.s, methods[i], method.len)) break;
-    if (i == HTTP_POST) return refuse(p, 405, "the method is none of GET, HEAD and POST");
+    if (i == HTTP_OPTIONS) return refuse(p, 405, "the method is none of GET, HEAD, POST and OPTIONS");
   }
   if (version - target > HTTP_TARGET_BYTES) return refuse(p, 414, "the target has more than 2048 bytes");
   if (*target != '/') return refuse(p, 400, "the target does not begin with a slash");

@@ -18,7 +18,7 @@ enum {
   HTTP_TARGET_BYTES = 2048,
 };
 
-typedef enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST } http_method;
+typedef enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_OPTIONS } http_method;
 
 /* A view: it lies in the parser, and is valid until the next call of http_parse or http_parser_reset. */
 typedef struct http_str {

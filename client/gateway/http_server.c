@@ -180,3 +180,7 @@ void http_server_drain(http_server *s) {
   for (http_conn *c = s->connections; c; c = c->next) http_conn_drain(c);
   http_server_look(s);
 }
+
+void http_server_abandon(http_server *s) {
+  for (http_conn *c = s->connections; c; c = c->next) http_conn_abandon(c);
+}

@@ -18,6 +18,7 @@ gw_exchange *gw_exchange_make(gateway *g, http_conn *c, const gw_kind *kind, voi
     return NULL;
   }
   *x = made;
+  gw_keys_allow(g->keys, http_parser_field(http_conn_request(c), "authorization"), x->caller);
   http_conn_set_data(c, x);
   return x;
 }

@@ -15,6 +15,7 @@ enum { KEY_BYTES = 256, MAX_KEYS = 4096, FILE_BYTES = MAX_KEYS * 400, PREFIX = 7
 typedef struct key {
   size_t len;
   char bytes[KEY_BYTES]; /* zeros behind it */
+  char name[GW_KEY_NAME];
 } key;
 
 struct gw_keys {
@@ -36,6 +37,9 @@ static tri_status add_line(gw_keys *k, const char *line, size_t len, size_t numb
   if (line == end || *line == '#') return TRI_OK;
   const char *value = line;
   while (value < end && *value != ' ' && *value != '\t') value++;
+  size_t name = (size_t)(value - line);
+  for (size_t i = 0; i < name; i++)
+    if (line[i] <= ' ' || line[i] > '~') name = GW_KEY_NAME;
   while (value < end && (*value == ' ' || *value == '\t')) value++;
   size_t n = (size_t)(end - value);
   for (size_t i = 0; i < n; i++)
@@ -43,12 +47,17 @@ static tri_status add_line(gw_keys *k, const char *line, size_t len, size_t numb
   if (!n || n > KEY_BYTES)
     return tri_fail(err, TRI_CORRUPT, "api-key-file", "line %zu is not NAME KEY, with a key of 1 to %d visible bytes",
                     number, KEY_BYTES);
+  if (name >= GW_KEY_NAME)
+    return tri_fail(err, TRI_CORRUPT, "api-key-file",
+                    "line %zu is not NAME KEY, with a name of 1 to %d visible characters of ASCII", number,
+                    GW_KEY_NAME - 1);
   if (k->num == MAX_KEYS) return tri_fail(err, TRI_TOO_LARGE, "api-key-file", "more than %d keys", MAX_KEYS);
   if (tri_array_reserve(&k->keys, k->num, &k->cap, 1, sizeof *k->keys) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "api-key-file", "no memory");
   key *out = &k->keys[k->num++];
   *out = (key){.len = n};
   memcpy(out->bytes, value, n);
+  memcpy(out->name, line, name);
   return TRI_OK;
 }
 
@@ -93,9 +102,10 @@ cleanup:
 }
 
 /* All bytes of all keys are looked at, whatever was sent. */
-bool gw_keys_allow(const gw_keys *k, http_str authorization) {
+bool gw_keys_allow(const gw_keys *k, http_str authorization, char name[GW_KEY_NAME]) {
   key given = {0};
-  unsigned allowed = 0;
+  size_t found = 0; /* its number, from 1 on */
+  name[0] = '\0';
   if (!k) return true;
   if (authorization.len <= PREFIX || strncasecmp(authorization.s, "Bearer ", PREFIX)) return false;
   given.len = authorization.len - PREFIX;
@@ -103,8 +113,10 @@ bool gw_keys_allow(const gw_keys *k, http_str authorization) {
   for (size_t i = 0; i < k->num; i++) {
     unsigned differs = k->keys[i].len != given.len;
     for (size_t b = 0; b < KEY_BYTES; b++) differs |= (unsigned char)(k->keys[i].bytes[b] ^ given.bytes[b]);
-    allowed |= !differs;
+    size_t is = -(size_t)!differs; /* all ones, or none */
+    found = (found & ~is) | ((i + 1) & is);
   }
   explicit_bzero(&given, sizeof given);
-  return allowed;
+  if (found) memcpy(name, k->keys[found - 1].name, GW_KEY_NAME);
+  return found;
 }

@@ -130,6 +130,31 @@ void gw_prompt_logprobs_add(cmd_buf *b, const trireme_choice *c) {
   }
 }
 
+void gw_add_ids(cmd_buf *b, const uint32_t *ids, size_t num) {
+  for (size_t i = 0; i < num; i++) cmd_buf_printf(b, b->len ? ",%u" : "%u", ids[i]);
+}
+
+static void write_stop_reason(cmd_buf *b, const gw_tail *t) {
+  cmd_buf_key(b, "stop_reason");
+  if (t->stop_string)
+    cmd_buf_json(b, t->stop_string->s, t->stop_string->len);
+  else if (t->stop_token_id >= 0)
+    cmd_buf_printf(b, "%lld", (long long)t->stop_token_id);
+  else
+    cmd_buf_add(b, "null", 4);
+}
+
+void gw_write_tail(cmd_buf *b, const gw_tail *t) {
+  cmd_buf_key(b, "finish_reason");
+  if (t->finish_reason[0]) {
+    cmd_buf_json(b, t->finish_reason, strlen(t->finish_reason));
+    write_stop_reason(b, t);
+  } else {
+    cmd_buf_add(b, "null", 4);
+  }
+  if (t->token_ids) write_array(b, "token_ids", t->token_ids);
+}
+
 /* ---- chat ---- */
 
 /* Members of a token's object, without its end. */

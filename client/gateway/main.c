@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "client/cmd/cmd.h"
 #include "client/gateway/gateway.h"
@@ -41,6 +42,8 @@ static const tri_option own_options[] = {
     {TRI_OPT(S, connect_timeout_ms), .name = "connect-timeout-ms", .min = 1, .max = 3600000,
      .fallback = TRI_NUMBER_TEXT(TRIREME_CONNECT_TIMEOUT_MS), .group = "Connection",
      .help = "how long to wait for the coordinator"},
+    {TRI_OPT(S, pulse_fd), .name = "pulse-fd", .min = -1, .max = 1 << 20, .fallback = "-1", .metavar = "FD",
+     .group = "Connection", .help = "a pipe of trireme up, by which it sees that this program does not stand still"},
 };
 #undef S
 enum { NUM_OWN = sizeof own_options / sizeof *own_options, MOST_OPTIONS = 64 };
@@ -130,8 +133,16 @@ static void find_coordinator(gateway *g) {
   g->again_ns = tri_deadline_after_ms(AGAIN_MS);
 }
 
+/* A full pipe is a supervisor that stands still itself. */
+static void show_pulse(const gateway *g) {
+  if (g->o.pulse_fd < 0) return;
+  ssize_t ignored = write((int)g->o.pulse_fd, ".", 1);
+  (void)ignored;
+}
+
 static void on_tick(void *ctx) {
   gateway *g = ctx;
+  show_pulse(g);
   find_coordinator(g);
   gw_jobs_expire(g, tri_now_ns());
   if (!g->leaving) return;
@@ -201,8 +212,10 @@ static tri_status open_server(gateway *g, tri_error *err) {
                         .idle_ms = IDLE_MS,
                         .write_ms = WRITE_MS,
                         .ping_ms = (int)g->o.http.sse_ping * 1000};
-  http_handler handler = {g, gw_on_head, gw_on_request, gw_on_gone, gw_on_answer, gw_on_error};
+  http_handler handler = {g,           gw_on_head,    gw_on_request, gw_on_gone, gw_on_answer,
+                          gw_on_error, gw_cors_lines, gw_on_drained};
   g->loopback = place.loopback;
+  TRI_CHECK(gw_origins_make(&g->o.http, &g->origins, err));
   if (g->o.http.api_key_file) TRI_CHECK(gw_keys_load(g->o.http.api_key_file, &g->keys, err));
   raise_limit(config.max_connections);
   TRI_CHECK(http_server_open(&config, &handler, &g->server, err));
@@ -269,6 +282,15 @@ static int serve(gateway *g) {
   return tri_exit_code(st);
 }
 
+/* Frees what answers have that a forced end has cut off. The end of the connection cancels their jobs. */
+static void abandon(gateway *g) {
+  trireme_error error = {.code = "closed", .message = "the gateway has ended"};
+  trireme_close(g->client);
+  g->client = NULL;
+  if (g->server) http_server_abandon(g->server);
+  gw_jobs_lose(g, &error);
+}
+
 int main(int argc, char **argv) {
   tri_options *parsed = NULL;
   gateway *g = tri_calloc(1, sizeof *g);
@@ -286,11 +308,12 @@ int main(int argc, char **argv) {
     g->started = time(NULL);
     code = serve(g);
   }
+  abandon(g);
   gw_tasks_close(g->tasks);
   http_server_close(g->server);
   gw_model_close(&g->model);
-  trireme_close(g->client);
   gw_keys_free(g->keys);
+  gw_origins_free(g->origins);
   tri_options_free(parsed);
   tri_free(g);
   return code;

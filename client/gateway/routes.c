@@ -66,11 +66,14 @@ static bool is_own_name(http_str host) {
 
 static gw_error why_not(const gateway *g, const http_parser *p, const route *r) {
   if (r && g->o.http.metrics_only && !r->plain) r = NULL;
-  bool allowed = (r && r->open) || gw_keys_allow(g->keys, http_parser_field(p, "authorization"));
+  char name[GW_KEY_NAME];
+  bool allowed = (r && r->open) || gw_keys_allow(g->keys, http_parser_field(p, "authorization"), name);
   if (!allowed) return (gw_error){401, "permission", "", "the API key is missing or wrong"};
   if (g->loopback && !g->keys && !is_own_name(http_parser_field(p, "host")))
     return (gw_error){403, "permission", "Host", "the gateway listens on loopback, and Host is another name"};
   if (!r) return (gw_error){404, "not_found", "", "there is no such path"};
+  if (p->method == HTTP_OPTIONS && !g->origins)
+    return (gw_error){405, "unsupported", "", "no pages of other origins may ask here: --cors-origin names them"};
   if (!(r->methods & 1u << p->method))
     return (gw_error){405, "unsupported", "", r->methods == POSTS ? "this path takes POST" : "this path takes GET"};
   if (g->refusing && !r->open) return (gw_error){503, "draining", "", "the gateway is shutting down"};
@@ -81,6 +84,7 @@ static gw_error why_not(const gateway *g, const http_parser *p, const route *r) 
 
 void gw_on_head(void *ctx, http_conn *c) {
   const http_parser *p = http_conn_request(c);
+  if (gw_cors_preflight(ctx, c)) return; /* it brings no key */
   gw_error e = why_not(ctx, p, find(http_parser_path(p)));
   if (e.status) gw_respond_error(c, &e);
 }
@@ -106,6 +110,12 @@ void gw_on_gone(void *ctx, http_conn *c, http_gone why) {
   g->counts.gone[why]++;
   x->conn = NULL;
   gw_exchange_close(x);
+}
+
+void gw_on_drained(void *ctx, http_conn *c) {
+  gw_exchange *x = http_conn_data(c);
+  (void)ctx;
+  if (x && x->kind->drained) x->kind->drained(x);
 }
 
 size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap) {

@@ -28,6 +28,8 @@ static const tri_field submit_fields[] = {
     {TRI_F(TRI_FT_BOOL, "stream", tri_submit, stream), .flags = TRI_FF_OMIT, .def = 1},
     {TRI_F(TRI_FT_BOOL, "cache", tri_submit, cache), .flags = TRI_FF_OMIT, .def = 1},
     {TRI_F(TRI_FT_STR, "cache_salt", tri_submit, cache_salt), .flags = TRI_FF_OMIT, .max = TRI_WIRE_MAX_CACHE_SALT},
+    {TRI_F(TRI_FT_STR, "caller", tri_submit, caller), .flags = TRI_FF_OMIT, .max = TRI_WIRE_MAX_CALLER},
+    {TRI_F(TRI_FT_BOOL, "return_token_ids", tri_submit, return_token_ids), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_ENUM, "on_disconnect", tri_submit, on_disconnect), .flags = TRI_FF_OMIT, .def = TRI_DISCONNECT_CANCEL,
      .names = on_disconnect_names, .num_names = 2},
     {TRI_CUSTOM("best_of", tri_submit, sampling, tri_codec_neutral), .flags = TRI_FF_OMIT, .def = 1},
@@ -59,6 +61,7 @@ static const tri_field cancel_fields[] = {
       {TRI_F(TRI_FT_BOOL, "cache", tri_embed_request, cache), .flags = TRI_FF_OMIT, .def = 1},                         \
       {TRI_F(TRI_FT_STR, "cache_salt", tri_embed_request, cache_salt), .flags = TRI_FF_OMIT,                           \
        .max = TRI_WIRE_MAX_CACHE_SALT},                                                                                \
+      {TRI_F(TRI_FT_STR, "caller", tri_embed_request, caller), .flags = TRI_FF_OMIT, .max = TRI_WIRE_MAX_CALLER},      \
       {TRI_F(TRI_FT_I64, "priority", tri_embed_request, priority), .flags = TRI_FF_OMIT, .min = TRI_LEAST_PRIORITY,    \
        .max = TRI_MOST_PRIORITY},                                                                                      \
   {                                                                                                                    \
@@ -105,13 +108,26 @@ void tri_submit_init(tri_submit *s) {
   s->num_token_ids = 0;
   tri_sampling_init(&s->sampling);
   s->add_special_tokens = s->stream = s->cache = true;
-  s->cache_salt = (tri_wire_str){0};
+  s->return_token_ids = false;
+  s->cache_salt = s->caller = (tri_wire_str){0};
   s->on_disconnect = TRI_DISCONNECT_CANCEL;
 }
 
 void tri_embed_request_init(tri_embed_request *e) { *e = (tri_embed_request){.cache = true}; }
 
+bool tri_wire_is_caller(const char *name, size_t len) {
+  for (size_t i = 0; i < len; i++)
+    if (name[i] <= ' ' || name[i] > '~') return false;
+  return len <= TRI_WIRE_MAX_CALLER;
+}
+
+static tri_status check_caller(tri_unpacker *d, tri_wire_str s) {
+  if (tri_wire_is_caller(s.s, s.len)) return TRI_OK;
+  return tri_fail(d->err, TRI_INVALID_ARGUMENT, "caller", "caller has other bytes than visible characters of ASCII");
+}
+
 static tri_status submit_finish(tri_unpacker *d, tri_submit *s) {
+  TRI_CHECK(check_caller(d, s->caller));
   if (!s->prompt.s && !s->token_ids)
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "prompt", "a submit needs a prompt or token_ids");
   if (s->prompt.s && s->token_ids)
@@ -122,6 +138,7 @@ static tri_status submit_finish(tri_unpacker *d, tri_submit *s) {
 }
 
 static tri_status embed_request_finish(tri_unpacker *d, const tri_embed_request *e) {
+  TRI_CHECK(check_caller(d, e->caller));
   if (!e->text.s && !e->token_ids)
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "text", "text (or token_ids) is missing");
   if (e->text.s && e->token_ids)
@@ -267,6 +284,10 @@ static const tri_field done_choice_fields[] = {
      .flags = TRI_FF_REQUIRED},
     {TRI_F(TRI_FT_STR, "text", struct tri_done_choice, text), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_U64, "completion_tokens", struct tri_done_choice, completion_tokens)},
+    {TRI_F(TRI_FT_U64, "stop_string", struct tri_done_choice, stop_string),
+     .has = offsetof(struct tri_done_choice, has_stop_string) + 1},
+    {TRI_F(TRI_FT_U64, "stop_token_id", struct tri_done_choice, stop_token_id),
+     .has = offsetof(struct tri_done_choice, has_stop_token_id) + 1},
 };
 static const tri_fields done_choice_table = {TRI_FIELDS(done_choice_fields)};
 
@@ -290,6 +311,9 @@ static const tri_fields group_table = {TRI_FIELDS(group_fields)};
 static const tri_field rank_fields[] = {TRI_RANK_STATUS_FIELDS(S_ROW, tri_rank_status)};
 static const tri_fields rank_table = {TRI_FIELDS(rank_fields)};
 
+static const tri_field caller_fields[] = {TRI_CALLER_STATUS_FIELDS(S_ROW, tri_caller_status)};
+static const tri_fields caller_table = {TRI_FIELDS(caller_fields)};
+
 static const tri_field status_fields[] = {
     TRI_STATUS_FIELDS(S_ROW, tri_cluster_status) /* and their parts: */
     {TRI_F(TRI_FT_RECORDS, "groups", tri_cluster_status, groups),
@@ -297,6 +321,9 @@ static const tri_field status_fields[] = {
      .elem_size = sizeof(tri_group_status), .sub = &group_table},
     {TRI_F(TRI_FT_RECORDS, "ranks", tri_cluster_status, ranks), .count_offset = offsetof(tri_cluster_status, num_ranks),
      .max_count = TRI_STATUS_MAX_RANKS, .elem_size = sizeof(tri_rank_status), .sub = &rank_table},
+    {TRI_F(TRI_FT_RECORDS, "callers", tri_cluster_status, callers),
+     .count_offset = offsetof(tri_cluster_status, num_callers), .max_count = TRI_STATUS_MAX_CALLERS,
+     .elem_size = sizeof(tri_caller_status), .sub = &caller_table},
 };
 
 #define SUM_ROW(S, type, m, json) {TRI_F(TRI_FT_##type, #m, S, sum.m)},
@@ -323,6 +350,8 @@ static const tri_field r_accepted_fields[] = {
     R_F(TRI_FT_BOOL, "existing", accepted.existing),
     {TRI_F(TRI_FT_BOOL, "token_ids_only", tri_server_msg, accepted.token_ids_only), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_BOOL, "cached", tri_server_msg, accepted.cached), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_IDS, "token_ids", tri_server_msg, accepted.token_ids),
+     .count_offset = offsetof(tri_server_msg, accepted.num_token_ids), .flags = TRI_FF_OMIT},
 };
 static const tri_field r_tokens_fields[] = {
     {TRI_F(TRI_FT_RECORDS, "choices", tri_server_msg, tokens.choices),
@@ -394,7 +423,8 @@ static const tri_protocol reply_protocol = {replies, sizeof replies / sizeof *re
 tri_status tri_server_msg_pack(const tri_server_msg *m, tri_buf *out) {
   if (m->op == TRI_REPLY_DONE && m->done.num_choices > TRI_WIRE_MAX_N) return TRI_INVALID_ARGUMENT;
   if (m->op == TRI_REPLY_STATUS &&
-      (m->status.num_groups > TRI_STATUS_MAX_GROUPS || m->status.num_ranks > TRI_STATUS_MAX_RANKS))
+      (m->status.num_groups > TRI_STATUS_MAX_GROUPS || m->status.num_ranks > TRI_STATUS_MAX_RANKS ||
+       m->status.num_callers > TRI_STATUS_MAX_CALLERS))
     return TRI_INVALID_ARGUMENT;
   if (m->op == TRI_REPLY_FLOORS && m->floors.num_groups > TRI_STATUS_MAX_GROUPS) return TRI_INVALID_ARGUMENT;
   return tri_message_write(&reply_protocol, m->op, m->id, m, out);

@@ -27,12 +27,14 @@ enum {
   TRI_WIRE_MAX_STOP_BYTES = 256, /* of one of them */
   TRI_WIRE_MAX_STOP_IDS = 32,
   TRI_WIRE_MAX_LOGIT_BIAS = 512,
+  TRI_WIRE_MAX_ALLOWED_IDS = 131072,
   TRI_WIRE_MAX_LOGPROBS = 20,
   TRI_WIRE_MAX_TOKEN_TEXT = 1024, /* bytes of a token's text beside its logprob; longer ones are cut */
   TRI_WIRE_MAX_N = 64,
   TRI_WIRE_MAX_BEAMS = 10,
   TRI_WIRE_MAX_LENGTH_PENALTY = 10,
   TRI_WIRE_MAX_CACHE_SALT = 128, /* bytes */
+  TRI_WIRE_MAX_CALLER = 64,      /* bytes, all of them visible characters of ASCII */
   /* The limit of one embed or classify: numbers, names of labels and texts of tokens, with 8 bytes for each text. The
    * rest of a message is for what is around them. */
   TRI_WIRE_MAX_RESULT = 1000000,
@@ -94,14 +96,20 @@ typedef struct tri_sampling {
   uint64_t seed;
   int64_t logprobs; /* -1: none; 0..20: that many alternatives (`logprobs`: true or a number; `top_logprobs`) */
   bool ignore_eos, echo;
+  bool skip_special_tokens; /* in texts; true */
+  bool include_stop;        /* a text goes on to the end of what has stopped it (include_stop_str_in_output) */
   tri_wire_str stop[TRI_WIRE_MAX_STOP];
   int num_stop;
   uint32_t stop_token_ids[TRI_WIRE_MAX_STOP_IDS];
   int num_stop_token_ids;
   const struct tri_wire_bias *logit_bias; /* borrowed; of an unpacker's arena */
   int num_logit_bias;
+  const uint32_t *allowed_token_ids; /* borrowed as well; ids may be there twice */
+  size_t num_allowed_token_ids;      /* 0: all ids may come */
 } tri_sampling;
 
+/* Checks how many ids there are that alone may come. */
+tri_status tri_sampling_check_allowed(size_t num, tri_error *err);
 /* Checks whether a beam search can do what is asked of it: names the first field with which it has no meaning. */
 tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err);
 
@@ -117,6 +125,8 @@ typedef struct tri_submit {
   bool stream;             /* true */
   bool cache;              /* true: the response cache may answer, and keep the answer */
   tri_wire_str cache_salt; /* whose answers these may be; empty is absent */
+  tri_wire_str caller;     /* for whom the client asks; empty is absent */
+  bool return_token_ids;   /* `accepted` has the prompt's */
   tri_on_disconnect on_disconnect;
 } tri_submit;
 
@@ -146,7 +156,7 @@ typedef struct tri_embed_request {
   tri_activation activation; /* classify */
   int64_t priority, deadline_ms;
   bool cache; /* as of a submit */
-  tri_wire_str cache_salt;
+  tri_wire_str cache_salt, caller;
 } tri_embed_request;
 
 typedef struct tri_client_msg {
@@ -175,6 +185,8 @@ typedef struct tri_client_msg {
 tri_status tri_client_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_client_msg *out, uint64_t *id,
                                  tri_error *err);
 tri_status tri_client_msg_pack(const tri_client_msg *m, tri_buf *out);
+/* Returns whether a name may be a caller's: it is short, and has visible characters of ASCII alone. */
+bool tri_wire_is_caller(const char *name, size_t len);
 /* Defaults of a submit, and of an embed or a classify. */
 void tri_submit_init(tri_submit *s);
 void tri_embed_request_init(tri_embed_request *e);
@@ -234,6 +246,9 @@ typedef struct tri_done {
     tri_finish reason;
     tri_wire_str text;
     uint64_t completion_tokens;
+    bool has_stop_string, has_stop_token_id; /* what of the request's lists has stopped it: */
+    uint64_t stop_string;                    /* its number in `stop` */
+    uint64_t stop_token_id;
   } choices[TRI_WIRE_MAX_N]; /* text: whole, when stream is false */
   uint64_t prompt_tokens, completion_tokens;
   double queue_ms, first_token_ms, total_ms;
@@ -245,6 +260,7 @@ typedef struct tri_done {
 
 #define TRI_STATUS_MAX_GROUPS 64
 #define TRI_STATUS_MAX_RANKS 256
+#define TRI_STATUS_MAX_CALLERS 64
 
 #define TRI_STATUS_MEMBER_(context, type, name, json) TRI_STATUS_TYPE_##type name;
 #define TRI_STATUS_TYPE_U32 uint32_t
@@ -262,12 +278,19 @@ typedef struct tri_rank_status {
   TRI_RANK_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
 } tri_rank_status;
 
+/* Jobs under way that were submitted for somebody. */
+typedef struct tri_caller_status {
+  TRI_CALLER_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
+} tri_caller_status;
+
 typedef struct tri_cluster_status {
   TRI_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
   uint32_t num_groups;
   tri_group_status groups[TRI_STATUS_MAX_GROUPS];
   uint32_t num_ranks;
   tri_rank_status ranks[TRI_STATUS_MAX_RANKS];
+  uint32_t num_callers;
+  tri_caller_status callers[TRI_STATUS_MAX_CALLERS];
 } tri_cluster_status;
 
 typedef struct tri_floors {
@@ -311,6 +334,8 @@ typedef struct tri_server_msg {
       uint64_t prompt_tokens;
       bool existing, token_ids_only; /* token_ids_only: the model has no tokenizer, and the answer no text */
       bool cached;                   /* the answer comes from the response cache */
+      const uint32_t *token_ids;     /* of the prompt, where they were asked for */
+      size_t num_token_ids;
     } accepted;
     struct {
       uint32_t num;

@@ -15,6 +15,33 @@ static tri_status check_id(const tri_job_limits *l, const char *field, uint32_t 
                   (llu)l->vocab_size);
 }
 
+static bool has_id(const uint32_t *ids, int n, uint32_t id) {
+  for (int i = 0; i < n; i++)
+    if (ids[i] == id) return true;
+  return false;
+}
+
+/* Returns whether an answer may begin with an id. */
+static bool may_begin(const tri_job_limits *l, const tri_sampling *s, uint32_t id) {
+  if (has_id(l->bad, l->num_bad, id)) return false;
+  if (!s->min_tokens) return true;
+  return !has_id(s->stop_token_ids, s->num_stop_token_ids, id) && (s->ignore_eos || !has_id(l->eos, l->num_eos, id));
+}
+
+/* A draw that nothing is left for has no answer. */
+static tri_status check_allowed(const tri_job_limits *l, const tri_sampling *s, tri_error *err) {
+  size_t n = s->num_allowed_token_ids, banned = 0;
+  for (size_t i = 0; i < n; i++) {
+    TRI_CHECK(check_id(l, "allowed_token_ids", s->allowed_token_ids[i], err));
+    banned += !may_begin(l, s, s->allowed_token_ids[i]);
+  }
+  if (!n || banned < n) return TRI_OK;
+  return tri_fail(err, TRI_INVALID_ARGUMENT, "allowed_token_ids",
+                  "none of allowed_token_ids may come: the model forbids them, or they end an answer and min_tokens is "
+                  "%lld",
+                  (long long)s->min_tokens);
+}
+
 tri_status tri_job_check_tokens(const tri_job_limits *l, const tri_job_request *r, tri_error *err) {
   const tri_sampling *s = r->sampling;
   const char *field = names[l->use].field;
@@ -25,7 +52,7 @@ tri_status tri_job_check_tokens(const tri_job_limits *l, const tri_job_request *
                       r->token_ids[i], (llu)l->vocab_size);
   for (int i = 0; i < s->num_logit_bias; i++) TRI_CHECK(check_id(l, "logit_bias", s->logit_bias[i].id, err));
   for (int i = 0; i < s->num_stop_token_ids; i++) TRI_CHECK(check_id(l, "stop_token_ids", s->stop_token_ids[i], err));
-  return TRI_OK;
+  return check_allowed(l, s, err);
 }
 
 /* A source is computed in one step, and its answer begins with tokens of its own. */

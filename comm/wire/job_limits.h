@@ -19,6 +19,8 @@ typedef struct tri_job_limits {
   uint64_t max_num_batched_tokens; /* 0: not known here, and not checked */
   uint64_t num_start;              /* of a TRI_PROMPT_SOURCE: tokens that begin every answer */
   uint64_t num_types;              /* of tokens, where the model tells them apart */
+  const uint32_t *eos, *bad;       /* ids that end an answer, and those that the model forbids */
+  int num_eos, num_bad;
 } tri_job_limits;
 
 /* Borrowed. */
@@ -29,7 +31,8 @@ typedef struct tri_job_request {
   const tri_sampling *sampling;
 } tri_job_request;
 
-/* Checks that there are tokens, and that every id that the request names is one of the vocabulary's. */
+/* Checks that there are tokens, that every id that the request names is one of the vocabulary's, and that something is
+ * left that may be drawn. */
 tri_status tri_job_check_tokens(const tri_job_limits *l, const tri_job_request *r, tri_error *err);
 /* Checks that the request fits into the group. TRI_NO_CAPACITY with the field, the numbers and the limit: it never
  * will. */

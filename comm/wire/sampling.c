@@ -34,9 +34,12 @@ void tri_sampling_init(tri_sampling *s) {
   s->early_stopping = TRI_EARLY_FALSE;
   s->has_early_stopping = false;
   s->logprobs = -1;
-  s->ignore_eos = s->echo = false;
+  s->ignore_eos = s->echo = s->include_stop = false;
+  s->skip_special_tokens = true;
   s->num_stop = s->num_stop_token_ids = s->num_logit_bias = 0;
   s->logit_bias = NULL;
+  s->allowed_token_ids = NULL;
+  s->num_allowed_token_ids = 0;
 }
 
 /* ---- logprobs ---- */
@@ -195,6 +198,28 @@ static void write_bias(tri_pack *p, const void *at) {
 static bool has_bias(const void *at) { return ((const tri_sampling *)at)->num_logit_bias > 0; }
 const tri_codec tri_codec_bias = {read_bias, write_bias, has_bias};
 
+/* ---- allowed_token_ids ---- */
+
+static tri_status read_allowed(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  tri_sampling *s = at;
+  TRI_CHECK(tri_read_ids(d, f->name, u, v, &s->allowed_token_ids, &s->num_allowed_token_ids));
+  return tri_sampling_check_allowed(s->num_allowed_token_ids, d->err);
+}
+
+tri_status tri_sampling_check_allowed(size_t num, tri_error *err) {
+  if (num >= 1 && num <= TRI_WIRE_MAX_ALLOWED_IDS) return TRI_OK;
+  return tri_fail(err, TRI_OUT_OF_RANGE, "allowed_token_ids", "allowed_token_ids has %zu ids; allowed are 1 to %d", num,
+                  TRI_WIRE_MAX_ALLOWED_IDS);
+}
+
+static void write_allowed(tri_pack *p, const void *at) {
+  const tri_sampling *s = at;
+  tri_pack_bin(p, s->allowed_token_ids, s->num_allowed_token_ids * sizeof *s->allowed_token_ids);
+}
+
+static bool has_allowed(const void *at) { return ((const tri_sampling *)at)->num_allowed_token_ids > 0; }
+const tri_codec tri_codec_allowed_ids = {read_allowed, write_allowed, has_allowed};
+
 /* ---- beam search ---- */
 
 static tri_status read_early(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
@@ -229,6 +254,7 @@ tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err) {
   } without[] = {{"logprobs", s->logprobs >= 0},
                  {"prompt_logprobs", s->prompt_logprobs >= 0},
                  {"logit_bias", s->num_logit_bias > 0},
+                 {"allowed_token_ids", s->num_allowed_token_ids > 0},
                  {"repetition_penalty", s->repetition_penalty != 1},
                  {"presence_penalty", s->presence_penalty != 0},
                  {"frequency_penalty", s->frequency_penalty != 0}};

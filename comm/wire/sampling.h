@@ -12,7 +12,7 @@ typedef struct tri_sampling_extra {
 
 /* The record is the tri_sampling, of early_stopping that member. */
 extern const tri_codec tri_codec_logprobs, tri_codec_top_logprobs, tri_codec_stop, tri_codec_stop_ids, tri_codec_bias,
-    tri_codec_early_stopping;
+    tri_codec_allowed_ids, tri_codec_early_stopping;
 /* Reads fields that are known and have one value so far, or none. */
 extern const tri_codec tri_codec_neutral;
 
@@ -41,8 +41,11 @@ tri_status tri_sampling_finish(tri_unpacker *d, tri_sampling *s, const tri_sampl
   {TRI_CUSTOM("logprobs", S, sampling, tri_codec_logprobs), .flags = TRI_FF_OMIT},                                     \
   {TRI_F(TRI_FT_BOOL, "ignore_eos", S, sampling.ignore_eos), .flags = TRI_FF_OMIT},                                    \
   {TRI_F(TRI_FT_BOOL, "echo", S, sampling.echo), .flags = TRI_FF_OMIT},                                                \
+  {TRI_F(TRI_FT_BOOL, "skip_special_tokens", S, sampling.skip_special_tokens), .flags = TRI_FF_OMIT, .def = 1},        \
+  {TRI_F(TRI_FT_BOOL, "include_stop_str_in_output", S, sampling.include_stop), .flags = TRI_FF_OMIT},                  \
   {TRI_CUSTOM("stop_token_ids", S, sampling, tri_codec_stop_ids), .flags = TRI_FF_OMIT},                               \
-  {TRI_CUSTOM("logit_bias", S, sampling, tri_codec_bias), .flags = TRI_FF_OMIT}
+  {TRI_CUSTOM("logit_bias", S, sampling, tri_codec_bias), .flags = TRI_FF_OMIT},                                       \
+  {TRI_CUSTOM("allowed_token_ids", S, sampling, tri_codec_allowed_ids), .flags = TRI_FF_OMIT}
 /* clang-format on */
 
 #endif

@@ -89,6 +89,11 @@
   X(context, U32, shard_waiting, "shard_waiting")                                                                      \
   TRI_STREAM_FIELDS(X, context)
 
+#define TRI_CALLER_STATUS_FIELDS(X, context)                                                                           \
+  X(context, STR, name, "name")                                                                                        \
+  X(context, U64, running, "running")                                                                                  \
+  X(context, U64, waiting, "waiting")
+
 /* The best that a rank's machine could do, or those of all ranks of a group, and what a token costs there at least. */
 #define TRI_FLOORS_FIELDS(X, context)                                                                                  \
   X(context, F64, read_bytes_per_s, "read_bytes_per_s") /* of the backend's memory */                                  \

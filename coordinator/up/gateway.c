@@ -2,13 +2,16 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "comm/wire/zsock.h"
 #include "coordinator/up/up.h"
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
 
-enum { HALF_SECOND_MS = 500 };
+/* Silence after which a gateway stands still: its loop shows a pulse five times a second, but may wait for the
+ * coordinator as long as a connection takes. One that is to end is given less. */
+enum { HALF_SECOND_MS = 500, SILENCE_MS = 8000, LAST_SILENCE_MS = 3000, OWN_PAUSE_MS = 1000 };
 
 static tri_status add(tri_up *u, const char *name, const char *value, tri_error *err) {
   tri_up_gateway *g = &u->gateway;
@@ -34,8 +37,11 @@ tri_status tri_up_gateway_prepare(tri_up *u, const tri_options *opts, tri_error 
     if (!strcmp(name, "http")) text = u->opts.gateway.listen; /* which --host and --port may have made */
     if (!text) continue;
     if (!u->opts.gateway.listen) return tri_fail(err, TRI_USAGE, name, "--%s belongs to --http", name);
-    TRI_CHECK(add(u, name, text, err));
+    if (tri_gateway_option_table[i].type != TRI_OPT_LIST) TRI_CHECK(add(u, name, text, err));
   }
+  const tri_opt_list *origins = &u->opts.gateway.cors_origins;
+  for (size_t i = 0; i < origins->count; i++) TRI_CHECK(add(u, "cors-origin", origins->items[i], err));
+  TRI_CHECK(tri_gateway_each_origin(&u->opts.gateway, NULL, NULL, err));
   if (!u->opts.gateway.listen) return TRI_OK;
   TRI_CHECK(tri_gateway_place_make(&u->opts.gateway, &place, err));
   TRI_CHECK(add(u, "model", u->opts.serve.model, err));
@@ -69,6 +75,8 @@ void tri_up_gateway_ended(tri_up *u, int status) {
   bool soon = tri_now_ns() - g->restarts.started_ns < TRI_UP_SOON_MS * 1000000LL;
   g->pid = 0;
   g->kill_ns = 0;
+  if (g->pulse_fd >= 0) close(g->pulse_fd);
+  g->pulse_fd = -1;
   if (u->draining || u->stopping) return;
   /* One that was killed may have served. */
   const char *never = soon && WIFEXITED(status) ? "it has never served for long" : NULL;
@@ -88,8 +96,27 @@ int64_t tri_up_gateway_drain_ms(const tri_up *u) {
   return (u->opts.gateway.drain_delay + u->opts.gateway.drain_timeout) * 1000;
 }
 
+void tri_up_gateway_pulse(tri_up *u) {
+  char pulse[64];
+  while (read(u->gateway.pulse_fd, pulse, sizeof pulse) == sizeof pulse) continue;
+  u->gateway.pulse_ns = tri_now_ns();
+}
+
+/* Has a gateway killed that stands still: nobody else would end its streams, or start another one. */
+static void check_pulse(tri_up *u, int64_t now) {
+  tri_up_gateway *g = &u->gateway;
+  int64_t limit_ms = g->kill_ns ? LAST_SILENCE_MS : SILENCE_MS, pause = now - g->looked_ns;
+  g->looked_ns = now;
+  if (g->pulse_ns && pause > OWN_PAUSE_MS * 1000000LL) g->pulse_ns = now; /* this process stood still, too */
+  if (g->pid <= 0 || !g->pulse_ns || now - g->pulse_ns < limit_ms * 1000000LL) return;
+  tri_log(TRI_LOG_ERROR, "up", "the gateway has been silent for %lld s: killing it", (long long)limit_ms / 1000);
+  g->pulse_ns = now; /* and again, until it is gone */
+  tri_up_kill(g->pid);
+}
+
 void tri_up_gateway_check(tri_up *u, int64_t now) {
   tri_up_gateway *g = &u->gateway;
+  check_pulse(u, now);
   if (g->pid > 0 && g->kill_ns && now > g->kill_ns) {
     tri_log(TRI_LOG_WARN, "up", "the gateway has not ended in time: killing it");
     g->kill_ns = now + HALF_SECOND_MS * 1000000LL; /* and again, until it is gone */

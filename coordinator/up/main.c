@@ -296,9 +296,11 @@ static void check_times(tri_up *u) {
 static int supervise(tri_up *u) {
   while (anything_runs(u) || (!u->stopping && !u->draining)) {
     struct pollfd fds[] = {{.fd = u->signal_fd, .events = POLLIN},
-                           {.fd = u->coordinator > 0 ? u->event_fd : -1, .events = POLLIN}};
-    poll(fds, 2, 200);
+                           {.fd = u->coordinator > 0 ? u->event_fd : -1, .events = POLLIN},
+                           {.fd = u->gateway.pid > 0 ? u->gateway.pulse_fd : -1, .events = POLLIN}};
+    poll(fds, 3, 200);
     if (fds[1].revents & POLLIN) read_events(u);
+    if (fds[2].revents & POLLIN) tri_up_gateway_pulse(u);
     read_signals(u);
     reap(u);
     check_times(u);
@@ -322,7 +324,7 @@ int main(int argc, char **argv) {
   for (size_t i = 0; i < sizeof handled / sizeof *handled; i++) sigaddset(&set, handled[i]);
   sigprocmask(SIG_BLOCK, &set, NULL);
   u.signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-  u.event_fd = u.notice_fd = -1;
+  u.event_fd = u.notice_fd = u.gateway.pulse_fd = -1;
   u.deadline_ns = tri_deadline_after_ms(START_MS);
   tri_status st = tri_up_options_finish(&u, opts, &err);
   if (st == TRI_OK) st = prepare(&u, &err);

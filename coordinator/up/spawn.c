@@ -135,14 +135,20 @@ tri_status tri_up_spawn_gateway(tri_up *u, tri_error *err) {
   struct command c = {0};
   tri_up_gateway *g = &u->gateway;
   char program[4200];
+  int pulse[2];
+  if (pipe2(pulse, O_CLOEXEC | O_NONBLOCK)) return tri_fail(err, TRI_IO, "pipe", "no pipe: %s", strerror(errno));
   snprintf(program, sizeof program, "%s/trireme-gateway", u->bin_dir);
   add(&c, program);
   for (int i = 0; i < g->num_args; i++) add(&c, g->args[i]);
   add(&c, "--endpoint");
   add(&c, g->endpoint);
   g->restarts.started_ns = tri_now_ns();
-  g->restarts.restart_ns = g->kill_ns = 0;
-  return spawn(&c, SIGTERM, (const int[]){-1}, &g->pid, err);
+  g->restarts.restart_ns = g->kill_ns = g->pulse_ns = 0;
+  add_words(&c, "--pulse-fd %d", pulse[1]);
+  tri_status st = spawn(&c, SIGTERM, (const int[]){pulse[1], -1}, &g->pid, err);
+  close(pulse[1]);
+  g->pulse_fd = pulse[0];
+  return st;
 }
 
 /* A group's hosts for its launcher, and their shares for its workers. */

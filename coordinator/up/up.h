@@ -17,7 +17,7 @@
 enum {
   TRI_UP_MAX_GROUPS = 64,
   TRI_UP_MAX_ARGS = 512,
-  TRI_UP_MAX_GATEWAY_ARGS = 32,
+  TRI_UP_MAX_GATEWAY_ARGS = 128,
   TRI_UP_MAX_RANKS = 1024,
   TRI_UP_SOON_MS = 10000, /* a child that ends so soon after its start has failed in starting */
 };
@@ -64,7 +64,10 @@ typedef struct tri_up_gateway {
   const char *args[TRI_UP_MAX_GATEWAY_ARGS];
   int num_args;
   tri_up_restarts restarts;
-  int64_t kill_ns; /* it has been told to end, and is not waited for any longer; 0: not so */
+  int64_t kill_ns;   /* it has been told to end, and is not waited for any longer; 0: not so */
+  int pulse_fd;      /* by which it shows that its loop turns; -1: none */
+  int64_t pulse_ns;  /* when it last has; 0: not yet */
+  int64_t looked_ns; /* when that was last looked at */
 } tri_up_gateway;
 
 typedef struct tri_up {
@@ -131,6 +134,8 @@ void tri_up_gateway_ended(tri_up *u, int status);
 bool tri_up_gateway_stop(tri_up *u, int64_t ms);
 int64_t tri_up_gateway_drain_ms(const tri_up *u); /* that its answers may take */
 void tri_up_gateway_check(tri_up *u, int64_t now);
+/* Its pulse can be read. */
+void tri_up_gateway_pulse(tri_up *u);
 
 /* starts.c: a start that makes no progress until all of its ranks have come is talked about, and given up in the end.
  * Behind that each rank watches itself. */

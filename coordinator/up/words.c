@@ -56,7 +56,8 @@ const tri_option_word tri_up_words[] = {
     /* HTTP */
     {.words = "api-key", .why = "say --api-key-file with a file of lines NAME KEY, which others cannot read"},
     {.words = "ssl-keyfile ssl-certfile ssl-key-file ssl-cert-file", .why = "TLS is the work of a proxy before it"},
-    {.words = "root-path api-prefix allowed-origins", .why = "that is the work of a proxy before it"},
+    {.words = "allowed-origins", .option = "cors-origin"},
+    {.words = "root-path api-prefix", .why = "that is the work of a proxy before it"},
     {.words = "to timeout", .why = "say --http-drain-timeout for the end; requests have deadline_ms"},
     {.words = "enable-auto-tool-choice metrics jinja disable-log-requests no-enable-log-requests no-webui"},
     {.words = "slots props", .why = "GET /metrics and trireme status say what runs"},

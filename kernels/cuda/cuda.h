@@ -204,6 +204,8 @@ typedef struct tri_cuda_draw {
   uint32_t target;  /* of tri_sample_args */
   uint32_t *counts; /* of a row with penalties: [vocabulary]; NULL: it has none */
   size_t words;
+  size_t mask; /* among the masks' words; of rows that have one */
+  bool masked;
   uint64_t uniform;                          /* the random number, times 2^53 */
   TRI_SAMPLING_NUMBERS(TRI_SAMPLE_MEMBER_, ) /* those of tri_sample_params */
 } tri_cuda_draw;
@@ -222,6 +224,7 @@ typedef struct tri_cuda_draw_args {
   tri_mat logits;
   const tri_cuda_draw *draws; /* NULL: every row's answer is its largest logit */
   const uint32_t *words;
+  const uint32_t *masks; /* bit 0 of a row's is the first id of logits */
   float *saved;
   tri_sample_result *results;
   uint32_t *drawn; /* or NULL */
@@ -239,7 +242,7 @@ void tri_cuda_argmax(cudaStream_t stream, const tri_cuda_draw_args *a);
 void tri_cuda_draw_rows(cudaStream_t stream, const tri_cuda_draw_args *a);
 void tri_cuda_best_of_part(cudaStream_t stream, const tri_cuda_draw_args *a);
 void tri_cuda_draw_merged(cudaStream_t stream, const tri_cuda_draw_args *a);
-tri_status tri_cuda_reserve_draws(tri_backend *be, int rows, int edits);
+tri_status tri_cuda_reserve_draws(tri_backend *be, int rows, int edits, int vocab);
 tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan);
 void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a);
 tri_status tri_cuda_sample_part_plan(tri_backend *be, const tri_sample_part_args *a, tri_op_plan *plan);

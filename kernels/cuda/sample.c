@@ -14,32 +14,42 @@ enum { LEAST = LOAD_AT + LOAD_IDS * (int)sizeof(uint32_t) };
 
 /* True where the raw logits' maximum is the answer. */
 static bool is_plain(const tri_sample_params *p) {
-  return p->temperature <= 0 && p->num_logprobs < 0 && !p->num_logit_bias && !p->num_banned &&
+  return p->temperature <= 0 && p->num_logprobs < 0 && !p->num_logit_bias && !p->num_banned && !p->mask &&
          !tri_sample_has_penalties(p);
 }
 
 /* Offsets of things on the device, in bytes from the beginning. The host's copy ends in front of the results. */
 typedef struct layout {
-  size_t words, results, saved, end;
+  size_t words, masks, results, saved, end;
 } layout;
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
-static layout layout_for(size_t rows, size_t words) {
+static layout layout_for(size_t rows, size_t words, size_t mask_words) {
   layout l;
   l.words = aligned(rows * sizeof(tri_cuda_draw));
-  l.results = l.words + aligned(words * sizeof(uint32_t));
+  l.masks = l.words + aligned(words * sizeof(uint32_t));
+  l.results = l.masks + aligned(mask_words * sizeof(uint32_t));
   l.saved = l.results + aligned(rows * sizeof(tri_sample_result));
   l.end = l.saved + aligned(words * sizeof(float));
   return l;
 }
 
-static layout layout_of(const tri_sample_args *a) {
+static size_t words_of(const tri_sample_args *a) {
   size_t words = 0;
   for (int i = 0; i < a->logits.rows; i++)
     words += 2 * (size_t)a->params[i]->num_logit_bias + (size_t)a->params[i]->num_banned;
-  return layout_for((size_t)a->logits.rows, words);
+  return words;
 }
+
+static layout layout_of(const tri_sample_args *a) {
+  size_t masks = 0;
+  for (int i = 0; i < a->logits.rows; i++) masks += a->params[i]->mask != NULL;
+  return layout_for((size_t)a->logits.rows, words_of(a), masks * tri_mask_words((size_t)a->logits.cols));
+}
+
+/* The masks have had their use by then: the results lie where they were. */
+static layout layout_of_merge(const tri_sample_args *a) { return layout_for((size_t)a->logits.rows, words_of(a), 0); }
 
 static tri_status make_room(tri_backend *be, size_t on_host, size_t on_device) {
   tri_cuda_staging *s = tri_cuda_drawing(be);
@@ -50,8 +60,8 @@ static tri_status make_room(tri_backend *be, size_t on_host, size_t on_device) {
   return tri_cuda_staging_grow(be, s, grows ? on_host : 0, on_device > s->device_bytes ? on_device : 0);
 }
 
-tri_status tri_cuda_reserve_draws(tri_backend *be, int rows, int edits) {
-  layout l = layout_for((size_t)rows, 2 * (size_t)rows * (size_t)edits);
+tri_status tri_cuda_reserve_draws(tri_backend *be, int rows, int edits, int vocab) {
+  layout l = layout_for((size_t)rows, 2 * (size_t)rows * (size_t)edits, (size_t)rows * tri_mask_words((size_t)vocab));
   return make_room(be, l.results, l.end);
 }
 
@@ -122,9 +132,21 @@ static void count_fresh(tri_backend *be, const tri_sample_args *a) {
 #define COPY_FLOAT(d, name) (d).name = p->name;
 #define COPY_INT(d, name) (d).name = p->name;
 
+/* Copies n bits of a mask, from that of `first` on. Returns the words that they take. */
+static size_t pack_mask(const uint32_t *mask, uint32_t first, size_t n, uint32_t *out) {
+  uint32_t shift = first % 32;
+  mask += first / 32;
+  for (size_t i = 0; i < tri_mask_words(n); i++) {
+    bool goes_on = shift && 32 * i + 32 - shift < n; /* else there may be no further word */
+    out[i] = mask[i] >> shift | (goes_on ? mask[i + 1] << (32 - shift) : 0);
+  }
+  return tri_mask_words(n);
+}
+
 /* Ids that count from the first one of the part; lower ones are beyond any. */
-static void pack(const tri_sample_args *a, uint32_t first_id, tri_cuda_draw *draws, uint32_t *words) {
+static void pack(const tri_sample_args *a, uint32_t first_id, tri_cuda_draw *draws, uint32_t *words, uint32_t *masks) {
   uint32_t *at = words;
+  size_t mask = 0;
   for (int i = 0; i < a->logits.rows; i++) {
     const tri_sample_params *p = a->params[i];
     draws[i] = (tri_cuda_draw){.num_logprobs = p->num_logprobs,
@@ -133,11 +155,14 @@ static void pack(const tri_sample_args *a, uint32_t first_id, tri_cuda_draw *dra
                                .target = tri_sample_target(a, i),
                                .counts = tri_sample_has_penalties(p) ? counts_of(a, i) : NULL,
                                .words = (size_t)(at - words),
+                               .mask = mask,
+                               .masked = p->mask != NULL,
                                .uniform = (uint64_t)(tri_sample_uniform(p->seed, a->counter[i]) * 0x1p53)};
     TRI_SAMPLING_NUMBERS(COPY, draws[i])
     for (int j = 0; j < p->num_logit_bias; j++) *at++ = p->logit_bias[j].id - first_id;
     for (int j = 0; j < p->num_banned; j++) *at++ = p->banned[j] - first_id;
     for (int j = 0; j < p->num_logit_bias; j++) memcpy(at++, &p->logit_bias[j].bias, sizeof *at);
+    if (p->mask) mask += pack_mask(p->mask, first_id, (size_t)a->logits.cols, masks + mask);
   }
 }
 
@@ -146,16 +171,16 @@ static void pack(const tri_sample_args *a, uint32_t first_id, tri_cuda_draw *dra
 static void send(tri_backend *be, const tri_sample_args *a, uint32_t first_id, layout l) {
   tri_cuda_staging *s = tri_cuda_drawing(be);
   char *host = tri_cuda_staging_turn(be, s);
-  pack(a, first_id, (tri_cuda_draw *)host, (uint32_t *)(host + l.words));
+  pack(a, first_id, (tri_cuda_draw *)host, (uint32_t *)(host + l.words), (uint32_t *)(host + l.masks));
   tri_cuda_staging_send(be, s, l.results);
 }
 
-static tri_cuda_draw_args args_of(const tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a) {
+static tri_cuda_draw_args args_of(const tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, layout l) {
   char *device = tri_cuda_drawing(be)->device;
-  layout l = layout_of(a);
   return (tri_cuda_draw_args){.logits = a->logits,
                               .draws = plan->variant == DRAW ? (const tri_cuda_draw *)device : NULL,
                               .words = (const uint32_t *)(device + l.words),
+                              .masks = (const uint32_t *)(device + l.masks),
                               .saved = (float *)(device + l.saved),
                               .results = (tri_sample_result *)(device + l.results),
                               .drawn = a->drawn};
@@ -169,7 +194,7 @@ static void bring(tri_backend *be, const tri_sample_args *a, const tri_cuda_draw
 }
 
 void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a) {
-  tri_cuda_draw_args args = args_of(be, plan, a);
+  tri_cuda_draw_args args = args_of(be, plan, a, layout_of(a));
   if (!a->logits.rows) return;
   if (plan->variant == ARGMAX) {
     tri_cuda_argmax(tri_cuda_stream(be), &args);
@@ -193,7 +218,7 @@ tri_status tri_cuda_sample_part_plan(tri_backend *be, const tri_sample_part_args
 }
 
 void tri_cuda_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a) {
-  tri_cuda_draw_args args = args_of(be, plan, &a->rows);
+  tri_cuda_draw_args args = args_of(be, plan, &a->rows, layout_of(&a->rows));
   args.width = a->width;
   args.first_id = a->first_id;
   args.part = a->candidates;
@@ -210,7 +235,7 @@ tri_status tri_cuda_sample_merge_plan(tri_backend *be, const tri_sample_merge_ar
 
 /* The rows' parameters, but for the ids, are those that sample_part has sent. */
 void tri_cuda_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a) {
-  tri_cuda_draw_args args = args_of(be, plan, &a->rows);
+  tri_cuda_draw_args args = args_of(be, plan, &a->rows, layout_of_merge(&a->rows));
   args.width = a->width;
   args.num_parts = a->num_parts;
   args.parts = a->candidates;

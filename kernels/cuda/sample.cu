@@ -44,6 +44,10 @@ __device__ static inline edits edits_of(const tri_cuda_draw_args &a, const tri_c
           a.saved + d.words};
 }
 
+__device__ static inline const uint32_t *mask_of(const tri_cuda_draw_args &a, const tri_cuda_draw &d) {
+  return d.masked ? a.masks + d.mask : NULL;
+}
+
 /* The first entry of an id adds those of all entries of that id, in their order. */
 __device__ static void add_biases(const edits &e, int n) {
   for (int i = threadIdx.x; i < n; i += THREADS) {
@@ -177,12 +181,13 @@ __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args
   tri_cuda_draw d = a.draws[blockIdx.x];
   tri_sample_result *r = &a.results[blockIdx.x];
   edits e = edits_of(a, d);
-  view row = {e.row, NULL, 0, a.logits.cols}, penalties = row;
-  penalties.counts = d.counts;
-  penalties.d = &d;
+  view row = {e.row, NULL, 0, a.logits.cols}, allowed = row;
+  allowed.mask = mask_of(a, d);
+  allowed.counts = d.counts;
+  allowed.d = &d;
   edit(e, d);
   int token = (int)d.target;
-  if (d.target == TRI_SAMPLE_NO_TARGET) token = draw_row(&s, penalties, row.n, d);
+  if (d.target == TRI_SAMPLE_NO_TARGET) token = draw_row(&s, allowed, row.n, d);
   __syncthreads();
   if (!threadIdx.x && d.counts) d.counts[token]++;
   if (!threadIdx.x) report_token(a, token);
@@ -205,6 +210,7 @@ __global__ static void __launch_bounds__(THREADS) part_kernel(tri_cuda_draw_args
   if (a.draws) {
     tri_cuda_draw d = a.draws[blockIdx.x];
     edit(edits_of(a, d), d);
+    row.mask = mask_of(a, d);
     if (d.temperature > 0) n = min(d.top_k, row.n);
   }
   uint64_t best = first_of(row, s.tops, s.room);

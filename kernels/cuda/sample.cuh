@@ -22,6 +22,7 @@ typedef struct view {
   const float *x;
   const int32_t *ids; /* NULL: neighbours */
   int first, n;
+  const uint32_t *mask;   /* of neighbours: bits of the ids that may be drawn, others are minus infinity; NULL: all */
   const uint32_t *counts; /* of neighbours with penalties, which then apply wherever one is read; else NULL */
   const tri_cuda_draw *d;
 } view;
@@ -127,6 +128,11 @@ __device__ static inline int load_piece(const view &v, int base, float (&x)[EACH
   int lane = threadIdx.x % WARP, n = min(max((v.n - base - lane + WARP - 1) / WARP, 0), (int)EACH);
 #pragma unroll
   for (int u = 0; u < EACH; u++) x[u] = u < n ? v.x[base + lane + u * WARP] : 0;
+  if (v.mask) {
+#pragma unroll
+    for (int u = 0; u < EACH; u++)
+      if (u < n && !(v.mask[base / WARP + u] >> lane & 1)) x[u] = -INFINITY;
+  }
   if (!v.counts) return n;
 #pragma unroll
   for (int u = 0; u < EACH; u++)
@@ -309,6 +315,7 @@ __device__ static int draw(sampler *s, view v, int vocab, uint64_t to, scale w, 
   if (!v.ids) {
     v.x += first;
     v.first = first;
+    if (v.mask) v.mask += first / WARP;
     if (v.counts) v.counts += first;
     v.n = min(v.n - first, 1 << shift);
   }

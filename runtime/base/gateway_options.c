@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/json.h"
+
 #define S tri_gateway_options
 const tri_option tri_gateway_option_table[] = {
     {TRI_OPT(S, listen), .name = "http", .metavar = "[ADDR:]PORT", .group = "HTTP",
@@ -12,6 +14,8 @@ const tri_option tri_gateway_option_table[] = {
      .help = "lines of NAME KEY: requests must bring one of the keys; read again at SIGHUP"},
     {TRI_OPT(S, http_open), .name = "http-open", .group = "HTTP",
      .help = "listen at another address than loopback without keys: whoever reaches it may ask"},
+    {TRI_OPT(S, cors_origins), .name = "cors-origin", .metavar = "ORIGIN", .group = "HTTP",
+     .help = "pages of this origin (https://app.example, or * for any) may use the API from a browser"},
     {TRI_OPT(S, reject_unknown_fields), .name = "reject-unknown-fields", .group = "HTTP",
      .help = "refuse fields of a request that mean nothing here; by default they are ignored and told"},
     {TRI_OPT(S, max_body), .name = "http-max-body", .min = 1024, .max = 1 << 30, .fallback = "4MiB", .metavar = "BYTES",
@@ -49,6 +53,54 @@ size_t tri_gateway_options_copy(tri_option *table, size_t offset) {
   return tri_gateway_option_count;
 }
 
+/* ---- origins ---- */
+
+enum { ORIGIN_BYTES = 256 };
+
+/* SCHEME://HOST[:PORT], as browsers send it. */
+static bool is_origin(const char *s) {
+  const char *host = strstr(s, "://");
+  size_t len = strlen(s);
+  for (size_t i = 0; i < len; i++)
+    if (s[i] <= ' ' || s[i] > '~') return false;
+  return host && host > s && host[3] && !strchr(host + 3, '/') && len <= ORIGIN_BYTES;
+}
+
+typedef tri_status (*take_origin)(void *ctx, const char *origin, tri_error *err);
+
+static tri_status one_origin(const char *s, take_origin take, void *ctx, tri_error *err) {
+  if (s && (!strcmp(s, "*") || is_origin(s))) return take ? take(ctx, s, err) : TRI_OK;
+  return tri_fail(err, TRI_USAGE, "cors-origin",
+                  "--cors-origin needs an origin like https://app.example or https://app.example:8443, or *, not "
+                  "\"%.80s\"",
+                  s ? s : "a list of something else");
+}
+
+static tri_status listed_origins(const char *text, take_origin take, void *ctx, tri_error *err) {
+  tri_json_doc *doc = NULL;
+  tri_status st;
+  if (tri_json_parse(text, strlen(text), &doc, NULL) != TRI_OK ||
+      tri_json_kind_of(tri_json_root(doc)) != TRI_JSON_ARRAY)
+    TRI_TRY(one_origin(text, take, ctx, err));
+  const tri_json *list = tri_json_root(doc);
+  for (size_t i = 0; i < tri_json_size(list); i++)
+    TRI_TRY(one_origin(tri_json_as_str(tri_json_at(list, i), NULL), take, ctx, err));
+  st = TRI_OK;
+cleanup:
+  tri_json_free(doc);
+  return st;
+}
+
+tri_status tri_gateway_each_origin(const tri_gateway_options *o, take_origin take, void *ctx, tri_error *err) {
+  for (size_t i = 0; i < o->cors_origins.count; i++) {
+    const char *text = o->cors_origins.items[i];
+    TRI_CHECK(*text == '[' ? listed_origins(text, take, ctx, err) : one_origin(text, take, ctx, err));
+  }
+  return TRI_OK;
+}
+
+/* ---- the address ---- */
+
 /* "8000", "0.0.0.0:8000", "[::1]:8000". */
 static tri_status parse(const char *text, tri_gateway_place *out, tri_error *err) {
   const char *colon = strrchr(text, ':'), *digits = colon ? colon + 1 : text;
@@ -65,6 +117,11 @@ static tri_status parse(const char *text, tri_gateway_place *out, tri_error *err
   if (len >= sizeof out->address) return tri_fail(err, TRI_USAGE, "http", "\"%.80s\" is no address of numbers", text);
   snprintf(out->address, sizeof out->address, "%.*s", (int)len, from);
   if (!len) snprintf(out->address, sizeof out->address, "127.0.0.1");
+  struct in_addr v4;
+  struct in6_addr v6;
+  if (inet_pton(AF_INET, out->address, &v4) != 1 && inet_pton(AF_INET6, out->address, &v6) != 1)
+    return tri_fail(err, TRI_USAGE, "http", "--http: \"%.60s\" is no address of numbers, as 127.0.0.1 or [::1]",
+                    out->address);
   out->port = (int)n;
   return TRI_OK;
 }

@@ -44,10 +44,31 @@ static size_t string_end(const char *s, size_t n, size_t i) {
   return i < n ? i + 1 : n;
 }
 
+/* Returns the key, as it is written, of the outermost object's member that byte `at` of a text lies in; of no bytes
+ * where there is none. */
+static void member_at(const char *s, size_t at, char *out, size_t cap) {
+  size_t depth = 0;
+  out[0] = '\0';
+  for (size_t i = 0; i < at;) {
+    size_t end = s[i] == '"' ? string_end(s, at, i) : i + 1, next = end;
+    if (s[i] == '[' || s[i] == '{') depth++;
+    if ((s[i] == ']' || s[i] == '}') && depth) depth--;
+    while (next < at && strchr(" \t\r\n", s[next])) next++;
+    if (s[i] == '"' && depth == 1 && next < at && s[next] == ':')
+      snprintf(out, cap, "%.*s", (int)(end - i - 2), s + i + 1);
+    i = end;
+  }
+}
+
 tri_status tri_json_parse(const char *text, size_t len, tri_json_doc **out, tri_error *err) {
   if (too_deep(text, len)) return tri_fail(err, TRI_TOO_LARGE, NULL, "JSON nested deeper than %d levels", MAX_DEPTH);
   json_error_t e;
   json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+  char member[64] = "";
+  if (!j && json_error_code(&e) == json_error_numeric_overflow && e.position > 0 && (size_t)e.position <= len)
+    member_at(text, (size_t)e.position, member, sizeof member);
+  if (member[0])
+    return tri_fail(err, TRI_CORRUPT, member, "%s has a number that is too large: integers have 64 bits", member);
   if (!j) return tri_fail(err, TRI_CORRUPT, NULL, "JSON line %d column %d: %s", e.line, e.column, e.text);
   *out = (tri_json_doc *)j;
   return TRI_OK;

@@ -26,6 +26,8 @@ typedef enum tri_json_kind {
   TRI_JSON_OBJECT
 } tri_json_kind;
 
+/* TRI_CORRUPT: it is no JSON, or, where the error has a field, that member of the outermost object has a number that is
+ * too large. */
 tri_status tri_json_parse(const char *text, size_t len, tri_json_doc **out, tri_error *err);
 /* Reads a whole file of at most max_bytes. *out is the caller's, for tri_free. */
 tri_status tri_json_read_text(const char *path, size_t max_bytes, char **out, size_t *len, tri_error *err);

@@ -190,7 +190,8 @@ static tri_status allocate_counts(tri_engine *e) {
   if (!e->counted || !e->fresh || !e->sequence) return TRI_NO_MEMORY;
   e->counts_bytes = n * (size_t)e->model.vocab_size * sizeof *e->counts;
   TRI_CHECK(be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, e->counts_bytes, (void **)&e->counts));
-  return be->ops.reserve_draws(be, e->limits.max_num_seqs, TRI_MAX_LOGIT_BIAS + TRI_MAX_BANNED);
+  return be->ops.reserve_draws(be, e->limits.max_num_seqs, TRI_MAX_LOGIT_BIAS + TRI_MAX_BANNED,
+                               (int)e->limits.vocab_size);
 }
 
 static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_error *err) {

@@ -12,15 +12,18 @@ tri_status tri_slots_create(const tri_limits *limits, tri_slots **out) {
   s->blocks_per_seq = (limits->max_model_len + limits->block_size - 1) / limits->block_size;
   s->slots = tri_calloc(n, sizeof *s->slots);
   s->history = tri_calloc(n * history, sizeof *s->history);
+  size_t mask_words = limits->whole_sequences ? 0 : tri_mask_words((size_t)limits->vocab_size);
+  s->masks = tri_calloc(n * mask_words + 1, sizeof *s->masks);
   s->blocks = tri_calloc(n * (size_t)s->blocks_per_seq, sizeof *s->blocks);
   s->source_blocks = tri_calloc(limits->has_source ? n * (size_t)s->blocks_per_seq : 1, sizeof *s->source_blocks);
-  if (!s->slots || !s->history || !s->blocks || !s->source_blocks) {
+  if (!s->slots || !s->history || !s->masks || !s->blocks || !s->source_blocks) {
     tri_slots_destroy(s);
     return TRI_NO_MEMORY;
   }
   for (size_t i = 0; i < n; i++) {
     s->slots[i].history = s->history + i * history;
     s->slots[i].drawn = -1;
+    s->slots[i].mask = mask_words ? s->masks + i * mask_words : NULL;
     s->slots[i].blocks = s->blocks + i * (size_t)s->blocks_per_seq;
     s->slots[i].source_blocks = limits->has_source ? s->source_blocks + i * (size_t)s->blocks_per_seq : NULL;
   }
@@ -32,6 +35,7 @@ void tri_slots_destroy(tri_slots *s) {
   if (!s) return;
   tri_free(s->slots);
   tri_free(s->history);
+  tri_free(s->masks);
   tri_free(s->blocks);
   tri_free(s->source_blocks);
   tri_free(s);
@@ -119,7 +123,25 @@ static tri_status read_params(tri_slot *slot, const char **at, const char *end) 
   slot->num_prompt = (int)p.num_prompt;
   sample->logit_bias = slot->bias;
   sample->banned = slot->banned;
+  sample->mask = NULL;
   slot->params = *sample;
+  return TRI_OK;
+}
+
+/* Gives the slot the mask that the plan brings, or that of the slot it is forked from. */
+static tri_status set_mask(const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q, const tri_plan_view *plan,
+                           const uint32_t **at) {
+  size_t words = tri_mask_words((size_t)slots->limits.vocab_size);
+  const uint32_t *from = *at;
+  if (q->kind == TRI_SEQ_FORK)
+    from = slots->slots[q->fork_from].params.mask;
+  else if (plan->h.mask_words != words)
+    return TRI_CORRUPT;
+  else
+    *at += words;
+  if (!from || !slot->mask) return TRI_CORRUPT;
+  memcpy(slot->mask, from, words * sizeof *from);
+  slot->params.mask = slot->mask;
   return TRI_OK;
 }
 
@@ -294,10 +316,12 @@ static bool is_as_told(const tri_batch *b, int longest) {
 struct reading {
   const uint32_t *ids;
   const int32_t *blocks;
+  const uint32_t *masks;
   const char *params, *params_end;
 };
 
-static tri_status add_entry(tri_batch_builder *b, tri_slots *slots, const tri_plan_seq *q, struct reading *at) {
+static tri_status add_entry(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan, const tri_plan_seq *q,
+                            struct reading *at) {
   if (q->slot >= (uint32_t)slots->limits.max_num_seqs || q->fork_from >= (uint32_t)slots->limits.max_num_seqs)
     return TRI_CORRUPT;
   tri_slot *slot = &slots->slots[q->slot];
@@ -308,6 +332,7 @@ static tri_status add_entry(tri_batch_builder *b, tri_slots *slots, const tri_pl
   TRI_CHECK(place_blocks(slots, slot, q, at->blocks));
   at->blocks += q->num_blocks;
   if (q->flags & TRI_SEQ_FLAG_PARAMS) TRI_CHECK(read_params(slot, &at->params, at->params_end));
+  if (q->flags & TRI_SEQ_FLAG_MASK) TRI_CHECK(set_mask(slots, slot, q, plan, &at->masks));
   if (q->kind == TRI_SEQ_FORK) return TRI_OK;
   if (q->kind == TRI_SEQ_SOURCE) return add_source(b, slots, slot, q, &at->ids);
   if (q->kind == TRI_SEQ_RESUME) return resume(slots, slot, q, &at->ids);
@@ -324,7 +349,7 @@ static bool are_swaps(const tri_limits *l, const int32_t *pairs, int n) {
 }
 
 tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan) {
-  struct reading at = {plan->ids, plan->blocks, plan->params, plan->params + plan->h.params_bytes};
+  struct reading at = {plan->ids, plan->blocks, plan->masks, plan->params, plan->params + plan->h.params_bytes};
   clear(&b->batch);
   clear(&b->source);
   clear(&b->cross);
@@ -348,7 +373,7 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
   if (!are_swaps(&slots->limits, b->swaps_out, b->num_swaps_out) ||
       !are_swaps(&slots->limits, b->swaps_in, b->num_swaps_in))
     return TRI_CORRUPT;
-  for (uint32_t i = 0; i < plan->h.num_seqs; i++) TRI_CHECK(add_entry(b, slots, &plan->seqs[i], &at));
+  for (uint32_t i = 0; i < plan->h.num_seqs; i++) TRI_CHECK(add_entry(b, slots, plan, &plan->seqs[i], &at));
   return is_as_told(&b->batch, b->longest) ? TRI_OK : TRI_CORRUPT;
 }
 

@@ -50,6 +50,13 @@ static inline size_t tri_limits_resumed_ids(const tri_limits *l) {
   return all < one + MANY ? all : one + MANY;
 }
 
+/* Returns the masks that one step's plan has room for: sequences beyond them wait for the next step. */
+static inline size_t tri_limits_masks(const tri_limits *l) {
+  enum { MOST = 64 };
+  if (l->whole_sequences) return 0;
+  return l->max_num_seqs < MOST ? (size_t)l->max_num_seqs : MOST;
+}
+
 /* Returns what one step's plan can need at most: every leader and follower sizes its buffers with it. */
 static inline tri_plan_sizes tri_limits_plan_sizes(const tri_limits *l) {
   size_t tokens = (size_t)l->max_num_batched_tokens, seqs = (size_t)l->max_num_seqs;
@@ -58,7 +65,9 @@ static inline tri_plan_sizes tri_limits_plan_sizes(const tri_limits *l) {
   return (tri_plan_sizes){.seqs = tri_plan_entries(l->max_num_seqs),
                           .ids = tokens + resumed + seqs, /* and those behind chunks that are scored */
                           .blocks = tokens / (size_t)l->block_size + 5 * seqs + blocks,
-                          .swaps = swaps};
+                          .swaps = swaps,
+                          .masks = tri_limits_masks(l),
+                          .mask_words = tri_mask_words((size_t)l->vocab_size)};
 }
 
 typedef struct tri_slot {
@@ -75,13 +84,14 @@ typedef struct tri_slot {
   tri_sample_params params;
   tri_logit_bias bias[TRI_MAX_LOGIT_BIAS];
   uint32_t banned[TRI_MAX_BANNED];
+  uint32_t *mask; /* [tri_mask_words(vocab_size)], of the params that have one; NULL where nothing is drawn */
 } tri_slot;
 
 typedef struct tri_slots {
   tri_limits limits;
   int blocks_per_seq;
   tri_slot *slots;
-  uint32_t *history;
+  uint32_t *history, *masks;
   int32_t *blocks, *source_blocks;
 } tri_slots;
 

@@ -4,6 +4,8 @@
 
 #include "runtime/base/mem.h"
 
+enum { MOST_MASK_WORDS = 1 << 26 }; /* of ids of 31 bits */
+
 tri_status tri_plan_writer_create(const tri_plan_sizes *most, tri_plan_writer **out) {
   tri_plan_writer *w = tri_calloc(1, sizeof *w);
   if (!w) return TRI_NO_MEMORY;
@@ -12,19 +14,23 @@ tri_status tri_plan_writer_create(const tri_plan_sizes *most, tri_plan_writer **
   w->max_blocks = most->blocks;
   w->max_copies = most->seqs;
   w->max_swaps = most->swaps;
+  w->max_masks = most->masks;
+  w->mask_words = most->mask_words;
   w->max_params = most->seqs * (sizeof(tri_plan_params) + 64) +
                   4 * (sizeof(tri_plan_params) + TRI_MAX_LOGIT_BIAS * sizeof(tri_logit_bias) + TRI_MAX_BANNED * 4);
   w->cap = sizeof w->h + most->seqs * sizeof *w->seqs + most->ids * 4 + most->blocks * 4 + w->max_copies * 8 +
-           2 * most->swaps * 8 + w->max_params + sizeof w->shard_tokens;
+           2 * most->swaps * 8 + most->masks * most->mask_words * 4 + w->max_params + sizeof w->shard_tokens;
   w->seqs = tri_calloc(most->seqs, sizeof *w->seqs);
   w->ids = tri_calloc(most->ids, sizeof *w->ids);
   w->blocks = tri_calloc(most->blocks, sizeof *w->blocks);
   w->copies = tri_calloc(w->max_copies, 2 * sizeof *w->copies);
   w->swaps_out = tri_calloc(most->swaps + 1, 2 * sizeof *w->swaps_out);
   w->swaps_in = tri_calloc(most->swaps + 1, 2 * sizeof *w->swaps_in);
+  w->masks = tri_calloc(most->masks * most->mask_words + 1, sizeof *w->masks);
   w->params = tri_calloc(w->max_params, 1);
   w->bytes = tri_calloc(w->cap, 1);
-  if (!w->seqs || !w->ids || !w->blocks || !w->copies || !w->swaps_out || !w->swaps_in || !w->params || !w->bytes) {
+  if (!w->seqs || !w->ids || !w->blocks || !w->copies || !w->swaps_out || !w->swaps_in || !w->masks || !w->params ||
+      !w->bytes) {
     tri_plan_writer_destroy(w);
     return TRI_NO_MEMORY;
   }
@@ -40,6 +46,7 @@ void tri_plan_writer_destroy(tri_plan_writer *w) {
   tri_free(w->copies);
   tri_free(w->swaps_out);
   tri_free(w->swaps_in);
+  tri_free(w->masks);
   tri_free(w->params);
   tri_free(w->bytes);
   tri_free(w);
@@ -54,6 +61,8 @@ bool tri_plan_has_room(const tri_plan_writer *w, size_t ids, size_t blocks, size
   return w->h.num_seqs < w->max_seqs && w->max_ids - w->h.num_ids >= ids && w->max_blocks - w->h.num_blocks >= blocks &&
          w->max_copies - w->h.num_copies >= copies && w->max_params - w->h.params_bytes >= largest_params;
 }
+
+bool tri_plan_has_mask_room(const tri_plan_writer *w) { return w->h.num_masks < w->max_masks; }
 
 size_t tri_plan_params_bytes(const tri_sample_params *p) {
   return sizeof(tri_plan_params) + (size_t)p->num_logit_bias * sizeof *p->logit_bias +
@@ -84,10 +93,15 @@ void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *i
   w->h.num_ids += num_ids;
   if (seq->num_blocks) memcpy(w->blocks + w->h.num_blocks, blocks, seq->num_blocks * sizeof *blocks);
   w->h.num_blocks += seq->num_blocks;
+  if (tri_plan_brings_mask(seq)) {
+    memcpy(w->masks + w->h.num_masks++ * w->mask_words, params->mask, w->mask_words * sizeof *w->masks);
+    w->h.mask_words = (uint32_t)w->mask_words;
+  }
   if (!(seq->flags & TRI_SEQ_FLAG_PARAMS)) return;
   tri_plan_params p = {.sample = *params, .num_prompt = num_prompt};
   p.sample.logit_bias = NULL;
   p.sample.banned = NULL;
+  p.sample.mask = NULL;
   put(w, &p, sizeof p);
   put(w, params->logit_bias, (size_t)params->num_logit_bias * sizeof *params->logit_bias);
   put(w, params->banned, (size_t)params->num_banned * sizeof *params->banned);
@@ -152,6 +166,7 @@ const void *tri_plan_finish(tri_plan_writer *w, size_t *bytes) {
       {w->swaps_out, w->h.num_swaps_out * 2 * sizeof *w->swaps_out},
       {w->swaps_in, w->h.num_swaps_in * 2 * sizeof *w->swaps_in},
       {w->shard_tokens, w->h.num_shards * sizeof *w->shard_tokens},
+      {w->masks, w->h.num_masks * w->mask_words * sizeof *w->masks},
       {w->params, w->h.params_bytes},
   };
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -179,6 +194,8 @@ tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
   uint64_t need = sizeof v.h + (uint64_t)v.h.num_seqs * sizeof *v.seqs + (uint64_t)v.h.num_ids * 4 +
                   (uint64_t)v.h.num_blocks * 4 + (uint64_t)v.h.num_copies * 8 + (uint64_t)v.h.num_swaps_out * 8 +
                   (uint64_t)v.h.num_swaps_in * 8 + (uint64_t)v.h.num_shards * 4 + v.h.params_bytes;
+  if (v.h.mask_words > MOST_MASK_WORDS || !v.h.num_masks != !v.h.mask_words) return TRI_CORRUPT;
+  need += (uint64_t)v.h.num_masks * v.h.mask_words * 4;
   if (v.h.magic != TRI_PLAN_MAGIC || need != len || v.h.num_shards > TRI_MAX_SHARDS || v.h.kind >= TRI_PLAN_KINDS)
     return TRI_CORRUPT;
   if (v.h.longest && !v.h.num_shards) return TRI_CORRUPT;
@@ -190,18 +207,21 @@ tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
   v.swaps_out = take(&at, v.h.num_swaps_out * 2 * sizeof *v.swaps_out);
   v.swaps_in = take(&at, v.h.num_swaps_in * 2 * sizeof *v.swaps_in);
   v.shard_tokens = take(&at, v.h.num_shards * sizeof *v.shard_tokens);
+  v.masks = take(&at, (size_t)v.h.num_masks * v.h.mask_words * sizeof *v.masks);
   v.params = at;
-  uint64_t ids = 0, blocks = 0, tokens = 0, params = 0;
+  uint64_t ids = 0, blocks = 0, tokens = 0, params = 0, masks = 0;
   for (uint32_t i = 0; i < v.h.num_seqs; i++) {
     const tri_plan_seq *s = &v.seqs[i];
     if (s->kind > TRI_SEQ_RESUME) return TRI_CORRUPT;
     blocks += s->num_blocks;
     params += !!(s->flags & TRI_SEQ_FLAG_PARAMS);
+    masks += tri_plan_brings_mask(s);
     if (s->flags & TRI_SEQ_FLAG_SCORE && (s->kind != TRI_SEQ_CHUNK || s->num_tokens == UINT32_MAX)) return TRI_CORRUPT;
     if (has_tokens(s)) tokens += s->num_tokens;
     ids += tri_plan_num_ids(s);
   }
-  if (ids != v.h.num_ids || blocks != v.h.num_blocks || tokens != v.h.num_tokens || params != v.h.num_params)
+  if (ids != v.h.num_ids || blocks != v.h.num_blocks || tokens != v.h.num_tokens || params != v.h.num_params ||
+      masks != v.h.num_masks)
     return TRI_CORRUPT;
   *out = v;
   return TRI_OK;

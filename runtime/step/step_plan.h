@@ -39,6 +39,8 @@ enum {
   TRI_SEQ_FLAG_BAN = 32,   /* the slot's banned ids may not come */
   TRI_SEQ_FLAG_SCORE = 64, /* CHUNK: logits of every token, and the logprob of the id that follows it. Without SAMPLE
                               the id behind the chunk's last token is in the plan, too */
+  TRI_SEQ_FLAG_MASK = 128, /* from now on the ids of a mask alone may come; it is in the plan, of a FORK that of
+                              fork_from's slot. Parameters without it: all ids */
 };
 
 typedef struct tri_plan_seq {
@@ -75,6 +77,7 @@ typedef struct tri_plan_header {
   uint64_t step;
   uint32_t num_seqs, num_tokens, num_ids, num_blocks, num_copies, num_params;
   uint32_t num_swaps_out, num_swaps_in;
+  uint32_t num_masks, mask_words; /* words of one mask; 0 without masks */
   uint32_t params_bytes;
   uint32_t kind;        /* tri_plan_kind; all but steps are headers alone */
   uint32_t num_shards;  /* of a group with several, whose ranks exchange rows in this step; else 0 */
@@ -89,9 +92,9 @@ typedef struct tri_plan_params {
   uint32_t reserved;
 } tri_plan_params;
 
-/* Entries, ids and blocks of a plan; swaps: blocks that go out, and as many that come in. */
+/* Entries, ids and blocks of a plan; swaps: blocks that go out, and as many that come in; masks, of so many words. */
 typedef struct tri_plan_sizes {
-  size_t seqs, ids, blocks, swaps;
+  size_t seqs, ids, blocks, swaps, masks, mask_words;
 } tri_plan_sizes;
 
 /* Writing. Capacities are fixed at create; the writer is reused for every step. */
@@ -101,9 +104,10 @@ typedef struct tri_plan_writer {
   uint32_t *ids;
   int32_t *blocks, *copies;      /* copies: [n][2] */
   int32_t *swaps_out, *swaps_in; /* [n][2]: the cache's block, the host's */
+  uint32_t *masks;               /* [n][mask_words] */
   uint32_t shard_tokens[TRI_MAX_SHARDS];
   char *params;
-  size_t max_seqs, max_ids, max_blocks, max_copies, max_swaps, max_params;
+  size_t max_seqs, max_ids, max_blocks, max_copies, max_swaps, max_masks, mask_words, max_params;
   char *bytes; /* the finished plan */
   size_t cap;
 } tri_plan_writer;
@@ -113,12 +117,17 @@ void tri_plan_writer_destroy(tri_plan_writer *w); /* NULL is fine */
 void tri_plan_begin(tri_plan_writer *w, uint32_t lane, uint64_t step);
 /* Room for one more sequence with so many ids, blocks and copies. */
 bool tri_plan_has_room(const tri_plan_writer *w, size_t ids, size_t blocks, size_t copies);
+bool tri_plan_has_mask_room(const tri_plan_writer *w);
 /* Bytes that parameters take in a plan. */
 size_t tri_plan_params_bytes(const tri_sample_params *params);
 /* Returns how many ids an entry has in the plan. */
 uint32_t tri_plan_num_ids(const tri_plan_seq *seq);
+/* Returns whether an entry has a mask in the plan. */
+static inline bool tri_plan_brings_mask(const tri_plan_seq *s) {
+  return s->flags & TRI_SEQ_FLAG_MASK && s->kind != TRI_SEQ_FORK;
+}
 /* ids: tri_plan_num_ids of them: the tokens' own, and the one behind those that are scored.
- * params: NULL without TRI_SEQ_FLAG_PARAMS. */
+ * params: NULL without TRI_SEQ_FLAG_PARAMS and TRI_SEQ_FLAG_MASK. */
 void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *blocks,
                   const tri_sample_params *params, uint32_t num_prompt);
 void tri_plan_add_copy(tri_plan_writer *w, int32_t src, int32_t dst);
@@ -142,6 +151,7 @@ typedef struct tri_plan_view {
   const uint32_t *ids;
   const int32_t *blocks, *copies, *swaps_out, *swaps_in;
   const uint32_t *shard_tokens; /* [num_shards] */
+  const uint32_t *masks;        /* [num_masks][mask_words] */
   const char *params;
 } tri_plan_view;
 

@@ -74,7 +74,7 @@ line() { # NUMBER PATTERN: a line of batch.out has an extended regular expressio
   sed -n "$1p" batch.out | grep -Eqx -- "$2" || failed "line $1 of a batch: $(sed -n "$1p" batch.out)"
 }
 id='"id":"batch_req_[0-9a-f]{32}"'
-line 1 "\{$id,\"custom_id\":\"a\\\\\"1\",\"response\":\{\"status_code\":200,\"request_id\":\"[0-9a-f]{32}\",\"body\":\{\"id\":\"cmpl-[0-9a-f]{32}\",\"object\":\"text_completion\",\"created\":[0-9]+,\"model\":\"fake\",\"choices\":\[\{\"index\":0,\"text\":\" the oars\",\"logprobs\":null,\"finish_reason\":\"length\"\}\],\"usage\":\{\"prompt_tokens\":2,\"completion_tokens\":2,\"total_tokens\":4,\"prompt_tokens_details\":\{\"cached_tokens\":0\}\}\}\},\"error\":null\}"
+line 1 "\{$id,\"custom_id\":\"a\\\\\"1\",\"response\":\{\"status_code\":200,\"request_id\":\"[0-9a-f]{32}\",\"body\":\{\"id\":\"cmpl-[0-9a-f]{32}\",\"object\":\"text_completion\",\"created\":[0-9]+,\"model\":\"fake\",\"choices\":\[\{\"index\":0,\"text\":\" the oars\",\"logprobs\":null,\"finish_reason\":\"length\",\"stop_reason\":null\}\],\"usage\":\{\"prompt_tokens\":2,\"completion_tokens\":2,\"total_tokens\":4,\"prompt_tokens_details\":\{\"cached_tokens\":0\}\}\}\},\"error\":null\}"
 line 2 '.*"model":null,"choices":\[\{"index":0,"text":" the","logprobs":\{"tokens":\[" the"\],"token_logprobs":\[-0.5\],.*"error":null\}'
 line 3 '.*"custom_id":"c","response":\{"status_code":400,"request_id":"","body":\{"error":\{"message":"asked for","type":"invalid_request_error","param":"prompt","code":"out_of_range"\}\}\},"error":null\}'
 line 4 '\{"id":"batch_req_line_4","custom_id":"d","response":\{"status_code":400,.*did you mean temperature.*'
@@ -109,6 +109,12 @@ stop
 # A full queue is no end: what had no room is sent again.
 start --busy 25
 want 0 '^trireme: 10 done, 0 failed, ' "$trireme" submit --file many.jsonl --output many.out --concurrency 4
+stop
+
+# Nor does a queue stand empty while refused lines pause: each answer has the oldest of them sent again.
+for i in $(seq 200); do echo '{"prompt":"x","max_tokens":5}'; done >storm.jsonl
+start --max-queue 4 --step-us 1000
+want 0 '^trireme: 200 done, 0 failed, ' timeout 6 "$trireme" submit --file storm.jsonl --output storm.out --concurrency 64
 stop
 
 # Benchmarks look at their input before they measure anything, and say on a terminal what takes the time.

@@ -45,7 +45,7 @@ until_idle() { # MILLISECONDS WHAT
   fail "$2: $(running) after $1 ms"
 }
 
-start_up --max-model-len 8192 --watchdog-timeout 20
+start_up --max-model-len 8192 --watchdog-timeout 20 --log-level debug
 begin --model "$MODEL"
 # A coordinator that hangs is no reason to say nothing.
 coordinator=$(ours | awk '$2 ~ /^trireme-coord/ {print $1}')
@@ -63,10 +63,11 @@ want 404 'no such path' "$url/v2"
 want 405 'takes POST' "$url/v1/completions"
 want 403 'Host is another name' -H 'Host: evil.example' "$url/v1/models"
 want 415 'Content-Type' -d '{}' "$url/v1/completions"
+want 405 'no pages of other origins' -X OPTIONS -H 'Origin: https://app.example' -H 'Access-Control-Request-Method: POST' "$url/v1/completions"
 post 400 'neither embeds nor classifies' /v1/embeddings '{"input":"x"}'
 
 # Answers.
-post 200 '"text":"85","logprobs":null,"finish_reason":"stop"}\],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10,"prompt_tokens_details":{"cached_tokens":0}}' /v1/completions \
+post 200 '"text":"85","logprobs":null,"finish_reason":"stop","stop_reason":null}\],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10,"prompt_tokens_details":{"cached_tokens":0}}' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"model":"abacus"}'
 post 200 '"index":0,"text":"85",.*"index":1,"text":"85",.*"index":2,"text":"2",.*"index":3,"text":"2",.*"prompt_tokens":12,"completion_tokens":10,' /v1/completions \
   '{"prompt":["37+48=","1+1="],"temperature":0,"n":2,"seed":-1,"stop":["x"],"top_k":-1}'
@@ -78,6 +79,20 @@ post 200 '"text":"37+48=","logprobs":{"tokens":\["<|begin|>","3","7","+","4","8"
   '{"prompt":"37+48=","temperature":0,"echo":true,"logprobs":1,"max_tokens":0}'
 post 200 '"index":1,"text":"8","logprobs":null,"prompt_logprobs":\[null,{"51":{"logprob":-.*,"decoded_token":"3"},"52":{"logprob":-.*,"rank":1,"decoded_token":"4"}},' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"prompt_logprobs":1,"max_tokens":1,"n":2}'
+# What has stopped an answer, and the tokens of it.
+post 200 '"text":"8","logprobs":null,"finish_reason":"stop","stop_reason":"5"' /v1/completions '{"prompt":"37+48=","temperature":0,"stop":["x","5"]}'
+post 200 '"text":"85","logprobs":null,"finish_reason":"stop","stop_reason":"5"' /v1/completions '{"prompt":"37+48=","temperature":0,"stop":"5","include_stop_str_in_output":true}'
+post 200 '"text":"8","logprobs":null,"finish_reason":"stop","stop_reason":53}' /v1/completions '{"prompt":"37+48=","temperature":0,"stop_token_ids":[53]}'
+post 200 '"text":"85","logprobs":null,"finish_reason":"stop","stop_reason":53}' /v1/completions '{"prompt":"37+48=","temperature":0,"stop_token_ids":[53],"include_stop_str_in_output":true}'
+post 200 '"text":"85<|end|>","logprobs":null,"finish_reason":"stop","stop_reason":null}' /v1/completions '{"prompt":"37+48=","temperature":0,"skip_special_tokens":false,"include_stop_str_in_output":true}'
+post 200 '"text":"85","logprobs":null,"finish_reason":"stop","stop_reason":null}' /v1/completions '{"prompt":"37+48=","temperature":0,"skip_special_tokens":false}'
+post 200 '"finish_reason":"stop","stop_reason":null,"token_ids":\[56,53,50[0-9]\],"prompt_token_ids":\[506,51,55,43,52,56,61\]}' /v1/completions '{"prompt":"37+48=","temperature":0,"return_token_ids":true}'
+ids=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0,"return_token_ids":true,"stream":true}' "$url/v1/completions")
+[ "$(sed -n 's/.*"token_ids":\[\([0-9,]*\)\],"prompt.*\|.*"token_ids":\[\([0-9,]*\)\]}.*/\1\2/p' <<<"$ids" | sed '/^$/d' | paste -sd, | cut -c 1-7)" = 56,53,5 ] || fail "token ids of a stream: $ids"
+[ "$(grep -c '"prompt_token_ids":\[506,' <<<"$ids")" = 1 ] || fail "the prompt's ids come once: $ids"
+post 200 '"index":0,"text":"AA".*"index":1,"text":"AA"' /v1/completions '{"prompt":"37+48=","allowed_token_ids":[65],"n":2,"max_tokens":2}'
+post 400 '"message":"allowed_token_ids has 0 ids; allowed are 1 to 131072","type":"[a-z_]*","param":"allowed_token_ids"' /v1/completions '{"prompt":"37+48=","allowed_token_ids":[]}'
+post 400 '"param":"allowed_token_ids","code":"out_of_range"' /v1/completions '{"prompt":"37+48=","allowed_token_ids":[9999]}'
 post 400 '"param":"prompt_logprobs","code":"unsupported"' /v1/completions '{"prompt":"1+1=","prompt_logprobs":1,"num_beams":2}'
 post 200 '"text":"85".*"prompt_tokens":7,' /v1/completions '{"prompt":"1+1=37+48=","temperature":0,"truncate_prompt_tokens":7}'
 post 200 '"text":"85".*"prompt_tokens":7,' /v1/completions '{"prompt":"<|begin|>37+48=","temperature":0,"add_special_tokens":false,"truncate":-1}'
@@ -94,7 +109,7 @@ batch=$("$BIN/trireme" submit --file "$RUN/batch" 2>/dev/null | sed 's/.*"body":
 
 # Chat: the template's prompt, special tokens of messages as text, and the parts of its answers.
 sum='"messages":[{"role":"user","content":"37+48="}],"temperature":0'
-post 200 '"object":"chat.completion",.*"message":{"role":"assistant","content":"85"},"logprobs":null,"finish_reason":"stop"}\],"usage":{"prompt_tokens":7,"completion_tokens":3,' /v1/chat/completions "{$sum}"
+post 200 '"object":"chat.completion",.*"message":{"role":"assistant","content":"85"},"logprobs":null,"finish_reason":"stop","stop_reason":null}\],"usage":{"prompt_tokens":7,"completion_tokens":3,' /v1/chat/completions "{$sum}"
 post 200 '"index":1,"message":{"role":"assistant","content":"85"}' /v1/chat/completions "{$sum,\"n\":2,\"max_completion_tokens\":5,\"tools\":[]}"
 post 200 '"logprobs":{"content":\[{"token":"8","logprob":-.*,"bytes":\[56\],"top_logprobs":\[{"token":"8",' /v1/chat/completions "{$sum,\"logprobs\":true,\"top_logprobs\":1}"
 post 200 '"content":"5"},' /v1/chat/completions \
@@ -102,6 +117,7 @@ post 200 '"content":"5"},' /v1/chat/completions \
 post 200 '"prompt_tokens":8,' /v1/chat/completions '{"messages":[{"role":"user","content":"<|end|>"}],"max_tokens":1}'
 post 200 '"prompt_tokens":3,' /v1/chat/completions "{$sum,\"max_tokens\":1,\"truncate_prompt_tokens\":3}"
 post 200 '^X-Trireme-Ignored: zip' /v1/chat/completions "{$sum,\"zip\":1}"
+post 200 '"content":"85"},"logprobs":null,"finish_reason":"stop","stop_reason":"5","token_ids":\[56,53\]}\],"prompt_token_ids":\[506,' /v1/chat/completions "{$sum,\"stop\":\"5\",\"include_stop_str_in_output\":true,\"return_token_ids\":true}"
 post 400 '"message":".*a question is missing.*"param":"messages","code":"invalid_argument"' /v1/chat/completions '{"messages":[{"role":"system","content":"x"}]}'
 post 400 '"param":"messages\[0\].role"' /v1/chat/completions '{"messages":[{"role":"<|end|>"}],"stream":true}'
 post 400 '"param":"tool_choice","code":"unsupported"' /v1/chat/completions "{$sum,\"tools\":[{\"type\":\"function\"}]}"
@@ -112,6 +128,25 @@ post 200 '{"count":4,"max_model_len":8192,"tokens":\[506,506,51,55\]' /tokenize 
 post 200 '{"count":9,"max_model_len":8192,"tokens":\[506,60,.*"token_strs":\["<|begin|>","<"' /tokenize '{"messages":[{"role":"user","content":"<|end|>1"}],"return_token_strs":true}'
 post 200 '^{"prompt":"<|begin|>37"}' /detokenize '{"tokens":[506,51,55]}'
 post 400 '"param":"tokens","code":"out_of_range"' /detokenize '{"tokens":[509]}'
+
+# Chats in a batch are answered alike, and what is wrong with a line is said in its answer.
+for more in '' ',"n":2,"logprobs":true,"top_logprobs":1,"stop":["5"]' ',"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"' ',"top_p":-1' ',"zip":1' ',"truncate_prompt_tokens":3'; do
+  body="{$sum$more}"
+  echo "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":$body}"
+  curl -sS -m 20 -H 'Content-Type: application/json' -d "$body" "$url/v1/chat/completions" >>"$RUN/answers"
+  echo >>"$RUN/answers"
+done >"$RUN/batch"
+# shellcheck disable=SC2317 # a pipe runs it
+unnamed() { sed 's/"id":"chatcmpl-[0-9a-f]*","object":"chat.completion","created":[0-9]*/""/; s/"model":[^,]*,//; s/"cached_tokens":[0-9]*//'; }
+"$BIN/trireme" submit --file "$RUN/batch" --model "$MODEL" 2>/dev/null | sed 's/.*"body"://; s/},"error":null}$//' | unnamed >"$RUN/said"
+sed -n '1,4p;6p' "$RUN/answers" | unnamed | diff - <(sed -n '1,4p;6p' "$RUN/said") || fail "a batch of chats answers something else"
+sed -n 5p "$RUN/said" | grep -q '"param":"zip","code":"unknown_field"' || fail "a field that there is not: $(sed -n 5p "$RUN/said")"
+"$BIN/trireme" submit --file "$RUN/batch" 2>&1 | grep -q '"status_code":400.*needs the model.s chat template: --model' || fail "a batch of chats without a template"
+mkdir "$RUN/other"
+cp "$MODEL"/*.json "$MODEL"/*.jinja "$RUN/other" 2>/dev/null
+echo >>"$RUN/other/tokenizer.json"
+said=$("$BIN/trireme" submit --file "$RUN/batch" --model "$RUN/other" 2>&1) && fail "a batch with another model's tokenizer"
+grep -q 'is not the one of the served model' <<<"$said" || fail "another model's tokenizer: $said"
 
 # What clients send that people have.
 while read -r client method path status body; do
@@ -142,6 +177,7 @@ post 400 '"param":"temperature","code":"out_of_range"' /v1/completions '{"prompt
 post 400 '"param":"max_tokens","code":"context_length_exceeded"' /v1/completions '{"prompt":"x","max_tokens":100000,"stream":true}'
 post 404 '"param":"model"' /v1/completions '{"prompt":"x","model":"gpt"}'
 post 400 '"param":"suffix","code":"unsupported"' /v1/completions '{"prompt":"x","suffix":"y"}'
+post 400 '"param":"seed","code":"out_of_range"' /v1/completions '{"prompt":"x","seed":99999999999999999999}'
 post 400 '"code":"corrupt"' /v1/completions '{"prompt":'
 post 400 'must be a JSON object' /v1/completions '[]'
 head -c 5000000 /dev/zero >"$RUN/large"
@@ -203,7 +239,30 @@ wait $client || fail "the stream did not end well: $?"
 grep -q '^data: \[DONE\]' "$RUN/stream" || fail "a drained stream has no end"
 wait $gateway || fail "the gateway ended with $?"
 
-begin
+# An end that waits for nobody frees what it cuts off, as a sanitizer sees.
+begin --model "$MODEL" --http-drain-timeout 0
+for body in "$long,\"stream\":true}" "$long,\"n\":4}"; do
+  curl -sS -N -H 'Content-Type: application/json' -d "$body" "$url/v1/completions" >/dev/null 2>&1 &
+done
+sleep 0.3
+end
+
+begin --cors-origin https://app.example --cors-origin http://localhost:3000
+# Pages of other origins: who may ask, and who may not.
+preflight() { want "$1" "$2" -X OPTIONS -H "Origin: $3" -H 'Access-Control-Request-Method: POST' -H "Access-Control-Request-Headers: ${4-authorization, content-type}" "$url/v1/completions"; }
+preflight 200 '^Access-Control-Allow-Origin: https://app.example.$' https://app.example
+preflight 200 '^Access-Control-Allow-Headers: authorization, content-type, x-stainless-os.$' http://localhost:3000 'authorization, content-type, x-stainless-os'
+preflight 200 '^Access-Control-Allow-Methods: GET, HEAD, POST.$' https://app.example
+preflight 403 '^Vary: Origin.$' https://other.example
+preflight 400 'no list of names' https://app.example 'a;b'
+for body in '{"prompt":"1+1=","max_tokens":1}' '{"prompt":"1+1=","max_tokens":1,"stream":true}'; do
+  post 200 '^Access-Control-Allow-Origin: https://app.example.$' /v1/completions "$body" -H 'Origin: https://app.example'
+  post 200 '^Vary: Origin.$' /v1/completions "$body"
+  ! curl -sS -m 20 -i -H 'Content-Type: application/json' -H 'Origin: https://other.example' -d "$body" "$url/v1/completions" | grep -q 'Allow-Origin' || fail "another origin may read"
+done
+post 400 '^Access-Control-Allow-Origin: http://localhost:3000.$' /v1/completions '{' -H 'Origin: http://localhost:3000'
+want 413 '^Access-Control-Allow-Origin: https://app.example.$' -H 'Origin: https://app.example' -H 'Content-Type: application/json' --data-binary @"$RUN/large" -H 'Expect:' "$url/v1/completions"
+want 405 'takes POST' -X OPTIONS "$url/v1/completions"
 post 501 'start it with --model' /v1/chat/completions '{}'
 post 501 'start it with --model' /tokenize '{}'
 end
@@ -217,6 +276,14 @@ want 401 'missing or wrong' -H 'Authorization: Bearer key-of-an' "$url/v1/models
 want 200 '"status":"ok"' "$url/health"
 want 200 abacus -H 'Authorization: Bearer key-of-ann' "$url/v1/models"
 post 400 '"param":"zip","code":"unknown_field"' /v1/completions '{"prompt":"x","zip":1}' -H 'Authorization: Bearer key-of-ann'
+# The coordinator hears whose key it is: of requests under way, and at the end of each.
+curl -sS -m 20 -N -H 'Content-Type: application/json' -H 'Authorization: Bearer key-of-ann' -d "{$sum,\"ignore_eos\":true,\"max_tokens\":4000,\"stream\":true}" "$url/v1/chat/completions" >"$RUN/stream" &
+client=$!
+for _ in $(seq 100); do "$BIN/trireme" status --json | grep -q '"callers":\[{"name":"ann","running":1,"waiting":0}\]' && break; sleep 0.02; done
+"$BIN/trireme" status | grep -q '^ann  *1  *0$' || fail "nobody asks: $("$BIN/trireme" status)"
+kill $client
+until_idle 2000 "a stream that was left"
+grep -q 'DEBUG - jobs: [0-9a-f]\{32\} of ann: abort, 7 and [0-9]* tokens' "$RUN/log" || fail "no line of ann's job"
 printf 'bob key-of-bob\n' >"$RUN/keys"
 kill -HUP $gateway
 sleep 0.2
@@ -279,7 +346,7 @@ answer='<think>hm</think>Look: <tool_call>
 {"name": "f", "arguments": {"a":  "<x>"}}
 </tool_call>'
 say "$answer" --tool-parser hermes --reasoning-parser think
-post 200 '"message":{"role":"assistant","reasoning_content":"hm","content":"Look: ","tool_calls":\[{"id":"call_[0-9a-f]*","type":"function","function":{"name":"f","arguments":"{\\"a\\":  \\"<x>\\"}"}}\]},"logprobs":null,"finish_reason":"tool_calls"}' /v1/chat/completions "{$tools}"
+post 200 '"message":{"role":"assistant","reasoning_content":"hm","content":"Look: ","tool_calls":\[{"id":"call_[0-9a-f]*","type":"function","function":{"name":"f","arguments":"{\\"a\\":  \\"<x>\\"}"}}\]},"logprobs":null,"finish_reason":"tool_calls","stop_reason":null}' /v1/chat/completions "{$tools}"
 post 200 '"content":"Look: <tool_call>.n{.*"finish_reason":"stop"' /v1/chat/completions "{$tools,\"tool_choice\":\"none\"}"
 post 400 '"param":"tool_choice","code":"unsupported"' /v1/chat/completions "{$tools,\"tool_choice\":\"required\"}"
 stream=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d "{$tools,\"stream\":true,\"logprobs\":true}" "$url/v1/chat/completions")
@@ -295,6 +362,21 @@ say '{"name": "f", "parameters": {}}' --tool-parser llama
 post 200 '"content":null,"tool_calls":\[{"id":"call_[0-9a-f]*","type":"function","function":{"name":"f","arguments":"{}"}}\]' /v1/chat/completions "{$tools}"
 post 200 '"content":"{.*"finish_reason":"stop"' /v1/chat/completions '{"messages":[{"role":"user","content":"1"}]}'
 hush
+# What a reader that is behind has not had becomes one event of each choice; it gets all of the text nevertheless, and is not cut off.
+text=$(seq -s , 20000 | head -c 100000)
+say "$text"
+body='{"prompt":["a","b","c","d","e","f","g","h"],"stream":true,"max_tokens":1000000}'
+exec {slow}<>"/dev/tcp/127.0.0.1/$port"
+printf 'POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s' ${#body} "$body" >&"$slow"
+for _ in $(seq 100); do [ "$(running)" = '"running":0,"waiting":0' ] && break; sleep 0.05; done
+sleep 0.3
+timeout 10 cat <&"$slow" >"$RUN/slow"
+exec {slow}>&-
+tail -n 2 "$RUN/slow" | grep -q '^data: \[DONE\]' || fail "a reader that was behind is cut off: $(tail -c 300 "$RUN/slow")"
+[ "$(sed -n 's/.*"index":7,"text":"\([^"]*\)".*/\1/p' "$RUN/slow" | tr -d '\n')" = "$text" ] || fail "a reader that was behind gets another text"
+[ "$(grep -c '"text"' "$RUN/slow")" -lt 100000 ] || fail "$(grep -c '"text"' "$RUN/slow") events for a reader that was behind"
+hush
+
 
 # What is refused at the start.
 said=$("$BIN/trireme" gateway --http 0.0.0.0:0 2>&1) && fail "open to everybody"

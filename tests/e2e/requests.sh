@@ -91,6 +91,16 @@ refused model --model other x
 refused token_ids --token-ids 5,509
 refused logit_bias --logit-bias 600=1 x
 refused "stop_token_ids names token 600, the vocabulary has" --stop-token-ids 5,600 x
+refused "allowed_token_ids names token 509, the vocabulary has" --allowed-token-ids 49,509 x
+refused "allowed_token_ids may come.* min_tokens is 1" --allowed-token-ids 507 --min-tokens 1 x
+refused allowed_token_ids --allowed-token-ids 49 --num-beams 2 x
+# Nothing else is drawn, greedy or not, by none of the choices; logprobs are those of all tokens.
+for how in "--temperature 0" "--n 4" "--top-k 3 --seed 7" "--top-p 0.5 --min-p 0.1" "--repetition-penalty 1.5"; do
+  # shellcheck disable=SC2086 # options
+  text=$("$BIN/trireme" submit --json --stream=false --max-tokens 20 --allowed-token-ids 49,65,65 $how "37+48=" | sed -n 's/.*"text":"\([^"]*\)".*/\1/p')
+  grep -q '^[1A]\{20\}$' <<<"$text" || fail "allowed_token_ids with $how: $text"
+done
+"$BIN/trireme" submit --json --max-tokens 1 --allowed-token-ids 65 --temperature 0 --logprobs 1 "37+48=" | grep -q '"id":65.*"logprob":-[1-9].*"token":"8"' || fail "logprobs beside allowed_token_ids"
 "$BIN/trireme" submit --token-ids 5,509 2>/dev/null
 [ $? = 3 ] || fail "a token outside of the vocabulary is refused with exit code 3"
 

@@ -100,6 +100,20 @@ stream_start 8000
 kill -9 "$CLUSTER"
 stream_ends 5000 '"error":'
 all_gone "$(now_ms)"
+# One that stands still is noticed, and another one is started; when it is to end it is not waited for.
+up_http
+kill -STOP "$(pid_of trireme-gateway)"
+since=$(now_ms)
+for _ in $(seq 300); do grep -q "gateway was killed by signal 9" "$RUN/log" && break; sleep 0.1; done
+grep -q 'the gateway has been silent for 8 s: killing it' "$RUN/log" || fail "a gateway that stands still is not noticed"
+noticed=$(($(now_ms) - since))
+healthy
+kill -STOP "$(pid_of trireme-gateway)"
+since=$(now_ms)
+kill -TERM "$CLUSTER"
+ended_with 0
+[ $(($(now_ms) - since)) -lt 7000 ] || fail "a drain waits for a gateway that stands still: $(($(now_ms) - since)) ms"
+echo "gateway stopped: noticed after $noticed ms; ended with it in $(($(now_ms) - since)) ms"
 up_http
 kill -STOP "$(pid_of trireme-gateway)"
 kill -TERM "$CLUSTER"
@@ -112,11 +126,12 @@ ended_with 1
 # `trireme serve`, with words of other servers; with keys the gateway is let in by the coordinator's own.
 "$BIN/trireme" keygen "$RUN/server.key" >"$RUN/allowed"
 : >"$RUN/log"
-"$BIN/trireme" serve "$MODEL" --host localhost --port 0 -c 512 -np 4 -cb --endpoint 'tcp://0.0.0.0:*' --key-file "$RUN/server.key" --allowed-keys "$RUN/allowed" \
+"$BIN/trireme" serve "$MODEL" --host localhost --port 0 -c 512 -np 4 -cb --allowed-origins '["https://app.example"]' --endpoint 'tcp://0.0.0.0:*' --key-file "$RUN/server.key" --allowed-keys "$RUN/allowed" \
   >>"$RUN/log" 2>&1 &
 CLUSTER=$!
 healthy
 tr '\0' ' ' <"/proc/$(pid_of trireme-worker)/cmdline" | grep -q -- '--max-model-len=512 --max-num-seqs=4 ' || fail "the words of others have not become ours"
+curl -sS -m 5 -i -H "Origin: https://app.example" "$(url)/live" | grep -q '^Access-Control-Allow-Origin: https://app.example' || fail "no allowed origin"
 kill -TERM "$CLUSTER"
 ended_with 0
 
@@ -132,7 +147,9 @@ refused() { # CODE PATTERN OPTION...
 }
 refused 2 'not "localhost:x"' --http localhost:x
 refused 2 'give --api-key-file, or --http-open' --http 0.0.0.0:0
+refused 2 '"999.1.1.1" is no address of numbers' --http 999.1.1.1:8000 --http-open
 refused 2 '--sse-ping belongs to --http' --sse-ping 3
+refused 2 '--cors-origin needs an origin' --http 0 --cors-origin app.example
 refused 2 'exclude each other\|says all that' --http 1 --port 2
 refused 2 'say --kv-offloading-size' --swap-space 4
 # A chat template that cannot be read is no reason to serve nothing.

@@ -41,7 +41,7 @@ static void parse(const uint8_t *data, size_t size, const chat_template *t) {
   tri_error err = {0};
   need(g != NULL);
   if (gw_parse_body(&body, &doc, &err) == TRI_OK) {
-    if (gw_chat_parse(tri_json_root(doc), size % 2, &q, &ignored, &err) == TRI_OK)
+    if (gw_chat_parse(tri_json_root(doc), size % 2, NULL, &q, &ignored, &err) == TRI_OK)
       check(&q, t);
     else
       need(err.status != TRI_OK && err.message[0]);

@@ -6,6 +6,21 @@
 #include "kernels/sampling.h"
 #include "tests/opcheck/opcheck.h"
 
+const uint32_t *oc_mask(oc *c, int vocab) {
+  size_t words = tri_mask_words((size_t)vocab);
+  uint32_t *mask = oc_host(c, words * sizeof *mask);
+  int kind = oc_range(c, 0, 3);
+  for (size_t i = 0; i < words; i++) {
+    mask[i] = (uint32_t)oc_random(c);
+    if (kind == 0) mask[i] = 0;
+    if (kind == 1) mask[i] &= (uint32_t)oc_random(c) & (uint32_t)oc_random(c) & (uint32_t)oc_random(c);
+    if (kind == 2 && oc_chance(c, 50)) mask[i] = UINT32_MAX;
+  }
+  int some = oc_range(c, 0, vocab - 1); /* one at least */
+  mask[some / 32] |= 1u << some % 32;
+  return mask;
+}
+
 static void some_params(oc *c, tri_sample_params *p, int vocab) {
   *p = (tri_sample_params){.temperature = 1, .top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
   p->seed = oc_random(c);
@@ -25,6 +40,7 @@ static void some_params(oc *c, tri_sample_params *p, int vocab) {
     for (int j = 0; j < 3; j++) bias[j] = (tri_logit_bias){(uint32_t)oc_range(c, 0, vocab), 2 * oc_normal(c)};
     p->logit_bias = bias, p->num_logit_bias = 3;
   }
+  if (oc_chance(c, 40)) p->mask = oc_mask(c, vocab);
   if (oc_chance(c, 30)) {
     uint32_t *banned = oc_host(c, 3 * sizeof *banned);
     for (int j = 0; j < 3; j++) banned[j] = (uint32_t)oc_range(c, 0, vocab);
@@ -102,6 +118,7 @@ static int some_history(oc *c, kind k, int vocab, const uint32_t **out) {
 static void special_params(oc *c, kind k, tri_sample_params *p, int vocab) {
   some_params(c, p, vocab);
   if (k == GREEDY) *p = (tri_sample_params){.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
+  if (k == GREEDY && oc_chance(c, 10)) p->mask = oc_mask(c, vocab);
   if (k == FLAT) p->top_p = 0.99f, p->top_k = oc_chance(c, 30) ? vocab - vocab / 3 : 0, p->min_p = 0;
   if (k == TIES && oc_chance(c, 30)) p->top_p = 1e-6f;
   if (k == TIES && oc_chance(c, 50)) p->temperature = 1, p->top_k = oc_range(c, 1, vocab);
@@ -198,6 +215,14 @@ static void draw_on(oc *c, tri_sample_args *a, tri_sample_args *b, tri_sample_pa
   }
 }
 
+/* Says whether the row is drawn, and from logits that are not all minus infinity or no numbers. */
+static bool adjusted_has_any(const tri_sample_args *a, int row) {
+  const float *x = a->logits.data + (size_t)row * (size_t)a->logits.ld;
+  bool any = false;
+  for (int id = 0; id < a->logits.cols; id++) any |= x[id] > -INFINITY;
+  return any && tri_sample_target(a, row) == TRI_SAMPLE_NO_TARGET;
+}
+
 void oc_case_sample(oc *c, int i) {
   static const int vocabs[] = {1, 5, 17, 1000, 32000, 4099, 777};
   static const kind kinds[] = {MIXED, TIES, GREEDY, FLAT, STEEP, MIXED, BROKEN, TOUCHED};
@@ -230,6 +255,8 @@ void oc_case_sample(oc *c, int i) {
     compare_draw(c, p, a.logits.data + (size_t)r * (size_t)a.logits.ld, vocab, a.counter[r], want[r].token,
                  got[r].token);
     compare_logprobs(c, &want[r], &got[r]);
+    if (p->mask && adjusted_has_any(&a, r))
+      oc_expect(c, tri_mask_has(p->mask, got[r].token), "token %u, which the mask has not", got[r].token);
     if (tri_sample_target(&a, r) != TRI_SAMPLE_NO_TARGET)
       oc_expect(c, want[r].token == a.target[r], "token %u, given is %u", want[r].token, a.target[r]);
   }

@@ -61,6 +61,7 @@ static void some_params(oc *c, kind which, const cut *k, tri_sample_params *p) {
   p->top_k = oc_range(c, 1, oc_chance(c, 50) ? TRI_SAMPLE_CANDIDATES : 6);
   if (oc_chance(c, 50)) p->top_p = 0.05f * (float)oc_range(c, 1, 19);
   if (oc_chance(c, 30)) p->min_p = 0.01f * (float)oc_range(c, 1, 60);
+  if (which != EMPTIED && oc_chance(c, 40)) p->mask = oc_mask(c, k->vocab);
   if (which == EMPTIED || oc_chance(c, 40)) some_edits(c, which, k, p);
 }
 

@@ -43,6 +43,8 @@ void oc_release(oc *c);
 void *oc_device(oc *c, const void *host, size_t bytes);
 void oc_download(oc *c, void *host, const void *device, size_t bytes);
 
+/* A mask of ids, of which it has one at least. */
+const uint32_t *oc_mask(oc *c, int vocab);
 float *oc_normals(oc *c, size_t n, float sigma);
 /* Random elements of a stored type, and of a weight with its scales. */
 void *oc_elements(oc *c, tri_dtype t, size_t n, float sigma);

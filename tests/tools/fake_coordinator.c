@@ -26,7 +26,7 @@ typedef struct options {
   const char *endpoint, *key_file, *task, *say, *tokenizer;
   tri_opt_list allow;
   bool insecure_tcp, token_ids_only, show_ids, stamp;
-  int64_t step_us, backlog, max_model_len, starting_ms, embed_ms, busy;
+  int64_t step_us, backlog, max_model_len, starting_ms, embed_ms, busy, max_queue;
 } options;
 
 static const tri_option table[] = {
@@ -47,6 +47,8 @@ static const tri_option table[] = {
      .help = "time that an embedding takes, one after the other"},
     {TRI_OPT(options, busy), .name = "busy", .min = 0, .max = 1000000, .fallback = "0",
      .help = "so many submits are refused first, as if the queue were full"},
+    {TRI_OPT(options, max_queue), .name = "max-queue", .min = 0, .max = 1000000, .fallback = "0",
+     .help = "submits are refused beside so many jobs; 0: any number is taken"},
     {TRI_OPT(options, backlog), .name = "backlog", .min = 1, .max = 1000000, .fallback = "1000",
      .help = "messages queued per client"},
     {TRI_OPT(options, starting_ms), .name = "starting-ms", .min = 0, .max = 3600000, .fallback = "0",
@@ -162,8 +164,11 @@ static void on_submit(server *s, const tri_peer *from) {
     reply_error(s, from, s->in.id, code, "asked for", "prompt");
     return;
   }
-  if (s->o.busy) {
-    s->o.busy--;
+  int64_t running = 0;
+  for (job *j = s->jobs; j; j = j->next) running += !j->ended;
+  bool full = s->o.max_queue && running >= s->o.max_queue;
+  if (s->o.busy || full) {
+    s->o.busy -= s->o.busy > 0;
     return reply_error(s, from, s->in.id, "no_capacity", "the queue is full", "");
   }
   if (m->prompt.len == 4 && !memcmp(m->prompt.s, "drop", 4)) {
@@ -243,6 +248,8 @@ static void on_status(server *s, const tri_peer *from) {
                             .resident_mb = 10,
                             .num_groups = 1,
                             .num_ranks = 2,
+                            .num_callers = 1,
+                            .callers[0] = {.name = str("ann"), .running = running},
                             .max_model_len = (uint64_t)s->o.max_model_len,
                             .vocab_size = 1000};
   c->uptime_s = (double)(tri_now_ns() - s->started_ns) * 1e-9;

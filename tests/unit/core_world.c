@@ -91,6 +91,8 @@ static void read_done(struct stream *s, const tri_done *d) {
   s->seed = d->seed;
   for (uint32_t i = 0; i < d->num_choices; i++) {
     s->choice[i].reason = d->choices[i].reason;
+    s->choice[i].stop_string = d->choices[i].has_stop_string ? (int64_t)d->choices[i].stop_string : -1;
+    s->choice[i].stop_token_id = d->choices[i].has_stop_token_id ? (int64_t)d->choices[i].stop_token_id : -1;
     add_text(&s->choice[i], d->choices[i].text);
   }
 }

@@ -39,6 +39,7 @@ struct stream {
     char text[MAX_TEXT];
     int num_logprobs, num_alternatives;
     tri_finish reason;
+    int64_t stop_string, stop_token_id; /* -1: none of them */
   } choice[MAX_CHOICES];
   float scored[MAX_TOKENS]; /* logprobs of the prompt */
   size_t num_scored;

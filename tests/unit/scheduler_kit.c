@@ -32,10 +32,14 @@ static bool contains(const uint32_t *ids, int n, uint32_t id) {
   return false;
 }
 
-static uint32_t draw(uint64_t prefix, uint64_t seed, uint64_t counter, const uint32_t *banned, int num_banned) {
+/* mask: NULL, or bits of the ids that may be drawn. */
+static uint32_t draw(uint64_t prefix, uint64_t seed, uint64_t counter, const uint32_t *banned, int num_banned,
+                     const uint32_t *mask) {
   uint64_t x = sim_mix(prefix ^ sim_mix(seed) ^ counter * 77);
-  while (contains(banned, num_banned, (uint32_t)(x % VOCAB))) x = sim_mix(x);
-  return (uint32_t)(x % VOCAB);
+  for (;; x = sim_mix(x)) {
+    uint32_t token = (uint32_t)(x % VOCAB);
+    if (!contains(banned, num_banned, token) && (!mask || tri_mask_has(mask, token))) return token;
+  }
 }
 
 static int stop_ids(const tri_sampling *p, uint32_t out[]) {
@@ -100,13 +104,15 @@ static void answer_alone(const struct request *r, int max_model_len, uint32_t in
   const tri_sampling *p = &r->assign.sampling;
   int prompt = (int)r->assign.num_token_ids, room = max_model_len - prompt, num_stops;
   int most = p->max_tokens < 0 || p->max_tokens > room ? room : (int)p->max_tokens;
-  uint32_t stops[64];
+  uint32_t stops[64], mask[(VOCAB + 31) / 32] = {0};
+  for (size_t i = 0; i < p->num_allowed_token_ids; i++) mask[r->allowed[i] / 32] |= 1u << r->allowed[i] % 32;
   uint64_t h = 1, seed = r->assign.seed + index * 0x9e3779b97f4a7c15u;
   num_stops = stop_ids(p, stops);
   for (int i = 0; i < prompt; i++) h = extend(h, r->prompt[i]);
   *c = (struct choice){.want_reason = TRI_FINISH_LENGTH};
   while (c->num_want < most) {
-    uint32_t t = draw(h, seed, (uint64_t)c->num_want, stops, c->num_want < p->min_tokens ? num_stops : 0);
+    uint32_t t = draw(h, seed, (uint64_t)c->num_want, stops, c->num_want < p->min_tokens ? num_stops : 0,
+                      p->num_allowed_token_ids ? mask : NULL);
     c->want[c->num_want++] = t;
     h = extend(h, t);
     if (!contains(stops, num_stops, t)) continue;
@@ -242,6 +248,17 @@ static void follow(struct sim *s, int i, struct request *r) {
   }
 }
 
+/* Some requests name ids that alone may come, in any order and some twice. */
+static void allow_some(struct request *r) {
+  uint64_t x = sim_mix(r->assign.seed);
+  tri_sampling *p = &r->assign.sampling;
+  if (x % 4 || p->num_beams > 1) return;
+  p->allowed_token_ids = r->allowed;
+  p->num_allowed_token_ids = 10 + x / 4 % (VOCAB - 10);
+  for (size_t i = 0; i < p->num_allowed_token_ids; i++)
+    r->allowed[i] = i < 10 ? 10 + (uint32_t)i * 7 : (uint32_t)((x = sim_mix(x)) % VOCAB);
+}
+
 void request_random(struct sim *s, int i) {
   static const tri_wire_str salts[2] = {{"one", 3}, {"two", 3}};
   int len = s->cfg.limits.max_model_len, longest = sim_chance(s, 30) ? len - 1 : 24;
@@ -266,6 +283,7 @@ void request_random(struct sim *s, int i) {
     if (sim_chance(s, 30)) p->max_tokens = p->min_tokens = 0;
   }
   if (s->cfg.search_percent && sim_chance(s, s->cfg.search_percent)) make_search(s, r);
+  allow_some(r);
   request_expect(s, r);
 }
 
@@ -384,8 +402,8 @@ static void execute_draws(struct sim *s, const tri_batch_builder *b, struct resu
     MUST((int)d->counter == d->position - slot->num_prompt);
     MUST(d->position == slot->length);
     if (p->repetition_penalty != 1) check_counted(s, d, slot);
-    uint32_t t =
-        draw(*entry(s, slot->blocks, slot->length - 1), p->seed, d->counter, p->banned, d->ban ? p->num_banned : 0);
+    uint32_t t = draw(*entry(s, slot->blocks, slot->length - 1), p->seed, d->counter, p->banned,
+                      d->ban ? p->num_banned : 0, p->mask);
     tri_sample_result sample = {.token = t, .logprob = -(float)t, .num_top = p->num_logprobs > 0 ? p->num_logprobs : 0};
     if (p->num_logprobs > MAX_LOGPROBS)
       best_tokens(*entry(s, slot->blocks, slot->length - 1), p->num_logprobs, &sample);

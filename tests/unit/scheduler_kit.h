@@ -32,7 +32,7 @@ struct choice {
 
 struct request {
   tri_group_assign assign;
-  uint32_t prompt[MAX_LEN];
+  uint32_t prompt[MAX_LEN], allowed[VOCAB];
   int arrive_at, abort_at; /* iterations; abort_at -1: never */
   tri_job *job;            /* while the scheduler has it */
   bool arrived;

@@ -408,6 +408,23 @@ static const char *const malformed[] = {
 START_TEST(malformed_json) { ck_assert_int_eq(parse(malformed[_i], strlen(malformed[_i])), TRI_CORRUPT); }
 END_TEST
 
+/* A number that is too large is said to be that of its member. */
+START_TEST(json_overflow) {
+  static const struct {
+    const char *text, *field;
+  } cases[] = {{"{\"a\":1,\"seed\":99999999999999999999}", "seed"},
+               {"{\"a\":{\"seed\":[1]},\"b\" : [1,{\"c\":-99999999999999999999}]}", "b"},
+               {"{\"a\\\"\":1,\"x\":\":\",\"max_tokens\":1e999}", "max_tokens"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    tri_json_doc *doc = NULL;
+    tri_error err = {0};
+    ck_assert_int_eq(tri_json_parse(cases[i].text, strlen(cases[i].text), &doc, &err), TRI_CORRUPT);
+    ck_assert_str_eq(err.field, cases[i].field);
+    ck_assert_msg(strstr(err.message, "integers have 64 bits"), "%s", err.message);
+  }
+}
+END_TEST
+
 START_TEST(json_depth) {
   enum { MAX = 64 };
   char text[4 * 100000 + 1];
@@ -788,7 +805,7 @@ Suite *suite_base(void) {
   TCase *dtype = CASE(s, "dtype", types_by_name);
   tcase_add_loop_test(dtype, every_value_widens_and_comes_back, 0, 2);
   tcase_add_loop_test(dtype, every_gap_rounds_to_nearest_even, 0, 2);
-  TCase *json = CASE(s, "json", json_depth, json_getters, json_files);
+  TCase *json = CASE(s, "json", json_depth, json_overflow, json_getters, json_files);
   tcase_add_loop_test(json, malformed_json, 0, sizeof malformed / sizeof *malformed);
   CASE(s, "buf", bufs_grow, arrays_grow);
   CASE(s, "hash", splitmix);

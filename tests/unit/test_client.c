@@ -259,6 +259,7 @@ START_TEST(test_what_it_is_told) {
   e = next_event(TRIREME_EVENT_STATUS, id);
   ck_assert(e.status.num_groups == 1 && e.status.num_ranks == 2 && e.status.vocab_size == 1000);
   ck_assert_str_eq(e.status.groups[0]->state, "ready");
+  ck_assert(e.status.num_callers == 1 && !strcmp(e.status.callers[0]->name, "ann"));
   ck_assert(e.status.groups[0]->kv_pages == 1000 && e.status.ranks[1]->rank == 1 && e.status.ranks[1]->pid == 1001);
 }
 END_TEST

@@ -6,6 +6,7 @@ Suite *suite_core_cache_keys(void);
 /* ---- what is another request ---- */
 
 static const uint32_t other_ids[3] = {10, 11, 13};
+static const uint32_t allowed[] = {7, 8, 9};
 static const struct tri_wire_bias one_bias[] = {{5, 1}}, other_bias[] = {{5, 2}}, bias_of_other[] = {{6, 1}};
 
 static void flip_ids(tri_submit *s) { s->token_ids = other_ids; }
@@ -36,6 +37,8 @@ static void flip_logprobs(tri_submit *s) { s->sampling.logprobs = 0; }
 static void flip_alternatives(tri_submit *s) { s->sampling.logprobs = 3; }
 static void flip_ignore_eos(tri_submit *s) { s->sampling.ignore_eos = true; }
 static void flip_echo(tri_submit *s) { s->sampling.echo = true; }
+static void flip_special(tri_submit *s) { s->sampling.skip_special_tokens = false; }
+static void flip_include(tri_submit *s) { s->sampling.include_stop = true; }
 static void flip_stop(tri_submit *s) { s->sampling.stop[0].s = "EOD"; }
 static void flip_stop_cut(tri_submit *s) {
   s->sampling.stop[0].len = 2; /* "EN" and "DSTOP" are "END" and "STOP" side by side */
@@ -47,6 +50,8 @@ static void flip_num_stop_ids(tri_submit *s) { s->sampling.num_stop_token_ids = 
 static void flip_bias(tri_submit *s) { s->sampling.logit_bias = other_bias; }
 static void flip_biased(tri_submit *s) { s->sampling.logit_bias = bias_of_other; }
 static void flip_num_bias(tri_submit *s) { s->sampling.num_logit_bias = 0; }
+static void flip_allowed(tri_submit *s) { s->sampling.num_allowed_token_ids--; }
+static void flip_all_allowed(tri_submit *s) { s->sampling.num_allowed_token_ids = 0; }
 static void flip_seed(tri_submit *s) { s->sampling.seed++; }
 static void flip_salt(tri_submit *s) { s->cache_salt.s = "two"; }
 static void flip_no_salt(tri_submit *s) { s->cache_salt = (tri_wire_str){0}; }
@@ -65,6 +70,8 @@ static tri_client_msg seeded(void) {
   s->stop_token_ids[s->num_stop_token_ids++] = 7;
   s->logit_bias = one_bias;
   s->num_logit_bias = 1;
+  s->allowed_token_ids = allowed;
+  s->num_allowed_token_ids = 3;
   m.submit.cache_salt = (tri_wire_str){"one", 3};
   return m;
 }
@@ -75,7 +82,8 @@ START_TEST(every_parameter_counts) {
       flip_top_k,    flip_min_p,        flip_repetition,   flip_presence,   flip_frequency,   flip_n,
       flip_logprobs, flip_alternatives, flip_ignore_eos,   flip_echo,       flip_stop,        flip_stop_cut,
       flip_num_stop, flip_stop_ids,     flip_num_stop_ids, flip_bias,       flip_biased,      flip_num_bias,
-      flip_seed,     flip_salt,         flip_no_salt,      flip_cache};
+      flip_seed,     flip_salt,         flip_no_salt,      flip_cache,      flip_allowed,     flip_all_allowed,
+      flip_special,  flip_include};
   struct world *w = world_create_caching(CACHE);
   tri_client_msg base = seeded();
   answered(w, "a", &base, "hello");

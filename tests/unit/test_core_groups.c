@@ -292,6 +292,27 @@ START_TEST(test_other_model) {
 }
 END_TEST
 
+/* Jobs are counted by whom they were submitted for, while they are under way. */
+START_TEST(test_callers) {
+  static tri_cluster_status status;
+  static const char *const names[] = {"ann", "bob", "ann", ""};
+  struct world *w = world_create(1);
+  w->status = &status;
+  for (uint64_t i = 0; i < 4; i++) {
+    tri_client_msg m = submit_msg(i + 1);
+    m.submit.caller = (tri_wire_str){names[i], strlen(names[i])};
+    tri_core_client(w->core, w->now, &open_stream(w, "m", i + 1)->peer, &m);
+  }
+  tri_client_msg ask = {.op = TRI_OP_STATUS, .id = 9};
+  tri_core_client(w->core, w->now, &open_stream(w, "m", 9)->peer, &ask);
+  ck_assert_uint_eq(status.waiting, 4);
+  ck_assert_uint_eq(status.num_callers, 2);
+  ck_assert(!memcmp(status.callers[0].name.s, "ann", 4) && status.callers[0].waiting == 2);
+  ck_assert(!memcmp(status.callers[1].name.s, "bob", 4) && status.callers[1].waiting == 1);
+  world_destroy(w);
+}
+END_TEST
+
 /* A rank that has told nothing yet is in no layer: 0 is one. */
 START_TEST(test_layer_before_reports) {
   static tri_cluster_status status;
@@ -418,6 +439,7 @@ Suite *suite_core_groups(void) {
   tcase_add_test(t, test_refused_registrations);
   tcase_add_test(t, test_other_model);
   tcase_add_test(t, test_layer_before_reports);
+  tcase_add_test(t, test_callers);
   tcase_add_test(t, test_other_block_size);
   tcase_add_test(t, test_other_model_than_own);
   tcase_add_test(t, test_other_layout_than_own);

@@ -26,6 +26,35 @@ START_TEST(test_stop_string) {
 }
 END_TEST
 
+/* The text may go on to the end of what has stopped it, which `done` names. */
+START_TEST(test_stop_reason) {
+  for (int include = 0; include < 2; include++)
+    for (int by_id = 0; by_id < 2; by_id++) {
+      struct world *w = world_create(1);
+      start_group(w, 0, 1, 1);
+      tri_client_msg m = submit_msg(1);
+      set_stop(&m, "zz");
+      set_stop(&m, "lo");
+      m.submit.sampling.include_stop = include;
+      m.submit.sampling.stop_token_ids[m.submit.sampling.num_stop_token_ids++] = byte_token['h'];
+      struct stream *s = submit(w, "a", &m);
+      if (by_id) {
+        token(w, last_job(w), 0, 0, byte_token['x'], 0, TRI_FINISH_STOP);
+        token(w, last_job(w), 0, 1, byte_token['h'], TRI_TOKEN_LAST | TRI_TOKEN_STOP_ID, TRI_FINISH_STOP);
+      } else {
+        bytes(w, last_job(w), 0, "hello");
+      }
+      ck_assert_msg(s->done && s->choice[0].reason == TRI_FINISH_STOP, "%d %d", include, by_id);
+      ck_assert_int_eq(s->choice[0].stop_string, by_id ? -1 : 1);
+      ck_assert_int_eq(s->choice[0].stop_token_id, by_id ? (int64_t)byte_token['h'] : -1);
+      const char *want = by_id ? "x" : "hel", *whole = by_id ? "xh" : "hello";
+      if (include) want = whole;
+      expect_text(s, 0, want);
+      world_destroy(w);
+    }
+}
+END_TEST
+
 /* A choice that a stop string ended is still computed by its group: it is told when the others have ended. */
 START_TEST(test_stop_string_of_one_choice) {
   struct world *w = world_create(1);
@@ -254,6 +283,7 @@ Suite *suite_core_text(void) {
   TCase *t = add_case(suite, "text");
   tcase_add_test(t, test_stop_string);
   tcase_add_test(t, test_stop_string_of_one_choice);
+  tcase_add_test(t, test_stop_reason);
   tcase_add_test(t, test_held_back_text_comes_at_the_end);
   tcase_add_test(t, test_stop_before_min_tokens);
   tcase_add_loop_test(t, test_stories, 0, 5);

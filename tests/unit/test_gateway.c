@@ -25,18 +25,22 @@ static tri_status load(const char *text, mode_t mode, gw_keys **out, tri_error *
   return st;
 }
 
+static char caller[GW_KEY_NAME];
+
 static bool allows(const gw_keys *k, const char *authorization) {
-  return gw_keys_allow(k, (http_str){authorization, strlen(authorization)});
+  return gw_keys_allow(k, (http_str){authorization, strlen(authorization)}, caller);
 }
 
 START_TEST(keys) {
   gw_keys *k = NULL;
   tri_error err;
-  char longest[400] = "a ";
+  char longest[400] = "a ", name[70];
   ck_assert_int_eq(load("# people\n\nann secret-1\r\n bob\tsecret-22 \n", 0600, &k, &err), TRI_OK);
-  ck_assert(allows(k, "Bearer secret-1") && allows(k, "bearer secret-22"));
+  ck_assert(allows(k, "Bearer secret-1") && !strcmp(caller, "ann"));
+  ck_assert(allows(k, "bearer secret-22") && !strcmp(caller, "bob"));
   ck_assert(!allows(k, "") && !allows(k, "Bearer ") && !allows(k, "Bearer secret-") && !allows(k, "Bearer secret-11"));
-  ck_assert(!allows(k, "secret-1") && !allows(k, "Basic secret-1") && !gw_keys_allow(k, (http_str){0}));
+  ck_assert(!allows(k, "secret-1") && !allows(k, "Basic secret-1") && !gw_keys_allow(k, (http_str){0}, caller));
+  ck_assert_str_eq(caller, "");
   memset(longest + 2, 'x', 256);
   gw_keys_free(k);
   ck_assert_int_eq(load(longest, 0600, &k, &err), TRI_OK);
@@ -46,13 +50,64 @@ START_TEST(keys) {
   strcat(longest, "x"); /* the same in its first 256 bytes */
   ck_assert(!allows(k, longest));
   gw_keys_free(k);
-  ck_assert(allows(NULL, "")); /* no keys: everybody */
+  ck_assert(allows(NULL, "Bearer x") && !caller[0]); /* no keys: everybody */
+  memset(name, 'n', sizeof name);
+  memcpy(name + 64, " x", 3);
+  ck_assert_int_eq(load(name, 0600, &k, &err), TRI_OK);
+  ck_assert(allows(k, "Bearer x") && strlen(caller) == 64);
+  gw_keys_free(k);
+  memcpy(name + 64, "n x", 4);
+  ck_assert_int_eq(load(name, 0600, &k, &err), TRI_CORRUPT);
+  ck_assert_int_eq(load("ann\001 x\n", 0600, &k, &err), TRI_CORRUPT);
+  ck_assert_int_eq(load("\303\251 x\n", 0600, &k, &err), TRI_CORRUPT);
+  ck_assert_msg(strstr(err.message, "visible characters"), "%s", err.message);
+  ck_assert_int_eq(load("ann same\nbob same\ncat same\n", 0600, &k, &err), TRI_OK); /* the last of them */
+  ck_assert(allows(k, "Bearer same") && !strcmp(caller, "cat"));
+  gw_keys_free(k);
   ck_assert_int_eq(load("ann secret\n", 0640, &k, &err), TRI_PERMISSION);
   ck_assert_int_eq(load("ann\n", 0600, &k, &err), TRI_CORRUPT);
   ck_assert_msg(strstr(err.message, "line 1"), "%s", err.message);
   ck_assert_int_eq(load("ann two words\n", 0600, &k, &err), TRI_CORRUPT);
   ck_assert_int_eq(load("# nobody\n", 0600, &k, &err), TRI_CORRUPT);
   ck_assert_int_eq(gw_keys_load("/nonexistent", &k, &err), TRI_NOT_FOUND);
+}
+END_TEST
+
+static tri_status count_origin(void *ctx, const char *origin, tri_error *err) {
+  (void)origin;
+  (void)err;
+  ++*(int *)ctx;
+  return TRI_OK;
+}
+
+START_TEST(origins) {
+  static const struct {
+    const char *text;
+    int num; /* 0: it is refused */
+  } cases[] = {{"*", 1},
+               {"https://app.example", 1},
+               {"http://[::1]:3000", 1},
+               {"[\"https://a.example\",\"https://b.example\"]", 2},
+               {"[\"*\"]", 1},
+               {"app.example", 0},
+               {"https://", 0},
+               {"https://app.example/", 0},
+               {"https://app.example\r\nX: y", 0},
+               {"null", 0},
+               {"", 0},
+               {"[1]", 0},
+               {"[\"a\"]", 0},
+               {"[", 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    tri_gateway_options o = {.cors_origins = {.items = (const char *[]){cases[i].text}, .count = 1}};
+    tri_error err = {0};
+    int num = 0;
+    tri_status st = tri_gateway_each_origin(&o, count_origin, &num, &err);
+    ck_assert_msg(cases[i].num ? st == TRI_OK && num == cases[i].num : st == TRI_USAGE, "%s: %d", cases[i].text, num);
+    gw_origins *made = NULL;
+    ck_assert_int_eq(gw_origins_make(&o, &made, &err), st);
+    gw_origins_free(made);
+  }
 }
 END_TEST
 
@@ -98,6 +153,9 @@ START_TEST(accepted) {
   ck_assert(r->num_stop_token_ids == 1 && r->num_beams == 2 && p.q.include_usage && !p.q.continuous_usage);
   ck_assert_str_eq(p.ignored.names, "zip, (unprintable)");
   done(&p);
+  parse(&p, "{\"prompt\":\"x\",\"allowed_token_ids\":[9,8]}", true);
+  ck_assert(p.st == TRI_OK && p.q.r.num_allowed_token_ids == 2 && p.q.r.allowed_token_ids[1] == 8);
+  done(&p);
   parse(&p, "{\"prompt\":\"\"}", true);
   ck_assert(p.st == TRI_OK && p.q.r.no_stream && p.q.r.max_tokens == TRIREME_UNSET && p.q.prompt.items[0].text);
   done(&p);
@@ -131,7 +189,9 @@ START_TEST(refused) {
        "stop", TRI_OUT_OF_RANGE},
       {"{\"prompt\":\"x\",\"logit_bias\":{\"a\":1}}", "logit_bias", TRI_INVALID_ARGUMENT},
       {"{\"prompt\":\"x\",\"max_tokens\":0}", "max_tokens", TRI_OUT_OF_RANGE},
-      {"{\"prompt\":\"x\",\"skip_special_tokens\":false}", "skip_special_tokens", TRI_UNSUPPORTED},
+      {"{\"prompt\":\"x\",\"allowed_token_ids\":[]}", "allowed_token_ids", TRI_OUT_OF_RANGE},
+      {"{\"prompt\":\"x\",\"allowed_token_ids\":[-1]}", "allowed_token_ids", TRI_INVALID_ARGUMENT},
+      {"{\"prompt\":\"x\",\"skip_special_tokens\":1}", "skip_special_tokens", TRI_INVALID_ARGUMENT},
       {"{\"prompt\":\"x\",\"cache_salt\":\"a\\u0000b\"}", "cache_salt", TRI_INVALID_ARGUMENT},
       {"{\"prompt\":\"x\",\"zip\":1}", "zip", TRI_UNKNOWN_FIELD},
   };
@@ -261,6 +321,7 @@ Suite *suite_gateway(void) {
   Suite *s = suite_create("gateway");
   TCase *c = tcase_create("parts");
   tcase_add_test(c, keys);
+  tcase_add_test(c, origins);
   tcase_add_test(c, accepted);
   tcase_add_test(c, refused);
   tcase_add_test(c, errors);

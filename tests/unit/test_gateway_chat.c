@@ -27,7 +27,7 @@ static void parse(parsed *p, const char *text, bool has_parser) {
   p->g->o.http.reject_unknown_fields = true;
   p->ignored.g = p->g;
   ck_assert_msg(tri_json_parse(text, strlen(text), &p->doc, &p->err) == TRI_OK, "%s", text);
-  p->st = gw_chat_parse(tri_json_root(p->doc), has_parser, &p->q, &p->ignored, &p->err);
+  p->st = gw_chat_parse(tri_json_root(p->doc), has_parser, NULL, &p->q, &p->ignored, &p->err);
 }
 
 static void done(parsed *p) {

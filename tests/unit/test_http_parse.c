@@ -173,6 +173,7 @@ START_TEST(limits) {
       {417, "POST / HTTP/1.1\\r\\nHost: a\\r\\nExpect: wonders\\r\\n\\r\\n"},
       {400, "GET http://a/ HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n"},
       {405, "DELETE / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n"},
+      {200, "OPTIONS / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n"},
       {200, "\\r\\nGET / HTTP/1.0\\r\\n\\r\\n"},
       {400, "\\r\\n\\r\\nGET / HTTP/1.0\\r\\n\\r\\n"},
   };

@@ -92,6 +92,34 @@ START_TEST(test_types) {
 }
 END_TEST
 
+START_TEST(test_allowed) {
+  static const uint32_t prompt[] = {1}, ids[] = {3, 5, 7, 10}, eos[] = {3}, bad[] = {5};
+  tri_job_limits l = {.vocab_size = 10, .eos = eos, .num_eos = 1, .bad = bad, .num_bad = 1};
+  tri_sampling s;
+  tri_error err = {0};
+  tri_sampling_init(&s);
+  tri_job_request r = {.token_ids = prompt, .num_token_ids = 1, .sampling = &s};
+  s.allowed_token_ids = ids;
+  s.num_allowed_token_ids = 4;
+  expect(tri_job_check_tokens(&l, &r, &err), TRI_OUT_OF_RANGE, &err, "allowed_token_ids", "names token 10");
+  err = (tri_error){0};
+  s.num_allowed_token_ids = 3;
+  s.min_tokens = 2;
+  ck_assert_int_eq(tri_job_check_tokens(&l, &r, &err), TRI_OK);
+  s.stop_token_ids[s.num_stop_token_ids++] = 7;
+  expect(tri_job_check_tokens(&l, &r, &err), TRI_INVALID_ARGUMENT, &err, "allowed_token_ids", "min_tokens is 2");
+  err = (tri_error){0};
+  s.ignore_eos = true; /* 3 may come */
+  ck_assert_int_eq(tri_job_check_tokens(&l, &r, &err), TRI_OK);
+  s.ignore_eos = false;
+  s.min_tokens = 0; /* 3 and 7 may come, and end the answer */
+  ck_assert_int_eq(tri_job_check_tokens(&l, &r, &err), TRI_OK);
+  s.allowed_token_ids++;
+  s.num_allowed_token_ids = 1;
+  expect(tri_job_check_tokens(&l, &r, &err), TRI_INVALID_ARGUMENT, &err, "allowed_token_ids", "may come");
+}
+END_TEST
+
 START_TEST(test_tokens) {
   static const uint32_t ids[] = {0, 9, 10};
   static const struct tri_wire_bias biases[] = {{9, 1}, {10, 1}};
@@ -131,6 +159,7 @@ Suite *suite_job_limits(void) {
   tcase_add_test(c, test_choices);
   tcase_add_test(c, test_types);
   tcase_add_test(c, test_tokens);
+  tcase_add_test(c, test_allowed);
   suite_add_tcase(s, c);
   return s;
 }

@@ -35,7 +35,9 @@ static struct kit make_kit(void) {
   tri_plan_sizes sizes = {.seqs = 2 * (size_t)limits.max_num_seqs,
                           .ids = (size_t)limits.max_num_batched_tokens + (size_t)limits.max_model_len,
                           .blocks = 64,
-                          .swaps = 4};
+                          .swaps = 4,
+                          .masks = 3,
+                          .mask_words = tri_mask_words((size_t)limits.vocab_size)};
   ck_assert_int_eq(tri_plan_writer_create(&sizes, &k.w), TRI_OK);
   ck_assert_int_eq(tri_slots_create(&limits, &k.slots), TRI_OK);
   ck_assert_int_eq(tri_batch_builder_create(&limits, &k.b), TRI_OK);
@@ -298,6 +300,68 @@ START_TEST(truncations) {
 }
 END_TEST
 
+/* Adds a step of one token to slot `slot`, which has `start` tokens. */
+static void add_masked(struct kit *k, uint32_t slot, uint32_t start, uint8_t flags, const tri_sample_params *p) {
+  static const int32_t block = 3;
+  static const uint32_t id = 5;
+  tri_plan_add(
+      k->w,
+      &(tri_plan_seq){
+          .slot = slot, .kind = TRI_SEQ_CHUNK, .flags = flags, .num_tokens = 1, .start = start, .num_blocks = !start},
+      &id, &block, p, 1);
+}
+
+static tri_status finish(struct kit *k) {
+  size_t n;
+  const void *bytes = tri_plan_finish(k->w, &n);
+  ck_assert_uint_le(n, tri_plan_max_bytes(k->w));
+  return apply(k, bytes, n);
+}
+
+static bool has_mask(const struct kit *k, int slot, const uint32_t *mask) {
+  const uint32_t *got = k->slots->slots[slot].params.mask;
+  return mask && got ? !memcmp(got, mask, tri_mask_words((size_t)limits.vocab_size) * sizeof *mask) : got == mask;
+}
+
+/* A mask comes with parameters or alone, goes on to a fork, and ends where parameters come without one. */
+START_TEST(masks) {
+  enum { WITH = TRI_SEQ_FLAG_PARAMS | TRI_SEQ_FLAG_MASK };
+  struct kit k = make_kit();
+  uint32_t one[16] = {0x11, 0x22, [15] = 0xfffff}, other[16] = {1};
+  tri_sample_params p = params, q = params;
+  p.mask = one;
+  q.mask = other;
+  tri_plan_begin(k.w, 0, 1);
+  for (int i = 0; i < 3; i++) {
+    ck_assert(tri_plan_has_mask_room(k.w));
+    add_masked(&k, (uint32_t)i, 0, TRI_SEQ_FLAG_FIRST | WITH, i == 1 ? &q : &p);
+  }
+  ck_assert(!tri_plan_has_mask_room(k.w));
+  tri_plan_seq fork = {.slot = 4, .kind = TRI_SEQ_FORK, .flags = WITH, .fork_from = 1};
+  tri_plan_add(k.w, &fork, NULL, NULL, &q, 1);
+  ck_assert_int_eq(finish(&k), TRI_OK);
+  ck_assert(has_mask(&k, 0, one) && has_mask(&k, 1, other) && has_mask(&k, 2, one) && has_mask(&k, 4, other));
+
+  tri_plan_begin(k.w, 0, 2);
+  add_masked(&k, 0, 1, TRI_SEQ_FLAG_MASK, &q);
+  add_masked(&k, 1, 1, TRI_SEQ_FLAG_PARAMS, &params);
+  add_masked(&k, 2, 1, 0, NULL);
+  ck_assert_int_eq(finish(&k), TRI_OK);
+  ck_assert(has_mask(&k, 0, other) && has_mask(&k, 1, NULL) && has_mask(&k, 2, one) && has_mask(&k, 4, other));
+  ck_assert(k.slots->slots[0].params.top_k == params.top_k);
+
+  tri_plan_begin(k.w, 0, 3); /* of a slot that has none */
+  fork.fork_from = 1;
+  tri_plan_add(k.w, &fork, NULL, NULL, &q, 1);
+  ck_assert_int_eq(finish(&k), TRI_CORRUPT);
+  tri_plan_begin(k.w, 0, 4); /* of another vocabulary */
+  add_masked(&k, 3, 0, TRI_SEQ_FLAG_FIRST | WITH, &p);
+  k.slots->limits.vocab_size += 32;
+  ck_assert_int_eq(finish(&k), TRI_CORRUPT);
+  free_kit(&k);
+}
+END_TEST
+
 START_TEST(bit_flips) {
   struct kit k = make_kit();
   size_t n;
@@ -338,7 +402,8 @@ static const void *random_plan(struct kit *k, size_t *bytes) {
     for (int i = 0; i < 64; i++) ids[i] = next() % 50 ? (uint32_t)(next() % 500) : EDGE();
     for (int i = 0; i < 64; i++) blocks[i] = (int32_t)(next() % 50 ? next() % 24 : EDGE());
     p.num_logprobs = (int)EDGE(), p.top_k = (int)EDGE();
-    if (!tri_plan_has_room(k->w, q.num_tokens + 1, q.num_blocks, 1)) break;
+    if (!tri_plan_has_room(k->w, q.num_tokens + 1, q.num_blocks, 1) || !tri_plan_has_mask_room(k->w)) break;
+    p.mask = ids; /* 64 words are enough */
     tri_plan_add(k->w, &q, ids, blocks, &p, EDGE());
     if (next() % 4 == 0) tri_plan_add_copy(k->w, (int32_t)(next() % 20 ? next() % 24 : EDGE()), (int32_t)EDGE());
   }
@@ -769,6 +834,7 @@ Suite *suite_step_plan(void) {
   tcase_add_test(c, round_trip);
   tcase_add_test(c, truncations);
   tcase_add_test(c, bit_flips);
+  tcase_add_test(c, masks);
   tcase_add_test(c, plans_of_any_content);
   tcase_add_test(c, resumed_sequence);
   tcase_add_test(c, refused_swaps);

@@ -17,6 +17,8 @@ typedef struct parsed {
   tri_error err;
 } parsed;
 
+static submit_chat *chat; /* of the lines that follow */
+
 static parsed parse(const char *line) {
   parsed p = {.s = tri_calloc(1, sizeof *p.s)};
   cmd_request defaults;
@@ -24,7 +26,7 @@ static parsed parse(const char *line) {
   defaults.r.max_tokens = 9;
   p.s->line = 3;
   cmd_buf_add(&p.s->input, line, strlen(line));
-  p.st = submit_line_parse(&defaults, p.s, &p.r, &p.err);
+  p.st = submit_line_parse(&(submit_context){&defaults, chat}, p.s, &p.r, &p.err);
   return p;
 }
 
@@ -81,7 +83,7 @@ START_TEST(refused_lines) {
               {"{\"custom_id\":\"a\"}", "body", SUBMIT_COMPLETION},
               {"{\"custom_id\":\"a\",\"method\":\"GET\",\"body\":{}}", "method", SUBMIT_COMPLETION},
               {"{\"custom_id\":\"a\",\"body\":{},\"url\":7}", "url", SUBMIT_COMPLETION},
-              {"{\"custom_id\":\"a\",\"body\":{},\"url\":\"/v1/chat/completions\"}", "url", SUBMIT_COMPLETION},
+              {"{\"custom_id\":\"a\",\"body\":{},\"url\":\"/v1/chat/completions\"}", "url", SUBMIT_CHAT},
               {COMPLETION("{}"), "prompt", SUBMIT_COMPLETION},
               {COMPLETION("{\"prompt\":\"x\",\"zip\":1}"), "zip", SUBMIT_COMPLETION},
               {COMPLETION("{\"prompt\":\"x\",\"best_of\":3}"), "best_of", SUBMIT_COMPLETION},

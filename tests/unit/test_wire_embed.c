@@ -124,6 +124,8 @@ static const struct refusal {
     {"embed", "text", v_cls, "cache", v_true, TRI_OK, ""},
     {"classify", "text", v_cls, "cache", v_1, TRI_INVALID_ARGUMENT, "cache"},
     {"embed", "text", v_cls, "cache_salt", v_cls, TRI_OK, ""},
+    {"embed", "text", v_cls, "caller", v_cls, TRI_OK, ""},
+    {"classify", "text", v_cls, "caller", v_true, TRI_INVALID_ARGUMENT, "caller"},
     {"classify", "text", v_cls, "cache_salt", v_true, TRI_INVALID_ARGUMENT, "cache_salt"},
     {"embed", "text", v_cls, "normalize", v_1, TRI_INVALID_ARGUMENT, "normalize"},
     {"embed", "text", v_cls, "activation", v_softmax, TRI_UNKNOWN_FIELD, "activation"},

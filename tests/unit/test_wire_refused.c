@@ -19,6 +19,10 @@ typedef struct refusal {
 
 static void v_str(msgpack_packer *k) { msgpack_pack_str_with_body(k, "text", 4); }
 static const char many_bytes[129];
+static const char many_letters[] = "abcdefghijklmnopqrstuvwxyz-ABCDEFGHIJKLMNOPQRSTUVWXYZ-0123456789.";
+static void v_str64(msgpack_packer *k) { msgpack_pack_str_with_body(k, many_letters, 64); }
+static void v_str65(msgpack_packer *k) { msgpack_pack_str_with_body(k, many_letters, 65); }
+static void v_line(msgpack_packer *k) { msgpack_pack_str_with_body(k, "a\nb", 3); }
 static void v_str128(msgpack_packer *k) { msgpack_pack_str_with_body(k, many_bytes, 128); }
 static void v_str129(msgpack_packer *k) { msgpack_pack_str_with_body(k, many_bytes, 129); }
 static void v_empty(msgpack_packer *k) { msgpack_pack_str_with_body(k, "", 0); }
@@ -67,6 +71,14 @@ static void v_map_513(msgpack_packer *k) {
   msgpack_pack_map(k, 513);
   for (int i = 0; i < 513; i++) msgpack_pack_int(k, i), v_1(k);
 }
+static void v_ids(msgpack_packer *k, size_t n) {
+  static const uint8_t zeros[4096];
+  msgpack_pack_bin(k, n * 4);
+  for (size_t at = 0; at < n * 4; at += sizeof zeros)
+    msgpack_pack_bin_body(k, zeros, n * 4 - at < sizeof zeros ? n * 4 - at : sizeof zeros);
+}
+static void v_ids_131072(msgpack_packer *k) { v_ids(k, 131072); }
+static void v_ids_131073(msgpack_packer *k) { v_ids(k, 131073); }
 static void v_map_512(msgpack_packer *k) {
   msgpack_pack_map(k, 512);
   for (int i = 0; i < 512; i++) msgpack_pack_int(k, i * 1024), v_1(k);
@@ -122,6 +134,14 @@ static const refusal refusals[] = {
     {"stop_token_ids", v_array_big, BAD, "stop_token_ids"},
     {"stop_token_ids", v_ints33, RANGE, "stop_token_ids"},
     {"stop_token_ids", v_bin3, BAD, "stop_token_ids"},
+    {"allowed_token_ids", v_ints33, TRI_OK, ""},
+    {"allowed_token_ids", v_nil, TRI_OK, ""},
+    {"allowed_token_ids", v_array0, RANGE, "allowed_token_ids"},
+    {"allowed_token_ids", v_ids_131072, TRI_OK, ""},
+    {"allowed_token_ids", v_ids_131073, RANGE, "allowed_token_ids"},
+    {"allowed_token_ids", v_array_big, BAD, "allowed_token_ids"},
+    {"allowed_token_ids", v_bin3, BAD, "allowed_token_ids"},
+    {"allowed_token_ids", v_4, BAD, "allowed_token_ids"},
     {"logit_bias", v_map_1_1, TRI_OK, ""},
     {"logit_bias", v_map_digits, TRI_OK, ""},
     {"logit_bias", v_map_512, TRI_OK, ""},
@@ -143,6 +163,11 @@ static const refusal refusals[] = {
     {"cache_salt", v_str128, TRI_OK, ""},
     {"cache_salt", v_str129, TRI_TOO_LARGE, "cache_salt"},
     {"cache_salt", v_1, BAD, "cache_salt"},
+    {"caller", v_empty, TRI_OK, ""},
+    {"caller", v_str64, TRI_OK, ""},
+    {"caller", v_str65, TRI_TOO_LARGE, "caller"},
+    {"caller", v_line, BAD, "caller"},
+    {"caller", v_1, BAD, "caller"},
     {"cache_salt", v_bin3, BAD, "cache_salt"},
     {"on_disconnect", v_str, BAD, "on_disconnect"},
     {"priority", v_minus_2, TRI_OK, ""},

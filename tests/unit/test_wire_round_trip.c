@@ -26,10 +26,15 @@ static void check_sampling(const tri_sampling *a, const tri_sampling *b, bool wi
   SAME_INT(has_seed);
   SAME_INT(ignore_eos);
   SAME_INT(echo);
+  SAME_INT(skip_special_tokens);
+  SAME_INT(include_stop);
   SAME_INT(num_stop_token_ids);
   SAME_INT(num_logit_bias);
   ck_assert(a->seed == b->seed);
   ck_assert(!memcmp(a->stop_token_ids, b->stop_token_ids, (size_t)a->num_stop_token_ids * 4));
+  SAME_INT(num_allowed_token_ids);
+  for (size_t i = 0; i < a->num_allowed_token_ids; i++)
+    ck_assert_uint_eq(a->allowed_token_ids[i], b->allowed_token_ids[i]);
   for (int i = 0; i < a->num_logit_bias; i++) {
     ck_assert_uint_eq(a->logit_bias[i].id, b->logit_bias[i].id);
     ck_assert_float_eq(a->logit_bias[i].bias, b->logit_bias[i].bias);
@@ -57,6 +62,7 @@ START_TEST(round_trip_client) {
   ck_assert(!out.submit.stream && !out.submit.add_special_tokens &&
             out.submit.on_disconnect == TRI_DISCONNECT_CONTINUE && !out.submit.token_ids && !out.submit.cache);
   ck_str(out.submit.cache_salt, "of one tenant");
+  ck_str(out.submit.caller, "ann");
   check_sampling(&in.submit.sampling, &out.submit.sampling, true);
 
   /* Defaults: only the prompt travels. */
@@ -157,8 +163,12 @@ START_TEST(round_trip_server) {
   for (int only = 0; only < 2; only++) {
     in = (tri_server_msg){
         .op = TRI_REPLY_ACCEPTED, .id = 3, .accepted = {.prompt_tokens = 5, .token_ids_only = only, .cached = !only}};
+    static const uint32_t prompt_ids[] = {7, 8};
+    in.accepted.token_ids = only ? prompt_ids : NULL;
+    in.accepted.num_token_ids = only ? 2 : 0;
     ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_OK);
     ck_assert_int_eq(tri_server_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
+    ck_assert(out.accepted.num_token_ids == in.accepted.num_token_ids && (!only || out.accepted.token_ids[1] == 8));
     ck_assert(out.accepted.prompt_tokens == 5 && out.accepted.token_ids_only == only && !out.accepted.existing);
     ck_assert(out.accepted.cached == !only);
   }
@@ -198,7 +208,11 @@ START_TEST(round_trip_server) {
   ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_INVALID_ARGUMENT);
 
   in = (tri_server_msg){.op = TRI_REPLY_DONE, .id = 2, .done = {.num_choices = 1, .prompt_tokens = 5, .total_ms = 30}};
-  in.done.choices[0] = (struct tri_done_choice){TRI_FINISH_ABORT, str("whole"), 16};
+  in.done.choices[0] = (struct tri_done_choice){.reason = TRI_FINISH_ABORT,
+                                                .text = str("whole"),
+                                                .completion_tokens = 16,
+                                                .has_stop_token_id = true,
+                                                .stop_token_id = UINT32_MAX};
   in.done.timed_out = true;
   in.done.seed = UINT64_MAX;
   in.done.cached_tokens = 4;
@@ -207,6 +221,8 @@ START_TEST(round_trip_server) {
   ck_assert(out.done.num_choices == 1 && out.done.choices[0].reason == TRI_FINISH_ABORT &&
             out.done.choices[0].completion_tokens == 16 && out.done.timed_out && out.done.seed == UINT64_MAX);
   ck_str(out.done.choices[0].text, "whole");
+  ck_assert(!out.done.choices[0].has_stop_string && out.done.choices[0].has_stop_token_id &&
+            out.done.choices[0].stop_token_id == UINT32_MAX);
   ck_assert_uint_eq(out.done.cached_tokens, 4);
   tri_buf_free(&buf);
   tri_arena_destroy(a);
@@ -366,11 +382,12 @@ END_TEST
 /* What has no meaning beside a search is refused by its name, from a client and from a coordinator. */
 START_TEST(beams_refused) {
   static const char *const fields[] = {"logprobs",          "logit_bias", "repetition_penalty", "presence_penalty",
-                                       "frequency_penalty", "n",          "prompt_logprobs"};
+                                       "frequency_penalty", "n",          "prompt_logprobs",    "allowed_token_ids"};
   struct tri_wire_bias bias = {1, 1};
   static tri_client_msg c, out;
   uint64_t id;
-  for (int i = 0; i < 7; i++)
+  uint32_t allowed = 1;
+  for (int i = 0; i < 8; i++)
     for (int beams = 1; beams <= 4; beams += 3) {
       tri_arena *a = arena();
       tri_buf buf = {0};
@@ -385,6 +402,7 @@ START_TEST(beams_refused) {
       if (i == 4) p->frequency_penalty = 1;
       if (i == 5) p->n = 5;
       if (i == 6) p->prompt_logprobs = 0;
+      if (i == 7) p->allowed_token_ids = &allowed, p->num_allowed_token_ids = 1;
       c = (tri_client_msg){.op = TRI_OP_SUBMIT, .id = 1, .submit = s};
       ck_assert_int_eq(tri_client_msg_pack(&c, &buf), TRI_OK);
       tri_status st = tri_client_msg_unpack(buf.data, buf.len, a, &out, &id, &err);

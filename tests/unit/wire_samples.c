@@ -73,11 +73,16 @@ void fill_submit(tri_submit *s) {
   static const struct tri_wire_bias bias[] = {{50, -100}, {51, 1.5f}};
   p->logit_bias = bias;
   p->num_logit_bias = 2;
+  static const uint32_t allowed[] = {50, 51, 4000000000u};
+  p->allowed_token_ids = allowed;
+  p->num_allowed_token_ids = 3;
   p->priority = -7;
   p->deadline_ms = 60000;
   p->truncate = -1;
-  s->stream = s->add_special_tokens = s->cache = false;
+  s->stream = s->add_special_tokens = s->cache = p->skip_special_tokens = false;
+  s->return_token_ids = p->include_stop = true;
   s->cache_salt = str("of one tenant");
+  s->caller = str("ann");
   s->on_disconnect = TRI_DISCONNECT_CONTINUE;
 }
 
@@ -124,6 +129,7 @@ void fill_status(tri_cluster_status *s) {
                             .resident_mb = 20,
                             .num_groups = 2,
                             .num_ranks = 1,
+                            .num_callers = 1,
                             .max_model_len = 2048,
                             .vocab_size = 50257,
                             .response_cache_hits = 1ull << 33,
@@ -175,6 +181,7 @@ void fill_status(tri_cluster_status *s) {
                                   .shard_waiting = 9,
                                   .streamed_bytes = 77,
                                   .stream_stall_s = 1.25};
+  s->callers[0] = (tri_caller_status){.name = str("ann"), .running = 5, .waiting = 1ull << 33};
 }
 static void client_samples(sample *out, int *n) {
   static tri_client_msg c;
@@ -249,8 +256,14 @@ static void server_samples(sample *out, int *n) {
                                 .preemptions = 1,
                                 .cached_tokens = 8,
                                 .timed_out = true}};
-  s.done.choices[0] = (struct tri_done_choice){TRI_FINISH_LENGTH, str("whole"), 16};
-  s.done.choices[1] = (struct tri_done_choice){TRI_FINISH_STOP, {0}, 24};
+  s.done.choices[0] =
+      (struct tri_done_choice){.reason = TRI_FINISH_LENGTH, .text = str("whole"), .completion_tokens = 16};
+  s.done.choices[1] = (struct tri_done_choice){.reason = TRI_FINISH_STOP,
+                                               .completion_tokens = 24,
+                                               .has_stop_string = true,
+                                               .stop_string = 1,
+                                               .has_stop_token_id = true,
+                                               .stop_token_id = 7};
   keep_server(out, n, "done", &s);
   s = (tri_server_msg){.op = TRI_REPLY_ERROR, .id = 2, .error = {str("out_of_range"), str("too much"), str("n")}};
   keep_server(out, n, "error", &s);

@@ -1,0 +1,34 @@
+/* In place of submit_chat.c in a build without tokenizers, as of the client alone. */
+#include "client/cmd/submit_file.h"
+
+int submit_chat_open(const char *dir, trireme *c, int timeout_ms, submit_chat **out) {
+  (void)dir;
+  (void)c;
+  (void)timeout_ms;
+  (void)out;
+  return cmd_failed("trireme submit", "this build has no tokenizers: --model takes a name, and no folder");
+}
+
+void submit_chat_close(submit_chat *chat) { (void)chat; }
+
+tri_status submit_chat_parse(submit_chat *chat, const cmd_request *defaults, const tri_json *body, submit_slot *s,
+                             submit_request *out, tri_error *err) {
+  (void)chat;
+  (void)defaults;
+  (void)body;
+  (void)s;
+  (void)out;
+  return tri_fail(err, TRI_UNSUPPORTED, "url", "this build has no tokenizers: it cannot render messages");
+}
+
+void submit_chat_free(submit_request *r) { (void)r; }
+
+void submit_chat_choice(submit_slot *s, size_t index, const char *text, size_t len, submit_piece *piece,
+                        const gw_tail *tail) {
+  (void)s;
+  (void)index;
+  (void)text;
+  (void)len;
+  (void)piece;
+  (void)tail;
+}
