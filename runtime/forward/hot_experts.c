@@ -263,13 +263,16 @@ tri_status tri_hot_experts_tally(tri_hot_experts *h, tri_expert_tally *add_to) {
   tri_backend *be = h->cfg.backend;
   be->ops.download(be, h->told, h->tally, (size_t)h->layers * (size_t)h->slots * sizeof *h->told);
   TRI_CHECK(be->ops.stream_sync(be));
+  h->stats.rows = h->stats.hot_rows = 0;
   for (int l = 0; l < h->layers; l++)
-    for (int e = 0; e < h->experts; e++) {
+    for (int e = 0; h->is_hot[l] && e < h->experts; e++) {
       size_t i = (size_t)l * (size_t)h->experts + (size_t)e;
       tri_expert_tally sum = h->earlier[i];
       if (h->slot_of[i] >= 0) add_tally(&sum, &h->told[(size_t)l * (size_t)h->slots + (size_t)h->slot_of[i]]);
       if (h->state == FREES && l == h->x.layer && e == h->out) add_tally(&sum, h->gone);
       add_tally(&add_to[i], &sum);
+      h->stats.rows += add_to[i].rows;
+      h->stats.hot_rows += sum.rows;
     }
   return TRI_OK;
 }

@@ -42,7 +42,7 @@ typedef struct tri_hot_layer {
 /* Since the start. */
 typedef struct tri_hot_stats {
   uint64_t windows, exchanges, bytes;
-  uint64_t rows, hot_rows; /* of these layers' experts when they were last counted; those that were computed here */
+  uint64_t rows, hot_rows; /* of these layers' experts when they were last counted or told; those computed here */
   double share;            /* of the loads then that the experts with slots had */
 } tri_hot_stats;
 
@@ -64,8 +64,8 @@ void tri_hot_experts_go_on(tri_hot_experts *h);
  * slot or expert, or it has a slot. */
 tri_status tri_hot_experts_exchange(tri_hot_experts *h, const tri_hot_exchange *x);
 
-/* Adds the rows and steps of what has been computed here to [layers, slots of the shard]. Waits for the steps that have
- * begun. */
+/* Adds the rows and steps of what has been computed here to those of the host, [layers, slots of the shard]. Waits for
+ * the steps that have begun. */
 tri_status tri_hot_experts_tally(tri_hot_experts *h, tri_expert_tally *add_to);
 tri_hot_stats tri_hot_experts_stats(const tri_hot_experts *h);
 
