@@ -4,7 +4,7 @@
 
 #include "runtime/load/expert_parts.h"
 
-enum { PIECE_BYTES = 4 << 20, NONE = -1 };
+enum { PIECE_BYTES = 2 << 20, NONE = -1 };
 
 /* The work at hand: nothing; tallies come to the host; the steps that may read a slot end; a slot's bytes come. */
 enum state { IDLE, COUNTS, FREES, COPIES };
