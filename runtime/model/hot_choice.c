@@ -2,8 +2,9 @@
 
 #include <math.h>
 
-/* Loads are counts: the difference of two that are alike has about the root of their sum. */
-static const double CHANCE = 2, MARGIN = 1.1;
+/* Loads are counts: the difference of two that are alike has about the root of their sum. Of many experts the most
+ * unlike two are compared, so that twice the root is exceeded in most windows. */
+static const double CHANCE = 3, MARGIN = 1.1;
 
 void tri_hot_fade(float *load, const float *rows, int count) {
   for (int i = 0; i < count; i++) load[i] = load[i] / 2 + rows[i];

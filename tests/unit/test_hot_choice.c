@@ -70,9 +70,9 @@ START_TEST(chance) {
   ck_assert(!tri_hot_choose(&c, &x));
   set(&b, 0, (float[]){1e6F, 1e6F, 1.11e6F, 1e6F, 0, 0});
   ck_assert(tri_hot_choose(&c, &x) && x.in == 2);
-  set(&b, 0, (float[]){0, 3, 4, 0, 0, 0});
+  set(&b, 0, (float[]){0, 3, 9, 0, 0, 0});
   ck_assert(!tri_hot_choose(&c, &x));
-  set(&b, 0, (float[]){0, 3, 5, 0, 0, 0});
+  set(&b, 0, (float[]){0, 3, 10, 0, 0, 0});
   ck_assert(tri_hot_choose(&c, &x) && x.in == 2 && x.slot == 0);
 }
 END_TEST
@@ -114,43 +114,67 @@ START_TEST(fades) {
 }
 END_TEST
 
-/* Routing that is skewed as 1/rank, in an order that nobody knows: a fourth of the slots come to have most rows, and
- * after that little changes. */
-START_TEST(zipf) {
-  enum { MANY = 64, HERE = 16, ROWS = 2000 };
+enum { MANY = 64, HERE = 16, WINDOWS = 6 };
+
+/* Draws rows for some windows, and makes the exchanges that follow: moved [WINDOWS]. Returns the share of the weights
+ * whose experts have slots in the end. */
+static double draw(const double *weight, int rows, int *moved) {
   bool layer = true;
   int32_t slot_of[MANY];
-  float load[MANY] = {0}, rows[MANY];
-  double bound[MANY], sum = 0, best = 0;
+  float load[MANY] = {0}, drawn[MANY];
+  double sum = 0, here = 0;
   uint64_t seed = 1;
-  int moved[6] = {0};
   for (int e = 0; e < MANY; e++) {
     slot_of[e] = e < HERE ? e : -1;
-    sum += 1.0 / (1 + e * 37 % MANY);
-    bound[e] = sum;
-    if (e < HERE) best += 1.0 / (1 + e);
+    sum += weight[e];
   }
   tri_hot_choice c = {
       .num_layers = 1, .num_experts = MANY, .num_slots = HERE, .layers = &layer, .slot_of = slot_of, .load = load};
   tri_hot_exchange x;
-  for (int w = 0; w < 6; w++) {
-    for (int e = 0; e < MANY; e++) rows[e] = 0;
-    for (int i = 0, e = 0; i < ROWS; i++) {
+  for (int w = 0; w < WINDOWS; w++) {
+    for (int e = 0; e < MANY; e++) drawn[e] = 0;
+    for (int i = 0; i < rows; i++) {
       double at = (double)(tri_splitmix64(&seed) >> 11) * 0x1p-53 * sum;
-      for (e = 0; bound[e] < at; e++) continue;
-      rows[e]++;
+      int e = 0;
+      while (e < MANY - 1 && at >= weight[e]) at -= weight[e++];
+      drawn[e]++;
     }
-    tri_hot_fade(load, rows, MANY);
-    for (; tri_hot_choose(&c, &x); moved[w]++) {
+    tri_hot_fade(load, drawn, MANY);
+    for (moved[w] = 0; tri_hot_choose(&c, &x); moved[w]++) {
       for (int e = 0; e < MANY; e++)
         if (slot_of[e] == x.slot) slot_of[e] = -1;
       slot_of[x.in] = x.slot;
       ck_assert_int_lt(moved[w], HERE);
     }
   }
+  for (int e = 0; e < MANY; e++) here += slot_of[e] >= 0 ? weight[e] : 0;
+  return here / sum;
+}
+
+/* Routing that is skewed as 1/rank, in an order that nobody knows: a fourth of the slots come to have most rows, and
+ * after that little changes. */
+START_TEST(skewed) {
+  double weight[MANY], sum = 0, best = 0;
+  int moved[WINDOWS];
+  for (int e = 0; e < MANY; e++) {
+    weight[e] = 1.0 / (1 + e * 37 % MANY);
+    sum += 1.0 / (1 + e);
+    if (e < HERE) best += 1.0 / (1 + e);
+  }
+  ck_assert_double_ge(draw(weight, 2000, moved), 0.95 * best / sum);
   ck_assert_int_ge(moved[0], 8);
-  ck_assert_int_le(moved[5], 1);
-  ck_assert_double_ge(tri_hot_share(&c), 0.95 * best / sum);
+  ck_assert_int_le(moved[WINDOWS - 1], 1);
+}
+END_TEST
+
+/* Experts that are wanted alike stay where they are. */
+START_TEST(alike) {
+  double weight[MANY];
+  int moved[WINDOWS], all = 0;
+  for (int e = 0; e < MANY; e++) weight[e] = 1;
+  draw(weight, 500, moved);
+  for (int w = 0; w < WINDOWS; w++) all += moved[w];
+  ck_assert_int_le(all, 1);
 }
 END_TEST
 
@@ -161,7 +185,8 @@ Suite *suite_hot_choice(void) {
   tcase_add_test(tc, chance);
   tcase_add_test(tc, slots);
   tcase_add_test(tc, fades);
-  tcase_add_test(tc, zipf);
+  tcase_add_test(tc, skewed);
+  tcase_add_test(tc, alike);
   suite_add_tcase(s, tc);
   return s;
 }
