@@ -307,6 +307,23 @@ static tri_status add_hot(const tri_model_config *c, const tri_shard *s, const t
   return TRI_OK;
 }
 
+/* Refuses a number of them for which other weights would be streamed, which takes far longer than what they save. */
+static tri_status check_hot(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                            const tri_limits *limits, int num_lanes, const tri_ledger_config *config,
+                            const tri_ledger *with, tri_error *err) {
+  tri_shard shard = *s;
+  tri_ledger without;
+  tri_error ignored = {0};
+  char bytes[TRI_MEMORY_TEXT];
+  shard.p.hot_experts = 0;
+  if (!with->hot || !with->streams) return TRI_OK;
+  if (make(c, &shard, ckpt, limits, num_lanes, config, &without, &ignored) != TRI_OK || without.streams) return TRI_OK;
+  return tri_fail(err, TRI_NO_CAPACITY, "hot_experts",
+                  "%d experts of each layer take %s of the device, for which other weights would be streamed: give a "
+                  "smaller --hot-experts, or -1 for as many as there is room for",
+                  with->hot_experts, tri_memory_text(with->hot, bytes));
+}
+
 tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                            const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
                            tri_error *err) {
@@ -314,7 +331,8 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   tri_shard shard = *s;
   shard.p.hot_experts = hot == TRI_HOT_EXPERTS_AUTO ? 0 : hot;
   TRI_CHECK(make(c, &shard, ckpt, limits, num_lanes, config, out, err));
-  if (hot != TRI_HOT_EXPERTS_AUTO || out->streams || !config->memory) return TRI_OK;
+  if (hot != TRI_HOT_EXPERTS_AUTO) return check_hot(c, s, ckpt, limits, num_lanes, config, out, err);
+  if (out->streams || !config->memory) return TRI_OK;
   return add_hot(c, s, ckpt, limits, num_lanes, config, out, err);
 }
 

@@ -302,17 +302,19 @@ START_TEST(experts_of_the_host) {
 }
 END_TEST
 
-static tri_status make_hot(const struct ledger_case *k, int64_t memory, int64_t kv_bytes, int hot, tri_ledger *l,
-                           tri_error *err) {
-  tri_offload_config offload = {.tier = TRI_OFFLOAD_NONE, .host_experts = INT_MAX, .hot_experts = hot};
-  tri_ledger_config config = {.dtype = TRI_F32,
-                              .kv_dtype = TRI_F32,
-                              .memory = memory,
-                              .kv_bytes = kv_bytes,
-                              .device = true,
-                              .offload = &offload};
+static tri_status make_hot_tier(const struct ledger_case *k, tri_offload_tier tier, int64_t memory, int64_t kv_bytes,
+                                int hot, tri_ledger *l, tri_error *err) {
+  tri_offload_config offload = {.tier = tier, .gpu_layers = -1, .host_experts = INT_MAX, .hot_experts = hot};
+  tri_ledger_config config = {.dtype = TRI_F32, .kv_dtype = TRI_F32, .device = true, .offload = &offload};
+  config.memory = memory;
+  config.kv_bytes = kv_bytes;
   tri_error_clear(err);
   return tri_ledger_make(&k->c, &k->s, NULL, &k->limits, 1, &config, l, err);
+}
+
+static tri_status make_hot(const struct ledger_case *k, int64_t memory, int64_t kv_bytes, int hot, tri_ledger *l,
+                           tri_error *err) {
+  return make_hot_tier(k, TRI_OFFLOAD_NONE, memory, kv_bytes, hot, l, err);
 }
 
 /* Experts of the host that lie on the device, too: as many as the KV cache leaves room for, and no more. */
@@ -369,6 +371,31 @@ START_TEST(hot_experts_beside_long_contexts) {
 }
 END_TEST
 
+/* Nothing is streamed for their sake, and nothing that is leaves room for them. */
+START_TEST(hot_experts_stream_nothing) {
+  enum { VOCAB = 400000 }; /* so that there are more weights than what reads of files go through */
+  static struct ledger_case k;
+  tri_ledger none, one, l;
+  tri_error err = {0};
+  open_case(&k, "mixtral_odd");
+  k.c.vocab_size = VOCAB;
+  ck_assert_int_eq(tri_shard_make(&k.c, (tri_parallel){.tp = 1, .pp = 1, .host_experts = INT_MAX}, &k.s, &err), TRI_OK);
+  ck_assert_int_eq(make_hot_tier(&k, TRI_OFFLOAD_CPU, 0, 0, 0, &none, &err), TRI_OK);
+  ck_assert_int_eq(make_hot_tier(&k, TRI_OFFLOAD_CPU, 0, 0, 1, &one, &err), TRI_OK);
+  int64_t kv = (int64_t)none.kv, memory = fixed(&one) + (int64_t)one.hot + kv;
+  ck_assert_int_eq(make_hot_tier(&k, TRI_OFFLOAD_CPU, memory, kv, 1, &l, &err), TRI_OK);
+  ck_assert(l.hot_experts == 1 && !l.streams);
+  ck_assert_int_eq(make_hot_tier(&k, TRI_OFFLOAD_CPU, memory - 1, kv, 0, &l, &err), TRI_OK);
+  ck_assert(!l.hot && !l.streams);
+  ck_assert_int_eq(make_hot_tier(&k, TRI_OFFLOAD_CPU, memory - 1, kv, 1, &l, &err), TRI_NO_CAPACITY);
+  ck_assert_str_eq(err.field, "hot_experts");
+  ck_assert_ptr_nonnull(strstr(err.message, "give a smaller --hot-experts"));
+  ck_assert_int_eq(make_hot_tier(&k, TRI_OFFLOAD_CPU, fixed(&none) + kv - 1, kv, TRI_HOT_EXPERTS_AUTO, &l, &err),
+                   TRI_OK);
+  ck_assert(l.streams && !l.hot && !l.hot_experts);
+}
+END_TEST
+
 START_TEST(hot_experts_by_options) {
   static struct ledger_case k;
   tri_serve_options o = {
@@ -398,7 +425,6 @@ START_TEST(hot_experts_by_options) {
   ck_assert_int_eq(tri_offload_hot_experts(&c, &k.c, &k.s, true, false), TRI_HOT_EXPERTS_AUTO);
   ck_assert_int_eq(tri_offload_hot_experts(&c, &k.c, &k.s, true, true), 0);
   ck_assert_int_eq(tri_offload_hot_experts(&c, &k.c, &k.s, false, false), 0);
-  ck_assert_int_eq(tri_offload_hot_experts(NULL, &k.c, &k.s, true, false), 0);
 }
 END_TEST
 
@@ -466,6 +492,7 @@ Suite *suite_ledger(void) {
   tcase_add_test(c, experts_of_the_host_by_options);
   tcase_add_loop_test(c, hot_experts_get_what_is_left, 0, 4);
   tcase_add_test(c, hot_experts_beside_long_contexts);
+  tcase_add_test(c, hot_experts_stream_nothing);
   tcase_add_test(c, hot_experts_by_options);
   tcase_add_test(c, memory_in_words);
   suite_add_tcase(s, c);
