@@ -54,6 +54,7 @@ struct sums {
   uint64_t *rows;                                              /* [num_layers, num_experts] of all groups */
   uint64_t *share_rows;                                        /* [num_layers, ep] */
   uint32_t *expert_of;                                         /* [num_layers, num_slots] in the first group */
+  tri_group_hot hot;                                           /* of all ranks; slots: the fewest */
 };
 
 /* Slices of one expert have the same rows: the first counts. */
@@ -73,10 +74,19 @@ static bool alike(const struct sums *s, const expert_report *e, const group *g) 
   return e->rows && e->num_slots == s->num_slots && (g->ep ? g->ep : 1) == s->ep;
 }
 
+static void add_hot(struct sums *s, const tri_group_hot *h) {
+  if (!h->slots) return;
+  if (!s->hot.slots || h->slots < s->hot.slots) s->hot.slots = h->slots;
+  s->hot.rows += h->rows;
+  s->hot.device_rows += h->device_rows;
+  s->hot.exchanges += h->exchanges;
+}
+
 static void add_group(struct sums *s, const group *g, bool first_group) {
   uint32_t stage = g->tp * g->dp, slices = stage / s->ep;
   for (uint32_t r = 0; slices && r < g->world; r++) {
     uint32_t rank = r % stage;
+    add_hot(s, &g->ranks[r].experts.hot);
     if (alike(s, &g->ranks[r].experts, g) && rank % slices == 0 && rank / slices < s->ep)
       add_rank(s, &g->ranks[r].experts, rank / slices, first_group);
   }
@@ -136,6 +146,18 @@ static void print_shares(FILE *f, const struct sums *s) {
   }
 }
 
+static double device_share(const tri_group_hot *h) { return h->rows ? (double)h->device_rows / (double)h->rows : 0; }
+
+/* Experts that devices have beside their hosts. */
+static void print_hot(FILE *f, const tri_group_hot *h) {
+  if (!h->slots) return;
+  fprintf(f,
+          "\"hot_experts\":{\"slots\":%llu,\"rows\":%llu,\"device_rows\":%llu,\"device_share\":%.4f,"
+          "\"exchanges\":%llu},\n",
+          (unsigned long long)h->slots, (unsigned long long)h->rows, (unsigned long long)h->device_rows,
+          device_share(h), (unsigned long long)h->exchanges);
+}
+
 static const char *row_begin(uint32_t layer) { return layer ? ",\n[" : "\n["; }
 
 static void print(FILE *f, const struct sums *s) {
@@ -144,7 +166,9 @@ static void print(FILE *f, const struct sums *s) {
           "\"share_rows\":[",
           s->num_experts, s->num_groups, s->num_slots, s->ep, balancedness(s));
   print_shares(f, s);
-  fprintf(f, "],\n\"layers\":[");
+  fprintf(f, "],\n");
+  print_hot(f, &s->hot);
+  fprintf(f, "\"layers\":[");
   for (uint32_t l = 0; l < s->num_layers; l++) {
     const uint32_t *of = s->expert_of + (size_t)l * s->num_slots;
     for (uint32_t k = 0; k < s->num_slots; k++) fprintf(f, "%s%u", k ? "," : row_begin(l), of[k]);
@@ -227,6 +251,34 @@ static void moving_metrics(const tri_core *c, FILE *f) {
               offsetof(group, moving_ns), 1e-9);
 }
 
+struct hot_metric {
+  const char *name, *type, *help;
+  size_t offset;
+};
+
+/* Nothing is said of ranks whose experts are all the device's, or the host's. */
+static void hot_metrics(const tri_core *c, FILE *f) {
+  static const struct hot_metric metrics[] = {
+      {"hot_expert_slots", "gauge", "Experts of a layer that lie on a rank's device beside its host.",
+       offsetof(tri_group_hot, slots)},
+      {"hot_layers_expert_rows_total", "counter", "Rows of such layers' experts.", offsetof(tri_group_hot, rows)},
+      {"device_expert_rows_total", "counter", "Of these, those that the device has computed.",
+       offsetof(tri_group_hot, device_rows)},
+      {"hot_expert_exchanges_total", "counter", "Experts that have come to a rank's device.",
+       offsetof(tri_group_hot, exchanges)}};
+  for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++) {
+    const struct hot_metric *m = &metrics[i];
+    fprintf(f, "# HELP trireme:%s %s\n# TYPE trireme:%s %s\n", m->name, m->help, m->name, m->type);
+    for (uint32_t g = 0; g < c->cfg.num_groups; g++)
+      for (uint32_t r = 0; r < c->groups[g].world && c->groups[g].state == GROUP_READY; r++) {
+        const tri_group_hot *h = &c->groups[g].ranks[r].experts.hot;
+        uint64_t n;
+        memcpy(&n, (const char *)h + m->offset, sizeof n);
+        if (h->slots) fprintf(f, "trireme:%s{group=\"%u\",rank=\"%u\"} %llu\n", m->name, g, r, (unsigned long long)n);
+      }
+  }
+}
+
 void experts_metrics(const tri_core *c, FILE *f) {
   struct sums s = {0};
   if (c->cfg.model->moe.num_experts && all_known(c) && make_sums(c, &s)) {
@@ -239,6 +291,7 @@ void experts_metrics(const tri_core *c, FILE *f) {
     for (uint32_t i = 0; i < c->cfg.num_groups; i++)
       for (uint32_t r = 0; r < c->groups[i].world && c->groups[i].state == GROUP_READY; r++)
         print_rank(f, i, r, &c->groups[i].ranks[r].experts, c->cfg.model->moe.num_experts);
+    if (s.hot.slots) hot_metrics(c, f);
   }
   if (c->cfg.model->moe.num_experts) moving_metrics(c, f);
   free_sums(&s);
@@ -279,7 +332,7 @@ static bool is_sound(const tri_core *c, const tri_group_experts *e) {
   size_t n = (size_t)e->num_layers * e->num_own;
   bool ok = e->num_layers <= layers && e->first_layer <= layers - e->num_layers && e->num_slots <= MAX_SLOTS &&
             e->num_own <= e->num_slots && e->first_slot <= e->num_slots - e->num_own && e->num_expert_of == n &&
-            e->num_rows == 2 * n &&
+            e->num_rows == 2 * n && e->hot.device_rows <= e->hot.rows &&
             (!e->num_earlier || e->num_earlier == 2 * (size_t)e->num_layers * (size_t)m->moe.num_experts);
   for (size_t i = 0; ok && i < n; i++) ok = e->expert_of[i] < m->moe.num_experts;
   return ok;
@@ -298,6 +351,7 @@ void experts_take(tri_core *c, int64_t now, rank_info *rank, const tri_group_exp
                         .first_slot = e->first_slot,
                         .num_own = e->num_own,
                         .num_slots = e->num_slots,
+                        .hot = e->hot,
                         .rows = tri_calloc(n + 1, sizeof *to->rows),
                         .expert_of = tri_calloc(n + 1, sizeof *to->expert_of),
                         .earlier = tri_calloc(e->num_layers * experts + 1, sizeof *to->earlier)};

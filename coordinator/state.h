@@ -120,6 +120,7 @@ typedef struct expert_report {
   uint64_t *rows;
   uint32_t *expert_of;
   uint64_t *earlier; /* [num_layers, experts] */
+  tri_group_hot hot;
 } expert_report;
 
 typedef struct rank_info {

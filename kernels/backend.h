@@ -33,18 +33,22 @@ struct tri_random_fill; /* kernels/random.h */
 typedef enum tri_stream { TRI_STREAM_COMPUTE, TRI_STREAM_COPY, TRI_STREAM_SEND, TRI_STREAM_COUNT } tri_stream;
 
 /* The events: STEP of steps in flight, SEND of what is to be sent, UPLOAD of copies, whose waiter sleeps; of weights
- * that are streamed (offload/stream.h) PIECE of their copies, ARRIVED and FREED of their parts. */
+ * that are streamed (offload/stream.h) PIECE of their copies, ARRIVED and FREED of their parts; of experts that come to
+ * the device (runtime/forward/hot_experts.h) HOT_PIECE of their copies, and HOT of what must have ended before. */
 enum {
   TRI_STEP_EVENTS = 2,
   TRI_UPLOAD_EVENTS = 8,
   TRI_PIECE_EVENTS = 32,
   TRI_PART_EVENTS = 64,
+  TRI_HOT_PIECE_EVENTS = 4,
   TRI_EVENT_STEP = 0,
   TRI_EVENT_SEND = TRI_EVENT_STEP + TRI_STEP_EVENTS,
   TRI_EVENT_PIECE,
   TRI_EVENT_ARRIVED = TRI_EVENT_PIECE + TRI_PIECE_EVENTS,
   TRI_EVENT_FREED = TRI_EVENT_ARRIVED + TRI_PART_EVENTS,
-  TRI_EVENT_UPLOAD = TRI_EVENT_FREED + TRI_PART_EVENTS,
+  TRI_EVENT_HOT = TRI_EVENT_FREED + TRI_PART_EVENTS,
+  TRI_EVENT_HOT_PIECE,
+  TRI_EVENT_UPLOAD = TRI_EVENT_HOT_PIECE + TRI_HOT_PIECE_EVENTS,
   TRI_EVENTS = TRI_EVENT_UPLOAD + TRI_UPLOAD_EVENTS
 };
 
@@ -113,7 +117,8 @@ typedef struct tri_backend_ops {
                     size_t rows);
   /* The side stream: ops launched between side_begin and side_end come after those in front of side_begin, and run
    * beside those behind side_end until side_join; what follows that comes after both. Neither side may write what the
-   * other one reads or writes. Only ops go there. On the CPU all run in the order of their launches. */
+   * other one reads or writes. Uploads, downloads and calls of the host go there, too. On the CPU all run in the order
+   * of their launches. */
   void (*side_begin)(tri_backend *be);
   void (*side_end)(tri_backend *be);
   void (*side_join)(tri_backend *be);

@@ -47,8 +47,17 @@ void tri_expert_counts_take(tri_worker *w) {
           tri_expert_of_slot(e->placement, layers.first + l, e->shard.slots.first + (int)s);
   if (earlier) memcpy(to->earlier, earlier, (size_t)layers.count * num_experts(e) * sizeof *earlier);
   to->placement = tri_engine_placement(e);
+  if (e->hot) to->hot = tri_hot_experts_stats(e->hot);
   atomic_store(&w->experts_counted, true);
   tri_control_notify(w);
+}
+
+static tri_group_hot hot_of(const tri_worker *w) {
+  const tri_hot_stats *h = &w->experts.hot;
+  return (tri_group_hot){.slots = w->engine->hot ? (uint64_t)w->engine->shard.p.hot_experts : 0,
+                         .rows = h->rows,
+                         .device_rows = h->hot_rows,
+                         .exchanges = h->exchanges};
 }
 
 static void put(uint32_t *to, size_t at, uint64_t count) {
@@ -69,6 +78,7 @@ tri_status tri_expert_counts_message(const tri_worker *w, tri_arena *arena, tri_
                              .rank = (uint32_t)w->rank,
                              .epoch = w->opts.epoch,
                              .placement = w->experts.placement,
+                             .hot = hot_of(w),
                              .first_slot = (uint32_t)e->shard.slots.first,
                              .num_own = (uint32_t)own,
                              .num_slots = (uint32_t)tri_stage_slots(&e->model, e->shard.p)};

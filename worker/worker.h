@@ -26,6 +26,7 @@ typedef struct tri_expert_snapshot {
   int32_t *expert_of;      /* [layers, slots] */
   uint64_t *earlier;       /* [layers, experts] see tri_engine_earlier_rows; zeros where experts do not move */
   uint64_t placement;      /* number of the one in force */
+  tri_hot_stats hot;       /* of those on the device beside the host; zeros without any */
 } tri_expert_snapshot;
 
 typedef struct tri_worker {

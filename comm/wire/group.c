@@ -265,6 +265,10 @@ static const tri_field experts_fields[] = {
      .flags = TRI_FF_REQUIRED},
     {TRI_F(TRI_FT_IDS, "earlier", tri_group_experts, earlier), .count_offset = offsetof(tri_group_experts, num_earlier),
      .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_U64, "hot_slots", tri_group_experts, hot.slots), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_U64, "hot_layers_rows", tri_group_experts, hot.rows), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_U64, "device_rows", tri_group_experts, hot.device_rows), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_U64, "hot_exchanges", tri_group_experts, hot.exchanges), .flags = TRI_FF_OMIT},
 };
 
 static const tri_field abort_fields[] = {M_F(TRI_FT_U64, "job", abort.job)};

@@ -123,6 +123,13 @@ typedef struct tri_group_results {
   const tri_group_result *results;
 } tri_group_results;
 
+/* A rank's experts that lie on its device beside a host that has all of their layers, since the start; zeros without
+ * any. */
+typedef struct tri_group_hot {
+  uint64_t slots;                        /* of a layer */
+  uint64_t rows, device_rows, exchanges; /* rows of these layers' experts; those that the device has computed */
+} tri_group_hot;
+
 /* The rows that a rank's slots of experts have had, since its start or since experts of their layer last moved. Layers
  * are those with experts, counted over the whole model. */
 typedef struct tri_group_experts {
@@ -135,6 +142,7 @@ typedef struct tri_group_experts {
   size_t num_rows;
   const uint32_t *earlier; /* [num_layers, experts, 2] in its slots before; none where nothing has moved */
   size_t num_earlier;
+  tri_group_hot hot;
 } tri_group_experts;
 
 /* A job for a leader. sampling's stop strings are the coordinator's business and stay there. */

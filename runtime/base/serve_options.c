@@ -75,6 +75,10 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, n_cpu_moe), .name = "n-cpu-moe", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN | TRI_FOR_PACK, .min = 0,
      .max = 1 << 16, .fallback = "0", .metavar = "N", .group = "Offload",
      .help = "the same for the first N layers that have experts; 0: for none"},
+    {TRI_OPT(S, hot_experts), .name = "hot-experts", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = -1,
+     .max = 1 << 16, .fallback = "-1", .metavar = "N", .group = "Offload",
+     .help = "of the experts of each such layer the N with the most rows lie on the device, too, which computes these "
+             "beside the host; 0: none; -1: as many as the KV cache leaves room for"},
     {TRI_OPT(S, kv_offloading_size), .name = "kv-offloading-size", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN,
      .min = 0, .max = 1 << 20, .fallback = "0", .metavar = "GIB", .group = "Offload",
      .help = "GiB of host memory, over all ranks of a group (of a shard), for the KV blocks of preempted sequences, "

@@ -33,6 +33,7 @@ typedef struct tri_serve_options {
   int offload_prefetch_step;
   bool cpu_moe;
   int n_cpu_moe;
+  int hot_experts;
   double kv_offloading_size; /* GiB, of a shard's ranks together */
   /* layout */
   int tp, pp, dp, ep, moe_tp, replicas; /* 0: not given, of the last three; see tri_serve_layout */

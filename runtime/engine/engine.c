@@ -129,7 +129,7 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_ch
   p.quantized = config->quantization != TRI_QUANTIZE_NONE;
   TRI_CHECK(place_experts(e, config, p, err));
   p.placement = e->placement;
-  TRI_CHECK(tri_offload_check_experts(&config->offload, &e->model, p, err));
+  TRI_CHECK(tri_offload_check_experts(&config->offload, &e->model, p, e->backend->deterministic, err));
   p.host_experts = tri_offload_host_experts(&config->offload, !e->backend->host_memory);
   if (config->offload.host_experts && !p.host_experts && tri_group_is_leader(e->group))
     tri_log(TRI_LOG_INFO, "engine", "--cpu-moe has no effect: on backend %s all weights are in the host's memory",
@@ -242,6 +242,15 @@ static tri_status compare_devices(const tri_engine *e, bool *alike) {
   return st;
 }
 
+static void tell_hot(const tri_engine *e) {
+  int hot = e->ledger.hot_experts;
+  if (hot)
+    tri_log(TRI_LOG_INFO, "engine", "%d of the %d experts of each such layer lie on the device, too: %.1f MiB", hot,
+            e->shard.slots.count, (double)e->ledger.hot / 0x1p20);
+  else if (e->ledger.host_experts && e->backend->deterministic)
+    tri_log(TRI_LOG_INFO, "engine", "--deterministic: the host computes all of them");
+}
+
 /* Tactics of products are chosen before anything is planned. */
 static tri_status make_forward(tri_engine *e, const tri_engine_config *config, const tri_checkpoint *ckpt,
                                tri_error *err) {
@@ -255,6 +264,8 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
                            .group_streams = e->group_streams,
                            .stream = e->offload ? tri_offload_stream(e->offload) : NULL,
                            .host = e->host,
+                           .hot_window = config->offload.hot_window,
+                           .hot_step_bytes = config->offload.hot_step_bytes,
                            .kv = e->kv,
                            .group = e->group,
                            .tensor = e->device_tensor ? e->device_tensor : e->group->tensor,
@@ -268,6 +279,8 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
   TRI_CHECK(compare_devices(e, &fc.alike));
   TRI_CHECK(tri_tune(&fc, config->autotune, err));
   TRI_CHECK(tri_forward_create(&fc, &e->forward, err));
+  e->hot = tri_forward_hot_experts(e->forward);
+  tell_hot(e);
   if (e->exchange) TRI_CHECK(tri_forward_reserve_batch(e->forward, e->batch));
   if (!e->model.seq2seq.on) return TRI_OK;
   return tri_source_create(&fc, ckpt, config->dtype, config->quantization, config->seed, &e->source, err);
@@ -415,6 +428,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   TRI_TRY(tri_engine_agree(group, connect(e, err), err));
   /* Behind the communicators, whose memory is not to be had any more. */
   TRI_TRY(tri_engine_set_limits(e, config, err));
+  e->shard.p.hot_experts = e->ledger.hot_experts;
   /* While there is room for what measuring takes. */
   TRI_TRY(tri_engine_agree(group, tri_engine_make_exchange(e, config->exchange, err), err));
   TRI_TRY(join_ranks(e, err));

@@ -95,7 +95,8 @@ typedef struct tri_engine {
   tri_slots *slots;
   tri_batch_builder *batch;
   tri_forward *forward;
-  tri_source *source; /* NULL but for encoder-decoders */
+  tri_hot_experts *hot; /* the forward pass's, or NULL */
+  tri_source *source;   /* NULL but for encoder-decoders */
   tri_progress progress;
   int depth;                                     /* steps that may be begun and not ended, */
   int lane_depth;                                /* and of one lane */

@@ -41,6 +41,7 @@ static tri_ledger_config ledger_config(const tri_engine *e, const tri_engine_con
                           .num_kv_blocks = config->num_kv_blocks,
                           .device = !e->backend->host_memory,
                           .memory = e->backend->ops.mem_available(e->backend),
+                          .deterministic = e->backend->deterministic,
                           .offload = &config->offload};
   if (e->backend->host_memory && config->local_ranks) lc.memory /= config->local_ranks;
   return lc;

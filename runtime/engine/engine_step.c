@@ -98,6 +98,7 @@ tri_status tri_engine_begin(tri_engine *e, const void *bytes, size_t len) {
   s->lane = plan.h.lane;
   s->num_draws = e->batch->num_draws;
   memcpy(s->draws, e->batch->draws, (size_t)s->num_draws * sizeof *s->draws);
+  if (e->hot) tri_hot_experts_step(e->hot);
   if (e->source) TRI_CHECK(tri_source_run(e->source, e->batch, (int)plan.h.lane, e->forward));
   TRI_CHECK(tri_forward_run(e->forward, e->batch, (int)plan.h.lane, &logits, &e->encoder_output));
   if (e->answer) TRI_CHECK(bring_answer(e));
@@ -121,6 +122,7 @@ tri_status tri_engine_poll(tri_engine *e, const tri_step_result **result) {
   *result = NULL;
   if (!e->num_steps) return TRI_INVALID_ARGUMENT;
   tri_status st = be->ops.event_query(be, TRI_EVENT_STEP + e->first);
+  if (st == TRI_AGAIN && e->hot) tri_hot_experts_go_on(e->hot);
   if (st == TRI_AGAIN) return look_at_peers(e);
   if (st == TRI_OK && e->device_tensor) st = tri_comm_query(e->device_tensor); /* what sums and transfers met there */
   if (st == TRI_OK && e->device_column) st = tri_comm_query(e->device_column);

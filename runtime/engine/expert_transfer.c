@@ -2,7 +2,9 @@
 
 #include <string.h>
 
-enum { PIECE_BYTES = 4 << 20, MOST_PARTS = 6 };
+#include "runtime/load/expert_parts.h"
+
+enum { PIECE_BYTES = 4 << 20 };
 
 struct tri_expert_transfer {
   tri_comm *stage;         /* the ranks of the stage, for the host's memory */
@@ -56,32 +58,6 @@ void tri_expert_transfer_destroy(tri_expert_transfer *t) {
 
 /* ---- weights ---- */
 
-/* A run of bytes that a slot has in the backend's memory. */
-struct part {
-  char *at;
-  size_t bytes;
-};
-
-static void add_rows(struct part *parts, int *n, const void *data, size_t row_bytes, const tri_weight *w, int slots,
-                     int slot) {
-  size_t bytes = (size_t)(w->n / slots) * row_bytes;
-  if (data && bytes) parts[(*n)++] = (struct part){(char *)data + (size_t)slot * bytes, bytes};
-}
-
-/* The parts of one of this rank's slots, counted from its first: matrices, their scales, biases. All ranks with the
- * same slice of an expert have equal ones. */
-static int list_parts(const tri_engine *e, int layer, int slot, struct part parts[MOST_PARTS]) {
-  static const tri_weight_id ids[] = {TRI_W_EXPERT_UP, TRI_W_EXPERT_UP_BIAS, TRI_W_EXPERT_DOWN, TRI_W_EXPERT_DOWN_BIAS};
-  const tri_layer_weights *y = &e->weights->layers[layer - e->shard.layers.first];
-  int n = 0;
-  for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
-    const tri_weight *w = &y->w[ids[i]];
-    add_rows(parts, &n, w->data, (size_t)w->k * tri_dtype_size(w->dtype), w, e->shard.slots.count, slot);
-    add_rows(parts, &n, w->scale, sizeof *w->scale, w, e->shard.slots.count, slot);
-  }
-  return n;
-}
-
 /* A slot's bytes go to a peer, or come from it, or both: then what goes has been read before what comes is written. */
 static tri_status pass_piece(const tri_expert_transfer *t, char *at, size_t bytes, int peer, bool sends, bool takes) {
   tri_backend *be = t->backend;
@@ -98,8 +74,9 @@ static tri_status pass_piece(const tri_expert_transfer *t, char *at, size_t byte
 }
 
 static tri_status pass_slot(const tri_engine *e, int layer, int slot, int peer, bool sends, bool takes) {
-  struct part parts[MOST_PARTS];
-  int n = list_parts(e, layer, slot - e->shard.slots.first, parts);
+  tri_expert_part parts[TRI_EXPERT_PARTS];
+  const tri_layer_weights *y = &e->weights->layers[layer - e->shard.layers.first];
+  int n = tri_expert_parts(y, e->shard.slots.count, slot - e->shard.slots.first, parts);
   for (int i = 0; i < n; i++)
     for (size_t at = 0, bytes; at < parts[i].bytes; at += bytes) {
       bytes = parts[i].bytes - at < PIECE_BYTES ? parts[i].bytes - at : PIECE_BYTES;

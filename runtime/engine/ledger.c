@@ -8,6 +8,7 @@
 #include "runtime/forward/step_arena.h"
 #include "runtime/forward/kv_cache.h"
 #include "runtime/load/common_bytes.h"
+#include "runtime/load/hot_weights.h"
 
 /* Memory that is known only once it is taken: recorded steps, what communicators grow by, what copies go through, the
  * slack of the driver's allocations. A guess on the large side, and small beside a device's memory. */
@@ -42,8 +43,9 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
   return st;
 }
 
-/* Tells whether the device has the experts of some layer. */
+/* Tells whether the device has experts of some layer. */
 static bool has_experts_here(const tri_model_config *c, const tri_shard *s) {
+  if (s->p.hot_experts) return true;
   for (int l = s->layers.first; l < s->layers.first + s->layers.count; l++)
     if ((c->layer_flags[l] & TRI_LAYER_SPARSE) && !tri_layer_experts_on_host(c, s->p, l)) return true;
   return false;
@@ -168,7 +170,7 @@ static tri_status too_few_blocks(const tri_limits *limits, const tri_ledger_conf
 
 static int64_t count(const tri_ledger *l, const tri_ledger_config *config) {
   size_t pool = config->device ? 0 : l->host_kv;
-  return (int64_t)(l->activations + l->workspace + l->reserve + l->exchange + pool);
+  return (int64_t)(l->activations + l->workspace + l->reserve + l->exchange + l->hot + pool);
 }
 
 /* Blocks of the host's memory. An encoder's sequences never wait with what they have computed, and those of
@@ -187,6 +189,13 @@ static tri_status count_pool(const tri_model_config *c, const tri_limits *limits
                   (long long)bytes, limits->block_size, l->block_bytes);
 }
 
+/* Tables and tallies of experts that the device has beside the host. */
+static size_t hot_table_bytes(const tri_model_config *c, const tri_shard *s) {
+  size_t copies = s->p.placement ? (size_t)tri_expert_most_copies(s->p.placement) : 1;
+  size_t table = (size_t)c->moe.num_experts * (1 + copies) * sizeof(int32_t);
+  return (size_t)s->layers.count * (table + (size_t)s->p.hot_experts * sizeof(tri_expert_tally));
+}
+
 /* Everything but weights and KV blocks. */
 static tri_status count_others(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, int num_lanes,
                                const tri_ledger_config *config, tri_ledger *l, tri_error *err) {
@@ -198,6 +207,7 @@ static tri_status count_others(const tri_model_config *c, const tri_shard *s, co
   if (s->p.placement)
     l->activations += (size_t)s->layers.count * (size_t)c->moe.num_experts *
                       (1 + (size_t)tri_expert_most_copies(s->p.placement)) * sizeof(int32_t);
+  if (s->p.hot_experts) l->activations += hot_table_bytes(c, s);
   if (!tri_kv_block_bytes(c, s, config->kv_dtype, limits->block_size, &l->block_bytes) ||
       (config->device && !workspace_bytes(c, s, limits, config, l)) ||
       !tri_engine_exchange_bytes(c, s, limits, config->device, l->product_type, &l->exchange))
@@ -223,24 +233,30 @@ static tri_status does_not_fit(const tri_ledger_config *config, const tri_ledger
                   tri_memory_text((uint64_t)config->memory, memory));
 }
 
-tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                           const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
-                           tri_error *err) {
+/* Blocks of one sequence of the longest: an encoder-decoder's has some for its source, too. */
+static int64_t blocks_of_one(const tri_model_config *c, const tri_limits *limits) {
+  return (limits->max_model_len + limits->block_size - 1) / limits->block_size * (c->seq2seq.on ? 2 : 1);
+}
+
+/* With exactly so many experts on the device beside the host's as the shard says. */
+static tri_status make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                       const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
+                       tri_error *err) {
   tri_weight_map m;
   tri_ledger l = {0};
   tri_status st = tri_weight_map_make(c, s, ckpt, config->dtype, config->quantization, NULL, &m, err);
   if (st != TRI_OK) return st;
   l.weights = m.bytes;
   l.host_experts = m.host_bytes;
+  l.hot_experts = s->p.hot_experts;
+  TRI_TRY(tri_hot_weights_bytes(c, s, &m, l.hot_experts, &l.hot));
   l.weight_type = m.layers[TRI_W_O].dtype;
   l.table_type = m.global[TRI_W_EMBED].dtype;
   l.product_type = tri_step_arena_type(c, config->device, m.products);
   TRI_TRY(count_others(c, s, limits, num_lanes, config, &l, err));
   TRI_TRY(add_source(c, s, ckpt, limits, num_lanes, config, &l, err));
   TRI_TRY(count_pool(c, limits, config, &l, err));
-  /* An encoder-decoder's sequence has blocks for its source, too. */
-  int64_t one = (limits->max_model_len + limits->block_size - 1) / limits->block_size * (c->seq2seq.on ? 2 : 1);
-  int64_t full = most_blocks(limits, num_lanes, one), block = (int64_t)l.block_bytes;
+  int64_t one = blocks_of_one(c, limits), full = most_blocks(limits, num_lanes, one), block = (int64_t)l.block_bytes;
   int64_t others = count(&l, config), kv = 0;
   int64_t room = config->memory ? config->memory - others - (int64_t)l.weights : INT64_MAX;
   if (must_stream(config, m.bytes, room, blocks_for(config, room, full, block), one, block)) {
@@ -264,6 +280,70 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
 cleanup:
   tri_weight_map_free(&m);
   return st;
+}
+
+/* Returns the bytes of the KV cache that experts on the device leave: what was asked for, or what full slots of some
+ * 2,048 tokens take, of what the cache would have without them. */
+static int64_t kept_kv(const tri_model_config *c, const tri_limits *limits, int num_lanes,
+                       const tri_ledger_config *config, const tri_ledger *without) {
+  int64_t one = blocks_of_one(c, limits), full = most_blocks(limits, num_lanes, one), kv = (int64_t)without->kv;
+  int64_t least = streaming_kv(limits, config, kv, full, one, (int64_t)without->block_bytes);
+  return least < kv ? least : kv;
+}
+
+/* Returns the most experts of each layer for which a device has room beside the host's and the KV cache; *l is the
+ * ledger without any, and then the one with them. */
+static tri_status add_hot(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                          const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *l,
+                          tri_error *err) {
+  tri_weight_map m;
+  tri_shard shard = *s;
+  tri_ledger with;
+  tri_error ignored = {0};
+  int64_t kv = kept_kv(c, limits, num_lanes, config, l);
+  shard.p.hot_experts = 1;
+  if (make(c, &shard, ckpt, limits, num_lanes, config, &with, &ignored) != TRI_OK || with.streams) return TRI_OK;
+  int64_t spare = config->memory - count(&with, config) - (int64_t)with.weights - kv + (int64_t)with.hot;
+  if (spare <= 0) return TRI_OK;
+  TRI_CHECK(tri_weight_map_make(c, s, ckpt, config->dtype, config->quantization, NULL, &m, err));
+  shard.p.hot_experts = tri_hot_weights_fit(c, s, &m, (size_t)spare);
+  tri_weight_map_free(&m);
+  for (; shard.p.hot_experts; shard.p.hot_experts--) {
+    tri_status st = make(c, &shard, ckpt, limits, num_lanes, config, &with, &ignored);
+    if (st != TRI_OK || with.streams || (int64_t)with.kv < kv) continue;
+    *l = with;
+    return TRI_OK;
+  }
+  return TRI_OK;
+}
+
+/* Refuses a number of them for which other weights would be streamed, which takes far longer than what they save. */
+static tri_status check_hot(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                            const tri_limits *limits, int num_lanes, const tri_ledger_config *config,
+                            const tri_ledger *with, tri_error *err) {
+  tri_shard shard = *s;
+  tri_ledger without;
+  tri_error ignored = {0};
+  char bytes[TRI_MEMORY_TEXT];
+  shard.p.hot_experts = 0;
+  if (!with->hot || !with->streams) return TRI_OK;
+  if (make(c, &shard, ckpt, limits, num_lanes, config, &without, &ignored) != TRI_OK || without.streams) return TRI_OK;
+  return tri_fail(err, TRI_NO_CAPACITY, "hot_experts",
+                  "%d experts of each layer take %s of the device, for which other weights would be streamed: give a "
+                  "smaller --hot-experts, or -1 for as many as there is room for",
+                  with->hot_experts, tri_memory_text(with->hot, bytes));
+}
+
+tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                           const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
+                           tri_error *err) {
+  int hot = tri_offload_hot_experts(config->offload, c, s, config->device, config->deterministic);
+  tri_shard shard = *s;
+  shard.p.hot_experts = hot == TRI_HOT_EXPERTS_AUTO ? 0 : hot;
+  TRI_CHECK(make(c, &shard, ckpt, limits, num_lanes, config, out, err));
+  if (hot != TRI_HOT_EXPERTS_AUTO) return check_hot(c, s, ckpt, limits, num_lanes, config, out, err);
+  if (out->streams || !config->memory) return TRI_OK;
+  return add_hot(c, s, ckpt, limits, num_lanes, config, out, err);
 }
 
 /* Tells whether a larger step costs little beside what it is for. */
@@ -311,8 +391,10 @@ void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]) {
   char pool[TRI_MEMORY_TEXT], waiting[64] = "";
   if (l->host_kv && !l->reserve)
     snprintf(waiting, sizeof waiting, " + KV blocks of sequences that wait %s", tri_memory_text(l->host_kv, pool));
+  char experts[TRI_MEMORY_TEXT], hot[64] = "";
+  if (l->hot) snprintf(hot, sizeof hot, " + experts %s", tri_memory_text(l->hot, experts));
   if (l->exchange) snprintf(rows, sizeof rows, " + exchange %s", tri_memory_text(l->exchange, exchange));
-  snprintf(out, TRI_LEDGER_TEXT, "weights %s%s + activations %s%s%s + KV cache %s%s",
-           tri_memory_text(l->weights, weights), beside, tri_memory_text(l->activations, activations), device, rows,
-           tri_memory_text(l->kv, kv), waiting);
+  snprintf(out, TRI_LEDGER_TEXT, "weights %s%s%s + activations %s%s%s + KV cache %s%s",
+           tri_memory_text(l->weights, weights), beside, hot, tri_memory_text(l->activations, activations), device,
+           rows, tri_memory_text(l->kv, kv), waiting);
 }

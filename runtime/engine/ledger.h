@@ -15,6 +15,7 @@ typedef struct tri_ledger_config {
   int64_t kv_bytes;  /* asked for; 0: what full slots need, at most a fourth of what is left, of a device's all of it */
   int num_kv_blocks; /* not 0: exactly so many */
   bool device;       /* memory is a device's, where workspaces and what the driver takes lie beside the rest */
+  bool deterministic;
   const tri_offload_config *offload; /* NULL: all weights stay, and KV blocks */
 } tri_ledger_config;
 
@@ -39,6 +40,8 @@ typedef struct tri_ledger {
   size_t host_kv;    /* KV blocks in the host's memory, of which a rank without a device has no other */
   int64_t num_host_blocks;
   size_t host_experts;               /* experts in the host's memory, beside a device: no part of the weights above */
+  int hot_experts;                   /* of each layer, that lie on the device, too */
+  size_t hot;                        /* what these take there: no part of the weights above */
   tri_dtype weight_type, table_type; /* of layers' matrices, of the embedding */
   tri_dtype product_type;            /* of what goes into products; other activations are float32 */
 } tri_ledger;
@@ -61,7 +64,7 @@ enum { TRI_MEMORY_TEXT = 32 };
 const char *tri_memory_text(uint64_t bytes, char out[TRI_MEMORY_TEXT]);
 
 /* The lines, "weights 12.0 MiB + activations 3.0 MiB + ...", for messages. */
-enum { TRI_LEDGER_TEXT = 368 };
+enum { TRI_LEDGER_TEXT = 432 };
 void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]);
 
 #endif

@@ -28,6 +28,7 @@ tri_status tri_offload_of_options(const tri_serve_options *o, tri_offload_config
                               .nvme_path = o->nvme_path,
                               .ring_parts = o->offload_prefetch_step,
                               .host_kv = host_kv_bytes(o),
-                              .host_experts = o->cpu_moe ? INT_MAX : o->n_cpu_moe};
+                              .host_experts = o->cpu_moe ? INT_MAX : o->n_cpu_moe,
+                              .hot_experts = o->hot_experts};
   return TRI_OK;
 }

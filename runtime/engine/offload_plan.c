@@ -18,8 +18,24 @@ bool tri_offload_is_asked(const tri_offload_config *o, bool device) {
 
 bool tri_offload_is_allowed(const tri_offload_config *o) { return o && o->tier != TRI_OFFLOAD_NONE; }
 
+/* The order of sums depends on which experts lie on the device, and with it on what was asked for before. */
+static tri_status check_hot(const tri_offload_config *o, bool deterministic, tri_error *err) {
+  if (o->hot_experts <= 0) return TRI_OK;
+  if (!o->host_experts)
+    return tri_fail(err, TRI_UNSUPPORTED, "hot_experts",
+                    "--hot-experts %d is for layers whose experts the host computes: give --cpu-moe or --n-cpu-moe, or "
+                    "leave it out",
+                    o->hot_experts);
+  if (!deterministic) return TRI_OK;
+  return tri_fail(err, TRI_UNSUPPORTED, "hot_experts",
+                  "--hot-experts %d cannot be had with --deterministic: experts that come to the device change the "
+                  "order of sums",
+                  o->hot_experts);
+}
+
 tri_status tri_offload_check_experts(const tri_offload_config *o, const tri_model_config *c, tri_parallel p,
-                                     tri_error *err) {
+                                     bool deterministic, tri_error *err) {
+  TRI_CHECK(check_hot(o, deterministic, err));
   if (!o->host_experts) return TRI_OK;
   if (!c->moe.num_experts)
     return tri_fail(
@@ -40,6 +56,15 @@ tri_status tri_offload_check_experts(const tri_offload_config *o, const tri_mode
 
 int tri_offload_host_experts(const tri_offload_config *o, bool device) {
   return o && (device || o->always_host) ? o->host_experts : 0;
+}
+
+int tri_offload_hot_experts(const tri_offload_config *o, const tri_model_config *c, const tri_shard *s, bool device,
+                            bool deterministic) {
+  bool has_some = false;
+  for (int l = 0; l < s->layers.count; l++) has_some |= tri_layer_experts_on_host(c, s->p, s->layers.first + l);
+  if (!o || !has_some || deterministic) return 0;
+  if (o->hot_experts == TRI_HOT_EXPERTS_AUTO) return device ? TRI_HOT_EXPERTS_AUTO : 0;
+  return o->hot_experts < s->slots.count ? o->hot_experts : s->slots.count;
 }
 
 tri_status tri_offload_check_host_experts(size_t bytes, int sharing, tri_error *err) {

@@ -15,12 +15,16 @@ typedef struct tri_offload_config {
   int chunk_tokens;      /* see tri_limits; 0: TRI_OFFLOAD_CHUNK, of a device TRI_OFFLOAD_DEVICE_CHUNK */
   int64_t host_kv;       /* of the host's memory for KV blocks of sequences that wait */
   int host_experts;      /* beside a device: see tri_parallel; INT_MAX: those of all layers */
-  bool always_pack;      /* for tests: also where the checkpoint could be read as it is */
-  bool poison;           /* for tests: see tri_weight_stream_config */
-  bool always_host;      /* for tests: host_experts is for backends of host memory, too */
+  int hot_experts;       /* of these, of each layer, that lie on the device, too: so many, or TRI_HOT_EXPERTS_AUTO */
+  int hot_window;        /* for tests: see tri_hot_experts_config, as the next one */
+  size_t hot_step_bytes;
+  bool always_pack; /* for tests: also where the checkpoint could be read as it is */
+  bool poison;      /* for tests: see tri_weight_stream_config */
+  bool always_host; /* for tests: host_experts is for backends of host memory, too */
 } tri_offload_config;
 
 enum {
+  TRI_HOT_EXPERTS_AUTO = -1, /* as many as there is memory left for */
   TRI_OFFLOAD_RING_PARTS = 4,
   TRI_OFFLOAD_READS = 16,
   TRI_OFFLOAD_PIECE_BYTES = 2 << 20,
@@ -38,9 +42,14 @@ bool tri_offload_is_asked(const tri_offload_config *o, bool device);
 bool tri_offload_is_allowed(const tri_offload_config *o);
 
 /* Refuses host_experts, with TRI_UNSUPPORTED, of a model without experts, where shards exchange rows, and where experts
- * move between ranks. */
+ * move between ranks; and a number of hot_experts without them, or of a backend whose bits may not change with who
+ * computes. */
 tri_status tri_offload_check_experts(const tri_offload_config *o, const tri_model_config *c, tri_parallel p,
-                                     tri_error *err);
+                                     bool deterministic, tri_error *err);
+/* Returns how many of a shard's experts of each layer are to lie on the device, too, or TRI_HOT_EXPERTS_AUTO; 0 where
+ * the host has none of its layers'. */
+int tri_offload_hot_experts(const tri_offload_config *o, const tri_model_config *c, const tri_shard *s, bool device,
+                            bool deterministic);
 /* Returns how many first layers' experts lie in the host's memory, of a rank with a device or without. */
 int tri_offload_host_experts(const tri_offload_config *o, bool device);
 /* Refuses, with TRI_NO_CAPACITY, more bytes of experts than the host has memory for, of so many ranks that share it. */

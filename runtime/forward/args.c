@@ -217,7 +217,7 @@ tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y) {
   size_t table = (size_t)m->num_experts * (1 + (size_t)f->most_copies);
   tri_parallel p = f->cfg.shard.p;
   tri_range own = tri_dp_shard_slots(f->cfg.model, p, p.dp_rank);
-  return (tri_moe_route_args){
+  tri_moe_route_args a = {
       .logits = tri_rows(f->buf.router, w->b->num_tokens),
       .bias = tri_vector(&y->w[TRI_W_CHOICE_BIAS]),
       .kv_slot = w->b->kv_slot,
@@ -240,6 +240,32 @@ tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y) {
       .map = map_of(f),
       .tally = f->tally ? f->tally + layer * (size_t)f->cfg.shard.slots.count : NULL,
   };
+  if (!f->hot || !tri_has_hot_experts(f, y)) return a;
+  tri_hot_layer hot = tri_hot_experts_layer(f->hot, y->local);
+  a.slots = hot.slots;
+  a.most_copies = hot.most_copies;
+  a.own_end = hot.first_slot + hot.num_slots; /* there is one shard, whose slots begin with 0 */
+  return a;
+}
+
+static tri_expert_map hot_map_of(const tri_forward *f) {
+  return (tri_expert_map){.first = numbers_of(f->buf.hot_first),
+                          .choice = numbers_of(f->buf.hot_choice),
+                          .row = numbers_of(f->buf.hot_row)};
+}
+
+tri_moe_map_args tri_hot_map_of(const tri_walk *w, const tri_layer *y) {
+  const tri_forward *f = w->f;
+  tri_moe_map_args a = {.experts = numbers_of(f->buf.experts),
+                        .num_tokens = w->b->num_tokens,
+                        .top_k = (int)f->cfg.model->moe.top_k,
+                        .map = hot_map_of(f)};
+  if (!f->hot) return a;
+  tri_hot_layer hot = tri_hot_experts_layer(f->hot, y->local);
+  a.first_expert = hot.first_slot;
+  a.num_experts = hot.num_slots;
+  a.tally = hot.tally;
+  return a;
 }
 
 tri_moe_map_args tri_exchanged_map_of(const tri_walk *w, const tri_layer *y, int rows) {
@@ -256,6 +282,16 @@ tri_moe_experts_args tri_exchanged_experts_of(const tri_walk *w, const tri_layer
   a.weights = f->buf.exchange_weights.data;
   a.accumulate = false;
   a.out = tri_rows(f->buf.exchange_y, rows);
+  return a;
+}
+
+tri_moe_experts_args tri_hot_experts_of(const tri_walk *w, const tri_layer *y, tri_mat in) {
+  const tri_forward *f = w->f;
+  tri_layer hot = *y;
+  if (f->hot) hot.w = tri_hot_experts_layer(f->hot, y->local).weights->w;
+  tri_moe_experts_args a = tri_experts_of(w, &hot, in);
+  a.num_experts = f->cfg.shard.p.hot_experts;
+  a.map = hot_map_of(f);
   return a;
 }
 

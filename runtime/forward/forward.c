@@ -157,6 +157,19 @@ static bool have_equal_heads(const tri_forward_config *config) {
 
 /* ---- creation ---- */
 
+static tri_status make_hot_experts(tri_forward *f) {
+  tri_hot_experts_config hc = {.backend = f->cfg.backend,
+                               .model = f->cfg.model,
+                               .shard = &f->cfg.shard,
+                               .weights = f->cfg.weights,
+                               .host_tally = f->tally,
+                               .window = f->cfg.hot_window,
+                               .step_bytes = f->cfg.hot_step_bytes};
+  return f->cfg.shard.p.hot_experts ? tri_hot_experts_create(&hc, &f->hot) : TRI_OK;
+}
+
+tri_hot_experts *tri_forward_hot_experts(const tri_forward *f) { return f->hot; }
+
 tri_status tri_forward_create(const tri_forward_config *config, tri_forward **out, tri_error *err) {
   const tri_shard *s = &config->shard;
   const tri_model_config *c = config->model;
@@ -185,7 +198,10 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   /* The first KV head may be the last one of the rank before. */
   int shared = s->q_heads.first % (int)(c->attention.num_heads / c->attention.num_kv_heads) != 0;
   f->counted_kv = (tri_range){shared, s->kv_heads.count - shared};
-  if (config->host && (st = tri_forward_make_host_experts(f, err)) != TRI_OK) {
+  st = make_hot_experts(f);
+  if (st != TRI_OK) tri_fail(err, st, "hot_experts", "no memory for %d experts of each layer", s->p.hot_experts);
+  if (st == TRI_OK && config->host) st = tri_forward_make_host_experts(f, err);
+  if (st != TRI_OK) {
     tri_forward_destroy(f);
     return st;
   }
@@ -201,6 +217,7 @@ void tri_forward_destroy(tri_forward *f) {
   tri_backend *be = f->cfg.backend;
   be->ops.graph_drop(be);
   tri_host_experts_destroy(f->host_experts);
+  tri_hot_experts_destroy(f->hot);
   if (f->memory) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, f->memory, f->bytes);
   for (int i = 0; i < f->num_tables; i++) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, f->tables[i].p, f->tables[i].bytes);
   tri_free(f->sends);
@@ -215,7 +232,8 @@ tri_status tri_forward_tally(const tri_forward *f, tri_expert_tally *out) {
   size_t n = (size_t)f->cfg.shard.layers.count * (size_t)f->cfg.shard.slots.count;
   if (!f->tally) return TRI_UNSUPPORTED;
   be->ops.download(be, out, f->tally, n * sizeof *out);
-  return be->ops.stream_sync(be);
+  TRI_CHECK(be->ops.stream_sync(be));
+  return f->hot ? tri_hot_experts_tally(f->hot, out) : TRI_OK;
 }
 
 /* ---- a step ---- */

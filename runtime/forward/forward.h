@@ -8,6 +8,7 @@
 #include "offload/stream.h"
 #include "runtime/step/batch.h"
 #include "runtime/step/group.h"
+#include "runtime/forward/hot_experts.h"
 #include "runtime/forward/kv_cache.h"
 #include "runtime/load/weights.h"
 
@@ -61,6 +62,8 @@ typedef struct tri_forward_config {
   bool group_streams;        /* some rank of the group has weights that do not */
   tri_weight_stream *stream; /* of those that do not */
   tri_backend *host;         /* which computes the experts on the host; NULL: there are none */
+  int hot_window;            /* see tri_hot_experts_config */
+  size_t hot_step_bytes;
   tri_kv_cache *kv;
   tri_group *group;
   tri_comm *tensor, *stages; /* for activations: of the tensor group, and of all ranks */
@@ -104,8 +107,11 @@ void tri_forward_copy_blocks(tri_forward *f, const tri_batch_builder *b);
  * the cross-attention of every layer. Before the step that has the sequences' first tokens. */
 tri_status tri_forward_fill_cross(tri_forward *f, const tri_forward *encoder, tri_mat states);
 /* Copies the tallies of this rank's experts to host memory, since the start or since the layer's last placement:
- * [layers, experts of the shard]. Waits for the steps that have begun. TRI_UNSUPPORTED of a model without experts. */
+ * [layers, experts of the shard]; of those that lie on the device, too, wherever they were computed. Waits for the
+ * steps that have begun. TRI_UNSUPPORTED of a model without experts. */
 tri_status tri_forward_tally(const tri_forward *f, tri_expert_tally *out);
+/* Returns those of the host's experts that lie on the device, too; NULL: none do. */
+tri_hot_experts *tri_forward_hot_experts(const tri_forward *f);
 /* Routes a layer of this shard as the placement says now, from the next step on, and begins its tally anew. Of
  * placements whose experts move alone. */
 void tri_forward_place(tri_forward *f, int layer);

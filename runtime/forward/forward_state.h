@@ -34,6 +34,7 @@ struct tri_forward {
   } tables[TRI_FORWARD_TABLES];
   int num_tables;
   tri_host_experts *host_experts;                        /* of the layers whose experts lie there; NULL: none do */
+  tri_hot_experts *hot;                                  /* of these experts those on the device, too; NULL: none are */
   tri_attention_args attentions[TRI_FORWARD_ATTENTIONS]; /* those of its layers, one of each kind */
   int num_attentions;
   size_t product;                   /* elements of a layer's product, in the mean */
@@ -107,6 +108,10 @@ static inline bool tri_has_experts_on_host(const tri_forward *f, const tri_layer
   return tri_layer_experts_on_host(f->cfg.model, f->cfg.shard.p, y->number);
 }
 
+static inline bool tri_has_hot_experts(const tri_forward *f, const tri_layer *y) {
+  return tri_layer_has_hot_experts(f->cfg.model, f->cfg.shard.p, y->number);
+}
+
 /* ---- views ---- */
 
 static inline tri_mat tri_rows(tri_mat m, int rows) {
@@ -171,6 +176,9 @@ tri_mat tri_attention_delta_of(const tri_walk *w);
 tri_mat tri_mlp_delta_of(const tri_walk *w);
 tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y);
 tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_mat in);
+/* The same of those on the device, where the host has all. */
+tri_moe_map_args tri_hot_map_of(const tri_walk *w, const tri_layer *y);
+tri_moe_experts_args tri_hot_experts_of(const tri_walk *w, const tri_layer *y, tri_mat in);
 /* The map, and the experts' work, of so many rows that an exchange has brought together. */
 tri_moe_map_args tri_exchanged_map_of(const tri_walk *w, const tri_layer *y, int rows);
 tri_moe_experts_args tri_exchanged_experts_of(const tri_walk *w, const tri_layer *y, int rows);

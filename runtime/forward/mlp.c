@@ -86,6 +86,30 @@ static tri_moe_experts_args routed_of(const tri_walk *w, const tri_layer *y, tri
   return a;
 }
 
+/* Returns what the host adds where the device has some of the same experts: to what the device gives. */
+static tri_moe_experts_args host_part_of(const tri_walk *w, const tri_layer *y, tri_mat in) {
+  tri_moe_experts_args a = routed_of(w, y, in);
+  if (!tri_has_hot_experts(w->f, y)) return a;
+  a.out = tri_rows(w->f->buf.host_delta, in.rows);
+  a.accumulate = false;
+  return a;
+}
+
+/* The host computes its experts, by way of the side stream, while the device computes those that it has, too. */
+static void experts_of_both(tri_walk *w, const tri_layer *y, tri_mat in) {
+  tri_moe_experts_args host = host_part_of(w, y, in), hot = tri_hot_experts_of(w, y, in);
+  hot.accumulate |= w->f->cfg.model->moe.has_shared;
+  tri_norm_args sum = tri_norm_of(w, hot.out, host.out, TRI_NO_WEIGHTS, tri_no_mat);
+  sum.delta_scale = 1;
+  tri_emit_moe_map(w, tri_hot_map_of(w, y));
+  tri_emit_side_begin(w);
+  tri_emit_host_experts(w, y, host);
+  tri_emit_side_end(w);
+  tri_emit_moe_experts(w, hot);
+  tri_emit_side_join(w);
+  tri_emit_norm(w, sum);
+}
+
 /* Routing is a chain of short kernels, and the shared expert reads weights as fast as memory gives them: they run
  * beside each other. The routed experts fill the device by themselves. */
 void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in) {
@@ -103,7 +127,9 @@ void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, ROUTER), router));
   tri_emit_moe_route(w, tri_route_of(w, y));
   if (has_shared) tri_emit_side_join(w);
-  if (tri_has_experts_on_host(w->f, y))
+  if (tri_has_hot_experts(w->f, y))
+    experts_of_both(w, y, in);
+  else if (tri_has_experts_on_host(w->f, y))
     tri_emit_host_experts(w, y, routed_of(w, y, in));
   else
     tri_emit_moe_experts(w, routed_of(w, y, in));
@@ -125,7 +151,7 @@ tri_status tri_forward_make_host_experts(tri_forward *f, tri_error *err) {
   if (!layers) return tri_fail(err, TRI_NO_MEMORY, "cpu_moe", "no memory for experts on the host");
   for (int l = 0; l < s->layers.count; l++) {
     tri_layer y = tri_walk_layer(&w, l);
-    if (tri_has_experts_on_host(f, &y)) layers[l] = routed_of(&w, &y, tri_rows(f->buf.h, b.num_tokens));
+    if (tri_has_experts_on_host(f, &y)) layers[l] = host_part_of(&w, &y, tri_rows(f->buf.h, b.num_tokens));
   }
   hc.layers = layers;
   tri_status st = tri_host_experts_create(&hc, &f->host_experts, err);

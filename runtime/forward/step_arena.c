@@ -40,6 +40,17 @@ static void add_exchange(struct table *t) {
   add(t, TRI_BUF_exchange_y, all, c->hidden_size);
 }
 
+/* Experts of a layer that the device and the host share. */
+static void add_hot(struct table *t) {
+  const tri_model_config *c = t->cfg->model;
+  int hot = t->cfg->shard->p.hot_experts;
+  int64_t tokens = hot ? tri_limits_chunk(t->cfg->limits) : 0;
+  add(t, TRI_BUF_hot_first, 1, hot ? hot + 1 : 0);
+  add(t, TRI_BUF_hot_choice, tokens, c->moe.top_k);
+  add(t, TRI_BUF_hot_row, tokens, c->moe.top_k);
+  add(t, TRI_BUF_host_delta, tokens, c->hidden_size);
+}
+
 /* The stream, what both branches of a parallel residual add, and the angles are all tokens' at a time, the rest is a
  * chunk's of a step in chunks. */
 static void add_layers(struct table *t) {
@@ -67,6 +78,7 @@ static void add_layers(struct table *t) {
   add(t, TRI_BUF_expert_weights, tokens, c->moe.top_k);
   add(t, TRI_BUF_map_first, 1, s->slots.count + 1);
   add_exchange(t);
+  add_hot(t);
   add(t, TRI_BUF_shared_gate, tokens, 1);
   add(t, TRI_BUF_cos, all, half);
   add(t, TRI_BUF_sin, all, half);

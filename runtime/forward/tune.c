@@ -107,7 +107,9 @@ static tri_status measure(const tri_forward_config *config, tri_tactics *out, tr
   tri_tune_result sum = {0};
   tri_forward *f = NULL;
   tri_status st;
-  TRI_TRY(tri_forward_create(config, &f, err));
+  tri_forward_config bare = *config;
+  bare.shard.p.hot_experts = 0; /* they are no products of those that are measured, and take long to come */
+  TRI_TRY(tri_forward_create(&bare, &f, err));
   TRI_TRY(measure_sizes(f, out, &sum));
   log_tactics(out);
   tri_log(TRI_LOG_INFO, "tune",

@@ -27,6 +27,7 @@ typedef struct tri_parallel {
   bool quantized; /* linear layers have a byte for each weight, which moves the cuts between stages */
   const tri_expert_placement *placement; /* borrowed; NULL: expert e has slot e */
   int host_experts; /* of the first so many layers that have experts these lie in the host's memory, beside a device */
+  int hot_experts;  /* of each such layer so many lie on the device, too, which computes these; of this rank */
 } tri_parallel;
 
 static inline int tri_parallel_dp(tri_parallel p) { return p.dp ? p.dp : 1; }
@@ -69,6 +70,10 @@ typedef struct tri_shard {
 
 /* Tells whether the experts of a layer of the model lie in the host's memory, beside a device that has the rest. */
 bool tri_layer_experts_on_host(const tri_model_config *c, tri_parallel p, int layer);
+/* Tells whether the device has some of them, too. */
+static inline bool tri_layer_has_hot_experts(const tri_model_config *c, tri_parallel p, int layer) {
+  return p.hot_experts > 0 && tri_layer_experts_on_host(c, p, layer);
+}
 
 /* Tells whether a shard ends with a layer of which, behind attention, a step wants the rows of its logits alone (see
  * runtime/forward/narrow.c). Of a parallel residual both halves read the same rows; shards that exchange rows have all

@@ -11,7 +11,7 @@
 #   shards       the same in shards (-dp) that exchange rows; shards-more: in every form
 #   TPxPP        that many ranks, e.g. 2x1: cpu, whole prompts and chunks
 #   host-experts every model with experts that the host computes beside the backend (--cpu-moe): the bits of the same run
-#                without; host-experts-more: over several ranks
+#                without, and the stored answers where the backend has some of them, too; over several ranks: host-experts-more
 #   cuda-host-experts  the same on an NVIDIA device, against the stored answers
 #   streamed     every decoder with its weights from files in every step, straight from the checkpoint and from packs: the bits of
 #                the same run with resident weights; streamed-more: over several ranks
@@ -334,6 +334,20 @@ on_host() {
   done
 }
 
+# hot RANKS ARG...: some of the host's experts are the backend's, too, others after every few steps: the stored answers, of every model,
+# with rows on both sides
+hot() {
+  ranks_here=$1
+  shift
+  # shellcheck disable=SC2086
+  every "$dense" "$ranks_here" --cpu-moe "$@"
+  shared=$(echo "$out" | sed -n 's/^hot experts: \([0-9]*\) exchanges, \([0-9]*\) of \([0-9]*\) rows.*/\1 \2 \3/p' |
+    awk '$1 > 1 && $2 > 0 && $2 < $3' | wc -l)
+  [ "$shared" = "$expected" ] && [ "$shared" -gt 0 ] && return
+  failed=$((failed + 1))
+  echo "FAILED ($shared of $expected models share their experts between both): $what_ran"
+}
+
 host_experts() {
   find_dense
   streamed
@@ -344,6 +358,12 @@ host_experts() {
     # shellcheck disable=SC2086
     every "$dense" 0 --cpu-moe $type
   done
+  hot 0 --hot-experts 2
+  hot 0 --hot-experts 2 --chunk 3 --threads 2
+  hot 0 --hot-experts 2 --offload-weights nvme --nvme-path "$packs" --forward-chunk 3
+  hot 0 --hot-experts 3 --quantization int8
+  check 3 0 "$checkpoints/mixtral_odd" --cpu-moe --hot-experts 2 --deterministic
+  check 3 0 "$checkpoints/mixtral_odd" --hot-experts 2
   # Nothing that a host could compute, and what the host's part does not go with.
   check 3 0 "$checkpoints/llama" --cpu-moe
   check 3 0 "$checkpoints/bert" --n-cpu-moe 1
@@ -357,6 +377,11 @@ host_experts_ranks() {
   on_host 2 -tp 2 -ep 2 -- --threads 2
   on_host 2 -pp 2 --chunk 5 --
   on_host 2 -tp 2 -ep 2 --num-redundant-experts 3 --
+  hot 2 --hot-experts 2 -tp 2
+  hot 2 --hot-experts 1 -tp 2 -ep 2 --num-redundant-experts 3
+  hot 4 --hot-experts 1 -tp 4 -ep 2
+  dense="$dense fp8_deepseek_v3" # the first stage, whose counts are told, has no experts
+  hot 2 --hot-experts 2 -pp 2 --chunk 5
 }
 
 on_cuda_host_experts() {
@@ -373,6 +398,16 @@ on_cuda_host_experts() {
     every "$dense" 0 --backend cuda --quantization int8 --limit 6e-2 $which
   done
   every "$dense" 0 --backend cuda --dtype float32 --cpu-moe --offload-weights cpu --forward-chunk 3
+  for few in 1 3; do
+    hot 0 --hot-experts $few --backend cuda --dtype float32 --threads 4
+    hot 0 --hot-experts $few --backend cuda --dtype float32 --chunk 5 --block-size 3
+  done
+  dense_only=$dense
+  dense="$dense deepseek_v3_direct olmoe_odd $quantized"
+  hot 0 --hot-experts 2 --backend cuda --dtype bfloat16 --block-size 64
+  dense=$dense_only
+  hot 0 --hot-experts 2 --backend cuda --quantization int8 --limit 6e-2
+  hot 0 --hot-experts 2 --backend cuda --dtype float32 --offload-weights cpu --forward-chunk 3
 }
 
 on_cuda() {

@@ -27,7 +27,7 @@
 #include "runtime/engine/expert_transfer.h"
 #include "tests/modelcheck/modelcheck.h"
 
-enum { MAX_DIRS = 1024 };
+enum { MAX_DIRS = 1024, HOT_STEP_BYTES = 16384 };
 
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL}; /* in the order of tri_dtype */
 static const char *const exchanges[] = {"allgather", "coordinated", "share", "flat", "auto", NULL};
@@ -84,6 +84,8 @@ static const tri_option options[] = {
      .help = "the experts are computed beside the backend as beside a device, by backend cpu"},
     {TRI_OPT(struct mc_args, n_cpu_moe), .name = "n-cpu-moe", .min = 0, .max = 1 << 16, .fallback = "0",
      .help = "those of so many first layers that have any"},
+    {TRI_OPT(struct mc_args, hot_experts), .name = "hot-experts", .min = 0, .max = 1 << 16, .fallback = "0",
+     .help = "so many of each such layer are computed by the backend, other ones in every few steps"},
     {TRI_OPT(struct mc_args, pooling), .name = "pooling", .choices = tri_pooling_names, .fallback = "model",
      .help = "what an encoder without a classifier makes of a sequence"},
     {TRI_OPT(struct mc_args, limit), .name = "limit", .min = 0, .max = 1, .fallback = "0",
@@ -204,11 +206,35 @@ static tri_status move_experts(struct mc_check *c) {
   return TRI_OK;
 }
 
+/* Each rank by itself: exchanges at random beside those that it chooses, and some of their bytes, so that a step finds
+ * one at any point. */
+static void exchange_hot(struct mc_check *c) {
+  tri_hot_experts *hot = c->engine->hot;
+  const tri_shard *s = &c->engine->shard;
+  for (int n = 0; hot && n < 10; n++) {
+    uint64_t random = tri_splitmix64(&c->moves);
+    tri_hot_exchange x = {.layer = (int32_t)(random % (uint64_t)s->layers.count),
+                          .slot = (int32_t)((random >> 16) % (uint64_t)s->p.hot_experts),
+                          .in = (int32_t)((random >> 32) % (uint64_t)s->slots.count)};
+    if (!(random >> 61)) (void)tri_hot_experts_exchange(hot, &x);
+    if (random >> 60 & 1) tri_hot_experts_go_on(hot);
+  }
+}
+
+/* Says what came of it, for the leader. */
+static void show_hot(const struct mc_check *c) {
+  if (!c->engine->hot || !tri_group_is_leader(&c->group)) return;
+  tri_hot_stats s = tri_hot_experts_stats(c->engine->hot);
+  printf("hot experts: %llu exchanges, %llu of %llu rows in %llu windows\n", (unsigned long long)s.exchanges,
+         (unsigned long long)s.hot_rows, (unsigned long long)s.rows, (unsigned long long)s.windows);
+}
+
 tri_status mc_run_step(struct mc_check *c, tri_step_result *result) {
   tri_comm *w = c->shard;
   size_t len = 0;
   tri_status st;
   TRI_TRY(move_experts(c));
+  exchange_hot(c);
   TRI_TRY(tell_shards(c));
   if (leads(c)) {
     const void *plan = tri_plan_finish(c->writer, &len);
@@ -410,6 +436,7 @@ static tri_status check_prompts(struct mc_check *c, bool *right) {
   *right = judge(c, tokens, errors, &worst);
   if (!c->a.quantization) *right &= mc_hidden_right(c, worst_hidden);
   TRI_TRY(mc_check_reads(c, right));
+  show_hot(c);
   wrong = !*right;
   if (dp > 1) TRI_TRY(tri_comm_all_reduce(c->group.world, &wrong, 1));
   *right = wrong == 0;
@@ -467,6 +494,9 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
                                       .nvme_path = c->a.nvme_path,
                                       .chunk_tokens = c->a.chunk_tokens,
                                       .host_experts = c->a.cpu_moe ? INT_MAX : c->a.n_cpu_moe,
+                                      .hot_experts = c->a.hot_experts,
+                                      .hot_window = 3,
+                                      .hot_step_bytes = HOT_STEP_BYTES,
                                       .always_host = true,
                                       .always_pack = c->a.nvme_path != NULL,
                                       .poison = true},

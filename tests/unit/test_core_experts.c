@@ -50,11 +50,13 @@ static tri_group_experts report_of(uint32_t group, uint32_t rank, uint32_t first
 static void tell_too_much(struct world *w) {
   static const uint32_t of[6] = {0}, rows[12] = {0};
   tri_group_experts reports[] = {report_of(0, 1, 0, 3, 2, of, rows), report_of(0, 1, 1, 2, 2, of, rows),
-                                 report_of(0, 1, 0, 2, 2, of, rows), report_of(0, 1, 0, 2, 2, of, rows)};
+                                 report_of(0, 1, 0, 2, 2, of, rows), report_of(0, 1, 0, 2, 2, of, rows),
+                                 report_of(0, 1, 0, 2, 2, of, rows)};
   reports[2].num_slots = 1u << 21;
   reports[3].earlier = rows;
   reports[3].num_earlier = 10; /* three experts in two layers are 12 halves */
-  for (int i = 0; i < 4; i++) {
+  reports[4].hot = (tri_group_hot){.slots = 1, .rows = 3, .device_rows = 4};
+  for (int i = 0; i < 5; i++) {
     tri_group_msg m = {.op = TRI_GROUP_EXPERTS, .experts = reports[i]};
     send_worker(w, 0, 1, 1, &m);
   }
@@ -112,6 +114,32 @@ START_TEST(figures) {
   metrics(w, 2, text);
   ck_assert_ptr_nonnull(strstr(text, "\ntrireme:expert_balancedness 0.75\n"));
   ck_assert_ptr_nonnull(strstr(text, "\ntrireme:expert_rank_tokens_total{group=\"0\",rank=\"1\"} 66\n"));
+  world_destroy(w);
+}
+END_TEST
+
+/* Experts that devices have beside their hosts: of ranks that have some, by rank and together. */
+START_TEST(on_devices) {
+  struct world *w = make_world(1);
+  char text[8192];
+  start(w, 0, 1, 2, 2);
+  for (int told = 0; told < 2; told++) {
+    ask(w, 1 + (uint64_t)told);
+    tell(w, 0, 0, 0, low_of, low_rows);
+    tri_group_msg m = {.op = TRI_GROUP_EXPERTS, .experts = report_of(0, 1, 0, 2, 2, high_of, low_rows)};
+    if (told) m.experts.hot = (tri_group_hot){.slots = 2, .rows = 200, .device_rows = 150, .exchanges = 7};
+    send_worker(w, 0, 1, 1, &m);
+    ck_assert(!strstr(w->experts, "hot_experts") == !told);
+  }
+  ck_assert_ptr_nonnull(strstr(w->experts,
+                               "\"share_rows\":[33,33],\n\"hot_experts\":{\"slots\":2,\"rows\":200,"
+                               "\"device_rows\":150,\"device_share\":0.7500,\"exchanges\":7},\n\"layers\""));
+  metrics(w, 3, text);
+  ck_assert_ptr_nonnull(strstr(text, "\ntrireme:hot_expert_slots{group=\"0\",rank=\"1\"} 2\n"));
+  ck_assert_ptr_nonnull(strstr(text, "\ntrireme:hot_layers_expert_rows_total{group=\"0\",rank=\"1\"} 200\n"));
+  ck_assert_ptr_nonnull(strstr(text, "\ntrireme:device_expert_rows_total{group=\"0\",rank=\"1\"} 150\n"));
+  ck_assert_ptr_nonnull(strstr(text, "\ntrireme:hot_expert_exchanges_total{group=\"0\",rank=\"1\"} 7\n"));
+  ck_assert_ptr_null(strstr(text, "hot_expert_slots{group=\"0\",rank=\"0\"}"));
   world_destroy(w);
 }
 END_TEST
@@ -197,6 +225,7 @@ Suite *suite_core_experts(void) {
   TCase *t = add_case(suite, "experts");
   tcase_add_test(t, sums);
   tcase_add_test(t, figures);
+  tcase_add_test(t, on_devices);
   tcase_add_test(t, groups_add_up);
   tcase_add_test(t, moved);
   tcase_add_test(t, refused);

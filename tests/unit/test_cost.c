@@ -136,6 +136,15 @@ START_TEST(experts_on_the_host) {
   near(tri_cost_host_experts(&m, 0, 1000), 3 * 1000 * 2 * 4e5 / 1e9, "products of many tokens");
   m.machine.host_flops_per_s = INFINITY;
   near(tri_cost_host_experts(&m, 0, 1000), 3 * 16 * 1e5 / 1e8, "reads of all experts");
+  /* A fourth of them on the device, too: the rest is the host's, until the device takes longer. */
+  s.hot_share = 0.25;
+  near(tri_cost_host_experts(&m, 0, 1), 3 * 2 * 1e5 / 1e8 * 0.75, "the host's part of a token");
+  m.machine.read_bytes_per_s = 1e7;
+  near(tri_cost_host_experts(&m, 0, 1), 3 * 2 * 1e5 / 1e7 * 0.25, "the device's part of a token");
+  m.machine.flops_per_s = 1e6;
+  near(tri_cost_host_experts(&m, 0, 1000), 3 * 1000 * 2 * 4e5 / 1e6 * 0.25, "its products of many");
+  s.hot_share = 1;
+  near(tri_cost_host_experts(&m, 0, 1), 3 * 2 * 4e5 / 1e6, "all of them");
   s.host_layers = 0;
   ck_assert(tri_cost_host_experts(&m, 0, 1000) == 0);
 }
@@ -346,6 +355,13 @@ START_TEST(shares_of_experts) {
   near(got.expert_bytes, 2 * 3 * 96 * 26.0, "bytes of half an expert, wherever it lies");
   ck_assert_int_eq(got.sparse_layers, 1);
   ck_assert_int_eq(got.host_layers, 2);
+  ck_assert(got.hot_share == 0);
+  got = (tri_cost_share){0};
+  for (int hot = 2; hot; hot--) { /* of two or three experts of a share */
+    s.p.hot_experts = hot;
+    ck_assert_int_eq(tri_cost_share_add(&c, &s, TRI_BF16, TRI_QUANTIZE_NONE, TRI_BF16, &got, &err), TRI_OK);
+    near(got.hot_share, (double)hot / s.slots.count, "the least of any rank");
+  }
 }
 END_TEST
 

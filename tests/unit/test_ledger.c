@@ -1,5 +1,6 @@
 /* The byte ledger: what is refused and when, and that nothing is given to the KV cache that something else needs. */
 #include <check.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -262,6 +263,8 @@ START_TEST(blocks_of_the_host) {
 }
 END_TEST
 
+static const char *const with_experts[] = {"mixtral_odd", "deepseek_v3", "gpt_oss_odd", "qwen2_moe_odd"};
+
 static size_t experts_of(const struct ledger_case *k, int layer) {
   static const tri_weight_id ids[] = {TRI_W_EXPERT_UP, TRI_W_EXPERT_UP_BIAS, TRI_W_EXPERT_DOWN, TRI_W_EXPERT_DOWN_BIAS};
   size_t bytes = 0;
@@ -275,7 +278,6 @@ static size_t experts_of(const struct ledger_case *k, int layer) {
 /* The experts of the first layers that have any leave the device's weights for the host's memory, bytes for bytes, and
  * with the last of them the workspace of the device's experts goes. */
 START_TEST(experts_of_the_host) {
-  static const char *const with_experts[] = {"mixtral_odd", "deepseek_v3", "gpt_oss_odd", "qwen2_moe_odd"};
   static struct ledger_case k;
   tri_ledger none, some;
   tri_error err;
@@ -300,6 +302,132 @@ START_TEST(experts_of_the_host) {
 }
 END_TEST
 
+static tri_status make_hot_tier(const struct ledger_case *k, tri_offload_tier tier, int64_t memory, int64_t kv_bytes,
+                                int hot, tri_ledger *l, tri_error *err) {
+  tri_offload_config offload = {.tier = tier, .gpu_layers = -1, .host_experts = INT_MAX, .hot_experts = hot};
+  tri_ledger_config config = {.dtype = TRI_F32, .kv_dtype = TRI_F32, .device = true, .offload = &offload};
+  config.memory = memory;
+  config.kv_bytes = kv_bytes;
+  tri_error_clear(err);
+  return tri_ledger_make(&k->c, &k->s, NULL, &k->limits, 1, &config, l, err);
+}
+
+static tri_status make_hot(const struct ledger_case *k, int64_t memory, int64_t kv_bytes, int hot, tri_ledger *l,
+                           tri_error *err) {
+  return make_hot_tier(k, TRI_OFFLOAD_NONE, memory, kv_bytes, hot, l, err);
+}
+
+/* Experts of the host that lie on the device, too: as many as the KV cache leaves room for, and no more. */
+START_TEST(hot_experts_get_what_is_left) {
+  static struct ledger_case k;
+  tri_ledger none, all, l, more;
+  tri_error err;
+  open_case(&k, with_experts[_i]);
+  k.s.p.host_experts = INT_MAX;
+  int experts = k.s.slots.count, most = 0;
+  ck_assert_int_eq(make_hot(&k, 0, 0, 0, &none, &err), TRI_OK);
+  ck_assert(!none.hot && !none.hot_experts);
+  ck_assert_int_eq(make_hot(&k, 0, 0, INT_MAX, &all, &err), TRI_OK);
+  ck_assert_int_eq(all.hot_experts, experts);
+  ck_assert_uint_ge(all.hot, all.host_experts - 64 * (size_t)k.c.num_layers * 8); /* each weight is aligned by itself */
+  ck_assert_uint_le(all.hot, all.host_experts + 64 * (size_t)k.c.num_layers * 8);
+  ck_assert(all.weights == none.weights && all.kv == none.kv && all.workspace > none.workspace);
+  int64_t from = fixed(&none) + (int64_t)none.kv, to = fixed(&all) + (int64_t)(all.hot + all.kv);
+  for (int i = 0; i <= 40; i++) {
+    int64_t memory = from + (to - from) * i / 40;
+    for (int given = 0; given < 2; given++) {
+      ck_assert_int_eq(make_hot(&k, memory, given ? (int64_t)none.kv : 0, TRI_HOT_EXPERTS_AUTO, &l, &err), TRI_OK);
+      ck_assert(l.hot_experts >= 0 && l.hot_experts <= experts && l.kv == none.kv);
+      ck_assert_int_le(fixed(&l) + (int64_t)(l.hot + l.kv), memory);
+      if (l.hot_experts < experts)
+        ck_assert_int_eq(make_hot(&k, memory, (int64_t)none.kv, l.hot_experts + 1, &more, &err), TRI_NO_CAPACITY);
+      if (l.hot_experts > most) most = l.hot_experts;
+    }
+  }
+  ck_assert_int_eq(most, experts);
+  ck_assert_int_eq(make_hot(&k, from - 1, (int64_t)none.kv, 1, &l, &err), TRI_NO_CAPACITY);
+  ck_assert_ptr_nonnull(strstr(err.message, "+ experts "));
+}
+END_TEST
+
+/* A cache that nobody has given a size keeps slots of some 2,048 tokens, not all of the device. */
+START_TEST(hot_experts_beside_long_contexts) {
+  static struct ledger_case k;
+  tri_ledger without, l;
+  tri_error err;
+  open_case(&k, "mixtral_odd");
+  k.s.p.host_experts = INT_MAX;
+  k.limits.max_model_len = 4096;
+  k.limits.max_num_seqs = 64;
+  ck_assert_int_eq(make_hot(&k, 0, 0, 1, &l, &err), TRI_OK);
+  int64_t slots = (int64_t)l.block_bytes * 64 * 2048 / 16, memory = fixed(&l) + slots + (int64_t)l.hot;
+  ck_assert_int_eq(make_hot(&k, memory, 0, 0, &without, &err), TRI_OK);
+  ck_assert_int_gt((int64_t)without.kv, slots); /* of full slots */
+  ck_assert_int_eq(make_hot(&k, memory, 0, TRI_HOT_EXPERTS_AUTO, &l, &err), TRI_OK);
+  ck_assert_int_eq(l.hot_experts, 1);
+  ck_assert_int_ge((int64_t)l.kv, slots);
+  ck_assert_int_eq(make_hot(&k, memory - 1, 0, TRI_HOT_EXPERTS_AUTO, &l, &err), TRI_OK);
+  ck_assert(!l.hot_experts && !l.hot && l.workspace == without.workspace);
+}
+END_TEST
+
+/* Nothing is streamed for their sake, and nothing that is leaves room for them. */
+START_TEST(hot_experts_stream_nothing) {
+  enum { VOCAB = 400000 }; /* so that there are more weights than what reads of files go through */
+  static struct ledger_case k;
+  tri_ledger none, one, l;
+  tri_error err = {0};
+  open_case(&k, "mixtral_odd");
+  k.c.vocab_size = VOCAB;
+  ck_assert_int_eq(tri_shard_make(&k.c, (tri_parallel){.tp = 1, .pp = 1, .host_experts = INT_MAX}, &k.s, &err), TRI_OK);
+  ck_assert_int_eq(make_hot_tier(&k, TRI_OFFLOAD_CPU, 0, 0, 0, &none, &err), TRI_OK);
+  ck_assert_int_eq(make_hot_tier(&k, TRI_OFFLOAD_CPU, 0, 0, 1, &one, &err), TRI_OK);
+  int64_t kv = (int64_t)none.kv, memory = fixed(&one) + (int64_t)one.hot + kv;
+  ck_assert_int_eq(make_hot_tier(&k, TRI_OFFLOAD_CPU, memory, kv, 1, &l, &err), TRI_OK);
+  ck_assert(l.hot_experts == 1 && !l.streams);
+  ck_assert_int_eq(make_hot_tier(&k, TRI_OFFLOAD_CPU, memory - 1, kv, 0, &l, &err), TRI_OK);
+  ck_assert(!l.hot && !l.streams);
+  ck_assert_int_eq(make_hot_tier(&k, TRI_OFFLOAD_CPU, memory - 1, kv, 1, &l, &err), TRI_NO_CAPACITY);
+  ck_assert_str_eq(err.field, "hot_experts");
+  ck_assert_ptr_nonnull(strstr(err.message, "give a smaller --hot-experts"));
+  ck_assert_int_eq(make_hot_tier(&k, TRI_OFFLOAD_CPU, fixed(&none) + kv - 1, kv, TRI_HOT_EXPERTS_AUTO, &l, &err),
+                   TRI_OK);
+  ck_assert(l.streams && !l.hot && !l.hot_experts);
+}
+END_TEST
+
+START_TEST(hot_experts_by_options) {
+  static struct ledger_case k;
+  tri_serve_options o = {
+      .offload_weights = TRI_OFFLOAD_AUTO, .gpu_layers = -1, .tp = 1, .pp = 1, .hot_experts = TRI_HOT_EXPERTS_AUTO};
+  tri_offload_config c;
+  tri_error err = {0};
+  tri_parallel one = {.tp = 1, .pp = 1};
+  open_case(&k, "mixtral_odd");
+  ck_assert_int_eq(tri_offload_of_options(&o, &c, &err), TRI_OK);
+  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, one, true, &err), TRI_OK);
+  ck_assert_int_eq(tri_offload_hot_experts(&c, &k.c, &k.s, true, false), 0); /* all are the device's */
+  o.hot_experts = 2;
+  ck_assert_int_eq(tri_offload_of_options(&o, &c, &err), TRI_OK);
+  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, one, false, &err), TRI_UNSUPPORTED);
+  ck_assert_str_eq(err.field, "hot_experts");
+  tri_error_clear(&err);
+  o.cpu_moe = true;
+  k.s.p.host_experts = INT_MAX;
+  ck_assert_int_eq(tri_offload_of_options(&o, &c, &err), TRI_OK);
+  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, one, false, &err), TRI_OK);
+  ck_assert_int_eq(tri_offload_hot_experts(&c, &k.c, &k.s, true, false), 2);
+  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, one, true, &err), TRI_UNSUPPORTED);
+  ck_assert_str_eq(err.field, "hot_experts");
+  c.hot_experts = INT_MAX;
+  ck_assert_int_eq(tri_offload_hot_experts(&c, &k.c, &k.s, true, false), k.s.slots.count);
+  c.hot_experts = TRI_HOT_EXPERTS_AUTO;
+  ck_assert_int_eq(tri_offload_hot_experts(&c, &k.c, &k.s, true, false), TRI_HOT_EXPERTS_AUTO);
+  ck_assert_int_eq(tri_offload_hot_experts(&c, &k.c, &k.s, true, true), 0);
+  ck_assert_int_eq(tri_offload_hot_experts(&c, &k.c, &k.s, false, false), 0);
+}
+END_TEST
+
 START_TEST(experts_of_the_host_by_options) {
   static struct ledger_case k;
   tri_serve_options o = {.offload_weights = TRI_OFFLOAD_AUTO, .gpu_layers = -1, .tp = 1, .pp = 1};
@@ -309,7 +437,7 @@ START_TEST(experts_of_the_host_by_options) {
   ck_assert_int_eq(tri_offload_of_options(&o, &c, &err), TRI_OK);
   ck_assert_int_eq(tri_offload_host_experts(&c, true), 0);
   open_case(&k, "llama");
-  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, shards, &err), TRI_OK); /* nothing is asked for */
+  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, shards, false, &err), TRI_OK); /* nothing is asked for */
   o.n_cpu_moe = 3;
   ck_assert_int_eq(tri_offload_of_options(&o, &c, &err), TRI_OK);
   ck_assert_int_eq(tri_offload_host_experts(&c, true), 3);
@@ -321,16 +449,16 @@ START_TEST(experts_of_the_host_by_options) {
   o.n_cpu_moe = 0;
   ck_assert_int_eq(tri_offload_of_options(&o, &c, &err), TRI_OK);
   ck_assert_int_ge(tri_offload_host_experts(&c, true), TRI_MAX_LAYERS);
-  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, one, &err), TRI_UNSUPPORTED);
+  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, one, false, &err), TRI_UNSUPPORTED);
   ck_assert_str_eq(err.field, "cpu_moe");
   open_case(&k, "mixtral_odd");
-  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, one, &err), TRI_OK);
+  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, one, false, &err), TRI_OK);
   tri_error_clear(&err);
-  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, shards, &err), TRI_UNSUPPORTED);
+  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, shards, false, &err), TRI_UNSUPPORTED);
   ck_assert_str_eq(err.field, "cpu_moe");
   tri_expert_placement moving = {.room = 1};
   one.placement = &moving;
-  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, one, &err), TRI_UNSUPPORTED);
+  ck_assert_int_eq(tri_offload_check_experts(&c, &k.c, one, false, &err), TRI_UNSUPPORTED);
   ck_assert_int_eq(tri_offload_check_host_experts(1, 1, &err), TRI_OK);
   tri_error_clear(&err);
   ck_assert_int_eq(tri_offload_check_host_experts((size_t)1 << 60, 1, &err), TRI_NO_CAPACITY);
@@ -362,6 +490,10 @@ Suite *suite_ledger(void) {
   tcase_add_test(c, blocks_of_the_host);
   tcase_add_loop_test(c, experts_of_the_host, 0, 4);
   tcase_add_test(c, experts_of_the_host_by_options);
+  tcase_add_loop_test(c, hot_experts_get_what_is_left, 0, 4);
+  tcase_add_test(c, hot_experts_beside_long_contexts);
+  tcase_add_test(c, hot_experts_stream_nothing);
+  tcase_add_test(c, hot_experts_by_options);
   tcase_add_test(c, memory_in_words);
   suite_add_tcase(s, c);
   return s;

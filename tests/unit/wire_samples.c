@@ -374,7 +374,8 @@ static void samples_from_groups(sample *out, int *n) {
                                   .num_rows = 8,
                                   .placement = 9,
                                   .earlier = rows,
-                                  .num_earlier = 8}};
+                                  .num_earlier = 8,
+                                  .hot = {3, 1000, 900, 5}}};
   keep_group(out, n, "experts", &g);
   g = (tri_group_msg){.op = TRI_GROUP_COUNT_EXPERTS, .seq = 5};
   keep_group(out, n, "count_experts", &g);

@@ -110,7 +110,7 @@ static tri_status set_up(struct packing *p, tri_error *err) {
                                     .file = o->init_expert_location};
   TRI_CHECK(tri_expert_placement_make(&p->model, &pc, &p->placement, err));
   TRI_CHECK(tri_offload_of_options(o, &p->offload, err));
-  TRI_CHECK(tri_offload_check_experts(&p->offload, &p->model, rank_of(p, 0), err));
+  TRI_CHECK(tri_offload_check_experts(&p->offload, &p->model, rank_of(p, 0), false, err));
   int threads = o->threads ? o->threads : tri_topo_num_cores();
   if (tri_pool_create(threads, NULL, 0, &p->pool) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "threads", "no %d threads", threads);

@@ -134,13 +134,18 @@ static void add_experts(const tri_cost_model *m, const tri_cost_share *s, const 
   add_layers_experts(m, s, s->last_sparse, l->drawn, c);
 }
 
-/* The host and the device take turns: neither has anything to do while the other one works. */
+/* The host and the device take turns but for experts that both have. Those on the device are the ones that are wanted
+ * most: where some are, the host has less to do than this says. */
 double tri_cost_host_experts(const tri_cost_model *m, int stage, double tokens) {
   const tri_cost_share *s = &m->stages[stage];
+  const tri_machine *at = &m->machine;
   if (!s->host_layers) return 0;
   tri_expert_load busy = tri_cost_experts(m->experts, m->top_k, tri_parallel_ep(m->p), tokens);
-  double reads = s->host_layers * busy.experts * s->expert_bytes / m->machine.host_read_bytes_per_s;
-  return larger(reads, s->host_layers * busy.choices * s->expert_flops / m->machine.host_flops_per_s);
+  double bytes = s->host_layers * busy.experts * s->expert_bytes, rows = busy.choices / busy.experts;
+  double flops = s->host_layers * busy.choices * s->expert_flops, here = s->hot_share;
+  double host = larger(bytes / at->host_read_bytes_per_s, flops / at->host_flops_per_s) * (1 - here);
+  if (here <= 0 || tokens < 1) return host;
+  return larger(host, larger(bytes / at->read_bytes_per_s, flops / tri_cost_product_rate(at, rows)) * here);
 }
 
 /* Each sequence's keys and values are read once. */

@@ -55,7 +55,8 @@ typedef struct tri_cost_share {
   double key_bytes, key_flops;       /* of one key and value in one layer; operations for each query */
   int layers, sparse_layers;         /* sparse ones have experts, */
   int last_sparse;                   /* 1: the last of these chooses experts for rows that are drawn from alone */
-  int host_layers;                   /* these others have them on the host */
+  int host_layers;                   /* these others have them on the host, */
+  double hot_share;                  /* and so much of them on the device, too */
   int local_layers;                  /* attention sees a window alone */
   int ops, sums;                     /* of a step */
   double row_elements;               /* of a token, that ops go through row by row: norms, positions, activations */
@@ -116,7 +117,8 @@ double tri_cost_exchange(const tri_machine *m, tri_parallel p, double bytes, boo
 /* Tells whether some group of so many neighbouring ranks lies on several hosts. */
 bool tri_cost_crosses(const tri_machine *m, int ranks);
 
-/* Seconds in which the host computes a stage's experts for so many tokens; 0: it has none of them. */
+/* Seconds in which the host computes a stage's experts for so many tokens, and the device beside it those that it has,
+ * too; 0: the host has none of them. */
 double tri_cost_host_experts(const tri_cost_model *m, int stage, double tokens);
 
 /* One stage's part of a step, with the transfer to the next stage. */

@@ -113,6 +113,7 @@ tri_status tri_cost_share_add(const tri_model_config *c, const tri_shard *s, tri
                               tri_quantization quantization, tri_dtype kv, tri_cost_share *stage, tri_error *err) {
   tri_weight_map m;
   tri_cost_share own = {.layers = s->layers.count};
+  if (s->p.hot_experts) own.hot_share = (double)s->p.hot_experts / s->slots.count;
   TRI_CHECK(tri_weight_map_make(c, s, NULL, dtype, quantization, NULL, &m, err));
   for (int l = 0; l < s->layers.count; l++)
     add_layer(c, s, m.layers + l * TRI_W_COUNT, s->layers.first + l, quantization, &own);
@@ -132,6 +133,7 @@ tri_status tri_cost_share_add(const tri_model_config *c, const tri_shard *s, tri
   most(&stage->expert_flops, own.expert_flops);
   most(&stage->key_bytes, own.key_bytes);
   most(&stage->key_flops, own.key_flops);
+  if (!stage->layers || own.hot_share < stage->hot_share) stage->hot_share = own.hot_share; /* the slowest's */
   stage->layers = own.layers; /* these are alike on all ranks of a stage */
   stage->sparse_layers = own.sparse_layers;
   stage->last_sparse = own.last_sparse;

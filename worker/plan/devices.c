@@ -31,6 +31,10 @@ static tri_status check_options(const struct plan *p, tri_error *err) {
     if (fixed[i].given)
       return tri_fail(err, TRI_USAGE, fixed[i].field, "--devices looks for a layout, and %s is a part of one",
                       fixed[i].option);
+  if (v->hot_experts > 0)
+    return tri_fail(err, TRI_USAGE, "hot_experts",
+                    "--devices ranks layouts with all experts on devices, and --hot-experts is for those that the host "
+                    "has: give one of them up");
   if (v->cpu_moe || v->n_cpu_moe)
     return tri_fail(err, TRI_USAGE, "cpu_moe",
                     "--devices ranks layouts with all experts on devices, and --cpu-moe and --n-cpu-moe keep some off "

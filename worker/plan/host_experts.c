@@ -6,11 +6,14 @@
 #include "worker/plan/plan.h"
 
 static void count(const struct plan *p, const tri_cost_model *m, struct plan_host_experts *h) {
-  for (int i = 0; i < p->num_made; i++)
-    if (p->ranks[i].ledger.host_experts > h->bytes) h->bytes = p->ranks[i].ledger.host_experts;
+  for (int i = 0; i < p->num_made; i++) {
+    const tri_ledger *l = &p->ranks[i].ledger;
+    if (l->host_experts && (!h->bytes || l->hot_experts < h->hot)) h->hot = l->hot_experts;
+    if (l->host_experts > h->bytes) h->bytes = l->host_experts;
+  }
   for (int i = 0; i < p->layout.pp; i++) {
     tri_expert_load one = tri_cost_experts(m->experts, m->top_k, tri_parallel_ep(m->p), 1);
-    h->token_bytes += m->stages[i].host_layers * one.experts * m->stages[i].expert_bytes;
+    h->token_bytes += m->stages[i].host_layers * one.experts * m->stages[i].expert_bytes * (1 - m->stages[i].hot_share);
     h->token_s += tri_cost_host_experts(m, i, 1);
   }
 }
@@ -27,6 +30,14 @@ static void predict(const struct plan *p, const tri_cost_model *m, struct plan_h
   h->prompt_s = tri_cost_seconds(&prompt);
 }
 
+/* Finds what a step would take if the host had all of its experts alone. */
+static void predict_without(const struct plan *p, tri_cost_model *m, tri_cost_share *stages,
+                            struct plan_host_experts *h) {
+  tri_cost ignored;
+  for (int i = 0; i < p->layout.pp; i++) stages[i].hot_share = 0;
+  h->without_s = tri_cost_decode(m, 1, h->context, &ignored);
+}
+
 tri_status plan_host_experts(struct plan *p, tri_error *err) {
   struct plan_host_experts *h = &p->host_experts;
   tri_status st = TRI_OK;
@@ -40,6 +51,7 @@ tri_status plan_host_experts(struct plan *p, tri_error *err) {
   h->on = true;
   count(p, &m, h);
   if (!p->streaming.on) predict(p, &m, h);
+  if (h->hot && h->num_loads) predict_without(p, &m, stages, h);
 cleanup:
   tri_free(stages);
   return st;
@@ -50,7 +62,12 @@ static void print_text(const struct plan *p, const struct plan_host_experts *h) 
          "(%s)\n",
          p->num_ranks > 1 ? "the rank that has most of them there" : "the rank", (double)h->bytes / 0x1p20,
          h->token_bytes / 0x1p20, h->token_s, h->machine.machine.host_read_bytes_per_s * 1e-9, h->machine.host_source);
+  if (h->hot)
+    printf("%d of the %d experts of each such layer lie on the device, too, which computes them beside the host: the "
+           "most wanted; here all count as wanted alike\n",
+           h->hot, p->ranks[0].shard.slots.count);
   if (!h->num_loads) return;
+  if (h->without_s > 0) printf("without them a step of 1 sequence would take %.3g s\n", h->without_s);
   plan_print_ceilings(&h->machine);
   plan_print_loads(h->loads, h->num_loads, h->context);
   if (h->prompt_s > 0)
@@ -62,7 +79,8 @@ static void print_json(const struct plan_host_experts *h) {
          "\"host_bandwidth_source\":\"%s\",\"decode\":[",
          h->bytes, h->token_bytes, h->token_s, h->machine.machine.host_read_bytes_per_s, h->machine.host_source);
   plan_print_json_loads(h->loads, h->num_loads);
-  printf("]");
+  printf("],\"hot_experts\":%d", h->hot);
+  if (h->without_s > 0) printf(",\"without_hot_seconds\":%.6g", h->without_s);
   if (h->prompt_s > 0) printf(",\"prompt_step_seconds\":%.6g", h->prompt_s);
   printf("}");
 }

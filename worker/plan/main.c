@@ -114,6 +114,7 @@ static tri_status make_ranks(struct plan *p, const tri_limits *limits, bool firs
     tri_status st = tri_shard_make(p->c, at, &r->shard, err);
     if (st == TRI_OK) st = tri_ledger_make(p->c, &r->shard, p->ckpt, limits, at.pp, &p->ledger, &r->ledger, err);
     if (st != TRI_OK) worst = st;
+    if (st == TRI_OK) r->shard.p.hot_experts = r->ledger.hot_experts;
     if (st != TRI_OK && (st != TRI_NO_CAPACITY || first_only)) return st;
     p->num_made++;
     if (r->ledger.kv_tokens < p->tokens) p->tokens = r->ledger.kv_tokens;
@@ -248,6 +249,7 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
   if (o->devices) return plan_devices(&p, err);
   TRI_CHECK(tri_offload_of_options(v, &p.offload, err));
   p.ledger.offload = &p.offload;
+  p.ledger.deterministic = v->deterministic;
   if (o->nnodes > 1)
     return tri_fail(err, TRI_USAGE, "nnodes", "--nnodes %d goes with --devices; --hosts places one layout", o->nnodes);
   TRI_TRY(tri_serve_layout_make(v, &p.layout, err));
@@ -259,7 +261,7 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
                                     .moves = v->enable_eplb};
   TRI_TRY(tri_expert_placement_make(c, &pc, &p.placement, err));
   TRI_TRY(plan_find_backend(&p, err));
-  TRI_TRY(tri_offload_check_experts(&p.offload, c, plan_parallel(&p), err));
+  TRI_TRY(tri_offload_check_experts(&p.offload, c, plan_parallel(&p), v->deterministic, err));
   TRI_TRY(plan_limits(&p, v->max_model_len, &p.limits, err));
   if (tri_limits_stretch(c, &p.limits)) /* `up` serves it, and warns, too */
     fprintf(stderr, "trireme plan: warning: max_model_len %d exceeds the %lld positions that the model was made for\n",

@@ -49,6 +49,8 @@ struct plan_host_experts {
   size_t bytes;       /* of the rank that has most of them there, */
   double token_bytes; /* and of those that one token reads, of all stages, */
   double token_s;     /* in so many seconds */
+  int hot;            /* of each layer, that lie on every rank's device, too */
+  double without_s;   /* a step of one sequence if none did */
   struct plan_machine machine;
   double context;
   struct plan_load loads[PLAN_LOADS];

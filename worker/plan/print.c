@@ -77,7 +77,7 @@ static void print_rank(const struct plan *p, const struct plan_rank *r, int rank
   printf("%4d %3d %3d %5d-%-5d %7d %8d %12.1f %12.1f %12.1f %12.1f %12lld\n", rank, s->p.pp_rank, s->p.tp_rank,
          s->layers.first, s->layers.first + s->layers.count - 1, s->q_heads.count, s->kv_heads.count, mib(l->weights),
          mib(l->activations), mib(l->kv),
-         mib(l->weights + l->reads + l->activations + l->workspace + l->reserve + l->exchange + l->kv +
+         mib(l->weights + l->reads + l->hot + l->activations + l->workspace + l->reserve + l->exchange + l->kv +
              (p->ledger.device ? 0 : l->host_kv)),
          (long long)l->kv_tokens);
   if (l->reserve)
@@ -95,6 +95,10 @@ static void print_rank(const struct plan *p, const struct plan_rank *r, int rank
            p->ledger.device ? "the host's memory" : "the total", mib(l->host_kv), (long long)l->num_host_blocks);
   if (l->host_experts)
     printf("              of the host's memory %.1f MiB for experts, which the host computes\n", mib(l->host_experts));
+  if (l->hot)
+    printf(
+        "              of the total %.1f MiB for %d of the %d experts of each such layer, which the device computes\n",
+        mib(l->hot), l->hot_experts, s->slots.count);
   if (p->c->moe.num_experts)
     printf("              shard %d: %s %d-%d, units %d-%d of each\n", s->p.dp_rank, p->placement ? "slots" : "experts",
            s->slots.first, s->slots.first + s->slots.count - 1, s->expert_ff.first,
@@ -163,6 +167,7 @@ static void print_json_rank(const struct plan *p, const struct plan_rank *r, int
     printf(",\"host_kv_blocks\":%zu,\"num_host_kv_blocks\":%lld", l->host_kv, (long long)l->num_host_blocks);
   if (l->streams) printf(",\"ring\":%zu,\"streamed_weights\":%zu,\"read_buffers\":%zu", l->ring, l->streamed, l->reads);
   if (l->host_experts) printf(",\"host_experts\":%zu", l->host_experts);
+  if (l->hot) printf(",\"hot_experts\":%d,\"hot_bytes\":%zu", l->hot_experts, l->hot);
   if (l->reserve) printf(",\"workspace\":%zu,\"reserve\":%zu", l->workspace, l->reserve);
   if (p->c->seq2seq.on)
     printf(",\"encoder_layers\":[0,%lld],\"encoder_weights\":%zu", (long long)p->c->seq2seq.num_layers,

@@ -1,0 +1,20 @@
+#include "runtime/load/expert_parts.h"
+
+const tri_weight_id tri_expert_weights[TRI_EXPERT_WEIGHTS] = {TRI_W_EXPERT_UP, TRI_W_EXPERT_UP_BIAS, TRI_W_EXPERT_DOWN,
+                                                              TRI_W_EXPERT_DOWN_BIAS};
+
+static void add_rows(tri_expert_part *parts, int *n, const void *data, size_t row_bytes, const tri_weight *w, int slots,
+                     int slot) {
+  size_t bytes = (size_t)(w->n / slots) * row_bytes;
+  if (data && bytes) parts[(*n)++] = (tri_expert_part){(char *)data + (size_t)slot * bytes, bytes};
+}
+
+int tri_expert_parts(const tri_layer_weights *y, int slots, int slot, tri_expert_part out[TRI_EXPERT_PARTS]) {
+  int n = 0;
+  for (int i = 0; i < TRI_EXPERT_WEIGHTS; i++) {
+    const tri_weight *w = &y->w[tri_expert_weights[i]];
+    add_rows(out, &n, w->data, (size_t)w->k * tri_dtype_size(w->dtype), w, slots, slot);
+    add_rows(out, &n, w->scale, sizeof *w->scale, w, slots, slot);
+  }
+  return n;
+}
