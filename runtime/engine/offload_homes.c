@@ -3,6 +3,17 @@
 
 #include "runtime/engine/offload_impl.h"
 
+/* Points a part to its home. */
+static tri_status point_part(tri_offload *o, int part) {
+  tri_part_extents *x = &o->extents[part];
+  x->extents = tri_calloc(1, sizeof *x->extents);
+  if (!x->extents) return TRI_NO_MEMORY;
+  x->extents[0] = (tri_stream_extent){.home = o->homes[part], .bytes = o->tiers->bytes[part]};
+  x->num = 1;
+  o->parts[part] = (tri_stream_part){.extents = x->extents, .num_extents = 1};
+  return TRI_OK;
+}
+
 static tri_status take_homes(tri_offload *o, tri_error *err) {
   size_t taken = 0;
   for (int i = 0; i < o->tiers->num_streamed; i++) {
@@ -13,7 +24,7 @@ static tri_status take_homes(tri_offload *o, tri_error *err) {
                       "give a smaller --max-in-cpu",
                       (double)taken / 0x1p20, (double)o->dram / 0x1p20);
     taken += o->tiers->bytes[i];
-    o->parts[i] = (tri_stream_part){.home = o->homes[i]};
+    TRI_CHECK(point_part(o, i));
   }
   return TRI_OK;
 }

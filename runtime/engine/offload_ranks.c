@@ -45,11 +45,8 @@ static tri_status tell_all(tri_comm *c, const tri_offload_rank *own, tri_offload
 }
 
 static tri_split_config split_config(const tri_offload_rank *own, int rank, int members) {
-  return (tri_split_config){.rank = rank,
-                            .size = members,
-                            .num_buffers = TRI_OFFLOAD_READS,
-                            .buffer_bytes = tri_offload_buffer_bytes(),
-                            .num_words = (int)own->num_words};
+  return (tri_split_config){
+      .rank = rank, .size = members, .buffer_bytes = tri_offload_buffer_bytes(), .num_words = (int)own->num_words};
 }
 
 static void tell_why(const tri_error *why) {

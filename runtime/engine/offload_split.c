@@ -199,7 +199,7 @@ static tri_status propose(const tri_offload *o, const tri_weights_config *w, tri
   words[FIRST] = (uint64_t)o->tiers->parts[0];
   words[LAST] = find_last(o->tiers);
   for (int i = 0; st == TRI_OK && i < o->tiers->num_streamed; i++)
-    if (o->parts[i].num_extents)
+    if (tri_offload_is_read(o, i))
       st = cut_part(o, i, &m, tri_split_size(split), &cuts[i], &words[PARTS + o->tiers->parts[i]]);
   tri_weight_map_free(&m);
   if (st == TRI_OK) tri_split_tell(split, words);

@@ -90,11 +90,8 @@ static void draw_parts(struct world *w, uint64_t seed) {
 
 static tri_split_config split_config(const struct world *w, int rank) {
   const tri_reader_config reads = {.piece_bytes = PIECE, .num_buffers = BUFFERS};
-  return (tri_split_config){.rank = rank,
-                            .size = w->size,
-                            .num_buffers = BUFFERS,
-                            .buffer_bytes = tri_reader_memory_bytes(&reads),
-                            .num_words = 2};
+  return (tri_split_config){
+      .rank = rank, .size = w->size, .buffer_bytes = tri_reader_memory_bytes(&reads), .num_words = 2};
 }
 
 static void open_split(struct world *w, int rank) {

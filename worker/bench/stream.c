@@ -185,7 +185,7 @@ static tri_status open_resident(struct bench *b, tri_error *err) {
   return st == TRI_NO_CAPACITY || st == TRI_NO_MEMORY ? TRI_OK : tri_fail(err, st, b->why.field, "%s", b->why.message);
 }
 
-/* All that a pass reads, one behind the other. */
+/* All that a pass reads from files, one behind the other. */
 static tri_status list_extents(struct bench *b, tri_error *err) {
   const tri_engine *e = b->streamed.rank.engine;
   tri_offload_source source = tri_offload_source_of(e->offload);
@@ -194,7 +194,8 @@ static tri_status list_extents(struct bench *b, tri_error *err) {
   b->extents = tri_calloc((size_t)n + 1, sizeof *b->extents);
   if (!b->extents) return tri_fail(err, TRI_NO_MEMORY, "", "no memory for %d ranges of files", n);
   for (int i = 0; i < e->tiers->num_streamed; i++)
-    for (int k = 0; k < source.parts[i].num_extents; k++) b->extents[b->num_extents++] = source.parts[i].extents[k];
+    for (int k = 0; k < source.parts[i].num_extents; k++)
+      if (!source.parts[i].extents[k].home) b->extents[b->num_extents++] = source.parts[i].extents[k];
   return TRI_OK;
 }
 
