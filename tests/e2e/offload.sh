@@ -256,6 +256,13 @@ stop_cluster TERM
 MODEL=$dense
 rm -f "$RUN"/packs/*
 
+# Shards of a model without experts have all in common.
+: >"$RUN/log"
+start_up --gpu-layers 0 --backend cpu -dp 2 --replicas 1
+[ "$(grep -c ' 2.7 MiB of these are the same on the 2 shards of this host: each reads 1/2 of them' "$RUN/log")" = 2 ] || fail "the log does not say that shards share reads: $(grep streamed "$RUN/log")"
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of shards without experts"
+stop_cluster TERM
+
 # A device's weights: in the host's memory, and what has no room there from files; in the host's alone, where that is asked for. The
 # imitation computes on the host, and says that its memory is its own.
 if [ -n "${1-}" ]; then
