@@ -106,7 +106,7 @@ static tri_status look_at_rank(struct plan *p, const struct plan_rank *r, tri_ba
   size_t room = device ? tri_offload_host_room(&p->offload, p->streaming.sharing) : 0;
   size_t taken = p->offload.max_in_cpu ? 0 : r->ledger.host_experts; /* a start has them there before */
   room -= taken < room ? taken : room;
-  size_t dram = device ? tri_offload_place(tiers, room, in_dram) : 0;
+  size_t dram = device ? tri_offload_place(tiers, NULL, 1, room, in_dram) : 0;
   count_tiers(p, r, dram, stage);
   wc.tiers = tiers;
   if (dram < tiers->streamed) TRI_TRY(look_at_files(p, &wc, in_dram, rooms, err));
