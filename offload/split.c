@@ -97,19 +97,20 @@ failed:
 
 /* Each rank takes what it fills or reads most, so that it lies near it. at: a multiple of a page. */
 static tri_status take(tri_split *s, size_t at, size_t bytes, tri_error *err) {
-  char *own = (char *)s->head + at;
   int code = posix_fallocate(s->fd, (off_t)at, (off_t)bytes);
   if (code)
     return tri_fail(err, TRI_NO_MEMORY, "split", "the system gives no %.1f MiB of shared memory: %s",
                     (double)bytes / 0x1p20, strerror(code));
-  madvise(own, bytes, MADV_HUGEPAGE); /* both are wishes: small pages are slower, not wrong */
-  madvise(own, bytes, MADV_COLLAPSE);
   return TRI_OK;
 }
 
 static tri_status take_buffers(tri_split *s, tri_error *err) {
+  char *own = tri_split_buffers(s, s->cfg.rank);
   s->head->ranks[s->cfg.rank].process = getpid();
-  return take(s, s->first + (size_t)s->cfg.rank * s->stride, s->stride, err);
+  TRI_CHECK(take(s, s->first + (size_t)s->cfg.rank * s->stride, s->stride, err));
+  madvise(own, s->stride, MADV_HUGEPAGE); /* both are wishes: small pages are slower, not wrong */
+  madvise(own, s->stride, MADV_COLLAPSE);
+  return TRI_OK;
 }
 
 static tri_status make(const tri_split_config *config, tri_split **out, tri_error *err) {

@@ -120,8 +120,9 @@ const tri_option tri_serve_option_table[] = {
              "what is fastest here for a number of rows"},
     {TRI_OPT(S, replicas), .name = "replicas", .programs = TRI_FOR_PLAN, .min = 0, .max = 64, .fallback = "0",
      .metavar = "N", .group = "Layout",
-     .help = "groups that know nothing of each other (trireme up); 0: 1, or, without expert parallelism, as many as -dp "
-             "says. With another number than that -dp counts the shards of each group"},
+     .help =
+         "groups that know nothing of each other (trireme up); 0: 1, or, without expert parallelism, as many as -dp "
+         "says. With another number than that -dp counts the shards of each group"},
 
     {TRI_OPT(S, max_num_seqs), .name = "max-num-seqs", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN, .min = 0,
      .max = 4096, .fallback = "0", .metavar = "N", .group = "Scheduling",

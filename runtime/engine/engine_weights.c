@@ -113,7 +113,7 @@ tri_status tri_engine_load_weights(tri_engine *e, const tri_engine_config *confi
   return TRI_OK;
 }
 
-/* What all parts have, should they all lie in the host's memory. */
+/* Finds what all parts take, should they all lie in the host's memory. */
 static tri_status find_home(const tri_engine *e, const tri_engine_config *config, size_t *bytes, tri_error *err) {
   tri_weight_map m;
   if (!e->ledger.streams) return TRI_OK;

@@ -7,7 +7,7 @@
 
 enum { CLOSING_MS = 3000 }; /* that the others have to end their copies */
 
-/* What a rank shows. */
+/* A rank shows it to the others. */
 struct card {
   uint64_t bytes;
   tri_peer_handle ring;
@@ -45,9 +45,11 @@ static void close_all(tri_offload *o, tri_stream_ring *rings) {
   tri_free(rings);
 }
 
+/* Behind the zeroes that were put there. */
 static bool show(const tri_offload *o, char *ring) {
   struct card *card = tri_split_card(o->split, tri_split_rank(o->split));
   card->bytes = o->tiers->ring_bytes;
+  if (o->backend->ops.stream_sync(o->backend) != TRI_OK) return false;
   return o->backend->ops.peer_show(o->backend, ring, &card->ring) == TRI_OK;
 }
 

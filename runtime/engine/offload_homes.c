@@ -175,7 +175,7 @@ cleanup:
   return st;
 }
 
-/* Where devices do not reach each other, each copies all of the home over its own link. */
+/* Devices that do not reach each other copy all of the home over their own links. */
 static void forget_readers(tri_offload *o) {
   for (int i = 0; i < o->tiers->num_streamed; i++) {
     if (!o->homes[i].is_shared) continue;

@@ -5,7 +5,7 @@
 #include "runtime/engine/offload.h"
 #include "runtime/load/part_loader.h"
 
-/* Where a part lies in the host's memory: what ranks have in common in the split's home, the rest in this one's own. */
+/* A part's place in the host's memory: what ranks have in common in the split's home, the rest in this one's own. */
 typedef struct tri_offload_home {
   char *own; /* pinned */
   size_t own_bytes;
@@ -48,7 +48,7 @@ static inline bool tri_offload_is_read(const tri_offload *o, int number) { retur
 tri_status tri_offload_share_reads(tri_offload *o, const tri_weights_config *weights, tri_split *split,
                                    const atomic_bool *stop, tri_error *err);
 
-/* What the ranks of a split answer. */
+/* Questions that the ranks of a split answer. */
 enum { TRI_OFFLOAD_SHOWS_RING, TRI_OFFLOAD_HAS_RINGS, TRI_OFFLOAD_HOME_IS_FULL, TRI_OFFLOAD_LETS_GO };
 /* offload_gather.c: waits for all ranks' answers, however long they take. *all: every one is yes. */
 tri_status tri_offload_ask_all(const tri_offload *o, int stage, const atomic_bool *stop, bool *all, tri_error *err);
