@@ -64,20 +64,20 @@ static void put(struct device *d, tri_stream stream, struct action a) {
   d->streams[stream].actions[d->streams[stream].begun++ % QUEUE] = a;
 }
 
-static void upload_rows(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
-                        size_t rows) {
-  struct device *d = device_of(be);
-  if (rows != 1 || to_pitch != width || from_pitch != width) abort();
+static void begin(struct device *d, tri_stream stream, struct action a) {
   pthread_mutex_lock(&d->lock);
-  put(d, TRI_STREAM_COPY, (struct action){.what = COPY, .to = to, .from = from, .bytes = width});
+  put(d, stream, a);
   pthread_mutex_unlock(&d->lock);
 }
 
+static void upload_rows(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                        size_t rows) {
+  if (rows != 1 || to_pitch != width || from_pitch != width) abort();
+  begin(device_of(be), TRI_STREAM_COPY, (struct action){.what = COPY, .to = to, .from = from, .bytes = width});
+}
+
 static void peer_copy(tri_backend *be, void *to, const void *from, size_t bytes) {
-  struct device *d = device_of(be);
-  pthread_mutex_lock(&d->lock);
-  put(d, TRI_STREAM_PEER, (struct action){.what = ACROSS, .to = to, .from = from, .bytes = bytes});
-  pthread_mutex_unlock(&d->lock);
+  begin(device_of(be), TRI_STREAM_PEER, (struct action){.what = ACROSS, .to = to, .from = from, .bytes = bytes});
 }
 
 static void event_record(tri_backend *be, int event, tri_stream stream) {
@@ -115,6 +115,7 @@ struct model {
   size_t bytes[PARTS];
   tri_ring_place places[PARTS];
   char *ring, *file, *buffers;
+  char *opened; /* the ring, where other ranks find it */
   size_t ring_bytes, buffer_bytes;
   tri_stream_file at;
 };
@@ -133,14 +134,19 @@ static void make_model(struct model *m, uint64_t seed, int ring_parts) {
   }
   m->ring_bytes = tri_ring_bytes(m->bytes, PARTS, ring_parts);
   ck_assert(tri_ring_plan(m->bytes, PARTS, m->ring_bytes, m->places));
-  m->ring = mmap(NULL, m->ring_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  ck_assert(m->ring != MAP_FAILED);
+  int fd = memfd_create("ring", MFD_CLOEXEC);
+  ck_assert(fd >= 0 && !ftruncate(fd, (off_t)m->ring_bytes));
+  m->ring = mmap(NULL, m->ring_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  m->opened = mmap(NULL, m->ring_bytes, PROT_READ, MAP_SHARED, fd, 0);
+  ck_assert(m->ring != MAP_FAILED && m->opened != MAP_FAILED);
+  close(fd);
 }
 
 static void free_model(struct model *m) {
   close(m->at.fd);
   unlink(PATH);
   munmap(m->ring, m->ring_bytes);
+  munmap(m->opened, m->ring_bytes);
   tri_pages_free(m->buffers, m->buffer_bytes);
   tri_free(m->file);
 }
@@ -238,9 +244,7 @@ static void stop_device(struct device *d) {
 }
 
 static void launch_read(struct device *d, int part) {
-  pthread_mutex_lock(&d->lock);
-  put(d, TRI_STREAM_COMPUTE, (struct action){.what = READ, .part = part});
-  pthread_mutex_unlock(&d->lock);
+  begin(d, TRI_STREAM_COMPUTE, (struct action){.what = READ, .part = part});
 }
 
 /* ---- cases ---- */
@@ -339,16 +343,23 @@ static void free_world(struct world *w) {
   }
 }
 
+static const tri_reader_config common_reads = {.piece_bytes = 5 * TRI_READER_BLOCK, .num_buffers = READS};
+
+static tri_status open_split(struct world *w, int rank, tri_error *err) {
+  tri_split_config sc = {.rank = rank, .size = w->size, .buffer_bytes = tri_reader_memory_bytes(&common_reads)};
+  tri_split **s = &w->ranks[rank].split;
+  return rank ? tri_split_open(&sc, &w->name, s, err) : tri_split_create(&sc, &w->name, s, err);
+}
+
 static tri_status try_rank(struct world *w, int rank, int timeout_ms, tri_error *err) {
   struct rank *r = &w->ranks[rank];
-  tri_reader_config reads = {.piece_bytes = 5 * TRI_READER_BLOCK, .num_buffers = READS, .timeout_ms = timeout_ms};
-  tri_split_config sc = {.rank = rank, .size = w->size, .buffer_bytes = tri_reader_memory_bytes(&reads)};
-  TRI_CHECK(rank ? tri_split_open(&sc, &w->name, &r->split, err) : tri_split_create(&sc, &w->name, &r->split, err));
-  reads.memory = tri_split_buffers(r->split, rank);
-  for (int i = 0; i < w->size; i++) r->rings[i] = (tri_stream_ring){w->ranks[i].m.ring, w->ranks[i].m.ring_bytes};
+  if (!r->split) TRI_CHECK(open_split(w, rank, err));
+  for (int i = 0; i < w->size; i++) r->rings[i] = (tri_stream_ring){w->ranks[i].m.opened, w->ranks[i].m.ring_bytes};
   start_device(&r->d, &r->m, r->seed);
   tri_weight_stream_config config = config_of(&r->m, &r->d);
-  config.reads = reads;
+  config.reads = common_reads;
+  config.reads.timeout_ms = timeout_ms;
+  config.reads.memory = tri_split_buffers(r->split, rank);
   config.split = r->split;
   config.rings = w->gathers ? r->rings : NULL;
   return tri_weight_stream_create(&config, &r->stream, err);
@@ -461,14 +472,16 @@ static const struct loss { int signal, reader; } losses[] = {{SIGKILL, -1}, {SIG
 START_TEST(a_device_that_is_lost) {
   static struct world w;
   make_world(&w, 2, true, 5, 2, losses[_i].reader);
-  open_rank(&w, 0, SILENCE_MS);
-  pid_t child = fork();
+  tri_error err = {0};
+  ck_assert_int_eq(open_split(&w, 0, &err), TRI_OK);
+  pid_t child = fork(); /* before there are threads */
   ck_assert_int_ge(child, 0);
   if (!child) {
     open_rank(&w, 1, SILENCE_MS);
     if (walk(&w.ranks[1], 2 * PARTS + 4) == TRI_OK) raise(losses[_i].signal);
     _exit(1);
   }
+  open_rank(&w, 0, SILENCE_MS);
   check_loss(&w.ranks[0], 6);
   ck_assert(tri_weight_stream_figures(w.ranks[0].stream).passes >= 2);
   ck_assert(!kill(child, SIGKILL) && waitpid(child, NULL, 0) == child);
