@@ -37,6 +37,7 @@ add_executable(trireme-bench-stream worker/bench/stream.c worker/bench/steps.c w
 foreach(bench batching latency stream)
   target_link_libraries(trireme-bench-${bench} PRIVATE tri_bench_rank)
 endforeach()
+target_link_libraries(trireme-bench-stream PRIVATE tri_comm_mpi)
 
 # The allocators that activations are compared with; a library, so that tests can link them.
 tri_library(tri_bench FILES worker/bench/caching_allocator.c worker/bench/greedy_arena.c LINK tri_runtime)

@@ -151,6 +151,31 @@ static void host_pages_unpin(tri_backend *be, void *p) {
   (void)p;
 }
 
+/* Ranks with the host's memory share it by other means. */
+static tri_status host_peer_show(tri_backend *be, void *p, tri_peer_handle *out) {
+  (void)be;
+  (void)p;
+  (void)out;
+  return TRI_UNSUPPORTED;
+}
+
+static tri_status host_peer_open(tri_backend *be, const tri_peer_handle *handle, void **out) {
+  (void)be;
+  (void)handle;
+  (void)out;
+  return TRI_UNSUPPORTED;
+}
+
+static void host_peer_close(tri_backend *be, void *p) {
+  (void)be;
+  (void)p;
+}
+
+static void host_peer_copy(tri_backend *be, void *to, const void *from, size_t bytes) {
+  (void)be;
+  memcpy(to, from, bytes);
+}
+
 struct rows {
   char *to;
   const char *from;
@@ -239,6 +264,10 @@ static void fill_host(tri_backend *be) {
   be->ops.host_pin = host_pages_pin;
   be->ops.host_unpin = host_pages_unpin;
   be->ops.upload_rows = host_upload_rows;
+  be->ops.peer_show = host_peer_show;
+  be->ops.peer_open = host_peer_open;
+  be->ops.peer_close = host_peer_close;
+  be->ops.peer_copy = host_peer_copy;
   be->ops.fill_random = tri_random_fill_host;
   be->ops.comm_create = host_comm_create;
   be->ops.comm_add_rows = host_comm_add_rows;

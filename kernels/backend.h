@@ -28,23 +28,33 @@ struct tri_roofline;    /* kernels/roofline.h */
 struct tri_random_fill; /* kernels/random.h */
 
 /* Queues of a device. What is put on one runs in that order; between two only events say what comes first. Ops,
- * upload, download and copy_rows go to COMPUTE (or to the side stream beside it: side_begin), upload_rows to COPY, and
- * what a communicator of device memory sends to SEND. A backend without `async` runs everything where it is called. */
-typedef enum tri_stream { TRI_STREAM_COMPUTE, TRI_STREAM_COPY, TRI_STREAM_SEND, TRI_STREAM_COUNT } tri_stream;
+ * upload, download and copy_rows go to COMPUTE (or to the side stream beside it: side_begin), upload_rows to COPY, what
+ * a communicator of device memory sends to SEND, and peer_copy to PEER. A backend without `async` runs everything where
+ * it is called. */
+typedef enum tri_stream {
+  TRI_STREAM_COMPUTE,
+  TRI_STREAM_COPY,
+  TRI_STREAM_SEND,
+  TRI_STREAM_PEER,
+  TRI_STREAM_COUNT
+} tri_stream;
 
 /* The events: STEP of steps in flight, SEND of what is to be sent, UPLOAD of copies, whose waiter sleeps; of weights
- * that are streamed (offload/stream.h) PIECE of their copies, ARRIVED and FREED of their parts; of experts that come to
- * the device (runtime/forward/hot_experts.h) HOT_PIECE of their copies, and HOT of what must have ended before. */
+ * that are streamed (offload/stream.h) PIECE of their copies, PEER of those from other devices, ARRIVED and FREED of
+ * their parts; of experts that come to the device (runtime/forward/hot_experts.h) HOT_PIECE of their copies, and HOT of
+ * what must have ended before. */
 enum {
   TRI_STEP_EVENTS = 2,
   TRI_UPLOAD_EVENTS = 8,
   TRI_PIECE_EVENTS = 32,
+  TRI_PEER_EVENTS = 32,
   TRI_PART_EVENTS = 64,
   TRI_HOT_PIECE_EVENTS = 4,
   TRI_EVENT_STEP = 0,
   TRI_EVENT_SEND = TRI_EVENT_STEP + TRI_STEP_EVENTS,
   TRI_EVENT_PIECE,
-  TRI_EVENT_ARRIVED = TRI_EVENT_PIECE + TRI_PIECE_EVENTS,
+  TRI_EVENT_PEER = TRI_EVENT_PIECE + TRI_PIECE_EVENTS,
+  TRI_EVENT_ARRIVED = TRI_EVENT_PEER + TRI_PEER_EVENTS,
   TRI_EVENT_FREED = TRI_EVENT_ARRIVED + TRI_PART_EVENTS,
   TRI_EVENT_HOT = TRI_EVENT_FREED + TRI_PART_EVENTS,
   TRI_EVENT_HOT_PIECE,
@@ -59,6 +69,11 @@ typedef enum tri_graph_mode { TRI_GRAPH_LAUNCH, TRI_GRAPH_RECORD, TRI_GRAPH_REPL
 /* The purpose of a communicator of device memory: what it must do fast. SUMS: all_reduce. TRANSFERS: isend and recv,
  * which are not recorded then. ROWS: what comm_add_rows adds to it. */
 typedef enum tri_comm_use { TRI_COMM_SUMS, TRI_COMM_TRANSFERS, TRI_COMM_ROWS } tri_comm_use;
+
+/* Memory of a device as another process of the host finds it: what peer_show wrote, for peer_open. */
+typedef struct tri_peer_handle {
+  uint64_t words[8];
+} tri_peer_handle;
 
 /* For tune: a product as a step launches it. gated: as the `up` of a gated_linear, with this glu. Those of one shape
  * differ in their weights. */
@@ -110,7 +125,7 @@ typedef struct tri_backend_ops {
   void (*stream_wait)(tri_backend *be, tri_stream stream, int event);
   tri_status (*event_query)(tri_backend *be, int event);
   tri_status (*event_wait)(tri_backend *be, int event);
-  /* Lets the calling thread use upload_rows and the four above, too, beside the one that uses everything. */
+  /* Lets the calling thread use upload_rows, peer_copy and the four above, too, beside the one that uses everything. */
   void (*join_thread)(tri_backend *be);
   /* Copies rows of `width` bytes, `pitch` bytes apart, inside the backend's memory, on the compute stream. */
   void (*copy_rows)(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
@@ -134,6 +149,13 @@ typedef struct tri_backend_ops {
    * are there, behind the next mark on it. On the CPU it is memcpy. */
   void (*upload_rows)(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                       size_t rows);
+  /* Memory of mem_alloc's that processes of this host copy from, each to its own device: peer_show says what it is,
+   * peer_open finds it in another process, and peer_copy, on the peer stream, copies bytes of it to this backend's
+   * memory. Whoever has shown it frees it when the others have closed it. TRI_UNSUPPORTED: they cannot. */
+  tri_status (*peer_show)(tri_backend *be, void *p, tri_peer_handle *out);
+  tri_status (*peer_open)(tri_backend *be, const tri_peer_handle *handle, void **out);
+  void (*peer_close)(tri_backend *be, void *p);
+  void (*peer_copy)(tri_backend *be, void *to, const void *from, size_t bytes);
   /* Made-up weights; see kernels/random.h. On the compute stream. */
   void (*fill_random)(tri_backend *be, const struct tri_random_fill *fill);
   /* Makes a communicator of the same ranks as host, which must outlive it, for buffers of this backend's memory;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,7 +18,7 @@
 
 /* LINE: two cache lines, as neighbours are fetched in pairs. HUGE_PAGE: buffers of small pages are read into at half
  * the rate of some disks. */
-enum { LINE = 128, PAGE = 4096, HUGE_PAGE = 2 << 20 };
+enum { LINE = 128, HUGE_PAGE = TRI_SPLIT_HOME_ALIGN };
 
 /* A piece's place. */
 struct entry {
@@ -33,8 +34,11 @@ struct rank_state {
   _Alignas(LINE) tri_waker waker;
   _Alignas(LINE) _Atomic uint64_t beats;
   _Atomic int told, left;
-  _Alignas(LINE) struct entry entries[TRI_SPLIT_MAX_BUFFERS]; /* piece n has entry n % num_buffers */
-  struct counter taken[TRI_SPLIT_MAX_RANKS];                  /* of this rank's pieces, by each of the others */
+  _Atomic int answers[TRI_SPLIT_STAGES]; /* 0: none yet; else a bool + 1 */
+  int32_t process;
+  _Alignas(LINE) unsigned char card[TRI_SPLIT_CARD_BYTES];
+  _Alignas(LINE) struct entry entries[TRI_SPLIT_PIECES]; /* piece n has entry n % TRI_SPLIT_PIECES */
+  struct counter taken[TRI_SPLIT_MAX_RANKS];             /* of this rank's pieces, by each of the others */
 };
 
 struct head {
@@ -46,8 +50,8 @@ struct head {
 struct tri_split {
   tri_split_config cfg;
   struct head *head;
-  size_t first, stride, bytes; /* of rank 0's buffers, from one rank's to the next, of all */
-  int fd;                      /* rank 0's */
+  size_t first, stride, home, bytes; /* of rank 0's buffers, from one rank's to the next, of the home, of all */
+  int fd;
 };
 
 /* ---- memory ---- */
@@ -60,15 +64,17 @@ static bool round_up(size_t bytes, size_t to, size_t *out) {
 
 static tri_status measure(tri_split *s, tri_error *err) {
   const tri_split_config *c = &s->cfg;
-  size_t words, all;
+  size_t words, all, home;
   bool fits = c->size >= 2 && c->size <= TRI_SPLIT_MAX_RANKS && c->rank >= 0 && c->rank < c->size &&
-              c->num_buffers >= 1 && c->num_buffers <= TRI_SPLIT_MAX_BUFFERS && c->num_words >= 0 && c->buffer_bytes;
+              c->num_words >= 0 && c->buffer_bytes;
   if (!fits || !tri_size_mul((size_t)c->size * sizeof(uint64_t), (size_t)c->num_words, &words) ||
       !tri_size_add(words, sizeof *s->head, &words) || !round_up(words, HUGE_PAGE, &s->first) ||
       !round_up(c->buffer_bytes, HUGE_PAGE, &s->stride) || !tri_size_mul(s->stride, (size_t)c->size, &all) ||
-      !tri_size_add(all, s->first, &s->bytes) || s->bytes > INT64_MAX)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "split", "%d ranks with %d buffers of %zu bytes: they cannot share memory",
-                    c->size, c->num_buffers, c->buffer_bytes);
+      !tri_size_add(all, s->first, &s->home) || !round_up(c->home_bytes, HUGE_PAGE, &home) ||
+      !tri_size_add(s->home, home, &s->bytes) || s->bytes > INT64_MAX)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "split",
+                    "%d ranks with buffers of %zu bytes and a home of %zu: they cannot share memory", c->size,
+                    c->buffer_bytes, c->home_bytes);
   return TRI_OK;
 }
 
@@ -78,7 +84,7 @@ static tri_status map(tri_split *s, int fd, tri_error *err) {
   char *wide = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (wide == MAP_FAILED) goto failed;
   size_t skip = (HUGE_PAGE - (uintptr_t)wide % HUGE_PAGE) % HUGE_PAGE;
-  void *at = mmap(wide + skip, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+  void *at = mmap(wide + skip, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0);
   if (skip) munmap(wide, skip);
   munmap(wide + skip + s->bytes, HUGE_PAGE - skip);
   if (at == MAP_FAILED) goto failed;
@@ -89,14 +95,19 @@ failed:
                   (double)s->bytes / 0x1p20, strerror(errno));
 }
 
-/* Each rank takes its own, so that they lie near it. */
-static tri_status take_buffers(tri_split *s, int fd, tri_error *err) {
-  size_t at = s->first + (size_t)s->cfg.rank * s->stride;
-  char *own = (char *)s->head + at;
-  int code = posix_fallocate(fd, (off_t)at, (off_t)s->stride);
+/* Each rank takes what it fills or reads most, so that it lies near it. at: a multiple of a page. */
+static tri_status take(tri_split *s, size_t at, size_t bytes, tri_error *err) {
+  int code = posix_fallocate(s->fd, (off_t)at, (off_t)bytes);
   if (code)
     return tri_fail(err, TRI_NO_MEMORY, "split", "the system gives no %.1f MiB of shared memory: %s",
-                    (double)s->stride / 0x1p20, strerror(code));
+                    (double)bytes / 0x1p20, strerror(code));
+  return TRI_OK;
+}
+
+static tri_status take_buffers(tri_split *s, tri_error *err) {
+  char *own = tri_split_buffers(s, s->cfg.rank);
+  s->head->ranks[s->cfg.rank].process = getpid();
+  TRI_CHECK(take(s, s->first + (size_t)s->cfg.rank * s->stride, s->stride, err));
   madvise(own, s->stride, MADV_HUGEPAGE); /* both are wishes: small pages are slower, not wrong */
   madvise(own, s->stride, MADV_COLLAPSE);
   return TRI_OK;
@@ -128,7 +139,7 @@ tri_status tri_split_create(const tri_split_config *config, tri_split_name *name
       getrandom(&token, sizeof token, 0) != (ssize_t)sizeof token)
     TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "split", "the system gives no shared memory: %s", strerror(errno)));
   TRI_TRY(map(s, s->fd, err));
-  TRI_TRY(take_buffers(s, s->fd, err));
+  TRI_TRY(take_buffers(s, err));
   token |= 1;
   set_head(s, token);
   *name = (tri_split_name){.process = getpid(), .descriptor = s->fd, .token = token};
@@ -154,18 +165,16 @@ static tri_status open_file(const tri_split *s, const tri_split_name *name, int 
 
 tri_status tri_split_open(const tri_split_config *config, const tri_split_name *name, tri_split **out, tri_error *err) {
   tri_split *s = NULL;
-  int fd = -1;
   tri_status st;
   TRI_CHECK(make(config, &s, err));
-  TRI_TRY(open_file(s, name, &fd, err));
-  TRI_TRY(map(s, fd, err));
+  TRI_TRY(open_file(s, name, &s->fd, err));
+  TRI_TRY(map(s, s->fd, err));
   if (s->head->token != name->token)
     TRI_TRY(tri_fail(err, TRI_IO, "split", "process %d has other memory there", name->process));
-  TRI_TRY(take_buffers(s, fd, err));
+  TRI_TRY(take_buffers(s, err));
   *out = s;
   s = NULL;
 cleanup:
-  if (fd >= 0) close(fd);
   tri_split_close(s);
   return st;
 }
@@ -183,8 +192,17 @@ void tri_split_close(tri_split *s) {
 int tri_split_rank(const tri_split *s) { return s->cfg.rank; }
 int tri_split_size(const tri_split *s) { return s->cfg.size; }
 size_t tri_split_buffer_bytes(const tri_split *s) { return s->cfg.buffer_bytes; }
-size_t tri_split_all_bytes(const tri_split *s) { return s->bytes - s->first; }
+size_t tri_split_all_bytes(const tri_split *s) { return s->home - s->first; }
+char *tri_split_home(const tri_split *s) { return (char *)s->head + s->home; }
 void *tri_split_buffers(const tri_split *s, int rank) { return (char *)s->head + s->first + (size_t)rank * s->stride; }
+
+tri_status tri_split_take_home(tri_split *s, size_t at, size_t bytes, tri_error *err) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), first = at - at % page, end;
+  if (!bytes) return TRI_OK;
+  if (!tri_size_add(at, bytes, &end) || !round_up(end, page, &end) || end > s->bytes - s->home)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "split", "%zu bytes at %zu are not of shared memory", bytes, at);
+  return take(s, s->home + first, end - first, err);
+}
 
 /* ---- words ---- */
 
@@ -205,21 +223,35 @@ void tri_split_tell(tri_split *s, const uint64_t *words) {
   atomic_store_explicit(&own_state(s)->told, 1, memory_order_release);
 }
 
-static bool has_left(const tri_split *s, int rank) {
+bool tri_split_has_left(const tri_split *s, int rank) {
   return atomic_load_explicit(&state_of(s, rank)->left, memory_order_acquire);
 }
 
 tri_status tri_split_hear(const tri_split *s, int rank, const uint64_t **words) {
-  bool left = has_left(s, rank); /* it may have told just before */
+  bool left = tri_split_has_left(s, rank); /* it may have told just before */
   if (!atomic_load_explicit(&state_of(s, rank)->told, memory_order_acquire)) return left ? TRI_PEER_LOST : TRI_AGAIN;
   *words = words_of(s, rank);
+  return TRI_OK;
+}
+
+void *tri_split_card(const tri_split *s, int rank) { return state_of(s, rank)->card; }
+
+void tri_split_answer(tri_split *s, int stage, bool yes) {
+  atomic_store_explicit(&own_state(s)->answers[stage], 1 + yes, memory_order_release);
+}
+
+tri_status tri_split_answer_of(const tri_split *s, int rank, int stage, bool *yes) {
+  bool left = tri_split_has_left(s, rank); /* it may have answered just before */
+  int answer = atomic_load_explicit(&state_of(s, rank)->answers[stage], memory_order_acquire);
+  if (!answer) return left ? TRI_PEER_LOST : TRI_AGAIN;
+  *yes = answer > 1;
   return TRI_OK;
 }
 
 /* ---- pieces ---- */
 
 static struct entry *entry_of(const tri_split *s, int rank, uint64_t number) {
-  return &state_of(s, rank)->entries[number % (uint64_t)s->cfg.num_buffers];
+  return &state_of(s, rank)->entries[number % TRI_SPLIT_PIECES];
 }
 
 void tri_split_publish(tri_split *s, uint64_t number, size_t at) {
@@ -229,12 +261,11 @@ void tri_split_publish(tri_split *s, uint64_t number, size_t at) {
   wake_others(s);
 }
 
-tri_status tri_split_find(const tri_split *s, int rank, uint64_t number, size_t bytes, const char **data) {
+tri_status tri_split_find(const tri_split *s, int rank, uint64_t number, size_t *at) {
   const struct entry *e = entry_of(s, rank, number);
-  bool left = has_left(s, rank); /* it may have published just before */
+  bool left = tri_split_has_left(s, rank); /* it may have published just before */
   if (atomic_load_explicit(&e->number, memory_order_acquire) != number + 1) return left ? TRI_PEER_LOST : TRI_AGAIN;
-  if (bytes > s->cfg.buffer_bytes || e->at > s->cfg.buffer_bytes - bytes) return TRI_CORRUPT;
-  *data = (const char *)tri_split_buffers(s, rank) + e->at;
+  *at = e->at;
   return TRI_OK;
 }
 
@@ -243,10 +274,14 @@ void tri_split_take(tri_split *s, int rank, uint64_t number) {
   tri_waker_wake(&state_of(s, rank)->waker);
 }
 
+bool tri_split_has_taken(const tri_split *s, int rank, uint64_t number) {
+  return atomic_load_explicit(&own_state(s)->taken[rank].count, memory_order_acquire) > number ||
+         tri_split_has_left(s, rank);
+}
+
 bool tri_split_is_taken(const tri_split *s, uint64_t number) {
   for (int r = 0; r < s->cfg.size; r++)
-    if (r != s->cfg.rank && atomic_load_explicit(&own_state(s)->taken[r].count, memory_order_acquire) <= number)
-      return false;
+    if (r != s->cfg.rank && !tri_split_has_taken(s, r, number)) return false;
   return true;
 }
 
@@ -263,3 +298,6 @@ void tri_split_leave(tri_split *s) {
   atomic_store_explicit(&own_state(s)->left, 1, memory_order_release);
   wake_others(s);
 }
+
+/* A process that nobody has waited for yet has ended, too, but cannot be told from others here. */
+bool tri_split_is_alive(const tri_split *s, int rank) { return !kill(state_of(s, rank)->process, 0) || errno != ESRCH; }

@@ -14,15 +14,8 @@ static const size_t HOME_PIECE = (size_t)64 << 20; /* smaller copies are slower 
 
 /* ---- the mover ---- */
 
-/* Returns how far back the position lies whose release lets this one come. A device has so many events for positions
- * that are there. */
-static uint64_t back_of(const tri_weight_stream *s, uint64_t position) {
-  int back = s->cfg.places[tri_stream_part_at(s, position)].back;
-  return (uint64_t)(s->cfg.backend && back > TRI_PART_EVENTS ? TRI_PART_EVENTS : back);
-}
-
 static bool has_room(const tri_weight_stream *s, uint64_t position) {
-  uint64_t back = back_of(s, position);
+  uint64_t back = tri_stream_back(s, position);
   return position < back || atomic_load_explicit(&s->released, memory_order_acquire) > position - back;
 }
 
@@ -47,8 +40,12 @@ static int event_of(int first, uint64_t position) { return first + (int)(positio
 /* Before the first byte of a position is moved. */
 static void begin_position(tri_weight_stream *s) {
   tri_backend *be = s->cfg.backend;
-  uint64_t position = s->next.position, back = back_of(s, position);
-  if (be && position >= back) be->ops.stream_wait(be, TRI_STREAM_COPY, event_of(TRI_EVENT_FREED, position - back));
+  uint64_t position = s->next.position, back = tri_stream_back(s, position);
+  if (be && position >= back) {
+    int freed = event_of(TRI_EVENT_FREED, position - back);
+    be->ops.stream_wait(be, TRI_STREAM_COPY, freed);
+    if (s->cfg.rings) be->ops.stream_wait(be, TRI_STREAM_PEER, freed);
+  }
   tri_stream_split_begin(s);
 }
 
@@ -58,16 +55,28 @@ static void end_position(tri_weight_stream *s, uint64_t position) {
   if (be) be->ops.event_record(be, event_of(TRI_EVENT_ARRIVED, position), TRI_STREAM_COPY);
 }
 
-static void copy_home(tri_weight_stream *s, const char *home) {
+static char *place_of(const tri_weight_stream *s, const tri_stream_extent *x) {
+  return s->cfg.ring + s->cfg.places[tri_stream_part_at(s, s->next.position)].at + x->at + s->next.done;
+}
+
+/* Has the device copy the next bytes of an extent that is in the host's memory. */
+static tri_status start_home(tri_weight_stream *s, const tri_stream_extent *x) {
   tri_backend *be = s->cfg.backend;
-  int part = tri_stream_part_at(s, s->next.position);
-  size_t bytes = s->cfg.part_bytes[part];
-  char *to = s->cfg.ring + s->cfg.places[part].at;
-  for (size_t at = 0, n; at < bytes; at += n) {
-    n = bytes - at < HOME_PIECE ? bytes - at : HOME_PIECE;
-    be->ops.upload_rows(be, to + at, n, home + at, n, n, 1);
+  const char *from = x->home + s->next.done;
+  char *to = place_of(s, x);
+  size_t n = x->bytes - s->next.done;
+  if (tri_stream_is_for_all(s, x)) {
+    if (!tri_stream_split_can_hold(s) || !tri_stream_can_copy_up(s)) return TRI_AGAIN;
+    struct copy c = {.slot = -1, .publishes = true, .giver = -1, .at = (size_t)(to - s->cfg.ring)};
+    c.number = tri_stream_split_hold(s, -1);
+    tri_stream_copy_up(s, to, from, n, c);
+  } else {
+    if (n > HOME_PIECE) n = HOME_PIECE;
+    be->ops.upload_rows(be, to, n, from, n, n, 1);
   }
-  atomic_fetch_add_explicit(&s->bytes, bytes, memory_order_relaxed);
+  s->next.done += n;
+  atomic_fetch_add_explicit(&s->bytes, n, memory_order_relaxed);
+  return TRI_OK;
 }
 
 /* Begins to read the next bytes of an extent: whole blocks straight to their place where file and memory allow that,
@@ -76,7 +85,7 @@ static tri_status start_read(tri_weight_stream *s, const tri_stream_extent *x) {
   int part = tri_stream_part_at(s, s->next.position), slot;
   size_t most = s->cfg.reads.piece_bytes, n = x->bytes - s->next.done;
   uint64_t offset = x->offset + s->next.done;
-  char *to = s->cfg.ring + s->cfg.places[part].at + x->at + s->next.done;
+  char *to = place_of(s, x);
   bool for_all = tri_stream_is_for_all(s, x); /* a piece, which comes as one, to where all find it */
   bool in_place = !for_all && !s->cfg.backend && !((offset | (uintptr_t)to) % BLOCK) && n >= BLOCK;
   if (in_place) {
@@ -85,33 +94,41 @@ static tri_status start_read(tri_weight_stream *s, const tri_stream_extent *x) {
     size_t whole = most - offset % BLOCK; /* ends where a block of the file ends */
     if (n > whole) n = whole;
   }
+  if (for_all && !tri_stream_split_can_hold(s)) return TRI_AGAIN;
   tri_status st = in_place ? tri_reader_start_at(s->reader, x->file, offset, n, to, &slot, &s->err)
                            : tri_reader_start(s->reader, x->file, offset, n, &slot, &s->err);
   if (st != TRI_OK) return st;
-  s->pieces[slot] = (struct piece){.part = part, .to = to, .bytes = n, .in_place = in_place};
-  if (for_all) tri_stream_split_hold(s, &s->pieces[slot], slot);
+  s->pieces[slot] = (struct piece){.part = part, .to = to, .bytes = n, .in_place = in_place, .is_common = for_all};
+  if (for_all) s->pieces[slot].number = tri_stream_split_hold(s, slot);
   s->under_way[part]++;
   s->next.done += n;
   return TRI_OK;
 }
 
-/* Begins as many reads as there is room for. */
+/* Begins what is left of the next position. TRI_AGAIN: there is room for no more now. */
+static tri_status feed_position(tri_weight_stream *s) {
+  const tri_stream_part *part = &s->cfg.parts[tri_stream_part_at(s, s->next.position)];
+  if (!s->next.begun) begin_position(s);
+  s->next.begun = true;
+  while (s->next.extent < part->num_extents) {
+    const tri_stream_extent *x = &part->extents[s->next.extent];
+    while (s->next.done < x->bytes && !tri_stream_is_others(s, x))
+      TRI_CHECK(x->home ? start_home(s, x) : start_read(s, x));
+    s->next.extent++;
+    s->next.done = 0;
+  }
+  tri_stream_split_end(s);
+  s->next = (struct cursor){.position = s->next.position + 1};
+  return TRI_OK;
+}
+
+/* Begins as many reads and copies as there is room for. */
 static tri_status feed(tri_weight_stream *s) {
+  bool room = true;
   while (has_room(s, s->next.position)) {
-    const tri_stream_part *part = &s->cfg.parts[tri_stream_part_at(s, s->next.position)];
-    if (!s->next.extent && !s->next.done && !s->next.begun) begin_position(s);
-    s->next.begun = true;
-    if (part->home) copy_home(s, part->home);
-    while (s->next.extent < part->num_extents) {
-      const tri_stream_extent *x = &part->extents[s->next.extent];
-      while (s->next.done < x->bytes && !tri_stream_is_others(s, x)) {
-        tri_status st = start_read(s, x);
-        if (st != TRI_OK) return st == TRI_AGAIN ? TRI_OK : st;
-      }
-      s->next.extent++;
-      s->next.done = 0;
-    }
-    s->next = (struct cursor){.position = s->next.position + 1};
+    if (!s->next.begun) TRI_CHECK(tri_stream_split_look(s, s->next.position, &room));
+    tri_status st = room ? feed_position(s) : TRI_AGAIN;
+    if (st != TRI_OK) return st == TRI_AGAIN ? TRI_OK : st;
   }
   return TRI_OK;
 }
@@ -174,40 +191,18 @@ static tri_status tell(tri_weight_stream *s) {
   return st;
 }
 
-/* Gives back the buffers whose copies have ended. */
-static tri_status retire_copies(tri_weight_stream *s) {
-  tri_backend *be = s->cfg.backend;
-  while (s->num_copies) {
-    const struct copy *c = &s->copies[s->first_copy];
-    tri_status st = be->ops.event_query(be, TRI_EVENT_PIECE + s->first_copy);
-    if (st != TRI_OK) return st == TRI_AGAIN ? TRI_OK : st;
-    if (c->slot < 0)
-      tri_split_take(s->cfg.split, c->rank, c->number);
-    else if (!s->pieces[c->slot].is_common)
-      tri_reader_release(s->reader, c->slot);
-    s->first_copy = (s->first_copy + 1) % TRI_PIECE_EVENTS;
-    s->num_copies--;
-  }
-  return TRI_OK;
-}
-
-void tri_stream_copy(tri_weight_stream *s, char *to, const void *data, size_t bytes, struct copy c) {
-  tri_backend *be = s->cfg.backend;
-  int at = (s->first_copy + s->num_copies++) % TRI_PIECE_EVENTS;
-  be->ops.upload_rows(be, to, bytes, data, bytes, bytes, 1);
-  be->ops.event_record(be, TRI_EVENT_PIECE + at, TRI_STREAM_COPY);
-  s->copies[at] = c;
-}
-
 /* Takes in what has come. TRI_AGAIN: nothing is under way. */
 static tri_status land(tri_weight_stream *s) {
   int slot;
   void *data;
   TRI_CHECK(tri_reader_next(s->reader, &slot, &data, &s->err));
   const struct piece *p = &s->pieces[slot];
-  if (p->is_common) tri_stream_split_publish(s, p, data);
+  if (p->is_common && !s->cfg.rings)
+    tri_stream_split_publish(s, p->number, (size_t)((char *)data - (char *)s->cfg.reads.memory));
   if (s->cfg.backend) {
-    tri_stream_copy(s, p->to, data, p->bytes, (struct copy){.slot = slot});
+    struct copy c = {.slot = slot, .giver = -1, .number = p->number, .at = (size_t)(p->to - s->cfg.ring)};
+    c.publishes = p->is_common && s->cfg.rings;
+    tri_stream_copy_up(s, p->to, data, p->bytes, c);
   } else {
     if (!p->in_place) memcpy(p->to, data, p->bytes);
     if (!p->is_common) tri_reader_release(s->reader, slot);
@@ -227,7 +222,7 @@ static void leave_core(void) {
 
 /* One turn. TRI_AGAIN: nothing is under way but copies and other ranks' reads. */
 static tri_status turn(tri_weight_stream *s) {
-  if (s->num_copies) TRI_CHECK(retire_copies(s));
+  if (tri_stream_copies(s)) TRI_CHECK(tri_stream_retire_copies(s));
   tri_stream_split_retire(s);
   TRI_CHECK(feed(s));
   TRI_CHECK(tri_stream_split_take(s));
@@ -244,7 +239,7 @@ static void *move(void *ctx) {
   while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
     st = turn(s);
     if (st != TRI_OK && st != TRI_AGAIN) break;
-    if (st == TRI_AGAIN) tri_waker_sleep(s->mover, s->num_copies ? COPY_NAP_NS : NAP_NS);
+    if (st == TRI_AGAIN) tri_waker_sleep(s->mover, tri_stream_copies(s) ? COPY_NAP_NS : NAP_NS);
     st = TRI_OK;
   }
   if (st == TRI_OK) return NULL;
@@ -322,9 +317,11 @@ const char *tri_weight_stream_failure(const tri_weight_stream *s) {
 }
 
 tri_stream_figures tri_weight_stream_figures(const tri_weight_stream *s) {
-  uint64_t read = atomic_load_explicit(&s->read, memory_order_acquire); /* before bytes */
+  uint64_t read = atomic_load_explicit(&s->read, memory_order_acquire); /* both before bytes */
+  uint64_t peer = atomic_load_explicit(&s->peer, memory_order_acquire);
   return (tri_stream_figures){.bytes = atomic_load_explicit(&s->bytes, memory_order_relaxed),
                               .read = read,
+                              .peer = peer,
                               .stall_ns = atomic_load_explicit(&s->stall_ns, memory_order_relaxed),
                               .passes = atomic_load_explicit(&s->passes, memory_order_relaxed),
                               .pass_ns = atomic_load_explicit(&s->pass_ns, memory_order_relaxed)};
@@ -373,20 +370,12 @@ cleanup:
   return st;
 }
 
-/* Copies under way read what is about to go. */
-static void end_copies(tri_weight_stream *s) {
-  tri_backend *be = s->cfg.backend;
-  if (!be || !s->has_thread) return;
-  be->ops.event_record(be, TRI_EVENT_PIECE, TRI_STREAM_COPY);
-  be->ops.event_wait(be, TRI_EVENT_PIECE);
-}
-
 bool tri_weight_stream_destroy(tri_weight_stream *s) {
   if (!s) return true;
   atomic_store(&s->stop, true);
   tri_waker_wake(s->mover);
   if (s->has_thread) pthread_join(s->thread, NULL);
-  end_copies(s);
+  if (s->has_thread && s->cfg.backend) tri_stream_end_copies(s);
   tri_stream_split_destroy(s);
   bool ended = tri_reader_destroy(s->reader);
   tri_free(s->seen);

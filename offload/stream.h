@@ -15,7 +15,8 @@
  *
  * Streams of several ranks of a host that walk in step can read what they have in common once for all (split.h): each
  * has its own ring and its own parts, and a part is there when the bytes that this rank has read for itself and those
- * that others have read for it are. */
+ * that others have read for it are. Devices that reach each other's rings copy what the others have read from there, so
+ * that it goes over one device's link only. */
 #ifndef TRI_OFFLOAD_STREAM_H
 #define TRI_OFFLOAD_STREAM_H
 
@@ -26,8 +27,9 @@
 #include "offload/ring.h"
 #include "offload/split.h"
 
-/* Bytes of a file, and where in the part they go. */
+/* Bytes of a file, or of a device in the host's memory, and where in the part they go. */
 typedef struct tri_stream_extent {
+  const char *home; /* the bytes: memory of host_alloc or host_pin; NULL: they come from a file */
   int file;
   uint64_t offset;
   size_t bytes, at;
@@ -36,7 +38,6 @@ typedef struct tri_stream_extent {
 } tri_stream_extent;
 
 typedef struct tri_stream_part {
-  const char *home; /* of a device: memory of host_alloc that has the part as it is; NULL: it comes from files */
   const tri_stream_extent *extents;
   int num_extents;
   const tri_stream_extent *checked; /* with checksums; NULL: the extents are */
@@ -47,6 +48,12 @@ typedef struct tri_stream_file {
   int fd;
   const char *path;
 } tri_stream_file;
+
+/* The ring of a rank's device, where this one's can copy from it. */
+typedef struct tri_stream_ring {
+  const char *memory;
+  size_t bytes;
+} tri_stream_ring;
 
 /* Everything that is pointed to is borrowed, and outlives the stream. */
 typedef struct tri_weight_stream_config {
@@ -66,8 +73,11 @@ typedef struct tri_weight_stream_config {
   tri_split *split; /* NULL: no other stream has the same bytes. reads.memory is this rank's buffers there, and extents
                        with a reader have at most reads.piece_bytes. All ranks have the same of those, in the same
                        order, whatever else their parts have and wherever that lies */
-  int first_parts;  /* that tri_weight_stream_fill waits for: with a split as many as every rank's ring has room for; 0:
-                       as many as this one has */
+  const tri_stream_ring *rings; /* of a device with a split: [its ranks], which have this one's ring as well; a place
+                                   there is overwritten when all have copied from it. NULL: what is read for all goes
+                                   through the split's buffers, and comes from files alone */
+  int first_parts; /* that tri_weight_stream_fill waits for: with a split as many as every rank's ring has room for; 0:
+                      as many as this one has */
   const atomic_bool *stop; /* true ends a wait with TRI_ABORTED; may be NULL */
   bool poison; /* for tests: what is released is filled with 0xff, which is no number of any type. Not of a device */
 } tri_weight_stream_config;
@@ -98,7 +108,8 @@ const char *tri_weight_stream_failure(const tri_weight_stream *s); /* "" while t
 /* Since the start; any thread may ask. */
 typedef struct tri_stream_figures {
   uint64_t bytes;    /* that have come */
-  uint64_t read;     /* of them, that this stream has read from files: the others are homes' and other ranks' */
+  uint64_t read;     /* of them, that this stream has read from files */
+  uint64_t peer;     /* and that other ranks have read, or brought to their devices; the others are homes' */
   uint64_t stall_ns; /* that the walk has waited; of a device, that its launches have */
   uint64_t passes;   /* whole ones */
   uint64_t pass_ns;  /* of the last whole one, from its first acquire to its last release */

@@ -26,11 +26,20 @@ struct cursor {
   size_t done; /* bytes of the extent */
 };
 
-/* A copy to a device under way. */
+/* A copy to a device under way, and what becomes of it. */
 struct copy {
-  int slot; /* of the reader; -1: a piece of another rank's, */
-  int rank;
-  uint64_t number; /* and its number */
+  int slot;       /* of the reader, free behind it; -1: of none */
+  bool publishes; /* it brings a piece of this rank's to where the others' devices find it */
+  int giver;      /* of whom it takes a piece; -1: of none */
+  int part;
+  uint64_t number; /* of the piece */
+  size_t at;       /* in the ring */
+};
+
+/* A queue of them: entry i has event `event` + i. */
+struct copies {
+  struct copy list[TRI_PIECE_EVENTS];
+  int first, count;
 };
 
 /* The next of another rank's pieces, and how it is. */
@@ -45,25 +54,25 @@ struct peer {
 
 /* A piece of this rank's that others need. */
 struct held {
-  int slot; /* of the reader */
+  int slot; /* of the reader; -1: none has it */
   bool is_published;
 };
 
 struct tri_weight_stream {
   tri_weight_stream_config cfg;
   tri_reader *reader;
-  struct stat *seen;                    /* [num_files] at the start */
-  struct piece *pieces;                 /* [num_buffers] of the reader */
-  int *under_way;                       /* [num_parts] reads of the part */
-  struct copy copies[TRI_PIECE_EVENTS]; /* a queue of copies to a device: entry i has event TRI_EVENT_PIECE + i */
-  int first_copy, num_copies;
+  struct stat *seen;        /* [num_files] at the start */
+  struct piece *pieces;     /* [num_buffers] of the reader */
+  int *under_way;           /* [num_parts] reads of the part */
+  struct copies up, across; /* to a device: from the host, and from other devices */
   struct cursor next;
   /* with a split */
   int *missing; /* [num_parts] pieces of other ranks', of a position that has begun */
   struct peer peers[TRI_SPLIT_MAX_RANKS];
-  struct held held[TRI_SPLIT_MAX_BUFFERS]; /* piece n: entry n % num_buffers */
-  uint64_t first_held, num_begun;          /* of this rank's pieces: numbers */
-  int64_t silence_ns;                      /* after which a rank is taken for lost */
+  struct held held[TRI_SPLIT_PIECES]; /* piece n: entry n % TRI_SPLIT_PIECES */
+  uint64_t first_held, num_begun;     /* of this rank's pieces: numbers */
+  uint64_t *ends;                     /* [num_parts] num_begun behind the last coming of the part */
+  int64_t silence_ns;                 /* after which a rank is taken for lost */
 
   uint64_t landed;                    /* the mover's own: positions that are whole */
   _Atomic uint64_t arrived, released; /* positions: those below are whole, or done with */
@@ -78,15 +87,34 @@ struct tri_weight_stream {
   /* of the walk */
   uint64_t acquired;
   int64_t created, pass_start;
-  _Atomic uint64_t bytes, read, stall_ns, passes, pass_ns;
+  _Atomic uint64_t bytes, read, peer, stall_ns, passes, pass_ns;
 };
+
+_Static_assert((int)TRI_PIECE_EVENTS == (int)TRI_PEER_EVENTS, "both queues are as long");
 
 static inline int tri_stream_part_at(const tri_weight_stream *s, uint64_t position) {
   return (int)(position % (uint64_t)s->cfg.num_parts);
 }
 
-/* Has a device copy bytes into the ring, behind the copies so far. */
-void tri_stream_copy(tri_weight_stream *s, char *to, const void *data, size_t bytes, struct copy c);
+/* Returns how far back the position lies whose release lets this one come. A device has so many events for positions
+ * that are there. */
+static inline uint64_t tri_stream_back(const tri_weight_stream *s, uint64_t position) {
+  int back = s->cfg.places[tri_stream_part_at(s, position)].back;
+  return (uint64_t)(s->cfg.backend && back > TRI_PART_EVENTS ? TRI_PART_EVENTS : back);
+}
+
+/* stream_copies.c, of a device: has it copy bytes into the ring, behind the copies so far, from the host's memory or
+ * from another device's. */
+void tri_stream_copy_up(tri_weight_stream *s, char *to, const void *data, size_t bytes, struct copy c);
+void tri_stream_copy_across(tri_weight_stream *s, char *to, const void *data, size_t bytes, struct copy c);
+/* Tells whether there is room for one more; from the host beside those that reads lead to. */
+bool tri_stream_can_copy_up(const tri_weight_stream *s);
+bool tri_stream_can_copy_across(const tri_weight_stream *s);
+/* Does what is to be done behind the copies that have ended. */
+tri_status tri_stream_retire_copies(tri_weight_stream *s);
+/* Waits for those under way, which read what is about to go. */
+void tri_stream_end_copies(tri_weight_stream *s);
+static inline bool tri_stream_copies(const tri_weight_stream *s) { return s->up.count || s->across.count; }
 
 /* stream_split.c. All but create and destroy are the mover's; without a split they do nothing, or tell false. */
 tri_status tri_stream_split_create(tri_weight_stream *s, tri_error *err);
@@ -95,13 +123,19 @@ void tri_stream_split_destroy(tri_weight_stream *s);
 bool tri_stream_is_others(const tri_weight_stream *s, const tri_stream_extent *x);
 /* Tells whether this rank reads it for all. */
 bool tri_stream_is_for_all(const tri_weight_stream *s, const tri_stream_extent *x);
-/* The position has room: pieces may come. */
+/* Sets *room where no other rank copies any more from where the position's bytes go. TRI_PEER_LOST: the walk waits for
+ * one that has to, and shows no life. */
+tri_status tri_stream_split_look(tri_weight_stream *s, uint64_t position, bool *room);
+/* The position has room: pieces may come; and all of this rank's have begun. */
 void tri_stream_split_begin(tri_weight_stream *s);
-/* Notes that a read for all has begun, into the reader's slot. */
-void tri_stream_split_hold(tri_weight_stream *s, struct piece *p, int slot);
-/* A piece of this rank's is there. data: in its buffers. */
-void tri_stream_split_publish(tri_weight_stream *s, const struct piece *p, const char *data);
-/* Gives the buffers back of the pieces that all ranks have taken. */
+void tri_stream_split_end(tri_weight_stream *s);
+/* Tells whether one more piece of this rank's may begin. */
+bool tri_stream_split_can_hold(const tri_weight_stream *s);
+/* Notes that a piece for all has begun, and returns its number. slot: of the reader, -1: none has it. */
+uint64_t tri_stream_split_hold(tri_weight_stream *s, int slot);
+/* A piece of this rank's is there, at so many bytes of its buffers or its ring. */
+void tri_stream_split_publish(tri_weight_stream *s, uint64_t number, size_t at);
+/* Forgets the pieces that all ranks have taken, and gives their buffers back. */
 void tri_stream_split_retire(tri_weight_stream *s);
 /* Takes what others have published. TRI_PEER_LOST: the walk waits for what nobody will publish. */
 tri_status tri_stream_split_take(tri_weight_stream *s);

@@ -35,8 +35,9 @@ static tri_status find_share(const tri_stream_hiding *h, const tri_engine *e, tr
   int shards = h->local_ranks < e->group->world->size ? 1 : tri_group_num_shards(e->group); /* of this host */
   TRI_CHECK(tri_offload_of_options(h->opts, &offload, err));
   room = e->backend->host_memory ? 0 : (double)tri_offload_host_room(&offload, h->local_ranks);
-  double files = streamed > room ? (streamed - room) * (1 - common / streamed * (shards - 1) / shards) : 0;
-  *out = (tri_streaming_share){.file_bytes = files, .streamed_bytes = streamed};
+  double own = streamed - common * (shards - 1) / shards; /* what it reads or brings; of the host's memory, too */
+  double files = own > room ? own - room : 0;
+  *out = (tri_streaming_share){.file_bytes = files, .streamed_bytes = streamed, .link_bytes = own};
   return TRI_OK;
 }
 

@@ -25,13 +25,10 @@ tri_group_stream tri_stream_report(const tri_engine *e, tri_stream_rate *r) {
   if (!e->offload) return (tri_group_stream){0};
   tri_stream_figures f = tri_weight_stream_figures(tri_offload_stream(e->offload));
   tri_stream_rate_note(r, &f, tri_now_ns());
-  tri_offload_source s = tri_offload_source_of(e->offload);
-  /* Passes bring the same of both, again and again. */
-  uint64_t dram = (uint64_t)((double)f.bytes * (double)s.dram / (double)e->tiers->streamed), others = f.bytes - f.read;
   double rate = r->best > 0 ? r->best : tri_offload_bandwidth(e->offload);
   return (tri_group_stream){.bytes = f.bytes,
-                            .dram_bytes = dram,
-                            .peer_bytes = s.num_readers && others > dram ? others - dram : 0,
+                            .dram_bytes = f.bytes - f.read - f.peer,
+                            .peer_bytes = f.peer,
                             .stall_ns = f.stall_ns,
                             .pass_bytes = e->tiers->streamed,
                             .pass_ns = f.pass_ns,

@@ -40,10 +40,10 @@ typedef struct tri_group_register {
 typedef struct tri_group_stream {
   uint64_t bytes, stall_ns; /* that have come, and that steps have waited for them; since the start */
   uint64_t dram_bytes;      /* of bytes: from the host's memory to a device, */
-  uint64_t peer_bytes;      /* and read by other shards of the host for this one; the others are from files */
-  uint64_t pass_bytes;      /* of every pass over the layers */
-  uint64_t pass_ns;         /* from the end of the last pass but one to that of the last */
-  uint64_t bytes_per_s;     /* that the source has shown to give */
+  uint64_t peer_bytes;  /* and read or brought by other shards of the host for this one; the others are from files */
+  uint64_t pass_bytes;  /* of every pass over the layers */
+  uint64_t pass_ns;     /* from the end of the last pass but one to that of the last */
+  uint64_t bytes_per_s; /* that the source has shown to give */
 } tri_group_stream;
 
 /* KV blocks of the host's memory, where preempted sequences leave what they have computed; zeros without them. Bytes

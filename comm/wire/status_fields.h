@@ -43,7 +43,7 @@
   X(context, F64, stream_pass_s, "stream_pass_s") /* from the end of the last pass but one to that of the last */      \
   X(context, F64, stream_stall_s, "stream_stall_s") /* that steps have waited since the start */                       \
   X(context, F64, stream_bytes_per_s, "stream_bytes_per_s") /* that the source has shown to give */                    \
-  X(context, U64, stream_peer_bytes, "stream_peer_bytes") /* of streamed_bytes: that another shard has read */
+  X(context, U64, stream_peer_bytes, "stream_peer_bytes") /* of streamed_bytes: that another shard has read or brought */
 
 #define TRI_GROUP_STATUS_FIELDS(X, context)                                                                            \
   X(context, U32, group, "group")                                                                                      \

@@ -120,6 +120,12 @@ void tri_cuda_side_begin(tri_backend *be);
 void tri_cuda_side_end(tri_backend *be);
 void tri_cuda_side_join(tri_backend *be);
 
+/* peer_memory.c */
+tri_status tri_cuda_peer_show(tri_backend *be, void *p, tri_peer_handle *out);
+tri_status tri_cuda_peer_open(tri_backend *be, const tri_peer_handle *handle, void **out);
+void tri_cuda_peer_close(tri_backend *be, void *p);
+void tri_cuda_peer_copy(tri_backend *be, void *to, const void *from, size_t bytes);
+
 /* graph.c */
 tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key);
 tri_status tri_cuda_graph_end(tri_backend *be);

@@ -323,7 +323,8 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   /* Steps, and what the next stage waits for, come before what runs beside them. */
   if (e == cudaSuccess) e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
   for (int i = 0; i < TRI_STREAM_COUNT && e == cudaSuccess; i++)
-    e = cudaStreamCreateWithPriority(&impl->streams[i], cudaStreamNonBlocking, i == TRI_STREAM_COPY ? least : greatest);
+    e = cudaStreamCreateWithPriority(&impl->streams[i], cudaStreamNonBlocking,
+                                     i == TRI_STREAM_COPY || i == TRI_STREAM_PEER ? least : greatest);
   impl->lanes[TRI_CUDA_MAIN].stream = impl->streams[TRI_STREAM_COMPUTE];
   if (e == cudaSuccess) e = tri_cuda_side_open(impl);
   if (e == cudaSuccess) e = make_counters(impl);
@@ -416,6 +417,10 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.join_thread = device_join_thread;
   be->ops.copy_rows = device_copy_rows;
   be->ops.upload_rows = device_upload_rows;
+  be->ops.peer_show = tri_cuda_peer_show;
+  be->ops.peer_open = tri_cuda_peer_open;
+  be->ops.peer_close = tri_cuda_peer_close;
+  be->ops.peer_copy = tri_cuda_peer_copy;
   be->ops.fill_random = device_fill_random;
   be->ops.comm_create = tri_comm_device_create;
   be->ops.comm_add_rows = tri_comm_device_add_rows;

@@ -48,13 +48,10 @@ tri_status tri_serve_layout_make(const tri_serve_options *o, tri_serve_layout *o
   if (o->enable_eplb && o->deterministic)
     return tri_fail(err, TRI_UNSUPPORTED, "enable_eplb",
                     "--enable-eplb cannot be had with --deterministic: experts that move change the order of sums");
-  bool shares = l.ep > 1 || o->moe_tp; /* asked for, if only by the number of slices */
+  bool counted = o->dp > 1 && o->replicas && o->replicas != o->dp; /* the groups, apart from their shards */
+  bool shares = l.ep > 1 || o->moe_tp || counted;                  /* asked for, if only by the number of slices */
   if (shares) l.dp = o->dp;
   if (shares && (l.dp * l.tp) % l.ep) return refuse_shares(o, l.ep, err);
-  if (!shares && o->replicas && o->dp > 1 && o->replicas != o->dp)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "replicas",
-                    "without expert parallelism -dp counts replica groups, too: -dp %d and --replicas %d disagree",
-                    o->dp, o->replicas);
   l.replicas = !shares && o->dp > 1 ? o->dp : o->replicas;
   if (!l.replicas) l.replicas = 1;
   if (l.replicas > TRI_SERVE_MAX_GROUPS)

@@ -19,8 +19,9 @@ typedef struct tri_serve_layout {
 static inline int tri_serve_layout_world(const tri_serve_layout *l) { return l->pp * l->dp * l->tp; }
 
 /* Refuses sizes that contradict one another, with the equation. Where experts are shared (ep over 1) data parallelism
- * lies inside a group, as in vLLM: its shards exchange tokens in every layer. Else -dp counts groups that know nothing
- * of each other, as --replicas does. */
+ * lies inside a group, as in vLLM: its shards exchange tokens in every layer. So it does where --replicas counts the
+ * groups, and -dp something else: shards of a model without experts read for each other what they stream. Else -dp
+ * counts groups that know nothing of each other, as --replicas does. */
 tri_status tri_serve_layout_make(const tri_serve_options *o, tri_serve_layout *out, tri_error *err);
 
 /* Tells whether they ask for a group of one rank. */

@@ -92,7 +92,7 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, dp), .name = "data-parallel-size", .programs = TRI_FOR_LOAD | TRI_FOR_PLAN | TRI_FOR_PACK,
      .alias = "dp", .min = 1, .max = 1024, .fallback = "1", .metavar = "N", .group = "Layout",
      .help = "shards of a group, each with sequences of its own, that share the experts; without expert parallelism "
-             "replica groups (trireme up)"},
+             "replica groups (trireme up), unless --replicas says another number of those"},
     {TRI_OPT(S, ep), .name = "expert-parallel-size", .programs = TRI_FOR_LOAD | TRI_FOR_PLAN | TRI_FOR_PACK,
      .alias = "ep", .min = 0, .max = 65536, .fallback = "0", .metavar = "N", .group = "Layout",
      .help = "shares of the experts; 0: 1, every rank has a slice of each expert"},
@@ -123,7 +123,10 @@ const tri_option tri_serve_option_table[] = {
              "part of them by each tensor rank (share), straight to the experts (flat), all to all (allgather); auto: "
              "what is fastest here for a number of rows"},
     {TRI_OPT(S, replicas), .name = "replicas", .programs = TRI_FOR_PLAN, .min = 0, .max = 64, .fallback = "0",
-     .metavar = "N", .group = "Layout", .help = "groups that know nothing of each other (trireme up); 0: 1"},
+     .metavar = "N", .group = "Layout",
+     .help =
+         "groups that know nothing of each other (trireme up); 0: 1, or, without expert parallelism, as many as -dp "
+         "says. With another number than that -dp counts the shards of each group"},
 
     {TRI_OPT(S, max_num_seqs), .name = "max-num-seqs", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN, .min = 0,
      .max = 4096, .fallback = "0", .metavar = "N", .group = "Scheduling",

@@ -1,8 +1,6 @@
 #include "runtime/engine/engine.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
@@ -11,8 +9,6 @@
 #include "runtime/engine/engine_impl.h"
 #include "runtime/engine/exchange_choice.h"
 #include "runtime/engine/expert_transfer.h"
-#include "runtime/engine/offload_folders.h"
-#include "runtime/engine/offload_ranks.h"
 #include "runtime/model/sentence.h"
 #include "runtime/forward/tune.h"
 
@@ -145,7 +141,8 @@ static tri_status connect(tri_engine *e, tri_error *err) {
   tri_backend *be = e->backend;
   tri_group *g = e->group;
   if (g->p.tp > 1) TRI_CHECK(be->ops.comm_create(be, g->tensor, TRI_COMM_SUMS, &e->device_tensor, err));
-  if (g->column) TRI_CHECK(be->ops.comm_create(be, g->column, TRI_COMM_ROWS, &e->device_column, err));
+  if (tri_shards_exchange(&e->model, g->p))
+    TRI_CHECK(be->ops.comm_create(be, g->column, TRI_COMM_ROWS, &e->device_column, err));
   if (g->p.pp > 1) TRI_CHECK(be->ops.comm_create(be, g->world, TRI_COMM_TRANSFERS, &e->device_world, err));
   const tri_comm *made[] = {e->device_tensor, e->device_column, e->device_world};
   for (size_t i = 0; i < sizeof made / sizeof *made; i++)
@@ -305,115 +302,6 @@ static void close_checkpoint(tri_engine *e) {
   e->ckpt = NULL;
 }
 
-/* Which weights stay: as the ledger has counted. */
-static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri_error *err) {
-  tri_weight_map m;
-  if (!e->ledger.streams) return TRI_OK;
-  if (e->placement && e->placement->room)
-    return tri_fail(
-        err, TRI_UNSUPPORTED, "enable_eplb",
-        "--enable-eplb moves experts in memory, and weights of this rank are streamed: give one of them up");
-  /* A missing folder is refused before minutes of loading. */
-  if (config->offload.nvme_path) TRI_CHECK(tri_offload_folders_check(config->offload.nvme_path, err));
-  TRI_CHECK(tri_weight_map_make(&e->model, &e->shard, e->ckpt, config->dtype, config->quantization, NULL, &m, err));
-  tri_status st = tri_offload_plan(&config->offload, &e->model, &m, e->shard.layers.count, e->ledger.weights_room,
-                                   !e->backend->host_memory, &e->tiers, err);
-  tri_weight_map_free(&m);
-  return st;
-}
-
-static void close_split(tri_engine *e) {
-  tri_split_close(e->split);
-  e->split = NULL;
-}
-
-/* Says which reads the shards of this host share; each of their logs has it, as hosts may differ. */
-static void tell_readers(const tri_engine *e) {
-  tri_offload_source s = tri_offload_source_of(e->offload);
-  if (s.common)
-    tri_log(TRI_LOG_INFO, "engine",
-            "weights: %.1f MiB of these are the same on the %d shards of this host: each reads 1/%d of them, and takes "
-            "the rest from the others",
-            (double)s.common / 0x1p20, s.num_readers, s.num_readers);
-  else if (e->split)
-    tri_log(TRI_LOG_INFO, "engine",
-            "weights: the shards of this host stream nothing in common from files: each reads all of its own");
-}
-
-static void tell_tiers(const tri_engine *e) {
-  double streamed = (double)e->tiers->streamed, speed = tri_offload_bandwidth(e->offload);
-  tri_log(
-      TRI_LOG_INFO, "engine",
-      "weights: %.1f MiB stay, %.1f MiB come from %s in every step, through a ring of %.1f MiB: a step takes %.2f s at "
-      "least, at %.2f GB/s",
-      (double)e->weights->bytes / 0x1p20, streamed / 0x1p20, tri_offload_about(e->offload),
-      (double)e->weights->ring_bytes / 0x1p20, streamed / speed, speed * 1e-9);
-}
-
-static void tell_unlocked(const char *what, size_t bytes, int code) {
-  struct rlimit most = {0};
-  getrlimit(RLIMIT_MEMLOCK, &most);
-  tri_log(TRI_LOG_INFO, "engine",
-          "the %.1f MiB of %s may be swapped out: they cannot be locked (%s), as ulimit -l allows %.1f MiB",
-          (double)bytes / 0x1p20, what, strerror(code), (double)most.rlim_cur / 0x1p20);
-}
-
-/* Keeps what stays and the ring in memory: the system takes them for idle while the page cache and others want room,
- * and a step that waits for swap waits for longer than its reads. */
-static void lock_weights(const tri_engine *e) {
-  const tri_weights *w = e->weights;
-  if (!e->backend->host_memory) return; /* what a device reads is pinned */
-  bool ring = tri_pages_lock(w->ring, w->ring_bytes), stays = tri_pages_lock(w->memory, w->bytes);
-  if (!ring || !stays) tell_unlocked("weights that stay and of their ring", w->bytes + w->ring_bytes, errno);
-}
-
-/* Makes the backend of experts on the host. */
-static tri_status make_host(tri_engine *e, tri_error *err) {
-  tri_backend_config bc = {.name = "cpu", .deterministic = e->backend->deterministic, .pool = e->backend->pool};
-  return e->ledger.host_experts ? tri_backend_create(&bc, &e->host, err) : TRI_OK;
-}
-
-static void tell_host(const tri_engine *e) {
-  const tri_weights *w = e->weights;
-  if (!w->host_bytes) return;
-  tri_log(TRI_LOG_INFO, "engine", "%.1f MiB of experts stay in the host's memory: %d threads with %s compute them",
-          (double)w->host_bytes / 0x1p20, tri_pool_size(e->host->pool), e->host->isa);
-  if (!tri_pages_lock(w->host_memory, w->host_bytes)) tell_unlocked("experts on the host", w->host_bytes, errno);
-}
-
-static tri_status load(tri_engine *e, const tri_engine_config *config, tri_error *err) {
-  TRI_CHECK(plan_tiers(e, config, err));
-  TRI_CHECK(make_host(e, err));
-  tri_weights_config wc = {.backend = e->backend,
-                           .host = e->host,
-                           .model = &e->model,
-                           .shard = &e->shard,
-                           .ckpt = e->ckpt,
-                           .dtype = config->dtype,
-                           .quantization = config->quantization,
-                           .seed = config->seed,
-                           .tiers = e->tiers};
-  TRI_CHECK(tri_weights_make(&wc, &e->weights, err));
-  tell_host(e);
-  if (!e->tiers) return TRI_OK;
-  const atomic_bool *stop = e->group->world->cfg.policy.stop;
-  int local_ranks = config->local_ranks ? config->local_ranks : 1;
-  TRI_CHECK(tri_offload_create(&config->offload, &wc, e->weights->ring, local_ranks, e->split, stop, &e->offload, err));
-  tell_tiers(e);
-  tell_readers(e);
-  if (!tri_offload_source_of(e->offload).num_readers) close_split(e);
-  lock_weights(e);
-  return TRI_OK;
-}
-
-/* Shards have the same weights but for experts: those of one host read what they stream of them for each other
- * (DeepSpeed-Inference, section VI.B). */
-static tri_status join_ranks(tri_engine *e, tri_error *err) {
-  if (!e->group->column || !e->group_streams) return TRI_OK;
-  int words = tri_offload_num_words(e->shard.layers.count);
-  return tri_offload_join_ranks(e->group, e->ledger.streams, words, &e->ledger.weights_room, &e->split, err);
-}
-
 tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_group *group, tri_engine **out,
                              tri_error *err) {
   tri_engine *e = tri_calloc(1, sizeof *e);
@@ -431,8 +319,8 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   e->shard.p.hot_experts = e->ledger.hot_experts;
   /* While there is room for what measuring takes. */
   TRI_TRY(tri_engine_agree(group, tri_engine_make_exchange(e, config->exchange, err), err));
-  TRI_TRY(join_ranks(e, err));
-  st = load(e, config, err);
+  TRI_TRY(tri_engine_join_ranks(e, config, err));
+  st = tri_engine_load_weights(e, config, err);
   if (st == TRI_OK) st = allocate(e, config, err);
   if (st == TRI_OK) st = reserve(e);
   if (st == TRI_OK) st = tri_engine_make_transfer(e, err);
@@ -475,6 +363,11 @@ static void disconnect(tri_engine *e) {
   e->device_tensor = e->device_column = e->device_world = NULL;
 }
 
+void tri_engine_close_split(tri_engine *e) {
+  tri_split_close(e->split);
+  e->split = NULL;
+}
+
 void tri_engine_destroy(tri_engine *e) {
   if (!e) return;
   if (!is_sound(e)) { /* first: kernels that wait for a lost peer would be waited for, and so do recorded steps */
@@ -489,7 +382,7 @@ void tri_engine_destroy(tri_engine *e) {
   tri_slots_destroy(e->slots);
   tri_kv_cache_destroy(e->kv);
   if (tri_offload_destroy(e->offload))
-    close_split(e);
+    tri_engine_close_split(e);
   else
     e->weights = NULL; /* a disk may still write to their ring, and to the split's buffers */
   tri_weights_destroy(e->weights);

@@ -91,6 +91,7 @@ typedef struct tri_engine {
   double streamed_layer_seconds; /* that a layer of the slowest rank takes to come; 0: no rank streams */
   tri_offload *offload;          /* the same */
   tri_split *split;              /* with shards of this host that stream, too, else NULL */
+  size_t host_room;              /* with those: see tri_offload_ranks */
   tri_kv_cache *kv;
   tri_slots *slots;
   tri_batch_builder *batch;

@@ -13,6 +13,12 @@ tri_status tri_engine_gather(tri_group *g, const void *own, size_t bytes, void *
 /* Collective. Sets the limits, the same on all ranks, and the ledger that they have room by. */
 tri_status tri_engine_set_limits(tri_engine *e, const tri_engine_config *config, tri_error *err);
 
+/* engine_weights.c. Collective: finds what ranks of this host stream for each other. */
+tri_status tri_engine_join_ranks(tri_engine *e, const tri_engine_config *config, tri_error *err);
+/* Loads them; of those that are streamed, the first are there. */
+tri_status tri_engine_load_weights(tri_engine *e, const tri_engine_config *config, tri_error *err);
+void tri_engine_close_split(tri_engine *e);
+
 tri_dtype tri_engine_kv_dtype(const tri_engine *e, const tri_engine_config *config);
 
 #endif

@@ -110,7 +110,7 @@ static tri_status compare_counts(tri_engine *e, int own, int *least, int *most, 
 static void tell_whole(const tri_engine *e) {
   const char *why = "norms behind the sums on a device";
   if (e->group->world->rank || !e->ledger.streams || e->ledger.chunk_tokens) return;
-  if (tri_parallel_dp(e->shard.p) > 1) why = "several data-parallel shards";
+  if (tri_shards_exchange(&e->model, e->shard.p)) why = "several data-parallel shards";
   tri_log(
       TRI_LOG_INFO, "engine",
       "weights are streamed: a step goes through them as a whole, and has up to %d tokens, as chunks are not for %s",

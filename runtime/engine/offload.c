@@ -87,6 +87,7 @@ static tri_status start(tri_offload *o, const tri_offload_config *config, char *
                                  .ring = ring,
                                  .reads = tri_offload_reads(),
                                  .split = o->split,
+                                 .rings = o->rings,
                                  .first_parts = o->split ? o->first_parts : 0,
                                  .stop = stop,
                                  .poison = config->poison};
@@ -99,13 +100,12 @@ static tri_status start(tri_offload *o, const tri_offload_config *config, char *
   return st;
 }
 
-/* A device copies from all ranks' buffers. False: it could do so only at a fraction of its link's rate, and the other
- * ranks go without it. */
+/* A device that reads files copies from all ranks' buffers. False: it could do so only at a fraction of its link's
+ * rate, and the other ranks go without it. */
 static bool pin_split(tri_offload *o, tri_split *split) {
   void *buffers = tri_split_buffers(split, 0);
-  if (!o->backend) return true;
-  if (o->dram < o->tiers->streamed &&
-      o->backend->ops.host_pin(o->backend, buffers, tri_split_all_bytes(split)) == TRI_OK)
+  if (!o->backend || o->dram == o->tiers->streamed) return true;
+  if (o->backend->ops.host_pin(o->backend, buffers, tri_split_all_bytes(split)) == TRI_OK)
     o->pinned = buffers;
   else
     tri_split_leave(split);
@@ -117,29 +117,38 @@ static void unpin_split(tri_offload *o) {
   o->pinned = NULL;
 }
 
-tri_status tri_offload_create(const tri_offload_config *config, const tri_weights_config *weights, char *ring,
-                              int local_ranks, tri_split *split, const atomic_bool *stop, tri_offload **out,
-                              tri_error *err) {
-  tri_status st;
+static tri_status make(const tri_tiers *tiers, tri_offload **out, tri_error *err) {
   tri_offload *o = tri_calloc(1, sizeof *o);
-  if (!o) return tri_fail(err, TRI_NO_MEMORY, "offload_weights", "no memory to stream weights");
-  size_t n = (size_t)weights->tiers->num_streamed;
-  o->tiers = weights->tiers;
-  o->damaged = -1;
-  o->parts = tri_calloc(n, sizeof *o->parts);
-  o->extents = tri_calloc(n, sizeof *o->extents);
-  if (!o->parts || !o->extents) {
-    st = tri_fail(err, TRI_NO_MEMORY, "offload_weights", "no memory to stream weights");
-    goto cleanup;
-  }
-  if (!weights->backend->host_memory) {
-    o->backend = weights->backend;
-    TRI_TRY(tri_offload_fill_homes(o, config, weights, local_ranks, stop, err));
-  }
-  TRI_TRY(find_source(o, config, weights, stop, err));
-  if (split && pin_split(o, split)) TRI_TRY(tri_offload_share_reads(o, weights, split, stop, err));
+  size_t n = (size_t)tiers->num_streamed;
+  *out = o;
+  if (o) o->tiers = tiers;
+  if (o) o->damaged = -1;
+  if (o) o->parts = tri_calloc(n, sizeof *o->parts);
+  if (o) o->extents = tri_calloc(n, sizeof *o->extents);
+  if (o && o->parts && o->extents) return TRI_OK;
+  return tri_fail(err, TRI_NO_MEMORY, "offload_weights", "no memory to stream weights");
+}
+
+/* Finds where the parts come from, and brings to the host's memory what is to lie there. */
+static tri_status find_parts(tri_offload *o, const tri_offload_config *config, const tri_weights_config *weights,
+                             char *ring, const tri_offload_ranks *ranks, tri_error *err) {
+  if (o->backend) TRI_CHECK(tri_offload_place_homes(o, config, weights, ranks, err));
+  TRI_CHECK(find_source(o, config, weights, ranks->stop, err));
+  if (ranks->split && pin_split(o, ranks->split))
+    TRI_CHECK(tri_offload_share_reads(o, weights, ranks->split, ranks->stop, err));
   if (!o->split) unpin_split(o);
-  TRI_TRY(start(o, config, ring, stop, err));
+  if (o->backend && o->split) TRI_CHECK(tri_offload_open_rings(o, ring, ranks->stop, err));
+  return o->backend ? tri_offload_fill_homes(o, weights, ranks->stop, err) : TRI_OK;
+}
+
+tri_status tri_offload_create(const tri_offload_config *config, const tri_weights_config *weights, char *ring,
+                              const tri_offload_ranks *ranks, tri_offload **out, tri_error *err) {
+  tri_offload *o;
+  tri_status st;
+  TRI_TRY(make(weights->tiers, &o, err));
+  if (!weights->backend->host_memory) o->backend = weights->backend;
+  TRI_TRY(find_parts(o, config, weights, ring, ranks, err));
+  TRI_TRY(start(o, config, ring, ranks->stop, err));
   *out = o;
   return TRI_OK;
 cleanup:
@@ -156,6 +165,7 @@ bool tri_offload_destroy(tri_offload *o) {
   if (!o) return true;
   int damaged = damaged_file(o);
   bool ended = tri_weight_stream_destroy(o->stream);
+  ended &= tri_offload_close_rings(o);
   for (int i = 0; o->extents && i < o->tiers->num_streamed; i++) tri_part_extents_free(&o->extents[i]);
   for (int i = 0; o->whole && i < o->tiers->num_streamed; i++) tri_part_extents_free(&o->whole[i]);
   tri_free(o->whole);
@@ -198,5 +208,6 @@ tri_offload_source tri_offload_source_of(const tri_offload *o) {
                               .pack = o->pack,
                               .dram = o->dram,
                               .common = o->common,
-                              .num_readers = o->split ? tri_split_size(o->split) : 0};
+                              .num_readers = o->split ? tri_split_size(o->split) : 0,
+                              .gathers = o->rings != NULL};
 }

@@ -10,16 +10,22 @@
 
 typedef struct tri_offload tri_offload;
 
+/* The ranks of this host. */
+typedef struct tri_offload_ranks {
+  int local_ranks;  /* that share its memory */
+  tri_split *split; /* with those that hold other experts of the same model, or none, which all call tri_offload_create
+                       or leave the split; what they have in common each reads a part of, for all; NULL: there are
+                       none; it outlives the offload */
+  size_t host_room; /* with a split of devices: bytes of the host's memory for each one's weights, the same on all */
+  const atomic_bool *stop; /* true ends waits and the making of a pack; may be NULL */
+} tri_offload_ranks;
+
 /* weights: what they were made of, with tiers, of which something is streamed; all that it points to outlives this, the
- * checkpoint among it. local_ranks: that share the host's memory. split: with ranks that hold other experts of the same
- * model, which all call this, or leave the split; what they have in common each reads a part of, for all; NULL: there
- * are none; it outlives this, too. stop: true ends waits and the making of a pack; may
- * be NULL. A device's parts lie in the host's memory as far as that has room. The others, and those of a CPU, come from
- * the checkpoint as they are where its layout allows that, else from a pack, which is made when there is none. Each
- * rank has its own. */
+ * checkpoint among it. A device's parts lie in the host's memory as far as that has room. The others, and those of a
+ * CPU, come from the checkpoint as they are where its layout allows that, else from a pack, which is made when there is
+ * none. Each rank has its own. */
 tri_status tri_offload_create(const tri_offload_config *config, const tri_weights_config *weights, char *ring,
-                              int local_ranks, tri_split *split, const atomic_bool *stop, tri_offload **out,
-                              tri_error *err);
+                              const tri_offload_ranks *ranks, tri_offload **out, tri_error *err);
 /* Returns how many words ranks with so many layers tell each other by a split. */
 int tri_offload_num_words(int num_layers);
 /* False: the ring and the split must stay for the life of the process. NULL is fine. */
@@ -51,6 +57,7 @@ typedef struct tri_offload_source {
   size_t dram;                  /* bytes of the parts that lie in the host's memory */
   size_t common;                /* bytes of a pass of which each of so many ranks reads a part for all, */
   int num_readers;              /* else 0 */
+  bool gathers;                 /* these ranks' devices copy them from each other */
 } tri_offload_source;
 tri_offload_source tri_offload_source_of(const tri_offload *o);
 

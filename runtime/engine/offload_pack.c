@@ -160,6 +160,7 @@ static tri_status check_parts(tri_offload *o, tri_error *err) {
   tri_status st = TRI_OK;
   for (int i = 0; st == TRI_OK && i < o->tiers->num_streamed; i++) {
     const tri_stream_part *p = &o->parts[i];
+    if (!tri_offload_is_read(o, i)) continue;
     char *memory = p->num_extents ? tri_malloc(p->extents[0].bytes, 1) : NULL; /* the first one is as long as any */
     if (p->num_extents && !memory)
       return tri_fail(err, TRI_NO_MEMORY, "nvme_path", "no memory to check %zu bytes of a pack", p->extents[0].bytes);

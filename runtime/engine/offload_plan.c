@@ -1,6 +1,8 @@
 #include "runtime/engine/offload_plan.h"
 
+#include "offload/split.h"
 #include "runtime/base/mem.h"
+#include "runtime/load/common_bytes.h"
 #include "runtime/step/batch.h"
 
 tri_reader_config tri_offload_reads(void) {
@@ -77,9 +79,9 @@ tri_status tri_offload_check_host_experts(size_t bytes, int sharing, tri_error *
 }
 
 /* On a device a norm behind the sum leaves a copy of the stream for products, which would have to be kept for all
- * tokens. Shards exchange rows of the same step, and have not the same number of chunks. */
+ * tokens. Shards that exchange rows do so in the same step, and have not the same number of chunks. */
 int tri_offload_chunk(const tri_offload_config *o, const tri_model_config *c, tri_parallel p, bool device) {
-  bool whole = (device && c->norm.place == TRI_NORM_SUM) || tri_parallel_dp(p) > 1;
+  bool whole = (device && c->norm.place == TRI_NORM_SUM) || tri_shards_exchange(c, p);
   if (whole) return 0;
   if (o->chunk_tokens) return o->chunk_tokens;
   return device ? TRI_OFFLOAD_DEVICE_CHUNK : TRI_OFFLOAD_CHUNK;
@@ -155,16 +157,32 @@ tri_status tri_offload_check_pack(const tri_offload_config *o, tri_error *err) {
                   "interleaved or quantized): --nvme-path DIR says where a pack of them may be made");
 }
 
-size_t tri_offload_place(const tri_tiers *t, size_t room, bool *in_dram) {
-  double share = t->streamed ? (double)room / (double)t->streamed : 1, credit = 0;
-  size_t used = 0;
+/* Returns the bytes of the host's memory that a rank counts for a part. */
+static size_t cost_of(const tri_tiers *t, const tri_weight_map *m, int sharing, int number) {
+  size_t common = m ? tri_common_part_bytes(m, t->parts[number]) : 0;
+  return t->bytes[number] - common + common / (size_t)sharing;
+}
+
+size_t tri_offload_place(const tri_tiers *t, const tri_weight_map *m, int sharing, size_t room, bool *in_dram) {
+  size_t all = 0, used = 0, placed = 0;
+  for (int i = 0; i < t->num_streamed; i++) all += cost_of(t, m, sharing, i);
+  double share = all ? (double)room / (double)all : 1, credit = 0;
   for (int i = 0; i < t->num_streamed; i++) {
-    double bytes = (double)t->bytes[i];
-    credit += share * bytes;
-    in_dram[i] = t->bytes[i] <= room - used && (share >= 1 || credit > bytes);
+    size_t cost = cost_of(t, m, sharing, i);
+    credit += share * (double)cost;
+    in_dram[i] = cost <= room - used && (share >= 1 || credit > (double)cost);
     if (!in_dram[i]) continue;
-    credit -= bytes;
-    used += t->bytes[i];
+    credit -= (double)cost;
+    used += cost;
+    placed += t->bytes[i];
   }
-  return used;
+  return placed;
+}
+
+bool tri_offload_home_bytes(const tri_weight_map *m, int num_layers, size_t *bytes) {
+  *bytes = 0;
+  for (int i = 0; i < num_layers * TRI_LAYER_PARTS; i++)
+    if (!tri_size_add(*bytes, m->part_bytes[i], bytes) || !tri_size_add(*bytes, TRI_SPLIT_HOME_ALIGN, bytes))
+      return false;
+  return true;
 }

@@ -27,7 +27,8 @@ enum {
   TRI_HOT_EXPERTS_AUTO = -1, /* as many as there is memory left for */
   TRI_OFFLOAD_RING_PARTS = 4,
   TRI_OFFLOAD_READS = 16,
-  TRI_OFFLOAD_PIECE_BYTES = 2 << 20,
+  TRI_OFFLOAD_PIECE_BYTES = 2 << 20, /* of files, and of the host's memory where devices gather them: copies of */
+  TRI_OFFLOAD_LINK_BYTES = 16 << 20, /* so many bytes have a link's rate, and a ring has room for many */
   TRI_OFFLOAD_CHUNK = 512,
   TRI_OFFLOAD_DEVICE_CHUNK = 2048
 };
@@ -78,7 +79,13 @@ tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config 
 /* Refuses, with TRI_NO_CAPACITY, weights that need a pack where no folder is given for it. */
 tri_status tri_offload_check_pack(const tri_offload_config *o, tri_error *err);
 /* Sets in_dram [num_streamed], of a device, for the streamed parts that lie in the host's memory, of which this rank
- * may use so many bytes: all if they have room, else some of them, spread evenly; and returns their bytes. */
-size_t tri_offload_place(const tri_tiers *t, size_t room, bool *in_dram);
+ * may use so many bytes: all if they have room, else some of them, spread evenly; and returns the parts' bytes. m: with
+ * tiers; what it has in common with others so many ranks have there once, and each counts a share of it; NULL: it has
+ * nothing in common. */
+size_t tri_offload_place(const tri_tiers *t, const tri_weight_map *m, int sharing, size_t room, bool *in_dram);
+
+/* Sets *bytes to those of the memory in which ranks of a host could have all their parts in common. m: without tiers.
+ * False: too many to count. */
+bool tri_offload_home_bytes(const tri_weight_map *m, int num_layers, size_t *bytes);
 
 #endif

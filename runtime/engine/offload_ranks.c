@@ -26,10 +26,14 @@ static uint64_t find_host(void) {
   return h;
 }
 
+static bool are_together(const tri_offload_rank *a, const tri_offload_rank *b) {
+  return a->streams && b->streams && a->host == b->host && a->num_words == b->num_words;
+}
+
 int tri_offload_find_ranks(const tri_offload_rank *all, int count, int own, int *first, int *rank) {
   int members = 0;
   for (int r = 0; r < count; r++) {
-    if (!all[r].streams || all[r].host != all[own].host || all[r].num_words != all[own].num_words) continue;
+    if (!are_together(&all[r], &all[own])) continue;
     if (!members) *first = r;
     if (r == own) *rank = members;
     members++;
@@ -47,8 +51,8 @@ static tri_status tell_all(tri_comm *c, const tri_offload_rank *own, tri_offload
 static tri_split_config split_config(const tri_offload_rank *own, int rank, int members) {
   return (tri_split_config){.rank = rank,
                             .size = members,
-                            .num_buffers = TRI_OFFLOAD_READS,
                             .buffer_bytes = tri_offload_buffer_bytes(),
+                            .home_bytes = own->home_bytes,
                             .num_words = (int)own->num_words};
 }
 
@@ -78,17 +82,31 @@ static tri_status connect(tri_comm *c, tri_offload_rank *own, tri_offload_rank *
   return st;
 }
 
-tri_status tri_offload_join_ranks(tri_group *g, bool streams, int num_words, size_t *room, tri_split **out,
-                                  tri_error *err) {
+/* Takes the least room of those that stream together, and the most of what they could have in common. */
+static void level(tri_offload_rank *own, const tri_offload_rank *all, int count) {
+  const tri_offload_rank mine = *own;
+  for (int r = 0; r < count; r++) {
+    if (!are_together(&all[r], &mine)) continue;
+    if (all[r].room < own->room) own->room = all[r].room;
+    if (all[r].host_room < own->host_room) own->host_room = all[r].host_room;
+    if (all[r].home_bytes > own->home_bytes) own->home_bytes = all[r].home_bytes;
+  }
+}
+
+tri_status tri_offload_join_ranks(tri_group *g, tri_offload_joining *joining, tri_split **out, tri_error *err) {
   tri_comm *c = g->column;
-  tri_offload_rank all[MOST_RANKS], own = {.host = find_host(), .streams = streams, .num_words = (uint64_t)num_words};
+  tri_offload_rank all[MOST_RANKS], own = {.host = find_host(),
+                                           .streams = joining->streams,
+                                           .num_words = (uint64_t)joining->num_words,
+                                           .home_bytes = joining->home_bytes,
+                                           .room = joining->room,
+                                           .host_room = joining->host_room};
   *out = NULL;
   if (!c || c->size > MOST_RANKS) return TRI_OK;
-  own.room = *room;
   TRI_CHECK(tell_all(c, &own, all, err));
+  level(&own, all, c->size);
   TRI_CHECK(connect(c, &own, all, out, err));
-  for (int r = 0; *out && r < c->size; r++)
-    if (all[r].streams && all[r].host == own.host && all[r].num_words == own.num_words && all[r].room < *room)
-      *room = all[r].room;
+  if (*out) joining->room = own.room;
+  if (*out) joining->host_room = own.host_room;
   return TRI_OK;
 }

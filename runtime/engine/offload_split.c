@@ -85,25 +85,29 @@ static void give_readers(tri_part_extents *x, size_t common, int part, int ranks
   }
 }
 
-/* Large enough for the disk, small enough that each rank gets some. */
-static size_t piece_bytes(const tri_common_range *ranges, int num, int ranks) {
+/* Large enough for the disk or the link, small enough that each rank gets some. */
+static size_t piece_bytes(const tri_common_range *ranges, int num, int ranks, size_t limit) {
   size_t all = 0, most;
   for (int i = 0; i < num; i++) all += ranges[i].bytes;
   most = all / (size_t)ranks / TRI_READER_BLOCK * TRI_READER_BLOCK;
   if (most < TRI_READER_BLOCK) return TRI_READER_BLOCK;
-  return most < TRI_OFFLOAD_PIECE_BYTES ? most : TRI_OFFLOAD_PIECE_BYTES;
+  return most < limit ? most : limit;
 }
 
-/* Cuts a streamed part into its pieces. *word: the same where the pieces are, 0 where there are none. */
+/* Cuts a streamed part into its pieces. *word: the same where the pieces are, 0 where there are none. What lies in the
+ * host's memory is one run of bytes. */
 static tri_status cut_part(const tri_offload *o, int number, const tri_weight_map *m, int ranks, tri_part_extents *out,
                            uint64_t *word) {
   tri_common_range ranges[TRI_COMMON_RANGES];
+  bool file = tri_offload_is_read(o, number);
+  const tri_stream_extent whole = {.bytes = o->tiers->bytes[number]};
   int part = o->tiers->parts[number], n = tri_common_ranges(m, part, ranges);
-  struct cutting c = {
-      .ranges = ranges, .num_ranges = n, .most = piece_bytes(ranges, n, ranks), .hash = TRI_HASH_SEED, .out = out};
-  tri_status st = TRI_OK;
+  size_t most = piece_bytes(ranges, n, ranks, file ? TRI_OFFLOAD_PIECE_BYTES : TRI_OFFLOAD_LINK_BYTES);
+  struct cutting c = {.ranges = ranges, .num_ranges = n, .most = most, .hash = TRI_HASH_SEED ^ file, .out = out};
+  tri_status st = file ? TRI_OK : cut(&c, &whole);
   *word = 0;
-  for (int i = 0; st == TRI_OK && i < o->parts[number].num_extents; i++) st = cut(&c, &o->parts[number].extents[i]);
+  for (int i = 0; st == TRI_OK && file && i < o->parts[number].num_extents; i++)
+    st = cut(&c, &o->parts[number].extents[i]);
   if (st == TRI_OK && c.common) *word = c.hash | 1;
   give_readers(out, c.common, part, ranks);
   return st;
@@ -158,7 +162,7 @@ static void use_pieces(tri_offload *o, tri_part_extents *cuts, const uint64_t **
     o->parts[i] = (tri_stream_part){.extents = o->extents[i].extents,
                                     .num_extents = o->extents[i].num,
                                     .checked = o->whole[i].extents,
-                                    .num_checked = o->whole[i].num};
+                                    .num_checked = o->whole[i].num}; /* none of what is in the host's memory */
     for (int k = 0; k < o->extents[i].num; k++)
       if (o->extents[i].extents[k].reader) o->common += o->extents[i].extents[k].bytes;
   }
@@ -199,8 +203,7 @@ static tri_status propose(const tri_offload *o, const tri_weights_config *w, tri
   words[FIRST] = (uint64_t)o->tiers->parts[0];
   words[LAST] = find_last(o->tiers);
   for (int i = 0; st == TRI_OK && i < o->tiers->num_streamed; i++)
-    if (o->parts[i].num_extents)
-      st = cut_part(o, i, &m, tri_split_size(split), &cuts[i], &words[PARTS + o->tiers->parts[i]]);
+    st = cut_part(o, i, &m, tri_split_size(split), &cuts[i], &words[PARTS + o->tiers->parts[i]]);
   tri_weight_map_free(&m);
   if (st == TRI_OK) tri_split_tell(split, words);
   return st;

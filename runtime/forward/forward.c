@@ -301,7 +301,7 @@ static int padded_rows(const tri_forward *f, const tri_batch_builder *builder, c
   bool single = b->max_query == 1 && b->num_logits == b->num_tokens;
   if (f->cfg.exchange) single = builder->longest > 0;
   if (!is_recordable(f) || f->cfg.model->encoder || !single) return 0;
-  for (int d = 0; d < builder->num_shards; d++)
+  for (int d = 0; f->cfg.exchange && d < builder->num_shards; d++)
     if ((int)builder->shard_tokens[d] > most) most = (int)builder->shard_tokens[d];
   return tri_batch_padded_rows(&f->cfg.limits, most);
 }
@@ -406,14 +406,20 @@ tri_status tri_forward_reserve_batch(tri_forward *f, const tri_batch_builder *bu
 /* Every shard has a row at least, a padded one as many as all. */
 static tri_status set_shards(tri_forward *f, const tri_batch_builder *builder, int padded, int tokens) {
   tri_parallel p = f->cfg.shard.p;
-  if (!f->cfg.exchange) return builder->num_shards ? TRI_CORRUPT : TRI_OK;
-  if (builder->num_shards != p.dp) return TRI_CORRUPT;
+  int shards = tri_parallel_dp(p) > 1 ? p.dp : 0;
+  if (builder->num_shards != shards) return TRI_CORRUPT;
+  if (!f->cfg.exchange) return TRI_OK;
   for (int d = 0; d < p.dp; d++) {
     if (builder->shard_tokens[d] > (uint32_t)f->cfg.limits.max_num_batched_tokens) return TRI_CORRUPT;
     f->shard_rows[d] = builder->shard_tokens[d] ? (int32_t)builder->shard_tokens[d] : 1;
     if (padded) f->shard_rows[d] = padded;
   }
   return f->shard_rows[p.dp_rank] == tokens ? TRI_OK : TRI_CORRUPT;
+}
+
+/* Other shards want this one's experts, or what it reads of the weights for all. */
+static bool walks_idle(const tri_forward *f) {
+  return f->cfg.exchange || (f->cfg.group_streams && tri_parallel_dp(f->cfg.shard.p) > 1);
 }
 
 tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int lane, tri_mat *logits,
@@ -428,11 +434,11 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   *encoder_output = (tri_encoder_output){0};
   /* A source may be computed into a block that has just been given up, so that its copy was made before. */
   if (!c->feeds_decoder && !builder->source.num_tokens) tri_forward_copy_blocks(f, builder);
-  if (!b->num_tokens && !f->cfg.exchange) return TRI_OK;
+  if (!b->num_tokens && !walks_idle(f)) return TRI_OK;
   int rows = padded_rows(f, builder, b);
   if (rows)
     tri_batch_pad(builder, rows, &padded);
-  else if (!b->num_tokens) /* the other shards want this one's experts */
+  else if (!b->num_tokens)
     tri_batch_idle(builder, &padded);
   if (rows && f->cfg.exchange) plan_for_longest(f, builder->longest, &padded);
   if (rows || !b->num_tokens) b = &padded;

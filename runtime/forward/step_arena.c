@@ -30,7 +30,8 @@ static int most_units(const tri_model_config *c, const tri_shard *s) {
 static void add_exchange(struct table *t) {
   const tri_model_config *c = t->cfg->model;
   const tri_limits *l = t->cfg->limits;
-  int64_t dp = tri_parallel_dp(t->cfg->shard->p), all = dp > 1 ? dp * tri_exchanged_rows(l) : 0;
+  tri_parallel p = t->cfg->shard->p;
+  int64_t all = tri_shards_exchange(c, p) ? tri_parallel_dp(p) * tri_exchanged_rows(l) : 0;
   int64_t mapped = all ? all : tri_limits_chunk(l);
   add(t, TRI_BUF_map_choice, mapped, c->moe.top_k);
   add(t, TRI_BUF_map_row, mapped, c->moe.top_k);

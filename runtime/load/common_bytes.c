@@ -37,12 +37,16 @@ int tri_common_ranges(const tri_weight_map *m, int part, tri_common_range *range
   return 1;
 }
 
-size_t tri_common_bytes(const tri_weight_map *m, const tri_tiers *tiers) {
+size_t tri_common_part_bytes(const tri_weight_map *m, int part) {
   tri_common_range ranges[TRI_COMMON_RANGES];
   size_t sum = 0;
-  for (int i = 0; i < tiers->num_streamed; i++) {
-    int n = tri_common_ranges(m, tiers->parts[i], ranges);
-    for (int k = 0; k < n; k++) sum += ranges[k].bytes;
-  }
+  int n = tri_common_ranges(m, part, ranges);
+  for (int k = 0; k < n; k++) sum += ranges[k].bytes;
+  return sum;
+}
+
+size_t tri_common_bytes(const tri_weight_map *m, const tri_tiers *tiers) {
+  size_t sum = 0;
+  for (int i = 0; i < tiers->num_streamed; i++) sum += tri_common_part_bytes(m, tiers->parts[i]);
   return sum;
 }

@@ -19,6 +19,9 @@ enum { TRI_COMMON_RANGES = 2 * TRI_W_COUNT };
  * many there are. A part without experts is one range, with what lies between its weights. m: with tiers. */
 int tri_common_ranges(const tri_weight_map *m, int part, tri_common_range *ranges);
 
+/* Returns the common bytes of a streamed part; m as above. */
+size_t tri_common_part_bytes(const tri_weight_map *m, int part);
+
 /* Returns the common bytes of all streamed parts. m: with these tiers. */
 size_t tri_common_bytes(const tri_weight_map *m, const tri_tiers *tiers);
 

@@ -23,7 +23,11 @@ static tri_status check_experts(const tri_model_config *c, tri_parallel p, tri_e
   int64_t experts = c->moe.num_experts, slots = tri_stage_slots(c, p);
   if (dp < 1 || p.dp_rank < 0 || p.dp_rank >= dp)
     return tri_fail(err, TRI_OUT_OF_RANGE, "rank", "rank outside the layout");
-  if (!experts && (ep > 1 || dp > 1))
+  if (dp > 1 && (c->encoder || c->feeds_decoder || c->seq2seq.on))
+    return tri_fail(err, TRI_UNSUPPORTED, "data_parallel_size",
+                    "only decoders have shards in a group, and %s is none: groups of their own are its replicas",
+                    c->arch->model_type);
+  if (!experts && ep > 1)
     return tri_fail(err, TRI_UNSUPPORTED, "expert_parallel_size",
                     "the model has no experts to be shared by %d ranks: expert_parallel_size must be 1", ep);
   if (ep < 1 || (int64_t)ep * etp != (int64_t)dp * p.tp)
@@ -58,7 +62,7 @@ bool tri_layer_experts_on_host(const tri_model_config *c, tri_parallel p, int la
 
 bool tri_shard_narrows(const tri_model_config *c, const tri_shard *s) {
   bool decodes = !c->encoder && !c->feeds_decoder && !c->seq2seq.on;
-  return s->last_stage && decodes && !c->norm.parallel_residual && tri_parallel_dp(s->p) == 1;
+  return s->last_stage && decodes && !c->norm.parallel_residual && !tri_shards_exchange(c, s->p);
 }
 
 tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *out, tri_error *err) {

@@ -7,7 +7,10 @@
  * Attention, dense MLPs, the shared expert, embedding and head are cut over the tensor ranks and copied over the dp
  * shards. Experts lie across all ranks of a stage (DeepSpeed-MoE, Rajbhandari et al. 2022, section 5.2): ep shares of
  * their slots (expert_placement.h), each cut into etp slices of its experts' units, ep x etp = dp x tp. Stage rank s
- * has slice s mod etp of share s / etp. etp divides tp, so that the slices of an expert lie in one tensor group. */
+ * has slice s mod etp of share s / etp. etp divides tp, so that the slices of an expert lie in one tensor group.
+ *
+ * Shards of a model without experts have all of it, and exchange nothing: they walk over its layers together, which
+ * lets them read weights that do not stay in memory for each other (offload/split.h). */
 #ifndef TRI_RUNTIME_MODEL_LAYOUT_H
 #define TRI_RUNTIME_MODEL_LAYOUT_H
 
@@ -67,6 +70,11 @@ typedef struct tri_shard {
   tri_range expert_ff, shared_ff; /* of each of those, and of the shared expert */
   tri_range vocab;                /* rows of embedding and head */
 } tri_shard;
+
+/* Tells whether the shards of a group exchange rows in layers with experts. */
+static inline bool tri_shards_exchange(const tri_model_config *c, tri_parallel p) {
+  return tri_parallel_dp(p) > 1 && c->moe.num_experts > 0;
+}
 
 /* Tells whether the experts of a layer of the model lie in the host's memory, beside a device that has the rest. */
 bool tri_layer_experts_on_host(const tri_model_config *c, tri_parallel p, int layer);

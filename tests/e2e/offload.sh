@@ -256,6 +256,13 @@ stop_cluster TERM
 MODEL=$dense
 rm -f "$RUN"/packs/*
 
+# Shards of a model without experts have all in common.
+: >"$RUN/log"
+start_up --gpu-layers 0 --backend cpu -dp 2 --replicas 1
+[ "$(grep -c ' 2.7 MiB of these are the same on the 2 shards of this host: each reads 1/2 of them' "$RUN/log")" = 2 ] || fail "the log does not say that shards share reads: $(grep streamed "$RUN/log")"
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of shards without experts"
+stop_cluster TERM
+
 # A device's weights: in the host's memory, and what has no room there from files; in the host's alone, where that is asked for. The
 # imitation computes on the host, and says that its memory is its own.
 if [ -n "${1-}" ]; then
@@ -278,6 +285,9 @@ if [ -n "${1-}" ]; then
   on_device "come from the host's memory (.* MiB) and the checkpoint in every step" --max-in-cpu 2M
   on_device "come from the checkpoint in every step" --max-in-cpu 1K
   on_device "come from the pack .*just made" --max-in-cpu 1K --quantization int8 --nvme-path "$RUN/device"
+  # Shards bring half of what they have in common each, where their devices reach each other.
+  on_device "each brings over its own link 1/2 of them, and takes the rest from the others' devices" -dp 2 --replicas 1 --max-in-cpu 1M
+  predict --backend cuda --gpu-layers 0 -dp 2 --replicas 1 | grep -q ', of which it brings over its own link 1/2 of [0-9.]* MiB that 2 shards of its host have in common$' || fail "plan does not say what devices bring for each other: $(predict --backend cuda --gpu-layers 0 -dp 2 --replicas 1)"
   refused 3 "MiB of the host's memory are for them" --backend cuda --gpu-layers 0 --offload-weights cpu --max-in-cpu 2M
   unset FAKE_MEMORY
   export LD_LIBRARY_PATH=$libraries

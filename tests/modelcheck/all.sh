@@ -17,9 +17,11 @@
 #                the same run with resident weights; streamed-more: over several ranks
 #   split        shards (-dp) that stream and read for each other what they have in common: the resident run's bits, and each
 #                byte read once; split-more: over other layouts
+#   gather FAKE  the same on devices, by the imitation of one: each byte goes over one link, and from there to the others
+#   cuda-gather  the same on two NVIDIA devices, against the stored answers
 #   must-fail    wrong weights and impossible limits, which modelcheck must call wrong (exit 1), no checkpoint and a malformed
 #                rounding.json (3)
-modelcheck=$1 checkpoints=$2 what=$3
+modelcheck=$1 checkpoints=$2 what=$3 fake=${4-}
 ranks=$(dirname "$0")/../comm/ranks.sh
 failed=0 ran=0
 # Quantized already: what 16 bits cost on a device was not measured, and loading is the same in every type.
@@ -199,16 +201,17 @@ take_base() {
 }
 
 # as_resident SKIPPED RANKS ARG... -- ARG...: the bits with the latter arguments are those without
+exact=--deterministic
 as_resident() {
   skipped_here="$encoders $1" ranks_here=$2
   shift 2
   take_base "$@"
   shift "$taken"
   # shellcheck disable=SC2086
-  every "$skipped_here" "$ranks_here" $base --deterministic
+  every "$skipped_here" "$ranks_here" $base $exact
   wanted=$(bits)
   # shellcheck disable=SC2086
-  every "$skipped_here" "$ranks_here" $base --deterministic --offload-weights nvme "$@"
+  every "$skipped_here" "$ranks_here" $base $exact --offload-weights nvme "$@"
   [ "$(bits)" = "$wanted" ] && return
   failed=$((failed + 1))
   echo "FAILED: other bits than with resident weights: $what_ran"
@@ -276,8 +279,33 @@ split() {
   pattern='[dmq]*_odd'
   split_reads "$dense" 3 -dp 3 -ep 3 --chunk 5 -- --nvme-path "$packs/a,$packs/b"
   split_reads "$dense $packed_only" 4 -dp 4 -ep 4 -- --offload-prefetch-step 5
+  pattern='llama' # without experts
+  split_reads '' 2 -dp 2 -- --forward-chunk 5
+  split_reads '' 3 -dp 3 --chunk 5 -- --nvme-path "$packs" --gpu-layers 1
+  pattern='*'
   split_uneven
   split_alone
+}
+
+# Rings that reach each other and such that do not; weights in the host's memory, in files, and in both.
+gather() {
+  streamed
+  cp "$modelcheck" "$packs/modelcheck" && cp "$fake" "$packs/libtrireme-cuda.so" && cp "$fake" "$packs/libcuda.so.1" || exit 1
+  modelcheck=$packs/modelcheck exact=''
+  export LD_LIBRARY_PATH="$packs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" FAKE_MEMORY=4000000000
+  pattern='*2_odd'
+  split_reads '' 2 -dp 2 --backend cuda --
+  split_reads '' 3 -dp 3 --backend cuda --chunk 5 -- --max-in-cpu 100000 --nvme-path "$packs" --offload-prefetch-step 4
+  pattern=llama
+  split_reads '' 2 -dp 2 --backend cuda -- --max-in-cpu 1 --gpu-layers 1
+  pattern='*_moe_odd' # parts of which some is each shard's own
+  split_reads '' 2 -dp 2 -ep 2 --all2all-backend auto --backend cuda --dtype float32 -- --max-in-cpu 100000 --nvme-path "$packs"
+  pattern=llama
+  export FAKE_APART=1
+  as_resident '' 2 -dp 2 --backend cuda -- --max-in-cpu 300000
+  case $out in *"devices of the 2 shards of this host do not reach each other's memory"*) return ;; esac
+  failed=$((failed + 1))
+  echo "FAILED: the log does not say that devices are apart: $out"
 }
 
 # Shards of which one keeps a layer that the other streams: they share what both stream.
@@ -433,6 +461,16 @@ on_cuda_streamed() {
   every "$encoders" 0 --backend cuda --quantization int8 --limit 6e-2 --offload-weights nvme --nvme-path "$packs/a,$packs/b"
 }
 
+on_cuda_gather() {
+  "$modelcheck" --backend cuda "$checkpoints/llama" 2>&1 | grep 'backend cuda: ' && exit 77
+  streamed
+  find_dense
+  moe=$(cd "$checkpoints" && printf '%s\n' * | grep -vxF "$(echo "$dense" | tr ' ' '\n')" | tr '\n' ' ')
+  every "$encoders $moe" 2 -dp 2 --backend cuda --dtype float32 --offload-weights cpu
+  every "$encoders $moe" 2 -dp 2 --backend cuda --dtype float32 --chunk 5 --offload-weights nvme --nvme-path "$packs" --max-in-cpu 100000 --offload-prefetch-step 3
+  every "$dense" 2 -dp 2 -ep 2 --all2all-backend auto --backend cuda --dtype float32 --offload-weights nvme --nvme-path "$packs" --max-in-cpu 100000
+}
+
 case $what in
 single) single ;;
 single-more) single_more ;;
@@ -446,6 +484,8 @@ streamed) single_streamed ;;
 streamed-more) ranks_streamed ;;
 split) split ;;
 split-more) split_more ;;
+gather) gather ;;
+cuda-gather) on_cuda_gather ;;
 experts)
   experts 2 1 1 -ep 2
   experts 4 1 1 -ep 2 --chunk 5

@@ -78,6 +78,9 @@ static const tri_option options[] = {
      .help = "of --offload-weights: parts in the ring"},
     {TRI_OPT(struct mc_args, chunk_tokens), .name = "forward-chunk", .min = 0, .max = MAX_ROWS, .fallback = "0",
      .help = "of --offload-weights: tokens that go through a part at a time; 0: 512"},
+    {TRI_OPT(struct mc_args, max_in_cpu), .name = "max-in-cpu", .min = 0, .max = 1 << 30, .fallback = "0",
+     .help =
+         "of --offload-weights: bytes of the host's memory for a device's weights; 0: as many as there is room for"},
     {TRI_OPT(struct mc_args, nvme_path), .name = "nvme-path", .metavar = "NAME",
      .help = "of --offload-weights: a folder; streams from packs alone"},
     {TRI_OPT(struct mc_args, cpu_moe), .name = "cpu-moe", .fallback = "false",
@@ -491,6 +494,7 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
                           .offload = {.tier = (tri_offload_tier)c->a.offload,
                                       .gpu_layers = c->a.gpu_layers,
                                       .ring_parts = c->a.ring_parts,
+                                      .max_in_cpu = c->a.max_in_cpu,
                                       .nvme_path = c->a.nvme_path,
                                       .chunk_tokens = c->a.chunk_tokens,
                                       .host_experts = c->a.cpu_moe ? INT_MAX : c->a.n_cpu_moe,

@@ -10,7 +10,7 @@ struct mc_args {
   int tp, pp, dp, ep, exchange, exchange_rows, threads, chunk, block_size;
   const char *backend;
   int dtype, kv_dtype, quantization, pooling;
-  int offload, gpu_layers, ring_parts, chunk_tokens, n_cpu_moe, hot_experts;
+  int offload, gpu_layers, ring_parts, chunk_tokens, max_in_cpu, n_cpu_moe, hot_experts;
   const char *nvme_path;
   bool deterministic, move_experts, cpu_moe;
   int expert_strategy, num_redundant_experts;

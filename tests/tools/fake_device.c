@@ -1,11 +1,14 @@
 /* In the place of the CUDA module: a backend "cuda" that computes with the reference's kernels on the host and says
  * that it has a device of its own. FAKE_DEVICE: its name ("none": it has none); without it every process of a host has
  * one by its number. FAKE_PCI: its address. FAKE_LACKS_ATTENTION: it has no such op. FAKE_EVENTS: steps seem to go on
- * behind their launch. FAKE_MEMORY: bytes of memory of its own, as far as anybody asks. It "measures" that each
- * product's own kernel takes half of the time. */
+ * behind their launch. FAKE_MEMORY: bytes of memory of its own, as far as anybody asks, which the others of the host
+ * reach unless FAKE_APART is there. It "measures" that each product's own kernel takes half of the time. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "kernels/gemm_tactics.h"
 #include "kernels/cuda/fill.h"
@@ -43,24 +46,87 @@ static int64_t mem_available(tri_backend *be) {
   return atoll(getenv("FAKE_MEMORY"));
 }
 
-/* The blocks that it has given out as its own memory. */
+/* The blocks that it has given out as its own memory: each a file that other processes can open. */
 enum { MOST_BLOCKS = 1024 };
 static struct block {
-  const char *begin;
+  char *begin;
   size_t bytes;
+  int fd;
 } blocks[MOST_BLOCKS];
-static int num_blocks;
-static tri_status (*host_mem_alloc)(tri_backend *be, tri_mem_tag tag, size_t bytes, void **out);
 
 static tri_status mem_alloc(tri_backend *be, tri_mem_tag tag, size_t bytes, void **out) {
-  tri_status st = host_mem_alloc(be, tag, bytes, out);
-  if (st == TRI_OK && num_blocks < MOST_BLOCKS) blocks[num_blocks++] = (struct block){*out, bytes};
-  return st;
+  struct block b = {.bytes = bytes ? bytes : 1, .fd = memfd_create("imitation", MFD_CLOEXEC)};
+  int i = 0;
+  while (i < MOST_BLOCKS && blocks[i].begin) i++;
+  if (i == MOST_BLOCKS || b.fd < 0 || ftruncate(b.fd, (off_t)b.bytes)) return TRI_NO_MEMORY;
+  b.begin = mmap(NULL, b.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, b.fd, 0);
+  if (b.begin == MAP_FAILED) return TRI_NO_MEMORY;
+  *out = b.begin;
+  blocks[i] = b;
+  be->allocated[tag] += bytes;
+  return TRI_OK;
+}
+
+static struct block *find_block(const void *p) {
+  for (int i = 0; i < MOST_BLOCKS; i++)
+    if (blocks[i].begin && blocks[i].begin == p) return &blocks[i];
+  return NULL;
+}
+
+static void mem_free(tri_backend *be, tri_mem_tag tag, void *p, size_t bytes) {
+  struct block *b = p ? find_block(p) : NULL;
+  if (!p) return;
+  be->allocated[tag] -= bytes;
+  munmap(b->begin, b->bytes);
+  close(b->fd);
+  *b = (struct block){0};
+}
+
+struct handle {
+  int process, fd;
+  size_t bytes;
+};
+
+static tri_status peer_show(tri_backend *be, void *p, tri_peer_handle *out) {
+  const struct block *b = find_block(p);
+  (void)be;
+  if (!b || getenv("FAKE_APART")) return TRI_UNSUPPORTED;
+  memcpy(out->words, &(struct handle){getpid(), b->fd, b->bytes}, sizeof(struct handle));
+  return TRI_OK;
+}
+
+static struct block opened[16];
+
+static tri_status peer_open(tri_backend *be, const tri_peer_handle *handle, void **out) {
+  char path[64];
+  struct handle h;
+  int i = 0;
+  (void)be;
+  memcpy(&h, handle->words, sizeof h);
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", h.process, h.fd);
+  int fd = open(path, O_RDWR | O_CLOEXEC);
+  void *p = fd < 0 ? MAP_FAILED : mmap(NULL, h.bytes, PROT_READ, MAP_SHARED, fd, 0);
+  if (fd >= 0) close(fd);
+  while (opened[i].begin) i++;
+  if (p == MAP_FAILED) return TRI_UNSUPPORTED;
+  opened[i] = (struct block){.begin = p, .bytes = h.bytes};
+  *out = p;
+  return TRI_OK;
+}
+
+static void peer_close(tri_backend *be, void *p) {
+  (void)be;
+  for (int i = 0; i < 16; i++) {
+    if (opened[i].begin != p) continue;
+    munmap(p, opened[i].bytes);
+    opened[i] = (struct block){0};
+  }
 }
 
 static bool is_own(const void *p) {
-  for (int i = 0; i < num_blocks; i++)
-    if ((const char *)p >= blocks[i].begin && (const char *)p < blocks[i].begin + blocks[i].bytes) return true;
+  for (int i = 0; i < MOST_BLOCKS; i++)
+    if (blocks[i].begin && (const char *)p >= blocks[i].begin && (const char *)p < blocks[i].begin + blocks[i].bytes)
+      return true;
   return false;
 }
 
@@ -100,8 +166,11 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
     be->host_memory = false;
     be->ops.mem_available = mem_available;
     be->ops.upload_rows = upload_rows;
-    host_mem_alloc = be->ops.mem_alloc;
     be->ops.mem_alloc = mem_alloc;
+    be->ops.mem_free = mem_free;
+    be->ops.peer_show = peer_show;
+    be->ops.peer_open = peer_open;
+    be->ops.peer_close = peer_close;
   }
   be->num_devices = 2;
   snprintf(be->about, sizeof be->about, "device %d: imitation", device);

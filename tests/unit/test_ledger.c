@@ -154,8 +154,38 @@ START_TEST(models_in_chunks) {
     ck_assert_int_eq(tri_offload_chunk(&o, &k.c, k.s.p, false), cases[i].host ? 32 : 0);
     ck_assert_int_eq(tri_offload_chunk(&o, &k.c, k.s.p, true), cases[i].device ? 32 : 0);
   }
+  ck_assert_int_eq(tri_offload_chunk(&o, &k.c, (tri_parallel){.tp = 1, .pp = 1, .dp = 2}, false), 32);
   open_case(&k, "mixtral_odd");
   ck_assert_int_eq(tri_offload_chunk(&o, &k.c, (tri_parallel){.tp = 1, .pp = 1, .dp = 2, .ep = 2}, false), 0);
+}
+END_TEST
+
+/* What ranks of a host have in common lies in its memory once: of it each counts a share. */
+START_TEST(parts_in_the_hosts_memory) {
+  static struct ledger_case k;
+  tri_tiers *t = NULL;
+  tri_error err = {0};
+  tri_weight_map m = {0}, whole = {0};
+  bool in_dram[64];
+  open_case(&k, "llama");
+  ck_assert_int_eq(tri_weight_map_make(&k.c, &k.s, NULL, TRI_F32, TRI_QUANTIZE_NONE, NULL, &whole, &err), TRI_OK);
+  tri_tiers_config tc = {.part_bytes = whole.part_bytes,
+                         .num_parts = k.s.layers.count * TRI_LAYER_PARTS,
+                         .room = SIZE_MAX,
+                         .max_resident = SIZE_MAX,
+                         .ring_parts = 2};
+  ck_assert(tc.num_parts <= 64 && tri_tiers_plan(&tc, &t, &err) == TRI_OK);
+  ck_assert_int_eq(tri_weight_map_make(&k.c, &k.s, NULL, TRI_F32, TRI_QUANTIZE_NONE, t, &m, &err), TRI_OK);
+  ck_assert_uint_eq(tri_offload_place(t, NULL, 1, t->streamed, in_dram), t->streamed);
+  ck_assert_uint_lt(tri_offload_place(t, NULL, 1, t->streamed / 2 + 64, in_dram), t->streamed);
+  ck_assert_uint_eq(tri_offload_place(t, &m, 2, t->streamed / 2 + 64, in_dram), t->streamed);
+  ck_assert_uint_lt(tri_offload_place(t, &m, 2, t->streamed / 2 - 64, in_dram), t->streamed);
+  ck_assert_uint_eq(tri_offload_place(t, &m, 4, t->streamed / 4 + 64, in_dram), t->streamed);
+  size_t home;
+  ck_assert(tri_offload_home_bytes(&whole, k.s.layers.count, &home) && home >= t->streamed);
+  tri_weight_map_free(&m);
+  tri_weight_map_free(&whole);
+  tri_tiers_free(t);
 }
 END_TEST
 
@@ -485,6 +515,7 @@ Suite *suite_ledger(void) {
   tcase_add_test(c, limits_by_default);
   tcase_add_test(c, tokens_that_hide_weights);
   tcase_add_test(c, models_in_chunks);
+  tcase_add_test(c, parts_in_the_hosts_memory);
   tcase_add_loop_test(c, memory_for_larger_steps, 0, 5);
   tcase_add_test(c, workspace_of_chunks);
   tcase_add_test(c, blocks_of_the_host);

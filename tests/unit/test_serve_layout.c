@@ -17,6 +17,7 @@ static const struct {
     {2, 2, 2, 0, 0, false, {2, 1, 2, 2, 1}}, {2, 2, 0, 1, 2, false, {2, 1, 2, 4, 2}},
     {1, 2, 2, 0, 0, false, {1, 1, 2, 2, 1}}, {1, 1, 0, 0, 0, true, {1, 1, 1, 1, 1}},
     {1, 2, 0, 2, 0, false, {1, 1, 2, 1, 1}}, {2, 2, 0, 2, 3, false, {2, 1, 2, 2, 3}},
+    {1, 2, 0, 0, 1, false, {1, 1, 2, 1, 1}}, {2, 2, 0, 0, 3, false, {2, 1, 2, 1, 3}},
 };
 
 START_TEST(sizes_and_groups) {
@@ -57,9 +58,6 @@ START_TEST(contradictions) {
       {{.tp = 2, .dp = 2, .ep = 2, .enable_expert_parallel = true},
        "expert_parallel_size",
        "--enable-expert-parallel shares the experts among all data-parallel 2 x tensor-parallel 2 ranks, but -ep is 2"},
-      {{.tp = 2, .dp = 2, .replicas = 3},
-       "replicas",
-       "without expert parallelism -dp counts replica groups, too: -dp 2 and --replicas 3 disagree"},
       {{.tp = 4, .dp = 1, .ep = 16},
        "expert_parallel_size",
        "-ep 16 does not divide data-parallel 1 x tensor-parallel 4: it could be 1, 2, 4"},

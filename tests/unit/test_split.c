@@ -90,11 +90,8 @@ static void draw_parts(struct world *w, uint64_t seed) {
 
 static tri_split_config split_config(const struct world *w, int rank) {
   const tri_reader_config reads = {.piece_bytes = PIECE, .num_buffers = BUFFERS};
-  return (tri_split_config){.rank = rank,
-                            .size = w->size,
-                            .num_buffers = BUFFERS,
-                            .buffer_bytes = tri_reader_memory_bytes(&reads),
-                            .num_words = 2};
+  return (tri_split_config){
+      .rank = rank, .size = w->size, .buffer_bytes = tri_reader_memory_bytes(&reads), .num_words = 2};
 }
 
 static void open_split(struct world *w, int rank) {
@@ -229,6 +226,33 @@ START_TEST(words_of_ranks) {
   ck_assert_int_eq(tri_split_hear(w.ranks[0].split, 2, &heard), TRI_PEER_LOST);
   for (int r = 0; r < 3; r++) tri_split_close(w.ranks[r].split);
   free_world(&w);
+}
+END_TEST
+
+/* What one rank puts into the home all find there, at the same place; and none takes what is not of it. */
+START_TEST(a_home_for_all) {
+  tri_split *s[2] = {NULL, NULL};
+  tri_split_name name;
+  tri_error err = {0};
+  bool yes;
+  for (int r = 0; r < 2; r++) {
+    tri_split_config sc = {.rank = r, .size = 2, .buffer_bytes = PIECE, .home_bytes = 3 * TRI_SPLIT_HOME_ALIGN};
+    ck_assert_int_eq(r ? tri_split_open(&sc, &name, &s[r], &err) : tri_split_create(&sc, &name, &s[r], &err), TRI_OK);
+    ck_assert_uint_eq((uintptr_t)tri_split_home(s[r]) % TRI_SPLIT_HOME_ALIGN, 0);
+  }
+  size_t at = 2 * TRI_SPLIT_HOME_ALIGN + 5000, end = 3 * TRI_SPLIT_HOME_ALIGN;
+  memset(tri_split_home(s[0]) + at, 7, 10000); /* before another rank reserves it */
+  ck_assert_int_eq(tri_split_take_home(s[1], at + 3000, end - at - 3000, &err), TRI_OK);
+  ck_assert(tri_split_home(s[1])[at] == 7 && tri_split_home(s[1])[at + 9999] == 7 && !tri_split_home(s[1])[at + 10000]);
+  ck_assert_int_eq(tri_split_take_home(s[1], at, end - at + 1, &err), TRI_OUT_OF_RANGE);
+  ck_assert_int_eq(tri_split_take_home(s[1], SIZE_MAX, 2, &err), TRI_OUT_OF_RANGE);
+  ck_assert_int_eq(tri_split_answer_of(s[0], 1, 2, &yes), TRI_AGAIN);
+  tri_split_answer(s[1], 2, false);
+  ck_assert(tri_split_answer_of(s[0], 1, 2, &yes) == TRI_OK && !yes);
+  tri_split_leave(s[1]);
+  ck_assert_int_eq(tri_split_answer_of(s[0], 1, 3, &yes), TRI_PEER_LOST);
+  ck_assert(tri_split_is_alive(s[0], 1));
+  for (int r = 0; r < 2; r++) tri_split_close(s[r]);
 }
 END_TEST
 
@@ -383,6 +407,7 @@ Suite *suite_split(void) {
   tcase_set_timeout(t, 60);
   tcase_add_loop_test(t, every_byte_on_every_rank, 2, MOST_RANKS + 1);
   tcase_add_test(t, words_of_ranks);
+  tcase_add_test(t, a_home_for_all);
   tcase_add_test(t, memory_that_is_not_there);
   tcase_add_test(t, a_rank_that_leaves);
   tcase_add_loop_test(t, a_rank_that_is_killed, 0, 2);

@@ -22,13 +22,21 @@ tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_conf
                                tri_bench_rank *out, tri_error *err) {
   tri_comm *world;
   tri_comm_config cc = {.timeout_ms = 1000};
-  tri_engine_config ec = *sizes;
-  tri_placement placement = {0};
-  tri_status st = TRI_OK;
   *out = (tri_bench_rank){0};
   TRI_CHECK(tri_comm_self_create(&cc, &world));
-  TRI_CHECK(tri_group_create(world, (tri_parallel){.tp = 1, .pp = 1}, &out->group, err));
-  st = tri_placement_of_rank(o, world, 0, 1, 200, &placement, err);
+  return tri_bench_rank_open_in(world, (tri_parallel){.tp = 1, .pp = 1}, 0, 1, o, sizes, num_seqs, seq_len, out, err);
+}
+
+tri_status tri_bench_rank_open_in(tri_comm *world, tri_parallel layout, int local_rank, int local_size,
+                                  const tri_serve_options *o, const tri_engine_config *sizes, int num_seqs, int seq_len,
+                                  tri_bench_rank *out, tri_error *err) {
+  tri_engine_config ec = *sizes;
+  tri_placement placement = {0};
+  *out = (tri_bench_rank){0};
+  tri_status st = tri_group_create(world, layout, &out->group, err);
+  if (st != TRI_OK) tri_comm_destroy(world);
+  TRI_CHECK(st);
+  st = tri_placement_of_rank(o, world, local_rank, local_size, 200, &placement, err);
   out->backend = placement.backend;
   out->pool = placement.pool;
   out->threads = placement.threads;
@@ -41,9 +49,9 @@ tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_conf
   ec.quantization = (tri_quantization)o->quantization;
   ec.block_size = tri_limits_block_size(o->block_size, !out->backend->host_memory);
   if (!ec.kv_bytes && !ec.num_kv_blocks) ec.num_kv_blocks = blocks_for(num_seqs, seq_len, ec.block_size);
-  ec.local_ranks = 1;
+  ec.local_ranks = local_size;
   ec.autotune = o->autotune;
-  tri_stream_hiding hiding = {.opts = o, .local_ranks = 1};
+  tri_stream_hiding hiding = {.opts = o, .local_ranks = local_size};
   ec.hiding_tokens = tri_stream_hiding_tokens;
   ec.hiding_ctx = &hiding;
   TRI_CHECK(tri_offload_of_options(o, &ec.offload, err));

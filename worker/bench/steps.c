@@ -49,10 +49,22 @@ static void add(tri_bench_steps *s, int slot, bool prompt, int start, int n) {
   tri_plan_add(s->writer, &seq, s->ids + slot, s->blocks, &greedy, (uint32_t)n);
 }
 
+/* Every shard has as much in the step as this one. */
+static const void *finish(tri_bench_steps *s, size_t *len) {
+  uint32_t tokens[TRI_MAX_SHARDS], longest[TRI_MAX_SHARDS];
+  int dp = tri_group_num_shards(s->engine->group);
+  for (int d = 0; d < dp; d++) {
+    tokens[d] = s->writer->h.num_tokens;
+    longest[d] = tri_plan_longest(s->writer);
+  }
+  if (dp > 1) tri_plan_set_shards(s->writer, tokens, longest, (uint32_t)dp);
+  return tri_plan_finish(s->writer, len);
+}
+
 static tri_status run(tri_bench_steps *s) {
   size_t len;
   const tri_step_result *r;
-  const void *plan = tri_plan_finish(s->writer, &len);
+  const void *plan = finish(s, &len);
   return tri_engine_step(s->engine, plan, len, &r);
 }
 
@@ -79,7 +91,7 @@ static void plan_decode(tri_bench_steps *s) {
 tri_status tri_bench_steps_begin_decode(tri_bench_steps *s) {
   size_t len;
   plan_decode(s);
-  const void *plan = tri_plan_finish(s->writer, &len);
+  const void *plan = finish(s, &len);
   return tri_engine_begin(s->engine, plan, len);
 }
 

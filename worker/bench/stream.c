@@ -1,9 +1,12 @@
 /* `trireme bench stream`: steps of one rank whose weights do not stay in memory, beside what they could take at best.
  *
  * A step needs as long as the bare reader for its bytes (the same ranges of the same files, as many reads at once and
- * as large, into buffers, and nothing done about them), and as long as it computes. Compute is the same step of an
- * engine that keeps all weights, where there is memory for that beside this one; else it is not measured. All take
- * turns, and medians are compared.
+ * as large, into buffers, and nothing done about them), as long as bare copies of a device's from the host's memory,
+ * and as long as it computes. Compute is the same step of an engine that keeps all weights, where there is memory for
+ * that beside this one; else it is not measured. All take turns, and medians are compared.
+ *
+ * Under mpirun several ranks are shards of a group, which read or bring for each other what they have in common: all
+ * do the same at the same time, and the slowest one counts.
  *
  * A stream reads ahead over the end of a step. Each timed step therefore follows another one without a pause, and what
  * it reads ahead is what was read ahead for it. */
@@ -13,6 +16,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "comm/wire/boot.h"
 #include "kernels/roofline.h"
 #include "runtime/base/log.h"
 #include "runtime/base/version.h"
@@ -49,14 +53,17 @@ enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
 static tri_options_spec spec = {
     .program = "trireme bench stream",
-    .usage = "--model DIR {--gpu-layers N | --cpu-offload-gb N | --max-in-cpu BYTES} [OPTION]...",
+    .usage = "--model DIR {--gpu-layers N | --cpu-offload-gb N | --max-in-cpu BYTES} [OPTION]...\n"
+             "       mpirun -n N trireme-bench-stream --model DIR -dp N --replicas 1 ...",
     .summary = "Times steps of one rank whose weights come from files in every step, against the disk alone and "
                "against computing alone, without a server.",
     .epilog =
-        "The floor is the longer of both: the bare reader, which reads the same ranges of the same files and does\n"
-        "nothing with them, and the same step of an engine that keeps all weights in memory. Where there is no room\n"
-        "for the latter, it is not measured. The ratio is the floor over the step.\n\n"
-        "The other options of trireme-worker are understood and change nothing; the layout can only be one rank.\n",
+        "The floor is the longest of these: the bare reader, which reads the same ranges of the same files and does\n"
+        "nothing with them, of a device bare copies from the host's memory, and the same step of an engine that keeps\n"
+        "all weights in memory. Where there is no room for the latter, it is not measured. The ratio is the floor "
+        "over\n"
+        "the step. Under mpirun ranks are shards of a group, which read or bring for each other what they stream.\n\n"
+        "The other options of trireme-worker are understood and change nothing.\n",
     .version = "trireme bench stream " TRIREME_VERSION,
     .config_file = true,
 };
@@ -68,18 +75,33 @@ struct side {
 
 struct bench {
   struct bench_options o;
+  tri_comm *world; /* of several ranks; NULL: there is one */
+  int rank, size, local_rank, local_size;
   struct side streamed, resident;
-  bool computes; /* resident is there */
-  tri_error why; /* where it is not */
-  tri_stream_extent *extents;
-  int num_extents;
+  bool computes;                      /* resident is there */
+  tri_error why;                      /* where it is not */
+  tri_stream_extent *extents, *homes; /* of a pass, of this rank: from files, and from the host's memory */
+  int num_extents, num_homes;
   tri_status st; /* of the bare reader */
   tri_error err;
-  tri_disk_figures disk;                                                               /* of the last round */
-  double step[MAX_ROUNDS], stall[MAX_ROUNDS], reader[MAX_ROUNDS], compute[MAX_ROUNDS]; /* seconds */
+  tri_disk_figures disk; /* of the last round */
+  double step[MAX_ROUNDS], stall[MAX_ROUNDS], reader[MAX_ROUNDS], link[MAX_ROUNDS], compute[MAX_ROUNDS]; /* seconds */
 };
 
 /* ---- rounds ---- */
+
+/* Begins something on all ranks at a time. */
+static tri_status meet(const struct bench *b) { return b->world ? tri_comm_barrier(b->world) : TRI_OK; }
+
+/* The slowest rank's time. */
+static tri_status take_slowest(const struct bench *b, double *seconds) {
+  double all[TRI_SPLIT_MAX_RANKS];
+  if (!b->world) return TRI_OK;
+  TRI_CHECK(tri_comm_all_gather(b->world, seconds, all, sizeof *seconds));
+  for (int r = 0; r < b->size; r++)
+    if (all[r] > *seconds) *seconds = all[r];
+  return TRI_OK;
+}
 
 static tri_stream_figures figures(const struct bench *b) {
   return tri_weight_stream_figures(tri_offload_stream(b->streamed.rank.engine->offload));
@@ -116,11 +138,34 @@ static void *read_barely(void *ctx) {
 static tri_status time_reader(struct bench *b, double *seconds, tri_error *err) {
   pthread_t thread;
   await_rest(b);
+  TRI_CHECK(meet(b));
   if (pthread_create(&thread, NULL, read_barely, b)) return tri_fail(err, TRI_NO_MEMORY, "io", "no thread to read");
   pthread_join(thread, NULL);
   *seconds = b->disk.seconds;
   if (b->st != TRI_OK) *err = b->err;
-  return b->st;
+  return b->st == TRI_OK ? take_slowest(b, seconds) : b->st;
+}
+
+/* Copies what this rank brings in a pass to one place of its device, where nothing else is. */
+static tri_status time_link(struct bench *b, double *seconds) {
+  enum { LINK_PIECE = 64 << 20 };
+  tri_backend *be = b->streamed.rank.backend;
+  void *to;
+  await_rest(b);
+  TRI_CHECK(be->ops.mem_alloc(be, TRI_MEM_STAGING, LINK_PIECE, &to));
+  TRI_CHECK(be->ops.stream_sync(be));
+  TRI_CHECK(meet(b));
+  int64_t start = tri_now_ns();
+  for (int i = 0; i < b->num_homes; i++)
+    for (size_t at = 0, n; at < b->homes[i].bytes; at += n) {
+      n = b->homes[i].bytes - at < LINK_PIECE ? b->homes[i].bytes - at : LINK_PIECE;
+      be->ops.upload_rows(be, to, n, b->homes[i].home + at, n, n, 1);
+    }
+  be->ops.event_record(be, TRI_EVENT_UPLOAD, TRI_STREAM_COPY);
+  tri_status st = be->ops.event_wait(be, TRI_EVENT_UPLOAD);
+  *seconds = (double)(tri_now_ns() - start) * 1e-9;
+  be->ops.mem_free(be, TRI_MEM_STAGING, to, LINK_PIECE);
+  return st == TRI_OK ? take_slowest(b, seconds) : st;
 }
 
 /* Runs a step of the kind that is timed. */
@@ -129,10 +174,11 @@ static tri_status run_step(const struct bench *b, struct side *s) {
 }
 
 static tri_status time_compute(struct bench *b, double *seconds) {
+  TRI_CHECK(meet(b));
   int64_t start = tri_now_ns();
   tri_status st = run_step(b, &b->resident);
   *seconds = (double)(tri_now_ns() - start) * 1e-9;
-  return st;
+  return st == TRI_OK ? take_slowest(b, seconds) : st;
 }
 
 /* The first of two steps finds a full ring, as the second one does not. */
@@ -143,7 +189,7 @@ static tri_status time_step(struct bench *b, double *seconds, double *stall) {
   tri_status st = run_step(b, &b->streamed);
   *seconds = (double)(tri_now_ns() - start) * 1e-9;
   *stall = (double)(figures(b).stall_ns - before.stall_ns) * 1e-9;
-  return st;
+  return st == TRI_OK ? take_slowest(b, seconds) : st;
 }
 
 static tri_status run_rounds(struct bench *b, tri_error *err) {
@@ -151,6 +197,7 @@ static tri_status run_rounds(struct bench *b, tri_error *err) {
   if (st == TRI_OK && b->computes) st = tri_bench_steps_feed(&b->resident.steps);
   for (int i = 0; st == TRI_OK && i < b->o.rounds; i++) {
     if (b->num_extents) st = time_reader(b, &b->reader[i], err);
+    if (st == TRI_OK && b->num_homes) st = time_link(b, &b->link[i]);
     if (st == TRI_OK && b->computes) st = time_compute(b, &b->compute[i]);
     if (st == TRI_OK) st = time_step(b, &b->step[i], &b->stall[i]);
   }
@@ -169,7 +216,12 @@ static tri_status open_side(const struct bench *b, const tri_serve_options *serv
   if (tokens < b->o.input_len) tokens = b->o.input_len;
   tri_engine_config ec = {.max_num_seqs = b->o.batch_size, .max_num_batched_tokens = tokens, .max_model_len = len};
   if (ec.max_num_batched_tokens < b->o.batch_size) ec.max_num_batched_tokens = b->o.batch_size;
-  TRI_CHECK(tri_bench_rank_open(serve, &ec, b->o.batch_size, len, &out->rank, err));
+  tri_parallel layout = {.tp = 1, .pp = 1, .dp = b->size};
+  tri_comm *world = NULL;
+  if (b->world) TRI_CHECK(tri_comm_split(b->world, 0, b->rank, NULL, &world));
+  TRI_CHECK(world ? tri_bench_rank_open_in(world, layout, b->local_rank, b->local_size, serve, &ec, b->o.batch_size,
+                                           len, &out->rank, err)
+                  : tri_bench_rank_open(serve, &ec, b->o.batch_size, len, &out->rank, err));
   return tri_bench_steps_create(out->rank.engine, b->o.batch_size, b->o.input_len, most_decodes(b), &out->steps);
 }
 
@@ -192,16 +244,24 @@ static tri_status open_resident(struct bench *b, tri_error *err) {
   return st == TRI_NO_CAPACITY || st == TRI_NO_MEMORY ? TRI_OK : tri_fail(err, st, b->why.field, "%s", b->why.message);
 }
 
-/* All that a pass reads, one behind the other. */
+/* All that this rank reads and copies in a pass, one behind the other. */
 static tri_status list_extents(struct bench *b, tri_error *err) {
   const tri_engine *e = b->streamed.rank.engine;
   tri_offload_source source = tri_offload_source_of(e->offload);
-  int n = 0;
+  int n = 0, own = source.num_readers ? tri_split_rank(e->split) + 1 : 0;
   for (int i = 0; i < e->tiers->num_streamed; i++) n += source.parts[i].num_extents;
   b->extents = tri_calloc((size_t)n + 1, sizeof *b->extents);
-  if (!b->extents) return tri_fail(err, TRI_NO_MEMORY, "", "no memory for %d ranges of files", n);
+  b->homes = tri_calloc((size_t)n + 1, sizeof *b->homes);
+  if (!b->extents || !b->homes) return tri_fail(err, TRI_NO_MEMORY, "", "no memory for %d ranges of files", n);
   for (int i = 0; i < e->tiers->num_streamed; i++)
-    for (int k = 0; k < source.parts[i].num_extents; k++) b->extents[b->num_extents++] = source.parts[i].extents[k];
+    for (int k = 0; k < source.parts[i].num_extents; k++) {
+      const tri_stream_extent *x = &source.parts[i].extents[k];
+      if (x->reader && x->reader != own) continue;
+      if (x->home)
+        b->homes[b->num_homes++] = *x;
+      else
+        b->extents[b->num_extents++] = *x;
+    }
   return TRI_OK;
 }
 
@@ -223,11 +283,19 @@ static tri_status set_up(struct bench *b, tri_error *err) {
 /* ---- figures ---- */
 
 struct report {
-  double step, stall, reader, compute, floor; /* seconds; compute 0: not measured */
-  double files, dram;                         /* bytes of a step */
+  double step, stall, reader, link, compute, floor; /* seconds; compute 0: not measured */
+  double files, dram, peer;                         /* bytes of a step */
 };
 
-static int tokens_of_step(const struct bench *b) { return b->o.batch_size * (b->o.prompts ? b->o.input_len : 1); }
+static int tokens_of_step(const struct bench *b) {
+  return b->size * b->o.batch_size * (b->o.prompts ? b->o.input_len : 1);
+}
+
+static double sum(const tri_stream_extent *x, int count) {
+  double bytes = 0;
+  for (int i = 0; i < count; i++) bytes += (double)x[i].bytes;
+  return bytes;
+}
 
 static struct report make_report(struct bench *b) {
   const tri_engine *e = b->streamed.rank.engine;
@@ -235,10 +303,13 @@ static struct report make_report(struct bench *b) {
   struct report r = {.step = tri_median(b->step, n),
                      .stall = tri_median(b->stall, n),
                      .reader = tri_median(b->reader, n),
+                     .link = tri_median(b->link, n),
                      .compute = tri_median(b->compute, n),
-                     .dram = (double)tri_offload_source_of(e->offload).dram};
-  r.files = (double)e->tiers->streamed - r.dram;
+                     .files = sum(b->extents, b->num_extents),
+                     .dram = sum(b->homes, b->num_homes)};
+  r.peer = (double)e->tiers->streamed - r.files - r.dram;
   r.floor = r.reader > r.compute ? r.reader : r.compute;
+  if (r.link > r.floor) r.floor = r.link;
   return r;
 }
 
@@ -247,12 +318,13 @@ static void print_json(const struct bench *b, const struct report *r) {
   printf("{\"model\":\"%s\",\"backend\":\"%s\",\"isa\":\"%s\",\"threads\":%d,\"batch_size\":%d,\"input_len\":%d,"
          "\"stay_bytes\":%zu,\"ring_bytes\":%zu,\"file_bytes\":%.0f,\"host_memory_bytes\":%.0f,\"source\":\"%s\","
          "\"prompts\":%s,\"step_s\":%.5g,\"stall_s\":%.5g,\"file_bytes_per_s\":%.5g,\"host_memory_bytes_per_s\":%.5g,"
-         "\"tokens_per_s\":%.5g,\"reader_s\":%.5g,\"reader_bytes_per_s\":%.5g,\"direct\":%s,",
+         "\"tokens_per_s\":%.5g,\"ranks\":%d,\"peer_bytes\":%.0f,\"link_s\":%.5g,\"reader_s\":%.5g,\"reader_bytes_per_"
+         "s\":%.5g,\"direct\":%s,",
          e->model.arch->model_type, b->streamed.rank.backend->name, b->streamed.rank.backend->isa,
          b->streamed.rank.threads, b->o.batch_size, b->o.input_len, e->weights->bytes, e->weights->ring_bytes, r->files,
          r->dram, tri_offload_source_of(e->offload).pack ? "pack" : "checkpoint", b->o.prompts ? "true" : "false",
-         r->step, r->stall, r->files / r->step, r->dram / r->step, tokens_of_step(b) / r->step, r->reader,
-         r->reader > 0 ? r->files / r->reader : 0, b->disk.direct ? "true" : "false");
+         r->step, r->stall, r->files / r->step, r->dram / r->step, tokens_of_step(b) / r->step, b->size, r->peer,
+         r->link, r->reader, r->reader > 0 ? r->files / r->reader : 0, b->disk.direct ? "true" : "false");
   printf(b->computes ? "\"compute_s\":%.5g," : "\"compute_s\":null,", r->compute);
   printf("\"floor_s\":%.5g,\"ratio\":%.3f}\n", r->floor, r->floor / r->step);
 }
@@ -261,7 +333,7 @@ static void print_text(const struct bench *b, const struct report *r) {
   const tri_engine *e = b->streamed.rank.engine;
   printf("%s: %.1f MB stay, %.1f MB are a ring, %.1f MB come in every step, backend %s %s, %d threads\n",
          e->model.arch->model_type, (double)e->weights->bytes * 1e-6, (double)e->weights->ring_bytes * 1e-6,
-         (r->files + r->dram) * 1e-6, b->streamed.rank.backend->name, b->streamed.rank.backend->isa,
+         (r->files + r->dram + r->peer) * 1e-6, b->streamed.rank.backend->name, b->streamed.rank.backend->isa,
          b->streamed.rank.threads);
   printf("step of %d %s%s:   %9.3f s   waits for weights %9.3f s   %9.2f tokens/s\n", b->o.batch_size,
          b->o.prompts ? "prompt" : "sequence", b->o.batch_size > 1 ? "s" : "", r->step, r->stall,
@@ -270,6 +342,12 @@ static void print_text(const struct bench *b, const struct report *r) {
     printf("  from files:           %9.1f MB, %6.2f GB/s (%s)\n", r->files * 1e-6, r->files / r->step * 1e-9,
            tri_offload_about(e->offload));
   if (r->dram > 0) printf("  from the host:        %9.1f MB, %6.2f GB/s\n", r->dram * 1e-6, r->dram / r->step * 1e-9);
+  if (r->peer > 0)
+    printf("  from other shards:    %9.1f MB, %6.2f GB/s (%d of them, which do the same)\n", r->peer * 1e-6,
+           r->peer / r->step * 1e-9, b->size - 1);
+  if (r->dram > 0)
+    printf("floor, bare copies:     %9.3f s   %6.2f GB/s over %s link%s\n", r->link, b->size * r->dram / r->link * 1e-9,
+           b->size > 1 ? "all" : "the", b->size > 1 ? "s" : "");
   if (r->files > 0)
     printf("floor, the bare reader: %9.3f s   %6.2f GB/s, %s\n", r->reader, r->files / r->reader * 1e-9,
            b->disk.direct ? "past the page cache" : "through the page cache");
@@ -284,11 +362,42 @@ static tri_status measure(struct bench *b, tri_error *err) {
   tri_status st = run_rounds(b, err);
   if (st != TRI_OK) return st;
   struct report r = make_report(b);
+  if (b->rank) return TRI_OK;
   if (b->o.json)
     print_json(b, &r);
   else
     print_text(b, &r);
   return TRI_OK;
+}
+
+/* Joins the ranks that mpirun has started; without it this is the only one. */
+static tri_status join(struct bench *b, int *argc, char ***argv, tri_error *err) {
+  const tri_comm_config cc = {.policy = {.yield_us = 200000}, .timeout_ms = 60000};
+  tri_serve_layout y;
+  b->size = b->local_size = 1;
+  if (!tri_boot_under_mpi()) return tri_bench_rank_check(&b->o.serve, err);
+  if (!b->o.serve.model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
+  TRI_CHECK(tri_mpi_init(argc, argv, err));
+  TRI_CHECK(tri_comm_mpi_world(&cc, &b->world));
+  b->rank = b->world->rank;
+  b->size = b->world->size;
+  TRI_CHECK(tri_comm_mpi_local(b->world, &b->local_rank, &b->local_size));
+  TRI_CHECK(tri_serve_layout_make(&b->o.serve, &y, err));
+  if (y.tp * y.pp * y.ep * y.replicas == 1 && y.dp == b->size && b->size <= TRI_SPLIT_MAX_RANKS) return TRI_OK;
+  return tri_fail(err, TRI_USAGE, "data_parallel_size",
+                  "%d ranks: it times shards of one group without experts, -dp %d --replicas 1, at most %d", b->size,
+                  b->size, TRI_SPLIT_MAX_RANKS);
+}
+
+/* The others would wait for a rank that has failed. */
+static void leave(struct bench *b, tri_status st) {
+  if (b->world && st != TRI_OK) tri_mpi_abort(tri_exit_code(st));
+  close_side(&b->resident);
+  close_side(&b->streamed);
+  tri_free(b->extents);
+  tri_free(b->homes);
+  if (b->world) tri_comm_destroy(b->world);
+  if (b->world) tri_mpi_finalize();
 }
 
 int main(int argc, char **argv) {
@@ -302,13 +411,11 @@ int main(int argc, char **argv) {
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);
   if (code >= 0) return code;
   tri_log_setup(TRI_LOG_WARN, "-"); /* the figures say the rest */
-  tri_status st = tri_bench_rank_check(&b.o.serve, &err);
+  tri_status st = join(&b, &argc, &argv, &err);
   if (st == TRI_OK) st = set_up(&b, &err);
   if (st == TRI_OK) st = b.o.verify ? tri_bench_verify(b.streamed.rank.engine, b.o.json, &err) : measure(&b, &err);
   if (st != TRI_OK) fprintf(stderr, "trireme bench stream: %s\n", err.status ? err.message : tri_status_text(st));
-  close_side(&b.resident);
-  close_side(&b.streamed);
-  tri_free(b.extents);
+  leave(&b, st);
   tri_options_free(opts);
   return tri_exit_code(st);
 }

@@ -63,7 +63,7 @@ struct plan_streaming {
   bool on;
   /* bytes of the rank that streams most */
   size_t stay, ring, dram, files;
-  size_t common; /* of files, of which each of so many shards of a host reads a part, for all */
+  size_t common; /* of these, of which each of so many shards of a host reads or brings a part, for all */
   int readers;
   bool from_pack, from_checkpoint; /* both: some ranks' from this, others' from that; none: nobody knows yet */
   int sharing;                     /* ranks that share a disk */

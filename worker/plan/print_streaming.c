@@ -38,8 +38,8 @@ static void print_tiers(const struct plan *p, const struct plan_streaming *s) {
   if (s->dram) printf(", %.1f MiB come from the host's memory in every step", mib(s->dram));
   if (s->files) printf(", %.1f MiB from %s%s", mib(s->files), source(s), s->dram ? "" : " in every step");
   if (s->common)
-    printf(", of which it reads 1/%d of %.1f MiB that %d shards of its host have in common", s->readers, mib(s->common),
-           s->readers);
+    printf(", of which it %s 1/%d of %.1f MiB that %d shards of its host have in common",
+           s->link_bytes_per_s > 0 ? "brings over its own link" : "reads", s->readers, mib(s->common), s->readers);
   printf("\n");
 }
 

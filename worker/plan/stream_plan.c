@@ -68,9 +68,10 @@ static double crowd(const struct plan *p, const struct plan_rank *r) {
 static void count_tiers(struct plan *p, const struct plan_rank *r, size_t dram, tri_streaming_share *stage) {
   struct plan_streaming *s = &p->streaming;
   int readers = count_readers(p, r);
-  double all = (double)r->ledger.streamed, common = (double)r->ledger.common * (1 - (double)dram / all);
-  double files = all - (double)dram - common * (readers - 1) / readers;
+  double all = (double)r->ledger.streamed, others = (double)r->ledger.common * (readers - 1) / readers;
+  double files = (all - others) * (1 - (double)dram / all);
   if (all > stage->streamed_bytes) stage->streamed_bytes = all;
+  if (all - others > stage->link_bytes) stage->link_bytes = all - others;
   files *= crowd(p, r);
   if (files > stage->file_bytes) stage->file_bytes = files;
   if (s->on && s->dram + s->files >= r->ledger.streamed) return;
@@ -79,7 +80,7 @@ static void count_tiers(struct plan *p, const struct plan_rank *r, size_t dram, 
   s->ring = r->ledger.ring;
   s->dram = dram;
   s->files = r->ledger.streamed - dram;
-  s->common = readers > 1 ? (size_t)common : 0;
+  s->common = readers > 1 ? r->ledger.common : 0;
   s->readers = readers;
 }
 
@@ -106,7 +107,9 @@ static tri_status look_at_rank(struct plan *p, const struct plan_rank *r, tri_ba
   size_t room = device ? tri_offload_host_room(&p->offload, p->streaming.sharing) : 0;
   size_t taken = p->offload.max_in_cpu ? 0 : r->ledger.host_experts; /* a start has them there before */
   room -= taken < room ? taken : room;
-  size_t dram = device ? tri_offload_place(tiers, room, in_dram) : 0;
+  tri_weight_map_free(&m);
+  TRI_TRY(tri_weight_map_make(p->c, &r->shard, p->ckpt, wc.dtype, wc.quantization, tiers, &m, err));
+  size_t dram = device ? tri_offload_place(tiers, &m, count_readers(p, r), room, in_dram) : 0;
   count_tiers(p, r, dram, stage);
   wc.tiers = tiers;
   if (dram < tiers->streamed) TRI_TRY(look_at_files(p, &wc, in_dram, rooms, err));

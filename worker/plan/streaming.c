@@ -5,7 +5,7 @@ static double larger(double a, double b) { return a > b ? a : b; }
 double tri_streaming_pass(const tri_streaming *s, int stage) {
   const tri_streaming_share *at = &s->shares[stage];
   double disk = at->file_bytes > 0 ? at->file_bytes / s->disk_bytes_per_s : 0;
-  double link = s->link_bytes_per_s > 0 ? at->streamed_bytes / s->link_bytes_per_s : 0;
+  double link = s->link_bytes_per_s > 0 ? at->link_bytes / s->link_bytes_per_s : 0;
   return larger(disk, link);
 }
 

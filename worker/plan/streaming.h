@@ -9,6 +9,7 @@
 typedef struct tri_streaming_share {
   double file_bytes;     /* from files */
   double streamed_bytes; /* these, and those from the host's memory to a device */
+  double link_bytes;     /* over a device's own link: without what other devices of the host bring for it */
 } tri_streaming_share;
 
 typedef struct tri_streaming {

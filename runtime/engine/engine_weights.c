@@ -1,0 +1,138 @@
+/* The weights of an engine's rank: which of them stay, how the others come, and what the log says of both. */
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "runtime/base/log.h"
+#include "runtime/engine/engine_impl.h"
+#include "runtime/engine/offload_folders.h"
+#include "runtime/engine/offload_ranks.h"
+
+/* Which weights stay: as the ledger has counted. */
+static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri_error *err) {
+  tri_weight_map m;
+  if (!e->ledger.streams) return TRI_OK;
+  if (e->placement && e->placement->room)
+    return tri_fail(
+        err, TRI_UNSUPPORTED, "enable_eplb",
+        "--enable-eplb moves experts in memory, and weights of this rank are streamed: give one of them up");
+  /* A missing folder is refused before minutes of loading. */
+  if (config->offload.nvme_path) TRI_CHECK(tri_offload_folders_check(config->offload.nvme_path, err));
+  TRI_CHECK(tri_weight_map_make(&e->model, &e->shard, e->ckpt, config->dtype, config->quantization, NULL, &m, err));
+  tri_status st = tri_offload_plan(&config->offload, &e->model, &m, e->shard.layers.count, e->ledger.weights_room,
+                                   !e->backend->host_memory, &e->tiers, err);
+  tri_weight_map_free(&m);
+  return st;
+}
+
+/* Says what the shards of this host do for each other; each of their logs has it, as hosts may differ. */
+static void tell_readers(const tri_engine *e) {
+  tri_offload_source s = tri_offload_source_of(e->offload);
+  const char *verb = s.gathers ? "brings over its own link" : "reads";
+  const char *others = s.gathers ? "the others' devices" : "the others";
+  if (s.num_readers && !e->backend->host_memory && !s.gathers)
+    tri_log(TRI_LOG_INFO, "engine",
+            "weights: the devices of the %d shards of this host do not reach each other's memory: each copies all that "
+            "it streams over its own link",
+            s.num_readers);
+  if (s.common)
+    tri_log(TRI_LOG_INFO, "engine",
+            "weights: %.1f MiB of these are the same on the %d shards of this host: each %s 1/%d of them, and takes "
+            "the rest from %s",
+            (double)s.common / 0x1p20, s.num_readers, verb, s.num_readers, others);
+  else if (e->split && !s.num_readers)
+    tri_log(TRI_LOG_INFO, "engine",
+            "weights: the shards of this host stream nothing in common: each reads all of its own");
+}
+
+static void tell_tiers(const tri_engine *e) {
+  double streamed = (double)e->tiers->streamed, speed = tri_offload_bandwidth(e->offload);
+  tri_log(
+      TRI_LOG_INFO, "engine",
+      "weights: %.1f MiB stay, %.1f MiB come from %s in every step, through a ring of %.1f MiB: a step takes %.2f s at "
+      "least, at %.2f GB/s",
+      (double)e->weights->bytes / 0x1p20, streamed / 0x1p20, tri_offload_about(e->offload),
+      (double)e->weights->ring_bytes / 0x1p20, streamed / speed, speed * 1e-9);
+}
+
+static void tell_unlocked(const char *what, size_t bytes, int code) {
+  struct rlimit most = {0};
+  getrlimit(RLIMIT_MEMLOCK, &most);
+  tri_log(TRI_LOG_INFO, "engine",
+          "the %.1f MiB of %s may be swapped out: they cannot be locked (%s), as ulimit -l allows %.1f MiB",
+          (double)bytes / 0x1p20, what, strerror(code), (double)most.rlim_cur / 0x1p20);
+}
+
+/* Keeps what stays and the ring in memory: the system takes them for idle while the page cache and others want room,
+ * and a step that waits for swap waits for longer than its reads. */
+static void lock_weights(const tri_engine *e) {
+  const tri_weights *w = e->weights;
+  if (!e->backend->host_memory) return; /* what a device reads is pinned */
+  bool ring = tri_pages_lock(w->ring, w->ring_bytes), stays = tri_pages_lock(w->memory, w->bytes);
+  if (!ring || !stays) tell_unlocked("weights that stay and of their ring", w->bytes + w->ring_bytes, errno);
+}
+
+/* Makes the backend of experts on the host. */
+static tri_status make_host(tri_engine *e, tri_error *err) {
+  tri_backend_config bc = {.name = "cpu", .deterministic = e->backend->deterministic, .pool = e->backend->pool};
+  return e->ledger.host_experts ? tri_backend_create(&bc, &e->host, err) : TRI_OK;
+}
+
+static void tell_host(const tri_engine *e) {
+  const tri_weights *w = e->weights;
+  if (!w->host_bytes) return;
+  tri_log(TRI_LOG_INFO, "engine", "%.1f MiB of experts stay in the host's memory: %d threads with %s compute them",
+          (double)w->host_bytes / 0x1p20, tri_pool_size(e->host->pool), e->host->isa);
+  if (!tri_pages_lock(w->host_memory, w->host_bytes)) tell_unlocked("experts on the host", w->host_bytes, errno);
+}
+
+static int local_ranks_of(const tri_engine_config *config) { return config->local_ranks ? config->local_ranks : 1; }
+
+tri_status tri_engine_load_weights(tri_engine *e, const tri_engine_config *config, tri_error *err) {
+  TRI_CHECK(plan_tiers(e, config, err));
+  TRI_CHECK(make_host(e, err));
+  tri_weights_config wc = {.backend = e->backend,
+                           .host = e->host,
+                           .model = &e->model,
+                           .shard = &e->shard,
+                           .ckpt = e->ckpt,
+                           .dtype = config->dtype,
+                           .quantization = config->quantization,
+                           .seed = config->seed,
+                           .tiers = e->tiers};
+  TRI_CHECK(tri_weights_make(&wc, &e->weights, err));
+  tell_host(e);
+  if (!e->tiers) return TRI_OK;
+  tri_offload_ranks ranks = {.local_ranks = local_ranks_of(config), .split = e->split, .host_room = e->host_room};
+  ranks.stop = e->group->world->cfg.policy.stop;
+  TRI_CHECK(tri_offload_create(&config->offload, &wc, e->weights->ring, &ranks, &e->offload, err));
+  tell_tiers(e);
+  tell_readers(e);
+  if (!tri_offload_source_of(e->offload).num_readers) tri_engine_close_split(e);
+  lock_weights(e);
+  return TRI_OK;
+}
+
+/* Finds what all parts take, should they all lie in the host's memory. */
+static tri_status find_home(const tri_engine *e, const tri_engine_config *config, size_t *bytes, tri_error *err) {
+  tri_weight_map m;
+  if (!e->ledger.streams) return TRI_OK;
+  TRI_CHECK(tri_weight_map_make(&e->model, &e->shard, e->ckpt, config->dtype, config->quantization, NULL, &m, err));
+  bool fits = tri_offload_home_bytes(&m, e->shard.layers.count, bytes);
+  tri_weight_map_free(&m);
+  return fits ? TRI_OK : TRI_OVERFLOW;
+}
+
+/* Shards have the same weights but for experts: those of one host read what they stream of them for each other
+ * (DeepSpeed-Inference, section VI.B). */
+tri_status tri_engine_join_ranks(tri_engine *e, const tri_engine_config *config, tri_error *err) {
+  tri_offload_joining own = {.streams = e->ledger.streams, .num_words = tri_offload_num_words(e->shard.layers.count)};
+  if (!e->group->column || !e->group_streams) return TRI_OK;
+  own.room = e->ledger.weights_room;
+  if (!e->backend->host_memory) own.host_room = tri_offload_host_room(&config->offload, local_ranks_of(config));
+  if (!e->backend->host_memory) TRI_CHECK(tri_engine_agree(e->group, find_home(e, config, &own.home_bytes, err), err));
+  TRI_CHECK(tri_offload_join_ranks(e->group, &own, &e->split, err));
+  e->ledger.weights_room = own.room;
+  e->host_room = own.host_room;
+  return TRI_OK;
+}
