@@ -102,20 +102,28 @@ __device__ static inline unsigned ranks_with(const tri_cuda_exchange &e, const c
   return ranks_with(e, a.all_experts + number * (size_t)e.cfg.top_k);
 }
 
-/* A part of what this rank has for a row of another one, by a warp. */
+template <typename T>
+__device__ static inline void load_sums(const tri_cuda_exchange &e, const combine_args &a, int rank, int row, int at,
+                                        int end, uint4 (&v)[AHEAD]) {
+#pragma unroll
+  for (int j = 0; j < AHEAD; j++)
+    if (at + j * WARP < end) v[j] = sums_of<T>(e, a, rank, row, at + j * WARP);
+}
+
+/* A part of what this rank has for a row of another one, by a warp. It is read while the row's ranks are looked up. */
 template <typename T>
 __device__ static inline void give_back(const tri_cuda_exchange &e, const combine_args &a, int to, int row, int part) {
-  const int lane = threadIdx.x % WARP, end = min((part + 1) * a.sent_length, a.vectors);
-  uint4 *box = result_box(e, to, e.rank, row);
+  const int end = min((part + 1) * a.sent_length, a.vectors);
+  int at = part * a.sent_length + (int)threadIdx.x % WARP;
+  uint4 *box = result_box(e, to, e.rank, row), v[AHEAD];
+  load_sums<T>(e, a, to, row, at, end, v);
   if (!(ranks_with(e, a, to, row) >> e.rank & 1)) return;
-  for (int at = part * a.sent_length + lane; at < end; at += AHEAD * WARP) {
-    uint4 v[AHEAD];
+  while (at < end) {
 #pragma unroll
     for (int j = 0; j < AHEAD; j++)
-      if (at + j * WARP < end) v[j] = sendable(sums_of<T>(e, a, to, row, at + j * WARP));
-#pragma unroll
-    for (int j = 0; j < AHEAD; j++)
-      if (at + j * WARP < end) put(box + at + j * WARP, v[j]);
+      if (at + j * WARP < end) put(box + at + j * WARP, sendable(v[j]));
+    at += AHEAD * WARP;
+    load_sums<T>(e, a, to, row, at, end, v);
   }
 }
 
@@ -142,13 +150,14 @@ __device__ static inline bool receive_results(const tri_cuda_exchange &e, int ro
  * that it does not matter which rank has a sequence. */
 template <typename T>
 __device__ static inline void add_up(const tri_cuda_exchange &e, const combine_args &a, int row, int part) {
-  const int lane = threadIdx.x % WARP, end = min((part + 1) * a.own_length, a.vectors);
+  const int end = min((part + 1) * a.own_length, a.vectors);
+  int at = part * a.own_length + (int)threadIdx.x % WARP;
+  uint4 own = at < end ? sums_of<T>(e, a, e.rank, row, at) : make_uint4(0, 0, 0, 0);
   const unsigned ranks = ranks_with(e, a, e.rank, row), others = ranks & ~(1u << e.rank);
   patience p = {};
-  for (int at = part * a.own_length + lane; at < end; at += WARP) {
+  while (at < end) {
     uint4 v[TRI_ROWS_RANKS];
     elements<T> sum = {};
-    uint4 own = ranks >> e.rank & 1 ? sums_of<T>(e, a, e.rank, row, at) : make_uint4(0, 0, 0, 0);
     if (!receive_results(e, row, at, others, v, &p)) return;
 #pragma unroll
     for (int r = 0; r < TRI_ROWS_RANKS; r++) {
@@ -158,6 +167,8 @@ __device__ static inline void add_up(const tri_cuda_exchange &e, const combine_a
       for (int k = 0; k < elements<T>::COUNT; k++) sum.x[k] += x.x[k];
     }
     store_sums<T>(e, a, row, at, sum);
+    at += WARP;
+    if (at < end) own = sums_of<T>(e, a, e.rank, row, at);
   }
 }
 

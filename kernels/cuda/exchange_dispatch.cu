@@ -126,25 +126,20 @@ __device__ static inline void push_vectors(const tri_cuda_exchange &e, const dis
     if (j < count) store_vector(row_in_all(a, e.rank, row), a.row, at + j * BLOCK_THREADS, v[j]);
 }
 
-/* Sends a part of a row with each block, once a warp has the row's choices; with ROUTES it makes them. Rows that this
- * rank does not have but others do come to its tables as nobody's. Grid stride * parts, 256 threads. Shared memory: the
+/* Sends a part of a row with block number `block` of stride * parts, once a warp has the row's choices; with ROUTES it
+ * makes them. Rows that this rank does not have but others do come to its tables as nobody's. Shared memory: the
  * choices, then what routing needs. */
 template <bool ROUTES>
-__global__ __launch_bounds__(BLOCK_THREADS) static void push_kernel(const __grid_constant__ tri_cuda_exchange e,
-                                                                    const __grid_constant__ dispatch_args a,
-                                                                    const __grid_constant__ tri_moe_route_args route) {
+__device__ static inline void push_part(const tri_cuda_exchange &e, const dispatch_args &a,
+                                        const tri_moe_route_args &route, uint32_t round, int block) {
   extern __shared__ double shared[];
   const choices own = {(int32_t *)shared, (float *)shared + e.cfg.top_k};
-  const int row = blockIdx.x / a.parts, part = blockIdx.x % a.parts;
+  const int row = block / a.parts, part = block % a.parts;
   const bool is_there = row < a.rows[e.rank];
   const char *x = a.x + (size_t)row * (size_t)a.row.bytes;
   const int end = is_there ? min((part + 1) * a.length, a.row.vectors) : 0;
   int at = part * a.length + threadIdx.x, count = count_ahead(at, end, BLOCK_THREADS);
   uint4 v[AHEAD];
-  let_next_begin();
-  wait_for_previous();
-  if (e.rounds->over) return;
-  const uint32_t round = e.rounds->dispatched;
   load_vectors(a, x, at, count, v); /* while the choices are made */
   if (threadIdx.x < WARP && ROUTES && is_there)
     route_token(route, row, shared + e.cfg.top_k, own.slots, own.weights);
@@ -194,18 +189,12 @@ __device__ static inline void await_row(const tri_cuda_exchange &e, const dispat
   }
 }
 
-/* Brings a row of another rank to its place with each block: its table, and it where it is wanted here. Grid stride *
- * (ranks - 1), 256 threads. */
-__global__ __launch_bounds__(BLOCK_THREADS) static void await_kernel(const __grid_constant__ tri_cuda_exchange e,
-                                                                     const __grid_constant__ dispatch_args a) {
+/* Brings a row of another rank to its place with block number `block` of stride * (ranks - 1): its table, and it where
+ * it is wanted here. */
+__device__ static inline void await_rows(const tri_cuda_exchange &e, const dispatch_args &a, uint32_t round,
+                                         int block) {
   __shared__ bool is_wanted;
-  const int peers = e.cfg.ranks - 1, row = blockIdx.x / peers;
-  const int source = (e.rank + 1 + (int)blockIdx.x % peers) % e.cfg.ranks;
-  let_next_begin();
-  wait_for_previous();
-  if (e.rounds->over) return;
-  const uint32_t round = e.rounds->combined;
-  if (!blockIdx.x && !threadIdx.x) e.rounds->dispatched = round + 1;
+  const int peers = e.cfg.ranks - 1, row = block / peers, source = (e.rank + 1 + block % peers) % e.cfg.ranks;
   if (threadIdx.x < WARP) {
     bool has_own = await_table(e, a, round, source, row);
     if (!threadIdx.x) is_wanted = has_own;
@@ -214,10 +203,44 @@ __global__ __launch_bounds__(BLOCK_THREADS) static void await_kernel(const __gri
   if (is_wanted) await_row(e, a, round, source, row);
 }
 
+/* Sends with `pushes` blocks and receives with those behind them: in one kernel where the device has room for all of
+ * them at once, so that no end of a kernel lies between the two, else in one of each kind. Blocks begin in their order,
+ * and those that send wait for nobody. A round's number is that of the combines: they have all ended when its rows are
+ * sent. Grid up to stride * (parts + ranks - 1), 256 threads. */
+template <bool ROUTES>
+__global__ __launch_bounds__(BLOCK_THREADS) static void dispatch_kernel(
+    const __grid_constant__ tri_cuda_exchange e, const __grid_constant__ dispatch_args a,
+    const __grid_constant__ tri_moe_route_args route, int pushes) {
+  const int block = blockIdx.x;
+  let_next_begin();
+  wait_for_previous();
+  if (e.rounds->over) return;
+  const uint32_t round = e.rounds->combined;
+  if (block < pushes) {
+    push_part<ROUTES>(e, a, route, round, block);
+    return;
+  }
+  if (block == pushes && !threadIdx.x) e.rounds->dispatched = round + 1;
+  await_rows(e, a, round, block - pushes);
+}
+
 /* ---- launches ---- */
 
 bool tri_cuda_exchange_routes(const tri_moe_route_args *route) {
   return room_doubles(*route) * sizeof(double) + (size_t)route->top_k * 8 <= 48u << 10;
+}
+
+/* A block of another kernel may still have a multiprocessor, and this one's take no more than half of it each. */
+template <bool ROUTES>
+static void launch_dispatch(cudaStream_t stream, const tri_cuda_exchange *e, const dispatch_args &a,
+                            const tri_moe_route_args &route, size_t shared, int pushes, int awaits, int num_sms) {
+  dim3 first((unsigned)pushes), second((unsigned)awaits), both((unsigned)(pushes + awaits));
+  if (pushes + awaits <= num_sms) {
+    launch_overlapped(dispatch_kernel<ROUTES>, both, BLOCK_THREADS, shared, stream, *e, a, route, pushes);
+    return;
+  }
+  launch_overlapped(dispatch_kernel<ROUTES>, first, BLOCK_THREADS, shared, stream, *e, a, route, pushes);
+  launch_overlapped(dispatch_kernel<false>, second, BLOCK_THREADS, 0, stream, *e, a, tri_moe_route_args{}, 0);
 }
 
 void tri_cuda_exchange_dispatch(cudaStream_t stream, const tri_cuda_exchange *e, const tri_rows_dispatch *d,
@@ -234,17 +257,15 @@ void tri_cuda_exchange_dispatch(cudaStream_t stream, const tri_cuda_exchange *e,
   a.stride = d->stride;
   for (int r = 0; r < e->cfg.ranks; r++) a.rows[r] = d->rows[r];
   cut_rows(e->row_vectors, d->stride, 2 * num_sms, BLOCK_THREADS, &a.parts, &a.length);
-  dim3 grid((unsigned)(d->stride * a.parts)), awaited((unsigned)(d->stride * (e->cfg.ranks - 1)));
+  int pushes = d->stride * a.parts, awaits = d->stride * (e->cfg.ranks - 1);
   if (d->route)
-    launch_overlapped(push_kernel<true>, grid, BLOCK_THREADS, shared + room_doubles(*d->route) * sizeof(double), stream,
-                      *e, a, *d->route);
+    launch_dispatch<true>(stream, e, a, *d->route, shared + room_doubles(*d->route) * sizeof(double), pushes, awaits,
+                          num_sms);
   else
-    launch_overlapped(push_kernel<false>, grid, BLOCK_THREADS, shared, stream, *e, a, tri_moe_route_args{});
-  launch_overlapped(await_kernel, awaited, BLOCK_THREADS, 0, stream, *e, a);
+    launch_dispatch<false>(stream, e, a, tri_moe_route_args{}, shared, pushes, awaits, num_sms);
 }
 
 cudaError_t tri_cuda_dispatch_load(void) {
-  cudaError_t e = load_kernel(push_kernel<true>);
-  if (e == cudaSuccess) e = load_kernel(push_kernel<false>);
-  return e == cudaSuccess ? load_kernel(await_kernel) : e;
+  cudaError_t e = load_kernel(dispatch_kernel<true>);
+  return e == cudaSuccess ? load_kernel(dispatch_kernel<false>) : e;
 }
