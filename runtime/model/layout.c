@@ -65,6 +65,18 @@ bool tri_shard_narrows(const tri_model_config *c, const tri_shard *s) {
   return s->last_stage && decodes && !c->norm.parallel_residual && !tri_shards_exchange(c, s->p);
 }
 
+/* Returns a rank's part of an MLP's units. Kernels read them in vectors and tiles, so that parts which do not come out
+ * even are cut between as many units as leave them equal to a sixteenth. */
+static tri_range part_of_units(int64_t n, int parts, int rank) {
+  enum { TILE = 64, VECTOR = 8, EQUAL = 16 };
+  int64_t each = n / parts, piece = TILE;
+  while (piece >= VECTOR && EQUAL * piece > each) piece /= 2;
+  if (piece < VECTOR || (n % parts == 0 && each % VECTOR == 0)) return tri_range_part(n, parts, rank);
+  tri_range p = tri_range_part((n + piece - 1) / piece, parts, rank);
+  int64_t first = p.first * piece, end = first + p.count * piece;
+  return (tri_range){(int)first, (int)((end < n ? end : n) - first)};
+}
+
 tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *out, tri_error *err) {
   if (p.tp < 1 || p.tp > c->attention.num_heads)
     return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size",
@@ -94,10 +106,10 @@ tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *
       .layers = tri_stage_layers(c, p, p.pp_rank),
       .q_heads = q,
       .kv_heads = {kv_first, kv_end - kv_first},
-      .ff = tri_range_part(c->mlp.intermediate_size, p.tp, p.tp_rank),
+      .ff = part_of_units(c->mlp.intermediate_size, p.tp, p.tp_rank),
       .slots = tri_range_part(tri_stage_slots(c, p), tri_parallel_ep(p), s / etp),
-      .expert_ff = tri_range_part(c->moe.intermediate_size, etp, s % etp),
-      .shared_ff = tri_range_part(c->moe.shared_size, p.tp, p.tp_rank),
+      .expert_ff = part_of_units(c->moe.intermediate_size, etp, s % etp),
+      .shared_ff = part_of_units(c->moe.shared_size, p.tp, p.tp_rank),
       .vocab = tri_range_part(c->vocab_size, p.tp, p.tp_rank),
   };
   return TRI_OK;

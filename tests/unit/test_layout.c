@@ -1,6 +1,7 @@
 /* Who holds what: every element of every weight on exactly the ranks that must have it, at the place where the executor
  * looks for it. The expectation is written per element, from what tensor parallelism means, without ranges of rows. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -511,6 +512,33 @@ START_TEST(parts) {
 }
 END_TEST
 
+/* Units of an MLP, of which kernels read eight at a time: slices that do not come out even are whole vectors all the
+ * same where they are long, and about equal. */
+START_TEST(slices_of_units) {
+  static const char config[] =
+      "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":8,"
+      "\"num_key_value_heads\":8,\"intermediate_size\":%d,\"vocab_size\":64,\"max_position_embeddings\":64,"
+      "\"rms_norm_eps\":1e-5,\"hidden_act\":\"silu\"}";
+  static const int sizes[] = {5464, 768, 11008, 14336, 1408, 37, 96, 2816};
+  for (int i = 0; i < 8; i++)
+    for (int tp = 1; tp <= 8; tp++) {
+      char text[400];
+      tri_model_config c;
+      tri_shard s;
+      int at = 0, n = snprintf(text, sizeof text, config, sizes[i]);
+      ck_assert_int_eq(tri_model_config_parse(text, (size_t)n, NULL, 0, &c, NULL), TRI_OK);
+      for (int r = 0; r < tp; r++) {
+        ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = tp, .pp = 1, .tp_rank = r}, &s, NULL), TRI_OK);
+        ck_assert_int_eq(s.ff.first, at);
+        ck_assert(sizes[i] < 128 * tp || s.ff.first % 8 == 0);
+        ck_assert(s.ff.count * tp <= sizes[i] + sizes[i] / 8 + tp && s.ff.count > 0);
+        at += s.ff.count;
+      }
+      ck_assert_int_eq(at, sizes[i]);
+    }
+}
+END_TEST
+
 START_TEST(refused_layouts) {
   static const struct {
     tri_parallel p;
@@ -571,6 +599,7 @@ Suite *suite_layout(void) {
   tcase_add_test(c, six_over_three_on_two);
   tcase_add_test(c, stages_by_work);
   tcase_add_test(c, parts);
+  tcase_add_test(c, slices_of_units);
   tcase_add_test(c, refused_layouts);
   tcase_add_test(c, experts_in_shares);
   tcase_add_test(c, refused_shares);
