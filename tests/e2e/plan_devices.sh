@@ -27,17 +27,17 @@ same llama --model "$llama" --devices 4 --memory-per-rank 1GiB --gpu-memory-util
 llama: 4 layers, hidden 64, 8 heads over 2 KV heads, vocabulary 509
 backend cuda: 4 devices on 1 host, 1024.0 MiB for each rank, 256 tokens per sequence
 machine: a rank reads 1000 GB/s at best (as given), products 100 TFLOP/s (as given)
-         sums 1.7 us + 0.2 us a rank + bytes at 214 GB/s; exchange 2.75 us + 0.47 us a rank + bytes at 214 GB/s; transfers 11 us + bytes at 280 GB/s
+         sums 1.7 us + 0.2 us a rank + bytes at 214 GB/s; exchange 3.8 us + 0.47 us a rank + bytes at 214 GB/s; transfers 11 us + bytes at 280 GB/s
 predicted, with 256 keys for each sequence that decodes:
 
                                                        MiB a rank  KV tokens ms/token                          ms/prompt
   layout                                               without KV     in all   1 seq. 32 seqs.        tokens/s          
-* -tp 1 --replicas 4                                          413     262144    0.087    0.088  2648781 at 256      0.09
-  -tp 1 -pp 2 --replicas 2                                    415     131072    0.098    0.106  2249156 at 256      0.10
-  -tp 2 --replicas 2                                          403     131072    0.108    0.109  2156410 at 256      0.11
-  -tp 4                                                       398      65536    0.112    0.114  1918367 at 256      0.12
-  -tp 2 -pp 2                                                 405      65536    0.119    0.126  1881283 at 256      0.12
-  -tp 1 -pp 4                                                 418      65536    0.120    0.132  1818989 at 256      0.12
+* -tp 1 --replicas 4                                          413     262144    0.087    0.088  2646287 at 256      0.09
+  -tp 1 -pp 2 --replicas 2                                    415     131072    0.098    0.106  2247533 at 256      0.10
+  -tp 2 --replicas 2                                          403     131072    0.108    0.109  2153879 at 256      0.11
+  -tp 4                                                       398      65536    0.112    0.114  1917025 at 256      0.12
+  -tp 2 -pp 2                                                 405      65536    0.119    0.126  1879583 at 256      0.12
+  -tp 1 -pp 4                                                 418      65536    0.120    0.132  1817927 at 256      0.12
 
 * the most tokens per second; a prompt has 256 tokens
 TABLE
@@ -45,25 +45,25 @@ same experts --model "$experts" --devices 8 --nnodes 2 --memory-per-rank 1GiB --
 mixtral: 3 layers, hidden 96, 6 heads over 3 KV heads, vocabulary 331, 5 experts, 2 for each token
 backend cuda: 8 devices on 2 hosts, 1024.0 MiB for each rank, 192 tokens per sequence
 machine: a rank reads 1000 GB/s at best (as given), products 100 TFLOP/s (as given)
-         sums 1.7 us + 0.2 us a rank + bytes at 214 GB/s; exchange 2.75 us + 0.47 us a rank + bytes at 214 GB/s; transfers 11 us + bytes at 280 GB/s
+         sums 1.7 us + 0.2 us a rank + bytes at 214 GB/s; exchange 3.8 us + 0.47 us a rank + bytes at 214 GB/s; transfers 11 us + bytes at 280 GB/s
          between hosts, not measured: sums and exchange 10 us + 1 us a rank + bytes at 50 GB/s; transfers 15 us + bytes at 50 GB/s
 predicted, with 192 keys for each sequence that decodes:
 
                                                        MiB a rank  KV tokens ms/token                          ms/prompt
   layout                                               without KV     in all   1 seq. 32 seqs.        tokens/s          
-* -tp 1 --replicas 8                                          427     393216    0.089    0.090  2852633 at 256      0.09
-  -tp 1 -pp 2 --replicas 4                                    430     196608    0.100    0.133  1915463 at 256      0.10
-  -tp 2 --replicas 4                                          424     196608    0.106    0.106  2389060 at 256      0.11
-  -tp 2 --enable-expert-parallel --replicas 4                 427     196608    0.106    0.106  2387948 at 256      0.11
-  -tp 4 --replicas 2                                          422      98304    0.109    0.109  2298025 at 256      0.11
-  -tp 4 -ep 2 --replicas 2                                    424      98304    0.109    0.109  2297510 at 256      0.11
-  -tp 4 --enable-expert-parallel --replicas 2                 427      98304    0.109    0.109  2296481 at 256      0.11
-  -tp 1 -dp 2 --enable-expert-parallel --replicas 4           430     393216    0.111    0.112  2289574 at 256      0.11
-  -tp 2 -pp 2 --replicas 2                                    426      98304    0.117    0.154  1646035 at 256      0.12
-  -tp 2 -pp 2 --enable-expert-parallel --replicas 2           429      98304    0.117    0.154  1645331 at 256      0.12
+* -tp 1 --replicas 8                                          427     393216    0.089    0.090  2851949 at 256      0.09
+  -tp 1 -pp 2 --replicas 4                                    430     196608    0.100    0.133  1915134 at 256      0.10
+  -tp 2 --replicas 4                                          424     196608    0.106    0.106  2388115 at 256      0.11
+  -tp 2 --enable-expert-parallel --replicas 4                 427     196608    0.106    0.106  2386959 at 256      0.11
+  -tp 4 --replicas 2                                          422      98304    0.109    0.109  2296957 at 256      0.11
+  -tp 4 -ep 2 --replicas 2                                    424      98304    0.109    0.109  2296366 at 256      0.11
+  -tp 4 --enable-expert-parallel --replicas 2                 427      98304    0.109    0.109  2295183 at 256      0.11
+  -tp 2 -pp 2 --replicas 2                                    426      98304    0.117    0.154  1645550 at 256      0.12
+  -tp 2 -pp 2 --enable-expert-parallel --replicas 2           429      98304    0.117    0.154  1644818 at 256      0.12
+  -tp 1 -dp 2 --enable-expert-parallel --replicas 4           430     393216    0.118    0.118  2166929 at 256      0.12
 
 * the most tokens per second; a prompt has 192 tokens
-shards (-dp) on devices have not been measured yet
+shards (-dp) on devices have been measured over two alone
 10 of 23 layouts that fit; --all shows the others
 TABLE
 

@@ -90,7 +90,7 @@ static void print_table(const struct plan *p, const struct plan_machine *m, cons
   print_rows(p, r, &marks);
   printf("\n* the most tokens per second; a prompt has %.0f tokens\n", config->prompt);
   if (marks.crosses) printf("! a tensor group lies on several hosts\n");
-  if (marks.shards && config->ledger.device) printf("shards (-dp) on devices have not been measured yet\n");
+  if (marks.shards && config->ledger.device) printf("shards (-dp) on devices have been measured over two alone\n");
   print_rest(p, r);
 }
 
