@@ -29,17 +29,14 @@ static int ask_model(submit_chat *chat, const char *dir, trireme *c, int timeout
   return TRI_EXIT_OK;
 }
 
-int submit_chat_open(const char *dir, trireme *c, int timeout_ms, submit_chat **out) {
-  tri_error err = {0};
+int submit_chat_open(const char *dir, trireme *c, int timeout_ms, submit_chat **out, tri_error *why) {
   submit_chat *chat = tri_calloc(1, sizeof *chat);
-  tri_status st = chat ? gw_model_open(dir, &chat->model, &err) : TRI_NO_MEMORY;
-  if (st == TRI_OK && !chat->model.template) st = tri_fail(&err, TRI_NOT_FOUND, "model", "%s", chat->model.no_template);
+  tri_status st = chat ? gw_model_open(dir, &chat->model, why) : TRI_NO_MEMORY;
+  if (st == TRI_OK && !chat->model.template) st = tri_fail(why, TRI_NOT_FOUND, "model", "%s", chat->model.no_template);
   if (st == TRI_OK) st = tri_tokenizer_scratch_create(chat->model.tokenizer, &chat->scratch);
-  int code = TRI_EXIT_OK;
-  if (st != TRI_OK)
-    code = cmd_failed(program, "--model %s: %s", dir, err.message[0] ? err.message : tri_status_text(st));
-  if (!code) code = ask_model(chat, dir, c, timeout_ms);
-  if (code)
+  if (st != TRI_OK && !why->message[0]) tri_fail(why, st, "model", "%s", tri_status_text(st));
+  int code = st == TRI_OK ? ask_model(chat, dir, c, timeout_ms) : TRI_EXIT_OK;
+  if (code || st != TRI_OK)
     submit_chat_close(chat);
   else
     *out = chat;

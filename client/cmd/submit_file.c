@@ -398,15 +398,21 @@ static int open_files(batch *b) {
   return open_output(o->output, &b->out);
 }
 
-/* --model may be the served model's folder instead of its name. */
+/* --model may be the served model's folder instead of its name; what is no such folder is a name. */
 static int open_chat(batch *b) {
   const char *model = b->o->request.r.model;
+  submit_context *x = &b->context;
   struct stat file;
   b->defaults = b->o->request;
-  b->context.defaults = &b->defaults;
-  if (!model || stat(model, &file) || !S_ISDIR(file.st_mode)) return TRI_EXIT_OK;
-  b->defaults.r.model = NULL;
-  return submit_chat_open(model, b->c, (int)b->o->connection.connect_timeout_ms, &b->context.chat);
+  x->defaults = &b->defaults;
+  if (!model) return TRI_EXIT_OK;
+  if (stat(model, &file) || !S_ISDIR(file.st_mode)) {
+    tri_fail(&x->no_chat, TRI_NOT_FOUND, "model", "there is no folder %s", model);
+    return TRI_EXIT_OK;
+  }
+  int code = submit_chat_open(model, b->c, (int)b->o->connection.connect_timeout_ms, &x->chat, &x->no_chat);
+  if (x->chat) b->defaults.r.model = NULL;
+  return code;
 }
 
 int cmd_submit_file(const cmd_submit_options *o) {

@@ -54,7 +54,8 @@ typedef struct submit_request {
 /* The part that the lines of a file have in common. */
 typedef struct submit_context {
   const cmd_request *defaults;
-  submit_chat *chat; /* NULL: messages cannot be rendered */
+  submit_chat *chat; /* NULL: messages cannot be rendered, */
+  tri_error no_chat; /* and this is why, where --model was given */
 } submit_context;
 /* Reads s->input, and sets what s has of it (form, kept, custom_id, model, choices). Free *out in any case. */
 tri_status submit_line_parse(const submit_context *x, submit_slot *s, submit_request *out, tri_error *err);
@@ -62,8 +63,9 @@ void submit_request_free(submit_request *r);
 
 /* ---- submit_chat.c, or submit_no_chat.c in a build without tokenizers ---- */
 
-/* Reads the served model's folder, and asks the coordinator whether it is that. Returns the exit code. */
-int submit_chat_open(const char *dir, trireme *c, int timeout_ms, submit_chat **out);
+/* Reads the served model's folder, and asks the coordinator whether it is that. Returns the exit code. A folder that
+ * makes no chats is no failure, as lines with a prompt need none: *out then stays NULL, and *why says it. */
+int submit_chat_open(const char *dir, trireme *c, int timeout_ms, submit_chat **out, tri_error *why);
 void submit_chat_close(submit_chat *chat); /* NULL is fine */
 tri_status submit_chat_parse(submit_chat *chat, const cmd_request *defaults, const tri_json *body, submit_slot *s,
                              submit_request *out, tri_error *err);

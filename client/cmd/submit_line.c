@@ -130,8 +130,10 @@ static tri_status parse_openai(const submit_context *x, const tri_json *root, su
     return tri_fail(err, TRI_UNSUPPORTED, "url", "url must be /v1/completions, /v1/chat/completions or /v1/embeddings");
   s->form = SUBMIT_CHAT;
   if (x->chat) return submit_chat_parse(x->chat, x->defaults, body, s, out, err);
+  const char *why = x->no_chat.message;
   return tri_fail(err, TRI_UNSUPPORTED, "url",
-                  "/v1/chat/completions needs the model's chat template: --model and the served model's folder");
+                  "/v1/chat/completions needs the model's chat template: --model and the served model's folder%s%s",
+                  why[0] ? "; " : "", why);
 }
 
 /* ---- either ---- */

@@ -1,12 +1,13 @@
 /* In place of submit_chat.c in a build without tokenizers, as of the client alone. */
 #include "client/cmd/submit_file.h"
 
-int submit_chat_open(const char *dir, trireme *c, int timeout_ms, submit_chat **out) {
+int submit_chat_open(const char *dir, trireme *c, int timeout_ms, submit_chat **out, tri_error *why) {
   (void)dir;
   (void)c;
   (void)timeout_ms;
   (void)out;
-  return cmd_failed("trireme submit", "this build has no tokenizers: --model takes a name, and no folder");
+  tri_fail(why, TRI_UNSUPPORTED, "model", "this build has no tokenizers: --model takes a name, and no folder");
+  return TRI_EXIT_OK;
 }
 
 void submit_chat_close(submit_chat *chat) { (void)chat; }

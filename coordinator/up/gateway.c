@@ -10,8 +10,9 @@
 #include "runtime/base/wait.h"
 
 /* Silence after which a gateway stands still: its loop shows a pulse five times a second, but may wait for the
- * coordinator as long as a connection takes. One that is to end is given less. */
-enum { HALF_SECOND_MS = 500, SILENCE_MS = 8000, LAST_SILENCE_MS = 3000, OWN_PAUSE_MS = 1000 };
+ * coordinator as long as a connection takes. In front of the first it reads the model's folder, however slow the disk
+ * is. One that is to end is given less. */
+enum { HALF_SECOND_MS = 500, FIRST_SILENCE_MS = 60000, SILENCE_MS = 8000, LAST_SILENCE_MS = 3000, OWN_PAUSE_MS = 1000 };
 
 static tri_status add(tri_up *u, const char *name, const char *value, tri_error *err) {
   tri_up_gateway *g = &u->gateway;
@@ -100,15 +101,21 @@ void tri_up_gateway_pulse(tri_up *u) {
   char pulse[64];
   while (read(u->gateway.pulse_fd, pulse, sizeof pulse) == sizeof pulse) continue;
   u->gateway.pulse_ns = tri_now_ns();
+  u->gateway.has_begun = true;
+}
+
+static int64_t silence_ms(const tri_up_gateway *g) {
+  if (g->kill_ns) return LAST_SILENCE_MS;
+  return g->has_begun ? SILENCE_MS : FIRST_SILENCE_MS;
 }
 
 /* Has a gateway killed that stands still: nobody else would end its streams, or start another one. */
 static void check_pulse(tri_up *u, int64_t now) {
   tri_up_gateway *g = &u->gateway;
-  int64_t limit_ms = g->kill_ns ? LAST_SILENCE_MS : SILENCE_MS, pause = now - g->looked_ns;
+  int64_t limit_ms = silence_ms(g), pause = now - g->looked_ns;
   g->looked_ns = now;
-  if (g->pulse_ns && pause > OWN_PAUSE_MS * 1000000LL) g->pulse_ns = now; /* this process stood still, too */
-  if (g->pid <= 0 || !g->pulse_ns || now - g->pulse_ns < limit_ms * 1000000LL) return;
+  if (pause > OWN_PAUSE_MS * 1000000LL) g->pulse_ns = now; /* this process stood still, too */
+  if (g->pid <= 0 || now - g->pulse_ns < limit_ms * 1000000LL) return;
   tri_log(TRI_LOG_ERROR, "up", "the gateway has been silent for %lld s: killing it", (long long)limit_ms / 1000);
   g->pulse_ns = now; /* and again, until it is gone */
   tri_up_kill(g->pid);

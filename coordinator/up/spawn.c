@@ -142,8 +142,9 @@ tri_status tri_up_spawn_gateway(tri_up *u, tri_error *err) {
   for (int i = 0; i < g->num_args; i++) add(&c, g->args[i]);
   add(&c, "--endpoint");
   add(&c, g->endpoint);
-  g->restarts.started_ns = tri_now_ns();
-  g->restarts.restart_ns = g->kill_ns = g->pulse_ns = 0;
+  g->restarts.started_ns = g->pulse_ns = tri_now_ns();
+  g->restarts.restart_ns = g->kill_ns = 0;
+  g->has_begun = false;
   add_words(&c, "--pulse-fd %d", pulse[1]);
   tri_status st = spawn(&c, SIGTERM, (const int[]){pulse[1], -1}, &g->pid, err);
   close(pulse[1]);

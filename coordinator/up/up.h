@@ -66,7 +66,8 @@ typedef struct tri_up_gateway {
   tri_up_restarts restarts;
   int64_t kill_ns;   /* it has been told to end, and is not waited for any longer; 0: not so */
   int pulse_fd;      /* by which it shows that its loop turns; -1: none */
-  int64_t pulse_ns;  /* when it last has; 0: not yet */
+  bool has_begun;    /* it has shown so */
+  int64_t pulse_ns;  /* when it last has, or was started */
   int64_t looked_ns; /* when that was last looked at */
 } tri_up_gateway;
 

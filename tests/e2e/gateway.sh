@@ -142,6 +142,13 @@ unnamed() { sed 's/"id":"chatcmpl-[0-9a-f]*","object":"chat.completion","created
 sed -n '1,4p;6p' "$RUN/answers" | unnamed | diff - <(sed -n '1,4p;6p' "$RUN/said") || fail "a batch of chats answers something else"
 sed -n 5p "$RUN/said" | grep -q '"param":"zip","code":"unknown_field"' || fail "a field that there is not: $(sed -n 5p "$RUN/said")"
 "$BIN/trireme" submit --file "$RUN/batch" 2>&1 | grep -q '"status_code":400.*needs the model.s chat template: --model' || fail "a batch of chats without a template"
+# A folder that happens to have the model's name makes no chats, and is no reason to refuse prompts.
+mkdir -p "$RUN/here/abacus"
+{ echo '{"prompt":"37+48=","temperature":0}' && head -n 1 "$RUN/batch"; } >"$RUN/here/batch"
+said=$(cd "$RUN/here" && "$BIN/trireme" submit --file batch --model abacus 2>&1)
+grep -q '"text":"85"' <<<"$said" || fail "a prompt beside a folder of the model's name: $said"
+grep -q '"status_code":400.*the served model.s folder; cannot open abacus/tokenizer.json' <<<"$said" || fail "a folder without a tokenizer: $said"
+"$BIN/trireme" submit --file "$RUN/batch" --model "$RUN/nope" 2>&1 | grep -q "the served model's folder; there is no folder $RUN/nope" || fail "a folder that is not there"
 mkdir "$RUN/other"
 cp "$MODEL"/*.json "$MODEL"/*.jinja "$RUN/other" 2>/dev/null
 echo >>"$RUN/other/tokenizer.json"

@@ -122,6 +122,15 @@ since=$(now_ms)
 kill -TERM "$CLUSTER"
 ended_with 1
 [ $(($(now_ms) - since)) -lt 4000 ] || fail "a gateway that stands still is waited for"
+# Nor is one waited for that stands still before it has shown anything.
+mkdir "$RUN/bin" && cp "$BIN/trireme" "$BIN"/trireme-{up,coordinator,worker} "$RUN/bin" || fail "no copies of the programs"
+printf '#!/bin/sh\nkill -STOP $$\nexec "%s" "$@"\n' "$BIN/trireme-gateway" >"$RUN/bin/trireme-gateway"
+chmod 755 "$RUN/bin/trireme-gateway"
+BIN=$RUN/bin start_up --http 0
+since=$(now_ms)
+kill -TERM "$CLUSTER"
+ended_with 0
+[ $(($(now_ms) - since)) -lt 7000 ] || fail "a drain waits for a gateway that has never begun: $(($(now_ms) - since)) ms"
 
 # `trireme serve`, with words of other servers; with keys the gateway is let in by the coordinator's own.
 "$BIN/trireme" keygen "$RUN/server.key" >"$RUN/allowed"

@@ -26,7 +26,7 @@ static parsed parse(const char *line) {
   defaults.r.max_tokens = 9;
   p.s->line = 3;
   cmd_buf_add(&p.s->input, line, strlen(line));
-  p.st = submit_line_parse(&(submit_context){&defaults, chat}, p.s, &p.r, &p.err);
+  p.st = submit_line_parse(&(submit_context){.defaults = &defaults, .chat = chat}, p.s, &p.r, &p.err);
   return p;
 }
 
