@@ -359,6 +359,9 @@ typedef struct tri_move_blocks_args {
   const int32_t *pairs; /* [num_pairs][2]: the cache's block, the pool's; host memory */
   int num_pairs;
   bool out; /* to the pool; else from it */
+  /* Layers l with l % num_turns == turn go first, all of their pairs, then those of the turns that follow, round to the
+   * first. 0: one turn. */
+  int num_turns, turn;
 } tri_move_blocks_args;
 #define TRI_READS_move_blocks(a) NULL
 #define TRI_WRITES_move_blocks(a) NULL

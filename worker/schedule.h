@@ -12,6 +12,7 @@ typedef struct tri_seq_list {
 typedef struct tri_sched_lane {
   tri_seq_list running;             /* those that decode, oldest first */
   int under_way;                    /* steps */
+  uint64_t last_step;               /* 0: none yet */
   int num_tied;                     /* running sequences whose next step needs to know the last one's draws */
   int num_paddings, padding_tokens; /* of the step under way: sequences of nobody behind an encoder's own */
 } tri_sched_lane;
@@ -40,7 +41,10 @@ struct tri_sched {
   tri_plan_writer *plan; /* of the step that is being composed */
   uint64_t arrivals, tokens, preemptions;
   uint64_t swaps_out, swaps_in, blocks_out,
-      blocks_in;                        /* sequences and blocks that have left for there, and come back */
+      blocks_in;        /* sequences and blocks that have left for there, and come back */
+  int blocks_away;      /* of the host's, of running sequences */
+  int32_t *blocks_read; /* [num_host_blocks] the host's that come in with the step at hand */
+  int num_blocks_read;
   uint64_t prefix_queries, prefix_hits; /* see tri_sched_stats */
   uint64_t step;                        /* that is being composed, or was last */
   int budget;                           /* tokens that it still has room for */
@@ -70,13 +74,18 @@ static inline bool tri_job_under_way(const tri_sched *s, const tri_job *j) {
   return false;
 }
 
-/* May be preempted: it is in no step under way, or in none that draws for it, or, where a lane's steps run ahead, not
- * in the one that is being composed. One that ends with what is pending may not: its blocks come back with that step,
- * and begun anew it would compute its tokens for nothing. */
+/* With what is pending. */
+static inline bool tri_seq_ends(const tri_sequence *q) {
+  return q->num_tokens + q->num_pending - q->job->num_prompt >= q->job->max_tokens;
+}
+
+/* May be preempted: it has its blocks, and is in no step under way, or in none that draws for it, or, where a lane's
+ * steps run ahead, not in the one that is being composed. One that ends with what is pending may not: its blocks come
+ * back with that step, and begun anew it would compute its tokens for nothing. */
 static inline bool tri_seq_is_idle(const tri_sched *s, const tri_sequence *q) {
+  if (q->away) return false;
   if (q->job->search) return !tri_job_under_way(s, q->job);
-  bool ends = q->num_tokens + q->num_pending - q->job->num_prompt >= q->job->max_tokens; /* with what is pending */
-  bool goes_on = s->cfg.depth > 1 ? !ends : !q->num_pending && !s->cfg.limits.whole_sequences;
+  bool goes_on = s->cfg.depth > 1 ? !tri_seq_ends(q) : !q->num_pending && !s->cfg.limits.whole_sequences;
   return goes_on ? q->last_step != s->step : !tri_seq_in_flight(s, q);
 }
 
@@ -160,9 +169,16 @@ static inline uint64_t tri_job_waited_ns(const tri_job *j) { return (uint64_t)(j
  * computing it again. False: q is to be computed again. Not for searches, for sequences with a source, nor for those
  * that share a block. */
 bool tri_sched_swap_out(tri_sched *s, tri_sequence *q);
-/* Takes blocks for what was moved out, and has the step move it there. False: there are not enough. */
-bool tri_sched_swap_in(tri_sched *s, tri_sequence *q);
+/* Takes blocks for what was moved out, and has the step move it there. False: there are not enough for that and n more
+ * tokens. */
+bool tri_sched_swap_in(tri_sched *s, tri_sequence *q, int n, bool may_preempt);
 void tri_sched_drop_host_blocks(tri_sched *s, tri_sequence *q);
+/* Has the step move out the blocks of a running sequence of another lane, which keeps its slot and its draw and gets
+ * blocks again in its lane's next step. It is one of the lane that runs last. False: there is none for which that is
+ * possible and predicted to cost less than a sequence in flight is worth. */
+bool tri_sched_send_away(tri_sched *s);
+/* Lets the host's blocks be taken that came in with the step before. */
+void tri_sched_end_reads(tri_sched *s);
 
 /* ---- schedule_prefix.c: blocks that hold what a sequence begins with ---- */
 
@@ -181,6 +197,8 @@ void tri_sched_drop_source(tri_sched *s, tri_sequence *q);
 /* `to` holds what `from` holds, by reference. */
 void tri_sched_share_blocks(tri_sched *s, tri_sequence *to, const tri_sequence *from);
 void tri_sched_share_source(tri_sched *s, tri_sequence *to, const tri_sequence *from);
+/* Has a sequence of another lane leave, or one that comes after q give its blocks back. False: there is none. */
+bool tri_sched_make_room(tri_sched *s, const tri_sequence *q);
 /* Blocks for the source of q, all or none. */
 bool tri_sched_secure_source(tri_sched *s, tri_sequence *q, bool may_preempt);
 /* Blocks for tokens num_computed .. +n-1 of q. *first is the index of the first block that the plan must name. A block

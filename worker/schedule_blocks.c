@@ -122,9 +122,13 @@ void tri_sched_share_source(tri_sched *s, tri_sequence *to, const tri_sequence *
   to->num_source_blocks = from->num_source_blocks;
 }
 
+bool tri_sched_make_room(tri_sched *s, const tri_sequence *q) {
+  return tri_sched_send_away(s) || tri_sched_preempt_one(s, q);
+}
+
 static bool take_block(tri_sched *s, const tri_sequence *q, int32_t *block, bool may_preempt) {
   while ((*block = tri_block_take(&s->pool)) < 0)
-    if (!may_preempt || !tri_sched_preempt_one(s, q)) return false;
+    if (!may_preempt || !tri_sched_make_room(s, q)) return false;
   return true;
 }
 
@@ -169,12 +173,13 @@ fail:
   return false;
 }
 
-/* Decoders that run will soon want one more block, and so will the beams of a search. */
+/* Decoders that run will soon want one more block, and so will the beams of a search; those that are away want theirs
+ * again. */
 static int needed_blocks(const tri_sched *s, const tri_sequence *q) {
   int need = tri_sched_blocks_for(s, q->num_tokens);
   if (tri_seq_needs_source(q)) need += tri_sched_blocks_for(s, q->job->num_source);
   if (q->job->search && q->job->max_tokens > 1) need += q->job->num_seqs - 1;
-  return need + (s->num_running > 0 && !s->cfg.limits.whole_sequences);
+  return need + s->blocks_away + (s->num_running > 0 && !s->cfg.limits.whole_sequences);
 }
 
 bool tri_sched_finds_blocks(const tri_sched *s, const tri_sequence *q, tri_prefix_hit hit) {
@@ -198,7 +203,7 @@ tri_sched_stats tri_sched_get_stats(const tri_sched *s) {
       .blocks_used = (uint64_t)(s->pool.num_blocks - tri_block_num_free(&s->pool)),
       .tokens = s->tokens,
       .preemptions = s->preemptions,
-      .host_blocks_used = (uint64_t)(s->host.num_blocks - tri_block_num_free(&s->host)),
+      .host_blocks_used = (uint64_t)(s->host.num_blocks - tri_block_num_free(&s->host) - s->num_blocks_read),
       .swaps_out = s->swaps_out,
       .swaps_in = s->swaps_in,
       .blocks_out = s->blocks_out,

@@ -19,7 +19,9 @@ tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out) {
   s->lanes = tri_calloc((size_t)config->num_lanes, sizeof *s->lanes);
   s->slot_owner = tri_calloc((size_t)config->limits.max_num_seqs, sizeof *s->slot_owner);
   s->marks = tri_calloc((size_t)config->limits.num_blocks, sizeof *s->marks);
-  if (!s->lanes || !s->slot_owner || !s->marks || tri_block_pool_init(&s->pool, config->limits.num_blocks) != TRI_OK ||
+  s->blocks_read = tri_calloc((size_t)config->limits.num_host_blocks, sizeof *s->blocks_read);
+  if (!s->blocks_read || !s->lanes || !s->slot_owner || !s->marks ||
+      tri_block_pool_init(&s->pool, config->limits.num_blocks) != TRI_OK ||
       tri_block_pool_init(&s->host, config->limits.num_host_blocks) != TRI_OK || tri_sched_prefix_open(s) != TRI_OK ||
       (has_batches(config) && tri_encoder_batches_create(config, &s->batches) != TRI_OK)) {
     tri_sched_destroy(s);
@@ -46,6 +48,7 @@ void tri_sched_destroy(tri_sched *s) {
   tri_free(s->lanes);
   tri_free(s->slot_owner);
   tri_free(s->marks);
+  tri_free(s->blocks_read);
   tri_free(s);
 }
 
@@ -179,13 +182,15 @@ static bool has_room(const tri_sched *s, const tri_plan_writer *plan, const tri_
 /* Schedules n tokens of q, its source in front of them where that is due. False when blocks are missing. */
 static bool schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, bool may_preempt, int *budget) {
   int source = source_cost(q), first;
-  if (!has_room(s, plan, q, n, q->fresh ? q->num_computed : 0)) return false;
-  if (q->num_host_blocks && !tri_sched_swap_in(s, q)) return false;
+  bool away = q->away;
+  if (!has_room(s, plan, q, n, q->fresh || away ? q->num_computed : 0)) return false;
+  if (q->num_host_blocks && !tri_sched_swap_in(s, q, n, may_preempt)) return false;
   if (source && !tri_sched_secure_source(s, q, may_preempt)) return false;
   if (!tri_sched_secure_blocks(s, q, n, may_preempt, plan, &first)) {
     if (source) tri_sched_drop_source(s, q);
     return false;
   }
+  if (away) first = 0; /* the slot knows those that it had */
   if (source) emit_source(plan, q);
   if (q->fresh && q->num_computed) emit_resume(s, plan, q);
   tri_sched_emit(s, plan, q, n, first, s->cfg.limits.whole_sequences);
@@ -330,6 +335,7 @@ void tri_sched_begin_step(tri_sched *s, int lane_index, uint64_t step, tri_plan_
   tri_sched_lane *lane = &s->lanes[lane_index];
   s->step = step;
   s->plan = plan;
+  tri_sched_end_reads(s);
   s->budget = s->enough_tokens ? s->enough_tokens : s->cfg.limits.max_num_batched_tokens;
   if (!lane->under_way) share_out(s, lane);
   s->draws = s->cfg.limits.max_num_seqs;
@@ -353,6 +359,7 @@ void tri_sched_admit(tri_sched *s, int lane, tri_plan_writer *plan) {
 bool tri_sched_end_step(tri_sched *s, int lane, const tri_plan_writer *plan) {
   bool any = plan->h.num_seqs || plan->h.num_copies || plan->h.num_swaps_out;
   s->lanes[lane].under_way += any;
+  if (any) s->lanes[lane].last_step = s->step;
   return any;
 }
 

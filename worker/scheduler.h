@@ -5,7 +5,8 @@
  * KV blocks are taken as they are needed; when they run out, the running sequence that came last gives its blocks back
  * and is computed again later; or what they hold waits in blocks of the host's memory (tri_limits.num_host_blocks), if
  * that is predicted to cost less. A step's plan then has moves in front of its tokens, so that blocks are free, and
- * sequences run, as soon as it is composed: steps run one behind the other.
+ * sequences run, as soon as it is composed: steps run one behind the other. With several lanes, sequences of one whose
+ * step is not the one that is composed may be away from their blocks until it is, and keep their slots (swap.c).
  *
  * Encoders (tri_limits.whole_sequences) need less of it: a sequence is taken whole, in the order of the queue, when all
  * of its tokens and blocks fit into the step; it has its blocks for that step alone, and its result ends it. Or batches
@@ -69,8 +70,9 @@ typedef struct tri_sequence {
   int num_blocks;
   int num_entered;      /* of them, from the first on, whose tokens the prefix cache knows */
   tri_prefix_id prefix; /* that ends with these; where there are any */
-  int32_t *host_blocks; /* of one that waits with what it has computed */
+  int32_t *host_blocks; /* of one that waits with what it has computed, or is away */
   int num_host_blocks;
+  bool away;              /* it runs, and its blocks are the host's until its lane's next step */
   int32_t *source_blocks; /* of an encoder-decoder; else NULL */
   int num_source_blocks;  /* 0: the source has yet to be computed */
   struct tri_sequence
@@ -132,6 +134,7 @@ typedef struct tri_swap_cost {
   double block_s;  /* of a block's way out and in again */
   double token_s;  /* of a token that is computed again, */
   int free_tokens; /* beyond so many that steps have room for while they wait for their weights */
+  double decode_s; /* of a stage's step, for each of the sequences that are in flight with full caches */
 } tri_swap_cost;
 
 /* The prefix cache (prefix_cache.h), and what a token's keys depend on besides the tokens before it: the length of its

@@ -1,5 +1,7 @@
 #include "worker/swap_cost.h"
 
+#include <math.h>
+
 #include "runtime/base/log.h"
 #include "worker/rank_cost.h"
 #include "worker/stream_hiding.h"
@@ -13,6 +15,22 @@ static double token_seconds(const tri_rank_cost *c, int tokens) {
                      .queries = (double)tokens / 2};
   tri_cost seconds = tri_cost_stage(&c->model, 0, &l);
   return tri_cost_seconds(&seconds) / tokens;
+}
+
+/* Returns what each of the most sequences has of a stage's step in which its lane's decode, when they have all blocks.
+ * Weights that are streamed keep the link busy: nothing else is to go over it in every step. */
+static double decode_seconds(const tri_rank_cost *c, const tri_engine *e) {
+  const tri_limits *l = &e->limits;
+  double sequences = (double)l->max_num_seqs / e->num_lanes;
+  if (e->num_lanes == 1 || e->ledger.streams) return 0;
+  tri_cost_load load = {.tokens = sequences,
+                        .all_tokens = sequences * tri_parallel_dp(c->model.p),
+                        .drawn = sequences,
+                        .sequences = sequences,
+                        .context = (double)l->num_blocks * l->block_size / l->max_num_seqs,
+                        .queries = 1};
+  tri_cost seconds = tri_cost_stage(&c->model, 0, &load);
+  return tri_cost_seconds(&seconds) / l->max_num_seqs;
 }
 
 /* Tokens that a step of streamed weights computes while it waits for them. */
@@ -35,10 +53,17 @@ tri_swap_cost tri_swap_cost_find(const tri_serve_options *o, const tri_engine *e
   }
   tri_swap_cost c = {.block_s = e->swap_block_seconds,
                      .token_s = token_seconds(&cost, l->max_num_batched_tokens),
-                     .free_tokens = (int)free_tokens(o, e, local_ranks)};
+                     .free_tokens = (int)free_tokens(o, e, local_ranks),
+                     .decode_s = decode_seconds(&cost, e)};
   tri_log(TRI_LOG_INFO, "engine",
           "preempted sequences are swapped where that is predicted to cost less: a block of %d tokens goes out and in "
           "in %.1f us, a token is computed again in %.1f us, the first %d in none",
           l->block_size, c.block_s * US, c.token_s * US, c.free_tokens);
+  if (e->num_lanes > 1)
+    tri_log(
+        TRI_LOG_INFO, "engine",
+        "sequences of idle lanes leave for others where that is predicted to pay: with up to %.0f blocks, as a stage's "
+        "step takes %.1f us for each sequence in flight",
+        c.block_s > 0 ? floor(c.decode_s / c.block_s) : 0, c.decode_s * US);
   return c;
 }

@@ -27,12 +27,11 @@ const char *cmd_stream_text(const trireme_group_status *g, char out[CMD_STREAM_T
 const char *cmd_swap_text(const trireme_group_status *g, char out[CMD_STREAM_TEXT]) {
   out[0] = '\0';
   if (!g->host_kv_pages) return out;
-  snprintf(
-      out, CMD_STREAM_TEXT,
-      "group %u has %llu of %llu KV blocks in the host's memory in use; %llu preempted sequences have left %.2f GB "
-      "there, %llu have come back",
-      g->group, (unsigned long long)g->host_kv_pages_used, (unsigned long long)g->host_kv_pages,
-      (unsigned long long)g->swaps_out, (double)g->swapped_out_bytes * 1e-9, (unsigned long long)g->swaps_in);
+  snprintf(out, CMD_STREAM_TEXT,
+           "group %u has %llu of %llu KV blocks in the host's memory in use; %llu sequences have left %.2f GB "
+           "there, %llu have come back",
+           g->group, (unsigned long long)g->host_kv_pages_used, (unsigned long long)g->host_kv_pages,
+           (unsigned long long)g->swaps_out, (double)g->swapped_out_bytes * 1e-9, (unsigned long long)g->swaps_in);
   return out;
 }
 

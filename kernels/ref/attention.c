@@ -213,7 +213,7 @@ TRI_REF_OP(copy_blocks)
 
 static bool move_blocks_fits(const tri_move_blocks_args *a) {
   return kv_ok(&a->kv) && a->num_layers >= 1 && a->layer_stride % block_bytes(&a->kv) == 0 && a->num_host_blocks >= 0 &&
-         a->num_pairs >= 0;
+         a->num_pairs >= 0 && a->num_turns >= 0 && a->turn >= 0 && (!a->turn || a->turn < a->num_turns);
 }
 
 static void move_block(void *in_cache, void *in_pool, size_t bytes, bool out) {
@@ -223,18 +223,19 @@ static void move_block(void *in_cache, void *in_pool, size_t bytes, bool out) {
     memcpy(in_cache, in_pool, bytes);
 }
 
-static void move_blocks_run(const tri_move_blocks_args *a) {
-  size_t bytes = block_bytes(&a->kv), layers = (size_t)a->num_layers;
+static void move_layer(const tri_move_blocks_args *a, int layer) {
+  size_t bytes = block_bytes(&a->kv), parts = a->kv.v_dim ? 1 : 2;
   for (int i = 0; i < a->num_pairs; i++) {
-    size_t at = (size_t)a->pairs[2 * i] * bytes;
-    char *in_pool = (char *)a->host + (size_t)a->pairs[2 * i + 1] * layers * (a->kv.v_dim ? 1 : 2) * bytes;
-    for (size_t l = 0; l < layers; l++, at += a->layer_stride) {
-      move_block((char *)a->kv.k + at, in_pool, bytes, a->out);
-      in_pool += bytes;
-      if (a->kv.v_dim) continue;
-      move_block((char *)a->kv.v + at, in_pool, bytes, a->out);
-      in_pool += bytes;
-    }
+    size_t at = (size_t)layer * a->layer_stride + (size_t)a->pairs[2 * i] * bytes;
+    size_t piece = ((size_t)a->pairs[2 * i + 1] * (size_t)a->num_layers + (size_t)layer) * parts;
+    move_block((char *)a->kv.k + at, (char *)a->host + piece * bytes, bytes, a->out);
+    if (parts == 2) move_block((char *)a->kv.v + at, (char *)a->host + (piece + 1) * bytes, bytes, a->out);
   }
+}
+
+static void move_blocks_run(const tri_move_blocks_args *a) {
+  int turns = a->num_turns ? a->num_turns : 1;
+  for (int t = 0; t < turns; t++)
+    for (int l = (a->turn + t) % turns; l < a->num_layers; l += turns) move_layer(a, l);
 }
 TRI_REF_OP(move_blocks)

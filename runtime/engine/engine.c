@@ -9,6 +9,7 @@
 #include "runtime/engine/engine_impl.h"
 #include "runtime/engine/exchange_choice.h"
 #include "runtime/engine/expert_transfer.h"
+#include "runtime/engine/swap_turns.h"
 #include "runtime/model/sentence.h"
 #include "runtime/forward/tune.h"
 
@@ -61,18 +62,6 @@ static tri_status agree_layer_seconds(tri_engine *e, tri_error *err) {
   TRI_CHECK(tri_engine_gather(e->group, &own, sizeof own, (void **)&all, err));
   for (int r = 0; r < e->group->world->size; r++)
     if (all[r] > e->streamed_layer_seconds) e->streamed_layer_seconds = all[r];
-  tri_free(all);
-  return TRI_OK;
-}
-
-/* Finds how long blocks take to move where that takes longest, with all ranks of a host at it at a time. */
-static tri_status agree_swap_seconds(tri_engine *e, tri_error *err) {
-  double own = 0, *all;
-  if (!e->limits.num_host_blocks) return TRI_OK;
-  TRI_CHECK(tri_engine_agree(e->group, tri_kv_cache_measure(e->kv, &own), err));
-  TRI_CHECK(tri_engine_gather(e->group, &own, sizeof own, (void **)&all, err));
-  for (int r = 0; r < e->group->world->size; r++)
-    if (all[r] > e->swap_block_seconds) e->swap_block_seconds = all[r];
   tri_free(all);
   return TRI_OK;
 }
@@ -331,7 +320,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
   TRI_TRY(tri_engine_agree(group, st, err));
   TRI_TRY(agree_layer_seconds(e, err));
-  TRI_TRY(agree_swap_seconds(e, err));
+  TRI_TRY(tri_engine_measure_swaps(e, err));
   if (!e->offload) close_checkpoint(e);
   *out = e;
   e = NULL;

@@ -12,7 +12,7 @@
 enum { MOST_RANKS = 256 };
 
 /* The boot of the kernel, and the processes that this one can see by their numbers. */
-static uint64_t find_host(void) {
+uint64_t tri_offload_host(void) {
   static const char *const links[] = {"/proc/self/ns/pid", "/proc/self/ns/user"};
   uint64_t h = TRI_HASH_SEED;
   char text[128];
@@ -95,7 +95,7 @@ static void level(tri_offload_rank *own, const tri_offload_rank *all, int count)
 
 tri_status tri_offload_join_ranks(tri_group *g, tri_offload_joining *joining, tri_split **out, tri_error *err) {
   tri_comm *c = g->column;
-  tri_offload_rank all[MOST_RANKS], own = {.host = find_host(),
+  tri_offload_rank all[MOST_RANKS], own = {.host = tri_offload_host(),
                                            .streams = joining->streams,
                                            .num_words = (uint64_t)joining->num_words,
                                            .home_bytes = joining->home_bytes,

@@ -23,6 +23,9 @@ typedef struct tri_offload_joining {
   size_t room, host_room; /* these become the least of the ranks', so that they stream the same */
 } tri_offload_joining;
 
+/* Returns what stands for the kernel that a process runs on and the processes that it can see. */
+uint64_t tri_offload_host(void);
+
 /* Memory with the other ranks of the column that stream on this host, NULL where there is none to be had or no other
  * such rank. Collective over the column, on every rank of which some rank of the group streams; a failure is the
  * communicator's. */

@@ -86,7 +86,9 @@ void tri_kv_cache_move(const tri_kv_cache *kv, const int32_t *pairs, int num_pai
                                .num_host_blocks = kv->num_host_blocks,
                                .pairs = pairs,
                                .num_pairs = num_pairs,
-                               .out = out};
+                               .out = out,
+                               .num_turns = kv->num_turns,
+                               .turn = kv->turn};
   if (num_pairs) kv->backend->ops.move_blocks_launch(kv->backend, &plan, &move);
 }
 

@@ -16,6 +16,7 @@ typedef struct tri_kv_cache {
   void *pool; /* NULL: none */
   int num_host_blocks;
   size_t pool_bytes;
+  int num_turns, turn; /* of its moves, likewise; 0: one turn */
 } tri_kv_cache;
 
 /* The type of keys and values where TRI_DTYPE_COUNT leaves it open: that of the weights (`weights`, or as the model has

@@ -64,7 +64,7 @@ static inline tri_plan_sizes tri_limits_plan_sizes(const tri_limits *l) {
   size_t swaps = (size_t)(l->num_host_blocks < l->num_blocks ? l->num_host_blocks : l->num_blocks);
   return (tri_plan_sizes){.seqs = tri_plan_entries(l->max_num_seqs),
                           .ids = tokens + resumed + seqs, /* and those behind chunks that are scored */
-                          .blocks = tokens / (size_t)l->block_size + 5 * seqs + blocks,
+                          .blocks = tokens / (size_t)l->block_size + 5 * seqs + blocks + swaps, /* that come in */
                           .swaps = swaps,
                           .masks = tri_limits_masks(l),
                           .mask_words = tri_mask_words((size_t)l->vocab_size)};

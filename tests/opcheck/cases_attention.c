@@ -357,7 +357,9 @@ void oc_case_move_blocks(oc *c, int i) {
       .num_host_blocks = host_blocks,
       .num_pairs = n,
       .pairs = make_pairs(c, kv_blocks, host_blocks, n),
-      .out = oc_chance(c, 50)};
+      .out = oc_chance(c, 50),
+      .num_turns = oc_range(c, 0, 4)};
+  if (a.num_turns) a.turn = oc_range(c, 0, a.num_turns - 1);
   size_t all = 2 * (size_t)layers * bytes, pool = (latent ? 1 : 2) * (size_t)layers * bytes / (size_t)kv_blocks;
   pool *= (size_t)host_blocks;
   count = all / tri_dtype_size(t);
@@ -365,8 +367,8 @@ void oc_case_move_blocks(oc *c, int i) {
   char *copy = oc_device(c, cache, all);
   a.layer_stride = 2 * bytes; /* a layer's keys and values lie behind one another */
   a.kv.k = cache, a.kv.v = latent ? NULL : cache + bytes, a.kv.v_dim = latent ? a.kv.head_dim : 0;
-  snprintf(c->what, sizeof c->what, "move_blocks %s %s pairs %d layers %d%s", tri_dtype_name(t), a.out ? "out" : "in",
-           n, layers, latent ? " latent" : "");
+  snprintf(c->what, sizeof c->what, "move_blocks %s %s pairs %d layers %d, turn %d of %d%s", tri_dtype_name(t),
+           a.out ? "out" : "in", n, layers, a.turn, a.num_turns, latent ? " latent" : "");
   tri_move_blocks_args b = a;
   b.kv.k = copy, b.kv.v = latent ? NULL : copy + bytes;
   a.host = pool_of(c, c->ref, filled, pool), b.host = pool_of(c, c->be, filled, pool);

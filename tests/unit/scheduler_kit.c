@@ -131,6 +131,7 @@ void sim_add_host_blocks(struct sim *r, struct config *c) {
   c->swap_cost.block_s = 1;
   c->swap_cost.token_s = sim_range(r, 1, 10) / (double)l->block_size / 4;
   c->swap_cost.free_tokens = sim_range(r, 0, 30);
+  c->swap_cost.decode_s = sim_range(r, 0, 8);
 }
 
 static uint64_t collide(tri_sip_key key, const void *data, size_t len) {
@@ -544,7 +545,7 @@ void sim_check_books(const struct sim *s) {
   for (int i = 0; i < s->cfg.jobs; i++)
     for (int k = 0; s->requests[i].job && k < s->requests[i].job->num_choices; k++) {
       const tri_sequence *q = &s->requests[i].job->seqs[k];
-      MUST(!q->num_host_blocks || q->state == TRI_SCHED_WAITING);
+      MUST(!q->num_host_blocks || q->state == TRI_SCHED_WAITING || (q->away && !q->num_blocks));
       for (int p = 0; p < q->num_host_blocks; p++, on_host++)
         MUST_SAY(!host_owner[q->host_blocks[p]]++, "the host's block %d has two owners", q->host_blocks[p]);
       if (q->state != TRI_SCHED_RUNNING) {
@@ -554,7 +555,8 @@ void sim_check_books(const struct sim *s) {
       running++;
       MUST_SAY(!slots[q->slot], "slot %d has two owners", q->slot);
       slots[q->slot] = true;
-      MUST((q->num_blocks * s->cfg.limits.block_size) >= q->num_computed);
+      int blocks = q->away ? q->num_host_blocks : q->num_blocks;
+      MUST(blocks * s->cfg.limits.block_size >= q->num_computed);
       for (int p = 0; p < q->num_blocks; p++) {
         int *o = &owner[q->blocks[p]];
         MUST_SAY(!*o || *o == i + 1 || s->cfg.limits.prefix_caching, "block %d belongs to two jobs", q->blocks[p]);

@@ -2,6 +2,7 @@
 #include <check.h>
 #include <stdio.h>
 
+#include "runtime/engine/swap_turns.h"
 #include "runtime/forward/kv_cache.h"
 
 Suite *suite_kv_pool(void);
@@ -71,6 +72,101 @@ START_TEST(moves) {
 }
 END_TEST
 
+/* Where all layers lie in one another's place, a block that has come in holds the layer that came last. */
+START_TEST(takes_turns) {
+  enum { LAYERS = 7, BYTES = 64 };
+  static unsigned char cache[2 * BYTES], pool[2 * LAYERS * BYTES];
+  static const int32_t pair[2] = {0, 0};
+  tri_backend *be;
+  tri_error err = {0};
+  ck_assert_int_eq(tri_backend_create(&(tri_backend_config){.name = "cpu"}, &be, &err), TRI_OK);
+  for (size_t i = 0; i < sizeof pool; i++) pool[i] = (unsigned char)(i / (2 * BYTES));
+  for (int turns = 1; turns <= LAYERS + 1; turns++)
+    for (int turn = 0; turn < turns; turn++) {
+      tri_move_blocks_args a = {.kv = {cache, cache + BYTES, TRI_F32, 1, 1, 4, 4, 0},
+                                .num_layers = LAYERS,
+                                .host = pool,
+                                .num_host_blocks = 1,
+                                .pairs = pair,
+                                .num_pairs = 1,
+                                .num_turns = turns,
+                                .turn = turn};
+      int last = turn ? turn - 1 : turns - 1; /* of the turns */
+      if (last >= LAYERS) last--;             /* which has no layer */
+      while (last + turns < LAYERS) last += turns;
+      ck_assert_int_eq(tri_run_move_blocks(be, &a), TRI_OK);
+      ck_assert_msg(cache[0] == last && cache[2 * BYTES - 1] == last, "turn %d of %d ends with layer %d, not %d", turn,
+                    turns, cache[0], last);
+    }
+  tri_backend_destroy(be);
+}
+END_TEST
+
+/* Ranks 0, 2 and 3 are of one host, 1 of another. */
+START_TEST(finds_turns) {
+  static const struct {
+    double alone, together;
+    int turns;
+  } cases[] = {
+      {1, 1, 1},                                          /* links of their own */
+      {1, 1.06, 1},                                       /* but for noise */
+      {1, 1.4, 2},                                        /* memory that has room for two of three */
+      {1, 2, 2},    {1, 2.6, 3}, {1, 3.05, 3}, {1, 9, 3}, /* no more than there are ranks */
+      {1, 0.8, 1},  {0, 1, 1},   {1, 0, 1},               /* not measured */
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    tri_swap_rank all[4];
+    for (int r = 0; r < 4; r++) {
+      double alone = r == 1 ? 1 : cases[i].alone, together = r == 1 ? 1 : cases[i].together;
+      all[r] = (tri_swap_rank){.host = r == 1, .block_bytes = 1000, .together = together, .alone = alone};
+    }
+    for (int r = 0; r < 4; r++) {
+      tri_swap_turns t = tri_swap_find_turns(all, 4, r);
+      ck_assert_int_eq(t.ranks, r == 1 ? 1 : 3);
+      ck_assert_int_eq(t.number, r > 1 ? r - 1 : 0);
+      ck_assert_msg(t.turns == (r == 1 ? 1 : cases[i].turns), "case %zu: rank %d has %d turns", i, r, t.turns);
+    }
+  }
+  /* Ranks of unlike rates: 30 + 10 alone, 12 + 8 together. */
+  tri_swap_rank two[] = {{7, 120, 10, 4}, {7, 80, 10, 8}};
+  ck_assert_int_eq(tri_swap_find_turns(two, 2, 1).turns, 2);
+}
+END_TEST
+
+static int turns_seen, turn_seen;
+
+static void see_turns(tri_backend *be, const tri_op_plan *plan, const tri_move_blocks_args *a) {
+  (void)be, (void)plan;
+  turns_seen = a->num_turns;
+  turn_seen = a->turn;
+}
+
+/* A cache that takes turns moves the same bytes. */
+START_TEST(moves_in_turns) {
+  static const int32_t pairs[2][2] = {{6, 0}, {2, 4}};
+  static tri_model_config c;
+  tri_backend *be;
+  tri_error err = {0};
+  ck_assert_int_eq(tri_backend_create(&(tri_backend_config){.name = "cpu"}, &be, &err), TRI_OK);
+  tri_kv_cache *kv = make("deepseek_v3", TRI_F32, be, &c);
+  for (kv->num_turns = 1; kv->num_turns < 5; kv->num_turns++)
+    for (kv->turn = 0; kv->turn < kv->num_turns; kv->turn++) {
+      for (int b = 0; b < BLOCKS; b++) each_byte(kv, b, b, true);
+      tri_kv_cache_move(kv, pairs[0], 2, true);
+      for (int i = 0; i < 2; i++) each_byte(kv, pairs[i][0], -1, true);
+      tri_kv_cache_move(kv, pairs[0], 2, false);
+      for (int b = 0; b < BLOCKS; b++) ck_assert_uint_eq(each_byte(kv, b, b, false), 0);
+    }
+  kv->num_turns = 3;
+  kv->turn = 2;
+  be->ops.move_blocks_launch = see_turns;
+  tri_kv_cache_move(kv, pairs[0], 2, true);
+  ck_assert(turns_seen == 3 && turn_seen == 2);
+  tri_kv_cache_destroy(kv);
+  tri_backend_destroy(be);
+}
+END_TEST
+
 /* Measuring leaves the cache as it was. */
 START_TEST(measures) {
   static tri_model_config c;
@@ -115,6 +211,9 @@ Suite *suite_kv_pool(void) {
   Suite *s = suite_create("kv_pool");
   TCase *t = tcase_create("kv_pool");
   tcase_add_loop_test(t, moves, 0, sizeof models / sizeof *models);
+  tcase_add_test(t, takes_turns);
+  tcase_add_test(t, finds_turns);
+  tcase_add_test(t, moves_in_turns);
   tcase_add_test(t, measures);
   tcase_add_test(t, refused);
   suite_add_tcase(s, t);

@@ -85,7 +85,7 @@ static void check_shard(const tri_sched *s) {
     num_free += !refs[i];
   }
   MUST(num_free == tri_block_num_free(&s->pool));
-  MUST(on_host == s->host.num_blocks - tri_block_num_free(&s->host));
+  MUST(on_host == (int)tri_sched_get_stats(s).host_blocks_used);
 }
 
 /* A lane is busy until the last shard has answered. */

@@ -2,6 +2,7 @@
  * (scheduler_kit.h), which notices any block that is read before it has come or overwritten before it has gone. The
  * random workloads of test_scheduler.c and test_shards.c have such blocks, too. */
 #include "tests/unit/scheduler_kit.h"
+#include "worker/schedule.h"
 
 Suite *suite_swap(void);
 
@@ -40,7 +41,7 @@ static tri_sched_stats run(const struct config *c, int n, int *wanted, int *comp
   sim_check_answers(s);
   tri_sched_stats st = tri_sched_get_stats(s->sched);
   *computed = s->tokens;
-  ck_assert_uint_eq(st.swaps_in, (uint64_t)s->resumed);
+  if (c->lanes == 1) ck_assert_uint_eq(st.swaps_in, (uint64_t)s->resumed);
   ck_assert_uint_eq(st.swaps_in, st.swaps_out);
   ck_assert_uint_eq(st.blocks_in, st.blocks_out);
   sim_destroy(s);
@@ -153,6 +154,133 @@ START_TEST(test_destroy) {
 }
 END_TEST
 
+/* Two full sequences' blocks, and sequences that outgrow them in several lanes. */
+static struct config small_lanes(int lanes) {
+  struct config c = small_cache(40, 6 * LEN / BLOCK);
+  c.lanes = lanes;
+  c.late_percent = 50;
+  return c;
+}
+
+/* Sequences of idle lanes leave and come back to their slots: nobody waits for blocks who has begun, and nothing is
+ * computed twice. */
+START_TEST(test_idle_lanes) {
+  struct config c = small_lanes(2 + _i);
+  struct sim *s = sim_create(&c, 1);
+  int wanted = add_jobs(s, 1);
+  sim_run(s);
+  sim_check_answers(s);
+  tri_sched_stats st = tri_sched_get_stats(s->sched);
+  ck_assert_uint_gt(st.swaps_out, st.preemptions + 20);
+  ck_assert_uint_eq(st.swaps_in, st.swaps_out);
+  ck_assert_uint_eq(st.blocks_in, st.blocks_out);
+  ck_assert_int_le(s->tokens, wanted + (int)st.preemptions); /* who is preempted may lose a draw */
+  sim_destroy(s);
+}
+END_TEST
+
+/* Who has left with the step of a lane is of another one, and those of lanes that run later have left before. Returns
+ * how many have. */
+static int check_left(const struct sim *s, int lane, const bool *was_away) {
+  int left = 0;
+  for (int i = 0; i < JOBS; i++) {
+    const tri_job *j = s->requests[i].job;
+    if (!j || !j->seqs[0].away || was_away[i]) continue;
+    int of = j->seqs[0].lane;
+    ck_assert_int_ne(of, lane);
+    left++;
+    for (int l = 0; l < s->cfg.lanes; l++)
+      for (const tri_sequence *q = s->sched->lanes[l].running.head; q; q = q->next)
+        if (l != lane && s->sched->lanes[l].last_step > s->sched->lanes[of].last_step)
+          ck_assert(q->away || tri_seq_ends(q));
+  }
+  return left;
+}
+
+/* Whoever has come in with a step has left blocks for all that are away. */
+static void check_room(const struct sim *s, bool arrived) {
+  const tri_sched *sched = s->sched;
+  if (sched->blocks_away && arrived) ck_assert_int_ge(tri_block_num_free(&sched->pool), sched->blocks_away);
+}
+
+START_TEST(test_last_lane_leaves) {
+  enum { LANES = 3 };
+  struct config c = small_lanes(LANES);
+  struct sim *s = sim_create(&c, 1);
+  int left = 0;
+  add_jobs(s, 1);
+  do {
+    sim_take_events(s);
+    for (int lane = 0; lane < LANES; lane++) {
+      bool was_away[JOBS];
+      for (int i = 0; i < JOBS; i++) was_away[i] = s->requests[i].job && s->requests[i].job->seqs[0].away;
+      if (s->num_results == LANES) sim_return_result(s);
+      uint32_t running = tri_sched_get_stats(s->sched).running;
+      if (tri_sched_lane_busy(s->sched, lane) || !tri_sched_compose(s->sched, lane, s->writer)) continue;
+      sim_execute(s, lane);
+      left += check_left(s, lane, was_away);
+      check_room(s, tri_sched_get_stats(s->sched).running > running);
+    }
+    if (s->num_results) sim_return_result(s);
+    s->iteration++;
+  } while (tri_sched_has_work(s->sched));
+  ck_assert_int_gt(left, 20);
+  sim_destroy(s);
+}
+END_TEST
+
+/* They stay where leaving is predicted to cost more than a sequence in flight is worth, or the host has no room. */
+START_TEST(test_stays) {
+  static const struct {
+    tri_swap_cost cost;
+    int host_blocks;
+    bool leaves;
+  } cases[] = {
+      {{.block_s = 1, .token_s = 100, .decode_s = 0.9}, 90, false}, /* one block alone costs more */
+      {{.block_s = 1, .token_s = 100, .decode_s = 20}, 90, true},
+      {{.block_s = 1, .token_s = 100, .decode_s = 20}, 2, false}, /* two blocks are soon full */
+      {{.block_s = 1, .token_s = 0, .decode_s = 20}, 90, true},   /* who is preempted is computed again */
+      {{.block_s = 1, .token_s = 100}, 90, false},                /* no prediction of a step */
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct config c = small_lanes(2);
+    c.limits.num_host_blocks = cases[i].host_blocks;
+    c.swap_cost = cases[i].cost;
+    int wanted, computed;
+    tri_sched_stats st = run(&c, 1, &wanted, &computed);
+    ck_assert_msg((st.swaps_out > st.preemptions) == cases[i].leaves, "case %zu: %d of %d", i, (int)st.swaps_out,
+                  (int)st.preemptions);
+  }
+}
+END_TEST
+
+/* Whoever ends while it is away gives its blocks of the host back, and nobody waits for them. */
+START_TEST(test_abort_away) {
+  struct config c = small_lanes(2);
+  struct sim *s = sim_create(&c, 1);
+  int aborted = 0;
+  add_jobs(s, 1);
+  do sim_iterate(s);
+  while (!s->sched->blocks_away && tri_sched_has_work(s->sched));
+  for (int i = 0; i < JOBS; i++) {
+    struct request *r = &s->requests[i];
+    if (!r->job || !r->job->seqs[0].away) continue;
+    r->abort_at = s->iteration;
+    aborted++;
+  }
+  ck_assert_int_gt(aborted, 0);
+  s->sched->blocked = &s->requests[0].job->seqs[0];
+  sim_take_events(s);
+  ck_assert_int_eq(s->sched->blocks_away, 0);
+  ck_assert_ptr_null(s->sched->blocked); /* whoever waits looks for blocks again */
+  for (int i = 0; i < JOBS; i++)
+    if (s->requests[i].abort_at == s->iteration) s->requests[i].abort_at = 0; /* has been */
+  sim_run(s);
+  sim_check_answers(s);
+  sim_destroy(s);
+}
+END_TEST
+
 Suite *suite_swap(void) {
   Suite *suite = suite_create("swap");
   TCase *cases = tcase_create("cases");
@@ -163,6 +291,10 @@ Suite *suite_swap(void) {
   tcase_add_test(cases, test_shared_blocks);
   tcase_add_test(cases, test_abort);
   tcase_add_test(cases, test_destroy);
+  tcase_add_loop_test(cases, test_idle_lanes, 0, 3);
+  tcase_add_test(cases, test_last_lane_leaves);
+  tcase_add_test(cases, test_stays);
+  tcase_add_test(cases, test_abort_away);
   suite_add_tcase(suite, cases);
   return suite;
 }
