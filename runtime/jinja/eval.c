@@ -17,6 +17,7 @@ static bool enter(jx *x, const jnode *n) {
 static jv name(jx *x, const jnode *n) {
   const jv *v = j_lookup(x, n->text);
   if (v) return *v;
+  if (!strcmp(n->text, "self")) return j_map(x, J_NAMESPACE, 0); /* the blocks of a template, which has none */
   const jfunction *f = j_global(n->text);
   return f ? (jv){.kind = J_FUNCTION, .function = f} : j_undefined(n->text);
 }
