@@ -166,7 +166,7 @@ static jv slice(jx *x, jv of, const jnode *n) {
   }
   jbuf b = j_begin(x);
   for (size_t i = 0; i < taken; i++) j_put_str(&b, part.list->items[i].str);
-  return j_end(&b);
+  return j_end_like(&b, of.str);
 }
 
 /* ---- calls ---- */

@@ -194,6 +194,22 @@ jv j_replace(jx *x, const jstr *s, const jstr *from, const jstr *to, int64_t mos
   return j_end(&b);
 }
 
+jv j_escape(jx *x, jv s) {
+  static const char from[] = "&<>'\"";
+  static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+  const jstr *text = s.str;
+  jbuf b = j_begin(x);
+  if (text->is_markup) return s;
+  for (size_t at = 0; at < text->n; at++) {
+    const char *special = text->s[at] ? strchr(from, text->s[at]) : NULL;
+    if (special)
+      j_put_as(&b, to[special - from], strlen(to[special - from]), text);
+    else
+      j_put_part(&b, text, at, at + 1);
+  }
+  return j_markup(x, j_end(&b));
+}
+
 /* ---- cases ---- */
 
 /* jinja2's title filter begins a word behind white space and some marks alone; Python's method behind whatever has no
@@ -245,5 +261,5 @@ jv j_change_case(jx *x, const jstr *s, jcase to, bool filter) {
     if (begins && to == J_TITLE && filter) behind_letter = false; /* and lower case to the rest by itself */
     before = c;
   }
-  return j_end(&b);
+  return filter && to == J_TITLE ? j_end(&b) : j_end_like(&b, s);
 }

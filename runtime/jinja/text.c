@@ -69,6 +69,8 @@ jv j_end(jbuf *b) {
   return (jv){.kind = J_STR, .str = s};
 }
 
+jv j_end_like(jbuf *b, const jstr *s) { return s->is_markup ? j_markup(b->x, j_end(b)) : j_end(b); }
+
 /* ---- numbers ---- */
 
 size_t j_float_text(double f, char out[J_FLOAT_TEXT]) {
@@ -178,7 +180,11 @@ void j_put_repr(jbuf *b, jv v) {
   case J_BOOL: j_puts(b, v.b ? "True" : "False"); break;
   case J_INT: put_int(b, v.i); break;
   case J_FLOAT: put_float(b, v.f); break;
-  case J_STR: put_str_repr(b, v.str); break;
+  case J_STR:
+    if (v.str->is_markup) j_puts(b, "Markup(");
+    put_str_repr(b, v.str);
+    if (v.str->is_markup) j_put_char(b, ')');
+    break;
   case J_VIEW: put_view(b, v.list); break;
   case J_LIST:
     j_put_char(b, '[');

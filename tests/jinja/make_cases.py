@@ -186,6 +186,39 @@ range(0)[0]
 'ﬁn ŉ ᾳ ǆ ß ΐ'|title
 'ﬁN'|capitalize
 'ªa ʰa ⓐa'.title()
+'<a>'|safe + '<b>' + "'c'"
+'<a>' + '<b>'|safe
+'<a>'|safe ~ '<b>' + '<c>'
+('<a>'|safe)[1:] + '<'
+('<a>'|safe|trim|string)[0] + '<'
+('<A>'|safe).lower() + '<'
+('<A>'|safe|upper) + '<'
+('<A>'|safe|title) + '<'
+('<A>'|safe|replace('A', '&')) + '<'
+('<A>'|safe).replace('A', '&') + '<'
+(', '|safe).join(['<', '>'|safe]) + '&'
+('<%s>%d'|safe) % ('<', 3)
+('<{}>{x}'|safe).format('<', x='&')
+('<%s>'|safe)|format('<')
+('<a>'|safe) * 2 + '<'
+2 * ('<a>'|safe) + '<'
+'<a>'|e + '<'
+'<a>'|e|e
+'<a>'|safe|e
+5|safe + '<'
+none|safe + '<'
+undefined_thing|safe + '<'
+['<a>'|safe]
+'<a>'|safe|tojson
+('<a>'|safe|indent(1)) + '<'
+('a <b>'|safe).split() | join + '<'
+('<a>'|safe).split('a')[0] + '<'
+('<a>'|safe) == '<a>'
+'<a>'|safe + 1
+'<'|safe + undefined_thing
+('<a>'|safe|default('x')) + '<'
+('<a>'|safe|first) + ('<'|safe)
+messages[1].content|safe + messages[1].content
 range(5)[1:3]
 range(5)[::-1]
 range(5)[3:1]
