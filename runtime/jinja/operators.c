@@ -125,7 +125,8 @@ static bool is_integer(jv v) { return j_is(v, J_INT) || j_is(v, J_BOOL); }
 
 static jv percent(jx *x, jv format, jv with) {
   jargs args = {.list = &with, .n = 1};
-  bool may_be_unused = j_is(with, J_LIST) || j_is(with, J_MAP); /* Python takes them for what names are looked up in */
+  /* Python takes them for what names are looked up in. */
+  bool may_be_unused = j_is(with, J_LIST) || j_is(with, J_MAP) || j_is(with, J_UNDEFINED);
   if (j_is(with, J_TUPLE)) args = (jargs){.list = with.list->items, .n = with.list->n};
   return j_percent(x, format.str, &args, may_be_unused);
 }

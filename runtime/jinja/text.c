@@ -163,7 +163,13 @@ static void put_map(jbuf *b, const jmap *m) {
 /* Those that Python shows with an address have none here. */
 static void put_object(jbuf *b, jv v) {
   j_put_char(b, '<');
-  j_puts(b, j_type_name(v));
+  if (j_is(v, J_MACRO)) {
+    j_puts(b, "Macro '");
+    j_puts(b, v.macro->node->text);
+    j_put_char(b, '\'');
+  } else {
+    j_puts(b, j_type_name(v));
+  }
   j_put_char(b, '>');
 }
 

@@ -219,6 +219,13 @@ undefined_thing|safe + '<'
 ('<a>'|safe|default('x')) + '<'
 ('<a>'|safe|first) + ('<'|safe)
 messages[1].content|safe + messages[1].content
+[[1], [1]]|unique|list
+[{}]|unique|list
+[(1, 2), (1, 2), (1, 'a')]|unique|list
+[(1, [2])]|unique|list
+'a' % undefined_thing
+'%s' % undefined_thing
+'a' % none
 range(5)[1:3]
 range(5)[::-1]
 range(5)[3:1]
@@ -294,7 +301,7 @@ TEMPLATES = [
     "{% macro m(a, b=2, c='x') %}{{ a }}-{{ b }}-{{ c }};{% endmacro %}{{ m(1) }}{{ m(1, 3) }}{{ m(1, c='z') }}{{ m(*[1, 2], **{'c': 5}) }}{{ m() }}", "{% macro m(n) %}{{ n }}{% if n > 0 %}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(3) }}",
     "{% macro m() %}{{ n }}{{ q }}{% endmacro %}{% set q = 1 %}{{ m() }}{% set q = 2 %}{{ m() }}", "{% macro m(a) %}{% set q = a %}{{ q }}{% endmacro %}{{ m(1) }}[{{ q }}]", "{% macro m() %}[{{ caller() }}]{% endmacro %}{% call m() %}in {{ n }}{% endcall %}",
     "{% macro m() %}{{ caller(1, 2) }}{% endmacro %}{% call(a, b) m() %}{{ a }}{{ b }}{% endcall %}", "{% macro m() %}{{ caller }}{% endmacro %}[{{ m() }}]", "{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", "{% macro m(a) %}{% endmacro %}{{ m(q=2) }}",
-    "{% macro f(m) %}{{ m.role|upper }}{% endmacro %}{% for m in messages %}{{ f(m) }}{% endfor %}", "{% filter upper %}a{{ s }}{% endfilter %}", "{% filter replace('a', 'b')|upper %}aa{% endfilter %}", "{% raw %}{{ x }} {% if %}{% endraw %}", "a {%- raw -%} {{ x }} {%- endraw -%} b", "  {% raw %}\nx\n  {% endraw %}\ny",
+    "{% macro m() %}{% endmacro %}{{ m }}{{ [m] }}", "{% macro f(m) %}{{ m.role|upper }}{% endmacro %}{% for m in messages %}{{ f(m) }}{% endfor %}", "{% filter upper %}a{{ s }}{% endfilter %}", "{% filter replace('a', 'b')|upper %}aa{% endfilter %}", "{% raw %}{{ x }} {% if %}{% endraw %}", "a {%- raw -%} {{ x }} {%- endraw -%} b", "  {% raw %}\nx\n  {% endraw %}\ny",
     "{% generation %}{{ s }}{% endgeneration %}!",
     "{% set x = 1 %}{% generation %}{% set x = 2 %}{{ x }}{% endgeneration %}{{ x }}", "{% for x in l %}{% generation %}{{ x }}{{ loop.index }}{% endgeneration %}{% endfor %}",
     "{% set ns = namespace(x=1) %}{% generation %}{% set ns.x = 2 %}{% endgeneration %}{{ ns.x }}", "{% for x in l %}{% generation %}{% break %}{% endgeneration %}{% endfor %}",
