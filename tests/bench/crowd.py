@@ -175,8 +175,10 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with tempfile.TemporaryDirectory() as work:
         env = {**os.environ, "TRIREME_ENDPOINT": f"ipc://{work}/t.sock"}
-        fake = Process("coordinator", [f"{o.folder}/fake_coordinator", "--step-us", str(o.step_us)], "sock", f"{work}/fake", env=env)
-        gateway = Process("gateway", [f"{o.folder}/trireme-gateway", "--http", "127.0.0.1:0"], r"(?s)http://127.0.0.1:(\d+).*serving", f"{work}/gateway", env=env)
+        command = [f"{o.folder}/fake_coordinator", "--step-us", str(o.step_us)]
+        fake = Process("coordinator", command, "sock", f"{work}/fake", env=env)
+        command = [f"{o.folder}/trireme-gateway", "--http", "127.0.0.1:0"]
+        gateway = Process("gateway", command, r"(?s)http://127.0.0.1:(\d+).*serving", f"{work}/gateway", env=env)
         processes = [gateway, fake]
         try:
             before = [p.open_descriptors() for p in processes]
