@@ -39,7 +39,7 @@ check() {
       own["hwloc.h"] = "^runtime/base/topo\\.c$"
       own["yaml.h"] = "^runtime/base/options_yaml\\.c$"
       own["pcre2.h"] = "^runtime/tokenizer/regex\\.c$"
-      own["utf8proc.h"] = "^runtime/tokenizer/unicode\\.c$"
+      own["utf8proc.h"] = "^runtime/tokenizer/unicode(_cases)?\\.c$"
       own["xxhash.h"] = "^runtime/base/xxh3\\.c$"
       own["cblas.h"] = "^kernels/cpu/blas\\.c$"
       own["zmq.h"] = "^comm/wire/z([a-z_]*\\.c|sock_impl\\.h)$"

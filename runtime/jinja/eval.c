@@ -17,6 +17,7 @@ static bool enter(jx *x, const jnode *n) {
 static jv name(jx *x, const jnode *n) {
   const jv *v = j_lookup(x, n->text);
   if (v) return *v;
+  if (!strcmp(n->text, "self")) return j_map(x, J_NAMESPACE, 0); /* the blocks of a template, which has none */
   const jfunction *f = j_global(n->text);
   return f ? (jv){.kind = J_FUNCTION, .function = f} : j_undefined(n->text);
 }
@@ -165,7 +166,7 @@ static jv slice(jx *x, jv of, const jnode *n) {
   }
   jbuf b = j_begin(x);
   for (size_t i = 0; i < taken; i++) j_put_str(&b, part.list->items[i].str);
-  return j_end(&b);
+  return j_end_like(&b, of.str);
 }
 
 /* ---- calls ---- */

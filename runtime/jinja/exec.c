@@ -201,6 +201,13 @@ static void run_filter_block(jx *x, const jnode *n) {
   if (j_ok(x)) j_put_value(x->out, filtered_text);
 }
 
+/* A block whose names are its own. */
+static void run_block(jx *x, const jnode *n) {
+  if (!new_scope(x)) return;
+  j_run(x, &n->body);
+  j_pop(x);
+}
+
 static jflow run(jx *x, const jnode *n) {
   jv v;
   switch (n->op) {
@@ -221,7 +228,7 @@ static jflow run(jx *x, const jnode *n) {
   case JN_FILTER_BLOCK: run_filter_block(x, n); break;
   case JN_BREAK: return JF_BREAK;
   case JN_CONTINUE: return JF_CONTINUE;
-  default: return j_run(x, &n->body);
+  default: run_block(x, n); break;
   }
   return JF_NEXT;
 }

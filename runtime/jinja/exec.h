@@ -137,6 +137,8 @@ typedef enum jside { J_LEFT = 1, J_RIGHT = 2, J_BOTH = 3 } jside;
 jv j_strip(jx *x, const jstr *s, const jstr *chars, jside side);
 typedef enum jcase { J_LOWER, J_UPPER, J_TITLE, J_CAPITALIZE } jcase;
 jv j_change_case(jx *x, const jstr *s, jcase to, bool filter);
+/* Returns it for HTML, as markup; markup itself stays. */
+jv j_escape(jx *x, jv s);
 /* most < 0: all. */
 jv j_replace(jx *x, const jstr *s, const jstr *from, const jstr *to, int64_t most);
 jv j_split(jx *x, const jstr *s, const jstr *by, int64_t most);

@@ -83,7 +83,7 @@ static jv f_indent(jx *x, jv v, const jargs *a) {
     if (!end) break;
     at = to + 1;
   }
-  return j_end(&b);
+  return j_end_like(&b, s);
 }
 
 /* Runs of \w. */
@@ -102,19 +102,15 @@ static jv f_wordcount(jx *x, jv v, const jargs *a) {
 }
 
 static jv f_escape(jx *x, jv v, const jargs *a) {
-  static const char from[] = "&<>'\"";
-  static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-  const jstr *s = text_of(x, v);
-  jbuf b = j_begin(x);
+  jv s = j_to_str(x, v);
   (void)a;
-  for (size_t at = 0; s && at < s->n; at++) {
-    const char *special = s->s[at] ? strchr(from, s->s[at]) : NULL;
-    if (special)
-      j_put_as(&b, to[special - from], strlen(to[special - from]), s);
-    else
-      j_put_part(&b, s, at, at + 1);
-  }
-  return j_end(&b);
+  return j_ok(x) ? j_escape(x, s) : v;
+}
+
+static jv f_safe(jx *x, jv v, const jargs *a) {
+  jv s = j_to_str(x, v);
+  (void)a;
+  return j_markup(x, s);
 }
 
 /* ---- numbers ---- */
@@ -182,12 +178,6 @@ static jv f_default(jx *x, jv v, const jargs *a) {
   return fallback ? *fallback : j_str(x, "", 0);
 }
 
-static jv f_same(jx *x, jv v, const jargs *a) {
-  (void)x;
-  (void)a;
-  return v;
-}
-
 static jv f_tojson(jx *x, jv v, const jargs *a) {
   const jv *indent = j_argument(a, 1, "indent"), *separators = j_argument(a, 2, "separators");
   jjson how = {.ensure_ascii = j_argument_bool(a, 0, "ensure_ascii", false),
@@ -239,7 +229,7 @@ static const jfunction table[] = {{"abs", f_abs, {0}, "", 0},
                                   {"lower", f_lower, {0}, "", 0},
                                   {"replace", f_replace, {0}, "old new count", 3},
                                   {"round", f_round, {0}, "precision method", 2},
-                                  {"safe", f_same, {0}, "", 0},
+                                  {"safe", f_safe, {0}, "", 0},
                                   {"string", f_string, {0}, "", 0},
                                   {"title", f_title, {0}, "", 0},
                                   {"tojson", f_tojson, {0}, "ensure_ascii indent separators sort_keys", 4},

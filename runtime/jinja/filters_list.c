@@ -213,6 +213,17 @@ static jv f_items(jx *x, jv v, const jargs *a) {
   return a_list(x, J_ITER, items, v.map->n);
 }
 
+/* Fails for what Python cannot hash. */
+static bool is_hashable(jx *x, jv v) {
+  if (j_is(v, J_LIST) || j_is(v, J_MAP)) j_fail(x, TRI_JINJA_TYPE, "unhashable type: '%s'", j_type_name(v));
+  if (!j_is(v, J_TUPLE) || !j_visit(x, NULL)) return j_ok(x);
+  if (x->depth >= TRI_JINJA_MOST_DEPTH * 4) j_fail(x, TRI_JINJA_LIMIT, "tuples are nested too deeply");
+  x->depth++;
+  for (size_t i = 0; i < v.list->n && j_ok(x); i++) is_hashable(x, v.list->items[i]);
+  x->depth--;
+  return j_ok(x);
+}
+
 static jv f_unique(jx *x, jv v, const jargs *a) {
   bool case_sensitive = j_argument_bool(a, 0, "case_sensitive", false);
   const jv *attribute = j_argument(a, 1, "attribute");
@@ -222,7 +233,7 @@ static jv f_unique(jx *x, jv v, const jargs *a) {
   jv *out = j_ok(x) ? j_alloc(x, n, sizeof *out) : NULL, seen = j_map(x, J_MAP, 4);
   for (size_t i = 0; out && i < n && j_ok(x); i++) {
     jv key = key_of(x, items[i], attribute, case_sensitive);
-    if (!j_ok(x) || !j_visit(x, NULL) || j_map_find(x, seen.map, key)) continue;
+    if (!j_ok(x) || !j_visit(x, NULL) || !is_hashable(x, key) || j_map_find(x, seen.map, key)) continue;
     j_map_put(x, seen.map, key, j_none());
     out[num++] = items[i];
   }

@@ -143,7 +143,23 @@ static void put_percent(jbuf *b, const spec *how, jv v) {
   }
 }
 
-jv j_percent(jx *x, const jstr *format, const jargs *args, bool may_be_unused) {
+/* The arguments, with their strings as markup takes them. */
+static jargs escaped(jx *x, const jargs *args) {
+  jargs out = *args;
+  jv *list = j_alloc(x, args->n, sizeof *list);
+  jpair *named = j_alloc(x, args->num_named, sizeof *named);
+  for (size_t i = 0; list && i < args->n; i++)
+    list[i] = j_is(args->list[i], J_STR) ? j_escape(x, args->list[i]) : args->list[i];
+  for (size_t i = 0; named && i < args->num_named; i++) {
+    named[i] = args->named[i];
+    if (j_is(named[i].value, J_STR)) named[i].value = j_escape(x, named[i].value);
+  }
+  out.list = list;
+  out.named = named;
+  return out;
+}
+
+static jv fill_percent(jx *x, const jstr *format, const jargs *args, bool may_be_unused) {
   jbuf b = j_begin(x);
   size_t used = 0, at = 0;
   while (at < format->n && j_ok(x)) {
@@ -250,7 +266,7 @@ static void put_field(jbuf *b, const jargs *args, const char *s, size_t n, size_
   put_formatted(b, v, &how);
 }
 
-jv j_format(jx *x, const jstr *format, const jargs *args) {
+static jv fill_format(jx *x, const jstr *format, const jargs *args) {
   jbuf b = j_begin(x);
   size_t automatic = 0;
   for (size_t at = 0; at < format->n && j_ok(x);) {
@@ -271,4 +287,16 @@ jv j_format(jx *x, const jstr *format, const jargs *args) {
     }
   }
   return j_end(&b);
+}
+
+jv j_percent(jx *x, const jstr *format, const jargs *args, bool may_be_unused) {
+  if (!format->is_markup) return fill_percent(x, format, args, may_be_unused);
+  jargs own = escaped(x, args);
+  return j_ok(x) ? j_markup(x, fill_percent(x, format, &own, may_be_unused)) : j_undefined(NULL);
+}
+
+jv j_format(jx *x, const jstr *format, const jargs *args) {
+  if (!format->is_markup) return fill_format(x, format, args);
+  jargs own = escaped(x, args);
+  return j_ok(x) ? j_markup(x, fill_format(x, format, &own)) : j_undefined(NULL);
 }

@@ -168,7 +168,9 @@ static jv s_replace(jx *x, jv v, const jargs *a) {
   const jstr *from = j_argument_str(x, a, 0, NULL, NULL), *to = j_argument_str(x, a, 1, NULL, NULL);
   int64_t most = j_argument_int(x, a, 2, "count", -1);
   if (j_ok(x) && (!from || !to)) return j_fail(x, TRI_JINJA_TYPE, "replace expected at least 2 arguments");
-  return j_ok(x) ? j_replace(x, v.str, from, to, most) : v;
+  if (!j_ok(x) || !v.str->is_markup) return j_ok(x) ? j_replace(x, v.str, from, to, most) : v;
+  jv by = j_escape(x, *j_argument(a, 1, NULL));
+  return j_ok(x) ? j_markup(x, j_replace(x, v.str, from, by.str, most)) : v;
 }
 
 static jv s_lower(jx *x, jv v, const jargs *a) {
@@ -197,10 +199,11 @@ static jv s_join(jx *x, jv v, const jargs *a) {
   for (size_t i = 0; i < n && j_ok(x); i++) {
     if (!j_is(items[i], J_STR))
       return j_fail(x, TRI_JINJA_TYPE, "sequence item %zu: expected str instance, %s found", i, j_type_name(items[i]));
+    jv item = v.str->is_markup ? j_escape(x, items[i]) : items[i];
     if (i) j_put_str(&b, v.str);
-    j_put_str(&b, items[i].str);
+    if (j_ok(x)) j_put_str(&b, item.str);
   }
-  return j_end(&b);
+  return j_end_like(&b, v.str);
 }
 
 static jv s_format(jx *x, jv v, const jargs *a) { return j_format(x, v.str, a); }

@@ -92,12 +92,26 @@ static jv concatenate(jx *x, jv a, jv b) {
   return j_list(x, a.kind, items, n);
 }
 
+/* Where either is markup, the other is escaped. */
+static jv add_strings(jx *x, jv a, jv b) {
+  bool is_markup = a.str->is_markup || b.str->is_markup;
+  jbuf made = j_begin(x);
+  if (is_markup) {
+    a = j_escape(x, a);
+    b = j_escape(x, b);
+  }
+  if (!j_ok(x)) return a;
+  j_put_str(&made, a.str);
+  j_put_str(&made, b.str);
+  return is_markup ? j_markup(x, j_end(&made)) : j_end(&made);
+}
+
 static jv repeat(jx *x, jv what, int64_t times) {
   if (times < 0) times = 0;
   if (j_is(what, J_STR)) {
     jbuf b = j_begin(x);
     for (int64_t i = 0; i < times && j_ok(x) && what.str->n; i++) j_put_str(&b, what.str);
-    return j_end(&b);
+    return j_end_like(&b, what.str);
   }
   size_t n;
   if (!tri_size_mul(what.list->n, (size_t)times, &n)) return j_fail(x, TRI_JINJA_LIMIT, "a list is too long");
@@ -111,7 +125,8 @@ static bool is_integer(jv v) { return j_is(v, J_INT) || j_is(v, J_BOOL); }
 
 static jv percent(jx *x, jv format, jv with) {
   jargs args = {.list = &with, .n = 1};
-  bool may_be_unused = j_is(with, J_LIST) || j_is(with, J_MAP); /* Python takes them for what names are looked up in */
+  /* Python takes them for what names are looked up in. */
+  bool may_be_unused = j_is(with, J_LIST) || j_is(with, J_MAP) || j_is(with, J_UNDEFINED);
   if (j_is(with, J_TUPLE)) args = (jargs){.list = with.list->items, .n = with.list->n};
   return j_percent(x, format.str, &args, may_be_unused);
 }
@@ -119,12 +134,7 @@ static jv percent(jx *x, jv format, jv with) {
 jv j_binary(jx *x, jop op, jv a, jv b) {
   if (is_integer(a) && is_integer(b)) return integers(x, op, j_integer(a), j_integer(b));
   if (j_is_number(a) && j_is_number(b)) return floats(x, op, as_double(a), as_double(b));
-  if (op == JN_ADD && j_is(a, J_STR) && j_is(b, J_STR)) {
-    jbuf made = j_begin(x);
-    j_put_str(&made, a.str);
-    j_put_str(&made, b.str);
-    return j_end(&made);
-  }
+  if (op == JN_ADD && j_is(a, J_STR) && j_is(b, J_STR)) return add_strings(x, a, b);
   if (op == JN_ADD && a.kind == b.kind && (j_is(a, J_LIST) || j_is(a, J_TUPLE))) return concatenate(x, a, b);
   if (op == JN_MUL && is_repeatable(a) && is_integer(b)) return repeat(x, a, j_integer(b));
   if (op == JN_MUL && is_integer(a) && is_repeatable(b)) return repeat(x, b, j_integer(a));

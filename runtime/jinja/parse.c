@@ -246,9 +246,13 @@ static const jnode *loop_control(jparser *p, jop op) {
   return n;
 }
 
+/* The reference makes a call block of it: no loop around it is its own, and neither is what it sets anybody else's. */
 static const jnode *generation_block(jparser *p) {
   jnode *n = jp_node(p, JN_BLOCK);
+  int loops = p->loops;
+  p->loops = 0;
   if (n) body_to(p, "endgeneration", &n->body);
+  p->loops = loops;
   return n;
 }
 

@@ -214,12 +214,11 @@ static const jnode *filter(jparser *p, const jnode *to) {
   return n;
 }
 
-/* A test's argument may stand without parentheses. */
+/* A test's argument may stand without parentheses: as jinja2 has it, any name but these three begins one. */
 static bool begins_argument(const jparser *p) {
   if (p->at->kind == JT_STRING || p->at->kind == JT_INT || p->at->kind == JT_FLOAT) return true;
   if (jp_is(p, "[") || jp_is(p, "{")) return true;
-  return p->at->kind == JT_NAME && !jp_is_name(p, "else") && !jp_is_name(p, "or") && !jp_is_name(p, "and") &&
-         !jp_is_name(p, "is") && !jp_is_name(p, "if") && !jp_is_name(p, "in") && !jp_is_name(p, "not");
+  return p->at->kind == JT_NAME && !jp_is_name(p, "else") && !jp_is_name(p, "or") && !jp_is_name(p, "and");
 }
 
 static const jnode *test(jparser *p, const jnode *of) {
@@ -229,6 +228,7 @@ static const jnode *test(jparser *p, const jnode *of) {
   if (!n || !jp_ok(p)) return NULL;
   n->a = of;
   n->text = text;
+  if (jp_is_name(p, "is")) jp_fail(p, "a test cannot follow a test");
   if (jp_take(p, "("))
     arguments(p, n);
   else if (begins_argument(p))

@@ -194,46 +194,72 @@ jv j_replace(jx *x, const jstr *s, const jstr *from, const jstr *to, int64_t mos
   return j_end(&b);
 }
 
+jv j_escape(jx *x, jv s) {
+  static const char from[] = "&<>'\"";
+  static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+  const jstr *text = s.str;
+  jbuf b = j_begin(x);
+  if (text->is_markup) return s;
+  for (size_t at = 0; at < text->n; at++) {
+    const char *special = text->s[at] ? strchr(from, text->s[at]) : NULL;
+    if (special)
+      j_put_as(&b, to[special - from], strlen(to[special - from]), text);
+    else
+      j_put_part(&b, text, at, at + 1);
+  }
+  return j_markup(x, j_end(&b));
+}
+
 /* ---- cases ---- */
-
-/* The case of a character: the first of a word differs from the rest in title case. */
-static size_t put_case(uint32_t c, bool upper, uint32_t out[2]) {
-  if (!upper) return tok_lower(c, out);
-  return tok_upper(c, out);
-}
-
-static bool is_cased(uint32_t c) {
-  uint32_t lower[2], upper[2];
-  size_t l = tok_lower(c, lower), u = tok_upper(c, upper);
-  return l != 1 || u != 1 || lower[0] != c || upper[0] != c;
-}
 
 /* jinja2's title filter begins a word behind white space and some marks alone; Python's method behind whatever has no
  * case. */
 static bool begins_word(uint32_t before, bool filter) {
   static const char marks[] = "-({[<";
-  if (!filter) return !is_cased(before);
+  if (!filter) return !tok_is_cased(before);
   return (before < 128 && before && strchr(marks, (int)before)) || tok_is_space(before);
+}
+
+/* Tells whether no letter follows in the word. */
+static bool ends_word(const jstr *s, size_t at) {
+  for (size_t len; at < s->n; at += len) {
+    uint32_t c = tok_utf8_decode(s->s + at, &len);
+    if (!tok_is_case_ignorable(c)) return !tok_is_cased(c);
+  }
+  return true;
+}
+
+enum { CAPITAL_SIGMA = 0x3a3, FINAL_SIGMA = 0x3c2 };
+
+static size_t lower(uint32_t c, char out[TOK_CASE_BYTES]) {
+  uint32_t made[2];
+  size_t n = tok_lower(c, made), bytes = 0;
+  for (size_t i = 0; i < n; i++) bytes += tok_utf8_encode(made[i], out + bytes);
+  return bytes;
 }
 
 jv j_change_case(jx *x, const jstr *s, jcase to, bool filter) {
   jbuf b = j_begin(x);
   uint32_t before = ' ';
+  bool behind_letter = false; /* in the word, as the end of one is told */
   for (size_t at = 0, len; at < s->n && j_ok(x); at += len) {
-    uint32_t c = tok_utf8_decode(s->s + at, &len), made[2];
-    bool upper = to == J_UPPER;
-    if (to == J_CAPITALIZE) upper = at == 0;
-    if (to == J_TITLE) upper = begins_word(before, filter);
-    size_t n = put_case(c, upper, made);
-    if (n == 1 && made[0] == c) {
+    char made[TOK_CASE_BYTES];
+    uint32_t c = tok_utf8_decode(s->s + at, &len);
+    bool begins = to == J_TITLE ? begins_word(before, filter) : to == J_CAPITALIZE && at == 0;
+    size_t n;
+    if (to == J_UPPER || (begins && to == J_TITLE && filter)) /* jinja2 gives the first of a word upper case */
+      n = tok_upper(c, made);
+    else if (begins)
+      n = tok_title(c, made);
+    else
+      n = lower(c == CAPITAL_SIGMA && behind_letter && ends_word(s, at + len) ? FINAL_SIGMA : c, made);
+    if (n == len && !memcmp(made, s->s + at, n))
       j_put_part(&b, s, at, at + len);
-    } else {
-      for (size_t i = 0; i < n; i++) {
-        char text[4];
-        j_put_as(&b, text, tok_utf8_encode(made[i], text), s);
-      }
-    }
+    else
+      j_put_as(&b, made, n, s);
+    if (!tok_is_case_ignorable(c)) behind_letter = tok_is_cased(c);
+    if (begins && to == J_TITLE && filter) behind_letter = false; /* and lower case to the rest by itself */
     before = c;
   }
-  return j_end(&b);
+  return filter && to == J_TITLE ? j_end(&b) : j_end_like(&b, s);
 }

@@ -69,6 +69,8 @@ jv j_end(jbuf *b) {
   return (jv){.kind = J_STR, .str = s};
 }
 
+jv j_end_like(jbuf *b, const jstr *s) { return s->is_markup ? j_markup(b->x, j_end(b)) : j_end(b); }
+
 /* ---- numbers ---- */
 
 size_t j_float_text(double f, char out[J_FLOAT_TEXT]) {
@@ -161,7 +163,13 @@ static void put_map(jbuf *b, const jmap *m) {
 /* Those that Python shows with an address have none here. */
 static void put_object(jbuf *b, jv v) {
   j_put_char(b, '<');
-  j_puts(b, j_type_name(v));
+  if (j_is(v, J_MACRO)) {
+    j_puts(b, "Macro '");
+    j_puts(b, v.macro->node->text);
+    j_put_char(b, '\'');
+  } else {
+    j_puts(b, j_type_name(v));
+  }
   j_put_char(b, '>');
 }
 
@@ -178,7 +186,11 @@ void j_put_repr(jbuf *b, jv v) {
   case J_BOOL: j_puts(b, v.b ? "True" : "False"); break;
   case J_INT: put_int(b, v.i); break;
   case J_FLOAT: put_float(b, v.f); break;
-  case J_STR: put_str_repr(b, v.str); break;
+  case J_STR:
+    if (v.str->is_markup) j_puts(b, "Markup(");
+    put_str_repr(b, v.str);
+    if (v.str->is_markup) j_put_char(b, ')');
+    break;
   case J_VIEW: put_view(b, v.list); break;
   case J_LIST:
     j_put_char(b, '[');

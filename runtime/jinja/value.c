@@ -27,9 +27,16 @@ jv j_str(jx *x, const char *s, size_t n) { return make_str(x, (jstr){.s = s, .n 
 jv j_text(jx *x, const char *s) { return j_str(x, s, strlen(s)); }
 
 jv j_slice(jx *x, const jstr *s, size_t from, size_t to) {
-  jstr part = {.s = s->s + from, .n = to - from, .foreign = s->foreign};
+  jstr part = {.s = s->s + from, .n = to - from, .foreign = s->foreign, .is_markup = s->is_markup};
   if (s->marks) part.marks = s->marks + from;
   return make_str(x, part);
+}
+
+jv j_markup(jx *x, jv s) {
+  if (!j_ok(x) || s.str->is_markup) return s;
+  jstr made = *s.str;
+  made.is_markup = true;
+  return make_str(x, made);
 }
 
 jv j_list(jx *x, jkind kind, const jv *items, size_t n) {
@@ -275,7 +282,11 @@ const jv *j_items(jx *x, jv v, size_t *n) {
     return v.list->items + at;
   }
   if (j_is(v, J_MAP)) return keys_of(x, v.map, n);
-  if (j_is(v, J_STR)) return j_characters(x, v.str, n).list->items;
+  if (j_is(v, J_STR)) {
+    jstr plain = *v.str; /* the characters of markup are none */
+    plain.is_markup = false;
+    return j_characters(x, &plain, n).list->items;
+  }
   j_fail(x, TRI_JINJA_TYPE, "'%s' object is not iterable", j_type_name(v));
   return NULL;
 }

@@ -30,12 +30,14 @@ typedef enum jkind {
   J_FUNCTION, /* of the language, or a method with its object */
 } jkind;
 
-/* A string. marks [n]: 1 where a byte comes from a foreign variable; NULL: all of it does, or nothing. */
+/* A string. marks [n]: 1 where a byte comes from a foreign variable; NULL: all of it does, or nothing.
+ * is_markup: it is what `safe` and `escape` give, and strings that are added to it are escaped. */
 typedef struct jstr {
   const char *s;
   size_t n;
   const uint8_t *marks;
   bool foreign; /* without marks: all of it */
+  bool is_markup;
 } jstr;
 
 typedef struct jlist jlist;
@@ -109,6 +111,7 @@ static inline jv j_undefined(const char *name) { return (jv){.kind = J_UNDEFINED
 jv j_str(jx *x, const char *s, size_t n);                 /* borrows s, which must live as long as the render */
 jv j_text(jx *x, const char *s);                          /* the same of a C string */
 jv j_slice(jx *x, const jstr *s, size_t from, size_t to); /* bytes */
+jv j_markup(jx *x, jv s);                                 /* a string, as markup */
 jv j_list(jx *x, jkind kind, const jv *items, size_t n);  /* borrows items */
 jv j_map(jx *x, jkind kind, size_t cap);
 jv j_of_json(jx *x, const tri_json *json, bool foreign);
@@ -155,6 +158,7 @@ void j_put_part(jbuf *b, const jstr *s, size_t from, size_t to);
 /* Puts s, all of which counts as foreign where any byte of `from` does: after it the bytes are others. */
 void j_put_as(jbuf *b, const char *s, size_t n, const jstr *from);
 jv j_end(jbuf *b);
+jv j_end_like(jbuf *b, const jstr *s); /* markup where s is */
 
 void j_put_value(jbuf *b, jv v); /* str(v) */
 void j_put_repr(jbuf *b, jv v);  /* repr(v) */

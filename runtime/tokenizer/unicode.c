@@ -180,15 +180,6 @@ size_t tok_lower(uint32_t c, uint32_t out[2]) {
   return 1;
 }
 
-size_t tok_upper(uint32_t c, uint32_t out[2]) {
-  if (c == 0xdf) {
-    out[0] = out[1] = 'S';
-    return 2;
-  }
-  out[0] = (uint32_t)utf8proc_toupper((utf8proc_int32_t)c);
-  return 1;
-}
-
 size_t tok_grapheme_end(const char *s, size_t n, size_t from) {
   utf8proc_int32_t state = 0;
   size_t len;

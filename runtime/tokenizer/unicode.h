@@ -1,5 +1,5 @@
-/* Unicode as tokenizers need it: UTF-8 checking, character classes, normal forms. unicode.c is the only user of
- * utf8proc. */
+/* Unicode as tokenizers need it: UTF-8 checking, character classes, normal forms. unicode.c and unicode_cases.c
+ * are the only users of utf8proc. */
 #ifndef TRI_RUNTIME_TOKENIZER_UNICODE_H
 #define TRI_RUNTIME_TOKENIZER_UNICODE_H
 
@@ -55,8 +55,14 @@ bool tok_is_punctuation(uint32_t c);     /* P, and ASCII's symbols */
 uint32_t tok_script(uint32_t c);
 /* Full lower case, without regard to the neighbours: one or two characters. */
 size_t tok_lower(uint32_t c, uint32_t out[2]);
-/* Upper case: two characters of the sharp s, else one. */
-size_t tok_upper(uint32_t c, uint32_t out[2]);
+/* Write the full upper and title case: one to three characters. */
+enum { TOK_CASE_BYTES = 12 };
+size_t tok_upper(uint32_t c, char out[TOK_CASE_BYTES]);
+size_t tok_title(uint32_t c, char out[TOK_CASE_BYTES]);
+/* Tell what is beside a capital sigma, which in lower case differs at the end of a word: letters that have cases, and
+ * what counts as inside a word. */
+bool tok_is_cased(uint32_t c);
+bool tok_is_case_ignorable(uint32_t c);
 
 /* Code points between the steps of normalization; one per thread. */
 typedef struct tok_codepoints {

@@ -177,6 +177,55 @@ range(0)[0]
 [1]|join(d=',')
 [1,2,3]|batch(2, fill_with=0)|list
 'ab'|replace(old='a', new='c')
+"ΑΣ. ΣΑ ΑΣ'Α Σ ΑΣ'".lower()
+"ΑΣ. ΣΑ ΑΣ'Α Σ ΑΣ'"|title
+"ΑΣ. ΣΑ ΑΣ'Α Σ ΑΣ'".title()
+'ΟΔΌΣ'|capitalize
+'ﬁn ŉ ᾳ ǆ ß ΐ'.upper()
+'ﬁn ŉ ᾳ ǆ ß ΐ'.title()
+'ﬁn ŉ ᾳ ǆ ß ΐ'|title
+'ﬁN'|capitalize
+'ªa ʰa ⓐa'.title()
+'<a>'|safe + '<b>' + "'c'"
+'<a>' + '<b>'|safe
+'<a>'|safe ~ '<b>' + '<c>'
+('<a>'|safe)[1:] + '<'
+('<a>'|safe|trim|string)[0] + '<'
+('<A>'|safe).lower() + '<'
+('<A>'|safe|upper) + '<'
+('<A>'|safe|title) + '<'
+('<A>'|safe|replace('A', '&')) + '<'
+('<A>'|safe).replace('A', '&') + '<'
+(', '|safe).join(['<', '>'|safe]) + '&'
+('<%s>%d'|safe) % ('<', 3)
+('<{}>{x}'|safe).format('<', x='&')
+('<%s>'|safe)|format('<')
+('<a>'|safe) * 2 + '<'
+2 * ('<a>'|safe) + '<'
+'<a>'|e + '<'
+'<a>'|e|e
+'<a>'|safe|e
+5|safe + '<'
+none|safe + '<'
+undefined_thing|safe + '<'
+['<a>'|safe]
+'<a>'|safe|tojson
+('<a>'|safe|indent(1)) + '<'
+('a <b>'|safe).split() | join + '<'
+('<a>'|safe).split('a')[0] + '<'
+('<a>'|safe) == '<a>'
+'<a>'|safe + 1
+'<'|safe + undefined_thing
+('<a>'|safe|default('x')) + '<'
+('<a>'|safe|first) + ('<'|safe)
+messages[1].content|safe + messages[1].content
+[[1], [1]]|unique|list
+[{}]|unique|list
+[(1, 2), (1, 2), (1, 'a')]|unique|list
+[(1, [2])]|unique|list
+'a' % undefined_thing
+'%s' % undefined_thing
+'a' % none
 range(5)[1:3]
 range(5)[::-1]
 range(5)[3:1]
@@ -252,8 +301,12 @@ TEMPLATES = [
     "{% macro m(a, b=2, c='x') %}{{ a }}-{{ b }}-{{ c }};{% endmacro %}{{ m(1) }}{{ m(1, 3) }}{{ m(1, c='z') }}{{ m(*[1, 2], **{'c': 5}) }}{{ m() }}", "{% macro m(n) %}{{ n }}{% if n > 0 %}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(3) }}",
     "{% macro m() %}{{ n }}{{ q }}{% endmacro %}{% set q = 1 %}{{ m() }}{% set q = 2 %}{{ m() }}", "{% macro m(a) %}{% set q = a %}{{ q }}{% endmacro %}{{ m(1) }}[{{ q }}]", "{% macro m() %}[{{ caller() }}]{% endmacro %}{% call m() %}in {{ n }}{% endcall %}",
     "{% macro m() %}{{ caller(1, 2) }}{% endmacro %}{% call(a, b) m() %}{{ a }}{{ b }}{% endcall %}", "{% macro m() %}{{ caller }}{% endmacro %}[{{ m() }}]", "{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", "{% macro m(a) %}{% endmacro %}{{ m(q=2) }}",
-    "{% macro f(m) %}{{ m.role|upper }}{% endmacro %}{% for m in messages %}{{ f(m) }}{% endfor %}", "{% filter upper %}a{{ s }}{% endfilter %}", "{% filter replace('a', 'b')|upper %}aa{% endfilter %}", "{% raw %}{{ x }} {% if %}{% endraw %}", "a {%- raw -%} {{ x }} {%- endraw -%} b", "  {% raw %}\nx\n  {% endraw %}\ny",
-    "{% generation %}{{ s }}{% endgeneration %}!", "{{ '{{' }}{{ '}}' }}{{ {'a': {'b': 1}} }}", "{%if t%}x{%endif%}", "{% if t %}x", "{% endif %}", "{% for x in %}", "{% foo %}", "{{ }}", "{{ 1 2 }}", "{{ a. }}", "{% set = 1 %}", "{# x", "{% raw %}x", "{{ 'x }}",
+    "{% macro m() %}{% endmacro %}{{ m }}{{ [m] }}", "{% macro f(m) %}{{ m.role|upper }}{% endmacro %}{% for m in messages %}{{ f(m) }}{% endfor %}", "{% filter upper %}a{{ s }}{% endfilter %}", "{% filter replace('a', 'b')|upper %}aa{% endfilter %}", "{% raw %}{{ x }} {% if %}{% endraw %}", "a {%- raw -%} {{ x }} {%- endraw -%} b", "  {% raw %}\nx\n  {% endraw %}\ny",
+    "{% generation %}{{ s }}{% endgeneration %}!",
+    "{% set x = 1 %}{% generation %}{% set x = 2 %}{{ x }}{% endgeneration %}{{ x }}", "{% for x in l %}{% generation %}{{ x }}{{ loop.index }}{% endgeneration %}{% endfor %}",
+    "{% set ns = namespace(x=1) %}{% generation %}{% set ns.x = 2 %}{% endgeneration %}{{ ns.x }}", "{% for x in l %}{% generation %}{% break %}{% endgeneration %}{% endfor %}",
+    "[{{ self.TEXT }}]{{ self is defined }}", "{{ self.TEXT.x }}", "{{ self.TEXT() }}", "{{ 'a' if s is defined if t else 'b' }}", "{{ (s is defined) if t }}", "{% if s is defined is true %}a{% endif %}",
+    "{{ s is defined not in l }}", "{{ 'x' is in s }}", "{{ s is string and n is odd or z is none }}", "{{ 3 is divisibleby n }}{{ 'a' if n is odd else 'b' }}", "{{ '{{' }}{{ '}}' }}{{ {'a': {'b': 1}} }}", "{%if t%}x{%endif%}", "{% if t %}x", "{% endif %}", "{% for x in %}", "{% foo %}", "{{ }}", "{{ 1 2 }}", "{{ a. }}", "{% set = 1 %}", "{# x", "{% raw %}x", "{{ 'x }}",
     "{% for x in n %}{% endfor %}", "{% for x in z %}{% endfor %}", "{% for x in undefined_thing %}a{% endfor %}b", "{% for c in s %}{{ c }}.{% endfor %}", "{% for a, b in l %}{% endfor %}", "{% for (a, b), c in [((1, 2), 3)] %}{{ a }}{{ b }}{{ c }}{% endfor %}",
     "{% break %}", "{% for x in l %}{% macro m() %}{% break %}{% endmacro %}{% endfor %}", "{% for x in l|map('string') %}{{ x }}{{ loop.last }}{% endfor %}", "{% set m = l|map('string') %}{{ m|list }}{{ m|list }}", "{% for i in range(3) %}{{ i }}{% endfor %}", "{{ range(200000)|length }}",
     "\ufeffx", "a\r\nb\rc\n", "{{ s }}\r\n{% if t %}\r\nx{% endif %}", "\t {% if t %}\n\tx{% endif %}", "x{{ '\n' }}\n{% if t %}y{% endif %}", "{{ s -}}\n\n  x", "{{ s }}  \n  {{- n }}", "{%- set x = 1 %}\n{{ x }}", "{% if t -%}\n   x\n{%- endif %}\ny", "{{ '%}' }}{% if '%}' %}a{% endif %}",

@@ -5,23 +5,28 @@ The environment is that of transformers' chat templates (utils/chat_template_uti
 lstrip_blocks, loop controls, `generation` blocks, tojson without ensure_ascii, raise_exception and strftime_now.
 """
 import datetime
+import functools
 import json
 import sys
 
 import jinja2
 import jinja2.ext
+import jinja2.nodes
 import jinja2.sandbox
 
 
 class Generation(jinja2.ext.Extension):
-    """{% generation %}, which marks what an assistant says, as the text that it holds."""
+    """{% generation %}, which marks what an assistant says: a call block, whose names are its own."""
 
     tags = {"generation"}
 
     def parse(self, parser):
-        next(parser.stream)
+        line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return body
+        return jinja2.nodes.CallBlock(self.call_method("same"), [], [], body).set_lineno(line)
+
+    def same(self, caller):
+        return caller()
 
 
 class Raised(Exception):
@@ -45,9 +50,14 @@ def environment():
     return env
 
 
+@functools.lru_cache(maxsize=8)
+def compiled(env, source):
+    return env.from_string(source)
+
+
 def render(env, line):
     try:
-        template = env.from_string(line["template"])
+        template = compiled(env, line["template"])
     except jinja2.TemplateSyntaxError as e:
         return {"error": {"kind": "syntax", "message": str(e)}}
     except Exception as e:
