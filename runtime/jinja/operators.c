@@ -92,7 +92,7 @@ static jv concatenate(jx *x, jv a, jv b) {
   return j_list(x, a.kind, items, n);
 }
 
-/* Where either is markup, the other is escaped. */
+/* Escapes the other where either is markup. */
 static jv add_strings(jx *x, jv a, jv b) {
   bool is_markup = a.str->is_markup || b.str->is_markup;
   jbuf made = j_begin(x);
