@@ -133,6 +133,8 @@ static void accept_job(server *s, job *j, bool existing) {
   s->out.accepted.existing = existing;
   s->out.accepted.token_ids_only = s->o.token_ids_only;
   s->out.accepted.cached = false; /* the union has what was sent before */
+  s->out.accepted.token_ids = NULL;
+  s->out.accepted.num_token_ids = 0;
   reply(s, &j->peer);
 }
 
