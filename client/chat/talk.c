@@ -40,14 +40,26 @@ enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
 /* ---- one answer ---- */
 
+/* Writes all of a text: a signal that stops an answer must not lose what has come of it. stdout has nothing left. */
+static bool print_text(const char *text, size_t len) {
+  while (len) {
+    ssize_t n = write(STDOUT_FILENO, text, len);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    text += n;
+    len -= (size_t)n;
+  }
+  return true;
+}
+
 static bool print_tokens(talk *t, const trireme_event *e) {
-  bool ok = true;
-  for (size_t i = 0; i < e->tokens.num; i++) {
+  bool ok = !fflush(stdout);
+  for (size_t i = 0; ok && i < e->tokens.num; i++) {
     const trireme_choice *c = e->tokens.choices[i];
     cmd_buf_add(&t->answer, c->text, c->text_len);
-    ok &= fwrite(c->text, 1, c->text_len, stdout) == c->text_len;
+    ok = print_text(c->text, c->text_len);
   }
-  return ok && !fflush(stdout);
+  return ok;
 }
 
 /* Says that an answer has not come to its end by itself. */

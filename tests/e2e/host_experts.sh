@@ -80,7 +80,7 @@ done
 head -12 "$MODEL/questions.jsonl" >"$RUN/questions"
 sed 's/^{"prompt": *\("[^"]*"\).*/{"prompt": \1, "temperature": 0, "max_tokens": 200}/' "$RUN/questions" >"$RUN/prompts"
 sed 's/.*"reference": *"\([^"]*\)".*/\1/' "$RUN/questions" >"$RUN/reference"
-few=(--kv-cache-memory-bytes 8M --max-num-seqs 8 --max-num-batched-tokens 64 --gpu-memory-utilization 1)
+few=(--kv-cache-dtype float32 --kv-cache-memory-bytes 8M --max-num-seqs 8 --max-num-batched-tokens 64 --gpu-memory-utilization 1)
 said=$(planned --cpu-moe --hot-experts 1 "${few[@]}") # with the workspace of experts
 memory=$((host / 2))
 for part in weights activations kv_cache workspace reserve; do memory=$((memory + $(field $part "$said"))); done
