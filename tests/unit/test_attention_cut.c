@@ -147,7 +147,7 @@ static void check_tiles(const world *w, const tri_attention_shape *s) {
       ck_assert_int_eq(seen[row], s->rows && w->start[q + 1] - w->start[q] > 1);
 }
 
-/* What prompts on Hopper have: tiles of 128 keys in boxes of a KV block. */
+/* Sets what prompts on Hopper have: tiles of 128 keys in boxes of a KV block. */
 static void cut_tiles(tri_attention_shape *s, int units, int box) {
   s->tile_units = units;
   s->tile_keys = 128;

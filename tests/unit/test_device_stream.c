@@ -392,7 +392,7 @@ static void *run_rank(void *ctx) {
   return NULL;
 }
 
-/* What all have in common goes over one link in a pass, and a stream is a pass ahead at most. */
+/* Bytes that all have in common go over one link in a pass, and a stream is a pass ahead at most. */
 static void check_links(const struct world *w) {
   size_t common = 0, own = w->ranks[0].m.bytes[PARTS - 1], uploaded = 0, across = 0;
   for (int i = 0; i < PARTS - 1; i++) common += w->ranks[0].m.bytes[i];
@@ -450,7 +450,7 @@ static void close_rank(struct rank *r) {
   stop_device(&r->d);
 }
 
-/* What it has brought to its ring is still there for the others; what it has not is missed at once. */
+/* Bytes that it has brought to its ring are still there for the others; those that it has not are missed at once. */
 START_TEST(a_device_that_leaves) {
   static struct world w;
   make_world(&w, 2, true, 3, 2, -1);

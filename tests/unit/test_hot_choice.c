@@ -38,7 +38,7 @@ static void set(struct bench *b, int layer, const float *load) {
   for (int e = 0; e < EXPERTS; e++) b->load[layer * EXPERTS + e] = load[e];
 }
 
-/* What brings most comes first, of all layers; a layer without slots has none. */
+/* The exchange that brings most comes first, of all layers; a layer without slots has none. */
 START_TEST(most_first) {
   struct bench b;
   tri_hot_choice c = begin(&b);
@@ -96,7 +96,7 @@ START_TEST(slots) {
 }
 END_TEST
 
-/* What was asked for long ago fades: an expert that was hot gives way, but not after one window that lacked it. */
+/* Rows of long ago fade: an expert that was hot gives way, but not after one window that lacked it. */
 START_TEST(fades) {
   struct bench b;
   tri_hot_choice c = begin(&b);
