@@ -15,7 +15,9 @@
 enum {
   IDLE_SLEEP_NS = 500000000, /* a command wakes the leader; now and then it looks at what has no command */
 };
-static const int64_t WARM_UP_NS = 8000000000; /* after which it begins no more steps */
+/* After which a warm-up begins no more steps; the second one where weights are streamed, as their steps wait longer for
+ * these than for a kernel that is loaded or launched for the first time. */
+static const int64_t WARM_UP_NS = 8000000000, STREAMED_WARM_UP_NS = 1000000000;
 static const int64_t MEASURE_NS = 2000000000; /* for what an encoder's batches cost */
 
 struct lane {
@@ -420,7 +422,7 @@ static tri_status warm_up(struct leader *ld) {
   const tri_engine *e = w->engine;
   int64_t start = tri_now_ns();
   tri_warm_up u = {.limits = e->limits, .num_lanes = e->num_lanes, .plan = ld->writers[0], .run = run_plan, .ctx = ld};
-  u.until_ns = start + WARM_UP_NS;
+  u.until_ns = start + (e->offload ? STREAMED_WARM_UP_NS : WARM_UP_NS);
   int steps = 0;
   if (!w->opts.warmup || !e->backend->records) return TRI_OK;
   tri_start_watch_phase(&w->start_watch, "warm-up", &w->warm_steps);

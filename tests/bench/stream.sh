@@ -36,6 +36,11 @@ shows 3 "there is no folder $packs/none for packs" "${run[@]}" "$checkpoints/gpt
 out=$("$(dirname "$0")/../comm/ranks.sh" 2 60 "$(dirname "$trireme")/trireme-bench-stream" "${run[@]}" "$checkpoints/llama" -dp 2 --replicas 1 --json 2>&1)
 got=$?
 [[ $got = 77 ]] || grep -q '"ranks":2,"peer_bytes":[1-9][0-9]*,"link_s":0,"reader_s":.*"ratio":' <<<"$out" || { echo "FAILED: two shards: $out" && failures=$((failures + 1)); }
+# Two slices of every layer, each from a pack of its own.
+mkdir "$packs/slices"
+out=$("$(dirname "$0")/../comm/ranks.sh" 2 60 "$(dirname "$trireme")/trireme-bench-stream" "${run[@]}" "$checkpoints/llama" -tp 2 --nvme-path "$packs/slices" --json 2>&1)
+got=$?
+[[ $got = 77 ]] || grep -q '"source":"pack",.*"ranks":2,"peer_bytes":0,.*"ratio":' <<<"$out" || { echo "FAILED: two slices: $out" && failures=$((failures + 1)); }
 # One bit of a part that lies in the pack's middle: no run goes on with it, and the next one makes the pack anew.
 pack=$(echo "$packs"/*.pack) at=$(($(stat -c %s "$packs"/*.pack) / 2))
 byte=$(od -An -tu1 -j "$at" -N 1 "$pack")

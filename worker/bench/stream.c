@@ -54,7 +54,7 @@ enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 static tri_options_spec spec = {
     .program = "trireme bench stream",
     .usage = "--model DIR {--gpu-layers N | --cpu-offload-gb N | --max-in-cpu BYTES} [OPTION]...\n"
-             "       mpirun -n N trireme-bench-stream --model DIR -dp N --replicas 1 ...",
+             "       mpirun -n N trireme-bench-stream --model DIR {-tp N | -dp N --replicas 1} ...",
     .summary = "Times steps of one rank whose weights come from files in every step, against the disk alone and "
                "against computing alone, without a server.",
     .epilog =
@@ -62,7 +62,9 @@ static tri_options_spec spec = {
         "nothing with them, of a device bare copies from the host's memory, and the same step of an engine that keeps\n"
         "all weights in memory. Where there is no room for the latter, it is not measured. The ratio is the floor "
         "over\n"
-        "the step. Under mpirun ranks are shards of a group, which read or bring for each other what they stream.\n\n"
+        "the step. Under mpirun ranks are shards of a group (-dp), which read or bring for each other what they "
+        "stream,\n"
+        "or have a slice of every layer each (-tp).\n\n"
         "The other options of trireme-worker are understood and change nothing.\n",
     .version = "trireme bench stream " TRIREME_VERSION,
     .config_file = true,
@@ -77,6 +79,7 @@ struct bench {
   struct bench_options o;
   tri_comm *world; /* of several ranks; NULL: there is one */
   int rank, size, local_rank, local_size;
+  tri_parallel layout;
   struct side streamed, resident;
   bool computes;                      /* resident is there */
   tri_error why;                      /* where it is not */
@@ -216,10 +219,9 @@ static tri_status open_side(const struct bench *b, const tri_serve_options *serv
   if (tokens < b->o.input_len) tokens = b->o.input_len;
   tri_engine_config ec = {.max_num_seqs = b->o.batch_size, .max_num_batched_tokens = tokens, .max_model_len = len};
   if (ec.max_num_batched_tokens < b->o.batch_size) ec.max_num_batched_tokens = b->o.batch_size;
-  tri_parallel layout = {.tp = 1, .pp = 1, .dp = b->size};
   tri_comm *world = NULL;
   if (b->world) TRI_CHECK(tri_comm_split(b->world, 0, b->rank, NULL, &world));
-  TRI_CHECK(world ? tri_bench_rank_open_in(world, layout, b->local_rank, b->local_size, serve, &ec, b->o.batch_size,
+  TRI_CHECK(world ? tri_bench_rank_open_in(world, b->layout, b->local_rank, b->local_size, serve, &ec, b->o.batch_size,
                                            len, &out->rank, err)
                   : tri_bench_rank_open(serve, &ec, b->o.batch_size, len, &out->rank, err));
   return tri_bench_steps_create(out->rank.engine, b->o.batch_size, b->o.input_len, most_decodes(b), &out->steps);
@@ -288,7 +290,7 @@ struct report {
 };
 
 static int tokens_of_step(const struct bench *b) {
-  return b->size * b->o.batch_size * (b->o.prompts ? b->o.input_len : 1);
+  return b->layout.dp * b->o.batch_size * (b->o.prompts ? b->o.input_len : 1);
 }
 
 static double sum(const tri_stream_extent *x, int count) {
@@ -344,7 +346,7 @@ static void print_text(const struct bench *b, const struct report *r) {
   if (r->dram > 0) printf("  from the host:        %9.1f MB, %6.2f GB/s\n", r->dram * 1e-6, r->dram / r->step * 1e-9);
   if (r->peer > 0)
     printf("  from other shards:    %9.1f MB, %6.2f GB/s (%d of them, which do the same)\n", r->peer * 1e-6,
-           r->peer / r->step * 1e-9, b->size - 1);
+           r->peer / r->step * 1e-9, b->layout.dp - 1);
   if (r->dram > 0)
     printf("floor, bare copies:     %9.3f s   %6.2f GB/s over %s link%s\n", r->link, b->size * r->dram / r->link * 1e-9,
            b->size > 1 ? "all" : "the", b->size > 1 ? "s" : "");
@@ -375,6 +377,7 @@ static tri_status join(struct bench *b, int *argc, char ***argv, tri_error *err)
   const tri_comm_config cc = {.policy = {.yield_us = 200000}, .timeout_ms = 60000};
   tri_serve_layout y;
   b->size = b->local_size = 1;
+  b->layout = (tri_parallel){.tp = 1, .pp = 1, .dp = 1};
   if (!tri_boot_under_mpi()) return tri_bench_rank_check(&b->o.serve, err);
   if (!b->o.serve.model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
   TRI_CHECK(tri_mpi_init(argc, argv, err));
@@ -383,10 +386,13 @@ static tri_status join(struct bench *b, int *argc, char ***argv, tri_error *err)
   b->size = b->world->size;
   TRI_CHECK(tri_comm_mpi_local(b->world, &b->local_rank, &b->local_size));
   TRI_CHECK(tri_serve_layout_make(&b->o.serve, &y, err));
-  if (y.tp * y.pp * y.ep * y.replicas == 1 && y.dp == b->size && b->size <= TRI_SPLIT_MAX_RANKS) return TRI_OK;
-  return tri_fail(err, TRI_USAGE, "data_parallel_size",
-                  "%d ranks: it times shards of one group without experts, -dp %d --replicas 1, at most %d", b->size,
-                  b->size, TRI_SPLIT_MAX_RANKS);
+  b->layout.tp = y.tp;
+  b->layout.dp = y.dp;
+  if (y.pp * y.ep * y.replicas == 1 && y.tp * y.dp == b->size && b->size <= TRI_SPLIT_MAX_RANKS) return TRI_OK;
+  return tri_fail(err, TRI_USAGE, "tensor_parallel_size",
+                  "%d ranks: it times one group of one stage whose experts are not shared, with -tp %d or "
+                  "-dp %d --replicas 1, or both, at most %d ranks",
+                  b->size, b->size, b->size, TRI_SPLIT_MAX_RANKS);
 }
 
 /* The others would wait for a rank that has failed. */
