@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 
 tp=${TP:-2} pp=${PP:-2} model=${MODEL:-tests/models/abacus}
 run=$(mktemp -d "${TMPDIR:-/tmp}/trireme-demo.XXXXXX")
-bin=build/release/bin
+bin=build/demo/bin
 up_pid=
 
 stop() {
@@ -32,8 +32,11 @@ say "Libraries"
 scripts/install-deps.sh
 
 say "Build"
-cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release >"$run/configure.log" 2>&1 || { cat "$run/configure.log"; exit 1; }
-cmake --build build/release --target programs
+# Kernels for NVIDIA devices take minutes to compile, and a machine without one would not run them.
+cuda=AUTO
+[ -e /dev/nvidiactl ] || cuda=OFF
+cmake -S . -B build/demo -G Ninja -DCMAKE_BUILD_TYPE=Release -DTRIREME_CUDA=$cuda >"$run/configure.log" 2>&1 || { cat "$run/configure.log"; exit 1; }
+cmake --build build/demo --target programs
 
 say "Start: $((tp * pp)) workers, tensor parallel $tp x pipeline parallel $pp, model $(basename "$model")"
 export TRIREME_ENDPOINT="ipc://$run/trireme.sock"

@@ -6,6 +6,8 @@
 #include "client/gateway/completion.h"
 #include "runtime/base/mem.h"
 
+enum { MOST_REQUEST_ID = 128, HEADER_BYTES = 448 };
+
 tri_status gw_completion_open(gw_completion *s, tri_error *err) {
   s->n = (size_t)s->q->r.n;
   s->num_choices = s->n * s->q->prompt.num;
@@ -95,17 +97,28 @@ static bool send_events(gw_exchange *x) {
   return false;
 }
 
+/* Returns the name that the client has given its request, if it is one that a header may hold; else the answer's. */
+static http_str request_id(const gw_exchange *x) {
+  const gw_completion *s = x->state;
+  http_str given = http_parser_field(http_conn_request(x->conn), "x-request-id");
+  bool plain = given.len && given.len <= MOST_REQUEST_ID;
+  for (size_t i = 0; plain && i < given.len; i++) plain = given.s[i] > ' ' && given.s[i] < 0x7f;
+  return plain ? given : (http_str){s->id, strlen(s->id)};
+}
+
 /* Header lines of the answer: its id, and the fields that were ignored. */
-static void header_lines(const gw_completion *s, char out[320]) {
+static void header_lines(const gw_exchange *x, char out[HEADER_BYTES]) {
+  const gw_completion *s = x->state;
+  http_str id = request_id(x);
   char ignored[256];
   gw_ignored_fields(&s->ignored, ignored);
-  snprintf(out, 320, "X-Request-Id: %s\r\n%s", s->id, ignored);
+  snprintf(out, HEADER_BYTES, "X-Request-Id: %.*s\r\n%s", (int)id.len, id.s, ignored);
 }
 
 static void begin_stream(gw_exchange *x) {
   gw_completion *s = x->state;
-  char fields[320];
-  header_lines(s, fields);
+  char fields[HEADER_BYTES];
+  header_lines(x, fields);
   http_stream_begin(x->conn, fields);
   s->begun = true;
   cmd_buf early = s->out; /* of jobs that did not wait for the others */
@@ -154,7 +167,7 @@ void gw_write_prompt_ids(gw_completion *s, size_t prompt, cmd_buf *b) {
 
 static void respond(gw_exchange *x) {
   gw_completion *s = x->state;
-  char fields[320];
+  char fields[HEADER_BYTES];
   cmd_buf b = {0};
   write_head(x, &b);
   for (size_t i = 0; i < s->num_choices; i++) {
@@ -165,7 +178,7 @@ static void respond(gw_exchange *x) {
   if (s->form->prompt_beside) gw_write_prompt_ids(s, 0, &b);
   write_usage(&b, s);
   cmd_buf_add(&b, "}", 1);
-  header_lines(s, fields);
+  header_lines(x, fields);
   gw_respond_json(x->conn, &b, fields);
   gw_exchange_close(x);
 }

@@ -279,7 +279,7 @@ const jv *j_items(jx *x, jv v, size_t *n) {
     size_t at = v.list->at;
     v.list->at = v.list->n;
     *n = v.list->n - at;
-    return v.list->items + at;
+    return *n ? v.list->items + at : v.list->items; /* which an empty one has none of */
   }
   if (j_is(v, J_MAP)) return keys_of(x, v.map, n);
   if (j_is(v, J_STR)) {

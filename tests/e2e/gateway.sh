@@ -72,6 +72,10 @@ post 200 '"text":"85","logprobs":null,"finish_reason":"stop","stop_reason":null}
 post 200 '"index":0,"text":"85",.*"index":1,"text":"85",.*"index":2,"text":"2",.*"index":3,"text":"2",.*"prompt_tokens":12,"completion_tokens":10,' /v1/completions \
   '{"prompt":["37+48=","1+1="],"temperature":0,"n":2,"seed":-1,"stop":["x"],"top_k":-1}'
 post 200 '^X-Trireme-Ignored: zip' /v1/completions '{"prompt":"1+1=","max_tokens":1,"zip":1,"user":"me","suffix":null}'
+post 200 '^X-Request-Id: cmpl-[0-9a-f]*.$' /v1/completions '{"prompt":"1+1=","max_tokens":1}'
+post 200 '^X-Request-Id: of-mine.$' /v1/completions '{"prompt":"1+1=","max_tokens":1}' -H 'X-Request-Id: of-mine'
+post 200 '^X-Request-Id: of-mine.$' /v1/completions '{"prompt":"1+1=","max_tokens":1,"stream":true}' -H 'X-Request-Id: of-mine'
+post 200 '^X-Request-Id: cmpl-' /v1/completions '{"prompt":"1+1=","max_tokens":1}' -H "X-Request-Id: $(printf 'x%.0s' {1..129})"
 post 200 '"text":"37+48=85"' /v1/completions '{"prompt":"37+48=","temperature":0,"echo":true}'
 post 200 '"tokens":\["8","5","<|end|>"\],"token_logprobs":\[-.*"top_logprobs":\[{"8":-.*"text_offset":\[0,1,2\]' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"logprobs":2}'
