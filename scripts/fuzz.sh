@@ -20,10 +20,15 @@ for name; do
   cp "tests/fuzz/corpus/$name"/* "$corpus" 2>/dev/null || true
   [[ ! -e $kept/$name.tar.xz ]] || tar xJf "$kept/$name.tar.xz" -C "$build/corpus"
   TIMEFORMAT='%U %S'
-  { time for ((i = 0; i < processes; i++)); do
-    "$build/bin/fuzz_$name" -max_total_time=$(((seconds + processes - 1) / processes)) -timeout=20 -rss_limit_mb=3000 -reload=10 \
-      -artifact_prefix="$found/" "$corpus" >"$found/log.$i" 2>&1 &
-  done && wait; } 2>"$found/times"
+  {
+    time {
+      for ((i = 0; i < processes; i++)); do
+        "$build/bin/fuzz_$name" -max_total_time=$(((seconds + processes - 1) / processes)) -timeout=20 -rss_limit_mb=3000 -reload=10 \
+          -artifact_prefix="$found/" "$corpus" >"$found/log.$i" 2>&1 &
+      done
+      wait
+    }
+  } 2>"$found/times"
   if grep -hE '^(SUMMARY|==[0-9]+== ERROR)|runtime error' "$found"/log.*; then worst=1; fi
   "$build/bin/fuzz_$name" -merge=1 "$merged" "$corpus" >"$found/log.merge" 2>&1
   tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=2026-01-01 -C "$build/merged" -cf - "$name" | xz -9 >"$kept/$name.tar.xz"

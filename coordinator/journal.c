@@ -1,0 +1,238 @@
+#include "coordinator/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "coordinator/journal_impl.h"
+#include "runtime/base/mem.h"
+
+static const uint64_t SEGMENT_BYTES = 16 << 20;
+
+/* ---- the thread that syncs ---- */
+
+static void *sync_written(void *ctx) {
+  tri_journal *j = ctx;
+  pthread_mutex_lock(&j->lock);
+  while (!j->leaving) {
+    if (j->failed || j->sync_fd < 0 || j->wanted <= j->durable) {
+      pthread_cond_wait(&j->wake, &j->lock);
+      continue;
+    }
+    uint64_t upto = j->wanted;
+    int fd = dup(j->sync_fd); /* its owner may begin another segment meanwhile */
+    pthread_mutex_unlock(&j->lock);
+    int e = fd < 0 || fdatasync(fd) ? errno : 0;
+    if (fd >= 0) close(fd);
+    pthread_mutex_lock(&j->lock);
+    j->failed = e != 0;
+    j->failure = e;
+    if (!e && j->durable < upto) j->durable = upto;
+    eventfd_write(j->event_fd, 1);
+  }
+  pthread_mutex_unlock(&j->lock);
+  return NULL;
+}
+
+void tri_journal_sync(tri_journal *j) {
+  pthread_mutex_lock(&j->lock);
+  j->wanted = j->written;
+  pthread_cond_signal(&j->wake);
+  pthread_mutex_unlock(&j->lock);
+}
+
+uint64_t tri_journal_durable(const tri_journal *j) {
+  tri_journal *own = (tri_journal *)j;
+  pthread_mutex_lock(&own->lock);
+  uint64_t n = j->durable;
+  pthread_mutex_unlock(&own->lock);
+  return n;
+}
+
+int tri_journal_fd(const tri_journal *j) { return j->event_fd; }
+
+tri_status tri_journal_take_sync(tri_journal *j, tri_error *err) {
+  eventfd_t ignored;
+  eventfd_read(j->event_fd, &ignored);
+  pthread_mutex_lock(&j->lock);
+  bool failed = j->failed;
+  int e = j->failure;
+  pthread_mutex_unlock(&j->lock);
+  return failed ? tri_fail(err, TRI_IO, "journal", "the journal in %s cannot be synced: %s", j->folder, strerror(e))
+                : TRI_OK;
+}
+
+/* ---- records ---- */
+
+tri_status tri_journal_append(tri_journal *j, uint32_t type, const void *data, size_t len, uint64_t *number) {
+  static const char zeros[8];
+  if (len > TRI_JOURNAL_MOST_BYTES) return TRI_TOO_LARGE;
+  journal_record_head h = {.len = (uint32_t)len, .type = type, .number = j->next, .durable = tri_journal_durable(j)};
+  h.sum = journal_sum(&h, data);
+  TRI_CHECK(tri_buf_reserve(&j->pending, sizeof h + journal_padded(len)));
+  tri_buf_append(&j->pending, &h, sizeof h);
+  tri_buf_append(&j->pending, data, len);
+  tri_buf_append(&j->pending, zeros, journal_padded(len) - len);
+  if (number) *number = j->next;
+  j->next++;
+  return TRI_OK;
+}
+
+/* Returns the bytes of the pending records, from the first on, that fit into so much room; *last is the number of the
+ * last of them. */
+static size_t fitting(const tri_journal *j, uint64_t room, uint64_t *last) {
+  size_t n = 0;
+  for (journal_record_head h; j->pending_done + n < j->pending.len;) {
+    memcpy(&h, j->pending.data + j->pending_done + n, sizeof h);
+    size_t bytes = sizeof h + journal_padded(h.len);
+    if (n + bytes > room) break;
+    n += bytes;
+    *last = h.number;
+  }
+  return n;
+}
+
+static size_t first_bytes(const tri_journal *j) {
+  journal_record_head h;
+  memcpy(&h, j->pending.data + j->pending_done, sizeof h);
+  return sizeof h + journal_padded(h.len);
+}
+
+static tri_status write_bytes(tri_journal *j, const char *p, size_t n, tri_error *err) {
+  while (n) {
+    ssize_t got = pwrite(j->fd, p, n, (off_t)j->at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0)
+      return tri_fail(err, TRI_IO, "journal", "the journal in %s cannot be written: %s", j->folder, strerror(errno));
+    p += got;
+    n -= (size_t)got;
+    j->at += (uint64_t)got;
+  }
+  return TRI_OK;
+}
+
+tri_status tri_journal_write(tri_journal *j, tri_error *err) {
+  while (j->pending_done < j->pending.len) {
+    uint64_t last = j->written, at = j->at;
+    size_t n = j->fd >= 0 ? fitting(j, j->room - j->at, &last) : 0;
+    if (!n) {
+      TRI_CHECK(journal_begin_segment(j, JOURNAL_HEAD_BYTES + first_bytes(j), err));
+      continue;
+    }
+    tri_status st = write_bytes(j, j->pending.data + j->pending_done, n, err);
+    if (st != TRI_OK) {
+      j->at = at;
+      return st;
+    }
+    j->pending_done += n;
+    j->written = last;
+  }
+  j->pending.len = j->pending_done = 0;
+  return TRI_OK;
+}
+
+bool tri_journal_is_full(const tri_journal *j) { return !j->has_spare; }
+
+/* ---- opening and closing ---- */
+
+static tri_status open_folder(tri_journal *j, tri_error *err) {
+  if (mkdir(j->folder, 0700) && errno != EEXIST)
+    return tri_fail(err, TRI_IO, "journal", "the folder %s cannot be made: %s", j->folder, strerror(errno));
+  j->folder_fd = open(j->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (j->folder_fd < 0)
+    return tri_fail(err, TRI_IO, "journal", "the folder %s cannot be opened: %s", j->folder, strerror(errno));
+  struct stat about;
+  if (fstat(j->folder_fd, &about) || about.st_uid != geteuid() || (about.st_mode & 077))
+    return tri_fail(err, TRI_PERMISSION, "journal",
+                    "the folder %s must be this user's alone (mode 0700): it has the texts of requests", j->folder);
+  j->lock_fd = openat(j->folder_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (j->lock_fd < 0) return tri_fail(err, TRI_IO, "journal", "%s/lock cannot be made: %s", j->folder, strerror(errno));
+  if (flock(j->lock_fd, LOCK_EX | LOCK_NB))
+    return tri_fail(err, TRI_AGAIN, "journal", "another coordinator uses the journal in %s", j->folder);
+  return TRI_OK;
+}
+
+/* Clears what was cut: a later start would take what is whole of it for records that follow those written until then.
+ */
+static bool wipe(const tri_journal *j) {
+  static const char zeros[64 << 10];
+  for (uint64_t at = j->at; at < j->room;) {
+    size_t n = j->room - at < sizeof zeros ? (size_t)(j->room - at) : sizeof zeros;
+    ssize_t got = pwrite(j->fd, zeros, n, (off_t)at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    at += (uint64_t)got;
+  }
+  return true;
+}
+
+/* Goes on in the last segment, behind its last whole record. */
+static tri_status open_last(tri_journal *j, tri_error *err) {
+  char name[JOURNAL_NAME_BYTES];
+  j->written = j->durable = j->next - 1;
+  if (!j->num_segments) return journal_begin_segment(j, 0, err);
+  journal_name(j->segments[j->num_segments - 1].first, name);
+  j->fd = openat(j->folder_fd, name, O_RDWR | O_CLOEXEC);
+  if (j->fd < 0)
+    return tri_fail(err, TRI_IO, "journal", "%s/%s cannot be opened: %s", j->folder, name, strerror(errno));
+  j->sync_fd = j->fd;
+  journal_head head = {JOURNAL_MARK, j->segments[j->num_segments - 1].first};
+  bool whole = j->at > JOURNAL_HEAD_BYTES || pwrite(j->fd, &head, sizeof head, 0) == (ssize_t)sizeof head;
+  if (whole && wipe(j) && !fdatasync(j->fd)) return TRI_OK;
+  return tri_fail(err, TRI_IO, "journal", "%s/%s cannot be written: %s", j->folder, name, strerror(errno));
+}
+
+tri_status tri_journal_open(const tri_journal_config *config,
+                            tri_status (*take)(void *ctx, const tri_journal_record *r, tri_error *err), void *ctx,
+                            tri_journal **out, tri_error *err) {
+  tri_journal *j = tri_calloc(1, sizeof *j);
+  if (!j) return tri_fail(err, TRI_NO_MEMORY, "journal", "no memory");
+  *j = (tri_journal){.folder_fd = -1, .lock_fd = -1, .fd = -1, .sync_fd = -1, .event_fd = -1};
+  pthread_mutex_init(&j->lock, NULL);
+  pthread_cond_init(&j->wake, NULL);
+  j->segment_bytes = config->segment_bytes ? config->segment_bytes : SEGMENT_BYTES;
+  tri_status st = TRI_OK;
+  if ((size_t)snprintf(j->folder, sizeof j->folder, "%s", config->folder) >= sizeof j->folder)
+    st = tri_fail(err, TRI_USAGE, "journal", "the folder's name is too long");
+  if (st == TRI_OK) st = open_folder(j, err);
+  if (st == TRI_OK) st = journal_read_all(j, take, ctx, err);
+  if (st == TRI_OK) st = open_last(j, err);
+  if (st == TRI_OK && (j->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0)
+    st = tri_fail(err, TRI_IO, "journal", "no event descriptor: %s", strerror(errno));
+  if (st == TRI_OK && pthread_create(&j->thread, NULL, sync_written, j))
+    st = tri_fail(err, TRI_NO_MEMORY, "journal", "the thread that syncs the journal cannot be started");
+  j->has_thread = st == TRI_OK;
+  if (st == TRI_OK) journal_make_spare(j);
+  if (st == TRI_OK)
+    *out = j;
+  else
+    tri_journal_close(j);
+  return st;
+}
+
+void tri_journal_close(tri_journal *j) {
+  if (!j) return;
+  if (j->has_thread) {
+    tri_journal_write(j, NULL);
+    pthread_mutex_lock(&j->lock);
+    j->leaving = true;
+    pthread_cond_signal(&j->wake);
+    pthread_mutex_unlock(&j->lock);
+    pthread_join(j->thread, NULL);
+    fdatasync(j->fd);
+  }
+  if (j->fd >= 0) close(j->fd);
+  if (j->lock_fd >= 0) close(j->lock_fd);
+  if (j->folder_fd >= 0) close(j->folder_fd);
+  if (j->event_fd >= 0) close(j->event_fd);
+  pthread_cond_destroy(&j->wake);
+  pthread_mutex_destroy(&j->lock);
+  tri_buf_free(&j->pending);
+  tri_free(j->segments);
+  tri_free(j);
+}

@@ -1,0 +1,71 @@
+/* What the files of a journal share. */
+#ifndef TRI_COORDINATOR_JOURNAL_IMPL_H
+#define TRI_COORDINATOR_JOURNAL_IMPL_H
+
+#include <limits.h>
+#include <pthread.h>
+
+#include "coordinator/journal.h"
+#include "runtime/base/buf.h"
+
+enum {
+  JOURNAL_HEAD_BYTES = 16,   /* of a segment: its mark, and the number of its first record */
+  JOURNAL_RECORD_BYTES = 32, /* of a record, in front of its payload */
+  JOURNAL_NAME_BYTES = 32,
+};
+static const uint64_t JOURNAL_MARK = 0x316c6e726a697274; /* "trijrnl1" */
+
+typedef struct journal_head {
+  uint64_t mark, first;
+} journal_head;
+
+typedef struct journal_record_head {
+  uint32_t len, type;
+  uint64_t number, durable, sum;
+} journal_record_head;
+_Static_assert(sizeof(journal_head) == JOURNAL_HEAD_BYTES, "a segment's head has no gaps");
+_Static_assert(sizeof(journal_record_head) == JOURNAL_RECORD_BYTES, "a record's head has no gaps");
+
+typedef struct journal_segment {
+  uint64_t first; /* number of its first record, or of the one that it will have */
+} journal_segment;
+
+struct tri_journal {
+  char folder[PATH_MAX];
+  int folder_fd, lock_fd, fd;       /* fd: of the last segment */
+  uint64_t segment_bytes, room, at; /* of the last segment: its size, and where the next record goes */
+  uint64_t next;                    /* number of the next record */
+  journal_segment *segments;        /* oldest first */
+  size_t num_segments, cap_segments;
+  bool has_spare;      /* "spare" is allocated */
+  tri_buf pending;     /* records that are not written */
+  size_t pending_done; /* bytes of them that are */
+  uint64_t written;    /* number of the last record that is written */
+  /* Shared with the thread that syncs. */
+  pthread_t thread;
+  bool has_thread;
+  pthread_mutex_t lock;
+  pthread_cond_t wake;
+  int event_fd;
+  int sync_fd; /* what it syncs: fd */
+  uint64_t wanted, durable;
+  bool leaving, failed;
+  int failure; /* errno of a sync */
+};
+
+static inline size_t journal_padded(size_t len) { return (len + 7) & ~(size_t)7; }
+uint64_t journal_sum(const journal_record_head *h, const void *payload);
+void journal_name(uint64_t first, char out[JOURNAL_NAME_BYTES]);
+
+/* journal_read.c: finds the segments and hands over what they have. Leaves the last one's number, size and end in j,
+ * which has no segment where there is none. */
+tri_status journal_read_all(tri_journal *j, tri_status (*take)(void *ctx, const tri_journal_record *r, tri_error *err),
+                            void *ctx, tri_error *err);
+
+/* journal_segments.c */
+/* Begins a segment for the next record, of at least so many bytes. TRI_NO_CAPACITY: the disk is full. */
+tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err);
+tri_status journal_add_segment(tri_journal *j, uint64_t first);
+void journal_make_spare(tri_journal *j);
+
+#endif

@@ -1,0 +1,121 @@
+/* The files of a journal: allocated ahead, begun, forgotten. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "coordinator/journal_impl.h"
+#include "runtime/base/mem.h"
+
+static const char SPARE[] = "spare";
+
+void journal_name(uint64_t first, char out[JOURNAL_NAME_BYTES]) {
+  snprintf(out, JOURNAL_NAME_BYTES, "%016" PRIx64 ".journal", first);
+}
+
+tri_status journal_add_segment(tri_journal *j, uint64_t first) {
+  TRI_CHECK(tri_array_reserve(&j->segments, j->num_segments, &j->cap_segments, 1, sizeof *j->segments));
+  j->segments[j->num_segments++] = (journal_segment){first};
+  return TRI_OK;
+}
+
+/* Makes a file whose every byte has its place on the disk. */
+static tri_status allocate(const tri_journal *j, const char *name, uint64_t bytes, int *out, tri_error *err) {
+  int fd = openat(j->folder_fd, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), e;
+  if (fd < 0) {
+    tri_status st = errno == ENOSPC || errno == EDQUOT ? TRI_NO_CAPACITY : TRI_IO;
+    return tri_fail(err, st, "journal", "%s/%s cannot be made: %s", j->folder, name, strerror(errno));
+  }
+  e = posix_fallocate(fd, 0, (off_t)bytes);
+  if (!e) {
+    *out = fd;
+    return TRI_OK;
+  }
+  close(fd);
+  unlinkat(j->folder_fd, name, 0);
+  return tri_fail(err, e == ENOSPC || e == EDQUOT || e == EFBIG ? TRI_NO_CAPACITY : TRI_IO, "journal",
+                  "%s has no room for %" PRIu64 " MiB of the journal: %s", j->folder, bytes >> 20, strerror(e));
+}
+
+void journal_make_spare(tri_journal *j) {
+  int fd = -1;
+  if (j->has_spare || allocate(j, SPARE, j->segment_bytes, &fd, NULL) != TRI_OK) return;
+  close(fd);
+  j->has_spare = true;
+}
+
+static tri_status write_head(const tri_journal *j, int fd, uint64_t first, tri_error *err) {
+  journal_head head = {JOURNAL_MARK, first};
+  if (pwrite(fd, &head, sizeof head, 0) == (ssize_t)sizeof head && !fdatasync(fd)) return TRI_OK;
+  return tri_fail(err, TRI_IO, "journal", "the journal in %s cannot be written: %s", j->folder, strerror(errno));
+}
+
+/* Syncs the segment in use, of which its thread then knows nothing more. */
+static tri_status leave_segment(tri_journal *j, tri_error *err) {
+  int e = 0;
+  if (j->fd < 0) return TRI_OK;
+  if (fdatasync(j->fd)) e = errno;
+  pthread_mutex_lock(&j->lock);
+  j->sync_fd = -1;
+  if (!e && j->durable < j->written) j->durable = j->written;
+  pthread_mutex_unlock(&j->lock);
+  close(j->fd);
+  j->fd = -1;
+  return e ? tri_fail(err, TRI_IO, "journal", "the journal in %s cannot be synced: %s", j->folder, strerror(e))
+           : TRI_OK;
+}
+
+tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err) {
+  char name[JOURNAL_NAME_BYTES];
+  uint64_t first = j->written + 1, size = bytes > j->segment_bytes ? bytes : j->segment_bytes;
+  int fd = -1;
+  journal_name(first, name);
+  bool spare = j->has_spare && size == j->segment_bytes;
+  if (spare)
+    fd = openat(j->folder_fd, SPARE, O_RDWR | O_CLOEXEC);
+  else
+    TRI_CHECK(allocate(j, name, size, &fd, err));
+  tri_status st = fd >= 0 ? write_head(j, fd, first, err)
+                          : tri_fail(err, TRI_IO, "journal", "%s/%s is gone: %s", j->folder, SPARE, strerror(errno));
+  if (st == TRI_OK && spare && renameat(j->folder_fd, SPARE, j->folder_fd, name))
+    st = tri_fail(err, TRI_IO, "journal", "%s/%s cannot be named: %s", j->folder, name, strerror(errno));
+  if (st == TRI_OK) st = leave_segment(j, err);
+  if (st == TRI_OK && fsync(j->folder_fd))
+    st = tri_fail(err, TRI_IO, "journal", "%s cannot be synced: %s", j->folder, strerror(errno));
+  bool known = j->num_segments && j->segments[j->num_segments - 1].first == first; /* nothing was written to it */
+  if (st == TRI_OK && !known && journal_add_segment(j, first) != TRI_OK)
+    st = tri_fail(err, TRI_NO_MEMORY, "journal", "no memory");
+  if (st != TRI_OK) {
+    if (fd >= 0) close(fd);
+    return st;
+  }
+  if (spare) j->has_spare = false;
+  j->fd = fd;
+  j->room = size;
+  j->at = JOURNAL_HEAD_BYTES;
+  pthread_mutex_lock(&j->lock);
+  j->sync_fd = fd;
+  pthread_mutex_unlock(&j->lock);
+  journal_make_spare(j);
+  return TRI_OK;
+}
+
+tri_status tri_journal_forget(tri_journal *j, uint64_t number, tri_error *err) {
+  char name[JOURNAL_NAME_BYTES];
+  size_t gone = 0;
+  if (number > j->written && !j->pending.len && j->num_segments && j->segments[j->num_segments - 1].first <= j->written)
+    TRI_CHECK(journal_begin_segment(j, 0, err));
+  while (gone + 1 < j->num_segments && j->segments[gone + 1].first <= number) gone++;
+  for (size_t i = 0; i < gone; i++) {
+    journal_name(j->segments[i].first, name);
+    if (unlinkat(j->folder_fd, name, 0) && errno != ENOENT)
+      return tri_fail(err, TRI_IO, "journal", "%s/%s cannot be removed: %s", j->folder, name, strerror(errno));
+  }
+  if (!gone) return TRI_OK;
+  memmove(j->segments, j->segments + gone, (j->num_segments - gone) * sizeof *j->segments);
+  j->num_segments -= gone;
+  journal_make_spare(j);
+  return TRI_OK;
+}
