@@ -1,4 +1,4 @@
-/* What the files of a journal share. */
+/* Shared by the files of a journal, and nobody else. */
 #ifndef TRI_COORDINATOR_JOURNAL_IMPL_H
 #define TRI_COORDINATOR_JOURNAL_IMPL_H
 
