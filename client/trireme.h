@@ -350,6 +350,7 @@ typedef struct trireme_status {
   uint64_t response_cache_entries, response_cache_bytes, response_cache_limit;
   size_t num_callers; /* those that have requests under way, 64 at most */
   const trireme_caller_status *const *callers;
+  uint64_t requests_replayed; /* that were given to a group again, since theirs was lost */
 } trireme_status;
 
 /* Sums over a group's ranks. */

@@ -75,13 +75,13 @@ static bool is_much_busier(const group *g, const group *least) {
 }
 
 group *affinity_pick(tri_core *c, const job *j, uint32_t *index) {
-  group *least = group_pick(c, index), *best = least;
+  group *least = group_pick_shared(c, index), *best = least;
   if (!c->affinity || !least) return least;
   find_points(c->affinity, j, least->block_size);
   size_t most = match(c, *index);
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     group *g = &c->groups[i];
-    if (!group_takes_jobs(c, g) || is_much_busier(g, least)) continue;
+    if (!group_takes_jobs(c, g) || g->alone || is_much_busier(g, least)) continue;
     size_t n = match(c, i);
     if (n < most || (n == most && g->jobs >= best->jobs)) continue;
     best = g;

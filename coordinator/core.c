@@ -42,6 +42,7 @@ void tri_core_destroy(tri_core *c) {
   tri_response_cache_destroy(c->cache);
   affinity_close(c);
   tri_buf_free(&c->content);
+  tri_buf_free(&c->drawn);
   tri_buf_free(&c->cache_key);
   tri_buf_free(&c->cache_answer);
   tri_free(c);
@@ -101,6 +102,7 @@ static void take_output(tri_core *c, int64_t now, const tri_peer *from, const tr
   if (m->op == TRI_GROUP_TOKENS) job_tokens(c, now, index, &m->tokens);
   if (m->op == TRI_GROUP_REFUSED) job_refused(c, now, index, m);
   if (m->op == TRI_GROUP_EMBED_RESULTS) embed_results(c, now, index, &m->embed_results);
+  if (c->num_queued) job_dispatch(c, now); /* who waits for a group to itself, and those behind */
 }
 
 void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {

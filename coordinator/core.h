@@ -60,6 +60,7 @@ typedef struct tri_core_config {
   uint32_t tp, pp, dp, ep;        /* the layout that workers must have; 0: any */
   uint32_t num_groups;
   bool route_by_prefix; /* groups have prefix caches */
+  bool lost_for_good;   /* a group that is lost does not come back */
   uint64_t seed;        /* of the seeds of requests that bring none; 0: they are random */
   int64_t max_queue;
   int64_t max_prompt;  /* tokens at which the tokenizer gives up */

@@ -27,13 +27,16 @@ bool group_takes_jobs(const tri_core *c, const group *g) {
   return g->state == GROUP_READY || (g->state == GROUP_DRAINING && c->draining && !c->drain_sent);
 }
 
-group *group_pick(const tri_core *c, uint32_t *index) {
+static group *pick(const tri_core *c, uint32_t *index, bool kept_too) {
   group *best = NULL;
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     group *g = &c->groups[i];
-    if (!group_takes_jobs(c, g) || (best && best->jobs <= g->jobs)) continue;
+    if (!group_takes_jobs(c, g) || (g->alone && !kept_too) || (best && best->jobs <= g->jobs)) continue;
     best = g;
     *index = i;
   }
   return best;
 }
+
+group *group_pick(const tri_core *c, uint32_t *index) { return pick(c, index, true); }
+group *group_pick_shared(const tri_core *c, uint32_t *index) { return pick(c, index, false); }

@@ -202,6 +202,7 @@ void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32
 }
 
 static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
+  uint32_t counts[TRI_WIRE_MAX_N];
   tri_group_msg m = {.op = TRI_GROUP_ASSIGN,
                      .assign = {.job = j->id,
                                 .epoch = g->epoch,
@@ -213,6 +214,7 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
                                 .cache_salt = {j->salt, j->salt_len},
                                 .sampling = j->sampling}};
   m.assign.sampling.num_stop = 0;
+  if (replay_fill(c, j, counts, &m.assign) != TRI_OK) return false; /* without memory, for now */
   /* A leader whose queue is full, or that is just going, leaves the job where it is: the next tick tries again, and a
    * group that does not come back is soon lost. */
   if (c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[0].peer, &m) != TRI_OK) return false;
@@ -221,6 +223,10 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
   j->group = index;
   j->epoch = g->epoch;
   j->assigned_ns = now;
+  if (j->runs++) {
+    c->replayed++;
+    replay_log(c, j);
+  }
   if (!g->jobs++) g->jobs_since = now;
   affinity_note(c, index);
   return true;
@@ -243,7 +249,8 @@ void job_dispatch(tri_core *c, int64_t now) {
     tri_error err = {0};
     next = TAILQ_NEXT(j, links);
     if (j->state != JOB_QUEUED) continue;
-    group *g = affinity_pick(c, j, &index);
+    group *g = replay_pick(c, j, &index);
+    if (!g && replay_runs_alone(j)) continue;
     if (!g) return;
     if (now >= j->deadline_ns)
       expire(c, now, j);
@@ -271,6 +278,7 @@ static void end_job(tri_core *c, int64_t now, job *j) {
   log_end(j, now);
   if (j->state == JOB_ASSIGNED && c->groups[j->group].jobs) c->groups[j->group].jobs--;
   if (j->state == JOB_QUEUED) c->num_queued--;
+  if (replay_runs_alone(j)) replay_release(c, j);
   if (j->state == JOB_TOKENIZING) {
     c->num_tokenizing--;
     c->cfg.io.tokenize_stop(c->cfg.io.ctx, j->id);
@@ -345,15 +353,6 @@ void job_abort(tri_core *c, int64_t now, job *j) {
   job_finish(c, now, j);
 }
 
-void jobs_fail_group(tri_core *c, int64_t now, uint32_t index, const char *reason) {
-  tri_error err = {0};
-  tri_fail(&err, TRI_PEER_LOST, "", "the group that ran this job was lost: %s", reason);
-  for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {
-    next = TAILQ_NEXT(j, links);
-    if (j->state == JOB_ASSIGNED && j->group == index) job_fail(c, now, j, &err);
-  }
-}
-
 void job_begun(job *j, int64_t now, uint64_t waited_ns) {
   int64_t most = now - j->assigned_ns; /* whatever the group's clock says */
   j->begun_ns = j->assigned_ns + (waited_ns < (uint64_t)most ? (int64_t)waited_ns : most);
@@ -382,7 +381,9 @@ static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_group_t
   tri_status st = TRI_OK;
   /* A cancelled job has ended here already: a leader that ends one by itself does so at its deadline. */
   if (none && t->reason == TRI_FINISH_ABORT) j->timed_out = true;
-  if (none)
+  bool again = !none && !prompt && replay_repeats(j, ch, t);
+  if (again && !(t->flags & TRI_TOKEN_LAST)) return TRI_OK;
+  if (none || again)
     choice_end(j, ch, t->reason);
   else if (t->offset != expected)
     st = TRI_CORRUPT;
@@ -392,11 +393,20 @@ static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_group_t
     tri_fail(&err, TRI_INTERNAL, "", "token %llu came where %zu was expected, or memory is out",
              (unsigned long long)t->offset, expected);
     job_cut(c, now, j, &err);
-  } else if (!none && !prompt) {
+  } else if (!none && !prompt && !again) {
     ++*drawn;
     note_times(c, now, j);
   }
   return st;
+}
+
+/* Takes what an entry says of its job. Times and the cached tokens are those of the first group that began it. */
+static void hear_news(job *j, int64_t now, const tri_group_token *t) {
+  j->begun_here = true;
+  if (t->flags & TRI_TOKEN_PREEMPTED) j->preemptions = j->earlier_preemptions + t->preemptions;
+  if (j->begun_ns) return;
+  if (t->flags & TRI_TOKEN_WAITED) job_begun(j, now, t->waited_ns);
+  if (t->flags & TRI_TOKEN_CACHED && t->cached <= j->num_prompt) j->cached_tokens = t->cached;
 }
 
 void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens *tokens) {
@@ -409,9 +419,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
     if (!j || j->state != JOB_ASSIGNED || j->group != index || j->epoch != tokens->epoch ||
         t->choice >= (uint32_t)j->sampling.n)
       continue;
-    if (t->flags & TRI_TOKEN_PREEMPTED) j->preemptions = t->preemptions;
-    if (t->flags & TRI_TOKEN_WAITED) job_begun(j, now, t->waited_ns);
-    if (t->flags & TRI_TOKEN_CACHED && t->cached <= j->num_prompt) j->cached_tokens = t->cached;
+    hear_news(j, now, t);
     if (j->choices[t->choice].ended) continue;
     if (j->embed && !(t->flags & TRI_TOKEN_NONE)) continue; /* there are no tokens to draw */
     if (take_entry(c, now, j, t, &drawn) != TRI_OK) continue;

@@ -214,6 +214,7 @@ static tri_status open_core(struct shell *s, tri_error *err) {
                         .model_hash = tri_model_config_hash(&s->model.config),
                         .response_cache = s->opts.response_cache,
                         .route_by_prefix = s->opts.enable_prefix_caching,
+                        .lost_for_good = s->opts.launch == TRI_LAUNCH_MPI,
                         .most_retained = (s->opts.memory_cap - s->opts.response_cache) / RETAINED_SHARE,
                         .tp = has_layout ? (uint32_t)l.tp : 0,
                         .pp = has_layout ? (uint32_t)l.pp : 0,

@@ -22,13 +22,14 @@ void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...)
   va_end(ap);
   tri_log(TRI_LOG_ERROR, "members", "group %u (epoch %llu) is lost: %s", index, (unsigned long long)g->epoch, reason);
   g->state = GROUP_LOST;
-  jobs_fail_group(c, now, index, reason);
+  jobs_lose_group(c, now, index, reason);
   c->cfg.io.group_lost(c->cfg.io.ctx, index, g->epoch, reason);
+  job_dispatch(c, now);
 }
 
 static bool begin_epoch(tri_core *c, int64_t now, uint32_t index, const tri_group_register *r) {
   group *g = &c->groups[index];
-  if (g->state != GROUP_ABSENT && g->state != GROUP_LOST) jobs_fail_group(c, now, index, "it was started again");
+  if (g->state != GROUP_ABSENT && g->state != GROUP_LOST) jobs_lose_group(c, now, index, "it was started again");
   experts_forget(g);
   affinity_forget(c, index);
   tri_free(g->ranks);

@@ -109,6 +109,8 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
           "%llu\ntrireme:request_success_total{finished_reason=\"abort\"} %llu\n",
           (unsigned long long)c->done_stop, (unsigned long long)c->done_length, (unsigned long long)c->done_abort);
   add_value(f, "request_failure_total", "counter", "Requests that ended with an error.", (double)c->failed);
+  add_value(f, "request_replays_total", "counter", "Requests given to a group again, as theirs was lost.",
+            (double)c->replayed);
   experts_metrics(c, f);
   streams_metrics(c, f);
   add_swaps(c, f);

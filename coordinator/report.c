@@ -128,6 +128,7 @@ void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id) {
   s->requests_done = c->done_stop + c->done_length;
   s->requests_failed = c->failed;
   s->requests_aborted = c->done_abort;
+  s->requests_replayed = c->replayed;
   s->prompt_tokens = c->prompt_tokens;
   s->generation_tokens = c->generation_tokens;
   s->vocab_size = (uint64_t)c->cfg.model->vocab_size;

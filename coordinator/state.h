@@ -72,6 +72,8 @@ typedef struct job {
   bool known;         /* asked for again: the reply says that it existed */
   bool timed_out;     /* its deadline has ended it */
   bool cut;           /* a stop string ended a choice that its group still computes */
+  bool begun_here;    /* its group has told something of it */
+  bool at_risk;       /* a step of the group that is being lost may have had a part of it */
   bool return_ids;    /* its client gets the prompt's token ids */
   bool use_cache;     /* its answer may come from the response cache, and go into it */
   bool cached;        /* it has come from there */
@@ -94,9 +96,12 @@ typedef struct job {
   uint32_t *prompt_ids; /* until it has ended; of an encoder's job always */
   size_t num_prompt;
   uint32_t num_open;
-  uint32_t preemptions;   /* as its group has told */
-  uint32_t cached_tokens; /* of the prompt, likewise */
-  int64_t begun_ns;       /* when a step first took a part of it in, likewise; 0: none has */
+  uint32_t runs;                /* groups that it has been given to */
+  uint32_t deaths;              /* of them, that were lost and may have begun it */
+  uint32_t preemptions;         /* as its groups have told */
+  uint32_t earlier_preemptions; /* of them, in groups that were lost */
+  uint32_t cached_tokens;       /* of the prompt, likewise */
+  int64_t begun_ns;             /* when a step first took a part of it in, likewise; 0: none has */
   int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns, stuck_ns;
   size_t retained;      /* bytes, once it has ended */
   int64_t said_ns;      /* when its client was last sent something, or looked for */
@@ -167,6 +172,7 @@ typedef struct group {
   rank_info *ranks; /* [world] */
   uint64_t model_hash, max_model_len, kv_blocks, block_size, max_num_seqs;
   uint32_t running, waiting, jobs;
+  uint64_t alone; /* the job that it is kept for, which gets no company; 0: none */
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions, rearrangements, experts_moved, moving_ns;
   tri_group_swaps swaps;
   tri_group_prefixes prefixes;
@@ -199,11 +205,13 @@ struct tri_core {
   takeover_notice notices[MAX_NOTICES];
   int num_notices;
   tri_buf content;                 /* memory of content_of */
+  tri_buf drawn;                   /* memory of replay_fill */
+  char last_loss[200];             /* why the group that was lost last was; empty: none was */
   tri_response_cache *cache;       /* NULL: none */
   tri_buf cache_key, cache_answer; /* memory of answers.c */
   prefix_affinity *affinity;       /* NULL: there is one group, or none has a prefix cache */
   /* totals */
-  uint64_t done_stop, done_length, done_abort, failed, lost, prompt_tokens, generation_tokens;
+  uint64_t done_stop, done_length, done_abort, failed, lost, replayed, prompt_tokens, generation_tokens;
   tri_wire_str *labels; /* of a classifier */
   size_t label_bytes, answer_bytes;
   tri_histogram ttft, itl, e2e, queue_time, step_tokens;
@@ -236,7 +244,8 @@ void defaults_apply(const tri_model_config *m, tri_sampling *s);
 group *group_find(tri_core *c, uint32_t index, uint64_t epoch); /* NULL: there is none, or it is lost */
 bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index);
 bool group_takes_jobs(const tri_core *c, const group *g);
-group *group_pick(const tri_core *c, uint32_t *index); /* the ready group with the least to do; NULL: none */
+group *group_pick(const tri_core *c, uint32_t *index);        /* the ready group with the least to do; NULL: none */
+group *group_pick_shared(const tri_core *c, uint32_t *index); /* the same of those that are not kept for one job */
 bool group_is_watched(const tri_core *c, const group *g);
 /* The data-parallel shard of a rank. */
 static inline uint32_t group_shard_of(const group *g, uint32_t rank) {
@@ -250,6 +259,22 @@ void affinity_close(tri_core *c);
 group *affinity_pick(tri_core *c, const job *j, uint32_t *index);
 void affinity_note(tri_core *c, uint32_t index);   /* a group has got the job that was last picked for */
 void affinity_forget(tri_core *c, uint32_t index); /* a group begins anew */
+
+/* replay.c: jobs whose group was lost run again */
+/* Finds out which jobs of a group steps may have had a part of: sets their at_risk. */
+void replay_find_at_risk(tri_core *c, uint32_t index);
+bool replay_runs_alone(const job *j);  /* groups have died under it */
+bool replay_is_given_up(const job *j); /* too many have */
+/* Picks the group that is to get a job; NULL: none takes it now, or it waits for one to itself. */
+group *replay_pick(tri_core *c, const job *j, uint32_t *index);
+void replay_release(tri_core *c, const job *j); /* what is kept for it */
+/* Fills in what has been drawn of a job. counts: [TRI_WIRE_MAX_N], which the message points to. */
+tri_status replay_fill(tri_core *c, const job *j, uint32_t *counts, tri_group_assign *a);
+/* Says whether an entry brings again what has come. */
+bool replay_repeats(const job *j, const job_choice *ch, const tri_group_token *t);
+void replay_log(const tri_core *c, const job *j); /* a line, where the log is to have them */
+/* False: no group is left, and none is expected. */
+bool replay_has_hope(const tri_core *c);
 
 /* replies.c */
 tri_status reply_error(const tri_core *c, const tri_peer *to, uint64_t id, const tri_error *err);
@@ -318,7 +343,6 @@ void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32
 void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err);
 /* The same, where its group lives on and is to stop computing it. */
 void job_cut(tri_core *c, int64_t now, job *j, const tri_error *err);
-void jobs_fail_group(tri_core *c, int64_t now, uint32_t group, const char *reason);
 void job_refused(tri_core *c, int64_t now, uint32_t group, const tri_group_msg *m); /* by its group's leader */
 void job_begun(job *j, int64_t now, uint64_t waited_ns); /* a step took it in, so long after its group had it */
 int64_t job_queue_ns(const job *j);                      /* until then; without it until the end */
@@ -327,6 +351,10 @@ void job_abort(tri_core *c, int64_t now, job *j);
 void job_dispatch(tri_core *c, int64_t now); /* queued jobs to ready groups */
 void job_tokens(tri_core *c, int64_t now, uint32_t group, const tri_group_tokens *tokens);
 void jobs_tick(tri_core *c, int64_t now);
+
+/* losses.c */
+/* Queues the jobs of a group that is lost, or ends them where no group is left that could run them again. */
+void jobs_lose_group(tri_core *c, int64_t now, uint32_t group, const char *reason);
 
 /* embed_results.c */
 void embed_results(tri_core *c, int64_t now, uint32_t group, const tri_group_results *results);
@@ -342,7 +370,7 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
 bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m); /* true: the group takes jobs from now on */
 void member_health(tri_core *c, int64_t now, const tri_group_health *h);
 void member_failed(tri_core *c, int64_t now, const tri_group_msg *m);
-/* Gives a group up and fails its jobs; the rest is the reason, as for printf. */
+/* Gives a group up and has its jobs run elsewhere; the rest is the reason, as for printf. */
 __attribute__((format(printf, 4, 5))) void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...);
 void members_lease(tri_core *c, int64_t now);
 void members_destroy(tri_core *c);

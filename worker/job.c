@@ -5,7 +5,7 @@
 
 #include "comm/wire/job_limits.h"
 #include "runtime/base/wait.h"
-#include "worker/scheduler.h"
+#include "worker/schedule.h"
 
 #define COPY(context, type, name, option, least, most, def, absent, sampler, help) COPY_##sampler(name)
 #define COPY_NONE(name)
@@ -132,9 +132,9 @@ static void set_params(tri_job *j, const tri_sampling *s, const tri_job_model *m
 }
 
 /* The first choice computes the prompt, or has the source computed; the others, and other beams, wait to be forked from
- * it. */
-static void set_sequences(tri_job *j, const uint32_t *prompt) {
-  bool forks = j->num_prompt > 1 || j->num_source || j->search;
+ * it. Those that go on behind tokens of their own compute it each by itself. */
+static void set_sequences(tri_job *j, const uint32_t *prompt, bool resumed) {
+  bool forks = !resumed && (j->num_prompt > 1 || j->num_source || j->search);
   for (int i = 0; i < j->num_seqs; i++) {
     tri_sequence *q = &j->seqs[i];
     q->job = j;
@@ -144,6 +144,46 @@ static void set_sequences(tri_job *j, const uint32_t *prompt) {
     q->num_tokens = j->num_prompt;
     memcpy(q->tokens, prompt, (size_t)j->num_prompt * sizeof *prompt);
   }
+}
+
+static tri_status check_drawn(const tri_group_assign *a, const tri_limits *l, tri_error *err) {
+  if (!a->num_drawn_counts) return TRI_OK;
+  if (a->sampling.num_beams > 1 || l->whole_sequences)
+    return tri_fail(err, TRI_UNSUPPORTED, "drawn", "a beam search, or an encoder's job, begins anew");
+  for (size_t i = 0; i < a->num_drawn; i++)
+    if (a->drawn[i] >= (uint32_t)l->vocab_size)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "drawn", "drawn[%zu] is %u, the vocabulary has %d tokens", i, a->drawn[i],
+                      l->vocab_size);
+  return TRI_OK;
+}
+
+/* Has the choices go on behind what was drawn of them. One that this has ended, since this group has other limits or
+ * the one that drew it could not say so any more, is not computed. */
+static void resume(tri_job *j, const tri_group_assign *a) {
+  const uint32_t *drawn = a->drawn;
+  for (size_t i = 0; i < a->num_drawn_counts; i++) {
+    tri_sequence *q = &j->seqs[i];
+    if (a->drawn_counts[i] == TRI_DRAWN_ENDED) {
+      q->state = TRI_SCHED_ENDED;
+      j->num_open--;
+      continue;
+    }
+    size_t n = a->drawn_counts[i], kept = n < (size_t)j->max_tokens ? n : (size_t)j->max_tokens;
+    if (kept) memcpy(q->tokens + j->num_prompt, drawn, kept * sizeof *drawn);
+    q->num_tokens += (int)kept;
+    drawn += n;
+    q->over =
+        kept && !j->score_only && (kept == (size_t)j->max_tokens || tri_job_stops_at(j, q->tokens[q->num_tokens - 1]));
+    if (!q->over) continue;
+    q->state = TRI_SCHED_ENDED;
+    j->num_over++;
+  }
+}
+
+tri_sequence *tri_job_first(const tri_job *j) {
+  int i = 0;
+  while (i + 1 < j->num_seqs && j->seqs[i].state == TRI_SCHED_ENDED) i++;
+  return &j->seqs[i];
 }
 
 /* Blocks of a search whose beams share nothing but the prompt's full blocks and the source: enough in any case. */
@@ -185,6 +225,7 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
                           tri_job **out, tri_error *err) {
   const tri_sampling *s = &a->sampling;
   tri_status st = check_request(a, l, m, err);
+  if (st == TRI_OK) st = check_drawn(a, l, err);
   if (st != TRI_OK) return st;
   const uint32_t *prompt = l->has_source ? m->start : a->token_ids;
   int num_prompt = l->has_source ? m->num_start : (int)a->num_token_ids, room = l->max_model_len - num_prompt;
@@ -219,12 +260,13 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
   j->num_logprobs = (int)s->logprobs;
   j->num_prompt_logprobs = (int)s->prompt_logprobs;
   j->score_only = score_only;
-  j->num_scored = 1;
+  j->num_scored = a->num_scored > 1 ? (int)a->num_scored : 1;
   j->num_choices = j->num_open = (int)s->n;
   j->num_seqs = (int)sizes.seqs;
   set_params(j, s, m, a->seed);
   set_mask(j, s, sizes.mask);
-  set_sequences(j, prompt);
+  set_sequences(j, prompt, a->num_drawn_counts > 0);
+  resume(j, a);
   if (searches) TRI_TRY(begin_search(j, s, l, m, err));
   *out = j;
   j = NULL;

@@ -93,7 +93,7 @@ void tri_sched_make_way(tri_sched *s) {
 }
 
 bool tri_sched_would_make_way(const tri_sched *s, const tri_job *j, int64_t *yields) {
-  const tri_sequence *q = &j->seqs[0], *first = s->waiting.head;
+  const tri_sequence *q = tri_job_first(j), *first = s->waiting.head;
   if (!s->cfg.by_priority || (first && first->job->priority <= j->priority)) return false;
   if (!could_make_way(s, q)) return false;
   *yields = INT64_MAX;

@@ -218,6 +218,11 @@ bool tri_seq_finds_place(const tri_sched *s, const tri_sequence *q);
 void tri_sched_emit(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, int first_block, bool whole);
 bool tri_job_stops_at(const tri_job *j, uint32_t token);
 
+/* ---- schedule_ends.c ---- */
+
+/* Adds an entry for q, with the number of its next token and what is new of its job. There is room in out. */
+tri_group_token *tri_sched_next_entry(tri_outbox *out, const tri_sequence *q);
+
 void tri_sched_end_sequence(tri_sched *s, tri_sequence *q);
 void tri_sched_retire_if_done(tri_sched *s, tri_job *j);
 

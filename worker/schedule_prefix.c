@@ -68,7 +68,8 @@ void tri_sched_prefix_take(tri_sched *s, tri_sequence *q) {
   if (!s->pool.cache || q->num_host_blocks) return;
   q->num_entered = q->num_blocks;
   q->num_computed = q->num_blocks * bs;
-  if (!q->job->begun_ns) q->job->num_cached = q->num_computed;
+  if (!q->job->begun_ns)
+    q->job->num_cached = q->num_computed < q->job->num_prompt ? q->num_computed : q->job->num_prompt;
   if (!first) return;
   s->prefix_queries += (uint64_t)q->num_tokens;
   s->prefix_hits += (uint64_t)q->num_computed;

@@ -262,7 +262,7 @@ static void share_out(tri_sched *s, tri_sched_lane *lane) {
 }
 
 bool tri_sched_has_place(const tri_sched *s, const tri_job *j) {
-  return s->budget > 0 && !s->waiting.count && tri_seq_finds_place(s, &j->seqs[0]);
+  return s->budget > 0 && !s->waiting.count && tri_seq_finds_place(s, tri_job_first(j));
 }
 
 int64_t tri_sched_load(const tri_sched *s) {
@@ -381,14 +381,6 @@ bool tri_job_stops_at(const tri_job *j, uint32_t token) {
   return false;
 }
 
-static tri_group_token *next_entry(tri_outbox *out, const tri_sequence *q) {
-  tri_group_token *t = &out->tokens[out->num++];
-  *t = (tri_group_token){
-      .job = q->job->id, .choice = q->choice, .offset = (uint64_t)(q->num_tokens - q->job->num_prompt)};
-  tri_sched_tell_news(q->job, t);
-  return t;
-}
-
 /* num_top: the alternatives of r that are wanted; r has those of the answer or of the prompt, whichever are more. */
 static void report_logprobs(tri_outbox *out, tri_group_token *t, const tri_sample_result *r, int num_top) {
   size_t at = (size_t)(t - out->tokens) * TRI_MAX_LOGPROBS;
@@ -405,7 +397,7 @@ static void report_logprobs(tri_outbox *out, tri_group_token *t, const tri_sampl
 static void take_score(tri_sequence *q, const tri_step_token *scored, tri_outbox *out) {
   tri_job *j = q->job;
   if (scored->scored != (uint32_t)j->num_scored) return;
-  tri_group_token *t = next_entry(out, q);
+  tri_group_token *t = tri_sched_next_entry(out, q);
   t->flags |= TRI_TOKEN_PROMPT;
   t->offset = scored->scored;
   t->token = scored->sample.token;
@@ -415,7 +407,7 @@ static void take_score(tri_sequence *q, const tri_step_token *scored, tri_outbox
 
 static void take_token(tri_sched *s, tri_sequence *q, const tri_sample_result *r, tri_outbox *out) {
   tri_job *j = q->job;
-  tri_group_token *t = next_entry(out, q);
+  tri_group_token *t = tri_sched_next_entry(out, q);
   t->token = r->token;
   if (j->num_logprobs >= 0) report_logprobs(out, t, r, j->num_logprobs);
   if (q->num_tokens < j->capacity) q->tokens[q->num_tokens] = r->token;
@@ -452,33 +444,6 @@ void tri_sched_absorb(tri_sched *s, int lane_index, const tri_step_result *resul
   }
 }
 
-/* Ends the choices of a job that are not under way. False when out is full. */
-static bool end_job(tri_sched *s, tri_job *j, tri_outbox *out) {
-  if (j->search) return tri_search_end(s, j, out);
-  for (int i = 0; i < j->num_choices; i++) {
-    tri_sequence *q = &j->seqs[i];
-    if (q->state == TRI_SCHED_ENDED || tri_seq_in_flight(s, q)) continue;
-    if (out->num == out->cap) return false;
-    tri_group_token *t = next_entry(out, q);
-    t->flags |= TRI_TOKEN_LAST | TRI_TOKEN_NONE;
-    t->reason = TRI_FINISH_ABORT;
-    tri_sched_end_sequence(s, q);
-  }
-  tri_sched_retire_if_done(s, j);
-  return true;
-}
-
-bool tri_sched_reap(tri_sched *s, int64_t now_ns, tri_outbox *out) {
-  s->now_ns = now_ns;
-  for (tri_job *j = s->jobs, *next; j; j = next) {
-    next = j->next;
-    if (now_ns >= j->deadline_ns) j->aborted = true;
-    if (j->aborted && !end_job(s, j, out)) return false;
-    if (!j->aborted && j->search && j->search->beams->done && !tri_search_deliver(s, j, out)) return false;
-  }
-  return true;
-}
-
 void tri_sched_add(tri_sched *s, tri_job *j) {
   j->arrival = ++s->arrivals;
   j->prev = NULL;
@@ -487,21 +452,6 @@ void tri_sched_add(tri_sched *s, tri_job *j) {
   s->jobs = j;
   for (int i = 0; i < j->num_seqs; i++)
     if (j->seqs[i].state == TRI_SCHED_WAITING) tri_seq_list_insert(s, &s->waiting, &j->seqs[i]);
-}
-
-bool tri_sched_abort(tri_sched *s, uint64_t job_id) {
-  for (tri_job *j = s->jobs; j; j = j->next)
-    if (j->id == job_id) {
-      j->aborted = true;
-      return true;
-    }
-  return false;
-}
-
-tri_job *tri_sched_retired(tri_sched *s) {
-  tri_job *j = s->retired;
-  if (j) s->retired = j->next;
-  return j;
 }
 
 bool tri_sched_has_work(const tri_sched *s) { return s->jobs != NULL; }

@@ -31,6 +31,10 @@
  *
  * A job with a beam search has a sequence for each beam (beam_schedule.c); its answers go out when the search is done.
  *
+ * A job that another group had begun, which was lost, comes with the tokens that were drawn of its choices
+ * (tri_group_assign.drawn). Each of them is then like a sequence that was preempted: its tokens are the prompt of its
+ * computation, and its next draw has the number that it would have had.
+ *
  * Full blocks are kept when their sequences have let go of them, and a sequence that begins with the same tokens goes
  * on behind them (schedule_prefix.c). Ranks run steps in their order, so that a block may be shared as soon as the step
  * that fills it is composed.
@@ -73,6 +77,7 @@ typedef struct tri_sequence {
   int32_t *host_blocks; /* of one that waits with what it has computed, or is away */
   int num_host_blocks;
   bool away;              /* it runs, and its blocks are the host's until its lane's next step */
+  bool over;              /* what it came with ends it, which has yet to be told: it is in no list */
   int32_t *source_blocks; /* of an encoder-decoder; else NULL */
   int num_source_blocks;  /* 0: the source has yet to be computed */
   struct tri_sequence
@@ -107,6 +112,7 @@ struct tri_job {
   bool begun_told;
   int num_cached;            /* tokens whose KV blocks were there when it was first in a step */
   int num_choices, num_open; /* choices not ended */
+  int num_over;              /* of them, that are over */
   tri_search *search;        /* NULL: none */
   tri_sample_params params;
   tri_logit_bias *bias; /* the request's, then the model's bad tokens */
@@ -211,6 +217,8 @@ typedef struct tri_job_model {
 } tri_job_model;
 tri_job_model tri_job_model_of(const tri_model_config *c); /* borrows its lists */
 
+/* Returns the first sequence that has not ended. */
+tri_sequence *tri_job_first(const tri_job *j);
 /* Builds a job from the coordinator's message. Refuses with a reason what can never fit. */
 tri_status tri_job_create(const tri_group_assign *a, const tri_limits *limits, const tri_job_model *model,
                           int64_t now_ns, tri_job **out, tri_error *err);

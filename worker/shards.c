@@ -123,7 +123,8 @@ bool tri_shards_reap(tri_shards *s, int64_t now_ns, tri_outbox *out) {
   bool all = true;
   for (tri_job *j = s->first, *next; j; j = next) {
     next = j->next;
-    if (j->aborted || now_ns >= j->deadline_ns) give(s, j, 0);
+    bool over = j->num_over == j->num_open;
+    if (over || j->aborted || now_ns >= j->deadline_ns) give(s, j, 0);
   }
   for (int i = 0; i < s->dp; i++) all &= tri_sched_reap(s->scheds[i], now_ns, out);
   return all;
@@ -138,7 +139,7 @@ static int find_place(const tri_shards *s, const tri_job *j) {
   int64_t least = 0;
   for (int i = 0; i < s->dp; i++) {
     if (!tri_sched_has_place(s->scheds[i], j)) continue;
-    int64_t found = tri_sched_prefix_find(s->scheds[i], &j->seqs[0]).blocks;
+    int64_t found = tri_sched_prefix_find(s->scheds[i], tri_job_first(j)).blocks;
     int64_t load = tri_sched_load(s->scheds[i]) - found * s->scheds[i]->cfg.limits.block_size;
     if (best >= 0 && load >= least) continue;
     best = i;

@@ -60,10 +60,10 @@ static void draw(const trireme_status *s, const char *endpoint) {
   erase();
   int y =
       line(0, A_BOLD, "trireme %s  %s  model %s  %s  up %.0f s", s->version, endpoint, s->model, s->state, s->uptime_s);
-  y = line(y, 0, "%llu clients  %llu running  %llu waiting  %llu done  %llu failed  %llu aborted",
+  y = line(y, 0, "%llu clients  %llu running  %llu waiting  %llu done  %llu failed  %llu aborted  %llu run again",
            (unsigned long long)s->clients, (unsigned long long)s->running, (unsigned long long)s->waiting,
            (unsigned long long)s->requests_done, (unsigned long long)s->requests_failed,
-           (unsigned long long)s->requests_aborted);
+           (unsigned long long)s->requests_aborted, (unsigned long long)s->requests_replayed);
   y = line(y, 0, "%.1f tokens/s  %llu tokens generated  coordinator %.2f us/token, %.0f MB", s->tokens_per_second,
            (unsigned long long)s->generation_tokens, s->coordinator_us_per_token, s->resident_mb);
   char cache[CMD_STREAM_TEXT];

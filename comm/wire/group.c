@@ -241,8 +241,14 @@ static const tri_field assign_fields[] = {
     {TRI_F(TRI_FT_U64, "second_start", tri_group_assign, second_start), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_STR, "cache_salt", tri_group_assign, cache_salt), .flags = TRI_FF_OMIT,
      .max = TRI_WIRE_MAX_CACHE_SALT},
+    {TRI_F(TRI_FT_IDS, "drawn", tri_group_assign, drawn), .count_offset = offsetof(tri_group_assign, num_drawn),
+     .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_IDS, "drawn_counts", tri_group_assign, drawn_counts),
+     .count_offset = offsetof(tri_group_assign, num_drawn_counts), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_U64, "num_scored", tri_group_assign, num_scored), .flags = TRI_FF_OMIT},
     TRI_SAMPLING_FIELDS(tri_group_assign),
 };
+_Static_assert(sizeof assign_fields / sizeof *assign_fields <= 64, "a bit for each field that has been read");
 
 #define FLOOR_ROW(S, type, m, json) M_F(TRI_FT_##type, #m, S.m),
 static const tri_field floors_fields[] = {M_F(TRI_FT_U32, "group", floors.group), M_F(TRI_FT_U32, "rank", floors.rank),
@@ -304,6 +310,29 @@ tri_status tri_group_msg_pack(const tri_group_msg *m, tri_buf *out) {
   return tri_message_write(&protocol, m->op, m->seq, m, out);
 }
 
+/* Checks that the tokens which have been drawn are those that the counts say. */
+static tri_status check_drawn(const tri_group_assign *a, tri_error *err) {
+  uint64_t sum = 0, ended = 0, n = (uint64_t)a->sampling.n;
+  if (a->num_drawn_counts && a->num_drawn_counts != n)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "drawn_counts", "drawn_counts has %zu elements for %llu choices",
+                    a->num_drawn_counts, (unsigned long long)n);
+  for (size_t i = 0; i < a->num_drawn_counts; i++) {
+    if (a->drawn_counts[i] == TRI_DRAWN_ENDED)
+      ended++;
+    else
+      sum += a->drawn_counts[i];
+  }
+  if (ended && ended == n)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "drawn_counts", "all %llu choices have ended", (unsigned long long)n);
+  if (sum != a->num_drawn)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "drawn", "drawn has %zu tokens, drawn_counts says %llu", a->num_drawn,
+                    (unsigned long long)sum);
+  if (a->num_scored > a->num_token_ids)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "num_scored", "%llu tokens of a prompt of %zu are scored",
+                    (unsigned long long)a->num_scored, a->num_token_ids);
+  return TRI_OK;
+}
+
 tri_status tri_group_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_group_msg *out, tri_error *err) {
   tri_sampling_extra extra = {0};
   tri_unpacker d = {.arena = arena, .err = err, .extra = &extra};
@@ -313,13 +342,14 @@ tri_status tri_group_msg_unpack(const void *data, size_t len, tri_arena *arena, 
   out->seq = e.seq;
   if (out->op != TRI_GROUP_ASSIGN) return tri_message_read(&d, &protocol, &e, out);
   tri_group_assign *a = &out->assign;
-  a->token_ids = NULL;
-  a->num_token_ids = 0;
-  a->second_start = 0;
+  a->token_ids = a->drawn = a->drawn_counts = NULL;
+  a->num_token_ids = a->num_drawn = a->num_drawn_counts = 0;
+  a->second_start = a->num_scored = 0;
   a->cache_salt = (tri_wire_str){0};
   tri_sampling_init(&a->sampling);
   TRI_CHECK(tri_message_read(&d, &protocol, &e, out));
   a->sampling.seed = a->seed;
   a->sampling.has_seed = true;
-  return tri_sampling_finish(&d, &a->sampling, &extra);
+  TRI_CHECK(tri_sampling_finish(&d, &a->sampling, &extra));
+  return check_drawn(a, err);
 }

@@ -154,8 +154,17 @@ typedef struct tri_group_assign {
   size_t num_token_ids;
   uint64_t second_start; /* number of the first token of the second type, of a pair of texts; 0: all are of the first */
   tri_wire_str cache_salt; /* jobs under another one share no KV blocks with it; empty is absent */
+  /* Tokens that groups which were lost have drawn of the job, which goes on behind them. num_drawn_counts is 0, for a
+   * job of which nothing has come, or sampling.n. */
+  const uint32_t *drawn; /* tokens of the choices that have not ended, one choice behind the other */
+  size_t num_drawn;
+  const uint32_t *drawn_counts; /* of each choice; TRI_DRAWN_ENDED: it has ended, and has no tokens here */
+  size_t num_drawn_counts;
+  uint64_t
+      num_scored; /* tokens of the prompt, from its first on, whose log probabilities have come or that have none */
   tri_sampling sampling;
 } tri_group_assign;
+#define TRI_DRAWN_ENDED UINT32_MAX
 
 typedef struct tri_group_msg {
   tri_group_op op;

@@ -19,6 +19,7 @@
   X(context, U64, requests_done, "requests_done")                                                                      \
   X(context, U64, requests_failed, "requests_failed")                                                                  \
   X(context, U64, requests_aborted, "requests_aborted")                                                                \
+  X(context, U64, requests_replayed, "requests_replayed") /* given to a group again, as theirs was lost */              \
   X(context, U64, prompt_tokens, "prompt_tokens")                                                                      \
   X(context, U64, generation_tokens, "generation_tokens")                                                              \
   X(context, F64, tokens_per_second, "tokens_per_second") /* over the last 10 s */                                     \

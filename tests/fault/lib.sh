@@ -57,9 +57,28 @@ clients_end() {
   [ "$LAST" -le "$limit" ] || fail "the last client ended $LAST ms after the fault"
 }
 
+# lost_within SINCE LIMIT_MS EPOCH: the group of that epoch is not ready any more, or there is a newer one. Sets LOST (ms).
+lost_within() {
+  while client status --json | grep -q "\"epoch\":$3,\"state\":\"ready\""; do
+    [ $(($(now_ms) - $1)) -lt "$2" ] || fail "the fault is not noticed within $2 ms"
+    sleep 0.02
+  done
+  LOST=$(($(now_ms) - $1))
+}
+
+# clients_go_on SINCE BEFORE: every client gets the whole answer, though the group that ran its job was lost; BEFORE is what `replayed` said
+# in front of the fault. Sets REPLAYED (jobs that were given to a group again since).
+clients_go_on() {
+  clients_end "$1" 60000
+  [ "$WRONG" = 0 ] || fail "$WRONG of $NUMBER clients had an error: $WORDS"
+  REPLAYED=$(($(replayed) - $2))
+  [ "$REPLAYED" -gt 0 ] || fail "no job was run again: the fault came too late"
+}
+
 field() { client status --json | grep -o "$1" | head -1; }
 rank_pid() { field "\"group\":$1,\"rank\":$2,\"host\":\"[^\"]*\",\"pid\":[0-9]*" | grep -o '[0-9]*$'; } # GROUP RANK
 epoch_of() { field "\"group\":$1,\"epoch\":[0-9]*" | grep -o '[0-9]*$'; }                             # GROUP
+replayed() { field '"requests_replayed":[0-9]*' | grep -o '[0-9]*$'; }
 pid_of() { ours | awk -v name="$1" '$2 == name { print $1; exit }'; }
 
 groups_ready() { # N

@@ -179,6 +179,9 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
     *a = (struct assigned){.a = m->assign, .to = *to};
     memcpy(a->ids, m->assign.token_ids, m->assign.num_token_ids * sizeof *a->ids);
     copy_str(a->salt, sizeof a->salt, m->assign.cache_salt);
+    ck_assert(m->assign.num_drawn <= MAX_TOKENS && m->assign.num_drawn_counts <= MAX_CHOICES);
+    for (size_t i = 0; i < m->assign.num_drawn; i++) a->drawn[i] = m->assign.drawn[i];
+    for (size_t i = 0; i < m->assign.num_drawn_counts; i++) a->counts[i] = m->assign.drawn_counts[i];
     ck_assert_int_eq(m->assign.sampling.num_stop, 0); /* text is the coordinator's business */
     break;
   }

@@ -56,7 +56,7 @@ struct stream {
 struct assigned {
   tri_group_assign a;
   tri_peer to;
-  uint32_t ids[MAX_TOKENS];
+  uint32_t ids[MAX_TOKENS], drawn[MAX_TOKENS], counts[MAX_CHOICES];
   char salt[16];
 };
 

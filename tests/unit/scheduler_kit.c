@@ -260,6 +260,37 @@ static void allow_some(struct request *r) {
     r->allowed[i] = i < 10 ? 10 + (uint32_t)i * 7 : (uint32_t)((x = sim_mix(x)) % VOCAB);
 }
 
+/* Takes so many tokens of a choice as drawn. */
+static void begin_choice(struct request *r, uint32_t k, int num, bool told) {
+  tri_group_assign *a = &r->assign;
+  struct choice *c = &r->choice[k];
+  c->got = num;
+  c->ended = told;
+  c->reason = c->want_reason;
+  r->counts[k] = told ? TRI_DRAWN_ENDED : (uint32_t)num;
+  for (int i = 0; i < num && !told; i++) r->drawn[a->num_drawn++] = c->want[i];
+}
+
+void request_begin(struct sim *s, struct request *r) {
+  tri_group_assign *a = &r->assign;
+  int prompt = (int)a->num_token_ids, n = (int)a->sampling.n, left = n;
+  bool scores = a->sampling.prompt_logprobs >= 0, any = !scores || (a->sampling.max_tokens && sim_chance(s, 50));
+  r->scored = scores && !any ? sim_range(s, 0, prompt - 1) : prompt - 1;
+  if (scores) a->num_scored = (uint64_t)r->scored + 1;
+  if (!scores) r->scored = 0;
+  s->begun++;
+  if (!any) return;
+  for (uint32_t k = 0; k < (uint32_t)n; k++) {
+    int want = r->choice[k].num_want, num = sim_chance(s, 20) ? want : sim_range(s, 0, want);
+    bool told = num == want && left > 1 && sim_chance(s, 60);
+    left -= told;
+    begin_choice(r, k, num, told);
+  }
+  a->drawn = r->drawn;
+  a->drawn_counts = r->counts;
+  a->num_drawn_counts = (size_t)n;
+}
+
 void request_random(struct sim *s, int i) {
   static const tri_wire_str salts[2] = {{"one", 3}, {"two", 3}};
   int len = s->cfg.limits.max_model_len, longest = sim_chance(s, 30) ? len - 1 : 24;
@@ -286,6 +317,7 @@ void request_random(struct sim *s, int i) {
   if (s->cfg.search_percent && sim_chance(s, s->cfg.search_percent)) make_search(s, r);
   allow_some(r);
   request_expect(s, r);
+  if (s->cfg.begun_percent && p->num_beams < 2 && sim_chance(s, s->cfg.begun_percent)) request_begin(s, r);
 }
 
 /* ---- the engine ---- */
@@ -498,7 +530,8 @@ void sim_hear(struct sim *s, const tri_group_token *t) {
     r->waited_ns = (int64_t)t->waited_ns;
   }
   if (t->flags & TRI_TOKEN_CACHED) {
-    MUST(t->flags & TRI_TOKEN_WAITED && t->cached > 0 && t->cached < r->assign.num_token_ids);
+    MUST(t->flags & TRI_TOKEN_WAITED && t->cached > 0 &&
+         t->cached < r->assign.num_token_ids + (r->assign.num_drawn_counts > 0));
     r->cached = (int)t->cached;
   }
   struct choice *c = &r->choice[t->choice];

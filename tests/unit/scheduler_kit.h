@@ -33,8 +33,9 @@ struct choice {
 struct request {
   tri_group_assign assign;
   uint32_t prompt[MAX_LEN], allowed[VOCAB];
-  int arrive_at, abort_at; /* iterations; abort_at -1: never */
-  tri_job *job;            /* while the scheduler has it */
+  uint32_t drawn[MAX_N * MAX_LEN], counts[MAX_N]; /* with which it comes */
+  int arrive_at, abort_at;                        /* iterations; abort_at -1: never */
+  tri_job *job;                                   /* while the scheduler has it */
   bool arrived;
   uint32_t preemptions; /* as the entries have told */
   int64_t waited_ns;    /* likewise; -1: not yet */
@@ -51,6 +52,7 @@ struct config {
   int score_percent;  /* likewise: whose prompts are scored */
   int follow_percent; /* likewise: that begin as an earlier one, or with its whole prompt and answer */
   int salt_percent;   /* likewise: with one of two salts */
+  int begun_percent;  /* likewise: that another group had begun */
   bool by_priority, whole_batches;
   tri_swap_cost swap_cost;
   tri_sched_prefixes prefixes; /* with limits.prefix_caching */
@@ -81,7 +83,7 @@ struct sim {
   uint32_t drawn[MAX_SLOTS];      /* by the last step */
   tri_counted counted[MAX_SLOTS]; /* by slot */
   struct result results[MAX_LANES];
-  int num_results, iteration, steps, copies, forks, ahead, resumed, tokens, scored;
+  int num_results, iteration, steps, copies, forks, ahead, resumed, tokens, scored, begun;
   struct request requests[MAX_JOBS];
 };
 
@@ -108,6 +110,8 @@ void request_random(struct sim *s, int i);
 void request_expect(struct sim *s, struct request *r);
 /* Makes the request's job, which has then arrived. */
 void sim_make_job(struct sim *s, struct request *r);
+/* Has the request come with any part of its answers, of some choices with all. */
+void request_begin(struct sim *s, struct request *r);
 /* Hands the request to the scheduler. */
 void sim_arrive(struct sim *s, struct request *r);
 /* Gives the time of this iteration. */

@@ -89,6 +89,7 @@ START_TEST(test_anew) {
   ck_assert_int_eq(place(w, 1, 0, 40, 40, ""), 0);
   end(w, 0, 0);
   ck_assert_int_eq(place(w, 2, 1, 40, 40, ""), 0);
+  end(w, 1, 0);
   start_group(w, 0, 2, 1);
   tri_client_msg m = submit_msg(3);
   submit(w, "a", &m); /* is the first group's, as neither has jobs */

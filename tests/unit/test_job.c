@@ -59,10 +59,45 @@ START_TEST(refused) {
 }
 END_TEST
 
+/* A job that a lost group had begun: choices go on, have ended, or are over by what they come with. */
+START_TEST(begun) {
+  static const uint32_t prompt[] = {7, 8}, drawn[] = {10, 11, 12, 13, 3, 14, 15, 16, 17, 18, 19};
+  static const uint32_t counts[] = {2, TRI_DRAWN_ENDED, 3, 6}; /* the third ends with an end of text, the last is long */
+  tri_group_assign a = {.job = 1,
+                        .remaining_ms = -1,
+                        .token_ids = prompt,
+                        .num_token_ids = 2,
+                        .drawn = drawn,
+                        .num_drawn = 11,
+                        .drawn_counts = counts,
+                        .num_drawn_counts = 4};
+  tri_error err = {0};
+  tri_job *j;
+  tri_sampling_init(&a.sampling);
+  a.sampling.n = 4;
+  a.sampling.max_tokens = 5;
+  ck_assert_int_eq(tri_job_create(&a, &limits, &model, 0, &j, &err), TRI_OK);
+  ck_assert(j->num_open == 3 && j->num_over == 2 && tri_job_first(j) == &j->seqs[0]);
+  ck_assert(j->seqs[0].state == TRI_SCHED_WAITING && j->seqs[0].num_tokens == 4);
+  ck_assert_mem_eq(j->seqs[0].tokens, ((uint32_t[]){7, 8, 10, 11}), 16);
+  ck_assert(j->seqs[1].state == TRI_SCHED_ENDED && !j->seqs[1].over);
+  ck_assert(j->seqs[2].state == TRI_SCHED_ENDED && j->seqs[2].over && j->seqs[2].tokens[4] == 3);
+  ck_assert(j->seqs[3].over && j->seqs[3].num_tokens == 7 && j->seqs[3].tokens[6] == 18);
+  tri_job_destroy(j);
+  uint32_t unknown[11] = {[10] = VOCAB};
+  a.drawn = unknown;
+  expect(&a, TRI_OUT_OF_RANGE, "drawn");
+  a.drawn = drawn;
+  a.sampling.num_beams = 4;
+  expect(&a, TRI_UNSUPPORTED, "drawn");
+}
+END_TEST
+
 Suite *suite_job(void) {
   Suite *s = suite_create("job");
   TCase *tc = tcase_create("job");
   tcase_add_test(tc, refused);
+  tcase_add_test(tc, begun);
   suite_add_tcase(s, tc);
   return s;
 }

@@ -26,6 +26,7 @@ static struct config random_config(uint64_t seed) {
   if (c.lanes > 1 && sim_chance(&r, 50)) c.prompt_tokens = sim_range(&r, 1, 40);
   c.whole_batches = !c.by_priority && sim_chance(&r, 20);
   c.score_percent = sim_chance(&r, 50) ? 30 : 0;
+  c.begun_percent = sim_chance(&r, 40) ? 40 : 0;
   sim_add_host_blocks(&r, &c);
   sim_add_prefixes(&r, &c);
   return c;
@@ -34,7 +35,7 @@ static struct config random_config(uint64_t seed) {
 START_TEST(test_random_workloads) {
   uint64_t preemptions = 0;
   uint64_t hits = 0, evictions = 0;
-  int copies = 0, forks = 0, ahead = 0, resumed = 0, scored = 0;
+  int copies = 0, forks = 0, ahead = 0, resumed = 0, scored = 0, begun = 0;
   for (uint64_t seed = (uint64_t)_i * 100; seed < (uint64_t)_i * 100 + 100; seed++) {
     struct config c = random_config(seed);
     struct sim *s = sim_create(&c, seed);
@@ -44,6 +45,7 @@ START_TEST(test_random_workloads) {
     tri_sched_stats st = tri_sched_get_stats(s->sched);
     preemptions += st.preemptions, hits += st.prefix_hits, evictions += st.prefix_evictions;
     copies += s->copies, forks += s->forks, ahead += s->ahead, resumed += s->resumed, scored += s->scored;
+    begun += s->begun;
     sim_destroy(s);
   }
   /* What the workloads are meant to provoke did happen. */
@@ -53,6 +55,7 @@ START_TEST(test_random_workloads) {
   ck_assert_int_gt(ahead, 1000);
   ck_assert_int_gt(resumed, 50);
   ck_assert_int_gt(scored, 1000);
+  ck_assert_int_gt(begun, 100);
   ck_assert_uint_gt(hits, 1000);
   ck_assert_uint_gt(evictions, 1000);
 }

@@ -267,8 +267,11 @@ static void step(struct world *w) {
 /* ---- random workloads ---- */
 
 static struct config random_config(struct sim *r) {
-  struct config c = {
-      .lanes = sim_range(r, 1, 2), .by_priority = sim_chance(r, 40), .search_percent = 15, .score_percent = 15};
+  struct config c = {.lanes = sim_range(r, 1, 2),
+                     .by_priority = sim_chance(r, 40),
+                     .search_percent = 15,
+                     .score_percent = 15,
+                     .begun_percent = 15};
   c.jobs = sim_range(r, 1, MAX_JOBS);
   c.depth = c.lanes == 1 && sim_chance(r, 60) ? 2 : 1; /* slots know the last step's draws alone */
   c.late_percent = sim_chance(r, 30) ? 0 : 60;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "comm/wire/group.h"
+#include "comm/wire/sampling.h"
 #include "tests/unit/wire_samples.h"
 
 Suite *suite_wire_refused(void);
@@ -335,6 +336,48 @@ START_TEST(token_parts_refused) {
 }
 END_TEST
 
+/* Tokens that have been drawn must be those that the counts say. */
+START_TEST(drawn_refused) {
+  static const uint32_t ids[5] = {1, 2, 3, 4, 5}, ended[2] = {TRI_DRAWN_ENDED, TRI_DRAWN_ENDED};
+  static const struct {
+    uint32_t counts[3];
+    size_t num_counts, num_drawn;
+    uint64_t num_scored;
+    const char *field;
+  } cases[] = {{{2, 3}, 2, 5, 5, NULL},
+               {{TRI_DRAWN_ENDED, 0}, 2, 0, 0, NULL},
+               {{0}, 0, 0, 3, NULL},
+               {{2, 3}, 2, 4, 0, "drawn"},
+               {{0}, 0, 1, 0, "drawn"},
+               {{UINT32_MAX - 1, 3}, 2, 1, 0, "drawn"},
+               {{TRI_DRAWN_ENDED, 3}, 2, 2, 0, "drawn"},
+               {{2, 1, 2}, 3, 5, 0, "drawn_counts"},
+               {{5}, 1, 5, 0, "drawn_counts"},
+               {{2, 3}, 2, 5, 6, "num_scored"}};
+  static tri_group_msg in, out;
+  tri_buf buf = {0};
+  tri_arena *a = arena();
+  for (size_t i = 0; i <= sizeof cases / sizeof *cases; i++) {
+    bool all = i == sizeof cases / sizeof *cases;
+    const char *field = all ? "drawn_counts" : cases[i].field;
+    tri_error err = {0};
+    in = (tri_group_msg){.op = TRI_GROUP_ASSIGN, .assign = {.token_ids = ids, .num_token_ids = 5, .drawn = ids}};
+    tri_sampling_init(&in.assign.sampling);
+    in.assign.sampling.n = 2;
+    in.assign.num_drawn = all ? 0 : cases[i].num_drawn;
+    in.assign.drawn_counts = all ? ended : cases[i].counts;
+    in.assign.num_drawn_counts = all ? 2 : cases[i].num_counts;
+    in.assign.num_scored = all ? 0 : cases[i].num_scored;
+    ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
+    tri_status st = tri_group_msg_unpack(buf.data, buf.len, a, &out, &err);
+    ck_assert_msg((st == TRI_OK) == !field, "case %zu: %s", i, err.message);
+    if (field) ck_assert_str_eq(err.field, field);
+  }
+  tri_buf_free(&buf);
+  tri_arena_destroy(a);
+}
+END_TEST
+
 START_TEST(unknown_reply_fields) {
   msgpack_sbuffer b;
   msgpack_packer k;
@@ -355,7 +398,7 @@ END_TEST
 
 Suite *suite_wire_refused(void) {
   Suite *s = suite_create("wire_refused");
-  ADD_CASE("refused", envelope_refused, unknown_reply_fields, token_parts_refused);
+  ADD_CASE("refused", envelope_refused, unknown_reply_fields, token_parts_refused, drawn_refused);
   TCase *c = tcase_create("fields");
   tcase_add_loop_test(c, fields_refused, 0, sizeof refusals / sizeof *refusals);
   suite_add_tcase(s, c);

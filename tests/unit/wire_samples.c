@@ -121,6 +121,7 @@ void fill_status(tri_cluster_status *s) {
                             .requests_done = 9,
                             .requests_failed = 1,
                             .requests_aborted = 2,
+                            .requests_replayed = 4,
                             .prompt_tokens = 100,
                             .generation_tokens = 1000,
                             .tokens_per_second = 55.5,
@@ -399,6 +400,13 @@ static void samples_to_groups(sample *out, int *n) {
   fill_submit(&sub);
   g.assign.sampling = sub.sampling;
   keep_group(out, n, "assign", &g);
+  g.assign.drawn = ids4;
+  g.assign.num_drawn = 4;
+  g.assign.drawn_counts = (const uint32_t[]){3, TRI_DRAWN_ENDED, 0, 1};
+  g.assign.num_drawn_counts = 4;
+  g.assign.num_scored = 2;
+  g.assign.sampling.n = 4;
+  keep_group(out, n, "assign_drawn", &g);
   g = (tri_group_msg){.op = TRI_GROUP_ABORT, .seq = 8, .abort.job = 17};
   keep_group(out, n, "abort", &g);
   g = (tri_group_msg){.op = TRI_GROUP_DRAIN, .seq = 9};

@@ -1,0 +1,49 @@
+/* The jobs of a group that is lost. */
+#include "coordinator/state.h"
+#include "runtime/base/log.h"
+
+/* Puts a job back to where its age has it in the queue. */
+static void queue_again(tri_core *c, job *j) {
+  group *g = &c->groups[j->group];
+  if (g->jobs) g->jobs--;
+  if (g->alone == j->id) g->alone = 0;
+  j->state = JOB_QUEUED;
+  c->num_queued++;
+  j->earlier_preemptions = j->preemptions;
+  j->begun_here = j->at_risk = j->cut = false;
+}
+
+/* Ends what waits: no group will come. */
+static void fail_waiting(tri_core *c, int64_t now, const char *reason) {
+  tri_error ran = {0}, queued = {0};
+  tri_fail(&ran, TRI_PEER_LOST, "", "the group that ran this job was lost: %s", reason);
+  tri_fail(&queued, TRI_PEER_LOST, "", "the cluster is shutting down, and its last group was lost: %s", reason);
+  for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {
+    next = TAILQ_NEXT(j, links);
+    if (j->state == JOB_QUEUED) job_fail(c, now, j, j->runs ? &ran : &queued);
+  }
+}
+
+void jobs_lose_group(tri_core *c, int64_t now, uint32_t index, const char *reason) {
+  tri_error err = {0};
+  unsigned waiting = 0;
+  snprintf(c->last_loss, sizeof c->last_loss, "%s", reason);
+  tri_fail(&err, TRI_PEER_LOST, "",
+           "three groups have died while they ran this job, which is not tried again; the last one: %s", reason);
+  replay_find_at_risk(c, index);
+  for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {
+    next = TAILQ_NEXT(j, links);
+    if (j->state != JOB_ASSIGNED || j->group != index) continue;
+    j->deaths += j->at_risk;
+    if (replay_is_given_up(j)) {
+      job_fail(c, now, j, &err);
+      continue;
+    }
+    queue_again(c, j);
+    waiting++;
+  }
+  if (!replay_has_hope(c))
+    fail_waiting(c, now, reason);
+  else if (waiting)
+    tri_log(TRI_LOG_INFO, "jobs", "%u jobs of group %u wait to be run again", waiting, index);
+}

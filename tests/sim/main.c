@@ -1,0 +1,70 @@
+/* Days of simulated clusters:
+ *   coordinator_sim [--seeds N] [--first S] [--verbose]
+ * lives through N seeds from S on, and says of the first one that goes wrong what did. Each tenth day is lived through
+ * twice: the core says the same to the same. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/log.h"
+#include "tests/sim/sim.h"
+
+typedef struct totals {
+  unsigned long long kills, replayed, requests, done, failed, aborted, vanished, attaches, jumps, poisons;
+} totals;
+
+static void add(totals *t, const sim *s) {
+  t->kills += (unsigned)s->kills;
+  t->replayed += s->replayed;
+  t->requests += s->submits;
+  t->done += s->done;
+  t->failed += s->failed_jobs;
+  t->aborted += s->aborted;
+  t->vanished += (unsigned)s->vanished;
+  t->attaches += (unsigned)s->attaches;
+  t->jumps += (unsigned)s->jumps;
+  for (int i = 0; i < s->num_requests; i++) t->poisons += s->requests[i].kills == 3;
+}
+
+static bool is_same_again(sim *s, uint64_t seed) {
+  uint64_t before = s->trace;
+  world_free(s);
+  bool ok = world_run(s, seed, false) && s->trace == before;
+  if (!ok) printf("seed %llu: the second time was another\n", (unsigned long long)seed);
+  return ok;
+}
+
+static bool live(sim *s, uint64_t seed, bool verbose, totals *t) {
+  bool ok = world_run(s, seed, verbose);
+  if (!ok) printf("%s\n", s->why);
+  add(t, s);
+  if (ok && seed % 10 == 0) ok = is_same_again(s, seed);
+  world_free(s);
+  return ok;
+}
+
+int main(int argc, char **argv) {
+  uint64_t seeds = 300, first = 0;
+  bool verbose = false, ok = true;
+  totals t = {0};
+  for (int i = 1; i < argc; i++) {
+    const char *value = i + 1 < argc ? argv[i + 1] : "";
+    if (!strcmp(argv[i], "--seeds"))
+      seeds = strtoull(value, NULL, 10);
+    else if (!strcmp(argv[i], "--first"))
+      first = strtoull(value, NULL, 10);
+    else if (!strcmp(argv[i], "--verbose"))
+      verbose = true;
+  }
+  sim *s = malloc(sizeof *s);
+  if (!s) return 1;
+  tri_log_setup(verbose ? TRI_LOG_DEBUG : TRI_LOG_ERROR, "sim");
+  if (!verbose && !freopen("/dev/null", "w", stderr)) return 1; /* groups are lost all the time */
+  uint64_t i = 0;
+  for (; i < seeds && ok; i++) ok = live(s, first + i, verbose, &t);
+  free(s);
+  printf("%llu days: %llu requests (%llu answered, %llu failed, %llu cut off), %llu run again; %llu groups died, %llu "
+         "requests killed three; %llu clients vanished, %llu streams were attached to, %llu jumps of the clock\n",
+         (unsigned long long)i, t.requests, t.done, t.failed, t.aborted, t.replayed, t.kills, t.poisons, t.vanished,
+         t.attaches, t.jumps);
+  return ok ? 0 : 1;
+}

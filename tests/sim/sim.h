@@ -1,0 +1,209 @@
+/* A simulated cluster: the coordinator's real core between clients, groups and a network that are made up, in one
+ * thread and in a time of its own. A seed fixes everything that happens, faults included.
+ *
+ * Messages are packed and unpacked as on the wire. Those of one connection come in their order, others overtake each
+ * other. Groups draw tokens that are a function of a request's seed, the choice and the number of the token, so that
+ * the checker (checker.c) knows what each client is to get. */
+#ifndef TRI_TESTS_SIM_SIM_H
+#define TRI_TESTS_SIM_SIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "coordinator/core.h"
+
+enum {
+  MAX_REQUESTS = 64,
+  MAX_STREAMS = 256,
+  MAX_CONNECTIONS = 64,
+  MAX_GROUPS = 4,
+  MAX_CHOICES = 4,
+  MAX_PROMPT = 24,
+  MAX_ANSWER = 48,
+  MODEL_LEN = 96,
+  VOCAB = 1000,
+  END_OF_TEXT = 1
+};
+#define MS INT64_C(1000000)
+#define SECOND INT64_C(1000000000)
+
+typedef struct sim sim;
+
+/* ---- rng.c ---- */
+
+uint64_t rng_mix(uint64_t x);
+uint64_t rng_next(sim *s);
+int64_t rng_range(sim *s, int64_t lo, int64_t hi);
+bool rng_chance(sim *s, int percent);
+
+/* ---- requests.c: what is asked, and what the answer must be ---- */
+
+/* A job as its client asks for it. */
+typedef struct request {
+  tri_submit submit; /* its lists point into the request */
+  uint32_t prompt[MAX_PROMPT], allowed[3];
+  struct tri_wire_bias bias;
+  bool poison;              /* a group that begins it dies */
+  int lengths[MAX_CHOICES]; /* of the answers */
+  tri_finish reasons[MAX_CHOICES];
+  int64_t submitted_ns; /* when the core has had it; 0: not yet */
+  bool cancelled;       /* a client has asked for that, or gone */
+  int kills, all_kills; /* of a poison: of groups of which the core had heard everything, and of all */
+  int deaths;           /* of groups, that the core has heard of since it was submitted */
+} request;
+
+void request_draw(sim *s, request *r);
+/* The request's token, a fact of its seed. */
+uint32_t request_token(const request *r, uint32_t choice, uint64_t number);
+float request_logprob(const request *r, uint32_t choice, uint64_t number);
+request *request_of_seed(sim *s, uint64_t seed); /* NULL: there is none */
+
+/* ---- events ---- */
+
+typedef struct event event;
+typedef void event_run(sim *s, const event *e);
+struct event {
+  int64_t at;
+  uint64_t order;
+  event_run *run;
+  uint32_t who;   /* a connection or a group */
+  uint64_t epoch; /* of the group; a number for others */
+  void *data;     /* a message, freed behind run */
+  size_t len;
+};
+
+/* events.c */
+void events_add(sim *s, event e); /* e.at not before now; order is set here */
+bool events_next(sim *s, event *out);
+void events_free(sim *s);
+
+/* ---- network.c: connections and what is on its way ---- */
+
+/* The way from one end to the other, in order. */
+typedef struct way {
+  int64_t last_ns; /* when the message sent last arrives */
+  int64_t held_ns; /* nothing arrives before */
+  int64_t full_ns; /* nothing is taken until then */
+} way;
+
+/* A connection of a client, or of a group's epoch. */
+typedef struct connection {
+  way in, out; /* to the core, from it */
+  bool closed;
+} connection;
+
+tri_peer network_client(int client, int index);
+tri_peer network_group(uint32_t group, uint64_t epoch);
+int network_client_of(const tri_peer *p); /* the index of the connection; -1: it is a group's */
+bool network_group_of(const tri_peer *p, uint32_t *group, uint64_t *epoch);
+/* Has the bytes arrive after a delay, behind what was sent before. */
+void network_send(sim *s, way *w, event e, const tri_buf *bytes);
+void network_client_says(sim *s, int connection, const tri_client_msg *m);
+void network_group_says(sim *s, uint32_t group, const tri_group_msg *m);
+
+/* ---- clients.c ---- */
+
+/* What a connection has had of a request. */
+typedef struct stream {
+  int request, connection;
+  uint64_t id;
+  bool attaches, accepted, ended;
+  bool former;  /* another stream has taken the request over */
+  bool gone;    /* with its connection */
+  bool unheard; /* a refusal found the connection full: the core does not say it again */
+  uint64_t num[MAX_CHOICES], num_scored;
+} stream;
+
+typedef struct client_connection {
+  connection net;
+  int client;
+  uint64_t next_id;
+} client_connection;
+
+void clients_open(sim *s);
+stream *clients_stream(sim *s, int connection, uint64_t id); /* NULL: there is none */
+void clients_act(sim *s, const event *e);                    /* one of them does something, and the next time is set */
+void clients_receive(sim *s, const event *e);
+
+/* ---- groups.c ---- */
+
+typedef struct group_job {
+  uint64_t id;
+  request *request;
+  uint64_t num[MAX_CHOICES], num_scored;
+  bool ended[MAX_CHOICES], begun;
+  int steps;           /* of a search */
+  int64_t deadline_ns; /* by the world's time; 0: none */
+} group_job;
+
+typedef enum fake_state { FAKE_DOWN, FAKE_LOADING, FAKE_READY, FAKE_GONE } fake_state;
+
+typedef struct fake_group {
+  fake_state state;
+  connection net;
+  uint64_t epoch, step;
+  uint64_t cut_epoch;     /* of which nothing arrives any more */
+  bool stalled;           /* it stands still, and reports so */
+  bool leaving;           /* once it has nothing to do */
+  uint64_t counted_epoch; /* the last one of whose end the core knows */
+  int slots;
+  group_job jobs[MAX_REQUESTS];
+  int num_jobs;
+} fake_group;
+
+void groups_open(sim *s);
+void groups_fault(sim *s, const event *e); /* something befalls one of them, and the next time is set */
+void groups_receive(sim *s, const event *e);
+void groups_count_death(sim *s, uint32_t group, uint64_t epoch); /* the core knows of it */
+void groups_lost(sim *s, uint32_t group, uint64_t epoch);        /* the core gives it up */
+
+/* ---- checker.c ---- */
+
+__attribute__((format(printf, 2, 3))) void fail(sim *s, const char *fmt, ...);
+bool check_is_open(const sim *s, const stream *st); /* its end must come */
+void check_reply(sim *s, stream *st, const tri_server_msg *m);
+/* Checks that the group which is assigned a job has no other where one of them must be alone. */
+void check_company(sim *s, uint32_t group, const tri_group_assign *a);
+void check_assign(sim *s, const tri_group_assign *a); /* as it arrives */
+void check_end(sim *s);                               /* everything has ended as it must */
+
+/* ---- world.c ---- */
+
+/* The kinds of days. */
+typedef enum day { DAY_USUAL, DAY_DRAIN, DAY_ABANDON, DAY_ONE_LIFE } day;
+
+struct sim {
+  uint64_t seed, rng;
+  int64_t now, skew;  /* the core's clock is ahead of the world's by skew */
+  bool verbose, calm; /* calm: no more faults, nor requests */
+  bool failed;
+  char why[400];
+  uint64_t trace; /* a hash of what the core has said */
+  day day;
+  bool draining, abandoned;
+  tri_core *core;
+  tri_model_config model;
+  tri_buf buf;
+  tri_arena *arena;
+  event *heap;
+  size_t num_events, cap_events;
+  uint64_t orders;
+  uint32_t num_groups;
+  fake_group groups[MAX_GROUPS];
+  int num_clients, num_connections;
+  client_connection connections[MAX_CONNECTIONS];
+  int num_requests, num_streams;
+  request requests[MAX_REQUESTS];
+  stream streams[MAX_STREAMS];
+  uint64_t submits;                              /* that the core has had */
+  uint64_t done, failed_jobs, aborted, replayed; /* of the last status */
+  int kills, vanished, attaches, jumps;
+};
+
+int64_t world_clock(const sim *s); /* the core's */
+/* Lives through the day of a seed. False: something was wrong, and s->why says what. */
+bool world_run(sim *s, uint64_t seed, bool verbose);
+void world_free(sim *s);
+
+#endif

@@ -1,0 +1,194 @@
+/* The core's surroundings, and the course of a day. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/hash.h"
+#include "runtime/base/mem.h"
+#include "tests/sim/sim.h"
+
+enum { DRAIN_S = 30, REST_S = 200 };
+
+int64_t world_clock(const sim *s) { return s->now + s->skew; }
+
+/* ---- calls of the core ---- */
+
+static void note(sim *s, const tri_buf *b) {
+  s->trace = rng_mix(s->trace ^ tri_hash_bytes((uint64_t)s->now, b->data, b->len));
+}
+
+static void keep_status(sim *s, const tri_cluster_status *c) {
+  s->done = c->requests_done;
+  s->failed_jobs = c->requests_failed;
+  s->aborted = c->requests_aborted;
+  s->replayed = c->requests_replayed;
+}
+
+static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
+  sim *s = ctx;
+  int i = network_client_of(to);
+  if (m->op == TRI_REPLY_STATUS) {
+    keep_status(s, &m->status);
+    return TRI_OK;
+  }
+  connection *c = &s->connections[i].net;
+  if (c->closed) return TRI_CLOSED;
+  stream *st = m->op == TRI_REPLY_ERROR ? clients_stream(s, i, m->id) : NULL;
+  if (st) st->unheard = s->now < c->out.full_ns && !st->accepted;
+  if (s->now < c->out.full_ns) return TRI_AGAIN;
+  if (tri_server_msg_pack(m, &s->buf) != TRI_OK) {
+    fail(s, "a reply does not pack");
+    return TRI_OK;
+  }
+  note(s, &s->buf);
+  network_send(s, &c->out, (event){.run = clients_receive, .who = (uint32_t)i}, &s->buf);
+  return TRI_OK;
+}
+
+static tri_status look(void *ctx, const tri_peer *to) {
+  const sim *s = ctx;
+  const connection *c = &s->connections[network_client_of(to)].net;
+  if (c->closed) return TRI_CLOSED;
+  return s->now < c->out.full_ns ? TRI_AGAIN : TRI_OK;
+}
+
+static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
+  sim *s = ctx;
+  uint32_t index;
+  uint64_t epoch;
+  if (!network_group_of(to, &index, &epoch)) return TRI_INVALID_ARGUMENT;
+  connection *c = &s->groups[index].net;
+  if (s->groups[index].epoch == epoch && s->now < c->out.full_ns) return TRI_AGAIN;
+  tri_status st = tri_group_msg_pack(m, &s->buf);
+  if (st != TRI_OK) return st;
+  if (m->op == TRI_GROUP_ASSIGN) check_company(s, index, &m->assign);
+  note(s, &s->buf);
+  if (s->groups[index].epoch == epoch)
+    network_send(s, &c->out, (event){.run = groups_receive, .who = index, .epoch = epoch}, &s->buf);
+  return TRI_OK;
+}
+
+static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
+                           size_t *second) {
+  (void)ctx, (void)job, (void)text, (void)ids, (void)count, (void)second;
+  return TRI_UNSUPPORTED; /* there are token ids alone */
+}
+
+static void tokenize_stop(void *ctx, uint64_t job) { (void)ctx, (void)job; }
+
+static void abandon(sim *s, const event *e) {
+  (void)e;
+  s->abandoned = s->draining = true;
+  tri_core_abandon(s->core, world_clock(s), "the power goes");
+}
+
+static void group_lost(void *ctx, uint32_t group, uint64_t epoch, const char *reason) {
+  sim *s = ctx;
+  if (s->verbose) printf("%8.3f group %u is lost: %s\n", (double)s->now / 1e9, group, reason);
+  groups_lost(s, group, epoch);
+  if (s->day != DAY_ONE_LIFE) return;
+  s->calm = true; /* the program ends */
+  events_add(s, (event){.at = s->now + 200 * MS, .run = abandon});
+}
+
+static void group_ready(void *ctx, uint32_t group, uint64_t epoch) { (void)ctx, (void)group, (void)epoch; }
+
+static tri_status draw(void *ctx, void *out, size_t len) {
+  sim *s = ctx;
+  for (size_t i = 0; i < len; i++) ((uint8_t *)out)[i] = (uint8_t)rng_next(s);
+  return TRI_OK;
+}
+
+/* ---- the day ---- */
+
+static void tick(sim *s, const event *e) {
+  (void)e;
+  tri_core_tick(s->core, world_clock(s));
+  events_add(s, (event){.at = s->now + 100 * MS, .run = tick});
+}
+
+/* As the coordinator's program has it, what has not ended after some time is cut off. */
+static void drain(sim *s, const event *e) {
+  (void)e;
+  s->draining = true;
+  tri_core_drain(s->core, world_clock(s));
+  events_add(s, (event){.at = s->now + DRAIN_S * SECOND, .run = abandon});
+}
+
+static void rest(sim *s, const event *e) {
+  (void)e;
+  s->calm = true;
+}
+
+static bool open_core(sim *s) {
+  s->model = (tri_model_config){.vocab_size = VOCAB, .max_position_embeddings = MODEL_LEN};
+  s->model.generation.temperature = s->model.generation.top_p = s->model.generation.repetition_penalty = NAN;
+  tri_core_config c = {.model_name = "toy",
+                       .model = &s->model,
+                       .num_groups = s->num_groups,
+                       .route_by_prefix = rng_chance(s, 50),
+                       .lost_for_good = s->day == DAY_ONE_LIFE,
+                       .max_queue = rng_chance(s, 20) ? 6 : 1000,
+                       .max_prompt = MODEL_LEN,
+                       .silence_ns = 4 * SECOND,
+                       .watchdog_ns = 8 * SECOND,
+                       .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
+  return tri_arena_create(4096, &s->arena) == TRI_OK && tri_core_create(&c, world_clock(s), &s->core) == TRI_OK;
+}
+
+static day draw_day(sim *s) {
+  int64_t x = rng_range(s, 1, 100);
+  if (x <= 70) return DAY_USUAL;
+  if (x <= 82) return DAY_DRAIN;
+  return x <= 94 ? DAY_ABANDON : DAY_ONE_LIFE;
+}
+
+static void plan_day(sim *s) {
+  int64_t length = rng_range(s, 3, 15) * SECOND;
+  s->now = 1000 * SECOND;
+  s->day = draw_day(s);
+  groups_open(s);
+  clients_open(s);
+  events_add(s, (event){.at = s->now, .run = tick});
+  events_add(s, (event){.at = s->now + length, .run = rest});
+  int64_t at = s->now + rng_range(s, 1, length / SECOND) * SECOND + rng_range(s, 0, 999) * MS;
+  if (s->day == DAY_DRAIN) events_add(s, (event){.at = at, .run = drain});
+  if (s->day == DAY_ABANDON) events_add(s, (event){.at = at, .run = abandon});
+}
+
+/* Whether nothing is to come any more that a client waits for. */
+static bool is_over(const sim *s) {
+  if (!s->calm || !tri_core_is_idle(s->core)) return false;
+  for (size_t i = 0; i < s->num_events; i++)
+    if (s->heap[i].data) return false;
+  for (int i = 0; i < s->num_streams; i++)
+    if (check_is_open(s, &s->streams[i])) return false;
+  return true;
+}
+
+bool world_run(sim *s, uint64_t seed, bool verbose) {
+  memset(s, 0, sizeof *s);
+  s->seed = seed;
+  s->rng = rng_mix(seed);
+  s->verbose = verbose;
+  plan_day(s);
+  if (!open_core(s)) fail(s, "no memory");
+  int64_t until = s->now + REST_S * SECOND;
+  for (event e; !s->failed && s->now < until && !is_over(s) && events_next(s, &e);) {
+    s->now = e.at;
+    e.run(s, &e);
+    tri_free(e.data);
+  }
+  tri_client_msg ask = {.op = TRI_OP_STATUS, .id = 1};
+  tri_peer nobody = network_client(0, MAX_CONNECTIONS);
+  if (s->core) tri_core_client(s->core, world_clock(s), &nobody, &ask);
+  if (s->core) check_end(s);
+  return !s->failed;
+}
+
+void world_free(sim *s) {
+  tri_core_destroy(s->core);
+  tri_arena_destroy(s->arena);
+  tri_buf_free(&s->buf);
+  events_free(s);
+}

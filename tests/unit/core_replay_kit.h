@@ -1,0 +1,52 @@
+/* Helpers of the tests of jobs whose group is lost. */
+#ifndef TRI_TESTS_UNIT_CORE_REPLAY_KIT_H
+#define TRI_TESTS_UNIT_CORE_REPLAY_KIT_H
+
+#include "coordinator/state.h"
+#include "tests/unit/core_world.h"
+
+static inline void lose(struct world *w, uint32_t group, uint64_t epoch) {
+  tri_group_msg m = {.op = TRI_GROUP_FAILED, .failed = {.group = group, .epoch = epoch, .message = {"no disk", 7}}};
+  send_worker(w, group, epoch, 0, &m);
+}
+
+/* Loses group 0 of that epoch and starts its next one. */
+static inline void restart(struct world *w, uint64_t epoch) {
+  lose(w, 0, epoch);
+  start_group(w, 0, epoch + 1, 1);
+}
+
+/* One token of a job of group 0, with its log probability and two alternatives. */
+static inline void draw(struct world *w, uint64_t epoch, uint64_t job, uint32_t choice, uint64_t offset, uint32_t id,
+                        int flags) {
+  uint32_t top_ids[] = {id, id + 1};
+  float top[] = {-1, -2};
+  tri_group_token t = {.job = job,
+                       .choice = choice,
+                       .token = id,
+                       .offset = offset,
+                       .flags = (uint8_t)(flags | TRI_TOKEN_LOGPROB),
+                       .reason = TRI_FINISH_LENGTH,
+                       .logprob = -(float)id,
+                       .num_top = 2,
+                       .top_ids = top_ids,
+                       .top_logprobs = top};
+  send_tokens(w, 0, epoch, &t, 1);
+}
+
+/* Bytes `from` .. of a text as tokens; the last one ends the choice where `ends`. */
+static inline void say(struct world *w, uint64_t epoch, uint64_t job, uint32_t choice, size_t from, const char *text,
+                       bool ends) {
+  size_t n = strlen(text);
+  for (size_t i = from; i < n; i++)
+    draw(w, epoch, job, choice, i, byte_token[(uint8_t)text[i]], ends && i + 1 == n ? TRI_TOKEN_LAST : 0);
+}
+
+static inline const struct assigned *last_assign(const struct world *w) { return &w->assigns[w->num_assigns - 1]; }
+
+static inline bool went_to(const struct assigned *a, uint32_t group, uint64_t epoch) {
+  tri_peer leader = rank_peer(group, epoch, 0);
+  return tri_peer_equal(&a->to, &leader) && a->a.epoch == epoch;
+}
+
+#endif
