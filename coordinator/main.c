@@ -109,9 +109,10 @@ static void tokenize_stop(void *ctx, uint64_t job) {
   tri_tokenize_pool_stop(s->tokenize_pool, job);
 }
 
-static void group_lost(void *ctx, uint32_t group, uint64_t epoch, const char *reason) {
+static void group_lost(void *ctx, const tri_core_loss *l) {
   struct shell *s = ctx;
-  tri_supervisor_tell(&s->supervisor, "lost %u %llu %s", group, (unsigned long long)epoch, reason);
+  tri_supervisor_tell(&s->supervisor, "lost %u %llu %lld %s %s", l->group, (unsigned long long)l->epoch,
+                      (long long)l->rank, tri_status_code(l->status), l->reason);
   /* One MPI job has one fate: its end is the only way to be rid of a rank that stands still. */
   if (s->opts.launch == TRI_LAUNCH_MPI) s->leaving = s->failed = true;
 }
@@ -309,6 +310,16 @@ static void begin_drain(struct shell *s, int64_t now, int signal) {
   tri_core_drain(s->core, now);
 }
 
+static void take_news(void *ctx, const tri_supervisor_news *n) {
+  struct shell *s = ctx;
+  int64_t now = tri_now_ns();
+  tri_core_hold hold = n->kind == TRI_GROUP_GIVEN_UP ? TRI_CORE_GIVEN_UP : TRI_CORE_QUARANTINED;
+  if (n->kind == TRI_GROUP_DIED)
+    tri_core_group_died(s->core, now, n->group, n->epoch, n->reason);
+  else
+    tri_core_group_held(s->core, n->group, hold, now + n->seconds * NS_PER_S, n->reason);
+}
+
 /* A worker that ended may have said why. That is on its way, and tells clients more than the supervisor can. A request
  * to drain that has come as a signal before, as to every process at once, is the same one. */
 static void read_supervisor(struct shell *s) {
@@ -466,7 +477,8 @@ int main(int argc, char **argv) {
   tri_log_setup((tri_log_level)s.opts.log_level, "-");
   tri_log_with_time(true);
   tri_zserver_allow_files();
-  s.supervisor = (tri_supervisor){.event_fd = s.opts.event_fd, .notice_fd = s.opts.notice_fd};
+  s.supervisor =
+      (tri_supervisor){.event_fd = s.opts.event_fd, .notice_fd = s.opts.notice_fd, .news = take_news, .ctx = &s};
   bool mpi = s.opts.launch == TRI_LAUNCH_MPI, one_host = true;
   /* A supervisor's end is told by SIGHUP, so that clients hear of it; mpirun's end by SIGKILL, as for every rank. */
   int at_its_end = s.opts.event_fd >= 0 ? SIGHUP : 0;

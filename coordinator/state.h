@@ -14,6 +14,7 @@
 
 /* Bits of a seed that is drawn: so many every reader of JSON takes as they are. */
 enum { DRAWN_SEED_BITS = 53 };
+enum { REASON_BYTES = 300 };
 enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8, MAX_NOTICES = 64 };
 
 /* Time for which an ended job can still be attached to or asked for again. */
@@ -175,6 +176,10 @@ typedef struct group {
   int64_t began_ns, last_lease;
   int64_t busy_since; /* by its own word; 0: it is idle */
   int64_t jobs_since; /* that it has had jobs without a pause, where it has some */
+  int64_t died_ns;    /* when it was said to have ended; 0: it was not */
+  tri_core_hold hold; /* it has ended, and is not started again before */
+  int64_t hold_until_ns;
+  char reason[REASON_BYTES]; /* why it is lost or stays down */
 } group;
 
 typedef struct prefix_affinity prefix_affinity;
@@ -344,6 +349,10 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h);
 void member_failed(tri_core *c, int64_t now, const tri_group_msg *m);
 /* Gives a group up and fails its jobs; the rest is the reason, as for printf. */
 __attribute__((format(printf, 4, 5))) void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...);
+/* See tri_core_group_died and tri_core_group_held. */
+void member_died(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, const char *reason);
+void member_held(tri_core *c, uint32_t index, tri_core_hold hold, int64_t until_ns, const char *reason);
+void members_tick(tri_core *c, int64_t now); /* loses those that died */
 void members_lease(tri_core *c, int64_t now);
 void members_destroy(tri_core *c);
 

@@ -161,7 +161,7 @@ static void leave(void *ctx, tri_status st, const tri_error *err) {
     tri_log(TRI_LOG_ERROR, "worker", "%s%s%s", err->message, err->field[0] ? " -- " : "", err->field);
   if (!asked) w->failure = *err;
   tri_control_stop(w);
-  bool again = st == TRI_OK || st == TRI_NOT_FOUND || atomic_load(&w->loaded);
+  bool again = st == TRI_OK || st == TRI_NOT_FOUND || (st != TRI_DEVICE_LOST && atomic_load(&w->loaded));
   _exit(again ? TRI_EXIT_FAILED : tri_exit_code(st));
 }
 

@@ -217,11 +217,11 @@ static void tokenize_stop(void *ctx, uint64_t job) {
   w->stopped_job = job;
 }
 
-static void group_lost(void *ctx, uint32_t group, uint64_t epoch, const char *reason) {
+static void group_lost(void *ctx, const tri_core_loss *loss) {
   struct world *w = ctx;
-  (void)group, (void)epoch;
   w->lost++;
-  snprintf(w->lost_reason, sizeof w->lost_reason, "%s", reason);
+  w->loss = *loss;
+  snprintf(w->lost_reason, sizeof w->lost_reason, "%s", loss->reason);
 }
 
 static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {

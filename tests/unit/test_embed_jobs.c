@@ -96,9 +96,7 @@ static void tokenize_stop(void *ctx, uint64_t job) {
   (void)job;
 }
 
-static void group_lost(void *ctx, uint32_t group, uint64_t epoch, const char *reason) {
-  (void)ctx, (void)group, (void)epoch, (void)reason;
-}
+static void group_lost(void *ctx, const tri_core_loss *loss) { (void)ctx, (void)loss; }
 static void group_ready(void *ctx, uint32_t group, uint64_t epoch) { (void)ctx, (void)group, (void)epoch; }
 
 static tri_status draw(void *ctx, void *out, size_t len) {
