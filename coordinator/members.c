@@ -100,6 +100,18 @@ static bool model_fits(const tri_core *c, const tri_group_register *r, char *why
   return false;
 }
 
+/* Told at once, without a canary before: those that serve go on with the weights that they have loaded. */
+static bool weights_fit(const tri_core *c, const tri_group_register *r, char *why, size_t cap) {
+  const group own = {.weights_hash = r->weights_hash};
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    const group *other = &c->groups[i];
+    if (i == r->group || !group_takes_jobs(c, other) || service_has_weights(&own, other)) continue;
+    service_say_weights(&own, other, i, why, cap);
+    return false;
+  }
+  return true;
+}
+
 void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r) {
   if (r->group >= c->cfg.num_groups || r->world < 1 || r->world > MAX_RANKS || r->rank >= r->world) {
     refuse(c, from, "there is no such group or rank in this cluster");
@@ -117,7 +129,9 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
     refuse(c, from, "the group's ranks disagree about how many they are");
     return;
   }
-  if (!layout_fits(c, r, why, sizeof why) || (has_facts && !model_fits(c, r, why, sizeof why))) {
+  bool fits = layout_fits(c, r, why, sizeof why);
+  if (has_facts) fits = fits && model_fits(c, r, why, sizeof why) && weights_fit(c, r, why, sizeof why);
+  if (!fits) {
     refuse(c, from, why);
     member_lose(c, now, r->group, "%s", why);
     return;
@@ -131,6 +145,7 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   copy_text(k->host, sizeof k->host, r->host);
   if (has_facts) {
     g->model_hash = r->model_hash;
+    g->weights_hash = r->weights_hash;
     g->max_model_len = r->max_model_len;
     g->kv_blocks = r->kv_blocks;
     g->block_size = r->block_size;
@@ -140,20 +155,16 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   c->cfg.io.to_worker(c->cfg.io.ctx, from, &m);
 }
 
-/* KV blocks are a group's own affair: those of devices are larger. */
-static bool same_service(const group *a, const group *b) {
-  return a->model_hash == b->model_hash && a->max_model_len == b->max_model_len;
-}
-
 bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
   uint32_t index = m->ready.group;
   group *g = group_find(c, index, m->ready.epoch);
   if (!g || g->state != GROUP_STARTING) return false;
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++)
-    if (c->groups[i].state == GROUP_READY && !same_service(&c->groups[i], g)) {
-      member_lose(c, now, index, "it serves another model, or other limits, than the groups that are ready");
-      return false;
-    }
+  canary_take(&g->canary, m);
+  char why[REASON_BYTES];
+  if (!service_fits(c, g, why, sizeof why)) {
+    member_lose(c, now, index, "%s", why);
+    return false;
+  }
   g->state = GROUP_READY;
   g->layer_seconds = m->ready.layer_seconds;
   tri_log(TRI_LOG_INFO, "members",

@@ -14,7 +14,7 @@
 
 /* Bits of a seed that is drawn: so many every reader of JSON takes as they are. */
 enum { DRAWN_SEED_BITS = 53 };
-enum { REASON_BYTES = 300 };
+enum { REASON_BYTES = 300, MAX_CANARY = 20 };
 enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8, MAX_NOTICES = 64 };
 
 /* Time for which an ended job can still be attached to or asked for again. */
@@ -161,12 +161,20 @@ typedef struct cost_window {
   unsigned count;
 } cost_window;
 
+/* The tokens that a group's canary has put first, the best first. */
+typedef struct group_canary {
+  int num;
+  uint32_t ids[MAX_CANARY];
+  double logprobs[MAX_CANARY];
+} group_canary;
+
 typedef struct group {
   group_state state;
   uint64_t epoch;
   uint32_t tp, pp, dp, ep, world;
   rank_info *ranks; /* [world] */
-  uint64_t model_hash, max_model_len, kv_blocks, block_size, max_num_seqs;
+  uint64_t model_hash, weights_hash, max_model_len, kv_blocks, block_size, max_num_seqs;
+  group_canary canary;
   uint32_t running, waiting, jobs;
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions, rearrangements, experts_moved, moving_ns;
   tri_group_swaps swaps;
@@ -341,6 +349,12 @@ tri_status embed_deliver(tri_core *c, job *j);
 void deliver_all(tri_core *c, int64_t now); /* of every marked job */
 /* Finds the clients that have gone while nothing was said to them. */
 void deliver_tick(tri_core *c, int64_t now);
+
+/* service.c: a group may serve beside those that do */
+void canary_take(group_canary *c, const tri_group_msg *ready);
+bool service_has_weights(const group *a, const group *b); /* the same, as far as is known */
+void service_say_weights(const group *g, const group *other, uint32_t index, char *why, size_t cap);
+bool service_fits(const tri_core *c, const group *g, char *why, size_t cap);
 
 /* members.c */
 void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r);

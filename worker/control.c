@@ -64,6 +64,7 @@ static void send_register(struct control *c) {
   if (atomic_load(&w->loaded)) {
     const tri_limits *l = &w->engine->limits;
     m.reg.model_hash = tri_model_config_hash(&w->engine->model);
+    m.reg.weights_hash = w->weights_hash;
     m.reg.max_model_len = (uint64_t)l->max_model_len;
     m.reg.vocab_size = (uint64_t)l->vocab_size;
     uint64_t shards = (uint64_t)w->layout.dp; /* limits are those of each */
@@ -324,7 +325,11 @@ static void report(struct control *c) {
                        .ready = {.group = (uint32_t)w->opts.group,
                                  .epoch = w->opts.epoch,
                                  .load_seconds = w->load_seconds,
-                                 .layer_seconds = w->layer_seconds}};
+                                 .layer_seconds = w->layer_seconds,
+                                 .canary_ids = w->canary_ids,
+                                 .num_canary_ids = (size_t)w->num_canary,
+                                 .canary_millis = w->canary_millis,
+                                 .num_canary_millis = (size_t)w->num_canary}};
     c->told_ready = send_msg(c, &m) == TRI_OK;
   }
   if (atomic_exchange(&w->measured, false)) {
