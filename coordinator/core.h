@@ -52,6 +52,8 @@ typedef struct tri_core_io {
   /* A group is beyond help: whoever started it should end it (and may start it again under the next epoch). */
   void (*group_lost)(void *ctx, const tri_core_loss *loss);
   void (*group_ready)(void *ctx, uint32_t group, uint64_t epoch);
+  /* A group that hangs is about to be lost: lines of text about its ranks, for the call. */
+  void (*hang)(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len);
   /* Fills out with numbers that nobody can compute from others: those are names of jobs, and seeds. */
   tri_status (*random)(void *ctx, void *out, size_t len);
 } tri_core_io;

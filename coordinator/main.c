@@ -20,6 +20,7 @@
 #include "coordinator/served_model.h"
 #include "coordinator/signals.h"
 #include "coordinator/supervisor.h"
+#include "runtime/base/last_hang.h"
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
 #include "runtime/base/serve_layout.h"
@@ -125,6 +126,21 @@ static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
   tri_log(TRI_LOG_INFO, "coordinator", "serving \"%s\" at %s", s->model.name, tri_zserver_endpoint(s->clients));
 }
 
+/* In the log once, and in a file for `trireme doctor --last-hang`. */
+static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len) {
+  const struct shell *s = ctx;
+  tri_error err = {0};
+  (void)group;
+  (void)epoch;
+  for (const char *line = report, *end; line < report + len; line = end + 1) {
+    end = memchr(line, '\n', (size_t)(report + len - line));
+    if (!end) break;
+    tri_log(TRI_LOG_ERROR, "watchdog", "%.*s", (int)(end - line), line);
+  }
+  if (tri_last_hang_keep(s->model.name, report, len, &err) != TRI_OK)
+    tri_log(TRI_LOG_WARN, "watchdog", "the report is not kept: %s", err.message);
+}
+
 static tri_status draw(void *ctx, void *out, size_t len) {
   (void)ctx;
   return getrandom(out, len, 0) == (ssize_t)len ? TRI_OK : TRI_INTERNAL;
@@ -206,27 +222,28 @@ static tri_status open_core(struct shell *s, tri_error *err) {
                     "trireme.sbatch); -dp counts shards of one group where experts are shared (-ep)",
                     l.replicas);
   bool has_layout = s->opts.launch == TRI_LAUNCH_MPI && tri_serve_layout_world(&l) > 1;
-  tri_core_config cc = {.model_name = s->model.name,
-                        .model = &s->model.config,
-                        .tokenizer = s->model.tokenizer,
-                        .other_tokenizer = s->model.other_tokenizer,
-                        .labels = s->model.config.head.has_classifier ? &s->model.labels : NULL,
-                        .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
-                        .model_hash = tri_model_config_hash(&s->model.config),
-                        .response_cache = s->opts.response_cache,
-                        .route_by_prefix = s->opts.enable_prefix_caching,
-                        .most_retained = (s->opts.memory_cap - s->opts.response_cache) / RETAINED_SHARE,
-                        .tp = has_layout ? (uint32_t)l.tp : 0,
-                        .pp = has_layout ? (uint32_t)l.pp : 0,
-                        .dp = has_layout ? (uint32_t)l.dp : 0,
-                        .ep = has_layout ? (uint32_t)l.ep : 0,
-                        .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)l.replicas,
-                        .seed = s->opts.seed,
-                        .max_queue = s->opts.max_queue,
-                        .max_prompt = s->model.max_prompt,
-                        .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9) + longest_hold_ns(&s->opts),
-                        .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
-                        .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
+  tri_core_config cc = {
+      .model_name = s->model.name,
+      .model = &s->model.config,
+      .tokenizer = s->model.tokenizer,
+      .other_tokenizer = s->model.other_tokenizer,
+      .labels = s->model.config.head.has_classifier ? &s->model.labels : NULL,
+      .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
+      .model_hash = tri_model_config_hash(&s->model.config),
+      .response_cache = s->opts.response_cache,
+      .route_by_prefix = s->opts.enable_prefix_caching,
+      .most_retained = (s->opts.memory_cap - s->opts.response_cache) / RETAINED_SHARE,
+      .tp = has_layout ? (uint32_t)l.tp : 0,
+      .pp = has_layout ? (uint32_t)l.pp : 0,
+      .dp = has_layout ? (uint32_t)l.dp : 0,
+      .ep = has_layout ? (uint32_t)l.ep : 0,
+      .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)l.replicas,
+      .seed = s->opts.seed,
+      .max_queue = s->opts.max_queue,
+      .max_prompt = s->model.max_prompt,
+      .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9) + longest_hold_ns(&s->opts),
+      .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
+      .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw}};
   tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);
   return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");
 }

@@ -370,6 +370,10 @@ void members_tick(tri_core *c, int64_t now); /* loses those that died */
 void members_lease(tri_core *c, int64_t now);
 void members_destroy(tri_core *c);
 
+/* hang_report.c: says where every rank of a group stands, and which are late. silent: the rank that reports nothing;
+ * UINT32_MAX: all do. */
+void hang_report(tri_core *c, int64_t now, uint32_t index, uint32_t silent, const char *why);
+
 /* watchdog.c */
 void watchdog_tick(tri_core *c, int64_t now);
 

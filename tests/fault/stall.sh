@@ -4,7 +4,8 @@
 . "$(dirname "$0")/lib.sh"
 TOKENS=900
 
-restarts() { # KIND PID
+HANGS=0
+restarts() { # KIND PID RANK
   local since
   clients_start 8 $TOKENS
   since=$(now_ms)
@@ -12,6 +13,9 @@ restarts() { # KIND PID
   clients_end "$since" 5000
   [ "$WRONG" -gt 0 ] || fail "$1: all clients were answered: stopped too late"
   serves_again "$since"
+  client doctor --last-hang >"$RUN/hang" || fail "$1: no report of the hang is kept"
+  grep -q "^late: rank $3\$" "$RUN/hang" || fail "$1: the report does not say that rank $3 is late: $(cat "$RUN/hang")"
+  [ "$(grep -c 'watchdog: late:' "$RUN/log")" = $((++HANGS)) ] || fail "$1: the report is not in the log once"
   gone "$2" || fail "$1: the stopped process is still there"
   echo "up, $1 stopped: last client ended after $LAST ms ($WRONG with an error: $WORDS), served again after $SERVED ms"
 }
@@ -30,8 +34,8 @@ ends() { # HOW KIND PID
 
 start_up -tp 2
 learn_answer $TOKENS
-restarts leader "$(rank_pid 0 0)"
-restarts "other worker" "$(rank_pid 0 1)"
+restarts leader "$(rank_pid 0 0)" 0
+restarts "other worker" "$(rank_pid 0 1)" 1
 ends up coordinator "$(pid_of trireme-coordin)" 10000
 start_mpi 2 1
 ends mpi leader "$(rank_pid 0 0)" 5000

@@ -89,6 +89,8 @@ struct world {
   bool tokenize_special, tokenize_end;
   size_t tokenize_to;
   int tokenizes, looks;
+  int hangs;
+  char report[4096];    /* of the last hang */
   double layer_seconds; /* that groups say when they are ready */
   uint8_t randoms;      /* the next random byte */
 };
