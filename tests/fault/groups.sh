@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# Usage: groups.sh FAKE_DEVICE
 # One group of several that dies again and again, or whose device fails, stays down alone and is tried again later; the others serve on.
 # shellcheck source=/dev/null
 . "$(dirname "$0")/lib.sh"
@@ -46,9 +47,32 @@ grep -q "group 0 was killed by signal 9 (Killed): giving up" "$RUN/log" || fail 
 nothing_left 5
 echo "the end of the last group is the end of the cluster"
 
-# Group 1's device fails at its first start, as its exit code says.
+# A device of group 1 fails while it serves, and is still broken at the next try.
 mkdir "$RUN/bin"
-cp "$BIN"/trireme-up "$BIN"/trireme-coordinator "$RUN/bin"
+cp "$BIN"/trireme-{up,coordinator,worker} "$RUN/bin"
+cp "$1" "$RUN/bin/libtrireme-cuda.so"
+cp "$1" "$RUN/bin/libcuda.so.1"
+export FAKE_FAILS=$RUN/broken
+: >"$RUN/log"
+LD_LIBRARY_PATH=$RUN/bin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$RUN/bin/trireme-up" --model "$MODEL" -dp 2 --backend cuda --quarantine-time 3 >>"$RUN/log" 2>&1 &
+CLUSTER=$!
+wait_ready
+groups_ready 2
+clients_start 4 100 # some on each
+touch "$RUN/broken.1"
+await_state 1 quarantined 5
+client status | grep -q "group 1 is quarantined: this host: a device of group 1 has failed: rank 0: .*uncorrectable ECC error" || fail "the status does not say what has failed: $(client status)"
+answers "beside a device that has failed"
+sleep 3.5 # the one new try
+await_state 1 quarantined 5
+grep -q "cannot be opened" "$RUN/log" || fail "no new try behind the quarantine"
+rm "$RUN/broken.1"
+await_state 1 ready 15
+stop_cluster TERM
+unset FAKE_FAILS
+echo "a device that failed kept its group in quarantine until it was whole again"
+
+# Group 1's device fails at its first start, as its exit code says.
 cat >"$RUN/bin/trireme-worker" <<END
 #!/bin/sh
 case "\$*" in *"--group 1 --epoch 1"*) sleep 1; exit 5 ;; esac
