@@ -100,7 +100,7 @@ static bool model_fits(const tri_core *c, const tri_group_register *r, char *why
   return false;
 }
 
-/* Told at once, without a canary before: those that serve go on with the weights that they have loaded. */
+/* Looked at as soon as they are known, and not after minutes of loading. */
 static bool weights_fit(const tri_core *c, const tri_group_register *r, char *why, size_t cap) {
   const group own = {.weights_hash = r->weights_hash};
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
@@ -130,7 +130,8 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
     return;
   }
   bool fits = layout_fits(c, r, why, sizeof why);
-  if (has_facts) fits = fits && model_fits(c, r, why, sizeof why) && weights_fit(c, r, why, sizeof why);
+  if (has_facts) fits = fits && model_fits(c, r, why, sizeof why);
+  if (r->rank == 0) fits = fits && weights_fit(c, r, why, sizeof why);
   if (!fits) {
     refuse(c, from, why);
     member_lose(c, now, r->group, "%s", why);

@@ -33,7 +33,7 @@ struct control {
   uint64_t seen_step, sent_step; /* when last looked at; in the last report */
   uint32_t sent_layer;           /* in that report */
   int64_t seen_since;            /* since when it is seen_step */
-  bool registered_facts, told_ready;
+  bool registered_hash, registered_facts, told_ready;
   tri_stream_rate stream_rate;
   double kept_rate; /* in the file of figures */
   struct utsname host;
@@ -61,10 +61,13 @@ static void send_register(struct control *c) {
                              .ep = (uint32_t)w->layout.ep,
                              .epoch = w->opts.epoch,
                              .pid = getpid()}};
+  if (atomic_load(&w->hashed)) {
+    m.reg.weights_hash = w->weights_hash;
+    c->registered_hash = true;
+  }
   if (atomic_load(&w->loaded)) {
     const tri_limits *l = &w->engine->limits;
     m.reg.model_hash = tri_model_config_hash(&w->engine->model);
-    m.reg.weights_hash = w->weights_hash;
     m.reg.max_model_len = (uint64_t)l->max_model_len;
     m.reg.vocab_size = (uint64_t)l->vocab_size;
     uint64_t shards = (uint64_t)w->layout.dp; /* limits are those of each */
@@ -319,7 +322,9 @@ static bool has_come_to_rest(struct control *c, int64_t now) {
 static void report(struct control *c) {
   tri_worker *w = c->w;
   int64_t now = tri_now_ns();
-  if (atomic_load(&w->loaded) && !c->registered_facts) send_register(c);
+  /* Weights that are not to be served are refused before minutes of loading. */
+  bool hash_is_new = atomic_load(&w->hashed) && !c->registered_hash;
+  if (hash_is_new || (atomic_load(&w->loaded) && !c->registered_facts)) send_register(c);
   if (atomic_load(&w->ready) && !c->told_ready && w->rank == 0) {
     tri_group_msg m = {.op = TRI_GROUP_READY,
                        .ready = {.group = (uint32_t)w->opts.group,

@@ -287,6 +287,8 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   TRI_TRY(warn_of_network(w));
   tri_start_watch_phase(&w->start_watch, "load", &w->backend->loaded);
   TRI_TRY(hash_weights(w, local_rank, &w->weights_hash, err));
+  atomic_store(&w->hashed, true);
+  tri_control_notify(w);
   TRI_TRY(tri_agree_on_weights(w->weights_hash, w->group.world, err));
   TRI_TRY(load(w, local_ranks, err));
   TRI_TRY(check_weights(w, local_rank, err));

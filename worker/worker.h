@@ -55,6 +55,7 @@ typedef struct tri_worker {
   tri_ring retired;                  /* tri_job * to destroy */
   tri_outbox outboxes[TRI_NUM_OUTBOXES];
   int notify_fd;             /* eventfd: there is something for the control thread */
+  atomic_bool hashed;        /* weights_hash is known */
   atomic_bool loaded, ready; /* the engine stands (its facts may be read); the canary has passed */
   atomic_bool leaving;       /* the control thread sends what is left and ends */
   _Atomic uint64_t scheduler_ns, tokens, preemptions, blocks_used;

@@ -128,7 +128,7 @@ void tri_up_group_ended(tri_up *u, int group, int status) {
   tri_up_group *g = &u->groups[group];
   int64_t now = tri_now_ns();
   bool soon = !g->ready || now - g->restarts.started_ns < TRI_UP_SOON_MS * 1000000LL;
-  char text[96], why[200];
+  char text[96], why[400];
   g->pid = 0;
   g->kill_ns = 0;
   tri_up_folder_remove(&g->segments);
@@ -140,8 +140,8 @@ void tri_up_group_ended(tri_up *u, int group, int status) {
   bool others = others_are_left(u, group);
   bool again = tri_up_restart(&g->restarts, now, u->opts.max_restarts, status, soon, !g->came);
   int host = held_host_of(u, group, now);
-  snprintf(why, sizeof why, "group %d %s%s", group, text,
-           again || g->came ? "" : ", and no rank of it has ever come up");
+  const char *never = again || g->came ? "" : ", and no rank of it has ever come up";
+  snprintf(why, sizeof why, "group %d %s%s%s%.200s", group, text, never, g->said[0] ? ": " : "", g->said);
   if (!others && !again) {
     tri_up_give_up(u, tri_up_end_code(status), "%s", why);
   } else if (others && host >= 0) {

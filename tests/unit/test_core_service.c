@@ -39,6 +39,23 @@ START_TEST(test_other_weights) {
 }
 END_TEST
 
+/* The hash comes before the model is loaded, and the model's limits. */
+START_TEST(test_early_hash) {
+  struct world *w = world_create(2);
+  come(w, 0, 1, 7);
+  send_ready(w, 0, 1);
+  tri_group_msg m = registration(1, 1, 0, 1);
+  m.reg.max_model_len = 0;
+  send_worker(w, 1, 1, 0, &m);
+  ck_assert(w->welcome);
+  m.reg.weights_hash = 8;
+  send_worker(w, 1, 1, 0, &m);
+  ck_assert(!w->welcome);
+  ck_assert_int_eq(w->lost, 1);
+  world_destroy(w);
+}
+END_TEST
+
 /* The new weights are served when no group has the others any more. */
 START_TEST(test_new_weights) {
   struct world *w = world_create(2);
@@ -123,6 +140,7 @@ Suite *suite_core_service(void) {
   tri_log_setup(TRI_LOG_ERROR, "core");
   TCase *t = add_case(suite, "service");
   tcase_add_test(t, test_other_weights);
+  tcase_add_test(t, test_early_hash);
   tcase_add_test(t, test_new_weights);
   tcase_add_test(t, test_two_at_a_time);
   tcase_add_test(t, test_canaries);
