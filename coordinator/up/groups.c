@@ -10,7 +10,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
 
-enum { FAILED_STARTS = 3, LOST_GRACE_MS = 500 };
+enum { FAILED_STARTS = 3, LOST_GRACE_MS = 500, LAST_WORDS_MS = 200 };
 #define NS_PER_S 1000000000LL
 
 tri_status tri_up_groups_prepare(tri_up *u, tri_error *err) {
@@ -97,7 +97,7 @@ void tri_up_group_ready(tri_up *u, int group) {
 static bool others_are_left(const tri_up *u, int group) {
   for (int g = 0; g < u->layout.replicas; g++) {
     const tri_up_group *o = &u->groups[g];
-    if (g != group && (o->pid > 0 || (o->restarts.restart_ns && !o->hold))) return true;
+    if (g != group && (o->pid > 0 || o->judge_ns || (o->restarts.restart_ns && !o->hold))) return true;
   }
   return false;
 }
@@ -115,27 +115,23 @@ static void hold(tri_up *u, int group, tri_up_hold kind, int64_t now, const char
 
 void tri_up_group_lost(tri_up *u, int group, int rank, const char *code, const char *why) {
   tri_up_group *g = &u->groups[group];
-  if (g->pid <= 0) return; /* this process knew it first */
-  tri_log(TRI_LOG_WARN, "up", "ending group %d: %s", group, why);
+  if (g->pid <= 0 && (!g->judge_ns || rank < 0)) return; /* this process knew it first */
+  if (g->pid > 0) tri_log(TRI_LOG_WARN, "up", "ending group %d: %s", group, why);
   g->failed_rank = rank < tri_serve_layout_world(&u->layout) ? rank : -1;
   g->device_failed = !strcmp(code, tri_status_code(TRI_DEVICE_LOST));
   snprintf(g->said, sizeof g->said, "%s", why);
   /* A rank that has said why it fails leaves by itself, and its exit code says whether to try again. */
-  g->kill_ns = tri_deadline_after_ms(LOST_GRACE_MS);
+  if (g->pid > 0) g->kill_ns = tri_deadline_after_ms(LOST_GRACE_MS);
 }
 
-void tri_up_group_ended(tri_up *u, int group, int status) {
+/* Decides what follows from its end. */
+static void judge_end(tri_up *u, int group, int64_t now) {
   tri_up_group *g = &u->groups[group];
-  int64_t now = tri_now_ns();
-  bool soon = !g->ready || now - g->restarts.started_ns < TRI_UP_SOON_MS * 1000000LL;
+  int status = g->end_status;
+  bool soon = !g->ready || g->end_ns - g->restarts.started_ns < TRI_UP_SOON_MS * 1000000LL;
   char text[96], why[400];
-  g->pid = 0;
-  g->kill_ns = 0;
-  tri_up_folder_remove(&g->segments);
-  if (u->stopping) return;
+  g->judge_ns = 0;
   tri_up_end_text(status, text);
-  tri_up_tell(u, "died %d %llu group %d %s", group, (unsigned long long)g->epoch, group, text);
-  if (u->draining) return;
   blame_hosts(u, group, now, status, text);
   bool others = others_are_left(u, group);
   bool again = tri_up_restart(&g->restarts, now, u->opts.max_restarts, status, soon, !g->came);
@@ -153,6 +149,23 @@ void tri_up_group_ended(tri_up *u, int group, int status) {
   } else {
     tri_log(TRI_LOG_WARN, "up", "%s, starting it again%s", why, g->restarts.restart_ns > now ? " after a pause" : "");
   }
+}
+
+/* A rank that ends by itself has said why, to the coordinator: that is waited for. One that was killed has not. */
+void tri_up_group_ended(tri_up *u, int group, int status) {
+  tri_up_group *g = &u->groups[group];
+  int64_t now = tri_now_ns();
+  char text[96];
+  g->pid = 0;
+  g->kill_ns = 0;
+  tri_up_folder_remove(&g->segments);
+  if (u->stopping) return;
+  tri_up_tell(u, "died %d %llu group %d %s", group, (unsigned long long)g->epoch, group, tri_up_end_text(status, text));
+  if (u->draining) return;
+  g->end_status = status;
+  g->end_ns = now;
+  g->judge_ns = now + LAST_WORDS_MS * 1000000LL;
+  if (tri_up_end_is_by_signal(status) || g->failed_rank >= 0) judge_end(u, group, now);
 }
 
 /* Starts a group whose time has come, unless a host of it has failed meanwhile. */
@@ -183,5 +196,9 @@ void tri_up_groups_check(tri_up *u, int64_t now) {
     g->kill_ns = 0;
     tri_up_kill(g->pid);
   }
-  for (int i = 0; i < u->layout.replicas && !u->stopping && !u->draining; i++) start_due(u, i, now);
+  for (int i = 0; i < u->layout.replicas && !u->stopping && !u->draining; i++) {
+    const tri_up_group *g = &u->groups[i];
+    if (g->judge_ns && (g->failed_rank >= 0 || now >= g->judge_ns)) judge_end(u, i, now);
+    if (!u->stopping) start_due(u, i, now);
+  }
 }

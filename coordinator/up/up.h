@@ -62,6 +62,9 @@ typedef struct tri_up_group {
   bool empty;       /* at the end: its launcher had no ranks any more when it was last looked at */
   tri_up_restarts restarts;
   tri_up_hold hold;
+  int end_status;     /* of its last end, which */
+  int64_t judge_ns;   /* is judged at that time at the latest; 0: it has been */
+  int64_t end_ns;     /* when it was */
   int failed_rank;    /* that has said why it ends, in this start; -1: none has */
   bool device_failed; /* as that rank has said */
   char said[200];     /* its words */
