@@ -309,6 +309,8 @@ typedef struct trireme_group_status {
   /* The prefix cache, since the start: tokens of prompts, those whose KV blocks were there, blocks that have left it.
    */
   uint64_t prefix_cache_queries, prefix_cache_hits, prefix_cache_evictions;
+  const char *reason; /* why it does not serve, once it has ended; else empty */
+  double retry_s;     /* until one that is given up or quarantined is tried again; else 0 */
 } trireme_group_status;
 
 typedef struct trireme_rank_status {

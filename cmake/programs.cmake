@@ -24,6 +24,12 @@ target_link_libraries(trireme-plan PRIVATE tri_plan)
 add_executable(trireme-pack worker/pack/main.c)
 target_link_libraries(trireme-pack PRIVATE tri_runtime)
 
+# Checks of hosts; a library but for main.c, so that tests can link it.
+tri_library(tri_doctor FILES worker/doctor/checks.c worker/doctor/findings.c worker/doctor/host.c worker/doctor/judge.c worker/doctor/remote.c worker/doctor/run.c
+  LINK tri_plan tri_comm_mpi)
+add_executable(trireme-doctor worker/doctor/main.c)
+target_link_libraries(trireme-doctor PRIVATE tri_doctor)
+
 add_executable(trireme-template client/chat/main.c)
 target_link_libraries(trireme-template PRIVATE tri_chat)
 add_executable(trireme-chat client/chat/talk.c client/cmd/connect.c client/cmd/request.c)
@@ -46,8 +52,8 @@ target_link_libraries(trireme-bench-memory PRIVATE tri_bench)
 add_executable(trireme-bench-load worker/bench/load.c)
 target_link_libraries(trireme-bench-load PRIVATE tri_runtime)
 
-add_dependencies(programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-template trireme-chat trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
-install(TARGETS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-template trireme-chat trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
+add_dependencies(programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-doctor trireme-template trireme-chat trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
+install(TARGETS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-doctor trireme-template trireme-chat trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
 
 # What was measured of products on devices; programs look for it in ../share/trireme, in the build's folder as in an installed tree.
 configure_file(kernels/cuda/gemm_tactics.txt share/trireme/cuda-gemm-tactics.txt COPYONLY)

@@ -25,7 +25,7 @@ static bool is_repeatable(const job *j) {
 
 /* The part of a key beside the job as its group gets it. The lengths say how the bytes behind it are divided. */
 typedef struct key_tail {
-  uint64_t model, tokenizer;
+  uint64_t model, weights, tokenizer;
   uint64_t max_model_len, kv_tokens; /* of the group: a default of max_tokens is cut by them */
   uint64_t op, normalize, activation, pooling;
   uint64_t salt_len, num_stop, stop_len[TRI_WIRE_MAX_STOP];
@@ -52,6 +52,7 @@ static void plain_sampling(tri_sampling *s) {
 static tri_status append_tail(tri_core *c, const job *j, const group *g) {
   const tri_sampling *s = &j->sampling;
   key_tail tail = {.model = c->cfg.model_hash,
+                   .weights = g->weights_hash,
                    .tokenizer = c->cfg.tokenizer ? tri_tokenizer_hash(c->cfg.tokenizer) : 0,
                    .max_model_len = g->max_model_len,
                    .kv_tokens = g->kv_blocks * g->block_size,

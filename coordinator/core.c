@@ -121,7 +121,16 @@ void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   deliver_all(c, now);
 }
 
+void tri_core_group_died(tri_core *c, int64_t now, uint32_t group, uint64_t epoch, const char *reason) {
+  member_died(c, now, group, epoch, reason);
+}
+
+void tri_core_group_held(tri_core *c, uint32_t group, tri_core_hold hold, int64_t until_ns, const char *reason) {
+  member_held(c, group, hold, until_ns, reason);
+}
+
 void tri_core_tick(tri_core *c, int64_t now) {
+  members_tick(c, now);
   watchdog_tick(c, now);
   members_lease(c, now);
   jobs_tick(c, now);

@@ -26,6 +26,15 @@ typedef struct tri_core_text {
   bool keep_end;      /* then it loses its beginning, and has the special ones if it is to have any */
 } tri_core_text;
 
+/* Why a group is lost. */
+typedef struct tri_core_loss {
+  uint32_t group;
+  uint64_t epoch;
+  int64_t rank;       /* that has said why it ends; -1: none has */
+  tri_status status;  /* of its error; TRI_PEER_LOST where none has said one */
+  const char *reason; /* for the call */
+} tri_core_loss;
+
 /* Calls of the core on the world. */
 typedef struct tri_core_io {
   void *ctx;
@@ -41,8 +50,10 @@ typedef struct tri_core_io {
   /* Nobody wants a job's tokens any more that are still being worked out. */
   void (*tokenize_stop)(void *ctx, uint64_t job);
   /* A group is beyond help: whoever started it should end it (and may start it again under the next epoch). */
-  void (*group_lost)(void *ctx, uint32_t group, uint64_t epoch, const char *reason);
+  void (*group_lost)(void *ctx, const tri_core_loss *loss);
   void (*group_ready)(void *ctx, uint32_t group, uint64_t epoch);
+  /* A group that hangs is about to be lost: lines of text about its ranks, for the call. */
+  void (*hang)(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len);
   /* Fills out with numbers that nobody can compute from others: those are names of jobs, and seeds. */
   tri_status (*random)(void *ctx, void *out, size_t len);
 } tri_core_io;
@@ -81,6 +92,12 @@ void tri_core_client_error(tri_core *c, int64_t now, const tri_peer *from, uint6
 void tri_core_tokenized(tri_core *c, int64_t now, uint64_t job, tri_status st, const uint32_t *ids, size_t count,
                         size_t second);
 void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m);
+/* A group has ended, as whoever started it sees: it gets no jobs any more, and is lost as soon as what its ranks may
+ * have said before has had time to come, which tells more than `reason`. */
+void tri_core_group_died(tri_core *c, int64_t now, uint32_t group, uint64_t epoch, const char *reason);
+/* A group that has ended is not started again for some time: for a status. */
+typedef enum tri_core_hold { TRI_CORE_NOT_HELD, TRI_CORE_GIVEN_UP, TRI_CORE_QUARANTINED } tri_core_hold;
+void tri_core_group_held(tri_core *c, uint32_t group, tri_core_hold hold, int64_t until_ns, const char *reason);
 /* Sees to deadlines, leases, retries and the watchdog. Called about ten times a second. */
 void tri_core_tick(tri_core *c, int64_t now);
 /* Takes no new work; groups are told to leave when the last job has ended. */

@@ -24,6 +24,7 @@ bool group_is_watched(const tri_core *c, const group *g) {
 }
 
 bool group_takes_jobs(const tri_core *c, const group *g) {
+  if (g->died_ns) return false;
   return g->state == GROUP_READY || (g->state == GROUP_DRAINING && c->draining && !c->drain_sent);
 }
 

@@ -20,6 +20,7 @@
 #include "coordinator/served_model.h"
 #include "coordinator/signals.h"
 #include "coordinator/supervisor.h"
+#include "runtime/base/last_hang.h"
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
 #include "runtime/base/serve_layout.h"
@@ -109,9 +110,10 @@ static void tokenize_stop(void *ctx, uint64_t job) {
   tri_tokenize_pool_stop(s->tokenize_pool, job);
 }
 
-static void group_lost(void *ctx, uint32_t group, uint64_t epoch, const char *reason) {
+static void group_lost(void *ctx, const tri_core_loss *l) {
   struct shell *s = ctx;
-  tri_supervisor_tell(&s->supervisor, "lost %u %llu %s", group, (unsigned long long)epoch, reason);
+  tri_supervisor_tell(&s->supervisor, "lost %u %llu %lld %s %s", l->group, (unsigned long long)l->epoch,
+                      (long long)l->rank, tri_status_code(l->status), l->reason);
   /* One MPI job has one fate: its end is the only way to be rid of a rank that stands still. */
   if (s->opts.launch == TRI_LAUNCH_MPI) s->leaving = s->failed = true;
 }
@@ -122,6 +124,21 @@ static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
   if (s->said_where) return;
   s->said_where = true;
   tri_log(TRI_LOG_INFO, "coordinator", "serving \"%s\" at %s", s->model.name, tri_zserver_endpoint(s->clients));
+}
+
+/* In the log once, and in a file for `trireme doctor --last-hang`. */
+static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len) {
+  const struct shell *s = ctx;
+  tri_error err = {0};
+  (void)group;
+  (void)epoch;
+  for (const char *line = report, *end; line < report + len; line = end + 1) {
+    end = memchr(line, '\n', (size_t)(report + len - line));
+    if (!end) break;
+    tri_log(TRI_LOG_ERROR, "watchdog", "%.*s", (int)(end - line), line);
+  }
+  if (tri_last_hang_keep(s->model.name, report, len, &err) != TRI_OK)
+    tri_log(TRI_LOG_WARN, "watchdog", "the report is not kept: %s", err.message);
 }
 
 static tri_status draw(void *ctx, void *out, size_t len) {
@@ -205,28 +222,29 @@ static tri_status open_core(struct shell *s, tri_error *err) {
                     "trireme.sbatch); -dp counts shards of one group where experts are shared (-ep)",
                     l.replicas);
   bool has_layout = s->opts.launch == TRI_LAUNCH_MPI && tri_serve_layout_world(&l) > 1;
-  tri_core_config cc = {.model_name = s->model.name,
-                        .model = &s->model.config,
-                        .tokenizer = s->model.tokenizer,
-                        .other_tokenizer = s->model.other_tokenizer,
-                        .labels = s->model.config.head.has_classifier ? &s->model.labels : NULL,
-                        .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
-                        .model_hash = tri_model_config_hash(&s->model.config),
-                        .response_cache = s->opts.response_cache,
-                        .route_by_prefix = s->opts.enable_prefix_caching,
-                        .lost_for_good = s->opts.launch == TRI_LAUNCH_MPI,
-                        .most_retained = (s->opts.memory_cap - s->opts.response_cache) / RETAINED_SHARE,
-                        .tp = has_layout ? (uint32_t)l.tp : 0,
-                        .pp = has_layout ? (uint32_t)l.pp : 0,
-                        .dp = has_layout ? (uint32_t)l.dp : 0,
-                        .ep = has_layout ? (uint32_t)l.ep : 0,
-                        .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)l.replicas,
-                        .seed = s->opts.seed,
-                        .max_queue = s->opts.max_queue,
-                        .max_prompt = s->model.max_prompt,
-                        .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9) + longest_hold_ns(&s->opts),
-                        .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
-                        .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
+  tri_core_config cc = {
+      .model_name = s->model.name,
+      .model = &s->model.config,
+      .tokenizer = s->model.tokenizer,
+      .other_tokenizer = s->model.other_tokenizer,
+      .labels = s->model.config.head.has_classifier ? &s->model.labels : NULL,
+      .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
+      .model_hash = tri_model_config_hash(&s->model.config),
+      .response_cache = s->opts.response_cache,
+      .route_by_prefix = s->opts.enable_prefix_caching,
+      .lost_for_good = s->opts.launch == TRI_LAUNCH_MPI,
+      .most_retained = (s->opts.memory_cap - s->opts.response_cache) / RETAINED_SHARE,
+      .tp = has_layout ? (uint32_t)l.tp : 0,
+      .pp = has_layout ? (uint32_t)l.pp : 0,
+      .dp = has_layout ? (uint32_t)l.dp : 0,
+      .ep = has_layout ? (uint32_t)l.ep : 0,
+      .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)l.replicas,
+      .seed = s->opts.seed,
+      .max_queue = s->opts.max_queue,
+      .max_prompt = s->model.max_prompt,
+      .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9) + longest_hold_ns(&s->opts),
+      .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
+      .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw}};
   tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);
   return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");
 }
@@ -308,6 +326,16 @@ static void begin_drain(struct shell *s, int64_t now, int signal) {
   s->draining = true;
   s->drain_deadline = now + (int64_t)(s->opts.drain_timeout * 1e9);
   tri_core_drain(s->core, now);
+}
+
+static void take_news(void *ctx, const tri_supervisor_news *n) {
+  struct shell *s = ctx;
+  int64_t now = tri_now_ns();
+  tri_core_hold hold = n->kind == TRI_GROUP_GIVEN_UP ? TRI_CORE_GIVEN_UP : TRI_CORE_QUARANTINED;
+  if (n->kind == TRI_GROUP_DIED)
+    tri_core_group_died(s->core, now, n->group, n->epoch, n->reason);
+  else
+    tri_core_group_held(s->core, n->group, hold, now + n->seconds * NS_PER_S, n->reason);
 }
 
 /* A worker that ended may have said why. That is on its way, and tells clients more than the supervisor can. A request
@@ -467,7 +495,8 @@ int main(int argc, char **argv) {
   tri_log_setup((tri_log_level)s.opts.log_level, "-");
   tri_log_with_time(true);
   tri_zserver_allow_files();
-  s.supervisor = (tri_supervisor){.event_fd = s.opts.event_fd, .notice_fd = s.opts.notice_fd};
+  s.supervisor =
+      (tri_supervisor){.event_fd = s.opts.event_fd, .notice_fd = s.opts.notice_fd, .news = take_news, .ctx = &s};
   bool mpi = s.opts.launch == TRI_LAUNCH_MPI, one_host = true;
   /* A supervisor's end is told by SIGHUP, so that clients hear of it; mpirun's end by SIGKILL, as for every rank. */
   int at_its_end = s.opts.event_fd >= 0 ? SIGHUP : 0;

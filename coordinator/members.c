@@ -5,31 +5,67 @@
 #include "coordinator/state.h"
 #include "runtime/base/log.h"
 
-enum { LEASE_NS = 1000000000 };
+enum { LEASE_NS = 1000000000, LAST_WORDS_NS = 200000000 };
 
 static void refuse(const tri_core *c, const tri_peer *to, const char *why) {
   tri_group_msg m = {.op = TRI_GROUP_WELCOME, .welcome = {.ok = false, .message = wire_str(why)}};
   c->cfg.io.to_worker(c->cfg.io.ctx, to, &m);
 }
 
+static void lose(tri_core *c, int64_t now, const tri_core_loss *loss) {
+  group *g = &c->groups[loss->group];
+  if (g->state == GROUP_LOST || g->state == GROUP_ABSENT) return;
+  tri_log(TRI_LOG_ERROR, "members", "group %u (epoch %llu) is lost: %s", loss->group, (unsigned long long)g->epoch,
+          loss->reason);
+  g->state = GROUP_LOST;
+  snprintf(g->reason, sizeof g->reason, "%s", loss->reason);
+  jobs_lose_group(c, now, loss->group, loss->reason);
+  c->cfg.io.group_lost(c->cfg.io.ctx, loss);
+  job_dispatch(c, now);
+}
+
 void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...) {
-  group *g = &c->groups[index];
   char reason[400];
   va_list ap;
-  if (g->state == GROUP_LOST || g->state == GROUP_ABSENT) return;
   va_start(ap, fmt);
   vsnprintf(reason, sizeof reason, fmt, ap);
   va_end(ap);
-  tri_log(TRI_LOG_ERROR, "members", "group %u (epoch %llu) is lost: %s", index, (unsigned long long)g->epoch, reason);
-  g->state = GROUP_LOST;
-  jobs_lose_group(c, now, index, reason);
-  c->cfg.io.group_lost(c->cfg.io.ctx, index, g->epoch, reason);
-  job_dispatch(c, now);
+  tri_core_loss loss = {.group = index, .rank = -1, .status = TRI_PEER_LOST, .reason = reason};
+  loss.epoch = c->groups[index].epoch;
+  lose(c, now, &loss);
+}
+
+void member_died(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, const char *reason) {
+  group *g = index < c->cfg.num_groups ? &c->groups[index] : NULL;
+  if (!g || epoch < g->epoch || g->died_ns) return;
+  bool is_here = epoch == g->epoch && group_is_watched(c, g);
+  if (is_here) g->died_ns = now;
+  /* A lost one has been said more about. */
+  if (is_here || epoch > g->epoch) snprintf(g->reason, sizeof g->reason, "%s", reason);
+}
+
+void member_held(tri_core *c, uint32_t index, tri_core_hold hold, int64_t until_ns, const char *reason) {
+  group *g = index < c->cfg.num_groups ? &c->groups[index] : NULL;
+  if (!g) return;
+  g->hold = hold;
+  g->hold_until_ns = until_ns;
+  snprintf(g->reason, sizeof g->reason, "%s", reason);
+}
+
+void members_tick(tri_core *c, int64_t now) {
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    const group *g = &c->groups[i];
+    if (!g->died_ns || now - g->died_ns < LAST_WORDS_NS || !group_is_watched(c, g)) continue;
+    char reason[REASON_BYTES];
+    memcpy(reason, g->reason, sizeof reason);
+    member_lose(c, now, i, "%s", reason);
+  }
 }
 
 static bool begin_epoch(tri_core *c, int64_t now, uint32_t index, const tri_group_register *r) {
   group *g = &c->groups[index];
-  if (g->state != GROUP_ABSENT && g->state != GROUP_LOST) jobs_lose_group(c, now, index, "it was started again");
+  if (g->state != GROUP_ABSENT && g->state != GROUP_LOST)
+    jobs_lose_group(c, now, index, g->died_ns ? g->reason : "it was started again");
   experts_forget(g);
   affinity_forget(c, index);
   tri_free(g->ranks);
@@ -65,6 +101,18 @@ static bool model_fits(const tri_core *c, const tri_group_register *r, char *why
   return false;
 }
 
+/* Looked at as soon as they are known, and not after minutes of loading. */
+static bool weights_fit(const tri_core *c, const tri_group_register *r, char *why, size_t cap) {
+  const group own = {.weights_hash = r->weights_hash};
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    const group *other = &c->groups[i];
+    if (i == r->group || !group_takes_jobs(c, other) || service_has_weights(&own, other)) continue;
+    service_say_weights(&own, other, i, why, cap);
+    return false;
+  }
+  return true;
+}
+
 void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r) {
   if (r->group >= c->cfg.num_groups || r->world < 1 || r->world > MAX_RANKS || r->rank >= r->world) {
     refuse(c, from, "there is no such group or rank in this cluster");
@@ -82,7 +130,10 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
     refuse(c, from, "the group's ranks disagree about how many they are");
     return;
   }
-  if (!layout_fits(c, r, why, sizeof why) || (has_facts && !model_fits(c, r, why, sizeof why))) {
+  bool fits = layout_fits(c, r, why, sizeof why);
+  if (has_facts) fits = fits && model_fits(c, r, why, sizeof why);
+  if (r->rank == 0) fits = fits && weights_fit(c, r, why, sizeof why);
+  if (!fits) {
     refuse(c, from, why);
     member_lose(c, now, r->group, "%s", why);
     return;
@@ -96,6 +147,7 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   copy_text(k->host, sizeof k->host, r->host);
   if (has_facts) {
     g->model_hash = r->model_hash;
+    g->weights_hash = r->weights_hash;
     g->max_model_len = r->max_model_len;
     g->kv_blocks = r->kv_blocks;
     g->block_size = r->block_size;
@@ -105,20 +157,16 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   c->cfg.io.to_worker(c->cfg.io.ctx, from, &m);
 }
 
-/* KV blocks are a group's own affair: those of devices are larger. */
-static bool same_service(const group *a, const group *b) {
-  return a->model_hash == b->model_hash && a->max_model_len == b->max_model_len;
-}
-
 bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
   uint32_t index = m->ready.group;
   group *g = group_find(c, index, m->ready.epoch);
   if (!g || g->state != GROUP_STARTING) return false;
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++)
-    if (c->groups[i].state == GROUP_READY && !same_service(&c->groups[i], g)) {
-      member_lose(c, now, index, "it serves another model, or other limits, than the groups that are ready");
-      return false;
-    }
+  canary_take(&g->canary, m);
+  char why[REASON_BYTES];
+  if (!service_fits(c, g, why, sizeof why)) {
+    member_lose(c, now, index, "%s", why);
+    return false;
+  }
   g->state = GROUP_READY;
   g->layer_seconds = m->ready.layer_seconds;
   tri_log(TRI_LOG_INFO, "members",
@@ -174,10 +222,16 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
 }
 
 void member_failed(tri_core *c, int64_t now, const tri_group_msg *m) {
-  char why[250];
+  char why[250], reason[300];
   if (!group_find(c, m->failed.group, m->failed.epoch)) return;
   copy_text(why, sizeof why, m->failed.message);
-  member_lose(c, now, m->failed.group, "rank %u: %s", m->failed.rank, why);
+  snprintf(reason, sizeof reason, "rank %u: %s", m->failed.rank, why);
+  lose(c, now,
+       &(tri_core_loss){.group = m->failed.group,
+                        .epoch = m->failed.epoch,
+                        .rank = m->failed.rank,
+                        .status = tri_status_of_code(m->failed.code.s, m->failed.code.len),
+                        .reason = reason});
 }
 
 /* A lost group gets no lease, so that the rest of it ends itself. */

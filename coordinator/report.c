@@ -4,9 +4,20 @@
 #include "coordinator/state.h"
 #include "runtime/base/version.h"
 
-static tri_wire_str group_state_name(group_state s) {
+static tri_wire_str group_state_name(const group *g) {
   static const char *const names[] = {"absent", "starting", "ready", "draining", "lost"};
-  return wire_str(names[s]);
+  static const char *const held[] = {"", "given_up", "quarantined"};
+  return wire_str(g->hold ? held[g->hold] : names[g->state]);
+}
+
+/* Returns why a group does not serve. */
+static tri_wire_str group_reason(const group *g) {
+  bool is_down = g->hold || g->died_ns || g->state == GROUP_LOST || g->state == GROUP_ABSENT;
+  return wire_str(is_down ? g->reason : "");
+}
+
+static double retry_seconds(const group *g, int64_t now) {
+  return g->hold && g->hold_until_ns > now ? (double)(g->hold_until_ns - now) / 1e9 : 0;
 }
 
 static double scheduler_us_per_token(const cost_window *w) {
@@ -23,12 +34,14 @@ static double scheduler_us_per_token(const cost_window *w) {
   .stream_stall_s = (double)(s)->stall_ns * 1e-9, .stream_bytes_per_s = (double)(s)->bytes_per_s,                      \
   .stream_peer_bytes = (s)->peer_bytes
 
-static void fill_group(const group *g, uint32_t index, tri_group_status *out) {
+static void fill_group(const group *g, uint32_t index, int64_t now, tri_group_status *out) {
   uint64_t steps = g->world ? g->ranks[0].step : 0;
   const tri_group_stream stream = streams_of_group(g);
   *out = (tri_group_status){.group = index,
                             .epoch = g->epoch,
-                            .state = group_state_name(g->state),
+                            .state = group_state_name(g),
+                            .reason = group_reason(g),
+                            .retry_s = retry_seconds(g, now),
                             .tp = g->tp,
                             .pp = g->pp,
                             .dp = g->dp,
@@ -99,7 +112,7 @@ void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id) {
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     const group *g = &c->groups[i];
     serving |= g->state == GROUP_READY;
-    if (s->num_groups < TRI_STATUS_MAX_GROUPS) fill_group(g, i, &s->groups[s->num_groups++]);
+    if (s->num_groups < TRI_STATUS_MAX_GROUPS) fill_group(g, i, now, &s->groups[s->num_groups++]);
     if (!s->max_model_len) s->max_model_len = g->max_model_len;
     for (uint32_t r = 0; r < g->world && s->num_ranks < TRI_STATUS_MAX_RANKS; r++) {
       const rank_info *k = &g->ranks[r];

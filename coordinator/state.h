@@ -14,6 +14,7 @@
 
 /* Bits of a seed that is drawn: so many every reader of JSON takes as they are. */
 enum { DRAWN_SEED_BITS = 53 };
+enum { REASON_BYTES = 300, MAX_CANARY = 20 };
 enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8, MAX_NOTICES = 64 };
 
 /* Time for which an ended job can still be attached to or asked for again. */
@@ -165,12 +166,20 @@ typedef struct cost_window {
   unsigned count;
 } cost_window;
 
+/* The tokens that a group's canary has put first, the best first. */
+typedef struct group_canary {
+  int num;
+  uint32_t ids[MAX_CANARY];
+  double logprobs[MAX_CANARY];
+} group_canary;
+
 typedef struct group {
   group_state state;
   uint64_t epoch;
   uint32_t tp, pp, dp, ep, world;
   rank_info *ranks; /* [world] */
-  uint64_t model_hash, max_model_len, kv_blocks, block_size, max_num_seqs;
+  uint64_t model_hash, weights_hash, max_model_len, kv_blocks, block_size, max_num_seqs;
+  group_canary canary;
   uint32_t running, waiting, jobs;
   uint64_t alone; /* the job that it is kept for, which gets no company; 0: none */
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions, rearrangements, experts_moved, moving_ns;
@@ -181,6 +190,10 @@ typedef struct group {
   int64_t began_ns, last_lease;
   int64_t busy_since; /* by its own word; 0: it is idle */
   int64_t jobs_since; /* that it has had jobs without a pause, where it has some */
+  int64_t died_ns;    /* when it was said to have ended; 0: it was not */
+  tri_core_hold hold; /* it has ended, and is not started again before */
+  int64_t hold_until_ns;
+  char reason[REASON_BYTES]; /* why it is lost or stays down */
 } group;
 
 typedef struct prefix_affinity prefix_affinity;
@@ -365,6 +378,12 @@ void deliver_all(tri_core *c, int64_t now); /* of every marked job */
 /* Finds the clients that have gone while nothing was said to them. */
 void deliver_tick(tri_core *c, int64_t now);
 
+/* service.c: a group may serve beside those that do */
+void canary_take(group_canary *c, const tri_group_msg *ready);
+bool service_has_weights(const group *a, const group *b); /* the same, as far as is known */
+void service_say_weights(const group *g, const group *other, uint32_t index, char *why, size_t cap);
+bool service_fits(const tri_core *c, const group *g, char *why, size_t cap);
+
 /* members.c */
 void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r);
 bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m); /* true: the group takes jobs from now on */
@@ -372,8 +391,16 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h);
 void member_failed(tri_core *c, int64_t now, const tri_group_msg *m);
 /* Gives a group up and has its jobs run elsewhere; the rest is the reason, as for printf. */
 __attribute__((format(printf, 4, 5))) void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...);
+/* See tri_core_group_died and tri_core_group_held. */
+void member_died(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, const char *reason);
+void member_held(tri_core *c, uint32_t index, tri_core_hold hold, int64_t until_ns, const char *reason);
+void members_tick(tri_core *c, int64_t now); /* loses those that died */
 void members_lease(tri_core *c, int64_t now);
 void members_destroy(tri_core *c);
+
+/* hang_report.c: says where every rank of a group stands, and which are late. silent: the rank that reports nothing;
+ * UINT32_MAX: all do. */
+void hang_report(tri_core *c, int64_t now, uint32_t index, uint32_t silent, const char *why);
 
 /* watchdog.c */
 void watchdog_tick(tri_core *c, int64_t now);

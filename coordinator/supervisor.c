@@ -1,6 +1,7 @@
 #include "coordinator/supervisor.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,9 +26,24 @@ void tri_supervisor_tell(tri_supervisor *s, const char *fmt, ...) {
 
 int tri_supervisor_poll_fd(const tri_supervisor *s) { return s->deaf ? -1 : s->notice_fd; }
 
+static void take_news(const tri_supervisor *s, const char *line) {
+  tri_supervisor_news n = {0};
+  char kind[16];
+  int used = 0;
+  if (sscanf(line, "died %" SCNu32 " %" SCNu64 " %n", &n.group, &n.epoch, &used) == 2 && used)
+    n.kind = TRI_GROUP_DIED;
+  else if (sscanf(line, "held %" SCNu32 " %15s %" SCNd64 " %n", &n.group, kind, &n.seconds, &used) == 3 && used)
+    n.kind = strcmp(kind, "given_up") ? TRI_GROUP_QUARANTINED : TRI_GROUP_GIVEN_UP;
+  else
+    return;
+  n.reason = line + used;
+  if (s->news) s->news(s->ctx, &n);
+}
+
 static void take_line(tri_supervisor *s, const char *line) {
   if (!strncmp(line, OVER, strlen(OVER))) snprintf(s->why, sizeof s->why, "%s", line + strlen(OVER));
   if (!strncmp(line, DRAIN, strlen(DRAIN))) s->drain = atoi(line + strlen(DRAIN));
+  take_news(s, line);
 }
 
 bool tri_supervisor_gives_up(tri_supervisor *s) {

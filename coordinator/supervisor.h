@@ -5,8 +5,18 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { TRI_SUPERVISOR_LINE = 512 }; /* bytes of the longest line, with its end */
+
+/* News of a group that the supervisor has started. */
+typedef struct tri_supervisor_news {
+  enum { TRI_GROUP_DIED, TRI_GROUP_GIVEN_UP, TRI_GROUP_QUARANTINED } kind;
+  uint32_t group;
+  uint64_t epoch;     /* of one that died */
+  int64_t seconds;    /* until one that stays down is started again */
+  const char *reason; /* for the call */
+} tri_supervisor_news;
 
 typedef struct tri_supervisor {
   int event_fd, notice_fd; /* -1: none */
@@ -15,13 +25,16 @@ typedef struct tri_supervisor {
   size_t len;                    /* of what has come of a line */
   char why[TRI_SUPERVISOR_LINE]; /* it gives up; empty: it does not */
   int drain;                     /* the signal that it passes on as a request to drain; 0: none yet */
+  void (*news)(void *ctx, const tri_supervisor_news *news); /* called while lines are read; NULL: nobody listens */
+  void *ctx;
 } tri_supervisor;
 
 /* Writes one line. What does not fit into a line is cut; a line for which there is no room is dropped. */
 void tri_supervisor_tell(tri_supervisor *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int tri_supervisor_poll_fd(const tri_supervisor *s); /* readable when there is something; -1: never */
 /* Reads what has come. Returns true at a line "over WHY", after which the supervisor ends this process soon: `why` has
- * the reason. "drain SIGNAL" sets `drain`. Other lines are passed over. */
+ * the reason. "drain SIGNAL" sets `drain`. "died GROUP EPOCH WHY", "held GROUP given_up SECONDS WHY" and "held GROUP
+ * quarantined SECONDS WHY" are news. Other lines are passed over. */
 bool tri_supervisor_gives_up(tri_supervisor *s);
 
 #endif

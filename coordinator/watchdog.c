@@ -1,5 +1,6 @@
 /* The watchdog: gives up groups with a rank that never came, that reports nothing, or that no longer makes progress. */
 #include <math.h>
+#include <stdarg.h>
 
 #include "coordinator/state.h"
 
@@ -25,19 +26,31 @@ static int64_t patience(const tri_core *c, const group *g) {
   return predicted > (double)c->cfg.watchdog_ns ? (int64_t)predicted : c->cfg.watchdog_ns;
 }
 
+__attribute__((format(printf, 5, 6))) static void lose(tri_core *c, int64_t now, uint32_t index, uint32_t silent,
+                                                       const char *fmt, ...) {
+  char why[300];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(why, sizeof why, fmt, ap);
+  va_end(ap);
+  hang_report(c, now, index, silent, why);
+  member_lose(c, now, index, "%s", why);
+}
+
 static void check(tri_core *c, int64_t now, uint32_t index) {
   group *g = &c->groups[index];
   int64_t since = work_since(c, now, g), last_progress = since;
   for (uint32_t r = 0; r < g->world; r++) {
     const rank_info *k = &g->ranks[r];
     if (!k->known && now - g->began_ns > JOIN_NS) {
-      member_lose(c, now, index, "rank %u did not register within %.0f s of the first one", r, (double)JOIN_NS / 1e9);
+      lose(c, now, index, UINT32_MAX, "rank %u did not register within %.0f s of the first one", r,
+           (double)JOIN_NS / 1e9);
       return;
     }
     if (!k->known) continue;
     if (now - k->last_report > c->cfg.silence_ns) {
-      member_lose(c, now, index, "rank %u (%s, pid %lld) has been silent for %.1f s", r, k->host, (long long)k->pid,
-                  (double)(now - k->last_report) / 1e9);
+      lose(c, now, index, r, "rank %u (%s, pid %lld) has been silent for %.1f s", r, k->host, (long long)k->pid,
+           (double)(now - k->last_report) / 1e9);
       return;
     }
     if (k->progress_ns > last_progress) last_progress = k->progress_ns;
@@ -46,10 +59,10 @@ static void check(tri_core *c, int64_t now, uint32_t index) {
   /* A group that stands still in a collective shows the same position on every rank. */
   const rank_info *k = &g->ranks[0];
   const char *exchange = tri_exchange_part_names[k->exchange];
-  member_lose(c, now, index, "no progress for %.1f s (rank 0 at step %llu, layer %lld, collective %llu%s%s)",
-              (double)(now - last_progress) / 1e9, (unsigned long long)k->step,
-              k->layer == UINT32_MAX ? -1 : (long long)k->layer, (unsigned long long)k->collective,
-              *exchange ? ", in " : "", exchange);
+  lose(c, now, index, UINT32_MAX, "no progress for %.1f s (rank 0 at step %llu, layer %lld, collective %llu%s%s)",
+       (double)(now - last_progress) / 1e9, (unsigned long long)k->step,
+       k->layer == UINT32_MAX ? -1 : (long long)k->layer, (unsigned long long)k->collective, *exchange ? ", in " : "",
+       exchange);
 }
 
 void watchdog_tick(tri_core *c, int64_t now) {

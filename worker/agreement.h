@@ -9,4 +9,7 @@
  * were started with. */
 tri_status tri_agree_on_options(const tri_serve_options *o, tri_comm *world, tri_error *err);
 
+/* The ranks whose hosts' copies have been hashed (others say 0) must have the same weights. Collective. */
+tri_status tri_agree_on_weights(uint64_t hash, tri_comm *world, tri_error *err);
+
 #endif

@@ -33,7 +33,7 @@ struct control {
   uint64_t seen_step, sent_step; /* when last looked at; in the last report */
   uint32_t sent_layer;           /* in that report */
   int64_t seen_since;            /* since when it is seen_step */
-  bool registered_facts, told_ready;
+  bool registered_hash, registered_facts, told_ready;
   tri_stream_rate stream_rate;
   double kept_rate; /* in the file of figures */
   struct utsname host;
@@ -61,6 +61,10 @@ static void send_register(struct control *c) {
                              .ep = (uint32_t)w->layout.ep,
                              .epoch = w->opts.epoch,
                              .pid = getpid()}};
+  if (atomic_load(&w->hashed)) {
+    m.reg.weights_hash = w->weights_hash;
+    c->registered_hash = true;
+  }
   if (atomic_load(&w->loaded)) {
     const tri_limits *l = &w->engine->limits;
     m.reg.model_hash = tri_model_config_hash(&w->engine->model);
@@ -318,13 +322,19 @@ static bool has_come_to_rest(struct control *c, int64_t now) {
 static void report(struct control *c) {
   tri_worker *w = c->w;
   int64_t now = tri_now_ns();
-  if (atomic_load(&w->loaded) && !c->registered_facts) send_register(c);
+  /* Weights that are not to be served are refused before minutes of loading. */
+  bool hash_is_new = atomic_load(&w->hashed) && !c->registered_hash;
+  if (hash_is_new || (atomic_load(&w->loaded) && !c->registered_facts)) send_register(c);
   if (atomic_load(&w->ready) && !c->told_ready && w->rank == 0) {
     tri_group_msg m = {.op = TRI_GROUP_READY,
                        .ready = {.group = (uint32_t)w->opts.group,
                                  .epoch = w->opts.epoch,
                                  .load_seconds = w->load_seconds,
-                                 .layer_seconds = w->layer_seconds}};
+                                 .layer_seconds = w->layer_seconds,
+                                 .canary_ids = w->canary_ids,
+                                 .num_canary_ids = (size_t)w->num_canary,
+                                 .canary_millis = w->canary_millis,
+                                 .num_canary_millis = (size_t)w->num_canary}};
     c->told_ready = send_msg(c, &m) == TRI_OK;
   }
   if (atomic_exchange(&w->measured, false)) {

@@ -1,5 +1,6 @@
 /* The step loop of every rank but the leader: take a plan, run it, and, on the sampling rank, send back what was drawn.
  */
+#include "worker/canary.h"
 #include "worker/eplb_run.h"
 #include "worker/expert_counts.h"
 #include "worker/worker.h"
@@ -80,6 +81,22 @@ static tri_status run_one(struct follower *f, bool *stop) {
   return end_step(f);
 }
 
+/* The first step. What is wrong with its logits is said before its result leaves. */
+static tri_status run_canary(struct follower *f, bool *stop, tri_error *err) {
+  tri_worker *w = f->w;
+  tri_canary canary;
+  size_t len;
+  tri_plan_view view;
+  TRI_CHECK(receive_plan(f, &len));
+  TRI_CHECK(tri_plan_read(f->plan, len, &view));
+  *stop = view.h.kind == TRI_PLAN_STOP;
+  if (*stop) return TRI_OK;
+  tri_status st = tri_canary_begin(&canary, w, err);
+  if (st == TRI_OK) st = tri_engine_begin(w->engine, f->plan, len);
+  TRI_CHECK(tri_canary_end(&canary, st, err));
+  return end_step(f);
+}
+
 tri_status tri_follower_run(tri_worker *w, tri_error *err) {
   struct follower f = {.w = w};
   tri_status st;
@@ -105,7 +122,7 @@ tri_status tri_follower_run(tri_worker *w, tri_error *err) {
     st = tri_fail(err, TRI_NO_MEMORY, "follower", "no memory for the step buffers");
     goto cleanup;
   }
-  TRI_TRY(run_one(&f, &stop)); /* the canary */
+  TRI_TRY(run_canary(&f, &stop, err));
   tri_start_watch_end(&w->start_watch);
   while (!stop) TRI_TRY(run_one(&f, &stop));
 cleanup:

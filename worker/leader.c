@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "runtime/base/log.h"
+#include "worker/canary.h"
 #include "worker/encoder_cost.h"
 #include "worker/eplb_run.h"
 #include "worker/expert_counts.h"
@@ -41,10 +42,10 @@ struct leader {
   int64_t held_ns;        /* since when no step begins, for its sake; 0: steps begin */
   tri_step_result result; /* of a sampling rank elsewhere */
   void *packed;
-  size_t packed_cap;
-  bool embeds;            /* instead of drawing tokens, */
-  size_t max_rows, width; /* with so many rows of numbers in one step at most */
-  tri_encoder_cost cost;  /* of an encoder's batches */
+  size_t packed_cap, packed_len; /* packed_len: of the last one that was waited for */
+  bool embeds;                   /* instead of drawing tokens, */
+  size_t max_rows, width;        /* with so many rows of numbers in one step at most */
+  tri_encoder_cost cost;         /* of an encoder's batches */
 };
 
 static int num_shards(const tri_worker *w) { return tri_group_num_shards(&w->group); }
@@ -384,6 +385,7 @@ static tri_status await_results(struct leader *ld) {
       if (st == TRI_AGAIN) TRI_CHECK(tri_wait_pause(&wait));
     }
     if (st != TRI_OK) return st;
+    if (rank != c->rank) ld->packed_len = len;
   }
   return TRI_OK;
 }
@@ -400,20 +402,20 @@ static tri_status run_plan(void *ctx) {
   return await_results(ld);
 }
 
-/* READY means that a token has gone through every rank. */
-static tri_status canary(struct leader *ld) {
-  const tri_sample_params greedy = tri_sample_greedy();
+/* READY means that a token has gone through every rank, and that its logits are numbers. */
+static tri_status canary(struct leader *ld, tri_error *err) {
   tri_worker *w = ld->w;
-  tri_plan_writer *plan = ld->writers[0];
-  uint32_t id = 0;
-  int32_t block = 0, source_block = 1;
-  uint8_t flags = ld->embeds ? TRI_SEQ_FLAG_FIRST : TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS | TRI_SEQ_FLAG_SAMPLE;
-  tri_plan_seq s = {.kind = TRI_SEQ_CHUNK, .flags = flags, .num_tokens = 1, .num_blocks = 1};
-  tri_plan_seq source = {.kind = TRI_SEQ_SOURCE, .num_tokens = 1, .num_blocks = 1};
-  tri_plan_begin(plan, 0, 0);
-  if (w->engine->limits.has_source) tri_plan_add(plan, &source, &id, &source_block, NULL, 0);
-  tri_plan_add(plan, &s, &id, &block, &greedy, 1);
-  return run_plan(ld);
+  tri_canary canary;
+  tri_status st = tri_canary_begin(&canary, w, err);
+  tri_canary_plan(w, ld->writers[0]);
+  if (st == TRI_OK) st = run_plan(ld);
+  TRI_CHECK(tri_canary_end(&canary, st, err));
+  if (ld->embeds) return TRI_OK;
+  bool is_sampler = tri_group_is_sampler(&w->group);
+  if (!is_sampler)
+    TRI_CHECK(tri_result_unpack(ld->packed, ld->packed_len, &ld->result, (size_t)w->engine->limits.max_num_seqs));
+  tri_canary_keep(w, is_sampler ? &w->engine->result : &ld->result);
+  return TRI_OK;
 }
 
 /* Runs the warm-up where steps are recorded; elsewhere the first one is as fast as any. */
@@ -455,7 +457,7 @@ tri_status tri_leader_run(tri_worker *w, tri_error *err) {
   struct leader ld = {.w = w, .embeds = w->engine->model.encoder};
   tri_status st = create(&ld, err);
   int64_t start = tri_now_ns();
-  if (st == TRI_OK) st = canary(&ld);
+  if (st == TRI_OK) st = canary(&ld, err);
   if (st == TRI_OK) {
     double seconds = (double)(tri_now_ns() - start) / 1e9;
     w->layer_seconds = tri_predict_layer_seconds(w, seconds);

@@ -11,6 +11,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/version.h"
 #include "runtime/engine/offload_options.h"
+#include "runtime/model/weights_hash.h"
 #include "worker/agreement.h"
 #include "worker/eplb_run.h"
 #include "worker/expert_counts.h"
@@ -161,8 +162,25 @@ static void leave(void *ctx, tri_status st, const tri_error *err) {
     tri_log(TRI_LOG_ERROR, "worker", "%s%s%s", err->message, err->field[0] ? " -- " : "", err->field);
   if (!asked) w->failure = *err;
   tri_control_stop(w);
-  bool again = st == TRI_OK || st == TRI_NOT_FOUND || atomic_load(&w->loaded);
+  bool served = atomic_load(&w->loaded) && !w->refused && st != TRI_DEVICE_LOST;
+  bool again = st == TRI_OK || st == TRI_NOT_FOUND || served;
   _exit(again ? TRI_EXIT_FAILED : tri_exit_code(st));
+}
+
+/* Hashes this host's copy of the weights. Those that are drawn have none. */
+static tri_status hash_weights(const tri_worker *w, int local_rank, uint64_t *hash, tri_error *err) {
+  const tri_serve_options *o = &w->opts;
+  *hash = 0;
+  return local_rank || o->load_format == TRI_LOAD_DUMMY ? TRI_OK : tri_weights_hash(o->model, hash, err);
+}
+
+/* Files that were replaced meanwhile may be a mixture in memory. */
+static tri_status check_weights(const tri_worker *w, int local_rank, tri_error *err) {
+  uint64_t hash;
+  TRI_CHECK(hash_weights(w, local_rank, &hash, err));
+  return hash == w->weights_hash ? TRI_OK
+                                 : tri_fail(err, TRI_IO, "model",
+                                            "the weights of %.200s were changed while they were loaded", w->opts.model);
 }
 
 static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
@@ -268,7 +286,12 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   TRI_TRY(tri_group_create(world, (tri_parallel){.tp = l->tp, .pp = l->pp, .dp = l->dp, .ep = l->ep}, &w->group, err));
   TRI_TRY(warn_of_network(w));
   tri_start_watch_phase(&w->start_watch, "load", &w->backend->loaded);
+  TRI_TRY(hash_weights(w, local_rank, &w->weights_hash, err));
+  atomic_store(&w->hashed, true);
+  tri_control_notify(w);
+  TRI_TRY(tri_agree_on_weights(w->weights_hash, w->group.world, err));
   TRI_TRY(load(w, local_ranks, err));
+  TRI_TRY(check_weights(w, local_rank, err));
   TRI_TRY(tri_eplb_find_hosts(w, err));
   tri_start_watch_phase(&w->start_watch, "canary", NULL);
 cleanup:

@@ -18,7 +18,7 @@
 #include "runtime/base/serve_layout.h"
 #include "worker/scheduler.h"
 
-enum { TRI_NUM_OUTBOXES = 8 };
+enum { TRI_NUM_OUTBOXES = 8, TRI_CANARY_TOP = 8 };
 
 /* The rows that this rank's experts have had, and where these lie, between two steps. */
 typedef struct tri_expert_snapshot {
@@ -55,6 +55,7 @@ typedef struct tri_worker {
   tri_ring retired;                  /* tri_job * to destroy */
   tri_outbox outboxes[TRI_NUM_OUTBOXES];
   int notify_fd;             /* eventfd: there is something for the control thread */
+  atomic_bool hashed;        /* weights_hash is known */
   atomic_bool loaded, ready; /* the engine stands (its facts may be read); the canary has passed */
   atomic_bool leaving;       /* the control thread sends what is left and ends */
   _Atomic uint64_t scheduler_ns, tokens, preemptions, blocks_used;
@@ -65,11 +66,16 @@ typedef struct tri_worker {
   _Atomic uint32_t *shards; /* [dp, 2] running and waiting of each; NULL: there is one */
   _Atomic bool busy;
   atomic_bool idled; /* the leader has run out of work: its counters are for the control thread to send */
-  double load_seconds, layer_seconds; /* written before ready */
-  tri_floors floors;                  /* written before measured */
-  atomic_bool measured;               /* floors are for the control thread to send */
-  tri_expert_snapshot experts;        /* written before experts_counted; its arrays are NULL until it is asked for */
-  atomic_bool experts_counted;        /* the tally is for the control thread to send */
+  double load_seconds, layer_seconds;  /* written before ready, as the next three */
+  uint32_t canary_ids[TRI_CANARY_TOP]; /* that the canary's logits put first, see tri_group_msg */
+  uint32_t canary_millis[TRI_CANARY_TOP];
+  int num_canary;              /* of them; 0: an encoder has none */
+  uint64_t weights_hash;       /* tri_weights_hash, where this rank is the first of its host; 0: not known */
+  bool refused;                /* the weights cannot be served: another start would end alike */
+  tri_floors floors;           /* written before measured */
+  atomic_bool measured;        /* floors are for the control thread to send */
+  tri_expert_snapshot experts; /* written before experts_counted; its arrays are NULL until it is asked for */
+  atomic_bool experts_counted; /* the tally is for the control thread to send */
 
   tri_start_watch start_watch; /* until the group is ready */
   uint64_t warm_steps;         /* of the warm-up, for the watch */

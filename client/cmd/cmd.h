@@ -188,8 +188,10 @@ bool cmd_is_encoder(const trireme_status *s);
 
 /* A rank's layer under way as text; "-" between steps. */
 const char *cmd_layer_text(uint64_t layer, char out[24]);
-/* "group 0 reads ...", for status and top; empty where all weights stay in memory. Returns out. */
 enum { CMD_STREAM_TEXT = 304 };
+/* "group 0 is lost: ...", for status and top; empty where it serves. Returns out. */
+const char *cmd_down_text(const trireme_group_status *g, char out[CMD_STREAM_TEXT]);
+/* "group 0 reads ...", likewise; empty where all weights stay in memory. */
 const char *cmd_stream_text(const trireme_group_status *g, char out[CMD_STREAM_TEXT]);
 /* "group 0 has ... KV blocks in the host's memory ...", likewise; empty where it has none there. */
 const char *cmd_swap_text(const trireme_group_status *g, char out[CMD_STREAM_TEXT]);

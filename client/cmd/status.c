@@ -29,11 +29,11 @@ static const tri_option status_table[] = {
 /* An encoder keeps no KV cache and draws no tokens. */
 static void print_groups(const trireme_status *s) {
   bool generates = !cmd_is_encoder(s);
-  printf("GROUP EPOCH STATE     TP  PP  DP  EP  RUNNING  WAITING      STEPS%s\n",
+  printf("GROUP EPOCH STATE       TP  PP  DP  EP  RUNNING  WAITING      STEPS%s\n",
          generates ? "     TOKENS  KV BLOCKS USED  SCHED us/TOKEN" : "");
   for (size_t i = 0; i < s->num_groups; i++) {
     const trireme_group_status *g = s->groups[i];
-    printf("%5u %5llu %-9s %2u  %2u  %2u  %2u  %7u  %7u %10llu", g->group, (unsigned long long)g->epoch, g->state,
+    printf("%5u %5llu %-11s %2u  %2u  %2u  %2u  %7u  %7u %10llu", g->group, (unsigned long long)g->epoch, g->state,
            g->tp, g->pp, g->dp, g->ep, g->running, g->waiting, (unsigned long long)g->steps);
     if (generates)
       printf(" %10llu %14.1f%%  %14.2f", (unsigned long long)g->tokens,
@@ -44,6 +44,8 @@ static void print_groups(const trireme_status *s) {
 
 static void print_memory(const trireme_status *s) {
   char text[CMD_STREAM_TEXT];
+  for (size_t i = 0; i < s->num_groups; i++)
+    if (cmd_down_text(s->groups[i], text)[0]) printf("%s\n", text);
   for (size_t i = 0; i < s->num_groups; i++)
     if (cmd_stream_text(s->groups[i], text)[0]) printf("%s\n", text);
   for (size_t i = 0; i < s->num_groups; i++)

@@ -46,6 +46,15 @@ const char *cmd_prefix_text(const trireme_group_status *g, char out[CMD_STREAM_T
   return out;
 }
 
+const char *cmd_down_text(const trireme_group_status *g, char out[CMD_STREAM_TEXT]) {
+  char retry[64] = "";
+  out[0] = '\0';
+  if (!g->reason || !g->reason[0]) return out;
+  if (g->retry_s > 0) snprintf(retry, sizeof retry, "; it is tried again in %.0f s", g->retry_s);
+  snprintf(out, CMD_STREAM_TEXT, "group %u is %s: %.200s%s", g->group, g->state, g->reason, retry);
+  return out;
+}
+
 const char *cmd_cache_text(const trireme_status *s, char out[CMD_STREAM_TEXT]) {
   out[0] = '\0';
   if (!s->response_cache_limit) return out;

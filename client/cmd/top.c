@@ -37,18 +37,19 @@ static int draw_groups(const trireme_status *s, int y) {
   bool generates = !cmd_is_encoder(s);
   char more[80] = "";
   if (generates) snprintf(more, sizeof more, " %12s %6s %9s", "TOKENS", "KV %", "us/TOKEN");
-  y = line(y, A_REVERSE, "%5s %5s %-9s %3s %3s %3s %3s %7s %7s %10s%s", "GROUP", "EPOCH", "STATE", "TP", "PP", "DP",
+  y = line(y, A_REVERSE, "%5s %5s %-11s %3s %3s %3s %3s %7s %7s %10s%s", "GROUP", "EPOCH", "STATE", "TP", "PP", "DP",
            "EP", "RUNNING", "WAITING", "STEPS", more);
   for (size_t i = 0; i < s->num_groups; i++) {
     const trireme_group_status *g = s->groups[i];
     if (generates)
       snprintf(more, sizeof more, " %12llu %6.1f %9.2f", (unsigned long long)g->tokens,
                g->kv_pages ? 100.0 * (double)g->kv_pages_used / (double)g->kv_pages : 0.0, g->scheduler_us_per_token);
-    y = line(y, 0, "%5u %5llu %-9s %3u %3u %3u %3u %7u %7u %10llu%s", g->group, (unsigned long long)g->epoch, g->state,
+    y = line(y, 0, "%5u %5llu %-11s %3u %3u %3u %3u %7u %7u %10llu%s", g->group, (unsigned long long)g->epoch, g->state,
              g->tp, g->pp, g->dp, g->ep, g->running, g->waiting, (unsigned long long)g->steps, more);
   }
   for (size_t i = 0; i < s->num_groups; i++) {
     char text[CMD_STREAM_TEXT];
+    if (cmd_down_text(s->groups[i], text)[0]) y = line(y, 0, "%s", text);
     if (cmd_stream_text(s->groups[i], text)[0]) y = line(y, 0, "%s", text);
     if (cmd_swap_text(s->groups[i], text)[0]) y = line(y, 0, "%s", text);
     if (cmd_prefix_text(s->groups[i], text)[0]) y = line(y, 0, "%s", text);

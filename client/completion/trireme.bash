@@ -14,11 +14,11 @@ _trireme() {
   local -a path=("${COMP_WORDS[0]}" "$cmd")
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack template bench keygen help --help --version' -- "$cur")
+    mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack doctor template bench keygen help --help --version' -- "$cur")
     return
   fi
   case $prev in
-    --file | --output | --key-file | --api-key-file | --allowed-keys | --prompt-file | --chat-template | --input-len-file | --config)
+    --file | --output | --key-file | --api-key-file | --allowed-keys | --prompt-file | --chat-template | --input-len-file | --config | --hostfile)
       mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       return
       ;;
@@ -38,7 +38,7 @@ _trireme() {
   [[ $cmd == serve && $COMP_CWORD == 2 && $cur != -* ]] && mapfile -t COMPREPLY < <(compgen -d -- "$cur") && return
   case $cmd in
     help)
-      mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack template bench keygen' -- "$cur")
+      mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack doctor template bench keygen' -- "$cur")
       return
       ;;
     bench)

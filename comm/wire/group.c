@@ -136,6 +136,7 @@ static const tri_field register_fields[] = {
     G_U64(tri_group_register, epoch),
     {TRI_F(TRI_FT_I64, "pid", tri_group_register, pid)},
     G_U64(tri_group_register, model_hash),
+    {TRI_F(TRI_FT_U64, "weights_hash", tri_group_register, weights_hash), .flags = TRI_FF_OMIT},
     G_U64(tri_group_register, max_model_len),
     G_U64(tri_group_register, vocab_size),
     G_U64(tri_group_register, kv_blocks),
@@ -151,6 +152,10 @@ static const tri_field ready_fields[] = {
     M_F(TRI_FT_U64, "epoch", ready.epoch),
     M_F(TRI_FT_F64, "load_seconds", ready.load_seconds),
     M_F(TRI_FT_F64, "layer_seconds", ready.layer_seconds),
+    {TRI_F(TRI_FT_IDS, "canary_ids", tri_group_msg, ready.canary_ids),
+     .count_offset = offsetof(tri_group_msg, ready.num_canary_ids), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_IDS, "canary_millis", tri_group_msg, ready.canary_millis),
+     .count_offset = offsetof(tri_group_msg, ready.num_canary_millis), .flags = TRI_FF_OMIT},
 };
 
 static const tri_field tokens_fields[] = {

@@ -33,6 +33,7 @@ typedef struct tri_group_register {
   uint64_t epoch;
   int64_t pid;
   uint64_t model_hash;
+  uint64_t weights_hash; /* tri_weights_hash; 0: not known */
   uint64_t max_model_len, vocab_size, kv_blocks, block_size, max_num_seqs;
 } tri_group_register;
 
@@ -176,6 +177,10 @@ typedef struct tri_group_msg {
       uint64_t epoch;
       double load_seconds;
       double layer_seconds; /* that a layer takes for the largest step, predicted from the canary's time */
+      /* The tokens that the canary's logits put first, and for each thousandths of a nat by which its logprob is below
+       * 0; none of an encoder. */
+      const uint32_t *canary_ids, *canary_millis;
+      size_t num_canary_ids, num_canary_millis;
     } ready;
     tri_group_tokens tokens;
     tri_group_results embed_results;

@@ -49,7 +49,8 @@
 #define TRI_GROUP_STATUS_FIELDS(X, context)                                                                            \
   X(context, U32, group, "group")                                                                                      \
   X(context, U64, epoch, "epoch")                                                                                      \
-  X(context, STR, state, "state") /* "starting" "ready" "draining" "lost" */                                           \
+  /* "absent" "starting" "ready" "draining" "lost" "given_up" "quarantined" */                                         \
+  X(context, STR, state, "state")                                                                                      \
   X(context, U32, tp, "tensor_parallel_size")                                                                          \
   X(context, U32, pp, "pipeline_parallel_size")                                                                        \
   X(context, U32, dp, "data_parallel_size")                                                                            \
@@ -73,7 +74,9 @@
   /* the prefix cache since the start: tokens of prompts, those whose KV blocks were there, blocks that have left it */ \
   X(context, U64, prefix_cache_queries, "prefix_cache_queries")                                                        \
   X(context, U64, prefix_cache_hits, "prefix_cache_hits")                                                              \
-  X(context, U64, prefix_cache_evictions, "prefix_cache_evictions")
+  X(context, U64, prefix_cache_evictions, "prefix_cache_evictions")                                                    \
+  X(context, STR, reason, "reason")   /* why it does not serve, once it has ended; else empty */                       \
+  X(context, F64, retry_s, "retry_s") /* until one that is given up or quarantined is tried again; else 0 */
 
 #define TRI_RANK_STATUS_FIELDS(X, context)                                                                             \
   X(context, U32, group, "group")                                                                                      \

@@ -80,8 +80,16 @@ void tri_up_gateway_ended(tri_up *u, int status) {
   g->pulse_fd = -1;
   if (u->draining || u->stopping) return;
   /* One that was killed may have served. */
-  const char *never = soon && WIFEXITED(status) ? "it has never served for long" : NULL;
-  tri_up_restart(u, "the gateway", &g->restarts, status, soon, never);
+  bool never = soon && WIFEXITED(status);
+  int64_t now = tri_now_ns();
+  char text[96];
+  tri_up_end_text(status, text);
+  if (tri_up_restart(&g->restarts, now, u->opts.max_restarts, status, soon, never))
+    tri_log(TRI_LOG_WARN, "up", "the gateway %s, starting it again%s", text,
+            g->restarts.restart_ns > now ? " after a pause" : "");
+  else
+    tri_up_give_up(u, tri_up_end_code(status), "the gateway %s%s", text,
+                   never ? ", and it has never served for long" : "");
 }
 
 bool tri_up_gateway_stop(tri_up *u, int64_t ms) {

@@ -20,7 +20,6 @@
 enum {
   START_MS = 60000,
   STOP_GRACE_MS = 5000,
-  LOST_GRACE_MS = 500,
   SILENCE_MS = 5000,
   LAST_WORDS_MS = 1500,
   OVER_MS = 3000, /* for the coordinator to tell its clients why this process gives up */
@@ -82,11 +81,7 @@ static void stop_all(tri_up *u, int code) {
   tri_up_kill(u->coordinator);
 }
 
-static bool tell_why(const tri_up *u, const char *why) {
-  char line[512];
-  int n = snprintf(line, sizeof line, "over the cluster ends, as %s\n", why);
-  return u->coordinator > 0 && write(u->notice_fd, line, (size_t)n) == n;
-}
+static bool tell_why(const tri_up *u, const char *why) { return tri_up_tell(u, "over the cluster ends, as %s", why); }
 
 void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) {
   char why[400], told[sizeof why + 40];
@@ -109,13 +104,11 @@ static void tell_coordinator(const tri_up *u, int signal) {
 
 /* Behind a gateway that took its time a signal would be another one than that which every process may have had. */
 static void drain_coordinator(tri_up *u, bool late) {
-  char line[32];
   if (u->stopping || u->coordinator_told || u->at_once) return;
   u->coordinator_told = true;
   u->told_late = late;
   u->deadline_ns = tri_deadline_after_ms((int64_t)(u->opts.serve.drain_timeout * 1e3) + STOP_GRACE_MS);
-  int n = snprintf(line, sizeof line, "drain %d\n", u->drain_signal);
-  if (!late || u->coordinator <= 0 || write(u->notice_fd, line, (size_t)n) != n) tell_coordinator(u, u->drain_signal);
+  if (!late || !tri_up_tell(u, "drain %d", u->drain_signal)) tell_coordinator(u, u->drain_signal);
 }
 
 /* Asked twice: at once, but for the coordinator's last words to its clients. */
@@ -158,7 +151,8 @@ static void start_groups(tri_up *u) {
 static void take_event(tri_up *u, char *line) {
   unsigned group, rank;
   unsigned long long epoch;
-  int used = 0;
+  int used = 0, failed;
+  char code[32];
   if (!strncmp(line, "listening ", 10)) {
     u->listening = true;
     start_groups(u);
@@ -166,15 +160,13 @@ static void take_event(tri_up *u, char *line) {
   } else if (sscanf(line, "came %u %llu %u", &group, &epoch, &rank) == 3 && group < TRI_UP_MAX_GROUPS) {
     if (u->groups[group].epoch == epoch) tri_up_start_came(u, (int)group, rank);
   } else if (sscanf(line, "ready %u %llu", &group, &epoch) == 2 && group < TRI_UP_MAX_GROUPS) {
-    if (u->groups[group].epoch == epoch) u->groups[group].ready = true;
+    if (u->groups[group].epoch == epoch) tri_up_group_ready(u, (int)group);
   } else if (sscanf(line, "drained %llu", &epoch) == 1) {
     u->drained = true;
     if (epoch && !u->stopping) u->exit_code = TRI_EXIT_FAILED; /* jobs were lost */
-  } else if (sscanf(line, "lost %u %llu %n", &group, &epoch, &used) == 2 && used && group < TRI_UP_MAX_GROUPS) {
-    if (u->groups[group].epoch != epoch) return;
-    tri_log(TRI_LOG_WARN, "up", "ending group %u: %s", group, line + used);
-    /* A rank that has said why it fails leaves by itself, and its exit code says whether to try again. */
-    u->groups[group].kill_ns = tri_deadline_after_ms(LOST_GRACE_MS);
+  } else if (sscanf(line, "lost %u %llu %d %31s %n", &group, &epoch, &failed, code, &used) == 4 && used &&
+             group < TRI_UP_MAX_GROUPS) {
+    if (u->groups[group].epoch == epoch) tri_up_group_lost(u, (int)group, failed, code, line + used);
   }
 }
 
@@ -210,18 +202,6 @@ static void end_empty_launchers(tri_up *u, int64_t now) {
   }
 }
 
-static void group_ended(tri_up *u, int index, int status) {
-  tri_up_group *g = &u->groups[index];
-  bool soon = !g->ready || tri_now_ns() - g->restarts.started_ns < TRI_UP_SOON_MS * 1000000LL;
-  char name[32];
-  g->pid = 0;
-  g->kill_ns = 0;
-  tri_up_folder_remove(&g->segments);
-  if (u->draining || u->stopping) return;
-  snprintf(name, sizeof name, "group %d", index);
-  tri_up_restart(u, name, &g->restarts, status, soon, g->came ? NULL : "no rank of it has ever come up");
-}
-
 static void reap(tri_up *u) {
   int status;
   for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
@@ -245,7 +225,7 @@ static void reap(tri_up *u) {
       if (u->draining) drain_coordinator(u, true);
     }
     for (int g = 0; g < u->layout.replicas; g++)
-      if (u->groups[g].pid == pid) group_ended(u, g, status);
+      if (u->groups[g].pid == pid) tri_up_group_ended(u, g, status);
   }
 }
 
@@ -268,7 +248,6 @@ static bool anything_runs(const tri_up *u) {
 static void check_times(tri_up *u) {
   int64_t now = tri_now_ns();
   end_empty_launchers(u, now);
-  tri_error err = {0};
   if ((u->draining || !u->listening) && now > u->deadline_ns && !u->stopping) {
     if (!u->at_once)
       tri_log(TRI_LOG_ERROR, "up", "%s took too long: ending everything",
@@ -281,16 +260,7 @@ static void check_times(tri_up *u) {
     stop_all(u, TRI_EXIT_FAILED);
   }
   tri_up_gateway_check(u, now);
-  for (int g = 0; g < u->layout.replicas && !u->stopping; g++) tri_up_start_check(u, g, now);
-  for (int g = 0; g < u->layout.replicas; g++)
-    if (u->groups[g].kill_ns && now >= u->groups[g].kill_ns) {
-      u->groups[g].kill_ns = 0;
-      tri_up_kill(u->groups[g].pid);
-    }
-  for (int g = 0; g < u->layout.replicas && !u->stopping && !u->draining; g++)
-    if (!u->groups[g].pid && u->groups[g].restarts.restart_ns && now >= u->groups[g].restarts.restart_ns &&
-        tri_up_spawn_group(u, g, &err) != TRI_OK)
-      tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
+  tri_up_groups_check(u, now);
 }
 
 static int supervise(tri_up *u) {
@@ -330,6 +300,7 @@ int main(int argc, char **argv) {
   if (st == TRI_OK) st = prepare(&u, &err);
   if (st == TRI_OK) st = check_layout(&u, &err);
   if (st == TRI_OK) st = tri_up_place_groups(&u, &err);
+  if (st == TRI_OK) st = tri_up_groups_prepare(&u, &err);
   if (st == TRI_OK) st = tri_up_spawn_coordinator(&u, &err);
   if (st != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "up", "%s", err.message[0] ? err.message : tri_status_text(st));
@@ -342,6 +313,7 @@ int main(int argc, char **argv) {
   tri_up_folder_remove(&u.run_dir);
   tri_hosts_free(&u.hosts);
   tri_free(u.places);
+  tri_free(u.held_hosts);
   tri_arena_destroy(u.arena);
   tri_options_free(opts);
   return code;

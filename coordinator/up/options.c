@@ -23,6 +23,10 @@ static const tri_option own_options[] = {
      .help = "more arguments for the launcher"},
     {TRI_OPT(tri_up_options, max_restarts), .name = "max-restarts", .min = 0, .max = 1000, .fallback = "5",
      .metavar = "N", .group = "Groups", .help = "starts of a group, or of the gateway, in a row that may fail"},
+    {TRI_OPT(tri_up_options, quarantine_time), .name = "quarantine-time", .min = 0, .max = 86400, .fallback = "600",
+     .metavar = "SECONDS", .group = "Groups",
+     .help = "how long a host whose device failed, or on which three starts in a row failed, is not used where other "
+             "groups serve; 0: it is used on"},
 };
 /* The same address as other servers say it. */
 static const tri_option http_options[] = {

@@ -11,11 +11,10 @@
 
 #include "coordinator/up/up.h"
 #include "runtime/base/log.h"
+#include "runtime/base/mpi_environment.h"
 #include "runtime/base/wait.h"
 
 enum { MAX_SOCKET_PATH = 100 }; /* what the system allows is a little more */
-
-extern char **environ;
 
 struct command {
   char *argv[TRI_UP_MAX_ARGS];
@@ -44,29 +43,6 @@ static void add_passed(struct command *c, const tri_up *u) {
   for (int i = 0; i < u->num_pass; i++) add(c, u->pass[i]);
 }
 
-/* Open MPI refuses to start inside an MPI rank or a step whose variables it inherits; its settings (OMPI_MCA_*,
- * OMPI_ALLOW_*) stay. */
-static void clean_environment(void) {
-  static const char *const prefixes[] = {"OMPI_COMM_WORLD", "OMPI_UNIVERSE", "OMPI_APP",  "OMPI_FILE",
-                                         "OMPI_FIRST",      "OMPI_NUM",      "OMPI_ARGV", "OMPI_COMMAND",
-                                         "PMIX_",           "PMI_",          "ORTE_",     "OPAL_"};
-  for (char **e = environ; *e;) {
-    char name[256];
-    bool drop = false;
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(*e, "="), *e);
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-      drop |= !strncmp(name, prefixes[i], strlen(prefixes[i]));
-    if (drop)
-      unsetenv(name);
-    else
-      e++;
-  }
-  if (!geteuid()) { /* whoever runs `trireme up` as root has decided that already */
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-  }
-}
-
 /* The signals that a group's launcher is never to see: sent to every process at once, as by a cgroup's or a service
  * manager's kill, they ask the supervisor to drain. mpirun would end its ranks a second later. It leaves the mask
  * alone, and ranks start with an empty one. */
@@ -89,7 +65,7 @@ static tri_status spawn(struct command *c, int death_signal, const int *keep, pi
     prctl(PR_SET_PDEATHSIG, death_signal);
     if (getppid() != parent) _exit(TRI_EXIT_FAILED); /* it died in between */
     for (; *keep >= 0; keep++) fcntl(*keep, F_SETFD, 0);
-    clean_environment();
+    tri_leave_mpi_job();
     execvp(c->argv[0], c->argv);
     fprintf(stderr, "ERROR - up: cannot run %s: %s\n", c->argv[0], strerror(errno));
     _exit(127);
@@ -215,7 +191,10 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   if (u->places) add(&c, shares.places);
   g->restarts.started_ns = tri_now_ns();
   g->restarts.restart_ns = g->kill_ns = 0;
-  g->ready = false;
+  g->ready = g->device_failed = false;
+  g->hold = TRI_UP_HOLD_NONE;
+  g->failed_rank = -1;
+  g->said[0] = '\0';
   tri_up_start_begin(u, group);
   return spawn(&c, SIGKILL, (const int[]){-1}, &g->pid, err);
 }

@@ -28,7 +28,7 @@ typedef struct tri_up_options {
   const char *hosts, *launcher, *launcher_args;
   const char *http_host;
   int http_port; /* -1: not given */
-  int max_restarts;
+  int max_restarts, quarantine_time;
 } tri_up_options;
 
 /* A folder of this process in /tmp or /dev/shm, locked as long as it lives. No path: none. */
@@ -40,8 +40,19 @@ typedef struct tri_up_folder {
 /* A child that is started again when it ends. */
 typedef struct tri_up_restarts {
   int failures; /* starts in a row that ended before they were ready, or soon after */
+  int given_up; /* times in a row that too many of them had failed */
   int64_t started_ns, restart_ns;
 } tri_up_restarts;
+
+/* Why a group stays down for long: it failed too often, or a host that it needs has failed. */
+typedef enum tri_up_hold { TRI_UP_HOLD_NONE, TRI_UP_GIVEN_UP, TRI_UP_QUARANTINED } tri_up_hold;
+
+/* A host that groups are placed on, and what is held against it. */
+typedef struct tri_up_host {
+  int failed_starts; /* of groups, in a row */
+  int64_t until_ns;  /* until when it is not used; 0: it is */
+  char why[300];
+} tri_up_host;
 
 typedef struct tri_up_group {
   tri_up_folder segments; /* of the ranks' shared memory and the launcher's session, which stay when they are killed */
@@ -50,6 +61,13 @@ typedef struct tri_up_group {
   bool came, ready; /* a rank has ever been heard of; this start serves */
   bool empty;       /* at the end: its launcher had no ranks any more when it was last looked at */
   tri_up_restarts restarts;
+  tri_up_hold hold;
+  int end_status;     /* of its last end, which */
+  int64_t judge_ns;   /* is judged at that time at the latest; 0: it has been */
+  int64_t end_ns;     /* when it was */
+  int failed_rank;    /* that has said why it ends, in this start; -1: none has */
+  bool device_failed; /* as that rank has said */
+  char said[200];     /* its words */
   int64_t kill_ns;
   bool here[TRI_UP_MAX_RANKS]; /* ranks that have been heard of since this start */
   int num_here;
@@ -82,7 +100,8 @@ typedef struct tri_up {
   tri_up_folder run_dir;
   tri_boot boot;
   tri_hosts hosts;
-  tri_place *places; /* of every group's ranks; NULL: all are here, or where the launcher puts them */
+  tri_place *places;       /* of every group's ranks; NULL: all are here, or where the launcher puts them */
+  tri_up_host *held_hosts; /* [hosts.count, 1 at least] */
   pid_t coordinator;
   int event_fd, notice_fd; /* of the coordinator: what it tells, and what it is told */
   int signal_fd;
@@ -123,9 +142,24 @@ extern const size_t tri_up_num_words;
 
 /* restarts.c */
 const char *tri_up_end_text(int status, char out[96]); /* of a child, for the log */
-/* Says when a child that has ended by itself is to be started again, or gives up.
- * soon: it ended before it was ready, or soon after; never: why it hardly will work another time, NULL where it may. */
-void tri_up_restart(tri_up *u, const char *what, tri_up_restarts *r, int status, bool soon, const char *never);
+bool tri_up_end_is_by_signal(int status);              /* of the child, or of a rank that it has launched */
+bool tri_up_end_is_of_device(int status);              /* a rank's device has failed */
+int tri_up_end_code(int status);                       /* of this program, where it gives up because of that end */
+/* Sets when a child that has ended by itself is to be started again. Returns false where it hardly will work another
+ * time. soon: it ended before it was ready, or soon after; never: none of its starts has come so far. */
+bool tri_up_restart(tri_up_restarts *r, int64_t now, int max_restarts, int status, bool soon, bool never);
+/* Sets it to a time some minutes ahead, later each time in a row. Returns the pause, ns. */
+int64_t tri_up_restart_later(tri_up_restarts *r, int64_t now);
+
+/* groups.c: the life of the groups, in the loop of the supervisor. */
+tri_status tri_up_groups_prepare(tri_up *u, tri_error *err);
+void tri_up_group_ready(tri_up *u, int group);
+/* The coordinator has lost it. rank: whose end that is, -1: nobody's; code: of its error. */
+void tri_up_group_lost(tri_up *u, int group, int rank, const char *code, const char *why);
+void tri_up_group_ended(tri_up *u, int group, int status);
+void tri_up_groups_check(tri_up *u, int64_t now);
+/* Writes one line to the coordinator. Returns false where it is gone or does not read. */
+bool tri_up_tell(const tri_up *u, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* gateway.c: the gateway's life, in the loop of the supervisor. */
 tri_status tri_up_gateway_prepare(tri_up *u, const tri_options *opts, tri_error *err);

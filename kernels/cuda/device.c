@@ -279,9 +279,15 @@ static void device_destroy(tri_backend *be) {
 
 /* ---- opening ---- */
 
+/* A device that is there and cannot be used has failed; another error would be the same on every device. */
+static bool is_of_device(cudaError_t e) {
+  return e == cudaErrorDevicesUnavailable || e == cudaErrorECCUncorrectable || e == cudaErrorNvlinkUncorrectable ||
+         e == cudaErrorIllegalAddress || e == cudaErrorLaunchFailure || e == cudaErrorHardwareStackError;
+}
+
 static tri_status refuse(cudaError_t e, const char *what, tri_error *err) {
-  return tri_fail(err, TRI_UNSUPPORTED, "backend", "backend cuda: %s: %s (%s)", what, cudaGetErrorString(e),
-                  cudaGetErrorName(e));
+  return tri_fail(err, is_of_device(e) ? TRI_DEVICE_LOST : TRI_UNSUPPORTED, "backend", "backend cuda: %s: %s (%s)",
+                  what, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
 /* Makes the counters at which a kernel's blocks meet. */

@@ -18,15 +18,18 @@ void tri_program_folder(char out[PATH_MAX]) {
   *(slash ? slash + 1 : out) = 0;
 }
 
-void tri_cache_file(const char *name, char out[PATH_MAX]) {
-  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+static void find_file(const char *variable, const char *folder, const char *name, char out[PATH_MAX]) {
+  const char *base = getenv(variable), *home = getenv("HOME");
   int n = 0;
-  if (cache && cache[0] == '/') /* the specification has the others ignored */
-    n = snprintf(out, PATH_MAX, "%s/trireme/%s", cache, name);
+  if (base && base[0] == '/') /* the specification has the others ignored */
+    n = snprintf(out, PATH_MAX, "%s/trireme/%s", base, name);
   else if (home && home[0] == '/')
-    n = snprintf(out, PATH_MAX, "%s/.cache/trireme/%s", home, name);
+    n = snprintf(out, PATH_MAX, "%s/%s/trireme/%s", home, folder, name);
   if (n <= 0 || n >= PATH_MAX) out[0] = 0;
 }
+
+void tri_cache_file(const char *name, char out[PATH_MAX]) { find_file("XDG_CACHE_HOME", ".cache", name, out); }
+void tri_state_file(const char *name, char out[PATH_MAX]) { find_file("XDG_STATE_HOME", ".local/state", name, out); }
 
 static tri_status refuse(const char *path, const char *what, tri_error *err) {
   return tri_fail(err, TRI_IO, path, "%s: cannot %s: %s", path, what, strerror(errno));

@@ -14,6 +14,9 @@ void tri_program_folder(char out[PATH_MAX]);
 /* $XDG_CACHE_HOME/trireme/NAME; without that variable, in ~/.cache. Empty: there is no such folder. */
 void tri_cache_file(const char *name, char out[PATH_MAX]);
 
+/* The same in $XDG_STATE_HOME, or ~/.local/state: what is kept of an earlier run for people. */
+void tri_state_file(const char *name, char out[PATH_MAX]);
+
 /* The bytes of a file with a zero behind them; free *out with tri_free. TRI_NOT_FOUND: there is none, and nothing is
  * said in *err. TRI_TOO_LARGE: more than `most` bytes. */
 tri_status tri_file_read(const char *path, size_t most, char **out, size_t *len, tri_error *err);

@@ -452,6 +452,7 @@ int tri_exit_code(tri_status st) {
   switch (st) {
   case TRI_OK: return TRI_EXIT_OK;
   case TRI_USAGE: return TRI_EXIT_USAGE;
+  case TRI_DEVICE_LOST: return TRI_EXIT_DEVICE;
   case TRI_INVALID_ARGUMENT:
   case TRI_OUT_OF_RANGE:
   case TRI_UNKNOWN_FIELD:

@@ -30,12 +30,20 @@
 #include "runtime/base/status.h"
 
 /* Exit codes of every program; docs/man/trireme.1.scd tells users the same.
- * FAILED: something went wrong that may be right another time: a file, a peer or a device is lost, it took too long.
+ * FAILED: something went wrong that may be right another time: a file or a peer is lost, it took too long.
  * USAGE: the options are wrong whatever the model and the machine (TRI_USAGE, and what the parser refuses).
  * REFUSED: this model, layout or request cannot be had here, and trying again would change nothing: what is asked for
  * is not supported, malformed, not permitted, or does not fit into the memory.
- * NOT_SERVING: `trireme status` alone, of a coordinator that answers and takes no requests, yet or any more. */
-enum { TRI_EXIT_OK = 0, TRI_EXIT_FAILED = 1, TRI_EXIT_USAGE = 2, TRI_EXIT_REFUSED = 3, TRI_EXIT_NOT_SERVING = 4 };
+ * NOT_SERVING: `trireme status` alone, of a coordinator that answers and takes no requests, yet or any more.
+ * DEVICE: a device has failed, or cannot be opened although it is there: who starts workers may look for another. */
+enum {
+  TRI_EXIT_OK = 0,
+  TRI_EXIT_FAILED = 1,
+  TRI_EXIT_USAGE = 2,
+  TRI_EXIT_REFUSED = 3,
+  TRI_EXIT_NOT_SERVING = 4,
+  TRI_EXIT_DEVICE = 5
+};
 /* Returns the exit code of a program that ends with st. */
 int tri_exit_code(tri_status st);
 

@@ -270,6 +270,8 @@ static tri_status launch(tri_forward *f, const tri_batch *b, tri_mat x) {
   return w.st;
 }
 
+void tri_forward_observe(tri_forward *f, const tri_observer *o) { f->cfg.observer = o ? *o : (tri_observer){0}; }
+
 static size_t bytes_of(tri_mat m) { return (size_t)m.rows * (size_t)m.cols * sizeof(float); }
 
 static tri_status receive_hidden(tri_forward *f, int lane, tri_mat x) {

@@ -79,6 +79,10 @@ typedef struct tri_forward_config {
 tri_status tri_forward_create(const tri_forward_config *config, tri_forward **out, tri_error *err);
 void tri_forward_destroy(tri_forward *f); /* NULL is fine */
 
+/* Shows the following steps to another observer, one that asks for no more logits than steps have anyway; NULL: to
+ * nobody. */
+void tri_forward_observe(tri_forward *f, const tri_observer *o);
+
 /* Launches this rank's share of one step; an encoder that feeds a decoder takes the builder's sources. On the ranks of
  * the last stage *logits is [num_logits, ids of this rank's part of the vocabulary] afterwards; elsewhere its data is
  * NULL, as for an encoder, whose results are in *encoder_output. Allocates nothing. */

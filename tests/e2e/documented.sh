@@ -23,7 +23,7 @@ names() {
 
 # shellcheck source=/dev/null
 . "$src/client/completion/trireme.bash"
-commands='serve up gateway submit chat embed classify status top cancel plan pack template keygen'
+commands='serve up gateway submit chat embed classify status top cancel plan pack doctor template keygen'
 kinds='serve throughput latency batching memory load stream'
 count=0 all=' '
 check() { # check PROGRAM WORD...: a command, with what is completed behind it

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Several hosts, emulated with namespaces: one MPI job and `trireme up` across them, clients on TCP with keys, a lost host, a cut link.
-# Usage: hosts.sh [mpi|uneven|groups|shards|up|keys]...   (all)
+# Usage: hosts.sh [mpi|uneven|groups|shards|up|keys|doctor]...   (all)
 set -u
 if [ -z "${TRIREME_OWN_NET:-}" ]; then
   [ "$(id -u)" = 0 ] || { echo "skipped: emulated hosts need root" && exit 77; }
@@ -208,5 +208,14 @@ keys() {
   echo "tcp:// without keys: $(head -1 <<<"$refused")"
 }
 
+# Every host is looked at, and two ranks meet across them; one that is gone is named, and the other one's findings stay.
+doctor() {
+  local out
+  out=$(client doctor --hosts h1:2,h2:2 --json --model "$MODEL" --timeout 30) || fail "doctor: $out"
+  [ "$(grep -o '"check":"disk","level":"ok"' <<<"$out" | wc -l)" = 2 ] && grep -q '"host":"h2"' <<<"$out" || fail "not two hosts: $out"
+  grep -q '"check":"mpi-start","level":"ok","value":"two ranks have met on h1,h2"' <<<"$out" || fail "no start over both: $out"
+  echo "doctor: both hosts were looked at, and two ranks met across them"
+}
+
 for part in "${@:-mpi}"; do "$part"; done
-[ $# -gt 0 ] || { uneven && groups && shards && up && keys; }
+[ $# -gt 0 ] || { uneven && groups && shards && up && keys && doctor; }

@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2034
 # Shared by the fault tests: clients that stream in the background, and when things end. Sourced by bash.
 . "$(dirname "$0")/../e2e/lib.sh"
+export XDG_STATE_HOME=$RUN/state
 export XDG_RUNTIME_DIR=$RUN # where `trireme up` keeps its folder: kill -9 leaves that behind
 NUMBER=0
 

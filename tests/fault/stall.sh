@@ -4,7 +4,8 @@
 . "$(dirname "$0")/lib.sh"
 TOKENS=900
 
-restarts() { # KIND PID
+HANGS=0
+restarts() { # KIND PID RANK
   local since before epoch
   clients_start 8 $TOKENS
   before=$(replayed)
@@ -14,6 +15,9 @@ restarts() { # KIND PID
   lost_within "$since" 5000 "$epoch"
   serves_again "$since"
   clients_go_on "$since" "$before"
+  client doctor --last-hang >"$RUN/hang" || fail "$1: no report of the hang is kept"
+  grep -q "^late: rank $3\$" "$RUN/hang" || fail "$1: the report does not say that rank $3 is late: $(cat "$RUN/hang")"
+  [ "$(grep -c 'watchdog: late:' "$RUN/log")" = $((++HANGS)) ] || fail "$1: the report is not in the log once"
   gone "$2" || fail "$1: the stopped process is still there"
   echo "up, $1 stopped: noticed after $LOST ms, served again after $SERVED ms, $REPLAYED jobs were run again"
 }
@@ -32,8 +36,8 @@ ends() { # HOW KIND PID
 
 start_up -tp 2
 learn_answer $TOKENS
-restarts leader "$(rank_pid 0 0)"
-restarts "other worker" "$(rank_pid 0 1)"
+restarts leader "$(rank_pid 0 0)" 0
+restarts "other worker" "$(rank_pid 0 1)" 1
 ends up coordinator "$(pid_of trireme-coordin)" 10000
 start_mpi 2 1
 ends mpi leader "$(rank_pid 0 0)" 5000

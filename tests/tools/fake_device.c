@@ -2,7 +2,8 @@
  * that it has a device of its own. FAKE_DEVICE: its name ("none": it has none); without it every process of a host has
  * one by its number. FAKE_PCI: its address. FAKE_LACKS_ATTENTION: it has no such op. FAKE_EVENTS: steps seem to go on
  * behind their launch. FAKE_MEMORY: bytes of memory of its own, as far as anybody asks, which the others of the host
- * reach unless FAKE_APART is there. It "measures" that each product's own kernel takes half of the time. */
+ * reach unless FAKE_APART is there. FAKE_FAILS: the device with this number has failed while there is a file of this name
+ * with ".NUMBER" behind it. It "measures" that each product's own kernel takes half of the time. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +40,14 @@ static void event_record(tri_backend *be, int event, tri_stream stream) {
 static tri_status event_query(tri_backend *be, int event) {
   (void)be;
   return looks[event]-- > 0 ? TRI_AGAIN : TRI_OK;
+}
+
+static char fails[256]; /* the file of this process's device; empty: it never fails */
+static bool has_failed(void) { return fails[0] && !access(fails, F_OK); }
+static tri_status failing_query(tri_backend *be, int event) {
+  if (!has_failed()) return be->async ? event_query(be, event) : TRI_OK;
+  snprintf(be->failure, sizeof be->failure, "%.100s: an uncorrectable ECC error", be->about);
+  return TRI_DEVICE_LOST;
 }
 
 static int64_t mem_available(tri_backend *be) {
@@ -174,5 +183,10 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   }
   be->num_devices = 2;
   snprintf(be->about, sizeof be->about, "device %d: imitation", device);
+  if (getenv("FAKE_FAILS")) {
+    snprintf(fails, sizeof fails, "%s.%d", getenv("FAKE_FAILS"), device);
+    be->ops.event_query = failing_query;
+  }
+  if (has_failed()) return tri_fail(err, TRI_DEVICE_LOST, "backend", "device %d cannot be opened", device);
   return TRI_OK;
 }

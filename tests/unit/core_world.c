@@ -220,16 +220,23 @@ static void tokenize_stop(void *ctx, uint64_t job) {
   w->stopped_job = job;
 }
 
-static void group_lost(void *ctx, uint32_t group, uint64_t epoch, const char *reason) {
+static void group_lost(void *ctx, const tri_core_loss *loss) {
   struct world *w = ctx;
-  (void)group, (void)epoch;
   w->lost++;
-  snprintf(w->lost_reason, sizeof w->lost_reason, "%s", reason);
+  w->loss = *loss;
+  snprintf(w->lost_reason, sizeof w->lost_reason, "%s", loss->reason);
 }
 
 static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
   (void)group, (void)epoch;
   ((struct world *)ctx)->ready++;
+}
+
+static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len) {
+  struct world *w = ctx;
+  (void)group, (void)epoch;
+  w->hangs++;
+  snprintf(w->report, sizeof w->report, "%.*s", (int)len, report);
 }
 
 static tri_status draw(void *ctx, void *out, size_t len) {
@@ -261,7 +268,7 @@ static struct world *create(uint32_t groups, uint64_t model_hash, uint32_t tp, u
       .max_prompt = MODEL_LEN,
       .silence_ns = 4 * SECOND,
       .watchdog_ns = 10 * SECOND,
-      .io = {w, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
+      .io = {w, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw}};
   ck_assert_int_eq(tri_core_create(&config, w->now, &w->core), TRI_OK);
   return w;
 }

@@ -81,6 +81,7 @@ struct world {
   const uint32_t *now_ids;
   size_t num_now_ids;
   tri_status tokenize_now_status;
+  tri_core_loss loss; /* the last one; its reason is lost_reason */
   char welcome_text[256], lost_reason[400];
   uint64_t tokenize_job, stopped_job;
   char tokenize_text[MAX_TEXT];
@@ -88,6 +89,8 @@ struct world {
   bool tokenize_special, tokenize_end;
   size_t tokenize_to;
   int tokenizes, looks;
+  int hangs;
+  char report[4096];    /* of the last hang */
   double layer_seconds; /* that groups say when they are ready */
   uint8_t randoms;      /* the next random byte */
 };

@@ -96,10 +96,12 @@ static void tokenize_stop(void *ctx, uint64_t job) {
   (void)job;
 }
 
-static void group_lost(void *ctx, uint32_t group, uint64_t epoch, const char *reason) {
-  (void)ctx, (void)group, (void)epoch, (void)reason;
-}
+static void group_lost(void *ctx, const tri_core_loss *loss) { (void)ctx, (void)loss; }
 static void group_ready(void *ctx, uint32_t group, uint64_t epoch) { (void)ctx, (void)group, (void)epoch; }
+
+static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len) {
+  (void)ctx, (void)group, (void)epoch, (void)report, (void)len;
+}
 
 static tri_status draw(void *ctx, void *out, size_t len) {
   (void)ctx;
@@ -144,19 +146,20 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
   char path[500];
   snprintf(path, sizeof path, "%s/tokenizers/%s/tokenizer.json", TRI_TEST_DATA, tokenizer ? tokenizer : "");
   if (tokenizer) ck_assert_int_eq(tri_tokenizer_load(path, &w->tokenizer, &err), TRI_OK);
-  tri_core_config c = {.model_name = "toy",
-                       .model = &w->model,
-                       .tokenizer = w->tokenizer,
-                       .other_tokenizer = "spiece.model",
-                       .labels = k > EMBEDDER ? &w->labels : NULL,
-                       .pools_as_model = true,
-                       .num_groups = 1,
-                       .seed = 7,
-                       .max_queue = MAX_QUEUE,
-                       .max_prompt = 2 * MODEL_LEN, /* a group may have less */
-                       .silence_ns = 400 * SECOND,
-                       .watchdog_ns = 1000 * SECOND,
-                       .io = {w, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
+  tri_core_config c = {
+      .model_name = "toy",
+      .model = &w->model,
+      .tokenizer = w->tokenizer,
+      .other_tokenizer = "spiece.model",
+      .labels = k > EMBEDDER ? &w->labels : NULL,
+      .pools_as_model = true,
+      .num_groups = 1,
+      .seed = 7,
+      .max_queue = MAX_QUEUE,
+      .max_prompt = 2 * MODEL_LEN, /* a group may have less */
+      .silence_ns = 400 * SECOND,
+      .watchdog_ns = 1000 * SECOND,
+      .io = {w, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw}};
   ck_assert_int_eq(tri_core_create(&c, w->now, &w->core), TRI_OK);
   start(w, 1);
   return w;

@@ -1,6 +1,7 @@
 /* The coordinator's line to its supervisor: lines in pieces, lines of no meaning, and a supervisor that goes away. */
 #include <check.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -58,6 +59,26 @@ START_TEST(hears_of_a_drain) {
   ck_assert_int_eq(s.drain, 15);
   say(&u, " that\n");
   ck_assert(tri_supervisor_gives_up(&s));
+  end(&s, &u);
+}
+END_TEST
+
+static void note(void *ctx, const tri_supervisor_news *n) {
+  char *text = ctx;
+  sprintf(text + strlen(text), "%d %u %llu %lld %s;", (int)n->kind, n->group, (unsigned long long)n->epoch,
+          (long long)n->seconds, n->reason);
+}
+
+START_TEST(hears_of_groups) {
+  struct up u;
+  char text[512] = "";
+  tri_supervisor s = begin(&u);
+  s.news = note;
+  s.ctx = text;
+  say(&u, "died 3 7 group 3 ended\nheld 1 given_up 30 it did\nheld 2 quarantined 600 host b: bad\n");
+  say(&u, "died x\nheld 1\nheld 1 given_up\ndied 4\n");
+  ck_assert(!tri_supervisor_gives_up(&s));
+  ck_assert_str_eq(text, "0 3 7 0 group 3 ended;1 1 0 30 it did;2 2 0 600 host b: bad;");
   end(&s, &u);
 }
 END_TEST
@@ -122,6 +143,7 @@ Suite *suite_supervisor(void) {
   TCase *t = tcase_create("supervisor");
   tcase_add_test(t, hears_lines);
   tcase_add_test(t, hears_of_a_drain);
+  tcase_add_test(t, hears_of_groups);
   tcase_add_test(t, a_line_without_end);
   tcase_add_test(t, the_other_side_goes);
   tcase_add_test(t, tells_whole_lines);

@@ -314,13 +314,15 @@ static void samples_from_groups(sample *out, int *n) {
                               .epoch = 3,
                               .pid = 99,
                               .model_hash = UINT64_MAX,
+                              .weights_hash = 77,
                               .max_model_len = 2048,
                               .vocab_size = 5,
                               .kv_blocks = 6,
                               .block_size = 16,
                               .max_num_seqs = 8}};
   keep_group(out, n, "register", &g);
-  g = (tri_group_msg){.op = TRI_GROUP_READY, .seq = 2, .ready = {1, 2, 3.5, 0.25}};
+  static const uint32_t canary_ids[] = {7, 70000}, canary_millis[] = {12, 1000000000};
+  g = (tri_group_msg){.op = TRI_GROUP_READY, .seq = 2, .ready = {1, 2, 3.5, 0.25, canary_ids, canary_millis, 2, 2}};
   keep_group(out, n, "ready", &g);
   g = (tri_group_msg){
       .op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 6, .tokens = group_tokens}};

@@ -1,0 +1,204 @@
+/* The life of the groups: each is started again when it ends. One that fails too often, or needs a host that has
+ * failed, stays down for some minutes while others serve; where none is left that serves or may come back soon,
+ * everything ends. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "coordinator/up/up.h"
+#include "runtime/base/log.h"
+#include "runtime/base/wait.h"
+
+enum { FAILED_STARTS = 3, LOST_GRACE_MS = 500, LAST_WORDS_MS = 200 };
+#define NS_PER_S 1000000000LL
+
+tri_status tri_up_groups_prepare(tri_up *u, tri_error *err) {
+  size_t hosts = u->hosts.count > 0 ? (size_t)u->hosts.count : 1;
+  u->held_hosts = tri_calloc(hosts, sizeof *u->held_hosts);
+  return u->held_hosts ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "hosts", "no memory");
+}
+
+bool tri_up_tell(const tri_up *u, const char *fmt, ...) {
+  char line[512];
+  va_list ap;
+  va_start(ap, fmt);
+  int n = vsnprintf(line, sizeof line - 1, fmt, ap);
+  va_end(ap);
+  if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
+  line[n++] = '\n';
+  return u->coordinator > 0 && write(u->notice_fd, line, (size_t)n) == n;
+}
+
+/* ---- hosts ---- */
+
+static int host_of(const tri_up *u, int group, int rank) {
+  size_t world = (size_t)tri_serve_layout_world(&u->layout);
+  return u->places ? u->places[(size_t)group * world + (size_t)rank].host : 0;
+}
+
+static const char *host_name(const tri_up *u, int host) { return u->places ? u->hosts.list[host].name : "this host"; }
+
+/* Returns the first host of a group that is not to be used now; -1: there is none. */
+static int held_host_of(const tri_up *u, int group, int64_t now) {
+  for (int r = 0; r < tri_serve_layout_world(&u->layout); r++) {
+    int host = host_of(u, group, r);
+    if (u->held_hosts[host].until_ns > now) return host;
+  }
+  return -1;
+}
+
+static void quarantine(tri_up *u, int host, int64_t now, const char *why) {
+  tri_up_host *h = &u->held_hosts[host];
+  if (!u->opts.quarantine_time) return;
+  h->until_ns = now + u->opts.quarantine_time * NS_PER_S;
+  snprintf(h->why, sizeof h->why, "%.60s: %.200s", host_name(u, host), why);
+  tri_log(TRI_LOG_ERROR, "up", "%s. It is not used for %d s where other groups serve", h->why, u->opts.quarantine_time);
+}
+
+/* One more start has failed. On a single host it says nothing about the host: others have no better one. */
+static void count_failed_start(tri_up *u, int group, int64_t now, const char *why) {
+  const tri_up_group *g = &u->groups[group];
+  int world = tri_serve_layout_world(&u->layout), last = -1;
+  for (int r = 0; r < world && u->places && u->hosts.count > 1; r++) {
+    int host = host_of(u, group, r);
+    if (host == last || (g->failed_rank >= 0 && r != g->failed_rank)) continue;
+    last = host;
+    if (++u->held_hosts[host].failed_starts < FAILED_STARTS) continue;
+    char text[250];
+    snprintf(text, sizeof text, "%d starts in a row failed there, the last as group %d %.150s",
+             u->held_hosts[host].failed_starts, group, why);
+    quarantine(u, host, now, text);
+  }
+}
+
+/* Holds what has happened against the hosts where it did. */
+static void blame_hosts(tri_up *u, int group, int64_t now, int status, const char *why) {
+  const tri_up_group *g = &u->groups[group];
+  int world = tri_serve_layout_world(&u->layout);
+  char text[300];
+  if (g->device_failed || tri_up_end_is_of_device(status)) {
+    snprintf(text, sizeof text, "a device of group %d has failed%s%.200s", group, g->said[0] ? ": " : "", g->said);
+    for (int r = 0; r < world; r++)
+      if (g->failed_rank < 0 || g->failed_rank == r) quarantine(u, host_of(u, group, r), now, text);
+  } else if (!g->ready && !tri_up_end_is_by_signal(status)) {
+    count_failed_start(u, group, now, why);
+  }
+}
+
+void tri_up_group_ready(tri_up *u, int group) {
+  u->groups[group].ready = true;
+  for (int r = 0; r < tri_serve_layout_world(&u->layout); r++) u->held_hosts[host_of(u, group, r)].failed_starts = 0;
+}
+
+/* ---- groups ---- */
+
+/* Tells whether another group serves, starts, or is about to be started. */
+static bool others_are_left(const tri_up *u, int group) {
+  for (int g = 0; g < u->layout.replicas; g++) {
+    const tri_up_group *o = &u->groups[g];
+    if (g != group && (o->pid > 0 || o->judge_ns || (o->restarts.restart_ns && !o->hold))) return true;
+  }
+  return false;
+}
+
+/* The group stays down until its restart_ns. */
+static void hold(tri_up *u, int group, tri_up_hold kind, int64_t now, const char *why) {
+  tri_up_group *g = &u->groups[group];
+  int seconds = (int)((g->restarts.restart_ns - now) / NS_PER_S);
+  bool given_up = kind == TRI_UP_GIVEN_UP;
+  g->hold = kind;
+  tri_log(TRI_LOG_ERROR, "up", "group %d %s: %s. It is tried again in %d s; the others serve on", group,
+          given_up ? "is given up for now" : "stays down", why, seconds);
+  tri_up_tell(u, "held %d %s %d %s", group, given_up ? "given_up" : "quarantined", seconds, why);
+}
+
+void tri_up_group_lost(tri_up *u, int group, int rank, const char *code, const char *why) {
+  tri_up_group *g = &u->groups[group];
+  if (g->pid <= 0 && (!g->judge_ns || rank < 0)) return; /* this process knew it first */
+  if (g->pid > 0) tri_log(TRI_LOG_WARN, "up", "ending group %d: %s", group, why);
+  g->failed_rank = rank < tri_serve_layout_world(&u->layout) ? rank : -1;
+  g->device_failed = !strcmp(code, tri_status_code(TRI_DEVICE_LOST));
+  snprintf(g->said, sizeof g->said, "%s", why);
+  /* A rank that has said why it fails leaves by itself, and its exit code says whether to try again. */
+  if (g->pid > 0) g->kill_ns = tri_deadline_after_ms(LOST_GRACE_MS);
+}
+
+/* Decides what follows from its end. */
+static void judge_end(tri_up *u, int group, int64_t now) {
+  tri_up_group *g = &u->groups[group];
+  int status = g->end_status;
+  bool soon = !g->ready || g->end_ns - g->restarts.started_ns < TRI_UP_SOON_MS * 1000000LL;
+  char text[96], why[400];
+  g->judge_ns = 0;
+  tri_up_end_text(status, text);
+  blame_hosts(u, group, now, status, text);
+  bool others = others_are_left(u, group);
+  bool again = tri_up_restart(&g->restarts, now, u->opts.max_restarts, status, soon, !g->came);
+  int host = held_host_of(u, group, now);
+  const char *never = again || g->came ? "" : ", and no rank of it has ever come up";
+  snprintf(why, sizeof why, "group %d %s%s%s%.200s", group, text, never, g->said[0] ? ": " : "", g->said);
+  if (!others && !again) {
+    tri_up_give_up(u, tri_up_end_code(status), "%s", why);
+  } else if (others && host >= 0) {
+    g->restarts.restart_ns = u->held_hosts[host].until_ns;
+    hold(u, group, TRI_UP_QUARANTINED, now, u->held_hosts[host].why);
+  } else if (!again) {
+    tri_up_restart_later(&g->restarts, now);
+    hold(u, group, TRI_UP_GIVEN_UP, now, why);
+  } else {
+    tri_log(TRI_LOG_WARN, "up", "%s, starting it again%s", why, g->restarts.restart_ns > now ? " after a pause" : "");
+  }
+}
+
+/* A rank that ends by itself has said why, to the coordinator: that is waited for. One that was killed has not. */
+void tri_up_group_ended(tri_up *u, int group, int status) {
+  tri_up_group *g = &u->groups[group];
+  int64_t now = tri_now_ns();
+  char text[96];
+  g->pid = 0;
+  g->kill_ns = 0;
+  tri_up_folder_remove(&g->segments);
+  if (u->stopping) return;
+  tri_up_tell(u, "died %d %llu group %d %s", group, (unsigned long long)g->epoch, group, tri_up_end_text(status, text));
+  if (u->draining) return;
+  g->end_status = status;
+  g->end_ns = now;
+  g->judge_ns = now + LAST_WORDS_MS * 1000000LL;
+  if (tri_up_end_is_by_signal(status) || g->failed_rank >= 0) judge_end(u, group, now);
+}
+
+/* Starts a group whose time has come, unless a host of it has failed meanwhile. */
+static void start_due(tri_up *u, int group, int64_t now) {
+  tri_up_group *g = &u->groups[group];
+  tri_error err = {0};
+  if (g->pid || !g->restarts.restart_ns || now < g->restarts.restart_ns) return;
+  int host = held_host_of(u, group, now);
+  if (host >= 0 && others_are_left(u, group)) {
+    g->restarts.restart_ns = u->held_hosts[host].until_ns;
+    hold(u, group, TRI_UP_QUARANTINED, now, u->held_hosts[host].why);
+    return;
+  }
+  if (tri_up_spawn_group(u, group, &err) == TRI_OK) return;
+  if (!others_are_left(u, group)) {
+    tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
+    return;
+  }
+  tri_up_restart_later(&g->restarts, now);
+  hold(u, group, TRI_UP_GIVEN_UP, now, err.message);
+}
+
+void tri_up_groups_check(tri_up *u, int64_t now) {
+  for (int i = 0; i < u->layout.replicas && !u->stopping; i++) tri_up_start_check(u, i, now);
+  for (int i = 0; i < u->layout.replicas; i++) {
+    tri_up_group *g = &u->groups[i];
+    if (!g->kill_ns || now < g->kill_ns) continue;
+    g->kill_ns = 0;
+    tri_up_kill(g->pid);
+  }
+  for (int i = 0; i < u->layout.replicas && !u->stopping && !u->draining; i++) {
+    const tri_up_group *g = &u->groups[i];
+    if (g->judge_ns && (g->failed_rank >= 0 || now >= g->judge_ns)) judge_end(u, i, now);
+    if (!u->stopping) start_due(u, i, now);
+  }
+}

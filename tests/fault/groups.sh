@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Usage: groups.sh FAKE_DEVICE
+# One group of several that dies again and again, or whose device fails, stays down alone and is tried again later; the others serve on.
+# shellcheck source=/dev/null
+. "$(dirname "$0")/lib.sh"
+
+state_of() { field "\"group\":$1,\"epoch\":[0-9]*,\"state\":\"[a-z_]*\"" | sed 's/.*:"\(.*\)"/\1/'; } # GROUP
+await_state() { # GROUP STATE SECONDS
+  local since
+  since=$(now_ms)
+  until [ "$(state_of "$1")" = "$2" ]; do
+    kill -0 "$CLUSTER" 2>/dev/null || fail "the cluster has ended"
+    [ $(($(now_ms) - since)) -lt $(($3 * 1000)) ] || fail "group $1 is '$(state_of "$1")' and not $2 after $3 s"
+    sleep 0.05
+  done
+  TOOK=$(($(now_ms) - since))
+}
+answers() { [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "$1: no right answer"; }
+
+# Killed whenever it is ready.
+start_up -dp 2 --max-restarts 1
+groups_ready 2
+other=$(rank_pid 0 0)
+for _ in 1 2; do
+  await_state 1 ready 20
+  kill -9 "$(rank_pid 1 0)"
+  since=$(now_ms)
+  while [ "$(state_of 1)" = ready ]; do [ $(($(now_ms) - since)) -lt 1000 ] || fail "a death is not seen within a second"; done
+  answers "behind a death of group 1"
+done
+await_state 1 given_up 5
+client status | grep -q "group 1 is given_up: group 1 was killed by signal 9 (Killed); it is tried again in [0-9]* s" || fail "the status does not say why: $(client status)"
+answers "while group 1 is given up"
+await_state 1 ready 60
+[ "$(rank_pid 0 0)" = "$other" ] || fail "group 0 was started again"
+echo "a group that died twice was given up alone, and served again after $TOOK ms"
+# The last one that is left ends everything.
+kill -9 "$(rank_pid 1 0)"
+await_state 1 given_up 5
+kill -9 "$(rank_pid 0 0)"
+groups_ready 1
+kill -9 "$(rank_pid 0 0)"
+wait "$CLUSTER"
+code=$?
+[ $code = 1 ] || fail "exit code $code where no group is left"
+grep -q "group 0 was killed by signal 9 (Killed): giving up" "$RUN/log" || fail "no word of the end"
+nothing_left 5
+echo "the end of the last group is the end of the cluster"
+
+# A device of group 1 fails while it serves, and is still broken at the next try.
+mkdir "$RUN/bin"
+cp "$BIN"/trireme-{up,coordinator,worker} "$RUN/bin"
+cp "$1" "$RUN/bin/libtrireme-cuda.so"
+cp "$1" "$RUN/bin/libcuda.so.1"
+export FAKE_FAILS=$RUN/broken
+: >"$RUN/log"
+LD_LIBRARY_PATH=$RUN/bin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$RUN/bin/trireme-up" --model "$MODEL" -dp 2 --backend cuda --quarantine-time 3 >>"$RUN/log" 2>&1 &
+CLUSTER=$!
+wait_ready
+groups_ready 2
+clients_start 4 100 # some on each
+touch "$RUN/broken.1"
+await_state 1 quarantined 5
+client status | grep -q "group 1 is quarantined: this host: a device of group 1 has failed: rank 0: .*uncorrectable ECC error" || fail "the status does not say what has failed: $(client status)"
+answers "beside a device that has failed"
+sleep 3.5 # the one new try
+await_state 1 quarantined 5
+grep -q "cannot be opened" "$RUN/log" || fail "no new try behind the quarantine"
+rm "$RUN/broken.1"
+await_state 1 ready 15
+stop_cluster TERM
+unset FAKE_FAILS
+echo "a device that failed kept its group in quarantine until it was whole again"
+
+# Group 1's device fails at its first start, as its exit code says.
+cat >"$RUN/bin/trireme-worker" <<END
+#!/bin/sh
+case "\$*" in *"--group 1 --epoch 1"*) sleep 1; exit 5 ;; esac
+exec $BIN/trireme-worker "\$@"
+END
+chmod +x "$RUN/bin/trireme-worker"
+: >"$RUN/log"
+"$RUN/bin/trireme-up" --model "$MODEL" -dp 2 --quarantine-time 4 >>"$RUN/log" 2>&1 &
+CLUSTER=$!
+wait_ready
+await_state 1 quarantined 10
+client status | grep -q "group 1 is quarantined: this host: a device of group 1 has failed" || fail "the status does not say why: $(client status)"
+answers "beside a group in quarantine"
+await_state 1 ready 15
+[ "$(epoch_of 1)" = 2 ] || fail "epoch $(epoch_of 1) behind a quarantine"
+stop_cluster TERM
+echo "a group whose device failed came back after $TOOK ms of its quarantine"
