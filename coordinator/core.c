@@ -36,6 +36,7 @@ tri_status tri_core_create(const tri_core_config *config, int64_t now, tri_core 
 void tri_core_destroy(tri_core *c) {
   if (!c) return;
   jobs_destroy(c);
+  flows_destroy(c);
   members_destroy(c);
   tri_free(c->groups);
   tri_free(c->labels);
@@ -61,6 +62,7 @@ void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   case TRI_OP_FLOORS: floors_request(c, now, from, m->id); break;
   case TRI_OP_EXPERTS: experts_request(c, now, from, m->id); break;
   }
+  job_dispatch(c, now); /* what was cancelled leaves room */
   deliver_all(c, now);
 }
 
@@ -101,6 +103,7 @@ static void take_output(tri_core *c, int64_t now, const tri_peer *from, const tr
   if (m->op == TRI_GROUP_TOKENS) job_tokens(c, now, index, &m->tokens);
   if (m->op == TRI_GROUP_REFUSED) job_refused(c, now, index, m);
   if (m->op == TRI_GROUP_EMBED_RESULTS) embed_results(c, now, index, &m->embed_results);
+  job_dispatch(c, now);
 }
 
 void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {

@@ -10,15 +10,15 @@
 #include <unistd.h>
 
 #include "comm/wire/boot.h"
-#include "comm/wire/endpoint.h"
-#include "coordinator/allowed_keys.h"
 #include "coordinator/core.h"
 #include "coordinator/tokenize_pool.h"
 #include "coordinator/memory_watch.h"
 #include "coordinator/mpi_launch.h"
 #include "coordinator/response_cache.h"
 #include "coordinator/served_model.h"
+#include "coordinator/shares.h"
 #include "coordinator/signals.h"
+#include "coordinator/sockets.h"
 #include "coordinator/supervisor.h"
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
@@ -33,10 +33,9 @@ enum {
   OVER_MS = 1000, /* for what a worker has said before it ended to arrive */
   TOKENIZE_NOW_BYTES = 1024,
   MAX_WAITING_TEXTS = 4096, /* for the tokenizer's threads; further ones are refused */
-  CLIENT_BACKLOG = 1000,    /* messages that one client may leave unread before it counts as slow */
-  WORKER_BACKLOG = 65536,   /* messages that wait for one leader; jobs beyond them stay in the queue */
   ARENA_BYTES = 64 << 10,   /* first block of the memory of one unpacked message */
   RETAINED_SHARE = 4,       /* of the memory's limit: what jobs may have that have ended */
+  QUEUE_SHARE = 2,          /* the same of requests that wait or run */
 };
 /* Share of the watchdog's timeout after which a rank that reports nothing is lost: shorter than the whole,
  * so that a silent rank is named before its group counts as stalled. */
@@ -59,6 +58,8 @@ struct shell {
   tri_arena *arena;
   tri_buf buf;
   tri_boot boot;
+  tri_allowed_keys allowed;
+  tri_shares shares;
   int signal_fd;
   tri_supervisor supervisor;
   bool draining, leaving, failed, said_where;
@@ -139,60 +140,13 @@ static tri_status open_model(struct shell *s, tri_error *err) {
   return st == TRI_OK ? st : tri_fail(err, st, "tokenizer_threads", "cannot start the tokenizer's threads");
 }
 
-static tri_status open_client_socket(struct shell *s, tri_error *err) {
-  static tri_allowed_keys allowed;
-  char endpoint[TRI_ENDPOINT_BYTES];
-  tri_zkeypair pair;
-  TRI_CHECK(tri_endpoint_resolve(s->opts.endpoint, endpoint, err));
-  tri_zserver_config zc = {.endpoint = endpoint,
-                           .insecure_tcp = s->opts.insecure_tcp,
-                           .max_message = TRI_WIRE_MAX_MESSAGE,
-                           .backlog = CLIENT_BACKLOG};
-  if (!strncmp(endpoint, "tcp://", 6) && !s->opts.key_file && !s->opts.insecure_tcp)
-    return tri_fail(
-        err, TRI_USAGE, "endpoint",
-        "%s without keys would let anybody in: --key-file (trireme keygen FILE makes one) and --allowed-keys "
-        "(a file of the clients' public keys)",
-        endpoint);
-  if (s->opts.key_file) {
-    TRI_CHECK(tri_zkeypair_load(s->opts.key_file, &pair, err));
-    zc.curve = &pair;
-    if (!s->opts.allowed_keys)
-      return tri_fail(err, TRI_USAGE, "allowed_keys",
-                      "--key-file needs --allowed-keys with a file that names at least one client's public key");
-    TRI_CHECK(tri_allowed_keys_read(s->opts.allowed_keys, &allowed, err));
-    tri_allowed_keys_add_own(&allowed, pair.public_key);
-    zc.allowed = allowed.list;
-    zc.num_allowed = allowed.count;
-  }
-  return tri_zserver_open(s->z, &zc, &s->clients, err);
-}
-
-static tri_status open_worker_socket(struct shell *s, bool one_host, tri_error *err) {
-  char endpoint[300], host[128] = "127.0.0.1";
-  tri_zkeypair pair;
-  TRI_CHECK(tri_zkeypair_make(&pair, err));
-  TRI_CHECK(tri_zkeypair_make(&s->boot.worker, err));
-  snprintf(s->boot.server_key, sizeof s->boot.server_key, "%s", pair.public_key);
-  if (!one_host) tri_boot_host_address(s->opts.interface, host, sizeof host);
-  snprintf(endpoint, sizeof endpoint, "tcp://%s:*", host);
-  const char *allowed[] = {s->boot.worker.public_key};
-  tri_zserver_config zc = {.endpoint = strcmp(s->opts.worker_endpoint, "auto") ? s->opts.worker_endpoint : endpoint,
-                           .curve = &pair,
-                           .allowed = allowed,
-                           .num_allowed = 1,
-                           .max_message = TRI_WIRE_MAX_MESSAGE,
-                           .backlog = WORKER_BACKLOG};
-  tri_status st = tri_zserver_open(s->z, &zc, &s->workers, err);
-  if (st != TRI_OK && !strcmp(err->field, "endpoint")) snprintf(err->field, sizeof err->field, "worker_endpoint");
-  TRI_CHECK(st);
-  snprintf(s->boot.endpoint, sizeof s->boot.endpoint, "%s", tri_zserver_endpoint(s->workers));
-  return s->opts.boot_file ? tri_boot_save(s->opts.boot_file, &s->boot, err) : TRI_OK;
-}
-
 /* Lazy batches: a group may stand still on purpose for half of its limit. */
 static int64_t longest_hold_ns(const tri_serve_options *o) {
   return o->encoder_batching == TRI_BATCHING_DP_LAZY ? (int64_t)(o->encoder_latency_limit * 1e6) / 2 : 0;
+}
+
+static uint64_t queue_bytes(const tri_serve_options *o) {
+  return o->max_queue_bytes ? o->max_queue_bytes : (o->memory_cap - o->response_cache) / QUEUE_SHARE;
 }
 
 static tri_status open_core(struct shell *s, tri_error *err) {
@@ -222,6 +176,12 @@ static tri_status open_core(struct shell *s, tri_error *err) {
                         .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)l.replicas,
                         .seed = s->opts.seed,
                         .max_queue = s->opts.max_queue,
+                        .max_queued_per_client = s->opts.max_queued_per_client,
+                        .max_queue_bytes = queue_bytes(&s->opts),
+                        .max_queue_ns = (int64_t)(s->opts.max_queue_time * 1e9),
+                        .shares = s->shares.list,
+                        .num_shares = s->shares.count,
+                        .by_priority = s->opts.scheduling_policy == 1,
                         .max_prompt = s->model.max_prompt,
                         .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9) + longest_hold_ns(&s->opts),
                         .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
@@ -480,8 +440,9 @@ int main(int argc, char **argv) {
   if (st == TRI_OK) st = open_model(&s, &err);
   if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s.arena);
   if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);
-  if (st == TRI_OK) st = open_worker_socket(&s, one_host, &err);
-  if (st == TRI_OK) st = open_client_socket(&s, &err);
+  if (st == TRI_OK) st = tri_worker_socket_open(&s.opts, s.z, one_host, &s.boot, &s.workers, &err);
+  if (st == TRI_OK) st = tri_client_socket_open(&s.opts, s.z, &s.allowed, &s.clients, &err);
+  if (st == TRI_OK) st = tri_shares_read(s.opts.client_share, &s.allowed, &s.shares, &err);
   if (st == TRI_OK) st = open_core(&s, &err);
   if (st == TRI_OK && mpi) st = tri_mpi_launch_hand_out(&s.boot, &err);
   if (st != TRI_OK) {

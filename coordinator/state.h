@@ -7,6 +7,7 @@
 #include <sys/queue.h>
 
 #include "coordinator/core.h"
+#include "coordinator/fair_queue.h"
 #include "coordinator/histogram.h"
 #include "coordinator/response_cache.h"
 #include "runtime/base/hash.h"
@@ -14,7 +15,14 @@
 
 /* Bits of a seed that is drawn: so many every reader of JSON takes as they are. */
 enum { DRAWN_SEED_BITS = 53 };
-enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8, MAX_NOTICES = 64 };
+enum {
+  NUM_BUCKETS = 4096,
+  NUM_FLOW_BUCKETS = 1024,
+  MAX_RANKS = 1024,
+  MAX_RETAINED = 4096,
+  MAX_ASKS = 8,
+  MAX_NOTICES = 64
+};
 
 /* Time for which an ended job can still be attached to or asked for again. */
 #define RETAIN_NS (60 * 1000000000LL)
@@ -63,6 +71,8 @@ typedef struct job {
   LIST_ENTRY(job) client_chain;
   struct job *dirty_next;
   bool dirty;
+  TAILQ_ENTRY(job) queue_links; /* of its flow's queue */
+  flow_part part;
   uint64_t id;
   tri_request_id request_id;
   job_content content;
@@ -165,7 +175,10 @@ typedef struct group {
   uint64_t epoch;
   uint32_t tp, pp, dp, ep, world;
   rank_info *ranks; /* [world] */
-  uint64_t model_hash, max_model_len, kv_blocks, block_size, max_num_seqs;
+  uint64_t model_hash, max_model_len, kv_blocks, block_size, max_num_seqs, step_tokens;
+  /* of the jobs that it has: sequences, the most steps that they can take, and the jobs that it has shown no sign of
+   * yet with the tokens of their prompts */
+  uint64_t sequences, steps, pending, pending_tokens;
   uint32_t running, waiting, jobs;
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions, rearrangements, experts_moved, moving_ns;
   tri_group_swaps swaps;
@@ -178,6 +191,16 @@ typedef struct group {
 } group;
 
 typedef struct prefix_affinity prefix_affinity;
+
+/* Why a job was refused, or ended in the queue. */
+typedef enum queue_refusal {
+  REFUSED_QUEUE,
+  REFUSED_QUEUE_BYTES,
+  REFUSED_CLIENT,
+  REFUSED_CLIENT_BYTES,
+  REFUSED_QUEUE_TIME,
+  NUM_REFUSALS
+} queue_refusal;
 
 struct tri_core {
   tri_core_config cfg;
@@ -198,10 +221,15 @@ struct tri_core {
   int num_expert_asks;
   takeover_notice notices[MAX_NOTICES];
   int num_notices;
-  tri_buf content;                 /* memory of content_of */
-  tri_response_cache *cache;       /* NULL: none */
-  tri_buf cache_key, cache_answer; /* memory of answers.c */
-  prefix_affinity *affinity;       /* NULL: there is one group, or none has a prefix cache */
+  tri_buf content;                                    /* memory of content_of */
+  tri_response_cache *cache;                          /* NULL: none */
+  tri_buf cache_key, cache_answer;                    /* memory of answers.c */
+  struct flow_chain flows[NUM_FLOW_BUCKETS], waiting; /* waiting: those with jobs in the queue */
+  struct flow_owner_chain flow_owners[NUM_FLOW_BUCKETS];
+  double flow_clock; /* service of the owner that was last served */
+  size_t queue_bytes;
+  uint64_t refused[NUM_REFUSALS];
+  prefix_affinity *affinity; /* NULL: there is one group, or none has a prefix cache */
   /* totals */
   uint64_t done_stop, done_length, done_abort, failed, lost, prompt_tokens, generation_tokens;
   tri_wire_str *labels; /* of a classifier */
@@ -280,6 +308,25 @@ void job_mark(tri_core *c, job *j);                                             
 void job_forget(tri_core *c, job *j);                                              /* frees it */
 void job_free(job *j);                                                             /* one that is not enlisted */
 void jobs_destroy(tri_core *c);
+
+/* flows.c: what each client and each caller has of the queue */
+size_t flow_bytes_of(const tri_submit *s); /* of the job that it makes, about */
+tri_status flow_check(tri_core *c, const tri_peer *from, const tri_submit *s, tri_error *err);
+bool flow_enter(tri_core *c, job *j); /* false: no memory */
+void flow_resize(tri_core *c, job *j, size_t bytes);
+void flow_leave(tri_core *c, job *j); /* a job that has ended */
+void flows_destroy(tri_core *c);
+
+/* fair_queue.c: the queue, fair between flows, and by age within one */
+extern const char *const queue_refusal_names[NUM_REFUSALS];
+void queue_push(tri_core *c, int64_t now, job *j);
+void queue_remove(tri_core *c, job *j); /* one that may be in the queue */
+/* Returns the job whose turn it is and the group that has room for it; NULL: none has room for any. */
+job *queue_next(tri_core *c, group **g, uint32_t *index);
+/* A group has got the job, which leaves the queue and counts as service of its flow. */
+void queue_assigned(tri_core *c, job *j, group *g, uint32_t index);
+void queue_begun(tri_core *c, job *j);    /* its group has shown a sign of it */
+void queue_released(tri_core *c, job *j); /* its group has it no more: service is what was done */
 
 /* admission.c */
 tri_status admission_check(const tri_core *c, const tri_client_msg *m, const tri_submit *s, tri_error *err);

@@ -31,6 +31,9 @@ tri_status tri_zkeypair_save(const char *path, const tri_zkeypair *k, tri_error 
 /* Checks that key is the Z85 text of a key. what: the option or field that it came from. */
 tri_status tri_zkey_check(const char *key, const char *what, tri_error *err);
 
+/* Writes the 32 bytes of a key's text; false: it is none. */
+bool tri_zkey_raw(const char *key, uint8_t out[TRI_OWNER_BYTES]);
+
 tri_status tri_zcontext_create(tri_zcontext **out, tri_error *err);
 void tri_zcontext_destroy(tri_zcontext *z); /* closes what is open; never blocks longer than the linger of 200 ms */
 
