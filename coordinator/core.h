@@ -85,6 +85,8 @@ void tri_core_destroy(tri_core *c); /* NULL is fine */
 void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
 /* Answers bytes that were no request. */
 void tri_core_client_error(tri_core *c, int64_t now, const tri_peer *from, uint64_t id, const tri_error *err);
+/* Connections of clients have ended: those that had them are looked for soon. */
+void tri_core_connections_ended(tri_core *c, int64_t now, const tri_connections *ended);
 void tri_core_tokenized(tri_core *c, int64_t now, uint64_t job, tri_status st, const uint32_t *ids, size_t count,
                         size_t second);
 void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m);

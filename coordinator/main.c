@@ -236,6 +236,11 @@ static void read_clients(struct shell *s) {
   }
 }
 
+static void see_ended(struct shell *s) {
+  tri_connections ended = {{0}};
+  if (tri_zserver_take_ended(s->clients, &ended)) tri_core_connections_ended(s->core, tri_now_ns(), &ended);
+}
+
 static void read_workers(struct shell *s) {
   tri_peer from;
   const void *data;
@@ -337,6 +342,7 @@ static void tick(struct shell *s) {
   int64_t now = tri_now_ns();
   if (now - s->last_tick < TICK_MS * NS_PER_MS) return;
   s->last_tick = now;
+  see_ended(s);
   tri_core_tick(s->core, now);
   double mb = tri_resident_mb();
   watch_memory(s, mb);

@@ -19,7 +19,8 @@ tri_status tri_client_socket_open(const tri_serve_options *o, tri_zcontext *z, t
   tri_zserver_config zc = {.endpoint = endpoint,
                            .insecure_tcp = o->insecure_tcp,
                            .max_message = TRI_WIRE_MAX_MESSAGE,
-                           .backlog = CLIENT_BACKLOG};
+                           .backlog = CLIENT_BACKLOG,
+                           .watch = true};
   if (!strncmp(endpoint, "tcp://", 6) && !o->key_file && !o->insecure_tcp)
     return tri_fail(
         err, TRI_USAGE, "endpoint",

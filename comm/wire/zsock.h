@@ -45,6 +45,7 @@ typedef struct tri_zserver_config {
   int num_allowed;
   size_t max_message; /* per frame */
   int backlog;        /* messages queued per peer before send says TRI_AGAIN */
+  bool watch;         /* connections that end are told of, and must be taken */
 } tri_zserver_config;
 
 /* Lets this process have as many open files as the system grants it: a connection is one, and the usual soft limit of
@@ -66,6 +67,9 @@ tri_status tri_zserver_queue(tri_zserver *s, const tri_peer *to, const void *dat
 void tri_zserver_flush(tri_zserver *s);
 /* Finds out whether a peer is there, which only sending tells: by a frame of no messages. As tri_zserver_send. */
 tri_status tri_zserver_look(tri_zserver *s, const tri_peer *to);
+/* Adds the connections that have ended since the last call; false: none has. What they had sent may still be to be
+ * received, and a look may find them there for a moment. */
+bool tri_zserver_take_ended(tri_zserver *s, tri_connections *ended);
 /* Closes and binds again at the same address: frees what hostile peers made the library hold. */
 tri_status tri_zserver_rebind(tri_zserver *s, tri_error *err);
 void tri_zserver_close(tri_zserver *s); /* NULL is fine */
