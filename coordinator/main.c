@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "comm/wire/boot.h"
+#include "coordinator/connection_guard.h"
 #include "coordinator/core.h"
 #include "coordinator/tokenize_pool.h"
 #include "coordinator/memory_watch.h"
@@ -27,7 +28,8 @@
 
 enum {
   TICK_MS = 100,
-  BATCH = 256,    /* messages of one socket before the other's turn */
+  BATCH = 256, /* messages of one socket before the other's turn */
+  GUARD_BATCHES = 16,
   WINDOW_S = 10,  /* seconds that rates are taken over */
   FLUSH_MS = 300, /* for last words to leave */
   OVER_MS = 1000, /* for what a worker has said before it ended to arrive */
@@ -212,28 +214,45 @@ static void set_facts(struct shell *s) {
   if (sum.tokens) s->facts.cpu_us_per_token = sum.cpu_s * 1e6 / (double)sum.tokens;
   s->facts.cpu_s = cpu_seconds();
   s->facts.tokens_per_second = sum.wall_s > 0 ? (double)sum.tokens / sum.wall_s : 0;
+  tri_guard_figures g = tri_connection_guard_figures();
+  s->facts.refused_connections = g.refused;
+  s->facts.cut_connections = g.cut;
   tri_core_set_facts(s->core, &s->facts);
 }
 
-static void read_clients(struct shell *s) {
+static void take_client(struct shell *s, const tri_peer *from, const void *data, size_t len, int frames) {
+  tri_client_msg m;
+  tri_error err = {0};
+  uint64_t id = 0;
+  tri_status st = TRI_OK;
+  tri_connection_guard_message(from->connection);
+  tri_arena_reset(s->arena);
+  if (frames > 1) st = tri_fail(&err, TRI_CORRUPT, "", "a request is one frame, this message has several");
+  if (st == TRI_OK) st = tri_client_msg_unpack(data, len, s->arena, &m, &id, &err);
+  if (st == TRI_OK && (m.op == TRI_OP_STATUS || m.op == TRI_OP_STATS)) set_facts(s);
+  if (st == TRI_OK)
+    tri_core_client(s->core, tri_now_ns(), from, &m);
+  else
+    tri_core_client_error(s->core, tri_now_ns(), from, id, &err);
+}
+
+/* Returns whether there may be more. */
+static bool read_clients(struct shell *s) {
   tri_peer from;
   const void *data;
   size_t len;
-  int frames;
-  for (int i = 0; i < BATCH && tri_zserver_recv(s->clients, &from, &data, &len, &frames) == TRI_OK; i++) {
-    tri_client_msg m;
-    tri_error err = {0};
-    uint64_t id = 0;
-    tri_status st = TRI_OK;
-    tri_arena_reset(s->arena);
-    if (frames > 1) st = tri_fail(&err, TRI_CORRUPT, "", "a request is one frame, this message has several");
-    if (st == TRI_OK) st = tri_client_msg_unpack(data, len, s->arena, &m, &id, &err);
-    if (st == TRI_OK && m.op == TRI_OP_STATUS) set_facts(s);
-    if (st == TRI_OK)
-      tri_core_client(s->core, tri_now_ns(), &from, &m);
-    else
-      tri_core_client_error(s->core, tri_now_ns(), &from, id, &err);
-  }
+  int frames, n = 0;
+  for (; n < BATCH && tri_zserver_recv(s->clients, &from, &data, &len, &frames) == TRI_OK; n++)
+    take_client(s, &from, data, len, frames);
+  return n == BATCH;
+}
+
+/* Closes connections that send messages without end. Whether one does is known once all that has come is read. */
+static void guard_connections(struct shell *s) {
+  bool more = tri_connection_guard_suspects();
+  if (!more) return;
+  for (int i = 0; more && i < GUARD_BATCHES; i++) more = read_clients(s);
+  if (!more) tri_connection_guard_cut();
 }
 
 static void see_ended(struct shell *s) {
@@ -326,6 +345,7 @@ static void count_second(struct shell *s, int64_t now, double mb) {
   s->last_second = now;
   s->facts.resident_mb = mb;
   set_facts(s);
+  tri_connection_guard_log();
   tri_supervisor_tell(&s->supervisor, "alive");
 }
 
@@ -343,6 +363,7 @@ static void tick(struct shell *s) {
   if (now - s->last_tick < TICK_MS * NS_PER_MS) return;
   s->last_tick = now;
   see_ended(s);
+  guard_connections(s);
   tri_core_tick(s->core, now);
   double mb = tri_resident_mb();
   watch_memory(s, mb);
@@ -414,6 +435,7 @@ static void clean_up(struct shell *s) {
   tri_zserver_close(s->clients);
   tri_zserver_close(s->workers);
   tri_zcontext_destroy(s->z);
+  tri_connection_guard_close();
   tri_served_model_close(&s->model);
   tri_arena_destroy(s->arena);
   tri_buf_free(&s->buf);
@@ -448,6 +470,7 @@ int main(int argc, char **argv) {
   if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);
   if (st == TRI_OK) st = tri_worker_socket_open(&s.opts, s.z, one_host, &s.boot, &s.workers, &err);
   if (st == TRI_OK) st = tri_client_socket_open(&s.opts, s.z, &s.allowed, &s.clients, &err);
+  if (st == TRI_OK) st = tri_connection_guard_open(tri_zserver_endpoint(s.clients), &err);
   if (st == TRI_OK) st = tri_shares_read(s.opts.client_share, &s.allowed, &s.shares, &err);
   if (st == TRI_OK) st = open_core(&s, &err);
   if (st == TRI_OK && mpi) st = tri_mpi_launch_hand_out(&s.boot, &err);

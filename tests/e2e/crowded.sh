@@ -10,7 +10,7 @@ figure() { "$BIN/trireme" status --json | grep -o "\"$1\":[0-9]*" | head -1 | cu
 # until NAME OPERATOR NUMBER: within 20 s
 until_figure() {
   for _ in $(seq 200); do
-    [ "$(figure "$1")" "$2" "$3" ] && return
+    test "$(figure "$1")" "$2" "$3" && return
     sleep 0.1
   done
   fail "$1 is $(figure "$1"), not $2 $3"

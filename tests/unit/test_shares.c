@@ -28,8 +28,8 @@ START_TEST(test_keys) {
   char text[400];
   uint8_t raw[TRI_OWNER_BYTES];
   for (int i = 0; i < 3; i++) ck_assert_int_eq(tri_zkeypair_make(&pair[i], &err), TRI_OK);
-  snprintf(text, sizeof text, "# of us\n%s weight=2.5 ann\n%s\tbob, weight=7\n%s", pair[0].public_key, pair[1].public_key,
-           pair[2].public_key);
+  snprintf(text, sizeof text, "# of us\n%s weight=2.5 ann\n%s\tbob, weight=7\n%s", pair[0].public_key,
+           pair[1].public_key, pair[2].public_key);
   ck_assert_msg(read_keys(text, &err) == TRI_OK, "%s", err.message);
   ck_assert(keys.count == 3 && keys.weights[0] == 2.5 && keys.weights[1] == 1 && keys.weights[2] == 1);
   ck_assert_str_eq(keys.list[2], pair[2].public_key);
@@ -52,8 +52,11 @@ END_TEST
 START_TEST(test_callers) {
   tri_error err = {0};
   const tri_allowed_keys none = {.count = 0};
-  const char *const wrong[] = {"ann", "=3", "ann=", "ann=0", "ann=1e9", "ann=nan", "ann=1,", ",", "ann=1,,bob=2",
-                               "0123456789012345678901234567890123456789012345678901234567890123x=2"};
+  const char *const wrong[] = {"ann",          "=3",
+                               "ann=",         "ann=0",
+                               "ann=1e9",      "ann=nan",
+                               "ann=1,",       ",",
+                               "ann=1,,bob=2", "0123456789012345678901234567890123456789012345678901234567890123x=2"};
   ck_assert(tri_shares_read(NULL, &none, &shares, &err) == TRI_OK && !shares.count);
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     bool is_whole = !strcmp(wrong[i], "ann=1,"); /* nothing follows */

@@ -612,9 +612,10 @@ Suite *suite_zsock(void) {
   TCase *c = tcase_create("zsock");
   tcase_set_timeout(c, 60);
   tcase_add_checked_fixture(c, setup, teardown);
-  const TTest *const tests[] = {ipc_mode,       ipc_live_and_stale, bad_endpoints,  multipart, gone_and_full, ended, queued,
-                                rebind,         connection_states,  one_connection, poll,      curve,         key_files,
-                                destroy_closes, endpoint_rule};
+  const TTest *const tests[] = {
+      ipc_mode,     ipc_live_and_stale, bad_endpoints,  multipart, gone_and_full, ended,     queued,
+      rebind,       connection_states,  one_connection, poll,      curve,         key_files, destroy_closes,
+      endpoint_rule};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;
