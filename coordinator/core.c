@@ -106,7 +106,20 @@ static void take_output(tri_core *c, int64_t now, const tri_peer *from, const tr
   job_dispatch(c, now);
 }
 
+/* A rank speaks for itself: over the connection on which it has registered. */
+static bool is_from_rank(tri_core *c, const tri_peer *from, const tri_group_msg *m) {
+  switch (m->op) {
+  case TRI_GROUP_READY: return group_has_rank(c, m->ready.group, m->ready.epoch, 0, from);
+  case TRI_GROUP_HEALTH: return group_has_rank(c, m->health.group, m->health.epoch, m->health.rank, from);
+  case TRI_GROUP_FLOORS: return group_has_rank(c, m->floors.group, m->floors.epoch, m->floors.rank, from);
+  case TRI_GROUP_EXPERTS: return group_has_rank(c, m->experts.group, m->experts.epoch, m->experts.rank, from);
+  case TRI_GROUP_FAILED: return group_has_rank(c, m->failed.group, m->failed.epoch, m->failed.rank, from);
+  default: return true; /* of a leader, which is found by its connection, or a registration */
+  }
+}
+
 void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
+  if (!is_from_rank(c, from, m)) return;
   switch (m->op) {
   case TRI_GROUP_REGISTER: member_register(c, now, from, &m->reg); break;
   case TRI_GROUP_READY: take_ready(c, now, m); break;

@@ -126,18 +126,25 @@ void queue_released(tri_core *c, job *j) {
 
 /* ---- whose turn it is ---- */
 
-/* Returns the sequences of a group that a job would wait for: a job does not wait for those with a higher priority. */
-static uint64_t sequences_before(const tri_core *c, uint32_t index, const job *j) {
-  uint64_t n = 0;
-  if (!c->cfg.by_priority) return c->groups[index].sequences;
-  for (const job *k = TAILQ_FIRST(&c->active); k; k = TAILQ_NEXT(k, links))
-    if (k->part.in_group && k->group == index && k->sampling.priority <= j->sampling.priority) n += k->part.sequences;
-  return n;
+/* Returns the sequences of a group that a job would wait for: a job does not wait for those with a higher priority.
+ * Most jobs have the same one, for which they are counted once. */
+static uint64_t sequences_before(tri_core *c, uint32_t index, const job *j) {
+  group *g = &c->groups[index];
+  if (!c->cfg.by_priority) return g->sequences;
+  if (g->has_counted && g->counted_priority == j->sampling.priority) return g->counted;
+  g->has_counted = true;
+  g->counted_priority = j->sampling.priority;
+  g->counted = 0;
+  for (const job *k = TAILQ_FIRST(&c->active); k; k = TAILQ_NEXT(k, links)) {
+    bool before = k->part.in_group && k->group == index && k->sampling.priority <= j->sampling.priority;
+    if (before) g->counted += k->part.sequences;
+  }
+  return g->counted;
 }
 
 /* The last slots are for flows that have fewer than those: one that has many jobs leaves some for whoever comes next,
  * whose job then runs at once. A group whose jobs are all short gets some ahead: it takes them in in a few steps. */
-static bool has_slots(const tri_core *c, uint32_t index, const flow *f, const job *j) {
+static bool has_slots(tri_core *c, uint32_t index, const flow *f, const job *j) {
   const group *g = &c->groups[index];
   uint64_t slots = g->max_num_seqs, before, free_slots;
   if (!g->sequences || !slots) return true;
@@ -154,7 +161,7 @@ static bool has_prompt_room(const group *g, const job *j) {
   return g->pending_tokens + j->num_prompt <= steps * g->step_tokens;
 }
 
-static bool has_room(const tri_core *c, uint32_t index, const flow *f, const job *j) {
+static bool has_room(tri_core *c, uint32_t index, const flow *f, const job *j) {
   const group *g = &c->groups[index];
   return group_takes_jobs(c, g) && has_prompt_room(g, j) && has_slots(c, index, f, j);
 }
@@ -192,7 +199,10 @@ job *queue_next(tri_core *c, group **g, uint32_t *index) {
   flow *best = NULL;
   uint32_t at = 0, liked = 0;
   bool any = false;
-  for (uint32_t i = 0; i < c->cfg.num_groups && c->num_queued; i++) any |= may_have_room(c, &c->groups[i]);
+  for (uint32_t i = 0; i < c->cfg.num_groups && c->num_queued; i++) {
+    any |= may_have_room(c, &c->groups[i]);
+    c->groups[i].has_counted = false;
+  }
   if (!any) return NULL;
   for (flow *f = LIST_FIRST(&c->waiting); f; f = LIST_NEXT(f, waiting)) {
     if (best && !is_sooner(c, f, best)) continue;

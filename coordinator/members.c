@@ -87,6 +87,10 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
     return;
   }
   rank_info *k = &g->ranks[r->rank];
+  if (k->known && !tri_peer_equal(&k->peer, from)) {
+    refuse(c, from, "this rank of the group has registered over another connection");
+    return;
+  }
   if (!k->known) k->layer = UINT32_MAX; /* no step is under way */
   k->known = true;
   k->peer = *from;

@@ -179,6 +179,10 @@ typedef struct group {
   /* of the jobs that it has: sequences, the most steps that they can take, and the jobs that it has shown no sign of
    * yet with the tokens of their prompts */
   uint64_t sequences, steps, pending, pending_tokens;
+  /* of one look at the queue: sequences with this priority or a sooner one, where they have been counted */
+  int64_t counted_priority;
+  uint64_t counted;
+  bool has_counted;
   uint32_t running, waiting, jobs;
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions, rearrangements, experts_moved, moving_ns;
   tri_group_swaps swaps;
@@ -262,6 +266,8 @@ void defaults_apply(const tri_model_config *m, tri_sampling *s);
 
 /* group_table.c */
 group *group_find(tri_core *c, uint32_t index, uint64_t epoch); /* NULL: there is none, or it is lost */
+/* Tells whether a rank of a start of a group has registered over this connection. */
+bool group_has_rank(tri_core *c, uint32_t index, uint64_t epoch, uint32_t rank, const tri_peer *from);
 bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index);
 bool group_takes_jobs(const tri_core *c, const group *g);
 group *group_pick(const tri_core *c, uint32_t *index); /* the ready group with the least to do; NULL: none */
