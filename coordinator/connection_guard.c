@@ -22,7 +22,8 @@ enum {
   MOST_DESCRIPTORS = 1 << 20, /* that are counted */
   MOST_RESERVED = 256,        /* descriptors that clients leave, for workers and files */
   RESERVED_SHARE = 4,         /* of all, where those are fewer */
-  MOST_SUSPECTS = 64          /* of one look */
+  MOST_SUSPECTS = 64,         /* of one look */
+  FORGIVEN = 1 << 10          /* bytes a second */
 };
 
 #define CUT UINT32_MAX /* in place of bytes: of a connection that is being closed */
@@ -188,7 +189,15 @@ tri_guard_figures tri_connection_guard_figures(void) {
   return (tri_guard_figures){.refused = atomic_load(&guard.refused), .cut = atomic_load(&guard.cut)};
 }
 
-void tri_connection_guard_log(void) {
+/* A value that changes meanwhile is left as it is: it may have become a new connection's. */
+static void forgive(_Atomic uint32_t *bytes) {
+  uint32_t n = atomic_load_explicit(bytes, memory_order_relaxed);
+  if (n && n != CUT) atomic_compare_exchange_strong(bytes, &n, n > FORGIVEN ? n - FORGIVEN : 0);
+}
+
+void tri_connection_guard_second(void) {
+  int highest = atomic_load(&guard.highest);
+  for (int fd = 0; fd <= highest && find(fd); fd++) forgive(find(fd));
   tri_guard_figures now = tri_connection_guard_figures();
   if (now.refused > guard.told.refused)
     tri_log(TRI_LOG_WARN, "coordinator", "connections refused: %llu, since few files are left (ulimit -n)",

@@ -33,7 +33,9 @@ typedef struct tri_guard_figures {
   uint64_t refused, cut; /* connections, since the start */
 } tri_guard_figures;
 tri_guard_figures tri_connection_guard_figures(void);
-void tri_connection_guard_log(void); /* what is new in them */
+/* Logs what is new in them, and forgives each connection a little: heartbeats are bytes of no message. Called once a
+ * second. */
+void tri_connection_guard_second(void);
 
 /* ---- for library_calls.c ---- */
 

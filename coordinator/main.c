@@ -345,7 +345,7 @@ static void count_second(struct shell *s, int64_t now, double mb) {
   s->last_second = now;
   s->facts.resident_mb = mb;
   set_facts(s);
-  tri_connection_guard_log();
+  tri_connection_guard_second();
   tri_supervisor_tell(&s->supervisor, "alive");
 }
 

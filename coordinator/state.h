@@ -323,7 +323,8 @@ void flow_resize(tri_core *c, job *j, size_t bytes);
 void flow_leave(tri_core *c, job *j); /* a job that has ended */
 void flows_destroy(tri_core *c);
 
-/* fair_queue.c: the queue, fair between flows, and by age within one */
+/* fair_queue.c: the queue, fair between flows, and by age within one. A job that its group has lost goes back to its
+ * old place by queue_released and queue_push. */
 extern const char *const queue_refusal_names[NUM_REFUSALS];
 void queue_push(tri_core *c, int64_t now, job *j);
 void queue_remove(tri_core *c, job *j); /* one that may be in the queue */

@@ -172,6 +172,25 @@ START_TEST(test_many_messages) {
 }
 END_TEST
 
+/* A client that only listens sends heartbeats, for days. */
+START_TEST(test_heartbeats) {
+  begin(false);
+  int last = dup(0); /* the connections have lower numbers */
+  for (int i = 0; i < 100000; i++) {
+    for (int fd = 0; fd < last; fd++) tri_guard_received(fd, 100);
+    tri_connection_guard_second();
+    if (i % 1000 == 0) ck_assert(!tri_connection_guard_suspects());
+  }
+  for (int i = 0; i < 1300; i++) { /* what comes faster than those is forgiven as little */
+    for (int fd = 0; fd < last; fd++) tri_guard_received(fd, 2000);
+    tri_connection_guard_second();
+  }
+  ck_assert(tri_connection_guard_suspects());
+  close(last);
+  end();
+}
+END_TEST
+
 /* The newest are refused while there are descriptors for others, and when there is none at all. */
 START_TEST(test_no_descriptors) {
   enum { MOST = 160 };
@@ -209,6 +228,7 @@ Suite *suite_connection_guard(void) {
   tcase_set_timeout(t, 60);
   tcase_add_loop_test(t, test_message_without_end, 0, 2); /* 1: over TCP */
   tcase_add_loop_test(t, test_many_messages, 0, 2);
+  tcase_add_test(t, test_heartbeats);
   tcase_add_loop_test(t, test_no_descriptors, 0, 2);
   suite_add_tcase(s, t);
   return s;

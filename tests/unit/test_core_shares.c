@@ -58,6 +58,12 @@ START_TEST(test_limits_of_jobs) {
   tri_client_msg m = {.op = TRI_OP_STATUS, .id = 1};
   submit(w, "j", &m);
   ck_assert(status.refused_client_jobs == 7 && status.refused_max_queue == 1 && status.waiting == 40);
+  w->stats = calloc(1, 8192);
+  m.op = TRI_OP_STATS;
+  submit(w, "k", &m);
+  ck_assert_ptr_nonnull(strstr(w->stats, "trireme:requests_refused_total{reason=\"client_jobs\"} 7\n"));
+  ck_assert_ptr_nonnull(strstr(w->stats, "trireme:requests_refused_total{reason=\"max_queue\"} 1\n"));
+  free(w->stats);
   world_destroy(w);
 }
 END_TEST
@@ -315,6 +321,22 @@ START_TEST(test_queue_time) {
 }
 END_TEST
 
+/* The counts of groups and flows stay right when a group is lost: what it had does not count for the next one. */
+START_TEST(test_lost_group) {
+  struct world *w = world_create(1);
+  for (uint64_t epoch = 1; epoch <= 6; epoch++) {
+    bool odd = epoch % 2; /* an even one gets the two that have waited */
+    start_group(w, 0, epoch, 1);
+    if (odd) ck_assert_int_eq(flood(w, "a", "", 100 * epoch, SLOTS + 2, 100), SLOTS + 2);
+    ck_assert_int_eq(w->num_assigns, (int)((epoch + 1) / 2) * SLOTS + (int)(epoch / 2) * 2);
+    tri_group_msg m = {.op = TRI_GROUP_FAILED, .failed = {.epoch = epoch}};
+    send_worker(w, 0, epoch, 0, &m);
+    ck_assert_int_eq(tri_core_is_idle(w->core), !odd);
+  }
+  world_destroy(w);
+}
+END_TEST
+
 /* What a cancelled job had is there again. */
 START_TEST(test_cancelled) {
   struct world *w = world_create_sharing(&(tri_core_config){.max_queue = 32});
@@ -347,6 +369,7 @@ Suite *suite_core_shares(void) {
   tcase_add_test(t, test_nothing_is_saved);
   tcase_add_test(t, test_priorities);
   tcase_add_test(t, test_queue_time);
+  tcase_add_test(t, test_lost_group);
   tcase_add_test(t, test_cancelled);
   return s;
 }
