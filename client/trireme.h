@@ -353,6 +353,11 @@ typedef struct trireme_status {
   size_t num_callers; /* those that have requests under way, 64 at most */
   const trireme_caller_status *const *callers;
   uint64_t requests_replayed; /* that were given to a group again, since theirs was lost */
+  /* Jobs that were refused, or ended in the queue, by the limit, since the start; and connections. */
+  uint64_t refused_max_queue, refused_max_queue_bytes, refused_client_jobs, refused_client_bytes;
+  uint64_t expired_max_queue_time;
+  uint64_t refused_connections; /* for want of files */
+  uint64_t cut_connections;     /* that sent a message without end */
 } trireme_status;
 
 /* Sums over a group's ranks. */

@@ -21,9 +21,6 @@ tri_status admission_refuse_untokenized(const tri_core *c, const char *field, tr
 static tri_status check_submit(const tri_core *c, const tri_submit *s, tri_error *err) {
   char shown[64];
   if (c->draining) return tri_fail(err, TRI_DRAINING, "", "the cluster is shutting down and takes no new jobs");
-  if (c->num_active >= c->cfg.max_queue)
-    return tri_fail(err, TRI_NO_CAPACITY, "", "%lld jobs are waiting or running, the limit is max_queue %lld",
-                    (long long)c->num_active, (long long)c->cfg.max_queue);
   if (s->model.s && (s->model.len != strlen(c->cfg.model_name) || memcmp(s->model.s, c->cfg.model_name, s->model.len)))
     return tri_fail(err, TRI_NOT_FOUND, "model", "no model \"%s\" here, only \"%s\"",
                     tri_wire_printable(s->model.s, s->model.len, shown), c->cfg.model_name);

@@ -36,6 +36,7 @@ tri_status tri_core_create(const tri_core_config *config, int64_t now, tri_core 
 void tri_core_destroy(tri_core *c) {
   if (!c) return;
   jobs_destroy(c);
+  flows_destroy(c);
   members_destroy(c);
   tri_free(c->groups);
   tri_free(c->labels);
@@ -62,6 +63,7 @@ void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   case TRI_OP_FLOORS: floors_request(c, now, from, m->id); break;
   case TRI_OP_EXPERTS: experts_request(c, now, from, m->id); break;
   }
+  job_dispatch(c, now); /* what was cancelled leaves room */
   deliver_all(c, now);
 }
 
@@ -102,10 +104,23 @@ static void take_output(tri_core *c, int64_t now, const tri_peer *from, const tr
   if (m->op == TRI_GROUP_TOKENS) job_tokens(c, now, index, &m->tokens);
   if (m->op == TRI_GROUP_REFUSED) job_refused(c, now, index, m);
   if (m->op == TRI_GROUP_EMBED_RESULTS) embed_results(c, now, index, &m->embed_results);
-  if (c->num_queued) job_dispatch(c, now); /* who waits for a group to itself, and those behind */
+  job_dispatch(c, now);
+}
+
+/* A rank speaks for itself: over the connection on which it has registered. */
+static bool is_from_rank(tri_core *c, const tri_peer *from, const tri_group_msg *m) {
+  switch (m->op) {
+  case TRI_GROUP_READY: return group_has_rank(c, m->ready.group, m->ready.epoch, 0, from);
+  case TRI_GROUP_HEALTH: return group_has_rank(c, m->health.group, m->health.epoch, m->health.rank, from);
+  case TRI_GROUP_FLOORS: return group_has_rank(c, m->floors.group, m->floors.epoch, m->floors.rank, from);
+  case TRI_GROUP_EXPERTS: return group_has_rank(c, m->experts.group, m->experts.epoch, m->experts.rank, from);
+  case TRI_GROUP_FAILED: return group_has_rank(c, m->failed.group, m->failed.epoch, m->failed.rank, from);
+  default: return true; /* of a leader, which is found by its connection, or a registration */
+  }
 }
 
 void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
+  if (!is_from_rank(c, from, m)) return;
   switch (m->op) {
   case TRI_GROUP_REGISTER: member_register(c, now, from, &m->reg); break;
   case TRI_GROUP_READY: take_ready(c, now, m); break;

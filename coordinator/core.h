@@ -58,6 +58,8 @@ typedef struct tri_core_io {
   tri_status (*random)(void *ctx, void *out, size_t len);
 } tri_core_io;
 
+struct tri_share; /* fair_queue.h */
+
 typedef struct tri_core_config {
   const char *model_name;
   const tri_model_config *model;  /* borrowed */
@@ -70,10 +72,16 @@ typedef struct tri_core_config {
   uint64_t most_retained;         /* bytes of jobs that have ended, for clients that come back; 0: any */
   uint32_t tp, pp, dp, ep;        /* the layout that workers must have; 0: any */
   uint32_t num_groups;
-  bool route_by_prefix; /* groups have prefix caches */
-  bool lost_for_good;   /* a group that is lost does not come back */
-  uint64_t seed;        /* of the seeds of requests that bring none; 0: they are random */
-  int64_t max_queue;
+  bool route_by_prefix;           /* groups have prefix caches */
+  bool lost_for_good;             /* a group that is lost does not come back */
+  uint64_t seed;                  /* of the seeds of requests that bring none; 0: they are random */
+  int64_t max_queue;              /* jobs that wait or run */
+  int64_t max_queued_per_client;  /* the same of one flow; 0: what its share is */
+  uint64_t max_queue_bytes;       /* of those jobs' requests; 0: any */
+  int64_t max_queue_ns;           /* that a job may wait for a group; 0: any time */
+  bool by_priority;               /* groups run jobs by their priority */
+  const struct tri_share *shares; /* borrowed */
+  size_t num_shares;
   int64_t max_prompt;  /* tokens at which the tokenizer gives up */
   int64_t silence_ns;  /* a rank that reports nothing for so long is lost */
   int64_t watchdog_ns; /* a busy group without progress for so long is stalled */
@@ -89,6 +97,8 @@ void tri_core_destroy(tri_core *c); /* NULL is fine */
 void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
 /* Answers bytes that were no request. */
 void tri_core_client_error(tri_core *c, int64_t now, const tri_peer *from, uint64_t id, const tri_error *err);
+/* Connections of clients have ended: those that had them are looked for soon. */
+void tri_core_connections_ended(tri_core *c, int64_t now, const tri_connections *ended);
 void tri_core_tokenized(tri_core *c, int64_t now, uint64_t job, tri_status st, const uint32_t *ids, size_t count,
                         size_t second);
 void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m);
@@ -111,6 +121,7 @@ bool tri_core_is_idle(const tri_core *c); /* no job that has not ended, none who
 /* Facts for status replies that the shell knows and the core does not. */
 typedef struct tri_core_facts {
   double resident_mb, cpu_s, cpu_us_per_token, tokens_per_second; /* cpu_s: since the start */
+  uint64_t refused_connections, cut_connections;                  /* likewise */
 } tri_core_facts;
 void tri_core_set_facts(tri_core *c, const tri_core_facts *facts);
 uint64_t tri_core_generated_tokens(const tri_core *c);

@@ -14,11 +14,13 @@ enum {
   TEXTS_PER_MESSAGE = 128 << 10,
   MOST_PROMPT_IDS = 200000,
   LOOKED = 64,       /* clients of one tick that are told apart */
-  MOST_DOUBLINGS = 5 /* of the time between two looks */
+  MOST_DOUBLINGS = 6 /* of the time between two looks */
 };
 
 #define STUCK_NS (30 * 1000000000LL)
-#define LOOK_NS 1000000000LL
+#define LOOK_NS (500 * 1000000LL)
+#define ROUND_NS (100 * 1000000LL)
+#define SOON_NS (20 * 1000000LL) /* by then the socket knows that a connection has ended */
 
 /* A reply has room for a whole status: what goes out with every token is filled in, not cleared first. */
 static tri_status reply(tri_core *c, const job *j, tri_server_op op, tri_server_msg *m) {
@@ -268,11 +270,19 @@ static tri_status look_once(tri_core *c, looked *all, const tri_peer *peer) {
   return l->st;
 }
 
+void tri_core_connections_ended(tri_core *c, int64_t now, const tri_connections *ended) {
+  for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links)) {
+    if (!tri_connections_may_have(ended, j->peer.connection)) continue;
+    j->looks = 0;
+    if (j->said_ns > now - LOOK_NS + SOON_NS) j->said_ns = now - LOOK_NS + SOON_NS;
+  }
+}
+
 /* A job may have nothing to say for long: its text waits for the tokenizer, it waits itself, or it says all at its end.
  * Looks come ever more seldom: each leaves a frame with a client that is there and does not read, whose
  * connection ends behind 64 unread ones. */
 void deliver_tick(tri_core *c, int64_t now) {
-  if (now - c->looked_ns < LOOK_NS) return;
+  if (now - c->looked_ns < ROUND_NS) return;
   looked all[LOOKED] = {0};
   c->looked_ns = now;
   for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {

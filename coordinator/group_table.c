@@ -7,6 +7,11 @@ group *group_find(tri_core *c, uint32_t index, uint64_t epoch) {
   return g && g->epoch == epoch && g->state != GROUP_ABSENT && g->state != GROUP_LOST ? g : NULL;
 }
 
+bool group_has_rank(tri_core *c, uint32_t index, uint64_t epoch, uint32_t rank, const tri_peer *from) {
+  const group *g = group_find(c, index, epoch);
+  return g && rank < g->world && g->ranks[rank].known && tri_peer_equal(&g->ranks[rank].peer, from);
+}
+
 bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index) {
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     const group *g = &c->groups[i];

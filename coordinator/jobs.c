@@ -59,6 +59,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   j->submitted_ns = j->said_ns = now;
   j->deadline_ns = s->sampling.deadline_ms ? now + s->sampling.deadline_ms * 1000000 : TRI_NEVER;
   j->num_open = (uint32_t)s->sampling.n;
+  j->part.bytes = flow_bytes_of(s);
   bool ok = own_lists(j) && own_salt(j, s->cache_salt) && (!embed || embed_begin(c, j, m->op, embed));
   for (int64_t i = 0; i < s->sampling.n; i++) j->choices[i].stop_string = -1;
   for (int64_t i = 0; ok && !embed && c->cfg.tokenizer && i < s->sampling.n; i++)
@@ -112,9 +113,11 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   }
   tri_status st = admission_check_id(c, from, m->id, NULL, &err);
   if (st == TRI_OK) st = admission_check(c, m, s, &err);
+  if (st == TRI_OK) st = flow_check(c, from, s, &err);
   if (st == TRI_OK && !(j = make_job(c, now, from, m, s, embed)))
     st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");
   if (j && (st = tri_sampling_check_beams(&j->sampling, &err)) == TRI_OK) st = name_job(c, j, m, s, &err);
+  if (j && st == TRI_OK && !flow_enter(c, j)) st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");
   if (st != TRI_OK) {
     if (j) job_free(j);
     c->failed++;
@@ -177,6 +180,7 @@ static tri_status take_prompt(tri_core *c, job *j, const uint32_t *ids, size_t c
   if (!(j->prompt_ids = tri_malloc(count, sizeof *ids)))
     return tri_fail(err, TRI_NO_MEMORY, field, "no memory for the %s", field);
   memcpy(j->prompt_ids, ids, count * sizeof *ids);
+  if (j->state == JOB_TOKENIZING) flow_resize(c, j, j->part.bytes + count * sizeof *ids);
   if (j->embed) TRI_CHECK(embed_reserve(c, j, ids, count, err));
   if (j->sampling.prompt_logprobs >= 0 && prompt_score(j) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "prompt_logprobs", "no memory for the prompt's logprobs");
@@ -195,8 +199,7 @@ void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32
   }
   c->prompt_tokens += count;
   if (j->state == JOB_TOKENIZING) c->num_tokenizing--;
-  j->state = JOB_QUEUED;
-  c->num_queued++;
+  queue_push(c, now, j);
   job_mark(c, j);
   if (!answer_find(c, now, j)) job_dispatch(c, now);
 }
@@ -218,8 +221,8 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
   /* A leader whose queue is full, or that is just going, leaves the job where it is: the next tick tries again, and a
    * group that does not come back is soon lost. */
   if (c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[0].peer, &m) != TRI_OK) return false;
+  queue_assigned(c, j, g, index);
   j->state = JOB_ASSIGNED;
-  c->num_queued--;
   j->group = index;
   j->epoch = g->epoch;
   j->assigned_ns = now;
@@ -238,20 +241,10 @@ static void expire(tri_core *c, int64_t now, job *j) {
 }
 
 void job_dispatch(tri_core *c, int64_t now) {
-  /* The queued ones are the newest: walk back to the first of them. */
-  job *j = TAILQ_LAST(&c->active, job_list);
-  for (int64_t left = c->num_queued; j && left > 0; j = TAILQ_PREV(j, job_list, links)) {
-    if (j->state == JOB_QUEUED) left--;
-    if (!left) break;
-  }
-  for (job *next; c->num_queued && j; j = next) {
-    uint32_t index;
+  group *g;
+  uint32_t index;
+  for (job *j; (j = queue_next(c, &g, &index));) {
     tri_error err = {0};
-    next = TAILQ_NEXT(j, links);
-    if (j->state != JOB_QUEUED) continue;
-    group *g = replay_pick(c, j, &index);
-    if (!g && replay_runs_alone(j)) continue;
-    if (!g) return;
     if (now >= j->deadline_ns)
       expire(c, now, j);
     else if (admission_check_fit(c, j, g, &err) != TRI_OK)
@@ -277,8 +270,10 @@ static void end_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
   log_end(j, now);
   if (j->state == JOB_ASSIGNED && c->groups[j->group].jobs) c->groups[j->group].jobs--;
-  if (j->state == JOB_QUEUED) c->num_queued--;
   if (replay_runs_alone(j)) replay_release(c, j);
+  queue_remove(c, j);
+  queue_released(c, j);
+  flow_leave(c, j);
   if (j->state == JOB_TOKENIZING) {
     c->num_tokenizing--;
     c->cfg.io.tokenize_stop(c->cfg.io.ctx, j->id);
@@ -363,6 +358,7 @@ int64_t job_queue_ns(const job *j) { return (j->begun_ns ? j->begun_ns : j->ende
 static void note_times(tri_core *c, int64_t now, job *j) {
   if (!j->first_token_ns) {
     j->first_token_ns = now;
+    queue_begun(c, j);
     if (!j->begun_ns) job_begun(j, now, 0);
     tri_histogram_add(&c->ttft, (double)(now - j->submitted_ns) / 1e9);
     tri_histogram_add(&c->queue_time, (double)job_queue_ns(j) / 1e9);
@@ -432,11 +428,22 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
   if (drawn) tri_histogram_add(&c->step_tokens, (double)drawn);
 }
 
+static void give_up_waiting(tri_core *c, int64_t now, job *j) {
+  tri_error err = {0};
+  tri_fail(&err, TRI_NO_CAPACITY, "",
+           "no group had room for the job in %g s, the limit max_queue_time; try again in a second",
+           (double)c->cfg.max_queue_ns / 1e9);
+  c->refused[REFUSED_QUEUE_TIME]++;
+  job_fail(c, now, j, &err);
+}
+
 void jobs_tick(tri_core *c, int64_t now) {
   for (job *j = TAILQ_FIRST(&c->active), *next; j && c->num_tokenizing + c->num_queued; j = next) {
     next = TAILQ_NEXT(j, links);
     /* Assigned jobs are ended by their leader, which knows what is under way. */
     if (j->state != JOB_ASSIGNED && now >= j->deadline_ns) expire(c, now, j);
+    if (j->state == JOB_QUEUED && c->cfg.max_queue_ns && now - j->part.queued_ns >= c->cfg.max_queue_ns)
+      give_up_waiting(c, now, j);
   }
   for (job *j = TAILQ_FIRST(&c->ended), *next; j; j = next) {
     next = TAILQ_NEXT(j, links);

@@ -3,12 +3,12 @@
 #include "runtime/base/log.h"
 
 /* Puts a job back to where its age has it in the queue. */
-static void queue_again(tri_core *c, job *j) {
+static void queue_again(tri_core *c, int64_t now, job *j) {
   group *g = &c->groups[j->group];
   if (g->jobs) g->jobs--;
   if (g->alone == j->id) g->alone = 0;
-  j->state = JOB_QUEUED;
-  c->num_queued++;
+  queue_returned(c, j);
+  queue_push(c, now, j);
   j->earlier_preemptions = j->preemptions;
   j->begun_here = j->at_risk = j->cut = false;
 }
@@ -39,7 +39,7 @@ void jobs_lose_group(tri_core *c, int64_t now, uint32_t index, const char *reaso
       job_fail(c, now, j, &err);
       continue;
     }
-    queue_again(c, j);
+    queue_again(c, now, j);
     waiting++;
   }
   if (!replay_has_hope(c))

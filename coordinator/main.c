@@ -10,15 +10,16 @@
 #include <unistd.h>
 
 #include "comm/wire/boot.h"
-#include "comm/wire/endpoint.h"
-#include "coordinator/allowed_keys.h"
+#include "coordinator/connection_guard.h"
 #include "coordinator/core.h"
 #include "coordinator/tokenize_pool.h"
 #include "coordinator/memory_watch.h"
 #include "coordinator/mpi_launch.h"
 #include "coordinator/response_cache.h"
 #include "coordinator/served_model.h"
+#include "coordinator/shares.h"
 #include "coordinator/signals.h"
+#include "coordinator/sockets.h"
 #include "coordinator/supervisor.h"
 #include "runtime/base/last_hang.h"
 #include "runtime/base/log.h"
@@ -28,16 +29,16 @@
 
 enum {
   TICK_MS = 100,
-  BATCH = 256,    /* messages of one socket before the other's turn */
+  BATCH = 256, /* messages of one socket before the other's turn */
+  GUARD_BATCHES = 16,
   WINDOW_S = 10,  /* seconds that rates are taken over */
   FLUSH_MS = 300, /* for last words to leave */
   OVER_MS = 1000, /* for what a worker has said before it ended to arrive */
   TOKENIZE_NOW_BYTES = 1024,
   MAX_WAITING_TEXTS = 4096, /* for the tokenizer's threads; further ones are refused */
-  CLIENT_BACKLOG = 1000,    /* messages that one client may leave unread before it counts as slow */
-  WORKER_BACKLOG = 65536,   /* messages that wait for one leader; jobs beyond them stay in the queue */
   ARENA_BYTES = 64 << 10,   /* first block of the memory of one unpacked message */
   RETAINED_SHARE = 4,       /* of the memory's limit: what jobs may have that have ended */
+  QUEUE_SHARE = 2,          /* the same of requests that wait or run */
 };
 /* Share of the watchdog's timeout after which a rank that reports nothing is lost: shorter than the whole,
  * so that a silent rank is named before its group counts as stalled. */
@@ -60,6 +61,8 @@ struct shell {
   tri_arena *arena;
   tri_buf buf;
   tri_boot boot;
+  tri_allowed_keys allowed;
+  tri_shares shares;
   int signal_fd;
   tri_supervisor supervisor;
   bool draining, leaving, failed, said_where;
@@ -156,60 +159,13 @@ static tri_status open_model(struct shell *s, tri_error *err) {
   return st == TRI_OK ? st : tri_fail(err, st, "tokenizer_threads", "cannot start the tokenizer's threads");
 }
 
-static tri_status open_client_socket(struct shell *s, tri_error *err) {
-  static tri_allowed_keys allowed;
-  char endpoint[TRI_ENDPOINT_BYTES];
-  tri_zkeypair pair;
-  TRI_CHECK(tri_endpoint_resolve(s->opts.endpoint, endpoint, err));
-  tri_zserver_config zc = {.endpoint = endpoint,
-                           .insecure_tcp = s->opts.insecure_tcp,
-                           .max_message = TRI_WIRE_MAX_MESSAGE,
-                           .backlog = CLIENT_BACKLOG};
-  if (!strncmp(endpoint, "tcp://", 6) && !s->opts.key_file && !s->opts.insecure_tcp)
-    return tri_fail(
-        err, TRI_USAGE, "endpoint",
-        "%s without keys would let anybody in: --key-file (trireme keygen FILE makes one) and --allowed-keys "
-        "(a file of the clients' public keys)",
-        endpoint);
-  if (s->opts.key_file) {
-    TRI_CHECK(tri_zkeypair_load(s->opts.key_file, &pair, err));
-    zc.curve = &pair;
-    if (!s->opts.allowed_keys)
-      return tri_fail(err, TRI_USAGE, "allowed_keys",
-                      "--key-file needs --allowed-keys with a file that names at least one client's public key");
-    TRI_CHECK(tri_allowed_keys_read(s->opts.allowed_keys, &allowed, err));
-    tri_allowed_keys_add_own(&allowed, pair.public_key);
-    zc.allowed = allowed.list;
-    zc.num_allowed = allowed.count;
-  }
-  return tri_zserver_open(s->z, &zc, &s->clients, err);
-}
-
-static tri_status open_worker_socket(struct shell *s, bool one_host, tri_error *err) {
-  char endpoint[300], host[128] = "127.0.0.1";
-  tri_zkeypair pair;
-  TRI_CHECK(tri_zkeypair_make(&pair, err));
-  TRI_CHECK(tri_zkeypair_make(&s->boot.worker, err));
-  snprintf(s->boot.server_key, sizeof s->boot.server_key, "%s", pair.public_key);
-  if (!one_host) tri_boot_host_address(s->opts.interface, host, sizeof host);
-  snprintf(endpoint, sizeof endpoint, "tcp://%s:*", host);
-  const char *allowed[] = {s->boot.worker.public_key};
-  tri_zserver_config zc = {.endpoint = strcmp(s->opts.worker_endpoint, "auto") ? s->opts.worker_endpoint : endpoint,
-                           .curve = &pair,
-                           .allowed = allowed,
-                           .num_allowed = 1,
-                           .max_message = TRI_WIRE_MAX_MESSAGE,
-                           .backlog = WORKER_BACKLOG};
-  tri_status st = tri_zserver_open(s->z, &zc, &s->workers, err);
-  if (st != TRI_OK && !strcmp(err->field, "endpoint")) snprintf(err->field, sizeof err->field, "worker_endpoint");
-  TRI_CHECK(st);
-  snprintf(s->boot.endpoint, sizeof s->boot.endpoint, "%s", tri_zserver_endpoint(s->workers));
-  return s->opts.boot_file ? tri_boot_save(s->opts.boot_file, &s->boot, err) : TRI_OK;
-}
-
 /* Lazy batches: a group may stand still on purpose for half of its limit. */
 static int64_t longest_hold_ns(const tri_serve_options *o) {
   return o->encoder_batching == TRI_BATCHING_DP_LAZY ? (int64_t)(o->encoder_latency_limit * 1e6) / 2 : 0;
+}
+
+static uint64_t queue_bytes(const tri_serve_options *o) {
+  return o->max_queue_bytes ? o->max_queue_bytes : (o->memory_cap - o->response_cache) / QUEUE_SHARE;
 }
 
 static tri_status open_core(struct shell *s, tri_error *err) {
@@ -241,6 +197,12 @@ static tri_status open_core(struct shell *s, tri_error *err) {
       .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)l.replicas,
       .seed = s->opts.seed,
       .max_queue = s->opts.max_queue,
+      .max_queued_per_client = s->opts.max_queued_per_client,
+      .max_queue_bytes = queue_bytes(&s->opts),
+      .max_queue_ns = (int64_t)(s->opts.max_queue_time * 1e9),
+      .shares = s->shares.list,
+      .num_shares = s->shares.count,
+      .by_priority = s->opts.scheduling_policy == 1,
       .max_prompt = s->model.max_prompt,
       .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9) + longest_hold_ns(&s->opts),
       .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
@@ -271,28 +233,50 @@ static void set_facts(struct shell *s) {
   if (sum.tokens) s->facts.cpu_us_per_token = sum.cpu_s * 1e6 / (double)sum.tokens;
   s->facts.cpu_s = cpu_seconds();
   s->facts.tokens_per_second = sum.wall_s > 0 ? (double)sum.tokens / sum.wall_s : 0;
+  tri_guard_figures g = tri_connection_guard_figures();
+  s->facts.refused_connections = g.refused;
+  s->facts.cut_connections = g.cut;
   tri_core_set_facts(s->core, &s->facts);
 }
 
-static void read_clients(struct shell *s) {
+static void take_client(struct shell *s, const tri_peer *from, const void *data, size_t len, int frames) {
+  tri_client_msg m;
+  tri_error err = {0};
+  uint64_t id = 0;
+  tri_status st = TRI_OK;
+  tri_connection_guard_message(from->connection);
+  tri_arena_reset(s->arena);
+  if (frames > 1) st = tri_fail(&err, TRI_CORRUPT, "", "a request is one frame, this message has several");
+  if (st == TRI_OK) st = tri_client_msg_unpack(data, len, s->arena, &m, &id, &err);
+  if (st == TRI_OK && (m.op == TRI_OP_STATUS || m.op == TRI_OP_STATS)) set_facts(s);
+  if (st == TRI_OK)
+    tri_core_client(s->core, tri_now_ns(), from, &m);
+  else
+    tri_core_client_error(s->core, tri_now_ns(), from, id, &err);
+}
+
+/* Returns whether there may be more. */
+static bool read_clients(struct shell *s) {
   tri_peer from;
   const void *data;
   size_t len;
-  int frames;
-  for (int i = 0; i < BATCH && tri_zserver_recv(s->clients, &from, &data, &len, &frames) == TRI_OK; i++) {
-    tri_client_msg m;
-    tri_error err = {0};
-    uint64_t id = 0;
-    tri_status st = TRI_OK;
-    tri_arena_reset(s->arena);
-    if (frames > 1) st = tri_fail(&err, TRI_CORRUPT, "", "a request is one frame, this message has several");
-    if (st == TRI_OK) st = tri_client_msg_unpack(data, len, s->arena, &m, &id, &err);
-    if (st == TRI_OK && m.op == TRI_OP_STATUS) set_facts(s);
-    if (st == TRI_OK)
-      tri_core_client(s->core, tri_now_ns(), &from, &m);
-    else
-      tri_core_client_error(s->core, tri_now_ns(), &from, id, &err);
-  }
+  int frames, n = 0;
+  for (; n < BATCH && tri_zserver_recv(s->clients, &from, &data, &len, &frames) == TRI_OK; n++)
+    take_client(s, &from, data, len, frames);
+  return n == BATCH;
+}
+
+/* Closes connections that send messages without end. Whether one does is known once all that has come is read. */
+static void guard_connections(struct shell *s) {
+  bool more = tri_connection_guard_suspects();
+  if (!more) return;
+  for (int i = 0; more && i < GUARD_BATCHES; i++) more = read_clients(s);
+  if (!more) tri_connection_guard_cut();
+}
+
+static void see_ended(struct shell *s) {
+  tri_connections ended = {{0}};
+  if (tri_zserver_take_ended(s->clients, &ended)) tri_core_connections_ended(s->core, tri_now_ns(), &ended);
 }
 
 static void read_workers(struct shell *s) {
@@ -390,6 +374,7 @@ static void count_second(struct shell *s, int64_t now, double mb) {
   s->last_second = now;
   s->facts.resident_mb = mb;
   set_facts(s);
+  tri_connection_guard_second();
   tri_supervisor_tell(&s->supervisor, "alive");
 }
 
@@ -406,6 +391,8 @@ static void tick(struct shell *s) {
   int64_t now = tri_now_ns();
   if (now - s->last_tick < TICK_MS * NS_PER_MS) return;
   s->last_tick = now;
+  see_ended(s);
+  guard_connections(s);
   tri_core_tick(s->core, now);
   double mb = tri_resident_mb();
   watch_memory(s, mb);
@@ -477,6 +464,7 @@ static void clean_up(struct shell *s) {
   tri_zserver_close(s->clients);
   tri_zserver_close(s->workers);
   tri_zcontext_destroy(s->z);
+  tri_connection_guard_close();
   tri_served_model_close(&s->model);
   tri_arena_destroy(s->arena);
   tri_buf_free(&s->buf);
@@ -510,8 +498,10 @@ int main(int argc, char **argv) {
   if (st == TRI_OK) st = open_model(&s, &err);
   if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s.arena);
   if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);
-  if (st == TRI_OK) st = open_worker_socket(&s, one_host, &err);
-  if (st == TRI_OK) st = open_client_socket(&s, &err);
+  if (st == TRI_OK) st = tri_worker_socket_open(&s.opts, s.z, one_host, &s.boot, &s.workers, &err);
+  if (st == TRI_OK) st = tri_client_socket_open(&s.opts, s.z, &s.allowed, &s.clients, &err);
+  if (st == TRI_OK) st = tri_connection_guard_open(tri_zserver_endpoint(s.clients), &err);
+  if (st == TRI_OK) st = tri_shares_read(s.opts.client_share, &s.allowed, &s.shares, &err);
   if (st == TRI_OK) st = open_core(&s, &err);
   if (st == TRI_OK && mpi) st = tri_mpi_launch_hand_out(&s.boot, &err);
   if (st != TRI_OK) {

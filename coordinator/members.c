@@ -139,6 +139,10 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
     return;
   }
   rank_info *k = &g->ranks[r->rank];
+  if (k->known && !tri_peer_equal(&k->peer, from)) {
+    refuse(c, from, "this rank of the group has registered over another connection");
+    return;
+  }
   if (!k->known) k->layer = UINT32_MAX; /* no step is under way */
   k->known = true;
   k->peer = *from;
@@ -152,6 +156,7 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
     g->kv_blocks = r->kv_blocks;
     g->block_size = r->block_size;
     g->max_num_seqs = r->max_num_seqs;
+    g->step_tokens = r->max_num_batched_tokens;
   }
   tri_group_msg m = {.op = TRI_GROUP_WELCOME, .welcome = {.ok = true}};
   c->cfg.io.to_worker(c->cfg.io.ctx, from, &m);

@@ -75,6 +75,19 @@ static void add_cache(const tri_core *c, FILE *f) {
   add_value(f, "response_cache_bytes", "gauge", "Its memory.", (double)r.bytes);
 }
 
+static void add_refusals(const tri_core *c, FILE *f) {
+  static const char *const reasons[NUM_REFUSALS] = {"max_queue", "max_queue_bytes", "client_jobs", "client_bytes",
+                                                    "max_queue_time"};
+  fprintf(f, "# HELP trireme:requests_refused_total Requests that a limit of the queue has refused or ended.\n"
+             "# TYPE trireme:requests_refused_total counter\n");
+  for (int i = 0; i < NUM_REFUSALS; i++)
+    fprintf(f, "trireme:requests_refused_total{reason=\"%s\"} %llu\n", reasons[i], (unsigned long long)c->refused[i]);
+  add_value(f, "connections_refused_total", "counter", "Connections that were refused for want of files.",
+            (double)c->facts.refused_connections);
+  add_value(f, "connections_cut_total", "counter", "Connections that were cut for a message without end.",
+            (double)c->facts.cut_connections);
+}
+
 void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   tri_cluster_status s = {0};
   size_t n = 0;
@@ -111,6 +124,7 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   add_value(f, "request_failure_total", "counter", "Requests that ended with an error.", (double)c->failed);
   add_value(f, "request_replays_total", "counter", "Requests given to a group again, as theirs was lost.",
             (double)c->replayed);
+  add_refusals(c, f);
   experts_metrics(c, f);
   streams_metrics(c, f);
   add_swaps(c, f);

@@ -46,7 +46,7 @@ void replay_find_at_risk(tri_core *c, uint32_t index) {
 /* ---- groups ---- */
 
 /* One group at a time is kept, so that the others serve the rest. */
-static group *pick_alone(tri_core *c, const job *j, uint32_t *index) {
+group *replay_pick_alone(tri_core *c, const job *j, uint32_t *index) {
   group *least = group_pick(c, index);
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     group *g = &c->groups[i];
@@ -59,10 +59,6 @@ static group *pick_alone(tri_core *c, const job *j, uint32_t *index) {
   replay_release(c, j);
   least->alone = j->id;
   return least->jobs ? NULL : least;
-}
-
-group *replay_pick(tri_core *c, const job *j, uint32_t *index) {
-  return replay_runs_alone(j) ? pick_alone(c, j, index) : affinity_pick(c, j, index);
 }
 
 void replay_release(tri_core *c, const job *j) {

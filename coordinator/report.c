@@ -104,6 +104,16 @@ static void fill_cache(const tri_core *c, tri_cluster_status *s) {
   s->response_cache_limit = f.max_bytes;
 }
 
+static void fill_refusals(const tri_core *c, tri_cluster_status *s) {
+  s->refused_max_queue = c->refused[REFUSED_QUEUE];
+  s->refused_max_queue_bytes = c->refused[REFUSED_QUEUE_BYTES];
+  s->refused_client_jobs = c->refused[REFUSED_CLIENT];
+  s->refused_client_bytes = c->refused[REFUSED_CLIENT_BYTES];
+  s->expired_max_queue_time = c->refused[REFUSED_QUEUE_TIME];
+  s->refused_connections = c->facts.refused_connections;
+  s->cut_connections = c->facts.cut_connections;
+}
+
 void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id) {
   tri_server_msg m = {.op = TRI_REPLY_STATUS, .id = id};
   tri_cluster_status *s = &m.status;
@@ -146,6 +156,7 @@ void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id) {
   s->generation_tokens = c->generation_tokens;
   s->vocab_size = (uint64_t)c->cfg.model->vocab_size;
   fill_cache(c, s);
+  fill_refusals(c, s);
   s->tokens_per_second = c->facts.tokens_per_second;
   s->coordinator_us_per_token = c->facts.cpu_us_per_token;
   s->coordinator_cpu_s = c->facts.cpu_s;

@@ -7,6 +7,7 @@
 #include <sys/queue.h>
 
 #include "coordinator/core.h"
+#include "coordinator/fair_queue.h"
 #include "coordinator/histogram.h"
 #include "coordinator/response_cache.h"
 #include "runtime/base/hash.h"
@@ -15,7 +16,14 @@
 /* Bits of a seed that is drawn: so many every reader of JSON takes as they are. */
 enum { DRAWN_SEED_BITS = 53 };
 enum { REASON_BYTES = 300, MAX_CANARY = 20 };
-enum { NUM_BUCKETS = 4096, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8, MAX_NOTICES = 64 };
+enum {
+  NUM_BUCKETS = 4096,
+  NUM_FLOW_BUCKETS = 1024,
+  MAX_RANKS = 1024,
+  MAX_RETAINED = 4096,
+  MAX_ASKS = 8,
+  MAX_NOTICES = 64
+};
 
 /* Time for which an ended job can still be attached to or asked for again. */
 #define RETAIN_NS (60 * 1000000000LL)
@@ -64,6 +72,8 @@ typedef struct job {
   LIST_ENTRY(job) client_chain;
   struct job *dirty_next;
   bool dirty;
+  TAILQ_ENTRY(job) queue_links; /* of its flow's queue */
+  flow_part part;
   uint64_t id;
   tri_request_id request_id;
   job_content content;
@@ -180,6 +190,14 @@ typedef struct group {
   rank_info *ranks; /* [world] */
   uint64_t model_hash, weights_hash, max_model_len, kv_blocks, block_size, max_num_seqs;
   group_canary canary;
+  uint64_t step_tokens;
+  /* of the jobs that it has: sequences, the most steps that they can take, and the jobs that it has shown no sign of
+   * yet with the tokens of their prompts */
+  uint64_t sequences, steps, pending, pending_tokens;
+  /* of one look at the queue: sequences with this priority or a sooner one, where they have been counted */
+  int64_t counted_priority;
+  uint64_t counted;
+  bool has_counted;
   uint32_t running, waiting, jobs;
   uint64_t alone; /* the job that it is kept for, which gets no company; 0: none */
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions, rearrangements, experts_moved, moving_ns;
@@ -197,6 +215,16 @@ typedef struct group {
 } group;
 
 typedef struct prefix_affinity prefix_affinity;
+
+/* Why a job was refused, or ended in the queue. */
+typedef enum queue_refusal {
+  REFUSED_QUEUE,
+  REFUSED_QUEUE_BYTES,
+  REFUSED_CLIENT,
+  REFUSED_CLIENT_BYTES,
+  REFUSED_QUEUE_TIME,
+  NUM_REFUSALS
+} queue_refusal;
 
 struct tri_core {
   tri_core_config cfg;
@@ -217,12 +245,17 @@ struct tri_core {
   int num_expert_asks;
   takeover_notice notices[MAX_NOTICES];
   int num_notices;
-  tri_buf content;                 /* memory of content_of */
-  tri_buf drawn;                   /* memory of replay_fill */
-  char last_loss[200];             /* why the group that was lost last was; empty: none was */
-  tri_response_cache *cache;       /* NULL: none */
-  tri_buf cache_key, cache_answer; /* memory of answers.c */
-  prefix_affinity *affinity;       /* NULL: there is one group, or none has a prefix cache */
+  tri_buf content;                                    /* memory of content_of */
+  tri_buf drawn;                                      /* memory of replay_fill */
+  char last_loss[200];                                /* why the group that was lost last was; empty: none was */
+  tri_response_cache *cache;                          /* NULL: none */
+  tri_buf cache_key, cache_answer;                    /* memory of answers.c */
+  struct flow_chain flows[NUM_FLOW_BUCKETS], waiting; /* waiting: those with jobs in the queue */
+  struct flow_owner_chain flow_owners[NUM_FLOW_BUCKETS];
+  double flow_clock; /* service of the owner that was last served */
+  size_t queue_bytes;
+  uint64_t refused[NUM_REFUSALS];
+  prefix_affinity *affinity; /* NULL: there is one group, or none has a prefix cache */
   /* totals */
   uint64_t done_stop, done_length, done_abort, failed, lost, replayed, prompt_tokens, generation_tokens;
   tri_wire_str *labels; /* of a classifier */
@@ -255,6 +288,8 @@ void defaults_apply(const tri_model_config *m, tri_sampling *s);
 
 /* group_table.c */
 group *group_find(tri_core *c, uint32_t index, uint64_t epoch); /* NULL: there is none, or it is lost */
+/* Tells whether a rank of a start of a group has registered over this connection. */
+bool group_has_rank(tri_core *c, uint32_t index, uint64_t epoch, uint32_t rank, const tri_peer *from);
 bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index);
 bool group_takes_jobs(const tri_core *c, const group *g);
 group *group_pick(const tri_core *c, uint32_t *index);        /* the ready group with the least to do; NULL: none */
@@ -278,8 +313,8 @@ void affinity_forget(tri_core *c, uint32_t index); /* a group begins anew */
 void replay_find_at_risk(tri_core *c, uint32_t index);
 bool replay_runs_alone(const job *j);  /* groups have died under it */
 bool replay_is_given_up(const job *j); /* too many have */
-/* Picks the group that is to get a job; NULL: none takes it now, or it waits for one to itself. */
-group *replay_pick(tri_core *c, const job *j, uint32_t *index);
+/* Picks the group that a job runs alone in, and keeps it until it is idle; NULL: none is idle yet. */
+group *replay_pick_alone(tri_core *c, const job *j, uint32_t *index);
 void replay_release(tri_core *c, const job *j); /* what is kept for it */
 /* Fills in what has been drawn of a job. counts: [TRI_WIRE_MAX_N], which the message points to. */
 tri_status replay_fill(tri_core *c, const job *j, uint32_t *counts, tri_group_assign *a);
@@ -318,6 +353,27 @@ void job_mark(tri_core *c, job *j);                                             
 void job_forget(tri_core *c, job *j);                                              /* frees it */
 void job_free(job *j);                                                             /* one that is not enlisted */
 void jobs_destroy(tri_core *c);
+
+/* flows.c: what each client and each caller has of the queue */
+size_t flow_bytes_of(const tri_submit *s); /* of the job that it makes, about */
+tri_status flow_check(tri_core *c, const tri_peer *from, const tri_submit *s, tri_error *err);
+bool flow_enter(tri_core *c, job *j); /* false: no memory */
+void flow_resize(tri_core *c, job *j, size_t bytes);
+void flow_leave(tri_core *c, job *j); /* a job that has ended */
+void flows_destroy(tri_core *c);
+
+/* fair_queue.c: the queue, fair between flows, and by age within one. A job that its group has lost goes back to its
+ * old place by queue_returned and queue_push. */
+extern const char *const queue_refusal_names[NUM_REFUSALS];
+void queue_push(tri_core *c, int64_t now, job *j);
+void queue_remove(tri_core *c, job *j); /* one that may be in the queue */
+/* Returns the job whose turn it is and the group that has room for it; NULL: none has room for any. */
+job *queue_next(tri_core *c, group **g, uint32_t *index);
+/* A group has got the job, which leaves the queue and counts as service of its flow. */
+void queue_assigned(tri_core *c, job *j, group *g, uint32_t index);
+void queue_begun(tri_core *c, job *j);    /* its group has shown a sign of it */
+void queue_released(tri_core *c, job *j); /* it has ended: service is what was done */
+void queue_returned(tri_core *c, job *j); /* its group is lost: what was done counts at its end */
 
 /* admission.c */
 tri_status admission_check(const tri_core *c, const tri_client_msg *m, const tri_submit *s, tri_error *err);

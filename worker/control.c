@@ -74,6 +74,7 @@ static void send_register(struct control *c) {
     m.reg.kv_blocks = shards * (uint64_t)l->num_blocks;
     m.reg.block_size = (uint64_t)l->block_size;
     m.reg.max_num_seqs = shards * (uint64_t)l->max_num_seqs;
+    m.reg.max_num_batched_tokens = shards * (uint64_t)l->max_num_batched_tokens;
     c->registered_facts = true;
   }
   send_msg(c, &m);

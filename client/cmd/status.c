@@ -90,15 +90,30 @@ static void print_callers(const trireme_status *s) {
            (unsigned long long)s->callers[i]->waiting);
 }
 
+static void print_refusals(const trireme_status *s) {
+  uint64_t jobs = s->refused_max_queue + s->refused_max_queue_bytes + s->refused_client_jobs + s->refused_client_bytes;
+  if (jobs + s->expired_max_queue_time)
+    printf("refused: %llu for --max-queue, %llu for its bytes, %llu and %llu for one client's part of them, %llu after "
+           "--max-queue-time\n",
+           (unsigned long long)s->refused_max_queue, (unsigned long long)s->refused_max_queue_bytes,
+           (unsigned long long)s->refused_client_jobs, (unsigned long long)s->refused_client_bytes,
+           (unsigned long long)s->expired_max_queue_time);
+  if (s->refused_connections + s->cut_connections)
+    printf("connections: %llu refused for want of files, %llu cut for a message without end\n",
+           (unsigned long long)s->refused_connections, (unsigned long long)s->cut_connections);
+}
+
 static void print_status(const trireme_status *s) {
   printf("%s, model %s, version %s, up %.0f s, %.0f MB\n", s->state, s->model, s->version, s->uptime_s, s->resident_mb);
   printf("%llu clients, %llu running, %llu waiting, %.1f tokens/s, coordinator %.2f us/token\n",
          (unsigned long long)s->clients, (unsigned long long)s->running, (unsigned long long)s->waiting,
          s->tokens_per_second, s->coordinator_us_per_token);
-  printf("requests: %llu done, %llu failed, %llu aborted, %llu run again; tokens: %llu of prompts, %llu generated\n\n",
+  printf("requests: %llu done, %llu failed, %llu aborted, %llu run again; tokens: %llu of prompts, %llu generated\n",
          (unsigned long long)s->requests_done, (unsigned long long)s->requests_failed,
          (unsigned long long)s->requests_aborted, (unsigned long long)s->requests_replayed,
          (unsigned long long)s->prompt_tokens, (unsigned long long)s->generation_tokens);
+  print_refusals(s);
+  printf("\n");
   print_groups(s);
   print_memory(s);
   print_ranks(s);

@@ -186,17 +186,20 @@ static void on_reload(void *ctx, int number) {
 
 /* ---- the start ---- */
 
-/* Lets the process have as many descriptors as connections, where it may. */
-static void raise_limit(unsigned connections) {
+/* Lets the process have as many descriptors as connections, where it may; returns for how many connections they are
+ * enough. One beyond those is told so, where it would wait for a descriptor else. */
+static unsigned raise_limit(unsigned connections) {
   struct rlimit l;
   rlim_t wanted = connections + OWN_DESCRIPTORS;
-  if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur >= wanted) return;
+  if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur >= wanted) return connections;
   bool short_of = l.rlim_max != RLIM_INFINITY && l.rlim_max < wanted;
   l.rlim_cur = short_of ? l.rlim_max : wanted;
-  setrlimit(RLIMIT_NOFILE, &l);
-  if (short_of)
-    tri_log(TRI_LOG_WARN, "gateway", "%llu open files are allowed, too few for --http-max-connections %u",
-            (unsigned long long)l.rlim_max, connections);
+  if (setrlimit(RLIMIT_NOFILE, &l) || !short_of) return connections;
+  unsigned enough =
+      l.rlim_max > 2 * OWN_DESCRIPTORS ? (unsigned)l.rlim_max - OWN_DESCRIPTORS : (unsigned)l.rlim_max / 2;
+  tri_log(TRI_LOG_WARN, "gateway", "%llu open files are allowed, too few for --http-max-connections %u: %u it is",
+          (unsigned long long)l.rlim_max, connections, enough);
+  return enough;
 }
 
 static tri_status open_server(gateway *g, tri_error *err) {
@@ -217,7 +220,7 @@ static tri_status open_server(gateway *g, tri_error *err) {
   g->loopback = place.loopback;
   TRI_CHECK(gw_origins_make(&g->o.http, &g->origins, err));
   if (g->o.http.api_key_file) TRI_CHECK(gw_keys_load(g->o.http.api_key_file, &g->keys, err));
-  raise_limit(config.max_connections);
+  config.max_connections = raise_limit(config.max_connections);
   TRI_CHECK(http_server_open(&config, &handler, &g->server, err));
   TRI_CHECK(http_server_every(g->server, TICK_MS, on_tick));
   TRI_CHECK(http_server_on_signal(g->server, SIGTERM, on_leave));

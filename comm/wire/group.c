@@ -142,6 +142,7 @@ static const tri_field register_fields[] = {
     G_U64(tri_group_register, kv_blocks),
     G_U64(tri_group_register, block_size),
     G_U64(tri_group_register, max_num_seqs),
+    G_U64(tri_group_register, max_num_batched_tokens),
 };
 
 #define M_F(type_, name_, m)                                                                                           \

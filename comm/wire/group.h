@@ -35,6 +35,7 @@ typedef struct tri_group_register {
   uint64_t model_hash;
   uint64_t weights_hash; /* tri_weights_hash; 0: not known */
   uint64_t max_model_len, vocab_size, kv_blocks, block_size, max_num_seqs;
+  uint64_t max_num_batched_tokens; /* of a step, over all shards */
 } tri_group_register;
 
 /* Weights that do not stay in a rank's memory; zeros where all do. */

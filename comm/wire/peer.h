@@ -28,8 +28,25 @@ static inline bool tri_owner_equal(const tri_owner *a, const tri_owner *b) {
 typedef struct tri_peer {
   uint8_t len;
   uint8_t bytes[TRI_PEER_BYTES];
+  int connection; /* its descriptor, when the message came: a hint, as another one may have it by now */
   tri_owner owner;
 } tri_peer;
+
+/* Connections that have ended: a bit for each, by its descriptor; several share one. */
+enum { TRI_CONNECTION_BITS = 1024 };
+typedef struct tri_connections {
+  uint64_t bits[TRI_CONNECTION_BITS / 64];
+} tri_connections;
+
+static inline void tri_connections_add(tri_connections *s, int connection) {
+  unsigned bit = (unsigned)connection % TRI_CONNECTION_BITS;
+  s->bits[bit / 64] |= UINT64_C(1) << bit % 64;
+}
+
+static inline bool tri_connections_may_have(const tri_connections *s, int connection) {
+  unsigned bit = (unsigned)connection % TRI_CONNECTION_BITS;
+  return s->bits[bit / 64] >> bit % 64 & 1;
+}
 
 static inline bool tri_peer_equal(const tri_peer *a, const tri_peer *b) {
   return a->len == b->len && !memcmp(a->bytes, b->bytes, a->len);

@@ -35,7 +35,15 @@
   X(context, U64, response_cache_evictions, "response_cache_evictions")                                                \
   X(context, U64, response_cache_entries, "response_cache_entries")                                                    \
   X(context, U64, response_cache_bytes, "response_cache_bytes")                                                        \
-  X(context, U64, response_cache_limit, "response_cache_limit")
+  X(context, U64, response_cache_limit, "response_cache_limit")                                                        \
+  /* since the start: jobs that were refused, or ended in the queue, by the limit; and connections */                  \
+  X(context, U64, refused_max_queue, "refused_max_queue")                                                              \
+  X(context, U64, refused_max_queue_bytes, "refused_max_queue_bytes")                                                  \
+  X(context, U64, refused_client_jobs, "refused_client_jobs")                                                          \
+  X(context, U64, refused_client_bytes, "refused_client_bytes")                                                        \
+  X(context, U64, expired_max_queue_time, "expired_max_queue_time")                                                    \
+  X(context, U64, refused_connections, "refused_connections") /* for want of files */                                  \
+  X(context, U64, cut_connections, "cut_connections")         /* of messages that did not end */
 
 /* Weights that do not stay in memory; zeros where all do. */
 #define TRI_STREAM_FIELDS(X, context)                                                                                  \

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -64,6 +65,33 @@ void tri_zcontext_destroy(tri_zcontext *z) {
   while (zmq_ctx_term(z->ctx) && zmq_errno() == EINTR) continue;
   pthread_mutex_destroy(&z->lock);
   tri_free(z);
+}
+
+void *tri_z_watch(tri_zcontext *z, void *socket, int events) {
+  char address[40];
+  pthread_mutex_lock(&z->lock);
+  snprintf(address, sizeof address, "inproc://watch-%u", z->next_number++);
+  pthread_mutex_unlock(&z->lock);
+  void *monitor = zmq_socket_monitor(socket, address, events) ? NULL : zmq_socket(z->ctx, ZMQ_PAIR);
+  /* Without a limit: the library's thread would wait with everything else for somebody to read. */
+  if (monitor && tri_z_set_int(monitor, ZMQ_LINGER, 0) && tri_z_set_int(monitor, ZMQ_RCVHWM, 0) &&
+      !zmq_connect(monitor, address))
+    return monitor;
+  if (monitor) zmq_close(monitor);
+  return NULL;
+}
+
+bool tri_z_next_event(void *monitor, int *event, int *value) {
+  struct __attribute__((packed)) {
+    uint16_t event;
+    uint32_t value;
+  } m;
+  char address[TRI_Z_ENDPOINT_BYTES];
+  if (zmq_recv(monitor, &m, sizeof m, ZMQ_DONTWAIT) != (int)sizeof m) return false;
+  zmq_recv(monitor, address, sizeof address, ZMQ_DONTWAIT);
+  *event = m.event;
+  *value = (int)m.value;
+  return true;
 }
 
 bool tri_z_set_int(void *s, int option, int value) { return !zmq_setsockopt(s, option, &value, sizeof value); }

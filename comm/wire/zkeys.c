@@ -12,6 +12,8 @@ bool tri_zkey_decode(const char *z85, uint8_t raw[TRI_Z_RAW_KEY]) {
   return strlen(z85) == TRI_Z_KEY - 1 && zmq_z85_decode(raw, z85) != NULL;
 }
 
+bool tri_zkey_raw(const char *key, uint8_t out[TRI_OWNER_BYTES]) { return tri_zkey_decode(key, out); }
+
 tri_status tri_zkeypair_make(tri_zkeypair *out, tri_error *err) {
   tri_zkeypair k;
   if (zmq_curve_keypair(k.public_key, k.secret_key))

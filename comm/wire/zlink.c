@@ -21,29 +21,18 @@ static bool link_set_curve(void *k, const tri_zlink_config *c) {
          !zmq_setsockopt(k, ZMQ_CURVE_SECRETKEY, c->own->secret_key, TRI_Z_KEY);
 }
 
-/* Has libzmq's threads tell what they find out about the connection, on a pair of inproc sockets. */
 static bool link_watch(tri_zlink *l) {
-  char address[40];
-  pthread_mutex_lock(&l->z->lock);
-  snprintf(address, sizeof address, "inproc://link-%u", l->z->next_number++);
-  pthread_mutex_unlock(&l->z->lock);
   int events = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
                ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
   if (l->config.refuse_unconnected) events |= ZMQ_EVENT_CLOSED; /* of an attempt that nobody answered */
-  if (zmq_socket_monitor(l->socket, address, events)) return false;
-  l->monitor = zmq_socket(l->z->ctx, ZMQ_PAIR);
-  return l->monitor && tri_z_set_int(l->monitor, ZMQ_LINGER, 0) && !zmq_connect(l->monitor, address);
+  l->monitor = tri_z_watch(l->z, l->socket, events);
+  return l->monitor != NULL;
 }
 
 void tri_zlink_drain_monitor(tri_zlink *l) {
-  struct __attribute__((packed)) {
-    uint16_t event;
-    uint32_t value;
-  } m;
-  char address[TRI_Z_ENDPOINT_BYTES];
-  while (l->monitor && zmq_recv(l->monitor, &m, sizeof m, ZMQ_DONTWAIT) == (int)sizeof m) {
-    zmq_recv(l->monitor, address, sizeof address, ZMQ_DONTWAIT);
-    switch (m.event) {
+  int event, value;
+  while (l->monitor && tri_z_next_event(l->monitor, &event, &value)) {
+    switch (event) {
     case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
       l->state = TRI_ZLINK_UP;
       l->cut = 0;

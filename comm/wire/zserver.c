@@ -105,6 +105,13 @@ static void unmap_ipv4(char *endpoint) {
 
 static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
 
+/* NULL is fine. */
+static void stop(void *socket, void *monitor) {
+  if (socket && monitor) zmq_socket_monitor(socket, NULL, 0);
+  if (monitor) zmq_close(monitor);
+  if (socket) zmq_close(socket);
+}
+
 /* Makes the ROUTER and binds it to s->endpoint. */
 static tri_status server_start(tri_zserver *s, tri_error *err) {
   int fd = -1, on = 1, rc = -1;
@@ -122,6 +129,8 @@ static tri_status server_start(tri_zserver *s, tri_error *err) {
     fd = fcntl(s->listen_fd, F_DUPFD_CLOEXEC, 0);
     ok = fd >= 0 && tri_z_set_int(k, ZMQ_USE_FD, fd);
   }
+  void *monitor = ok && s->watch ? tri_z_watch(s->z, k, ZMQ_EVENT_DISCONNECTED) : NULL;
+  ok = ok && (monitor || !s->watch);
   for (int i = 0; ok && i < REBIND_TRIES; i++) { /* libzmq closes the old listener of a rebind in a thread of its own */
     rc = zmq_bind(k, s->endpoint);
     if (!rc || zmq_errno() != EADDRINUSE || !s->socket) break;
@@ -132,11 +141,12 @@ static tri_status server_start(tri_zserver *s, tri_error *err) {
   unmap_ipv4(s->endpoint);
   if (ok && rc == 0) {
     s->socket = k;
+    s->monitor = monitor;
     return TRI_OK;
   }
   int e = zmq_errno();
   if (fd >= 0 && rc != 0) close(fd);
-  if (k) zmq_close(k);
+  stop(k, monitor);
   return tri_fail(err, e == EINVAL ? TRI_USAGE : TRI_IO, "endpoint", "cannot bind %s: %s", s->endpoint,
                   zmq_strerror(e));
 }
@@ -165,6 +175,7 @@ tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, t
   s->max_message = config->max_message;
   s->backlog = config->backlog > 0 ? config->backlog : TRI_Z_BACKLOG;
   s->is_tcp = tri_z_starts_with(config->endpoint, "tcp://");
+  s->watch = config->watch;
   snprintf(s->endpoint, sizeof s->endpoint, "%s", config->endpoint);
   zmq_msg_init(&s->msg);
   if (config->curve) {
@@ -227,12 +238,24 @@ tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, s
     if (zmq_msg_recv(&s->msg, s->socket, ZMQ_DONTWAIT) < 0) return tri_z_status();
     int n = 1 + tri_z_discard_rest(s->socket, &s->msg);
     from->owner = owner_of(s, &s->msg);
+    from->connection = zmq_msg_get(&s->msg, ZMQ_SRCFD);
     *data = zmq_msg_data(&s->msg);
     *len = zmq_msg_size(&s->msg);
     if (frames) *frames = n;
     return TRI_OK;
   }
   return TRI_AGAIN;
+}
+
+bool tri_zserver_take_ended(tri_zserver *s, tri_connections *ended) {
+  int event, connection;
+  bool any = false;
+  while (s->monitor && tri_z_next_event(s->monitor, &event, &connection)) {
+    if (event != ZMQ_EVENT_DISCONNECTED) continue; /* it says when it is stopped, too */
+    tri_connections_add(ended, connection);
+    any = true;
+  }
+  return any;
 }
 
 static tri_status send_address(tri_zserver *s, const tri_peer *to) {
@@ -278,7 +301,8 @@ tri_status tri_zserver_rebind(tri_zserver *s, tri_error *err) {
   zmq_msg_init(&s->msg);
   if (old) {
     tri_z_set_int(old, ZMQ_LINGER, 0);
-    zmq_close(old);
+    stop(old, s->monitor);
+    s->monitor = NULL;
   }
   tri_status st = server_start(s, err);
   if (st != TRI_OK) s->socket = NULL;
@@ -295,7 +319,7 @@ void tri_zserver_close(tri_zserver *s) {
   zmq_msg_close(&s->msg);
   if (s->socket) {
     tri_z_set_int(s->socket, ZMQ_LINGER, TRI_Z_LINGER_MS); /* last words may still go out */
-    zmq_close(s->socket);
+    stop(s->socket, s->monitor);
   }
   ipc_unlisten(s);
   tri_zap_domain_free(z, s->domain);

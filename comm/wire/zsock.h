@@ -31,6 +31,9 @@ tri_status tri_zkeypair_save(const char *path, const tri_zkeypair *k, tri_error 
 /* Checks that key is the Z85 text of a key. what: the option or field that it came from. */
 tri_status tri_zkey_check(const char *key, const char *what, tri_error *err);
 
+/* Writes the 32 bytes of a key's text; false: it is none. */
+bool tri_zkey_raw(const char *key, uint8_t out[TRI_OWNER_BYTES]);
+
 tri_status tri_zcontext_create(tri_zcontext **out, tri_error *err);
 void tri_zcontext_destroy(tri_zcontext *z); /* closes what is open; never blocks longer than the linger of 200 ms */
 
@@ -42,6 +45,7 @@ typedef struct tri_zserver_config {
   int num_allowed;
   size_t max_message; /* per frame */
   int backlog;        /* messages queued per peer before send says TRI_AGAIN */
+  bool watch;         /* connections that end are told of, and must be taken */
 } tri_zserver_config;
 
 /* Lets this process have as many open files as the system grants it: a connection is one, and the usual soft limit of
@@ -63,6 +67,9 @@ tri_status tri_zserver_queue(tri_zserver *s, const tri_peer *to, const void *dat
 void tri_zserver_flush(tri_zserver *s);
 /* Finds out whether a peer is there, which only sending tells: by a frame of no messages. As tri_zserver_send. */
 tri_status tri_zserver_look(tri_zserver *s, const tri_peer *to);
+/* Adds the connections that have ended since the last call; false: none has. What they had sent may still be to be
+ * received, and a look may find them there for a moment. */
+bool tri_zserver_take_ended(tri_zserver *s, tri_connections *ended);
 /* Closes and binds again at the same address: frees what hostile peers made the library hold. */
 tri_status tri_zserver_rebind(tri_zserver *s, tri_error *err);
 void tri_zserver_close(tri_zserver *s); /* NULL is fine */

@@ -43,11 +43,11 @@ struct tri_zcontext {
 struct tri_zserver {
   LIST_ENTRY(tri_zserver) links;
   tri_zcontext *z;
-  void *socket;
+  void *socket, *monitor;
   zmq_msg_t msg; /* the message that recv has handed out */
   tri_zap_domain *domain;
   tri_zkeypair curve;
-  bool has_curve, is_tcp;
+  bool has_curve, is_tcp, watch;
   size_t max_message;
   int backlog;
   /* ipc: the listening socket is ours, and libzmq gets a duplicate of it, so that neither file nor queue of connections
@@ -94,6 +94,9 @@ tri_status tri_z_status(void); /* of a send or receive that has just failed */
 /* Reads and drops the rest of a message; returns how many frames that were. */
 int tri_z_discard_rest(void *socket, const zmq_msg_t *last);
 
+/* Has the library's threads tell of a socket's events, which are read one by one; NULL: it cannot. */
+void *tri_z_watch(tri_zcontext *z, void *socket, int events);
+bool tri_z_next_event(void *monitor, int *event, int *value);
 /* zlink.c: takes in what the library's threads found out about the connection */
 void tri_zlink_drain_monitor(tri_zlink *l);
 bool tri_z_has_message(void *socket); /* to be received at once */

@@ -60,7 +60,10 @@ typedef struct tri_serve_options {
   const char *endpoint, *worker_endpoint, *interface, *key_file, *allowed_keys;
   bool insecure_tcp;
   int tokenizer_threads;
-  int64_t max_queue;
+  const char *client_share;
+  int64_t max_queue, max_queued_per_client;
+  uint64_t max_queue_bytes; /* 0: half of what memory_cap leaves beside the response cache */
+  double max_queue_time;    /* seconds; 0: any */
   uint64_t memory_cap, response_cache;
   double watchdog_timeout, start_timeout, drain_timeout;
   int log_level;

@@ -59,7 +59,7 @@ load() { # OPTION...
 
 : >"$out/lines.jsonl"
 for strategy in $strategies; do
-  start "$strategy" --model "$model" --load-format dummy --max-queue 1048576 ${strategy_option:+"$strategy_option" "$strategy"} "$@" >&2 || continue
+  start "$strategy" --model "$model" --load-format dummy --max-queue 1048576 --max-queue-bytes 8G ${strategy_option:+"$strategy_option" "$strategy"} "$@" >&2 || continue
   load --num-prompts 64 >/dev/null # buffers, graphs and whatever else comes with the first texts
   if ! load --request-rates "$rates" --load-seconds "$seconds" | sed -u "s/^{/{\"strategy\":\"$strategy\",/" | tee -a "$out/lines.jsonl" >"$work/lines"; then
     echo "$strategy: $(tail -n 2 "$work/complaint")" >&2

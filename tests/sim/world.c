@@ -82,16 +82,20 @@ static void abandon(sim *s, const event *e) {
   tri_core_abandon(s->core, world_clock(s), "the power goes");
 }
 
-static void group_lost(void *ctx, uint32_t group, uint64_t epoch, const char *reason) {
+static void group_lost(void *ctx, const tri_core_loss *loss) {
   sim *s = ctx;
-  if (s->verbose) printf("%8.3f group %u is lost: %s\n", (double)s->now / 1e9, group, reason);
-  groups_lost(s, group, epoch);
+  if (s->verbose) printf("%8.3f group %u is lost: %s\n", (double)s->now / 1e9, loss->group, loss->reason);
+  groups_lost(s, loss->group, loss->epoch);
   if (s->day != DAY_ONE_LIFE) return;
   s->calm = true; /* the program ends */
   events_add(s, (event){.at = s->now + 200 * MS, .run = abandon});
 }
 
 static void group_ready(void *ctx, uint32_t group, uint64_t epoch) { (void)ctx, (void)group, (void)epoch; }
+
+static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len) {
+  (void)ctx, (void)group, (void)epoch, (void)report, (void)len;
+}
 
 static tri_status draw(void *ctx, void *out, size_t len) {
   sim *s = ctx;
@@ -132,7 +136,7 @@ static bool open_core(sim *s) {
                        .max_prompt = MODEL_LEN,
                        .silence_ns = 4 * SECOND,
                        .watchdog_ns = 8 * SECOND,
-                       .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, draw}};
+                       .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw}};
   return tri_arena_create(4096, &s->arena) == TRI_OK && tri_core_create(&c, world_clock(s), &s->core) == TRI_OK;
 }
 

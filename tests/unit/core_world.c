@@ -245,7 +245,8 @@ static tri_status draw(void *ctx, void *out, size_t len) {
   return TRI_OK;
 }
 
-static struct world *create(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp, uint64_t response_cache) {
+static struct world *create_of(const tri_core_config *limits, uint32_t groups, uint64_t model_hash, uint32_t tp,
+                               uint32_t pp, uint64_t response_cache) {
   struct world *w = calloc(1, sizeof *w);
   w->now = 1000 * SECOND;
   w->model =
@@ -264,13 +265,27 @@ static struct world *create(uint32_t groups, uint64_t model_hash, uint32_t tp, u
       .num_groups = groups,
       .route_by_prefix = true,
       .seed = 7,
-      .max_queue = 20,
+      .max_queue = limits->max_queue,
+      .max_queued_per_client = limits->max_queued_per_client,
+      .max_queue_bytes = limits->max_queue_bytes,
+      .max_queue_ns = limits->max_queue_ns,
+      .by_priority = limits->by_priority,
+      .shares = limits->shares,
+      .num_shares = limits->num_shares,
       .max_prompt = MODEL_LEN,
       .silence_ns = 4 * SECOND,
       .watchdog_ns = 10 * SECOND,
       .io = {w, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw}};
   ck_assert_int_eq(tri_core_create(&config, w->now, &w->core), TRI_OK);
   return w;
+}
+
+static struct world *create(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp, uint64_t response_cache) {
+  return create_of(&(tri_core_config){.max_queue = MAX_QUEUE}, groups, model_hash, tp, pp, response_cache);
+}
+
+struct world *world_create_sharing(const tri_core_config *limits) {
+  return create_of(limits, 1, 0, 0, 0, 0);
 }
 
 struct world *world_create(uint32_t groups) {

@@ -13,7 +13,7 @@
 #include "coordinator/core.h"
 
 enum { MAX_STREAMS = 256, MAX_CHOICES = 4, MAX_TOKENS = 256, MAX_TEXT = 4096, MAX_ASSIGNS = 64, MAX_PEERS = 8 };
-enum { MODEL_LEN = 128, SLOTS = 8 };
+enum { MODEL_LEN = 128, SLOTS = 8, MAX_QUEUE = 40 };
 #define SECOND 1000000000LL
 #define MS 1000000LL
 
@@ -101,6 +101,9 @@ TCase *add_case(Suite *suite, const char *name);
 struct world *world_create(uint32_t groups);
 /* Whose workers must have this model and layout (0: any). */
 struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp);
+/* A world without groups that are ready, whose limits of the queue and weights are those of limits: its members from
+ * max_queue to num_shares count. */
+struct world *world_create_sharing(const tri_core_config *limits);
 /* A world of one group that is ready, with a response cache of so many bytes. */
 struct world *world_create_caching(uint64_t response_cache);
 void world_destroy(struct world *w);

@@ -182,25 +182,6 @@ START_TEST(test_floors) {
 }
 END_TEST
 
-START_TEST(test_max_queue) {
-  struct world *w = world_create(1);
-  struct stream *s[21];
-  for (int i = 0; i <= 20; i++) {
-    tri_client_msg m = submit_msg((uint64_t)i);
-    s[i] = submit(w, "a", &m);
-  }
-  ck_assert_int_eq(s[19]->accepted, 1);
-  expect_error(s[20], "no_capacity", "");
-  start_group(w, 0, 1, 1); /* one ends: one more has room */
-  ck_assert_int_eq(w->num_assigns, 20);
-  for (int i = 1; i < 20; i++) ck_assert_uint_eq(w->assigns[i].a.job, w->assigns[i - 1].a.job + 1); /* in order */
-  token(w, w->assigns[3].a.job, 0, 0, byte_token['a'], TRI_TOKEN_LAST, TRI_FINISH_LENGTH);
-  tri_client_msg m = submit_msg(30);
-  ck_assert_int_eq(submit(w, "a", &m)->accepted, 1);
-  world_destroy(w);
-}
-END_TEST
-
 START_TEST(test_queued_deadline) {
   struct world *w = world_create(1);
   tri_client_msg m = submit_msg(1);
@@ -287,7 +268,6 @@ Suite *suite_core_admission(void) {
   tcase_add_test(t, test_refused_by_leader);
   tcase_add_test(t, test_model_beams);
   tcase_add_test(t, test_floors);
-  tcase_add_test(t, test_max_queue);
   tcase_add_test(t, test_queued_deadline);
   tcase_add_test(t, test_deadline_while_tokenized);
   tcase_add_test(t, test_seed);

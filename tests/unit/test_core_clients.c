@@ -113,6 +113,33 @@ START_TEST(test_silent_client) {
 }
 END_TEST
 
+/* Where the client's connection may have ended it is looked for at once, however long it has been silent, and also
+ * where connections end all the time. */
+START_TEST(test_ended_connection) {
+  for (int all_the_time = 0; all_the_time < 2; all_the_time++) {
+    struct world *w = world_create(1);
+    tri_client_msg m = submit_msg(1);
+    m.submit.stream = false;
+    struct stream *s = submit(w, "a", &m);
+    pass(w, false, 60, SECOND);
+    tri_connections others = {{0}}, own = {{0}};
+    tri_connections_add(&others, s->peer.connection + 1);
+    tri_connections_add(&own, s->peer.connection);
+    int looks = w->looks;
+    tri_core_connections_ended(w->core, w->now, &others);
+    pass(w, false, 2, SECOND / 10);
+    ck_assert(w->looks == looks && !tri_core_is_idle(w->core));
+    s->closed = true;
+    for (int i = 0; i < 3; i++) {
+      if (!i || all_the_time) tri_core_connections_ended(w->core, w->now, &own);
+      pass(w, false, 1, SECOND / 10);
+    }
+    ck_assert(tri_core_is_idle(w->core));
+    world_destroy(w);
+  }
+}
+END_TEST
+
 /* Looks stay few: a client that is there and does not read has room for 64 frames. Clients whose jobs lie between each
  * other's are looked for no more often than others. */
 START_TEST(test_looks_are_few) {
@@ -353,6 +380,7 @@ Suite *suite_core_clients(void) {
   tcase_add_test(t, test_slow_client_merges);
   tcase_add_test(t, test_closed_client);
   tcase_add_test(t, test_silent_client);
+  tcase_add_test(t, test_ended_connection);
   tcase_add_test(t, test_looks_are_few);
   tcase_add_test(t, test_same_id_twice);
   tcase_add_test(t, test_same_request_twice);

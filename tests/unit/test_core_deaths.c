@@ -290,6 +290,7 @@ START_TEST(who_was_not_in_a_step) {
   for (uint64_t i = 0; i < 2 * SLOTS + 4; i++) {
     tri_client_msg m = submit_msg(i + 1);
     m.submit.sampling.priority = i == 2 * SLOTS + 2 ? -1 : 0; /* by priority it would have been the first */
+    m.submit.sampling.max_tokens = 4;                         /* of short jobs a group gets more than it has slots */
     submit(w, "a", &m);
     jobs[i] = last_job(w);
   }

@@ -185,6 +185,10 @@ START_TEST(round_trip_server) {
   ck_assert(out.status.response_cache_hits == 1ull << 33 && out.status.response_cache_misses == 6 &&
             out.status.response_cache_evictions == 7 && out.status.response_cache_entries == 8 &&
             out.status.response_cache_bytes == 1ull << 34 && out.status.response_cache_limit == 1ull << 35);
+  ck_assert(out.status.refused_max_queue == 9 && out.status.refused_max_queue_bytes == 10 &&
+            out.status.refused_client_jobs == 11 && out.status.refused_client_bytes == 12 &&
+            out.status.expired_max_queue_time == 13 && out.status.refused_connections == 14 &&
+            out.status.cut_connections == 1ull << 36);
   ck_str(out.status.groups[1].state, "ready");
   ck_assert_double_eq(out.status.groups[1].scheduler_us_per_token, 0.25);
   ck_assert_double_eq(out.status.groups[1].scheduler_cpu_s, 1.75);

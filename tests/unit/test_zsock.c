@@ -261,6 +261,30 @@ START_TEST(gone_and_full) {
 END_TEST
 
 /* What is queued for one peer shares a frame until somebody else's turn comes, it is full, or it is flushed. */
+/* A connection that ends is told of once, by the descriptor that its messages came with. */
+START_TEST(ended) {
+  tri_zserver_config c = {.endpoint = ipc("ended.sock"), .max_message = 1 << 20, .backlog = 10, .watch = true};
+  tri_zserver *s = open_server(&c);
+  tri_peer from;
+  const void *data;
+  size_t len;
+  tri_connections gone = {{0}};
+  tri_zlink *stays = open_link(c.endpoint, NULL, NULL), *goes = open_link(c.endpoint, NULL, NULL);
+  exchange(s, stays);
+  ck_assert_int_eq(tri_zlink_send_wait(goes, "x", 1, 5000), TRI_OK);
+  ck_assert_int_eq(server_next(s, 5000, &from, &data, &len, NULL), TRI_OK);
+  ck_assert(from.connection > 0 && !tri_zserver_take_ended(s, &gone));
+  tri_zlink_close(goes);
+  for (int k = 0; k < 500 && !tri_zserver_take_ended(s, &gone); k++) usleep(10 * 1000);
+  ck_assert(tri_connections_may_have(&gone, from.connection));
+  ck_assert(!tri_connections_may_have(&gone, from.connection + 1));
+  ck_assert(!tri_zserver_take_ended(s, &gone));
+  exchange(s, stays);
+  tri_zlink_close(stays);
+  tri_zserver_close(s);
+}
+END_TEST
+
 START_TEST(queued) {
   tri_peer from[2];
   const void *data;
@@ -322,7 +346,8 @@ START_TEST(rebind) {
     tri_zserver_config c = {.endpoint = tcp ? "tcp://127.0.0.1:*" : ipc("r.sock"),
                             .insecure_tcp = true,
                             .max_message = 1 << 20,
-                            .backlog = 10};
+                            .backlog = 10,
+                            .watch = true};
     tri_zserver *s = open_server(&c);
     char endpoint[128];
     snprintf(endpoint, sizeof endpoint, "%s", tri_zserver_endpoint(s));
@@ -584,9 +609,10 @@ Suite *suite_zsock(void) {
   TCase *c = tcase_create("zsock");
   tcase_set_timeout(c, 60);
   tcase_add_checked_fixture(c, setup, teardown);
-  const TTest *const tests[] = {ipc_mode,       ipc_live_and_stale, bad_endpoints,  multipart, gone_and_full, queued,
-                                rebind,         connection_states,  one_connection, poll,      curve,         key_files,
-                                destroy_closes, endpoint_rule};
+  const TTest *const tests[] = {
+      ipc_mode,     ipc_live_and_stale, bad_endpoints,  multipart, gone_and_full, ended,     queued,
+      rebind,       connection_states,  one_connection, poll,      curve,         key_files, destroy_closes,
+      endpoint_rule};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;

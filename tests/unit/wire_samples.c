@@ -138,7 +138,14 @@ void fill_status(tri_cluster_status *s) {
                             .response_cache_evictions = 7,
                             .response_cache_entries = 8,
                             .response_cache_bytes = 1ull << 34,
-                            .response_cache_limit = 1ull << 35};
+                            .response_cache_limit = 1ull << 35,
+                            .refused_max_queue = 9,
+                            .refused_max_queue_bytes = 10,
+                            .refused_client_jobs = 11,
+                            .refused_client_bytes = 12,
+                            .expired_max_queue_time = 13,
+                            .refused_connections = 14,
+                            .cut_connections = 1ull << 36};
   s->groups[1] = (tri_group_status){.group = 1,
                                     .epoch = 4,
                                     .state = str("ready"),
@@ -319,7 +326,8 @@ static void samples_from_groups(sample *out, int *n) {
                               .vocab_size = 5,
                               .kv_blocks = 6,
                               .block_size = 16,
-                              .max_num_seqs = 8}};
+                              .max_num_seqs = 8,
+                              .max_num_batched_tokens = 512}};
   keep_group(out, n, "register", &g);
   static const uint32_t canary_ids[] = {7, 70000}, canary_millis[] = {12, 1000000000};
   g = (tri_group_msg){.op = TRI_GROUP_READY, .seq = 2, .ready = {1, 2, 3.5, 0.25, canary_ids, canary_millis, 2, 2}};

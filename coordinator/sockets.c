@@ -1,0 +1,65 @@
+#include "coordinator/sockets.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/wire/client.h"
+#include "comm/wire/endpoint.h"
+
+enum {
+  CLIENT_BACKLOG = 1000,  /* messages that one client may leave unread before it counts as slow */
+  WORKER_BACKLOG = 65536, /* messages that wait for one leader; jobs beyond them stay in the queue */
+};
+
+tri_status tri_client_socket_open(const tri_serve_options *o, tri_zcontext *z, tri_allowed_keys *allowed,
+                                  tri_zserver **out, tri_error *err) {
+  char endpoint[TRI_ENDPOINT_BYTES];
+  tri_zkeypair pair;
+  TRI_CHECK(tri_endpoint_resolve(o->endpoint, endpoint, err));
+  tri_zserver_config zc = {.endpoint = endpoint,
+                           .insecure_tcp = o->insecure_tcp,
+                           .max_message = TRI_WIRE_MAX_MESSAGE,
+                           .backlog = CLIENT_BACKLOG,
+                           .watch = true};
+  if (!strncmp(endpoint, "tcp://", 6) && !o->key_file && !o->insecure_tcp)
+    return tri_fail(
+        err, TRI_USAGE, "endpoint",
+        "%s without keys would let anybody in: --key-file (trireme keygen FILE makes one) and --allowed-keys "
+        "(a file of the clients' public keys)",
+        endpoint);
+  if (o->key_file) {
+    TRI_CHECK(tri_zkeypair_load(o->key_file, &pair, err));
+    zc.curve = &pair;
+    if (!o->allowed_keys)
+      return tri_fail(err, TRI_USAGE, "allowed_keys",
+                      "--key-file needs --allowed-keys with a file that names at least one client's public key");
+    TRI_CHECK(tri_allowed_keys_read(o->allowed_keys, allowed, err));
+    tri_allowed_keys_add_own(allowed, pair.public_key);
+    zc.allowed = allowed->list;
+    zc.num_allowed = allowed->count;
+  }
+  return tri_zserver_open(z, &zc, out, err);
+}
+
+tri_status tri_worker_socket_open(const tri_serve_options *o, tri_zcontext *z, bool one_host, tri_boot *boot,
+                                  tri_zserver **out, tri_error *err) {
+  char endpoint[300], host[128] = "127.0.0.1";
+  tri_zkeypair pair;
+  TRI_CHECK(tri_zkeypair_make(&pair, err));
+  TRI_CHECK(tri_zkeypair_make(&boot->worker, err));
+  snprintf(boot->server_key, sizeof boot->server_key, "%s", pair.public_key);
+  if (!one_host) tri_boot_host_address(o->interface, host, sizeof host);
+  snprintf(endpoint, sizeof endpoint, "tcp://%s:*", host);
+  const char *allowed[] = {boot->worker.public_key};
+  tri_zserver_config zc = {.endpoint = strcmp(o->worker_endpoint, "auto") ? o->worker_endpoint : endpoint,
+                           .curve = &pair,
+                           .allowed = allowed,
+                           .num_allowed = 1,
+                           .max_message = TRI_WIRE_MAX_MESSAGE,
+                           .backlog = WORKER_BACKLOG};
+  tri_status st = tri_zserver_open(z, &zc, out, err);
+  if (st != TRI_OK && !strcmp(err->field, "endpoint")) snprintf(err->field, sizeof err->field, "worker_endpoint");
+  TRI_CHECK(st);
+  snprintf(boot->endpoint, sizeof boot->endpoint, "%s", tri_zserver_endpoint(*out));
+  return o->boot_file ? tri_boot_save(o->boot_file, boot, err) : TRI_OK;
+}

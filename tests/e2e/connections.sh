@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# More connections than files, and messages without end: a normal client's stream goes on beside both, its connection stays, and a group that is
+# lost meanwhile comes back.
+# HOSTILE: the program built from tests/tools/hostile_client.c.
+here=$(dirname "$0")
+. "$here/lib.sh"
+HOSTILE=${HOSTILE:?the hostile client}
+
+# stream: a long answer in the background. Sets stream.
+stream() {
+  rm -f "$RUN/answer"
+  "$BIN/trireme" submit --ignore-eos --temperature 0 --max-tokens 6000 "count 1 to 40=" >"$RUN/answer" 2>"$RUN/answer.err" &
+  stream=$!
+  for _ in $(seq 1000); do [ -s "$RUN/answer" ] && return; sleep 0.01; done
+  fail "nothing came of a stream: $(cat "$RUN/answer.err")"
+}
+figure() { "$BIN/trireme" status --json | grep -o "\"$1\":[0-9]*" | head -1 | cut -d: -f2; } # NAME
+
+(ulimit -n 256 && exec "$BIN/trireme" up --model "$MODEL" --max-model-len 8192) >>"$RUN/log" 2>&1 &
+# shellcheck disable=SC2034 # lib.sh's
+CLUSTER=$!
+wait_ready
+socket=$RUN/c.sock
+stream
+for frame in 16 65536; do
+  timeout -k 1 20 "$HOSTILE" "$socket" endless 3 "$frame" 1000 || fail "hostile_client endless: code $?"
+  kill -0 $stream 2>/dev/null || fail "the stream ended too soon: this has shown nothing"
+done
+wait $stream || fail "a stream beside messages without end: $(cat "$RUN/answer.err")"
+
+# Sixteen clients get at least half as much done beside such senders. The rates are those of the same requests, one directly after the other.
+for ((i = 0; i < 96; i++)); do echo '{"prompt": "count 1 to 40=", "max_tokens": 400, "ignore_eos": true, "temperature": 0}'; done >"$RUN/load"
+load() { # sets took
+  local start
+  start=$(date +%s%3N)
+  for _ in $(seq 16); do head -n 6 "$RUN/load" | "$BIN/trireme" submit --file - --concurrency 1 --output /dev/null 2>>"$RUN/load.err" & done
+  # shellcheck disable=SC2046
+  wait $(jobs -p | grep -v -e "^$CLUSTER\$" -e "^${endless:-0}\$") || fail "a client of sixteen: $(cat "$RUN/load.err")"
+  took=$(($(date +%s%3N) - start))
+}
+load
+alone=$took
+timeout -k 1 60 "$HOSTILE" "$socket" endless 3 16 20000 >/dev/null &
+endless=$!
+load
+kill $endless 2>/dev/null
+wait $endless
+echo "  96 answers of sixteen clients took $alone ms, and $took ms beside messages without end"
+[ "$took" -le $((2 * alone)) ] || fail "96 answers took $alone ms, and $took ms beside messages without end"
+
+cut=$(figure cut_connections)
+echo "  $cut connections were closed that sent messages without end"
+[ "$cut" -ge 3 ] || fail "$cut connections were closed that sent messages without end"
+grep -q "binding it anew" "$RUN/log" && fail "all clients were thrown out"
+
+# crowd: as many connections as there are and more, for 4 s. Sets half.
+crowd() {
+  local before
+  before=$(grep -c "connections refused" "$RUN/log")
+  "$HOSTILE" "$socket" half 400 4000 >"$RUN/half" 2>&1 &
+  half=$!
+  for _ in $(seq 100); do [ "$(grep -c "connections refused" "$RUN/log")" -gt "$before" ] && return; sleep 0.05; done
+  fail "no connection was refused of 400 with 256 files"
+}
+
+stream
+crowd
+kill -0 $stream 2>/dev/null || fail "the stream ended too soon: this has shown nothing"
+wait $stream || fail "a stream beside too many connections: $(cat "$RUN/answer.err")"
+wait $half
+crowd
+kill -9 "$(ours | awk '$2 == "trireme-worker" { print $1 }')"
+for _ in $(seq 100); do [ "$(grep -c "is ready" "$RUN/log")" -ge 2 ] && break; sleep 0.1; done
+[ "$(grep -c "is ready" "$RUN/log")" -ge 2 ] || fail "the group did not come back beside too many connections"
+kill -0 $half 2>/dev/null || fail "the connections ended too soon: this has shown nothing"
+wait $half
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "no service after too many connections"
+echo "  $(figure refused_connections) connections were refused for want of files"
+
+# The gateway says so to connections beyond its files.
+port=$((20000 + $$ % 20000))
+(ulimit -n 300 && exec "$BIN/trireme-gateway" --http $port --model "$MODEL") >>"$RUN/log" 2>&1 &
+gateway=$!
+status() { curl -s -m 5 -o /dev/null -w '%{http_code}' "http://127.0.0.1:$port/health"; }
+for _ in $(seq 100); do [ "$(status)" = 200 ] && break; sleep 0.1; done
+held=()
+for _ in $(seq 290); do
+  exec {fd}<>"/dev/tcp/127.0.0.1/$port" || fail "the gateway takes no connection"
+  held+=("$fd")
+done
+code=$(status)
+[ "$code" = 503 ] || fail "the gateway answers $code to a connection for which it has no file"
+for fd in "${held[@]}"; do exec {fd}>&-; done
+for _ in $(seq 50); do code=$(status) && [ "$code" = 200 ] && break; sleep 0.1; done
+[ "$code" = 200 ] || fail "the gateway answers $code after too many connections"
+kill $gateway
+wait $gateway
+stop_cluster TERM
+echo "connections: all as expected"
