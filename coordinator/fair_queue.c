@@ -186,8 +186,8 @@ static group *pick_with_room(tri_core *c, const flow *f, const job *j, uint32_t 
   return best;
 }
 
-/* Returns a flow's next job that a group takes: its first, but for those that wait for a group to themselves and hold up
- * nobody. NULL: none. */
+/* Returns a flow's next job that a group takes: its first, but for those that wait for a group to themselves and hold
+ * up nobody. NULL: none. */
 static job *next_of(tri_core *c, const flow *f, uint32_t *index) {
   for (job *j = TAILQ_FIRST(&f->queue); j; j = TAILQ_NEXT(j, queue_links)) {
     bool alone = replay_runs_alone(j);
@@ -233,7 +233,8 @@ job *queue_next(tri_core *c, group **g, uint32_t *index) {
     *index = at;
   }
   if (!best) return NULL;
-  group *other = affinity_pick(c, first, &liked); /* also where it is not taken: affinity_note is of what was looked at */
+  group *other =
+      affinity_pick(c, first, &liked); /* also where it is not taken: affinity_note is of what was looked at */
   if (other && !replay_runs_alone(first) && has_room(c, liked, best, first)) *index = liked;
   *g = &c->groups[*index];
   return first;

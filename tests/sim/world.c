@@ -127,16 +127,17 @@ static void rest(sim *s, const event *e) {
 static bool open_core(sim *s) {
   s->model = (tri_model_config){.vocab_size = VOCAB, .max_position_embeddings = MODEL_LEN};
   s->model.generation.temperature = s->model.generation.top_p = s->model.generation.repetition_penalty = NAN;
-  tri_core_config c = {.model_name = "toy",
-                       .model = &s->model,
-                       .num_groups = s->num_groups,
-                       .route_by_prefix = rng_chance(s, 50),
-                       .lost_for_good = s->day == DAY_ONE_LIFE,
-                       .max_queue = rng_chance(s, 20) ? 6 : 1000,
-                       .max_prompt = MODEL_LEN,
-                       .silence_ns = 4 * SECOND,
-                       .watchdog_ns = 8 * SECOND,
-                       .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw}};
+  tri_core_config c = {
+      .model_name = "toy",
+      .model = &s->model,
+      .num_groups = s->num_groups,
+      .route_by_prefix = rng_chance(s, 50),
+      .lost_for_good = s->day == DAY_ONE_LIFE,
+      .max_queue = rng_chance(s, 20) ? 6 : 1000,
+      .max_prompt = MODEL_LEN,
+      .silence_ns = 4 * SECOND,
+      .watchdog_ns = 8 * SECOND,
+      .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw}};
   return tri_arena_create(4096, &s->arena) == TRI_OK && tri_core_create(&c, world_clock(s), &s->core) == TRI_OK;
 }
 

@@ -2,8 +2,8 @@
  * that it has a device of its own. FAKE_DEVICE: its name ("none": it has none); without it every process of a host has
  * one by its number. FAKE_PCI: its address. FAKE_LACKS_ATTENTION: it has no such op. FAKE_EVENTS: steps seem to go on
  * behind their launch. FAKE_MEMORY: bytes of memory of its own, as far as anybody asks, which the others of the host
- * reach unless FAKE_APART is there. FAKE_FAILS: the device with this number has failed while there is a file of this name
- * with ".NUMBER" behind it. It "measures" that each product's own kernel takes half of the time. */
+ * reach unless FAKE_APART is there. FAKE_FAILS: the device with this number has failed while there is a file of this
+ * name with ".NUMBER" behind it. It "measures" that each product's own kernel takes half of the time. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -252,30 +252,24 @@ static struct world *create_of(const tri_core_config *limits, uint32_t groups, u
   w->model =
       (tri_model_config){.vocab_size = tri_tokenizer_vocab_size(tokenizer), .max_position_embeddings = MODEL_LEN};
   w->model.generation.temperature = w->model.generation.top_p = w->model.generation.repetition_penalty = NAN;
-  tri_core_config config = {
-      .model_name = "toy",
-      .model = &w->model,
-      .tokenizer = tokenizer,
-      .model_hash = model_hash,
-      .tp = tp,
-      .pp = pp,
-      .dp = 1,
-      .ep = 1,
-      .response_cache = response_cache,
-      .num_groups = groups,
-      .route_by_prefix = true,
-      .seed = 7,
-      .max_queue = limits->max_queue,
-      .max_queued_per_client = limits->max_queued_per_client,
-      .max_queue_bytes = limits->max_queue_bytes,
-      .max_queue_ns = limits->max_queue_ns,
-      .by_priority = limits->by_priority,
-      .shares = limits->shares,
-      .num_shares = limits->num_shares,
-      .max_prompt = MODEL_LEN,
-      .silence_ns = 4 * SECOND,
-      .watchdog_ns = 10 * SECOND,
-      .io = {w, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw}};
+  tri_core_config config = *limits;
+  config.model_name = "toy";
+  config.model = &w->model;
+  config.tokenizer = tokenizer;
+  config.model_hash = model_hash;
+  config.tp = tp;
+  config.pp = pp;
+  config.dp = 1;
+  config.ep = 1;
+  config.response_cache = response_cache;
+  config.num_groups = groups;
+  config.route_by_prefix = true;
+  config.seed = 7;
+  config.max_prompt = MODEL_LEN;
+  config.silence_ns = 4 * SECOND;
+  config.watchdog_ns = 10 * SECOND;
+  config.io =
+      (tri_core_io){w, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw};
   ck_assert_int_eq(tri_core_create(&config, w->now, &w->core), TRI_OK);
   return w;
 }
@@ -295,7 +289,6 @@ struct world *world_create(uint32_t groups) {
 struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp) {
   return create(groups, model_hash, tp, pp, 0);
 }
-
 struct world *world_create_caching(uint64_t response_cache) {
   struct world *w = create(1, 0, 0, 0, response_cache);
   start_group(w, 0, 1, 1);
@@ -373,7 +366,6 @@ void send_tokens(struct world *w, uint32_t group, uint64_t epoch, const tri_grou
   send_worker(w, group, epoch, 0, &m);
 }
 
-/* One token of a job of group 0, epoch 1. */
 void token(struct world *w, uint64_t job, uint32_t choice, uint64_t offset, uint32_t id, int flags, tri_finish reason) {
   uint32_t top_ids[] = {id, id + 1};
   float top[] = {-1, -2};
@@ -390,7 +382,6 @@ void token(struct world *w, uint64_t job, uint32_t choice, uint64_t offset, uint
   send_tokens(w, 0, 1, &t, 1);
 }
 
-/* The text as tokens of one byte each; the last one ends the choice. */
 void bytes(struct world *w, uint64_t job, uint32_t choice, const char *text) {
   size_t n = strlen(text);
   for (size_t i = 0; i < n; i++)
@@ -426,7 +417,6 @@ struct stream *submit(struct world *w, const char *peer, const tri_client_msg *m
   return s;
 }
 
-/* The stream of a client that has the first `offset` tokens, with their text, from another stream. */
 struct stream *attach(struct world *w, uint64_t id, const struct stream *from, uint64_t offset) {
   struct stream *s = open_stream(w, "again", id);
   struct text *t = &s->choice[0];

@@ -322,7 +322,8 @@ START_TEST(test_queue_time) {
 }
 END_TEST
 
-/* The counts of groups and flows stay right when a group is lost: the next one gets the same jobs, and has no others. */
+/* The counts of groups and flows stay right when a group is lost: the next one gets the same jobs, and has no others.
+ */
 START_TEST(test_lost_group) {
   struct world *w = world_create(1);
   start_group(w, 0, 1, 1);

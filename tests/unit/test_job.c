@@ -62,7 +62,8 @@ END_TEST
 /* A job that a lost group had begun: choices go on, have ended, or are over by what they come with. */
 START_TEST(begun) {
   static const uint32_t prompt[] = {7, 8}, drawn[] = {10, 11, 12, 13, 3, 14, 15, 16, 17, 18, 19};
-  static const uint32_t counts[] = {2, TRI_DRAWN_ENDED, 3, 6}; /* the third ends with an end of text, the last is long */
+  static const uint32_t counts[] = {2, TRI_DRAWN_ENDED, 3,
+                                    6}; /* the third ends with an end of text, the last is long */
   tri_group_assign a = {.job = 1,
                         .remaining_ms = -1,
                         .token_ids = prompt,
