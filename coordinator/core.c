@@ -101,7 +101,10 @@ static void take_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
 static void take_output(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
   uint32_t index;
   if (!group_find_led_by(c, from, &index)) return;
-  if (m->op == TRI_GROUP_TOKENS) job_tokens(c, now, index, &m->tokens);
+  if (m->op == TRI_GROUP_TOKENS) {
+    record_tokens(c, index, &m->tokens);
+    job_tokens(c, now, index, &m->tokens);
+  }
   if (m->op == TRI_GROUP_REFUSED) job_refused(c, now, index, m);
   if (m->op == TRI_GROUP_EMBED_RESULTS) embed_results(c, now, index, &m->embed_results);
   job_dispatch(c, now);
@@ -162,6 +165,7 @@ void tri_core_drain(tri_core *c, int64_t now) {
   tri_core_tick(c, now);
 }
 
+void tri_core_set_full(tri_core *c, bool full) { c->full = full; }
 void tri_core_set_facts(tri_core *c, const tri_core_facts *facts) { c->facts = *facts; }
 uint64_t tri_core_generated_tokens(const tri_core *c) { return c->generation_tokens; }
 uint64_t tri_core_cached_bytes(const tri_core *c) {

@@ -11,6 +11,7 @@
 #include "comm/wire/client.h"
 #include "comm/wire/group.h"
 #include "comm/wire/peer.h"
+#include "coordinator/record.h"
 #include "runtime/model/config.h"
 #include "runtime/model/labels.h"
 #include "runtime/tokenizer/tokenizer.h"
@@ -56,6 +57,8 @@ typedef struct tri_core_io {
   void (*hang)(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len);
   /* Fills out with numbers that nobody can compute from others: those are names of jobs, and seeds. */
   tri_status (*random)(void *ctx, void *out, size_t len);
+  /* Keeps a fact for the next start and returns its number, which grows; 0: it is not kept. NULL: nothing is. */
+  uint64_t (*record)(void *ctx, const tri_record *r);
 } tri_core_io;
 
 struct tri_share; /* fair_queue.h */
@@ -108,6 +111,14 @@ void tri_core_group_died(tri_core *c, int64_t now, uint32_t group, uint64_t epoc
 /* A group that has ended is not started again for some time: for a status. */
 typedef enum tri_core_hold { TRI_CORE_NOT_HELD, TRI_CORE_GIVEN_UP, TRI_CORE_QUARANTINED } tri_core_hold;
 void tri_core_group_held(tri_core *c, uint32_t group, tri_core_hold hold, int64_t until_ns, const char *reason);
+/* Records up to this number are durable: what was accepted with them is told. */
+void tri_core_durable(tri_core *c, int64_t now, uint64_t number);
+/* Says whether there is no room for records: then no new job is taken. */
+void tri_core_set_full(tri_core *c, bool full);
+/* Makes the jobs of an earlier start anew, from its records in their order, before anything else comes in; age_ns: of
+ * the record. Behind the last one, tri_core_restored. */
+void tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number);
+void tri_core_restored(tri_core *c, int64_t now);
 /* Sees to deadlines, leases, retries and the watchdog. Called about ten times a second. */
 void tri_core_tick(tri_core *c, int64_t now);
 /* Takes no new work; groups are told to leave when the last job has ended. */
@@ -117,6 +128,8 @@ void tri_core_abandon(tri_core *c, int64_t now, const char *reason);
 
 /* ---- questions ---- */
 
+/* Returns the number of the oldest record that a restart needs; UINT64_MAX: it needs none. */
+uint64_t tri_core_oldest_record(const tri_core *c);
 bool tri_core_is_idle(const tri_core *c); /* no job that has not ended, none whose end is undelivered */
 /* Facts for status replies that the shell knows and the core does not. */
 typedef struct tri_core_facts {

@@ -210,7 +210,7 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
 
 static tri_status deliver(tri_core *c, job *j) {
   if (j->embed) return embed_deliver(c, j);
-  if (j->state <= JOB_TOKENIZING) return TRI_OK;
+  if (j->state <= JOB_TOKENIZING || !record_is_durable(c, j)) return TRI_OK;
   bool accepted = !(j->error && !j->assigned_ns); /* an error before the job ran is the only answer */
   if (accepted && !j->accepted_sent) {
     TRI_CHECK(send_accepted(c, j));
@@ -227,6 +227,7 @@ static tri_status deliver(tri_core *c, job *j) {
   if (ended && !j->done_sent) {
     TRI_CHECK(send_done(c, j, whole));
     j->done_sent = true;
+    record_over(c, j);
   }
   return TRI_OK;
 }
@@ -287,6 +288,10 @@ void deliver_tick(tri_core *c, int64_t now) {
   c->looked_ns = now;
   for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {
     next = TAILQ_NEXT(j, links);
+    if (restore_is_orphan(j, now)) {
+      job_abort(c, now, j);
+      continue;
+    }
     bool due = now - j->said_ns >= LOOK_NS << j->looks;
     if (!due || !j->attached || j->on_disconnect != TRI_DISCONNECT_CANCEL) continue;
     tri_status st = look_once(c, all, &j->peer);

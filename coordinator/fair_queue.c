@@ -129,7 +129,7 @@ void queue_released(tri_core *c, job *j) {
   leave_group(c, j, done);
 }
 
-/* What it has had so far counts once, at its end. */
+/* Charges nothing: what the job has had so far counts once, at its end. */
 void queue_returned(tri_core *c, job *j) { leave_group(c, j, 0); }
 
 /* ---- whose turn it is ---- */

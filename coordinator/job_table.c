@@ -58,6 +58,7 @@ void job_free(job *j) {
 }
 
 void job_forget(tri_core *c, job *j) {
+  record_over(c, j);
   LIST_REMOVE(j, id_chain);
   LIST_REMOVE(j, request_chain);
   LIST_REMOVE(j, client_chain);
@@ -109,6 +110,7 @@ void job_retire(tri_core *c, job *j) {
 }
 
 void jobs_destroy(tri_core *c) {
+  c->restoring = true; /* nothing of this is a fact */
   while (!TAILQ_EMPTY(&c->active)) job_forget(c, TAILQ_FIRST(&c->active));
   while (!TAILQ_EMPTY(&c->ended)) job_forget(c, TAILQ_FIRST(&c->ended));
 }

@@ -112,7 +112,7 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
     return;
   }
   tri_status st = admission_check_id(c, from, m->id, NULL, &err);
-  if (st == TRI_OK) st = admission_check(c, m, s, &err);
+  if (st == TRI_OK && !c->restoring) st = admission_check(c, m, s, &err);
   if (st == TRI_OK) st = flow_check(c, from, s, &err);
   if (st == TRI_OK && !(j = make_job(c, now, from, m, s, embed)))
     st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");
@@ -200,6 +200,7 @@ void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32
   c->prompt_tokens += count;
   if (j->state == JOB_TOKENIZING) c->num_tokenizing--;
   queue_push(c, now, j);
+  record_accepted(c, j);
   job_mark(c, j);
   if (!answer_find(c, now, j)) job_dispatch(c, now);
 }
@@ -231,6 +232,7 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
     replay_log(c, j);
   }
   if (!g->jobs++) g->jobs_since = now;
+  record_assigned(c, j);
   affinity_note(c, index);
   return true;
 }
@@ -298,6 +300,7 @@ void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err) {
   if (j->state == JOB_ENDED) return;
   for (int64_t i = 0; i < j->sampling.n; i++) choice_end(j, &j->choices[i], TRI_FINISH_ERROR);
   if ((j->error = tri_malloc(1, sizeof *err))) *j->error = *err; /* without memory the reason stays unsaid */
+  record_ended(c, j);
   c->failed++;
   if (c->draining && err->status == TRI_PEER_LOST) c->lost++;
   end_job(c, now, j);
@@ -343,6 +346,7 @@ void job_cut(tri_core *c, int64_t now, job *j, const tri_error *err) {
 
 void job_abort(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
+  record_ended(c, j);
   tell_abort(c, j);
   for (int64_t i = 0; i < j->sampling.n; i++) choice_end(j, &j->choices[i], TRI_FINISH_ABORT);
   job_finish(c, now, j);

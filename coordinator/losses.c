@@ -13,6 +13,11 @@ static void queue_again(tri_core *c, int64_t now, job *j) {
   j->begun_here = j->at_risk = j->cut = false;
 }
 
+void jobs_queue_again(tri_core *c, int64_t now) {
+  for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links))
+    if (j->state == JOB_ASSIGNED) queue_again(c, now, j);
+}
+
 /* Ends what waits: no group will come. */
 static void fail_waiting(tri_core *c, int64_t now, const char *reason) {
   tri_error ran = {0}, queued = {0};

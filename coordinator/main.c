@@ -6,226 +6,43 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <unistd.h>
 
-#include "comm/wire/boot.h"
 #include "coordinator/connection_guard.h"
-#include "coordinator/core.h"
-#include "coordinator/tokenize_pool.h"
-#include "coordinator/memory_watch.h"
 #include "coordinator/mpi_launch.h"
 #include "coordinator/response_cache.h"
-#include "coordinator/served_model.h"
-#include "coordinator/shares.h"
-#include "coordinator/signals.h"
-#include "coordinator/sockets.h"
-#include "coordinator/supervisor.h"
-#include "runtime/base/last_hang.h"
+#include "coordinator/shell.h"
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
-#include "runtime/base/serve_layout.h"
 #include "runtime/base/version.h"
 
 enum {
   TICK_MS = 100,
   BATCH = 256, /* messages of one socket before the other's turn */
   GUARD_BATCHES = 16,
-  WINDOW_S = 10,  /* seconds that rates are taken over */
-  FLUSH_MS = 300, /* for last words to leave */
-  OVER_MS = 1000, /* for what a worker has said before it ended to arrive */
-  TOKENIZE_NOW_BYTES = 1024,
-  MAX_WAITING_TEXTS = 4096, /* for the tokenizer's threads; further ones are refused */
-  ARENA_BYTES = 64 << 10,   /* first block of the memory of one unpacked message */
-  RETAINED_SHARE = 4,       /* of the memory's limit: what jobs may have that have ended */
-  QUEUE_SHARE = 2,          /* the same of requests that wait or run */
+  FLUSH_MS = 300,         /* for last words to leave */
+  OVER_MS = 1000,         /* for what a worker has said before it ended to arrive */
+  ARENA_BYTES = 64 << 10, /* first block of the memory of one unpacked message */
 };
-/* Share of the watchdog's timeout after which a rank that reports nothing is lost: shorter than the whole,
- * so that a silent rank is named before its group counts as stalled. */
-#define SILENCE_SHARE 0.75
 #define NS_PER_MS 1000000LL
 #define NS_PER_S 1000000000LL
-
-struct second {
-  uint64_t tokens;
-  double cpu_s, wall_s;
-};
-
-struct shell {
-  tri_serve_options opts;
-  tri_served_model model;
-  tri_zcontext *z;
-  tri_zserver *clients, *workers;
-  tri_tokenize_pool *tokenize_pool;
-  tri_core *core;
-  tri_arena *arena;
-  tri_buf buf;
-  tri_boot boot;
-  tri_allowed_keys allowed;
-  tri_shares shares;
-  int signal_fd;
-  tri_supervisor supervisor;
-  bool draining, leaving, failed, said_where;
-  tri_signal_history signals;
-  int64_t drain_deadline, last_tick, last_second;
-  struct second window[WINDOW_S]; /* the last seconds */
-  unsigned num_seconds;
-  uint64_t tokens_before;
-  double cpu_before;
-  tri_core_facts facts; /* cpu_us_per_token: when there were tokens last */
-  tri_memory_watch memory;
-};
-
-/* ---- calls of the core ---- */
-
-static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
-  struct shell *s = ctx;
-  tri_status st = tri_server_msg_pack(m, &s->buf);
-  if (st != TRI_OK) {
-    tri_log(TRI_LOG_ERROR, "coordinator", "a reply could not be packed: %s", tri_status_text(st));
-    return TRI_OK; /* trying again would fail again */
-  }
-  return tri_zserver_queue(s->clients, to, s->buf.data, s->buf.len);
-}
-
-static tri_status look(void *ctx, const tri_peer *to) {
-  struct shell *s = ctx;
-  return tri_zserver_look(s->clients, to);
-}
-
-static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
-  struct shell *s = ctx;
-  tri_status st = tri_group_msg_pack(m, &s->buf);
-  return st == TRI_OK ? tri_zserver_queue(s->workers, to, s->buf.data, s->buf.len) : st;
-}
-
-/* Handing a short prompt to a thread and taking it back costs more than its tokens do. */
-static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
-                           size_t *second) {
-  struct shell *s = ctx;
-  if (text->text.len + text->pair.len <= TOKENIZE_NOW_BYTES)
-    return tri_tokenize_pool_now(s->tokenize_pool, text, ids, count, second);
-  return tri_tokenize_pool_push(s->tokenize_pool, job, text);
-}
-
-static void tokenize_stop(void *ctx, uint64_t job) {
-  struct shell *s = ctx;
-  tri_tokenize_pool_stop(s->tokenize_pool, job);
-}
-
-static void group_lost(void *ctx, const tri_core_loss *l) {
-  struct shell *s = ctx;
-  tri_supervisor_tell(&s->supervisor, "lost %u %llu %lld %s %s", l->group, (unsigned long long)l->epoch,
-                      (long long)l->rank, tri_status_code(l->status), l->reason);
-  /* One MPI job has one fate: its end is the only way to be rid of a rank that stands still. */
-  if (s->opts.launch == TRI_LAUNCH_MPI) s->leaving = s->failed = true;
-}
-
-static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
-  struct shell *s = ctx;
-  tri_supervisor_tell(&s->supervisor, "ready %u %llu", group, (unsigned long long)epoch);
-  if (s->said_where) return;
-  s->said_where = true;
-  tri_log(TRI_LOG_INFO, "coordinator", "serving \"%s\" at %s", s->model.name, tri_zserver_endpoint(s->clients));
-}
-
-/* In the log once, and in a file for `trireme doctor --last-hang`. */
-static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len) {
-  const struct shell *s = ctx;
-  tri_error err = {0};
-  (void)group;
-  (void)epoch;
-  for (const char *line = report, *end; line < report + len; line = end + 1) {
-    end = memchr(line, '\n', (size_t)(report + len - line));
-    if (!end) break;
-    tri_log(TRI_LOG_ERROR, "watchdog", "%.*s", (int)(end - line), line);
-  }
-  if (tri_last_hang_keep(s->model.name, report, len, &err) != TRI_OK)
-    tri_log(TRI_LOG_WARN, "watchdog", "the report is not kept: %s", err.message);
-}
-
-static tri_status draw(void *ctx, void *out, size_t len) {
-  (void)ctx;
-  return getrandom(out, len, 0) == (ssize_t)len ? TRI_OK : TRI_INTERNAL;
-}
-
-/* ---- set-up ---- */
-
-static tri_status open_model(struct shell *s, tri_error *err) {
-  TRI_CHECK(tri_served_model_open(&s->opts, &s->model, err));
-  if (!s->model.tokenizer) return TRI_OK;
-  tri_status st = tri_tokenize_pool_create(s->model.tokenizer, s->opts.tokenizer_threads, (size_t)s->model.max_prompt,
-                                           MAX_WAITING_TEXTS, &s->tokenize_pool);
-  return st == TRI_OK ? st : tri_fail(err, st, "tokenizer_threads", "cannot start the tokenizer's threads");
-}
-
-/* Lazy batches: a group may stand still on purpose for half of its limit. */
-static int64_t longest_hold_ns(const tri_serve_options *o) {
-  return o->encoder_batching == TRI_BATCHING_DP_LAZY ? (int64_t)(o->encoder_latency_limit * 1e6) / 2 : 0;
-}
-
-static uint64_t queue_bytes(const tri_serve_options *o) {
-  return o->max_queue_bytes ? o->max_queue_bytes : (o->memory_cap - o->response_cache) / QUEUE_SHARE;
-}
-
-static tri_status open_core(struct shell *s, tri_error *err) {
-  /* Only the workers need these options: of a coordinator without them any layout is right. */
-  tri_serve_layout l;
-  TRI_CHECK(tri_serve_layout_make(&s->opts, &l, err));
-  if (s->opts.launch == TRI_LAUNCH_MPI && l.replicas > 1)
-    return tri_fail(err, TRI_USAGE, "replicas",
-                    "one MPI job holds one group, and the options ask for %d: trireme up starts several (so does "
-                    "trireme.sbatch); -dp counts shards of one group where experts are shared (-ep)",
-                    l.replicas);
-  bool has_layout = s->opts.launch == TRI_LAUNCH_MPI && tri_serve_layout_world(&l) > 1;
-  tri_core_config cc = {
-      .model_name = s->model.name,
-      .model = &s->model.config,
-      .tokenizer = s->model.tokenizer,
-      .other_tokenizer = s->model.other_tokenizer,
-      .labels = s->model.config.head.has_classifier ? &s->model.labels : NULL,
-      .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
-      .model_hash = tri_model_config_hash(&s->model.config),
-      .response_cache = s->opts.response_cache,
-      .route_by_prefix = s->opts.enable_prefix_caching,
-      .lost_for_good = s->opts.launch == TRI_LAUNCH_MPI,
-      .most_retained = (s->opts.memory_cap - s->opts.response_cache) / RETAINED_SHARE,
-      .tp = has_layout ? (uint32_t)l.tp : 0,
-      .pp = has_layout ? (uint32_t)l.pp : 0,
-      .dp = has_layout ? (uint32_t)l.dp : 0,
-      .ep = has_layout ? (uint32_t)l.ep : 0,
-      .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)l.replicas,
-      .seed = s->opts.seed,
-      .max_queue = s->opts.max_queue,
-      .max_queued_per_client = s->opts.max_queued_per_client,
-      .max_queue_bytes = queue_bytes(&s->opts),
-      .max_queue_ns = (int64_t)(s->opts.max_queue_time * 1e9),
-      .shares = s->shares.list,
-      .num_shares = s->shares.count,
-      .by_priority = s->opts.scheduling_policy == 1,
-      .max_prompt = s->model.max_prompt,
-      .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9) + longest_hold_ns(&s->opts),
-      .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
-      .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw}};
-  tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);
-  return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");
-}
 
 /* ---- the loop ---- */
 
 static double cpu_seconds(void) { return (double)tri_process_cpu_ns() / 1e9; }
 
 /* Counts since the last whole second. An idle time counts in the rate, but what the process did in it made no token. */
-static struct second since_last(const struct shell *s, int64_t now) {
+static struct shell_second since_last(const struct shell *s, int64_t now) {
   uint64_t tokens = tri_core_generated_tokens(s->core) - s->tokens_before;
-  return (struct second){tokens, tokens ? cpu_seconds() - s->cpu_before : 0, (double)(now - s->last_second) / 1e9};
+  return (struct shell_second){tokens, tokens ? cpu_seconds() - s->cpu_before : 0,
+                               (double)(now - s->last_second) / 1e9};
 }
 
 /* The figures include the second that has begun: a client that asks right behind some work wants it in. */
 static void set_facts(struct shell *s) {
-  struct second sum = since_last(s, tri_now_ns());
-  for (unsigned i = 0; i < WINDOW_S && i < s->num_seconds; i++) {
-    const struct second *w = &s->window[i];
+  struct shell_second sum = since_last(s, tri_now_ns());
+  for (unsigned i = 0; i < SHELL_WINDOW_S && i < s->num_seconds; i++) {
+    const struct shell_second *w = &s->window[i];
     sum.tokens += w->tokens;
     sum.cpu_s += w->cpu_s;
     sum.wall_s += w->wall_s;
@@ -368,12 +185,15 @@ static void watch_memory(struct shell *s, double mb) {
 }
 
 static void count_second(struct shell *s, int64_t now, double mb) {
-  s->window[s->num_seconds++ % WINDOW_S] = since_last(s, now);
+  s->window[s->num_seconds++ % SHELL_WINDOW_S] = since_last(s, now);
   s->tokens_before = tri_core_generated_tokens(s->core);
   s->cpu_before = cpu_seconds();
   s->last_second = now;
   s->facts.resident_mb = mb;
   set_facts(s);
+  tri_error err = {0};
+  if (!s->keeper_failed && tri_keeper_tidy(s->keeper, s->core, &err) != TRI_OK)
+    tri_log(TRI_LOG_WARN, "coordinator", "%s", err.message);
   tri_connection_guard_second();
   tri_supervisor_tell(&s->supervisor, "alive");
 }
@@ -401,10 +221,27 @@ static void tick(struct shell *s) {
   if (s->draining && now > s->drain_deadline && !s->leaving) drain_is_over(s, now);
 }
 
+/* Jobs whose end nobody could record end here: what is on the disk is what the next start goes on with. */
+static void lose_journal(struct shell *s, const tri_error *err) {
+  char why[TRI_ERROR_MESSAGE + 64];
+  s->keeper_failed = true;
+  snprintf(why, sizeof why, "the coordinator ends: %s", err->message);
+  tri_log(TRI_LOG_ERROR, "coordinator", "%s", err->message);
+  end_at_once(s, tri_now_ns(), why, true);
+}
+
 /* Messages of one round leave together: a frame to each worker and client instead of one for each message. */
 static void flush(struct shell *s) {
+  tri_error err = {0};
+  if (!s->keeper_failed && tri_keeper_write(s->keeper, &err) != TRI_OK) lose_journal(s, &err);
   tri_zserver_flush(s->workers);
   tri_zserver_flush(s->clients);
+}
+
+static void read_journal(struct shell *s) {
+  tri_error err = {0};
+  if (!s->keeper_failed && tri_keeper_take_sync(s->keeper, s->core, tri_now_ns(), &err) != TRI_OK)
+    lose_journal(s, &err);
 }
 
 static void serve(struct shell *s) {
@@ -414,13 +251,15 @@ static void serve(struct shell *s) {
                          {.server = s->workers, .fd = -1},
                          {.fd = s->signal_fd},
                          {.fd = s->tokenize_pool ? tri_tokenize_pool_fd(s->tokenize_pool) : -1},
-                         {.fd = tri_supervisor_poll_fd(&s->supervisor)}};
-    tri_zpoll_wait(items, 5, TICK_MS, &ready);
+                         {.fd = tri_supervisor_poll_fd(&s->supervisor)},
+                         {.fd = tri_keeper_fd(s->keeper)}};
+    tri_zpoll_wait(items, 6, TICK_MS, &ready);
     if (items[0].ready) read_clients(s);
     if (items[1].ready) read_workers(s);
     if (items[2].ready) read_signals(s);
     if (items[3].ready) read_tokenized(s);
     if (items[4].ready) read_supervisor(s);
+    if (items[5].ready) read_journal(s);
     tick(s);
     flush(s);
   }
@@ -460,6 +299,7 @@ static const tri_options_spec spec = {
 
 static void clean_up(struct shell *s) {
   tri_core_destroy(s->core);
+  tri_keeper_close(s->keeper);
   tri_tokenize_pool_destroy(s->tokenize_pool);
   tri_zserver_close(s->clients);
   tri_zserver_close(s->workers);
@@ -495,14 +335,15 @@ int main(int argc, char **argv) {
   if (st == TRI_OK) st = tri_response_cache_check(s.opts.response_cache, s.opts.memory_cap, &err);
   if (st == TRI_OK && mpi)
     st = tri_mpi_launch_join(&argc, &argv, s.opts.start_timeout, s.opts.interface, &one_host, &err);
-  if (st == TRI_OK) st = open_model(&s, &err);
+  if (st == TRI_OK) st = shell_open_model(&s, &err);
   if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s.arena);
   if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);
   if (st == TRI_OK) st = tri_worker_socket_open(&s.opts, s.z, one_host, &s.boot, &s.workers, &err);
   if (st == TRI_OK) st = tri_client_socket_open(&s.opts, s.z, &s.allowed, &s.clients, &err);
   if (st == TRI_OK) st = tri_connection_guard_open(tri_zserver_endpoint(s.clients), &err);
   if (st == TRI_OK) st = tri_shares_read(s.opts.client_share, &s.allowed, &s.shares, &err);
-  if (st == TRI_OK) st = open_core(&s, &err);
+  if (st == TRI_OK) st = shell_open_core(&s, &err);
+  if (st == TRI_OK && s.opts.journal) st = tri_keeper_open(s.opts.journal, s.core, tri_now_ns(), &s.keeper, &err);
   if (st == TRI_OK && mpi) st = tri_mpi_launch_hand_out(&s.boot, &err);
   if (st != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "coordinator", "%s%s%s", err.status ? err.message : tri_status_text(st),

@@ -6,6 +6,7 @@ tri_status reply_error(const tri_core *c, const tri_peer *to, uint64_t id, const
   tri_server_msg m = {.op = TRI_REPLY_ERROR,
                       .id = id,
                       .error = {wire_str(tri_status_code(err->status)), wire_str(err->message), wire_str(err->field)}};
+  if (!to->len) return TRI_OK; /* of a job that was restored, whose client has not come yet */
   return c->cfg.io.to_client(c->cfg.io.ctx, to, &m);
 }
 

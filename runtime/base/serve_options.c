@@ -220,6 +220,9 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, client_share), .name = "client-share", .metavar = "NAME=WEIGHT,...", .group = "Service",
      .help = "weights in the queue, by the caller that a gateway names (its API key's name); 1 without one. A key of "
              "--allowed-keys may have weight=N behind it"},
+    {TRI_OPT(S, journal), .name = "journal", .metavar = "DIR", .group = "Service",
+     .help = "a folder for a journal of jobs, of this user alone: a coordinator that starts with it goes on with those "
+             "that an earlier one was killed under, and an accepted job is on the disk"},
     {TRI_OPT(S, memory_cap), .name = "memory-cap", .min = 1 << 24, .max = 0x1p40, .fallback = "512M",
      .metavar = "BYTES", .group = "Service",
      .help = "growth of the coordinator's memory at which the client socket is closed and bound anew"},

@@ -65,6 +65,7 @@ typedef struct tri_serve_options {
   uint64_t max_queue_bytes; /* 0: half of what memory_cap leaves beside the response cache */
   double max_queue_time;    /* seconds; 0: any */
   uint64_t memory_cap, response_cache;
+  const char *journal; /* NULL: none */
   double watchdog_timeout, start_timeout, drain_timeout;
   int log_level;
   /* launch */

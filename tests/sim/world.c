@@ -137,7 +137,7 @@ static bool open_core(sim *s) {
       .max_prompt = MODEL_LEN,
       .silence_ns = 4 * SECOND,
       .watchdog_ns = 8 * SECOND,
-      .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw}};
+      .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw, NULL}};
   return tri_arena_create(4096, &s->arena) == TRI_OK && tri_core_create(&c, world_clock(s), &s->core) == TRI_OK;
 }
 

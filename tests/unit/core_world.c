@@ -1,5 +1,7 @@
 #include "tests/unit/core_world.h"
 
+#include "coordinator/keeper.h"
+
 tri_tokenizer *tokenizer;
 uint32_t byte_token[256];
 char *token_text[8192];
@@ -245,6 +247,11 @@ static tri_status draw(void *ctx, void *out, size_t len) {
   return TRI_OK;
 }
 
+static uint64_t record(void *ctx, const tri_record *r) {
+  struct world *w = ctx;
+  return tri_keeper_record(w->keeper, r);
+}
+
 static struct world *create_of(const tri_core_config *limits, uint32_t groups, uint64_t model_hash, uint32_t tp,
                                uint32_t pp, uint64_t response_cache) {
   struct world *w = calloc(1, sizeof *w);
@@ -268,8 +275,8 @@ static struct world *create_of(const tri_core_config *limits, uint32_t groups, u
   config.max_prompt = MODEL_LEN;
   config.silence_ns = 4 * SECOND;
   config.watchdog_ns = 10 * SECOND;
-  config.io =
-      (tri_core_io){w, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw};
+  config.io = (tri_core_io){w,          to_client,   look, to_worker, tokenize, tokenize_stop,
+                            group_lost, group_ready, hang, draw,      record};
   ck_assert_int_eq(tri_core_create(&config, w->now, &w->core), TRI_OK);
   return w;
 }

@@ -90,9 +90,10 @@ struct world {
   size_t tokenize_to;
   int tokenizes, looks;
   int hangs;
-  char report[4096];    /* of the last hang */
-  double layer_seconds; /* that groups say when they are ready */
-  uint8_t randoms;      /* the next random byte */
+  char report[4096];         /* of the last hang */
+  double layer_seconds;      /* that groups say when they are ready */
+  uint8_t randoms;           /* the next random byte */
+  struct tri_keeper *keeper; /* NULL: facts are kept nowhere */
 };
 
 /* A test case whose tests have the tokenizer. */

@@ -1,0 +1,245 @@
+#include "coordinator/keeper.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "coordinator/journal.h"
+#include "runtime/base/mem.h"
+
+enum { ARENA_BYTES = 64 << 10 };
+
+/* In front of every payload. Little-endian, as all of it. */
+typedef struct kept_head {
+  int64_t wall_ms; /* when it was recorded, since 1970 */
+  uint64_t job;
+} kept_head;
+
+/* Behind it the prompt's text, then the request as a client packs it. */
+typedef struct kept_accepted {
+  uint32_t owner_kind;
+  uint8_t owner[TRI_OWNER_BYTES];
+  uint32_t prompt_bytes;
+  tri_record_content content;
+} kept_accepted;
+
+typedef struct kept_assigned {
+  uint64_t group, epoch;
+} kept_assigned;
+
+/* Behind it the message as a worker packs it. */
+typedef struct kept_tokens {
+  uint64_t group;
+} kept_tokens;
+
+typedef struct kept_ended {
+  uint32_t timed_out, has_error;
+  tri_error error;
+} kept_ended;
+
+struct tri_keeper {
+  tri_journal *journal;
+  tri_core *core; /* while it is restored */
+  tri_arena *arena;
+  tri_buf record, message;
+  int64_t now, wall_ms; /* of the restoring */
+  bool has_accepted;    /* something is to become durable */
+  tri_status failure;   /* of a record */
+};
+
+static int64_t wall_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* ---- into the journal ---- */
+
+static tri_status add(tri_keeper *k, const void *p, size_t n) { return tri_buf_append(&k->record, p, n); }
+
+static tri_status add_accepted(tri_keeper *k, const tri_record *r) {
+  kept_accepted a = {.owner_kind = r->accepted.owner.kind,
+                     .prompt_bytes = (uint32_t)r->accepted.prompt.len,
+                     .content = r->accepted.content};
+  memcpy(a.owner, r->accepted.owner.bytes, sizeof a.owner);
+  TRI_CHECK(add(k, &a, sizeof a));
+  if (a.prompt_bytes) TRI_CHECK(add(k, r->accepted.prompt.s, a.prompt_bytes));
+  TRI_CHECK(tri_client_msg_pack(&r->accepted.msg, &k->message));
+  return add(k, k->message.data, k->message.len);
+}
+
+static tri_status add_tokens(tri_keeper *k, const tri_record *r) {
+  kept_tokens t = {r->tokens.group};
+  tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = *r->tokens.tokens};
+  TRI_CHECK(add(k, &t, sizeof t));
+  TRI_CHECK(tri_group_msg_pack(&m, &k->message));
+  return add(k, k->message.data, k->message.len);
+}
+
+static tri_status add_ended(tri_keeper *k, const tri_record *r) {
+  kept_ended e = {.timed_out = r->ended.timed_out, .has_error = r->ended.error != NULL};
+  if (r->ended.error) e.error = *r->ended.error;
+  return add(k, &e, sizeof e);
+}
+
+static tri_status pack(tri_keeper *k, const tri_record *r) {
+  kept_head head = {wall_ms(), r->op == TRI_RECORD_TOKENS ? 0 : r->job};
+  kept_assigned assigned = {r->op == TRI_RECORD_ASSIGNED ? r->assigned.group : 0,
+                            r->op == TRI_RECORD_ASSIGNED ? r->assigned.epoch : 0};
+  k->record.len = 0;
+  TRI_CHECK(add(k, &head, sizeof head));
+  switch (r->op) {
+  case TRI_RECORD_ACCEPTED: return add_accepted(k, r);
+  case TRI_RECORD_ASSIGNED: return add(k, &assigned, sizeof assigned);
+  case TRI_RECORD_TOKENS: return add_tokens(k, r);
+  case TRI_RECORD_ENDED: return add_ended(k, r);
+  case TRI_RECORD_OVER: break;
+  }
+  return TRI_OK;
+}
+
+uint64_t tri_keeper_record(tri_keeper *k, const tri_record *r) {
+  uint64_t number = 0;
+  if (!k || k->core) return 0; /* what is restored is there already */
+  tri_status st = pack(k, r);
+  if (st == TRI_OK) st = tri_journal_append(k->journal, r->op, k->record.data, k->record.len, &number);
+  if (st != TRI_OK && !k->failure) k->failure = st;
+  if (r->op == TRI_RECORD_ACCEPTED) k->has_accepted = true;
+  return number;
+}
+
+tri_status tri_keeper_write(tri_keeper *k, tri_error *err) {
+  if (!k) return TRI_OK;
+  if (k->failure)
+    return tri_fail(err, k->failure, "journal", "a job cannot be written into the journal: %s",
+                    tri_status_text(k->failure));
+  TRI_CHECK(tri_journal_write(k->journal, err));
+  if (k->has_accepted) tri_journal_sync(k->journal);
+  k->has_accepted = false;
+  return TRI_OK;
+}
+
+int tri_keeper_fd(const tri_keeper *k) { return k ? tri_journal_fd(k->journal) : -1; }
+
+tri_status tri_keeper_take_sync(tri_keeper *k, tri_core *core, int64_t now, tri_error *err) {
+  TRI_CHECK(tri_journal_take_sync(k->journal, err));
+  tri_core_durable(core, now, tri_journal_durable(k->journal));
+  return TRI_OK;
+}
+
+tri_status tri_keeper_tidy(tri_keeper *k, tri_core *core, tri_error *err) {
+  if (!k) return TRI_OK;
+  TRI_CHECK(tri_journal_forget(k->journal, tri_core_oldest_record(core), err));
+  tri_core_set_full(core, tri_journal_is_full(k->journal));
+  return TRI_OK;
+}
+
+/* ---- out of it ---- */
+
+typedef struct reader {
+  const char *p;
+  size_t left;
+} reader;
+
+static bool take(reader *r, void *out, size_t n) {
+  if (r->left < n) return false;
+  memcpy(out, r->p, n);
+  r->p += n;
+  r->left -= n;
+  return true;
+}
+
+static bool take_accepted(tri_keeper *k, reader *in, tri_record *r) {
+  kept_accepted a;
+  uint64_t id;
+  if (!take(in, &a, sizeof a) || in->left < a.prompt_bytes) return false;
+  r->accepted.owner.kind = (tri_owner_kind)a.owner_kind;
+  memcpy(r->accepted.owner.bytes, a.owner, sizeof a.owner);
+  r->accepted.content = a.content;
+  r->accepted.prompt = (tri_wire_str){a.prompt_bytes ? in->p : NULL, a.prompt_bytes};
+  in->p += a.prompt_bytes;
+  in->left -= a.prompt_bytes;
+  tri_status st = tri_client_msg_unpack(in->p, in->left, k->arena, &r->accepted.msg, &id, NULL);
+  return st == TRI_OK && r->accepted.msg.op == TRI_OP_SUBMIT;
+}
+
+static bool take_tokens(tri_keeper *k, reader *in, tri_group_msg *m, tri_record *r) {
+  kept_tokens t;
+  if (!take(in, &t, sizeof t) || tri_group_msg_unpack(in->p, in->left, k->arena, m, NULL) != TRI_OK) return false;
+  r->tokens.group = (uint32_t)t.group;
+  r->tokens.tokens = &m->tokens;
+  return m->op == TRI_GROUP_TOKENS;
+}
+
+static bool take_ended(reader *in, kept_ended *e, tri_record *r) {
+  if (!take(in, e, sizeof *e)) return false;
+  e->error.field[sizeof e->error.field - 1] = e->error.message[sizeof e->error.message - 1] = '\0';
+  r->ended.timed_out = e->timed_out;
+  r->ended.error = e->has_error ? &e->error : NULL;
+  return true;
+}
+
+static bool take_assigned(reader *in, tri_record *r) {
+  kept_assigned a;
+  if (!take(in, &a, sizeof a)) return false;
+  r->assigned.group = (uint32_t)a.group;
+  r->assigned.epoch = a.epoch;
+  return true;
+}
+
+static tri_status restore(void *ctx, const tri_journal_record *kept, tri_error *err) {
+  tri_keeper *k = ctx;
+  reader in = {kept->data, kept->len};
+  kept_head head = {0};
+  kept_ended ended;
+  tri_group_msg message;
+  tri_arena_reset(k->arena);
+  bool ok = take(&in, &head, sizeof head);
+  tri_record r = {.op = (tri_record_op)kept->type, .job = head.job};
+  switch (r.op) {
+  case TRI_RECORD_ACCEPTED: ok = ok && take_accepted(k, &in, &r); break;
+  case TRI_RECORD_ASSIGNED: ok = ok && take_assigned(&in, &r); break;
+  case TRI_RECORD_TOKENS: ok = ok && take_tokens(k, &in, &message, &r); break;
+  case TRI_RECORD_ENDED: ok = ok && take_ended(&in, &ended, &r); break;
+  case TRI_RECORD_OVER: break;
+  default: ok = false;
+  }
+  if (!ok)
+    return tri_fail(
+        err, TRI_CORRUPT, "journal",
+        "record %llu of the journal is none of this version: finish its jobs with the version that wrote it, "
+        "or move the folder away",
+        (unsigned long long)kept->number);
+  int64_t age_ms = k->wall_ms - head.wall_ms;
+  tri_core_restore(k->core, k->now, (age_ms > 0 ? age_ms : 0) * 1000000, &r, kept->number);
+  return TRI_OK;
+}
+
+tri_status tri_keeper_open(const char *folder, tri_core *core, int64_t now, tri_keeper **out, tri_error *err) {
+  tri_keeper *k = tri_calloc(1, sizeof *k);
+  tri_journal_config cfg = {.folder = folder};
+  if (!k) return tri_fail(err, TRI_NO_MEMORY, "journal", "no memory");
+  k->core = core;
+  k->now = now;
+  k->wall_ms = wall_ms();
+  tri_status st = tri_arena_create(ARENA_BYTES, &k->arena);
+  if (st != TRI_OK) tri_fail(err, st, "journal", "no memory");
+  if (st == TRI_OK) st = tri_journal_open(&cfg, restore, k, &k->journal, err);
+  if (st != TRI_OK) {
+    tri_keeper_close(k);
+    return st;
+  }
+  tri_core_restored(core, k->now);
+  tri_core_durable(core, k->now, tri_journal_durable(k->journal));
+  k->core = NULL;
+  *out = k;
+  return TRI_OK;
+}
+
+void tri_keeper_close(tri_keeper *k) {
+  if (!k) return;
+  tri_journal_close(k->journal);
+  tri_arena_destroy(k->arena);
+  tri_buf_free(&k->record);
+  tri_buf_free(&k->message);
+  tri_free(k);
+}

@@ -1,0 +1,26 @@
+/* The keeper: puts the core's facts into a journal, and makes the jobs of an earlier start from it. Part of the
+ * coordinator's shell: one thread, and a NULL keeper keeps nothing. */
+#ifndef TRI_COORDINATOR_KEEPER_H
+#define TRI_COORDINATOR_KEEPER_H
+
+#include "coordinator/core.h"
+
+typedef struct tri_keeper tri_keeper;
+
+/* Opens the journal in a folder and restores the core's jobs, which has none yet. TRI_AGAIN: another coordinator has
+ * it; TRI_CORRUPT: it is damaged, or of another version. */
+tri_status tri_keeper_open(const char *folder, tri_core *core, int64_t now, tri_keeper **out, tri_error *err);
+void tri_keeper_close(tri_keeper *k);
+
+/* tri_core_io's record. */
+uint64_t tri_keeper_record(tri_keeper *k, const tri_record *r);
+/* Writes what was recorded: in front of anything that tells clients of it. What it returns ends the coordinator. */
+tri_status tri_keeper_write(tri_keeper *k, tri_error *err);
+/* Returns a descriptor that is readable when more is durable; -1 for NULL. */
+int tri_keeper_fd(const tri_keeper *k);
+/* Tells the core what is durable. */
+tri_status tri_keeper_take_sync(tri_keeper *k, tri_core *core, int64_t now, tri_error *err);
+/* Forgets what no restart needs, and tells the core whether there is room. About once a second. */
+tri_status tri_keeper_tidy(tri_keeper *k, tri_core *core, tri_error *err);
+
+#endif

@@ -1,0 +1,48 @@
+/* Facts that a coordinator which starts again must know of the jobs of the one before it, in the order in which they
+ * came to be. Nothing else changes a job between two of them but time. */
+#ifndef TRI_COORDINATOR_RECORD_H
+#define TRI_COORDINATOR_RECORD_H
+
+#include "comm/wire/client.h"
+#include "comm/wire/group.h"
+#include "comm/wire/peer.h"
+
+typedef enum tri_record_op {
+  TRI_RECORD_ACCEPTED = 1, /* a job and its tokens; its client may hear of it once this is durable */
+  TRI_RECORD_ASSIGNED,     /* a group has it */
+  TRI_RECORD_TOKENS,       /* what a group has drawn in a step; written before any client has it */
+  TRI_RECORD_ENDED,        /* by something else than its last token: an error, a cancellation, its deadline */
+  TRI_RECORD_OVER,         /* its client has all of it, or nobody can come back for it */
+} tri_record_op;
+
+/* Hashes of what was asked for, as takeovers compare it. */
+typedef struct tri_record_content {
+  uint64_t prompt, rest;
+} tri_record_content;
+
+typedef struct tri_record {
+  tri_record_op op;
+  uint64_t job; /* of all but TOKENS */
+  union {
+    struct {
+      tri_client_msg msg; /* a submit with token ids, request_id and seed */
+      tri_owner owner;
+      tri_record_content content;
+      tri_wire_str prompt; /* its text, for an echo */
+    } accepted;
+    struct {
+      uint32_t group;
+      uint64_t epoch;
+    } assigned;
+    struct {
+      uint32_t group;
+      const tri_group_tokens *tokens;
+    } tokens;
+    struct {
+      bool timed_out;
+      const tri_error *error; /* NULL: it was cut off without one */
+    } ended;
+  };
+} tri_record;
+
+#endif

@@ -1,0 +1,162 @@
+/* The calls of the core on the world, and how it is made. */
+#include "coordinator/shell.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+#include "runtime/base/last_hang.h"
+#include "runtime/base/log.h"
+#include "runtime/base/serve_layout.h"
+#include "runtime/base/wait.h"
+
+enum {
+  TOKENIZE_NOW_BYTES = 1024,
+  MAX_WAITING_TEXTS = 4096, /* for the tokenizer's threads; further ones are refused */
+  RETAINED_SHARE = 4,       /* of the memory's limit: what jobs may have that have ended */
+  QUEUE_SHARE = 2,          /* the same of requests that wait or run */
+};
+/* Share of the watchdog's timeout after which a rank that reports nothing is lost: shorter than the whole,
+ * so that a silent rank is named before its group counts as stalled. */
+#define SILENCE_SHARE 0.75
+
+/* ---- calls of the core ---- */
+
+static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
+  struct shell *s = ctx;
+  tri_status st = tri_server_msg_pack(m, &s->buf);
+  if (st != TRI_OK) {
+    tri_log(TRI_LOG_ERROR, "coordinator", "a reply could not be packed: %s", tri_status_text(st));
+    return TRI_OK; /* trying again would fail again */
+  }
+  /* A restart must know what a client knows: what this tells is written first, once for all of a step. */
+  if (!s->keeper_failed && tri_keeper_write(s->keeper, NULL) != TRI_OK) return TRI_AGAIN;
+  return tri_zserver_queue(s->clients, to, s->buf.data, s->buf.len);
+}
+
+static tri_status look(void *ctx, const tri_peer *to) {
+  struct shell *s = ctx;
+  return tri_zserver_look(s->clients, to);
+}
+
+static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
+  struct shell *s = ctx;
+  tri_status st = tri_group_msg_pack(m, &s->buf);
+  return st == TRI_OK ? tri_zserver_queue(s->workers, to, s->buf.data, s->buf.len) : st;
+}
+
+/* Handing a short prompt to a thread and taking it back costs more than its tokens do. */
+static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
+                           size_t *second) {
+  struct shell *s = ctx;
+  if (text->text.len + text->pair.len <= TOKENIZE_NOW_BYTES)
+    return tri_tokenize_pool_now(s->tokenize_pool, text, ids, count, second);
+  return tri_tokenize_pool_push(s->tokenize_pool, job, text);
+}
+
+static void tokenize_stop(void *ctx, uint64_t job) {
+  struct shell *s = ctx;
+  tri_tokenize_pool_stop(s->tokenize_pool, job);
+}
+
+static void group_lost(void *ctx, const tri_core_loss *l) {
+  struct shell *s = ctx;
+  tri_supervisor_tell(&s->supervisor, "lost %u %llu %lld %s %s", l->group, (unsigned long long)l->epoch,
+                      (long long)l->rank, tri_status_code(l->status), l->reason);
+  /* One MPI job has one fate: its end is the only way to be rid of a rank that stands still. */
+  if (s->opts.launch == TRI_LAUNCH_MPI) s->leaving = s->failed = true;
+}
+
+static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
+  struct shell *s = ctx;
+  tri_supervisor_tell(&s->supervisor, "ready %u %llu", group, (unsigned long long)epoch);
+  if (s->said_where) return;
+  s->said_where = true;
+  tri_log(TRI_LOG_INFO, "coordinator", "serving \"%s\" at %s", s->model.name, tri_zserver_endpoint(s->clients));
+}
+
+/* In the log once, and in a file for `trireme doctor --last-hang`. */
+static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len) {
+  const struct shell *s = ctx;
+  tri_error err = {0};
+  (void)group;
+  (void)epoch;
+  for (const char *line = report, *end; line < report + len; line = end + 1) {
+    end = memchr(line, '\n', (size_t)(report + len - line));
+    if (!end) break;
+    tri_log(TRI_LOG_ERROR, "watchdog", "%.*s", (int)(end - line), line);
+  }
+  if (tri_last_hang_keep(s->model.name, report, len, &err) != TRI_OK)
+    tri_log(TRI_LOG_WARN, "watchdog", "the report is not kept: %s", err.message);
+}
+
+static uint64_t record(void *ctx, const tri_record *r) {
+  struct shell *s = ctx;
+  return tri_keeper_record(s->keeper, r);
+}
+
+static tri_status draw(void *ctx, void *out, size_t len) {
+  (void)ctx;
+  return getrandom(out, len, 0) == (ssize_t)len ? TRI_OK : TRI_INTERNAL;
+}
+
+/* ---- set-up ---- */
+
+tri_status shell_open_model(struct shell *s, tri_error *err) {
+  TRI_CHECK(tri_served_model_open(&s->opts, &s->model, err));
+  if (!s->model.tokenizer) return TRI_OK;
+  tri_status st = tri_tokenize_pool_create(s->model.tokenizer, s->opts.tokenizer_threads, (size_t)s->model.max_prompt,
+                                           MAX_WAITING_TEXTS, &s->tokenize_pool);
+  return st == TRI_OK ? st : tri_fail(err, st, "tokenizer_threads", "cannot start the tokenizer's threads");
+}
+
+/* Lazy batches: a group may stand still on purpose for half of its limit. */
+static int64_t longest_hold_ns(const tri_serve_options *o) {
+  return o->encoder_batching == TRI_BATCHING_DP_LAZY ? (int64_t)(o->encoder_latency_limit * 1e6) / 2 : 0;
+}
+
+static uint64_t queue_bytes(const tri_serve_options *o) {
+  return o->max_queue_bytes ? o->max_queue_bytes : (o->memory_cap - o->response_cache) / QUEUE_SHARE;
+}
+
+tri_status shell_open_core(struct shell *s, tri_error *err) {
+  /* Only the workers need these options: of a coordinator without them any layout is right. */
+  tri_serve_layout l;
+  TRI_CHECK(tri_serve_layout_make(&s->opts, &l, err));
+  if (s->opts.launch == TRI_LAUNCH_MPI && l.replicas > 1)
+    return tri_fail(err, TRI_USAGE, "replicas",
+                    "one MPI job holds one group, and the options ask for %d: trireme up starts several (so does "
+                    "trireme.sbatch); -dp counts shards of one group where experts are shared (-ep)",
+                    l.replicas);
+  bool has_layout = s->opts.launch == TRI_LAUNCH_MPI && tri_serve_layout_world(&l) > 1;
+  tri_core_config cc = {
+      .model_name = s->model.name,
+      .model = &s->model.config,
+      .tokenizer = s->model.tokenizer,
+      .other_tokenizer = s->model.other_tokenizer,
+      .labels = s->model.config.head.has_classifier ? &s->model.labels : NULL,
+      .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
+      .model_hash = tri_model_config_hash(&s->model.config),
+      .response_cache = s->opts.response_cache,
+      .route_by_prefix = s->opts.enable_prefix_caching,
+      .lost_for_good = s->opts.launch == TRI_LAUNCH_MPI,
+      .most_retained = (s->opts.memory_cap - s->opts.response_cache) / RETAINED_SHARE,
+      .tp = has_layout ? (uint32_t)l.tp : 0,
+      .pp = has_layout ? (uint32_t)l.pp : 0,
+      .dp = has_layout ? (uint32_t)l.dp : 0,
+      .ep = has_layout ? (uint32_t)l.ep : 0,
+      .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)l.replicas,
+      .seed = s->opts.seed,
+      .max_queue = s->opts.max_queue,
+      .max_queued_per_client = s->opts.max_queued_per_client,
+      .max_queue_bytes = queue_bytes(&s->opts),
+      .max_queue_ns = (int64_t)(s->opts.max_queue_time * 1e9),
+      .shares = s->shares.list,
+      .num_shares = s->shares.count,
+      .by_priority = s->opts.scheduling_policy == 1,
+      .max_prompt = s->model.max_prompt,
+      .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9) + longest_hold_ns(&s->opts),
+      .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
+      .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw, record}};
+  tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);
+  return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");
+}

@@ -1,0 +1,54 @@
+/* The coordinator's shell: what stands around the core. Shared by main.c and shell.c. */
+#ifndef TRI_COORDINATOR_SHELL_H
+#define TRI_COORDINATOR_SHELL_H
+
+#include "comm/wire/boot.h"
+#include "coordinator/keeper.h"
+#include "coordinator/memory_watch.h"
+#include "coordinator/served_model.h"
+#include "coordinator/shares.h"
+#include "coordinator/signals.h"
+#include "coordinator/sockets.h"
+#include "coordinator/supervisor.h"
+#include "coordinator/tokenize_pool.h"
+
+enum { SHELL_WINDOW_S = 10 }; /* seconds that rates are taken over */
+
+struct shell_second {
+  uint64_t tokens;
+  double cpu_s, wall_s;
+};
+
+struct shell {
+  tri_serve_options opts;
+  tri_served_model model;
+  tri_zcontext *z;
+  tri_zserver *clients, *workers;
+  tri_tokenize_pool *tokenize_pool;
+  tri_core *core;
+  tri_keeper *keeper; /* NULL: there is no journal */
+  bool keeper_failed; /* nothing is kept any more, and the end is near */
+  tri_arena *arena;
+  tri_buf buf;
+  tri_boot boot;
+  tri_allowed_keys allowed;
+  tri_shares shares;
+  int signal_fd;
+  tri_supervisor supervisor;
+  bool draining, leaving, failed, said_where;
+  tri_signal_history signals;
+  int64_t drain_deadline, last_tick, last_second;
+  struct shell_second window[SHELL_WINDOW_S]; /* the last seconds */
+  unsigned num_seconds;
+  uint64_t tokens_before;
+  double cpu_before;
+  tri_core_facts facts; /* cpu_us_per_token: when there were tokens last */
+  tri_memory_watch memory;
+};
+
+/* shell.c */
+tri_status shell_open_model(struct shell *s, tri_error *err);
+/* Makes the core, whose calls go to the shell's sockets, threads and journal. */
+tri_status shell_open_core(struct shell *s, tri_error *err);
+
+#endif

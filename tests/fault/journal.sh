@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# shellcheck disable=SC2154 # what many_kinds.sh sets
+# kill -9 of the coordinator in the middle of many kinds of requests, with a journal: the next start goes on with them, and each ends as it
+# does undisturbed, for clients that ask again under its request_id. A journal has one coordinator, and damage is refused.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/many_kinds.sh"
+kept=(--journal "$RUN/journal")
+
+# What a client that asks again is told is the same, but for `existing` in what is left out above.
+dies() { # the coordinator, and so the cluster
+  kill -9 "$(ours | awk '$2 ~ /^trireme-coord/ {print $1}')"
+  wait "$CLUSTER"
+  [ $? != 0 ] || fail "up does not say that its coordinator was killed"
+}
+asks_again() { # OUT
+  EXTRA='--request-id {} --on-disconnect continue' requests_start "$1"
+  requests_end "$1"
+}
+
+start_up "${common[@]}"
+requests_start whole
+requests_end whole
+stop_cluster TERM
+
+# Killed while they run, and once more behind the restart, in front of the clients' return.
+start_up "${common[@]}" "${kept[@]}"
+[ "$(stat -c %a "$RUN/journal")" = 700 ] || fail "others can read the journal"
+EXTRA='--request-id {} --on-disconnect continue' requests_start first
+requests_run first 12
+dies
+wait
+start_up "${common[@]}" "${kept[@]}"
+grep -qE 'of the journal (1[0-9]|[5-9]) jobs go on' "$RUN/log" || fail "no job goes on: $(grep journal "$RUN/log")"
+dies
+start_up "${common[@]}" "${kept[@]}"
+asks_again again
+n=$(replayed)
+[ "$n" -ge 5 ] || fail "$n jobs were run again: the fault came too late"
+echo "killed twice: $n requests were run again, all $COUNT ended as undisturbed"
+
+# A second coordinator, and what was answered: nothing of it is left on the disk.
+TRIREME_ENDPOINT=ipc://$RUN/other.sock "$BIN/trireme" up --model "$MODEL" "${common[@]}" "${kept[@]}" >"$RUN/other" 2>&1 && fail "two coordinators have one journal"
+grep -q "another coordinator uses the journal in $RUN/journal" "$RUN/other" || fail "no words about the other one: $(cat "$RUN/other")"
+sleep 1.5
+grep -aq 'pod kit ru' "$RUN"/journal/*.journal && fail "a prompt is left in the journal although its answer was delivered"
+stop_cluster TERM
+start_up "${common[@]}" "${kept[@]}"
+[ "$(grep -c 'of the journal' "$RUN/log")" = 2 ] || fail "something is left to go on with: $(grep 'of the journal' "$RUN/log")"
+stop_cluster TERM
+
+# One MPI job that dies with its coordinator, and one that is started again.
+start_mpi 1 1 "${common[@]}" "${kept[@]}"
+EXTRA='--request-id {} --on-disconnect continue' requests_start mpi
+requests_run mpi 12
+kill -9 "$(ours | awk '$2 ~ /^trireme-coord/ {print $1}')"
+wait
+start_mpi 1 1 "${common[@]}" "${kept[@]}"
+asks_again mpi2
+[ "$(replayed)" -ge 5 ] || fail "one MPI job: $(replayed) jobs were run again: the fault came too late"
+echo "one MPI job, started again: $(replayed) requests were run again, all $COUNT ended as undisturbed"
+stop_cluster USR1
+
+# A byte that was durable.
+file=$(find "$RUN/journal" -name '*.journal' | sort | head -1)
+start_up "${common[@]}" "${kept[@]}"
+"$BIN/trireme" submit --on-disconnect continue --max-tokens 3 "1+1=" >/dev/null || fail "no answer"
+dies
+file=$(find "$RUN/journal" -name '*.journal' | sort | tail -1)
+printf '\xff' | dd of="$file" bs=1 seek=60 conv=notrunc 2>/dev/null
+"$BIN/trireme" up --model "$MODEL" "${common[@]}" "${kept[@]}" >"$RUN/damaged" 2>&1 && fail "a damaged journal is taken"
+grep -q "$(basename "$file") is damaged at byte" "$RUN/damaged" || grep -q 'no whole' "$RUN/damaged" || fail "no words about the damage: $(cat "$RUN/damaged")"

@@ -1,0 +1,260 @@
+/* Jobs that outlive their coordinator: what one core has recorded, another one goes on with, through a journal on the
+ * disk. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "coordinator/keeper.h"
+#include "tests/unit/core_replay_kit.h"
+
+Suite *suite_core_restore(void);
+
+static char folder[64];
+
+static void set_up(void) {
+  snprintf(folder, sizeof folder, "/tmp/trireme-restore.XXXXXX");
+  ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void tear_down(void) {
+  char command[128];
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  ck_assert_int_eq(system(command), 0);
+}
+
+/* A coordinator with the journal, and its group 0 of this epoch. */
+static struct world *begin(uint64_t epoch) {
+  struct world *w = world_create(1);
+  tri_error err = {0};
+  tri_status st = tri_keeper_open(folder, w->core, w->now, &w->keeper, &err);
+  ck_assert_msg(st == TRI_OK, "%s", err.message);
+  if (epoch) start_group(w, 0, epoch, 1);
+  return w;
+}
+
+static void write_all(struct world *w) { ck_assert(tri_keeper_write(w->keeper, NULL) == TRI_OK); }
+
+/* What is written becomes durable. */
+static void make_durable(struct world *w) {
+  write_all(w);
+  for (int i = 0; i < 5000 && w->core->durable < tri_core_oldest_record(w->core); i++) {
+    usleep(1000);
+    ck_assert(tri_keeper_take_sync(w->keeper, w->core, w->now, NULL) == TRI_OK);
+  }
+}
+
+/* Ends a coordinator as kill -9 does: what it has written stays, and nothing more comes. */
+static void die(struct world *w) {
+  write_all(w);
+  tri_keeper_close(w->keeper);
+  w->keeper = NULL;
+  world_destroy(w);
+}
+
+static tri_client_msg named_msg(uint64_t id, uint8_t name) {
+  tri_client_msg m = submit_msg(id);
+  m.submit.has_request_id = true;
+  memset(&m.submit.request_id, name, sizeof m.submit.request_id);
+  m.submit.on_disconnect = TRI_DISCONNECT_CONTINUE;
+  m.submit.sampling.max_tokens = 100;
+  return m;
+}
+
+static struct stream *attach_to(struct world *w, uint64_t id, uint8_t name) {
+  struct stream former = {0};
+  memset(&former.request_id, name, sizeof former.request_id);
+  return attach_as(w, "b", id, &former);
+}
+
+START_TEST(goes_on_behind_its_tokens) {
+  struct world *w = begin(1);
+  tri_client_msg m = named_msg(1, 7);
+  m.submit.sampling.n = 2;
+  m.submit.sampling.logprobs = 2;
+  m.submit.sampling.temperature = 1;
+  m.submit.cache_salt = (tri_wire_str){"salt", 4};
+  set_stop(&m, "xyz");
+  submit(w, "a", &m);
+  uint64_t job = last_job(w), seed = last_assign(w)->a.seed;
+  say(w, 1, job, 0, 0, "abc", false);
+  say(w, 1, job, 1, 0, "no xyz", false); /* which ends it */
+  die(w);
+
+  w = begin(0);
+  struct stream *s = attach_to(w, 1, 7);
+  ck_assert(s->accepted == 1 && s->existing && !s->done);
+  ck_assert_str_eq(s->choice[0].text, "abc");
+  ck_assert_str_eq(s->choice[1].text, "no ");
+  ck_assert_int_eq(s->choice[0].num_logprobs, 3);
+  start_group(w, 0, 1, 1);
+  const struct assigned *a = last_assign(w);
+  ck_assert(a->a.job == job && a->a.seed == seed && a->a.sampling.n == 2 && !strcmp(a->salt, "salt"));
+  ck_assert(a->a.num_drawn == 3 && a->a.num_drawn_counts == 2);
+  ck_assert(a->counts[0] == 3 && a->counts[1] == TRI_DRAWN_ENDED);
+  ck_assert_uint_eq(a->drawn[2], byte_token['c']);
+  say(w, 1, job, 0, 3, "abcd", true);
+  ck_assert(s->done && s->seed == seed);
+  ck_assert_str_eq(s->choice[0].text, "abcd");
+  ck_assert(s->choice[1].stop_string == 0);
+  die(w);
+
+  w = begin(1); /* its client has had all of it */
+  ck_assert_int_eq(w->num_assigns, 0);
+  ck_assert_uint_eq(tri_core_oldest_record(w->core), UINT64_MAX);
+  die(w);
+}
+END_TEST
+
+/* A client that submits again is compared with what the first start was asked. */
+START_TEST(asked_again) {
+  struct world *w = begin(1);
+  tri_client_msg m = named_msg(1, 7), other = named_msg(1, 7);
+  m.submit.prompt = (tri_wire_str){"ab", 2};
+  m.submit.token_ids = NULL;
+  m.submit.num_token_ids = 0;
+  m.submit.sampling.echo = true;
+  submit(w, "a", &m);
+  const uint32_t ids[] = {byte_token['a'], byte_token['b']};
+  tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, ids, 2, 0);
+  say(w, 1, last_job(w), 0, 0, "cd", false);
+  die(w);
+  w = begin(0);
+  struct stream *s = submit(w, "b", &other);
+  ck_assert_str_eq(s->code, "invalid_argument");
+  s = submit(w, "c", &m);
+  ck_assert(s->existing);
+  ck_assert_str_eq(s->choice[0].text, "abcd");
+  die(w);
+}
+END_TEST
+
+START_TEST(ends_that_were_no_tokens) {
+  struct world *w = begin(1);
+  tri_client_msg m = named_msg(1, 7);
+  submit(w, "a", &m);
+  uint64_t refused = last_job(w);
+  m = named_msg(2, 8);
+  submit(w, "a", &m);
+  tri_client_msg cancel = {
+      .op = TRI_OP_CANCEL, .id = 9, .cancel = {.request_id = m.submit.request_id, .has_request_id = true}};
+  m = named_msg(3, 9);
+  m.submit.sampling.deadline_ms = 1000;
+  submit(w, "a", &m);
+  uint64_t late = last_job(w);
+  for (int i = 0; i < w->num_streams; i++) w->streams[i].again = 1 << 20; /* nothing is read */
+  tri_group_msg no = {.op = TRI_GROUP_REFUSED,
+                      .refused = {.job = refused,
+                                  .epoch = 1,
+                                  .code = {"no_capacity", 11},
+                                  .field = {"prompt", 6},
+                                  .message = {"it never fits", 13}}};
+  send_worker(w, 0, 1, 0, &no);
+  submit(w, "d", &cancel);
+  tri_group_token t = {.job = late, .flags = TRI_TOKEN_NONE, .reason = TRI_FINISH_ABORT};
+  send_tokens(w, 0, 1, &t, 1);
+  die(w);
+
+  w = begin(1);
+  ck_assert_int_eq(w->num_assigns, 0);
+  struct stream *s = attach_to(w, 1, 7);
+  ck_assert_str_eq(s->message, "it never fits");
+  ck_assert_str_eq(s->field, "prompt");
+  s = attach_to(w, 2, 8);
+  ck_assert(s->done && s->choice[0].reason == TRI_FINISH_ABORT && !s->timed_out);
+  s = attach_to(w, 3, 9);
+  ck_assert(s->done && s->timed_out);
+  die(w);
+}
+END_TEST
+
+/* A group that was lost in the first start, and the seed of a beam search, which begins anew. */
+START_TEST(two_deaths) {
+  struct world *w = begin(1);
+  tri_client_msg m = named_msg(1, 7), beams = named_msg(2, 8);
+  beams.submit.sampling.num_beams = 2;
+  beams.submit.sampling.has_num_beams = true;
+  submit(w, "a", &m);
+  uint64_t job = last_job(w);
+  submit(w, "a", &beams);
+  say(w, 1, job, 0, 0, "ab", false);
+  restart(w, 1);
+  say(w, 2, job, 0, 2, "abc", false);
+  die(w);
+  w = begin(3);
+  ck_assert_int_eq(w->num_assigns, 2);
+  ck_assert_uint_eq(w->assigns[0].a.num_drawn, 3);
+  ck_assert_uint_eq(w->assigns[1].a.num_drawn_counts, 0);
+  struct stream *s = attach_to(w, 1, 7);
+  say(w, 3, job, 0, 3, "abcd", true);
+  ck_assert(s->done);
+  ck_assert_uint_eq(s->completion_tokens, 4);
+  die(w);
+}
+END_TEST
+
+/* Its client hears nothing of a job that is not on the disk yet; its group works already. */
+START_TEST(accepted_is_durable) {
+  struct world *w = begin(1);
+  tri_client_msg m = named_msg(1, 7);
+  struct stream *s = submit(w, "a", &m);
+  ck_assert_int_eq(w->num_assigns, 1);
+  say(w, 1, last_job(w), 0, 0, "ab", true);
+  tick(w, SECOND);
+  ck_assert(!s->accepted && !s->choice[0].num && !s->done);
+  make_durable(w);
+  ck_assert(s->accepted == 1 && s->done);
+  ck_assert_str_eq(s->choice[0].text, "ab");
+  die(w);
+}
+END_TEST
+
+START_TEST(no_room_for_records) {
+  struct world *w = begin(1);
+  tri_client_msg m = named_msg(1, 7);
+  tri_core_set_full(w->core, true);
+  struct stream *s = submit(w, "a", &m);
+  ck_assert_str_eq(s->code, "no_capacity");
+  ck_assert_ptr_nonnull(strstr(s->message, "the disk of the journal is full"));
+  tri_core_set_full(w->core, false);
+  m.id = 2;
+  submit(w, "a", &m);
+  ck_assert_int_eq(w->num_assigns, 1);
+  die(w);
+}
+END_TEST
+
+/* A job that does not go on without its client waits for it for a minute. */
+START_TEST(nobody_comes) {
+  struct world *w = begin(1);
+  tri_client_msg m = named_msg(1, 7);
+  m.submit.on_disconnect = TRI_DISCONNECT_CANCEL;
+  submit(w, "a", &m);
+  m = named_msg(2, 8);
+  submit(w, "a", &m);
+  die(w);
+  w = begin(1);
+  ck_assert_int_eq(w->num_assigns, 2);
+  for (int i = 0; i < 59; i++) {
+    for (int k = 0; k < 10; k++) tick(w, SECOND / 10);
+    send_health(w, 0, 1, 0, (uint64_t)i, true);
+  }
+  ck_assert_int_eq(w->num_aborts, 0);
+  for (int k = 0; k < 30; k++) tick(w, SECOND / 10);
+  ck_assert_int_eq(w->num_aborts, 1);
+  ck_assert_uint_eq(w->aborts[0], w->assigns[0].a.job);
+  die(w);
+}
+END_TEST
+
+Suite *suite_core_restore(void) {
+  Suite *s = suite_create("core_restore");
+  TCase *t = add_case(s, "restore");
+  tcase_add_checked_fixture(t, set_up, tear_down);
+  tcase_add_test(t, goes_on_behind_its_tokens);
+  tcase_add_test(t, asked_again);
+  tcase_add_test(t, ends_that_were_no_tokens);
+  tcase_add_test(t, two_deaths);
+  tcase_add_test(t, accepted_is_durable);
+  tcase_add_test(t, no_room_for_records);
+  tcase_add_test(t, nobody_comes);
+  return s;
+}
