@@ -41,6 +41,8 @@ struct tri_keeper {
   tri_core *core; /* while it is restored */
   tri_arena *arena;
   tri_buf record, message;
+  const void *came_as; /* bytes of a message with tokens, or NULL */
+  size_t came_as_len;
   int64_t now, wall_ms; /* of the restoring */
   bool has_accepted;    /* something is to become durable */
   tri_status failure;   /* of a record */
@@ -71,6 +73,7 @@ static tri_status add_tokens(tri_keeper *k, const tri_record *r) {
   kept_tokens t = {r->tokens.group};
   tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = *r->tokens.tokens};
   TRI_CHECK(add(k, &t, sizeof t));
+  if (k->came_as) return add(k, k->came_as, k->came_as_len);
   TRI_CHECK(tri_group_msg_pack(&m, &k->message));
   return add(k, k->message.data, k->message.len);
 }
@@ -105,6 +108,12 @@ uint64_t tri_keeper_record(tri_keeper *k, const tri_record *r) {
   if (st != TRI_OK && !k->failure) k->failure = st;
   if (r->op == TRI_RECORD_ACCEPTED) k->has_accepted = true;
   return number;
+}
+
+void tri_keeper_came_as(tri_keeper *k, const void *data, size_t len) {
+  if (!k) return;
+  k->came_as = data;
+  k->came_as_len = len;
 }
 
 tri_status tri_keeper_write(tri_keeper *k, tri_error *err) {

@@ -14,6 +14,9 @@ void tri_keeper_close(tri_keeper *k);
 
 /* tri_core_io's record. */
 uint64_t tri_keeper_record(tri_keeper *k, const tri_record *r);
+/* Says in which bytes the tokens came that are recorded next: these are kept, which saves packing them again. NULL:
+ * none. */
+void tri_keeper_came_as(tri_keeper *k, const void *data, size_t len);
 /* Writes what was recorded: in front of anything that tells clients of it. What it returns ends the coordinator. */
 tri_status tri_keeper_write(tri_keeper *k, tri_error *err);
 /* Returns a descriptor that is readable when more is durable; -1 for NULL. */

@@ -111,7 +111,9 @@ static void read_workers(struct shell *s) {
     }
     if (m.op == TRI_GROUP_REGISTER)
       tri_supervisor_tell(&s->supervisor, "came %u %llu %u", m.reg.group, (unsigned long long)m.reg.epoch, m.reg.rank);
+    tri_keeper_came_as(s->keeper, data, len);
     tri_core_worker(s->core, tri_now_ns(), &from, &m);
+    tri_keeper_came_as(s->keeper, NULL, 0);
   }
 }
 

@@ -36,7 +36,7 @@ fill "$(printf '\xff\x7f')" # NaN of bfloat16
 for layout in "-tp 1" "-pp 2"; do
   : >"$RUN/log"
   # shellcheck disable=SC2086
-  "$BIN/trireme" up --model "$RUN/model" $layout >>"$RUN/log" 2>&1
+  timeout 60 "$BIN/trireme" up --model "$RUN/model" $layout >>"$RUN/log" 2>&1
   code=$?
   [ $code = 3 ] || fail "$layout, weights that are no numbers: exit code $code"
   grep -q "logits of the canary, .* are not finite: the weights of $RUN/model are damaged" "$RUN/log" || fail "$layout: no word about the logits"
