@@ -1,6 +1,7 @@
 /* The life of the groups: each is started again when it ends. One that fails too often, or needs a host that has
  * failed, stays down for some minutes while others serve; where none is left that serves or may come back soon,
  * everything ends. */
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
 
-enum { FAILED_STARTS = 3, LOST_GRACE_MS = 500, LAST_WORDS_MS = 200 };
+enum { FAILED_STARTS = 3, LOST_GRACE_MS = 500, LAST_WORDS_MS = 200, DYING_MS = 3000 };
 #define NS_PER_S 1000000000LL
 
 tri_status tri_up_groups_prepare(tri_up *u, tri_error *err) {
@@ -157,7 +158,7 @@ void tri_up_group_ended(tri_up *u, int group, int status) {
   int64_t now = tri_now_ns();
   char text[96];
   g->pid = 0;
-  g->kill_ns = 0;
+  g->kill_ns = g->killed_ns = 0;
   tri_up_folder_remove(&g->segments);
   if (u->stopping) return;
   tri_up_tell(u, "died %d %llu group %d %s", group, (unsigned long long)g->epoch, group, tri_up_end_text(status, text));
@@ -188,14 +189,26 @@ static void start_due(tri_up *u, int group, int64_t now) {
   hold(u, group, TRI_UP_GIVEN_UP, now, err.message);
 }
 
+/* A process that hangs in a driver, or that a debugger has, does not end when it is killed. Its jobs wait for a group,
+ * and it need not be the same processes. */
+static void leave_behind(tri_up *u, int group, int64_t now) {
+  tri_up_group *g = &u->groups[group];
+  if (g->pid <= 0 || !g->killed_ns || now - g->killed_ns < DYING_MS * 1000000LL) return;
+  tri_log(TRI_LOG_ERROR, "up", "group %d: process %d does not end, although it was killed: it is left behind", group,
+          (int)g->pid);
+  tri_up_group_ended(u, group, SIGKILL); /* as waitpid tells of such an end */
+}
+
 void tri_up_groups_check(tri_up *u, int64_t now) {
   for (int i = 0; i < u->layout.replicas && !u->stopping; i++) tri_up_start_check(u, i, now);
   for (int i = 0; i < u->layout.replicas; i++) {
     tri_up_group *g = &u->groups[i];
     if (!g->kill_ns || now < g->kill_ns) continue;
     g->kill_ns = 0;
+    g->killed_ns = now;
     tri_up_kill(g->pid);
   }
+  for (int i = 0; i < u->layout.replicas; i++) leave_behind(u, i, now);
   for (int i = 0; i < u->layout.replicas && !u->stopping && !u->draining; i++) {
     const tri_up_group *g = &u->groups[i];
     if (g->judge_ns && (g->failed_rank >= 0 || now >= g->judge_ns)) judge_end(u, i, now);

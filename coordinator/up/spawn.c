@@ -190,7 +190,7 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   if (u->places) add(&c, "--places");
   if (u->places) add(&c, shares.places);
   g->restarts.started_ns = tri_now_ns();
-  g->restarts.restart_ns = g->kill_ns = 0;
+  g->restarts.restart_ns = g->kill_ns = g->killed_ns = 0;
   g->ready = g->device_failed = false;
   g->hold = TRI_UP_HOLD_NONE;
   g->failed_rank = -1;

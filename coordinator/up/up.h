@@ -62,13 +62,14 @@ typedef struct tri_up_group {
   bool empty;       /* at the end: its launcher had no ranks any more when it was last looked at */
   tri_up_restarts restarts;
   tri_up_hold hold;
-  int end_status;     /* of its last end, which */
-  int64_t judge_ns;   /* is judged at that time at the latest; 0: it has been */
-  int64_t end_ns;     /* when it was */
-  int failed_rank;    /* that has said why it ends, in this start; -1: none has */
-  bool device_failed; /* as that rank has said */
-  char said[200];     /* its words */
-  int64_t kill_ns;
+  int end_status;              /* of its last end, which */
+  int64_t judge_ns;            /* is judged at that time at the latest; 0: it has been */
+  int64_t end_ns;              /* when it was */
+  int failed_rank;             /* that has said why it ends, in this start; -1: none has */
+  bool device_failed;          /* as that rank has said */
+  char said[200];              /* its words */
+  int64_t kill_ns;             /* when it is killed; 0: it is not */
+  int64_t killed_ns;           /* when it was */
   bool here[TRI_UP_MAX_RANKS]; /* ranks that have been heard of since this start */
   int num_here;
   int64_t progress_ns; /* when the last of them was */

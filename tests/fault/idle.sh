@@ -4,6 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 STOP_THREAD=${STOP_THREAD:?the program that stops a thread}
 
+HOLD= # hold: the process does not end, whoever kills it
 hangs() { # RANK ARGS...
   local rank=$1 pid since took request epoch
   : >"$RUN/log"
@@ -13,7 +14,9 @@ hangs() { # RANK ARGS...
   sleep 1.5 # idle, and reported so
   pid=$(rank_pid 0 "$rank") # the first thread is the step thread
   rm -f "$RUN/stopped"
-  "$STOP_THREAD" "$pid" >"$RUN/stopped" 2>&1 &
+  # shellcheck disable=SC2086
+  "$STOP_THREAD" "$pid" $HOLD >"$RUN/stopped" 2>&1 &
+  local holder=$!
   for _ in $(seq 500); do grep -qs stopped "$RUN/stopped" && break || sleep 0.02; done
   grep -qi "not permitted" "$RUN/stopped" && { echo "skipped: threads of others cannot be stopped here" && exit 77; }
   grep -q stopped "$RUN/stopped" || fail "the thread was not stopped: $(cat "$RUN/stopped")"
@@ -27,6 +30,8 @@ hangs() { # RANK ARGS...
   took=$(($(now_ms) - since))
   [ "$(cat "$RUN/answer")" = 85 ] || fail "rank $rank hangs: a wrong answer, $(cat "$RUN/answer")"
   [ "$(replayed)" = 1 ] || fail "$(replayed) requests were run again, not 1"
+  [ -z "$HOLD" ] || grep -q "process $pid does not end, although it was killed: it is left behind" "$RUN/log" || fail "no word about a process that does not end"
+  [ -z "$HOLD" ] || kill "$holder"
   gone "$pid" || fail "the rank that hung is still there"
   stop_cluster TERM
   echo "rank $rank of \"$*\" hung while idle: noticed after $LOST ms, and the request answered after $took ms"
@@ -35,3 +40,5 @@ hangs() { # RANK ARGS...
 hangs 0
 hangs 0 -tp 2
 hangs 1 -tp 2
+HOLD=hold
+hangs 0
