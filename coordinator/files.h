@@ -61,6 +61,8 @@ void replay_release(tri_core *c, const job *j); /* what is kept for it */
 tri_status replay_fill(tri_core *c, const job *j, uint32_t *counts, tri_group_assign *a);
 /* Says whether an entry brings again what has come. */
 bool replay_repeats(const job *j, const job_choice *ch, const tri_group_token *t);
+/* Refuses to go on with other weights than those that have drawn tokens of a job: it would be no model's answer. */
+tri_status replay_check_weights(const job *j, const group *g, tri_error *err);
 void replay_log(const tri_core *c, const job *j); /* a line, where the log is to have them */
 /* False: no group is left, and none is expected. */
 bool replay_has_hope(const tri_core *c);

@@ -227,6 +227,7 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
   j->group = index;
   j->epoch = g->epoch;
   j->assigned_ns = now;
+  j->weights_hash = g->weights_hash;
   if (j->runs++) {
     c->replayed++;
     replay_log(c, j);
@@ -249,7 +250,7 @@ void job_dispatch(tri_core *c, int64_t now) {
     tri_error err = {0};
     if (now >= j->deadline_ns)
       expire(c, now, j);
-    else if (admission_check_fit(c, j, g, &err) != TRI_OK)
+    else if (admission_check_fit(c, j, g, &err) != TRI_OK || replay_check_weights(j, g, &err) != TRI_OK)
       job_fail(c, now, j, &err);
     else if (!assign(c, now, j, g, index))
       return;

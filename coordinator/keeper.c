@@ -23,7 +23,7 @@ typedef struct kept_accepted {
 } kept_accepted;
 
 typedef struct kept_assigned {
-  uint64_t group, epoch;
+  uint64_t group, epoch, weights_hash;
 } kept_assigned;
 
 /* Behind it the message as a worker packs it. */
@@ -69,6 +69,11 @@ static tri_status add_accepted(tri_keeper *k, const tri_record *r) {
   return add(k, k->message.data, k->message.len);
 }
 
+static tri_status add_assigned(tri_keeper *k, const tri_record *r) {
+  kept_assigned a = {r->assigned.group, r->assigned.epoch, r->assigned.weights_hash};
+  return add(k, &a, sizeof a);
+}
+
 static tri_status add_tokens(tri_keeper *k, const tri_record *r) {
   kept_tokens t = {r->tokens.group};
   tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = *r->tokens.tokens};
@@ -86,13 +91,11 @@ static tri_status add_ended(tri_keeper *k, const tri_record *r) {
 
 static tri_status pack(tri_keeper *k, const tri_record *r) {
   kept_head head = {wall_ms(), r->op == TRI_RECORD_TOKENS ? 0 : r->job};
-  kept_assigned assigned = {r->op == TRI_RECORD_ASSIGNED ? r->assigned.group : 0,
-                            r->op == TRI_RECORD_ASSIGNED ? r->assigned.epoch : 0};
   k->record.len = 0;
   TRI_CHECK(add(k, &head, sizeof head));
   switch (r->op) {
   case TRI_RECORD_ACCEPTED: return add_accepted(k, r);
-  case TRI_RECORD_ASSIGNED: return add(k, &assigned, sizeof assigned);
+  case TRI_RECORD_ASSIGNED: return add_assigned(k, r);
   case TRI_RECORD_TOKENS: return add_tokens(k, r);
   case TRI_RECORD_ENDED: return add_ended(k, r);
   case TRI_RECORD_OVER: break;
@@ -192,6 +195,7 @@ static bool take_assigned(reader *in, tri_record *r) {
   if (!take(in, &a, sizeof a)) return false;
   r->assigned.group = (uint32_t)a.group;
   r->assigned.epoch = a.epoch;
+  r->assigned.weights_hash = a.weights_hash;
   return true;
 }
 

@@ -32,7 +32,7 @@ typedef struct tri_record {
     } accepted;
     struct {
       uint32_t group;
-      uint64_t epoch;
+      uint64_t epoch, weights_hash;
     } assigned;
     struct {
       uint32_t group;

@@ -39,7 +39,7 @@ void record_accepted(tri_core *c, job *j) {
 }
 
 void record_assigned(tri_core *c, const job *j) {
-  tri_record r = {.op = TRI_RECORD_ASSIGNED, .job = j->id, .assigned = {j->group, j->epoch}};
+  tri_record r = {.op = TRI_RECORD_ASSIGNED, .job = j->id, .assigned = {j->group, j->epoch, j->weights_hash}};
   if (j->record) record(c, &r);
 }
 

@@ -118,6 +118,20 @@ tri_status replay_fill(tri_core *c, const job *j, uint32_t *counts, tri_group_as
   return TRI_OK;
 }
 
+static bool has_tokens(const job *j) {
+  bool any = j->scored.num > 1; /* the first token of a prompt has no log probability of its own */
+  for (int64_t i = 0; i < j->sampling.n; i++) any |= j->choices[i].num > 0;
+  return any;
+}
+
+tri_status replay_check_weights(const job *j, const group *g, tri_error *err) {
+  bool others = j->weights_hash && g->weights_hash && j->weights_hash != g->weights_hash;
+  if (!others || !has_tokens(j)) return TRI_OK;
+  return tri_fail(err, TRI_PEER_LOST, "",
+                  "the group that ran this job was lost, and the model has other weights since: nothing goes on behind "
+                  "the tokens that were drawn");
+}
+
 bool replay_repeats(const job *j, const job_choice *ch, const tri_group_token *t) {
   return j->runs > 1 && t->offset < ch->num && ch->ids[t->offset] == t->token;
 }

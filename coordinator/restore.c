@@ -45,6 +45,7 @@ static void assign(tri_core *c, int64_t now, job *j, const tri_record *r) {
   j->state = JOB_ASSIGNED;
   j->group = group_of(c, r->assigned.group);
   j->epoch = r->assigned.epoch;
+  j->weights_hash = r->assigned.weights_hash;
   j->assigned_ns = now;
   j->runs++;
   c->groups[j->group].jobs++;

@@ -109,6 +109,7 @@ typedef struct job {
   size_t num_prompt;
   uint32_t num_open;
   uint32_t runs;                /* groups that it has been given to */
+  uint64_t weights_hash;        /* of the group that had it last; 0: none has, or it did not say */
   uint32_t deaths;              /* of them, that were lost and may have begun it */
   uint32_t preemptions;         /* as its groups have told */
   uint32_t earlier_preemptions; /* of them, in groups that were lost */

@@ -135,6 +135,33 @@ START_TEST(test_short_canaries) {
 }
 END_TEST
 
+/* No answer has tokens of two models: a job with tokens ends where the weights change, and one without begins anew. */
+START_TEST(test_jobs_of_other_weights) {
+  struct world *w = world_create(1);
+  tri_client_msg m = submit_msg(1);
+  come(w, 0, 1, 7);
+  send_ready(w, 0, 1);
+  struct stream *begun = submit(w, "a", &m);
+  token(w, last_job(w), 0, 0, byte_token['a'], 0, TRI_FINISH_STOP);
+  m.id = 2;
+  struct stream *waiting = submit(w, "a", &m);
+  ck_assert_int_eq(w->num_assigns, 2);
+  tri_core_group_died(w->core, w->now, 0, 1, "group 0 ended with code 1");
+  tick(w, SECOND);
+  come(w, 0, 2, 8);
+  send_ready(w, 0, 2);
+  expect_error(begun, "peer_lost", "");
+  ck_assert_ptr_nonnull(strstr(begun->message, "the model has other weights since"));
+  ck_assert(w->num_assigns == 3 && !waiting->done && !waiting->code[0]);
+  tri_core_group_died(w->core, w->now, 0, 2, "group 0 ended with code 1");
+  tick(w, SECOND);
+  come(w, 0, 3, 8);
+  send_ready(w, 0, 3);
+  ck_assert_int_eq(w->num_assigns, 4);
+  world_destroy(w);
+}
+END_TEST
+
 Suite *suite_core_service(void) {
   Suite *suite = suite_create("core_service");
   tri_log_setup(TRI_LOG_ERROR, "core");
@@ -144,6 +171,7 @@ Suite *suite_core_service(void) {
   tcase_add_test(t, test_new_weights);
   tcase_add_test(t, test_two_at_a_time);
   tcase_add_test(t, test_canaries);
+  tcase_add_test(t, test_jobs_of_other_weights);
   tcase_add_test(t, test_short_canaries);
   return suite;
 }

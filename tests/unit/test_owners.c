@@ -20,17 +20,27 @@ enum { OTHER_USER = 4711 };
 static char folder[64], endpoint[128];
 static tri_zcontext *z;
 
-static void setup(void) {
-  tri_error err = {0};
+static void make_folder(void) {
   strcpy(folder, "/tmp/tri-owners-XXXXXX");
   ck_assert_ptr_nonnull(mkdtemp(folder));
   snprintf(endpoint, sizeof endpoint, "ipc://%s/s", folder);
+}
+
+static void remove_folder(void) { rmdir(folder); }
+
+static void open_context(void) {
+  tri_error err = {0};
   ck_assert_msg(tri_zcontext_create(&z, &err) == TRI_OK, "%s", err.message);
+}
+
+static void setup(void) {
+  make_folder();
+  open_context();
 }
 
 static void teardown(void) {
   tri_zcontext_destroy(z);
-  rmdir(folder);
+  remove_folder();
 }
 
 static tri_zserver *open_server(const tri_zserver_config *c) {
@@ -76,24 +86,39 @@ static tri_owner owner_over(tri_zserver *s, const tri_zkeypair *own, const char 
   return owner;
 }
 
-/* The user at the other end, also where that is another than the server's. */
 START_TEST(of_socket_file) {
   tri_zserver *s = open_server(&(tri_zserver_config){.endpoint = endpoint});
   expect(owner_over(s, NULL, NULL), user(getuid()));
-  if (!getuid()) {
-    chmod(folder, 0755); /* a door that is never open: here the other user is to come in */
-    chmod(endpoint + strlen("ipc://"), 0666);
-    pid_t pid = fork();
-    if (!pid) {
-      if (setresuid(OTHER_USER, OTHER_USER, OTHER_USER)) _exit(1);
-      void *ctx = zmq_ctx_new(), *raw = zmq_socket(ctx, ZMQ_DEALER);
-      _exit(zmq_connect(raw, endpoint) || zmq_send(raw, "x", 1, 0) != 1 || zmq_close(raw) || zmq_ctx_term(ctx));
-    }
-    expect(next_owner(s), user(OTHER_USER));
-    int status;
-    ck_assert(waitpid(pid, &status, 0) == pid && !status);
-  }
   tri_zserver_close(s);
+}
+END_TEST
+
+/* Sends a message as another user, once there is a byte to be read. */
+static int send_as_other(int go) {
+  char byte;
+  if (read(go, &byte, 1) != 1 || setresuid(OTHER_USER, OTHER_USER, OTHER_USER)) return 1;
+  void *ctx = zmq_ctx_new(), *raw = zmq_socket(ctx, ZMQ_DEALER);
+  return zmq_connect(raw, endpoint) || zmq_send(raw, "x", 1, 0) != 1 || zmq_close(raw) || zmq_ctx_term(ctx);
+}
+
+/* The other process is made before this one has threads, one of which might hold what it needs for ever. */
+START_TEST(of_another_user) {
+  int go[2], status;
+  if (getuid()) return;
+  ck_assert_int_eq(pipe(go), 0);
+  pid_t pid = fork();
+  if (!pid) _exit(send_as_other(go[0]));
+  open_context();
+  tri_zserver *s = open_server(&(tri_zserver_config){.endpoint = endpoint});
+  chmod(folder, 0755); /* a door that is never open: here the other user is to come in */
+  chmod(endpoint + strlen("ipc://"), 0666);
+  ck_assert_int_eq(write(go[1], "x", 1), 1);
+  expect(next_owner(s), user(OTHER_USER));
+  ck_assert(waitpid(pid, &status, 0) == pid && !status);
+  close(go[0]);
+  close(go[1]);
+  tri_zserver_close(s);
+  tri_zcontext_destroy(z);
 }
 END_TEST
 
@@ -150,6 +175,11 @@ Suite *suite_owners(void) {
   tcase_add_test(c, of_socket_file);
   tcase_add_test(c, of_liar);
   tcase_add_test(c, of_tcp);
+  suite_add_tcase(s, c);
+  c = tcase_create("users");
+  tcase_set_timeout(c, 60);
+  tcase_add_checked_fixture(c, make_folder, remove_folder);
+  tcase_add_test(c, of_another_user);
   suite_add_tcase(s, c);
   return s;
 }
