@@ -227,7 +227,6 @@ static tri_status deliver(tri_core *c, job *j) {
   if (ended && !j->done_sent) {
     TRI_CHECK(send_done(c, j, whole));
     j->done_sent = true;
-    record_over(c, j);
   }
   return TRI_OK;
 }

@@ -23,7 +23,7 @@ void tri_core_abandon(tri_core *c, int64_t now, const char *reason) {
   tri_error err = {0}, lost = {0};
   tri_fail(&err, TRI_PEER_LOST, "", "%s", reason);
   tri_fail(&lost, TRI_PEER_LOST, "", "%s; a group that ran this job was lost before: %s", reason, c->last_loss);
-  c->draining = true;
+  c->draining = c->ending = true;
   /* A group leaves once it has nothing to compute. */
   for (job *j; (j = TAILQ_FIRST(&c->active));) job_cut(c, now, j, j->state == JOB_QUEUED && j->runs ? &lost : &err);
   deliver_all(c, now);

@@ -113,7 +113,7 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   }
   tri_status st = admission_check_id(c, from, m->id, NULL, &err);
   if (st == TRI_OK && !c->restoring) st = admission_check(c, m, s, &err);
-  if (st == TRI_OK) st = flow_check(c, from, s, &err);
+  if (st == TRI_OK && !c->restoring) st = flow_check(c, from, s, &err);
   if (st == TRI_OK && !(j = make_job(c, now, from, m, s, embed)))
     st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");
   if (j && (st = tri_sampling_check_beams(&j->sampling, &err)) == TRI_OK) st = name_job(c, j, m, s, &err);

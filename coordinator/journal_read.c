@@ -60,6 +60,18 @@ static tri_status damaged(const struct mapped *m, uint64_t at, const char *what,
                   m->name, at, what);
 }
 
+/* Says what is lost with an end that is torn: nothing that was durable. */
+static void tell_cut(const struct mapped *m, uint64_t at, bool begun, uint64_t number) {
+  uint64_t end = m->len;
+  while (end > at && !m->bytes[end - 1]) end--;
+  if (!begun)
+    tri_log(TRI_LOG_WARN, "journal", "%s has no beginning: nothing was in it", m->name);
+  else if (end > at)
+    tri_log(TRI_LOG_WARN, "journal",
+            "%s ends in the middle of a record: %" PRIu64 " bytes from record %" PRIu64 " on are cut", m->name,
+            end - at, number);
+}
+
 static tri_status read_segment(struct reading *r, const struct mapped *m, uint64_t first, bool last, tri_error *err) {
   tri_journal *j = r->j;
   journal_head head = {0};
@@ -79,6 +91,7 @@ static tri_status read_segment(struct reading *r, const struct mapped *m, uint64
   if (begun && was_durable(m, at, j->next))
     return damaged(m, at, "the record that was there is not whole any more", err);
   if (last) {
+    tell_cut(m, at, begun, j->next);
     j->room = m->len;
     j->at = at;
   }

@@ -102,11 +102,22 @@ tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err)
   return TRI_OK;
 }
 
-tri_status tri_journal_forget(tri_journal *j, uint64_t number, tri_error *err) {
+/* Makes the spare of the last segment, of which nothing is needed: a full disk has no room for both. A crash in between
+ * leaves a journal without records. */
+static tri_status recycle(tri_journal *j, tri_error *err) {
+  char name[JOURNAL_NAME_BYTES];
+  TRI_CHECK(leave_segment(j, err));
+  journal_name(j->segments[j->num_segments - 1].first, name);
+  if (unlinkat(j->folder_fd, name, 0))
+    return tri_fail(err, TRI_IO, "journal", "%s/%s cannot be removed: %s", j->folder, name, strerror(errno));
+  j->num_segments--;
+  journal_make_spare(j);
+  return TRI_OK;
+}
+
+static tri_status drop_before(tri_journal *j, uint64_t number, tri_error *err) {
   char name[JOURNAL_NAME_BYTES];
   size_t gone = 0;
-  if (number > j->written && !j->pending.len && j->num_segments && j->segments[j->num_segments - 1].first <= j->written)
-    TRI_CHECK(journal_begin_segment(j, 0, err));
   while (gone + 1 < j->num_segments && j->segments[gone + 1].first <= number) gone++;
   for (size_t i = 0; i < gone; i++) {
     journal_name(j->segments[i].first, name);
@@ -116,6 +127,15 @@ tri_status tri_journal_forget(tri_journal *j, uint64_t number, tri_error *err) {
   if (!gone) return TRI_OK;
   memmove(j->segments, j->segments + gone, (j->num_segments - gone) * sizeof *j->segments);
   j->num_segments -= gone;
-  journal_make_spare(j);
   return TRI_OK;
+}
+
+tri_status tri_journal_forget(tri_journal *j, uint64_t number, tri_error *err) {
+  TRI_CHECK(drop_before(j, number, err));
+  journal_make_spare(j);
+  bool all = number > j->written && !j->pending.len && j->num_segments;
+  if (!all || j->segments[j->num_segments - 1].first > j->written) return TRI_OK;
+  if (!j->has_spare) TRI_CHECK(recycle(j, err));
+  TRI_CHECK(journal_begin_segment(j, 0, err));
+  return drop_before(j, number, err);
 }

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "coordinator/journal.h"
+#include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 
 enum { ARENA_BYTES = 64 << 10 };
@@ -45,6 +46,7 @@ struct tri_keeper {
   size_t came_as_len;
   int64_t now, wall_ms; /* of the restoring */
   bool has_accepted;    /* something is to become durable */
+  bool full;            /* as was said last */
   tri_status failure;   /* of a record */
 };
 
@@ -140,9 +142,13 @@ tri_status tri_keeper_take_sync(tri_keeper *k, tri_core *core, int64_t now, tri_
 
 tri_status tri_keeper_tidy(tri_keeper *k, tri_core *core, tri_error *err) {
   if (!k) return TRI_OK;
-  TRI_CHECK(tri_journal_forget(k->journal, tri_core_oldest_record(core), err));
-  tri_core_set_full(core, tri_journal_is_full(k->journal));
-  return TRI_OK;
+  tri_status st = tri_journal_forget(k->journal, tri_core_oldest_record(core), err);
+  bool full = tri_journal_is_full(k->journal);
+  if (full != k->full)
+    tri_log(TRI_LOG_WARN, "journal", full ? "the disk is full: new requests are refused" : "the disk has room again");
+  k->full = full;
+  tri_core_set_full(core, full);
+  return st;
 }
 
 /* ---- out of it ---- */
@@ -245,6 +251,7 @@ tri_status tri_keeper_open(const char *folder, tri_core *core, int64_t now, tri_
   tri_core_durable(core, k->now, tri_journal_durable(k->journal));
   k->core = NULL;
   *out = k;
+  tri_keeper_tidy(k, core, NULL); /* a disk that is full already */
   return TRI_OK;
 }
 

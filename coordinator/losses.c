@@ -21,6 +21,7 @@ void jobs_queue_again(tri_core *c, int64_t now) {
 /* Ends what waits: no group will come. */
 static void fail_waiting(tri_core *c, int64_t now, const char *reason) {
   tri_error ran = {0}, queued = {0};
+  c->ending = true;
   tri_fail(&ran, TRI_PEER_LOST, "", "the group that ran this job was lost: %s", reason);
   tri_fail(&queued, TRI_PEER_LOST, "", "the cluster is shutting down, and its last group was lost: %s", reason);
   for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {

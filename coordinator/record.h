@@ -12,7 +12,7 @@ typedef enum tri_record_op {
   TRI_RECORD_ASSIGNED,     /* a group has it */
   TRI_RECORD_TOKENS,       /* what a group has drawn in a step; written before any client has it */
   TRI_RECORD_ENDED,        /* by something else than its last token: an error, a cancellation, its deadline */
-  TRI_RECORD_OVER,         /* its client has all of it, or nobody can come back for it */
+  TRI_RECORD_OVER,         /* nobody can come back for it any more: its minute behind the end is over */
 } tri_record_op;
 
 /* Hashes of what was asked for, as takeovers compare it. */

@@ -50,7 +50,7 @@ void record_tokens(tri_core *c, uint32_t group, const tri_group_tokens *tokens) 
 
 void record_ended(tri_core *c, const job *j) {
   tri_record r = {.op = TRI_RECORD_ENDED, .job = j->id, .ended = {j->timed_out, j->error}};
-  if (j->record) record(c, &r);
+  if (j->record && !c->ending) record(c, &r);
 }
 
 void record_over(tri_core *c, job *j) {

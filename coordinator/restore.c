@@ -86,8 +86,8 @@ void tri_core_restored(tri_core *c, int64_t now) {
   for (job *j = TAILQ_FIRST(&c->ended); j; j = TAILQ_NEXT(j, links)) ended++;
   c->restoring = false;
   if (going_on || ended)
-    tri_log(TRI_LOG_INFO, "jobs",
-            "of the journal %u jobs go on, and %u have ended whose clients have not had all of it", going_on, ended);
+    tri_log(TRI_LOG_INFO, "jobs", "of the journal %u jobs go on, and %u have ended that clients may still ask for",
+            going_on, ended);
 }
 
 bool restore_is_orphan(const job *j, int64_t now) {

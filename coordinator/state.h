@@ -241,6 +241,7 @@ struct tri_core {
   int64_t num_active, num_tokenizing, num_queued, num_retained;
   uint64_t retained; /* bytes of those */
   bool draining, drain_sent;
+  bool ending;                   /* jobs end since the cluster does: the next start goes on with them */
   bool restoring;                /* jobs of an earlier coordinator are being made */
   bool full;                     /* there is no room for records: nothing new is taken */
   bool has_undurable;            /* a job waits until its record is durable */

@@ -31,6 +31,9 @@ for f in d["hosts"][0]["findings"]: assert set(f) == {"check", "level", "value",
 [ "$(level gpu)" = ok ] || fail "a host without a device is no failure"
 
 # What fails, by name.
+for wrong in abc 0 -5 1,abc 80,99999 "80," ","; do
+  doctor 2 --no-mpi-start --ports="$wrong"
+done
 doctor 1 --json --no-mpi-start --ports "$port" --nvme-path "$RUN/nothing" --model "$RUN/none"
 [ "$(level nvme) $(level disk)" = "fail fail" ] || fail "folders that are not there: $(cat "$RUN/out")"
 python3 -c 'import socket, sys, time

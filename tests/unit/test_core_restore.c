@@ -97,9 +97,53 @@ START_TEST(goes_on_behind_its_tokens) {
   ck_assert(s->choice[1].stop_string == 0);
   die(w);
 
-  w = begin(1); /* its client has had all of it */
+  w = begin(1); /* its client may not have read all of it */
   ck_assert_int_eq(w->num_assigns, 0);
+  ck_assert_uint_ne(tri_core_oldest_record(w->core), UINT64_MAX);
+  s = attach_to(w, 2, 7);
+  ck_assert(s->done);
+  ck_assert_str_eq(s->choice[0].text, "abcd");
+  for (int i = 0; i < 62; i++) {
+    send_health(w, 0, 1, 0, (uint64_t)i, false);
+    tick(w, SECOND);
+  }
   ck_assert_uint_eq(tri_core_oldest_record(w->core), UINT64_MAX);
+  die(w);
+  w = begin(0);
+  ck_assert_str_eq(attach_to(w, 3, 7)->code, "not_found");
+  die(w);
+}
+END_TEST
+
+/* The limits of the queue are for those who ask: what was accepted goes on, however it is divided. */
+START_TEST(more_than_the_queue_has_room_for) {
+  struct world *w = begin(1);
+  for (uint8_t i = 1; i <= 40; i++) {
+    tri_client_msg m = named_msg(i, i);
+    submit(w, (char[]){(char)('a' + i), 0}, &m);
+  }
+  uint64_t accepted = (uint64_t)w->core->num_active;
+  ck_assert_uint_gt(accepted, 12);
+  die(w);
+  w = world_create_sharing(&(tri_core_config){.max_queue = 4, .max_queued_per_client = 1});
+  ck_assert(tri_keeper_open(folder, w->core, w->now, &w->keeper, NULL) == TRI_OK);
+  ck_assert_uint_eq((uint64_t)w->core->num_active, accepted);
+  die(w);
+}
+END_TEST
+
+/* A cluster that ends takes no job with it: its clients hear of that, and the next start goes on. */
+START_TEST(ends_of_the_cluster) {
+  struct world *w = begin(1);
+  tri_client_msg m = named_msg(1, 7);
+  submit(w, "a", &m);
+  say(w, 1, last_job(w), 0, 0, "ab", false);
+  make_durable(w);
+  tri_core_abandon(w->core, w->now, "the supervisor is gone");
+  ck_assert_str_eq(w->streams[0].code, "peer_lost");
+  die(w);
+  w = begin(1);
+  ck_assert_uint_eq(last_assign(w)->a.num_drawn, 2);
   die(w);
 }
 END_TEST
@@ -251,6 +295,8 @@ Suite *suite_core_restore(void) {
   tcase_add_checked_fixture(t, set_up, tear_down);
   tcase_add_test(t, goes_on_behind_its_tokens);
   tcase_add_test(t, asked_again);
+  tcase_add_test(t, more_than_the_queue_has_room_for);
+  tcase_add_test(t, ends_of_the_cluster);
   tcase_add_test(t, ends_that_were_no_tokens);
   tcase_add_test(t, two_deaths);
   tcase_add_test(t, accepted_is_durable);

@@ -125,6 +125,26 @@ START_TEST(full_disk) {
 }
 END_TEST
 
+/* With nothing that is needed a full disk has room again: for the segment that is there. */
+START_TEST(full_disk_without_jobs) {
+  tri_journal *j;
+  tri_error err;
+  ck_assert(open_one(&j, &err) == TRI_OK);
+  fault.error = ENOSPC;
+  fault.only_allocation = fault.for_good = true;
+  fault.at = 1;
+  while (!tri_journal_is_full(j)) ck_assert(add(j, &err) == TRI_OK);
+  ck_assert(add(j, &err) == TRI_OK);
+  fault.calls = 0;
+  fault.at = 1; /* a second one beside it finds no room, one in its place does */
+  fault.for_good = false;
+  ck_assert(tri_journal_forget(j, UINT64_MAX, &err) == TRI_OK);
+  fault.at = 0;
+  ck_assert(add(j, &err) == TRI_OK);
+  tri_journal_close(j);
+}
+END_TEST
+
 START_TEST(a_sync_that_fails) {
   tri_journal *j;
   tri_error err;
@@ -212,6 +232,7 @@ Suite *suite_journal_faults(void) {
   tcase_set_timeout(t, 120);
   tcase_add_checked_fixture(t, set_up, tear_down);
   tcase_add_test(t, full_disk);
+  tcase_add_test(t, full_disk_without_jobs);
   tcase_add_test(t, a_sync_that_fails);
   tcase_add_test(t, every_call_fails_once);
   tcase_add_test(t, every_call_finds_no_room_once);

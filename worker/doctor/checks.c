@@ -136,7 +136,7 @@ static void check_port(int port, tri_findings *out) {
   int why = errno;
   if (s >= 0) close(s);
   tri_finding *x = tri_findings_add(out, is_free ? TRI_LEVEL_OK : TRI_LEVEL_FAIL, "port");
-  SAY(x->value, "%d is %s", port, is_free ? "free" : strerror(why));
+  SAY(x->value, "%d%s%s", port, is_free ? " is free" : ": ", is_free ? "" : strerror(why));
   if (!is_free) SAY(x->advice, "Another program listens there (ss -ltnp says which): end it, or choose another port.");
 }
 

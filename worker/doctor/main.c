@@ -1,5 +1,6 @@
 /* `trireme doctor`: looks at hosts before a cluster is started there. */
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/last_hang.h"
@@ -73,12 +74,27 @@ static void check_list(const tri_doctor_options *o, char **names, int count, tri
   tri_doctor_check_mpi(o, two, &all[0]);
 }
 
+static tri_status check_port_list(const char *ports, tri_error *err) {
+  enum { MOST_PORT = 65535 };
+  for (const char *p = ports; p && *p; p += *p == ',') {
+    char *end;
+    long port = strtol(p, &end, 10);
+    bool whole = end > p && (!*end || (*end == ',' && end[1]));
+    if (!whole || port < 1 || port > MOST_PORT)
+      return tri_fail(err, TRI_USAGE, "ports", "--ports is \"%s\": a list of numbers from 1 to %d is wanted", ports,
+                      MOST_PORT);
+    p = end;
+  }
+  return TRI_OK;
+}
+
 static int check(const tri_doctor_options *o) {
   tri_error err = {0};
   char **names = NULL, *memory = NULL;
   int count = 0, code = TRI_EXIT_OK;
   tri_findings *all = NULL;
   tri_status st;
+  TRI_TRY(check_port_list(o->ports, &err));
   TRI_TRY(tri_doctor_list_hosts(o, &names, &count, &memory, &err));
   int hosts = count ? count : 1;
   all = tri_calloc((size_t)hosts, sizeof *all);
