@@ -1,4 +1,4 @@
-/* What is to happen, in the order of time: a heap. */
+/* Events to come, in the order of time: a heap. */
 #include <stdlib.h>
 
 #include "runtime/base/mem.h"

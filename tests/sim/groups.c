@@ -232,7 +232,7 @@ static bool run_jobs(sim *s, fake_group *g, entries *out) {
     if (needs > slots) break;
     slots -= needs;
     if (j->request->poison) {
-      /* Where words of the group are on their way, the core may hold it for one that had not begun. */
+      /* The core may hold a job for one that had not begun, where words of its group are on their way. */
       j->request->kills += g->net.in.last_ns <= s->now;
       j->request->all_kills++;
       if (s->verbose)

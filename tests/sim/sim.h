@@ -104,7 +104,7 @@ void network_group_says(sim *s, uint32_t group, const tri_group_msg *m);
 
 /* ---- clients.c ---- */
 
-/* What a connection has had of a request. */
+/* Tokens and words of a request that a connection has had. */
 typedef struct stream {
   int request, connection;
   uint64_t id;

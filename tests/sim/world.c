@@ -111,7 +111,7 @@ static void tick(sim *s, const event *e) {
   events_add(s, (event){.at = s->now + 100 * MS, .run = tick});
 }
 
-/* As the coordinator's program has it, what has not ended after some time is cut off. */
+/* Drains; what has not ended after some time is cut off, as the coordinator's program does. */
 static void drain(sim *s, const event *e) {
   (void)e;
   s->draining = true;
@@ -161,7 +161,7 @@ static void plan_day(sim *s) {
   if (s->day == DAY_ABANDON) events_add(s, (event){.at = at, .run = abandon});
 }
 
-/* Whether nothing is to come any more that a client waits for. */
+/* Says whether nothing is to come any more that a client waits for. */
 static bool is_over(const sim *s) {
   if (!s->calm || !tri_core_is_idle(s->core)) return false;
   for (size_t i = 0; i < s->num_events; i++)

@@ -16,22 +16,10 @@ static inline void restart(struct world *w, uint64_t epoch) {
   start_group(w, 0, epoch + 1, 1);
 }
 
-/* One token of a job of group 0, with its log probability and two alternatives. */
+/* One token of a job of group 0. */
 static inline void draw(struct world *w, uint64_t epoch, uint64_t job, uint32_t choice, uint64_t offset, uint32_t id,
                         int flags) {
-  uint32_t top_ids[] = {id, id + 1};
-  float top[] = {-1, -2};
-  tri_group_token t = {.job = job,
-                       .choice = choice,
-                       .token = id,
-                       .offset = offset,
-                       .flags = (uint8_t)(flags | TRI_TOKEN_LOGPROB),
-                       .reason = TRI_FINISH_LENGTH,
-                       .logprob = -(float)id,
-                       .num_top = 2,
-                       .top_ids = top_ids,
-                       .top_logprobs = top};
-  send_tokens(w, 0, epoch, &t, 1);
+  token_of(w, epoch, job, choice, offset, id, flags, TRI_FINISH_LENGTH);
 }
 
 /* Bytes `from` .. of a text as tokens; the last one ends the choice where `ends`. */

@@ -373,7 +373,8 @@ void send_tokens(struct world *w, uint32_t group, uint64_t epoch, const tri_grou
   send_worker(w, group, epoch, 0, &m);
 }
 
-void token(struct world *w, uint64_t job, uint32_t choice, uint64_t offset, uint32_t id, int flags, tri_finish reason) {
+void token_of(struct world *w, uint64_t epoch, uint64_t job, uint32_t choice, uint64_t offset, uint32_t id, int flags,
+              tri_finish reason) {
   uint32_t top_ids[] = {id, id + 1};
   float top[] = {-1, -2};
   tri_group_token t = {.job = job,
@@ -386,7 +387,11 @@ void token(struct world *w, uint64_t job, uint32_t choice, uint64_t offset, uint
                        .num_top = 2,
                        .top_ids = top_ids,
                        .top_logprobs = top};
-  send_tokens(w, 0, 1, &t, 1);
+  send_tokens(w, 0, epoch, &t, 1);
+}
+
+void token(struct world *w, uint64_t job, uint32_t choice, uint64_t offset, uint32_t id, int flags, tri_finish reason) {
+  token_of(w, 1, job, choice, offset, id, flags, reason);
 }
 
 void bytes(struct world *w, uint64_t job, uint32_t choice, const char *text) {

@@ -121,7 +121,9 @@ void send_ready(struct world *w, uint32_t group, uint64_t epoch);
 void start_group(struct world *w, uint32_t group, uint64_t epoch, uint32_t world);
 void send_health(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, uint64_t step, bool busy);
 void send_tokens(struct world *w, uint32_t group, uint64_t epoch, const tri_group_token *t, uint32_t num);
-/* One token of a job of group 0, epoch 1. */
+/* One token of a job of group 0 in some epoch, with its log probability and two alternatives; token: in epoch 1. */
+void token_of(struct world *w, uint64_t epoch, uint64_t job, uint32_t choice, uint64_t offset, uint32_t id, int flags,
+              tri_finish reason);
 void token(struct world *w, uint64_t job, uint32_t choice, uint64_t offset, uint32_t id, int flags, tri_finish reason);
 /* The text as tokens of one byte each; the last one ends the choice. */
 void bytes(struct world *w, uint64_t job, uint32_t choice, const char *text);
