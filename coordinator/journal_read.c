@@ -104,9 +104,13 @@ static tri_status open_segment(struct reading *r, uint64_t first, bool last, tri
   journal_name(first, name);
   tri_status st = TRI_OK;
   struct mapped m = {.name = name};
-  int fd = openat(r->j->folder_fd, name, O_RDONLY | O_CLOEXEC);
+  int fd = openat(r->j->folder_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for its writer */
   if (fd < 0 || fstat(fd, &about)) {
     st = tri_fail(err, TRI_IO, "journal", "%s/%s cannot be read: %s", r->j->folder, name, strerror(errno));
+    goto cleanup;
+  }
+  if (!S_ISREG(about.st_mode)) {
+    st = tri_fail(err, TRI_CORRUPT, "journal", "%s/%s is no plain file", r->j->folder, name);
     goto cleanup;
   }
   m.len = (uint64_t)about.st_size;

@@ -246,6 +246,19 @@ START_TEST(missing_segments_are_refused) {
 }
 END_TEST
 
+START_TEST(other_things_are_refused) {
+  static struct seen s;
+  tri_journal *none = NULL;
+  tri_journal_config cfg = {.folder = folder, .segment_bytes = SEGMENT};
+  tri_error err = {0};
+  char path[128];
+  path_of(1, path);
+  ck_assert_int_eq(mkfifo(path, 0600), 0);
+  ck_assert(tri_journal_open(&cfg, see, &s, &none, &err) == TRI_CORRUPT);
+  ck_assert_ptr_nonnull(strstr(err.message, "is no plain file"));
+}
+END_TEST
+
 static int files(void) {
   char command[128];
   snprintf(command, sizeof command, "ls %s | grep -c journal", folder);
@@ -291,6 +304,7 @@ Suite *suite_journal(void) {
   tcase_add_test(t, torn_ends_are_cut);
   tcase_add_test(t, damage_is_refused);
   tcase_add_test(t, missing_segments_are_refused);
+  tcase_add_test(t, other_things_are_refused);
   tcase_add_test(t, old_segments_go);
   suite_add_tcase(s, t);
   return s;
