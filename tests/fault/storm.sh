@@ -1,0 +1,176 @@
+#!/usr/bin/env bash
+# shellcheck disable=SC2154 # what many_kinds.sh sets
+# storm.sh MINUTES [SEED]: kills at random under many kinds of requests, with a journal, on two groups of two ranks.
+# Each round sends all requests under new request_ids. Faults are kill -9 of a worker, a leader, an mpirun, the coordinator or `up`, and a
+# worker that stands still for 1 to 8 s. Clients that lose their coordinator ask again under the same request_id at its next start.
+# Each request ends as undisturbed, or with the error of three deaths under it, which is counted apart.
+# A full disk and overload are left out. Groups may be started 1000 times in a row, and no host is in quarantine.
+# shellcheck source=/dev/null
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=/dev/null
+. "$(dirname "$0")/many_kinds.sh"
+minutes=${1:?how many minutes}
+SEED=${2:-$(($(date +%s) % 30000))}
+RANDOM=$SEED
+ROUND=0
+declare -A kills=()
+right=0 poisoned=0
+layout=(-tp 2 -dp 2)
+kept=(--journal "$RUN/journal" --max-restarts 1000 --quarantine-time 0)
+echo "seed $SEED"
+
+fail() { # the folder is kept
+  echo "FAILED: seed $SEED, round $ROUND: $*" >&2
+  [ -s "$RUN/log" ] && tail -n 25 "$RUN/log" >&2
+  cp -r "$RUN" "${TMPDIR:-/tmp}/storm.$SEED.$$" 2>/dev/null # sockets are not copied
+  echo "kept in ${TMPDIR:-/tmp}/storm.$SEED.$$" >&2
+  exit 1
+}
+
+# ---- requests ----
+
+starts() { cat "$RUN/starts"; }
+# ask submits a request, and again where the coordinator was killed meanwhile, until it ends. It leaves one line in I.end.
+ask() { # FOLDER I PROMPT ARGS...
+  local out=$1/$2 id began prompt=$3 since=$SECONDS
+  id=$(printf '%016x%016x' "$ROUND" "$2")
+  shift 3
+  while [ $((SECONDS - since)) -lt 150 ]; do
+    began=$(starts)
+    client submit --json "$@" --request-id "$id" --on-disconnect continue "$prompt" >"$out" 2>"$out.err"
+    told "$out" >"$out.told"
+    case $(grep -c '"event":"done"' "$out") in
+    0) ;;
+    1)
+      if cmp -s "$RUN/whole/${out##*/}.told" "$out.told"; then echo right; else echo wrong; fi >"$out.end"
+      return
+      ;;
+    *) echo "wrong: it ended twice" >"$out.end" && return ;;
+    esac
+    if grep -q 'three groups have died' "$out" "$out.err"; then echo poisoned >"$out.end" && return; fi
+    sleep 0.5 # the script counts a kill before it does it
+    [ "$(starts)" != "$began" ] || break
+    cp "$out.err" "$out.$began.err"
+    until [ ! -e "$RUN/down" ]; do sleep 0.1; done
+  done
+  echo "lost: $(tail -c 300 "$out") $(cat "$out.err")" >"$out.end"
+}
+send() { # FOLDER
+  local i=0 args prompt
+  mkdir -p "$1"
+  ASKERS=()
+  while IFS=$'\t' read -r args prompt; do
+    i=$((i + 1))
+    eval "args=($args)"
+    ask "$1" $i "$prompt" "${args[@]}" &
+    ASKERS+=($!)
+  done <"$RUN/requests"
+}
+judge() { # FOLDER
+  local i end
+  for i in $(seq "$COUNT"); do
+    end=$(cat "$1/$i.end" 2>/dev/null) || end="silent"
+    case $end in
+    right) right=$((right + 1)) ;;
+    poisoned) poisoned=$((poisoned + 1)) ;;
+    *) fail "request $i, $(sed -n "${i}p" "$RUN/requests"): $end: $(diff "$RUN/whole/$i.told" "$1/$i.told" | cut -c 1-600)" ;;
+    esac
+  done
+}
+
+# ---- faults ----
+
+mpirun_of() { # GROUP
+  ours | while read -r pid name; do
+    [ "$name" = mpirun ] && tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q -- "--group $1 " && echo "$pid" && break
+  done
+}
+# watch writes when the loss of an epoch is noticed and when the group is ready again, unless the coordinator is killed meanwhile.
+watch() { # GROUP EPOCH
+  local since began status noticed=
+  since=$(now_ms) began=$(starts)
+  while [ "$(starts)" = "$began" ] && [ $(($(now_ms) - since)) -lt 60000 ]; do
+    status=$(LIMIT_S=3 client status --json 2>/dev/null)
+    if [[ $status == *'"group":'"$1"',"epoch":'* && $status != *'"group":'"$1"',"epoch":'"$2"',"state":"ready"'* ]]; then
+      [ "$noticed" ] || { noticed=$(($(now_ms) - since)) && echo "noticed $noticed" >>"$RUN/times"; }
+      [[ $status =~ \"group\":$1,\"epoch\":[0-9]*,\"state\":\"ready\" ]] && echo "ready $(($(now_ms) - since))" >>"$RUN/times" && return
+    fi
+    sleep 0.05
+  done
+  [ "$(starts)" != "$began" ] || echo "group $1 of epoch $2: noticed after ${noticed:-never}, not ready after 60 s" >>"$RUN/never"
+}
+restart() { # PID
+  touch "$RUN/down"
+  echo $(($(starts) + 1)) >"$RUN/starts"
+  kill -9 "$1" || fail "nothing to kill"
+  all_gone "$(now_ms)"
+  wait "$CLUSTER" 2>/dev/null
+  start_up "${common[@]}" "${layout[@]}" "${kept[@]}"
+  rm "$RUN/down"
+}
+hit() { # KIND GROUP; 1 where there is nothing to hit just now
+  local pid epoch seconds
+  case $1 in
+  coordinator) pid=$(pid_of trireme-coordin) && [ "$pid" ] || return 1 ;;
+  up) pid=$CLUSTER ;;
+  worker | stop) pid=$(rank_pid "$2" 1) ;;
+  leader) pid=$(rank_pid "$2" 0) ;;
+  mpirun) pid=$(mpirun_of "$2") ;;
+  esac
+  [ "$pid" ] || return 1
+  case $1 in
+  coordinator | up) restart "$pid" ;;
+  stop)
+    seconds=$((1 + RANDOM % 8)) # in front of the subshell, which has random numbers of its own
+    (kill -STOP "$pid" && sleep $seconds && kill -CONT "$pid") 2>/dev/null &
+    ;;
+  *)
+    epoch=$(field "\"group\":$2,\"epoch\":[0-9]*,\"state\":\"ready\"" | sed 's/.*epoch":\([0-9]*\).*/\1/')
+    [ "$epoch" ] && kill -9 "$pid" 2>/dev/null || return 1
+    watch "$2" "$epoch" &
+    ;;
+  esac
+  kills[$1]=$((${kills[$1]:-0} + 1))
+}
+round() {
+  local folder=$RUN/round$ROUND kinds=(worker leader mpirun worker leader mpirun stop coordinator up) n began=$SECONDS kind did=
+  send "$folder"
+  n=$((3 + RANDOM % 4))
+  while [ $n -gt 0 ]; do
+    n=$((n - 1))
+    sleep "0.$((RANDOM % 9 + 1))"
+    [ "$(find "$folder" -name '*.end' | wc -l)" -lt "$COUNT" ] || break # a fault under no request shows nothing
+    kind=${kinds[RANDOM % 9]}
+    hit "$kind" $((RANDOM % 2)) && did+=" $kind"
+  done
+  wait "${ASKERS[@]}"
+  judge "$folder"
+  [ ! -s "$RUN/never" ] || fail "$(cat "$RUN/never")"
+  echo "round $ROUND: $((SECONDS - began)) s, right $right, poisoned $poisoned;$did"
+}
+
+# ---- all of it ----
+
+start_up "${common[@]}" "${layout[@]}"
+requests_start whole
+requests_end whole
+stop_cluster TERM
+echo 1 >"$RUN/starts"
+: >"$RUN/times"
+start_up "${common[@]}" "${layout[@]}" "${kept[@]}"
+end=$(awk -v now=$SECONDS -v m="$minutes" 'BEGIN { printf "%d", now + m * 60 }')
+while [ $SECONDS -lt "$end" ]; do
+  ROUND=$((ROUND + 1))
+  round
+done
+for pid in $(jobs -p); do
+  [ "$pid" = "$CLUSTER" ] || wait "$pid" # what watches a group, and what lets a worker go on
+done
+[ ! -s "$RUN/never" ] || fail "$(cat "$RUN/never")"
+groups_ready 2
+stop_cluster TERM
+for what in noticed ready; do
+  awk -v what=$what '$1 == what { print $2 }' "$RUN/times" | sort -n |
+    awk -v what=$what '{ a[NR] = $1 } END { if (NR) printf "%s after p50 %d, p99 %d, at most %d ms, of %d\n", what, a[int((NR + 1) / 2)], a[int(NR * 0.99 + 0.99)], a[NR], NR }'
+done
+echo "seed $SEED: $ROUND rounds, $((ROUND * COUNT)) requests: $right right, $poisoned poisoned, 0 wrong, 0 lost; faults: $(for k in "${!kills[@]}"; do echo -n "$k ${kills[$k]} "; done)"
