@@ -30,15 +30,19 @@ fail() { # the folder is kept
 # ---- requests ----
 
 starts() { cat "$RUN/starts"; }
-# ask submits a request, and again where the coordinator was killed meanwhile, until it ends. It leaves one line in I.end.
+# ask submits a request, and again where the coordinator was killed meanwhile, until it ends. It leaves one line in I.end. What was accepted
+# must still be known then: run anew, it would have the same answer.
 ask() { # FOLDER I PROMPT ARGS...
-  local out=$1/$2 id began prompt=$3 since=$SECONDS
+  local out=$1/$2 id began prompt=$3 since=$SECONDS accepted=
   id=$(printf '%016x%016x' "$ROUND" "$2")
   shift 3
   while [ $((SECONDS - since)) -lt 150 ]; do
     began=$(starts)
     client submit --json "$@" --request-id "$id" --on-disconnect continue "$prompt" >"$out" 2>"$out.err"
     told "$out" >"$out.told"
+    if [ "$accepted" ] && grep -q '"event":"accepted".*"existing":false' "$out"; then echo "lost: accepted, and forgotten by the next start" >"$out.end" && return; fi
+    if [ "$accepted" ] && grep -q '"existing":true' "$out"; then echo >>"$RUN/known"; fi
+    if grep -q '"event":"accepted"' "$out"; then accepted=1; fi
     case $(grep -c '"event":"done"' "$out") in
     0) ;;
     1)
@@ -157,6 +161,7 @@ requests_end whole
 stop_cluster TERM
 echo 1 >"$RUN/starts"
 : >"$RUN/times"
+: >"$RUN/known"
 start_up "${common[@]}" "${layout[@]}" "${kept[@]}"
 end=$(awk -v now=$SECONDS -v m="$minutes" 'BEGIN { printf "%d", now + m * 60 }')
 while [ $SECONDS -lt "$end" ]; do
@@ -173,4 +178,4 @@ for what in noticed ready; do
   awk -v what=$what '$1 == what { print $2 }' "$RUN/times" | sort -n |
     awk -v what=$what '{ a[NR] = $1 } END { if (NR) printf "%s after p50 %d, p99 %d, at most %d ms, of %d\n", what, a[int((NR + 1) / 2)], a[int(NR * 0.99 + 0.99)], a[NR], NR }'
 done
-echo "seed $SEED: $ROUND rounds, $((ROUND * COUNT)) requests: $right right, $poisoned poisoned, 0 wrong, 0 lost; faults: $(for k in "${!kills[@]}"; do echo -n "$k ${kills[$k]} "; done)"
+echo "seed $SEED: $ROUND rounds, $((ROUND * COUNT)) requests: $right right, $poisoned poisoned, 0 wrong, 0 lost; $(wc -l <"$RUN/known") known to the next start; faults: $(for k in "${!kills[@]}"; do echo -n "$k ${kills[$k]} "; done)"
