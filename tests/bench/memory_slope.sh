@@ -4,6 +4,7 @@
 #   memory_slope.sh MINUTES [PAUSE]      BIN and SRC as for the fault tests; PAUSE: seconds between two rounds, default 3
 # A cluster of two groups of two ranks, with a journal and a gateway. Each round sends the many kinds of requests over ZeroMQ, and through
 # the gateway sixteen streams and sixteen other answers, of which a quarter lose their client. Resident memory is read every 10 s.
+# The KV cache is small, as its memory becomes resident when blocks are first used.
 # Right is: each answer of ZeroMQ is the undisturbed one, and each process's memory grows by less than 1 MB an hour: the slope of a line
 # fitted to what was read behind the first quarter of the time, or its first 30 minutes where that is more.
 # shellcheck source=/dev/null
@@ -37,12 +38,13 @@ http_round() { # ROUND
   wait "${chats[@]}"
 }
 
-start_up "${common[@]}" -tp 2 -dp 2
+options=(-tp 2 -dp 2 --kv-cache-memory-bytes 16M)
+start_up "${common[@]}" "${options[@]}"
 requests_start whole
 requests_end whole
 stop_cluster TERM
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-start_up "${common[@]}" -tp 2 -dp 2 --journal "$RUN/journal" --http "$port"
+start_up "${common[@]}" "${options[@]}" --journal "$RUN/journal" --http "$port"
 sampler &
 sampler=$!
 rounds=0
