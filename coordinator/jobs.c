@@ -373,6 +373,14 @@ static void note_times(tri_core *c, int64_t now, job *j) {
   j->last_token_ns = now;
 }
 
+/* The token that came last is one that the client has. */
+static void pass_over(job_choice *ch) {
+  if (!ch->ahead) return;
+  ch->ahead--;
+  ch->sent = ch->num;
+  ch->sent_text = ch->safe_after[ch->num - 1];
+}
+
 /* Takes one entry of a job's: the next token of its prompt or of a choice, or the end of one. */
 static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_group_token *t, uint64_t *drawn) {
   job_choice *ch = &j->choices[t->choice];
@@ -394,9 +402,10 @@ static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_group_t
     tri_fail(&err, TRI_INTERNAL, "", "token %llu came where %zu was expected, or memory is out",
              (unsigned long long)t->offset, expected);
     job_cut(c, now, j, &err);
-  } else if (!none && !prompt && !again) {
-    ++*drawn;
-    note_times(c, now, j);
+  } else if (!none && !again) {
+    pass_over(prompt ? &j->scored : ch);
+    *drawn += !prompt;
+    if (!prompt) note_times(c, now, j);
   }
   return st;
 }

@@ -44,6 +44,7 @@ typedef struct job_choice {
   uint32_t *top_ids;
   uint8_t *num_top;
   size_t num, cap, sent;
+  size_t ahead; /* tokens to come that the client has: a failure of the machine has cost them here */
   bool ended;
   tri_finish reason;
   int32_t stop_string; /* the number of the request's stop string that has ended it; -1: none has */
