@@ -49,7 +49,7 @@ static void check_tokens(sim *s, stream *st, const tri_choice_tokens *t) {
   }
   if ((r->submit.sampling.logprobs >= 0) != (t->logprobs != NULL))
     fail(s, "request %d: log probabilities that were not asked for, or none", st->request);
-  st->ahead &= !t->num_ids || s->keeping.failed;
+  st->ahead = s->keeping.failed || (st->ahead && !t->num_ids);
   for (size_t k = 0; k < t->num_ids && !s->failed; k++) {
     uint64_t at = st->num[t->index]++;
     if (t->ids[k] != request_token(r, t->index, at))
