@@ -244,6 +244,7 @@ struct tri_core {
   bool draining, drain_sent;
   bool ending;                   /* jobs end since the cluster does: the next start goes on with them */
   bool restoring;                /* jobs of an earlier coordinator are being made */
+  bool restore_failed;           /* there was no memory for one of them */
   bool full;                     /* there is no room for records: nothing new is taken */
   bool has_undurable;            /* a job waits until its record is durable */
   uint64_t durable;              /* number of the last durable record */
