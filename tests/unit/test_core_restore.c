@@ -140,7 +140,7 @@ START_TEST(ends_of_the_cluster) {
   say(w, 1, last_job(w), 0, 0, "ab", false);
   make_durable(w);
   tri_core_abandon(w->core, w->now, "the supervisor is gone");
-  ck_assert_str_eq(w->streams[0].code, "peer_lost");
+  ck_assert_str_eq(w->streams[0].code, "coordinator_lost");
   die(w);
   w = begin(1);
   ck_assert_uint_eq(last_assign(w)->a.num_drawn, 2);
