@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/many_kinds.sh"
 unset TRIREME_RECONNECT_TIMEOUT_MS
-kept=(--journal "$RUN/journal")
+export GOES_ON=yes # with the journal that `up` has by default
 
 dies() { # PID
   kill -9 "$1"
@@ -32,7 +32,8 @@ for i in $(seq 24); do echo "{\"prompt\":\"count $i to 60=\",\"temperature\":$((
 
 # ---- undisturbed ----
 
-start_up "${common[@]}"
+start_up "${common[@]}" --no-journal
+[ ! -e "$XDG_STATE_HOME/trireme/journal" ] || fail "a journal with --no-journal"
 requests_start whole
 requests_end whole
 batch lines.whole || fail "the batch: $(cat "$RUN/lines.whole.err")"
@@ -50,7 +51,7 @@ stop_up
 
 # ---- killed twice: the coordinator, and behind the restart `up` ----
 
-start_up "${common[@]}" "${kept[@]}"
+start_up "${common[@]}"
 requests_start stays
 batch lines.stays &
 BATCH=$!
@@ -58,11 +59,13 @@ stream stream.stays &
 STREAM=$!
 requests_run stays 12
 dies "$(pid_of trireme-coordin)"
-start_up "${common[@]}" "${kept[@]}"
+start_up "${common[@]}"
+folder=$(echo "$XDG_STATE_HOME"/trireme/journal/*)
+[ "$(stat -c %a "$folder")" = 700 ] || fail "others can read the journal $folder"
 grep -qE 'of the journal [1-9][0-9]* jobs go on' "$RUN/log" || fail "no job goes on: $(grep journal "$RUN/log")"
 sleep 0.3
 dies "$CLUSTER"
-start_up "${common[@]}" "${kept[@]}"
+start_up "${common[@]}"
 requests_end stays
 wait "$BATCH" || fail "the batch: $(cat "$RUN/lines.stays.err")"
 wait "$STREAM"
@@ -93,3 +96,15 @@ clients_end "$since" 4000
 [ "$WRONG" = 2 ] || fail "$RIGHT of 2 clients were answered by nobody"
 case $WORDS in *"the coordinator was lost, and none was there again within 1.5 s"*) ;; *) fail "other words: $WORDS" ;; esac
 echo "a coordinator that stays away: clients ended after $LAST ms: $WORDS"
+
+# ---- the default journal: damage is no reason to forget, and a place that cannot be written no reason to end ----
+
+file=$(find "$folder" -name '*.journal' | sort | tail -1)
+printf '\xff' | dd of="$file" bs=1 seek=60 conv=notrunc 2>/dev/null
+"$BIN/trireme" up --model "$MODEL" "${common[@]}" >"$RUN/damaged" 2>&1 && fail "a damaged journal is taken"
+grep -q "$(basename "$file") is damaged at byte" "$RUN/damaged" || fail "no words about the damage: $(cat "$RUN/damaged")"
+touch "$RUN/file"
+XDG_STATE_HOME=$RUN/file start_up "${common[@]}"
+grep -q "WARN - up: without a journal requests end with their coordinator .*: Not a directory" "$RUN/log" || fail "no word about the journal that is not there: $(tail -3 "$RUN/log")"
+[ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "no answer without a journal"
+stop_cluster TERM
