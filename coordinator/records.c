@@ -69,8 +69,10 @@ bool record_is_durable(tri_core *c, const job *j) {
 }
 
 static void mark_durable(tri_core *c, struct job_list *list, uint64_t before) {
-  for (job *j = TAILQ_FIRST(list); j; j = TAILQ_NEXT(j, links))
+  for (job *j = TAILQ_FIRST(list); j; j = TAILQ_NEXT(j, links)) {
+    c->has_undurable |= j->record > c->durable;
     if (j->record > before && j->record <= c->durable && !j->accepted_sent) job_mark(c, j);
+  }
 }
 
 void tri_core_durable(tri_core *c, int64_t now, uint64_t number) {
