@@ -39,7 +39,7 @@ cmake -S . -B build/demo -G Ninja -DCMAKE_BUILD_TYPE=Release -DTRIREME_CUDA=$cud
 cmake --build build/demo --target programs
 
 say "Start: $((tp * pp)) workers, tensor parallel $tp x pipeline parallel $pp, model $(basename "$model")"
-export TRIREME_ENDPOINT="ipc://$run/trireme.sock"
+export TRIREME_ENDPOINT="ipc://$run/trireme.sock" XDG_STATE_HOME="$run/state"
 "$bin/trireme" plan --model "$model" -tp "$tp" -pp "$pp"
 "$bin/trireme" up --model "$model" -tp "$tp" -pp "$pp" --http 0 >"$run/cluster.log" 2>&1 & # a free port, which the log names
 up_pid=$!

@@ -2,213 +2,17 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
-#include <time.h>
 
 #include "client/internal.h"
-#include "runtime/base/mem.h"
 #include "runtime/base/version.h"
 #include "runtime/base/wait.h"
-
-enum {
-  SOCKET_POLL_MS = 10,
-  UNREAD_FRAMES = 64, /* of at most TRI_WIRE_MAX_MESSAGE bytes, so that a program which does not read holds 64 MiB */
-};
 
 const char *trireme_version(void) { return TRIREME_VERSION; }
 const char *trireme_server_version(const trireme *c) { return c->server_version; }
 const char *trireme_endpoint(const trireme *c) { return c->endpoint; }
 uint64_t trireme_max_message(const trireme *c) { return c->max_message; }
-
-/* ---- connecting ---- */
-
-void trireme_config_init_sized(trireme_config *config, size_t size) {
-  const trireme_config defaults = {.connect_timeout_ms = TRIREME_CONNECT_TIMEOUT_MS};
-  tri_client_init_struct(config, size, &defaults, sizeof defaults);
-}
-
-void tri_client_copy(char *out, size_t cap, tri_wire_str s) {
-  snprintf(out, cap, "%.*s", (int)(s.len < cap ? s.len : cap - 1), s.s ? s.s : "");
-}
-
-static trireme_result lost(trireme *c, trireme_error *error) {
-  bool refused = tri_zlink_look(c->link, NULL) == TRI_ZLINK_REFUSED;
-  if (refused && !c->has_keys)
-    return tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, "key-file",
-                          "the coordinator at %s wants keys: --key-file, made by trireme keygen, and --server-key",
-                          c->endpoint);
-  if (refused)
-    return tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, NULL,
-                          "the coordinator at %s does not let this key in, or --server-key is not its public key, or "
-                          "it uses no keys",
-                          c->endpoint);
-  return tri_client_say(error, TRIREME_CLOSED, TRI_CLOSED, NULL, "the connection to %s was lost", c->endpoint);
-}
-
-static int ms_until(int64_t deadline_ns) {
-  int64_t left = deadline_ns - tri_now_ns();
-  return left > 0 ? (int)((left + 999999) / 1000000) : 0;
-}
-
-/* Sends c->buf. */
-static trireme_result send_buf(trireme *c, int64_t deadline_ns, trireme_error *error) {
-  if (c->max_message && c->buf.len > c->max_message)
-    return tri_client_say(error, TRIREME_INVALID, TRI_TOO_LARGE, NULL,
-                          "the request has %zu bytes; the coordinator takes %llu", c->buf.len,
-                          (unsigned long long)c->max_message);
-  tri_status st = tri_zlink_send(c->link, c->buf.data, c->buf.len);
-  if (st == TRI_AGAIN) st = tri_zlink_send_wait(c->link, c->buf.data, c->buf.len, ms_until(deadline_ns));
-  switch (st) {
-  case TRI_OK: return TRIREME_OK;
-  case TRI_CLOSED:
-  case TRI_PERMISSION: return lost(c, error);
-  case TRI_TIMEOUT:
-    return tri_client_say(error, TRIREME_TIMEOUT, TRI_TIMEOUT, "endpoint", "nobody took a request at %s within %d ms",
-                          c->endpoint, c->timeout_ms);
-  default: return tri_client_fail_status(error, st, &(tri_error){.status = st});
-  }
-}
-
-/* The next message of the frame at hand, into c->msg. */
-static trireme_result decode_next(trireme *c, trireme_error *error) {
-  tri_error err = {0};
-  const char *at = c->rest;
-  size_t used = c->rest_len; /* where a message has no end, nothing behind it can be found */
-  tri_status st = tri_wire_first(at, c->rest_len, &used, &err);
-  c->rest += used;
-  c->rest_len -= used;
-  tri_arena_reset(c->arena);
-  if (st == TRI_OK) st = tri_server_msg_unpack(at, used, c->arena, c->msg, &err);
-  if (st == TRI_OK) return TRIREME_OK;
-  return tri_client_fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err);
-}
-
-/* Waits for a message and unpacks it into c->msg. */
-static trireme_result receive(trireme *c, int64_t deadline_ns, trireme_error *error) {
-  const void *data;
-  for (bool ended = false;;) {
-    if (c->rest_len) return decode_next(c, error);
-    if (c->over) return lost(c, error);
-    tri_status st = tri_zlink_recv(c->link, &data, &c->rest_len);
-    if (st == TRI_OK) {
-      c->rest = data;
-      continue; /* a frame without messages was to find out whether this client is there */
-    }
-    if (st != TRI_AGAIN) return tri_client_fail_status(error, st, &(tri_error){.status = st});
-    c->over = ended;
-    ended = tri_zlink_look(c->link, NULL) >= TRI_ZLINK_LOST;
-    if (ended) continue; /* once more: what came before the end may have come after the reading */
-    int left = deadline_ns == TRI_NEVER ? -1 : ms_until(deadline_ns);
-    if (!left) return tri_client_say(error, TRIREME_TIMEOUT, TRI_TIMEOUT, NULL, "nothing came in time");
-    tri_zpoll item = {.link = c->link, .fd = -1};
-    int ready = 0;
-    st = tri_zpoll_wait(&item, 1, left, &ready);
-    if (st != TRI_OK) return tri_client_fail_status(error, st, &(tri_error){.status = st});
-    if (!ready && (deadline_ns == TRI_NEVER || tri_now_ns() < deadline_ns))
-      return tri_client_say(error, TRIREME_INTERRUPTED, TRI_ABORTED, NULL, "interrupted by a signal");
-  }
-}
-
-static trireme_result say_hello(trireme *c, const char *name, int64_t deadline, trireme_error *error) {
-  *c->out = (tri_client_msg){.op = TRI_OP_HELLO, .id = c->next_id++, .hello.client = {name, strlen(name)}};
-  if (tri_client_msg_pack(c->out, &c->buf))
-    return tri_client_say(error, TRIREME_INVALID, TRI_TOO_LARGE, "client_name", "the name is too long");
-  trireme_result r = send_buf(c, deadline, error);
-  if (!r) r = receive(c, deadline, error);
-  if (r == TRIREME_TIMEOUT)
-    return tri_client_say(
-        error, r, TRI_TIMEOUT, "endpoint", "no coordinator answers at %s within %d ms%s", c->endpoint, c->timeout_ms,
-        !c->has_keys && !strncmp(c->endpoint, "tcp:", 4) ? "; one that wants keys needs --key-file and --server-key"
-                                                         : "");
-  if (r) return r;
-  if (c->msg->op == TRI_REPLY_ERROR) {
-    tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, NULL, "%.*s", (int)c->msg->error.message.len,
-                   c->msg->error.message.s ? c->msg->error.message.s : "");
-    return TRIREME_REFUSED;
-  }
-  if (c->msg->op != TRI_REPLY_HELLO)
-    return tri_client_say(error, TRIREME_PROTOCOL, TRI_CORRUPT, NULL, "%s does not answer like a coordinator",
-                          c->endpoint);
-  tri_client_copy(c->server_version, sizeof c->server_version, c->msg->hello.version);
-  c->max_message = c->msg->hello.max_message;
-  return TRIREME_OK;
-}
-
-/* A coordinator that starts beside this client may have no socket file yet: that is waited for as an answer would be.
- */
-static tri_status await_socket(const char *endpoint, int timeout_ms, int64_t deadline, tri_error *err) {
-  struct stat sb;
-  const char *path = endpoint + strlen("ipc://");
-  if (strncmp(endpoint, "ipc://", strlen("ipc://"))) return TRI_OK;
-  while (lstat(path, &sb) && errno == ENOENT) {
-    if (tri_now_ns() >= deadline)
-      return tri_fail(err, TRI_NOT_FOUND, "endpoint",
-                      "no coordinator runs here: there was no socket %s for %d ms; `trireme up --model DIR` starts one",
-                      path, timeout_ms);
-    if (nanosleep(&(struct timespec){.tv_nsec = SOCKET_POLL_MS * 1000000L}, NULL))
-      return tri_fail(err, TRI_ABORTED, NULL, "interrupted by a signal");
-  }
-  return TRI_OK;
-}
-
-trireme_result trireme_connect(const trireme_config *given, trireme **out, trireme_error *error) {
-  tri_error err = {0};
-  tri_zkeypair own = {0};
-  tri_status st = TRI_OK;
-  trireme_config known, *config = &known;
-  trireme_config_init(config);
-  trireme_result r = tri_client_take_struct(config, sizeof *config, given, "trireme_config", error);
-  if (r) return r;
-  trireme *c = tri_calloc(1, sizeof *c);
-  if (!c) return TRIREME_NO_MEMORY;
-  c->next_id = 1;
-  c->fd = c->ready_fd = -1;
-  c->timeout_ms = config->connect_timeout_ms > 0 ? config->connect_timeout_ms : TRIREME_CONNECT_TIMEOUT_MS;
-  int64_t deadline = tri_deadline_after_ms(c->timeout_ms);
-  c->msg = tri_malloc(1, sizeof *c->msg);
-  c->out = tri_malloc(1, sizeof *c->out);
-  if (!c->msg || !c->out || tri_arena_create(4096, &c->arena)) st = TRI_NO_MEMORY;
-  if (st == TRI_OK) st = tri_endpoint_resolve(config->endpoint, c->endpoint, &err);
-  if (st == TRI_OK) st = tri_endpoint_check(c->endpoint, &err);
-  if (st == TRI_OK) st = await_socket(c->endpoint, c->timeout_ms, deadline, &err);
-  c->has_keys = config->key_file != NULL;
-  if (st == TRI_OK && config->key_file) st = tri_zkeypair_load(config->key_file, &own, &err);
-  if (st == TRI_OK) st = tri_zcontext_create(&c->z, &err);
-  if (st == TRI_OK) {
-    tri_zlink_config link = {.endpoint = c->endpoint,
-                             .own = config->key_file ? &own : NULL,
-                             .server_key = config->server_key,
-                             .max_message = TRI_WIRE_MAX_MESSAGE,
-                             .backlog = 10000,
-                             .receive_backlog = UNREAD_FRAMES,
-                             .refuse_unconnected = true};
-    st = tri_zlink_open(c->z, &link, &c->link, &err);
-  }
-  explicit_bzero(&own, sizeof own);
-  const char *name = config->client_name ? config->client_name : "libtrireme";
-  r = st != TRI_OK ? tri_client_fail_status(error, st, &err) : say_hello(c, name, deadline, error);
-  if (r) {
-    trireme_close(c);
-    return r;
-  }
-  *out = c;
-  return TRIREME_OK;
-}
-
-void trireme_close(trireme *c) {
-  if (!c) return;
-  tri_client_close_fd(c);
-  tri_zlink_close(c->link);
-  tri_zcontext_destroy(c->z);
-  tri_arena_destroy(c->arena);
-  tri_buf_free(&c->buf);
-  tri_free(c->msg);
-  tri_free(c->out);
-  tri_free(c);
-}
 
 /* ---- requests ---- */
 
@@ -333,7 +137,7 @@ static trireme_result send_out(trireme *c, uint64_t *id, trireme_error *error) {
   if (st == TRI_TOO_LARGE)
     return tri_client_say(error, TRIREME_INVALID, st, NULL, "a request has at most %d bytes", TRI_WIRE_MAX_MESSAGE);
   if (st != TRI_OK) return tri_client_fail_status(error, st, &(tri_error){.status = st});
-  trireme_result r = send_buf(c, tri_deadline_after_ms(c->timeout_ms), error);
+  trireme_result r = tri_client_send(c, tri_deadline_after_ms(c->timeout_ms), error);
   tri_client_show_ready(c, false);
   if (r) return r;
   if (id) *id = c->next_id;
@@ -438,7 +242,7 @@ trireme_result trireme_next_sized(trireme *c, int timeout_ms, trireme_event *out
   trireme_event event;
   trireme_result r = tri_client_check_size(size, sizeof event, "trireme_event", error);
   if (r) return r;
-  r = receive(c, deadline, error);
+  r = tri_client_receive(c, deadline, error);
   /* To look costs system calls, and behind one event there often is another. */
   tri_client_show_ready(c, r == TRIREME_OK);
   if (r) return r;

@@ -17,8 +17,17 @@
  *   trireme_close(c);
  *
  * One connection carries any number of requests at a time; each request is known by the number that the library gave
- * it, and every event names that number. The library never reconnects by itself: after TRIREME_CLOSED, connect anew and
- * continue a stream with trireme_attach.
+ * it, and every event names that number.
+ *
+ * A coordinator that goes away and comes back is a pause: trireme_next connects anew, and asks again for all that has
+ * not ended, under the same numbers. A request of which nothing has come is submitted again under its request_id, which
+ * every one has; of others the job is attached to, and what has come is not given a second time. No token is given
+ * twice, none is left out, and none is of another answer: the library compares what comes again with what it has given.
+ * A request that cannot be continued so ends with an ERROR "coordinator_lost": its coordinator is away for more than
+ * reconnect_timeout_ms, in which case TRIREME_CLOSED follows, or the next one there does not know the job any more
+ * (without a journal, or since a minute has passed) and its draws are not fixed by a seed, or has another answer.
+ * Until its end the library has a copy of each request. With reconnect_timeout_ms 0 there is none of this: after
+ * TRIREME_CLOSED connect anew, and continue a stream with trireme_attach.
  *
  * Threads: a connection belongs to one thread at a time, and may be handed on under a lock. Connections share nothing:
  * several threads may use one each without a lock. A process that forks uses its connections in one of the two alone.
@@ -54,8 +63,9 @@ extern "C" {
  * - what sends a request: INVALID, TIMEOUT (no room in time), INTERRUPTED: nothing was sent; CLOSED, REFUSED.
  * - trireme_next: INVALID (size), TIMEOUT, INTERRUPTED; PROTOCOL: the message is dropped, and the next call goes on;
  *   CLOSED, REFUSED.
- * CLOSED and REFUSED are the end of a connection: every further call says so, until trireme_close; trireme_next first
- * gives what came before. What a coordinator says about a request comes as an event, never as a result. */
+ * CLOSED and REFUSED are the end of a connection, behind reconnect_timeout_ms where there are some: every further call
+ * says so, until trireme_close; trireme_next first gives what came before. What a coordinator says about a request
+ * comes as an event, never as a result. */
 typedef enum trireme_result {
   TRIREME_OK = 0,
   TRIREME_TIMEOUT,  /* nothing happened in the time given */
@@ -79,6 +89,7 @@ typedef struct trireme_error {
 typedef struct trireme trireme; /* a connection */
 
 #define TRIREME_CONNECT_TIMEOUT_MS 5000
+#define TRIREME_RECONNECT_TIMEOUT_MS 60000
 typedef struct trireme_config {
   size_t size; /* trireme_config_init's */
   const char
@@ -88,6 +99,8 @@ typedef struct trireme_config {
   const char *client_name; /* shown in the coordinator's log; NULL: "libtrireme" */
   int connect_timeout_ms; /* for the coordinator's socket, the connection and the first answer together; 0: the default,
                              TRIREME_CONNECT_TIMEOUT_MS */
+  int reconnect_timeout_ms; /* how long a coordinator may be away; trireme_config_init sets
+                               TRIREME_RECONNECT_TIMEOUT_MS. 0: a connection that is lost stays lost */
 } trireme_config;
 /* size: of the program's struct, for which the function below it stands. */
 void trireme_config_init_sized(trireme_config *config, size_t size);
@@ -99,6 +112,8 @@ trireme_result trireme_connect(const trireme_config *config, trireme **out, trir
  * NULL is fine. */
 void trireme_close(trireme *c);
 
+/* Returns whether the coordinator is away at present: what is asked now waits for it. */
+bool trireme_is_away(const trireme *c);
 const char *trireme_version(void); /* of this library: "MAJOR.MINOR.PATCH" */
 const char *trireme_server_version(const trireme *c);
 const char *trireme_endpoint(const trireme *c); /* connected to */
@@ -212,7 +227,8 @@ static inline void trireme_embed_request_init(trireme_embed_request *r) {
 }
 
 /* These send a request and do not wait for its answer, which comes as an event of the number *id. They wait at most
- * connect_timeout_ms for room in the connection. */
+ * connect_timeout_ms for room in the connection. While the coordinator is away a request is taken, and sent when it is
+ * back. */
 trireme_result trireme_submit(trireme *c, const trireme_request *r, uint64_t *id, trireme_error *error);
 /* Answered by one EMBEDDING, SCORES or ERROR. */
 trireme_result trireme_embed(trireme *c, const trireme_embed_request *r, uint64_t *id, trireme_error *error);
@@ -445,7 +461,7 @@ static inline trireme_result trireme_next(trireme *c, int timeout_ms, trireme_ev
 /* For event loops: a descriptor for poll, epoll and the like that is readable while trireme_next(c, 0, ...) may give
  * something, CLOSED and REFUSED included. It is level-triggered, whatever was called in between: wait for it, then call
  * trireme_next(c, 0, ...) once or until it says TIMEOUT, which it may say at once. Neither read nor close it: it is the
- * same for as long as the connection lives, and goes with it. -1: there are no descriptors left (errno). */
+ * same until trireme_close. -1: there are no descriptors left (errno). */
 int trireme_fd(trireme *c);
 
 #ifdef __cplusplus

@@ -233,7 +233,9 @@ static tri_status deliver(tri_core *c, job *j) {
 
 static void lose_client(tri_core *c, int64_t now, job *j) {
   j->attached = false;
-  if (j->on_disconnect == TRI_DISCONNECT_CANCEL) job_abort(c, now, j);
+  if (j->on_disconnect != TRI_DISCONNECT_CANCEL || j->state == JOB_ENDED) return;
+  j->dropped = true;
+  job_abort(c, now, j);
 }
 
 static void deliver_job(tri_core *c, int64_t now, job *j) {

@@ -21,8 +21,9 @@ void drain_tick(tri_core *c) {
 
 void tri_core_abandon(tri_core *c, int64_t now, const char *reason) {
   tri_error err = {0}, lost = {0};
-  tri_fail(&err, TRI_PEER_LOST, "", "%s", reason);
-  tri_fail(&lost, TRI_PEER_LOST, "", "%s; a group that ran this job was lost before: %s", reason, c->last_loss);
+  tri_status st = status_of_end(c);
+  tri_fail(&err, st, "", "%s", reason);
+  tri_fail(&lost, st, "", "%s; a group that ran this job was lost before: %s", reason, c->last_loss);
   c->draining = c->ending = true;
   /* A group leaves once it has nothing to compute. */
   for (job *j; (j = TAILQ_FIRST(&c->active));) job_cut(c, now, j, j->state == JOB_QUEUED && j->runs ? &lost : &err);

@@ -179,6 +179,7 @@ bool restore_is_orphan(const job *j, int64_t now); /* nobody has come for it, an
 /* losses.c */
 void jobs_queue_again(tri_core *c, int64_t now); /* all that groups had */
 /* Queues the jobs of a group that is lost, or ends them where no group is left that could run them again. */
+tri_status status_of_end(const tri_core *c);
 void jobs_lose_group(tri_core *c, int64_t now, uint32_t group, const char *reason);
 
 /* embed_results.c */

@@ -25,7 +25,9 @@ job *job_find_request(tri_core *c, const tri_peer *from, const tri_request_id *r
   while (j &&
          (memcmp(j->request_id.bytes, r->bytes, sizeof r->bytes) || !tri_owner_equal(&j->peer.owner, &from->owner)))
     j = LIST_NEXT(j, request_chain);
-  return j;
+  if (!j || !j->dropped) return j;
+  job_forget(c, j);
+  return NULL;
 }
 
 job *job_find_of_client(tri_core *c, const tri_peer *from, uint64_t client_id) {

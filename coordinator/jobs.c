@@ -308,7 +308,7 @@ void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err) {
   if ((j->error = tri_malloc(1, sizeof *err))) *j->error = *err; /* without memory the reason stays unsaid */
   record_ended(c, j);
   c->failed++;
-  if (c->draining && err->status == TRI_PEER_LOST) c->lost++;
+  if (c->draining && (err->status == TRI_PEER_LOST || err->status == TRI_COORDINATOR_LOST)) c->lost++;
   end_job(c, now, j);
 }
 

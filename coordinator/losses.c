@@ -18,12 +18,19 @@ void jobs_queue_again(tri_core *c, int64_t now) {
     if (j->state == JOB_ASSIGNED) queue_again(c, now, j);
 }
 
+/* Returns how jobs end that the end of the cluster takes with it. Where nobody has asked for that, the next start goes
+ * on with those that the journal has, and their clients are told to come back. */
+tri_status status_of_end(const tri_core *c) {
+  return c->has_journal && !c->draining ? TRI_COORDINATOR_LOST : TRI_PEER_LOST;
+}
+
 /* Ends what waits: no group will come. */
 static void fail_waiting(tri_core *c, int64_t now, const char *reason) {
   tri_error ran = {0}, queued = {0};
   c->ending = true;
-  tri_fail(&ran, TRI_PEER_LOST, "", "the group that ran this job was lost: %s", reason);
-  tri_fail(&queued, TRI_PEER_LOST, "", "the cluster is shutting down, and its last group was lost: %s", reason);
+  tri_status st = status_of_end(c);
+  tri_fail(&ran, st, "", "the group that ran this job was lost: %s", reason);
+  tri_fail(&queued, st, "", "the cluster is shutting down, and its last group was lost: %s", reason);
   for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {
     next = TAILQ_NEXT(j, links);
     if (j->state == JOB_QUEUED) job_fail(c, now, j, j->runs ? &ran : &queued);

@@ -86,6 +86,7 @@ void tri_core_restored(tri_core *c, int64_t now) {
   for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links)) going_on++;
   for (job *j = TAILQ_FIRST(&c->ended); j; j = TAILQ_NEXT(j, links)) ended++;
   c->restoring = false;
+  c->has_journal = true;
   if (going_on || ended)
     tri_log(TRI_LOG_INFO, "jobs", "of the journal %u jobs go on, and %u have ended that clients may still ask for",
             going_on, ended);

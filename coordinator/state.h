@@ -87,6 +87,7 @@ typedef struct job {
   bool begun_here;    /* its group has told something of it */
   bool at_risk;       /* a step of the group that is being lost may have had a part of it */
   bool over;          /* a restart need know nothing more of it */
+  bool dropped;       /* it was cancelled since its client had gone: one that comes back finds nothing */
   bool return_ids;    /* its client gets the prompt's token ids */
   bool use_cache;     /* its answer may come from the response cache, and go into it */
   bool cached;        /* it has come from there */
@@ -243,6 +244,7 @@ struct tri_core {
   uint64_t retained; /* bytes of those */
   bool draining, drain_sent;
   bool ending;                   /* jobs end since the cluster does: the next start goes on with them */
+  bool has_journal;              /* jobs outlive this coordinator */
   bool restoring;                /* jobs of an earlier coordinator are being made */
   bool restore_failed;           /* there was no memory for one of them */
   bool full;                     /* there is no room for records: nothing new is taken */

@@ -83,7 +83,7 @@ crowd() { # LAYOUT
   local run up result=1
   run=$(mktemp -d) || return
   tests/bench/peers/run.sh "$bin" --shapes "$run" || { rm -rf "$run"; return 1; }
-  export XDG_RUNTIME_DIR=$run
+  export XDG_RUNTIME_DIR=$run XDG_STATE_HOME=$run/state
   "$bin/trireme" up --model "$run/8b" --load-format dummy --dtype bfloat16 --backend cuda --max-model-len 1024 --max-num-seqs 64 "$@" >"$run/log" 2>&1 &
   up=$!
   for _ in $(seq 300); do

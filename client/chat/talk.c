@@ -35,6 +35,7 @@ static const tri_option own_options[] = {
     {TRI_OPT(talk_options, system), .name = "system", .metavar = "TEXT",
      .help = "what the model is told in front of everything"},
     CMD_CONNECTION_OPTIONS(talk_options, connection),
+    CMD_RECONNECT_OPTION(talk_options, connection),
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 

@@ -44,7 +44,17 @@ void cmd_catch_signals(void);
 typedef struct cmd_connection {
   const char *endpoint, *key_file, *server_key;
   int64_t connect_timeout_ms;
+  int64_t reconnect_timeout_ms; /* 0: a lost connection stays lost */
 } cmd_connection;
+
+#define CMD_RECONNECT_OPTION(S, m)                                                                                     \
+  {                                                                                                                    \
+    TRI_OPT(S, m.reconnect_timeout_ms),                                                                                \
+        .name = "reconnect-timeout-ms", .env = "TRIREME_RECONNECT_TIMEOUT_MS", .min = 0, .max = 604800000,             \
+        .fallback = TRI_NUMBER_TEXT(TRIREME_RECONNECT_TIMEOUT_MS), .group = "Connection",                              \
+        .help = "how long a coordinator that is lost may be away; 0: requests end "                                    \
+                "with it"                                                                                              \
+  }
 
 #define CMD_CONNECTION_OPTIONS(S, m)                                                                                   \
   {TRI_OPT(S, m.endpoint),                                                                                             \

@@ -79,6 +79,7 @@ trireme_result cmd_try_connect(const cmd_connection *connection, trireme **out, 
   config.key_file = connection->key_file;
   config.server_key = connection->server_key;
   config.connect_timeout_ms = (int)connection->connect_timeout_ms;
+  config.reconnect_timeout_ms = (int)connection->reconnect_timeout_ms;
   config.client_name = "trireme";
   return trireme_connect(&config, out, error);
 }

@@ -33,7 +33,7 @@ static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
        .help = "where the answers go, in the order of the input; default the standard output"},                        \
       {O(concurrency),         .name = "concurrency",       .min = 1, .max = 65536, .fallback = "64",                  \
        .group = "Many inputs", .help = "requests at a time"},                                                          \
-      CMD_CONNECTION_OPTIONS(cmd_embed_options, connection)
+      CMD_CONNECTION_OPTIONS(cmd_embed_options, connection), CMD_RECONNECT_OPTION(cmd_embed_options, connection)
 
 static const tri_option embed_options[] = {
     {O(request.pooling), .name = "pooling", .choices = tri_pooling_names,

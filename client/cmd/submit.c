@@ -1,13 +1,11 @@
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/cmd/cmd.h"
 #include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
 
-enum { CANCEL_MS = 2000, STDIN_MAX = 1 << 20, RETRY_MS = 50 };
+enum { CANCEL_MS = 2000, STDIN_MAX = 1 << 20 };
 
 static const tri_option own_options[] = {
     {TRI_OPT(cmd_submit_options, json), .name = "json", .help = "print one JSON line per event instead of text"},
@@ -24,6 +22,7 @@ static const tri_option own_options[] = {
     {TRI_OPT(cmd_submit_options, progress), .name = "progress", .fallback = "true", .group = "Many prompts",
      .help = "draw a progress bar when the standard error is a terminal, and sum up at the end"},
     CMD_CONNECTION_OPTIONS(cmd_submit_options, connection),
+    CMD_RECONNECT_OPTION(cmd_submit_options, connection),
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
@@ -131,11 +130,10 @@ static void note_length(const cmd_submit_options *o, const trireme_event *e) {
     }
 }
 
-/* *lost: the connection ended before anything was printed; nothing is said about it then. */
-static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lost) {
+static int stream(trireme *c, uint64_t id, const cmd_submit_options *o) {
   texts t = {.n = o->request.r.n};
   trireme_error error = {0};
-  bool cancelled = false, ended = false, timed_out = false, written = true, silent = true;
+  bool cancelled = false, ended = false, timed_out = false, written = true;
   int code = -1;
   while (code < 0 && written) {
     trireme_event e;
@@ -146,9 +144,8 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lo
     }
     if (r == TRIREME_INTERRUPTED) continue;
     if (r != TRIREME_OK) {
-      *lost = r == TRIREME_CLOSED && silent && !cancelled;
       code = TRI_EXIT_FAILED;
-      if (*lost || (r == TRIREME_TIMEOUT && cancelled)) continue;
+      if (r == TRIREME_TIMEOUT && cancelled) continue;
       end_line(&t);
       code = cmd_fail(&error);
       continue;
@@ -163,7 +160,6 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lo
       ended = true;
       timed_out = e.done.timed_out;
     }
-    silent &= !o->json && e.kind != TRIREME_EVENT_TOKENS && e.kind != TRIREME_EVENT_DONE;
     if (e.kind == TRIREME_EVENT_ACCEPTED) t.ids = e.accepted.token_ids_only;
     if (o->json)
       written = print_json(&e);
@@ -184,18 +180,14 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o, bool *lo
   return written ? code : TRI_EXIT_FAILED;
 }
 
-/* One try. *lost: as for stream, or the connection ended before the request was taken. */
-static int try_once(const cmd_submit_options *o, bool *lost) {
+static int connect_and_stream(const cmd_submit_options *o) {
   trireme_error error = {0};
   trireme *c = NULL;
   uint64_t id;
-  *lost = false;
   trireme_result r = cmd_try_connect(&o->connection, &c, &error);
   if (!r) cmd_catch_signals();
   if (!r) r = trireme_submit(c, &o->request.r, &id, &error);
-  *lost = r == TRIREME_CLOSED;
-  int code = TRI_EXIT_FAILED;
-  if (!*lost) code = r ? cmd_fail(&error) : stream(c, id, o, lost);
+  int code = r ? cmd_fail(&error) : stream(c, id, o);
   trireme_close(c);
   return code;
 }
@@ -218,15 +210,7 @@ static int submit_one(cmd_submit_options *o, const char *prompt) {
     fprintf(stderr, "trireme: --prompt-logprobs shows with --json alone\n");
   o->request.r.prompt = prompt;
   o->request.r.prompt_len = len;
-  /* A coordinator that starts anew, or that has thrown everybody out because somebody attacked it, has cancelled the
-   * job with the connection: while nothing of it was shown, asking again is the same as asking later. */
-  bool again = !o->request.r.continue_on_disconnect;
-  int64_t deadline = tri_deadline_after_ms(o->connection.connect_timeout_ms);
-  bool lost;
-  int code;
-  while (code = try_once(o, &lost), lost && again && !cmd_signal && tri_now_ns() < deadline)
-    nanosleep(&(struct timespec){.tv_nsec = RETRY_MS * 1000000L}, NULL);
-  if (lost) fprintf(stderr, "trireme: the connection to the coordinator was lost\n");
+  int code = connect_and_stream(o);
   tri_free(input);
   return code;
 }

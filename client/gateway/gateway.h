@@ -207,14 +207,16 @@ typedef struct gw_options {
   tri_gateway_options http;
   const char *endpoint, *key_file, *server_key;
   const char *model; /* its folder; NULL: chat is not served */
-  int64_t connect_timeout_ms;
+  int64_t connect_timeout_ms, reconnect_timeout_ms;
   int64_t pulse_fd; /* to whom it shows that its loop turns; -1: nobody */
 } gw_options;
 
 struct gateway {
   gw_options o;
   http_server *server;
-  trireme *client; /* NULL: the coordinator is lost */
+  trireme *client;    /* NULL: the coordinator is lost */
+  bool away;          /* it waits for it */
+  uint64_t models_id; /* of a question that was asked behind that; 0: none */
   gw_keys *keys;
   gw_origins *origins;
   bool loopback;            /* nobody of another host can ask */

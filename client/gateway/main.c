@@ -42,6 +42,9 @@ static const tri_option own_options[] = {
     {TRI_OPT(S, connect_timeout_ms), .name = "connect-timeout-ms", .min = 1, .max = 3600000,
      .fallback = TRI_NUMBER_TEXT(TRIREME_CONNECT_TIMEOUT_MS), .group = "Connection",
      .help = "how long to wait for the coordinator"},
+    {TRI_OPT(S, reconnect_timeout_ms), .name = "reconnect-timeout-ms", .env = "TRIREME_RECONNECT_TIMEOUT_MS", .min = 0,
+     .max = 604800000, .fallback = TRI_NUMBER_TEXT(TRIREME_RECONNECT_TIMEOUT_MS), .group = "Connection",
+     .help = "how long a coordinator that is lost may be away; 0: requests end with it"},
     {TRI_OPT(S, pulse_fd), .name = "pulse-fd", .min = -1, .max = 1 << 20, .fallback = "-1", .metavar = "FD",
      .group = "Connection", .help = "a pipe of trireme up, by which it sees that this program does not stand still"},
 };
@@ -62,16 +65,20 @@ static tri_options_spec spec = {
 
 static void watch_coordinator(void *ctx);
 
+static void take_models(gateway *g, const trireme_event *e) {
+  if (e->kind != TRIREME_EVENT_MODELS || !e->models.num) return;
+  snprintf(g->name, sizeof g->name, "%s", e->models.names[0]);
+  g->max_model_len = e->models.max_model_len;
+  g->model_fits = g->model.tokenizer && tri_tokenizer_hash(g->model.tokenizer) == e->models.tokenizer;
+}
+
 /* Learns what the model is; events of nobody else can come yet. */
 static trireme_result ask_model(gateway *g, trireme *c, int timeout_ms, trireme_error *error) {
   trireme_event e = {0};
   uint64_t id;
   trireme_result r = trireme_ask_models(c, &id, error);
   if (!r) r = trireme_next(c, timeout_ms, &e, error);
-  if (r || e.kind != TRIREME_EVENT_MODELS || !e.models.num) return r;
-  snprintf(g->name, sizeof g->name, "%s", e.models.names[0]);
-  g->max_model_len = e.models.max_model_len;
-  g->model_fits = g->model.tokenizer && tri_tokenizer_hash(g->model.tokenizer) == e.models.tokenizer;
+  if (!r) take_models(g, &e);
   return r;
 }
 
@@ -83,6 +90,7 @@ static trireme_result connect_coordinator(gateway *g, int timeout_ms, trireme_er
   config.key_file = g->o.key_file;
   config.server_key = g->o.server_key;
   config.connect_timeout_ms = timeout_ms;
+  config.reconnect_timeout_ms = (int)g->o.reconnect_timeout_ms;
   config.client_name = "trireme-gateway";
   trireme_result r = trireme_connect(&config, &c, error);
   if (!r) r = ask_model(g, c, timeout_ms, error);
@@ -102,7 +110,30 @@ static void lose_coordinator(gateway *g, const trireme_error *why) {
   http_server_watch(g->server, HTTP_WATCH_COORDINATOR, -1, NULL);
   trireme_close(g->client);
   g->client = NULL;
+  g->away = false;
+  g->models_id = 0;
   gw_jobs_lose(g, &error);
+}
+
+static void say_again(const gateway *g) {
+  tri_log(TRI_LOG_INFO, "gateway", "the coordinator is there again");
+  if (g->model.tokenizer && !g->model_fits)
+    tri_log(TRI_LOG_ERROR, "gateway", "it has another tokenizer.json than %s: chat is not served", g->o.model);
+}
+
+/* A coordinator that was away may come back with another model. */
+static void note_away(gateway *g) {
+  bool away = g->client && trireme_is_away(g->client);
+  if (away && !g->away) tri_log(TRI_LOG_WARN, "gateway", "the coordinator is away: requests wait for it");
+  if (!away && g->away && g->client) trireme_ask_models(g->client, &g->models_id, NULL);
+  g->away = away;
+}
+
+static void take_event(gateway *g, const trireme_event *e) {
+  if (!g->models_id || e->id != g->models_id) return gw_jobs_take(g, e);
+  g->models_id = 0;
+  take_models(g, e);
+  say_again(g);
 }
 
 static void watch_coordinator(void *ctx) {
@@ -111,8 +142,9 @@ static void watch_coordinator(void *ctx) {
   trireme_error error = {0};
   for (int i = 0; i < EVENTS_AT_ONCE; i++) {
     trireme_result r = trireme_next(g->client, 0, &e, &error);
+    note_away(g);
     if (r == TRIREME_OK)
-      gw_jobs_take(g, &e);
+      take_event(g, &e);
     else if (r == TRIREME_CLOSED || r == TRIREME_REFUSED || r == TRIREME_NO_MEMORY || r == TRIREME_FAILED)
       return lose_coordinator(g, &error);
     else if (r != TRIREME_PROTOCOL)
@@ -125,11 +157,7 @@ static void watch_coordinator(void *ctx) {
 static void find_coordinator(gateway *g) {
   trireme_error error = {0};
   if (g->client || tri_now_ns() < g->again_ns) return;
-  if (connect_coordinator(g, AGAIN_WAIT_MS, &error) == TRIREME_OK) {
-    tri_log(TRI_LOG_INFO, "gateway", "the coordinator is there again");
-    if (g->model.tokenizer && !g->model_fits)
-      tri_log(TRI_LOG_ERROR, "gateway", "it has another tokenizer.json than %s: chat is not served", g->o.model);
-  }
+  if (connect_coordinator(g, AGAIN_WAIT_MS, &error) == TRIREME_OK) say_again(g);
   g->again_ns = tri_deadline_after_ms(AGAIN_MS);
 }
 
@@ -147,6 +175,8 @@ static void on_tick(void *ctx) {
   gw_jobs_expire(g, tri_now_ns());
   if (!g->leaving) return;
   int64_t now = tri_now_ns();
+  if (g->client && trireme_is_away(g->client)) /* nobody will be there again */
+    lose_coordinator(g, &(trireme_error){.message = "it has gone while the gateway shuts down"});
   if (!g->refusing && (now >= g->leave_ns || !g->client)) {
     g->refusing = true;
     http_server_drain(g->server);

@@ -92,7 +92,9 @@ void gw_on_head(void *ctx, http_conn *c) {
 void gw_on_request(void *ctx, http_conn *c) {
   gateway *g = ctx;
   const route *r = find(http_parser_path(http_conn_request(c)));
-  if (g->client || r->alone)
+  /* A request for an answer of the model waits for a coordinator that is away; a question how it is hears that. */
+  bool away = !g->client || (trireme_is_away(g->client) && http_conn_request(c)->method == HTTP_GET);
+  if (!away || r->alone)
     r->answer(g, c);
   else
     gw_respond_error(c, &(gw_error){503, "closed", "", "there is no connection to the coordinator"});

@@ -180,6 +180,8 @@ tri_zlink_state tri_zlink_look(tri_zlink *l, unsigned *losses) {
   return l->state;
 }
 
+bool tri_zlink_is_unanswered(const tri_zlink *l) { return l->again; }
+
 void tri_zlink_close(tri_zlink *l) {
   if (!l) return;
   tri_zcontext *z = l->z;

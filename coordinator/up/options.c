@@ -23,6 +23,9 @@ static const tri_option own_options[] = {
      .help = "more arguments for the launcher"},
     {TRI_OPT(tri_up_options, max_restarts), .name = "max-restarts", .min = 0, .max = 1000, .fallback = "5",
      .metavar = "N", .group = "Groups", .help = "starts of a group, or of the gateway, in a row that may fail"},
+    {TRI_OPT(tri_up_options, no_journal), .name = "no-journal", .group = "Service",
+     .help = "requests end with their coordinator; without it, and without --journal, there is a journal in "
+             "$XDG_STATE_HOME/trireme or ~/.local/state/trireme"},
     {TRI_OPT(tri_up_options, quarantine_time), .name = "quarantine-time", .min = 0, .max = 86400, .fallback = "600",
      .metavar = "SECONDS", .group = "Groups",
      .help = "how long a host whose device failed, or on which three starts in a row failed, is not used where other "
@@ -140,5 +143,6 @@ tri_status tri_up_options_finish(tri_up *u, const tri_options *opts, tri_error *
   TRI_CHECK(find_model(u, opts, err));
   TRI_CHECK(find_http(u, err));
   TRI_CHECK(pass(u, opts, err));
+  TRI_CHECK(tri_up_journal_choose(u, err));
   return tri_up_gateway_prepare(u, opts, err);
 }

@@ -29,6 +29,7 @@ typedef struct tri_up_options {
   const char *http_host;
   int http_port; /* -1: not given */
   int max_restarts, quarantine_time;
+  bool no_journal;
 } tri_up_options;
 
 /* A folder of this process in /tmp or /dev/shm, locked as long as it lives. No path: none. */
@@ -135,6 +136,8 @@ void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) __attribute__((fo
  * given. */
 int tri_up_options_read(tri_up *u, int argc, char **argv, tri_options **out);
 tri_status tri_up_options_finish(tri_up *u, const tri_options *opts, tri_error *err);
+/* Gives the children a journal, where nothing else was said and there is a place for one. */
+tri_status tri_up_journal_choose(tri_up *u, tri_error *err);
 const char *tri_up_argument(tri_up *u, const char *name, const char *value); /* "--name=value"; NULL: no memory */
 
 /* words.c: other servers' names of options. */

@@ -35,7 +35,8 @@ extern "C" {
   X(ABORTED, aborted, "aborted")                                                                                       \
   X(OVERFLOW, overflow, "arithmetic overflow")                                                                         \
   X(INTERNAL, internal, "internal error")                                                                              \
-  X(USAGE, usage, "the options are wrong")
+  X(USAGE, usage, "the options are wrong")                                                                             \
+  X(COORDINATOR_LOST, coordinator_lost, "the coordinator is gone")
 
 typedef enum tri_status {
 #define X(name, code, text) TRI_##name,

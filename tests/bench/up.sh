@@ -10,6 +10,7 @@ stop() {
 trap 'stop; rm -rf "$work"' EXIT
 export XDG_RUNTIME_DIR=$work # where its socket is
 unset TRIREME_ENDPOINT
+export XDG_STATE_HOME=$work/state
 
 # start NAME OPTION...: `trireme up`, and waits until it serves. Otherwise says so of NAME, and sets failed.
 start() {

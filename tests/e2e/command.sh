@@ -261,14 +261,15 @@ kill -INT $long
 wait $long
 [[ $? == 1 ]] && grep -q cancelled long.err || { echo "FAILED: interrupt" && failures=$((failures + 1)); }
 want 0 '1 aborted' "$trireme" status
-want 1 'was lost' "$trireme" submit drop --connect-timeout-ms 2000
+want 1 'was lost' "$trireme" submit drop
+want 1 'was lost each time that this was asked' timeout 10 "$trireme" submit drop --reconnect-timeout-ms 1000
 
 # An error in the middle of a text begins a line of its own.
 rm -f long.out
 "$trireme" submit "a long one" --max-tokens 100000 >long.out 2>&1 &
 long=$!
 for _ in $(seq 100); do [[ -s long.out ]] && break; sleep 0.05; done
-"$trireme" submit drop --connect-timeout-ms 2000 >/dev/null 2>&1
+"$trireme" submit drop >/dev/null 2>&1
 wait $long
 [[ $? == 1 ]] && [[ $(wc -l <long.out) == 2 ]] && tail -1 long.out | grep -q '^trireme: .*was lost' || { echo "FAILED: an error's line" && tail -c 300 long.out && failures=$((failures + 1)); }
 stop

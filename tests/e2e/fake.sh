@@ -5,7 +5,7 @@ trireme=$(realpath "$1") fake=$(realpath "$2")
 DATA=$(dirname "$trireme")/../tests/data # with the drawn weights
 dir=$(mktemp -d /tmp/tri-command-XXXXXX)
 cd "$dir" || exit 1
-export TRIREME_ENDPOINT=ipc://$dir/t.sock
+export TRIREME_ENDPOINT=ipc://$dir/t.sock TRIREME_RECONNECT_TIMEOUT_MS=0
 unset TRIREME_KEY_FILE TRIREME_SERVER_KEY
 failures=0 server=
 

@@ -318,6 +318,7 @@ for _ in $(seq 100); do
   sleep 0.05
 done
 
+for _ in $(seq 100); do grep -q 'it has another tokenizer.json' "$RUN/gateway.log" && break; sleep 0.05; done
 post 503 'now serves a model with another tokenizer.json' /v1/chat/completions '{}' -H 'Authorization: Bearer key-of-bob'
 
 # Vectors are those of the command.

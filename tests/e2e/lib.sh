@@ -42,6 +42,7 @@ trap 'exit 130' INT TERM
 
 # start_up ARGS...: `trireme up`; start_mpi TP PP ARGS...: one MPI job, of so many SHARDS. Both return when the cluster serves.
 start_up() {
+  [ "${GOES_ON-}" ] || rm -rf "$XDG_STATE_HOME/trireme/journal" # with what an earlier cluster of the test was killed under
   "$BIN/trireme" up --model "$MODEL" "$@" >>"$RUN/log" 2>&1 &
   CLUSTER=$!
   wait_ready

@@ -96,13 +96,15 @@ END_TEST
 extern char **environ;
 
 static pid_t coordinator = -1;
+static const char *step_us = "0";
 static trireme *c;
 
 static void start_coordinator(void) {
   int out[2];
   char line[256];
   posix_spawn_file_actions_t actions;
-  char *argv[] = {TRI_FAKE_COORDINATOR, "--endpoint", "ipc://" TRI_TEST_SCRATCH "/client.sock", "--step-us", "0", NULL};
+  char *argv[] = {TRI_FAKE_COORDINATOR, "--endpoint",    "ipc://" TRI_TEST_SCRATCH "/client.sock",
+                  "--step-us",          (char *)step_us, NULL};
   unlink(TRI_TEST_SCRATCH "/client.sock");
   ck_assert(!pipe(out));
   posix_spawn_file_actions_init(&actions);
@@ -120,15 +122,18 @@ static void stop_coordinator(int signal) {
   waitpid(coordinator, NULL, 0);
 }
 
-static trireme *connect_to(const char *endpoint) {
+static trireme *connect_for(const char *endpoint, int reconnect_ms) {
   trireme *made = NULL;
   trireme_config config;
   trireme_error error = {0};
   trireme_config_init(&config);
   config.endpoint = endpoint;
+  config.reconnect_timeout_ms = reconnect_ms;
   ck_assert_msg(trireme_connect(&config, &made, &error) == TRIREME_OK, "%s", error.message);
   return made;
 }
+
+static trireme *connect_to(const char *endpoint) { return connect_for(endpoint, 0); }
 
 static void start(void) {
   start_coordinator();
@@ -409,6 +414,109 @@ START_TEST(test_poll_of_the_end) {
 }
 END_TEST
 
+/* ---- with a second connection ---- */
+
+static trireme_request long_request(uint64_t seed) {
+  trireme_request q;
+  trireme_request_init(&q);
+  q.prompt = "x";
+  q.prompt_len = 1;
+  q.max_tokens = 1500;
+  q.has_seed = seed != 0;
+  q.seed = seed;
+  return q;
+}
+
+static void reconnecting(int ms) {
+  trireme_close(c);
+  stop_coordinator(SIGTERM);
+  step_us = "500";
+  start_coordinator();
+  c = connect_for("ipc://" TRI_TEST_SCRATCH "/client.sock", ms);
+}
+
+/* The coordinator that comes back knows no job: one with a seed goes on behind what has come, one without ends. */
+START_TEST(test_goes_on) {
+  uint64_t id[3], next = 0, text = 0;
+  trireme_event e;
+  int errors = 0, done = 0;
+  reconnecting(20000);
+  trireme_request q[2] = {long_request(5), long_request(0)};
+  ck_assert_int_eq(trireme_submit(c, &q[0], &id[0], NULL), TRIREME_OK);
+  ck_assert_int_eq(trireme_submit(c, &q[1], &id[1], NULL), TRIREME_OK);
+  for (int begun = 0; begun < 2;) {
+    ck_assert_int_eq(trireme_next(c, 5000, &e, NULL), TRIREME_OK);
+    ck_assert_int_ne(e.kind, TRIREME_EVENT_DONE);
+    begun += e.kind == TRIREME_EVENT_TOKENS && e.tokens.choices[0]->offset == 0;
+    if (e.kind != TRIREME_EVENT_TOKENS || e.id != id[0]) continue;
+    next += e.tokens.choices[0]->num_ids;
+    text += e.tokens.choices[0]->text_len;
+  }
+  stop_coordinator(SIGKILL);
+  while (!trireme_is_away(c)) {
+    trireme_result r = trireme_next(c, 50, &e, NULL);
+    ck_assert(r == TRIREME_OK || r == TRIREME_TIMEOUT);
+    if (r != TRIREME_OK || e.kind != TRIREME_EVENT_TOKENS || e.id != id[0]) continue;
+    next += e.tokens.choices[0]->num_ids;
+    text += e.tokens.choices[0]->text_len;
+  }
+  ck_assert_int_eq(trireme_next(c, 0, &e, NULL), TRIREME_TIMEOUT);
+  ck_assert_int_eq(trireme_ask_status(c, &id[2], NULL), TRIREME_OK); /* waits with the others */
+  start_coordinator();
+  for (bool told = false; done + errors < 2 || !told;) {
+    trireme_error error = {0};
+    ck_assert_msg(trireme_next(c, 10000, &e, &error) == TRIREME_OK, "%s", error.message);
+    ck_assert_int_ne(e.kind, TRIREME_EVENT_ACCEPTED);
+    told |= e.kind == TRIREME_EVENT_STATUS && e.id == id[2];
+    if (e.kind == TRIREME_EVENT_ERROR) {
+      ck_assert(e.id == id[1] && !strcmp(e.error.code, "coordinator_lost"));
+      errors++;
+    }
+    if (e.id != id[0]) continue;
+    if (e.kind == TRIREME_EVENT_TOKENS) {
+      ck_assert_uint_eq(e.tokens.choices[0]->offset, next);
+      next += e.tokens.choices[0]->num_ids;
+      text += e.tokens.choices[0]->text_len;
+    }
+    done += e.kind == TRIREME_EVENT_DONE;
+  }
+  ck_assert(done == 1 && errors == 1 && next == 1500 && text > 1500);
+}
+END_TEST
+
+/* An event loop sees it by the same descriptor, and a coordinator that stays away ends what waits. */
+START_TEST(test_polled_on) {
+  trireme_event e;
+  uint64_t id;
+  trireme_error error = {0};
+  reconnecting(1000);
+  int fd = trireme_fd(c);
+  stop_coordinator(SIGKILL);
+  start_coordinator();
+  trireme_request q = long_request(3);
+  ck_assert_int_eq(trireme_submit(c, &q, &id, NULL), TRIREME_OK);
+  for (int ended = 0; !ended; ended = drain()) ck_assert(readable(fd, 5000));
+  ck_assert(!trireme_is_away(c) && trireme_fd(c) == fd);
+  ck_assert_int_eq(trireme_submit(c, &q, &id, NULL), TRIREME_OK);
+  stop_coordinator(SIGKILL);
+  int64_t since = tri_now_ns();
+  trireme_result r;
+  do {
+    ck_assert(readable(fd, 5000));
+    r = trireme_next(c, 0, &e, &error);
+  } while (r == TRIREME_TIMEOUT || (r == TRIREME_OK && e.kind != TRIREME_EVENT_ERROR));
+  double seconds = (double)(tri_now_ns() - since) * 1e-9;
+  ck_assert(r == TRIREME_OK && e.id == id && !strcmp(e.error.code, "coordinator_lost"));
+  ck_assert_msg(seconds > 0.9 && seconds < 2, "after %.3f s", seconds);
+  for (int i = 0; i < 2; i++) {
+    ck_assert(readable(fd, 0));
+    ck_assert_int_eq(trireme_next(c, 0, &e, &error), TRIREME_CLOSED);
+    ck_assert_int_eq(trireme_submit(c, &q, &id, NULL), TRIREME_CLOSED);
+  }
+  start_coordinator();
+}
+END_TEST
+
 Suite *suite_client(void) {
   Suite *suite = suite_create("client");
   TCase *t = tcase_create("connecting");
@@ -430,6 +538,8 @@ Suite *suite_client(void) {
   tcase_add_test(t, test_poll_one_event_at_a_time);
   tcase_add_test(t, test_poll_after_sending);
   tcase_add_test(t, test_poll_of_the_end);
+  tcase_add_test(t, test_goes_on);
+  tcase_add_test(t, test_polled_on);
   suite_add_tcase(suite, t);
   return suite;
 }

@@ -140,7 +140,7 @@ START_TEST(ends_of_the_cluster) {
   say(w, 1, last_job(w), 0, 0, "ab", false);
   make_durable(w);
   tri_core_abandon(w->core, w->now, "the supervisor is gone");
-  ck_assert_str_eq(w->streams[0].code, "peer_lost");
+  ck_assert_str_eq(w->streams[0].code, "coordinator_lost");
   die(w);
   w = begin(1);
   ck_assert_uint_eq(last_assign(w)->a.num_drawn, 2);
@@ -251,6 +251,27 @@ START_TEST(accepted_is_durable) {
 }
 END_TEST
 
+/* Each of two jobs is told of when it is durable, though the second one has tried before the first one was. */
+START_TEST(durable_one_by_one) {
+  struct world *w = begin(1);
+  tri_client_msg m[2] = {named_msg(1, 7), named_msg(2, 8)};
+  struct stream *s[2];
+  uint64_t job[2];
+  for (int i = 0; i < 2; i++) {
+    s[i] = submit(w, "a", &m[i]);
+    job[i] = last_job(w);
+  }
+  for (int i = 0; i < 2; i++) say(w, 1, job[i], 0, 0, "ab", true);
+  uint64_t first = tri_core_oldest_record(w->core);
+  for (uint64_t number = first; !s[1]->done && number < first + 8; number++) {
+    ck_assert(s[0]->done == (number > first));
+    tri_core_durable(w->core, w->now, number);
+  }
+  ck_assert(s[0]->done && s[1]->done);
+  die(w);
+}
+END_TEST
+
 START_TEST(no_room_for_records) {
   struct world *w = begin(1);
   tri_client_msg m = named_msg(1, 7);
@@ -295,6 +316,7 @@ Suite *suite_core_restore(void) {
   tcase_add_checked_fixture(t, set_up, tear_down);
   tcase_add_test(t, goes_on_behind_its_tokens);
   tcase_add_test(t, asked_again);
+  tcase_add_test(t, durable_one_by_one);
   tcase_add_test(t, more_than_the_queue_has_room_for);
   tcase_add_test(t, ends_of_the_cluster);
   tcase_add_test(t, ends_that_were_no_tokens);

@@ -1,0 +1,343 @@
+#include "client/kept.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "runtime/base/hash.h"
+#include "runtime/base/mem.h"
+
+enum { NUM_BUCKETS = 512, WORDS = 400 };
+static const char LOST[] = "coordinator_lost";
+
+/* How much of something has come, and a hash of it. */
+typedef struct extent {
+  uint64_t len, hash;
+} extent;
+
+/* The answer of one choice, or the prompt's tokens: as far as the program has it, and as far as it has come from the
+ * coordinator that is asked now. */
+typedef struct part {
+  extent ids, text, ids_now, text_now;
+} part;
+
+typedef struct kept {
+  TAILQ_ENTRY(kept) links; /* of all, or of those that have ended */
+  TAILQ_ENTRY(kept) unsent_links;
+  LIST_ENTRY(kept) chain;
+  uint64_t id, target; /* target: of a cancel, what it cancels; 0: that has another name */
+  tri_client_op op;
+  tri_request_id request_id; /* of a submit */
+  bool fixed;                /* the same request draws the same again */
+  bool unsent, accepted, cancelled;
+  bool attaches;   /* it was sent again as an attach */
+  bool seen;       /* the program has something of the answer */
+  int64_t lost_ns; /* when its connection was lost, with no answer since; 0: it was not */
+  part prompt, *parts;
+  size_t num_parts;
+  size_t len;
+  char bytes[];
+} kept;
+
+TAILQ_HEAD(kept_list, kept);
+LIST_HEAD(kept_chain, kept);
+
+struct tri_kept {
+  int64_t patience_ns;
+  struct kept_list all, unsent, ended;
+  struct kept_chain by_id[NUM_BUCKETS];
+  tri_buf attach;     /* memory of tri_kept_next */
+  char why[WORDS];    /* of those that have ended */
+  char reason[WORDS]; /* by which the coordinator ends */
+};
+
+tri_status tri_kept_create(int64_t patience_ns, tri_kept **out) {
+  tri_kept *k = tri_calloc(1, sizeof *k);
+  if (!k) return TRI_NO_MEMORY;
+  k->patience_ns = patience_ns;
+  TAILQ_INIT(&k->all);
+  TAILQ_INIT(&k->unsent);
+  TAILQ_INIT(&k->ended);
+  *out = k;
+  return TRI_OK;
+}
+
+static void entry_free(kept *e) {
+  tri_free(e->parts);
+  tri_free(e);
+}
+
+static void free_list(struct kept_list *list) {
+  for (kept *e; (e = TAILQ_FIRST(list));) {
+    TAILQ_REMOVE(list, e, links);
+    entry_free(e);
+  }
+}
+
+void tri_kept_destroy(tri_kept *k) {
+  if (!k) return;
+  free_list(&k->all);
+  free_list(&k->ended);
+  tri_buf_free(&k->attach);
+  tri_free(k);
+}
+
+static kept *find(const tri_kept *k, uint64_t id) {
+  kept *e = LIST_FIRST(&k->by_id[id % NUM_BUCKETS]);
+  while (e && e->id != id) e = LIST_NEXT(e, chain);
+  return e;
+}
+
+static void set_unsent(tri_kept *k, kept *e, bool unsent) {
+  if (e->unsent == unsent) return;
+  e->unsent = unsent;
+  if (unsent)
+    TAILQ_INSERT_TAIL(&k->unsent, e, unsent_links);
+  else
+    TAILQ_REMOVE(&k->unsent, e, unsent_links);
+}
+
+static void take_out(tri_kept *k, kept *e) {
+  set_unsent(k, e, false);
+  LIST_REMOVE(e, chain);
+  TAILQ_REMOVE(&k->all, e, links);
+}
+
+static void forget(tri_kept *k, kept *e) {
+  take_out(k, e);
+  entry_free(e);
+}
+
+void tri_kept_forget(tri_kept *k, uint64_t id) {
+  kept *e = find(k, id);
+  if (e) forget(k, e);
+}
+
+/* Other numbers of a request, as a temperature of 0, leave a rounding to decide which of two tokens is the better one;
+ * so does a seed, but for both what has come is compared. */
+static bool draws_are_fixed(const tri_sampling *s) {
+  return s->has_seed || (s->has_temperature && s->temperature == 0) || (s->has_num_beams && s->num_beams > 1);
+}
+
+tri_status tri_kept_add(tri_kept *k, const tri_client_msg *m, const void *bytes, size_t len) {
+  size_t size;
+  if (!tri_size_add(sizeof(kept), len, &size)) return TRI_OVERFLOW;
+  kept *e = tri_calloc(size, 1);
+  if (!e) return TRI_NO_MEMORY;
+  e->id = m->id;
+  e->op = m->op;
+  e->len = len;
+  memcpy(e->bytes, bytes, len);
+  if (m->op == TRI_OP_SUBMIT) {
+    e->request_id = m->submit.request_id;
+    e->fixed = draws_are_fixed(&m->submit.sampling);
+  }
+  if (m->op == TRI_OP_CANCEL && m->cancel.has_target) {
+    kept *target = find(k, m->cancel.target);
+    if (target) target->cancelled = true;
+  }
+  TAILQ_INSERT_TAIL(&k->all, e, links);
+  LIST_INSERT_HEAD(&k->by_id[e->id % NUM_BUCKETS], e, chain);
+  set_unsent(k, e, true);
+  return TRI_OK;
+}
+
+bool tri_kept_next(tri_kept *k, const void **bytes, size_t *len) {
+  kept *e = TAILQ_FIRST(&k->unsent);
+  if (!e) return false;
+  *bytes = e->bytes;
+  *len = e->len;
+  if (!e->attaches) return true;
+  tri_client_msg m = {.op = TRI_OP_ATTACH, .id = e->id, .attach = {.request_id = e->request_id}};
+  if (tri_client_msg_pack(&m, &k->attach) != TRI_OK) return false;
+  *bytes = k->attach.data;
+  *len = k->attach.len;
+  return true;
+}
+
+void tri_kept_sent(tri_kept *k) {
+  kept *e = TAILQ_FIRST(&k->unsent);
+  if (e) set_unsent(k, e, false);
+}
+
+/* ---- what an answer has had ---- */
+
+static void begin_again(kept *e) {
+  static const extent none = {.hash = TRI_HASH_SEED};
+  e->prompt.ids_now = e->prompt.text_now = none;
+  for (size_t i = 0; i < e->num_parts; i++) e->parts[i].ids_now = e->parts[i].text_now = none;
+}
+
+static part *part_of(kept *e, const tri_choice_tokens *t) {
+  static const extent none = {.hash = TRI_HASH_SEED};
+  if (t->of_prompt) {
+    if (!e->prompt.ids.hash) e->prompt = (part){none, none, none, none};
+    return &e->prompt;
+  }
+  if (t->index >= TRI_WIRE_MAX_N) return NULL;
+  if (t->index >= e->num_parts) {
+    part *grown = tri_grow(e->parts, e->num_parts, t->index + 1, sizeof *grown);
+    if (!grown) return NULL;
+    e->parts = grown;
+    for (; e->num_parts <= t->index; e->num_parts++) e->parts[e->num_parts] = (part){none, none, none, none};
+  }
+  return &e->parts[t->index];
+}
+
+/* Takes n elements more in. Returns how many of them the program has had; *same: they are those. */
+static size_t advance(extent *had, extent *now, const void *p, size_t n, size_t size, bool *same) {
+  size_t old = had->len - now->len < n ? (size_t)(had->len - now->len) : n;
+  now->hash = tri_hash_bytes(now->hash, p, old * size);
+  now->len += old;
+  if (now->len < had->len) return old;
+  *same = *same && now->hash == had->hash;
+  if (n > old) now->hash = tri_hash_bytes(now->hash, (const char *)p + old * size, (n - old) * size);
+  now->len += n - old;
+  *had = *now;
+  return old;
+}
+
+/* Leaves out of one choice's tokens what the program has. */
+static bool trim(kept *e, tri_choice_tokens *t) {
+  bool same = true;
+  part *p = part_of(e, t);
+  if (!p) return false;
+  size_t ids = advance(&p->ids, &p->ids_now, t->ids, t->num_ids, sizeof *t->ids, &same);
+  size_t text = advance(&p->text, &p->text_now, t->text.s, t->text.len, 1, &same);
+  t->offset += ids;
+  t->num_ids -= ids;
+  t->text.len -= text;
+  if (ids) t->ids += ids;
+  if (ids && t->logprobs) t->logprobs += ids;
+  if (text) t->text.s += text;
+  return same;
+}
+
+static bool is_whole(const part *p) { return p->ids.len == p->ids_now.len && p->text.len == p->text_now.len; }
+
+static bool all_whole(const kept *e) {
+  bool whole = is_whole(&e->prompt);
+  for (size_t i = 0; i < e->num_parts; i++) whole = whole && is_whole(&e->parts[i]);
+  return whole;
+}
+
+/* ---- what a coordinator says ---- */
+
+static tri_wire_str str(const char *s) { return (tri_wire_str){s, strlen(s)}; }
+
+static void say_error(tri_server_msg *m, uint64_t id, const char *code, const char *message) {
+  m->op = TRI_REPLY_ERROR;
+  m->id = id;
+  m->error.code = str(code);
+  m->error.message = str(message);
+  m->error.field = str("");
+}
+
+static bool is_code(const tri_server_msg *m, const char *code) {
+  return m->error.code.len == strlen(code) && !memcmp(m->error.code.s, code, m->error.code.len);
+}
+
+static tri_kept_verdict end_differently(tri_kept *k, kept *e, tri_server_msg *m) {
+  say_error(m, e->id, LOST,
+            "the coordinator was lost, and the one that is there now has another answer than the one that has begun");
+  forget(k, e);
+  return KEPT_GIVE_AND_CANCEL;
+}
+
+static tri_kept_verdict take_tokens(tri_kept *k, tri_arena *arena, kept *e, tri_server_msg *m) {
+  uint32_t left = 0;
+  bool same = true;
+  tri_choice_tokens *own = tri_arena_alloc(arena, m->tokens.num ? m->tokens.num : 1, sizeof *own);
+  for (uint32_t i = 0; own && same && i < m->tokens.num; i++) {
+    tri_choice_tokens t = m->tokens.choices[i];
+    bool empty = !t.num_ids && !t.text.len;
+    same = trim(e, &t);
+    if (empty || t.num_ids || t.text.len) own[left++] = t;
+  }
+  if (!own || !same) return end_differently(k, e, m);
+  if (!left) return KEPT_DROP;
+  e->seen = true;
+  m->tokens.num = left;
+  m->tokens.choices = own;
+  return KEPT_GIVE;
+}
+
+/* Returns KEPT_LEAVING or KEPT_DROP where the request goes on. */
+static tri_kept_verdict take_error(tri_kept *k, kept *e, tri_server_msg *m) {
+  bool forgotten = is_code(m, "not_found") && e->attaches;
+  if (is_code(m, LOST)) {
+    snprintf(k->reason, sizeof k->reason, "%.*s", (int)m->error.message.len, m->error.message.s);
+    return KEPT_LEAVING;
+  }
+  if (forgotten && e->cancelled) {
+    say_error(m, e->id, "aborted", "the job was cancelled while there was no coordinator");
+  } else if (forgotten && e->fixed) {
+    e->attaches = false;
+    begin_again(e);
+    set_unsent(k, e, true);
+    return KEPT_DROP;
+  } else if (forgotten) {
+    say_error(m, e->id, LOST,
+              "the coordinator was lost, and the one that is there now does not know the job, which had begun without "
+              "a seed of its own and cannot be continued");
+  }
+  return KEPT_GIVE;
+}
+
+tri_kept_verdict tri_kept_take(tri_kept *k, tri_arena *arena, tri_server_msg *m) {
+  kept *e = find(k, m->id);
+  tri_kept_verdict verdict = KEPT_GIVE;
+  bool odd = !m->id || m->op == TRI_REPLY_HELLO; /* no answer to a request, whatever is kept */
+  if (!e || odd) return odd ? KEPT_GIVE : KEPT_DROP;
+  bool ends = (m->op != TRI_REPLY_ACCEPTED && m->op != TRI_REPLY_TOKENS) || e->op == TRI_OP_CANCEL;
+  if (m->op == TRI_REPLY_ACCEPTED && e->accepted) verdict = KEPT_DROP;
+  if (m->op == TRI_REPLY_TOKENS) verdict = take_tokens(k, arena, e, m);
+  if (m->op == TRI_REPLY_DONE && !all_whole(e)) verdict = end_differently(k, e, m);
+  if (verdict == KEPT_GIVE_AND_CANCEL) return verdict;
+  if (m->op == TRI_REPLY_ERROR) verdict = take_error(k, e, m);
+  e->accepted |= m->op == TRI_REPLY_ACCEPTED;
+  if (verdict == KEPT_GIVE) e->lost_ns = 0;
+  if (verdict == KEPT_GIVE && ends) forget(k, e);
+  return verdict;
+}
+
+/* ---- without a connection ---- */
+
+static void end(tri_kept *k, kept *e, const char *why) {
+  take_out(k, e);
+  TAILQ_INSERT_TAIL(&k->ended, e, links);
+  if (why != k->why) snprintf(k->why, sizeof k->why, "%s", why);
+}
+
+void tri_kept_lost(tri_kept *k, int64_t now_ns) {
+  for (kept *e = TAILQ_FIRST(&k->all), *next; e; e = next) {
+    next = TAILQ_NEXT(e, links);
+    bool in_vain = e->lost_ns && now_ns - e->lost_ns >= k->patience_ns;
+    if (in_vain) {
+      end(k, e, "the connection to the coordinator was lost each time that this was asked");
+      continue;
+    }
+    if (!e->lost_ns && !e->unsent) e->lost_ns = now_ns;
+    e->attaches = e->op == TRI_OP_SUBMIT && e->seen;
+    begin_again(e);
+    set_unsent(k, e, false);
+    set_unsent(k, e, true); /* in their order */
+  }
+}
+
+void tri_kept_end_all(tri_kept *k, const char *why) {
+  for (kept *e; (e = TAILQ_FIRST(&k->all));) end(k, e, why);
+}
+
+bool tri_kept_has_ended(const tri_kept *k) { return !TAILQ_EMPTY(&k->ended); }
+
+bool tri_kept_take_ended(tri_kept *k, tri_server_msg *m) {
+  kept *e = TAILQ_FIRST(&k->ended);
+  if (!e) return false;
+  say_error(m, e->id, LOST, k->why);
+  TAILQ_REMOVE(&k->ended, e, links);
+  entry_free(e);
+  return true;
+}
+
+const char *tri_kept_reason(const tri_kept *k) { return k->reason; }
