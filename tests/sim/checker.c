@@ -108,12 +108,14 @@ static bool may_be_lost(const sim *s, const request *r) {
 static void check_error(sim *s, const stream *st, const tri_server_msg *m) {
   const request *r = &s->requests[st->request];
   bool early = !st->accepted && !(s->keeping.on && r->told && !s->keeping.lived_long);
+  /* Where nobody has asked for its end, a coordinator with a journal says that the next one goes on. */
+  bool lost = is(m->error.code, "peer_lost") || (s->keeping.on && is(m->error.code, "coordinator_lost"));
   if (is(m->error.code, "taken_over") && st->former) return;
-  if (is(m->error.code, "peer_lost")) check_same_end(s, st, NULL);
+  if (lost) check_same_end(s, st, NULL);
   if (is(m->error.code, "not_found") && st->attaches && early) return;
   if (is(m->error.code, "draining") && s->draining && early) return;
   if (is(m->error.code, "no_capacity") && early) return;
-  if (is(m->error.code, "peer_lost") && may_be_lost(s, r)) return;
+  if (lost && may_be_lost(s, r)) return;
   fail(s, "request %d ended with an error: %.*s: %.*s", st->request, (int)m->error.code.len, m->error.code.s,
        (int)m->error.message.len, m->error.message.s);
 }
