@@ -105,9 +105,12 @@ static bool may_be_lost(const sim *s, const request *r) {
          r->deaths >= MOST_KILLS;
 }
 
+/* A job is kept for the minute in which its client may come back, unless it was cancelled since its client had gone. */
+static bool must_be_known(const sim *s, const request *r) { return r->told && !r->dropped && !s->keeping.lived_long; }
+
 static void check_error(sim *s, const stream *st, const tri_server_msg *m) {
   const request *r = &s->requests[st->request];
-  bool early = !st->accepted && !(s->keeping.on && r->told && !s->keeping.lived_long);
+  bool early = !st->accepted && !(s->keeping.on && must_be_known(s, r));
   /* Where nobody has asked for its end, a coordinator with a journal says that the next one goes on. */
   bool lost = is(m->error.code, "peer_lost") || (s->keeping.on && is(m->error.code, "coordinator_lost"));
   if (is(m->error.code, "taken_over") && st->former) return;
@@ -132,7 +135,7 @@ void check_reply(sim *s, stream *st, const tri_server_msg *m) {
   switch (m->op) {
   case TRI_REPLY_ACCEPTED:
     if (st->accepted) fail(s, "request %d was accepted twice", st->request);
-    if (s->requests[st->request].told && !m->accepted.existing && !s->keeping.lived_long)
+    if (must_be_known(s, &s->requests[st->request]) && !m->accepted.existing)
       fail(s, "request %d is accepted as a new one", st->request);
     st->accepted = s->requests[st->request].told = true;
     break;
@@ -233,7 +236,7 @@ void check_restored(sim *s) {
     const job *j = r->told ? job_find_request(s->core, &owner, &r->submit.request_id) : NULL;
     if (j)
       check_tokens_of(s, st, j);
-    else if (r->told && !s->keeping.lived_long)
+    else if (must_be_known(s, r))
       fail(s, "request %d was accepted, and a restart has forgotten it", st->request);
   }
 }

@@ -77,6 +77,11 @@ static void cancel(sim *s, int client, int connection) {
   network_client_says(s, connection, &m);
 }
 
+static void drop(request *r) {
+  r->dropped |= r->submit.on_disconnect == TRI_DISCONNECT_CANCEL;
+  r->cancelled |= r->dropped;
+}
+
 /* The connection goes with its streams, and another one comes. */
 static void vanish(sim *s, int client, int connection) {
   if (open_connection(s, client) < 0) return;
@@ -87,7 +92,7 @@ static void vanish(sim *s, int client, int connection) {
     request *r = &s->requests[st->request];
     if (st->connection != connection) continue;
     st->gone = true;
-    r->cancelled |= r->submit.on_disconnect == TRI_DISCONNECT_CANCEL;
+    drop(r);
   }
 }
 
@@ -96,7 +101,7 @@ static void vanish(sim *s, int client, int connection) {
 static void give_up(sim *s, stream *st) {
   request *r = &s->requests[st->request];
   st->former = true;
-  r->cancelled |= r->submit.on_disconnect == TRI_DISCONNECT_CANCEL;
+  drop(r);
 }
 
 static void submit_again(sim *s, stream *from, int connection) {

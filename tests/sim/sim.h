@@ -51,6 +51,7 @@ typedef struct request {
   tri_finish reasons[MAX_CHOICES];
   int64_t submitted_ns; /* when the core has had it; 0: not yet */
   bool cancelled;       /* a client has asked for that, or gone */
+  bool dropped;         /* a client has gone, whose job ends with it */
   int kills, all_kills; /* of a poison: of groups of which the core had heard everything, and of all */
   int deaths;           /* of groups, that the core has heard of since it was submitted */
   bool told;            /* a client has heard that it is accepted */
