@@ -4,8 +4,9 @@
 # build, whose summary comes last. Exit code 0 only when every part passed. From a fresh clone it takes less than 15 minutes on 2
 # cores; a test that would bring it beyond that gets a shorter sibling and the label `long` (tests/CMakeLists.txt).
 #   ./test.sh [--long] [-R PATTERN]    further arguments go to the release build's ctest
-# --long also runs the tests labelled `long` (more layouts, types and random cases of what the others check), fuzzes for a minute
-# instead of for seconds, and compiles the CUDA module for all architectures instead of one, and optimized: about 10 minutes more.
+# --long also runs the tests labelled `long` (more layouts, types and random cases of what the others check) and, where clang is there,
+# parsers, core and journal with the memory sanitizer, fuzzes for a minute instead of for seconds, and compiles the CUDA module for all
+# architectures instead of one, and optimized: about 15 minutes more.
 # Environment: TRIREME_JOBS (parallel compiles, default: cores), TRIREME_SANITIZE=0 (release build alone)
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
@@ -70,6 +71,16 @@ if [ "${TRIREME_SANITIZE:-1}" != 0 ]; then
     fixed_addresses ctest --test-dir build/tsan -L threads -j2 --output-on-failure --no-tests=error || failed+=("sanitizer: threads")
   else
     failed+=("sanitizer: threads (build)")
+  fi
+fi
+
+# What nobody wrote and is read: clang alone can tell (scripts/install-deps.sh --dev).
+if [ "${TRIREME_SANITIZE:-1}" != 0 ] && [ "$fuzz_seconds" = 60 ] && command -v clang >/dev/null; then
+  part "tests with the memory sanitizer"
+  if build msan Msan memory_tests -- -DCMAKE_C_COMPILER=clang -DTRIREME_CUDA=OFF -DTRI_FUZZ_SECONDS=10; then
+    ctest --test-dir build/msan -L memory -LE long -j2 --output-on-failure --no-tests=error || failed+=("sanitizer: memory")
+  else
+    failed+=("sanitizer: memory (build)")
   fi
 fi
 

@@ -41,6 +41,7 @@ check() {
       own["pcre2.h"] = "^runtime/tokenizer/regex\\.c$"
       own["utf8proc.h"] = "^runtime/tokenizer/unicode(_cases)?\\.c$"
       own["xxhash.h"] = "^runtime/base/xxh3\\.c$"
+      own["sanitizer/msan_interface.h"] = "^runtime/base/foreign\\.h$"
       own["cblas.h"] = "^kernels/cpu/blas\\.c$"
       own["zmq.h"] = "^comm/wire/z([a-z_]*\\.c|sock_impl\\.h)$"
       own["msgpack.h"] = "^comm/wire/pack\\.c$"

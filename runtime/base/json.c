@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "runtime/base/file.h"
+#include "runtime/base/foreign.h"
 #include "runtime/base/mem.h"
 
 /* A document is jansson's root, a node jansson's value: the two types only keep jansson.h out of every other file. */
@@ -69,6 +70,7 @@ static _Thread_local bool out_of_memory;
 static void *allocate(size_t n) {
   void *p = malloc(n);
   out_of_memory |= !p;
+  if (p) TRI_FOREIGN_WROTE(p, n);
   return p;
 }
 
@@ -78,7 +80,10 @@ static json_t *load(const char *text, size_t len, json_error_t *e) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, use_allocator);
   out_of_memory = false;
+  TRI_FOREIGN_BEGIN();
   json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, e);
+  TRI_FOREIGN_END();
+  TRI_FOREIGN_WROTE(e, sizeof *e);
   if (!out_of_memory) return j;
   json_decref(j);
   return NULL;

@@ -37,9 +37,11 @@ tri_status tri_embed_result_unpack(void *buf, size_t len, size_t most_rows, size
   if (len < sizeof h) return TRI_CORRUPT;
   memcpy(&h, buf, sizeof h);
   if (h.rows > most_rows || h.cols != cols || len != tri_embed_result_bytes(h.rows, h.cols)) return TRI_CORRUPT;
-  *out =
-      (tri_embed_result){.step = h.step,
-                         .lane = h.lane,
-                         .values = {(float *)(void *)((char *)buf + sizeof h), (int)h.rows, (int)h.cols, (int)h.cols}};
+  *out = (tri_embed_result){.step = h.step,
+                            .lane = h.lane,
+                            .values = {.data = (float *)(void *)((char *)buf + sizeof h),
+                                       .rows = (int)h.rows,
+                                       .cols = (int)h.cols,
+                                       .ld = (int)h.cols}};
   return TRI_OK;
 }

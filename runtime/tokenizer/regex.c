@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "runtime/base/foreign.h"
 #include "runtime/base/mem.h"
 #include "runtime/tokenizer/regex.h"
 #include "runtime/tokenizer/unicode.h"
@@ -56,16 +57,20 @@ tri_status tok_regex_compile(const char *pattern, size_t len, bool literal, cons
   if (!context || !re) goto cleanup;
   pcre2_set_newline(context, PCRE2_NEWLINE_LF);
   uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
-  int code;
+  int code = 0;
   PCRE2_SIZE at;
+  TRI_FOREIGN_BEGIN();
   re->code = pcre2_compile((PCRE2_SPTR)(spelled.data ? spelled.data : ""), spelled.len, options, &code, &at, context);
+  TRI_FOREIGN_END();
   if (!re->code) {
     PCRE2_UCHAR message[160] = "";
     pcre2_get_error_message(code, message, sizeof message);
     st = tok_field_fail(where, TRI_UNSUPPORTED, err, "the pattern is not supported: %s", (const char *)message);
     goto cleanup;
   }
+  TRI_FOREIGN_BEGIN();
   re->jit = pcre2_jit_compile(re->code, PCRE2_JIT_COMPLETE) == 0;
+  TRI_FOREIGN_END();
   *out = re;
   re = NULL;
   st = TRI_OK;
@@ -171,6 +176,7 @@ tri_status tok_regex_find(const tok_regex *re, tok_regex_scratch *s, const char 
   if (rc == PCRE2_ERROR_NOMEMORY) return TRI_NO_MEMORY;
   if (rc < 0) return TRI_INTERNAL;
   const PCRE2_SIZE *pair = pcre2_get_ovector_pointer(s->match);
+  TRI_FOREIGN_WROTE(pair, 2 * sizeof *pair);
   *start = pair[0];
   *end = pair[1];
   return TRI_OK;

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "runtime/base/foreign.h"
 #include "runtime/base/mem.h"
 #include "runtime/tokenizer/unicode_tables.h"
 
@@ -93,7 +94,9 @@ size_t tok_utf8_count(const char *s, size_t n) {
 }
 
 size_t tok_utf8_encode(uint32_t c, char *out) {
-  return (size_t)utf8proc_encode_char((utf8proc_int32_t)c, (utf8proc_uint8_t *)out);
+  utf8proc_ssize_t n = utf8proc_encode_char((utf8proc_int32_t)c, (utf8proc_uint8_t *)out);
+  TRI_FOREIGN_WROTE(out, (size_t)n);
+  return (size_t)n;
 }
 
 size_t tok_utf8_before(const char *s, size_t end) {
@@ -218,6 +221,7 @@ static tri_status decompose(tok_codepoints *w, tok_normal_form form, const char 
     int boundary = 0;
     utf8proc_ssize_t got = utf8proc_decompose_char((utf8proc_int32_t)c, w->data + used, LONGEST, options, &boundary);
     if (got < 0 || got > LONGEST) return TRI_INTERNAL;
+    TRI_FOREIGN_WROTE(w->data + used, (size_t)got * sizeof *w->data);
     used += (size_t)got;
   }
   *count = used;
@@ -308,6 +312,7 @@ static bool begins_piece(tok_normal_form form, uint32_t c) {
   utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
   int boundary = 0;
   utf8proc_ssize_t got = utf8proc_decompose_char((utf8proc_int32_t)c, parts, LONGEST, options, &boundary);
+  TRI_FOREIGN_WROTE(parts, sizeof parts);
   if (got < 1 || combining_class(parts[0])) return false;
   utf8proc_category_t k = utf8proc_category(parts[0]);
   bool mark = k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME;

@@ -3,9 +3,12 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "runtime/base/foreign.h"
+
 Suite *TRI_SUITE(void);
 
 int main(void) {
+  TRI_FOREIGN_BEGIN(); /* check itself, of which every call is one */
   SRunner *runner = srunner_create(TRI_SUITE());
   /* A process cannot use ZeroMQ contexts, MPI or CUDA after a fork, and sanitizers report better without one. */
   if (!getenv("CK_FORK")) srunner_set_fork_status(runner, CK_NOFORK);

@@ -360,8 +360,9 @@ static void samples_from_groups(sample *out, int *n) {
                                  15,
                                  ids4,
                                  4,
-                                 {16, 17, 18, 19, 20, 21},
-                                 {22, 23, 24, 25, 26, 27}}};
+                                 {16, 17, 18, 19, 20, 21, 0},
+                                 {22, 23, 24, 25, 26, 27},
+                                 {0}}};
   keep_group(out, n, "health", &g);
   g = (tri_group_msg){.op = TRI_GROUP_FAILED, .seq = 5, .failed = {1, 2, 3, str("io"), str("disk"), str("f")}};
   keep_group(out, n, "failed", &g);
