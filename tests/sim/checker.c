@@ -127,6 +127,13 @@ bool check_is_open(const sim *s, const stream *st) {
   return !st->ended && !st->gone && !st->unheard && s->requests[st->request].submitted_ns;
 }
 
+/* A request whose job is gone has another one, of which its former streams have nothing. */
+static void begin_anew(sim *s, const stream *st) {
+  s->requests[st->request].ended = false;
+  for (int i = 0; i < s->num_streams; i++)
+    if (&s->streams[i] != st && s->streams[i].request == st->request) s->streams[i].ahead = true;
+}
+
 void check_reply(sim *s, stream *st, const tri_server_msg *m) {
   if (s->verbose)
     printf("%8.3f request %d, connection %d, stream %llu%s: %d\n", (double)s->now / 1e9, st->request, st->connection,
@@ -137,6 +144,7 @@ void check_reply(sim *s, stream *st, const tri_server_msg *m) {
     if (st->accepted) fail(s, "request %d was accepted twice", st->request);
     if (must_be_known(s, &s->requests[st->request]) && !m->accepted.existing)
       fail(s, "request %d is accepted as a new one", st->request);
+    if (s->requests[st->request].told && !m->accepted.existing) begin_anew(s, st);
     st->accepted = s->requests[st->request].told = true;
     break;
   case TRI_REPLY_TOKENS:
