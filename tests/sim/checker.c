@@ -81,13 +81,17 @@ static void check_done(sim *s, const stream *st, const tri_done *d) {
   }
 }
 
+/* A job is kept for the minute in which its client may come back, unless it was cancelled since its client had gone.
+ * Then another one may have its name. */
+static bool must_be_known(const sim *s, const request *r) { return r->told && !r->dropped && !s->keeping.lived_long; }
+
 /* What a client has heard of an end is so for ever, as far as a restart knows of it. */
 static void check_same_end(sim *s, const stream *st, const tri_done *d) {
   request *r = &s->requests[st->request];
   for (int64_t i = 0; i < r->submit.sampling.n && !s->failed; i++) {
     tri_finish reason = d ? d->choices[i].reason : TRI_FINISH_ERROR;
     uint64_t count = d ? d->choices[i].completion_tokens : 0;
-    if (r->ended && (r->told_reasons[i] != reason || r->told_counts[i] != count))
+    if (r->ended && must_be_known(s, r) && (r->told_reasons[i] != reason || r->told_counts[i] != count))
       fail(s, "request %d: choice %d has ended with %s after %llu tokens, and before with %s after %llu", st->request,
            (int)i, tri_finish_name(reason), (unsigned long long)count, tri_finish_name(r->told_reasons[i]),
            (unsigned long long)r->told_counts[i]);
@@ -104,9 +108,6 @@ static bool may_be_lost(const sim *s, const request *r) {
   return s->abandoned || (s->day == DAY_ONE_LIFE && s->groups[0].counted_epoch) || (s->draining && r->deaths) ||
          r->deaths >= MOST_KILLS;
 }
-
-/* A job is kept for the minute in which its client may come back, unless it was cancelled since its client had gone. */
-static bool must_be_known(const sim *s, const request *r) { return r->told && !r->dropped && !s->keeping.lived_long; }
 
 static void check_error(sim *s, const stream *st, const tri_server_msg *m) {
   const request *r = &s->requests[st->request];
@@ -127,13 +128,6 @@ bool check_is_open(const sim *s, const stream *st) {
   return !st->ended && !st->gone && !st->unheard && s->requests[st->request].submitted_ns;
 }
 
-/* A request whose job is gone has another one, of which its former streams have nothing. */
-static void begin_anew(sim *s, const stream *st) {
-  s->requests[st->request].ended = false;
-  for (int i = 0; i < s->num_streams; i++)
-    if (&s->streams[i] != st && s->streams[i].request == st->request) s->streams[i].ahead = true;
-}
-
 void check_reply(sim *s, stream *st, const tri_server_msg *m) {
   if (s->verbose)
     printf("%8.3f request %d, connection %d, stream %llu%s: %d\n", (double)s->now / 1e9, st->request, st->connection,
@@ -144,7 +138,6 @@ void check_reply(sim *s, stream *st, const tri_server_msg *m) {
     if (st->accepted) fail(s, "request %d was accepted twice", st->request);
     if (must_be_known(s, &s->requests[st->request]) && !m->accepted.existing)
       fail(s, "request %d is accepted as a new one", st->request);
-    if (s->requests[st->request].told && !m->accepted.existing) begin_anew(s, st);
     st->accepted = s->requests[st->request].told = true;
     break;
   case TRI_REPLY_TOKENS:
@@ -227,7 +220,7 @@ static void check_tokens_of(sim *s, const stream *st, const job *j) {
   const request *r = &s->requests[st->request];
   for (int64_t i = 0; i < j->sampling.n && !s->failed; i++) {
     const job_choice *ch = &j->choices[i];
-    if (ch->num < st->num[i] && !st->ahead)
+    if (ch->num < st->num[i] && !st->ahead && must_be_known(s, r))
       fail(s, "request %d: %zu tokens of choice %d are there after a restart, and a client has %llu", st->request,
            ch->num, (int)i, (unsigned long long)st->num[i]);
     for (size_t k = 0; k < ch->num && !s->failed; k++)
