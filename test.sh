@@ -5,7 +5,7 @@
 # cores; a test that would bring it beyond that gets a shorter sibling and the label `long` (tests/CMakeLists.txt).
 #   ./test.sh [--long] [-R PATTERN]    further arguments go to the release build's ctest
 # --long also runs the tests labelled `long` (more layouts, types and random cases of what the others check), fuzzes for a minute
-# instead of for seconds, and compiles the CUDA module for all architectures instead of one: about 10 minutes more.
+# instead of for seconds, and compiles the CUDA module for all architectures instead of one, and optimized: about 10 minutes more.
 # Environment: TRIREME_JOBS (parallel compiles, default: cores), TRIREME_SANITIZE=0 (release build alone)
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
@@ -13,11 +13,11 @@ cd "$(dirname "$0")" || exit 1
 jobs=${TRIREME_JOBS:-$(nproc)}
 failed=()
 # Arithmetic alone, which takes minutes with sanitizers.
-light=(-E '^unit_(layout|recommend|attention_cut)$')
-fuzz_seconds=5 skip=(-LE '^long$') cuda=("-DTRIREME_CUDA_ARCHITECTURES=90a-real")
+light=(-E '^unit_(layout|recommend|attention_cut|step_arena)$')
+fuzz_seconds=5 skip=(-LE '^long$') cuda=(-DTRIREME_CUDA_ARCHITECTURES=90a-real -DTRIREME_CUDA_QUICK=ON)
 if [ "${1-}" = --long ]; then
   shift
-  fuzz_seconds=60 skip=() cuda=() light=()
+  fuzz_seconds=60 skip=() cuda=(-DTRIREME_CUDA_QUICK=OFF) light=()
 fi
 if [ "$(id -u)" = 0 ]; then
   # mpirun refuses root unless told twice; in a container there is nobody else.

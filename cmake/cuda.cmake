@@ -25,6 +25,19 @@ endif()
 
 set(TRIREME_CUDA_ARCHITECTURES "${architectures};80-virtual;90-virtual" CACHE STRING "what the CUDA module has code for")
 
+option(TRIREME_CUDA_QUICK "compile the CUDA module in half the time, to see that it compiles; most of its kernels are slow" OFF)
+
+# Leaves out optimization but for what has products of Hopper (wgmma): of those the assembler says whether they would wait for each other, which is
+# true of all that is not optimized.
+function(trireme_compile_quickly)
+  if(NOT TRIREME_CUDA_QUICK OR CUDAToolkit_VERSION VERSION_LESS 13)
+    return()
+  endif()
+  list(FILTER ARGN INCLUDE REGEX "[.]cu$")
+  list(FILTER ARGN EXCLUDE REGEX "(wgmma|moe_grouped|gemm_gated|gemm_skinny|gemm_int8)[.]cu$")
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -Ofc=max)
+endfunction()
+
 # Adds the module; after the programs, whose functions it uses.
 function(trireme_cuda_module)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.c ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
@@ -38,6 +51,7 @@ function(trireme_cuda_module)
     message(STATUS "no nccl.h: CUDA devices one at a time only")
     list(APPEND sources ${CMAKE_SOURCE_DIR}/comm/device/no_nccl.c)
   endif()
+  trireme_compile_quickly(${sources})
   add_library(trireme-cuda MODULE ${sources})
   if(NCCL_INCLUDE_DIR)
     target_include_directories(trireme-cuda SYSTEM PRIVATE ${NCCL_INCLUDE_DIR})

@@ -101,7 +101,8 @@ static void take_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
 static void take_output(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
   uint32_t index;
   if (!group_find_led_by(c, from, &index)) return;
-  if (m->op == TRI_GROUP_TOKENS) {
+  /* Its jobs have gone back into the queue, where nobody takes its tokens: a restart must not take them either. */
+  if (m->op == TRI_GROUP_TOKENS && c->groups[index].state != GROUP_LOST) {
     record_tokens(c, index, &m->tokens);
     job_tokens(c, now, index, &m->tokens);
   }

@@ -116,8 +116,8 @@ void tri_core_durable(tri_core *c, int64_t now, uint64_t number);
 /* Says whether there is no room for records: then no new job is taken. */
 void tri_core_set_full(tri_core *c, bool full);
 /* Makes the jobs of an earlier start anew, from its records in their order, before anything else comes in; age_ns: of
- * the record. Behind the last one, tri_core_restored. */
-void tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number);
+ * the record. Behind the last one, tri_core_restored. TRI_NO_MEMORY: a job, or a part of one, is not there. */
+tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number);
 void tri_core_restored(tri_core *c, int64_t now);
 /* The same of a record that has all of a job: false where the job is to be made from its parts, as what was in front of
  * it is not there. */

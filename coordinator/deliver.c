@@ -144,7 +144,7 @@ static size_t echo_piece(const job *j) {
 static tri_status send_echo(tri_core *c, job *j) {
   if (!j->echo || !j->prompt) return TRI_OK;
   for (; j->echo_sent < (uint32_t)j->sampling.n; j->echo_sent++, j->echo_at = 0)
-    while (!j->choices[j->echo_sent].sent && j->echo_at < j->prompt_len) {
+    while (!j->choices[j->echo_sent].sent && !j->choices[j->echo_sent].ahead && j->echo_at < j->prompt_len) {
       tri_choice_tokens t = {.index = j->echo_sent, .text = {j->prompt + j->echo_at, echo_piece(j)}};
       TRI_CHECK(send_tokens(c, j, &t));
       j->echo_at += t.text.len;

@@ -38,6 +38,8 @@ static bool own_salt(job *j, tri_wire_str salt) {
   return j->salt != NULL;
 }
 
+static void note_failure(tri_core *c, tri_status st) { c->restore_failed |= c->restoring && st == TRI_NO_MEMORY; }
+
 /* embed: NULL for a job that generates text. */
 static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m, const tri_submit *s,
                      const tri_embed_request *embed) {
@@ -83,7 +85,8 @@ static tri_status name_job(tri_core *c, job *j, const tri_client_msg *m, const t
     st = c->cfg.io.random(c->cfg.io.ctx, &j->seed, sizeof j->seed);
   if (st != TRI_OK) return tri_fail(err, st, "", "the system has no random numbers");
   if (!s->sampling.has_seed) j->seed >>= 64 - DRAWN_SEED_BITS;
-  return m->op == TRI_OP_SUBMIT ? content_of(c, m, &j->content) : TRI_OK;
+  if (m->op == TRI_OP_SUBMIT) st = content_of(c, m, &j->content);
+  return st == TRI_OK ? st : tri_fail(err, st, "", "no memory for the job");
 }
 
 /* An embed or classify has the life of a submit with little to say. */
@@ -120,6 +123,7 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   if (j && st == TRI_OK && !flow_enter(c, j)) st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");
   if (st != TRI_OK) {
     if (j) job_free(j);
+    note_failure(c, st);
     c->failed++;
     reply_error(c, from, m->id, &err);
     return;
@@ -194,6 +198,7 @@ void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32
   if (j->embed) j->embed->second_start = second;
   st = st == TRI_OK ? take_prompt(c, j, ids, count, &err) : admission_refuse_text(c, j, st, &err);
   if (st != TRI_OK) {
+    note_failure(c, st);
     job_fail(c, now, j, &err);
     return;
   }
@@ -373,6 +378,14 @@ static void note_times(tri_core *c, int64_t now, job *j) {
   j->last_token_ns = now;
 }
 
+/* The token that came last is one that the client has. */
+static void pass_over(job_choice *ch) {
+  if (!ch->ahead) return;
+  ch->ahead--;
+  ch->sent = ch->num;
+  ch->sent_text = ch->safe_after[ch->num - 1];
+}
+
 /* Takes one entry of a job's: the next token of its prompt or of a choice, or the end of one. */
 static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_group_token *t, uint64_t *drawn) {
   job_choice *ch = &j->choices[t->choice];
@@ -385,7 +398,7 @@ static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_group_t
   bool again = !none && !prompt && replay_repeats(j, ch, t);
   if (again && !(t->flags & TRI_TOKEN_LAST)) return TRI_OK;
   if (none || again)
-    choice_end(j, ch, t->reason);
+    st = choice_end(j, ch, t->reason);
   else if (t->offset != expected)
     st = TRI_CORRUPT;
   else
@@ -393,10 +406,12 @@ static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_group_t
   if (st != TRI_OK) {
     tri_fail(&err, TRI_INTERNAL, "", "token %llu came where %zu was expected, or memory is out",
              (unsigned long long)t->offset, expected);
+    note_failure(c, st);
     job_cut(c, now, j, &err);
-  } else if (!none && !prompt && !again) {
-    ++*drawn;
-    note_times(c, now, j);
+  } else if (!none && !again) {
+    pass_over(prompt ? &j->scored : ch);
+    *drawn += !prompt;
+    if (!prompt) note_times(c, now, j);
   }
   return st;
 }

@@ -30,8 +30,8 @@ static void *sync_written(void *ctx) {
     int e = fd < 0 || fdatasync(fd) ? errno : 0;
     if (fd >= 0) close(fd);
     pthread_mutex_lock(&j->lock);
-    j->failed = e != 0;
-    j->failure = e;
+    j->failed |= e != 0;
+    if (e) j->failure = e;
     if (!e && j->durable < upto) j->durable = upto;
     eventfd_write(j->event_fd, 1);
   }
@@ -56,15 +56,20 @@ uint64_t tri_journal_durable(const tri_journal *j) {
 
 int tri_journal_fd(const tri_journal *j) { return j->event_fd; }
 
-tri_status tri_journal_take_sync(tri_journal *j, tri_error *err) {
-  eventfd_t ignored;
-  eventfd_read(j->event_fd, &ignored);
+/* Nothing goes on behind a sync that has failed: what it left out may never come to the disk. */
+static tri_status check_syncs(tri_journal *j, tri_error *err) {
   pthread_mutex_lock(&j->lock);
   bool failed = j->failed;
   int e = j->failure;
   pthread_mutex_unlock(&j->lock);
   return failed ? tri_fail(err, TRI_IO, "journal", "the journal in %s cannot be synced: %s", j->folder, strerror(e))
                 : TRI_OK;
+}
+
+tri_status tri_journal_take_sync(tri_journal *j, tri_error *err) {
+  eventfd_t ignored;
+  eventfd_read(j->event_fd, &ignored);
+  return check_syncs(j, err);
 }
 
 /* ---- records ---- */
@@ -103,32 +108,18 @@ static size_t first_bytes(const tri_journal *j) {
   return sizeof h + journal_padded(h.len);
 }
 
-static tri_status write_bytes(tri_journal *j, const char *p, size_t n, tri_error *err) {
-  while (n) {
-    ssize_t got = pwrite(j->fd, p, n, (off_t)j->at);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0)
-      return tri_fail(err, TRI_IO, "journal", "the journal in %s cannot be written: %s", j->folder, strerror(errno));
-    p += got;
-    n -= (size_t)got;
-    j->at += (uint64_t)got;
-  }
-  return TRI_OK;
-}
-
 tri_status tri_journal_write(tri_journal *j, tri_error *err) {
+  TRI_CHECK(check_syncs(j, err));
   while (j->pending_done < j->pending.len) {
-    uint64_t last = j->written, at = j->at;
+    uint64_t last = j->written;
     size_t n = j->fd >= 0 ? fitting(j, j->room - j->at, &last) : 0;
     if (!n) {
       TRI_CHECK(journal_begin_segment(j, JOURNAL_HEAD_BYTES + first_bytes(j), err));
       continue;
     }
-    tri_status st = write_bytes(j, j->pending.data + j->pending_done, n, err);
-    if (st != TRI_OK) {
-      j->at = at;
-      return st;
-    }
+    if (!journal_write_at(j->fd, j->pending.data + j->pending_done, n, j->at))
+      return tri_fail(err, TRI_IO, "journal", "the journal in %s cannot be written: %s", j->folder, strerror(errno));
+    j->at += n;
     j->pending_done += n;
     j->written = last;
   }
@@ -169,12 +160,9 @@ static tri_status open_folder(tri_journal *j, tri_error *err) {
  */
 static bool wipe(const tri_journal *j) {
   static const char zeros[64 << 10];
-  for (uint64_t at = j->at; at < j->room;) {
-    size_t n = j->room - at < sizeof zeros ? (size_t)(j->room - at) : sizeof zeros;
-    ssize_t got = pwrite(j->fd, zeros, n, (off_t)at);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    at += (uint64_t)got;
+  for (uint64_t at = j->at, n; at < j->room; at += n) {
+    n = j->room - at < sizeof zeros ? j->room - at : sizeof zeros;
+    if (!journal_write_at(j->fd, zeros, (size_t)n, at)) return false;
   }
   return true;
 }
@@ -190,8 +178,8 @@ static tri_status open_last(tri_journal *j, tri_error *err) {
     return tri_fail(err, TRI_IO, "journal", "%s/%s cannot be opened: %s", j->folder, name, strerror(errno));
   j->sync_fd = j->fd;
   journal_head head = {JOURNAL_MARK, j->segments[j->num_segments - 1].first};
-  bool whole = j->at > JOURNAL_HEAD_BYTES || pwrite(j->fd, &head, sizeof head, 0) == (ssize_t)sizeof head;
-  if (whole && wipe(j) && !fdatasync(j->fd)) return TRI_OK;
+  bool whole = j->at > JOURNAL_HEAD_BYTES || journal_write_at(j->fd, &head, sizeof head, 0);
+  if (whole && wipe(j) && !fdatasync(j->fd) && !fsync(j->folder_fd)) return TRI_OK;
   return tri_fail(err, TRI_IO, "journal", "%s/%s cannot be written: %s", j->folder, name, strerror(errno));
 }
 

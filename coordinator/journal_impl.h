@@ -65,6 +65,8 @@ tri_status journal_read_all(tri_journal *j, tri_status (*take)(void *ctx, const 
 /* journal_segments.c */
 /* Begins a segment for the next record, of at least so many bytes. TRI_NO_CAPACITY: the disk is full. */
 tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err);
+/* Writes all of it, in as many calls as that takes. False: errno says why not. */
+bool journal_write_at(int fd, const void *p, size_t n, uint64_t at);
 tri_status journal_add_segment(tri_journal *j, uint64_t first);
 void journal_make_spare(tri_journal *j);
 

@@ -46,9 +46,22 @@ void journal_make_spare(tri_journal *j) {
   j->has_spare = true;
 }
 
+bool journal_write_at(int fd, const void *p, size_t n, uint64_t at) {
+  for (const char *from = p; n;) {
+    ssize_t got = pwrite(fd, from, n, (off_t)at);
+    if (got < 0 && errno == EINTR) continue;
+    if (!got) errno = ENOSPC;
+    if (got <= 0) return false;
+    from += got;
+    at += (uint64_t)got;
+    n -= (size_t)got;
+  }
+  return true;
+}
+
 static tri_status write_head(const tri_journal *j, int fd, uint64_t first, tri_error *err) {
   journal_head head = {JOURNAL_MARK, first};
-  if (pwrite(fd, &head, sizeof head, 0) == (ssize_t)sizeof head && !fdatasync(fd)) return TRI_OK;
+  if (journal_write_at(fd, &head, sizeof head, 0) && !fdatasync(fd)) return TRI_OK;
   return tri_fail(err, TRI_IO, "journal", "the journal in %s cannot be written: %s", j->folder, strerror(errno));
 }
 
@@ -59,6 +72,8 @@ static tri_status leave_segment(tri_journal *j, tri_error *err) {
   if (fdatasync(j->fd)) e = errno;
   pthread_mutex_lock(&j->lock);
   j->sync_fd = -1;
+  j->failed |= e != 0;
+  if (e) j->failure = e;
   if (!e && j->durable < j->written) j->durable = j->written;
   pthread_mutex_unlock(&j->lock);
   close(j->fd);
@@ -72,6 +87,7 @@ tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err)
   uint64_t first = j->written + 1, size = bytes > j->segment_bytes ? bytes : j->segment_bytes;
   int fd = -1;
   journal_name(first, name);
+  TRI_CHECK(leave_segment(j, err)); /* a segment that has a name says that those before it are whole */
   bool spare = j->has_spare && size == j->segment_bytes;
   if (spare)
     fd = openat(j->folder_fd, SPARE, O_RDWR | O_CLOEXEC);
@@ -81,7 +97,6 @@ tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err)
                           : tri_fail(err, TRI_IO, "journal", "%s/%s is gone: %s", j->folder, SPARE, strerror(errno));
   if (st == TRI_OK && spare && renameat(j->folder_fd, SPARE, j->folder_fd, name))
     st = tri_fail(err, TRI_IO, "journal", "%s/%s cannot be named: %s", j->folder, name, strerror(errno));
-  if (st == TRI_OK) st = leave_segment(j, err);
   if (st == TRI_OK && fsync(j->folder_fd))
     st = tri_fail(err, TRI_IO, "journal", "%s cannot be synced: %s", j->folder, strerror(errno));
   bool known = j->num_segments && j->segments[j->num_segments - 1].first == first; /* nothing was written to it */

@@ -192,6 +192,7 @@ tri_status tri_keeper_tidy(tri_keeper *k, tri_core *core, int64_t now, tri_error
 typedef struct reader {
   const char *p;
   size_t left;
+  tri_status st; /* of a message in it */
 } reader;
 
 static bool take(reader *r, void *out, size_t n) {
@@ -212,16 +213,17 @@ static bool take_accepted(tri_keeper *k, reader *in, tri_record *r) {
   r->accepted.prompt = (tri_wire_str){a.prompt_bytes ? in->p : NULL, a.prompt_bytes};
   in->p += a.prompt_bytes;
   in->left -= a.prompt_bytes;
-  tri_status st = tri_client_msg_unpack(in->p, in->left, k->arena, &r->accepted.msg, &id, NULL);
-  return st == TRI_OK && r->accepted.msg.op == TRI_OP_SUBMIT;
+  in->st = tri_client_msg_unpack(in->p, in->left, k->arena, &r->accepted.msg, &id, NULL);
+  return in->st == TRI_OK && r->accepted.msg.op == TRI_OP_SUBMIT;
 }
 
 static bool take_tokens(tri_keeper *k, reader *in, tri_group_msg *m, tri_record *r) {
   kept_tokens t;
-  if (!take(in, &t, sizeof t) || tri_group_msg_unpack(in->p, in->left, k->arena, m, NULL) != TRI_OK) return false;
+  if (!take(in, &t, sizeof t)) return false;
+  in->st = tri_group_msg_unpack(in->p, in->left, k->arena, m, NULL);
   r->tokens.group = (uint32_t)t.group;
   r->tokens.tokens = &m->tokens;
-  return m->op == TRI_GROUP_TOKENS;
+  return in->st == TRI_OK && m->op == TRI_GROUP_TOKENS;
 }
 
 static bool take_ended(reader *in, kept_ended *e, tri_record *r) {
@@ -241,6 +243,11 @@ static bool take_assigned(reader *in, tri_record *r) {
   return true;
 }
 
+/* A start that has no room for all jobs is none: those that it left out would be lost. */
+static tri_status no_memory(tri_error *err) {
+  return tri_fail(err, TRI_NO_MEMORY, "journal", "no memory for the jobs of the journal");
+}
+
 static tri_status restore(void *ctx, const tri_journal_record *kept, tri_error *err);
 
 /* A job whose former records are there, too, is made already. */
@@ -250,7 +257,8 @@ static bool restore_whole(tri_keeper *k, reader *in, const tri_journal_record *k
     kept_part part;
     if (!take(in, &part, sizeof part) || part.len > in->left || part.type == TRI_RECORD_WHOLE) return false;
     tri_journal_record one = {.type = part.type, .number = kept->number, .data = in->p, .len = part.len};
-    if (restore(k, &one, err) != TRI_OK) return false;
+    in->st = restore(k, &one, err);
+    if (in->st != TRI_OK) return false;
     in->p += part.len;
     in->left -= part.len;
   }
@@ -259,7 +267,7 @@ static bool restore_whole(tri_keeper *k, reader *in, const tri_journal_record *k
 
 static tri_status restore(void *ctx, const tri_journal_record *kept, tri_error *err) {
   tri_keeper *k = ctx;
-  reader in = {kept->data, kept->len};
+  reader in = {.p = kept->data, .left = kept->len};
   kept_head head = {0};
   kept_ended ended;
   tri_group_msg message;
@@ -275,6 +283,7 @@ static tri_status restore(void *ctx, const tri_journal_record *kept, tri_error *
   case TRI_RECORD_WHOLE: ok = ok && restore_whole(k, &in, kept, head.job, err); break;
   default: ok = false;
   }
+  if (!ok && in.st == TRI_NO_MEMORY) return no_memory(err);
   if (!ok)
     return tri_fail(
         err, TRI_CORRUPT, "journal",
@@ -282,8 +291,8 @@ static tri_status restore(void *ctx, const tri_journal_record *kept, tri_error *
         "or move the folder away",
         (unsigned long long)kept->number);
   int64_t age_ms = k->wall_ms - head.wall_ms;
-  tri_core_restore(k->core, k->now, (age_ms > 0 ? age_ms : 0) * 1000000, &r, kept->number);
-  return TRI_OK;
+  tri_status st = tri_core_restore(k->core, k->now, (age_ms > 0 ? age_ms : 0) * 1000000, &r, kept->number);
+  return st == TRI_OK ? st : no_memory(err);
 }
 
 tri_status tri_keeper_open(const char *folder, uint64_t segment_bytes, tri_core *core, int64_t now, tri_keeper **out,

@@ -82,8 +82,8 @@ bool record_is_durable(tri_core *c, const job *j) {
 
 static void mark_durable(tri_core *c, struct job_list *list, uint64_t before) {
   for (job *j = TAILQ_FIRST(list); j; j = TAILQ_NEXT(j, links)) {
-    c->has_undurable |= j->record > c->durable;
-    if (j->record > before && j->record <= c->durable && !j->accepted_sent) job_mark(c, j);
+    if (j->record <= before || j->accepted_sent) continue;
+    if (record_is_durable(c, j)) job_mark(c, j); /* others wait for the next sync */
   }
 }
 

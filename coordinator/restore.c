@@ -29,7 +29,7 @@ static void accept(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r
   tri_free(j->prompt);
   j->prompt = NULL;
   j->prompt_len = 0;
-  if (!prompt_keep(j, r->accepted.prompt)) job_forget(c, j);
+  c->restore_failed |= !prompt_keep(j, r->accepted.prompt);
 }
 
 /* Groups of this start may be fewer than those of the one before. */
@@ -59,7 +59,7 @@ static void end(tri_core *c, int64_t now, job *j, const tri_record *r) {
     job_abort(c, now, j);
 }
 
-void tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number) {
+tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number) {
   job *j = r->op == TRI_RECORD_TOKENS ? NULL : job_find(c, r->job);
   c->restoring = true;
   switch (r->op) {
@@ -79,6 +79,7 @@ void tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record
   case TRI_RECORD_WHOLE:
   case TRI_RECORD_BEGIN: break; /* the keeper takes it apart */
   }
+  return c->restore_failed ? TRI_NO_MEMORY : TRI_OK;
 }
 
 void tri_core_restored(tri_core *c, int64_t now) {

@@ -44,6 +44,7 @@ typedef struct job_choice {
   uint32_t *top_ids;
   uint8_t *num_top;
   size_t num, cap, sent;
+  size_t ahead; /* tokens to come that the client has: a failure of the machine has cost them here */
   bool ended;
   tri_finish reason;
   int32_t stop_string; /* the number of the request's stop string that has ended it; -1: none has */
@@ -246,6 +247,7 @@ struct tri_core {
   bool ending;                   /* jobs end since the cluster does: the next start goes on with them */
   bool has_journal;              /* jobs outlive this coordinator */
   bool restoring;                /* jobs of an earlier coordinator are being made */
+  bool restore_failed;           /* there was no memory for one of them */
   bool full;                     /* there is no room for records: nothing new is taken */
   bool has_moved;                /* a job has another record that is not durable yet */
   bool has_undurable;            /* a job waits until its record is durable */

@@ -37,6 +37,23 @@ static bool append_text(job_choice *ch, const char *s, size_t n) {
   return true;
 }
 
+/* Adds a token's text, of *n bytes. An id that a padded vocabulary has no text for adds none. */
+static tri_status add_text_of(job_choice *ch, tri_detokenizer *d, uint32_t id, size_t *n) {
+  const char *piece = NULL;
+  tri_status st = tri_detokenizer_push(d, id, &piece, n);
+  if (st != TRI_OK) *n = 0;
+  if (st == TRI_NO_MEMORY) return st;
+  return append_text(ch, piece, *n) ? TRI_OK : TRI_NO_MEMORY;
+}
+
+static tri_status add_rest(job_choice *ch) {
+  const char *rest = NULL;
+  size_t n = 0;
+  tri_status st = tri_detokenizer_finish(ch->detok, &rest, &n);
+  if (st != TRI_OK) return st == TRI_NO_MEMORY ? st : TRI_OK;
+  return append_text(ch, rest, n) ? TRI_OK : TRI_NO_MEMORY;
+}
+
 static void keep_logprobs(job_choice *ch, size_t at, const tri_group_token *t) {
   float *lp = ch->logprobs + at * (1 + TRI_WIRE_MAX_LOGPROBS);
   int n = t->num_top < TRI_WIRE_MAX_LOGPROBS ? t->num_top : TRI_WIRE_MAX_LOGPROBS;
@@ -56,15 +73,14 @@ static void close_choice(job *j, job_choice *ch, tri_finish reason) {
   j->num_open--;
 }
 
-void choice_end(job *j, job_choice *ch, tri_finish reason) {
-  if (ch->ended) return;
-  const char *rest;
-  size_t n;
+tri_status choice_end(job *j, job_choice *ch, tri_finish reason) {
+  tri_status st = TRI_OK;
+  if (ch->ended) return st;
   /* An unfinished character shows as one; held-back text cannot become a stop string any more. */
-  if (ch->detok && tri_detokenizer_finish(ch->detok, &rest, &n) == TRI_OK && reason != TRI_FINISH_ERROR)
-    append_text(ch, rest, n);
+  if (ch->detok && reason != TRI_FINISH_ERROR) st = add_rest(ch);
   ch->safe_len = ch->text_len;
   close_choice(j, ch, reason);
+  return st;
 }
 
 static bool is_stop_id(const tri_sampling *s, uint32_t id) {
@@ -74,8 +90,8 @@ static bool is_stop_id(const tri_sampling *s, uint32_t id) {
 }
 
 tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t) {
-  const char *piece = NULL;
   size_t n = 0;
+  tri_status st = TRI_OK;
   if (!grow_tokens(ch, j->sampling.logprobs >= 0)) return TRI_NO_MEMORY;
   ch->ids[ch->num] = t->token;
   if (j->sampling.logprobs >= 0 && t->flags & TRI_TOKEN_LOGPROB) keep_logprobs(ch, ch->num, t);
@@ -83,11 +99,7 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
   c->generation_tokens++;
   bool stops = t->flags & TRI_TOKEN_STOP_ID;
   ch->stopped_by_id = stops && is_stop_id(&j->sampling, t->token);
-  if (c->cfg.tokenizer && (!stops || j->sampling.include_stop)) {
-    /* An id that a padded vocabulary has no text for adds none. */
-    if (tri_detokenizer_push(ch->detok, t->token, &piece, &n) != TRI_OK) n = 0;
-    if (!append_text(ch, piece, n)) return TRI_NO_MEMORY;
-  }
+  if (c->cfg.tokenizer && (!stops || j->sampling.include_stop)) TRI_CHECK(add_text_of(ch, ch->detok, t->token, &n));
   uint64_t generated = ch->num;
   if (n && j->sampling.num_stop && generated > (uint64_t)j->sampling.min_tokens && stop_strings_cut(j, ch, n)) {
     ch->safe_len = ch->text_len;
@@ -98,11 +110,11 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
   }
   size_t safe = ch->text_len - stop_strings_held_back(j, ch);
   if (safe > ch->safe_len) ch->safe_len = safe;
-  if (t->flags & TRI_TOKEN_LAST) choice_end(j, ch, t->reason);
+  if (t->flags & TRI_TOKEN_LAST) st = choice_end(j, ch, t->reason);
   /* Text that a choice lets go later, ending without a token, belongs to no token: a client that attaches behind the
    * last one gets it. */
   ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
-  return TRI_OK;
+  return st;
 }
 
 static tri_status push_score(job_choice *p, const tri_group_token *t) {
@@ -134,14 +146,13 @@ static char *ids_text(const uint32_t *ids, size_t count, size_t *len) {
 static char *decoded_text(const tri_tokenizer *tokenizer, const uint32_t *ids, size_t count, size_t *len) {
   job_choice all = {0};
   tri_detokenizer *d;
-  const char *piece;
   size_t n;
   if (tri_detokenizer_create(tokenizer, true, &d) != TRI_OK) return NULL;
   bool ok = (all.text = tri_malloc(64, 1)) != NULL; /* also where nothing adds to it */
   all.text_cap = 64;
-  for (size_t i = 0; ok && i < count; i++)
-    ok = tri_detokenizer_push(d, ids[i], &piece, &n) != TRI_OK || append_text(&all, piece, n);
-  ok = ok && (tri_detokenizer_finish(d, &piece, &n) != TRI_OK || append_text(&all, piece, n));
+  for (size_t i = 0; ok && i < count; i++) ok = add_text_of(&all, d, ids[i], &n) == TRI_OK;
+  all.detok = d;
+  ok = ok && add_rest(&all) == TRI_OK;
   tri_detokenizer_destroy(d);
   *len = all.text_len;
   if (ok) return all.text;

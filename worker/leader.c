@@ -16,8 +16,9 @@
 enum {
   IDLE_SLEEP_NS = 500000000, /* a command wakes the leader; now and then it looks at what has no command */
 };
-/* After which a warm-up begins no more steps; the second one where weights are streamed, as their steps wait longer for
- * these than for a kernel that is loaded or launched for the first time. */
+/* After which a warm-up begins no more steps. Where weights are streamed the time begins with the canary, as steps wait
+ * longer for weights than for a kernel that is loaded or launched for the first time: a pass over a disk's files may
+ * take longer than all of this, and the canary's is then the only one. */
 static const int64_t WARM_UP_NS = 8000000000, STREAMED_WARM_UP_NS = 1000000000;
 static const int64_t MEASURE_NS = 2000000000; /* for what an encoder's batches cost */
 
@@ -419,12 +420,12 @@ static tri_status canary(struct leader *ld, tri_error *err) {
 }
 
 /* Runs the warm-up where steps are recorded; elsewhere the first one is as fast as any. */
-static tri_status warm_up(struct leader *ld) {
+static tri_status warm_up(struct leader *ld, int64_t canary_began_ns) {
   tri_worker *w = ld->w;
   const tri_engine *e = w->engine;
   int64_t start = tri_now_ns();
   tri_warm_up u = {.limits = e->limits, .num_lanes = e->num_lanes, .plan = ld->writers[0], .run = run_plan, .ctx = ld};
-  u.until_ns = start + (e->offload ? STREAMED_WARM_UP_NS : WARM_UP_NS);
+  u.until_ns = e->offload ? canary_began_ns + STREAMED_WARM_UP_NS : start + WARM_UP_NS;
   int steps = 0;
   if (!w->opts.warmup || !e->backend->records) return TRI_OK;
   tri_start_watch_phase(&w->start_watch, "warm-up", &w->warm_steps);
@@ -461,7 +462,7 @@ tri_status tri_leader_run(tri_worker *w, tri_error *err) {
   if (st == TRI_OK) {
     double seconds = (double)(tri_now_ns() - start) / 1e9;
     w->layer_seconds = tri_predict_layer_seconds(w, seconds);
-    st = warm_up(&ld);
+    st = warm_up(&ld, start);
     if (st == TRI_OK) st = weigh_batches(&ld);
   }
   if (st == TRI_OK) {

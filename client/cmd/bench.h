@@ -22,7 +22,7 @@ typedef struct bench_request {
   int64_t arrival_ns, sent_ns, first_ns, last_ns, end_ns; /* from the start of the run; 0: not yet */
   uint64_t prompt_tokens, cached_tokens, output_tokens;
   uint32_t input_len; /* of a random prompt, or of what a turn adds to its chat */
-  bool ok;
+  bool ok, refused;   /* refused: for want of room in the queue */
 } bench_request;
 
 /* The cluster's floors before the load; all 0 where they are not known. */
@@ -71,9 +71,9 @@ typedef struct bench_chat {
 
 /* One load and what became of it. */
 typedef struct bench_load {
-  double rate;             /* arrivals a second; infinite: all at once */
-  bench_request *requests; /* [num] */
-  size_t num, sent, finished, failed;
+  double rate;                                 /* arrivals a second; infinite: all at once */
+  bench_request *requests;                     /* [num] */
+  size_t num, sent, finished, failed, refused; /* refused: of those that failed */
   size_t *order;     /* [num] the request that each number of the order of sending stands for, as far as it is */
   size_t due;        /* known */
   bench_chat *chats; /* NULL: every request stands alone. Request i is of chat i modulo their number */
@@ -141,6 +141,7 @@ typedef struct bench_figures {
   bool saturated;
   bench_summary latency_ms[BENCH_NUM_LATENCIES]; /* of an encoder E2E alone */
   bench_summary late_ms;                         /* from the planned arrival to the sending */
+  bench_summary refusal_ms;                      /* from the sending to the refusal */
   uint64_t cached;                               /* of input: tokens whose KV blocks were there */
   bench_summary first_ttft_ms, later_ttft_ms;    /* of the first turns of chats, and of the later ones */
 } bench_figures;

@@ -56,10 +56,21 @@ static double answer_rate(const bench_load *l) {
   return rate_between(n, first, last);
 }
 
+static bench_summary summarize_late(const bench_load *l, double *room) {
+  for (size_t i = 0; i < l->sent; i++) room[i] = ms(l->requests[i].sent_ns - l->requests[i].arrival_ns);
+  return bench_summarize(room, l->sent);
+}
+
+static bench_summary summarize_refusals(const bench_load *l, double *room) {
+  size_t n = 0;
+  for (size_t i = 0; i < l->num; i++)
+    if (l->requests[i].refused) room[n++] = ms(l->requests[i].end_ns - l->requests[i].sent_ns);
+  return bench_summarize(room, n);
+}
+
 tri_status bench_figure_out(const bench_load *l, bench_figures *out) {
   double *room = tri_malloc(l->num, sizeof *room);
   bench_figures f = {.seconds = ms(l->end_ns) * 1e-3 + 1e-12};
-  size_t late = 0;
   if (!room) return TRI_NO_MEMORY;
   for (size_t i = 0; i < l->num; i++) {
     const bench_request *r = &l->requests[i];
@@ -75,8 +86,8 @@ tri_status bench_figure_out(const bench_load *l, bench_figures *out) {
   f.achieved = (double)f.ok / f.seconds;
   f.offered = rate_between(l->num, 0, l->requests[l->num - 1].arrival_ns);
   f.saturated = !l->interrupted && bench_is_saturated(answer_rate(l), f.offered);
-  for (size_t i = 0; i < l->sent; i++) room[late++] = ms(l->requests[i].sent_ns - l->requests[i].arrival_ns);
-  f.late_ms = bench_summarize(room, late);
+  f.late_ms = summarize_late(l, room);
+  f.refusal_ms = summarize_refusals(l, room);
   tri_free(room);
   *out = f;
   return TRI_OK;

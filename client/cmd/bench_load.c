@@ -56,6 +56,8 @@ static void on_end(bench_load *l, bench_request *r, const trireme_event *e, int6
     r->output_tokens = e->done.completion_tokens;
     r->cached_tokens = e->done.cached_tokens;
   }
+  r->refused = e->kind == TRIREME_EVENT_ERROR && !strcmp(e->error.code, "no_capacity");
+  l->refused += r->refused;
   if (!r->ok && !l->failed++) {
     if (e->kind == TRIREME_EVENT_ERROR)
       l->first_error = e->error;

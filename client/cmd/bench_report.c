@@ -76,10 +76,24 @@ static void json_open(cmd_buf *j, const bench_run *b) {
   cmd_json_word(j, "task", b->task);
 }
 
+static void json_latency(cmd_buf *j, const char *key, const bench_summary *s) {
+  const struct {
+    const char *name;
+    double ms;
+  } all[] = {{"mean", s->mean}, {"median", s->median}, {"p90", s->p90}, {"p99", s->p99}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "%s_%s_ms", all[i].name, key);
+    cmd_json_num(j, name, all[i].ms);
+  }
+}
+
 static void json_counts(cmd_buf *j, const bench_run *b, const bench_load *l, const bench_figures *f) {
   cmd_json_uint(j, "num_prompts", l->num);
   cmd_json_uint(j, "completed", f->ok);
   cmd_json_uint(j, "failed", l->failed);
+  cmd_json_uint(j, "refused", l->refused);
+  if (l->refused) json_latency(j, "refusal", &f->refusal_ms);
   cmd_json_num(j, "duration", f->seconds);
   cmd_json_num(j, "request_rate", l->rate); /* an infinite rate becomes null */
   cmd_json_num(j, "max_concurrency", (double)b->o->max_concurrency);
@@ -95,18 +109,6 @@ static void json_counts(cmd_buf *j, const bench_run *b, const bench_load *l, con
   }
   if (!b->encoder) cmd_json_num(j, "output_throughput", (double)f->output / f->seconds);
   cmd_json_num(j, "total_token_throughput", all_tokens(f));
-}
-
-static void json_latency(cmd_buf *j, const char *key, const bench_summary *s) {
-  const struct {
-    const char *name;
-    double ms;
-  } all[] = {{"mean", s->mean}, {"median", s->median}, {"p90", s->p90}, {"p99", s->p99}};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-    char name[32];
-    snprintf(name, sizeof name, "%s_%s_ms", all[i].name, key);
-    cmd_json_num(j, name, all[i].ms);
-  }
 }
 
 static void json_limits(cmd_buf *j, const bench_run *b, const bench_figures *f) {
@@ -172,6 +174,7 @@ static void print_latencies(const bench_run *b, const bench_load *l, const bench
   printf("\n%-24s %10s %10s %10s %10s\n", "ms", "mean", "median", "p90", "p99");
   for (int i = 0; i < BENCH_NUM_LATENCIES; i++)
     if (has_latency(b, (bench_latency)i)) print_summary(latencies[i].title, &f->latency_ms[i]);
+  if (l->refused) print_summary("Time to a refusal", &f->refusal_ms);
   if (!l->chats) return;
   print_summary("TTFT of first turns", &f->first_ttft_ms);
   print_summary("TTFT of later turns", &f->later_ttft_ms);
@@ -179,8 +182,9 @@ static void print_latencies(const bench_run *b, const bench_load *l, const bench
 
 static void print_table(const bench_run *b, const bench_load *l, const bench_figures *f) {
   if (l->interrupted) printf("Partial results: interrupted.\n");
-  printf("Requests          %10llu done, %zu failed, at most %lld at a time\n", (unsigned long long)f->ok, l->failed,
-         (long long)l->most_in_flight);
+  printf("Requests          %10llu done, %zu failed", (unsigned long long)f->ok, l->failed);
+  if (l->refused) printf(" (%zu refused for want of room)", l->refused);
+  printf(", at most %lld at a time\n", (long long)l->most_in_flight);
   printf("Duration          %10.2f s\n", f->seconds);
   printf("Tokens            %10llu in", (unsigned long long)f->input);
   if (!b->encoder) printf(", %llu out", (unsigned long long)f->output);

@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -60,11 +62,34 @@ static void member_at(const char *s, size_t at, char *out, size_t cap) {
   }
 }
 
+/* Without memory jansson calls a text invalid, or leaves a byte out of a string and says nothing. Its allocator has no
+ * context to say so with. */
+static _Thread_local bool out_of_memory;
+
+static void *allocate(size_t n) {
+  void *p = malloc(n);
+  out_of_memory |= !p;
+  return p;
+}
+
+static void use_allocator(void) { json_set_alloc_funcs(allocate, free); }
+
+static json_t *load(const char *text, size_t len, json_error_t *e) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, use_allocator);
+  out_of_memory = false;
+  json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, e);
+  if (!out_of_memory) return j;
+  json_decref(j);
+  return NULL;
+}
+
 tri_status tri_json_parse(const char *text, size_t len, tri_json_doc **out, tri_error *err) {
   if (too_deep(text, len)) return tri_fail(err, TRI_TOO_LARGE, NULL, "JSON nested deeper than %d levels", MAX_DEPTH);
   json_error_t e;
-  json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+  json_t *j = load(text, len, &e);
   char member[64] = "";
+  if (!j && out_of_memory) return tri_fail(err, TRI_NO_MEMORY, NULL, "no memory for %zu bytes of JSON", len);
   if (!j && json_error_code(&e) == json_error_numeric_overflow && e.position > 0 && (size_t)e.position <= len)
     member_at(text, (size_t)e.position, member, sizeof member);
   if (member[0])

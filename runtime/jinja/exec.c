@@ -277,11 +277,15 @@ static void set_variables(jx *x, const tri_jinja_input *in) {
   }
 }
 
+static tri_status no_memory(tri_error *err) {
+  return tri_fail(err, TRI_NO_MEMORY, TRI_JINJA_LIMIT, "no memory for a chat template's text");
+}
+
 tri_status tri_jinja_render(const tri_jinja *t, const tri_jinja_input *in, tri_jinja_output *out, tri_error *err) {
   jx x = {.err = err, .deadline_ns = tri_deadline_after_ms(TRI_JINJA_MOST_MS), .now_s = in->now_s};
   jscope top;
   jbuf text;
-  TRI_CHECK(tri_arena_create(1 << 16, &x.arena));
+  if (tri_arena_create(1 << 16, &x.arena) != TRI_OK) return no_memory(err);
   text = j_begin(&x);
   x.out = &text;
   j_push(&x, &top);
@@ -293,7 +297,7 @@ tri_status tri_jinja_render(const tri_jinja *t, const tri_jinja_input *in, tri_j
   if (j_ok(&x)) x.st = tri_buf_append(&out->text, text.n ? text.s : "", text.n);
   if (j_ok(&x)) x.st = take_spans(&text, out);
   tri_arena_destroy(x.arena);
-  return x.st == TRI_NO_MEMORY ? tri_fail(err, x.st, TRI_JINJA_LIMIT, "no memory for a chat template's text") : x.st;
+  return x.st == TRI_NO_MEMORY ? no_memory(err) : x.st;
 }
 
 void tri_jinja_output_free(tri_jinja_output *o) {

@@ -49,6 +49,7 @@ static void check_tokens(sim *s, stream *st, const tri_choice_tokens *t) {
   }
   if ((r->submit.sampling.logprobs >= 0) != (t->logprobs != NULL))
     fail(s, "request %d: log probabilities that were not asked for, or none", st->request);
+  st->ahead = s->keeping.failed || (st->ahead && !t->num_ids);
   for (size_t k = 0; k < t->num_ids && !s->failed; k++) {
     uint64_t at = st->num[t->index]++;
     if (t->ids[k] != request_token(r, t->index, at))
@@ -67,7 +68,8 @@ static void check_done(sim *s, const stream *st, const tri_done *d) {
   for (uint32_t i = 0; i < (uint32_t)p->n && !s->failed; i++) {
     const struct tri_done_choice *c = &d->choices[i];
     bool cut = c->reason == TRI_FINISH_ABORT;
-    if (c->completion_tokens != st->num[i])
+    bool behind = cut && st->ahead && c->completion_tokens < st->num[i]; /* it was cut off before it had them again */
+    if (c->completion_tokens != st->num[i] && !behind)
       fail(s, "request %d: choice %u has %llu tokens, and %llu came", st->request, i,
            (unsigned long long)c->completion_tokens, (unsigned long long)st->num[i]);
     if (!cut && (c->reason != r->reasons[i] || c->completion_tokens != (uint64_t)r->lengths[i]))
@@ -79,6 +81,22 @@ static void check_done(sim *s, const stream *st, const tri_done *d) {
   }
 }
 
+/* What a client has heard of an end is so for ever, as far as a restart knows of it. */
+static void check_same_end(sim *s, const stream *st, const tri_done *d) {
+  request *r = &s->requests[st->request];
+  for (int64_t i = 0; i < r->submit.sampling.n && !s->failed; i++) {
+    tri_finish reason = d ? d->choices[i].reason : TRI_FINISH_ERROR;
+    uint64_t count = d ? d->choices[i].completion_tokens : 0;
+    if (r->ended && (r->told_reasons[i] != reason || r->told_counts[i] != count))
+      fail(s, "request %d: choice %d has ended with %s after %llu tokens, and before with %s after %llu", st->request,
+           (int)i, tri_finish_name(reason), (unsigned long long)count, tri_finish_name(r->told_reasons[i]),
+           (unsigned long long)r->told_counts[i]);
+    r->told_reasons[i] = reason;
+    r->told_counts[i] = count;
+  }
+  r->ended = !s->abandoned && !s->keeping.failed;
+}
+
 static bool is(tri_wire_str s, const char *word) { return s.len == strlen(word) && !memcmp(s.s, word, s.len); }
 
 /* No group comes any more, or jobs are not waited for. */
@@ -87,14 +105,20 @@ static bool may_be_lost(const sim *s, const request *r) {
          r->deaths >= MOST_KILLS;
 }
 
+/* A job is kept for the minute in which its client may come back, unless it was cancelled since its client had gone. */
+static bool must_be_known(const sim *s, const request *r) { return r->told && !r->dropped && !s->keeping.lived_long; }
+
 static void check_error(sim *s, const stream *st, const tri_server_msg *m) {
   const request *r = &s->requests[st->request];
-  bool early = !st->accepted;
+  bool early = !st->accepted && !(s->keeping.on && must_be_known(s, r));
+  /* Where nobody has asked for its end, a coordinator with a journal says that the next one goes on. */
+  bool lost = is(m->error.code, "peer_lost") || (s->keeping.on && is(m->error.code, "coordinator_lost"));
   if (is(m->error.code, "taken_over") && st->former) return;
+  if (lost) check_same_end(s, st, NULL);
   if (is(m->error.code, "not_found") && st->attaches && early) return;
   if (is(m->error.code, "draining") && s->draining && early) return;
   if (is(m->error.code, "no_capacity") && early) return;
-  if (is(m->error.code, "peer_lost") && may_be_lost(s, r)) return;
+  if (lost && may_be_lost(s, r)) return;
   fail(s, "request %d ended with an error: %.*s: %.*s", st->request, (int)m->error.code.len, m->error.code.s,
        (int)m->error.message.len, m->error.message.s);
 }
@@ -111,7 +135,9 @@ void check_reply(sim *s, stream *st, const tri_server_msg *m) {
   switch (m->op) {
   case TRI_REPLY_ACCEPTED:
     if (st->accepted) fail(s, "request %d was accepted twice", st->request);
-    st->accepted = true;
+    if (must_be_known(s, &s->requests[st->request]) && !m->accepted.existing)
+      fail(s, "request %d is accepted as a new one", st->request);
+    st->accepted = s->requests[st->request].told = true;
     break;
   case TRI_REPLY_TOKENS:
     if (!st->accepted) fail(s, "request %d: tokens before it was accepted", st->request);
@@ -120,6 +146,7 @@ void check_reply(sim *s, stream *st, const tri_server_msg *m) {
   case TRI_REPLY_DONE:
     if (!st->accepted) fail(s, "request %d: done before it was accepted", st->request);
     check_done(s, st, &m->done);
+    check_same_end(s, st, &m->done);
     st->ended = true;
     break;
   case TRI_REPLY_ERROR:
@@ -188,7 +215,34 @@ void check_assign(sim *s, const tri_group_assign *a) {
 
 /* ---- the end ---- */
 
+static void check_tokens_of(sim *s, const stream *st, const job *j) {
+  const request *r = &s->requests[st->request];
+  for (int64_t i = 0; i < j->sampling.n && !s->failed; i++) {
+    const job_choice *ch = &j->choices[i];
+    if (ch->num < st->num[i] && !st->ahead)
+      fail(s, "request %d: %zu tokens of choice %d are there after a restart, and a client has %llu", st->request,
+           ch->num, (int)i, (unsigned long long)st->num[i]);
+    for (size_t k = 0; k < ch->num && !s->failed; k++)
+      if (ch->ids[k] != request_token(r, (uint32_t)i, k))
+        fail(s, "request %d: token %zu of choice %d is another after a restart", st->request, k, (int)i);
+  }
+}
+
+void check_restored(sim *s) {
+  for (int i = 0; i < s->num_streams && !s->failed; i++) {
+    const stream *st = &s->streams[i];
+    const request *r = &s->requests[st->request];
+    tri_peer owner = network_client(s->connections[st->connection].client, 0);
+    const job *j = r->told ? job_find_request(s->core, &owner, &r->submit.request_id) : NULL;
+    if (j)
+      check_tokens_of(s, st, j);
+    else if (must_be_known(s, r))
+      fail(s, "request %d was accepted, and a restart has forgotten it", st->request);
+  }
+}
+
 void check_end(sim *s) {
+  if (!s->failed && !s->core) fail(s, "there is no coordinator any more");
   if (!s->failed && !tri_core_is_idle(s->core)) fail(s, "jobs never end");
   for (int i = 0; i < s->num_streams && !s->failed; i++) {
     const stream *st = &s->streams[i];
@@ -200,7 +254,8 @@ void check_end(sim *s) {
   for (int i = 0; i < s->num_requests && !s->failed; i++)
     if (s->requests[i].kills > MOST_KILLS || s->requests[i].all_kills > MOST_OF_ALL)
       fail(s, "request %d has killed %d groups", i, s->requests[i].all_kills);
-  if (!s->failed && s->submits != s->done + s->failed_jobs + s->aborted)
+  /* Coordinators that have ended took some of the numbers with them. */
+  if (!s->failed && !s->keeping.on && s->submits != s->done + s->failed_jobs + s->aborted)
     fail(s, "%llu requests, of which %llu were answered, %llu failed and %llu were cut off",
          (unsigned long long)s->submits, (unsigned long long)s->done, (unsigned long long)s->failed_jobs,
          (unsigned long long)s->aborted);

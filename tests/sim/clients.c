@@ -13,7 +13,8 @@ void clients_open(sim *s) {
   s->num_clients = (int)rng_range(s, 2, 6);
   for (int i = 0; i < s->num_clients; i++) {
     open_connection(s, i);
-    events_add(s, (event){.at = s->now + rng_range(s, 0, 1500) * MS, .run = clients_act, .who = (uint32_t)i});
+    events_add(
+        s, (event){.at = s->now + rng_range(s, 0, 1500) * MS, .run = clients_act, .who = (uint32_t)i, .lasts = true});
   }
 }
 
@@ -52,13 +53,13 @@ static stream *some_stream(sim *s, int client) {
   return NULL;
 }
 
-static void attach(sim *s, int client, int connection) {
-  stream *from = some_stream(s, client);
+static void attach(sim *s, stream *from, int connection) {
   stream *st = from ? open_stream(s, from->request, connection) : NULL;
   if (!st) return;
   const request *r = &s->requests[st->request];
   tri_client_msg m = {.op = TRI_OP_ATTACH, .id = st->id, .attach = {.request_id = r->submit.request_id}};
   st->attaches = true;
+  st->ahead = from->ahead;
   from->former = true;
   if (r->submit.sampling.n == 1 && rng_chance(s, 60)) m.attach.offset = st->num[0] = from->num[0];
   if (m.attach.offset) st->num_scored = r->submit.num_token_ids; /* whoever has tokens has had those */
@@ -76,6 +77,11 @@ static void cancel(sim *s, int client, int connection) {
   network_client_says(s, connection, &m);
 }
 
+static void drop(request *r) {
+  r->dropped |= r->submit.on_disconnect == TRI_DISCONNECT_CANCEL;
+  r->cancelled |= r->dropped;
+}
+
 /* The connection goes with its streams, and another one comes. */
 static void vanish(sim *s, int client, int connection) {
   if (open_connection(s, client) < 0) return;
@@ -86,25 +92,77 @@ static void vanish(sim *s, int client, int connection) {
     request *r = &s->requests[st->request];
     if (st->connection != connection) continue;
     st->gone = true;
-    r->cancelled |= r->submit.on_disconnect == TRI_DISCONNECT_CANCEL;
+    drop(r);
   }
+}
+
+/* ---- with the coordinator ---- */
+
+static void give_up(sim *s, stream *st) {
+  request *r = &s->requests[st->request];
+  st->former = true;
+  drop(r);
+}
+
+static void submit_again(sim *s, stream *from, int connection) {
+  stream *st = open_stream(s, from->request, connection);
+  if (!st) return;
+  tri_client_msg m = {.op = TRI_OP_SUBMIT, .id = st->id, .submit = s->requests[st->request].submit};
+  from->former = true;
+  network_client_says(s, connection, &m);
+}
+
+void clients_lose_all(sim *s) {
+  for (int i = 0; i < s->num_connections; i++) s->connections[i].net.closed = true;
+  for (int i = 0; i < s->num_streams; i++) {
+    stream *st = &s->streams[i];
+    st->lost |= !st->gone && !st->former;
+    st->gone = true;
+  }
+}
+
+/* Some have had enough, others attach or submit again, also what has ended for them. */
+static void come_back(sim *s, const event *e) {
+  int client = (int)e->who, connection = connection_of(s, client), before = s->num_streams;
+  if (!s->core || !s->connections[connection].net.closed) return;
+  connection = open_connection(s, client);
+  for (int i = 0; i < before; i++) {
+    stream *st = &s->streams[i];
+    if (!st->lost || st->former || s->connections[st->connection].client != client) continue;
+    int64_t what = connection < 0 ? 100 : rng_range(s, 1, 100);
+    if (what <= 50 && st->accepted)
+      attach(s, st, connection);
+    else if (what <= 85)
+      submit_again(s, st, connection);
+    else
+      give_up(s, st);
+  }
+}
+
+void clients_come_back(sim *s) {
+  for (int i = 0; i < s->num_clients; i++)
+    events_add(
+        s,
+        (event){.at = s->now + rng_range(s, 0, 100) * rng_range(s, 0, 100) * MS, .run = come_back, .who = (uint32_t)i});
 }
 
 void clients_act(sim *s, const event *e) {
   int client = (int)e->who, connection = connection_of(s, client);
   if (s->calm) return;
   int64_t what = rng_range(s, 1, 100);
-  if (what <= 68)
+  if (s->connections[connection].net.closed)
+    what = 0; /* it waits for the coordinator */
+  else if (what <= 68)
     submit(s, connection);
   else if (what <= 74)
     cancel(s, client, connection);
   else if (what <= 80)
     vanish(s, client, connection);
   else if (what <= 90)
-    attach(s, client, connection);
+    attach(s, some_stream(s, client), connection);
   else
     s->connections[connection].net.out.full_ns = s->now + rng_range(s, 10, 4000) * MS;
-  events_add(s, (event){.at = s->now + rng_range(s, 20, 1500) * MS, .run = clients_act, .who = e->who});
+  events_add(s, (event){.at = s->now + rng_range(s, 20, 1500) * MS, .run = clients_act, .who = e->who, .lasts = true});
 }
 
 stream *clients_stream(sim *s, int connection, uint64_t id) {

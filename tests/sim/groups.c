@@ -48,7 +48,7 @@ static void become_ready(sim *s, const event *e) {
 
 static void boot(sim *s, const event *e) {
   fake_group *g = &s->groups[e->who];
-  if (g->state != FAKE_DOWN || s->draining || s->abandoned) return;
+  if (g->state != FAKE_DOWN || s->draining || s->abandoned || !s->core) return;
   *g = (fake_group){.state = FAKE_LOADING,
                     .epoch = g->epoch + 1,
                     .cut_epoch = g->cut_epoch,
@@ -79,7 +79,25 @@ void groups_open(sim *s) {
     s->groups[i].slots = (int)rng_range(s, MAX_CHOICES, 8);
     events_add(s, (event){.at = s->now + rng_range(s, 0, 500) * MS, .run = boot, .who = i});
   }
-  events_add(s, (event){.at = s->now + rng_range(s, 500, 5000) * MS, .run = groups_fault});
+  events_add(s, (event){.at = s->now + rng_range(s, 500, 5000) * MS, .run = groups_fault, .lasts = true});
+}
+
+void groups_begin_all(sim *s) {
+  for (uint32_t i = 0; i < s->num_groups; i++)
+    events_add(s, (event){.at = s->now + rng_range(s, 0, 500) * MS, .run = boot, .who = i});
+}
+
+/* The supervisor counts on, or is another one that begins anew. */
+void groups_end_all(sim *s) {
+  bool anew = rng_chance(s, 50);
+  for (uint32_t i = 0; i < s->num_groups; i++) {
+    const fake_group *g = &s->groups[i];
+    s->groups[i] = (fake_group){
+        .epoch = g->epoch, .cut_epoch = g->cut_epoch, .counted_epoch = g->counted_epoch, .slots = g->slots};
+    if (anew) s->groups[i].epoch = s->groups[i].cut_epoch = s->groups[i].counted_epoch = 0;
+  }
+  /* Who has died under a request is not known any more. */
+  for (int i = 0; i < s->num_requests; i++) s->requests[i].kills = s->requests[i].all_kills = 0;
 }
 
 /* ---- deaths ---- */
@@ -133,7 +151,7 @@ void groups_fault(sim *s, const event *e) {
     if (s->verbose) printf("%8.3f the clock jumps, to %.3f\n", (double)s->now / 1e9, (double)world_clock(s) / 1e9);
     s->jumps++;
   }
-  events_add(s, (event){.at = s->now + rng_range(s, 200, 6000) * MS, .run = groups_fault});
+  events_add(s, (event){.at = s->now + rng_range(s, 200, 6000) * MS, .run = groups_fault, .lasts = true});
 }
 
 /* ---- steps ---- */

@@ -1,7 +1,8 @@
 /* Days of simulated clusters:
- *   coordinator_sim [--seeds N] [--first S] [--verbose]
+ *   coordinator_sim [--seeds N] [--first S] [--journal] [--verbose]
  * lives through N seeds from S on, and says of the first one that goes wrong what did. Each tenth day is lived through
- * twice: the core says the same to the same. */
+ * twice: the core says the same to the same. --journal: the coordinator ends again and again, and goes on with its
+ * journal. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,8 @@
 #include "tests/sim/sim.h"
 
 typedef struct totals {
-  unsigned long long kills, replayed, requests, done, failed, aborted, vanished, attaches, jumps, poisons;
+  unsigned long long kills, replayed, requests, done, failed, aborted, vanished, attaches, jumps, poisons, lives,
+      powers, words, faults;
 } totals;
 
 static void add(totals *t, const sim *s) {
@@ -22,29 +24,33 @@ static void add(totals *t, const sim *s) {
   t->vanished += (unsigned)s->vanished;
   t->attaches += (unsigned)s->attaches;
   t->jumps += (unsigned)s->jumps;
+  t->lives += (unsigned)s->keeping.lives;
+  t->powers += (unsigned)s->keeping.powers;
+  t->words += (unsigned)s->keeping.words;
+  t->faults += s->keeping.disk.faults;
   for (int i = 0; i < s->num_requests; i++) t->poisons += s->requests[i].kills == 3;
 }
 
-static bool is_same_again(sim *s, uint64_t seed) {
+static bool is_same_again(sim *s, uint64_t seed, bool keeps) {
   uint64_t before = s->trace;
   world_free(s);
-  bool ok = world_run(s, seed, false) && s->trace == before;
+  bool ok = world_run(s, seed, keeps, false) && s->trace == before;
   if (!ok) printf("seed %llu: the second time was another\n", (unsigned long long)seed);
   return ok;
 }
 
-static bool live(sim *s, uint64_t seed, bool verbose, totals *t) {
-  bool ok = world_run(s, seed, verbose);
+static bool live(sim *s, uint64_t seed, bool keeps, bool verbose, totals *t) {
+  bool ok = world_run(s, seed, keeps, verbose);
   if (!ok) printf("%s\n", s->why);
   add(t, s);
-  if (ok && seed % 10 == 0) ok = is_same_again(s, seed);
+  if (ok && seed % 10 == 0) ok = is_same_again(s, seed, keeps);
   world_free(s);
   return ok;
 }
 
 int main(int argc, char **argv) {
   uint64_t seeds = 300, first = 0;
-  bool verbose = false, ok = true;
+  bool verbose = false, keeps = false, ok = true;
   totals t = {0};
   for (int i = 1; i < argc; i++) {
     const char *value = i + 1 < argc ? argv[i + 1] : "";
@@ -52,6 +58,8 @@ int main(int argc, char **argv) {
       seeds = strtoull(value, NULL, 10);
     else if (!strcmp(argv[i], "--first"))
       first = strtoull(value, NULL, 10);
+    else if (!strcmp(argv[i], "--journal"))
+      keeps = true;
     else if (!strcmp(argv[i], "--verbose"))
       verbose = true;
   }
@@ -60,11 +68,14 @@ int main(int argc, char **argv) {
   tri_log_setup(verbose ? TRI_LOG_DEBUG : TRI_LOG_ERROR, "sim");
   if (!verbose && !freopen("/dev/null", "w", stderr)) return 1; /* groups are lost all the time */
   uint64_t i = 0;
-  for (; i < seeds && ok; i++) ok = live(s, first + i, verbose, &t);
+  for (; i < seeds && ok; i++) ok = live(s, first + i, keeps, verbose, &t);
   free(s);
   printf("%llu days: %llu requests (%llu answered, %llu failed, %llu cut off), %llu run again; %llu groups died, %llu "
          "requests killed three; %llu clients vanished, %llu streams were attached to, %llu jumps of the clock\n",
          (unsigned long long)i, t.requests, t.done, t.failed, t.aborted, t.replayed, t.kills, t.poisons, t.vanished,
          t.attaches, t.jumps);
+  if (keeps)
+    printf("%llu coordinators: %llu machines failed, %llu ended with a word; %llu calls of the disk failed\n", t.lives,
+           t.powers, t.words, t.faults);
   return ok ? 0 : 1;
 }

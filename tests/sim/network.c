@@ -99,7 +99,9 @@ static void group_message(sim *s, const event *e) {
   if (e->epoch == s->groups[e->who].cut_epoch) return;
   if (m.op == TRI_GROUP_REGISTER) groups_count_death(s, e->who, e->epoch - 1);
   tri_peer from = network_group(e->who, e->epoch);
+  tri_keeper_came_as(s->keeping.keeper, e->data, e->len);
   tri_core_worker(s->core, world_clock(s), &from, &m);
+  tri_keeper_came_as(s->keeping.keeper, NULL, 0);
 }
 
 void network_group_says(sim *s, uint32_t group, const tri_group_msg *m) {

@@ -12,11 +12,13 @@
 #include <stdio.h>
 
 #include "coordinator/core.h"
+#include "coordinator/keeper.h"
+#include "tests/sim/disk.h"
 
 enum {
   MAX_REQUESTS = 64,
-  MAX_STREAMS = 256,
-  MAX_CONNECTIONS = 64,
+  MAX_STREAMS = 1024,
+  MAX_CONNECTIONS = 128,
   MAX_GROUPS = 4,
   MAX_CHOICES = 4,
   MAX_PROMPT = 24,
@@ -49,8 +51,13 @@ typedef struct request {
   tri_finish reasons[MAX_CHOICES];
   int64_t submitted_ns; /* when the core has had it; 0: not yet */
   bool cancelled;       /* a client has asked for that, or gone */
+  bool dropped;         /* a client has gone, whose job ends with it */
   int kills, all_kills; /* of a poison: of groups of which the core had heard everything, and of all */
   int deaths;           /* of groups, that the core has heard of since it was submitted */
+  bool told;            /* a client has heard that it is accepted */
+  bool ended;           /* a client has heard how it ended, and a restart must know that */
+  tri_finish told_reasons[MAX_CHOICES];
+  uint64_t told_counts[MAX_CHOICES]; /* tokens of the choices at that end; of an error none */
 } request;
 
 void request_draw(sim *s, request *r);
@@ -71,6 +78,7 @@ struct event {
   uint64_t epoch; /* of the group; a number for others */
   void *data;     /* a message, freed behind run */
   size_t len;
+  bool lasts; /* it comes whether the coordinator has ended meanwhile or not */
 };
 
 /* events.c */
@@ -111,6 +119,8 @@ typedef struct stream {
   bool attaches, accepted, ended;
   bool former;  /* another stream has taken the request over */
   bool gone;    /* with its connection */
+  bool lost;    /* with the coordinator; its client comes back */
+  bool ahead;   /* it has, or may have, tokens that a failure of the machine has cost the core */
   bool unheard; /* a refusal found the connection full: the core does not say it again */
   uint64_t num[MAX_CHOICES], num_scored;
 } stream;
@@ -125,6 +135,8 @@ void clients_open(sim *s);
 stream *clients_stream(sim *s, int connection, uint64_t id); /* NULL: there is none */
 void clients_act(sim *s, const event *e);                    /* one of them does something, and the next time is set */
 void clients_receive(sim *s, const event *e);
+void clients_lose_all(sim *s);  /* the coordinator is gone */
+void clients_come_back(sim *s); /* some time later: another one is there */
 
 /* ---- groups.c ---- */
 
@@ -157,6 +169,8 @@ void groups_fault(sim *s, const event *e); /* something befalls one of them, and
 void groups_receive(sim *s, const event *e);
 void groups_count_death(sim *s, uint32_t group, uint64_t epoch); /* the core knows of it */
 void groups_lost(sim *s, uint32_t group, uint64_t epoch);        /* the core gives it up */
+void groups_end_all(sim *s);                                     /* with the coordinator */
+void groups_begin_all(sim *s);                                   /* with the next one */
 
 /* ---- checker.c ---- */
 
@@ -167,11 +181,27 @@ void check_reply(sim *s, stream *st, const tri_server_msg *m);
 void check_company(sim *s, uint32_t group, const tri_group_assign *a);
 void check_assign(sim *s, const tri_group_assign *a); /* as it arrives */
 void check_end(sim *s);                               /* everything has ended as it must */
+/* A coordinator has begun: it has every job that a client has heard of, and what the client has of it, unless the
+ * machine has failed, which may cost the last tokens. */
+void check_restored(sim *s);
 
 /* ---- world.c ---- */
 
 /* The kinds of days. */
 typedef enum day { DAY_USUAL, DAY_DRAIN, DAY_ABANDON, DAY_ONE_LIFE } day;
+
+/* A coordinator with a journal, that ends and begins again. */
+typedef struct keeping {
+  bool on, is_up, failed; /* failed: the journal cannot be written, and the coordinator ends */
+  bool power_goes;        /* the end to come is the machine's */
+  bool lived_long;        /* longer than an ended job is kept */
+  bool step_is_due;       /* of the journal's thread */
+  int64_t began_ns;       /* by the core's clock */
+  int64_t wall_skew_ms;
+  disk disk;
+  tri_keeper *keeper;
+  int lives, powers, words; /* words: ends that the coordinator has said */
+} keeping;
 
 struct sim {
   uint64_t seed, rng;
@@ -182,7 +212,9 @@ struct sim {
   uint64_t trace; /* a hash of what the core has said */
   day day;
   bool draining, abandoned;
-  tri_core *core;
+  tri_core *core; /* NULL: there is none now */
+  tri_core_config config;
+  keeping keeping;
   tri_model_config model;
   tri_buf buf;
   tri_arena *arena;
@@ -202,8 +234,20 @@ struct sim {
 };
 
 int64_t world_clock(const sim *s); /* the core's */
-/* Lives through the day of a seed. False: something was wrong, and s->why says what. */
-bool world_run(sim *s, uint64_t seed, bool verbose);
+bool world_make_core(sim *s);
+void world_ask_status(sim *s); /* for the totals */
+/* Lives through the day of a seed, with a journal or without. False: something was wrong, and s->why says what. */
+bool world_run(sim *s, uint64_t seed, bool keeps, bool verbose);
 void world_free(sim *s);
+
+/* ---- keeping.c: lives of coordinators over one journal ---- */
+
+void keeping_plan(sim *s); /* there is to be a journal */
+void keeping_start(sim *s);
+tri_status keeping_write(sim *s); /* in front of what tells clients of it */
+bool keeping_is_dead(const sim *s);
+void keeping_tick(sim *s);
+void keeping_after_event(sim *s);
+void keeping_free(sim *s);
 
 #endif

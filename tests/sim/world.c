@@ -18,10 +18,10 @@ static void note(sim *s, const tri_buf *b) {
 }
 
 static void keep_status(sim *s, const tri_cluster_status *c) {
-  s->done = c->requests_done;
-  s->failed_jobs = c->requests_failed;
-  s->aborted = c->requests_aborted;
-  s->replayed = c->requests_replayed;
+  s->done += c->requests_done;
+  s->failed_jobs += c->requests_failed;
+  s->aborted += c->requests_aborted;
+  s->replayed += c->requests_replayed;
 }
 
 static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
@@ -31,6 +31,8 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
     keep_status(s, &m->status);
     return TRI_OK;
   }
+  if (keeping_write(s) != TRI_OK) return TRI_AGAIN;
+  if (keeping_is_dead(s)) return TRI_OK; /* nobody hears it */
   connection *c = &s->connections[i].net;
   if (c->closed) return TRI_CLOSED;
   stream *st = m->op == TRI_REPLY_ERROR ? clients_stream(s, i, m->id) : NULL;
@@ -57,6 +59,7 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   uint32_t index;
   uint64_t epoch;
   if (!network_group_of(to, &index, &epoch)) return TRI_INVALID_ARGUMENT;
+  if (keeping_is_dead(s)) return TRI_OK;
   connection *c = &s->groups[index].net;
   if (s->groups[index].epoch == epoch && s->now < c->out.full_ns) return TRI_AGAIN;
   tri_status st = tri_group_msg_pack(m, &s->buf);
@@ -97,6 +100,11 @@ static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, 
   (void)ctx, (void)group, (void)epoch, (void)report, (void)len;
 }
 
+static uint64_t record(void *ctx, const tri_record *r) {
+  sim *s = ctx;
+  return tri_keeper_record(s->keeping.keeper, r);
+}
+
 static tri_status draw(void *ctx, void *out, size_t len) {
   sim *s = ctx;
   for (size_t i = 0; i < len; i++) ((uint8_t *)out)[i] = (uint8_t)rng_next(s);
@@ -107,8 +115,9 @@ static tri_status draw(void *ctx, void *out, size_t len) {
 
 static void tick(sim *s, const event *e) {
   (void)e;
-  tri_core_tick(s->core, world_clock(s));
-  events_add(s, (event){.at = s->now + 100 * MS, .run = tick});
+  if (s->core) tri_core_tick(s->core, world_clock(s));
+  keeping_tick(s);
+  events_add(s, (event){.at = s->now + 100 * MS, .run = tick, .lasts = true});
 }
 
 /* Drains; what has not ended after some time is cut off, as the coordinator's program does. */
@@ -127,7 +136,7 @@ static void rest(sim *s, const event *e) {
 static bool open_core(sim *s) {
   s->model = (tri_model_config){.vocab_size = VOCAB, .max_position_embeddings = MODEL_LEN};
   s->model.generation.temperature = s->model.generation.top_p = s->model.generation.repetition_penalty = NAN;
-  tri_core_config c = {
+  s->config = (tri_core_config){
       .model_name = "toy",
       .model = &s->model,
       .num_groups = s->num_groups,
@@ -137,8 +146,16 @@ static bool open_core(sim *s) {
       .max_prompt = MODEL_LEN,
       .silence_ns = 4 * SECOND,
       .watchdog_ns = 8 * SECOND,
-      .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw, NULL}};
-  return tri_arena_create(4096, &s->arena) == TRI_OK && tri_core_create(&c, world_clock(s), &s->core) == TRI_OK;
+      .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw, record}};
+  return tri_arena_create(4096, &s->arena) == TRI_OK && world_make_core(s);
+}
+
+bool world_make_core(sim *s) { return tri_core_create(&s->config, world_clock(s), &s->core) == TRI_OK; }
+
+void world_ask_status(sim *s) {
+  tri_client_msg ask = {.op = TRI_OP_STATUS, .id = 1};
+  tri_peer nobody = network_client(0, MAX_CONNECTIONS);
+  tri_core_client(s->core, world_clock(s), &nobody, &ask);
 }
 
 static day draw_day(sim *s) {
@@ -148,14 +165,15 @@ static day draw_day(sim *s) {
   return x <= 94 ? DAY_ABANDON : DAY_ONE_LIFE;
 }
 
-static void plan_day(sim *s) {
+static void plan_day(sim *s, bool keeps) {
   int64_t length = rng_range(s, 3, 15) * SECOND;
   s->now = 1000 * SECOND;
-  s->day = draw_day(s);
+  s->day = keeps ? DAY_USUAL : draw_day(s);
+  if (keeps) keeping_plan(s);
   groups_open(s);
   clients_open(s);
-  events_add(s, (event){.at = s->now, .run = tick});
-  events_add(s, (event){.at = s->now + length, .run = rest});
+  events_add(s, (event){.at = s->now, .run = tick, .lasts = true});
+  events_add(s, (event){.at = s->now + length, .run = rest, .lasts = true});
   int64_t at = s->now + rng_range(s, 1, length / SECOND) * SECOND + rng_range(s, 0, 999) * MS;
   if (s->day == DAY_DRAIN) events_add(s, (event){.at = at, .run = drain});
   if (s->day == DAY_ABANDON) events_add(s, (event){.at = at, .run = abandon});
@@ -163,7 +181,7 @@ static void plan_day(sim *s) {
 
 /* Says whether nothing is to come any more that a client waits for. */
 static bool is_over(const sim *s) {
-  if (!s->calm || !tri_core_is_idle(s->core)) return false;
+  if (!s->calm || !s->core || !tri_core_is_idle(s->core) || s->keeping.step_is_due) return false;
   for (size_t i = 0; i < s->num_events; i++)
     if (s->heap[i].data) return false;
   for (int i = 0; i < s->num_streams; i++)
@@ -171,28 +189,29 @@ static bool is_over(const sim *s) {
   return true;
 }
 
-bool world_run(sim *s, uint64_t seed, bool verbose) {
+bool world_run(sim *s, uint64_t seed, bool keeps, bool verbose) {
   memset(s, 0, sizeof *s);
   s->seed = seed;
   s->rng = rng_mix(seed);
   s->verbose = verbose;
-  plan_day(s);
+  plan_day(s, keeps);
   if (!open_core(s)) fail(s, "no memory");
+  keeping_start(s);
   int64_t until = s->now + REST_S * SECOND;
   for (event e; !s->failed && s->now < until && !is_over(s) && events_next(s, &e);) {
     s->now = e.at;
     e.run(s, &e);
     tri_free(e.data);
+    keeping_after_event(s);
   }
-  tri_client_msg ask = {.op = TRI_OP_STATUS, .id = 1};
-  tri_peer nobody = network_client(0, MAX_CONNECTIONS);
-  if (s->core) tri_core_client(s->core, world_clock(s), &nobody, &ask);
-  if (s->core) check_end(s);
+  if (s->core) world_ask_status(s);
+  check_end(s);
   return !s->failed;
 }
 
 void world_free(sim *s) {
   tri_core_destroy(s->core);
+  keeping_free(s);
   tri_arena_destroy(s->arena);
   tri_buf_free(&s->buf);
   events_free(s);
