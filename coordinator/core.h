@@ -119,6 +119,11 @@ void tri_core_set_full(tri_core *c, bool full);
  * the record. Behind the last one, tri_core_restored. TRI_NO_MEMORY: a job, or a part of one, is not there. */
 tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number);
 void tri_core_restored(tri_core *c, int64_t now);
+/* The same of a record that has all of a job: false where the job is to be made from its parts, as what was in front of
+ * it is not there. */
+bool tri_core_restore_whole(tri_core *c, uint64_t job, uint64_t number);
+/* Records jobs anew whose first record has a number before this, oldest first and some of them in one call. */
+void tri_core_compact(tri_core *c, int64_t now, uint64_t before);
 /* Sees to deadlines, leases, retries and the watchdog. Called about ten times a second. */
 void tri_core_tick(tri_core *c, int64_t now);
 /* Takes no new work; groups are told to leave when the last job has ended. */
@@ -130,7 +135,8 @@ void tri_core_abandon(tri_core *c, int64_t now, const char *reason);
 
 /* Returns the number of the oldest record that a restart needs; UINT64_MAX: it needs none. */
 uint64_t tri_core_oldest_record(const tri_core *c);
-bool tri_core_is_idle(const tri_core *c); /* no job that has not ended, none whose end is undelivered */
+uint64_t tri_core_record_bytes(const tri_core *c); /* about, of records of all jobs that have not ended */
+bool tri_core_is_idle(const tri_core *c);          /* no job that has not ended, none whose end is undelivered */
 /* Facts for status replies that the shell knows and the core does not. */
 typedef struct tri_core_facts {
   double resident_mb, cpu_s, cpu_us_per_token, tokens_per_second; /* cpu_s: since the start */

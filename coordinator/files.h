@@ -167,6 +167,11 @@ void jobs_tick(tri_core *c, int64_t now);
 
 /* records.c: facts that outlive this process */
 void record_accepted(tri_core *c, job *j);
+/* Everything that is recorded between these two is one record, with all of the job; the second one returns its number.
+ */
+void record_begin(tri_core *c, const job *j);
+uint64_t record_end(tri_core *c, const job *j);
+void record_accepted_again(tri_core *c, int64_t now, const job *j);
 void record_assigned(tri_core *c, const job *j);
 void record_tokens(tri_core *c, uint32_t group, const tri_group_tokens *tokens);
 void record_ended(tri_core *c, const job *j); /* by something else than its last token */
@@ -174,6 +179,7 @@ void record_over(tri_core *c, job *j);
 bool record_is_durable(tri_core *c, const job *j); /* its client may hear of it */
 
 /* restore.c */
+void compact_settle(tri_core *c);                  /* more is durable */
 bool restore_is_orphan(const job *j, int64_t now); /* nobody has come for it, and it does not go on without */
 
 /* losses.c */

@@ -127,6 +127,14 @@ tri_status tri_journal_write(tri_journal *j, tri_error *err) {
   return TRI_OK;
 }
 
+uint64_t tri_journal_bytes(const tri_journal *j) { return j->num_segments * j->segment_bytes; }
+uint64_t tri_journal_segment_bytes(const tri_journal *j) { return j->segment_bytes; }
+
+uint64_t tri_journal_first_of_last(const tri_journal *j, size_t n) {
+  if (!j->num_segments) return j->next;
+  return j->segments[j->num_segments > n ? j->num_segments - n : 0].first;
+}
+
 bool tri_journal_is_full(const tri_journal *j) { return !j->has_spare; }
 
 /* ---- opening and closing ---- */

@@ -37,11 +37,21 @@ typedef struct kept_ended {
   tri_error error;
 } kept_ended;
 
+/* A part of a WHOLE, in front of the payload that it would have by itself. */
+typedef struct kept_part {
+  uint32_t type, len;
+} kept_part;
+
+/* Segments of a journal that are left alone, whatever is in them. */
+enum { FEW_SEGMENTS = 4 };
+
 struct tri_keeper {
   tri_journal *journal;
   tri_core *core; /* while it is restored */
   tri_arena *arena;
   tri_buf record, message;
+  tri_buf whole;       /* of a WHOLE: what was recorded since its BEGIN */
+  bool is_in_whole;    /* more comes for it */
   const void *came_as; /* bytes of a message with tokens, or NULL */
   size_t came_as_len;
   int64_t now, wall_ms; /* of the restoring */
@@ -92,7 +102,7 @@ static tri_status add_ended(tri_keeper *k, const tri_record *r) {
 }
 
 static tri_status pack(tri_keeper *k, const tri_record *r) {
-  kept_head head = {wall_ms(), r->op == TRI_RECORD_TOKENS ? 0 : r->job};
+  kept_head head = {wall_ms() - r->age_ns / 1000000, r->op == TRI_RECORD_TOKENS ? 0 : r->job};
   k->record.len = 0;
   TRI_CHECK(add(k, &head, sizeof head));
   switch (r->op) {
@@ -100,18 +110,35 @@ static tri_status pack(tri_keeper *k, const tri_record *r) {
   case TRI_RECORD_ASSIGNED: return add_assigned(k, r);
   case TRI_RECORD_TOKENS: return add_tokens(k, r);
   case TRI_RECORD_ENDED: return add_ended(k, r);
-  case TRI_RECORD_OVER: break;
+  case TRI_RECORD_WHOLE: return add(k, k->whole.data, k->whole.len);
+  case TRI_RECORD_OVER:
+  case TRI_RECORD_BEGIN: break;
   }
   return TRI_OK;
+}
+
+static tri_status add_part(tri_keeper *k, tri_record_op op) {
+  kept_part part = {op, (uint32_t)k->record.len};
+  TRI_CHECK(tri_buf_append(&k->whole, &part, sizeof part));
+  return tri_buf_append(&k->whole, k->record.data, k->record.len);
 }
 
 uint64_t tri_keeper_record(tri_keeper *k, const tri_record *r) {
   uint64_t number = 0;
   if (!k || k->core) return 0; /* what is restored is there already */
   tri_status st = pack(k, r);
-  if (st == TRI_OK) st = tri_journal_append(k->journal, r->op, k->record.data, k->record.len, &number);
+  if (r->op == TRI_RECORD_BEGIN) {
+    k->whole.len = 0;
+    k->is_in_whole = true;
+    return 0;
+  }
+  k->is_in_whole = k->is_in_whole && r->op != TRI_RECORD_WHOLE;
+  if (st == TRI_OK && k->is_in_whole)
+    st = add_part(k, r->op);
+  else if (st == TRI_OK)
+    st = tri_journal_append(k->journal, r->op, k->record.data, k->record.len, &number);
   if (st != TRI_OK && !k->failure) k->failure = st;
-  if (r->op == TRI_RECORD_ACCEPTED) k->has_accepted = true;
+  if (r->op == TRI_RECORD_ACCEPTED || r->op == TRI_RECORD_WHOLE) k->has_accepted = true;
   return number;
 }
 
@@ -140,8 +167,17 @@ tri_status tri_keeper_take_sync(tri_keeper *k, tri_core *core, int64_t now, tri_
   return TRI_OK;
 }
 
-tri_status tri_keeper_tidy(tri_keeper *k, tri_core *core, tri_error *err) {
+/* With more than twice of what is needed, and some segments, jobs whose records are older than the last ones come to
+ * the end. So what is written for that is less than what it frees. A disk without room is left to those that run. */
+static void compact(tri_keeper *k, tri_core *core, int64_t now) {
+  uint64_t has = tri_journal_bytes(k->journal), few = FEW_SEGMENTS * tri_journal_segment_bytes(k->journal);
+  if (has <= few || k->full || has - few <= 2 * tri_core_record_bytes(core)) return;
+  tri_core_compact(core, now, tri_journal_first_of_last(k->journal, FEW_SEGMENTS));
+}
+
+tri_status tri_keeper_tidy(tri_keeper *k, tri_core *core, int64_t now, tri_error *err) {
   if (!k) return TRI_OK;
+  compact(k, core, now);
   tri_status st = tri_journal_forget(k->journal, tri_core_oldest_record(core), err);
   bool full = tri_journal_is_full(k->journal);
   if (full != k->full)
@@ -212,6 +248,23 @@ static tri_status no_memory(tri_error *err) {
   return tri_fail(err, TRI_NO_MEMORY, "journal", "no memory for the jobs of the journal");
 }
 
+static tri_status restore(void *ctx, const tri_journal_record *kept, tri_error *err);
+
+/* A job whose former records are there, too, is made already. */
+static bool restore_whole(tri_keeper *k, reader *in, const tri_journal_record *kept, uint64_t job, tri_error *err) {
+  if (tri_core_restore_whole(k->core, job, kept->number)) return true;
+  while (in->left) {
+    kept_part part;
+    if (!take(in, &part, sizeof part) || part.len > in->left || part.type == TRI_RECORD_WHOLE) return false;
+    tri_journal_record one = {.type = part.type, .number = kept->number, .data = in->p, .len = part.len};
+    in->st = restore(k, &one, err);
+    if (in->st != TRI_OK) return false;
+    in->p += part.len;
+    in->left -= part.len;
+  }
+  return true;
+}
+
 static tri_status restore(void *ctx, const tri_journal_record *kept, tri_error *err) {
   tri_keeper *k = ctx;
   reader in = {.p = kept->data, .left = kept->len};
@@ -227,6 +280,7 @@ static tri_status restore(void *ctx, const tri_journal_record *kept, tri_error *
   case TRI_RECORD_TOKENS: ok = ok && take_tokens(k, &in, &message, &r); break;
   case TRI_RECORD_ENDED: ok = ok && take_ended(&in, &ended, &r); break;
   case TRI_RECORD_OVER: break;
+  case TRI_RECORD_WHOLE: ok = ok && restore_whole(k, &in, kept, head.job, err); break;
   default: ok = false;
   }
   if (!ok && in.st == TRI_NO_MEMORY) return no_memory(err);
@@ -241,9 +295,10 @@ static tri_status restore(void *ctx, const tri_journal_record *kept, tri_error *
   return st == TRI_OK ? st : no_memory(err);
 }
 
-tri_status tri_keeper_open(const char *folder, tri_core *core, int64_t now, tri_keeper **out, tri_error *err) {
+tri_status tri_keeper_open(const char *folder, uint64_t segment_bytes, tri_core *core, int64_t now, tri_keeper **out,
+                           tri_error *err) {
   tri_keeper *k = tri_calloc(1, sizeof *k);
-  tri_journal_config cfg = {.folder = folder};
+  tri_journal_config cfg = {.folder = folder, .segment_bytes = segment_bytes};
   if (!k) return tri_fail(err, TRI_NO_MEMORY, "journal", "no memory");
   k->core = core;
   k->now = now;
@@ -259,7 +314,7 @@ tri_status tri_keeper_open(const char *folder, tri_core *core, int64_t now, tri_
   tri_core_durable(core, k->now, tri_journal_durable(k->journal));
   k->core = NULL;
   *out = k;
-  tri_keeper_tidy(k, core, NULL); /* a disk that is full already */
+  tri_keeper_tidy(k, core, now, NULL); /* a disk that is full already */
   return TRI_OK;
 }
 
@@ -269,5 +324,6 @@ void tri_keeper_close(tri_keeper *k) {
   tri_arena_destroy(k->arena);
   tri_buf_free(&k->record);
   tri_buf_free(&k->message);
+  tri_buf_free(&k->whole);
   tri_free(k);
 }

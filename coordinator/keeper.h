@@ -9,7 +9,8 @@ typedef struct tri_keeper tri_keeper;
 
 /* Opens the journal in a folder and restores the core's jobs, which has none yet. TRI_AGAIN: another coordinator has
  * it; TRI_CORRUPT: it is damaged, or of another version. */
-tri_status tri_keeper_open(const char *folder, tri_core *core, int64_t now, tri_keeper **out, tri_error *err);
+tri_status tri_keeper_open(const char *folder, uint64_t segment_bytes, tri_core *core, int64_t now, tri_keeper **out,
+                           tri_error *err);
 void tri_keeper_close(tri_keeper *k);
 
 /* tri_core_io's record. */
@@ -23,7 +24,7 @@ tri_status tri_keeper_write(tri_keeper *k, tri_error *err);
 int tri_keeper_fd(const tri_keeper *k);
 /* Tells the core what is durable. */
 tri_status tri_keeper_take_sync(tri_keeper *k, tri_core *core, int64_t now, tri_error *err);
-/* Forgets what no restart needs, and tells the core whether there is room. About once a second. */
-tri_status tri_keeper_tidy(tri_keeper *k, tri_core *core, tri_error *err);
+/* Forgets what no restart needs, moves what keeps it, and tells the core whether there is room. About once a second. */
+tri_status tri_keeper_tidy(tri_keeper *k, tri_core *core, int64_t now, tri_error *err);
 
 #endif

@@ -194,7 +194,7 @@ static void count_second(struct shell *s, int64_t now, double mb) {
   s->facts.resident_mb = mb;
   set_facts(s);
   tri_error err = {0};
-  if (!s->keeper_failed && tri_keeper_tidy(s->keeper, s->core, &err) != TRI_OK)
+  if (!s->keeper_failed && tri_keeper_tidy(s->keeper, s->core, now, &err) != TRI_OK)
     tri_log(TRI_LOG_WARN, "coordinator", "%s", err.message);
   tri_connection_guard_second();
   tri_supervisor_tell(&s->supervisor, "alive");
@@ -345,7 +345,7 @@ int main(int argc, char **argv) {
   if (st == TRI_OK) st = tri_connection_guard_open(tri_zserver_endpoint(s.clients), &err);
   if (st == TRI_OK) st = tri_shares_read(s.opts.client_share, &s.allowed, &s.shares, &err);
   if (st == TRI_OK) st = shell_open_core(&s, &err);
-  if (st == TRI_OK && s.opts.journal) st = tri_keeper_open(s.opts.journal, s.core, tri_now_ns(), &s.keeper, &err);
+  if (st == TRI_OK && s.opts.journal) st = tri_keeper_open(s.opts.journal, 0, s.core, tri_now_ns(), &s.keeper, &err);
   if (st == TRI_OK && mpi) st = tri_mpi_launch_hand_out(&s.boot, &err);
   if (st != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "coordinator", "%s%s%s", err.status ? err.message : tri_status_text(st),

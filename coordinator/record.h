@@ -13,6 +13,8 @@ typedef enum tri_record_op {
   TRI_RECORD_TOKENS,       /* what a group has drawn in a step; written before any client has it */
   TRI_RECORD_ENDED,        /* by something else than its last token: an error, a cancellation, its deadline */
   TRI_RECORD_OVER,         /* nobody can come back for it any more: its minute behind the end is over */
+  TRI_RECORD_WHOLE,        /* all of a job so far, in the place of what was recorded of it before: one record of the */
+  TRI_RECORD_BEGIN,        /* facts since this */
 } tri_record_op;
 
 /* Hashes of what was asked for, as takeovers compare it. */
@@ -22,7 +24,8 @@ typedef struct tri_record_content {
 
 typedef struct tri_record {
   tri_record_op op;
-  uint64_t job; /* of all but TOKENS */
+  uint64_t job;   /* of all but TOKENS */
+  int64_t age_ns; /* of ACCEPTED: how long ago that was */
   union {
     struct {
       tri_client_msg msg; /* a submit with token ids, request_id and seed */

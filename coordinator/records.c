@@ -25,17 +25,29 @@ static void fill_submit(const job *j, tri_submit *s) {
   s->on_disconnect = j->on_disconnect;
 }
 
-/* Nobody can come back for an encoder's answer, so that there is nothing to go on with. */
-void record_accepted(tri_core *c, job *j) {
-  tri_record r = {.op = TRI_RECORD_ACCEPTED, .job = j->id};
-  if (c->restoring || !c->cfg.io.record || j->embed) return;
+static uint64_t record_request(tri_core *c, const job *j, int64_t age_ns) {
+  tri_record r = {.op = TRI_RECORD_ACCEPTED, .job = j->id, .age_ns = age_ns};
   r.accepted.msg.id = j->client_id;
   r.accepted.msg.op = TRI_OP_SUBMIT;
   fill_submit(j, &r.accepted.msg.submit);
   r.accepted.owner = j->peer.owner;
   r.accepted.content = (tri_record_content){j->content.prompt, j->content.rest};
   if (j->prompt) r.accepted.prompt = (tri_wire_str){j->prompt, j->prompt_len};
-  j->record = record(c, &r);
+  return record(c, &r);
+}
+
+/* Nobody can come back for an encoder's answer, so that there is nothing to go on with. */
+void record_accepted(tri_core *c, job *j) {
+  if (c->restoring || !c->cfg.io.record || j->embed) return;
+  j->record = record_request(c, j, 0);
+}
+
+void record_begin(tri_core *c, const job *j) { record(c, &(tri_record){.op = TRI_RECORD_BEGIN, .job = j->id}); }
+
+void record_accepted_again(tri_core *c, int64_t now, const job *j) { record_request(c, j, now - j->submitted_ns); }
+
+uint64_t record_end(tri_core *c, const job *j) {
+  return record(c, &(tri_record){.op = TRI_RECORD_WHOLE, .job = j->id});
 }
 
 void record_assigned(tri_core *c, const job *j) {
@@ -78,6 +90,7 @@ static void mark_durable(tri_core *c, struct job_list *list, uint64_t before) {
 void tri_core_durable(tri_core *c, int64_t now, uint64_t number) {
   uint64_t before = c->durable;
   c->durable = number;
+  compact_settle(c);
   if (!c->has_undurable || number <= before) return;
   c->has_undurable = false;
   mark_durable(c, &c->active, before);

@@ -76,6 +76,8 @@ tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_
   case TRI_RECORD_OVER:
     if (j && j->state == JOB_ENDED) job_forget(c, j);
     break;
+  case TRI_RECORD_WHOLE:
+  case TRI_RECORD_BEGIN: break; /* the keeper takes it apart */
   }
   return c->restore_failed ? TRI_NO_MEMORY : TRI_OK;
 }

@@ -118,7 +118,8 @@ typedef struct job {
   uint32_t cached_tokens;       /* of the prompt, likewise */
   int64_t begun_ns;             /* when a step first took a part of it in, likewise; 0: none has */
   int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns, stuck_ns;
-  uint64_t record;      /* number of the record of its acceptance; 0: there is none */
+  uint64_t record;      /* number of the first record that a restart needs for it; 0: there is none */
+  uint64_t moved;       /* of another one that takes its place once it is durable; 0: there is none */
   int64_t orphan_ns;    /* of a restored job: since when it waits for its client */
   size_t retained;      /* bytes, once it has ended */
   int64_t said_ns;      /* when its client was last sent something, or looked for */
@@ -248,6 +249,7 @@ struct tri_core {
   bool restoring;                /* jobs of an earlier coordinator are being made */
   bool restore_failed;           /* there was no memory for one of them */
   bool full;                     /* there is no room for records: nothing new is taken */
+  bool has_moved;                /* a job has another record that is not durable yet */
   bool has_undurable;            /* a job waits until its record is durable */
   uint64_t durable;              /* number of the last durable record */
   int64_t started_ns, looked_ns; /* looked_ns: for clients that have gone */

@@ -39,7 +39,7 @@ static tri_status open_keeper(sim *s, tri_error *err) {
   keeping *k = &s->keeping;
   if (!s->calm && k->lives > 1 && rng_chance(s, 15)) k->disk.dies_in = (int)rng_range(s, 1, 30);
   set_wall(s);
-  return tri_keeper_open(DISK_FOLDER, s->core, world_clock(s), &k->keeper, err);
+  return tri_keeper_open(DISK_FOLDER, 0, s->core, world_clock(s), &k->keeper, err);
 }
 
 static void drop(sim *s) {
@@ -222,7 +222,9 @@ void keeping_tick(sim *s) {
   keeping *k = &s->keeping;
   if (!k->on || !s->core) return;
   k->lived_long |= world_clock(s) - k->began_ns > 58 * SECOND;
-  if (!k->failed && s->now / (100 * MS) % 10 == 0) tri_keeper_tidy(k->keeper, s->core, NULL);
+  if (!k->failed && s->now / (100 * MS) % 7 == 3) /* far more often than by itself */
+    tri_core_compact(s->core, world_clock(s), UINT64_MAX);
+  if (!k->failed && s->now / (100 * MS) % 10 == 0) tri_keeper_tidy(k->keeper, s->core, world_clock(s), NULL);
 }
 
 /* The journal's thread goes on up to where it waits: for work, or for the disk. */

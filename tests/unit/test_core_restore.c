@@ -25,7 +25,7 @@ static void tear_down(void) {
 static struct world *begin(uint64_t epoch) {
   struct world *w = world_create(1);
   tri_error err = {0};
-  tri_status st = tri_keeper_open(folder, w->core, w->now, &w->keeper, &err);
+  tri_status st = tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, &err);
   ck_assert_msg(st == TRI_OK, "%s", err.message);
   if (epoch) start_group(w, 0, epoch, 1);
   return w;
@@ -126,7 +126,7 @@ START_TEST(more_than_the_queue_has_room_for) {
   ck_assert_uint_gt(accepted, 12);
   die(w);
   w = world_create_sharing(&(tri_core_config){.max_queue = 4, .max_queued_per_client = 1});
-  ck_assert(tri_keeper_open(folder, w->core, w->now, &w->keeper, NULL) == TRI_OK);
+  ck_assert(tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, NULL) == TRI_OK);
   ck_assert_uint_eq((uint64_t)w->core->num_active, accepted);
   die(w);
 }

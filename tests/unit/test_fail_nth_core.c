@@ -135,7 +135,7 @@ static void die(struct world *w) {
 /* Two jobs, each with some tokens. */
 static void leave_jobs(void) {
   struct world *w = world_create(1);
-  ck_assert(tri_keeper_open(folder, w->core, w->now, &w->keeper, NULL) == TRI_OK);
+  ck_assert(tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, NULL) == TRI_OK);
   start_group(w, 0, 1, 1);
   tri_client_msg m = rich_msg(1, 1), other = long_msg(2, 2);
   struct stream *s = submit(w, "a", &m), *t = submit(w, "a", &other);
@@ -160,7 +160,7 @@ START_TEST(a_restart) {
     struct world *w = world_create(1);
     tri_error err = {0};
     fail_nth_arm(n);
-    tri_status st = tri_keeper_open(folder, w->core, w->now, &w->keeper, &err);
+    tri_status st = tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, &err);
     failed = fail_nth_has_failed();
     fail_nth_arm(0);
     ck_assert_msg(st == TRI_OK || (failed && st == TRI_NO_MEMORY && err.message[0]), "allocation %llu: %s, %s",
@@ -178,7 +178,7 @@ START_TEST(a_life_with_a_journal) {
   uint64_t n = 1;
   for (bool failed = true; failed; n++) {
     struct world *w = world_create(1);
-    ck_assert(tri_keeper_open(folder, w->core, w->now, &w->keeper, NULL) == TRI_OK);
+    ck_assert(tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, NULL) == TRI_OK);
     start_group(w, 0, 1, 1);
     tri_client_msg m = long_msg(1, 1);
     fail_nth_arm(n);
