@@ -5,7 +5,7 @@
 #include "worker/stream_report.h"
 #include "worker/worker.h"
 
-/* What lies between two reports. One thread's. */
+/* The memory of one thread between two reports. */
 typedef struct tri_health {
   tri_stream_rate stream_rate;
   double kept_rate; /* in the file of figures */
