@@ -144,6 +144,8 @@ void tri_core_group_died(tri_core *c, int64_t now, uint32_t group, uint64_t epoc
   member_died(c, now, group, epoch, reason);
 }
 
+void tri_core_group_expected(tri_core *c, uint32_t group, uint64_t epoch) { member_expected(c, group, epoch); }
+
 void tri_core_group_held(tri_core *c, uint32_t group, tri_core_hold hold, int64_t until_ns, const char *reason) {
   member_held(c, group, hold, until_ns, reason);
 }

@@ -108,6 +108,8 @@ void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_g
 /* A group has ended, as whoever started it sees: it gets no jobs any more, and is lost as soon as what its ranks may
  * have said before has had time to come, which tells more than `reason`. */
 void tri_core_group_died(tri_core *c, int64_t now, uint32_t group, uint64_t epoch, const char *reason);
+/* A group that has not registered here was started before: no earlier epoch of it may. */
+void tri_core_group_expected(tri_core *c, uint32_t group, uint64_t epoch);
 /* A group that has ended is not started again for some time: for a status. */
 typedef enum tri_core_hold { TRI_CORE_NOT_HELD, TRI_CORE_GIVEN_UP, TRI_CORE_QUARANTINED } tri_core_hold;
 void tri_core_group_held(tri_core *c, uint32_t group, tri_core_hold hold, int64_t until_ns, const char *reason);

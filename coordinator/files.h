@@ -211,6 +211,7 @@ void member_failed(tri_core *c, int64_t now, const tri_group_msg *m);
 /* Gives a group up and has its jobs run elsewhere; the rest is the reason, as for printf. */
 __attribute__((format(printf, 4, 5))) void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...);
 /* See tri_core_group_died and tri_core_group_held. */
+void member_expected(tri_core *c, uint32_t index, uint64_t epoch);
 void member_died(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, const char *reason);
 void member_held(tri_core *c, uint32_t index, tri_core_hold hold, int64_t until_ns, const char *reason);
 void members_tick(tri_core *c, int64_t now); /* loses those that died */

@@ -135,7 +135,9 @@ static void take_news(void *ctx, const tri_supervisor_news *n) {
   struct shell *s = ctx;
   int64_t now = tri_now_ns();
   tri_core_hold hold = n->kind == TRI_GROUP_GIVEN_UP ? TRI_CORE_GIVEN_UP : TRI_CORE_QUARANTINED;
-  if (n->kind == TRI_GROUP_DIED)
+  if (n->kind == TRI_GROUP_EXPECTED)
+    tri_core_group_expected(s->core, n->group, n->epoch);
+  else if (n->kind == TRI_GROUP_DIED)
     tri_core_group_died(s->core, now, n->group, n->epoch, n->reason);
   else
     tri_core_group_held(s->core, n->group, hold, now + n->seconds * NS_PER_S, n->reason);
@@ -359,6 +361,7 @@ int main(int argc, char **argv) {
   s.last_second = tri_now_ns();
   s.cpu_before = cpu_seconds(); /* the start made no token */
   tri_signals_unblock();
+  read_supervisor(&s); /* of groups that were started before, in front of what these say */
   serve(&s);
   bool failed = s.failed || say_end(&s);
   clean_up(&s);

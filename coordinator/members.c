@@ -44,6 +44,11 @@ void member_died(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, const
   if (is_here || epoch > g->epoch) snprintf(g->reason, sizeof g->reason, "%s", reason);
 }
 
+void member_expected(tri_core *c, uint32_t index, uint64_t epoch) {
+  group *g = index < c->cfg.num_groups ? &c->groups[index] : NULL;
+  if (g && g->state == GROUP_ABSENT && epoch > g->epoch) g->epoch = epoch;
+}
+
 void member_held(tri_core *c, uint32_t index, tri_core_hold hold, int64_t until_ns, const char *reason) {
   group *g = index < c->cfg.num_groups ? &c->groups[index] : NULL;
   if (!g) return;
@@ -157,6 +162,7 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
     g->block_size = r->block_size;
     g->max_num_seqs = r->max_num_seqs;
     g->step_tokens = r->max_num_batched_tokens;
+    if (g->state == GROUP_STARTING) g->layer_seconds = r->layer_seconds;
   }
   tri_group_msg m = {.op = TRI_GROUP_WELCOME, .welcome = {.ok = true}};
   c->cfg.io.to_worker(c->cfg.io.ctx, from, &m);
@@ -173,6 +179,7 @@ bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
     return false;
   }
   g->state = GROUP_READY;
+  g->ready_ns = now;
   g->layer_seconds = m->ready.layer_seconds;
   tri_log(TRI_LOG_INFO, "members",
           "group %u is ready: tp %u pp %u dp %u ep %u, %llu KV blocks of %llu tokens, loaded in %.2f s", index, g->tp,

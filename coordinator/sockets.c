@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/wire/client.h"
 #include "comm/wire/endpoint.h"
@@ -41,17 +42,32 @@ tri_status tri_client_socket_open(const tri_serve_options *o, tri_zcontext *z, t
   return tri_zserver_open(z, &zc, out, err);
 }
 
+/* Finds the keys of the workers' socket, and its address where it has one already: those of a start that has left its
+ * boot file behind, as one that was killed does, or new ones. The keys are written in front of the boot file. */
+static tri_status find_worker_keys(const tri_serve_options *o, tri_boot *boot, tri_zkeypair *pair, tri_error *err) {
+  if (o->worker_key_file && o->boot_file && !access(o->boot_file, F_OK)) {
+    TRI_CHECK(tri_boot_load(o->boot_file, 0, boot, err));
+    return tri_zkeypair_load(o->worker_key_file, pair, err);
+  }
+  boot->endpoint[0] = '\0';
+  TRI_CHECK(tri_zkeypair_make(pair, err));
+  TRI_CHECK(tri_zkeypair_make(&boot->worker, err));
+  snprintf(boot->server_key, sizeof boot->server_key, "%s", pair->public_key);
+  if (!o->worker_key_file) return TRI_OK;
+  unlink(o->worker_key_file);
+  return tri_zkeypair_save(o->worker_key_file, pair, err);
+}
+
 tri_status tri_worker_socket_open(const tri_serve_options *o, tri_zcontext *z, bool one_host, tri_boot *boot,
                                   tri_zserver **out, tri_error *err) {
   char endpoint[300], host[128] = "127.0.0.1";
   tri_zkeypair pair;
-  TRI_CHECK(tri_zkeypair_make(&pair, err));
-  TRI_CHECK(tri_zkeypair_make(&boot->worker, err));
-  snprintf(boot->server_key, sizeof boot->server_key, "%s", pair.public_key);
+  TRI_CHECK(find_worker_keys(o, boot, &pair, err));
   if (!one_host) tri_boot_host_address(o->interface, host, sizeof host);
   snprintf(endpoint, sizeof endpoint, "tcp://%s:*", host);
+  if (strcmp(o->worker_endpoint, "auto") != 0) snprintf(endpoint, sizeof endpoint, "%s", o->worker_endpoint);
   const char *allowed[] = {boot->worker.public_key};
-  tri_zserver_config zc = {.endpoint = strcmp(o->worker_endpoint, "auto") ? o->worker_endpoint : endpoint,
+  tri_zserver_config zc = {.endpoint = boot->endpoint[0] ? boot->endpoint : endpoint,
                            .curve = &pair,
                            .allowed = allowed,
                            .num_allowed = 1,

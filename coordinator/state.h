@@ -211,8 +211,9 @@ typedef struct group {
   tri_group_swaps swaps;
   tri_group_prefixes prefixes;
   cost_window cost;
-  double layer_seconds; /* that a layer takes for the largest step, as predicted when the group became ready */
-  int64_t began_ns, last_lease;
+  /* that a layer takes for the largest step, as predicted when the group became ready first; 0: it never has */
+  double layer_seconds;
+  int64_t began_ns, ready_ns, last_lease;
   int64_t busy_since; /* by its own word; 0: it is idle */
   int64_t jobs_since; /* that it has had jobs without a pause, where it has some */
   int64_t died_ns;    /* when it was said to have ended; 0: it was not */

@@ -32,6 +32,8 @@ static void take_news(const tri_supervisor *s, const char *line) {
   int used = 0;
   if (sscanf(line, "died %" SCNu32 " %" SCNu64 " %n", &n.group, &n.epoch, &used) == 2 && used)
     n.kind = TRI_GROUP_DIED;
+  else if (sscanf(line, "expect %" SCNu32 " %" SCNu64 "%n", &n.group, &n.epoch, &used) == 2 && used)
+    n.kind = TRI_GROUP_EXPECTED;
   else if (sscanf(line, "held %" SCNu32 " %15s %" SCNd64 " %n", &n.group, kind, &n.seconds, &used) == 3 && used)
     n.kind = strcmp(kind, "given_up") ? TRI_GROUP_QUARANTINED : TRI_GROUP_GIVEN_UP;
   else

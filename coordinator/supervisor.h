@@ -11,9 +11,9 @@ enum { TRI_SUPERVISOR_LINE = 512 }; /* bytes of the longest line, with its end *
 
 /* News of a group that the supervisor has started. */
 typedef struct tri_supervisor_news {
-  enum { TRI_GROUP_DIED, TRI_GROUP_GIVEN_UP, TRI_GROUP_QUARANTINED } kind;
+  enum { TRI_GROUP_DIED, TRI_GROUP_GIVEN_UP, TRI_GROUP_QUARANTINED, TRI_GROUP_EXPECTED } kind;
   uint32_t group;
-  uint64_t epoch;     /* of one that died */
+  uint64_t epoch;     /* of one that died, or of the oldest that may register */
   int64_t seconds;    /* until one that stays down is started again */
   const char *reason; /* for the call */
 } tri_supervisor_news;
@@ -33,8 +33,8 @@ typedef struct tri_supervisor {
 void tri_supervisor_tell(tri_supervisor *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int tri_supervisor_poll_fd(const tri_supervisor *s); /* readable when there is something; -1: never */
 /* Reads what has come. Returns true at a line "over WHY", after which the supervisor ends this process soon: `why` has
- * the reason. "drain SIGNAL" sets `drain`. "died GROUP EPOCH WHY", "held GROUP given_up SECONDS WHY" and "held GROUP
- * quarantined SECONDS WHY" are news. Other lines are passed over. */
+ * the reason. "drain SIGNAL" sets `drain`. "expect GROUP EPOCH", "died GROUP EPOCH WHY", "held GROUP given_up SECONDS
+ * WHY" and "held GROUP quarantined SECONDS WHY" are news. Other lines are passed over. */
 bool tri_supervisor_gives_up(tri_supervisor *s);
 
 #endif

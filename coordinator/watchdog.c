@@ -37,14 +37,22 @@ __attribute__((format(printf, 5, 6))) static void lose(tri_core *c, int64_t now,
   member_lose(c, now, index, "%s", why);
 }
 
+/* Ranks of a group that serves, or has served an earlier coordinator, have nothing to wait for. */
+static bool has_not_come(const tri_core *c, int64_t now, const group *g, double *limit_s) {
+  int64_t limit = g->layer_seconds > 0 ? c->cfg.silence_ns : JOIN_NS;
+  int64_t since = g->ready_ns ? g->ready_ns : g->began_ns;
+  *limit_s = (double)limit / 1e9;
+  return now - since > limit;
+}
+
 static void check(tri_core *c, int64_t now, uint32_t index) {
   group *g = &c->groups[index];
+  double limit_s;
   int64_t since = work_since(c, now, g), last_progress = since;
   for (uint32_t r = 0; r < g->world; r++) {
     const rank_info *k = &g->ranks[r];
-    if (!k->known && now - g->began_ns > JOIN_NS) {
-      lose(c, now, index, UINT32_MAX, "rank %u did not register within %.0f s of the first one", r,
-           (double)JOIN_NS / 1e9);
+    if (!k->known && has_not_come(c, now, g, &limit_s)) {
+      lose(c, now, index, UINT32_MAX, "rank %u did not register within %g s of the first one", r, limit_s);
       return;
     }
     if (!k->known) continue;
@@ -55,7 +63,7 @@ static void check(tri_core *c, int64_t now, uint32_t index) {
     }
     if (k->progress_ns > last_progress) last_progress = k->progress_ns;
   }
-  if (g->state == GROUP_STARTING || !since || now - last_progress < patience(c, g)) return;
+  if (!since || now - last_progress < patience(c, g)) return;
   /* A group that stands still in a collective shows the same position on every rank. */
   const rank_info *k = &g->ranks[0];
   const char *exchange = tri_exchange_part_names[k->exchange];

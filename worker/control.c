@@ -10,21 +10,32 @@
 #include "runtime/base/log.h"
 #include "runtime/base/version.h"
 #include "worker/expert_counts.h"
+#include "worker/health.h"
 #include "worker/measure.h"
-#include "worker/plan/disk_read.h"
 #include "worker/plan/machine_file.h"
-#include "worker/stream_report.h"
 #include "worker/worker.h"
 
 /* COUNT_MS: between two reports of what experts have had to do, for which a device's steps are waited for. IDLED_MS:
  * between two reports because the leader has run out of work, which short jobs make it do often; and how long
- * a follower, which hears nothing of that, has had no new step when it takes itself for idle. */
-enum { COUNT_MS = 10000, HEALTH_MS = 1000, IDLED_MS = 100, LEASE_MS = 8000, POLL_MS = 250, STOP_MS = 2000 };
+ * a follower, which hears nothing of that, has had no new step when it takes itself for idle. AGAIN_MS: between two
+ * looks for a coordinator that is away. WORDS_MS: for a first connection, of a worker that ends with a reason. */
+enum {
+  COUNT_MS = 10000,
+  HEALTH_MS = 1000,
+  IDLED_MS = 100,
+  POLL_MS = 250,
+  AGAIN_MS = 100,
+  WORDS_MS = 500,
+  STOP_MS = 2000
+};
 
 struct control {
   tri_worker *w;
   tri_zcontext *z;
-  tri_zlink *link;
+  tri_zlink *link; /* one connection to one coordinator; NULL: none could be opened */
+  bool connected;  /* this rank has registered over it */
+  uint64_t line;   /* number of the connection, from 0 on */
+  bool cleared;    /* what the leader has for the coordinator comes of jobs that came over this connection */
   tri_arena *arena;
   tri_buf buf;
   tri_outbox *unsent; /* popped, but the socket was full */
@@ -34,131 +45,107 @@ struct control {
   uint32_t sent_layer;           /* in that report */
   int64_t seen_since;            /* since when it is seen_step */
   bool registered_hash, registered_facts, told_ready;
-  tri_stream_rate stream_rate;
-  double kept_rate; /* in the file of figures */
+  tri_health health;
   struct utsname host;
 };
 
 static tri_wire_str str(const char *s) { return (tri_wire_str){s, strlen(s)}; }
 
 static tri_status send_msg(struct control *c, tri_group_msg *m) {
+  if (!c->connected) return TRI_CLOSED;
   m->seq = ++c->seq;
   tri_status st = tri_group_msg_pack(m, &c->buf);
   return st == TRI_OK ? tri_zlink_send(c->link, c->buf.data, c->buf.len) : st;
 }
 
-static void send_register(struct control *c) {
+/* Strings are borrowed from c. */
+static tri_group_register registration(struct control *c) {
   tri_worker *w = c->w;
-  tri_group_msg m = {.op = TRI_GROUP_REGISTER,
-                     .reg = {.version = str(TRIREME_VERSION),
-                             .host = str(c->host.nodename),
-                             .group = (uint32_t)w->opts.group,
-                             .rank = (uint32_t)w->rank,
-                             .world = (uint32_t)w->world,
-                             .tp = (uint32_t)w->layout.tp,
-                             .pp = (uint32_t)w->layout.pp,
-                             .dp = (uint32_t)w->layout.dp,
-                             .ep = (uint32_t)w->layout.ep,
-                             .epoch = w->opts.epoch,
-                             .pid = getpid()}};
+  tri_group_register r = {.version = str(TRIREME_VERSION),
+                          .host = str(c->host.nodename),
+                          .group = (uint32_t)w->opts.group,
+                          .rank = (uint32_t)w->rank,
+                          .world = (uint32_t)w->world,
+                          .tp = (uint32_t)w->layout.tp,
+                          .pp = (uint32_t)w->layout.pp,
+                          .dp = (uint32_t)w->layout.dp,
+                          .ep = (uint32_t)w->layout.ep,
+                          .epoch = w->opts.epoch,
+                          .pid = getpid()};
   if (atomic_load(&w->hashed)) {
-    m.reg.weights_hash = w->weights_hash;
+    r.weights_hash = w->weights_hash;
     c->registered_hash = true;
   }
   if (atomic_load(&w->loaded)) {
     const tri_limits *l = &w->engine->limits;
-    m.reg.model_hash = tri_model_config_hash(&w->engine->model);
-    m.reg.max_model_len = (uint64_t)l->max_model_len;
-    m.reg.vocab_size = (uint64_t)l->vocab_size;
+    r.model_hash = tri_model_config_hash(&w->engine->model);
+    r.max_model_len = (uint64_t)l->max_model_len;
+    r.vocab_size = (uint64_t)l->vocab_size;
     uint64_t shards = (uint64_t)w->layout.dp; /* limits are those of each */
-    m.reg.kv_blocks = shards * (uint64_t)l->num_blocks;
-    m.reg.block_size = (uint64_t)l->block_size;
-    m.reg.max_num_seqs = shards * (uint64_t)l->max_num_seqs;
-    m.reg.max_num_batched_tokens = shards * (uint64_t)l->max_num_batched_tokens;
+    r.kv_blocks = shards * (uint64_t)l->num_blocks;
+    r.block_size = (uint64_t)l->block_size;
+    r.max_num_seqs = shards * (uint64_t)l->max_num_seqs;
+    r.max_num_batched_tokens = shards * (uint64_t)l->max_num_batched_tokens;
     c->registered_facts = true;
   }
+  if (atomic_load(&w->ready)) r.layer_seconds = w->layer_seconds;
+  return r;
+}
+
+static void send_register(struct control *c) {
+  tri_group_msg m = {.op = TRI_GROUP_REGISTER, .reg = registration(c)};
   send_msg(c, &m);
 }
 
-/* Counts what the step thread has not taken as well: one that hangs has no word of its own. */
-static bool has_work(const tri_worker *w) {
-  return atomic_load(&w->busy) || tri_ring_holds(&w->jobs) || tri_ring_holds(&w->aborts);
+/* ---- the connection ---- */
+
+/* One that is lost is not made again under the same socket: what is sent reaches this coordinator or nobody. */
+static tri_status open_link(struct control *c, tri_error *err) {
+  const tri_worker *w = c->w;
+  tri_zlink_config lc = {.endpoint = w->boot.endpoint,
+                         .own = &w->boot.worker,
+                         .server_key = w->boot.server_key,
+                         .max_message = TRI_WIRE_MAX_MESSAGE,
+                         .backlog = 4096,
+                         .refuse_unconnected = true};
+  return tri_zlink_open(c->z, &lc, &c->link, err);
 }
 
-/* Names the disks that weights come from: all of a pack's, and of a checkpoint the one of its first file. */
-static void name_disks(const tri_engine *e, char out[TRI_DISK_NAME]) {
-  tri_offload_source s = tri_offload_source_of(e->offload);
-  int fds[TRI_STRIPES_MAX_FILES], count = s.pack ? s.num_files : 1;
-  for (int i = 0; i < count; i++) fds[i] = s.files[i].fd;
-  tri_disk_name(fds, count, out);
+static void close_link(struct control *c) {
+  tri_zlink_close(c->link);
+  c->link = NULL;
+  c->connected = false;
 }
 
-/* `trireme plan` predicts with what a worker has measured of its disks. */
-static void keep_disk(struct control *c, const tri_group_stream *s) {
-  static const double WORTH_WRITING = 1.05;
-  double best = c->stream_rate.best;
-  char path[PATH_MAX], disk[TRI_DISK_NAME];
-  tri_error err = {0};
-  if (best <= c->kept_rate * WORTH_WRITING || !tri_stream_rate_is_disk(s, c->w->local_ranks)) return;
-  c->kept_rate = best;
-  tri_machine_file_path(path);
-  name_disks(c->w->engine, disk);
-  if (!path[0] || !disk[0]) return;
-  if (tri_machine_file_add_disk(path, disk, best, &err) != TRI_OK)
-    tri_log(TRI_LOG_WARN, "plan", "what was measured is not kept: %s", err.message);
+/* Waits so long for a coordinator, and registers. */
+static void connect_link(struct control *c, int wait_ms) {
+  if (!c->link && open_link(c, NULL) != TRI_OK) return;
+  tri_group_msg m = {.op = TRI_GROUP_REGISTER, .seq = 1, .reg = registration(c)};
+  tri_status st = tri_group_msg_pack(&m, &c->buf);
+  if (st == TRI_OK) st = tri_zlink_send_wait(c->link, c->buf.data, c->buf.len, wait_ms);
+  c->connected = st == TRI_OK;
+  c->seq = 1;
+  if (st != TRI_OK && st != TRI_TIMEOUT && st != TRI_ABORTED) close_link(c); /* the next one is a new attempt */
+  if (c->connected && c->line && !c->w->rank) tri_log(TRI_LOG_INFO, "control", "the coordinator is there again");
 }
 
-static tri_group_swaps report_swaps(const tri_worker *w) {
-  uint64_t bytes = w->engine->shard_block_bytes;
-  return (tri_group_swaps){
-      .host_kv_blocks = (uint64_t)w->engine->limits.num_host_blocks * (uint64_t)w->layout.dp,
-      .host_kv_blocks_used = atomic_load(&w->host_blocks_used),
-      .out = atomic_load(&w->swaps_out),
-      .in = atomic_load(&w->swaps_in),
-      .out_bytes = atomic_load(&w->blocks_out) * bytes,
-      .in_bytes = atomic_load(&w->blocks_in) * bytes,
-  };
+/* The jobs go with their coordinator. Its successor gives other ones the same numbers, or gives these again. */
+static void lose_link(struct control *c) {
+  tri_worker *w = c->w;
+  close_link(c);
+  c->cleared = c->told_ready = c->registered_hash = c->registered_facts = false;
+  atomic_store(&w->line, ++c->line);
+  tri_waker_wake(&w->waker);
+  if (!w->rank && !atomic_load(&w->drain) && !atomic_load(&w->stop))
+    tri_log(TRI_LOG_WARN, "control", "the coordinator is lost: waiting for another, at most %g s", w->opts.lease);
 }
 
-static tri_group_prefixes report_prefixes(const tri_worker *w) {
-  return (tri_group_prefixes){.queries = atomic_load(&w->prefix_queries),
-                              .hits = atomic_load(&w->prefix_hits),
-                              .evictions = atomic_load(&w->prefix_evictions)};
-}
+/* ---- reports ---- */
 
 static void send_health(struct control *c) {
-  tri_worker *w = c->w;
-  tri_group_msg m = {.op = TRI_GROUP_HEALTH,
-                     .health = {.group = (uint32_t)w->opts.group,
-                                .rank = (uint32_t)w->rank,
-                                .epoch = w->opts.epoch,
-                                .busy = has_work(w),
-                                .running = atomic_load(&w->running),
-                                .waiting = atomic_load(&w->waiting),
-                                .kv_blocks_used = atomic_load(&w->blocks_used),
-                                .tokens = atomic_load(&w->tokens),
-                                .preemptions = atomic_load(&w->preemptions),
-                                .rearrangements = atomic_load(&w->rearrangements),
-                                .experts_moved = atomic_load(&w->experts_moved),
-                                .moving_ns = atomic_load(&w->moving_ns),
-                                /* what the control thread itself costs belongs to scheduling, too */
-                                .scheduler_ns = atomic_load(&w->scheduler_ns) + (uint64_t)tri_thread_cpu_ns()}};
-  c->sent_layer = TRI_LAYER_IDLE;
-  if (atomic_load(&w->loaded)) {
-    m.health.step = c->sent_step = atomic_load(&w->engine->progress.step);
-    c->sent_layer = atomic_load(&w->engine->progress.layer);
-    m.health.collective = tri_group_sequence(&w->group);
-    m.health.exchange = atomic_load(&w->engine->progress.exchange);
-    m.health.stream = tri_stream_report(w->engine, &c->stream_rate);
-    if (!w->rank) m.health.swaps = report_swaps(w);
-    if (!w->rank) m.health.prefixes = report_prefixes(w);
-    keep_disk(c, &m.health.stream);
-  }
-  m.health.layer = c->sent_layer;
-  uint32_t shards[2 * TRI_MAX_SHARDS];
-  for (int i = 0; w->shards && !w->rank && i < 2 * w->layout.dp; i++) shards[i] = atomic_load(&w->shards[i]);
-  m.health.shards = shards;
-  m.health.num_shards = w->shards && !w->rank ? 2 * (size_t)w->layout.dp : 0;
+  tri_group_msg m = {.op = TRI_GROUP_HEALTH, .health = tri_health_take(c->w, &c->health)};
+  c->sent_layer = (uint32_t)m.health.layer;
+  if (atomic_load(&c->w->loaded)) c->sent_step = m.health.step;
   send_msg(c, &m);
 }
 
@@ -205,7 +192,7 @@ static void take_job(struct control *c, const tri_group_assign *a) {
   tri_worker *w = c->w;
   tri_error err = {0};
   tri_job *job = NULL;
-  if (a->epoch != w->opts.epoch || !atomic_load(&w->loaded)) return; /* meant for an earlier life of this group */
+  if (a->epoch != w->opts.epoch || !c->told_ready) return; /* meant for an earlier life of this group */
   tri_job_model m = tri_job_model_of(&w->engine->model);
   tri_status st = tri_job_create(a, &w->engine->limits, &m, tri_now_ns(), &job, &err);
   if (st == TRI_OK && !tri_ring_push(&w->jobs, job))
@@ -259,7 +246,7 @@ static void read_frame(struct control *c, const char *data, size_t len) {
 static void receive(struct control *c) {
   const void *data;
   size_t len;
-  while (tri_zlink_recv(c->link, &data, &len) == TRI_OK) {
+  while (c->connected && tri_zlink_recv(c->link, &data, &len) == TRI_OK) {
     c->last_lease = tri_now_ns(); /* any word from the coordinator shows that it lives */
     read_frame(c, data, len);
     tri_waker_wake(&c->w->waker);
@@ -286,21 +273,30 @@ static tri_status send_results(struct control *c, tri_outbox *o) {
   return st == TRI_AGAIN ? st : TRI_OK;
 }
 
+/* Returns false where the socket is full. */
+static bool send_outbox(struct control *c, tri_outbox *o) {
+  tri_group_msg m = {.op = TRI_GROUP_TOKENS,
+                     .tokens = {.epoch = c->w->opts.epoch, .step = o->step, .num = o->num, .tokens = o->tokens}};
+  if (o->num_results && send_results(c, o) == TRI_AGAIN) return false;
+  return !o->num || send_msg(c, &m) != TRI_AGAIN;
+}
+
+/* Drops what an earlier coordinator's jobs have drawn. The leader's word that it has none of them is read in front of
+ * what it has handed over by then. */
 static void send_outboxes(struct control *c) {
   tri_worker *w = c->w;
+  bool cleared = atomic_load(&w->cleared) == c->line;
   for (;;) {
     tri_outbox *o = c->unsent ? c->unsent : tri_ring_pop(&w->outbox_full);
-    if (!o) return;
-    tri_group_msg m = {.op = TRI_GROUP_TOKENS,
-                       .tokens = {.epoch = w->opts.epoch, .step = o->step, .num = o->num, .tokens = o->tokens}};
-    bool again = o->num_results ? send_results(c, o) == TRI_AGAIN : false;
-    if (!again && o->num) again = send_msg(c, &m) == TRI_AGAIN;
+    if (!o) break;
+    bool again = c->cleared && !send_outbox(c, o);
     c->unsent = again ? o : NULL;
-    if (again) return;
+    if (again) break;
     o->num = o->num_results = o->num_sent = 0;
     o->num_values = 0;
     tri_ring_push(&w->outbox_free, o);
   }
+  c->cleared = cleared;
 }
 
 static bool is_untold(const struct control *c) {
@@ -326,7 +322,7 @@ static void report(struct control *c) {
   /* Weights that are not to be served are refused before minutes of loading. */
   bool hash_is_new = atomic_load(&w->hashed) && !c->registered_hash;
   if (hash_is_new || (atomic_load(&w->loaded) && !c->registered_facts)) send_register(c);
-  if (atomic_load(&w->ready) && !c->told_ready && w->rank == 0) {
+  if (atomic_load(&w->ready) && c->cleared && !c->told_ready && w->rank == 0) {
     tri_group_msg m = {.op = TRI_GROUP_READY,
                        .ready = {.group = (uint32_t)w->opts.group,
                                  .epoch = w->opts.epoch,
@@ -353,18 +349,25 @@ static void report(struct control *c) {
     send_health(c);
     c->last_health = now;
   }
-  if (now - c->last_lease > LEASE_MS * 1000000LL && !atomic_load(&w->stop)) {
-    tri_log(TRI_LOG_ERROR, "control", "no word from the coordinator for %d ms: leaving", LEASE_MS);
+}
+
+static void watch_lease(struct control *c) {
+  tri_worker *w = c->w;
+  int64_t now = tri_now_ns();
+  int64_t lease_ns = (int64_t)(w->opts.lease * 1e9);
+  if (now - c->last_lease > lease_ns && !atomic_load(&w->stop)) {
+    tri_log(TRI_LOG_ERROR, "control", "no word from the coordinator for %g s: leaving", w->opts.lease);
     atomic_store(&w->stop, true);
     tri_waker_wake(&w->waker);
   }
   /* A step thread that does not come out of a collective or a kernel must not outlive its cluster. */
-  if (now - c->last_lease > (LEASE_MS + 1000) * 1000000LL) _exit(TRI_EXIT_FAILED);
+  if (now - c->last_lease > lease_ns + 1000000000LL) _exit(TRI_EXIT_FAILED);
 }
 
 static void send_failure(struct control *c) {
   tri_worker *w = c->w;
   if (w->failure.status == TRI_OK) return;
+  if (!c->connected) connect_link(c, WORDS_MS);
   tri_group_msg m = {.op = TRI_GROUP_FAILED,
                      .failed = {.group = (uint32_t)w->opts.group,
                                 .rank = (uint32_t)w->rank,
@@ -375,20 +378,31 @@ static void send_failure(struct control *c) {
   send_msg(c, &m);
 }
 
+/* Sees to the connection. A coordinator's last words, as that a rank is to leave, count behind its end. */
+static void look_at_link(struct control *c) {
+  if (c->connected && tri_zlink_look(c->link, NULL) != TRI_ZLINK_UP) {
+    receive(c);
+    lose_link(c);
+  }
+  if (!c->connected) connect_link(c, POLL_MS);
+}
+
 static void run(struct control *c) {
   tri_worker *w = c->w;
-  send_register(c);
   while (!atomic_load(&w->leaving)) {
+    look_at_link(c);
     tri_zpoll items[] = {{.link = c->link, .fd = -1}, {.fd = w->notify_fd}};
     int ready = 0;
     uint64_t count;
     bool soon = atomic_load(&w->idled) || is_untold(c);
-    tri_zpoll_wait(items, 2, soon ? IDLED_MS : POLL_MS, &ready);
+    int wait_ms = soon ? IDLED_MS : POLL_MS;
+    tri_zpoll_wait(items, 2, c->connected ? wait_ms : AGAIN_MS, &ready);
     if (items[1].ready && read(w->notify_fd, &count, sizeof count) < 0 && errno != EAGAIN) break;
     receive(c);
     send_outboxes(c);
     for (tri_job *j; (j = tri_ring_pop(&w->retired));) tri_job_destroy(j);
-    report(c);
+    if (c->connected) report(c);
+    watch_lease(c);
   }
   send_outboxes(c);
   send_failure(c);
@@ -409,12 +423,7 @@ static void *control_main(void *arg) {
   tri_worker *w = c.w;
   TRI_TRY(tri_arena_create(64 << 10, &c.arena));
   TRI_TRY(tri_zcontext_create(&c.z, &err));
-  tri_zlink_config lc = {.endpoint = w->boot.endpoint,
-                         .own = &w->boot.worker,
-                         .server_key = w->boot.server_key,
-                         .max_message = TRI_WIRE_MAX_MESSAGE,
-                         .backlog = 4096};
-  TRI_TRY(tri_zlink_open(c.z, &lc, &c.link, &err));
+  TRI_TRY(open_link(&c, &err));
   run(&c);
 cleanup:
   if (st != TRI_OK) {

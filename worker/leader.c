@@ -290,6 +290,19 @@ static void take_commands(struct leader *ld) {
   if (tri_shards_has_work(ld->shards)) atomic_store_explicit(&w->busy, true, memory_order_relaxed);
 }
 
+/* Drops the jobs of a coordinator that is lost, and says so once nothing comes of them any more. */
+static void drop_jobs(struct leader *ld) {
+  tri_worker *w = ld->w;
+  uint64_t line = atomic_load(&w->line);
+  if (line == atomic_load_explicit(&w->cleared, memory_order_relaxed)) return;
+  for (tri_job *j; (j = tri_ring_pop(&w->jobs));) tri_job_destroy(j);
+  while (tri_ring_pop(&w->aborts)) continue;
+  tri_shards_abort_all(ld->shards);
+  if (tri_shards_is_busy(ld->shards) || w->engine->num_steps || ld->out->num || ld->out->num_results) return;
+  atomic_store(&w->cleared, line);
+  tri_control_notify(w);
+}
+
 /* A rank that waits for what a device does must not sleep: the next step may wait for that, too, also where it is
  * another rank's device. */
 static const tri_wait_policy *policy_of(const struct leader *ld) {
@@ -337,6 +350,7 @@ static tri_status serve(struct leader *ld) {
   while (!atomic_load_explicit(&w->stop, memory_order_relaxed)) {
     bool worked = false;
     tri_status st = TRI_OK;
+    drop_jobs(ld);
     take_commands(ld);
     tri_shards_reap(ld->shards, tri_now_ns(), ld->out);
     if (ld->out->num) st = flush(ld);

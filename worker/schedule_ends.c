@@ -68,6 +68,10 @@ bool tri_sched_abort(tri_sched *s, uint64_t job_id) {
   return false;
 }
 
+void tri_sched_abort_all(tri_sched *s) {
+  for (tri_job *j = s->jobs; j; j = j->next) j->aborted = true;
+}
+
 tri_job *tri_sched_retired(tri_sched *s) {
   tri_job *j = s->retired;
   if (j) s->retired = j->next;

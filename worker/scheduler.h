@@ -227,6 +227,7 @@ void tri_job_destroy(tri_job *job); /* NULL is fine */
 void tri_sched_add(tri_sched *s, tri_job *job); /* takes over */
 /* False when the job is unknown (it may just have ended). */
 bool tri_sched_abort(tri_sched *s, uint64_t job_id);
+void tri_sched_abort_all(tri_sched *s);
 
 /* Composes the next step of a lane that is not busy. False: nothing to do. */
 bool tri_sched_compose(tri_sched *s, int lane, tri_plan_writer *plan);

@@ -118,6 +118,11 @@ bool tri_shards_abort(tri_shards *s, uint64_t job_id) {
   return false;
 }
 
+void tri_shards_abort_all(tri_shards *s) {
+  for (tri_job *j = s->first; j; j = j->next) j->aborted = true;
+  for (int i = 0; i < s->dp; i++) tri_sched_abort_all(s->scheds[i]);
+}
+
 /* A job that ends before it has a shard is answered for by the first one's scheduler, like any that waits there. */
 bool tri_shards_reap(tri_shards *s, int64_t now_ns, tri_outbox *out) {
   bool all = true;

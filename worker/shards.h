@@ -23,6 +23,7 @@ void tri_shards_destroy(tri_shards *s); /* with the jobs that it still holds; NU
 void tri_shards_add(tri_shards *s, tri_job *job); /* takes over */
 /* False when the job is unknown (it may just have ended). */
 bool tri_shards_abort(tri_shards *s, uint64_t job_id);
+void tri_shards_abort_all(tri_shards *s);
 
 /* Composes the next step of a lane that is not busy: plans[dp], one for every shard, all of one step; that of a shard
  * without work has no sequences. False: no shard has anything to do, or what one has must wait for the step under way;

@@ -49,6 +49,7 @@ typedef struct tri_worker {
   atomic_bool drain;         /* leave when nothing runs */
   atomic_bool measure;       /* every rank: find out the machine's floors, if nothing runs */
   atomic_bool count_experts; /* every rank: what its experts have had to do */
+  _Atomic uint64_t line;     /* number of the connection to a coordinator: jobs of earlier ones are to be dropped */
 
   /* step -> control */
   tri_ring outbox_full, outbox_free; /* tri_outbox *; _free runs the other way */
@@ -58,6 +59,7 @@ typedef struct tri_worker {
   atomic_bool hashed;        /* weights_hash is known */
   atomic_bool loaded, ready; /* the engine stands (its facts may be read); the canary has passed */
   atomic_bool leaving;       /* the control thread sends what is left and ends */
+  _Atomic uint64_t cleared;  /* of which line the leader knows, and has no job of those before it */
   _Atomic uint64_t scheduler_ns, tokens, preemptions, blocks_used;
   _Atomic uint64_t host_blocks_used, swaps_out, swaps_in, blocks_out, blocks_in; /* see tri_sched_stats */
   _Atomic uint64_t prefix_queries, prefix_hits, prefix_evictions;                /* likewise */

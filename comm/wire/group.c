@@ -143,6 +143,7 @@ static const tri_field register_fields[] = {
     G_U64(tri_group_register, block_size),
     G_U64(tri_group_register, max_num_seqs),
     G_U64(tri_group_register, max_num_batched_tokens),
+    {TRI_F(TRI_FT_F64, "layer_seconds", tri_group_register, layer_seconds), .flags = TRI_FF_OMIT},
 };
 
 #define M_F(type_, name_, m)                                                                                           \

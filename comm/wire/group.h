@@ -8,7 +8,7 @@
 
 typedef enum tri_group_op {
   /* worker to coordinator */
-  TRI_GROUP_REGISTER,      /* first message of every rank */
+  TRI_GROUP_REGISTER,      /* first message of every rank, over each connection */
   TRI_GROUP_READY,         /* leader: a canary token has passed through the whole group */
   TRI_GROUP_TOKENS,        /* leader: everything one step drew */
   TRI_GROUP_HEALTH,        /* every rank, once a second */
@@ -36,6 +36,7 @@ typedef struct tri_group_register {
   uint64_t weights_hash; /* tri_weights_hash; 0: not known */
   uint64_t max_model_len, vocab_size, kv_blocks, block_size, max_num_seqs;
   uint64_t max_num_batched_tokens; /* of a step, over all shards */
+  double layer_seconds;            /* of a group that was ready before, for another coordinator: see ready; else 0 */
 } tri_group_register;
 
 /* Weights that do not stay in a rank's memory; zeros where all do. */

@@ -65,9 +65,9 @@ static void start(tri_up *u) {
   if (tri_up_spawn_gateway(u, &err) != TRI_OK) tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
 }
 
-void tri_up_gateway_begin(tri_up *u, const char *endpoint) {
-  if (!u->opts.gateway.listen || u->stopping || u->draining) return;
-  reachable(endpoint, u->gateway.endpoint);
+void tri_up_gateway_begin(tri_up *u) {
+  if (!u->opts.gateway.listen || u->stopping || u->draining || u->gateway.restarts.started_ns) return;
+  reachable(u->endpoint, u->gateway.endpoint);
   start(u);
 }
 
@@ -137,5 +137,6 @@ void tri_up_gateway_check(tri_up *u, int64_t now) {
     g->kill_ns = now + HALF_SECOND_MS * 1000000LL; /* and again, until it is gone */
     tri_up_kill(g->pid);
   }
-  if (!g->pid && g->restarts.restart_ns && now >= g->restarts.restart_ns && !u->stopping && !u->draining) start(u);
+  bool is_due = !g->pid && g->restarts.restart_ns && now >= g->restarts.restart_ns;
+  if (is_due && u->listening && !u->stopping && !u->draining) start(u);
 }

@@ -103,15 +103,32 @@ static bool others_are_left(const tri_up *u, int group) {
   return false;
 }
 
+static void tell_hold(const tri_up *u, int group, int64_t now) {
+  const tri_up_group *g = &u->groups[group];
+  const char *kind = g->hold == TRI_UP_GIVEN_UP ? "given_up" : "quarantined";
+  tri_up_tell(u, "held %d %s %lld %s", group, kind, (long long)((g->restarts.restart_ns - now) / NS_PER_S),
+              g->hold_why);
+}
+
+void tri_up_groups_tell(const tri_up *u) {
+  for (int i = 0; i < u->layout.replicas; i++) {
+    const tri_up_group *g = &u->groups[i];
+    unsigned long long next = g->epoch + 1;
+    if (g->epoch) tri_up_tell(u, "expect %d %llu", i, g->pid > 0 ? next - 1 : next);
+    if (g->hold) tell_hold(u, i, tri_now_ns());
+  }
+}
+
 /* The group stays down until its restart_ns. */
 static void hold(tri_up *u, int group, tri_up_hold kind, int64_t now, const char *why) {
   tri_up_group *g = &u->groups[group];
   int seconds = (int)((g->restarts.restart_ns - now) / NS_PER_S);
   bool given_up = kind == TRI_UP_GIVEN_UP;
   g->hold = kind;
+  snprintf(g->hold_why, sizeof g->hold_why, "%s", why);
   tri_log(TRI_LOG_ERROR, "up", "group %d %s: %s. It is tried again in %d s; the others serve on", group,
           given_up ? "is given up for now" : "stays down", why, seconds);
-  tri_up_tell(u, "held %d %s %d %s", group, given_up ? "given_up" : "quarantined", seconds, why);
+  tell_hold(u, group, now);
 }
 
 void tri_up_group_lost(tri_up *u, int group, int rank, const char *code, const char *why) {

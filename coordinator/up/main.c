@@ -18,9 +18,7 @@
 #include "runtime/model/layout.h"
 
 enum {
-  START_MS = 60000,
   STOP_GRACE_MS = 5000,
-  SILENCE_MS = 5000,
   LAST_WORDS_MS = 1500,
   OVER_MS = 3000, /* for the coordinator to tell its clients why this process gives up */
   EMPTY_MS = 500
@@ -35,15 +33,14 @@ static tri_status prepare(tri_up *u, tri_error *err) {
   tri_up_folders_clean("/dev/shm"); /* where a group of several ranks has its segments (spawn.c) */
   tri_status st = tri_up_folder_make(base, &u->run_dir, err);
   snprintf(u->boot_path, sizeof u->boot_path, "%s/boot", u->run_dir.path);
+  snprintf(u->keys_path, sizeof u->keys_path, "%s/keys", u->run_dir.path);
   snprintf(u->workers_path, sizeof u->workers_path, "%s/workers", u->run_dir.path);
   return st;
 }
 
 /* A coordinator that was killed leaves its socket, at which clients would wait for somebody to answer. */
 static void remove_socket(const tri_up *u) {
-  char endpoint[TRI_ENDPOINT_BYTES];
-  if (!u->stopping || !u->listening || tri_endpoint_resolve(u->opts.serve.endpoint, endpoint, NULL) != TRI_OK) return;
-  if (!strncmp(endpoint, "ipc://", 6)) unlink(endpoint + 6);
+  if (u->stopping && !strncmp(u->endpoint, "ipc://", 6)) unlink(u->endpoint + 6);
 }
 
 /* Refuses here, once, a layout that every rank would refuse after its start. */
@@ -135,6 +132,11 @@ static void drain(tri_up *u, int signal) {
   /* The coordinator names in its log what it got. To it SIGHUP means that its supervisor is gone. */
   u->drain_signal = signal == SIGHUP ? SIGTERM : signal;
   if (u->stopping) return; /* for another reason, and soon */
+  if (u->away) { /* nobody knows the jobs that would end, and with a journal the next start goes on with them */
+    tri_log(TRI_LOG_WARN, "up", "SIG%s while there is no coordinator: ending everything", sigabbrev_np(signal));
+    stop_all(u, TRI_EXIT_FAILED);
+    return;
+  }
   tri_log(TRI_LOG_INFO, "up", "SIG%s: draining", sigabbrev_np(signal));
   u->deadline_ns = tri_deadline_after_ms(gateway_ms + STOP_GRACE_MS);
   if (!tri_up_gateway_stop(u, gateway_ms)) drain_coordinator(u, false);
@@ -154,9 +156,9 @@ static void take_event(tri_up *u, char *line) {
   int used = 0, failed;
   char code[32];
   if (!strncmp(line, "listening ", 10)) {
-    u->listening = true;
-    start_groups(u);
-    tri_up_gateway_begin(u, line + 10);
+    tri_up_coordinator_listens(u, line + 10);
+    if (!u->boot.endpoint[0]) start_groups(u);
+    tri_up_gateway_begin(u);
   } else if (sscanf(line, "came %u %llu %u", &group, &epoch, &rank) == 3 && group < TRI_UP_MAX_GROUPS) {
     if (u->groups[group].epoch == epoch) tri_up_start_came(u, (int)group, rank);
   } else if (sscanf(line, "ready %u %llu", &group, &epoch) == 2 && group < TRI_UP_MAX_GROUPS) {
@@ -215,6 +217,7 @@ static void reap(tri_up *u) {
         if (until < u->deadline_ns) u->deadline_ns = until;
         continue;
       }
+      if (!u->stopping && !u->draining && tri_up_coordinator_again(u, status)) continue;
       if (!u->stopping)
         tri_log(TRI_LOG_ERROR, "up", "the coordinator %s: ending the groups", tri_up_end_text(status, text));
       stop_all(u, code ? code : TRI_EXIT_FAILED);
@@ -255,10 +258,7 @@ static void check_times(tri_up *u) {
     stop_all(u, TRI_EXIT_FAILED);
   }
   if (u->stopping && now > u->deadline_ns) tri_up_kill(u->coordinator);
-  if (u->listening && u->coordinator && !u->stopping && now - u->last_word_ns > SILENCE_MS * 1000000LL) {
-    tri_log(TRI_LOG_ERROR, "up", "the coordinator has been silent for %d s: ending everything", SILENCE_MS / 1000);
-    stop_all(u, TRI_EXIT_FAILED);
-  }
+  tri_up_coordinator_check(u, now);
   tri_up_gateway_check(u, now);
   tri_up_groups_check(u, now);
 }
@@ -295,13 +295,12 @@ int main(int argc, char **argv) {
   sigprocmask(SIG_BLOCK, &set, NULL);
   u.signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
   u.event_fd = u.notice_fd = u.gateway.pulse_fd = -1;
-  u.deadline_ns = tri_deadline_after_ms(START_MS);
   tri_status st = tri_up_options_finish(&u, opts, &err);
   if (st == TRI_OK) st = prepare(&u, &err);
   if (st == TRI_OK) st = check_layout(&u, &err);
   if (st == TRI_OK) st = tri_up_place_groups(&u, &err);
   if (st == TRI_OK) st = tri_up_groups_prepare(&u, &err);
-  if (st == TRI_OK) st = tri_up_spawn_coordinator(&u, &err);
+  if (st == TRI_OK) st = tri_up_coordinator_start(&u, &err);
   if (st != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "up", "%s", err.message[0] ? err.message : tri_status_text(st));
     code = tri_exit_code(st);

@@ -22,7 +22,8 @@ static const tri_option own_options[] = {
     {TRI_OPT(tri_up_options, launcher_args), .name = "launcher-args", .metavar = "\"ARG...\"", .group = "Groups",
      .help = "more arguments for the launcher"},
     {TRI_OPT(tri_up_options, max_restarts), .name = "max-restarts", .min = 0, .max = 1000, .fallback = "5",
-     .metavar = "N", .group = "Groups", .help = "starts of a group, or of the gateway, in a row that may fail"},
+     .metavar = "N", .group = "Groups",
+     .help = "starts of a group, of the gateway or of a coordinator, in a row that may fail"},
     {TRI_OPT(tri_up_options, no_journal), .name = "no-journal", .group = "Service",
      .help = "requests end with their coordinator; without it, and without --journal, there is a journal in "
              "$XDG_STATE_HOME/trireme or ~/.local/state/trireme"},

@@ -14,7 +14,10 @@
 #include "runtime/base/mpi_environment.h"
 #include "runtime/base/wait.h"
 
-enum { MAX_SOCKET_PATH = 100 }; /* what the system allows is a little more */
+enum {
+  MAX_SOCKET_PATH = 100, /* what the system allows is a little more */
+  LEASE_S = 60,          /* for workers to wait for the next coordinator: longer than its restarts take */
+};
 
 struct command {
   char *argv[TRI_UP_MAX_ARGS];
@@ -87,6 +90,12 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
   add_passed(&c, u);
   add_words(&c, "--launch group --event-fd %d --notice-fd %d --boot-file", events[1], notices[0]);
   add(&c, u->boot_path);
+  add(&c, "--worker-key-file");
+  add(&c, u->keys_path);
+  if (u->endpoint[0]) { /* where clients look for it */
+    add(&c, "--endpoint");
+    add(&c, u->endpoint);
+  }
   char endpoint[320], host[128];
   bool chosen_here = !strcmp(u->opts.serve.worker_endpoint, "auto");
   if (chosen_here && u->places) {
@@ -186,7 +195,8 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   if (!alone && u->opts.launcher_args) add_words(&c, "%.1023s", u->opts.launcher_args);
   add(&c, program);
   add_passed(&c, u);
-  add_words(&c, "--launch %s --group %d --epoch %llu", alone ? "self" : "group", group, (unsigned long long)++g->epoch);
+  add_words(&c, "--launch %s --group %d --epoch %llu --lease %d", alone ? "self" : "group", group,
+            (unsigned long long)++g->epoch, LEASE_S);
   if (u->places) add(&c, "--places");
   if (u->places) add(&c, shares.places);
   g->restarts.started_ns = tri_now_ns();

@@ -63,6 +63,7 @@ typedef struct tri_up_group {
   bool empty;       /* at the end: its launcher had no ranks any more when it was last looked at */
   tri_up_restarts restarts;
   tri_up_hold hold;
+  char hold_why[300];
   int end_status;              /* of its last end, which */
   int64_t judge_ns;            /* is judged at that time at the latest; 0: it has been */
   int64_t end_ns;              /* when it was */
@@ -98,20 +99,23 @@ typedef struct tri_up {
   tri_arena *arena;
   const char *pass[TRI_UP_MAX_ARGS]; /* arguments for the coordinator and the workers */
   int num_pass;
-  char bin_dir[4096], boot_path[300], workers_path[300];
+  char bin_dir[4096], boot_path[300], keys_path[300], workers_path[300];
   tri_up_folder run_dir;
   tri_boot boot;
   tri_hosts hosts;
   tri_place *places;       /* of every group's ranks; NULL: all are here, or where the launcher puts them */
   tri_up_host *held_hosts; /* [hosts.count, 1 at least] */
   pid_t coordinator;
-  int event_fd, notice_fd; /* of the coordinator: what it tells, and what it is told */
+  tri_up_restarts coordinator_restarts;
+  char endpoint[TRI_ENDPOINT_BYTES]; /* where it has listened for clients; empty: it never has */
+  int event_fd, notice_fd;           /* of the coordinator: what it tells, and what it is told */
   int signal_fd;
   char line[1024]; /* of events, until its end has come */
   size_t line_len;
   tri_up_group groups[TRI_UP_MAX_GROUPS];
   tri_up_gateway gateway;
   bool listening, draining, drained, at_once, stopping;
+  bool away;                        /* the coordinator was killed, and the next one does not listen yet */
   bool coordinator_told, told_late; /* to drain; when the gateway had ended */
   int drain_signal;
   int exit_code;
@@ -127,6 +131,8 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err);
 tri_status tri_up_spawn_gateway(tri_up *u, tri_error *err);
 void tri_up_kill(pid_t pid);         /* the whole process group, at once */
 bool tri_up_has_children(pid_t pid); /* that have not ended */
+
+enum { TRI_UP_START_MS = 60000 }; /* that the coordinator's start may take */
 
 /* main.c: ends the groups at once, and the coordinator once it has told its clients why. Does nothing where everything
  * is about to end. */
@@ -162,12 +168,20 @@ void tri_up_group_ready(tri_up *u, int group);
 void tri_up_group_lost(tri_up *u, int group, int rank, const char *code, const char *why);
 void tri_up_group_ended(tri_up *u, int group, int status);
 void tri_up_groups_check(tri_up *u, int64_t now);
+void tri_up_groups_tell(const tri_up *u); /* a coordinator of what other ones know */
 /* Writes one line to the coordinator. Returns false where it is gone or does not read. */
 bool tri_up_tell(const tri_up *u, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* coordinator.c: the coordinator's life. Starts one, and tells it of the groups that were started before. */
+tri_status tri_up_coordinator_start(tri_up *u, tri_error *err);
+void tri_up_coordinator_listens(tri_up *u, const char *endpoint);
+/* It has ended, and nobody has asked for that. Returns false where it is not to be started again. */
+bool tri_up_coordinator_again(tri_up *u, int status);
+void tri_up_coordinator_check(tri_up *u, int64_t now);
+
 /* gateway.c: the gateway's life, in the loop of the supervisor. */
 tri_status tri_up_gateway_prepare(tri_up *u, const tri_options *opts, tri_error *err);
-void tri_up_gateway_begin(tri_up *u, const char *endpoint); /* the coordinator listens there */
+void tri_up_gateway_begin(tri_up *u); /* the coordinator listens */
 void tri_up_gateway_ended(tri_up *u, int status);
 /* Tells it to end, and gives it so long. Returns false where none runs. */
 bool tri_up_gateway_stop(tri_up *u, int64_t ms);

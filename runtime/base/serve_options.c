@@ -241,6 +241,12 @@ const tri_option tri_serve_option_table[] = {
      .help = "mpi: coordinator and workers are one MPI job; group: the workers are; self: one worker without MPI"},
     {TRI_OPT(S, boot_file), .name = "boot-file", .env = "TRIREME_BOOT_FILE", .metavar = "FILE", .group = "Launch",
      .help = "where the coordinator leaves its address and the workers' keys (mode 0600)"},
+    {TRI_OPT(S, worker_key_file), .name = "worker-key-file", .metavar = "FILE", .group = "Launch",
+     .help =
+         "where the coordinator keeps the keys of the workers' socket: with it and the boot file of a start before, "
+         "that start's workers find this one"},
+    {TRI_OPT(S, lease), .name = "lease", .min = 1, .max = 86400, .fallback = "8", .metavar = "S", .group = "Launch",
+     .help = "seconds without a word from a coordinator after which a worker leaves"},
     {TRI_OPT(S, group), .name = "group", .min = 0, .max = 63, .fallback = "0", .metavar = "N", .group = "Launch",
      .help = "number of this worker's replica group"},
     {TRI_OPT(S, places), .name = "places", .metavar = "N@FIRST/COUNT,...", .group = "Launch",

@@ -66,11 +66,11 @@ typedef struct tri_serve_options {
   double max_queue_time;    /* seconds; 0: any */
   uint64_t memory_cap, response_cache;
   const char *journal; /* NULL: none */
-  double watchdog_timeout, start_timeout, drain_timeout;
+  double watchdog_timeout, start_timeout, drain_timeout, lease;
   int log_level;
   /* launch */
   int launch; /* tri_launch */
-  const char *boot_file, *places;
+  const char *boot_file, *worker_key_file, *places;
   int group, event_fd, notice_fd;
   uint64_t epoch;
 } tri_serve_options;

@@ -85,14 +85,20 @@ ended_with 0
 [ "$(cat "$RUN/direct")" = 0 ] || fail "a job that no gateway has asked for was cut off: $(cat "$RUN/direct.err")"
 echo "gateway killed: served again after $served ms; drained after $drained ms, and the rest $(($(now_ms) - since - drained)) ms later"
 
-# The coordinator goes, and everything with it; streams hear why.
+# The coordinator goes; streams hear why, and the same gateway finds the next one.
 up_http
 stream_start 8000
-kill -9 "$(pid_of trireme-coordin)"
+gateway=$(pid_of trireme-gateway)
 since=$(now_ms)
+coordinator_killed
 stream_ends 5000 '"error":.*connection'
-ended_with 1
-echo "coordinator killed: everything gone $(($(now_ms) - since)) ms later"
+healthy
+stream_start 20
+stream_ends 5000 '"finish_reason":"length"'
+[ "$(pid_of trireme-gateway)" = "$gateway" ] || fail "the gateway was started again"
+echo "coordinator killed: another request answered over HTTP after $(($(now_ms) - since)) ms"
+kill -TERM "$CLUSTER"
+ended_with 0
 
 # The supervisor goes, and everything with it. What stands still is not waited for at a second request to end.
 up_http

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2154 # what many_kinds.sh sets
-# kill -9 of the coordinator in the middle of many kinds of requests, with a journal: the next start goes on with them, and each ends as it
-# does undisturbed, for clients that ask again under its request_id. A journal has one coordinator, and damage is refused.
+# kill -9 of a whole cluster in the middle of many kinds of requests, with a journal: the next start goes on with them, and each ends as it
+# does undisturbed (the coordinator alone: coordinator.sh), for clients that ask again under its request_id. A journal has one coordinator, and damage is refused.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/many_kinds.sh"
 kept=(--journal "$RUN/journal")
 
 # What a client that asks again is told is the same, but for `existing` in what is left out above.
-dies() { # the coordinator, and so the cluster
-  kill -9 "$(ours | awk '$2 ~ /^trireme-coord/ {print $1}')"
+dies() { # the coordinator, which is not to come back, and so the cluster
+  kill -9 "$(pid_of trireme-coordin)"
   wait "$CLUSTER"
   [ $? != 0 ] || fail "up does not say that its coordinator was killed"
+  grep -q "up: the coordinator was killed by signal 9 (Killed): ending the groups" "$RUN/log" || fail "the log does not say that the coordinator was killed"
 }
 supervisor_dies() { # of which the coordinator hears, and tells its clients
   kill -9 "$CLUSTER"
@@ -32,7 +33,7 @@ requests_end whole
 stop_cluster TERM
 
 # Killed while they run, and once more behind the restart, in front of the clients' return.
-start_up "${common[@]}" "${kept[@]}"
+start_up "${common[@]}" "${kept[@]}" --max-restarts 0
 [ "$(stat -c %a "$RUN/journal")" = 700 ] || fail "others can read the journal"
 EXTRA='--request-id {} --on-disconnect continue' requests_start first
 requests_run first 12
@@ -66,7 +67,7 @@ stop_cluster USR1
 
 # A byte that was durable.
 file=$(find "$RUN/journal" -name '*.journal' | sort | head -1)
-start_up "${common[@]}" "${kept[@]}"
+start_up "${common[@]}" "${kept[@]}" --max-restarts 0
 "$BIN/trireme" submit --on-disconnect continue --max-tokens 3 "1+1=" >/dev/null || fail "no answer"
 dies
 file=$(find "$RUN/journal" -name '*.journal' | sort | tail -1)

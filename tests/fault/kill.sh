@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # kill -9 of each kind of process while clients stream. Where the group comes back, or there is another, every client gets the whole answer;
-# else it ends within 5 s, with an error or with the whole answer. Within 10 s every process of ours is gone or belongs to a cluster that
+# else it ends within 5 s, with an error or with the whole answer. A coordinator comes back alone. Within 10 s every process of ours is gone or belongs to a cluster that
 # answers.
 # Usage: kill.sh {up|mpi|give_up}
 . "$(dirname "$0")/lib.sh"
@@ -24,7 +24,24 @@ group_restarts() { # KIND PID
   echo "up, $kind killed: served again after $SERVED ms, $REPLAYED of 8 clients' jobs were run again, all were answered after $LAST ms"
 }
 
-# The coordinator or the supervisor: everything ends.
+# The coordinator, which has no journal: its clients hear that it is gone, and the same workers answer others.
+coordinator_restarts() {
+  local since workers
+  clients_start 8 $TOKENS
+  workers="$(rank_pid 0 0) $(rank_pid 0 1) $(epoch_of 0)"
+  : >"$RUN/log"
+  since=$(now_ms)
+  kill -9 "$(pid_of trireme-coordin)"
+  clients_end "$since" 5000
+  [ "$WRONG" -gt 0 ] || fail "coordinator: all clients were answered: killed too late"
+  serves_again "$since"
+  [ "$(rank_pid 0 0) $(rank_pid 0 1) $(epoch_of 0)" = "$workers" ] || fail "coordinator: the workers are not the same: $workers"
+  grep -q 'worker:.*loaded in' "$RUN/log" && fail "coordinator: weights were loaded again"
+  grep -q "up: the coordinator was killed by signal 9 (Killed), starting it again" "$RUN/log" || fail "the log does not say that the coordinator was killed"
+  echo "up, coordinator killed: last client ended after $LAST ms ($WRONG with an error: $WORDS), the same workers answered after $SERVED ms"
+}
+
+# The supervisor, or any of one MPI job: everything ends.
 all_ends() { # HOW KIND PID
   local since
   clients_start 8 $TOKENS
@@ -44,9 +61,7 @@ up() {
   group_restarts leader "$(rank_pid 0 0)"
   group_restarts "other worker" "$(rank_pid 0 1)"
   group_restarts mpirun "$(pid_of mpirun)"
-  all_ends up coordinator "$(pid_of trireme-coordin)"
-  grep -q "up: the coordinator was killed by signal 9 (Killed): ending the groups" "$RUN/log" || fail "the log does not say that the coordinator was killed"
-  start_up -tp 2
+  coordinator_restarts
   all_ends up supervisor "$(pid_of trireme-up)"
 
   # One group of two. The other one goes on with its jobs, and answers meanwhile.

@@ -97,6 +97,21 @@ gone() {
   return 1
 }
 
+# coordinator_killed: kill -9, and returns when the next one listens. coordinator_again N: it does so for the Nth time in this log.
+coordinator_killed() {
+  local n
+  n=$(grep -c 'up: the coordinator listens again' "$RUN/log")
+  kill -9 "$(pid_of trireme-coordin)" || fail "there is no coordinator to be killed"
+  coordinator_again $((n + 1))
+}
+coordinator_again() {
+  for _ in $(seq 2000); do
+    [ "$(grep -c 'up: the coordinator listens again' "$RUN/log")" -ge "$1" ] && return
+    sleep 0.01
+  done
+  fail "no coordinator after 20 s"
+}
+
 # serves_again SINCE: the cluster gives the right answer within 10 s of the fault. Sets SERVED (ms).
 serves_again() {
   while [ "$(LIMIT_S=3 client submit --temperature 0 "37+48=" 2>/dev/null)" != 85 ]; do

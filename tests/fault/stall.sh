@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SIGSTOP of a worker while clients stream: nobody sees that by itself. It is noticed within 5 s; with `trireme up` the group starts again, goes on
-# with what it ran, and the stopped process is gone, in one MPI job everything ends within 10 s. A stopped coordinator ends everything, too.
+# with what it ran, and the stopped process is gone, in one MPI job everything ends within 10 s. A stopped coordinator is killed, and the next one goes on with the same workers.
 . "$(dirname "$0")/lib.sh"
 TOKENS=900
 
@@ -34,11 +34,26 @@ ends() { # HOW KIND PID
   echo "$1, $2 stopped: last client ended after $LAST ms ($WRONG with an error: $WORDS), everything gone after $GONE ms"
 }
 
+comes_back() { # the coordinator
+  local since workers
+  clients_start 8 $TOKENS
+  workers="$(rank_pid 0 0) $(rank_pid 0 1)"
+  since=$(now_ms)
+  kill -STOP "$(pid_of trireme-coordin)"
+  clients_end "$since" 10000
+  [ "$WRONG" -gt 0 ] || fail "coordinator: all clients were answered: stopped too late"
+  serves_again "$(now_ms)"
+  [ "$(rank_pid 0 0) $(rank_pid 0 1)" = "$workers" ] || fail "coordinator: the workers are not the same: $workers"
+  grep -q "up: the coordinator has been silent for 5 s: killing it" "$RUN/log" || fail "the log does not say that the coordinator was silent"
+  echo "up, coordinator stopped: last client ended after $LAST ms ($WRONG with an error: $WORDS), the same workers answered $SERVED ms later"
+  stop_cluster TERM
+}
+
 start_up -tp 2
 learn_answer $TOKENS
 restarts leader "$(rank_pid 0 0)" 0
 restarts "other worker" "$(rank_pid 0 1)" 1
-ends up coordinator "$(pid_of trireme-coordin)" 10000
+comes_back
 start_mpi 2 1
 ends mpi leader "$(rank_pid 0 0)" 5000
 start_mpi 2 1

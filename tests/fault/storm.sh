@@ -103,6 +103,16 @@ watch() { # GROUP EPOCH
   done
   [ "$(starts)" != "$began" ] || echo "group $1 of epoch $2: noticed after ${noticed:-never}, not ready after 60 s" >>"$RUN/never"
 }
+# A coordinator comes back by itself.
+coordinator() { # PID
+  local n
+  n=$(grep -c 'up: the coordinator listens again' "$RUN/log")
+  touch "$RUN/down"
+  echo $(($(starts) + 1)) >"$RUN/starts"
+  kill -9 "$1" || fail "nothing to kill"
+  coordinator_again $((n + 1))
+  rm "$RUN/down"
+}
 restart() { # PID
   touch "$RUN/down"
   echo $(($(starts) + 1)) >"$RUN/starts"
@@ -123,7 +133,8 @@ hit() { # KIND GROUP; 1 where there is nothing to hit just now
   esac
   [ "$pid" ] || return 1
   case $1 in
-  coordinator | up) restart "$pid" ;;
+  coordinator) coordinator "$pid" ;;
+  up) restart "$pid" ;;
   stop)
     seconds=$((1 + RANDOM % 8)) # in front of the subshell, which has random numbers of its own
     (kill -STOP "$pid" && sleep $seconds && kill -CONT "$pid") 2>/dev/null &

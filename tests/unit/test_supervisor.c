@@ -75,10 +75,10 @@ START_TEST(hears_of_groups) {
   tri_supervisor s = begin(&u);
   s.news = note;
   s.ctx = text;
-  say(&u, "died 3 7 group 3 ended\nheld 1 given_up 30 it did\nheld 2 quarantined 600 host b: bad\n");
-  say(&u, "died x\nheld 1\nheld 1 given_up\ndied 4\n");
+  say(&u, "died 3 7 group 3 ended\nheld 1 given_up 30 it did\nheld 2 quarantined 600 host b: bad\nexpect 1 5\n");
+  say(&u, "died x\nheld 1\nheld 1 given_up\ndied 4\nexpect 1\n");
   ck_assert(!tri_supervisor_gives_up(&s));
-  ck_assert_str_eq(text, "0 3 7 0 group 3 ended;1 1 0 30 it did;2 2 0 600 host b: bad;");
+  ck_assert_str_eq(text, "0 3 7 0 group 3 ended;1 1 0 30 it did;2 2 0 600 host b: bad;3 1 5 0 ;");
   end(&s, &u);
 }
 END_TEST

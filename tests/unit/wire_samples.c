@@ -327,7 +327,8 @@ static void samples_from_groups(sample *out, int *n) {
                               .kv_blocks = 6,
                               .block_size = 16,
                               .max_num_seqs = 8,
-                              .max_num_batched_tokens = 512}};
+                              .max_num_batched_tokens = 512,
+                              .layer_seconds = 0.125}};
   keep_group(out, n, "register", &g);
   static const uint32_t canary_ids[] = {7, 70000}, canary_millis[] = {12, 1000000000};
   g = (tri_group_msg){.op = TRI_GROUP_READY, .seq = 2, .ready = {1, 2, 3.5, 0.25, canary_ids, canary_millis, 2, 2}};

@@ -1,0 +1,63 @@
+/* The life of the coordinator: one that was killed, or crashed, is started again under the groups that run. It listens
+ * where the one before did, with the same keys, and the groups' ranks find it. One that ends by itself has a reason. */
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "coordinator/up/up.h"
+#include "runtime/base/log.h"
+#include "runtime/base/wait.h"
+
+enum { SILENCE_MS = 5000 };
+
+tri_status tri_up_coordinator_start(tri_up *u, tri_error *err) {
+  u->coordinator_restarts.started_ns = tri_now_ns();
+  u->coordinator_restarts.restart_ns = 0;
+  u->deadline_ns = tri_deadline_after_ms(TRI_UP_START_MS);
+  TRI_CHECK(tri_up_spawn_coordinator(u, err));
+  tri_up_groups_tell(u);
+  return TRI_OK;
+}
+
+void tri_up_coordinator_listens(tri_up *u, const char *endpoint) {
+  if (u->away) tri_log(TRI_LOG_INFO, "up", "the coordinator listens again");
+  snprintf(u->endpoint, sizeof u->endpoint, "%s", endpoint);
+  u->listening = true;
+  u->away = false;
+}
+
+static void close_pipes(tri_up *u) {
+  close(u->event_fd);
+  close(u->notice_fd);
+  u->event_fd = u->notice_fd = -1;
+  u->line_len = 0;
+}
+
+bool tri_up_coordinator_again(tri_up *u, int status) {
+  tri_up_restarts *r = &u->coordinator_restarts;
+  int64_t now = tri_now_ns();
+  bool soon = now - r->started_ns < TRI_UP_SOON_MS * 1000000LL;
+  char text[96];
+  if (!WIFSIGNALED(status) || !tri_up_restart(r, now, u->opts.max_restarts, status, soon, !u->endpoint[0]))
+    return false;
+  close_pipes(u);
+  u->listening = false;
+  u->away = true;
+  u->deadline_ns = r->restart_ns + TRI_UP_START_MS * 1000000LL;
+  tri_log(TRI_LOG_WARN, "up", "the coordinator %s, starting it again%s; the groups wait for it",
+          tri_up_end_text(status, text), r->restart_ns > now ? " after a pause" : "");
+  return true;
+}
+
+void tri_up_coordinator_check(tri_up *u, int64_t now) {
+  int64_t restart_ns = u->coordinator_restarts.restart_ns;
+  tri_error err = {0};
+  if (u->listening && u->coordinator && !u->stopping && now - u->last_word_ns > SILENCE_MS * 1000000LL) {
+    tri_log(TRI_LOG_ERROR, "up", "the coordinator has been silent for %d s: killing it", SILENCE_MS / 1000);
+    u->last_word_ns = now; /* and again, until it is gone */
+    tri_up_kill(u->coordinator);
+  }
+  if (u->coordinator || !restart_ns || now < restart_ns || u->stopping || u->draining) return;
+  if (tri_up_coordinator_start(u, &err) != TRI_OK) tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
+}
