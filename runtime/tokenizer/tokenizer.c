@@ -391,12 +391,14 @@ tri_status tri_tokenizer_encode_truncated(const tri_tokenizer *t, tri_tokenizer_
   ids->max = SIZE_MAX;
   TRI_CHECK(tok_ids_append(ids, between->data, between->len)); /* makes the array long enough */
   TRI_CHECK(tok_ids_append(ids, behind->data, behind->len));
+  *out = ids->data;
+  *count = *second = 0;
+  if (!ids->data) return TRI_OK; /* there is no token, and no place for one */
   uint32_t *a = ids->data + before->len, *b = a + len_a + between->len;
   if (len_b) memmove(b, a + had_a, len_b * sizeof *b);
   if (between->len) memcpy(a + len_a, between->data, between->len * sizeof *a);
   if (behind->len) memcpy(b + len_b, behind->data, behind->len * sizeof *b);
   ids->len = special + len_a + len_b;
-  *out = ids->data;
   *count = ids->len;
   *second = pair && p->pair.has_second_type ? before->len + len_a + p->pair.first_between : 0;
   return TRI_OK;
