@@ -7,8 +7,8 @@
 unset TRIREME_RECONNECT_TIMEOUT_MS
 export GOES_ON=yes # with the journal that `up` has by default
 
-dies() { # PID
-  kill -9 "$1"
+up_dies() {
+  kill -9 "$CLUSTER"
   wait "$CLUSTER" 2>/dev/null
   all_gone_but_clients
 }
@@ -49,7 +49,7 @@ stop_up() {
 }
 stop_up
 
-# ---- killed twice: the coordinator, and behind the restart `up` ----
+# ---- killed twice: the coordinator, and then `up` ----
 
 start_up "${common[@]}"
 requests_start stays
@@ -58,13 +58,13 @@ BATCH=$!
 stream stream.stays &
 STREAM=$!
 requests_run stays 12
-dies "$(pid_of trireme-coordin)"
-start_up "${common[@]}"
+kill -9 "$(pid_of trireme-coordin)"
+coordinator_again 1
 folder=$(echo "$XDG_STATE_HOME"/trireme/journal/*)
 [ "$(stat -c %a "$folder")" = 700 ] || fail "others can read the journal $folder"
 grep -qE 'of the journal [1-9][0-9]* jobs go on' "$RUN/log" || fail "no job goes on: $(grep journal "$RUN/log")"
 sleep 0.3
-dies "$CLUSTER"
+up_dies
 start_up "${common[@]}"
 requests_end stays
 wait "$BATCH" || fail "the batch: $(cat "$RUN/lines.stays.err")"
@@ -91,7 +91,7 @@ for _ in $(seq 50); do client status --json | grep -q '"running":0,"waiting":0' 
 client status --json | grep -q '"running":0,"waiting":0' || fail "the job of a client that was killed still runs"
 clients_start 2 3000 --reconnect-timeout-ms 1500
 since=$(now_ms)
-dies "$(pid_of trireme-coordin)"
+up_dies
 clients_end "$since" 4000
 [ "$WRONG" = 2 ] || fail "$RIGHT of 2 clients were answered by nobody"
 case $WORDS in *"the coordinator was lost, and none was there again within 1.5 s"*) ;; *) fail "other words: $WORDS" ;; esac
