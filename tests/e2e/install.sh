@@ -10,7 +10,7 @@ for f in bin/trireme bin/trireme-worker share/trireme/cuda-gemm-tactics.txt shar
   [ -e "$tree/$f" ] || fail "$f is not installed"
 done
 # The README's and the documents' links lead somewhere.
-for page in "$tree"/share/doc/trireme/README.md "$tree"/share/doc/trireme/docs/*.md; do
+for page in "$tree"/share/doc/trireme/README.md "$tree"/share/doc/trireme/docs/*.md "$tree"/share/doc/trireme/docs/*/*.md; do
   grep -o '](\([^):#]*\)[)#]' "$page" | sed 's/^](//; s/.$//' | sort -u | while read -r link; do
     [ -z "$link" ] || [ -e "$(dirname "$page")/$link" ] || echo "${page#"$tree"/}: $link"
   done

@@ -70,7 +70,7 @@ printf '{%s}\n{%s, "cache": false}\n{%s, "cache_salt": "mine"}\n{%s, "cache_salt
 [ "$(hits)" = $((before + 3)) ] || fail "$(hits) hits, $before before"
 refused "cache_salt has 129 bytes; at most 128" --cache-salt "$(printf 's%.0s' $(seq 129))" x
 
-# README's file of prompts; not all of them are so short.
+# The guide's file of prompts; not all of them are so short.
 sed 's/, "answer".*/}/' "$MODEL/questions.jsonl" | awk 'length < 50' | head -20 >"$RUN/prompts.jsonl"
 "$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/answers.jsonl" 2>&1 | grep -q "20 done, 0 failed" || fail "a file of prompts: $(head -c 300 "$RUN/answers.jsonl")"
 
