@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Makes the README's picture, docs/running.svg, of a cluster that runs: what is typed, and what came of it.
+#   scripts/picture.sh BIN      BIN has the programs
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if [ $# != 1 ] || [ ! -x "$1/trireme" ]; then sed -n '2,3s/^# //p' "$0" >&2; exit 2; fi
+PATH=$(realpath "$1"):$PATH
+run=$(mktemp -d) up=
+trap '[ -z "$up" ] || { kill -TERM "$up" && wait "$up"; } >/dev/null 2>&1; rm -rf "$run"' EXIT
+export XDG_RUNTIME_DIR=$run XDG_STATE_HOME=$run
+shown() { # COMMAND [ADDED]: runs it, and shows both
+  echo "\$ $1"
+  bash -c "$1" 2>/dev/null | sed "${2:-}"
+}
+
+trireme up --model tests/models/abacus -tp 2 -dp 2 >"$run/log" 2>&1 &
+up=$!
+trireme status --wait 60 >/dev/null
+{
+  echo "\$ trireme up --model tests/models/abacus -tp 2 -dp 2 &"
+  grep -E 'is ready|serving' "$run/log" | sed 's/ipc:[^ ]*/ipc:\/\/\/run\/user\/1000\/trireme.sock/'
+  shown 'trireme submit --temperature 0 "37+48="'
+  shown 'trireme submit --temperature 0 "sort 52914="'
+  echo '$ trireme bench serve --num-prompts 600 --max-concurrency 24 &'
+  trireme bench serve --num-prompts 600 --max-concurrency 24 --no-floors >/dev/null 2>&1 &
+  load=$!
+  sleep 3
+  shown 'trireme status' '/^Ranks report/d; /had the KV blocks/d'
+  kill $load
+} >"$run/shown"
+scripts/terminal_svg.py "A cluster of two groups of two ranks" <"$run/shown" >docs/running.svg
