@@ -20,7 +20,7 @@ enum {
   TRI_JINJA_MOST_DEPTH = 100,      /* of nested expressions and blocks */
   TRI_JINJA_MOST_CALLS = 64,       /* of macros inside each other */
   TRI_JINJA_MOST_RANGE = 100000,
-  TRI_JINJA_MOST_MS = 2000,
+  TRI_JINJA_MOST_MS = 2000, /* of a processor's time: on a busy machine a render may take longer */
 };
 
 typedef struct tri_jinja tri_jinja;
