@@ -193,6 +193,14 @@ void cmd_json_logprobs(cmd_buf *b, const trireme_choice *c);
 /* Asks for the status and waits for it; e is valid until the next call on c. Events of other requests are dropped. */
 int cmd_ask_status(trireme *c, int timeout_ms, trireme_event *e);
 
+/* What the user knows of the coordinator. */
+typedef struct cmd_presence {
+  bool in_line; /* the terminal's line has something else in it */
+  bool away;
+} cmd_presence;
+/* trireme_next, which says when the coordinator goes away and when one is there again. */
+trireme_result cmd_next(trireme *c, int timeout_ms, cmd_presence *p, trireme_event *e, trireme_error *error);
+
 /* Says whether the served model embeds or classifies: it generates nothing, and keeps no KV cache. */
 bool cmd_is_encoder(const trireme_status *s);
 

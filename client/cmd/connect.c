@@ -89,6 +89,28 @@ int cmd_connect(const cmd_connection *connection, trireme **out) {
   return cmd_try_connect(connection, out, &error) ? cmd_fail(&error) : TRI_EXIT_OK;
 }
 
+static void say(cmd_presence *p, bool away) {
+  if (p->away == away) return;
+  p->away = away;
+  fprintf(stderr, "%strireme: %s\n", p->in_line ? "\n" : "",
+          away ? "the coordinator is gone; waiting for the next one (--reconnect-timeout-ms)"
+               : "a coordinator is there again");
+}
+
+trireme_result cmd_next(trireme *c, int timeout_ms, cmd_presence *p, trireme_event *e, trireme_error *error) {
+  enum { LOOK_MS = 500 };
+  int left = timeout_ms;
+  for (;;) {
+    int wait = left < 0 || left > LOOK_MS ? LOOK_MS : left;
+    trireme_result r = trireme_next(c, wait, e, error);
+    bool away = trireme_is_away(c);
+    if (r == TRIREME_TIMEOUT || !away) say(p, away); /* of one that never comes back the error speaks */
+    if (r != TRIREME_TIMEOUT) return r;
+    if (left >= 0) left -= wait;
+    if (!left) return r;
+  }
+}
+
 int cmd_ask_status(trireme *c, int timeout_ms, trireme_event *e) {
   trireme_error error = {0};
   uint64_t id;

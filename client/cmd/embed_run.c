@@ -146,6 +146,7 @@ static trireme_result feed(runner *r, trireme_error *error) {
 /* ---- the loop ---- */
 
 static int run(runner *r) {
+  cmd_presence coordinator = {0};
   trireme_error error = {0};
   while (!cmd_signal) {
     trireme_event e;
@@ -156,7 +157,7 @@ static int run(runner *r) {
       return r->failed ? failed : TRI_EXIT_OK;
     }
     if (st == TRIREME_OK && r->in_flight)
-      st = trireme_next(r->c, -1, &e, &error);
+      st = cmd_next(r->c, -1, &coordinator, &e, &error);
     else if (st == TRIREME_OK)
       continue;
     if (st == TRIREME_OK)

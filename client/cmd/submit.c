@@ -132,12 +132,13 @@ static void note_length(const cmd_submit_options *o, const trireme_event *e) {
 
 static int stream(trireme *c, uint64_t id, const cmd_submit_options *o) {
   texts t = {.n = o->request.r.n};
+  cmd_presence coordinator = {.in_line = !o->json};
   trireme_error error = {0};
   bool cancelled = false, ended = false, timed_out = false, written = true;
   int code = -1;
   while (code < 0 && written) {
     trireme_event e;
-    trireme_result r = trireme_next(c, cancelled ? CANCEL_MS : -1, &e, &error);
+    trireme_result r = cmd_next(c, cancelled ? CANCEL_MS : -1, &coordinator, &e, &error);
     if (cmd_signal && !cancelled) {
       cancelled = true;
       trireme_cancel(c, id, NULL, NULL, NULL);

@@ -344,6 +344,7 @@ static int wait_ms(const batch *b) {
 }
 
 static int run(batch *b) {
+  cmd_presence coordinator = {.in_line = b->bar};
   trireme_error error = {0};
   int code = TRI_EXIT_OK;
   b->started_ns = tri_now_ns();
@@ -352,7 +353,7 @@ static int run(batch *b) {
     trireme_result r = send_refused(b, &error) && feed(b, &error) ? TRIREME_OK : TRIREME_FAILED;
     if (!r && !write_results(b)) return cmd_output_failed();
     if (!r && b->end && !b->in_flight) break;
-    if (!r) r = trireme_next(b->c, wait_ms(b), &e, &error);
+    if (!r) r = cmd_next(b->c, wait_ms(b), &coordinator, &e, &error);
     if (r == TRIREME_OK)
       code = on_event(b, &e);
     else if (r != TRIREME_TIMEOUT && r != TRIREME_INTERRUPTED)

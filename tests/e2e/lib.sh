@@ -6,6 +6,7 @@ SRC=${SRC:?the source tree}
 DATA=$BIN/../tests/data # with the drawn weights
 RUN=$(mktemp -d "${TMPDIR:-/tmp}/trireme-test.XXXXXX")
 export TRIREME_ENDPOINT=ipc://$RUN/c.sock XDG_STATE_HOME=$RUN/state
+export TRIREME_RECONNECT_TIMEOUT_MS=0 # what clients are told at once; attach.sh has clients that wait
 export OMPI_MCA_mpi_yield_when_idle=1
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 MODEL=$SRC/tests/models/abacus

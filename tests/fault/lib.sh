@@ -3,7 +3,6 @@
 . "$(dirname "$0")/../e2e/lib.sh"
 export XDG_STATE_HOME=$RUN/state
 export XDG_RUNTIME_DIR=$RUN # where `trireme up` keeps its folder: kill -9 leaves that behind
-export TRIREME_RECONNECT_TIMEOUT_MS=0 # what clients are told at once; attach.sh has clients that wait
 NUMBER=0
 
 now_ms() { date +%s%3N; }
