@@ -193,7 +193,7 @@ void cmd_json_logprobs(cmd_buf *b, const trireme_choice *c);
 /* Asks for the status and waits for it; e is valid until the next call on c. Events of other requests are dropped. */
 int cmd_ask_status(trireme *c, int timeout_ms, trireme_event *e);
 
-/* What the user knows of the coordinator. */
+/* The user's last word of the coordinator. */
 typedef struct cmd_presence {
   bool in_line; /* the terminal's line has something else in it */
   bool away;
