@@ -137,10 +137,12 @@ START_TEST(ends_of_the_cluster) {
   struct world *w = begin(1);
   tri_client_msg m = named_msg(1, 7);
   submit(w, "a", &m);
-  say(w, 1, last_job(w), 0, 0, "ab", false);
+  uint64_t job = last_job(w);
+  say(w, 1, job, 0, 0, "ab", false);
   make_durable(w);
   tri_core_abandon(w->core, w->now, "the supervisor is gone");
   ck_assert_str_eq(w->streams[0].code, "coordinator_lost");
+  token(w, job, 0, 2, 0, TRI_TOKEN_LAST | TRI_TOKEN_NONE, TRI_FINISH_ABORT); /* the leader lets it go */
   die(w);
   w = begin(1);
   ck_assert_uint_eq(last_assign(w)->a.num_drawn, 2);
