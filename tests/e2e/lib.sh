@@ -5,6 +5,7 @@ SRC=${SRC:?the source tree}
 # shellcheck disable=SC2034
 DATA=$BIN/../tests/data # with the drawn weights
 RUN=$(mktemp -d "${TMPDIR:-/tmp}/trireme-test.XXXXXX")
+MOUNTED= # a file system that the test has mounted in there
 export TRIREME_ENDPOINT=ipc://$RUN/c.sock XDG_STATE_HOME=$RUN/state
 export OMPI_MCA_mpi_yield_when_idle=1
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
@@ -34,6 +35,7 @@ cleanup() {
   local status=$?
   trap - EXIT
   ours | while read -r pid _; do kill -9 "$pid" 2>/dev/null; done
+  [ -z "$MOUNTED" ] || umount -l "$MOUNTED"
   rm -rf "$RUN"
   exit $status
 }
