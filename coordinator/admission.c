@@ -18,12 +18,16 @@ tri_status admission_refuse_untokenized(const tri_core *c, const char *field, tr
                   other ? ", and its " : "", other ? other : "", other ? " is not read" : "");
 }
 
+tri_status admission_check_room(const tri_core *c, tri_error *err) {
+  if (!c->full) return TRI_OK;
+  return tri_fail(err, TRI_NO_CAPACITY, "",
+                  "the disk of the journal is full: new jobs are refused until it has room again");
+}
+
 static tri_status check_submit(const tri_core *c, const tri_submit *s, tri_error *err) {
   char shown[64];
   if (c->draining) return tri_fail(err, TRI_DRAINING, "", "the cluster is shutting down and takes no new jobs");
-  if (c->full)
-    return tri_fail(err, TRI_NO_CAPACITY, "",
-                    "the disk of the journal is full: new jobs are refused until it has room again");
+  TRI_CHECK(admission_check_room(c, err));
   if (s->model.s && (s->model.len != strlen(c->cfg.model_name) || memcmp(s->model.s, c->cfg.model_name, s->model.len)))
     return tri_fail(err, TRI_NOT_FOUND, "model", "no model \"%s\" here, only \"%s\"",
                     tri_wire_printable(s->model.s, s->model.len, shown), c->cfg.model_name);

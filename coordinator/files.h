@@ -120,6 +120,8 @@ void queue_released(tri_core *c, job *j); /* it has ended: service is what was d
 void queue_returned(tri_core *c, job *j); /* its group is lost: what was done counts at its end */
 
 /* admission.c */
+/* Refuses a new job where the journal's disk has no room for it. */
+tri_status admission_check_room(const tri_core *c, tri_error *err);
 tri_status admission_check(const tri_core *c, const tri_client_msg *m, const tri_submit *s, tri_error *err);
 /* Refuses a request under the id of another one of its connection's whose last reply has not gone out; same: the job
  * that it may go on with, or NULL. */

@@ -179,6 +179,7 @@ static tri_status take_prompt(tri_core *c, job *j, const uint32_t *ids, size_t c
   uint32_t index;
   const group *g = group_pick(c, &index);
   j->num_prompt = count;
+  if (j->state == JOB_TOKENIZING) TRI_CHECK(admission_check_room(c, err)); /* it may have had some when the text came */
   TRI_CHECK(admission_check_tokens(c, j, ids, count, err));
   if (g) TRI_CHECK(admission_check_fit(c, j, g, err));
   if (!(j->prompt_ids = tri_malloc(count, sizeof *ids)))

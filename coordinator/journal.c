@@ -127,6 +127,7 @@ tri_status tri_journal_write(tri_journal *j, tri_error *err) {
   return TRI_OK;
 }
 
+size_t tri_journal_pending_bytes(const tri_journal *j) { return j->pending.len - j->pending_done; }
 uint64_t tri_journal_bytes(const tri_journal *j) { return j->num_segments * j->segment_bytes; }
 uint64_t tri_journal_segment_bytes(const tri_journal *j) { return j->segment_bytes; }
 

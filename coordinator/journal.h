@@ -58,7 +58,8 @@ int tri_journal_fd(const tri_journal *j);
 /* Takes note of that: TRI_IO when a sync has failed, behind which nothing is durable any more. */
 tri_status tri_journal_take_sync(tri_journal *j, tri_error *err);
 
-uint64_t tri_journal_bytes(const tri_journal *j); /* of its segments, but for what long records have more */
+size_t tri_journal_pending_bytes(const tri_journal *j); /* that were added and are not written */
+uint64_t tri_journal_bytes(const tri_journal *j);       /* of its segments, but for what long records have more */
 uint64_t tri_journal_segment_bytes(const tri_journal *j);
 /* Returns the number of the first record in the last n segments. */
 uint64_t tri_journal_first_of_last(const tri_journal *j, size_t n);

@@ -44,6 +44,8 @@ typedef struct kept_part {
 
 /* Segments of a journal that are left alone, whatever is in them. */
 enum { FEW_SEGMENTS = 4 };
+/* Bytes that are written at once, and a small part of a segment. */
+static const size_t MUCH = 1 << 20;
 
 struct tri_keeper {
   tri_journal *journal;
@@ -159,6 +161,17 @@ tri_status tri_keeper_write(tri_keeper *k, tri_error *err) {
   return TRI_OK;
 }
 
+void tri_keeper_tell_room(tri_keeper *k, tri_core *core) {
+  if (!k) return;
+  bool full = tri_journal_is_full(k->journal);
+  if (full != k->full)
+    tri_log(TRI_LOG_WARN, "journal", full ? "the disk is full: new requests are refused" : "the disk has room again");
+  k->full = full;
+  tri_core_set_full(core, full);
+}
+
+bool tri_keeper_has_much(const tri_keeper *k) { return k && tri_journal_pending_bytes(k->journal) >= MUCH; }
+
 int tri_keeper_fd(const tri_keeper *k) { return k ? tri_journal_fd(k->journal) : -1; }
 
 tri_status tri_keeper_take_sync(tri_keeper *k, tri_core *core, int64_t now, tri_error *err) {
@@ -179,11 +192,7 @@ tri_status tri_keeper_tidy(tri_keeper *k, tri_core *core, int64_t now, tri_error
   if (!k) return TRI_OK;
   compact(k, core, now);
   tri_status st = tri_journal_forget(k->journal, tri_core_oldest_record(core), err);
-  bool full = tri_journal_is_full(k->journal);
-  if (full != k->full)
-    tri_log(TRI_LOG_WARN, "journal", full ? "the disk is full: new requests are refused" : "the disk has room again");
-  k->full = full;
-  tri_core_set_full(core, full);
+  tri_keeper_tell_room(k, core);
   return st;
 }
 

@@ -20,11 +20,16 @@ uint64_t tri_keeper_record(tri_keeper *k, const tri_record *r);
 void tri_keeper_came_as(tri_keeper *k, const void *data, size_t len);
 /* Writes what was recorded: in front of anything that tells clients of it. What it returns ends the coordinator. */
 tri_status tri_keeper_write(tri_keeper *k, tri_error *err);
+/* Returns true where so much waits to be written that it should not wait for more. */
+bool tri_keeper_has_much(const tri_keeper *k);
+/* Tells the core whether there is room for new jobs: behind every write, since a second may bring more than the disk
+ * has. */
+void tri_keeper_tell_room(tri_keeper *k, tri_core *core);
 /* Returns a descriptor that is readable when more is durable; -1 for NULL. */
 int tri_keeper_fd(const tri_keeper *k);
 /* Tells the core what is durable. */
 tri_status tri_keeper_take_sync(tri_keeper *k, tri_core *core, int64_t now, tri_error *err);
-/* Forgets what no restart needs, moves what keeps it, and tells the core whether there is room. About once a second. */
+/* Forgets what no restart needs, moves what keeps it, and tells the room, too. About once a second. */
 tri_status tri_keeper_tidy(tri_keeper *k, tri_core *core, int64_t now, tri_error *err);
 
 #endif

@@ -72,14 +72,28 @@ static void take_client(struct shell *s, const tri_peer *from, const void *data,
     tri_core_client_error(s->core, tri_now_ns(), from, id, &err);
 }
 
+static void lose_journal(struct shell *s, const tri_error *err);
+
+/* Writes what was recorded, and hears whether the disk has room for new jobs. */
+static void keep(struct shell *s) {
+  tri_error err = {0};
+  if (s->keeper_failed) return;
+  if (tri_keeper_write(s->keeper, &err) == TRI_OK)
+    tri_keeper_tell_room(s->keeper, s->core);
+  else
+    lose_journal(s, &err);
+}
+
 /* Returns whether there may be more. */
 static bool read_clients(struct shell *s) {
   tri_peer from;
   const void *data;
   size_t len;
   int frames, n = 0;
-  for (; n < BATCH && tri_zserver_recv(s->clients, &from, &data, &len, &frames) == TRI_OK; n++)
+  for (; n < BATCH && tri_zserver_recv(s->clients, &from, &data, &len, &frames) == TRI_OK; n++) {
     take_client(s, &from, data, len, frames);
+    if (tri_keeper_has_much(s->keeper)) keep(s);
+  }
   return n == BATCH;
 }
 
@@ -118,8 +132,10 @@ static void read_workers(struct shell *s) {
 }
 
 static void read_tokenized(struct shell *s) {
-  for (tri_tokenized *r; s->tokenize_pool && (r = tri_tokenize_pool_pop(s->tokenize_pool)); tri_tokenized_free(r))
+  for (tri_tokenized *r; s->tokenize_pool && (r = tri_tokenize_pool_pop(s->tokenize_pool)); tri_tokenized_free(r)) {
     tri_core_tokenized(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count, r->second);
+    if (tri_keeper_has_much(s->keeper)) keep(s);
+  }
 }
 
 static void begin_drain(struct shell *s, int64_t now, int signal) {
@@ -236,8 +252,7 @@ static void lose_journal(struct shell *s, const tri_error *err) {
 
 /* Messages of one round leave together: a frame to each worker and client instead of one for each message. */
 static void flush(struct shell *s) {
-  tri_error err = {0};
-  if (!s->keeper_failed && tri_keeper_write(s->keeper, &err) != TRI_OK) lose_journal(s, &err);
+  keep(s);
   tri_zserver_flush(s->workers);
   tri_zserver_flush(s->clients);
 }

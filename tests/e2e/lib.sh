@@ -5,6 +5,7 @@ SRC=${SRC:?the source tree}
 # shellcheck disable=SC2034
 DATA=$BIN/../tests/data # with the drawn weights
 RUN=$(mktemp -d "${TMPDIR:-/tmp}/trireme-test.XXXXXX")
+MOUNTED= # a file system that the test has mounted in there
 export TRIREME_ENDPOINT=ipc://$RUN/c.sock XDG_STATE_HOME=$RUN/state
 export TRIREME_RECONNECT_TIMEOUT_MS=0 # what clients are told at once; attach.sh has clients that wait
 export OMPI_MCA_mpi_yield_when_idle=1
@@ -35,6 +36,7 @@ cleanup() {
   local status=$?
   trap - EXIT
   ours | while read -r pid _; do kill -9 "$pid" 2>/dev/null; done
+  [ -z "$MOUNTED" ] || umount -l "$MOUNTED"
   rm -rf "$RUN"
   exit $status
 }

@@ -4,22 +4,28 @@
 # Each round sends all requests under new request_ids. Faults are kill -9 of a worker, a leader, an mpirun, the coordinator or `up`, and a
 # worker that stands still for 1 to 8 s. Clients that lose their coordinator ask again under the same request_id at its next start.
 # Each request ends as undisturbed, or with the error of three deaths under it, which is counted apart.
-# A full disk and overload are left out. Groups may be started 1000 times in a row, and no host is in quarantine.
+# Beside the kills the journal's disk (a small file system of its own, where the test may mount one) is full or slow to sync, and another
+# client sends a burst of requests: storm_faults.sh. A client that is refused before it was accepted asks again.
+# Groups may be started 1000 times in a row, and no host is in quarantine.
+[ "${OWN_MOUNTS-}" ] || ! unshare --mount true 2>/dev/null || OWN_MOUNTS=1 exec unshare --mount bash "$0" "$@"
 # shellcheck source=/dev/null
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=/dev/null
 . "$(dirname "$0")/many_kinds.sh"
+# shellcheck source=/dev/null
+. "$(dirname "$0")/storm_faults.sh"
 minutes=${1:?how many minutes}
 SEED=${2:-$(($(date +%s) % 30000))}
 RANDOM=$SEED
 ROUND=0
-declare -A kills=()
+declare -A faults=()
 right=0 poisoned=0
 layout=(-tp 2 -dp 2)
-kept=(--journal "$RUN/journal" --max-restarts 1000 --quarantine-time 0)
+kept=(--journal "$RUN/disk/journal" --max-restarts 1000 --quarantine-time 0 --max-queue 400)
 echo "seed $SEED"
 
 fail() { # the folder is kept
+  rm -f "$RUN/disk/fill"
   echo "FAILED: seed $SEED, round $ROUND: $*" >&2
   [ -s "$RUN/log" ] && tail -n 25 "$RUN/log" >&2
   cp -r "$RUN" "${TMPDIR:-/tmp}/storm.$SEED.$$" 2>/dev/null # sockets are not copied
@@ -32,12 +38,14 @@ fail() { # the folder is kept
 starts() { cat "$RUN/starts"; }
 # ask submits a request, and again where the coordinator was killed meanwhile, until it ends. It leaves one line in I.end. What was accepted
 # must still be known then: run anew, it would have the same answer.
-ask() { # FOLDER I PROMPT ARGS...
-  local out=$1/$2 id began prompt=$3 since=$SECONDS accepted=
+ask() { # FOLDER I DELAY PROMPT ARGS...
+  local out=$1/$2 id began prompt=$4 since=$SECONDS accepted=
   id=$(printf '%016x%016x' "$ROUND" "$2")
-  shift 3
+  sleep "$3"
+  shift 4
   while [ $((SECONDS - since)) -lt 150 ]; do
-    began=$(starts)
+    began=$(starts) # in front of the look: what is down next is counted then
+    if [ -e "$RUN/down" ]; then sleep 0.1 && continue; fi
     client submit --json "$@" --request-id "$id" --on-disconnect continue "$prompt" >"$out" 2>"$out.err"
     told "$out" >"$out.told"
     if [ "$accepted" ] && grep -q '"event":"accepted".*"existing":false' "$out"; then echo "lost: accepted, and forgotten by the next start" >"$out.end" && return; fi
@@ -51,22 +59,27 @@ ask() { # FOLDER I PROMPT ARGS...
       ;;
     *) echo "wrong: it ended twice" >"$out.end" && return ;;
     esac
+    if grep -q '"code":"no_capacity"' "$out"; then
+      if [ "$accepted" ]; then echo "lost: refused when it was accepted: $(cat "$out")" >"$out.end" && return; fi
+      cat "$out" >>"$RUN/refused"
+      sleep 0.3
+      continue
+    fi
     if grep -q 'three groups have died' "$out" "$out.err"; then echo poisoned >"$out.end" && return; fi
     sleep 0.5 # the script counts a kill before it does it
     [ "$(starts)" != "$began" ] || break
     cp "$out.err" "$out.$began.err"
-    until [ ! -e "$RUN/down" ]; do sleep 0.1; done
   done
   echo "lost: $(tail -c 300 "$out") $(cat "$out.err")" >"$out.end"
 }
-send() { # FOLDER
+send() { # FOLDER: some at once, some later
   local i=0 args prompt
   mkdir -p "$1"
   ASKERS=()
   while IFS=$'\t' read -r args prompt; do
     i=$((i + 1))
     eval "args=($args)"
-    ask "$1" $i "$prompt" "${args[@]}" &
+    ask "$1" $i "$((RANDOM % 3)).$((RANDOM % 10))" "$prompt" "${args[@]}" & # drawn here: a subshell has random numbers of its own
     ASKERS+=($!)
   done <"$RUN/requests"
 }
@@ -103,6 +116,7 @@ watch() { # GROUP EPOCH
   done
   [ "$(starts)" != "$began" ] || echo "group $1 of epoch $2: noticed after ${noticed:-never}, not ready after 60 s" >>"$RUN/never"
 }
+start_kept() { LD_PRELOAD=$BAD_DISK_LIBRARY start_up "${common[@]}" "${layout[@]}" "${kept[@]}"; }
 # A coordinator comes back by itself.
 coordinator() { # PID
   local n
@@ -119,7 +133,7 @@ restart() { # PID
   kill -9 "$1" || fail "nothing to kill"
   all_gone "$(now_ms)"
   wait "$CLUSTER" 2>/dev/null
-  start_up "${common[@]}" "${layout[@]}" "${kept[@]}"
+  start_kept
   rm "$RUN/down"
 }
 hit() { # KIND GROUP; 1 where there is nothing to hit just now
@@ -130,11 +144,17 @@ hit() { # KIND GROUP; 1 where there is nothing to hit just now
   worker | stop) pid=$(rank_pid "$2" 1) ;;
   leader) pid=$(rank_pid "$2" 0) ;;
   mpirun) pid=$(mpirun_of "$2") ;;
+  *) pid=none ;;
   esac
   [ "$pid" ] || return 1
   case $1 in
   coordinator) coordinator "$pid" ;;
   up) restart "$pid" ;;
+  full | slow | burst)
+    "can_$1" || return 1
+    seconds=$((1 + RANDOM % 4))
+    "$1" $seconds &
+    ;;
   stop)
     seconds=$((1 + RANDOM % 8)) # in front of the subshell, which has random numbers of its own
     (kill -STOP "$pid" && sleep $seconds && kill -CONT "$pid") 2>/dev/null &
@@ -145,17 +165,17 @@ hit() { # KIND GROUP; 1 where there is nothing to hit just now
     watch "$2" "$epoch" &
     ;;
   esac
-  kills[$1]=$((${kills[$1]:-0} + 1))
+  faults[$1]=$((${faults[$1]:-0} + 1))
 }
 round() {
-  local folder=$RUN/round$ROUND kinds=(worker leader mpirun worker leader mpirun stop coordinator up) n began=$SECONDS kind did=
+  local folder=$RUN/round$ROUND kinds=(worker leader mpirun worker leader mpirun stop coordinator up full slow burst) n began=$SECONDS kind did=
   send "$folder"
-  n=$((3 + RANDOM % 4))
+  n=$((3 + RANDOM % 5))
   while [ $n -gt 0 ]; do
     n=$((n - 1))
     sleep "0.$((RANDOM % 9 + 1))"
     [ "$(find "$folder" -name '*.end' | wc -l)" -lt "$COUNT" ] || break # a fault under no request shows nothing
-    kind=${kinds[RANDOM % 9]}
+    kind=${kinds[RANDOM % ${#kinds[@]}]}
     hit "$kind" $((RANDOM % 2)) && did+=" $kind"
   done
   wait "${ASKERS[@]}"
@@ -166,6 +186,7 @@ round() {
 
 # ---- all of it ----
 
+own_disk
 start_up "${common[@]}" "${layout[@]}"
 requests_start whole
 requests_end whole
@@ -173,7 +194,8 @@ stop_cluster TERM
 echo 1 >"$RUN/starts"
 : >"$RUN/times"
 : >"$RUN/known"
-start_up "${common[@]}" "${layout[@]}" "${kept[@]}"
+: >"$RUN/refused"
+start_kept
 end=$(awk -v now=$SECONDS -v m="$minutes" 'BEGIN { printf "%d", now + m * 60 }')
 while [ $SECONDS -lt "$end" ]; do
   ROUND=$((ROUND + 1))
@@ -185,8 +207,8 @@ done
 [ ! -s "$RUN/never" ] || fail "$(cat "$RUN/never")"
 groups_ready 2
 stop_cluster TERM
-for what in noticed ready; do
+for what in noticed ready quick slow; do
   awk -v what=$what '$1 == what { print $2 }' "$RUN/times" | sort -n |
     awk -v what=$what '{ a[NR] = $1 } END { if (NR) printf "%s after p50 %d, p99 %d, at most %d ms, of %d\n", what, a[int((NR + 1) / 2)], a[int(NR * 0.99 + 0.99)], a[NR], NR }'
 done
-echo "seed $SEED: $ROUND rounds, $((ROUND * COUNT)) requests: $right right, $poisoned poisoned, 0 wrong, 0 lost; $(wc -l <"$RUN/known") known to the next start; faults: $(for k in "${!kills[@]}"; do echo -n "$k ${kills[$k]} "; done)"
+echo "seed $SEED: $ROUND rounds, $((ROUND * COUNT)) requests: $right right, $poisoned poisoned, 0 wrong, 0 lost; $(wc -l <"$RUN/known") known to the next start; refused first: $(refusals); faults: $(for k in "${!faults[@]}"; do echo -n "$k ${faults[$k]} "; done)$LEFT_OUT"

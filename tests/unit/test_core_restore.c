@@ -285,6 +285,37 @@ START_TEST(no_room_for_records) {
   m.id = 2;
   submit(w, "a", &m);
   ck_assert_int_eq(w->num_assigns, 1);
+  m.id = 3;
+  m.submit.request_id.bytes[0] = 8;
+  m.submit.prompt = (tri_wire_str){"Hello", 5};
+  s = submit(w, "a", &m);
+  tri_core_set_full(w->core, true); /* while its text is made tokens */
+  tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, some_ids, 3, 0);
+  ck_assert_str_eq(s->code, "no_capacity");
+  ck_assert_int_eq(w->num_assigns, 1);
+  die(w);
+}
+END_TEST
+
+/* Large requests that come at once do not all wait to be written. */
+START_TEST(much_to_write) {
+  enum { IDS = 100000, ENOUGH = 3 };
+  struct world *w = begin(1);
+  uint32_t *ids = calloc(IDS, sizeof *ids);
+  ck_assert_ptr_nonnull(ids);
+  for (uint64_t i = 0; i < ENOUGH; i++) {
+    ck_assert(!tri_keeper_has_much(w->keeper));
+    tri_client_msg m = named_msg(1 + i, (uint8_t)(7 + i));
+    m.submit.sampling.allowed_token_ids = ids;
+    m.submit.sampling.num_allowed_token_ids = IDS;
+    submit(w, "a", &m);
+  }
+  ck_assert(tri_keeper_has_much(w->keeper));
+  write_all(w);
+  ck_assert(!tri_keeper_has_much(w->keeper));
+  tri_keeper_tell_room(w->keeper, w->core);
+  ck_assert(!w->core->full);
+  free(ids);
   die(w);
 }
 END_TEST
@@ -325,6 +356,7 @@ Suite *suite_core_restore(void) {
   tcase_add_test(t, two_deaths);
   tcase_add_test(t, accepted_is_durable);
   tcase_add_test(t, no_room_for_records);
+  tcase_add_test(t, much_to_write);
   tcase_add_test(t, nobody_comes);
   return s;
 }
