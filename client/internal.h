@@ -43,6 +43,7 @@ struct trireme {
   bool leaving;         /* the coordinator ends: it is asked nothing more */
   int64_t reconnect_ms; /* how long it is tried */
   int64_t lost_ns;      /* since when there is no coordinator; 0: there is one */
+  int64_t up_ns;        /* since when it was there last; 0: never */
   int64_t next_ns;      /* when something is to be done without word from the link */
   tri_zkeypair own;
   char name[256], server_key[TRI_Z_KEY];

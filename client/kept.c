@@ -8,6 +8,7 @@
 #include "runtime/base/mem.h"
 
 enum { NUM_BUCKETS = 512, WORDS = 400 };
+static const int64_t STEADY_NS = 5000000000; /* of a connection that is not lost again by what was asked */
 static const char LOST[] = "coordinator_lost";
 
 /* How much of something has come, and a hash of it. */
@@ -309,9 +310,10 @@ static void end(tri_kept *k, kept *e, const char *why) {
   if (why != k->why) snprintf(k->why, sizeof k->why, "%s", why);
 }
 
-void tri_kept_lost(tri_kept *k, int64_t now_ns) {
+void tri_kept_lost(tri_kept *k, int64_t now_ns, int64_t lasted_ns) {
   for (kept *e = TAILQ_FIRST(&k->all), *next; e; e = next) {
     next = TAILQ_NEXT(e, links);
+    if (lasted_ns >= STEADY_NS && !e->unsent) e->lost_ns = 0;
     bool in_vain = e->lost_ns && now_ns - e->lost_ns >= k->patience_ns;
     if (in_vain) {
       end(k, e, "the connection to the coordinator was lost each time that this was asked");

@@ -4,7 +4,8 @@
  * yet, else an attach from the beginning. What the program has had of the answer is then left out, and compared by a
  * hash with what it has had: a token comes once, and an answer is not continued by another one. A job that is not known
  * any more is asked for again where its seed is fixed; what has come then decides whether it is the same answer.
- * No clock and no connection: the caller has both. */
+ * No clock and no connection: the caller has both. A connection that has lasted for some seconds shows that what was
+ * asked over it does not end the coordinator. */
 #ifndef TRI_CLIENT_KEPT_H
 #define TRI_CLIENT_KEPT_H
 
@@ -33,8 +34,8 @@ void tri_kept_sent(tri_kept *k); /* that one was */
 
 /* Takes what a coordinator says. */
 tri_kept_verdict tri_kept_take(tri_kept *k, tri_arena *arena, tri_server_msg *m);
-/* The connection has ended: all are to be sent again. */
-void tri_kept_lost(tri_kept *k, int64_t now_ns);
+/* The connection, which was there for so long, has ended: all are to be sent again. */
+void tri_kept_lost(tri_kept *k, int64_t now_ns, int64_t lasted_ns);
 /* No connection will come: all end with an error of these words. */
 void tri_kept_end_all(tri_kept *k, const char *why);
 /* Makes the error of a request that has ended so; false: there is none. */

@@ -19,12 +19,12 @@ static void hang_up(trireme *c) {
 }
 
 void tri_client_lost(trireme *c) {
-  int64_t now = tri_now_ns();
+  int64_t now = tri_now_ns(), lasted = c->phase == CLIENT_UP && c->up_ns ? now - c->up_ns : 0;
   hang_up(c);
   c->rest_len = 0;
   c->leaving = false;
   if (!c->lost_ns) c->lost_ns = now;
-  tri_kept_lost(c->kept, now);
+  tri_kept_lost(c->kept, now, lasted);
 }
 
 void tri_client_leaves(trireme *c) {
@@ -86,6 +86,7 @@ static bool take_greeting(trireme *c) {
   tri_client_take_hello(c);
   c->phase = CLIENT_UP;
   c->lost_ns = 0;
+  c->up_ns = tri_now_ns();
   send_kept(c);
   return true;
 }

@@ -18,7 +18,7 @@
 struct mapped {
   const char *bytes;
   uint64_t len;
-  const char *name;
+  const char *folder, *name;
 };
 
 struct reading {
@@ -54,10 +54,10 @@ static bool was_durable(const struct mapped *m, uint64_t at, uint64_t number) {
 
 static tri_status damaged(const struct mapped *m, uint64_t at, const char *what, tri_error *err) {
   return tri_fail(err, TRI_CORRUPT, "journal",
-                  "the journal's file %s is damaged at byte %" PRIu64
+                  "the journal's file %s/%s is damaged at byte %" PRIu64
                   ": %s. Jobs that it names cannot be trusted: move "
                   "the folder away to begin with an empty one",
-                  m->name, at, what);
+                  m->folder, m->name, at, what);
 }
 
 /* Says what is lost with an end that is torn: nothing that was durable. */
@@ -103,7 +103,7 @@ static tri_status open_segment(struct reading *r, uint64_t first, bool last, tri
   struct stat about;
   journal_name(first, name);
   tri_status st = TRI_OK;
-  struct mapped m = {.name = name};
+  struct mapped m = {.folder = r->j->folder, .name = name};
   int fd = openat(r->j->folder_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for its writer */
   if (fd < 0 || fstat(fd, &about)) {
     st = tri_fail(err, TRI_IO, "journal", "%s/%s cannot be read: %s", r->j->folder, name, strerror(errno));

@@ -230,6 +230,7 @@ static void drain_is_over(struct shell *s, int64_t now) {
 static void tick(struct shell *s) {
   int64_t now = tri_now_ns();
   if (now - s->last_tick < TICK_MS * NS_PER_MS) return;
+  if (now - s->last_tick > NS_PER_S) tri_core_stood_still(s->core, now);
   s->last_tick = now;
   see_ended(s);
   guard_connections(s);

@@ -5,6 +5,8 @@
 #include "coordinator/state.h"
 
 #define JOIN_NS (60 * 1000000000LL) /* ranks of a group start together */
+/* Longer than from one report of a rank to the next. */
+#define BLIND_NS (3 * 1000000000LL / 2)
 
 /* A step thread that hangs while it is idle never says that it is busy: jobs tell. Where ranks measure their floors,
  * jobs wait for that. */
@@ -73,7 +75,10 @@ static void check(tri_core *c, int64_t now, uint32_t index) {
        exchange);
 }
 
+void tri_core_stood_still(tri_core *c, int64_t now) { c->blind_until_ns = now + BLIND_NS; }
+
 void watchdog_tick(tri_core *c, int64_t now) {
+  if (now < c->blind_until_ns) return;
   for (uint32_t i = 0; i < c->cfg.num_groups; i++)
     if (group_is_watched(c, &c->groups[i])) check(c, now, i);
 }

@@ -9,7 +9,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
 
-enum { SILENCE_MS = 5000 };
+enum { SILENCE_MS = 5000, STILL_MS = 2000 };
 
 tri_status tri_up_coordinator_start(tri_up *u, tri_error *err) {
   u->coordinator_restarts.started_ns = tri_now_ns();
@@ -53,6 +53,9 @@ bool tri_up_coordinator_again(tri_up *u, int status) {
 void tri_up_coordinator_check(tri_up *u, int64_t now) {
   int64_t restart_ns = u->coordinator_restarts.restart_ns;
   tri_error err = {0};
+  /* Words that came while this process stood still itself are read next. */
+  if (now - u->checked_ns > STILL_MS * 1000000LL) u->last_word_ns = now;
+  u->checked_ns = now;
   if (u->listening && u->coordinator && !u->stopping && now - u->last_word_ns > SILENCE_MS * 1000000LL) {
     tri_log(TRI_LOG_ERROR, "up", "the coordinator has been silent for %d s: killing it", SILENCE_MS / 1000);
     u->last_word_ns = now; /* and again, until it is gone */

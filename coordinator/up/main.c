@@ -150,6 +150,18 @@ static void start_groups(tri_up *u) {
   if (st != TRI_OK) tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
 }
 
+/* The groups that run know the keys of their first coordinator alone. */
+static void compare_boot(tri_up *u) {
+  tri_boot now = {0};
+  tri_error err = {0};
+  bool same = tri_boot_load(u->boot_path, tri_now_ns(), &now, &err) == TRI_OK && !memcmp(&now, &u->boot, sizeof now);
+  if (!same)
+    tri_up_give_up(u, TRI_EXIT_FAILED,
+                   "%s was removed or changed by somebody while the coordinator was started again: the groups that run "
+                   "do not find this one",
+                   u->boot_path);
+}
+
 static void take_event(tri_up *u, char *line) {
   unsigned group, rank;
   unsigned long long epoch;
@@ -157,7 +169,10 @@ static void take_event(tri_up *u, char *line) {
   char code[32];
   if (!strncmp(line, "listening ", 10)) {
     tri_up_coordinator_listens(u, line + 10);
-    if (!u->boot.endpoint[0]) start_groups(u);
+    if (u->boot.endpoint[0])
+      compare_boot(u);
+    else
+      start_groups(u);
     tri_up_gateway_begin(u);
   } else if (sscanf(line, "came %u %llu %u", &group, &epoch, &rank) == 3 && group < TRI_UP_MAX_GROUPS) {
     if (u->groups[group].epoch == epoch) tri_up_start_came(u, (int)group, rank);

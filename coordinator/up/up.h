@@ -122,6 +122,7 @@ typedef struct tri_up {
   int64_t asked_ns;     /* the first request to end */
   int64_t deadline_ns;  /* of draining or of the coordinator's start */
   int64_t last_word_ns; /* of the coordinator */
+  int64_t checked_ns;   /* when it was last looked whether that is long ago */
   int64_t empty_check_ns;
 } tri_up;
 

@@ -129,6 +129,35 @@ rank_stands_still() {
   stop_cluster TERM
 }
 
+# One that stands still for less than it takes to be killed has its groups as before: they were not silent, it did not hear them.
+stands_still() {
+  local before
+  start_up -tp 2
+  before=$(workers)
+  for _ in 1 2 3; do
+    kill -STOP "$(pid_of trireme-coordin)"
+    sleep 3.4
+    kill -CONT "$(pid_of trireme-coordin)"
+    sleep 0.5
+    [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "no answer of a coordinator that stood still"
+  done
+  [ "$(workers)" = "$before" ] || fail "a coordinator that stood still has lost its group: $before, now $(workers)"
+  echo "a coordinator that stands still for 3.4 s, three times: the same workers"
+  stop_cluster TERM
+}
+
+# Without the file that workers have its keys from, a coordinator has other keys, which nobody knows.
+boot_removed() {
+  : >"$RUN/log"
+  start_up
+  rm "$RUN"/trireme-up-*/boot
+  SINCE=$(now_ms)
+  kill -9 "$(pid_of trireme-coordin)"
+  ends_soon "the boot file removed" 5000
+  grep -q "up: .*/boot was removed or changed by somebody" "$RUN/log" || fail "no word about the boot file: $(tail -3 "$RUN/log")"
+  echo "the boot file removed: everything gone after $GONE ms"
+}
+
 # With keys, on ports that the system chose, and behind HTTP.
 over_tcp() {
   local url before
@@ -174,6 +203,8 @@ short)
   ;;
 long)
   rank_stands_still
+  stands_still
+  boot_removed
   over_tcp
   ;;
 esac

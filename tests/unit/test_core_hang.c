@@ -79,6 +79,23 @@ START_TEST(test_silent) {
 }
 END_TEST
 
+/* Who stood still was the coordinator: what its ranks have reported meanwhile comes behind the tick. */
+START_TEST(test_stood_still) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 2);
+  for (int i = 0; i < 40; i++) {
+    w->now += 5 * SECOND;
+    tri_core_stood_still(w->core, w->now);
+    tick(w, 100 * MS);
+    for (uint32_t r = 0; r < 2; r++) report_place(w, r, (struct place){8, 4, 90 + (uint64_t)i});
+    ck_assert_int_eq(w->lost, 0);
+  }
+  for (int i = 0; i < 60 && !w->lost; i++) tick(w, 100 * MS);
+  ck_assert_int_eq(w->hangs, 1); /* and who is silent behind that is given up as ever */
+  world_destroy(w);
+}
+END_TEST
+
 START_TEST(test_never_came) {
   struct world *w = world_create(1);
   send_register(w, 0, 1, 0, 3);
@@ -113,6 +130,7 @@ Suite *suite_core_hang(void) {
   tcase_add_test(t, test_who_is_late);
   tcase_add_test(t, test_every_rank_is_there);
   tcase_add_test(t, test_silent);
+  tcase_add_test(t, test_stood_still);
   tcase_add_test(t, test_never_came);
   tcase_add_test(t, test_no_hang);
   return suite;

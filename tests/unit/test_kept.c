@@ -117,7 +117,7 @@ static tri_kept_verdict say_tokens(uint64_t id, uint32_t choice, uint32_t from, 
   return v;
 }
 
-static void lose(int64_t now) { tri_kept_lost(kept, now); }
+static void lose(int64_t now) { tri_kept_lost(kept, now, 0); }
 
 /* What has not been answered is asked again as it was; what has begun is attached to, and nothing of it comes twice. */
 START_TEST(test_continued) {
@@ -246,6 +246,17 @@ START_TEST(test_given_up) {
 }
 END_TEST
 
+/* A connection that has lasted shows that what waits for its turn is no reason for the next loss. */
+START_TEST(test_connections_that_last) {
+  add(FIRST, false);
+  for (int64_t now = 5; now <= 5 + 3 * PATIENCE; now += PATIENCE / 2) {
+    expect_sent(FIRST, TRI_OP_SUBMIT);
+    tri_kept_lost(kept, now, INT64_C(6000000000));
+    ck_assert(!tri_kept_has_ended(kept));
+  }
+}
+END_TEST
+
 Suite *suite_kept(void) {
   Suite *suite = suite_create("kept");
   TCase *t = tcase_create("all");
@@ -255,6 +266,7 @@ Suite *suite_kept(void) {
   tcase_add_test(t, test_forgotten);
   tcase_add_test(t, test_ends);
   tcase_add_test(t, test_given_up);
+  tcase_add_test(t, test_connections_that_last);
   suite_add_tcase(suite, t);
   return suite;
 }
