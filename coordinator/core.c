@@ -101,8 +101,8 @@ static void take_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
 static void take_output(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
   uint32_t index;
   if (!group_find_led_by(c, from, &index)) return;
-  /* Its jobs have gone back into the queue, where nobody takes its tokens: a restart must not take them either. Nor must
-   * it take how a group ends what was cut off with the cluster, and goes on with the next start. */
+  /* Its jobs have gone back into the queue, where nobody takes its tokens: a restart must not take them either. Nor
+   * must it take how a group ends what was cut off with the cluster, and goes on with the next start. */
   if (m->op == TRI_GROUP_TOKENS && c->groups[index].state != GROUP_LOST) {
     if (!c->ending) record_tokens(c, index, &m->tokens);
     job_tokens(c, now, index, &m->tokens);

@@ -126,8 +126,8 @@ void tri_core_restored(tri_core *c, int64_t now);
 bool tri_core_restore_whole(tri_core *c, uint64_t job, uint64_t number);
 /* Records jobs anew whose first record has a number before this, oldest first and some of them in one call. */
 void tri_core_compact(tri_core *c, int64_t now, uint64_t before);
-/* Says that the coordinator stood still itself until now, as one that was stopped or whose disk did: ranks have reported
- * what has not been read, and the watchdog judges nobody for the time from one report to the next. */
+/* Says that the coordinator stood still itself until now, as one that was stopped or whose disk did: ranks have
+ * reported what has not been read, and the watchdog judges nobody for the time from one report to the next. */
 void tri_core_stood_still(tri_core *c, int64_t now);
 /* Sees to deadlines, leases, retries and the watchdog. Called about ten times a second. */
 void tri_core_tick(tri_core *c, int64_t now);

@@ -376,7 +376,7 @@ int main(int argc, char **argv) {
   tri_memory_watch_begin(&s.memory, (double)(s.opts.memory_cap - s.opts.response_cache) / 0x1p20);
   s.last_second = tri_now_ns();
   s.tokens_before = tri_core_generated_tokens(s.core); /* what the journal has is no work of this process */
-  s.cpu_before = cpu_seconds(); /* the start made no token */
+  s.cpu_before = cpu_seconds();                        /* the start made no token */
   tri_signals_unblock();
   read_supervisor(&s); /* of groups that were started before, in front of what these say */
   serve(&s);

@@ -245,7 +245,7 @@ struct tri_core {
   int64_t num_active, num_tokenizing, num_queued, num_retained;
   uint64_t retained; /* bytes of those */
   bool draining, drain_sent;
-  int64_t blind_until_ns; /* the watchdog judges nobody */
+  int64_t blind_until_ns;        /* the watchdog judges nobody */
   bool ending;                   /* jobs end since the cluster does: the next start goes on with them */
   bool has_journal;              /* jobs outlive this coordinator */
   bool restoring;                /* jobs of an earlier coordinator are being made */

@@ -8,9 +8,9 @@ PATH=$(realpath "$1"):$PATH
 run=$(mktemp -d) up=
 trap '[ -z "$up" ] || { kill -TERM "$up" && wait "$up"; } >/dev/null 2>&1; rm -rf "$run"' EXIT
 export XDG_RUNTIME_DIR=$run XDG_STATE_HOME=$run
-shown() { # COMMAND [ADDED]: runs it, and shows both
+shown() { # COMMAND: runs it, and shows both
   echo "\$ $1"
-  bash -c "$1" 2>/dev/null | sed "${2:-}"
+  bash -c "$1" 2>/dev/null
 }
 
 trireme up --model tests/models/abacus -tp 2 -dp 2 >"$run/log" 2>&1 &
@@ -21,11 +21,17 @@ trireme status --wait 60 >/dev/null
   grep -E 'is ready|serving' "$run/log" | sed 's/ipc:[^ ]*/ipc:\/\/\/run\/user\/1000\/trireme.sock/'
   shown 'trireme submit --temperature 0 "37+48="'
   shown 'trireme submit --temperature 0 "sort 52914="'
-  echo '$ trireme bench serve --num-prompts 600 --max-concurrency 24 &'
-  trireme bench serve --num-prompts 600 --max-concurrency 24 --no-floors >/dev/null 2>&1 &
+  echo '$ trireme bench serve --num-prompts 900 --max-concurrency 24 &'
+  trireme bench serve --num-prompts 900 --max-concurrency 24 --no-floors >/dev/null 2>&1 &
   load=$!
-  sleep 3
-  shown 'trireme status' '/^Ranks report/d; /had the KV blocks/d'
+  sleep 2
+  for _ in $(seq 20); do # groups report once a second: at a moment at which both are busy
+    trireme status >"$run/status"
+    [ "$(awk '/ready/ && $8 > 0' "$run/status" | wc -l)" = 2 ] && break
+    sleep 0.2
+  done
+  echo '$ trireme status'
+  sed '/^Ranks report/d; /had the KV blocks/d' "$run/status"
   kill $load
 } >"$run/shown"
 scripts/terminal_svg.py "A cluster of two groups of two ranks" <"$run/shown" >docs/running.svg
