@@ -85,7 +85,7 @@ static void check_done(sim *s, const stream *st, const tri_done *d) {
  * Then another one may have its name. */
 static bool must_be_known(const sim *s, const request *r) { return r->told && !r->dropped && !s->keeping.lived_long; }
 
-/* What a client has heard of an end is so for ever, as far as a restart knows of it. */
+/* An end of which a client has heard is so for ever, as far as a restart knows of it. */
 static void check_same_end(sim *s, const stream *st, const tri_done *d) {
   request *r = &s->requests[st->request];
   for (int64_t i = 0; i < r->submit.sampling.n && !s->failed; i++) {
@@ -112,7 +112,7 @@ static bool may_be_lost(const sim *s, const request *r) {
 static void check_error(sim *s, const stream *st, const tri_server_msg *m) {
   const request *r = &s->requests[st->request];
   bool early = !st->accepted && !(s->keeping.on && must_be_known(s, r));
-  /* Where nobody has asked for its end, a coordinator with a journal says that the next one goes on. */
+  /* A coordinator with a journal, whose end nobody has asked for, says that the next one goes on. */
   bool lost = is(m->error.code, "peer_lost") || (s->keeping.on && is(m->error.code, "coordinator_lost"));
   if (is(m->error.code, "taken_over") && st->former) return;
   if (lost) check_same_end(s, st, NULL);

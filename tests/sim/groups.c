@@ -96,7 +96,7 @@ void groups_end_all(sim *s) {
         .epoch = g->epoch, .cut_epoch = g->cut_epoch, .counted_epoch = g->counted_epoch, .slots = g->slots};
     if (anew) s->groups[i].epoch = s->groups[i].cut_epoch = s->groups[i].counted_epoch = 0;
   }
-  /* Who has died under a request is not known any more. */
+  /* The groups that died under a request are not known any more. */
   for (int i = 0; i < s->num_requests; i++) s->requests[i].kills = s->requests[i].all_kills = 0;
 }
 

@@ -109,7 +109,7 @@ static void get_ahead(sim *s) {
   for (int i = 0; i < s->num_streams; i++) s->streams[i].ahead = true;
 }
 
-/* What is left of a coordinator's doings comes to nothing where its process is dead. */
+/* A coordinator's doings that are left come to nothing where its process is dead. */
 static void end(sim *s) {
   keeping *k = &s->keeping;
   if (s->verbose)

@@ -8,7 +8,7 @@
 
 #include "runtime/base/status.h"
 
-/* What came of an input: a status, and of what was read a number that another reading has, too. */
+/* The outcome of an input: a status, and a number of what was read that another reading has, too. */
 typedef struct outcome {
   tri_status status;
   uint64_t digest; /* where status is TRI_OK */

@@ -6,24 +6,20 @@
 
 #include "coordinator/keeper.h"
 #include "tests/unit/core_replay_kit.h"
+#include "tests/unit/scratch_folder.h"
 
 Suite *suite_core_compact(void);
 
 enum { SEGMENT = 16 << 10, MOST_FILES = 10 };
-static char folder[64];
+static char folder[SCRATCH_BYTES];
 static uint64_t named; /* short jobs so far */
 
 static void set_up(void) {
   named = 0;
-  snprintf(folder, sizeof folder, "/tmp/trireme-compact.XXXXXX");
-  ck_assert_ptr_nonnull(mkdtemp(folder));
+  scratch_make(folder);
 }
 
-static void tear_down(void) {
-  char command[128];
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  ck_assert_int_eq(system(command), 0);
-}
+static void tear_down(void) { scratch_remove(folder); }
 
 static struct world *begin(uint64_t epoch) {
   struct world *w = world_create(1);

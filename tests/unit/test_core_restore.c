@@ -5,21 +5,15 @@
 
 #include "coordinator/keeper.h"
 #include "tests/unit/core_replay_kit.h"
+#include "tests/unit/scratch_folder.h"
 
 Suite *suite_core_restore(void);
 
-static char folder[64];
+static char folder[SCRATCH_BYTES];
 
-static void set_up(void) {
-  snprintf(folder, sizeof folder, "/tmp/trireme-restore.XXXXXX");
-  ck_assert_ptr_nonnull(mkdtemp(folder));
-}
+static void set_up(void) { scratch_make(folder); }
 
-static void tear_down(void) {
-  char command[128];
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  ck_assert_int_eq(system(command), 0);
-}
+static void tear_down(void) { scratch_remove(folder); }
 
 /* A coordinator with the journal, and its group 0 of this epoch. */
 static struct world *begin(uint64_t epoch) {

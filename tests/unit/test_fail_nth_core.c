@@ -7,6 +7,7 @@
 #include "coordinator/keeper.h"
 #include "tests/unit/core_replay_kit.h"
 #include "tests/unit/fail_nth.h"
+#include "tests/unit/scratch_folder.h"
 
 Suite *suite_fail_nth_core(void);
 
@@ -113,18 +114,11 @@ END_TEST
 
 /* ---- restarts ---- */
 
-static char folder[64];
+static char folder[SCRATCH_BYTES];
 
-static void set_up(void) {
-  snprintf(folder, sizeof folder, "/tmp/trireme-fail-nth.XXXXXX");
-  ck_assert_ptr_nonnull(mkdtemp(folder));
-}
+static void set_up(void) { scratch_make(folder); }
 
-static void tear_down(void) {
-  char command[128];
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  ck_assert_int_eq(system(command), 0);
-}
+static void tear_down(void) { scratch_remove(folder); }
 
 static void die(struct world *w) {
   tri_keeper_close(w->keeper);
