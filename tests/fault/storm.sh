@@ -1,13 +1,19 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2154 # what many_kinds.sh sets
-# storm.sh MINUTES [SEED]: kills at random under many kinds of requests, with a journal, on two groups of two ranks.
+# storm.sh MINUTES [SEED [hosts]]: kills at random under many kinds of requests, with a journal, on two groups of two ranks.
 # Each round sends all requests under new request_ids. Faults are kill -9 of a worker, a leader, an mpirun, the coordinator or `up`, and a
 # worker that stands still for 1 to 8 s. Clients that lose their coordinator ask again under the same request_id at its next start.
 # Each request ends as undisturbed, or with the error of three deaths under it, which is counted apart.
 # Beside the kills the journal's disk (a small file system of its own, where the test may mount one) is full or slow to sync, and another
 # client sends a burst of requests: storm_faults.sh. A client that is refused before it was accepted asks again.
+# With `hosts` the groups lie on two emulated hosts, and links between those and the coordinator are cut for 1 to 8 s, too: storm_hosts.sh.
 # Groups may be started 1000 times in a row, and no host is in quarantine.
-[ "${OWN_MOUNTS-}" ] || ! unshare --mount true 2>/dev/null || OWN_MOUNTS=1 exec unshare --mount bash "$0" "$@"
+namespaces=(--mount)
+[ "${3-}" != hosts ] || namespaces+=(--net)
+if [ ! "${OWN_MOUNTS-}" ]; then
+  if unshare "${namespaces[@]}" true 2>/dev/null; then OWN_MOUNTS=1 exec unshare "${namespaces[@]}" bash "$0" "$@"; fi
+  [ "${3-}" != hosts ] || { echo "skipped: emulated hosts need root and namespaces" && exit 77; }
+fi
 # shellcheck source=/dev/null
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=/dev/null
@@ -20,7 +26,8 @@ RANDOM=$SEED
 ROUND=0
 declare -A faults=()
 right=0 poisoned=0
-layout=(-tp 2 -dp 2)
+layout=(-tp 2 -dp 2) more_kinds=()
+[ "${3-}" != hosts ] || . "$(dirname "$0")/storm_hosts.sh"
 kept=(--journal "$RUN/disk/journal" --max-restarts 1000 --quarantine-time 0 --max-queue 400)
 echo "seed $SEED"
 
@@ -117,6 +124,15 @@ watch() { # GROUP EPOCH
   [ "$(starts)" != "$began" ] || echo "group $1 of epoch $2: noticed after ${noticed:-never}, not ready after 60 s" >>"$RUN/never"
 }
 start_kept() { LD_PRELOAD=$BAD_DISK_LIBRARY start_up "${common[@]}" "${layout[@]}" "${kept[@]}"; }
+# A daemon of Open MPI that has begun while its host was cut off ends by that library's own time limits.
+gone_without_up() {
+  local since=$SECONDS left
+  while left=$(ours) && [ "$left" ]; do
+    [ $((SECONDS - since)) -le 10 ] || ! grep -qv orted <<<"$left" || fail "still running 10 s after up was killed: $left"
+    [ $((SECONDS - since)) -le 120 ] || fail "daemons of Open MPI 120 s after up was killed: $left"
+    sleep 0.05
+  done
+}
 # A coordinator comes back by itself.
 coordinator() { # PID
   local n
@@ -131,18 +147,20 @@ restart() { # PID
   touch "$RUN/down"
   echo $(($(starts) + 1)) >"$RUN/starts"
   kill -9 "$1" || fail "nothing to kill"
-  all_gone "$(now_ms)"
+  while [ -e "$RUN/cut" ]; do sleep 0.1; done # until then nobody can be told on the other side
   wait "$CLUSTER" 2>/dev/null
+  gone_without_up
   start_kept
   rm "$RUN/down"
 }
+declare -F on_host_of >/dev/null || on_host_of() { HOST_COMMAND=(env); } # GROUP RANK; sets what a command is run by beside that rank
 hit() { # KIND GROUP; 1 where there is nothing to hit just now
-  local pid epoch seconds
+  local pid epoch seconds rank=1
   case $1 in
   coordinator) pid=$(pid_of trireme-coordin) && [ "$pid" ] || return 1 ;;
   up) pid=$CLUSTER ;;
-  worker | stop) pid=$(rank_pid "$2" 1) ;;
-  leader) pid=$(rank_pid "$2" 0) ;;
+  worker | stop) pid=$(rank_pid "$2" $rank) ;;
+  leader) rank=0 && pid=$(rank_pid "$2" $rank) ;;
   mpirun) pid=$(mpirun_of "$2") ;;
   *) pid=none ;;
   esac
@@ -157,18 +175,26 @@ hit() { # KIND GROUP; 1 where there is nothing to hit just now
     ;;
   stop)
     seconds=$((1 + RANDOM % 8)) # in front of the subshell, which has random numbers of its own
-    (kill -STOP "$pid" && sleep $seconds && kill -CONT "$pid") 2>/dev/null &
+    on_host_of "$2" $rank
+    ("${HOST_COMMAND[@]}" kill -STOP "$pid" && sleep $seconds && "${HOST_COMMAND[@]}" kill -CONT "$pid") 2>/dev/null &
+    ;;
+  cut)
+    can_cut || return 1
+    seconds=$((1 + RANDOM % 8))
+    cut_link $((1 + $2)) $seconds &
     ;;
   *)
     epoch=$(field "\"group\":$2,\"epoch\":[0-9]*,\"state\":\"ready\"" | sed 's/.*epoch":\([0-9]*\).*/\1/')
-    [ "$epoch" ] && kill -9 "$pid" 2>/dev/null || return 1
+    HOST_COMMAND=(env)
+    [ "$1" = mpirun ] || on_host_of "$2" $rank
+    [ "$epoch" ] && "${HOST_COMMAND[@]}" kill -9 "$pid" 2>/dev/null || return 1
     watch "$2" "$epoch" &
     ;;
   esac
   faults[$1]=$((${faults[$1]:-0} + 1))
 }
 round() {
-  local folder=$RUN/round$ROUND kinds=(worker leader mpirun worker leader mpirun stop coordinator up full slow burst) n began=$SECONDS kind did=
+  local folder=$RUN/round$ROUND kinds=(worker leader mpirun worker leader mpirun stop coordinator up full slow burst "${more_kinds[@]}") n began=$SECONDS kind did=
   send "$folder"
   n=$((3 + RANDOM % 5))
   while [ $n -gt 0 ]; do
