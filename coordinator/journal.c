@@ -147,9 +147,12 @@ static tri_status open_folder(tri_journal *j, tri_error *err) {
   if (j->folder_fd < 0)
     return tri_fail(err, TRI_IO, "journal", "the folder %s cannot be opened: %s", j->folder, strerror(errno));
   struct stat about;
-  if (fstat(j->folder_fd, &about) || about.st_uid != geteuid() || (about.st_mode & 077))
+  if (fstat(j->folder_fd, &about) || about.st_uid != geteuid())
+    return tri_fail(err, TRI_PERMISSION, "journal", "the folder %s is not this user's", j->folder);
+  if (about.st_mode & 077)
     return tri_fail(err, TRI_PERMISSION, "journal",
-                    "the folder %s must be this user's alone (mode 0700): it has the texts of requests", j->folder);
+                    "the folder %s lets others in (mode %04o): it has the texts of requests; make it 0700", j->folder,
+                    (unsigned)about.st_mode & 07777);
   j->lock_fd = openat(j->folder_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (j->lock_fd < 0) return tri_fail(err, TRI_IO, "journal", "%s/lock cannot be made: %s", j->folder, strerror(errno));
   if (flock(j->lock_fd, LOCK_EX | LOCK_NB))

@@ -72,15 +72,17 @@ bool tri_file_is_lfs_pointer(const void *bytes, size_t len) {
   return len >= sizeof first - 1 && !memcmp(bytes, first, sizeof first - 1);
 }
 
-/* The folders above a path. Those that cannot be made show when the file is. */
-static void make_folders(const char *path) {
+/* Makes the folders above a path. Returns why the last of them is not there (an errno), or 0. */
+static int make_folders(const char *path) {
   char folder[PATH_MAX];
-  if ((size_t)snprintf(folder, sizeof folder, "%s", path) >= sizeof folder) return;
+  int why = 0;
+  if ((size_t)snprintf(folder, sizeof folder, "%s", path) >= sizeof folder) return ENAMETOOLONG;
   for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
     *slash = 0;
-    mkdir(folder, 0700);
+    why = mkdir(folder, 0700) && errno != EEXIST ? errno : 0;
     *slash = '/';
   }
+  return why;
 }
 
 static bool write_all(int fd, const char *data, size_t len) {
@@ -98,8 +100,8 @@ tri_status tri_file_replace(const char *path, const void *data, size_t len, tri_
   char beside[PATH_MAX];
   if ((size_t)snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= sizeof beside)
     return tri_fail(err, TRI_TOO_LARGE, path, "%.200s...: the path is too long", path);
-  make_folders(path);
-  int fd = mkostemp(beside, O_CLOEXEC);
+  int no_folder = make_folders(path), fd = mkostemp(beside, O_CLOEXEC);
+  if (fd < 0 && no_folder) errno = no_folder;
   if (fd < 0) return refuse(path, "be written", err);
   bool written = write_all(fd, data, len);
   if (close(fd) || !written || rename(beside, path)) {

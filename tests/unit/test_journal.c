@@ -139,8 +139,15 @@ START_TEST(one_process_has_it) {
   ck_assert_ptr_nonnull(strstr(err.message, "another coordinator uses the journal"));
   leave(j);
   chmod(folder, 0755);
+  err = (tri_error){0};
   ck_assert(tri_journal_open(&cfg, see, &s, &other, &err) == TRI_PERMISSION);
+  ck_assert_ptr_nonnull(strstr(err.message, "mode 0755"));
   chmod(folder, 0700);
+  if (chown(folder, 1, (gid_t)-1)) return; /* for root alone */
+  err = (tri_error){0};
+  ck_assert(tri_journal_open(&cfg, see, &s, &other, &err) == TRI_PERMISSION);
+  ck_assert_ptr_nonnull(strstr(err.message, "not this user's"));
+  ck_assert_int_eq(chown(folder, geteuid(), (gid_t)-1), 0);
 }
 END_TEST
 
