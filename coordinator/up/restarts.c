@@ -40,9 +40,9 @@ bool tri_up_end_is_of_device(int status) { return code_of(status) == TRI_EXIT_DE
 /* Gives a child that has never worked one more try: that hardly changes. */
 static int most_failures(int max_restarts, bool never) { return !never || max_restarts < 1 ? max_restarts : 1; }
 
-/* Returns the pause before a child is started again: none at first, then 1 s, doubled up to 16 s. */
+/* Returns the pause before a child is started again: none at first, then 1 s, doubled up to 8 s. */
 static int64_t restart_delay(int failures) {
-  const int most = 4;
+  const int most = 3;
   int doublings = failures - 2 < most ? failures - 2 : most;
   return failures > 1 ? NS_PER_S << doublings : 0;
 }

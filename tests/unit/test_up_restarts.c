@@ -20,7 +20,7 @@ START_TEST(the_first_restart_is_at_once) {
 END_TEST
 
 START_TEST(failures_in_a_row_make_pauses) {
-  static const int64_t pauses[] = {0, 1, 2, 4, 8, 16, 16};
+  static const int64_t pauses[] = {0, 1, 2, 4, 8, 8, 8};
   tri_up_restarts r = {0};
   for (size_t i = 0; i < sizeof pauses / sizeof *pauses; i++) {
     ck_assert(tri_up_restart(&r, 0, 1000, FAILED, true, false));
