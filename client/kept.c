@@ -26,7 +26,7 @@ typedef struct kept {
   TAILQ_ENTRY(kept) links; /* of all, or of those that have ended */
   TAILQ_ENTRY(kept) unsent_links;
   LIST_ENTRY(kept) chain;
-  uint64_t id, target; /* target: of a cancel, what it cancels; 0: that has another name */
+  uint64_t id, target; /* target: of a cancel, the submit that it cancels; 0: that is not kept */
   tri_client_op op;
   tri_request_id request_id; /* of a submit */
   bool fixed;                /* the same request draws the same again */
@@ -104,9 +104,16 @@ static void take_out(tri_kept *k, kept *e) {
   TAILQ_REMOVE(&k->all, e, links);
 }
 
+/* Forgets an entry, and with a submit the cancels that were kept for it alone. */
 static void forget(tri_kept *k, kept *e) {
+  uint64_t id = e->cancelled ? e->id : 0;
   take_out(k, e);
   entry_free(e);
+  if (!id) return;
+  for (kept *c = TAILQ_FIRST(&k->all), *next; c; c = next) {
+    next = TAILQ_NEXT(c, links);
+    if (c->target == id && c->accepted) forget(k, c);
+  }
 }
 
 void tri_kept_forget(tri_kept *k, uint64_t id) {
@@ -118,6 +125,19 @@ void tri_kept_forget(tri_kept *k, uint64_t id) {
  * so does a seed, but for both what has come is compared. */
 static bool draws_are_fixed(const tri_sampling *s) {
   return s->has_seed || (s->has_temperature && s->temperature == 0) || (s->has_num_beams && s->num_beams > 1);
+}
+
+static kept *find_submit(const tri_kept *k, const tri_request_id *request_id) {
+  kept *e = TAILQ_FIRST(&k->all);
+  while (e && (e->op != TRI_OP_SUBMIT || memcmp(&e->request_id, request_id, sizeof *request_id))) e = TAILQ_NEXT(e, links);
+  return e;
+}
+
+static void mark_cancelled(tri_kept *k, kept *cancel, const tri_client_msg *m) {
+  kept *target = m->cancel.has_target ? find(k, m->cancel.target) : find_submit(k, &m->cancel.request_id);
+  if (!target || target->op != TRI_OP_SUBMIT) return;
+  target->cancelled = true;
+  cancel->target = target->id;
 }
 
 tri_status tri_kept_add(tri_kept *k, const tri_client_msg *m, const void *bytes, size_t len) {
@@ -133,10 +153,7 @@ tri_status tri_kept_add(tri_kept *k, const tri_client_msg *m, const void *bytes,
     e->request_id = m->submit.request_id;
     e->fixed = draws_are_fixed(&m->submit.sampling);
   }
-  if (m->op == TRI_OP_CANCEL && m->cancel.has_target) {
-    kept *target = find(k, m->cancel.target);
-    if (target) target->cancelled = true;
-  }
+  if (m->op == TRI_OP_CANCEL) mark_cancelled(k, e, m);
   TAILQ_INSERT_TAIL(&k->all, e, links);
   LIST_INSERT_HEAD(&k->by_id[e->id % NUM_BUCKETS], e, chain);
   set_unsent(k, e, true);
@@ -198,11 +215,11 @@ static size_t advance(extent *had, extent *now, const void *p, size_t n, size_t 
   return old;
 }
 
-/* Leaves out of one choice's tokens what the program has. */
+/* Leaves out of one choice's tokens what the program has; false: they are not what follows here. */
 static bool trim(kept *e, tri_choice_tokens *t) {
-  bool same = true;
   part *p = part_of(e, t);
   if (!p) return false;
+  bool same = e->op != TRI_OP_SUBMIT || !t->num_ids || t->offset == p->ids_now.len;
   size_t ids = advance(&p->ids, &p->ids_now, t->ids, t->num_ids, sizeof *t->ids, &same);
   size_t text = advance(&p->text, &p->text_now, t->text.s, t->text.len, 1, &same);
   t->offset += ids;
@@ -216,9 +233,14 @@ static bool trim(kept *e, tri_choice_tokens *t) {
 
 static bool is_whole(const part *p) { return p->ids.len == p->ids_now.len && p->text.len == p->text_now.len; }
 
-static bool all_whole(const kept *e) {
+/* Has as much come, before this end, as the program has, and as the end says? Tokens come in a stream alone. */
+static bool all_whole(const kept *e, const tri_server_msg *m) {
   bool whole = is_whole(&e->prompt);
-  for (size_t i = 0; i < e->num_parts; i++) whole = whole && is_whole(&e->parts[i]);
+  for (size_t i = 0; i < e->num_parts; i++) {
+    const part *p = &e->parts[i];
+    bool counted = e->op == TRI_OP_SUBMIT && p->ids_now.len && i < m->done.num_choices;
+    whole = whole && is_whole(p) && (!counted || m->done.choices[i].completion_tokens == p->ids_now.len);
+  }
   return whole;
 }
 
@@ -240,7 +262,8 @@ static bool is_code(const tri_server_msg *m, const char *code) {
 
 static tri_kept_verdict end_differently(tri_kept *k, kept *e, tri_server_msg *m) {
   say_error(m, e->id, LOST,
-            "the coordinator was lost, and the one that is there now has another answer than the one that has begun");
+            "the coordinator was lost, and the one that is there now has another answer than the one that has begun, "
+            "or a part of the answer was left out");
   forget(k, e);
   return KEPT_GIVE_AND_CANCEL;
 }
@@ -285,15 +308,22 @@ static tri_kept_verdict take_error(tri_kept *k, kept *e, tri_server_msg *m) {
   return KEPT_GIVE;
 }
 
+/* A cancel that was accepted is sent again with its submit over another connection, until that has ended. */
+static bool is_over_as_cancel(const tri_kept *k, const kept *e, const tri_server_msg *m) {
+  return e->op == TRI_OP_CANCEL && (m->op != TRI_REPLY_ACCEPTED || !e->target || !find(k, e->target));
+}
+
 tri_kept_verdict tri_kept_take(tri_kept *k, tri_arena *arena, tri_server_msg *m) {
   kept *e = find(k, m->id);
   tri_kept_verdict verdict = KEPT_GIVE;
   bool odd = !m->id || m->op == TRI_REPLY_HELLO; /* no answer to a request, whatever is kept */
   if (!e || odd) return odd ? KEPT_GIVE : KEPT_DROP;
-  bool ends = (m->op != TRI_REPLY_ACCEPTED && m->op != TRI_REPLY_TOKENS) || e->op == TRI_OP_CANCEL;
-  if (m->op == TRI_REPLY_ACCEPTED && e->accepted) verdict = KEPT_DROP;
+  bool ends = (m->op != TRI_REPLY_ACCEPTED && m->op != TRI_REPLY_TOKENS) || is_over_as_cancel(k, e, m);
+  bool again = e->accepted && (m->op == TRI_REPLY_ACCEPTED || e->op == TRI_OP_CANCEL);
+  if (again && ends) forget(k, e);
+  if (again) return KEPT_DROP;
   if (m->op == TRI_REPLY_TOKENS) verdict = take_tokens(k, arena, e, m);
-  if (m->op == TRI_REPLY_DONE && !all_whole(e)) verdict = end_differently(k, e, m);
+  if (m->op == TRI_REPLY_DONE && !all_whole(e, m)) verdict = end_differently(k, e, m);
   if (verdict == KEPT_GIVE_AND_CANCEL) return verdict;
   if (m->op == TRI_REPLY_ERROR) verdict = take_error(k, e, m);
   e->accepted |= m->op == TRI_REPLY_ACCEPTED;
@@ -306,6 +336,10 @@ tri_kept_verdict tri_kept_take(tri_kept *k, tri_arena *arena, tri_server_msg *m)
 
 static void end(tri_kept *k, kept *e, const char *why) {
   take_out(k, e);
+  if (e->op == TRI_OP_CANCEL && e->accepted) { /* it has had its answer */
+    entry_free(e);
+    return;
+  }
   TAILQ_INSERT_TAIL(&k->ended, e, links);
   if (why != k->why) snprintf(k->why, sizeof k->why, "%s", why);
 }

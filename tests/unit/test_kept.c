@@ -173,6 +173,27 @@ START_TEST(test_another_answer) {
 }
 END_TEST
 
+/* An answer with a gap, a token that comes twice or another number of tokens than its end says is none. */
+START_TEST(test_left_out) {
+  static tri_server_msg m;
+  static const uint32_t begins[] = {6, 4};
+  for (size_t i = 0; i < 2; i++) {
+    num_ids[0] = text_len[0] = 0;
+    add(FIRST, true);
+    ck_assert_int_eq(say_tokens(FIRST, 0, 0, 5, TOKENS), KEPT_GIVE);
+    ck_assert_int_eq(say_tokens(FIRST, 0, begins[i], 8, TOKENS), KEPT_GIVE_AND_CANCEL);
+  }
+  for (uint64_t said = 4; said <= 6; said++) {
+    num_ids[0] = text_len[0] = 0;
+    add(FIRST, true);
+    ck_assert_int_eq(say_tokens(FIRST, 0, 0, 5, TOKENS), KEPT_GIVE);
+    m.done.num_choices = 1;
+    m.done.choices[0].completion_tokens = said;
+    ck_assert_int_eq(say(&m, FIRST, TRI_REPLY_DONE), said == 5 ? KEPT_GIVE : KEPT_GIVE_AND_CANCEL);
+  }
+}
+END_TEST
+
 /* A coordinator that does not know a job any more is asked for it anew where its draws are fixed. */
 START_TEST(test_forgotten) {
   char code[32];
@@ -215,6 +236,50 @@ START_TEST(test_ends) {
   ck_assert_int_eq(say_accepted(FIRST + 1), KEPT_GIVE);
   lose(20);
   expect_nothing_sent();
+}
+END_TEST
+
+static void add_cancel(uint64_t id, uint64_t target, bool by_request_id) {
+  tri_client_msg cancel = {
+      .op = TRI_OP_CANCEL,
+      .id = id,
+      .cancel = {.target = target, .has_target = !by_request_id, .has_request_id = by_request_id},
+  };
+  memset(&cancel.cancel.request_id, (int)target, sizeof cancel.cancel.request_id);
+  ck_assert_int_eq(tri_client_msg_pack(&cancel, &packed), TRI_OK);
+  ck_assert_int_eq(tri_kept_add(kept, &cancel, packed.data, packed.len), TRI_OK);
+  expect_sent(id, TRI_OP_CANCEL);
+}
+
+/* A cancel that a lost coordinator has accepted is said to the next one too, and the program hears of it once. */
+START_TEST(test_cancelled) {
+  for (int by_request_id = 0; by_request_id < 2; by_request_id++) {
+    add(FIRST, true);
+    expect_sent(FIRST, TRI_OP_SUBMIT);
+    add_cancel(FIRST + 1, FIRST, by_request_id);
+    ck_assert_int_eq(say_accepted(FIRST + 1), KEPT_GIVE);
+    for (int n = 0; n < 2; n++) {
+      lose(10);
+      expect_sent(FIRST, TRI_OP_SUBMIT);
+      expect_sent(FIRST + 1, TRI_OP_CANCEL);
+      ck_assert_int_eq(say_accepted(FIRST + 1), KEPT_DROP);
+    }
+    ck_assert_int_eq(say_error(FIRST, "aborted", NULL), KEPT_GIVE);
+    lose(20);
+    expect_nothing_sent();
+  }
+  add(FIRST, true);
+  expect_sent(FIRST, TRI_OP_SUBMIT);
+  add_cancel(FIRST + 1, FIRST, false);
+  ck_assert_int_eq(say_accepted(FIRST + 1), KEPT_GIVE);
+  lose(10);
+  expect_sent(FIRST, TRI_OP_SUBMIT);
+  expect_sent(FIRST + 1, TRI_OP_CANCEL);
+  ck_assert_int_eq(say_error(FIRST + 1, "not_found", NULL), KEPT_DROP);
+  tri_kept_end_all(kept, "over");
+  static tri_server_msg m;
+  ck_assert(tri_kept_take_ended(kept, &m) && m.id == FIRST);
+  ck_assert(!tri_kept_take_ended(kept, &m));
 }
 END_TEST
 
@@ -263,8 +328,10 @@ Suite *suite_kept(void) {
   tcase_add_checked_fixture(t, start, stop);
   tcase_add_test(t, test_continued);
   tcase_add_test(t, test_another_answer);
+  tcase_add_test(t, test_left_out);
   tcase_add_test(t, test_forgotten);
   tcase_add_test(t, test_ends);
+  tcase_add_test(t, test_cancelled);
   tcase_add_test(t, test_given_up);
   tcase_add_test(t, test_connections_that_last);
   suite_add_tcase(suite, t);
