@@ -126,20 +126,28 @@ START_TEST(more_than_the_queue_has_room_for) {
 }
 END_TEST
 
-/* A cluster that ends takes no job with it: its clients hear of that, and the next start goes on. */
+/* A cluster that ends takes no job with it: its clients hear of that, and the next start goes on. What may be the
+ * beginning of a stop string stays back until then. */
 START_TEST(ends_of_the_cluster) {
   struct world *w = begin(1);
   tri_client_msg m = named_msg(1, 7);
-  submit(w, "a", &m);
+  set_stop(&m, "bq");
+  struct stream *s = submit(w, "a", &m);
   uint64_t job = last_job(w);
   say(w, 1, job, 0, 0, "ab", false);
   make_durable(w);
   tri_core_abandon(w->core, w->now, "the supervisor is gone");
-  ck_assert_str_eq(w->streams[0].code, "coordinator_lost");
+  ck_assert_str_eq(s->code, "coordinator_lost");
+  expect_text(s, 0, "a");
   token(w, job, 0, 2, 0, TRI_TOKEN_LAST | TRI_TOKEN_NONE, TRI_FINISH_ABORT); /* the leader lets it go */
   die(w);
   w = begin(1);
   ck_assert_uint_eq(last_assign(w)->a.num_drawn, 2);
+  s = attach_to(w, 2, 7);
+  expect_text(s, 0, "a");
+  say(w, 1, job, 0, 2, "abq", false);
+  ck_assert(s->done && s->choice[0].stop_string == 0);
+  expect_text(s, 0, "a");
   die(w);
 }
 END_TEST
