@@ -129,7 +129,8 @@ static bool draws_are_fixed(const tri_sampling *s) {
 
 static kept *find_submit(const tri_kept *k, const tri_request_id *request_id) {
   kept *e = TAILQ_FIRST(&k->all);
-  while (e && (e->op != TRI_OP_SUBMIT || memcmp(&e->request_id, request_id, sizeof *request_id))) e = TAILQ_NEXT(e, links);
+  while (e && (e->op != TRI_OP_SUBMIT || memcmp(&e->request_id, request_id, sizeof *request_id)))
+    e = TAILQ_NEXT(e, links);
   return e;
 }
 
