@@ -44,7 +44,8 @@ scdoc|man pages'
 for_tests='check|unit tests
 iproute2|emulated hosts with addresses of their own
 util-linux|unshare and nsenter for the same
-procps|tests look at processes'
+procps|tests look at processes
+strace|makes system calls fail, in tests'
 for_dev='clang|libFuzzer
 libclang-rt-dev|its sanitizers
 clang-format|source format

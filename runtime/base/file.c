@@ -56,6 +56,8 @@ tri_status tri_file_read(const char *path, size_t most, char **out, size_t *len,
     size_t n = fread(text, 1, (size_t)s.st_size, f);
     if (ferror(f)) {
       st = refuse(path, "be read", err);
+    } else if (n < (size_t)s.st_size) {
+      st = tri_fail(err, TRI_IO, path, "%s: it has become shorter while it was read", path);
     } else {
       *out = text;
       *len = n;

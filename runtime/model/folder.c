@@ -1,6 +1,7 @@
 #include "runtime/model/folder.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,16 +20,26 @@ static bool ends_with(const char *s, const char *end) {
   return n >= m && !strcmp(s + n - m, end);
 }
 
+typedef enum search { ABSENT, FOUND, UNREADABLE } search;
+
 /* Finds a file by the beginning and the end of its name. */
-static bool find(const char *dir, const char *begin, const char *end, char name[NAME_BYTES]) {
+static search search_for(const char *dir, const char *begin, const char *end, char name[NAME_BYTES]) {
+  search result = ABSENT;
   DIR *d = opendir(dir);
-  bool found = false;
-  for (struct dirent *e; d && !found && (e = readdir(d));) {
-    found = !strncmp(e->d_name, begin, strlen(begin)) && ends_with(e->d_name, end);
-    if (found) snprintf(name, NAME_BYTES, "%s", e->d_name);
+  if (!d) return UNREADABLE;
+  errno = 0;
+  for (struct dirent *e; result == ABSENT && (e = readdir(d));) {
+    if (strncmp(e->d_name, begin, strlen(begin)) || !ends_with(e->d_name, end)) continue;
+    snprintf(name, NAME_BYTES, "%s", e->d_name);
+    result = FOUND;
   }
-  if (d) closedir(d);
-  return found;
+  if (result == ABSENT && errno) result = UNREADABLE;
+  closedir(d);
+  return result;
+}
+
+static bool find(const char *dir, const char *begin, const char *end, char name[NAME_BYTES]) {
+  return search_for(dir, begin, end, name) == FOUND;
 }
 
 /* ---- what is no model ---- */
@@ -98,7 +109,8 @@ tri_status tri_folder_no_weights(const char *dir, tri_error *err) {
 bool tri_folder_is_bare(const char *dir) {
   char name[NAME_BYTES];
   tri_error ignored = {0};
-  return !find(dir, "", ".safetensors", name) && !find(dir, "", ".safetensors.index.json", name) &&
+  return search_for(dir, "", ".safetensors", name) == ABSENT &&
+         search_for(dir, "", ".safetensors.index.json", name) == ABSENT &&
          tri_folder_no_weights(dir, &ignored) == TRI_CORRUPT;
 }
 
