@@ -50,6 +50,8 @@ typedef struct tri_core_io {
                          size_t *second);
   /* Nobody wants a job's tokens any more that are still being worked out. */
   void (*tokenize_stop)(void *ctx, uint64_t job);
+  /* A rank has registered with its key, and under the epoch of its group, whatever becomes of it. */
+  void (*rank_came)(void *ctx, uint32_t group, uint64_t epoch, uint32_t rank);
   /* A group is beyond help: whoever started it should end it (and may start it again under the next epoch). */
   void (*group_lost)(void *ctx, const tri_core_loss *loss);
   void (*group_ready)(void *ctx, uint32_t group, uint64_t epoch);
@@ -65,24 +67,27 @@ struct tri_share; /* fair_queue.h */
 
 typedef struct tri_core_config {
   const char *model_name;
-  const tri_model_config *model;  /* borrowed */
-  const tri_tokenizer *tokenizer; /* borrowed; NULL: token ids only */
-  const char *other_tokenizer;    /* its file that is not read, for the refusal of a text; NULL: none */
-  const tri_labels *labels;       /* borrowed; of a classifier */
-  bool pools_as_model;            /* an encoder's pooling is not another than that of its checkpoint */
-  uint64_t model_hash;            /* tri_model_config_hash, which workers must have, too; 0: any */
-  uint64_t response_cache;        /* bytes of answers that are kept; 0: none are */
-  uint64_t most_retained;         /* bytes of jobs that have ended, for clients that come back; 0: any */
-  uint32_t tp, pp, dp, ep;        /* the layout that workers must have; 0: any */
-  uint32_t num_groups;
-  bool route_by_prefix;           /* groups have prefix caches */
-  bool lost_for_good;             /* a group that is lost does not come back */
-  uint64_t seed;                  /* of the seeds of requests that bring none; 0: they are random */
-  int64_t max_queue;              /* jobs that wait or run */
-  int64_t max_queued_per_client;  /* the same of one flow; 0: what its share is */
-  uint64_t max_queue_bytes;       /* of those jobs' requests; 0: any */
-  int64_t max_queue_ns;           /* that a job may wait for a group; 0: any time */
-  bool by_priority;               /* groups run jobs by their priority */
+  const tri_model_config *model;    /* borrowed */
+  const tri_tokenizer *tokenizer;   /* borrowed; NULL: token ids only */
+  const char *other_tokenizer;      /* its file that is not read, for the refusal of a text; NULL: none */
+  const tri_labels *labels;         /* borrowed; of a classifier */
+  bool pools_as_model;              /* an encoder's pooling is not another than that of its checkpoint */
+  uint64_t model_hash;              /* tri_model_config_hash, which workers must have, too; 0: any */
+  uint64_t response_cache;          /* bytes of answers that are kept; 0: none are */
+  uint64_t most_retained;           /* bytes of jobs that have ended, for clients that come back; 0: any */
+  uint32_t tp, pp, dp, ep;          /* the layout that workers must have; 0: any */
+  uint32_t num_groups, group_ranks; /* group_ranks: of each */
+  /* Borrowed, [num_groups, group_ranks]: the public key of each rank, over whose connections alone it is heard. */
+  const uint8_t (*rank_keys)[TRI_OWNER_BYTES];
+  bool starts_are_told;          /* tri_core_group_expected tells of each start of a group, and no other may register */
+  bool route_by_prefix;          /* groups have prefix caches */
+  bool lost_for_good;            /* a group that is lost does not come back */
+  uint64_t seed;                 /* of the seeds of requests that bring none; 0: they are random */
+  int64_t max_queue;             /* jobs that wait or run */
+  int64_t max_queued_per_client; /* the same of one flow; 0: what its share is */
+  uint64_t max_queue_bytes;      /* of those jobs' requests; 0: any */
+  int64_t max_queue_ns;          /* that a job may wait for a group; 0: any time */
+  bool by_priority;              /* groups run jobs by their priority */
   const struct tri_share *shares; /* borrowed */
   size_t num_shares;
   int64_t max_prompt;  /* tokens at which the tokenizer gives up */
@@ -108,7 +113,7 @@ void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_g
 /* A group has ended, as whoever started it sees: it gets no jobs any more, and is lost as soon as what its ranks may
  * have said before has had time to come, which tells more than `reason`. */
 void tri_core_group_died(tri_core *c, int64_t now, uint32_t group, uint64_t epoch, const char *reason);
-/* A group that has not registered here was started before: no earlier epoch of it may. */
+/* A start of a group begins, or was begun before: from now on no other of it may register that has not. */
 void tri_core_group_expected(tri_core *c, uint32_t group, uint64_t epoch);
 /* A group that has ended is not started again for some time: for a status. */
 typedef enum tri_core_hold { TRI_CORE_NOT_HELD, TRI_CORE_GIVEN_UP, TRI_CORE_QUARANTINED } tri_core_hold;

@@ -30,6 +30,8 @@ void defaults_apply(const tri_model_config *m, tri_sampling *s);
 
 /* group_table.c */
 group *group_find(tri_core *c, uint32_t index, uint64_t epoch); /* NULL: there is none, or it is lost */
+/* Tells whether a connection was opened with a rank's key. */
+bool group_is_key_of(const tri_core *c, uint32_t index, uint32_t rank, const tri_peer *from);
 /* Tells whether a rank of a start of a group has registered over this connection. */
 bool group_has_rank(tri_core *c, uint32_t index, uint64_t epoch, uint32_t rank, const tri_peer *from);
 bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index);

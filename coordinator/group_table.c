@@ -7,18 +7,28 @@ group *group_find(tri_core *c, uint32_t index, uint64_t epoch) {
   return g && g->epoch == epoch && g->state != GROUP_ABSENT && g->state != GROUP_LOST ? g : NULL;
 }
 
+bool group_is_key_of(const tri_core *c, uint32_t index, uint32_t rank, const tri_peer *from) {
+  const tri_core_config *own = &c->cfg;
+  if (from->owner.kind != TRI_OWNER_KEY || index >= own->num_groups || rank >= own->group_ranks) return false;
+  return !memcmp(own->rank_keys[(size_t)index * own->group_ranks + rank], from->owner.bytes, TRI_OWNER_BYTES);
+}
+
+/* A connection's name may be another's once that has ended; its key may not. */
+static bool is_of_rank(const tri_core *c, uint32_t index, uint32_t rank, const tri_peer *from) {
+  const group *g = &c->groups[index];
+  return rank < g->world && g->ranks[rank].known && tri_peer_equal(&g->ranks[rank].peer, from) &&
+         group_is_key_of(c, index, rank, from);
+}
+
 bool group_has_rank(tri_core *c, uint32_t index, uint64_t epoch, uint32_t rank, const tri_peer *from) {
-  const group *g = group_find(c, index, epoch);
-  return g && rank < g->world && g->ranks[rank].known && tri_peer_equal(&g->ranks[rank].peer, from);
+  return group_find(c, index, epoch) && is_of_rank(c, index, rank, from);
 }
 
 bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index) {
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = &c->groups[i];
-    if (g->world && g->ranks[0].known && tri_peer_equal(&g->ranks[0].peer, from)) {
-      *index = i;
-      return true;
-    }
+    if (!is_of_rank(c, i, 0, from)) continue;
+    *index = i;
+    return true;
   }
   return false;
 }

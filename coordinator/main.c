@@ -110,27 +110,6 @@ static void see_ended(struct shell *s) {
   if (tri_zserver_take_ended(s->clients, &ended)) tri_core_connections_ended(s->core, tri_now_ns(), &ended);
 }
 
-static void read_workers(struct shell *s) {
-  tri_peer from;
-  const void *data;
-  size_t len;
-  int frames;
-  for (int i = 0; i < BATCH && tri_zserver_recv(s->workers, &from, &data, &len, &frames) == TRI_OK; i++) {
-    tri_group_msg m;
-    tri_error err = {0};
-    tri_arena_reset(s->arena);
-    if (tri_group_msg_unpack(data, len, s->arena, &m, &err) != TRI_OK) {
-      tri_log(TRI_LOG_WARN, "coordinator", "unreadable message from a worker: %s", err.message);
-      continue;
-    }
-    if (m.op == TRI_GROUP_REGISTER)
-      tri_supervisor_tell(&s->supervisor, "came %u %llu %u", m.reg.group, (unsigned long long)m.reg.epoch, m.reg.rank);
-    tri_keeper_came_as(s->keeper, data, len);
-    tri_core_worker(s->core, tri_now_ns(), &from, &m);
-    tri_keeper_came_as(s->keeper, NULL, 0);
-  }
-}
-
 static void read_tokenized(struct shell *s) {
   for (tri_tokenized *r; s->tokenize_pool && (r = tri_tokenize_pool_pop(s->tokenize_pool)); tri_tokenized_free(r)) {
     tri_core_tokenized(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count, r->second);
@@ -169,6 +148,27 @@ static void read_supervisor(struct shell *s) {
   s->draining = true;
   s->drain_deadline = tri_deadline_after_ms(OVER_MS);
   tri_core_drain(s->core, tri_now_ns());
+}
+
+static void read_workers(struct shell *s) {
+  tri_peer from;
+  const void *data;
+  size_t len;
+  int frames;
+  for (int i = 0; i < BATCH && tri_zserver_recv(s->workers, &from, &data, &len, &frames) == TRI_OK; i++) {
+    tri_group_msg m;
+    tri_error err = {0};
+    tri_arena_reset(s->arena);
+    if (tri_group_msg_unpack(data, len, s->arena, &m, &err) != TRI_OK) {
+      tri_log(TRI_LOG_WARN, "coordinator", "unreadable message from a worker: %s", err.message);
+      continue;
+    }
+    /* The supervisor has said of a start before it began it, and its words are there. */
+    if (m.op == TRI_GROUP_REGISTER) read_supervisor(s);
+    tri_keeper_came_as(s->keeper, data, len);
+    tri_core_worker(s->core, tri_now_ns(), &from, &m);
+    tri_keeper_came_as(s->keeper, NULL, 0);
+  }
 }
 
 static void end_at_once(struct shell *s, int64_t now, const char *why, bool failed) {
@@ -328,6 +328,7 @@ static void clean_up(struct shell *s) {
   tri_served_model_close(&s->model);
   tri_arena_destroy(s->arena);
   tri_buf_free(&s->buf);
+  tri_rank_keys_free(&s->keys);
   if (s->opts.boot_file) unlink(s->opts.boot_file);
 }
 
@@ -354,17 +355,19 @@ int main(int argc, char **argv) {
   if (st == TRI_OK && !s.opts.model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
   if (st == TRI_OK) st = tri_response_cache_check(s.opts.response_cache, s.opts.memory_cap, &err);
   if (st == TRI_OK && mpi)
-    st = tri_mpi_launch_join(&argc, &argv, s.opts.start_timeout, s.opts.interface, &one_host, &err);
+    st = tri_mpi_launch_join(&argc, &argv, s.opts.start_timeout, s.opts.interface, &one_host, &s.keys, &err);
   if (st == TRI_OK) st = shell_open_model(&s, &err);
   if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s.arena);
   if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);
-  if (st == TRI_OK) st = tri_worker_socket_open(&s.opts, s.z, one_host, &s.boot, &s.workers, &err);
+  if (st == TRI_OK) st = shell_count_ranks(&s, &err);
+  if (st == TRI_OK) st = tri_worker_socket_open(&s.opts, s.z, one_host, &s.keys, &s.boot, &s.workers, &err);
   if (st == TRI_OK) st = tri_client_socket_open(&s.opts, s.z, &s.allowed, &s.clients, &err);
   if (st == TRI_OK) st = tri_connection_guard_open(tri_zserver_endpoint(s.clients), &err);
   if (st == TRI_OK) st = tri_shares_read(s.opts.client_share, &s.allowed, &s.shares, &err);
   if (st == TRI_OK) st = shell_open_core(&s, &err);
   if (st == TRI_OK && s.opts.journal) st = tri_keeper_open(s.opts.journal, 0, s.core, tri_now_ns(), &s.keeper, &err);
   if (st == TRI_OK && mpi) st = tri_mpi_launch_hand_out(&s.boot, &err);
+  tri_boot_free(&s.boot); /* from here on the public keys are enough */
   if (st != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "coordinator", "%s%s%s", err.status ? err.message : tri_status_text(st),
             err.field[0] ? " -- " : "", err.field);

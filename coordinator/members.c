@@ -46,7 +46,7 @@ void member_died(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, const
 
 void member_expected(tri_core *c, uint32_t index, uint64_t epoch) {
   group *g = index < c->cfg.num_groups ? &c->groups[index] : NULL;
-  if (g && g->state == GROUP_ABSENT && epoch > g->epoch) g->epoch = epoch;
+  if (g && epoch > g->expected) g->expected = epoch;
 }
 
 void member_held(tri_core *c, uint32_t index, tri_core_hold hold, int64_t until_ns, const char *reason) {
@@ -76,6 +76,7 @@ static bool begin_epoch(tri_core *c, int64_t now, uint32_t index, const tri_grou
   tri_free(g->ranks);
   *g = (group){.state = GROUP_STARTING,
                .epoch = r->epoch,
+               .expected = g->expected,
                .tp = r->tp,
                .pp = r->pp,
                .dp = r->dp,
@@ -118,6 +119,18 @@ static bool weights_fit(const tri_core *c, const tri_group_register *r, char *wh
   return true;
 }
 
+/* Says why a start may not register; NULL: it may. Where nobody tells of starts, one that is here must be lost before
+ * another can follow. */
+static const char *refusal_of_start(const tri_core *c, const group *g, uint64_t epoch) {
+  bool is_here = g->state != GROUP_ABSENT && g->state != GROUP_LOST;
+  if (epoch < g->epoch || epoch < g->expected || (g->state == GROUP_LOST && epoch == g->epoch))
+    return "this start of the group is over: a newer one has begun, or it was given up";
+  if (is_here && epoch == g->epoch) return NULL;
+  bool was_told = g->expected && epoch == g->expected;
+  if (c->cfg.starts_are_told ? was_told : !is_here) return NULL;
+  return "the group was not started under this epoch";
+}
+
 void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r) {
   if (r->group >= c->cfg.num_groups || r->world < 1 || r->world > MAX_RANKS || r->rank >= r->world) {
     refuse(c, from, "there is no such group or rank in this cluster");
@@ -125,10 +138,16 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   }
   char why[400];
   group *g = &c->groups[r->group];
-  if (r->epoch < g->epoch || (g->state == GROUP_LOST && r->epoch == g->epoch)) {
-    refuse(c, from, "this start of the group is over: a newer one has registered, or it was given up");
+  if (!group_is_key_of(c, r->group, r->rank, from)) {
+    refuse(c, from, "the key of this connection is not that of the rank");
     return;
   }
+  const char *refusal = refusal_of_start(c, g, r->epoch);
+  if (refusal) {
+    refuse(c, from, refusal);
+    return;
+  }
+  c->cfg.io.rank_came(c->cfg.io.ctx, r->group, r->epoch, r->rank);
   bool has_facts = r->rank == 0 && r->max_model_len;
   if ((g->state == GROUP_ABSENT || r->epoch > g->epoch) && !begin_epoch(c, now, r->group, r)) return;
   if (r->world != g->world) {

@@ -66,6 +66,11 @@ static void group_lost(void *ctx, const tri_core_loss *l) {
   if (s->opts.launch == TRI_LAUNCH_MPI) s->leaving = s->failed = true;
 }
 
+static void rank_came(void *ctx, uint32_t group, uint64_t epoch, uint32_t rank) {
+  struct shell *s = ctx;
+  tri_supervisor_tell(&s->supervisor, "came %u %llu %u", group, (unsigned long long)epoch, rank);
+}
+
 static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
   struct shell *s = ctx;
   tri_supervisor_tell(&s->supervisor, "ready %u %llu", group, (unsigned long long)epoch);
@@ -118,6 +123,15 @@ static uint64_t queue_bytes(const tri_serve_options *o) {
   return o->max_queue_bytes ? o->max_queue_bytes : (o->memory_cap - o->response_cache) / QUEUE_SHARE;
 }
 
+tri_status shell_count_ranks(struct shell *s, tri_error *err) {
+  tri_serve_layout l;
+  if (s->keys.ranks) return TRI_OK;
+  TRI_CHECK(tri_serve_layout_make(&s->opts, &l, err));
+  s->keys.groups = (uint32_t)l.replicas;
+  s->keys.ranks = (uint32_t)tri_serve_layout_world(&l);
+  return TRI_OK;
+}
+
 tri_status shell_open_core(struct shell *s, tri_error *err) {
   /* Only the workers need these options: of a coordinator without them any layout is right. */
   tri_serve_layout l;
@@ -128,35 +142,38 @@ tri_status shell_open_core(struct shell *s, tri_error *err) {
                     "trireme.sbatch); -dp counts shards of one group where experts are shared (-ep)",
                     l.replicas);
   bool has_layout = s->opts.launch == TRI_LAUNCH_MPI && tri_serve_layout_world(&l) > 1;
-  tri_core_config cc = {
-      .model_name = s->model.name,
-      .model = &s->model.config,
-      .tokenizer = s->model.tokenizer,
-      .other_tokenizer = s->model.other_tokenizer,
-      .labels = s->model.config.head.has_classifier ? &s->model.labels : NULL,
-      .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
-      .model_hash = tri_model_config_hash(&s->model.config),
-      .response_cache = s->opts.response_cache,
-      .route_by_prefix = s->opts.enable_prefix_caching,
-      .lost_for_good = s->opts.launch == TRI_LAUNCH_MPI,
-      .most_retained = (s->opts.memory_cap - s->opts.response_cache) / RETAINED_SHARE,
-      .tp = has_layout ? (uint32_t)l.tp : 0,
-      .pp = has_layout ? (uint32_t)l.pp : 0,
-      .dp = has_layout ? (uint32_t)l.dp : 0,
-      .ep = has_layout ? (uint32_t)l.ep : 0,
-      .num_groups = s->opts.launch == TRI_LAUNCH_MPI ? 1 : (uint32_t)l.replicas,
-      .seed = s->opts.seed,
-      .max_queue = s->opts.max_queue,
-      .max_queued_per_client = s->opts.max_queued_per_client,
-      .max_queue_bytes = queue_bytes(&s->opts),
-      .max_queue_ns = (int64_t)(s->opts.max_queue_time * 1e9),
-      .shares = s->shares.list,
-      .num_shares = s->shares.count,
-      .by_priority = s->opts.scheduling_policy == 1,
-      .max_prompt = s->model.max_prompt,
-      .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9) + longest_hold_ns(&s->opts),
-      .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
-      .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw, record}};
+  tri_core_config cc = {.model_name = s->model.name,
+                        .model = &s->model.config,
+                        .tokenizer = s->model.tokenizer,
+                        .other_tokenizer = s->model.other_tokenizer,
+                        .labels = s->model.config.head.has_classifier ? &s->model.labels : NULL,
+                        .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
+                        .model_hash = tri_model_config_hash(&s->model.config),
+                        .response_cache = s->opts.response_cache,
+                        .route_by_prefix = s->opts.enable_prefix_caching,
+                        .lost_for_good = s->opts.launch == TRI_LAUNCH_MPI,
+                        .most_retained = (s->opts.memory_cap - s->opts.response_cache) / RETAINED_SHARE,
+                        .tp = has_layout ? (uint32_t)l.tp : 0,
+                        .pp = has_layout ? (uint32_t)l.pp : 0,
+                        .dp = has_layout ? (uint32_t)l.dp : 0,
+                        .ep = has_layout ? (uint32_t)l.ep : 0,
+                        .num_groups = s->keys.groups,
+                        .group_ranks = s->keys.ranks,
+                        .rank_keys = (const uint8_t(*)[TRI_OWNER_BYTES])s->keys.raw,
+                        .starts_are_told = s->opts.notice_fd >= 0,
+                        .seed = s->opts.seed,
+                        .max_queue = s->opts.max_queue,
+                        .max_queued_per_client = s->opts.max_queued_per_client,
+                        .max_queue_bytes = queue_bytes(&s->opts),
+                        .max_queue_ns = (int64_t)(s->opts.max_queue_time * 1e9),
+                        .shares = s->shares.list,
+                        .num_shares = s->shares.count,
+                        .by_priority = s->opts.scheduling_policy == 1,
+                        .max_prompt = s->model.max_prompt,
+                        .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9) + longest_hold_ns(&s->opts),
+                        .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
+                        .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, rank_came, group_lost,
+                               group_ready, hang, draw, record}};
   tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);
   return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");
 }

@@ -30,7 +30,8 @@ struct shell {
   bool keeper_failed; /* nothing is kept any more, and the end is near */
   tri_arena *arena;
   tri_buf buf;
-  tri_boot boot;
+  tri_boot boot; /* until it has been handed out */
+  tri_rank_keys keys;
   tri_allowed_keys allowed;
   tri_shares shares;
   int signal_fd;
@@ -48,6 +49,8 @@ struct shell {
 
 /* shell.c */
 tri_status shell_open_model(struct shell *s, tri_error *err);
+/* Finds out how many groups and ranks there are; of one MPI job, whose options need not say it, that is known. */
+tri_status shell_count_ranks(struct shell *s, tri_error *err);
 /* Makes the core, whose calls go to the shell's sockets, threads and journal. */
 tri_status shell_open_core(struct shell *s, tri_error *err);
 

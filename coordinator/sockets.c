@@ -6,6 +6,7 @@
 
 #include "comm/wire/client.h"
 #include "comm/wire/endpoint.h"
+#include "runtime/base/mem.h"
 
 enum {
   CLIENT_BACKLOG = 1000,  /* messages that one client may leave unread before it counts as slow */
@@ -42,40 +43,80 @@ tri_status tri_client_socket_open(const tri_serve_options *o, tri_zcontext *z, t
   return tri_zserver_open(z, &zc, out, err);
 }
 
-/* Finds the keys of the workers' socket, and its address where it has one already: those of a start that has left its
- * boot file behind, as one that was killed does, or new ones. The keys are written in front of the boot file. */
-static tri_status find_worker_keys(const tri_serve_options *o, tri_boot *boot, tri_zkeypair *pair, tri_error *err) {
-  if (o->worker_key_file && o->boot_file && !access(o->boot_file, F_OK)) {
+/* Finds the keys of the workers' socket and those of the ranks, and its address where it has one already: those of a
+ * start that has left its boot file behind, as one that was killed does, or new ones. The keys are written in front of
+ * the boot file. */
+static tri_status find_worker_keys(const tri_serve_options *o, const tri_rank_keys *keys, tri_boot *boot,
+                                   tri_zkeypair *pair, tri_error *err) {
+  if (!keys->texts && o->worker_key_file && o->boot_file && !access(o->boot_file, F_OK)) {
     TRI_CHECK(tri_boot_load(o->boot_file, 0, boot, err));
+    if (boot->first_group || boot->groups != keys->groups || boot->ranks != keys->ranks)
+      return tri_fail(err, TRI_CORRUPT, "boot_file", "%s has keys for %u groups of %u ranks, and not for %u of %u",
+                      o->boot_file, boot->groups, boot->ranks, keys->groups, keys->ranks);
     return tri_zkeypair_load(o->worker_key_file, pair, err);
   }
   boot->endpoint[0] = '\0';
   TRI_CHECK(tri_zkeypair_make(pair, err));
-  TRI_CHECK(tri_zkeypair_make(&boot->worker, err));
   snprintf(boot->server_key, sizeof boot->server_key, "%s", pair->public_key);
+  if (keys->texts) return TRI_OK;
+  TRI_CHECK(tri_boot_make_keys(boot, keys->groups, keys->ranks, err));
   if (!o->worker_key_file) return TRI_OK;
   unlink(o->worker_key_file);
   return tri_zkeypair_save(o->worker_key_file, pair, err);
 }
 
-tri_status tri_worker_socket_open(const tri_serve_options *o, tri_zcontext *z, bool one_host, tri_boot *boot,
-                                  tri_zserver **out, tri_error *err) {
+static tri_status find_public_keys(const tri_boot *boot, tri_rank_keys *keys, tri_error *err) {
+  size_t count = (size_t)keys->groups * keys->ranks;
+  bool made_here = !keys->texts;
+  if (made_here) keys->texts = tri_calloc(count, sizeof *keys->texts);
+  keys->raw = tri_calloc(count, sizeof *keys->raw);
+  if (!keys->texts || !keys->raw) return tri_fail(err, TRI_NO_MEMORY, "worker_endpoint", "no memory for the keys");
+  for (size_t i = 0; i < count; i++) {
+    if (made_here) TRI_CHECK(tri_zkey_public(boot->secrets[i], keys->texts[i], err));
+    TRI_CHECK(tri_zkey_check(keys->texts[i], "worker_endpoint", err));
+    tri_zkey_raw(keys->texts[i], keys->raw[i]);
+  }
+  return TRI_OK;
+}
+
+void tri_rank_keys_free(tri_rank_keys *k) {
+  tri_free(k->texts);
+  tri_free(k->raw);
+  *k = (tri_rank_keys){.groups = 0};
+}
+
+static tri_status open_server(const tri_serve_options *o, tri_zcontext *z, bool one_host, const char *bound,
+                              tri_zserver_config *zc, tri_zserver **out, tri_error *err) {
   char endpoint[300], host[128] = "127.0.0.1";
-  tri_zkeypair pair;
-  TRI_CHECK(find_worker_keys(o, boot, &pair, err));
   if (!one_host) tri_boot_host_address(o->interface, host, sizeof host);
   snprintf(endpoint, sizeof endpoint, "tcp://%s:*", host);
   if (strcmp(o->worker_endpoint, "auto") != 0) snprintf(endpoint, sizeof endpoint, "%s", o->worker_endpoint);
-  const char *allowed[] = {boot->worker.public_key};
-  tri_zserver_config zc = {.endpoint = boot->endpoint[0] ? boot->endpoint : endpoint,
-                           .curve = &pair,
-                           .allowed = allowed,
-                           .num_allowed = 1,
+  zc->endpoint = bound[0] ? bound : endpoint;
+  tri_status st = tri_zserver_open(z, zc, out, err);
+  if (st != TRI_OK && !strcmp(err->field, "endpoint")) snprintf(err->field, sizeof err->field, "worker_endpoint");
+  return st;
+}
+
+tri_status tri_worker_socket_open(const tri_serve_options *o, tri_zcontext *z, bool one_host, tri_rank_keys *keys,
+                                  tri_boot *boot, tri_zserver **out, tri_error *err) {
+  tri_zkeypair pair = {.public_key = ""};
+  size_t count = (size_t)keys->groups * keys->ranks;
+  tri_status st;
+  const char **list = tri_calloc(count, sizeof *list);
+  if (!list) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "worker_endpoint", "no memory for the keys"));
+  TRI_TRY(find_worker_keys(o, keys, boot, &pair, err));
+  TRI_TRY(find_public_keys(boot, keys, err));
+  for (size_t i = 0; i < count; i++) list[i] = keys->texts[i];
+  tri_zserver_config zc = {.curve = &pair,
+                           .allowed = list,
+                           .num_allowed = (int)count,
                            .max_message = TRI_WIRE_MAX_MESSAGE,
                            .backlog = WORKER_BACKLOG};
-  tri_status st = tri_zserver_open(z, &zc, out, err);
-  if (st != TRI_OK && !strcmp(err->field, "endpoint")) snprintf(err->field, sizeof err->field, "worker_endpoint");
-  TRI_CHECK(st);
+  TRI_TRY(open_server(o, z, one_host, boot->endpoint, &zc, out, err));
   snprintf(boot->endpoint, sizeof boot->endpoint, "%s", tri_zserver_endpoint(*out));
-  return o->boot_file ? tri_boot_save(o->boot_file, boot, err) : TRI_OK;
+  if (o->boot_file && boot->secrets) TRI_TRY(tri_boot_save(o->boot_file, boot, err));
+cleanup:
+  explicit_bzero(&pair, sizeof pair);
+  tri_free(list);
+  return st;
 }

@@ -103,7 +103,7 @@ static void send_register(struct control *c) {
 static tri_status open_link(struct control *c, tri_error *err) {
   const tri_worker *w = c->w;
   tri_zlink_config lc = {.endpoint = w->boot.endpoint,
-                         .own = &w->boot.worker,
+                         .own = &w->boot.own,
                          .server_key = w->boot.server_key,
                          .max_message = TRI_WIRE_MAX_MESSAGE,
                          .backlog = 4096,

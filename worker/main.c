@@ -58,30 +58,49 @@ static void log_as_launched(const tri_worker *w) {
   }
 }
 
+/* Reads what the launcher has handed to all ranks of the group, of which each keeps its own key alone. */
+static tri_status read_boot(const tri_worker *w, tri_boot *boot, tri_error *err) {
+  tri_status st = tri_boot_from_env(boot, err);
+  if (st != TRI_NOT_FOUND) return st;
+  if (w->opts.boot_file) return tri_boot_load(w->opts.boot_file, tri_deadline_after_ms(BOOT_WAIT_MS), boot, err);
+  return tri_fail(err, TRI_USAGE, "boot_file", "--boot-file is missing: it holds the coordinator's address and keys");
+}
+
+/* In one MPI job, where the coordinator is rank 0, a secret key need not leave its process: ranks of a host see each
+ * other's messages in shared memory. */
+static tri_status swap_public_keys(tri_worker *w, tri_comm *all, tri_error *err) {
+  tri_boot_rank *b = &w->boot;
+  tri_comm_req req = {0};
+  TRI_CHECK(tri_zkeypair_make(&b->own, err));
+  TRI_CHECK(tri_comm_isend(all, b->own.public_key, sizeof b->own.public_key, 0, TRI_BOOT_TAG, &req));
+  TRI_CHECK(tri_comm_wait(all, &req));
+  TRI_CHECK(tri_comm_broadcast(all, b->endpoint, sizeof b->endpoint, 0));
+  return tri_comm_broadcast(all, b->server_key, sizeof b->server_key, 0);
+}
+
 /* Joins MPI where there is one and learns the coordinator's address. With --launch mpi the coordinator is rank 0 of the
  * same job. */
 static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_config *cc, tri_comm **out,
                        tri_error *err) {
   tri_status st = TRI_OK;
   tri_comm *all = NULL;
+  tri_boot boot = {.groups = 0};
   if (w->opts.launch == TRI_LAUNCH_AUTO) w->opts.launch = tri_boot_under_mpi() ? TRI_LAUNCH_GROUP : TRI_LAUNCH_SELF;
-  if (w->opts.launch != TRI_LAUNCH_MPI) {
-    st = tri_boot_from_env(&w->boot, err);
-    if (st == TRI_NOT_FOUND && w->opts.boot_file)
-      st = tri_boot_load(w->opts.boot_file, tri_deadline_after_ms(BOOT_WAIT_MS), &w->boot, err);
-    if (st == TRI_NOT_FOUND && !w->opts.boot_file)
-      st = tri_fail(err, TRI_USAGE, "boot_file", "--boot-file is missing: it holds the coordinator's address and keys");
-    TRI_TRY(st);
+  if (w->opts.launch != TRI_LAUNCH_MPI) TRI_TRY(read_boot(w, &boot, err));
+  if (w->opts.launch == TRI_LAUNCH_SELF) {
+    TRI_TRY(tri_boot_of_rank(&boot, (uint32_t)w->opts.group, 0, &w->boot, err));
+    st = tri_comm_self_create(cc, out);
+    goto cleanup;
   }
-  if (w->opts.launch == TRI_LAUNCH_SELF) return tri_comm_self_create(cc, out);
   tri_start_watch_phase(&w->start_watch, "connect", NULL);
-  TRI_TRY(tri_network_use(w->opts.interface, w->boot.endpoint, err));
+  TRI_TRY(tri_network_use(w->opts.interface, boot.endpoint, err));
   TRI_TRY(tri_mpi_init(argc, argv, err));
   TRI_TRY(tri_comm_mpi_world(cc, &all));
   TRI_TRY(tri_mpi_confine(all));
   if (w->opts.launch == TRI_LAUNCH_GROUP) {
     *out = all;
-    return TRI_OK;
+    st = tri_boot_of_rank(&boot, (uint32_t)w->opts.group, (uint32_t)all->rank, &w->boot, err);
+    goto cleanup;
   }
   int32_t is_coordinator = 0, local_rank, local_size;
   if (all->size < 2 || all->rank == 0)
@@ -90,9 +109,10 @@ static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_co
                     "N trireme-worker ...");
   /* The coordinator takes part, to learn whether one host has all. */
   TRI_TRY(tri_comm_mpi_local(all, &local_rank, &local_size));
-  TRI_TRY(tri_comm_broadcast(all, &w->boot, sizeof w->boot, 0));
+  TRI_TRY(swap_public_keys(w, all, err));
   TRI_TRY(tri_comm_split(all, is_coordinator, all->rank, NULL, out));
 cleanup:
+  tri_boot_free(&boot);
   if (all != *out) tri_comm_destroy(all);
   return st == TRI_OK || err->status ? st
                                      : tri_fail(err, st, "mpi", "cannot join the MPI job: %s", tri_status_text(st));

@@ -33,7 +33,7 @@ typedef struct tri_worker {
   tri_serve_options opts;
   tri_serve_layout layout;
   int rank, world; /* in the group */
-  tri_boot boot;
+  tri_boot_rank boot;
   tri_group group;
   tri_pool *pool;
   tri_backend *backend;

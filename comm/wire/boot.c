@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,46 +10,183 @@
 #include <unistd.h>
 
 #include "comm/wire/network.h"
+#include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
 
-enum { MAX_TEXT = 512 }; /* of a boot, with room to spare */
+enum {
+  HEAD_BYTES = 512,       /* of a text without its keys, with room to spare */
+  WORD_BYTES = TRI_Z_KEY, /* of a key with the blank behind it */
+};
+
+static size_t num_keys(const tri_boot *b) { return (size_t)b->groups * b->ranks; }
+
+static size_t text_bytes(size_t keys) { return HEAD_BYTES + keys * WORD_BYTES; }
+
+static tri_status alloc_keys(tri_boot *b, tri_error *err) {
+  b->secrets = tri_calloc(num_keys(b), sizeof *b->secrets);
+  return b->secrets ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "boot_file", "no memory for the keys of the ranks");
+}
+
+tri_status tri_boot_make_keys(tri_boot *b, uint32_t groups, uint32_t ranks, tri_error *err) {
+  tri_status st = TRI_OK;
+  if (!groups || groups > TRI_BOOT_MAX_GROUPS || !ranks || ranks > TRI_BOOT_MAX_RANKS)
+    return tri_fail(err, TRI_TOO_LARGE, "boot_file", "%u groups of %u ranks: there can be %d, of %d each", groups,
+                    ranks, TRI_BOOT_MAX_GROUPS, TRI_BOOT_MAX_RANKS);
+  b->first_group = 0;
+  b->groups = groups;
+  b->ranks = ranks;
+  TRI_CHECK(alloc_keys(b, err));
+  for (size_t i = 0; st == TRI_OK && i < num_keys(b); i++) {
+    tri_zkeypair k = {0};
+    st = tri_zkeypair_make(&k, err);
+    memcpy(b->secrets[i], k.secret_key, sizeof b->secrets[i]);
+    explicit_bzero(&k, sizeof k);
+  }
+  return st;
+}
+
+void tri_boot_free(tri_boot *b) {
+  if (b->secrets) explicit_bzero(b->secrets, num_keys(b) * sizeof *b->secrets);
+  tri_free(b->secrets);
+  *b = (tri_boot){.groups = 0};
+}
+
+bool tri_boot_equal(const tri_boot *a, const tri_boot *b) {
+  return !strcmp(a->endpoint, b->endpoint) && !strcmp(a->server_key, b->server_key) &&
+         a->first_group == b->first_group && a->groups == b->groups && a->ranks == b->ranks &&
+         !memcmp(a->secrets, b->secrets, num_keys(a) * sizeof *a->secrets);
+}
+
+tri_status tri_boot_of_rank(const tri_boot *b, uint32_t group, uint32_t rank, tri_boot_rank *out, tri_error *err) {
+  if (group < b->first_group || group - b->first_group >= b->groups || rank >= b->ranks)
+    return tri_fail(err, TRI_USAGE, "boot_file",
+                    "the coordinator has no key for rank %u of group %u, but for %u of each of %u groups: its options "
+                    "ask for another layout than this worker's",
+                    rank, group, b->ranks, b->groups);
+  *out = (tri_boot_rank){.own = {.public_key = ""}};
+  memcpy(out->endpoint, b->endpoint, sizeof out->endpoint);
+  memcpy(out->server_key, b->server_key, sizeof out->server_key);
+  memcpy(out->own.secret_key, b->secrets[(size_t)(group - b->first_group) * b->ranks + rank], TRI_Z_KEY);
+  return tri_zkey_public(out->own.secret_key, out->own.public_key, err);
+}
+
+/* ---- as text ---- */
+
+/* Writes so many groups from one on, and a new line behind all. Returns the text, of text_bytes, with its length; NULL:
+ * no memory. */
+static char *write_text(const tri_boot *b, uint32_t first, uint32_t groups, char blank, size_t *len) {
+  size_t keys = (size_t)groups * b->ranks, cap = text_bytes(keys);
+  char *text = tri_calloc(cap, 1);
+  if (!text) return NULL;
+  int n = snprintf(text, cap, TRI_BOOT_VERSION " %s %u %u %u%c", b->server_key, first, groups, b->ranks, blank);
+  for (size_t i = 0; i < keys; i++)
+    n +=
+        snprintf(text + n, cap - (size_t)n, "%s%c", b->secrets[(size_t)(first - b->first_group) * b->ranks + i], blank);
+  n += snprintf(text + n, cap - (size_t)n, "%s\n", b->endpoint);
+  *len = (size_t)n;
+  return text;
+}
+
+static void wipe(char *text, size_t bytes) {
+  if (text) explicit_bzero(text, bytes);
+  tri_free(text);
+}
+
+/* Copies the next word, which has so many characters. */
+static bool take_word(const char **at, char *out, size_t len) {
+  *at += strspn(*at, " \n");
+  bool ok = strcspn(*at, " \n") == len;
+  if (ok) memcpy(out, *at, len);
+  if (ok) *at += len;
+  return ok;
+}
+
+/* The endpoint comes last: the path of a socket may have spaces. */
+static tri_status read_text(const char *text, tri_boot *out, tri_error *err) {
+  char server_key[TRI_Z_KEY] = "";
+  int used = 0;
+  if (sscanf(text, TRI_BOOT_VERSION " %40s %" SCNu32 " %" SCNu32 " %" SCNu32 "%n", server_key, &out->first_group,
+             &out->groups, &out->ranks, &used) != 4 ||
+      !used)
+    return tri_fail(err, TRI_CORRUPT, "boot_file", "it is none, or of another version of Trireme");
+  if (out->first_group >= TRI_BOOT_MAX_GROUPS || !out->groups || out->groups > TRI_BOOT_MAX_GROUPS || !out->ranks ||
+      out->ranks > TRI_BOOT_MAX_RANKS)
+    return tri_fail(err, TRI_CORRUPT, "boot_file", "it has impossible numbers of groups and ranks");
+  memcpy(out->server_key, server_key, sizeof server_key);
+  TRI_CHECK(alloc_keys(out, err));
+  const char *at = text + used;
+  bool ok = true;
+  for (size_t i = 0; ok && i < num_keys(out); i++) ok = take_word(&at, out->secrets[i], TRI_Z_KEY - 1);
+  at += strspn(at, " \n");
+  size_t len = strcspn(at, "\n");
+  ok = ok && len && len < sizeof out->endpoint;
+  if (ok) memcpy(out->endpoint, at, len);
+  if (ok) out->endpoint[len] = '\0';
+  return ok ? TRI_OK : tri_fail(err, TRI_CORRUPT, "boot_file", "it is cut off or damaged");
+}
+
+/* out has nothing where this fails. */
+static tri_status take_text(const char *text, tri_boot *out, const char *where, tri_error *err) {
+  tri_error why = {0};
+  *out = (tri_boot){.groups = 0};
+  tri_status st = read_text(text, out, &why);
+  if (st == TRI_OK) return st;
+  tri_boot_free(out);
+  return tri_fail(err, st, "boot_file", "%s is no boot file of use: %s", where, why.message);
+}
+
+/* Unlike those of stdio it leaves no copy behind. */
+static bool write_all(int fd, const char *text, size_t len) {
+  while (len) {
+    ssize_t n = write(fd, text, len);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    text += n;
+    len -= (size_t)n;
+  }
+  return true;
+}
 
 tri_status tri_boot_save(const char *path, const tri_boot *b, tri_error *err) {
   char tmp[4096];
+  size_t len = 0;
   snprintf(tmp, sizeof tmp, "%.4000s.new", path);
+  char *text = write_text(b, b->first_group, b->groups, '\n', &len);
+  if (!text) return tri_fail(err, TRI_NO_MEMORY, "boot_file", "no memory");
   unlink(tmp);
   int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return tri_fail(err, TRI_IO, "boot_file", "cannot write %s: %s", tmp, strerror(errno));
-  int n = dprintf(fd, "%s\n%s\n%s\n%s\n", b->server_key, b->worker.public_key, b->worker.secret_key, b->endpoint);
-  int failed = n < 0 || close(fd) || rename(tmp, path);
-  if (failed) unlink(tmp);
-  return failed ? tri_fail(err, TRI_IO, "boot_file", "cannot write %s: %s", path, strerror(errno)) : TRI_OK;
-}
-
-/* Both forms have the keys first, which are words, and the endpoint last, which goes to the end of its line: the path
- * of a socket may have spaces. */
-static bool read_text(const char *text, tri_boot *out) {
-  char format[48];
-  snprintf(format, sizeof format, "%%%ds %%%ds %%%ds %%%zu[^\n]", TRI_Z_KEY - 1, TRI_Z_KEY - 1, TRI_Z_KEY - 1,
-           sizeof out->endpoint - 1);
-  return sscanf(text, format, out->server_key, out->worker.public_key, out->worker.secret_key, out->endpoint) == 4;
+  bool failed = fd < 0 || !write_all(fd, text, len);
+  int e = errno;
+  if (fd >= 0 && close(fd) && !failed) failed = (e = errno);
+  if (!failed && rename(tmp, path)) failed = (e = errno);
+  wipe(text, text_bytes(num_keys(b)));
+  if (!failed) return TRI_OK;
+  if (fd >= 0) unlink(tmp);
+  return tri_fail(err, TRI_IO, "boot_file", "cannot write %s: %s", path, strerror(e));
 }
 
 static tri_status read_file(const char *path, tri_boot *out, tri_error *err) {
-  char text[MAX_TEXT];
+  const size_t most = text_bytes((size_t)TRI_BOOT_MAX_GROUPS * TRI_BOOT_MAX_RANKS);
   struct stat sb;
+  char *text = NULL;
   FILE *f = fopen(path, "re");
   if (!f)
     return errno == ENOENT ? TRI_AGAIN
                            : tri_fail(err, TRI_IO, "boot_file", "cannot read %s: %s", path, strerror(errno));
-  tri_status st = TRI_OK;
-  text[fread(text, 1, sizeof text - 1, f)] = '\0';
+  tri_status st;
+  size_t bytes = 0;
+  setvbuf(f, NULL, _IONBF, 0); /* no copy of the keys in a buffer that is freed uncleared */
   if (fstat(fileno(f), &sb) || sb.st_mode & 077)
-    st = tri_fail(err, TRI_PERMISSION, "boot_file", "%s holds keys and may be read by its owner alone (mode 0600)",
-                  path);
-  else if (!read_text(text, out))
-    st = tri_fail(err, TRI_CORRUPT, "boot_file", "%s is no boot file", path);
+    TRI_TRY(tri_fail(err, TRI_PERMISSION, "boot_file", "%s holds keys and may be read by its owner alone (mode 0600)",
+                     path));
+  bytes = sb.st_size > 0 && (size_t)sb.st_size < most ? (size_t)sb.st_size : most;
+  text = tri_calloc(bytes + 1, 1);
+  if (!text) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "boot_file", "no memory"));
+  text[fread(text, 1, bytes, f)] = '\0';
+  TRI_TRY(take_text(text, out, path, err));
+cleanup:
   fclose(f);
+  wipe(text, bytes);
   return st;
 }
 
@@ -62,18 +200,28 @@ tri_status tri_boot_load(const char *path, int64_t deadline_ns, tri_boot *out, t
   return st;
 }
 
-tri_status tri_boot_to_env(const tri_boot *b, tri_error *err) {
-  char text[MAX_TEXT];
-  snprintf(text, sizeof text, "%s %s %s %s", b->server_key, b->worker.public_key, b->worker.secret_key, b->endpoint);
-  return setenv(TRI_BOOT_ENV, text, 1) ? tri_fail(err, TRI_NO_MEMORY, TRI_BOOT_ENV, "no memory") : TRI_OK;
+tri_status tri_boot_to_env(const tri_boot *b, uint32_t group, tri_error *err) {
+  size_t len = 0;
+  char *text = write_text(b, group, 1, ' ', &len);
+  if (text) text[len - 1] = '\0'; /* no new line */
+  bool ok = text && !setenv(TRI_BOOT_ENV, text, 1);
+  wipe(text, len);
+  return ok ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, TRI_BOOT_ENV, "no memory");
+}
+
+/* Others see the environment that a process was started with (/proc) as long as it is not overwritten. */
+void tri_boot_clear_env(void) {
+  char *text = getenv(TRI_BOOT_ENV);
+  if (text) explicit_bzero(text, strlen(text));
+  unsetenv(TRI_BOOT_ENV);
 }
 
 tri_status tri_boot_from_env(tri_boot *out, tri_error *err) {
   const char *text = getenv(TRI_BOOT_ENV);
   if (!text) return TRI_NOT_FOUND;
-  bool ok = read_text(text, out);
-  unsetenv(TRI_BOOT_ENV);
-  return ok ? TRI_OK : tri_fail(err, TRI_CORRUPT, TRI_BOOT_ENV, "%s is malformed", TRI_BOOT_ENV);
+  tri_status st = take_text(text, out, TRI_BOOT_ENV, err);
+  tri_boot_clear_env();
+  return st;
 }
 
 int tri_boot_under_mpi(void) { return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK"); }

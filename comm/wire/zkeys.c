@@ -23,6 +23,11 @@ tri_status tri_zkeypair_make(tri_zkeypair *out, tri_error *err) {
   return TRI_OK;
 }
 
+tri_status tri_zkey_public(const char *secret_key, char public_key[TRI_Z_KEY], tri_error *err) {
+  bool ok = strlen(secret_key) == TRI_Z_KEY - 1 && !zmq_curve_public(public_key, secret_key);
+  return ok ? TRI_OK : tri_fail(err, TRI_CORRUPT, NULL, "a secret key is not %d characters of Z85", TRI_Z_KEY - 1);
+}
+
 tri_status tri_zkey_check(const char *key, const char *what, tri_error *err) {
   uint8_t raw[TRI_Z_RAW_KEY];
   if (tri_zkey_decode(key, raw)) return TRI_OK;

@@ -28,6 +28,8 @@ tri_status tri_zkeypair_make(tri_zkeypair *out, tri_error *err);
 /* Reads a file of two lines (public, secret) with mode 0600; refused when others may read it. */
 tri_status tri_zkeypair_load(const char *path, tri_zkeypair *out, tri_error *err);
 tri_status tri_zkeypair_save(const char *path, const tri_zkeypair *k, tri_error *err); /* refuses to overwrite */
+/* Works out the public key of a secret one. */
+tri_status tri_zkey_public(const char *secret_key, char public_key[TRI_Z_KEY], tri_error *err);
 /* Checks that key is the Z85 text of a key. what: the option or field that it came from. */
 tri_status tri_zkey_check(const char *key, const char *what, tri_error *err);
 

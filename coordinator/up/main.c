@@ -145,16 +145,16 @@ static void drain(tri_up *u, int signal) {
 static void start_groups(tri_up *u) {
   tri_error err = {0};
   tri_status st = tri_boot_load(u->boot_path, tri_deadline_after_ms(5000), &u->boot, &err);
-  if (st == TRI_OK) st = tri_boot_to_env(&u->boot, &err);
   for (int g = 0; st == TRI_OK && g < u->layout.replicas; g++) st = tri_up_spawn_group(u, g, &err);
   if (st != TRI_OK) tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
 }
 
 /* The groups that run know the keys of their first coordinator alone. */
 static void compare_boot(tri_up *u) {
-  tri_boot now = {0};
+  tri_boot now = {.groups = 0};
   tri_error err = {0};
-  bool same = tri_boot_load(u->boot_path, tri_now_ns(), &now, &err) == TRI_OK && !memcmp(&now, &u->boot, sizeof now);
+  bool same = tri_boot_load(u->boot_path, tri_now_ns(), &now, &err) == TRI_OK && tri_boot_equal(&now, &u->boot);
+  tri_boot_free(&now);
   if (!same)
     tri_up_give_up(u, TRI_EXIT_FAILED,
                    "%s was removed or changed by somebody while the coordinator was started again: the groups that run "
@@ -325,6 +325,7 @@ int main(int argc, char **argv) {
   remove_socket(&u);
   for (int g = 0; g < TRI_UP_MAX_GROUPS; g++) tri_up_folder_remove(&u.groups[g].segments);
   tri_up_folder_remove(&u.run_dir);
+  tri_boot_free(&u.boot);
   tri_hosts_free(&u.hosts);
   tri_free(u.places);
   tri_free(u.held_hosts);

@@ -54,6 +54,7 @@ static void boot(sim *s, const event *e) {
                     .cut_epoch = g->cut_epoch,
                     .counted_epoch = g->counted_epoch,
                     .slots = g->slots};
+  tri_core_group_expected(s->core, e->who, g->epoch);
   tri_group_msg m = {.op = TRI_GROUP_REGISTER,
                      .reg = {.group = e->who,
                              .world = 1,

@@ -17,8 +17,9 @@ static tri_peer peer_of(address a, int owner) {
   p.bytes[0] = (uint8_t)a.kind;
   memcpy(p.bytes + 1, &a.number, sizeof a.number);
   memcpy(p.bytes + 1 + sizeof a.number, &a.epoch, sizeof a.epoch);
-  if (owner >= 0) p.owner.kind = TRI_OWNER_KEY;
-  if (owner >= 0) memcpy(p.owner.bytes, &owner, sizeof owner);
+  p.owner.kind = TRI_OWNER_KEY;
+  p.owner.bytes[0] = (uint8_t)a.kind;
+  memcpy(p.owner.bytes + 1, &owner, sizeof owner);
   return p;
 }
 
@@ -30,7 +31,7 @@ static address address_of(const tri_peer *p) {
 }
 
 tri_peer network_client(int client, int index) { return peer_of((address){'c', (uint32_t)index, 0}, client); }
-tri_peer network_group(uint32_t group, uint64_t epoch) { return peer_of((address){'g', group, epoch}, -1); }
+tri_peer network_group(uint32_t group, uint64_t epoch) { return peer_of((address){'g', group, epoch}, (int)group); }
 
 int network_client_of(const tri_peer *p) {
   address a = address_of(p);

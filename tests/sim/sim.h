@@ -223,6 +223,7 @@ struct sim {
   uint64_t orders;
   uint32_t num_groups;
   fake_group groups[MAX_GROUPS];
+  uint8_t rank_keys[MAX_GROUPS][TRI_OWNER_BYTES];
   int num_clients, num_connections;
   client_connection connections[MAX_CONNECTIONS];
   int num_requests, num_streams;

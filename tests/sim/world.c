@@ -94,6 +94,10 @@ static void group_lost(void *ctx, const tri_core_loss *loss) {
   events_add(s, (event){.at = s->now + 200 * MS, .run = abandon});
 }
 
+static void rank_came(void *ctx, uint32_t group, uint64_t epoch, uint32_t rank) {
+  (void)ctx, (void)group, (void)epoch, (void)rank;
+}
+
 static void group_ready(void *ctx, uint32_t group, uint64_t epoch) { (void)ctx, (void)group, (void)epoch; }
 
 static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len) {
@@ -136,17 +140,24 @@ static void rest(sim *s, const event *e) {
 static bool open_core(sim *s) {
   s->model = (tri_model_config){.vocab_size = VOCAB, .max_position_embeddings = MODEL_LEN};
   s->model.generation.temperature = s->model.generation.top_p = s->model.generation.repetition_penalty = NAN;
-  s->config = (tri_core_config){
-      .model_name = "toy",
-      .model = &s->model,
-      .num_groups = s->num_groups,
-      .route_by_prefix = rng_chance(s, 50),
-      .lost_for_good = s->day == DAY_ONE_LIFE,
-      .max_queue = rng_chance(s, 20) ? 6 : 1000,
-      .max_prompt = MODEL_LEN,
-      .silence_ns = 4 * SECOND,
-      .watchdog_ns = 8 * SECOND,
-      .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw, record}};
+  s->config = (tri_core_config){.model_name = "toy",
+                                .model = &s->model,
+                                .num_groups = s->num_groups,
+                                .group_ranks = 1,
+                                .rank_keys = (const uint8_t(*)[TRI_OWNER_BYTES])s->rank_keys,
+                                .starts_are_told = true,
+                                .route_by_prefix = rng_chance(s, 50),
+                                .lost_for_good = s->day == DAY_ONE_LIFE,
+                                .max_queue = rng_chance(s, 20) ? 6 : 1000,
+                                .max_prompt = MODEL_LEN,
+                                .silence_ns = 4 * SECOND,
+                                .watchdog_ns = 8 * SECOND,
+                                .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, rank_came, group_lost,
+                                       group_ready, hang, draw, record}};
+  for (uint32_t i = 0; i < s->num_groups; i++) {
+    tri_peer p = network_group(i, 0);
+    memcpy(s->rank_keys[i], p.owner.bytes, sizeof p.owner.bytes);
+  }
   return tri_arena_create(4096, &s->arena) == TRI_OK && world_make_core(s);
 }
 

@@ -222,6 +222,11 @@ static void tokenize_stop(void *ctx, uint64_t job) {
   w->stopped_job = job;
 }
 
+static void rank_came(void *ctx, uint32_t group, uint64_t epoch, uint32_t rank) {
+  (void)group, (void)epoch, (void)rank;
+  ((struct world *)ctx)->came++;
+}
+
 static void group_lost(void *ctx, const tri_core_loss *loss) {
   struct world *w = ctx;
   w->lost++;
@@ -252,6 +257,18 @@ static uint64_t record(void *ctx, const tri_record *r) {
   return tri_keeper_record(w->keeper, r);
 }
 
+static tri_owner rank_owner(uint32_t group, uint32_t rank) {
+  return (tri_owner){.kind = TRI_OWNER_KEY, .bytes = {'k', (uint8_t)group, (uint8_t)rank}};
+}
+
+static void make_keys(struct world *w, uint32_t groups) {
+  ck_assert_uint_le(groups, MAX_GROUPS);
+  for (uint32_t i = 0; i < groups * GROUP_RANKS; i++) {
+    tri_owner o = rank_owner(i / GROUP_RANKS, i % GROUP_RANKS);
+    memcpy(w->keys[i], o.bytes, sizeof o.bytes);
+  }
+}
+
 static struct world *create_of(const tri_core_config *limits, uint32_t groups, uint64_t model_hash, uint32_t tp,
                                uint32_t pp, uint64_t response_cache) {
   struct world *w = calloc(1, sizeof *w);
@@ -270,19 +287,28 @@ static struct world *create_of(const tri_core_config *limits, uint32_t groups, u
   config.ep = 1;
   config.response_cache = response_cache;
   config.num_groups = groups;
+  config.group_ranks = GROUP_RANKS;
+  make_keys(w, groups);
+  config.rank_keys = (const uint8_t(*)[TRI_OWNER_BYTES])w->keys;
   config.route_by_prefix = true;
   config.seed = 7;
   config.max_prompt = MODEL_LEN;
   config.silence_ns = 4 * SECOND;
   config.watchdog_ns = 10 * SECOND;
-  config.io = (tri_core_io){w,          to_client,   look, to_worker, tokenize, tokenize_stop,
-                            group_lost, group_ready, hang, draw,      record};
+  config.io = (tri_core_io){w,         to_client,  look,        to_worker, tokenize, tokenize_stop,
+                            rank_came, group_lost, group_ready, hang,      draw,     record};
   ck_assert_int_eq(tri_core_create(&config, w->now, &w->core), TRI_OK);
+  for (uint32_t i = 0; config.starts_are_told && i < groups; i++) tri_core_group_expected(w->core, i, 1);
   return w;
 }
 
 static struct world *create(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp, uint64_t response_cache) {
-  return create_of(&(tri_core_config){.max_queue = MAX_QUEUE}, groups, model_hash, tp, pp, response_cache);
+  return create_of(&(tri_core_config){.max_queue = MAX_QUEUE, .starts_are_told = true}, groups, model_hash, tp, pp,
+                   response_cache);
+}
+
+struct world *world_create_alone(uint32_t groups) {
+  return create_of(&(tri_core_config){.max_queue = MAX_QUEUE}, groups, 0, 0, 0, 0);
 }
 
 struct world *world_create_sharing(const tri_core_config *limits) {
@@ -317,7 +343,9 @@ void tick(struct world *w, int64_t ns) {
 tri_peer rank_peer(uint32_t group, uint64_t epoch, uint32_t rank) {
   char name[32];
   snprintf(name, sizeof name, "w%u.%u.%u", group, (unsigned)epoch, rank);
-  return peer_of(name);
+  tri_peer p = peer_of(name);
+  p.owner = rank_owner(group, rank);
+  return p;
 }
 
 void send_worker(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, const tri_group_msg *m) {
@@ -358,6 +386,7 @@ void send_ready(struct world *w, uint32_t group, uint64_t epoch) {
 }
 
 void start_group(struct world *w, uint32_t group, uint64_t epoch, uint32_t world) {
+  tri_core_group_expected(w->core, group, epoch);
   for (uint32_t r = 0; r < world; r++) ck_assert(send_register(w, group, epoch, r, world));
   send_ready(w, group, epoch);
 }

@@ -13,6 +13,7 @@
 #include "coordinator/core.h"
 
 enum { MAX_STREAMS = 256, MAX_CHOICES = 4, MAX_TOKENS = 256, MAX_TEXT = 4096, MAX_ASSIGNS = 64, MAX_PEERS = 8 };
+enum { MAX_GROUPS = 8, GROUP_RANKS = 16 }; /* that have keys */
 enum { MODEL_LEN = 128, SLOTS = 8, MAX_QUEUE = 40 };
 #define SECOND 1000000000LL
 #define MS 1000000LL
@@ -90,6 +91,8 @@ struct world {
   size_t tokenize_to;
   int tokenizes, looks;
   int hangs;
+  int came; /* ranks, each time that one registered */
+  uint8_t keys[MAX_GROUPS * GROUP_RANKS][TRI_OWNER_BYTES];
   char report[4096];         /* of the last hang */
   double layer_seconds;      /* that groups say when they are ready */
   uint8_t randoms;           /* the next random byte */
@@ -100,6 +103,8 @@ struct world {
 TCase *add_case(Suite *suite, const char *name);
 
 struct world *world_create(uint32_t groups);
+/* The same where nobody tells of starts of groups. */
+struct world *world_create_alone(uint32_t groups);
 /* Whose workers must have this model and layout (0: any). */
 struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp);
 /* A world without groups that are ready, whose limits of the queue and weights are those of limits: its members from
@@ -112,12 +117,14 @@ void tick(struct world *w, int64_t ns);
 
 /* ---- groups ---- */
 
+/* The connection of a rank, which has the rank's key. */
 tri_peer rank_peer(uint32_t group, uint64_t epoch, uint32_t rank);
 void send_worker(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, const tri_group_msg *m);
 /* Returns what a rank of a group with the world's limits registers. */
 tri_group_msg registration(uint32_t group, uint64_t epoch, uint32_t rank, uint32_t world);
 bool send_register(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, uint32_t world);
 void send_ready(struct world *w, uint32_t group, uint64_t epoch);
+/* The first start of each group is told of when the world is created, others here. */
 void start_group(struct world *w, uint32_t group, uint64_t epoch, uint32_t world);
 void send_health(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, uint64_t step, bool busy);
 void send_tokens(struct world *w, uint32_t group, uint64_t epoch, const tri_group_token *t, uint32_t num);

@@ -25,7 +25,7 @@ START_TEST(earlier_starts_are_refused) {
   ck_assert_uint_eq(w->assigns[0].a.epoch, 3);
   token_of(w, 3, last_job(w), 0, 0, byte_token['a'], TRI_TOKEN_LAST, TRI_FINISH_LENGTH);
   ck_assert(s->done);
-  start_group(w, 1, 1, 1); /* nothing was said of that one */
+  start_group(w, 1, 1, 1); /* the first start of that one */
   ck_assert_int_eq(w->ready, 2);
   world_destroy(w);
 }

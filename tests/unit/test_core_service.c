@@ -8,6 +8,7 @@ static bool come(struct world *w, uint32_t group, uint64_t epoch, uint64_t weigh
   tri_group_msg m = registration(group, epoch, 0, 1);
   m.reg.weights_hash = weights;
   w->welcome = false;
+  tri_core_group_expected(w->core, group, epoch);
   send_worker(w, group, epoch, 0, &m);
   return w->welcome;
 }

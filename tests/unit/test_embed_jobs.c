@@ -36,7 +36,8 @@ struct world {
   bool closed;
 };
 
-static const tri_peer client = {.len = 1, .bytes = "c"}, leader = {.len = 1, .bytes = "w"};
+static const tri_peer client = {.len = 1, .bytes = "c"},
+                      leader = {.len = 1, .bytes = "w", .owner = {.kind = TRI_OWNER_KEY, .bytes = "key"}};
 
 static void list(char *out, size_t cap, const tri_wire_str *s, uint32_t n) {
   size_t used = 0;
@@ -96,6 +97,10 @@ static void tokenize_stop(void *ctx, uint64_t job) {
   (void)job;
 }
 
+static void rank_came(void *ctx, uint32_t group, uint64_t epoch, uint32_t rank) {
+  (void)ctx, (void)group, (void)epoch, (void)rank;
+}
+
 static void group_lost(void *ctx, const tri_core_loss *loss) { (void)ctx, (void)loss; }
 static void group_ready(void *ctx, uint32_t group, uint64_t epoch) { (void)ctx, (void)group, (void)epoch; }
 
@@ -146,20 +151,22 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
   char path[500];
   snprintf(path, sizeof path, "%s/tokenizers/%s/tokenizer.json", TRI_TEST_DATA, tokenizer ? tokenizer : "");
   if (tokenizer) ck_assert_int_eq(tri_tokenizer_load(path, &w->tokenizer, &err), TRI_OK);
-  tri_core_config c = {
-      .model_name = "toy",
-      .model = &w->model,
-      .tokenizer = w->tokenizer,
-      .other_tokenizer = "spiece.model",
-      .labels = k > EMBEDDER ? &w->labels : NULL,
-      .pools_as_model = true,
-      .num_groups = 1,
-      .seed = 7,
-      .max_queue = MAX_QUEUE,
-      .max_prompt = 2 * MODEL_LEN, /* a group may have less */
-      .silence_ns = 400 * SECOND,
-      .watchdog_ns = 1000 * SECOND,
-      .io = {w, to_client, look, to_worker, tokenize, tokenize_stop, group_lost, group_ready, hang, draw, NULL}};
+  tri_core_config c = {.model_name = "toy",
+                       .model = &w->model,
+                       .tokenizer = w->tokenizer,
+                       .other_tokenizer = "spiece.model",
+                       .labels = k > EMBEDDER ? &w->labels : NULL,
+                       .pools_as_model = true,
+                       .num_groups = 1,
+                       .group_ranks = 1,
+                       .rank_keys = &leader.owner.bytes,
+                       .seed = 7,
+                       .max_queue = MAX_QUEUE,
+                       .max_prompt = 2 * MODEL_LEN, /* a group may have less */
+                       .silence_ns = 400 * SECOND,
+                       .watchdog_ns = 1000 * SECOND,
+                       .io = {w, to_client, look, to_worker, tokenize, tokenize_stop, rank_came, group_lost,
+                              group_ready, hang, draw, NULL}};
   ck_assert_int_eq(tri_core_create(&c, w->now, &w->core), TRI_OK);
   start(w, 1);
   return w;

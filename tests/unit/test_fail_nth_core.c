@@ -80,6 +80,7 @@ static void lose_in_the_middle(struct world *w) {
     for (uint32_t k = 0; k < 2; k++) draw(w, 1, job, k, i, byte_token[(uint8_t)text[i]], 0);
   struct stream *gone = cancel(w, "a", 3, t);
   lose(w, 0, 1);
+  tri_core_group_expected(w->core, 0, 2);
   for (int i = 0; i < 3 && !is_here(w, 2); i++) send_register(w, 0, 2, 0, 1);
   send_ready(w, 0, 2);
   tick(w, SECOND / 5); /* what found no memory is tried again */
