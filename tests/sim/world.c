@@ -124,7 +124,7 @@ static void tick(sim *s, const event *e) {
 static void drain(sim *s, const event *e) {
   (void)e;
   s->draining = true;
-  tri_core_drain(s->core, world_clock(s));
+  tri_core_drain(s->core);
   events_add(s, (event){.at = s->now + DRAIN_S * SECOND, .run = abandon});
 }
 
