@@ -101,9 +101,11 @@ static void take_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
 static void take_output(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
   uint32_t index;
   if (!group_find_led_by(c, from, &index)) return;
-  /* Its jobs have gone back into the queue, where nobody takes its tokens: a restart must not take them either. Nor
-   * must it take how a group ends what was cut off with the cluster, and goes on with the next start. */
-  if (m->op == TRI_GROUP_TOKENS && c->groups[index].state != GROUP_LOST) {
+  /* The jobs of a lost group have gone back into the queue, where nobody takes its tokens: a restart must not take them
+   * either. One that is not ready yet has none. Nor must a restart take how a group ends what was cut off with the
+   * cluster, and goes on with the next start. */
+  group_state state = c->groups[index].state;
+  if (m->op == TRI_GROUP_TOKENS && (state == GROUP_READY || state == GROUP_DRAINING)) {
     if (!c->ending) record_tokens(c, index, &m->tokens);
     job_tokens(c, now, index, &m->tokens);
   }
@@ -164,9 +166,9 @@ void tri_core_tick(tri_core *c, int64_t now) {
   drain_tick(c);
 }
 
-void tri_core_drain(tri_core *c, int64_t now) {
+void tri_core_drain(tri_core *c) {
   c->draining = true;
-  tri_core_tick(c, now);
+  drain_tick(c);
 }
 
 void tri_core_set_full(tri_core *c, bool full) { c->full = full; }

@@ -136,8 +136,9 @@ void tri_core_compact(tri_core *c, int64_t now, uint64_t before);
 void tri_core_stood_still(tri_core *c, int64_t now);
 /* Sees to deadlines, leases, retries and the watchdog. Called about ten times a second. */
 void tri_core_tick(tri_core *c, int64_t now);
-/* Takes no new work; groups are told to leave when the last job has ended. */
-void tri_core_drain(tri_core *c, int64_t now);
+/* Takes no new work; groups are told to leave when the last job has ended. Nobody is judged, as what ranks have
+ * reported may come behind the request to end. */
+void tri_core_drain(tri_core *c);
 /* Ends every job with an error, here and in its group: the cluster goes down. */
 void tri_core_abandon(tri_core *c, int64_t now, const char *reason);
 

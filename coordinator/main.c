@@ -123,7 +123,7 @@ static void begin_drain(struct shell *s, int64_t now, int signal) {
           s->opts.drain_timeout);
   s->draining = true;
   s->drain_deadline = now + (int64_t)(s->opts.drain_timeout * 1e9);
-  tri_core_drain(s->core, now);
+  tri_core_drain(s->core);
 }
 
 static void take_news(void *ctx, const tri_supervisor_news *n) {
@@ -147,7 +147,7 @@ static void read_supervisor(struct shell *s) {
   tri_log(TRI_LOG_INFO, "coordinator", "the supervisor gives up: ending what runs");
   s->draining = true;
   s->drain_deadline = tri_deadline_after_ms(OVER_MS);
-  tri_core_drain(s->core, tri_now_ns());
+  tri_core_drain(s->core);
 }
 
 static void read_workers(struct shell *s) {

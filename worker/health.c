@@ -6,9 +6,14 @@
 #include "worker/plan/disk_read.h"
 #include "worker/plan/machine_file.h"
 
+/* Says whether the leader owes its word that it has no job of a coordinator that is lost. */
+static bool is_to_clear(const tri_worker *w) {
+  return !w->rank && atomic_load(&w->ready) && atomic_load(&w->cleared) != atomic_load(&w->line);
+}
+
 /* Counts what the step thread has not taken as well: one that hangs has no word of its own. */
 static bool has_work(const tri_worker *w) {
-  return atomic_load(&w->busy) || tri_ring_holds(&w->jobs) || tri_ring_holds(&w->aborts);
+  return atomic_load(&w->busy) || tri_ring_holds(&w->jobs) || tri_ring_holds(&w->aborts) || is_to_clear(w);
 }
 
 /* Names the disks that weights come from: all of a pack's, and of a checkpoint the one of its first file. */

@@ -85,6 +85,11 @@ static void check_done(sim *s, const stream *st, const tri_done *d) {
  * Then another one may have its name. */
 static bool must_be_known(const sim *s, const request *r) { return r->told && !r->dropped && !s->keeping.lived_long; }
 
+/* Says whether jobs end since the cluster does, which the next start knows nothing of: it goes on with them. */
+static bool may_go_on(const sim *s, bool is_error) {
+  return s->abandoned || s->keeping.failed || (is_error && s->lives.many && (s->draining || s->day == DAY_ONE_LIFE));
+}
+
 /* An end of which a client has heard is so for ever, as far as a restart knows of it. */
 static void check_same_end(sim *s, const stream *st, const tri_done *d) {
   request *r = &s->requests[st->request];
@@ -98,7 +103,7 @@ static void check_same_end(sim *s, const stream *st, const tri_done *d) {
     r->told_reasons[i] = reason;
     r->told_counts[i] = count;
   }
-  r->ended = !s->abandoned && !s->keeping.failed;
+  r->ended = !may_go_on(s, !d);
 }
 
 static bool is(tri_wire_str s, const char *word) { return s.len == strlen(word) && !memcmp(s.s, word, s.len); }
@@ -106,7 +111,7 @@ static bool is(tri_wire_str s, const char *word) { return s.len == strlen(word) 
 /* No group comes any more, or jobs are not waited for. */
 static bool may_be_lost(const sim *s, const request *r) {
   return s->abandoned || (s->day == DAY_ONE_LIFE && s->groups[0].counted_epoch) || (s->draining && r->deaths) ||
-         r->deaths >= MOST_KILLS;
+         r->deaths >= MOST_KILLS || r->died;
 }
 
 static void check_error(sim *s, const stream *st, const tri_server_msg *m) {
@@ -138,6 +143,8 @@ void check_reply(sim *s, stream *st, const tri_server_msg *m) {
     if (st->accepted) fail(s, "request %d was accepted twice", st->request);
     if (must_be_known(s, &s->requests[st->request]) && !m->accepted.existing)
       fail(s, "request %d is accepted as a new one", st->request);
+    if (!s->keeping.on && m->accepted.existing && s->requests[st->request].life != s->lives.count)
+      fail(s, "request %d is there already, and nobody has asked this coordinator for it", st->request);
     st->accepted = s->requests[st->request].told = true;
     break;
   case TRI_REPLY_TOKENS:
@@ -255,9 +262,8 @@ void check_end(sim *s) {
   for (int i = 0; i < s->num_requests && !s->failed; i++)
     if (s->requests[i].kills > MOST_KILLS || s->requests[i].all_kills > MOST_OF_ALL)
       fail(s, "request %d has killed %d groups", i, s->requests[i].all_kills);
-  /* Coordinators that have ended took some of the numbers with them. */
-  if (!s->failed && !s->keeping.on && s->submits != s->done + s->failed_jobs + s->aborted)
-    fail(s, "%llu requests, of which %llu were answered, %llu failed and %llu were cut off",
-         (unsigned long long)s->submits, (unsigned long long)s->done, (unsigned long long)s->failed_jobs,
-         (unsigned long long)s->aborted);
+  /* Coordinators that have ended took some of the numbers with them, and left others in the journal. */
+  if (!s->failed && !s->keeping.on && s->life_submits != s->life_ends)
+    fail(s, "%llu requests, of which %llu were answered, failed or were cut off", (unsigned long long)s->life_submits,
+         (unsigned long long)s->life_ends);
 }

@@ -1,17 +1,12 @@
-/* Coordinators that keep a journal, end in every way, and are followed by the next one over the same disk. */
-#include <stdlib.h>
-
+/* The journal of coordinators that follow each other over one disk, and what befalls that. */
 #include "runtime/base/mem.h"
 #include "tests/sim/sim.h"
 
-static void begin(sim *s, const event *e);
-static void fault(sim *s, const event *e);
-
 bool keeping_is_dead(const sim *s) { return s->keeping.on && s->keeping.disk.dead; }
 
-static void mend_disk(disk *d) {
-  d->is_full = false;
-  d->broken = 0;
+void keeping_heal(sim *s) {
+  s->keeping.disk.is_full = false;
+  s->keeping.disk.broken = 0;
 }
 
 static void set_wall(sim *s) {
@@ -25,39 +20,23 @@ void keeping_plan(sim *s) {
   k->disk.rng = rng_next(s);
   k->disk.segment_bytes = (uint64_t)4096 << rng_range(s, 0, 4);
   disk_mount(&k->disk);
-  events_add(s, (event){.at = s->now + rng_range(s, 500, 4000) * MS, .run = fault, .lasts = true});
 }
 
-/* ---- a begin ---- */
-
-static void begin_later(sim *s) {
-  events_add(s, (event){.at = s->now + rng_range(s, 100, 5000) * MS, .run = begin, .lasts = true});
-}
+/* ---- a coordinator's begin and end ---- */
 
 /* Some die while they begin. */
 static tri_status open_keeper(sim *s, tri_error *err) {
   keeping *k = &s->keeping;
-  if (!s->calm && k->lives > 1 && rng_chance(s, 15)) k->disk.dies_in = (int)rng_range(s, 1, 30);
+  if (!s->calm && s->lives.count > 1 && rng_chance(s, 15)) k->disk.dies_in = (int)rng_range(s, 1, 30);
   set_wall(s);
   return tri_keeper_open(DISK_FOLDER, 0, s->core, world_clock(s), &k->keeper, err);
 }
 
-static void drop(sim *s) {
-  tri_core_destroy(s->core);
-  s->core = NULL;
-  tri_keeper_close(s->keeping.keeper);
-  s->keeping.keeper = NULL;
-  s->keeping.step_is_due = false;
-}
-
-void keeping_start(sim *s) {
+bool keeping_open(sim *s, bool *by_itself) {
   keeping *k = &s->keeping;
   tri_error err = {0};
-  if (!k->on) return;
-  k->lives++;
   k->failed = false;
-  k->began_ns = world_clock(s);
-  s->draining = s->abandoned = false;
+  if (!k->on) return true;
   tri_status st = open_keeper(s, &err);
   bool may_fail = k->disk.dead || k->disk.is_full || k->disk.broken;
   if (s->verbose)
@@ -66,95 +45,25 @@ void keeping_start(sim *s) {
   if (st != TRI_OK && (!may_fail || st == TRI_CORRUPT)) fail(s, "the journal is not opened: %s", err.message);
   if (st == TRI_OK && !k->disk.dead) {
     check_restored(s);
-    return;
+    return true;
   }
-  drop(s);
+  *by_itself = !k->disk.dead;
   disk_restart(&k->disk);
-  if (s->calm || rng_chance(s, 50)) mend_disk(&k->disk);
-  begin_later(s);
+  if (s->calm || rng_chance(s, 50)) keeping_heal(s);
+  return false;
 }
 
-static void begin(sim *s, const event *e) {
-  (void)e;
-  if (s->core) return;
-  if (!world_make_core(s)) abort();
-  keeping_start(s);
-  if (!s->core) return;
-  groups_begin_all(s);
-  clients_come_back(s);
+void keeping_close(sim *s) {
+  tri_keeper_close(s->keeping.keeper);
+  s->keeping.keeper = NULL;
+  s->keeping.step_is_due = false;
 }
 
-/* ---- an end ---- */
-
-/* Each connection has the first few of what was on its way to it: the rest was still in the process. */
-static void deliver_some(sim *s, bool all) {
-  int64_t until[MAX_CONNECTIONS];
-  event *left = calloc(s->num_events + 1, sizeof *left);
-  size_t num_left = 0;
-  if (!left) abort();
-  for (int i = 0; i < MAX_CONNECTIONS; i++) until[i] = s->now + (all ? 100 * SECOND : rng_range(s, 0, 400) * MS);
-  for (event e; events_next(s, &e);) {
-    if (e.run == clients_receive && e.at <= until[e.who]) clients_receive(s, &e);
-    if (e.lasts)
-      left[num_left++] = e;
-    else
-      tri_free(e.data);
-  }
-  for (size_t i = 0; i < num_left; i++) events_add(s, left[i]);
-  free(left);
-}
-
-/* Clients may have, or get, what the next coordinator does not know of. */
-static void get_ahead(sim *s) {
-  for (int i = 0; i < s->num_streams; i++) s->streams[i].ahead = true;
-}
-
-/* A coordinator's doings that are left come to nothing where its process is dead. */
-static void end(sim *s) {
-  keeping *k = &s->keeping;
-  if (s->verbose)
-    printf("%8.3f the coordinator ends%s\n", (double)s->now / 1e9, k->power_goes ? " with its machine" : "");
-  deliver_some(s, !k->disk.dead);
-  world_ask_status(s);
-  drop(s);
-  if (k->power_goes) {
-    disk_lose_power(&k->disk);
-    k->powers++;
-    s->skew = rng_range(s, 3, 60) * SECOND - s->now; /* the clock that only goes on begins anew */
-    for (int i = 0; i < s->num_requests; i++) s->requests[i].ended = false;
-    get_ahead(s);
-  } else {
-    disk_restart(&k->disk);
-  }
-  k->power_goes = false;
-  clients_lose_all(s);
-  groups_end_all(s);
-  if (s->calm) mend_disk(&k->disk);
-  begin_later(s);
-}
-
-static void leave(sim *s, const event *e) {
-  if (s->core && s->abandoned && (int)e->who == s->keeping.lives) end(s);
-}
-
-/* Tells every client, and ends a little later. */
-static void end_with_a_word(sim *s, const char *why) {
-  keeping *k = &s->keeping;
-  s->abandoned = s->draining = true;
-  k->words++;
-  tri_core_abandon(s->core, world_clock(s), why);
-  events_add(s, (event){.at = s->now + 300 * MS, .run = leave, .who = (uint32_t)k->lives});
-}
-
-static void die_at_last(sim *s, const event *e) {
-  if (s->core && (int)e->who == s->keeping.lives) s->keeping.disk.dead = true;
-}
-
-/* ---- what befalls it ---- */
+/* ---- what befalls the disk ---- */
 
 static void heal(sim *s, const event *e) {
   (void)e;
-  mend_disk(&s->keeping.disk);
+  keeping_heal(s);
 }
 
 static void jump(sim *s) {
@@ -163,45 +72,18 @@ static void jump(sim *s) {
   s->jumps++;
 }
 
-static void die(sim *s, bool power) {
+void keeping_befall(sim *s) {
   keeping *k = &s->keeping;
-  k->power_goes = power;
-  if (rng_chance(s, 40)) {
-    k->disk.dead = true;
-    return;
-  }
-  k->disk.dies_in = (int)rng_range(s, 1, 25);
-  events_add(s, (event){.at = s->now + 2 * SECOND, .run = die_at_last, .who = (uint32_t)k->lives});
-}
-
-static void befall(sim *s) {
-  keeping *k = &s->keeping;
-  int64_t what = rng_range(s, 1, 100);
-  if (what <= 40) {
-    die(s, false);
-  } else if (what <= 65) {
-    die(s, true);
-  } else if (what <= 75) {
-    if (!s->abandoned) end_with_a_word(s, "it was told to");
-  } else if (what <= 85) {
+  int64_t what = rng_range(s, 1, 25);
+  if (what <= 10) {
     k->disk.is_full = true;
     events_add(s, (event){.at = s->now + rng_range(s, 500, 5000) * MS, .run = heal, .lasts = true});
-  } else if (what <= 92) {
+  } else if (what <= 17) {
     k->disk.broken = (int)rng_range(s, 1, 60);
     events_add(s, (event){.at = s->now + rng_range(s, 50, 2000) * MS, .run = heal, .lasts = true});
   } else {
     jump(s);
   }
-}
-
-static void fault(sim *s, const event *e) {
-  (void)e;
-  if (s->calm) {
-    heal(s, NULL);
-    return;
-  }
-  if (s->core && !s->keeping.power_goes && !s->keeping.disk.dies_in) befall(s);
-  events_add(s, (event){.at = s->now + rng_range(s, 300, 4000) * MS, .run = fault, .lasts = true});
 }
 
 /* ---- the journal ---- */
@@ -213,15 +95,15 @@ tri_status keeping_write(sim *s) {
 
 static void lose_journal(sim *s, const tri_error *err) {
   s->keeping.failed = true;
-  get_ahead(s); /* what is under way is sent, though nothing keeps it */
+  lives_get_ahead(s); /* what is under way is sent, though nothing keeps it */
   if (s->verbose) printf("%8.3f the journal is lost: %s\n", (double)s->now / 1e9, err->message);
-  if (!s->abandoned) end_with_a_word(s, err->message);
+  if (!s->abandoned) lives_end_with_a_word(s, err->message);
 }
 
 void keeping_tick(sim *s) {
   keeping *k = &s->keeping;
   if (!k->on || !s->core) return;
-  k->lived_long |= world_clock(s) - k->began_ns > 58 * SECOND;
+  k->lived_long |= world_clock(s) - s->lives.began_ns > 58 * SECOND;
   if (!k->failed && s->now / (100 * MS) % 7 == 3) /* far more often than by itself */
     tri_core_compact(s->core, world_clock(s), UINT64_MAX);
   if (!k->failed && s->now / (100 * MS) % 10 == 0) tri_keeper_tidy(k->keeper, s->core, world_clock(s), NULL);
@@ -244,18 +126,19 @@ static void plan_thread(sim *s) {
   int64_t takes = st == THREAD_READY ? rng_range(s, 0, 100000) : rng_range(s, 100, 20000) * 1000;
   if (st == THREAD_SYNCS && rng_chance(s, 3)) takes = SECOND;
   k->step_is_due = true;
-  events_add(s, (event){.at = s->now + takes, .run = thread_step});
+  events_add(s, (event){.at = s->now + takes, .run = thread_step, .inside = true});
 }
 
 void keeping_after_event(sim *s) {
   keeping *k = &s->keeping;
   tri_error err = {0};
-  if (!k->on || s->failed) return;
+  if (!k->on || s->failed || !s->core) return;
   set_wall(s);
-  if (s->core && !k->failed && tri_keeper_write(k->keeper, &err) != TRI_OK && !k->disk.dead) lose_journal(s, &err);
-  if (s->core && k->disk.dead)
-    end(s);
-  else if (s->core)
+  if (!lives_are_still(s) && !k->failed && tri_keeper_write(k->keeper, &err) != TRI_OK && !k->disk.dead)
+    lose_journal(s, &err);
+  if (k->disk.dead)
+    lives_end(s);
+  else if (!lives_are_still(s))
     plan_thread(s);
 }
 

@@ -11,7 +11,7 @@
 
 typedef struct totals {
   unsigned long long kills, replayed, requests, done, failed, aborted, vanished, attaches, jumps, poisons, lives,
-      powers, words, faults;
+      powers, words, faults, revived, stills, drains;
 } totals;
 
 static void add(totals *t, const sim *s) {
@@ -24,9 +24,12 @@ static void add(totals *t, const sim *s) {
   t->vanished += (unsigned)s->vanished;
   t->attaches += (unsigned)s->attaches;
   t->jumps += (unsigned)s->jumps;
-  t->lives += (unsigned)s->keeping.lives;
-  t->powers += (unsigned)s->keeping.powers;
-  t->words += (unsigned)s->keeping.words;
+  t->lives += (unsigned)s->lives.count;
+  t->revived += (unsigned)s->lives.revived;
+  t->stills += (unsigned)s->lives.stills;
+  t->drains += (unsigned)s->lives.drains;
+  t->powers += (unsigned)s->lives.powers;
+  t->words += (unsigned)s->lives.words;
   t->faults += s->keeping.disk.faults;
   for (int i = 0; i < s->num_requests; i++) t->poisons += s->requests[i].kills == 3;
 }
@@ -74,8 +77,9 @@ int main(int argc, char **argv) {
          "requests killed three; %llu clients vanished, %llu streams were attached to, %llu jumps of the clock\n",
          (unsigned long long)i, t.requests, t.done, t.failed, t.aborted, t.replayed, t.kills, t.poisons, t.vanished,
          t.attaches, t.jumps);
-  if (keeps)
-    printf("%llu coordinators: %llu machines failed, %llu ended with a word; %llu calls of the disk failed\n", t.lives,
-           t.powers, t.words, t.faults);
+  printf(
+      "%llu coordinators: %llu ended alone, %llu with a word (%llu drained), %llu with their machines; %llu times one "
+      "stood still; %llu calls of the disk failed\n",
+      t.lives, t.revived, t.words, t.drains, t.powers, t.stills, t.faults);
   return ok ? 0 : 1;
 }

@@ -9,14 +9,14 @@
 typedef struct address {
   char kind; /* 'c' or 'g' */
   uint32_t number;
-  uint64_t epoch;
+  uint64_t line;
 } address;
 
 static tri_peer peer_of(address a, int owner) {
-  tri_peer p = {.len = 1 + sizeof a.number + sizeof a.epoch};
+  tri_peer p = {.len = 1 + sizeof a.number + sizeof a.line};
   p.bytes[0] = (uint8_t)a.kind;
   memcpy(p.bytes + 1, &a.number, sizeof a.number);
-  memcpy(p.bytes + 1 + sizeof a.number, &a.epoch, sizeof a.epoch);
+  memcpy(p.bytes + 1 + sizeof a.number, &a.line, sizeof a.line);
   p.owner.kind = TRI_OWNER_KEY;
   p.owner.bytes[0] = (uint8_t)a.kind;
   memcpy(p.owner.bytes + 1, &owner, sizeof owner);
@@ -26,22 +26,22 @@ static tri_peer peer_of(address a, int owner) {
 static address address_of(const tri_peer *p) {
   address a = {.kind = (char)p->bytes[0]};
   memcpy(&a.number, p->bytes + 1, sizeof a.number);
-  memcpy(&a.epoch, p->bytes + 1 + sizeof a.number, sizeof a.epoch);
+  memcpy(&a.line, p->bytes + 1 + sizeof a.number, sizeof a.line);
   return a;
 }
 
 tri_peer network_client(int client, int index) { return peer_of((address){'c', (uint32_t)index, 0}, client); }
-tri_peer network_group(uint32_t group, uint64_t epoch) { return peer_of((address){'g', group, epoch}, (int)group); }
+tri_peer network_group(uint32_t group, uint64_t line) { return peer_of((address){'g', group, line}, (int)group); }
 
 int network_client_of(const tri_peer *p) {
   address a = address_of(p);
   return a.kind == 'c' ? (int)a.number : -1;
 }
 
-bool network_group_of(const tri_peer *p, uint32_t *group, uint64_t *epoch) {
+bool network_group_of(const tri_peer *p, uint32_t *group, uint64_t *line) {
   address a = address_of(p);
   *group = a.number;
-  *epoch = a.epoch;
+  *line = a.line;
   return a.kind == 'g';
 }
 
@@ -76,7 +76,9 @@ static void client_message(sim *s, const event *e) {
   }
   request *r = m.op == TRI_OP_SUBMIT ? request_of_seed(s, m.submit.sampling.seed) : NULL;
   if (r) s->submits++;
+  if (r) s->life_submits++;
   if (r && !r->submitted_ns) r->submitted_ns = s->now;
+  if (r) r->life = s->lives.count;
   tri_peer from = network_client(c->client, (int)e->who);
   tri_core_client(s->core, world_clock(s), &from, &m);
 }
@@ -85,11 +87,12 @@ void network_client_says(sim *s, int connection, const tri_client_msg *m) {
   if (tri_client_msg_pack(m, &s->buf) != TRI_OK)
     fail(s, "a client's message does not pack");
   else
-    network_send(s, &s->connections[connection].net.in, (event){.run = client_message, .who = (uint32_t)connection},
-                 &s->buf);
+    network_send(s, &s->connections[connection].net.in,
+                 (event){.run = client_message, .who = (uint32_t)connection, .inside = true}, &s->buf);
 }
 
 static void group_message(sim *s, const event *e) {
+  const fake_group *g = &s->groups[e->who];
   tri_group_msg m;
   tri_error err = {0};
   tri_arena_reset(s->arena);
@@ -97,18 +100,22 @@ static void group_message(sim *s, const event *e) {
     fail(s, "a group's message does not unpack: %s", err.message);
     return;
   }
-  if (e->epoch == s->groups[e->who].cut_epoch) return;
-  if (m.op == TRI_GROUP_REGISTER) groups_count_death(s, e->who, e->epoch - 1);
-  tri_peer from = network_group(e->who, e->epoch);
+  if (e->number == g->cut_line) return;
+  if (m.op == TRI_GROUP_REGISTER && e->number != g->ghost_line) groups_count_death(s, e->who, m.reg.epoch - 1);
+  tri_peer from = network_group(e->who, e->number);
   tri_keeper_came_as(s->keeping.keeper, e->data, e->len);
   tri_core_worker(s->core, world_clock(s), &from, &m);
   tri_keeper_came_as(s->keeping.keeper, NULL, 0);
 }
 
-void network_group_says(sim *s, uint32_t group, const tri_group_msg *m) {
-  fake_group *g = &s->groups[group];
+void network_says_as(sim *s, uint32_t group, uint64_t line, way *w, const tri_group_msg *m) {
   if (tri_group_msg_pack(m, &s->buf) != TRI_OK)
     fail(s, "a group's message does not pack");
   else
-    network_send(s, &g->net.in, (event){.run = group_message, .who = group, .epoch = g->epoch}, &s->buf);
+    network_send(s, w, (event){.run = group_message, .who = group, .number = line, .inside = true}, &s->buf);
+}
+
+void network_group_says(sim *s, uint32_t group, const tri_group_msg *m) {
+  fake_group *g = &s->groups[group];
+  if (g->line) network_says_as(s, group, g->line, &g->net.in, m);
 }

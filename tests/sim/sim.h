@@ -3,7 +3,10 @@
  *
  * Messages are packed and unpacked as on the wire. Those of one connection come in their order, others overtake each
  * other. Groups draw tokens that are a function of a request's seed, the choice and the number of the token, so that
- * the checker (checker.c) knows what each client is to get. */
+ * the checker (checker.c) knows what each client is to get.
+ *
+ * Coordinators end in every way (lives.c), with a journal (keeping.c) or without: alone, so that the next one finds the
+ * groups that run on, or with the whole cluster. */
 #ifndef TRI_TESTS_SIM_SIM_H
 #define TRI_TESTS_SIM_SIM_H
 
@@ -53,7 +56,9 @@ typedef struct request {
   bool cancelled;       /* a client has asked for that, or gone */
   bool dropped;         /* a client has gone, whose job ends with it */
   int kills, all_kills; /* of a poison: of groups of which the core had heard everything, and of all */
-  int deaths;           /* of groups, that the core has heard of since it was submitted */
+  int deaths;           /* of groups, that the core has heard of since it was submitted, or has begun with it */
+  bool died;            /* an earlier coordinator has heard of so many that it was to give it up */
+  int life;             /* the coordinator that was asked last */
   bool told;            /* a client has heard that it is accepted */
   bool ended;           /* a client has heard how it ended, and a restart must know that */
   tri_finish told_reasons[MAX_CHOICES];
@@ -74,11 +79,12 @@ struct event {
   int64_t at;
   uint64_t order;
   event_run *run;
-  uint32_t who;   /* a connection or a group */
-  uint64_t epoch; /* of the group; a number for others */
-  void *data;     /* a message, freed behind run */
+  uint32_t who;    /* a connection or a group; of coordinators one of their lives */
+  uint64_t number; /* of the group's process, its connection, or an attempt at one */
+  void *data;      /* a message, freed behind run */
   size_t len;
-  bool lasts; /* it comes whether the coordinator has ended meanwhile or not */
+  bool lasts;  /* it comes whether the coordinator has ended meanwhile or not */
+  bool inside; /* it is the coordinator's doing, and waits while that stands still */
 };
 
 /* events.c */
@@ -95,20 +101,23 @@ typedef struct way {
   int64_t full_ns; /* nothing is taken until then */
 } way;
 
-/* A connection of a client, or of a group's epoch. */
+/* A connection of a client, or of a group's process. */
 typedef struct connection {
   way in, out; /* to the core, from it */
   bool closed;
 } connection;
 
 tri_peer network_client(int client, int index);
-tri_peer network_group(uint32_t group, uint64_t epoch);
+tri_peer network_group(uint32_t group, uint64_t line);
 int network_client_of(const tri_peer *p); /* the index of the connection; -1: it is a group's */
-bool network_group_of(const tri_peer *p, uint32_t *group, uint64_t *epoch);
+bool network_group_of(const tri_peer *p, uint32_t *group, uint64_t *line);
 /* Has the bytes arrive after a delay, behind what was sent before. */
 void network_send(sim *s, way *w, event e, const tri_buf *bytes);
 void network_client_says(sim *s, int connection, const tri_client_msg *m);
+/* Says it over the connection that the group has; without one nobody hears it. */
 void network_group_says(sim *s, uint32_t group, const tri_group_msg *m);
+/* Says it over another connection. */
+void network_says_as(sim *s, uint32_t group, uint64_t line, way *w, const tri_group_msg *m);
 
 /* ---- clients.c ---- */
 
@@ -144,7 +153,7 @@ typedef struct group_job {
   uint64_t id;
   request *request;
   uint64_t num[MAX_CHOICES], num_scored;
-  bool ended[MAX_CHOICES], begun;
+  bool ended[MAX_CHOICES], begun, aborted;
   int steps;           /* of a search */
   int64_t deadline_ns; /* by the world's time; 0: none */
 } group_job;
@@ -155,22 +164,44 @@ typedef struct fake_group {
   fake_state state;
   connection net;
   uint64_t epoch, step;
-  uint64_t cut_epoch;     /* of which nothing arrives any more */
+  uint64_t process; /* numbers every start, also where another supervisor counts epochs anew */
+  uint64_t line;    /* numbers its connection; 0: it has none */
+  uint64_t attempt; /* numbers what it does about a connection that it lost */
+  bool cleared;     /* it has no job of an earlier coordinator any more */
+  bool told_ready;
+  uint64_t cut_line;      /* of which nothing arrives any more */
+  int64_t excused_ns;     /* until then the core may take it for lost */
   bool stalled;           /* it stands still, and reports so */
   bool leaving;           /* once it has nothing to do */
   uint64_t counted_epoch; /* the last one of whose end the core knows */
+  uint64_t ghost_line;    /* of a process that was left behind by an earlier epoch */
+  way ghost;
   int slots;
   group_job jobs[MAX_REQUESTS];
   int num_jobs;
 } fake_group;
 
 void groups_open(sim *s);
-void groups_fault(sim *s, const event *e); /* something befalls one of them, and the next time is set */
+bool groups_lives(const sim *s, const event *e); /* the process whose number it has */
 void groups_receive(sim *s, const event *e);
 void groups_count_death(sim *s, uint32_t group, uint64_t epoch); /* the core knows of it */
-void groups_lost(sim *s, uint32_t group, uint64_t epoch);        /* the core gives it up */
-void groups_end_all(sim *s);                                     /* with the coordinator */
+void groups_lost(sim *s, const tri_core_loss *loss);             /* the core gives it up */
+void groups_end(sim *s, uint32_t group, bool has_words);         /* its process ends, and may say so */
+void groups_lose_coordinator(sim *s);                            /* they run on without one */
+void groups_end_all(sim *s);                                     /* with the cluster */
 void groups_begin_all(sim *s);                                   /* with the next one */
+void groups_tell_expected(sim *s);                               /* to a coordinator that begins */
+void groups_say_ready(sim *s, uint32_t group);                   /* if it may */
+
+/* ---- group_faults.c ---- */
+
+void groups_fault(sim *s, const event *e); /* something befalls one of them, and the next time is set */
+
+/* ---- steps.c ---- */
+
+void steps_begin(sim *s, uint32_t group);
+/* Says what becomes of jobs that a coordinator had given, before the group is ready for the next one. */
+void steps_say_leftovers(sim *s, uint32_t group);
 
 /* ---- checker.c ---- */
 
@@ -190,18 +221,28 @@ void check_restored(sim *s);
 /* The kinds of days. */
 typedef enum day { DAY_USUAL, DAY_DRAIN, DAY_ABANDON, DAY_ONE_LIFE } day;
 
-/* A coordinator with a journal, that ends and begins again. */
+/* The journal of coordinators that follow each other. */
 typedef struct keeping {
-  bool on, is_up, failed; /* failed: the journal cannot be written, and the coordinator ends */
-  bool power_goes;        /* the end to come is the machine's */
-  bool lived_long;        /* longer than an ended job is kept */
-  bool step_is_due;       /* of the journal's thread */
-  int64_t began_ns;       /* by the core's clock */
+  bool on, failed;  /* failed: it cannot be written, and the coordinator ends */
+  bool lived_long;  /* longer than an ended job is kept */
+  bool step_is_due; /* of the journal's thread */
   int64_t wall_skew_ms;
   disk disk;
   tri_keeper *keeper;
-  int lives, powers, words; /* words: ends that the coordinator has said */
 } keeping;
+
+/* Coordinators that follow each other. */
+typedef struct lives {
+  bool many;              /* they do */
+  bool power_goes;        /* the end to come is the machine's */
+  bool supervised;        /* somebody tells the coordinator of deaths */
+  bool cluster_ends;      /* the groups end with this one */
+  uint64_t cluster;       /* numbers clusters: starts of groups belong to one */
+  int64_t began_ns;       /* by the core's clock */
+  int64_t last_tick_ns;   /* by the core's clock */
+  int64_t still_until_ns; /* it stands still */
+  int count, revived, powers, words, stills, drains;
+} lives;
 
 struct sim {
   uint64_t seed, rng;
@@ -215,12 +256,13 @@ struct sim {
   tri_core *core; /* NULL: there is none now */
   tri_core_config config;
   keeping keeping;
+  lives lives;
   tri_model_config model;
   tri_buf buf;
   tri_arena *arena;
   event *heap;
   size_t num_events, cap_events;
-  uint64_t orders;
+  uint64_t orders, numbers; /* of events; of whatever is numbered */
   uint32_t num_groups;
   fake_group groups[MAX_GROUPS];
   uint8_t rank_keys[MAX_GROUPS][TRI_OWNER_BYTES];
@@ -229,22 +271,43 @@ struct sim {
   int num_requests, num_streams;
   request requests[MAX_REQUESTS];
   stream streams[MAX_STREAMS];
-  uint64_t submits;                              /* that the core has had */
-  uint64_t done, failed_jobs, aborted, replayed; /* of the last status */
+  uint64_t submits;                              /* that cores have had */
+  uint64_t done, failed_jobs, aborted, replayed; /* of their last statuses */
+  uint64_t life_submits, life_ends;              /* of the last core */
   int kills, vanished, attaches, jumps;
 };
 
 int64_t world_clock(const sim *s); /* the core's */
 bool world_make_core(sim *s);
 void world_ask_status(sim *s); /* for the totals */
+void world_abandon(sim *s, const event *e);
 /* Lives through the day of a seed, with a journal or without. False: something was wrong, and s->why says what. */
 bool world_run(sim *s, uint64_t seed, bool keeps, bool verbose);
 void world_free(sim *s);
 
-/* ---- keeping.c: lives of coordinators over one journal ---- */
+/* ---- lives.c: coordinators that follow each other ---- */
+
+void lives_plan(sim *s);
+void lives_start(sim *s);
+void lives_end(sim *s); /* the process is dead */
+/* It tells every client, and ends a little later. */
+void lives_end_with_a_word(sim *s, const char *why);
+void lives_get_ahead(sim *s); /* clients may have, or get, what the next coordinator does not know of */
+bool lives_are_still(const sim *s);
+void lives_tick(sim *s);
+
+/* ---- life_faults.c ---- */
+
+void lives_fault(sim *s, const event *e); /* something befalls the coordinator, and the next time is set */
+
+/* ---- keeping.c: the journal and its disk ---- */
 
 void keeping_plan(sim *s); /* there is to be a journal */
-void keeping_start(sim *s);
+/* Opens the journal for a core. False: the coordinator has died, or ends by itself. */
+bool keeping_open(sim *s, bool *by_itself);
+void keeping_close(sim *s);
+void keeping_befall(sim *s);      /* something befalls the disk */
+void keeping_heal(sim *s);        /* the disk is well */
 tri_status keeping_write(sim *s); /* in front of what tells clients of it */
 bool keeping_is_dead(const sim *s);
 void keeping_tick(sim *s);

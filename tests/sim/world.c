@@ -22,6 +22,7 @@ static void keep_status(sim *s, const tri_cluster_status *c) {
   s->failed_jobs += c->requests_failed;
   s->aborted += c->requests_aborted;
   s->replayed += c->requests_replayed;
+  s->life_ends = c->requests_done + c->requests_failed + c->requests_aborted;
 }
 
 static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
@@ -54,20 +55,26 @@ static tri_status look(void *ctx, const tri_peer *to) {
   return s->now < c->out.full_ns ? TRI_AGAIN : TRI_OK;
 }
 
+/* Nothing but a refusal may be said to a process that an earlier start has left behind. */
+static void check_ghost(sim *s, uint32_t index, const tri_group_msg *m) {
+  if (m->op != TRI_GROUP_WELCOME || m->welcome.ok) fail(s, "an earlier start of group %u is taken for it", index);
+}
+
 static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   sim *s = ctx;
   uint32_t index;
-  uint64_t epoch;
-  if (!network_group_of(to, &index, &epoch)) return TRI_INVALID_ARGUMENT;
+  uint64_t line;
+  if (!network_group_of(to, &index, &line)) return TRI_INVALID_ARGUMENT;
   if (keeping_is_dead(s)) return TRI_OK;
-  connection *c = &s->groups[index].net;
-  if (s->groups[index].epoch == epoch && s->now < c->out.full_ns) return TRI_AGAIN;
+  fake_group *g = &s->groups[index];
+  if (line == g->ghost_line) check_ghost(s, index, m);
+  if (g->line == line && s->now < g->net.out.full_ns) return TRI_AGAIN;
   tri_status st = tri_group_msg_pack(m, &s->buf);
   if (st != TRI_OK) return st;
   if (m->op == TRI_GROUP_ASSIGN) check_company(s, index, &m->assign);
   note(s, &s->buf);
-  if (s->groups[index].epoch == epoch)
-    network_send(s, &c->out, (event){.run = groups_receive, .who = index, .epoch = epoch}, &s->buf);
+  if (g->line == line)
+    network_send(s, &g->net.out, (event){.run = groups_receive, .who = index, .number = line}, &s->buf);
   return TRI_OK;
 }
 
@@ -79,8 +86,13 @@ static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, c
 
 static void tokenize_stop(void *ctx, uint64_t job) { (void)ctx, (void)job; }
 
-static void abandon(sim *s, const event *e) {
+void world_abandon(sim *s, const event *e) {
   (void)e;
+  if (s->abandoned) return;
+  if (s->lives.many) {
+    lives_end_with_a_word(s, "the power goes");
+    return;
+  }
   s->abandoned = s->draining = true;
   tri_core_abandon(s->core, world_clock(s), "the power goes");
 }
@@ -88,10 +100,10 @@ static void abandon(sim *s, const event *e) {
 static void group_lost(void *ctx, const tri_core_loss *loss) {
   sim *s = ctx;
   if (s->verbose) printf("%8.3f group %u is lost: %s\n", (double)s->now / 1e9, loss->group, loss->reason);
-  groups_lost(s, loss->group, loss->epoch);
+  groups_lost(s, loss);
   if (s->day != DAY_ONE_LIFE) return;
-  s->calm = true; /* the program ends */
-  events_add(s, (event){.at = s->now + 200 * MS, .run = abandon});
+  s->calm |= !s->lives.many; /* the program ends */
+  events_add(s, (event){.at = s->now + 200 * MS, .run = world_abandon, .inside = true});
 }
 
 static void rank_came(void *ctx, uint32_t group, uint64_t epoch, uint32_t rank) {
@@ -119,17 +131,17 @@ static tri_status draw(void *ctx, void *out, size_t len) {
 
 static void tick(sim *s, const event *e) {
   (void)e;
-  if (s->core) tri_core_tick(s->core, world_clock(s));
+  if (s->core) lives_tick(s);
   keeping_tick(s);
-  events_add(s, (event){.at = s->now + 100 * MS, .run = tick, .lasts = true});
+  events_add(s, (event){.at = s->now + 100 * MS, .run = tick, .lasts = true, .inside = true});
 }
 
 /* Drains; what has not ended after some time is cut off, as the coordinator's program does. */
 static void drain(sim *s, const event *e) {
   (void)e;
   s->draining = true;
-  tri_core_drain(s->core, world_clock(s));
-  events_add(s, (event){.at = s->now + DRAIN_S * SECOND, .run = abandon});
+  tri_core_drain(s->core);
+  events_add(s, (event){.at = s->now + DRAIN_S * SECOND, .run = world_abandon, .inside = true});
 }
 
 static void rest(sim *s, const event *e) {
@@ -176,18 +188,22 @@ static day draw_day(sim *s) {
   return x <= 94 ? DAY_ABANDON : DAY_ONE_LIFE;
 }
 
+/* Where one coordinator follows the other, ends are among what befalls them. */
+static day draw_day_of_many(sim *s) { return rng_chance(s, 90) ? DAY_USUAL : DAY_ONE_LIFE; }
+
 static void plan_day(sim *s, bool keeps) {
   int64_t length = rng_range(s, 3, 15) * SECOND;
   s->now = 1000 * SECOND;
-  s->day = keeps ? DAY_USUAL : draw_day(s);
+  s->day = keeps ? draw_day_of_many(s) : draw_day(s);
   if (keeps) keeping_plan(s);
+  lives_plan(s);
   groups_open(s);
   clients_open(s);
-  events_add(s, (event){.at = s->now, .run = tick, .lasts = true});
+  events_add(s, (event){.at = s->now, .run = tick, .lasts = true, .inside = true});
   events_add(s, (event){.at = s->now + length, .run = rest, .lasts = true});
   int64_t at = s->now + rng_range(s, 1, length / SECOND) * SECOND + rng_range(s, 0, 999) * MS;
-  if (s->day == DAY_DRAIN) events_add(s, (event){.at = at, .run = drain});
-  if (s->day == DAY_ABANDON) events_add(s, (event){.at = at, .run = abandon});
+  if (s->day == DAY_DRAIN) events_add(s, (event){.at = at, .run = drain, .inside = true});
+  if (s->day == DAY_ABANDON) events_add(s, (event){.at = at, .run = world_abandon, .inside = true});
 }
 
 /* Says whether nothing is to come any more that a client waits for. */
@@ -207,10 +223,15 @@ bool world_run(sim *s, uint64_t seed, bool keeps, bool verbose) {
   s->verbose = verbose;
   plan_day(s, keeps);
   if (!open_core(s)) fail(s, "no memory");
-  keeping_start(s);
+  lives_start(s);
   int64_t until = s->now + REST_S * SECOND;
   for (event e; !s->failed && s->now < until && !is_over(s) && events_next(s, &e);) {
     s->now = e.at;
+    if (e.inside && lives_are_still(s)) {
+      e.at = s->lives.still_until_ns;
+      events_add(s, e);
+      continue;
+    }
     e.run(s, &e);
     tri_free(e.data);
     keeping_after_event(s);

@@ -110,7 +110,7 @@ START_TEST(no_hope) {
     tri_client_msg m = submit_msg(i + 1);
     s[i] = submit(w, "a", &m);
   }
-  tri_core_drain(w->core, w->now);
+  tri_core_drain(w->core);
   lose(w, 0, 1);
   ck_assert(!s[0]->done && went_to(last_assign(w), 1, 1));
   lose(w, 1, 1);
@@ -135,7 +135,7 @@ START_TEST(no_hope) {
   start_group(w, 0, 1, 1);
   s[0] = submit(w, "a", &m);
   lose(w, 0, 1);
-  tri_core_drain(w->core, w->now);
+  tri_core_drain(w->core);
   ck_assert(!s[0]->done);
   tri_core_abandon(w->core, w->now, "the power goes");
   expect_error(s[0], "peer_lost", "");

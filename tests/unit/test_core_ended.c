@@ -92,7 +92,7 @@ END_TEST
 START_TEST(test_died_at_the_end) {
   struct world *w = world_create(1);
   start_group(w, 0, 1, 1);
-  tri_core_drain(w->core, w->now);
+  tri_core_drain(w->core);
   ck_assert_int_eq(w->drains, 1);
   tri_core_group_died(w->core, w->now, 0, 1, "group 0 ended with code 0");
   tick(w, SECOND);

@@ -11,7 +11,7 @@ START_TEST(test_drain) {
   start_group(w, 0, 1, 2);
   tri_client_msg m = submit_msg(1);
   struct stream *s = submit(w, "a", &m);
-  tri_core_drain(w->core, w->now);
+  tri_core_drain(w->core);
   m.id = 2;
   expect_error(submit(w, "a", &m), "draining", "");
   ck_assert_int_eq(w->drains, 0); /* work is left */

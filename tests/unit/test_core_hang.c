@@ -96,6 +96,28 @@ START_TEST(test_stood_still) {
 }
 END_TEST
 
+/* A request to end that came meanwhile is read in front of the reports. */
+START_TEST(test_drains_behind_a_standstill) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 2);
+  tri_client_msg m = submit_msg(1);
+  submit(w, "a", &m);
+  w->now += 5 * SECOND;
+  tri_core_drain(w->core);
+  ck_assert_int_eq(w->lost, 0);
+  tri_core_stood_still(w->core, w->now);
+  tick(w, 100 * MS);
+  for (uint32_t r = 0; r < 2; r++) report_place(w, r, (struct place){8, 4, 90});
+  for (int i = 0; i < 20; i++) tick(w, 100 * MS);
+  ck_assert_int_eq(w->lost, 0);
+  bytes(w, last_job(w), 0, "a");
+  ck_assert(w->streams[0].done);
+  tick(w, 100 * MS);
+  ck_assert_int_eq(w->drains, 2);
+  world_destroy(w);
+}
+END_TEST
+
 START_TEST(test_never_came) {
   struct world *w = world_create(1);
   send_register(w, 0, 1, 0, 3);
@@ -131,6 +153,7 @@ Suite *suite_core_hang(void) {
   tcase_add_test(t, test_every_rank_is_there);
   tcase_add_test(t, test_silent);
   tcase_add_test(t, test_stood_still);
+  tcase_add_test(t, test_drains_behind_a_standstill);
   tcase_add_test(t, test_never_came);
   tcase_add_test(t, test_no_hang);
   return suite;

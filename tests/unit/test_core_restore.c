@@ -152,6 +152,26 @@ START_TEST(ends_of_the_cluster) {
 }
 END_TEST
 
+/* A group that is not ready for a coordinator has no job of it: the next start must not take what it says of one,
+ * either. */
+START_TEST(words_before_it_is_ready) {
+  struct world *w = begin(1);
+  tri_client_msg m = named_msg(1, 7);
+  submit(w, "a", &m);
+  uint64_t job = last_job(w);
+  say(w, 1, job, 0, 0, "ab", false);
+  die(w);
+  w = begin(0);
+  ck_assert(send_register(w, 0, 1, 0, 1));
+  token(w, job, 0, 2, 0, TRI_TOKEN_LAST | TRI_TOKEN_NONE, TRI_FINISH_ABORT);
+  die(w);
+  w = begin(1);
+  ck_assert_int_eq(w->num_assigns, 1);
+  ck_assert_uint_eq(last_assign(w)->a.num_drawn, 2);
+  die(w);
+}
+END_TEST
+
 /* A client that submits again is compared with what the first start was asked. */
 START_TEST(asked_again) {
   struct world *w = begin(1);
@@ -354,6 +374,7 @@ Suite *suite_core_restore(void) {
   tcase_add_test(t, durable_one_by_one);
   tcase_add_test(t, more_than_the_queue_has_room_for);
   tcase_add_test(t, ends_of_the_cluster);
+  tcase_add_test(t, words_before_it_is_ready);
   tcase_add_test(t, ends_that_were_no_tokens);
   tcase_add_test(t, two_deaths);
   tcase_add_test(t, accepted_is_durable);

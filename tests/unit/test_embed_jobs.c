@@ -374,7 +374,7 @@ START_TEST(test_refused) {
   e.pooling = TRI_POOL_NONE;
   ask(w, TRI_OP_EMBED, 10, &e);
   ck_assert_int_eq(w->num_assigns, 1);
-  tri_core_drain(w->core, w->now);
+  tri_core_drain(w->core);
   ask(w, TRI_OP_EMBED, 11, &e);
   expect_error(w, 11, "draining", "");
   result(w, last_job(w), 1, v345, 3); /* what ran before is answered */
