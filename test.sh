@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Everything that needs no GPU: installs what is missing, builds, and runs the tests three times over: unit and hostile-input tests
 # with address and undefined-behaviour sanitizers, the threaded ones with the thread sanitizer, and all of them in the release
 # build, whose summary comes last. Exit code 0 only when every part passed. From a fresh clone it takes less than 15 minutes on 2

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # libtrireme, the C client library, and the command that is built on it.
 include(CMakePackageConfigHelpers)
 file(GLOB client_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/*.c)

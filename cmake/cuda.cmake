@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The CUDA toolkit is optional. The CUDA backend is a module of its own that workers load at run time, so that nothing else depends on it, and one build
 # serves machines with and without a driver.
 set(TRIREME_HAVE_CUDA OFF)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What people run. The coordinator and the workers are built from their folders; main.c is kept out of the libraries so that tests can link them.
 file(GLOB coordinator_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/coordinator/*.c)
 list(REMOVE_ITEM coordinator_sources ${CMAKE_SOURCE_DIR}/coordinator/main.c)

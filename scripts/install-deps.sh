@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what Trireme needs from the distribution's packages: Debian 12 or Ubuntu 24.04 (and later ones of either).
 #   scripts/install-deps.sh [--test] [--dev] [--slurm] [--dry-run]
 #     --test     also what the tests use: check, emulated hosts
@@ -15,7 +16,7 @@ for arg; do
   --dev) want_dev=1 ;;
   --slurm) want_slurm=1 ;;
   --dry-run) dry=1 ;;
-  *) sed -n '2,8p' "$0"; exit 2 ;;
+  *) sed -n '3,9p' "$0"; exit 2 ;;
   esac
 done
 

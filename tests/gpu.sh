@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Tests for a machine with an NVIDIA device, where the CUDA toolkit and the packages of scripts/install-deps.sh are:
 #   tests/gpu.sh quick     builds; every op against the reference, every checkpoint in every type, and with streamed weights
 #   tests/gpu.sh sanitize  builds; every op on small shapes under compute-sanitizer (memcheck, initcheck, racecheck)
@@ -100,5 +101,5 @@ crowd() { # LAYOUT
 
 case ${1:-} in
 quick | sanitize | multi | serve) build && "$1" ;;
-*) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

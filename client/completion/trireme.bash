@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # bash completion of the trireme command. Options come from --help, so that they never fall behind.
 
 _trireme_options() {

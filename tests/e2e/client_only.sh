@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # -DTRIREME_CLIENT_ONLY=ON where pkg-config knows ZeroMQ and msgpack alone: libtrireme is built, installed and linked by a
 # program that knows nothing but its .pc file. With the command's libraries beside them, the command is built as well, in
 # a folder whose name a shell would take apart.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Every option of every program is in the man page and is completed, and neither knows an option that no program has. Every file of
 # cluster-configs can be planned.
 # Usage: documented.sh BIN SRC

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Groups: they register, draw a token of every choice in each step, die, stand still, and are started again. */
 #include <string.h>
 

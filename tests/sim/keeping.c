@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Coordinators that keep a journal, end in every way, and are followed by the next one over the same disk. */
 #include <stdlib.h>
 

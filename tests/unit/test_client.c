@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* libtrireme: connecting, structs of other versions of its header, what it asks and what it is answered. The other side
  * is tests/tools/fake_coordinator.c. */
 #include <check.h>
