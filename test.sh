@@ -37,7 +37,7 @@ build() {
   while [ $# -gt 0 ] && [ "$1" != -- ]; do targets+=("$1"); shift; done
   [ $# -gt 0 ] && shift && options=("$@")
   # Thousands of lines of "Found ..." help nobody; all of them when it fails.
-  if ! cmake -S . -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE="$type" "${options[@]}" >"$tree.cmake.log" 2>&1; then
+  if ! cmake -S . -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE="$type" -DTRIREME_WERROR=ON "${options[@]}" >"$tree.cmake.log" 2>&1; then
     cat "$tree.cmake.log"
     return 1
   fi

@@ -12,7 +12,7 @@ seconds=$1 processes=${PROCESSES:-$(nproc)} build=${BUILD:-build/fuzz} kept=test
 shift
 [[ $# -gt 0 ]] || { all=(tests/fuzz/fuzz_*.c) && all=("${all[@]##*/fuzz_}") && set -- "${all[@]%.c}"; }
 for name; do [[ -e tests/fuzz/fuzz_$name.c ]] || { echo "fuzz.sh: there is no tests/fuzz/fuzz_$name.c" >&2; exit 2; }; done
-cmake -S . -B "$build" -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTRIREME_FUZZ=ON -DTRIREME_CUDA=OFF >/dev/null
+cmake -S . -B "$build" -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTRIREME_FUZZ=ON -DTRIREME_CUDA=OFF -DTRIREME_WERROR=ON >/dev/null
 ninja -C "$build" "${@/#/fuzz_}" >/dev/null
 
 for name; do

@@ -15,7 +15,7 @@ bin=${TRIREME_GPU_BIN:-build/gpu/bin}
 build() {
   [ -z "${TRIREME_GPU_BIN:-}" ] || return 0
   mkdir -p build
-  cmake -S . -B build/gpu -G Ninja -DTRIREME_CUDA=ON -DTRIREME_CUDA_ARCHITECTURES="${TRIREME_CUDA_ARCHITECTURES:-native}" >build/gpu.cmake.log 2>&1 || { cat build/gpu.cmake.log; return 1; }
+  cmake -S . -B build/gpu -G Ninja -DTRIREME_CUDA=ON -DTRIREME_WERROR=ON -DTRIREME_CUDA_ARCHITECTURES="${TRIREME_CUDA_ARCHITECTURES:-native}" >build/gpu.cmake.log 2>&1 || { cat build/gpu.cmake.log; return 1; }
   cmake --build build/gpu -j "$(nproc)" >build/gpu.build.log || { tail -40 build/gpu.build.log; return 1; }
 }
 
