@@ -55,15 +55,3 @@ if(EVENT_FOUND AND TARGET tri_chat)
   add_dependencies(programs trireme-gateway)
   install(TARGETS trireme-gateway)
 endif()
-
-# Man page and shell completion.
-find_program(SCDOC scdoc)
-if(SCDOC)
-  add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/trireme.1 DEPENDS docs/man/trireme.1.scd
-    COMMAND sh -c "\"$0\" <\"$1\" >\"$2\"" ${SCDOC} ${CMAKE_SOURCE_DIR}/docs/man/trireme.1.scd ${CMAKE_BINARY_DIR}/trireme.1 VERBATIM)
-  add_custom_target(man ALL DEPENDS ${CMAKE_BINARY_DIR}/trireme.1)
-  add_dependencies(programs man) # what demo.sh builds can be installed
-  install(FILES ${CMAKE_BINARY_DIR}/trireme.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
-endif()
-install(FILES client/completion/trireme.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME trireme)
-install(FILES client/completion/_trireme DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)

@@ -53,8 +53,10 @@ target_link_libraries(trireme-bench-memory PRIVATE tri_bench)
 add_executable(trireme-bench-load worker/bench/load.c)
 target_link_libraries(trireme-bench-load PRIVATE tri_runtime)
 
-add_dependencies(programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-doctor trireme-template trireme-chat trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
-install(TARGETS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-doctor trireme-template trireme-chat trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
+set(server_programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-doctor trireme-template trireme-chat
+  trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
+add_dependencies(programs ${server_programs})
+install(TARGETS ${server_programs})
 
 # What was measured of products on devices; programs look for it in ../share/trireme, in the build's folder as in an installed tree.
 configure_file(kernels/cuda/gemm_tactics.txt share/trireme/cuda-gemm-tactics.txt COPYONLY)

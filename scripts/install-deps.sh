@@ -41,11 +41,14 @@ libopenblas-pthread-dev|large matrix products
 libncurses-dev|trireme top
 libevent-dev|the event loop of the HTTP gateway
 curl|asks the HTTP gateway, in demo.sh and in tests
-scdoc|man pages'
+scdoc|the man page trireme(1)
+help2man|man pages of every command'
 for_tests='check|unit tests
 iproute2|emulated hosts with addresses of their own
 util-linux|unshare and nsenter for the same
-procps|tests look at processes'
+procps|tests look at processes
+zsh|its completion is run
+fish|its completion is run'
 for_dev='clang|libFuzzer
 libclang-rt-dev|its sanitizers
 clang-format|source format
@@ -67,7 +70,7 @@ This script knows the packages of Debian and Ubuntu; this is ${PRETTY_NAME:-$ID}
 Install these with their headers by your own means, then run cmake (it names what it does not find):
   a C11 compiler, CMake 3.22, Ninja, pkg-config, Open MPI 4.1 or 5, ZeroMQ 4.3 (with CURVE), msgpack-c 4 or later,
   hwloc 2.5, liburing 2, Jansson 2.13, libyaml 0.2, PCRE2 10 (8 bit, with JIT), utf8proc 2, xxHash 0.8, OpenBLAS 0.3,
-  ncurses 6, libevent 2.1; for the tests check 0.15; for man pages scdoc.
+  ncurses 6, libevent 2.1; for the tests check 0.15; for man pages scdoc and help2man.
 TEXT
   exit 1
 fi
