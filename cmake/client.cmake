@@ -10,13 +10,13 @@ target_link_options(libtrireme PRIVATE -Wl,--exclude-libs,ALL -Wl,--as-needed)
 target_include_directories(libtrireme INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/client> $<INSTALL_INTERFACE:include>)
 add_dependencies(programs libtrireme)
 
-install(TARGETS libtrireme EXPORT triremeTargets)
-install(EXPORT triremeTargets NAMESPACE trireme:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
+install(TARGETS libtrireme EXPORT triremeTargets LIBRARY COMPONENT libtrireme0 NAMELINK_COMPONENT libtrireme-dev PUBLIC_HEADER COMPONENT libtrireme-dev)
+install(EXPORT triremeTargets NAMESPACE trireme:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme COMPONENT libtrireme-dev)
 file(RELATIVE_PATH TRIREME_PC_TO_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
 configure_file(client/trireme.pc.in trireme.pc @ONLY)
 configure_package_config_file(client/triremeConfig.cmake.in triremeConfig.cmake INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
-install(FILES ${CMAKE_BINARY_DIR}/trireme.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-install(FILES ${CMAKE_BINARY_DIR}/triremeConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
+install(FILES ${CMAKE_BINARY_DIR}/trireme.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT libtrireme-dev)
+install(FILES ${CMAKE_BINARY_DIR}/triremeConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme COMPONENT libtrireme-dev)
 
 # The command reads JSON and YAML and has a screen of its own (trireme top).
 if(NOT TARGET tri_base_text OR NOT NCURSES_FOUND)

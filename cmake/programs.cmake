@@ -63,7 +63,14 @@ configure_file(kernels/cuda/gemm_tactics.txt share/trireme/cuda-gemm-tactics.txt
 install(FILES kernels/cuda/gemm_tactics.txt DESTINATION share/trireme RENAME cuda-gemm-tactics.txt)
 
 # What the README's commands name: example configurations, the bundled model, the documents.
-install(DIRECTORY cluster-configs DESTINATION share/trireme)
+install(DIRECTORY cluster-configs DESTINATION share/trireme USE_SOURCE_PERMISSIONS)
 install(DIRECTORY tests/models/abacus DESTINATION share/trireme/models PATTERN expected.safetensors EXCLUDE)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN man EXCLUDE)
 install(FILES README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# Units of systemd.
+file(GLOB units ${CMAKE_SOURCE_DIR}/cluster-configs/systemd/*.service ${CMAKE_SOURCE_DIR}/cluster-configs/systemd/*.target
+  ${CMAKE_SOURCE_DIR}/cluster-configs/systemd/*.socket)
+if(units)
+  install(FILES ${units} DESTINATION lib/systemd/system)
+endif()
