@@ -1,5 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Man pages and shell completions of the programs that are built.
+# The reference of libtrireme, man pages, and shell completions of the programs that are built.
+find_program(DOXYGEN doxygen)
+if(DOXYGEN)
+  add_custom_target(docs WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} COMMENT "Making ${CMAKE_BINARY_DIR}/reference/html/index.html" VERBATIM
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/reference
+    COMMAND sh -c "{ cat docs/Doxyfile; echo \"PROJECT_NUMBER = $1\"; echo \"OUTPUT_DIRECTORY = \\\"$0\\\"\"; } | ${DOXYGEN} -"
+      ${CMAKE_BINARY_DIR}/reference ${PROJECT_VERSION})
+endif()
+
 if(NOT TARGET trireme)
   return()
 endif()

@@ -65,7 +65,7 @@ install(FILES kernels/cuda/gemm_tactics.txt DESTINATION share/trireme RENAME cud
 # What the README's commands name: example configurations, the bundled model, the documents.
 install(DIRECTORY cluster-configs DESTINATION share/trireme USE_SOURCE_PERMISSIONS)
 install(DIRECTORY tests/models/abacus DESTINATION share/trireme/models PATTERN expected.safetensors EXCLUDE)
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN man EXCLUDE)
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN man EXCLUDE PATTERN Doxyfile EXCLUDE PATTERN doxygen.sed EXCLUDE)
 install(FILES README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # Units of systemd.

@@ -3,7 +3,7 @@
 # Installs what Trireme needs from the distribution's packages: Debian 12 or Ubuntu 24.04 (and later ones of either).
 #   scripts/install-deps.sh [--test] [--dev] [--slurm] [--dry-run]
 #     --test     also what the tests use: check, emulated hosts
-#     --dev      also what scripts/format.sh and libFuzzer use
+#     --dev      also what scripts/format.sh, libFuzzer, the target docs and cpack's test use
 #     --slurm    also a Slurm for tests/tools/slurm.sh
 #     --dry-run  only says what is missing; exit code 1 when something is
 # Uses sudo when not root, and touches nothing when everything is there.
@@ -53,7 +53,9 @@ for_dev='clang|libFuzzer
 libclang-rt-dev|its sanitizers
 clang-format|source format
 cppcheck|lint of the sources
-shellcheck|lint of the scripts'
+shellcheck|lint of the scripts
+doxygen|the reference of libtrireme
+lintian|lint of the packages'
 for_slurm='slurm-wlm|a Slurm cluster on this machine
 munge|its authentication'
 
