@@ -47,6 +47,8 @@ for_tests='check|unit tests
 iproute2|emulated hosts with addresses of their own
 util-linux|unshare and nsenter for the same
 procps|tests look at processes
+python3-zmq|the Python example over ZeroMQ
+python3-msgpack|the same
 zsh|its completion is run
 fish|its completion is run'
 for_dev='clang|libFuzzer
