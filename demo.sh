@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # One command from a fresh clone to streaming tokens: installs what is missing, builds, starts a cluster of four workers (tensor parallel 2,
 # pipeline parallel 2) on this machine, asks it questions over ZeroMQ and over HTTP, and stops everything again.
 set -euo pipefail

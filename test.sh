@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Everything that needs no GPU: installs what is missing, builds, and runs the tests three times over: unit and hostile-input tests
 # with address and undefined-behaviour sanitizers, the threaded ones with the thread sanitizer, and all of them in the release
 # build, whose summary comes last. Exit code 0 only when every part passed. From a fresh clone it takes less than 15 minutes on 2
@@ -36,7 +37,7 @@ build() {
   while [ $# -gt 0 ] && [ "$1" != -- ]; do targets+=("$1"); shift; done
   [ $# -gt 0 ] && shift && options=("$@")
   # Thousands of lines of "Found ..." help nobody; all of them when it fails.
-  if ! cmake -S . -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE="$type" "${options[@]}" >"$tree.cmake.log" 2>&1; then
+  if ! cmake -S . -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE="$type" -DTRIREME_WERROR=ON "${options[@]}" >"$tree.cmake.log" 2>&1; then
     cat "$tree.cmake.log"
     return 1
   fi

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A connection: how it begins, and what goes over it. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Errors of calls, and the sizes of structs by which versions of the header are told apart. */
 #include <stdarg.h>
 #include <stdio.h>

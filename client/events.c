@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From the wire's replies to the library's events: texts get their NUL, everything lives in the event's arena. */
 #include "client/internal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A descriptor for event loops. ZeroMQ's own are edge-triggered: they tell that its thread has something for this
  * one, and sending takes that in without saying so. The descriptor here is an epoll over them and over an eventfd,
  * which is readable while events that have been taken in are still to be given: poll sees what there is, whoever took

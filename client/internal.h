@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of libtrireme only. */
 #ifndef TRI_CLIENT_INTERNAL_H
 #define TRI_CLIENT_INTERNAL_H

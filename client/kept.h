@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Requests that are kept until their last answer, so that another connection can ask for the rest of it.
  *
  * What was asked is sent again under the same number: the request itself where nothing of its answer has been given

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* libtrireme: a client of a Trireme coordinator.
  *
  *   trireme_error err = {0};

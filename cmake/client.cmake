@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # libtrireme, the C client library, and the command that is built on it.
 include(CMakePackageConfigHelpers)
 file(GLOB client_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/*.c)
@@ -9,13 +10,13 @@ target_link_options(libtrireme PRIVATE -Wl,--exclude-libs,ALL -Wl,--as-needed)
 target_include_directories(libtrireme INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/client> $<INSTALL_INTERFACE:include>)
 add_dependencies(programs libtrireme)
 
-install(TARGETS libtrireme EXPORT triremeTargets)
-install(EXPORT triremeTargets NAMESPACE trireme:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
+install(TARGETS libtrireme EXPORT triremeTargets LIBRARY COMPONENT libtrireme0 NAMELINK_COMPONENT libtrireme-dev PUBLIC_HEADER COMPONENT libtrireme-dev)
+install(EXPORT triremeTargets NAMESPACE trireme:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme COMPONENT libtrireme-dev)
 file(RELATIVE_PATH TRIREME_PC_TO_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
 configure_file(client/trireme.pc.in trireme.pc @ONLY)
 configure_package_config_file(client/triremeConfig.cmake.in triremeConfig.cmake INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
-install(FILES ${CMAKE_BINARY_DIR}/trireme.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-install(FILES ${CMAKE_BINARY_DIR}/triremeConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
+install(FILES ${CMAKE_BINARY_DIR}/trireme.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT libtrireme-dev)
+install(FILES ${CMAKE_BINARY_DIR}/triremeConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/trireme COMPONENT libtrireme-dev)
 
 # The command reads JSON and YAML and has a screen of its own (trireme top).
 if(NOT TARGET tri_base_text OR NOT NCURSES_FOUND)
@@ -54,15 +55,3 @@ if(EVENT_FOUND AND TARGET tri_chat)
   add_dependencies(programs trireme-gateway)
   install(TARGETS trireme-gateway)
 endif()
-
-# Man page and shell completion.
-find_program(SCDOC scdoc)
-if(SCDOC)
-  add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/trireme.1 DEPENDS docs/man/trireme.1.scd
-    COMMAND sh -c "\"$0\" <\"$1\" >\"$2\"" ${SCDOC} ${CMAKE_SOURCE_DIR}/docs/man/trireme.1.scd ${CMAKE_BINARY_DIR}/trireme.1 VERBATIM)
-  add_custom_target(man ALL DEPENDS ${CMAKE_BINARY_DIR}/trireme.1)
-  add_dependencies(programs man) # what demo.sh builds can be installed
-  install(FILES ${CMAKE_BINARY_DIR}/trireme.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
-endif()
-install(FILES client/completion/trireme.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME trireme)
-install(FILES client/completion/_trireme DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)

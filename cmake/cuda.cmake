@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The CUDA toolkit is optional. The CUDA backend is a module of its own that workers load at run time, so that nothing else depends on it, and one build
 # serves machines with and without a driver.
 set(TRIREME_HAVE_CUDA OFF)
@@ -60,5 +61,5 @@ function(trireme_cuda_module)
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin C_VISIBILITY_PRESET hidden)
   target_link_libraries(trireme-cuda PRIVATE CUDA::cudart_static CUDA::cublas CUDA::cublasLt)
   add_dependencies(programs trireme-cuda)
-  install(TARGETS trireme-cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS trireme-cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT trireme-cuda)
 endfunction()

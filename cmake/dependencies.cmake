@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Every library that Trireme uses, by its pkg-config name; libtrireme is content with ZeroMQ and msgpack. scripts/install-deps.sh installs them from the distribution.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What people run. The coordinator and the workers are built from their folders; main.c is kept out of the libraries so that tests can link them.
 file(GLOB coordinator_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/coordinator/*.c)
 list(REMOVE_ITEM coordinator_sources ${CMAKE_SOURCE_DIR}/coordinator/main.c)
@@ -52,15 +53,24 @@ target_link_libraries(trireme-bench-memory PRIVATE tri_bench)
 add_executable(trireme-bench-load worker/bench/load.c)
 target_link_libraries(trireme-bench-load PRIVATE tri_runtime)
 
-add_dependencies(programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-doctor trireme-template trireme-chat trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
-install(TARGETS trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-doctor trireme-template trireme-chat trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
+set(server_programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-doctor trireme-template trireme-chat
+  trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
+add_dependencies(programs ${server_programs})
+install(TARGETS ${server_programs})
 
 # What was measured of products on devices; programs look for it in ../share/trireme, in the build's folder as in an installed tree.
 configure_file(kernels/cuda/gemm_tactics.txt share/trireme/cuda-gemm-tactics.txt COPYONLY)
 install(FILES kernels/cuda/gemm_tactics.txt DESTINATION share/trireme RENAME cuda-gemm-tactics.txt)
 
 # What the README's commands name: example configurations, the bundled model, the documents.
-install(DIRECTORY cluster-configs DESTINATION share/trireme)
+install(DIRECTORY cluster-configs DESTINATION share/trireme USE_SOURCE_PERMISSIONS)
 install(DIRECTORY tests/models/abacus DESTINATION share/trireme/models PATTERN expected.safetensors EXCLUDE)
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN man EXCLUDE)
-install(FILES README.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN man EXCLUDE PATTERN Doxyfile EXCLUDE PATTERN doxygen.sed EXCLUDE)
+install(FILES README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# Units of systemd.
+file(GLOB units ${CMAKE_SOURCE_DIR}/cluster-configs/systemd/*.service ${CMAKE_SOURCE_DIR}/cluster-configs/systemd/*.target
+  ${CMAKE_SOURCE_DIR}/cluster-configs/systemd/*.socket)
+if(units)
+  install(FILES ${units} DESTINATION lib/systemd/system)
+endif()

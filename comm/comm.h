@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives and transfers among the ranks of a group, behind one table.
  *
  * Backends: `self` (one rank), `mpi` (host memory, shared between the ranks of one host), and on device memory `nccl`

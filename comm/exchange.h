@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The exchange of a layer with experts among the data-parallel shards of a group (DeepSpeed-Inference, Aminabadi et al.
  * 2022, section V.B): rows go to the ranks that have their experts, and what these compute of them comes back.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ALLGATHER: three all-gathers and a reduce-scatter along the column, in the order of the backend's compute stream. */
 #include "comm/exchange_impl.h"
 #include "runtime/base/mem.h"

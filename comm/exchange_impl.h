@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The exchange's state, and how rows find their peers.
  *
  * The peers of a form are the ranks that rows go to: the column's, or the stage's with FLAT. A peer brings its share of

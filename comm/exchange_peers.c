@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* COORDINATED on device memory: the column's communicator sends a row to the ranks that have its experts. */
 #include "comm/exchange_impl.h"
 

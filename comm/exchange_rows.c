@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* COORDINATED, SHARE and FLAT: a row goes once to each peer that has one of its experts. */
 #include "comm/exchange_impl.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives over MPI on host memory. The only file that knows mpi.h. Ranks that are all of one host use its shared
  * memory instead (comm/shm.h), where it can be had; MPI then carries the messages between two ranks.
  *

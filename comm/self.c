@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The communicator of a group of one: there is no peer to send to or to receive from. */
 #include <string.h>
 

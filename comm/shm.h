@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives among ranks of one host through memory that they share: one round, no messages.
  *
  * Every rank has two slots and a counter of rounds. In a round a rank writes its data into the slot of the round's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Admission: whether a request may become a job, and whether a job fits into a group. */
 #include <string.h>
 

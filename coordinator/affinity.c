@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* With several groups a job goes to the one that has had a prompt that begins like its own, whose KV blocks it finds
  * there, unless that is much busier than another.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The file of --allowed-keys: public keys of the clients that may connect. */
 #ifndef TRI_COORDINATOR_ALLOWED_KEYS_H
 #define TRI_COORDINATOR_ALLOWED_KEYS_H

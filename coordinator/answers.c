@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The response cache as jobs see it: which of them it may answer, what an answer belongs to, and the two ways of an
  * answer, from a job that has ended into the cache and from there into a job that is queued. Texts, token ids, log
  * probabilities and numbers are kept as the job has them, so that they are sent as those of any other job. */

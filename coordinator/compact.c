@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Compaction: a job that lives for long keeps all records behind its first one. It is recorded anew, as one record that
  * has all of it, and what is in front of that is no longer needed for it once that one is durable. */
 #include "coordinator/state.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Guards the clients' socket against two things that ZeroMQ's library leaves to whoever comes.
  *
  * It ends the process where a connection comes and no descriptor is left (the listener of a socket file asserts on

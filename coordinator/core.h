@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core: a state machine without sockets, clocks, threads or files.
  *
  * Inputs are the calls below, each with the time it happened, and what the calls on tri_core_io return: the status of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Defaults: the model's generation_config fills in what a request leaves open. */
 #include <math.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Delivery to clients. A job with new output is marked; deliver_all sends what each client has not had yet. A client
  * that reads slowly keeps its job marked: its tokens merge into larger messages, and memory is bounded by the jobs' own
  * output. */

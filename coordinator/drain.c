@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a cluster: what runs may finish first (drain), or ends with an error (abandon). No new job is taken, and
  * the groups are told to leave once the last job has ended. */
 #include "coordinator/state.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The jobs of an encoder until they are queued: the model must be able to do what they ask for, and the memory of their
  * answers is counted before it is taken. Their life is that of any other job (jobs.c), their answers are in
  * embed_results.c. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The answers of an encoder: the numbers that a group has computed, made into embeddings or scores, and sent. A job is
  * forgotten once its answer is delivered. */
 #include <math.h>

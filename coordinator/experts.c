@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks tell the rows that the experts in their slots have had; the sums by expert are the answer to who asks. */
 #include <stdio.h>
 #include <stdlib.h>

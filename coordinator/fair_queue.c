@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The queue of jobs that wait for a group. Between clients it is start-time fair queueing (Goyal, Vin, Cheng, 1996), in
  * two levels: the owner that has had least service is next, and of it the flow that has; within a flow jobs go by age.
  * Service is tokens over weight. A job is charged when a group gets it, with a guess of its answer, and at its end with

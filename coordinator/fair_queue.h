@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Flows: what the fair queue shares between. A flow is the jobs that one client, or one caller of a client, has. */
 #ifndef TRI_COORDINATOR_FAIR_QUEUE_H
 #define TRI_COORDINATOR_FAIR_QUEUE_H

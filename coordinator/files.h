@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of the core's files on each other. Included by coordinator/state.h, behind the data. */
 #ifndef TRI_COORDINATOR_FILES_H
 #define TRI_COORDINATOR_FILES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Flows and what they may have: an owner may have half of the room that others leave, and so may each flow of it, so
  * that whoever comes next finds room. */
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The replica groups that the coordinator knows: found by number and epoch, by their leader, or as the one that gets
  * the next job. */
 #include "coordinator/state.h"

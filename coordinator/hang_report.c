@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The report of a group that hangs: where each of its ranks stands, and which of them are behind the others. */
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prometheus histograms with fixed bounds. */
 #ifndef TRI_COORDINATOR_HISTOGRAM_H
 #define TRI_COORDINATOR_HISTOGRAM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The jobs that the coordinator knows: found by their own id, by that of the request, or by the client's, in lists of
  * those that are active and those that have ended. */
 #include <string.h>

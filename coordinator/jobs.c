@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a job: submitted, tokenized, queued, assigned to a group, ended, forgotten. */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A journal: records that outlive the process that wrote them, in segments of a folder.
  *
  * A record is written (tri_journal_write) when a process that is killed no longer loses it, and durable when a machine

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of a journal, and nobody else. */
 #ifndef TRI_COORDINATOR_JOURNAL_IMPL_H
 #define TRI_COORDINATOR_JOURNAL_IMPL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading a journal's segments at a start. */
 #include <dirent.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The files of a journal: allocated ahead, begun, forgotten. */
 #include <errno.h>
 #include <fcntl.h>

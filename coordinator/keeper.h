@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The keeper: puts the core's facts into a journal, and makes the jobs of an earlier start from it. Part of the
  * coordinator's shell: one thread, and a NULL keeper keeps nothing. */
 #ifndef TRI_COORDINATOR_KEEPER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The program's own accept, accept4 and recv, which ZeroMQ's library calls in place of the system's: see
  * connection_guard.h. This file does without sys/socket.h, whose declarations have types of the system library's own.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The program's own accept, accept4 and recv. */
 #ifndef TRI_COORDINATOR_LIBRARY_CALLS_H
 #define TRI_COORDINATOR_LIBRARY_CALLS_H

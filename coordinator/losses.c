@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The jobs of a group that is lost. */
 #include "coordinator/state.h"
 #include "runtime/base/log.h"

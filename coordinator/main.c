@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme-coordinator: the front door. This file is the shell around the core: sockets, signals, clocks, the
  * tokenizer's threads and the memory watch. */
 #include <errno.h>

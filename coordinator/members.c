@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replica groups: their ranks register, the group becomes ready, reports its health, gets leases, and may be lost. */
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/memory_watch.h"
 
 #include <malloc.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The watch over memory that clients can make the library of the sockets hold: a message without end fills it before
  * anything is readable, and only closing the socket frees it. */
 #ifndef TRI_COORDINATOR_MEMORY_WATCH_H

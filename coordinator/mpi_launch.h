@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* --launch mpi: the coordinator is rank 0 of the MPI job whose other ranks are the workers. MPI serves to bring their
  * public keys here and the coordinator's address and public key to them, and for nothing else. */
 #ifndef TRI_COORDINATOR_MPI_LAUNCH_H

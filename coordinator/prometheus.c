@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Metrics as Prometheus reads them: the text of a stats reply. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Facts that a coordinator which starts again must know of the jobs of the one before it, in the order in which they
  * came to be. Nothing else changes a job between two of them but time. */
 #ifndef TRI_COORDINATOR_RECORD_H

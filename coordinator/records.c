@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The facts about jobs that outlive this process: tri_core_io's record takes them. Of a job that was accepted nothing
  * goes to its client before that is durable. */
 #include "coordinator/state.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replays: a job whose group is lost goes back into the queue, and another group, or the next epoch of the same one,
  * goes on with it behind the tokens that have come. Its seed is fixed and a draw is keyed by seed, choice and number of
  * the token, so that the client gets what an undisturbed group would have drawn.

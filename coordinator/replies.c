@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replies that need no job. */
 #include "coordinator/state.h"
 #include "runtime/base/version.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Status replies. Metrics are in prometheus.c. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/response_cache.h"
 
 #include <string.h>

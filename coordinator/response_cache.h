@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The response cache: answers by the requests that they belong to, both of them bytes. It is bounded in bytes, its own
  * overhead included, and lets go what was used longest ago. Two keys are the same where all of their bytes are; a hash
  * only finds them. No call does more work than its key and its answer are long, but for what a put makes room for,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs of a coordinator that ran before this one, from what it has recorded. They are made as if their clients had just
  * asked, get the tokens that they had, and wait in the queue for a group that goes on behind those. */
 #include "coordinator/state.h"

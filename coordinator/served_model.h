@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The model that a coordinator speaks for: everything of it but its weights. */
 #ifndef TRI_COORDINATOR_SERVED_MODEL_H
 #define TRI_COORDINATOR_SERVED_MODEL_H

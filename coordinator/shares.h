@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Weights of clients in the fair queue: --client-share, and those of the file of allowed keys. */
 #ifndef TRI_COORDINATOR_SHARES_H
 #define TRI_COORDINATOR_SHARES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of the core on the world, and how it is made. */
 #include "coordinator/shell.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's shell: what stands around the core. Shared by main.c and shell.c. */
 #ifndef TRI_COORDINATOR_SHELL_H
 #define TRI_COORDINATOR_SHELL_H

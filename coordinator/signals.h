@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's signals as bytes in a pipe, for a loop that polls. A signalfd would not do: a library may have
  * started threads before main (OpenBLAS does), which block nothing, and there the default action would end the process.
  */

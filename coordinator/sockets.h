@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's two sockets: clients connect to one, workers to the other. */
 #ifndef TRI_COORDINATOR_SOCKETS_H
 #define TRI_COORDINATOR_SOCKETS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The core's data, shared by its files and nobody else. */
 #ifndef TRI_COORDINATOR_STATE_H
 #define TRI_COORDINATOR_STATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Stop strings: finding them in a text that grows, and holding back what may become one. */
 #include <string.h>
 

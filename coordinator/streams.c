@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Weights that do not stay in memory: what ranks tell of theirs, as sums and as metrics. */
 #include "coordinator/state.h"
 

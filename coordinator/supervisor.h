@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's line to the process that started it, `trireme up`: two pipes that are not waited for, of events to
  * it (--event-fd) and of notices from it (--notice-fd), with one line of text for each. */
 #ifndef TRI_COORDINATOR_SUPERVISOR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text of choices: token ids become text that may be shown, as they come. */
 #include <math.h>
 #include <stdio.h>

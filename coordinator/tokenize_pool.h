@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tokenizer's threads: texts go in, token ids come out, so that the socket loop never waits for a long text. The
  * connections that have texts waiting take turns, a text each, so that nobody waits for all that another has sent. */
 #ifndef TRI_COORDINATOR_TOKENIZE_POOL_H

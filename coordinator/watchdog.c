@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The watchdog: gives up groups with a rank that never came, that reports nothing, or that no longer makes progress. */
 #include <math.h>
 #include <stdarg.h>

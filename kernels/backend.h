@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A backend: the table of ops and of everything else that a device or the host does for the executor.
  *
  * The executor never asks which backend it has. tri_backend_create() fills the table: each op slot starts as one that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of experts between the ranks of a column (comm/exchange.h), as a communicator that can send a row to those alone
  * who have its experts takes them: `dispatch` and `combine` of comm/comm.h. On device memory of one host. */
 #ifndef TRI_KERNELS_EXPERT_ROWS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tactics: how a device runs a product (a GEMM) for which it has several kernels. What was measured is kept by shape,
  * and written down as text.
  *

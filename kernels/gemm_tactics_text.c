@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tactics as text; see gemm_tactics.h for the format. */
 #include <inttypes.h>
 #include <stdio.h>

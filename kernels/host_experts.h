@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Experts that lie in the host's memory beside a device, and that the host's processors compute: what llama.cpp's
  * --cpu-moe does. A token reads few of a model's many experts, so that a host's memory reads those in less time than a
  * link takes to bring all of them, or those.

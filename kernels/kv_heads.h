@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which of a rank's query heads read which of its KV heads. A group of heads_per_kv neighbours shares one; where the
  * ranks' parts of the query heads cut through groups (40 heads over 10 KV heads on 4 ranks), the first one lacks its
  * skipped_heads first members and the last one what is beyond num_heads. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA backend is a shared module: one build serves machines with and without a driver. */
 #include <dlfcn.h>
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ops: their arguments, and what each reads and writes.
  *
  * One generic executor (runtime/forward) emits these and nothing else. Activations are float32 on the CPU backends.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Symmetric int8: a row's numbers are q * scale with q in -127 .. 127, its largest magnitude at 127. Weights are
  * quantised per output channel when they are loaded, activations per token as they come (the scheme of Dettmers et al.,
  * "LLM.int8()", 2022, section 2.1, row-wise on both sides and without its outliers). */

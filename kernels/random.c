@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/random.h"
 
 #include "kernels/quantize.h"

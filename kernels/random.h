@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Made-up weights: every element is a function of a key and of its place in the whole model's tensor, so that every
  * backend and every layout makes the same ones, bit for bit. */
 #ifndef TRI_KERNELS_RANDOM_H

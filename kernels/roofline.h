@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The machine's roofline: its ceilings, measured where and when the work runs: what a plain read gets out of memory and
  * what the BLAS gets out of the cores, of the host or, where the backend's memory is elsewhere, of the device. Every
  * benchmark interleaves these with its own rounds and compares medians, so that a busy machine slows both alike. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Drawing tokens from logits: what a sequence asks for, and the arguments of the three ops that draw. */
 #ifndef TRI_KERNELS_SAMPLE_H
 #define TRI_KERNELS_SAMPLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every host sampler shares this, so that two backends given the same logits differ in nothing but speed. */
 #ifndef TRI_KERNELS_SAMPLING_H
 #define TRI_KERNELS_SAMPLING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The data of kernels: weights, activations, the KV cache of a layer, and the token batch of a step.
  *
  * Matrices are row-major. A weight is [n, k] (out features, in features). T tokens, S sequences. Nothing here owns what

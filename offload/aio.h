@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads that are under way while the caller does something else: a queue of them over io_uring, or over a few threads
  * with pread(2) where the kernel or a container refuses io_uring. Nothing but bytes and descriptors; a caller who asks
  * again after a short read is reader.c. */

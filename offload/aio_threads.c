@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The same over threads that block in pread. */
 #include <errno.h>
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads over io_uring (Axboe, "Efficient IO with io_uring", 2019): the one file that knows liburing. */
 #include <errno.h>
 #include <liburing.h>

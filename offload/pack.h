@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A pack: the streamed weights of one rank in a file of their own, each part as it lies in memory. It is made where the
  * checkpoint's layout does not allow to stream from it: weights that are cut, transposed, interleaved or quantised.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A pack's header and table as they lie in the file, for those who read one (pack.c) and make one (pack_make.c).
  *
  * Nothing in them is believed: a header must be, byte by byte, the one that the layout asks for, and so must an entry,

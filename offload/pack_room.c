@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "offload/pack_room.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The room and the rights that a pack wants of its folders: what makers ask for, and whether they would get it. */
 #ifndef TRI_OFFLOAD_PACK_ROOM_H
 #define TRI_OFFLOAD_PACK_ROOM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Byte ranges of files, many at a time, into a ring of buffers: what fills weights from a disk.
  *
  * Reads go past the page cache where the file system allows it (O_DIRECT), and through it otherwise. A range may begin

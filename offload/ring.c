@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "offload/ring.h"
 
 #include "runtime/base/mem.h"

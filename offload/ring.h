@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The places of a model's parts in a ring that has room for some of them, when they come and go in a fixed order that
  * repeats. Pure arithmetic.
  *

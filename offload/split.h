@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory through which the ranks of one host have in common what each of them has read: of weights that all of them
  * need, each reads a share from the disk, and takes the others' shares from where those have put them
  * (DeepSpeed-Inference, Aminabadi et al. 2022, section VI.B: each GPU fetches a part of a layer, and all gather it).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Weights that do not stay in memory: the parts of a model come from files or from the host's memory, in the order in
  * which every step walks over them, into a ring that has room for a few (ZeRO-Inference: DeepSpeed-Inference, Aminabadi
  * et al. 2022, section VI).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies of a stream to its device: queues of them, each on a stream of the device's own, and what is done behind each.
  */
 #include "offload/stream_impl.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The state of a stream, and what its thread does about bytes that are read once for several ranks. */
 #ifndef TRI_OFFLOAD_STREAM_IMPL_H
 #define TRI_OFFLOAD_STREAM_IMPL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes that are read once for several ranks: a stream's side of its split. */
 #include <string.h>
 

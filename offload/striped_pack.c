@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "offload/striped_pack.h"
 
 #include "runtime/base/mem.h"

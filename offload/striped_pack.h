@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A pack (pack.h) in one file, or spread over several folders, with a file in each (stripes.h). It is there when all of
  * its files are whole.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "offload/stripes.h"
 
 #include "offload/pack_form.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How the parts of a pack lie in several files, one on each drive, so that a part's bytes come from all of them at once
  * (striping, as RAID 0 has it: Patterson, Gibson, Katz 1988).
  *

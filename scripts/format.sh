@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Formats the sources and lints what it can: clang-format, cppcheck, shellcheck (scripts/install-deps.sh --dev has them all), and
 # scripts/style.sh.
 #   scripts/format.sh           formats in place, then lints
@@ -79,7 +80,7 @@ case $mode in
   lint_sources
   ;;
 *)
-  sed -n '2,7p' "$0"
+  sed -n '3,8p' "$0"
   exit 2
   ;;
 esac

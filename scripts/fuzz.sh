@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Searches with libFuzzer, from the seeds and from what earlier searches have kept, and keeps what is new.
 #   scripts/fuzz.sh SECONDS [NAME...]      SECONDS of CPU time for each harness tests/fuzz/fuzz_NAME.c (all of them)
 # Needs clang (scripts/install-deps.sh --dev). PROCESSES (all cores) search at a time, in BUILD (build/fuzz). A line with the time goes to
@@ -6,12 +7,12 @@
 # was found; the input lies in BUILD/artifacts/NAME, and the log beside it says what it is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[[ ${1:-} =~ ^[1-9][0-9]*$ ]] || { sed -n '2,6s/^# //p' "$0" >&2; exit 2; }
+[[ ${1:-} =~ ^[1-9][0-9]*$ ]] || { sed -n '3,7s/^# //p' "$0" >&2; exit 2; }
 seconds=$1 processes=${PROCESSES:-$(nproc)} build=${BUILD:-build/fuzz} kept=tests/fuzz/found worst=0
 shift
 [[ $# -gt 0 ]] || { all=(tests/fuzz/fuzz_*.c) && all=("${all[@]##*/fuzz_}") && set -- "${all[@]%.c}"; }
 for name; do [[ -e tests/fuzz/fuzz_$name.c ]] || { echo "fuzz.sh: there is no tests/fuzz/fuzz_$name.c" >&2; exit 2; }; done
-cmake -S . -B "$build" -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTRIREME_FUZZ=ON -DTRIREME_CUDA=OFF >/dev/null
+cmake -S . -B "$build" -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTRIREME_FUZZ=ON -DTRIREME_CUDA=OFF -DTRIREME_WERROR=ON >/dev/null
 ninja -C "$build" "${@/#/fuzz_}" >/dev/null
 
 for name; do

@@ -1,8 +1,9 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what Trireme needs from the distribution's packages: Debian 12 or Ubuntu 24.04 (and later ones of either).
 #   scripts/install-deps.sh [--test] [--dev] [--slurm] [--dry-run]
 #     --test     also what the tests use: check, emulated hosts
-#     --dev      also what scripts/format.sh and libFuzzer use
+#     --dev      also what scripts/format.sh, libFuzzer, the target docs and cpack's test use
 #     --slurm    also a Slurm for tests/tools/slurm.sh
 #     --dry-run  only says what is missing; exit code 1 when something is
 # Uses sudo when not root, and touches nothing when everything is there.
@@ -15,7 +16,7 @@ for arg; do
   --dev) want_dev=1 ;;
   --slurm) want_slurm=1 ;;
   --dry-run) dry=1 ;;
-  *) sed -n '2,8p' "$0"; exit 2 ;;
+  *) sed -n '3,9p' "$0"; exit 2 ;;
   esac
 done
 
@@ -40,17 +41,24 @@ libopenblas-pthread-dev|large matrix products
 libncurses-dev|trireme top
 libevent-dev|the event loop of the HTTP gateway
 curl|asks the HTTP gateway, in demo.sh and in tests
-scdoc|man pages'
+scdoc|the man page trireme(1)
+help2man|man pages of every command'
 for_tests='check|unit tests
 iproute2|emulated hosts with addresses of their own
 util-linux|unshare and nsenter for the same
 procps|tests look at processes
-strace|makes system calls fail, in tests'
+strace|makes system calls fail, in tests
+python3-zmq|the Python example over ZeroMQ
+python3-msgpack|the same
+zsh|its completion is run
+fish|its completion is run'
 for_dev='clang|libFuzzer
 libclang-rt-dev|its sanitizers
 clang-format|source format
 cppcheck|lint of the sources
-shellcheck|lint of the scripts'
+shellcheck|lint of the scripts
+doxygen|the reference of libtrireme
+lintian|lint of the packages'
 for_slurm='slurm-wlm|a Slurm cluster on this machine
 munge|its authentication'
 
@@ -67,7 +75,7 @@ This script knows the packages of Debian and Ubuntu; this is ${PRETTY_NAME:-$ID}
 Install these with their headers by your own means, then run cmake (it names what it does not find):
   a C11 compiler, CMake 3.22, Ninja, pkg-config, Open MPI 4.1 or 5, ZeroMQ 4.3 (with CURVE), msgpack-c 4 or later,
   hwloc 2.5, liburing 2, Jansson 2.13, libyaml 0.2, PCRE2 10 (8 bit, with JIT), utf8proc 2, xxHash 0.8, OpenBLAS 0.3,
-  ncurses 6, libevent 2.1; for the tests check 0.15; for man pages scdoc.
+  ncurses 6, libevent 2.1; for the tests check 0.15; for man pages scdoc and help2man.
 TEXT
   exit 1
 fi

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes the README's picture, docs/running.svg, of a cluster that runs: what is typed, and what came of it.
 #   scripts/picture.sh BIN      BIN has the programs
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if [ $# != 1 ] || [ ! -x "$1/trireme" ]; then sed -n '2,3s/^# //p' "$0" >&2; exit 2; fi
+if [ $# != 1 ] || [ ! -x "$1/trireme" ]; then sed -n '3,4s/^# //p' "$0" >&2; exit 2; fi
 PATH=$(realpath "$1"):$PATH
 run=$(mktemp -d) up=
 trap '[ -z "$up" ] || { kill -TERM "$up" && wait "$up"; } >/dev/null 2>&1; rm -rf "$run"' EXIT

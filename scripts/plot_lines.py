@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Lines of JSON as a figure: an SVG of one line for each series, readable on light and on dark pages.
 
   plot_lines.py LINES --x offered_rate --y request_throughput --series strategy --output FIGURE.svg

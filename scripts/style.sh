@@ -1,7 +1,8 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What clang-format does not look at: statements joined by commas, nested ternaries, statuses tested as booleans, and comments that
-# begin with What, Who, Where, Of, As or Whether.
-#   scripts/style.sh              checks the folders of $clean; exit code 1 where something is wrong
+# begin with What, Who, Where, Of, As or Whether. And files that do not say their licence in their first two lines.
+#   scripts/style.sh              checks the folders of $clean, and every file's licence; exit code 1 where something is wrong
 #   scripts/style.sh FOLDER...    checks these
 #   scripts/style.sh --counts     how many of each every folder has
 #   scripts/style.sh --self-test  planted violations must be found, and what looks like them must not
@@ -138,6 +139,15 @@ look() { # FOLDER...: one line for each violation, "FILE:LINE: KIND: STATEMENT"
     }'
 }
 
+# Files that we wrote and that have comments; build trees, what git keeps and what tests read are left out.
+unlicensed() { # DIR: their names
+  find "$1" \( -name build -o -name .git -o -name .cache -o -name .whl -o -name .gpu-deps -o -path "$1/tests/data" -o -path "$1/tests/fuzz/corpus" \) -prune -o -type f \( \
+    -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.sh' -o -name '*.py' -o -name '*.bash' -o -name '*.fish' -o -name '*.cmake' \
+    -o -name '*.sbatch' -o -name '*.in' -o -name CMakeLists.txt -o -name '_trireme*' -o -path '*/.ci/run' \) -print | while read -r file; do
+    sed 2q "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' || echo "$file: no line SPDX-License-Identifier: Apache-2.0"
+  done | sort
+}
+
 counts() {
   printf '%-20s %8s %8s %8s %8s\n' folder comma ternary status comment
   for folder in $all; do
@@ -207,6 +217,11 @@ comment|/* Where two meet,\n * and more. */
 |/* Offsets, as they are. */
 |char *s = "/* What */";
 CASES
+  rm "$dir/x.c"
+  mkdir "$dir/build" && touch "$dir/build/b.c" && printf '/* SPDX-License-Identifier: Apache-2.0 */\nint a;\n' >"$dir/a.c"
+  [ -z "$(unlicensed "$dir")" ] || { echo "a licence was not found"; wrong=1; }
+  printf '#!/bin/sh\n\n# SPDX-License-Identifier: Apache-2.0\n' >"$dir/late.sh"
+  [ "$(unlicensed "$dir" | wc -l)" = 1 ] || { echo "a file without a licence was not found"; wrong=1; }
   [ $wrong = 0 ] && echo "every planted violation was found, and nothing else"
   exit $wrong
 }
@@ -214,12 +229,13 @@ CASES
 case ${1-} in
 --self-test) self_test ;;
 --counts) cd "$(dirname "$0")/.." && counts && exit ;;
--*) sed -n '2,7p' "$0"; exit 2 ;;
+-*) sed -n '3,8p' "$0"; exit 2 ;;
 esac
 cd "$(dirname "$0")/.." || exit 1
+licences=
 # shellcheck disable=SC2086
-[ $# -gt 0 ] || set -- $clean
-found=$(look "$@")
+[ $# -gt 0 ] || { set -- $clean; licences=$(unlicensed .); }
+found=$(look "$@" && printf '%s' "$licences")
 [ -z "$found" ] && exit
 printf '%s\n' "$found"
 exit 1

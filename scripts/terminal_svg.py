@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws text as a terminal shows it: an SVG on standard output. Lines that begin with "$ " are what was typed.
 
    terminal_svg.py TITLE <TEXT >FILE.svg

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes runtime/tokenizer/unicode_tables.c: where the Hugging Face tokenizers library (0.23) knows another version of
 Unicode than the libraries that we link.
 
@@ -86,6 +87,7 @@ def write(folder):
     old8, old9, base, new, last = (versions[v]["category"] for v in versions)
     every = range(0x110000)
 
+    print("/* SPDX-License-Identifier: Apache-2.0 */")
     print("/* Unicode 8, 9, 16 and 17 where they differ from what PCRE2 and utf8proc know. Written by scripts/unicode_tables.py. */")
     print('#include "runtime/tokenizer/unicode_tables.h"\n\n/* clang-format off */')
 

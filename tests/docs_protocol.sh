@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # docs/protocol.md names every op and every field of the messages between clients and the coordinator.
 #   docs_protocol.sh [DIR]        checks a source tree
 #   docs_protocol.sh --self-test  checks that a field without a word is found

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Tests for a machine with an NVIDIA device, where the CUDA toolkit and the packages of scripts/install-deps.sh are:
 #   tests/gpu.sh quick     builds; every op against the reference, every checkpoint in every type, and with streamed weights
 #   tests/gpu.sh sanitize  builds; every op on small shapes under compute-sanitizer (memcheck, initcheck, racecheck)
@@ -14,7 +15,7 @@ bin=${TRIREME_GPU_BIN:-build/gpu/bin}
 build() {
   [ -z "${TRIREME_GPU_BIN:-}" ] || return 0
   mkdir -p build
-  cmake -S . -B build/gpu -G Ninja -DTRIREME_CUDA=ON -DTRIREME_CUDA_ARCHITECTURES="${TRIREME_CUDA_ARCHITECTURES:-native}" >build/gpu.cmake.log 2>&1 || { cat build/gpu.cmake.log; return 1; }
+  cmake -S . -B build/gpu -G Ninja -DTRIREME_CUDA=ON -DTRIREME_WERROR=ON -DTRIREME_CUDA_ARCHITECTURES="${TRIREME_CUDA_ARCHITECTURES:-native}" >build/gpu.cmake.log 2>&1 || { cat build/gpu.cmake.log; return 1; }
   cmake --build build/gpu -j "$(nproc)" >build/gpu.build.log || { tail -40 build/gpu.build.log; return 1; }
 }
 
@@ -100,5 +101,5 @@ crowd() { # LAYOUT
 
 case ${1:-} in
 quick | sanitize | multi | serve) build && "$1" ;;
-*) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

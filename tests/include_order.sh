@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The include order of docs/architecture.md: each folder may include only what lies below it, and each third-party library has
 # one file (or folder) that may include its headers, so that it can be replaced in one place.
 #   include_order.sh [DIR]        checks a source tree
@@ -149,6 +150,6 @@ CASES
 
 case ${1-} in
 --self-test) self_test ;;
--*) sed -n '2,7p' "$0"; exit 2 ;;
+-*) sed -n '3,8p' "$0"; exit 2 ;;
 *) check "${1:-$(dirname "$0")/..}" ;;
 esac

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Checks that the CUDA module can be opened by every program that loads it: what it takes from the program is there, by the same name. A
 # header of C that C++ takes for its own builds all the same: missing names are looked for when a module is opened.
 #   module_opens.sh MODULE PROGRAM...  exit code 77 (skipped) without nm
@@ -44,6 +45,6 @@ self_test() {
 command -v nm >/dev/null || { echo "no nm here"; exit 77; }
 case ${1-} in
 --self-test) self_test "$2" ;;
--* | '') sed -n '2,5p' "$0"; exit 2 ;;
+-* | '') sed -n '3,6p' "$0"; exit 2 ;;
 *) check "$@" ;;
 esac

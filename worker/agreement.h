@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Options that must be the same on all ranks of a group. mpirun gives each program arguments of its own. */
 #ifndef TRI_WORKER_AGREEMENT_H
 #define TRI_WORKER_AGREEMENT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cost table of an encoder's batches: seconds of a step by the length of its sequences and their number, as
  * TurboTransformers' batch scheduler has it (Fang et al. 2021, section 5: cached_cost). It is measured at the start,
  * kept on disk, and refined by the steps that are served.

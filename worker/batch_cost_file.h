@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The file of a cost table, so that a start need not measure again. The key says what it is good for: the model, its
  * types, the layout, the device and the version. */
 #ifndef TRI_WORKER_BATCH_COST_FILE_H

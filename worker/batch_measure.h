@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fills in an encoder's cost table at the start: steps of equally long sequences that mean nothing, from the smallest
  * batch on, each as the fastest of a few runs. What the time does not suffice for follows from smaller ones. */
 #ifndef TRI_WORKER_BATCH_MEASURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The batch scheduler of TurboTransformers (Fang et al. 2021, section 5, Algorithm 3): waiting sequences, sorted by
  * length, are cut into batches whose padded costs have the least sum, by dynamic programming:
  *

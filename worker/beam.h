@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Beam search with the meaning that Hugging Face's generate() gives it, beams, length_penalty and early_stopping
  * included (transformers, generation/utils.py, _beam_search).
  *

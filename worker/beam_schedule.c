@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Beam search in the scheduler: one sequence for each beam, all in slots of one lane from admission to the end.
  *
  * The first sequence computes the prompt; from the first draw on all live beams decode together or not at all, so that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The leader's book of KV blocks: which are free, and how many sequences share each. Sharing is by reference count with
  * copy-on-write (PagedAttention, Kwon et al. 2023, section 4.4). A block that the prefix cache holds is free without an
  * owner like any other, and is taken when there are none that it does not hold. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The canary: one token that goes through every rank of a group before it is ready. Its logits must be numbers, and
  * what they put first is compared with what the groups say that serve already. */
 #ifndef TRI_WORKER_CANARY_H

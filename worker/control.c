@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The control thread of a worker: its line to the coordinator. */
 #include <errno.h>
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An encoder's batches by their predicted cost, and those that they are compared with (TurboTransformers, Fang et al.
  * 2021, section 5): dp-hungry, dp-lazy, naive and none. They are rectangles: each sequence counts as long as the
  * longest one of its batch. The engine packs sequences without padding, so sequences of nobody fill what a rectangle

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The leader's knowledge of what an encoder's batches cost: the table, where it came from, and what the steps took that
  * have been served since. */
 #ifndef TRI_WORKER_ENCODER_COST_H

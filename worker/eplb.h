@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The leader's decisions about the placement of experts while the group serves (vLLM's --enable-eplb).
  *
  * Every --eplb-step-interval steps all ranks count the rows of their experts. Those of the window, and half of what

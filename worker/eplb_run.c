@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/eplb_run.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Movement of experts in a worker: how the leader's decisions (eplb.h) come about, and what all ranks do about them. */
 #ifndef TRI_WORKER_EPLB_RUN_H
 #define TRI_WORKER_EPLB_RUN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The rows of a rank's experts, for who asks: the step thread takes them between two steps, the control thread tells
  * them. */
 #include "worker/expert_counts.h"

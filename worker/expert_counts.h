@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The rows of a rank's experts, from the step thread to the coordinator. */
 #ifndef TRI_WORKER_EXPERT_COUNTS_H
 #define TRI_WORKER_EXPERT_COUNTS_H

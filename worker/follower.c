@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The step loop of every rank but the leader: take a plan, run it, and, on the sampling rank, send back what was drawn.
  */
 #include "worker/canary.h"

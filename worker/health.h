@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The state of a rank, as its control thread reports it. */
 #ifndef TRI_WORKER_HEALTH_H
 #define TRI_WORKER_HEALTH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of a job: everything that its choices can ever need, taken at once, so that the step path allocates
  * nothing. */
 #include <math.h>

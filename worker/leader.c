@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The leader's step loop: commands in, plans out, results in, tokens out. */
 #include <string.h>
 

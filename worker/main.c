@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme-worker: one rank of a replica group. */
 #include <errno.h>
 #include <signal.h>

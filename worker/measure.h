@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The best that the machine could do, for the figures beside a benchmark's: measured on request, while nothing runs. */
 #ifndef TRI_WORKER_MEASURE_H
 #define TRI_WORKER_MEASURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The placement of a rank: its backend, the threads beside it, and the cores that those are on. */
 #ifndef TRI_WORKER_PLACEMENT_H
 #define TRI_WORKER_PLACEMENT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Preemption: when the KV blocks run out, the running sequence that came last gives its blocks back and is computed
  * again later, or goes on with what it has left in the host's memory; and by priority who makes way for the first in
  * the queue. */

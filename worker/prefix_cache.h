@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The prefix cache: which KV blocks hold which tokens behind which others, so that a sequence that begins like an
  * earlier one takes its blocks instead of computing them again (automatic prefix caching, as vLLM has it; the sharing
  * itself is PagedAttention's, Kwon et al. 2023, section 4.4).

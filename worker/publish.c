@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/publish.h"
 
 void tri_worker_publish(tri_worker *w, const tri_shards *shards) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The scheduler's figures on their way to the control thread, which reports them. */
 #ifndef TRI_WORKER_PUBLISH_H
 #define TRI_WORKER_PUBLISH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cost model of a rank's own stage, as `trireme plan` has it: by the figures that workers have left of this device,
  * else those of its kind; of a CPU by what a moment of measuring gives. */
 #ifndef TRI_WORKER_RANK_COST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The scheduler's state, and the lists, slots and blocks that all of its files move (schedule_blocks.c). */
 #ifndef TRI_WORKER_SCHEDULE_H
 #define TRI_WORKER_SCHEDULE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The scheduler's lists, slots and blocks. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ends of jobs that no draw brings: aborted ones, those past their deadline, and choices that came with all of
  * their tokens. */
 #include "worker/schedule.h"

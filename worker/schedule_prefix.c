@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The prefix cache in the scheduler: a sequence that is let in goes on behind the blocks that hold what it begins with,
  * and leaves those that it fills to others. */
 #include <sys/random.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The leader's scheduler: which sequences run in the next step of a lane, and what their tokens mean.
  *
  * Iteration-level scheduling (Orca, Yu et al. 2022, section 3.1): every step chooses again. Decodes come first, one

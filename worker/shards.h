@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The shards of a group with data-parallel attention: each has KV blocks and slots of its own, and so a scheduler
  * (scheduler.h); all run the same step at the same time.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/stream_hiding.h"
 
 #include "runtime/base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How many tokens a step needs to hide its streamed weights, as a rank predicts it before it has loaded any. */
 #ifndef TRI_WORKER_STREAM_HIDING_H
 #define TRI_WORKER_STREAM_HIDING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/stream_report.h"
 
 #include "runtime/base/wait.h"

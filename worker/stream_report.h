@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Figures that a rank tells of weights that do not stay in its memory. */
 #ifndef TRI_WORKER_STREAM_REPORT_H
 #define TRI_WORKER_STREAM_REPORT_H

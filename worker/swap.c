@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Swapping: a sequence that gives its KV blocks back leaves what they hold in the host's memory, and goes on where it
  * was when it has blocks again (PagedAttention, Kwon et al. 2023, section 4.5). With several lanes the running ones
  * whose lane has no step at hand leave in turns, too (DeepSpeed-Inference, Aminabadi et al. 2022, section IV.C.2). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The prediction by which the leader's scheduler swaps preempted sequences or computes them again. */
 #ifndef TRI_WORKER_SWAP_COST_H
 #define TRI_WORKER_SWAP_COST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A warm-up: what a group runs before it serves, so that the first request finds what the tenth does: kernels loaded,
  * algorithms of products chosen, and the decode steps recorded that most requests lead to.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One worker process: what its two threads share.
  *
  * The step thread (main) owns MPI, the engine and, on the leader, the scheduler. The control thread owns ZeroMQ: it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One call of a tool, byte by byte: a JSON object with a name and arguments, or a name before its arguments. */
 #ifndef TRI_CLIENT_CHAT_CALL_SCAN_H
 #define TRI_CLIENT_CHAT_CALL_SCAN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A call that is written as tags. Its arguments are made JSON, one parameter at a time. */
 #include <string.h>
 

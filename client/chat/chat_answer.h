@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of a model's answer: reasoning, text, calls of tools. A filter of a stream: what it gives does not depend
  * on the pieces in which the answer comes, and all that is certain is given at once. */
 #ifndef TRI_CLIENT_CHAT_CHAT_ANSWER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/chat/chat_messages.h"
 
 #include <inttypes.h>

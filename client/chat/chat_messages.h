@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages as templates expect them, made of messages as clients send them. */
 #ifndef TRI_CLIENT_CHAT_CHAT_MESSAGES_H
 #define TRI_CLIENT_CHAT_CHAT_MESSAGES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/chat/chat_prompt.h"
 
 tri_status chat_prompt_encode(const tri_tokenizer *t, tri_tokenizer_scratch *s, const tri_jinja_output *prompt,

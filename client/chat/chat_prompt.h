@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The token ids of a prompt that a chat template has made. */
 #ifndef TRI_CLIENT_CHAT_CHAT_PROMPT_H
 #define TRI_CLIENT_CHAT_CHAT_PROMPT_H

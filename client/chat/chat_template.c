@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/chat/chat_template.h"
 
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model's chat template, and the prompt that it makes of messages: what transformers' apply_chat_template does. */
 #ifndef TRI_CLIENT_CHAT_CHAT_TEMPLATE_H
 #define TRI_CLIENT_CHAT_CHAT_TEMPLATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A conversation: who has said what, and the prompt that asks for more. */
 #ifndef TRI_CLIENT_CHAT_CONVERSATION_H
 #define TRI_CLIENT_CHAT_CONVERSATION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme template`: the prompt that a model's chat template makes of messages. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme chat`: a conversation in a terminal, or of lines from a file. */
 #include <errno.h>
 #include <stddef.h>

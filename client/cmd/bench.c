@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme bench serve` and `throughput`: their options, and a load after the other. */
 #include <math.h>
 #include <stdlib.h>

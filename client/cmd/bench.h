@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme bench serve` and `throughput`. */
 #ifndef TRI_CLIENT_BENCH_H
 #define TRI_CLIENT_BENCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chats of a benchmark: each turn's prompt is all that was said before, the answers included, and some random tokens.
  * A chat's next turn comes as soon as its last answer is there. */
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From what became of a load's requests to figures. */
 #include <math.h>
 

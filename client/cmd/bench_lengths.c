@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/cmd/bench_lengths.h"
 
 #include <errno.h>

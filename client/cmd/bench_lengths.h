@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How many tokens each prompt of a benchmark has. */
 #ifndef TRI_CLIENT_BENCH_LENGTHS_H
 #define TRI_CLIENT_BENCH_LENGTHS_H

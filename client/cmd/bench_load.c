@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The load of a benchmark: one thread, one connection, one event loop. */
 #include <math.h>
 #include <poll.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The requests of a benchmark: those of a file, or random tokens. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The results of a benchmark, as a table or as JSON. */
 #include <math.h>
 #include <string.h>

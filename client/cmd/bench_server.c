@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cluster tells of itself before and after a load: its floors, and what it has spent. */
 #include <time.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Figures of a benchmark's latencies and rates. */
 #ifndef TRI_CLIENT_BENCH_STATS_H
 #define TRI_CLIENT_BENCH_STATS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text that grows, also JSON: of the command, and of the gateway. */
 #ifndef TRI_CLIENT_CMD_BUF_H
 #define TRI_CLIENT_CMD_BUF_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme embed and trireme classify: their options. */
 #include <string.h>
 

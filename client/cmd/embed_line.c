@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One line of a file of inputs, as `embed --file` takes them. */
 #include <string.h>
 

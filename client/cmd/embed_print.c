@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Answers to embed and classify as text and as JSON. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* embed and classify: inputs are sent as long as there is room for their answers, which come out in the inputs' order.
  */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Events and status as JSON. */
 #include <math.h>
 #include <string.h>

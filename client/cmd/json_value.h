@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values of JSON documents, written again. */
 #ifndef TRI_CLIENT_CMD_JSON_VALUE_H
 #define TRI_CLIENT_CMD_JSON_VALUE_H

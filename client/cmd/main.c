@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The `trireme` command: one table of subcommands. */
 #include <errno.h>
 #include <stdlib.h>

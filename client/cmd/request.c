@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A request from options and from JSON lines, by one table. */
 #include <errno.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* status, cancel, keygen */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sentences of a status, for status and top. */
 #include "client/cmd/cmd.h"
 

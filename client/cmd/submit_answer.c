@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Output lines of `submit --file`. */
 #include <string.h>
 #include <time.h>

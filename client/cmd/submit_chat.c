@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lines of `submit --file` for /v1/chat/completions: the prompt is rendered here, by the gateway's code, with the chat
  * template and the tokenizer of the served model's folder. */
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* submit --file: many prompts at a time, results in the order of the input. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of `submit --file`. */
 #ifndef TRI_CLIENT_CMD_SUBMIT_FILE_H
 #define TRI_CLIENT_CMD_SUBMIT_FILE_H

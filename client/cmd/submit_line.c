@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A line of `submit --file`. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In place of submit_chat.c in a build without tokenizers, as of the client alone. */
 #include "client/cmd/submit_file.h"
 

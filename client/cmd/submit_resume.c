@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `submit --file --resume`: an output that was begun. */
 #include <errno.h>
 #include <stdio.h>

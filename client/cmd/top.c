@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A live table of the cluster. The only user of ncurses. */
 #include <unistd.h>
 

@@ -1,4 +1,5 @@
-# bash completion of the trireme command. Options come from --help, so that they never fall behind.
+# SPDX-License-Identifier: Apache-2.0
+# bash completion of the trireme command, and of the programs beside it. Options come from --help, so that they never fall behind.
 
 _trireme_options() {
   "$@" --help 2>/dev/null | sed -n 's/^  \(-.*\)/\1/p' | sed 's/   *.*//' | grep -o -e '--\[no-\][a-z0-9-]*' -e '--[a-z0-9][a-z0-9-]*' | while read -r name; do
@@ -56,3 +57,16 @@ _trireme() {
   [[ $cur == -* ]] && mapfile -t COMPREPLY < <(compgen -W "$(_trireme_options "${path[@]}")" -- "$cur")
 }
 complete -F _trireme trireme
+
+# The programs that the command starts, and those of a cluster by themselves.
+_trireme_program() {
+  local cur=${COMP_WORDS[COMP_CWORD]}
+  COMPREPLY=()
+  if [[ $cur == -* ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "$(_trireme_options "${COMP_WORDS[0]}")" -- "$cur")
+  else
+    mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+  fi
+}
+complete -F _trireme_program trireme-up trireme-gateway trireme-chat trireme-plan trireme-pack trireme-doctor trireme-template \
+  trireme-coordinator trireme-worker trireme-bench-{batching,latency,load,memory,stream}

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Endpoints that tell of the server: each asks the coordinator one thing, or nothing. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* POST /v1/chat/completions: a thread makes the prompt of the messages, and the rest is a completion. */
 #include "client/gateway/chat.h"
 

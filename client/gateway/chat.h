@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of /v1/chat/completions and /tokenize. */
 #ifndef TRI_CLIENT_GATEWAY_CHAT_H
 #define TRI_CLIENT_GATEWAY_CHAT_H

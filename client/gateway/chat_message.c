@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/gateway/chat_message.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The message that a choice of a chat becomes: text, reasoning, and calls of tools. */
 #ifndef TRI_CLIENT_GATEWAY_CHAT_MESSAGE_H
 #define TRI_CLIENT_GATEWAY_CHAT_MESSAGE_H

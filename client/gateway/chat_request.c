@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fields of /v1/chat/completions beside those of /v1/completions. */
 #include <inttypes.h>
 #include <string.h>

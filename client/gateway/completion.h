@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Requests that generate text, of /v1/completions and /v1/chat/completions: what they ask for, and their jobs. */
 #ifndef TRI_CLIENT_GATEWAY_COMPLETION_H
 #define TRI_CLIENT_GATEWAY_COMPLETION_H

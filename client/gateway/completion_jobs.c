@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The jobs of a request that generates text: one for each prompt, whose choices are numbered on. */
 #include <stdio.h>
 #include <string.h>

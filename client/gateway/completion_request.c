@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fields of /v1/completions, and those that chat shares. Ranges are the coordinator's to check, which names the
  * field. */
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CORS: pages of the origins that --cors-origin names may read answers. Without it browsers keep answers from them. */
 #include <string.h>
 

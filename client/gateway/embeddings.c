@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* POST /v1/embeddings: one embed for each input. */
 #include <inttypes.h>
 #include <stdio.h>

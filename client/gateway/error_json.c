@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Errors as OpenAI's API has them, also for `trireme submit --file`. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Members of a request's JSON object. null is as good as absent; a name that nobody knows is ignored and told, or
  * refused with --reject-unknown-fields. */
 #include <stdio.h>

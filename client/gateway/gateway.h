@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The gateway: HTTP requests to requests of libtrireme, and events back to responses. One thread has all of it but
  * tasks.h. */
 #ifndef TRI_CLIENT_GATEWAY_GATEWAY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One connection: bytes to requests, responses to bytes, and the time that each may take. */
 #include "client/gateway/http_conn.h"
 

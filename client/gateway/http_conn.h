@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* HTTP connections on an event loop of one thread; libevent's core is known to http_conn*.[ch] and http_server*.[ch]
  * alone.
  *

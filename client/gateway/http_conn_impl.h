@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by http_conn.c and http_server.c. */
 #ifndef TRI_CLIENT_GATEWAY_HTTP_CONN_IMPL_H
 #define TRI_CLIENT_GATEWAY_HTTP_CONN_IMPL_H

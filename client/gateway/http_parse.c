@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/gateway/http_parse.h"
 
 #include <string.h>

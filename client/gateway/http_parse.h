@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* HTTP/1.0 and 1.1 requests from bytes that come in any pieces. Pure: no sockets, no clock.
  *
  * It takes what RFC 9112 calls a request in its narrow form, and refuses what servers and proxies are known to read

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The loop: a listener, timers, signals, the descriptor of libtrireme. */
 #include <arpa/inet.h>
 #include <errno.h>

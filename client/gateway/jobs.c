@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which HTTP request an event is for. The numbers of libtrireme count up, so that they spread over buckets evenly. */
 #include <string.h>
 

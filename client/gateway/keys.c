@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* API keys: a file of them, and comparing in constant time. */
 #include <errno.h>
 #include <fcntl.h>

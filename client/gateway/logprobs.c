@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Logprobs of /v1/completions, four arrays: tokens, token_logprobs, top_logprobs, text_offset; of its prompts, one of
  * objects by token id; and of chat, one of objects: token, logprob, bytes, top_logprobs. */
 #include <stdio.h>

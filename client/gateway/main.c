@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme-gateway: an HTTP server of OpenAI's API in front of a coordinator. */
 #include <inttypes.h>
 #include <signal.h>

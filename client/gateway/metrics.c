@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* /metrics: the coordinator's figures under the names that dashboards look for, and the gateway's own. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The gateway's part of a model: the tokenizer and the chat template of its folder. */
 #ifndef TRI_CLIENT_GATEWAY_MODEL_H
 #define TRI_CLIENT_GATEWAY_MODEL_H

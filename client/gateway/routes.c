@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From a path to who answers, and all that is refused before a body is read. */
 #include <string.h>
 #include <strings.h>

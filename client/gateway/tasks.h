@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Work that takes long for the loop, such as rendering and tokenizing a chat: threads do it, and a bounded number
  * waits. */
 #ifndef TRI_CLIENT_GATEWAY_TASKS_H

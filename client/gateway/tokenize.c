@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* POST /tokenize and /detokenize, as vLLM has them: the gateway's own tokenizer answers. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The only file that knows nccl.h.
  *
  * The communicator is made in NCCL's non-blocking mode: every call may say "in progress", and is then polled with the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives on device memory through NCCL, ordered on the CUDA backend's stream. A part of the CUDA module: the
  * library is opened at run time, when more than one rank needs it. */
 #ifndef TRI_COMM_DEVICE_NCCL_H

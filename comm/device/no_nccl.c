@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In place of nccl.c where the module was built without NCCL's header. */
 #include "comm/device/nccl.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/device/p2p.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The files of the p2p communicator share this. */
 #ifndef TRI_COMM_DEVICE_P2P_IMPL_H
 #define TRI_COMM_DEVICE_P2P_IMPL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Transfers through mailboxes in the receiver's memory. They are sent on a stream of their own, so that the next lane's
  * step does not wait until this one's receiver is ready; what is received goes on the compute stream, where the steps
  * that it is for stand in the order in which it comes. What is longer than a slot goes in several messages. */

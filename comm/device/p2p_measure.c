@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checks that sums over peers' memory come out right on these devices, and measures which algorithm is the fastest. */
 #include "comm/device/p2p_impl.h"
 #include "runtime/base/mem.h"

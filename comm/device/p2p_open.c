@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of each device that the others of its host can write to. */
 #include <fcntl.h>
 #include <stdio.h>

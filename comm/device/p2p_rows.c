@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The exchange of experts' rows through boxes in the receivers' memory. */
 #include <string.h>
 

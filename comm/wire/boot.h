@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Launch and addresses: how workers learn where their coordinator is, and each rank its key. */
 #ifndef TRI_COMM_WIRE_BOOT_H
 #define TRI_COMM_WIRE_BOOT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages between clients and the coordinator: one msgpack map per ZeroMQ frame, at most TRI_WIRE_MAX_MESSAGE bytes;
  * to a client, several maps may share a frame.
  * docs/protocol.md describes every field; this header is the C view of it.

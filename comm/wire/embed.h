@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fields of embed and classify, of their answers, and of an encoder's results on their way from a group. */
 #ifndef TRI_COMM_WIRE_EMBED_H
 #define TRI_COMM_WIRE_EMBED_H

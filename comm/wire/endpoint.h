@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The address at which clients find the coordinator when nobody says otherwise. */
 #ifndef TRI_COMM_WIRE_ENDPOINT_H
 #define TRI_COMM_WIRE_ENDPOINT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Records described by tables: one loop writes them, one reads them. */
 #include "comm/wire/pack.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages between the coordinator and the workers of a replica group (their own socket, their own keys). Packed like
  * comm/wire/client.h. Every worker reports its health; the leader alone gets jobs. Sequence numbers run in both
  * directions. */

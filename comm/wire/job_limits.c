@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/wire/job_limits.h"
 
 typedef unsigned long long llu;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The check of a request against the limits of a group. The coordinator runs it before it assigns a job, with the
  * limits that the group's leader has registered; the leader runs it again on what arrives, with all of its own. */
 #ifndef TRI_COMM_WIRE_JOB_LIMITS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Networks of this host, for what opens connections of its own: MPI and NCCL. */
 #ifndef TRI_COMM_WIRE_NETWORK_H
 #define TRI_COMM_WIRE_NETWORK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* msgpack: a writer, a checked cursor, and records described by tables.
  *
  * tri_unpack_check walks a whole message before anybody looks at a value: one map, nothing after it, depth <=

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The address of a peer of a server: who a message came from, and where a reply goes; and who is behind it. */
 #ifndef TRI_COMM_WIRE_PEER_H
 #define TRI_COMM_WIRE_PEER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fields of tri_sampling, which a client's submit and the coordinator's assign share. */
 #ifndef TRI_COMM_WIRE_SAMPLING_H
 #define TRI_COMM_WIRE_SAMPLING_H

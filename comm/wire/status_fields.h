@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The figures of a status and of floors, each declared once: the wire's structs and fields, what libtrireme copies and
  * what the command prints as JSON follow from these lists. A new one needs a row here, a member of the same name in
  * client/trireme.h, and coordinator/report.c, which knows it.

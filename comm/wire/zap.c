@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The list of clients that may connect: a thread answers the library's requests (ZAP, RFC 27) by the key of the client
  * and the domain of the server. */
 #include "comm/wire/zsock_impl.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The library's context with its threads, and what all sockets have in common. */
 #include "comm/wire/zsock_impl.h"
 

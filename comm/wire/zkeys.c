@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CURVE keys as text and as files. */
 #include "comm/wire/zsock_impl.h"
 

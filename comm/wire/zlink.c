@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Links: a socket from one peer to a server, and what becomes of its connection. */
 #include "comm/wire/zsock_impl.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting for several sockets and file descriptors at once. */
 #include "comm/wire/zsock_impl.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Servers: a socket that many peers connect to, on a file of this host or on TCP. */
 #include "comm/wire/zsock_impl.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sockets. The files z*.c behind this header (zkeys, zap, zcontext, zserver, zlink, zpoll) are the only users of
  * ZeroMQ; nothing above them knows the library.
  *

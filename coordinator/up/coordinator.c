@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The life of the coordinator: one that was killed, or crashed, is started again under the groups that run. It listens
  * where the one before did, with the same keys, and the groups' ranks find it. One that ends by itself has a reason. */
 #include <signal.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The life of the groups: each is started again when it ends. One that fails too often, or needs a host that has
  * failed, stays down for some minutes while others serve; where none is left that serves or may come back soon,
  * everything ends. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The hosts of the groups: a list with too few slots, or with a name that does not exist, is refused before a launcher
  * tries, which takes longer and says more. */
 #include <netdb.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The meaning of a child's end, and when it is started again: arithmetic on times, without a clock of its own. */
 #include <stdio.h>
 #include <string.h>

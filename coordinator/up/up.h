@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme up`: starts a coordinator and its replica groups, restarts groups that die, and ends all of them together.
  */
 #ifndef TRI_COORDINATOR_UP_UP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The words of vLLM's and llama.cpp's servers, for people who come from there. Each is an option of ours, or is refused
  * with what to say instead. */
 #include "coordinator/up/up.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over paged keys, one kernel for decodes and prompt chunks.
  *
  * The query rows that share a KV head (tokens times heads of the group) are cut into tiles of up to TILE rows, which go

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cblas.h>
 
 #include "kernels/cpu/cpu.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside of the CPU backend: the table of inner kernels that each instruction set fills, and what the drivers share.
  *
  * The drivers (linear.c, attention.c, rows.c, sample.c) cut an op into items, hand the items to the pool's threads and

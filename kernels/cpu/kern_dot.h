@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of a few rows of x with many rows of w, both contiguous along the summed index.
  *
  * A tile is MR rows of x times NR rows of w, one vector of partial sums per pair: weights are converted in registers

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Exponential, tanh, erf and the activations on whole vectors, within 1 to 3 units in the last place.
  *
  * An isa_*.c sets the compiler's target, includes one vec_*.h for the primitives and then the kern_*.h, whose functions

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of more than a few rows of x: as outer products.
  *
  * Rows of w are first laid side by side, widened and turned, into a panel [k][PANEL_COLS]; a tile then keeps MR rows of

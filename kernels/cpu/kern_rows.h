@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Element by element work on one row: conversion, norm, activation, rotation. */
 #ifndef TRI_KERNELS_CPU_KERN_ROWS_H
 #define TRI_KERNELS_CPU_KERN_ROWS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Passes over a row of logits. */
 #ifndef TRI_KERNELS_CPU_KERN_SAMPLE_H
 #define TRI_KERNELS_CPU_KERN_SAMPLE_H

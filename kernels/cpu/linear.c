@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers, whole or per head: blocks of columns, which the threads take in turn. */
 #include "kernels/cpu/product.h"
 

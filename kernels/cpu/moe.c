@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mixture of experts: the chosen experts' work.
  *
  * The map has the choices ordered by expert, so that each expert's weights are read once for all the tokens that want

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A block of columns of a product with a weight, on the caller's thread: what linear layers, experts and per-head
  * products have in common. Few rows of x: dot products, which read every weight once and convert it in registers. More:
  * outer products with panels of weights, widened and turned in a workspace that fits the first-level cache. Many: the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ops that go row by row or piece by piece: embedding, norms, gated activations, rotary positions and cache writes,
  * a router's choices. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sampling: one thread per row, a few vector passes over the logits and no sort of the vocabulary.
  *
  * top_k comes from scanning with a rising threshold, top_p from a weighted selection (Hoare's quickselect with

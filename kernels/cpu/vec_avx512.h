@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Vector primitives on AVX-512 F, BW, VL and DQ: sixteen floats. See kern_math.h for how the three vec_*.h are used. */
 #ifndef TRI_KERNELS_CPU_VEC_AVX512_H
 #define TRI_KERNELS_CPU_VEC_AVX512_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Vector primitives for any processor: four floats in the compiler's own vector type. See kern_math.h for how the three
  * vec_*.h are used. */
 #ifndef TRI_KERNELS_CPU_VEC_SCALAR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over the cache, and copies of its KV blocks. Written to be right first: a block for each query head of each
  * token, with a running maximum over blocks of keys. */
 #include "kernels/cuda/attention.cuh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All kinds of attention share this: the keys that a token sees, and the formula of a score. */
 #ifndef TRI_KERNELS_CUDA_ATTENTION_CUH
 #define TRI_KERNELS_CUDA_ATTENTION_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a device cuts the attention of a step into blocks.
  *
  * Sequences of one token read contexts of any length. A block for each would end with the longest, so long contexts are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of single tokens over long contexts, which are cut into splits for several blocks
  * (attention_splits.cuh).
  *

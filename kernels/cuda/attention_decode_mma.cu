@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of single tokens over 16-bit keys and values on tensor cores: the query heads of one KV head are the
  * 16 rows of a warp, and the four warps of a block take a quarter of each tile of keys; their results are merged at the
  * end, and those of the splits of a long context by the last of its blocks (attention_splits.cuh), or those of a short

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts that the blocks of a cluster share, which merge their splits out of each other's shared memory: no partial
  * results go through memory, and no block has to be the last one. What it costs is two barriers, so it pays for short
  * contexts, too, where those of attention_splits.cuh would not. The splits of a context are column blockIdx.y of the

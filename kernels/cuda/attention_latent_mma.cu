@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over latent caches of 16 bits on tensor cores (DeepSeek-V2, section 2.1, in the absorbed form): a row of
  * the cache is the key of every head, and its front the value. So a tile of rows comes once and is both (FlashMLA's
  * idea), and the heads of one token are the rows of the products. Decodes go this way, and the tokens of prompts where

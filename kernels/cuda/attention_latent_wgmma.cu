@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of prompts over latent caches of 16 bits on Hopper (FlashMLA's arrangement, DeepSeek 2025). A block has 64
  * pairs of a token and a head, and goes through tiles of 64 rows of the cache, which are keys and, but for their last
  * chunk, values. The sums of 64 results of 512 elements fill the registers of two warpgroups: each has half of their

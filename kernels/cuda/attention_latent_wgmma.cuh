@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of prompt attention over latent caches on Hopper: a block's shared memory, and what its warpgroups do with
  * a tile (attention_latent_wgmma.cu says who does what when). */
 #ifndef TRI_KERNELS_CUDA_ATTENTION_LATENT_WGMMA_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of prompts over 16-bit keys and values: a block has ROWS tokens of one sequence and one query head, a warp
  * 16 of them. */
 #include "kernels/cuda/attention_tiles.cuh"

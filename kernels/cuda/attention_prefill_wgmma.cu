@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of prompts on Hopper: blocks stay on their multiprocessors and go through tiles of tokens. Three warps
  * begin the copies of queries, keys and values; two or three warpgroups of 64 rows multiply and soften, so that the
  * products of one run beside the powers of another, and beside its own (attention_prefill_wgmma.cuh). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of prompt attention on Hopper (FlashAttention-3's arrangement, Shah et al. 2024): a block's shared memory,
  * and what its warpgroups do with a tile of keys. Scores, weights and results stay in registers; queries, keys and
  * values lie in shared memory as rows of 128 bytes, swizzled. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels for prompts on Hopper share these: the order of their work, rings of buffers, queries, and the softmax of
  * scores in a warpgroup's registers. */
 #ifndef TRI_KERNELS_CUDA_ATTENTION_PROMPTS_CUH

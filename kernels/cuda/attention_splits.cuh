@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts that several blocks share (Flash-Decoding's arrangement, Dao et al. 2023): each block leaves the partial
  * results of its split, and the one that finishes last merges all of them, in the order of the splits, so that the sums
  * do not depend on which one that is. A kernel of its own for this would cost what a kernel's beginning and end cost;

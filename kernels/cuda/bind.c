@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A step's batch on its way to the device: its arrays, and the lists by which attention is cut. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Clusters of blocks (sm_90 and later): blocks of one cluster run at the same time and read each other's shared memory,
  * or store to it. The PTX ISA has them in sections 9.7.13 (barrier.cluster, mbarrier) and 9.7.9 (mapa,
  * ld.shared::cluster, st.async). Code for older devices compiles, too, but does nothing: launch clusters only where

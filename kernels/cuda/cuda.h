@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside of the CUDA backend: its state, and the launchers that the .cu files give to the C files. A header of both
  * languages. */
 #ifndef TRI_KERNELS_CUDA_CUDA_H

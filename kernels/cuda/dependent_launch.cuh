@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Programmatic dependent launch (sm_90 and later): a kernel's blocks come onto the device while the one before it still
  * runs, and wait there, so that the gap between two kernels shrinks to what the wait costs.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The device: memory, copies, streams, and the errors that come late. */
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels share this: stored elements, rows of integers, and sums over a warp and a block. */
 #ifndef TRI_KERNELS_CUDA_DEVICE_CUH
 #define TRI_KERNELS_CUDA_DEVICE_CUH

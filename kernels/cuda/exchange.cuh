@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels of the exchange of rows share this: where things lie in the boxes, and waiting for them. */
 #ifndef TRI_KERNELS_CUDA_EXCHANGE_CUH
 #define TRI_KERNELS_CUDA_EXCHANGE_CUH

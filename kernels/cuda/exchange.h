@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The exchange of experts' rows over the devices of one host, through memory that each of them lets the others write
  * to; kernels/expert_rows.h says what goes where. A header of C and CUDA.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sums of rows on their way back from the ranks that had their experts; see exchange.h. */
 #include "kernels/cuda/exchange.cuh"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows on their way to the ranks that have their experts; see exchange.h. */
 #include "kernels/cuda/exchange.cuh"
 #include "kernels/cuda/moe_route.cuh"

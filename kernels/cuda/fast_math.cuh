@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Functions of the special units: to two units in the last place of float32, for results that are rounded to 16 bits.
  */
 #ifndef TRI_KERNELS_CUDA_FAST_MATH_CUH

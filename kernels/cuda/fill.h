@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one function that the program looks up in the module, and what the module's files share with it. */
 #ifndef TRI_KERNELS_CUDA_FILL_H
 #define TRI_KERNELS_CUDA_FILL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The first product of a gated MLP and its activation in one kernel, for prompts on Hopper: gates and ups of a unit
  * meet in one thread's sums, so that the product, twice as wide as the result, never goes to memory.
  *

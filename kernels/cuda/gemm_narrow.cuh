@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of few columns, as routers have them, with up to 64 rows of x: both factors are small, so what counts is how
  * many loads are under way. A block has 16 columns; its warps cut k among themselves and meet in shared memory, where
  * their sums are added in the order of warps. Weights are the left factor of tensor-core products. A warp has all loads

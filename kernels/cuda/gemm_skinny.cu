@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of 3 to 32 rows with weights of 16 bits on Hopper, which are bound by reading the weights: those stream
  * through the copy engine as one factor of wgmma, all rows of x are the other.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Recorded steps. The first step of a key is launched op by op, which loads its kernels and warms the libraries; the
  * second, if it comes soon enough, is recorded; later ones cost one launch instead of hundreds. */
 #include "kernels/cuda/cuda.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of their own for each head. Weights of 16 bits are the left operand of tensor-core products: a warp has 16
  * of their rows, which are a head's, and up to 32 tokens for which it reads them once. The first of them are on their
  * way before the kernel in front has made x. Others get a warp for each output.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tells whether Hopper's instructions are there. */
 #include "kernels/cuda/hopper.cuh"
 

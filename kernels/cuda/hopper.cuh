@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Hopper (sm_90a) adds these: barriers in shared memory that count bytes, copies of tiles by the tensor memory
  * accelerator (TMA), and products of four warps that read shared memory (wgmma). Each function is one instruction or
  * few; names and rules are those of the PTX ISA, sections 9.7.13 (mbarrier), 9.7.9.27 (tensor copies) and 9.7.15.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of floats as products with integers take them on tensor cores. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/moe_fragments.cuh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs products by their tactics. Without a tactic (kernels/gemm_tactics.h): few rows, few columns, and int8, through
  * our own kernels; others through cuBLAS, or, where a bias or an activation follows, through cuBLASLt (matmul.c) if
  * that takes it. The inputs of products with 16-bit weights are rounded to their type; sums are float32 (never TF32).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products with weights of any stored type, in float32 on the stored values. Few rows of x: a warp for each output
  * column, which reads its weights once for all of them. More: tiles through shared memory. All add the same numbers as
  * the reference does in another order; tensor cores have only those of few columns whose factors are both of 16 bits,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Transfers between the devices of one host, through memory that each device lets the others write to. A header of C
  * and CUDA.
  *

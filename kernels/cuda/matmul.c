@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products through cuBLASLt, which adds bias and activation to the sums before it stores them: a kernel of our own
  * would read and write the whole result once more. Which kernel of the library does a product is chosen already
  * (kernels/gemm_tactics.h) or asked once for each shape, and kept with the descriptors, in a table of fixed size, so

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Experts: shapes are checked as the reference checks them, and a kernel is chosen for each launch. */
 #include "kernels/cuda/moe.h"
 #include "kernels/ref/ref.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside of the experts' kernels: moe.c chooses one of these for a launch. A header of both languages. */
 #ifndef TRI_KERNELS_CUDA_MOE_H
 #define TRI_KERNELS_CUDA_MOE_H

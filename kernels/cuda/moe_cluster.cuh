@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Making the map of choices by the blocks of a cluster, whose warps have routed a token each; see tri_expert_map. A
  * block keeps for each expert the set of its tokens that choose it, and sends the sets to all blocks. A token chooses
  * an expert (or a slot) once, so the whole map follows from the sets, and nothing is read back from memory.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Experts with few rows each: bound by reading the weights. A block takes tiles of 16 rows of an expert's weights; its
  * warps cut k among themselves, each with the loads of 4 KiB under way, those of its next tile among them, and meet in
  * shared memory, where their sums are added in the order of warps. Weights are the left operand of the products, so

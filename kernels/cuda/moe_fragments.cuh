@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Weights as the left operand of tensor-core products, and rows of activations as the right one, both straight from
  * memory in 16-byte pieces. The elements of k come to the products in another order than they lie in memory, and in the
  * same one on both sides, so that a lane's piece is a part of its fragment and nothing is shuffled.

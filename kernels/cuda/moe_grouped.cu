@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Launches the grouped products of experts. */
 #include "kernels/cuda/moe_pair.cuh"
 

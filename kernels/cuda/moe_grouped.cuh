@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of experts with the rows that were routed to them, on Hopper: weights stream through the copy engine as one
  * factor of wgmma, rows are the other, eight to 128 at a time, so that the same kernel serves one token and prompts.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The map of choices: up to 4096 of them one block makes it. More take three launches: each block counts the choices of
  * its tokens by expert, one block adds the counts up, and all place. */
 #include "kernels/cuda/moe_map.cuh"

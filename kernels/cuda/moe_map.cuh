@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Making the map of choices inside of a block; see tri_expert_map. */
 #ifndef TRI_KERNELS_CUDA_MOE_MAP_CUH
 #define TRI_KERNELS_CUDA_MOE_MAP_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Both products of experts in one kernel (moe_grouped.cuh has their parts). Blocks take the tiles of the second product
  * behind those of the first one from the same queue: who finds none left of the first goes on with weights of the
  * second, while others end theirs, and waits for nothing but the hidden rows of its tile's expert. So memory is read

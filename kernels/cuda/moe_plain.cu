@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Experts with weights of any type and shape, without tensor cores, whose inputs would be rounded: a warp for each row
  * of an expert's weights, which it reads once for up to eight of the expert's rows. */
 #include "kernels/cuda/moe.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Results of grouped products: what becomes of a tile's sums, and how they are stored (moe_grouped.cuh). */
 #ifndef TRI_KERNELS_CUDA_MOE_RESULTS_CUH
 #define TRI_KERNELS_CUDA_MOE_RESULTS_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Routing and the map of the choices. A warp routes a token. Up to 4096 choices one launch does both: on Hopper the
  * blocks of a cluster make the map where they have a warp for each token, elsewhere the last block to finish does. More
  * take three: each block counts the choices of its tokens by expert, one block adds the counts up, and all place. */

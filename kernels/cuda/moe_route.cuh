@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Routing a token by a warp, in double, with the formulas and in the order of kernels/ref/moe_route.h. What is computed
  * for a token takes less time than to fetch the instructions that do it, so loops are not unrolled where that makes
  * them longer. */

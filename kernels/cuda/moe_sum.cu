@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The sum of each token's choices, of what an experts' second product has stored for the map's rows: where its own
  * blocks do not add it up (moe_combine.cuh). A choice is one row, or, of few tokens, the sum of several parts. */
 #include "kernels/cuda/device.cuh"

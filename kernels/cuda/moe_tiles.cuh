@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The work of grouped products (moe_grouped.cuh): the types of factors, a block's shared memory, and the tiles that the
  * rows of a map and the outputs of its experts are cut into. */
 #ifndef TRI_KERNELS_CUDA_MOE_TILES_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The work of experts on a device: which experts have rows is known there alone. Each block lists them for itself, and
  * takes its share of what their rows and their weights' rows are cut into. */
 #ifndef TRI_KERNELS_CUDA_MOE_WORK_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Residual and norm in one pass: a row's elements stay in the registers of its threads between the sum and the result,
  * so that each is read and written once. Everything that a thread reads is under way before it waits for any of it. */
 #include "kernels/cuda/device.cuh"

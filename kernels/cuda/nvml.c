@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Facts that the driver knows of a device beyond the CUDA runtime. NVML comes with the driver and is opened while the
  * program runs; these few of its functions have kept their form since version 11, so that a build needs no header of
  * it. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of ops: shapes are checked as the reference checks them, launches go to the .cu files. */
 #include <string.h>
 

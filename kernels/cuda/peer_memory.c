@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of this device that other processes of the host copy from. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels that work with those of other devices need this: words in memory that several devices see, and waiting for
  * them. */
 #ifndef TRI_KERNELS_CUDA_PEERS_CUH

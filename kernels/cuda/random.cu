@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Made-up weights where they are used: the same bits as kernels/random.c makes. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/random.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/peers.cuh"
 #include "kernels/cuda/reduce.h"

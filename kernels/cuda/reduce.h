@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sums over the devices of one host, through memory that each of them lets the others write to. A header of C and CUDA.
  *
  * There are no flags and no barriers: what comes says by itself that it is there (Lamport). A device's receive memory

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The device's ceilings: what reading its memory takes, and products of its library. Times are those of events on the
  * stream, behind work that keeps the device busy until all of them are there: the launches' own time is not in them. */
 #include <cublas_v2.h>

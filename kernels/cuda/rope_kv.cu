@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels in front of attention: rotary angles, and the cache's new entries. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/ref/formulas.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ops that work row by row and only move memory. */
 #include "kernels/cuda/fast_math.cuh"
 #include "kernels/cuda/gemm_few_rows.cuh"

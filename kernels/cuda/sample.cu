@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sampling: a block for each row. Nothing is sorted. Two passes over a row are enough for most: one for its largest
  * logit, and one for the sum of the weights, which also lists the few candidates that top_k or top_p can leave; all
  * else happens among those. Where cuts leave more than a list has room for, the searches go over the whole row. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of the sampler's kernels: passes of one block over a row, and searches in histograms where the
  * reference sorts.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The driver's function that encodes tensor maps, found once and without linking the driver. */
 #include "kernels/cuda/tensor_map.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptions of tensors in a device's memory from which its copy engine takes tiles (sm_90 and later). */
 #ifndef TRI_KERNELS_CUDA_TENSOR_MAP_H
 #define TRI_KERNELS_CUDA_TENSOR_MAP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Measures with which tactic products are fastest (kernels/gemm_tactics.h). A tactic is timed as a step would meet it:
  * a recorded run of launches whose weights lie in no cache, since a step reads all of a model's weights between two
  * uses of the same. */

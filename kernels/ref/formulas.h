@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Formulas in double that the host's reference and a device's kernels share. */
 #ifndef TRI_KERNELS_REF_FORMULAS_H
 #define TRI_KERNELS_REF_FORMULAS_H

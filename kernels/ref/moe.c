@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/ref/moe_route.h"
 #include "kernels/ref/ref.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The routing of one token in double: one text for the host and for a device, so that no two backends choose
  * differently but by the rounding of exp. */
 #ifndef TRI_KERNELS_REF_MOE_ROUTE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reference: every op in plain C with sums in double, written to be read. It is the specification of the ops; the
  * other backends are tested against it. Its plan functions check the shapes, and other host backends call them for
  * that. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Growing arrays: of bytes, and room in any other. Sizes are checked; what is there stays when memory is out. */
 #ifndef TRI_RUNTIME_BASE_BUF_H
 #define TRI_RUNTIME_BASE_BUF_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Element types, their safetensors names, and scalar conversions (the vector ones live in kernels/). */
 #ifndef TRI_RUNTIME_BASE_DTYPE_H
 #define TRI_RUNTIME_BASE_DTYPE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole small files: found beside the program, read, and replaced so that nobody ever sees a half of one. */
 #ifndef TRI_RUNTIME_BASE_FILE_H
 #define TRI_RUNTIME_BASE_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For the memory sanitizer, which knows nothing of what libraries write that were built without it. Else nothing. */
 #ifndef TRI_RUNTIME_BASE_FOREIGN_H
 #define TRI_RUNTIME_BASE_FOREIGN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/base/gateway_options.h"
 
 #include <arpa/inet.h>

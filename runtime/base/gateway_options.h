@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The options of the HTTP gateway that `trireme gateway` and `trireme up --http` share. */
 #ifndef TRI_RUNTIME_BASE_GATEWAY_OPTIONS_H
 #define TRI_RUNTIME_BASE_GATEWAY_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Hashes for tables and random numbers for tests, benchmarks and dummy weights; none of them withstands an adversary.
  */
 #ifndef TRI_RUNTIME_BASE_HASH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The host's memory that a process may still take. */
 #include <limits.h>
 #include <stdio.h>

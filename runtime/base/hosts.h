@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lists of hosts, as mpirun's --host takes them, and which of a cluster's ranks is on which of them. */
 #ifndef TRI_RUNTIME_BASE_HOSTS_H
 #define TRI_RUNTIME_BASE_HOSTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JSON documents, read-only. json.c is the only user of jansson.
  *
  * A tri_json is a borrowed node of a document; it lives as long as the document. Duplicate keys, bad UTF-8, text after

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kinds of layer parts, named once: a model's description and the kernels' arguments both use them. */
 #ifndef TRI_RUNTIME_BASE_KINDS_H
 #define TRI_RUNTIME_BASE_KINDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The report of the last group that hung: the coordinator keeps it, `trireme doctor --last-hang` shows it. */
 #ifndef TRI_RUNTIME_BASE_LAST_HANG_H
 #define TRI_RUNTIME_BASE_LAST_HANG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines on stderr: `[TIME] LEVEL rank component: text`, one write(2) each, so that lines of several ranks never
  * mix. The threshold, the rank and whether the time is wanted are the only process-wide state in Trireme: set once in
  * main, before any thread starts. */

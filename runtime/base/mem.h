@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Allocation with checked sizes, and arenas.
  *
  * Sizes are products of numbers that came from files or from the network, so every product goes through

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The environment of a launcher that is started by hand. */
 #ifndef TRI_RUNTIME_BASE_MPI_ENVIRONMENT_H
 #define TRI_RUNTIME_BASE_MPI_ENVIRONMENT_H

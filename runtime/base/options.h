@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Command-line options and configuration files, by one table per program.
  *
  *   typedef struct demo { int64_t tp; uint64_t space; bool eager; const char *model; tri_dtype dtype; } demo;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* --help, from the table. */
 #include <stdarg.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of the option parser only. */
 #ifndef TRI_RUNTIME_BASE_OPTIONS_INTERNAL_H
 #define TRI_RUNTIME_BASE_OPTIONS_INTERNAL_H

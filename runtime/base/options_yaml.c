@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Configuration files. The only user of libyaml. */
 #include <errno.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One pool of worker threads per process, pinned to cores. The thread that calls tri_pool_run takes part as index 0. */
 #ifndef TRI_RUNTIME_BASE_POOL_H
 #define TRI_RUNTIME_BASE_POOL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Single-producer single-consumer ring of pointers: how a worker's control thread and its step thread talk. */
 #ifndef TRI_RUNTIME_BASE_RING_H
 #define TRI_RUNTIME_BASE_RING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The numbers of a request, each declared once. A new one needs a row here, a member of trireme_request
  * (client/trireme.h), and, where the sampler looks at it, the kernels that do. The wire, the client library, the
  * command's option, the model's defaults and the step plan follow from the row. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The layout that a deployment's options ask for. */
 #ifndef TRI_RUNTIME_BASE_SERVE_LAYOUT_H
 #define TRI_RUNTIME_BASE_SERVE_LAYOUT_H

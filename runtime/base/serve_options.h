@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The options of a deployment: those that the coordinator, the workers and `trireme up` share. Each program reads what
  * concerns it and accepts the rest, so that one list of arguments (or one file of cluster-configs/) serves all of them.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A range of a text's bytes. */
 #ifndef TRI_RUNTIME_BASE_SPAN_H
 #define TRI_RUNTIME_BASE_SPAN_H

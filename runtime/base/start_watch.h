@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A watch over the start of a process: a thread that says in the log where the start stands when a phase of it makes no
  * progress, and ends the process when that takes too long. The phase itself may stand in a call that knows no deadline.
  *

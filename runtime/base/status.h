@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Status codes: every function that can fail returns one, and sets its outputs only on TRI_OK.
  *
  * A tri_error travels beside the code where somebody outside the process has to be told why: it names the field or file

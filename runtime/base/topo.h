@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The machine's cores. topo.c is the only user of hwloc. */
 #ifndef TRI_RUNTIME_BASE_TOPO_H
 #define TRI_RUNTIME_BASE_TOPO_H

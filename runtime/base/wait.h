@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one way to wait. A loop polls its condition and calls tri_wait_pause() after each miss:
  *
  *   tri_wait w = tri_wait_begin(policy, deadline);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loops that are compiled for several widths of vectors, the widest that the machine has being taken when the program
  * starts. A build for one processor alone, or with a sanitizer, has the ordinary one. */
 #ifndef TRI_RUNTIME_BASE_WIDEST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* XXH3 of 64 bits: for large tables, and for the bytes of files, where it finds what a disk got wrong but withstands no
  * adversary. The same on every machine. xxh3.c is the only user of xxhash. */
 #ifndef TRI_RUNTIME_BASE_XXH3_H

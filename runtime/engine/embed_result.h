@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The result of an encoder's step, and its bytes on the way from the sampling rank to the leader: rows of pooled
  * vectors or of a classifier's logits, in the order of the plan's sequences. Host order, as plans are. */
 #ifndef TRI_RUNTIME_ENGINE_EMBED_RESULT_H

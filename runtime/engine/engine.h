@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One rank's engine: slots, KV cache, weights and forward pass behind one call per step. It executes plans and decides
  * nothing. */
 #ifndef TRI_RUNTIME_ENGINE_ENGINE_H

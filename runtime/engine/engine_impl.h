@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of an engine: its ranks' agreement while it is made. */
 #ifndef TRI_RUNTIME_ENGINE_ENGINE_IMPL_H
 #define TRI_RUNTIME_ENGINE_ENGINE_IMPL_H

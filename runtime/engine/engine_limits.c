@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The limits of a group's steps: what was asked for, what each rank has memory for, and what they agree on. */
 #include "runtime/base/log.h"
 #include "runtime/engine/engine_impl.h"

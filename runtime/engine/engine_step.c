@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Steps: from a plan's bytes to what was drawn. */
 #include "runtime/engine/engine.h"
 

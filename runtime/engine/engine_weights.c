@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The weights of an engine's rank: which of them stay, how the others come, and what the log says of both. */
 #include <errno.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The exchange of a group's shards: what it is made of, and which form is the fastest here. */
 #ifndef TRI_RUNTIME_ENGINE_EXCHANGE_CHOICE_H
 #define TRI_RUNTIME_ENGINE_EXCHANGE_CHOICE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/engine/expert_transfer.h"
 
 #include <string.h>

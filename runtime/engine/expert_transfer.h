@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Movement of experts to other slots on the ranks of a group, between two of its steps.
  *
  * All ranks make the same moves between the same two plans. The ranks of both shares send each other the weights, slice

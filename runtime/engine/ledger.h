@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The byte ledger: what a rank's memory is spent on, known before anything is loaded. `trireme plan` prints it and a
  * worker obeys it. */
 #ifndef TRI_RUNTIME_ENGINE_LEDGER_H

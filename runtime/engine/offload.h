@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A rank's streamed weights: where they come from, and the stream itself. */
 #ifndef TRI_RUNTIME_ENGINE_OFFLOAD_H
 #define TRI_RUNTIME_ENGINE_OFFLOAD_H

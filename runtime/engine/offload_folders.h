@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The folders for packs that --nvme-path names: one, or several on drives of their own, with commas between them.
  * A name that has a comma is refused, and told from a list by what is there. */
 #ifndef TRI_RUNTIME_ENGINE_OFFLOAD_FOLDERS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Devices of a host that copy streamed weights from each other's rings. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A device's streamed weights in the host's memory: pinned, so that copies run at the link's rate. What ranks of a host
  * have in common lies there once. */
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The state of a rank's streamed weights. */
 #ifndef TRI_RUNTIME_ENGINE_OFFLOAD_IMPL_H
 #define TRI_RUNTIME_ENGINE_OFFLOAD_IMPL_H

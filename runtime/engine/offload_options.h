@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The options about what leaves memory: weights, KV blocks. */
 #ifndef TRI_RUNTIME_ENGINE_OFFLOAD_OPTIONS_H
 #define TRI_RUNTIME_ENGINE_OFFLOAD_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streamed weights out of a pack. */
 #include <limits.h>
 #include <stdio.h>

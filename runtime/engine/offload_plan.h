@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which of a rank's weights stay in its memory: from what was asked for, and from the room that there is. */
 #ifndef TRI_RUNTIME_ENGINE_OFFLOAD_PLAN_H
 #define TRI_RUNTIME_ENGINE_OFFLOAD_PLAN_H

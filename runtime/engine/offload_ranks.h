@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ranks of a host that stream the same weights and can read them for each other. */
 #ifndef TRI_RUNTIME_ENGINE_OFFLOAD_RANKS_H
 #define TRI_RUNTIME_ENGINE_OFFLOAD_RANKS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streamed weights that several ranks of a host read for each other: who reads what. */
 #include <stdio.h>
 

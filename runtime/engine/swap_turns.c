@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/engine/swap_turns.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In which order the ranks of a host move the layers of KV blocks to its memory and back.
  *
  * DeepSpeed-Inference (Aminabadi et al. 2022, section IV.C.2) has two devices behind one link move the even and the odd

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/forward/activation_plan.h"
 
 #include <string.h>

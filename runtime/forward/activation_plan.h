@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Places for the tensors of one inference: the sequence-length-aware allocator of TurboTransformers (Fang et al., PPoPP
  * 2021, section 4.2, Algorithm 1).
  *

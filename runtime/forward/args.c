@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The arguments of the forward pass's ops, from the model's numbers, the shard, and the batch of a walk. */
 #include "runtime/forward/forward_state.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cross-attention of an encoder-decoder (Vaswani et al., 2017, section 3.2.3): the encoder's final states become every
  * decoder layer's keys and values once, in the blocks of the source, and each new token of the answer attends to all of
  * them. */

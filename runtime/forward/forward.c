@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one forward pass: its ends, and how a step is planned, run and recorded. */
 #include "runtime/forward/forward_state.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one forward pass: embed -> layers -> head over a flattened batch, on whatever backend and layout.
  *
  * It reads the model's flags and calls the backend's table; it never asks which backend, family or layout it has. */

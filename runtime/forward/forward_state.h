@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside of the forward pass: what it keeps, and the arguments of its ops. */
 #ifndef TRI_RUNTIME_FORWARD_FORWARD_STATE_H
 #define TRI_RUNTIME_FORWARD_FORWARD_STATE_H

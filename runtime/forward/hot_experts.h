@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The most used experts of layers whose experts the host computes, on the device, which computes these beside it.
  *
  * Each such layer has so many slots in the device's memory, and the host keeps all experts, so that an expert leaves a

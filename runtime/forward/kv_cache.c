@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/forward/kv_cache.h"
 
 #include "runtime/base/wait.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The layers of a model: attention and MLP, with their norms wherever the family has them. */
 #include "runtime/forward/forward_state.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The MLP of a layer, and its experts: this rank's own for this shard's rows, on the device or on the host, or, of
  * several shards, for those that an exchange brings together. */
 #include "runtime/forward/forward_state.h"

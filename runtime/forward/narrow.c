@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The last layer's rows. A prompt is computed for the keys and values that it leaves in the cache, and for the logits
  * behind its last token. Of the last layer that is attention's first product for all tokens, and the rest for a row of
  * each sequence. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The end of an encoder: what is pooled of each sequence, and a classifier. Both are small, so one rank has them whole.
  */
 #include "runtime/forward/forward_state.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Biases by position that are added to the scores (ALiBi, T5's relative biases, Falcon's rounded ones), as tables in
  * the backend's memory; and the other tables that are made once: where a head finds its keys, and rotary frequencies.
  */

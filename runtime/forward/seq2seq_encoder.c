@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/forward/seq2seq_encoder.h"
 
 tri_status tri_source_create(const tri_forward_config *decoder, const tri_checkpoint *ckpt, tri_dtype dtype,

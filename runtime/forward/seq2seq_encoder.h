@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The encoder of an encoder-decoder: a model of its own beside the decoder, which lends it its embedding and, for the
  * blocks of the sources, the memory of its first layer's keys and values. */
 #ifndef TRI_RUNTIME_FORWARD_SOURCE_H

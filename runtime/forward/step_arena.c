@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/forward/step_arena.h"
 
 #include "runtime/base/buf.h"

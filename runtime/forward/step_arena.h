@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The forward pass's buffers, placed in one block of memory, the arena, so that those which never hold something at the
  * same time share memory.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The files of tactics (kernels/gemm_tactics.h): a table that comes with the product, and what this user's machines
  * have measured, which comes first. */
 #ifndef TRI_RUNTIME_FORWARD_TACTIC_FILES_H

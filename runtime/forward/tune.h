@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tactics of products on backends that have several: what is stored, and what is measured before the first step. */
 #ifndef TRI_RUNTIME_FORWARD_TUNE_H
 #define TRI_RUNTIME_FORWARD_TUNE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/forward/walk.h"
 
 #include "runtime/forward/forward_state.h"

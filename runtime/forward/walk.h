@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A walk over the ops of one step: the one description of the network.
  *
  * layer.c, its neighbours and forward.c describe a step as functions that emit ops: tri_emit_linear(w, args), and so on

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The syntax tree of a template. Nodes and their texts live in the template's arena. */
 #ifndef TRI_RUNTIME_JINJA_AST_H
 #define TRI_RUNTIME_JINJA_AST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A render under way. A failure sticks: whatever fails says so in the render and returns an undefined value, and
  * nothing goes on after it. */
 #ifndef TRI_RUNTIME_JINJA_EXEC_H

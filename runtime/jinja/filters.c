@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Filters of one value. Those of lists are in filters_list.c. */
 #include <math.h>
 #include <stdlib.h>

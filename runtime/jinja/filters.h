@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of filters. */
 #ifndef TRI_RUNTIME_JINJA_FILTERS_H
 #define TRI_RUNTIME_JINJA_FILTERS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Functions that every template knows. */
 #include <stdio.h>
 #include <string.h>

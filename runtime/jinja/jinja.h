@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chat templates: the part of Jinja2 that the templates of published models use, as jinja2 3.1 renders them in the
  * immutable sandbox that the reference has (trim_blocks, lstrip_blocks, loop controls, `generation` blocks, and a
  * tojson that is json.dumps without ensure_ascii).

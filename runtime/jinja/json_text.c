@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json.dumps. */
 #include <inttypes.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tokens of a template, with the rules for white space around blocks. */
 #ifndef TRI_RUNTIME_JINJA_LEXER_H
 #define TRI_RUNTIME_JINJA_LEXER_H

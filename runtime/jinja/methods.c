@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Methods of strings, dicts, lists and loops. Those that would change their object are errors, as in the sandbox. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers that are read from texts, and rounded, as Python does. */
 #include <math.h>
 #include <stdio.h>

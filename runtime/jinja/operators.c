@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operators, as Python has them for numbers, strings and lists. */
 #include <math.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The names that both halves of the parser use. It goes by jinja2's grammar, and by its precedence of operators. */
 #ifndef TRI_RUNTIME_JINJA_PARSER_H
 #define TRI_RUNTIME_JINJA_PARSER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Strings as Python has them: by code points, with the white space and the cases of Unicode. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Strings that are being made, and what str() and repr() make of values. */
 #include <inttypes.h>
 #include <math.h>

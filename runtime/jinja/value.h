@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values of a render, in its arena: nothing is freed before its end, and nothing that is made is changed but the
  * attributes of namespaces. */
 #ifndef TRI_RUNTIME_JINJA_VALUE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/load/common_bytes.h"
 
 #include "runtime/base/hash.h"

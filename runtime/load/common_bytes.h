@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes of a rank's streamed parts that all data-parallel shards have, of the same stage and tensor rank: all but
  * experts' weights (layout.h). What the ranks of a host have in common they read from the disk once (offload/split.h).
  */

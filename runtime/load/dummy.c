@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Load format `dummy`: a model of the right shape and size from nothing but its config. */
 #include <math.h>
 

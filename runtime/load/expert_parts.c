@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/load/expert_parts.h"
 
 const tri_weight_id tri_expert_weights[TRI_EXPERT_WEIGHTS] = {TRI_W_EXPERT_UP, TRI_W_EXPERT_UP_BIAS, TRI_W_EXPERT_DOWN,

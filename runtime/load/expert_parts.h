@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parts of a layer's weights that make up one slot's expert: what moves when it does. */
 #ifndef TRI_RUNTIME_LOAD_EXPERT_PARTS_H
 #define TRI_RUNTIME_LOAD_EXPERT_PARTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/load/hot_weights.h"
 
 #include "runtime/load/expert_parts.h"

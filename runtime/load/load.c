@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A rank's weights, from a checkpoint or made up: what stays in memory as a whole, what is streamed part by part. */
 #include "runtime/load/part_loader.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The files of the loader share this. */
 #ifndef TRI_RUNTIME_LOAD_LOAD_IMPL_H
 #define TRI_RUNTIME_LOAD_LOAD_IMPL_H

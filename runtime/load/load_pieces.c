@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A piece of a file on its way to the weights: it is copied, converted, transposed or quantised. */
 #include <stdatomic.h>
 #include <string.h>

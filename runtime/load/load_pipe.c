@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/load/load_pipe.h"
 
 #include <string.h>

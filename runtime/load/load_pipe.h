@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The way from a checkpoint's files to the backend's memory: reads under way, then what the loader makes of each, then
  * copies under way, all at once. Host memory is a ring of buffers of fixed size, pinned where the backend is a device.
  *

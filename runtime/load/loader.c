@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads a checkpoint's tensors into a rank's weights.
  *
  * Every rank reads only the byte ranges of its own slices, many of them at once (load_pipe.h). What is stored as the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the tensors that a quantized checkpoint has in place of a matrix, and checks that they fit each other. */
 #ifndef TRI_RUNTIME_LOAD_PACKED_H
 #define TRI_RUNTIME_LOAD_PACKED_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pieces of a quantized matrix on their way to the weights: widened, turned where the file has the transpose, rounded
  * to the weight's type, or quantized again. */
 #include "kernels/quantize.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loads the parts of a rank's weights that are streamed, or tells where they lie in the checkpoint. */
 #ifndef TRI_RUNTIME_LOAD_PART_LOADER_H
 #define TRI_RUNTIME_LOAD_PART_LOADER_H

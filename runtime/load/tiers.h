@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which of a rank's weights stay in memory, and which come from files in every step.
  *
  * Experts that the host computes beside a device (TRI_PART_ON_HOST) are in none of this: they never leave its memory.

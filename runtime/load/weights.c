@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Places of weights. loader.c and dummy.c fill them. */
 #include "runtime/load/weights.h"
 

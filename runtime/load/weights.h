@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A rank's weights: bound from a checkpoint (each rank reading only what it needs) or made up (load format `dummy`). */
 #ifndef TRI_RUNTIME_LOAD_WEIGHTS_H
 #define TRI_RUNTIME_LOAD_WEIGHTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Common to the formats whose rows are outputs. */
 #include "runtime/load/widen.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Quantized matrices as numbers again: pure functions over bytes in memory, one file for each way of storing them.
  *
  * Rows and columns count elements as the file has them. Most formats store a linear layer's matrix as it is, [out, in];

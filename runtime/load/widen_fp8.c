@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FP8 e4m3 with scales of blocks (DeepSeek-V3: 128 x 128), of rows, or of the whole matrix. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GPTQ and AWQ: [in, out] in 32-bit words. GPTQ's words have codes of inputs that follow each other, lowest bits first,
  * AWQ's those of eight outputs, in the order that its kernels unpack them in. Zero points lie in words along the
  * outputs in both. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* MXFP4 ("OCP Microscaling Formats", 2023): FP4 e2m1, two in a byte, and a power of two for each 32 of a row. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Model families: one const table each (arch/NAME.c), read by one generic loader and one generic executor.
  *
  * To add a family: write arch/NAME.c with a tri_arch, name it in tri_arch_list (arch.c). docs/adding-a-model.md walks

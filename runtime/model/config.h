@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model's description: config.json read into one struct that the executor, the loader and the byte ledger share.
  *
  * A key that could change the result and is not understood is refused by name. Keys of training, initialisation and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A placement of experts by what they have had to do: hot ones get copies, and shares nearly equal numbers of rows. */
 #ifndef TRI_RUNTIME_MODEL_EXPERT_BALANCE_H
 #define TRI_RUNTIME_MODEL_EXPERT_BALANCE_H

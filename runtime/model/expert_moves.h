@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Movement of experts between slots while a group serves: which moves bring a layer nearer to balance.
  *
  * The leader counts the rows of all experts over a window of steps and looks at one layer after another. It begins with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A placement says which expert each slot of each layer has.
  *
  * A layer has a slot for each expert, and `num_redundant` more for copies of some. Share e of ep has the slots

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Folders that hold something else than a model that can be served: the words say what it is and the way out. */
 #ifndef TRI_RUNTIME_MODEL_FOLDER_H
 #define TRI_RUNTIME_MODEL_FOLDER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a model wants its text made: special ids, which stand in config.json or generation_config.json, and the latter's
  * defaults of sampling and beam search. */
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which experts of a rank lie on its device, beside a host that has all of them: those with the most rows, as far as
  * there are slots for them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A classifier's labels: their names, and how its logits are meant, both from config.json. */
 #ifndef TRI_RUNTIME_MODEL_LABELS_H
 #define TRI_RUNTIME_MODEL_LABELS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/model/layout.h"
 
 tri_range tri_range_part(int64_t n, int parts, int rank) {

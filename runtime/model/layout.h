@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The layout of a model over ranks: those of a replica group and the share of the model that each of them has.
  *
  * World of a group: pp x dp x tp, tensor rank fastest, so that a tensor group sits on one node: stage rank s is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a checkpoint's matrices are quantized, as config.json says it: quantization_config, or compression_config, as
  * compressed-tensors once called it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rotary position scaling: every kind that configs name, reduced to tables of inverse frequencies. */
 #ifndef TRI_RUNTIME_MODEL_ROPE_H
 #define TRI_RUNTIME_MODEL_ROPE_H

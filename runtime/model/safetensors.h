@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors checkpoints: headers only. runtime/load/loader.c reads the bytes, by file and offset.
  *
  * The file is hostile until proven otherwise: the header is at most 100 MB, every tensor's bytes must match its shape

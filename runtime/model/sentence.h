@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pooling: how an encoder makes one vector of a text, as options, config.json and the files of a sentence-transformers
  * folder (modules.json and what it names) say. */
 #ifndef TRI_RUNTIME_MODEL_SENTENCE_H

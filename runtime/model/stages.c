@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cuts between pipeline stages. */
 #include "runtime/model/layout.h"
 

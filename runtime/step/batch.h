@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Slots and the batch: a rank's memory of its sequences, and the flattened tokens of one step made from a plan. */
 #ifndef TRI_RUNTIME_STEP_BATCH_H
 #define TRI_RUNTIME_STEP_BATCH_H

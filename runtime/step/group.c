@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/step/group.h"
 
 static tri_status refuse_size(const tri_comm *world, tri_parallel p, int64_t needed, tri_error *err) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ranks of a replica group as one of them sees it: its position, and the communicators it uses. */
 #ifndef TRI_RUNTIME_STEP_GROUP_H
 #define TRI_RUNTIME_STEP_GROUP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The limits of a step, from a deployment's options and a model: the engine and `trireme plan` agree by it. */
 #ifndef TRI_RUNTIME_STEP_LIMITS_H
 #define TRI_RUNTIME_STEP_LIMITS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The step plan: what the leader tells every rank to do in one iteration (Orca's iteration-level scheduling), and the
  * result that comes back from the sampling rank.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Added tokens: pieces of text (<|endoftext|> and the like) that are recognised before anything else looks at it. */
 #ifndef TRI_RUNTIME_TOKENIZER_ADDED_H
 #define TRI_RUNTIME_TOKENIZER_ADDED_H

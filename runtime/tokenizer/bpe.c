@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The BPE model: symbols of one character each, merged by rank. The vocabulary's own alphabet (byte-level or plain) is
  * the pre-tokenizer's affair; here a word is characters. */
 #include <string.h>

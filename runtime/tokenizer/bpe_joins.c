@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A word may be cut between two first symbols x and y that no merge can join: one that joins them has a left side that
  * ends with x and a right side that begins with y. Merges on the two sides then never meet, so that each side's merges
  * come in the same order (lowest rank, then leftmost) whether the other side is there or not.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which symbols can grow together: where a long word can be cut without changing its tokens. */
 #ifndef TRI_RUNTIME_TOKENIZER_BPE_JOINS_H
 #define TRI_RUNTIME_TOKENIZER_BPE_JOINS_H

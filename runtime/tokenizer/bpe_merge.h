@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Byte pair merging: which neighbours become one token, and in which order. */
 #ifndef TRI_RUNTIME_TOKENIZER_BPE_MERGE_H
 #define TRI_RUNTIME_TOKENIZER_BPE_MERGE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The byte-level alphabet: each byte as one printable character, so that any text is made of known symbols. Printable
  * Latin-1 bytes stand for themselves, the other 68 for U+0100..U+0143 in order. */
 #ifndef TRI_RUNTIME_TOKENIZER_BYTELEVEL_H

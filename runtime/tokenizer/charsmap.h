@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SentencePiece's precompiled character map: which short strings are replaced by which, as a double-array trie. */
 #ifndef TRI_RUNTIME_TOKENIZER_CHARSMAP_H
 #define TRI_RUNTIME_TOKENIZER_CHARSMAP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading tokenizer.json so that every refusal names the field at fault.
  *
  * A tok_field is a JSON node with its path from the root ("pre_tokenizer.pretokenizers[1].behavior"). A key that no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Decoders: ids back to text.
  *
  * A decoder is a chain of steps, each of which turns a sequence of tokens into another one. Steps that look at one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The steps of a decoder, as transducers: a token enters a step in one or more parts of whole characters, then ends,
  * and at last the text ends. A step's output enters the next one likewise. */
 #ifndef TRI_RUNTIME_TOKENIZER_DECODE_STEPS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From Oniguruma's (Ruby) dialect to PCRE2's.
  *
  * What both spell alike passes through. Rewritten are: sets of characters (dialect_class.c), \b, \uHHHH, \v and {,n}.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of the pattern translator: dialect.c does patterns, dialect_class.c sets of characters. */
 #ifndef TRI_RUNTIME_TOKENIZER_DIALECT_H
 #define TRI_RUNTIME_TOKENIZER_DIALECT_H

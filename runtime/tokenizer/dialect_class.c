@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sets of characters, from Oniguruma's dialect to PCRE2's.
  *
  * A set is the inside of a PCRE2 class, and one-character alternatives beside it for what no class of PCRE2 can hold:

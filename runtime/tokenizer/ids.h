@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Growing arrays of token ids. Memory is kept when one is emptied. */
 #ifndef TRI_RUNTIME_TOKENIZER_IDS_H
 #define TRI_RUNTIME_TOKENIZER_IDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Metaspace: spaces made visible. Its settings serve the pre-tokenizer and the decoder. */
 #ifndef TRI_RUNTIME_TOKENIZER_METASPACE_H
 #define TRI_RUNTIME_TOKENIZER_METASPACE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Models: what turns a word into ids. A model is a row in model.c's table. */
 #ifndef TRI_RUNTIME_TOKENIZER_MODEL_H
 #define TRI_RUNTIME_TOKENIZER_MODEL_H

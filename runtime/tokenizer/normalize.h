@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Normalizers: what changes the text between the added tokens before it is split into words. */
 #ifndef TRI_RUNTIME_TOKENIZER_NORMALIZE_H
 #define TRI_RUNTIME_TOKENIZER_NORMALIZE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Normalizers that look at one character at a time. */
 #include "runtime/tokenizer/normalize.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Post-processors: the special tokens around a text. For one text every supported type comes to ids before it and ids
  * behind it; for a pair, ids between the texts as well. */
 #ifndef TRI_RUNTIME_TOKENIZER_POSTPROCESS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pre-tokenizers: a chain of steps that cuts text into the words which the model encodes one by one.
  *
  * Each step hands its pieces straight to the next, so that no list of pieces is ever built and a caller's token limit

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Regular expressions of the tokenizer's parts. regex.c is the only user of PCRE2.
  *
  * tokenizer.json holds patterns in Oniguruma's dialect; dialect.c rewrites them for PCRE2 and refuses by name what

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replacing every match of a pattern: the Replace normalizer and decoder. */
 #ifndef TRI_RUNTIME_TOKENIZER_REPLACE_H
 #define TRI_RUNTIME_TOKENIZER_REPLACE_H

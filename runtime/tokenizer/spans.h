@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranges of a text, and where they come to while the text is rewritten piece by piece. */
 #ifndef TRI_RUNTIME_TOKENIZER_SPANS_H
 #define TRI_RUNTIME_TOKENIZER_SPANS_H

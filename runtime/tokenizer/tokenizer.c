@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loading, and a text's path through a tokenizer's parts:
  *
  *   repair UTF-8 -> added tokens -> normalizer -> added tokens (normalized) -> pre-tokenizer -> model -> post-processor

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tokenizers in the Hugging Face tokenizer.json format.
  *
  * A tokenizer is immutable after loading and may be used from many threads at once, each with a scratch of its own.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The vocabulary as a trie of bytes: all tokens that a text begins with, in one walk. */
 #ifndef TRI_RUNTIME_TOKENIZER_TRIE_H
 #define TRI_RUNTIME_TOKENIZER_TRIE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Unicode as tokenizers need it: UTF-8 checking, character classes, normal forms. unicode.c and unicode_cases.c
  * are the only users of utf8proc. */
 #ifndef TRI_RUNTIME_TOKENIZER_UNICODE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Upper and title case of one character, as Unicode's SpecialCasing has it where that is more than one. */
 #include <string.h>
 #include <utf8proc.h>

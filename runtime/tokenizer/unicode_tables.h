@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of the versions of Unicode that the Hugging Face library has and PCRE2 and utf8proc have not. */
 #ifndef TRI_RUNTIME_TOKENIZER_UNICODE_TABLES_H
 #define TRI_RUNTIME_TOKENIZER_UNICODE_TABLES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The Unigram model: every token has a score, and a word becomes the sequence of tokens with the highest sum (Viterbi's
  * algorithm over the word's bytes). A character that is no token by itself can always be passed as unknown, at a price
  * below every token's. */

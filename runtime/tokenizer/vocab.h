@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The vocabulary: text <-> id. */
 #ifndef TRI_RUNTIME_TOKENIZER_VOCAB_H
 #define TRI_RUNTIME_TOKENIZER_VOCAB_H

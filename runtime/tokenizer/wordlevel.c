@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The WordLevel model: a word is a token, or unknown. */
 #include "runtime/base/mem.h"
 #include "runtime/tokenizer/model.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The WordPiece model: a word is cut from the left into the longest tokens that fit, those behind the first being
  * spelled with a prefix ("##"); a word that cannot be cut is unknown as a whole. */
 #include <string.h>

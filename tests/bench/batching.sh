@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What `trireme bench batching` says; of its figures the counts, which are the same on every machine. Times are not looked at.
 # Usage: batching.sh TRIREME CHECKPOINTS
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Streaming clients that come and go for a long time, and whether the gateway and the coordinator grow by it.
 
    crowd.py FOLDER [--minutes 10] [--streams 1000] [--step-us 500000]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # An encoder's throughput against the rate of requests, for several ways to make batches of texts: the figure of section 6.3 of
 # TurboTransformers (Fang et al., PPoPP 2021).
 #   encoder_batching.sh FOLDER OUT [--model DIR] [--strategies "packed dp-hungry dp-lazy naive none"] [--rates "50,100,..."] [--seconds N]
@@ -11,7 +12,7 @@
 set -uo pipefail
 here=$(dirname "$(realpath "$0")")
 strategies="packed dp-hungry dp-lazy naive none" rates='' seconds=10 distribution=uniform min=5 max=500 seed=0 model='' title=''
-[[ $# -ge 2 && -d $1 ]] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[[ $# -ge 2 && -d $1 ]] || { sed -n '3,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 mkdir -p "$2" || exit 1
 bin=$(realpath "$1") out=$(realpath "$2") strategy_option=${STRATEGY_OPTION---encoder-batching}
 shift 2

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # encoder_batching.sh with a coordinator that is an imitation, and scripts/plot_lines.py: what is asked of the programs, the table, and a
 # figure whose labels are apart. Exit code 77 without python3.
 # Usage: figure.sh TRIREME FAKE_COORDINATOR

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What the HTTP gateway costs, beside a server that only writes (the floor) and one in Python (uvicorn).
 #   gateway.sh FOLDER [--streams 1000] [--tokens 60] [--step-us 100000] [--rounds 3] [--python PYTHON]
 # FOLDER has the programs, and fake_coordinator and http_streams of the tests. All streams step together, as those of a coordinator do, and
@@ -9,7 +10,7 @@
 set -uo pipefail
 here=$(dirname "$(realpath "$0")")
 streams=1000 tokens=60 step=100000 rounds=3 python=''
-[[ $# -ge 1 && -d $1 ]] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[[ $# -ge 1 && -d $1 ]] || { sed -n '3,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 bin=$(realpath "$1")
 shift
 while [[ $# -gt 1 ]]; do

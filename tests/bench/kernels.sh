@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The kernels of one step on a device, in their order, with the time of each by itself (ncu: caches are cold, and nothing overlaps).
 #   kernels.sh FOLDER SHAPE [--layers N] [--batch-size N] [--input-len N] [--prompt] [-- OPTION...]
 # FOLDER has the programs and the CUDA module. SHAPE is one of peers/run.sh's (8b, mixtral, qwen3-30b ...), of which so many layers (4) are
@@ -6,7 +7,7 @@
 # OPTIONs go to bench latency.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")") layers=4 batch=1 input=128 prompt=0
-[[ $# -ge 2 && -d $1 ]] || { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[[ $# -ge 2 && -d $1 ]] || { sed -n '3,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 bin=$(realpath "$1") shape=$2
 shift 2
 while [[ $# -gt 0 && $1 != -- ]]; do

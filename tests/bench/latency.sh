@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What `trireme bench latency` says of a decoder and of an encoder; times are not looked at.
 # Usage: latency.sh TRIREME CHECKPOINTS
 set -u

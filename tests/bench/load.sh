@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What `trireme bench load` says, by every way of reading; times are not looked at.
 # Usage: load.sh TRIREME CHECKPOINTS
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What docs/performance.md says of `trireme bench memory`, for the lengths of seed 0, and how it is used.
 # Usage: memory.sh TRIREME CHECKPOINTS
 set -u

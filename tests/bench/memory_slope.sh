@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154 # what many_kinds.sh sets
 # Memory of each process of a cluster under mixed requests for a long time.
 #   memory_slope.sh MINUTES [PAUSE]      BIN and SRC as for the fault tests; PAUSE: seconds between two rounds, default 3

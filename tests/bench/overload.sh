@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Five times the load that a cluster can serve, and what its clients and others see of it.
 #   overload.sh SECONDS [OPTION...]      OPTIONs go to `trireme up`; BIN and SRC as for the fault tests
 # With eight cores or more the cluster has half of them and the load the others; with fewer they share, and times say little.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What users of a served model see on this machine's devices: a line for each figure of docs/performance.md's table of experts.
 #   serve.sh FOLDER OUT [--shapes "mixtral qwen3-30b gpt-oss-20b v2-lite 8b"] [--sequences "1 8 32"] [--prompts "128 2048"]
 #            [--together "2048"] [--load N] [--rounds N] [-- OPTION...]
@@ -10,7 +11,7 @@
 set -uo pipefail
 here=$(dirname "$(realpath "$0")")
 shapes="mixtral qwen3-30b gpt-oss-20b v2-lite 8b" sequences="1 8 32" prompts="128 2048" together='' load=256 rounds=2 backend=${BACKEND:-cuda}
-[[ $# -ge 2 && -d $1 ]] || { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[[ $# -ge 2 && -d $1 ]] || { sed -n '3,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 bin=$(realpath "$1") out=$(realpath "$2")
 shift 2
 while [[ $# -gt 1 && $1 != -- ]]; do

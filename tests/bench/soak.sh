@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Mixed requests for a long time on a streamed model whose processes have less memory than the whole model needs, with faults.
 #   soak.sh MINUTES [OPTION...]      OPTIONs go to `trireme up`; BIN, SRC and BAD_DISK_LIBRARY as for the fault tests
 # The model (235 MB in bfloat16, made up) is packed into two folders. First a cluster with all weights in memory answers every request

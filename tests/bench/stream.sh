@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What `trireme bench stream` says, of weights from a checkpoint as it is and from a pack; times are not looked at.
 # Usage: stream.sh TRIREME CHECKPOINTS
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Measures on this machine's device with which tactic the products of common models are fastest, for the table that comes with the product.
 #   tune.sh FOLDER FILE [--parts "8b 1b gpt2 bert 70b-tp2"]
 # FOLDER has trireme-bench-latency and the CUDA module. FILE (kernels/cuda/gemm_tactics.txt) gets the lines for this device and version of
@@ -7,7 +8,7 @@
 # Ship what whole steps were timed with: 70b-tp2 is not among the parts otherwise.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")") parts="8b 1b gpt2 bert"
-[[ $# -ge 2 && -d $1 ]] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[[ $# -ge 2 && -d $1 ]] || { sed -n '3,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 bin=$(realpath "$1") file=$2
 if [[ ${3:-} = --parts && $# = 4 ]]; then parts=$4; elif [[ $# -gt 2 ]]; then echo "tune.sh: $3 is not known, or has no value" >&2; exit 2; fi
 work=$(mktemp -d)

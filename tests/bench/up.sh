@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034
 # Shared by benchmarks that serve models with `trireme up` one after the other: starting one, and leaving nothing behind. Sourced by bash,
 # with the folder of the programs in `bin`. Makes `work`, a folder that goes at the end.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What LangChain does with the gateway: a chain, a stream, a batch, a completion.
 
     langchain_client.py BASE_URL

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What LlamaIndex does with the gateway through OpenAILike: completions, chats and their streams.
 
     llama_index_client.py BASE_URL

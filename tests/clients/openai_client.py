@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What openai-python does with the gateway: lists, completions, chats, streams, tools, errors, timeouts.
 
     openai_client.py BASE_URL [--embeddings]    of a model that generates, or that embeds

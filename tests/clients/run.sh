@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Clients that people have, unchanged, against `trireme up --http` with the bundled model.
 #   run.sh FOLDER [CLIENT...]   openai langchain llama_index lm_eval aiperf; without names all of them
 # FOLDER has the programs. Each client gets a Python environment in TRIREME_CLIENTS (~/.cache/trireme-clients), which is kept: of 0.1 GB
 # (openai) to 1.2 GB (aiperf). Exit code 77: an environment cannot be made, as there is no pip or no PyPI.
 set -uo pipefail
 here=$(dirname "$(realpath "$0")")
-[[ $# -ge 1 && -d $1 ]] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[[ $# -ge 1 && -d $1 ]] || { sed -n '3,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 export BIN SRC
 BIN=$(realpath "$1") SRC=$(realpath "$here/../..")
 shift

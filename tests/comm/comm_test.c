@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators: run alone it tests `self`, under mpirun `mpi` with as many ranks as there are.
  *
  * Every rank makes every rank's numbers itself and so knows what must come out. The first failure ends all ranks. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an all-reduce takes where one follows another in a recorded graph: the median of some replays, of the slowest
  * rank each, for every algorithm and several shapes of its kernels. */
 #include <string.h>

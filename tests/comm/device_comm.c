@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All-reduces, transfers and the exchange of experts' rows over the devices of this host: kernels that write to each
  * other's memory, and NCCL behind them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of device_comm share: one of the processes, its device and its communicators. */
 #ifndef TRI_TESTS_COMM_DEVICE_COMM_H
 #define TRI_TESTS_COMM_DEVICE_COMM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Devices of a host that bring a model's weights over one link each and gather them from each other's rings, with the
  * product's own streams and without a model:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Transfers between stages: what comes, in which order, and what they take. */
 #include <string.h>
 #include <time.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The exchange of experts' rows: what comes, and what is given back, in rounds of random rows that follow each other in
  * graphs, with ranks that are late now and then. Every rank makes every rank's numbers itself, and the sums that
  * experts would make are known beforehand: whole numbers by rank and row. */

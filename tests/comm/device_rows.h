@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The exchange of rows in device_comm. */
 #ifndef TRI_TESTS_COMM_DEVICE_ROWS_H
 #define TRI_TESTS_COMM_DEVICE_ROWS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The time of a dispatch and a combine where one follows the other in a recorded graph: over peers' memory, by NCCL's
  * all-gathers and reduce-scatter, and ncclAlltoAll of as many bytes there and back. The median of some replays, of the
  * slowest rank each. Rows of bf16, eight random ones of 64 experts each. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A million rounds, as a month of serving has them: what is wrong once in a while shows here or nowhere. Numbers are
  * made and sums looked at on the device, and each rank is late by itself now and then, so that rounds of all ranks meet
  * in every order. */

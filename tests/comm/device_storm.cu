@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/comm/device_storm.h"
 
 enum { THREADS = 256, BLOCKS = 8, LATE_ONE_IN = 16, LATE_NS = 20000 };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels that make a rank's numbers late and look at sums, for device_comm. A header of C and CUDA. */
 #ifndef TRI_TESTS_COMM_DEVICE_STORM_H
 #define TRI_TESTS_COMM_DEVICE_STORM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Microseconds of a dispatch and its combine, for each form, number of rows and way of the bytes. */
 #include <stdio.h>
 #include <stdlib.h>

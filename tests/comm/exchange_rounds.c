@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rounds of random rows and tables. Every rank makes all shards' data itself and so knows what must come out. What must
  * not be read, and what must be written, is NaN before. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The exchange of mixture-of-experts layers: alone it tests one rank, under mpirun all layouts of as many as there are.
  *
  *   exchange_test [ROUNDS]         rounds of every layout (60), then lost ranks

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of exchange_test. The first failure ends all ranks. */
 #ifndef TRI_TESTS_COMM_EXCHANGE_TEST_H
 #define TRI_TESTS_COMM_EXCHANGE_TEST_H

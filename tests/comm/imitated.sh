@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # imitated.sh MODULE PROGRAM ARG...: a program with the imitation of the CUDA module, whose devices have memory of their own.
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # killed.sh RANKS SECONDS PROGRAM ARG...: under an mpirun that lets the others go on when one rank is killed: all but one must say
 # that they have noticed. Exits 77 (skipped) where there is no mpirun.
 ranks=$1 seconds=$2

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # ranks.sh RANKS SECONDS PROGRAM ARG...: a program under mpirun on this host, whatever its cores, ended after SECONDS.
 # 0 ranks: the program alone, without mpirun. Exits 77 (skipped) where there is no mpirun.
 ranks=$1 seconds=$2

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A program that was compiled for an older header, in which structs end earlier, goes on working with this library.
 # Usage: abi.sh TRIREME FAKE_COORDINATOR CC LIBRARY
 # shellcheck source=/dev/null disable=SC2154

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The bundled model's 200 held-out questions under a layout: at least 98% right, and exactly the reference's answers.
 #   answers.sh {up|mpi} TP PP [ARGS...]
 # Quantised weights may answer otherwise, but not worse: at most two fewer are right than the reference's.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Which backend `--backend auto` gives a group of two, with a module in the place of the CUDA one that only says that it has a device.
 # Usage: auto.sh MODULE; it needs no device, and takes none where there is one.
 here=$(dirname "$0")

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What the trireme command says of connections and of input that cannot be right, against tests/tools/fake_coordinator.c.
 # Usage: client.sh TRIREME FAKE_COORDINATOR
 # shellcheck source=/dev/null disable=SC2154

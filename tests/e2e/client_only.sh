@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # -DTRIREME_CLIENT_ONLY=ON where pkg-config knows ZeroMQ and msgpack alone: libtrireme is built, installed and linked by a
 # program that knows nothing but its .pc file. With the command's libraries beside them, the command is built as well, in
 # a folder whose name a shell would take apart.
@@ -24,7 +25,7 @@ give() { # give FOLDER MODULE...: their .pc files, without what only a static li
 }
 build() { # build FOLDER TARGET, with the modules of pc.FOLDER
   PKG_CONFIG_PATH='' PKG_CONFIG_LIBDIR="$dir/pc.$1" "$cmake" -S "$src" -B "$1" -DCMAKE_C_COMPILER="$cc" -DTRIREME_CLIENT_ONLY=ON \
-    -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON -DCMAKE_INSTALL_PREFIX="$dir/tree" -DCMAKE_BUILD_TYPE=Debug >"$1.log" 2>&1 || fail "configuring: $(tail -20 "$1.log")"
+    -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON -DCMAKE_INSTALL_PREFIX="$dir/tree" -DCMAKE_BUILD_TYPE=Debug -DTRIREME_WERROR=ON >"$1.log" 2>&1 || fail "configuring: $(tail -20 "$1.log")"
   "$cmake" --build "$1" --target "$2" -j2 >>"$1.log" 2>&1 || fail "building $2: $(grep -A5 -E 'error|Error' "$1.log" | head -40)"
 }
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The trireme command against tests/tools/fake_coordinator.c: words, exit codes, order of results, interrupts.
 # Usage: command.sh TRIREME FAKE_COORDINATOR
 # shellcheck source=/dev/null disable=SC2154

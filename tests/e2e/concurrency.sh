@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # 64 streams of mixed lengths at a time give the same text as each alone, with sampling and penalties too; and with few KV blocks, where
 # sequences are preempted; and prompts that begin alike, behind blocks that hold what they share.
 here=$(dirname "$0")

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # More connections than files, and messages without end: a normal client's stream goes on beside both, its connection stays, and a group that is
 # lost meanwhile comes back.
 # HOSTILE: the program built from tests/tools/hostile_client.c.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # One client with thousands of long jobs does not hold up another one, and one that has gone is noticed though nothing was to be said to it.
 here=$(dirname "$0")
 . "$here/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # trireme doctor: text and JSON, exit codes, what fails by name, devices as the driver's program tells of them, and the last hang's report.
 # shellcheck source=/dev/null
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # An encoder's batches by each strategy: the answers of a reference, many at a time; and what is kept of what batches cost.
 #   encoder_batches.sh ENCODER_ANSWERS
 here=$(dirname "$0")

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Encoders end to end: embed and classify against the stored answers of a reference, in several layouts; many at a time as one at a time;
 # texts; what is refused, and with which words.
 #   encoders.sh ENCODER_ANSWERS

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034
 # Shared by command.sh and client.sh: a fake coordinator, and what a command says. Sourced with TRIREME and FAKE_COORDINATOR.
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The HTTP gateway in front of the bundled model: answers, streams, refusals, clients that hang up or do not read, drains.
 here=$(dirname "$0")
 . "$here/lib.sh"

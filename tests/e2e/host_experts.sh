@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Experts that the host computes beside a device: what is refused, what backend cpu makes of the options, and a device's answers. The
 # device computes on the host with the reference's kernels, and says that its memory is its own.
 # Usage: host_experts.sh MODULE

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Clients that mean ill, on the coordinator's socket: nonsense, claims, silence, messages without end, clients that do not read or vanish.
 # Others are served all along, memory stays below a cap, and what was theirs is free again.
 # HOSTILE: the program built from tests/tools/hostile_client.c.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Several hosts, emulated with namespaces: one MPI job and `trireme up` across them, clients on TCP with keys, a lost host, a cut link.
 # Usage: hosts.sh [mpi|uneven|groups|shards|up|keys|doctor]...   (all)
 set -u

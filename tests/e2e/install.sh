@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # An installed tree has what the README names, and its programs, configurations and model work from there without the sources.
 # Usage: install.sh CMAKE BUILD
 here=$(dirname "$0")

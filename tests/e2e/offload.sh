@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Weights that come from files in every step: what a start says of them, what it refuses, packs, and files that change while they are
 # in use.
 here=$(dirname "$0")

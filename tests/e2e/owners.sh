@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Who a job belongs to: another key can neither cancel nor continue it, and a stream that its owner continues elsewhere says so where it was.
 here=$(dirname "$0")
 . "$here/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # `trireme plan --devices`: two models with figures that are given, so that every number is known beforehand, and what it refuses.
 # shellcheck source=/dev/null disable=SC2154
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A worker leaves what it has measured for a benchmark, by its device and type, and `trireme plan --devices` of that device goes by it.
 # Usage: plan_measured.sh MODULE, an imitation of the CUDA one; it needs no device.
 # shellcheck source=/dev/null disable=SC2154

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Ports of a group on one host: its ranks have none that the network reaches, however it was launched. mpirun has two (Open MPI 4); a byte that is
 # held there keeps it from seeing its ranks end, and neither answers nor the end of the cluster may wait for it.
 here=$(dirname "$0")

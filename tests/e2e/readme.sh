@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The README's commands by hand, as they stand there, but for the build and the port.
 . "$(dirname "$0")/lib.sh"
 command -v curl >/dev/null || { echo "skipped: no curl"; exit 77; }

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What a person sees: streaming, refusals that name their field, cancelling, attaching, draining, idle cost.
 here=$(dirname "$0")
 . "$here/lib.sh"

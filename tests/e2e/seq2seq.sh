@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Encoder-decoders and beam search through a cluster: the reference's greedy answers and those of its beam searches, 64 requests at a
 # time, alone, on two ranks and with few KV blocks; beam search with decoders; what is refused.
 #   seq2seq.sh SEQ2SEQ_ANSWERS

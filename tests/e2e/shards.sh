@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Several shards in one group, which share the experts: the bundled model with experts answers its 200 questions as the reference, with
 # `trireme up` and as one MPI job, with stages and without. Searches, choices, priorities and aborted requests on several shards.
 here=$(dirname "$0")

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # cluster-configs/trireme.sbatch under a real Slurm on this machine: a file of prompts through mpirun and through srun, serving and draining by
 # scancel, and cancelling.
 here=$(dirname "$0")

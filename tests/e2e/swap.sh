@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # With few KV blocks preempted sequences leave what they have computed in the host's memory and come back to it: the same texts, to the
 # last bit of each draw, as with enough blocks; on one rank, on tensor ranks and in stages. What plan, status and the metrics say of it.
 here=$(dirname "$0")

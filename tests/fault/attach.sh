@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154 # what many_kinds.sh sets
 # kill -9 of the coordinator, and of `up`, under clients that stay: many kinds of requests, a file of them and a stream of the gateway go on
 # with the next coordinator, and each ends as it does undisturbed. A client that is gone for good has its job cancelled.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Every system call on a model's files fails once, with an input/output error and, where it reads, with the end of the file.
 # Right is: the program ends with words that name the file, or with the answer that it has undisturbed; never with a signal, and it does
 # not hang. strace is what makes calls fail.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154 # what many_kinds.sh sets
 # kill -9 of the coordinator under workers that run: `trireme up` starts another one, which the same workers find, without loading again.
 # Usage: coordinator.sh {short|long}

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Draining: what runs ends well, new requests are refused with a reason, exit code 0, nothing stays. A second signal, a second later, ends everything at once.
 . "$(dirname "$0")/lib.sh"
 TOKENS=400

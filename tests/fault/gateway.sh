@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # `trireme up --http`: the gateway comes and goes with the cluster. It is started again when it dies, drains before the coordinator does, and
 # nothing is left when any of them has ended.
 . "$(dirname "$0")/lib.sh"

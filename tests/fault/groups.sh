@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Usage: groups.sh FAKE_DEVICE
 # One group of several that dies again and again, or whose device fails, stays down alone and is tried again later; the others serve on.
 # shellcheck source=/dev/null

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The step thread of an idle rank hangs, while its process goes on reporting: that is noticed within 5 s of the next request (or
 # ten times what a layer was predicted to take, where the machine is busy: 12 s here), and the group starts again and answers it. STOP_THREAD: the program built from tests/tools/stop_thread.c.
 . "$(dirname "$0")/lib.sh"

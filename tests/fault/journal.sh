@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154 # what many_kinds.sh sets
 # kill -9 of a whole cluster in the middle of many kinds of requests, with a journal: the next start goes on with them, and each ends as it
 # does undisturbed (the coordinator alone: coordinator.sh), for clients that ask again under its request_id. A journal has one coordinator, and damage is refused.

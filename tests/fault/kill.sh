@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # kill -9 of each kind of process while clients stream. Where the group comes back, or there is another, every client gets the whole answer;
 # else it ends within 5 s, with an error or with the whole answer. A coordinator comes back alone. Within 10 s every process of ours is gone or belongs to a cluster that
 # answers.

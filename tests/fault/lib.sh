@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034
 # Shared by the fault tests: clients that stream in the background, and when things end. Sourced by bash.
 . "$(dirname "$0")/../e2e/lib.sh"

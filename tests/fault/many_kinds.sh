@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034,SC2154
 # Shared by the fault tests: many kinds of requests, what each client is told, and whether that is what it is told undisturbed. Sourced
 # behind lib.sh.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154 # what many_kinds.sh sets
 # kill -9 of workers in the middle of many kinds of requests: every one ends as it does undisturbed, with the same tokens, texts and log
 # probabilities, at offsets without a gap or a repetition.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Groups that cannot start: a reason, the right exit code, no endless restarting, nothing left.
 . "$(dirname "$0")/lib.sh"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A rank of another shard dies or stands still while its group exchanges rows: noticed within 5 s as everywhere, and with `trireme up` the
 # group starts again and goes on with what it ran. A shard that has nothing to do for a long time stays in step.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Shards that stream their weights and read what they have in common for each other: one of them dies or stands still in the middle, which is
 # noticed within 5 s as everywhere, and with `trireme up` the group starts again and goes on. With the imitation of a device as an argument, the same of
 # shards whose devices copy from each other's rings.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # SIGSTOP of a worker while clients stream: nobody sees that by itself. It is noticed within 5 s; with `trireme up` the group starts again, goes on
 # with what it ran, and the stopped process is gone, in one MPI job everything ends within 10 s. A stopped coordinator is killed, and the next one goes on with the same workers.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Starts that stand still: each says which rank is where, and ends.
 . "$(dirname "$0")/lib.sh"
 LIMIT=4

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154 # what many_kinds.sh sets
 # storm.sh MINUTES [SEED [hosts]]: kills at random under many kinds of requests, with a journal, on two groups of two ranks.
 # Each round sends all requests under new request_ids. Faults are kill -9 of a worker, a leader, an mpirun, the coordinator or `up`, and a

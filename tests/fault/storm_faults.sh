@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034,SC2154
 # Of storm.sh: a disk that is full or slow, and overload. Sourced behind lib.sh. Each fault runs in the background and ends by itself.
 BAD_DISK_LIBRARY=${BAD_DISK_LIBRARY:-$(find "$(realpath "$BIN/../tests")" -name libbad_disk.so 2>/dev/null)}

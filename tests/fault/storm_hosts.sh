@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034,SC2154
 # Of `storm.sh MINUTES SEED hosts`: two emulated hosts, and links that are cut. Sourced behind lib.sh, in a network and a mount namespace.
 # The first host has room for three ranks, the second for one: a group lies on the first host, the other group on both, so that a cut of

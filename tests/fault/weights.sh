@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Right weights or none: a checkpoint that gives no numbers is not served, nor are files that have changed beside groups with the others.
 # shellcheck source=/dev/null
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as config.json, and what follows a line `%%` as generation_config.json: refused with a reason, or numbers
  * inside the ranges that the loader, the layout and the executor count on. */
 #include <math.h>

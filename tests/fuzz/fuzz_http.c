@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as HTTP requests: whole, byte by byte and in pieces they are the same requests, or refused for the same
  * reason, and what was taken is within its limits. */
 #include <stdbool.h>

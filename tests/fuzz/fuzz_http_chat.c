@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as the body of a /v1/chat/completions: refused with a reason, or a request within the limits of the
  * library's struct, whose messages become a prompt with spans that lie in it. The body is then taken for an answer: its
  * parts do not depend on the pieces in which it comes. */

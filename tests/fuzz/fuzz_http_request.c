@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as the body of a /v1/completions: refused with a reason, or a request within the limits that the library's
  * struct has room for. */
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a chat template, and what follows a line `%%` as the JSON of its messages: refused with a reason, or a
  * text with spans that lie in it. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a safetensors header. The first line is the number of bytes of data behind the header, the rest is the
  * header: refused with a reason, or tensors that lie inside the data, side by side. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as text: limits hold, ids exist, and a stream's pieces are the whole text. The first byte picks a tokenizer
  * and options; the text's bytes are also used as ids, which cuts characters anywhere. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as tokenizer.json: refused with a reason, or a tokenizer that encodes, and decodes whole and in pieces
  * alike. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes as a client or a coordinator would send them: both unpackers of the client protocol. What unpacks must pack
  * again and unpack to the same bytes; what is refused must say why. */
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes as a worker or a coordinator would send them on the group socket. What unpacks must pack again; what is
  * refused must say why. */
 #include <stdint.h>

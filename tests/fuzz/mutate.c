@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A deterministic mutation driver: the fuzz harnesses without clang and libFuzzer, for every test run.
  *
  *   mutate_NAME [--seconds S | --runs N] [--seed X] [FILE | FOLDER]...

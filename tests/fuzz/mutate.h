@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a harness shares with the mutation driver. */
 #ifndef TRI_FUZZ_MUTATE_H
 #define TRI_FUZZ_MUTATE_H

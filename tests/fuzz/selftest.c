@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A harness with a planted crash three mutations away from its seed: shows that the driver finds such things. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Chat templates of a folder, rendered by Trireme and by jinja2: compare.py [-v] RENDER_TEMPLATE FOLDER.
 
 Renders each *.jinja of FOLDER over the conversations below: with and without a system message, tools, calls, results,

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Random templates, rendered by Trireme and by jinja2: fuzz.py RENDER_TEMPLATE [COUNT [SEED]]. Prints what differs.
 
 Where jinja2 fails, any error is right. It needs jinja2 3.1 (see oracle.py).

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes cases.jsonl: templates, one for each construct that chat templates use, with what jinja2 makes of them.
 
 make_cases.py >cases.jsonl; it needs jinja2 3.1 (see oracle.py).

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What jinja2 makes of templates: oracle.py <LINES.jsonl, lines as of tests/tools/render_template.c, prints lines like it.
 
 The environment is that of transformers' chat templates (utils/chat_template_utils.py): an immutable sandbox with trim_blocks,

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # all.sh MODELCHECK CHECKPOINTS WHAT: modelcheck on every checkpoint of a folder. WHAT is a set of layouts:
 #   single       one rank: ref, cpu, and cpu with other chunks, block sizes, types and threads
 #   single-more  one rank: more chunks, block sizes and types

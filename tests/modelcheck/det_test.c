@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The same bits: with deterministic backends and communicators a sequence's logits may not depend on the batch that it
  * runs in, on how its tokens are cut into chunks, on having been preempted and computed again in other blocks, or on
  * the number of threads.

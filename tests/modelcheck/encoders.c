@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Encoders: final states, what is pooled and a classifier's logits, of every prompt alone and of all in one step. */
 #include <math.h>
 #include <stdio.h>

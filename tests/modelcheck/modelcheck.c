@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* modelcheck: checkpoints against the answers that a reference implementation stored beside them.
  *
  *   modelcheck DIR... [-tp N] [-pp N] [--backend cpu|ref] [--dtype auto] ...     mpirun -n W modelcheck DIR... ...

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of modelcheck share. */
 #ifndef TRI_TESTS_MODELCHECK_H
 #define TRI_TESTS_MODELCHECK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads of streamed weights: each rank has read what its parts say, or copied it over its own link, and shards of this
  * host have what they have in common from each other. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rounding.json: what the reference's own error is in a 16-bit type, which ours may be 1.5 times. */
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Encoder-decoders: the encoder's states and the logits of given answers, greedy answers of all sources together, and
  * beam searches. */
 #include <math.h>

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # table.sh MODELCHECK CHECKPOINTS: runs modelcheck on every checkpoint under every layout and prints docs/models.md.
 # table.sh --listed DOC CHECKPOINTS: whether DOC has a row for each of them.
 if [ "$1" = --listed ]; then

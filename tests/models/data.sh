@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # data.sh DRAW_WEIGHTS OUT: copies tests/data to OUT and draws there the weights that the checkpoints have recipes for. The build
 # does it for <build>/tests/data.
 set -e

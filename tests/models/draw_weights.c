@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* draw_weights CHECKPOINT...: writes the safetensors files of random checkpoints, as the weights.txt of each folder
  * describes them (tests/data/checkpoints/README.md has the format; find_draws writes such files). Exit code 1 where a
  * file's bytes are not those that its recipe was made for. */

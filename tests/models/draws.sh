@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # draws.sh DRAW_WEIGHTS FIND_DRAWS DATA: what find_draws finds in checkpoints is what their weights.txt say, bits and doubled rows
 # included, and a recipe that is wrong is refused.
 draw=$1 find=$2 data=$3/checkpoints

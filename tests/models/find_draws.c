@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* find_draws CHECKPOINT SEED: prints a weights.txt for a folder whose safetensors files were drawn by
  * make_checkpoints.py, or by another program that fills its parameters with torch's `normal_` from one generator with
  * this seed. Each tensor is looked for among the draws, at every offset and with each mean of MEANS; what is not there,

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Put classification heads on the encoders in tests/data/checkpoints, with what they answer.
 
     make_heads.py CHECKPOINTS [--seed N]

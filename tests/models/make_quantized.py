@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Make the small quantized checkpoints in tests/data/checkpoints, with the answers a reference gives for their weights.
 
     make_quantized.py OUT DRAW_WEIGHTS [--only NAME,...]

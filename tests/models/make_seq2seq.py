@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Make the encoder-decoders in tests/data/checkpoints, with the answers a reference gives for them.
 
     make_seq2seq.py OUT [--only NAME,...] [--seed N]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measure what 16-bit arithmetic costs transformers on checkpoints of tests/data/checkpoints: DIR/rounding.json.
 
     measure_rounding.py DIR... [--out FOLDER] [--device cuda]

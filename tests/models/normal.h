@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Normal draws, bit for bit as torch 2 draws them on a CPU with AVX2 and FMA: uniforms of 24 bits from a Mersenne
  * twister, and for each 16 of them eight cosines and eight sines of Box and Muller, with the polynomials of Cephes for
  * the logarithm, sine and cosine. The random checkpoints of tests/data were drawn so, which is why their weights need

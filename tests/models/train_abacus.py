@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Train "abacus", the small Llama checkpoint that Trireme's tests serve.
 
 Abacus is a 1.5-million-parameter model in the Hugging Face Llama layout.  It answers six kinds of questions whose answers

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Each op at the shapes of decode and prefill against its floor: the bytes it must read or write over the bandwidth of
  * a plain read of as many bytes, or its multiplications over the best rate of the BLAS, whichever takes longer. Floors
  * are measured between the repetitions of the op, and medians are compared, so that a busy machine slows both alike. */

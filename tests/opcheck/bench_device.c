@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ops of a device against its floors. One launch takes less than a call and a wait, and its inputs would lie in the
  * cache the next time: so a round is many launches, over copies of the inputs that do not fit into a cache together,
  * recorded once where the backend can record. Single rows are so small that they stay in the cache all the same, as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The benchmark of a device's ops: memory, rounds, floors. See bench_device.c. */
 #ifndef TRI_TESTS_OPCHECK_BENCH_DEVICE_H
 #define TRI_TESTS_OPCHECK_BENCH_DEVICE_H

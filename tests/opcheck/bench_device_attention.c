@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of single tokens and of prompts, plain and latent, on a device: see bench_device.c. */
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Experts on a device, in the shapes of published models: what a layer's routed experts take, with activations as a
  * step has them: of 16 bits, with weights of int8 float32. Tokens choose at random; the floor counts the experts that
  * any of them chose, once, and products of 16 bits, also where int8 weights need two for one or integers need half. */

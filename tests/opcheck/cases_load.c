@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What fills weights: uploads of rows beside the stream, and made-up numbers, which are the reference's bit for bit. */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sampling over a cut vocabulary: the candidates of a part, and part by part and merged against the one-rank sampler,
  * to the bit. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products by tactic: every tactic gives the same product, also where it cannot be used, and what is measured is such a
  * tactic. Only for backends that have tactics. */
 #include <stdio.h>

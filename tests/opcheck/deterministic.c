@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The same row must come out with the same bits whatever else is in the batch, however the prompt was cut into chunks,
  * and whatever the number of threads. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* opcheck: compares the ops of a backend with the reference on random and awkward shapes.
  *
  * A case builds its arguments in host memory, runs them through the reference, and copies of them, in the other

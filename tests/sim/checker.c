@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checks of everything that clients and groups are told, against what must come. */
 #include <math.h>
 #include <stdarg.h>

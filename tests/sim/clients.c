@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Clients: they submit, read slowly, cancel, vanish, and come back with another connection. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A disk that is made up, for the journal: one folder with plain files, in memory.
  *
  * Every block has two contents: what a process reads, and what is on the platter. A process that is killed loses

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The system's calls that the journal makes, as the linker leads them here (-Wl,--wrap): to the disk that is mounted,
  * or on to the system. */
 #include <dirent.h>

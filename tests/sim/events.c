@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Events to come, in the order of time: a heap. */
 #include <stdlib.h>
 

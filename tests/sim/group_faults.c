@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Faults of groups: they die, stand still, are heard late, and earlier starts of them speak again. */
 #include "tests/sim/sim.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Groups: they register, become ready, end, are started again, and outlive their coordinator. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The journal of coordinators that follow each other over one disk, and what befalls that. */
 #include "runtime/base/mem.h"
 #include "tests/sim/sim.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Faults of coordinators: they are killed, stand still, are told to end in every way, and their machine fails. */
 #include "tests/sim/sim.h"
 

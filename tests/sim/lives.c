@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Coordinators that follow each other: one ends, alone or with the whole cluster, and the next one begins. */
 #include <stdlib.h>
 

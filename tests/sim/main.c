@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Days of simulated clusters:
  *   coordinator_sim [--seeds N] [--first S] [--journal] [--verbose]
  * lives through N seeds from S on, and says of the first one that goes wrong what did. Each tenth day is lived through

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Connections: who is at their ends, and messages on their way. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Requests of every kind, and their answers, which follow from the seed. */
 #include <math.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers that follow from the seed. */
 #include "runtime/base/hash.h"
 #include "tests/sim/sim.h"

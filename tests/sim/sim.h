@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A simulated cluster: the coordinator's real core between clients, groups and a network that are made up, in one
  * thread and in a time of its own. A seed fixes everything that happens, faults included.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of groups: each draws a token of every choice that runs, and says how jobs end. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The journal's thread under the simulation's hand: it is the real one, but it and the simulation take turns, so that
  * the seed alone says when a sync begins and ends. */
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The core's surroundings, and the course of a day. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A disk whose reads fail or stand still, or that is slow to sync, when a test says so: a library to preload
  * (LD_PRELOAD). The first byte of the file BAD_DISK is looked at by every read, direct ones of io_uring and those of
  * threads: 'e': it fails with EIO; 's': it does not end until there is another byte; anything else: it is left alone.

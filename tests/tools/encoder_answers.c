@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an encoder's reference stored, as requests, and against answers.
  *
  *   encoder_answers ask DIR COUNT                   so many lines for trireme embed --file: DIR's prompts in turn

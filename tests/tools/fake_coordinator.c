@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A coordinator without a model: speaks the client protocol and streams canned text, one token per choice and step. For
  * tests of clients.
  *

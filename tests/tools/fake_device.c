@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In the place of the CUDA module: a backend "cuda" that computes with the reference's kernels on the host and says
  * that it has a device of its own. FAKE_DEVICE: its name ("none": it has none); without it every process of a host has
  * one by its number. FAKE_PCI: its address. FAKE_LACKS_ATTENTION: it has no such op. FAKE_EVENTS: steps seem to go on

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A client that means ill, on a unix socket, without the ZeroMQ library: it speaks ZMTP 3 itself, so that it can speak
  * it wrongly.
  *

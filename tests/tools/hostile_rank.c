@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Somebody who has one key of a boot file and means ill, and a look at what a process has in its memory.
  *
  *   hostile_rank BOOT as KEY GROUP.RANK EPOCH WORLD

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Emulated hosts: namespaces on this machine with a name, processes and a network address of their own, joined by a bridge. For
 # what crosses a network between hosts: mpirun over several of them, addresses that are not loopback, a host that dies.
 #

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Many streams of completions over HTTP at once, for benchmarks of servers, and the floor of such a server.
  *
  *   http_streams load PORT STREAMS TOKENS   asks for so many streams of so many tokens, and prints a line of JSON

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* make_experts DIR OUT EXPERTS [HOT]: writes OUT/model.safetensors, a Llama model's weights with experts instead of
  * each MLP, for model_type mixtral. Every expert is the MLP, and the router's weights are random: tokens go everywhere,
  * and the answers are those of the model that they were made from. Those of the first HOT experts are larger: most

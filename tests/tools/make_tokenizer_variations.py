@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes tests/data/tokenizers/variations.json: small tokenizers with one part each changed, and what the Hugging Face
 tokenizers library (pip install tokenizers; made with 0.23.3) answers. Run it from the root of the repository."""
 import json

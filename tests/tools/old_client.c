@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A client that is compiled against trireme.h as it is, and against one whose structs are shorter, by e2e/abi.sh: both
  * must do the same. It prints what it is told and looks for bytes written behind what it knows. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Renders chat templates for comparison with jinja2.
  *
  *   render_template <LINES.jsonl     a line for each: {"template": TEXT, "variables": {...}, "now": SECONDS}

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an encoder-decoder's reference stored, as requests, and against answers.
  *
  *   seq2seq_answers ask DIR COUNT               so many lines for trireme submit --file: every source with greedy

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # A real Slurm on this one machine: its controller and N node daemons, for testing batch scripts and srun.
 #
 #   slurm.sh up N         starts nodes n1 ... nN and waits until they are idle

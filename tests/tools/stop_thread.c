@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Stops one thread of a process, as a call that never returns would, until this program ends or the process does.
  *
  *   stop_thread TID [hold]      writes "stopped" once it is; exit code 77 where the system forbids that. hold: and lets

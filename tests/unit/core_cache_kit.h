@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Helpers of the response cache's tests. */
 #ifndef TRI_TESTS_UNIT_CORE_CACHE_KIT_H
 #define TRI_TESTS_UNIT_CORE_CACHE_KIT_H

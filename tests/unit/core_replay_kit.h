@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Helpers of the tests of jobs whose group is lost. */
 #ifndef TRI_TESTS_UNIT_CORE_REPLAY_KIT_H
 #define TRI_TESTS_UNIT_CORE_REPLAY_KIT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/core_world.h"
 
 #include "coordinator/keeper.h"

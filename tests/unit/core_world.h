@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The world in which the coordinator's core is tested: it keeps a transcript of every client's stream and checks on
  * every message what must hold for all of them (accepted first, then tokens without gap or repetition, then one end and
  * nothing more). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the suites about the forward pass's memory share: one rank of a model with made-up weights, and a batch of three
  * prompts for it. */
 #ifndef TRI_TESTS_UNIT_ENGINE_KIT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that is out once: the Nth allocation from now on fails. */
 #ifndef TRI_TESTS_UNIT_FAIL_NTH_H
 #define TRI_TESTS_UNIT_FAIL_NTH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs the suite that this program was built for (TRI_SUITE, set by CMakeLists.txt). One test case alone:
  * CK_RUN_CASE=NAME. */
 #include <check.h>

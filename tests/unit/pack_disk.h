@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A disk for makers of packs: it kills them, fails, has no room, and forgets what was written and not yet waited for.
  * The calls of product code come to it by the linker's --wrap. */
 #ifndef TESTS_UNIT_PACK_DISK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A pack of a few parts, and a maker of it that does as it is told: shared by the suites of packs. */
 #ifndef TESTS_UNIT_PACK_KIT_H
 #define TESTS_UNIT_PACK_KIT_H

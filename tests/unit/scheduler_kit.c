@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/scheduler_kit.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The scheduler's stand-in for an engine: requests whose answers are known, ranks that compute nothing but remember
  * everything, and the loop over them. It executes each plan through the same tri_plan_read and tri_batch_build as a
  * rank does. Its "KV cache" holds, for every position of every block, a hash of the whole prefix up to there, computed

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A folder of a test's own, below /tmp. */
 #ifndef TRI_TESTS_UNIT_SCRATCH_FOLDER_H
 #define TRI_TESTS_UNIT_SCRATCH_FOLDER_H

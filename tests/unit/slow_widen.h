@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Quantized matrices element by element, from the definitions of their formats and in double: what the fast functions
  * are compared with. */
 #ifndef TRI_TESTS_UNIT_SLOW_WIDEN_H

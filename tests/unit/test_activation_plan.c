@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the tensors of an inference are put: whatever they are, those that live at the same time share nothing, and
  * memory is asked for and given back when the header says so. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a device cuts attention: every key of every token in exactly one part, in order, and no more parts than places.
  */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The lowest layer: status, memory, conversions, JSON, log lines, rings, waits, the thread pool. */
 #include <check.h>
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chunks of a step: every token is in one of them, with the keys that it saw in the whole. */
 #include <check.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an encoder's batches cost, and the cheapest division of a queue into them. */
 #include <check.h>
 #include <math.h>

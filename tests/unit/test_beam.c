@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Beam search against a plain reading of the rules in worker/beam.h, over the whole vocabulary of a made-up model. */
 #include "worker/beam.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The leader's scheduler with sources and beam searches, against a small engine as in test_scheduler.c: it executes
  * plans as ranks do, its "KV cache" holds a hash of every prefix, that of an answer begins with the hash of its source,
  * and what it draws follows from the last entry. Every answer must be that of the request alone. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The allocators that the chunked plan is compared with: a comparison with something broken says nothing. */
 #include <check.h>
 #include <string.h>

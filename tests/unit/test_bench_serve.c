@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lengths that a benchmark draws, and its figures of latencies. */
 #include <check.h>
 #include <math.h>

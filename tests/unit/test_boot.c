@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The boot file and its variable, which tell workers of their coordinator: any path of a socket comes through. */
 #include <check.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages as templates expect them, and a model's template. */
 #include <check.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Answers of models taken apart: whole, byte by byte, and in random pieces. */
 #include <check.h>
 #include <stdio.h>

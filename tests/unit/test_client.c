@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* libtrireme: connecting, structs of other versions of its header, what it asks and what it is answered. The other side
  * is tests/tools/fake_coordinator.c. */
 #include <check.h>
@@ -16,6 +17,7 @@
 
 #include "client/trireme.h"
 #include "comm/wire/endpoint.h"
+#include "runtime/base/version.h"
 #include "runtime/base/wait.h"
 
 Suite *suite_client(void);
@@ -253,7 +255,7 @@ END_TEST
 
 START_TEST(test_what_it_is_told) {
   uint64_t id;
-  ck_assert_str_eq(trireme_server_version(c), "0.1.0-fake");
+  ck_assert_str_eq(trireme_server_version(c), TRIREME_VERSION "-fake");
   ck_assert_uint_eq(trireme_max_message(c), 1 << 20);
   ck_assert_str_eq(trireme_endpoint(c), "ipc://" TRI_TEST_SCRATCH "/client.sock");
   ck_assert_int_eq(trireme_ask_models(c, &id, NULL), TRIREME_OK);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* libtrireme where the other side is no coordinator of ours: a thread here that answers the hello, and then sends what
  * nobody asked for. */
 #include <check.h>

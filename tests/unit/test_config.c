@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config.json: what is read, in both spellings, and what is refused by name. */
 #include <check.h>
 #include <dirent.h>

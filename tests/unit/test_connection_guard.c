@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The guard of the clients' socket: connections beyond the descriptors, and messages without end. */
 #include <arpa/inet.h>
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core against recorded actions: groups that have had what a prompt begins with. */
 #include "tests/unit/core_world.h"
 

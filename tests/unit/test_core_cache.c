@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The response cache in front of the groups: that a hit is the first answer again, what is kept, what a hit costs. */
 #include <time.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The keys of the response cache: which requests are the same, and which never hit. */
 #include "tests/unit/core_cache_kit.h"
 

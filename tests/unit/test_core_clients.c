@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core against recorded actions: clients that are slow, gone or ask twice. */
 #include "runtime/base/log.h"
 #include "tests/unit/core_world.h"

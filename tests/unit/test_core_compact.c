@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs that live for long in a journal of small segments: the folder stays small, and a start at any time goes on with
  * all of them as if their records had stayed where they were. */
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core against recorded actions: jobs that wait for another group, and those that kill their groups.
  */
 #include "tests/unit/core_replay_kit.h"

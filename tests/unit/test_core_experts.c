@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Counts of the rows that experts have had: ranks tell, the core adds. */
 #include "tests/unit/core_world.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The report about a group that hangs: every rank, and who is late. */
 #include "runtime/base/log.h"
 #include "tests/unit/core_world.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core against recorded actions: the plain course of jobs, and what their clients read. */
 #include <math.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Each rank has a key of its own: whoever has another one, were it that of another rank, can neither come as the rank
  * nor speak for it, nor begin a start of a group that nobody has told of. */
 #include "tests/unit/core_world.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core against recorded actions: jobs whose group is lost run again from what has come. */
 #include "tests/unit/core_replay_kit.h"
 

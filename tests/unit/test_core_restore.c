@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs that outlive their coordinator: what one core has recorded, another one goes on with, through a journal on the
  * disk. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A coordinator that comes back under groups that have served the one before: their ranks register again. */
 #include "tests/unit/core_world.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core against recorded actions: what each client may have of the queue, and whose turn it is. */
 #include "coordinator/fair_queue.h"
 #include "coordinator/state.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Figures of weights that do not stay in memory: ranks tell, the core adds them up for status and metrics. */
 #include "tests/unit/core_world.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core against recorded actions: the text of answers, where stop strings cut it, and clients that
  * come back for it. */
 #include "runtime/base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cost model, term by term against what a pencil gives, and what must hold whatever the figures are. */
 #include <check.h>
 #include <math.h>

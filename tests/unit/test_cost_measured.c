@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Predictions beside what docs/performance.md has measured, the table of docs/design/layouts.md. Constants come from
  * other measurements or from one sequence of three models; a row's limit is its error when it was written, and a
  * little: a change that moves predictions must look at all of them. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streamed weights of a device, on one that does what is on its streams whenever it likes: every part that a launch
  * reads is whole and its own, from files, from the host's memory and from other devices' rings, whatever the order of
  * copies and launches. Places are filled with 0xff before anything new comes there. */

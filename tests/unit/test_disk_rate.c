@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Folders for packs as they are named, and what the disks that they lie on give together. /proc and /sys stand for
  * disks of their own. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme doctor: what is read of a host's files and of other programs' words, and what is made of it. */
 #include <check.h>
 #include <inttypes.h>

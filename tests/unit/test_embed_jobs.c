@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core with an encoder: what is let in, what comes back, and that nothing is kept of it. */
 #include <check.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The leader's scheduler with an encoder: sequences go whole, once, in order, and every result finds its job. */
 #include <check.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The leader's decisions about moving experts: when rows are counted, when a move is made, and what it tells. */
 #include <check.h>
 

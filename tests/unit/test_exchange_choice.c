@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The choice among the forms of an exchange, by times that are made up. */
 #include <check.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The exchange of rows on a device, as an engine makes it and a step runs it, with a column whose other rank has no
  * rows and gives nothing back: which form is chosen, what it is asked for, and that both forms compute the same. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Moves of experts between slots: which are sound, and which a layer is worth. */
 #include <check.h>
 #include <math.h>

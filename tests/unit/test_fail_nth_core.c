@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core without memory: each allocation fails once while jobs are submitted, run, are lost with their
  * group, cancelled and taken over, and while they are restored from a journal. Each stream has one end, which is right
  * or says that there is no memory; the core goes on as if nothing had been. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every parser without memory: each allocation fails once, of each of the fuzzers' inputs. */
 #include <check.h>
 #include <dirent.h>

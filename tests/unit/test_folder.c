@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Folders that hold something else than a model that can be served: the message names it and the way out. */
 #include <check.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The gateway's parts that need no coordinator: keys, fields of requests, errors, logprobs. */
 #include <check.h>
 #include <math.h>

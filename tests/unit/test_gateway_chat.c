@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chat in the gateway, without a coordinator: fields of requests, prompts, logprobs. */
 #include <check.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tactics of products: their text, what is refused of it, which of several holds for a number of rows, the
  * files, and for which numbers of rows products are measured. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Experts that the host computes beside a device: a device that does nothing of its stream before it is waited for, so
  * that nothing may rest on when it does. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The host's free memory as control groups limit it, from trees of files like theirs. */
 #include <check.h>
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lists of hosts, and which rank is where. */
 #include <check.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which experts lie on a device beside a host that has all of them: by counts that fade. */
 #include <check.h>
 #include <math.h>

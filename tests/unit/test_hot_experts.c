@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Experts that come to a device and leave it while steps run: a device whose streams run in any order that marks allow,
  * steps that look at what tables lead to, and every row counted once. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Connections over real sockets: a server in a thread of its own, and clients that behave and that do not. */
 #include <arpa/inet.h>
 #include <check.h>

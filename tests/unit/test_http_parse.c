@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Requests that the parser takes or refuses (tests/data/http-requests.txt, and limits), whole and in pieces. */
 #include <check.h>
 #include <stdio.h>

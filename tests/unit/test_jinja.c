@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chat templates: each construct as jinja2 renders it, where foreign text lies, and what a hostile template may take.
  */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs that a group refuses by a field's name, whatever the coordinator has let through. */
 #include <check.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The check that coordinator and leader share: at each limit, one beyond it, and where a limit is not known. */
 #include <check.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The journal: what was written comes back, torn ends are cut, damage is refused, full disks are told ahead. */
 #include <check.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A journal whose disk is full, fails or stops in the middle: each call that touches the disk fails once, and what was
  * durable before comes back in any case. */
 #include <check.h>

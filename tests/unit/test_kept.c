@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Requests that outlive their connection: what is sent again, and what of the answers the program gets. */
 #include <check.h>
 #include <stdio.h>

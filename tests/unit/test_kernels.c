@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the reference itself is checked against: answers worked out elsewhere. */
 #include <check.h>
 #include <math.h>

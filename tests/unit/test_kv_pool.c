@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* KV blocks between a rank's cache and the host's memory: every layer's keys and values, or latents, of each block. */
 #include <check.h>
 #include <stdio.h>

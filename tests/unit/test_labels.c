@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names of labels out of config.json. */
 #include <check.h>
 #include <stdio.h>

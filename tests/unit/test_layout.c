@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who holds what: every element of every weight on exactly the ranks that must have it, at the place where the executor
  * looks for it. The expectation is written per element, from what tensor parallelism means, without ranges of rows. */
 #include <check.h>

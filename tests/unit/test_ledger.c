@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The byte ledger: what is refused and when, and that nothing is given to the KV cache that something else needs. */
 #include <check.h>
 #include <limits.h>

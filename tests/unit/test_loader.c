@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loading: every bound element of every shard against a slow reading of the file, name by name; what a checkpoint must
  * not lack, hold or claim; made-up weights that do not depend on the layout. */
 #include <check.h>

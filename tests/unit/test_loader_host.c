@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loading of experts that lie in the host's memory beside a device. */
 #include <check.h>
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The file of measured figures: what is written is read, what is malformed is not used, and nothing else is lost. */
 #include <check.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory watch: growth beyond its cap closes the client socket, but not that of memory which is bounded elsewhere.
  */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Networks of this host: found by name, by address and by where they lead, and handed to MPI and NCCL. */
 #include <check.h>
 #include <stdio.h>

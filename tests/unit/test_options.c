@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Options: spellings, limits, sources and their order, suggestions, help, configuration files. */
 #include <check.h>
 #include <math.h>

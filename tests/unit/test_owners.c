@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Owners: whose connection a message came over, as the socket finds out by itself. */
 #include <check.h>
 #include <stdio.h>

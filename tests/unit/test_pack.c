@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Packs as they are read: what comes back of what was made, and that nothing else counts as a pack. */
 #include <check.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How packs are made: by makers that are killed at every call that changes a file, that fail, that find no room, and by
  * several at once. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A look at the folders of a pack before anything is made: whether they have room for it. */
 #include <check.h>
 #include <string.h>

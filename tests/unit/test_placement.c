@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where a rank runs: addresses and lists as the system writes them, the cores near a device, and who gets a device. */
 #include <check.h>
 #include <sched.h>

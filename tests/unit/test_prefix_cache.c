@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The prefix cache and the block pool against a plain model: a list of the whole texts that blocks hold. */
 #include <check.h>
 #include <string.h>

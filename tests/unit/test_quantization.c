@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantization_config: what each method's says of its weights, and the variants that are refused, each by its field. */
 #include <check.h>
 #include <stdio.h>

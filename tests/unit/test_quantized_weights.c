@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Quantised weights: every shard against a straightforward quantisation of the whole matrix, for stored and for made-up
  * checkpoints of families with transposed, stacked, fused and interleaved tensors; sizes, refusals, the option. */
 #include <check.h>

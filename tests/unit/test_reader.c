@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Byte ranges of files: what comes back against the file's bytes, from every queue; and every way in which a read can
  * fail to bring all of it, from a queue that does as it is told. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Layouts for N devices: all that are listed can be typed and made, and those of DeepSpeed-MoE are among them. */
 #include <check.h>
 #include <stdio.h>

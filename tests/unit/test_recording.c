@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Recorded steps on a backend that only counts: when a step is kept, when it is launched again, and that the ranks of a
  * tensor group, and those of several shards, come to the same, whichever of them has no room. */
 #include <check.h>

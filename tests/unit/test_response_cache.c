@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The response cache: against a simple model of it under random calls, its bound to the byte, and its keys. */
 #include <check.h>
 #include <stdio.h>

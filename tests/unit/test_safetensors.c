@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors headers: what a hostile file may claim, and what sharded checkpoints may name. */
 #include <check.h>
 #include <stdio.h>

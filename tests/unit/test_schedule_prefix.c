@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The prefix cache in the scheduler, with its stand-in for an engine (scheduler_kit.h), which notices any block that
  * does not hold what a sequence has read. The random workloads of test_scheduler.c and test_shards.c have prefixes that
  * are shared, too; here is what they save. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prompts whose log probabilities are wanted, in the scheduler with its stand-in for an engine (scheduler_kit.h), which
  * notices a token that is told twice, out of order, or with other tokens in front of it. The random workloads of
  * test_scheduler.c and test_shards.c have such prompts, too; here is what they cost themselves and others. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The leader's scheduler against an engine that computes nothing but remembers everything (scheduler_kit.h). */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Folders of sentence-transformers: which pooling, normalization and length their files ask for, and what is refused.
  */
 #include <check.h>

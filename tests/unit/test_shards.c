@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The shards of a group against as many engines that compute nothing but remember everything (scheduler_kit.h), whose
  * answers come in any order across shards. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Weights of clients: --client-share, and the file of allowed keys. */
 #include <check.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams of several ranks that read what they have in common once for all: every byte in every pass, however far their
  * walks are apart and whatever else their parts have; and ranks that fail, stop or are killed in the middle. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The arena: whether what a walk records of a step is what the forward pass does.
  *
  * Every checkpoint's shape runs a step on each kind of rank, in buffers that lie side by side, while the backend and

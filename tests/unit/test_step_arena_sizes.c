@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The arena's size for models of today, against what lives at its busiest operator; and what it is made of. */
 #include <check.h>
 #include <stdio.h>

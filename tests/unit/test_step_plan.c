@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Step plans and results: what is written is read back, and damaged bytes never reach beyond the slots. */
 #include <check.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The rate at which streamed weights come: the best over a second and a whole pass at least. */
 #include <check.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The prediction of steps whose weights are streamed, against what a pencil gives. */
 #include <check.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lines of `submit --file`: the two forms, what is kept of them, what is refused by which name; outputs that go on. */
 #include <check.h>
 #include <stdio.h>

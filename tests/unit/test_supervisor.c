@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's line to its supervisor: lines in pieces, lines of no meaning, and a supervisor that goes away. */
 #include <check.h>
 #include <fcntl.h>

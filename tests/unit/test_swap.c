@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sequences that wait with their keys and values in the host's memory, in the scheduler's stand-in for an engine
  * (scheduler_kit.h), which notices any block that is read before it has come or overwritten before it has gone. The
  * random workloads of test_scheduler.c and test_shards.c have such blocks, too. */

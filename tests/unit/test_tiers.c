@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which parts of the weights stay, and where those that are streamed lie in their ring. */
 #include <check.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tokenizer's threads do what the caller's own thread does. */
 #include <check.h>
 #include <poll.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tokenizer's threads give up: a text that costs too much, and one that nobody wants any more. */
 #include <check.h>
 #include <poll.h>

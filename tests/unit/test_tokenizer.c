@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tokenizers: the reference's answers, hostile files, streams, long words, threads. */
 #include <check.h>
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Long words are merged in runs: the same tokens as when the lowest rank of the whole word is merged first, for random
  * vocabularies and texts. */
 #include <check.h>

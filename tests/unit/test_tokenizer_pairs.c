@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two texts with the template for pairs. The expected ids and types are those of Hugging Face's tokenizers 0.23. */
 #include <check.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Answers of the Hugging Face library (version 0.23.3) that hang on details of its own parts. */
 #include <check.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Special tokens in texts parts of which are somebody else's. */
 #include <check.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Texts that lose their ends: what stays is the beginning of the whole text's ids, between the same special tokens. How
  * many ids of each text of a pair stay is what Hugging Face's tokenizers 0.23 answered ("longest_first"). */
 #include <check.h>

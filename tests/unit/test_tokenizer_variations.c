@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Small tokenizers with one part each changed, and the reference's answers: tests/data/tokenizers/variations.json. */
 #include <check.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* When the supervisor starts a child again, and what it makes of its end. */
 #include <check.h>
 #include <signal.h>

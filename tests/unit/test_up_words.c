@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Other servers' words for options: each is an option of ours or is refused, and none hides one of ours. */
 #include <check.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The warm-up of a group: every step is one that ranks take, and every shape of decode steps comes twice.
  */
 #include <check.h>

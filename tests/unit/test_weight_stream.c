@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parts that come from files: their bytes in every pass, whatever the ring, the walk and the disk do; and what a disk
  * or a file can do wrong. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The hash of a checkpoint's weights: copies have the same, whatever their names and times; others have not. */
 #include <check.h>
 #include <fcntl.h>

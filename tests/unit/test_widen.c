@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Widening: every format against its definition, over random sizes, groups and rectangles, from bytes that begin
  * somewhere inside the matrix; every code of FP8 and FP4; rounding to 16 bits. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoints that are quantized already: in every layout a rank has, byte for byte, the weights of a plain checkpoint
  * with the same matrices, which is written here with the slow functions; the same from pieces of a few rows, and
  * rounded to int8. Then tensors that do not fit, each refused by its name. */

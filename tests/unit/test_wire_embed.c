@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages of embed and classify: round trips, and the words of their refusals. What hostile bytes do to them is in
  * test_wire.c with all others. */
 #include <check.h>

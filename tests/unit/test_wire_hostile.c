@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Hostile bytes in the place of messages. */
 #include <check.h>
 #include <msgpack.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The words of every refusal of a message. */
 #include <check.h>
 #include <msgpack.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages come out of unpacking as they went into packing, and what that costs. */
 #include <check.h>
 #include <msgpack.h>

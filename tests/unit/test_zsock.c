@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sockets: who gets in, modes of files, multipart messages, identities, rebinding, loss of connections. */
 #include <check.h>
 #include <stdlib.h>

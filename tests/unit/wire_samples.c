@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/base/version.h"
 #include "tests/unit/wire_samples.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A valid message of each kind, and what tests of messages share. */
 #ifndef TRI_TESTS_UNIT_WIRE_SAMPLES_H
 #define TRI_TESTS_UNIT_WIRE_SAMPLES_H

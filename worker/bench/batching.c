@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme bench batching`: what iteration-level batches bring over request-level ones (Orca, Yu et al. 2022), on one
  * rank's engine, without a server.
  *

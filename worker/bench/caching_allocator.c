@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/bench/caching_allocator.h"
 
 #include "runtime/base/mem.h"

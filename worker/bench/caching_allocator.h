@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A peer for comparison: a caching allocator in the manner of PyTorch's for CUDA (its default settings, one stream).
  *
  * Sizes are rounded up to 512 bytes. Up to 1 MiB come from a pool of segments of 2 MiB, others from a second pool of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A peer for comparison: one arena, in which every inference is planned anew by "greedy by size" (Pisarchyk and Lee,
  * "Efficient Memory Management for Deep Neural Net Inference", 2020, arXiv:2001.03288, Algorithm 3): from the largest
  * tensor to the smallest, each goes into the smallest gap between those that live at the same time, else behind the

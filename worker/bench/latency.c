@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme bench latency`: one batch through one rank's engine, without a server, against the machine's floors. Of an
  * encoder the batch is one step.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme bench load`: how soon one rank has its weights, against the disk's own rate in the same run.
  *
  * The floor reads the checkpoint's files from one end to the other with the same reader, as many reads at once and as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme bench memory`: how much memory the activations of an encoder take, and how often it is asked for, when
  * sequences of random lengths come one batch after the other: the chunked plan of runtime/forward/activation_plan.h
  * beside other allocators, on the same lengths.

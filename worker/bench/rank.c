@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/bench/rank.h"
 
 #include "runtime/engine/offload_options.h"

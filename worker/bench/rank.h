@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The beginning of every benchmark of an engine: one rank that is a group of its own, or one of several, without a
  * coordinator. */
 #ifndef TRI_WORKER_BENCH_RANK_H

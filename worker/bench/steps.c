@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/bench/steps.h"
 
 #include "runtime/base/hash.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of a benchmark: sequences of one length that are fed and then decode together, through one rank's engine.
  * Shards of a group all take the same steps. */
 #ifndef TRI_WORKER_BENCH_STEPS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme bench stream`: steps of one rank whose weights do not stay in memory, beside what they could take at best.
  *
  * A step needs as long as the bare reader for its bytes (the same ranges of the same files, as many reads at once and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A check that streamed weights are those of their files. */
 #ifndef TRI_WORKER_BENCH_VERIFY_H
 #define TRI_WORKER_BENCH_VERIFY_H

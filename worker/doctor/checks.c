@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The checks of this host. */
 #include <arpa/inet.h>
 #include <dlfcn.h>

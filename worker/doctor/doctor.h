@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme doctor`: looks at a host, or at those of a list, before a cluster is started there.
  *
  * Facts are gathered first and judged then: what judges has no I/O, and what gathers from files takes the root of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme doctor`: looks at hosts before a cluster is started there. */
 #include <signal.h>
 #include <stdlib.h>

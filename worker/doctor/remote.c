@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Other hosts: this program is started there through the launcher that `trireme up` would use, and its findings are
  * read. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme pack`: makes the packs of a layout's ranks ahead of time, without a cluster. */
 #include <signal.h>
 #include <stdio.h>

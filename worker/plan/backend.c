@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The backend that is planned for, and the memory of a rank. */
 #include <string.h>
 

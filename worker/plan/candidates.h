@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every layout that N devices allow a model. */
 #ifndef TRI_WORKER_PLAN_CANDIDATES_H
 #define TRI_WORKER_PLAN_CANDIDATES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A prediction of how long steps take under a layout, term by term: reading weights and keys, products, the sums of
  * tensor groups, the exchange between data-parallel shards, launches, transfers between stages. Pure arithmetic.
  *

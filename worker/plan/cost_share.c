@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Counts what a rank has and does from the map of its weights. */
 #include "runtime/load/weights.h"
 #include "worker/plan/cost.h"

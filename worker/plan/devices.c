@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme plan --devices`: the machine, and layouts for it. */
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/plan/disk_rate.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The rate at which streamed weights would come from a disk, before any has come. */
 #ifndef TRI_WORKER_PLAN_DISK_RATE_H
 #define TRI_WORKER_PLAN_DISK_RATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads as streams of weights read, with nothing done about the bytes: what a disk gives at best. */
 #ifndef TRI_WORKER_PLAN_DISK_READ_H
 #define TRI_WORKER_PLAN_DISK_READ_H

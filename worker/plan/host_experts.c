@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Experts of a plan that lie in the host's memory: where, and what steps take because of them. */
 #include <math.h>
 #include <stdio.h>

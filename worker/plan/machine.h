@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The machine that a prediction is for: what was measured of it, or else of machines of its kind. */
 #ifndef TRI_WORKER_PLAN_MACHINE_H
 #define TRI_WORKER_PLAN_MACHINE_H

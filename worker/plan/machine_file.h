@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The file of what workers have measured of this user's devices and disks, which `trireme plan` predicts with. */
 #ifndef TRI_WORKER_PLAN_MACHINE_FILE_H
 #define TRI_WORKER_PLAN_MACHINE_FILE_H

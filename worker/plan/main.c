@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme plan`: the byte ledger of every rank of a layout, before anything is loaded. */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of `trireme plan`. */
 #ifndef TRI_WORKER_PLAN_PLAN_H
 #define TRI_WORKER_PLAN_PLAN_H

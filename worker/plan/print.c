@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The plan as a table or as JSON. */
 #include <stdio.h>
 #include <string.h>

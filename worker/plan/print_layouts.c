@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Layouts with what they are predicted to take, as a table or as JSON. */
 #include <stdio.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streamed weights of a plan as text or as JSON. */
 #include <stdio.h>
 

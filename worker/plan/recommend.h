@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Layouts for a number of devices, each with its memory and what it is predicted to take. */
 #ifndef TRI_WORKER_PLAN_RECOMMEND_H
 #define TRI_WORKER_PLAN_RECOMMEND_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streamed weights of a plan: where they would come from, what the disk gives, and what steps take because of it. */
 #include <stdio.h>
 #include <string.h>

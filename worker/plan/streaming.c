@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/plan/streaming.h"
 
 static double larger(double a, double b) { return a > b ? a : b; }

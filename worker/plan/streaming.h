@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A prediction of steps whose weights are streamed: each stage takes the longest of its disk, its link and what it
  * computes, as each hides behind the others. Pure arithmetic. */
 #ifndef TRI_WORKER_PLAN_STREAMING_H

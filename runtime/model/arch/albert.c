@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ALBERT (Lan et al., 2019): all layers have the same weights, and the embedding, narrower than the layers, is
  * projected when positions, types and norm are done. */
 #include "runtime/model/arch/rules.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* BART (Lewis et al., 2020): norms behind the additions, learned positions that begin at row 2, a norm behind the
  * embedding. */
 #include <string.h>

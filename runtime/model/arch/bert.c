@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* BERT (Devlin et al., 2018) with its pooler, and its classifiers of sequences and of tokens. */
 #include "runtime/model/arch/rules.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* BLOOM: ALiBi, a norm behind the embedding, QKV interleaved by head. */
 #include "runtime/model/arch/rules.h"
 

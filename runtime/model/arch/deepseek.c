@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* DeepSeek-V3 and R1: latent attention, experts chosen by groups with a bias that balances their load, experts for
  * every token, and plain MLPs in the first layers. */
 #include <math.h>

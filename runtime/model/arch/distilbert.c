@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* DistilBERT (Sanh et al., 2019): half of BERT's layers, no token types, no pooler but the classifier's own. */
 #include "runtime/model/arch/rules.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GPT-2: LayerNorm, learned positions, weights stored transposed (Conv1D), head tied to the embedding. */
 #include "runtime/model/arch/rules.h"
 

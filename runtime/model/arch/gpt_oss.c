@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpt-oss: experts with biases and a clamped gated activation, attention sinks, a sliding window in every second layer.
  */
 #include "runtime/model/arch/rules.h"

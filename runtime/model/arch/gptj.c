@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GPT-J: rotary pairs on the first part of each head, attention and MLP side by side behind one norm. */
 #include "runtime/model/arch/rules.h"
 

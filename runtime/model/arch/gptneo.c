@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GPT-Neo: learned positions, scores without a scale, a sliding window in the layers that the file calls local. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GPT-NeoX and Pythia: LayerNorm, partial rotary halves, parallel or sequential residual, QKV interleaved by head. */
 #include "runtime/model/arch/rules.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Granite: Llama with factors on the embedding, the scores, what each branch adds, and the logits. */
 #include "runtime/model/arch/rules.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Llama: RMSNorm, rotary halves, grouped-query attention, gated MLP, tied or untied head. */
 #include "runtime/model/arch/rules.h"
 

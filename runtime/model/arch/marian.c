@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Marian's translation models: BART's blocks with sinusoids for positions and no norm behind the embedding. */
 #include "runtime/model/arch/rules.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mistral: Llama with a sliding window in every layer. */
 #include "runtime/model/arch/rules.h"
 

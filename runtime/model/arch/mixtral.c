@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mixtral: Mistral with experts in every layer, the weights of the chosen ones summing to one. */
 #include "runtime/model/arch/rules.h"
 

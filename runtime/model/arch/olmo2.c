@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* OLMo-2: norms of what each branch gives instead of what it reads, queries and keys normed over all heads. */
 #include "runtime/model/arch/rules.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* OLMoE: Llama with experts in every layer, queries and keys normed over all heads. clip_qkv is not in the table of
  * keys: refused where it is not null. */
 #include "runtime/model/arch/rules.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows that many tables of tensors share. Each macro ends without a comma. */
 #ifndef TRI_RUNTIME_MODEL_ARCH_RULES_H
 #define TRI_RUNTIME_MODEL_ARCH_RULES_H

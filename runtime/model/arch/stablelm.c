@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* StableLM: Llama with LayerNorm and partial rotary halves; some attend and compute side by side. */
 #include "runtime/model/arch/rules.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* StarCoder2: LayerNorm, rotary halves, grouped-query attention with a sliding window, a plain MLP, biases. */
 #include "runtime/model/arch/rules.h"
 

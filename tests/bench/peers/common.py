@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the peers' scripts share: a clock that waits for the device, random weights, and one line of JSON for each result."""
 import json
 import statistics

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """transformers' prompt and decode steps on a config's shape, in the field names of `trireme bench latency --json`.
 
 Eager with the default (growing) cache first; with --compile also with a static cache and the decode step compiled (on a

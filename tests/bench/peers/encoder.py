@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """transformers' encoders on batches of one length, eager and compiled, in the field names of `trireme bench latency --json`."""
 import argparse
 

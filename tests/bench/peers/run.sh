@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Our programs and transformers in turn, on the same shapes, random weights and one device; prints a table in Markdown.
 #   run.sh FOLDER [--seconds N] [--rounds N] [--parts "8b-b1 gpt2 bert-20 ..."] [--out FILE] [--shapes FOLDER]
 # FOLDER has trireme-bench-latency and the CUDA module. Each part takes --seconds (220) at most, compiling and all, for the rounds (3)
@@ -8,7 +9,7 @@
 set -uo pipefail
 here=$(dirname "$(realpath "$0")")
 parts="8b-b1 8b-b8 8b-b32 8b-prefill 1b-b1 gpt2 bert-1 bert-20" seconds=220 rounds=3 shapes='' out=
-[[ $# -gt 0 && -d $1 ]] || { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[[ $# -gt 0 && -d $1 ]] || { sed -n '3,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 bin=$(realpath "$1")
 shift
 while [[ $# -gt 1 ]]; do

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server of completions as one writes it in Python, for tests/bench/gateway.sh: Starlette behind uvicorn.
 
 It has no model: every STEP_US a step makes a token for each stream, whose text is the monotonic clock's nanoseconds.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes a table in Markdown of run.sh's lines: medians over the rounds, ours beside its floor and the peers."""
 import json
 import statistics
