@@ -63,6 +63,16 @@ static const tri_option own_options[] = {
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
+/* Names of llama.cpp's options, as `trireme serve` takes them. */
+static const tri_option_word words[] = {
+    {.words = "c ctx-size", .option = "max-model-len"},
+    {.words = "np parallel", .option = "max-num-seqs"},
+    {.words = "b batch-size", .option = "max-num-batched-tokens"},
+    {.words = "n-gpu-layers", .option = "gpu-layers"},
+    {.words = "cmoe", .option = "cpu-moe"},
+    {.words = "ncmoe", .option = "n-cpu-moe"},
+};
+
 static tri_options_spec spec = {
     .program = "trireme plan",
     .usage =
@@ -72,6 +82,8 @@ static tri_options_spec spec = {
     .epilog = "The other options of trireme-worker are understood and change nothing, so that a file can serve both.\n",
     .version = "trireme plan " TRIREME_VERSION,
     .config_file = true,
+    .words = words,
+    .num_words = sizeof words / sizeof *words,
 };
 
 static tri_status place(struct plan *p, tri_error *err) {
@@ -343,9 +355,11 @@ int main(int argc, char **argv) {
   if (code < 0) {
     tri_status st = o.rebalance ? rebalance(&o, &err) : plan_model(&o, &err);
     code = tri_exit_code(st);
-    if (st != TRI_OK)
+    if (st != TRI_OK) {
+      fflush(stdout); /* the table comes first */
       fprintf(stderr, "trireme plan: %s%s (%s)%s\n", code == TRI_EXIT_REFUSED ? "refused: " : "", err.message,
               err.field, is_short_of_memory(&o, &err) ? "; --memory-per-rank says what each rank may use" : "");
+    }
   }
   tri_options_free(opts);
   return code;
