@@ -88,6 +88,7 @@ typedef struct tri_core_config {
   uint64_t max_queue_bytes;      /* of those jobs' requests; 0: any */
   int64_t max_queue_ns;          /* that a job may wait for a group; 0: any time */
   bool by_priority;              /* groups run jobs by their priority */
+  bool log_requests;             /* the log has a line for each job that ends; else at its level debug alone */
   const struct tri_share *shares; /* borrowed */
   size_t num_shares;
   int64_t max_prompt;  /* tokens at which the tokenizer gives up */

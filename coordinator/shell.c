@@ -169,6 +169,7 @@ tri_status shell_open_core(struct shell *s, tri_error *err) {
                         .shares = s->shares.list,
                         .num_shares = s->shares.count,
                         .by_priority = s->opts.scheduling_policy == 1,
+                        .log_requests = s->opts.log_requests,
                         .max_prompt = s->model.max_prompt,
                         .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9) + longest_hold_ns(&s->opts),
                         .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),

@@ -59,6 +59,7 @@ const tri_option_word tri_up_words[] = {
     {.words = "allowed-origins", .option = "cors-origin"},
     {.words = "root-path api-prefix", .why = "that is the work of a proxy before it"},
     {.words = "to timeout", .why = "say --http-drain-timeout for the end; requests have deadline_ms"},
+    {.words = "enable-log-requests", .option = "log-requests"},
     {.words = "enable-auto-tool-choice metrics jinja disable-log-requests no-enable-log-requests no-webui"},
     {.words = "slots props", .why = "GET /metrics and trireme status say what runs"},
     {.words = "tool-call-parser", .option = "tool-parser"},
