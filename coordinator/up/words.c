@@ -68,6 +68,7 @@ const tri_option_word tri_up_words[] = {
     /* the log */
     {.words = "uvicorn-log-level", .option = "log-level"},
     {.words = "v verbose lv verbosity log-verbosity", .why = "say --log-level debug"},
+    {.words = "disable-log-stats", .why = "the line comes every 10 s while there is work; --log-level warn is silent"},
     {.words = "log-file", .why = "the log is the standard error"},
 };
 const size_t tri_up_num_words = sizeof tri_up_words / sizeof *tri_up_words;
