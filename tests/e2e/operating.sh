@@ -18,6 +18,50 @@ eval "\"\$BIN/trireme\" $try" >"$RUN/out" 2>/dev/null || fail "it cannot be type
 # Work of the last ten seconds is told of, and nothing else is.
 for _ in $(seq 150); do grep -q ' throughput: ' "$RUN/log" && break; sleep 0.1; done
 grep -Eq 'INFO - throughput: prompt [0-9]+\.[0-9] tokens/s, generated [0-9]+\.[0-9] tokens/s, 0 running, 0 waiting, KV 0\.0%' "$RUN/log" || fail "no line of the throughput"
+# Requests that have just come are not in the groups' last reports yet: status says so, and an idle one does not.
+for _ in $(seq 20); do
+  "$BIN/trireme" submit --ignore-eos --max-tokens 200 "1+1=" >/dev/null &
+  job=$!
+  sleep 0.05
+  "$BIN/trireme" status >"$RUN/status"
+  wait $job
+  grep -q '^Groups count sequences, by their last reports, up to [0-9.]* s ago' "$RUN/status" && break
+done
+grep -q '^Groups count sequences' "$RUN/status" || fail "status does not say that counts differ: $(cat "$RUN/status")"
+sleep 1.2
+"$BIN/trireme" status | grep -q '^Groups count' && fail "an idle cluster's counts differ"
+
+# The table on a small terminal, without colours and with them; a key shows the internals, another one ends it.
+top() { # TERM [VARIABLE=VALUE...]: what it writes to a terminal of 80x24, after i and q were typed
+  local kind=$1
+  shift
+  { sleep 1.5; printf i; sleep 1.5; printf q; sleep 0.5; } |
+    env "$@" TERM="$kind" timeout 20 script -qec "stty rows 24 cols 80; \"$BIN/trireme\" top --interval 0.5" /dev/null 2>&1
+}
+if command -v script >/dev/null; then
+  for _ in 1 2 3 4 5; do # something to measure, between two looks
+    sleep 0.5
+    "$BIN/trireme" submit --ignore-eos --max-tokens 100 "1+1=" >/dev/null
+  done &
+  top vt100 >"$RUN/screen" || fail "top ended with $?"
+  wait $!
+  for word in serving batch queue KV tokens/s 'first token' p99 GROUP RANK 'q quits'; do
+    grep -q "$word" "$RUN/screen" || fail "top does not show $word: $(cat -v "$RUN/screen")"
+  done
+  for word in LAYER COLLECTIVE us/TOKEN; do
+    [ "$(grep -c "$word" "$RUN/screen")" -ge 1 ] || fail "top does not show $word behind i: $(cat -v "$RUN/screen")"
+  done
+  [[ $(<"$RUN/screen") =~ [0-9.]+\ m?s\ \ p99\ [0-9.]+\ m?s ]] || fail "top has no time of a token: $(cat -v "$RUN/screen")"
+  grep -q BLOCK "$RUN/screen" && fail "top shows a block"
+  green=$(printf '\033[32m')
+  grep -qF "$green" "$RUN/screen" && fail "colours on a terminal without any"
+  top xterm >"$RUN/screen" || fail "top ended with $?"
+  grep -qF "$green" "$RUN/screen" || fail "no colour: $(cat -v "$RUN/screen")"
+  top xterm NO_COLOR=1 >"$RUN/screen" || fail "top ended with $?"
+  grep -qF "$green" "$RUN/screen" && fail "a colour in spite of NO_COLOR"
+else
+  echo "script is not here: top was not looked at"
+fi
 stop_cluster TERM
 
 # A gateway's is a curl.
