@@ -64,12 +64,41 @@ else
 fi
 stop_cluster TERM
 
-# A gateway's is a curl.
+# A gateway's is a curl. The options are those of a file, as the units of systemd have it.
 : >"$RUN/log"
-start_up --http 0
+printf 'http: 0\nlog-requests: true\n' >"$RUN/options.yaml"
+start_up --config "$RUN/options.yaml"
 for _ in $(seq 50); do grep -q 'gateway: try: ' "$RUN/log" && break; sleep 0.1; done
 tail -n 1 "$RUN/log" | grep -q ' - gateway: try: curl http://127.0.0.1:[0-9]*/v1/' || fail "the last line of the start: $(tail -n 1 "$RUN/log")"
 try=$(sed -n 's/.* - gateway: try: \(curl .*\)/\1/p' "$RUN/log")
 eval "$try -sS" >"$RUN/out" || fail "it cannot be typed: $try"
 grep -q '"choices"' "$RUN/out" || fail "no answer to: $try: $(cat "$RUN/out")"
+
+# The files for other programs: what they name is there, and who reads them finds nothing wrong.
+url=$(grep -o 'http://127.0.0.1:[0-9]*' <<<"$try" | head -n 1)
+curl -sS "$url/health" >/dev/null
+curl -sS "$url/metrics" >"$RUN/metrics" || fail "no metrics"
+"$BIN/trireme" serve --help >"$RUN/help"
+if command -v python3 >/dev/null; then
+  python3 "$here/cluster_configs.py" "$SRC" "$RUN/metrics" "$RUN/help" || fail "cluster-configs"
+  sed 's/trireme:num_requests_running/trireme:num_requests_walking/' "$RUN/metrics" >"$RUN/other"
+  python3 "$here/cluster_configs.py" "$SRC" "$RUN/other" "$RUN/help" >/dev/null && fail "a metric that is not there was not missed"
+else
+  echo "python3 is not here: dashboard, rules and manifests were not looked at"
+fi
+if command -v promtool >/dev/null; then
+  promtool check rules "$SRC/cluster-configs/prometheus/trireme.rules.yml" || fail "promtool finds the rules wrong"
+else
+  echo "promtool is not here: it has not read the rules"
+fi
+if command -v systemd-analyze >/dev/null; then
+  mkdir -p "$RUN/units"
+  for unit in trireme@ trireme-user@; do # a program that is there, and a name for the template
+    sed "s|^ExecStart=[^ ]*|ExecStart=$BIN/trireme|" "$SRC/cluster-configs/systemd/$unit.service" >"$RUN/units/${unit}x.service"
+    said=$(systemd-analyze verify "$RUN/units/${unit}x.service" 2>&1) || fail "$unit: $said"
+    [ -z "$said" ] || fail "$unit: $said"
+  done
+else
+  echo "systemd-analyze is not here: the units were not looked at"
+fi
 stop_cluster TERM
