@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "comm/wire/zsock.h"
+#include "runtime/base/foreign.h"
 #include "runtime/base/log.h"
 #include "tests/unit/core_world.h"
 
@@ -138,6 +139,7 @@ START_TEST(owners) {
   ck_assert_str_eq(tri_owner_text(&o, text), "-");
   tri_zkeypair pair;
   ck_assert_int_eq(tri_zkeypair_make(&pair, NULL), TRI_OK);
+  TRI_FOREIGN_WROTE(&pair, sizeof pair);
   o.kind = TRI_OWNER_KEY;
   ck_assert(tri_zkey_raw(pair.public_key, o.bytes));
   ck_assert_int_eq(strncmp(tri_owner_text(&o, text), "key:", 4), 0);
