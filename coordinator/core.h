@@ -89,6 +89,7 @@ typedef struct tri_core_config {
   uint64_t max_queue_bytes;      /* of those jobs' requests; 0: any */
   int64_t max_queue_ns;          /* that a job may wait for a group; 0: any time */
   bool by_priority;              /* groups run jobs by their priority */
+  bool log_requests;             /* the log has a line for each job that ends; else at its level debug alone */
   const struct tri_share *shares; /* borrowed */
   size_t num_shares;
   int64_t max_prompt;  /* tokens at which the tokenizer gives up */
@@ -149,6 +150,14 @@ void tri_core_abandon(tri_core *c, int64_t now, const char *reason);
 uint64_t tri_core_oldest_record(const tri_core *c);
 uint64_t tri_core_record_bytes(const tri_core *c); /* about, of records of all jobs that have not ended */
 bool tri_core_is_idle(const tri_core *c);          /* no job that has not ended, none whose end is undelivered */
+/* Counts of jobs, tokens and KV blocks, for whoever tells of them now and then. */
+typedef struct tri_core_load {
+  uint64_t running, waiting;                 /* jobs with a first token, or in an encoder's group; jobs before it */
+  uint64_t prompt_tokens, generation_tokens; /* since the start: accepted, drawn */
+  uint64_t kv_blocks, kv_blocks_used;        /* of all groups, by their last reports */
+  uint64_t prefix_queries, prefix_hits;      /* likewise, tokens since the groups' starts */
+} tri_core_load;
+void tri_core_load_of(const tri_core *c, tri_core_load *out);
 /* Facts for status replies that the shell knows and the core does not. */
 typedef struct tri_core_facts {
   double resident_mb, cpu_s, cpu_us_per_token, tokens_per_second; /* cpu_s: since the start */

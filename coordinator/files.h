@@ -71,6 +71,9 @@ void replay_log(const tri_core *c, const job *j); /* a line, where the log is to
 /* False: no group is left, and none is expected. */
 bool replay_has_hope(const tri_core *c);
 
+/* request_log.c: the line of a job that ends, where the log is to have it */
+void request_log(const tri_core *c, const job *j, int64_t now);
+
 /* replies.c */
 tri_status reply_error(const tri_core *c, const tri_peer *to, uint64_t id, const tri_error *err);
 void reply_hello(const tri_core *c, const tri_peer *to, uint64_t id);

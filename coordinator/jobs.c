@@ -264,21 +264,9 @@ void job_dispatch(tri_core *c, int64_t now) {
   }
 }
 
-/* A line for each job, where the log is to have them. */
-static void log_end(const job *j, int64_t now) {
-  char id[TRI_REQUEST_ID_TEXT];
-  uint64_t drawn = 0;
-  if (tri_log_threshold() < TRI_LOG_DEBUG) return;
-  tri_request_id_format(&j->request_id, id);
-  for (int64_t i = 0; i < j->sampling.n; i++) drawn += j->choices[i].num;
-  tri_log(TRI_LOG_DEBUG, "jobs", "%s%s%s: %s, %zu and %llu tokens, %.1f ms", id, j->caller[0] ? " of " : "", j->caller,
-          j->error ? tri_status_code(j->error->status) : tri_finish_name(j->choices[0].reason), j->num_prompt,
-          (unsigned long long)drawn, (double)(now - j->submitted_ns) / 1e6);
-}
-
 static void end_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
-  log_end(j, now);
+  request_log(c, j, now);
   if (j->state == JOB_ASSIGNED && c->groups[j->group].jobs) c->groups[j->group].jobs--;
   if (replay_runs_alone(j)) replay_release(c, j);
   queue_remove(c, j);

@@ -205,6 +205,14 @@ static void watch_memory(struct shell *s, double mb) {
   s->leaving = s->failed = true;
 }
 
+static void say_throughput(struct shell *s, int64_t now) {
+  char line[TRI_THROUGHPUT_LINE];
+  tri_core_load load;
+  if (tri_log_threshold() < TRI_LOG_INFO || !tri_throughput_is_due(&s->throughput, now)) return;
+  tri_core_load_of(s->core, &load);
+  if (tri_throughput_text(&s->throughput, &load, now, line)) tri_log(TRI_LOG_INFO, "throughput", "%s", line);
+}
+
 static void count_second(struct shell *s, int64_t now, double mb) {
   s->window[s->num_seconds++ % SHELL_WINDOW_S] = since_last(s, now);
   s->tokens_before = tri_core_generated_tokens(s->core);
@@ -212,6 +220,7 @@ static void count_second(struct shell *s, int64_t now, double mb) {
   s->last_second = now;
   s->facts.resident_mb = mb;
   set_facts(s);
+  say_throughput(s, now);
   tri_error err = {0};
   if (!s->keeper_failed && tri_keeper_tidy(s->keeper, s->core, now, &err) != TRI_OK)
     tri_log(TRI_LOG_WARN, "coordinator", "%s", err.message);
@@ -381,6 +390,8 @@ int main(int argc, char **argv) {
   s.last_second = tri_now_ns();
   s.tokens_before = tri_core_generated_tokens(s.core); /* what the journal has is no work of this process */
   s.cpu_before = cpu_seconds();                        /* the start made no token */
+  tri_core_load_of(s.core, &s.throughput.before);
+  s.throughput.since_ns = s.last_second;
   tri_signals_unblock();
   read_supervisor(&s); /* of groups that were started before, in front of what these say */
   serve(&s);

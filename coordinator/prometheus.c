@@ -92,7 +92,7 @@ static void add_refusals(const tri_core *c, FILE *f) {
 void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   tri_cluster_status s = {0};
   size_t n = 0;
-  uint64_t blocks = 0, used = 0, running = 0, waiting = 0, preemptions = 0;
+  uint64_t blocks = 0, used = 0, running = 0, waiting = 0, preemptions = 0, slots = 0;
   char *text = NULL;
   FILE *f = open_memstream(&text, &n);
   if (!f) return;
@@ -104,10 +104,15 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
     running += g->running;
     waiting += g->waiting;
     preemptions += g->preemptions;
+    if (g->state == GROUP_READY) slots += g->max_num_seqs * (g->dp > 1 ? g->dp : 1);
   }
   add_value(f, "num_requests_running", "gauge", "Sequences that run in the groups.", (double)running);
   add_value(f, "num_requests_waiting", "gauge", "Sequences that wait in the groups, and jobs that wait for one.",
             (double)(waiting + (s.waiting > waiting + running ? s.waiting - waiting - running : 0)));
+  add_value(f, "max_num_seqs", "gauge", "Sequences that may run at a time in the groups that are ready.",
+            (double)slots);
+  add_value(f, "max_queue", "gauge", "Requests that may wait or run at a time; further ones are refused.",
+            (double)c->cfg.max_queue);
   add_value(f, "kv_cache_usage_perc", "gauge", "Share of the KV blocks in use; 1 is all.",
             blocks ? (double)used / (double)blocks : 0);
   add_value(f, "num_preemptions_total", "counter", "Sequences that gave their KV blocks back before their end.",

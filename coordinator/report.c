@@ -82,10 +82,25 @@ static void count_caller(tri_cluster_status *s, const job *j, bool runs) {
   *(runs ? &s->callers[i].running : &s->callers[i].waiting) += 1;
 }
 
+static bool is_running(const job *j) { return j->first_token_ns || (j->embed && j->state == JOB_ASSIGNED); }
+
+void tri_core_load_of(const tri_core *c, tri_core_load *out) {
+  *out = (tri_core_load){.prompt_tokens = c->prompt_tokens, .generation_tokens = c->generation_tokens};
+  for (const job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links))
+    *(is_running(j) ? &out->running : &out->waiting) += 1;
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    const group *g = &c->groups[i];
+    out->kv_blocks += g->kv_blocks;
+    out->kv_blocks_used += g->kv_blocks_used;
+    out->prefix_queries += g->prefixes.queries;
+    out->prefix_hits += g->prefixes.hits;
+  }
+}
+
 void report_jobs(const tri_core *c, tri_cluster_status *s) {
   const job *clients[256];
   for (const job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links)) {
-    bool runs = j->first_token_ns || (j->embed && j->state == JOB_ASSIGNED);
+    bool runs = is_running(j);
     *(runs ? &s->running : &s->waiting) += 1;
     count_caller(s, j, runs);
     uint64_t i = 0;

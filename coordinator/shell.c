@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "comm/wire/endpoint.h"
 #include "runtime/base/last_hang.h"
 #include "runtime/base/log.h"
 #include "runtime/base/serve_layout.h"
@@ -72,12 +73,32 @@ static void rank_came(void *ctx, uint32_t group, uint64_t epoch, uint32_t rank) 
   tri_supervisor_tell(&s->supervisor, "came %u %llu %u", group, (unsigned long long)epoch, rank);
 }
 
+/* The command that asks the model, to be copied into a shell of this host. The coordinator's own pair of keys is let
+ * in. Z85 has characters that a shell reads, and no single quote. */
+static void say_next(const struct shell *s) {
+  const tri_model_config *m = &s->model.config;
+  char endpoint[TRI_ENDPOINT_BYTES], keys[TRI_ENDPOINT_BYTES] = "";
+  const char *command = "submit", *prompt = "Hello";
+  tri_zkeypair pair = {.public_key = ""};
+  if (m->encoder) {
+    command = m->head.has_classifier ? "classify" : "embed";
+    prompt = "--text Hello";
+  }
+  if (!s->model.tokenizer) prompt = "--token-ids 1,2,3";
+  if (s->opts.key_file && tri_zkeypair_load(s->opts.key_file, &pair, NULL) == TRI_OK)
+    snprintf(keys, sizeof keys, " --key-file %.300s --server-key '%s'", s->opts.key_file, pair.public_key);
+  explicit_bzero(&pair, sizeof pair);
+  tri_endpoint_reachable(tri_zserver_endpoint(s->clients), endpoint);
+  tri_log(TRI_LOG_INFO, "coordinator", "try: trireme %s --endpoint %s%s %s", command, endpoint, keys, prompt);
+}
+
 static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
   struct shell *s = ctx;
   tri_supervisor_tell(&s->supervisor, "ready %u %llu", group, (unsigned long long)epoch);
   if (s->said_where) return;
   s->said_where = true;
   tri_log(TRI_LOG_INFO, "coordinator", "serving \"%s\" at %s", s->model.name, tri_zserver_endpoint(s->clients));
+  say_next(s);
 }
 
 /* In the log once, and in a file for `trireme doctor --last-hang`. */
@@ -170,6 +191,7 @@ tri_status shell_open_core(struct shell *s, tri_error *err) {
                         .shares = s->shares.list,
                         .num_shares = s->shares.count,
                         .by_priority = s->opts.scheduling_policy == 1,
+                        .log_requests = s->opts.log_requests,
                         .max_prompt = s->model.max_prompt,
                         .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9) + longest_hold_ns(&s->opts),
                         .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),

@@ -11,6 +11,7 @@
 #include "coordinator/signals.h"
 #include "coordinator/sockets.h"
 #include "coordinator/supervisor.h"
+#include "coordinator/throughput.h"
 #include "coordinator/tokenize_pool.h"
 
 enum { SHELL_WINDOW_S = 10 }; /* seconds that rates are taken over */
@@ -46,6 +47,7 @@ struct shell {
   double cpu_before;
   tri_core_facts facts; /* cpu_us_per_token: when there were tokens last */
   tri_memory_watch memory;
+  tri_throughput throughput;
 };
 
 /* shell.c */

@@ -63,6 +63,22 @@ static bool steps_differ(const trireme_status *s) {
   return false;
 }
 
+/* Says how old the groups' counts are, where they are not those of the coordinator, which knows its jobs at any time.
+ */
+static void print_age(const trireme_status *s) {
+  uint64_t running = 0, waiting = 0;
+  double age = 0;
+  for (size_t i = 0; i < s->num_groups; i++) {
+    running += s->groups[i]->running;
+    waiting += s->groups[i]->waiting;
+  }
+  for (size_t i = 0; i < s->num_ranks; i++)
+    if (!s->ranks[i]->rank && s->ranks[i]->seconds_since_report > age) age = s->ranks[i]->seconds_since_report;
+  if (!s->num_ranks || (running == s->running && waiting == s->waiting)) return;
+  printf("Groups count sequences, by their last reports, up to %.1f s ago; the second line counts requests, now.\n",
+         age);
+}
+
 static bool has_shards(const trireme_status *s) {
   for (size_t i = 0; i < s->num_groups; i++)
     if (s->groups[i]->dp > 1) return true;
@@ -105,7 +121,8 @@ static void print_refusals(const trireme_status *s) {
 }
 
 static void print_status(const trireme_status *s) {
-  printf("%s, model %s, version %s, up %.0f s, %.0f MB\n", s->state, s->model, s->version, s->uptime_s, s->resident_mb);
+  printf("%s, model %s, version %s, coordinator up %.0f s, %.0f MB\n", s->state, s->model, s->version, s->uptime_s,
+         s->resident_mb);
   printf("%llu clients, %llu running, %llu waiting, %.1f tokens/s, coordinator %.2f us/token\n",
          (unsigned long long)s->clients, (unsigned long long)s->running, (unsigned long long)s->waiting,
          s->tokens_per_second, s->coordinator_us_per_token);
@@ -119,6 +136,7 @@ static void print_status(const trireme_status *s) {
   print_memory(s);
   print_ranks(s);
   print_callers(s);
+  print_age(s);
   if (steps_differ(s))
     printf("Ranks report once a second, not all at the same moment: their steps need not be equal here.\n");
 }

@@ -187,6 +187,21 @@ void gw_count_answer(gateway *g, unsigned route, int status);
 /* Writes the coordinator's metrics under the prefix and with the model's name, and the gateway's own. */
 void gw_metrics_write(const gateway *g, const char *text, size_t len, cmd_buf *out);
 
+/* ---- hint.c ---- */
+
+/* A command to type next, said once, when the cluster serves first. */
+typedef struct gw_hint {
+  bool said;
+  uint64_t id; /* of the question whether it serves; 0: none is under way */
+  int64_t again_ns;
+} gw_hint;
+
+/* Writes nothing where no path of this gateway asks a model of such a task. */
+void gw_hint_text(const gateway *g, const char *task, const tri_gateway_place *place, int port, cmd_buf *out);
+void gw_hint_tick(gateway *g, int64_t now);
+/* False: the event is somebody else's. */
+bool gw_hint_take(gateway *g, const trireme_event *e);
+
 /* ---- routes.c ---- */
 
 /* cors.c: answers the question of a browser whether a page may ask. False: it is none, or there is nobody who may. */
@@ -233,6 +248,7 @@ struct gateway {
   bool model_fits;        /* the coordinator has the same tokenizer */
   struct gw_tasks *tasks; /* NULL without a tokenizer */
   gw_counts counts;
+  gw_hint hint;
   gw_job *jobs[GW_JOB_BUCKETS];
   char known[GW_MAX_KNOWN][GW_FIELD_BYTES]; /* ignored fields that the log has named */
   unsigned num_known;

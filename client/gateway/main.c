@@ -131,6 +131,7 @@ static void note_away(gateway *g) {
 }
 
 static void take_event(gateway *g, const trireme_event *e) {
+  if (gw_hint_take(g, e)) return;
   if (!g->models_id || e->id != g->models_id) return gw_jobs_take(g, e);
   g->models_id = 0;
   take_models(g, e);
@@ -174,7 +175,7 @@ static void on_tick(void *ctx) {
   show_pulse(g);
   find_coordinator(g);
   gw_jobs_expire(g, tri_now_ns());
-  if (!g->leaving) return;
+  if (!g->leaving) return gw_hint_tick(g, tri_now_ns());
   int64_t now = tri_now_ns();
   if (g->client && trireme_is_away(g->client)) /* nobody will be there again */
     lose_coordinator(g, &(trireme_error){.message = "it has gone while the gateway shuts down"});

@@ -90,3 +90,13 @@ tri_status tri_endpoint_check_bind(const char *endpoint, tri_error *err) {
   if (err) err->status = TRI_USAGE;
   return TRI_USAGE;
 }
+
+void tri_endpoint_reachable(const char *endpoint, char out[TRI_ENDPOINT_BYTES]) {
+  static const char v4[] = "tcp://0.0.0.0:", v6[] = "tcp://[::]:";
+  if (!strncmp(endpoint, v4, strlen(v4)))
+    snprintf(out, TRI_ENDPOINT_BYTES, "tcp://127.0.0.1:%s", endpoint + strlen(v4));
+  else if (!strncmp(endpoint, v6, strlen(v6)))
+    snprintf(out, TRI_ENDPOINT_BYTES, "tcp://[::1]:%s", endpoint + strlen(v6));
+  else
+    snprintf(out, TRI_ENDPOINT_BYTES, "%s", endpoint);
+}

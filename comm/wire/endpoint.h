@@ -22,4 +22,7 @@ tri_status tri_endpoint_check(const char *endpoint, tri_error *err);
  * stands in front of it is left to ZeroMQ, which also knows * and interfaces by name. */
 tri_status tri_endpoint_check_bind(const char *endpoint, tri_error *err);
 
+/* The same endpoint for a client of this host: an address that stands for all of the host's is none to connect to. */
+void tri_endpoint_reachable(const char *endpoint, char out[TRI_ENDPOINT_BYTES]);
+
 #endif

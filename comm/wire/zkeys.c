@@ -15,6 +15,17 @@ bool tri_zkey_decode(const char *z85, uint8_t raw[TRI_Z_RAW_KEY]) {
 
 bool tri_zkey_raw(const char *key, uint8_t out[TRI_OWNER_BYTES]) { return tri_zkey_decode(key, out); }
 
+const char *tri_owner_text(const tri_owner *o, char out[TRI_OWNER_TEXT]) {
+  uint32_t uid;
+  char key[TRI_Z_KEY] = "";
+  memcpy(&uid, o->bytes, sizeof uid);
+  snprintf(out, TRI_OWNER_TEXT, "-");
+  if (o->kind == TRI_OWNER_USER) snprintf(out, TRI_OWNER_TEXT, "uid:%u", uid);
+  if (o->kind == TRI_OWNER_KEY && zmq_z85_encode(key, o->bytes, TRI_Z_RAW_KEY))
+    snprintf(out, TRI_OWNER_TEXT, "key:%s", key);
+  return out;
+}
+
 tri_status tri_zkeypair_make(tri_zkeypair *out, tri_error *err) {
   tri_zkeypair k;
   if (zmq_curve_keypair(k.public_key, k.secret_key))

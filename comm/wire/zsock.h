@@ -36,6 +36,9 @@ tri_status tri_zkey_check(const char *key, const char *what, tri_error *err);
 
 /* Writes the 32 bytes of a key's text; false: it is none. */
 bool tri_zkey_raw(const char *key, uint8_t out[TRI_OWNER_BYTES]);
+/* Whose a connection is, as an operator knows it: uid:NUMBER, key:PUBLIC KEY, or a dash where nobody knows. */
+enum { TRI_OWNER_TEXT = 48 };
+const char *tri_owner_text(const tri_owner *o, char out[TRI_OWNER_TEXT]);
 
 tri_status tri_zcontext_create(tri_zcontext **out, tri_error *err);
 void tri_zcontext_destroy(tri_zcontext *z); /* closes what is open; never blocks longer than the linger of 200 ms */

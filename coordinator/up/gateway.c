@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "comm/wire/endpoint.h"
 #include "comm/wire/zsock.h"
 #include "coordinator/up/up.h"
 #include "runtime/base/log.h"
@@ -50,17 +51,6 @@ tri_status tri_up_gateway_prepare(tri_up *u, const tri_options *opts, tri_error 
   return add_keys(u, err);
 }
 
-/* An address that stands for all of this host's is none to connect to. */
-static void reachable(const char *endpoint, char out[TRI_ENDPOINT_BYTES]) {
-  static const char v4[] = "tcp://0.0.0.0:", v6[] = "tcp://[::]:";
-  if (!strncmp(endpoint, v4, strlen(v4)))
-    snprintf(out, TRI_ENDPOINT_BYTES, "tcp://127.0.0.1:%s", endpoint + strlen(v4));
-  else if (!strncmp(endpoint, v6, strlen(v6)))
-    snprintf(out, TRI_ENDPOINT_BYTES, "tcp://[::1]:%s", endpoint + strlen(v6));
-  else
-    snprintf(out, TRI_ENDPOINT_BYTES, "%s", endpoint);
-}
-
 static void start(tri_up *u) {
   tri_error err = {0};
   if (tri_up_spawn_gateway(u, &err) != TRI_OK) tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
@@ -68,7 +58,7 @@ static void start(tri_up *u) {
 
 void tri_up_gateway_begin(tri_up *u) {
   if (!u->opts.gateway.listen || u->stopping || u->draining || u->gateway.restarts.started_ns) return;
-  reachable(u->endpoint, u->gateway.endpoint);
+  tri_endpoint_reachable(u->endpoint, u->gateway.endpoint);
   start(u);
 }
 

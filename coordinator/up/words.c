@@ -60,6 +60,7 @@ const tri_option_word tri_up_words[] = {
     {.words = "allowed-origins", .option = "cors-origin"},
     {.words = "root-path api-prefix", .why = "that is the work of a proxy before it"},
     {.words = "to timeout", .why = "say --http-drain-timeout for the end; requests have deadline_ms"},
+    {.words = "enable-log-requests", .option = "log-requests"},
     {.words = "enable-auto-tool-choice metrics jinja disable-log-requests no-enable-log-requests no-webui"},
     {.words = "slots props", .why = "GET /metrics and trireme status say what runs"},
     {.words = "tool-call-parser", .option = "tool-parser"},
@@ -68,6 +69,7 @@ const tri_option_word tri_up_words[] = {
     /* the log */
     {.words = "uvicorn-log-level", .option = "log-level"},
     {.words = "v verbose lv verbosity log-verbosity", .why = "say --log-level debug"},
+    {.words = "disable-log-stats", .why = "the line comes every 10 s while there is work; --log-level warn is silent"},
     {.words = "log-file", .why = "the log is the standard error"},
 };
 const size_t tri_up_num_words = sizeof tri_up_words / sizeof *tri_up_words;

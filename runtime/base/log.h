@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines on stderr: `[TIME] LEVEL rank component: text`, one write(2) each, so that lines of several ranks never
- * mix. The threshold, the rank and whether the time is wanted are the only process-wide state in Trireme: set once in
- * main, before any thread starts. */
+ * mix. On a terminal the levels WARN and ERROR have colours. The threshold, the rank, whether the time is wanted and
+ * whether there are colours are the only process-wide state in Trireme: set once in main, before any thread starts. */
 #ifndef TRI_RUNTIME_BASE_LOG_H
 #define TRI_RUNTIME_BASE_LOG_H
 
@@ -9,7 +9,8 @@
 
 typedef enum tri_log_level { TRI_LOG_ERROR, TRI_LOG_WARN, TRI_LOG_INFO, TRI_LOG_DEBUG } tri_log_level;
 
-/* who: "3" for a rank, "1:3" for one of the second of several groups, "-" for a process without one. Copied (at most 15
+/* Colours: where stderr is a terminal, NO_COLOR is not set and TERM is something else than "dumb".
+ * who: "3" for a rank, "1:3" for one of the second of several groups, "-" for a process without one. Copied (at most 15
  * bytes). */
 void tri_log_setup(tri_log_level threshold, const char *who);
 /* For processes that stay: lines begin with the time, in UTC, with milliseconds. */

@@ -237,6 +237,9 @@ const tri_option tri_serve_option_table[] = {
      .group = "Service", .help = "seconds that running jobs get to finish after SIGTERM"},
     {TRI_OPT(S, log_level), .name = "log-level", .choices = levels, .fallback = "info", .group = "Service",
      .help = "what goes to stderr"},
+    {TRI_OPT(S, log_requests), .name = "log-requests", .fallback = "false", .group = "Service",
+     .help = "the log has a line for each request that has ended: whose it was, its tokens, its times and its end, and "
+             "nothing of its text"},
 
     {TRI_OPT(S, launch), .name = "launch", .choices = launches, .fallback = "auto", .group = "Launch",
      .help = "mpi: coordinator and workers are one MPI job; group: the workers are; self: one worker without MPI"},

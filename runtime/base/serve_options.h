@@ -69,6 +69,7 @@ typedef struct tri_serve_options {
   const char *journal; /* NULL: none */
   double watchdog_timeout, start_timeout, drain_timeout, lease;
   int log_level;
+  bool log_requests;
   /* launch */
   int launch; /* tri_launch */
   const char *boot_file, *worker_key_file, *places;

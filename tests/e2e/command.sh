@@ -41,6 +41,7 @@ want 2 'cannot open /no/such/file' "$trireme" submit x --config /no/such/file
 want 2 'Usage' "$trireme"
 want 0 'trireme [0-9]' "$trireme" --version
 want 0 '0 running' "$trireme" status
+want 0 ', coordinator up [0-9]* s, [0-9]* MB$' "$trireme" status
 want 0 '"model":"fake"' "$trireme" status --json
 want 0 'KV BLOCKS USED' "$trireme" status
 want 0 '^Ranks report once a second' "$trireme" status

@@ -295,7 +295,7 @@ for _ in $(seq 100); do "$BIN/trireme" status --json | grep -q '"callers":\[{"na
 "$BIN/trireme" status | grep -q '^ann  *1  *0$' || fail "nobody asks: $("$BIN/trireme" status)"
 kill $client
 until_idle 2000 "a stream that was left"
-grep -q 'DEBUG - jobs: [0-9a-f]\{32\} of ann: abort, 7 and [0-9]* tokens' "$RUN/log" || fail "no line of ann's job"
+grep -q 'DEBUG - request: id=[0-9a-f]\{32\} client=uid:[0-9]* caller=ann prompt_tokens=7 generation_tokens=[0-9]* .* finish=abort$' "$RUN/log" || fail "no line of ann's job"
 printf 'bob key-of-bob\n' >"$RUN/keys"
 kill -HUP $gateway
 sleep 0.2

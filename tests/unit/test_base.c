@@ -3,6 +3,7 @@
 #include <check.h>
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -569,6 +570,46 @@ START_TEST(log_lines) {
 }
 END_TEST
 
+/* A terminal that nobody sees, as stderr; the text that comes out of it is in got. */
+static void log_to_terminal(const char *term, const char *no_color, char got[256]) {
+  int master = posix_openpt(O_RDWR | O_NOCTTY), saved = dup(2);
+  ck_assert(master >= 0 && !grantpt(master) && !unlockpt(master));
+  int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
+  ck_assert_int_ge(slave, 0);
+  fflush(stderr);
+  dup2(slave, 2);
+  ck_assert(!(term ? setenv("TERM", term, 1) : unsetenv("TERM")));
+  ck_assert(!(no_color ? setenv("NO_COLOR", no_color, 1) : unsetenv("NO_COLOR")));
+  tri_log_setup(TRI_LOG_INFO, "-");
+  tri_log(TRI_LOG_INFO, "t", "i");
+  tri_log(TRI_LOG_WARN, "t", "w");
+  tri_log(TRI_LOG_ERROR, "t", "e");
+  dup2(saved, 2);
+  close(saved);
+  ssize_t n = read(master, got, 255);
+  got[n > 0 ? n : 0] = '\0';
+  close(slave);
+  close(master);
+  tri_log_setup(TRI_LOG_INFO, "-");
+}
+
+START_TEST(log_colours) {
+  static const char plain[] = "INFO - t: i\r\nWARN - t: w\r\nERROR - t: e\r\n";
+  static const char colours[] = "INFO - t: i\r\n\033[33mWARN\033[0m - t: w\r\n\033[31mERROR\033[0m - t: e\r\n";
+  char got[256];
+  log_to_terminal("xterm", NULL, got);
+  ck_assert_str_eq(got, colours);
+  log_to_terminal("xterm", "", got);
+  ck_assert_str_eq(got, colours);
+  log_to_terminal("xterm", "1", got);
+  ck_assert_str_eq(got, plain);
+  log_to_terminal("dumb", NULL, got);
+  ck_assert_str_eq(got, plain);
+  log_to_terminal(NULL, NULL, got);
+  ck_assert_str_eq(got, plain);
+}
+END_TEST
+
 /* ---- rings ---- */
 
 START_TEST(ring_fills_and_empties) {
@@ -810,7 +851,7 @@ Suite *suite_base(void) {
   tcase_add_loop_test(json, malformed_json, 0, sizeof malformed / sizeof *malformed);
   CASE(s, "buf", bufs_grow, arrays_grow);
   CASE(s, "hash", splitmix);
-  CASE(s, "log", log_lines);
+  CASE(s, "log", log_lines, log_colours);
   CASE(s, "ring", ring_fills_and_empties, ring_between_two_threads);
   TCase *wait = CASE(s, "wait", waits_end_when_stopped, wakers);
   tcase_add_loop_test(wait, waits_end_at_their_deadline, 0, 4);

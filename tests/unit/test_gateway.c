@@ -318,6 +318,50 @@ START_TEST(names_and_labels_of_metrics) {
 }
 END_TEST
 
+/* ---- the hint ---- */
+
+static void expect_hint(const gateway *g, const char *task, const char *address, const char *want) {
+  tri_gateway_place place = {.port = 8000};
+  cmd_buf b = {0};
+  snprintf(place.address, sizeof place.address, "%s", address);
+  gw_hint_text(g, task, &place, 8000, &b);
+  ck_assert_str_eq(b.len ? b.data : "", want);
+  cmd_buf_free(&b);
+}
+
+START_TEST(hints) {
+  static const char json[] = " -H 'Content-Type: application/json' -d '";
+  gateway *g = tri_calloc(1, sizeof *g);
+  char want[400];
+  snprintf(g->name, sizeof g->name, "m\"1");
+  snprintf(want, sizeof want,
+           "try: curl http://127.0.0.1:8000/v1/embeddings%s{\"model\":\"m\\\"1\",\"input\":\"Hello\"}'", json);
+  expect_hint(g, "embed", "0.0.0.0", want);
+  expect_hint(g, "classify", "0.0.0.0", "");
+  expect_hint(g, "generate", "0.0.0.0", ""); /* without a tokenizer */
+  g->model.tokenizer = (tri_tokenizer *)g;   /* nobody asks it */
+  snprintf(want, sizeof want,
+           "try: curl http://[::1]:8000/v1/completions%s{\"model\":\"m\\\"1\",\"prompt\":\"Hello\"}'", json);
+  expect_hint(g, "generate", "::", want);
+  g->model.template = (void *)g;
+  expect_hint(g, "generate", "::1", want); /* the coordinator has another tokenizer */
+  g->model_fits = true;
+  g->o.http.api_key_file = "keys";
+  snprintf(want, sizeof want,
+           "try: curl http://10.0.0.1:8000/v1/chat/completions -H 'Authorization: Bearer KEY'%s{\"model\":\"m\\\"1\","
+           "\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}'",
+           json);
+  expect_hint(g, "generate", "10.0.0.1", want);
+  g->o.http.api_key_file = NULL;
+  g->o.http.metrics_only = true;
+  expect_hint(g, "generate", "127.0.0.1", "try: curl http://127.0.0.1:8000/metrics");
+  g->o.http.metrics_only = false;
+  snprintf(g->name, sizeof g->name, "it's");
+  expect_hint(g, "generate", "127.0.0.1", "");
+  tri_free(g);
+}
+END_TEST
+
 Suite *suite_gateway(void) {
   Suite *s = suite_create("gateway");
   TCase *c = tcase_create("parts");
@@ -329,6 +373,7 @@ Suite *suite_gateway(void) {
   tcase_add_test(c, logprobs);
   tcase_add_test(c, prompt_logprobs);
   tcase_add_test(c, names_and_labels_of_metrics);
+  tcase_add_test(c, hints);
   suite_add_tcase(s, c);
   return s;
 }

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/cmd/top_screen.h"
+
+#ifndef TRI_NO_NCURSES
+#include <ncurses.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GOOD = 1, FAIR, BAD }; /* pairs of colours */
+enum { BAR = 34, SILENT_S = 3 };
+
+bool top_screen_open(void) {
+  const char *no = getenv("NO_COLOR");
+  if (!initscr()) return false;
+  cbreak();
+  noecho();
+  curs_set(0);
+  if ((no && *no) || !has_colors() || start_color() == ERR) return true;
+  use_default_colors();
+  init_pair(GOOD, COLOR_GREEN, -1);
+  init_pair(FAIR, COLOR_YELLOW, -1);
+  init_pair(BAD, COLOR_RED, -1);
+  return true;
+}
+
+void top_screen_close(void) { endwin(); }
+
+/* Without colours a pair of them is plain text. */
+static int colour(int pair) { return pair ? (int)COLOR_PAIR(pair) : 0; }
+
+static int state_colour(const char *state) {
+  if (!strcmp(state, "ready") || !strcmp(state, "serving")) return colour(GOOD);
+  return colour(!strcmp(state, "starting") || !strcmp(state, "draining") ? FAIR : BAD);
+}
+
+static int fullness_colour(double share) {
+  if (share < 0.7) return colour(GOOD);
+  return colour(share < 0.9 ? FAIR : BAD);
+}
+
+/* Puts text at row y from column x on, cut at the screen's edge. The last row is the keys'. Returns the next column. */
+__attribute__((format(printf, 4, 5))) static int put(int y, int x, int attributes, const char *fmt, ...) {
+  char text[512];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  if (y >= LINES - 1 || x >= COLS) return x;
+  attron(attributes);
+  mvaddnstr(y, x, text, COLS - x);
+  attroff(attributes);
+  return x + (int)strlen(text);
+}
+
+/* ---- the whole cluster ---- */
+
+static int draw_bar(int y, const char *what, double share, const char *words) {
+  char bar[TOP_TEXT];
+  put(y, 0, A_BOLD, "%-6s", what);
+  put(y, 7, fullness_colour(share), "%s", top_bar_text(share, BAR, bar));
+  put(y, 8 + BAR, 0, "%s", words);
+  return y + 1;
+}
+
+/* A coordinator that does not tell of a limit is an older one: then there is nothing to fill. */
+static int draw_load(const top_view *v, const char *what, uint64_t count, const char *limit, const char *words, int y) {
+  char text[TOP_TEXT];
+  double most = 0;
+  bool known = top_read_value(v->metrics, limit, &most) && most > 0;
+  snprintf(text, sizeof text, known ? "%llu %s of %.0f" : "%llu %s", (unsigned long long)count, words, most);
+  return draw_bar(y, what, known ? (double)count / most : 0, text);
+}
+
+static int draw_kv(const trireme_status *s, int y) {
+  char text[TOP_TEXT];
+  uint64_t blocks = 0, used = 0;
+  for (size_t i = 0; i < s->num_groups; i++) {
+    blocks += s->groups[i]->kv_pages;
+    used += s->groups[i]->kv_pages_used;
+  }
+  if (!blocks) return y;
+  snprintf(text, sizeof text, "%.1f%% of %llu blocks", 100 * (double)used / (double)blocks, (unsigned long long)blocks);
+  return draw_bar(y, "KV", (double)used / (double)blocks, text);
+}
+
+static int draw_speed(const top_view *v, int y) {
+  const top_history *h = v->history;
+  char spark[TOP_TEXT], half[TOP_TEXT], most[TOP_TEXT];
+  if (!h->num) return y;
+  const top_sample *from = &h->samples[0], *to = &h->samples[h->num - 1];
+  double past = top_history_seconds(h);
+  int x = put(y, 0, A_BOLD, "tokens/s");
+  x = put(y, x, 0, " %9.1f  ", v->status->tokens_per_second);
+  put(y, x, colour(GOOD), "%s", top_spark_text(h, COLS - x < 60 ? COLS - x : 60, spark));
+  y++;
+  x = put(y, 0, A_BOLD, "first token");
+  x = put(y, x, 0, "  p50 %s  p99 %s   ", top_quantile_text(&from->first, &to->first, 0.5, half),
+          top_quantile_text(&from->first, &to->first, 0.99, most));
+  x = put(y, x, A_BOLD, "between tokens");
+  put(y, x, 0, "  p50 %s  p99 %s  (%.0f s)", top_quantile_text(&from->next, &to->next, 0.5, half),
+      top_quantile_text(&from->next, &to->next, 0.99, most), past);
+  return y + 1;
+}
+
+static int draw_cluster(const top_view *v) {
+  const trireme_status *s = v->status;
+  double balance;
+  uint64_t pending = s->running + s->waiting;
+  int x = put(0, 0, A_BOLD, "trireme %s  %s  ", s->version, s->model);
+  x = put(0, x, A_BOLD | state_colour(s->state), "%s", s->state);
+  put(0, x, 0, "  coordinator up %.0f s, %.0f MB  %s", s->uptime_s, s->resident_mb, v->endpoint);
+  x = put(1, 0, 0, "%llu clients  %llu done  ", (unsigned long long)s->clients, (unsigned long long)s->requests_done);
+  x = put(1, x, s->requests_failed ? colour(BAD) : 0, "%llu failed", (unsigned long long)s->requests_failed);
+  put(1, x, 0, "  %llu aborted  %llu run again", (unsigned long long)s->requests_aborted,
+      (unsigned long long)s->requests_replayed);
+  int y = draw_load(v, "batch", s->running, "trireme:max_num_seqs", "running", 2);
+  y = draw_load(v, "queue", pending, "trireme:max_queue", "running or waiting", y);
+  if (cmd_is_encoder(s)) return y;
+  y = draw_kv(s, y);
+  y = draw_speed(v, y);
+  if (top_read_value(v->metrics, "trireme:expert_balancedness", &balance))
+    put(y++, 0, 0, "experts' balance %.2f (1: all shares have had equally many rows)", balance);
+  return y;
+}
+
+/* ---- groups and ranks ---- */
+
+/* A sentence goes on in the next row, behind its last whole word. Returns the row after it. */
+static int put_sentence(int y, int attributes, const char *text) {
+  while (*text) {
+    int len = (int)strlen(text), n = len < COLS ? len : COLS;
+    if (n < len)
+      while (n > 1 && text[n] != ' ') n--;
+    put(y++, 0, attributes, "%.*s", n, text);
+    text += n;
+    while (*text == ' ') text++;
+  }
+  return y;
+}
+
+static int draw_texts(const trireme_status *s, int y) {
+  char text[CMD_STREAM_TEXT];
+  for (size_t i = 0; i < s->num_groups; i++) {
+    const trireme_group_status *g = s->groups[i];
+    y = put_sentence(y, colour(BAD), cmd_down_text(g, text));
+    y = put_sentence(y, 0, cmd_stream_text(g, text));
+    y = put_sentence(y, 0, cmd_swap_text(g, text));
+    y = put_sentence(y, 0, cmd_prefix_text(g, text));
+  }
+  return put_sentence(y, 0, cmd_cache_text(s, text));
+}
+
+/* The internals take the place of the layout, so that 80 columns are enough. An encoder keeps no KV cache and draws no
+ * tokens. */
+static int draw_groups(const top_view *v, int y) {
+  const trireme_status *s = v->status;
+  bool generates = !cmd_is_encoder(s);
+  put(y++, 0, A_REVERSE, "GROUP STATE      %s RUNNING WAITING%s%s", v->internals ? "" : "  TP  PP  DP  EP",
+      generates ? "   KV %       TOKENS" : "", v->internals ? " EPOCH      STEPS us/TOKEN" : "");
+  for (size_t i = 0; i < s->num_groups; i++, y++) {
+    const trireme_group_status *g = s->groups[i];
+    int x = 17;
+    put(y, 0, 0, "%5u", g->group);
+    put(y, 6, state_colour(g->state), "%-11s", g->state);
+    if (!v->internals) x = put(y, x, 0, " %3u %3u %3u %3u", g->tp, g->pp, g->dp, g->ep);
+    x = put(y, x, 0, " %7u %7u", g->running, g->waiting);
+    double kv = g->kv_pages ? (double)g->kv_pages_used / (double)g->kv_pages : 0;
+    if (generates) x = put(y, x, fullness_colour(kv), " %6.1f", 100 * kv);
+    if (generates) x = put(y, x, 0, " %12llu", (unsigned long long)g->tokens);
+    if (v->internals)
+      put(y, x, 0, " %5llu %10llu %8.2f", (unsigned long long)g->epoch, (unsigned long long)g->steps,
+          g->scheduler_us_per_token);
+  }
+  return draw_texts(s, y);
+}
+
+static void draw_ranks(const top_view *v, int y) {
+  const trireme_status *s = v->status;
+  put(y++, 0, A_REVERSE, "GROUP  RANK HOST                      PID REPORT s%s",
+      v->internals ? "       STEP  LAYER COLLECTIVE" : "");
+  for (size_t i = 0; i < s->num_ranks; i++, y++) {
+    const trireme_rank_status *r = s->ranks[i];
+    char layer[24];
+    int silent = r->seconds_since_report > SILENT_S ? A_BOLD | colour(BAD) : 0;
+    int x = put(y, 0, 0, "%5u %5u %-20.20s %8lld", r->group, r->rank, r->host, (long long)r->pid);
+    x = put(y, x, silent, " %8.1f", r->seconds_since_report);
+    if (v->internals)
+      put(y, x, 0, " %10llu %6s %10llu %s", (unsigned long long)r->step, cmd_layer_text(r->block, layer),
+          (unsigned long long)r->collective, r->exchange);
+  }
+}
+
+void top_screen_draw(const top_view *v) {
+  erase();
+  draw_ranks(v, draw_groups(v, draw_cluster(v) + 1) + 1);
+  mvaddnstr(LINES - 1, 0,
+            v->internals ? "q quits   i hides the internals" : "q quits   i shows steps, layers and collectives", COLS);
+  refresh();
+}
+#endif

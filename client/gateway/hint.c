@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The last line of a start: a command that asks the model, to be copied into a shell. It comes when the cluster serves,
+ * for which the gateway asks once a second until then. */
+#include <string.h>
+
+#include "client/gateway/gateway.h"
+#include "runtime/base/log.h"
+#include "runtime/base/wait.h"
+
+enum { ASK_MS = 1000 };
+
+/* An address that stands for all of this host's is none to connect to. */
+static const char *reachable(const char *address) {
+  if (!strcmp(address, "0.0.0.0")) return "127.0.0.1";
+  return strcmp(address, "::") != 0 ? address : "::1";
+}
+
+static void add_message(cmd_buf *b) {
+  cmd_json_open(b, "messages", '[');
+  cmd_json_open(b, NULL, '{');
+  cmd_json_word(b, "role", "user");
+  cmd_json_word(b, "content", "Hello");
+  cmd_buf_add(b, "}]", 2);
+}
+
+/* Writes the body of a request and returns its path; NULL: no path of this gateway asks such a model. */
+static const char *example(const gateway *g, const char *task, cmd_buf *b) {
+  bool chat = g->model.template && g->model_fits;
+  cmd_json_open(b, NULL, '{');
+  cmd_json_word(b, "model", g->name);
+  if (!strcmp(task, "embed"))
+    cmd_json_word(b, "input", "Hello");
+  else if (chat)
+    add_message(b);
+  else
+    cmd_json_word(b, "prompt", "Hello");
+  cmd_buf_add(b, "}", 1);
+  if (!strcmp(task, "embed")) return "/v1/embeddings";
+  if (strcmp(task, "generate") != 0 || !g->model.tokenizer) return NULL;
+  return chat ? "/v1/chat/completions" : "/v1/completions";
+}
+
+void gw_hint_text(const gateway *g, const char *task, const tri_gateway_place *place, int port, cmd_buf *out) {
+  cmd_buf body = {0};
+  const char *host = reachable(place->address), *path = example(g, task, &body);
+  bool is_v6 = strchr(host, ':');
+  if (g->o.http.metrics_only) path = "/metrics";
+  if (!path || body.failed || memchr(body.data, '\'', body.len))
+    goto cleanup; /* the shell's quote, in a model's name */
+  cmd_buf_printf(out, "try: curl http://%s%s%s:%d%s", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port, path);
+  if (g->o.http.api_key_file) cmd_buf_printf(out, " -H 'Authorization: Bearer KEY'");
+  if (g->o.http.metrics_only) goto cleanup;
+  cmd_buf_printf(out, " -H 'Content-Type: application/json' -d '");
+  cmd_buf_add(out, body.data, body.len);
+  cmd_buf_add(out, "'", 1);
+cleanup:
+  cmd_buf_free(&body);
+}
+
+static void say(const gateway *g, const char *task) {
+  tri_gateway_place place;
+  cmd_buf b = {0};
+  if (tri_gateway_place_make(&g->o.http, &place, NULL) != TRI_OK) return;
+  gw_hint_text(g, task, &place, http_server_port(g->server), &b);
+  if (b.len && !b.failed) tri_log(TRI_LOG_INFO, "gateway", "%.*s", (int)b.len, b.data);
+  cmd_buf_free(&b);
+}
+
+void gw_hint_tick(gateway *g, int64_t now) {
+  if (g->hint.said || !g->client || now < g->hint.again_ns) return;
+  g->hint.again_ns = now + ASK_MS * 1000000LL;
+  if (trireme_ask_status(g->client, &g->hint.id, NULL) != TRIREME_OK) g->hint.id = 0;
+}
+
+bool gw_hint_take(gateway *g, const trireme_event *e) {
+  if (!g->hint.id || e->id != g->hint.id) return false;
+  g->hint.id = 0;
+  if (g->hint.said || e->kind != TRIREME_EVENT_STATUS || strcmp(e->status.state, "serving") != 0) return true;
+  g->hint.said = true;
+  say(g, e->status.task);
+  return true;
+}

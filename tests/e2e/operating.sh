@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What an operator sees of a cluster in its log.
+here=$(dirname "$0")
+. "$here/lib.sh"
+
+start_up --log-requests
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "37+48"
+want="INFO - request: id=[0-9a-f]{32} client=uid:$(id -u) prompt_tokens=7 generation_tokens=3 cached_tokens=0 queue_ms=[0-9.]+ first_token_ms=[0-9.]+ total_ms=[0-9.]+ finish=stop\$"
+grep -Eq "$want" "$RUN/log" || fail "no line of the request"
+grep -q '37+48' "$RUN/log" && fail "the log has the text of a request"
+"$BIN/trireme" submit --max-tokens 100000 "1+1=" 2>/dev/null && fail "too many tokens were accepted"
+grep -q ' request: .* error=no_capacity$' "$RUN/log" || fail "no line of a request that failed"
+# The last line of the start can be typed as it is.
+try=$(sed -n 's/.* - coordinator: try: trireme \(.*\)/\1/p' "$RUN/log")
+[ "$(wc -l <<<"$try")" = 1 ] || fail "what to type next: $try"
+eval "\"\$BIN/trireme\" $try" >"$RUN/out" 2>/dev/null || fail "it cannot be typed: $try"
+[ -s "$RUN/out" ] || fail "no answer to: $try"
+# Work of the last ten seconds is told of, and nothing else is.
+for _ in $(seq 150); do grep -q ' throughput: ' "$RUN/log" && break; sleep 0.1; done
+grep -Eq 'INFO - throughput: prompt [0-9]+\.[0-9] tokens/s, generated [0-9]+\.[0-9] tokens/s, 0 running, 0 waiting, KV 0\.0%' "$RUN/log" || fail "no line of the throughput"
+# Requests that have just come are not in the groups' last reports yet: status says so, and an idle one does not.
+for _ in $(seq 20); do
+  "$BIN/trireme" submit --ignore-eos --max-tokens 200 "1+1=" >/dev/null &
+  job=$!
+  sleep 0.05
+  "$BIN/trireme" status >"$RUN/status"
+  wait $job
+  grep -q '^Groups count sequences, by their last reports, up to [0-9.]* s ago' "$RUN/status" && break
+done
+grep -q '^Groups count sequences' "$RUN/status" || fail "status does not say that counts differ: $(cat "$RUN/status")"
+sleep 1.2
+"$BIN/trireme" status | grep -q '^Groups count' && fail "an idle cluster's counts differ"
+
+# The table on a small terminal, without colours and with them; a key shows the internals, another one ends it.
+top() { # TERM [VARIABLE=VALUE...]: what it writes to a terminal of 80x24, after i and q were typed
+  local kind=$1
+  shift
+  { sleep 1.5; printf i; sleep 1.5; printf q; sleep 0.5; } |
+    env "$@" TERM="$kind" timeout 20 script -qec "stty rows 24 cols 80; \"$BIN/trireme\" top --interval 0.5" /dev/null 2>&1
+}
+if command -v script >/dev/null; then
+  for _ in 1 2 3 4 5; do # something to measure, between two looks
+    sleep 0.5
+    "$BIN/trireme" submit --ignore-eos --max-tokens 100 "1+1=" >/dev/null
+  done &
+  top vt100 >"$RUN/screen" || fail "top ended with $?"
+  wait $!
+  for word in serving batch queue KV tokens/s 'first token' p99 GROUP RANK 'q quits'; do
+    grep -q "$word" "$RUN/screen" || fail "top does not show $word: $(cat -v "$RUN/screen")"
+  done
+  for word in LAYER COLLECTIVE us/TOKEN; do
+    [ "$(grep -c "$word" "$RUN/screen")" -ge 1 ] || fail "top does not show $word behind i: $(cat -v "$RUN/screen")"
+  done
+  [[ $(<"$RUN/screen") =~ [0-9.]+\ m?s\ \ p99\ [0-9.]+\ m?s ]] || fail "top has no time of a token: $(cat -v "$RUN/screen")"
+  grep -q BLOCK "$RUN/screen" && fail "top shows a block"
+  green=$(printf '\033[32m')
+  grep -qF "$green" "$RUN/screen" && fail "colours on a terminal without any"
+  top xterm >"$RUN/screen" || fail "top ended with $?"
+  grep -qF "$green" "$RUN/screen" || fail "no colour: $(cat -v "$RUN/screen")"
+  top xterm NO_COLOR=1 >"$RUN/screen" || fail "top ended with $?"
+  grep -qF "$green" "$RUN/screen" && fail "a colour in spite of NO_COLOR"
+else
+  echo "script is not here: top was not looked at"
+fi
+stop_cluster TERM
+
+# A gateway's is a curl. The options are those of a file, as the units of systemd have it.
+: >"$RUN/log"
+printf 'http: 0\nlog-requests: true\n' >"$RUN/options.yaml"
+start_up --config "$RUN/options.yaml"
+for _ in $(seq 50); do grep -q 'gateway: try: ' "$RUN/log" && break; sleep 0.1; done
+tail -n 1 "$RUN/log" | grep -q ' - gateway: try: curl http://127.0.0.1:[0-9]*/v1/' || fail "the last line of the start: $(tail -n 1 "$RUN/log")"
+try=$(sed -n 's/.* - gateway: try: \(curl .*\)/\1/p' "$RUN/log")
+eval "$try -sS" >"$RUN/out" || fail "it cannot be typed: $try"
+grep -q '"choices"' "$RUN/out" || fail "no answer to: $try: $(cat "$RUN/out")"
+
+# The files for other programs: what they name is there, and who reads them finds nothing wrong.
+url=$(grep -o 'http://127.0.0.1:[0-9]*' <<<"$try" | head -n 1)
+curl -sS "$url/health" >/dev/null
+curl -sS "$url/metrics" >"$RUN/metrics" || fail "no metrics"
+"$BIN/trireme" serve --help >"$RUN/help"
+if command -v python3 >/dev/null; then
+  python3 "$here/cluster_configs.py" "$SRC" "$RUN/metrics" "$RUN/help" || fail "cluster-configs"
+  sed 's/trireme:num_requests_running/trireme:num_requests_walking/' "$RUN/metrics" >"$RUN/other"
+  python3 "$here/cluster_configs.py" "$SRC" "$RUN/other" "$RUN/help" >/dev/null && fail "a metric that is not there was not missed"
+else
+  echo "python3 is not here: dashboard, rules and manifests were not looked at"
+fi
+if command -v promtool >/dev/null; then
+  promtool check rules "$SRC/cluster-configs/prometheus/trireme.rules.yml" || fail "promtool finds the rules wrong"
+else
+  echo "promtool is not here: it has not read the rules"
+fi
+if command -v systemd-analyze >/dev/null; then
+  mkdir -p "$RUN/units"
+  for unit in trireme@ trireme-user@; do # a program that is there, and a name for the template
+    sed "s|^ExecStart=[^ ]*|ExecStart=$BIN/trireme|" "$SRC/cluster-configs/systemd/$unit.service" >"$RUN/units/${unit}x.service"
+    said=$(systemd-analyze verify "$RUN/units/${unit}x.service" 2>&1) || fail "$unit: $said"
+    [ -z "$said" ] || fail "$unit: $said"
+  done
+else
+  echo "systemd-analyze is not here: the units were not looked at"
+fi
+stop_cluster TERM
