@@ -322,6 +322,7 @@ tri_kept_verdict tri_kept_take(tri_kept *k, tri_arena *arena, tri_server_msg *m)
   if (!e || odd) return odd ? KEPT_GIVE : KEPT_DROP;
   bool ends = (m->op != TRI_REPLY_ACCEPTED && m->op != TRI_REPLY_TOKENS) || is_over_as_cancel(k, e, m);
   bool again = e->accepted && (m->op == TRI_REPLY_ACCEPTED || e->op == TRI_OP_CANCEL);
+  if (again) e->lost_ns = 0;
   if (again && ends) forget(k, e);
   if (again) return KEPT_DROP;
   if (m->op == TRI_REPLY_TOKENS) verdict = take_tokens(k, arena, e, m);

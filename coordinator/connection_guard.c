@@ -21,7 +21,7 @@
 
 enum {
   MOST_DESCRIPTORS = 1 << 20, /* that are counted */
-  MOST_RESERVED = 256,        /* descriptors that clients leave, for workers and files */
+  MOST_RESERVED = 256,        /* descriptors that clients leave, half of them for workers, half for files */
   RESERVED_SHARE = 4,         /* of all, where those are fewer */
   MOST_SUSPECTS = 64,         /* of one look */
   FORGIVEN = 1 << 10          /* bytes a second */
@@ -35,7 +35,7 @@ static struct {
   atomic_bool on;
   _Atomic uint32_t *bytes; /* [num] of each descriptor: since its last whole message */
   pthread_mutex_t lock;    /* while it is held, no descriptor becomes another connection of a client */
-  int num, reserved;       /* reserved: the first descriptor that clients do not get */
+  int num, reserved, kept; /* reserved: the first descriptor that clients do not get; kept: that no connection gets */
   int spare;               /* of the library's thread: closed to take a connection that is refused then */
   struct sockaddr_un path;
   in_port_t port; /* 0: it is a path */
@@ -80,6 +80,7 @@ tri_status tri_connection_guard_open(const char *endpoint, tri_error *err) {
     guard.port = htons((in_port_t)strtoul(colon + 1, NULL, 10));
   guard.num = limit;
   guard.reserved = limit - (limit / RESERVED_SHARE < MOST_RESERVED ? limit / RESERVED_SHARE : MOST_RESERVED);
+  guard.kept = limit - (limit - guard.reserved) / 2;
   guard.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
   guard.bytes = tri_calloc((size_t)limit, sizeof *guard.bytes);
   atomic_store(&guard.highest, 0);
@@ -127,7 +128,7 @@ static int refuse_waiting(int listener) {
 /* Returns what becomes of a new connection. */
 static int admit(int listener, int fd, bool of_clients) {
   if (fd < 0) return errno == EMFILE || errno == ENFILE ? refuse_waiting(listener) : -1;
-  if (fd >= guard.reserved && of_clients) return refuse(fd);
+  if (fd >= (of_clients ? guard.reserved : guard.kept)) return refuse(fd);
   _Atomic uint32_t *bytes = find(fd);
   if (bytes) atomic_store(bytes, 0);
   if (bytes && fd > atomic_load(&guard.highest)) atomic_store(&guard.highest, fd);

@@ -339,7 +339,7 @@ static void clean_up(struct shell *s) {
   tri_arena_destroy(s->arena);
   tri_buf_free(&s->buf);
   tri_rank_keys_free(&s->keys);
-  if (s->opts.boot_file) unlink(s->opts.boot_file);
+  if (s->wrote_boot) unlink(s->opts.boot_file); /* another coordinator's stays */
 }
 
 int main(int argc, char **argv) {
@@ -371,6 +371,7 @@ int main(int argc, char **argv) {
   if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);
   if (st == TRI_OK) st = shell_count_ranks(&s, &err);
   if (st == TRI_OK) st = tri_worker_socket_open(&s.opts, s.z, one_host, &s.keys, &s.boot, &s.workers, &err);
+  s.wrote_boot = st == TRI_OK && s.opts.boot_file && s.boot.secrets;
   if (st == TRI_OK) st = tri_client_socket_open(&s.opts, s.z, &s.allowed, &s.clients, &err);
   if (st == TRI_OK) st = tri_connection_guard_open(tri_zserver_endpoint(s.clients), &err);
   if (st == TRI_OK) st = tri_shares_read(s.opts.client_share, &s.allowed, &s.shares, &err);

@@ -32,7 +32,8 @@ struct shell {
   bool keeper_failed; /* nothing is kept any more, and the end is near */
   tri_arena *arena;
   tri_buf buf;
-  tri_boot boot; /* until it has been handed out */
+  tri_boot boot;   /* until it has been handed out */
+  bool wrote_boot; /* the boot file is this process's */
   tri_rank_keys keys;
   tri_allowed_keys allowed;
   tri_shares shares;

@@ -170,14 +170,17 @@ static tri_status read_file(const char *path, tri_boot *out, tri_error *err) {
   const size_t most = text_bytes((size_t)TRI_BOOT_MAX_GROUPS * TRI_BOOT_MAX_RANKS);
   struct stat sb;
   char *text = NULL;
-  FILE *f = fopen(path, "re");
-  if (!f)
-    return errno == ENOENT ? TRI_AGAIN
-                           : tri_fail(err, TRI_IO, "boot_file", "cannot read %s: %s", path, strerror(errno));
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer would hold it up */
+  FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
+  int e = errno;
+  if (!f && fd >= 0) close(fd);
+  if (!f) return e == ENOENT ? TRI_AGAIN : tri_fail(err, TRI_IO, "boot_file", "cannot read %s: %s", path, strerror(e));
   tri_status st;
   size_t bytes = 0;
   setvbuf(f, NULL, _IONBF, 0); /* no copy of the keys in a buffer that is freed uncleared */
-  if (fstat(fileno(f), &sb) || sb.st_mode & 077)
+  if (fstat(fd, &sb) || !S_ISREG(sb.st_mode))
+    TRI_TRY(tri_fail(err, TRI_INVALID_ARGUMENT, "boot_file", "%s is not a regular file", path));
+  if (sb.st_mode & 077)
     TRI_TRY(tri_fail(err, TRI_PERMISSION, "boot_file", "%s holds keys and may be read by its owner alone (mode 0600)",
                      path));
   bytes = sb.st_size > 0 && (size_t)sb.st_size < most ? (size_t)sb.st_size : most;

@@ -80,3 +80,26 @@ own_key_alone
 stop_cluster TERM
 
 echo "rank keys: all as expected"
+
+# ---- connections without any key, more than there are files ----
+
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+before=$(ulimit -Sn)
+ulimit -Sn 256
+start_up --backend cpu --threads 1 --worker-endpoint "tcp://127.0.0.1:$port"
+ulimit -Sn "$before"
+python3 - "$port" <<'EOF' || fail "the flood of connections"
+import socket, sys, time
+held = []
+end = time.monotonic() + 4
+while time.monotonic() < end:
+    try:
+        held.append(socket.create_connection(("127.0.0.1", int(sys.argv[1])), 0.2))
+    except OSError:
+        time.sleep(0.01)
+    if len(held) > 500:
+        held.pop(0).close()
+EOF
+[ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "no answer behind a flood of connections: $(tail -5 "$RUN/log")"
+stop_cluster TERM
+echo "a flood of connections to the workers' port: the cluster serves on"
