@@ -84,14 +84,13 @@ echo "rank keys: all as expected"
 # ---- connections without any key, more than there are files ----
 
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-before=$(ulimit -Sn)
-ulimit -Sn 256
-start_up --backend cpu --threads 1 --worker-endpoint "tcp://127.0.0.1:$port"
-ulimit -Sn "$before"
-python3 - "$port" <<'EOF' || fail "the flood of connections"
+(ulimit -n 256 && exec "$BIN/trireme" up --model "$MODEL" --backend cpu --threads 1 --worker-endpoint "tcp://127.0.0.1:$port" >>"$RUN/log" 2>&1) &
+CLUSTER=$!
+wait_ready
+python3 - "$port" <<'EOF' &
 import socket, sys, time
 held = []
-end = time.monotonic() + 4
+end = time.monotonic() + 6
 while time.monotonic() < end:
     try:
         held.append(socket.create_connection(("127.0.0.1", int(sys.argv[1])), 0.2))
@@ -100,6 +99,9 @@ while time.monotonic() < end:
     if len(held) > 500:
         held.pop(0).close()
 EOF
+FLOOD=$!
+while kill -0 $FLOOD 2>/dev/null; do LIMIT_S=2 client submit --temperature 0 --max-tokens 4 "37+48=" >/dev/null 2>&1; done
+wait $FLOOD || fail "the flood of connections"
 [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "no answer behind a flood of connections: $(tail -5 "$RUN/log")"
 stop_cluster TERM
 echo "a flood of connections to the workers' port: the cluster serves on"
