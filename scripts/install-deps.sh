@@ -58,6 +58,7 @@ clang-format|source format
 cppcheck|lint of the sources
 shellcheck|lint of the scripts
 doxygen|the reference of libtrireme
+graphviz|the drawings of docs/architecture.md
 lintian|lint of the packages'
 for_slurm='slurm-wlm|a Slurm cluster on this machine
 munge|its authentication'

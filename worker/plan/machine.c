@@ -13,8 +13,8 @@ const tri_ceilings tri_h200_ceilings = {4.57e12, 790e12};
 const double tri_h200_link = 55e9; /* docs/performance.md, loading */
 
 /* docs/performance-log.md: the products of a token of the 8 billion shape read 15.0 GB in 3.66 ms, which is 0.90 of
- * 4.57 TB/s. One behind the other, products run at 640 TFLOP/s of 790 (docs/performance.md). Attention of a prompt of
- * 2048 tokens reaches 167 TFLOP/s. A CPU's decode reads at 0.92 to 0.94. */
+ * 4.57 TB/s. One behind the other, products run at 640 TFLOP/s of 790 (docs/performance-log.md). Attention of a prompt
+ * of 2048 tokens reaches 167 TFLOP/s. A CPU's decode reads at 0.92 to 0.94. */
 static const double READ_SHARE = 0.90, HOST_READ_SHARE = 0.93, PRODUCT_SHARE = 0.81, DEVICE_ATTENTION = 0.21,
                     HOST_ATTENTION = 0.5;
 
