@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2034 # CLUSTER is of lib.sh
 # Each rank has a key of its own: whoever has another one can neither come as the rank nor speak for it, and no process of a rank has two.
 . "$(dirname "$0")/lib.sh"
 HOSTILE_RANK=${HOSTILE_RANK:?the program that has one key}
