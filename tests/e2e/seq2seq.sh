@@ -80,7 +80,8 @@ start_up
 ask 64 many
 ask 1 one
 diff <(texts "$RUN/one") <(texts "$RUN/many") >"$RUN/diff" || fail "two start tokens: 64 at a time differ from one at a time: $(head -c 600 "$RUN/diff")"
-ids() { "$BIN/trireme" submit --json --token-ids 5,6,7 "$@" | grep -o '"token_ids":[^]]*'; }
+# Whatever the pieces in which they come.
+ids() { "$BIN/trireme" submit --json --token-ids 5,6,7 "$@" | grep -o '"token_ids":[^]]*' | sed 's/.*\[//' | paste -sd,; }
 asked=$(ids --num-beams 4 --length-penalty 2 --early-stopping true)
 [ -n "$asked" ] || fail "no ids"
 [ "$(ids)" = "$asked" ] || fail "without fields: $(ids), the model's own search: $asked"
