@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What an operator sees of a cluster in its log.
+# An operator's view of a cluster in its log.
 here=$(dirname "$0")
 . "$here/lib.sh"
 

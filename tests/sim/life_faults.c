@@ -48,7 +48,7 @@ static void stand_still(sim *s) {
 
 /* ---- ends that are asked for ---- */
 
-/* What has not ended in time is cut off. */
+/* Requests that have not ended in time are cut off. */
 static void drain_is_over(sim *s, const event *e) {
   if (is_of_this_life(s, e) && !s->abandoned) lives_end_with_a_word(s, "it did not end in time");
 }

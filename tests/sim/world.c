@@ -189,7 +189,7 @@ static day draw_day(sim *s) {
   return x <= 94 ? DAY_ABANDON : DAY_ONE_LIFE;
 }
 
-/* Where one coordinator follows the other, ends are among what befalls them. */
+/* Ends are among what befalls coordinators that follow each other. */
 static day draw_day_of_many(sim *s) { return rng_chance(s, 90) ? DAY_USUAL : DAY_ONE_LIFE; }
 
 static void plan_day(sim *s, bool keeps) {

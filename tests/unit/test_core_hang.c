@@ -80,7 +80,7 @@ START_TEST(test_silent) {
 }
 END_TEST
 
-/* Who stood still was the coordinator: what its ranks have reported meanwhile comes behind the tick. */
+/* The coordinator stood still: what its ranks have reported meanwhile comes behind the tick. */
 START_TEST(test_stood_still) {
   struct world *w = world_create(1);
   start_group(w, 0, 1, 2);

@@ -142,7 +142,7 @@ START_TEST(a_lost_group_waits_for_its_start) {
 }
 END_TEST
 
-/* Where nobody tells of starts, the first one counts until it is lost. */
+/* The first start counts until it is lost, where nobody tells of starts. */
 START_TEST(without_a_supervisor) {
   struct world *w = world_create_alone(1);
   ck_assert(send_register(w, 0, 4, 0, 2));

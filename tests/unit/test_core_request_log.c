@@ -49,7 +49,7 @@ static struct world *world_of(bool log_requests) {
   return w;
 }
 
-/* What a line must be: id is that of the stream, the rest as printed. */
+/* The line as it must be: id is that of the stream, the rest as printed. */
 static void expect_line(const char *line, const char *level, const struct stream *s, const char *rest) {
   char id[TRI_REQUEST_ID_TEXT], want[1024];
   tri_request_id_format(&s->request_id, id);
