@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "comm/wire/network.h"
+#include "runtime/base/file.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
 
@@ -136,18 +137,6 @@ static tri_status take_text(const char *text, tri_boot *out, const char *where, 
   return tri_fail(err, st, "boot_file", "%s is no boot file of use: %s", where, why.message);
 }
 
-/* Unlike those of stdio it leaves no copy behind. */
-static bool write_all(int fd, const char *text, size_t len) {
-  while (len) {
-    ssize_t n = write(fd, text, len);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    text += n;
-    len -= (size_t)n;
-  }
-  return true;
-}
-
 tri_status tri_boot_save(const char *path, const tri_boot *b, tri_error *err) {
   char tmp[4096];
   size_t len = 0;
@@ -156,7 +145,7 @@ tri_status tri_boot_save(const char *path, const tri_boot *b, tri_error *err) {
   if (!text) return tri_fail(err, TRI_NO_MEMORY, "boot_file", "no memory");
   unlink(tmp);
   int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  bool failed = fd < 0 || !write_all(fd, text, len);
+  bool failed = fd < 0 || !tri_file_write_all(fd, text, len);
   int e = errno;
   if (fd >= 0 && close(fd) && !failed) failed = (e = errno);
   if (!failed && rename(tmp, path)) failed = (e = errno);

@@ -88,15 +88,16 @@ static int make_folders(const char *path) {
   return why;
 }
 
-static bool write_all(int fd, const char *data, size_t len) {
+bool tri_file_write_all(int fd, const void *data, size_t len) {
+  const char *at = data;
   while (len) {
-    ssize_t n = write(fd, data, len);
+    ssize_t n = write(fd, at, len);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
-    data += n;
+    at += n;
     len -= (size_t)n;
   }
-  return fsync(fd) == 0;
+  return true;
 }
 
 tri_status tri_file_replace(const char *path, const void *data, size_t len, tri_error *err) {
@@ -106,7 +107,7 @@ tri_status tri_file_replace(const char *path, const void *data, size_t len, tri_
   int no_folder = make_folders(path), fd = mkostemp(beside, O_CLOEXEC);
   if (fd < 0 && no_folder) errno = no_folder;
   if (fd < 0) return refuse(path, "be written", err);
-  bool written = write_all(fd, data, len);
+  bool written = tri_file_write_all(fd, data, len) && !fsync(fd);
   if (close(fd) || !written || rename(beside, path)) {
     tri_status st = refuse(path, "be written", err);
     unlink(beside);

@@ -19,19 +19,7 @@ static void haunt(sim *s, uint32_t index) {
   if (g->epoch < 2 || s->day == DAY_ONE_LIFE) return;
   for (uint32_t i = 0; i < GHOST_JOBS; i++)
     ends[i] = (tri_group_token){.job = i + 1, .flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE, .reason = TRI_FINISH_ABORT};
-  tri_group_msg reg = {.op = TRI_GROUP_REGISTER,
-                       .reg = {.group = index,
-                               .world = 1,
-                               .tp = 1,
-                               .pp = 1,
-                               .dp = 1,
-                               .ep = 1,
-                               .epoch = g->epoch - 1,
-                               .max_model_len = MODEL_LEN,
-                               .vocab_size = VOCAB,
-                               .kv_blocks = 1000,
-                               .block_size = 16,
-                               .max_num_seqs = (uint64_t)g->slots}};
+  tri_group_msg reg = groups_registration(s, index, g->epoch - 1);
   tri_group_msg ready = {.op = TRI_GROUP_READY, .ready = {.group = index, .epoch = g->epoch}};
   tri_group_msg tokens = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = g->epoch, .num = GHOST_JOBS, .tokens = ends}};
   tri_group_msg failed = {.op = TRI_GROUP_FAILED,

@@ -29,21 +29,24 @@ static void report(sim *s, const event *e) {
   events_add(s, (event){.at = s->now + SECOND, .run = report, .who = e->who, .number = e->number, .lasts = true});
 }
 
+tri_group_msg groups_registration(const sim *s, uint32_t index, uint64_t epoch) {
+  return (tri_group_msg){.op = TRI_GROUP_REGISTER,
+                         .reg = {.group = index,
+                                 .world = 1,
+                                 .tp = 1,
+                                 .pp = 1,
+                                 .dp = 1,
+                                 .ep = 1,
+                                 .epoch = epoch,
+                                 .max_model_len = MODEL_LEN,
+                                 .vocab_size = VOCAB,
+                                 .kv_blocks = 1000,
+                                 .block_size = 16,
+                                 .max_num_seqs = (uint64_t)s->groups[index].slots}};
+}
+
 static void say_register(sim *s, uint32_t index) {
-  const fake_group *g = &s->groups[index];
-  tri_group_msg m = {.op = TRI_GROUP_REGISTER,
-                     .reg = {.group = index,
-                             .world = 1,
-                             .tp = 1,
-                             .pp = 1,
-                             .dp = 1,
-                             .ep = 1,
-                             .epoch = g->epoch,
-                             .max_model_len = MODEL_LEN,
-                             .vocab_size = VOCAB,
-                             .kv_blocks = 1000,
-                             .block_size = 16,
-                             .max_num_seqs = (uint64_t)g->slots}};
+  tri_group_msg m = groups_registration(s, index, s->groups[index].epoch);
   network_group_says(s, index, &m);
 }
 

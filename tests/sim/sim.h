@@ -192,7 +192,9 @@ void groups_lose_coordinator(sim *s);                            /* they run on 
 void groups_end_all(sim *s);                                     /* with the cluster */
 void groups_begin_all(sim *s);                                   /* with the next one */
 void groups_tell_expected(sim *s);                               /* to a coordinator that begins */
-void groups_say_ready(sim *s, uint32_t group);                   /* if it may */
+/* Returns the message by which that start of a group registers. */
+tri_group_msg groups_registration(const sim *s, uint32_t index, uint64_t epoch);
+void groups_say_ready(sim *s, uint32_t group); /* if it may */
 
 /* ---- group_faults.c ---- */
 
