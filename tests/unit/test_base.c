@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -586,8 +587,16 @@ static void log_to_terminal(const char *term, const char *no_color, char got[256
   tri_log(TRI_LOG_ERROR, "t", "e");
   dup2(saved, 2);
   close(saved);
-  ssize_t n = read(master, got, 255);
-  got[n > 0 ? n : 0] = '\0';
+  size_t len = 0; /* a terminal gives as much as has come through it so far */
+  got[0] = '\0';
+  while (len < 255 && !strstr(got, "t: e\r\n")) {
+    struct pollfd p = {.fd = master, .events = POLLIN};
+    ck_assert_msg(poll(&p, 1, 5000) == 1, "nothing comes behind: %s", got);
+    ssize_t n = read(master, got + len, 255 - len);
+    ck_assert_int_gt(n, 0);
+    len += (size_t)n;
+    got[len] = '\0';
+  }
   close(slave);
   close(master);
   tri_log_setup(TRI_LOG_INFO, "-");
