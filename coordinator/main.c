@@ -178,6 +178,20 @@ static void end_at_once(struct shell *s, int64_t now, const char *why, bool fail
   s->failed |= failed;
 }
 
+/* A fault ends the cluster, not its users. What a journal has goes on in the next start, and whoever is told of an end
+ * gives up: as behind a kill, clients are told nothing and wait. */
+static void end_by_fault(struct shell *s, int64_t now, const char *why) {
+  tri_core_load load;
+  if (!s->keeper || s->keeper_failed) {
+    end_at_once(s, now, why, true);
+    return;
+  }
+  tri_core_load_of(s->core, &load);
+  tri_log(TRI_LOG_ERROR, "coordinator", "%s: %llu jobs stay in the journal", why,
+          (unsigned long long)(load.running + load.waiting));
+  s->leaving = s->failed = true;
+}
+
 static void read_signals(struct shell *s) {
   uint8_t number;
   while (read(s->signal_fd, &number, sizeof number) == sizeof number) {
@@ -189,9 +203,9 @@ static void read_signals(struct shell *s) {
       tri_log(TRI_LOG_WARN, "coordinator", "SIG%s again: ending what runs", sigabbrev_np(number));
       end_at_once(s, now, "the cluster was told again to shut down, which means at once", false);
       break;
-    case TRI_SIGNAL_SUPERVISOR_GONE: end_at_once(s, now, "the cluster's supervisor is gone", true); break;
+    case TRI_SIGNAL_SUPERVISOR_GONE: end_by_fault(s, now, "the cluster's supervisor is gone"); break;
     case TRI_SIGNAL_JOB_ABORTED:
-      end_at_once(s, now, "the MPI job is being ended: a rank has died, or mpirun was told to stop", true);
+      end_by_fault(s, now, "the MPI job is being ended: a rank has died, or mpirun was told to stop");
       break;
     }
   }

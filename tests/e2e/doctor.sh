@@ -67,6 +67,14 @@ echo "localhost slots=2" >"$RUN/hosts"
 doctor 0 --json --hostfile "$RUN/hosts" --ports "$port" --model "$MODEL"
 grep -q '"host":"localhost","findings":\[{"check":"cores"' "$RUN/out" && [ "$(level disk) $(level mpi-start)" = "ok ok" ] || fail "a host file: $(cat "$RUN/out")"
 
+# In a Slurm job the list is that of its nodes; what is started on one of them looks at that one alone.
+printf '#!/bin/sh\nwhile [ "${1#/}" = "$1" ]; do shift; done\nexec "$@"\n' >"$RUN/bin/srun" && chmod +x "$RUN/bin/srun"
+export SLURM_JOB_NODELIST="n[1-2]"
+doctor 0 --json --no-mpi-start --launcher srun --ports "$port"
+[ "$(grep -o '"host":"[^"]*","findings":\[{"check":"cores"' "$RUN/out" | cut -d'"' -f4 | tr '\n' ' ')" = "n1 n2 " ] || fail "a Slurm job's nodes: $(cat "$RUN/out")"
+SLURM_JOB_NODELIST="n[1-" doctor 2
+unset SLURM_JOB_NODELIST
+
 doctor 1 --last-hang
 grep -q "no group has hung.*$RUN/state/trireme/last-hang.txt" "$RUN/err" || fail "no word about a report that is not there: $(cat "$RUN/err")"
 mkdir -p "$RUN/state/trireme"

@@ -81,6 +81,43 @@ ends "$job" FAILED 10
 grep -q "TP=2 x PP=2 x DP=2 and the coordinator need --ntasks=9, this job has 3" "$RUN/log" || fail "too few tasks: $(cat "$RUN/log")"
 echo "sbatch, too few tasks: $(cat "$RUN/log")"
 
+# OpenAI's API of a job: with keys, and for one group as for several. doctor looks at the nodes of its allocation.
+printf 'ann secret\n' >"$RUN/keys" && chmod 600 "$RUN/keys"
+port=$((20000 + $$ % 10000))
+job=$(submit TP=2 PP=1 HTTP=0.0.0.0:$port GATEWAY="--api-key-file $RUN/keys") || fail "sbatch"
+wait_serving "$job"
+answer() { curl -s --retry 20 --retry-connrefused --retry-delay 1 -H "Authorization: Bearer $1" -H "Content-Type: application/json" "http://127.0.0.1:$port/v1/completions" -d '{"prompt": "37+48=", "temperature": 0}'; }
+answer secret | grep -q '"text":"85"' || fail "HTTP of a job: $(answer secret)"
+answer wrong | grep -q '"text"' && fail "HTTP of a job answers without its key"
+grep -q "trireme.sbatch: HTTP on n[12], 0.0.0.0:$port" "$RUN/log" || fail "the log does not say where HTTP is"
+scancel --signal=USR1 --full "$job"
+ends "$job" COMPLETED 10
+nothing_left 3
+echo "sbatch, HTTP: answers to whoever has a key"
+salloc -N 2 "$BIN/trireme" doctor --json --no-mpi-start --ports "$port" >"$RUN/doctor" 2>/dev/null
+[ "$(grep -o '"host":"[^"]*"' "$RUN/doctor" | tr -d '\n')" = '"host":"n1""host":"n2"' ] || fail "doctor in an allocation: $(cat "$RUN/doctor")"
+
+# A job that was killed, and one that goes on with its requests: forty, of which all still run.
+for i in $(seq 40); do printf '{"prompt": "count %d to 40=", "temperature": 0, "max_tokens": 800, "ignore_eos": true}\n' "$i"; done >"$RUN/long.jsonl"
+long() { TRIREME_RECONNECT_TIMEOUT_MS=60000 "$BIN/trireme" submit --file "$RUN/long.jsonl" --output "$1"; }
+job=$(submit TP=2 PP=1 JOURNAL="$RUN/journal") || fail "sbatch"
+wait_serving "$job"
+long "$RUN/long.again" &
+client=$!
+for _ in $(seq 100); do "$BIN/trireme" status --json | grep -q '"running":40' && break; sleep 0.02; done
+scancel --signal=KILL --full "$job"
+ends "$job" CANCELLED 15
+kill -0 $client 2>/dev/null || { wait $client; fail "the requests ended with their job: $? $(wc "$RUN/long.again") $(tail -c 300 "$RUN/long.again")"; }
+[ -s "$RUN/long.again" ] && fail "a request ended before its job did"
+job=$(submit TP=2 PP=1 JOURNAL="$RUN/journal") || fail "sbatch"
+wait $client || fail "requests did not go on in the next job"
+long "$RUN/long" || fail "the same requests, undisturbed"
+diff <(json_field text <"$RUN/long") <(json_field text <"$RUN/long.again") >"$RUN/diff" || fail "requests went on with other words: $(head -4 "$RUN/diff")"
+scancel --signal=USR1 --full "$job"
+ends "$job" COMPLETED 10
+nothing_left 3
+echo "sbatch, a job killed and started again with its journal: its 40 requests went on"
+
 # Two shards that share experts, through both launchers.
 shards() { # WHAT NAME=VALUE...
   local what=$1

@@ -101,7 +101,7 @@ int tri_run_end(tri_running *r, int64_t deadline_ns, char *out, size_t cap);
 
 typedef struct tri_doctor_options {
   const char *model, *nvme_path, *hosts, *hostfile, *launcher, *launcher_args, *ports;
-  bool json, last_hang, mpi_start, mpi_rank;
+  bool json, last_hang, mpi_start, mpi_rank, this_host;
   double timeout;
 } tri_doctor_options;
 

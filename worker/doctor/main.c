@@ -20,7 +20,7 @@ static const tri_option table[] = {
     {TRI_OPT(tri_doctor_options, ports), .name = "ports", .metavar = "N[,N...]", .fallback = "8000",
      .help = "TCP ports that are to be free"},
     {TRI_OPT(tri_doctor_options, hosts), .name = "hosts", .metavar = "H:N,...",
-     .help = "hosts to look at, as trireme up takes them; default: this one"},
+     .help = "hosts to look at, as trireme up takes them; default: this one, or a Slurm job's nodes"},
     {TRI_OPT(tri_doctor_options, hostfile), .name = "hostfile", .metavar = "FILE",
      .help = "the same from a file: a host a line, \"NAME slots=N\""},
     {TRI_OPT(tri_doctor_options, launcher), .name = "launcher", .choices = launchers, .fallback = "mpirun",
@@ -35,6 +35,7 @@ static const tri_option table[] = {
     {TRI_OPT(tri_doctor_options, last_hang), .name = "last-hang",
      .help = "print the report of the last group that hung, which its coordinator has kept on this host"},
     {TRI_OPT(tri_doctor_options, mpi_rank), .name = "mpi-rank", .hidden = true, .help = "be one of the two ranks"},
+    {TRI_OPT(tri_doctor_options, this_host), .name = "this-host", .hidden = true, .help = "this one, in a Slurm job too"},
 };
 
 static const tri_options_spec spec = {

@@ -120,15 +120,19 @@ static tri_status take_hosts(const tri_hosts *h, char **names, int *count, char 
 tri_status tri_doctor_list_hosts(const tri_doctor_options *o, char ***names, int *count, char **memory,
                                  tri_error *err) {
   tri_hosts hosts = {0};
+  const char *nodes = o->this_host ? NULL : getenv("SLURM_JOB_NODELIST");
   size_t len;
-  tri_status st;
+  tri_status st = TRI_OK;
   *count = 0;
   *memory = NULL;
   if (o->hosts && o->hostfile) return tri_fail(err, TRI_USAGE, "hostfile", "--hosts and --hostfile exclude each other");
   *names = tri_calloc(TRI_HOSTS_MAX, sizeof **names);
   if (!*names) return tri_fail(err, TRI_NO_MEMORY, "hosts", "no memory");
-  if (o->hosts) TRI_TRY(tri_hosts_parse(o->hosts, &hosts, err));
-  if (o->hosts) TRI_TRY(take_hosts(&hosts, *names, count, memory));
+  if (o->hosts)
+    TRI_TRY(tri_hosts_parse(o->hosts, &hosts, err));
+  else if (nodes && !o->hostfile)
+    TRI_TRY(tri_hosts_parse_slurm(nodes, "", &hosts, err));
+  if (hosts.count) TRI_TRY(take_hosts(&hosts, *names, count, memory));
   if (o->hostfile) {
     st = tri_file_read(o->hostfile, MOST_BYTES, memory, &len, err);
     if (st != TRI_OK) tri_fail(err, st, "hostfile", "--hostfile %.200s: %s", o->hostfile, tri_status_text(st));
@@ -170,7 +174,7 @@ static tri_status start_on(const tri_doctor_options *o, const char *name, tri_ru
   tri_error err = {0};
   snprintf(seconds, sizeof seconds, "%g", o->timeout / 2);
   add_launcher(&c, o, 1, name);
-  add_words(&c, "--json --no-mpi-start");
+  add_words(&c, "--this-host --json --no-mpi-start");
   add_value(&c, "--launcher", o->launcher);
   add_value(&c, "--timeout", seconds);
   add_value(&c, "--model", o->model);
