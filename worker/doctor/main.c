@@ -35,7 +35,8 @@ static const tri_option table[] = {
     {TRI_OPT(tri_doctor_options, last_hang), .name = "last-hang",
      .help = "print the report of the last group that hung, which its coordinator has kept on this host"},
     {TRI_OPT(tri_doctor_options, mpi_rank), .name = "mpi-rank", .hidden = true, .help = "be one of the two ranks"},
-    {TRI_OPT(tri_doctor_options, this_host), .name = "this-host", .hidden = true, .help = "this one, in a Slurm job too"},
+    {TRI_OPT(tri_doctor_options, this_host), .name = "this-host", .hidden = true,
+     .help = "this one, in a Slurm job too"},
 };
 
 static const tri_options_spec spec = {
