@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Everything that needs no GPU: installs what is missing, builds, and runs the tests three times over: unit and hostile-input tests
-# with address and undefined-behaviour sanitizers, the threaded ones with the thread sanitizer, and all of them in the release
-# build, whose summary comes last. Exit code 0 only when every part passed. From a fresh clone it takes less than 15 minutes on 2
+# Everything that needs no GPU: installs what is missing, builds, and runs the tests three times over: all of them in the release
+# build, and beside it unit and hostile-input tests with address and undefined-behaviour sanitizers and the threaded ones with the
+# thread sanitizer, whose output comes behind it. Exit code 0 only when every part passed. From a fresh clone it takes less than 15 minutes on 2
 # cores; a test that would bring it beyond that gets a shorter sibling and the label `long` (tests/CMakeLists.txt).
 #   ./test.sh [--long] [-R PATTERN]    further arguments go to the release build's ctest
 # --long also runs the tests labelled `long` (more layouts, types and random cases of what the others check) and, where clang is there,
@@ -16,10 +16,11 @@ jobs=${TRIREME_JOBS:-$(nproc)}
 failed=()
 # Arithmetic alone, which takes minutes with sanitizers.
 light=(-E '^unit_(layout|recommend|attention_cut|step_arena)$')
-fuzz_seconds=5 skip=(-LE '^long$') cuda=(-DTRIREME_CUDA_ARCHITECTURES=90a-real -DTRIREME_CUDA_QUICK=ON)
+fuzz_seconds=3 memory=0 skip=(-LE '^long$') cuda=(-DTRIREME_CUDA_ARCHITECTURES=90a-real -DTRIREME_CUDA_QUICK=ON)
 if [ "${1-}" = --long ]; then
   shift
   fuzz_seconds=60 skip=() cuda=(-DTRIREME_CUDA_QUICK=OFF) light=()
+  if command -v clang >/dev/null; then memory=1; fi
 fi
 if [ "$(id -u)" = 0 ]; then
   # mpirun refuses root unless told twice; in a container there is nobody else.
@@ -58,35 +59,52 @@ build release Release all -- -DTRI_FUZZ_SECONDS=$fuzz_seconds "${cuda[@]}" || { 
 # Such kernels are right and several times slower, and the assembler only notes it.
 grep -q 'wgmma.mma_async instructions are serialized' build/release.build.log && failed+=("products of Hopper that wait for each other")
 
-if [ "${TRIREME_SANITIZE:-1}" != 0 ]; then
+# Each of these prints its part, and fails with it.
+test_addresses() {
   part "unit and hostile-input tests with address and undefined-behaviour sanitizers"
-  if build asan Asan unit_tests fuzz_tests -- -DTRI_FUZZ_SECONDS=$((fuzz_seconds / 2 + 1)); then
-    ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-      ctest --test-dir build/asan -L 'unit|fuzz' "${light[@]}" -j2 --output-on-failure --no-tests=error || failed+=("sanitizers: address, undefined")
-  else
-    failed+=("sanitizers: address, undefined (build)")
-  fi
-
+  build asan Asan unit_tests fuzz_tests -- -DTRI_FUZZ_SECONDS=$((fuzz_seconds / 2 + 1)) || return
+  ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+    ctest --test-dir build/asan -L 'unit|fuzz' "${light[@]}" -j2 --output-on-failure --no-tests=error
+}
+test_threads() {
   part "threaded tests with the thread sanitizer"
-  if build tsan Tsan thread_tests; then
-    fixed_addresses ctest --test-dir build/tsan -L threads -j2 --output-on-failure --no-tests=error || failed+=("sanitizer: threads")
-  else
-    failed+=("sanitizer: threads (build)")
-  fi
-fi
-
+  build tsan Tsan thread_tests || return
+  fixed_addresses ctest --test-dir build/tsan -L threads -j2 --output-on-failure --no-tests=error
+}
 # What nobody wrote and is read: clang alone can tell (scripts/install-deps.sh --dev).
-if [ "${TRIREME_SANITIZE:-1}" != 0 ] && [ "$fuzz_seconds" = 60 ] && command -v clang >/dev/null; then
+test_memory() {
   part "tests with the memory sanitizer"
-  if build msan Msan memory_tests -- -DCMAKE_C_COMPILER=clang -DTRIREME_CUDA=OFF -DTRI_FUZZ_SECONDS=10; then
-    ctest --test-dir build/msan -L memory -LE long -j2 --output-on-failure --no-tests=error || failed+=("sanitizer: memory")
-  else
-    failed+=("sanitizer: memory (build)")
-  fi
+  build msan Msan memory_tests -- -DCMAKE_C_COMPILER=clang -DTRIREME_CUDA=OFF -DTRI_FUZZ_SECONDS=10 || return
+  ctest --test-dir build/msan -L memory -LE long -j2 --output-on-failure --no-tests=error
+}
+
+# The release tests wait for each other and for clocks a third of the time, which the sanitizers' work fills, behind them.
+sanitize() {
+  renice -n 10 -p "$BASHPID" >/dev/null
+  test_addresses || echo "sanitizers: address, undefined" >>build/sanitizers.failed
+  test_threads || echo "sanitizer: threads" >>build/sanitizers.failed
+  [ $memory = 0 ] || test_memory || echo "sanitizer: memory" >>build/sanitizers.failed
+}
+rm -f build/sanitizers.failed
+sanitizers=
+if [ "${TRIREME_SANITIZE:-1}" != 0 ]; then
+  set -m # a process group of its own, which ends with this script
+  sanitize >build/sanitizers.log 2>&1 &
+  sanitizers=$!
+  set +m
+  trap 'kill -- "-$sanitizers" 2>/dev/null' EXIT
 fi
 
 # One more than there are cores: a test that sleeps (label `waits`) is always among them.
 part "all tests, release build"
 [ ${#failed[@]} -gt 0 ] && printf 'FAILED before this part: %s\n' "${failed[@]}"
 ctest --test-dir build/release -j$((jobs + 1)) --output-on-failure --no-tests=error "${skip[@]}" "$@" || failed+=("release")
-[ ${#failed[@]} = 0 ]
+
+if [ -n "$sanitizers" ]; then
+  wait "$sanitizers"
+  cat build/sanitizers.log
+  [ ! -e build/sanitizers.failed ] || while read -r what; do failed+=("$what"); done <build/sanitizers.failed
+fi
+part "end"
+[ ${#failed[@]} = 0 ] || { printf 'FAILED: %s\n' "${failed[@]}"; exit 1; }
+echo "everything passed"

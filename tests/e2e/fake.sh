@@ -7,6 +7,7 @@ DATA=$(dirname "$trireme")/../tests/data # with the drawn weights
 dir=$(mktemp -d /tmp/tri-command-XXXXXX)
 cd "$dir" || exit 1
 export TRIREME_ENDPOINT=ipc://$dir/t.sock TRIREME_RECONNECT_TIMEOUT_MS=0
+export OMPI_MCA_odls_base_sigkill_timeout=0 # an MPI job that fails is killed at once, instead of getting two seconds
 unset TRIREME_KEY_FILE TRIREME_SERVER_KEY
 failures=0 server=
 

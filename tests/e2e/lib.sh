@@ -20,16 +20,12 @@ fail() {
   exit 1
 }
 
-# Processes of this test's cluster, by the run folder in their arguments or environment. Prints "PID NAME".
+# Processes of this test's cluster, by the run folder in their environment. Prints "PID NAME".
 ours() {
-  local p name
-  for p in /proc/[0-9]*; do
-    name=$(cat "$p/comm" 2>/dev/null) || continue
-    case $name in
-    trireme* | mpirun | orted | prterun | prted)
-      { tr '\0' '\n' <"$p/environ"; } 2>/dev/null | grep -q "^TRIREME_ENDPOINT=$TRIREME_ENDPOINT\$" && [ "$(awk '{print $3}' "$p/stat" 2>/dev/null)" != Z ] && echo "${p#/proc/} $name"
-      ;;
-    esac
+  local p
+  grep -lE '^(trireme|mpirun$|orted$|prterun$|prted$)' /proc/[0-9]*/comm 2>/dev/null | while read -r p; do
+    p=${p%/comm}
+    grep -qzxF "TRIREME_ENDPOINT=$TRIREME_ENDPOINT" "$p/environ" 2>/dev/null && ! grep -q '^State:.Z' "$p/status" && echo "${p#/proc/} $(cat "$p/comm")"
   done
 }
 
@@ -60,10 +56,10 @@ start_mpi() {
   wait_ready
 }
 wait_ready() {
-  for _ in $(seq 300); do
+  for _ in $(seq 600); do
     "$BIN/trireme" status --json --connect-timeout-ms 500 2>/dev/null | grep -q '"state": *"serving"' && return 0
     kill -0 "$CLUSTER" 2>/dev/null || fail "the cluster ended before it was ready"
-    sleep 0.1
+    sleep 0.03
   done
   fail "the cluster was not ready in time"
 }
