@@ -39,7 +39,8 @@ struct kept {
   tri_client_op op;
   tri_request_id request_id; /* of a submit */
   bool fixed;                /* the same request draws the same again */
-  bool unsent, accepted, cancelled;
+  bool unsent, accepted;
+  bool cancelled;  /* of a submit: a cancel of it was accepted */
   bool attaches;   /* it was sent again as an attach */
   bool seen;       /* the program has something of the answer */
   int64_t lost_ns; /* when its connection was lost, with no answer since; 0: it was not */
@@ -188,12 +189,13 @@ static bool draws_are_fixed(const tri_sampling *s) {
   return s->has_seed || (s->has_temperature && s->temperature == 0) || (s->has_num_beams && s->num_beams > 1);
 }
 
-static void mark_cancelled(tri_kept *k, kept *cancel, const tri_client_msg *m) {
+static void find_target(const tri_kept *k, kept *cancel, const tri_client_msg *m) {
   kept *target = m->cancel.has_target ? find(k, m->cancel.target) : find_submit(k, &m->cancel.request_id);
-  if (!target || target->op != TRI_OP_SUBMIT) return;
-  target->cancelled = true;
-  set_target(cancel, target);
+  if (target && target->op == TRI_OP_SUBMIT) set_target(cancel, target);
 }
+
+/* A cancel that has had no answer yet counts: one that is refused is kept no longer. */
+static bool is_cancelled(const kept *submit) { return submit->cancelled || !LIST_EMPTY(&submit->cancels); }
 
 tri_status tri_kept_add(tri_kept *k, const tri_client_msg *m, const void *bytes, size_t len) {
   size_t size;
@@ -209,7 +211,7 @@ tri_status tri_kept_add(tri_kept *k, const tri_client_msg *m, const void *bytes,
     e->request_id = m->submit.request_id;
     e->fixed = draws_are_fixed(&m->submit.sampling);
   }
-  if (m->op == TRI_OP_CANCEL) mark_cancelled(k, e, m);
+  if (m->op == TRI_OP_CANCEL) find_target(k, e, m);
   TAILQ_INSERT_TAIL(&k->all, e, links);
   k->num_all++;
   put_in_buckets(k, e);
@@ -350,7 +352,7 @@ static tri_kept_verdict take_error(tri_kept *k, kept *e, tri_server_msg *m) {
     snprintf(k->reason, sizeof k->reason, "%.*s", (int)m->error.message.len, m->error.message.s);
     return KEPT_LEAVING;
   }
-  if (forgotten && e->cancelled) {
+  if (forgotten && is_cancelled(e)) {
     say_error(m, e->id, "aborted", "the job was cancelled while there was no coordinator");
   } else if (forgotten && e->fixed) {
     e->attaches = false;
@@ -385,6 +387,7 @@ tri_kept_verdict tri_kept_take(tri_kept *k, tri_arena *arena, tri_server_msg *m)
   if (verdict == KEPT_GIVE_AND_CANCEL) return verdict;
   if (m->op == TRI_REPLY_ERROR) verdict = take_error(k, e, m);
   e->accepted |= m->op == TRI_REPLY_ACCEPTED;
+  if (e->target && e->accepted) e->target->cancelled = true;
   if (verdict == KEPT_GIVE) e->lost_ns = 0;
   if (verdict == KEPT_GIVE && ends) forget(k, e);
   return verdict;

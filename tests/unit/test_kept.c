@@ -290,6 +290,37 @@ START_TEST(test_cancelled) {
 }
 END_TEST
 
+/* A cancel that was refused, or could not be sent, leaves its request as it was: the next coordinator is asked for it.
+ * One that was accepted counts for good, also where the next coordinator refuses it. */
+START_TEST(test_refused_cancel) {
+  enum { REFUSED, UNSENT, ACCEPTED, CASES };
+  char code[32];
+  for (int how = 0; how < CASES; how++) {
+    num_ids[0] = text_len[0] = 0;
+    add(FIRST, true);
+    expect_sent(FIRST, TRI_OP_SUBMIT);
+    ck_assert_int_eq(say_tokens(FIRST, 0, 0, 5, TOKENS), KEPT_GIVE);
+    add_cancel(FIRST + 1, FIRST, false);
+    if (how == REFUSED) ck_assert_int_eq(say_error(FIRST + 1, "overloaded", NULL), KEPT_GIVE);
+    if (how == UNSENT) tri_kept_forget(kept, FIRST + 1);
+    if (how == ACCEPTED) ck_assert_int_eq(say_accepted(FIRST + 1), KEPT_GIVE);
+    lose(10);
+    expect_sent(FIRST, TRI_OP_ATTACH);
+    if (how == ACCEPTED) {
+      expect_sent(FIRST + 1, TRI_OP_CANCEL);
+      ck_assert_int_eq(say_error(FIRST + 1, "not_found", NULL), KEPT_DROP);
+      ck_assert_int_eq(say_error(FIRST, "not_found", code), KEPT_GIVE);
+      ck_assert_str_eq(code, "aborted");
+      continue;
+    }
+    ck_assert_int_eq(say_error(FIRST, "not_found", NULL), KEPT_DROP);
+    expect_sent(FIRST, TRI_OP_SUBMIT);
+    ck_assert_int_eq(say_error(FIRST, "aborted", NULL), KEPT_GIVE);
+    expect_nothing_sent();
+  }
+}
+END_TEST
+
 /* Each of many requests costs what one costs: with a look at all others these would take 10 s of this thread. */
 START_TEST(test_many) {
   enum { MANY = 40000 };
@@ -360,6 +391,7 @@ Suite *suite_kept(void) {
   tcase_add_test(t, test_forgotten);
   tcase_add_test(t, test_ends);
   tcase_add_test(t, test_cancelled);
+  tcase_add_test(t, test_refused_cancel);
   tcase_add_test(t, test_many);
   tcase_add_test(t, test_given_up);
   tcase_add_test(t, test_connections_that_last);
