@@ -258,7 +258,7 @@ const tri_option tri_serve_option_table[] = {
          "ranks of this group by host: so many, behind how many of other groups, of how many in all; default: every "
          "host has as many of each group"},
     {TRI_OPT(S, epoch), .name = "epoch", .no_letters = true, .fallback = "1", .metavar = "N", .group = "Launch",
-     .help = "number of this start of the group"},
+     .help = "number of this start of the group, more than that of the start before by 1 to 2^32"},
     {TRI_OPT(S, event_fd), .name = "event-fd", .min = -1, .max = 1 << 20, .fallback = "-1", .metavar = "FD",
      .group = "Launch", .help = "where the coordinator tells its supervisor what happens"},
     {TRI_OPT(S, notice_fd), .name = "notice-fd", .min = -1, .max = 1 << 20, .fallback = "-1", .metavar = "FD",
