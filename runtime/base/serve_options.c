@@ -244,7 +244,8 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, launch), .name = "launch", .choices = launches, .fallback = "auto", .group = "Launch",
      .help = "mpi: coordinator and workers are one MPI job; group: the workers are; self: one worker without MPI"},
     {TRI_OPT(S, boot_file), .name = "boot-file", .env = "TRIREME_BOOT_FILE", .metavar = "FILE", .group = "Launch",
-     .help = "where the coordinator leaves its address and the workers' keys (mode 0600)"},
+     .help = "where the coordinator leaves its address and the workers' keys (mode 0600); said here, it wins over the "
+             "variable TRIREME_BOOT of a launcher"},
     {TRI_OPT(S, worker_key_file), .name = "worker-key-file", .metavar = "FILE", .group = "Launch",
      .help =
          "where the coordinator keeps the keys of the workers' socket: with it and the boot file of a start before, "
