@@ -26,8 +26,20 @@ void tri_client_copy(char *out, size_t cap, tri_wire_str s) {
   snprintf(out, cap, "%.*s", (int)(s.len < cap ? s.len : cap - 1), s.s ? s.s : "");
 }
 
+/* A coordinator without files takes a connection and closes it. So does one, as seen from here, that wants keys over a
+ * socket file, or other keys. */
+static trireme_result cut_off(const trireme *c, trireme_error *error) {
+  return tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, NULL,
+                        "the coordinator at %s closes each connection at once: it has no files left for more (ulimit "
+                        "-n; its log says so), or %s",
+                        c->endpoint,
+                        c->has_keys ? "--server-key is not its public key, or it uses no keys"
+                                    : "it wants keys: --key-file, made by trireme keygen, and --server-key");
+}
+
 static trireme_result lost(trireme *c, trireme_error *error) {
   bool refused = c->link && tri_zlink_look(c->link, NULL) == TRI_ZLINK_REFUSED;
+  if (refused && tri_zlink_was_cut(c->link)) return cut_off(c, error);
   if (refused && !c->has_keys)
     return tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, "key-file",
                           "the coordinator at %s wants keys: --key-file, made by trireme keygen, and --server-key",

@@ -8,7 +8,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
 
-enum { NUM_BUCKETS = 512, WORDS = 400 };
+enum { FIRST_BUCKETS = 512, WORDS = 400 };
 static const int64_t STEADY_NS = 5000000000; /* of a connection that is not lost again by what was asked */
 static const char LOST[] = "coordinator_lost";
 
@@ -23,15 +23,24 @@ typedef struct part {
   extent ids, text, ids_now, text_now;
 } part;
 
-typedef struct kept {
+typedef struct kept kept;
+TAILQ_HEAD(kept_list, kept);
+LIST_HEAD(kept_chain, kept);
+
+struct kept {
   TAILQ_ENTRY(kept) links; /* of all, or of those that have ended */
   TAILQ_ENTRY(kept) unsent_links;
-  LIST_ENTRY(kept) chain;
-  uint64_t id, target; /* target: of a cancel, the submit that it cancels; 0: that is not kept */
+  LIST_ENTRY(kept) chain;        /* of its bucket */
+  LIST_ENTRY(kept) submit_chain; /* likewise, of a submit */
+  struct kept_chain cancels;     /* of a submit */
+  LIST_ENTRY(kept) cancel_links; /* of a cancel that has a target */
+  kept *target;                  /* of a cancel, the submit that it cancels; NULL: that is not kept */
+  uint64_t id;
   tri_client_op op;
   tri_request_id request_id; /* of a submit */
   bool fixed;                /* the same request draws the same again */
-  bool unsent, accepted, cancelled;
+  bool unsent, accepted;
+  bool cancelled;  /* of a submit: a cancel of it was accepted */
   bool attaches;   /* it was sent again as an attach */
   bool seen;       /* the program has something of the answer */
   int64_t lost_ns; /* when its connection was lost, with no answer since; 0: it was not */
@@ -39,15 +48,17 @@ typedef struct kept {
   size_t num_parts;
   size_t len;
   char bytes[];
-} kept;
+};
 
-TAILQ_HEAD(kept_list, kept);
-LIST_HEAD(kept_chain, kept);
+typedef struct bucket {
+  struct kept_chain by_id, by_request_id;
+} bucket;
 
 struct tri_kept {
   int64_t patience_ns;
   struct kept_list all, unsent, ended;
-  struct kept_chain by_id[NUM_BUCKETS];
+  bucket *buckets; /* [num_buckets], a power of two, of at least as many as all has */
+  size_t num_buckets, num_all;
   tri_buf attach;     /* memory of tri_kept_next */
   char why[WORDS];    /* of those that have ended */
   char reason[WORDS]; /* by which the coordinator ends */
@@ -56,6 +67,12 @@ struct tri_kept {
 tri_status tri_kept_create(int64_t patience_ns, tri_kept **out) {
   tri_kept *k = tri_calloc(1, sizeof *k);
   if (!k) return TRI_NO_MEMORY;
+  k->buckets = tri_calloc(FIRST_BUCKETS, sizeof *k->buckets);
+  if (!k->buckets) {
+    tri_free(k);
+    return TRI_NO_MEMORY;
+  }
+  k->num_buckets = FIRST_BUCKETS;
   k->patience_ns = patience_ns;
   TAILQ_INIT(&k->all);
   TAILQ_INIT(&k->unsent);
@@ -81,14 +98,50 @@ void tri_kept_destroy(tri_kept *k) {
   free_list(&k->all);
   free_list(&k->ended);
   tri_buf_free(&k->attach);
+  tri_free(k->buckets);
   tri_free(k);
 }
 
+/* ---- found by number and by request id ---- */
+
+static bucket *bucket_of_id(const tri_kept *k, uint64_t id) { return &k->buckets[id & (k->num_buckets - 1)]; }
+
+static bucket *bucket_of_request(const tri_kept *k, const tri_request_id *r) {
+  return &k->buckets[tri_hash_bytes(TRI_HASH_SEED, r, sizeof *r) & (k->num_buckets - 1)];
+}
+
 static kept *find(const tri_kept *k, uint64_t id) {
-  kept *e = LIST_FIRST(&k->by_id[id % NUM_BUCKETS]);
+  kept *e = LIST_FIRST(&bucket_of_id(k, id)->by_id);
   while (e && e->id != id) e = LIST_NEXT(e, chain);
   return e;
 }
+
+static kept *find_submit(const tri_kept *k, const tri_request_id *request_id) {
+  kept *e = LIST_FIRST(&bucket_of_request(k, request_id)->by_request_id);
+  while (e && memcmp(&e->request_id, request_id, sizeof *request_id)) e = LIST_NEXT(e, submit_chain);
+  return e;
+}
+
+static void put_in_buckets(tri_kept *k, kept *e) {
+  LIST_INSERT_HEAD(&bucket_of_id(k, e->id)->by_id, e, chain);
+  if (e->op == TRI_OP_SUBMIT) LIST_INSERT_HEAD(&bucket_of_request(k, &e->request_id)->by_request_id, e, submit_chain);
+}
+
+/* Makes room for one more, so that no chain becomes long. */
+static tri_status grow_buckets(tri_kept *k) {
+  size_t num;
+  if (k->num_all < k->num_buckets) return TRI_OK;
+  if (!tri_size_mul(k->num_buckets, 2, &num)) return TRI_OVERFLOW;
+  bucket *grown = tri_calloc(num, sizeof *grown);
+  if (!grown) return TRI_NO_MEMORY;
+  tri_free(k->buckets);
+  k->buckets = grown;
+  k->num_buckets = num;
+  for (kept *e = TAILQ_FIRST(&k->all); e; e = TAILQ_NEXT(e, links)) put_in_buckets(k, e);
+  return TRI_OK;
+}
+
+/* ---- kept and forgotten ---- */
 
 static void set_unsent(tri_kept *k, kept *e, bool unsent) {
   if (e->unsent == unsent) return;
@@ -99,22 +152,30 @@ static void set_unsent(tri_kept *k, kept *e, bool unsent) {
     TAILQ_REMOVE(&k->unsent, e, unsent_links);
 }
 
+static void set_target(kept *cancel, kept *target) {
+  if (cancel->target) LIST_REMOVE(cancel, cancel_links);
+  cancel->target = target;
+  if (target) LIST_INSERT_HEAD(&target->cancels, cancel, cancel_links);
+}
+
+/* The cancels of a submit must have been seen to. */
 static void take_out(tri_kept *k, kept *e) {
   set_unsent(k, e, false);
+  set_target(e, NULL);
   LIST_REMOVE(e, chain);
+  if (e->op == TRI_OP_SUBMIT) LIST_REMOVE(e, submit_chain);
   TAILQ_REMOVE(&k->all, e, links);
+  k->num_all--;
 }
 
 /* Forgets an entry, and with a submit the cancels that were kept for it alone. */
 static void forget(tri_kept *k, kept *e) {
-  uint64_t id = e->cancelled ? e->id : 0;
+  for (kept *c; (c = LIST_FIRST(&e->cancels));) {
+    set_target(c, NULL);
+    if (c->accepted) forget(k, c); /* it has none itself */
+  }
   take_out(k, e);
   entry_free(e);
-  if (!id) return;
-  for (kept *c = TAILQ_FIRST(&k->all), *next; c; c = next) {
-    next = TAILQ_NEXT(c, links);
-    if (c->target == id && c->accepted) forget(k, c);
-  }
 }
 
 void tri_kept_forget(tri_kept *k, uint64_t id) {
@@ -128,23 +189,18 @@ static bool draws_are_fixed(const tri_sampling *s) {
   return s->has_seed || (s->has_temperature && s->temperature == 0) || (s->has_num_beams && s->num_beams > 1);
 }
 
-static kept *find_submit(const tri_kept *k, const tri_request_id *request_id) {
-  kept *e = TAILQ_FIRST(&k->all);
-  while (e && (e->op != TRI_OP_SUBMIT || memcmp(&e->request_id, request_id, sizeof *request_id)))
-    e = TAILQ_NEXT(e, links);
-  return e;
+static void find_target(const tri_kept *k, kept *cancel, const tri_client_msg *m) {
+  kept *target = m->cancel.has_target ? find(k, m->cancel.target) : find_submit(k, &m->cancel.request_id);
+  if (target && target->op == TRI_OP_SUBMIT) set_target(cancel, target);
 }
 
-static void mark_cancelled(tri_kept *k, kept *cancel, const tri_client_msg *m) {
-  kept *target = m->cancel.has_target ? find(k, m->cancel.target) : find_submit(k, &m->cancel.request_id);
-  if (!target || target->op != TRI_OP_SUBMIT) return;
-  target->cancelled = true;
-  cancel->target = target->id;
-}
+/* A cancel that has had no answer yet counts: one that is refused is kept no longer. */
+static bool is_cancelled(const kept *submit) { return submit->cancelled || !LIST_EMPTY(&submit->cancels); }
 
 tri_status tri_kept_add(tri_kept *k, const tri_client_msg *m, const void *bytes, size_t len) {
   size_t size;
   if (!tri_size_add(sizeof(kept), len, &size)) return TRI_OVERFLOW;
+  TRI_CHECK(grow_buckets(k));
   kept *e = tri_calloc(size, 1);
   if (!e) return TRI_NO_MEMORY;
   e->id = m->id;
@@ -155,9 +211,10 @@ tri_status tri_kept_add(tri_kept *k, const tri_client_msg *m, const void *bytes,
     e->request_id = m->submit.request_id;
     e->fixed = draws_are_fixed(&m->submit.sampling);
   }
-  if (m->op == TRI_OP_CANCEL) mark_cancelled(k, e, m);
+  if (m->op == TRI_OP_CANCEL) find_target(k, e, m);
   TAILQ_INSERT_TAIL(&k->all, e, links);
-  LIST_INSERT_HEAD(&k->by_id[e->id % NUM_BUCKETS], e, chain);
+  k->num_all++;
+  put_in_buckets(k, e);
   set_unsent(k, e, true);
   return TRI_OK;
 }
@@ -295,7 +352,7 @@ static tri_kept_verdict take_error(tri_kept *k, kept *e, tri_server_msg *m) {
     snprintf(k->reason, sizeof k->reason, "%.*s", (int)m->error.message.len, m->error.message.s);
     return KEPT_LEAVING;
   }
-  if (forgotten && e->cancelled) {
+  if (forgotten && is_cancelled(e)) {
     say_error(m, e->id, "aborted", "the job was cancelled while there was no coordinator");
   } else if (forgotten && e->fixed) {
     e->attaches = false;
@@ -311,8 +368,8 @@ static tri_kept_verdict take_error(tri_kept *k, kept *e, tri_server_msg *m) {
 }
 
 /* A cancel that was accepted is sent again with its submit over another connection, until that has ended. */
-static bool is_over_as_cancel(const tri_kept *k, const kept *e, const tri_server_msg *m) {
-  return e->op == TRI_OP_CANCEL && (m->op != TRI_REPLY_ACCEPTED || !e->target || !find(k, e->target));
+static bool is_over_as_cancel(const kept *e, const tri_server_msg *m) {
+  return e->op == TRI_OP_CANCEL && (m->op != TRI_REPLY_ACCEPTED || !e->target);
 }
 
 tri_kept_verdict tri_kept_take(tri_kept *k, tri_arena *arena, tri_server_msg *m) {
@@ -320,7 +377,7 @@ tri_kept_verdict tri_kept_take(tri_kept *k, tri_arena *arena, tri_server_msg *m)
   tri_kept_verdict verdict = KEPT_GIVE;
   bool odd = !m->id || m->op == TRI_REPLY_HELLO; /* no answer to a request, whatever is kept */
   if (!e || odd) return odd ? KEPT_GIVE : KEPT_DROP;
-  bool ends = (m->op != TRI_REPLY_ACCEPTED && m->op != TRI_REPLY_TOKENS) || is_over_as_cancel(k, e, m);
+  bool ends = (m->op != TRI_REPLY_ACCEPTED && m->op != TRI_REPLY_TOKENS) || is_over_as_cancel(e, m);
   bool again = e->accepted && (m->op == TRI_REPLY_ACCEPTED || e->op == TRI_OP_CANCEL);
   if (again) e->lost_ns = 0;
   if (again && ends) forget(k, e);
@@ -330,6 +387,7 @@ tri_kept_verdict tri_kept_take(tri_kept *k, tri_arena *arena, tri_server_msg *m)
   if (verdict == KEPT_GIVE_AND_CANCEL) return verdict;
   if (m->op == TRI_REPLY_ERROR) verdict = take_error(k, e, m);
   e->accepted |= m->op == TRI_REPLY_ACCEPTED;
+  if (e->target && e->accepted) e->target->cancelled = true;
   if (verdict == KEPT_GIVE) e->lost_ns = 0;
   if (verdict == KEPT_GIVE && ends) forget(k, e);
   return verdict;
@@ -338,6 +396,7 @@ tri_kept_verdict tri_kept_take(tri_kept *k, tri_arena *arena, tri_server_msg *m)
 /* ---- without a connection ---- */
 
 static void end(tri_kept *k, kept *e, const char *why) {
+  for (kept *c; (c = LIST_FIRST(&e->cancels));) set_target(c, NULL);
   take_out(k, e);
   if (e->op == TRI_OP_CANCEL && e->accepted) { /* it has had its answer */
     entry_free(e);

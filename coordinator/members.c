@@ -7,6 +7,9 @@
 #include "runtime/base/log.h"
 
 enum { LEASE_NS = 1000000000, LAST_WORDS_NS = 200000000 };
+static const uint64_t EPOCHS_AHEAD = UINT64_C(1) << 32; /* of the last start: a time in seconds is one, too */
+
+static bool is_here(const group *g) { return g->state != GROUP_ABSENT && g->state != GROUP_LOST; }
 
 static void refuse(const tri_core *c, const tri_peer *to, const char *why) {
   tri_group_msg m = {.op = TRI_GROUP_WELCOME, .welcome = {.ok = false, .message = wire_str(why)}};
@@ -15,7 +18,7 @@ static void refuse(const tri_core *c, const tri_peer *to, const char *why) {
 
 static void lose(tri_core *c, int64_t now, const tri_core_loss *loss) {
   group *g = &c->groups[loss->group];
-  if (g->state == GROUP_LOST || g->state == GROUP_ABSENT) return;
+  if (!is_here(g)) return;
   tri_log(TRI_LOG_ERROR, "members", "group %u (epoch %llu) is lost: %s", loss->group, (unsigned long long)g->epoch,
           loss->reason);
   g->state = GROUP_LOST;
@@ -39,10 +42,10 @@ void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...)
 void member_died(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, const char *reason) {
   group *g = index < c->cfg.num_groups ? &c->groups[index] : NULL;
   if (!g || epoch < g->epoch || g->died_ns) return;
-  bool is_here = epoch == g->epoch && group_is_watched(c, g);
-  if (is_here) g->died_ns = now;
+  bool watched = epoch == g->epoch && group_is_watched(c, g);
+  if (watched) g->died_ns = now;
   /* A lost one has been said more about. */
-  if (is_here || epoch > g->epoch) snprintf(g->reason, sizeof g->reason, "%s", reason);
+  if (watched || epoch > g->epoch) snprintf(g->reason, sizeof g->reason, "%s", reason);
 }
 
 void member_expected(tri_core *c, uint32_t index, uint64_t epoch) {
@@ -70,8 +73,7 @@ void members_tick(tri_core *c, int64_t now) {
 
 static bool begin_epoch(tri_core *c, int64_t now, uint32_t index, const tri_group_register *r) {
   group *g = &c->groups[index];
-  if (g->state != GROUP_ABSENT && g->state != GROUP_LOST)
-    jobs_lose_group(c, now, index, g->died_ns ? g->reason : "it was started again");
+  if (is_here(g)) jobs_lose_group(c, now, index, g->died_ns ? g->reason : "it was started again");
   experts_forget(g);
   affinity_forget(c, index);
   tri_free(g->ranks);
@@ -120,16 +122,24 @@ static bool weights_fit(const tri_core *c, const tri_group_register *r, char *wh
   return true;
 }
 
-/* Says why a start may not register; NULL: it may. Where nobody tells of starts, one that is here must be lost before
- * another can follow. */
+/* Returns why a start may not register; NULL: it may. Where nobody tells of starts, one that is here must be lost
+ * before another can follow, and its epoch lies in reach, so that no key of a rank uses all epochs up. */
 static const char *refusal_of_start(const tri_core *c, const group *g, uint64_t epoch) {
-  bool is_here = g->state != GROUP_ABSENT && g->state != GROUP_LOST;
+  static const char not_begun[] = "the group was not started under this epoch";
   if (epoch < g->epoch || epoch < g->expected || (g->state == GROUP_LOST && epoch == g->epoch))
     return "this start of the group is over: a newer one has begun, or it was given up";
-  if (is_here && epoch == g->epoch) return NULL;
-  bool was_told = g->expected && epoch == g->expected;
-  if (c->cfg.starts_are_told ? was_told : !is_here) return NULL;
-  return "the group was not started under this epoch";
+  if (is_here(g) && epoch == g->epoch) return NULL;
+  if (c->cfg.starts_are_told) return g->expected && epoch == g->expected ? NULL : not_begun;
+  if (is_here(g)) return not_begun;
+  return epoch - g->epoch <= EPOCHS_AHEAD ? NULL : "its epoch is more than 2^32 ahead of the group's last start";
+}
+
+/* Somebody who starts groups by hand has to know which epoch comes next. */
+static void refuse_start(const tri_core *c, const tri_peer *to, const group *g, const char *refusal) {
+  char why[200];
+  bool by_hand = !c->cfg.starts_are_told && !is_here(g);
+  snprintf(why, sizeof why, "%s; the last one had --epoch %llu", refusal, (unsigned long long)g->epoch);
+  refuse(c, to, by_hand ? why : refusal);
 }
 
 void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r) {
@@ -145,7 +155,7 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   }
   const char *refusal = refusal_of_start(c, g, r->epoch);
   if (refusal) {
-    refuse(c, from, refusal);
+    refuse_start(c, from, g, refusal);
     return;
   }
   c->cfg.io.rank_came(c->cfg.io.ctx, r->group, r->epoch, r->rank);

@@ -73,7 +73,9 @@ static tri_status find_public_keys(const tri_boot *boot, tri_rank_keys *keys, tr
   keys->raw = tri_calloc(count, sizeof *keys->raw);
   if (!keys->texts || !keys->raw) return tri_fail(err, TRI_NO_MEMORY, "worker_endpoint", "no memory for the keys");
   for (size_t i = 0; i < count; i++) {
-    if (made_here) TRI_CHECK(tri_zkey_public(boot->secrets[i], keys->texts[i], err));
+    if (made_here)
+      TRI_CHECK(
+          tri_boot_public_key(boot, (uint32_t)(i / keys->ranks), (uint32_t)(i % keys->ranks), keys->texts[i], err));
     TRI_CHECK(tri_zkey_check(keys->texts[i], "worker_endpoint", err));
     tri_zkey_raw(keys->texts[i], keys->raw[i]);
   }

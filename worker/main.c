@@ -59,9 +59,14 @@ static void log_as_launched(const tri_worker *w) {
   }
 }
 
-/* Reads what the launcher has handed to all ranks of the group, of which each keeps its own key alone. */
+/* Reads what the launcher has handed to all ranks of the group, of which each keeps its own key alone. A variable that
+ * a shell has kept from another start does not take the place of a file that this one was told of. */
 static tri_status read_boot(const tri_worker *w, tri_boot *boot, tri_error *err) {
-  tri_status st = tri_boot_from_env(boot, err);
+  tri_status st = TRI_NOT_FOUND;
+  if (w->boot_file_said)
+    tri_boot_clear_env();
+  else
+    st = tri_boot_from_env(boot, err);
   if (st != TRI_NOT_FOUND) return st;
   if (w->opts.boot_file) return tri_boot_load(w->opts.boot_file, tri_deadline_after_ms(BOOT_WAIT_MS), boot, err);
   return tri_fail(err, TRI_USAGE, "boot_file", "--boot-file is missing: it holds the coordinator's address and keys");
@@ -370,6 +375,7 @@ int main(int argc, char **argv) {
   signal(SIGUSR1, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN); /* a pack that may not become so large is refused in words */
+  w.boot_file_said = tri_options_commanded(opts, "boot-file");
   log_as_launched(&w);
   tri_log_with_time(true);
 

@@ -32,6 +32,7 @@ typedef struct tri_expert_snapshot {
 
 typedef struct tri_worker {
   tri_serve_options opts;
+  bool boot_file_said; /* on the command line, so that no variable takes its place */
   tri_serve_layout layout;
   int rank, world; /* in the group */
   tri_boot_rank boot;

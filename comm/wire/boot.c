@@ -3,7 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +18,7 @@
 enum {
   HEAD_BYTES = 512,       /* of a text without its keys, with room to spare */
   WORD_BYTES = TRI_Z_KEY, /* of a key with the blank behind it */
+  MOST_DIGITS = 9,        /* of a number that is looked at */
 };
 
 static size_t num_keys(const tri_boot *b) { return (size_t)b->groups * b->ranks; }
@@ -59,17 +60,29 @@ bool tri_boot_equal(const tri_boot *a, const tri_boot *b) {
          !memcmp(a->secrets, b->secrets, num_keys(a) * sizeof *a->secrets);
 }
 
+static const char *secret_of(const tri_boot *b, uint32_t group, uint32_t rank) {
+  return b->secrets[(size_t)(group - b->first_group) * b->ranks + rank];
+}
+
+tri_status tri_boot_public_key(const tri_boot *b, uint32_t group, uint32_t rank, char out[TRI_Z_KEY], tri_error *err) {
+  tri_error why = {0};
+  tri_status st = tri_zkey_public(secret_of(b, group, rank), out, &why);
+  if (st == TRI_OK) return st;
+  return tri_fail(err, st, "boot_file", "%s%sthe key of rank %u of group %u is of no use: %s", b->from,
+                  b->from[0] ? ": " : "", rank, group, why.message);
+}
+
 tri_status tri_boot_of_rank(const tri_boot *b, uint32_t group, uint32_t rank, tri_boot_rank *out, tri_error *err) {
   if (group < b->first_group || group - b->first_group >= b->groups || rank >= b->ranks)
     return tri_fail(err, TRI_USAGE, "boot_file",
-                    "the coordinator has no key for rank %u of group %u, but for %u of each of %u groups: its options "
-                    "ask for another layout than this worker's",
-                    rank, group, b->ranks, b->groups);
+                    "%s%sthe coordinator has no key for rank %u of group %u, but for %u of each of %u groups from "
+                    "group %u on: its options ask for another layout than this worker's",
+                    b->from, b->from[0] ? ": " : "", rank, group, b->ranks, b->groups, b->first_group);
   *out = (tri_boot_rank){.own = {.public_key = ""}};
   memcpy(out->endpoint, b->endpoint, sizeof out->endpoint);
   memcpy(out->server_key, b->server_key, sizeof out->server_key);
-  memcpy(out->own.secret_key, b->secrets[(size_t)(group - b->first_group) * b->ranks + rank], TRI_Z_KEY);
-  return tri_zkey_public(out->own.secret_key, out->own.public_key, err);
+  memcpy(out->own.secret_key, secret_of(b, group, rank), TRI_Z_KEY);
+  return tri_boot_public_key(b, group, rank, out->own.public_key, err);
 }
 
 /* ---- as text ---- */
@@ -103,34 +116,64 @@ static bool take_word(const char **at, char *out, size_t len) {
   return ok;
 }
 
+/* A word that is no number is not said: it may be a key. */
+static tri_status take_number(const char **at, const char *name, uint32_t least, uint32_t most, uint32_t *out,
+                              tri_error *err) {
+  *at += strspn(*at, " \n");
+  size_t len = strcspn(*at, " \n"), digits = strspn(*at, "0123456789");
+  if (!len || digits != len)
+    return tri_fail(err, TRI_CORRUPT, "boot_file", "%s is missing or no number; it can be %u to %u", name, least, most);
+  unsigned long v = len <= MOST_DIGITS ? strtoul(*at, NULL, 10) : ULONG_MAX;
+  if (v < least || v > most)
+    return tri_fail(err, TRI_CORRUPT, "boot_file", "%s is %.*s; it can be %u to %u", name, (int)(len < 40 ? len : 40),
+                    *at, least, most);
+  *out = (uint32_t)v;
+  *at += len;
+  return TRI_OK;
+}
+
+/* Reads what stands in front of the ranks' keys. */
+static tri_status take_head(const char **at, tri_boot *out, tri_error *err) {
+  const size_t len = strlen(TRI_BOOT_VERSION);
+  if (strncmp(*at, TRI_BOOT_VERSION, len) || ((*at)[len] != ' ' && (*at)[len] != '\n'))
+    return tri_fail(err, TRI_CORRUPT, "boot_file", "it is none, or of another version of Trireme");
+  *at += len;
+  if (!take_word(at, out->server_key, TRI_Z_KEY - 1))
+    return tri_fail(err, TRI_CORRUPT, "boot_file", "the coordinator's key has not %d characters", TRI_Z_KEY - 1);
+  TRI_CHECK(take_number(at, "the first group", 0, TRI_BOOT_MAX_GROUPS - 1, &out->first_group, err));
+  TRI_CHECK(take_number(at, "the number of groups", 1, TRI_BOOT_MAX_GROUPS, &out->groups, err));
+  return take_number(at, "the number of ranks", 1, TRI_BOOT_MAX_RANKS, &out->ranks, err);
+}
+
+/* Reads the keys of the ranks, the first that is not whole being named. */
+static tri_status take_keys(const char **at, tri_boot *out, tri_error *err) {
+  TRI_CHECK(alloc_keys(out, err));
+  for (size_t i = 0; i < num_keys(out); i++)
+    if (!take_word(at, out->secrets[i], TRI_Z_KEY - 1))
+      return tri_fail(err, TRI_CORRUPT, "boot_file",
+                      "it is cut off or damaged: the key of rank %u of group %u has not %d characters",
+                      (uint32_t)(i % out->ranks), out->first_group + (uint32_t)(i / out->ranks), TRI_Z_KEY - 1);
+  return TRI_OK;
+}
+
 /* The endpoint comes last: the path of a socket may have spaces. */
 static tri_status read_text(const char *text, tri_boot *out, tri_error *err) {
-  char server_key[TRI_Z_KEY] = "";
-  int used = 0;
-  if (sscanf(text, TRI_BOOT_VERSION " %40s %" SCNu32 " %" SCNu32 " %" SCNu32 "%n", server_key, &out->first_group,
-             &out->groups, &out->ranks, &used) != 4 ||
-      !used)
-    return tri_fail(err, TRI_CORRUPT, "boot_file", "it is none, or of another version of Trireme");
-  if (out->first_group >= TRI_BOOT_MAX_GROUPS || !out->groups || out->groups > TRI_BOOT_MAX_GROUPS || !out->ranks ||
-      out->ranks > TRI_BOOT_MAX_RANKS)
-    return tri_fail(err, TRI_CORRUPT, "boot_file", "it has impossible numbers of groups and ranks");
-  memcpy(out->server_key, server_key, sizeof server_key);
-  TRI_CHECK(alloc_keys(out, err));
-  const char *at = text + used;
-  bool ok = true;
-  for (size_t i = 0; ok && i < num_keys(out); i++) ok = take_word(&at, out->secrets[i], TRI_Z_KEY - 1);
+  const char *at = text;
+  TRI_CHECK(take_head(&at, out, err));
+  TRI_CHECK(take_keys(&at, out, err));
   at += strspn(at, " \n");
   size_t len = strcspn(at, "\n");
-  ok = ok && len && len < sizeof out->endpoint;
+  bool ok = len && len < sizeof out->endpoint;
   if (ok) memcpy(out->endpoint, at, len);
   if (ok) out->endpoint[len] = '\0';
-  return ok ? TRI_OK : tri_fail(err, TRI_CORRUPT, "boot_file", "it is cut off or damaged");
+  return ok ? TRI_OK : tri_fail(err, TRI_CORRUPT, "boot_file", "it is cut off or damaged: it has no address");
 }
 
 /* out has nothing where this fails. */
 static tri_status take_text(const char *text, tri_boot *out, const char *where, tri_error *err) {
   tri_error why = {0};
   *out = (tri_boot){.groups = 0};
+  snprintf(out->from, sizeof out->from, "%s", where);
   tri_status st = read_text(text, out, &why);
   if (st == TRI_OK) return st;
   tri_boot_free(out);

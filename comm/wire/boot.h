@@ -13,6 +13,7 @@ enum { TRI_BOOT_MAX_RANKS = 1024, TRI_BOOT_MAX_GROUPS = 64 }; /* ranks: of a gro
 typedef struct tri_boot {
   char endpoint[256];
   char server_key[TRI_Z_KEY];          /* the worker socket's public key */
+  char from[256];                      /* its file or variable, for errors; empty: it was made here */
   uint32_t first_group, groups, ranks; /* ranks: of each group */
   char (*secrets)[TRI_Z_KEY];          /* [groups, ranks] */
 } tri_boot;
@@ -31,6 +32,8 @@ tri_status tri_boot_make_keys(tri_boot *b, uint32_t groups, uint32_t ranks, tri_
 /* Overwrites the keys, too. Of zeros it is fine. */
 void tri_boot_free(tri_boot *b);
 bool tri_boot_equal(const tri_boot *a, const tri_boot *b);
+/* Finds the public key of a rank that has one; a mistake is said with the rank and the file. */
+tri_status tri_boot_public_key(const tri_boot *b, uint32_t group, uint32_t rank, char out[TRI_Z_KEY], tri_error *err);
 /* Takes out what a rank needs; refuses one that has no key. */
 tri_status tri_boot_of_rank(const tri_boot *b, uint32_t group, uint32_t rank, tri_boot_rank *out, tri_error *err);
 

@@ -43,7 +43,10 @@ void tri_zlink_drain_monitor(tri_zlink *l) {
       if (++l->cut >= REFUSED_AFTER) l->state = TRI_ZLINK_REFUSED;
       break;
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
-    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: l->state = TRI_ZLINK_REFUSED; break;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+      l->state = TRI_ZLINK_REFUSED;
+      l->cut = 0; /* this one has said why */
+      break;
     default: /* DISCONNECTED or CLOSED; one that follows a refusal says nothing new */
       if (l->state == TRI_ZLINK_UP) {
         l->state = TRI_ZLINK_LOST;
@@ -180,6 +183,8 @@ tri_zlink_state tri_zlink_look(tri_zlink *l, unsigned *losses) {
   if (losses) *losses = l->losses;
   return l->state;
 }
+
+bool tri_zlink_was_cut(const tri_zlink *l) { return l->cut > 0; }
 
 bool tri_zlink_is_unanswered(const tri_zlink *l) { return l->again; }
 

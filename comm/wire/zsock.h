@@ -105,6 +105,9 @@ tri_status tri_zlink_send_wait(tri_zlink *l, const void *data, size_t len, int t
 /* A poll also returns when the state changes. */
 typedef enum tri_zlink_state { TRI_ZLINK_CONNECTING, TRI_ZLINK_UP, TRI_ZLINK_LOST, TRI_ZLINK_REFUSED } tri_zlink_state;
 tri_zlink_state tri_zlink_look(tri_zlink *l, unsigned *losses); /* losses (may be NULL): connections lost so far */
+/* It was refused, or is about to be, without a word: as by a server that has no files left for connections, or whose
+ * key is another one. */
+bool tri_zlink_was_cut(const tri_zlink *l);
 /* With refuse_unconnected: nobody was there, and only tri_zlink_send_wait tries again. */
 bool tri_zlink_is_unanswered(const tri_zlink *l);
 void tri_zlink_close(tri_zlink *l); /* NULL is fine */

@@ -439,10 +439,14 @@ int tri_options_main(const tri_options_spec *spec, void *dest, int argc, char *c
 int tri_options_num_args(const tri_options *o) { return o->num_args; }
 const char *tri_options_arg(const tri_options *o, int i) { return i >= 0 && i < o->num_args ? o->args[i] : NULL; }
 
-bool tri_options_given(const tri_options *o, const char *name) {
+static tri_opt_source source_of(const tri_options *o, const char *name) {
   const tri_option *t = tri_options_find(o->spec->options, o->spec->count, name, strlen(name));
-  return t && o->state[t - o->spec->options].source > TRI_FROM_FALLBACK;
+  return t ? o->state[t - o->spec->options].source : TRI_FROM_NOWHERE;
 }
+
+bool tri_options_given(const tri_options *o, const char *name) { return source_of(o, name) > TRI_FROM_FALLBACK; }
+
+bool tri_options_commanded(const tri_options *o, const char *name) { return source_of(o, name) == TRI_FROM_ARGS; }
 
 const char *tri_options_text(const tri_options *o, const char *name) {
   const tri_option *t = tri_options_find(o->spec->options, o->spec->count, name, strlen(name));

@@ -137,6 +137,7 @@ void tri_options_free(tri_options *o); /* NULL is fine */
 /* True when the value of the named option is not its fallback's: it came from the command line, the environment or a
  * file. */
 bool tri_options_given(const tri_options *o, const char *name);
+bool tri_options_commanded(const tri_options *o, const char *name); /* it came from the command line */
 /* Returns the text of a value that is not its fallback's, the last one of a list; NULL where there is none. For a
  * program that gives an option to another one as it was given. */
 const char *tri_options_text(const tri_options *o, const char *name);

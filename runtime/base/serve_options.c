@@ -244,7 +244,8 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, launch), .name = "launch", .choices = launches, .fallback = "auto", .group = "Launch",
      .help = "mpi: coordinator and workers are one MPI job; group: the workers are; self: one worker without MPI"},
     {TRI_OPT(S, boot_file), .name = "boot-file", .env = "TRIREME_BOOT_FILE", .metavar = "FILE", .group = "Launch",
-     .help = "where the coordinator leaves its address and the workers' keys (mode 0600)"},
+     .help = "where the coordinator leaves its address and the workers' keys (mode 0600); said here, it wins over the "
+             "variable TRIREME_BOOT of a launcher"},
     {TRI_OPT(S, worker_key_file), .name = "worker-key-file", .metavar = "FILE", .group = "Launch",
      .help =
          "where the coordinator keeps the keys of the workers' socket: with it and the boot file of a start before, "
@@ -258,7 +259,7 @@ const tri_option tri_serve_option_table[] = {
          "ranks of this group by host: so many, behind how many of other groups, of how many in all; default: every "
          "host has as many of each group"},
     {TRI_OPT(S, epoch), .name = "epoch", .no_letters = true, .fallback = "1", .metavar = "N", .group = "Launch",
-     .help = "number of this start of the group"},
+     .help = "number of this start of the group, more than that of the start before by 1 to 2^32"},
     {TRI_OPT(S, event_fd), .name = "event-fd", .min = -1, .max = 1 << 20, .fallback = "-1", .metavar = "FD",
      .group = "Launch", .help = "where the coordinator tells its supervisor what happens"},
     {TRI_OPT(S, notice_fd), .name = "notice-fd", .min = -1, .max = 1 << 20, .fallback = "-1", .metavar = "FD",

@@ -86,6 +86,10 @@ for c in up plan "bench latency" "bench batching" "bench load" "bench memory" "b
   want 3 '/nonexistent' "$trireme" $c --model /nonexistent
 done
 want 2 'boot-file is missing' "$bin/trireme-worker" --model "$SRC/tests/models/abacus" --launch self
+# A variable that is left from another start does not take the place of a file that is named; another variable does not.
+worker=("$bin/trireme-worker" --model "$SRC/tests/models/abacus" --launch self)
+TRIREME_BOOT=stale want 3 '/ is not a regular file' "${worker[@]}" --boot-file /
+TRIREME_BOOT=stale TRIREME_BOOT_FILE=/ want 3 'TRIREME_BOOT is no boot file of use' "${worker[@]}"
 want 2 'launch mpi needs' "$bin/trireme-worker" --model "$SRC/tests/models/abacus" --launch mpi
 want 2 'min-input-len 9 is above' "$trireme" bench batching --model "$SRC/tests/models/abacus" --min-input-len 9 --max-input-len 5
 want 2 'can only be 1' "$trireme" bench batching --model "$SRC/tests/models/abacus" -tp 2

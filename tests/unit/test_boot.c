@@ -140,13 +140,50 @@ static void refuse_text(const char *text, const char *why) {
 START_TEST(damaged) {
   refuse_text(KEY " " KEY " " KEY " tcp://10.0.0.1:5", "of another version"); /* of the first version */
   refuse_text("trireme-boot-3 " KEY " 0 1 1 " KEY " tcp://10.0.0.1:5", "of another version");
-  refuse_text("trireme-boot-2 " KEY " 0 1", "of another version");
-  refuse_text("trireme-boot-2 " KEY " 0 1 1025 " KEY " tcp://10.0.0.1:5", "impossible");
-  refuse_text("trireme-boot-2 " KEY " 0 65 1 " KEY " tcp://10.0.0.1:5", "impossible");
-  refuse_text("trireme-boot-2 " KEY " 0 0 1 " KEY " tcp://10.0.0.1:5", "impossible");
-  refuse_text("trireme-boot-2 " KEY " 0 1 2 " KEY " tcp://10.0.0.1:5", "damaged");
-  refuse_text("trireme-boot-2 " KEY " 0 1 1 short tcp://10.0.0.1:5", "damaged");
-  refuse_text("trireme-boot-2 " KEY " 0 1 1 " KEY, "damaged");
+  refuse_text("trireme-boot-22 " KEY " 0 1 1 " KEY " tcp://10.0.0.1:5", "of another version");
+  refuse_text("trireme-boot-2 short 0 1 1 " KEY " tcp://10.0.0.1:5", "the coordinator's key has not 40 characters");
+  refuse_text("trireme-boot-2 " KEY " 0 1", "the number of ranks is missing or no number; it can be 1 to 1024");
+  refuse_text("trireme-boot-2 " KEY " 0 1 1025 " KEY " tcp://10.0.0.1:5", "ranks is 1025; it can be 1 to 1024");
+  refuse_text("trireme-boot-2 " KEY " 0 65 1 " KEY " tcp://10.0.0.1:5", "groups is 65; it can be 1 to 64");
+  refuse_text("trireme-boot-2 " KEY " 0 0 1 " KEY " tcp://10.0.0.1:5", "groups is 0; it can be 1 to 64");
+  /* Numbers that are not cut down to 32 or 64 bits, nor read as far as they go. */
+  refuse_text("trireme-boot-2 " KEY " 0 1 4294967297 " KEY " tcp://10.0.0.1:5", "ranks is 4294967297; it can");
+  refuse_text("trireme-boot-2 " KEY " 0 18446744073709551617 1 " KEY " tcp://10.0.0.1:5", "it can be 1 to 64");
+  refuse_text("trireme-boot-2 " KEY " -0 1 1 " KEY " tcp://10.0.0.1:5",
+              "the first group is missing or no number; it can be 0 to 63");
+  refuse_text("trireme-boot-2 " KEY " 0 1x 1 " KEY " tcp://10.0.0.1:5",
+              "groups is missing or no number; it can be 1 to 64");
+  refuse_text("trireme-boot-2 " KEY " 5 1 2 " KEY " tcp://10.0.0.1:5", "damaged: the key of rank 1 of group 5");
+  refuse_text("trireme-boot-2 " KEY " 0 1 1 short tcp://10.0.0.1:5",
+              "the key of rank 0 of group 0 has not 40 characters");
+  refuse_text("trireme-boot-2 " KEY " 0 1 1 " KEY, "damaged: it has no address");
+}
+END_TEST
+
+/* A key that is none, and one that is missing, are said with their rank and where they were looked for. */
+START_TEST(named) {
+  tri_boot b = {0};
+  tri_boot_rank r;
+  tri_error err = {0};
+  char text[300] = "trireme-boot-2 " KEY " 5 1 2 " KEY " ", key[TRI_Z_KEY] = KEY;
+  key[7] = '"'; /* not of Z85 */
+  strcat(strcat(text, key), " tcp://10.0.0.1:5");
+  setenv(TRI_BOOT_ENV, text, 1);
+  ck_assert_int_eq(tri_boot_from_env(&b, &err), TRI_OK);
+  ck_assert_int_eq(tri_boot_of_rank(&b, 5, 0, &r, &err), TRI_OK);
+  ck_assert_int_eq(tri_boot_of_rank(&b, 5, 1, &r, &err), TRI_CORRUPT);
+  ck_assert_msg(strstr(err.message, "TRIREME_BOOT: the key of rank 1 of group 5 is of no use"), "%s", err.message);
+  tri_error_clear(&err);
+  ck_assert_int_eq(tri_boot_save(path, &b, &err), TRI_OK);
+  tri_boot_free(&b);
+  ck_assert_int_eq(tri_boot_load(path, tri_now_ns(), &b, &err), TRI_OK);
+  ck_assert_int_eq(tri_boot_public_key(&b, 5, 1, r.own.public_key, &err), TRI_CORRUPT);
+  ck_assert_msg(strstr(err.message, "boot test: the key of rank 1 of group 5 is of no use"), "%s", err.message);
+  tri_error_clear(&err);
+  ck_assert_int_eq(tri_boot_of_rank(&b, 4, 1, &r, &err), TRI_USAGE);
+  ck_assert_msg(strstr(err.message, "boot test: the coordinator has no key for rank 1 of group 4"), "%s", err.message);
+  tri_boot_free(&b);
+  unlink(path);
 }
 END_TEST
 
@@ -179,6 +216,7 @@ Suite *suite_boot(void) {
   tcase_add_test(c, own_keys);
   tcase_add_test(c, large);
   tcase_add_test(c, damaged);
+  tcase_add_test(c, named);
   tcase_add_test(c, refused);
   suite_add_tcase(s, c);
   return s;

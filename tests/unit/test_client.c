@@ -93,6 +93,36 @@ START_TEST(test_one_timeout) {
 }
 END_TEST
 
+/* Takes connections and closes them, as the coordinator does that has no files left for them; until it is closed. */
+static void *take_and_close(void *arg) {
+  const int *listener = arg;
+  for (int fd; (fd = accept(*listener, NULL, NULL)) >= 0;) close(fd);
+  return NULL;
+}
+
+/* Who has no keys is not sent to look for some. */
+START_TEST(test_no_files_left) {
+  pthread_t thread;
+  struct sockaddr_un addr = {.sun_family = AF_UNIX, .sun_path = TRI_TEST_SCRATCH "/full.sock"};
+  trireme *c = NULL;
+  trireme_error error = {0};
+  trireme_config config;
+  unlink(addr.sun_path);
+  trireme_config_init(&config);
+  config.endpoint = "ipc://" TRI_TEST_SCRATCH "/full.sock";
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ck_assert(fd >= 0 && !bind(fd, (struct sockaddr *)&addr, sizeof addr) && !listen(fd, 8));
+  ck_assert_int_eq(pthread_create(&thread, NULL, take_and_close, &fd), 0);
+  trireme_result r = trireme_connect(&config, &c, &error);
+  shutdown(fd, SHUT_RDWR);
+  ck_assert_int_eq(pthread_join(thread, NULL), 0);
+  close(fd);
+  unlink(addr.sun_path);
+  ck_assert_msg(r == TRIREME_REFUSED && strstr(error.message, "closes each connection at once: it has no files left"),
+                "%s", error.message);
+}
+END_TEST
+
 /* ---- with a coordinator ---- */
 
 extern char **environ;
@@ -525,6 +555,7 @@ Suite *suite_client(void) {
   tcase_set_timeout(t, 30);
   tcase_add_test(t, test_endpoints);
   tcase_add_test(t, test_one_timeout);
+  tcase_add_test(t, test_no_files_left);
   tcase_add_test(t, test_tiny_structs);
   suite_add_tcase(suite, t);
   t = tcase_create("calls");

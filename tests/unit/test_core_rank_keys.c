@@ -159,6 +159,28 @@ START_TEST(without_a_supervisor) {
 }
 END_TEST
 
+/* One key does not use up the epochs of its group, be it in front of the first start or behind one that was lost, and
+ * who starts it again is told which epoch it had. */
+START_TEST(epochs_are_not_used_up) {
+  static const uint64_t most = UINT64_C(1) << 32;
+  struct world *w = world_create_alone(1);
+  tri_peer thief = thief_with_key_of(0, 1);
+  ck_assert_ptr_nonnull(strstr(answer_to(w, &thief, 0, UINT64_MAX, 1), "more than 2^32 ahead"));
+  ck_assert_ptr_nonnull(strstr(answer_to(w, &thief, 0, most + 1, 1), "more than 2^32 ahead"));
+  for (uint64_t epoch = most; epoch <= 3 * most; epoch += most) { /* as far as it gets, with each start lost */
+    ck_assert_str_eq(answer_to(w, &thief, 0, epoch, 1), "welcome");
+    tri_group_msg failed = {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .rank = 1, .epoch = epoch}};
+    say(w, &thief, &failed);
+  }
+  ck_assert_ptr_nonnull(strstr(answer_to(w, &thief, 0, UINT64_MAX, 1), "; the last one had --epoch 12884901888"));
+  ck_assert(!send_register(w, 0, 1, 0, 2));
+  ck_assert_ptr_nonnull(strstr(w->welcome_text, "; the last one had --epoch 12884901888"));
+  start_group(w, 0, 3 * most + 1, 2);
+  ck_assert(serves(w, 3 * most + 1));
+  world_destroy(w);
+}
+END_TEST
+
 /* The name of a connection that has ended may be taken by another one, which has another key. */
 START_TEST(a_name_is_no_key) {
   struct world *w = world_create(1);
@@ -199,6 +221,7 @@ Suite *suite_core_rank_keys(void) {
   tcase_add_test(t, nobody_begins_another_start);
   tcase_add_test(t, a_lost_group_waits_for_its_start);
   tcase_add_test(t, without_a_supervisor);
+  tcase_add_test(t, epochs_are_not_used_up);
   tcase_add_test(t, a_name_is_no_key);
   return s;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/kept.h"
+#include "runtime/base/wait.h"
 
 Suite *suite_kept(void);
 
@@ -32,6 +33,11 @@ static void stop(void) {
   tri_buf_free(&packed);
 }
 
+static void set_request_id(tri_request_id *r, uint64_t id) {
+  memset(r, (int)id, sizeof *r);
+  memcpy(r->bytes + 4, &id, sizeof id);
+}
+
 static void add(uint64_t id, bool seed) {
   memset(&request, 0, sizeof request);
   request.op = TRI_OP_SUBMIT;
@@ -40,7 +46,7 @@ static void add(uint64_t id, bool seed) {
   request.submit.prompt = (tri_wire_str){"a prompt", 8};
   request.submit.has_request_id = true;
   request.submit.sampling.has_seed = seed;
-  memset(&request.submit.request_id, (int)id, sizeof request.submit.request_id);
+  set_request_id(&request.submit.request_id, id);
   ck_assert_int_eq(tri_client_msg_pack(&request, &packed), TRI_OK);
   ck_assert_int_eq(tri_kept_add(kept, &request, packed.data, packed.len), TRI_OK);
 }
@@ -246,7 +252,7 @@ static void add_cancel(uint64_t id, uint64_t target, bool by_request_id) {
       .id = id,
       .cancel = {.target = target, .has_target = !by_request_id, .has_request_id = by_request_id},
   };
-  memset(&cancel.cancel.request_id, (int)target, sizeof cancel.cancel.request_id);
+  set_request_id(&cancel.cancel.request_id, target);
   ck_assert_int_eq(tri_client_msg_pack(&cancel, &packed), TRI_OK);
   ck_assert_int_eq(tri_kept_add(kept, &cancel, packed.data, packed.len), TRI_OK);
   expect_sent(id, TRI_OP_CANCEL);
@@ -281,6 +287,58 @@ START_TEST(test_cancelled) {
   static tri_server_msg m;
   ck_assert(tri_kept_take_ended(kept, &m) && m.id == FIRST);
   ck_assert(!tri_kept_take_ended(kept, &m));
+}
+END_TEST
+
+/* A cancel that was refused, or could not be sent, leaves its request as it was: the next coordinator is asked for it.
+ * One that was accepted counts for good, also where the next coordinator refuses it. */
+START_TEST(test_refused_cancel) {
+  enum { REFUSED, UNSENT, ACCEPTED, CASES };
+  char code[32];
+  for (int how = 0; how < CASES; how++) {
+    num_ids[0] = text_len[0] = 0;
+    add(FIRST, true);
+    expect_sent(FIRST, TRI_OP_SUBMIT);
+    ck_assert_int_eq(say_tokens(FIRST, 0, 0, 5, TOKENS), KEPT_GIVE);
+    add_cancel(FIRST + 1, FIRST, false);
+    if (how == REFUSED) ck_assert_int_eq(say_error(FIRST + 1, "overloaded", NULL), KEPT_GIVE);
+    if (how == UNSENT) tri_kept_forget(kept, FIRST + 1);
+    if (how == ACCEPTED) ck_assert_int_eq(say_accepted(FIRST + 1), KEPT_GIVE);
+    lose(10);
+    expect_sent(FIRST, TRI_OP_ATTACH);
+    if (how == ACCEPTED) {
+      expect_sent(FIRST + 1, TRI_OP_CANCEL);
+      ck_assert_int_eq(say_error(FIRST + 1, "not_found", NULL), KEPT_DROP);
+      ck_assert_int_eq(say_error(FIRST, "not_found", code), KEPT_GIVE);
+      ck_assert_str_eq(code, "aborted");
+      continue;
+    }
+    ck_assert_int_eq(say_error(FIRST, "not_found", NULL), KEPT_DROP);
+    expect_sent(FIRST, TRI_OP_SUBMIT);
+    ck_assert_int_eq(say_error(FIRST, "aborted", NULL), KEPT_GIVE);
+    expect_nothing_sent();
+  }
+}
+END_TEST
+
+/* Each of many requests costs what one costs: with a look at all others these would take 10 s of this thread. */
+START_TEST(test_many) {
+  enum { MANY = 40000 };
+  int64_t cpu = tri_thread_cpu_ns();
+  for (uint64_t id = 1; id <= MANY; id++) {
+    add(id, true);
+    expect_sent(id, TRI_OP_SUBMIT);
+  }
+  for (uint64_t id = 1; id <= MANY; id++) {
+    add_cancel(MANY + id, id, id % 2);
+    ck_assert_int_eq(say_accepted(MANY + id), KEPT_GIVE);
+  }
+  for (uint64_t id = MANY / 2; id <= MANY; id++) ck_assert_int_eq(say_error(id, "aborted", NULL), KEPT_GIVE);
+  lose(10);
+  expect_sent(1, TRI_OP_SUBMIT);
+  for (uint64_t id = 1; id < MANY / 2; id++) ck_assert_int_eq(say_error(id, "aborted", NULL), KEPT_GIVE);
+  expect_nothing_sent(); /* each was found, and its cancel with it */
+  ck_assert_int_lt(tri_thread_cpu_ns() - cpu, 4000000000);
 }
 END_TEST
 
@@ -333,6 +391,8 @@ Suite *suite_kept(void) {
   tcase_add_test(t, test_forgotten);
   tcase_add_test(t, test_ends);
   tcase_add_test(t, test_cancelled);
+  tcase_add_test(t, test_refused_cancel);
+  tcase_add_test(t, test_many);
   tcase_add_test(t, test_given_up);
   tcase_add_test(t, test_connections_that_last);
   suite_add_tcase(suite, t);

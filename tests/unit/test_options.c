@@ -278,11 +278,13 @@ START_TEST(sources) {
   ck_assert_msg(with_file(text, "", &c, &o, &err) == TRI_OK, "%s", err.message);
   ck_assert(c.tp == 8 && c.space == UINT64_C(2) << 30 && c.eager && c.ratio == 0.5 && c.hosts.count == 2);
   ck_assert_str_eq(c.model, "x y");
-  ck_assert(tri_options_given(o, "tp"));
+  ck_assert(tri_options_given(o, "tp") && !tri_options_commanded(o, "tp"));
   tri_options_free(o);
   setenv("TRI_TEST_RATIO", "0.7", 1);
   ck_assert_msg(with_file(text, "-tp 2 --host z --no-enforce-eager", &c, &o, &err) == TRI_OK, "%s", err.message);
   ck_assert(c.tp == 2 && !c.eager && c.ratio == 0.7 && c.hosts.count == 1);
+  ck_assert(tri_options_commanded(o, "tp") && tri_options_given(o, "gpu-memory-utilization") &&
+            !tri_options_commanded(o, "gpu-memory-utilization"));
   ck_assert_str_eq(c.hosts.items[0], "z");
   tri_options_free(o);
   accept_line("--gpu-memory-utilization 0.8", &c, &o);
