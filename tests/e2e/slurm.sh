@@ -80,6 +80,9 @@ job=$(submit TP=2 PP=2 DP=2) || fail "sbatch"
 ends "$job" FAILED 10
 grep -q "TP=2 x PP=2 x DP=2 and the coordinator need --ntasks=9, this job has 3" "$RUN/log" || fail "too few tasks: $(cat "$RUN/log")"
 echo "sbatch, too few tasks: $(cat "$RUN/log")"
+job=$(submit TP=2 PP=1 PROMPTS="$RUN/none.jsonl") || fail "sbatch"
+ends "$job" FAILED 10
+grep -q "PROMPTS=$RUN/none.jsonl cannot be read" "$RUN/log" || fail "no file of prompts: $(cat "$RUN/log")"
 
 # OpenAI's API of a job: with keys, and for one group as for several. doctor looks at the nodes of its allocation.
 printf 'ann secret\n' >"$RUN/keys" && chmod 600 "$RUN/keys"
@@ -93,9 +96,11 @@ grep -q "trireme.sbatch: HTTP on n[12], 0.0.0.0:$port" "$RUN/log" || fail "the l
 scancel --signal=USR1 --full "$job"
 ends "$job" COMPLETED 10
 nothing_left 3
+[ ! -e "$XDG_STATE_HOME/trireme/journal" ] || fail "a job without a journal has left one: $(ls "$XDG_STATE_HOME/trireme/journal")"
 echo "sbatch, HTTP: answers to whoever has a key"
-salloc -N 2 "$BIN/trireme" doctor --json --no-mpi-start --ports "$port" >"$RUN/doctor" 2>/dev/null
-[ "$(grep -o '"host":"[^"]*"' "$RUN/doctor" | tr -d '\n')" = '"host":"n1""host":"n2"' ] || fail "doctor in an allocation: $(cat "$RUN/doctor")"
+salloc -N 2 "$BIN/trireme" doctor --json --launcher srun --ports "$port" >"$RUN/doctor" 2>/dev/null
+[ "$(grep -o '"host":"[^"]*"' "$RUN/doctor" | tr -d '\n')" = '"host":"n1""host":"n2"' ] && grep -q "two ranks have met on n1,n2" "$RUN/doctor" ||
+  fail "doctor in an allocation: $(cat "$RUN/doctor")"
 
 # A job that was killed, and one that goes on with its requests: forty, of which all still run.
 for i in $(seq 40); do printf '{"prompt": "count %d to 40=", "temperature": 0, "max_tokens": 800, "ignore_eos": true}\n' "$i"; done >"$RUN/long.jsonl"

@@ -3,11 +3,11 @@
 # A real Slurm on this one machine: its controller and N node daemons, for testing batch scripts and srun.
 #
 #   slurm.sh up N         starts nodes n1 ... nN and waits until they are idle
-#   slurm.sh down         stops everything
+#   slurm.sh down         ends its jobs, and stops everything
 #   slurm.sh run CMD...   runs a command with that Slurm in its environment (srun, sbatch, squeue ...)
 #   slurm.sh env          prints that environment: eval "$(slurm.sh env)"; srun -N2 -n4 --mpi=pmix PROGRAM
 #
-# Everything lies in $state, with an authentication daemon and ports of its own, so that a Slurm or munge which the machine
+# Everything lies in TRIREME_SLURM_DIR (/tmp/trireme-slurm), with an authentication daemon and ports of its own, so that a Slurm or munge which the machine
 # already runs is left alone. Each node claims 4 CPUs whatever the machine has: tests want ranks, not speed.
 # Exit code 77 (skipped, with the reason) where this cannot work: not root, slurm or munge missing.
 #
@@ -100,6 +100,10 @@ up() {
   local n=$1 idle
   check_possible
   case $n in '' | *[!0-9]*) usage ;; esac
+  if [ -s "$state/slurmctld.pid" ] && kill -0 "$(cat "$state/slurmctld.pid")" 2>/dev/null; then
+    echo "slurm.sh: one runs already in $state: end it with \"down\", or set TRIREME_SLURM_DIR and TRIREME_SLURM_PORT for another" >&2
+    exit 1
+  fi
   down
   mkdir -p "$state/ctld"
   chmod 755 "$state"
@@ -117,9 +121,20 @@ up() {
   failed "the nodes are not idle after 20 s"
 }
 
+# Jobs are told to end as by scancel, and killed after KillWait: without their node's daemon they would stay.
+end_jobs() {
+  [ -s "$state/slurmctld.pid" ] && kill -0 "$(cat "$state/slurmctld.pid")" 2>/dev/null || return 0
+  SLURM_CONF=$conf timeout 5 scancel --user="$(id -un)" 2>/dev/null || true
+  for _ in $(seq 100); do
+    [ -n "$(SLURM_CONF=$conf timeout 5 squeue --noheader 2>/dev/null)" ] || return 0
+    sleep 0.1
+  done
+}
+
 down() {
   local pids=() pid
   [ -d "$state" ] || return 0
+  end_jobs
   for file in "$state"/slurmd.*.pid "$state/slurmctld.pid" "$state/munge/pid"; do
     [ -s "$file" ] && pids+=("$(cat "$file")")
   done
