@@ -75,8 +75,16 @@ try=$(sed -n 's/.* - gateway: try: \(curl .*\)/\1/p' "$RUN/log")
 eval "$try -sS" >"$RUN/out" || fail "it cannot be typed: $try"
 grep -q '"content":"85"' "$RUN/out" || fail "no sensible answer to: $try: $(cat "$RUN/out")"
 
-# The files for other programs: what they name is there, and who reads them finds nothing wrong.
 url=$(grep -o 'http://127.0.0.1:[0-9]*' <<<"$try" | head -n 1)
+# A port that somebody has is told before anything is loaded, and nothing is left of that start.
+since=$(date +%s%3N)
+said=$(timeout 20 "$BIN/trireme" serve "$MODEL" --port "${url##*:}" --endpoint "ipc://$RUN/second.sock" 2>&1) && fail "two clusters at one port"
+took=$(($(date +%s%3N) - since))
+grep -q "up: cannot listen at 127.0.0.1 port ${url##*:}: Address already in use; --port N takes another one\$" <<<"$said" || fail "a port that is taken: $said"
+grep -qv ' - up: ' <<<"$said" && fail "something was started for a port that is taken: $said"
+[ $took -lt 4000 ] || fail "a port that is taken was told after $took ms"
+
+# The files for other programs: what they name is there, and who reads them finds nothing wrong.
 curl -sS "$url/health" >/dev/null
 curl -sS "$url/metrics" >"$RUN/metrics" || fail "no metrics"
 "$BIN/trireme" serve --help >"$RUN/help"
