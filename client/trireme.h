@@ -375,6 +375,7 @@ typedef struct trireme_status {
   uint64_t expired_max_queue_time;
   uint64_t refused_connections; /* for want of files */
   uint64_t cut_connections;     /* that sent a message without end */
+  uint64_t requests_invalid;    /* that were refused for what they asked, which requests_failed does not count */
 } trireme_status;
 
 /* Sums over a group's ranks. */

@@ -125,7 +125,8 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   if (st != TRI_OK) {
     if (j) job_free(j);
     note_failure(c, st);
-    c->failed++;
+    admission_count(c, &err);
+    request_log_refusal(c, from, s, &err);
     reply_error(c, from, m->id, &err);
     return;
   }
@@ -297,7 +298,7 @@ void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err) {
   for (int64_t i = 0; i < j->sampling.n; i++) choice_end(j, &j->choices[i], TRI_FINISH_ERROR);
   if ((j->error = tri_malloc(1, sizeof *err))) *j->error = *err; /* without memory the reason stays unsaid */
   record_ended(c, j);
-  c->failed++;
+  admission_count(c, err);
   if (c->draining && (err->status == TRI_PEER_LOST || err->status == TRI_COORDINATOR_LOST)) c->lost++;
   end_job(c, now, j);
 }

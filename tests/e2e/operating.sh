@@ -10,7 +10,10 @@ want="INFO - request: id=[0-9a-f]{32} client=uid:$(id -u) prompt_tokens=7 genera
 grep -Eq "$want" "$RUN/log" || fail "no line of the request"
 grep -v ' try: ' "$RUN/log" | grep -q '37+48' && fail "the log has the text of a request"
 "$BIN/trireme" submit --max-tokens 100000 "1+1=" 2>/dev/null && fail "too many tokens were accepted"
-grep -q ' request: .* error=no_capacity$' "$RUN/log" || fail "no line of a request that failed"
+grep -q ' request: .* refused=context_length_exceeded field=max_tokens$' "$RUN/log" || fail "no line of a request that asks too much"
+"$BIN/trireme" submit --model abacsu "1+1=" 2>/dev/null && fail "a model that is not here"
+grep -Eq " request: id=[0-9a-f]{32} client=uid:$(id -u) refused=not_found field=model\$" "$RUN/log" || fail "no line of a request for another model"
+"$BIN/trireme" status | grep -q '^requests: 1 done, 0 failed, 2 invalid, 0 aborted' || fail "what is refused counts as failed: $("$BIN/trireme" status)"
 # The last line of the start can be typed as it is.
 try=$(sed -n 's/.* - coordinator: try: trireme \(.*\)/\1/p' "$RUN/log")
 [ "$(wc -l <<<"$try")" = 1 ] || fail "what to type next: $try"

@@ -122,6 +122,7 @@ void fill_status(tri_cluster_status *s) {
                             .requests_done = 9,
                             .requests_failed = 1,
                             .requests_aborted = 2,
+                            .requests_invalid = 6,
                             .requests_replayed = 4,
                             .prompt_tokens = 100,
                             .generation_tokens = 1000,
