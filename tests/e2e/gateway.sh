@@ -77,6 +77,15 @@ post 200 '^X-Request-Id: cmpl-[0-9a-f]*.$' /v1/completions '{"prompt":"1+1=","ma
 post 200 '^X-Request-Id: of-mine.$' /v1/completions '{"prompt":"1+1=","max_tokens":1}' -H 'X-Request-Id: of-mine'
 post 200 '^X-Request-Id: of-mine.$' /v1/completions '{"prompt":"1+1=","max_tokens":1,"stream":true}' -H 'X-Request-Id: of-mine'
 post 200 '^X-Request-Id: cmpl-' /v1/completions '{"prompt":"1+1=","max_tokens":1}' -H "X-Request-Id: $(printf 'x%.0s' {1..129})"
+# An error has an id, too: the client's, else that of the job in the log, else one that is made for it.
+post 400 '^X-Request-Id: of-mine.$' /v1/completions '{"prompt":"1+1=","max_tokens":9000}' -H 'X-Request-Id: of-mine'
+id=$(curl -sS -m 20 -i -H 'Content-Type: application/json' -d '{"prompt":"1+1=","max_tokens":9000}' "$url/v1/completions" | sed -n 's/^X-Request-Id: cmpl-\([0-9a-f]\{32\}\).$/\1/p')
+grep -q " request: id=${id:-none} .* refused=context_length_exceeded field=max_tokens\$" "$RUN/log" || fail "an error's id is not in the log: $id"
+post 404 '^X-Request-Id: cmpl-[0-9a-f]\{32\}.$' /v1/completions '{"prompt":"1+1=","model":"abacsu"}'
+post 400 '^X-Request-Id: req-[0-9a-f]\{32\}.$' /v1/completions '{"prompt":'
+want 404 '^X-Request-Id: req-[0-9a-f]\{32\}.$' "$url/v2"
+want 404 '^X-Request-Id: of-mine.$' "$url/v2" -H 'X-Request-Id: of-mine'
+want 417 '^X-Request-Id: of-mine.$' "$url/v1/completions" -H 'X-Request-Id: of-mine' -H 'Content-Type: application/json' -H 'Expect: x' -d '{}'
 post 200 '"text":"37+48=85"' /v1/completions '{"prompt":"37+48=","temperature":0,"echo":true}'
 post 200 '"tokens":\["8","5","<|end|>"\],"token_logprobs":\[-.*"top_logprobs":\[{"8":-.*"text_offset":\[0,1,2\]' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"logprobs":2}'
