@@ -47,12 +47,14 @@ void request_log(const tri_core *c, const job *j, int64_t now) {
   if (!is_wanted(c, &level)) return;
   tri_request_id_format(&j->request_id, id);
   for (int64_t i = 0; i < j->sampling.n; i++) drawn += j->choices[i].num;
-  tri_log(level, "request",
-          "id=%s client=%s%s%s prompt_tokens=%zu generation_tokens=%llu cached_tokens=%u queue_ms=%s first_token_ms=%s "
-          "total_ms=%.1f %s%s",
-          id, tri_owner_text(&j->peer.owner, client), j->caller[0] ? " caller=" : "", j->caller, j->num_prompt,
-          (unsigned long long)drawn, j->cached_tokens, since(j, j->begun_ns, queue), since(j, j->first_token_ns, first),
-          (double)(now - j->submitted_ns) / 1e6, end_words(j, end), j->timed_out ? " timed_out=true" : "");
+  tri_log(
+      level, "request",
+      "id=%s%s%s client=%s%s%s prompt_tokens=%zu generation_tokens=%llu cached_tokens=%u queue_ms=%s first_token_ms=%s "
+      "total_ms=%.1f %s%s",
+      id, j->external_id ? " external_id=" : "", j->external_id ? j->external_id : "",
+      tri_owner_text(&j->peer.owner, client), j->caller[0] ? " caller=" : "", j->caller, j->num_prompt,
+      (unsigned long long)drawn, j->cached_tokens, since(j, j->begun_ns, queue), since(j, j->first_token_ns, first),
+      (double)(now - j->submitted_ns) / 1e6, end_words(j, end), j->timed_out ? " timed_out=true" : "");
 }
 
 void request_log_refusal(const tri_core *c, const tri_peer *from, const tri_submit *s, const tri_error *err) {
@@ -60,6 +62,7 @@ void request_log_refusal(const tri_core *c, const tri_peer *from, const tri_subm
   tri_log_level level;
   if (!is_wanted(c, &level)) return;
   if (s->has_request_id) tri_request_id_format(&s->request_id, id);
-  tri_log(level, "request", "id=%s client=%s%s%.*s %s", id, tri_owner_text(&from->owner, client),
+  tri_log(level, "request", "id=%s%s%.*s client=%s%s%.*s %s", id, s->external_id.len ? " external_id=" : "",
+          (int)s->external_id.len, s->external_id.len ? s->external_id.s : "", tri_owner_text(&from->owner, client),
           s->caller.len ? " caller=" : "", (int)s->caller.len, s->caller.len ? s->caller.s : "", error_words(err, end));
 }

@@ -105,6 +105,7 @@ typedef struct job {
   size_t longest_stop;
   char *salt; /* of the caches; NULL: none */
   size_t salt_len;
+  char *external_id;                    /* the name that whoever asks has for it; NULL: none */
   char caller[TRI_WIRE_MAX_CALLER + 1]; /* for whom the client has asked; empty: it did not say */
   char *prompt;                         /* for echo */
   size_t prompt_len;

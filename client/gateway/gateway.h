@@ -99,6 +99,8 @@ struct gw_exchange {
   int64_t deadline_ns;      /* of a question that the coordinator answers at once; 0: none */
   char caller[GW_KEY_NAME]; /* the name of its key, which its jobs are told; may be empty */
   char id[GW_ID];           /* of its answer; empty: it has none */
+  char external_id[GW_MOST_GIVEN_ID +
+                   1]; /* that its jobs are told for the log, as the client has given it; may be empty */
   gw_job jobs[];
 };
 

@@ -62,6 +62,7 @@ START_TEST(a_line_for_each_end) {
   char line[1024];
   tri_client_msg m = submit_msg(1);
   m.submit.caller = (tri_wire_str){"ann", 3};
+  m.submit.external_id = (tri_wire_str){"ann-1", 5};
   begin_log();
   struct stream *s = submit(w, "a", &m);
   tick(w, 20 * MS);
@@ -71,7 +72,7 @@ START_TEST(a_line_for_each_end) {
   end_log(line);
   ck_assert(s->done);
   expect_line(line, "INFO", s,
-              "client=- caller=ann prompt_tokens=3 generation_tokens=2 cached_tokens=0 queue_ms=0.0 "
+              "external_id=ann-1 client=- caller=ann prompt_tokens=3 generation_tokens=2 cached_tokens=0 queue_ms=0.0 "
               "first_token_ms=20.0 total_ms=50.0 finish=stop");
   ck_assert_ptr_null(strstr(line, "xy"));
   world_destroy(w);
@@ -123,13 +124,15 @@ START_TEST(refusals) {
   m = submit_msg(2);
   m.submit.model = (tri_wire_str){"toys", 4};
   m.submit.caller = (tri_wire_str){"ann", 3};
+  m.submit.external_id = (tri_wire_str){"ann-1", 5};
   m.submit.has_request_id = true;
   memset(&m.submit.request_id, 7, sizeof m.submit.request_id);
   begin_log();
   submit(w, "a", &m);
   end_log(line);
   tri_request_id_format(&m.submit.request_id, id);
-  snprintf(want, sizeof want, "INFO - request: id=%s client=- caller=ann refused=not_found field=model", id);
+  snprintf(want, sizeof want,
+           "INFO - request: id=%s external_id=ann-1 client=- caller=ann refused=not_found field=model", id);
   ck_assert_str_eq(line, want);
 
   w->refuse_tokenize = true; /* what is full is the cluster's fault */

@@ -64,6 +64,7 @@ START_TEST(round_trip_client) {
             out.submit.on_disconnect == TRI_DISCONNECT_CONTINUE && !out.submit.token_ids && !out.submit.cache);
   ck_str(out.submit.cache_salt, "of one tenant");
   ck_str(out.submit.caller, "ann");
+  ck_str(out.submit.external_id, "ann-1");
   check_sampling(&in.submit.sampling, &out.submit.sampling, true);
 
   /* Defaults: only the prompt travels. */

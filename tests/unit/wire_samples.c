@@ -84,6 +84,7 @@ void fill_submit(tri_submit *s) {
   s->return_token_ids = p->include_stop = true;
   s->cache_salt = str("of one tenant");
   s->caller = str("ann");
+  s->external_id = str("ann-1");
   s->on_disconnect = TRI_DISCONNECT_CONTINUE;
 }
 
