@@ -125,10 +125,11 @@ static int draw_cluster(const top_view *v) {
   int x = put(0, 0, A_BOLD, "trireme %s  %s  ", s->version, s->model);
   x = put(0, x, A_BOLD | state_colour(s->state), "%s", s->state);
   put(0, x, 0, "  coordinator up %.0f s, %.0f MB  %s", s->uptime_s, s->resident_mb, v->endpoint);
-  x = put(1, 0, 0, "%llu clients  %llu done  ", (unsigned long long)s->clients, (unsigned long long)s->requests_done);
+  x = put(1, 0, 0, "%llu done  ", (unsigned long long)s->requests_done);
   x = put(1, x, s->requests_failed ? colour(BAD) : 0, "%llu failed", (unsigned long long)s->requests_failed);
-  put(1, x, 0, "  %llu invalid  %llu aborted  %llu run again", (unsigned long long)s->requests_invalid,
-      (unsigned long long)s->requests_aborted, (unsigned long long)s->requests_replayed);
+  put(1, x, 0, "  %llu invalid  %llu aborted  %llu run again  %llu clients with requests",
+      (unsigned long long)s->requests_invalid, (unsigned long long)s->requests_aborted,
+      (unsigned long long)s->requests_replayed, (unsigned long long)s->clients);
   int y = draw_load(v, "batch", s->running, "trireme:max_num_seqs", "running", 2);
   y = draw_load(v, "queue", pending, "trireme:max_queue", "running or waiting", y);
   if (cmd_is_encoder(s)) return y;

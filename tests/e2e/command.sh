@@ -40,7 +40,7 @@ want 2 'there is no command "foo"$' "$trireme" foo
 want 2 'cannot open /no/such/file' "$trireme" submit x --config /no/such/file
 want 2 'Usage' "$trireme"
 want 0 'trireme [0-9]' "$trireme" --version
-want 0 '0 running' "$trireme" status
+want 0 '^0 running, 0 waiting; clients with requests: 1 (an HTTP gateway is one); [0-9.]* tokens/s, ' "$trireme" status
 want 0 ', coordinator up [0-9]* s, [0-9]* MB$' "$trireme" status
 want 0 '"model":"fake"' "$trireme" status --json
 want 0 'KV BLOCKS USED' "$trireme" status

@@ -153,6 +153,7 @@ START_TEST(narrow_screens) {
   static const char *const whole[] = {"8   8   8  64 1234567 7654321  100.0 123456789012 ", " 12345678 123456.7 ",
                                       NULL};
   static const char *const inner[] = {" 1234567890 12345.67", " 1234567890 999999 9876543210", NULL};
+  static const char *const first_row[] = {"0 done  0 failed  0 invalid  0 aborted  0 run again", NULL};
   static const char *const more[] = {" 123456789012 99999 1234567890 ", " 12345678 123456.7 ", NULL};
   static screen plain[NUM_WIDTHS], internals[NUM_WIDTHS];
   int out = dup(STDOUT_FILENO), nothing = open("/dev/null", O_WRONLY);
@@ -174,6 +175,8 @@ START_TEST(narrow_screens) {
     bool wide = widths[i] >= 79;
     ck_assert_int_eq(strchr(plain[i], '\n') - plain[i], widths[i]);
     expect_words(plain[i], widths[i], always);
+    expect_words(plain[i], widths[i], first_row);
+    if (wide) ck_assert_ptr_nonnull(strstr(plain[i], " run again  0 clients with requests "));
     expect_words(internals[i], widths[i], always);
     expect_words(internals[i], widths[i], inner);
     if (wide) expect_words(plain[i], widths[i], whole);
