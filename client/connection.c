@@ -246,7 +246,8 @@ static tri_status await_socket(const char *endpoint, int timeout_ms, int64_t dea
   while (lstat(path, &sb) && errno == ENOENT) {
     if (tri_now_ns() >= deadline)
       return tri_fail(err, TRI_NOT_FOUND, "endpoint",
-                      "no coordinator runs here: there was no socket %s for %d ms; `trireme up --model DIR` starts one",
+                      "no coordinator runs here: there was no socket %s for %d ms; `trireme serve DIR` starts one with "
+                      "an HTTP API, `trireme up --model DIR` one without",
                       path, timeout_ms);
     if (nanosleep(&(struct timespec){.tv_nsec = SOCKET_POLL_MS * 1000000L}, NULL))
       return tri_fail(err, TRI_ABORTED, NULL, "interrupted by a signal");

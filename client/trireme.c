@@ -101,6 +101,7 @@ static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_ar
   s->cache = !r->no_cache;
   s->cache_salt = wire_str(r->cache_salt);
   s->caller = wire_str(r->caller);
+  s->external_id = wire_str(r->external_id);
   s->on_disconnect = r->continue_on_disconnect ? TRI_DISCONNECT_CONTINUE : TRI_DISCONNECT_CANCEL;
   put_numbers(r, p);
   p->has_seed = r->has_seed;
@@ -180,7 +181,8 @@ static trireme_result send_embed(trireme *c, tri_client_op op, const trireme_emb
                            .deadline_ms = r->deadline_ms,
                            .cache = !r->no_cache,
                            .cache_salt = wire_str(r->cache_salt),
-                           .caller = wire_str(r->caller)};
+                           .caller = wire_str(r->caller),
+                           .external_id = wire_str(r->external_id)};
   e->has_pooling = r->pooling != NULL;
   while (r->pooling && e->pooling < TRI_NUM_POOLINGS && strcmp(r->pooling, tri_pooling_names[e->pooling]) != 0)
     e->pooling++;

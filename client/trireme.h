@@ -193,6 +193,8 @@ typedef struct trireme_request {
   bool keep_special_tokens; /* in texts; else they have no text */
   bool include_stop;        /* a text goes on to the end of the stop text or token that has stopped it */
   bool return_token_ids;    /* ACCEPTED brings the prompt's */
+  const char *external_id;  /* NULL: none; the name that whoever asks has for the request, which the coordinator's log
+                               has: up to 128 visible characters of ASCII */
 } trireme_request;
 #define TRIREME_UNSET INT64_MIN
 
@@ -219,7 +221,8 @@ typedef struct trireme_embed_request {
   bool truncate;          /* a text that is too long loses its end, and is not refused */
   const char *cache_salt; /* as of a trireme_request */
   bool no_cache;
-  const char *caller; /* as of a trireme_request */
+  const char *caller;      /* as of a trireme_request */
+  const char *external_id; /* likewise */
 } trireme_embed_request;
 
 void trireme_embed_request_init_sized(trireme_embed_request *r, size_t size);
@@ -375,6 +378,7 @@ typedef struct trireme_status {
   uint64_t expired_max_queue_time;
   uint64_t refused_connections; /* for want of files */
   uint64_t cut_connections;     /* that sent a message without end */
+  uint64_t requests_invalid;    /* that were refused for what they asked, which requests_failed does not count */
 } trireme_status;
 
 /* Sums over a group's ranks. */

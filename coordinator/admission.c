@@ -144,3 +144,32 @@ tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st,
   return tri_fail(err, TRI_NO_CAPACITY, field,
                   "the prompt has more than %lld tokens; prompt and answer share max_model_len", most);
 }
+
+bool admission_is_invalid(const tri_error *err) {
+  switch (err->status) {
+  case TRI_INVALID_ARGUMENT:
+  case TRI_OUT_OF_RANGE:
+  case TRI_UNKNOWN_FIELD:
+  case TRI_UNSUPPORTED:
+  case TRI_NOT_FOUND:
+  case TRI_CORRUPT:
+  case TRI_TOO_LARGE:
+  case TRI_PERMISSION: return true;
+  case TRI_NO_CAPACITY: return err->field[0] != '\0'; /* a full queue names none */
+  default: return false;
+  }
+}
+
+const char *admission_reason(tri_status st) {
+  return st == TRI_NO_CAPACITY ? "context_length_exceeded" : tri_status_code(st);
+}
+
+uint64_t admission_invalid(const tri_core *c) {
+  uint64_t sum = 0;
+  for (int i = 0; i < TRI_STATUS_COUNT; i++) sum += c->invalid[i];
+  return sum;
+}
+
+void admission_count(tri_core *c, const tri_error *err) {
+  ++*(admission_is_invalid(err) ? &c->invalid[err->status] : &c->failed);
+}

@@ -70,7 +70,7 @@ void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_c
 
 void tri_core_client_error(tri_core *c, int64_t now, const tri_peer *from, uint64_t id, const tri_error *err) {
   (void)now;
-  c->failed++;
+  admission_count(c, err);
   reply_error(c, from, id, err);
 }
 

@@ -71,8 +71,9 @@ void replay_log(const tri_core *c, const job *j); /* a line, where the log is to
 /* False: no group is left, and none is expected. */
 bool replay_has_hope(const tri_core *c);
 
-/* request_log.c: the line of a job that ends, where the log is to have it */
+/* request_log.c: the line of a job that ends, where the log is to have it, and of a request that became none */
 void request_log(const tri_core *c, const job *j, int64_t now);
+void request_log_refusal(const tri_core *c, const tri_peer *from, const tri_submit *s, const tri_error *err);
 
 /* replies.c */
 tri_status reply_error(const tri_core *c, const tri_peer *to, uint64_t id, const tri_error *err);
@@ -143,6 +144,14 @@ size_t admission_truncate_to(const tri_core *c, const tri_sampling *s);
 tri_status admission_refuse_untokenized(const tri_core *c, const char *field, tri_error *err);
 /* Says why the tokenizer, which returned st, has no tokens of a job's text. */
 tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st, tri_error *err);
+
+/* Returns whether an error tells what is wrong with the request itself, which is no failure of the cluster. */
+bool admission_is_invalid(const tri_error *err);
+/* Names that as the HTTP gateway does: what can never fit is another thing than a cluster without room. */
+const char *admission_reason(tri_status st);
+uint64_t admission_invalid(const tri_core *c); /* how many such requests there were */
+/* Counts a request that an error has ended. */
+void admission_count(tri_core *c, const tri_error *err);
 
 /* takeover.c: a job that exists goes on with another connection of its owner */
 tri_status content_of(tri_core *c, const tri_client_msg *m, job_content *out); /* of a submit */

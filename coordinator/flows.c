@@ -136,7 +136,7 @@ void flows_destroy(tri_core *c) {
 size_t flow_bytes_of(const tri_submit *s) {
   enum { DECODER = 256 }; /* about a detokenizer's */
   size_t n = sizeof(job) + (size_t)s->sampling.n * (sizeof(job_choice) + DECODER);
-  n += s->prompt.len + s->num_token_ids * sizeof *s->token_ids + s->cache_salt.len;
+  n += s->prompt.len + s->num_token_ids * sizeof *s->token_ids + s->cache_salt.len + s->external_id.len;
   n += (size_t)s->sampling.num_logit_bias * sizeof *s->sampling.logit_bias;
   n += s->sampling.num_allowed_token_ids * sizeof *s->sampling.allowed_token_ids;
   for (int i = 0; i < s->sampling.num_stop; i++) n += s->sampling.stop[i].len;

@@ -53,6 +53,7 @@ void job_free(job *j) {
   tri_free(j->bias);
   tri_free(j->allowed);
   tri_free(j->salt);
+  tri_free(j->external_id);
   tri_free(j->prompt);
   tri_free(j->prompt_ids);
   tri_free(j->error);

@@ -32,11 +32,11 @@ static bool own_lists(job *j) {
   return j->stop_text != NULL;
 }
 
-static bool own_salt(job *j, tri_wire_str salt) {
-  if (!salt.len) return true;
-  j->salt = tri_strndup(salt.s, salt.len);
-  j->salt_len = salt.len;
-  return j->salt != NULL;
+static bool own_texts(job *j, const tri_submit *s) {
+  if (s->cache_salt.len) j->salt = tri_strndup(s->cache_salt.s, s->cache_salt.len);
+  j->salt_len = s->cache_salt.len;
+  if (s->external_id.len) j->external_id = tri_strndup(s->external_id.s, s->external_id.len);
+  return (j->salt || !s->cache_salt.len) && (j->external_id || !s->external_id.len);
 }
 
 static void note_failure(tri_core *c, tri_status st) { c->restore_failed |= c->restoring && st == TRI_NO_MEMORY; }
@@ -63,7 +63,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   j->deadline_ns = s->sampling.deadline_ms ? now + s->sampling.deadline_ms * 1000000 : TRI_NEVER;
   j->num_open = (uint32_t)s->sampling.n;
   j->part.bytes = flow_bytes_of(s);
-  bool ok = own_lists(j) && own_salt(j, s->cache_salt) && (!embed || embed_begin(c, j, m->op, embed));
+  bool ok = own_lists(j) && own_texts(j, s) && (!embed || embed_begin(c, j, m->op, embed));
   for (int64_t i = 0; i < s->sampling.n; i++) j->choices[i].stop_string = -1;
   for (int64_t i = 0; ok && !embed && c->cfg.tokenizer && i < s->sampling.n; i++)
     ok = tri_detokenizer_create(c->cfg.tokenizer, s->sampling.skip_special_tokens, &j->choices[i].detok) == TRI_OK;
@@ -102,6 +102,7 @@ static void submit_of(const tri_embed_request *e, tri_submit *s) {
   s->cache = e->cache;
   s->cache_salt = e->cache_salt;
   s->caller = e->caller;
+  s->external_id = e->external_id;
 }
 
 void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
@@ -125,7 +126,8 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   if (st != TRI_OK) {
     if (j) job_free(j);
     note_failure(c, st);
-    c->failed++;
+    admission_count(c, &err);
+    request_log_refusal(c, from, s, &err);
     reply_error(c, from, m->id, &err);
     return;
   }
@@ -297,7 +299,7 @@ void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err) {
   for (int64_t i = 0; i < j->sampling.n; i++) choice_end(j, &j->choices[i], TRI_FINISH_ERROR);
   if ((j->error = tri_malloc(1, sizeof *err))) *j->error = *err; /* without memory the reason stays unsaid */
   record_ended(c, j);
-  c->failed++;
+  admission_count(c, err);
   if (c->draining && (err->status == TRI_PEER_LOST || err->status == TRI_COORDINATOR_LOST)) c->lost++;
   end_job(c, now, j);
 }

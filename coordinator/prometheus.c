@@ -76,6 +76,18 @@ static void add_cache(const tri_core *c, FILE *f) {
   add_value(f, "response_cache_bytes", "gauge", "Its memory.", (double)r.bytes);
 }
 
+/* Adds requests that were wrong themselves, which are no failures. */
+static void add_invalid(const tri_core *c, FILE *f) {
+  fprintf(f, "# HELP trireme:request_invalid_total Requests that were refused for what they asked, by reason.\n"
+             "# TYPE trireme:request_invalid_total counter\n");
+  for (int i = 1; i < TRI_STATUS_COUNT; i++) {
+    tri_error of = {.status = (tri_status)i, .field = "any"};
+    if (admission_is_invalid(&of))
+      fprintf(f, "trireme:request_invalid_total{reason=\"%s\"} %llu\n", admission_reason(of.status),
+              (unsigned long long)c->invalid[i]);
+  }
+}
+
 static void add_refusals(const tri_core *c, FILE *f) {
   static const char *const reasons[NUM_REFUSALS] = {"max_queue", "max_queue_bytes", "client_jobs", "client_bytes",
                                                     "max_queue_time"};
@@ -127,7 +139,9 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
           "%llu\ntrireme:request_success_total{finished_reason=\"length\"} "
           "%llu\ntrireme:request_success_total{finished_reason=\"abort\"} %llu\n",
           (unsigned long long)c->done_stop, (unsigned long long)c->done_length, (unsigned long long)c->done_abort);
-  add_value(f, "request_failure_total", "counter", "Requests that ended with an error.", (double)c->failed);
+  add_value(f, "request_failure_total", "counter", "Requests that ended with an error of the cluster.",
+            (double)c->failed);
+  add_invalid(c, f);
   add_value(f, "request_replays_total", "counter", "Requests given to a group again, as theirs was lost.",
             (double)c->replayed);
   add_refusals(c, f);

@@ -22,6 +22,7 @@ static void fill_submit(const job *j, tri_submit *s) {
   s->cache = j->use_cache;
   s->cache_salt = (tri_wire_str){j->salt, j->salt_len};
   s->caller = wire_str(j->caller);
+  if (j->external_id) s->external_id = wire_str(j->external_id);
   s->return_token_ids = j->return_ids;
   s->on_disconnect = j->on_disconnect;
 }

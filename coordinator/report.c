@@ -166,6 +166,7 @@ void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id) {
   s->uptime_s = (double)(now - c->started_ns) / 1e9;
   s->requests_done = c->done_stop + c->done_length;
   s->requests_failed = c->failed;
+  s->requests_invalid = admission_invalid(c);
   s->requests_aborted = c->done_abort;
   s->requests_replayed = c->replayed;
   s->prompt_tokens = c->prompt_tokens;

@@ -105,6 +105,7 @@ typedef struct job {
   size_t longest_stop;
   char *salt; /* of the caches; NULL: none */
   size_t salt_len;
+  char *external_id;                    /* the name that whoever asks has for it; NULL: none */
   char caller[TRI_WIRE_MAX_CALLER + 1]; /* for whom the client has asked; empty: it did not say */
   char *prompt;                         /* for echo */
   size_t prompt_len;
@@ -276,6 +277,7 @@ struct tri_core {
   uint64_t refused[NUM_REFUSALS];
   prefix_affinity *affinity; /* NULL: there is one group, or none has a prefix cache */
   /* totals */
+  uint64_t invalid[TRI_STATUS_COUNT]; /* requests that were refused for what is wrong with themselves */
   uint64_t done_stop, done_length, done_abort, failed, lost, replayed, prompt_tokens, generation_tokens;
   tri_wire_str *labels; /* of a classifier */
   size_t label_bytes, answer_bytes;

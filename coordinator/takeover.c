@@ -14,6 +14,7 @@ tri_status content_of(tri_core *c, const tri_client_msg *m, job_content *out) {
   rest.submit.prompt = (tri_wire_str){0};
   rest.submit.token_ids = NULL;
   rest.submit.num_token_ids = 0;
+  rest.submit.external_id = (tri_wire_str){0}; /* asking again is another request over HTTP */
   TRI_CHECK(tri_client_msg_pack(&rest, &c->content));
   out->rest = tri_hash_bytes(TRI_HASH_SEED, c->content.data, c->content.len);
   out->prompt = s->prompt.s ? tri_hash_bytes(TRI_HASH_SEED, s->prompt.s, s->prompt.len)

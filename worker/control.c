@@ -197,7 +197,7 @@ static void take_job(struct control *c, const tri_group_assign *a) {
   tri_job_model m = tri_job_model_of(&w->engine->model);
   tri_status st = tri_job_create(a, &w->engine->limits, &m, tri_now_ns(), &job, &err);
   if (st == TRI_OK && !tri_ring_push(&w->jobs, job))
-    st = tri_fail(&err, TRI_NO_CAPACITY, "job", "the leader's ring of jobs is full");
+    st = tri_fail(&err, TRI_NO_CAPACITY, "", "the leader's ring of jobs is full");
   if (st != TRI_OK) {
     tri_job_destroy(job);
     refuse_job(c, a, &err);

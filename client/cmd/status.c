@@ -123,13 +123,16 @@ static void print_refusals(const trireme_status *s) {
 static void print_status(const trireme_status *s) {
   printf("%s, model %s, version %s, coordinator up %.0f s, %.0f MB\n", s->state, s->model, s->version, s->uptime_s,
          s->resident_mb);
-  printf("%llu clients, %llu running, %llu waiting, %.1f tokens/s, coordinator %.2f us/token\n",
-         (unsigned long long)s->clients, (unsigned long long)s->running, (unsigned long long)s->waiting,
+  printf("%llu running, %llu waiting; clients with requests: %llu (an HTTP gateway is one); %.1f tokens/s, coordinator "
+         "%.2f us/token\n",
+         (unsigned long long)s->running, (unsigned long long)s->waiting, (unsigned long long)s->clients,
          s->tokens_per_second, s->coordinator_us_per_token);
-  printf("requests: %llu done, %llu failed, %llu aborted, %llu run again; tokens: %llu of prompts, %llu generated\n",
+  printf("requests: %llu done, %llu failed, %llu invalid, %llu aborted, %llu run again; tokens: %llu of prompts, %llu "
+         "generated\n",
          (unsigned long long)s->requests_done, (unsigned long long)s->requests_failed,
-         (unsigned long long)s->requests_aborted, (unsigned long long)s->requests_replayed,
-         (unsigned long long)s->prompt_tokens, (unsigned long long)s->generation_tokens);
+         (unsigned long long)s->requests_invalid, (unsigned long long)s->requests_aborted,
+         (unsigned long long)s->requests_replayed, (unsigned long long)s->prompt_tokens,
+         (unsigned long long)s->generation_tokens);
   print_refusals(s);
   printf("\n");
   print_groups(s);

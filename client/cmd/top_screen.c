@@ -8,7 +8,10 @@
 #include <string.h>
 
 enum { GOOD = 1, FAIR, BAD }; /* pairs of colours */
-enum { BAR = 34, SILENT_S = 3 };
+enum { BAR = 34, LEAST_BAR = 8, SILENT_S = 3 };
+/* Columns that whole rows need: the words of bars, both times of tokens, groups and ranks. Below them rows leave out
+ * something or break, so that no figure is cut at the edge. */
+enum { WORDS = 38, LAYOUT = 69, TOKENS = 79, EPOCH = 66, RANKS = 79, HOST = 20, LEAST_HOST = 8, PID = 67 };
 
 bool top_screen_open(void) {
   const char *no = getenv("NO_COLOR");
@@ -55,11 +58,17 @@ __attribute__((format(printf, 4, 5))) static int put(int y, int x, int attribute
 
 /* ---- the whole cluster ---- */
 
+static int clamp(int value, int least, int most) {
+  if (value < least) return least;
+  return value < most ? value : most;
+}
+
 static int draw_bar(int y, const char *what, double share, const char *words) {
   char bar[TOP_TEXT];
+  int width = clamp(COLS - 8 - WORDS, LEAST_BAR, BAR);
   put(y, 0, A_BOLD, "%-6s", what);
-  put(y, 7, fullness_colour(share), "%s", top_bar_text(share, BAR, bar));
-  put(y, 8 + BAR, 0, "%s", words);
+  put(y, 7, fullness_colour(share), "%s", top_bar_text(share, width, bar));
+  put(y, 8 + width, 0, "%s", words);
   return y + 1;
 }
 
@@ -85,8 +94,9 @@ static int draw_kv(const trireme_status *s, int y) {
 }
 
 static int draw_speed(const top_view *v, int y) {
+  static const char between[] = "between tokens";
   const top_history *h = v->history;
-  char spark[TOP_TEXT], half[TOP_TEXT], most[TOP_TEXT];
+  char spark[TOP_TEXT], half[TOP_TEXT], most[TOP_TEXT], next[2 * TOP_TEXT + 64];
   if (!h->num) return y;
   const top_sample *from = &h->samples[0], *to = &h->samples[h->num - 1];
   double past = top_history_seconds(h);
@@ -97,9 +107,14 @@ static int draw_speed(const top_view *v, int y) {
   x = put(y, 0, A_BOLD, "first token");
   x = put(y, x, 0, "  p50 %s  p99 %s   ", top_quantile_text(&from->first, &to->first, 0.5, half),
           top_quantile_text(&from->first, &to->first, 0.99, most));
-  x = put(y, x, A_BOLD, "between tokens");
-  put(y, x, 0, "  p50 %s  p99 %s  (%.0f s)", top_quantile_text(&from->next, &to->next, 0.5, half),
-      top_quantile_text(&from->next, &to->next, 0.99, most), past);
+  snprintf(next, sizeof next, "  p50 %s  p99 %s  (%.0f s)", top_quantile_text(&from->next, &to->next, 0.5, half),
+           top_quantile_text(&from->next, &to->next, 0.99, most), past);
+  if (x + (int)(strlen(between) + strlen(next)) > COLS) {
+    x = 0;
+    y++;
+  }
+  x = put(y, x, A_BOLD, "%s", between);
+  put(y, x, 0, "%s", next);
   return y + 1;
 }
 
@@ -110,10 +125,11 @@ static int draw_cluster(const top_view *v) {
   int x = put(0, 0, A_BOLD, "trireme %s  %s  ", s->version, s->model);
   x = put(0, x, A_BOLD | state_colour(s->state), "%s", s->state);
   put(0, x, 0, "  coordinator up %.0f s, %.0f MB  %s", s->uptime_s, s->resident_mb, v->endpoint);
-  x = put(1, 0, 0, "%llu clients  %llu done  ", (unsigned long long)s->clients, (unsigned long long)s->requests_done);
+  x = put(1, 0, 0, "%llu done  ", (unsigned long long)s->requests_done);
   x = put(1, x, s->requests_failed ? colour(BAD) : 0, "%llu failed", (unsigned long long)s->requests_failed);
-  put(1, x, 0, "  %llu aborted  %llu run again", (unsigned long long)s->requests_aborted,
-      (unsigned long long)s->requests_replayed);
+  put(1, x, 0, "  %llu invalid  %llu aborted  %llu run again  %llu clients with requests",
+      (unsigned long long)s->requests_invalid, (unsigned long long)s->requests_aborted,
+      (unsigned long long)s->requests_replayed, (unsigned long long)s->clients);
   int y = draw_load(v, "batch", s->running, "trireme:max_num_seqs", "running", 2);
   y = draw_load(v, "queue", pending, "trireme:max_queue", "running or waiting", y);
   if (cmd_is_encoder(s)) return y;
@@ -155,35 +171,39 @@ static int draw_texts(const trireme_status *s, int y) {
  * tokens. */
 static int draw_groups(const top_view *v, int y) {
   const trireme_status *s = v->status;
-  bool generates = !cmd_is_encoder(s);
-  put(y++, 0, A_REVERSE, "GROUP STATE      %s RUNNING WAITING%s%s", v->internals ? "" : "  TP  PP  DP  EP",
-      generates ? "   KV %       TOKENS" : "", v->internals ? " EPOCH      STEPS us/TOKEN" : "");
+  bool generates = !cmd_is_encoder(s), layout = !v->internals && COLS >= LAYOUT;
+  bool tokens = generates && (!v->internals || COLS >= TOKENS), epoch = v->internals && COLS >= EPOCH;
+  put(y++, 0, A_REVERSE, "GROUP STATE      %s RUNNING WAITING%s%s%s%s", layout ? "  TP  PP  DP  EP" : "",
+      generates ? "   KV %" : "", tokens ? "       TOKENS" : "", epoch ? " EPOCH" : "",
+      v->internals ? "      STEPS us/TOKEN" : "");
   for (size_t i = 0; i < s->num_groups; i++, y++) {
     const trireme_group_status *g = s->groups[i];
     int x = 17;
     put(y, 0, 0, "%5u", g->group);
     put(y, 6, state_colour(g->state), "%-11s", g->state);
-    if (!v->internals) x = put(y, x, 0, " %3u %3u %3u %3u", g->tp, g->pp, g->dp, g->ep);
+    if (layout) x = put(y, x, 0, " %3u %3u %3u %3u", g->tp, g->pp, g->dp, g->ep);
     x = put(y, x, 0, " %7u %7u", g->running, g->waiting);
     double kv = g->kv_pages ? (double)g->kv_pages_used / (double)g->kv_pages : 0;
     if (generates) x = put(y, x, fullness_colour(kv), " %6.1f", 100 * kv);
-    if (generates) x = put(y, x, 0, " %12llu", (unsigned long long)g->tokens);
-    if (v->internals)
-      put(y, x, 0, " %5llu %10llu %8.2f", (unsigned long long)g->epoch, (unsigned long long)g->steps,
-          g->scheduler_us_per_token);
+    if (tokens) x = put(y, x, 0, " %12llu", (unsigned long long)g->tokens);
+    if (epoch) x = put(y, x, 0, " %5llu", (unsigned long long)g->epoch);
+    if (v->internals) put(y, x, 0, " %10llu %8.2f", (unsigned long long)g->steps, g->scheduler_us_per_token);
   }
   return draw_texts(s, y);
 }
 
 static void draw_ranks(const top_view *v, int y) {
   const trireme_status *s = v->status;
-  put(y++, 0, A_REVERSE, "GROUP  RANK HOST                      PID REPORT s%s",
+  int host = v->internals ? clamp(HOST - (RANKS - COLS), LEAST_HOST, HOST) : HOST;
+  bool pid = !v->internals || COLS >= PID;
+  put(y++, 0, A_REVERSE, "GROUP  RANK %-*s%s REPORT s%s", host, "HOST", pid ? "      PID" : "",
       v->internals ? "       STEP  LAYER COLLECTIVE" : "");
   for (size_t i = 0; i < s->num_ranks; i++, y++) {
     const trireme_rank_status *r = s->ranks[i];
     char layer[24];
     int silent = r->seconds_since_report > SILENT_S ? A_BOLD | colour(BAD) : 0;
-    int x = put(y, 0, 0, "%5u %5u %-20.20s %8lld", r->group, r->rank, r->host, (long long)r->pid);
+    int x = put(y, 0, 0, "%5u %5u %-*.*s", r->group, r->rank, host, host, r->host);
+    if (pid) x = put(y, x, 0, " %8lld", (long long)r->pid);
     x = put(y, x, silent, " %8.1f", r->seconds_since_report);
     if (v->internals)
       put(y, x, 0, " %10llu %6s %10llu %s", (unsigned long long)r->step, cmd_layer_text(r->block, layer),

@@ -103,7 +103,7 @@ struct gw_completion {
   cmd_buf out, prefix;    /* events that are not sent yet; what each begins with */
   bool begun;             /* the stream's head is sent */
   bool prompt_told;       /* an event has the prompt's token ids */
-  char id[48];
+  char id[GW_ID];         /* as of its exchange */
   int64_t created;
 };
 

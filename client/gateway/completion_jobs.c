@@ -7,7 +7,7 @@
 #include "client/gateway/completion.h"
 #include "runtime/base/mem.h"
 
-enum { MOST_REQUEST_ID = 128, HEADER_BYTES = 448 };
+enum { HEADER_BYTES = 448 };
 
 tri_status gw_completion_open(gw_completion *s, tri_error *err) {
   s->n = (size_t)s->q->r.n;
@@ -98,22 +98,13 @@ static bool send_events(gw_exchange *x) {
   return false;
 }
 
-/* Returns the name that the client has given its request, if it is one that a header may hold; else the answer's. */
-static http_str request_id(const gw_exchange *x) {
-  const gw_completion *s = x->state;
-  http_str given = http_parser_field(http_conn_request(x->conn), "x-request-id");
-  bool plain = given.len && given.len <= MOST_REQUEST_ID;
-  for (size_t i = 0; plain && i < given.len; i++) plain = given.s[i] > ' ' && given.s[i] < 0x7f;
-  return plain ? given : (http_str){s->id, strlen(s->id)};
-}
-
 /* Header lines of the answer: its id, and the fields that were ignored. */
 static void header_lines(const gw_exchange *x, char out[HEADER_BYTES]) {
   const gw_completion *s = x->state;
-  http_str id = request_id(x);
-  char ignored[256];
+  char ignored[256], id[GW_ID_LINE];
   gw_ignored_fields(&s->ignored, ignored);
-  snprintf(out, HEADER_BYTES, "X-Request-Id: %.*s\r\n%s", (int)id.len, id.s, ignored);
+  gw_id_line(x->conn, id, sizeof id);
+  snprintf(out, HEADER_BYTES, "%s%s", id, ignored);
 }
 
 static void begin_stream(gw_exchange *x) {
@@ -240,10 +231,7 @@ static void on_accepted(gw_exchange *x, const gw_job *j, const trireme_event *e)
   gw_completion *s = x->state;
   if (s->prompt_ids) gw_add_ids(&s->prompt_ids[j->index], e->accepted.token_ids, e->accepted.num_token_ids);
   s->prompt_tokens += e->accepted.prompt_tokens;
-  if (!s->id[0]) {
-    snprintf(s->id, sizeof s->id, "%s%s", s->form->id_prefix, e->accepted.request_id);
-    write_head(x, &s->prefix);
-  }
+  if (!s->prefix.len) write_head(x, &s->prefix);
   /* The head goes out when nothing can be refused any more, so that refusals have a status of their own. */
   if (++s->num_accepted == x->num_jobs && s->q->stream) begin_stream(x);
 }
@@ -340,10 +328,16 @@ void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
   }
 }
 
+/* The answer's id is that of its first job, so that an error has it, too. */
 void gw_completion_submit(gw_exchange *x) {
   gw_completion *s = x->state;
   trireme_request *r = &s->q->r;
+  char first[GW_HEX_ID];
+  if (!gw_id_draw(first)) return gw_exchange_fail(x, &(gw_error){503, "internal", "", "no random numbers"});
+  snprintf(s->id, sizeof s->id, "%s%s", s->form->id_prefix, first);
+  memcpy(x->id, s->id, sizeof x->id);
   r->caller = x->caller;
+  r->external_id = x->external_id;
   for (size_t i = 0; i < s->q->prompt.num; i++) {
     const gw_input *in = &s->q->prompt.items[i];
     trireme_error error = {0};
@@ -352,6 +346,7 @@ void gw_completion_submit(gw_exchange *x) {
     r->prompt_len = in->len;
     r->token_ids = in->ids;
     r->num_token_ids = in->num_ids;
+    r->request_id = i ? NULL : first;
     trireme_result result = trireme_submit(x->g->client, r, &id, &error);
     if (result != TRIREME_OK) {
       gw_error e = error_of(s, &error);

@@ -85,7 +85,7 @@ static void add_floats(cmd_buf *b, const float *values, size_t num) {
 
 static void respond(gw_exchange *x) {
   embeddings *s = x->state;
-  char ignored[256];
+  char ignored[256], id[GW_ID_LINE], lines[sizeof ignored + sizeof id];
   cmd_buf b = {0};
   cmd_json_open(&b, NULL, '{');
   cmd_json_word(&b, "object", "list");
@@ -107,7 +107,9 @@ static void respond(gw_exchange *x) {
   cmd_json_uint(&b, "total_tokens", s->prompt_tokens);
   cmd_buf_add(&b, "}}", 2);
   gw_ignored_fields(&s->ignored, ignored);
-  gw_respond_json(x->conn, &b, ignored);
+  gw_id_line(x->conn, id, sizeof id);
+  snprintf(lines, sizeof lines, "%s%s", id, ignored);
+  gw_respond_json(x->conn, &b, lines);
   gw_exchange_close(x);
 }
 
@@ -141,7 +143,11 @@ static void on_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
 
 static void submit(gw_exchange *x) {
   embeddings *s = x->state;
+  char first[GW_HEX_ID];
+  if (!gw_id_draw(first)) return gw_exchange_fail(x, &(gw_error){503, "internal", "", "no random numbers"});
+  snprintf(x->id, sizeof x->id, "embd-%s", first);
   s->q.r.caller = x->caller;
+  s->q.r.external_id = x->external_id[0] ? x->external_id : x->id; /* its jobs have no numbers that a client chooses */
   for (size_t i = 0; i < s->q.input.num; i++) {
     const gw_input *in = &s->q.input.items[i];
     trireme_error error = {0};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Errors as responses. */
+#include <stdio.h>
 #include <string.h>
 
 #include "client/gateway/gateway.h"
@@ -15,11 +16,14 @@ void gw_respond_json(http_conn *c, cmd_buf *b, const char *fields) {
 void gw_respond_error(http_conn *c, const gw_error *e) {
   static const char no_memory[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"param\":null,"
                                   "\"code\":\"no_memory\"}}";
-  const char *fields = NULL;
+  const char *more = "";
+  char id[GW_ID_LINE], fields[GW_ID_LINE + 64];
   cmd_buf b = {0};
   gw_error_json(&b, e);
-  if (e->status == 401) fields = "WWW-Authenticate: Bearer\r\n";
-  if (e->status == 429 || e->status == 503) fields = "Retry-After: 1\r\n";
+  if (e->status == 401) more = "WWW-Authenticate: Bearer\r\n";
+  if (e->status == 429 || e->status == 503) more = "Retry-After: 1\r\n";
+  gw_id_line(c, id, sizeof id);
+  snprintf(fields, sizeof fields, "%s%s", id, more);
   if (b.failed)
     http_respond(c, 503, "application/json", fields, no_memory, sizeof no_memory - 1);
   else

@@ -54,6 +54,20 @@ gw_error gw_error_of_status(const tri_error *e); /* of a request that was not un
 void gw_respond_error(http_conn *c, const gw_error *e);
 void gw_respond_json(http_conn *c, cmd_buf *b, const char *fields);
 
+/* ---- request_id.c ---- */
+
+/* The id that a client may give; 16 bytes as hexadecimal digits, also behind a word such as chatcmpl-, and a NUL; a
+ * header line of one. */
+enum { GW_MOST_GIVEN_ID = 128, GW_HEX_ID = 33, GW_ID = 48, GW_ID_LINE = GW_MOST_GIVEN_ID + 32 };
+
+bool gw_id_draw(char hex[GW_HEX_ID]);
+/* Returns what the client's X-Request-Id says, if a header and a line of the log may hold it; else an empty text. */
+http_str gw_id_given(const http_conn *c);
+/* Writes the header line of an answer: with the client's id, or its request's, or else with a new one. c: NULL for a
+ * connection that is not taken. Returns its length. */
+size_t gw_id_line(const http_conn *c, char *out, size_t cap);
+size_t gw_on_error_lines(void *ctx, const http_conn *c, char *out, size_t cap); /* the same for an http_handler */
+
 /* ---- jobs.c: requests of libtrireme, and the HTTP requests that wait for them ---- */
 
 typedef struct gateway gateway;
@@ -84,6 +98,9 @@ struct gw_exchange {
   unsigned num_jobs, num_open;
   int64_t deadline_ns;      /* of a question that the coordinator answers at once; 0: none */
   char caller[GW_KEY_NAME]; /* the name of its key, which its jobs are told; may be empty */
+  char id[GW_ID];           /* of its answer; empty: it has none */
+  char external_id[GW_MOST_GIVEN_ID +
+                   1]; /* that its jobs are told for the log, as the client has given it; may be empty */
   gw_job jobs[];
 };
 

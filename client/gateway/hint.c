@@ -9,6 +9,9 @@
 
 enum { ASK_MS = 1000 };
 
+/* A sum is something to complete and something to ask, and the bundled model knows no greeting. */
+static const char question[] = "37+48=";
+
 /* An address that stands for all of this host's is none to connect to. */
 static const char *reachable(const char *address) {
   if (!strcmp(address, "0.0.0.0")) return "127.0.0.1";
@@ -19,7 +22,7 @@ static void add_message(cmd_buf *b) {
   cmd_json_open(b, "messages", '[');
   cmd_json_open(b, NULL, '{');
   cmd_json_word(b, "role", "user");
-  cmd_json_word(b, "content", "Hello");
+  cmd_json_word(b, "content", question);
   cmd_buf_add(b, "}]", 2);
 }
 
@@ -33,7 +36,7 @@ static const char *example(const gateway *g, const char *task, cmd_buf *b) {
   else if (chat)
     add_message(b);
   else
-    cmd_json_word(b, "prompt", "Hello");
+    cmd_json_word(b, "prompt", question);
   cmd_buf_add(b, "}", 1);
   if (!strcmp(task, "embed")) return "/v1/embeddings";
   if (strcmp(task, "generate") != 0 || !g->model.tokenizer) return NULL;

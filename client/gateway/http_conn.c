@@ -145,12 +145,14 @@ void http_respond(http_conn *c, int status, const char *type, const char *fields
 
 /* An answer of the connection's own, after which it ends: the parser has lost its place, or time is up. */
 static void refuse(http_conn *c, int status, const char *why) {
-  char body[1024];
+  char body[1024], fields[FIELDS_BYTES], more[FIELDS_BYTES / 2] = "";
   const http_handler *h = &c->server->handler;
   size_t n = h->error(h->ctx, status, why, body, sizeof body);
+  if (h->error_fields) h->error_fields(h->ctx, c, more, sizeof more);
+  snprintf(fields, sizeof fields, "%s%s", more, status == 405 ? "Allow: GET, HEAD, POST\r\n" : "");
   c->parser.keep_alive = false;
   c->parser.method = HTTP_GET;
-  http_respond(c, status, "application/json", status == 405 ? "Allow: GET, HEAD, POST\r\n" : NULL, body, n);
+  http_respond(c, status, "application/json", fields, body, n);
 }
 
 void http_stream_begin(http_conn *c, const char *fields) {

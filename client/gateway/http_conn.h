@@ -35,6 +35,9 @@ typedef struct http_handler {
   size_t (*error)(void *ctx, int status, const char *why, char *out, size_t cap);
   /* Makes header lines that every answer has, likewise; NULL: there are none. */
   size_t (*fields)(void *ctx, http_conn *c, char *out, size_t cap);
+  /* Makes header lines of an error that the connection itself answers with, likewise; c: NULL for a connection that is
+   * not taken; fn NULL: there are none. */
+  size_t (*error_fields)(void *ctx, const http_conn *c, char *out, size_t cap);
   /* A stream's client has taken all that was sent to it, after http_stream_behind; NULL: nobody wants to know. */
   void (*drained)(void *ctx, http_conn *c);
 } http_handler;

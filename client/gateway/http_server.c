@@ -17,12 +17,13 @@ static struct timeval of_ms(int ms) { return (struct timeval){.tv_sec = ms / 100
 
 /* One beyond the limit is told so, without a connection of its own: what it sends is not read. */
 static void refuse(http_server *s, int fd) {
-  char body[512], head[256];
+  char body[512], head[512], more[256] = "";
   size_t n = s->handler.error(s->handler.ctx, 503, "too many connections", body, sizeof body);
+  if (s->handler.error_fields) s->handler.error_fields(s->handler.ctx, NULL, more, sizeof more);
   int len = snprintf(head, sizeof head,
                      "HTTP/1.1 503 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nRetry-After: 1\r\n"
-                     "Connection: close\r\n\r\n",
-                     http_status_text(503), n);
+                     "Connection: close\r\n%s\r\n",
+                     http_status_text(503), n, more);
   /* The buffer of a new socket has room for it. */
   if (send(fd, head, (size_t)len, MSG_NOSIGNAL | MSG_MORE) == len) (void)!send(fd, body, n, MSG_NOSIGNAL);
   close(fd);

@@ -247,8 +247,8 @@ static tri_status open_server(gateway *g, tri_error *err) {
                         .idle_ms = IDLE_MS,
                         .write_ms = WRITE_MS,
                         .ping_ms = (int)g->o.http.sse_ping * 1000};
-  http_handler handler = {g,           gw_on_head,    gw_on_request, gw_on_gone, gw_on_answer,
-                          gw_on_error, gw_cors_lines, gw_on_drained};
+  http_handler handler = {g,           gw_on_head,    gw_on_request,     gw_on_gone,   gw_on_answer,
+                          gw_on_error, gw_cors_lines, gw_on_error_lines, gw_on_drained};
   g->loopback = place.loopback;
   TRI_CHECK(gw_origins_make(&g->o.http, &g->origins, err));
   if (g->o.http.api_key_file) TRI_CHECK(gw_keys_load(g->o.http.api_key_file, &g->keys, err));

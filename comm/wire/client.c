@@ -30,6 +30,7 @@ static const tri_field submit_fields[] = {
     {TRI_F(TRI_FT_BOOL, "cache", tri_submit, cache), .flags = TRI_FF_OMIT, .def = 1},
     {TRI_F(TRI_FT_STR, "cache_salt", tri_submit, cache_salt), .flags = TRI_FF_OMIT, .max = TRI_WIRE_MAX_CACHE_SALT},
     {TRI_F(TRI_FT_STR, "caller", tri_submit, caller), .flags = TRI_FF_OMIT, .max = TRI_WIRE_MAX_CALLER},
+    {TRI_F(TRI_FT_STR, "external_id", tri_submit, external_id), .flags = TRI_FF_OMIT, .max = TRI_WIRE_MAX_EXTERNAL_ID},
     {TRI_F(TRI_FT_BOOL, "return_token_ids", tri_submit, return_token_ids), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_ENUM, "on_disconnect", tri_submit, on_disconnect), .flags = TRI_FF_OMIT, .def = TRI_DISCONNECT_CANCEL,
      .names = on_disconnect_names, .num_names = 2},
@@ -63,6 +64,8 @@ static const tri_field cancel_fields[] = {
       {TRI_F(TRI_FT_STR, "cache_salt", tri_embed_request, cache_salt), .flags = TRI_FF_OMIT,                           \
        .max = TRI_WIRE_MAX_CACHE_SALT},                                                                                \
       {TRI_F(TRI_FT_STR, "caller", tri_embed_request, caller), .flags = TRI_FF_OMIT, .max = TRI_WIRE_MAX_CALLER},      \
+      {TRI_F(TRI_FT_STR, "external_id", tri_embed_request, external_id), .flags = TRI_FF_OMIT,                         \
+       .max = TRI_WIRE_MAX_EXTERNAL_ID},                                                                               \
       {TRI_F(TRI_FT_I64, "priority", tri_embed_request, priority), .flags = TRI_FF_OMIT, .min = TRI_LEAST_PRIORITY,    \
        .max = TRI_MOST_PRIORITY},                                                                                      \
   {                                                                                                                    \
@@ -110,25 +113,30 @@ void tri_submit_init(tri_submit *s) {
   tri_sampling_init(&s->sampling);
   s->add_special_tokens = s->stream = s->cache = true;
   s->return_token_ids = false;
-  s->cache_salt = s->caller = (tri_wire_str){0};
+  s->cache_salt = s->caller = s->external_id = (tri_wire_str){0};
   s->on_disconnect = TRI_DISCONNECT_CANCEL;
 }
 
 void tri_embed_request_init(tri_embed_request *e) { *e = (tri_embed_request){.cache = true}; }
 
-bool tri_wire_is_caller(const char *name, size_t len) {
+static bool is_visible(const char *text, size_t len) {
   for (size_t i = 0; i < len; i++)
-    if (name[i] <= ' ' || name[i] > '~') return false;
-  return len <= TRI_WIRE_MAX_CALLER;
+    if (text[i] <= ' ' || text[i] > '~') return false;
+  return true;
 }
 
-static tri_status check_caller(tri_unpacker *d, tri_wire_str s) {
-  if (tri_wire_is_caller(s.s, s.len)) return TRI_OK;
-  return tri_fail(d->err, TRI_INVALID_ARGUMENT, "caller", "caller has other bytes than visible characters of ASCII");
+bool tri_wire_is_caller(const char *name, size_t len) { return is_visible(name, len) && len <= TRI_WIRE_MAX_CALLER; }
+
+/* Both stand in lines of the log. */
+static tri_status check_names(tri_unpacker *d, tri_wire_str caller, tri_wire_str external_id) {
+  bool is_caller = !is_visible(caller.s, caller.len);
+  if (!is_caller && is_visible(external_id.s, external_id.len)) return TRI_OK;
+  const char *field = is_caller ? "caller" : "external_id";
+  return tri_fail(d->err, TRI_INVALID_ARGUMENT, field, "%s has other bytes than visible characters of ASCII", field);
 }
 
 static tri_status submit_finish(tri_unpacker *d, tri_submit *s) {
-  TRI_CHECK(check_caller(d, s->caller));
+  TRI_CHECK(check_names(d, s->caller, s->external_id));
   if (!s->prompt.s && !s->token_ids)
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "prompt", "a submit needs a prompt or token_ids");
   if (s->prompt.s && s->token_ids)
@@ -139,7 +147,7 @@ static tri_status submit_finish(tri_unpacker *d, tri_submit *s) {
 }
 
 static tri_status embed_request_finish(tri_unpacker *d, const tri_embed_request *e) {
-  TRI_CHECK(check_caller(d, e->caller));
+  TRI_CHECK(check_names(d, e->caller, e->external_id));
   if (!e->text.s && !e->token_ids)
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "text", "text (or token_ids) is missing");
   if (e->text.s && e->token_ids)

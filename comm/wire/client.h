@@ -34,8 +34,9 @@ enum {
   TRI_WIRE_MAX_N = 64,
   TRI_WIRE_MAX_BEAMS = 10,
   TRI_WIRE_MAX_LENGTH_PENALTY = 10,
-  TRI_WIRE_MAX_CACHE_SALT = 128, /* bytes */
-  TRI_WIRE_MAX_CALLER = 64,      /* bytes, all of them visible characters of ASCII */
+  TRI_WIRE_MAX_CACHE_SALT = 128,  /* bytes */
+  TRI_WIRE_MAX_CALLER = 64,       /* bytes, all of them visible characters of ASCII */
+  TRI_WIRE_MAX_EXTERNAL_ID = 128, /* likewise */
   /* The limit of one embed or classify: numbers, names of labels and texts of tokens, with 8 bytes for each text. The
    * rest of a message is for what is around them. */
   TRI_WIRE_MAX_RESULT = 1000000,
@@ -122,12 +123,13 @@ typedef struct tri_submit {
   const uint32_t *token_ids; /* ... or ids (binary array of little-endian uint32, or a msgpack array); arena memory */
   size_t num_token_ids;
   tri_sampling sampling;
-  bool add_special_tokens; /* to the prompt; true */
-  bool stream;             /* true */
-  bool cache;              /* true: the response cache may answer, and keep the answer */
-  tri_wire_str cache_salt; /* whose answers these may be; empty is absent */
-  tri_wire_str caller;     /* for whom the client asks; empty is absent */
-  bool return_token_ids;   /* `accepted` has the prompt's */
+  bool add_special_tokens;  /* to the prompt; true */
+  bool stream;              /* true */
+  bool cache;               /* true: the response cache may answer, and keep the answer */
+  tri_wire_str cache_salt;  /* whose answers these may be; empty is absent */
+  tri_wire_str caller;      /* for whom the client asks; empty is absent */
+  tri_wire_str external_id; /* the name that whoever asks has for the request, for the log; empty is absent */
+  bool return_token_ids;    /* `accepted` has the prompt's */
   tri_on_disconnect on_disconnect;
 } tri_submit;
 
@@ -157,7 +159,7 @@ typedef struct tri_embed_request {
   tri_activation activation; /* classify */
   int64_t priority, deadline_ms;
   bool cache; /* as of a submit */
-  tri_wire_str cache_salt, caller;
+  tri_wire_str cache_salt, caller, external_id;
 } tri_embed_request;
 
 typedef struct tri_client_msg {

@@ -20,6 +20,7 @@
   X(context, U64, requests_done, "requests_done")                                                                      \
   X(context, U64, requests_failed, "requests_failed")                                                                  \
   X(context, U64, requests_aborted, "requests_aborted")                                                                \
+  X(context, U64, requests_invalid, "requests_invalid") /* refused for what they asked: no failures */                  \
   X(context, U64, requests_replayed, "requests_replayed") /* given to a group again, as theirs was lost */              \
   X(context, U64, prompt_tokens, "prompt_tokens")                                                                      \
   X(context, U64, generation_tokens, "generation_tokens")                                                              \

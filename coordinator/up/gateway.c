@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <arpa/inet.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "comm/wire/endpoint.h"
@@ -15,6 +19,8 @@
  * coordinator as long as a connection takes. In front of the first it reads the model's folder, however slow the disk
  * is. One that is to end is given less. */
 enum { HALF_SECOND_MS = 500, FIRST_SILENCE_MS = 60000, SILENCE_MS = 8000, LAST_SILENCE_MS = 3000, OWN_PAUSE_MS = 1000 };
+/* A gateway whose supervisor was killed just now has its port for a moment more. */
+enum { FREED_MS = 1000, LOOK_AGAIN_MS = 50 };
 
 static tri_status add(tri_up *u, const char *name, const char *value, tri_error *err) {
   tri_up_gateway *g = &u->gateway;
@@ -49,6 +55,37 @@ tri_status tri_up_gateway_prepare(tri_up *u, const tri_options *opts, tri_error 
   TRI_CHECK(tri_gateway_place_make(&u->opts.gateway, &place, err));
   TRI_CHECK(add(u, "model", u->opts.serve.model, err));
   return add_keys(u, err);
+}
+
+/* Listens there for a moment, as the gateway will; returns 0 or an errno. */
+static int try_port(const struct sockaddr *address, socklen_t len) {
+  int on = 1, failed = 0;
+  int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (bind(fd, address, len) || listen(fd, 1)) failed = errno;
+  close(fd);
+  return failed;
+}
+
+tri_status tri_up_gateway_check_port(const tri_up *u, tri_error *err) {
+  tri_gateway_place place;
+  if (!u->opts.gateway.listen) return TRI_OK;
+  TRI_CHECK(tri_gateway_place_make(&u->opts.gateway, &place, err));
+  struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)place.port)};
+  struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)place.port)};
+  bool is_v4 = inet_pton(AF_INET, place.address, &v4.sin_addr) == 1;
+  if (!place.port || (!is_v4 && inet_pton(AF_INET6, place.address, &v6.sin6_addr) != 1)) return TRI_OK;
+  const struct sockaddr *address = is_v4 ? (const struct sockaddr *)&v4 : (const struct sockaddr *)&v6;
+  int64_t until = tri_deadline_after_ms(FREED_MS);
+  int failed = try_port(address, (socklen_t)(is_v4 ? sizeof v4 : sizeof v6));
+  while (failed == EADDRINUSE && tri_now_ns() < until) {
+    nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_MS * 1000000L}, NULL);
+    failed = try_port(address, (socklen_t)(is_v4 ? sizeof v4 : sizeof v6));
+  }
+  if (!failed) return TRI_OK;
+  return tri_fail(err, TRI_IO, "http", "cannot listen at %s port %d: %s%s", place.address, place.port, strerror(failed),
+                  failed == EADDRINUSE ? "; --port N takes another one" : "");
 }
 
 static void start(tri_up *u) {

@@ -312,6 +312,7 @@ int main(int argc, char **argv) {
   u.signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
   u.event_fd = u.notice_fd = u.gateway.pulse_fd = -1;
   tri_status st = tri_up_options_finish(&u, opts, &err);
+  if (st == TRI_OK) st = tri_up_gateway_check_port(&u, &err);
   if (st == TRI_OK) st = prepare(&u, &err);
   if (st == TRI_OK) st = check_layout(&u, &err);
   if (st == TRI_OK) st = tri_up_place_groups(&u, &err);

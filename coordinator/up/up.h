@@ -183,6 +183,8 @@ void tri_up_coordinator_check(tri_up *u, int64_t now);
 
 /* gateway.c: the gateway's life, in the loop of the supervisor. */
 tri_status tri_up_gateway_prepare(tri_up *u, const tri_options *opts, tri_error *err);
+/* Looks before anything is loaded whether the gateway can listen where it is to. */
+tri_status tri_up_gateway_check_port(const tri_up *u, tri_error *err);
 void tri_up_gateway_begin(tri_up *u); /* the coordinator listens */
 void tri_up_gateway_ended(tri_up *u, int status);
 /* Tells it to end, and gives it so long. Returns false where none runs. */

@@ -40,7 +40,7 @@ want 2 'there is no command "foo"$' "$trireme" foo
 want 2 'cannot open /no/such/file' "$trireme" submit x --config /no/such/file
 want 2 'Usage' "$trireme"
 want 0 'trireme [0-9]' "$trireme" --version
-want 0 '0 running' "$trireme" status
+want 0 '^0 running, 0 waiting; clients with requests: 1 (an HTTP gateway is one); [0-9.]* tokens/s, ' "$trireme" status
 want 0 ', coordinator up [0-9]* s, [0-9]* MB$' "$trireme" status
 want 0 '"model":"fake"' "$trireme" status --json
 want 0 'KV BLOCKS USED' "$trireme" status
@@ -280,7 +280,7 @@ wait $long
 [[ $? == 1 ]] && [[ $(wc -l <long.out) == 2 ]] && tail -1 long.out | grep -q '^trireme: .*was lost' || { echo "FAILED: an error's line" && tail -c 300 long.out && failures=$((failures + 1)); }
 stop
 [[ ! -e t.sock ]] || { echo "FAILED: the socket file was left behind" && failures=$((failures + 1)); }
-want 1 'no socket .*t.sock for 300 ms; `trireme up --model DIR` starts one' timeout 10 "$trireme" status --connect-timeout-ms 300
+want 1 'no socket .*t.sock for 300 ms; `trireme serve DIR` starts one with an HTTP API, `trireme up --model DIR` one without$' timeout 10 "$trireme" status --connect-timeout-ms 300
 # Who is there before the coordinator waits for it.
 "$trireme" submit "hello world" --max-tokens 4 >early.out 2>&1 &
 early=$!

@@ -77,6 +77,18 @@ post 200 '^X-Request-Id: cmpl-[0-9a-f]*.$' /v1/completions '{"prompt":"1+1=","ma
 post 200 '^X-Request-Id: of-mine.$' /v1/completions '{"prompt":"1+1=","max_tokens":1}' -H 'X-Request-Id: of-mine'
 post 200 '^X-Request-Id: of-mine.$' /v1/completions '{"prompt":"1+1=","max_tokens":1,"stream":true}' -H 'X-Request-Id: of-mine'
 post 200 '^X-Request-Id: cmpl-' /v1/completions '{"prompt":"1+1=","max_tokens":1}' -H "X-Request-Id: $(printf 'x%.0s' {1..129})"
+# An error has an id, too: the client's, else that of the job in the log, else one that is made for it.
+post 400 '^X-Request-Id: of-mine.$' /v1/completions '{"prompt":"1+1=","max_tokens":9000}' -H 'X-Request-Id: of-mine'
+id=$(curl -sS -m 20 -i -H 'Content-Type: application/json' -d '{"prompt":"1+1=","max_tokens":9000}' "$url/v1/completions" | sed -n 's/^X-Request-Id: cmpl-\([0-9a-f]\{32\}\).$/\1/p')
+grep -q " request: id=${id:-none} .* refused=context_length_exceeded field=max_tokens\$" "$RUN/log" || fail "an error's id is not in the log: $id"
+grep -q ' request: id=[0-9a-f]\{32\} external_id=of-mine client=.* refused=context_length_exceeded' "$RUN/log" || fail "a client's id is not in the log"
+grep -q ' request: id=[0-9a-f]\{32\} external_id=of-mine client=.* finish=' "$RUN/log" || fail "a client's id is not in the line of an answer"
+grep -q 'external_id=x' "$RUN/log" && fail "an id that is too long is in the log"
+post 404 '^X-Request-Id: cmpl-[0-9a-f]\{32\}.$' /v1/completions '{"prompt":"1+1=","model":"abacsu"}'
+post 400 '^X-Request-Id: req-[0-9a-f]\{32\}.$' /v1/completions '{"prompt":'
+want 404 '^X-Request-Id: req-[0-9a-f]\{32\}.$' "$url/v2"
+want 404 '^X-Request-Id: of-mine.$' "$url/v2" -H 'X-Request-Id: of-mine'
+want 417 '^X-Request-Id: of-mine.$' "$url/v1/completions" -H 'X-Request-Id: of-mine' -H 'Content-Type: application/json' -H 'Expect: x' -d '{}'
 post 200 '"text":"37+48=85"' /v1/completions '{"prompt":"37+48=","temperature":0,"echo":true}'
 post 200 '"tokens":\["8","5","<|end|>"\],"token_logprobs":\[-.*"top_logprobs":\[{"8":-.*"text_offset":\[0,1,2\]' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"logprobs":2}'
@@ -332,6 +344,8 @@ said=$(embed '{"input":[[5],[6,7]]}')
 numbers=$(base64 -d <<<"${BASH_REMATCH[1]}" | od -An -v -t f4 | tr -s ' \n' '\n' | sed '/^$/d' | wc -l)
 [ "$numbers" = "$(tr , '\n' <<<"$vector" | wc -l)" ] || fail "$numbers numbers in base64"
 [[ $(base64 -d <<<"${BASH_REMATCH[1]}" | od -An -t f4 -N 4 | tr -d ' ') == "$(sed 's/^\[\(.\{6\}\).*/\1/' <<<"$vector")"* ]] || fail "base64 has other numbers than $vector"
+post 200 '^X-Request-Id: embd-[0-9a-f]\{32\}.$' /v1/embeddings '{"input":[5]}' -H "$key"
+post 200 '^X-Request-Id: of-mine.$' /v1/embeddings '{"input":[5]}' -H "$key" -H 'X-Request-Id: of-mine'
 post 400 '"param":"dimensions"' /v1/embeddings '{"input":[5],"dimensions":12345}' -H "$key"
 post 400 'param":null,"code":"unsupported"' /v1/completions '{"prompt":"x"}' -H "$key"
 end

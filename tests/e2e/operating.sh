@@ -8,14 +8,17 @@ start_up --log-requests
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "37+48"
 want="INFO - request: id=[0-9a-f]{32} client=uid:$(id -u) prompt_tokens=7 generation_tokens=3 cached_tokens=0 queue_ms=[0-9.]+ first_token_ms=[0-9.]+ total_ms=[0-9.]+ finish=stop\$"
 grep -Eq "$want" "$RUN/log" || fail "no line of the request"
-grep -q '37+48' "$RUN/log" && fail "the log has the text of a request"
+grep -v ' try: ' "$RUN/log" | grep -q '37+48' && fail "the log has the text of a request"
 "$BIN/trireme" submit --max-tokens 100000 "1+1=" 2>/dev/null && fail "too many tokens were accepted"
-grep -q ' request: .* error=no_capacity$' "$RUN/log" || fail "no line of a request that failed"
+grep -q ' request: .* refused=context_length_exceeded field=max_tokens$' "$RUN/log" || fail "no line of a request that asks too much"
+"$BIN/trireme" submit --model abacsu "1+1=" 2>/dev/null && fail "a model that is not here"
+grep -Eq " request: id=[0-9a-f]{32} client=uid:$(id -u) refused=not_found field=model\$" "$RUN/log" || fail "no line of a request for another model"
+"$BIN/trireme" status | grep -q '^requests: 1 done, 0 failed, 2 invalid, 0 aborted' || fail "what is refused counts as failed: $("$BIN/trireme" status)"
 # The last line of the start can be typed as it is.
 try=$(sed -n 's/.* - coordinator: try: trireme \(.*\)/\1/p' "$RUN/log")
 [ "$(wc -l <<<"$try")" = 1 ] || fail "what to type next: $try"
 eval "\"\$BIN/trireme\" $try" >"$RUN/out" 2>/dev/null || fail "it cannot be typed: $try"
-[ -s "$RUN/out" ] || fail "no answer to: $try"
+[ "$(<"$RUN/out")" = 85 ] || fail "no sensible answer to: $try: $(cat "$RUN/out")"
 # Work of the last ten seconds is told of, and nothing else is.
 for _ in $(seq 150); do grep -q ' throughput: ' "$RUN/log" && break; sleep 0.1; done
 grep -Eq 'INFO - throughput: prompt [0-9]+\.[0-9] tokens/s, generated [0-9]+\.[0-9] tokens/s, 0 running, 0 waiting, KV 0\.0%' "$RUN/log" || fail "no line of the throughput"
@@ -73,10 +76,18 @@ for _ in $(seq 50); do grep -q 'gateway: try: ' "$RUN/log" && break; sleep 0.1; 
 tail -n 1 "$RUN/log" | grep -q ' - gateway: try: curl http://127.0.0.1:[0-9]*/v1/' || fail "the last line of the start: $(tail -n 1 "$RUN/log")"
 try=$(sed -n 's/.* - gateway: try: \(curl .*\)/\1/p' "$RUN/log")
 eval "$try -sS" >"$RUN/out" || fail "it cannot be typed: $try"
-grep -q '"choices"' "$RUN/out" || fail "no answer to: $try: $(cat "$RUN/out")"
+grep -q '"content":"85"' "$RUN/out" || fail "no sensible answer to: $try: $(cat "$RUN/out")"
+
+url=$(grep -o 'http://127.0.0.1:[0-9]*' <<<"$try" | head -n 1)
+# A port that somebody has is told before anything is loaded, and nothing is left of that start.
+since=$(date +%s%3N)
+said=$(timeout 20 "$BIN/trireme" serve "$MODEL" --port "${url##*:}" --endpoint "ipc://$RUN/second.sock" 2>&1) && fail "two clusters at one port"
+took=$(($(date +%s%3N) - since))
+grep -q "up: cannot listen at 127.0.0.1 port ${url##*:}: Address already in use; --port N takes another one\$" <<<"$said" || fail "a port that is taken: $said"
+grep -qv ' - up: ' <<<"$said" && fail "something was started for a port that is taken: $said"
+[ $took -lt 4000 ] || fail "a port that is taken was told after $took ms"
 
 # The files for other programs: what they name is there, and who reads them finds nothing wrong.
-url=$(grep -o 'http://127.0.0.1:[0-9]*' <<<"$try" | head -n 1)
 curl -sS "$url/health" >/dev/null
 curl -sS "$url/metrics" >"$RUN/metrics" || fail "no metrics"
 "$BIN/trireme" serve --help >"$RUN/help"

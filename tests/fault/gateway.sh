@@ -176,5 +176,8 @@ MODEL=$RUN/model up_http
 grep -q "gateway: chat is not served: line 1 of the chat template: there is no block 'include'" "$RUN/log" || fail "nothing is said about a template that cannot be read"
 kill -TERM "$CLUSTER"
 ended_with 0
-refused 1 'the gateway ended with code 1, and it has never served for long: giving up' --http 192.0.2.1:1 --http-open
+refused 1 'up: cannot listen at 192.0.2.1 port 1: ' --http 192.0.2.1:1 --http-open
+grep -qv ' - up: ' "$RUN/log" && fail "something was started for an address that is another host's"
+printf '#!/bin/sh\nexit 1\n' >"$RUN/bin/trireme-gateway"
+BIN=$RUN/bin refused 1 'the gateway ended with code 1, and it has never served for long: giving up' --http 0
 echo "what cannot be served is refused"

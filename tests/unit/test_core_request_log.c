@@ -62,6 +62,7 @@ START_TEST(a_line_for_each_end) {
   char line[1024];
   tri_client_msg m = submit_msg(1);
   m.submit.caller = (tri_wire_str){"ann", 3};
+  m.submit.external_id = (tri_wire_str){"ann-1", 5};
   begin_log();
   struct stream *s = submit(w, "a", &m);
   tick(w, 20 * MS);
@@ -71,7 +72,7 @@ START_TEST(a_line_for_each_end) {
   end_log(line);
   ck_assert(s->done);
   expect_line(line, "INFO", s,
-              "client=- caller=ann prompt_tokens=3 generation_tokens=2 cached_tokens=0 queue_ms=0.0 "
+              "external_id=ann-1 client=- caller=ann prompt_tokens=3 generation_tokens=2 cached_tokens=0 queue_ms=0.0 "
               "first_token_ms=20.0 total_ms=50.0 finish=stop");
   ck_assert_ptr_null(strstr(line, "xy"));
   world_destroy(w);
@@ -104,6 +105,49 @@ START_TEST(an_error_and_an_abort) {
   tick(w, 10 * MS);
   end_log(line);
   ck_assert_msg(strstr(line, "queue_ms=- first_token_ms=- total_ms=5.0 error=peer_lost"), "%s", line);
+  world_destroy(w);
+}
+END_TEST
+
+/* A request's own fault is no error of the cluster, in the log and in the counts. */
+START_TEST(refusals) {
+  struct world *w = world_of(true);
+  char line[1024], stats[8192] = "", id[TRI_REQUEST_ID_TEXT], want[300];
+  tri_client_msg m = submit_msg(1);
+  m.submit.sampling.has_max_tokens = true;
+  m.submit.sampling.max_tokens = MODEL_LEN;
+  begin_log();
+  submit(w, "a", &m);
+  end_log(line);
+  ck_assert_msg(strstr(line, " total_ms=0.0 refused=context_length_exceeded field=max_tokens"), "%s", line);
+
+  m = submit_msg(2);
+  m.submit.model = (tri_wire_str){"toys", 4};
+  m.submit.caller = (tri_wire_str){"ann", 3};
+  m.submit.external_id = (tri_wire_str){"ann-1", 5};
+  m.submit.has_request_id = true;
+  memset(&m.submit.request_id, 7, sizeof m.submit.request_id);
+  begin_log();
+  submit(w, "a", &m);
+  end_log(line);
+  tri_request_id_format(&m.submit.request_id, id);
+  snprintf(want, sizeof want,
+           "INFO - request: id=%s external_id=ann-1 client=- caller=ann refused=not_found field=model", id);
+  ck_assert_str_eq(line, want);
+
+  w->refuse_tokenize = true; /* what is full is the cluster's fault */
+  m = submit_msg(3);
+  m.submit.prompt = (tri_wire_str){"x", 1};
+  begin_log();
+  submit(w, "a", &m);
+  end_log(line);
+  ck_assert_msg(strstr(line, " error=no_capacity"), "%s", line);
+  w->stats = stats;
+  submit(w, "a", &(tri_client_msg){.op = TRI_OP_STATS, .id = 4});
+  ck_assert_ptr_nonnull(strstr(stats, "\ntrireme:request_failure_total 1\n"));
+  ck_assert_ptr_nonnull(strstr(stats, "\ntrireme:request_invalid_total{reason=\"context_length_exceeded\"} 1\n"));
+  ck_assert_ptr_nonnull(strstr(stats, "\ntrireme:request_invalid_total{reason=\"not_found\"} 1\n"));
+  w->stats = NULL;
   world_destroy(w);
 }
 END_TEST
@@ -153,6 +197,7 @@ Suite *suite_core_request_log(void) {
   TCase *c = add_case(s, "lines");
   tcase_add_test(c, a_line_for_each_end);
   tcase_add_test(c, an_error_and_an_abort);
+  tcase_add_test(c, refusals);
   tcase_add_test(c, not_asked_for);
   tcase_add_test(c, owners);
   return s;

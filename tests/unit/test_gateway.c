@@ -341,7 +341,7 @@ START_TEST(hints) {
   expect_hint(g, "generate", "0.0.0.0", ""); /* without a tokenizer */
   g->model.tokenizer = (tri_tokenizer *)g;   /* nobody asks it */
   snprintf(want, sizeof want,
-           "try: curl http://[::1]:8000/v1/completions%s{\"model\":\"m\\\"1\",\"prompt\":\"Hello\"}'", json);
+           "try: curl http://[::1]:8000/v1/completions%s{\"model\":\"m\\\"1\",\"prompt\":\"37+48=\"}'", json);
   expect_hint(g, "generate", "::", want);
   g->model.template = (void *)g;
   expect_hint(g, "generate", "::1", want); /* the coordinator has another tokenizer */
@@ -349,7 +349,7 @@ START_TEST(hints) {
   g->o.http.api_key_file = "keys";
   snprintf(want, sizeof want,
            "try: curl http://10.0.0.1:8000/v1/chat/completions -H 'Authorization: Bearer KEY'%s{\"model\":\"m\\\"1\","
-           "\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}'",
+           "\"messages\":[{\"role\":\"user\",\"content\":\"37+48=\"}]}'",
            json);
   expect_hint(g, "generate", "10.0.0.1", want);
   g->o.http.api_key_file = NULL;

@@ -170,6 +170,8 @@ static const refusal refusals[] = {
     {"caller", v_str65, TRI_TOO_LARGE, "caller"},
     {"caller", v_line, BAD, "caller"},
     {"caller", v_1, BAD, "caller"},
+    {"external_id", v_str65, TRI_OK, ""},
+    {"external_id", v_line, BAD, "external_id"},
     {"cache_salt", v_bin3, BAD, "cache_salt"},
     {"on_disconnect", v_str, BAD, "on_disconnect"},
     {"priority", v_minus_2, TRI_OK, ""},

@@ -64,6 +64,7 @@ START_TEST(round_trip_client) {
             out.submit.on_disconnect == TRI_DISCONNECT_CONTINUE && !out.submit.token_ids && !out.submit.cache);
   ck_str(out.submit.cache_salt, "of one tenant");
   ck_str(out.submit.caller, "ann");
+  ck_str(out.submit.external_id, "ann-1");
   check_sampling(&in.submit.sampling, &out.submit.sampling, true);
 
   /* Defaults: only the prompt travels. */
@@ -180,7 +181,7 @@ START_TEST(round_trip_server) {
   ck_assert_int_eq(tri_server_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
   ck_str(out.status.model, "abacus");
   ck_str(out.status.task, "generate");
-  ck_assert(out.status.requests_aborted == 2 && out.status.requests_replayed == 4);
+  ck_assert(out.status.requests_aborted == 2 && out.status.requests_invalid == 6 && out.status.requests_replayed == 4);
   ck_assert(out.status.num_groups == 2 && out.status.groups[1].steps == 77 && out.status.ranks[0].pid == 4711 &&
             out.status.vocab_size == 50257);
   ck_assert(out.status.response_cache_hits == 1ull << 33 && out.status.response_cache_misses == 6 &&

@@ -84,6 +84,7 @@ void fill_submit(tri_submit *s) {
   s->return_token_ids = p->include_stop = true;
   s->cache_salt = str("of one tenant");
   s->caller = str("ann");
+  s->external_id = str("ann-1");
   s->on_disconnect = TRI_DISCONNECT_CONTINUE;
 }
 
@@ -122,6 +123,7 @@ void fill_status(tri_cluster_status *s) {
                             .requests_done = 9,
                             .requests_failed = 1,
                             .requests_aborted = 2,
+                            .requests_invalid = 6,
                             .requests_replayed = 4,
                             .prompt_tokens = 100,
                             .generation_tokens = 1000,
