@@ -5,8 +5,8 @@
 #   tests/gpu.sh sanitize  builds; every op on small shapes under compute-sanitizer (memcheck, initcheck, racecheck)
 #   tests/gpu.sh multi     builds; all-reduces, transfers and the exchange of rows over two devices, and over four and eight where they are; every checkpoint in float32
 #                          over two devices, tensor and pipeline parallel, and over four where they are
-#   tests/gpu.sh serve     builds; a cluster on one device, and over two where they are, answers the bundled model's questions; over two, many
-#                          prompts at once of a model with 8 billion parameters, too
+#   tests/gpu.sh serve     builds; a cluster on one device, and over two where they are, answers the bundled model's questions; over two, also many
+#                          prompts at once of a model with 8 billion parameters, and questions whose group is killed
 # TRIREME_GPU_BIN=FOLDER takes the programs and the module from there instead of building them. Exit code 77: no device.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -76,7 +76,31 @@ serve() {
   tests/e2e/answers.sh up 1 2 --backend cuda --dtype float32 || failed=1
   crowd -tp 2 || failed=1
   crowd -pp 2 || failed=1
+  killed || failed=1
   return $failed
+}
+
+# kill -9 of one of two groups under 60,000 questions: each is answered as by the reference.
+killed() {
+  local run up answers result=1 model=tests/models/abacus
+  run=$(mktemp -d) || return
+  export XDG_RUNTIME_DIR=$run XDG_STATE_HOME=$run/state TRIREME_ENDPOINT=ipc://$run/c.sock
+  for _ in $(seq 300); do cat "$model/questions.jsonl"; done >"$run/questions"
+  sed 's/^{"prompt": *\("[^"]*"\).*/{"prompt": \1, "temperature": 0, "max_tokens": 200}/' "$run/questions" >"$run/prompts"
+  "$bin/trireme" up --model "$model" --dtype float32 --backend "${BACKEND:-cuda}" -dp 2 >"$run/log" 2>&1 &
+  up=$!
+  "$bin/trireme" status --wait 60 >/dev/null
+  "$bin/trireme" submit --file "$run/prompts" --output "$run/answers" --concurrency 256 2>"$run/served" &
+  answers=$!
+  sleep 1
+  kill -9 "$("$bin/trireme" status --json | grep -o '"group":1,"rank":0,[^}]*"pid":[0-9]*' | grep -o '[0-9]*$')"
+  wait $answers
+  diff <(sed 's/.*"reference": *"\([^"]*\)".*/\1/' "$run/questions") <(sed 's/.*"text": *"\([^"]*\)".*/\1/' "$run/answers") >"$run/diff" && grep -q 'group 1 was killed' "$run/log" && result=0
+  [ $result = 0 ] && echo "a group killed under questions: $(tail -1 "$run/served"), all as the reference"
+  [ $result = 0 ] || { echo "a group killed under questions: FAILED"; head -4 "$run/diff"; tail "$run/log"; }
+  kill -INT $up && wait $up
+  rm -rf "$run"
+  return $result
 }
 
 # Many long prompts at once in a deep model: steps of many launches, and plans that are longer than what goes at once.
