@@ -179,10 +179,11 @@ static void end_at_once(struct shell *s, int64_t now, const char *why, bool fail
 }
 
 /* A fault ends the cluster, not its users. What a journal has goes on in the next start, and whoever is told of an end
- * gives up: as behind a kill, clients are told nothing and wait. */
+ * gives up: as behind a kill, clients are told nothing and wait. In a drain nobody is to wait: the end was asked for.
+ */
 static void end_by_fault(struct shell *s, int64_t now, const char *why) {
   tri_core_load load;
-  if (!s->keeper || s->keeper_failed) {
+  if (!s->keeper || s->keeper_failed || s->draining) {
     end_at_once(s, now, why, true);
     return;
   }

@@ -337,7 +337,7 @@ void gw_completion_submit(gw_exchange *x) {
   snprintf(s->id, sizeof s->id, "%s%s", s->form->id_prefix, first);
   memcpy(x->id, s->id, sizeof x->id);
   r->caller = x->caller;
-  r->external_id = x->external_id;
+  r->external_id = x->external_id[0] ? x->external_id : NULL;
   for (size_t i = 0; i < s->q->prompt.num; i++) {
     const gw_input *in = &s->q->prompt.items[i];
     trireme_error error = {0};

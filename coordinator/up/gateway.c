@@ -85,7 +85,7 @@ tri_status tri_up_gateway_check_port(const tri_up *u, tri_error *err) {
   }
   if (!failed) return TRI_OK;
   return tri_fail(err, TRI_IO, "http", "cannot listen at %s port %d: %s%s", place.address, place.port, strerror(failed),
-                  failed == EADDRINUSE ? "; --port N takes another one" : "");
+                  failed == EADDRINUSE ? "; --http [ADDR:]PORT, or --port of trireme serve, takes another one" : "");
 }
 
 static void start(tri_up *u) {

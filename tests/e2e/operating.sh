@@ -83,7 +83,7 @@ url=$(grep -o 'http://127.0.0.1:[0-9]*' <<<"$try" | head -n 1)
 since=$(date +%s%3N)
 said=$(timeout 20 "$BIN/trireme" serve "$MODEL" --port "${url##*:}" --endpoint "ipc://$RUN/second.sock" 2>&1) && fail "two clusters at one port"
 took=$(($(date +%s%3N) - since))
-grep -q "up: cannot listen at 127.0.0.1 port ${url##*:}: Address already in use; --port N takes another one\$" <<<"$said" || fail "a port that is taken: $said"
+grep -q "up: cannot listen at 127.0.0.1 port ${url##*:}: Address already in use; --http \[ADDR:\]PORT, or --port of trireme serve, takes another one\$" <<<"$said" || fail "a port that is taken: $said"
 grep -qv ' - up: ' <<<"$said" && fail "something was started for a port that is taken: $said"
 [ $took -lt 4000 ] || fail "a port that is taken was told after $took ms"
 

@@ -66,6 +66,20 @@ asks_again mpi2
 echo "one MPI job, started again: $(replayed) requests were run again, all $COUNT ended as undisturbed"
 stop_cluster USR1
 
+# A supervisor that is lost while it drains: the end was asked for, and clients hear of it instead of waiting for a next start.
+start_up "${common[@]}" --journal "$RUN/drained"
+TRIREME_RECONNECT_TIMEOUT_MS=60000 client submit --ignore-eos --max-tokens 3000 "count 1 to 40=" >"$RUN/drained.out" 2>"$RUN/drained.err" &
+asking=$!
+for _ in $(seq 200); do [ -s "$RUN/drained.out" ] && break || sleep 0.02; done
+kill -USR1 "$CLUSTER"
+for _ in $(seq 100); do grep -q 'SIGUSR1: finishing what runs' "$RUN/log" && break || sleep 0.02; done
+since=$(now_ms)
+kill -9 "$CLUSTER"
+wait $asking && fail "a request ended well without its cluster"
+[ $(($(now_ms) - since)) -lt 5000 ] || fail "a client waited $(($(now_ms) - since)) ms for a next start"
+grep -q "the cluster's supervisor is gone" "$RUN/drained.err" || fail "a client heard something else: $(cat "$RUN/drained.err")"
+nothing_left 5
+
 # A byte that was durable.
 file=$(find "$RUN/journal" -name '*.journal' | sort | head -1)
 start_up "${common[@]}" "${kept[@]}" --max-restarts 0
