@@ -25,9 +25,11 @@ tri_status status_of_end(const tri_core *c) {
   return c->has_journal && !c->draining ? TRI_COORDINATOR_LOST : TRI_PEER_LOST;
 }
 
-/* Ends what waits: no group will come. */
+/* Ends what waits: no group will come. Jobs may come, and be cancelled, until the cluster has ended: their clients hear
+ * of that, and the next start has to know it. */
 static void fail_waiting(tri_core *c, int64_t now, const char *reason) {
   tri_error ran = {0}, queued = {0};
+  bool was_ending = c->ending;
   c->ending = true;
   tri_status st = status_of_end(c);
   tri_fail(&ran, st, "", "the group that ran this job was lost: %s", reason);
@@ -36,6 +38,7 @@ static void fail_waiting(tri_core *c, int64_t now, const char *reason) {
     next = TAILQ_NEXT(j, links);
     if (j->state == JOB_QUEUED) job_fail(c, now, j, j->runs ? &ran : &queued);
   }
+  c->ending = was_ending;
 }
 
 void jobs_lose_group(tri_core *c, int64_t now, uint32_t index, const char *reason) {

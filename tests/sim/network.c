@@ -102,7 +102,6 @@ static void group_message(sim *s, const event *e) {
     return;
   }
   if (e->number == g->cut_line) return;
-  if (m.op == TRI_GROUP_REGISTER && e->number != g->ghost_line) groups_count_death(s, e->who, m.reg.epoch - 1);
   tri_peer from = network_group(e->who, e->number);
   tri_keeper_came_as(s->keeping.keeper, e->data, e->len);
   tri_core_worker(s->core, world_clock(s), &from, &m);

@@ -31,7 +31,8 @@ static void write_all(struct world *w) { ck_assert(tri_keeper_write(w->keeper, N
 /* What is written becomes durable. */
 static void make_durable(struct world *w) {
   write_all(w);
-  for (int i = 0; i < 5000 && w->core->durable < tri_core_oldest_record(w->core); i++) {
+  const tri_core *c = w->core;
+  for (int i = 0; i < 5000 && (c->has_undurable || c->durable < tri_core_oldest_record(c)); i++) {
     usleep(1000);
     ck_assert(tri_keeper_take_sync(w->keeper, w->core, w->now, NULL) == TRI_OK);
   }
@@ -235,6 +236,33 @@ START_TEST(ends_that_were_no_tokens) {
 }
 END_TEST
 
+/* A cluster whose last group is lost still takes jobs until it has ended: the next start knows what their clients have
+ * heard, and goes on with those that it has ended itself. */
+START_TEST(cancelled_while_it_ends) {
+  struct world *w = begin(1);
+  w->core->cfg.lost_for_good = true;
+  tri_client_msg m = named_msg(1, 7);
+  struct stream *s = submit(w, "a", &m);
+  make_durable(w);
+  lose(w, 0, 1);
+  ck_assert_str_eq(s->code, "coordinator_lost");
+  m = named_msg(2, 8);
+  tri_client_msg cancel = {
+      .op = TRI_OP_CANCEL, .id = 9, .cancel = {.request_id = m.submit.request_id, .has_request_id = true}};
+  s = submit(w, "a", &m);
+  make_durable(w);
+  submit(w, "d", &cancel);
+  ck_assert(s->accepted == 1 && s->done);
+  die(w);
+  w = begin(1);
+  ck_assert_int_eq(w->num_assigns, 1);
+  s = attach_to(w, 1, 8);
+  ck_assert(s->done && s->choice[0].reason == TRI_FINISH_ABORT);
+  ck_assert(!attach_to(w, 2, 7)->done);
+  die(w);
+}
+END_TEST
+
 /* A group that was lost in the first start, and the seed of a beam search, which begins anew. */
 START_TEST(two_deaths) {
   struct world *w = begin(1);
@@ -377,6 +405,7 @@ Suite *suite_core_restore(void) {
   tcase_add_test(t, ends_of_the_cluster);
   tcase_add_test(t, words_before_it_is_ready);
   tcase_add_test(t, ends_that_were_no_tokens);
+  tcase_add_test(t, cancelled_while_it_ends);
   tcase_add_test(t, two_deaths);
   tcase_add_test(t, accepted_is_durable);
   tcase_add_test(t, no_room_for_records);
