@@ -80,7 +80,7 @@ test_memory() {
 
 # The release tests wait for each other and for clocks a third of the time, which the sanitizers' work fills, behind them.
 sanitize() {
-  renice -n 10 -p "$BASHPID" >/dev/null
+  renice -n 19 -p "$BASHPID" >/dev/null
   test_addresses || echo "sanitizers: address, undefined" >>build/sanitizers.failed
   test_threads || echo "sanitizer: threads" >>build/sanitizers.failed
   [ $memory = 0 ] || test_memory || echo "sanitizer: memory" >>build/sanitizers.failed

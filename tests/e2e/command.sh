@@ -188,6 +188,7 @@ want 3 'no folder meta-llama/Llama-3.1-8B: nothing is downloaded' "$trireme" pla
 # The Slurm script without Slurm: what its cluster ended with is its end, with prompts and without.
 batch=(env SLURM_JOB_ID=1 TP=1 PP=1 MODEL=/nonexistent OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
 script=$SRC/cluster-configs/trireme.sbatch
+: >"$dir/none.jsonl" # which nobody reads: the model is looked at first
 want 3 'no folder /nonexistent' timeout 20 "${batch[@]}" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" PROMPTS=none.jsonl bash "$script"
 want 3 'no folder /nonexistent' timeout 20 "${batch[@]}" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" bash "$script"
 # shellcheck disable=SC2016
