@@ -211,7 +211,9 @@ void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32
   queue_push(c, now, j);
   record_accepted(c, j);
   job_mark(c, j);
-  if (!answer_find(c, now, j)) job_dispatch(c, now);
+  if (answer_find(c, now, j)) return;
+  job_dispatch(c, now);
+  jobs_end_late(c, now);
 }
 
 static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {

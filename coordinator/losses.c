@@ -27,7 +27,7 @@ tri_status status_of_end(const tri_core *c) {
 
 /* Ends what waits: no group will come. Jobs may come, and be cancelled, until the cluster has ended: their clients hear
  * of that, and the next start has to know it. */
-static void fail_waiting(tri_core *c, int64_t now, const char *reason) {
+static void end_waiting(tri_core *c, int64_t now, const char *reason) {
   tri_error ran = {0}, queued = {0};
   bool was_ending = c->ending;
   c->ending = true;
@@ -39,6 +39,10 @@ static void fail_waiting(tri_core *c, int64_t now, const char *reason) {
     if (j->state == JOB_QUEUED) job_fail(c, now, j, j->runs ? &ran : &queued);
   }
   c->ending = was_ending;
+}
+
+void jobs_end_late(tri_core *c, int64_t now) {
+  if (c->draining && !replay_has_hope(c)) end_waiting(c, now, c->last_loss);
 }
 
 void jobs_lose_group(tri_core *c, int64_t now, uint32_t index, const char *reason) {
@@ -60,7 +64,7 @@ void jobs_lose_group(tri_core *c, int64_t now, uint32_t index, const char *reaso
     waiting++;
   }
   if (!replay_has_hope(c))
-    fail_waiting(c, now, reason);
+    end_waiting(c, now, reason);
   else if (waiting)
     tri_log(TRI_LOG_INFO, "jobs", "%u jobs of group %u wait to be run again", waiting, index);
 }

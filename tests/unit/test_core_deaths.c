@@ -106,11 +106,14 @@ END_TEST
 START_TEST(no_hope) {
   struct world *w = world_create(2); /* draining, a group is left for those of the other, and then none */
   for (uint32_t g = 0; g < 2; g++) start_group(w, g, 1, 1);
-  struct stream *s[2];
+  struct stream *s[3];
   for (uint64_t i = 0; i < 2; i++) {
     tri_client_msg m = submit_msg(i + 1);
     s[i] = submit(w, "a", &m);
   }
+  tri_client_msg text = submit_msg(3);
+  text.submit.prompt = (tri_wire_str){"Hello", 5};
+  s[2] = submit(w, "a", &text);
   tri_core_drain(w->core);
   lose(w, 0, 1);
   ck_assert(!s[0]->done && went_to(last_assign(w), 1, 1));
@@ -119,7 +122,12 @@ START_TEST(no_hope) {
     expect_error(s[i], "peer_lost", "");
     ck_assert(strstr(s[i]->message, "no disk"));
   }
-  ck_assert_uint_eq(tri_core_lost(w->core), 2);
+  static const uint32_t ids[] = {5, 6, 7};
+  ck_assert(!s[2]->done && !tri_core_is_idle(w->core)); /* its text is being looked at */
+  tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, ids, 3, 0);
+  expect_error(s[2], "peer_lost", "");
+  ck_assert_uint_eq(tri_core_lost(w->core), 3);
+  ck_assert(tri_core_is_idle(w->core));
   world_destroy(w);
 
   w = world_create(1); /* one MPI job */
