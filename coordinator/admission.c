@@ -146,18 +146,8 @@ tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st,
 }
 
 bool admission_is_invalid(const tri_error *err) {
-  switch (err->status) {
-  case TRI_INVALID_ARGUMENT:
-  case TRI_OUT_OF_RANGE:
-  case TRI_UNKNOWN_FIELD:
-  case TRI_UNSUPPORTED:
-  case TRI_NOT_FOUND:
-  case TRI_CORRUPT:
-  case TRI_TOO_LARGE:
-  case TRI_PERMISSION: return true;
-  case TRI_NO_CAPACITY: return err->field[0] != '\0'; /* a full queue names none */
-  default: return false;
-  }
+  bool cannot_fit = err->status == TRI_NO_CAPACITY && err->field[0]; /* a full queue names no field */
+  return cannot_fit || tri_status_is_refusal(err->status);
 }
 
 const char *admission_reason(tri_status st) {

@@ -458,16 +458,8 @@ int tri_exit_code(tri_status st) {
   case TRI_OK: return TRI_EXIT_OK;
   case TRI_USAGE: return TRI_EXIT_USAGE;
   case TRI_DEVICE_LOST: return TRI_EXIT_DEVICE;
-  case TRI_INVALID_ARGUMENT:
-  case TRI_OUT_OF_RANGE:
-  case TRI_UNKNOWN_FIELD:
-  case TRI_UNSUPPORTED:
-  case TRI_NOT_FOUND:
-  case TRI_CORRUPT:
-  case TRI_TOO_LARGE:
-  case TRI_PERMISSION:
   case TRI_OVERFLOW:
   case TRI_NO_CAPACITY: return TRI_EXIT_REFUSED;
-  default: return TRI_EXIT_FAILED;
+  default: return tri_status_is_refusal(st) ? TRI_EXIT_REFUSED : TRI_EXIT_FAILED;
   }
 }

@@ -25,6 +25,20 @@ tri_status tri_status_of_code(const char *code, size_t len) {
 
 const char *tri_status_text(tri_status s) { return (unsigned)s < TRI_STATUS_COUNT ? words[s].text : "unknown status"; }
 
+bool tri_status_is_refusal(tri_status s) {
+  switch (s) {
+  case TRI_INVALID_ARGUMENT:
+  case TRI_OUT_OF_RANGE:
+  case TRI_UNKNOWN_FIELD:
+  case TRI_UNSUPPORTED:
+  case TRI_NOT_FOUND:
+  case TRI_CORRUPT:
+  case TRI_TOO_LARGE:
+  case TRI_PERMISSION: return true;
+  default: return false;
+  }
+}
+
 void tri_error_clear(tri_error *err) {
   if (!err) return;
   err->status = TRI_OK;

@@ -6,6 +6,7 @@
 #ifndef TRI_RUNTIME_BASE_STATUS_H
 #define TRI_RUNTIME_BASE_STATUS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -50,6 +51,9 @@ typedef enum tri_status {
 const char *tri_status_name(tri_status s);
 /* Returns "invalid_argument", the name as messages carry it. Never NULL. */
 const char *tri_status_code(tri_status s);
+/* Returns whether a status says that what was asked for is wrong, and nothing else has failed. A lack of room may be
+ * either. */
+bool tri_status_is_refusal(tri_status s);
 /* Returns the error with this code (len bytes, no NUL needed); TRI_INTERNAL where there is none. */
 tri_status tri_status_of_code(const char *code, size_t len);
 /* Returns "invalid argument". Never NULL. */

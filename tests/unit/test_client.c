@@ -100,7 +100,7 @@ static void *take_and_close(void *arg) {
   return NULL;
 }
 
-/* Who has no keys is not sent to look for some. */
+/* A server that closes connections at once is not taken for one that wants keys. */
 START_TEST(test_no_files_left) {
   pthread_t thread;
   struct sockaddr_un addr = {.sun_family = AF_UNIX, .sun_path = TRI_TEST_SCRATCH "/full.sock"};
