@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # More connections than files, and messages without end: a normal client's stream goes on beside both, its connection stays, and a group that is
-# lost meanwhile comes back.
+# lost meanwhile comes back. A flood of connections that come and go costs no group.
 # HOSTILE: the program built from tests/tools/hostile_client.c.
 here=$(dirname "$0")
 . "$here/lib.sh"
@@ -102,5 +102,21 @@ for _ in $(seq 50); do code=$(status) && [ "$code" = 200 ] && break; sleep 0.1; 
 [ "$code" = 200 ] || fail "the gateway answers $code after too many connections"
 kill $gateway
 wait $gateway
+stop_cluster TERM
+
+# A flood of connections that come and go: it takes all of a thread of the library, and not the one that hears the groups.
+: >"$RUN/log"
+start_up --replicas 2 --watchdog-timeout 2
+for ((i = 0; i < 2000; i++)); do echo '{"prompt": "37+48=", "max_tokens": 4, "temperature": 0}'; done >"$RUN/load"
+"$HOSTILE" "$socket" flood 16000 12000 >"$RUN/flood" &
+flood=$!
+"$HOSTILE" "$socket" flood 16000 12000 >"$RUN/flood2" &
+flood2=$!
+"$BIN/trireme" submit --file "$RUN/load" --concurrency 4 --output "$RUN/answers" 2>"$RUN/load.err" || fail "beside a flood: $(cat "$RUN/load.err")"
+[ "$(grep -c '"text": *"85"' "$RUN/answers")" = 2000 ] || fail "an answer beside a flood is wrong: $(grep -v '"85"' "$RUN/answers" | head -n 1)"
+wait $flood $flood2 || fail "hostile_client flood: code $?"
+echo "  $(cat "$RUN/flood" "$RUN/flood2")"
+grep -E "silent|is lost" "$RUN/log" && fail "a flood of connections has cost a group"
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "no service after a flood of connections"
 stop_cluster TERM
 echo "connections: all as expected"

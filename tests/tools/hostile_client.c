@@ -2,13 +2,17 @@
 /* A client that means ill, on a unix socket, without the ZeroMQ library: it speaks ZMTP 3 itself, so that it can speak
  * it wrongly.
  *
- *   hostile_client PATH noise N            N connections of random bytes, every cut of a greeting, wrong greetings and
- * commands hostile_client PATH half N MS          N connections that say nothing for MS ms hostile_client PATH payloads
- * proper connections, then bytes that are no request: each gets an error or a closed connection hostile_client PATH
- * multipart          messages of several frames: the same hostile_client PATH endless N BYTES MS N connections send one
- * message without end in frames of BYTES, for MS ms, again when thrown out hostile_client PATH mute N MS          N
- * clients submit large jobs and read nothing for MS ms hostile_client PATH vanish N           N clients submit, read a
- * little and are gone
+ *   hostile_client PATH MODE [NUMBER]...
+ *
+ * - noise N: N connections of random bytes, every cut of a greeting, wrong greetings and commands.
+ * - half N MS: N connections that say nothing for MS ms.
+ * - flood N MS: N connections at a time that greet for a security the other side has not, and go; for MS ms.
+ * - payloads: proper connections, then bytes that are no request: each gets an error or a closed connection.
+ * - multipart: messages of several frames: the same.
+ * - endless N BYTES MS: N connections send one message without end in frames of BYTES, for MS ms, again when thrown
+ * out.
+ * - mute N MS: N clients submit large jobs and read nothing for MS ms.
+ * - vanish N: N clients submit, read a little and are gone.
  *
  * Exit code 0: the other side did what it should. Everything is bounded in count and time. */
 #include <errno.h>
@@ -30,7 +34,7 @@ enum {
   GREETING = 64,
   MAX_REQUEST = 1 << 20,
   ANSWER_MS = 2000,
-  MAX_CONNECTIONS = 4096,
+  MAX_CONNECTIONS = 16384,
   MORE = 1,
   LONG = 2,
   COMMAND = 4
@@ -267,18 +271,24 @@ static void noise(int count) {
   printf("noise: %d connections\n", 2 * count + GREETING + 1);
 }
 
+/* Opens a connection without waiting for anybody but, while *patience lasts, for room in the listener's queue. */
+static int dial_half(int *patience) {
+  struct sockaddr_un a = {.sun_family = AF_UNIX};
+  snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -1;
+  while (connect(fd, (struct sockaddr *)&a, sizeof a) && (*patience)-- > 0) usleep(1000);
+  return fd;
+}
+
 static void half_open(int count, int ms) {
   static int fds[MAX_CONNECTIONS];
   uint8_t g[GREETING];
-  int open_now = 0, patience = 200;
+  int open_now = 0, patience = 1000;
   greeting(g);
   for (int i = 0; i < count && i < MAX_CONNECTIONS; i++) {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = dial_half(&patience);
     if (fd < 0) break;
-    /* When the queue is full the rest waits for a moment. */
-    while (connect(fd, (struct sockaddr *)&a, sizeof a) && patience-- > 0) usleep(5000);
     if (i % 2) send(fd, g, draw() % GREETING, MSG_NOSIGNAL | MSG_DONTWAIT);
     fds[open_now++] = fd;
   }
@@ -286,6 +296,28 @@ static void half_open(int count, int ms) {
   fflush(stdout);
   usleep((useconds_t)ms * 1000);
   for (int i = 0; i < open_now; i++) close(fds[i]);
+}
+
+/* They come and go together, which is the most work at a time for the other side. */
+static void flood(int count, int ms) {
+  static int fds[MAX_CONNECTIONS];
+  uint8_t g[GREETING];
+  unsigned total = 0;
+  greeting(g);
+  memcpy(g + 12, "CURVE", 5);
+  for (int64_t until = now_ms() + ms; now_ms() < until;) {
+    int open_now = 0;
+    while (open_now < count && open_now < MAX_CONNECTIONS && now_ms() < until) {
+      int patience = 1000, fd = dial_half(&patience);
+      if (fd < 0) break;
+      fds[open_now++] = fd;
+    }
+    for (int i = 0; i < open_now; i++) send(fds[i], g, sizeof g, MSG_NOSIGNAL | MSG_DONTWAIT);
+    usleep(200000);
+    for (int i = 0; i < open_now; i++) close(fds[i]);
+    total += (unsigned)open_now;
+  }
+  printf("flood: %u connections, %d at a time\n", total, count);
 }
 
 static void payloads(void) {
@@ -425,7 +457,7 @@ static int number(char **argv, int argc, int i, int fallback) { return i < argc 
 int main(int argc, char **argv) {
   struct rlimit files;
   if (argc < 3) {
-    fprintf(stderr, "Usage: hostile_client PATH noise|half|payloads|multipart|endless|mute|vanish [NUMBER]...\n");
+    fprintf(stderr, "Usage: hostile_client PATH noise|half|flood|payloads|multipart|endless|mute|vanish [NUMBER]...\n");
     return 2;
   }
   path = argv[1];
@@ -437,6 +469,8 @@ int main(int argc, char **argv) {
     noise(number(argv, argc, 3, 500));
   else if (!strcmp(what, "half"))
     half_open(number(argv, argc, 3, 2000), number(argv, argc, 4, 2000));
+  else if (!strcmp(what, "flood"))
+    flood(number(argv, argc, 3, 16000), number(argv, argc, 4, 10000));
   else if (!strcmp(what, "payloads"))
     payloads();
   else if (!strcmp(what, "multipart"))
