@@ -95,6 +95,7 @@ typedef struct tri_core_config {
   int64_t max_prompt;  /* tokens at which the tokenizer gives up */
   int64_t silence_ns;  /* a rank that reports nothing for so long is lost */
   int64_t watchdog_ns; /* a busy group without progress for so long is stalled */
+  int64_t lease_ns;    /* from one word to a rank to the next, which keep it from leaving */
   tri_core_io io;
 } tri_core_config;
 

@@ -6,7 +6,7 @@
 #include "coordinator/state.h"
 #include "runtime/base/log.h"
 
-enum { LEASE_NS = 1000000000, LAST_WORDS_NS = 200000000 };
+enum { LAST_WORDS_NS = 200000000 };
 static const uint64_t EPOCHS_AHEAD = UINT64_C(1) << 32; /* of the last start: a time in seconds is one, too */
 
 static bool is_here(const group *g) { return g->state != GROUP_ABSENT && g->state != GROUP_LOST; }
@@ -281,7 +281,7 @@ void members_lease(tri_core *c, int64_t now) {
   tri_group_msg m = {.op = TRI_GROUP_LEASE, .lease = {.time_ms = (uint64_t)(now / 1000000)}};
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     group *g = &c->groups[i];
-    if (!group_is_watched(c, g) || now - g->last_lease < LEASE_NS) continue;
+    if (!group_is_watched(c, g) || now - g->last_lease < c->cfg.lease_ns) continue;
     g->last_lease = now;
     for (uint32_t r = 0; r < g->world; r++)
       if (g->ranks[r].known) c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[r].peer, &m);

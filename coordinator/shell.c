@@ -2,6 +2,7 @@
 /* The calls of the core on the world, and how it is made. */
 #include "coordinator/shell.h"
 
+#include <math.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -20,6 +21,9 @@ enum {
 /* Share of the watchdog's timeout after which a rank that reports nothing is lost: shorter than the whole,
  * so that a silent rank is named before its group counts as stalled. */
 #define SILENCE_SHARE 0.75
+/* The same of a lease after which the next one leaves, and at most so many seconds. */
+#define LEASE_SHARE 0.25
+#define LONGEST_LEASE_S 1.0
 
 /* ---- calls of the core ---- */
 
@@ -195,6 +199,7 @@ tri_status shell_open_core(struct shell *s, tri_error *err) {
                         .max_prompt = s->model.max_prompt,
                         .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9) + longest_hold_ns(&s->opts),
                         .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
+                        .lease_ns = (int64_t)(fmin(s->opts.lease * LEASE_SHARE, LONGEST_LEASE_S) * 1e9),
                         .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, rank_came, group_lost,
                                group_ready, hang, draw, record}};
   tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);

@@ -2,6 +2,7 @@
 /* The control thread of a worker: its line to the coordinator. */
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -16,13 +17,16 @@
 #include "worker/plan/machine_file.h"
 #include "worker/worker.h"
 
-/* COUNT_MS: between two reports of what experts have had to do, for which a device's steps are waited for. IDLED_MS:
- * between two reports because the leader has run out of work, which short jobs make it do often; and how long
- * a follower, which hears nothing of that, has had no new step when it takes itself for idle. AGAIN_MS: between two
- * looks for a coordinator that is away. WORDS_MS: for a first connection, of a worker that ends with a reason. */
+/* HEALTH_MS: between two reports, or a share of the watchdog's timeout where that is less: a rank counts as silent
+ * after three quarters of it. COUNT_MS: between two reports of what experts have had to do, for which a device's steps
+ * are waited for. IDLED_MS: between two reports because the leader has run out of work, which short jobs make it do
+ * often; and how long a follower, which hears nothing of that, has had no new step when it takes itself for idle.
+ * AGAIN_MS: between two looks for a coordinator that is away. WORDS_MS: for a first connection, of a worker that ends
+ * with a reason. */
 enum {
   COUNT_MS = 10000,
   HEALTH_MS = 1000,
+  HEALTH_SHARE = 4,
   IDLED_MS = 100,
   POLL_MS = 250,
   AGAIN_MS = 100,
@@ -41,6 +45,7 @@ struct control {
   tri_buf buf;
   tri_outbox *unsent; /* popped, but the socket was full */
   uint64_t seq;
+  int health_ms, poll_ms;
   int64_t last_health, last_idled, last_lease, last_count;
   uint64_t seen_step, sent_step; /* when last looked at; in the last report */
   uint32_t sent_layer;           /* in that report */
@@ -346,7 +351,7 @@ static void report(struct control *c) {
   if (atomic_load(&w->experts_counted)) send_experts(c);
   bool idled = now - c->last_idled >= IDLED_MS * 1000000LL && atomic_exchange(&w->idled, false);
   if (idled) c->last_idled = now;
-  if (has_come_to_rest(c, now) || idled || now - c->last_health >= HEALTH_MS * 1000000LL) {
+  if (has_come_to_rest(c, now) || idled || now - c->last_health >= c->health_ms * 1000000LL) {
     send_health(c);
     c->last_health = now;
   }
@@ -396,7 +401,7 @@ static void run(struct control *c) {
     int ready = 0;
     uint64_t count;
     bool soon = atomic_load(&w->idled) || is_untold(c);
-    int wait_ms = soon ? IDLED_MS : POLL_MS;
+    int wait_ms = soon && c->poll_ms > IDLED_MS ? IDLED_MS : c->poll_ms;
     tri_zpoll_wait(items, 2, c->connected ? wait_ms : AGAIN_MS, &ready);
     if (items[1].ready && read(w->notify_fd, &count, sizeof count) < 0 && errno != EAGAIN) break;
     receive(c);
@@ -422,6 +427,8 @@ static void *control_main(void *arg) {
   tri_status st;
   uname(&c.host);
   tri_worker *w = c.w;
+  c.health_ms = (int)fmin(w->opts.watchdog_timeout * 1e3 / HEALTH_SHARE, HEALTH_MS);
+  c.poll_ms = c.health_ms < 2 * POLL_MS ? c.health_ms / 2 : POLL_MS;
   TRI_TRY(tri_arena_create(64 << 10, &c.arena));
   TRI_TRY(tri_zcontext_create(&c.z, &err));
   TRI_TRY(open_link(&c, &err));

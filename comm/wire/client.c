@@ -129,9 +129,9 @@ bool tri_wire_is_caller(const char *name, size_t len) { return is_visible(name, 
 
 /* Both stand in lines of the log. */
 static tri_status check_names(tri_unpacker *d, tri_wire_str caller, tri_wire_str external_id) {
-  bool is_caller = !is_visible(caller.s, caller.len);
-  if (!is_caller && is_visible(external_id.s, external_id.len)) return TRI_OK;
-  const char *field = is_caller ? "caller" : "external_id";
+  bool caller_is_wrong = !is_visible(caller.s, caller.len);
+  if (!caller_is_wrong && is_visible(external_id.s, external_id.len)) return TRI_OK;
+  const char *field = caller_is_wrong ? "caller" : "external_id";
   return tri_fail(d->err, TRI_INVALID_ARGUMENT, field, "%s has other bytes than visible characters of ASCII", field);
 }
 

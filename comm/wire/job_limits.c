@@ -101,10 +101,10 @@ tri_status tri_job_check_fit(const tri_job_limits *l, const tri_job_request *r, 
     return tri_fail(err, TRI_UNSUPPORTED, "prompt_logprobs", "the tokens of a %s have no log probabilities",
                     names[l->use].noun);
   if ((uint64_t)s->n > l->max_num_seqs)
-    return tri_fail(err, TRI_NO_CAPACITY, "n", "n is %lld, the limit is max_num_seqs %llu", (long long)s->n,
+    return tri_fail(err, TRI_OUT_OF_RANGE, "n", "n is %lld, the limit is max_num_seqs %llu", (long long)s->n,
                     (llu)l->max_num_seqs);
   if ((uint64_t)s->num_beams > l->max_num_seqs)
-    return tri_fail(err, TRI_NO_CAPACITY, "num_beams", "num_beams is %lld, the limit is max_num_seqs %llu",
+    return tri_fail(err, TRI_OUT_OF_RANGE, "num_beams", "num_beams is %lld, the limit is max_num_seqs %llu",
                     (long long)s->num_beams, (llu)l->max_num_seqs);
   return TRI_OK;
 }

@@ -35,8 +35,8 @@ typedef struct tri_job_request {
 /* Checks that there are tokens, that every id that the request names is one of the vocabulary's, and that something is
  * left that may be drawn. */
 tri_status tri_job_check_tokens(const tri_job_limits *l, const tri_job_request *r, tri_error *err);
-/* Checks that the request fits into the group. TRI_NO_CAPACITY with the field, the numbers and the limit: it never
- * will. */
+/* Checks that the request fits into the group. TRI_NO_CAPACITY with the field, the numbers and the limit: its tokens
+ * never will. TRI_OUT_OF_RANGE: more sequences than the group has. */
 tri_status tri_job_check_fit(const tri_job_limits *l, const tri_job_request *r, tri_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The step thread of an idle rank hangs, while its process goes on reporting: that is noticed within 5 s of the next request (or
+# An idle group lives with the shortest limits. Then the step thread of an idle rank hangs, while its process goes on reporting: that is noticed within 5 s of the next request (or
 # ten times what a layer was predicted to take, where the machine is busy: 12 s here), and the group starts again and answers it. STOP_THREAD: the program built from tests/tools/stop_thread.c.
 . "$(dirname "$0")/lib.sh"
 STOP_THREAD=${STOP_THREAD:?the program that stops a thread}
@@ -66,6 +66,17 @@ hangs_without_coordinator() {
   echo "rank 0 hung while idle, and the coordinator was killed: noticed after $LOST ms"
 }
 
+# A group that has nothing to do lives, and hears that its coordinator does, with the shortest limits there are.
+lives_with_short_limits() {
+  : >"$RUN/log"
+  start_mpi 2 1 --watchdog-timeout 0.5 --lease 1
+  sleep 5
+  [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "no answer of an idle group with short limits"
+  stop_cluster USR1
+  echo "a group that was idle for 5 s lives with --watchdog-timeout 0.5 --lease 1"
+}
+
+lives_with_short_limits
 hangs 0
 hangs 0 -tp 2
 hangs 1 -tp 2

@@ -167,6 +167,7 @@ static bool open_core(sim *s) {
                                 .max_prompt = MODEL_LEN,
                                 .silence_ns = 4 * SECOND,
                                 .watchdog_ns = 8 * SECOND,
+                                .lease_ns = SECOND,
                                 .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, rank_came, group_lost,
                                        group_ready, hang, draw, record}};
   for (uint32_t i = 0; i < s->num_groups; i++) {

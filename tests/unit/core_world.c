@@ -296,6 +296,7 @@ static struct world *create_of(const tri_core_config *limits, uint32_t groups, u
   config.max_prompt = MODEL_LEN;
   config.silence_ns = 4 * SECOND;
   config.watchdog_ns = 10 * SECOND;
+  config.lease_ns = SECOND;
   config.io = (tri_core_io){w,         to_client,  look,        to_worker, tokenize, tokenize_stop,
                             rank_came, group_lost, group_ready, hang,      draw,     record};
   ck_assert_int_eq(tri_core_create(&config, w->now, &w->core), TRI_OK);

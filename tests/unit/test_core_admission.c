@@ -30,7 +30,7 @@ START_TEST(test_refused_submits) {
   refuse(w, &m, "no_capacity", "prompt");
   ck_assert_uint_eq(w->stopped_job, 0); /* there is no text of theirs to be given up, nor perhaps a tokenizer */
   m = good, m.id = 6, m.submit.sampling.n = SLOTS + 1;
-  refuse(w, &m, "no_capacity", "n");
+  refuse(w, &m, "out_of_range", "n");
   struct tri_wire_bias bias = {.id = 4000};
   m = good, m.id = 7, m.submit.sampling.num_logit_bias = 1, m.submit.sampling.logit_bias = &bias;
   refuse(w, &m, "out_of_range", "logit_bias");
@@ -123,7 +123,7 @@ START_TEST(test_model_beams) {
   }
   tri_client_msg m = submit_msg(9);
   m.submit.sampling.has_num_beams = true, m.submit.sampling.num_beams = SLOTS + 1;
-  refuse(w, &m, "no_capacity", "num_beams");
+  refuse(w, &m, "out_of_range", "num_beams");
   w->model.generation.repetition_penalty = 1.2;
   m.id = 10, m.submit.sampling.num_beams = 2;
   refuse(w, &m, "unsupported", "repetition_penalty");

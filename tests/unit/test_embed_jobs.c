@@ -166,6 +166,7 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
                        .max_prompt = 2 * MODEL_LEN, /* a group may have less */
                        .silence_ns = 400 * SECOND,
                        .watchdog_ns = 1000 * SECOND,
+                       .lease_ns = SECOND,
                        .io = {w, to_client, look, to_worker, tokenize, tokenize_stop, rank_came, group_lost,
                               group_ready, hang, draw, NULL}};
   ck_assert_int_eq(tri_core_create(&c, w->now, &w->core), TRI_OK);

@@ -64,10 +64,10 @@ START_TEST(test_choices) {
   s.n = s.num_beams = 4;
   ck_assert_int_eq(fit(l, 8, 0, s, &err), TRI_OK);
   s.n = 5;
-  expect(fit(l, 8, 0, s, &err), TRI_NO_CAPACITY, &err, "n", "n is 5, the limit is max_num_seqs 4");
+  expect(fit(l, 8, 0, s, &err), TRI_OUT_OF_RANGE, &err, "n", "n is 5, the limit is max_num_seqs 4");
   s.n = 1;
   s.num_beams = 5;
-  expect(fit(l, 8, 0, s, &err), TRI_NO_CAPACITY, &err, "num_beams", "num_beams is 5, the limit is max_num_seqs 4");
+  expect(fit(l, 8, 0, s, &err), TRI_OUT_OF_RANGE, &err, "num_beams", "num_beams is 5, the limit is max_num_seqs 4");
   s.num_beams = 1;
   s.n = 1;
   s.prompt_logprobs = 0;
