@@ -26,12 +26,12 @@ void tri_client_copy(char *out, size_t cap, tri_wire_str s) {
   snprintf(out, cap, "%.*s", (int)(s.len < cap ? s.len : cap - 1), s.s ? s.s : "");
 }
 
-/* A coordinator without files takes a connection and closes it. So does one, as seen from here, that wants keys over a
- * socket file, or other keys. */
+/* A coordinator without files, or to which too many come at once, takes a connection and closes it. So does one, as
+ * seen from here, that wants keys over a socket file, or other keys. */
 static trireme_result cut_off(const trireme *c, trireme_error *error) {
   return tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, NULL,
-                        "the coordinator at %s closes each connection at once: it has no files left for more (ulimit "
-                        "-n; its log says so), or %s",
+                        "the coordinator at %s closes each connection at once: it has no files left for more, or too "
+                        "many come (its log says which), or %s",
                         c->endpoint,
                         c->has_keys ? "--server-key is not its public key, or it uses no keys"
                                     : "it wants keys: --key-file, made by trireme keygen, and --server-key");

@@ -376,7 +376,7 @@ typedef struct trireme_status {
   /* Jobs that were refused, or ended in the queue, by the limit, since the start; and connections. */
   uint64_t refused_max_queue, refused_max_queue_bytes, refused_client_jobs, refused_client_bytes;
   uint64_t expired_max_queue_time;
-  uint64_t refused_connections; /* for want of files */
+  uint64_t refused_connections; /* for want of files, or since too many came a second */
   uint64_t cut_connections;     /* that sent a message without end */
   uint64_t requests_invalid;    /* that were refused for what they asked, which requests_failed does not count */
 } trireme_status;

@@ -18,15 +18,18 @@
 #include "coordinator/library_calls.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/wait.h"
 
 enum {
   MOST_DESCRIPTORS = 1 << 20, /* that are counted */
   MOST_RESERVED = 256,        /* descriptors that clients leave, half of them for workers, half for files */
   RESERVED_SHARE = 4,         /* of all, where those are fewer */
   MOST_SUSPECTS = 64,         /* of one look */
-  FORGIVEN = 1 << 10          /* bytes a second */
+  FORGIVEN = 1 << 10,         /* bytes a second */
 };
 
+/* A connection that comes and goes takes the library's thread 100 us, and one that is refused 5. */
+#define NS_PER_CONNECTION (1000000000LL / TRI_GUARD_CONNECTIONS_PER_S)
 #define CUT UINT32_MAX /* in place of bytes: of a connection that is being closed */
 
 /* One for the process, as the functions that the library calls are. The library's thread reads and counts, the caller's
@@ -40,7 +43,8 @@ static struct {
   struct sockaddr_un path;
   in_port_t port; /* 0: it is a path */
   atomic_int highest;
-  _Atomic uint64_t refused, cut;
+  _Atomic uint64_t refused, too_fast, cut;
+  int64_t paid_until; /* by connections of clients, each of which pays for its part of a second */
   int suspects[MOST_SUSPECTS], num_suspects;
   tri_guard_figures told;
 } guard = {.spare = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
@@ -84,6 +88,7 @@ tri_status tri_connection_guard_open(const char *endpoint, tri_error *err) {
   guard.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
   guard.bytes = tri_calloc((size_t)limit, sizeof *guard.bytes);
   atomic_store(&guard.highest, 0);
+  guard.paid_until = 0;
   tri_library_calls_link();
   if (guard.spare < 0 || !guard.bytes) {
     tri_connection_guard_close();
@@ -104,9 +109,9 @@ void tri_connection_guard_close(void) {
 /* ---- the library's thread ---- */
 
 /* The library takes ECONNABORTED for a connection that has gone by itself. */
-static int refuse(int fd) {
+static int refuse(int fd, _Atomic uint64_t *count) {
   if (fd >= 0) close(fd);
-  atomic_fetch_add(&guard.refused, 1);
+  atomic_fetch_add(count, 1);
   errno = ECONNABORTED;
   return -1;
 }
@@ -122,13 +127,23 @@ static int refuse_waiting(int listener) {
     errno = EAGAIN;
     return -1;
   }
-  return refuse(-1);
+  return refuse(-1, &guard.refused);
+}
+
+/* Tells whether more clients come than there may be: more than a burst ahead of the rate. */
+static bool comes_too_fast(void) {
+  const int64_t burst = TRI_GUARD_CONNECTIONS_AT_ONCE * NS_PER_CONNECTION, now = tri_now_ns();
+  if (guard.paid_until < now) guard.paid_until = now;
+  if (guard.paid_until - now >= burst) return true;
+  guard.paid_until += NS_PER_CONNECTION;
+  return false;
 }
 
 /* Returns what becomes of a new connection. */
 static int admit(int listener, int fd, bool of_clients) {
   if (fd < 0) return errno == EMFILE || errno == ENFILE ? refuse_waiting(listener) : -1;
-  if (fd >= (of_clients ? guard.reserved : guard.kept)) return refuse(fd);
+  if (fd >= (of_clients ? guard.reserved : guard.kept)) return refuse(fd, &guard.refused);
+  if (of_clients && comes_too_fast()) return refuse(fd, &guard.too_fast);
   _Atomic uint32_t *bytes = find(fd);
   if (bytes) atomic_store(bytes, 0);
   if (bytes && fd > atomic_load(&guard.highest)) atomic_store(&guard.highest, fd);
@@ -188,7 +203,8 @@ void tri_connection_guard_cut(void) {
 }
 
 tri_guard_figures tri_connection_guard_figures(void) {
-  return (tri_guard_figures){.refused = atomic_load(&guard.refused), .cut = atomic_load(&guard.cut)};
+  return (tri_guard_figures){
+      .refused = atomic_load(&guard.refused), .too_fast = atomic_load(&guard.too_fast), .cut = atomic_load(&guard.cut)};
 }
 
 /* A value that changes meanwhile is left as it is: it may have become a new connection's. */
@@ -204,6 +220,9 @@ void tri_connection_guard_second(void) {
   if (now.refused > guard.told.refused)
     tri_log(TRI_LOG_WARN, "coordinator", "connections refused: %llu, since few files are left (ulimit -n)",
             (unsigned long long)(now.refused - guard.told.refused));
+  if (now.too_fast > guard.told.too_fast)
+    tri_log(TRI_LOG_WARN, "coordinator", "connections refused: %llu, since more than %d a second came",
+            (unsigned long long)(now.too_fast - guard.told.too_fast), TRI_GUARD_CONNECTIONS_PER_S);
   if (now.cut > guard.told.cut)
     tri_log(TRI_LOG_WARN, "coordinator", "connections closed: %llu, each of which sent a message without end",
             (unsigned long long)(now.cut - guard.told.cut));

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Guards the clients' socket against two things that ZeroMQ's library leaves to whoever comes.
+/* Guards the clients' socket against three things that ZeroMQ's library leaves to whoever comes.
  *
  * It ends the process where a connection comes and no descriptor is left (the listener of a socket file asserts on
- * EMFILE), and a message of many frames has no limit: MAXMSGSIZE is one of a frame. It has no hooks for either, and a
+ * EMFILE), and a message of many frames has no limit: MAXMSGSIZE is one of a frame. Connections that come and go by the
+ * thousand take all of its thread, through which the workers are heard as well. It has no hooks for any of it, and a
  * thread that watched from outside would be too late, as the library accepts and reads in a thread of its own. So the
  * program has functions of its own in place of accept, accept4 and recv, which the library then calls
- * (library_calls.c). Beside what the system does they refuse connections while the program still has descriptors, and
- * count what each connection has sent, so that one which sends a message without end is closed and no other.
+ * (library_calls.c). Beside what the system does they refuse connections while the program still has descriptors, or
+ * where more come than a thread can take beside its work, and count what each connection has sent, so that one which
+ * sends a message without end is closed and no other.
  *
  * A library that reads in another way is not counted; then the memory watch helps, which costs everybody's connection.
  * There is one guard in a process, as there is one accept. */
@@ -17,6 +19,8 @@
 
 /* Bytes of a message that has not ended, at which its connection is closed: more than the largest that is one frame. */
 enum { TRI_GUARD_MOST_BYTES = TRI_WIRE_MAX_MESSAGE + (64 << 10) };
+/* New connections of clients in a second, and how many may come at once after a pause; others are refused. */
+enum { TRI_GUARD_CONNECTIONS_PER_S = 1000, TRI_GUARD_CONNECTIONS_AT_ONCE = 4000 };
 
 /* Begins, for the socket that listens at this endpoint (ipc:// or tcp://, with its port). */
 tri_status tri_connection_guard_open(const char *endpoint, tri_error *err);
@@ -31,7 +35,8 @@ bool tri_connection_guard_suspects(void);
 void tri_connection_guard_cut(void);
 
 typedef struct tri_guard_figures {
-  uint64_t refused, cut; /* connections, since the start */
+  /* Connections, since the start: for which there were no files, which came too fast, and which were closed. */
+  uint64_t refused, too_fast, cut;
 } tri_guard_figures;
 tri_guard_figures tri_connection_guard_figures(void);
 /* Logs what is new in them, and forgives each connection a little: heartbeats are bytes of no message. Called once a

@@ -52,7 +52,7 @@ static void set_facts(struct shell *s) {
   s->facts.cpu_s = cpu_seconds();
   s->facts.tokens_per_second = sum.wall_s > 0 ? (double)sum.tokens / sum.wall_s : 0;
   tri_guard_figures g = tri_connection_guard_figures();
-  s->facts.refused_connections = g.refused;
+  s->facts.refused_connections = g.refused + g.too_fast;
   s->facts.cut_connections = g.cut;
   tri_core_set_facts(s->core, &s->facts);
 }
@@ -348,8 +348,7 @@ static void clean_up(struct shell *s) {
   tri_tokenize_pool_destroy(s->tokenize_pool);
   tri_zserver_close(s->clients);
   tri_zserver_close(s->workers);
-  tri_zcontext_destroy(s->of_clients);
-  tri_zcontext_destroy(s->of_workers);
+  tri_zcontext_destroy(s->z);
   tri_connection_guard_close();
   tri_served_model_close(&s->model);
   tri_arena_destroy(s->arena);
@@ -384,12 +383,11 @@ int main(int argc, char **argv) {
     st = tri_mpi_launch_join(&argc, &argv, s.opts.start_timeout, s.opts.interface, &one_host, &s.keys, &err);
   if (st == TRI_OK) st = shell_open_model(&s, &err);
   if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s.arena);
-  if (st == TRI_OK) st = tri_zcontext_create(&s.of_workers, &err);
-  if (st == TRI_OK) st = tri_zcontext_create(&s.of_clients, &err);
+  if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);
   if (st == TRI_OK) st = shell_count_ranks(&s, &err);
-  if (st == TRI_OK) st = tri_worker_socket_open(&s.opts, s.of_workers, one_host, &s.keys, &s.boot, &s.workers, &err);
+  if (st == TRI_OK) st = tri_worker_socket_open(&s.opts, s.z, one_host, &s.keys, &s.boot, &s.workers, &err);
   s.wrote_boot = st == TRI_OK && s.opts.boot_file && s.boot.secrets;
-  if (st == TRI_OK) st = tri_client_socket_open(&s.opts, s.of_clients, &s.allowed, &s.clients, &err);
+  if (st == TRI_OK) st = tri_client_socket_open(&s.opts, s.z, &s.allowed, &s.clients, &err);
   if (st == TRI_OK) st = tri_connection_guard_open(tri_zserver_endpoint(s.clients), &err);
   if (st == TRI_OK) st = tri_shares_read(s.opts.client_share, &s.allowed, &s.shares, &err);
   if (st == TRI_OK) st = shell_open_core(&s, &err);

@@ -95,7 +95,8 @@ static void add_refusals(const tri_core *c, FILE *f) {
              "# TYPE trireme:requests_refused_total counter\n");
   for (int i = 0; i < NUM_REFUSALS; i++)
     fprintf(f, "trireme:requests_refused_total{reason=\"%s\"} %llu\n", reasons[i], (unsigned long long)c->refused[i]);
-  add_value(f, "connections_refused_total", "counter", "Connections that were refused for want of files.",
+  add_value(f, "connections_refused_total", "counter",
+            "Connections that were refused for want of files, or since too many came.",
             (double)c->facts.refused_connections);
   add_value(f, "connections_cut_total", "counter", "Connections that were cut for a message without end.",
             (double)c->facts.cut_connections);

@@ -24,8 +24,7 @@ struct shell_second {
 struct shell {
   tri_serve_options opts;
   tri_served_model model;
-  /* Two, since each has a thread of its own: a flood of connections of clients delays no report of a rank. */
-  tri_zcontext *of_clients, *of_workers;
+  tri_zcontext *z;
   tri_zserver *clients, *workers;
   tri_tokenize_pool *tokenize_pool;
   tri_core *core;

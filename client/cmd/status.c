@@ -116,7 +116,7 @@ static void print_refusals(const trireme_status *s) {
            (unsigned long long)s->refused_client_jobs, (unsigned long long)s->refused_client_bytes,
            (unsigned long long)s->expired_max_queue_time);
   if (s->refused_connections + s->cut_connections)
-    printf("connections: %llu refused for want of files, %llu cut for a message without end\n",
+    printf("connections: %llu refused for want of files or since too many came, %llu cut for a message without end\n",
            (unsigned long long)s->refused_connections, (unsigned long long)s->cut_connections);
 }
 

@@ -44,7 +44,7 @@
   X(context, U64, refused_client_jobs, "refused_client_jobs")                                                          \
   X(context, U64, refused_client_bytes, "refused_client_bytes")                                                        \
   X(context, U64, expired_max_queue_time, "expired_max_queue_time")                                                    \
-  X(context, U64, refused_connections, "refused_connections") /* for want of files */                                  \
+  X(context, U64, refused_connections, "refused_connections") /* no files, or too many a second */                                  \
   X(context, U64, cut_connections, "cut_connections")         /* of messages that did not end */
 
 /* Weights that do not stay in memory; zeros where all do. */

@@ -13,7 +13,7 @@ enum {
   RECONNECT_MS = 100,
   RECONNECT_MAX_MS = 2000,
   RECONNECT_NEVER = INT_MAX, /* 24 days; at -1 libzmq drops what it has received as soon as the connection is lost */
-  REFUSED_AFTER = 3,         /* handshakes that the server cut short, in a row */
+  REFUSED_AFTER = 10,        /* handshakes that the server cut short, in a row: so may one with too many at the door */
 };
 
 static bool link_set_curve(void *k, const tri_zlink_config *c) {

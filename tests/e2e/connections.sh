@@ -104,7 +104,7 @@ kill $gateway
 wait $gateway
 stop_cluster TERM
 
-# A flood of connections that come and go: it takes all of a thread of the library, and not the one that hears the groups.
+# A flood of connections that come and go: it does not take all of the thread of the library that hears the groups as well.
 : >"$RUN/log"
 start_up --replicas 2 --watchdog-timeout 2
 for ((i = 0; i < 2000; i++)); do echo '{"prompt": "37+48=", "max_tokens": 4, "temperature": 0}'; done >"$RUN/load"
@@ -114,8 +114,11 @@ flood=$!
 flood2=$!
 "$BIN/trireme" submit --file "$RUN/load" --concurrency 4 --output "$RUN/answers" 2>"$RUN/load.err" || fail "beside a flood: $(cat "$RUN/load.err")"
 [ "$(grep -c '"text": *"85"' "$RUN/answers")" = 2000 ] || fail "an answer beside a flood is wrong: $(grep -v '"85"' "$RUN/answers" | head -n 1)"
+[ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "no new client comes through a flood"
+kill -0 $flood 2>/dev/null || fail "the flood ended too soon: this has shown nothing"
 wait $flood $flood2 || fail "hostile_client flood: code $?"
 echo "  $(cat "$RUN/flood" "$RUN/flood2")"
+grep -q "connections refused: [0-9]*, since more than 1000 a second came" "$RUN/log" || fail "no word about a flood"
 grep -E "silent|is lost" "$RUN/log" && fail "a flood of connections has cost a group"
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "no service after a flood of connections"
 stop_cluster TERM

@@ -223,10 +223,33 @@ START_TEST(test_no_descriptors) {
 }
 END_TEST
 
+/* Who comes and goes all the time is refused, until there is a pause; who was there before is heard meanwhile. */
+START_TEST(test_flood) {
+  begin(false);
+  uint64_t before = tri_connection_guard_figures().too_fast, refused = tri_connection_guard_figures().refused;
+  int n = 0;
+  for (int64_t until = tri_deadline_after_ms(20000); tri_now_ns() < until; n++) {
+    close(raw_connect());
+    if (tri_connection_guard_figures().too_fast > before) break;
+  }
+  ck_assert_uint_gt(tri_connection_guard_figures().too_fast, before);
+  ck_assert_int_ge(n, TRI_GUARD_CONNECTIONS_AT_ONCE - 10);
+  check_friend();
+  for (int i = 0; i < 2000; i++) close(raw_connect()); /* what waits in the listener's queue is taken by the pause */
+  usleep(1000 * 1000);
+  int fd = raw_connect();
+  greet(fd);
+  close(fd);
+  ck_assert_uint_eq(tri_connection_guard_figures().refused, refused);
+  end();
+}
+END_TEST
+
 Suite *suite_connection_guard(void) {
   Suite *s = suite_create("connection_guard");
   TCase *t = tcase_create("connection_guard");
   tcase_set_timeout(t, 60);
+  tcase_add_test(t, test_flood);
   tcase_add_loop_test(t, test_message_without_end, 0, 2); /* 1: over TCP */
   tcase_add_loop_test(t, test_many_messages, 0, 2);
   tcase_add_test(t, test_heartbeats);
