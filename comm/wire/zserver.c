@@ -20,8 +20,9 @@
 
 enum {
   LISTEN_BACKLOG = 1024, /* connections that wait for the library to accept them */
-  REBIND_TRIES = 200,
-  REBIND_PAUSE_MS = 10,
+  BIND_PAUSE_MS = 50,
+  BIND_TRIES = 20,   /* a server that is ending, as one without a supervisor, says its last words for 300 ms */
+  REBIND_TRIES = 40, /* the library closes the listener before in a thread of its own */
 };
 
 void tri_zserver_allow_files(void) {
@@ -31,9 +32,11 @@ void tri_zserver_allow_files(void) {
   setrlimit(RLIMIT_NOFILE, &files);
 }
 
-/* Removes what a dead server has left at the path; refuses when a live one answers there or when it is no socket at
- * all. */
-static tri_status ipc_clear_stale(const char *path, const struct sockaddr_un *addr, tri_error *err) {
+static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
+
+/* Removes what a dead server has left at the path; refuses when a live one answers there (*alive) or when it is no
+ * socket at all. */
+static tri_status ipc_clear_stale(const char *path, const struct sockaddr_un *addr, bool *alive, tri_error *err) {
   struct stat sb;
   if (lstat(path, &sb)) {
     if (errno == ENOENT) return TRI_OK;
@@ -49,7 +52,8 @@ static tri_status ipc_clear_stale(const char *path, const struct sockaddr_un *ad
     if (!unlink(path) || errno == ENOENT) return TRI_OK;
     return tri_fail(err, TRI_IO, "endpoint", "cannot remove the dead socket %s: %s", path, strerror(errno));
   }
-  if (!e || e == EAGAIN || e == EINPROGRESS) /* a full queue has somebody who owns it */
+  *alive = !e || e == EAGAIN || e == EINPROGRESS; /* a full queue has somebody who owns it */
+  if (*alive)
     return tri_fail(err, TRI_IO, "endpoint",
                     "%s belongs to a server that is running: another one needs another --endpoint", path);
   return tri_fail(err, TRI_PERMISSION, "endpoint", "%s belongs to somebody else: %s", path, strerror(e));
@@ -64,13 +68,21 @@ static tri_status ipc_listen(tri_zserver *s, const char *path, tri_error *err) {
     return tri_fail(err, TRI_USAGE, "endpoint", "the path of a socket has at most %zu bytes, this one %zu",
                     sizeof addr.sun_path - 1, len);
   memcpy(addr.sun_path, path, len + 1);
-  TRI_CHECK(ipc_clear_stale(path, &addr, err));
+  bool alive = false;
+  tri_status st = ipc_clear_stale(path, &addr, &alive, err);
+  for (int i = 0; alive && i < BIND_TRIES; i++) {
+    pause_ms(BIND_PAUSE_MS);
+    alive = false;
+    tri_error_clear(err);
+    st = ipc_clear_stale(path, &addr, &alive, err);
+  }
+  if (st != TRI_OK) return st;
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   struct stat sb;
   /* Linux gives the file the mode of the socket's inode, so it is never wider than this; umask would change it for all
    * threads. */
   if (fd < 0 || fchmod(fd, 0600) || bind(fd, (struct sockaddr *)&addr, sizeof addr) || lstat(path, &sb)) {
-    tri_status st = tri_fail(err, TRI_IO, "endpoint", "cannot bind %s: %s", path, strerror(errno));
+    st = tri_fail(err, TRI_IO, "endpoint", "cannot bind %s: %s", path, strerror(errno));
     if (fd >= 0) close(fd);
     return st;
   }
@@ -104,8 +116,6 @@ static void unmap_ipv4(char *endpoint) {
   memmove(to + len, from + len + 1, strlen(from + len));
 }
 
-static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
-
 /* NULL is fine. */
 static void stop(void *socket, void *monitor) {
   if (socket && monitor) zmq_socket_monitor(socket, NULL, 0);
@@ -132,10 +142,11 @@ static tri_status server_start(tri_zserver *s, tri_error *err) {
   }
   void *monitor = ok && s->watch ? tri_z_watch(s->z, k, ZMQ_EVENT_DISCONNECTED) : NULL;
   ok = ok && (monitor || !s->watch);
-  for (int i = 0; ok && i < REBIND_TRIES; i++) { /* libzmq closes the old listener of a rebind in a thread of its own */
+  int tries = s->socket ? REBIND_TRIES : BIND_TRIES;
+  for (int i = 0; ok && i < tries; i++) {
+    if (i) pause_ms(BIND_PAUSE_MS);
     rc = zmq_bind(k, s->endpoint);
-    if (!rc || zmq_errno() != EADDRINUSE || !s->socket) break;
-    pause_ms(REBIND_PAUSE_MS);
+    if (!rc || zmq_errno() != EADDRINUSE) break;
   }
   size_t size = sizeof s->endpoint;
   if (rc == 0 && s->is_tcp) ok = !zmq_getsockopt(k, ZMQ_LAST_ENDPOINT, s->endpoint, &size);

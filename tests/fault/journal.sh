@@ -89,3 +89,12 @@ file=$(find "$RUN/journal" -name '*.journal' | sort | tail -1)
 printf '\xff' | dd of="$file" bs=1 seek=60 conv=notrunc 2>/dev/null
 "$BIN/trireme" up --model "$MODEL" "${common[@]}" "${kept[@]}" >"$RUN/damaged" 2>&1 && fail "a damaged journal is taken"
 grep -q "$(basename "$file") is damaged at byte" "$RUN/damaged" || grep -q 'no whole' "$RUN/damaged" || fail "no words about the damage: $(cat "$RUN/damaged")"
+
+# A supervisor that is killed and started again at once meets a coordinator that says its last words.
+: >"$RUN/log"
+start_up "${common[@]}" --journal "$RUN/at_once"
+kill -9 "$CLUSTER"
+start_up "${common[@]}" --journal "$RUN/at_once"
+for _ in $(seq 100); do [ "$(grep -c 'coordinator: serving' "$RUN/log")" = 2 ] && break || sleep 0.05; done
+stop_cluster TERM
+echo "supervisor killed and started again at once: it serves"
