@@ -44,7 +44,7 @@
   X(context, U64, refused_client_jobs, "refused_client_jobs")                                                          \
   X(context, U64, refused_client_bytes, "refused_client_bytes")                                                        \
   X(context, U64, expired_max_queue_time, "expired_max_queue_time")                                                    \
-  X(context, U64, refused_connections, "refused_connections") /* no files, or too many a second */                                  \
+  X(context, U64, refused_connections, "refused_connections") /* no files, or too many a second */                     \
   X(context, U64, cut_connections, "cut_connections")         /* of messages that did not end */
 
 /* Weights that do not stay in memory; zeros where all do. */
@@ -96,7 +96,7 @@
   X(context, U64, step, "step")                                                                                        \
   X(context, LAYER, block, "block")                                                                                    \
   X(context, U64, collective, "collective")                                                                            \
-  X(context, STR, exchange, "exchange") /* "dispatch", "combine" or "move", else empty */                                      \
+  X(context, STR, exchange, "exchange") /* "dispatch", "combine" or "move", else empty */                              \
   X(context, F64, seconds_since_report, "seconds_since_report")                                                        \
   X(context, U32, dp_rank, "data_parallel_rank") /* its shard, and of that: */                                         \
   X(context, U32, shard_running, "shard_running")                                                                      \
