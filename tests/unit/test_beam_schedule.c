@@ -755,11 +755,12 @@ START_TEST(test_refused) {
   static const struct {
     const char *field, *numbers[2];
     int prompt, beams, eos;
-  } cases[] = {{"prompt", {"33", "max_model_len 32"}, 33, 1, 1},
-               {"prompt", {"24", "max_num_batched_tokens 24"}, 24, 1, 1},
-               {"num_beams", {"7", "max_num_seqs 6"}, 8, 7, 1},
-               {"num_beams", {"6 beams", "can need 50 KV blocks, there are 20"}, 8, 6, 1},
-               {"num_beams", {"24 best", "limit is 20"}, 8, 6, 3}};
+    tri_status status;
+  } cases[] = {{"prompt", {"33", "max_model_len 32"}, 33, 1, 1, TRI_NO_CAPACITY},
+               {"prompt", {"24", "max_num_batched_tokens 24"}, 24, 1, 1, TRI_NO_CAPACITY},
+               {"num_beams", {"7", "max_num_seqs 6"}, 8, 7, 1, TRI_OUT_OF_RANGE},
+               {"num_beams", {"6 beams", "can need 50 KV blocks, there are 20"}, 8, 6, 1, TRI_NO_CAPACITY},
+               {"num_beams", {"24 best", "limit is 20"}, 8, 6, 3, TRI_NO_CAPACITY}};
   for (int i = 0; i < 5; i++) {
     static const uint32_t ends[] = {1, 2, 3};
     struct config c = simple(true, 6, 24, 32, 4, 20, 1);
@@ -767,7 +768,7 @@ START_TEST(test_refused) {
     struct sim *s = sim_create(&c, 1);
     struct request *r = request_init(s, 0, cases[i].prompt, -1, cases[i].beams, 1);
     tri_error err = {0};
-    ck_assert_int_eq(arrive(s, r, &err), TRI_NO_CAPACITY);
+    ck_assert_int_eq(arrive(s, r, &err), cases[i].status);
     ck_assert_str_eq(err.field, cases[i].field);
     for (int k = 0; k < 2; k++) ck_assert_msg(strstr(err.message, cases[i].numbers[k]), "%s", err.message);
     ck_assert_ptr_null(r->job);

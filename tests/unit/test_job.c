@@ -45,7 +45,7 @@ START_TEST(refused) {
   expect(&a, TRI_NO_CAPACITY, "prompt");
   a = good;
   a.sampling.n = SLOTS + 1;
-  expect(&a, TRI_NO_CAPACITY, "n");
+  expect(&a, TRI_OUT_OF_RANGE, "n");
   a = good;
   a.token_ids = beyond;
   expect(&a, TRI_OUT_OF_RANGE, "token_ids");
