@@ -21,7 +21,7 @@ enum {
 /* Share of the watchdog's timeout after which a rank that reports nothing is lost: shorter than the whole,
  * so that a silent rank is named before its group counts as stalled. */
 #define SILENCE_SHARE 0.75
-/* The same of a lease after which the next one leaves, and at most so many seconds. */
+/* Share of a worker's lease after which it is renewed, and at most so many seconds. */
 #define LEASE_SHARE 0.25
 #define LONGEST_LEASE_S 1.0
 

@@ -284,7 +284,8 @@ static int dial_half(int *patience) {
 static void half_open(int count, int ms) {
   static int fds[MAX_CONNECTIONS];
   uint8_t g[GREETING];
-  int open_now = 0, patience = 1000;
+  int open_now = 0;
+  int patience = 1000;
   greeting(g);
   for (int i = 0; i < count && i < MAX_CONNECTIONS; i++) {
     int fd = dial_half(&patience);
@@ -308,7 +309,8 @@ static void flood(int count, int ms) {
   for (int64_t until = now_ms() + ms; now_ms() < until;) {
     int open_now = 0;
     while (open_now < count && open_now < MAX_CONNECTIONS && now_ms() < until) {
-      int patience = 1000, fd = dial_half(&patience);
+      int patience = 1000;
+      int fd = dial_half(&patience);
       if (fd < 0) break;
       fds[open_now++] = fd;
     }

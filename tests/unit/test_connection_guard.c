@@ -223,7 +223,8 @@ START_TEST(test_no_descriptors) {
 }
 END_TEST
 
-/* Who comes and goes all the time is refused, until there is a pause; who was there before is heard meanwhile. */
+/* Connections that come and go all the time are refused until there is a pause; the one from before is heard meanwhile.
+ */
 START_TEST(test_flood) {
   begin(false);
   uint64_t before = tri_connection_guard_figures().too_fast, refused = tri_connection_guard_figures().refused;
