@@ -208,7 +208,7 @@ static tri_status begin_search(tri_job *j, const tri_sampling *s, const tri_limi
                        .num_bad = m->num_bad};
   int alternatives = tri_beam_alternatives(&p);
   if (alternatives > TRI_MAX_LOGPROBS)
-    return tri_fail(err, TRI_NO_CAPACITY, "num_beams",
+    return tri_fail(err, TRI_OUT_OF_RANGE, "num_beams",
                     "%d beams, %d tokens that end an answer and %d that may not come need the %d best tokens of each "
                     "beam, the limit is %d",
                     p.num_beams, p.num_eos, p.num_bad, alternatives, TRI_MAX_LOGPROBS);

@@ -325,14 +325,22 @@ cleanup:
   return st;
 }
 
+/* A coordinator that goes by turns assigns a shard four jobs for each of 4,096 slots at most, which fit: it may abort
+ * each of them while a step runs, and as many that came in the step. */
+static tri_status make_rings(tri_worker *w) {
+  enum { MAX_JOBS = 4 * 4096 };
+  const size_t jobs = (size_t)w->layout.dp * MAX_JOBS;
+  TRI_CHECK(tri_ring_init(&w->jobs, jobs));
+  TRI_CHECK(tri_ring_init(&w->aborts, 2 * jobs));
+  TRI_CHECK(tri_ring_init(&w->retired, jobs));
+  TRI_CHECK(tri_ring_init(&w->outbox_full, TRI_NUM_OUTBOXES));
+  return tri_ring_init(&w->outbox_free, TRI_NUM_OUTBOXES);
+}
+
 static tri_status init(tri_worker *w, tri_error *err) {
-  enum { MAX_JOBS = 1 << 14 };
-  if (tri_ring_init(&w->jobs, MAX_JOBS) != TRI_OK || tri_ring_init(&w->aborts, MAX_JOBS) != TRI_OK ||
-      tri_ring_init(&w->retired, MAX_JOBS) != TRI_OK || tri_ring_init(&w->outbox_full, TRI_NUM_OUTBOXES) != TRI_OK ||
-      tri_ring_init(&w->outbox_free, TRI_NUM_OUTBOXES) != TRI_OK)
-    return tri_fail(err, TRI_NO_MEMORY, "worker", "no memory for the rings");
   if (!w->opts.model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
   TRI_CHECK(tri_serve_layout_make(&w->opts, &w->layout, err));
+  if (make_rings(w) != TRI_OK) return tri_fail(err, TRI_NO_MEMORY, "worker", "no memory for the rings");
   if (w->layout.dp > 1 && !(w->shards = tri_calloc(2 * (size_t)w->layout.dp, sizeof *w->shards)))
     return tri_fail(err, TRI_NO_MEMORY, "data_parallel_size", "no memory for the shards' figures");
   return tri_start_watch_begin(&w->start_watch, w->opts.start_timeout, err);

@@ -116,7 +116,7 @@ flood2=$!
 [ "$(grep -c '"text": *"85"' "$RUN/answers")" = 2000 ] || fail "an answer beside a flood is wrong: $(grep -v '"85"' "$RUN/answers" | head -n 1)"
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "no new client comes through a flood"
 kill -0 $flood 2>/dev/null || fail "the flood ended too soon: this has shown nothing"
-wait $flood $flood2 || fail "hostile_client flood: code $?"
+for pid in $flood $flood2; do wait "$pid" || fail "hostile_client flood: code $?"; done
 echo "  $(cat "$RUN/flood" "$RUN/flood2")"
 grep -q "connections refused: [0-9]*, since more than 1000 a second came" "$RUN/log" || fail "no word about a flood"
 grep -E "silent|is lost" "$RUN/log" && fail "a flood of connections has cost a group"

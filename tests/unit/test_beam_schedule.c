@@ -760,7 +760,7 @@ START_TEST(test_refused) {
                {"prompt", {"24", "max_num_batched_tokens 24"}, 24, 1, 1, TRI_NO_CAPACITY},
                {"num_beams", {"7", "max_num_seqs 6"}, 8, 7, 1, TRI_OUT_OF_RANGE},
                {"num_beams", {"6 beams", "can need 50 KV blocks, there are 20"}, 8, 6, 1, TRI_NO_CAPACITY},
-               {"num_beams", {"24 best", "limit is 20"}, 8, 6, 3, TRI_NO_CAPACITY}};
+               {"num_beams", {"24 best", "limit is 20"}, 8, 6, 3, TRI_OUT_OF_RANGE}};
   for (int i = 0; i < 5; i++) {
     static const uint32_t ends[] = {1, 2, 3};
     struct config c = simple(true, 6, 24, 32, 4, 20, 1);
