@@ -20,6 +20,12 @@ tri_status admission_refuse_untokenized(const tri_core *c, const char *field, tr
 }
 
 tri_status admission_check_room(const tri_core *c, tri_error *err) {
+  int64_t most = MAX_RETAINED + c->cfg.max_queue;
+  bool many = c->num_retained > most || (c->cfg.most_retained && c->retained > 2 * c->cfg.most_retained);
+  if (c->has_undurable && many)
+    return tri_fail(err, TRI_NO_CAPACITY, "",
+                    "the disk of the journal is slow: %lld jobs that have ended wait for it; try again in a second",
+                    (long long)c->num_retained);
   if (!c->full) return TRI_OK;
   return tri_fail(err, TRI_NO_CAPACITY, "",
                   "the disk of the journal is full: new jobs are refused until it has room again");
@@ -116,6 +122,30 @@ tri_status admission_check_fit(const tri_core *c, const job *j, const group *g, 
                        .sampling = &j->sampling};
   tri_status st = tri_job_check_fit(&l, &r, err);
   return st == TRI_OK && !j->embed ? check_max_tokens(&l, j, err) : st;
+}
+
+size_t admission_message_bytes(const job *j) {
+  enum { NAMES_AND_NUMBERS = 16 << 10, BIAS = 16 };
+  const tri_sampling *s = &j->sampling;
+  size_t bytes = NAMES_AND_NUMBERS + j->salt_len + (size_t)s->num_logit_bias * BIAS;
+  bytes += (j->num_prompt + s->num_allowed_token_ids) * sizeof(uint32_t);
+  for (int i = 0; i < s->num_stop; i++) bytes += s->stop[i].len;
+  return j->external_id ? bytes + strlen(j->external_id) : bytes;
+}
+
+/* A job is one message to its group, and one in the journal. Of a restored one both have been looked at. */
+tri_status admission_check_size(const tri_core *c, const job *j, tri_error *err) {
+  const char *field = admission_prompt_field(j);
+  size_t bytes = admission_message_bytes(j);
+  if (c->restoring) return TRI_OK;
+  if (j->num_prompt > (uint64_t)c->cfg.max_prompt)
+    return tri_fail(err, TRI_NO_CAPACITY, field, "the %s has %llu tokens, the limit max_model_len is %lld", field,
+                    (unsigned long long)j->num_prompt, (long long)c->cfg.max_prompt);
+  if (bytes <= TRI_WIRE_MAX_MESSAGE) return TRI_OK;
+  return tri_fail(err, TRI_NO_CAPACITY, field,
+                  "the %s has %llu tokens, which with the request's other lists make a message of %zu bytes; the limit "
+                  "is %d",
+                  field, (unsigned long long)j->num_prompt, bytes, TRI_WIRE_MAX_MESSAGE);
 }
 
 const char *admission_prompt_field(const job *j) { return j->embed ? "text" : "prompt"; }

@@ -217,6 +217,7 @@ bool answer_find(tri_core *c, int64_t now, job *j) {
   j->cached = true;
   j->begun_ns = now;
   if (j->embed ? take_values(j, answer) : take_answer(j, answer)) {
+    record_answered(c, j, g->weights_hash);
     job_finish(c, now, j);
     return true;
   }

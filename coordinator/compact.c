@@ -89,6 +89,15 @@ static void record_whole(tri_core *c, int64_t now, job *j) {
   c->has_moved |= j->moved != 0;
 }
 
+/* The answer comes from no group: it is recorded as if a first start of group 0 had given it. */
+void record_answered(tri_core *c, job *j, uint64_t weights_hash) {
+  record_accepted(c, j);
+  if (!j->record) return;
+  j->weights_hash = weights_hash;
+  record_assigned(c, j);
+  for (uint32_t i = 0; i < (uint32_t)j->sampling.n; i++) record_choice(c, j, &j->choices[i], i, 0);
+}
+
 /* ---- all of them ---- */
 
 static uint64_t place_of(const job *j) { return j->moved ? j->moved : j->record; }

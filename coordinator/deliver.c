@@ -211,7 +211,8 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
 
 static tri_status deliver(tri_core *c, job *j) {
   if (j->embed) return embed_deliver(c, j);
-  if (j->state <= JOB_TOKENIZING || !record_is_durable(c, j)) return TRI_OK;
+  bool gives_up = c->ending && j->error; /* the next start has the job, or not: its client asks again */
+  if (j->state <= JOB_TOKENIZING || (!gives_up && !record_is_durable(c, j))) return TRI_OK;
   bool accepted = !(j->error && !j->assigned_ns); /* an error before the job ran is the only answer */
   if (accepted && !j->accepted_sent) {
     TRI_CHECK(send_accepted(c, j));
@@ -291,6 +292,7 @@ void deliver_tick(tri_core *c, int64_t now) {
   for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {
     next = TAILQ_NEXT(j, links);
     if (restore_is_orphan(j, now)) {
+      j->dropped = true;
       job_abort(c, now, j);
       continue;
     }

@@ -20,6 +20,15 @@ void drain_tick(tri_core *c) {
   drain_groups(c);
 }
 
+/* Jobs have ended whose clients wait for the disk, which may have failed: they get the error of those that have not. */
+static void end_undurable(tri_core *c, const tri_error *err) {
+  for (job *j = TAILQ_FIRST(&c->ended); j; j = TAILQ_NEXT(j, links)) {
+    if (!j->attached || j->done_sent || j->error || j->record <= c->durable) continue;
+    if ((j->error = tri_malloc(1, sizeof *err))) *j->error = *err;
+    job_mark(c, j);
+  }
+}
+
 void tri_core_abandon(tri_core *c, int64_t now, const char *reason) {
   tri_error err = {0}, lost = {0};
   tri_status st = status_of_end(c);
@@ -28,7 +37,8 @@ void tri_core_abandon(tri_core *c, int64_t now, const char *reason) {
   c->draining = c->ending = true;
   /* A group leaves once it has nothing to compute. */
   for (job *j; (j = TAILQ_FIRST(&c->active));) job_cut(c, now, j, j->state == JOB_QUEUED && j->runs ? &lost : &err);
+  end_undurable(c, &err);
   deliver_all(c, now);
 }
 
-bool tri_core_is_idle(const tri_core *c) { return !c->num_active && !c->dirty; }
+bool tri_core_is_idle(const tri_core *c) { return !c->num_active && !c->dirty && !c->has_undurable; }

@@ -172,7 +172,7 @@ static bool has_prompt_room(const group *g, const job *j) {
 
 static bool has_room(tri_core *c, uint32_t index, const flow *f, const job *j) {
   const group *g = &c->groups[index];
-  return group_takes_jobs(c, g) && !g->alone && has_prompt_room(g, j) && has_slots(c, index, f, j);
+  return group_takes_jobs(c, g) && !g->alone && !g->clogged && has_prompt_room(g, j) && has_slots(c, index, f, j);
 }
 
 /* Picks the group with room that has least to do; NULL: none has. */

@@ -135,6 +135,10 @@ tri_status admission_check(const tri_core *c, const tri_client_msg *m, const tri
 tri_status admission_check_id(tri_core *c, const tri_peer *from, uint64_t id, const job *same, tri_error *err);
 tri_status admission_check_tokens(const tri_core *c, const job *j, const uint32_t *ids, size_t count, tri_error *err);
 tri_status admission_check_fit(const tri_core *c, const job *j, const group *g, tri_error *err);
+/* Refuses what is longer than any group of this start can have, or larger than a message. */
+tri_status admission_check_size(const tri_core *c, const job *j, tri_error *err);
+/* Returns at least the bytes of the message that a job makes. */
+size_t admission_message_bytes(const job *j);
 const char *admission_prompt_field(const job *j); /* the field that the prompt came in, for messages */
 /* Returns how many tokens a text may have, as far as that is known. */
 size_t admission_most_tokens(const tri_core *c);
@@ -196,6 +200,8 @@ void record_over(tri_core *c, job *j);
 bool record_is_durable(tri_core *c, const job *j); /* its client may hear of it */
 
 /* restore.c */
+/* Records a job that the response cache has answered, with its answer. */
+void record_answered(tri_core *c, job *j, uint64_t weights_hash);
 void compact_settle(tri_core *c);                  /* more is durable */
 bool restore_is_orphan(const job *j, int64_t now); /* nobody has come for it, and it does not go on without */
 

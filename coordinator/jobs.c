@@ -185,6 +185,7 @@ static tri_status take_prompt(tri_core *c, job *j, const uint32_t *ids, size_t c
   if (j->state == JOB_TOKENIZING) TRI_CHECK(admission_check_room(c, err)); /* it may have had some when the text came */
   TRI_CHECK(admission_check_tokens(c, j, ids, count, err));
   if (g) TRI_CHECK(admission_check_fit(c, j, g, err));
+  TRI_CHECK(admission_check_size(c, j, err));
   if (!(j->prompt_ids = tri_malloc(count, sizeof *ids)))
     return tri_fail(err, TRI_NO_MEMORY, field, "no memory for the %s", field);
   memcpy(j->prompt_ids, ids, count * sizeof *ids);
@@ -209,14 +210,15 @@ void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32
   c->prompt_tokens += count;
   if (j->state == JOB_TOKENIZING) c->num_tokenizing--;
   queue_push(c, now, j);
+  if (answer_find(c, now, j)) return;
   record_accepted(c, j);
   job_mark(c, j);
-  if (answer_find(c, now, j)) return;
   job_dispatch(c, now);
   jobs_end_late(c, now);
 }
 
-static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
+/* TRI_TOO_LARGE: no group can be given the job. Anything else but TRI_OK: this one cannot now. */
+static tri_status assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
   uint32_t counts[TRI_WIRE_MAX_N];
   tri_group_msg m = {.op = TRI_GROUP_ASSIGN,
                      .assign = {.job = j->id,
@@ -229,10 +231,8 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
                                 .cache_salt = {j->salt, j->salt_len},
                                 .sampling = j->sampling}};
   m.assign.sampling.num_stop = 0;
-  if (replay_fill(c, j, counts, &m.assign) != TRI_OK) return false; /* without memory, for now */
-  /* A leader whose queue is full, or that is just going, leaves the job where it is: the next tick tries again, and a
-   * group that does not come back is soon lost. */
-  if (c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[0].peer, &m) != TRI_OK) return false;
+  TRI_CHECK(replay_fill(c, j, counts, &m.assign));
+  TRI_CHECK(c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[0].peer, &m));
   queue_assigned(c, j, g, index);
   j->state = JOB_ASSIGNED;
   j->group = index;
@@ -246,7 +246,7 @@ static bool assign(tri_core *c, int64_t now, job *j, group *g, uint32_t index) {
   if (!g->jobs++) g->jobs_since = now;
   record_assigned(c, j);
   affinity_note(c, index);
-  return true;
+  return TRI_OK;
 }
 
 static void expire(tri_core *c, int64_t now, job *j) {
@@ -254,17 +254,37 @@ static void expire(tri_core *c, int64_t now, job *j) {
   job_abort(c, now, j);
 }
 
+static void refuse_large(tri_core *c, int64_t now, job *j) {
+  tri_error err = {0};
+  tri_fail(&err, TRI_NO_CAPACITY, admission_prompt_field(j), "the job is larger than a message to its group, %d bytes",
+           TRI_WIRE_MAX_MESSAGE);
+  job_fail(c, now, j, &err);
+}
+
+static void unclog(tri_core *c) {
+  for (uint32_t i = 0; c->has_clogged && i < c->cfg.num_groups; i++) c->groups[i].clogged = false;
+  c->has_clogged = false;
+}
+
+/* A leader whose queue is full, or that is just going, leaves its job where it is, and the other groups go on: the next
+ * tick tries again, and a group that does not come back is soon lost. */
 void job_dispatch(tri_core *c, int64_t now) {
   group *g;
   uint32_t index;
+  unclog(c);
   for (job *j; (j = queue_next(c, &g, &index));) {
     tri_error err = {0};
+    tri_status st = TRI_OK;
     if (now >= j->deadline_ns)
       expire(c, now, j);
     else if (admission_check_fit(c, j, g, &err) != TRI_OK || replay_check_weights(j, g, &err) != TRI_OK)
       job_fail(c, now, j, &err);
-    else if (!assign(c, now, j, g, index))
-      return;
+    else if ((st = assign(c, now, j, g, index)) == TRI_TOO_LARGE)
+      refuse_large(c, now, j);
+    else if (st != TRI_OK && g->clogged)
+      return; /* a job that has to run there */
+    else if (st != TRI_OK)
+      g->clogged = c->has_clogged = true;
   }
 }
 
@@ -465,7 +485,8 @@ void jobs_tick(tri_core *c, int64_t now) {
     bool expired = now - j->ended_ns > RETAIN_NS;
     bool crowded = c->num_retained > MAX_RETAINED || (c->cfg.most_retained && c->retained > c->cfg.most_retained);
     if (!expired && !crowded) break;
-    if (expired || !j->dirty) job_forget(c, j);
+    bool owed = j->attached && !j->done_sent && j->record > c->durable; /* its client hears of it by then */
+    if (!owed && (expired || !j->dirty)) job_forget(c, j);
   }
   job_dispatch(c, now);
 }

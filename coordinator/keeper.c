@@ -34,7 +34,8 @@ typedef struct kept_tokens {
 } kept_tokens;
 
 typedef struct kept_ended {
-  uint32_t timed_out, has_error;
+  uint16_t timed_out, dropped;
+  uint32_t has_error;
   tri_error error;
 } kept_ended;
 
@@ -99,7 +100,7 @@ static tri_status add_tokens(tri_keeper *k, const tri_record *r) {
 }
 
 static tri_status add_ended(tri_keeper *k, const tri_record *r) {
-  kept_ended e = {.timed_out = r->ended.timed_out, .has_error = r->ended.error != NULL};
+  kept_ended e = {.timed_out = r->ended.timed_out, .dropped = r->ended.dropped, .has_error = r->ended.error != NULL};
   if (r->ended.error) e.error = *r->ended.error;
   return add(k, &e, sizeof e);
 }
@@ -240,6 +241,7 @@ static bool take_ended(reader *in, kept_ended *e, tri_record *r) {
   if (!take(in, e, sizeof *e)) return false;
   e->error.field[sizeof e->error.field - 1] = e->error.message[sizeof e->error.message - 1] = '\0';
   r->ended.timed_out = e->timed_out;
+  r->ended.dropped = e->dropped;
   r->ended.error = e->has_error ? &e->error : NULL;
   return true;
 }

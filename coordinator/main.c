@@ -312,9 +312,10 @@ static void serve(struct shell *s) {
   /* Messages on their way get a moment to leave; then the workers' leases end with this process. */
   int64_t until = tri_deadline_after_ms(FLUSH_MS);
   while (tri_now_ns() < until) {
-    tri_zpoll items[] = {{.server = s->workers, .fd = -1}};
-    tri_zpoll_wait(items, 1, 20, NULL);
+    tri_zpoll items[] = {{.server = s->workers, .fd = -1}, {.fd = tri_keeper_fd(s->keeper)}};
+    tri_zpoll_wait(items, 2, 20, NULL);
     if (items[0].ready) read_workers(s);
+    if (items[1].ready) read_journal(s);
     tri_core_tick(s->core, tri_now_ns());
     flush(s);
   }

@@ -44,6 +44,7 @@ typedef struct tri_record {
     } tokens;
     struct {
       bool timed_out;
+      bool dropped;           /* its client had gone: it finds nothing */
       const tri_error *error; /* NULL: it was cut off without one */
     } ended;
   };

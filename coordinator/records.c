@@ -16,6 +16,7 @@ static void fill_submit(const job *j, tri_submit *s) {
   s->num_token_ids = j->num_prompt;
   s->sampling = j->sampling;
   s->sampling.echo = j->echo;
+  s->sampling.truncate = 0; /* these are what it has left */
   s->sampling.seed = j->seed;
   s->sampling.has_seed = true;
   s->stream = j->stream;
@@ -63,7 +64,7 @@ void record_tokens(tri_core *c, uint32_t group, const tri_group_tokens *tokens) 
 }
 
 void record_ended(tri_core *c, const job *j) {
-  tri_record r = {.op = TRI_RECORD_ENDED, .job = j->id, .ended = {j->timed_out, j->error}};
+  tri_record r = {.op = TRI_RECORD_ENDED, .job = j->id, .ended = {j->timed_out, j->dropped, j->error}};
   if (j->record && !c->ending) record(c, &r);
 }
 

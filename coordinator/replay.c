@@ -89,9 +89,7 @@ void replay_log(const tri_core *c, const job *j) {
 
 /* Returns how many ids an assign has room for beside the job itself. */
 static size_t room_for_drawn(const job *j) {
-  const tri_sampling *s = &j->sampling;
-  size_t others = 16 << 10, bias = 16; /* bytes: of names and numbers, and of one of the biases */
-  others += (j->num_prompt + s->num_allowed_token_ids) * sizeof(uint32_t) + (size_t)s->num_logit_bias * bias;
+  size_t others = admission_message_bytes(j);
   return others < TRI_WIRE_MAX_MESSAGE ? (TRI_WIRE_MAX_MESSAGE - others) / sizeof(uint32_t) : 0;
 }
 

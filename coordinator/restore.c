@@ -54,6 +54,7 @@ static void assign(tri_core *c, int64_t now, job *j, const tri_record *r) {
 
 static void end(tri_core *c, int64_t now, job *j, const tri_record *r) {
   j->timed_out = r->ended.timed_out;
+  j->dropped = r->ended.dropped;
   if (r->ended.error)
     job_fail(c, now, j, r->ended.error);
   else

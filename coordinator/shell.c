@@ -30,12 +30,16 @@ enum {
 static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
   struct shell *s = ctx;
   tri_status st = tri_server_msg_pack(m, &s->buf);
+  if (st == TRI_NO_MEMORY) return TRI_AGAIN;
   if (st != TRI_OK) {
     tri_log(TRI_LOG_ERROR, "coordinator", "a reply could not be packed: %s", tri_status_text(st));
     return TRI_OK; /* trying again would fail again */
   }
   /* A restart must know what a client knows: what this tells is written first, once for all of a step. */
-  if (!s->keeper_failed && tri_keeper_write(s->keeper, NULL) != TRI_OK) return TRI_AGAIN;
+  if (!s->keeper_failed) {
+    if (tri_keeper_write(s->keeper, NULL) != TRI_OK) return TRI_AGAIN;
+    tri_keeper_tell_room(s->keeper, s->core);
+  }
   return tri_zserver_queue(s->clients, to, s->buf.data, s->buf.len);
 }
 

@@ -209,6 +209,7 @@ typedef struct group {
   uint64_t counted;
   bool has_counted;
   uint32_t running, waiting, jobs;
+  bool clogged;   /* its leader took no job in this look at the queue */
   uint64_t alone; /* the job that it is kept for, which gets no company; 0: none */
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions, rearrangements, experts_moved, moving_ns;
   tri_group_swaps swaps;
@@ -254,6 +255,7 @@ struct tri_core {
   bool restoring;                /* jobs of an earlier coordinator are being made */
   bool restore_failed;           /* there was no memory for one of them */
   bool full;                     /* there is no room for records: nothing new is taken */
+  bool has_clogged;              /* a group is */
   bool has_moved;                /* a job has another record that is not durable yet */
   bool has_undurable;            /* a job waits until its record is durable */
   uint64_t durable;              /* number of the last durable record */

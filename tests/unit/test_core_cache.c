@@ -362,6 +362,7 @@ static void measure(size_t prompt, uint32_t answer, int64_t logprobs) {
   w->core->cfg.io.to_client = count_pieces;
   w->core->cfg.io.to_worker = take_job;
   w->core->groups[0].max_model_len = w->core->groups[0].kv_blocks = 4 * MOST;
+  w->core->cfg.max_prompt = 4 * MOST;
   for (uint32_t i = 0; i < MOST; i++) ids[i] = i % 500 + 1;
   m.submit.token_ids = ids;
   m.submit.num_token_ids = prompt;
