@@ -6,7 +6,7 @@
 enum {
   JOBS_AT_ONCE = 64,      /* each is looked for among all */
   AT_ONCE = 1 << 20,      /* bytes of one round, but for what a single job has more */
-  MOST_OF_ONE = 16 << 20, /* a larger job is left where it is */
+  MOST_OF_ONE = 8 << 20,  /* a larger job is left where it is: this much is always in a segment and the spare */
   TOKENS_AT_ONCE = 512,   /* of one message within the record */
   TOKEN_BYTES = 32,       /* of a token in it, about, */
   ALTERNATIVE_BYTES = 10, /* and of an alternative's number and log probability */
@@ -83,6 +83,7 @@ static void record_whole(tri_core *c, int64_t now, job *j) {
   record_begin(c, j);
   record_accepted_again(c, now, j);
   for (uint32_t runs = 0; runs < j->runs && runs < 2; runs++) record_assigned(c, j);
+  for (uint32_t deaths = 0; deaths < j->deaths; deaths++) record_died(c, j);
   if (j->scored.num) record_choice(c, j, &j->scored, 0, 1); /* the first token of a prompt has none */
   for (uint32_t i = 0; i < (uint32_t)j->sampling.n; i++) record_choice(c, j, &j->choices[i], i, 0);
   j->moved = record_end(c, j);

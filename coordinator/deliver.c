@@ -211,9 +211,11 @@ static tri_status send_done(tri_core *c, job *j, bool with_text) {
 
 static tri_status deliver(tri_core *c, job *j) {
   if (j->embed) return embed_deliver(c, j);
+  bool durable = record_is_durable(c, j);
   bool gives_up = c->ending && j->error; /* the next start has the job, or not: its client asks again */
-  if (j->state <= JOB_TOKENIZING || (!gives_up && !record_is_durable(c, j))) return TRI_OK;
-  bool accepted = !(j->error && !j->assigned_ns); /* an error before the job ran is the only answer */
+  if (j->state <= JOB_TOKENIZING || j->done_sent || (!durable && !gives_up)) return TRI_OK;
+  bool only_error = j->error && (!j->assigned_ns || !durable); /* it did not run, or nobody may know that */
+  bool accepted = !only_error;
   if (accepted && !j->accepted_sent) {
     TRI_CHECK(send_accepted(c, j));
     j->accepted_sent = true;

@@ -194,6 +194,8 @@ void record_begin(tri_core *c, const job *j);
 uint64_t record_end(tri_core *c, const job *j);
 void record_accepted_again(tri_core *c, int64_t now, const job *j);
 void record_assigned(tri_core *c, const job *j);
+void record_died(tri_core *c, const job *j);
+uint64_t record_model(const tri_core *c); /* tells whether a record is one of this model and tokenizer */
 void record_tokens(tri_core *c, uint32_t group, const tri_group_tokens *tokens);
 void record_ended(tri_core *c, const job *j); /* by something else than its last token */
 void record_over(tri_core *c, job *j);
@@ -207,6 +209,7 @@ bool restore_is_orphan(const job *j, int64_t now); /* nobody has come for it, an
 
 /* losses.c */
 void jobs_queue_again(tri_core *c, int64_t now); /* all that groups had */
+void jobs_end_poisoned(tri_core *c, int64_t now);
 /* Queues the jobs of a group that is lost, or ends them where no group is left that could run them again. */
 tri_status status_of_end(const tri_core *c);
 void jobs_lose_group(tri_core *c, int64_t now, uint32_t group, const char *reason);

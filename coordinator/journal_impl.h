@@ -14,7 +14,8 @@ enum {
   JOURNAL_RECORD_BYTES = 32, /* of a record, in front of its payload */
   JOURNAL_NAME_BYTES = 32,
 };
-static const uint64_t JOURNAL_MARK = 0x316c6e726a697274; /* "trijrnl1" */
+/* "trijrnl2": its last byte counts versions, of records' contents and of the numbers of tri_status in them, too. */
+static const uint64_t JOURNAL_MARK = 0x326c6e726a697274;
 
 typedef struct journal_head {
   uint64_t mark, first;

@@ -80,6 +80,12 @@ static tri_status read_segment(struct reading *r, const struct mapped *m, uint64
   uint64_t at = JOURNAL_HEAD_BYTES;
   if (m->len >= sizeof head) memcpy(&head, m->bytes, sizeof head);
   bool begun = head.mark == JOURNAL_MARK && head.first == first;
+  bool other_version = !((head.mark ^ JOURNAL_MARK) << 8) && head.mark != JOURNAL_MARK;
+  if (other_version)
+    return tri_fail(err, TRI_CORRUPT, "journal",
+                    "%s/%s is of another version: finish its jobs with the version that wrote it, or move the folder "
+                    "away",
+                    m->folder, m->name);
   /* A segment whose head was not yet on the disk has nothing durable either. */
   if (!begun && (!last || was_durable(m, 0, first))) return damaged(m, 0, "it has another beginning", err);
   if (first != j->next) return damaged(m, 0, "records are missing in front of it", err);
@@ -93,7 +99,7 @@ static tri_status read_segment(struct reading *r, const struct mapped *m, uint64
     return damaged(m, at, "the record that was there is not whole any more", err);
   if (last) {
     tell_cut(m, at, begun, j->next);
-    j->room = m->len;
+    j->room = m->len > at ? m->len : at; /* it may have been made, and not allocated */
     j->at = at;
   }
   return TRI_OK;

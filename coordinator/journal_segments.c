@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "coordinator/journal_impl.h"
@@ -29,7 +30,8 @@ static tri_status allocate(const tri_journal *j, const char *name, uint64_t byte
     tri_status st = errno == ENOSPC || errno == EDQUOT ? TRI_NO_CAPACITY : TRI_IO;
     return tri_fail(err, st, "journal", "%s/%s cannot be made: %s", j->folder, name, strerror(errno));
   }
-  e = posix_fallocate(fd, 0, (off_t)bytes);
+  do e = posix_fallocate(fd, 0, (off_t)bytes);
+  while (e == EINTR);
   if (!e) {
     *out = fd;
     return TRI_OK;
@@ -77,6 +79,7 @@ static tri_status leave_segment(tri_journal *j, tri_error *err) {
   if (e) j->failure = e;
   if (!e && j->durable < j->written) j->durable = j->written;
   pthread_mutex_unlock(&j->lock);
+  if (j->event_fd >= 0) eventfd_write(j->event_fd, 1); /* the thread may find nothing left to tell of */
   close(j->fd);
   j->fd = -1;
   return e ? tri_fail(err, TRI_IO, "journal", "the journal in %s cannot be synced: %s", j->folder, strerror(e))

@@ -22,6 +22,7 @@ typedef struct kept_accepted {
   uint8_t owner[TRI_OWNER_BYTES];
   uint32_t prompt_bytes;
   tri_record_content content;
+  uint64_t model;
 } kept_accepted;
 
 typedef struct kept_assigned {
@@ -77,7 +78,8 @@ static tri_status add(tri_keeper *k, const void *p, size_t n) { return tri_buf_a
 static tri_status add_accepted(tri_keeper *k, const tri_record *r) {
   kept_accepted a = {.owner_kind = r->accepted.owner.kind,
                      .prompt_bytes = (uint32_t)r->accepted.prompt.len,
-                     .content = r->accepted.content};
+                     .content = r->accepted.content,
+                     .model = r->accepted.model};
   memcpy(a.owner, r->accepted.owner.bytes, sizeof a.owner);
   TRI_CHECK(add(k, &a, sizeof a));
   if (a.prompt_bytes) TRI_CHECK(add(k, r->accepted.prompt.s, a.prompt_bytes));
@@ -116,6 +118,7 @@ static tri_status pack(tri_keeper *k, const tri_record *r) {
   case TRI_RECORD_ENDED: return add_ended(k, r);
   case TRI_RECORD_WHOLE: return add(k, k->whole.data, k->whole.len);
   case TRI_RECORD_OVER:
+  case TRI_RECORD_DIED:
   case TRI_RECORD_BEGIN: break;
   }
   return TRI_OK;
@@ -186,7 +189,7 @@ tri_status tri_keeper_take_sync(tri_keeper *k, tri_core *core, int64_t now, tri_
  * the end. So what is written for that is less than what it frees. A disk without room is left to those that run. */
 static void compact(tri_keeper *k, tri_core *core, int64_t now) {
   uint64_t has = tri_journal_bytes(k->journal), few = FEW_SEGMENTS * tri_journal_segment_bytes(k->journal);
-  if (has <= few || k->full || has - few <= 2 * tri_core_record_bytes(core)) return;
+  if (has <= few || tri_journal_is_full(k->journal) || has - few <= 2 * tri_core_record_bytes(core)) return;
   tri_core_compact(core, now, tri_journal_first_of_last(k->journal, FEW_SEGMENTS));
 }
 
@@ -221,6 +224,7 @@ static bool take_accepted(tri_keeper *k, reader *in, tri_record *r) {
   r->accepted.owner.kind = (tri_owner_kind)a.owner_kind;
   memcpy(r->accepted.owner.bytes, a.owner, sizeof a.owner);
   r->accepted.content = a.content;
+  r->accepted.model = a.model;
   r->accepted.prompt = (tri_wire_str){a.prompt_bytes ? in->p : NULL, a.prompt_bytes};
   in->p += a.prompt_bytes;
   in->left -= a.prompt_bytes;
@@ -291,6 +295,7 @@ static tri_status restore(void *ctx, const tri_journal_record *kept, tri_error *
   case TRI_RECORD_ASSIGNED: ok = ok && take_assigned(&in, &r); break;
   case TRI_RECORD_TOKENS: ok = ok && take_tokens(k, &in, &message, &r); break;
   case TRI_RECORD_ENDED: ok = ok && take_ended(&in, &ended, &r); break;
+  case TRI_RECORD_DIED:
   case TRI_RECORD_OVER: break;
   case TRI_RECORD_WHOLE: ok = ok && restore_whole(k, &in, kept, head.job, err); break;
   default: ok = false;

@@ -45,6 +45,16 @@ void jobs_end_late(tri_core *c, int64_t now) {
   if (c->draining && !replay_has_hope(c)) end_waiting(c, now, c->last_loss);
 }
 
+/* Ends jobs whose third death is known, and their end is not. */
+void jobs_end_poisoned(tri_core *c, int64_t now) {
+  tri_error err = {0};
+  tri_fail(&err, TRI_PEER_LOST, "", "three groups have died while they ran this job, which is not tried again");
+  for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {
+    next = TAILQ_NEXT(j, links);
+    if (replay_is_given_up(j)) job_fail(c, now, j, &err);
+  }
+}
+
 void jobs_lose_group(tri_core *c, int64_t now, uint32_t index, const char *reason) {
   tri_error err = {0};
   unsigned waiting = 0;
@@ -56,6 +66,7 @@ void jobs_lose_group(tri_core *c, int64_t now, uint32_t index, const char *reaso
     next = TAILQ_NEXT(j, links);
     if (j->state != JOB_ASSIGNED || j->group != index) continue;
     j->deaths += j->at_risk;
+    if (j->at_risk) record_died(c, j);
     if (replay_is_given_up(j)) {
       job_fail(c, now, j, &err);
       continue;

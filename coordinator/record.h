@@ -16,6 +16,7 @@ typedef enum tri_record_op {
   TRI_RECORD_OVER,         /* nobody can come back for it any more: its minute behind the end is over */
   TRI_RECORD_WHOLE,        /* all of a job so far, in the place of what was recorded of it before: one record of the */
   TRI_RECORD_BEGIN,        /* facts since this */
+  TRI_RECORD_DIED,         /* a group that may have begun it was lost */
 } tri_record_op;
 
 /* Hashes of what was asked for, as takeovers compare it. */
@@ -32,6 +33,7 @@ typedef struct tri_record {
       tri_client_msg msg; /* a submit with token ids, request_id and seed */
       tri_owner owner;
       tri_record_content content;
+      uint64_t model;      /* a hash of it and its tokenizer */
       tri_wire_str prompt; /* its text, for an echo */
     } accepted;
     struct {

@@ -28,12 +28,18 @@ static void fill_submit(const job *j, tri_submit *s) {
   s->on_disconnect = j->on_disconnect;
 }
 
+uint64_t record_model(const tri_core *c) {
+  uint64_t hashes[] = {c->cfg.model_hash, c->cfg.tokenizer ? tri_tokenizer_hash(c->cfg.tokenizer) : 0};
+  return tri_hash_bytes(TRI_HASH_SEED, hashes, sizeof hashes);
+}
+
 static uint64_t record_request(tri_core *c, const job *j, int64_t age_ns) {
   tri_record r = {.op = TRI_RECORD_ACCEPTED, .job = j->id, .age_ns = age_ns};
   r.accepted.msg.id = j->client_id;
   r.accepted.msg.op = TRI_OP_SUBMIT;
   fill_submit(j, &r.accepted.msg.submit);
   r.accepted.owner = j->peer.owner;
+  r.accepted.model = record_model(c);
   r.accepted.content = (tri_record_content){j->content.prompt, j->content.rest};
   if (j->prompt) r.accepted.prompt = (tri_wire_str){j->prompt, j->prompt_len};
   return record(c, &r);
@@ -56,6 +62,10 @@ uint64_t record_end(tri_core *c, const job *j) {
 void record_assigned(tri_core *c, const job *j) {
   tri_record r = {.op = TRI_RECORD_ASSIGNED, .job = j->id, .assigned = {j->group, j->epoch, j->weights_hash}};
   if (j->record) record(c, &r);
+}
+
+void record_died(tri_core *c, const job *j) {
+  if (j->record) record(c, &(tri_record){.op = TRI_RECORD_DIED, .job = j->id});
 }
 
 void record_tokens(tri_core *c, uint32_t group, const tri_group_tokens *tokens) {

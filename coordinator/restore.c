@@ -11,6 +11,10 @@ static void put_back_times(job *j, int64_t age_ns) {
   if (j->deadline_ns != TRI_NEVER) j->deadline_ns -= age_ns;
 }
 
+static const tri_error other_model = {
+    .status = TRI_PEER_LOST,
+    .message = "another model, or another tokenizer, is served here than when this job was accepted"};
+
 static void accept(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number) {
   tri_peer nobody = {.owner = r->accepted.owner}; /* without a connection */
   tri_client_msg m = r->accepted.msg;
@@ -26,6 +30,10 @@ static void accept(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r
   j->orphan_ns = now;
   j->content = (job_content){r->accepted.content.prompt, r->accepted.content.rest};
   put_back_times(j, age_ns);
+  if (r->accepted.model != record_model(c)) {
+    j->of_other = true;
+    job_fail(c, now, j, &other_model);
+  }
   if (!r->accepted.prompt.s || !j->echo) return;
   tri_free(j->prompt);
   j->prompt = NULL;
@@ -71,6 +79,9 @@ tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_
   case TRI_RECORD_ASSIGNED:
     if (j) assign(c, now, j, r);
     break;
+  case TRI_RECORD_DIED:
+    if (j) j->deaths++;
+    break;
   case TRI_RECORD_TOKENS: job_tokens(c, now, group_of(c, r->tokens.group), r->tokens.tokens); break;
   case TRI_RECORD_ENDED:
     if (j) end(c, now, j, r);
@@ -85,12 +96,20 @@ tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_
 }
 
 void tri_core_restored(tri_core *c, int64_t now) {
-  unsigned going_on = 0, ended = 0;
+  unsigned going_on = 0, ended = 0, of_other = 0;
   jobs_queue_again(c, now);
-  for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links)) going_on++;
-  for (job *j = TAILQ_FIRST(&c->ended); j; j = TAILQ_NEXT(j, links)) ended++;
   c->restoring = false;
+  jobs_end_poisoned(c, now);
+  for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links)) going_on++;
+  for (job *j = TAILQ_FIRST(&c->ended); j; j = TAILQ_NEXT(j, links)) {
+    ended++;
+    if (!j->of_other) continue;
+    record_ended(c, j);
+    of_other++;
+  }
   c->has_journal = true;
+  if (of_other)
+    tri_log(TRI_LOG_WARN, "jobs", "%u jobs of the journal are another model's, and have ended with an error", of_other);
   if (going_on || ended)
     tri_log(TRI_LOG_INFO, "jobs", "of the journal %u jobs go on, and %u have ended that clients may still ask for",
             going_on, ended);

@@ -87,6 +87,7 @@ typedef struct job {
   bool cut;           /* a stop string ended a choice that its group still computes */
   bool begun_here;    /* its group has told something of it */
   bool at_risk;       /* a step of the group that is being lost may have had a part of it */
+  bool of_other;      /* it was accepted for another model */
   bool over;          /* a restart need know nothing more of it */
   bool dropped;       /* it was cancelled since its client had gone: one that comes back finds nothing */
   bool return_ids;    /* its client gets the prompt's token ids */

@@ -103,13 +103,14 @@ void lives_get_ahead(sim *s) {
   for (int i = 0; i < s->num_streams; i++) s->streams[i].ahead = true;
 }
 
-/* Deaths are known to one coordinator alone, and without a journal so is everything else. */
+/* Without a journal nothing is known to the next coordinator. */
 static void forget(sim *s) {
   for (int i = 0; i < s->num_requests; i++) {
     request *r = &s->requests[i];
     r->died |= r->deaths >= 3;
-    r->kills = r->all_kills = r->deaths = 0;
+    r->kills = r->all_kills = 0;
     if (s->keeping.on) continue;
+    r->deaths = 0;
     r->died = r->told = r->ended = r->cancelled = r->dropped = false;
   }
   if (!s->keeping.on) lives_get_ahead(s);
