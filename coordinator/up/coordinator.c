@@ -15,6 +15,7 @@ enum { SILENCE_MS = 5000, STILL_MS = 2000 };
 tri_status tri_up_coordinator_start(tri_up *u, tri_error *err) {
   u->coordinator_restarts.started_ns = tri_now_ns();
   u->coordinator_restarts.restart_ns = 0;
+  u->coordinator_killed_ns = 0;
   u->deadline_ns = tri_deadline_after_ms(TRI_UP_START_MS);
   TRI_CHECK(tri_up_spawn_coordinator(u, err));
   tri_up_groups_tell(u);
@@ -60,7 +61,7 @@ void tri_up_coordinator_check(tri_up *u, int64_t now) {
   if (u->listening && u->coordinator && !u->stopping && now - u->last_word_ns > SILENCE_MS * 1000000LL) {
     tri_log(TRI_LOG_ERROR, "up", "the coordinator has been silent for %d s: killing it", SILENCE_MS / 1000);
     u->last_word_ns = now; /* and again, until it is gone */
-    tri_up_kill(u->coordinator);
+    tri_up_kill(u->coordinator, &u->coordinator_killed_ns);
   }
   if (u->coordinator || !restart_ns || now < restart_ns || u->stopping || u->draining) return;
   if (tri_up_coordinator_start(u, &err) != TRI_OK) tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);

@@ -154,7 +154,7 @@ static void check_pulse(tri_up *u, int64_t now) {
   if (g->pid <= 0 || now - g->pulse_ns < limit_ms * 1000000LL) return;
   tri_log(TRI_LOG_ERROR, "up", "the gateway has been silent for %lld s: killing it", (long long)limit_ms / 1000);
   g->pulse_ns = now; /* and again, until it is gone */
-  tri_up_kill(g->pid);
+  tri_up_kill(g->pid, &g->killed_ns);
 }
 
 void tri_up_gateway_check(tri_up *u, int64_t now) {
@@ -163,7 +163,7 @@ void tri_up_gateway_check(tri_up *u, int64_t now) {
   if (g->pid > 0 && g->kill_ns && now > g->kill_ns) {
     tri_log(TRI_LOG_WARN, "up", "the gateway has not ended in time: killing it");
     g->kill_ns = now + HALF_SECOND_MS * 1000000LL; /* and again, until it is gone */
-    tri_up_kill(g->pid);
+    tri_up_kill(g->pid, &g->killed_ns);
   }
   bool is_due = !g->pid && g->restarts.restart_ns && now >= g->restarts.restart_ns;
   if (is_due && u->listening && !u->stopping && !u->draining) start(u);

@@ -12,7 +12,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
 
-enum { FAILED_STARTS = 3, LOST_GRACE_MS = 500, LAST_WORDS_MS = 200, DYING_MS = 3000 };
+enum { FAILED_STARTS = 3, LOST_GRACE_MS = 500, LAST_WORDS_MS = 200 };
 #define NS_PER_S 1000000000LL
 
 tri_status tri_up_groups_prepare(tri_up *u, tri_error *err) {
@@ -210,11 +210,11 @@ static void start_due(tri_up *u, int group, int64_t now) {
 /* A process that hangs in a driver, or that a debugger has, does not end when it is killed. Its jobs wait for a group,
  * and it need not be the same processes. */
 static void leave_behind(tri_up *u, int group, int64_t now) {
-  tri_up_group *g = &u->groups[group];
-  if (g->pid <= 0 || !g->killed_ns || now - g->killed_ns < DYING_MS * 1000000LL) return;
-  tri_log(TRI_LOG_ERROR, "up", "group %d: process %d does not end, although it was killed: it is left behind", group,
-          (int)g->pid);
-  tri_up_group_ended(u, group, SIGKILL); /* as waitpid tells of such an end */
+  const tri_up_group *g = &u->groups[group];
+  char name[32];
+  snprintf(name, sizeof name, "group %d", group);
+  if (tri_up_is_stuck(g->pid, g->killed_ns, now, name))
+    tri_up_group_ended(u, group, SIGKILL); /* as waitpid tells of such an end */
 }
 
 void tri_up_groups_check(tri_up *u, int64_t now) {
@@ -223,8 +223,7 @@ void tri_up_groups_check(tri_up *u, int64_t now) {
     tri_up_group *g = &u->groups[i];
     if (!g->kill_ns || now < g->kill_ns) continue;
     g->kill_ns = 0;
-    g->killed_ns = now;
-    tri_up_kill(g->pid);
+    tri_up_kill(g->pid, &g->killed_ns);
   }
   for (int i = 0; i < u->layout.replicas; i++) leave_behind(u, i, now);
   for (int i = 0; i < u->layout.replicas && !u->stopping && !u->draining; i++) {

@@ -71,12 +71,12 @@ static void stop_groups(tri_up *u, int code) {
   if (!u->stopping) u->exit_code = code;
   u->stopping = true;
   tri_up_gateway_stop(u, OVER_MS);
-  for (int g = 0; g < u->layout.replicas; g++) tri_up_kill(u->groups[g].pid);
+  for (int g = 0; g < u->layout.replicas; g++) tri_up_kill(u->groups[g].pid, &u->groups[g].killed_ns);
 }
 
 static void stop_all(tri_up *u, int code) {
   stop_groups(u, code);
-  tri_up_kill(u->coordinator);
+  tri_up_kill(u->coordinator, &u->coordinator_killed_ns);
 }
 
 static bool tell_why(const tri_up *u, const char *why) { return tri_up_tell(u, "over the cluster ends, as %s", why); }
@@ -92,7 +92,7 @@ void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) {
   stop_groups(u, code);
   u->deadline_ns = tri_deadline_after_ms(OVER_MS);
   snprintf(told, sizeof told, "its supervisor gives up: %s", why);
-  if (!tell_why(u, told)) tri_up_kill(u->coordinator);
+  if (!tell_why(u, told)) tri_up_kill(u->coordinator, &u->coordinator_killed_ns);
 }
 
 /* It may have ended already: process 0 would be this one's whole group. */
@@ -215,34 +215,37 @@ static void end_empty_launchers(tri_up *u, int64_t now) {
     tri_up_group *group = &u->groups[g];
     bool alone = !group->segments.path[0]; /* no launcher, or not one of this host's ranks */
     if (!group->pid || alone || tri_up_has_children(group->pid)) continue;
-    if (group->empty) tri_up_kill(group->pid);
+    if (group->empty) tri_up_kill(group->pid, &group->killed_ns);
     group->empty = true;
   }
+}
+
+static void coordinator_ended(tri_up *u, int status) {
+  int code = WIFEXITED(status) ? WEXITSTATUS(status) : TRI_EXIT_FAILED;
+  char text[96];
+  u->coordinator = 0;
+  read_events(u);
+  if (u->drained && !u->at_once && !u->stopping) { /* the groups leave by themselves */
+    int64_t until = tri_deadline_after_ms(STOP_GRACE_MS);
+    if (until < u->deadline_ns) u->deadline_ns = until;
+    return;
+  }
+  if (!u->stopping && !u->draining && tri_up_coordinator_again(u, status)) return;
+  if (!u->stopping)
+    tri_log(TRI_LOG_ERROR, "up", "the coordinator %s: ending the groups", tri_up_end_text(status, text));
+  stop_all(u, code ? code : TRI_EXIT_FAILED);
+}
+
+static void gateway_ended(tri_up *u, int status) {
+  tri_up_gateway_ended(u, status);
+  if (u->draining) drain_coordinator(u, true);
 }
 
 static void reap(tri_up *u) {
   int status;
   for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-    if (pid == u->coordinator) {
-      u->coordinator = 0;
-      int code = WIFEXITED(status) ? WEXITSTATUS(status) : TRI_EXIT_FAILED;
-      char text[96];
-      read_events(u);
-      if (u->drained && !u->at_once && !u->stopping) { /* the groups leave by themselves */
-        int64_t until = tri_deadline_after_ms(STOP_GRACE_MS);
-        if (until < u->deadline_ns) u->deadline_ns = until;
-        continue;
-      }
-      if (!u->stopping && !u->draining && tri_up_coordinator_again(u, status)) continue;
-      if (!u->stopping)
-        tri_log(TRI_LOG_ERROR, "up", "the coordinator %s: ending the groups", tri_up_end_text(status, text));
-      stop_all(u, code ? code : TRI_EXIT_FAILED);
-      continue;
-    }
-    if (pid == u->gateway.pid) {
-      tri_up_gateway_ended(u, status);
-      if (u->draining) drain_coordinator(u, true);
-    }
+    if (pid == u->coordinator) coordinator_ended(u, status);
+    if (pid == u->gateway.pid) gateway_ended(u, status);
     for (int g = 0; g < u->layout.replicas; g++)
       if (u->groups[g].pid == pid) tri_up_group_ended(u, g, status);
   }
@@ -256,6 +259,14 @@ static void read_signals(tri_up *u) {
     else if (info.ssi_signo != SIGUSR1 || !u->draining)
       drain(u, (int)info.ssi_signo); /* Slurm may deliver SIGUSR1 more than once */
   }
+}
+
+/* A coordinator or a gateway that does not die has the place where the next one would listen: a cluster that is to go
+ * on waits for its end. One that ends does not. The status is what waitpid tells of such an end. */
+static void leave_behind(tri_up *u, int64_t now) {
+  if (!u->stopping && !u->draining) return;
+  if (tri_up_is_stuck(u->gateway.pid, u->gateway.killed_ns, now, "the gateway")) gateway_ended(u, SIGKILL);
+  if (tri_up_is_stuck(u->coordinator, u->coordinator_killed_ns, now, "the coordinator")) coordinator_ended(u, SIGKILL);
 }
 
 static bool anything_runs(const tri_up *u) {
@@ -273,10 +284,11 @@ static void check_times(tri_up *u) {
               u->draining ? "draining" : "the coordinator's start");
     stop_all(u, TRI_EXIT_FAILED);
   }
-  if (u->stopping && now > u->deadline_ns) tri_up_kill(u->coordinator);
+  if (u->stopping && now > u->deadline_ns) tri_up_kill(u->coordinator, &u->coordinator_killed_ns);
   tri_up_coordinator_check(u, now);
   tri_up_gateway_check(u, now);
   tri_up_groups_check(u, now);
+  leave_behind(u, now);
 }
 
 static int supervise(tri_up *u) {

@@ -17,6 +17,7 @@
 
 enum {
   MAX_SOCKET_PATH = 100, /* what the system allows is a little more */
+  DYING_MS = 3000,       /* for a process that was killed to end */
   LEASE_S = 60,          /* for workers to wait for the next coordinator: longer than its restarts take */
 };
 
@@ -129,7 +130,7 @@ tri_status tri_up_spawn_gateway(tri_up *u, tri_error *err) {
   add(&c, "--endpoint");
   add(&c, g->endpoint);
   g->restarts.started_ns = g->pulse_ns = tri_now_ns();
-  g->restarts.restart_ns = g->kill_ns = 0;
+  g->restarts.restart_ns = g->kill_ns = g->killed_ns = 0;
   g->has_begun = false;
   add_words(&c, "--pulse-fd %d", pulse[1]);
   tri_status st = spawn(&c, SIGTERM, (const int[]){pulse[1], -1}, &g->pid, err);
@@ -235,6 +236,15 @@ bool tri_up_has_children(pid_t pid) {
   return found;
 }
 
-void tri_up_kill(pid_t pid) {
-  if (pid > 0) kill(-pid, SIGKILL);
+void tri_up_kill(pid_t pid, int64_t *killed_ns) {
+  if (pid <= 0) return;
+  if (!*killed_ns) *killed_ns = tri_now_ns();
+  kill(-pid, SIGKILL);
+}
+
+bool tri_up_is_stuck(pid_t pid, int64_t killed_ns, int64_t now, const char *name) {
+  if (pid <= 0 || !killed_ns || now - killed_ns < DYING_MS * 1000000LL) return false;
+  tri_log(TRI_LOG_ERROR, "up", "%s: process %d does not end, although it was killed: it is left behind", name,
+          (int)pid);
+  return true;
 }

@@ -72,7 +72,7 @@ typedef struct tri_up_group {
   bool device_failed;          /* as that rank has said */
   char said[200];              /* its words */
   int64_t kill_ns;             /* when it is killed; 0: it is not */
-  int64_t killed_ns;           /* when it was */
+  int64_t killed_ns;           /* when it first was */
   bool here[TRI_UP_MAX_RANKS]; /* ranks that have been heard of since this start */
   int num_here;
   int64_t progress_ns; /* when the last of them was */
@@ -87,6 +87,7 @@ typedef struct tri_up_gateway {
   int num_args;
   tri_up_restarts restarts;
   int64_t kill_ns;   /* it has been told to end, and is not waited for any longer; 0: not so */
+  int64_t killed_ns; /* when it was first killed; 0: it was not */
   int pulse_fd;      /* by which it shows that its loop turns; -1: none */
   bool has_begun;    /* it has shown so */
   int64_t pulse_ns;  /* when it last has, or was started */
@@ -107,6 +108,7 @@ typedef struct tri_up {
   tri_place *places;       /* of every group's ranks; NULL: all are here, or where the launcher puts them */
   tri_up_host *held_hosts; /* [hosts.count, 1 at least] */
   pid_t coordinator;
+  int64_t coordinator_killed_ns; /* when it was first killed; 0: it was not */
   tri_up_restarts coordinator_restarts;
   char endpoint[TRI_ENDPOINT_BYTES]; /* where it has listened for clients; empty: it never has */
   int event_fd, notice_fd;           /* of the coordinator: what it tells, and what it is told */
@@ -131,7 +133,11 @@ typedef struct tri_up {
 tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err);
 tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err);
 tri_status tri_up_spawn_gateway(tri_up *u, tri_error *err);
-void tri_up_kill(pid_t pid);         /* the whole process group, at once */
+/* Kills the whole process group at once, and notes when it was first done. */
+void tri_up_kill(pid_t pid, int64_t *killed_ns);
+/* Says, and logs, that a child was killed seconds ago and does not end: it hangs in a driver or on a dead file system,
+ * or a debugger has it. Nobody is to wait for it. */
+bool tri_up_is_stuck(pid_t pid, int64_t killed_ns, int64_t now, const char *name);
 bool tri_up_has_children(pid_t pid); /* that have not ended */
 
 enum { TRI_UP_START_MS = 60000 }; /* that the coordinator's start may take */

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# A process does not die at the end, whoever kills it, as one that hangs in a driver or on a dead file system: `trireme up` leaves it behind
+# and ends. STOP_THREAD: the program built from tests/tools/stop_thread.c.
+. "$(dirname "$0")/lib.sh"
+STOP_THREAD=${STOP_THREAD:?the program that stops a thread}
+
+stuck() { # NAME WORDS
+  local holder since
+  : >"$RUN/log"
+  rm -f "$RUN/stopped"
+  start_up --http 127.0.0.1:0
+  for _ in $(seq 200); do [ -n "$(pid_of "$1")" ] && break || sleep 0.02; done
+  "$STOP_THREAD" "$(pid_of "$1")" hold >"$RUN/stopped" 2>&1 &
+  holder=$!
+  for _ in $(seq 500); do grep -qs "stopped\|ermitted" "$RUN/stopped" && break || sleep 0.02; done
+  grep -qi "not permitted" "$RUN/stopped" && { echo "skipped: threads of others cannot be stopped here" && exit 77; }
+  kill -TERM "$CLUSTER"
+  sleep 1.2 # less would be the same request
+  kill -TERM "$CLUSTER"
+  since=$(now_ms)
+  while kill -0 "$CLUSTER" 2>/dev/null; do
+    [ $(($(now_ms) - since)) -lt 12000 ] || { kill -9 "$holder" && fail "$2 does not die: up still runs after 12 s"; }
+    sleep 0.05
+  done
+  grep -q "$2: process [0-9]* does not end, although it was killed: it is left behind" "$RUN/log" || fail "no word about $2"
+  echo "$2 does not die: everything else has ended after $(($(now_ms) - since)) ms"
+  kill -9 "$holder"
+  wait "$holder" "$CLUSTER" 2>/dev/null
+  all_gone "$(now_ms)"
+}
+
+stuck trireme-worker "group 0"
+stuck trireme-coordin "the coordinator"
+stuck trireme-gateway "the gateway"
