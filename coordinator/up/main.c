@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,9 +41,18 @@ static tri_status prepare(tri_up *u, tri_error *err) {
   return st;
 }
 
-/* A coordinator that was killed leaves its socket, at which clients would wait for somebody to answer. */
+/* A coordinator that was killed leaves its socket, at which clients would wait for somebody to answer. It is removed
+ * where nobody listens any more: another cluster may have its own there by now. The file's number would not tell, as
+ * a coordinator may bind its socket anew. */
 static void remove_socket(const tri_up *u) {
-  if (u->stopping && !strncmp(u->endpoint, "ipc://", 6)) unlink(u->endpoint + 6);
+  struct sockaddr_un at = {.sun_family = AF_UNIX};
+  const char *path = u->endpoint + 6;
+  if (!u->stopping || strncmp(u->endpoint, "ipc://", 6) != 0 || strlen(path) >= sizeof at.sun_path) return;
+  memcpy(at.sun_path, path, strlen(path));
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return;
+  if (connect(fd, (const struct sockaddr *)&at, sizeof at) && errno == ECONNREFUSED) unlink(path);
+  close(fd);
 }
 
 /* Refuses here, once, a layout that every rank would refuse after its start. */
