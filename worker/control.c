@@ -153,6 +153,7 @@ static void send_health(struct control *c) {
   c->sent_layer = (uint32_t)m.health.layer;
   if (atomic_load(&c->w->loaded)) c->sent_step = m.health.step;
   send_msg(c, &m);
+  if (atomic_load(&c->w->loaded)) tri_health_keep(c->w, &c->health, &m.health.stream);
 }
 
 /* `trireme plan` predicts with what a worker has measured of its device. */

@@ -26,7 +26,7 @@ static void name_disks(const tri_engine *e, char out[TRI_DISK_NAME]) {
 }
 
 /* `trireme plan` predicts with what a worker has measured of its disks. */
-static void keep_disk(const tri_worker *w, tri_health *h, const tri_group_stream *s) {
+void tri_health_keep(const tri_worker *w, tri_health *h, const tri_group_stream *s) {
   static const double WORTH_WRITING = 1.05;
   double best = h->stream_rate.best;
   char path[PATH_MAX], disk[TRI_DISK_NAME];
@@ -82,7 +82,6 @@ tri_group_health tri_health_take(tri_worker *w, tri_health *h) {
     m.stream = tri_stream_report(w->engine, &h->stream_rate);
     if (!w->rank) m.swaps = report_swaps(w);
     if (!w->rank) m.prefixes = report_prefixes(w);
-    keep_disk(w, h, &m.stream);
   }
   for (int i = 0; w->shards && !w->rank && i < 2 * w->layout.dp; i++) h->shards[i] = atomic_load(&w->shards[i]);
   m.shards = h->shards;

@@ -100,18 +100,26 @@ bool tri_file_write_all(int fd, const void *data, size_t len) {
   return true;
 }
 
-tri_status tri_file_replace(const char *path, const void *data, size_t len, tri_error *err) {
+static tri_status replace(const char *path, const void *data, size_t len, bool durable, tri_error *err) {
   char beside[PATH_MAX];
   if ((size_t)snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= sizeof beside)
     return tri_fail(err, TRI_TOO_LARGE, path, "%.200s...: the path is too long", path);
   int no_folder = make_folders(path), fd = mkostemp(beside, O_CLOEXEC);
   if (fd < 0 && no_folder) errno = no_folder;
   if (fd < 0) return refuse(path, "be written", err);
-  bool written = tri_file_write_all(fd, data, len) && !fsync(fd);
+  bool written = tri_file_write_all(fd, data, len) && (!durable || !fsync(fd));
   if (close(fd) || !written || rename(beside, path)) {
     tri_status st = refuse(path, "be written", err);
     unlink(beside);
     return st;
   }
   return TRI_OK;
+}
+
+tri_status tri_file_replace(const char *path, const void *data, size_t len, tri_error *err) {
+  return replace(path, data, len, true, err);
+}
+
+tri_status tri_file_replace_soon(const char *path, const void *data, size_t len, tri_error *err) {
+  return replace(path, data, len, false, err);
 }

@@ -31,5 +31,8 @@ bool tri_file_write_all(int fd, const void *data, size_t len);
 /* Writes a file beside the path and gives it its name. The folders above it are made where they are missing, for this
  * user alone. On failure what was there stays. */
 tri_status tri_file_replace(const char *path, const void *data, size_t len, tri_error *err);
+/* The same without waiting for the disk, for threads that must not and what can be found out again: a failure of the
+ * machine may leave an empty file. */
+tri_status tri_file_replace_soon(const char *path, const void *data, size_t len, tri_error *err);
 
 #endif

@@ -27,6 +27,27 @@ static void add(const char *device, tri_dtype type, double read, double flops) {
   ck_assert_msg(tri_machine_file_add(path, device, type, &f, &err) == TRI_OK, "%s", err.message);
 }
 
+static int syncs;
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd) {
+  syncs++;
+  return __real_fsync(fd);
+}
+
+/* A disk may be busy for longer than a rank may be silent. */
+START_TEST(nobody_waits_for_the_disk) {
+  syncs = 0;
+  add(h200, TRI_BF16, 4.57e12, 790e12);
+  ck_assert_int_eq(tri_machine_file_add_disk(path, "disk 254:1 of a", 3.5e9, NULL), TRI_OK);
+  ck_assert_int_eq(syncs, 0);
+  ck_assert_int_eq(tri_file_replace(path, "{}", 2, NULL), TRI_OK);
+  ck_assert_int_eq(syncs, 1);
+  unlink(path);
+}
+END_TEST
+
 START_TEST(written_and_read) {
   unlink(path);
   ck_assert(!has(h200, TRI_BF16, 1, 1));
@@ -138,6 +159,7 @@ END_TEST
 Suite *suite_machine_file(void) {
   Suite *s = suite_create("machine_file");
   TCase *t = tcase_create("machine_file");
+  tcase_add_test(t, nobody_waits_for_the_disk);
   tcase_add_test(t, written_and_read);
   tcase_add_test(t, disks);
   tcase_add_loop_test(t, malformed, 0, NUM_BAD);

@@ -157,7 +157,8 @@ static tri_status write_devices(const char *path, const struct devices *all, tri
   TRI_TRY(tri_buf_append(&b, "{", 1));
   for (int i = 0; i < all->count; i++) TRI_TRY(append_device(&all->list[i], i + 1 == all->count, &b));
   TRI_TRY(tri_buf_append(&b, "}\n", 2));
-  TRI_TRY(tri_file_replace(path, b.data, b.len, err));
+  /* Control threads write it, and a disk that is busy for seconds would make their rank look silent. */
+  TRI_TRY(tri_file_replace_soon(path, b.data, b.len, err));
 cleanup:
   tri_buf_free(&b);
   return st;
