@@ -571,6 +571,33 @@ START_TEST(log_lines) {
 }
 END_TEST
 
+/* Nobody reads the pipe: a line waits once, for a short time, and those that were dropped are counted. */
+START_TEST(log_that_nobody_reads) {
+  static char full[8192], got[8192];
+  int ends[2], saved = dup(2);
+  tri_log_setup(TRI_LOG_INFO, "-");
+  ck_assert(!pipe(ends) && fcntl(ends[1], F_SETPIPE_SZ, 8192) == 8192);
+  ck_assert_int_eq(write(ends[1], full, sizeof full), sizeof full);
+  fflush(stderr);
+  dup2(ends[1], 2);
+  int64_t since = tri_now_ns();
+  for (int i = 0; i < 20; i++) tri_log(TRI_LOG_WARN, "test", "lost");
+  int64_t took = tri_now_ns() - since;
+  ck_assert_int_eq(read(ends[0], full, sizeof full), sizeof full);
+  tri_log(TRI_LOG_WARN, "test", "there again");
+  tri_log(TRI_LOG_WARN, "test", "and on");
+  dup2(saved, 2);
+  close(saved);
+  close(ends[1]);
+  size_t n = 0;
+  for (ssize_t r; (r = read(ends[0], got + n, sizeof got - 1 - n)) > 0;) n += (size_t)r;
+  close(ends[0]);
+  ck_assert_str_eq(got,
+                   "WARN - log: 20 lines lost, as nobody read them\nWARN - test: there again\nWARN - test: and on\n");
+  ck_assert_int_lt(took, 1000000000LL);
+}
+END_TEST
+
 /* A terminal that nobody sees, as stderr; the text that comes out of it is in got. */
 static void log_to_terminal(const char *term, const char *no_color, char got[256]) {
   int master = posix_openpt(O_RDWR | O_NOCTTY), saved = dup(2);
@@ -860,7 +887,7 @@ Suite *suite_base(void) {
   tcase_add_loop_test(json, malformed_json, 0, sizeof malformed / sizeof *malformed);
   CASE(s, "buf", bufs_grow, arrays_grow);
   CASE(s, "hash", splitmix);
-  CASE(s, "log", log_lines, log_colours);
+  CASE(s, "log", log_lines, log_that_nobody_reads, log_colours);
   CASE(s, "ring", ring_fills_and_empties, ring_between_two_threads);
   TCase *wait = CASE(s, "wait", waits_end_when_stopped, wakers);
   tcase_add_loop_test(wait, waits_end_at_their_deadline, 0, 4);
