@@ -13,8 +13,9 @@
 enum { SILENCE_MS = 5000, STILL_MS = 2000 };
 
 tri_status tri_up_coordinator_start(tri_up *u, tri_error *err) {
-  u->coordinator_restarts.started_ns = tri_now_ns();
-  u->coordinator_restarts.restart_ns = 0;
+  tri_up_restarts *r = &u->coordinator_restarts;
+  r->started_ns = tri_now_ns();
+  r->restart_ns = 0;
   u->coordinator_killed_ns = 0;
   u->deadline_ns = tri_deadline_after_ms(TRI_UP_START_MS);
   TRI_CHECK(tri_up_spawn_coordinator(u, err));
@@ -30,8 +31,8 @@ void tri_up_coordinator_listens(tri_up *u, const char *endpoint) {
 }
 
 static void close_pipes(tri_up *u) {
-  close(u->event_fd);
-  close(u->notice_fd);
+  if (u->event_fd >= 0) close(u->event_fd);
+  if (u->notice_fd >= 0) close(u->notice_fd);
   u->event_fd = u->notice_fd = -1;
   u->line_len = 0;
 }
@@ -52,9 +53,23 @@ bool tri_up_coordinator_again(tri_up *u, int status) {
   return true;
 }
 
+/* A system that has no process or descriptor left just now may have some later. */
+static void start_again(tri_up *u, int64_t now) {
+  tri_up_restarts *r = &u->coordinator_restarts;
+  tri_error err = {0};
+  tri_status st = tri_up_coordinator_start(u, &err);
+  if (st == TRI_OK) return;
+  close_pipes(u);
+  if (!tri_up_restart(r, now, u->opts.max_restarts, tri_exit_code(st) << 8, true, false)) {
+    tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
+    return;
+  }
+  u->deadline_ns = r->restart_ns + TRI_UP_START_MS * 1000000LL;
+  tri_log(TRI_LOG_WARN, "up", "%s: trying again", err.message);
+}
+
 void tri_up_coordinator_check(tri_up *u, int64_t now) {
   int64_t restart_ns = u->coordinator_restarts.restart_ns;
-  tri_error err = {0};
   /* Words that came while this process stood still itself are read next. */
   if (now - u->checked_ns > STILL_MS * 1000000LL) u->last_word_ns = now;
   u->checked_ns = now;
@@ -64,5 +79,5 @@ void tri_up_coordinator_check(tri_up *u, int64_t now) {
     tri_up_kill(u->coordinator, &u->coordinator_killed_ns);
   }
   if (u->coordinator || !restart_ns || now < restart_ns || u->stopping || u->draining) return;
-  if (tri_up_coordinator_start(u, &err) != TRI_OK) tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
+  start_again(u, now);
 }

@@ -90,7 +90,15 @@ tri_status tri_up_gateway_check_port(const tri_up *u, tri_error *err) {
 
 static void start(tri_up *u) {
   tri_error err = {0};
-  if (tri_up_spawn_gateway(u, &err) != TRI_OK) tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
+  tri_up_gateway *g = &u->gateway;
+  tri_status st = tri_up_spawn_gateway(u, &err);
+  if (st == TRI_OK) return;
+  if (g->pulse_fd >= 0) close(g->pulse_fd);
+  g->pulse_fd = -1;
+  if (tri_up_restart(&g->restarts, tri_now_ns(), u->opts.max_restarts, tri_exit_code(st) << 8, true, false))
+    tri_log(TRI_LOG_WARN, "up", "%s: trying again", err.message);
+  else
+    tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
 }
 
 void tri_up_gateway_begin(tri_up *u) {

@@ -143,20 +143,15 @@ void tri_up_group_lost(tri_up *u, int group, int rank, const char *code, const c
   if (g->pid > 0) g->kill_ns = tri_deadline_after_ms(LOST_GRACE_MS);
 }
 
-/* Decides what follows from its end. */
-static void judge_end(tri_up *u, int group, int64_t now) {
+/* Decides what follows from its end, or from a start that failed. never: none of its starts has come so far. */
+static void decide(tri_up *u, int group, int64_t now, int status, bool soon, bool never, const char *what) {
   tri_up_group *g = &u->groups[group];
-  int status = g->end_status;
-  bool soon = !g->ready || g->end_ns - g->restarts.started_ns < TRI_UP_SOON_MS * 1000000LL;
-  char text[96], why[400];
-  g->judge_ns = 0;
-  tri_up_end_text(status, text);
-  blame_hosts(u, group, now, status, text);
+  char why[400];
   bool others = others_are_left(u, group);
-  bool again = tri_up_restart(&g->restarts, now, u->opts.max_restarts, status, soon, !g->came);
+  bool again = tri_up_restart(&g->restarts, now, u->opts.max_restarts, status, soon, never);
   int host = held_host_of(u, group, now);
-  const char *never = again || g->came ? "" : ", and no rank of it has ever come up";
-  snprintf(why, sizeof why, "group %d %s%s%s%.200s", group, text, never, g->said[0] ? ": " : "", g->said);
+  const char *note = again || !never ? "" : ", and no rank of it has ever come up";
+  snprintf(why, sizeof why, "group %d %s%s%s%.200s", group, what, note, g->said[0] ? ": " : "", g->said);
   if (!others && !again) {
     tri_up_give_up(u, tri_up_end_code(status), "%s", why);
   } else if (others && host >= 0) {
@@ -168,6 +163,17 @@ static void judge_end(tri_up *u, int group, int64_t now) {
   } else {
     tri_log(TRI_LOG_WARN, "up", "%s, starting it again%s", why, g->restarts.restart_ns > now ? " after a pause" : "");
   }
+}
+
+static void judge_end(tri_up *u, int group, int64_t now) {
+  tri_up_group *g = &u->groups[group];
+  int status = g->end_status;
+  bool soon = !g->ready || g->end_ns - g->restarts.started_ns < TRI_UP_SOON_MS * 1000000LL;
+  char text[96];
+  g->judge_ns = 0;
+  tri_up_end_text(status, text);
+  blame_hosts(u, group, now, status, text);
+  decide(u, group, now, status, soon, !g->came, text);
 }
 
 /* A rank that ends by itself has said why, to the coordinator: that is waited for. One that was killed has not. */
@@ -187,10 +193,20 @@ void tri_up_group_ended(tri_up *u, int group, int status) {
   if (tri_up_end_is_by_signal(status) || g->failed_rank >= 0) judge_end(u, group, now);
 }
 
+/* A system without a process left just now may have one later: this is one start that has failed, which is held against
+ * no host. */
+void tri_up_group_start(tri_up *u, int group) {
+  tri_up_group *g = &u->groups[group];
+  tri_error err = {0};
+  tri_status st = tri_up_spawn_group(u, group, &err);
+  if (st == TRI_OK) return;
+  snprintf(g->said, sizeof g->said, "%.199s", err.message);
+  decide(u, group, tri_now_ns(), tri_exit_code(st) << 8, true, false, "was not started");
+}
+
 /* Starts a group whose time has come, unless a host of it has failed meanwhile. */
 static void start_due(tri_up *u, int group, int64_t now) {
   tri_up_group *g = &u->groups[group];
-  tri_error err = {0};
   if (g->pid || !g->restarts.restart_ns || now < g->restarts.restart_ns) return;
   int host = held_host_of(u, group, now);
   if (host >= 0 && others_are_left(u, group)) {
@@ -198,13 +214,7 @@ static void start_due(tri_up *u, int group, int64_t now) {
     hold(u, group, TRI_UP_QUARANTINED, now, u->held_hosts[host].why);
     return;
   }
-  if (tri_up_spawn_group(u, group, &err) == TRI_OK) return;
-  if (!others_are_left(u, group)) {
-    tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
-    return;
-  }
-  tri_up_restart_later(&g->restarts, now);
-  hold(u, group, TRI_UP_GIVEN_UP, now, err.message);
+  tri_up_group_start(u, group);
 }
 
 /* A process that hangs in a driver, or that a debugger has, does not end when it is killed. Its jobs wait for a group,

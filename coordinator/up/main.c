@@ -157,8 +157,8 @@ static void drain(tri_up *u, int signal) {
 static void start_groups(tri_up *u) {
   tri_error err = {0};
   tri_status st = tri_boot_load(u->boot_path, tri_deadline_after_ms(5000), &u->boot, &err);
-  for (int g = 0; st == TRI_OK && g < u->layout.replicas; g++) st = tri_up_spawn_group(u, g, &err);
   if (st != TRI_OK) tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
+  for (int g = 0; !u->stopping && g < u->layout.replicas; g++) tri_up_group_start(u, g);
 }
 
 /* The groups that run know the keys of their first coordinator alone. */

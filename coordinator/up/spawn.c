@@ -85,8 +85,13 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
   int events[2], notices[2];
   char program[4200];
   /* Non-blocking on both sides: a stopped supervisor must not stop the coordinator, nor the other way round. */
-  if (pipe2(events, O_CLOEXEC | O_NONBLOCK) || pipe2(notices, O_CLOEXEC | O_NONBLOCK))
-    return tri_fail(err, TRI_IO, "pipe", "no pipe: %s", strerror(errno)); /* ends this process */
+  if (pipe2(events, O_CLOEXEC | O_NONBLOCK)) return tri_fail(err, TRI_IO, "pipe", "no pipe: %s", strerror(errno));
+  u->event_fd = events[0];
+  if (pipe2(notices, O_CLOEXEC | O_NONBLOCK)) {
+    close(events[1]);
+    return tri_fail(err, TRI_IO, "pipe", "no pipe: %s", strerror(errno));
+  }
+  u->notice_fd = notices[1];
   snprintf(program, sizeof program, "%s/trireme-coordinator", u->bin_dir);
   add(&c, program);
   add_passed(&c, u);
@@ -113,8 +118,6 @@ tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err) {
   tri_status st = spawn(&c, SIGHUP, (const int[]){events[1], notices[0], -1}, &u->coordinator, err);
   close(events[1]);
   close(notices[0]);
-  u->event_fd = events[0];
-  u->notice_fd = notices[1];
   return st;
 }
 
@@ -213,6 +216,7 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   tri_status st = tri_boot_to_env(&u->boot, (uint32_t)group, err);
   if (st == TRI_OK) st = spawn(&c, SIGKILL, (const int[]){-1}, &g->pid, err);
   tri_boot_clear_env();
+  if (st != TRI_OK) tri_up_folder_remove(&g->segments);
   return st;
 }
 

@@ -171,6 +171,7 @@ int64_t tri_up_restart_later(tri_up_restarts *r, int64_t now);
 
 /* groups.c: the life of the groups, in the loop of the supervisor. */
 tri_status tri_up_groups_prepare(tri_up *u, tri_error *err);
+void tri_up_group_start(tri_up *u, int group);
 void tri_up_group_ready(tri_up *u, int group);
 /* The coordinator has lost it. rank: whose end that is, -1: nobody's; code: of its error. */
 void tri_up_group_lost(tri_up *u, int group, int rank, const char *code, const char *why);
