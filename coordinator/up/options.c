@@ -10,6 +10,7 @@
 enum {
   MOST_OPTIONS = 160,
   MOST_PASSED = TRI_UP_MAX_ARGS - 64, /* beside what a launcher takes */
+  MOST_LAUNCHER_BYTES = 1023,         /* of --launcher-args */
   SERVE_PORT = 8000
 };
 
@@ -140,11 +141,28 @@ static tri_status pass(tri_up *u, const tri_options *opts, tri_error *err) {
   return TRI_OK;
 }
 
+/* Refuses what a command has no room for: half of an argument would be another one. */
+static tri_status check_launcher_args(const tri_up *u, tri_error *err) {
+  const char *text = u->opts.launcher_args;
+  int words = 0, most = MOST_PASSED - u->num_pass;
+  if (!text) return TRI_OK;
+  if (strlen(text) > MOST_LAUNCHER_BYTES)
+    return tri_fail(err, TRI_TOO_LARGE, "launcher_args", "--launcher-args: %zu bytes, the limit is %d", strlen(text),
+                    MOST_LAUNCHER_BYTES);
+  for (; *text; text += strcspn(text, " ")) {
+    text += strspn(text, " ");
+    if (*text) words++;
+  }
+  if (words <= most) return TRI_OK;
+  return tri_fail(err, TRI_TOO_LARGE, "launcher_args", "--launcher-args: %d arguments, the limit is %d", words, most);
+}
+
 tri_status tri_up_options_finish(tri_up *u, const tri_options *opts, tri_error *err) {
   TRI_CHECK(tri_arena_create(4096, &u->arena));
   TRI_CHECK(find_model(u, opts, err));
   TRI_CHECK(find_http(u, err));
   TRI_CHECK(pass(u, opts, err));
   TRI_CHECK(tri_up_journal_choose(u, err));
+  TRI_CHECK(check_launcher_args(u, err));
   return tri_up_gateway_prepare(u, opts, err);
 }

@@ -197,7 +197,7 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
     if (!u->places) tri_up_folder_make("/dev/shm", &g->segments, NULL);
     add_mpirun(&c, u, g, &shares, world);
   }
-  if (!alone && u->opts.launcher_args) add_words(&c, "%.1023s", u->opts.launcher_args);
+  if (!alone && u->opts.launcher_args) add_words(&c, "%s", u->opts.launcher_args);
   add(&c, program);
   add_passed(&c, u);
   add_words(&c, "--launch %s --group %d --epoch %llu --lease %d", alone ? "self" : "group", group,

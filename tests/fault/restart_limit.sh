@@ -102,3 +102,7 @@ up --model "$MODEL" -tp 2 --launcher-args "--no-such-option"
 ends_with 1 "no rank of it has ever come up" 20
 [ "$(grep -c 'starting it again' "$RUN/log")" = 1 ] || fail "$(grep -c 'starting it again' "$RUN/log") restarts of a launcher that does not work"
 echo "a launcher that does not work: gave up after $ENDED ms"
+up --model "$MODEL" -tp 2 --launcher-args "$(printf -- '-x A%.0s ' $(seq 300))"
+ends_with 3 "launcher-args: 1500 bytes, the limit is 1023" 10
+up --model "$MODEL" -tp 2 --launcher-args "$(printf -- 'a %.0s' $(seq 500))"
+ends_with 3 "launcher-args: 500 arguments, the limit is 4" 10
