@@ -18,7 +18,9 @@
 enum {
   MAX_SOCKET_PATH = 100, /* what the system allows is a little more */
   DYING_MS = 3000,       /* for a process that was killed to end */
-  LEASE_S = 60,          /* for workers to wait for the next coordinator: longer than its restarts take */
+  /* For workers to wait for the next coordinator, as long as clients do. It comes in well under a second, but several
+   * starts that fail, or one that takes all of TRI_UP_START_MS, last longer: the groups then leave and start anew. */
+  LEASE_S = 60,
 };
 
 struct command {
