@@ -327,10 +327,10 @@ tri_status tri_keeper_open(const char *folder, uint64_t segment_bytes, tri_core 
     tri_keeper_close(k);
     return st;
   }
-  tri_core_restored(core, k->now);
-  tri_core_durable(core, k->now, tri_journal_durable(k->journal));
   k->core = NULL;
   *out = k;
+  tri_core_restored(core, k->now); /* jobs that end by that are recorded */
+  tri_core_durable(core, k->now, tri_journal_durable(k->journal));
   tri_keeper_tidy(k, core, now, NULL); /* a disk that is full already */
   return TRI_OK;
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs that outlive their coordinator: what one core has recorded, another one goes on with, through a journal on the
  * disk. */
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "coordinator/keeper.h"
@@ -394,6 +397,167 @@ START_TEST(nobody_comes) {
 }
 END_TEST
 
+/* What a message cannot have is refused, also where no group is there yet: its record could not be written. */
+START_TEST(larger_than_a_message) {
+  enum { IDS = 262130 };
+  struct world *w = begin(0);
+  uint32_t *ids = calloc(IDS, sizeof *ids);
+  ck_assert_ptr_nonnull(ids);
+  tri_client_msg m = named_msg(1, 7);
+  m.submit.token_ids = ids;
+  m.submit.num_token_ids = IDS;
+  struct stream *s = submit(w, "a", &m);
+  ck_assert_str_eq(s->code, "no_capacity");
+  ck_assert_ptr_nonnull(strstr(s->message, "the limit max_model_len"));
+  w->core->cfg.max_prompt = 1 << 20;
+  m.id = 2;
+  m.submit.request_id.bytes[0] = 9;
+  s = submit(w, "a", &m);
+  ck_assert_str_eq(s->code, "no_capacity");
+  ck_assert_ptr_nonnull(strstr(s->message, "make a message of"));
+  m = named_msg(3, 8);
+  submit(w, "a", &m);
+  write_all(w);
+  ck_assert_int_eq(w->core->num_active, 1);
+  free(ids);
+  die(w);
+}
+END_TEST
+
+/* Three groups die under a job, one of them in an earlier life of the coordinator. */
+START_TEST(deaths_are_remembered) {
+  struct world *w = begin(1);
+  tri_client_msg m = named_msg(1, 7);
+  submit(w, "a", &m);
+  restart(w, 1);
+  restart(w, 2);
+  die(w);
+  w = begin(3);
+  struct stream *s = attach_to(w, 1, 7);
+  ck_assert_int_eq(w->num_assigns, 1);
+  lose(w, 0, 3);
+  make_durable(w);
+  ck_assert_str_eq(s->code, "peer_lost");
+  ck_assert_ptr_nonnull(strstr(s->message, "three groups have died"));
+  die(w);
+}
+END_TEST
+
+START_TEST(for_another_model) {
+  struct world *w = begin(1);
+  tri_client_msg m = named_msg(1, 7);
+  submit(w, "a", &m);
+  die(w);
+  w = world_create_for(1, 55, 1, 1);
+  ck_assert(tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, NULL) == TRI_OK);
+  ck_assert_int_eq(w->core->num_active, 0);
+  struct stream *s = attach_to(w, 1, 7);
+  ck_assert_str_eq(s->code, "peer_lost");
+  ck_assert_ptr_nonnull(strstr(s->message, "another model"));
+  die(w);
+  w = begin(1); /* the end that was told stays */
+  ck_assert_int_eq(w->num_assigns, 0);
+  die(w);
+}
+END_TEST
+
+/* A prompt that truncate has cut is not cut again, by another limit. */
+START_TEST(cut_once) {
+  struct world *w = begin(1);
+  uint32_t ids[50] = {0};
+  tri_client_msg m = named_msg(1, 7);
+  m.submit.sampling.truncate = -1;
+  m.submit.token_ids = ids;
+  m.submit.num_token_ids = 50;
+  submit(w, "a", &m);
+  die(w);
+  w = world_create(1);
+  w->core->cfg.max_prompt = 20;
+  ck_assert(tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, NULL) == TRI_OK);
+  ck_assert_int_eq(w->core->num_active, 1);
+  ck_assert_uint_eq(TAILQ_FIRST(&w->core->active)->num_prompt, 50);
+  die(w);
+}
+END_TEST
+
+/* An answer of the response cache is known to the next start, which does not draw it again. */
+START_TEST(answered_by_the_cache) {
+  struct world *w = world_create_caching(1 << 20);
+  ck_assert(tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, NULL) == TRI_OK);
+  for (uint8_t name = 7; name < 9; name++) {
+    tri_client_msg m = named_msg(name, name);
+    m.submit.sampling.temperature = 0;
+    submit(w, "a", &m);
+    if (name == 7) say(w, 1, last_job(w), 0, 0, "abc", true);
+  }
+  make_durable(w);
+  ck_assert_int_eq(w->num_assigns, 1);
+  die(w);
+  w = begin(1);
+  ck_assert_int_eq(w->num_assigns, 0);
+  struct stream *s = attach_to(w, 1, 8);
+  ck_assert(s->done);
+  ck_assert_str_eq(s->choice[0].text, "abc");
+  die(w);
+}
+END_TEST
+
+/* A cluster that drains stays until the last end is durable, and told. */
+START_TEST(idle_once_it_is_durable) {
+  struct world *w = begin(1);
+  tri_client_msg m = named_msg(1, 7);
+  struct stream *s = submit(w, "a", &m);
+  say(w, 1, last_job(w), 0, 0, "ab", true);
+  ck_assert(!s->done && !w->core->num_active);
+  ck_assert(!tri_core_is_idle(w->core));
+  make_durable(w);
+  ck_assert(s->done && tri_core_is_idle(w->core));
+  die(w);
+}
+END_TEST
+
+/* Jobs that have ended and are not durable are many: none is forgotten before its client hears of it. */
+START_TEST(owed_on_a_slow_disk) {
+  enum { MANY = 50 };
+  struct world *w = begin(1);
+  struct stream *first = NULL;
+  for (uint32_t i = 0; i < MANY; i++) {
+    tri_client_msg m = named_msg(1 + i, 7);
+    memcpy(m.submit.request_id.bytes, &i, sizeof i);
+    m.submit.stream = false;
+    struct stream *s = submit(w, "a", &m);
+    if (!first) first = s;
+    if (w->num_assigns) say(w, 1, last_job(w), 0, 0, "a", true);
+    w->num_assigns = 0;
+  }
+  w->core->cfg.most_retained = 1;
+  tick(w, SECOND);
+  ck_assert_int_eq(w->core->num_retained, MANY);
+  make_durable(w);
+  ck_assert(first->done);
+  die(w);
+}
+END_TEST
+
+/* The name of a first segment whose bytes did not come to be. */
+START_TEST(segment_without_bytes) {
+  char path[SCRATCH_BYTES + 64];
+  struct stat about;
+  snprintf(path, sizeof path, "%s/0000000000000001.journal", folder);
+  int fd = open(path, O_CREAT | O_WRONLY, 0600);
+  ck_assert(fd >= 0 && !close(fd));
+  struct world *w = begin(1);
+  tri_client_msg m = named_msg(1, 7);
+  submit(w, "a", &m);
+  write_all(w);
+  ck_assert(!stat(path, &about) && about.st_size >= 1 << 20);
+  die(w);
+  w = begin(1);
+  ck_assert_int_eq(w->num_assigns, 1);
+  die(w);
+}
+END_TEST
+
 Suite *suite_core_restore(void) {
   Suite *s = suite_create("core_restore");
   TCase *t = add_case(s, "restore");
@@ -411,5 +575,13 @@ Suite *suite_core_restore(void) {
   tcase_add_test(t, no_room_for_records);
   tcase_add_test(t, much_to_write);
   tcase_add_test(t, nobody_comes);
+  tcase_add_test(t, larger_than_a_message);
+  tcase_add_test(t, deaths_are_remembered);
+  tcase_add_test(t, for_another_model);
+  tcase_add_test(t, cut_once);
+  tcase_add_test(t, answered_by_the_cache);
+  tcase_add_test(t, idle_once_it_is_durable);
+  tcase_add_test(t, owed_on_a_slow_disk);
+  tcase_add_test(t, segment_without_bytes);
   return s;
 }
