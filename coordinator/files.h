@@ -4,6 +4,7 @@
 #define TRI_COORDINATOR_FILES_H
 
 #include "coordinator/state.h"
+#include "runtime/base/log.h"
 
 /* The files in the order in which they call each other: none calls one that stands below it. */
 
@@ -292,6 +293,12 @@ static inline void copy_text(char *to, size_t cap, tri_wire_str from) {
   size_t n = from.len < cap ? from.len : cap - 1;
   if (n) memcpy(to, from.s, n);
   to[n] = '\0';
+}
+
+/* The same of words that people read, in tables and on terminals: as one line. */
+static inline void copy_line(char *to, size_t cap, tri_wire_str from) {
+  copy_text(to, cap, from);
+  tri_plain_line(to, strlen(to));
 }
 
 static inline tri_wire_str wire_str(const char *s) { return (tri_wire_str){s, s ? strlen(s) : 0}; }

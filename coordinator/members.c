@@ -183,7 +183,7 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   k->peer = *from;
   k->pid = r->pid;
   k->last_report = k->progress_ns = now;
-  copy_text(k->host, sizeof k->host, r->host);
+  copy_line(k->host, sizeof k->host, r->host);
   if (has_facts) {
     g->model_hash = r->model_hash;
     g->weights_hash = r->weights_hash;
@@ -266,7 +266,7 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
 void member_failed(tri_core *c, int64_t now, const tri_group_msg *m) {
   char why[250], reason[300];
   if (!group_find(c, m->failed.group, m->failed.epoch)) return;
-  copy_text(why, sizeof why, m->failed.message);
+  copy_line(why, sizeof why, m->failed.message);
   snprintf(reason, sizeof reason, "rank %u: %s", m->failed.rank, why);
   lose(c, now,
        &(tri_core_loss){.group = m->failed.group,

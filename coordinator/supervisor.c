@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/log.h"
+
 #define OVER "over "
 #define DRAIN "drain "
 
@@ -19,7 +21,9 @@ void tri_supervisor_tell(tri_supervisor *s, const char *fmt, ...) {
   va_start(ap, fmt);
   int n = vsnprintf(line, sizeof line - 1, fmt, ap);
   va_end(ap);
+  if (n < 0) return;
   if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
+  tri_plain_line(line, (size_t)n);
   line[n++] = '\n';
   ssize_t ignored = write(s->event_fd, line, (size_t)n);
   (void)ignored;

@@ -30,7 +30,8 @@ typedef struct tri_supervisor {
   void *ctx;
 } tri_supervisor;
 
-/* Writes one line. What does not fit into a line is cut; a line for which there is no room is dropped. */
+/* Writes one line, whatever words from outside it has: control bytes become spaces. What does not fit into a line is
+ * cut; a line for which there is no room is dropped. */
 void tri_supervisor_tell(tri_supervisor *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int tri_supervisor_poll_fd(const tri_supervisor *s); /* readable when there is something; -1: never */
 /* Reads what has come. Returns true at a line "over WHY", after which the supervisor ends this process soon: `why` has

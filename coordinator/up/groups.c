@@ -27,7 +27,9 @@ bool tri_up_tell(const tri_up *u, const char *fmt, ...) {
   va_start(ap, fmt);
   int n = vsnprintf(line, sizeof line - 1, fmt, ap);
   va_end(ap);
+  if (n < 0) return false;
   if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
+  tri_plain_line(line, (size_t)n);
   line[n++] = '\n';
   return u->coordinator > 0 && write(u->notice_fd, line, (size_t)n) == n;
 }

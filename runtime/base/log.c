@@ -89,6 +89,11 @@ static void put_or_count(const char *line, size_t len) {
   if (!put(text, (size_t)n + len)) atomic_fetch_add(&lost, missed + 1);
 }
 
+void tri_plain_line(char *text, size_t len) {
+  for (size_t i = 0; i < len; i++)
+    if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f) text[i] = ' ';
+}
+
 void tri_log(tri_log_level level, const char *component, const char *fmt, ...) {
   static const char *const level_names[] = {"ERROR", "WARN", "INFO", "DEBUG"};
   static const char *const in_colour[] = {"\033[31mERROR\033[0m", "\033[33mWARN\033[0m", "INFO", "DEBUG"};
@@ -103,9 +108,7 @@ void tri_log(tri_log_level level, const char *component, const char *fmt, ...) {
   va_end(ap);
   size_t len = strnlen(line, sizeof line - 2);
   if (m < 0) len = (size_t)n;
-  /* Words from outside may hold line breaks; a log line never does. */
-  for (size_t i = 0; i < len; i++)
-    if (line[i] == '\n' || line[i] == '\r') line[i] = ' ';
+  if (len > (size_t)n) tri_plain_line(line + n, len - (size_t)n); /* what stands in front has the colours */
   line[len] = '\n';
   put_or_count(line, len + 1);
 }

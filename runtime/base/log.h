@@ -8,6 +8,7 @@
 #define TRI_RUNTIME_BASE_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 typedef enum tri_log_level { TRI_LOG_ERROR, TRI_LOG_WARN, TRI_LOG_INFO, TRI_LOG_DEBUG } tri_log_level;
 
@@ -18,6 +19,10 @@ void tri_log_setup(tri_log_level threshold, const char *who);
 /* For processes that stay: lines begin with the time, in UTC, with milliseconds. */
 void tri_log_with_time(bool on);
 tri_log_level tri_log_threshold(void);
+
+/* Makes one line of words from outside, for what is read line by line and for terminals: control bytes become spaces.
+ */
+void tri_plain_line(char *text, size_t len);
 
 void tri_log(tri_log_level level, const char *component, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 

@@ -545,7 +545,7 @@ START_TEST(log_lines) {
   fflush(stderr);
   dup2(ends[1], 2);
   tri_log_setup(TRI_LOG_WARN, "3");
-  tri_log(TRI_LOG_WARN, "test", "value %d", 42);
+  tri_log(TRI_LOG_WARN, "test", "%s%d", "value\x1b", 42);
   tri_log(TRI_LOG_INFO, "test", "below the threshold");
   char longer[3000];
   memset(longer, 'x', sizeof longer);

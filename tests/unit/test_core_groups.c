@@ -69,7 +69,7 @@ START_TEST(test_group_lost) {
     s[i] = submit(w, "a", &m);
   }
   token(w, w->assigns[0].a.job, 0, 0, byte_token['a'], 0, 0);
-  tri_group_msg m = {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .rank = 1, .epoch = 1, .message = {"no disk", 7}}};
+  tri_group_msg m = {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .rank = 1, .epoch = 1, .message = {"no\ndisk", 7}}};
   send_worker(w, 0, 1, 1, &m);
   ck_assert_int_eq(w->lost, 1);
   ck_assert(strstr(w->lost_reason, "rank 1") && strstr(w->lost_reason, "no disk"));

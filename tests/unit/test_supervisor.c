@@ -121,6 +121,19 @@ START_TEST(the_other_side_goes) {
 }
 END_TEST
 
+/* A rank's words must not become a second event. */
+START_TEST(tells_one_line) {
+  struct up u;
+  tri_supervisor s = begin(&u);
+  char text[TRI_SUPERVISOR_LINE];
+  tri_supervisor_tell(&s, "lost 0 1 1 io rank 1: %s", "x\ndrained 0\r\x7f\x1b[2J");
+  ssize_t n = read(u.event_fd, text, sizeof text);
+  ck_assert_int_eq(n, 40);
+  ck_assert(!memcmp(text, "lost 0 1 1 io rank 1: x drained 0   [2J\n", (size_t)n));
+  end(&s, &u);
+}
+END_TEST
+
 START_TEST(tells_whole_lines) {
   struct up u;
   tri_supervisor s = begin(&u);
@@ -147,6 +160,7 @@ Suite *suite_supervisor(void) {
   tcase_add_test(t, hears_of_groups);
   tcase_add_test(t, a_line_without_end);
   tcase_add_test(t, the_other_side_goes);
+  tcase_add_test(t, tells_one_line);
   tcase_add_test(t, tells_whole_lines);
   suite_add_tcase(s, t);
   return s;
