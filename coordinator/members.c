@@ -41,21 +41,27 @@ void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...)
 
 void member_died(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, const char *reason) {
   group *g = index < c->cfg.num_groups ? &c->groups[index] : NULL;
+  if (g && epoch >= g->expected) g->coming = false;
   if (!g || epoch < g->epoch || g->died_ns) return;
   bool watched = epoch == g->epoch && group_is_watched(c, g);
   if (watched) g->died_ns = now;
   /* A lost one has been said more about. */
   if (watched || epoch > g->epoch) snprintf(g->reason, sizeof g->reason, "%s", reason);
+  if (!c->last_loss[0]) snprintf(c->last_loss, sizeof c->last_loss, "%s", reason);
+  jobs_end_late(c, now);
 }
 
 void member_expected(tri_core *c, uint32_t index, uint64_t epoch) {
   group *g = index < c->cfg.num_groups ? &c->groups[index] : NULL;
-  if (g && epoch > g->expected) g->expected = epoch;
+  if (!g || epoch < g->expected) return;
+  g->expected = epoch;
+  g->coming = epoch > g->epoch;
 }
 
 void member_held(tri_core *c, uint32_t index, tri_core_hold hold, int64_t until_ns, const char *reason) {
   group *g = index < c->cfg.num_groups ? &c->groups[index] : NULL;
   if (!g) return;
+  g->coming = false;
   g->hold = hold;
   g->hold_until_ns = until_ns;
   snprintf(g->reason, sizeof g->reason, "%s", reason);

@@ -67,10 +67,18 @@ void replay_release(tri_core *c, const job *j) {
     if (c->groups[i].alone == j->id) c->groups[i].alone = 0;
 }
 
+/* A supervisor begins no start during a drain: one comes then only if it was begun before. Where nobody tells of
+ * starts, any group may be on its way. */
+static bool may_come(const tri_core *c, const group *g) {
+  if (g->state == GROUP_LOST || g->state == GROUP_ABSENT)
+    return c->cfg.starts_are_told ? g->coming : g->state == GROUP_ABSENT;
+  return true;
+}
+
 bool replay_has_hope(const tri_core *c) {
   if (!c->draining && !c->cfg.lost_for_good) return true;
   for (uint32_t i = 0; i < c->cfg.num_groups; i++)
-    if (c->groups[i].state != GROUP_LOST) return true;
+    if (may_come(c, &c->groups[i])) return true;
   return false;
 }
 

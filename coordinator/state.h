@@ -197,6 +197,7 @@ typedef struct group {
   group_state state;
   uint64_t epoch;
   uint64_t expected; /* the start that was begun last, as was told; 0: none was */
+  bool coming;       /* that one has neither registered nor ended */
   uint32_t tp, pp, dp, ep, world;
   rank_info *ranks; /* [world] */
   uint64_t model_hash, weights_hash, max_model_len, kv_blocks, block_size, max_num_seqs;

@@ -154,6 +154,38 @@ START_TEST(no_hope) {
 }
 END_TEST
 
+/* A start that was begun before a drain may come, one that is held or has ended does not. */
+START_TEST(absent_in_a_drain) {
+  for (int held = 0; held < 2; held++) {
+    struct world *w = world_create(2);
+    start_group(w, 0, 1, 1);
+    tri_client_msg m = submit_msg(1);
+    struct stream *s = submit(w, "a", &m);
+    if (held) tri_core_group_held(w->core, 1, TRI_CORE_GIVEN_UP, w->now + SECOND, "it did not start");
+    tri_core_drain(w->core);
+    lose(w, 0, 1);
+    ck_assert(s->done == held);
+    tri_core_group_died(w->core, w->now, 1, 1, "group 1 ended");
+    tick(w, 100 * MS);
+    expect_error(s, "peer_lost", "");
+    ck_assert(strstr(s->message, "no disk"));
+    ck_assert(tri_core_is_idle(w->core));
+    world_destroy(w);
+  }
+  struct world *w = world_create(1); /* the next start of the same one */
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  struct stream *s = submit(w, "a", &m);
+  lose(w, 0, 1);
+  tri_core_group_expected(w->core, 0, 2);
+  tri_core_drain(w->core);
+  tick(w, 100 * MS);
+  start_group(w, 0, 2, 1);
+  ck_assert(!s->done && went_to(last_assign(w), 0, 2));
+  world_destroy(w);
+}
+END_TEST
+
 /* ---- what kills groups ---- */
 
 /* A job under which three groups have died ends; the last time nobody else was with it. */
@@ -343,6 +375,7 @@ Suite *suite_core_deaths(void) {
   tcase_add_test(t, clients_meanwhile);
   tcase_add_test(t, into_the_cache);
   tcase_add_test(t, no_hope);
+  tcase_add_test(t, absent_in_a_drain);
   t = add_case(s, "deaths");
   tcase_add_test(t, a_poison);
   tcase_add_test(t, alone_beside_others);
