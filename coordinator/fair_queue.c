@@ -57,6 +57,8 @@ void queue_push(tri_core *c, int64_t now, job *j) {
   j->part.in_queue = true;
   j->state = JOB_QUEUED;
   c->num_queued++;
+  c->num_queued_alone += replay_runs_alone(j);
+  if (c->cfg.by_priority) priorities_add(&c->queued, &j->part.by_priority, j->sampling.priority, 1);
   if (TAILQ_EMPTY(&f->queue)) wake(c, f);
   job *at = TAILQ_LAST(&f->queue, queued_jobs);
   while (at && is_before(c, j, at)) at = TAILQ_PREV(at, queued_jobs, queue_links);
@@ -71,6 +73,8 @@ void queue_remove(tri_core *c, job *j) {
   if (!j->part.in_queue) return;
   j->part.in_queue = false;
   c->num_queued--;
+  c->num_queued_alone -= replay_runs_alone(j);
+  if (c->cfg.by_priority) priorities_remove(&c->queued, &j->part.by_priority);
   TAILQ_REMOVE(&f->queue, j, queue_links);
   if (!TAILQ_EMPTY(&f->queue)) return;
   LIST_REMOVE(f, waiting);
@@ -94,6 +98,8 @@ void queue_assigned(tri_core *c, job *j, group *g, uint32_t index) {
   if (!j->embed) j->part.charged += j->part.sequences * (answer < GUESSED_ANSWER ? answer : GUESSED_ANSWER);
   serve(f, (double)j->part.charged);
   j->part.in_group = j->part.pending = true;
+  if (c->cfg.by_priority)
+    priorities_add(&g->by_priority, &j->part.by_priority, j->sampling.priority, j->part.sequences);
   g->sequences += j->part.sequences;
   g->steps += j->part.steps;
   g->pending++;
@@ -120,6 +126,7 @@ static void leave_group(tri_core *c, job *j, uint64_t done) {
   j->part.in_group = false;
   f->sequences[j->group] -= j->part.sequences;
   if (g->epoch != j->epoch) return; /* it has begun anew, with nothing */
+  if (c->cfg.by_priority) priorities_remove(&g->by_priority, &j->part.by_priority);
   g->sequences -= j->part.sequences;
   g->steps -= j->part.steps;
 }
@@ -135,32 +142,30 @@ void queue_returned(tri_core *c, job *j) { leave_group(c, j, 0); }
 
 /* ---- whose turn it is ---- */
 
-/* Returns the sequences of a group that a job would wait for: a job does not wait for those with a higher priority.
- * Most jobs have the same one, for which they are counted once. */
-static uint64_t sequences_before(tri_core *c, uint32_t index, const job *j) {
-  group *g = &c->groups[index];
-  if (!c->cfg.by_priority) return g->sequences;
-  if (g->has_counted && g->counted_priority == j->sampling.priority) return g->counted;
-  g->has_counted = true;
-  g->counted_priority = j->sampling.priority;
-  g->counted = 0;
-  for (const job *k = TAILQ_FIRST(&c->active); k; k = TAILQ_NEXT(k, links)) {
-    bool before = k->part.in_group && k->group == index && k->sampling.priority <= j->sampling.priority;
-    if (before) g->counted += k->part.sequences;
+/* Returns the slots of a group that a job finds free: it does not wait for sequences with a later priority. Where one
+ * has found none, later ones do not either. */
+static uint64_t free_slots_for(const tri_core *c, group *g, const job *j) {
+  int64_t priority = j->sampling.priority;
+  uint64_t slots = g->max_num_seqs, before = g->sequences;
+  if (c->cfg.by_priority) {
+    if (g->has_full && priority >= g->full_from) return 0;
+    before = priorities_up_to(g->by_priority, priority);
   }
-  return g->counted;
+  if (before < slots) return slots - before;
+  g->has_full = true;
+  g->full_from = priority;
+  return 0;
 }
 
 /* The last slots are for flows that have fewer than those: one that has many jobs leaves some for whoever comes next,
  * whose job then runs at once. A group whose jobs are all short gets some ahead: it takes them in in a few steps. */
 static bool has_slots(tri_core *c, uint32_t index, const flow *f, const job *j) {
-  const group *g = &c->groups[index];
-  uint64_t slots = g->max_num_seqs, before, free_slots;
+  group *g = &c->groups[index];
+  uint64_t slots = g->max_num_seqs;
   if (!g->sequences || !slots) return true;
   if (g->sequences < AHEAD * slots && g->steps + j->part.steps <= AHEAD_STEPS * slots) return true;
   if (!c->cfg.by_priority && g->sequences >= slots) return false;
-  before = sequences_before(c, index, j);
-  free_slots = slots > before ? slots - before : 0;
+  uint64_t free_slots = free_slots_for(c, g, j);
   return free_slots >= j->part.sequences && (free_slots > slots / RESERVE || f->sequences[index] < free_slots);
 }
 
@@ -207,12 +212,15 @@ static bool is_sooner(const tri_core *c, const flow *a, const flow *b) {
   return x->id < y->id;
 }
 
-/* Tells whether a group might have room for some flow's job: mostly none has, and the flows need no look. */
+/* Tells whether a group might have room for some flow's job: mostly none has, and the flows need no look. By priority
+ * the soonest job finds most room; but one that runs alone has a group kept for it that has no room, too. */
 static bool may_have_room(const tri_core *c, const group *g) {
   uint64_t slots = g->max_num_seqs;
   if (!group_takes_jobs(c, g)) return false;
-  if (c->cfg.by_priority || !slots || g->sequences < slots) return true;
-  return g->sequences < AHEAD * slots && g->steps < AHEAD_STEPS * slots;
+  if (!slots || g->sequences < slots) return true;
+  if (g->sequences < AHEAD * slots && g->steps < AHEAD_STEPS * slots) return true;
+  if (!c->cfg.by_priority) return false;
+  return c->num_queued_alone || priorities_up_to(g->by_priority, priorities_soonest(c->queued)) < slots;
 }
 
 job *queue_next(tri_core *c, group **g, uint32_t *index) {
@@ -222,7 +230,7 @@ job *queue_next(tri_core *c, group **g, uint32_t *index) {
   bool any = false;
   for (uint32_t i = 0; i < c->cfg.num_groups && c->num_queued; i++) {
     any |= may_have_room(c, &c->groups[i]);
-    c->groups[i].has_counted = false;
+    c->groups[i].has_full = false;
   }
   if (!any) return NULL;
   for (flow *f = LIST_FIRST(&c->waiting); f; f = LIST_NEXT(f, waiting)) {

@@ -7,6 +7,7 @@
 
 #include "comm/wire/client.h"
 #include "comm/wire/peer.h"
+#include "coordinator/priorities.h"
 
 struct job;
 TAILQ_HEAD(queued_jobs, job);
@@ -55,6 +56,7 @@ typedef struct flow_part {
   uint64_t charged;                 /* tokens of service */
   int64_t queued_ns;                /* since then it waits */
   bool in_queue, in_group, pending; /* pending: its group has shown no sign of it yet */
+  priority_entry by_priority;       /* of the queue or of its group, with --scheduling-policy priority */
 } flow_part;
 
 #endif

@@ -206,10 +206,10 @@ typedef struct group {
   /* of the jobs that it has: sequences, the most steps that they can take, and the jobs that it has shown no sign of
    * yet with the tokens of their prompts */
   uint64_t sequences, steps, pending, pending_tokens;
-  /* of one look at the queue: sequences with this priority or a sooner one, where they have been counted */
-  int64_t counted_priority;
-  uint64_t counted;
-  bool has_counted;
+  priority_entry *by_priority; /* those jobs with their sequences; empty where priorities do not matter */
+  /* of one look at the queue: jobs of this priority or a later one find no slot, where that is known */
+  int64_t full_from;
+  bool has_full;
   uint32_t running, waiting, jobs;
   bool clogged;   /* its leader took no job in this look at the queue */
   uint64_t alone; /* the job that it is kept for, which gets no company; 0: none */
@@ -275,6 +275,8 @@ struct tri_core {
   tri_response_cache *cache;                          /* NULL: none */
   tri_buf cache_key, cache_answer;                    /* memory of answers.c */
   struct flow_chain flows[NUM_FLOW_BUCKETS], waiting; /* waiting: those with jobs in the queue */
+  priority_entry *queued;                             /* those jobs; empty where priorities do not matter */
+  int64_t num_queued_alone;                           /* of them, that run alone */
   struct flow_owner_chain flow_owners[NUM_FLOW_BUCKETS];
   double flow_clock; /* service of the owner that was last served */
   size_t queue_bytes;

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sums by priority, and the queue by priority: right beside their plain definitions, and cheap however many priorities
+ * there are. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "coordinator/priorities.h"
+#include "coordinator/state.h"
+
+Suite *suite_priorities(void);
+
+static uint64_t drawn; /* so many random numbers */
+static uint64_t draw(uint64_t below) { return tri_mix64(++drawn * TRI_SPLITMIX_STEP) % below; }
+
+/* ---- sums ---- */
+
+enum { MANY = 16000, SOME = 200 };
+
+/* Returns a priority: of a few, in a row, any, or with one bit. */
+static int64_t some_priority(int kind, int i) {
+  if (kind == 0) return (int64_t)draw(5) - 2;
+  if (kind == 1) return i - SOME / 2;
+  if (kind == 2) return (int64_t)tri_mix64(drawn++);
+  return (int64_t)(UINT64_C(1) << draw(64));
+}
+
+/* Counts the nodes on the longest path, and checks what each says of those below. */
+static int check_node(const priority_entry *e) {
+  uint64_t same = 0, all = 0;
+  int deepest = 0;
+  const priority_entry *twin = e;
+  do {
+    ck_assert(twin->priority == e->priority && twin->next->prev == twin);
+    same += twin->count;
+    twin = twin->next;
+  } while (twin != e);
+  for (int i = 0; i < 2; i++) {
+    int depth = e->child[i] ? check_node(e->child[i]) : 0;
+    if (e->child[i]) all += e->child[i]->all;
+    if (depth > deepest) deepest = depth;
+  }
+  ck_assert(e->same == same && e->all == all + same);
+  return deepest + 1;
+}
+
+static void check_sums(const priority_entry *set, const priority_entry *all, const bool *in, int64_t priority) {
+  uint64_t sum = 0;
+  bool any = false;
+  int64_t soonest = INT64_MAX;
+  for (int i = 0; i < SOME; i++) {
+    if (!in[i]) continue;
+    if (all[i].priority <= priority) sum += all[i].count;
+    if (all[i].priority < soonest) soonest = all[i].priority;
+    any = true;
+  }
+  ck_assert_uint_eq(priorities_up_to(set, priority), sum);
+  ck_assert(any == (set != NULL));
+  if (any) ck_assert_int_eq(priorities_soonest(set), soonest);
+}
+
+START_TEST(test_sums) {
+  static priority_entry all[SOME];
+  bool in[SOME] = {0};
+  priority_entry *set = NULL;
+  drawn = (uint64_t)_i << 32;
+  for (int step = 0; step < 4000; step++) {
+    int i = (int)draw(SOME);
+    if (in[i])
+      priorities_remove(&set, &all[i]);
+    else
+      priorities_add(&set, &all[i], some_priority(_i, i), 1 + draw(9));
+    in[i] = !in[i];
+    check_sums(set, all, in, some_priority(_i, (int)draw(SOME)));
+    check_sums(set, all, in, draw(2) ? INT64_MAX : INT64_MIN);
+    if (set) ck_assert_int_le(check_node(set), PRIORITIES_DEPTH);
+  }
+  for (int i = 0; i < SOME; i++)
+    if (in[i]) priorities_remove(&set, &all[i]);
+  ck_assert_ptr_null(set);
+}
+END_TEST
+
+/* However priorities are chosen, no path is longer than their bits. */
+START_TEST(test_depth) {
+  priority_entry *all = calloc(MANY, sizeof *all), *set = NULL;
+  for (int i = 0; i < MANY; i++) priorities_add(&set, &all[i], _i ? INT64_MIN + i : MANY - i, 1);
+  ck_assert_int_le(check_node(set), PRIORITIES_DEPTH);
+  ck_assert_uint_eq(priorities_up_to(set, INT64_MAX), MANY);
+  for (int i = 0; i < MANY; i++) {
+    ck_assert_uint_eq(priorities_up_to(set, all[i].priority), _i ? 1 : (uint64_t)(MANY - i));
+    priorities_remove(&set, &all[i]);
+  }
+  ck_assert_ptr_null(set);
+  free(all);
+}
+END_TEST
+
+/* ---- the queue ---- */
+
+enum { GROUP_SLOTS = 64, FLOWS = 8000, RUNNING = 8000, PROMPT = 3 };
+
+/* A core of which there is no more than the queue needs, with one group. */
+struct hall {
+  tri_core *core;
+  group *group;
+  flow_owner owner;
+  flow *flows[FLOWS];
+  job *jobs[FLOWS + RUNNING + 2]; /* that wait or run */
+  int num_flows, num_jobs;
+};
+
+static struct hall *hall_create(int flows, uint64_t slots) {
+  struct hall *h = calloc(1, sizeof *h);
+  h->core = calloc(1, sizeof *h->core);
+  h->core->cfg.by_priority = true;
+  h->core->cfg.num_groups = 1;
+  h->core->cfg.max_prompt = 4096;
+  h->group = h->core->groups = calloc(1, sizeof *h->group);
+  h->group->state = GROUP_READY;
+  h->group->epoch = 1;
+  h->group->max_num_seqs = slots;
+  TAILQ_INIT(&h->core->active);
+  h->owner.weight = 1;
+  for (h->num_flows = 0; h->num_flows < flows; h->num_flows++) {
+    flow *f = h->flows[h->num_flows] = calloc(1, sizeof *f + sizeof *f->sequences);
+    f->owner = &h->owner;
+    f->weight = 1;
+    TAILQ_INIT(&f->queue);
+  }
+  return h;
+}
+
+static void hall_destroy(struct hall *h) {
+  for (int i = 0; i < h->num_jobs; i++) free(h->jobs[i]);
+  for (int i = 0; i < h->num_flows; i++) free(h->flows[i]);
+  free(h->core->groups);
+  free(h->core);
+  free(h);
+}
+
+/* Queues a job, which the list of all active ones does not have: a look at the queue must not need it. */
+static job *come(struct hall *h, flow *f, int64_t priority, int64_t n, int64_t max_tokens) {
+  job *j = h->jobs[h->num_jobs++] = calloc(1, sizeof *j + (size_t)n * sizeof *j->choices);
+  j->id = ++h->core->next_id;
+  j->num_prompt = PROMPT;
+  j->part.of = f;
+  j->sampling = (tri_sampling){.priority = priority, .n = n, .num_beams = 1, .max_tokens = max_tokens};
+  queue_push(h->core, 0, j);
+  return j;
+}
+
+static void begin(struct hall *h, job *j) {
+  queue_assigned(h->core, j, h->group, 0);
+  queue_begun(h->core, j);
+  j->state = JOB_ASSIGNED;
+  j->epoch = 1;
+}
+
+static job *look(struct hall *h) {
+  group *g;
+  uint32_t index;
+  return queue_next(h->core, &g, &index);
+}
+
+static void leave(struct hall *h, int i) {
+  queue_remove(h->core, h->jobs[i]);
+  queue_released(h->core, h->jobs[i]);
+  free(h->jobs[i]);
+  h->jobs[i] = h->jobs[--h->num_jobs];
+}
+
+/* Thousands of priorities run, and thousands of flows wait, each with one of its own: a look at the queue reads sums
+ * and no list of jobs, which here is empty. */
+START_TEST(test_many_priorities) {
+  struct hall *h = hall_create(FLOWS, GROUP_SLOTS);
+  for (int i = 0; i < RUNNING; i++) begin(h, come(h, h->flows[0], RUNNING - i, 1, 1000));
+  for (int i = 0; i < FLOWS; i++) come(h, h->flows[i], RUNNING + i, 1, 1000);
+  ck_assert_ptr_null(look(h));
+  come(h, h->flows[1], GROUP_SLOTS - 1, 2, 1000); /* there is one slot: every flow is looked at */
+  ck_assert_ptr_null(look(h));
+  ck_assert(h->group->has_full && h->group->full_from <= RUNNING + 1);
+  job *small = come(h, h->flows[2], GROUP_SLOTS - 4, 1, 1000); /* and here are four */
+  ck_assert_ptr_eq(look(h), small);
+  ck_assert_int_le(check_node(h->group->by_priority), PRIORITIES_DEPTH);
+  ck_assert_int_le(check_node(h->core->queued), PRIORITIES_DEPTH);
+  hall_destroy(h);
+}
+END_TEST
+
+/* Tells by its plain definition whether the group has slots for a job. */
+static bool has_slots(const struct hall *h, const flow *f, const job *j) {
+  uint64_t slots = h->group->max_num_seqs, all = 0, steps = 0, before = 0;
+  for (int i = 0; i < h->num_jobs; i++) {
+    const job *k = h->jobs[i];
+    if (!k->part.in_group) continue;
+    all += k->part.sequences;
+    steps += k->part.steps;
+    if (k->sampling.priority <= j->sampling.priority) before += k->part.sequences;
+  }
+  if (!all || (all < 4 * slots && steps + j->part.steps <= 32 * slots)) return true;
+  if (before + j->part.sequences > slots) return false;
+  return slots - before > slots / 16 || f->sequences[0] < slots - before;
+}
+
+static bool is_sooner(const flow *a, const flow *b) {
+  const job *x = TAILQ_FIRST(&a->queue), *y = TAILQ_FIRST(&b->queue);
+  if (x->sampling.priority != y->sampling.priority) return x->sampling.priority < y->sampling.priority;
+  return a->served == b->served ? x->id < y->id : a->served < b->served;
+}
+
+static job *plain_look(const struct hall *h) {
+  const flow *best = NULL;
+  for (int i = 0; i < h->num_flows; i++) {
+    const flow *f = h->flows[i];
+    const job *j = TAILQ_FIRST(&f->queue);
+    if (j && has_slots(h, f, j) && (!best || is_sooner(f, best))) best = f;
+  }
+  return best ? TAILQ_FIRST(&best->queue) : NULL;
+}
+
+START_TEST(test_random_queues) {
+  struct hall *h = hall_create(12, _i % 2 ? 8 : 40);
+  int priorities = _i < 4 ? 5 : 1000, given = 0;
+  drawn = (uint64_t)(_i + 9) << 32;
+  for (int step = 0; step < 3000; step++) {
+    flow *f = h->flows[draw(12)];
+    if (h->num_jobs < 150 && draw(3))
+      come(h, f, (int64_t)draw((uint64_t)priorities), draw(4) ? 1 : 5, draw(4) ? 1000 : 1);
+    else if (h->num_jobs)
+      leave(h, (int)draw((uint64_t)h->num_jobs));
+    for (job *j; (j = look(h)); given++) {
+      ck_assert_ptr_eq(j, plain_look(h));
+      begin(h, j);
+    }
+    ck_assert_ptr_null(plain_look(h));
+  }
+  ck_assert_int_gt(given, 50);
+  while (h->num_jobs) leave(h, 0);
+  ck_assert(!h->group->by_priority && !h->core->queued && !h->core->num_queued && !h->core->num_queued_alone);
+  hall_destroy(h);
+}
+END_TEST
+
+/* A job that runs alone has a group kept for it, also while no job finds room. */
+START_TEST(test_alone) {
+  struct hall *h = hall_create(2, 8);
+  for (int i = 0; i < 16; i++) begin(h, come(h, h->flows[0], 16 - i, 1, 1000));
+  h->group->jobs = 16;
+  job *suspect = come(h, h->flows[1], 100, 1, 1000);
+  ck_assert(!look(h) && !h->group->alone);
+  queue_remove(h->core, suspect);
+  suspect->deaths = 2;
+  queue_push(h->core, 0, suspect);
+  ck_assert(!look(h) && h->group->alone == suspect->id);
+  h->group->jobs = 0;
+  while (h->jobs[0] != suspect) leave(h, 0);
+  while (h->num_jobs > 1) leave(h, 1);
+  ck_assert_ptr_eq(look(h), suspect);
+  hall_destroy(h);
+}
+END_TEST
+
+Suite *suite_priorities(void) {
+  Suite *s = suite_create("priorities");
+  TCase *t = tcase_create("priorities");
+  suite_add_tcase(s, t);
+  tcase_set_timeout(t, 60);
+  tcase_add_loop_test(t, test_sums, 0, 4);
+  tcase_add_loop_test(t, test_depth, 0, 2);
+  tcase_add_test(t, test_many_priorities);
+  tcase_add_loop_test(t, test_random_queues, 0, 8);
+  tcase_add_test(t, test_alone);
+  return s;
+}
