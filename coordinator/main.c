@@ -90,12 +90,16 @@ static bool read_clients(struct shell *s) {
   tri_peer from;
   const void *data;
   size_t len;
-  int frames, n = 0;
-  for (; n < BATCH && tri_zserver_recv(s->clients, &from, &data, &len, &frames) == TRI_OK; n++) {
+  int frames;
+  for (int n = 0; n < BATCH; n++) {
+    if (tri_zserver_recv(s->clients, &from, &data, &len, &frames) != TRI_OK) {
+      if (!tri_zserver_has_more(s->clients)) return false;
+      continue;
+    }
     take_client(s, &from, data, len, frames);
     if (tri_keeper_has_much(s->keeper)) keep(s);
   }
-  return n == BATCH;
+  return true;
 }
 
 /* Closes connections that send messages without end. Whether one does is known once all that has come is read. */

@@ -236,6 +236,7 @@ static tri_owner owner_of(const tri_zserver *s, const zmq_msg_t *m) {
 }
 
 tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, size_t *len, int *frames) {
+  s->has_more = false;
   if (!s->socket) return TRI_CLOSED;
   for (int i = 0; i < TRI_Z_DISCARDS_PER_CALL; i++) {
     if (zmq_msg_recv(&s->msg, s->socket, ZMQ_DONTWAIT) < 0) return tri_z_status();
@@ -256,8 +257,11 @@ tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, s
     if (frames) *frames = n;
     return TRI_OK;
   }
+  s->has_more = true;
   return TRI_AGAIN;
 }
+
+bool tri_zserver_has_more(const tri_zserver *s) { return s->has_more; }
 
 bool tri_zserver_take_ended(tri_zserver *s, tri_connections *ended) {
   int event, connection;

@@ -49,6 +49,7 @@ struct tri_zserver {
   tri_zap_domain *domain;
   tri_zkeypair curve;
   bool has_curve, is_tcp, watch;
+  bool has_more; /* the last receive gave up */
   size_t max_message;
   int backlog;
   /* ipc: the listening socket is ours, and libzmq gets a duplicate of it, so that neither file nor queue of connections

@@ -225,6 +225,36 @@ START_TEST(multipart) {
 }
 END_TEST
 
+/* Many messages that are dropped hide none behind them. */
+START_TEST(dropped) {
+  tri_peer from;
+  const void *data;
+  size_t len;
+  int frames, linger = 0, gave_up = 0;
+  char name[100];
+  tri_zserver_config c = {.endpoint = ipc("d.sock"), .max_message = 1000, .backlog = 1000};
+  tri_zserver *s = open_server(&c);
+  void *ctx = zmq_ctx_new(), *named = zmq_socket(ctx, ZMQ_DEALER);
+  memset(name, 'n', sizeof name);
+  zmq_setsockopt(named, ZMQ_LINGER, &linger, sizeof linger);
+  zmq_setsockopt(named, ZMQ_ROUTING_ID, name, sizeof name);
+  ck_assert_int_eq(zmq_connect(named, c.endpoint), 0);
+  ck_assert_int_eq(tri_zserver_recv(s, &from, &data, &len, &frames), TRI_AGAIN);
+  ck_assert(!tri_zserver_has_more(s));
+  for (int i = 0; i < 200; i++) zmq_send(named, "unheard", 7, 0);
+  usleep(300 * 1000);
+  for (int i = 0; i < 10; i++) {
+    ck_assert_int_eq(tri_zserver_recv(s, &from, &data, &len, &frames), TRI_AGAIN);
+    gave_up += tri_zserver_has_more(s);
+  }
+  ck_assert_int_ge(gave_up, 1);
+  ck_assert(!tri_zserver_has_more(s));
+  zmq_close(named);
+  zmq_ctx_term(ctx);
+  tri_zserver_close(s);
+}
+END_TEST
+
 START_TEST(gone_and_full) {
   tri_peer from;
   const void *data;
@@ -611,9 +641,8 @@ Suite *suite_zsock(void) {
   tcase_set_timeout(c, 60);
   tcase_add_checked_fixture(c, setup, teardown);
   const TTest *const tests[] = {
-      ipc_mode,     ipc_live_and_stale, bad_endpoints,  multipart, gone_and_full, ended,     queued,
-      rebind,       connection_states,  one_connection, poll,      curve,         key_files, destroy_closes,
-      endpoint_rule};
+      ipc_mode, ipc_live_and_stale, bad_endpoints,  multipart, dropped, gone_and_full, ended,          queued,
+      rebind,   connection_states,  one_connection, poll,      curve,   key_files,     destroy_closes, endpoint_rule};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;
