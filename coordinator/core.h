@@ -4,8 +4,8 @@
  * Inputs are the calls below, each with the time it happened, and what the calls on tri_core_io return: the status of
  * to_client and look (TRI_AGAIN keeps a message for later, TRI_CLOSED may cancel a job), the status of to_worker (other
  * than TRI_OK leaves a job in the queue), and the status, the ids and the numbers of tokenize, and random's bytes.
- * Outputs are the calls on tri_core_io. The same inputs in the same order give the same outputs, so that a log of all
- * of them (the journal, later) is the state. One thread owns it. */
+ * Outputs are the calls on tri_core_io. The same inputs in the same order give the same outputs. Of these a journal
+ * keeps what another core must know to go on (record.h). One thread owns it. */
 #ifndef TRI_COORDINATOR_CORE_H
 #define TRI_COORDINATOR_CORE_H
 
