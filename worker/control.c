@@ -15,6 +15,7 @@
 #include "worker/health.h"
 #include "worker/measure.h"
 #include "worker/plan/machine_file.h"
+#include "worker/refusals.h"
 #include "worker/worker.h"
 
 /* HEALTH_MS: between two reports, or a share of the watchdog's timeout where that is less: a rank counts as silent
@@ -44,6 +45,7 @@ struct control {
   tri_arena *arena;
   tri_buf buf;
   tri_outbox *unsent; /* popped, but the socket was full */
+  tri_refusals refusals;
   uint64_t seq;
   int health_ms, poll_ms;
   int64_t last_health, last_idled, last_lease, last_count;
@@ -139,6 +141,8 @@ static void connect_link(struct control *c, int wait_ms) {
 static void lose_link(struct control *c) {
   tri_worker *w = c->w;
   close_link(c);
+  tri_commands_forget(&w->commands);
+  tri_refusals_forget(&c->refusals);
   c->cleared = c->told_ready = c->registered_hash = c->registered_facts = false;
   atomic_store(&w->line, ++c->line);
   tri_waker_wake(&w->waker);
@@ -185,14 +189,15 @@ static void send_experts(struct control *c) {
 }
 
 /* A job that cannot be, for a limit that the coordinator does not know. */
-static void refuse_job(struct control *c, const tri_group_assign *a, const tri_error *err) {
+static tri_status send_refusal(void *ctx, const tri_refusal *r) {
+  struct control *c = ctx;
   tri_group_msg m = {.op = TRI_GROUP_REFUSED,
-                     .refused = {.job = a->job,
+                     .refused = {.job = r->job,
                                  .epoch = c->w->opts.epoch,
-                                 .code = str(tri_status_code(err->status)),
-                                 .message = str(err->message),
-                                 .field = str(err->field)}};
-  send_msg(c, &m);
+                                 .code = str(tri_status_code(r->err.status)),
+                                 .message = str(r->err.message),
+                                 .field = str(r->err.field)}};
+  return send_msg(c, &m);
 }
 
 static void take_job(struct control *c, const tri_group_assign *a) {
@@ -202,13 +207,13 @@ static void take_job(struct control *c, const tri_group_assign *a) {
   if (a->epoch != w->opts.epoch || !c->told_ready) return; /* meant for an earlier life of this group */
   tri_job_model m = tri_job_model_of(&w->engine->model);
   tri_status st = tri_job_create(a, &w->engine->limits, &m, tri_now_ns(), &job, &err);
-  if (st == TRI_OK && !tri_ring_push(&w->jobs, job))
-    st = tri_fail(&err, TRI_NO_CAPACITY, "", "the leader's ring of jobs is full");
-  if (st != TRI_OK) {
-    tri_job_destroy(job);
-    refuse_job(c, a, &err);
-    return;
-  }
+  if (st == TRI_OK && tri_commands_add(&w->commands, job) != TRI_OK)
+    st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");
+  if (st == TRI_OK) return;
+  tri_job_destroy(job);
+  if (tri_refusals_add(&c->refusals, a->job, &err) != TRI_OK)
+    send_refusal(c, &(tri_refusal){.job = a->job, .err = err});
+  tri_refusals_flush(&c->refusals, send_refusal, c);
 }
 
 static void handle(struct control *c, const tri_group_msg *m) {
@@ -221,7 +226,7 @@ static void handle(struct control *c, const tri_group_msg *m) {
     atomic_store(&w->stop, true);
     break;
   case TRI_GROUP_ASSIGN: take_job(c, &m->assign); break;
-  case TRI_GROUP_ABORT: tri_ring_push(&w->aborts, (void *)(uintptr_t)m->abort.job); break;
+  case TRI_GROUP_ABORT: tri_commands_abort(&w->commands, m->abort.job); break;
   case TRI_GROUP_DRAIN:
     atomic_store(&w->drain, true);
     if (!atomic_load(&w->loaded)) atomic_store(&w->stop, true); /* nobody waits for this start any more */
@@ -406,13 +411,17 @@ static void run(struct control *c) {
     tri_zpoll_wait(items, 2, c->connected ? wait_ms : AGAIN_MS, &ready);
     if (items[1].ready && read(w->notify_fd, &count, sizeof count) < 0 && errno != EAGAIN) break;
     receive(c);
+    if (tri_commands_move(&w->commands)) tri_waker_wake(&w->waker);
+    tri_refusals_flush(&c->refusals, send_refusal, c);
     send_outboxes(c);
     for (tri_job *j; (j = tri_ring_pop(&w->retired));) tri_job_destroy(j);
     if (c->connected) report(c);
     watch_lease(c);
   }
   send_outboxes(c);
+  tri_refusals_flush(&c->refusals, send_refusal, c);
   send_failure(c);
+  tri_refusals_forget(&c->refusals);
 }
 
 /* A step thread that does not come out of what it is in must not stay without a line to the coordinator. */
@@ -424,6 +433,7 @@ static void await_stop(const tri_worker *w) {
 
 static void *control_main(void *arg) {
   struct control c = {.w = arg, .last_lease = tri_now_ns()};
+  STAILQ_INIT(&c.refusals);
   tri_error err = {0};
   tri_status st;
   uname(&c.host);

@@ -14,7 +14,7 @@ static bool is_to_clear(const tri_worker *w) {
 
 /* Counts what the step thread has not taken as well: one that hangs has no word of its own. */
 static bool has_work(const tri_worker *w) {
-  return atomic_load(&w->busy) || tri_ring_holds(&w->jobs) || tri_ring_holds(&w->aborts) || is_to_clear(w);
+  return atomic_load(&w->busy) || tri_commands_hold(&w->commands) || is_to_clear(w);
 }
 
 /* Names the disks that weights come from: all of a pack's, and of a checkpoint the one of its first file. */

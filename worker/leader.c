@@ -188,11 +188,9 @@ static void count_time(tri_worker *w, int64_t since) {
 /* The outbox goes to the control thread; an empty one takes its place. Waits while the control thread is behind. */
 static tri_status flush(struct leader *ld) {
   tri_worker *w = ld->w;
-  for (tri_job *j; (j = tri_shards_retired(ld->shards));) {
-    /* A full ring is destroyed from here: it means that the control thread is far behind, and memory matters more then.
-     */
+  /* Destroyed from here, where the control thread is far behind: memory matters more then. */
+  for (tri_job *j; (j = tri_shards_retired(ld->shards));)
     if (!tri_ring_push(&w->retired, j)) tri_job_destroy(j);
-  }
   if (!ld->out->num && !ld->out->num_results) return TRI_OK;
   tri_ring_push(&w->outbox_full, ld->out);
   tri_control_notify(w);
@@ -285,8 +283,12 @@ static tri_status poll_results(struct leader *ld, bool *worked) {
 
 static void take_commands(struct leader *ld) {
   tri_worker *w = ld->w;
-  for (tri_job *j; (j = tri_ring_pop(&w->jobs));) tri_shards_add(ld->shards, j);
-  for (void *id; (id = tri_ring_pop(&w->aborts));) tri_shards_abort(ld->shards, (uint64_t)(uintptr_t)id);
+  uint64_t abort;
+  for (tri_job *j; tri_commands_take(&w->commands, &j, &abort);)
+    if (j)
+      tri_shards_add(ld->shards, j);
+    else
+      tri_shards_abort(ld->shards, abort);
   /* Known before the step that may never end. */
   if (tri_shards_has_work(ld->shards)) atomic_store_explicit(&w->busy, true, memory_order_relaxed);
 }
@@ -296,8 +298,7 @@ static void drop_jobs(struct leader *ld) {
   tri_worker *w = ld->w;
   uint64_t line = atomic_load(&w->line);
   if (line == atomic_load_explicit(&w->cleared, memory_order_relaxed)) return;
-  for (tri_job *j; (j = tri_ring_pop(&w->jobs));) tri_job_destroy(j);
-  while (tri_ring_pop(&w->aborts)) continue;
+  tri_commands_drop(&w->commands);
   tri_shards_abort_all(ld->shards);
   if (tri_shards_is_busy(ld->shards) || w->engine->num_steps || ld->out->num || ld->out->num_results) return;
   atomic_store(&w->cleared, line);

@@ -325,13 +325,12 @@ cleanup:
   return st;
 }
 
-/* A coordinator that goes by turns assigns a shard four jobs for each of 4,096 slots at most, which fit: it may abort
- * each of them while a step runs, and as many that came in the step. */
+/* A coordinator that goes by turns assigns a shard four jobs for each of 4,096 slots at most, which fit, and their
+ * cancellations. Where more come in one step they wait, and jobs that have ended are freed by the leader itself. */
 static tri_status make_rings(tri_worker *w) {
   enum { MAX_JOBS = 4 * 4096 };
   const size_t jobs = (size_t)w->layout.dp * MAX_JOBS;
-  TRI_CHECK(tri_ring_init(&w->jobs, jobs));
-  TRI_CHECK(tri_ring_init(&w->aborts, 2 * jobs));
+  TRI_CHECK(tri_commands_init(&w->commands, 2 * jobs));
   TRI_CHECK(tri_ring_init(&w->retired, jobs));
   TRI_CHECK(tri_ring_init(&w->outbox_full, TRI_NUM_OUTBOXES));
   return tri_ring_init(&w->outbox_free, TRI_NUM_OUTBOXES);
@@ -349,7 +348,7 @@ static tri_status init(tri_worker *w, tri_error *err) {
 static void clean_up(tri_worker *w) {
   tri_start_watch_end(&w->start_watch);
   tri_control_stop(w);
-  for (tri_job *j; (j = tri_ring_pop(&w->jobs));) tri_job_destroy(j);
+  tri_commands_free(&w->commands);
   for (tri_job *j; (j = tri_ring_pop(&w->retired));) tri_job_destroy(j);
   tri_engine_destroy(w->engine);
   tri_group_destroy(&w->group);
@@ -359,8 +358,6 @@ static void clean_up(tri_worker *w) {
   tri_free(w->shards);
   tri_expert_counts_forget(w);
   for (int i = 0; i < TRI_NUM_OUTBOXES; i++) tri_outbox_free(&w->outboxes[i]);
-  tri_ring_free(&w->jobs);
-  tri_ring_free(&w->aborts);
   tri_ring_free(&w->retired);
   tri_ring_free(&w->outbox_full);
   tri_ring_free(&w->outbox_free);

@@ -17,6 +17,7 @@
 #include "runtime/base/wait.h"
 #include "runtime/engine/engine.h"
 #include "runtime/base/serve_layout.h"
+#include "worker/commands.h"
 #include "worker/scheduler.h"
 
 enum { TRI_NUM_OUTBOXES = 8, TRI_CANARY_TOP = 8 };
@@ -44,8 +45,7 @@ typedef struct tri_worker {
   int local_ranks;  /* of all groups on this host */
 
   /* control -> step (leader) */
-  tri_ring jobs;             /* tri_job * */
-  tri_ring aborts;           /* job ids as pointers */
+  tri_commands commands;
   tri_waker waker;           /* the leader's step thread sleeps here when idle */
   atomic_bool stop;          /* leave at once: no coordinator any more */
   atomic_bool drain;         /* leave when nothing runs */
