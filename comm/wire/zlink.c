@@ -12,6 +12,7 @@
 enum {
   RECONNECT_MS = 100,
   RECONNECT_MAX_MS = 2000,
+  CONNECT_MS = 5000,         /* of an attempt, where the system would wait for minutes */
   RECONNECT_NEVER = INT_MAX, /* 24 days; at -1 libzmq drops what it has received as soon as the connection is lost */
   REFUSED_AFTER = 10,        /* handshakes that the server cut short, in a row: so may one with too many at the door */
 };
@@ -25,9 +26,16 @@ static bool link_set_curve(void *k, const tri_zlink_config *c) {
 static bool link_watch(tri_zlink *l) {
   int events = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
                ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
-  if (l->config.refuse_unconnected) events |= ZMQ_EVENT_CLOSED; /* of an attempt that nobody answered */
+  /* An attempt that nobody answered is closed, and one for which there was no name or no file is only put off. */
+  if (l->config.refuse_unconnected) events |= ZMQ_EVENT_CLOSED | ZMQ_EVENT_CONNECT_RETRIED;
   l->monitor = tri_z_watch(l->z, l->socket, events);
   return l->monitor != NULL;
+}
+
+static void try_again(tri_zlink *l) {
+  if (l->state != TRI_ZLINK_CONNECTING || l->again) return;
+  l->again = true;
+  l->again_ms = tri_z_now_ms() + RECONNECT_MS;
 }
 
 void tri_zlink_drain_monitor(tri_zlink *l) {
@@ -47,13 +55,13 @@ void tri_zlink_drain_monitor(tri_zlink *l) {
       l->state = TRI_ZLINK_REFUSED;
       l->cut = 0; /* this one has said why */
       break;
+    case ZMQ_EVENT_CONNECT_RETRIED: try_again(l); break;
     default: /* DISCONNECTED or CLOSED; one that follows a refusal says nothing new */
       if (l->state == TRI_ZLINK_UP) {
         l->state = TRI_ZLINK_LOST;
         l->losses++;
-      } else if (l->state == TRI_ZLINK_CONNECTING && !l->again) {
-        l->again = true;
-        l->again_ms = tri_z_now_ms() + RECONNECT_MS;
+      } else {
+        try_again(l);
       }
     }
   }
@@ -79,12 +87,14 @@ static int link_start(tri_zlink *l) {
   l->socket = zmq_socket(l->z->ctx, ZMQ_DEALER);
   bool ok = l->socket && tri_z_set_common(l->socket, c->max_message, backlog) &&
             (c->receive_backlog <= 0 || tri_z_set_int(l->socket, ZMQ_RCVHWM, c->receive_backlog)) &&
+            (!c->refuse_unconnected || tri_z_set_int(l->socket, ZMQ_CONNECT_TIMEOUT, CONNECT_MS)) &&
             tri_z_set_int(l->socket, ZMQ_RECONNECT_IVL, again) &&
             tri_z_set_int(l->socket, ZMQ_RECONNECT_IVL_MAX, again_max) && (!c->own || link_set_curve(l->socket, c)) &&
             (!tri_z_starts_with(c->endpoint, "tcp://") || tri_z_set_heartbeat(l->socket)) && link_watch(l) &&
             !zmq_connect(l->socket, c->endpoint);
   int e = ok ? 0 : zmq_errno();
   if (e) link_stop(l);
+  tri_zlink_drain_monitor(l); /* a descriptor tells of what comes behind a look */
   return e;
 }
 

@@ -446,6 +446,24 @@ START_TEST(connection_states) {
 }
 END_TEST
 
+/* An attempt that the library cannot even begin, here as a part of a name has 63 bytes at most, is tried again. */
+START_TEST(no_attempt) {
+  char endpoint[128] = "tcp://";
+  memset(endpoint + 6, 'x', 70);
+  strcpy(endpoint + 76, ":5555");
+  tri_zlink *l = open_link(endpoint, NULL, NULL);
+  int64_t end = tri_deadline_after_ms(5000);
+  while (!tri_zlink_is_unanswered(l) && tri_now_ns() < end) {
+    tri_zpoll item = {.link = l, .fd = -1};
+    tri_zpoll_wait(&item, 1, 100, NULL);
+  }
+  ck_assert(tri_zlink_is_unanswered(l));
+  ck_assert_int_eq(tri_zlink_send_wait(l, "x", 1, 300), TRI_TIMEOUT);
+  ck_assert_int_eq(tri_zlink_look(l, NULL), TRI_ZLINK_CONNECTING);
+  tri_zlink_close(l);
+}
+END_TEST
+
 /* Messages that were sent before the end are received; from then on the link is over, whoever listens there. */
 START_TEST(one_connection) {
   enum { FRAMES = 50 };
@@ -641,8 +659,9 @@ Suite *suite_zsock(void) {
   tcase_set_timeout(c, 60);
   tcase_add_checked_fixture(c, setup, teardown);
   const TTest *const tests[] = {
-      ipc_mode, ipc_live_and_stale, bad_endpoints,  multipart, dropped, gone_and_full, ended,          queued,
-      rebind,   connection_states,  one_connection, poll,      curve,   key_files,     destroy_closes, endpoint_rule};
+      ipc_mode,     ipc_live_and_stale, bad_endpoints,  multipart,  dropped, gone_and_full, ended,     queued,
+      rebind,       connection_states,  one_connection, no_attempt, poll,    curve,         key_files, destroy_closes,
+      endpoint_rule};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;
