@@ -42,7 +42,7 @@ static struct {
   struct sockaddr_un path;
   in_port_t port; /* 0: it is a path */
   atomic_int highest;
-  _Atomic uint64_t refused, too_fast, cut;
+  _Atomic uint64_t refused, too_fast, cut, unread;
   int64_t paid_until; /* by connections of clients, each of which pays for its part of a second */
   int suspects[MOST_SUSPECTS], num_suspects;
   tri_guard_figures told;
@@ -203,9 +203,17 @@ void tri_connection_guard_cut(void) {
   pthread_mutex_unlock(&guard.lock);
 }
 
+void tri_connection_guard_end(int connection) {
+  pthread_mutex_lock(&guard.lock);
+  if (is_of_clients(connection) && !shutdown(connection, SHUT_RDWR)) atomic_fetch_add(&guard.unread, 1);
+  pthread_mutex_unlock(&guard.lock);
+}
+
 tri_guard_figures tri_connection_guard_figures(void) {
-  return (tri_guard_figures){
-      .refused = atomic_load(&guard.refused), .too_fast = atomic_load(&guard.too_fast), .cut = atomic_load(&guard.cut)};
+  return (tri_guard_figures){.refused = atomic_load(&guard.refused),
+                             .too_fast = atomic_load(&guard.too_fast),
+                             .cut = atomic_load(&guard.cut),
+                             .unread = atomic_load(&guard.unread)};
 }
 
 /* A value that changes meanwhile is left as it is: it may have become a new connection's. */
@@ -227,5 +235,8 @@ void tri_connection_guard_second(void) {
   if (now.cut > guard.told.cut)
     tri_log(TRI_LOG_WARN, "coordinator", "connections closed: %llu, each of which sent a message without end",
             (unsigned long long)(now.cut - guard.told.cut));
+  if (now.unread > guard.told.unread)
+    tri_log(TRI_LOG_WARN, "coordinator", "connections closed: %llu, whose clients left too many replies unread",
+            (unsigned long long)(now.unread - guard.told.unread));
   guard.told = now;
 }

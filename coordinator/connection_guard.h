@@ -34,9 +34,13 @@ bool tri_connection_guard_suspects(void);
 /* Closes those that have sent none meanwhile. */
 void tri_connection_guard_cut(void);
 
+/* Closes the connection with this descriptor, whose client leaves unread what nobody says twice. */
+void tri_connection_guard_end(int connection);
+
 typedef struct tri_guard_figures {
-  /* Connections, since the start: for which there were no files, which came too fast, and which were closed. */
-  uint64_t refused, too_fast, cut;
+  /* Connections, since the start: for which there were no files, which came too fast, which were closed since they sent
+   * a message without end, and those that tri_connection_guard_end has closed. */
+  uint64_t refused, too_fast, cut, unread;
 } tri_guard_figures;
 tri_guard_figures tri_connection_guard_figures(void);
 /* Logs what is new in them, and forgives each connection a little: heartbeats are bytes of no message. Called once a

@@ -71,7 +71,7 @@ void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_c
 void tri_core_client_error(tri_core *c, int64_t now, const tri_peer *from, uint64_t id, const tri_error *err) {
   (void)now;
   admission_count(c, err);
-  reply_error(c, from, id, err);
+  answer_error(c, from, id, err);
 }
 
 void tri_core_tokenized(tri_core *c, int64_t now, uint64_t id, tri_status st, const uint32_t *ids, size_t count,
@@ -161,7 +161,6 @@ void tri_core_tick(tri_core *c, int64_t now) {
   jobs_tick(c, now);
   floors_tick(c, now);
   experts_tick(c, now);
-  takeover_tick(c, now);
   deliver_tick(c, now);
   deliver_all(c, now);
   drain_tick(c);

@@ -42,7 +42,9 @@ typedef struct tri_core_io {
   void *ctx;
   /* TRI_AGAIN: the client is slow, the core tries again later. TRI_CLOSED: it is gone. */
   tri_status (*to_client)(void *ctx, const tri_peer *to, const tri_server_msg *m);
-  /* The same of a client to which nothing is to be said. */
+  /* Says what belongs to no job, once: it waits for a slow client, or the client's connection ends. */
+  void (*answer)(void *ctx, const tri_peer *to, const tri_server_msg *m);
+  /* Tells what to_client would, of a client to which nothing is to be said. */
   tri_status (*look)(void *ctx, const tri_peer *to);
   tri_status (*to_worker)(void *ctx, const tri_peer *to, tri_group_msg *m);
   /* Tokenizes at once into *ids (valid until the next call), or elsewhere, leaving *ids NULL and coming back with

@@ -188,7 +188,7 @@ static void print(FILE *f, const struct sums *s) {
 static void refuse(const tri_core *c, const experts_ask *a, tri_status st, const char *why) {
   tri_error err = {0};
   tri_fail(&err, st, "op", "%s", why);
-  reply_error(c, &a->peer, a->id, &err);
+  answer_error(c, &a->peer, a->id, &err);
 }
 
 static void answer(tri_core *c, const experts_ask *a) {
@@ -211,7 +211,7 @@ static void answer(tri_core *c, const experts_ask *a) {
   if (!ok || n > TRI_WIRE_MAX_RESULT)
     refuse(c, a, TRI_TOO_LARGE, "the experts' rows do not fit into a message");
   else
-    c->cfg.io.to_client(c->cfg.io.ctx, &a->peer, &m);
+    c->cfg.io.answer(c->cfg.io.ctx, &a->peer, &m);
   free(text); /* open_memstream's */
   free_sums(&s);
 }

@@ -77,7 +77,10 @@ void request_log(const tri_core *c, const job *j, int64_t now);
 void request_log_refusal(const tri_core *c, const tri_peer *from, const tri_submit *s, const tri_error *err);
 
 /* replies.c */
+/* Says how a job ended: as to_client. */
 tri_status reply_error(const tri_core *c, const tri_peer *to, uint64_t id, const tri_error *err);
+/* Says why there is no job, or no other answer. */
+void answer_error(const tri_core *c, const tri_peer *to, uint64_t id, const tri_error *err);
 void reply_hello(const tri_core *c, const tri_peer *to, uint64_t id);
 void reply_models(const tri_core *c, const tri_peer *to, uint64_t id);
 
@@ -162,7 +165,6 @@ void admission_count(tri_core *c, const tri_error *err);
 tri_status content_of(tri_core *c, const tri_client_msg *m, job_content *out); /* of a submit */
 void job_submit_again(tri_core *c, int64_t now, job *j, const tri_peer *from, const tri_client_msg *m);
 void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
-void takeover_tick(tri_core *c, int64_t now);
 
 /* answers.c: the response cache, by jobs */
 tri_status answers_open(tri_core *c);

@@ -39,7 +39,7 @@ static void answer(tri_core *c, const floors_ask *a) {
       TRI_FLOORS_FIELDS(ADD, g->ranks[r].floors)
     }
   }
-  c->cfg.io.to_client(c->cfg.io.ctx, &a->peer, &m);
+  c->cfg.io.answer(c->cfg.io.ctx, &a->peer, &m);
 }
 
 static void begin(tri_core *c) {
@@ -57,7 +57,7 @@ void floors_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id)
   tri_error err = {0};
   if (c->num_asks == MAX_ASKS) {
     tri_fail(&err, TRI_NO_CAPACITY, "op", "%d clients wait for floors already", MAX_ASKS);
-    reply_error(c, from, id, &err);
+    answer_error(c, from, id, &err);
     return;
   }
   bool idle = !c->num_active && !c->draining;

@@ -128,7 +128,7 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
     note_failure(c, st);
     admission_count(c, &err);
     request_log_refusal(c, from, s, &err);
-    reply_error(c, from, m->id, &err);
+    answer_error(c, from, m->id, &err);
     return;
   }
   job_enlist(c, j);
@@ -165,7 +165,7 @@ void job_cancel(tri_core *c, int64_t now, const tri_peer *from, const tri_client
     j = job_find_of_client(c, from, m->cancel.target);
   if (!j) {
     tri_fail(&err, TRI_NOT_FOUND, m->cancel.has_request_id ? "request_id" : "target", "no such job");
-    reply_error(c, from, m->id, &err);
+    answer_error(c, from, m->id, &err);
     return;
   }
   job_abort(c, now, j);
@@ -173,7 +173,7 @@ void job_cancel(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   tri_server_msg reply = {.op = TRI_REPLY_ACCEPTED,
                           .id = m->id,
                           .accepted = {.request_id = j->request_id, .prompt_tokens = j->num_prompt, .existing = true}};
-  c->cfg.io.to_client(c->cfg.io.ctx, from, &reply);
+  c->cfg.io.answer(c->cfg.io.ctx, from, &reply);
 }
 
 /* A group's limits are checked at once where a group is ready, so that the client hears of it before the job waits. */

@@ -53,7 +53,7 @@ static void set_facts(struct shell *s) {
   s->facts.tokens_per_second = sum.wall_s > 0 ? (double)sum.tokens / sum.wall_s : 0;
   tri_guard_figures g = tri_connection_guard_figures();
   s->facts.refused_connections = g.refused + g.too_fast;
-  s->facts.cut_connections = g.cut;
+  s->facts.cut_connections = g.cut + g.unread;
   tri_core_set_facts(s->core, &s->facts);
 }
 
@@ -283,6 +283,7 @@ static void lose_journal(struct shell *s, const tri_error *err) {
 /* Messages of one round leave together: a frame to each worker and client instead of one for each message. */
 static void flush(struct shell *s) {
   keep(s);
+  tri_late_replies_send(&s->late, s->clients);
   tri_zserver_flush(s->workers);
   tri_zserver_flush(s->clients);
 }
@@ -351,6 +352,7 @@ static void clean_up(struct shell *s) {
   tri_core_destroy(s->core);
   tri_keeper_close(s->keeper);
   tri_tokenize_pool_destroy(s->tokenize_pool);
+  tri_late_replies_free(&s->late);
   tri_zserver_close(s->clients);
   tri_zserver_close(s->workers);
   tri_zcontext_destroy(s->z);

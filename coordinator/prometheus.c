@@ -159,7 +159,7 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   add_histogram(f, "iteration_tokens_total", "Tokens drawn in one step.", &c->step_tokens);
   if (!fclose(f)) {
     tri_server_msg m = {.op = TRI_REPLY_STATS, .id = id, .stats = {text, n}};
-    c->cfg.io.to_client(c->cfg.io.ctx, to, &m);
+    c->cfg.io.answer(c->cfg.io.ctx, to, &m);
   }
   free(text); /* open_memstream's */
 }

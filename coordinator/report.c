@@ -178,5 +178,5 @@ void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id) {
   s->coordinator_us_per_token = c->facts.cpu_us_per_token;
   s->coordinator_cpu_s = c->facts.cpu_s;
   s->resident_mb = c->facts.resident_mb;
-  c->cfg.io.to_client(c->cfg.io.ctx, to, &m);
+  c->cfg.io.answer(c->cfg.io.ctx, to, &m);
 }

@@ -27,20 +27,38 @@ enum {
 
 /* ---- calls of the core ---- */
 
-static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
-  struct shell *s = ctx;
+static tri_status pack(struct shell *s, const tri_server_msg *m) {
   tri_status st = tri_server_msg_pack(m, &s->buf);
-  if (st == TRI_NO_MEMORY) return TRI_AGAIN;
-  if (st != TRI_OK) {
+  if (st != TRI_OK && st != TRI_NO_MEMORY)
     tri_log(TRI_LOG_ERROR, "coordinator", "a reply could not be packed: %s", tri_status_text(st));
-    return TRI_OK; /* trying again would fail again */
-  }
-  /* A restart must know what a client knows: what this tells is written first, once for all of a step. */
+  return st;
+}
+
+/* Sends what was packed. A restart must know what a client knows: what this tells is written first, once for all of a
+ * step. */
+static tri_status send_packed(struct shell *s, const tri_peer *to) {
   if (!s->keeper_failed) {
     if (tri_keeper_write(s->keeper, NULL) != TRI_OK) return TRI_AGAIN;
     tri_keeper_tell_room(s->keeper, s->core);
   }
   return tri_zserver_queue(s->clients, to, s->buf.data, s->buf.len);
+}
+
+static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
+  struct shell *s = ctx;
+  tri_status st = pack(s, m);
+  if (st == TRI_NO_MEMORY) return TRI_AGAIN;
+  return st == TRI_OK ? send_packed(s, to) : TRI_OK; /* trying again would fail again */
+}
+
+static void answer(void *ctx, const tri_peer *to, const tri_server_msg *m) {
+  struct shell *s = ctx;
+  if (pack(s, m) != TRI_OK) {
+    tri_late_replies_add(&s->late, to, NULL, 0);
+    return;
+  }
+  tri_status st = tri_late_replies_wait(&s->late, to) ? TRI_AGAIN : send_packed(s, to);
+  if (st == TRI_AGAIN) tri_late_replies_add(&s->late, to, s->buf.data, s->buf.len);
 }
 
 static tri_status look(void *ctx, const tri_peer *to) {
@@ -204,7 +222,7 @@ tri_status shell_open_core(struct shell *s, tri_error *err) {
                         .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9) + longest_hold_ns(&s->opts),
                         .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
                         .lease_ns = (int64_t)(fmin(s->opts.lease * LEASE_SHARE, LONGEST_LEASE_S) * 1e9),
-                        .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, rank_came, group_lost,
+                        .io = {s, to_client, answer, look, to_worker, tokenize, tokenize_stop, rank_came, group_lost,
                                group_ready, hang, draw, record}};
   tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);
   return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");

@@ -5,6 +5,7 @@
 
 #include "comm/wire/boot.h"
 #include "coordinator/keeper.h"
+#include "coordinator/late_replies.h"
 #include "coordinator/memory_watch.h"
 #include "coordinator/served_model.h"
 #include "coordinator/shares.h"
@@ -26,6 +27,7 @@ struct shell {
   tri_served_model model;
   tri_zcontext *z;
   tri_zserver *clients, *workers;
+  tri_late_replies late;
   tri_tokenize_pool *tokenize_pool;
   tri_core *core;
   tri_keeper *keeper; /* NULL: there is no journal */

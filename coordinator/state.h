@@ -17,14 +17,7 @@
 /* Bits of a seed that is drawn: so many every reader of JSON takes as they are. */
 enum { DRAWN_SEED_BITS = 53 };
 enum { REASON_BYTES = 300, MAX_CANARY = 20 };
-enum {
-  NUM_BUCKETS = 4096,
-  NUM_FLOW_BUCKETS = 1024,
-  MAX_RANKS = 1024,
-  MAX_RETAINED = 4096,
-  MAX_ASKS = 8,
-  MAX_NOTICES = 64
-};
+enum { NUM_BUCKETS = 4096, NUM_FLOW_BUCKETS = 1024, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8 };
 
 /* Time for which an ended job can still be attached to or asked for again. */
 #define RETAIN_NS (60 * 1000000000LL)
@@ -172,13 +165,6 @@ typedef struct floors_ask {
 } floors_ask;
 typedef floors_ask experts_ask;
 
-/* The end of a stream that another connection has taken over, while its client's queue is full. */
-typedef struct takeover_notice {
-  tri_peer peer;
-  uint64_t id;
-  int64_t until_ns;
-} takeover_notice;
-
 /* The cost of the scheduler in the last reports in which tokens were drawn. */
 enum { COST_REPORTS = 10 };
 typedef struct cost_window {
@@ -267,8 +253,6 @@ struct tri_core {
   int num_asks;
   experts_ask expert_asks[MAX_ASKS];
   int num_expert_asks;
-  takeover_notice notices[MAX_NOTICES];
-  int num_notices;
   tri_buf content;                                    /* memory of content_of */
   tri_buf drawn;                                      /* memory of replay_fill */
   char last_loss[200];                                /* why the group that was lost last was; empty: none was */

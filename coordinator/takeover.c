@@ -4,8 +4,6 @@
  */
 #include "coordinator/state.h"
 
-#define NOTICE_NS (30 * 1000000000LL) /* as long as a client that reads nothing keeps its job */
-
 /* FNV-1a is enough: owners compare with requests of their own only. */
 tri_status content_of(tri_core *c, const tri_client_msg *m, job_content *out) {
   const tri_submit *s = &m->submit;
@@ -22,30 +20,18 @@ tri_status content_of(tri_core *c, const tri_client_msg *m, job_content *out) {
   return TRI_OK;
 }
 
-static tri_status send_notice(const tri_core *c, const takeover_notice *n) {
+/* A stream that ends here without its last word says so. */
+static void tell_former(tri_core *c, const job *j, const tri_peer *from, uint64_t client_id) {
   tri_error err = {0};
+  bool same = j->client_id == client_id && tri_peer_equal(&j->peer, from);
+  if (same || !j->attached || j->done_sent) return;
   tri_fail(&err, TRI_TAKEN_OVER, "request_id",
            "the stream of this request goes on elsewhere: it was attached to, or submitted again under its request_id");
-  return reply_error(c, &n->peer, n->id, &err);
-}
-
-/* A stream that ends here without its last word says so. */
-static void tell_former(tri_core *c, int64_t now, const job *j, const tri_peer *from, uint64_t client_id) {
-  takeover_notice n = {.peer = j->peer, .id = j->client_id, .until_ns = now + NOTICE_NS};
-  bool same = j->client_id == client_id && tri_peer_equal(&j->peer, from);
-  if (same || !j->attached || j->done_sent || send_notice(c, &n) != TRI_AGAIN) return;
-  if (c->num_notices < MAX_NOTICES) c->notices[c->num_notices++] = n;
-}
-
-void takeover_tick(tri_core *c, int64_t now) {
-  int left = 0;
-  for (int i = 0; i < c->num_notices; i++)
-    if (send_notice(c, &c->notices[i]) == TRI_AGAIN && now < c->notices[i].until_ns) c->notices[left++] = c->notices[i];
-  c->num_notices = left;
+  answer_error(c, &j->peer, j->client_id, &err);
 }
 
 static void adopt(tri_core *c, int64_t now, job *j, const tri_peer *from, uint64_t client_id, uint64_t offset) {
-  tell_former(c, now, j, from, client_id);
+  tell_former(c, j, from, client_id);
   job_give(c, j, from, client_id);
   j->attached = true;
   j->stuck_ns = 0;
@@ -73,7 +59,7 @@ void job_submit_again(tri_core *c, int64_t now, job *j, const tri_peer *from, co
   tri_status st = admission_check_id(c, from, m->id, j, &err);
   if (st != TRI_OK) {
     c->failed++;
-    reply_error(c, from, m->id, &err);
+    answer_error(c, from, m->id, &err);
     return;
   }
   st = content_of(c, m, &content);
@@ -90,14 +76,14 @@ void job_submit_again(tri_core *c, int64_t now, job *j, const tri_peer *from, co
              "own",
              content.prompt != j->content.prompt ? "prompt is" : "sampling, or another field beside the prompt, is");
   c->failed++;
-  reply_error(c, from, m->id, &err);
+  answer_error(c, from, m->id, &err);
 }
 
 void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
   tri_error err = {0};
   job *j = job_find_request(c, from, &m->attach.request_id);
   if (admission_check_id(c, from, m->id, j, &err) != TRI_OK) {
-    reply_error(c, from, m->id, &err);
+    answer_error(c, from, m->id, &err);
     return;
   }
   if (j && (!m->attach.offset || j->sampling.n == 1)) {
@@ -112,5 +98,5 @@ void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client
              "no such job of yours: it was never submitted here, it ended more than %lld s ago, or newer ones took its "
              "place",
              RETAIN_NS / 1000000000);
-  reply_error(c, from, m->id, &err);
+  answer_error(c, from, m->id, &err);
 }

@@ -64,6 +64,14 @@ if [ $SOON = 2 ]; then # looked at every 100 ms by the coordinator
   [ "$(memory VmRSS)" -lt $((before + CAP_MB)) ] || fail "the coordinator keeps $(memory VmRSS) MiB for 3 s"
 fi
 
+# Some answers are kept, and beyond that the connection is closed: a client that reads late waits for none for ever.
+attack unread 5000 >"$RUN/unread"
+grep -q " 5000 of 5000 " "$RUN/unread" || fail "5,000 refusals: $(cat "$RUN/unread")"
+attack unread 200000 >"$RUN/unread"
+grep -q " 200000 of " "$RUN/unread" && fail "200,000 refusals were kept: $(cat "$RUN/unread")"
+for _ in $(seq 50); do grep -q "whose clients left too many replies unread" "$RUN/log" && break; sleep 0.1; done
+grep -q "whose clients left too many replies unread" "$RUN/log" || fail "the log does not say that a connection was closed"
+served $SOON "after refusals that nobody reads"
 attack vanish 16
 free_again "clients that vanished"
 attack mute 3 1500

@@ -109,10 +109,18 @@ static void check_same_end(sim *s, const stream *st, const tri_done *d) {
 
 static bool is(tri_wire_str s, const char *word) { return s.len == strlen(word) && !memcmp(s.s, word, s.len); }
 
+static bool a_group_is_left(const sim *s) {
+  for (uint32_t i = 0; i < s->num_groups; i++) {
+    const fake_group *g = &s->groups[i];
+    if ((g->state == FAKE_LOADING || g->state == FAKE_READY) && g->epoch > g->counted_epoch) return true;
+  }
+  return false;
+}
+
 /* No group comes any more, or jobs are not waited for. */
 static bool may_be_lost(const sim *s, const request *r) {
-  return s->abandoned || (s->day == DAY_ONE_LIFE && s->groups[0].counted_epoch) || (s->draining && r->deaths) ||
-         r->deaths >= MOST_KILLS || r->died;
+  if (s->draining && (r->deaths || !a_group_is_left(s))) return true; /* no start begins in a drain */
+  return s->abandoned || (s->day == DAY_ONE_LIFE && s->groups[0].counted_epoch) || r->deaths >= MOST_KILLS || r->died;
 }
 
 static void check_error(sim *s, const stream *st, const tri_server_msg *m) {
@@ -131,7 +139,7 @@ static void check_error(sim *s, const stream *st, const tri_server_msg *m) {
 }
 
 bool check_is_open(const sim *s, const stream *st) {
-  return !st->ended && !st->gone && !st->unheard && s->requests[st->request].submitted_ns;
+  return !st->ended && !st->gone && s->requests[st->request].submitted_ns;
 }
 
 void check_reply(sim *s, stream *st, const tri_server_msg *m) {

@@ -127,11 +127,10 @@ typedef struct stream {
   int request, connection;
   uint64_t id;
   bool attaches, accepted, ended;
-  bool former;  /* another stream has taken the request over */
-  bool gone;    /* with its connection */
-  bool lost;    /* with the coordinator; its client comes back */
-  bool ahead;   /* it has, or may have, tokens that a failure of the machine has cost the core */
-  bool unheard; /* a refusal found the connection full: the core does not say it again */
+  bool former; /* another stream has taken the request over */
+  bool gone;   /* with its connection */
+  bool lost;   /* with the coordinator; its client comes back */
+  bool ahead;  /* it has, or may have, tokens that a failure of the machine has cost the core */
   uint64_t num[MAX_CHOICES], num_scored;
 } stream;
 

@@ -26,6 +26,16 @@ static void keep_status(sim *s, const tri_cluster_status *c) {
   s->life_ends = c->requests_done + c->requests_failed + c->requests_invalid + c->requests_aborted;
 }
 
+static void send_to_client(sim *s, int connection, const tri_server_msg *m) {
+  if (tri_server_msg_pack(m, &s->buf) != TRI_OK) {
+    fail(s, "a reply does not pack");
+    return;
+  }
+  note(s, &s->buf);
+  network_send(s, &s->connections[connection].net.out, (event){.run = clients_receive, .who = (uint32_t)connection},
+               &s->buf);
+}
+
 static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
   sim *s = ctx;
   int i = network_client_of(to);
@@ -37,16 +47,15 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
   if (keeping_is_dead(s)) return TRI_OK; /* nobody hears it */
   connection *c = &s->connections[i].net;
   if (c->closed) return TRI_CLOSED;
-  stream *st = m->op == TRI_REPLY_ERROR ? clients_stream(s, i, m->id) : NULL;
-  if (st) st->unheard = s->now < c->out.full_ns && !st->accepted;
   if (s->now < c->out.full_ns) return TRI_AGAIN;
-  if (tri_server_msg_pack(m, &s->buf) != TRI_OK) {
-    fail(s, "a reply does not pack");
-    return TRI_OK;
-  }
-  note(s, &s->buf);
-  network_send(s, &c->out, (event){.run = clients_receive, .who = (uint32_t)i}, &s->buf);
+  send_to_client(s, i, m);
   return TRI_OK;
+}
+
+/* What finds the way full is kept, and arrives all the same. */
+static void answer(void *ctx, const tri_peer *to, const tri_server_msg *m) {
+  sim *s = ctx;
+  if (to_client(ctx, to, m) == TRI_AGAIN && !keeping_is_dead(s)) send_to_client(s, network_client_of(to), m);
 }
 
 static tri_status look(void *ctx, const tri_peer *to) {
@@ -168,8 +177,8 @@ static bool open_core(sim *s) {
                                 .silence_ns = 4 * SECOND,
                                 .watchdog_ns = 8 * SECOND,
                                 .lease_ns = SECOND,
-                                .io = {s, to_client, look, to_worker, tokenize, tokenize_stop, rank_came, group_lost,
-                                       group_ready, hang, draw, record}};
+                                .io = {s, to_client, answer, look, to_worker, tokenize, tokenize_stop, rank_came,
+                                       group_lost, group_ready, hang, draw, record}};
   for (uint32_t i = 0; i < s->num_groups; i++) {
     tri_peer p = network_group(i, 0);
     memcpy(s->rank_keys[i], p.owner.bytes, sizeof p.owner.bytes);

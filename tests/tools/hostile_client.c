@@ -12,6 +12,7 @@
  * - endless N BYTES MS: N connections send one message without end in frames of BYTES, for MS ms, again when thrown
  * out.
  * - mute N MS: N clients submit large jobs and read nothing for MS ms.
+ * - unread N: a client sends N requests that are refused, and then reads: it gets all answers, or is cut off.
  * - vanish N: N clients submit, read a little and are gone.
  *
  * Exit code 0: the other side did what it should. Everything is bounded in count and time. */
@@ -454,12 +455,45 @@ static void submit_from(int count, unsigned tokens, unsigned n, bool read_some, 
   free(good.p);
 }
 
+/* Counts the errors in a frame, which may hold several messages. */
+static int count_errors(const uint8_t *p, size_t len) {
+  static const char word[] = "op\xa5"
+                             "error";
+  int n = 0;
+  for (const uint8_t *at = p; (at = memmem(at, len - (size_t)(at - p), word, sizeof word - 1)); at++) n++;
+  return n;
+}
+
+/* The other side keeps some answers, but not without end, and loses none without a word. */
+static void unread(int count) {
+  static uint8_t body[1 << 17];
+  bytes bad = {0}, b = {0};
+  uint8_t flags;
+  int fd = must_shake_hands(), errors = 0;
+  put8(&bad, 0xc1);
+  put_frame(&b, 0, bad.p, bad.len);
+  for (int i = 0; i < count; i++)
+    if (!send_all(fd, b.p, b.len)) break;
+  usleep(500000);
+  for (int64_t until = now_ms() + ANSWER_MS; errors < count; until = now_ms() + ANSWER_MS) {
+    ssize_t n = read_frame(fd, &flags, body, sizeof body, until);
+    if (n < 0 && now_ms() >= until) failures++;
+    if (n < 0) break;
+    errors += count_errors(body, (size_t)n);
+  }
+  close(fd);
+  printf("unread: %d of %d answered\n", errors, count);
+  free(b.p);
+  free(bad.p);
+}
+
 static int number(char **argv, int argc, int i, int fallback) { return i < argc ? atoi(argv[i]) : fallback; }
 
 int main(int argc, char **argv) {
   struct rlimit files;
   if (argc < 3) {
-    fprintf(stderr, "Usage: hostile_client PATH noise|half|flood|payloads|multipart|endless|mute|vanish [NUMBER]...\n");
+    fprintf(stderr,
+            "Usage: hostile_client PATH noise|half|flood|payloads|multipart|endless|mute|unread|vanish [NUMBER]...\n");
     return 2;
   }
   path = argv[1];
@@ -481,6 +515,8 @@ int main(int argc, char **argv) {
     endless(number(argv, argc, 3, 4), (size_t)number(argv, argc, 4, 65536), number(argv, argc, 5, 2000));
   else if (!strcmp(what, "mute"))
     submit_from(number(argv, argc, 3, 4), 900, 32, false, number(argv, argc, 4, 1000));
+  else if (!strcmp(what, "unread"))
+    unread(number(argv, argc, 3, 20000));
   else if (!strcmp(what, "vanish"))
     submit_from(number(argv, argc, 3, 16), 900, 4, true, 0);
   else

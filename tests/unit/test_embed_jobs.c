@@ -67,6 +67,10 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
   return TRI_OK;
 }
 
+static void answer(void *ctx, const tri_peer *to, const tri_server_msg *m) {
+  while (to_client(ctx, to, m) == TRI_AGAIN) continue;
+}
+
 static tri_status look(void *ctx, const tri_peer *to) {
   (void)ctx, (void)to;
   return TRI_OK;
@@ -167,7 +171,7 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
                        .silence_ns = 400 * SECOND,
                        .watchdog_ns = 1000 * SECOND,
                        .lease_ns = SECOND,
-                       .io = {w, to_client, look, to_worker, tokenize, tokenize_stop, rank_came, group_lost,
+                       .io = {w, to_client, answer, look, to_worker, tokenize, tokenize_stop, rank_came, group_lost,
                               group_ready, hang, draw, NULL}};
   ck_assert_int_eq(tri_core_create(&c, w->now, &w->core), TRI_OK);
   start(w, 1);
