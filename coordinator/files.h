@@ -211,7 +211,9 @@ void compact_settle(tri_core *c);                  /* more is durable */
 bool restore_is_orphan(const job *j, int64_t now); /* nobody has come for it, and it does not go on without */
 
 /* losses.c */
-void jobs_queue_again(tri_core *c, int64_t now); /* all that groups had */
+void jobs_queue_all_again(tri_core *c, int64_t now); /* all that groups had */
+/* Takes back what a group had, whose leader has let go of it; returns how many jobs that are. */
+unsigned jobs_queue_again(tri_core *c, int64_t now, uint32_t group);
 void jobs_end_poisoned(tri_core *c, int64_t now);
 /* Queues the jobs of a group that is lost, or ends them where no group is left that could run them again. */
 tri_status status_of_end(const tri_core *c);

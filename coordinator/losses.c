@@ -14,9 +14,19 @@ static void queue_again(tri_core *c, int64_t now, job *j) {
   j->begun_here = j->at_risk = j->cut = false;
 }
 
-void jobs_queue_again(tri_core *c, int64_t now) {
+void jobs_queue_all_again(tri_core *c, int64_t now) {
   for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links))
     if (j->state == JOB_ASSIGNED) queue_again(c, now, j);
+}
+
+unsigned jobs_queue_again(tri_core *c, int64_t now, uint32_t index) {
+  unsigned count = 0;
+  for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links)) {
+    if (j->state != JOB_ASSIGNED || j->group != index) continue;
+    queue_again(c, now, j);
+    count++;
+  }
+  return count;
 }
 
 /* Returns how jobs end that the end of the cluster takes with it. Where nobody has asked for that, the next start goes

@@ -148,6 +148,47 @@ static void refuse_start(const tri_core *c, const tri_peer *to, const group *g, 
   refuse(c, to, by_hand ? why : refusal);
 }
 
+/* ---- a connection that is made again ---- */
+
+static bool is_same_process(const rank_info *k, const tri_group_register *r) {
+  char host[sizeof k->host];
+  copy_line(host, sizeof host, r->host);
+  return k->pid == r->pid && !strcmp(k->host, host);
+}
+
+static bool is_connected(const tri_core *c, const rank_info *k) {
+  tri_group_msg m = {.op = TRI_GROUP_LEASE};
+  return c->cfg.io.to_worker(c->cfg.io.ctx, &k->peer, &m) != TRI_CLOSED;
+}
+
+/* A leader lets go of its jobs where its connection is lost, as behind the end of a coordinator, and says when it is
+ * ready again. What another rank has to say is of itself alone. */
+static void take_back(tri_core *c, int64_t now, uint32_t index, uint32_t rank) {
+  group *g = &c->groups[index];
+  unsigned waiting = 0;
+  if (!rank) {
+    waiting = jobs_queue_again(c, now, index);
+    g->state = GROUP_STARTING;
+  }
+  tri_log(TRI_LOG_WARN, "members",
+          "rank %u of group %u had lost its connection, and is here again: %u jobs wait to be run again", rank, index,
+          waiting);
+}
+
+/* Returns whether a rank that is known may be heard over this connection from now on. While the one that it had is
+ * there, as the end of that may come later than the begin of this one, it gets no answer, and asks again. */
+static bool may_come_back(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r) {
+  const rank_info *k = &c->groups[r->group].ranks[r->rank];
+  if (!k->known || tri_peer_equal(&k->peer, from)) return true;
+  if (!is_same_process(k, r)) {
+    refuse(c, from, "this rank of the group has registered over another connection");
+    return false;
+  }
+  if (is_connected(c, k)) return false;
+  take_back(c, now, r->group, r->rank);
+  return true;
+}
+
 void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r) {
   if (r->group >= c->cfg.num_groups || r->world < 1 || r->world > MAX_RANKS || r->rank >= r->world) {
     refuse(c, from, "there is no such group or rank in this cluster");
@@ -180,10 +221,7 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
     return;
   }
   rank_info *k = &g->ranks[r->rank];
-  if (k->known && !tri_peer_equal(&k->peer, from)) {
-    refuse(c, from, "this rank of the group has registered over another connection");
-    return;
-  }
+  if (!may_come_back(c, now, from, r)) return;
   if (!k->known) k->layer = UINT32_MAX; /* no step is under way */
   k->known = true;
   k->peer = *from;

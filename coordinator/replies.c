@@ -21,6 +21,7 @@ tri_status reply_error(const tri_core *c, const tri_peer *to, uint64_t id, const
 
 void answer_error(const tri_core *c, const tri_peer *to, uint64_t id, const tri_error *err) {
   tri_server_msg m;
+  if (!to->len) return; /* likewise */
   fill_error(&m, id, err);
   c->cfg.io.answer(c->cfg.io.ctx, to, &m);
 }

@@ -97,7 +97,7 @@ tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_
 
 void tri_core_restored(tri_core *c, int64_t now) {
   unsigned going_on = 0, ended = 0, of_other = 0;
-  jobs_queue_again(c, now);
+  jobs_queue_all_again(c, now);
   c->restoring = false;
   jobs_end_poisoned(c, now);
   for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links)) going_on++;

@@ -22,8 +22,9 @@
  * after three quarters of it. COUNT_MS: between two reports of what experts have had to do, for which a device's steps
  * are waited for. IDLED_MS: between two reports because the leader has run out of work, which short jobs make it do
  * often; and how long a follower, which hears nothing of that, has had no new step when it takes itself for idle.
- * AGAIN_MS: between two looks for a coordinator that is away. WORDS_MS: for a first connection, of a worker that ends
- * with a reason. */
+ * AGAIN_MS: between two looks for a coordinator that is away. REGISTER_MS: for an answer to a registration, which
+ * does not come while the coordinator takes the rank's lost connection for one that is there. WORDS_MS: for a first
+ * connection, of a worker that ends with a reason. */
 enum {
   COUNT_MS = 10000,
   HEALTH_MS = 1000,
@@ -31,6 +32,7 @@ enum {
   IDLED_MS = 100,
   POLL_MS = 250,
   AGAIN_MS = 100,
+  REGISTER_MS = 1000,
   WORDS_MS = 500,
   STOP_MS = 2000
 };
@@ -39,7 +41,8 @@ struct control {
   tri_worker *w;
   tri_zcontext *z;
   tri_zlink *link; /* one connection to one coordinator; NULL: none could be opened */
-  bool connected;  /* this rank has registered over it */
+  bool connected;  /* this rank has asked over it to be registered */
+  bool welcomed;   /* and is */
   uint64_t line;   /* number of the connection, from 0 on */
   bool cleared;    /* what the leader has for the coordinator comes of jobs that came over this connection */
   tri_arena *arena;
@@ -48,7 +51,7 @@ struct control {
   tri_refusals refusals;
   uint64_t seq;
   int health_ms, poll_ms;
-  int64_t last_health, last_idled, last_lease, last_count;
+  int64_t last_health, last_idled, last_lease, last_count, last_register;
   uint64_t seen_step, sent_step; /* when last looked at; in the last report */
   uint32_t sent_layer;           /* in that report */
   int64_t seen_since;            /* since when it is seen_step */
@@ -102,7 +105,8 @@ static tri_group_register registration(struct control *c) {
 
 static void send_register(struct control *c) {
   tri_group_msg m = {.op = TRI_GROUP_REGISTER, .reg = registration(c)};
-  send_msg(c, &m);
+  c->last_register = tri_now_ns();
+  if (send_msg(c, &m) != TRI_OK) c->registered_hash = c->registered_facts = false; /* the next report has them */
 }
 
 /* ---- the connection ---- */
@@ -122,7 +126,7 @@ static tri_status open_link(struct control *c, tri_error *err) {
 static void close_link(struct control *c) {
   tri_zlink_close(c->link);
   c->link = NULL;
-  c->connected = false;
+  c->connected = c->welcomed = false;
 }
 
 /* Waits so long for a coordinator, and registers. */
@@ -132,6 +136,7 @@ static void connect_link(struct control *c, int wait_ms) {
   tri_status st = tri_group_msg_pack(&m, &c->buf);
   if (st == TRI_OK) st = tri_zlink_send_wait(c->link, c->buf.data, c->buf.len, wait_ms);
   c->connected = st == TRI_OK;
+  c->last_register = tri_now_ns();
   c->seq = 1;
   if (st != TRI_OK && st != TRI_TIMEOUT && st != TRI_ABORTED) close_link(c); /* the next one is a new attempt */
   if (c->connected && c->line && !c->w->rank) tri_log(TRI_LOG_INFO, "control", "the coordinator is there again");
@@ -220,6 +225,7 @@ static void handle(struct control *c, const tri_group_msg *m) {
   tri_worker *w = c->w;
   switch (m->op) {
   case TRI_GROUP_WELCOME:
+    c->welcomed |= m->welcome.ok;
     if (m->welcome.ok) break;
     tri_log(TRI_LOG_ERROR, "control", "the coordinator refuses this worker (--model %s): %.*s", w->opts.model,
             (int)m->welcome.message.len, m->welcome.message.s);
@@ -333,8 +339,10 @@ static void report(struct control *c) {
   int64_t now = tri_now_ns();
   /* Weights that are not to be served are refused before minutes of loading. */
   bool hash_is_new = atomic_load(&w->hashed) && !c->registered_hash;
-  if (hash_is_new || (atomic_load(&w->loaded) && !c->registered_facts)) send_register(c);
-  if (atomic_load(&w->ready) && c->cleared && !c->told_ready && w->rank == 0) {
+  bool facts_are_new = atomic_load(&w->loaded) && !c->registered_facts;
+  bool unheard = !c->welcomed && now - c->last_register >= REGISTER_MS * 1000000LL;
+  if (hash_is_new || facts_are_new || unheard) send_register(c);
+  if (atomic_load(&w->ready) && c->welcomed && c->cleared && !c->told_ready && w->rank == 0) {
     tri_group_msg m = {.op = TRI_GROUP_READY,
                        .ready = {.group = (uint32_t)w->opts.group,
                                  .epoch = w->opts.epoch,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Faults of groups: they die, stand still, are heard late, and earlier starts of them speak again. */
+/* Faults of groups: they die, stand still, are heard late, lose their connection, and earlier starts of them speak
+ * again. */
 #include "tests/sim/sim.h"
 
 enum { GHOST_JOBS = 40 };
@@ -49,6 +50,13 @@ static void jump(sim *s) {
   s->jumps++;
 }
 
+static void lose_line(sim *s, uint32_t index) {
+  if (!s->groups[index].line) return;
+  if (s->verbose) printf("%8.3f group %u loses its connection\n", (double)s->now / 1e9, index);
+  groups_lose_line(s, index);
+  s->lost_lines++;
+}
+
 void groups_fault(sim *s, const event *e) {
   uint32_t index = (uint32_t)rng_range(s, 0, s->num_groups - 1);
   fake_group *g = &s->groups[index];
@@ -63,8 +71,10 @@ void groups_fault(sim *s, const event *e) {
     hold(s, g);
   else if (what <= 85)
     g->net.out.full_ns = s->now + rng_range(s, 10, 2000) * MS;
-  else if (what <= 92)
+  else if (what <= 90)
     jump(s);
+  else if (what <= 96)
+    lose_line(s, index);
   else if (s->core)
     haunt(s, index);
   events_add(s, (event){.at = s->now + rng_range(s, 200, 6000) * MS, .run = groups_fault, .lasts = true});

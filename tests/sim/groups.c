@@ -23,8 +23,15 @@ static void say_health(sim *s, uint32_t index) {
   network_group_says(s, index, &m);
 }
 
+static void say_register(sim *s, uint32_t index) {
+  tri_group_msg m = groups_registration(s, index, s->groups[index].epoch);
+  m.reg.pid = (int64_t)s->groups[index].process;
+  network_group_says(s, index, &m);
+}
+
 static void report(sim *s, const event *e) {
   if (!groups_lives(s, e)) return;
+  if (!s->groups[e->who].welcomed) say_register(s, e->who);
   say_health(s, e->who);
   events_add(s, (event){.at = s->now + SECOND, .run = report, .who = e->who, .number = e->number, .lasts = true});
 }
@@ -45,15 +52,10 @@ tri_group_msg groups_registration(const sim *s, uint32_t index, uint64_t epoch) 
                                  .max_num_seqs = (uint64_t)s->groups[index].slots}};
 }
 
-static void say_register(sim *s, uint32_t index) {
-  tri_group_msg m = groups_registration(s, index, s->groups[index].epoch);
-  network_group_says(s, index, &m);
-}
-
 void groups_say_ready(sim *s, uint32_t index) {
   fake_group *g = &s->groups[index];
   tri_group_msg m = {.op = TRI_GROUP_READY, .ready = {.group = index, .epoch = g->epoch}};
-  if (g->state != FAKE_READY || !g->line || !g->cleared || g->told_ready) return;
+  if (g->state != FAKE_READY || !g->line || !g->welcomed || !g->cleared || g->told_ready) return;
   g->told_ready = true;
   network_group_says(s, index, &m);
 }
@@ -81,7 +83,6 @@ static void connect(sim *s, const event *e) {
   g->net = (connection){.closed = false};
   say_register(s, e->who);
   if (!g->cleared && rng_chance(s, 30)) steps_say_leftovers(s, e->who);
-  groups_say_ready(s, e->who);
 }
 
 /* The leader has ended what an earlier coordinator had given. One that stands still cannot. */
@@ -93,22 +94,24 @@ static void clear(sim *s, const event *e) {
   groups_say_ready(s, e->who);
 }
 
-static void lose_line(sim *s, uint32_t index) {
+void groups_lose_line(sim *s, uint32_t index) {
   fake_group *g = &s->groups[index];
   if (g->state != FAKE_LOADING && g->state != FAKE_READY) return;
   int64_t notices = s->now + rng_range(s, 0, 200) * MS, clears = notices + rng_range(s, 0, 100) * MS;
   bool is_slow = rng_chance(s, 10); /* its step takes so long */
   if (is_slow) clears += rng_range(s, 0, 6000) * MS;
   if (is_slow && g->excused_ns < clears + 2 * SECOND) g->excused_ns = clears + 2 * SECOND;
+  g->lost_line = g->line;
+  g->lost_ns = s->now + rng_range(s, 0, 500) * MS;
   g->line = 0;
-  g->cleared = g->told_ready = false;
+  g->welcomed = g->cleared = g->told_ready = false;
   g->attempt = ++s->numbers;
   events_add(s, (event){.at = notices, .run = connect, .who = index, .number = g->attempt, .lasts = true});
   events_add(s, (event){.at = clears, .run = clear, .who = index, .number = g->attempt, .lasts = true});
 }
 
 void groups_lose_coordinator(sim *s) {
-  for (uint32_t i = 0; i < s->num_groups; i++) lose_line(s, i);
+  for (uint32_t i = 0; i < s->num_groups; i++) groups_lose_line(s, i);
 }
 
 /* ---- starts ---- */
@@ -266,7 +269,11 @@ void groups_receive(sim *s, const event *e) {
     fail(s, "a message to a group does not unpack: %s: %s", err.field, err.message);
     return;
   }
-  if (m.op == TRI_GROUP_WELCOME && !m.welcome.ok) fail(s, "group %u is refused", e->who);
+  bool is_refused = m.op == TRI_GROUP_WELCOME && !m.welcome.ok;
+  if (is_refused && g->epoch > g->counted_epoch) fail(s, "group %u is refused", e->who); /* else it was given up */
+  if (is_refused) return;
+  if (m.op == TRI_GROUP_WELCOME) g->welcomed = true;
+  if (m.op == TRI_GROUP_WELCOME) groups_say_ready(s, e->who);
   if (m.op == TRI_GROUP_ASSIGN) take_assign(s, g, &m.assign);
   if (m.op == TRI_GROUP_DRAIN) g->leaving = true;
   for (int i = 0; m.op == TRI_GROUP_ABORT && i < g->num_jobs; i++)

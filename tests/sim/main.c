@@ -11,8 +11,8 @@
 #include "tests/sim/sim.h"
 
 typedef struct totals {
-  unsigned long long kills, replayed, requests, done, failed, aborted, vanished, attaches, jumps, poisons, lives,
-      powers, words, faults, revived, stills, drains;
+  unsigned long long kills, replayed, requests, done, failed, aborted, vanished, attaches, jumps, lost_lines, poisons,
+      lives, powers, words, faults, revived, stills, drains;
 } totals;
 
 static void add(totals *t, const sim *s) {
@@ -25,6 +25,7 @@ static void add(totals *t, const sim *s) {
   t->vanished += (unsigned)s->vanished;
   t->attaches += (unsigned)s->attaches;
   t->jumps += (unsigned)s->jumps;
+  t->lost_lines += (unsigned)s->lost_lines;
   t->lives += (unsigned)s->lives.count;
   t->revived += (unsigned)s->lives.revived;
   t->stills += (unsigned)s->lives.stills;
@@ -75,9 +76,10 @@ int main(int argc, char **argv) {
   for (; i < seeds && ok; i++) ok = live(s, first + i, keeps, verbose, &t);
   free(s);
   printf("%llu days: %llu requests (%llu answered, %llu failed, %llu cut off), %llu run again; %llu groups died, %llu "
-         "requests killed three; %llu clients vanished, %llu streams were attached to, %llu jumps of the clock\n",
-         (unsigned long long)i, t.requests, t.done, t.failed, t.aborted, t.replayed, t.kills, t.poisons, t.vanished,
-         t.attaches, t.jumps);
+         "lost their connection, %llu requests killed three; %llu clients vanished, %llu streams were attached to, "
+         "%llu jumps of the clock\n",
+         (unsigned long long)i, t.requests, t.done, t.failed, t.aborted, t.replayed, t.kills, t.lost_lines, t.poisons,
+         t.vanished, t.attaches, t.jumps);
   printf(
       "%llu coordinators: %llu ended alone, %llu with a word (%llu drained), %llu with their machines; %llu times one "
       "stood still; %llu calls of the disk failed\n",

@@ -168,7 +168,10 @@ typedef struct fake_group {
   uint64_t line;    /* numbers its connection; 0: it has none */
   uint64_t attempt; /* numbers what it does about a connection that it lost */
   bool cleared;     /* it has no job of an earlier coordinator any more */
+  bool welcomed;    /* over that connection */
   bool told_ready;
+  uint64_t lost_line; /* of which the core hears at lost_ns that it has ended */
+  int64_t lost_ns;
   uint64_t cut_line;      /* of which nothing arrives any more */
   int64_t excused_ns;     /* until then the core may take it for lost */
   bool stalled;           /* it stands still, and reports so */
@@ -187,6 +190,7 @@ void groups_receive(sim *s, const event *e);
 void groups_count_death(sim *s, uint32_t group, uint64_t epoch); /* the core knows of it */
 void groups_lost(sim *s, const tri_core_loss *loss);             /* the core gives it up */
 void groups_end(sim *s, uint32_t group, bool has_words);         /* its process ends, and may say so */
+void groups_lose_line(sim *s, uint32_t group);                   /* its connection ends, and it makes another one */
 void groups_lose_coordinator(sim *s);                            /* they run on without one */
 void groups_end_all(sim *s);                                     /* with the cluster */
 void groups_begin_all(sim *s);                                   /* with the next one */
@@ -276,7 +280,7 @@ struct sim {
   uint64_t submits;                              /* that cores have had */
   uint64_t done, failed_jobs, aborted, replayed; /* of their last statuses */
   uint64_t life_submits, life_ends;              /* of the last core */
-  int kills, vanished, attaches, jumps;
+  int kills, vanished, attaches, jumps, lost_lines;
 };
 
 int64_t world_clock(const sim *s); /* the core's */

@@ -78,6 +78,8 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   if (keeping_is_dead(s)) return TRI_OK;
   fake_group *g = &s->groups[index];
   if (line == g->ghost_line) check_ghost(s, index, m);
+  bool is_lost = line < g->lost_line || (line == g->lost_line && s->now >= g->lost_ns);
+  if (is_lost && line != g->ghost_line) return TRI_CLOSED;
   if (g->line == line && s->now < g->net.out.full_ns) return TRI_AGAIN;
   tri_status st = tri_group_msg_pack(m, &s->buf);
   if (st != TRI_OK) return st;

@@ -176,6 +176,7 @@ static tri_status look(void *ctx, const tri_peer *to) {
 
 static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
   struct world *w = ctx;
+  if (w->lost_peer.len && tri_peer_equal(&w->lost_peer, to)) return TRI_CLOSED;
   switch (m->op) {
   case TRI_GROUP_WELCOME:
     w->welcome = m->welcome.ok;

@@ -79,6 +79,7 @@ struct world {
   tri_cluster_status *status; /* where a status reply goes, or NULL */
   char *stats;                /* [8192] where the text of a stats reply goes, or NULL */
   tri_cluster_floors floors;
+  tri_peer lost_peer; /* of a rank: its connection has ended */
   bool welcome, refuse_tokenize, tokenize_now;
   const uint32_t *now_ids;
   size_t num_now_ids;

@@ -64,6 +64,7 @@ START_TEST(ranks_speak_for_themselves) {
   tri_group_msg failed = {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .rank = 1, .epoch = 1}};
   tri_group_msg health = {.op = TRI_GROUP_HEALTH, .health = {.group = 0, .rank = 1, .epoch = 1, .step = 9}};
   tri_group_msg again = registration(0, 1, 1, 2);
+  again.reg.pid = 2; /* another process */
   for (int i = 0; i < 2; i++) {
     say(w, others[i], &failed);
     w->welcome = true;
@@ -83,6 +84,84 @@ START_TEST(ranks_speak_for_themselves) {
     tick(w, SECOND / 10);
   }
   ck_assert(w->lost == 1 && strstr(w->lost_reason, "rank 1"));
+  world_destroy(w);
+}
+END_TEST
+
+/* Registers the rank of group 0 over another connection; returns what it is told. */
+static const char *come_again(struct world *w, tri_peer *now, const tri_group_msg *m) {
+  static unsigned connections;
+  *now = rank_peer(8, 8, ++connections);
+  now->owner = rank_peer(0, 1, m->reg.rank).owner;
+  w->welcome = false;
+  strcpy(w->welcome_text, "no answer");
+  say(w, now, m);
+  return w->welcome ? "welcome" : w->welcome_text;
+}
+
+/* A rank whose connection is lost makes another one. As long as the first counts as there, it is not heard. */
+START_TEST(a_rank_comes_back) {
+  struct world *w = world_create(1);
+  tri_peer now;
+  start_group(w, 0, 1, 2);
+  tri_client_msg m = submit_msg(1);
+  struct stream *s = submit(w, "a", &m);
+  token_of(w, 1, last_job(w), 0, 0, byte_token['a'], 0, 0);
+  tri_group_msg again = registration(0, 1, 1, 2);
+  ck_assert_str_eq(come_again(w, &now, &again), "no answer");
+  w->lost_peer = rank_peer(0, 1, 1);
+  again.reg.host = (tri_wire_str){"other", 5};
+  ck_assert_str_eq(come_again(w, &now, &again), "this rank of the group has registered over another connection");
+  again.reg.host = registration(0, 1, 1, 2).reg.host;
+  ck_assert_str_eq(come_again(w, &now, &again), "welcome");
+  token_of(w, 1, last_job(w), 0, 1, byte_token['b'], 0, 0); /* the leader goes on meanwhile */
+  ck_assert_uint_eq(s->choice[0].num, 2);
+  ck_assert_int_eq(w->num_assigns, 1);
+  ck_assert(w->ready == 1 && !w->lost);
+  tri_group_msg failed = {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .rank = 1, .epoch = 1}};
+  tri_core_worker(w->core, w->now, &w->lost_peer, &failed); /* what is left of the first counts for nothing */
+  ck_assert(!w->lost);
+  say(w, &now, &failed);
+  ck_assert_int_eq(w->lost, 1);
+  world_destroy(w);
+}
+END_TEST
+
+/* A leader's jobs go with its connection, wait until it is ready again, and nobody has died under them. */
+START_TEST(a_leader_comes_back) {
+  struct world *w = world_create(1);
+  tri_peer now;
+  start_group(w, 0, 1, 2);
+  tri_client_msg m = submit_msg(1);
+  struct stream *s = submit(w, "a", &m);
+  uint64_t job = last_job(w);
+  tri_group_token t = {.job = job, .token = byte_token['a']};
+  tri_group_msg tokens = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &t}};
+  send_worker(w, 0, 1, 0, &tokens);
+  tri_group_msg again = registration(0, 1, 0, 2), ready = {.op = TRI_GROUP_READY, .ready = {.group = 0, .epoch = 1}};
+  for (int i = 0; i < 4; i++) { /* more often than a job may have deaths */
+    tri_peer before = i ? now : rank_peer(0, 1, 0);
+    w->lost_peer = before;
+    ck_assert_str_eq(come_again(w, &now, &again), "welcome");
+    tick(w, 100 * MS);
+    ck_assert_int_eq(w->num_assigns, i + 1);
+    t = (tri_group_token){.job = job, .offset = (uint64_t)i + 1, .token = byte_token['x']};
+    say(w, &before, &tokens); /* too late, and too early */
+    say(w, &now, &tokens);
+    ck_assert_uint_eq(s->choice[0].num, (size_t)i + 1);
+    say(w, &now, &ready);
+    ck_assert_int_eq(w->num_assigns, i + 2);
+    const struct assigned *a = &w->assigns[i + 1];
+    ck_assert(tri_peer_equal(&a->to, &now) && a->a.num_drawn == (size_t)i + 1);
+    t.token = byte_token['b'];
+    say(w, &now, &tokens);
+    ck_assert_uint_eq(s->choice[0].num, (size_t)i + 2);
+  }
+  t = (tri_group_token){
+      .job = job, .offset = 5, .token = byte_token['c'], .flags = TRI_TOKEN_LAST, .reason = TRI_FINISH_LENGTH};
+  say(w, &now, &tokens);
+  expect_text(s, 0, "abbbbc");
+  ck_assert(s->done && !s->code[0] && !w->lost);
   world_destroy(w);
 }
 END_TEST
@@ -217,6 +296,8 @@ Suite *suite_core_rank_keys(void) {
   Suite *s = suite_create("core_rank_keys");
   TCase *t = add_case(s, "rank_keys");
   tcase_add_test(t, ranks_speak_for_themselves);
+  tcase_add_test(t, a_rank_comes_back);
+  tcase_add_test(t, a_leader_comes_back);
   tcase_add_test(t, nobody_comes_as_another_rank);
   tcase_add_test(t, nobody_begins_another_start);
   tcase_add_test(t, a_lost_group_waits_for_its_start);
