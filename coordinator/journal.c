@@ -26,11 +26,12 @@ static void *sync_written(void *ctx) {
       continue;
     }
     uint64_t upto = j->wanted;
-    int fd = dup(j->sync_fd); /* its owner may begin another segment meanwhile */
+    int fd = j->syncing_fd = j->sync_fd;
     pthread_mutex_unlock(&j->lock);
-    int e = fd < 0 || fdatasync(fd) ? errno : 0;
-    if (fd >= 0) close(fd);
+    int e = fdatasync(fd) ? errno : 0;
     pthread_mutex_lock(&j->lock);
+    j->syncing_fd = -1;
+    if (fd != j->sync_fd) close(fd); /* its owner has left the segment meanwhile */
     j->failed |= e != 0;
     if (e) j->failure = e;
     if (!e && j->durable < upto) j->durable = upto;
@@ -193,7 +194,7 @@ tri_status tri_journal_open(const tri_journal_config *config,
                             tri_journal **out, tri_error *err) {
   tri_journal *j = tri_calloc(1, sizeof *j);
   if (!j) return tri_fail(err, TRI_NO_MEMORY, "journal", "no memory");
-  *j = (tri_journal){.folder_fd = -1, .lock_fd = -1, .fd = -1, .sync_fd = -1, .event_fd = -1};
+  *j = (tri_journal){.folder_fd = -1, .lock_fd = -1, .fd = -1, .sync_fd = -1, .syncing_fd = -1, .event_fd = -1};
   pthread_mutex_init(&j->lock, NULL);
   pthread_cond_init(&j->wake, NULL);
   j->segment_bytes = config->segment_bytes ? config->segment_bytes : SEGMENT_BYTES;

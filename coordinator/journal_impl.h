@@ -49,7 +49,8 @@ struct tri_journal {
   pthread_mutex_t lock;
   pthread_cond_t wake;
   int event_fd;
-  int sync_fd; /* what it syncs: fd */
+  int sync_fd;    /* what it syncs: fd */
+  int syncing_fd; /* what it syncs at the moment, which is open until then; -1: nothing */
   uint64_t wanted, durable;
   bool leaving, failed;
   int failure; /* errno of a sync */

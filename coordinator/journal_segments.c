@@ -68,19 +68,21 @@ static tri_status write_head(const tri_journal *j, int fd, uint64_t first, tri_e
   return tri_fail(err, TRI_IO, "journal", "the journal in %s cannot be written: %s", j->folder, strerror(errno));
 }
 
-/* Syncs the segment in use, of which its thread then knows nothing more. */
+/* Syncs the segment in use, of which its thread then knows nothing more. Where that one is just syncing it, too, it
+ * closes it behind that: it has no descriptor of its own, for which there might be no room in the process. */
 static tri_status leave_segment(tri_journal *j, tri_error *err) {
   int e = 0;
   if (j->fd < 0) return TRI_OK;
   if (fdatasync(j->fd)) e = errno;
   pthread_mutex_lock(&j->lock);
+  bool is_in_use = j->syncing_fd == j->fd;
   j->sync_fd = -1;
   j->failed |= e != 0;
   if (e) j->failure = e;
   if (!e && j->durable < j->written) j->durable = j->written;
   pthread_mutex_unlock(&j->lock);
   if (j->event_fd >= 0) eventfd_write(j->event_fd, 1); /* the thread may find nothing left to tell of */
-  close(j->fd);
+  if (!is_in_use) close(j->fd);
   j->fd = -1;
   return e ? tri_fail(err, TRI_IO, "journal", "the journal in %s cannot be synced: %s", j->folder, strerror(e))
            : TRI_OK;

@@ -53,17 +53,6 @@ int __wrap_openat(int at, const char *path, int flags, ...) {
   return is_ours(at) ? disk_open(disk_mounted(), path, flags) : __real_openat(at, path, flags, mode);
 }
 
-WRAPS(int, dup, int fd) {
-  disk *d = disk_mounted();
-  if (!is_ours(fd)) return __real_dup(fd);
-  for (int i = 0; i < DISK_FDS; i++) {
-    if (d->fds[i].used) continue;
-    d->fds[i] = d->fds[fd - DISK_FD];
-    return DISK_FD + i;
-  }
-  abort();
-}
-
 WRAPS(int, close, int fd) {
   if (!is_ours(fd)) return __real_close(fd);
   disk_mounted()->fds[fd - DISK_FD].used = false;

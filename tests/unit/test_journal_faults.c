@@ -4,9 +4,12 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "coordinator/journal.h"
@@ -23,6 +26,14 @@ static struct {
   bool for_good, only_allocation, short_write;
 } fault;
 
+/* The journal's own thread stays in a sync as long as it is held there. */
+static struct {
+  pthread_t owner;
+  bool on, is_in, lost_its_file;
+} hold;
+
+static struct rlimit files; /* that a process may have, as the test has found it */
+
 static bool fails(bool is_allocation) {
   if (fault.only_allocation && !is_allocation) return false;
   int call = __atomic_add_fetch(&fault.calls, 1, __ATOMIC_SEQ_CST);
@@ -38,9 +49,21 @@ ssize_t __wrap_pwrite(int fd, const void *p, size_t n, off_t at) {
   return -1;
 }
 
+static void be_held(int fd) {
+  struct stat before, behind;
+  if (pthread_equal(pthread_self(), hold.owner) || !__atomic_load_n(&hold.on, __ATOMIC_SEQ_CST)) return;
+  bool lost = fstat(fd, &before) != 0;
+  __atomic_store_n(&hold.is_in, true, __ATOMIC_SEQ_CST);
+  int64_t until = tri_deadline_after_ms(5000);
+  while (__atomic_load_n(&hold.on, __ATOMIC_SEQ_CST) && tri_now_ns() < until) usleep(100);
+  lost |= fstat(fd, &behind) || before.st_ino != behind.st_ino;
+  __atomic_store_n(&hold.lost_its_file, lost, __ATOMIC_SEQ_CST);
+}
+
 int __real_fdatasync(int fd);
 int __wrap_fdatasync(int fd);
 int __wrap_fdatasync(int fd) {
+  be_held(fd);
   if (!fails(false)) return __real_fdatasync(fd);
   errno = fault.error;
   return -1;
@@ -87,6 +110,9 @@ static tri_status add(tri_journal *j, tri_error *err) {
 
 static void set_up(void) {
   memset(&fault, 0, sizeof fault);
+  memset(&hold, 0, sizeof hold);
+  hold.owner = pthread_self();
+  ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &files), 0);
   snprintf(folder, sizeof folder, "/tmp/trireme-journal.XXXXXX");
   ck_assert_ptr_nonnull(mkdtemp(folder));
 }
@@ -94,6 +120,8 @@ static void set_up(void) {
 static void tear_down(void) {
   char command[128];
   memset(&fault, 0, sizeof fault);
+  __atomic_store_n(&hold.on, false, __ATOMIC_SEQ_CST);
+  ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
   snprintf(command, sizeof command, "rm -rf %s", folder);
   ck_assert_int_eq(system(command), 0);
 }
@@ -161,6 +189,62 @@ START_TEST(a_sync_that_fails) {
   ck_assert(st == TRI_IO);
   ck_assert_ptr_nonnull(strstr(err.message, "cannot be synced"));
   ck_assert_uint_eq(tri_journal_durable(j), 0);
+  tri_journal_close(j);
+}
+END_TEST
+
+static void expect_durable(tri_journal *j, uint64_t number) {
+  tri_error err = {0};
+  tri_status st = TRI_OK;
+  tri_journal_sync(j);
+  for (int64_t until = tri_deadline_after_ms(5000); tri_journal_durable(j) < number && tri_now_ns() < until;) {
+    st = tri_journal_take_sync(j, &err);
+    ck_assert_msg(st == TRI_OK, "%s", err.message);
+    usleep(200);
+  }
+  ck_assert_uint_eq(tri_journal_durable(j), number);
+}
+
+/* A process that has all the files that it may have is no disk that fails. */
+START_TEST(no_free_descriptor) {
+  tri_journal *j;
+  tri_error err;
+  struct rlimit none = {.rlim_cur = 0, .rlim_max = files.rlim_max};
+  ck_assert(open_one(&j, &err) == TRI_OK);
+  ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+  ck_assert_int_eq(dup(0), -1);
+  ck_assert(add(j, &err) == TRI_OK);
+  expect_durable(j, 1);
+  ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
+  tri_journal_close(j);
+}
+END_TEST
+
+static int open_files(void) {
+  int count = 0;
+  for (int fd = 0; fd < 1024; fd++) count += fcntl(fd, F_GETFD) >= 0;
+  return count;
+}
+
+/* Segments that are left while their sync is under way stay open for it, and no longer. */
+START_TEST(left_while_it_is_synced) {
+  tri_journal *j;
+  tri_error err;
+  int before = open_files();
+  ck_assert(open_one(&j, &err) == TRI_OK);
+  ck_assert(add(j, &err) == TRI_OK);
+  hold.on = true;
+  tri_journal_sync(j);
+  int64_t until = tri_deadline_after_ms(5000);
+  while (!__atomic_load_n(&hold.is_in, __ATOMIC_SEQ_CST) && tri_now_ns() < until) usleep(100);
+  ck_assert(__atomic_load_n(&hold.is_in, __ATOMIC_SEQ_CST));
+  for (int i = 0; i < 3 * SEGMENT / RECORD; i++) ck_assert_msg(add(j, &err) == TRI_OK, "%s", err.message);
+  __atomic_store_n(&hold.on, false, __ATOMIC_SEQ_CST);
+  expect_durable(j, seen);
+  ck_assert(!__atomic_load_n(&hold.lost_its_file, __ATOMIC_SEQ_CST));
+  tri_journal_close(j);
+  ck_assert_int_eq(open_files(), before);
+  ck_assert(open_one(&j, &err) == TRI_OK);
   tri_journal_close(j);
 }
 END_TEST
@@ -235,6 +319,8 @@ Suite *suite_journal_faults(void) {
   tcase_add_test(t, full_disk);
   tcase_add_test(t, full_disk_without_jobs);
   tcase_add_test(t, a_sync_that_fails);
+  tcase_add_test(t, no_free_descriptor);
+  tcase_add_test(t, left_while_it_is_synced);
   tcase_add_test(t, every_call_fails_once);
   tcase_add_test(t, every_call_finds_no_room_once);
   tcase_add_test(t, every_write_is_short_once);
