@@ -138,7 +138,7 @@ uint64_t tri_journal_first_of_last(const tri_journal *j, size_t n) {
   return j->segments[j->num_segments > n ? j->num_segments - n : 0].first;
 }
 
-bool tri_journal_is_full(const tri_journal *j) { return !j->has_spare; }
+bool tri_journal_is_full(const tri_journal *j) { return j->spare_fd < 0; }
 
 /* ---- opening and closing ---- */
 
@@ -194,7 +194,8 @@ tri_status tri_journal_open(const tri_journal_config *config,
                             tri_journal **out, tri_error *err) {
   tri_journal *j = tri_calloc(1, sizeof *j);
   if (!j) return tri_fail(err, TRI_NO_MEMORY, "journal", "no memory");
-  *j = (tri_journal){.folder_fd = -1, .lock_fd = -1, .fd = -1, .sync_fd = -1, .syncing_fd = -1, .event_fd = -1};
+  *j = (tri_journal){
+      .folder_fd = -1, .lock_fd = -1, .fd = -1, .spare_fd = -1, .sync_fd = -1, .syncing_fd = -1, .event_fd = -1};
   pthread_mutex_init(&j->lock, NULL);
   pthread_cond_init(&j->wake, NULL);
   j->segment_bytes = config->segment_bytes ? config->segment_bytes : SEGMENT_BYTES;
@@ -229,6 +230,7 @@ void tri_journal_close(tri_journal *j) {
     fdatasync(j->fd);
   }
   if (j->fd >= 0) close(j->fd);
+  if (j->spare_fd >= 0) close(j->spare_fd);
   if (j->lock_fd >= 0) close(j->lock_fd);
   if (j->folder_fd >= 0) close(j->folder_fd);
   if (j->event_fd >= 0) close(j->event_fd);

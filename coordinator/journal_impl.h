@@ -39,7 +39,7 @@ struct tri_journal {
   uint64_t next;                    /* number of the next record */
   journal_segment *segments;        /* oldest first */
   size_t num_segments, cap_segments;
-  bool has_spare;      /* "spare" is allocated */
+  int spare_fd;        /* of "spare", open so that it can be begun without a free descriptor; -1: there is none */
   tri_buf pending;     /* records that are not written */
   size_t pending_done; /* bytes of them that are */
   uint64_t written;    /* number of the last record that is written */

@@ -43,10 +43,7 @@ static tri_status allocate(const tri_journal *j, const char *name, uint64_t byte
 }
 
 void journal_make_spare(tri_journal *j) {
-  int fd = -1;
-  if (j->has_spare || allocate(j, SPARE, j->segment_bytes, &fd, NULL) != TRI_OK) return;
-  close(fd);
-  j->has_spare = true;
+  if (j->spare_fd < 0) allocate(j, SPARE, j->segment_bytes, &j->spare_fd, NULL);
 }
 
 bool journal_write_at(int fd, const void *p, size_t n, uint64_t at) {
@@ -91,16 +88,12 @@ static tri_status leave_segment(tri_journal *j, tri_error *err) {
 tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err) {
   char name[JOURNAL_NAME_BYTES];
   uint64_t first = j->written + 1, size = bytes > j->segment_bytes ? bytes : j->segment_bytes;
-  int fd = -1;
   journal_name(first, name);
   TRI_CHECK(leave_segment(j, err)); /* a segment that has a name says that those before it are whole */
-  bool spare = j->has_spare && size == j->segment_bytes;
-  if (spare)
-    fd = openat(j->folder_fd, SPARE, O_RDWR | O_CLOEXEC);
-  else
-    TRI_CHECK(allocate(j, name, size, &fd, err));
-  tri_status st = fd >= 0 ? write_head(j, fd, first, err)
-                          : tri_fail(err, TRI_IO, "journal", "%s/%s is gone: %s", j->folder, SPARE, strerror(errno));
+  bool spare = j->spare_fd >= 0 && size == j->segment_bytes;
+  int fd = j->spare_fd;
+  if (!spare) TRI_CHECK(allocate(j, name, size, &fd, err));
+  tri_status st = write_head(j, fd, first, err);
   if (st == TRI_OK && spare && renameat(j->folder_fd, SPARE, j->folder_fd, name))
     st = tri_fail(err, TRI_IO, "journal", "%s/%s cannot be named: %s", j->folder, name, strerror(errno));
   if (st == TRI_OK && fsync(j->folder_fd))
@@ -109,10 +102,10 @@ tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err)
   if (st == TRI_OK && !known && journal_add_segment(j, first) != TRI_OK)
     st = tri_fail(err, TRI_NO_MEMORY, "journal", "no memory");
   if (st != TRI_OK) {
-    if (fd >= 0) close(fd);
+    if (!spare) close(fd);
     return st;
   }
-  if (spare) j->has_spare = false;
+  if (spare) j->spare_fd = -1;
   j->fd = fd;
   j->room = size;
   j->at = JOURNAL_HEAD_BYTES;
@@ -156,7 +149,7 @@ tri_status tri_journal_forget(tri_journal *j, uint64_t number, tri_error *err) {
   journal_make_spare(j);
   bool all = number > j->written && !j->pending.len && j->num_segments;
   if (!all || j->segments[j->num_segments - 1].first > j->written) return TRI_OK;
-  if (!j->has_spare) TRI_CHECK(recycle(j, err));
+  if (j->spare_fd < 0) TRI_CHECK(recycle(j, err));
   TRI_CHECK(journal_begin_segment(j, 0, err));
   return drop_before(j, number, err);
 }

@@ -205,7 +205,8 @@ static void expect_durable(tri_journal *j, uint64_t number) {
   ck_assert_uint_eq(tri_journal_durable(j), number);
 }
 
-/* A process that has all the files that it may have is no disk that fails. */
+/* A process that has all the files that it may have is no disk that fails: the next segment is open already. It is as
+ * full, though, until there is a file for the one behind that. */
 START_TEST(no_free_descriptor) {
   tri_journal *j;
   tri_error err;
@@ -215,7 +216,12 @@ START_TEST(no_free_descriptor) {
   ck_assert_int_eq(dup(0), -1);
   ck_assert(add(j, &err) == TRI_OK);
   expect_durable(j, 1);
+  for (int i = 0; i < SEGMENT / RECORD; i++) ck_assert_msg(add(j, &err) == TRI_OK, "%s", err.message);
+  expect_durable(j, seen);
+  ck_assert(tri_journal_is_full(j));
   ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
+  ck_assert(tri_journal_forget(j, 0, &err) == TRI_OK);
+  ck_assert(!tri_journal_is_full(j));
   tri_journal_close(j);
 }
 END_TEST
