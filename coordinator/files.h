@@ -59,7 +59,7 @@ void affinity_forget(tri_core *c, uint32_t index); /* a group begins anew */
 void replay_find_at_risk(tri_core *c, uint32_t index);
 bool replay_runs_alone(const job *j);  /* groups have died under it */
 bool replay_is_given_up(const job *j); /* too many have */
-/* Picks the group that a job runs alone in, and keeps it until it is idle; NULL: none is idle yet. */
+/* Picks the group that a job runs alone in, and keeps it until it is idle; NULL: it is not yet, or takes no job now. */
 group *replay_pick_alone(tri_core *c, const job *j, uint32_t *index);
 void replay_release(tri_core *c, const job *j); /* what is kept for it */
 /* Fills in what has been drawn of a job. counts: [TRI_WIRE_MAX_N], which the message points to. */

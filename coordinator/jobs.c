@@ -281,8 +281,6 @@ void job_dispatch(tri_core *c, int64_t now) {
       job_fail(c, now, j, &err);
     else if ((st = assign(c, now, j, g, index)) == TRI_TOO_LARGE)
       refuse_large(c, now, j);
-    else if (st != TRI_OK && g->clogged)
-      return; /* a job that has to run there */
     else if (st != TRI_OK)
       g->clogged = c->has_clogged = true;
   }

@@ -59,7 +59,7 @@ group *replay_pick_alone(tri_core *c, const job *j, uint32_t *index) {
   if (!least) return NULL;
   replay_release(c, j);
   least->alone = j->id;
-  return least->jobs ? NULL : least;
+  return least->jobs || least->clogged ? NULL : least;
 }
 
 void replay_release(tri_core *c, const job *j) {

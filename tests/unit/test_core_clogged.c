@@ -89,10 +89,35 @@ START_TEST(all_wait) {
 }
 END_TEST
 
+/* A job that runs alone waits for the group that is kept for it, and other jobs go to the others meanwhile. */
+START_TEST(alone_and_clogged) {
+  struct world *w = world_create(2);
+  start_group(w, 0, 1, 1);
+  submit_many(w, 1, 1);
+  uint64_t job = last_job(w);
+  restart(w, 1);
+  clog_group(w, 0, 3);
+  restart(w, 2);
+  ck_assert_int_eq(w->num_assigns, 2);
+  ck_assert_uint_eq(w->core->groups[0].alone, job);
+  start_group(w, 1, 1, 1);
+  submit_many(w, 2, 2);
+  ck_assert_int_eq(w->num_assigns, 4);
+  ck_assert(went_to(&w->assigns[2], 1, 1) && went_to(&w->assigns[3], 1, 1));
+  ck_assert(w->assigns[2].a.job > job && w->assigns[3].a.job > job);
+  clog.group = -1;
+  tick(w, 100 * MS);
+  ck_assert_int_eq(w->num_assigns, 5);
+  ck_assert(went_to(last_assign(w), 0, 3) && last_job(w) == job);
+  world_destroy(w);
+}
+END_TEST
+
 Suite *suite_core_clogged(void) {
   Suite *suite = suite_create("core_clogged");
   TCase *t = add_case(suite, "clogged");
   tcase_add_test(t, others_go_on);
   tcase_add_test(t, all_wait);
+  tcase_add_test(t, alone_and_clogged);
   return suite;
 }
