@@ -330,8 +330,8 @@ void job_refused(tri_core *c, int64_t now, uint32_t index, const tri_group_msg *
   char field[TRI_ERROR_FIELD], why[TRI_ERROR_MESSAGE];
   if (!j || j->state != JOB_ASSIGNED || j->group != index || j->epoch != m->refused.epoch) return;
   tri_status st = tri_status_of_code(m->refused.code.s, m->refused.code.len);
-  copy_text(field, sizeof field, m->refused.field);
-  copy_text(why, sizeof why, m->refused.message);
+  copy_line(field, sizeof field, m->refused.field);
+  copy_line(why, sizeof why, m->refused.message);
   tri_fail(&err, st, field, "%s", why);
   job_fail(c, now, j, &err);
 }

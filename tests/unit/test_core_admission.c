@@ -95,6 +95,24 @@ START_TEST(test_refused_by_leader) {
 }
 END_TEST
 
+/* Its words come to the client as one line, which does nothing to a terminal. */
+START_TEST(test_words_of_a_leader) {
+  static const char why[] = "too\nlong\r\x1b[2J\t\x7fh\xc3\xa9", field[] = "pro\x1bmpt\n";
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  struct stream *s = submit(w, "a", &m);
+  tri_group_msg r = {.op = TRI_GROUP_REFUSED, .refused = {.job = last_job(w), .epoch = 1, .code = {"no_capacity", 11}}};
+  r.refused.message = (tri_wire_str){why, sizeof why - 1};
+  r.refused.field = (tri_wire_str){field, sizeof field - 1};
+  send_worker(w, 0, 1, 0, &r);
+  tick(w, 0);
+  expect_error(s, "no_capacity", "pro mpt ");
+  ck_assert_str_eq(s->message, "too long  [2J  h\xc3\xa9");
+  world_destroy(w);
+}
+END_TEST
+
 /* The model's own beams are used where nothing in the request speaks against them, its other values in any search. */
 START_TEST(test_model_beams) {
   struct world *w = world_create(1);
@@ -267,6 +285,7 @@ Suite *suite_core_admission(void) {
   TCase *t = add_case(suite, "admission");
   tcase_add_test(t, test_refused_submits);
   tcase_add_test(t, test_refused_by_leader);
+  tcase_add_test(t, test_words_of_a_leader);
   tcase_add_test(t, test_model_beams);
   tcase_add_test(t, test_floors);
   tcase_add_test(t, test_queued_deadline);
