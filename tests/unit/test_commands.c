@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What waits for a leader's step thread: more than the ring holds, in its order, and jobs that are aborted before. And
- * refusals that wait for room. */
+/* Commands that wait for a leader's step thread: more than the ring holds, in its order, and jobs that are aborted
+ * before. And refusals that wait for room. */
 #include <check.h>
 #include <stdlib.h>
 

@@ -397,7 +397,7 @@ START_TEST(nobody_comes) {
 }
 END_TEST
 
-/* What a message cannot have is refused, also where no group is there yet: its record could not be written. */
+/* A job that is larger than a message is refused, also where no group is there yet: its record could not be written. */
 START_TEST(larger_than_a_message) {
   enum { IDS = 262130 };
   struct world *w = begin(0);
