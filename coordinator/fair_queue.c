@@ -48,6 +48,22 @@ static void wake(tri_core *c, flow *f) {
   LIST_INSERT_HEAD(&c->waiting, f, waiting);
 }
 
+/* Looks for a job's place from both ends of its flow's queue: a new one mostly belongs at the end, and one of a lost
+ * group, or with a sooner priority than all, at the beginning. */
+static void insert(const tri_core *c, flow *f, job *j) {
+  job *front = TAILQ_FIRST(&f->queue), *back = TAILQ_LAST(&f->queue, queued_jobs);
+  while (back && is_before(c, j, back) && !is_before(c, j, front)) {
+    front = TAILQ_NEXT(front, queue_links);
+    back = TAILQ_PREV(back, queued_jobs, queue_links);
+  }
+  if (!back)
+    TAILQ_INSERT_HEAD(&f->queue, j, queue_links);
+  else if (is_before(c, j, back))
+    TAILQ_INSERT_BEFORE(front, j, queue_links);
+  else
+    TAILQ_INSERT_AFTER(&f->queue, back, j, queue_links);
+}
+
 void queue_push(tri_core *c, int64_t now, job *j) {
   flow *f = j->part.of;
   uint64_t beams = (uint64_t)j->sampling.num_beams, n = (uint64_t)j->sampling.n;
@@ -60,12 +76,7 @@ void queue_push(tri_core *c, int64_t now, job *j) {
   c->num_queued_alone += replay_runs_alone(j);
   if (c->cfg.by_priority) priorities_add(&c->queued, &j->part.by_priority, j->sampling.priority, 1);
   if (TAILQ_EMPTY(&f->queue)) wake(c, f);
-  job *at = TAILQ_LAST(&f->queue, queued_jobs);
-  while (at && is_before(c, j, at)) at = TAILQ_PREV(at, queued_jobs, queue_links);
-  if (at)
-    TAILQ_INSERT_AFTER(&f->queue, at, j, queue_links);
-  else
-    TAILQ_INSERT_HEAD(&f->queue, j, queue_links);
+  insert(c, f, j);
 }
 
 void queue_remove(tri_core *c, job *j) {

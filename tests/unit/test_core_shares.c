@@ -304,6 +304,32 @@ START_TEST(test_priorities) {
 }
 END_TEST
 
+/* Whatever priorities come, and in whatever order: each job has its place, against counting those before it. */
+START_TEST(test_places_by_priority) {
+  enum { JOBS = 60 };
+  static const char order[] = "descending, ascending, equal, mixed";
+  for (int how = 0; how < 4; how++) {
+    struct world *w = world_create_sharing(&(tri_core_config){.max_queue = 400, .by_priority = true});
+    int64_t priority[JOBS + 1], step[] = {-1, 1, 0};
+    int place = 0;
+    for (int i = 1; i <= JOBS; i++) {
+      tri_client_msg m = submit_msg((uint64_t)i);
+      priority[i] = m.submit.sampling.priority = how < 3 ? i * step[how] : i * 37 % 11;
+      submit(w, "a", &m);
+    }
+    const flow *f = TAILQ_FIRST(&w->core->active)->part.of;
+    for (const job *j = TAILQ_FIRST(&f->queue); j; j = TAILQ_NEXT(j, queue_links), place++) {
+      int before = 0;
+      for (int i = 1; i <= JOBS; i++)
+        before += priority[i] < priority[j->id] || (priority[i] == priority[j->id] && (uint64_t)i < j->id);
+      ck_assert_msg(before == place, "%s, number %d: %d jobs before %d", order, how, before, (int)j->id);
+    }
+    ck_assert_int_eq(place, JOBS);
+    world_destroy(w);
+  }
+}
+END_TEST
+
 START_TEST(test_queue_time) {
   struct world *w = world_create_sharing(&(tri_core_config){.max_queue = 40, .max_queue_ns = 2 * SECOND});
   tri_client_msg m = submit_msg(1);
@@ -378,6 +404,7 @@ Suite *suite_core_shares(void) {
   tcase_add_test(t, test_service_is_what_was_done);
   tcase_add_test(t, test_nothing_is_saved);
   tcase_add_test(t, test_priorities);
+  tcase_add_test(t, test_places_by_priority);
   tcase_add_test(t, test_queue_time);
   tcase_add_test(t, test_lost_group);
   tcase_add_test(t, test_cancelled);
