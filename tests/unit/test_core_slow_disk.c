@@ -31,11 +31,14 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
   return TRI_OK;
 }
 
+static void answer(void *ctx, const tri_peer *to, const tri_server_msg *m) { to_client(ctx, to, m); }
+
 static struct world *create(void) {
   struct world *w = world_create(1);
   memset(&told, 0, sizeof told);
   w->core->cfg.io.record = note;
   w->core->cfg.io.to_client = to_client;
+  w->core->cfg.io.answer = answer;
   w->core->cfg.max_queue = QUEUE;
   w->core->has_journal = true;
   start_group(w, 0, 1, 1);
