@@ -161,6 +161,7 @@ void tri_core_tick(tri_core *c, int64_t now) {
   jobs_tick(c, now);
   floors_tick(c, now);
   experts_tick(c, now);
+  jobs_end_late(c, now);
   deliver_tick(c, now);
   deliver_all(c, now);
   drain_tick(c);

@@ -218,7 +218,7 @@ void jobs_end_poisoned(tri_core *c, int64_t now);
 /* Queues the jobs of a group that is lost, or ends them where no group is left that could run them again. */
 tri_status status_of_end(const tri_core *c);
 void jobs_lose_group(tri_core *c, int64_t now, uint32_t group, const char *reason);
-/* Ends what has come to the queue since the last group was lost in a drain: a text that was being tokenized. */
+/* Ends what waits in a drain while no group is left, or is about to come. */
 void jobs_end_late(tri_core *c, int64_t now);
 
 /* embed_results.c */

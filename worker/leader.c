@@ -14,9 +14,7 @@
 #include "worker/warm_up.h"
 #include "worker/worker.h"
 
-enum {
-  IDLE_SLEEP_NS = 500000000, /* a command wakes the leader; now and then it looks at what has no command */
-};
+enum { IDLE_SLEEP_NS = 500000000 }; /* a command wakes the leader; now and then it looks at what has no command */
 /* After which a warm-up begins no more steps. Where weights are streamed the time begins with the canary, as steps wait
  * longer for weights than for a kernel that is loaded or launched for the first time: a pass over a disk's files may
  * take longer than all of this, and the canary's is then the only one. */

@@ -122,6 +122,14 @@ void tri_up_groups_tell(const tri_up *u) {
   }
 }
 
+void tri_up_groups_drain(const tri_up *u) {
+  for (int i = 0; i < u->layout.replicas; i++) {
+    const tri_up_group *g = &u->groups[i];
+    if (g->pid > 0 || !g->epoch) continue;
+    tri_up_tell(u, "died %d %llu group %d is not started again in a drain", i, (unsigned long long)g->epoch + 1, i);
+  }
+}
+
 /* The group stays down until its restart_ns. */
 static void hold(tri_up *u, int group, tri_up_hold kind, int64_t now, const char *why) {
   tri_up_group *g = &u->groups[group];

@@ -151,6 +151,7 @@ static void drain(tri_up *u, int signal) {
   }
   tri_log(TRI_LOG_INFO, "up", "SIG%s: draining", sigabbrev_np(signal));
   u->deadline_ns = tri_deadline_after_ms(gateway_ms + STOP_GRACE_MS);
+  tri_up_groups_drain(u);
   if (!tri_up_gateway_stop(u, gateway_ms)) drain_coordinator(u, false);
 }
 

@@ -177,7 +177,8 @@ void tri_up_group_ready(tri_up *u, int group);
 void tri_up_group_lost(tri_up *u, int group, int rank, const char *code, const char *why);
 void tri_up_group_ended(tri_up *u, int group, int status);
 void tri_up_groups_check(tri_up *u, int64_t now);
-void tri_up_groups_tell(const tri_up *u); /* a coordinator of what other ones know */
+void tri_up_groups_tell(const tri_up *u);  /* a coordinator of what other ones know */
+void tri_up_groups_drain(const tri_up *u); /* tells it which starts do not come any more */
 /* Writes one line to the coordinator. Returns false where it is gone or does not read. */
 bool tri_up_tell(const tri_up *u, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

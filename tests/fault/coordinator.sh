@@ -103,6 +103,28 @@ ended_behind() {
   echo "SIGTERM right behind a restart: everything gone after $GONE ms"
 }
 
+# A group that waits to be started again does not come any more in a drain, which another coordinator is told as well: what is queued ends at once.
+ended_in_a_pause() {
+  local n=0
+  : >"$RUN/log"
+  start_up -tp 2 --no-journal --max-restarts 100
+  until grep -q "starting it again after a pause" "$RUN/log"; do
+    [ $((n++)) -lt 20 ] || fail "no pause before the group is started again"
+    groups_ready 1
+    kill -9 "$(rank_pid 0 0)"
+    sleep 0.5
+  done
+  coordinator_killed
+  client submit --temperature 0 "37+48=" >"$RUN/queued" 2>&1 &
+  sleep 0.2
+  SINCE=$(now_ms)
+  kill -TERM "$CLUSTER"
+  wait "$CLUSTER"
+  all_gone "$SINCE"
+  grep -q "last group was lost" "$RUN/queued" || fail "SIGTERM while the only group waits: the queued request says $(cat "$RUN/queued")"
+  echo "SIGTERM while the only group waits to be started again: everything gone after $GONE ms"
+}
+
 # One that ends by itself is not started again, nor is one that was killed too often.
 stays_down() {
   : >"$RUN/log"
@@ -200,6 +222,7 @@ short)
   beside_workers
   ended_meanwhile
   ended_behind
+  ended_in_a_pause
   stays_down
   ;;
 long)
