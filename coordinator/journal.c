@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -80,7 +81,7 @@ tri_status tri_journal_append(tri_journal *j, uint32_t type, const void *data, s
   static const char zeros[8];
   if (len > TRI_JOURNAL_MOST_BYTES) return TRI_TOO_LARGE;
   journal_record_head h = {.len = (uint32_t)len, .type = type, .number = j->next, .durable = tri_journal_durable(j)};
-  h.sum = journal_sum(&h, data);
+  h.sum = journal_sum(j->salt, &h, data);
   TRI_CHECK(tri_buf_reserve(&j->pending, sizeof h + journal_padded(len)));
   tri_buf_append(&j->pending, &h, sizeof h);
   tri_buf_append(&j->pending, data, len);
@@ -183,10 +184,16 @@ static tri_status open_last(tri_journal *j, tri_error *err) {
   if (j->fd < 0)
     return tri_fail(err, TRI_IO, "journal", "%s/%s cannot be opened: %s", j->folder, name, strerror(errno));
   j->sync_fd = j->fd;
-  journal_head head = {JOURNAL_MARK, j->segments[j->num_segments - 1].first};
+  journal_head head = journal_head_of(j->salt, j->segments[j->num_segments - 1].first);
   bool whole = j->at > JOURNAL_HEAD_BYTES || journal_write_at(j->fd, &head, sizeof head, 0);
   if (whole && wipe(j) && !fdatasync(j->fd) && !fsync(j->folder_fd)) return TRI_OK;
   return tri_fail(err, TRI_IO, "journal", "%s/%s cannot be written: %s", j->folder, name, strerror(errno));
+}
+
+/* A journal has the same salt for ever. */
+static tri_status draw_salt(tri_journal *j, tri_error *err) {
+  if (j->salt || getrandom(&j->salt, sizeof j->salt, 0) == sizeof j->salt) return TRI_OK;
+  return tri_fail(err, TRI_INTERNAL, "journal", "the system has no random numbers: %s", strerror(errno));
 }
 
 tri_status tri_journal_open(const tri_journal_config *config,
@@ -204,6 +211,7 @@ tri_status tri_journal_open(const tri_journal_config *config,
     st = tri_fail(err, TRI_USAGE, "journal", "the folder's name is too long");
   if (st == TRI_OK) st = open_folder(j, err);
   if (st == TRI_OK) st = journal_read_all(j, take, ctx, err);
+  if (st == TRI_OK) st = draw_salt(j, err);
   if (st == TRI_OK) st = open_last(j, err);
   if (st == TRI_OK && (j->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0)
     st = tri_fail(err, TRI_IO, "journal", "no event descriptor: %s", strerror(errno));

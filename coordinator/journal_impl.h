@@ -10,15 +10,16 @@
 #include "runtime/base/buf.h"
 
 enum {
-  JOURNAL_HEAD_BYTES = 16,   /* of a segment: its mark, and the number of its first record */
+  JOURNAL_HEAD_BYTES = 32,   /* of a segment */
   JOURNAL_RECORD_BYTES = 32, /* of a record, in front of its payload */
   JOURNAL_NAME_BYTES = 32,
 };
-/* "trijrnl2": its last byte counts versions, of records' contents and of the numbers of tri_status in them, too. */
-static const uint64_t JOURNAL_MARK = 0x326c6e726a697274;
+/* "trijrnl3": its last byte counts versions, of records' contents and of the numbers of tri_status in them, too. */
+static const uint64_t JOURNAL_MARK = 0x336c6e726a697274;
 
 typedef struct journal_head {
-  uint64_t mark, first;
+  uint64_t mark, first, salt; /* first: number of its first record */
+  uint64_t sum;               /* of the others */
 } journal_head;
 
 typedef struct journal_record_head {
@@ -37,6 +38,7 @@ struct tri_journal {
   int folder_fd, lock_fd, fd;       /* fd: of the last segment */
   uint64_t segment_bytes, room, at; /* of the last segment: its size, and where the next record goes */
   uint64_t next;                    /* number of the next record */
+  uint64_t salt;                    /* of its records' sums: a client cannot write bytes that pass for a record */
   journal_segment *segments;        /* oldest first */
   size_t num_segments, cap_segments;
   int spare_fd;        /* of "spare", open so that it can be begun without a free descriptor; -1: there is none */
@@ -57,7 +59,9 @@ struct tri_journal {
 };
 
 static inline size_t journal_padded(size_t len) { return (len + 7) & ~(size_t)7; }
-uint64_t journal_sum(const journal_record_head *h, const void *payload);
+uint64_t journal_sum(uint64_t salt, const journal_record_head *h, const void *payload);
+/* Returns the head of a segment. */
+journal_head journal_head_of(uint64_t salt, uint64_t first);
 void journal_name(uint64_t first, char out[JOURNAL_NAME_BYTES]);
 
 /* journal_read.c: finds the segments and hands over what they have. Leaves the last one's number, size and end in j,

@@ -18,7 +18,7 @@
 
 struct mapped {
   const char *bytes;
-  uint64_t len;
+  uint64_t len, salt;
   const char *folder, *name;
 };
 
@@ -28,9 +28,15 @@ struct reading {
   void *ctx;
 };
 
-uint64_t journal_sum(const journal_record_head *h, const void *payload) {
-  uint64_t parts[2] = {tri_xxh3(h, offsetof(journal_record_head, sum)), tri_xxh3(payload, h->len)};
+uint64_t journal_sum(uint64_t salt, const journal_record_head *h, const void *payload) {
+  uint64_t parts[3] = {salt, tri_xxh3(h, offsetof(journal_record_head, sum)), tri_xxh3(payload, h->len)};
   return tri_xxh3(parts, sizeof parts);
+}
+
+journal_head journal_head_of(uint64_t salt, uint64_t first) {
+  journal_head h = {.mark = JOURNAL_MARK, .first = first, .salt = salt};
+  h.sum = tri_xxh3(&h, offsetof(journal_head, sum));
+  return h;
 }
 
 /* Returns whether there is a whole record; *h is its head. */
@@ -39,7 +45,7 @@ static bool record_at(const struct mapped *m, uint64_t at, journal_record_head *
   memcpy(h, m->bytes + at, sizeof *h);
   uint64_t room = m->len - at - JOURNAL_RECORD_BYTES;
   if (!h->number || h->len > TRI_JOURNAL_MOST_BYTES || h->len > room) return false;
-  return journal_sum(h, m->bytes + at + JOURNAL_RECORD_BYTES) == h->sum;
+  return journal_sum(m->salt, h, m->bytes + at + JOURNAL_RECORD_BYTES) == h->sum;
 }
 
 /* Looks behind the first place where there is no whole record for one that says that there was a durable one. */
@@ -50,6 +56,13 @@ static bool was_durable(const struct mapped *m, uint64_t at, uint64_t number) {
     bool says_so = h.durable >= number && h.number > h.durable && h.number - number < m->len;
     if (says_so && record_at(m, at, &h)) return true;
   }
+  return false;
+}
+
+/* The head is durable in front of the first record, and what is behind it was zero before. */
+static bool has_records(const struct mapped *m) {
+  for (uint64_t at = JOURNAL_HEAD_BYTES; at < m->len; at++)
+    if (m->bytes[at]) return true;
   return false;
 }
 
@@ -73,22 +86,23 @@ static void tell_cut(const struct mapped *m, uint64_t at, bool begun, uint64_t n
             end - at, number);
 }
 
-static tri_status read_segment(struct reading *r, const struct mapped *m, uint64_t first, bool last, tri_error *err) {
+static tri_status read_segment(struct reading *r, struct mapped *m, uint64_t first, bool last, tri_error *err) {
   tri_journal *j = r->j;
   journal_head head = {0};
   journal_record_head h;
   uint64_t at = JOURNAL_HEAD_BYTES;
   if (m->len >= sizeof head) memcpy(&head, m->bytes, sizeof head);
-  bool begun = head.mark == JOURNAL_MARK && head.first == first;
+  journal_head whole = journal_head_of(head.salt, first);
+  bool begun = !memcmp(&head, &whole, sizeof head);
   bool other_version = !((head.mark ^ JOURNAL_MARK) << 8) && head.mark != JOURNAL_MARK;
   if (other_version)
     return tri_fail(err, TRI_CORRUPT, "journal",
                     "%s/%s is of another version: finish its jobs with the version that wrote it, or move the folder "
                     "away",
                     m->folder, m->name);
-  /* A segment whose head was not yet on the disk has nothing durable either. */
-  if (!begun && (!last || was_durable(m, 0, first))) return damaged(m, 0, "it has another beginning", err);
+  if (!begun && (!last || has_records(m))) return damaged(m, 0, "it has another beginning", err);
   if (first != j->next) return damaged(m, 0, "records are missing in front of it", err);
+  if (begun) j->salt = m->salt = head.salt;
   for (; begun && record_at(m, at, &h); at += JOURNAL_RECORD_BYTES + journal_padded(h.len)) {
     if (h.number != j->next) return damaged(m, at, "its records are not numbered on", err);
     tri_journal_record record = {h.type, h.number, m->bytes + at + JOURNAL_RECORD_BYTES, h.len};

@@ -60,7 +60,7 @@ bool journal_write_at(int fd, const void *p, size_t n, uint64_t at) {
 }
 
 static tri_status write_head(const tri_journal *j, int fd, uint64_t first, tri_error *err) {
-  journal_head head = {JOURNAL_MARK, first};
+  journal_head head = journal_head_of(j->salt, first);
   if (journal_write_at(fd, &head, sizeof head, 0) && !fdatasync(fd)) return TRI_OK;
   return tri_fail(err, TRI_IO, "journal", "the journal in %s cannot be written: %s", j->folder, strerror(errno));
 }
