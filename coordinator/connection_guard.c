@@ -35,8 +35,9 @@ enum {
  * decides. */
 static struct {
   atomic_bool on;
-  _Atomic uint32_t *bytes; /* [num] of each descriptor: since its last whole message */
-  pthread_mutex_t lock;    /* while it is held, no descriptor becomes another connection of a client */
+  _Atomic uint32_t *bytes;       /* [num] of each descriptor: since its last whole message */
+  _Atomic uint32_t *generations; /* [num] connections that have had it */
+  pthread_mutex_t lock;          /* while it is held, no descriptor becomes another connection of a client */
   int num, reserved, kept; /* reserved: the first descriptor that clients do not get; kept: that no connection gets */
   int spare;               /* of the library's thread: closed to take a connection that is refused then */
   struct sockaddr_un path;
@@ -86,10 +87,11 @@ tri_status tri_connection_guard_open(const char *endpoint, tri_error *err) {
   guard.kept = limit - (limit - guard.reserved) / 2;
   guard.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
   guard.bytes = tri_calloc((size_t)limit, sizeof *guard.bytes);
+  guard.generations = tri_calloc((size_t)limit, sizeof *guard.generations);
   atomic_store(&guard.highest, 0);
   guard.paid_until = 0;
   tri_library_calls_link();
-  if (guard.spare < 0 || !guard.bytes) {
+  if (guard.spare < 0 || !guard.bytes || !guard.generations) {
     tri_connection_guard_close();
     return tri_fail(err, TRI_NO_MEMORY, "", "no memory or file to guard the connections with");
   }
@@ -100,7 +102,8 @@ tri_status tri_connection_guard_open(const char *endpoint, tri_error *err) {
 void tri_connection_guard_close(void) {
   atomic_store(&guard.on, false);
   tri_free(guard.bytes);
-  guard.bytes = NULL;
+  tri_free(guard.generations);
+  guard.bytes = guard.generations = NULL;
   if (guard.spare >= 0) close(guard.spare);
   guard.spare = -1;
 }
@@ -147,6 +150,7 @@ static int admit(int listener, int fd, bool of_clients) {
   if (of_clients && comes_too_fast()) return refuse(fd, &guard.too_fast);
   _Atomic uint32_t *bytes = find(fd);
   if (bytes) atomic_store(bytes, 0);
+  if (bytes) atomic_fetch_add(&guard.generations[fd], 1);
   if (bytes && fd > atomic_load(&guard.highest)) atomic_store(&guard.highest, fd);
   return fd;
 }
@@ -203,9 +207,14 @@ void tri_connection_guard_cut(void) {
   pthread_mutex_unlock(&guard.lock);
 }
 
-void tri_connection_guard_end(int connection) {
+uint32_t tri_connection_guard_generation(int connection) {
+  return find(connection) ? atomic_load(&guard.generations[connection]) : 0;
+}
+
+void tri_connection_guard_end(int connection, uint32_t generation) {
   pthread_mutex_lock(&guard.lock);
-  if (is_of_clients(connection) && !shutdown(connection, SHUT_RDWR)) atomic_fetch_add(&guard.unread, 1);
+  bool same = tri_connection_guard_generation(connection) == generation;
+  if (same && is_of_clients(connection) && !shutdown(connection, SHUT_RDWR)) atomic_fetch_add(&guard.unread, 1);
   pthread_mutex_unlock(&guard.lock);
 }
 

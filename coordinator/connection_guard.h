@@ -34,8 +34,11 @@ bool tri_connection_guard_suspects(void);
 /* Closes those that have sent none meanwhile. */
 void tri_connection_guard_cut(void);
 
-/* Closes the connection with this descriptor, whose client leaves unread what nobody says twice. */
-void tri_connection_guard_end(int connection);
+/* Counts the connections that have had this descriptor. */
+uint32_t tri_connection_guard_generation(int connection);
+/* Closes the connection with this descriptor, whose client leaves unread what nobody says twice, unless another one has
+ * it by now. */
+void tri_connection_guard_end(int connection, uint32_t generation);
 
 typedef struct tri_guard_figures {
   /* Connections, since the start: for which there were no files, which came too fast, which were closed since they sent

@@ -5,6 +5,7 @@
 
 #include "coordinator/connection_guard.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/wait.h"
 
 static tri_late_connection *find(const tri_late_replies *r, const tri_peer *to) {
   for (int i = 0; i < r->num; i++)
@@ -24,17 +25,16 @@ static void drop_all(tri_late_replies *r, tri_late_connection *c) {
   while (!STAILQ_EMPTY(&c->replies)) drop_first(r, c);
 }
 
-/* A queue that is full belongs to a connection that is there, or was a moment ago. */
-static void close_connection(tri_late_replies *r, tri_late_connection *c) {
+static void give_up(tri_late_replies *r, tri_late_connection *c) {
   drop_all(r, c);
-  c->closing = true;
-  tri_connection_guard_end(c->peer.connection);
+  c->closing = r->has_closing = true;
+  c->generation = tri_connection_guard_generation(c->peer.connection);
 }
 
-static tri_late_connection *add_connection(tri_late_replies *r, const tri_peer *to) {
+static tri_late_connection *add_connection(tri_late_replies *r, int64_t now, const tri_peer *to) {
   if (r->num == TRI_LATE_CONNECTIONS) return NULL;
   tri_late_connection *c = &r->list[r->num++];
-  *c = (tri_late_connection){.peer = *to};
+  *c = (tri_late_connection){.peer = *to, .since_ns = now};
   STAILQ_INIT(&c->replies);
   return c;
 }
@@ -54,16 +54,16 @@ static bool has_room(const tri_late_replies *r, const tri_late_connection *c, si
 
 bool tri_late_replies_wait(const tri_late_replies *r, const tri_peer *to) { return find(r, to) != NULL; }
 
-void tri_late_replies_add(tri_late_replies *r, const tri_peer *to, const void *data, size_t len) {
+void tri_late_replies_add(tri_late_replies *r, int64_t now, const tri_peer *to, const void *data, size_t len) {
   tri_late_connection *c = find(r, to);
-  if (!c && !(c = add_connection(r, to))) {
-    tri_connection_guard_end(to->connection);
+  if (!c && !(c = add_connection(r, now, to))) {
+    r->dropped++;
     return;
   }
   if (c->closing) return;
   tri_late_reply *reply = has_room(r, c, len) ? copy(data, len) : NULL;
   if (!reply) {
-    close_connection(r, c);
+    give_up(r, c);
     return;
   }
   STAILQ_INSERT_TAIL(&c->replies, reply, links);
@@ -72,25 +72,28 @@ void tri_late_replies_add(tri_late_replies *r, const tri_peer *to, const void *d
 }
 
 /* Returns whether the connection is still of interest. */
-static bool send_to(tri_late_replies *r, tri_late_connection *c, tri_zserver *server) {
+static bool send_to(tri_late_replies *r, int64_t now, tri_late_connection *c, tri_zserver *server) {
   tri_status st = c->closing ? tri_zserver_look(server, &c->peer) : TRI_OK;
   while (st == TRI_OK && !STAILQ_EMPTY(&c->replies)) {
     const tri_late_reply *first = STAILQ_FIRST(&c->replies);
     st = tri_zserver_queue(server, &c->peer, first->data, first->len);
-    if (st == TRI_OK) drop_first(r, c);
+    if (st != TRI_OK) break;
+    drop_first(r, c);
+    c->since_ns = now;
   }
   if (st != TRI_OK && st != TRI_AGAIN) {
     drop_all(r, c);
     return false;
   }
+  if (!c->closing && now - c->since_ns > TRI_LATE_MS * 1000000LL) give_up(r, c);
   return c->closing || st == TRI_AGAIN;
 }
 
-void tri_late_replies_send(tri_late_replies *r, tri_zserver *server) {
+void tri_late_replies_send(tri_late_replies *r, int64_t now, tri_zserver *server) {
   int left = 0;
   for (int i = 0; i < r->num; i++) {
     tri_late_connection *c = &r->list[i];
-    if (!send_to(r, c, server)) continue;
+    if (!send_to(r, now, c, server)) continue;
     if (left != i) {
       r->list[left] = *c;
       STAILQ_INIT(&r->list[left].replies);
@@ -99,6 +102,22 @@ void tri_late_replies_send(tri_late_replies *r, tri_zserver *server) {
     left++;
   }
   r->num = left;
+}
+
+static void close_one(tri_late_connection *c, int64_t now, tri_zserver *server) {
+  if (!c->read_ns) c->read_ns = now;
+  if (now - c->read_ns < TRI_LATE_END_MS * 1000000LL) return;
+  c->closed = true;
+  if (tri_zserver_look(server, &c->peer) != TRI_CLOSED) tri_connection_guard_end(c->peer.connection, c->generation);
+}
+
+void tri_late_replies_close(tri_late_replies *r, int64_t now, tri_zserver *server) {
+  r->has_closing = false;
+  for (int i = 0; i < r->num; i++) {
+    tri_late_connection *c = &r->list[i];
+    if (c->closing && !c->closed) close_one(c, now, server);
+    r->has_closing |= c->closing && !c->closed;
+  }
 }
 
 void tri_late_replies_free(tri_late_replies *r) {

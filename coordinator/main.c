@@ -102,12 +102,15 @@ static bool read_clients(struct shell *s) {
   return true;
 }
 
-/* Closes connections that send messages without end. Whether one does is known once all that has come is read. */
+/* Closes connections that send messages without end, or leave too many replies unread. Whether one does is known once
+ * all that has come is read. */
 static void guard_connections(struct shell *s) {
-  bool more = tri_connection_guard_suspects();
+  bool suspects = tri_connection_guard_suspects(), closing = s->late.has_closing, more = suspects || closing;
   if (!more) return;
   for (int i = 0; more && i < GUARD_BATCHES; i++) more = read_clients(s);
-  if (!more) tri_connection_guard_cut();
+  if (more) return;
+  if (suspects) tri_connection_guard_cut();
+  if (closing) tri_late_replies_close(&s->late, tri_now_ns(), s->clients);
 }
 
 static void see_ended(struct shell *s) {
@@ -244,6 +247,10 @@ static void count_second(struct shell *s, int64_t now, double mb) {
   if (!s->keeper_failed && tri_keeper_tidy(s->keeper, s->core, now, &err) != TRI_OK)
     tri_log(TRI_LOG_WARN, "coordinator", "%s", err.message);
   tri_connection_guard_second();
+  if (s->late.dropped)
+    tri_log(TRI_LOG_WARN, "coordinator", "replies dropped: %llu, since more than %d clients read nothing",
+            (unsigned long long)s->late.dropped, TRI_LATE_CONNECTIONS);
+  s->late.dropped = 0;
   tri_supervisor_tell(&s->supervisor, "alive");
 }
 
@@ -283,7 +290,7 @@ static void lose_journal(struct shell *s, const tri_error *err) {
 /* Messages of one round leave together: a frame to each worker and client instead of one for each message. */
 static void flush(struct shell *s) {
   keep(s);
-  tri_late_replies_send(&s->late, s->clients);
+  tri_late_replies_send(&s->late, tri_now_ns(), s->clients);
   tri_zserver_flush(s->workers);
   tri_zserver_flush(s->clients);
 }

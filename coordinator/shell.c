@@ -51,14 +51,28 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
   return st == TRI_OK ? send_packed(s, to) : TRI_OK; /* trying again would fail again */
 }
 
+/* A reply that cannot be packed, as it is too large, would be none the next time either. */
+static tri_status pack_or_say_why(struct shell *s, const tri_server_msg *m) {
+  static const char code[] = "internal", why[] = "the reply could not be packed";
+  tri_status st = pack(s, m);
+  if (st == TRI_OK || st == TRI_NO_MEMORY || m->op == TRI_REPLY_ERROR) return st;
+  tri_server_msg e;
+  e.op = TRI_REPLY_ERROR;
+  e.id = m->id;
+  e.error.code = (tri_wire_str){code, sizeof code - 1};
+  e.error.message = (tri_wire_str){why, sizeof why - 1};
+  e.error.field = (tri_wire_str){"", 0};
+  return pack(s, &e);
+}
+
 static void answer(void *ctx, const tri_peer *to, const tri_server_msg *m) {
   struct shell *s = ctx;
-  if (pack(s, m) != TRI_OK) {
-    tri_late_replies_add(&s->late, to, NULL, 0);
+  if (pack_or_say_why(s, m) != TRI_OK) {
+    tri_late_replies_add(&s->late, tri_now_ns(), to, NULL, 0);
     return;
   }
   tri_status st = tri_late_replies_wait(&s->late, to) ? TRI_AGAIN : send_packed(s, to);
-  if (st == TRI_AGAIN) tri_late_replies_add(&s->late, to, s->buf.data, s->buf.len);
+  if (st == TRI_AGAIN) tri_late_replies_add(&s->late, tri_now_ns(), to, s->buf.data, s->buf.len);
 }
 
 static tri_status look(void *ctx, const tri_peer *to) {

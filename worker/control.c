@@ -354,7 +354,7 @@ static void report(struct control *c) {
                                  .num_canary_millis = (size_t)w->num_canary}};
     c->told_ready = send_msg(c, &m) == TRI_OK;
   }
-  if (atomic_exchange(&w->measured, false)) {
+  if (c->welcomed && atomic_exchange(&w->measured, false)) {
     send_floors(c);
     keep_figures(w);
   }
@@ -362,7 +362,7 @@ static void report(struct control *c) {
     tri_expert_counts_ask(w);
     c->last_count = now;
   }
-  if (atomic_load(&w->experts_counted)) send_experts(c);
+  if (c->welcomed && atomic_load(&w->experts_counted)) send_experts(c);
   bool idled = now - c->last_idled >= IDLED_MS * 1000000LL && atomic_exchange(&w->idled, false);
   if (idled) c->last_idled = now;
   if (has_come_to_rest(c, now) || idled || now - c->last_health >= c->health_ms * 1000000LL) {

@@ -51,7 +51,10 @@ static tri_zlink *open_link(tri_peer *peer) {
   ck_assert_msg(tri_zlink_open(z, &c, &l, &err) == TRI_OK, "%s", err.message);
   ck_assert_int_eq(tri_zlink_send_wait(l, "x", 1, 5000), TRI_OK);
   int64_t until = tri_deadline_after_ms(5000);
-  while (tri_zserver_recv(server, peer, &data, &len, NULL) != TRI_OK && tri_now_ns() < until) usleep(1000);
+  for (bool here = false; !here && tri_now_ns() < until;) {
+    here = tri_zserver_recv(server, peer, &data, &len, NULL) == TRI_OK && *(const char *)data == 'x';
+    if (!here) usleep(1000);
+  }
   return l;
 }
 
@@ -75,7 +78,7 @@ static int fill(const tri_peer *peer) {
 static const char *next_frame(tri_zlink *l, size_t *len) {
   const void *data;
   for (int64_t until = tri_deadline_after_ms(5000); tri_now_ns() < until; usleep(500)) {
-    tri_late_replies_send(late, server);
+    tri_late_replies_send(late, tri_now_ns(), server);
     tri_zserver_flush(server);
     if (tri_zlink_recv(l, &data, len) == TRI_OK) return data;
     if (tri_zlink_look(l, NULL) >= TRI_ZLINK_LOST && tri_zlink_recv(l, &data, len) != TRI_OK) return NULL;
@@ -91,7 +94,7 @@ START_TEST(in_their_order) {
   for (int i = 0; i < REPLIES; i++) {
     char text[16];
     snprintf(text, sizeof text, "reply %05d", i);
-    tri_late_replies_add(late, &peer, text, 11);
+    tri_late_replies_add(late, tri_now_ns(), &peer, text, 11);
     ck_assert(tri_late_replies_wait(late, &peer));
   }
   ck_assert_uint_eq(late->bytes, REPLIES * 11);
@@ -112,7 +115,23 @@ START_TEST(in_their_order) {
 }
 END_TEST
 
-/* Beyond the bound, or without memory, the connection ends; the others keep theirs. */
+/* Does what the coordinator does ten times a second: it reads all there is, and closes. Returns the peer that said x.
+ */
+static tri_peer close_late(void) {
+  tri_peer from, who = {.len = 0};
+  const void *data;
+  size_t len;
+  for (int i = 0; i < 2 + TRI_LATE_END_MS / 100; i++) {
+    while (tri_zserver_recv(server, &from, &data, &len, NULL) == TRI_OK)
+      if (*(const char *)data == 'x') who = from;
+    tri_late_replies_close(late, tri_now_ns(), server);
+    usleep(100 * 1000);
+  }
+  return who;
+}
+
+/* Beyond the bound, without memory, or where nothing is read for too long, the connection ends; the others keep theirs.
+ */
 START_TEST(too_many) {
   static char reply[TRI_LATE_BYTES_OF_ONE / 2];
   tri_peer slow, other;
@@ -120,12 +139,18 @@ START_TEST(too_many) {
   uint64_t before = tri_connection_guard_figures().unread;
   fill(&slow);
   fill(&other);
-  tri_late_replies_add(late, &other, "kept", 4);
-  for (int i = 0; i < 2; i++) tri_late_replies_add(late, &slow, reply, sizeof reply);
+  tri_late_replies_add(late, tri_now_ns(), &other, "kept", 4);
+  for (int i = 0; i < 2; i++) tri_late_replies_add(late, tri_now_ns(), &slow, reply, sizeof reply);
   ck_assert_uint_eq(tri_connection_guard_figures().unread, before);
-  tri_late_replies_add(late, &slow, _i ? "x" : NULL, (size_t)_i);
+  ck_assert(!late->has_closing);
+  if (_i < 2) tri_late_replies_add(late, tri_now_ns(), &slow, _i ? "x" : NULL, (size_t)_i);
+  late->list[1].since_ns -= _i == 2 ? 2 * TRI_LATE_MS * 1000000LL : 0;
+  tri_late_replies_send(late, tri_now_ns(), server);
+  ck_assert(late->has_closing);
+  close_late();
   ck_assert_uint_eq(tri_connection_guard_figures().unread, before + 1);
-  tri_late_replies_add(late, &slow, "x", 1); /* what comes behind goes with it */
+  tri_late_replies_add(late, tri_now_ns(), &slow, "x", 1); /* what comes behind goes with it */
+  close_late();
   ck_assert_uint_eq(tri_connection_guard_figures().unread, before + 1);
   ck_assert_uint_eq(late->bytes, 4);
   ck_assert(tri_late_replies_wait(late, &slow));
@@ -135,7 +160,7 @@ START_TEST(too_many) {
     tri_peer from;
     const void *data;
     tri_zserver_recv(server, &from, &data, &len, NULL); /* the end comes behind what was sent */
-    tri_late_replies_send(late, server);
+    tri_late_replies_send(late, tri_now_ns(), server);
     usleep(1000);
   }
   ck_assert(!tri_late_replies_wait(late, &slow));
@@ -148,6 +173,60 @@ START_TEST(too_many) {
 }
 END_TEST
 
+/* Makes a connection that nothing is read of; returns its descriptor here. */
+static int connect_unread(tri_zlink **l) {
+  enum { MOST = 256 };
+  uint32_t before[MOST];
+  tri_error err = {0};
+  tri_zlink_config c = {.endpoint = endpoint, .max_message = 100, .backlog = 10, .refuse_unconnected = true};
+  for (int i = 0; i < MOST; i++) before[i] = tri_connection_guard_generation(i);
+  ck_assert_msg(tri_zlink_open(z, &c, l, &err) == TRI_OK, "%s", err.message);
+  ck_assert_int_eq(tri_zlink_send_wait(*l, "x", 1, 5000), TRI_OK);
+  for (int i = 0; i < MOST; i++)
+    if (tri_connection_guard_generation(i) != before[i]) return i;
+  ck_abort_msg("no descriptor");
+}
+
+/* Another connection may have got the descriptor of one that has gone with much unread. */
+START_TEST(not_anothers) {
+  tri_peer gone;
+  tri_zlink *k, *l = open_link(&gone);
+  uint64_t before = tri_connection_guard_figures().unread;
+  if (_i) fill(&gone);
+  for (int i = 0; i < 9; i++) ck_assert_int_eq(tri_zlink_send(l, "y", 1), TRI_OK);
+  usleep(50 * 1000); /* they are there when the end comes */
+  tri_zlink_close(l);
+  usleep(300 * 1000);
+  gone.connection = connect_unread(&k);
+  ck_assert_int_ne(tri_zserver_look(server, &gone), TRI_CLOSED); /* as if it were there */
+  tri_late_replies_add(late, tri_now_ns(), &gone, NULL, 0);
+  tri_peer other = close_late();
+  ck_assert_uint_eq(tri_connection_guard_figures().unread, before);
+  tri_late_replies_send(late, tri_now_ns(), server);
+  ck_assert_int_eq(late->num, 0);
+  ck_assert_int_eq(tri_zserver_send(server, &other, "there", 5), TRI_OK);
+  size_t len;
+  const char *p = next_frame(k, &len);
+  ck_assert(p && len == 5);
+  tri_zlink_close(k);
+}
+END_TEST
+
+/* A descriptor that another connection gets behind that is not closed. */
+START_TEST(nor_a_later_ones) {
+  tri_peer slow;
+  tri_zlink *l = open_link(&slow);
+  uint64_t before = tri_connection_guard_figures().unread;
+  fill(&slow);
+  tri_late_replies_add(late, tri_now_ns(), &slow, NULL, 0);
+  late->list[0].generation--;
+  close_late();
+  ck_assert_uint_eq(tri_connection_guard_figures().unread, before);
+  ck_assert_int_eq(tri_zlink_look(l, NULL), TRI_ZLINK_UP);
+  tri_zlink_close(l);
+}
+END_TEST
+
 /* One reply may be larger than what several may be together, and all have a bound, too. */
 START_TEST(large_and_many) {
   static char large[TRI_LATE_BYTES_OF_ONE + 1];
@@ -156,17 +235,18 @@ START_TEST(large_and_many) {
   tri_zlink *l = open_link(&peer);
   fill(&peer);
   for (int i = 0; i < MANY; i++) { /* as if of others */
-    tri_peer p = {.len = 1, .bytes = {(uint8_t)i}, .connection = -1};
-    tri_late_replies_add(late, &p, large, sizeof large);
+    tri_peer p = {.len = 2, .bytes = {(uint8_t)i, (uint8_t)(i >> 8)}, .connection = -1};
+    tri_late_replies_add(late, tri_now_ns(), &p, large, sizeof large);
     ck_assert(i == MANY - 1 || late->list[i].bytes == sizeof large);
   }
   ck_assert(late->list[MANY - 1].closing && late->bytes >= TRI_LATE_BYTES);
   for (int i = MANY; i < TRI_LATE_CONNECTIONS + 3; i++) {
-    tri_peer p = {.len = 1, .bytes = {(uint8_t)i}, .connection = -1};
-    tri_late_replies_add(late, &p, "x", 1);
+    tri_peer p = {.len = 2, .bytes = {(uint8_t)i, (uint8_t)(i >> 8)}, .connection = -1};
+    tri_late_replies_add(late, tri_now_ns(), &p, "x", 1);
   }
   ck_assert_int_eq(late->num, TRI_LATE_CONNECTIONS);
-  tri_late_replies_send(late, server); /* none of them is there */
+  ck_assert_uint_eq(late->dropped, 3);
+  tri_late_replies_send(late, tri_now_ns(), server); /* none of them is there */
   ck_assert(!late->num && !late->bytes);
   tri_zlink_close(l);
 }
@@ -178,7 +258,9 @@ Suite *suite_late_replies(void) {
   tcase_set_timeout(t, 60);
   tcase_add_checked_fixture(t, begin, end);
   tcase_add_test(t, in_their_order);
-  tcase_add_loop_test(t, too_many, 0, 2);
+  tcase_add_loop_test(t, too_many, 0, 3);
+  tcase_add_loop_test(t, not_anothers, 0, 2);
+  tcase_add_test(t, nor_a_later_ones);
   tcase_add_test(t, large_and_many);
   suite_add_tcase(s, t);
   return s;
