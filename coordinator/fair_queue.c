@@ -170,14 +170,14 @@ static uint64_t free_slots_for(const tri_core *c, group *g, const job *j) {
 
 /* The last slots are for flows that have fewer than those: one that has many jobs leaves some for whoever comes next,
  * whose job then runs at once. A group whose jobs are all short gets some ahead: it takes them in in a few steps. */
-static bool has_slots(tri_core *c, uint32_t index, const flow *f, const job *j) {
+static bool has_slots(tri_core *c, uint32_t index, const flow *f, const job *j, uint64_t needed) {
   group *g = &c->groups[index];
   uint64_t slots = g->max_num_seqs;
   if (!g->sequences || !slots) return true;
   if (g->sequences < AHEAD * slots && g->steps + j->part.steps <= AHEAD_STEPS * slots) return true;
   if (!c->cfg.by_priority && g->sequences >= slots) return false;
   uint64_t free_slots = free_slots_for(c, g, j);
-  return free_slots >= j->part.sequences && (free_slots > slots / RESERVE || f->sequences[index] < free_slots);
+  return free_slots >= needed && (free_slots > slots / RESERVE || f->sequences[index] < free_slots);
 }
 
 static bool has_prompt_room(const group *g, const job *j) {
@@ -186,17 +186,19 @@ static bool has_prompt_room(const group *g, const job *j) {
   return g->pending_tokens + j->num_prompt <= steps * g->step_tokens;
 }
 
-static bool has_room(tri_core *c, uint32_t index, const flow *f, const job *j) {
+/* needed: slots that are to be free. */
+static bool has_room(tri_core *c, uint32_t index, const flow *f, const job *j, uint64_t needed) {
   const group *g = &c->groups[index];
-  return group_takes_jobs(c, g) && !g->alone && !g->clogged && has_prompt_room(g, j) && has_slots(c, index, f, j);
+  if (!group_takes_jobs(c, g) || g->alone || g->clogged) return false;
+  return has_prompt_room(g, j) && has_slots(c, index, f, j, needed);
 }
 
 /* Picks the group with room that has least to do; NULL: none has. */
-static group *pick_with_room(tri_core *c, const flow *f, const job *j, uint32_t *index) {
+static group *pick_with_room(tri_core *c, const flow *f, const job *j, uint64_t needed, uint32_t *index) {
   group *best = NULL;
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     group *g = &c->groups[i];
-    if ((best && best->jobs <= g->jobs) || !has_room(c, i, f, j)) continue;
+    if ((best && best->jobs <= g->jobs) || !has_room(c, i, f, j, needed)) continue;
     best = g;
     *index = i;
   }
@@ -208,10 +210,19 @@ static group *pick_with_room(tri_core *c, const flow *f, const job *j, uint32_t 
 static job *next_of(tri_core *c, const flow *f, uint32_t *index) {
   for (job *j = TAILQ_FIRST(&f->queue); j; j = TAILQ_NEXT(j, queue_links)) {
     bool alone = replay_runs_alone(j);
-    if (alone ? replay_pick_alone(c, j, index) : pick_with_room(c, f, j, index)) return j;
+    if (alone ? replay_pick_alone(c, j, index) : pick_with_room(c, f, j, j->part.sequences, index)) return j;
     if (!alone) return NULL;
   }
   return NULL;
+}
+
+/* Returns the flow's first job, where it only has too few slots for its sequences, of which some are free. NULL: it is
+ * not so. It goes to a group all the same, which begins it when the slots are free and gets nothing else until then:
+ * others with one sequence each would take every slot that becomes free. */
+static job *wide_one_of(tri_core *c, const flow *f, uint32_t *index) {
+  job *j = TAILQ_FIRST(&f->queue);
+  if (j->part.sequences < 2 || replay_runs_alone(j)) return NULL;
+  return pick_with_room(c, f, j, 1, index) ? j : NULL;
 }
 
 static bool is_sooner(const tri_core *c, const flow *a, const flow *b) {
@@ -235,8 +246,8 @@ static bool may_have_room(const tri_core *c, const group *g) {
 }
 
 job *queue_next(tri_core *c, group **g, uint32_t *index) {
-  flow *best = NULL;
-  job *first = NULL;
+  flow *best = NULL, *turn = NULL;
+  job *first = NULL, *wide;
   uint32_t at = 0, liked = 0;
   bool any = false;
   for (uint32_t i = 0; i < c->cfg.num_groups && c->num_queued; i++) {
@@ -245,6 +256,7 @@ job *queue_next(tri_core *c, group **g, uint32_t *index) {
   }
   if (!any) return NULL;
   for (flow *f = LIST_FIRST(&c->waiting); f; f = LIST_NEXT(f, waiting)) {
+    if (!turn || is_sooner(c, f, turn)) turn = f;
     if (best && !is_sooner(c, f, best)) continue;
     job *j = next_of(c, f, &at);
     if (!j) continue;
@@ -252,10 +264,15 @@ job *queue_next(tri_core *c, group **g, uint32_t *index) {
     first = j;
     *index = at;
   }
+  if (turn && turn != best && (wide = wide_one_of(c, turn, &at))) {
+    best = turn;
+    first = wide;
+    *index = at;
+  }
   if (!best) return NULL;
   group *other =
       affinity_pick(c, first, &liked); /* also where it is not taken: affinity_note is of what was looked at */
-  if (other && !replay_runs_alone(first) && has_room(c, liked, best, first)) *index = liked;
+  if (other && !replay_runs_alone(first) && has_room(c, liked, best, first, first->part.sequences)) *index = liked;
   *g = &c->groups[*index];
   return first;
 }

@@ -206,6 +206,31 @@ START_TEST(test_prompts) {
 }
 END_TEST
 
+/* A job of several sequences whose turn has come is not kept waiting by others of one, which would take each slot that
+ * becomes free. */
+START_TEST(test_wide_job) {
+  struct world *w = world_create_sharing(&(tri_core_config){.max_queue = 400});
+  start_sized(w, 8, 0);
+  ck_assert_int_eq(flood(w, "a", "", 100, 100, 100), 100);
+  ck_assert_int_eq(w->num_assigns, 8);
+  tri_client_msg m = submit_msg(300);
+  m.submit.sampling.n = 4;
+  struct stream *s = submit(w, "b", &m);
+  ck_assert(s->accepted && w->num_assigns == 8);
+  end(w, 0, 1);
+  ck_assert_int_eq(w->num_assigns, 9);
+  ck_assert_uint_eq(client_id(w, 8), 300);
+  for (int i = 1; i < 4; i++) {
+    end(w, i, 1);
+    ck_assert_int_eq(w->num_assigns, 9); /* it needs those slots */
+  }
+  end(w, 4, 1);
+  ck_assert_int_eq(w->num_assigns, 10); /* the others go on beside it */
+  ck_assert_uint_eq(client_id(w, 9), 108);
+  world_destroy(w);
+}
+END_TEST
+
 /* Lets jobs end one after the other, each with so many tokens, and counts in which client's the slots go then. */
 static void run(struct world *w, int jobs, int tokens_of_a, int tokens_of_others, int count[3]) {
   memset(count, 0, 3 * sizeof *count);
@@ -392,6 +417,7 @@ Suite *suite_core_shares(void) {
   Suite *s = suite_create("core_shares");
   TCase *t = add_case(s, "shares");
   tcase_add_test(t, test_limits_of_jobs);
+  tcase_add_test(t, test_wide_job);
   tcase_add_test(t, test_explicit_limit);
   tcase_add_test(t, test_limits_of_keys);
   tcase_add_test(t, test_limits_of_bytes);
