@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a path to who answers, and all that is refused before a body is read. */
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -122,12 +123,17 @@ void gw_on_drained(void *ctx, http_conn *c) {
 }
 
 size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap) {
+  const gateway *g = ctx;
+  char large[96];
   cmd_buf b = {0};
-  (void)ctx;
   const char *code = status >= 500 ? "unsupported" : "corrupt";
   if (status == 503) code = "no_capacity";
   if (status == 408) code = "timeout";
   if (status == 413 || status == 414 || status == 431) code = "too_large";
+  if (status == 413) {
+    snprintf(large, sizeof large, "%s of %zu bytes (--http-max-body)", why, (size_t)g->o.http.max_body);
+    why = large;
+  }
   gw_error_json(&b, &(gw_error){status, code, "", why});
   size_t n = b.failed || b.len > cap ? 0 : b.len;
   if (n) memcpy(out, b.data, n);
