@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which HTTP request an event is for. The numbers of libtrireme count up, so that they spread over buckets evenly. */
+#include <stdio.h>
 #include <string.h>
 
 #include "client/gateway/gateway.h"
@@ -63,8 +64,15 @@ void gw_exchange_close(gw_exchange *x) {
   free_if_over(x);
 }
 
+/* Several prompts may be more than the queue ever takes of one client, which the coordinator cannot know of a job. */
 void gw_exchange_fail(gw_exchange *x, const gw_error *e) {
-  gw_respond_error(x->conn, e);
+  char words[600];
+  gw_error error = *e;
+  if (e->status == 429 && x->num_jobs > 1) {
+    snprintf(words, sizeof words, "%s; this request alone is %u jobs, one for each prompt", e->message, x->num_jobs);
+    error.message = words;
+  }
+  gw_respond_error(x->conn, &error);
   gw_exchange_close(x);
 }
 
