@@ -155,6 +155,11 @@ static bool is_role(const char *role) {
   return n && n <= MOST_ROLE && strspn(role, letters) == n;
 }
 
+/* A message of one of these says nothing without a content; an assistant's may have calls or a reasoning alone. */
+static bool needs_content(const char *role) {
+  return !strcmp(role, "user") || !strcmp(role, "system") || !strcmp(role, "developer");
+}
+
 static tri_status check_message(const tri_json *m, size_t number, tri_error *err) {
   char field[64];
   tri_json_kind content = tri_json_kind_of(tri_json_get(m, "content"));
@@ -169,6 +174,8 @@ static tri_status check_message(const tri_json *m, size_t number, tri_error *err
   if (content == TRI_JSON_ARRAY) return check_parts(tri_json_get(m, "content"), number, err);
   if (content != TRI_JSON_STRING && content != TRI_JSON_NULL)
     return tri_fail(err, TRI_INVALID_ARGUMENT, field, "%s must be a text or a list of parts", field);
+  if (content == TRI_JSON_NULL && needs_content(tri_json_get_str(m, "role")))
+    return tri_fail(err, TRI_INVALID_ARGUMENT, field, "%s is missing", field);
   const tri_json *calls = tri_json_get(m, "tool_calls");
   snprintf(field, sizeof field, "messages[%zu].tool_calls", number);
   if (tri_json_kind_of(calls) != TRI_JSON_NULL && tri_json_kind_of(calls) != TRI_JSON_ARRAY)
