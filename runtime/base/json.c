@@ -99,7 +99,8 @@ tri_status tri_json_parse(const char *text, size_t len, tri_json_doc **out, tri_
   if (!j && json_error_code(&e) == json_error_numeric_overflow && e.position > 0 && (size_t)e.position <= len)
     member_at(text, (size_t)e.position, member, sizeof member);
   if (member[0])
-    return tri_fail(err, TRI_CORRUPT, member, "%s has a number that is too large: integers have 64 bits", member);
+    return tri_fail(err, TRI_CORRUPT, member,
+                    "%s has a number that is too large: integers have 64 bits, others end at 1.8e308", member);
   if (!j) return tri_fail(err, TRI_CORRUPT, NULL, "JSON line %d column %d: %s", e.line, e.column, e.text);
   *out = (tri_json_doc *)j;
   return TRI_OK;
