@@ -31,7 +31,8 @@ static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
       {O(file), .name = "file", .metavar = "FILE", .group = "Many inputs",                                             \
        .help = "a JSON object per line: {\"text\": ..., any request field}; - is the standard input"},                 \
       {O(output), .name = "output", .metavar = "FILE", .group = "Many inputs",                                         \
-       .help = "where the answers go, in the order of the input; default the standard output"},                        \
+       .help =                                                                                                         \
+           "where the answers go, in the order of the input, over what the file holds; default the standard output"},  \
       {O(concurrency),         .name = "concurrency",       .min = 1, .max = 65536, .fallback = "64",                  \
        .group = "Many inputs", .help = "requests at a time"},                                                          \
       CMD_CONNECTION_OPTIONS(cmd_embed_options, connection), CMD_RECONNECT_OPTION(cmd_embed_options, connection)

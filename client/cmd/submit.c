@@ -15,7 +15,8 @@ static const tri_option own_options[] = {
          "a JSON object per line: {\"prompt\": ..., any request field}, or one of OpenAI's batches; - is the standard "
          "input"},
     {TRI_OPT(cmd_submit_options, output), .name = "output", .metavar = "FILE", .group = "Many prompts",
-     .help = "where the results go, one JSON line each, in the order of the input; default the standard output"},
+     .help = "where the results go, one JSON line each, in the order of the input, over what the file holds unless "
+             "--resume is given; default the standard output"},
     {TRI_OPT(cmd_submit_options, resume), .name = "resume", .group = "Many prompts",
      .help = "go on with an output: what it has answers to is not asked again"},
     {TRI_OPT(cmd_submit_options, concurrency), .name = "concurrency", .min = 1, .max = 65536, .fallback = "64",

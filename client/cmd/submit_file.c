@@ -417,6 +417,17 @@ static int open_chat(batch *b) {
   return code;
 }
 
+/* Empties an output that is not gone on with. Answers that were there may have been wanted. */
+static bool empty_output(const batch *b) {
+  struct stat file;
+  bool held = !fstat(fileno(b->out), &file) && file.st_size > 0;
+  if (ftruncate(fileno(b->out), 0)) return errno == EINVAL; /* no file that has a length */
+  if (held && b->o->progress)
+    fprintf(stderr, "trireme: %s held %lld bytes, which are overwritten; --resume goes on with a file\n", b->o->output,
+            (long long)file.st_size);
+  return true;
+}
+
 int cmd_submit_file(const cmd_submit_options *o) {
   batch b = {.o = o, .bar = o->progress && isatty(STDERR_FILENO), .mask = 1};
   while (b.mask < 2 * (size_t)o->concurrency) b.mask *= 2;
@@ -427,7 +438,7 @@ int cmd_submit_file(const cmd_submit_options *o) {
   if (code == TRI_EXIT_OK) code = open_chat(&b);
   cmd_catch_signals();
   bool begins = code == TRI_EXIT_OK && b.out != stdout && !o->resume;
-  if (begins && ftruncate(fileno(b.out), 0) && errno != EINVAL) code = TRI_EXIT_FAILED;
+  if (begins && !empty_output(&b)) code = TRI_EXIT_FAILED;
   if (code == TRI_EXIT_OK) code = run(&b);
   trireme_close(b.c);
   if (b.out && b.out != stdout && fclose(b.out) && code == TRI_EXIT_OK) code = cmd_output_failed();

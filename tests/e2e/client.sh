@@ -98,6 +98,7 @@ want 0 '^trireme: 7 done, 0 failed, 3 before, ' "$trireme" submit --file many.js
 [[ $(sed -n 's/^{"line":\([0-9]*\),.*"choices".*/\1/p' many.out | sort -n | tr '\n' ' ') == '1 2 3 4 5 6 7 8 9 ' ]] || failed "a resumed output has other lines"
 want 0 '^trireme: 0 done, 0 failed, 10 before, ' "$trireme" submit --file many.jsonl --output many.out --resume
 want 0 '^trireme: 10 done, 0 failed, [0-9]' "$trireme" submit --file many.jsonl --output new.out --resume
+want 0 '^trireme: new.out held [0-9]* bytes, which are overwritten; --resume ' "$trireme" submit --file many.jsonl --output new.out
 cp many.jsonl other.out
 want 1 '^trireme submit: new.out is being written by another trireme submit' flock new.out "$trireme" submit --file many.jsonl --output new.out --resume
 want 1 '^trireme submit: other.out holds what is no answer' "$trireme" submit --file many.jsonl --output other.out --resume
