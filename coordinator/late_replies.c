@@ -73,7 +73,8 @@ void tri_late_replies_add(tri_late_replies *r, int64_t now, const tri_peer *to, 
 
 /* Returns whether the connection is still of interest. */
 static bool send_to(tri_late_replies *r, int64_t now, tri_late_connection *c, tri_zserver *server) {
-  tri_status st = c->closing ? tri_zserver_look(server, &c->peer) : TRI_OK;
+  tri_status st = TRI_OK;
+  if (c->closing) return !c->gone;
   while (st == TRI_OK && !STAILQ_EMPTY(&c->replies)) {
     const tri_late_reply *first = STAILQ_FIRST(&c->replies);
     st = tri_zserver_queue(server, &c->peer, first->data, first->len);
@@ -85,8 +86,8 @@ static bool send_to(tri_late_replies *r, int64_t now, tri_late_connection *c, tr
     drop_all(r, c);
     return false;
   }
-  if (!c->closing && now - c->since_ns > TRI_LATE_MS * 1000000LL) give_up(r, c);
-  return c->closing || st == TRI_AGAIN;
+  if (st == TRI_AGAIN && now - c->since_ns > TRI_LATE_MS * 1000000LL) give_up(r, c);
+  return st == TRI_AGAIN;
 }
 
 void tri_late_replies_send(tri_late_replies *r, int64_t now, tri_zserver *server) {
@@ -107,16 +108,17 @@ void tri_late_replies_send(tri_late_replies *r, int64_t now, tri_zserver *server
 static void close_one(tri_late_connection *c, int64_t now, tri_zserver *server) {
   if (!c->read_ns) c->read_ns = now;
   if (now - c->read_ns < TRI_LATE_END_MS * 1000000LL) return;
+  c->gone = tri_zserver_look(server, &c->peer) == TRI_CLOSED;
+  if (!c->gone && !c->closed) tri_connection_guard_end(c->peer.connection, c->generation);
   c->closed = true;
-  if (tri_zserver_look(server, &c->peer) != TRI_CLOSED) tri_connection_guard_end(c->peer.connection, c->generation);
 }
 
 void tri_late_replies_close(tri_late_replies *r, int64_t now, tri_zserver *server) {
   r->has_closing = false;
   for (int i = 0; i < r->num; i++) {
     tri_late_connection *c = &r->list[i];
-    if (c->closing && !c->closed) close_one(c, now, server);
-    r->has_closing |= c->closing && !c->closed;
+    if (c->closing && !c->gone) close_one(c, now, server);
+    r->has_closing |= c->closing && !c->gone;
   }
 }
 

@@ -37,7 +37,7 @@ typedef struct tri_late_connection {
   bool closing;        /* nothing is kept for it any more, */
   uint32_t generation; /* its descriptor is, or was, of this one then (connection_guard.h), */
   int64_t read_ns;     /* all that it had sent has been read since; 0: not yet, */
-  bool closed;         /* and its end is to be heard of */
+  bool closed, gone;   /* and it was closed; its end has been heard of */
 } tri_late_connection;
 
 typedef struct tri_late_replies {
@@ -45,7 +45,7 @@ typedef struct tri_late_replies {
   int num;
   size_t bytes;
   uint64_t dropped; /* replies for which there was no place */
-  bool has_closing; /* a connection is to be closed */
+  bool has_closing; /* a connection is to be closed, or its end to be heard of */
 } tri_late_replies;
 
 /* Returns whether replies for this connection wait, behind which others go. */
@@ -54,7 +54,8 @@ bool tri_late_replies_wait(const tri_late_replies *r, const tri_peer *to);
 void tri_late_replies_add(tri_late_replies *r, int64_t now, const tri_peer *to, const void *data, size_t len);
 /* Sends what clients have room for, and forgets connections that have ended. */
 void tri_late_replies_send(tri_late_replies *r, int64_t now, tri_zserver *server);
-/* Closes those that are to be closed and have had their time. Called where all messages are read that have come. */
+/* Closes those that are to be closed and have had their time, and looks whether they have ended. Called where all
+ * messages are read that have come. */
 void tri_late_replies_close(tri_late_replies *r, int64_t now, tri_zserver *server);
 void tri_late_replies_free(tri_late_replies *r);
 
