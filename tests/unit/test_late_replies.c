@@ -91,9 +91,9 @@ START_TEST(in_their_order) {
   tri_peer peer;
   tri_zlink *l = open_link(&peer);
   int fills = fill(&peer);
-  for (int i = 0; i < REPLIES; i++) {
-    char text[16];
-    snprintf(text, sizeof text, "reply %05d", i);
+  for (unsigned i = 0; i < REPLIES; i++) {
+    char text[32];
+    snprintf(text, sizeof text, "reply %05u", i);
     tri_late_replies_add(late, tri_now_ns(), &peer, text, 11);
     ck_assert(tri_late_replies_wait(late, &peer));
   }

@@ -176,7 +176,7 @@ START_TEST(test_many_priorities) {
   for (int i = 0; i < RUNNING; i++) begin(h, come(h, h->flows[0], RUNNING - i, 1, 1000));
   for (int i = 0; i < FLOWS; i++) come(h, h->flows[i], RUNNING + i, 1, 1000);
   ck_assert_ptr_null(look(h));
-  come(h, h->flows[1], GROUP_SLOTS - 1, 2, 1000); /* there is one slot: every flow is looked at */
+  come(h, h->flows[0], GROUP_SLOTS - 1, 2, 1000); /* there is one slot, of another flow: every one is looked at */
   ck_assert_ptr_null(look(h));
   ck_assert(h->group->has_full && h->group->full_from <= RUNNING + 1);
   job *small = come(h, h->flows[2], GROUP_SLOTS - 4, 1, 1000); /* and here are four */
@@ -188,7 +188,7 @@ START_TEST(test_many_priorities) {
 END_TEST
 
 /* Tells by its plain definition whether the group has slots for a job. */
-static bool has_slots(const struct hall *h, const flow *f, const job *j) {
+static bool has_slots(const struct hall *h, const flow *f, const job *j, uint64_t needed) {
   uint64_t slots = h->group->max_num_seqs, all = 0, steps = 0, before = 0;
   for (int i = 0; i < h->num_jobs; i++) {
     const job *k = h->jobs[i];
@@ -198,7 +198,7 @@ static bool has_slots(const struct hall *h, const flow *f, const job *j) {
     if (k->sampling.priority <= j->sampling.priority) before += k->part.sequences;
   }
   if (!all || (all < 4 * slots && steps + j->part.steps <= 32 * slots)) return true;
-  if (before + j->part.sequences > slots) return false;
+  if (before + needed > slots) return false;
   return slots - before > slots / 16 || f->sequences[0] < slots - before;
 }
 
@@ -209,12 +209,14 @@ static bool is_sooner(const flow *a, const flow *b) {
 }
 
 static job *plain_look(const struct hall *h) {
-  const flow *best = NULL;
+  const flow *best = NULL, *turn = NULL;
   for (int i = 0; i < h->num_flows; i++) {
     const flow *f = h->flows[i];
     const job *j = TAILQ_FIRST(&f->queue);
-    if (j && has_slots(h, f, j) && (!best || is_sooner(f, best))) best = f;
+    if (j && (!turn || is_sooner(f, turn))) turn = f;
+    if (j && has_slots(h, f, j, j->part.sequences) && (!best || is_sooner(f, best))) best = f;
   }
+  if (turn && has_slots(h, turn, TAILQ_FIRST(&turn->queue), 1)) best = turn; /* it gets the others later */
   return best ? TAILQ_FIRST(&best->queue) : NULL;
 }
 
