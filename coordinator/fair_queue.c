@@ -99,6 +99,17 @@ static void serve(flow *f, double tokens) {
   f->owner->served += tokens / f->owner->weight;
 }
 
+/* Charges a job that was picked before all of its slots were free for those that stay free for it, in tokens of the
+ * others: sequences end evenly over the time of an answer, so that m slots come one after the other in m / slots of it.
+ */
+static void charge_wait(const job *j, const group *g) {
+  uint64_t all = g->sequences + j->part.sequences;
+  if (!j->part.early || all <= g->max_num_seqs) return;
+  double missing = (double)(all - g->max_num_seqs);
+  if (missing > (double)j->part.sequences) missing = (double)j->part.sequences;
+  serve(j->part.of, missing * missing * GUESSED_ANSWER / (2 * (double)g->max_num_seqs));
+}
+
 void queue_assigned(tri_core *c, job *j, group *g, uint32_t index) {
   flow *f = j->part.of;
   uint64_t answer = most_output(c, j);
@@ -108,6 +119,7 @@ void queue_assigned(tri_core *c, job *j, group *g, uint32_t index) {
   j->part.charged = j->num_prompt;
   if (!j->embed) j->part.charged += j->part.sequences * (answer < GUESSED_ANSWER ? answer : GUESSED_ANSWER);
   serve(f, (double)j->part.charged);
+  charge_wait(j, g);
   j->part.in_group = j->part.pending = true;
   if (c->cfg.by_priority)
     priorities_add(&g->by_priority, &j->part.by_priority, j->sampling.priority, j->part.sequences);
@@ -247,7 +259,7 @@ static bool may_have_room(const tri_core *c, const group *g) {
 
 job *queue_next(tri_core *c, group **g, uint32_t *index) {
   flow *best = NULL, *turn = NULL;
-  job *first = NULL, *wide;
+  job *first = NULL, *wide = NULL;
   uint32_t at = 0, liked = 0;
   bool any = false;
   for (uint32_t i = 0; i < c->cfg.num_groups && c->num_queued; i++) {
@@ -270,6 +282,7 @@ job *queue_next(tri_core *c, group **g, uint32_t *index) {
     *index = at;
   }
   if (!best) return NULL;
+  first->part.early = first == wide;
   group *other =
       affinity_pick(c, first, &liked); /* also where it is not taken: affinity_note is of what was looked at */
   if (other && !replay_runs_alone(first) && has_room(c, liked, best, first, first->part.sequences)) *index = liked;

@@ -56,6 +56,7 @@ typedef struct flow_part {
   uint64_t charged;                 /* tokens of service */
   int64_t queued_ns;                /* since then it waits */
   bool in_queue, in_group, pending; /* pending: its group has shown no sign of it yet */
+  bool early;                       /* it was picked before all of its slots were free */
   priority_entry by_priority;       /* of the queue or of its group, with --scheduling-policy priority */
 } flow_part;
 

@@ -220,6 +220,9 @@ START_TEST(test_wide_job) {
   end(w, 0, 1);
   ck_assert_int_eq(w->num_assigns, 9);
   ck_assert_uint_eq(client_id(w, 8), 300);
+  const job *wide = job_find(w->core, w->assigns[8].a.job);
+  ck_assert_double_ge(wide->part.of->served,
+                      wide->part.charged + 3 * 3 * 512 / 16.); /* for the slots that wait for it */
   for (int i = 1; i < 4; i++) {
     end(w, i, 1);
     ck_assert_int_eq(w->num_assigns, 9); /* it needs those slots */

@@ -108,7 +108,11 @@ START_TEST(in_their_order) {
       fills--;
       continue;
     }
-    for (size_t at = 0; at < len; at += 11) ck_assert_int_eq(atoi(p + at + 6), next++);
+    for (size_t at = 0; at < len; at += 11) {
+      char number[6] = "";
+      memcpy(number, p + at + 6, 5);
+      ck_assert_int_eq(atoi(number), next++);
+    }
   }
   ck_assert(!tri_late_replies_wait(late, &peer) && !late->num && !late->bytes);
   tri_zlink_close(l);
