@@ -52,7 +52,7 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
   return TRI_OK;
 }
 
-/* What finds the way full is kept, and arrives all the same. */
+/* A reply that finds the way full is kept, and arrives all the same. */
 static void answer(void *ctx, const tri_peer *to, const tri_server_msg *m) {
   sim *s = ctx;
   if (to_client(ctx, to, m) == TRI_AGAIN && !keeping_is_dead(s)) send_to_client(s, network_client_of(to), m);
