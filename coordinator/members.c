@@ -308,7 +308,7 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
 }
 
 void member_failed(tri_core *c, int64_t now, const tri_group_msg *m) {
-  char why[250], reason[300];
+  char why[TRI_ERROR_MESSAGE], reason[REASON_BYTES];
   if (!group_find(c, m->failed.group, m->failed.epoch)) return;
   copy_line(why, sizeof why, m->failed.message);
   snprintf(reason, sizeof reason, "rank %u: %s", m->failed.rank, why);

@@ -16,7 +16,7 @@
 
 /* Bits of a seed that is drawn: so many every reader of JSON takes as they are. */
 enum { DRAWN_SEED_BITS = 53 };
-enum { REASON_BYTES = 300, MAX_CANARY = 20 };
+enum { REASON_BYTES = TRI_ERROR_MESSAGE + 40, MAX_CANARY = 20 };
 enum { NUM_BUCKETS = 4096, NUM_FLOW_BUCKETS = 1024, MAX_RANKS = 1024, MAX_RETAINED = 4096, MAX_ASKS = 8 };
 
 /* Time for which an ended job can still be attached to or asked for again. */

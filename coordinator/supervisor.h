@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TRI_SUPERVISOR_LINE = 512 }; /* bytes of the longest line, with its end */
+enum { TRI_SUPERVISOR_LINE = 768 }; /* bytes of the longest line, with its end */
 
 /* News of a group that the supervisor has started. */
 typedef struct tri_supervisor_news {

@@ -9,7 +9,7 @@
 static void find_device(const tri_engine *e, tri_ceilings *out) {
   char path[PATH_MAX], device[TRI_MACHINE_NAME];
   tri_machine_figures f;
-  *out = tri_h200_ceilings;
+  *out = tri_device_kind_find(e->backend->tactics_key)->best;
   tri_machine_file_path(path);
   tri_machine_name(e->backend->tactics_key, device);
   if (device[0] && tri_machine_file_find(path, device, e->ledger.weight_type, &f))
@@ -25,7 +25,7 @@ static tri_status find_host(const tri_backend *own, const tri_cost_share *share,
   tri_status st = tri_machine_measure_backend(be, share, &host);
   tri_backend_destroy(be);
   if (st != TRI_OK) return tri_fail(err, st, "threads", "this host cannot be measured: %s", tri_status_text(st));
-  *out = tri_machine_make(host.best, false, 0);
+  *out = tri_machine_make(host.best, NULL, 0);
   tri_machine_take_ops(out, &host.ops);
   return TRI_OK;
 }
@@ -34,7 +34,7 @@ static tri_status find_machine(const tri_engine *e, const tri_cost_share *share,
   tri_ceilings best;
   if (e->backend->host_memory) return find_host(e->backend, share, out, err);
   find_device(e, &best);
-  *out = tri_machine_make(best, true, 0);
+  *out = tri_machine_make(best, tri_device_kind_find(e->backend->tactics_key), 0);
   if (!e->host) return TRI_OK;
   tri_machine host;
   TRI_CHECK(find_host(e->host, share, &host, err));

@@ -46,8 +46,8 @@ static tri_status predict(const tri_stream_hiding *h, const tri_engine *e, int64
                           tri_error *err) {
   tri_streaming_share share;
   tri_rank_cost cost;
-  tri_streaming s = {
-      .model = &cost.model, .shares = &share, .link_bytes_per_s = e->backend->host_memory ? 0 : tri_h200_link};
+  tri_streaming s = {.model = &cost.model, .shares = &share};
+  if (!e->backend->host_memory) s.link_bytes_per_s = tri_device_kind_find(e->backend->tactics_key)->host_bytes_per_s;
   TRI_CHECK(find_share(h, e, &share, err));
   if (share.file_bytes > 0) TRI_CHECK(find_disk(h, e, &s.disk_bytes_per_s, err));
   if (share.file_bytes > 0 && s.disk_bytes_per_s <= 0) return TRI_OK;

@@ -22,7 +22,7 @@ tri_status tri_up_groups_prepare(tri_up *u, tri_error *err) {
 }
 
 bool tri_up_tell(const tri_up *u, const char *fmt, ...) {
-  char line[512];
+  char line[768];
   va_list ap;
   va_start(ap, fmt);
   int n = vsnprintf(line, sizeof line - 1, fmt, ap);
@@ -156,12 +156,12 @@ void tri_up_group_lost(tri_up *u, int group, int rank, const char *code, const c
 /* Decides what follows from its end, or from a start that failed. never: none of its starts has come so far. */
 static void decide(tri_up *u, int group, int64_t now, int status, bool soon, bool never, const char *what) {
   tri_up_group *g = &u->groups[group];
-  char why[400];
+  char why[TRI_UP_WORDS + 100];
   bool others = others_are_left(u, group);
   bool again = tri_up_restart(&g->restarts, now, u->opts.max_restarts, status, soon, never);
   int host = held_host_of(u, group, now);
   const char *note = again || !never ? "" : ", and no rank of it has ever come up";
-  snprintf(why, sizeof why, "group %d %s%s%s%.200s", group, what, note, g->said[0] ? ": " : "", g->said);
+  snprintf(why, sizeof why, "group %d %s%s%s%s", group, what, note, g->said[0] ? ": " : "", g->said);
   if (!others && !again) {
     tri_up_give_up(u, tri_up_end_code(status), "%s", why);
   } else if (others && host >= 0) {
@@ -210,7 +210,7 @@ void tri_up_group_start(tri_up *u, int group) {
   tri_error err = {0};
   tri_status st = tri_up_spawn_group(u, group, &err);
   if (st == TRI_OK) return;
-  snprintf(g->said, sizeof g->said, "%.199s", err.message);
+  snprintf(g->said, sizeof g->said, "%s", err.message);
   decide(u, group, tri_now_ns(), tri_exit_code(st) << 8, true, false, "was not started");
 }
 

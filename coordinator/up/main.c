@@ -93,7 +93,7 @@ static void stop_all(tri_up *u, int code) {
 static bool tell_why(const tri_up *u, const char *why) { return tri_up_tell(u, "over the cluster ends, as %s", why); }
 
 void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) {
-  char why[400], told[sizeof why + 40];
+  char why[TRI_UP_WORDS + 100], told[sizeof why + 40];
   va_list ap;
   if (u->stopping) return;
   va_start(ap, fmt);

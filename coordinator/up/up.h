@@ -18,6 +18,7 @@
 enum {
   TRI_UP_MAX_GROUPS = 64,
   TRI_UP_MAX_ARGS = 512,
+  TRI_UP_WORDS = TRI_ERROR_MESSAGE + 40, /* bytes of what a rank says of its end, with its number */
   TRI_UP_MAX_GATEWAY_ARGS = 128,
   TRI_UP_MAX_RANKS = 1024,
   TRI_UP_SOON_MS = 10000, /* a child that ends so soon after its start has failed in starting */
@@ -70,7 +71,7 @@ typedef struct tri_up_group {
   int64_t end_ns;              /* when it was */
   int failed_rank;             /* that has said why it ends, in this start; -1: none has */
   bool device_failed;          /* as that rank has said */
-  char said[200];              /* its words */
+  char said[TRI_UP_WORDS];     /* its words */
   int64_t kill_ns;             /* when it is killed; 0: it is not */
   int64_t killed_ns;           /* when it first was */
   bool here[TRI_UP_MAX_RANKS]; /* ranks that have been heard of since this start */

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The limits of a group's steps: what was asked for, what each rank has memory for, and what they agree on. */
+#include <stdio.h>
+
 #include "runtime/base/log.h"
 #include "runtime/engine/engine_impl.h"
+#include "runtime/engine/ledger_refusal.h"
 #include "runtime/step/limits.h"
 
 /* ---- agreement ---- */
@@ -77,7 +80,9 @@ static tri_status set_own(tri_engine *e, const tri_engine_config *config, const 
     tri_log(TRI_LOG_WARN, "engine", "max_model_len %d exceeds the %lld positions that the model was made for",
             e->limits.max_model_len, (long long)e->model.max_position_embeddings);
   int sharing = config->local_ranks ? config->local_ranks : 1;
-  TRI_CHECK(make_ledger(e, lc, err));
+  tri_status st = make_ledger(e, lc, err);
+  if (st != TRI_OK && err) tri_ledger_explain(&e->model, &e->shard, e->ckpt, &e->limits, e->num_lanes, lc, err);
+  if (st != TRI_OK) return st;
   /* Here, while no rank of this host has taken anything. */
   if (e->ledger.host_experts) TRI_CHECK(tri_offload_check_host_experts(e->ledger.host_experts, sharing, err));
   if (!lc->device || !e->ledger.host_kv) return TRI_OK; /* it is counted, or there is none */
@@ -150,14 +155,17 @@ struct rank_limits {
 };
 
 /* Has blocks numbered by the leader for all: the smallest counts. Where any rank streams weights, all go through the
- * layers in the smallest of its chunks, since each chunk has sums of its own, and none records steps or runs ahead. */
-static tri_status agree_limits(tri_engine *e, tri_error *err) {
+ * layers in the smallest of its chunks, since each chunk has sums of its own, and none records steps or runs ahead.
+ * first_streaming: the first rank that streams; -1: none. */
+static tri_status agree_limits(tri_engine *e, int *first_streaming, tri_error *err) {
   struct rank_limits own = {e->limits.num_blocks, e->limits.num_host_blocks, e->limits.chunk_tokens, e->ledger.streams,
                             e->ledger.block_bytes},
                      *all;
   uint64_t bytes = 0;
   TRI_CHECK(tri_engine_gather(e->group, &own, sizeof own, (void **)&all, err));
+  *first_streaming = -1;
   for (int r = 0; r < e->group->world->size; r++) {
+    if (all[r].streams && *first_streaming < 0) *first_streaming = r;
     int chunk = all[r].chunk_tokens;
     if (all[r].blocks < e->limits.num_blocks) e->limits.num_blocks = all[r].blocks;
     if (all[r].host_blocks < e->limits.num_host_blocks) e->limits.num_host_blocks = all[r].host_blocks;
@@ -170,11 +178,28 @@ static tri_status agree_limits(tri_engine *e, tri_error *err) {
   return TRI_OK;
 }
 
+/* Warns where weights leave although nobody asked for that: each step takes as long as they take to come. */
+static void warn_streams(const tri_engine *e, const tri_ledger_config *lc) {
+  char shorter[80] = "";
+  int longest = tri_ledger_longest(&e->model, &e->shard, e->ckpt, &e->limits, e->num_lanes, lc,
+                                   e->limits.max_model_len - 1, true);
+  if (longest)
+    snprintf(shorter, sizeof shorter, "--max-model-len %d keeps all weights of this rank in memory, ", longest);
+  tri_log(TRI_LOG_WARN, "engine",
+          "weights have no room beside the KV cache of one sequence of max_model_len %d, and are streamed: %.1f MiB of "
+          "this rank's come in every step; %s--offload-weights none refuses such a start",
+          e->limits.max_model_len, (double)e->ledger.streamed / 0x1p20, shorter);
+}
+
 tri_status tri_engine_set_limits(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   tri_ledger_config lc = ledger_config(e, config);
   TRI_CHECK(tri_engine_agree(e->group, set_own(e, config, &lc, err), err));
   TRI_CHECK(enlarge_step(e, config, &lc, err));
   tell_whole(e);
   if (e->hiding_tokens > e->limits.max_num_batched_tokens) e->hiding_tokens = e->limits.max_num_batched_tokens;
-  return agree_limits(e, err);
+  int first_streaming;
+  TRI_CHECK(agree_limits(e, &first_streaming, err));
+  if (e->group->world->rank == first_streaming && !tri_offload_is_asked(&config->offload, lc.device))
+    warn_streams(e, &lc);
+  return TRI_OK;
 }

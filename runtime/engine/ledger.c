@@ -95,27 +95,49 @@ static int64_t most_blocks(const tri_limits *l, int num_lanes, int64_t blocks_pe
   return l->whole_sequences && step * num_lanes < full ? step * num_lanes : full;
 }
 
-/* Memory for the KV cache while weights are streamed: as much as was asked for; else what full slots need, of which a
- * host gives a fourth of what it has, and a device slots of some 2,048 tokens: sequences hide the link, weights that
- * stay make it shorter. A sequence of the longest fits in any case. */
-static int64_t streaming_kv(const tri_limits *limits, const tri_ledger_config *config, int64_t room, int64_t full,
-                            int64_t one, int64_t block) {
+/* Blocks of slots of some 2,048 tokens: more sequences than that are rare. */
+static int64_t usual_blocks(const tri_limits *limits, int64_t full) {
   enum { TOKENS = 2048 };
-  int64_t most = config->device ? (int64_t)limits->max_num_seqs * TOKENS / limits->block_size : room / 4 / block;
+  int64_t blocks = (int64_t)limits->max_num_seqs * TOKENS / limits->block_size;
+  return blocks < full ? blocks : full;
+}
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Bytes of the KV cache beyond one sequence of the longest, from the rest that everything else leaves: half of it on a
+ * device, a fourth on a host, but no more than makes the cache half of what is streamed, or than usual slots can use.
+ * docs/design/memory.md says why. */
+static int64_t share_of_rest(bool device, int64_t rest, int64_t streamed, int64_t one, int64_t usual) {
+  int64_t share = smaller(rest / (device ? 2 : 4), streamed - 2 * one);
+  return larger(smaller(share, usual - one), 0);
+}
+
+/* Memory for the KV cache while weights are streamed: what was asked for; else one sequence of the longest and its
+ * share of the rest, or what layers cannot use of that, of a host a fourth at most. */
+static int64_t streaming_kv(const tri_limits *limits, const tri_ledger_config *config, const tri_offload_room *weights,
+                            int64_t room, int64_t full, int64_t one, int64_t block) {
+  int64_t usual = usual_blocks(limits, full);
   if (config->num_kv_blocks) return config->num_kv_blocks * block;
   if (config->kv_bytes) return config->kv_bytes;
-  if (full < most) most = full;
-  return (most > one ? most : one) * block;
+  if (!config->memory) return larger(one, usual) * block;
+  int64_t rest = room - (int64_t)weights->usual - one * block, layers = (int64_t)(weights->most - weights->usual);
+  if (rest <= 0) return one * block;
+  int64_t streamed = (int64_t)weights->leave - smaller(rest, layers);
+  int64_t more = share_of_rest(config->device, rest, streamed, one * block, usual * block);
+  int64_t spare = config->device ? rest - layers : smaller(rest - layers, rest / 4);
+  return smaller(one + larger(more, spare) / block, full) * block;
 }
 
 /* Weights leave where that was asked for, or where they do not fit beside so many blocks, of which one sequence needs
  * `one`; but not those that take less than what reads of files go through. */
-static bool must_stream(const tri_ledger_config *config, size_t weights, int64_t room, int64_t blocks, int64_t one,
-                        int64_t block) {
+static bool must_stream(const tri_model_config *c, const tri_ledger_config *config, size_t weights, int64_t room,
+                        int64_t blocks, int64_t one, int64_t block) {
   bool given = config->num_kv_blocks || config->kv_bytes;
   if (!tri_offload_is_allowed(config->offload)) return false;
   if (tri_offload_is_asked(config->offload, config->device)) return true;
-  if (weights <= tri_offload_buffer_bytes()) return false;
+  if (c->encoder || c->seq2seq.on) return false;
+  if (!config->device && weights <= tri_offload_buffer_bytes()) return false;
   return room < 0 || blocks * block > room || (blocks < one && !given);
 }
 
@@ -130,16 +152,15 @@ static tri_status count_common(const tri_model_config *c, const tri_shard *s, co
   return TRI_OK;
 }
 
-/* Decides what of the weights stays, and counts it. others: bytes of everything but weights and KV cache. */
+/* Decides what of the weights stays, and counts it. room: for weights and their reads. */
 static tri_status stream_weights(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                                 const tri_weight_map *m, const tri_ledger_config *config, int64_t others, int64_t kv,
-                                 tri_ledger *l, tri_error *err) {
+                                 const tri_weight_map *m, const tri_ledger_config *config, int64_t room, tri_ledger *l,
+                                 tri_error *err) {
   tri_tiers *t = NULL;
-  int64_t room = config->memory - others - kv, most = config->memory / 5 * 4;
+  int64_t most = config->memory / 5 * 4;
   if (!config->device && room > most) room = most; /* a host has other work */
   if (!config->memory) room = INT64_MAX / 2;
-  if (room < 0) room = 0;
-  l->weights_room = (size_t)room;
+  l->weights_room = (size_t)larger(room, 0);
   TRI_CHECK(tri_offload_plan(config->offload, c, m, s->layers.count, l->weights_room, config->device, &t, err));
   l->streams = t->num_streamed > 0;
   l->streamed = t->streamed;
@@ -151,22 +172,27 @@ static tri_status stream_weights(const tri_model_config *c, const tri_shard *s, 
   return st;
 }
 
+/* Counts the least that streamed weights take, for which there is no room. */
+static void count_least(const tri_weight_map *m, const tri_offload_room *r, bool device, tri_ledger *l) {
+  l->streams = true;
+  l->ring = r->ring;
+  l->weights = r->stays + r->ring;
+  l->streamed = m->bytes - r->stays;
+  l->reads = device ? 0 : tri_offload_buffer_bytes();
+}
+
+/* A cache of a size that was given holds less than one sequence. */
 static tri_status too_few_blocks(const tri_limits *limits, const tri_ledger_config *config, const tri_ledger *l,
-                                 int64_t one, int64_t room, tri_error *err) {
-  const char *more = "more memory";
-  int64_t block = (int64_t)l->block_bytes;
-  char bytes[100];
-  if (!config->device && one <= room / block) {
-    snprintf(bytes, sizeof bytes, "--kv-cache-memory-bytes %lld (without it a fourth of what is free)",
-             (long long)(one * block));
-    more = bytes;
-  }
-  if (config->kv_bytes) more = "more --kv-cache-memory-bytes";
-  if (config->num_kv_blocks) more = "more --num-kv-blocks-override";
+                                 int64_t one, tri_error *err) {
+  char more[80];
+  if (config->num_kv_blocks)
+    snprintf(more, sizeof more, "--num-kv-blocks-override %lld", (long long)one);
+  else
+    snprintf(more, sizeof more, "--kv-cache-memory-bytes %lld", (long long)(one * (int64_t)l->block_bytes));
   return tri_fail(err, TRI_NO_CAPACITY, "max_model_len",
-                  "%lld KV blocks of %d tokens hold less than one sequence of max_model_len %d: give %s or a smaller "
-                  "--max-model-len",
-                  (long long)l->num_blocks, limits->block_size, limits->max_model_len, more);
+                  "%lld KV blocks of %d tokens hold less than one sequence of max_model_len %d: give %s or more, or "
+                  "--max-model-len %lld or less",
+                  (long long)l->num_blocks, limits->block_size, limits->max_model_len, more, (long long)l->kv_tokens);
 }
 
 static int64_t count(const tri_ledger *l, const tri_ledger_config *config) {
@@ -217,20 +243,22 @@ static tri_status count_others(const tri_model_config *c, const tri_shard *s, co
   return TRI_OK;
 }
 
-/* Blocks for the room that weights and everything else leave. */
-static int64_t blocks_for(const tri_ledger_config *config, int64_t room, int64_t full, int64_t block) {
+/* Blocks for the room that weights and everything else leave: not less than one sequence of the longest takes. */
+static int64_t blocks_for(const tri_ledger_config *config, int64_t room, int64_t full, int64_t one, int64_t block) {
   if (config->num_kv_blocks) return config->num_kv_blocks;
   if (config->kv_bytes) return config->kv_bytes / block;
   /* A device is there for nothing else; a host has other work, and a page cache to keep. */
   int64_t most = config->device ? room : room / 4;
-  if (room <= 0) most = 0;
-  return config->memory && full * block > most ? most / block : full;
+  return config->memory && full * block > most ? larger(most / block, one) : full;
 }
 
-static tri_status does_not_fit(const tri_ledger_config *config, const tri_ledger *l, tri_error *err) {
-  char lines[TRI_LEDGER_TEXT], memory[TRI_MEMORY_TEXT];
+static tri_status does_not_fit(const tri_limits *limits, const tri_ledger_config *config, const tri_ledger *l,
+                               int64_t one, tri_error *err) {
+  char lines[TRI_LEDGER_TEXT], memory[TRI_MEMORY_TEXT], cache[80] = "";
   tri_ledger_text(l, lines);
-  return tri_fail(err, TRI_NO_CAPACITY, "memory", "%s exceed the %s that this rank may use", lines,
+  if (l->num_blocks == one)
+    snprintf(cache, sizeof cache, " for one sequence of max_model_len %d", limits->max_model_len);
+  return tri_fail(err, TRI_NO_CAPACITY, "memory", "%s%s exceed the %s that this rank may use", lines, cache,
                   tri_memory_text((uint64_t)config->memory, memory));
 }
 
@@ -260,24 +288,30 @@ static tri_status make(const tri_model_config *c, const tri_shard *s, const tri_
   int64_t one = blocks_of_one(c, limits), full = most_blocks(limits, num_lanes, one), block = (int64_t)l.block_bytes;
   int64_t others = count(&l, config), kv = 0;
   int64_t room = config->memory ? config->memory - others - (int64_t)l.weights : INT64_MAX;
-  if (must_stream(config, m.bytes, room, blocks_for(config, room, full, block), one, block)) {
+  if (must_stream(c, config, m.bytes, room, blocks_for(config, room, full, one, block), one, block)) {
+    tri_offload_room r;
     tri_limits chunked = *limits;
     chunked.chunk_tokens = l.chunk_tokens = tri_offload_chunk(config->offload, c, s->p, config->device);
     TRI_TRY(count_others(c, s, &chunked, num_lanes, config, &l, err));
     others = count(&l, config);
-    kv = streaming_kv(limits, config, config->memory - others, full, one, block);
-    TRI_TRY(stream_weights(c, s, ckpt, &m, config, others, kv, &l, err));
+    int64_t left = config->memory - others;
+    TRI_TRY(tri_offload_find_room(config->offload, &m, s->layers.count, config->device, &r));
+    kv = streaming_kv(limits, config, &r, left, full, one, block);
+    if (config->memory && config->offload->gpu_layers <= 0 && left - kv < (int64_t)r.least)
+      count_least(&m, &r, config->device, &l);
+    else
+      TRI_TRY(stream_weights(c, s, ckpt, &m, config, left - kv, &l, err));
   }
   if (config->memory) room = config->memory - others - (int64_t)(l.weights + l.reads);
-  l.num_blocks = l.streams ? kv / block : blocks_for(config, room, full, block);
+  l.num_blocks = l.streams ? kv / block : blocks_for(config, room, full, one, block);
   if (l.num_blocks > INT32_MAX / limits->block_size) l.num_blocks = INT32_MAX / limits->block_size;
   l.kv = (size_t)(l.num_blocks * block);
   l.kv_tokens = l.num_blocks * limits->block_size;
   *out = l;
-  if (room < 0 || l.num_blocks * block > room)
-    st = does_not_fit(config, &l, err);
-  else if (l.num_blocks < one)
-    st = too_few_blocks(limits, config, &l, one, room, err);
+  if (l.num_blocks < one)
+    st = too_few_blocks(limits, config, &l, one, err);
+  else if (room < 0 || l.num_blocks * block > room)
+    st = does_not_fit(limits, config, &l, one, err);
 cleanup:
   tri_weight_map_free(&m);
   return st;
@@ -288,8 +322,10 @@ cleanup:
 static int64_t kept_kv(const tri_model_config *c, const tri_limits *limits, int num_lanes,
                        const tri_ledger_config *config, const tri_ledger *without) {
   int64_t one = blocks_of_one(c, limits), full = most_blocks(limits, num_lanes, one), kv = (int64_t)without->kv;
-  int64_t least = streaming_kv(limits, config, kv, full, one, (int64_t)without->block_bytes);
-  return least < kv ? least : kv;
+  int64_t least = larger(one, usual_blocks(limits, full)) * (int64_t)without->block_bytes;
+  if (config->kv_bytes) least = config->kv_bytes;
+  if (config->num_kv_blocks) least = kv;
+  return smaller(least, kv);
 }
 
 /* Returns the most experts of each layer for which a device has room beside the host's and the KV cache; *l is the
@@ -385,17 +421,17 @@ void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]) {
   if (l->reserve)
     snprintf(device, sizeof device, " + workspace %s + reserve %s", tri_memory_text(l->workspace, workspace),
              tri_memory_text(l->reserve, reserve));
-  char exchange[TRI_MEMORY_TEXT], rows[64] = "", streamed[TRI_MEMORY_TEXT], reads[TRI_MEMORY_TEXT], beside[100] = "";
-  if (l->streams)
-    snprintf(beside, sizeof beside, " (beside %s that are streamed) + reads %s", tri_memory_text(l->streamed, streamed),
-             tri_memory_text(l->reads, reads));
+  char exchange[TRI_MEMORY_TEXT], rows[64] = "", streamed[TRI_MEMORY_TEXT], reads[TRI_MEMORY_TEXT], beside[64] = "",
+                                  buffers[64] = "";
+  if (l->streams) snprintf(beside, sizeof beside, " (%s are streamed)", tri_memory_text(l->streamed, streamed));
+  if (l->reads) snprintf(buffers, sizeof buffers, " + reads %s", tri_memory_text(l->reads, reads));
   char pool[TRI_MEMORY_TEXT], waiting[64] = "";
   if (l->host_kv && !l->reserve)
     snprintf(waiting, sizeof waiting, " + KV blocks of sequences that wait %s", tri_memory_text(l->host_kv, pool));
   char experts[TRI_MEMORY_TEXT], hot[64] = "";
   if (l->hot) snprintf(hot, sizeof hot, " + experts %s", tri_memory_text(l->hot, experts));
   if (l->exchange) snprintf(rows, sizeof rows, " + exchange %s", tri_memory_text(l->exchange, exchange));
-  snprintf(out, TRI_LEDGER_TEXT, "weights %s%s%s + activations %s%s%s + KV cache %s%s",
-           tri_memory_text(l->weights, weights), beside, hot, tri_memory_text(l->activations, activations), device,
-           rows, tri_memory_text(l->kv, kv), waiting);
+  snprintf(out, TRI_LEDGER_TEXT, "weights %s%s%s%s + activations %s%s%s + KV cache %s%s",
+           tri_memory_text(l->weights, weights), beside, buffers, hot, tri_memory_text(l->activations, activations),
+           device, rows, tri_memory_text(l->kv, kv), waiting);
 }

@@ -47,8 +47,8 @@ typedef struct tri_ledger {
   tri_dtype product_type;            /* of what goes into products; other activations are float32 */
 } tri_ledger;
 
-/* ckpt may be NULL (dummy weights). TRI_NO_CAPACITY, with the numbers, when it does not fit. limits->num_blocks is not
- * read. */
+/* ckpt may be NULL (dummy weights). TRI_NO_CAPACITY, with the numbers, when it does not fit: *out then has what would
+ * be needed at least. limits->num_blocks is not read. */
 tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                            const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
                            tri_error *err);

@@ -118,10 +118,44 @@ static size_t sum_parts(const tri_weight_map *m, int num_parts) {
   return all;
 }
 
+/* Fills the config of a plan of tiers but for its room and the error's field. Returns what always stays, with the
+ * buffers of reads. */
+static size_t tiers_config(const tri_offload_config *o, const tri_weight_map *m, int num_layers, bool device,
+                           tri_tiers_config *out) {
+  int num_parts = num_layers * TRI_LAYER_PARTS;
+  size_t parts = sum_parts(m, num_parts), leave = (size_t)o->bytes < parts ? (size_t)o->bytes : parts;
+  *out = (tri_tiers_config){.part_bytes = m->part_bytes,
+                            .num_parts = num_parts,
+                            .max_resident = parts - leave,
+                            .keep_layers = o->gpu_layers < num_layers ? o->gpu_layers : num_layers,
+                            .ring_parts = o->ring_parts ? o->ring_parts : TRI_OFFLOAD_RING_PARTS};
+  return m->bytes - parts + (device ? 0 : tri_offload_buffer_bytes());
+}
+
+tri_status tri_offload_find_room(const tri_offload_config *o, const tri_weight_map *m, int num_layers, bool device,
+                                 tri_offload_room *out) {
+  tri_tiers_config tc;
+  size_t beside = tiers_config(o, m, num_layers, device, &tc), least, usual, most, ring;
+  TRI_CHECK(tri_tiers_room(&tc, &least, &ring, &usual, &most));
+  *out = (tri_offload_room){.least = beside + least, .usual = beside + usual, .most = beside + most, .ring = ring};
+  out->stays = out->least - ring - (device ? 0 : tri_offload_buffer_bytes());
+  out->leave = m->bytes - out->stays;
+  return TRI_OK;
+}
+
+static tri_status too_little_in_cpu(const tri_offload_config *o, const tri_offload_room *r, tri_error *err) {
+  return tri_fail(err, TRI_NO_CAPACITY, "max_in_cpu",
+                  "--max-in-cpu %.1f MiB is less than the %.1f MiB that weights take at least: %.1f MiB that stay "
+                  "(embeddings, norms), a ring of %.1f MiB for the others, and buffers of %.1f MiB for reads",
+                  (double)o->max_in_cpu / 0x1p20, (double)r->least / 0x1p20, (double)r->stays / 0x1p20,
+                  (double)r->ring / 0x1p20, (double)(r->least - r->stays - r->ring) / 0x1p20);
+}
+
 tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config *c, const tri_weight_map *m,
                             int num_layers, size_t room, bool device, tri_tiers **out, tri_error *err) {
-  int num_parts = num_layers * TRI_LAYER_PARTS;
-  size_t parts = sum_parts(m, num_parts), beside = m->bytes - parts + (device ? 0 : tri_offload_buffer_bytes());
+  tri_offload_room r;
+  tri_tiers_config tc;
+  size_t beside = tiers_config(o, m, num_layers, device, &tc);
   if (c->encoder || c->seq2seq.on)
     return tri_fail(err, TRI_UNSUPPORTED, "offload_weights",
                     "only the weights of decoders are streamed, and %s is none: it must fit into memory",
@@ -130,24 +164,13 @@ tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config 
     return tri_fail(err, TRI_NO_CAPACITY, "offload_weights",
                     "the weights do not fit into this host's memory, which is the backend's, too: --offload-weights "
                     "nvme streams them from files");
-  const char *bound = "memory";
   if (!device && o->max_in_cpu && (size_t)o->max_in_cpu < room) {
     room = (size_t)o->max_in_cpu;
-    bound = "max_in_cpu";
+    tc.bound = "max_in_cpu";
+    TRI_CHECK(tri_offload_find_room(o, m, num_layers, device, &r));
+    if (room < r.least && tc.keep_layers <= 0) return too_little_in_cpu(o, &r, err);
   }
-  if (room < beside)
-    return tri_fail(err, TRI_NO_CAPACITY, bound,
-                    "%.1f MiB of weights cannot be streamed (embeddings, norms and what reads go through), and there "
-                    "are %.1f MiB for weights",
-                    (double)beside / 0x1p20, (double)room / 0x1p20);
-  size_t leave = (size_t)o->bytes < parts ? (size_t)o->bytes : parts;
-  tri_tiers_config tc = {.part_bytes = m->part_bytes,
-                         .num_parts = num_parts,
-                         .room = room - beside,
-                         .bound = bound,
-                         .max_resident = parts - leave,
-                         .keep_layers = o->gpu_layers < num_layers ? o->gpu_layers : num_layers,
-                         .ring_parts = o->ring_parts ? o->ring_parts : TRI_OFFLOAD_RING_PARTS};
+  tc.room = room > beside ? room - beside : 0;
   return tri_tiers_plan(&tc, out, err);
 }
 

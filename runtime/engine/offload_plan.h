@@ -73,6 +73,20 @@ size_t tri_offload_host_room(const tri_offload_config *o, int sharing);
 /* Refuses, with TRI_NO_CAPACITY, more KV blocks of a device's rank than the host has memory for. */
 tri_status tri_offload_check_host_kv(const tri_offload_config *o, int sharing, tri_error *err);
 
+/* The room for all weights, as tri_offload_plan takes it, in bytes. */
+typedef struct tri_offload_room {
+  size_t least; /* less is refused: what always stays, what is to stay, a ring of two parts, buffers of reads */
+  size_t usual; /* that with a ring of the usual size */
+  size_t most;  /* more would not be used */
+  size_t stays; /* of the least: matrices of embedding and head, norms, and layers that are to stay */
+  size_t ring;  /* of the least */
+  size_t leave; /* bytes of all layers' parts but for those that are to stay */
+} tri_offload_room;
+
+/* Sets *out for the weights of a model that can be streamed. m: without tiers. TRI_NO_MEMORY. */
+tri_status tri_offload_find_room(const tri_offload_config *o, const tri_weight_map *m, int num_layers, bool device,
+                                 tri_offload_room *out);
+
 /* room: bytes of the backend's memory for all weights and, unless it is a device, the buffers of their reads. m:
  * without tiers. Fails as tri_tiers_plan does, and with TRI_UNSUPPORTED where the model cannot be streamed. */
 tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config *c, const tri_weight_map *m,

@@ -99,6 +99,36 @@ static bool choose(tri_tiers *t, const tri_tiers_config *c, int ring_parts) {
   return fits(t, c, ring_parts);
 }
 
+/* Streams as much as may ever be streamed. */
+static void stream_all(tri_tiers *t, const tri_tiers_config *c) {
+  if (c->keep_layers < 0)
+    keep_share(t, c, 0);
+  else
+    keep_layers(t, c, c->keep_layers);
+}
+
+tri_status tri_tiers_room(const tri_tiers_config *config, size_t *least, size_t *ring, size_t *usual, size_t *most) {
+  tri_tiers *t = NULL;
+  tri_tiers_config c = *config;
+  size_t all = 0;
+  tri_status st = make(c.num_parts, &t);
+  if (st != TRI_OK) goto cleanup;
+  c.room = SIZE_MAX;
+  stream_all(t, &c);
+  fits(t, &c, 2);
+  *ring = t->ring_bytes;
+  *least = t->resident + t->ring_bytes;
+  fits(t, &c, c.ring_parts);
+  *usual = *most = t->resident + t->ring_bytes;
+  if (c.keep_layers >= 0) goto cleanup;
+  for (int i = 0; i < c.num_parts; i++) all += c.part_bytes[i];
+  *most = c.max_resident < all ? c.max_resident + t->ring_bytes : all;
+  if (*most < *usual) *most = *usual;
+cleanup:
+  tri_tiers_free(t);
+  return st;
+}
+
 static tri_status too_little(tri_tiers *t, const tri_tiers_config *c, tri_error *err) {
   const double mib = 0x1p20;
   double room = (double)c->room / mib;
@@ -108,7 +138,7 @@ static tri_status too_little(tri_tiers *t, const tri_tiers_config *c, tri_error 
                     "for weights",
                     c->keep_layers, (double)t->resident / mib, (double)t->ring_bytes / mib, room);
   return tri_fail(err, TRI_NO_CAPACITY, c->bound ? c->bound : "memory",
-                  "two parts of streamed weights take %.1f MiB, and there are %.1f MiB for weights",
+                  "two parts of streamed weights take %.1f MiB, and there are %.1f MiB for them",
                   (double)t->ring_bytes / mib, room);
 }
 

@@ -43,4 +43,9 @@ typedef struct tri_tiers {
 tri_status tri_tiers_plan(const tri_tiers_config *config, tri_tiers **out, tri_error *err);
 void tri_tiers_free(tri_tiers *t); /* NULL is fine */
 
+/* Sets *least to the room with which a plan succeeds: the layers that are to stay, and *ring bytes of a ring of two
+ * parts; *usual to that with a ring of as many parts as are wanted; *most to the room beyond which hardly more stays.
+ * The config's room is not read. TRI_NO_MEMORY. */
+tri_status tri_tiers_room(const tri_tiers_config *config, size_t *least, size_t *ring, size_t *usual, size_t *most);
+
 #endif

@@ -20,15 +20,14 @@ refused 2 'keeps all weights' --offload-weights none --gpu-layers 1
 refused 3 "this host's memory" --offload-weights cpu --gpu-layers 0 --backend cpu
 "$BIN/trireme" plan --model "$MODEL" --offload-weights cpu --gpu-layers 0 --backend cpu >"$RUN/plan" 2>&1 && fail "plan says that it fits: $(cat "$RUN/plan")"
 refused 3 'nvme-path DIR says' --gpu-layers 0 --quantization int8 --backend cpu
-refused 3 'weights cannot be streamed.* -- max_in_cpu' --max-in-cpu 32900K --backend cpu
-refused 3 'two parts of streamed weights take.* -- max_in_cpu' --max-in-cpu 33400K --backend cpu
+refused 3 'max-in-cpu 32.1 MiB is less than the 32.9 MiB that weights take at least: 0.2 MiB that stay (embeddings, norms), a ring of 0.7 MiB for the others, and buffers of 32.1 MiB for reads' --max-in-cpu 32900K --backend cpu
 refused 3 "there is no folder .*packs/none" --gpu-layers 0 --quantization int8 --nvme-path "$RUN/packs/none" --backend cpu
 refused 3 "there is no folder .*packs/none" --gpu-layers 0 --quantization int8 --nvme-path "$RUN/packs,$RUN/packs/none" --backend cpu
 refused 3 "the folder .*packs for packs is named twice" --gpu-layers 0 --quantization int8 --nvme-path "$RUN/packs,$RUN/packs" --backend cpu
 
 # More memory would not help, and plan does not say so.
 "$BIN/trireme" plan --model "$MODEL" --max-in-cpu 33400K --backend cpu >"$RUN/plan" 2>&1
-grep -q 'for weights (max_in_cpu)$' "$RUN/plan" || fail "plan does not name what is too small: $(cat "$RUN/plan")"
+grep -q 'for reads (max_in_cpu)$' "$RUN/plan" || fail "plan does not name what is too small: $(cat "$RUN/plan")"
 
 # Nothing is asked for, and the model has no room: what stays, what is read, and how long that takes. plan says the same.
 "$BIN/trireme" plan --model "$MODEL" --memory-per-rank 240M --backend cpu >"$RUN/plan" || fail "no plan: $(cat "$RUN/plan")"
@@ -290,6 +289,24 @@ if [ -n "${1-}" ]; then
   on_device "each brings over its own link 1/2 of them, and takes the rest from the others' devices" -dp 2 --replicas 1 --max-in-cpu 1M
   predict --backend cuda --gpu-layers 0 -dp 2 --replicas 1 | grep -q ', of which it brings over its own link 1/2 of [0-9.]* MiB that 2 shards of its host have in common$' || fail "plan does not say what devices bring for each other: $(predict --backend cuda --gpu-layers 0 -dp 2 --replicas 1)"
   refused 3 "MiB of the host's memory are for them" --backend cuda --gpu-layers 0 --offload-weights cpu --max-in-cpu 2M
+  # Nothing is said, and the memory has room for two parts of layers at a time: in every layout a start streams, warns and answers.
+  for layout in "-tp 1" "-tp 2" "-pp 2"; do
+    export FAKE_MEMORY=4000000000
+    # shellcheck disable=SC2086
+    FAKE_MEMORY=$("$BIN/trireme" plan --model "$MODEL" --backend cuda --json --memory-per-rank 4G --gpu-layers 0 --offload-prefetch-step 2 --max-num-batched-tokens 8192 --dtype float32 $layout | python3 -c '
+import json, sys
+ranks = json.load(sys.stdin)["ranks"]
+lines = "weights", "activations", "workspace", "reserve"
+print(max(sum(r[l] for l in lines) + r["kv_cache"] * 1024 // r["kv_tokens"] for r in ranks))')
+    : >"$RUN/log"
+    # shellcheck disable=SC2086
+    start_up --backend cuda --dtype float32 $layout
+    [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of a device that is too small: $layout"
+    grep -q 'WARN .*engine: weights have no room beside the KV cache of one sequence of max_model_len 1024, and are streamed: .*--offload-weights none refuses' "$RUN/log" ||
+      fail "no warning of weights that leave: $layout"
+    stop_cluster TERM
+  done
+  refused 3 'for one sequence of max_model_len 1024 exceed the .* that this rank may use; no max_model_len fits: give --max-num-batched-tokens 2048, --offload-weights auto' --backend cuda --dtype float32 --offload-weights none
   unset FAKE_MEMORY
   export LD_LIBRARY_PATH=$libraries
   BIN=$programs

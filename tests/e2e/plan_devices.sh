@@ -25,6 +25,7 @@ want() {
 
 llama=$DATA/checkpoints/llama experts=$DATA/checkpoints/mixtral_odd
 same llama --model "$llama" --devices 4 --memory-per-rank 1GiB --gpu-memory-utilization 1 <<'TABLE'
+assumed: NVIDIA H200, of which a rank may use 1024.0 MiB (--memory-per-rank); rates as measured on one; --device h200, h100, a100, l40s or b200 plans for another
 llama: 4 layers, hidden 64, 8 heads over 2 KV heads, vocabulary 509
 backend cuda: 4 devices on 1 host, 1024.0 MiB for each rank, 256 tokens per sequence
 machine: a rank reads 1000 GB/s at best (as given), products 100 TFLOP/s (as given)
@@ -43,6 +44,7 @@ predicted, with 256 keys for each sequence that decodes:
 * the most tokens per second; a prompt has 256 tokens
 TABLE
 same experts --model "$experts" --devices 8 --nnodes 2 --memory-per-rank 1GiB --gpu-memory-utilization 1 <<'TABLE'
+assumed: NVIDIA H200, of which a rank may use 1024.0 MiB (--memory-per-rank); rates as measured on one; --device h200, h100, a100, l40s or b200 plans for another
 mixtral: 3 layers, hidden 96, 6 heads over 3 KV heads, vocabulary 331, 5 experts, 2 for each token
 backend cuda: 8 devices on 2 hosts, 1024.0 MiB for each rank, 192 tokens per sequence
 machine: a rank reads 1000 GB/s at best (as given), products 100 TFLOP/s (as given)
@@ -68,7 +70,7 @@ shards (-dp) on devices have been measured over two alone
 10 of 23 layouts that fit; --all shows the others
 TABLE
 
-want 0 '"fits":true,"layouts":\[{"flags":"-tp 1 --replicas 4"' --model "$llama" --devices 4 --memory-per-rank 1GiB --json
+want 0 '"fits":true,"fits_streamed":true,"layouts":\[{"flags":"-tp 1 --replicas 4"' --model "$llama" --devices 4 --memory-per-rank 1GiB --json
 want 0 '"sequences":1,"seconds":[0-9.e-]*,"tokens_per_s":[0-9.]*,"terms":{"reads":' --model "$llama" --devices 4 --memory-per-rank 1GiB --json
 [ "$("${plan[@]}" --model "$experts" --devices 24 --memory-per-rank 1GiB | grep -c '^[* ][! ]-tp')" = 10 ] || fail "not ten rows"
 rows=$("${plan[@]}" --model "$experts" --devices 24 --memory-per-rank 1GiB --all | grep -c '^[* ][! ]-tp')
@@ -86,8 +88,47 @@ want 2 '(context_len)' --model "$llama" --devices 4 --memory-per-rank 1GiB --con
 want 2 'devices is 2000; allowed are 0 to 1024' --model "$llama" --devices 2000
 want 3 'only steps of decoders are predicted, and bert is none (devices)' --model "$DATA/checkpoints/bert" --devices 2
 want 3 'the nearest, -tp [0-9]*.*, lacks [0-9.]* MiB a rank (memory)' --model "$llama" --devices 4 --memory-per-rank 100MiB
-want 3 '"fits":false,"layouts":\[{"flags":"[^"]*",[^{]*"fits":false,"missing":[1-9]' --model "$llama" --devices 4 --memory-per-rank 100MiB --json
-want 3 'memory-per-rank must say what the device has' --model "$llama" --devices 4
+want 3 '"fits":false,"fits_streamed":false,"layouts":\[{"flags":"[^"]*",[^{]*"fits":false,"missing":[1-9]' --model "$llama" --devices 4 --memory-per-rank 100MiB --json
+want 0 '^assumed: NVIDIA H200, of which a rank may use 128102.4 MiB; ' --model "$llama" --devices 4
+
+# Devices that are not here, by their kind: the first line says what is taken for granted.
+plan=("$BIN/trireme" plan)
+want 0 '^for NVIDIA H100 (80 GB), of which a rank may use 71884.8 MiB; rates as measured on one$' --model "$llama" --devices 2 --device h100
+grep -q '^machine: a rank reads 3010 GB/s at best (NVIDIA H100 (80 GB), as measured), products 806 TFLOP/s ' "$RUN/got" || fail "not an H100's rates"
+want 0 '^for NVIDIA A100 (80 GB), .*; rates by its data sheet$' --model "$llama" --devices 2 --device a100
+want 0 '^for NVIDIA H100 (80 GB), of which a rank may use 9000.0 MiB (--memory-per-rank)' --model "$llama" --device h100 --memory-per-rank 10000MiB
+want 2 'device is "tpu"; it can be h200, h100, a100, l40s, b200' --model "$llama" --device tpu
+want 2 'device h100 is a GPU, and --backend is cpu (device)' --model "$llama" --device h100 --backend cpu
+want 0 '^assumed: NVIDIA H200, ' --model "$llama" --devices 2 # GPUs without a word of a backend
+
+# Models larger than the memory, by the shapes of published ones: with defaults they are streamed, and plan says so.
+shape() { # NAME KEYS
+  mkdir "$RUN/$1"
+  echo "{\"torch_dtype\": \"bfloat16\", \"hidden_act\": \"silu\", \"tie_word_embeddings\": false, \"num_key_value_heads\": 8, $2}" >"$RUN/$1/config.json"
+}
+shape l70 '"model_type": "llama", "vocab_size": 128256, "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 5e5'
+shape l8 '"model_type": "llama", "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 5e5'
+shape mixtral '"model_type": "mixtral", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_local_experts": 8, "num_experts_per_tok": 2'
+disk=(--max-in-cpu 200G)
+want 0 '^fits streamed, [0-9.]* s a step at least: ' --model "$RUN/l70" --device h100 "${disk[@]}"
+want 0 '^fits streamed, in steps of a length that is not known here (--disk-bandwidth): ' --model "$RUN/l70" --device h100 --max-in-cpu 20G
+want 0 '^with all weights in memory it is 29376$' --model "$RUN/l8" --backend cuda --memory-per-rank 24GB "${disk[@]}"
+want 0 '"fits":true,"streamed":true,' --model "$RUN/l8" --backend cuda --memory-per-rank 24GB "${disk[@]}" --json
+want 3 'plan: does not fit: .* exceed the 20599.4 MiB that this rank may use; the longest max_model_len that fits is 29376: give --max-model-len 29376, --offload-weights auto' \
+  --model "$RUN/l8" --backend cuda --memory-per-rank 24GB --offload-weights none
+want 0 '^no layout keeps all weights in memory; -tp 2 fits streamed: [0-9.]* MiB of a rank.s weights come in every step$' --model "$RUN/l70" --devices 2 --device h100
+want 3 'no layout of 2 devices fits' --model "$RUN/l70" --devices 2 --device h100 --offload-weights none
+
+# The shipped files start with the models that they name.
+configs=$SRC/cluster-configs
+want 0 '^fits streamed, ' --config "$configs/streamed-gpu.yaml" --model "$RUN/l70" --device h200 "${disk[@]}"
+want 0 '^fits streamed, ' --config "$configs/streamed-gpu.yaml" --model "$RUN/l70" --device h100 "${disk[@]}"
+want 0 '^fits streamed, ' --config "$configs/streamed-nvme.yaml" --model "$RUN/l70" --device h100 --hosts a:1 --disk-bandwidth 7GB
+want 0 '^fits streamed, ' --config "$configs/streamed-cpu.yaml" --model "$RUN/l8" --memory-per-rank 16GB --max-model-len 8192 --hosts a:1 --disk-bandwidth 3GB
+want 0 '^fits: ' --config "$configs/experts-24gb.yaml" --model "$RUN/mixtral" --device h100 --memory-per-rank 24G --host-bandwidth 200GB
+want 0 '^fits: ' --config "$configs/experts-1node.yaml" --model "$RUN/mixtral" --device h100
+want 0 '^fits: ' --config "$configs/1node-8ranks.yaml" --model "$RUN/l70" --device h100
+want 0 '^fits: ' --config "$configs/2node-tp8-pp2.yaml" --model "$RUN/l70" --device h100
 
 # Of this host what it measures itself, in a moment; without --devices all is as ever.
 "$BIN/trireme" plan --backend cpu --model "$llama" --devices 2 >"$RUN/got" || fail "no layouts for a CPU"

@@ -10,7 +10,8 @@ cp "$1" "$RUN/bin/libcuda.so.1" # a driver's library that nobody calls
 export LD_LIBRARY_PATH=$RUN/bin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 BIN=$RUN/bin file=$RUN/trireme/machine.json
 measured() { "$BIN/trireme" plan --backend cuda --model "$MODEL" --devices 2 --memory-per-rank 1GiB; }
-measured | grep -q "best (an NVIDIA H200's)" || fail "a device without figures: $(measured)"
+measured | grep -q '^for the devices of this host$' || fail "the devices of another host: $(measured)"
+measured | grep -q "best (NVIDIA H200, as measured)" || fail "a device without figures: $(measured)"
 start_up --backend cuda --threads 2
 "$BIN/trireme" bench serve --num-prompts 2 --random-input-len 8 --random-output-len 4 >"$RUN/bench" 2>&1 || fail "$(cat "$RUN/bench")"
 for _ in $(seq 50); do
@@ -23,5 +24,5 @@ measured | grep -q '^machine: .* at best (measured by a worker), products .* (me
 sed -i 's/"read_bytes_per_s": [0-9.e+]*/"read_bytes_per_s": null/' "$file"
 measured >"$RUN/got" 2>&1
 grep -q "machine.json: Imitation, sm_00.read_bytes_per_s must be a number above 0: the file is not used" "$RUN/got" || fail "a malformed file: $(cat "$RUN/got")"
-grep -q "best (an NVIDIA H200's)" "$RUN/got" || fail "a malformed file is used"
+grep -q "best (NVIDIA H200, as measured)" "$RUN/got" || fail "a malformed file is used"
 echo "figures are left, used, and refused where they are malformed"

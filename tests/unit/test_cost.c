@@ -168,7 +168,7 @@ END_TEST
 
 /* DeepSpeed-MoE, section 5.3: p ranks with tensor groups of L exchange in O(p / L) + O(L), not in O(p). */
 START_TEST(the_coordinated_exchange) {
-  tri_machine m = tri_machine_make(tri_h200_ceilings, true, 0);
+  tri_machine m = tri_machine_make(tri_device_kind_of("h200")->best, tri_device_kind_of("h200"), 0);
   for (int tp = 2; tp <= 8; tp *= 2)
     for (int ranks = 32; ranks <= 256; ranks *= 2) {
       tri_parallel p = {.tp = tp, .pp = 1, .dp = ranks / tp, .ep = ranks};
@@ -283,7 +283,7 @@ START_TEST(rates_of_this_host) {
   for (int i = 0; i < TRI_PRODUCT_ROWS; i++) ck_assert(isfinite(f.ops.products[i]) && f.ops.products[i] > 0);
   ck_assert(f.ops.products[TRI_PRODUCT_ROWS - 1] > f.ops.products[0]);
   ck_assert(f.ops.attention > 0 && f.ops.queries > 0 && f.ops.op_s > 0 && f.ops.element_s > 0);
-  tri_machine m = tri_machine_make(f.best, false, 1);
+  tri_machine m = tri_machine_make(f.best, NULL, 1);
   tri_machine_take_ops(&m, &f.ops);
   near(tri_cost_product_rate(&m, 1), f.ops.products[0], "one row");
   s.sample.num_products = 0;

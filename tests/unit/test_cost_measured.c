@@ -93,7 +93,7 @@ static double predict(const struct row *r) {
                      TRI_OK);
     compute_all_rows(&stages[p.pp_rank]);
   }
-  tri_cost_model m = {.machine = tri_machine_make(tri_h200_ceilings, true, 8),
+  tri_cost_model m = {.machine = tri_machine_make(tri_device_kind_of(NULL)->best, tri_device_kind_of(NULL), 8),
                       .p = p,
                       .hidden_size = (int)c.hidden_size,
                       .stages = stages};
@@ -129,7 +129,7 @@ START_TEST(measured_on_a_cpu) {
   ck_assert_int_eq(tri_cost_share_add(&c, &s, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE, TRI_F32, &stage, &err), TRI_OK);
   compute_all_rows(&stage);
   tri_ceilings best = {200.2e6 / 6.8e-3, 512 * stage.dense_flops / 0.509};
-  tri_cost_model m = {.machine = tri_machine_make(best, false, 1),
+  tri_cost_model m = {.machine = tri_machine_make(best, NULL, 1),
                       .p = {.tp = 1, .pp = 1},
                       .hidden_size = (int)c.hidden_size,
                       .stages = &stage};

@@ -68,16 +68,23 @@ START_TEST(kv_gets_what_is_left) {
   ck_assert_int_eq((int64_t)l.kv, kv);
   ck_assert_int_eq(make(&k, fixed(&host) + 4 * kv - 1, 0, false, &l, &err), TRI_OK);
   ck_assert_int_lt((int64_t)l.kv, kv);
-  /* A refusal for that names the option with which one sequence would fit, where it would. */
+  /* One sequence of the longest comes first, on a host as on a device. */
   int64_t one = (int64_t)host.block_bytes * 64 / 16;
-  char option[80];
-  snprintf(option, sizeof option, "--kv-cache-memory-bytes %lld ", (long long)one);
-  for (int fits = 0; fits < 2; fits++) {
-    ck_assert_int_eq(make(&k, fixed(&host) + one - !fits, 0, false, &l, &err), TRI_NO_CAPACITY);
-    ck_assert_str_eq(err.field, "max_model_len");
-    ck_assert_msg((strstr(err.message, option) != NULL) == fits, "%s", err.message);
-    ck_assert_int_eq(make(&k, fixed(&host) + one - !fits, one, false, &l, &err), fits ? TRI_OK : TRI_NO_CAPACITY);
+  for (int on_device = 0; on_device < 2; on_device++) {
+    int64_t least = fixed(on_device ? &device : &host) + one;
+    ck_assert_int_eq(make(&k, least, 0, on_device, &l, &err), TRI_OK);
+    ck_assert_int_eq((int64_t)l.kv, one);
+    ck_assert_int_eq(make(&k, least - 1, 0, on_device, &l, &err), TRI_NO_CAPACITY);
+    ck_assert_str_eq(err.field, "memory");
+    ck_assert_ptr_nonnull(strstr(err.message, " for one sequence of max_model_len 64 exceed the "));
   }
+  /* A size that was given and holds less is refused with the one that would do. */
+  char option[80];
+  snprintf(option, sizeof option, "give --kv-cache-memory-bytes %lld or more, or --max-model-len 48 or less",
+           (long long)one);
+  ck_assert_int_eq(make(&k, 2 * fixed(&host), one - 1, false, &l, &err), TRI_NO_CAPACITY);
+  ck_assert_str_eq(err.field, "max_model_len");
+  ck_assert_msg(strstr(err.message, option) != NULL, "%s", err.message);
   ck_assert_int_eq(make(&k, fixed(&device) + kv, 0, true, &l, &err), TRI_OK);
   ck_assert_int_eq((int64_t)l.kv, kv);
   ck_assert_int_eq(make(&k, fixed(&device) + kv - 1, 0, true, &l, &err), TRI_OK);

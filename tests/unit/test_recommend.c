@@ -140,7 +140,7 @@ static tri_recommend_config config_of(const tri_model_config *c, int devices, in
   tri_recommend_config config = {
       .model = c,
       .ledger = {.dtype = TRI_DTYPE_COUNT, .kv_dtype = TRI_F16, .memory = memory, .device = true},
-      .machine = tri_machine_make(tri_h200_ceilings, true, 8),
+      .machine = tri_machine_make(tri_device_kind_of("h200")->best, tri_device_kind_of("h200"), 8),
       .devices = devices,
       .context = 128,
       .prompt = 128};

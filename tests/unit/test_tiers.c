@@ -162,6 +162,44 @@ START_TEST(what_streams_is_spread) {
 }
 END_TEST
 
+/* A plan has room from the least on, and with the most for what it would keep of any room. */
+START_TEST(room_is_enough) {
+  uint64_t seed = 11;
+  for (int round = 0; round < 400; round++) {
+    size_t bytes[MOST], least, ring, usual, most, all = 0;
+    tri_tiers *t = NULL;
+    tri_error err = {0};
+    int layers = (int)number(&seed, MOST / TRI_LAYER_PARTS);
+    tri_tiers_config c = {.part_bytes = bytes,
+                          .num_parts = layers * TRI_LAYER_PARTS,
+                          .max_resident = SIZE_MAX,
+                          .keep_layers = round % 3 ? -1 : (int)number(&seed, (size_t)layers) - 1,
+                          .ring_parts = 4};
+    for (int i = 0; i < c.num_parts; i++) all += bytes[i] = number(&seed, 100000) + 1000;
+    if (round % 3 == 1) c.max_resident = all / 2;
+    ck_assert_int_eq(tri_tiers_room(&c, &least, &ring, &usual, &most), TRI_OK);
+    ck_assert(ring <= least && least <= usual && usual <= most);
+    c.room = least;
+    ck_assert_int_eq(tri_tiers_plan(&c, &t, &err), TRI_OK);
+    ck_assert(t->resident + t->ring_bytes <= least);
+    tri_tiers_free(t);
+    /* Where all is so little that it takes less than two parts and their alignment, it stays. */
+    c.room = least - 1;
+    if (c.keep_layers >= 0 || c.max_resident < all || all > c.room)
+      ck_assert_int_eq(tri_tiers_plan(&c, &t, &err), TRI_NO_CAPACITY);
+    size_t resident[2];
+    for (int larger = 0; larger < 2; larger++) {
+      c.room = larger ? SIZE_MAX / 2 : most;
+      ck_assert_int_eq(tri_tiers_plan(&c, &t, &err), TRI_OK);
+      resident[larger] = t->resident;
+      tri_tiers_free(t);
+    }
+    /* Those that stream then may need another ring than all of them do. */
+    ck_assert_uint_ge(resident[0] + ring, resident[1]);
+  }
+}
+END_TEST
+
 Suite *suite_tiers(void) {
   Suite *s = suite_create("tiers");
   TCase *t = tcase_create("tiers");
@@ -170,6 +208,7 @@ Suite *suite_tiers(void) {
   tcase_add_test(t, parts_in_a_ring_meet_nobody);
   tcase_add_test(t, rounds_are_even);
   tcase_add_test(t, what_stays_has_room);
+  tcase_add_test(t, room_is_enough);
   tcase_add_test(t, what_streams_is_spread);
   return s;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/topo.h"
+#include "runtime/engine/offload_options.h"
 #include "runtime/forward/kv_cache.h"
 #include "runtime/load/weights.h"
 #include "runtime/step/limits.h"
@@ -80,8 +81,9 @@ static void say(char source[64], const char *text) { snprintf(source, 64, "%s", 
 static void take_device_figures(const struct plan *p, struct plan_machine *m) {
   char path[PATH_MAX], device[TRI_MACHINE_NAME];
   tri_machine_figures f;
-  m->best = tri_h200_ceilings;
-  say(m->read_source, "an NVIDIA H200's");
+  m->best = p->kind->best;
+  snprintf(m->read_source, sizeof m->read_source, "%s, %s", p->kind->title,
+           p->kind->measured ? "as measured" : "by its data sheet");
   tri_machine_file_path(path);
   tri_machine_name(p->device, device);
   tri_dtype type = device[0] ? weight_type(p) : TRI_DTYPE_COUNT;
@@ -119,7 +121,7 @@ static tri_status find_host(const struct plan *p, const tri_cost_share *share, s
     say(m->host_source, "measured now");
     TRI_CHECK(tri_machine_measure(share, ranks, 0, &host, err));
   }
-  tri_machine machine = tri_machine_make(host.best, false, 0);
+  tri_machine machine = tri_machine_make(host.best, NULL, 0);
   m->machine.host_read_bytes_per_s = machine.read_bytes_per_s;
   m->machine.host_flops_per_s = machine.flops_per_s;
   return TRI_OK;
@@ -141,7 +143,7 @@ tri_status plan_find_machine(const struct plan *p, const tri_cost_share *share, 
     m->best.flops_per_s = o->flops;
     say(m->flops_source, "as given");
   }
-  m->machine = tri_machine_make(m->best, p->ledger.device, p->num_ranks);
+  m->machine = tri_machine_make(m->best, p->kind, p->num_ranks);
   if (host.ops.element_s > 0 && o->flops <= 0) tri_machine_take_ops(&m->machine, &host.ops);
   if (tri_offload_host_experts(&p->offload, p->ledger.device)) TRI_CHECK(find_host(p, share, m, err));
   tri_link *const near[] = {&m->machine.near_sum, &m->machine.near_exchange, &m->machine.near_transfer};
@@ -162,6 +164,7 @@ tri_status plan_devices(struct plan *p, tri_error *err) {
   tri_cost_share share;
   tri_recommendations r = {0};
   TRI_CHECK(check_options(p, err));
+  TRI_CHECK(tri_offload_of_options(v, &p->offload, err));
   p->num_ranks = p->o->devices / p->o->nnodes; /* of a host */
   p->layout.replicas = 1;
   TRI_CHECK(plan_find_backend(p, err));
@@ -178,6 +181,7 @@ tri_status plan_devices(struct plan *p, tri_error *err) {
                                  .ckpt = p->ckpt,
                                  .limits = p->limits,
                                  .ledger = p->ledger,
+                                 .offload = tri_offload_is_allowed(&p->offload) ? &p->offload : NULL,
                                  .machine = m.machine,
                                  .devices = p->o->devices,
                                  .context = (double)context,

@@ -7,10 +7,30 @@
 #include "runtime/base/pool.h"
 #include "runtime/base/topo.h"
 
-/* docs/performance.md, NVIDIA H200: a read-only sum 4.57 to 4.59 TB/s; cuBLAS's bfloat16 at 4096 alone. */
-const tri_ceilings tri_h200_ceilings = {4.57e12, 790e12};
+const char *const tri_device_kinds[] = {"h200", "h100", "a100", "l40s", "b200", NULL};
 
-const double tri_h200_link = 55e9; /* docs/performance.md, loading */
+/* A read-only sum and cuBLAS's bfloat16 products at 4096, where they were measured. Of the others' data sheets 0.9 of
+ * the memory's rate and 0.8 of the dense bfloat16 products, and of links what their nominal rate is to an H200's. */
+static const tri_device_kind kinds[] = {
+    {"h200", "NVIDIA H200", "H200", (int64_t)139 << 30, {4.57e12, 790e12}, 214e9, 55e9, true},
+    {"h100", "NVIDIA H100 (80 GB)", "H100", (int64_t)78 << 30, {3.01e12, 806e12}, 214e9, 55e9, true},
+    {"a100", "NVIDIA A100 (80 GB)", "A100", (int64_t)79 << 30, {0.9 * 2.039e12, 0.8 * 312e12}, 143e9, 27e9, false},
+    {"l40s", "NVIDIA L40S", "L40S", (int64_t)44 << 30, {0.9 * 864e9, 0.8 * 362e12}, 15e9, 27e9, false},
+    {"b200", "NVIDIA B200", "B200", (int64_t)178 << 30, {0.9 * 8e12, 0.8 * 2.25e15}, 428e9, 55e9, false},
+};
+_Static_assert(sizeof kinds / sizeof *kinds + 1 == sizeof tri_device_kinds / sizeof *tri_device_kinds, "one name each");
+
+const tri_device_kind *tri_device_kind_of(const char *name) {
+  for (size_t i = 0; name && i < sizeof kinds / sizeof *kinds; i++)
+    if (!strcmp(kinds[i].name, name)) return &kinds[i];
+  return &kinds[0];
+}
+
+const tri_device_kind *tri_device_kind_find(const char *tactics_key) {
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (strstr(tactics_key, kinds[i].driver_name)) return &kinds[i];
+  return &kinds[0];
+}
 
 /* docs/performance-log.md: the products of a token of the 8 billion shape read 15.0 GB in 3.66 ms, which is 0.90 of
  * 4.57 TB/s. One behind the other, products run at 640 TFLOP/s of 790 (docs/performance-log.md). Attention of a prompt
@@ -43,8 +63,13 @@ static const tri_machine host_links = {
     .far_transfer = {50e-6, 0, 1.25e9},
 };
 
-tri_machine tri_machine_make(tri_ceilings best, bool device, int ranks_per_host) {
+tri_machine tri_machine_make(tri_ceilings best, const tri_device_kind *kind, int ranks_per_host) {
+  bool device = kind != NULL;
   tri_machine m = device ? device_links : host_links;
+  if (device) {
+    m.near_sum.bytes_per_s = m.near_exchange.bytes_per_s = kind->link_bytes_per_s;
+    m.near_transfer.bytes_per_s *= kind->link_bytes_per_s / kinds[0].link_bytes_per_s;
+  }
   m.read_bytes_per_s = best.read_bytes_per_s * (device ? READ_SHARE : HOST_READ_SHARE);
   m.flops_per_s = best.flops_per_s * (device ? PRODUCT_SHARE : 1);
   if (!device) memcpy(m.row_shares, HOST_ROWS, sizeof HOST_ROWS);

@@ -12,14 +12,25 @@ typedef struct tri_ceilings {
   double read_bytes_per_s, flops_per_s;
 } tri_ceilings;
 
-/* One NVIDIA H200 with 16-bit weights (docs/performance.md). */
-extern const tri_ceilings tri_h200_ceilings;
+/* A kind of device that need not be here: docs/design/layouts.md has where each figure is from. */
+typedef struct tri_device_kind {
+  const char *name, *title, *driver_name;    /* "h100"; "NVIDIA H100 (80 GB)"; "H100" is a part of its driver's name */
+  int64_t memory;                            /* bytes that processes may have of it */
+  tri_ceilings best;                         /* with 16-bit weights */
+  double link_bytes_per_s, host_bytes_per_s; /* of its links to others of its host; of copies of pinned memory to it */
+  bool measured;                             /* all but the memory on such a device; else a share of its data sheet's */
+} tri_device_kind;
 
-/* The rates that our kernels reach of the ceilings, and the links of such machines. */
-tri_machine tri_machine_make(tri_ceilings best, bool device, int ranks_per_host);
+/* NULL-terminated; the first is assumed where none is named. */
+extern const char *const tri_device_kinds[];
+/* Returns the kind of a name that stands there; the first for NULL. */
+const tri_device_kind *tri_device_kind_of(const char *name);
+/* Returns the kind of a device by a backend's tactics_key; the first where it is none of them. */
+const tri_device_kind *tri_device_kind_find(const char *tactics_key);
 
-/* Copies of pinned memory to such a device, in bytes per second. */
-extern const double tri_h200_link;
+/* The rates that our kernels reach of the ceilings, and the links of such machines: of a host or, with a kind, of
+ * devices. */
+tri_machine tri_machine_make(tri_ceilings best, const tri_device_kind *kind, int ranks_per_host);
 
 /* The figures that were measured of a host. */
 typedef struct tri_host_figures {

@@ -5,6 +5,7 @@
 
 #include "runtime/base/version.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/ledger_refusal.h"
 #include "runtime/engine/offload_options.h"
 #include "runtime/forward/kv_cache.h"
 #include "runtime/model/expert_balance.h"
@@ -18,6 +19,11 @@ static const tri_option own_options[] = {
     {TRI_OPT(struct plan_options, memory), .name = "memory-per-rank", .max = TRI_MOST_BYTES, .fallback = "0",
      .metavar = "BYTES", .group = "Plan",
      .help = "what each rank may use; 0: what is free, of this host shared by the ranks, or on its device"},
+    {TRI_OPT(struct plan_options, device), .name = "device", .choices = tri_device_kinds, .metavar = "KIND",
+     .group = "Plan",
+     .help =
+         "GPUs that need not be here: memory, rates and links of an h200, h100, a100, l40s or b200; left out: those "
+         "that are here, else an h200 with --backend cuda or --devices"},
     {TRI_OPT(struct plan_options, hosts), .name = "hosts", .metavar = "H:N,...", .group = "Plan",
      .help = "hosts and ranks on each, as for trireme up: where each rank would be"},
     {TRI_OPT(struct plan_options, rebalance), .name = "rebalance", .metavar = "FILE", .group = "Plan",
@@ -37,7 +43,7 @@ static const tri_option own_options[] = {
      .group = "Layouts for a number of devices",
      .help =
          "rank the layouts that so many devices allow by what a token is predicted to take; 0: plan the one that is "
-         "asked for"},
+         "asked for. Without --backend cpu they are GPUs"},
     {TRI_OPT(struct plan_options, nnodes), .name = "nnodes", .min = 1, .max = 1024, .fallback = "1", .metavar = "N",
      .group = "Layouts for a number of devices", .help = "hosts that have equal parts of the devices"},
     {TRI_OPT(struct plan_options, all), .name = "all", .fallback = "false", .group = "Layouts for a number of devices",
@@ -47,13 +53,13 @@ static const tri_option own_options[] = {
      .help = "keys of each sequence that decodes; 0: 1024, or --max-model-len where that is less"},
     {TRI_OPT(struct plan_options, read_bandwidth), .name = "read-bandwidth", .letters = true, .min = 0, .max = 1e15,
      .fallback = "0", .metavar = "BYTES/S", .group = "Layouts for a number of devices",
-     .help = "what a plain read gets out of a rank's memory, as 4.57e12; 0: as measured, else an H200's"},
+     .help = "what a plain read gets out of a rank's memory, as 4.57e12; 0: as measured, else that of --device"},
     {TRI_OPT(struct plan_options, flops), .name = "flops", .min = 0, .max = 1e18, .fallback = "0", .metavar = "FLOP/S",
      .group = "Layouts for a number of devices",
-     .help = "the best rate of a rank's matrix products, as 790e12; 0: as measured, else an H200's"},
+     .help = "the best rate of a rank's matrix products, as 790e12; 0: as measured, else that of --device"},
     {TRI_OPT(struct plan_options, link_bandwidth), .name = "link-bandwidth", .letters = true, .min = 0, .max = 1e15,
      .fallback = "0", .metavar = "BYTES/S", .group = "Layouts for a number of devices",
-     .help = "of a rank's links inside a host; 0: an H200's 214e9, of CPUs 5e9"},
+     .help = "of a rank's links inside a host; 0: those of --device, 214e9 for an H200; of CPUs 5e9"},
     {TRI_OPT(struct plan_options, network_bandwidth), .name = "network-bandwidth", .letters = true, .min = 0,
      .max = 1e15, .fallback = "0", .metavar = "BYTES/S", .group = "Layouts for a number of devices",
      .help = "of each rank between hosts; 0: 50e9, of CPUs 1.25e9"},
@@ -124,8 +130,12 @@ static tri_status make_ranks(struct plan *p, const tri_limits *limits, bool firs
     at.tp_rank = rank % at.tp;
     at.dp_rank = rank / at.tp % at.dp;
     at.pp_rank = rank / at.tp / at.dp;
-    tri_status st = tri_shard_make(p->c, at, &r->shard, err);
-    if (st == TRI_OK) st = tri_ledger_make(p->c, &r->shard, p->ckpt, limits, at.pp, &p->ledger, &r->ledger, err);
+    tri_error why = {0};
+    tri_status st = tri_shard_make(p->c, at, &r->shard, &why);
+    if (st == TRI_OK) st = tri_ledger_make(p->c, &r->shard, p->ckpt, limits, at.pp, &p->ledger, &r->ledger, &why);
+    if (st != TRI_OK && worst == TRI_OK && !first_only)
+      tri_ledger_explain(p->c, &r->shard, p->ckpt, limits, at.pp, &p->ledger, &why);
+    if (st != TRI_OK && worst == TRI_OK) *err = why;
     if (st != TRI_OK) worst = st;
     if (st == TRI_OK) r->shard.p.hot_experts = r->ledger.hot_experts;
     if (st != TRI_OK && (st != TRI_NO_CAPACITY || first_only)) return st;
@@ -204,23 +214,10 @@ static bool is_short_of_memory(const struct plan_options *o, const tri_error *er
   return !strcmp(err->field, "memory") || !strcmp(err->field, "gpu_layers");
 }
 
-/* Tells whether what does not fit would with weights of int8. */
-static bool fits_as_int8(const struct plan *p) {
-  struct plan trial = *p;
-  tri_error ignored = {0};
-  if (p->ledger.quantization != TRI_QUANTIZE_NONE) return false;
-  trial.ledger.quantization = TRI_QUANTIZE_INT8;
-  trial.ranks = tri_calloc((size_t)p->num_ranks, sizeof *trial.ranks);
-  bool fits = trial.ranks && make_ranks(&trial, &p->limits, true, &ignored) == TRI_OK;
-  tri_free(trial.ranks);
-  return fits;
-}
-
-static tri_status name_int8(const struct plan *p, tri_status st, tri_error *err) {
-  if (!is_short_of_memory(p->o, err) || !fits_as_int8(p)) return st;
-  tri_error why = *err;
-  tri_error_clear(err);
-  return tri_fail(err, st, why.field, "%s; with --quantization int8 it fits", why.message);
+static bool any_streams(const struct plan *p) {
+  for (int i = 0; i < p->num_made; i++)
+    if (p->ranks[i].ledger.streams) return true;
+  return false;
 }
 
 static tri_status plan_ranks(struct plan *p, tri_error *err) {
@@ -229,21 +226,22 @@ static tri_status plan_ranks(struct plan *p, tri_error *err) {
   /* A layout that this model cannot have has no table. */
   tri_status st = tri_shard_make(p->c, plan_parallel(p), &first, err);
   if (st == TRI_OK) {
-    bool streams = make_ranks(p, &p->limits, false, &ignored) == TRI_OK && p->ranks[0].ledger.streams;
-    tri_offload_config stays = p->offload; /* a longer one is not to make weights leave */
+    bool resident = make_ranks(p, &p->limits, true, &ignored) == TRI_OK && !any_streams(p);
+    tri_offload_config stays = p->offload;
     stays.tier = TRI_OFFLOAD_NONE;
-    p->ledger.offload = streams ? &p->offload : &stays;
-    p->longest = find_longest(p);
+    p->ledger.offload = &stays;
+    p->longest_resident = find_longest(p);
     p->ledger.offload = &p->offload;
+    p->longest = resident ? p->longest_resident : find_longest(p); /* a longer one is not to make weights leave */
     st = make_ranks(p, &p->limits, false, err);
     if (st == TRI_OK && p->devices && !p->o->hosts && p->ranks[0].ledger.host_kv)
       st = tri_offload_check_host_kv(&p->offload, p->num_ranks * p->layout.replicas, err);
     if (st == TRI_OK && p->devices && !p->o->hosts && p->ranks[0].ledger.host_experts)
       st = tri_offload_check_host_experts(p->ranks[0].ledger.host_experts, p->num_ranks * p->layout.replicas, err);
-    if (st == TRI_OK && (st = plan_streaming(p, err)) != TRI_OK) p->longest = 0; /* none is served */
+    if (st == TRI_OK && (st = plan_streaming(p, err)) != TRI_OK) /* none is served streamed */
+      p->longest = tri_offload_is_asked(&p->offload, p->ledger.device) ? 0 : p->longest_resident;
     if (st == TRI_OK) st = enlarge_step(p, err);
     if (st == TRI_OK) st = plan_host_experts(p, err);
-    if (st != TRI_OK) st = name_int8(p, st, err);
   }
   if (st == TRI_OK || p->num_made || p->o->json) plan_print(p, err);
   return st;
@@ -343,6 +341,12 @@ cleanup:
   return st;
 }
 
+static const char *prefix_of(const tri_error *err) {
+  bool memory = !strcmp(err->field, "memory") || !strcmp(err->field, "max_model_len");
+  if (err->status == TRI_NO_CAPACITY && memory) return "does not fit: ";
+  return tri_exit_code(err->status) == TRI_EXIT_REFUSED ? "refused: " : "";
+}
+
 int main(int argc, char **argv) {
   static tri_option table[128];
   static struct plan_options o;
@@ -357,8 +361,8 @@ int main(int argc, char **argv) {
     code = tri_exit_code(st);
     if (st != TRI_OK) {
       fflush(stdout); /* the table comes first */
-      fprintf(stderr, "trireme plan: %s%s (%s)%s\n", code == TRI_EXIT_REFUSED ? "refused: " : "", err.message,
-              err.field, is_short_of_memory(&o, &err) ? "; --memory-per-rank says what each rank may use" : "");
+      fprintf(stderr, "trireme plan: %s%s (%s)%s\n", prefix_of(&err), err.message, err.field,
+              is_short_of_memory(&o, &err) ? "; --memory-per-rank says what each rank may use" : "");
     }
   }
   tri_options_free(opts);

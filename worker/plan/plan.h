@@ -15,6 +15,7 @@ struct plan_options {
   tri_serve_options serve;
   uint64_t memory;
   const char *hosts, *rebalance;
+  const char *device; /* of tri_device_kinds; NULL: what is here, else the first */
   bool json;
   /* of layouts for so many devices: 0: the one that is asked for */
   int devices, nnodes;
@@ -90,13 +91,15 @@ struct plan {
   const tri_checkpoint *ckpt;      /* NULL: sizes are counted from the config */
   tri_limits limits;
   tri_ledger_config ledger;
-  tri_offload_config offload; /* the ledger's */
-  struct plan_rank *ranks;    /* [num_ranks], of which num_made are made */
-  int num_ranks, num_made;    /* of a group */
-  int64_t tokens;             /* of KV on the smallest rank */
-  int64_t longest;            /* the largest max_model_len that fits; 0: none */
+  tri_offload_config offload;        /* the ledger's */
+  struct plan_rank *ranks;           /* [num_ranks], of which num_made are made */
+  int num_ranks, num_made;           /* of a group */
+  int64_t tokens;                    /* of KV on the smallest rank */
+  int64_t longest, longest_resident; /* the largest max_model_len that fits, and with all weights in memory; 0: none */
   const char *backend;
   char device[TRI_TACTICS_KEY]; /* the backend's tactics_key; empty: it has none */
+  const tri_device_kind *kind;  /* NULL: not planned for devices */
+  char assumption[256];         /* what of the machine is given or assumed; the first line of a plan */
   int devices, cores;           /* of this host: that the backend sees; that this process may run on. 0: not known */
   tri_hosts hosts;
   tri_place *places; /* of every group's ranks; NULL: no hosts were given */

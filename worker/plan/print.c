@@ -58,6 +58,7 @@ static void print_head(const struct plan *p) {
   const tri_model_config *c = p->c;
   char source[64] = "", memory[TRI_MEMORY_TEXT];
   const char *whose = c->seq2seq.on ? "decoder " : "";
+  printf("%s\n", p->assumption);
   if (c->seq2seq.on) snprintf(source, sizeof source, "%lld encoder layers and ", (long long)c->seq2seq.num_layers);
   printf("%s: %s%lld %slayers, hidden %lld, %lld heads over %lld KV heads, vocabulary %lld\n", c->arch->model_type,
          source, (long long)c->num_layers, whose, (long long)c->hidden_size, (long long)c->attention.num_heads,
@@ -109,6 +110,15 @@ static void print_rank(const struct plan *p, const struct plan_rank *r, int rank
            mib(l->source_weights), (long long)p->c->seq2seq.num_layers - 1, mib(l->weights - l->source_weights));
 }
 
+static void print_verdict(const struct plan_streaming *s) {
+  if (!s->on)
+    printf("\nfits: ");
+  else if (s->num_loads)
+    printf("\nfits streamed, %.3g s a step at least: ", s->pass_s);
+  else
+    printf("\nfits streamed, in steps of a length that is not known here (--disk-bandwidth): ");
+}
+
 static void print_fits(const struct plan *p) {
   int64_t len = p->limits.max_model_len, step = p->limits.max_num_batched_tokens;
   bool sources = p->c->seq2seq.on; /* each with as many tokens as a sequence, and KV of its own */
@@ -117,26 +127,33 @@ static void print_fits(const struct plan *p) {
         "\nfits: texts of up to %lld tokens, %lld tokens of texts in a step. An encoder keeps no KV cache: its K and V "
         "are those of the steps under way\n",
         (long long)len, (long long)(p->tokens < step ? p->tokens : step));
-  else
-    printf("\nfits: %lld tokens of KV in the group (%s), %lld sequences of full length%s\n",
+  else {
+    print_verdict(&p->streaming);
+    printf("%lld tokens of KV in the group (%s), %lld sequences of full length%s\n",
            (long long)p->tokens * p->layout.dp, p->layout.dp > 1 ? "in all of its shards" : "the smallest rank's",
            (long long)(p->tokens / len / (sources ? 2 : 1)) * p->layout.dp, sources ? " with their sources" : "");
+  }
 }
 
 static void print_longest(const struct plan *p) {
   bool own = p->longest == p->c->max_position_embeddings;
   if (p->longest)
-    printf("the longest max_model_len that fits is %lld%s\n", (long long)p->longest,
-           own ? ", all that the model was made for" : "");
+    printf("the longest max_model_len that fits is %lld%s%s\n", (long long)p->longest,
+           own ? ", all that the model was made for" : "", p->longest > p->longest_resident ? ", streamed" : "");
   else
     printf("no max_model_len fits\n");
+  if (p->longest > p->longest_resident && p->longest_resident)
+    printf("with all weights in memory it is %lld\n", (long long)p->longest_resident);
+  if (p->streaming.on && tri_offload_is_allowed(&p->offload) && !tri_offload_is_asked(&p->offload, p->ledger.device))
+    printf("--offload-weights none refuses what does not fit without streaming\n");
 }
 
 /* ---- JSON ---- */
 
 static void print_json_head(const struct plan *p) {
   const tri_serve_layout *y = &p->layout;
-  printf("{\"model\":\"%s\",\"encoder\":%s,\"tp\":%d,\"pp\":%d,\"dp\":%d,\"ep\":%d,\"backend\":\"%s\",",
+  printf("{\"assumption\":\"%s\",", p->assumption);
+  printf("\"model\":\"%s\",\"encoder\":%s,\"tp\":%d,\"pp\":%d,\"dp\":%d,\"ep\":%d,\"backend\":\"%s\",",
          p->c->arch->model_type, p->c->encoder ? "true" : "false", y->tp, y->pp, y->dp, y->ep, p->backend);
   if (p->devices) printf("\"devices\":%d,", p->devices);
   if (p->cores) printf("\"cores\":%d,", p->cores);
@@ -146,8 +163,10 @@ static void print_json_head(const struct plan *p) {
            tri_dtype_name(p->ledger.kv_dtype));
   char stored[TRI_STORED_TEXT];
   if (p->c->stored.method != TRI_STORED_PLAIN) printf("\"stored\":\"%s\",", tri_stored_text(&p->c->stored, stored));
-  printf("\"has_weights\":%s,\"max_model_len\":%d,\"longest_max_model_len\":%lld,\"memory_per_rank\":%lld,\"ranks\":[",
-         p->ckpt ? "true" : "false", p->limits.max_model_len, (long long)p->longest, (long long)p->ledger.memory);
+  printf("\"has_weights\":%s,\"max_model_len\":%d,\"longest_max_model_len\":%lld,"
+         "\"longest_resident_max_model_len\":%lld,\"memory_per_rank\":%lld,\"ranks\":[",
+         p->ckpt ? "true" : "false", p->limits.max_model_len, (long long)p->longest, (long long)p->longest_resident,
+         (long long)p->ledger.memory);
 }
 
 static void print_json_rank(const struct plan *p, const struct plan_rank *r, int rank) {
@@ -224,7 +243,8 @@ void plan_print(const struct plan *p, const tri_error *err) {
     return;
   }
   if (p->o->json)
-    printf("],\"fits\":true,\"kv_tokens\":%lld", (long long)p->tokens * p->layout.dp);
+    printf("],\"fits\":true,\"streamed\":%s,\"kv_tokens\":%lld", p->streaming.on ? "true" : "false",
+           (long long)p->tokens * p->layout.dp);
   else if (fits)
     print_fits(p);
   else

@@ -35,6 +35,7 @@ static void print_machine(const struct plan *p, const struct plan_machine *m) {
 static void print_head(const struct plan *p, const struct plan_machine *m, const tri_recommend_config *config) {
   const tri_model_config *c = p->c;
   char memory[TRI_MEMORY_TEXT];
+  printf("%s\n", p->assumption);
   printf("%s: %lld layers, hidden %lld, %lld heads over %lld KV heads, vocabulary %lld", c->arch->model_type,
          (long long)c->num_layers, (long long)c->hidden_size, (long long)c->attention.num_heads,
          (long long)c->attention.num_kv_heads, (long long)c->vocab_size);
@@ -74,6 +75,16 @@ static void print_rows(const struct plan *p, const tri_recommendations *r, struc
   }
 }
 
+/* Says which layout comes nearest where none keeps all weights in memory. */
+static void print_streamed(const tri_recommendations *r) {
+  char flags[TRI_LAYOUT_FLAGS], bytes[TRI_MEMORY_TEXT];
+  if (r->fitting || r->streamed < 0) return;
+  const tri_recommendation *s = &r->list[r->streamed];
+  printf("no layout keeps all weights in memory; %s fits streamed: %s of a rank's weights come in every step\n"
+         "(trireme plan %s says how long that takes, --offload-weights none refuses it)\n",
+         tri_layout_flags(&s->layout, flags), tri_memory_text((uint64_t)s->streamed, bytes), flags);
+}
+
 static void print_rest(const struct plan *p, const tri_recommendations *r) {
   char flags[TRI_LAYOUT_FLAGS], missing[TRI_MEMORY_TEXT];
   int refused = r->count - r->fitting;
@@ -89,10 +100,11 @@ static void print_table(const struct plan *p, const struct plan_machine *m, cons
   struct marks marks = {0};
   print_head(p, m, config);
   print_rows(p, r, &marks);
-  printf("\n* the most tokens per second; a prompt has %.0f tokens\n", config->prompt);
+  printf(r->fitting ? "\n* the most tokens per second; a prompt has %.0f tokens\n" : "  none\n\n", config->prompt);
   if (marks.crosses) printf("! a tensor group lies on several hosts\n");
   if (marks.shards && config->ledger.device) printf("shards (-dp) on devices have been measured over two alone\n");
   print_rest(p, r);
+  print_streamed(r);
 }
 
 /* ---- JSON ---- */
@@ -136,7 +148,9 @@ static void print_json_layout(const tri_recommendation *r) {
       tri_layout_flags(y, flags), y->tp, y->pp, y->dp, y->ep, y->replicas, r->crosses ? "true" : "false",
       (long long)r->memory);
   if (!r->fits) {
-    printf("\"fits\":false,\"missing\":%lld}", (long long)r->missing);
+    printf("\"fits\":false,\"missing\":%lld", (long long)r->missing);
+    if (r->fits_streamed) printf(",\"streamed\":%lld", (long long)r->streamed);
+    printf("}");
     return;
   }
   printf("\"fits\":true,\"kv_tokens\":%lld,\"decode\":[", (long long)r->kv_tokens);
@@ -152,12 +166,14 @@ static void print_json_layout(const tri_recommendation *r) {
 
 static void print_json(const struct plan *p, const struct plan_machine *m, const tri_recommend_config *config,
                        const tri_recommendations *r) {
-  printf("{\"model\":\"%s\",\"backend\":\"%s\",\"devices\":%d,\"nnodes\":%d,\"memory_per_rank\":%lld,"
+  printf("{\"assumption\":\"%s\",", p->assumption);
+  printf("\"model\":\"%s\",\"backend\":\"%s\",\"devices\":%d,\"nnodes\":%d,\"memory_per_rank\":%lld,"
          "\"max_model_len\":%d,\"context_len\":%.0f,\"prompt_len\":%.0f,",
          p->c->arch->model_type, p->backend, p->o->devices, p->o->nnodes, (long long)p->ledger.memory,
          p->limits.max_model_len, config->context, config->prompt);
   print_json_machine(m);
-  printf("\"fits\":%s,\"layouts\":[", r->fitting ? "true" : "false");
+  printf("\"fits\":%s,\"fits_streamed\":%s,\"layouts\":[", r->fitting ? "true" : "false",
+         r->fitting || r->streamed >= 0 ? "true" : "false");
   for (int i = 0; i < r->count; i++) {
     if (i) printf(",");
     print_json_layout(&r->list[i]);

@@ -44,7 +44,7 @@ static void print_tiers(const struct plan *p, const struct plan_streaming *s) {
   printf("\n");
 }
 
-static void print_pass(const struct plan_streaming *s) {
+static void print_pass(const struct plan *p, const struct plan_streaming *s) {
   printf("a step reads them in %.3g s at least:", s->pass_s);
   if (s->files) {
     if (s->num_disks > 1)
@@ -55,7 +55,7 @@ static void print_pass(const struct plan_streaming *s) {
     if (s->sharing > 1) printf(", which %d ranks share", s->sharing);
   }
   if (s->link_bytes_per_s > 0)
-    printf("%s a device's link %.3g GB/s (an NVIDIA H200's)", s->files ? ";" : "", s->link_bytes_per_s * 1e-9);
+    printf("%s a device's link %.3g GB/s (%s)", s->files ? ";" : "", s->link_bytes_per_s * 1e-9, p->kind->title);
   printf("\n");
 }
 
@@ -63,9 +63,11 @@ static void print_text(const struct plan *p, const struct plan_streaming *s) {
   print_tiers(p, s);
   if (!s->num_loads) {
     printf("what the disk gives is not known here: with --disk-bandwidth BYTES/S steps are predicted\n");
+    if (s->link_bytes_per_s > 0 && !p->devices && !p->offload.max_in_cpu)
+      printf("the host's memory is taken to be this host's: --max-in-cpu BYTES says another's\n");
     return;
   }
-  print_pass(s);
+  print_pass(p, s);
   plan_print_ceilings(&s->machine);
   plan_print_loads(s->loads, s->num_loads, s->context);
   if (s->hiding)

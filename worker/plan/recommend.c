@@ -26,8 +26,7 @@ static int64_t lacks(const tri_recommend_config *config, const tri_ledger *l) {
   const tri_limits *limits = &config->limits;
   int64_t blocks = (limits->max_model_len + limits->block_size - 1) / limits->block_size;
   int64_t fixed = (int64_t)(l->weights + l->activations + l->workspace + l->reserve + l->exchange);
-  int64_t share = config->ledger.device ? 1 : 4; /* a host's KV gets a fourth of what is left */
-  return fixed + share * blocks * (int64_t)l->block_bytes - config->ledger.memory;
+  return fixed + blocks * (int64_t)l->block_bytes - config->ledger.memory;
 }
 
 /* The ledger of a rank without a limit: its sizes. */
@@ -35,6 +34,27 @@ static tri_status sizes(const struct look *k, const tri_shard *s, tri_ledger *l)
   tri_ledger_config free = k->config->ledger;
   free.memory = 0;
   return tri_ledger_make(k->config->model, s, k->config->ckpt, &k->config->limits, s->p.pp, &free, l, k->err);
+}
+
+/* Looks at a rank that has no room for all of its weights. */
+static tri_status take_lacking(const struct look *k, const tri_shard *s, tri_ledger *l) {
+  const tri_recommend_config *config = k->config;
+  tri_recommendation *r = k->r;
+  tri_ledger_config streams = config->ledger;
+  tri_ledger streamed;
+  tri_error ignored = {0};
+  TRI_CHECK(sizes(k, s, l));
+  int64_t missing = lacks(config, l);
+  if (missing < 1) missing = 1;
+  if (missing > r->missing) r->missing = missing;
+  r->fits = false;
+  streams.offload = config->offload;
+  tri_status st = config->offload ? tri_ledger_make(config->model, s, config->ckpt, &config->limits, s->p.pp, &streams,
+                                                    &streamed, &ignored)
+                                  : TRI_NO_CAPACITY;
+  r->fits_streamed = r->fits_streamed && st == TRI_OK;
+  if (st == TRI_OK && (int64_t)streamed.streamed > r->streamed) r->streamed = (int64_t)streamed.streamed;
+  return TRI_OK;
 }
 
 /* Puts a shard into its rank's ledger and its stage's share. */
@@ -45,11 +65,7 @@ static tri_status take_shard(void *ctx, const tri_shard *s) {
   tri_error why = {0};
   tri_status st = tri_ledger_make(config->model, s, config->ckpt, &config->limits, s->p.pp, &config->ledger, &l, &why);
   if (st == TRI_NO_CAPACITY) {
-    TRI_CHECK(sizes(k, s, &l));
-    int64_t missing = lacks(config, &l);
-    if (missing < 1) missing = 1;
-    if (missing > k->r->missing) k->r->missing = missing;
-    k->r->fits = false;
+    TRI_CHECK(take_lacking(k, s, &l));
     l.kv_tokens = 0;
   } else if (st != TRI_OK) {
     return tri_fail(k->err, st, why.field, "%s", why.message);
@@ -120,7 +136,7 @@ static tri_status look_at(const tri_recommend_config *config, struct cuts *cuts,
                     .ep = y->ep,
                     .quantized = config->ledger.quantization != TRI_QUANTIZE_NONE};
   const tri_range *layers = find_cuts(config, y->pp, cuts);
-  r->fits = true;
+  r->fits = r->fits_streamed = true;
   for (int stage = 0; stage < y->pp; stage++) {
     k.stage = &stages[stage];
     if (is_like_before(c, layers, y->pp, stage)) {
@@ -161,6 +177,13 @@ static tri_status none_fits(const tri_recommend_config *config, const tri_recomm
                   tri_memory_text((uint64_t)nearest->missing, missing));
 }
 
+static int find_streamed(const tri_recommendations *r) {
+  int best = -1;
+  for (int i = r->fitting; i < r->count; i++)
+    if (r->list[i].fits_streamed && (best < 0 || r->list[i].streamed < r->list[best].streamed)) best = i;
+  return best;
+}
+
 tri_status tri_recommend(const tri_recommend_config *config, tri_recommendations *out, tri_error *err) {
   tri_recommendations all = {0};
   tri_serve_layout *layouts = NULL;
@@ -183,7 +206,8 @@ tri_status tri_recommend(const tri_recommend_config *config, tri_recommendations
     if (all.list[i].many.tokens_per_s > all.list[all.best_throughput].many.tokens_per_s) all.best_throughput = i;
   *out = all;
   all.list = NULL;
-  if (!out->fitting) st = none_fits(config, &out->list[0], err);
+  out->streamed = find_streamed(out);
+  if (!out->fitting && out->streamed < 0) st = none_fits(config, &out->list[0], err);
 cleanup:
   tri_free(all.list);
   tri_free(layouts);

@@ -13,7 +13,8 @@ typedef struct tri_recommend_config {
   const tri_model_config *model;
   const tri_checkpoint *ckpt; /* NULL: sizes are counted from the config */
   tri_limits limits;
-  tri_ledger_config ledger; /* its kv_dtype is no longer open */
+  tri_ledger_config ledger;          /* its kv_dtype is no longer open; all weights stay */
+  const tri_offload_config *offload; /* by which weights may leave where no layout keeps them all; NULL: they may not */
   tri_machine machine;
   int devices;
   double context; /* keys of each sequence that decodes */
@@ -32,7 +33,9 @@ typedef struct tri_recommendation {
   bool crosses; /* a tensor group lies on several hosts */
   bool fits;
   int64_t memory;                     /* of the largest rank, without its KV cache */
-  int64_t missing;                    /* where it does not fit: bytes of the rank that lacks most */
+  int64_t missing;                    /* where it does not fit: bytes of the rank that lacks most, */
+  bool fits_streamed;                 /* whether it does with weights that are streamed, */
+  int64_t streamed;                   /* and bytes of the rank that streams most */
   int64_t kv_tokens;                  /* over all replicas and shards */
   tri_recommend_load one, some, many; /* one sequence, 32 and 256, or as many as KV allows */
   tri_cost prompt;
@@ -41,10 +44,12 @@ typedef struct tri_recommendation {
 typedef struct tri_recommendations {
   tri_recommendation *list; /* those that fit first, by the latency of one sequence */
   int count, fitting;
+  int streamed;        /* of the list, the layout that streams least of those that fit streamed; -1: none */
   int best_throughput; /* of the list */
 } tri_recommendations;
 
-/* TRI_NO_CAPACITY, with the memory that the nearest layout lacks, when none fits; *out is made then, too. */
+/* TRI_NO_CAPACITY, with the memory that the nearest layout lacks, when none fits, not even streamed; *out is made then,
+ * too. */
 tri_status tri_recommend(const tri_recommend_config *config, tri_recommendations *out, tri_error *err);
 void tri_recommendations_free(tri_recommendations *r);
 

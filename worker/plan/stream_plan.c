@@ -244,7 +244,7 @@ tri_status plan_streaming(struct plan *p, tri_error *err) {
   tri_cost_share *costs = tri_calloc(stages, sizeof *costs);
   if (!shares || !costs) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "pipeline_parallel_size", "no memory for the stages"));
   s->sharing = sharing(p);
-  if (p->ledger.device) s->link_bytes_per_s = tri_h200_link;
+  if (p->ledger.device) s->link_bytes_per_s = p->kind->host_bytes_per_s;
   if (p->offload.nvme_path && !p->o->hosts) TRI_TRY(tri_offload_folders_check(p->offload.nvme_path, err));
   TRI_TRY(look_at_ranks(p, shares, err));
   if (s->files && s->disk_bytes_per_s <= 0) TRI_TRY(find_bandwidth(p, s, err));

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/engine/ledger_refusal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The arguments of tri_ledger_make, of which trials change one. */
+struct trial {
+  const tri_model_config *c;
+  const tri_shard *s;
+  const tri_checkpoint *ckpt;
+  tri_limits limits;
+  int num_lanes;
+  tri_ledger_config config;
+};
+
+static bool fits(const struct trial *t) {
+  tri_ledger l;
+  tri_error ignored = {0};
+  return tri_ledger_make(t->c, t->s, t->ckpt, &t->limits, t->num_lanes, &t->config, &l, &ignored) == TRI_OK;
+}
+
+static bool fits_with_len(const struct trial *t, int len) {
+  struct trial shorter = *t;
+  shorter.limits.max_model_len = len;
+  return fits(&shorter);
+}
+
+static int find_longest(const struct trial *t, int most) {
+  int longest = 0;
+  for (int beyond = most + 1, at = most; longest + 1 < beyond; at = longest + (beyond - longest) / 2) {
+    if (fits_with_len(t, at))
+      longest = at;
+    else
+      beyond = at;
+  }
+  return longest;
+}
+
+/* Has all weights stay: sets *stays, which must live as long as the trial. */
+static void keep_all(struct trial *t, tri_offload_config *stays) {
+  if (!t->config.offload) return;
+  *stays = *t->config.offload;
+  stays->tier = TRI_OFFLOAD_NONE;
+  t->config.offload = stays;
+}
+
+int tri_ledger_longest(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                       const tri_limits *limits, int num_lanes, const tri_ledger_config *config, int most,
+                       bool resident) {
+  struct trial t = {c, s, ckpt, *limits, num_lanes, *config};
+  tri_offload_config stays;
+  if (resident) keep_all(&t, &stays);
+  return find_longest(&t, most);
+}
+
+__attribute__((format(printf, 2, 3))) static void add(tri_error *err, const char *format, ...) {
+  size_t len = strlen(err->message);
+  va_list args;
+  va_start(args, format);
+  vsnprintf(err->message + len, sizeof err->message - len, format, args);
+  va_end(args);
+}
+
+static void name_longest(const struct trial *t, tri_error *err) {
+  struct trial resident = *t;
+  tri_offload_config stays;
+  int most = t->limits.max_model_len - 1, longest = find_longest(t, most);
+  keep_all(&resident, &stays);
+  int all = find_longest(&resident, most);
+  if (!longest) {
+    add(err, "; no max_model_len fits: give ");
+    return;
+  }
+  add(err, "; the longest max_model_len that fits is %d", longest);
+  if (all && all < longest) add(err, " (%d with all weights in memory)", all);
+  add(err, ": give --max-model-len %d, ", longest);
+}
+
+/* Names the options each of which makes room for what was asked for. */
+static void name_options(const struct trial *t, tri_error *err) {
+  enum { FEW_TOKENS = 2048, FEW_HOST_TOKENS = 256 };
+  tri_offload_config streams;
+  int tokens = t->config.device ? FEW_TOKENS : FEW_HOST_TOKENS;
+  struct trial other = *t;
+  other.config.quantization = TRI_QUANTIZE_INT8;
+  if (t->config.quantization == TRI_QUANTIZE_NONE && fits(&other)) add(err, "--quantization int8, ");
+  other = *t;
+  other.limits.max_num_batched_tokens = tokens > t->limits.max_num_seqs ? tokens : t->limits.max_num_seqs;
+  if (other.limits.max_num_batched_tokens < t->limits.max_num_batched_tokens && fits(&other))
+    add(err, "--max-num-batched-tokens %d, ", other.limits.max_num_batched_tokens);
+  other = *t;
+  if (t->config.offload && t->config.offload->tier == TRI_OFFLOAD_NONE) {
+    streams = *t->config.offload;
+    streams.tier = TRI_OFFLOAD_AUTO;
+    other.config.offload = &streams;
+    if (fits(&other)) add(err, "--offload-weights auto (weights are streamed), ");
+  }
+  add(err, "more ranks (-tp, -pp) or more memory");
+}
+
+void tri_ledger_explain(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                        const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_error *err) {
+  struct trial t = {c, s, ckpt, *limits, num_lanes, *config};
+  if (err->status != TRI_NO_CAPACITY || strcmp(err->field, "memory")) return;
+  name_longest(&t, err);
+  name_options(&t, err);
+}
