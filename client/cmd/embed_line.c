@@ -54,9 +54,8 @@ static tri_status read_field(void *ctx, const char *key, const tri_json *v) {
     r->keep_length = !r->normalize;
     return TRI_OK;
   }
-  if (!strcmp(key, "priority")) return tri_json_as_int(v, &r->priority) ? TRI_OK : cmd_wrong(l->err, key, "an integer");
-  if (!strcmp(key, "deadline_ms"))
-    return tri_json_as_int(v, &r->deadline_ms) ? TRI_OK : cmd_wrong(l->err, key, "an integer");
+  if (!strcmp(key, "priority")) return tri_json_read_int(v, key, &r->priority, l->err);
+  if (!strcmp(key, "deadline_ms")) return tri_json_read_int(v, key, &r->deadline_ms, l->err);
   return tri_fail(l->err, TRI_UNKNOWN_FIELD, key, "there is no request field named \"%.60s\"", key);
 }
 

@@ -317,10 +317,10 @@ static tri_status json_option(cmd_request *q, const tri_option *o, const char *k
     return TRI_OK;
   }
   if (wants_int) {
-    if (!tri_json_as_int(v, &i)) return cmd_wrong(err, key, "an integer");
+    TRI_CHECK(tri_json_read_int(v, key, &i, err));
     snprintf(text, sizeof text, "%lld", (long long)i);
   } else if (o->type == TRI_OPT_NUM) {
-    if (!tri_json_as_num(v, &x)) return cmd_wrong(err, key, "a number");
+    TRI_CHECK(tri_json_read_num(v, key, &x, err));
     snprintf(text, sizeof text, "%.17g", x);
   } else {
     const char *s = tri_json_as_str(v, NULL);

@@ -41,8 +41,7 @@ static tri_status take_openai(void *ctx, const char *key, const tri_json *v, tri
   int64_t n;
   for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
     if (!strcmp(key, quiet[i])) return TRI_OK;
-  if (!strcmp(key, "max_completion_tokens"))
-    return tri_json_as_int(v, &q->r.max_tokens) ? TRI_OK : cmd_wrong(err, key, "an integer");
+  if (!strcmp(key, "max_completion_tokens")) return tri_json_read_int(v, key, &q->r.max_tokens, err);
   if (!strcmp(key, "best_of")) /* with the value that it has without being said */
     return tri_json_as_int(v, &n) && n == 1 ? TRI_OK
                                             : tri_fail(err, TRI_UNSUPPORTED, key, "best_of is not supported: say n");

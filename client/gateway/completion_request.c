@@ -78,8 +78,7 @@ static tri_status take_stream_options(void *request, const gw_field *f, const tr
 static tri_status take_logprobs(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
   gw_completion_request *q = request;
   bool on;
-  if (tri_json_as_int(v, &q->r.logprobs)) return TRI_OK;
-  if (!tri_json_as_bool(v, &on)) return gw_wrong(err, f, "an integer");
+  if (!tri_json_as_bool(v, &on)) return tri_json_read_int(v, f->name, &q->r.logprobs, err);
   q->r.logprobs = on ? 0 : -1;
   return TRI_OK;
 }
@@ -87,7 +86,7 @@ static tri_status take_logprobs(void *request, const gw_field *f, const tri_json
 static tri_status take_seed(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
   gw_completion_request *q = request;
   int64_t seed;
-  if (!tri_json_as_int(v, &seed)) return gw_wrong(err, f, "an integer of 64 bits");
+  TRI_CHECK(tri_json_read_int(v, f->name, &seed, err));
   q->r.seed = (uint64_t)seed; /* a negative one by its bits */
   q->r.has_seed = true;
   return TRI_OK;

@@ -17,11 +17,11 @@ tri_status gw_wrong(tri_error *err, const gw_field *f, const char *wanted) {
 static void *member(void *request, const gw_field *f) { return (char *)request + f->offset; }
 
 tri_status gw_take_int(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
-  return tri_json_as_int(v, member(request, f)) ? TRI_OK : gw_wrong(err, f, "an integer");
+  return tri_json_read_int(v, f->name, member(request, f), err);
 }
 
 tri_status gw_take_num(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
-  return tri_json_as_num(v, member(request, f)) ? TRI_OK : gw_wrong(err, f, "a number");
+  return tri_json_read_num(v, f->name, member(request, f), err);
 }
 
 tri_status gw_take_bool(void *request, const gw_field *f, const tri_json *v, tri_error *err) {

@@ -4,14 +4,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "runtime/base/file.h"
 #include "runtime/base/foreign.h"
+#include "runtime/base/json_rewrite.h"
 #include "runtime/base/mem.h"
 
 /* A document is jansson's root, a node jansson's value: the two types only keep jansson.h out of every other file. */
@@ -41,29 +44,6 @@ static bool too_deep(const char *s, size_t n) {
   return false;
 }
 
-/* Returns where the string that begins at s[i] ends: behind its closing quote, or at n without one. */
-static size_t string_end(const char *s, size_t n, size_t i) {
-  for (i++; i < n && s[i] != '"'; i++)
-    if (s[i] == '\\') i++;
-  return i < n ? i + 1 : n;
-}
-
-/* Returns the key, as it is written, of the outermost object's member that byte `at` of a text lies in; of no bytes
- * where there is none. */
-static void member_at(const char *s, size_t at, char *out, size_t cap) {
-  size_t depth = 0;
-  out[0] = '\0';
-  for (size_t i = 0; i < at;) {
-    size_t end = s[i] == '"' ? string_end(s, at, i) : i + 1, next = end;
-    if (s[i] == '[' || s[i] == '{') depth++;
-    if ((s[i] == ']' || s[i] == '}') && depth) depth--;
-    while (next < at && strchr(" \t\r\n", s[next])) next++;
-    if (s[i] == '"' && depth == 1 && next < at && s[next] == ':')
-      snprintf(out, cap, "%.*s", (int)(end - i - 2), s + i + 1);
-    i = end;
-  }
-}
-
 /* Without memory jansson calls a text invalid, or leaves a byte out of a string and says nothing. Its allocator has no
  * context to say so with. */
 static _Thread_local bool out_of_memory;
@@ -77,12 +57,12 @@ static void *allocate(size_t n) {
 
 static void use_allocator(void) { json_set_alloc_funcs(allocate, free); }
 
-static json_t *load(const char *text, size_t len, json_error_t *e) {
+static json_t *load(const char *text, size_t len, size_t flags, json_error_t *e) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, use_allocator);
   out_of_memory = false;
   TRI_FOREIGN_BEGIN();
-  json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, e);
+  json_t *j = json_loadb(text, len, flags | JSON_DECODE_ANY | JSON_ALLOW_NUL, e);
   TRI_FOREIGN_END();
   TRI_FOREIGN_WROTE(e, sizeof *e);
   if (!out_of_memory) return j;
@@ -90,20 +70,35 @@ static json_t *load(const char *text, size_t len, json_error_t *e) {
   return NULL;
 }
 
-tri_status tri_json_parse(const char *text, size_t len, tri_json_doc **out, tri_error *err) {
-  if (too_deep(text, len)) return tri_fail(err, TRI_TOO_LARGE, NULL, "JSON nested deeper than %d levels", MAX_DEPTH);
+/* Parses a text, or the copy of it that jansson takes. */
+static tri_status parse(const char *text, size_t len, const tri_json_rewriting *how, bool last_key, tri_json_doc **out,
+                        tri_error *err) {
   json_error_t e;
-  json_t *j = load(text, len, &e);
-  char member[64] = "";
-  if (!j && out_of_memory) return tri_fail(err, TRI_NO_MEMORY, NULL, "no memory for %zu bytes of JSON", len);
-  if (!j && json_error_code(&e) == json_error_numeric_overflow && e.position > 0 && (size_t)e.position <= len)
-    member_at(text, (size_t)e.position, member, sizeof member);
-  if (member[0])
-    return tri_fail(err, TRI_CORRUPT, member,
-                    "%s has a number that is too large: integers have 64 bits, others end at 1.8e308", member);
-  if (!j) return tri_fail(err, TRI_CORRUPT, NULL, "JSON line %d column %d: %s", e.line, e.column, e.text);
+  json_t *j = NULL;
+  tri_buf copy = {0};
+  if (too_deep(text, len)) return tri_fail(err, TRI_TOO_LARGE, NULL, "JSON nested deeper than %d levels", MAX_DEPTH);
+  tri_status st = tri_json_rewrite(text, len, how, &copy);
+  if (st == TRI_OK) {
+    j = load(copy.len ? copy.data : text, copy.len ? copy.len : len, last_key ? 0 : JSON_REJECT_DUPLICATES, &e);
+    if (!j) st = out_of_memory ? TRI_NO_MEMORY : TRI_CORRUPT;
+  }
+  tri_buf_free(&copy);
+  if (st == TRI_CORRUPT) return tri_fail(err, st, NULL, "JSON line %d column %d: %s", e.line, e.column, e.text);
+  if (st != TRI_OK) return tri_fail(err, st, NULL, "no memory for %zu bytes of JSON", len);
   *out = (tri_json_doc *)j;
   return TRI_OK;
+}
+
+tri_status tri_json_parse(const char *text, size_t len, tri_json_doc **out, tri_error *err) {
+  return parse(text, len, &(tri_json_rewriting){.words = false}, false, out, err);
+}
+
+tri_status tri_json_parse_file(const char *text, size_t len, tri_json_doc **out, tri_error *err) {
+  return parse(text, len, &(tri_json_rewriting){.words = true}, false, out, err);
+}
+
+tri_status tri_json_parse_python(const char *text, size_t len, tri_json_doc **out, tri_error *err) {
+  return parse(text, len, &(tri_json_rewriting){.words = true}, true, out, err);
 }
 
 tri_status tri_json_read_text(const char *path, size_t max_bytes, char **out, size_t *len, tri_error *err) {
@@ -112,8 +107,11 @@ tri_status tri_json_read_text(const char *path, size_t max_bytes, char **out, si
   /* Not blocking: a pipe without a writer would hold open() for ever. */
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
-  if (!f)
-    return tri_fail(err, errno == ENOENT ? TRI_NOT_FOUND : TRI_IO, path, "cannot open %s: %s", path, strerror(errno));
+  if (!f) {
+    st = tri_fail(err, errno == ENOENT ? TRI_NOT_FOUND : TRI_IO, path, "cannot open %s: %s", path, strerror(errno));
+    if (fd >= 0) close(fd);
+    return st;
+  }
   struct stat sb;
   size_t size = 0;
   if (fstat(fileno(f), &sb) || !S_ISREG(sb.st_mode))
@@ -141,7 +139,7 @@ tri_status tri_json_read_file(const char *path, size_t max_bytes, tri_json_doc *
   char *text;
   size_t len;
   TRI_CHECK(tri_json_read_text(path, max_bytes, &text, &len, err));
-  tri_status st = tri_json_parse(text, len, out, &inner);
+  tri_status st = tri_json_parse_file(text, len, out, &inner);
   if (st != TRI_OK) tri_fail(err, st, path, "%s: %s", path, inner.message);
   tri_free(text);
   return st;
@@ -153,8 +151,28 @@ void tri_json_free(tri_json_doc *doc) {
 
 const tri_json *tri_json_root(const tri_json_doc *doc) { return (const tri_json *)doc; }
 
+/* Returns the spelling of a number that jansson has as a string; NULL: it is no such number. */
+static const char *spelling(const json_t *j, size_t *len) {
+  if (!json_is_string(j)) return NULL;
+  const char *s = json_string_value(j);
+  *len = json_string_length(j);
+  if (*len < 2 || s[0] != TRI_JSON_MARK || s[1] == TRI_JSON_MARK) return NULL;
+  --*len;
+  return s + 1;
+}
+
+const char *tri_json_spelling(const tri_json *j, size_t *len) {
+  size_t n;
+  const char *s = j ? spelling(raw(j), &n) : NULL;
+  if (s) *len = n;
+  return s;
+}
+
 tri_json_kind tri_json_kind_of(const tri_json *j) {
+  size_t n;
   if (!j) return TRI_JSON_NULL;
+  const char *number = spelling(raw(j), &n);
+  if (number) return strspn(number, "-0123456789") == n ? TRI_JSON_INT : TRI_JSON_REAL;
   switch (json_typeof(raw(j))) {
   case JSON_OBJECT: return TRI_JSON_OBJECT;
   case JSON_ARRAY: return TRI_JSON_ARRAY;
@@ -188,9 +206,33 @@ bool tri_json_as_int(const tri_json *j, int64_t *out) {
 }
 
 bool tri_json_as_num(const tri_json *j, double *out) {
+  size_t n;
+  const char *s = j ? spelling(raw(j), &n) : NULL;
+  if (s) {
+    double x = strtod(s, NULL);
+    if (isfinite(x)) *out = x;
+    return isfinite(x);
+  }
   if (!j || !json_is_number(raw(j))) return false;
   *out = json_number_value(raw(j));
   return true;
+}
+
+static tri_status no_number(const tri_json *v, const char *key, const char *wanted, tri_error *err) {
+  size_t n;
+  const char *s = tri_json_spelling(v, &n);
+  if (!s) return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be %s", key, wanted);
+  return tri_fail(err, TRI_OUT_OF_RANGE, key,
+                  "%s is %.*s, and must be %s: integers have 64 bits, others end at 1.8e308", key, n < 40 ? (int)n : 40,
+                  s, wanted);
+}
+
+tri_status tri_json_read_int(const tri_json *v, const char *key, int64_t *out, tri_error *err) {
+  return tri_json_as_int(v, out) ? TRI_OK : no_number(v, key, "an integer", err);
+}
+
+tri_status tri_json_read_num(const tri_json *v, const char *key, double *out, tri_error *err) {
+  return tri_json_as_num(v, out) ? TRI_OK : no_number(v, key, "a number", err);
 }
 
 bool tri_json_as_bool(const tri_json *j, bool *out) {
@@ -200,9 +242,14 @@ bool tri_json_as_bool(const tri_json *j, bool *out) {
 }
 
 const char *tri_json_as_str(const tri_json *j, size_t *len) {
-  if (!j || !json_is_string(raw(j))) return NULL;
-  size_t n = json_string_length(raw(j));
+  size_t n;
+  if (!j || !json_is_string(raw(j)) || spelling(raw(j), &n)) return NULL;
+  n = json_string_length(raw(j));
   const char *s = json_string_value(raw(j));
+  if (n && s[0] == TRI_JSON_MARK) { /* the one before its own */
+    s++;
+    n--;
+  }
   if (!len) return strlen(s) == n ? s : NULL; /* a C string would silently be another one */
   *len = n;
   return s;
@@ -225,42 +272,6 @@ tri_status tri_json_each(const tri_json *object, tri_status (*fn)(void *, const 
 
 /* ---- as other libraries read it ---- */
 
-/* jansson refuses keys with NULs. In keys a NUL is therefore held as U+0001 and '0', and a U+0001 as U+0001 and '1',
- * which tri_json_key takes back; as both are control characters, JSON spells them as escapes only. */
-static bool needs_escape(const char *s, size_t n) { return memmem(s, n, "\\u0000", 6) || memmem(s, n, "\\u0001", 6); }
-
-static tri_status escape_key(const char *s, size_t n, tri_buf *out) {
-  size_t done = 0;
-  for (size_t i = 0; i < n; i++) {
-    if (s[i] != '\\') continue;
-    bool nul = n - i > 6 && !memcmp(s + i, "\\u0000", 6), one = n - i > 6 && !memcmp(s + i, "\\u0001", 6);
-    if (nul || one) {
-      TRI_CHECK(tri_buf_append(out, s + done, i - done));
-      TRI_CHECK(tri_buf_append(out, nul ? "\\u00010" : "\\u00011", 7));
-      done = i + 6;
-    }
-    i += nul || one ? 5 : 1;
-  }
-  return tri_buf_append(out, s + done, n - done);
-}
-
-static tri_status escape_keys(const char *s, size_t n, tri_buf *out) {
-  for (size_t i = 0, end; i < n; i = end) {
-    if (s[i] != '"') {
-      const char *quote = memchr(s + i, '"', n - i);
-      end = quote ? (size_t)(quote - s) : n;
-      TRI_CHECK(tri_buf_append(out, s + i, end - i));
-      continue;
-    }
-    end = string_end(s, n, i);
-    size_t behind = end;
-    while (behind < n && strchr(" \t\r\n", s[behind])) behind++;
-    bool key = behind < n && s[behind] == ':';
-    TRI_CHECK(key ? escape_key(s + i, end - i, out) : tri_buf_append(out, s + i, end - i));
-  }
-  return TRI_OK;
-}
-
 tri_status tri_json_key(const char *key, tri_buf *out) {
   out->len = 0;
   for (const char *one; (one = strchr(key, 1)); key = one + 2) {
@@ -279,36 +290,29 @@ typedef struct real_reader {
 /* Moves on to the next number: no other word of JSON outside strings has a digit or a minus in it. */
 static void next_number(real_reader *r) {
   while (r->at < r->n && r->s[r->at] != '-' && !(r->s[r->at] >= '0' && r->s[r->at] <= '9'))
-    r->at = r->s[r->at] == '"' ? string_end(r->s, r->n, r->at) : r->at + 1;
+    r->at = r->s[r->at] == '"' ? tri_json_string_end(r->s, r->n, r->at) : r->at + 1;
 }
 
 /* The text's numbers and the document's come in the same order, as jansson keeps that of an object's members. */
 static void reread(json_t *j, real_reader *r) {
   const char *key;
   json_t *child;
-  size_t i;
+  size_t i, n;
   if (json_is_object(j)) {
     json_object_foreach(j, key, child) { reread(child, r); }
   } else if (json_is_array(j)) {
     json_array_foreach(j, i, child) { reread(child, r); }
-  } else if (json_is_number(j)) {
+  } else if (json_is_number(j) || spelling(j, &n)) {
     next_number(r);
     size_t start = r->at;
-    while (r->at < r->n && strchr("+-.0123456789Ee", r->s[r->at]) && r->s[r->at]) r->at++;
+    r->at = tri_json_number_end(r->s, r->n, start);
     if (json_is_real(j)) json_real_set(j, r->read(r->s + start, r->at - start));
   }
 }
 
 tri_status tri_json_parse_with(const char *text, size_t len, double (*read_real)(const char *s, size_t n),
                                tri_json_doc **out, tri_error *err) {
-  tri_buf escaped = {0};
-  tri_status st;
-  bool nul = needs_escape(text, len);
-  if (nul) TRI_TRY(escape_keys(text, len, &escaped));
-  TRI_TRY(tri_json_parse(nul ? escaped.data : text, nul ? escaped.len : len, out, err));
+  TRI_CHECK(parse(text, len, &(tri_json_rewriting){.nul_keys = true}, false, out, err));
   reread((json_t *)*out, &(real_reader){.s = text, .n = len, .read = read_real});
-cleanup:
-  if (st == TRI_NO_MEMORY) tri_fail(err, st, NULL, "no memory for %zu bytes of JSON", len);
-  tri_buf_free(&escaped);
-  return st;
+  return TRI_OK;
 }

@@ -2,8 +2,9 @@
 /* JSON documents, read-only. json.c is the only user of jansson.
  *
  * A tri_json is a borrowed node of a document; it lives as long as the document. Duplicate keys, bad UTF-8, text after
- * the document and nesting beyond 64 are refused. Getters return false and leave *out alone when the key is absent,
- * null or of another type; where the difference matters, look at the node. */
+ * the document and nesting beyond 64 are refused. Numbers may be of any size: see tri_json_spelling. Getters return
+ * false and leave *out alone when the key is absent, null or of another type; where the difference matters, look at the
+ * node. */
 #ifndef TRI_RUNTIME_BASE_JSON_H
 #define TRI_RUNTIME_BASE_JSON_H
 
@@ -27,12 +28,16 @@ typedef enum tri_json_kind {
   TRI_JSON_OBJECT
 } tri_json_kind;
 
-/* TRI_CORRUPT: it is no JSON, or, where the error has a field, that member of the outermost object has a number that is
- * too large. */
+/* TRI_CORRUPT: it is no JSON. */
 tri_status tri_json_parse(const char *text, size_t len, tri_json_doc **out, tri_error *err);
+/* The same of a file that another program has written: NaN, Infinity and -Infinity are numbers, as Python writes them.
+ */
+tri_status tri_json_parse_file(const char *text, size_t len, tri_json_doc **out, tri_error *err);
+/* Reads what json.loads of Python does: these numbers, and of a key that comes twice the last value. */
+tri_status tri_json_parse_python(const char *text, size_t len, tri_json_doc **out, tri_error *err);
 /* Reads a whole file of at most max_bytes. *out is the caller's, for tri_free. */
 tri_status tri_json_read_text(const char *path, size_t max_bytes, char **out, size_t *len, tri_error *err);
-/* The same, parsed. */
+/* The same, parsed by tri_json_parse_file. */
 tri_status tri_json_read_file(const char *path, size_t max_bytes, tri_json_doc **out, tri_error *err);
 /* Parses as another library does: a number that is no integer has the value that read_real makes of its spelling, and
  * keys may have NULs in them (see tri_json_key). */
@@ -47,10 +52,19 @@ const tri_json *tri_json_at(const tri_json *array, size_t i);
 const tri_json *tri_json_get(const tri_json *object, const char *key); /* NULL when absent (or no object) */
 
 bool tri_json_as_int(const tri_json *j, int64_t *out);
-bool tri_json_as_num(const tri_json *j, double *out); /* integers too */
+bool tri_json_as_num(const tri_json *j, double *out); /* integers too; false for what no finite double is near to */
 bool tri_json_as_bool(const tri_json *j, bool *out);
 /* Borrowed; *len is the byte length, which may include NULs. With len NULL a string that holds a NUL counts as none. */
 const char *tri_json_as_str(const tri_json *j, size_t *len);
+
+/* Returns how a number is spelled that is no int64_t, if an integer, or no finite double, which tri_json_as_int and
+ * tri_json_as_num do not give; NULL: it is no such number. */
+const char *tri_json_spelling(const tri_json *j, size_t *len);
+
+/* Read a member's value into *out, and say in *err which member is none: TRI_INVALID_ARGUMENT, or TRI_OUT_OF_RANGE for
+ * a number that is too large. */
+tri_status tri_json_read_int(const tri_json *v, const char *key, int64_t *out, tri_error *err);
+tri_status tri_json_read_num(const tri_json *v, const char *key, double *out, tri_error *err);
 
 bool tri_json_get_int(const tri_json *o, const char *key, int64_t *out);
 const char *tri_json_get_str(const tri_json *o, const char *key); /* NULL when absent, no string, or with a NUL */

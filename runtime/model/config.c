@@ -116,7 +116,7 @@ static tri_status check_range(const char *key, double x, double min, double max,
 tri_status tri_config_read_number(const char *key, const tri_json *v, double min, double max, double *out,
                                   tri_error *err) {
   double x;
-  if (!tri_json_as_num(v, &x)) return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be a number", key);
+  TRI_CHECK(tri_json_read_num(v, key, &x, err));
   TRI_CHECK(check_range(key, x, min, max, err));
   *out = x;
   return TRI_OK;
@@ -142,8 +142,7 @@ tri_status tri_config_set(tri_model_config *c, const tri_config_key *k, const tr
     if (k->also) *(bool *)((char *)c + k->also) = *(bool *)at;
     break;
   case TRI_KEY_INT:
-    if (!tri_json_as_int(v, &integer))
-      return tri_fail(err, TRI_INVALID_ARGUMENT, k->name, "%s must be an integer", k->name);
+    TRI_CHECK(tri_json_read_int(v, k->name, &integer, err));
     TRI_CHECK(check_range(k->name, (double)integer, k->min, k->max, err));
     *(int64_t *)at = integer;
     break;
@@ -405,8 +404,8 @@ tri_status tri_model_config_parse(const char *config, size_t config_len, const c
   tri_status st;
   tri_json_doc *doc = NULL, *gen = NULL;
   const char *file;
-  TRI_TRY(tri_json_parse(config, config_len, &doc, err));
-  if (generation) TRI_TRY(tri_json_parse(generation, generation_len, &gen, err));
+  TRI_TRY(tri_json_parse_file(config, config_len, &doc, err));
+  if (generation) TRI_TRY(tri_json_parse_file(generation, generation_len, &gen, err));
   TRI_TRY(parse_docs(tri_json_root(doc), tri_json_root(gen), out, &file, err));
 cleanup:
   tri_json_free(doc);

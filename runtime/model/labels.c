@@ -80,7 +80,7 @@ cleanup:
 
 tri_status tri_labels_parse(const char *json, size_t len, size_t count, tri_labels *out, tri_error *err) {
   tri_json_doc *doc = NULL;
-  tri_status st = tri_json_parse(json, len, &doc, err);
+  tri_status st = tri_json_parse_file(json, len, &doc, err);
   if (st == TRI_OK) st = read_root(tri_json_root(doc), count, out, err);
   tri_json_free(doc);
   return st;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lowest layer: status, memory, conversions, JSON, log lines, rings, waits, the thread pool. */
+/* The lowest layer: status, memory, conversions, log lines, rings, waits, the thread pool. */
 #include <check.h>
 #include <ctype.h>
 #include <errno.h>
@@ -16,7 +16,6 @@
 #include "runtime/base/buf.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/hash.h"
-#include "runtime/base/json.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/pool.h"
@@ -348,191 +347,6 @@ START_TEST(types_by_name) {
   float f[2] = {0, 0};
   tri_store_f32(f, TRI_F32, 1, 1.5f);
   ck_assert_float_eq(tri_load_f32(f, TRI_F32, 1), 1.5f);
-}
-END_TEST
-
-/* ---- JSON ---- */
-
-static tri_status parse(const char *text, size_t len) {
-  tri_json_doc *doc = NULL;
-  tri_error err = {0};
-  tri_status st = tri_json_parse(text, len, &doc, &err);
-  ck_assert_msg((st == TRI_OK) == (doc != NULL), "%.60s", text);
-  if (st != TRI_OK) ck_assert_msg(err.status == st && err.message[0], "%.60s: no reason given", text);
-  tri_json_free(doc);
-  return st;
-}
-
-static const char *const malformed[] = {
-    "",
-    " ",
-    "{",
-    "}",
-    "]",
-    "[1,]",
-    "[,1]",
-    "{\"a\":1,}",
-    "{\"a\" 1}",
-    "{\"a\":1 \"b\":2}",
-    "{a:1}",
-    "{'a':1}",
-    "[1] [2]",
-    "{} x",
-    "{\"a\":1,\"a\":2}",
-    "{\"\\u0000\":1}", /* a key that a C string cannot hold */
-    "\"\xff\"",
-    "\"\xc0\x80\"",
-    "\"\xed\xa0\x80\"",
-    "\"\\ud800\"",
-    "\"\\ud800\\u0041\"",
-    "\"\\x41\"",
-    "\"\n\"",
-    "\"open",
-    "\"\\",
-    "nul",
-    "True",
-    "NaN",
-    "Infinity",
-    "-",
-    "01",
-    "+1",
-    "1.",
-    ".5",
-    "1e",
-    "0x10",
-    "1e999",
-    "-1e999",
-    "9223372036854775808",
-    "-9223372036854775809",
-    "// comment\n1",
-    "\xef\xbb\xbf{}", /* byte order mark */
-};
-
-START_TEST(malformed_json) { ck_assert_int_eq(parse(malformed[_i], strlen(malformed[_i])), TRI_CORRUPT); }
-END_TEST
-
-/* A number that is too large is said to be that of its member. */
-START_TEST(json_overflow) {
-  static const struct {
-    const char *text, *field;
-  } cases[] = {{"{\"a\":1,\"seed\":99999999999999999999}", "seed"},
-               {"{\"a\":{\"seed\":[1]},\"b\" : [1,{\"c\":-99999999999999999999}]}", "b"},
-               {"{\"a\\\"\":1,\"x\":\":\",\"max_tokens\":1e999}", "max_tokens"}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    tri_json_doc *doc = NULL;
-    tri_error err = {0};
-    ck_assert_int_eq(tri_json_parse(cases[i].text, strlen(cases[i].text), &doc, &err), TRI_CORRUPT);
-    ck_assert_str_eq(err.field, cases[i].field);
-    ck_assert_msg(strstr(err.message, "integers have 64 bits, others end at 1.8e308"), "%s", err.message);
-  }
-}
-END_TEST
-
-START_TEST(json_depth) {
-  enum { MAX = 64 };
-  char text[4 * 100000 + 1];
-  for (int depth = MAX - 1; depth <= MAX + 1; depth++) {
-    memset(text, '[', (size_t)depth);
-    memset(text + depth, ']', (size_t)depth);
-    ck_assert_int_eq(parse(text, 2 * (size_t)depth), depth <= MAX ? TRI_OK : TRI_TOO_LARGE);
-  }
-  memset(text, '[', 100000);
-  ck_assert_int_eq(parse(text, 100000), TRI_TOO_LARGE); /* no recursion before the check */
-  size_t n = 0;
-  for (int i = 0; i < 65; i++) n += (size_t)sprintf(text + n, "{\"a\":");
-  ck_assert_int_eq(parse(text, n), TRI_TOO_LARGE);
-  /* Brackets inside strings are no nesting, and an escaped quote does not end one. */
-  n = (size_t)sprintf(text, "[\"\\\"");
-  memset(text + n, '[', 200);
-  n += 200 + (size_t)sprintf(text + n + 200, "\"]");
-  ck_assert_int_eq(parse(text, n), TRI_OK);
-  /* Closing brackets earn no credit for more opening ones. */
-  memset(text, ']', 100);
-  memset(text + 100, '[', 150);
-  ck_assert_int_ne(parse(text, 250), TRI_OK);
-}
-END_TEST
-
-static tri_status collect(void *ctx, const char *key, const tri_json *value) {
-  int64_t v = 0;
-  ck_assert(tri_json_as_int(value, &v));
-  sprintf((char *)ctx + strlen(ctx), "%s=%lld ", key, (long long)v);
-  return v == 3 ? TRI_ABORTED : TRI_OK;
-}
-
-START_TEST(json_getters) {
-  static const char text[] = "{\"i\":-9223372036854775808,\"r\":0.5,\"b\":true,\"s\":\"a\\u0000b\\u00e9\",\"n\":null,"
-                             "\"a\":[1,\"x\"],\"o\":{\"z\":1,\"y\":2,\"x\":3,\"w\":4}}";
-  tri_json_doc *doc = NULL;
-  ck_assert_int_eq(tri_json_parse(text, sizeof text - 1, &doc, NULL), TRI_OK);
-  const tri_json *root = tri_json_root(doc);
-  int64_t i = 5;
-  double d = 5;
-  bool b = false;
-  size_t len;
-  ck_assert_int_eq(tri_json_kind_of(root), TRI_JSON_OBJECT);
-  ck_assert_uint_eq(tri_json_size(root), 7);
-  ck_assert(tri_json_get_int(root, "i", &i) && i == INT64_MIN);
-  ck_assert(tri_json_as_num(tri_json_get(root, "i"), &d) && d == -0x1p63);
-  i = 5, d = 5;
-  ck_assert(!tri_json_get_int(root, "r", &i) && i == 5); /* no silent rounding */
-  ck_assert(!tri_json_get_int(root, "s", &i) && !tri_json_get_int(root, "n", &i) && !tri_json_get_int(root, "?", &i));
-  ck_assert(tri_json_as_num(tri_json_get(root, "r"), &d) && d == 0.5);
-  ck_assert(tri_json_as_bool(tri_json_get(root, "b"), &b) && b);
-  ck_assert(!tri_json_as_bool(tri_json_get(root, "i"), &b) && !tri_json_as_num(tri_json_get(root, "b"), &d) &&
-            d == 0.5);
-  ck_assert_ptr_null(tri_json_get_str(root, "i"));
-  const char *s = tri_json_as_str(tri_json_get(root, "s"), &len);
-  ck_assert_uint_eq(len, 5);
-  ck_assert_ptr_null(tri_json_get_str(root, "s")); /* as a C string it would be "a" */
-  ck_assert_mem_eq(s, "a\0b\xc3\xa9", 6);
-  ck_assert_int_eq(tri_json_kind_of(tri_json_get(root, "n")), TRI_JSON_NULL);
-  ck_assert_int_eq(tri_json_kind_of(NULL), TRI_JSON_NULL);
-  const tri_json *a = tri_json_get(root, "a");
-  ck_assert_uint_eq(tri_json_size(a), 2);
-  ck_assert_str_eq(tri_json_as_str(tri_json_at(a, 1), NULL), "x");
-  ck_assert_ptr_null(tri_json_at(a, 2));
-  ck_assert_ptr_null(tri_json_at(root, 0)); /* no array */
-  ck_assert_ptr_null(tri_json_get(a, "x")); /* no object */
-  ck_assert_ptr_null(tri_json_get(NULL, "x"));
-  ck_assert_ptr_null(tri_json_at(NULL, 0));
-  ck_assert_uint_eq(tri_json_size(tri_json_get(root, "s")), 0);
-  char seen[100] = "";
-  ck_assert_int_eq(tri_json_each(tri_json_get(root, "o"), collect, seen), TRI_ABORTED);
-  ck_assert_str_eq(seen, "z=1 y=2 x=3 "); /* the file's order, up to the one that said stop */
-  seen[0] = '\0';
-  ck_assert_int_eq(tri_json_each(a, collect, seen), TRI_OK); /* not an object: no members */
-  ck_assert_str_eq(seen, "");
-  tri_json_free(doc);
-  tri_json_free(NULL);
-}
-END_TEST
-
-START_TEST(json_files) {
-  static const char path[] = TRI_TEST_SCRATCH "/base_json", text[] = "{\"a\":1}";
-  tri_json_doc *doc = NULL;
-  tri_error err = {0};
-  unlink(path);
-  ck_assert_int_eq(tri_json_read_file(path, 100, &doc, &err), TRI_NOT_FOUND);
-  ck_assert_ptr_nonnull(strstr(err.message, "base_json"));
-  FILE *f = fopen(path, "w");
-  ck_assert_ptr_nonnull(f);
-  fputs(text, f);
-  fclose(f);
-  ck_assert_int_eq(tri_json_read_file(path, sizeof text - 2, &doc, NULL), TRI_TOO_LARGE);
-  ck_assert_int_eq(tri_json_read_file(path, sizeof text - 1, &doc, NULL), TRI_OK);
-  tri_json_free(doc);
-  doc = NULL;
-  tri_error_clear(&err);
-  ck_assert_int_eq(truncate(path, 3), 0);
-  ck_assert_int_eq(tri_json_read_file(path, 100, &doc, &err), TRI_CORRUPT);
-  ck_assert_ptr_nonnull(strstr(err.message, "base_json")); /* says in which file */
-  unlink(path);
-  ck_assert_int_eq(tri_json_read_file(TRI_TEST_SCRATCH, 100, &doc, NULL), TRI_IO); /* a folder */
-  ck_assert_int_eq(mkfifo(path, 0600), 0);
-  ck_assert_int_eq(tri_json_read_file(path, 100, &doc, NULL), TRI_IO); /* a pipe without a writer must not hang us */
-  unlink(path);
-  ck_assert_ptr_null(doc);
 }
 END_TEST
 
@@ -883,8 +697,6 @@ Suite *suite_base(void) {
   TCase *dtype = CASE(s, "dtype", types_by_name);
   tcase_add_loop_test(dtype, every_value_widens_and_comes_back, 0, 2);
   tcase_add_loop_test(dtype, every_gap_rounds_to_nearest_even, 0, 2);
-  TCase *json = CASE(s, "json", json_depth, json_overflow, json_getters, json_files);
-  tcase_add_loop_test(json, malformed_json, 0, sizeof malformed / sizeof *malformed);
   CASE(s, "buf", bufs_grow, arrays_grow);
   CASE(s, "hash", splitmix);
   CASE(s, "log", log_lines, log_that_nobody_reads, log_colours);

@@ -195,6 +195,10 @@ START_TEST(refused) {
       {"{\"prompt\":\"x\",\"skip_special_tokens\":1}", "skip_special_tokens", TRI_INVALID_ARGUMENT},
       {"{\"prompt\":\"x\",\"cache_salt\":\"a\\u0000b\"}", "cache_salt", TRI_INVALID_ARGUMENT},
       {"{\"prompt\":\"x\",\"zip\":1}", "zip", TRI_UNKNOWN_FIELD},
+      {"{\"prompt\":\"x\",\"seed\":99999999999999999999}", "seed", TRI_OUT_OF_RANGE},
+      {"{\"prompt\":\"x\",\"temperature\":1e999}", "temperature", TRI_OUT_OF_RANGE},
+      {"{\"prompt\":[1,99999999999999999999]}", "prompt", TRI_INVALID_ARGUMENT},
+      {"{\"prompt\":\"x\",\"max_completion_tokens\":5,\"max_tokens\":\"5\"}", "max_tokens", TRI_INVALID_ARGUMENT},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     parsed p;
