@@ -52,7 +52,10 @@ static tri_status take_openai(void *ctx, const char *key, const tri_json *v, tri
 static tri_status parse_completion(const cmd_request *defaults, const tri_json *body, submit_request *out,
                                    tri_error *err) {
   cmd_unknown unknown = {take_openai, &out->q};
-  return cmd_request_json(defaults, body, &unknown, &out->q, err);
+  const tri_json *most = tri_json_get(body, "max_completion_tokens");
+  TRI_CHECK(cmd_request_json(defaults, body, &unknown, &out->q, err));
+  if (tri_json_kind_of(most) == TRI_JSON_NULL) return TRI_OK;
+  return take_openai(&out->q, "max_completion_tokens", most, err); /* wins over max_tokens, which may come after it */
 }
 
 static tri_status take_input(submit_request *out, const tri_json *v, tri_error *err) {

@@ -97,7 +97,21 @@ typedef struct reading {
   void *request;
   gw_ignored *ignored;
   tri_error *err;
+  bool last;    /* those that win are read now, and the others have been */
+  bool waiting; /* there are such */
 } reading;
+
+/* Returns whether a name wins over another one of the same number, in whatever order they come. */
+static bool wins(const char *key) {
+  return !strcmp(key, "max_completion_tokens") || !strcmp(key, "truncate_prompt_tokens");
+}
+
+static const gw_field *find_field(const reading *r, const char *key) {
+  for (const gw_field_table *t = r->tables; t->fields; t++)
+    for (size_t i = 0; i < t->num; i++)
+      if (!strcmp(t->fields[i].name, key)) return &t->fields[i];
+  return NULL;
+}
 
 static tri_status read_member(void *ctx, const char *key, const tri_json *v) {
   /* Fields of OpenAI's that tell the service something which has no meaning here. */
@@ -105,9 +119,10 @@ static tri_status read_member(void *ctx, const char *key, const tri_json *v) {
       "user", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier", "session_id"};
   reading *r = ctx;
   if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
-  for (const gw_field_table *t = r->tables; t->fields; t++)
-    for (size_t i = 0; i < t->num; i++)
-      if (!strcmp(t->fields[i].name, key)) return t->fields[i].take(r->request, &t->fields[i], v, r->err);
+  const gw_field *f = find_field(r, key);
+  r->waiting = r->waiting || wins(key);
+  if (wins(key) != r->last) return TRI_OK;
+  if (f) return f->take(r->request, f, v, r->err);
   for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
     if (!strcmp(quiet[i], key)) return TRI_OK;
   return unknown(r->ignored, key, r->err);
@@ -115,15 +130,19 @@ static tri_status read_member(void *ctx, const char *key, const tri_json *v) {
 
 tri_status gw_fields_read(const gw_field_table *tables, const tri_json *object, void *request, gw_ignored *ignored,
                           tri_error *err) {
-  reading r = {tables, request, ignored, err};
-  return tri_json_each(object, read_member, &r);
+  reading r = {.tables = tables, .request = request, .ignored = ignored, .err = err};
+  TRI_CHECK(tri_json_each(object, read_member, &r));
+  r.last = true;
+  return r.waiting ? tri_json_each(object, read_member, &r) : TRI_OK;
 }
 
 tri_status gw_parse_body(const tri_buf *body, tri_json_doc **out, tri_error *err) {
+  static const char byte_order_mark[] = "\xef\xbb\xbf";
+  const size_t size = sizeof byte_order_mark - 1;
   tri_json_doc *doc = NULL;
-  tri_status st = tri_json_parse(body->data ? body->data : "", body->len, &doc, err);
-  if (st == TRI_CORRUPT && err->field[0]) st = err->status = TRI_OUT_OF_RANGE; /* a number: it has a name */
-  if (st != TRI_OK) return st;
+  bool marked = body->len >= size && !memcmp(body->data, byte_order_mark, size);
+  size_t skipped = marked ? size : 0;
+  TRI_CHECK(tri_json_parse(body->data ? body->data + skipped : "", body->len - skipped, &doc, err));
   if (tri_json_kind_of(tri_json_root(doc)) != TRI_JSON_OBJECT) {
     tri_json_free(doc);
     return tri_fail(err, TRI_INVALID_ARGUMENT, "", "the body must be a JSON object");

@@ -210,6 +210,41 @@ START_TEST(refused) {
 }
 END_TEST
 
+/* Of two names of one number the same one wins in any order. */
+START_TEST(two_names) {
+  static const struct {
+    const char *text;
+    int64_t max_tokens, truncate;
+  } cases[] = {{"{\"prompt\":\"x\",\"max_completion_tokens\":2,\"max_tokens\":9}", 2, 0},
+               {"{\"prompt\":\"x\",\"max_tokens\":9,\"max_completion_tokens\":2}", 2, 0},
+               {"{\"prompt\":\"x\",\"max_completion_tokens\":null,\"max_tokens\":9}", 9, 0},
+               {"{\"prompt\":\"x\",\"max_tokens\":9,\"truncate_prompt_tokens\":3,\"truncate\":4}", 9, 3},
+               {"{\"prompt\":\"x\",\"max_tokens\":9,\"truncate\":4,\"truncate_prompt_tokens\":3}", 9, 3}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    parsed p;
+    parse(&p, cases[i].text, true);
+    ck_assert_msg(p.st == TRI_OK, "%s", p.err.message);
+    ck_assert_int_eq(p.q.r.max_tokens, cases[i].max_tokens);
+    ck_assert_int_eq(p.q.r.truncate, cases[i].truncate);
+    done(&p);
+  }
+}
+END_TEST
+
+/* A byte order mark is no part of a body. */
+START_TEST(byte_order_mark) {
+  char text[] = "\xef\xbb\xbf{\"a\":1}";
+  tri_buf body = {.data = text, .len = sizeof text - 1};
+  tri_json_doc *doc = NULL;
+  tri_error err = {0};
+  ck_assert_msg(gw_parse_body(&body, &doc, &err) == TRI_OK, "%s", err.message);
+  ck_assert_uint_eq(tri_json_size(tri_json_root(doc)), 1);
+  tri_json_free(doc);
+  body.len = 3;
+  ck_assert_int_eq(gw_parse_body(&body, &doc, &err), TRI_CORRUPT);
+}
+END_TEST
+
 START_TEST(errors) {
   static const struct {
     const char *code, *field, *param, *out;
@@ -373,6 +408,8 @@ Suite *suite_gateway(void) {
   tcase_add_test(c, origins);
   tcase_add_test(c, accepted);
   tcase_add_test(c, refused);
+  tcase_add_test(c, two_names);
+  tcase_add_test(c, byte_order_mark);
   tcase_add_test(c, errors);
   tcase_add_test(c, logprobs);
   tcase_add_test(c, prompt_logprobs);

@@ -49,8 +49,9 @@ START_TEST(plain_lines) {
 END_TEST
 
 START_TEST(openai_lines) {
-  parsed p = parse("{\"custom_id\":\"a\\n\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"model\":\"m\","
-                   "\"prompt\":[\"x\"],\"max_completion_tokens\":5,\"user\":\"u\",\"logprobs\":2,\"seed\":1}}");
+  parsed p = parse(
+      "{\"custom_id\":\"a\\n\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"model\":\"m\","
+      "\"prompt\":[\"x\"],\"max_completion_tokens\":5,\"max_tokens\":9,\"user\":\"u\",\"logprobs\":2,\"seed\":1}}");
   ck_assert_msg(p.st == TRI_OK, "%s", p.err.message);
   ck_assert(p.s->form == SUBMIT_COMPLETION && p.s->logprobs && p.r.q.r.max_tokens == 5 && p.r.q.r.has_seed);
   ck_assert_str_eq(p.s->custom_id.data, "\"a\\n\"");
