@@ -56,6 +56,7 @@ static jv key_of(jx *x, const jmap *m, const char *text) {
 }
 
 jv j_attribute(jx *x, jv of, const char *text) {
+  of = j_harden(x, of);
   if (j_is(of, J_UNDEFINED)) return fail_undefined(x, of);
   if (j_is(of, J_NAMESPACE)) return key_of(x, of.map, text);
   if (j_is(of, J_LOOP)) {
@@ -78,6 +79,7 @@ static bool is_range(jv v) { return j_is(v, J_VIEW) && v.list->is_range; }
 jv j_item(jx *x, jv of, jv key) {
   bool integer = j_is(key, J_INT) || j_is(key, J_BOOL);
   size_t n;
+  of = j_harden(x, of);
   if (j_is(of, J_UNDEFINED)) return fail_undefined(x, of);
   if (j_is(of, J_MAP)) {
     const jv *v = j_map_find(x, of.map, key);
@@ -152,6 +154,7 @@ static jv slice_range(jx *x, const jlist *l, span s) {
 
 static jv slice(jx *x, jv of, const jnode *n) {
   size_t count, taken = 0;
+  of = j_harden(x, of);
   if (j_is(of, J_UNDEFINED)) return fail_undefined(x, of);
   if (is_range(of)) return slice_range(x, of.list, span_of(x, n, (int64_t)of.list->n));
   if (!j_is(of, J_STR) && !j_is(of, J_LIST) && !j_is(of, J_TUPLE))
@@ -324,6 +327,7 @@ static jv signed_number(jx *x, const jnode *n) {
   bool negative = n->op == JN_NEGATIVE;
   if (!j_ok(x)) return v;
   if (j_is(v, J_UNDEFINED)) return fail_undefined(x, v);
+  if (j_is(v, J_LARGE)) return j_too_large(x);
   if (!j_is_number(v)) return j_fail(x, TRI_JINJA_TYPE, "bad operand type for a sign: '%s'", j_type_name(v));
   if (j_is(v, J_FLOAT)) return j_float(negative ? -v.f : v.f);
   return negative ? j_binary(x, JN_SUB, j_int(0), v) : j_int(j_integer(v));

@@ -265,16 +265,28 @@ static tri_status take_spans(const jbuf *b, tri_jinja_output *out) {
   return TRI_OK;
 }
 
+/* Makes the nulls of a list's objects soft. */
+static void soften(jv list) {
+  for (size_t i = 0; j_is(list, J_LIST) && i < list.list->n; i++) {
+    jv item = list.list->items[i];
+    for (size_t k = 0; j_is(item, J_MAP) && k < item.map->n; k++)
+      if (j_is(item.map->pairs[k].value, J_NONE)) item.map->pairs[k].value = j_soft_none();
+  }
+}
+
 static void set_variables(jx *x, const tri_jinja_input *in) {
   for (size_t i = 0; i < in->num_variables && j_ok(x); i++) {
     const tri_jinja_variable *v = &in->variables[i];
     x->own = v->own;
-    if (v->json)
-      j_set(x, v->name, j_of_json(x, v->json, v->foreign));
-    else if (v->text)
+    if (v->json) {
+      jv made = j_of_json(x, v->json, v->foreign);
+      if (v->soft_nulls && j_ok(x)) soften(made);
+      j_set(x, v->name, made);
+    } else if (v->text) {
       j_set(x, v->name, j_text(x, v->text));
-    else
+    } else {
       j_set(x, v->name, j_none());
+    }
   }
 }
 

@@ -67,6 +67,7 @@ static jv f_format(jx *x, jv v, const jargs *a) {
 
 /* Puts spaces in front of every line but the first, which may be asked for, and of empty ones, likewise. */
 static jv f_indent(jx *x, jv v, const jargs *a) {
+  v = j_harden(x, v);
   if (!j_is(v, J_STR)) return j_fail(x, TRI_JINJA_TYPE, "indent is for str, not %s", j_type_name(v));
   const jstr *s = v.str;
   const jv *width = j_argument(a, 0, "width");
@@ -124,6 +125,8 @@ static jv f_int(jx *x, jv v, const jargs *a) {
   if (!j_ok(x)) return v;
   if (j_is(v, J_UNDEFINED)) return fail_undefined(x, v, "int");
   if (j_is(v, J_INT) || j_is(v, J_BOOL)) return j_int(j_integer(v));
+  if (j_is_large_integer(v)) return v;
+  if (j_is(v, J_LARGE)) return j_too_large(x);
   if (j_is(v, J_FLOAT) && isinf(v.f)) return j_fail(x, TRI_JINJA_TYPE, "cannot convert float infinity to integer");
   if (j_is(v, J_FLOAT)) f = v.f;
   if (j_is(v, J_STR)) {
@@ -141,6 +144,7 @@ static jv f_float(jx *x, jv v, const jargs *a) {
   double f;
   if (j_is(v, J_UNDEFINED)) return fail_undefined(x, v, "float");
   if (j_is(v, J_FLOAT)) return v;
+  if (j_is(v, J_LARGE)) return j_float(j_large_number(x, v));
   if (j_is(v, J_INT) || j_is(v, J_BOOL)) return j_float((double)j_integer(v));
   if (j_is(v, J_STR) && j_read_float(x, v.str, &f)) return j_float(f);
   return fallback ? *fallback : j_float(0);
@@ -149,6 +153,11 @@ static jv f_float(jx *x, jv v, const jargs *a) {
 static jv f_abs(jx *x, jv v, const jargs *a) {
   (void)a;
   if (j_is(v, J_FLOAT)) return j_float(fabs(v.f));
+  if (j_is(v, J_LARGE)) {
+    jv digits = j_slice(x, v.str, v.str->s[0] == '-', v.str->n);
+    if (j_ok(x)) digits.kind = J_LARGE;
+    return digits;
+  }
   if (!j_is_number(v)) return j_fail(x, TRI_JINJA_TYPE, "bad operand type for abs(): '%s'", j_type_name(v));
   return j_integer(v) < 0 ? j_binary(x, JN_SUB, j_int(0), v) : j_int(j_integer(v));
 }
@@ -156,6 +165,7 @@ static jv f_abs(jx *x, jv v, const jargs *a) {
 static jv f_round(jx *x, jv v, const jargs *a) {
   int64_t precision = j_argument_int(x, a, 0, "precision", 0);
   const jstr *method = j_argument_str(x, a, 1, "method", NULL);
+  if (j_is(v, J_LARGE)) return j_too_large(x);
   if (!j_is_number(v)) return j_fail(x, TRI_JINJA_TYPE, "round is for numbers, not %s", j_type_name(v));
   jv name = {.kind = J_STR, .str = method};
   bool up = method && j_equals_text(name, "ceil"), down = method && j_equals_text(name, "floor");

@@ -86,6 +86,10 @@ static bool number_text(jv v, const spec *how, char out[NUMBER_TEXT]) {
 
 static void put_number(jbuf *b, jv v, const spec *how) {
   char text[NUMBER_TEXT];
+  if (j_is(v, J_LARGE)) {
+    j_too_large(b->x);
+    return;
+  }
   if (!j_is_number(v)) {
     j_fail(b->x, TRI_JINJA_TYPE, "a number is required for the format %c, not %s", how->type, j_type_name(v));
     return;

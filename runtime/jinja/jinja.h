@@ -37,6 +37,9 @@ typedef struct tri_jinja_variable {
   const char *text;     /* and without it none is */
   bool foreign;         /* strings in it come from a client: see tri_jinja_output */
   const char *own;      /* but for members of this name: a role is a part of many templates' tokens; NULL: none */
+  /* A list of objects whose members may be null for "there is none": such a null is none for tests, and an empty text
+   * for what prints it or takes a text or a list, where Jinja2 has "None" or an error. */
+  bool soft_nulls;
 } tri_jinja_variable;
 
 /* A text, and its bytes that come from foreign variables, so that a tokenizer can leave special tokens in them alone.

@@ -26,7 +26,7 @@ static void put_string(jbuf *b, const jstr *s, bool ensure_ascii) {
   for (size_t at = 0, len; at < s->n; at += len) {
     uint32_t c = tok_utf8_decode(s->s + at, &len);
     const char *named = c && c < 128 ? strchr(from, (int)c) : NULL;
-    if (!named && c >= 0x20 && (c < 128 || !ensure_ascii)) continue;
+    if (!named && c >= 0x20 && (c < 0x7f || !ensure_ascii)) continue;
     j_put_part(b, s, plain, at);
     plain = at + len;
     if (named) {
@@ -58,7 +58,7 @@ static void put_key(jbuf *b, jv key, const jjson *how) {
     put_string(b, key.str, how->ensure_ascii);
     return;
   }
-  bool has_text = j_is_number(key) || j_is(key, J_NONE);
+  bool has_text = j_is_number(key) || j_is(key, J_LARGE) || j_is(key, J_NONE);
   if (!has_text) {
     j_fail(b->x, TRI_JINJA_TYPE, "keys must be str, int, float, bool or None, not %s", j_type_name(key));
     return;
@@ -138,6 +138,7 @@ void j_put_json(jbuf *b, jv v, const jjson *how, int depth) {
   case J_BOOL: j_puts(b, v.b ? "true" : "false"); return;
   case J_INT: j_put(b, text, (size_t)snprintf(text, sizeof text, "%" PRId64, v.i)); return;
   case J_FLOAT: put_float(b, v.f); return;
+  case J_LARGE: j_put_str(b, v.str); return;
   case J_STR: put_string(b, v.str, how->ensure_ascii); return;
   case J_LIST:
   case J_TUPLE: put_list(b, v.list, how, depth); return;

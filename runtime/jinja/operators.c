@@ -133,13 +133,19 @@ static jv percent(jx *x, jv format, jv with) {
 }
 
 jv j_binary(jx *x, jop op, jv a, jv b) {
+  if (op == JN_ADD && (j_is(a, J_STR) || j_is_soft(a)) && (j_is(b, J_STR) || j_is_soft(b))) {
+    a = j_harden(x, a);
+    b = j_harden(x, b);
+    return j_ok(x) ? add_strings(x, a, b) : a;
+  }
   if (is_integer(a) && is_integer(b)) return integers(x, op, j_integer(a), j_integer(b));
   if (j_is_number(a) && j_is_number(b)) return floats(x, op, as_double(a), as_double(b));
-  if (op == JN_ADD && j_is(a, J_STR) && j_is(b, J_STR)) return add_strings(x, a, b);
   if (op == JN_ADD && a.kind == b.kind && (j_is(a, J_LIST) || j_is(a, J_TUPLE))) return concatenate(x, a, b);
   if (op == JN_MUL && is_repeatable(a) && is_integer(b)) return repeat(x, a, j_integer(b));
   if (op == JN_MUL && is_integer(a) && is_repeatable(b)) return repeat(x, b, j_integer(a));
   if (op == JN_MOD && j_is(a, J_STR)) return percent(x, a, b);
+  bool large = (j_is(a, J_LARGE) && (j_is_number(b) || j_is(b, J_LARGE))) || (j_is_number(a) && j_is(b, J_LARGE));
+  if (large) return j_too_large(x);
   return no_operator(x, op, a, b);
 }
 

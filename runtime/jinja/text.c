@@ -187,6 +187,7 @@ void j_put_repr(jbuf *b, jv v) {
   case J_BOOL: j_puts(b, v.b ? "True" : "False"); break;
   case J_INT: put_int(b, v.i); break;
   case J_FLOAT: put_float(b, v.f); break;
+  case J_LARGE: j_put_str(b, v.str); break;
   case J_STR:
     if (v.str->is_markup) j_puts(b, "Markup(");
     put_str_repr(b, v.str);
@@ -212,7 +213,7 @@ void j_put_repr(jbuf *b, jv v) {
 void j_put_value(jbuf *b, jv v) {
   if (j_is(v, J_STR))
     j_put_str(b, v.str);
-  else if (!j_is(v, J_UNDEFINED))
+  else if (!j_is(v, J_UNDEFINED) && !j_is_soft(v))
     j_put_repr(b, v);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/jinja/exec.h"
@@ -57,6 +58,22 @@ jv j_map(jx *x, jkind kind, size_t cap) {
 
 /* ---- from JSON ---- */
 
+jv j_harden(jx *x, jv v) { return j_is_soft(v) ? j_str(x, "", 0) : v; }
+
+bool j_is_large_integer(jv v) { return j_is(v, J_LARGE) && strspn(v.str->s, "-0123456789") >= v.str->n; }
+
+/* The spelling ends with a NUL, as all strings of a document do. */
+double j_large_number(jx *x, jv v) { return j_spend(x, v.str->n / J_STEP_BYTES) ? strtod(v.str->s, NULL) : 0; }
+
+/* Makes a number that no int64_t and no finite double is: NaN and infinity are doubles for Python, too. */
+static jv large_of_json(jx *x, const char *s, size_t n) {
+  bool is_word = s[n - 1] > '9';
+  if (is_word) return j_float(strtod(s, NULL));
+  jv v = make_str(x, (jstr){.s = s, .n = n});
+  if (j_ok(x)) v.kind = J_LARGE;
+  return v;
+}
+
 struct filling {
   jx *x;
   jmap *map;
@@ -89,6 +106,9 @@ static jv map_of_json(jx *x, const tri_json *json, bool foreign) {
 jv j_of_json(jx *x, const tri_json *json, bool foreign) {
   jv v = j_none();
   jstr s = {.foreign = foreign};
+  size_t n;
+  const char *spelling = tri_json_spelling(json, &n);
+  if (spelling) return large_of_json(x, spelling, n);
   switch (tri_json_kind_of(json)) {
   case TRI_JSON_NULL: return v;
   case TRI_JSON_BOOL:
@@ -173,7 +193,24 @@ static bool numbers_equal(jv a, jv b) {
   return j_integer(a) == j_integer(b);
 }
 
+/* Compares two numbers of which one at least is LARGE. Integers beyond 64 bits have an order by their digits. */
+static int compare_large(jx *x, jv a, jv b) {
+  bool digits = j_is_large_integer(a) && j_is_large_integer(b);
+  double p = j_is(a, J_LARGE) ? j_large_number(x, a) : 0, q = j_is(b, J_LARGE) ? j_large_number(x, b) : 0;
+  if (!j_is(a, J_LARGE)) p = j_is(a, J_FLOAT) ? a.f : (double)j_integer(a);
+  if (!j_is(b, J_LARGE)) q = j_is(b, J_FLOAT) ? b.f : (double)j_integer(b);
+  if (!digits || p > q || p < q) return (p > q) - (p < q);
+  int sign = a.str->s[0] == '-' ? -1 : 1;
+  if (a.str->n != b.str->n) return a.str->n > b.str->n ? sign : -sign;
+  int c = memcmp(a.str->s, b.str->s, a.str->n);
+  return sign * ((c > 0) - (c < 0));
+}
+
+static bool is_any_number(jv v) { return j_is_number(v) || j_is(v, J_LARGE); }
+
 bool j_equal(jx *x, jv a, jv b) {
+  if (is_any_number(a) && is_any_number(b) && (j_is(a, J_LARGE) || j_is(b, J_LARGE)))
+    return compare_large(x, a, b) == 0 && !(j_is(a, J_FLOAT) && isnan(a.f)) && !(j_is(b, J_FLOAT) && isnan(b.f));
   if (j_is_number(a) && j_is_number(b)) return numbers_equal(a, b);
   if (a.kind != b.kind) return false;
   switch (a.kind) {
@@ -203,6 +240,7 @@ static int compare_lists(jx *x, const jlist *a, const jlist *b) {
 }
 
 int j_compare(jx *x, jv a, jv b) {
+  if (is_any_number(a) && is_any_number(b) && (j_is(a, J_LARGE) || j_is(b, J_LARGE))) return compare_large(x, a, b);
   if (j_is_number(a) && j_is_number(b)) {
     if (!j_is(a, J_FLOAT) && !j_is(b, J_FLOAT)) return (j_integer(a) > j_integer(b)) - (j_integer(a) < j_integer(b));
     double p = j_is(a, J_FLOAT) ? a.f : (double)j_integer(a), q = j_is(b, J_FLOAT) ? b.f : (double)j_integer(b);
@@ -223,9 +261,9 @@ int j_compare(jx *x, jv a, jv b) {
 }
 
 const char *j_type_name(jv v) {
-  static const char *const names[] = {"undefined", "None",      "bool",  "int",   "float",
-                                      "str",       "list",      "tuple", "view",  "generator",
-                                      "dict",      "Namespace", "loop",  "macro", "function"};
+  static const char *const names[] = {"undefined", "None", "bool",  "int",     "float",     "int",
+                                      "str",       "list", "tuple", "view",    "generator", "dict",
+                                      "Namespace", "loop", "macro", "function"};
   return names[v.kind];
 }
 
@@ -267,7 +305,7 @@ static const jv *keys_of(jx *x, const jmap *m, size_t *n) {
 
 const jv *j_items(jx *x, jv v, size_t *n) {
   *n = 0;
-  if (j_is(v, J_UNDEFINED)) return NULL;
+  if (j_is(v, J_UNDEFINED) || j_is_soft(v)) return NULL;
   if (j_is_sequence(v)) {
     *n = v.list->n;
     return v.list->items;
@@ -293,7 +331,7 @@ const jv *j_items(jx *x, jv v, size_t *n) {
 }
 
 int64_t j_length(jx *x, jv v) {
-  if (j_is(v, J_UNDEFINED)) return 0;
+  if (j_is(v, J_UNDEFINED) || j_is_soft(v)) return 0;
   if (j_is_sequence(v)) return (int64_t)v.list->n;
   if (j_is(v, J_MAP)) return (int64_t)v.map->n;
   if (j_is(v, J_STR)) return j_spend(x, v.str->n / J_STEP_BYTES) ? j_count_characters(v.str) : 0;
@@ -304,7 +342,9 @@ int64_t j_length(jx *x, jv v) {
 
 bool j_contains(jx *x, jv in, jv what) {
   size_t n;
-  if (j_is(in, J_STR)) {
+  in = j_harden(x, in);
+  if (j_is(in, J_STR) && j_ok(x)) {
+    what = j_harden(x, what);
     if (j_is(what, J_STR)) return j_find(x, in.str, what.str, 0) != SIZE_MAX;
     j_fail(x, TRI_JINJA_TYPE, "'in <string>' requires string as left operand, not %s", j_type_name(what));
     return false;

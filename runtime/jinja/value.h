@@ -19,6 +19,7 @@ typedef enum jkind {
   J_BOOL,
   J_INT,
   J_FLOAT,
+  J_LARGE, /* a number of JSON beyond int64_t and double: it is shown as it was spelled, and not reckoned with */
   J_STR,
   J_LIST,
   J_TUPLE,
@@ -53,9 +54,9 @@ typedef struct jv {
     bool b;
     int64_t i;
     double f;
-    const jstr *str;
-    jlist *list; /* of LIST, TUPLE, VIEW and ITER */
-    jmap *map;   /* of MAP and NAMESPACE */
+    const jstr *str; /* of STR, and the spelling of LARGE */
+    jlist *list;     /* of LIST, TUPLE, VIEW and ITER */
+    jmap *map;       /* of MAP and NAMESPACE */
     jloop *loop;
     const jmacro *macro;
     const jfunction *function;
@@ -123,6 +124,12 @@ static inline bool j_is_sequence(jv v) { return v.kind == J_LIST || v.kind == J_
 static inline double j_number(jv v) { return v.kind == J_FLOAT ? v.f : (double)v.i; } /* of one */
 static inline int64_t j_integer(jv v) { return v.kind == J_BOOL ? v.b : v.i; }        /* of an INT or a BOOL */
 bool j_equals_text(jv v, const char *s);
+/* A none that is an empty text where a text or a list is needed: see tri_jinja_variable. */
+static inline jv j_soft_none(void) { return (jv){.kind = J_NONE, .b = true}; }
+static inline bool j_is_soft(jv v) { return v.kind == J_NONE && v.b; }
+jv j_harden(jx *x, jv v);           /* the empty text of a soft none; others stay */
+bool j_is_large_integer(jv v);      /* a LARGE that is none of the reals */
+double j_large_number(jx *x, jv v); /* the nearest double to a LARGE, infinity for reals */
 
 bool j_truth(jv v);
 bool j_equal(jx *x, jv a, jv b); /* fails at a limit: lists that share lists are larger than their memory */

@@ -21,7 +21,8 @@ TOOLS = [{"type": "function", "function": {"name": "get", "description": "Gets\n
     "type": "object", "properties": {"city": {"type": "string", "enum": ["a", "b"]}, "n": {"type": ["integer", "null"]}},
     "required": ["city"]}}}]
 VARIABLES = {"messages": MESSAGES, "tools": TOOLS, "bos_token": "<s>", "eos_token": "</s>", "add_generation_prompt": True,
-             "n": 7, "f": 2.5, "s": "hello world", "e": "", "l": [3, 1, 2], "d": {"b": 2, "a": 1, "C": 3}, "t": True, "z": None}
+             "n": 7, "f": 2.5, "s": "hello world", "e": "", "l": [3, 1, 2], "d": {"b": 2, "a": 1, "C": 3}, "t": True, "z": None,
+            "big": 123456789012345678901234567890, "low": -98765432109876543210}
 
 EXPRESSIONS = r"""
 1 + 2 * 3 - 4|7 // 2|-7 // 2|7 % 3|-7 % 3|7 / 2|2 ** 10|2 ** -1|7.5 // 2|7.5 % 2|-7.5 % 2|1e3|1.0|0.1 + 0.2|1e16|1e-5|123456789012345680.0
@@ -320,6 +321,11 @@ TEMPLATES = [
     "{{ (messages|last).content[0]['text'] ~ (messages|first)['role'] }}", "{{ not (t and z) }}{{ t and not z }}{{ n > 5 and n < 9 }}", "{{ 'x' if z else ('y' if t else 'w') }}", "{{ {'a': l}['a'][0] }}{{ [d][0].b }}", "{{ s[n - 7:n - 2] }}", "{{ '\\\\n' }}{{ '\\t|' }}", "{{ n.__class__ }}", "{{ s.__len__() }}",
     "{% set x = d %}{{ x.update }}", "{{ l.append }}", "{{ messages.0.role }}", "{{ loop is defined }}{% for a in [1] %}{{ loop is defined }}{% endfor %}", "{{ [1, 2, 3,] }}{{ {'a': 1,} }}{{ (1,) }}", "{{ d | tojson | length }}", "{{ 5 | string + 'a' }}", "{{ -1 | abs }}", "{{ 2 ** 3 ** 2 }}", "{{ 'a' ~ 'b' | upper }}", "{{ 1 if 0 }}x",
     "{{ 9223372036854775807 }}", "{{ 0.5 }}{{ 5e-324 }}{{ 1.7976931348623157e308 }}{{ 1e22 }}{{ 123456.789 }}", "{{ [1.0, 2.50] }}", "{{ ('a', ) }}{{ ('a') }}", "{{ true }}{{ True }}{{ None }}{{ none }}{{ false }}", "{% set true = 1 %}", "{{ 'é'|length }}{{ 'é'[0] }}{{ '日本語'[1:] }}",
+    "{{ 'a\x7f\x80é'|tojson(ensure_ascii=true) }}{{ 'a\x7f\x80é'|tojson }}",
+    "{{ big }}{{ low }}{{ [big, {'a': low}] }}{{ big ~ 'x' }}{{ big|string|length }}{{ big|tojson }}{{ {'a': [low]}|tojson(indent=1) }}{{ {big: 1}|tojson }}",
+    "{{ big is number }}{{ big is integer }}{{ big is float }}{{ big is string }}{{ big is defined }}{{ 'y' if big else 'n' }}{{ big|int }}{{ low|abs }}{{ big|abs }}{{ big|float }}{{ low|float }}",
+    "{{ big == big }}{{ big == low }}{{ big != n }}{{ big == 1.5 }}{{ big > n }}{{ low < n }}{{ n < big }}{{ n > low }}{{ big > low }}{{ big <= 2.5 }}{{ low >= f }}{{ [big, n, low]|sort }}{{ [n, big]|max }}{{ big in [n, big] }}",
+    "{{ l[big] }}", "{{ big + 'x' }}", "{{ '%s' % big }}", "{% for x in big %}{% endfor %}", "{{ big|length }}",
 ]
 
 
