@@ -7,51 +7,90 @@
 
 #include "client/cmd/json_value.h"
 
-/* Members of objects that are null go, elements of arrays stay. */
-static void put_value(cmd_buf *b, const tri_json *v) { cmd_json_value(b, v, true); }
-
-static tri_status put_member(void *ctx, const char *key, const tri_json *value) {
-  cmd_buf *b = ctx;
-  if (tri_json_kind_of(value) != TRI_JSON_NULL) cmd_json_member(b, key, value, true);
-  return b->failed ? TRI_NO_MEMORY : TRI_OK;
-}
-
 /* ---- tool calls ---- */
 
-/* Arguments are a text of JSON in OpenAI's messages, and what it says in templates. A text that is none stays. */
-static tri_status put_function(void *ctx, const char *key, const tri_json *value) {
-  cmd_buf *b = ctx;
-  tri_json_doc *doc = NULL;
-  size_t len;
-  const char *text = strcmp(key, "arguments") ? NULL : tri_json_as_str(value, &len);
-  if (text && tri_json_parse(text, len, &doc, NULL) == TRI_OK &&
-      tri_json_kind_of(tri_json_root(doc)) == TRI_JSON_OBJECT)
-    value = tri_json_root(doc);
-  tri_status st = put_member(b, key, value);
-  tri_json_free(doc);
-  return st;
+/* Returns whether these are the arguments of a function without parameters: clients send {}, "", "null", null or none.
+ */
+static bool are_none(const tri_json *arguments) {
+  size_t len = 0, from = 0;
+  const char *s = tri_json_as_str(arguments, &len);
+  while (from < len && strchr(" \t\r\n", s[from])) from++;
+  while (len > from && strchr(" \t\r\n", s[len - 1])) len--;
+  if (!s) return tri_json_kind_of(arguments) == TRI_JSON_NULL;
+  return from == len || (len - from == 4 && !memcmp(s + from, "null", 4));
 }
 
+/* Writes arguments as the text of an object. The client's own text stays as it is. */
+static void put_text_arguments(cmd_buf *b, const tri_json *value) {
+  cmd_buf made = {0};
+  size_t len;
+  const char *text = are_none(value) ? NULL : tri_json_as_str(value, &len);
+  if (are_none(value))
+    cmd_buf_add(&made, "{}", 2);
+  else if (!text)
+    cmd_json_value(&made, value, true);
+  cmd_buf_json(b, text ? text : made.data, text ? len : made.len);
+  b->failed |= made.failed;
+  cmd_buf_free(&made);
+}
+
+/* Writes arguments as what their text says. A text that is no object stays one. */
+static void put_object_arguments(cmd_buf *b, const tri_json *value) {
+  tri_json_doc *doc = NULL;
+  size_t len;
+  const char *text = tri_json_as_str(value, &len);
+  if (are_none(value)) {
+    cmd_buf_add(b, "{}", 2);
+    return;
+  }
+  tri_status st = text ? tri_json_parse_python(text, len, &doc, NULL) : TRI_OK;
+  if (doc && tri_json_kind_of(tri_json_root(doc)) == TRI_JSON_OBJECT) value = tri_json_root(doc);
+  cmd_json_value(b, value, false);
+  b->failed |= st == TRI_NO_MEMORY;
+  tri_json_free(doc);
+}
+
+static void put_arguments(cmd_buf *b, const tri_json *value, const chat_form *form) {
+  cmd_buf_key(b, "arguments");
+  if (form->text_arguments)
+    put_text_arguments(b, value);
+  else
+    put_object_arguments(b, value);
+}
+
+struct members {
+  cmd_buf *b;
+  const chat_form *form;
+};
+
+/* Writes a member of a call, or of its function. */
 static tri_status put_call_member(void *ctx, const char *key, const tri_json *value) {
-  cmd_buf *b = ctx;
-  if (strcmp(key, "function") != 0 || tri_json_kind_of(value) != TRI_JSON_OBJECT) return put_member(b, key, value);
-  cmd_json_open(b, key, '{');
-  if (!b->failed) tri_json_each(value, put_function, b);
-  cmd_buf_add(b, "}", 1);
+  struct members *m = ctx;
+  cmd_buf *b = m->b;
+  if (!strcmp(key, "arguments")) {
+    put_arguments(b, value, m->form);
+  } else if (!strcmp(key, "function") && tri_json_kind_of(value) == TRI_JSON_OBJECT) {
+    cmd_json_open(b, key, '{');
+    if (!b->failed) tri_json_each(value, put_call_member, m);
+    if (!tri_json_get(value, "arguments")) put_arguments(b, NULL, m->form);
+    cmd_buf_add(b, "}", 1);
+  } else {
+    cmd_json_member(b, key, value);
+  }
   return b->failed ? TRI_NO_MEMORY : TRI_OK;
 }
 
-static void put_calls(cmd_buf *b, const tri_json *calls) {
+static void put_calls(cmd_buf *b, const tri_json *calls, const chat_form *form) {
   cmd_json_open(b, "tool_calls", '[');
   for (size_t i = 0; i < tri_json_size(calls); i++) {
     const tri_json *call = tri_json_at(calls, i);
     if (i) cmd_buf_add(b, ",", 1);
     if (tri_json_kind_of(call) != TRI_JSON_OBJECT) {
-      put_value(b, call);
+      cmd_json_value(b, call, false);
       continue;
     }
     cmd_buf_add(b, "{", 1);
-    if (!b->failed) tri_json_each(call, put_call_member, b);
+    if (!b->failed) tri_json_each(call, put_call_member, &(struct members){b, form});
     cmd_buf_add(b, "}", 1);
   }
   cmd_buf_add(b, "]", 1);
@@ -106,7 +145,11 @@ static void put_content(cmd_buf *b, const tri_json *content, const chat_form *fo
   cmd_buf text = {0};
   if (tri_json_kind_of(content) == TRI_JSON_ARRAY && form->takes_parts) {
     cmd_buf_key(b, "content");
-    put_value(b, content);
+    cmd_json_value(b, content, false);
+    return;
+  }
+  if (tri_json_kind_of(content) == TRI_JSON_NULL && !form->without_nulls) {
+    cmd_json_member(b, "content", NULL);
     return;
   }
   add_text(&text, content);
@@ -120,11 +163,6 @@ static void put_content(cmd_buf *b, const tri_json *content, const chat_form *fo
 static const char *const reasoning[] = {"reasoning_content", "reasoning", "thinking"};
 enum { NUM_REASONING = sizeof reasoning / sizeof *reasoning, MOST_ROLE = 64 };
 
-struct message {
-  cmd_buf *b;
-  const chat_form *form;
-};
-
 static bool is_system(const tri_json *message, const chat_form *form) {
   const char *role = tri_json_get_str(message, "role");
   return role && (!strcmp(role, "system") || (!strcmp(role, "developer") && !form->names_developer));
@@ -132,19 +170,22 @@ static bool is_system(const tri_json *message, const chat_form *form) {
 
 /* Members that mean what they say. */
 static tri_status put_plain_member(void *ctx, const char *key, const tri_json *value) {
-  const struct message *m = ctx;
+  const struct members *m = ctx;
+  bool null = tri_json_kind_of(value) == TRI_JSON_NULL;
   bool other = !strcmp(key, "role") || !strcmp(key, "content") || !strcmp(key, "tool_calls");
   for (int i = 0; i < NUM_REASONING; i++) other |= !strcmp(key, reasoning[i]);
-  return other ? TRI_OK : put_member(m->b, key, value);
+  if (!other && !(null && m->form->without_nulls)) cmd_json_member(m->b, key, value);
+  return m->b->failed ? TRI_NO_MEMORY : TRI_OK;
 }
 
-static void put_reasoning(cmd_buf *b, const tri_json *message) {
+static void put_reasoning(cmd_buf *b, const tri_json *message, const chat_form *form) {
   const tri_json *found = NULL;
   for (int i = 0; i < NUM_REASONING && !found; i++)
     if (tri_json_get_str(message, reasoning[i])) found = tri_json_get(message, reasoning[i]);
-  for (int i = 0; i < NUM_REASONING && found; i++) {
-    cmd_buf_key(b, reasoning[i]);
-    put_value(b, found);
+  for (int i = 0; i < NUM_REASONING; i++) {
+    const tri_json *own = tri_json_get(message, reasoning[i]);
+    bool null = own && tri_json_kind_of(own) == TRI_JSON_NULL && !form->without_nulls;
+    if (found || null) cmd_json_member(b, reasoning[i], found);
   }
 }
 
@@ -184,14 +225,14 @@ static tri_status check_message(const tri_json *m, size_t number, tri_error *err
 }
 
 static void put_message(cmd_buf *b, const tri_json *m, const chat_form *form) {
-  struct message ctx = {b, form};
+  struct members ctx = {b, form};
   const char *role = tri_json_get_str(m, "role");
   const tri_json *content = tri_json_get(m, "content"), *calls = tri_json_get(m, "tool_calls");
   cmd_json_open(b, NULL, '{');
   cmd_json_word(b, "role", is_system(m, form) ? "system" : role);
-  if (tri_json_kind_of(content) != TRI_JSON_NULL) put_content(b, content, form);
-  put_reasoning(b, m);
-  if (tri_json_size(calls)) put_calls(b, calls);
+  if (content || tri_json_size(calls) || form->without_nulls) put_content(b, content, form);
+  put_reasoning(b, m, form);
+  if (tri_json_size(calls)) put_calls(b, calls, form);
   if (!b->failed) tri_json_each(m, put_plain_member, &ctx);
   cmd_buf_add(b, "}", 1);
 }
@@ -230,7 +271,7 @@ tri_status chat_messages_make(const tri_json *messages, const chat_form *form, t
     put_message(&b, tri_json_at(messages, i), form);
   cmd_buf_add(&b, "]", 1);
   tri_status st = b.failed ? tri_fail(err, TRI_NO_MEMORY, "messages", "no memory for the messages")
-                           : tri_json_parse(b.data, b.len, out, err);
+                           : tri_json_parse_file(b.data, b.len, out, err);
   cmd_buf_free(&b);
   return st;
 }

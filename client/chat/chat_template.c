@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "client/chat/chat_messages.h"
-#include "runtime/base/file.h"
 #include "runtime/base/mem.h"
 
 enum { MOST_CONFIG = 16 << 20, NUM_SPECIAL = 7, MOST_VARIABLES = 64 };
@@ -32,27 +31,55 @@ static bool contains(const tri_buf *text, const char *word) {
   return text->len && memmem(text->data, text->len, word, strlen(word)) != NULL;
 }
 
-/* Renders one message of a user. False: the template fails. */
-static bool probe(const tri_jinja *t, const char *messages, tri_jinja_output *out) {
-  tri_json_doc *doc = NULL;
+/* Renders messages, and a tool where `tools` is not NULL. False: the template fails. */
+static bool probe(const tri_jinja *t, const char *messages, const char *tools, tri_jinja_output *out) {
+  tri_json_doc *doc = NULL, *tools_doc = NULL;
   if (tri_json_parse(messages, strlen(messages), &doc, NULL) != TRI_OK) return false;
-  tri_jinja_variable v[] = {{.name = "messages", .json = tri_json_root(doc)},
+  if (tools && tri_json_parse(tools, strlen(tools), &tools_doc, NULL) != TRI_OK) {
+    tri_json_free(doc);
+    return false;
+  }
+  tri_jinja_variable v[] = {{.name = "messages", .json = tri_json_root(doc), .soft_nulls = true},
                             {.name = "bos_token", .text = ""},
-                            {.name = "eos_token", .text = ""}};
-  tri_jinja_input in = {.variables = v, .num_variables = 3};
+                            {.name = "eos_token", .text = ""},
+                            {.name = "tools", .json = tri_json_root(tools_doc)}};
+  tri_jinja_input in = {.variables = v, .num_variables = tools ? 4 : 3};
   bool fine = tri_jinja_render(t, &in, out, NULL) == TRI_OK;
   tri_json_free(doc);
+  tri_json_free(tools_doc);
   return fine;
 }
 
-/* Finds out by what becomes of a word whether content may be a text, or a list of parts: a list that is printed as it
- * is has Python's quotes. */
+/* Returns whether a template shows the arguments of a call, whose JSON is `arguments`, by a word of them, and does not
+ * show them as Python writes an object. Some want a content, or an answer of the tool. */
+static bool shows_arguments(const tri_jinja *t, const char *arguments, const char *word, tri_jinja_output *o) {
+  static const char *const contents[] = {"null", "\"\""};
+  static const char *const ends[] = {"", ",{\"role\":\"tool\",\"tool_call_id\":\"abcdef123\",\"name\":\"f\","
+                                         "\"content\":\"r\"}"};
+  static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"\","
+                              "\"parameters\":{\"type\":\"object\",\"properties\":{}}}}]";
+  for (int i = 0; i < 4; i++) {
+    char messages[512];
+    snprintf(messages, sizeof messages,
+             "[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":%s,\"tool_calls\":["
+             "{\"id\":\"abcdef123\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":%s}}]}%s]",
+             contents[i % 2], arguments, ends[i / 2]);
+    if (probe(t, messages, tools, o) && contains(&o->text, word) && !contains(&o->text, "'PROBE'")) return true;
+  }
+  return false;
+}
+
+/* Finds out by what becomes of a word whether content may be a text, or a list of parts, and arguments of calls an
+ * object: a list or an object that is printed as it is has Python's quotes. */
 static void find_form(const tri_jinja *t, const char *source, size_t len, chat_form *out) {
   tri_jinja_output o = {0};
-  bool text = probe(t, "[{\"role\":\"user\",\"content\":\"PROBE\"}]", &o) && contains(&o.text, "PROBE");
-  bool parts = probe(t, "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"PROBE\"}]}]", &o) &&
+  bool text = probe(t, "[{\"role\":\"user\",\"content\":\"PROBE\"}]", NULL, &o) && contains(&o.text, "PROBE");
+  bool parts = probe(t, "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"PROBE\"}]}]", NULL, &o) &&
                contains(&o.text, "PROBE") && !contains(&o.text, "'PROBE'") && !contains(&o.text, "\"PROBE\"");
+  bool object = shows_arguments(t, "{\"PROBE\":\"P\"}", "PROBE", &o);
   *out = (chat_form){.takes_parts = parts,
+                     .text_arguments =
+                         !object && shows_arguments(t, "\"{\\\"PROBE\\\": \\\"P\\\"}\"", "{\"PROBE\": \"P\"}", &o),
                      .takes_text = text || !parts,
                      .names_developer = memmem(source, len, "developer", 9) != NULL};
   tri_jinja_output_free(&o);
@@ -90,7 +117,7 @@ static tri_status read_special(chat_template *t, const tri_json *config) {
   for (int i = 0; i < NUM_SPECIAL; i++) {
     const char *s = tri_json_get_str(config, special_names[i]);
     if (!s) s = tri_json_get_str(tri_json_get(config, special_names[i]), "content");
-    if (s && !(t->special[i] = tri_strdup(s))) return TRI_NO_MEMORY;
+    if (s && !t->special[i] && !(t->special[i] = tri_strdup(s))) return TRI_NO_MEMORY;
   }
   return TRI_OK;
 }
@@ -113,36 +140,60 @@ static tri_status read_templates(chat_template *t, const tri_json *templates, tr
   return t->plain.jinja ? TRI_OK : TRI_NOT_FOUND;
 }
 
-static tri_status read_config(chat_template *t, const char *dir, bool templates, tri_error *err) {
+/* Reads tokenizer_config.json: the special tokens, and the templates unless there is one. */
+static tri_status read_config(chat_template *t, const char *dir, tri_error *err) {
   char path[PATH_MAX];
   tri_json_doc *doc = NULL;
   snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
   tri_status st = tri_json_read_file(path, MOST_CONFIG, &doc, err);
   if (st == TRI_OK) st = read_special(t, tri_json_root(doc));
-  if (st == TRI_OK && templates) st = read_templates(t, tri_json_get(tri_json_root(doc), "chat_template"), err);
+  if (st == TRI_OK && !t->plain.jinja) st = read_templates(t, tri_json_get(tri_json_root(doc), "chat_template"), err);
   tri_json_free(doc);
   return st;
 }
 
-static tri_status load(chat_template *t, const char *dir, tri_error *err) {
-  char path[PATH_MAX], *source = NULL;
+/* Reads special_tokens_map.json, where older folders have what the other file lacks. */
+static tri_status read_map(chat_template *t, const char *dir, tri_error *err) {
+  char path[PATH_MAX];
+  tri_json_doc *doc = NULL;
+  snprintf(path, sizeof path, "%s/special_tokens_map.json", dir);
+  tri_status st = tri_json_read_file(path, MOST_CONFIG, &doc, err);
+  if (st == TRI_OK) st = read_special(t, tri_json_root(doc));
+  tri_json_free(doc);
+  return st == TRI_NOT_FOUND ? TRI_OK : st;
+}
+
+static tri_status read_file(chat_template *t, const char *path, tri_error *err) {
+  char *source = NULL;
   size_t len;
-  snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
-  tri_status st = tri_file_read(path, TRI_JINJA_MOST_SOURCE, &source, &len, err);
-  if (st == TRI_OK) st = make_form(source, len, &t->plain, err);
+  TRI_CHECK(tri_json_read_text(path, TRI_JINJA_MOST_SOURCE, &source, &len, err));
+  tri_status st = make_form(source, len, &t->plain, err);
+  if (st != TRI_OK) tri_error_in_file(err, path);
   tri_free(source);
-  if (st != TRI_OK && st != TRI_NOT_FOUND) return st;
-  bool found = st == TRI_OK;
+  return st;
+}
+
+static tri_status load(chat_template *t, const char *dir, const char *file, tri_error *err) {
+  char path[PATH_MAX];
   tri_error why = {0};
-  st = read_config(t, dir, !found, &why);
-  if (st == TRI_OK || (found && st == TRI_NOT_FOUND)) return TRI_OK;
-  if (st == TRI_NOT_FOUND) return tri_fail(err, st, "chat_template", "the model in %.200s has no chat template", dir);
+  snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
+  tri_status st = read_file(t, file ? file : path, &why);
+  if (st == TRI_OK || (st == TRI_NOT_FOUND && !file)) {
+    tri_error_clear(&why);
+    st = read_config(t, dir, &why);
+    if (st == TRI_OK || (st == TRI_NOT_FOUND && t->plain.jinja)) return read_map(t, dir, err);
+    if (st == TRI_NOT_FOUND)
+      return tri_fail(err, st, "chat_template",
+                      "the model in %.200s has no chat template, neither chat_template.jinja nor one in "
+                      "tokenizer_config.json",
+                      dir);
+  }
   return tri_fail(err, st, why.field, "%s", why.message[0] ? why.message : tri_status_text(st));
 }
 
-tri_status chat_template_load(const char *model_dir, chat_template **out, tri_error *err) {
+tri_status chat_template_load(const char *model_dir, const char *file, chat_template **out, tri_error *err) {
   chat_template *t = tri_calloc(1, sizeof *t);
-  tri_status st = t ? load(t, model_dir, err) : TRI_NO_MEMORY;
+  tri_status st = t ? load(t, model_dir, file, err) : TRI_NO_MEMORY;
   if (st == TRI_OK)
     *out = t;
   else
@@ -203,6 +254,7 @@ static tri_status set_variables(const chat_template *t, const chat_request *r, c
   bool has_tools = tri_json_size(r->tools) > 0;
   add_foreign(v, "messages", messages);
   v->list[0].own = "role"; /* which chat_messages_make has looked at */
+  v->list[0].soft_nulls = true;
   add(v, "add_generation_prompt", tri_json_at(flags, r->add_generation_prompt), NULL);
   for (int i = 0; i < NUM_SPECIAL; i++)
     if (t->special[i]) add(v, special_names[i], NULL, t->special[i]);
@@ -224,15 +276,13 @@ static tri_status check_tools(const tri_json *tools, tri_error *err) {
                   CHAT_MOST_TOOLS);
 }
 
-tri_status chat_template_render(const chat_template *t, const chat_request *r, tri_jinja_output *out, tri_error *err) {
+static tri_status render(const chat_template *t, const chat_request *r, const struct form *form, chat_form how,
+                         tri_jinja_output *out, tri_error *err) {
   static const char flags_text[] = "[false,true]";
   struct variables v = {.n = 0};
   tri_json_doc *messages = NULL, *flags = NULL;
   tri_status st;
-  bool has_tools = tri_json_size(r->tools) > 0;
-  const struct form *form = has_tools && t->with_tools.jinja ? &t->with_tools : &t->plain;
-  TRI_TRY(check_tools(r->tools, err));
-  TRI_TRY(chat_messages_make(r->messages, &form->form, &messages, err));
+  TRI_TRY(chat_messages_make(r->messages, &how, &messages, err));
   TRI_TRY(tri_json_parse(flags_text, sizeof flags_text - 1, &flags, err));
   TRI_TRY(set_variables(t, r, tri_json_root(messages), tri_json_root(flags), &v, err));
   tri_jinja_input in = {.variables = v.list, .num_variables = v.n, .now_s = r->now_s};
@@ -240,5 +290,35 @@ tri_status chat_template_render(const chat_template *t, const chat_request *r, t
 cleanup:
   tri_json_free(messages);
   tri_json_free(flags);
+  return st;
+}
+
+static tri_status is_null(void *ctx, const char *key, const tri_json *value) {
+  (void)ctx;
+  (void)key;
+  return tri_json_kind_of(value) == TRI_JSON_NULL ? TRI_ABORTED : TRI_OK;
+}
+
+/* Returns whether a message has a member that is null, or no content: some templates fail at that. */
+static bool has_nulls(const tri_json *messages) {
+  for (size_t i = 0; i < tri_json_size(messages); i++) {
+    const tri_json *m = tri_json_at(messages, i);
+    if (!tri_json_get(m, "content") || tri_json_each(m, is_null, NULL) != TRI_OK) return true;
+  }
+  return false;
+}
+
+tri_status chat_template_render(const chat_template *t, const chat_request *r, tri_jinja_output *out, tri_error *err) {
+  bool has_tools = tri_json_size(r->tools) > 0;
+  const struct form *form = has_tools && t->with_tools.jinja ? &t->with_tools : &t->plain;
+  TRI_CHECK(check_tools(r->tools, err));
+  tri_error first = {0};
+  tri_status st = render(t, r, form, form->form, out, &first);
+  if (st == TRI_INVALID_ARGUMENT && has_nulls(r->messages)) {
+    chat_form how = form->form;
+    how.without_nulls = true;
+    if (render(t, r, form, how, out, NULL) == TRI_OK) return TRI_OK;
+  }
+  if (st != TRI_OK && err) *err = first;
   return st;
 }

@@ -8,21 +8,11 @@
 
 #include "runtime/base/mem.h"
 
-static tri_status open_template(const char *model_dir, const char *file, chat_template **out, tri_error *err) {
-  char *source = NULL;
-  size_t len;
-  if (!file) return chat_template_load(model_dir, out, err);
-  tri_status st = tri_json_read_text(file, TRI_JINJA_MOST_SOURCE, &source, &len, err);
-  if (st == TRI_OK) st = chat_template_make(source, len, out, err);
-  tri_free(source);
-  return st;
-}
-
 tri_status conversation_open(const char *model_dir, const char *template_file, conversation *c, tri_error *err) {
   char path[PATH_MAX];
   *c = (conversation){0};
   snprintf(path, sizeof path, "%s/tokenizer.json", model_dir);
-  TRI_CHECK(open_template(model_dir, template_file, &c->template, err));
+  TRI_CHECK(chat_template_load(model_dir, template_file, &c->template, err));
   TRI_CHECK(tri_tokenizer_load(path, &c->tokenizer, err));
   TRI_CHECK(tri_tokenizer_scratch_create(c->tokenizer, &c->scratch));
   conversation_begin(c, NULL);

@@ -22,7 +22,7 @@ static const tri_option table[] = {
     {TRI_OPT(struct template_options, model), .name = "model", .metavar = "DIR",
      .help = "a model's folder, of which chat_template.jinja or tokenizer_config.json is read"},
     {TRI_OPT(struct template_options, template_file), .name = "chat-template", .metavar = "FILE",
-     .help = "a template instead of the model's"},
+     .help = "a template instead of the model's; with --model it has the special tokens of the folder"},
     {TRI_OPT(struct template_options, add_generation_prompt), .name = "add-generation-prompt", .fallback = "true",
      .help = "end with what an answer begins with"},
     {TRI_OPT(struct template_options, json), .name = "json",
@@ -73,7 +73,7 @@ static tri_status open_template(const struct template_options *o, chat_template 
   size_t len;
   if (!o->template_file && !o->model)
     return tri_fail(err, TRI_USAGE, "model", "--model or --chat-template says whose template it is");
-  if (!o->template_file) return chat_template_load(o->model, out, err);
+  if (o->model) return chat_template_load(o->model, o->template_file, out, err);
   tri_status st = tri_json_read_text(o->template_file, TRI_JINJA_MOST_SOURCE, &source, &len, err);
   if (st == TRI_OK) st = chat_template_make(source, len, out, err);
   tri_free(source);
@@ -91,6 +91,7 @@ static tri_status render(const struct template_options *o, const tri_json *root,
                     .tools = tri_json_get(root, "tools"),
                     .documents = tri_json_get(root, "documents"),
                     .kwargs = tri_json_get(root, "chat_template_kwargs"),
+                    .reasoning_effort = tri_json_get(root, "reasoning_effort"),
                     .add_generation_prompt = o->add_generation_prompt,
                     .now_s = localtime_r(&now, &local) ? now + local.tm_gmtoff : now};
   tri_json_as_bool(tri_json_get(root, "add_generation_prompt"), &r.add_generation_prompt);

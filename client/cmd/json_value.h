@@ -6,9 +6,9 @@
 #include "client/cmd/buf.h"
 #include "runtime/base/json.h"
 
-/* Appends a value as it is. without_nulls: members of objects that are null go; elements of arrays stay. */
-void cmd_json_value(cmd_buf *b, const tri_json *v, bool without_nulls);
-/* The same as a member of the object that is open. */
-void cmd_json_member(cmd_buf *b, const char *key, const tri_json *v, bool without_nulls);
+/* Appends a value as it is. spaced: with a space after commas and colons, as json.dumps of Python writes it. */
+void cmd_json_value(cmd_buf *b, const tri_json *v, bool spaced);
+/* Appends it as a member of the object that is open, without spaces. */
+void cmd_json_member(cmd_buf *b, const char *key, const tri_json *v);
 
 #endif

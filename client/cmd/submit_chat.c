@@ -32,7 +32,7 @@ static int ask_model(submit_chat *chat, const char *dir, trireme *c, int timeout
 
 int submit_chat_open(const char *dir, trireme *c, int timeout_ms, submit_chat **out, tri_error *why) {
   submit_chat *chat = tri_calloc(1, sizeof *chat);
-  tri_status st = chat ? gw_model_open(dir, &chat->model, why) : TRI_NO_MEMORY;
+  tri_status st = chat ? gw_model_open(dir, NULL, &chat->model, why) : TRI_NO_MEMORY;
   if (st == TRI_OK && !chat->model.template) st = tri_fail(why, TRI_NOT_FOUND, "model", "%s", chat->model.no_template);
   if (st == TRI_OK) st = tri_tokenizer_scratch_create(chat->model.tokenizer, &chat->scratch);
   if (st != TRI_OK && !why->message[0]) tri_fail(why, st, "model", "%s", tri_status_text(st));

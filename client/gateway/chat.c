@@ -165,17 +165,18 @@ static void ready(gw_task *t) {
 }
 
 bool gw_chat_refuse(gateway *g, http_conn *c, bool needs_template) {
-  static const gw_error
-      no_folder = {501, "unsupported", "",
-                   "the gateway has no tokenizer: start it with --model and the model's folder, which "
-                   "has tokenizer.json"},
-      no_template = {501, "unsupported", "",
-                     "the model has no chat template that can be read: put chat_template.jinja into its folder, or use "
-                     "/v1/completions"},
-      other = {503, "unsupported", "",
-               "the coordinator now serves a model with another tokenizer.json: start the gateway "
-               "again with its folder"};
+  static const gw_error no_folder =
+                            {501, "unsupported", "",
+                             "the gateway has no tokenizer: start it with --model and the model's folder, which "
+                             "has tokenizer.json"},
+                        other = {503, "unsupported", "",
+                                 "the coordinator now serves a model with another tokenizer.json: start the gateway "
+                                 "again with its folder"};
+  char why[sizeof g->model.no_template + 128];
+  gw_error no_template = {501, "unsupported", "", why};
   const gw_error *e = NULL;
+  snprintf(why, sizeof why, "chat is not served: %s; --chat-template FILE gives a template, /v1/completions needs none",
+           g->model.no_template);
   if (!g->model.tokenizer)
     e = &no_folder;
   else if (!g->model_fits)

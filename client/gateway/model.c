@@ -8,15 +8,18 @@
 
 #include "runtime/base/mem.h"
 
-tri_status gw_model_open(const char *dir, gw_model *out, tri_error *err) {
+tri_status gw_model_open(const char *dir, const char *template_file, gw_model *out, tri_error *err) {
   char path[PATH_MAX];
   snprintf(path, sizeof path, "%s/tokenizer.json", dir);
   TRI_CHECK(tri_tokenizer_load(path, &out->tokenizer, err));
   tri_error why = {0};
-  tri_status st = chat_template_load(dir, &out->template, &why);
+  tri_status st = chat_template_load(dir, template_file, &out->template, &why);
   if (st == TRI_NO_MEMORY) return st;
   if (st == TRI_OK)
     out->calls = chat_template_calls(out->template);
+  else if (template_file)
+    return tri_fail(err, st, "chat-template", "--chat-template: %s",
+                    why.message[0] ? why.message : tri_status_text(st));
   else /* everything but chat can be served without */
     snprintf(out->no_template, sizeof out->no_template, "%s", why.message[0] ? why.message : tri_status_text(st));
   return TRI_OK;

@@ -15,8 +15,9 @@ typedef struct gw_model {
   bool reasoning;          /* what is between <think> and </think> is told apart */
 } gw_model;
 
-/* TRI_NOT_FOUND: the folder has no tokenizer.json. */
-tri_status gw_model_open(const char *dir, gw_model *out, tri_error *err);
+/* Reads a folder; template_file: the chat template's, instead of the folder's; NULL: none. TRI_NOT_FOUND: the folder
+ * has no tokenizer.json. */
+tri_status gw_model_open(const char *dir, const char *template_file, gw_model *out, tri_error *err);
 void gw_model_close(gw_model *m); /* all zeros is fine */
 
 typedef struct gw_prompt_options {

@@ -64,7 +64,7 @@ const tri_option_word tri_up_words[] = {
     {.words = "enable-auto-tool-choice metrics jinja disable-log-requests no-enable-log-requests no-webui"},
     {.words = "slots props", .why = "GET /metrics and trireme status say what runs"},
     {.words = "tool-call-parser", .option = "tool-parser"},
-    {.words = "chat-template chat-template-file", .why = "the template is that of the model's folder"},
+    {.words = "chat-template-file", .option = "chat-template"},
     {.words = "n predict n-predict temp temperature top-k top-p min-p repeat-penalty", .why = REQUEST},
     /* the log */
     {.words = "uvicorn-log-level", .option = "log-level"},

@@ -33,6 +33,8 @@ const tri_option tri_gateway_option_table[] = {
      .help = "what the names in /metrics begin with; vllm is what its dashboards look for"},
     {TRI_OPT(S, metrics_only), .name = "metrics-only", .group = "HTTP",
      .help = "serve /metrics, /health, /ready, /live and /version alone"},
+    {TRI_OPT(S, chat_template), .name = "chat-template", .metavar = "FILE", .group = "Chat",
+     .help = "a chat template instead of the model's; it has the special tokens of the model's folder"},
     {TRI_OPT(S, parse_special), .name = "parse-special-in-input", .group = "Chat",
      .help = "special tokens in messages are tokens; by default they are text, so that no message can end its turn"},
     {TRI_OPT(S, tool_parser), .name = "tool-parser", .fallback = "auto", .metavar = "NAME", .group = "Chat",

@@ -11,7 +11,7 @@
 enum { TRI_GATEWAY_ADDRESS = 64 };
 
 typedef struct tri_gateway_options {
-  const char *listen, *api_key_file, *tool_parser, *reasoning_parser, *metrics_prefix;
+  const char *listen, *api_key_file, *tool_parser, *reasoning_parser, *chat_template, *metrics_prefix;
   tri_opt_list cors_origins;
   bool http_open, reject_unknown_fields, parse_special, metrics_only;
   uint64_t max_body;

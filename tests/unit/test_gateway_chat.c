@@ -138,7 +138,7 @@ typedef struct prompts {
 static void open_prompts(prompts *p) {
   tri_error err = {0};
   *p = (prompts){0};
-  ck_assert_msg(gw_model_open(TRI_SOURCE "/tests/models/abacus", &p->model, &err) == TRI_OK, "%s", err.message);
+  ck_assert_msg(gw_model_open(TRI_SOURCE "/tests/models/abacus", NULL, &p->model, &err) == TRI_OK, "%s", err.message);
   ck_assert_ptr_nonnull(p->model.template);
   ck_assert_int_eq(tri_tokenizer_scratch_create(p->model.tokenizer, &p->scratch), TRI_OK);
 }
