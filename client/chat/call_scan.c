@@ -18,14 +18,15 @@ enum state {
   IN_NAME,          /* one that stands before the arguments */
   BEFORE_ARGUMENTS, /* behind such a name */
 };
-enum value { OTHER, NAME, ARGUMENTS };
+/* HELD: arguments that are no object, which are looked at when they are whole. */
+enum value { OTHER, NAME, ARGUMENTS, HELD };
 
 void call_scan_begin(call_scan *s, call_form form) {
   s->form = form;
   s->state = form == CALL_NAME ? IN_NAME : BEFORE;
   s->in_string = s->escaped = s->alone = s->has_name = s->has_arguments = false;
   s->depth = 0;
-  s->word.len = s->name.len = s->arguments.len = s->value.len = 0;
+  s->word.len = s->name.len = s->arguments.len = s->value.len = s->rest.len = 0;
 }
 
 void call_scan_free(call_scan *s) {
@@ -33,6 +34,7 @@ void call_scan_free(call_scan *s) {
   tri_buf_free(&s->name);
   tri_buf_free(&s->arguments);
   tri_buf_free(&s->value);
+  tri_buf_free(&s->rest);
 }
 
 static tri_status add_to_word(call_scan *s, char c, call_step *step) {
@@ -65,12 +67,52 @@ static tri_status read_name(call_scan *s, call_step *step) {
 
 static tri_status put(call_scan *s, char c, call_step *step) {
   if (s->kind == NAME) return add_to_word(s, c, step);
+  if (s->kind == HELD) return tri_buf_append(&s->value, &c, 1);
   return s->kind == ARGUMENTS ? tri_buf_append(&s->arguments, &c, 1) : TRI_OK;
+}
+
+/* Returns whether this is what models write where a function has no parameters. */
+static bool is_nothing(const char *s, size_t len) {
+  while (len && call_is_blank(s[len - 1])) len--;
+  while (len && call_is_blank(*s)) {
+    s++;
+    len--;
+  }
+  return !len || (len == 4 && !memcmp(s, "null", 4));
+}
+
+static tri_status is_object(const char *text, size_t len, bool *object) {
+  tri_json_doc *doc = NULL;
+  tri_status st = tri_json_parse_python(text, len, &doc, NULL);
+  *object = st == TRI_OK && tri_json_kind_of(tri_json_root(doc)) == TRI_JSON_OBJECT;
+  tri_json_free(doc);
+  return st == TRI_NO_MEMORY ? st : TRI_OK;
+}
+
+/* Takes arguments that are no object: null is an empty one, and some models write an object as a text of JSON. */
+static tri_status take_held(call_scan *s) {
+  tri_json_doc *doc = NULL;
+  const char *text = s->value.data;
+  size_t len = s->value.len, n = 0;
+  bool object = false;
+  tri_status st = tri_json_parse(text, len, &doc, NULL);
+  if (st == TRI_NO_MEMORY) return st;
+  const char *inner = tri_json_as_str(tri_json_root(doc), &n);
+  s->has_arguments = true;
+  if (inner) TRI_TRY(is_object(inner, n, &object));
+  if (inner ? is_nothing(inner, n) : is_nothing(text, len))
+    st = tri_buf_append(&s->arguments, "{}", 2);
+  else
+    st = tri_buf_append(&s->arguments, object ? inner : text, object ? n : len);
+cleanup:
+  tri_json_free(doc);
+  return st;
 }
 
 static tri_status end_value(call_scan *s, call_step *step) {
   s->state = BEHIND_VALUE;
   if (s->alone) *step = CALL_ENDS;
+  if (s->kind == HELD) return take_held(s);
   return s->kind == NAME ? read_name(s, step) : TRI_OK;
 }
 
@@ -119,8 +161,9 @@ static tri_status before_value(call_scan *s, char c, call_step *step) {
   if (call_is_blank(c)) return TRI_OK;
   bool arguments = is_key(s, "arguments") || is_key(s, "parameters"), name = is_key(s, "name");
   if (strchr("}],:", c) || (name && c != '"')) *step = CALL_IS_NONE;
-  if (arguments && !s->has_arguments) return begin_arguments(s, c, step);
+  if (arguments && !s->has_arguments && c == '{') return begin_arguments(s, c, step);
   s->kind = name && !s->has_name ? NAME : OTHER;
+  if (arguments && !s->has_arguments) s->kind = HELD;
   s->state = IN_VALUE;
   s->word.len = 0;
   if (s->kind == NAME) TRI_CHECK(tri_buf_append(&s->word, "[", 1));

@@ -34,8 +34,11 @@ typedef struct call_scan {
   tri_buf arguments; /* as they stand there; the owner takes them out as they come */
   /* Tells whether a parameter is text by the tool's schema, whatever it looks like. NULL: one that is JSON is none. */
   bool (*is_text)(void *ctx, const char *name, size_t len, const char *key, size_t key_len);
+  /* Tells whether the tool's schema has such a parameter; NULL: each is one. */
+  bool (*is_parameter)(void *ctx, const char *name, size_t len, const char *key, size_t key_len);
   void *ctx;
-  tri_buf value; /* of a parameter */
+  tri_buf value; /* of a parameter, or of arguments that are no object */
+  tri_buf rest;  /* bytes that were taken and lie behind the call that has ended: they are to be read again */
 } call_scan;
 
 /* Begins the next call, and keeps the memory. in_list stays. */
@@ -45,6 +48,9 @@ void call_scan_free(call_scan *s);
 tri_status call_scan_byte(call_scan *s, char c, call_step *step);
 /* The same of a call of tags alone. */
 tri_status call_tags_byte(call_scan *s, char c, call_step *step);
+/* The answer has ended: a call of tags ends with it, unless it stands in a value. Its arguments are an object in any
+ * case. */
+tri_status call_tags_finish(call_scan *s, call_step *step);
 
 static inline bool call_is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A call that is written as tags. Its arguments are made JSON, one parameter at a time. */
+/* A call that is written as tags. Its arguments are made JSON, one parameter at a time.
+ *
+ * Models leave out closing tags, and write tags in values. A value therefore ends where the tags behind it go on as a
+ * call does; any other tag is a part of it. */
 #include <string.h>
 
 #include "client/chat/call_scan.h"
@@ -9,34 +12,36 @@
 enum { LONGEST_TAG = 256 };
 enum state { BEFORE_TAG, IN_TAG, IN_PARAMETER };
 
-static const char function[] = "<function=", parameter[] = "<parameter=", end_of_parameter[] = "</parameter>";
+static const char function[] = "<function=", parameter[] = "<parameter=";
+static const char end_of_parameter[] = "</parameter>", end_of_function[] = "</function>";
+static const char call[] = "<tool_call>", end_of_call[] = "</tool_call>";
 
-static bool tag_begins(const call_scan *s, const char *word) {
-  size_t len = strlen(word);
-  return s->word.len > len && !memcmp(s->word.data, word, len);
-}
+/* ---- values ---- */
 
-/* Returns the JSON that a value is, or NULL; Python's words are those of JSON. */
-static const char *as_json(const char *value, size_t len) {
+/* Finds the JSON that a value is; NULL: it is none. Python's words are those of JSON. */
+static tri_status as_json(const char *value, size_t len, const char **out) {
   static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    if (len == strlen(words[i][0]) && !memcmp(value, words[i][0], len)) return words[i][1];
+    if (len == strlen(words[i][0]) && !memcmp(value, words[i][0], len)) {
+      *out = words[i][1];
+      return TRI_OK;
+    }
   cmd_buf list = {0};
   tri_json_doc *doc = NULL;
   cmd_buf_add(&list, "[", 1);
   cmd_buf_add(&list, value, len);
   cmd_buf_add(&list, "]", 1);
-  bool one = !list.failed && tri_json_parse(list.data, list.len, &doc, NULL) == TRI_OK &&
-             tri_json_size(tri_json_root(doc)) == 1;
+  tri_status st = list.failed ? TRI_NO_MEMORY : tri_json_parse(list.data, list.len, &doc, NULL);
+  *out = st == TRI_OK && tri_json_size(tri_json_root(doc)) == 1 ? value : NULL;
   tri_json_free(doc);
   cmd_buf_free(&list);
-  return one ? value : NULL;
+  return st == TRI_NO_MEMORY ? st : TRI_OK;
 }
 
-/* Appends `"KEY": VALUE`. A value stands between line ends of its own. */
-static tri_status take_parameter(call_scan *s) {
+/* Appends `"KEY": VALUE` of the parameter's first `len` bytes. A value stands between line ends of its own. */
+static tri_status take_parameter(call_scan *s, size_t len) {
   const char *key = s->word.data + sizeof parameter - 1, *value = s->value.data;
-  size_t key_len = s->word.len - (sizeof parameter - 1), len = s->value.len;
+  size_t key_len = s->word.len - (sizeof parameter - 1);
   cmd_buf b = {0};
   if (len && value[0] == '\n') {
     value++;
@@ -44,23 +49,127 @@ static tri_status take_parameter(call_scan *s) {
   }
   if (len && value[len - 1] == '\n') len--;
   bool text = s->is_text && s->is_text(s->ctx, s->name.data, s->name.len, key, key_len);
-  const char *json = text ? NULL : as_json(value, len);
+  const char *json = NULL;
+  if (!text && len) TRI_CHECK(as_json(value, len, &json));
   cmd_buf_add(&b, s->has_arguments ? ", " : "{", s->has_arguments ? 2 : 1);
   cmd_buf_json(&b, key, key_len);
   cmd_buf_add(&b, ": ", 2);
   if (json)
     cmd_buf_add(&b, json, json == value ? len : strlen(json));
   else
-    cmd_buf_json(&b, value, len);
+    cmd_buf_json(&b, value ? value : "", len);
   tri_status st = b.failed ? TRI_NO_MEMORY : tri_buf_append(&s->arguments, b.data, b.len);
   cmd_buf_free(&b);
   s->has_arguments = true;
-  s->value.len = s->word.len = 0;
   return st;
 }
 
+/* ---- where a value ends ---- */
+
+static size_t without_blanks(const char *s, size_t n) {
+  while (n && call_is_blank(s[n - 1])) n--;
+  return n;
+}
+
+/* Takes a word off the end of a text, if it is there. */
+static bool take_off(const char *s, size_t *n, const char *word) {
+  size_t len = strlen(word);
+  if (*n < len || memcmp(s + *n - len, word, len) != 0) return false;
+  *n -= len;
+  return true;
+}
+
+static bool at_line_start(const char *s, size_t n) {
+  while (n && (s[n - 1] == ' ' || s[n - 1] == '\t')) n--;
+  return n && s[n - 1] == '\n';
+}
+
+/* Returns whether the text ends with </parameter>, of which it sets *end to the beginning; and without one whether a
+ * tag at the beginning of a line stands for it. */
+static bool closes_value(const char *s, size_t n, size_t *end) {
+  *end = without_blanks(s, n);
+  if (take_off(s, end, end_of_parameter)) return true;
+  *end = n;
+  while (*end && (s[*end - 1] == ' ' || s[*end - 1] == '\t')) --*end;
+  return at_line_start(s, n);
+}
+
+/* Takes the value's first `len` bytes; what stands behind byte `rest` of it is no part of the call. */
+static tri_status end_call(call_scan *s, size_t len, size_t rest, call_step *step) {
+  TRI_CHECK(take_parameter(s, len));
+  TRI_CHECK(tri_buf_append(&s->arguments, "}", 1));
+  *step = CALL_ENDS;
+  return tri_buf_append(&s->rest, s->value.data + rest, s->value.len - rest);
+}
+
+/* Looks at a tag that the value ends with and that may begin the next parameter. Without </parameter> before it the
+ * tool must have such a parameter, other than this one. */
+static tri_status at_parameter(call_scan *s, size_t tag) {
+  const size_t size = sizeof parameter - 1, len = s->value.len - 1 - tag;
+  const char *v = s->value.data, *key = v + tag + size;
+  size_t end, closed = without_blanks(v, tag);
+  if (len <= size || memchr(key, '\n', len - size) || !closes_value(v, tag, &end)) return TRI_OK;
+  if (!take_off(v, &closed, end_of_parameter)) {
+    bool same = s->word.len == len && !memcmp(s->word.data, v + tag, len);
+    bool known = !s->is_parameter || s->is_parameter(s->ctx, s->name.data, s->name.len, key, len - size);
+    if (same || !known) return TRI_OK;
+  }
+  TRI_CHECK(take_parameter(s, end));
+  s->word.len = 0;
+  TRI_CHECK(tri_buf_append(&s->word, v + tag, len));
+  s->value.len = 0;
+  return TRI_OK;
+}
+
+/* Looks at a tag that the value ends with and that may stand behind the call: the wrapper's end, or what begins another
+ * call. Before it are </function> or </parameter>, and before what begins a call perhaps the wrapper's end alone. */
+static tri_status at_next(call_scan *s, size_t tag, bool begins, call_step *step) {
+  const char *v = s->value.data;
+  size_t n = without_blanks(v, tag), end, rest = tag;
+  if (begins && take_off(v, &n, end_of_call)) {
+    rest = n;
+    n = without_blanks(v, n);
+    if (!take_off(v, &n, end_of_function)) return closes_value(v, rest, &end) ? end_call(s, end, rest, step) : TRI_OK;
+    return closes_value(v, n, &end) ? end_call(s, end, rest, step) : TRI_OK;
+  }
+  if (take_off(v, &n, end_of_function)) return closes_value(v, n, &end) ? end_call(s, end, rest, step) : TRI_OK;
+  end = n;
+  return take_off(v, &end, end_of_parameter) ? end_call(s, end, rest, step) : TRI_OK;
+}
+
+static tri_status in_parameter(call_scan *s, char c, call_step *step) {
+  TRI_CHECK(tri_buf_append(&s->value, &c, 1));
+  const char *v = s->value.data;
+  size_t n = s->value.len, end;
+  if (c == '=' && take_off(v, &n, function)) return at_next(s, n, true, step);
+  if (c != '>') return TRI_OK;
+  if (take_off(v, &n, end_of_function)) {
+    size_t closed = without_blanks(v, n);
+    return take_off(v, &closed, end_of_parameter) ? end_call(s, closed, s->value.len, step) : TRI_OK;
+  }
+  if (take_off(v, &n, end_of_call)) return at_next(s, n, false, step);
+  if (take_off(v, &n, call)) return at_next(s, n, true, step);
+  size_t most = n < LONGEST_TAG ? n : LONGEST_TAG;
+  const char *tag = memrchr(v + n - most, '<', most);
+  end = tag ? (size_t)(tag - v) : n;
+  bool is_parameter = n - end > sizeof parameter - 1 && !memcmp(v + end, parameter, sizeof parameter - 1);
+  return is_parameter ? at_parameter(s, end) : TRI_OK;
+}
+
+/* ---- tags before a value ---- */
+
+static bool tag_begins(const call_scan *s, const char *word) {
+  size_t len = strlen(word);
+  return s->word.len > len && !memcmp(s->word.data, word, len);
+}
+
+/* Returns whether the tag is this one; `>` is no part of the word. */
+static bool tag_is(const call_scan *s, const char *tag) {
+  size_t len = strlen(tag) - 1;
+  return s->word.len == len && !memcmp(s->word.data, tag, len);
+}
+
 static tri_status end_tag(call_scan *s, call_step *step) {
-  static const char end[] = "</function";
   const size_t size = sizeof function - 1;
   s->state = BEFORE_TAG;
   if (!s->has_name && tag_begins(s, function)) {
@@ -73,13 +182,12 @@ static tri_status end_tag(call_scan *s, call_step *step) {
     s->state = IN_PARAMETER;
     return TRI_OK;
   }
-  bool ends = s->has_name && s->word.len == sizeof end - 1 && !memcmp(s->word.data, end, sizeof end - 1);
-  *step = ends ? CALL_ENDS : CALL_IS_NONE;
-  return ends && s->has_arguments ? tri_buf_append(&s->arguments, "}", 1) : TRI_OK;
+  *step = s->has_name && (tag_is(s, end_of_function) || tag_is(s, end_of_call)) ? CALL_ENDS : CALL_IS_NONE;
+  return *step == CALL_ENDS && tag_is(s, end_of_call) ? tri_buf_append(&s->rest, end_of_call, sizeof end_of_call - 1)
+                                                      : TRI_OK;
 }
 
 tri_status call_tags_byte(call_scan *s, char c, call_step *step) {
-  const size_t size = sizeof end_of_parameter - 1;
   switch (s->state) {
   case BEFORE_TAG:
     if (call_is_blank(c)) return TRI_OK;
@@ -91,11 +199,22 @@ tri_status call_tags_byte(call_scan *s, char c, call_step *step) {
     if (c == '>') return end_tag(s, step);
     if (s->word.len == LONGEST_TAG || c == '\n' || c == '<') *step = CALL_IS_NONE;
     return tri_buf_append(&s->word, &c, 1);
-  default:
-    TRI_CHECK(tri_buf_append(&s->value, &c, 1));
-    if (s->value.len < size || memcmp(s->value.data + s->value.len - size, end_of_parameter, size) != 0) return TRI_OK;
-    s->value.len -= size;
-    s->state = BEFORE_TAG;
-    return take_parameter(s);
+  default: return in_parameter(s, c, step);
   }
+}
+
+tri_status call_tags_finish(call_scan *s, call_step *step) {
+  const char *v = s->value.data;
+  *step = CALL_GOES_ON;
+  if (s->state == IN_PARAMETER) {
+    size_t n = without_blanks(v, s->value.len), all = n;
+    take_off(v, &n, end_of_call);
+    n = without_blanks(v, n);
+    take_off(v, &n, end_of_function);
+    n = without_blanks(v, n);
+    if (!take_off(v, &n, end_of_parameter) && n < all) closes_value(v, n, &n);
+    if (n < all) return end_call(s, n, s->value.len, step);
+  }
+  /* The parameters that clients have had are an object, although others are missing. */
+  return s->has_arguments ? tri_buf_append(&s->arguments, "}", 1) : TRI_OK;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/chat/call_scan.h"
+#include "client/chat/channels.h"
 #include "runtime/base/mem.h"
 
 typedef enum state {
@@ -16,12 +17,16 @@ typedef enum state {
 
 struct chat_answer {
   chat_answer_config config;
+  chat_channels *channels; /* not NULL: the answer is made of channels, and all else here is unused */
   state state;
   tri_buf held;   /* bytes that nothing has been decided of */
   size_t blanks;  /* at their beginning, as far as they have been counted */
   bool blank;     /* of the text: only white space so far, since the beginning or the last call */
   bool bare;      /* the call has no marker */
   bool begun;     /* its name has been given */
+  bool checked;   /* its name has been looked for among the tools, */
+  bool known;     /* and found; one with a marker is known in any case */
+  bool cut;       /* the answer has ended inside a call that has begun */
   tri_buf raw;    /* all of one that has not begun, to be text if it is none */
   call_scan scan; /* of the call */
   unsigned num_calls;
@@ -29,16 +34,18 @@ struct chat_answer {
 
 static const char think[] = "<think>", end_of_think[] = "</think>";
 
-/* The markers of a form: of a call's beginning, and of its end. */
+/* The markers of a form: of a call's beginning, and of its end. bare: what a call begins with where the first is left
+ * out, anywhere in the text. */
 static const struct markers {
-  const char *name, *begin, *end;
+  const char *name, *begin, *end, *bare;
 } markers[] = {
     [CHAT_CALLS_NONE] = {"none", NULL, NULL},
     [CHAT_CALLS_HERMES] = {"hermes", "<tool_call>", "</tool_call>"},
     [CHAT_CALLS_MISTRAL] = {"mistral", "[TOOL_CALLS]", NULL},
     [CHAT_CALLS_LLAMA] = {"llama", "<|python_tag|>", NULL},
     [CHAT_CALLS_FUNCTION] = {"function", "<function=", "</function>"},
-    [CHAT_CALLS_TAGS] = {"qwen3_coder", "<tool_call>", "</tool_call>"},
+    [CHAT_CALLS_TAGS] = {"qwen3_coder", "<tool_call>", "</tool_call>", "<function="},
+    [CHAT_CALLS_CHANNELS] = {"harmony", NULL, NULL},
 };
 
 bool chat_calls_by_name(const char *name, chat_calls *out) {
@@ -55,23 +62,31 @@ tri_status chat_answer_create(const chat_answer_config *config, chat_answer **ou
   if (!a) return TRI_NO_MEMORY;
   a->config = *config;
   a->scan.is_text = config->is_text;
+  a->scan.is_parameter = config->is_parameter;
   a->scan.ctx = config->ctx;
   a->blank = true;
   a->state = config->reasoning ? AT_BEGINNING : IN_TEXT;
   if (config->reasoning && config->in_reasoning) a->state = IN_REASONING;
+  if (config->channels && chat_channels_create(config, &a->channels) != TRI_OK) {
+    chat_answer_free(a);
+    return TRI_NO_MEMORY;
+  }
   *out = a;
   return TRI_OK;
 }
 
 void chat_answer_free(chat_answer *a) {
   if (!a) return;
+  chat_channels_free(a->channels);
   tri_buf_free(&a->held);
   tri_buf_free(&a->raw);
   call_scan_free(&a->scan);
   tri_free(a);
 }
 
-unsigned chat_answer_num_calls(const chat_answer *a) { return a->num_calls; }
+bool chat_answer_calls(const chat_answer *a) {
+  return a->channels ? chat_channels_calls(a->channels) : a->num_calls > 0 && !a->cut;
+}
 
 static void give(chat_answer *a, chat_part part, const char *s, size_t len) {
   if (len) a->config.give(a->config.ctx, part, s, len);
@@ -92,6 +107,11 @@ static bool may_begin(const char *s, size_t n, const char *word) {
 
 static bool begins(const char *s, size_t n, const char *word) {
   return n >= strlen(word) && !memcmp(s, word, strlen(word));
+}
+
+/* Returns whether s has a part of a word, with more of it to come. NULL: there is no word. */
+static bool may_become(const char *s, size_t n, const char *word) {
+  return word && may_begin(s, n, word) && !begins(s, n, word);
 }
 
 /* Returns where a word is, or where what may become it begins: the end where neither is. *whole tells which. */
@@ -134,7 +154,8 @@ static void scan_next(chat_answer *a) {
   static const call_form forms[CHAT_NUM_CALLS] = {
       [CHAT_CALLS_MISTRAL] = CALL_OBJECT_OR_NAME, [CHAT_CALLS_FUNCTION] = CALL_NAME, [CHAT_CALLS_TAGS] = CALL_TAGS};
   a->state = IN_CALL;
-  a->begun = false;
+  a->begun = a->checked = false;
+  a->known = true;
   a->raw.len = 0;
   call_scan_begin(&a->scan, forms[a->config.calls]);
 }
@@ -152,16 +173,28 @@ static bool may_be_bare(const chat_answer *a, char c) {
   return (a->config.calls == CHAT_CALLS_LLAMA && c == '{') || (a->config.calls == CHAT_CALLS_MISTRAL && c == '[');
 }
 
+/* Finds the marker of a call, or the one that stands for it, as `find` does. *bare: it is that one. */
+static size_t find_call(const chat_answer *a, const char *s, size_t n, bool *whole, bool *bare) {
+  const struct markers *m = &markers[a->config.calls];
+  bool other = false;
+  *whole = *bare = false;
+  size_t at = m->begin ? find(s, n, m->begin, whole) : n;
+  size_t also = m->bare ? find(s, at, m->bare, &other) : at;
+  if (also >= at) return at;
+  *bare = true;
+  *whole = other;
+  return also;
+}
+
 static tri_status in_text(chat_answer *a, const char *s, size_t n, bool last, size_t *used) {
-  const char *marker = markers[a->config.calls].begin;
   size_t blanks = a->blank ? count_blanks(a, s, n) : 0;
-  bool whole = false;
+  bool whole = false, bare = false;
   if (a->blank && blanks == n) { /* to be dropped beside calls */
     if (last && !a->num_calls) give(a, CHAT_PART_TEXT, s, n);
     if (last) *used = n;
     return TRI_OK;
   }
-  size_t end = marker ? blanks + find(s + blanks, n - blanks, marker, &whole) : n;
+  size_t end = blanks + find_call(a, s + blanks, n - blanks, &whole, &bare);
   bool at_once = a->blank && end == blanks;
   if (at_once && !whole && end < n && !last) return TRI_OK; /* perhaps a marker */
   if (a->blank && !(at_once && whole) && may_be_bare(a, s[blanks])) {
@@ -172,8 +205,8 @@ static tri_status in_text(chat_answer *a, const char *s, size_t n, bool last, si
   size_t given = at_once && whole ? 0 : end;
   give(a, CHAT_PART_TEXT, s, given);
   a->blank = a->blank && !given;
-  *used = whole ? end + strlen(marker) : end;
-  return whole ? begin_calls(a, false, s + given, *used - given) : TRI_OK;
+  *used = whole && !bare ? end + strlen(markers[a->config.calls].begin) : end;
+  return whole ? begin_calls(a, bare, s + given, *used - given) : TRI_OK;
 }
 
 /* ---- calls ---- */
@@ -188,9 +221,13 @@ static void give_arguments(chat_answer *a) {
  * as far as one can tell. */
 static bool give_name(chat_answer *a, bool ended) {
   const call_scan *c = &a->scan;
+  if (a->bare && c->has_name && !a->checked) {
+    a->checked = true;
+    a->known = a->config.is_tool(a->config.ctx, c->name.data, c->name.len);
+  }
+  if (!a->known) return false;
   if (a->begun || !c->has_name || (!c->has_arguments && !ended)) return a->begun || !ended;
-  bool known = !a->bare || (c->has_arguments && a->config.is_tool(a->config.ctx, c->name.data, c->name.len));
-  if (!known) return false;
+  if (a->bare && !c->has_arguments && a->config.calls != CHAT_CALLS_TAGS) return false;
   a->begun = true;
   a->num_calls++;
   a->config.give(a->config.ctx, CHAT_PART_CALL, c->name.data, c->name.len);
@@ -198,11 +235,12 @@ static bool give_name(chat_answer *a, bool ended) {
   return true;
 }
 
-/* A call that turns out to be none is text, all of it. */
+/* A call that turns out to be none is text, all of it. Of one that has been given the arguments are whole: what follows
+ * them stands behind the call. */
 static void leave_call(chat_answer *a) {
   if (!a->begun) give(a, CHAT_PART_TEXT, a->raw.data, a->raw.len);
   a->blank = a->begun;
-  a->state = IN_TEXT;
+  a->state = a->begun ? BEHIND_CALL : IN_TEXT;
 }
 
 static tri_status in_call(chat_answer *a, const char *s, size_t n, bool last, size_t *used) {
@@ -215,23 +253,35 @@ static tri_status in_call(chat_answer *a, const char *s, size_t n, bool last, si
     if (step != CALL_IS_NONE && !give_name(a, step == CALL_ENDS)) step = CALL_IS_NONE;
   }
   *used = i;
+  if (last && step == CALL_GOES_ON) {
+    if (a->scan.form == CALL_TAGS) TRI_CHECK(call_tags_finish(&a->scan, &step));
+    if (step == CALL_ENDS && !give_name(a, true)) step = CALL_IS_NONE;
+    a->cut = step == CALL_GOES_ON && a->begun;
+  }
   give_arguments(a);
   if (step == CALL_ENDS) a->state = BEHIND_CALL;
-  if (step == CALL_IS_NONE || (last && step == CALL_GOES_ON)) leave_call(a);
+  if (step == CALL_ENDS || a->cut) return TRI_OK;
+  if (step == CALL_IS_NONE && a->begun) *used = i - 1;
+  if (step == CALL_IS_NONE || last) leave_call(a);
   return TRI_OK;
 }
 
 static tri_status behind_call(chat_answer *a, const char *s, size_t n, bool last, size_t *used) {
-  const char *end = markers[a->config.calls].end;
+  const char *end = markers[a->config.calls].end, *bare = markers[a->config.calls].bare;
   size_t blanks = count_blanks(a, s, n);
   bool over = blanks == n;
   if (over && !last) return TRI_OK;
-  if (end && !over && may_begin(s + blanks, n - blanks, end) && !begins(s + blanks, n - blanks, end) && !last)
+  if (!over && !last && (may_become(s + blanks, n - blanks, end) || may_become(s + blanks, n - blanks, bare)))
     return TRI_OK;
   a->state = IN_TEXT;
   a->blank = true;
   if (over) return TRI_OK;
   char c = s[blanks];
+  if (bare && begins(s + blanks, n - blanks, bare)) { /* another one in the same wrapper */
+    *used = blanks;
+    scan_next(a);
+    return TRI_OK;
+  }
   if (end && begins(s + blanks, n - blanks, end)) {
     *used = blanks + strlen(end);
   } else if ((a->scan.in_list && c == ',') || (a->config.calls == CHAT_CALLS_LLAMA && c == ';')) {
@@ -246,6 +296,18 @@ static tri_status behind_call(chat_answer *a, const char *s, size_t n, bool last
 
 /* ---- all of them ---- */
 
+/* Puts bytes that a call has taken and that are behind it back, at a place of the held bytes. */
+static tri_status put_back(chat_answer *a, size_t at) {
+  size_t n = a->scan.rest.len;
+  if (!n) return TRI_OK;
+  TRI_CHECK(tri_buf_reserve(&a->held, n));
+  memmove(a->held.data + at + n, a->held.data + at, a->held.len - at);
+  memcpy(a->held.data + at, a->scan.rest.data, n);
+  a->held.len += n;
+  a->scan.rest.len = 0;
+  return TRI_OK;
+}
+
 /* Lets the states use up what they can. */
 static tri_status run(chat_answer *a, bool last) {
   size_t done = 0;
@@ -259,12 +321,15 @@ static tri_status run(chat_answer *a, bool last) {
     case AT_BEGINNING: used = at_beginning(a, s, n, last); break;
     case IN_REASONING: used = in_reasoning(a, s, n, last); break;
     case IN_TEXT: TRI_TRY(in_text(a, s, n, last, &used)); break;
-    case IN_CALL: TRI_TRY(in_call(a, s, n, last, &used)); break;
+    case IN_CALL:
+      TRI_TRY(in_call(a, s, n, last, &used));
+      TRI_TRY(put_back(a, done + used));
+      break;
     case BEHIND_CALL: TRI_TRY(behind_call(a, s, n, last, &used)); break;
     }
     done += used;
     if (used) a->blanks = 0;
-    if (!used && a->state == before) break;
+    if (!used && (a->state == before || a->cut)) break;
   }
 cleanup:
   if (done) memmove(a->held.data, a->held.data + done, a->held.len - done);
@@ -273,11 +338,13 @@ cleanup:
 }
 
 tri_status chat_answer_push(chat_answer *a, const char *s, size_t len) {
+  if (a->channels) return chat_channels_push(a->channels, s, len);
   TRI_CHECK(tri_buf_append(&a->held, s, len));
   return run(a, false);
 }
 
 tri_status chat_answer_finish(chat_answer *a) {
+  if (a->channels) return chat_channels_finish(a->channels);
   TRI_CHECK(tri_buf_reserve(&a->held, 1)); /* so that it has an address */
   return run(a, true);
 }

@@ -18,6 +18,7 @@ typedef enum chat_calls {
   CHAT_CALLS_LLAMA,    /* {"name": ..., "parameters": {...}}, with ; between several */
   CHAT_CALLS_FUNCTION, /* <function=NAME>{...}</function> */
   CHAT_CALLS_TAGS,     /* <tool_call><function=NAME><parameter=KEY>VALUE</parameter>...</function></tool_call> */
+  CHAT_CALLS_CHANNELS, /* a message of a channel to functions.NAME: see channels.h */
   CHAT_NUM_CALLS
 } chat_calls;
 
@@ -32,9 +33,13 @@ typedef struct chat_answer_config {
   chat_calls calls;
   bool reasoning;    /* <think>...</think> at the beginning is */
   bool in_reasoning; /* and the prompt has its <think> already */
+  bool channels;     /* the answer is made of channels, with its special tokens: channels.h */
+  bool in_text;      /* of channels: the prompt ends in the text of an answer */
   bool (*is_tool)(void *ctx, const char *name, size_t len);
   /* Tells whether a parameter is text by the tool's schema, whatever it looks like; NULL: one that is JSON is none. */
   bool (*is_text)(void *ctx, const char *name, size_t len, const char *key, size_t key_len);
+  /* Tells whether the tool has such a parameter; NULL: each is one. */
+  bool (*is_parameter)(void *ctx, const char *name, size_t len, const char *key, size_t key_len);
   void (*give)(void *ctx, chat_part part, const char *s, size_t len); /* len > 0, but of a name */
   void *ctx;
 } chat_answer_config;
@@ -46,7 +51,8 @@ void chat_answer_free(chat_answer *a); /* NULL is fine */
 tri_status chat_answer_push(chat_answer *a, const char *s, size_t len);
 /* The answer has ended: what was held back is text after all, or dropped as white space around calls. */
 tri_status chat_answer_finish(chat_answer *a);
-unsigned chat_answer_num_calls(const chat_answer *a);
+/* Returns whether it calls tools, and each call that has begun is whole. */
+bool chat_answer_calls(const chat_answer *a);
 
 /* "hermes", ...; false: there is no such form. */
 bool chat_calls_by_name(const char *name, chat_calls *out);

@@ -91,13 +91,10 @@ static chat_calls find_calls(const char *source, size_t len) {
   static const struct {
     const char *word;
     chat_calls calls;
-  } rows[] = {{"<parameter=", CHAT_CALLS_TAGS},
-              {"<arg_key>", CHAT_CALLS_NONE},
-              {"<tool_call>", CHAT_CALLS_HERMES},
-              {"[TOOL_CALLS]", CHAT_CALLS_MISTRAL},
-              {"<function=", CHAT_CALLS_FUNCTION},
-              {"<|python_tag|>", CHAT_CALLS_LLAMA},
-              {"\"parameters\": dictionary", CHAT_CALLS_LLAMA}};
+  } rows[] = {{"<|channel|>", CHAT_CALLS_CHANNELS}, {"<parameter=", CHAT_CALLS_TAGS},
+              {"<arg_key>", CHAT_CALLS_NONE},       {"<tool_call>", CHAT_CALLS_HERMES},
+              {"[TOOL_CALLS]", CHAT_CALLS_MISTRAL}, {"<function=", CHAT_CALLS_FUNCTION},
+              {"<|python_tag|>", CHAT_CALLS_LLAMA}, {"\"parameters\": dictionary", CHAT_CALLS_LLAMA}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (memmem(source, len, rows[i].word, strlen(rows[i].word))) return rows[i].calls;
   return CHAT_CALLS_NONE;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/chat/chat_answer.h"
 #include "client/chat/conversation.h"
 #include "client/cmd/cmd.h"
 #include "runtime/base/mem.h"
@@ -23,16 +24,18 @@ typedef struct talk {
   const talk_options *o;
   conversation conversation;
   trireme *c;
-  cmd_buf answer; /* so far */
-  bool terminal;  /* somebody types */
-  bool failed;    /* a turn has */
+  cmd_buf answer;     /* so far */
+  chat_answer *parts; /* of an answer that is made of channels; else NULL */
+  bool unprinted;     /* stdout takes nothing any more */
+  bool terminal;      /* somebody types */
+  bool failed;        /* a turn has */
 } talk;
 
 static const tri_option own_options[] = {
     {TRI_OPT(talk_options, model), .name = "model", .metavar = "DIR",
      .help = "the served model's folder, of which the tokenizer and the chat template are read"},
     {TRI_OPT(talk_options, template_file), .name = "chat-template", .metavar = "FILE",
-     .help = "a template instead of the model's"},
+     .help = "a template instead of the model's; it has the special tokens of the folder"},
     {TRI_OPT(talk_options, system), .name = "system", .metavar = "TEXT",
      .help = "what the model is told in front of everything"},
     CMD_CONNECTION_OPTIONS(talk_options, connection),
@@ -54,14 +57,42 @@ static bool print_text(const char *text, size_t len) {
   return true;
 }
 
+/* What the model says to the user is shown, and is what it has said; its reasoning is not. */
+static void take_part(void *ctx, chat_part part, const char *s, size_t len) {
+  talk *t = ctx;
+  if (part != CHAT_PART_TEXT) return;
+  cmd_buf_add(&t->answer, s, len);
+  t->unprinted = t->unprinted || !print_text(s, len);
+}
+
+static bool no_tool(void *ctx, const char *name, size_t len) {
+  (void)ctx;
+  (void)name;
+  (void)len;
+  return false;
+}
+
+/* Models whose answers are made of channels tell the parts apart by special tokens. */
+static tri_status begin_answer(talk *t, trireme_request *r) {
+  chat_answer_config config = {.channels = true, .is_tool = no_tool, .give = take_part, .ctx = t};
+  t->answer.len = 0;
+  chat_answer_free(t->parts);
+  t->parts = NULL;
+  if (chat_template_calls(t->conversation.template) != CHAT_CALLS_CHANNELS) return TRI_OK;
+  r->keep_special_tokens = true;
+  return chat_answer_create(&config, &t->parts);
+}
+
 static bool print_tokens(talk *t, const trireme_event *e) {
-  bool ok = !fflush(stdout);
-  for (size_t i = 0; ok && i < e->tokens.num; i++) {
+  t->unprinted = t->unprinted || fflush(stdout);
+  for (size_t i = 0; !t->unprinted && i < e->tokens.num; i++) {
     const trireme_choice *c = e->tokens.choices[i];
-    cmd_buf_add(&t->answer, c->text, c->text_len);
-    ok = print_text(c->text, c->text_len);
+    if (!t->parts)
+      take_part(t, CHAT_PART_TEXT, c->text, c->text_len);
+    else if (chat_answer_push(t->parts, c->text, c->text_len) != TRI_OK)
+      t->answer.failed = true;
   }
-  return ok;
+  return !t->unprinted;
 }
 
 /* Says that an answer has not come to its end by itself. */
@@ -93,6 +124,7 @@ static int stream(talk *t, uint64_t id, bool *answered) {
     }
     if (e.kind != TRIREME_EVENT_DONE) continue;
     *answered = true;
+    if (t->parts && chat_answer_finish(t->parts) != TRI_OK) t->answer.failed = true;
     if (!cancelled) note_end(t, &e);
     return -1;
   }
@@ -118,7 +150,7 @@ static int take_turn(talk *t, const char *text, size_t len) {
   conversation_add(c, "user", text, len);
   tri_status st = conversation_prompt(c, &r.token_ids, &r.num_token_ids, &err);
   int code = -1;
-  t->answer.len = 0;
+  if (st == TRI_OK) st = begin_answer(t, &r);
   if (st != TRI_OK) {
     fprintf(stderr, "trireme chat: %s\n", err.message[0] ? err.message : tri_status_text(st));
   } else if (trireme_submit(t->c, &r, &id, &error)) {
@@ -266,6 +298,7 @@ int main(int argc, char **argv) {
   trireme_close(t.c);
   conversation_close(&t.conversation);
   cmd_buf_free(&t.answer);
+  chat_answer_free(t.parts);
   cmd_request_free(&o.request);
   tri_options_free(parsed);
   return code;

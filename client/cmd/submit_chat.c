@@ -58,9 +58,8 @@ tri_status submit_chat_parse(submit_chat *chat, const cmd_request *defaults, con
   gw_ignored none = {0}; /* fields that mean nothing here are refused */
   gw_chat_request *q = &out->chat;
   gw_prompt prompt = {0};
-  bool has_parser = chat->model.calls != CHAT_CALLS_NONE;
   out->is_chat = true;
-  TRI_CHECK(gw_chat_parse(body, has_parser, &defaults->r, q, &none, err));
+  TRI_CHECK(gw_chat_parse(body, &chat->model, &defaults->r, q, &none, err));
   if (q->c.return_token_ids)
     return tri_fail(err, TRI_UNSUPPORTED, "return_token_ids", "return_token_ids is supported over HTTP alone");
   gw_prompt_options o = gw_chat_prompt(&q->chat, gw_chat_most_ids(q, chat->max_model_len));
@@ -74,6 +73,7 @@ tri_status submit_chat_parse(submit_chat *chat, const cmd_request *defaults, con
   s->chat = chat;
   s->calls = q->calls;
   s->in_reasoning = prompt.opens_reasoning;
+  s->in_text = prompt.in_text;
   return TRI_OK;
 }
 
@@ -89,11 +89,11 @@ void submit_chat_choice(submit_slot *s, size_t index, const char *text, size_t l
   char id[48];
   tri_json_doc *doc = NULL; /* tools say which calls are calls */
   gw_chat_message_config config = {
-      .model = &s->chat->model, .choice = index, .in_reasoning = s->in_reasoning, .id = id};
+      .model = &s->chat->model, .choice = index, .in_reasoning = s->in_reasoning, .in_text = s->in_text, .id = id};
   snprintf(id, sizeof id, "chatcmpl-%s", s->request_id);
   if (s->calls && tri_json_parse(s->input.data, s->input.len, &doc, NULL) == TRI_OK)
     config.tools = tri_json_get(tri_json_get(tri_json_root(doc), "body"), "tools");
-  bool taken_apart = s->calls || s->chat->model.reasoning;
+  bool taken_apart = s->calls || s->chat->model.reasoning || s->chat->model.channels;
   gw_chat_choice choice = {
       .index = index, .text = text, .len = len, .logprobs = s->logprobs ? &piece->openai : NULL, .tail = *tail};
   gw_chat_choice_write(&s->result, &choice, taken_apart ? &config : NULL);

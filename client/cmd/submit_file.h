@@ -25,11 +25,11 @@ typedef struct submit_slot {
   bool done, cached, logprobs;
   cmd_buf prompt_logprobs; /* elements, with commas */
   submit_form form;
-  const submit_chat *chat;  /* of SUBMIT_CHAT */
-  bool calls, in_reasoning; /* its answer may call tools; its prompt ends in reasoning */
-  cmd_buf input;            /* the line, for another try */
-  cmd_buf kept;             /* members of the line that its answer repeats, with a comma before each */
-  cmd_buf custom_id, model; /* as JSON; model may be empty */
+  const submit_chat *chat;           /* of SUBMIT_CHAT */
+  bool calls, in_reasoning, in_text; /* its answer may call tools; its prompt ends in reasoning, or in a message */
+  cmd_buf input;                     /* the line, for another try */
+  cmd_buf kept;                      /* members of the line that its answer repeats, with a comma before each */
+  cmd_buf custom_id, model;          /* as JSON; model may be empty */
   unsigned tries;
   int64_t retry_ns; /* when it is sent again; 0: it is on its way */
   char request_id[33];

@@ -15,7 +15,7 @@ typedef struct chat {
   gw_task task;
   const gw_model *model;
   tri_json_doc *doc;
-  bool in_reasoning;          /* the prompt ends there */
+  bool in_reasoning, in_text; /* the prompt ends there */
   gw_chat_message **messages; /* [num_choices] of a stream whose text is taken apart, else NULL */
 } chat;
 
@@ -27,12 +27,13 @@ static gw_logprobs *logprobs_of(gw_completion *s, size_t index) {
   return s->q->r.logprobs >= 0 && (l->tokens.len || !s->q->stream) ? l : NULL;
 }
 
-static bool is_taken_apart(const chat *c) { return c->q.calls || c->model->reasoning; }
+static bool is_taken_apart(const chat *c) { return c->q.calls || c->model->reasoning || c->model->channels; }
 
 static gw_chat_message_config message_config(chat *c, size_t index) {
   return (gw_chat_message_config){.model = c->model,
                                   .tools = c->q.calls ? c->q.chat.tools : NULL,
                                   .in_reasoning = c->in_reasoning,
+                                  .in_text = c->in_text,
                                   .choice = index,
                                   .id = c->base.id,
                                   .ctx = &c->base};
@@ -142,14 +143,14 @@ static tri_status make_prompt(chat *s, tri_tokenizer_scratch *scratch, tri_error
   TRI_CHECK(gw_model_prompt(s->model, scratch, &o, &prompt, err));
   q->prompt.items[0] = (gw_input){.ids = prompt.ids, .num_ids = prompt.num};
   s->in_reasoning = prompt.opens_reasoning;
+  s->in_text = prompt.in_text;
   return TRI_OK;
 }
 
 static tri_status run(gw_task *t, tri_tokenizer_scratch *scratch, tri_error *err) {
   chat *s = of_task(t);
   TRI_CHECK(gw_parse_body(&t->body, &s->doc, err));
-  bool has_parser = s->model->calls != CHAT_CALLS_NONE;
-  TRI_CHECK(gw_chat_parse(tri_json_root(s->doc), has_parser, NULL, &s->q, &s->base.ignored, err));
+  TRI_CHECK(gw_chat_parse(tri_json_root(s->doc), s->model, NULL, &s->q, &s->base.ignored, err));
   TRI_CHECK(make_prompt(s, scratch, err));
   TRI_CHECK(gw_completion_open(&s->base, err));
   if (!s->q.c.stream || !is_taken_apart(s)) return TRI_OK;

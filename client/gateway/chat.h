@@ -36,10 +36,10 @@ tri_status gw_chat_fields_check(const gw_chat_fields *f, tri_error *err);
 /* Returns the prompt that they ask for, of at most most_ids. */
 gw_prompt_options gw_chat_prompt(const gw_chat_fields *f, uint64_t most_ids);
 
-/* Reads a request. has_parser: calls of tools can be found in an answer. defaults: what it has where it says nothing,
+/* Reads a request to a model, whose answers show what can be asked for. defaults: what it has where it says nothing,
  * but for logprobs; NULL: libtrireme's. Free *out in any case. */
-tri_status gw_chat_parse(const tri_json *object, bool has_parser, const trireme_request *defaults, gw_chat_request *out,
-                         gw_ignored *ignored, tri_error *err);
+tri_status gw_chat_parse(const tri_json *object, const gw_model *model, const trireme_request *defaults,
+                         gw_chat_request *out, gw_ignored *ignored, tri_error *err);
 void gw_chat_request_free(gw_chat_request *q);
 /* Returns how many tokens a prompt may have, or has after it was cut: -1 leaves room for the answer, as the coordinator
  * does. */

@@ -43,6 +43,16 @@ static bool is_text(void *ctx, const char *name, size_t len, const char *key, si
   return type && !strcmp(type, "string");
 }
 
+/* Returns whether a tool has a parameter; one whose schema lists none may have any. */
+static bool is_parameter(void *ctx, const char *name, size_t len, const char *key, size_t key_len) {
+  char text[256];
+  const tri_json *properties = tri_json_get(tri_json_get(find_tool(ctx, name, len), "parameters"), "properties");
+  if (!tri_json_size(properties)) return true;
+  if (key_len >= sizeof text) return false;
+  snprintf(text, sizeof text, "%.*s", (int)key_len, key);
+  return tri_json_get(properties, text) != NULL;
+}
+
 /* Members of a call that has begun, as far as the arguments. */
 static void open_call(const gw_chat_message *m, cmd_buf *b, const char *name, size_t len) {
   char seed[96], digits[20];
@@ -131,6 +141,9 @@ tri_status gw_chat_message_create(const gw_chat_message_config *config, gw_chat_
                                .in_reasoning = config->in_reasoning,
                                .is_tool = is_tool,
                                .is_text = is_text,
+                               .is_parameter = is_parameter,
+                               .channels = config->model->channels,
+                               .in_text = config->in_text,
                                .give = config->event ? tell : keep,
                                .ctx = m};
   tri_status st = chat_answer_create(&answer, &m->answer);
@@ -158,7 +171,7 @@ tri_status gw_chat_message_push(gw_chat_message *m, const char *text, size_t len
 tri_status gw_chat_message_finish(gw_chat_message *m, bool *calls) {
   TRI_CHECK(chat_answer_finish(m->answer));
   if (!m->config.event) end_call(m);
-  *calls = m->num_calls > 0;
+  *calls = chat_answer_calls(m->answer);
   return TRI_OK;
 }
 

@@ -12,7 +12,7 @@ typedef struct gw_chat_message gw_chat_message;
 typedef struct gw_chat_message_config {
   const gw_model *model;
   const tri_json *tools;
-  bool in_reasoning;
+  bool in_reasoning, in_text; /* the prompt ends there */
   size_t choice;
   const char *id;
   /* A stream's: writes an event with a delta whose members are `members`. NULL: the message is written whole. */
@@ -22,7 +22,7 @@ typedef struct gw_chat_message_config {
 tri_status gw_chat_message_create(const gw_chat_message_config *config, gw_chat_message **out);
 void gw_chat_message_free(gw_chat_message *m); /* NULL is fine */
 tri_status gw_chat_message_push(gw_chat_message *m, const char *text, size_t len);
-/* Returns whether it calls tools in *calls. */
+/* Returns in *calls whether it calls tools, and each call is whole. */
 tri_status gw_chat_message_finish(gw_chat_message *m, bool *calls);
 /* Members of the whole message behind its role. */
 void gw_chat_message_write(const gw_chat_message *m, cmd_buf *out);

@@ -93,8 +93,8 @@ static tri_status check_logprobs(gw_chat_request *q, tri_error *err) {
   return TRI_OK;
 }
 
-tri_status gw_chat_parse(const tri_json *object, bool has_parser, const trireme_request *defaults, gw_chat_request *q,
-                         gw_ignored *ignored, tri_error *err) {
+tri_status gw_chat_parse(const tri_json *object, const gw_model *model, const trireme_request *defaults,
+                         gw_chat_request *q, gw_ignored *ignored, tri_error *err) {
   static const gw_field_table own = GW_TABLE(fields);
   const gw_field_table tables[] = {own, gw_completion_fields, {0}};
   *q = (gw_chat_request){
@@ -107,13 +107,15 @@ tri_status gw_chat_parse(const tri_json *object, bool has_parser, const trireme_
   q->c.add_special_tokens = false; /* the template has them */
   TRI_CHECK(gw_fields_read(tables, object, q, ignored, err));
   TRI_CHECK(gw_chat_fields_check(&q->chat, err));
-  TRI_CHECK(check_tools(q, has_parser, err));
+  TRI_CHECK(check_tools(q, model->calls != CHAT_CALLS_NONE, err));
   TRI_CHECK(check_logprobs(q, err));
   if (q->truncate_prompt_tokens != TRIREME_UNSET && q->truncate_prompt_tokens != -1 && q->truncate_prompt_tokens < 1)
     return tri_fail(err, TRI_OUT_OF_RANGE, "truncate_prompt_tokens",
                     "truncate_prompt_tokens is %" PRId64 "; it must be 1 or more, or -1", q->truncate_prompt_tokens);
   if (q->c.r.max_tokens == TRIREME_UNSET) q->c.r.max_tokens = -1; /* the rest of the context */
-  return gw_completion_check(&q->c, err);
+  TRI_CHECK(gw_completion_check(&q->c, err));
+  q->c.r.keep_special_tokens |= model->channels; /* they tell the parts of the answer apart */
+  return TRI_OK;
 }
 
 uint64_t gw_chat_most_ids(const gw_chat_request *q, uint64_t max_model_len) {

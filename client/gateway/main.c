@@ -271,8 +271,12 @@ static void take_tasks(void *ctx) {
 
 static tri_status choose_parsers(gateway *g, tri_error *err) {
   const char *tools = g->o.http.tool_parser, *reasoning = g->o.http.reasoning_parser;
-  if (strcmp(tools, "auto") != 0 && !chat_calls_by_name(tools, &g->model.calls))
+  chat_calls calls = g->model.calls;
+  if (strcmp(tools, "auto") != 0 && !chat_calls_by_name(tools, &calls))
     return tri_fail(err, TRI_USAGE, "tool_parser", "--tool-parser: there is no \"%.80s\"", tools);
+  /* Calls of a model of channels are messages of channels: another parser would find none. */
+  g->model.channels = g->model.channels || calls == CHAT_CALLS_CHANNELS;
+  g->model.calls = g->model.channels && calls != CHAT_CALLS_NONE ? CHAT_CALLS_CHANNELS : calls;
   g->model.reasoning = !strcmp(reasoning, "think");
   if (!g->model.reasoning && strcmp(reasoning, "none") != 0)
     return tri_fail(err, TRI_USAGE, "reasoning_parser", "--reasoning-parser: there is no \"%.80s\"", reasoning);

@@ -14,14 +14,15 @@ tri_status gw_model_open(const char *dir, const char *template_file, gw_model *o
   TRI_CHECK(tri_tokenizer_load(path, &out->tokenizer, err));
   tri_error why = {0};
   tri_status st = chat_template_load(dir, template_file, &out->template, &why);
-  if (st == TRI_NO_MEMORY) return st;
-  if (st == TRI_OK)
+  if (st == TRI_OK) {
     out->calls = chat_template_calls(out->template);
-  else if (template_file)
-    return tri_fail(err, st, "chat-template", "--chat-template: %s",
-                    why.message[0] ? why.message : tri_status_text(st));
-  else /* everything but chat can be served without */
-    snprintf(out->no_template, sizeof out->no_template, "%s", why.message[0] ? why.message : tri_status_text(st));
+    out->channels = out->calls == CHAT_CALLS_CHANNELS;
+    return TRI_OK;
+  }
+  if (st == TRI_NO_MEMORY) return st;
+  const char *reason = why.message[0] ? why.message : tri_status_text(st);
+  if (template_file) return tri_fail(err, st, "chat-template", "--chat-template: %s", reason);
+  snprintf(out->no_template, sizeof out->no_template, "%s", reason); /* everything but chat can be served without */
   return TRI_OK;
 }
 
@@ -147,6 +148,7 @@ tri_status gw_model_prompt(const gw_model *m, tri_tokenizer_scratch *scratch, co
   TRI_TRY(encode(m, scratch, out.text.data, out.text.len, m->parse_special ? NULL : out.spans,
                  m->parse_special ? 0 : out.num_spans, o, prompt, err));
   prompt->opens_reasoning = opens_reasoning(&out);
+  prompt->in_text = o->continue_final;
 cleanup:
   tri_jinja_output_free(&out);
   return st;

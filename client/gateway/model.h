@@ -12,6 +12,7 @@ typedef struct gw_model {
   char no_template[400];   /* and this is why */
   bool parse_special;      /* special tokens in messages are tokens */
   chat_calls calls;        /* how answers call tools */
+  bool channels;           /* answers are made of channels, whose markers are special tokens: they are asked for */
   bool reasoning;          /* what is between <think> and </think> is told apart */
 } gw_model;
 
@@ -32,6 +33,7 @@ typedef struct gw_prompt {
   uint32_t *ids; /* for tri_free */
   size_t num;
   bool opens_reasoning; /* the template ends it with <think> */
+  bool in_text;         /* it ends in a message that is to be continued */
 } gw_prompt;
 
 /* Renders and encodes a request. */

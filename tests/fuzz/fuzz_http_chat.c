@@ -42,7 +42,8 @@ static void parse(const uint8_t *data, size_t size, const chat_template *t) {
   tri_error err = {0};
   need(g != NULL);
   if (gw_parse_body(&body, &doc, &err) == TRI_OK) {
-    if (gw_chat_parse(tri_json_root(doc), size % 2, NULL, &q, &ignored, &err) == TRI_OK)
+    if (gw_chat_parse(tri_json_root(doc), &(gw_model){.calls = (chat_calls)(size % 2)}, NULL, &q, &ignored, &err) ==
+        TRI_OK)
       check(&q, t);
     else
       need(err.status != TRI_OK && err.message[0]);
@@ -77,6 +78,8 @@ static void take_apart(const uint8_t *data, size_t size, size_t piece, given *g)
   chat_answer_config config = {.calls = (chat_calls)(size % CHAT_NUM_CALLS),
                                .reasoning = size % 3 > 0,
                                .in_reasoning = size % 3 > 1,
+                               .channels = size % CHAT_NUM_CALLS == CHAT_CALLS_CHANNELS,
+                               .in_text = size % 3 > 1,
                                .is_tool = is_tool,
                                .give = give,
                                .ctx = g};

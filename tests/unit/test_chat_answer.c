@@ -6,15 +6,18 @@
 
 #include "client/chat/chat_answer.h"
 #include "runtime/base/buf.h"
+#include "runtime/base/json.h"
 #include "runtime/base/wait.h"
 
 Suite *suite_chat_answer(void);
 
-/* The parts that have been given: text as it is, {R ...} reasoning, {NAME: ...} a call. */
+/* The parts that have been given: text as it is, {R ...} reasoning, {NAME: ...} a call; ~ behind all of them:
+ * a call is not whole. */
 typedef struct given {
-  char text[2048];
+  char text[2048], arguments[2048]; /* those of the last call */
   size_t len;
   chat_part part;
+  int num_calls;
 } given;
 
 static void put(given *g, const char *s, size_t n) {
@@ -24,8 +27,20 @@ static void put(given *g, const char *s, size_t n) {
   g->text[g->len] = '\0';
 }
 
+static void check_json(const given *g) {
+  tri_json_doc *doc = NULL;
+  if (tri_json_parse(g->arguments, strlen(g->arguments), &doc, NULL) != TRI_OK)
+    ck_abort_msg("%s: arguments that are no JSON: %s", g->text, g->arguments);
+  tri_json_free(doc);
+}
+
 static void give(void *ctx, chat_part part, const char *s, size_t len) {
   given *g = ctx;
+  if (part == CHAT_PART_CALL) {
+    g->num_calls++;
+    g->arguments[0] = '\0';
+  }
+  if (part == CHAT_PART_ARGUMENTS) strncat(g->arguments, s, len);
   bool was_call = g->part == CHAT_PART_CALL || g->part == CHAT_PART_ARGUMENTS;
   if (part == CHAT_PART_ARGUMENTS && !was_call) ck_abort_msg("arguments without a call");
   if (part == CHAT_PART_CALL || (part != CHAT_PART_ARGUMENTS && part != g->part)) {
@@ -50,9 +65,16 @@ static bool is_text(void *ctx, const char *name, size_t len, const char *key, si
   return key_len == 4 && !memcmp(key, "text", 4);
 }
 
+static bool is_parameter(void *ctx, const char *name, size_t len, const char *key, size_t key_len) {
+  (void)ctx;
+  (void)name;
+  (void)len;
+  return (key_len == 1 && strchr("abn", *key)) || is_text(ctx, name, len, key, key_len);
+}
+
 static const struct answer {
   chat_calls calls;
-  int reasoning; /* 2: the prompt has begun it */
+  int reasoning; /* 2: the prompt has begun it, or of channels a text */
   const char *text, *want;
 } answers[] = {
     {CHAT_CALLS_NONE, 0, " plain <tool_call> ", " plain <tool_call> "},
@@ -75,10 +97,20 @@ static const struct answer {
      "[7],\"name\":\"other\\u0041\"}</tool_call>\n",
      "Let me see.\n{f: {}}{otherA: {\"a\":1}}"},
     {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\"}</tool_call> after", "{f: {}} after"},
-    {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":null }</tool_call>", "{f: null}"},
+    {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":null }</tool_call>", "{f: {}}"},
+    {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":\"\"}</tool_call>", "{f: {}}"},
+    {CHAT_CALLS_HERMES, 0, "<tool_call>{\"arguments\":\"null\",\"name\":\"f\"}</tool_call>", "{f: {}}"},
+    {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":[1]}</tool_call>", "{f: [1]}"},
     {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}</tool_call>",
-     "{f: \"{\\\"a\\\":1}\"}"},
-    {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"cut o", "{f: {\"a\":\"cut o}"},
+     "{f: {\"a\":1}}"}, /* an object, written as a text */
+    {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":\"a text\"}</tool_call>", "{f: \"a text\"}"},
+    {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"cut o", "{f: {\"a\":\"cut o}~"},
+    {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}", "{f: {\"a\":1}}~"},
+    {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}</tool_call>\nafter",
+     "{f: {\"a\":1}}\nafter"},
+    {CHAT_CALLS_HERMES, 0,
+     "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call><tool_call>{\"name\":\"g\",\"arguments\":{",
+     "{f: {}}{g: {}~"},
     {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\"", "<tool_call>{\"name\":\"f\""},
     {CHAT_CALLS_HERMES, 0, "<tool_call>f(1)</tool_call>", "<tool_call>f(1)</tool_call>"},
     {CHAT_CALLS_HERMES, 0, "<tool_call>{\"x\":1}</tool_call>", "<tool_call>{\"x\":1}</tool_call>"},
@@ -126,10 +158,88 @@ static const struct answer {
      "</function></tool_call>\n",
      "{f: {}}{g: {\"b\": true}}"},
     {CHAT_CALLS_TAGS, 0, "<tool_call><function=f><parameter=a>1, 2</parameter><parameter=b>cut",
-     "{f: {\"a\": \"1, 2\"}"},
+     "{f: {\"a\": \"1, 2\"}}~"},
+    /* tags as models leave them out, and write them in values */
+    {CHAT_CALLS_TAGS, 0, "I look.\n\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>\nDone.",
+     "I look.\n\n{f: {\"a\": \"x\"}}\nDone."},
+    {CHAT_CALLS_TAGS, 0, "<function=f>\n</function>", "{f: {}}"},
+    {CHAT_CALLS_TAGS, 0, "The tag <function=h>\n<parameter=a>\nx\n</parameter>\n</function> is one.",
+     "The tag <function=h>\n<parameter=a>\nx\n</parameter>\n</function> is one."},
+    {CHAT_CALLS_TAGS, 0, "a <function b <func", "a <function b <func"},
+    {CHAT_CALLS_TAGS, 0, "<tool_call>\n<function=f>\n<parameter=a>\nx\n<parameter=n>\n3\n</function>\n</tool_call>",
+     "{f: {\"a\": \"x\", \"n\": 3}}"},
+    {CHAT_CALLS_TAGS, 0,
+     "<tool_call>\n<function=f>\n<parameter=a>\nx\n  <parameter=n>\n3\n  </function>\n</tool_call> y",
+     "{f: {\"a\": \"x\", \"n\": 3}} y"},
+    {CHAT_CALLS_TAGS, 0,
+     "<tool_call>\n<function=f>\n<parameter=a>\nends </parameter> here\n</parameter>\n</function>\n</tool_call>",
+     "{f: {\"a\": \"ends </parameter> here\"}}"},
+    {CHAT_CALLS_TAGS, 0, "<tool_call><function=f><parameter=a>x </parameter> <y></parameter></function></tool_call>",
+     "{f: {\"a\": \"x </parameter> <y>\"}}"},
+    {CHAT_CALLS_TAGS, 0,
+     "<tool_call>\n<function=f>\n<parameter=a>\nthe tags <parameter=b> and </function> and "
+     "</tool_call>\n<parameter=zz>\n</parameter>\n</function>\n</tool_call>",
+     "{f: {\"a\": \"the tags <parameter=b> and </function> and </tool_call>\\n<parameter=zz>\"}}"},
+    {CHAT_CALLS_TAGS, 0,
+     "<tool_call>\n<function=f>\n<parameter=a>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>",
+     "{f: {\"a\": \"<parameter=a>\\nx\"}}"},
+    {CHAT_CALLS_TAGS, 0,
+     "<tool_call>\n<function=f>\n<parameter=a>\nA\n</parameter>\n</function>\n<function=g>\n<parameter=a>\nB\n</"
+     "parameter>\n</function>\n</tool_call>\n",
+     "{f: {\"a\": \"A\"}}{g: {\"a\": \"B\"}}"},
+    {CHAT_CALLS_TAGS, 0,
+     "<tool_call>\n<function=f>\n<parameter=a>\nA\n</function>\n<function=g>\n<parameter=a>\nB\n</parameter>\n</"
+     "tool_call>\n<tool_call>\n<function=f>\n</tool_call>",
+     "{f: {\"a\": \"A\"}}{g: {\"a\": \"B\"}}{f: {}}"},
+    {CHAT_CALLS_TAGS, 0,
+     "<tool_call>\n<function=f>\n<parameter=a>\nA\n</tool_call>\n<tool_call>\n<function=g>\n<parameter=a>\nB\n</"
+     "tool_call>",
+     "{f: {\"a\": \"A\"}}{g: {\"a\": \"B\"}}"},
+    {CHAT_CALLS_TAGS, 0,
+     "<tool_call>\n<function=f>\n<parameter=a>\nA\n</parameter>\n<tool_call>\n<function=g>\n<parameter=a>\nB\n</"
+     "parameter>",
+     "{f: {\"a\": \"A\"}}{g: {\"a\": \"B\"}}"},
+    {CHAT_CALLS_TAGS, 0, "<tool_call>\n<function=f>\n<parameter=a>\nA\n</parameter>\n</function>\n<function=h",
+     "{f: {\"a\": \"A\"}}<function=h"},
+    {CHAT_CALLS_TAGS, 0, "<function=f>\n<parameter=a>\nA\n</parameter>\n<parameter=b>\nB</para",
+     "{f: {\"a\": \"A\"}}~"},
+    {CHAT_CALLS_TAGS, 0, "<tool_call>\n<function=f>\n<parameter=a>\nonly this is said",
+     "<tool_call>\n<function=f>\n<parameter=a>\nonly this is said"},
     {CHAT_CALLS_TAGS, 0, "<tool_call><function=f><x>", "<tool_call><function=f><x>"},
     {CHAT_CALLS_TAGS, 0, "<tool_call>{\"name\": \"f\"}", "<tool_call>{\"name\": \"f\"}"},
     {CHAT_CALLS_TAGS, 0, "<tool_call><function=></function>", "<tool_call><function=></function>"},
+    /* channels */
+    {CHAT_CALLS_CHANNELS, 0,
+     "<|channel|>analysis<|message|>Two.<|end|><|start|>assistant<|channel|>final<|message|>four<|return|>",
+     "{R Two.}four"},
+    {CHAT_CALLS_CHANNELS, 0, "<|channel|>final<|message|> four\n", " four\n"},
+    {CHAT_CALLS_CHANNELS, 0, "<|channel|>commentary to=functions.f json<|message|>{\"a\":1}<|call|>", "{f: {\"a\":1}}"},
+    {CHAT_CALLS_CHANNELS, 0, "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\":\"}\\\\\"}",
+     "{f: {\"a\":\"}\\\\\"}}"},
+    {CHAT_CALLS_CHANNELS, 0, " to=functions.f<|channel|>commentary<|constrain|>json<|message|>\n{}", "{f: {}}"},
+    {CHAT_CALLS_CHANNELS, 0,
+     "<|channel|>analysis<|message|>hm<|end|><|start|>assistant to=functions.f<|channel|>commentary "
+     "json<|message|>{}<|call|>",
+     "{R hm}{f: {}}"},
+    {CHAT_CALLS_CHANNELS, 0, "<|channel|>commentary to=f<|message|>{}<|call|>", "{f: {}}"},
+    {CHAT_CALLS_CHANNELS, 0, "<|channel|>commentary to=functions.f<|message|><|call|>", "{f: {}}"},
+    {CHAT_CALLS_CHANNELS, 0,
+     "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>commentary "
+     "to=functions.f<|message|>{\"a\":[{}]}<|end|><|start|>assistant<|channel|>commentary to=functions.g<|message|>{}",
+     "I look.{f: {\"a\":[{}]}}{g: {}}"},
+    {CHAT_CALLS_CHANNELS, 0, "<|channel|>commentary to=functions.f<|message|>{\"a\":\"{}", "{f: {\"a\":\"{}}~"},
+    {CHAT_CALLS_CHANNELS, 0, "<|channel|>analysis to=python<|message|>1 + 1<|call|>", "{R 1 + 1}"},
+    {CHAT_CALLS_CHANNELS, 0,
+     "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|>", "{R a\nb}"},
+    {CHAT_CALLS_CHANNELS, 0, "<|channel|>analysis<|message|>a < b <|en", "{R a < b <|en}"},
+    {CHAT_CALLS_CHANNELS, 0, "<|channel|>anal", ""},
+    {CHAT_CALLS_CHANNELS, 0, " to=functions", ""},
+    {CHAT_CALLS_CHANNELS, 0, "<|channel|>final<|message|>a<|end|>junk<|start|>assistant<|channel|>final<|message|>b",
+     "a\nb"},
+    {CHAT_CALLS_CHANNELS, 0, "No header at all", "No header at all"},
+    {CHAT_CALLS_CHANNELS, 0, " t", " t"},
+    {CHAT_CALLS_CHANNELS, 2, " and goes on<|return|>", " and goes on"},
+    {CHAT_CALLS_CHANNELS, 0, "", ""},
 };
 
 /* Takes an answer apart; cut(i) tells whether a piece ends before byte i. */
@@ -137,8 +247,11 @@ static void take_apart(const struct answer *a, uint64_t cuts, bool each, given *
   chat_answer_config config = {.calls = a->calls,
                                .reasoning = a->reasoning > 0,
                                .in_reasoning = a->reasoning == 2,
+                               .channels = a->calls == CHAT_CALLS_CHANNELS,
+                               .in_text = a->reasoning == 2,
                                .is_tool = is_tool,
                                .is_text = is_text,
+                               .is_parameter = is_parameter,
                                .give = give,
                                .ctx = g};
   chat_answer *p = NULL;
@@ -153,6 +266,9 @@ static void take_apart(const struct answer *a, uint64_t cuts, bool each, given *
   }
   ck_assert_int_eq(chat_answer_finish(p), TRI_OK);
   if (g->part != CHAT_PART_TEXT) put(g, "}", 1);
+  if (g->num_calls && !chat_answer_calls(p)) put(g, "~", 1);
+  if (!g->num_calls) ck_assert(!chat_answer_calls(p));
+  if (a->calls == CHAT_CALLS_TAGS && g->num_calls) check_json(g);
   chat_answer_free(p);
 }
 
@@ -208,6 +324,18 @@ START_TEST(any_text) {
                                       "{\"name\":\"f\",\"arguments\":{",
                                       ">",
                                       "[ARGS]",
+                                      "<function=f>",
+                                      "<parameter=a>",
+                                      "<parameter=n>",
+                                      "</function>\n</tool_call>",
+                                      "<|channel|>",
+                                      "<|message|>",
+                                      "<|start|>assistant",
+                                      "<|end|>",
+                                      "<|call|>",
+                                      "analysis",
+                                      "final",
+                                      " to=functions.f",
                                       "<"};
   uint64_t seed = 2463534242u + (uint64_t)_i;
   for (int round = 0; round < 4000; round++) {
@@ -239,7 +367,7 @@ START_TEST(nothing_waits) {
     ck_assert_int_eq(chat_answer_push(p, pieces[i], strlen(pieces[i])), TRI_OK);
     ck_assert_str_eq(g.text, after[i]);
   }
-  ck_assert_uint_eq(chat_answer_num_calls(p), 1);
+  ck_assert(chat_answer_calls(p));
   chat_answer_free(p);
 }
 END_TEST
@@ -262,13 +390,13 @@ START_TEST(endless_blanks) {
                                .is_tool = is_tool,
                                .is_text = is_text,
                                .ctx = &given};
-  int64_t begin = tri_now_ns();
+  int64_t begin = tri_thread_cpu_ns();
   ck_assert_int_eq(chat_answer_create(&config, &p), TRI_OK);
   ck_assert_int_eq(chat_answer_push(p, heads[_i], strlen(heads[_i])), TRI_OK);
   for (int i = 0; i < BLANKS; i++) ck_assert_int_eq(chat_answer_push(p, "\n", 1), TRI_OK);
   ck_assert_int_eq(chat_answer_finish(p), TRI_OK);
   ck_assert_int_eq(given, _i == 2 ? 0 : BLANKS);
-  ck_assert_int_lt(tri_now_ns() - begin, INT64_C(2000000000));
+  ck_assert_int_lt(tri_thread_cpu_ns() - begin, INT64_C(2000000000));
   chat_answer_free(p);
 }
 END_TEST
@@ -277,6 +405,7 @@ START_TEST(names) {
   chat_calls c;
   ck_assert(chat_calls_by_name("hermes", &c) && c == CHAT_CALLS_HERMES);
   ck_assert(chat_calls_by_name("function", &c) && c == CHAT_CALLS_FUNCTION);
+  ck_assert(chat_calls_by_name("harmony", &c) && c == CHAT_CALLS_CHANNELS);
   ck_assert(!chat_calls_by_name("auto", &c) && !chat_calls_by_name("", &c));
 }
 END_TEST

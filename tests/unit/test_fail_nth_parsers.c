@@ -197,7 +197,7 @@ static outcome chat(const char *data, size_t len) {
   tri_error err = {0};
   tri_status st = gw_parse_body(&body, &doc, &err);
   if (st != TRI_OK) return refused(st, &err);
-  st = gw_chat_parse(tri_json_root(doc), true, NULL, &q, &ignored, &err);
+  st = gw_chat_parse(tri_json_root(doc), &(gw_model){.calls = CHAT_CALLS_HERMES}, NULL, &q, &ignored, &err);
   outcome o = st == TRI_OK ? (outcome){.digest = (uint64_t)q.c.r.n} : refused(st, &err);
   gw_chat_request_free(&q);
   tri_json_free(doc);

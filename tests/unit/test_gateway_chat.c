@@ -28,7 +28,8 @@ static void parse(parsed *p, const char *text, bool has_parser) {
   p->g->o.http.reject_unknown_fields = true;
   p->ignored.g = p->g;
   ck_assert_msg(tri_json_parse(text, strlen(text), &p->doc, &p->err) == TRI_OK, "%s", text);
-  p->st = gw_chat_parse(tri_json_root(p->doc), has_parser, NULL, &p->q, &p->ignored, &p->err);
+  gw_model model = {.calls = has_parser ? CHAT_CALLS_HERMES : CHAT_CALLS_NONE};
+  p->st = gw_chat_parse(tri_json_root(p->doc), &model, NULL, &p->q, &p->ignored, &p->err);
 }
 
 static void done(parsed *p) {
@@ -375,9 +376,41 @@ START_TEST(message) {
                "<tool_call><function=f><parameter=s>1</parameter><parameter=n>1</parameter></function></tool_call>",
                false, true, &b);
   ck_assert_msg(strstr(b.data, "\"arguments\":\"{\\\"s\\\": \\\"1\\\", \\\"n\\\": 1}\""), "%s", b.data);
+  model = (gw_model){.calls = CHAT_CALLS_CHANNELS, .channels = true};
+  make_message(&model, false,
+               "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.f "
+               "json<|message|>{\"n\":1}<|call|>",
+               false, true, &b);
+  without_ids(&b, 21);
+  ck_assert_str_eq(b.data, "\"reasoning_content\":\"hm\",\"content\":null,\"tool_calls\":[{\"id\":\"\",\"type\":"
+                           "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"n\\\":1}\"}}]");
+  make_message(&model, false, "<|channel|>commentary to=functions.f<|message|>{\"n\":", false, false, &b); /* cut */
+  model = (gw_model){.calls = CHAT_CALLS_TAGS};
+  make_message(&model, false, "<tool_call>\n<function=f>\n<parameter=s>\na\n<parameter=x>\n</parameter>\n</function>\n",
+               false, true, &b);
+  ck_assert_msg(strstr(b.data, "{\\\"s\\\": \\\"a\\\\n<parameter=x>\\\"}"), "%s", b.data);
   make_message(&model, false, "", false, false, &b);
   ck_assert_str_eq(b.data, "\"content\":\"\"");
   cmd_buf_free(&b);
+}
+END_TEST
+
+/* The parts of an answer of channels are told apart by special tokens, which the request asks for. */
+START_TEST(channels_are_asked_for) {
+  static const char text[] = "{" HELLO ",\"skip_special_tokens\":true," TOOLS "}";
+  for (int channels = 0; channels < 2; channels++) {
+    gw_model model = {.calls = channels ? CHAT_CALLS_CHANNELS : CHAT_CALLS_HERMES, .channels = channels};
+    gw_chat_request q;
+    gw_ignored ignored = {0};
+    tri_error err = {0};
+    tri_json_doc *doc = NULL;
+    ck_assert_int_eq(tri_json_parse(text, sizeof text - 1, &doc, &err), TRI_OK);
+    ck_assert_int_eq(gw_chat_parse(tri_json_root(doc), &model, NULL, &q, &ignored, &err), TRI_OK);
+    ck_assert_int_eq(q.c.r.keep_special_tokens, channels);
+    ck_assert(q.calls);
+    gw_chat_request_free(&q);
+    tri_json_free(doc);
+  }
 }
 END_TEST
 
@@ -391,6 +424,7 @@ START_TEST(probes) {
                {"<tool_call><arg_key>{{ messages[0].content }}", CHAT_CALLS_NONE, false},
                {"<tool_call><function=f><parameter=x><think>{{ messages[0].content }}", CHAT_CALLS_TAGS, false},
                {"[TOOL_CALLS]{{ messages[0].content }}think>", CHAT_CALLS_MISTRAL, false},
+               {"<|start|>assistant<|channel|>final<|message|>{{ messages[0].content }}", CHAT_CALLS_CHANNELS, false},
                {"{{ messages[0].content }}<think></think>", CHAT_CALLS_NONE, false}};
   prompts p;
   open_prompts(&p);
@@ -426,6 +460,7 @@ Suite *suite_gateway_chat(void) {
   tcase_add_test(c, cut_prompts_leave_room);
   tcase_add_test(c, logprobs);
   tcase_add_test(c, message);
+  tcase_add_test(c, channels_are_asked_for);
   tcase_add_test(c, probes);
   suite_add_tcase(s, c);
   return s;
