@@ -195,6 +195,7 @@ static tri_status take_prompt(tri_core *c, job *j, const uint32_t *ids, size_t c
     return tri_fail(err, TRI_NO_MEMORY, "prompt_logprobs", "no memory for the prompt's logprobs");
   if (j->echo && !j->prompt && prompt_echo(c, j) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "echo", "no memory for the prompt's text");
+  if (choices_begin(c, j) != TRI_OK) return tri_fail(err, TRI_NO_MEMORY, field, "no memory for the choices' texts");
   return TRI_OK;
 }
 

@@ -163,6 +163,13 @@ static char *decoded_text(const tri_tokenizer *tokenizer, const uint32_t *ids, s
   return NULL;
 }
 
+tri_status choices_begin(const tri_core *c, job *j) {
+  if (c->cfg.model->seq2seq.on) return TRI_OK; /* the source is another text */
+  for (int64_t i = 0; i < j->sampling.n; i++)
+    if (j->choices[i].detok) TRI_CHECK(tri_detokenizer_after(j->choices[i].detok, j->prompt_ids, j->num_prompt));
+  return TRI_OK;
+}
+
 bool prompt_keep(job *j, tri_wire_str text) {
   tri_buf b = {0};
   if (tri_buf_reserve(&b, text.len + 1) != TRI_OK || tok_utf8_append_lossy(&b, text.s, text.len) != TRI_OK) {

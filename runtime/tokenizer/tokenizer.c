@@ -4,33 +4,14 @@
  *   repair UTF-8 -> added tokens -> normalizer -> added tokens (normalized) -> pre-tokenizer -> model -> post-processor
  *
  * Each part is a tok_*.c file with a table of its types. */
-#include "runtime/tokenizer/tokenizer.h"
-
 #include <string.h>
 
 #include "runtime/base/mem.h"
 #include "runtime/base/xxh3.h"
-#include "runtime/tokenizer/added.h"
-#include "runtime/tokenizer/decode.h"
-#include "runtime/tokenizer/model.h"
-#include "runtime/tokenizer/normalize.h"
-#include "runtime/tokenizer/postprocess.h"
-#include "runtime/tokenizer/pretokenize.h"
+#include "runtime/tokenizer/tokenizer_impl.h"
 #include "runtime/tokenizer/unicode.h"
 
 enum { MAX_FILE = 256 << 20 };
-
-struct tri_tokenizer {
-  tok_vocab vocab;
-  const tok_model_type *model_type; /* NULL until the model is loaded */
-  void *model;
-  tok_added_vocab added;
-  tok_normalizer normalizer;
-  tok_pretokenizer pretokenizer;
-  tok_postprocessor postprocessor;
-  tok_decoder decoder;
-  uint64_t hash; /* of the file's text */
-};
 
 struct tri_tokenizer_scratch {
   const tok_model_type *model_type;
@@ -41,13 +22,6 @@ struct tri_tokenizer_scratch {
   tri_buf repaired;
   tok_ids ids;
   tok_spans given, foreign, in_gap; /* as they came; of the repaired text; of what is being normalized */
-};
-
-struct tri_detokenizer {
-  const tri_tokenizer *tokenizer;
-  bool skip_special;
-  tok_decode_stream stream;
-  tri_buf out;
 };
 
 /* ---- loading ---- */
@@ -419,71 +393,4 @@ tri_status tri_tokenizer_encode_end(const tri_tokenizer *t, tri_tokenizer_scratc
   memmove(from, from + gone, (*count - before - gone) * sizeof *all);
   s->ids.len = *count = max_tokens;
   return TRI_OK;
-}
-
-/* ---- decoding ---- */
-
-/* Puts an id into a stream, or leaves it out. */
-static tri_status push_id(const tri_tokenizer *t, tok_decode_stream *s, uint32_t id, bool skip_special, tri_buf *out) {
-  const tok_entry *e = tok_vocab_at(&t->vocab, id);
-  if (!e) return TRI_OUT_OF_RANGE;
-  return skip_special && e->skipped ? TRI_OK : tok_decode_push(&t->decoder, s, id, out);
-}
-
-tri_status tri_tokenizer_decode(const tri_tokenizer *t, const uint32_t *ids, size_t count, bool skip_special,
-                                char **text, size_t *len) {
-  tok_decode_stream stream = {0};
-  tri_buf out = {0};
-  tri_status st;
-  TRI_TRY(tok_decode_stream_init(&t->decoder, &stream));
-  for (size_t i = 0; i < count; i++) TRI_TRY(push_id(t, &stream, ids[i], skip_special, &out));
-  TRI_TRY(tok_decode_finish(&stream, &out));
-  TRI_TRY(tri_buf_append(&out, "", 1));
-  *text = out.data;
-  *len = out.len - 1;
-  out = (tri_buf){0};
-cleanup:
-  tok_decode_stream_free(&stream);
-  tri_buf_free(&out);
-  return st;
-}
-
-tri_status tri_detokenizer_create(const tri_tokenizer *t, bool skip_special, tri_detokenizer **out) {
-  tri_detokenizer *d = tri_calloc(1, sizeof *d);
-  if (!d) return TRI_NO_MEMORY;
-  d->tokenizer = t;
-  d->skip_special = skip_special;
-  tri_status st = tri_buf_reserve(&d->out, 256);
-  if (st == TRI_OK) st = tok_decode_stream_init(&t->decoder, &d->stream);
-  if (st != TRI_OK) {
-    tri_detokenizer_destroy(d);
-    return st;
-  }
-  *out = d;
-  return TRI_OK;
-}
-
-tri_status tri_detokenizer_push(tri_detokenizer *d, uint32_t id, const char **text, size_t *len) {
-  d->out.len = 0;
-  tri_status st = push_id(d->tokenizer, &d->stream, id, d->skip_special, &d->out);
-  if (st != TRI_OK) return st;
-  *text = d->out.data;
-  *len = d->out.len;
-  return TRI_OK;
-}
-
-tri_status tri_detokenizer_finish(tri_detokenizer *d, const char **text, size_t *len) {
-  d->out.len = 0;
-  tri_status st = tok_decode_finish(&d->stream, &d->out);
-  if (st != TRI_OK) return st;
-  *text = d->out.data;
-  *len = d->out.len;
-  return TRI_OK;
-}
-
-void tri_detokenizer_destroy(tri_detokenizer *d) {
-  if (!d) return;
-  tok_decode_stream_free(&d->stream);
-  tri_buf_free(&d->out);
-  tri_free(d);
 }

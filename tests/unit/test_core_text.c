@@ -6,6 +6,42 @@
 
 Suite *suite_core_text(void);
 
+/* ---- where an answer begins ---- */
+
+/* The answer is what stands behind the prompt in the text of both: its first space is no beginning of a text's. The
+ * source of an encoder-decoder is another text. */
+START_TEST(test_first_space) {
+  tri_error err = {0};
+  tri_tokenizer *kept = tokenizer;
+  ck_assert_msg(tri_tokenizer_load(TRI_TEST_DATA "/tokenizers/spm_bpe_llama2/tokenizer.json", &tokenizer, &err) ==
+                    TRI_OK,
+                "%s", err.message);
+  uint32_t word = 0;
+  for (uint32_t i = 0; i < tri_tokenizer_vocab_size(tokenizer) && !word; i++) {
+    const char *name = tri_tokenizer_token(tokenizer, i);
+    if (name && !strncmp(name, "\xe2\x96\x81", 3) && strlen(name) == 4) word = i;
+  }
+  ck_assert_uint_ne(word, 0);
+  const char letter = tri_tokenizer_token(tokenizer, word)[3], want[] = {' ', letter, ' ', letter, 0};
+  const uint32_t prompt[] = {1, word};
+  for (int only_special = 0; only_special < 2; only_special++) {
+    struct world *w = world_create(1);
+    start_group(w, 0, 1, 1);
+    tri_client_msg m = submit_msg(1);
+    m.submit.token_ids = prompt;
+    m.submit.num_token_ids = only_special ? 1 : 2;
+    struct stream *s = submit(w, "a", &m);
+    token(w, last_job(w), 0, 0, word, 0, 0);
+    token(w, last_job(w), 0, 1, word, TRI_TOKEN_LAST, TRI_FINISH_LENGTH);
+    ck_assert(s->done);
+    expect_text(s, 0, want + only_special);
+    world_destroy(w);
+  }
+  tri_tokenizer_destroy(tokenizer);
+  tokenizer = kept;
+}
+END_TEST
+
 /* ---- stop strings ---- */
 
 START_TEST(test_stop_string) {
@@ -282,6 +318,7 @@ Suite *suite_core_text(void) {
   Suite *suite = suite_create("core_text");
   tri_log_setup(TRI_LOG_ERROR, "core");
   TCase *t = add_case(suite, "text");
+  tcase_add_test(t, test_first_space);
   tcase_add_test(t, test_stop_string);
   tcase_add_test(t, test_stop_string_of_one_choice);
   tcase_add_test(t, test_stop_reason);
