@@ -57,7 +57,7 @@ static bool print_text(const char *text, size_t len) {
   return true;
 }
 
-/* What the model says to the user is shown, and is what it has said; its reasoning is not. */
+/* Shows the text of an answer, which is what the conversation keeps; its reasoning is not shown. */
 static void take_part(void *ctx, chat_part part, const char *s, size_t len) {
   talk *t = ctx;
   if (part != CHAT_PART_TEXT) return;

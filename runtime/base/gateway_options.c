@@ -38,7 +38,8 @@ const tri_option tri_gateway_option_table[] = {
     {TRI_OPT(S, parse_special), .name = "parse-special-in-input", .group = "Chat",
      .help = "special tokens in messages are tokens; by default they are text, so that no message can end its turn"},
     {TRI_OPT(S, tool_parser), .name = "tool-parser", .fallback = "auto", .metavar = "NAME", .group = "Chat",
-     .help = "how answers call tools: hermes, mistral, llama, function, qwen3_coder, harmony; none; auto: as the chat template "
+     .help = "how answers call tools: hermes, mistral, llama, function, qwen3_coder, harmony; none; auto: as the chat "
+             "template "
              "shows"},
     {TRI_OPT(S, reasoning_parser), .name = "reasoning-parser", .fallback = "none", .metavar = "NAME", .group = "Chat",
      .help = "think: what is between <think> and </think> becomes reasoning_content; none"},
