@@ -26,10 +26,13 @@ enum {
   RESERVED_SHARE = 4,         /* of all, where those are fewer */
   MOST_SUSPECTS = 64,         /* of one look */
   FORGIVEN = 1 << 10,         /* bytes a second */
+  SURE = 256,                 /* messages beside one of each connection, before a suspect is closed */
 };
 
 #define NS_PER_CONNECTION (1000000000LL / TRI_GUARD_CONNECTIONS_PER_S)
-#define CUT UINT32_MAX /* in place of bytes: of a connection that is being closed */
+/* In place of bytes: of a connection that is being closed, and of one that is no client's. */
+#define CUT UINT32_MAX
+#define TRUSTED (UINT32_MAX - 1)
 
 /* One for the process, as the functions that the library calls are. The library's thread reads and counts, the caller's
  * decides. */
@@ -45,7 +48,9 @@ static struct {
   atomic_int highest;
   _Atomic uint64_t refused, too_fast, cut, unread;
   int64_t paid_until; /* by connections of clients, each of which pays for its part of a second */
-  int suspects[MOST_SUSPECTS], num_suspects;
+  int suspects[MOST_SUSPECTS], num_suspects; /* -1: it is none any more */
+  uint32_t suspected[MOST_SUSPECTS];         /* which connection of that descriptor */
+  uint64_t taken;                            /* messages, since they are suspects */
   tri_guard_figures told;
 } guard = {.spare = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -86,10 +91,13 @@ tri_status tri_connection_guard_open(const char *endpoint, tri_error *err) {
   guard.reserved = limit - (limit / RESERVED_SHARE < MOST_RESERVED ? limit / RESERVED_SHARE : MOST_RESERVED);
   guard.kept = limit - (limit - guard.reserved) / 2;
   guard.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  tri_free(guard.bytes);
+  tri_free(guard.generations);
   guard.bytes = tri_calloc((size_t)limit, sizeof *guard.bytes);
   guard.generations = tri_calloc((size_t)limit, sizeof *guard.generations);
   atomic_store(&guard.highest, 0);
   guard.paid_until = 0;
+  guard.num_suspects = 0;
   tri_library_calls_link();
   if (guard.spare < 0 || !guard.bytes || !guard.generations) {
     tri_connection_guard_close();
@@ -100,10 +108,7 @@ tri_status tri_connection_guard_open(const char *endpoint, tri_error *err) {
 }
 
 void tri_connection_guard_close(void) {
-  atomic_store(&guard.on, false);
-  tri_free(guard.bytes);
-  tri_free(guard.generations);
-  guard.bytes = guard.generations = NULL;
+  atomic_store(&guard.on, false); /* other threads may still be in a call that counts: the counts stay */
   if (guard.spare >= 0) close(guard.spare);
   guard.spare = -1;
 }
@@ -149,7 +154,7 @@ static int admit(int listener, int fd, bool of_clients) {
   if (fd >= (of_clients ? guard.reserved : guard.kept)) return refuse(fd, &guard.refused);
   if (of_clients && comes_too_fast()) return refuse(fd, &guard.too_fast);
   _Atomic uint32_t *bytes = find(fd);
-  if (bytes) atomic_store(bytes, 0);
+  if (bytes) atomic_store(bytes, of_clients ? 0 : TRUSTED);
   if (bytes) atomic_fetch_add(&guard.generations[fd], 1);
   if (bytes && fd > atomic_load(&guard.highest)) atomic_store(&guard.highest, fd);
   return fd;
@@ -175,23 +180,35 @@ void tri_guard_received(int fd, size_t bytes) {
 static bool sends_too_much(int fd) {
   _Atomic uint32_t *b = find(fd);
   uint32_t bytes = b ? atomic_load_explicit(b, memory_order_relaxed) : 0;
-  return bytes > TRI_GUARD_MOST_BYTES && bytes != CUT;
+  return bytes > TRI_GUARD_MOST_BYTES && bytes < TRUSTED;
 }
 
 void tri_connection_guard_message(int connection) {
   _Atomic uint32_t *b = find(connection);
-  if (b) atomic_store_explicit(b, 0, memory_order_relaxed);
+  if (b && atomic_load_explicit(b, memory_order_relaxed) != TRUSTED) atomic_store_explicit(b, 0, memory_order_relaxed);
+  guard.taken++;
   for (int i = 0; i < guard.num_suspects; i++)
     if (guard.suspects[i] == connection) guard.suspects[i] = -1;
 }
 
 bool tri_connection_guard_suspects(void) {
   int highest = atomic_load(&guard.highest);
+  for (int i = 0; i < guard.num_suspects; i++)
+    if (guard.suspects[i] >= 0) return true; /* it is not certain yet of these */
   guard.num_suspects = 0;
-  for (int fd = 0; fd <= highest && guard.num_suspects < MOST_SUSPECTS; fd++)
-    if (sends_too_much(fd)) guard.suspects[guard.num_suspects++] = fd;
+  guard.taken = 0;
+  for (int fd = 0; fd <= highest && guard.num_suspects < MOST_SUSPECTS; fd++) {
+    uint32_t generation = tri_connection_guard_generation(fd);
+    if (!sends_too_much(fd)) continue;
+    guard.suspected[guard.num_suspects] = generation;
+    guard.suspects[guard.num_suspects++] = fd;
+  }
   return guard.num_suspects > 0;
 }
+
+/* The library gives a message of each connection in turn, and looks for connections that have new ones after a hundred:
+ * a whole message of a suspect would have come by now. */
+bool tri_connection_guard_is_sure(void) { return guard.taken > 2 * (uint64_t)atomic_load(&guard.highest) + SURE; }
 
 /* All messages that a suspect had sent by then have been taken, and each would have cleared it: its bytes are of one
  * that has not ended. The library sees the end of the stream, closes the connection, and frees what there was of it. */
@@ -199,7 +216,7 @@ void tri_connection_guard_cut(void) {
   pthread_mutex_lock(&guard.lock);
   for (int i = 0; i < guard.num_suspects; i++) {
     int fd = guard.suspects[i];
-    if (!sends_too_much(fd)) continue; /* cleared, or a newer connection */
+    if (fd < 0 || tri_connection_guard_generation(fd) != guard.suspected[i] || !sends_too_much(fd)) continue;
     atomic_store(&guard.bytes[fd], CUT);
     if (is_of_clients(fd) && !shutdown(fd, SHUT_RDWR)) atomic_fetch_add(&guard.cut, 1);
   }
@@ -228,7 +245,7 @@ tri_guard_figures tri_connection_guard_figures(void) {
 /* A value that changes meanwhile is left as it is: it may have become a new connection's. */
 static void forgive(_Atomic uint32_t *bytes) {
   uint32_t n = atomic_load_explicit(bytes, memory_order_relaxed);
-  if (n && n != CUT) atomic_compare_exchange_strong(bytes, &n, n > FORGIVEN ? n - FORGIVEN : 0);
+  if (n && n < TRUSTED) atomic_compare_exchange_strong(bytes, &n, n > FORGIVEN ? n - FORGIVEN : 0);
 }
 
 void tri_connection_guard_second(void) {

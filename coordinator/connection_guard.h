@@ -28,9 +28,10 @@ void tri_connection_guard_close(void);
 
 /* A whole message has been taken from a connection. */
 void tri_connection_guard_message(int connection);
-/* Returns whether connections may have sent too much. Then the caller takes all messages that are there, and calls the
- * next one. */
+/* Returns whether connections may have sent too much. Then the caller takes messages until none is there, or until it
+ * is sure, and calls the last one; these stay suspects until then. */
 bool tri_connection_guard_suspects(void);
+bool tri_connection_guard_is_sure(void);
 /* Closes those that have sent none meanwhile. */
 void tri_connection_guard_cut(void);
 

@@ -19,8 +19,9 @@
 
 enum {
   TICK_MS = 100,
-  BATCH = 256, /* messages of one socket before the other's turn */
-  GUARD_BATCHES = 16,
+  BATCH = 256,  /* messages of one socket before the other's turn */
+  TURN_MS = 20, /* after which a turn of clients ends as well: a message of theirs may take milliseconds */
+  GUARD_MS = 100,
   FLUSH_MS = 300,         /* for last words to leave */
   OVER_MS = 1000,         /* for what a worker has said before it ended to arrive */
   ARENA_BYTES = 64 << 10, /* first block of the memory of one unpacked message */
@@ -85,13 +86,14 @@ static void keep(struct shell *s) {
     lose_journal(s, &err);
 }
 
-/* Returns whether there may be more. */
+/* Returns whether there may be more. The library gives a message of each connection in turn. */
 static bool read_clients(struct shell *s) {
   tri_peer from;
   const void *data;
   size_t len;
   int frames;
-  for (int n = 0; n < BATCH; n++) {
+  int64_t until = tri_deadline_after_ms(TURN_MS);
+  for (int n = 0; n < BATCH && tri_now_ns() < until; n++) {
     if (tri_zserver_recv(s->clients, &from, &data, &len, &frames) != TRI_OK) {
       if (!tri_zserver_has_more(s->clients)) return false;
       continue;
@@ -103,14 +105,14 @@ static bool read_clients(struct shell *s) {
 }
 
 /* Closes connections that send messages without end, or leave too many replies unread. Whether one does is known once
- * all that has come is read. */
+ * all that had come is read, perhaps over several ticks. */
 static void guard_connections(struct shell *s) {
   bool suspects = tri_connection_guard_suspects(), closing = s->late.has_closing, more = suspects || closing;
+  int64_t until = tri_deadline_after_ms(GUARD_MS);
   if (!more) return;
-  for (int i = 0; more && i < GUARD_BATCHES; i++) more = read_clients(s);
-  if (more) return;
-  if (suspects) tri_connection_guard_cut();
-  if (closing) tri_late_replies_close(&s->late, tri_now_ns(), s->clients);
+  while (more && tri_now_ns() < until) more = read_clients(s);
+  if (suspects && (!more || tri_connection_guard_is_sure())) tri_connection_guard_cut();
+  if (closing && !more) tri_late_replies_close(&s->late, tri_now_ns(), s->clients);
 }
 
 static void see_ended(struct shell *s) {

@@ -11,6 +11,7 @@
 
 enum {
   CLIENT_BACKLOG = 1000,  /* messages that one client may leave unread before it counts as slow */
+  CLIENT_AHEAD = 16,      /* requests of one client that wait here; what it sends beyond them waits at its side */
   WORKER_BACKLOG = 65536, /* messages that wait for one leader; jobs beyond them stay in the queue */
 };
 
@@ -23,6 +24,7 @@ tri_status tri_client_socket_open(const tri_serve_options *o, tri_zcontext *z, t
                            .insecure_tcp = o->insecure_tcp,
                            .max_message = TRI_WIRE_MAX_MESSAGE,
                            .backlog = CLIENT_BACKLOG,
+                           .receive_backlog = CLIENT_AHEAD,
                            .watch = true};
   if (!strncmp(endpoint, "tcp://", 6) && !o->key_file && !o->insecure_tcp)
     return tri_fail(

@@ -130,8 +130,8 @@ static tri_status server_start(tri_zserver *s, tri_error *err) {
   /* No lingering while it serves: the queue of a client that has gone would stay in the table, and look full
    * instead of gone. */
   bool ok = k && tri_z_set_common(k, s->max_message, s->backlog) && tri_z_set_int(k, ZMQ_LINGER, 0) &&
-            tri_z_set_int(k, ZMQ_ROUTER_MANDATORY, 1) && tri_z_set_int(k, ZMQ_BACKLOG, LISTEN_BACKLOG) &&
-            (!s->is_tcp || tri_z_set_heartbeat(k));
+            tri_z_set_int(k, ZMQ_RCVHWM, s->receive_backlog) && tri_z_set_int(k, ZMQ_ROUTER_MANDATORY, 1) &&
+            tri_z_set_int(k, ZMQ_BACKLOG, LISTEN_BACKLOG) && (!s->is_tcp || tri_z_set_heartbeat(k));
   if (ok && s->has_curve)
     ok = !zmq_setsockopt(k, ZMQ_CURVE_SERVER, &on, sizeof on) &&
          !zmq_setsockopt(k, ZMQ_CURVE_SECRETKEY, s->curve.secret_key, TRI_Z_KEY) &&
@@ -187,6 +187,7 @@ tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, t
   s->max_message = config->max_message;
   s->backlog = config->backlog > 0 ? config->backlog : TRI_Z_BACKLOG;
   s->is_tcp = tri_z_starts_with(config->endpoint, "tcp://");
+  s->receive_backlog = config->receive_backlog > 0 ? config->receive_backlog : s->backlog;
   s->watch = config->watch;
   snprintf(s->endpoint, sizeof s->endpoint, "%s", config->endpoint);
   zmq_msg_init(&s->msg);

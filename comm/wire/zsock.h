@@ -49,9 +49,10 @@ typedef struct tri_zserver_config {
   bool insecure_tcp;
   const char *const *allowed; /* public keys of clients that may connect (ZAP); NULL with curve: nobody */
   int num_allowed;
-  size_t max_message; /* per frame */
-  int backlog;        /* messages queued per peer before send says TRI_AGAIN */
-  bool watch;         /* connections that end are told of, and must be taken */
+  size_t max_message;  /* per frame */
+  int backlog;         /* messages queued per peer before send says TRI_AGAIN */
+  int receive_backlog; /* those that wait to be received before a peer is held back; 0: as many */
+  bool watch;          /* connections that end are told of, and must be taken */
 } tri_zserver_config;
 
 /* Lets this process have as many open files as the system grants it: a connection is one, and the usual soft limit of

@@ -51,7 +51,7 @@ struct tri_zserver {
   bool has_curve, is_tcp, watch;
   bool has_more; /* the last receive gave up */
   size_t max_message;
-  int backlog;
+  int backlog, receive_backlog;
   /* ipc: the listening socket is ours, and libzmq gets a duplicate of it, so that neither file nor queue of connections
    * goes away in a rebind, and so that the file's mode is right from its first moment. */
   int listen_fd;

@@ -42,7 +42,10 @@ bool tri_up_coordinator_again(tri_up *u, int status) {
   int64_t now = tri_now_ns();
   bool soon = now - r->started_ns < TRI_UP_SOON_MS * 1000000LL;
   char text[96];
-  if (!WIFSIGNALED(status) || !tri_up_restart(r, now, u->opts.max_restarts, status, soon, !u->endpoint[0]))
+  if (!WIFSIGNALED(status)) return false;
+  if (u->endpoint[0] && u->coordinator_killed_ns) /* it was silent, perhaps since clients kept it busy */
+    tri_up_restart_served(r, now, status, soon);
+  else if (!tri_up_restart(r, now, u->opts.max_restarts, status, soon, !u->endpoint[0]))
     return false;
   close_pipes(u);
   u->listening = false;

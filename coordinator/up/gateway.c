@@ -88,6 +88,14 @@ tri_status tri_up_gateway_check_port(const tri_up *u, tri_error *err) {
                   failed == EADDRINUSE ? "; --http [ADDR:]PORT, or --port of trireme serve, takes another one" : "");
 }
 
+/* Requests over HTTP are no reason for the end of a cluster, which others may ask in another way. */
+static bool starts_again(tri_up *u, int status, bool soon, bool never) {
+  tri_up_gateway *g = &u->gateway;
+  if (!g->has_served) return tri_up_restart(&g->restarts, tri_now_ns(), u->opts.max_restarts, status, soon, never);
+  tri_up_restart_served(&g->restarts, tri_now_ns(), status, soon);
+  return true;
+}
+
 static void start(tri_up *u) {
   tri_error err = {0};
   tri_up_gateway *g = &u->gateway;
@@ -95,7 +103,8 @@ static void start(tri_up *u) {
   if (st == TRI_OK) return;
   if (g->pulse_fd >= 0) close(g->pulse_fd);
   g->pulse_fd = -1;
-  if (tri_up_restart(&g->restarts, tri_now_ns(), u->opts.max_restarts, tri_exit_code(st) << 8, true, false))
+  bool again = starts_again(u, tri_exit_code(st) << 8, true, false);
+  if (again)
     tri_log(TRI_LOG_WARN, "up", "%s: trying again", err.message);
   else
     tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
@@ -120,7 +129,7 @@ void tri_up_gateway_ended(tri_up *u, int status) {
   int64_t now = tri_now_ns();
   char text[96];
   tri_up_end_text(status, text);
-  if (tri_up_restart(&g->restarts, now, u->opts.max_restarts, status, soon, never))
+  if (starts_again(u, status, soon, never))
     tri_log(TRI_LOG_WARN, "up", "the gateway %s, starting it again%s", text,
             g->restarts.restart_ns > now ? " after a pause" : "");
   else
@@ -145,7 +154,7 @@ void tri_up_gateway_pulse(tri_up *u) {
   char pulse[64];
   while (read(u->gateway.pulse_fd, pulse, sizeof pulse) == sizeof pulse) continue;
   u->gateway.pulse_ns = tri_now_ns();
-  u->gateway.has_begun = true;
+  u->gateway.has_begun = u->gateway.has_served = true;
 }
 
 static int64_t silence_ms(const tri_up_gateway *g) {

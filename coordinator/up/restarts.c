@@ -57,6 +57,15 @@ bool tri_up_restart(tri_up_restarts *r, int64_t now, int max_restarts, int statu
   return true;
 }
 
+void tri_up_restart_served(tri_up_restarts *r, int64_t now, int status, bool soon) {
+  if (!soon) r->given_up = 0;
+  r->failures = soon ? r->failures + 1 : 1;
+  if (is_refusal(status) || code_of(status) == NO_PROGRAM)
+    tri_up_restart_later(r, now);
+  else
+    r->restart_ns = now + restart_delay(r->failures);
+}
+
 int64_t tri_up_restart_later(tri_up_restarts *r, int64_t now) {
   const int64_t first = 30 * NS_PER_S, most = 300 * NS_PER_S;
   int64_t delay = first;

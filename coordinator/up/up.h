@@ -90,7 +90,8 @@ typedef struct tri_up_gateway {
   int64_t kill_ns;   /* it has been told to end, and is not waited for any longer; 0: not so */
   int64_t killed_ns; /* when it was first killed; 0: it was not */
   int pulse_fd;      /* by which it shows that its loop turns; -1: none */
-  bool has_begun;    /* it has shown so */
+  bool has_begun;    /* it has shown so, in this start */
+  bool has_served;   /* in some start */
   int64_t pulse_ns;  /* when it last has, or was started */
   int64_t looked_ns; /* when that was last looked at */
 } tri_up_gateway;
@@ -167,6 +168,9 @@ int tri_up_end_code(int status);                       /* of this program, where
 /* Sets when a child that has ended by itself is to be started again. Returns false where it hardly will work another
  * time. soon: it ended before it was ready, or soon after; never: none of its starts has come so far. */
 bool tri_up_restart(tri_up_restarts *r, int64_t now, int max_restarts, int status, bool soon, bool never);
+/* The same for a child that has worked, and whose ends may be its clients' doing: it is always started again, after the
+ * longest of those pauses at the latest, and minutes later where it was refused. */
+void tri_up_restart_served(tri_up_restarts *r, int64_t now, int status, bool soon);
 /* Sets it to a time some minutes ahead, later each time in a row. Returns the pause, ns. */
 int64_t tri_up_restart_later(tri_up_restarts *r, int64_t now);
 

@@ -64,6 +64,15 @@ if [ $SOON = 2 ]; then # looked at every 100 ms by the coordinator
   [ "$(memory VmRSS)" -lt $((before + CAP_MB)) ] || fail "the coordinator keeps $(memory VmRSS) MiB for 3 s"
 fi
 
+# Requests that are long to read and refused in the end keep nobody waiting, and the coordinator shows that it lives.
+"$HOSTILE" "$socket" long 2 7000 >"$RUN/long" &
+long=$!
+sleep 0.5
+for n in 1 2 3; do served $SOON "among requests of a million ids ($n)"; sleep 1; done
+wait $long || fail "long: code $?"
+grep -q "the coordinator has been silent" "$RUN/log" && fail "the coordinator said nothing for too long"
+kill -0 "$coordinator" 2>/dev/null || fail "the coordinator has ended"
+
 # Some answers are kept, and beyond that the connection is closed: a client that reads late waits for none for ever.
 attack unread 5000 >"$RUN/unread"
 grep -q " 5000 of 5000 " "$RUN/unread" || fail "5,000 refusals: $(cat "$RUN/unread")"

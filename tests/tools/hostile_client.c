@@ -11,6 +11,7 @@
  * - multipart: messages of several frames: the same.
  * - endless N BYTES MS: N connections send one message without end in frames of BYTES, for MS ms, again when thrown
  * out.
+ * - long N MS: N connections send requests of a million token ids, which are refused, as fast as they are taken.
  * - mute N MS: N clients submit large jobs and read nothing for MS ms.
  * - unread N: a client sends N requests that are refused, and then reads: it gets all answers, or is cut off.
  * - vanish N: N clients submit, read a little and are gone.
@@ -105,7 +106,7 @@ static int dial(void) {
 static bool send_all(int fd, const void *data, size_t len) {
   const uint8_t *p = data;
   while (len) {
-    struct pollfd f = {.fd = fd, .events = POLLOUT};
+    struct pollfd f = {.fd = fd, .events = POLLOUT | POLLIN};
     if (poll(&f, 1, ANSWER_MS) <= 0) return false;
     ssize_t n = send(fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) continue;
@@ -397,16 +398,14 @@ static void multipart(void) {
   report("multipart");
 }
 
-static void endless(int count, size_t frame, int ms) {
+/* Sends the same bytes again and again over each connection, and reads what comes back. */
+static void pour(const char *what, int count, const bytes *b, int ms) {
+  static uint8_t waste[65536];
   int fds[64];
   uint64_t sent = 0;
   unsigned thrown_out = 0;
   int64_t until = now_ms() + ms;
-  bytes b = {0}, body = {0};
   if (count > 64) count = 64;
-  put_fill(&body, 'x', frame);
-  do put_frame(&b, MORE, body.p, body.len);
-  while (b.len < 65536);
   for (int i = 0; i < count; i++) fds[i] = must_shake_hands();
   /* Partial sends would break the framing: where each connection is within b. */
   size_t at[64] = {0};
@@ -421,8 +420,9 @@ static void endless(int count, size_t frame, int ms) {
         continue;
       }
       if (!p[i].revents) continue;
-      ssize_t n = send(fds[i], b.p + at[i], b.len - at[i], MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (n > 0) sent += (uint64_t)n, at[i] = (at[i] + (size_t)n) % b.len;
+      while (recv(fds[i], waste, sizeof waste, MSG_DONTWAIT) > 0) continue;
+      ssize_t n = send(fds[i], b->p + at[i], b->len - at[i], MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n > 0) sent += (uint64_t)n, at[i] = (at[i] + (size_t)n) % b->len;
       if (n > 0 || errno == EAGAIN) continue;
       thrown_out++;
       close(fds[i]);
@@ -431,8 +431,31 @@ static void endless(int count, size_t frame, int ms) {
   }
   for (int i = 0; i < count; i++)
     if (fds[i] >= 0) close(fds[i]);
-  printf("endless: %d connections, frames of %zu bytes: %.0f MiB sent in %.1f s, thrown out %u times\n", count, frame,
-         (double)sent / 0x1p20, ms / 1000.0, thrown_out);
+  printf("%s: %d connections: %.0f MiB sent in %.1f s, thrown out %u times\n", what, count, (double)sent / 0x1p20,
+         ms / 1000.0, thrown_out);
+}
+
+static void endless(int count, size_t frame, int ms) {
+  bytes b = {0}, body = {0};
+  put_fill(&body, 'x', frame);
+  do put_frame(&b, MORE, body.p, body.len);
+  while (b.len < 65536);
+  printf("frames of %zu bytes, ", frame);
+  pour("endless", count, &b, ms);
+  free(b.p);
+  free(body.p);
+}
+
+static void long_requests(int count, int ms) {
+  enum { IDS = 1040000 };
+  bytes b = {0}, body = {0};
+  put8(&body, 0x84);
+  put_text(&body, "v"), put8(&body, 1);
+  put_text(&body, "op"), put_text(&body, "submit");
+  put_text(&body, "id"), put8(&body, 1);
+  put_text(&body, "token_ids"), put8(&body, 0xdd), put_be(&body, IDS, 4), put_fill(&body, 1, IDS);
+  put_frame(&b, 0, body.p, body.len);
+  pour("long", count, &b, ms);
   free(b.p);
   free(body.p);
 }
@@ -492,8 +515,9 @@ static int number(char **argv, int argc, int i, int fallback) { return i < argc 
 int main(int argc, char **argv) {
   struct rlimit files;
   if (argc < 3) {
-    fprintf(stderr,
-            "Usage: hostile_client PATH noise|half|flood|payloads|multipart|endless|mute|unread|vanish [NUMBER]...\n");
+    fprintf(
+        stderr,
+        "Usage: hostile_client PATH noise|half|flood|payloads|multipart|endless|long|mute|unread|vanish [NUMBER]...\n");
     return 2;
   }
   path = argv[1];
@@ -513,6 +537,8 @@ int main(int argc, char **argv) {
     multipart();
   else if (!strcmp(what, "endless"))
     endless(number(argv, argc, 3, 4), (size_t)number(argv, argc, 4, 65536), number(argv, argc, 5, 2000));
+  else if (!strcmp(what, "long"))
+    long_requests(number(argv, argc, 3, 4), number(argv, argc, 4, 2000));
   else if (!strcmp(what, "mute"))
     submit_from(number(argv, argc, 3, 4), 900, 32, false, number(argv, argc, 4, 1000));
   else if (!strcmp(what, "unread"))

@@ -173,6 +173,61 @@ START_TEST(test_many_messages) {
 }
 END_TEST
 
+/* A listener of somebody else, as that of the workers; returns the accepted end, and the other one. */
+static int accept_elsewhere(int *other) {
+  struct sockaddr_un at = {.sun_family = AF_UNIX};
+  int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+  snprintf(at.sun_path, sizeof at.sun_path, "%s/w", folder);
+  ck_assert_int_eq(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+  ck_assert_int_eq(listen(listener, 1), 0);
+  *other = socket(AF_UNIX, SOCK_STREAM, 0);
+  ck_assert_int_eq(connect(*other, (struct sockaddr *)&at, sizeof at), 0);
+  int fd = tri_guard_accept(listener, NULL, NULL, SOCK_CLOEXEC);
+  ck_assert_int_ge(fd, 0);
+  close(listener);
+  unlink(at.sun_path);
+  return fd;
+}
+
+/* What the workers send is counted as nobody's: their messages do not go through this guard. */
+START_TEST(test_others_are_no_suspects) {
+  begin(false);
+  int other, fd = accept_elsewhere(&other);
+  tri_guard_received(fd, 2 * TRI_GUARD_MOST_BYTES);
+  ck_assert(!tri_connection_guard_suspects());
+  tri_connection_guard_message(fd); /* nor does anything make it one */
+  tri_connection_guard_second();
+  tri_guard_received(fd, 2 * TRI_GUARD_MOST_BYTES);
+  ck_assert(!tri_connection_guard_suspects());
+  close(fd);
+  close(other);
+  end();
+}
+END_TEST
+
+/* Where others send without a pause, nobody knows that all is read: a message of each connection is enough. */
+START_TEST(test_sure_among_others) {
+  begin(false);
+  int bad = raw_connect();
+  uint64_t cut = tri_connection_guard_figures().cut;
+  greet(bad);
+  send_without_end(bad);
+  int n = 0;
+  for (; !tri_connection_guard_is_sure() && n < 100000; n++) {
+    ck_assert(tri_connection_guard_suspects()); /* it stays one */
+    tri_connection_guard_message(0);            /* of somebody else */
+  }
+  ck_assert_int_gt(n, 100);
+  ck_assert_int_lt(n, 100000);
+  tri_connection_guard_cut();
+  ck_assert(is_closed(bad));
+  ck_assert_uint_eq(tri_connection_guard_figures().cut, cut + 1);
+  ck_assert(!tri_connection_guard_suspects());
+  close(bad);
+  end();
+}
+END_TEST
+
 /* A client that only listens sends heartbeats, for days. */
 START_TEST(test_heartbeats) {
   begin(false);
@@ -253,6 +308,8 @@ Suite *suite_connection_guard(void) {
   tcase_add_test(t, test_flood);
   tcase_add_loop_test(t, test_message_without_end, 0, 2); /* 1: over TCP */
   tcase_add_loop_test(t, test_many_messages, 0, 2);
+  tcase_add_test(t, test_others_are_no_suspects);
+  tcase_add_test(t, test_sure_among_others);
   tcase_add_test(t, test_heartbeats);
   tcase_add_loop_test(t, test_no_descriptors, 0, 2);
   suite_add_tcase(s, t);

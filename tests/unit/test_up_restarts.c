@@ -55,6 +55,23 @@ START_TEST(what_another_time_does_not_change) {
 }
 END_TEST
 
+/* Whoever keeps a child busy until it is killed does not end the cluster. */
+START_TEST(one_that_has_served_is_never_given_up) {
+  static const int64_t pauses[] = {0, 1, 2, 4, 8, 8, 8};
+  tri_up_restarts r = {0};
+  for (size_t i = 0; i < sizeof pauses / sizeof *pauses; i++) {
+    tri_up_restart_served(&r, 5, KILLED, true);
+    ck_assert_int_eq(r.restart_ns, 5 + pauses[i] * SECOND);
+  }
+  tri_up_restart_served(&r, 5, REFUSED, true);
+  ck_assert_int_eq(r.restart_ns, 5 + 30 * SECOND);
+  tri_up_restart_served(&r, 5, REFUSED, true);
+  ck_assert_int_eq(r.restart_ns, 5 + 60 * SECOND);
+  tri_up_restart_served(&r, 5, KILLED, false);
+  ck_assert_int_eq(r.restart_ns, 5);
+}
+END_TEST
+
 START_TEST(the_pauses_of_one_given_up) {
   static const int64_t pauses[] = {30, 60, 120, 240, 300, 300};
   tri_up_restarts r = {0};
@@ -90,6 +107,7 @@ Suite *suite_up_restarts(void) {
   tcase_add_test(t, failures_in_a_row_make_pauses);
   tcase_add_test(t, too_many_failures);
   tcase_add_test(t, what_another_time_does_not_change);
+  tcase_add_test(t, one_that_has_served_is_never_given_up);
   tcase_add_test(t, the_pauses_of_one_given_up);
   tcase_add_test(t, ends);
   suite_add_tcase(s, t);

@@ -2,6 +2,7 @@
 /* The words of every refusal of a message. */
 #include <check.h>
 #include <msgpack.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "comm/wire/group.h"
@@ -399,11 +400,43 @@ START_TEST(unknown_reply_fields) {
 }
 END_TEST
 
+/* An array of more ids than a group could be sent is refused by its head: nothing is read of it. */
+START_TEST(test_too_many_ids) {
+  enum { MOST = TRI_WIRE_MAX_MESSAGE / 4 };
+  for (uint32_t n = MOST; n <= MOST + 1; n++) {
+    msgpack_sbuffer b;
+    msgpack_packer k;
+    msgpack_sbuffer_init(&b);
+    msgpack_packer_init(&k, &b, msgpack_sbuffer_write);
+    msgpack_pack_map(&k, 4);
+    msgpack_pack_str_with_body(&k, "v", 1), v_1(&k);
+    msgpack_pack_str_with_body(&k, "op", 2), msgpack_pack_str_with_body(&k, "submit", 6);
+    msgpack_pack_str_with_body(&k, "id", 2), msgpack_pack_int(&k, 77);
+    msgpack_pack_str_with_body(&k, "token_ids", 9), msgpack_pack_array(&k, n);
+    v_nil(&k); /* no id: an error of its own, where it is looked at */
+    for (uint32_t i = 1; i < n; i++) v_1(&k);
+    tri_arena *arena = NULL;
+    tri_client_msg *m = calloc(1, sizeof *m);
+    tri_error err = {0};
+    uint64_t id = 0;
+    ck_assert_int_eq(tri_arena_create(4096, &arena), TRI_OK);
+    tri_status st = tri_client_msg_unpack(b.data, b.size, arena, m, &id, &err);
+    ck_assert_int_eq(st, n > MOST ? TRI_NO_CAPACITY : TRI_INVALID_ARGUMENT);
+    ck_assert_str_eq(err.field, "token_ids");
+    ck_assert_uint_eq(id, 77);
+    tri_arena_destroy(arena);
+    free(m);
+    msgpack_sbuffer_destroy(&b);
+  }
+}
+END_TEST
+
 Suite *suite_wire_refused(void) {
   Suite *s = suite_create("wire_refused");
   ADD_CASE("refused", envelope_refused, unknown_reply_fields, token_parts_refused, drawn_refused);
   TCase *c = tcase_create("fields");
   tcase_add_loop_test(c, fields_refused, 0, sizeof refusals / sizeof *refusals);
+  tcase_add_test(c, test_too_many_ids);
   suite_add_tcase(s, c);
   return s;
 }
