@@ -102,7 +102,7 @@ static void on_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
 static void ask(gateway *g, http_conn *c, const question *q) {
   trireme_error error = {0};
   uint64_t id;
-  gw_exchange *x = gw_exchange_make(g, c, &q->kind, NULL, 1);
+  gw_exchange *x = gw_exchange_make(g, c, &q->kind, NULL);
   if (!x) return;
   x->deadline_ns = tri_deadline_after_ms(ANSWER_MS);
   if (q->ask(g->client, &id, &error) == TRIREME_OK) return gw_exchange_sent(x, id);

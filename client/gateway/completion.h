@@ -112,6 +112,8 @@ tri_status gw_completion_open(gw_completion *s, tri_error *err);
 void gw_completion_close(gw_completion *s); /* also after a failure */
 /* Sends a job for each prompt. The exchange may be over then. */
 void gw_completion_submit(gw_exchange *x);
+struct gw_task;
+void gw_completion_ready(struct gw_task *t); /* the same, for a task that needs no model */
 /* For a gw_kind. */
 void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e);
 void gw_completion_drained(gw_exchange *x);

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "client/gateway/completion.h"
+#include "client/gateway/tasks.h"
 #include "runtime/base/mem.h"
 
 enum { HEADER_BYTES = 448 };
@@ -334,6 +335,8 @@ void gw_completion_submit(gw_exchange *x) {
   trireme_request *r = &s->q->r;
   char first[GW_HEX_ID];
   if (!gw_id_draw(first)) return gw_exchange_fail(x, &(gw_error){503, "internal", "", "no random numbers"});
+  if (!gw_exchange_make_room(x, s->q->prompt.num))
+    return gw_exchange_fail(x, &(gw_error){503, "no_memory", "", "out of memory"});
   snprintf(s->id, sizeof s->id, "%s%s", s->form->id_prefix, first);
   memcpy(x->id, s->id, sizeof x->id);
   r->caller = x->caller;
@@ -355,4 +358,9 @@ void gw_completion_submit(gw_exchange *x) {
     }
     gw_exchange_sent(x, id);
   }
+}
+
+void gw_completion_ready(gw_task *t) {
+  if (t->x->g->client) return gw_completion_submit(t->x);
+  gw_exchange_fail(t->x, &(gw_error){503, "closed", "", "there is no connection to the coordinator"});
 }

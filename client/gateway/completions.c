@@ -3,11 +3,13 @@
 #include <string.h>
 
 #include "client/gateway/completion.h"
+#include "client/gateway/tasks.h"
 #include "runtime/base/mem.h"
 
 typedef struct text_completion {
   gw_completion base; /* the exchange's state */
   gw_completion_request q;
+  gw_task task;
   tri_json_doc *doc;
 } text_completion;
 
@@ -48,12 +50,22 @@ static void whole(gw_completion *s, size_t index, cmd_buf *out) {
   write_choice(s, out, index, s->choices[index].text.data, s->choices[index].text.len);
 }
 
-static void free_completion(gw_exchange *x) {
-  text_completion *t = x->state;
+static text_completion *of_task(gw_task *t) {
+  return (text_completion *)(void *)((char *)t - offsetof(text_completion, task));
+}
+
+static void free_completion(gw_task *task) {
+  text_completion *t = of_task(task);
   gw_completion_close(&t->base);
   gw_completion_request_free(&t->q);
   tri_json_free(t->doc);
+  tri_buf_free(&task->body);
   tri_free(t);
+}
+
+static void leave(gw_exchange *x) {
+  text_completion *t = x->state;
+  gw_task_leave(&t->task);
 }
 
 static const gw_completion_form form = {.id_prefix = "cmpl-",
@@ -65,26 +77,21 @@ static const gw_completion_form form = {.id_prefix = "cmpl-",
                                         .finish = finish,
                                         .whole = whole};
 
-static tri_status prepare(http_conn *c, text_completion *t, tri_error *err) {
-  TRI_CHECK(gw_parse_body(&http_conn_request(c)->body, &t->doc, err));
+static tri_status run(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *err) {
+  text_completion *t = of_task(task);
+  (void)scratch;
+  TRI_CHECK(gw_parse_body(&task->body, &t->doc, err));
   TRI_CHECK(gw_completion_parse(tri_json_root(t->doc), &t->q, &t->base.ignored, err));
   return gw_completion_open(&t->base, err);
 }
 
 void gw_completions(gateway *g, http_conn *c) {
-  static const gw_kind kind = {gw_completion_event, free_completion, gw_completion_drained};
-  tri_error err = {0};
+  static const gw_kind kind = {gw_completion_event, leave, gw_completion_drained};
   text_completion *t = tri_calloc(1, sizeof *t);
   if (!t) return gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});
   t->base.form = &form;
   t->base.q = &t->q;
   t->base.ignored.g = g;
-  if (prepare(c, t, &err) != TRI_OK) {
-    gw_error e = gw_error_of_status(&err);
-    gw_exchange unmade = {.state = t};
-    gw_respond_error(c, &e);
-    return free_completion(&unmade);
-  }
-  gw_exchange *x = gw_exchange_make(g, c, &kind, t, t->q.prompt.num);
-  if (x) gw_completion_submit(x);
+  t->task = (gw_task){.plain = true, .run = run, .ready = gw_completion_ready, .free = free_completion};
+  gw_task_start(g, c, &kind, t, &t->task);
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/gateway/gateway.h"
+#include "client/gateway/tasks.h"
 #include "runtime/base/mem.h"
 
 typedef struct embedding_request {
@@ -15,6 +15,7 @@ typedef struct embedding_request {
 } embedding_request;
 
 typedef struct embeddings {
+  gw_task task; /* the exchange's state begins with it */
   embedding_request q;
   tri_json_doc *doc;
   gw_ignored ignored;
@@ -22,14 +23,17 @@ typedef struct embeddings {
   uint64_t prompt_tokens;
 } embeddings;
 
-static void free_embeddings(gw_exchange *x) {
-  embeddings *s = x->state;
+static void free_embeddings(gw_task *task) {
+  embeddings *s = (embeddings *)task;
   for (size_t i = 0; s->vectors && i < s->q.input.num; i++) cmd_buf_free(&s->vectors[i]);
   tri_free(s->vectors);
   gw_inputs_free(&s->q.input);
   tri_json_free(s->doc);
+  tri_buf_free(&task->body);
   tri_free(s);
 }
+
+static void leave(gw_exchange *x) { gw_task_leave(x->state); }
 
 static tri_status take_format(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
   embedding_request *q = request;
@@ -144,6 +148,8 @@ static void on_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
 static void submit(gw_exchange *x) {
   embeddings *s = x->state;
   char first[GW_HEX_ID];
+  if (!gw_exchange_make_room(x, s->q.input.num))
+    return gw_exchange_fail(x, &(gw_error){503, "no_memory", "", "out of memory"});
   if (!gw_id_draw(first)) return gw_exchange_fail(x, &(gw_error){503, "internal", "", "no random numbers"});
   snprintf(x->id, sizeof x->id, "embd-%s", first);
   s->q.r.caller = x->caller;
@@ -166,11 +172,13 @@ static void submit(gw_exchange *x) {
   }
 }
 
-static tri_status prepare(http_conn *c, embeddings *s, tri_error *err) {
+static tri_status run(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *err) {
+  embeddings *s = (embeddings *)task;
   embedding_request *q = &s->q;
+  (void)scratch;
   *q = (embedding_request){.normalize = true, .cache = true, .dimensions = TRIREME_UNSET};
   trireme_embed_request_init(&q->r);
-  TRI_CHECK(gw_parse_body(&http_conn_request(c)->body, &s->doc, err));
+  TRI_CHECK(gw_parse_body(&task->body, &s->doc, err));
   TRI_CHECK(gw_fields_read(tables, tri_json_root(s->doc), q, &s->ignored, err));
   if (!q->input.num) return tri_fail(err, TRI_INVALID_ARGUMENT, "input", "input is missing");
   if (q->dimensions != TRIREME_UNSET && q->dimensions < 1)
@@ -183,18 +191,16 @@ static tri_status prepare(http_conn *c, embeddings *s, tri_error *err) {
   return s->vectors ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
 }
 
+static void ready(gw_task *task) {
+  if (task->x->g->client) return submit(task->x);
+  gw_exchange_fail(task->x, &(gw_error){503, "closed", "", "there is no connection to the coordinator"});
+}
+
 void gw_embeddings(gateway *g, http_conn *c) {
-  static const gw_kind kind = {on_event, free_embeddings, NULL};
-  tri_error err = {0};
+  static const gw_kind kind = {on_event, leave, NULL};
   embeddings *s = tri_calloc(1, sizeof *s);
   if (!s) return gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});
   s->ignored.g = g;
-  if (prepare(c, s, &err) != TRI_OK) {
-    gw_error e = gw_error_of_status(&err);
-    gw_exchange unmade = {.state = s};
-    gw_respond_error(c, &e);
-    return free_embeddings(&unmade);
-  }
-  gw_exchange *x = gw_exchange_make(g, c, &kind, s, s->q.input.num);
-  if (x) submit(x);
+  s->task = (gw_task){.plain = true, .run = run, .ready = ready, .free = free_embeddings};
+  gw_task_start(g, c, &kind, s, &s->task);
 }

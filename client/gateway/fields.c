@@ -136,10 +136,29 @@ tri_status gw_fields_read(const gw_field_table *tables, const tri_json *object, 
   return r.waiting ? tri_json_each(object, read_member, &r) : TRI_OK;
 }
 
+/* Counts what a document is made of beside values, each of which takes memory and time far beyond its bytes. */
+static size_t count_parts(const char *s, size_t len) {
+  size_t n = 0;
+  bool in_text = false;
+  for (size_t i = 0; i < len; i++) {
+    if (in_text && s[i] == '\\')
+      i++;
+    else if (s[i] == '"')
+      in_text = !in_text;
+    else
+      n += !in_text && (s[i] == '{' || s[i] == '[' || s[i] == ':');
+  }
+  return n;
+}
+
 tri_status gw_parse_body(const tri_buf *body, tri_json_doc **out, tri_error *err) {
   static const char byte_order_mark[] = "\xef\xbb\xbf";
   const size_t size = sizeof byte_order_mark - 1;
   tri_json_doc *doc = NULL;
+  size_t parts = body->len > GW_MAX_PARTS ? count_parts(body->data, body->len) : 0;
+  if (parts > GW_MAX_PARTS)
+    return tri_fail(err, TRI_TOO_LARGE, "", "the body has %zu objects, arrays and members; allowed are %d", parts,
+                    GW_MAX_PARTS);
   bool marked = body->len >= size && !memcmp(body->data, byte_order_mark, size);
   size_t skipped = marked ? size : 0;
   TRI_CHECK(tri_json_parse(body->data ? body->data + skipped : "", body->len - skipped, &doc, err));

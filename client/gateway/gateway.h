@@ -15,6 +15,7 @@ enum {
   GW_JOB_BUCKETS = 4096,
   GW_NAME_BYTES = 257, /* a model's name and a NUL */
   GW_MAX_PROMPTS = 256,
+  GW_MAX_PARTS = 65536, /* objects, arrays and members of a request: each takes long for its few bytes */
   GW_MAX_KNOWN = 64,
   GW_FIELD_BYTES = 65,
 };
@@ -96,17 +97,20 @@ struct gw_exchange {
   const gw_kind *kind;
   void *state;
   unsigned num_jobs, num_open;
+  size_t room;              /* of jobs */
   int64_t deadline_ns;      /* of a question that the coordinator answers at once; 0: none */
   char caller[GW_KEY_NAME]; /* the name of its key, which its jobs are told; may be empty */
   char id[GW_ID];           /* of its answer; empty: it has none */
   char external_id[GW_MOST_GIVEN_ID +
                    1]; /* that its jobs are told for the log, as the client has given it; may be empty */
-  gw_job jobs[];
+  gw_job *jobs, one;   /* [room]: that one, unless there is room for more */
 };
 
-/* Makes the exchange of a connection, with room for so many jobs. On failure the connection has been answered, and
- * the state freed. */
-gw_exchange *gw_exchange_make(gateway *g, http_conn *c, const gw_kind *kind, void *state, size_t num_jobs);
+/* Makes the exchange of a connection, with room for one job. On failure the connection has been answered, and the state
+ * freed. */
+gw_exchange *gw_exchange_make(gateway *g, http_conn *c, const gw_kind *kind, void *state);
+/* Makes room for so many jobs in one that has none yet. Returns false without memory. */
+bool gw_exchange_make_room(gw_exchange *x, size_t num_jobs);
 /* The next of its jobs has been sent under this number. */
 void gw_exchange_sent(gw_exchange *x, uint64_t id);
 /* It is over: what of its jobs still runs is cancelled. The exchange is gone, at once or later. */
@@ -170,7 +174,7 @@ typedef struct gw_inputs {
 tri_status gw_take_inputs(void *request, const gw_field *f, const tri_json *v, tri_error *err);
 void gw_inputs_free(gw_inputs *in);
 tri_status gw_read_ids(const gw_field *f, const tri_json *v, uint32_t **out, size_t *num, tri_error *err);
-/* Parses a request's body, which must be an object. */
+/* Parses a request's body, which must be an object, of at most GW_MAX_PARTS parts. */
 tri_status gw_parse_body(const tri_buf *body, tri_json_doc **out, tri_error *err);
 /* Header lines: X-Trireme-Ignored, where something was, which the log names once. */
 void gw_ignored_fields(const gw_ignored *ignored, char out[256]);
@@ -234,6 +238,17 @@ void gw_on_answer(void *ctx, http_conn *c, int status);
 void gw_on_drained(void *ctx, http_conn *c);
 size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap);
 
+/* ---- finder.c ---- */
+
+/* A connection to the coordinator, and its model. */
+typedef struct gw_found {
+  trireme *client;
+  char name[GW_NAME_BYTES];
+  uint64_t max_model_len, tokenizer;
+} gw_found;
+
+bool gw_found_read(const trireme_event *e, gw_found *out); /* the model, of the answer to trireme_ask_models */
+
 /* ---- all of it ---- */
 
 typedef struct gw_options {
@@ -247,9 +262,10 @@ typedef struct gw_options {
 struct gateway {
   gw_options o;
   http_server *server;
-  trireme *client;    /* NULL: the coordinator is lost */
-  bool away;          /* it waits for it */
-  uint64_t models_id; /* of a question that was asked behind that; 0: none */
+  trireme *client;          /* NULL: the coordinator is lost */
+  struct gw_finder *finder; /* looks for it; NULL: not now */
+  bool away;                /* it waits for it */
+  uint64_t models_id;       /* of a question that was asked behind that; 0: none */
   gw_keys *keys;
   gw_origins *origins;
   bool loopback;            /* nobody of another host can ask */

@@ -15,7 +15,14 @@
 #include "client/gateway/http_conn_impl.h"
 #include "runtime/base/mem.h"
 
-enum { LINGER_MS = 1000, LOOK_MS = 200, HEAD_BYTES = 4096, FIELDS_BYTES = 1024, BEHIND_BYTES = 16384 };
+enum {
+  LINGER_MS = 1000,
+  LOOK_MS = 200,
+  HEAD_BYTES = 4096,
+  FIELDS_BYTES = 1024,
+  BEHIND_BYTES = 16384,
+  SMALL_BODY = 65536
+};
 
 static const struct {
   int status;
@@ -46,13 +53,29 @@ const char *http_status_text(int status) {
 }
 
 const http_parser *http_conn_request(const http_conn *c) { return &c->parser; }
+const char *http_conn_peer(const http_conn *c) { return c->peer; }
+void http_conn_trust(http_conn *c) { c->trusted = true; }
 void http_conn_set_data(http_conn *c, void *data) { c->data = data; }
 void *http_conn_data(const http_conn *c) { return c->data; }
 
+/* That of one that is over is due, and frees it. */
 static void set_timer(http_conn *c, int ms) {
+  if (c->phase == PHASE_OVER) return;
   struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
   event_del(c->timer);
   if (ms > 0) event_add(c->timer, &tv);
+}
+
+/* Lets the server know how much the connection holds of a body. */
+static void count_body(http_conn *c) {
+  c->server->body_bytes += c->parser.body.len - c->counted;
+  c->counted = c->parser.body.len;
+}
+
+void http_conn_take_body(http_conn *c, tri_buf *out) {
+  *out = c->parser.body;
+  c->parser.body = (tri_buf){0};
+  count_body(c);
 }
 
 void http_conn_free(http_conn *c) {
@@ -61,8 +84,12 @@ void http_conn_free(http_conn *c) {
     c->prev->next = c->next;
   else
     s->connections = c->next;
-  if (c->next) c->next->prev = c->prev;
+  if (c->next)
+    c->next->prev = c->prev;
+  else
+    s->oldest = c->prev;
   s->num_connections--;
+  s->body_bytes -= c->counted;
   if (c->timer) event_free(c->timer);
   if (c->hangup) event_free(c->hangup);
   if (c->bev) bufferevent_free(c->bev);
@@ -150,6 +177,8 @@ static void refuse(http_conn *c, int status, const char *why) {
   size_t n = h->error(h->ctx, status, why, body, sizeof body);
   if (h->error_fields) h->error_fields(h->ctx, c, more, sizeof more);
   snprintf(fields, sizeof fields, "%s%s", more, status == 405 ? "Allow: GET, HEAD, POST\r\n" : "");
+  tri_buf_free(&c->parser.body);
+  count_body(c);
   c->parser.keep_alive = false;
   c->parser.method = HTTP_GET;
   http_respond(c, status, "application/json", fields, body, n);
@@ -283,6 +312,17 @@ static void request_done(http_conn *c) {
   h->request(h->ctx, c);
 }
 
+/* Tells whether a client has as many bytes of large bodies here as are free for all, or more. */
+static bool has_too_much(const http_conn *c) {
+  const http_server *s = c->server;
+  const size_t most = s->config.max_bodies;
+  size_t own = 0;
+  if (!most || c->counted <= SMALL_BODY || s->body_bytes <= most / 2) return false;
+  for (const http_conn *o = s->connections; o; o = o->next)
+    if (!strcmp(o->peer, c->peer)) own += o->counted;
+  return s->body_bytes > most || own > most - s->body_bytes;
+}
+
 /* Gives the parser what has come, as far as it belongs to the request that is being read. */
 static void read_requests(http_conn *c) {
   struct evbuffer *in = bufferevent_get_input(c->bev);
@@ -296,7 +336,10 @@ static void read_requests(http_conn *c) {
     }
     http_outcome outcome = http_parse(&c->parser, piece.iov_base, piece.iov_len, &used);
     evbuffer_drain(in, used);
-    if (outcome == HTTP_HEAD_DONE)
+    count_body(c);
+    if (outcome == HTTP_MORE && has_too_much(c))
+      refuse(c, 503, "too many bytes of unfinished requests wait here");
+    else if (outcome == HTTP_HEAD_DONE)
       head_done(c);
     else if (outcome == HTTP_REQUEST_DONE)
       request_done(c);
@@ -334,6 +377,7 @@ static void on_written(struct bufferevent *bev, void *ctx) {
   if (c->phase != PHASE_FLUSH) return;
   if (c->close || c->server->draining) return linger(c);
   http_parser_reset(&c->parser);
+  count_body(c);
   await_head(c);
   set_timer(c, c->server->config.idle_ms);
   read_requests(c);
@@ -366,7 +410,37 @@ static void on_timer(int fd, short what, void *ctx) {
 
 /* ---- its beginning ---- */
 
-void http_conn_open(http_server *s, int fd) {
+/* One client has at least 64 bits of addresses of IPv6. */
+static void write_peer(const struct sockaddr *from, char out[INET6_ADDRSTRLEN]) {
+  struct sockaddr_in v4;
+  struct sockaddr_in6 v6;
+  out[0] = '\0';
+  if (from && from->sa_family == AF_INET) {
+    memcpy(&v4, from, sizeof v4);
+    inet_ntop(AF_INET, &v4.sin_addr, out, INET6_ADDRSTRLEN);
+  } else if (from && from->sa_family == AF_INET6) {
+    memcpy(&v6, from, sizeof v6);
+    if (!IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) memset(v6.sin6_addr.s6_addr + 8, 0, 8);
+    inet_ntop(AF_INET6, &v6.sin6_addr, out, INET6_ADDRSTRLEN);
+  }
+}
+
+static bool waits_for_client(const http_conn *c, bool trusted) {
+  if (c->trusted != trusted) return false;
+  return trusted ? c->phase == PHASE_HEAD && !c->begun : c->phase != PHASE_RESPOND && c->phase != PHASE_BODY;
+}
+
+bool http_conn_make_room(http_server *s) {
+  for (int trusted = 0; trusted < 2; trusted++)
+    for (http_conn *c = s->oldest; c; c = c->prev)
+      if (waits_for_client(c, trusted)) {
+        http_conn_free(c);
+        return true;
+      }
+  return false;
+}
+
+void http_conn_open(http_server *s, int fd, const struct sockaddr *from) {
   int on = 1;
   struct timeval limit = {.tv_sec = s->config.write_ms / 1000, .tv_usec = s->config.write_ms % 1000 * 1000};
   http_conn *c = tri_calloc(1, sizeof *c);
@@ -376,8 +450,12 @@ void http_conn_open(http_server *s, int fd) {
   }
   c->server = s;
   c->next = s->connections;
-  if (c->next) c->next->prev = c;
+  if (c->next)
+    c->next->prev = c;
+  else
+    s->oldest = c;
   s->connections = c;
+  write_peer(from, c->peer);
   s->num_connections++;
   http_parser_init(&c->parser, s->config.max_body);
   c->bev = bufferevent_socket_new(s->base, fd, BEV_OPT_CLOSE_ON_FREE);

@@ -46,6 +46,7 @@ typedef struct http_config {
   const char *address;          /* of numbers: 127.0.0.1, ::1 */
   int port;                     /* 0: any that is free */
   size_t max_body, max_pending; /* bytes of a request's body, and of a response that wait for its reader */
+  size_t max_bodies; /* bytes of all bodies that connections hold; 0: no limit. A client may have as many as are free */
   unsigned max_connections;
   int head_ms, body_ms, idle_ms; /* for the head since its first byte, for the body, and between requests */
   int write_ms;                  /* without any progress */
@@ -58,7 +59,12 @@ tri_status http_server_open(const http_config *config, const http_handler *handl
 void http_server_close(http_server *s); /* NULL is fine; gone is not called */
 int http_server_port(const http_server *s);
 /* Descriptors that the loop looks at beside its connections. */
-typedef enum http_watched { HTTP_WATCH_COORDINATOR, HTTP_WATCH_WORKERS, HTTP_NUM_WATCHED } http_watched;
+typedef enum http_watched {
+  HTTP_WATCH_COORDINATOR,
+  HTTP_WATCH_FINDER,
+  HTTP_WATCH_WORKERS,
+  HTTP_NUM_WATCHED
+} http_watched;
 /* Calls fn whenever the descriptor is readable; in place of the one before, -1: of none. */
 tri_status http_server_watch(http_server *s, http_watched which, int fd, void (*fn)(void *ctx));
 tri_status http_server_every(http_server *s, int ms, void (*fn)(void *ctx));
@@ -75,6 +81,12 @@ unsigned http_server_connections(const http_server *s);
 /* ---- a request and its response: http_conn.c ---- */
 
 const http_parser *http_conn_request(const http_conn *c);
+/* Returns the address of the other side in numbers; of IPv6 the network's part. */
+const char *http_conn_peer(const http_conn *c);
+/* The client may ask what is not for everybody: its connection is closed for a new one when it is idle alone. */
+void http_conn_trust(http_conn *c);
+/* Moves the request's body, whose memory is the caller's then. */
+void http_conn_take_body(http_conn *c, tri_buf *out);
 void http_conn_set_data(http_conn *c, void *data); /* the user's; NULL at each head */
 void *http_conn_data(const http_conn *c);
 

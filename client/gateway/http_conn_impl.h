@@ -3,6 +3,7 @@
 #ifndef TRI_CLIENT_GATEWAY_HTTP_CONN_IMPL_H
 #define TRI_CLIENT_GATEWAY_HTTP_CONN_IMPL_H
 
+#include <arpa/inet.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
@@ -34,7 +35,8 @@ struct http_server {
   void (*on_tick)(void *ctx);
   http_signal signals[HTTP_MAX_SIGNALS];
   unsigned num_signals, num_connections;
-  http_conn *connections;
+  http_conn *connections, *oldest;
+  size_t body_bytes; /* of all connections */
   bool draining;
   bool full; /* of descriptors: nothing is accepted until one is free again */
 };
@@ -56,14 +58,19 @@ struct http_conn {
   struct event *hangup;
   http_phase phase;
   http_parser parser;
+  size_t counted; /* bytes of its body that the server knows of */
+  char peer[INET6_ADDRSTRLEN];
   void *data;
   bool begun;   /* bytes of a head have come */
   bool in_head; /* the user looks at the head, and the body is not read */
-  bool streaming, chunked, close, quiet;
+  bool streaming, chunked, close, quiet, trusted;
 };
 
 /* Takes a connection from the listener; the descriptor is its own, also on failure. */
-void http_conn_open(http_server *s, int fd);
+void http_conn_open(http_server *s, int fd, const struct sockaddr *from);
+/* Closes one that waits for its client, so that there is room for another one: the oldest of those that nobody trusts,
+ * or else of those between two requests. Returns whether there was one. */
+bool http_conn_make_room(http_server *s);
 void http_conn_free(http_conn *c);
 /* Ends one that waits for a request. */
 void http_conn_drain(http_conn *c);

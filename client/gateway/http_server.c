@@ -11,7 +11,10 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 
-enum { BACKLOG = 1024 };
+enum { BACKLOG = 1024, TURN_MS = 50 };
+/* Priorities of events: timers and signals come first, all else has the one in the middle, which libevent gives by
+ * itself. */
+enum { FIRST, AFTER, NUM_PRIORITIES = 3 };
 
 static struct timeval of_ms(int ms) { return (struct timeval){.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000}; }
 
@@ -32,10 +35,9 @@ static void refuse(http_server *s, int fd) {
 static void on_accept(struct evconnlistener *l, int fd, struct sockaddr *from, int len, void *ctx) {
   http_server *s = ctx;
   (void)l;
-  (void)from;
   (void)len;
-  if (s->num_connections >= s->config.max_connections) return refuse(s, fd);
-  http_conn_open(s, fd);
+  if (s->num_connections >= s->config.max_connections && !http_conn_make_room(s)) return refuse(s, fd);
+  http_conn_open(s, fd, from);
 }
 
 /* Without descriptors or memory the kernel would tell of the same client again and again. */
@@ -68,14 +70,21 @@ static tri_status bind_address(http_server *s, tri_error *err) {
   return tri_fail(err, TRI_IO, "http", "cannot listen at %s port %d: %s", c->address, c->port, strerror(errno));
 }
 
-/* Without a backend that tells of closed peers a client's end would go unnoticed: epoll is one. */
+/* Without a backend that tells of closed peers a client's end would go unnoticed: epoll is one. However much clients
+ * have sent, the loop looks at its timers and signals after each TURN_MS, and goes on where it was. */
 static struct event_base *make_base(void) {
   struct event_config *config = event_config_new();
   struct event_base *base = NULL;
+  struct timeval turn = of_ms(TURN_MS);
   if (config && !event_config_require_features(config, EV_FEATURE_EARLY_CLOSE) &&
-      !event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK))
+      !event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK) &&
+      !event_config_set_max_dispatch_interval(config, &turn, -1, AFTER))
     base = event_base_new_with_config(config);
   if (config) event_config_free(config);
+  if (base && event_base_priority_init(base, NUM_PRIORITIES)) {
+    event_base_free(base);
+    return NULL;
+  }
   return base;
 }
 
@@ -146,7 +155,7 @@ tri_status http_server_every(http_server *s, int ms, void (*fn)(void *ctx)) {
   struct timeval tv = of_ms(ms);
   s->on_tick = fn;
   s->tick = event_new(s->base, -1, EV_PERSIST, on_tick, s);
-  return s->tick && !event_add(s->tick, &tv) ? TRI_OK : TRI_NO_MEMORY;
+  return s->tick && !event_priority_set(s->tick, FIRST) && !event_add(s->tick, &tv) ? TRI_OK : TRI_NO_MEMORY;
 }
 
 static void on_signal(int number, short what, void *ctx) {
@@ -162,6 +171,7 @@ tri_status http_server_on_signal(http_server *s, int number, void (*fn)(void *ct
   x->event = event_new(s->base, number, EV_SIGNAL | EV_PERSIST, on_signal, x);
   if (!x->event) return TRI_NO_MEMORY;
   s->num_signals++;
+  if (event_priority_set(x->event, FIRST)) return TRI_INTERNAL;
   return event_add(x->event, NULL) ? TRI_NO_MEMORY : TRI_OK;
 }
 

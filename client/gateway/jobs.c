@@ -8,11 +8,8 @@
 
 static gw_job **bucket(gateway *g, uint64_t id) { return &g->jobs[id % GW_JOB_BUCKETS]; }
 
-gw_exchange *gw_exchange_make(gateway *g, http_conn *c, const gw_kind *kind, void *state, size_t num_jobs) {
-  size_t bytes;
-  gw_exchange *x = NULL;
-  if (tri_size_mul(num_jobs, sizeof x->jobs[0], &bytes) && tri_size_add(bytes, sizeof *x, &bytes))
-    x = tri_calloc(bytes, 1);
+gw_exchange *gw_exchange_make(gateway *g, http_conn *c, const gw_kind *kind, void *state) {
+  gw_exchange *x = tri_calloc(1, sizeof *x);
   gw_exchange made = {.g = g, .conn = c, .kind = kind, .state = state};
   if (!x) {
     if (kind->free) kind->free(&made);
@@ -20,11 +17,23 @@ gw_exchange *gw_exchange_make(gateway *g, http_conn *c, const gw_kind *kind, voi
     return NULL;
   }
   *x = made;
+  x->jobs = &x->one;
+  x->room = 1;
   gw_keys_allow(g->keys, http_parser_field(http_conn_request(c), "authorization"), x->caller);
   http_str given = gw_id_given(c);
   if (given.len) memcpy(x->external_id, given.s, given.len);
   http_conn_set_data(c, x);
   return x;
+}
+
+bool gw_exchange_make_room(gw_exchange *x, size_t num_jobs) {
+  if (num_jobs <= x->room) return true;
+  gw_job *jobs = tri_calloc(num_jobs, sizeof *jobs);
+  if (!jobs) return false;
+  if (x->jobs != &x->one) tri_free(x->jobs);
+  x->jobs = jobs;
+  x->room = num_jobs;
+  return true;
 }
 
 void gw_exchange_sent(gw_exchange *x, uint64_t id) {
@@ -52,6 +61,7 @@ static void cancel(gateway *g, gw_job *j) {
 
 static void free_if_over(gw_exchange *x) {
   if (x->conn || x->num_open) return;
+  if (x->jobs != &x->one) tri_free(x->jobs);
   tri_free(x);
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/cmd/cmd.h"
+#include "client/gateway/finder.h"
 #include "client/gateway/gateway.h"
 #include "client/gateway/tasks.h"
 #include "runtime/base/log.h"
@@ -19,12 +20,13 @@
 enum {
   TICK_MS = 200,
   AGAIN_MS = 1000,     /* between attempts to find the coordinator again */
-  AGAIN_WAIT_MS = 500, /* each holds up the loop for so long at most */
+  AGAIN_WAIT_MS = 500, /* for each step of one; so long an end of this program may wait */
   HEAD_MS = 10000,
   BODY_MS = 60000,
   IDLE_MS = 75000,
   WRITE_MS = 30000,
   PENDING_BYTES = 1 << 20,
+  BODIES_BYTES = 256 << 20,
   EVENTS_AT_ONCE = 256,   /* before the loop looks at its sockets again */
   SAME_REQUEST_MS = 1000, /* a second signal so soon after the first one is the same request */
   OWN_DESCRIPTORS = 128,  /* beside connections: the loop's, libtrireme's */
@@ -66,26 +68,14 @@ static tri_options_spec spec = {
 
 static void watch_coordinator(void *ctx);
 
-static void take_models(gateway *g, const trireme_event *e) {
-  if (e->kind != TRIREME_EVENT_MODELS || !e->models.num) return;
-  snprintf(g->name, sizeof g->name, "%s", e->models.names[0]);
-  g->max_model_len = e->models.max_model_len;
-  g->model_fits = g->model.tokenizer && tri_tokenizer_hash(g->model.tokenizer) == e->models.tokenizer;
+static void take_model(gateway *g, const gw_found *f) {
+  memcpy(g->name, f->name, sizeof g->name);
+  g->max_model_len = f->max_model_len;
+  g->model_fits = g->model.tokenizer && tri_tokenizer_hash(g->model.tokenizer) == f->tokenizer;
 }
 
-/* Learns what the model is; events of nobody else can come yet. */
-static trireme_result ask_model(gateway *g, trireme *c, int timeout_ms, trireme_error *error) {
-  trireme_event e = {0};
-  uint64_t id;
-  trireme_result r = trireme_ask_models(c, &id, error);
-  if (!r) r = trireme_next(c, timeout_ms, &e, error);
-  if (!r) take_models(g, &e);
-  return r;
-}
-
-static trireme_result connect_coordinator(gateway *g, int timeout_ms, trireme_error *error) {
+static trireme_config coordinator_config(const gateway *g, int timeout_ms) {
   trireme_config config;
-  trireme *c = NULL;
   trireme_config_init(&config);
   config.endpoint = g->o.endpoint;
   config.key_file = g->o.key_file;
@@ -93,16 +83,19 @@ static trireme_result connect_coordinator(gateway *g, int timeout_ms, trireme_er
   config.connect_timeout_ms = timeout_ms;
   config.reconnect_timeout_ms = (int)g->o.reconnect_timeout_ms;
   config.client_name = "trireme-gateway";
-  trireme_result r = trireme_connect(&config, &c, error);
-  if (!r) r = ask_model(g, c, timeout_ms, error);
-  int fd = r ? -1 : trireme_fd(c);
-  if (!r && (fd < 0 || http_server_watch(g->server, HTTP_WATCH_COORDINATOR, fd, watch_coordinator) != TRI_OK))
-    r = TRIREME_FAILED;
-  if (r)
-    trireme_close(c);
-  else
-    g->client = c;
-  return r;
+  return config;
+}
+
+/* Goes on with a coordinator that was found; false: it cannot be watched. */
+static bool adopt(gateway *g, const gw_found *f) {
+  if (http_server_watch(g->server, HTTP_WATCH_COORDINATOR, trireme_fd(f->client), watch_coordinator) != TRI_OK) {
+    http_server_watch(g->server, HTTP_WATCH_COORDINATOR, -1, NULL);
+    trireme_close(f->client);
+    return false;
+  }
+  g->client = f->client;
+  take_model(g, f);
+  return true;
 }
 
 static void lose_coordinator(gateway *g, const trireme_error *why) {
@@ -133,8 +126,9 @@ static void note_away(gateway *g) {
 static void take_event(gateway *g, const trireme_event *e) {
   if (gw_hint_take(g, e)) return;
   if (!g->models_id || e->id != g->models_id) return gw_jobs_take(g, e);
+  gw_found now;
   g->models_id = 0;
-  take_models(g, e);
+  if (gw_found_read(e, &now)) take_model(g, &now);
   say_again(g);
 }
 
@@ -156,11 +150,26 @@ static void watch_coordinator(void *ctx) {
 
 /* ---- time and signals ---- */
 
-static void find_coordinator(gateway *g) {
-  trireme_error error = {0};
-  if (g->client || tri_now_ns() < g->again_ns) return;
-  if (connect_coordinator(g, AGAIN_WAIT_MS, &error) == TRIREME_OK) say_again(g);
+static void take_found(void *ctx) {
+  gateway *g = ctx;
+  gw_found found;
+  http_server_watch(g->server, HTTP_WATCH_FINDER, -1, NULL);
+  trireme_result r = gw_finder_take(g->finder, &found);
+  g->finder = NULL;
   g->again_ns = tri_deadline_after_ms(AGAIN_MS);
+  if (r == TRIREME_OK && adopt(g, &found)) say_again(g);
+}
+
+/* Answers go on meanwhile: to connect waits. */
+static void find_coordinator(gateway *g) {
+  if (g->client || g->finder || tri_now_ns() < g->again_ns) return;
+  g->again_ns = tri_deadline_after_ms(AGAIN_MS);
+  trireme_config config = coordinator_config(g, AGAIN_WAIT_MS);
+  if (gw_finder_start(&config, &g->finder) != TRI_OK) return;
+  if (http_server_watch(g->server, HTTP_WATCH_FINDER, gw_finder_fd(g->finder), take_found) == TRI_OK) return;
+  http_server_watch(g->server, HTTP_WATCH_FINDER, -1, NULL);
+  gw_finder_stop(g->finder);
+  g->finder = NULL;
 }
 
 /* A full pipe is a supervisor that stands still itself. */
@@ -241,6 +250,7 @@ static tri_status open_server(gateway *g, tri_error *err) {
                         .port = place.port,
                         .max_body = g->o.http.max_body,
                         .max_pending = PENDING_BYTES,
+                        .max_bodies = BODIES_BYTES,
                         .max_connections = (unsigned)g->o.http.max_connections,
                         .head_ms = HEAD_MS,
                         .body_ms = BODY_MS,
@@ -294,6 +304,11 @@ static tri_status open_model(gateway *g, tri_error *err) {
   g->model.parse_special = g->o.http.parse_special;
   TRI_CHECK(choose_parsers(g, err));
   if (!g->model.template) tri_log(TRI_LOG_WARN, "gateway", "chat is not served: %s", g->model.no_template);
+  return TRI_OK;
+}
+
+/* The threads also read long bodies, which needs no model. */
+static tri_status open_tasks(gateway *g) {
   TRI_CHECK(gw_tasks_open(g->model.tokenizer, (unsigned)g->o.http.workers, &g->tasks));
   return http_server_watch(g->server, HTTP_WATCH_WORKERS, gw_tasks_fd(g->tasks), take_tasks);
 }
@@ -303,11 +318,14 @@ static int serve(gateway *g) {
   trireme_error error = {0};
   tri_status st = open_server(g, &err);
   if (st == TRI_OK) st = open_model(g, &err);
+  if (st == TRI_OK) st = open_tasks(g);
   if (st != TRI_OK) {
     fprintf(stderr, "trireme gateway: %s\n", err.message[0] ? err.message : tri_status_text(st));
     return tri_exit_code(st);
   }
-  if (connect_coordinator(g, (int)g->o.connect_timeout_ms, &error)) {
+  trireme_config config = coordinator_config(g, (int)g->o.connect_timeout_ms);
+  gw_found found;
+  if (gw_find(&config, &found, &error) != TRIREME_OK || !adopt(g, &found)) {
     fprintf(stderr, "trireme gateway: %s\n", error.message[0] ? error.message : "no connection to the coordinator");
     return TRI_EXIT_FAILED;
   }
@@ -325,6 +343,7 @@ static int serve(gateway *g) {
 /* Frees what answers have that a forced end has cut off. The end of the connection cancels their jobs. */
 static void abandon(gateway *g) {
   trireme_error error = {.code = "closed", .message = "the gateway has ended"};
+  gw_finder_stop(g->finder);
   trireme_close(g->client);
   g->client = NULL;
   if (g->server) http_server_abandon(g->server);

@@ -87,8 +87,12 @@ static gw_error why_not(const gateway *g, const http_parser *p, const route *r) 
 void gw_on_head(void *ctx, http_conn *c) {
   const http_parser *p = http_conn_request(c);
   if (gw_cors_preflight(ctx, c)) return; /* it brings no key */
-  gw_error e = why_not(ctx, p, find(http_parser_path(p)));
-  if (e.status) gw_respond_error(c, &e);
+  const route *r = find(http_parser_path(p));
+  gw_error e = why_not(ctx, p, r);
+  if (e.status)
+    gw_respond_error(c, &e);
+  else if (!r->open)
+    http_conn_trust(c);
 }
 
 void gw_on_request(void *ctx, http_conn *c) {

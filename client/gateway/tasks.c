@@ -1,73 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "client/gateway/tasks.h"
+#include "client/gateway/task_queue.h"
 
 #include <pthread.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
 
-enum { MAX_THREADS = 64, MAX_WAITING = 1024, MAX_WAITING_BYTES = 256 << 20 };
-
-/* First in, first out. */
-typedef struct queue {
-  gw_task *first, *last;
-  unsigned len;
-  size_t bytes; /* of their bodies */
-} queue;
+enum {
+  MAX_THREADS = 64,
+  MAX_WAITING = 2048,
+  MAX_WAITING_BYTES = 256 << 20,
+  SHORT_BODY = 4096, /* what is read of it takes less than a thread's waking up */
+};
 
 struct gw_tasks {
   const tri_tokenizer *tokenizer;
   pthread_mutex_t lock;
   pthread_cond_t work;
-  queue waiting, ended;
-  gw_task *current[MAX_THREADS]; /* by thread; NULL: it has none */
-  unsigned num_started;
+  gw_task_queue waiting, ended;
+  gw_task *current[MAX_THREADS];  /* by thread; NULL: it has none */
+  unsigned num_started, num_long; /* threads; of them with a long body */
   bool stop;
   int fd;
   unsigned num_threads;
   pthread_t threads[MAX_THREADS];
 };
 
-static void put(queue *q, gw_task *t) {
-  t->next = NULL;
-  if (q->last)
-    q->last->next = t;
-  else
-    q->first = t;
-  q->last = t;
-  q->len++;
-  q->bytes += t->body.len;
-}
-
-static gw_task *take(queue *q) {
-  gw_task *t = q->first;
-  if (!t) return NULL;
-  q->first = t->next;
-  if (!q->first) q->last = NULL;
-  q->len--;
-  q->bytes -= t->body.len;
-  return t;
-}
-
 /* ---- the threads ---- */
 
 static void run(gw_task *t, tri_tokenizer_scratch *scratch) {
-  if (!scratch) {
+  if (!t->plain && !scratch) {
     t->st = tri_fail(&t->err, TRI_NO_MEMORY, "", "out of memory");
     return;
   }
-  tri_tokenizer_scratch_stop_at(scratch, &t->stop);
+  if (scratch) tri_tokenizer_scratch_stop_at(scratch, &t->stop);
   int64_t began = tri_now_ns();
   t->st = atomic_load(&t->stop) ? TRI_ABORTED : t->run(t, scratch, &t->err);
   t->took_ns = tri_now_ns() - began;
+  tri_buf_free(&t->body);
   t->err.status = t->st;
 }
 
 static void end(gw_tasks *s, gw_task *t) {
   uint64_t one = 1;
-  put(&s->ended, t);
+  gw_task_queue_put(&s->ended, t);
   ssize_t ignored = write(s->fd, &one, sizeof one);
   (void)ignored;
 }
@@ -75,20 +55,24 @@ static void end(gw_tasks *s, gw_task *t) {
 static void *thread_main(void *arg) {
   gw_tasks *s = arg;
   tri_tokenizer_scratch *scratch = NULL;
-  if (tri_tokenizer_scratch_create(s->tokenizer, &scratch) != TRI_OK) scratch = NULL;
+  if (s->tokenizer && tri_tokenizer_scratch_create(s->tokenizer, &scratch) != TRI_OK) scratch = NULL;
   pthread_mutex_lock(&s->lock);
   gw_task **current = &s->current[s->num_started++];
   while (!s->stop) {
-    gw_task *t = take(&s->waiting);
+    bool one_is_left = s->num_threads < 2 || s->num_long + 1 < s->num_threads;
+    gw_task *t = gw_task_queue_take(&s->waiting, !one_is_left);
     if (!t) {
       pthread_cond_wait(&s->work, &s->lock);
       continue;
     }
     *current = t;
+    bool is_one = gw_task_is_long(t);
+    s->num_long += is_one;
     pthread_mutex_unlock(&s->lock);
     run(t, scratch);
     pthread_mutex_lock(&s->lock);
     *current = NULL;
+    s->num_long -= is_one;
     end(s, t);
   }
   pthread_mutex_unlock(&s->lock);
@@ -102,11 +86,14 @@ tri_status gw_tasks_open(const tri_tokenizer *tokenizer, unsigned threads, gw_ta
   gw_tasks *s = tri_calloc(1, sizeof *s);
   if (!s) return TRI_NO_MEMORY;
   s->tokenizer = tokenizer;
+  s->waiting = (gw_task_queue){.max_len = MAX_WAITING, .max_bytes = MAX_WAITING_BYTES};
   pthread_mutex_init(&s->lock, NULL);
   pthread_cond_init(&s->work, NULL);
   s->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  pthread_mutex_lock(&s->lock); /* they look at the number of them */
   for (; s->fd >= 0 && s->num_threads < threads && s->num_threads < MAX_THREADS; s->num_threads++)
     if (pthread_create(&s->threads[s->num_threads], NULL, thread_main, s)) break;
+  pthread_mutex_unlock(&s->lock);
   if (s->num_threads) {
     *out = s;
     return TRI_OK;
@@ -124,8 +111,8 @@ void gw_tasks_close(gw_tasks *s) {
   pthread_cond_broadcast(&s->work);
   pthread_mutex_unlock(&s->lock);
   for (unsigned i = 0; i < s->num_threads; i++) pthread_join(s->threads[i], NULL);
-  for (gw_task *t; (t = take(&s->waiting));) t->free(t);
-  for (gw_task *t; (t = take(&s->ended));) t->free(t);
+  for (gw_task *t; (t = gw_task_queue_take(&s->waiting, false));) t->free(t);
+  for (gw_task *t; (t = gw_task_queue_take(&s->ended, false));) t->free(t);
   if (s->fd >= 0) close(s->fd);
   pthread_cond_destroy(&s->work);
   pthread_mutex_destroy(&s->lock);
@@ -137,8 +124,10 @@ int gw_tasks_fd(const gw_tasks *s) { return s->fd; }
 static void finish(gw_task *t) {
   t->running = false;
   if (!t->x) return t->free(t);
-  t->x->g->counts.templates++;
-  t->x->g->counts.template_ns += t->took_ns;
+  if (!t->plain) {
+    t->x->g->counts.templates++;
+    t->x->g->counts.template_ns += t->took_ns;
+  }
   if (t->st == TRI_OK) return t->ready(t);
   gw_error e = gw_error_of_status(&t->err);
   gw_exchange_fail(t->x, &e);
@@ -149,31 +138,34 @@ void gw_tasks_take(gw_tasks *s) {
   pthread_mutex_lock(&s->lock);
   ssize_t ignored = read(s->fd, &count, sizeof count);
   (void)ignored;
-  queue ended = s->ended;
-  s->ended = (queue){0};
+  gw_task_queue ended = s->ended;
+  s->ended = (gw_task_queue){0};
   pthread_mutex_unlock(&s->lock);
-  for (gw_task *t; (t = take(&ended));) finish(t);
+  for (gw_task *t; (t = gw_task_queue_take(&ended, false));) finish(t);
 }
 
 static tri_status push(gw_tasks *s, gw_task *t) {
   pthread_mutex_lock(&s->lock);
-  bool full = s->waiting.len >= MAX_WAITING || s->waiting.bytes > MAX_WAITING_BYTES;
-  if (!full) put(&s->waiting, t);
-  t->running = !full;
+  t->running = gw_task_queue_up(&s->waiting, t);
+  bool full = !t->running;
   pthread_cond_signal(&s->work);
   pthread_mutex_unlock(&s->lock);
   return full ? TRI_AGAIN : TRI_OK;
 }
 
 void gw_task_start(gateway *g, http_conn *c, const gw_kind *kind, void *state, gw_task *t) {
-  const tri_buf *body = &http_conn_request(c)->body;
   t->max_model_len = g->max_model_len;
-  t->x = gw_exchange_make(g, c, kind, state, 1);
-  if (!t->x) return;
-  if (body->len && tri_buf_append(&t->body, body->data, body->len) != TRI_OK)
-    return gw_exchange_fail(t->x, &(gw_error){503, "no_memory", "", "out of memory"});
+  gw_exchange *x = gw_exchange_make(g, c, kind, state);
+  if (!x) return; /* the task is gone, too */
+  t->x = x;
+  snprintf(t->client, sizeof t->client, "%s", x->caller[0] ? x->caller : http_conn_peer(c));
+  http_conn_take_body(c, &t->body);
+  if (t->plain && t->body.len <= SHORT_BODY) {
+    run(t, NULL);
+    return finish(t);
+  }
   if (push(g->tasks, t) != TRI_OK)
-    gw_exchange_fail(t->x, &(gw_error){429, "no_capacity", "", "too many prompts wait to be rendered"});
+    gw_exchange_fail(x, &(gw_error){429, "no_capacity", "", "too many requests wait to be read, or for their prompts"});
 }
 
 void gw_task_leave(gw_task *t) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Work that takes long for the loop, such as rendering and tokenizing a chat: threads do it, and a bounded number
- * waits. */
+/* Work that takes long for the loop, such as rendering and tokenizing a chat, or reading a long body: threads do it.
+ * Clients take turns, by the names of their keys or else by their addresses, and a bounded number of requests waits. */
 #ifndef TRI_CLIENT_GATEWAY_TASKS_H
 #define TRI_CLIENT_GATEWAY_TASKS_H
 
@@ -15,8 +15,11 @@ typedef struct gw_task gw_task;
 /* A member of an exchange's state. The thread has the task, and all that run uses, until ready is called. */
 struct gw_task {
   gw_task *next;
-  gw_exchange *x;   /* that waits for it; NULL: none any more */
-  tri_buf body;     /* of the request, a copy */
+  gw_exchange *x; /* that waits for it; NULL: none any more */
+  tri_buf body;   /* of the request */
+  bool plain;     /* it needs no tokenizer, and is run at once where the body is short */
+  char client[GW_KEY_NAME];
+  uint64_t round;   /* when it has its turn */
   tri_status st;    /* of run */
   tri_error err;    /* of run */
   bool running;     /* or it waits for a thread */
@@ -30,7 +33,7 @@ struct gw_task {
   void (*free)(gw_task *t); /* the state that it belongs to */
 };
 
-/* threads may be 0 for a gateway without a tokenizer, which has no tasks. */
+/* Without a tokenizer (NULL) all tasks must be plain. */
 tri_status gw_tasks_open(const tri_tokenizer *tokenizer, unsigned threads, gw_tasks **out);
 void gw_tasks_close(gw_tasks *s);   /* NULL is fine; frees what has not ended */
 int gw_tasks_fd(const gw_tasks *s); /* readable when one has ended */

@@ -20,6 +20,7 @@ typedef struct tokenize {
   gw_prompt ids;
   char *text;
   size_t len;
+  cmd_buf out;
 } tokenize;
 
 #define T(m) .offset = offsetof(tokenize, m)
@@ -45,35 +46,13 @@ static void free_tokenize(gw_task *task) {
   tri_buf_free(&t->task.body);
   tri_free(t->ids.ids);
   tri_free(t->text);
+  cmd_buf_free(&t->out);
   tri_free(t);
 }
 
 static void leave(gw_exchange *x) { gw_task_leave(x->state); }
 
 /* ---- ids of a text, or of messages ---- */
-
-static tri_status run_tokenize(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *err) {
-  tokenize *t = (tokenize *)task;
-  size_t len = 0;
-  t->chat.add_generation_prompt = true;
-  TRI_CHECK(gw_parse_body(&task->body, &t->doc, err));
-  TRI_CHECK(gw_fields_read(tokenize_tables, tri_json_root(t->doc), t, &t->ignored, err));
-  const char *text = tri_json_as_str(t->prompt, &len);
-  bool special = t->prompt != NULL;
-  if (t->add_special && !tri_json_as_bool(t->add_special, &special))
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "add_special_tokens", "add_special_tokens must be true or false");
-  if (t->prompt && t->chat.messages)
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "messages",
-                    "there are a prompt and messages: only one can be tokenized");
-  if (t->prompt && !text) return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "prompt must be a text");
-  if (!t->prompt) TRI_CHECK(gw_chat_fields_check(&t->chat, err));
-  if (!t->prompt && !t->model->template)
-    return tri_fail(err, TRI_UNSUPPORTED, "messages", "the model has no chat template");
-  gw_prompt_options o = gw_chat_prompt(&t->chat, 0);
-  o.add_special = special;
-  return text ? gw_model_encode(t->model, scratch, text, len, &o, &t->ids, err)
-              : gw_model_prompt(t->model, scratch, &o, &t->ids, err);
-}
 
 static void write_ids(cmd_buf *b, const tokenize *t) {
   cmd_json_open(b, "tokens", '[');
@@ -97,24 +76,48 @@ static void write_strings(cmd_buf *b, const tokenize *t) {
   cmd_buf_add(b, "]", 1);
 }
 
-static void respond(tokenize *t, cmd_buf *b) {
-  char ignored[256];
-  gw_exchange *x = t->task.x;
-  gw_ignored_fields(&t->ignored, ignored);
-  gw_respond_json(x->conn, b, ignored);
-  gw_exchange_close(x);
+static void write_tokenized(tokenize *t) {
+  cmd_json_open(&t->out, NULL, '{');
+  cmd_json_uint(&t->out, "count", t->ids.num);
+  cmd_json_uint(&t->out, "max_model_len", t->task.max_model_len);
+  write_ids(&t->out, t);
+  write_strings(&t->out, t);
+  cmd_buf_add(&t->out, "}", 1);
 }
 
-static void ready_tokenize(gw_task *task) {
+static tri_status run_tokenize(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *err) {
   tokenize *t = (tokenize *)task;
-  cmd_buf b = {0};
-  cmd_json_open(&b, NULL, '{');
-  cmd_json_uint(&b, "count", t->ids.num);
-  cmd_json_uint(&b, "max_model_len", task->max_model_len);
-  write_ids(&b, t);
-  write_strings(&b, t);
-  cmd_buf_add(&b, "}", 1);
-  respond(t, &b);
+  size_t len = 0;
+  t->chat.add_generation_prompt = true;
+  TRI_CHECK(gw_parse_body(&task->body, &t->doc, err));
+  TRI_CHECK(gw_fields_read(tokenize_tables, tri_json_root(t->doc), t, &t->ignored, err));
+  const char *text = tri_json_as_str(t->prompt, &len);
+  bool special = t->prompt != NULL;
+  if (t->add_special && !tri_json_as_bool(t->add_special, &special))
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "add_special_tokens", "add_special_tokens must be true or false");
+  if (t->prompt && t->chat.messages)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "messages",
+                    "there are a prompt and messages: only one can be tokenized");
+  if (t->prompt && !text) return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "prompt must be a text");
+  if (!t->prompt) TRI_CHECK(gw_chat_fields_check(&t->chat, err));
+  if (!t->prompt && !t->model->template)
+    return tri_fail(err, TRI_UNSUPPORTED, "messages", "the model has no chat template");
+  gw_prompt_options o = gw_chat_prompt(&t->chat, 0);
+  o.add_special = special;
+  TRI_CHECK(text ? gw_model_encode(t->model, scratch, text, len, &o, &t->ids, err)
+                 : gw_model_prompt(t->model, scratch, &o, &t->ids, err));
+  write_tokenized(t);
+  return TRI_OK;
+}
+
+/* The thread has written it, as it may be long. */
+static void ready(gw_task *task) {
+  tokenize *t = (tokenize *)task;
+  char ignored[256];
+  gw_exchange *x = task->x;
+  gw_ignored_fields(&t->ignored, ignored);
+  gw_respond_json(x->conn, &t->out, ignored);
+  gw_exchange_close(x);
 }
 
 /* ---- the text of ids ---- */
@@ -129,20 +132,14 @@ static tri_status run_detokenize(gw_task *task, tri_tokenizer_scratch *scratch, 
   TRI_CHECK(gw_read_ids(&field, t->tokens, &t->ids.ids, &t->ids.num, err));
   tri_status st = tri_tokenizer_decode(t->model->tokenizer, t->ids.ids, t->ids.num, false, &t->text, &t->len);
   if (st == TRI_OUT_OF_RANGE) return tri_fail(err, st, "tokens", "tokens has an id that no token has");
-  return st == TRI_OK ? st : tri_fail(err, st, "", "out of memory");
+  if (st != TRI_OK) return tri_fail(err, st, "", "out of memory");
+  cmd_json_open(&t->out, NULL, '{');
+  cmd_json_text(&t->out, "prompt", t->text, t->len);
+  cmd_buf_add(&t->out, "}", 1);
+  return TRI_OK;
 }
 
-static void ready_detokenize(gw_task *task) {
-  tokenize *t = (tokenize *)task;
-  cmd_buf b = {0};
-  cmd_json_open(&b, NULL, '{');
-  cmd_json_text(&b, "prompt", t->text, t->len);
-  cmd_buf_add(&b, "}", 1);
-  respond(t, &b);
-}
-
-static void start(gateway *g, http_conn *c, tri_status (*run)(gw_task *, tri_tokenizer_scratch *, tri_error *),
-                  void (*ready)(gw_task *)) {
+static void start(gateway *g, http_conn *c, tri_status (*run)(gw_task *, tri_tokenizer_scratch *, tri_error *)) {
   static const gw_kind kind = {NULL, leave, NULL}; /* without jobs there are no events */
   if (gw_chat_refuse(g, c, false)) return;
   tokenize *t = tri_calloc(1, sizeof *t);
@@ -155,6 +152,6 @@ static void start(gateway *g, http_conn *c, tri_status (*run)(gw_task *, tri_tok
   gw_task_start(g, c, &kind, t, &t->task);
 }
 
-void gw_tokenize(gateway *g, http_conn *c) { start(g, c, run_tokenize, ready_tokenize); }
+void gw_tokenize(gateway *g, http_conn *c) { start(g, c, run_tokenize); }
 
-void gw_detokenize(gateway *g, http_conn *c) { start(g, c, run_detokenize, ready_detokenize); }
+void gw_detokenize(gateway *g, http_conn *c) { start(g, c, run_detokenize); }

@@ -15,9 +15,8 @@
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
 
-/* Silence after which a gateway stands still: its loop shows a pulse five times a second, but may wait for the
- * coordinator as long as a connection takes. In front of the first it reads the model's folder, however slow the disk
- * is. One that is to end is given less. */
+/* Silence after which a gateway stands still: its loop shows a pulse five times a second, whatever clients send. In
+ * front of the first it reads the model's folder, however slow the disk is. One that is to end is given less. */
 enum { HALF_SECOND_MS = 500, FIRST_SILENCE_MS = 60000, SILENCE_MS = 8000, LAST_SILENCE_MS = 3000, OWN_PAUSE_MS = 1000 };
 /* A gateway whose supervisor was killed just now has its port for a moment more. */
 enum { FREED_MS = 1000, LOOK_AGAIN_MS = 50 };

@@ -5,13 +5,11 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +17,7 @@
 #include "comm/wire/endpoint.h"
 #include "runtime/base/version.h"
 #include "runtime/base/wait.h"
+#include "tests/unit/fake_kit.h"
 
 Suite *suite_client(void);
 
@@ -125,34 +124,13 @@ END_TEST
 
 /* ---- with a coordinator ---- */
 
-extern char **environ;
-
+static const char at[] = "ipc://" TRI_TEST_SCRATCH "/client.sock";
 static pid_t coordinator = -1;
 static const char *step_us = "0";
 static trireme *c;
 
-static void start_coordinator(void) {
-  int out[2];
-  char line[256];
-  posix_spawn_file_actions_t actions;
-  char *argv[] = {TRI_FAKE_COORDINATOR, "--endpoint",    "ipc://" TRI_TEST_SCRATCH "/client.sock",
-                  "--step-us",          (char *)step_us, NULL};
-  unlink(TRI_TEST_SCRATCH "/client.sock");
-  ck_assert(!pipe(out));
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-  posix_spawn_file_actions_addclose(&actions, out[0]);
-  ck_assert_int_eq(posix_spawn(&coordinator, argv[0], &actions, NULL, argv, environ), 0);
-  posix_spawn_file_actions_destroy(&actions);
-  close(out[1]);
-  ck_assert_int_gt(read(out[0], line, sizeof line), 0); /* its endpoint: it listens */
-  close(out[0]);
-}
-
-static void stop_coordinator(int signal) {
-  kill(coordinator, signal);
-  waitpid(coordinator, NULL, 0);
-}
+static void start_coordinator(void) { coordinator = fake_start(at, step_us); }
+static void stop_coordinator(int signal) { fake_stop(coordinator, signal); }
 
 static trireme *connect_for(const char *endpoint, int reconnect_ms) {
   trireme *made = NULL;

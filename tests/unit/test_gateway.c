@@ -401,11 +401,34 @@ START_TEST(hints) {
 }
 END_TEST
 
+/* What a document is made of is counted before it is read; what stands in texts is no part of it. */
+START_TEST(parts_of_a_body) {
+  static const char *const pieces[] = {"{},", "[],", "{\"a\":0},", "\"{[:\\\"{[:\","};
+  static const int parts[] = {1, 1, 2, 0};
+  for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
+    for (int beyond = 0; beyond < 2; beyond++) {
+      cmd_buf text = {0};
+      tri_json_doc *doc = NULL;
+      tri_error err = {0};
+      int left = GW_MAX_PARTS - 3 + beyond, n = parts[i] ? left / parts[i] + (left % parts[i] && beyond) : GW_MAX_PARTS;
+      cmd_buf_printf(&text, "{\"prompt\":[");
+      for (int k = 0; k < n; k++) cmd_buf_printf(&text, "%s", pieces[i]);
+      cmd_buf_printf(&text, "0]}");
+      tri_buf body = {.data = text.data, .len = text.len};
+      tri_status st = gw_parse_body(&body, &doc, &err);
+      ck_assert_msg(st == (parts[i] && beyond ? TRI_TOO_LARGE : TRI_OK), "%s: %s", pieces[i], err.message);
+      if (st == TRI_OK) tri_json_free(doc);
+      cmd_buf_free(&text);
+    }
+}
+END_TEST
+
 Suite *suite_gateway(void) {
   Suite *s = suite_create("gateway");
   TCase *c = tcase_create("parts");
   tcase_add_test(c, keys);
   tcase_add_test(c, origins);
+  tcase_add_test(c, parts_of_a_body);
   tcase_add_test(c, accepted);
   tcase_add_test(c, refused);
   tcase_add_test(c, two_names);

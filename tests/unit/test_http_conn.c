@@ -25,12 +25,15 @@ typedef struct world {
   http_conn *later;   /* a stream that ends some ticks later, when all before it is written */
   int ticks;
   atomic_int closed, slow;
+  int long_requests, ticks_before, ticks_between; /* of the last, and since the first of them */
+  atomic_int all_ticks;
   int stop_fd;
 } world;
 
 static void on_head(void *ctx, http_conn *c) {
   (void)ctx;
   http_str path = http_parser_path(http_conn_request(c));
+  if (http_parser_field(http_conn_request(c), "authorization").len) http_conn_trust(c);
   if (path.len == 7 && !memcmp(path.s, "/refuse", 7)) http_respond(c, 401, "text/plain", NULL, "no", 2);
 }
 
@@ -40,6 +43,13 @@ static void on_request(void *ctx, http_conn *c) {
   http_str path = http_parser_path(p);
   if (path.s[1] == 'e') http_respond(c, 200, "text/plain", "X-Y: z\r\n", p->body.data, p->body.len);
   if (path.s[1] == 'p') http_respond(c, 200, "text/plain", NULL, path.s, path.len);
+  if (path.s[1] == 'w') { /* it takes a while */
+    int now = atomic_load(&w->all_ticks);
+    if (!w->long_requests++) w->ticks_before = now;
+    w->ticks_between = now - w->ticks_before;
+    usleep(10000);
+    http_respond(c, 200, "text/plain", NULL, "w", 1);
+  }
   if (path.s[1] == 'f') {
     http_stream_begin(c, NULL);
     w->streams = c;
@@ -75,6 +85,7 @@ static size_t on_error(void *ctx, int status, const char *why, char *out, size_t
 static void on_tick(void *ctx) {
   static const char flood[FLOOD_BYTES];
   world *w = ctx;
+  atomic_fetch_add(&w->all_ticks, 1);
   if (w->later && ++w->ticks == 20) ck_assert(http_stream_event(w->later, "one", 3));
   if (w->later && w->ticks == 40) {
     http_stream_end(w->later);
@@ -85,10 +96,15 @@ static void on_tick(void *ctx) {
   atomic_fetch_add(&w->slow, 1);
 }
 
+/* 1: to drain; more: to stand still for so many ms. */
 static void on_stop(void *ctx) {
   world *w = ctx;
   uint64_t value;
-  if (read(w->stop_fd, &value, sizeof value) == sizeof value && value == 1) http_server_drain(w->server);
+  if (read(w->stop_fd, &value, sizeof value) != sizeof value) return;
+  if (value == 1)
+    http_server_drain(w->server);
+  else
+    usleep((useconds_t)value * 1000);
 }
 
 static void *run(void *arg) {
@@ -97,11 +113,12 @@ static void *run(void *arg) {
   return NULL;
 }
 
-static void start(world *w, int idle_ms) {
+static void start_with(world *w, int idle_ms, unsigned connections, size_t bodies) {
   http_config config = {.address = "127.0.0.1",
                         .max_body = 100000,
                         .max_pending = 1 << 20,
-                        .max_connections = 3,
+                        .max_bodies = bodies,
+                        .max_connections = connections,
                         .head_ms = 200,
                         .body_ms = 200,
                         .idle_ms = idle_ms,
@@ -114,6 +131,8 @@ static void start(world *w, int idle_ms) {
   ck_assert_int_eq(http_server_every(w->server, 1, on_tick), TRI_OK);
   ck_assert_int_eq(pthread_create(&w->thread, NULL, run, w), 0);
 }
+
+static void start(world *w, int idle_ms) { start_with(w, idle_ms, 3, 0); }
 
 static void drain(world *w) {
   uint64_t value = 1;
@@ -280,9 +299,6 @@ START_TEST(times) {
   int silent = dial(&w), head = dial(&w), body = dial(&w);
   say(head, "GET / HT");
   say(body, "POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab");
-  int beyond = dial(&w);
-  hear(beyond, NULL, text, sizeof text);
-  ck_assert_msg(!strncmp(text, "HTTP/1.1 503 ", 13), "%s", text);
   ck_assert_int_eq(hear(silent, NULL, text, sizeof text), 0);
   hear(head, NULL, text, sizeof text);
   ck_assert_msg(!strncmp(text, "HTTP/1.1 408 ", 13), "%s", text);
@@ -291,7 +307,102 @@ START_TEST(times) {
   close(silent);
   close(head);
   close(body);
-  close(beyond);
+  finish(&w);
+}
+END_TEST
+
+/* One that waits for a request makes room for a new one, the oldest that nobody trusts first; one whose request is
+ * under way does not. */
+START_TEST(room_for_new_ones) {
+  static world w; /* its thread goes on where a test fails */
+  char text[4096];
+  start(&w, 5000);
+  int trusted = dial(&w);
+  say(trusted, "GET /p HTTP/1.1\r\nHost: a\r\nAuthorization: x\r\n\r\n");
+  hear(trusted, "\r\n\r\n/p", text, sizeof text);
+  int silent = dial(&w), half = dial(&w);
+  say(half, "GET /p HT");
+  usleep(20000);
+  int first = dial(&w);
+  ck_assert_int_le(hear(silent, NULL, text, sizeof text), 0);
+  say(first, "GET /never HTTP/1.1\r\nHost: a\r\n\r\n");
+  usleep(20000);
+  int second = dial(&w);
+  ck_assert_int_le(hear(half, NULL, text, sizeof text), 0); /* younger than the trusted one */
+  say(second, "GET /never HTTP/1.1\r\nHost: a\r\n\r\n");
+  usleep(20000);
+  int third = dial(&w);
+  ck_assert_int_le(hear(trusted, NULL, text, sizeof text), 0);
+  say(third, "GET /never HTTP/1.1\r\nHost: a\r\n\r\n");
+  usleep(20000);
+  int beyond = dial(&w);
+  hear(beyond, NULL, text, sizeof text);
+  ck_assert_msg(!strncmp(text, "HTTP/1.1 503 ", 13), "%s", text);
+  int all[] = {trusted, silent, half, first, second, third, beyond};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) close(all[i]);
+  finish(&w);
+}
+END_TEST
+
+/* Of large bodies a client has as many bytes here as are free at most; small ones are always taken. */
+START_TEST(bodies_have_a_limit) {
+  enum { LARGE = 90000, MOST = 4 * LARGE };
+  static world w; /* its thread goes on where a test fails */
+  static char body[LARGE], answer[LARGE + 4096];
+  char text[4096];
+  int all[8], cut = 0, num = sizeof all / sizeof *all;
+  start_with(&w, 5000, 20, MOST);
+  memset(body, 'x', sizeof body);
+  for (int i = 0; i < num; i++) {
+    all[i] = dial(&w);
+    say(all[i], "POST /e HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 90001\r\n\r\n");
+    ssize_t sent = send(all[i], body, sizeof body, MSG_NOSIGNAL);
+    ck_assert(sent == (ssize_t)sizeof body || sent < 0);
+    usleep(20000);
+  }
+  int small = dial(&w);
+  say(small, "POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\ny");
+  hear(small, "\r\n\r\ny", text, sizeof text);
+  for (int i = 0; i < num; i++) {
+    send(all[i], "x", 1, MSG_NOSIGNAL);
+    ssize_t n = hear(all[i], NULL, answer, sizeof answer);
+    bool refused = n > 0 && !strncmp(answer, "HTTP/1.1 503 ", 13);
+    ck_assert_msg(i >= 2 || !strncmp(answer, "HTTP/1.1 200 ", 13), "%d: %.100s", i, answer);
+    cut += refused;
+    close(all[i]);
+  }
+  ck_assert_int_eq(cut, num - 2);
+  int again = dial(&w); /* what was refused is free again */
+  say(again, "POST /e HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 90000\r\n\r\n");
+  ck_assert_int_eq(send(again, body, sizeof body, MSG_NOSIGNAL), sizeof body);
+  hear(again, NULL, answer, sizeof answer);
+  ck_assert_msg(!strncmp(answer, "HTTP/1.1 200 ", 13), "%.100s", answer);
+  close(again);
+  close(small);
+  finish(&w);
+}
+END_TEST
+
+/* However many requests have come at once: what is due by time does not wait for all of them. */
+START_TEST(timers_go_on) {
+  enum { NUM = 40 };
+  static world w; /* its thread goes on where a test fails */
+  char text[4096];
+  int all[NUM];
+  uint64_t still = 300;
+  start_with(&w, 5000, NUM, 0);
+  for (int i = 0; i < NUM; i++) {
+    all[i] = dial(&w);
+    say(all[i], "GET /p HTTP/1.1\r\nHost: a\r\n\r\n");
+    hear(all[i], "\r\n\r\n/p", text, sizeof text);
+  }
+  ck_assert_int_eq(write(w.stop_fd, &still, sizeof still), sizeof still);
+  usleep(50000);
+  for (int i = 0; i < NUM; i++) say(all[i], "GET /w HTTP/1.1\r\nHost: a\r\n\r\n");
+  for (int i = 0; i < NUM; i++) hear(all[i], "\r\n\r\nw", text, sizeof text);
+  ck_assert_int_eq(w.long_requests, NUM);
+  ck_assert_int_ge(w.ticks_between, 2);
+  for (int i = 0; i < NUM; i++) close(all[i]);
   finish(&w);
 }
 END_TEST
@@ -327,6 +438,9 @@ Suite *suite_http_conn(void) {
   tcase_add_test(c, hang_up);
   tcase_add_test(c, slow_reader);
   tcase_add_test(c, times);
+  tcase_add_test(c, room_for_new_ones);
+  tcase_add_test(c, bodies_have_a_limit);
+  tcase_add_test(c, timers_go_on);
   tcase_add_test(c, drains);
   suite_add_tcase(s, c);
   return s;

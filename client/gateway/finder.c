@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/gateway/finder.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "runtime/base/mem.h"
+
+struct gw_finder {
+  trireme_config config;
+  pthread_t thread;
+  int fd;
+  trireme_result result;
+  gw_found found;
+};
+
+bool gw_found_read(const trireme_event *e, gw_found *out) {
+  if (e->kind != TRIREME_EVENT_MODELS || !e->models.num) return false;
+  snprintf(out->name, sizeof out->name, "%s", e->models.names[0]);
+  out->max_model_len = e->models.max_model_len;
+  out->tokenizer = e->models.tokenizer;
+  return true;
+}
+
+trireme_result gw_find(const trireme_config *config, gw_found *out, trireme_error *error) {
+  trireme *c = NULL;
+  trireme_event e = {0};
+  uint64_t id;
+  *out = (gw_found){0};
+  trireme_result r = trireme_connect(config, &c, error);
+  if (!r) r = trireme_ask_models(c, &id, error);
+  if (!r) r = trireme_next(c, config->connect_timeout_ms, &e, error); /* events of nothing else can come yet */
+  if (!r && !gw_found_read(&e, out)) r = TRIREME_PROTOCOL;
+  if (!r && trireme_fd(c) < 0) r = TRIREME_FAILED;
+  if (r)
+    trireme_close(c);
+  else
+    out->client = c;
+  return r;
+}
+
+static void *thread_main(void *arg) {
+  gw_finder *f = arg;
+  uint64_t one = 1;
+  trireme_error error = {0};
+  f->result = gw_find(&f->config, &f->found, &error);
+  ssize_t ignored = write(f->fd, &one, sizeof one);
+  (void)ignored;
+  return NULL;
+}
+
+tri_status gw_finder_start(const trireme_config *config, gw_finder **out) {
+  gw_finder *f = tri_calloc(1, sizeof *f);
+  if (!f) return TRI_NO_MEMORY;
+  f->config = *config;
+  f->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (f->fd < 0 || pthread_create(&f->thread, NULL, thread_main, f)) {
+    if (f->fd >= 0) close(f->fd);
+    tri_free(f);
+    return TRI_NO_MEMORY;
+  }
+  *out = f;
+  return TRI_OK;
+}
+
+int gw_finder_fd(const gw_finder *f) { return f->fd; }
+
+trireme_result gw_finder_take(gw_finder *f, gw_found *out) {
+  pthread_join(f->thread, NULL);
+  trireme_result r = f->result;
+  *out = f->found;
+  close(f->fd);
+  tri_free(f);
+  return r;
+}
+
+void gw_finder_stop(gw_finder *f) {
+  gw_found found = {0};
+  if (f && !gw_finder_take(f, &found)) trireme_close(found.client);
+}

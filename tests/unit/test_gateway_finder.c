@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The gateway looks for a coordinator: its loop goes on meanwhile. */
+#include <check.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/gateway/finder.h"
+#include "tests/unit/fake_kit.h"
+
+Suite *suite_gateway_finder(void);
+
+static const char endpoint[] = "ipc://" TRI_TEST_SCRATCH "/finder.sock";
+
+static trireme_config config_for(int timeout_ms) {
+  trireme_config config;
+  trireme_config_init(&config);
+  config.endpoint = endpoint;
+  config.connect_timeout_ms = timeout_ms;
+  return config;
+}
+
+static bool has_ended(const gw_finder *f, int ms) {
+  struct pollfd p = {.fd = gw_finder_fd(f), .events = POLLIN};
+  return poll(&p, 1, ms) == 1;
+}
+
+/* The call is back while nobody is there, and later tells so. */
+START_TEST(nobody_is_there) {
+  trireme_config config = config_for(300);
+  gw_finder *f = NULL;
+  gw_found found = {0};
+  unlink(endpoint + sizeof "ipc://" - 1);
+  ck_assert_int_eq(gw_finder_start(&config, &f), TRI_OK);
+  ck_assert(!has_ended(f, 0));
+  ck_assert(has_ended(f, 10000));
+  ck_assert_int_ne(gw_finder_take(f, &found), TRIREME_OK);
+  ck_assert_ptr_null(found.client);
+  ck_assert_int_eq(gw_finder_start(&config, &f), TRI_OK);
+  gw_finder_stop(f); /* in the middle */
+  gw_finder_stop(NULL);
+}
+END_TEST
+
+/* What a thread has found is used by another one. */
+START_TEST(somebody_is) {
+  pid_t coordinator = fake_start(endpoint, "0");
+  trireme_config config = config_for(5000);
+  gw_finder *f = NULL;
+  gw_found found = {0};
+  trireme_event e;
+  uint64_t id;
+  ck_assert_int_eq(gw_finder_start(&config, &f), TRI_OK);
+  ck_assert(has_ended(f, 10000));
+  ck_assert_int_eq(gw_finder_take(f, &found), TRIREME_OK);
+  ck_assert_str_eq(found.name, "fake");
+  ck_assert_uint_eq(found.max_model_len, 2048);
+  ck_assert_int_eq(trireme_ask_status(found.client, &id, NULL), TRIREME_OK);
+  ck_assert_int_eq(trireme_next(found.client, 5000, &e, NULL), TRIREME_OK);
+  ck_assert(e.kind == TRIREME_EVENT_STATUS && e.id == id);
+  trireme_close(found.client);
+  ck_assert_int_eq(gw_finder_start(&config, &f), TRI_OK);
+  ck_assert(has_ended(f, 10000));
+  gw_finder_stop(f); /* with a connection that nobody has taken */
+  fake_stop(coordinator, SIGTERM);
+}
+END_TEST
+
+Suite *suite_gateway_finder(void) {
+  Suite *s = suite_create("gateway_finder");
+  TCase *t = tcase_create("gateway_finder");
+  tcase_add_test(t, nobody_is_there);
+  tcase_add_test(t, somebody_is);
+  suite_add_tcase(s, t);
+  return s;
+}
