@@ -6,7 +6,7 @@
 enum {
   JOBS_AT_ONCE = 64,      /* each is looked for among all */
   AT_ONCE = 1 << 20,      /* bytes of one round, but for what a single job has more */
-  MOST_OF_ONE = 8 << 20,  /* a larger job is left where it is: this much is always in a segment and the spare */
+  MOST_OF_ONE = 8 << 20,  /* of a job for which there is always room in a segment and the spare */
   TOKENS_AT_ONCE = 512,   /* of one message within the record */
   TOKEN_BYTES = 32,       /* of a token in it, about, */
   ALTERNATIVE_BYTES = 10, /* and of an alternative's number and log probability */
@@ -103,7 +103,7 @@ void record_answered(tri_core *c, job *j, uint64_t weights_hash) {
 
 static uint64_t place_of(const job *j) { return j->moved ? j->moved : j->record; }
 
-/* Returns the job whose record is the oldest that is needed; NULL where nothing can be done about that one. */
+/* Returns the job whose record is the oldest that is needed; NULL where nothing can be done about that one now. */
 static job *oldest(const tri_core *c) {
   job *found = NULL;
   for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links))
@@ -111,14 +111,21 @@ static job *oldest(const tri_core *c) {
   for (const job *j = TAILQ_FIRST(&c->ended); j && found; j = TAILQ_NEXT(j, links))
     if (j->record && !j->over && j->record < place_of(found)) found = NULL; /* for its minute */
   bool may = found && !found->moved && found->record <= c->durable && found->state >= JOB_QUEUED;
-  return may && bytes_of(found) <= MOST_OF_ONE ? found : NULL;
+  return may ? found : NULL;
 }
 
-void tri_core_compact(tri_core *c, int64_t now, uint64_t before) {
+size_t tri_core_compact_room(const tri_core *c, uint64_t before) {
+  const job *j = oldest(c);
+  size_t bytes = j && j->record < before ? bytes_of(j) : 0;
+  return bytes > MOST_OF_ONE ? bytes + bytes / 2 : 0;
+}
+
+void tri_core_compact(tri_core *c, int64_t now, uint64_t before, size_t room) {
   size_t bytes = 0;
   for (int i = 0; i < JOBS_AT_ONCE && bytes < AT_ONCE; i++) {
     job *j = oldest(c);
-    if (!j || j->record >= before) return;
+    if (!j || j->record >= before || bytes_of(j) > (room ? room : MOST_OF_ONE)) return;
+    room = 0; /* it is the first one's */
     record_whole(c, now, j);
     bytes += bytes_of(j);
   }

@@ -134,8 +134,11 @@ void tri_core_restored(tri_core *c, int64_t now);
 /* The same of a record that has all of a job: false where the job is to be made from its parts, as what was in front of
  * it is not there. */
 bool tri_core_restore_whole(tri_core *c, uint64_t job, uint64_t number);
-/* Records jobs anew whose first record has a number before this, oldest first and some of them in one call. */
-void tri_core_compact(tri_core *c, int64_t now, uint64_t before);
+/* Records jobs anew whose first record has a number before this, oldest first and some of them in one call. room: bytes
+ * that there are for the first one, 0: as many as there always are. */
+void tri_core_compact(tri_core *c, int64_t now, uint64_t before, size_t room);
+/* Returns how much room the first one needs that has more than there always is; 0: there is none such. */
+size_t tri_core_compact_room(const tri_core *c, uint64_t before);
 /* Says that the coordinator stood still itself until now, as one that was stopped or whose disk did: ranks have
  * reported what has not been read, and the watchdog judges nobody for the time from one report to the next. */
 void tri_core_stood_still(tri_core *c, int64_t now);

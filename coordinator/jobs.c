@@ -208,7 +208,7 @@ void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32
     job_fail(c, now, j, &err);
     return;
   }
-  c->prompt_tokens += count;
+  if (!c->restoring) c->prompt_tokens += count;
   if (j->state == JOB_TOKENIZING) c->num_tokenizing--;
   queue_push(c, now, j);
   if (answer_find(c, now, j)) return;
@@ -320,7 +320,7 @@ void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err) {
   for (int64_t i = 0; i < j->sampling.n; i++) choice_end(j, &j->choices[i], TRI_FINISH_ERROR);
   if ((j->error = tri_malloc(1, sizeof *err))) *j->error = *err; /* without memory the reason stays unsaid */
   record_ended(c, j);
-  admission_count(c, err);
+  if (!c->restoring) admission_count(c, err);
   if (c->draining && (err->status == TRI_PEER_LOST || err->status == TRI_COORDINATOR_LOST)) c->lost++;
   end_job(c, now, j);
 }
@@ -337,15 +337,21 @@ void job_refused(tri_core *c, int64_t now, uint32_t index, const tri_group_msg *
   job_fail(c, now, j, &err);
 }
 
-void job_finish(tri_core *c, int64_t now, job *j) {
-  if (j->state == JOB_ENDED) return;
+static void count_end(tri_core *c, int64_t now, const job *j) {
   tri_finish worst = j->choices[0].reason;
   uint64_t *count = &c->done_abort;
   if (worst == TRI_FINISH_STOP) count = &c->done_stop;
   if (worst == TRI_FINISH_LENGTH) count = &c->done_length;
   ++*count;
-  answer_keep(c, j);
   tri_histogram_add(&c->e2e, (double)(now - j->submitted_ns) / 1e9);
+}
+
+void job_finish(tri_core *c, int64_t now, job *j) {
+  if (j->state == JOB_ENDED) return;
+  if (!c->restoring) {
+    count_end(c, now, j);
+    answer_keep(c, j); /* what a journal has belongs to a group that is not known yet */
+  }
   end_job(c, now, j);
 }
 
@@ -378,17 +384,21 @@ void job_begun(job *j, int64_t now, uint64_t waited_ns) {
 
 int64_t job_queue_ns(const job *j) { return (j->begun_ns ? j->begun_ns : j->ended_ns) - j->submitted_ns; }
 
+/* Tokens of an earlier start have the times of then, and are counted as they were: there. */
 static void note_times(tri_core *c, int64_t now, job *j) {
-  if (!j->first_token_ns) {
+  bool first = !j->first_token_ns;
+  int64_t before = j->last_token_ns;
+  j->last_token_ns = now;
+  if (first) {
     j->first_token_ns = now;
     queue_begun(c, j);
     if (!j->begun_ns) job_begun(j, now, 0);
-    tri_histogram_add(&c->ttft, (double)(now - j->submitted_ns) / 1e9);
-    tri_histogram_add(&c->queue_time, (double)job_queue_ns(j) / 1e9);
-  } else {
-    tri_histogram_add(&c->itl, (double)(now - j->last_token_ns) / 1e9);
   }
-  j->last_token_ns = now;
+  if (c->restoring) return;
+  if (!first) tri_histogram_add(&c->itl, (double)(now - before) / 1e9);
+  if (!first) return;
+  tri_histogram_add(&c->ttft, (double)(now - j->submitted_ns) / 1e9);
+  tri_histogram_add(&c->queue_time, (double)job_queue_ns(j) / 1e9);
 }
 
 /* The token that came last is one that the client has. */
@@ -424,7 +434,7 @@ static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_group_t
   } else if (!none && !again) {
     pass_over(prompt ? &j->scored : ch);
     *drawn += !prompt;
-    if (!prompt) note_times(c, now, j);
+    if (!prompt) note_times(c, now - c->restored_age_ns, j);
   }
   return st;
 }
@@ -448,7 +458,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
     if (!j || j->state != JOB_ASSIGNED || j->group != index || j->epoch != tokens->epoch ||
         t->choice >= (uint32_t)j->sampling.n)
       continue;
-    hear_news(j, now, t);
+    hear_news(j, now - c->restored_age_ns, t);
     if (j->choices[t->choice].ended) continue;
     if (j->embed && !(t->flags & TRI_TOKEN_NONE)) continue; /* there are no tokens to draw */
     if (take_entry(c, now, j, t, &drawn) != TRI_OK) continue;
@@ -458,7 +468,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
     if (j->cut) tell_abort(c, j);
     job_finish(c, now, j);
   }
-  if (drawn) tri_histogram_add(&c->step_tokens, (double)drawn);
+  if (drawn && !c->restoring) tri_histogram_add(&c->step_tokens, (double)drawn);
 }
 
 static void give_up_waiting(tri_core *c, int64_t now, job *j) {

@@ -66,6 +66,9 @@ uint64_t tri_journal_segment_bytes(const tri_journal *j);
 uint64_t tri_journal_first_of_last(const tri_journal *j, size_t n);
 /* Returns true where no further segment could be allocated: what runs may end, and nothing new should begin. */
 bool tri_journal_is_full(const tri_journal *j);
+/* Makes room for a record of so many bytes in the next segment. TRI_NO_CAPACITY: the disk has none, and nothing has
+ * changed. */
+tri_status tri_journal_reserve(tri_journal *j, uint64_t bytes);
 /* Removes the segments whose records all lie before this number; with `number` behind the last record the segment in
  * use goes, too, and nothing is left of any payload. */
 tri_status tri_journal_forget(tri_journal *j, uint64_t number, tri_error *err);

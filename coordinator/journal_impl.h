@@ -41,6 +41,7 @@ struct tri_journal {
   uint64_t salt;                    /* of its records' sums: a client cannot write bytes that pass for a record */
   journal_segment *segments;        /* oldest first */
   size_t num_segments, cap_segments;
+  uint64_t spare_bytes;
   int spare_fd;        /* of "spare", open so that it can be begun without a free descriptor; -1: there is none */
   tri_buf pending;     /* records that are not written */
   size_t pending_done; /* bytes of them that are */

@@ -43,7 +43,20 @@ static tri_status allocate(const tri_journal *j, const char *name, uint64_t byte
 }
 
 void journal_make_spare(tri_journal *j) {
-  if (j->spare_fd < 0) allocate(j, SPARE, j->segment_bytes, &j->spare_fd, NULL);
+  if (j->spare_fd >= 0) return;
+  allocate(j, SPARE, j->segment_bytes, &j->spare_fd, NULL);
+  j->spare_bytes = j->segment_bytes;
+}
+
+tri_status tri_journal_reserve(tri_journal *j, uint64_t bytes) {
+  uint64_t size = JOURNAL_HEAD_BYTES + JOURNAL_RECORD_BYTES + journal_padded(bytes);
+  if (j->spare_fd >= 0 && j->spare_bytes >= size) return TRI_OK;
+  if (j->spare_fd >= 0) close(j->spare_fd);
+  j->spare_fd = -1;
+  tri_status st = allocate(j, SPARE, size, &j->spare_fd, NULL);
+  j->spare_bytes = size;
+  journal_make_spare(j); /* as it was, where there is no room for that one */
+  return st;
 }
 
 bool journal_write_at(int fd, const void *p, size_t n, uint64_t at) {
@@ -90,8 +103,9 @@ tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err)
   uint64_t first = j->written + 1, size = bytes > j->segment_bytes ? bytes : j->segment_bytes;
   journal_name(first, name);
   TRI_CHECK(leave_segment(j, err)); /* a segment that has a name says that those before it are whole */
-  bool spare = j->spare_fd >= 0 && size == j->segment_bytes;
+  bool spare = j->spare_fd >= 0 && size <= j->spare_bytes;
   int fd = j->spare_fd;
+  if (spare) size = j->spare_bytes;
   if (!spare) TRI_CHECK(allocate(j, name, size, &fd, err));
   tri_status st = write_head(j, fd, first, err);
   if (st == TRI_OK && spare && renameat(j->folder_fd, SPARE, j->folder_fd, name))

@@ -185,12 +185,19 @@ tri_status tri_keeper_take_sync(tri_keeper *k, tri_core *core, int64_t now, tri_
   return TRI_OK;
 }
 
+/* Makes room for a job that is larger than what is always there; false: there is none. */
+static bool make_room(tri_keeper *k, size_t bytes) {
+  return !bytes || (bytes <= TRI_JOURNAL_MOST_BYTES && tri_journal_reserve(k->journal, bytes) == TRI_OK);
+}
+
 /* With more than twice of what is needed, and some segments, jobs whose records are older than the last ones come to
  * the end. So what is written for that is less than what it frees. A disk without room is left to those that run. */
 static void compact(tri_keeper *k, tri_core *core, int64_t now) {
   uint64_t has = tri_journal_bytes(k->journal), few = FEW_SEGMENTS * tri_journal_segment_bytes(k->journal);
   if (has <= few || tri_journal_is_full(k->journal) || has - few <= 2 * tri_core_record_bytes(core)) return;
-  tri_core_compact(core, now, tri_journal_first_of_last(k->journal, FEW_SEGMENTS));
+  uint64_t before = tri_journal_first_of_last(k->journal, FEW_SEGMENTS);
+  size_t room = tri_core_compact_room(core, before);
+  if (make_room(k, room)) tri_core_compact(core, now, before, room);
 }
 
 tri_status tri_keeper_tidy(tri_keeper *k, tri_core *core, int64_t now, tri_error *err) {

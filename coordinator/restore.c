@@ -44,7 +44,7 @@ static void accept(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r
 /* Groups of this start may be fewer than those of the one before. */
 static uint32_t group_of(const tri_core *c, uint32_t group) { return group % c->cfg.num_groups; }
 
-static void assign(tri_core *c, int64_t now, job *j, const tri_record *r) {
+static void assign(tri_core *c, int64_t then, job *j, const tri_record *r) {
   if (j->state == JOB_ASSIGNED) { /* the group that it was assigned to before was lost */
     if (c->groups[j->group].jobs) c->groups[j->group].jobs--;
   } else if (j->state != JOB_QUEUED) {
@@ -55,7 +55,7 @@ static void assign(tri_core *c, int64_t now, job *j, const tri_record *r) {
   j->group = group_of(c, r->assigned.group);
   j->epoch = r->assigned.epoch;
   j->weights_hash = r->assigned.weights_hash;
-  j->assigned_ns = now;
+  j->assigned_ns = then;
   j->runs++;
   c->groups[j->group].jobs++;
 }
@@ -72,12 +72,13 @@ static void end(tri_core *c, int64_t now, job *j, const tri_record *r) {
 tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number) {
   job *j = r->op == TRI_RECORD_TOKENS ? NULL : job_find(c, r->job);
   c->restoring = true;
+  c->restored_age_ns = age_ns;
   switch (r->op) {
   case TRI_RECORD_ACCEPTED:
     if (!j) accept(c, now, age_ns, r, number);
     break;
   case TRI_RECORD_ASSIGNED:
-    if (j) assign(c, now, j, r);
+    if (j) assign(c, now - age_ns, j, r);
     break;
   case TRI_RECORD_DIED:
     if (j) j->deaths++;
@@ -99,12 +100,14 @@ void tri_core_restored(tri_core *c, int64_t now) {
   unsigned going_on = 0, ended = 0, of_other = 0;
   jobs_queue_all_again(c, now);
   c->restoring = false;
+  c->restored_age_ns = 0;
   jobs_end_poisoned(c, now);
   for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links)) going_on++;
   for (job *j = TAILQ_FIRST(&c->ended); j; j = TAILQ_NEXT(j, links)) {
     ended++;
     if (!j->of_other) continue;
     record_ended(c, j);
+    admission_count(c, &other_model);
     of_other++;
   }
   c->has_journal = true;

@@ -241,6 +241,7 @@ struct tri_core {
   bool ending;                   /* jobs end since the cluster does: the next start goes on with them */
   bool has_journal;              /* jobs outlive this coordinator */
   bool restoring;                /* jobs of an earlier coordinator are being made */
+  int64_t restored_age_ns;       /* how long ago what is being restored was; 0 outside */
   bool restore_failed;           /* there was no memory for one of them */
   bool full;                     /* there is no room for records: nothing new is taken */
   bool has_clogged;              /* a group is */

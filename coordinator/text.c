@@ -99,7 +99,7 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
   ch->ids[ch->num] = t->token;
   if (j->sampling.logprobs >= 0 && t->flags & TRI_TOKEN_LOGPROB) keep_logprobs(ch, ch->num, t);
   ch->num++;
-  c->generation_tokens++;
+  if (!c->restoring) c->generation_tokens++;
   bool stops = t->flags & TRI_TOKEN_STOP_ID;
   ch->stopped_by_id = stops && is_stop_id(&j->sampling, t->token);
   if (c->cfg.tokenizer && (!stops || j->sampling.include_stop)) TRI_CHECK(add_text_of(ch, ch->detok, t->token, &n));

@@ -106,7 +106,7 @@ void keeping_tick(sim *s) {
   if (!k->on || !s->core) return;
   k->lived_long |= world_clock(s) - s->lives.began_ns > 58 * SECOND;
   if (!k->failed && s->now / (100 * MS) % 7 == 3) /* far more often than by itself */
-    tri_core_compact(s->core, world_clock(s), UINT64_MAX);
+    tri_core_compact(s->core, world_clock(s), UINT64_MAX, 0);
   if (!k->failed && s->now / (100 * MS) % 10 == 0) tri_keeper_tidy(k->keeper, s->core, world_clock(s), NULL);
 }
 

@@ -142,7 +142,7 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
     w->floors_answers++;
     break;
   case TRI_REPLY_STATS:
-    if (w->stats) copy_str(w->stats, 8192, m->stats);
+    if (w->stats) copy_str(w->stats, STATS_BYTES, m->stats);
     break;
   case TRI_REPLY_EXPERTS:
     copy_str(w->experts, sizeof w->experts, m->experts);

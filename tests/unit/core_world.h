@@ -16,6 +16,7 @@
 enum { MAX_STREAMS = 256, MAX_CHOICES = 4, MAX_TOKENS = 256, MAX_TEXT = 4096, MAX_ASSIGNS = 64, MAX_PEERS = 8 };
 enum { MAX_GROUPS = 8, GROUP_RANKS = 16 }; /* that have keys */
 enum { MODEL_LEN = 128, SLOTS = 8, MAX_QUEUE = 40 };
+enum { STATS_BYTES = 16384 };
 #define SECOND 1000000000LL
 #define MS 1000000LL
 
@@ -77,7 +78,7 @@ struct world {
   int measures, floors_answers, counts, experts_answers;
   char experts[1024];         /* JSON */
   tri_cluster_status *status; /* where a status reply goes, or NULL */
-  char *stats;                /* [8192] where the text of a stats reply goes, or NULL */
+  char *stats;                /* [STATS_BYTES] where the text of a stats reply goes, or NULL */
   tri_cluster_floors floors;
   tri_peer lost_peer; /* of a rank: its connection has ended */
   bool welcome, refuse_tokenize, tokenize_now;

@@ -268,7 +268,7 @@ START_TEST(off_by_default) {
   tri_client_msg m = greedy();
   answered(w, "a", &m, "x");
   answered(w, "b", &m, "x");
-  char stats[8192] = "";
+  char stats[STATS_BYTES] = "";
   w->stats = stats;
   tri_client_msg ask = {.op = TRI_OP_STATS, .id = ++next_id};
   submit(w, "a", &ask);
@@ -310,7 +310,7 @@ START_TEST(figures) {
     if (i % 2) ck_assert(again(w, "b", &m)->cached);
   }
   static tri_cluster_status status;
-  char stats[8192] = "", want[100];
+  char stats[STATS_BYTES] = "", want[100];
   w->stats = stats;
   w->status = &status;
   tri_client_msg ask = {.op = TRI_OP_STATS, .id = ++next_id};

@@ -154,7 +154,7 @@ START_TEST(both_are_there) {
   uint64_t job = last_job(w), first = tri_core_oldest_record(w->core);
   say(w, 1, job, 0, 0, "ab", false);
   tidy(w);
-  tri_core_compact(w->core, w->now, UINT64_MAX);
+  tri_core_compact(w->core, w->now, UINT64_MAX, 0);
   say(w, 1, job, 0, 2, "abc", false);
   ck_assert_uint_eq(tri_core_oldest_record(w->core), first);
   die(w);
@@ -162,7 +162,7 @@ START_TEST(both_are_there) {
   ck_assert_int_eq(w->num_assigns, 1);
   ck_assert_uint_eq(last_assign(w)->a.num_drawn, 3);
   ck_assert_uint_gt(tri_core_oldest_record(w->core), first); /* the journal that was read is durable */
-  tri_core_compact(w->core, w->now, UINT64_MAX);
+  tri_core_compact(w->core, w->now, UINT64_MAX, 0);
   for (int i = 0; i < 3; i++) tidy(w);
   uint64_t second = tri_core_oldest_record(w->core);
   ck_assert_uint_gt(second, first + 3);
@@ -173,6 +173,37 @@ START_TEST(both_are_there) {
   ck_assert_uint_eq(last_assign(w)->a.num_drawn, 4);
   struct stream *s = attach_to(w, 1, 7);
   ck_assert_str_eq(s->choice[0].text, "abcd");
+  die(w);
+}
+END_TEST
+
+/* One that is larger than what there always is room for gets some: it keeps nothing behind it. */
+START_TEST(a_large_one_lives) {
+  enum { AT_A_TIME = 500, TOKENS = 270000 }; /* of 32 bytes, or more */
+  static tri_group_token t[AT_A_TIME];
+  struct world *w = begin(1);
+  tri_client_msg m = named_msg(1, 7, 0);
+  m.submit.sampling.max_tokens = 1 << 20;
+  m.submit.stream = false;
+  submit(w, "a", &m);
+  uint64_t job = last_job(w), first = tri_core_oldest_record(w->core);
+  for (size_t at = 0; at < TOKENS;) {
+    for (uint32_t n = 0; n < AT_A_TIME; n++, at++)
+      t[n] = (tri_group_token){.job = job, .offset = at, .token = byte_token['a']};
+    send_tokens(w, 0, 1, t, AT_A_TIME);
+  }
+  ck_assert_uint_gt(tri_core_record_bytes(w->core), 8 << 20);
+  for (uint32_t n = 0; n < AT_A_TIME; n++) t[n].job = job + 1000; /* of nobody, but in the journal */
+  for (int i = 0; i < 3000; i++) send_tokens(w, 0, 1, t, AT_A_TIME);
+  ck_assert(tri_keeper_write(w->keeper, NULL) == TRI_OK);
+  int large = files();
+  ck_assert_int_gt(large, 1000);
+  for (int i = 0; i < 4; i++) tidy(w);
+  ck_assert_uint_gt(tri_core_oldest_record(w->core), first);
+  ck_assert_int_lt(files(), MOST_FILES);
+  die(w);
+  w = begin(0);
+  ck_assert_uint_eq(job_find(w->core, job)->choices[0].num, TOKENS);
   die(w);
 }
 END_TEST
@@ -188,7 +219,7 @@ START_TEST(times_and_ends) {
     tick(w, SECOND);
   }
   tidy(w);
-  tri_core_compact(w->core, w->now, UINT64_MAX);
+  tri_core_compact(w->core, w->now, UINT64_MAX, 0);
   for (int i = 0; i < 3; i++) tidy(w);
   pass_by(w, 1, 300); /* a minute */
   die(w);
@@ -198,7 +229,7 @@ START_TEST(times_and_ends) {
   say(w, 2, last_job(w), 0, 0, "end", true);
   tidy(w);
   uint64_t oldest = tri_core_oldest_record(w->core);
-  tri_core_compact(w->core, w->now, UINT64_MAX);
+  tri_core_compact(w->core, w->now, UINT64_MAX, 0);
   ck_assert_uint_eq(tri_core_oldest_record(w->core), oldest);
   die(w);
 }
@@ -211,6 +242,7 @@ Suite *suite_core_compact(void) {
   tcase_add_checked_fixture(t, set_up, tear_down);
   tcase_add_test(t, one_lives);
   tcase_add_test(t, both_are_there);
+  tcase_add_test(t, a_large_one_lives);
   tcase_add_test(t, times_and_ends);
   return s;
 }

@@ -41,7 +41,7 @@ static void submit_ids(struct world *w, uint64_t id, const uint32_t *ids, size_t
 static int compact(struct world *w, uint64_t before) {
   int had = facts.moved;
   tri_core_durable(w->core, w->now, facts.last);
-  tri_core_compact(w->core, w->now, before);
+  tri_core_compact(w->core, w->now, before, 0);
   return facts.moved - had;
 }
 
@@ -64,7 +64,7 @@ START_TEST(not_before_it_is_durable) {
   struct world *w = create();
   submit_ids(w, 1, some_ids, 3);
   for (int moves = 1; moves <= 3; moves++) {
-    tri_core_compact(w->core, w->now, UINT64_MAX);
+    tri_core_compact(w->core, w->now, UINT64_MAX, 0);
     ck_assert_int_eq(facts.moved, moves - 1);
     ck_assert_int_eq(compact(w, UINT64_MAX), 1);
   }
@@ -99,7 +99,8 @@ static void draw_many(struct world *w, uint64_t job, size_t num) {
   }
 }
 
-/* A job beyond 8 MiB stays where it is, and so does all that is behind it; a little below, both are moved. */
+/* A job beyond 8 MiB is moved where somebody has made room for it, and those behind it follow; a little below, both are
+ * moved in any case. */
 START_TEST(largest_jobs) {
   for (int large = 0; large < 2; large++) {
     struct world *w = create();
@@ -114,6 +115,12 @@ START_TEST(largest_jobs) {
     ck_assert(large == (bytes > MOST_OF_ONE));
     int moved = compact(w, end); /* that one is more than a call's bytes */
     ck_assert_int_eq(moved + compact(w, end), large ? 0 : 2);
+    size_t room = tri_core_compact_room(w->core, end);
+    ck_assert(large ? room > MOST_OF_ONE : !room);
+    ck_assert_uint_eq(tri_core_compact_room(w->core, 1), 0); /* nothing is older */
+    tri_core_compact(w->core, w->now, end, room);
+    ck_assert_int_eq(facts.moved, large ? 1 : 2);
+    ck_assert_int_eq(compact(w, end), large ? 1 : 0);
     world_destroy(w);
   }
 }

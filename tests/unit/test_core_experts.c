@@ -95,7 +95,7 @@ START_TEST(sums) {
 }
 END_TEST
 
-static void metrics(struct world *w, uint64_t id, char out[static 8192]) {
+static void metrics(struct world *w, uint64_t id, char out[static STATS_BYTES]) {
   tri_client_msg m = {.op = TRI_OP_STATS, .id = id};
   struct stream *s = open_stream(w, "m", id);
   w->stats = out;
@@ -105,7 +105,7 @@ static void metrics(struct world *w, uint64_t id, char out[static 8192]) {
 /* Reports come unasked, too; nothing is said before all are there. */
 START_TEST(figures) {
   struct world *w = make_world(1);
-  char text[8192];
+  char text[STATS_BYTES];
   start(w, 0, 1, 2, 2);
   tell(w, 0, 0, 0, low_of, low_rows);
   metrics(w, 1, text);
@@ -122,7 +122,7 @@ END_TEST
 /* Experts that devices have beside their hosts: of ranks that have some, by rank and together. */
 START_TEST(on_devices) {
   struct world *w = make_world(1);
-  char text[8192];
+  char text[STATS_BYTES];
   start(w, 0, 1, 2, 2);
   for (int told = 0; told < 2; told++) {
     ask(w, 1 + (uint64_t)told);
@@ -166,7 +166,7 @@ END_TEST
 START_TEST(moved) {
   static const uint32_t earlier[] = {100, 0, 0, 0, 7, 0, 0, 0, 0, 1, 9, 0};
   struct world *w = make_world(1);
-  char text[8192];
+  char text[STATS_BYTES];
   start(w, 0, 1, 2, 2);
   struct stream *s = ask(w, 1);
   tri_group_msg m = {.op = TRI_GROUP_EXPERTS, .experts = report_of(0, 0, 0, 2, 0, low_of, low_rows)};

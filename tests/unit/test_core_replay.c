@@ -225,7 +225,7 @@ END_TEST
 
 /* What is told at the end: preemptions of all groups, cached tokens and the wait of the first. */
 START_TEST(figures) {
-  static char stats[8192];
+  static char stats[STATS_BYTES];
   struct world *w = world_create(1);
   w->stats = stats;
   start_group(w, 0, 1, 1);

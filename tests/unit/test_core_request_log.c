@@ -112,7 +112,7 @@ END_TEST
 /* A request's own fault is no error of the cluster, in the log and in the counts. */
 START_TEST(refusals) {
   struct world *w = world_of(true);
-  char line[1024], stats[8192] = "", id[TRI_REQUEST_ID_TEXT], want[300];
+  char line[1024], stats[STATS_BYTES] = "", id[TRI_REQUEST_ID_TEXT], want[300];
   tri_client_msg m = submit_msg(1);
   m.submit.sampling.has_max_tokens = true;
   m.submit.sampling.max_tokens = MODEL_LEN;

@@ -480,6 +480,101 @@ START_TEST(cut_once) {
 }
 END_TEST
 
+static void expect_stats(struct world *w, const char *const *lines, size_t num) {
+  static char stats[STATS_BYTES];
+  w->stats = stats;
+  tri_client_msg ask = {.op = TRI_OP_STATS, .id = 4711};
+  tri_peer peer = open_stream(w, "stats", ask.id)->peer;
+  tri_core_client(w->core, w->now, &peer, &ask);
+  w->stats = NULL;
+  w->num_streams--;
+  for (size_t i = 0; i < num; i++) ck_assert_msg(strstr(stats, lines[i]) != NULL, "not %s", lines[i]);
+}
+
+/* Work of an earlier start is none of this one, whose counters begin with nothing; what comes now is. */
+START_TEST(metrics_are_of_this_start) {
+  static const char *const nothing[] = {"trireme:time_to_first_token_seconds_count 0\n",
+                                        "trireme:inter_token_latency_seconds_count 0\n",
+                                        "trireme:e2e_request_latency_seconds_count 0\n",
+                                        "trireme:request_queue_time_seconds_count 0\n",
+                                        "trireme:iteration_tokens_total_count 0\n",
+                                        "trireme:prompt_tokens_total 0\n",
+                                        "trireme:generation_tokens_total 0\n",
+                                        "{finished_reason=\"stop\"} 0\n",
+                                        "{finished_reason=\"length\"} 0\n",
+                                        "{finished_reason=\"abort\"} 0\n",
+                                        "trireme:request_failure_total 0\n"};
+  static const char *const later[] = {
+      "trireme:time_to_first_token_seconds_count 1\n", "trireme:inter_token_latency_seconds_count 2\n",
+      "trireme:e2e_request_latency_seconds_count 1\n", "trireme:request_queue_time_seconds_count 1\n",
+      "trireme:generation_tokens_total 3\n",           "{finished_reason=\"length\"} 1\n"};
+  struct world *w = begin(1);
+  for (uint8_t name = 1; name <= 4; name++) {
+    tri_client_msg m = named_msg(name, name);
+    submit(w, "a", &m);
+    if (name < 3) say(w, 1, last_job(w), 0, 0, "abc", name == 2);
+    if (name != 3) continue;
+    tri_group_msg no = {.op = TRI_GROUP_REFUSED,
+                        .refused = {.job = last_job(w), .epoch = 1, .code = {"internal", 8}, .message = {"no", 2}}};
+    send_worker(w, 0, 1, 0, &no);
+  }
+  make_durable(w);
+  die(w);
+  w = begin(0);
+  expect_stats(w, nothing, sizeof nothing / sizeof *nothing);
+  start_group(w, 0, 2, 1);
+  ck_assert_int_eq(w->num_assigns, 2);
+  uint64_t first = w->assigns[0].a.job, other = w->assigns[1].a.job;
+  ck_assert_uint_eq(w->assigns[0].a.num_drawn, 3);
+  say(w, 2, first, 0, 3, "abcde", true);
+  say(w, 2, other, 0, 0, "x", false);
+  expect_stats(w, later, sizeof later / sizeof *later);
+  die(w);
+}
+END_TEST
+
+/* What a journal tells happened when it was recorded. */
+START_TEST(times_of_then) {
+  struct world *w = world_create(1);
+  tri_client_msg m = named_msg(1, 7);
+  tri_record r = {.op = TRI_RECORD_ACCEPTED, .job = 5, .accepted = {.msg = m, .model = record_model(w->core)}};
+  ck_assert(tri_core_restore(w->core, w->now, 100 * SECOND, &r, 1) == TRI_OK);
+  r = (tri_record){.op = TRI_RECORD_ASSIGNED, .job = 5, .assigned = {.group = 0, .epoch = 3}};
+  ck_assert(tri_core_restore(w->core, w->now, 98 * SECOND, &r, 2) == TRI_OK);
+  for (int i = 0; i < 2; i++) {
+    tri_group_token t = {.job = 5, .offset = (uint64_t)i, .token = byte_token['a']};
+    if (!i) t.flags = TRI_TOKEN_WAITED;
+    t.waited_ns = 1 * SECOND;
+    tri_group_tokens tokens = {.epoch = 3, .tokens = &t, .num = 1};
+    r = (tri_record){.op = TRI_RECORD_TOKENS, .tokens = {0, &tokens}};
+    ck_assert(tri_core_restore(w->core, w->now, (90 - i) * SECOND, &r, (uint64_t)i + 3) == TRI_OK);
+  }
+  tri_core_restored(w->core, w->now);
+  const job *j = job_find(w->core, 5);
+  ck_assert_int_eq(j->first_token_ns - j->submitted_ns, 10 * SECOND);
+  ck_assert_int_eq(w->now - j->last_token_ns, 89 * SECOND);
+  ck_assert_int_eq(job_queue_ns(j), 3 * SECOND);
+  world_destroy(w);
+}
+END_TEST
+
+/* The cache begins with nothing: which group's answers those of a journal are is not known. */
+START_TEST(the_cache_begins_empty) {
+  static const char *const line[] = {"trireme:response_cache_entries 0\n"};
+  for (int start = 0; start < 2; start++) {
+    struct world *w = world_create_caching(1 << 20);
+    ck_assert(tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, NULL) == TRI_OK);
+    expect_stats(w, line, 1);
+    tri_client_msg m = named_msg(1, 7);
+    m.submit.sampling.temperature = 0;
+    if (!start) submit(w, "a", &m);
+    if (!start) say(w, 1, last_job(w), 0, 0, "abc", true);
+    make_durable(w);
+    die(w);
+  }
+}
+END_TEST
+
 /* An answer of the response cache is known to the next start, which does not draw it again. */
 START_TEST(answered_by_the_cache) {
   struct world *w = world_create_caching(1 << 20);
@@ -579,6 +674,9 @@ Suite *suite_core_restore(void) {
   tcase_add_test(t, deaths_are_remembered);
   tcase_add_test(t, for_another_model);
   tcase_add_test(t, cut_once);
+  tcase_add_test(t, metrics_are_of_this_start);
+  tcase_add_test(t, times_of_then);
+  tcase_add_test(t, the_cache_begins_empty);
   tcase_add_test(t, answered_by_the_cache);
   tcase_add_test(t, idle_once_it_is_durable);
   tcase_add_test(t, owed_on_a_slow_disk);

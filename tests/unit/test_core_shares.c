@@ -60,7 +60,7 @@ START_TEST(test_limits_of_jobs) {
   tri_client_msg m = {.op = TRI_OP_STATUS, .id = 1};
   submit(w, "j", &m);
   ck_assert(status.refused_client_jobs == 7 && status.refused_max_queue == 1 && status.waiting == 40);
-  w->stats = calloc(1, 8192);
+  w->stats = calloc(1, STATS_BYTES);
   m.op = TRI_OP_STATS;
   submit(w, "k", &m);
   ck_assert_ptr_nonnull(strstr(w->stats, "trireme:requests_refused_total{reason=\"client_jobs\"} 7\n"));

@@ -31,7 +31,7 @@ static const tri_group_stream second = {.bytes = 3100000000,
 /* Nothing is said where nothing streams. */
 START_TEST(metrics) {
   struct world *w = world_create(2);
-  char text[8192];
+  char text[STATS_BYTES];
   w->stats = text;
   for (uint32_t g = 0; g < 2; g++) start_group(w, g, 1, 2);
   ask(w, TRI_OP_STATS, 1);
@@ -85,7 +85,7 @@ END_TEST
 START_TEST(swaps) {
   static tri_cluster_status status;
   struct world *w = world_create(2);
-  char text[8192];
+  char text[STATS_BYTES];
   w->stats = text;
   w->status = &status;
   for (uint32_t g = 0; g < 2; g++) start_group(w, g, 1, 2);
@@ -117,7 +117,7 @@ END_TEST
 START_TEST(prefixes) {
   static tri_cluster_status status;
   struct world *w = world_create(2);
-  char text[8192];
+  char text[STATS_BYTES];
   w->stats = text;
   w->status = &status;
   for (uint32_t g = 0; g < 2; g++) start_group(w, g, 1, 1);

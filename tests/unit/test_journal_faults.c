@@ -154,6 +154,31 @@ START_TEST(full_disk) {
 }
 END_TEST
 
+/* Room for a large record is there or not before the record is: without it all is as before. */
+START_TEST(room_that_there_is_not) {
+  tri_journal *j;
+  tri_error err;
+  ck_assert(open_one(&j, &err) == TRI_OK);
+  for (int i = 0; i < 3; i++) ck_assert(add(j, &err) == TRI_OK);
+  ck_assert(tri_journal_reserve(j, RECORD) == TRI_OK); /* there always is */
+  fault.error = ENOSPC;
+  fault.only_allocation = true;
+  fault.at = fault.calls + 1;
+  ck_assert(tri_journal_reserve(j, 10 * SEGMENT) == TRI_NO_CAPACITY);
+  ck_assert(!tri_journal_is_full(j));
+  fault.for_good = true;
+  fault.at = 1;
+  for (int i = 0; i < SEGMENT / RECORD; i++) ck_assert(add(j, &err) == TRI_OK); /* the spare is what it was */
+  fault.at = 0;
+  ck_assert(tri_journal_reserve(j, 10 * SEGMENT) == TRI_OK);
+  fault.at = 1;
+  static uint8_t large[10 * SEGMENT];
+  ck_assert(tri_journal_append(j, 2, large, sizeof large, NULL) == TRI_OK);
+  ck_assert_msg(tri_journal_write(j, &err) == TRI_OK, "%s", err.message);
+  tri_journal_close(j);
+}
+END_TEST
+
 /* With nothing that is needed a full disk has room again: for the segment that is there. */
 START_TEST(full_disk_without_jobs) {
   tri_journal *j;
@@ -323,6 +348,7 @@ Suite *suite_journal_faults(void) {
   tcase_set_timeout(t, 120);
   tcase_add_checked_fixture(t, set_up, tear_down);
   tcase_add_test(t, full_disk);
+  tcase_add_test(t, room_that_there_is_not);
   tcase_add_test(t, full_disk_without_jobs);
   tcase_add_test(t, a_sync_that_fails);
   tcase_add_test(t, no_free_descriptor);
