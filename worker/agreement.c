@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
 
 /* Without them ranks would wait for each other in different operations, or compute different models. */
@@ -31,6 +32,7 @@ static const char *const names[] = {
 #define X(member, name) name,
     OPTIONS(X)
 #undef X
+        "ignore-config-key",
 };
 enum { NUM_OPTIONS = sizeof names / sizeof *names };
 
@@ -48,11 +50,19 @@ static tri_status compare(const int64_t *all, int ranks, tri_error *err) {
   return TRI_OK;
 }
 
+/* Returns a number by which lists of names differ. */
+static int64_t list_hash(const tri_opt_list *list) {
+  uint64_t h = TRI_HASH_SEED;
+  for (size_t i = 0; i < list->count; i++) h = tri_hash_bytes(h, list->items[i], strlen(list->items[i]) + 1);
+  return (int64_t)h;
+}
+
 tri_status tri_agree_on_options(const tri_serve_options *o, tri_comm *world, tri_error *err) {
   const int64_t own[] = {
 #define X(member, name) (int64_t) o->member,
       OPTIONS(X)
 #undef X
+          list_hash(&o->ignore_config_key),
   };
   if (world->size == 1) return TRI_OK;
   int64_t *all = tri_calloc((size_t)world->size, sizeof own);

@@ -215,6 +215,7 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
   tri_stream_hiding hiding = {.opts = o, .local_ranks = local_ranks};
   tri_engine_config ec = {
       .model_dir = o->model,
+      .config_rules = TRI_CONFIG_RULES(o),
       .load_format = (tri_load_format)o->load_format,
       .seed = o->seed,
       .dtype = o->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->dtype,

@@ -131,12 +131,16 @@ const char *tri_up_argument(tri_up *u, const char *name, const char *value) {
 /* The children get what was given here, in the command line, the environment or a file, in one spelling. */
 static tri_status pass(tri_up *u, const tri_options *opts, tri_error *err) {
   for (size_t i = 0; i < tri_serve_option_count; i++) {
-    const char *name = tri_serve_option_table[i].name, *text = tri_options_text(opts, name);
-    if (!strcmp(name, "model")) text = u->opts.serve.model;
-    if (!text) continue;
-    if (u->num_pass == MOST_PASSED) return tri_fail(err, TRI_TOO_LARGE, "arguments", "too many arguments");
-    u->pass[u->num_pass] = tri_up_argument(u, name, text);
-    if (!u->pass[u->num_pass++]) return TRI_NO_MEMORY;
+    const tri_option *t = &tri_serve_option_table[i];
+    const char *text = strcmp(t->name, "model") != 0 ? tri_options_text(opts, t->name) : u->opts.serve.model;
+    const tri_opt_list one = {.items = &text, .count = text != NULL};
+    const tri_opt_list *all = &one;
+    if (t->type == TRI_OPT_LIST) all = (const tri_opt_list *)((const char *)&u->opts.serve + t->offset);
+    for (size_t k = 0; k < all->count; k++) {
+      if (u->num_pass == MOST_PASSED) return tri_fail(err, TRI_TOO_LARGE, "arguments", "too many arguments");
+      u->pass[u->num_pass] = tri_up_argument(u, t->name, all->items[k]);
+      if (!u->pass[u->num_pass++]) return TRI_NO_MEMORY;
+    }
   }
   return TRI_OK;
 }

@@ -151,6 +151,8 @@ void tri_json_free(tri_json_doc *doc) {
 
 const tri_json *tri_json_root(const tri_json_doc *doc) { return (const tri_json *)doc; }
 
+void tri_json_drop(tri_json_doc *doc, const char *key) { json_object_del((json_t *)doc, key); }
+
 /* Returns the spelling of a number that jansson has as a string; NULL: it is no such number. */
 static const char *spelling(const json_t *j, size_t *len) {
   if (!json_is_string(j)) return NULL;

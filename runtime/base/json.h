@@ -45,6 +45,8 @@ tri_status tri_json_parse_with(const char *text, size_t len, double (*read_real)
                                tri_json_doc **out, tri_error *err);
 void tri_json_free(tri_json_doc *doc); /* NULL is fine */
 const tri_json *tri_json_root(const tri_json_doc *doc);
+void tri_json_drop(tri_json_doc *doc,
+                   const char *key); /* takes a member of the outermost object away, if it is there */
 
 tri_json_kind tri_json_kind_of(const tri_json *j); /* NULL counts as TRI_JSON_NULL */
 size_t tri_json_size(const tri_json *j);           /* members or elements; 0 otherwise */

@@ -43,6 +43,10 @@ const tri_option tri_serve_option_table[] = {
      .help = "tokens of one sequence, prompt and answer; 0: the model's. More than that is served with a "
              "warning where positions can be stretched (not those of a table): texts may get worse "
              "beyond what the model was made for"},
+    {TRI_OPT(S, strict_config), .name = "strict-config", .programs = TRI_FOR_ALL, .fallback = "false", .group = "Model",
+     .help = "refuse every key of config.json that is not understood, not only what is known to change the result"},
+    {TRI_OPT(S, ignore_config_key), .name = "ignore-config-key", .programs = TRI_FOR_ALL, .metavar = "NAME,...",
+     .group = "Model", .help = "read config.json as if these keys were not there, also one that would be refused"},
     {TRI_OPT(S, seed), .name = "seed", .programs = TRI_FOR_STEPS | TRI_FOR_PACK, .no_letters = true, .fallback = "0",
      .metavar = "N", .group = "Model",
      .help = "of dummy weights, and of requests that bring none, if it is given: without it each draws its own"},

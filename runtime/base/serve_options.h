@@ -25,6 +25,8 @@ typedef struct tri_serve_options {
   int pooling;               /* tri_pooling */
   uint64_t seed;
   int64_t max_model_len;
+  bool strict_config;
+  tri_opt_list ignore_config_key;
   /* weights that leave memory */
   int offload_weights; /* tri_offload_tier */
   int gpu_layers;      /* -1: as many as fit */

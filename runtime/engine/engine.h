@@ -18,6 +18,7 @@ typedef enum tri_load_format { TRI_LOAD_AUTO, TRI_LOAD_SAFETENSORS, TRI_LOAD_DUM
 
 typedef struct tri_engine_config {
   const char *model_dir;
+  tri_config_rules config_rules; /* of keys of config.json that are not understood */
   tri_load_format load_format;
   uint64_t seed;      /* of dummy weights */
   tri_dtype dtype;    /* of matrices in memory; TRI_DTYPE_COUNT: as stored */

@@ -139,7 +139,14 @@ typedef struct tri_tensor_rule {
 } tri_tensor_rule;
 #define TRI_IF(field) offsetof(tri_model_config, field)
 
-typedef enum tri_key_type { TRI_KEY_INT, TRI_KEY_NUM, TRI_KEY_BOOL, TRI_KEY_OFF, TRI_KEY_IGNORE } tri_key_type;
+typedef enum tri_key_type {
+  TRI_KEY_INT,
+  TRI_KEY_NUM,
+  TRI_KEY_BOOL,
+  TRI_KEY_OFF,
+  TRI_KEY_READ,
+  TRI_KEY_IGNORE
+} tri_key_type;
 typedef struct tri_config_key {
   const char *name;
   tri_key_type type;
@@ -158,6 +165,10 @@ typedef struct tri_config_key {
 /* A bool that is refused where it is true: a feature that this family's table lacks. */
 #define TRI_OFF_KEY(key)                                                                                               \
   { .name = key, .type = TRI_KEY_OFF }
+/* A key that the family's functions read, or check. */
+#define TRI_READ_KEY(key)                                                                                              \
+  { .name = key, .type = TRI_KEY_READ }
+/* A key that changes nothing, in any family. */
 #define TRI_IGNORED_KEY(key)                                                                                           \
   { .name = key, .type = TRI_KEY_IGNORE }
 
@@ -181,6 +192,19 @@ typedef struct tri_arch {
 
 extern const tri_arch *const tri_arch_list[]; /* NULL-terminated */
 const tri_arch *tri_arch_find(const char *model_type);
+
+/* Returns the entry of a key in the family's table or in that of common keys; NULL without one. */
+const tri_config_key *tri_config_key_find(const tri_arch *arch, const char *key);
+/* config_keys.c: refuses keys without an entry whose value is known to ask for what is not done here, with strict all
+ * that are not known to change nothing, and notes the others in c->unknown_keys. The rest of c has been read. */
+tri_status tri_config_judge_keys(const tri_json *root, bool strict, tri_model_config *c, tri_error *err);
+/* Tells whether a key is a note of tools, of training or of generation that changes nothing, or is read for every
+ * family. */
+bool tri_config_key_is_note(const char *key);
+/* Tells whether a value says nothing: null, false, 0, 1, "", "none", "default", or an empty list or object. */
+bool tri_config_says_nothing(const tri_json *value);
+/* Notes a key that is not understood, for a warning. */
+void tri_config_note_key(tri_model_config *c, const char *key);
 
 /* Puts a value where its key says, within the key's range. */
 tri_status tri_config_set(tri_model_config *c, const tri_config_key *k, const tri_json *v, tri_error *err);

@@ -8,6 +8,7 @@
 
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
+#include "runtime/base/log.h"
 #include "runtime/model/arch.h"
 #include "runtime/model/folder.h"
 #include "runtime/model/rope.h"
@@ -26,86 +27,6 @@ static const tri_config_key common_keys[] = {
     TRI_NUM_KEY("rope_theta", attention.rope_theta, 1, 1e12),
     TRI_NUM_KEY("partial_rotary_factor", attention.partial_rotary_factor, 0, 1),
     {0},
-};
-
-/* Read elsewhere in this file, or of no effect on what inference computes. */
-static const char *const known_keys[] = {
-    "architectures",
-    "model_type",
-    "dtype",
-    "torch_dtype",
-    "hidden_act",
-    "activation_function",
-    "activation",
-    "hidden_activation",
-    "layer_types",
-    "rope_parameters",
-    "rope_scaling",
-    "original_max_position_embeddings",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "sep_token_id",
-    "decoder_start_token_id",
-    "transformers_version",
-    "use_cache",
-    "initializer_range",
-    "attention_dropout",
-    "hidden_dropout",
-    "classifier_dropout",
-    "output_attentions",
-    "output_hidden_states",
-    "return_dict",
-    "return_dict_in_generate",
-    "is_decoder",
-    "is_encoder_decoder",
-    "add_cross_attention",
-    "cross_attention_hidden_size",
-    "chunk_size_feed_forward",
-    "finetuning_task",
-    "task_specific_params",
-    "problem_type",
-    "id2label",
-    "label2id",
-    "num_labels",
-    "tokenizer_class",
-    "prefix",
-    "torchscript",
-    "use_bfloat16",
-    "pruned_heads",
-    "gradient_checkpointing",
-    "auto_map",
-    "unsloth_version",
-    "unsloth_fixed",
-    "bad_words_ids",
-    "num_return_sequences",
-    "max_length",
-    "min_length",
-    "do_sample",
-    "temperature",
-    "top_k",
-    "top_p",
-    "num_beams",
-    "repetition_penalty",
-    "length_penalty",
-    "early_stopping",
-    "typical_p",
-    "diversity_penalty",
-    "encoder_no_repeat_ngram_size",
-    "no_repeat_ngram_size",
-    "num_beam_groups",
-    "output_scores",
-    "remove_invalid_values",
-    "suppress_tokens",
-    "begin_suppress_tokens",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
-    "exponential_decay_length_penalty",
-    "tf_legacy_loss",
-    "tie_encoder_decoder",
-    "quantization_config",
-    "compression_config",
-    NULL,
 };
 
 static tri_status check_range(const char *key, double x, double min, double max, tri_error *err) {
@@ -132,10 +53,12 @@ tri_status tri_config_set(tri_model_config *c, const tri_config_key *k, const tr
   bool on = false;
   int64_t integer;
   switch (k->type) {
+  case TRI_KEY_READ:
   case TRI_KEY_IGNORE: break;
   case TRI_KEY_OFF:
     TRI_CHECK(read_bool(k->name, v, &on, err));
-    if (on) return tri_fail(err, TRI_UNSUPPORTED, k->name, "%s is not supported", k->name);
+    if (on)
+      return tri_fail(err, TRI_UNSUPPORTED, k->name, "%s is not supported (--ignore-config-key %s)", k->name, k->name);
     break;
   case TRI_KEY_BOOL:
     TRI_CHECK(read_bool(k->name, v, at, err));
@@ -156,18 +79,18 @@ struct reader {
   tri_error *err;
 };
 
-static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
-  struct reader *r = ctx;
-  const tri_config_key *tables[] = {r->c->arch->keys, common_keys};
-  if (key[0] == '_' || tri_json_kind_of(value) == TRI_JSON_NULL) return TRI_OK;
+const tri_config_key *tri_config_key_find(const tri_arch *arch, const char *key) {
+  const tri_config_key *tables[] = {arch->keys, common_keys};
   for (int t = 0; t < 2; t++)
     for (const tri_config_key *k = tables[t]; k->name; k++)
-      if (!strcmp(k->name, key)) return tri_config_set(r->c, k, value, r->err);
-  for (const char *const *k = known_keys; *k; k++)
-    if (!strcmp(*k, key)) return TRI_OK;
-  return tri_fail(r->err, TRI_UNKNOWN_FIELD, key,
-                  "config.json: \"%.60s\" is not understood for model_type %s and could change the result", key,
-                  r->c->arch->model_type);
+      if (!strcmp(k->name, key)) return k;
+  return NULL;
+}
+
+static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
+  struct reader *r = ctx;
+  const tri_config_key *k = tri_config_key_find(r->c->arch, key);
+  return k && tri_json_kind_of(value) != TRI_JSON_NULL ? tri_config_set(r->c, k, value, r->err) : TRI_OK;
 }
 
 #define GEN_UNSAID(context, type, name, option, least, most, def, absent, sampler, help) UNSAID_##absent(type, name)
@@ -320,6 +243,8 @@ static tri_status read_strings(const tri_json *root, tri_model_config *c, tri_er
   if (st == TRI_OK) st = read_name(root, acts, &act, err);
   if (st == TRI_OK) st = check_off(root, c, err);
   if (st != TRI_OK) return st;
+  if (dtype && !strncmp(dtype, "torch.", 6)) dtype += 6;
+  if (dtype && !strcmp(dtype, "auto")) dtype = NULL; /* as stored, which the tensors say */
   if (dtype && !(tri_dtype_from_name(dtype, &c->dtype) && c->dtype <= TRI_BF16))
     return tri_fail(err, TRI_UNSUPPORTED, "dtype", "dtype \"%.40s\" is not supported: float32, float16 or bfloat16",
                     dtype);
@@ -328,7 +253,7 @@ static tri_status read_strings(const tri_json *root, tri_model_config *c, tri_er
   return TRI_OK;
 }
 
-static tri_status derive(tri_model_config *c, const tri_json *root, tri_error *err) {
+static tri_status derive(tri_model_config *c, const tri_json *root, bool strict, tri_error *err) {
   const struct {
     const char *name;
     int64_t value;
@@ -364,15 +289,30 @@ static tri_status derive(tri_model_config *c, const tri_json *root, tri_error *e
     c->moe.intermediate_size = c->mlp.intermediate_size;
     tri_config_sparse_layers(c, 0, 1);
   }
-  return c->attention.position == TRI_POS_ROPE ? tri_rope_read(c, root, err) : TRI_OK;
+  return c->attention.position == TRI_POS_ROPE ? tri_rope_read(c, root, strict, err) : TRI_OK;
+}
+
+/* Takes the members away that are to be ignored. A name that the file does not have is none: one list of options serves
+ * several models. */
+static void drop_ignored(tri_json_doc *doc, const tri_opt_list *names) {
+  for (size_t i = 0; i < names->count; i++)
+    for (const char *at = names->items[i]; *at; at += strspn(at, ",")) {
+      char name[128];
+      size_t n = strcspn(at, ",");
+      snprintf(name, sizeof name, "%.*s", (int)n, at);
+      if (n < sizeof name) tri_json_drop(doc, name);
+      at += n;
+    }
 }
 
 /* *file: which of the two is at fault */
-static tri_status parse_docs(const tri_json *root, const tri_json *generation, tri_model_config *out, const char **file,
-                             tri_error *err) {
+static tri_status parse_docs(tri_json_doc *doc, const tri_json *generation, tri_config_rules rules,
+                             tri_model_config *out, const char **file, tri_error *err) {
   *file = "config.json";
   tri_model_config c;
+  const tri_json *root = tri_json_root(doc);
   if (tri_json_kind_of(root) != TRI_JSON_OBJECT) return tri_fail(err, TRI_CORRUPT, "config.json", "not an object");
+  drop_ignored(doc, &rules.ignored);
   TRI_CHECK(read_arch(root, &c, err));
   struct reader r = {.c = &c, .err = err};
   TRI_CHECK(tri_json_each(root, read_key, &r));
@@ -380,7 +320,7 @@ static tri_status parse_docs(const tri_json *root, const tri_json *generation, t
   TRI_CHECK(tri_stored_read(root, c.dtype, &c.stored, err));
   TRI_CHECK(tri_config_special_ids(root, &c, err));
   if (c.arch->prepare) TRI_CHECK(c.arch->prepare(&c, root, err));
-  TRI_CHECK(derive(&c, root, err));
+  TRI_CHECK(derive(&c, root, rules.strict, err));
   if (c.arch->finish) TRI_CHECK(c.arch->finish(&c, root, err));
   if (c.head.has_pooler) c.head.pooling = TRI_POOL_FIRST;
   c.attention.has_qk_norm = c.attention.qk_norm != TRI_QK_NORM_NONE;
@@ -388,6 +328,7 @@ static tri_status parse_docs(const tri_json *root, const tri_json *generation, t
     return tri_fail(err, TRI_OUT_OF_RANGE, "num_experts_per_tok", "%lld of %lld experts per token",
                     (long long)c.moe.top_k, (long long)c.moe.num_experts);
   }
+  TRI_CHECK(tri_config_judge_keys(root, rules.strict, &c, err));
   *file = "generation_config.json";
   if (generation && tri_json_kind_of(generation) != TRI_JSON_OBJECT) {
     return tri_fail(err, TRI_CORRUPT, "generation_config.json", "not an object");
@@ -401,12 +342,18 @@ static tri_status parse_docs(const tri_json *root, const tri_json *generation, t
 
 tri_status tri_model_config_parse(const char *config, size_t config_len, const char *generation, size_t generation_len,
                                   tri_model_config *out, tri_error *err) {
+  return tri_model_config_parse_by(config, config_len, generation, generation_len, (tri_config_rules){0}, out, err);
+}
+
+tri_status tri_model_config_parse_by(const char *config, size_t config_len, const char *generation,
+                                     size_t generation_len, tri_config_rules rules, tri_model_config *out,
+                                     tri_error *err) {
   tri_status st;
   tri_json_doc *doc = NULL, *gen = NULL;
   const char *file;
   TRI_TRY(tri_json_parse_file(config, config_len, &doc, err));
   if (generation) TRI_TRY(tri_json_parse_file(generation, generation_len, &gen, err));
-  TRI_TRY(parse_docs(tri_json_root(doc), tri_json_root(gen), out, &file, err));
+  TRI_TRY(parse_docs(doc, tri_json_root(gen), rules, out, &file, err));
 cleanup:
   tri_json_free(doc);
   tri_json_free(gen);
@@ -414,6 +361,10 @@ cleanup:
 }
 
 tri_status tri_model_config_load(const char *dir, tri_model_config *out, tri_error *err) {
+  return tri_model_config_load_by(dir, (tri_config_rules){0}, out, err);
+}
+
+tri_status tri_model_config_load_by(const char *dir, tri_config_rules rules, tri_model_config *out, tri_error *err) {
   tri_status st;
   tri_json_doc *doc = NULL, *gen = NULL;
   tri_error why = {0};
@@ -432,13 +383,21 @@ tri_status tri_model_config_load(const char *dir, tri_model_config *out, tri_err
     st = tri_fail(err, st, "generation_config.json", "%s", why.message);
     goto cleanup;
   }
-  st = parse_docs(tri_json_root(doc), tri_json_root(gen), out, &file, err);
+  st = parse_docs(doc, tri_json_root(gen), rules, out, &file, err);
   snprintf(path, sizeof path, "%s/%s", dir, file);
   if (st != TRI_OK) tri_error_in_file(err, path);
 cleanup:
   tri_json_free(doc);
   tri_json_free(gen);
   return st;
+}
+
+void tri_model_config_warn(const tri_model_config *c, const char *component) {
+  if (!c->unknown_keys[0]) return;
+  tri_log(TRI_LOG_WARN, component,
+          "config.json has keys that are not known for model_type %s, and are taken to change nothing: %s "
+          "(--strict-config refuses them)",
+          c->arch->model_type, c->unknown_keys);
 }
 
 int64_t tri_model_config_length(const tri_model_config *c) {

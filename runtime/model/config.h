@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model's description: config.json read into one struct that the executor, the loader and the byte ledger share.
  *
- * A key that could change the result and is not understood is refused by name. Keys of training, initialisation and
- * bookkeeping are known and ignored. Both spellings of transformers (before and since v5) are read: `torch_dtype` or
- * `dtype`, and `rope_theta` + `rope_scaling` or `rope_parameters`. */
+ * A key that is known to change the result, with a value that is not done here, is refused by name (config_keys.c).
+ * Keys of training, initialisation and bookkeeping are known and ignored; others are noted in unknown_keys. Both
+ * spellings of transformers (before and since v5) are read: `torch_dtype` or `dtype`, and `rope_theta` + `rope_scaling`
+ * or `rope_parameters`. */
 #ifndef TRI_RUNTIME_MODEL_CONFIG_H
 #define TRI_RUNTIME_MODEL_CONFIG_H
 
@@ -12,6 +13,7 @@
 
 #include "runtime/base/dtype.h"
 #include "runtime/base/kinds.h"
+#include "runtime/base/options.h"
 #include "runtime/base/sampling_numbers.h"
 #include "runtime/base/status.h"
 #include "runtime/model/quantization.h"
@@ -19,6 +21,7 @@
 #define TRI_MAX_STOP_IDS 16
 #define TRI_MAX_ROTARY 1024 /* largest rotary_dim */
 #define TRI_MAX_LAYERS 4096
+#define TRI_UNKNOWN_KEYS 256
 
 struct tri_arch;
 
@@ -200,13 +203,29 @@ typedef struct tri_model_config {
   uint32_t eos_token_ids[TRI_MAX_STOP_IDS];
   int num_eos_token_ids;
   tri_generation_config generation;
+  char unknown_keys[TRI_UNKNOWN_KEYS]; /* of config.json, "a, b": taken to change nothing; empty: there are none */
 } tri_model_config;
+
+/* Says what becomes of keys of config.json that are not understood. {0}: those that are known to ask for something that
+ * is not done here are refused. */
+typedef struct tri_config_rules {
+  bool strict;          /* every key that is not understood is refused */
+  tri_opt_list ignored; /* names, also several with commas between them: taken as if they were not there */
+} tri_config_rules;
+/* Returns those of a tri_serve_options. */
+#define TRI_CONFIG_RULES(o) ((tri_config_rules){.strict = (o)->strict_config, .ignored = (o)->ignore_config_key})
 
 /* Reads DIR/config.json and, where it exists, DIR/generation_config.json. */
 tri_status tri_model_config_load(const char *dir, tri_model_config *out, tri_error *err);
+tri_status tri_model_config_load_by(const char *dir, tri_config_rules rules, tri_model_config *out, tri_error *err);
 /* The same from texts; generation may be NULL. */
 tri_status tri_model_config_parse(const char *config, size_t config_len, const char *generation, size_t generation_len,
                                   tri_model_config *out, tri_error *err);
+tri_status tri_model_config_parse_by(const char *config, size_t config_len, const char *generation,
+                                     size_t generation_len, tri_config_rules rules, tri_model_config *out,
+                                     tri_error *err);
+/* Logs the keys that are not understood, if there are any. */
+void tri_model_config_warn(const tri_model_config *c, const char *component);
 /* Tokens of a sequence, where nobody says otherwise: the positions, or fewer where a sentence-transformers folder wants
  * that. */
 int64_t tri_model_config_length(const tri_model_config *c);

@@ -16,6 +16,8 @@ struct params {
 
 struct section {
   struct params *p;
+  tri_model_config *c;
+  bool strict;
   const char *name;
   tri_error *err;
 };
@@ -45,12 +47,23 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     if (!strcmp(key, numbers[i].name))
       return tri_config_read_number(field, value, numbers[i].min, numbers[i].max, numbers[i].to, s->err);
-  if (!strcmp(key, "truncate") && tri_json_as_bool(value, &p->truncate)) return TRI_OK;
+  if (!strcmp(key, "truncate"))
+    return tri_json_as_bool(value, &p->truncate)
+               ? TRI_OK
+               : tri_fail(s->err, TRI_INVALID_ARGUMENT, field, "%s must be true or false", field);
   if (!strcmp(key, "short_factor") || !strcmp(key, "long_factor")) {
     *(key[0] == 's' ? &p->short_factor : &p->long_factor) = value;
     return TRI_OK;
   }
-  return tri_fail(s->err, TRI_UNKNOWN_FIELD, field, "%s is not understood", field);
+  /* Words of other ways to stretch positions, and sections by kinds of layers. */
+  static const char *const effects[] = {"attn_factor",   "extrapolation_factor", "alpha", "short_mscale", "long_mscale",
+                                        "mrope_section", "mrope_interleaved"};
+  bool known = tri_json_kind_of(value) == TRI_JSON_OBJECT || tri_json_kind_of(value) == TRI_JSON_ARRAY;
+  for (size_t i = 0; i < sizeof effects / sizeof *effects; i++) known |= !strcmp(key, effects[i]);
+  if (!s->strict && (tri_config_says_nothing(value) || !strcmp(key, "finetuned"))) return TRI_OK;
+  if (known || s->strict) return tri_fail(s->err, TRI_UNKNOWN_FIELD, field, "%s is not understood", field);
+  tri_config_note_key(s->c, field);
+  return TRI_OK;
 }
 
 static tri_status read_factors(const tri_json *list, const char *name, int n, double *out, tri_error *err) {
@@ -165,7 +178,7 @@ static tri_status apply(tri_model_config *c, const char *type, struct params *p,
   return TRI_OK;
 }
 
-tri_status tri_rope_read(tri_model_config *c, const tri_json *root, tri_error *err) {
+tri_status tri_rope_read(tri_model_config *c, const tri_json *root, bool strict, tri_error *err) {
   struct params p = {.theta = c->attention.rope_theta,
                      .factor = NAN,
                      .partial = c->attention.partial_rotary_factor,
@@ -183,7 +196,7 @@ tri_status tri_rope_read(tri_model_config *c, const tri_json *root, tri_error *e
     if (tri_json_kind_of(section) == TRI_JSON_NULL) continue;
     if (tri_json_kind_of(section) != TRI_JSON_OBJECT)
       return tri_fail(err, TRI_INVALID_ARGUMENT, names[i], "%s must be an object", names[i]);
-    struct section s = {.p = &p, .name = names[i], .err = err};
+    struct section s = {.p = &p, .c = c, .strict = strict, .name = names[i], .err = err};
     tri_status st = tri_json_each(section, read_key, &s);
     if (st != TRI_OK) return st;
     const tri_json *t = tri_json_get(section, "rope_type");

@@ -8,7 +8,8 @@
 
 /* Reads `rope_parameters` or `rope_scaling` (+ `rope_theta`) of root into c->rope. c->head_dim, partial_rotary_factor,
  * rope_theta and max_position_embeddings must stand. Kinds: default, linear (Chen et al. 2023), dynamic (NTK-aware, by
- * length), yarn (Peng et al. 2023), longrope (Ding et al. 2024), llama3. An unknown kind or key is refused by name. */
-tri_status tri_rope_read(tri_model_config *c, const tri_json *root, tri_error *err);
+ * length), yarn (Peng et al. 2023), longrope (Ding et al. 2024), llama3. An unknown kind is refused by
+ * name, and so is a key that is known to change the result, with strict any that is not understood. */
+tri_status tri_rope_read(tri_model_config *c, const tri_json *root, bool strict, tri_error *err);
 
 #endif

@@ -43,6 +43,7 @@ tri_status tri_bench_rank_open_in(tri_comm *world, tri_parallel layout, int loca
   out->threads = placement.threads;
   TRI_CHECK(st);
   ec.model_dir = o->model;
+  ec.config_rules = TRI_CONFIG_RULES(o);
   ec.load_format = (tri_load_format)o->load_format;
   ec.seed = o->seed;
   ec.dtype = o->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->dtype;

@@ -331,7 +331,8 @@ static tri_status plan_model(const struct plan_options *o, tri_error *err) {
   if (!o->serve.model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
   tri_model_config *config = tri_calloc(1, sizeof *config);
   if (!config) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
-  TRI_TRY(tri_model_config_load(o->serve.model, config, err));
+  TRI_TRY(tri_model_config_load_by(o->serve.model, TRI_CONFIG_RULES(&o->serve), config, err));
+  tri_model_config_warn(config, "plan");
   TRI_TRY(open_weights(&o->serve, &ckpt, err));
   TRI_TRY(tri_model_config_pool(o->serve.model, (tri_pooling)o->serve.pooling, config, err));
   TRI_TRY(plan(o, config, ckpt, err));

@@ -7,8 +7,8 @@ static const tri_config_key keys[] = {
     TRI_KEYS_ENCODER,
     TRI_INT_KEY("type_vocab_size", embed.type_vocab_size, 1, 1 << 16),
     TRI_INT_KEY("embedding_size", embed.size, 1, 1 << 20),
-    TRI_IGNORED_KEY("num_hidden_groups"), /* read by finish */
-    TRI_IGNORED_KEY("inner_group_num"),   /* the same */
+    TRI_READ_KEY("num_hidden_groups"), /* read by finish */
+    TRI_READ_KEY("inner_group_num"),   /* the same */
     TRI_IGNORED_KEY("classifier_dropout_prob"),
     TRI_IGNORED_KEY("down_scale_factor"), /* of the first files; the models do not read them */
     TRI_IGNORED_KEY("gap_size"),

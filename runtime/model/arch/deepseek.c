@@ -21,11 +21,11 @@ static const tri_config_key keys[] = {
     TRI_INT_KEY("topk_group", moe.top_groups, 1, 4096),
     TRI_BOOL_KEY("norm_topk_prob", moe.renormalize),
     TRI_NUM_KEY("routed_scaling_factor", moe.scale, 1e-6, 1e6),
-    TRI_IGNORED_KEY("n_shared_experts"), /* this one and the next four: prepare and finish */
-    TRI_IGNORED_KEY("first_k_dense_replace"),
-    TRI_IGNORED_KEY("moe_layer_freq"),
-    TRI_IGNORED_KEY("scoring_func"),
-    TRI_IGNORED_KEY("topk_method"),
+    TRI_READ_KEY("n_shared_experts"), /* this one and the next four: prepare and finish */
+    TRI_READ_KEY("first_k_dense_replace"),
+    TRI_READ_KEY("moe_layer_freq"),
+    TRI_READ_KEY("scoring_func"),
+    TRI_READ_KEY("topk_method"),
     TRI_OFF_KEY("attention_bias"),
     TRI_IGNORED_KEY("num_key_value_heads"), /* the cache has one row for all heads */
     TRI_IGNORED_KEY("head_dim"),            /* the sum of its parts */

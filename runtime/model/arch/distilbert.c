@@ -8,7 +8,7 @@ static const tri_config_key keys[] = {
     TRI_INT_KEY("n_heads", attention.num_heads, 1, 1 << 16),
     TRI_INT_KEY("hidden_dim", mlp.intermediate_size, 1, 1 << 24),
     TRI_OFF_KEY("is_decoder"),
-    TRI_IGNORED_KEY("position_embedding_type"), /* read by tri_config_encoder */
+    TRI_READ_KEY("position_embedding_type"), /* read by tri_config_encoder */
     TRI_IGNORED_KEY("dropout"),
     TRI_IGNORED_KEY("qa_dropout"),
     TRI_IGNORED_KEY("seq_classif_dropout"),

@@ -12,10 +12,10 @@ static const tri_config_key keys[] = {
     TRI_NUM_KEY("layer_norm_epsilon", norm.eps, 0, 1),
     TRI_BOOL_KEY("parallel_attn", norm.parallel_residual),
     TRI_BOOL_KEY("bias", mlp.bias),
-    TRI_IGNORED_KEY("alibi"), /* this one and the next three: prepare */
-    TRI_IGNORED_KEY("multi_query"),
-    TRI_IGNORED_KEY("new_decoder_architecture"),
-    TRI_IGNORED_KEY("num_ln_in_parallel_attn"),
+    TRI_READ_KEY("alibi"), /* this one and the next three: prepare */
+    TRI_READ_KEY("multi_query"),
+    TRI_READ_KEY("new_decoder_architecture"),
+    TRI_READ_KEY("num_ln_in_parallel_attn"),
     TRI_OFF_KEY("apply_residual_connection_post_layernorm"),
     {0},
 };

@@ -11,7 +11,7 @@ static const tri_config_key keys2[] = {TRI_KEYS_LLAMA,
                                        TRI_KEY_ATTENTION_BIAS,
                                        TRI_NUM_KEY("attn_logit_softcapping", attention.softcap, 0, 1e6),
                                        TRI_NUM_KEY("final_logit_softcapping", head.logit_softcap, 0, 1e6),
-                                       TRI_IGNORED_KEY("query_pre_attn_scalar"), /* read by finish */
+                                       TRI_READ_KEY("query_pre_attn_scalar"), /* read by finish */
                                        TRI_IGNORED_KEY("cache_implementation"),
                                        {0}};
 

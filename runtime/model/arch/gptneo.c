@@ -9,8 +9,8 @@ static const tri_config_key keys[] = {
     TRI_INT_KEY("num_heads", attention.num_heads, 1, 1 << 16),
     TRI_NUM_KEY("layer_norm_epsilon", norm.eps, 0, 1),
     TRI_INT_KEY("window_size", attention.window, 1, 1 << 30),
-    TRI_IGNORED_KEY("attention_types"),  /* read by finish */
-    TRI_IGNORED_KEY("attention_layers"), /* the same written out */
+    TRI_READ_KEY("attention_types"),  /* read by finish */
+    TRI_READ_KEY("attention_layers"), /* the same written out */
     TRI_IGNORED_KEY("embed_dropout"),
     TRI_IGNORED_KEY("resid_dropout"),
     TRI_KEYS_SUMMARY,

@@ -8,7 +8,7 @@ static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
                                       TRI_NUM_KEY("embedding_multiplier", embed.scale, -1e6, 1e6),
                                       TRI_NUM_KEY("attention_multiplier", attention.scale, 1e-6, 1e6),
                                       TRI_NUM_KEY("residual_multiplier", norm.residual_scale, -1e6, 1e6),
-                                      TRI_IGNORED_KEY("logits_scaling"), /* read by finish */
+                                      TRI_READ_KEY("logits_scaling"), /* read by finish */
                                       {0}};
 
 static const tri_tensor_rule tensors[] = {TRI_RULES_LLAMA, {0}};

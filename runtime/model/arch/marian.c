@@ -4,8 +4,8 @@
 
 static const tri_config_key keys[] = {
     TRI_KEYS_BART,
-    TRI_IGNORED_KEY("share_encoder_decoder_embeddings"), /* read by prepare */
-    TRI_IGNORED_KEY("decoder_vocab_size"),               /* the same */
+    TRI_READ_KEY("share_encoder_decoder_embeddings"), /* read by prepare */
+    TRI_READ_KEY("decoder_vocab_size"),               /* the same */
     {0},
 };
 

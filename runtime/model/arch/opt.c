@@ -6,9 +6,9 @@
 static const tri_config_key keys[] = {
     TRI_INT_KEY("ffn_dim", mlp.intermediate_size, 1, 1 << 24),
     TRI_INT_KEY("word_embed_proj_dim", embed.size, 1, 1 << 20),
-    TRI_IGNORED_KEY("do_layer_norm_before"),          /* read by prepare */
-    TRI_IGNORED_KEY("enable_bias"),                   /* the same */
-    TRI_IGNORED_KEY("layer_norm_elementwise_affine"), /* the same */
+    TRI_READ_KEY("do_layer_norm_before"),          /* read by prepare */
+    TRI_READ_KEY("enable_bias"),                   /* the same */
+    TRI_READ_KEY("layer_norm_elementwise_affine"), /* the same */
     TRI_IGNORED_KEY("dropout"),
     TRI_IGNORED_KEY("activation_dropout"),
     TRI_IGNORED_KEY("layerdrop"),

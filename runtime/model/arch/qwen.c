@@ -5,14 +5,14 @@
 #include "runtime/model/arch/rules.h"
 
 #define KEYS                                                                                                           \
-  TRI_KEYS_LLAMA, TRI_KEY_WINDOW, TRI_IGNORED_KEY("use_sliding_window"),                                               \
-      TRI_IGNORED_KEY("max_window_layers") /* both read by prepare */
+  TRI_KEYS_LLAMA, TRI_KEY_WINDOW, TRI_READ_KEY("use_sliding_window"),                                                  \
+      TRI_READ_KEY("max_window_layers") /* both read by prepare */
 #define MOE_KEYS                                                                                                       \
   KEYS, TRI_KEYS_MOE, TRI_INT_KEY("num_experts", moe.num_experts, 1, 4096),                                            \
       TRI_INT_KEY("num_local_experts", moe.num_experts, 1, 4096),                                                      \
       TRI_INT_KEY("moe_intermediate_size", moe.intermediate_size, 1, 1 << 24),                                         \
-      TRI_BOOL_KEY("norm_topk_prob", moe.renormalize), TRI_IGNORED_KEY("decoder_sparse_step"),                         \
-      TRI_IGNORED_KEY("mlp_only_layers") /* both read by finish_moe */
+      TRI_BOOL_KEY("norm_topk_prob", moe.renormalize), TRI_READ_KEY("decoder_sparse_step"),                            \
+      TRI_READ_KEY("mlp_only_layers") /* both read by finish_moe */
 
 static const tri_config_key keys2[] = {KEYS, {0}};
 static const tri_config_key keys3[] = {KEYS, TRI_KEY_ATTENTION_BIAS, {0}};

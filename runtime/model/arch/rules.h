@@ -116,7 +116,7 @@
       TRI_RULES_NORM("encoder.layer.%d.output.LayerNorm", NORM2)
 #define TRI_KEYS_ENCODER                                                                                               \
   TRI_NUM_KEY("layer_norm_eps", norm.eps, 0, 1), TRI_OFF_KEY("is_decoder"),                                            \
-      TRI_IGNORED_KEY("position_embedding_type"), /* read by tri_config_encoder */                                     \
+      TRI_READ_KEY("position_embedding_type"), /* read by tri_config_encoder */                                        \
       TRI_IGNORED_KEY("hidden_dropout_prob"), TRI_IGNORED_KEY("attention_probs_dropout_prob")
 #define TRI_ENCODER_DEFAULTS                                                                                           \
   .encoder = true, .norm.kind = TRI_NORM_LAYER, .norm.bias = true, .norm.place = TRI_NORM_SUM, .norm.eps = 1e-12,      \
@@ -149,8 +149,8 @@
       TRI_INT_KEY("encoder_attention_heads", seq2seq.num_heads, 1, 1 << 16),                                           \
       TRI_INT_KEY("encoder_ffn_dim", seq2seq.intermediate_size, 1, 1 << 24),                                           \
       TRI_IGNORED_KEY("num_hidden_layers"), /* the encoder's once more */                                              \
-      TRI_IGNORED_KEY("scale_embedding"),   /* this and the next two are read by tri_config_bart */                    \
-      TRI_IGNORED_KEY("normalize_embedding"), TRI_IGNORED_KEY("static_position_embeddings"),                           \
+      TRI_READ_KEY("scale_embedding"),      /* this and the next two are read by tri_config_bart */                    \
+      TRI_READ_KEY("normalize_embedding"), TRI_READ_KEY("static_position_embeddings"),                                 \
       TRI_OFF_KEY("normalize_before"), TRI_OFF_KEY("add_final_layer_norm"), TRI_OFF_KEY("add_bias_logits"),            \
       TRI_IGNORED_KEY("extra_pos_embeddings"), TRI_IGNORED_KEY("dropout"), TRI_IGNORED_KEY("activation_dropout"),      \
       TRI_IGNORED_KEY("decoder_layerdrop"), TRI_IGNORED_KEY("encoder_layerdrop"), TRI_IGNORED_KEY("init_std"),         \
