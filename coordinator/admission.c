@@ -31,11 +31,21 @@ tri_status admission_check_room(const tri_core *c, tri_error *err) {
                   "the disk of the journal is full: new jobs are refused until it has room again");
 }
 
+static bool is_name(tri_wire_str given, const char *name) {
+  return given.len == strlen(name) && !memcmp(given.s, name, given.len);
+}
+
+static bool is_served(const tri_core *c, tri_wire_str given) {
+  bool is = is_name(given, c->cfg.model_name);
+  for (uint32_t i = 0; i < c->cfg.num_other_names; i++) is |= is_name(given, c->cfg.other_names[i]);
+  return is;
+}
+
 static tri_status check_submit(const tri_core *c, const tri_submit *s, tri_error *err) {
   char shown[64];
   if (c->draining) return tri_fail(err, TRI_DRAINING, "", "the cluster is shutting down and takes no new jobs");
   TRI_CHECK(admission_check_room(c, err));
-  if (s->model.s && (s->model.len != strlen(c->cfg.model_name) || memcmp(s->model.s, c->cfg.model_name, s->model.len)))
+  if (s->model.s && !is_served(c, s->model))
     return tri_fail(err, TRI_NOT_FOUND, "model", "no model \"%s\" here, only \"%s\"",
                     tri_wire_printable(s->model.s, s->model.len, shown), c->cfg.model_name);
   if (s->prompt.s && !c->cfg.tokenizer) return admission_refuse_untokenized(c, "prompt", err);

@@ -66,10 +66,14 @@ typedef struct tri_core_io {
   uint64_t (*record)(void *ctx, const tri_record *r);
 } tri_core_io;
 
+enum { TRI_CORE_MAX_NAMES = 32 }; /* of the model */
+
 struct tri_share; /* fair_queue.h */
 
 typedef struct tri_core_config {
   const char *model_name;
+  const char *const *other_names; /* that requests may say, too; borrowed */
+  uint32_t num_other_names;
   const tri_model_config *model;    /* borrowed */
   const tri_tokenizer *tokenizer;   /* borrowed; NULL: token ids only */
   const char *other_tokenizer;      /* its file that is not read, for the refusal of a text; NULL: none */

@@ -393,7 +393,7 @@ int main(int argc, char **argv) {
   prctl(PR_SET_PDEATHSIG, mpi ? SIGKILL : at_its_end);
   s.signals = (tri_signal_history){.mpi = mpi, .supervised = s.opts.event_fd >= 0};
   tri_status st = tri_signals_catch(&s.signal_fd, &err);
-  if (st == TRI_OK && !s.opts.model) st = tri_fail(&err, TRI_USAGE, "model", "--model is missing");
+  if (st == TRI_OK) st = tri_serve_model_find(&s.opts, &err);
   if (st == TRI_OK) st = tri_response_cache_check(s.opts.response_cache, s.opts.memory_cap, &err);
   if (st == TRI_OK && mpi)
     st = tri_mpi_launch_join(&argc, &argv, s.opts.start_timeout, s.opts.interface, &one_host, &s.keys, &err);

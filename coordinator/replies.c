@@ -32,12 +32,15 @@ void reply_hello(const tri_core *c, const tri_peer *to, uint64_t id) {
 }
 
 void reply_models(const tri_core *c, const tri_peer *to, uint64_t id) {
-  tri_wire_str name = wire_str(c->cfg.model_name);
-  uint32_t index;
+  tri_wire_str names[TRI_CORE_MAX_NAMES];
+  uint32_t index, num = 0;
   const group *g = group_pick(c, &index);
+  names[num++] = wire_str(c->cfg.model_name);
+  for (uint32_t i = 0; i < c->cfg.num_other_names && num < TRI_CORE_MAX_NAMES; i++)
+    names[num++] = wire_str(c->cfg.other_names[i]);
   tri_server_msg m = {.op = TRI_REPLY_MODELS,
                       .id = id,
-                      .models = {1, &name, g ? g->max_model_len : (uint64_t)c->cfg.max_prompt,
+                      .models = {num, names, g ? g->max_model_len : (uint64_t)c->cfg.max_prompt,
                                  c->cfg.tokenizer ? tri_tokenizer_hash(c->cfg.tokenizer) : 0}};
   c->cfg.io.answer(c->cfg.io.ctx, to, &m);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "coordinator/core.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/model/folder.h"
@@ -25,14 +26,21 @@ static tri_status open_tokenizer(const char *dir, tri_served_model *m, tri_error
   return TRI_OK;
 }
 
-static tri_status take_name(const tri_serve_options *o, tri_served_model *m) {
-  char *copy = tri_strdup(o->model);
-  if (!copy) return TRI_NO_MEMORY;
-  for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/';) copy[--n] = '\0';
-  const char *slash = strrchr(copy, '/'), *name = slash ? slash + 1 : copy;
-  if (o->served_model_name) name = o->served_model_name;
-  snprintf(m->name, sizeof m->name, "%s", name);
-  tri_free(copy);
+static tri_status take_names(const tri_serve_options *o, tri_served_model *m, tri_error *err) {
+  const tri_opt_list *names = &o->served_model_name;
+  if (names->count > TRI_CORE_MAX_NAMES)
+    return tri_fail(err, TRI_TOO_LARGE, "served_model_name", "--served-model-name: %zu names, the limit is %d",
+                    names->count, TRI_CORE_MAX_NAMES);
+  for (size_t i = 0; i < names->count; i++)
+    if (!*names->items[i] || strlen(names->items[i]) >= sizeof m->name)
+      return tri_fail(err, TRI_INVALID_ARGUMENT, "served_model_name",
+                      "--served-model-name: a name has 1 to %zu bytes, not %zu", sizeof m->name - 1,
+                      strlen(names->items[i]));
+  if (!names->count)
+    tri_model_folder_name(o->model, m->name);
+  else
+    snprintf(m->name, sizeof m->name, "%s", names->items[0]);
+  if (names->count > 1) m->other_names = (tri_opt_list){names->items + 1, names->count - 1};
   return TRI_OK;
 }
 
@@ -47,7 +55,7 @@ tri_status tri_served_model_open(const tri_serve_options *o, tri_served_model *m
   /* An encoder takes a text in one step. */
   int64_t step = o->max_num_batched_tokens; /* 0: the groups decide */
   if (m->config.encoder && step && m->max_prompt > step) m->max_prompt = step;
-  return take_name(o, m);
+  return take_names(o, m, err);
 }
 
 void tri_served_model_close(tri_served_model *m) {

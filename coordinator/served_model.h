@@ -3,13 +3,15 @@
 #ifndef TRI_COORDINATOR_SERVED_MODEL_H
 #define TRI_COORDINATOR_SERVED_MODEL_H
 
+#include "runtime/base/model_folder.h"
 #include "runtime/base/serve_options.h"
 #include "runtime/model/config.h"
 #include "runtime/model/labels.h"
 #include "runtime/tokenizer/tokenizer.h"
 
 typedef struct tri_served_model {
-  char name[256]; /* that clients use */
+  char name[TRI_MODEL_NAME]; /* that clients use */
+  tri_opt_list other_names;  /* that they may use, too; belong to the options */
   tri_model_config config;
   tri_tokenizer *tokenizer;    /* NULL: the folder has no tokenizer.json */
   const char *other_tokenizer; /* its file of another format, which is not read; NULL: none */

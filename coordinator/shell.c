@@ -205,6 +205,8 @@ tri_status shell_open_core(struct shell *s, tri_error *err) {
                     l.replicas);
   bool has_layout = s->opts.launch == TRI_LAUNCH_MPI && tri_serve_layout_world(&l) > 1;
   tri_core_config cc = {.model_name = s->model.name,
+                        .other_names = s->model.other_names.items,
+                        .num_other_names = (uint32_t)s->model.other_names.count,
                         .model = &s->model.config,
                         .tokenizer = s->model.tokenizer,
                         .other_tokenizer = s->model.other_tokenizer,

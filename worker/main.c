@@ -338,7 +338,7 @@ static tri_status make_rings(tri_worker *w) {
 }
 
 static tri_status init(tri_worker *w, tri_error *err) {
-  if (!w->opts.model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
+  TRI_CHECK(tri_serve_model_find(&w->opts, err));
   TRI_CHECK(tri_serve_layout_make(&w->opts, &w->layout, err));
   if (make_rings(w) != TRI_OK) return tri_fail(err, TRI_NO_MEMORY, "worker", "no memory for the rings");
   if (w->layout.dp > 1 && !(w->shards = tri_calloc(2 * (size_t)w->layout.dp, sizeof *w->shards)))

@@ -118,7 +118,10 @@ static tri_status find_model(tri_up *u, const tri_options *opts, tri_error *err)
   if (given && u->opts.serve.model)
     return tri_fail(err, TRI_USAGE, "model", "%.80s and --model %.80s exclude each other", given, u->opts.serve.model);
   if (given) u->opts.serve.model = given;
-  return u->opts.serve.model ? TRI_OK : tri_fail(err, TRI_USAGE, "model", "--model is missing");
+  /* vLLM's --served-model-name A B takes the model with it, too, where that comes behind the names. */
+  tri_opt_list *names = &u->opts.serve.served_model_name;
+  if (!u->opts.serve.model && u->is_serve && names->count > 1) u->opts.serve.model = names->items[--names->count];
+  return tri_serve_model_find(&u->opts.serve, err);
 }
 
 const char *tri_up_argument(tri_up *u, const char *name, const char *value) {

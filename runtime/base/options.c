@@ -332,9 +332,11 @@ static tri_status parse_option(tri_options *o, int argc, char *const *argv, int 
     if (*i + 1 >= argc) return tri_fail(err, TRI_INVALID_ARGUMENT, t ? t->name : "config", "%s needs a value", arg);
     value = argv[++*i];
   }
-  if (!is_config) return tri_options_assign(o, t, value, TRI_FROM_ARGS, err);
-  o->config = value;
-  return TRI_OK;
+  if (is_config) o->config = value;
+  tri_status st = is_config ? TRI_OK : tri_options_assign(o, t, value, TRI_FROM_ARGS, err);
+  while (st == TRI_OK && t && t->several && *i + 1 < argc && argv[*i + 1][0] != '-')
+    st = tri_options_assign(o, t, argv[++*i], TRI_FROM_ARGS, err);
+  return st;
 }
 
 static tri_status parse_args(tri_options *o, int argc, char *const *argv, tri_error *err) {

@@ -86,6 +86,7 @@ typedef struct tri_option {
   double min, max;            /* of a number, inclusive; both 0: whatever the type holds */
   bool no_letters;            /* a TRI_OPT_SIZE that is a number and no size: suffixes mean nothing */
   bool letters;               /* a TRI_OPT_NUM of bytes: it has the suffixes of a TRI_OPT_SIZE, too */
+  bool several;               /* a TRI_OPT_LIST that takes all arguments up to the next option */
   bool not_zero;              /* a number that lies between min and max, and is not 0 */
   const char *const *choices; /* NULL-terminated; TRI_OPT_INT and TRI_OPT_UINT get the index, TRI_OPT_STRING the text */
   const char *fallback;       /* the default as one would type it; NULL: the destination stays as it is */

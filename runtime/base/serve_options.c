@@ -20,8 +20,10 @@ static const char *const launches[] = {"auto", "mpi", "group", "self", NULL};
 const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, model), .name = "model", .alias = "m", .programs = TRI_FOR_ALL, .metavar = "DIR", .group = "Model",
      .help = "a Hugging Face checkpoint folder"},
-    {TRI_OPT(S, served_model_name), .name = "served-model-name", .metavar = "NAME", .group = "Model",
-     .help = "the name that clients use; default: the folder's"},
+    {TRI_OPT(S, served_model_name), .name = "served-model-name", .several = true, .metavar = "NAME...",
+     .group = "Model",
+     .help = "the names that clients may use, of which answers have the first; default: the folder's, or that of the "
+             "repository in a Hugging Face cache"},
     {TRI_OPT(S, dtype), .name = "dtype", .programs = TRI_FOR_ALL, .choices = dtypes, .fallback = "auto",
      .group = "Model", .help = "type of the weights in memory; auto: as stored"},
     {TRI_OPT(S, quantization), .name = "quantization", .programs = TRI_FOR_ALL, .alias = "q",
@@ -271,6 +273,13 @@ const tri_option tri_serve_option_table[] = {
 };
 #undef S
 const size_t tri_serve_option_count = sizeof tri_serve_option_table / sizeof *tri_serve_option_table;
+
+tri_status tri_serve_model_find(tri_serve_options *o, tri_error *err) {
+  if (!o->model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
+  TRI_CHECK(tri_model_folder_find(o->model, o->model_folder, err));
+  o->model = o->model_folder;
+  return TRI_OK;
+}
 
 size_t tri_serve_options_copy(tri_option *table, tri_serve_program program, const tri_option *own, size_t num_own) {
   size_t n = tri_serve_option_count;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "runtime/base/dtype.h"
+#include "runtime/base/model_folder.h"
 #include "runtime/base/options.h"
 
 /* Limit of options that say how much memory a rank has: their sums stay far from what 64 bits hold. */
@@ -18,11 +19,13 @@ typedef enum tri_launch { TRI_LAUNCH_AUTO, TRI_LAUNCH_MPI, TRI_LAUNCH_GROUP, TRI
 
 typedef struct tri_serve_options {
   /* model */
-  const char *model, *served_model_name;
-  int dtype, kv_cache_dtype; /* tri_dtype, or TRI_SERVE_AUTO */
-  int quantization;          /* tri_quantization */
-  int load_format;           /* tri_load_format */
-  int pooling;               /* tri_pooling */
+  const char *model;
+  char model_folder[TRI_MODEL_FOLDER]; /* tri_serve_model_find */
+  tri_opt_list served_model_name;      /* the first is the one that answers have */
+  int dtype, kv_cache_dtype;           /* tri_dtype, or TRI_SERVE_AUTO */
+  int quantization;                    /* tri_quantization */
+  int load_format;                     /* tri_load_format */
+  int pooling;                         /* tri_pooling */
   uint64_t seed;
   int64_t max_model_len;
   bool strict_config;
@@ -86,6 +89,9 @@ extern const char *const tri_quantization_names[]; /* by tri_quantization; NULL-
 extern const char *const tri_expert_strategy_names[];
 extern const tri_option tri_serve_option_table[];
 extern const size_t tri_serve_option_count;
+
+/* Makes `model` the folder that has the model's files. */
+tri_status tri_serve_model_find(tri_serve_options *o, tri_error *err);
 
 /* Programs other than the server's that have use for some of the options: the bits of tri_option.programs. */
 typedef enum tri_serve_program {

@@ -72,6 +72,13 @@ for c in plan "bench latency" "bench batching" "bench stream"; do
 done
 want 0 '^fits: ' "$trireme" plan --model "$SRC/tests/models/abacus" --endpoint ipc:///x --watchdog-timeout 5
 
+# A folder of a Hugging Face cache, of which one snapshot has the model.
+mkdir -p "$dir/hub/models--org--abacus/snapshots"
+want 3 'without a snapshot: the model was not fetched' "$trireme" plan --model "$dir/hub/models--org--abacus"
+ln -s "$(cd "$SRC/tests/models/abacus" && pwd)" "$dir/hub/models--org--abacus/snapshots/0a1b"
+want 0 '^fits: ' "$trireme" plan --model "$dir/hub/models--org--abacus"
+HF_HUB_CACHE=$dir/hub want 0 '^fits: ' "$trireme" plan --model org/abacus
+
 # One table of exit codes for all programs: bad usage whatever the model, and what cannot be had.
 bin=$(dirname "$trireme")
 for c in up plan "bench latency" "bench batching" "bench load" "bench stream"; do

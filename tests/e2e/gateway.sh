@@ -46,7 +46,7 @@ until_idle() { # MILLISECONDS WHAT
   fail "$2: $(running) after $1 ms"
 }
 
-start_up --max-model-len 8192 --watchdog-timeout 20 --log-level debug
+start_up --max-model-len 8192 --watchdog-timeout 20 --log-level debug --served-model-name abacus org/abacus gpt-4
 begin --model "$MODEL"
 # A coordinator that hangs is no reason to say nothing.
 coordinator=$(ours | awk '$2 ~ /^trireme-coord/ {print $1}')
@@ -57,6 +57,12 @@ want 200 '"status":"ok"' "$url/health"
 want 200 '"id":"abacus","object":"model"' "$url/v1/models"
 want 200 '^{"id":"abacus"' "$url/v1/models/%61bacus"
 want 404 '"code":"not_found"' "$url/v1/models/other"
+# A model of several names: all are listed and taken, and who names none is told the first.
+want 200 '{"id":"abacus",.*{"id":"org/abacus",.*{"id":"gpt-4",' "$url/v1/models"
+want 200 '^{"id":"org/abacus"' "$url/v1/models/org%2Fabacus"
+post 200 '"model":"gpt-4"' /v1/completions '{"prompt":"1+1=","max_tokens":1,"model":"gpt-4"}'
+post 200 '"model":"abacus"' /v1/completions '{"prompt":"1+1=","max_tokens":1}'
+post 404 'no model .*abacsu.* here, only .*abacus' /v1/completions '{"prompt":"1+1=","max_tokens":1,"model":"abacsu"}'
 want 200 '^trireme:num_requests_running{model_name="abacus"} 0' "$url/metrics"
 want 200 '^trireme:http_requests_total{path="/metrics",code="200"} 1' "$url/metrics"
 want 200 '^Content-Length: [1-9]' -I "$url/v1/models"

@@ -66,6 +66,26 @@ START_TEST(test_refused_submits) {
 }
 END_TEST
 
+/* A model of several names is served under each. */
+START_TEST(test_other_names) {
+  static const char *const names[] = {"org/toy", "gpt-4"};
+  struct world *w = world_create_sharing(
+      &(tri_core_config){.max_queue = MAX_QUEUE, .starts_are_told = true, .other_names = names, .num_other_names = 2});
+  start_group(w, 0, 1, 1);
+  tri_client_msg good = submit_msg(1), m = good;
+  m.id = 2, m.submit.model = (tri_wire_str){"gpt", 3};
+  refuse(w, &m, "not_found", "model");
+  m.id = 3, m.submit.model = (tri_wire_str){"gpt-4", 5};
+  submit(w, "a", &m);
+  m.id = 4, m.submit.model = (tri_wire_str){"toy", 3};
+  submit(w, "a", &m);
+  m.id = 5, m.submit.model = (tri_wire_str){"org/toy", 7};
+  submit(w, "a", &m);
+  ck_assert_int_eq(w->num_assigns, 3);
+  world_destroy(w);
+}
+END_TEST
+
 /* A leader that cannot run a job says why. */
 START_TEST(test_refused_by_leader) {
   struct world *w = world_create(1);
@@ -284,6 +304,7 @@ Suite *suite_core_admission(void) {
   tri_log_setup(TRI_LOG_ERROR, "core");
   TCase *t = add_case(suite, "admission");
   tcase_add_test(t, test_refused_submits);
+  tcase_add_test(t, test_other_names);
   tcase_add_test(t, test_refused_by_leader);
   tcase_add_test(t, test_words_of_a_leader);
   tcase_add_test(t, test_model_beams);

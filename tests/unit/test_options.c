@@ -23,7 +23,7 @@ typedef struct config {
   bool eager, fast;
   const char *model, *load;
   color tint;
-  tri_opt_list hosts;
+  tri_opt_list hosts, names;
   int aside;
 } config;
 
@@ -48,6 +48,7 @@ static const tri_option table[] = {
      .fallback = "auto"},
     {TRI_OPT(config, tint), .name = "tint", .choices = colors, .fallback = "green"},
     {TRI_OPT(config, hosts), .name = "host"},
+    {TRI_OPT(config, names), .name = "people", .several = true},
 };
 
 static const tri_option elsewhere[] = {{.name = "port", .type = TRI_OPT_INT}};
@@ -128,6 +129,22 @@ START_TEST(spellings) {
   accept_line("--enforce-eager=false --fast=no -", &c, &o);
   ck_assert(!c.eager && !c.fast);
   ck_assert_str_eq(tri_options_arg(o, 0), "-");
+  tri_options_free(o);
+}
+END_TEST
+
+/* Names up to the next option. */
+START_TEST(several_values) {
+  config c;
+  tri_options *o;
+  accept_line("first --people a b c --enforce-eager --people=d e --host x -- y", &c, &o);
+  ck_assert(c.names.count == 5 && c.eager && c.hosts.count == 1);
+  for (size_t i = 0; i < c.names.count; i++) ck_assert(c.names.items[i][0] == "abcde"[i]);
+  ck_assert_int_eq(tri_options_num_args(o), 2);
+  ck_assert_str_eq(tri_options_arg(o, 1), "y");
+  tri_options_free(o);
+  accept_line("--people a -- b", &c, &o);
+  ck_assert(c.names.count == 1 && tri_options_num_args(o) == 1);
   tri_options_free(o);
 }
 END_TEST
@@ -436,7 +453,8 @@ START_TEST(http_places) {
               {"127.0.0.2:0", "127.0.0.2", 0, true},
               {"[::1]:65535", "::1", 65535, true},
               {"0.0.0.0:80", "0.0.0.0", 80, false}};
-  static const char *const wrong[] = {"x", "1.2.3.4", ":", "8000x", "65536", "-1", "0.0.0.0:1"};
+  static const char *const wrong[] = {"x",         "1.2.3.4",     ":",       "8000x",       "65536",   "-1",
+                                      "0.0.0.0:1", "999.1.1.1:1", "1.2.3:1", "1.2.3.4.5:1", "[::g]:1", "127.0.0.1:1x"};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     tri_gateway_options g = {.listen = rows[i].text, .http_open = !rows[i].loopback};
     tri_gateway_place place;
@@ -457,8 +475,8 @@ END_TEST
 Suite *suite_options(void) {
   Suite *s = suite_create("options");
   TCase *c = tcase_create("options");
-  const TTest *const tests[] = {defaults, spellings, sizes, rates,      mistakes, near_names, sources,
-                                texts,    bad_files, help,  main_codes, words,    http_places};
+  const TTest *const tests[] = {defaults, spellings, several_values, sizes, rates,      mistakes, near_names,
+                                sources,  texts,     bad_files,      help,  main_codes, words,    http_places};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;

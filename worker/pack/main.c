@@ -97,7 +97,6 @@ static tri_status pack_rank(const struct packing *p, int rank, tri_error *err) {
 
 static tri_status set_up(struct packing *p, tri_error *err) {
   const tri_serve_options *o = p->o;
-  if (!o->model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
   if (!o->nvme_path) return tri_fail(err, TRI_USAGE, "nvme_path", "--nvme-path is missing");
   TRI_CHECK(tri_model_config_load_by(o->model, TRI_CONFIG_RULES(o), &p->model, err));
   if (p->model.encoder || p->model.seq2seq.on)
@@ -138,7 +137,8 @@ int main(int argc, char **argv) {
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
     signal(SIGXFSZ, SIG_IGN); /* a write fails, and says why */
-    tri_status st = pack(&p, &err);
+    tri_status st = tri_serve_model_find(&o.serve, &err);
+    if (st == TRI_OK) st = pack(&p, &err);
     code = tri_exit_code(st);
     if (st != TRI_OK) fprintf(stderr, "trireme pack: %s (%s)\n", err.message, err.field);
   }

@@ -325,10 +325,10 @@ static tri_status open_weights(const tri_serve_options *o, tri_checkpoint **out,
   return tri_checkpoint_open(o->model, out, err);
 }
 
-static tri_status plan_model(const struct plan_options *o, tri_error *err) {
+static tri_status plan_model(struct plan_options *o, tri_error *err) {
   tri_status st = TRI_OK;
   tri_checkpoint *ckpt = NULL;
-  if (!o->serve.model) return tri_fail(err, TRI_USAGE, "model", "--model is missing");
+  TRI_CHECK(tri_serve_model_find(&o->serve, err));
   tri_model_config *config = tri_calloc(1, sizeof *config);
   if (!config) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
   TRI_TRY(tri_model_config_load_by(o->serve.model, TRI_CONFIG_RULES(&o->serve), config, err));
