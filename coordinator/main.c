@@ -411,8 +411,9 @@ int main(int argc, char **argv) {
   if (st == TRI_OK && mpi) st = tri_mpi_launch_hand_out(&s.boot, &err);
   tri_boot_free(&s.boot); /* from here on the public keys are enough */
   if (st != TRI_OK) {
+    const char *field = tri_error_field_beside(&err);
     tri_log(TRI_LOG_ERROR, "coordinator", "%s%s%s", err.status ? err.message : tri_status_text(st),
-            err.field[0] ? " -- " : "", err.field);
+            *field ? " -- " : "", field);
     tri_supervisor_tell(&s.supervisor, "failed %s", err.message);
     clean_up(&s);
     _exit(tri_exit_code(st));

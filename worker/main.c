@@ -182,10 +182,11 @@ static void log_sentence(const tri_serve_options *o, const tri_model_config *c) 
 static void leave(void *ctx, tri_status st, const tri_error *err) {
   tri_worker *w = ctx;
   bool asked = st == TRI_ABORTED && atomic_load(&w->drain);
+  const char *field = tri_error_field_beside(err);
   if (asked)
     tri_log(TRI_LOG_INFO, "worker", "told to leave before it was ready: %s", err->message);
   else if (st != TRI_OK)
-    tri_log(TRI_LOG_ERROR, "worker", "%s%s%s", err->message, err->field[0] ? " -- " : "", err->field);
+    tri_log(TRI_LOG_ERROR, "worker", "%s%s%s", err->message, *field ? " -- " : "", field);
   if (!asked) w->failure = *err;
   tri_control_stop(w);
   bool served = atomic_load(&w->loaded) && !w->refused && st != TRI_DEVICE_LOST;

@@ -30,8 +30,9 @@ static const tri_option table[] = {
 };
 
 static int fail(const tri_error *err, tri_status st) {
+  const char *field = tri_error_field_beside(err);
   fprintf(stderr, "trireme template: %s%s%s\n", err->message[0] ? err->message : tri_status_text(st),
-          err->field[0] ? " -- " : "", err->field);
+          *field ? " -- " : "", field);
   return tri_exit_code(st);
 }
 

@@ -45,6 +45,10 @@ void tri_error_clear(tri_error *err) {
   err->field[0] = err->message[0] = '\0';
 }
 
+const char *tri_error_field_beside(const tri_error *err) {
+  return strchr(err->field, '/') && strstr(err->message, err->field) ? "" : err->field;
+}
+
 void tri_error_in_file(tri_error *err, const char *path) {
   enum { MOST = TRI_ERROR_MESSAGE / 2 }; /* of a longer path the end: it has the file's name */
   char before[MOST + 8];

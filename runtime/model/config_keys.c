@@ -509,13 +509,12 @@ static tri_status judge_key(void *ctx, const char *key, const tri_json *v) {
   verdict found = judge(j->c, j->root, key, v);
   if (found == REFUSED)
     return tri_fail(j->err, TRI_UNSUPPORTED, key,
-                    "config.json: \"%.60s\" is known to change what a model computes, and is not done for model_type "
+                    "\"%.60s\" is known to change what a model computes, and is not done for model_type "
                     "%s with this value (--ignore-config-key %.60s serves it as if the key were not there)",
                     key, type, key);
   if (j->strict && !tri_config_key_is_note(key))
     return tri_fail(j->err, TRI_UNKNOWN_FIELD, key,
-                    "config.json: \"%.60s\" is not understood for model_type %s and could change the result", key,
-                    type);
+                    "\"%.60s\" is not understood for model_type %s and could change the result", key, type);
   if (found == UNKNOWN) tri_config_note_key(j->c, key);
   return TRI_OK;
 }

@@ -46,10 +46,13 @@ static bool find(const char *dir, const char *begin, const char *end, char name[
 /* ---- what is no model ---- */
 
 static tri_status refuse_gguf(const char *path, tri_error *err) {
+  enum { MOST = 120 }; /* of a longer path the end: it has the file's name */
+  size_t len = strlen(path);
   return tri_fail(err, TRI_UNSUPPORTED, "model",
-                  "%.200s is a GGUF file, which is not read: take the release in safetensors that it was made from, or "
-                  "one in FP8, MXFP4, AWQ, GPTQ or compressed-tensors (--quantization int8 halves their memory)",
-                  path);
+                  "%s%s is a GGUF file, which is not read: take the release in safetensors that it was made from, or "
+                  "make one, with transformers' AutoModelForCausalLM.from_pretrained(DIR, gguf_file=NAME, "
+                  "dtype=\"bfloat16\").save_pretrained(OUT), and AutoTokenizer alike (docs/models.md has the steps)",
+                  len > MOST ? "..." : "", path + (len > MOST ? len - MOST : 0));
 }
 
 static tri_status refuse_adapter(const char *dir, tri_error *err) {

@@ -64,6 +64,12 @@ START_TEST(error_keeps_the_first_reason) {
   ck_assert_str_eq(e.field, "");
   tri_error_in_file(&e, "a/b");
   ck_assert_str_eq(e.message, "a/b: x");
+  snprintf(e.field, sizeof e.field, "a/b"); /* a line says a file once */
+  ck_assert_str_eq(tri_error_field_beside(&e), "");
+  snprintf(e.field, sizeof e.field, "c/d");
+  ck_assert_str_eq(tri_error_field_beside(&e), "c/d");
+  snprintf(e.field, sizeof e.field, "x");
+  ck_assert_str_eq(tri_error_field_beside(&e), "x");
   char long_path[1000], end[210];
   memset(long_path, 'p', sizeof long_path);
   strcpy(long_path + sizeof long_path - 6, "/name");

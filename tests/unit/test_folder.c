@@ -57,6 +57,7 @@ START_TEST(test_gguf) {
   char path[4096];
   put("llama-q4_k_m.gguf", "GGUF");
   expect(tri_model_config_load(dir, &c, &err), &err, "llama-q4_k_m.gguf is a GGUF file", "safetensors");
+  ck_assert(strstr(err.message, "gguf_file=") && strstr(err.message, "dtype=") && strstr(err.message, "AutoTokenizer"));
   err = (tri_error){0};
   snprintf(path, sizeof path, "%s/llama-q4_k_m.gguf", dir);
   expect(tri_model_config_load(path, &c, &err), &err, "llama-q4_k_m.gguf is a GGUF file", "safetensors");

@@ -140,7 +140,9 @@ int main(int argc, char **argv) {
     tri_status st = tri_serve_model_find(&o.serve, &err);
     if (st == TRI_OK) st = pack(&p, &err);
     code = tri_exit_code(st);
-    if (st != TRI_OK) fprintf(stderr, "trireme pack: %s (%s)\n", err.message, err.field);
+    const char *field = tri_error_field_beside(&err);
+    if (st != TRI_OK)
+      fprintf(stderr, "trireme pack: %s%s%s%s\n", err.message, *field ? " (" : "", field, *field ? ")" : "");
   }
   tri_backend_destroy(p.backend);
   tri_pool_destroy(p.pool);

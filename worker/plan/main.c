@@ -362,7 +362,9 @@ int main(int argc, char **argv) {
     code = tri_exit_code(st);
     if (st != TRI_OK) {
       fflush(stdout); /* the table comes first */
-      fprintf(stderr, "trireme plan: %s%s (%s)%s\n", prefix_of(&err), err.message, err.field,
+      const char *field = tri_error_field_beside(&err);
+      fprintf(stderr, "trireme plan: %s%s%s%s%s%s\n", prefix_of(&err), err.message, *field ? " (" : "", field,
+              *field ? ")" : "",
               is_short_of_memory(&o, &err) ? "; --memory-per-rank says what each rank may use" : "");
     }
   }
