@@ -327,6 +327,7 @@ int main(int argc, char **argv) {
   if (code >= 0) return code;
   tri_log_setup((tri_log_level)u.opts.serve.log_level, "-");
   tri_log_with_time(true);
+  for (int i = 0; tri_options_note(opts, i); i++) tri_log(TRI_LOG_WARN, "up", "%s", tri_options_note(opts, i));
   signal(SIGPIPE, SIG_IGN); /* the reader of the log may be gone: jobs are to be drained all the same */
   sigset_t set;
   sigemptyset(&set);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -18,7 +19,7 @@ enum { CONFIG_DEPTH_TEXT = 160 };
 /* Returns a name's character in the form that all spellings share. */
 static char plain(char c) { return c == '_' ? '-' : c; }
 
-static bool same_name(const char *table, const char *given, size_t len) {
+bool tri_option_same_name(const char *table, const char *given, size_t len) {
   for (size_t i = 0; i < len; i++)
     if (!table[i] || plain(table[i]) != plain(given[i])) return false;
   return table[len] == '\0';
@@ -26,7 +27,8 @@ static bool same_name(const char *table, const char *given, size_t len) {
 
 const tri_option *tri_options_find(const tri_option *t, size_t count, const char *name, size_t len) {
   for (size_t i = 0; i < count; i++)
-    if (same_name(t[i].name, name, len) || (t[i].alias && same_name(t[i].alias, name, len))) return &t[i];
+    if (tri_option_same_name(t[i].name, name, len) || (t[i].alias && tri_option_same_name(t[i].alias, name, len)))
+      return &t[i];
   return NULL;
 }
 
@@ -178,7 +180,7 @@ static tri_status parse_choice(const tri_option *o, const char *text, int *out, 
   char list[CONFIG_DEPTH_TEXT] = "";
   size_t n = 0;
   for (; o->choices[n]; n++) {
-    if (same_name(o->choices[n], text, strlen(text))) {
+    if (tri_option_same_name(o->choices[n], text, strlen(text))) {
       *out = (int)n;
       return TRI_OK;
     }
@@ -272,51 +274,16 @@ tri_status tri_options_assign(tri_options *o, const tri_option *t, const char *t
 
 /* ---- command line ---- */
 
-static tri_status unknown_option(const tri_options *o, const char *arg, const char *name, size_t len, tri_error *err) {
-  char given[64];
-  snprintf(given, sizeof given, "%.*s", (int)(len < 60 ? len : 60), name);
-  int i = tri_nearest_name(given, (const char *)o->spec->options + offsetof(tri_option, name), o->spec->count,
-                           sizeof(tri_option));
-  if (i >= 0)
-    return tri_fail(err, TRI_UNKNOWN_FIELD, given, "there is no option %.60s; did you mean --%s?", arg,
-                    o->spec->options[i].name);
-  return tri_fail(err, TRI_UNKNOWN_FIELD, given, "there is no option %.60s", arg);
-}
-
-static const tri_option_word *find_word(const tri_options_spec *s, const char *name, size_t len) {
-  for (size_t i = 0; i < s->num_words; i++)
-    for (const char *w = s->words[i].words; *w; w += strspn(w, " ")) {
-      char word[64];
-      size_t n = strcspn(w, " ");
-      snprintf(word, sizeof word, "%.*s", (int)n, w);
-      if (same_name(word, name, len)) return &s->words[i];
-      w += n;
-    }
-  return NULL;
-}
-
-/* Takes a name that is not of the table. *t: the option that it stands for; NULL: it says what is so anyway. */
-static tri_status take_word(const tri_options *o, const char *arg, const char *name, size_t len, const tri_option **t,
-                            tri_error *err) {
-  const tri_option_word *w = find_word(o->spec, name, len);
-  if (!w) return unknown_option(o, arg, name, len, err);
-  if (w->why)
-    return tri_fail(err, TRI_UNKNOWN_FIELD, w->words, "there is no option %.*s: %s", (int)(name + len - arg), arg,
-                    w->why);
-  *t = w->option ? tri_options_find(o->spec->options, o->spec->count, w->option, strlen(w->option)) : NULL;
-  return TRI_OK;
-}
-
 /* Handles argv[*i], which begins with a dash, and the value that belongs to it. */
 static tri_status parse_option(tri_options *o, int argc, char *const *argv, int *i, tri_error *err) {
   const char *arg = argv[*i], *name = arg + 1 + (arg[1] == '-'), *value = strchr(name, '=');
   size_t len = value ? (size_t)(value++ - name) : strlen(name);
-  bool is_help = same_name("help", name, len) || (len == 1 && *name == 'h');
-  bool is_version = o->spec->version && same_name("version", name, len);
+  bool is_help = tri_option_same_name("help", name, len) || (len == 1 && *name == 'h');
+  bool is_version = o->spec->version && tri_option_same_name("version", name, len);
   o->help |= is_help;
   o->version |= !is_help && is_version;
   if (is_help || is_version) return TRI_OK;
-  bool is_config = o->spec->config_file && same_name("config", name, len);
+  bool is_config = o->spec->config_file && tri_option_same_name("config", name, len);
   const tri_option *t = is_config ? NULL : tri_options_find(o->spec->options, o->spec->count, name, len);
   if (!t && !is_config && len > 3 && !memcmp(name, "no", 2) && plain(name[2]) == '-') {
     t = tri_options_find(o->spec->options, o->spec->count, name + 3, len - 3);
@@ -324,7 +291,7 @@ static tri_status parse_option(tri_options *o, int argc, char *const *argv, int 
     t = NULL;
   }
   if (!t && !is_config) {
-    TRI_CHECK(take_word(o, arg, name, len, &t, err));
+    TRI_CHECK(tri_options_take_word(o, len, argc, argv, i, &t, err));
     if (!t) return TRI_OK;
   }
   if (t && t->type == TRI_OPT_BOOL && !value) return tri_options_assign(o, t, "true", TRI_FROM_ARGS, err);
@@ -388,7 +355,8 @@ tri_status tri_options_parse(const tri_options_spec *spec, void *dest, int argc,
   o->dest = dest;
   o->state = tri_calloc(spec->count ? spec->count : 1, sizeof *o->state);
   o->args = tri_calloc((size_t)(argc > 0 ? argc : 1), sizeof *o->args);
-  st = o->state && o->args ? tri_arena_create(4096, &o->arena) : TRI_NO_MEMORY;
+  o->notes = tri_calloc((size_t)(argc > 0 ? argc : 1), sizeof *o->notes);
+  st = o->state && o->args && o->notes ? tri_arena_create(4096, &o->arena) : TRI_NO_MEMORY;
   if (st != TRI_OK) goto cleanup;
   for (size_t i = 0; i < spec->count; i++)
     if (spec->options[i].fallback)
@@ -412,6 +380,7 @@ void tri_options_free(tri_options *o) {
   tri_arena_destroy(o->arena);
   tri_free(o->state);
   tri_free(o->args);
+  tri_free(o->notes);
   tri_free(o);
 }
 
@@ -440,6 +409,8 @@ int tri_options_main(const tri_options_spec *spec, void *dest, int argc, char *c
 
 int tri_options_num_args(const tri_options *o) { return o->num_args; }
 const char *tri_options_arg(const tri_options *o, int i) { return i >= 0 && i < o->num_args ? o->args[i] : NULL; }
+
+const char *tri_options_note(const tri_options *o, int i) { return i >= 0 && i < o->num_notes ? o->notes[i] : NULL; }
 
 static tri_opt_source source_of(const tri_options *o, const char *name) {
   const tri_option *t = tri_options_find(o->spec->options, o->spec->count, name, strlen(name));

@@ -98,11 +98,22 @@ typedef struct tri_option {
   bool hidden;                /* understood, but not shown by --help: of no use to this program */
 } tri_option;
 
-/* Names that other programs have for the same things, on the command line alone. */
+/* Arguments that belong to a word which is not an option of ours. */
+typedef enum tri_word_values {
+  TRI_WORD_ALONE,
+  TRI_WORD_VALUE,   /* one */
+  TRI_WORD_SWITCH,  /* perhaps one: on, off, auto, ... */
+  TRI_WORD_NUMBERS, /* as many as are numbers */
+} tri_word_values;
+
+/* Names that other programs have for the same things, on the command line alone. Without option, why and instead it is
+ * always so. */
 typedef struct tri_option_word {
-  const char *words;  /* names with blanks between them */
-  const char *option; /* the option that they are; NULL: none */
-  const char *why;    /* what to say instead, where there is no option; NULL: it is always so, and nothing follows */
+  const char *words;   /* names with blanks between them */
+  const char *option;  /* the option that they are; NULL: none */
+  const char *why;     /* what to say instead, where they are refused */
+  const char *instead; /* what happens instead, for a warning (tri_options_note), where they change no answer */
+  tri_word_values values;
 } tri_option_word;
 
 typedef struct tri_options_spec {
@@ -144,6 +155,8 @@ bool tri_options_commanded(const tri_options *o, const char *name); /* it came f
 const char *tri_options_text(const tri_options *o, const char *name);
 int tri_options_num_args(const tri_options *o);
 const char *tri_options_arg(const tri_options *o, int i); /* positional; NULL beyond the last */
+/* Returns a warning about a word of another program that was given and has no effect; NULL beyond the last. */
+const char *tri_options_note(const tri_options *o, int i);
 void tri_options_print_help(const tri_options_spec *spec, FILE *out);
 
 /* Reads a file of `name: value` lines (YAML: scalars, and sequences for lists) into options that the command line and

@@ -27,6 +27,8 @@ struct tri_options {
   } * state;
   const char **args;
   int num_args;
+  const char **notes;
+  int num_notes;
   const char *config;
   bool help, version;
 };
@@ -34,6 +36,12 @@ struct tri_options {
 /* One spelling of a limit for errors and help: whole powers of 1024 of a size get their letter. Returns buf. */
 const char *tri_option_limit(const tri_option *o, double x, char buf[32]);
 const tri_option *tri_options_find(const tri_option *t, size_t count, const char *name, size_t len);
+/* Compares a name of a table with one that was given, in which '_' stands for '-'. */
+bool tri_option_same_name(const char *table, const char *given, size_t len);
+/* Takes argv[*i], whose name has len bytes and is not of the table. *t: the option that it stands for; NULL: nothing is
+ * left to do, and its arguments are behind. */
+tri_status tri_options_take_word(tri_options *o, size_t len, int argc, char *const *argv, int *i, const tri_option **t,
+                                 tri_error *err);
 /* Does nothing when a stronger source has set the option. */
 tri_status tri_options_assign(tri_options *o, const tri_option *t, const char *text, tri_opt_source source,
                               tri_error *err);

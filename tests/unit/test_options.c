@@ -420,6 +420,10 @@ START_TEST(words) {
   static const tri_option_word others[] = {{.words = "np parallel", .option = "tensor-parallel-size"},
                                            {.words = "no-mmap numa", .why = "say --swap-space"},
                                            {.words = "cb cont-batching"},
+                                           {.words = "eagerly", .instead = "it is never so"},
+                                           {.words = "space", .instead = "no", .values = TRI_WORD_VALUE},
+                                           {.words = "fa", .instead = "no", .values = TRI_WORD_SWITCH},
+                                           {.words = "sizes", .instead = "no", .values = TRI_WORD_NUMBERS},
                                            {.words = "quick", .option = "fast"}};
   tri_options_spec with = spec;
   with.words = others;
@@ -432,6 +436,19 @@ START_TEST(words) {
   ck_assert(c.tp == 5 && !c.fast && tri_options_num_args(o) == 1);
   ck_assert_str_eq(tri_options_text(o, "tensor-parallel-size"), "5");
   tri_options_free(o);
+  /* Words that change nothing are noted, and take their arguments with them. */
+  char *without[] = {"demo", "--eagerly", "--no-eagerly", "--space", "4", "-fa",       "file", "-fa",
+                     "on",   "--space=3", "--sizes",      "1",       "2", "--sizes=4", "-tp",  "6"};
+  o = NULL;
+  ck_assert_msg(tri_options_parse(&with, &c, 16, without, &o, &err) == TRI_OK, "%s", err.message);
+  ck_assert(c.tp == 6 && tri_options_num_args(o) == 1);
+  ck_assert_str_eq(tri_options_note(o, 0), "--eagerly has no effect: it is never so");
+  ck_assert_str_eq(tri_options_note(o, 5), "--space has no effect: no");
+  ck_assert(tri_options_note(o, 7) && !tri_options_note(o, 8) && !tri_options_note(o, -1));
+  tri_options_free(o);
+  char *short_word[] = {"demo", "--space"};
+  ck_assert_int_eq(tri_options_parse(&with, &c, 2, short_word, &o, &err), TRI_INVALID_ARGUMENT);
+  err = (tri_error){0};
   char *refused[] = {"demo", "--no-mmap=1"}, *unknown[] = {"demo", "--nump"}, *short_of[] = {"demo", "--parallel"};
   ck_assert_int_eq(tri_options_parse(&with, &c, 2, refused, &o, &err), TRI_UNKNOWN_FIELD);
   ck_assert_str_eq(err.message, "there is no option --no-mmap: say --swap-space");
