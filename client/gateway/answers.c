@@ -112,22 +112,22 @@ static void ask(gateway *g, http_conn *c, const question *q) {
 }
 
 void gw_models(gateway *g, http_conn *c) {
-  static const question q = {{on_event, NULL, NULL}, trireme_ask_models, TRIREME_EVENT_MODELS, answer_models};
+  static const question q = {{.event = on_event}, trireme_ask_models, TRIREME_EVENT_MODELS, answer_models};
   ask(g, c, &q);
 }
 
 void gw_one_model(gateway *g, http_conn *c) {
-  static const question q = {{on_event, NULL, NULL}, trireme_ask_models, TRIREME_EVENT_MODELS, answer_model};
+  static const question q = {{.event = on_event}, trireme_ask_models, TRIREME_EVENT_MODELS, answer_model};
   ask(g, c, &q);
 }
 
 void gw_health(gateway *g, http_conn *c) {
-  static const question q = {{on_event, NULL, NULL}, trireme_ask_status, TRIREME_EVENT_STATUS, answer_health};
+  static const question q = {{.event = on_event}, trireme_ask_status, TRIREME_EVENT_STATUS, answer_health};
   ask(g, c, &q);
 }
 
 void gw_metrics(gateway *g, http_conn *c) {
-  static const question q = {{on_event, NULL, NULL}, trireme_ask_stats, TRIREME_EVENT_STATS, answer_metrics};
+  static const question q = {{.event = on_event}, trireme_ask_stats, TRIREME_EVENT_STATS, answer_metrics};
   ask(g, c, &q);
 }
 

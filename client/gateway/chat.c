@@ -189,7 +189,7 @@ bool gw_chat_refuse(gateway *g, http_conn *c, bool needs_template) {
 }
 
 void gw_chat(gateway *g, http_conn *c) {
-  static const gw_kind kind = {gw_completion_event, leave, gw_completion_drained};
+  static const gw_kind kind = {gw_completion_event, leave, gw_completion_drained, gw_completion_send};
   if (gw_chat_refuse(g, c, true)) return;
   chat *s = tri_calloc(1, sizeof *s);
   if (!s) return gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});

@@ -6,7 +6,7 @@
 #include "client/gateway/gateway.h"
 
 enum { GW_MAX_STOP = 16, GW_MAX_STOP_IDS = 32, GW_MAX_BIAS = 512, GW_MAX_ALLOWED_IDS = 131072, GW_MAX_CHOICES = 64 };
-enum { GW_MAX_KEPT = 64 << 20, GW_MAX_KEPT_STREAM = 1 << 20 }; /* bytes: of an answer at once, of a slow reader's */
+enum { GW_MAX_KEPT_STREAM = 1 << 20 }; /* bytes of a slow reader's answer */
 
 /* ---- completion_request.c ---- */
 
@@ -117,6 +117,7 @@ void gw_completion_ready(struct gw_task *t); /* the same, for a task that needs 
 /* For a gw_kind. */
 void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e);
 void gw_completion_drained(gw_exchange *x);
+trireme_result gw_completion_send(gw_exchange *x, unsigned index, uint64_t *id, trireme_error *error);
 
 /* Returns the end of a choice as far as it is known. */
 gw_tail gw_tail_of(gw_completion *s, size_t choice);

@@ -8,11 +8,14 @@
 #include "client/gateway/tasks.h"
 #include "runtime/base/mem.h"
 
-enum { HEADER_BYTES = 448 };
+enum { HEADER_BYTES = 448, MOST_CHOICES = 1 << 14 };
 
 tri_status gw_completion_open(gw_completion *s, tri_error *err) {
   s->n = (size_t)s->q->r.n;
   s->num_choices = s->n * s->q->prompt.num;
+  if (s->num_choices > MOST_CHOICES)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "n", "%zu prompts with n %zu are %zu choices; allowed are %d",
+                    s->q->prompt.num, s->n, s->num_choices, MOST_CHOICES);
   s->created = time(NULL);
   s->choices = tri_calloc(s->num_choices, sizeof *s->choices);
   s->counts = tri_calloc(s->q->prompt.num, sizeof *s->counts);
@@ -108,7 +111,7 @@ static void header_lines(const gw_exchange *x, char out[HEADER_BYTES]) {
   snprintf(out, HEADER_BYTES, "%s%s", id, ignored);
 }
 
-static void begin_stream(gw_exchange *x) {
+static bool begin_stream(gw_exchange *x) {
   gw_completion *s = x->state;
   char fields[HEADER_BYTES];
   header_lines(x, fields);
@@ -120,7 +123,7 @@ static void begin_stream(gw_exchange *x) {
   cmd_buf_add(&s->out, early.data ? early.data : "", early.len);
   s->out.failed = s->out.failed || early.failed;
   cmd_buf_free(&early);
-  send_events(x);
+  return send_events(x);
 }
 
 static void end_stream(gw_exchange *x) {
@@ -228,13 +231,21 @@ static bool is_too_much(gw_exchange *x) {
   return true;
 }
 
+/* The head goes out when none of the jobs under way can be refused any more, so that refusals have a status of their
+ * own. Those of later turns come behind it. Returns false where the exchange is over. */
+static bool begin_if_due(gw_exchange *x) {
+  const gw_completion *s = x->state;
+  if (!s->q->stream || s->begun || s->num_accepted < x->num_jobs - x->num_again) return true;
+  return begin_stream(x);
+}
+
 static void on_accepted(gw_exchange *x, const gw_job *j, const trireme_event *e) {
   gw_completion *s = x->state;
   if (s->prompt_ids) gw_add_ids(&s->prompt_ids[j->index], e->accepted.token_ids, e->accepted.num_token_ids);
   s->prompt_tokens += e->accepted.prompt_tokens;
   if (!s->prefix.len) write_head(x, &s->prefix);
-  /* The head goes out when nothing can be refused any more, so that refusals have a status of their own. */
-  if (++s->num_accepted == x->num_jobs && s->q->stream) begin_stream(x);
+  s->num_accepted++;
+  begin_if_due(x);
 }
 
 /* Every choice has those of the prompt. */
@@ -297,6 +308,7 @@ static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
   if (is_too_much(x)) return;
   s->counts[j->index] = tokens;
   s->cached_tokens += e->done.cached_tokens;
+  if (!begin_if_due(x) || !gw_exchange_go_on(x)) return;
   if (x->num_open) {
     send_events(x);
     return;
@@ -329,6 +341,18 @@ void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
   }
 }
 
+trireme_result gw_completion_send(gw_exchange *x, unsigned index, uint64_t *id, trireme_error *error) {
+  gw_completion *s = x->state;
+  trireme_request *r = &s->q->r;
+  const gw_input *in = &s->q->prompt.items[index];
+  r->prompt = in->text;
+  r->prompt_len = in->len;
+  r->token_ids = in->ids;
+  r->num_token_ids = in->num_ids;
+  r->request_id = index ? NULL : s->id + strlen(s->form->id_prefix);
+  return trireme_submit(x->g->client, r, id, error);
+}
+
 /* The answer's id is that of its first job, so that an error has it, too. */
 void gw_completion_submit(gw_exchange *x) {
   gw_completion *s = x->state;
@@ -341,23 +365,7 @@ void gw_completion_submit(gw_exchange *x) {
   memcpy(x->id, s->id, sizeof x->id);
   r->caller = x->caller;
   r->external_id = x->external_id[0] ? x->external_id : NULL;
-  for (size_t i = 0; i < s->q->prompt.num; i++) {
-    const gw_input *in = &s->q->prompt.items[i];
-    trireme_error error = {0};
-    uint64_t id;
-    r->prompt = in->text;
-    r->prompt_len = in->len;
-    r->token_ids = in->ids;
-    r->num_token_ids = in->num_ids;
-    r->request_id = i ? NULL : first;
-    trireme_result result = trireme_submit(x->g->client, r, &id, &error);
-    if (result != TRIREME_OK) {
-      gw_error e = error_of(s, &error);
-      if (result == TRIREME_TIMEOUT) e.status = 503;
-      return gw_exchange_fail(x, &e);
-    }
-    gw_exchange_sent(x, id);
-  }
+  gw_exchange_begin(x, s->q->prompt.num);
 }
 
 void gw_completion_ready(gw_task *t) {

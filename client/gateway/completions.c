@@ -86,7 +86,7 @@ static tri_status run(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *
 }
 
 void gw_completions(gateway *g, http_conn *c) {
-  static const gw_kind kind = {gw_completion_event, leave, gw_completion_drained};
+  static const gw_kind kind = {gw_completion_event, leave, gw_completion_drained, gw_completion_send};
   text_completion *t = tri_calloc(1, sizeof *t);
   if (!t) return gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});
   t->base.form = &form;

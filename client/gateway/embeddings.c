@@ -21,6 +21,7 @@ typedef struct embeddings {
   gw_ignored ignored;
   cmd_buf *vectors; /* [inputs], as JSON */
   uint64_t prompt_tokens;
+  size_t kept; /* bytes of the vectors */
 } embeddings;
 
 static void free_embeddings(gw_task *task) {
@@ -142,7 +143,21 @@ static void on_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
     add_base64(&s->vectors[j->index], e->embedding.values, e->embedding.num);
   else
     add_floats(&s->vectors[j->index], e->embedding.values, e->embedding.num);
-  if (!x->num_open) respond(x);
+  s->kept += s->vectors[j->index].len;
+  if (s->kept > GW_MAX_KEPT)
+    return gw_exchange_fail(x, &(gw_error){400, "too_large", "input",
+                                           "the answer has more than 64 MiB: ask for fewer inputs, or for base64"});
+  if (gw_exchange_go_on(x) && !x->num_open) respond(x);
+}
+
+static trireme_result send(gw_exchange *x, unsigned index, uint64_t *id, trireme_error *error) {
+  embeddings *s = x->state;
+  const gw_input *in = &s->q.input.items[index];
+  s->q.r.text = in->text;
+  s->q.r.text_len = in->len;
+  s->q.r.token_ids = in->ids;
+  s->q.r.num_token_ids = in->num_ids;
+  return trireme_embed(x->g->client, &s->q.r, id, error);
 }
 
 static void submit(gw_exchange *x) {
@@ -154,22 +169,7 @@ static void submit(gw_exchange *x) {
   snprintf(x->id, sizeof x->id, "embd-%s", first);
   s->q.r.caller = x->caller;
   s->q.r.external_id = x->external_id[0] ? x->external_id : x->id; /* its jobs have no numbers that a client chooses */
-  for (size_t i = 0; i < s->q.input.num; i++) {
-    const gw_input *in = &s->q.input.items[i];
-    trireme_error error = {0};
-    uint64_t id;
-    s->q.r.text = in->text;
-    s->q.r.text_len = in->len;
-    s->q.r.token_ids = in->ids;
-    s->q.r.num_token_ids = in->num_ids;
-    trireme_result r = trireme_embed(x->g->client, &s->q.r, &id, &error);
-    if (r != TRIREME_OK) {
-      gw_error e = error_of(&error);
-      if (r == TRIREME_TIMEOUT) e.status = 503;
-      return gw_exchange_fail(x, &e);
-    }
-    gw_exchange_sent(x, id);
-  }
+  gw_exchange_begin(x, s->q.input.num);
 }
 
 static tri_status run(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *err) {
@@ -197,7 +197,7 @@ static void ready(gw_task *task) {
 }
 
 void gw_embeddings(gateway *g, http_conn *c) {
-  static const gw_kind kind = {on_event, leave, NULL};
+  static const gw_kind kind = {on_event, leave, NULL, send};
   embeddings *s = tri_calloc(1, sizeof *s);
   if (!s) return gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});
   s->ignored.g = g;

@@ -14,10 +14,12 @@
 enum {
   GW_JOB_BUCKETS = 4096,
   GW_NAME_BYTES = 257, /* a model's name and a NUL */
-  GW_MAX_PROMPTS = 256,
+  GW_MAX_PROMPTS = 2048, /* as OpenAI's API has it */
+  GW_JOBS_AT_ONCE = 256, /* of one request */
   GW_MAX_PARTS = 65536, /* objects, arrays and members of a request: each takes long for its few bytes */
   GW_MAX_KNOWN = 64,
   GW_FIELD_BYTES = 65,
+  GW_MAX_KEPT = 64 << 20, /* bytes of an answer that comes at once */
 };
 
 /* ---- keys.c: who may ask ---- */
@@ -81,6 +83,7 @@ typedef struct gw_job {
   uint32_t index; /* among those of its exchange */
   bool open;      /* has not had its last event */
   bool cancelled;
+  bool again; /* the queue had no room: it is sent once more */
 } gw_job;
 
 typedef struct gw_kind {
@@ -88,6 +91,8 @@ typedef struct gw_kind {
   void (*event)(gw_exchange *x, gw_job *j, const trireme_event *e);
   void (*free)(gw_exchange *x);    /* its state; may be NULL */
   void (*drained)(gw_exchange *x); /* the client has taken what waited for it; may be NULL */
+  /* Sends one of the jobs of gw_exchange_begin; NULL: they are sent otherwise. */
+  trireme_result (*send)(gw_exchange *x, unsigned index, uint64_t *id, trireme_error *error);
 } gw_kind;
 
 /* One HTTP request that waits for events. It lives until its jobs have ended, also where nobody waits any more. */
@@ -98,6 +103,8 @@ struct gw_exchange {
   void *state;
   unsigned num_jobs, num_open;
   size_t room;              /* of jobs */
+  unsigned num_wanted, num_again; /* jobs in all; of those that were sent, what the queue had no room for */
+  unsigned at_once;               /* may be open */
   int64_t deadline_ns;      /* of a question that the coordinator answers at once; 0: none */
   char caller[GW_KEY_NAME]; /* the name of its key, which its jobs are told; may be empty */
   char id[GW_ID];           /* of its answer; empty: it has none */
@@ -113,6 +120,11 @@ gw_exchange *gw_exchange_make(gateway *g, http_conn *c, const gw_kind *kind, voi
 bool gw_exchange_make_room(gw_exchange *x, size_t num_jobs);
 /* The next of its jobs has been sent under this number. */
 void gw_exchange_sent(gw_exchange *x, uint64_t id);
+/* Sends so many jobs in turns: no more are open than the queue takes of one client, and GW_JOBS_AT_ONCE. */
+void gw_exchange_begin(gw_exchange *x, size_t num_jobs);
+/* Goes on with them when one has ended. Returns false where that failed: the exchange is over then. Without an open job
+ * behind it all have ended. */
+bool gw_exchange_go_on(gw_exchange *x);
 /* It is over: what of its jobs still runs is cancelled. The exchange is gone, at once or later. */
 void gw_exchange_close(gw_exchange *x);
 /* The same, with an error in its place; not of a stream that has begun. */

@@ -36,13 +36,48 @@ bool gw_exchange_make_room(gw_exchange *x, size_t num_jobs) {
   return true;
 }
 
-void gw_exchange_sent(gw_exchange *x, uint64_t id) {
-  gw_job *j = &x->jobs[x->num_jobs];
+/* Adds a job that has been sent to its bucket. */
+static void open_job(gw_exchange *x, gw_job *j, uint64_t id) {
   gw_job **at = bucket(x->g, id);
-  *j = (gw_job){.next = *at, .x = x, .id = id, .index = x->num_jobs, .open = true};
+  *j = (gw_job){.next = *at, .x = x, .id = id, .index = (uint32_t)(j - x->jobs), .open = true};
   *at = j;
-  x->num_jobs++;
   x->num_open++;
+}
+
+void gw_exchange_sent(gw_exchange *x, uint64_t id) { open_job(x, &x->jobs[x->num_jobs++], id); }
+
+/* Returns the next job to send: one that has been refused for want of room, or a new one. */
+static gw_job *next_job(gw_exchange *x) {
+  gw_job *j = x->jobs;
+  if (!x->num_again) return &x->jobs[x->num_jobs++];
+  while (!j->again) j++;
+  x->num_again--;
+  return j;
+}
+
+bool gw_exchange_go_on(gw_exchange *x) {
+  while (x->num_open < x->at_once && (x->num_again || x->num_jobs < x->num_wanted)) {
+    gw_job *j = next_job(x);
+    trireme_error error = {0};
+    uint64_t id;
+    trireme_result r = x->kind->send(x, (unsigned)(j - x->jobs), &id, &error);
+    if (r == TRIREME_OK) {
+      open_job(x, j, id);
+      continue;
+    }
+    if (j == &x->jobs[x->num_jobs - 1]) x->num_jobs--; /* it was none */
+    trireme_event e = {.kind = TRIREME_EVENT_ERROR, .error = error};
+    if (r == TRIREME_TIMEOUT) snprintf(e.error.code, sizeof e.error.code, "closed"); /* nobody reads: 503 */
+    x->kind->event(x, j, &e);
+    return false;
+  }
+  return true;
+}
+
+void gw_exchange_begin(gw_exchange *x, size_t num_jobs) {
+  x->num_wanted = (unsigned)num_jobs;
+  x->at_once = GW_JOBS_AT_ONCE;
+  gw_exchange_go_on(x);
 }
 
 static void forget(gateway *g, gw_job *j) {
@@ -74,16 +109,20 @@ void gw_exchange_close(gw_exchange *x) {
   free_if_over(x);
 }
 
-/* Several prompts may be more than the queue ever takes of one client, which the coordinator cannot know of a job. */
 void gw_exchange_fail(gw_exchange *x, const gw_error *e) {
-  char words[600];
-  gw_error error = *e;
-  if (e->status == 429 && x->num_jobs > 1) {
-    snprintf(words, sizeof words, "%s; this request alone is %u jobs, one for each prompt", e->message, x->num_jobs);
-    error.message = words;
-  }
-  gw_respond_error(x->conn, &error);
+  gw_respond_error(x->conn, e);
   gw_exchange_close(x);
+}
+
+/* Several prompts may be more than the queue takes of one client: those that it refuses wait until one of the others
+ * has ended, and from then on no more are open than it has taken. Returns false where none of them is there. */
+static bool wait_for_room(gw_exchange *x, gw_job *j, const trireme_event *e) {
+  bool full = e->kind == TRIREME_EVENT_ERROR && !strcmp(e->error.code, "no_capacity") && !e->error.field[0];
+  if (!full || !x->conn || !x->num_open || !x->kind->send) return false;
+  j->again = true;
+  x->num_again++;
+  x->at_once = x->num_open;
+  return true;
 }
 
 static bool is_last(const trireme_event *e) {
@@ -96,6 +135,7 @@ void gw_jobs_take(gateway *g, const trireme_event *e) {
   if (!j) return; /* the answer to a cancel */
   gw_exchange *x = j->x;
   if (is_last(e)) forget(g, j);
+  if (wait_for_room(x, j, e)) return;
   if (x->conn)
     x->kind->event(x, j, e);
   else if (j->open)

@@ -140,7 +140,7 @@ static tri_status run_detokenize(gw_task *task, tri_tokenizer_scratch *scratch, 
 }
 
 static void start(gateway *g, http_conn *c, tri_status (*run)(gw_task *, tri_tokenizer_scratch *, tri_error *)) {
-  static const gw_kind kind = {NULL, leave, NULL}; /* without jobs there are no events */
+  static const gw_kind kind = {.free = leave}; /* without jobs there are no events */
   if (gw_chat_refuse(g, c, false)) return;
   tokenize *t = tri_calloc(1, sizeof *t);
   if (!t) return gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});

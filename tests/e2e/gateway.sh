@@ -122,6 +122,13 @@ post 200 '"text":"85".*"prompt_tokens":7,' /v1/completions '{"prompt":"<|begin|>
 post 200 '"text":"85"' /v1/completions '{"prompt":"37+48=","temperature":0,"use_beam_search":true,"num_beams":2}'
 post 200 '"text":"85"' /v1/completions '{"prompt":"37+48=","temperature":0}' -H 'Transfer-Encoding: chunked'
 
+# More prompts than are sent at a time, at once and as a stream.
+prompts=$(printf '{"prompt":["1+1="'; printf ',"37+48="%.0s' $(seq 299); printf '],"temperature":0,"stop":["5"],"max_tokens":2')
+said=$(curl -sS -m 60 -H 'Content-Type: application/json' -d "$prompts}" "$url/v1/completions")
+[ "$(grep -o '"text":"[28]"' <<<"$said" | wc -l)" = 300 ] && [[ $said == *'"index":0,"text":"2"'*'"index":299,"text":"8"'* ]] || fail "300 prompts: ${said:0:300}"
+said=$(curl -sS -m 60 -N -H 'Content-Type: application/json' -d "$prompts,\"stream\":true}" "$url/v1/completions")
+[ "$(grep -c '"finish_reason":"stop"' <<<"$said")" = 300 ] && grep -q DONE <<<"$said" || fail "a stream of 300 prompts: $(tail -c 400 <<<"$said")"
+
 # A line of a batch has the same body as the answer over HTTP.
 body='{"model":"abacus","prompt":"37+48=","temperature":0,"logprobs":2,"n":2}'
 echo "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":$body}" >"$RUN/batch"
@@ -331,7 +338,7 @@ want 503 '"code":"closed"' "$url/health"
 want 200 ok "$url/live"
 # shellcheck disable=SC2034 # lib.sh's
 MODEL=$DATA/checkpoints/bert
-start_up
+start_up --max-queued-per-client 5
 for _ in $(seq 100); do
   [ "$(curl -s -m 5 -o /dev/null -w '%{http_code}' "$url/health")" = 200 ] && break
   sleep 0.05
@@ -350,6 +357,13 @@ said=$(embed '{"input":[[5],[6,7]]}')
 numbers=$(base64 -d <<<"${BASH_REMATCH[1]}" | od -An -v -t f4 | tr -s ' \n' '\n' | sed '/^$/d' | wc -l)
 [ "$numbers" = "$(tr , '\n' <<<"$vector" | wc -l)" ] || fail "$numbers numbers in base64"
 [[ $(base64 -d <<<"${BASH_REMATCH[1]}" | od -An -t f4 -N 4 | tr -d ' ') == "$(sed 's/^\[\(.\{6\}\).*/\1/' <<<"$vector")"* ]] || fail "base64 has other numbers than $vector"
+# As many inputs as OpenAI's API takes, in turns of what the queue takes of one client; more are never a matter of waiting.
+many() { printf '{"input":[[5]'; printf ',[6,7]%.0s' $(seq "$1"); printf ']}'; }
+said=$(many 2047 | curl -sS -m 60 -H 'Content-Type: application/json' -H "$key" -d @- "$url/v1/embeddings")
+[ "$(grep -o '"index":' <<<"$said" | wc -l)" = 2048 ] || fail "2,048 inputs: ${said:0:300}"
+[[ $said == *"\"index\":2047,\"embedding\":$vector"* && $said == *'"prompt_tokens":4095,'* ]] || fail "the last of 2,048 inputs: ${said: -300}"
+said=$(many 2048 | curl -sS -m 60 -w '%{http_code}' -H 'Content-Type: application/json' -H "$key" -d @- "$url/v1/embeddings")
+[[ $said == *'input has 2049 elements; allowed are 1 to 2048'*400 ]] || fail "2,049 inputs: $said"
 post 200 '^X-Request-Id: embd-[0-9a-f]\{32\}.$' /v1/embeddings '{"input":[5]}' -H "$key"
 post 200 '^X-Request-Id: of-mine.$' /v1/embeddings '{"input":[5]}' -H "$key" -H 'X-Request-Id: of-mine'
 post 400 '"param":"dimensions"' /v1/embeddings '{"input":[5],"dimensions":12345}' -H "$key"
