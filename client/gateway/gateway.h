@@ -13,10 +13,10 @@
 
 enum {
   GW_JOB_BUCKETS = 4096,
-  GW_NAME_BYTES = 257, /* a model's name and a NUL */
+  GW_NAME_BYTES = 257,   /* a model's name and a NUL */
   GW_MAX_PROMPTS = 2048, /* as OpenAI's API has it */
   GW_JOBS_AT_ONCE = 256, /* of one request */
-  GW_MAX_PARTS = 65536, /* objects, arrays and members of a request: each takes long for its few bytes */
+  GW_MAX_PARTS = 65536,  /* objects, arrays and members of a request: each takes long for its few bytes */
   GW_MAX_KNOWN = 64,
   GW_FIELD_BYTES = 65,
   GW_MAX_KEPT = 64 << 20, /* bytes of an answer that comes at once */
@@ -102,12 +102,12 @@ struct gw_exchange {
   const gw_kind *kind;
   void *state;
   unsigned num_jobs, num_open;
-  size_t room;              /* of jobs */
+  size_t room;                    /* of jobs */
   unsigned num_wanted, num_again; /* jobs in all; of those that were sent, what the queue had no room for */
   unsigned at_once;               /* may be open */
-  int64_t deadline_ns;      /* of a question that the coordinator answers at once; 0: none */
-  char caller[GW_KEY_NAME]; /* the name of its key, which its jobs are told; may be empty */
-  char id[GW_ID];           /* of its answer; empty: it has none */
+  int64_t deadline_ns;            /* of a question that the coordinator answers at once; 0: none */
+  char caller[GW_KEY_NAME];       /* the name of its key, which its jobs are told; may be empty */
+  char id[GW_ID];                 /* of its answer; empty: it has none */
   char external_id[GW_MOST_GIVEN_ID +
                    1]; /* that its jobs are told for the log, as the client has given it; may be empty */
   gw_job *jobs, one;   /* [room]: that one, unless there is room for more */

@@ -364,8 +364,7 @@ int main(int argc, char **argv) {
       fflush(stdout); /* the table comes first */
       const char *field = tri_error_field_beside(&err);
       fprintf(stderr, "trireme plan: %s%s%s%s%s%s\n", prefix_of(&err), err.message, *field ? " (" : "", field,
-              *field ? ")" : "",
-              is_short_of_memory(&o, &err) ? "; --memory-per-rank says what each rank may use" : "");
+              *field ? ")" : "", is_short_of_memory(&o, &err) ? "; --memory-per-rank says what each rank may use" : "");
     }
   }
   tri_options_free(opts);
