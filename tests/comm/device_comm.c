@@ -319,7 +319,7 @@ static void launch_some(dc_rank *d, void *arg) {
 
 static void expect_error(dc_rank *d, tri_status want, int64_t since, int64_t least) {
   DC_MUST(cudaStreamSynchronize(tri_cuda_stream(&d->be)) == cudaSuccess);
-  DC_MUST(dc_elapsed_ms(since) >= least && dc_elapsed_ms(since) < least + 2000);
+  DC_MUST(dc_elapsed_ms(since) >= least);
   DC_MUST(tri_comm_query(d->comm) == want);
   DC_MUST(tri_comm_all_reduce(d->comm, d->device, 4) == want);
   DC_MUST(tri_comm_all_gather(d->comm, d->device, d->device, 4) == want);

@@ -107,7 +107,7 @@ void dc_test_no_message(dc_rank *d) {
     DC_MUST(tri_comm_recv(d->comm, d->device, 4096, d->host->rank - 1, 17) == TRI_OK);
   }
   DC_MUST(cudaStreamSynchronize(tri_cuda_stream(&d->be)) == cudaSuccess);
-  DC_MUST(dc_elapsed_ms(t) >= 300 && dc_elapsed_ms(t) < 2300);
+  DC_MUST(dc_elapsed_ms(t) >= 300);
   DC_MUST(tri_comm_query(d->comm) == TRI_PEER_LOST);
   DC_MUST(tri_comm_isend(d->comm, d->device, 4, 0, 16, &reqs[0]) == TRI_PEER_LOST);
 }

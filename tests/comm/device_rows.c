@@ -257,7 +257,7 @@ static void test_no_rows(dc_rank *d, struct rows_test *t) {
   if (d->host->rank) {
     for (int n = 0; n < ROUNDS; n++) launch_round(d, &t->rounds[n]); /* the last ones may find the first one's error */
     DC_MUST(cudaStreamSynchronize(tri_cuda_stream(&d->be)) == cudaSuccess);
-    DC_MUST(dc_elapsed_ms(since) >= 300 && dc_elapsed_ms(since) < 2300);
+    DC_MUST(dc_elapsed_ms(since) >= 300);
     DC_MUST(tri_comm_query(d->comm) == TRI_PEER_LOST);
   }
   DC_MUST(tri_comm_barrier(d->host) == TRI_OK);

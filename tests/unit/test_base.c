@@ -400,9 +400,7 @@ START_TEST(log_that_nobody_reads) {
   ck_assert_int_eq(write(ends[1], full, sizeof full), sizeof full);
   fflush(stderr);
   dup2(ends[1], 2);
-  int64_t since = tri_now_ns();
-  for (int i = 0; i < 20; i++) tri_log(TRI_LOG_WARN, "test", "lost");
-  int64_t took = tri_now_ns() - since;
+  for (int i = 0; i < 20; i++) tri_log(TRI_LOG_WARN, "test", "lost"); /* one that waited would wait for ever */
   ck_assert_int_eq(read(ends[0], full, sizeof full), sizeof full);
   tri_log(TRI_LOG_WARN, "test", "there again");
   tri_log(TRI_LOG_WARN, "test", "and on");
@@ -414,7 +412,6 @@ START_TEST(log_that_nobody_reads) {
   close(ends[0]);
   ck_assert_str_eq(got,
                    "WARN - log: 20 lines lost, as nobody read them\nWARN - test: there again\nWARN - test: and on\n");
-  ck_assert_int_lt(took, 1000000000LL);
 }
 END_TEST
 
@@ -568,6 +565,8 @@ START_TEST(waits_end_when_stopped) {
 }
 END_TEST
 
+#define FOR_EVER INT64_C(3600000000000)
+
 struct baton {
   tri_waker to, from;
   atomic_int value;
@@ -577,7 +576,7 @@ struct baton {
 static void *answer(void *arg) {
   struct baton *b = arg;
   for (int i = 0; i < b->rounds; i++) {
-    while (atomic_load(&b->value) != 2 * i + 1) tri_waker_sleep(&b->to, 5000000000);
+    while (atomic_load(&b->value) != 2 * i + 1) tri_waker_sleep(&b->to, FOR_EVER);
     atomic_store(&b->value, 2 * i + 2);
     tri_waker_wake(&b->from);
   }
@@ -591,23 +590,19 @@ START_TEST(wakers) {
   ck_assert_int_ge(tri_now_ns() - begin, 9000000); /* nobody wakes: the time passes */
   tri_waker_wake(&w);
   tri_waker_wake(&w);
-  begin = tri_now_ns();
-  tri_waker_sleep(&w, 10000000000); /* woken before it slept */
-  ck_assert_int_lt(tri_now_ns() - begin, 2000000000);
+  tri_waker_sleep(&w, FOR_EVER); /* woken before it slept */
   begin = tri_now_ns();
   tri_waker_sleep(&w, 10000000); /* two wakes make one signal */
   ck_assert_int_ge(tri_now_ns() - begin, 9000000);
   struct baton b = {.rounds = 2000};
   pthread_t t;
   ck_assert_int_eq(pthread_create(&t, NULL, answer, &b), 0);
-  begin = tri_now_ns();
-  for (int i = 0; i < b.rounds; i++) {
+  for (int i = 0; i < b.rounds; i++) { /* one lost wake alone would last beyond the suite's limit */
     atomic_store(&b.value, 2 * i + 1);
     tri_waker_wake(&b.to);
-    while (atomic_load(&b.value) != 2 * i + 2) tri_waker_sleep(&b.from, 5000000000);
+    while (atomic_load(&b.value) != 2 * i + 2) tri_waker_sleep(&b.from, FOR_EVER);
   }
   pthread_join(t, NULL);
-  ck_assert_int_lt(tri_now_ns() - begin, 4000000000); /* one lost wake alone would cost 5 s */
 }
 END_TEST
 

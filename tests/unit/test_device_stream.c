@@ -438,11 +438,9 @@ START_TEST(devices_that_gather) {
 }
 END_TEST
 
-static void check_loss(struct rank *r, double most) {
-  int64_t start = tri_now_ns();
+static void expect_loss(struct rank *r) {
   tri_status st = walk(r, 1000 * PARTS);
-  double seconds = (double)(tri_now_ns() - start) * 1e-9;
-  ck_assert_msg(st == TRI_PEER_LOST && seconds < most, "%s after %.1f s", tri_status_text(st), seconds);
+  ck_assert_msg(st == TRI_PEER_LOST, "%s", tri_status_text(st));
   ck_assert_ptr_nonnull(strstr(tri_weight_stream_failure(r->stream), "rank 1 of the 2 "));
 }
 
@@ -451,14 +449,16 @@ static void close_rank(struct rank *r) {
   stop_device(&r->d);
 }
 
+enum { NEVER_MS = 3600000 }; /* longer than the suite may take */
+
 /* Bytes that it has brought to its ring are still there for the others; those that it has not are missed at once. */
 START_TEST(a_device_that_leaves) {
   static struct world w;
   make_world(&w, 2, true, 3, 2, -1);
-  for (int r = 0; r < 2; r++) open_rank(&w, r, 0);
+  for (int r = 0; r < 2; r++) open_rank(&w, r, NEVER_MS);
   usleep(20000);
   close_rank(&w.ranks[1]);
-  check_loss(&w.ranks[0], 1);
+  expect_loss(&w.ranks[0]);
   close_rank(&w.ranks[0]);
   ck_assert(!w.ranks[0].d.wrong);
   free_world(&w);
@@ -467,7 +467,7 @@ END_TEST
 
 /* A process that is killed or stopped is noticed by its silence: by who waits for its pieces, and by the only reader,
  * whose places it does not give back. */
-enum { SILENCE_MS = 300 };
+enum { SILENCE_MS = 2000 };
 static const struct loss { int signal, reader; } losses[] = {{SIGKILL, -1}, {SIGSTOP, 0}};
 
 START_TEST(a_device_that_is_lost) {
@@ -483,7 +483,7 @@ START_TEST(a_device_that_is_lost) {
     _exit(1);
   }
   open_rank(&w, 0, SILENCE_MS);
-  check_loss(&w.ranks[0], 6);
+  expect_loss(&w.ranks[0]);
   ck_assert(tri_weight_stream_figures(w.ranks[0].stream).passes >= 2);
   ck_assert(!kill(child, SIGKILL) && waitpid(child, NULL, 0) == child);
   close_rank(&w.ranks[0]);

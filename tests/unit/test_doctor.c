@@ -228,18 +228,16 @@ START_TEST(runs_programs) {
                {"exec no-such-program 2>/dev/null", 127, ""},
                {"kill -9 $$", -1, ""},
                {"yes | head -c 100000", 0, "y\ny\ny\ny\ny\ny\ny\n"},
-               {"sleep 20", -1, ""},
-               {"exec >/dev/null 2>&1; sleep 20", -1, ""}};
+               {"sleep 3600", -1, ""},
+               {"exec >/dev/null 2>&1; sleep 3600", -1, ""}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char *argv[] = {"sh", "-c", (char *)(uintptr_t)cases[i].script, NULL}, out[16];
     tri_running run;
     tri_error err = {0};
-    int64_t begin = tri_now_ns();
     ck_assert_int_eq(tri_run_start(argv, &run, &err), TRI_OK);
-    int64_t limit = strstr(cases[i].script, "sleep") ? 300 : 10000;
-    ck_assert_int_eq(tri_run_end(&run, begin + limit * 1000000, out, sizeof out), cases[i].code);
+    int64_t limit_ms = strstr(cases[i].script, "sleep") ? 300 : 60000;
+    ck_assert_int_eq(tri_run_end(&run, tri_deadline_after_ms(limit_ms), out, sizeof out), cases[i].code);
     ck_assert_str_eq(out, cases[i].code == 0 ? "y\ny\ny\ny\ny\ny\ny\ny" : cases[i].out);
-    ck_assert_int_lt(tri_now_ns() - begin, 5 * (int64_t)1000000000);
   }
 }
 END_TEST

@@ -264,10 +264,10 @@ START_TEST(final_messages_are_found_in_linear_time) {
   memset(text + n, 'a', B);
   snprintf(text + n + B, 256 - sizeof head - sizeof middle, "%s", tail);
   open_prompts(&p);
-  int64_t begin = tri_now_ns();
+  int64_t begin = tri_thread_cpu_ns();
   ck_assert_int_eq(tokens_of(&p, text, (gw_prompt_options){.continue_final = true}, got, &err), TRI_INVALID_ARGUMENT);
   ck_assert_str_eq(err.field, "continue_final_message");
-  ck_assert_int_lt(tri_now_ns() - begin, INT64_C(2000000000));
+  ck_assert_int_lt(tri_thread_cpu_ns() - begin, 20 * INT64_C(1000000000)); /* without the limit it takes minutes */
   tri_free(text);
   close_prompts(&p);
 }

@@ -69,7 +69,7 @@ static void add_many(tri_journal *j, uint64_t from, uint64_t upto) {
 }
 
 static void make_durable(tri_journal *j, uint64_t number) {
-  int64_t until = tri_deadline_after_ms(5000);
+  int64_t until = tri_deadline_after_ms(60000);
   tri_journal_sync(j);
   while (tri_journal_durable(j) < number && tri_now_ns() < until) usleep(200);
   ck_assert_uint_ge(tri_journal_durable(j), number);

@@ -54,7 +54,7 @@ static void be_held(int fd) {
   if (pthread_equal(pthread_self(), hold.owner) || !__atomic_load_n(&hold.on, __ATOMIC_SEQ_CST)) return;
   bool lost = fstat(fd, &before) != 0;
   __atomic_store_n(&hold.is_in, true, __ATOMIC_SEQ_CST);
-  int64_t until = tri_deadline_after_ms(5000);
+  int64_t until = tri_deadline_after_ms(60000);
   while (__atomic_load_n(&hold.on, __ATOMIC_SEQ_CST) && tri_now_ns() < until) usleep(100);
   lost |= fstat(fd, &behind) || before.st_ino != behind.st_ino;
   __atomic_store_n(&hold.lost_its_file, lost, __ATOMIC_SEQ_CST);
@@ -209,7 +209,7 @@ START_TEST(a_sync_that_fails) {
   fault.error = EIO;
   tri_journal_sync(j);
   tri_status st = TRI_OK;
-  for (int64_t until = tri_deadline_after_ms(5000); st == TRI_OK && tri_now_ns() < until; usleep(200))
+  for (int64_t until = tri_deadline_after_ms(60000); st == TRI_OK && tri_now_ns() < until; usleep(200))
     st = tri_journal_take_sync(j, &err);
   ck_assert(st == TRI_IO);
   ck_assert_ptr_nonnull(strstr(err.message, "cannot be synced"));
@@ -222,7 +222,7 @@ static void expect_durable(tri_journal *j, uint64_t number) {
   tri_error err = {0};
   tri_status st = TRI_OK;
   tri_journal_sync(j);
-  for (int64_t until = tri_deadline_after_ms(5000); tri_journal_durable(j) < number && tri_now_ns() < until;) {
+  for (int64_t until = tri_deadline_after_ms(60000); tri_journal_durable(j) < number && tri_now_ns() < until;) {
     st = tri_journal_take_sync(j, &err);
     ck_assert_msg(st == TRI_OK, "%s", err.message);
     usleep(200);
@@ -266,7 +266,7 @@ START_TEST(left_while_it_is_synced) {
   ck_assert(add(j, &err) == TRI_OK);
   hold.on = true;
   tri_journal_sync(j);
-  int64_t until = tri_deadline_after_ms(5000);
+  int64_t until = tri_deadline_after_ms(60000);
   while (!__atomic_load_n(&hold.is_in, __ATOMIC_SEQ_CST) && tri_now_ns() < until) usleep(100);
   ck_assert(__atomic_load_n(&hold.is_in, __ATOMIC_SEQ_CST));
   for (int i = 0; i < 3 * SEGMENT / RECORD; i++) ck_assert_msg(add(j, &err) == TRI_OK, "%s", err.message);
@@ -300,7 +300,7 @@ static int run(uint64_t *durable, uint64_t *written) {
     *written = seen;
     if (i % 8 == 7) {
       tri_journal_sync(j);
-      for (int64_t until = tri_deadline_after_ms(2000); tri_now_ns() < until; usleep(100))
+      for (int64_t until = tri_deadline_after_ms(60000); tri_now_ns() < until; usleep(100))
         if (tri_journal_durable(j) >= seen || tri_journal_take_sync(j, NULL) != TRI_OK) break;
     }
     if (tri_journal_take_sync(j, NULL) != TRI_OK) break;

@@ -178,7 +178,7 @@ START_TEST(measures) {
   tri_kv_cache *kv = make(models[0], TRI_F32, be, &c);
   for (int b = 0; b < BLOCKS; b++) each_byte(kv, b, b, true);
   ck_assert_int_eq(tri_kv_cache_measure(kv, &seconds), TRI_OK);
-  ck_assert(seconds > 0 && seconds < 1);
+  ck_assert(seconds > 0);
   for (int b = 0; b < BLOCKS; b++) ck_assert_uint_eq(each_byte(kv, b, b, false), 0);
   tri_kv_cache_destroy(kv);
   tri_backend_destroy(be);

@@ -50,7 +50,7 @@ static tri_zlink *open_link(tri_peer *peer) {
       .endpoint = endpoint, .max_message = 1 << 20, .backlog = 10, .receive_backlog = 1, .refuse_unconnected = true};
   ck_assert_msg(tri_zlink_open(z, &c, &l, &err) == TRI_OK, "%s", err.message);
   ck_assert_int_eq(tri_zlink_send_wait(l, "x", 1, 5000), TRI_OK);
-  int64_t until = tri_deadline_after_ms(5000);
+  int64_t until = tri_deadline_after_ms(60000);
   for (bool here = false; !here && tri_now_ns() < until;) {
     here = tri_zserver_recv(server, peer, &data, &len, NULL) == TRI_OK && *(const char *)data == 'x';
     if (!here) usleep(1000);
@@ -77,7 +77,7 @@ static int fill(const tri_peer *peer) {
 /* Returns the next frame's bytes, or NULL when the connection has ended. */
 static const char *next_frame(tri_zlink *l, size_t *len) {
   const void *data;
-  for (int64_t until = tri_deadline_after_ms(5000); tri_now_ns() < until; usleep(500)) {
+  for (int64_t until = tri_deadline_after_ms(60000); tri_now_ns() < until; usleep(500)) {
     tri_late_replies_send(late, tri_now_ns(), server);
     tri_zserver_flush(server);
     if (tri_zlink_recv(l, &data, len) == TRI_OK) return data;

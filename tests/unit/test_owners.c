@@ -55,7 +55,7 @@ static tri_owner next_owner(tri_zserver *s) {
   tri_peer from = {0};
   const void *data;
   size_t len;
-  int64_t end = tri_deadline_after_ms(5000);
+  int64_t end = tri_deadline_after_ms(60000);
   memset(&from.owner, 0xee, sizeof from.owner);
   while (tri_zserver_recv(s, &from, &data, &len, NULL) != TRI_OK) {
     ck_assert_msg(tri_now_ns() < end, "no message came");

@@ -283,31 +283,34 @@ START_TEST(memory_that_is_not_there) {
 }
 END_TEST
 
-/* Seconds until the walk fails, with the status and the words of a lost rank. */
-static double seconds_to_loss(struct rank *r) {
-  int64_t start = tri_now_ns();
+/* The walk fails, with the status and the words of a lost rank. */
+static void expect_loss(struct rank *r) {
   tri_status st = walk(r, 1000 * PARTS);
   ck_assert_msg(st == TRI_PEER_LOST, "%s", tri_status_text(st));
   ck_assert_msg(strstr(tri_weight_stream_failure(r->stream), "rank 1 of the 2 "), "%s",
                 tri_weight_stream_failure(r->stream));
-  return (double)(tri_now_ns() - start) * 1e-9;
 }
+
+enum { NEVER_MS = 3600000 }; /* longer than the suite may take */
 
 /* Rank 1 leaves in the middle of a pass, in which rank 0 needs what it would have read. */
 START_TEST(a_rank_that_leaves) {
   struct world w;
   make_world(&w, 2, 3);
   for (int r = 0; r < 2; r++) open_split(&w, r);
-  for (int r = 0; r < 2; r++) open_stream(&w.ranks[r]);
+  for (int r = 0; r < 2; r++) {
+    w.ranks[r].config.reads.timeout_ms = NEVER_MS;
+    open_stream(&w.ranks[r]);
+  }
   w.ranks[1].status = TRI_OK;
   usleep(20000);
   close_stream(&w.ranks[1]);
-  ck_assert(seconds_to_loss(&w.ranks[0]) < 1);
+  expect_loss(&w.ranks[0]);
   free_world(&w);
 }
 END_TEST
 
-enum { SILENCE_MS = 300 }; /* that a disk may stand still */
+enum { SILENCE_MS = 2000 }; /* that a disk may stand still */
 static const int signals[] = {SIGKILL, SIGSTOP};
 
 /* A process that is killed or stopped in the middle is noticed by its silence. */
@@ -325,8 +328,7 @@ START_TEST(a_rank_that_is_killed) {
   }
   w.ranks[0].config.reads.timeout_ms = SILENCE_MS;
   open_stream(&w.ranks[0]);
-  double seconds = seconds_to_loss(&w.ranks[0]);
-  ck_assert_msg(seconds < 5, "%.1f s", seconds);
+  expect_loss(&w.ranks[0]);
   ck_assert(tri_weight_stream_figures(w.ranks[0].stream).passes >= 2);
   ck_assert(!kill(child, SIGKILL) && waitpid(child, NULL, 0) == child);
   free_world(&w);
@@ -391,11 +393,14 @@ START_TEST(a_rank_with_other_bytes) {
     for (int k = 0; k < w.ranks[1].parts[i].num_extents && !changed; k++)
       if ((changed = w.ranks[1].extents[i][k].reader == 2)) w.ranks[1].extents[i][k].checksum ^= 1;
   for (int r = 0; r < 2; r++) open_split(&w, r);
-  for (int r = 0; r < 2; r++) open_stream(&w.ranks[r]);
+  for (int r = 0; r < 2; r++) {
+    w.ranks[r].config.reads.timeout_ms = NEVER_MS;
+    open_stream(&w.ranks[r]);
+  }
   ck_assert(changed);
   ck_assert_int_eq(walk(&w.ranks[1], PARTS), TRI_IO);
   ck_assert_int_eq(tri_weight_stream_damaged_file(w.ranks[1].stream), 0);
-  ck_assert(seconds_to_loss(&w.ranks[0]) < 1);                             /* at once: not when it is missed */
+  expect_loss(&w.ranks[0]);                                                /* at once: not when it is missed */
   ck_assert_int_eq(tri_weight_stream_damaged_file(w.ranks[0].stream), -1); /* its own file is as it was */
   free_world(&w);
 }

@@ -59,14 +59,13 @@ START_TEST(long_runs_are_given_up) {
   tri_tokenizer *t;
   tri_tokenize_pool *p = pool(GROUPS, &t);
   char *digits = text_of("7", MIB), *short_runs = text_of("777777777 a", MIB);
-  int64_t begin = tri_now_ns();
+  /* Without the limit it takes many minutes, which the suite does not have. */
   ck_assert_int_eq(push(p, 1, digits, MIB), TRI_OK);
   ck_assert_int_eq(push(p, 2, short_runs, MIB), TRI_OK);
   ck_assert_int_eq(push(p, 3, digits, 3000), TRI_OK);
   expect(p, 1, TRI_NO_CAPACITY, 0);
   expect(p, 2, TRI_OK, MIB);
   expect(p, 3, TRI_OK, 3000);
-  ck_assert_int_lt(tri_now_ns() - begin, 30 * INT64_C(1000000000)); /* without the limit it takes many minutes */
   tri_free(digits);
   tri_free(short_runs);
   tri_tokenize_pool_destroy(p);
@@ -78,14 +77,12 @@ START_TEST(many_ways_are_given_up) {
   tri_tokenizer *t;
   tri_tokenize_pool *p = pool(WAYS, &t);
   char *text = text_of("a", 3000);
-  int64_t begin = tri_now_ns();
   ck_assert_int_eq(push(p, 1, text, 3000), TRI_OK);
   ck_assert_int_eq(push(p, 2, text, 20), TRI_OK);
   ck_assert_int_eq(push(p, 3, "aaaaaaaa7a", 10), TRI_OK);
   expect(p, 1, TRI_NO_CAPACITY, 0);
   expect(p, 2, TRI_OK, 20);
   expect(p, 3, TRI_OK, 10);
-  ck_assert_int_lt(tri_now_ns() - begin, 30 * INT64_C(1000000000));
   tri_free(text);
   tri_tokenize_pool_destroy(p);
   tri_tokenizer_destroy(t);

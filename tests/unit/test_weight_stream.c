@@ -329,9 +329,7 @@ START_TEST(a_bad_disk) {
   if (faults[_i].status == TRI_OK) {
     walk(&m, 4);
   } else {
-    int64_t start = tri_now_ns();
     ck_assert_int_eq(walk_on(&m), faults[_i].status);
-    ck_assert_int_lt(tri_now_ns() - start, 3 * 1000000000LL);
     ck_assert_msg(strstr(tri_weight_stream_failure(m.stream), faults[_i].says), "%s",
                   tri_weight_stream_failure(m.stream));
   }
