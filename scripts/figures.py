@@ -42,27 +42,30 @@ class Bars:
             if row["series"] not in self.series:
                 self.series.append(row["series"])
             self.works.setdefault(row["work"], {}).setdefault(row["series"], []).append(row["value"])
+        self.kinds = plot_lines.kinds(self.series)
 
     def text(self, x, y, text, kind="ink", size=plot_lines.SMALL, more=""):
         self.out.append(f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" font-size="{size}"{more}>{escape(text)}</text>')
 
     def legend(self, y):
         x = LEFT
-        for i, name in enumerate(self.series):
-            self.out.append(f'<rect class="fill{i}" x="{x:.1f}" y="{y - 10}" width="12" height="12"/>')
+        for name in self.series:
+            kind, again = self.kinds[name]
+            self.out.append(f'<rect class="fill{kind}" x="{x:.1f}" y="{y - 10}" width="12" height="12"{plot_lines.fainter(again)}/>')
             self.text(x + 17, y, name)
             x += 40 + plot_lines.width(name)
 
     def group(self, y, work, found, most):
         self.text(LEFT, y + LABEL - 7, work)
         y += LABEL
-        for i, name in enumerate(self.series):
+        for name in self.series:
             if name not in found:
                 continue
+            kind, again = self.kinds[name]
             values = found[name]
             scale = (RIGHT - LEFT) / most
             long = statistics.median(values) * scale
-            self.out.append(f'<rect class="fill{i}" x="{LEFT}" y="{y}" width="{long:.1f}" height="{BAR}"/>')
+            self.out.append(f'<rect class="fill{kind}" x="{LEFT}" y="{y}" width="{long:.1f}" height="{BAR}"{plot_lines.fainter(again)}/>')
             ends = LEFT + min(values) * scale, LEFT + max(values) * scale
             if len(values) > 1:
                 self.out.append(f'<path class="axis" d="M{ends[0]:.1f},{y + BAR / 2}L{ends[1]:.1f},{y + BAR / 2}" stroke-width="2"/>')

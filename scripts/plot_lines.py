@@ -24,6 +24,28 @@ MARKERS = ["M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z", "M-3.6,-3.6h7.2v7.2h-7.2z", "M
            "M0,4.8L4.6,-3.6H-4.6z", "M-4.4,-1.5h2.9v-2.9h3v2.9h2.9v3h-2.9v2.9h-3v-2.9h-2.9z", "M-4.6,-2h9.2v4h-9.2z"]
 
 
+# A system has one colour in every figure, and what bounds them all is grey.
+SYSTEMS = {"Trireme": 0, "vLLM": 1, "transformers": 2, "NCCL": 3, "floor": 6, "cuBLAS": 6, "link alone": 6, "the bare reader": 6}
+
+
+def kinds(names):
+    """{series: (number of its colour, number of the series before it that have the same)}: its system's colour, or one that, as far as
+    there are any, no system has. A figure without systems has all colours for its series."""
+    of = {name: next((kind for system, kind in SYSTEMS.items() if name.startswith(system)), None) for name in names}
+    free = [kind for kind in range(len(COLOURS)) if kind not in of.values()]
+    if len(free) < len(COLOURS):
+        free.sort(key=lambda kind: kind in SYSTEMS.values())
+    for i, name in enumerate([n for n in names if of[n] is None]):
+        of[name] = free[i % len(free)]
+    order = list(of.values())
+    return {name: (kind, order[:i].count(kind)) for i, (name, kind) in enumerate(of.items())}
+
+
+def fainter(again):
+    """How a series shows that another one has its colour."""
+    return f' opacity="{0.55 ** again:.2f}"' if again else ""
+
+
 def read(path, x, y, series):
     """{series: [(x, y), ...]}, in the order in which they come; x rises."""
     found = {}
@@ -140,16 +162,19 @@ class Figure:
     def labels(self):
         ends = [line[-1] for line in self.data.values()]
         places = spread([self.y(y) for _, y in ends], TOP, HEIGHT - BOTTOM)
-        for i, (name, end, place) in enumerate(zip(self.data, ends, places)):
-            kind, at = i % len(COLOURS), self.right + 24
+        of = kinds(list(self.data))
+        for name, end, place in zip(self.data, ends, places):
+            kind, at = of[name][0], self.right + 24
             self.stroke(f"line{kind}", [(self.x(end[0]), self.y(end[1])), (self.right + 8, self.y(end[1])), (at - 4, place)], 1,
                         ' stroke-opacity="0.55"')
             self.text(at, place + 4.5, name, f"label fill{kind}")
 
     def lines(self):
-        for i, line in enumerate(self.data.values()):
-            kind = i % len(COLOURS)
-            self.stroke(f"series line{kind}", [(self.x(x), self.y(y)) for x, y in line], 2.2, ' stroke-linejoin="round"')
+        of = kinds(list(self.data))
+        for name, line in self.data.items():
+            kind, again = of[name]
+            more = ' stroke-linejoin="round"' + (' stroke-dasharray="6 4"' if again else "")
+            self.stroke(f"series line{kind}", [(self.x(x), self.y(y)) for x, y in line], 2.2, more)
             for x, y in line:
                 self.add(f'<path class="fill{kind}" d="{MARKERS[kind]}" transform="translate({self.x(x):.1f} {self.y(y):.1f})"/>')
 
