@@ -51,6 +51,11 @@ tri_status tri_served_model_open(const tri_serve_options *o, tri_served_model *m
   if (m->config.head.has_classifier)
     TRI_CHECK(tri_labels_load(o->model, (size_t)m->config.head.num_labels, &m->labels, err));
   TRI_CHECK(open_tokenizer(o->model, m, err));
+  if (!m->config.encoder && !m->config.num_eos_token_ids)
+    tri_log(TRI_LOG_WARN, "coordinator",
+            "%s names no end-of-sequence token (eos_token_id of config.json or generation_config.json, eos_token of "
+            "tokenizer_config.json): only max_tokens and stops of requests end an answer",
+            o->model);
   m->max_prompt = o->max_model_len ? o->max_model_len : tri_model_config_length(&m->config);
   /* An encoder takes a text in one step. */
   int64_t step = o->max_num_batched_tokens; /* 0: the groups decide */

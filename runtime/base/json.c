@@ -145,6 +145,38 @@ tri_status tri_json_read_file(const char *path, size_t max_bytes, tri_json_doc *
   return st;
 }
 
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+
+/* Returns where the value that begins at s[i] ends: before the comma or the bracket that follows. */
+static size_t value_end(const char *s, size_t n, size_t i) {
+  for (size_t depth = 0, end; i < n; i = end) {
+    bool opens = s[i] == '{' || s[i] == '[', closes = s[i] == '}' || s[i] == ']';
+    end = s[i] == '"' ? tri_json_string_end(s, n, i) : i + 1;
+    if (!depth && (closes || s[i] == ',')) return i;
+    depth += opens;
+    depth -= closes;
+  }
+  return n;
+}
+
+const char *tri_json_find_member(const char *s, size_t n, const char *key, size_t *value_len) {
+  size_t len = strlen(key), i = 0;
+  while (i < n && is_blank(s[i])) i++;
+  if (i == n || s[i] != '{') return NULL;
+  for (i++; i < n; i++) {
+    while (i < n && (is_blank(s[i]) || s[i] == ',')) i++;
+    if (i == n || s[i] != '"') return NULL;
+    size_t behind = tri_json_string_end(s, n, i);
+    bool here = behind - i == len + 2 && !memcmp(s + i + 1, key, len);
+    while (behind < n && (is_blank(s[behind]) || s[behind] == ':')) behind++;
+    i = value_end(s, n, behind);
+    *value_len = i - behind;
+    if (here) return s + behind;
+    if (i < n && s[i] == '}') return NULL;
+  }
+  return NULL;
+}
+
 void tri_json_free(tri_json_doc *doc) {
   if (doc) json_decref((json_t *)doc);
 }

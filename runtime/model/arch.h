@@ -211,6 +211,9 @@ tri_status tri_config_set(tri_model_config *c, const tri_config_key *k, const tr
 /* generation.c: ids of special meaning out of either file, and the defaults of generation_config.json. */
 tri_status tri_config_special_ids(const tri_json *root, tri_model_config *c, tri_error *err);
 tri_status tri_config_generation(const tri_json *root, tri_model_config *c, tri_error *err);
+/* Adds the end-of-sequence token that a folder's tokenizer_config.json names. TRI_OK or TRI_NO_MEMORY: a file that
+ * cannot be read is none. */
+tri_status tri_config_end_token(const char *dir, tri_model_config *c);
 /* A number within its range; key: for errors. */
 tri_status tri_config_read_number(const char *key, const tri_json *v, double min, double max, double *out,
                                   tri_error *err);

@@ -386,6 +386,8 @@ tri_status tri_model_config_load_by(const char *dir, tri_config_rules rules, tri
   st = parse_docs(doc, tri_json_root(gen), rules, out, &file, err);
   snprintf(path, sizeof path, "%s/%s", dir, file);
   if (st != TRI_OK) tri_error_in_file(err, path);
+  if (st == TRI_OK && !out->encoder && tri_config_end_token(dir, out) != TRI_OK)
+    st = tri_fail(err, TRI_NO_MEMORY, "eos_token", "no memory for the tokenizer's files in %s", dir);
 cleanup:
   tri_json_free(doc);
   tri_json_free(gen);

@@ -302,6 +302,34 @@ START_TEST(json_files) {
 }
 END_TEST
 
+/* A member is found without what follows it being read. */
+START_TEST(one_member) {
+  static const char text[] = " {\"a\" : [1,{\"b\":\"]}\\\"\"}],\"b\":\"x,\" , \"c\": {\"d\":2} ,\"e\":nonsense,";
+  static const struct {
+    const char *key, *value;
+  } cases[] = {{"a", "[1,{\"b\":\"]}\\\"\"}]"},
+               {"b", "\"x,\" "},
+               {"c", "{\"d\":2} "},
+               {"e", "nonsense"},
+               {"d", NULL},
+               {"", NULL}};
+  size_t len;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const char *value = tri_json_find_member(text, sizeof text - 1, cases[i].key, &len);
+    ck_assert_msg((value != NULL) == (cases[i].value != NULL), "%s", cases[i].key);
+    if (value)
+      ck_assert_msg(len == strlen(cases[i].value) && !memcmp(value, cases[i].value, len), "%.*s", (int)len, value);
+  }
+  for (size_t n = 0; n < sizeof text; n++) { /* of any beginning */
+    const char *value = tri_json_find_member(text, n, "c", &len);
+    ck_assert(!value || (value + len <= text + n));
+  }
+  ck_assert_ptr_null(tri_json_find_member("{\"a\":1}", 7, "b", &len));
+  ck_assert_ptr_null(tri_json_find_member("[\"a\",1]", 7, "a", &len));
+  ck_assert_ptr_null(tri_json_find_member("{}", 2, "a", &len));
+}
+END_TEST
+
 /* ---- files of other programs ---- */
 
 /* Reads a file of tests/data/published, and NULL where the folder has none. */
@@ -345,6 +373,7 @@ Suite *suite_json(void) {
   tcase_add_test(t, json_depth);
   tcase_add_test(t, json_getters);
   tcase_add_test(t, json_files);
+  tcase_add_test(t, one_member);
   tcase_add_test(t, files_of_transformers);
   suite_add_tcase(s, t);
   return s;
