@@ -198,8 +198,8 @@ static http_outcome take_length(http_parser *p, http_str v) {
 
 /* Fields that decide where the request ends, or who sends it, come once. */
 static bool comes_twice(const http_parser *p) {
-  static const char *const once[] = {"host",         "content-length", "transfer-encoding",
-                                     "content-type", "authorization",  "expect"};
+  static const char *const once[] = {
+      "host", "content-length", "transfer-encoding", "content-type", "content-encoding", "authorization", "expect"};
   for (size_t k = 0; k < sizeof once / sizeof *once; k++) {
     unsigned count = 0;
     for (unsigned i = 0; i < p->num_fields; i++) count += same(field_name(p, i), once[k]);

@@ -54,6 +54,13 @@ static bool is_json(http_str type) {
   return type.len == len || type.s[len] == ';' || type.s[len] == ' ';
 }
 
+/* A body is read as it is sent. */
+static bool is_plain(http_str encoding) {
+  static const char identity[] = "identity";
+  return !encoding.len ||
+         (encoding.len == sizeof identity - 1 && !strncasecmp(encoding.s, identity, sizeof identity - 1));
+}
+
 /* A page of another origin whose name was made to point here sends its own name as Host: without keys, that is all that
  * tells it apart. Addresses and localhost are nobody's names. */
 static bool is_own_name(http_str host) {
@@ -81,6 +88,9 @@ static gw_error why_not(const gateway *g, const http_parser *p, const route *r) 
   if (g->refusing && !r->open) return (gw_error){503, "draining", "", "the gateway is shutting down"};
   if (p->method == HTTP_POST && !is_json(http_parser_field(p, "content-type")))
     return (gw_error){415, "unsupported", "Content-Type", "Content-Type must be application/json"};
+  if (p->method == HTTP_POST && !is_plain(http_parser_field(p, "content-encoding")))
+    return (gw_error){415, "unsupported", "Content-Encoding",
+                      "Content-Encoding must be identity: bodies that are compressed are not read"};
   return (gw_error){0};
 }
 

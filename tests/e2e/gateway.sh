@@ -70,6 +70,10 @@ want 404 'no such path' "$url/v2"
 want 405 'takes POST' "$url/v1/completions"
 want 403 'Host is another name' -H 'Host: evil.example' "$url/v1/models"
 want 415 'Content-Type' -d '{}' "$url/v1/completions"
+for encoding in gzip deflate zstd 'identity, gzip'; do
+  want 415 '"param":"Content-Encoding"' -H 'Content-Type: application/json' -H "Content-Encoding: $encoding" -d '{}' "$url/v1/completions"
+done
+want 400 '"prompt' -H 'Content-Type: application/json' -H 'Content-Encoding: Identity' -d '{}' "$url/v1/completions"
 want 405 'no pages of other origins' -X OPTIONS -H 'Origin: https://app.example' -H 'Access-Control-Request-Method: POST' "$url/v1/completions"
 post 400 'neither embeds nor classifies' /v1/embeddings '{"input":"x"}'
 
