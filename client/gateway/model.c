@@ -21,7 +21,7 @@ tri_status gw_model_open(const char *dir, const char *template_file, gw_model *o
   }
   if (st == TRI_NO_MEMORY) return st;
   const char *reason = why.message[0] ? why.message : tri_status_text(st);
-  if (template_file) return tri_fail(err, st, "chat-template", "--chat-template: %s", reason);
+  if (template_file) return tri_fail(err, TRI_USAGE, "chat-template", "--chat-template: %s", reason);
   snprintf(out->no_template, sizeof out->no_template, "%s", reason); /* everything but chat can be served without */
   return TRI_OK;
 }

@@ -17,7 +17,7 @@ typedef struct gw_model {
 } gw_model;
 
 /* Reads a folder; template_file: the chat template's, instead of the folder's; NULL: none. TRI_NOT_FOUND: the folder
- * has no tokenizer.json. */
+ * has no tokenizer.json. TRI_USAGE: the file cannot be read. */
 tri_status gw_model_open(const char *dir, const char *template_file, gw_model *out, tri_error *err);
 void gw_model_close(gw_model *m); /* all zeros is fine */
 

@@ -308,6 +308,22 @@ post 501 'start it with --model' /v1/chat/completions '{}'
 post 501 'start it with --model' /tokenize '{}'
 end
 
+# A folder whose template cannot be read: the answer and the log say why. A template of one's own has its special tokens.
+mkdir "$RUN/folder"
+cp "$MODEL/tokenizer.json" "$RUN/folder"
+echo '{"chat_template":"{{ messages }}","eos_token":1e}' >"$RUN/folder/tokenizer_config.json"
+begin --model "$RUN/folder"
+post 501 'folder/tokenizer_config.json: JSON line 1' /v1/chat/completions "{$sum}"
+grep -q 'chat is not served: .*folder/tokenizer_config.json: JSON line 1' "$RUN/gateway.log" || fail "the log does not say why: $(cat "$RUN/gateway.log")"
+end
+echo '{"eos_token":"=","model_max_length":1000000000000000019884624838656}' >"$RUN/folder/tokenizer_config.json"
+printf '<|begin|>{{ messages[-1].content }}1{{ eos_token }}' >"$RUN/own.jinja"
+begin --model "$RUN/folder" --chat-template "$RUN/own.jinja"
+post 200 '"content":"6"' /v1/chat/completions '{"messages":[{"role":"user","content":"5+"}],"temperature":0}'
+end
+said=$(timeout 20 "$BIN/trireme" gateway --http 127.0.0.1:0 --model "$MODEL" --chat-template /nowhere 2>&1) && fail "a template that is not there"
+[[ $said == *"--chat-template: "*/nowhere* ]] || fail "a template that is not there: $said"
+
 # Keys, and strictness.
 printf 'ann key-of-ann\n' >"$RUN/keys"
 chmod 600 "$RUN/keys"
