@@ -101,7 +101,7 @@ tri_status embed_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count,
 
 size_t embed_second_start(const tri_core *c, const job *j) {
   size_t second = j->embed->second_start;
-  return c->cfg.model->embed.type_vocab_size > 1 && second < j->num_prompt ? second : 0;
+  return c->cfg.model->embed.type_vocab_size > 1 && second <= j->num_prompt ? second : 0;
 }
 
 void embed_release(tri_core *c, job *j) {

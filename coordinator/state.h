@@ -49,7 +49,7 @@ typedef struct job_choice {
 typedef struct job_embed {
   bool classify, normalize;
   tri_activation activation;
-  size_t second_start; /* number of the first token of the second type; 0: all are of the first */
+  size_t second_start; /* number of the first token of the second type, counted from 1; 0: none is */
   float *values;       /* NULL: not yet */
   size_t num_values;
   size_t reserved; /* of tri_core's answer_bytes */

@@ -96,7 +96,7 @@ typedef struct tri_search {
 struct tri_job {
   uint64_t id, seed, arrival;
   int64_t priority, deadline_ns; /* TRI_NEVER: none */
-  int second_start;              /* number of the first token of the second type; 0: all are of the first */
+  int second_start;              /* number of the first token of the second type, counted from 1; 0: none is */
   char *salt;                    /* of the prefix cache, salt_len bytes */
   size_t salt_len;
   int num_prompt; /* tokens that the answer is computed behind; of an encoder-decoder those that begin every answer */

@@ -156,7 +156,8 @@ typedef struct tri_group_assign {
   int64_t remaining_ms; /* to the deadline; -1: none */
   const uint32_t *token_ids;
   size_t num_token_ids;
-  uint64_t second_start; /* number of the first token of the second type, of a pair of texts; 0: all are of the first */
+  uint64_t second_start; /* number of the first token of the second type, of a pair of texts, counted from 1; 0: all are
+                            of the first */
   tri_wire_str cache_salt; /* jobs under another one share no KV blocks with it; empty is absent */
   /* Tokens that groups which were lost have drawn of the job, which goes on behind them. num_drawn_counts is 0, for a
    * job of which nothing has come, or sampling.n. */

@@ -28,7 +28,7 @@ typedef struct tri_job_limits {
 typedef struct tri_job_request {
   const uint32_t *token_ids;
   size_t num_token_ids;
-  uint64_t second_start; /* number of the first token of a second text; 0: none */
+  uint64_t second_start; /* number of the first token of a second text, counted from 1; 0: none */
   const tri_sampling *sampling;
 } tri_job_request;
 

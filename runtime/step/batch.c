@@ -264,7 +264,7 @@ static tri_status add_tokens(tri_batch_builder *b, const tri_slots *slots, tri_s
   for (int i = 0; i < n; i++) {
     int pos = slot->length + i;
     add_token(slots, &b->rows, v->num_tokens + i, slot->history[pos], pos, slot->blocks, (int)q->rope_len);
-    b->rows.types[v->num_tokens + i] = q->second_start && pos >= (int)q->second_start;
+    b->rows.types[v->num_tokens + i] = q->second_start && pos + 1 >= (int)q->second_start;
   }
   slot->drawn = -1;
   TRI_CHECK(add_logits(b, slots, slot, q, next));

@@ -56,8 +56,8 @@ typedef struct tri_plan_seq {
   uint32_t fork_from; /* FORK */
   uint32_t rope_len; /* least sequence length for length-dependent rotary scalings; a token counts as max(this, position
                         + 1) */
-  uint32_t
-      second_start; /* position of the first token of the second type, of a pair of texts; 0: all are of the first */
+  uint32_t second_start; /* number of the first token of the second type, of a pair of texts, counted from 1; 0: all are
+                            of the first */
   uint32_t unused;
   uint64_t counter; /* number of the draw within the sequence */
 } tri_plan_seq;

@@ -312,13 +312,13 @@ tri_status tri_tokenizer_encode_pair(const tri_tokenizer *t, tri_tokenizer_scrat
   s->ids.max = max_tokens ? max_tokens : SIZE_MAX;
   TRI_CHECK(tok_ids_append(&s->ids, p->before.data, p->before.len));
   TRI_CHECK(encode_text(&e, text, len));
-  size_t first = s->ids.len + p->first_between;
+  size_t second_type = s->ids.len + p->first_between + 1;
   TRI_CHECK(tok_ids_append(&s->ids, p->between.data, p->between.len));
   TRI_CHECK(encode_text(&e, pair, pair_len));
   TRI_CHECK(tok_ids_append(&s->ids, p->behind.data, p->behind.len));
   *ids = s->ids.data;
   *count = s->ids.len;
-  *second = p->has_second_type ? first : 0;
+  *second = p->has_second_type ? second_type : 0;
   return TRI_OK;
 }
 
@@ -375,7 +375,7 @@ tri_status tri_tokenizer_encode_truncated(const tri_tokenizer *t, tri_tokenizer_
   if (behind->len) memcpy(b + len_b, behind->data, behind->len * sizeof *b);
   ids->len = special + len_a + len_b;
   *count = ids->len;
-  *second = pair && p->pair.has_second_type ? before->len + len_a + p->pair.first_between : 0;
+  *second = pair && p->pair.has_second_type ? before->len + len_a + p->pair.first_between + 1 : 0;
   return TRI_OK;
 }
 

@@ -59,8 +59,8 @@ tri_status tri_tokenizer_encode_spans(const tri_tokenizer *t, tri_tokenizer_scra
                                       const uint32_t **ids, size_t *count);
 
 bool tri_tokenizer_has_pairs(const tri_tokenizer *t);
-/* Ids of two texts with the template for pairs. *second: number of the first id of the second type; 0: all are of the
- * first. TRI_UNSUPPORTED without such a template. */
+/* Ids of two texts with the template for pairs. *second: number of the first id of the second type, counted from 1; 0:
+ * all are of the first. TRI_UNSUPPORTED without such a template. */
 tri_status tri_tokenizer_encode_pair(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
                                      const char *pair, size_t pair_len, size_t max_tokens, const uint32_t **ids,
                                      size_t *count, size_t *second);

@@ -486,12 +486,14 @@ START_TEST(test_types) {
   l.num_types = 2;
   struct sim *s = create(l, 1, false, false);
   uint32_t ids[5] = {1, 2, 3, 4, 5};
-  tri_group_assign a = {.token_ids = ids, .num_token_ids = 5, .second_start = 3, .remaining_ms = -1};
+  tri_group_assign a = {.token_ids = ids, .num_token_ids = 5, .second_start = 4, .remaining_ms = -1};
   a.sampling.n = 1;
   a.sampling.prompt_logprobs = -1;
   tri_job *job;
   tri_error err = {0};
-  for (int i = 0; i < 2; i++, a.second_start = 0) {
+  const uint64_t starts[] = {4, 0, 1}; /* counted from 1: of some, of none, and of all */
+  for (int i = 0; i < 3; i++) {
+    a.second_start = starts[i];
     ck_assert_int_eq(tri_job_create(&a, &s->limits, &model, 0, &job, &err), TRI_OK);
     tri_sched_add(s->sched, job);
   }
@@ -501,8 +503,8 @@ START_TEST(test_types) {
   const void *finished = tri_plan_finish(s->writer, &bytes);
   ck_assert_int_eq(tri_plan_read(finished, bytes, &plan), TRI_OK);
   ck_assert_int_eq(tri_batch_build(s->batch, s->slots, &plan), TRI_OK);
-  ck_assert_int_eq(s->batch->batch.num_tokens, 10);
-  for (int t = 0; t < 10; t++) ck_assert_int_eq(s->batch->batch.types[t], t == 3 || t == 4);
+  ck_assert_int_eq(s->batch->batch.num_tokens, 15);
+  for (int t = 0; t < 15; t++) ck_assert_int_eq(s->batch->batch.types[t], t == 3 || t == 4 || t >= 10);
   a.second_start = 6;
   ck_assert_int_eq(tri_job_create(&a, &s->limits, &model, 0, &job, &err), TRI_OUT_OF_RANGE);
   ck_assert_str_eq(err.field, "text_pair");

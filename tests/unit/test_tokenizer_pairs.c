@@ -15,12 +15,12 @@ static const char text[] = "How many people live in Berlin?", pair[] = "Berlin h
 static const struct expected {
   const char *folder;
   uint32_t ids[MAX_IDS]; /* 0: the end */
-  size_t second;
+  size_t second;         /* counted from 1 */
 } files[] = {
     {"wordpiece_bert",
      {2,   1537, 2443, 2122, 271, 192, 1003, 269, 188, 293, 1250, 172, 35,  3,   293, 1250,
       172, 460,  23,   18,   27,  55,  350,  194, 188, 157, 272,  183, 628, 138, 18,  3},
-     14},
+     15},
     {"unigram_t5",
      {312, 262, 3,  803, 90, 3,   723, 63, 31,  161, 3,   69, 249, 42, 207, 41,  69,  92, 448,
       1,   207, 41, 69,  92, 426, 727, 81, 191, 777, 159, 42, 624, 39, 109, 437, 139, 1},
@@ -91,19 +91,47 @@ static tri_tokenizer *tiny(const char *post_processor) {
 #define NO_TRIM(type)                                                                                                  \
   "{\"type\":\"" type "\",\"sep\":[\"</s>\",1],\"cls\":[\"<s>\",0],\"trim_offsets\":true,\"add_prefix_space\":false}"
 
+/* Of a first text without ids the second one's are of the second type, also where they are all that there is. */
+START_TEST(test_empty_first_text) {
+  static const struct {
+    const char *post_processor;
+    size_t second;
+  } cases[] = {{TEMPLATE(TEXT(A, 0) "," TEXT(B, 1)), 1},
+               {TEMPLATE(TEXT(A, 0) "," TEXT(B, 0)), 0},
+               {TEMPLATE(S(0) "," TEXT(A, 0) "," E(0) "," TEXT(B, 1) "," E(1)), 3},
+               {AROUND("BertProcessing"), 3}};
+  static const char *const firsts[] = {"", " \t"}; /* white space is no word */
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int k = 0; k < 4; k++) {
+      tri_tokenizer *t = tiny(cases[i].post_processor);
+      tri_tokenizer_scratch *s = NULL;
+      const uint32_t *ids;
+      const char *first = firsts[k % 2];
+      size_t n, second;
+      ck_assert_int_eq(tri_tokenizer_scratch_create(t, &s), TRI_OK);
+      tri_status st = k < 2 ? tri_tokenizer_encode_pair(t, s, first, strlen(first), "c", 1, 0, &ids, &n, &second)
+                            : tri_tokenizer_encode_truncated(t, s, first, strlen(first), "c", 1, 9, &ids, &n, &second);
+      ck_assert_int_eq(st, TRI_OK);
+      ck_assert_msg(second == cases[i].second, "case %zu: %zu", i, second);
+      tri_tokenizer_scratch_destroy(s);
+      tri_tokenizer_destroy(t);
+    }
+}
+END_TEST
+
 START_TEST(test_templates) {
   static const struct {
     const char *post_processor, *ids; /* of "a b" and "c"; NULL: pairs are not known */
     size_t second;
   } cases[] = {
-      {TEMPLATE(S(0) "," TEXT(A, 0) "," E(0) "," TEXT(B, 1) "," E(1)), "0 2 3 1 4 1 ", 4},
-      {TEMPLATE(TEXT(A, 0) "," E(0) "," E(1) "," TEXT(B, 1)), "2 3 1 1 4 ", 3},
+      {TEMPLATE(S(0) "," TEXT(A, 0) "," E(0) "," TEXT(B, 1) "," E(1)), "0 2 3 1 4 1 ", 5},
+      {TEMPLATE(TEXT(A, 0) "," E(0) "," E(1) "," TEXT(B, 1)), "2 3 1 1 4 ", 4},
       {TEMPLATE(TEXT(A, 0) "," TEXT(B, 0)), "2 3 4 ", 0},
-      {TEMPLATE(TEXT(A, 0) "," TEXT(B, 1)), "2 3 4 ", 2},
-      {AROUND("BertProcessing"), "0 2 3 1 4 1 ", 4},
+      {TEMPLATE(TEXT(A, 0) "," TEXT(B, 1)), "2 3 4 ", 3},
+      {AROUND("BertProcessing"), "0 2 3 1 4 1 ", 5},
       {NO_TRIM("RobertaProcessing"), "0 2 3 1 1 4 1 ", 0},
       {"{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\"}," AROUND("BertProcessing") "]}", "0 2 3 1 4 1 ",
-       4},
+       5},
       {"null", NULL, 0},
       {"{\"type\":\"ByteLevel\"}", NULL, 0},
       {"{\"type\":\"Sequence\",\"processors\":[" AROUND("BertProcessing") "," AROUND("BertProcessing") "]}", NULL, 0},
@@ -145,6 +173,7 @@ Suite *suite_tokenizer_pairs(void) {
   TCase *t = tcase_create("tokenizer_pairs");
   tcase_add_test(t, test_files);
   tcase_add_test(t, test_templates);
+  tcase_add_test(t, test_empty_first_text);
   suite_add_tcase(suite, t);
   return suite;
 }
