@@ -19,8 +19,8 @@ check() {
       folder("runtime/jinja", below " runtime/tokenizer/unicode.h runtime/jinja/")
       folder("kernels", below " kernels/")
       folder("offload", below " kernels/ offload/")
-      folder("comm", below " kernels/ comm/comm.h comm/exchange.h comm/exchange_impl.h comm/shm.h")
-      folder("comm/device", below " kernels/ comm/comm.h comm/device/")
+      folder("comm", below " kernels/ comm/comm.h comm/distinct.h comm/exchange.h comm/exchange_impl.h comm/shm.h")
+      folder("comm/device", below " kernels/ comm/comm.h comm/distinct.h comm/device/")
       folder("comm/wire", below " comm/wire/")
       below = below " runtime/model/ kernels/ comm/comm.h comm/exchange.h offload/"
       folder("runtime/load", below " runtime/load/")
