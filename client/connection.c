@@ -100,16 +100,18 @@ trireme_result tri_client_send(trireme *c, int64_t deadline_ns, trireme_error *e
 
 /* ---- receiving ---- */
 
-/* The next message of the frame at hand, into c->msg. */
+/* The next message of the frame at hand, into c->msg. Without memory it stays there for the next call. */
 static trireme_result decode_next(trireme *c, trireme_error *error) {
   tri_error err = {0};
   const char *at = c->rest;
   size_t used = c->rest_len; /* where a message has no end, nothing behind it can be found */
   tri_status st = tri_wire_first(at, c->rest_len, &used, &err);
-  c->rest += used;
-  c->rest_len -= used;
   tri_arena_reset(c->arena);
   if (st == TRI_OK) st = tri_server_msg_unpack(at, used, c->arena, c->msg, &err);
+  if (st != TRI_NO_MEMORY) {
+    c->rest += used;
+    c->rest_len -= used;
+  }
   if (st == TRI_OK) return TRIREME_OK;
   return tri_client_fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err);
 }
@@ -215,8 +217,9 @@ void tri_client_take_hello(trireme *c) {
 }
 
 static trireme_result say_hello(trireme *c, int64_t deadline, trireme_error *error) {
-  if (tri_client_pack_hello(c))
-    return tri_client_say(error, TRIREME_INVALID, TRI_TOO_LARGE, "client_name", "the name is too long");
+  tri_status st = tri_client_pack_hello(c);
+  if (st == TRI_NO_MEMORY) return tri_client_fail_status(error, st, &(tri_error){.status = st});
+  if (st != TRI_OK) return tri_client_say(error, TRIREME_INVALID, TRI_TOO_LARGE, "client_name", "the name is too long");
   trireme_result r = send_buf(c, deadline, error);
   if (!r) r = tri_client_receive(c, deadline, error);
   if (r == TRIREME_TIMEOUT)

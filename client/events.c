@@ -5,6 +5,7 @@
 static const char *text(trireme *c, tri_wire_str s) {
   if (!s.s || !s.len) return "";
   const char *copy = tri_arena_strndup(c->arena, s.s, s.len);
+  c->no_memory |= !copy; /* the event is none then: its length says otherwise */
   return copy ? copy : "";
 }
 
@@ -187,6 +188,7 @@ static const trireme_event_kind kinds[] = {
 trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *error) {
   const tri_server_msg *m = c->msg;
   bool ok = true;
+  c->no_memory = false;
   *out = (trireme_event){.id = m->id, .kind = kinds[m->op]};
   switch (m->op) {
   case TRI_REPLY_HELLO: break;
@@ -220,5 +222,6 @@ trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *e
     out->experts.json_len = m->experts.len;
     break;
   }
-  return ok ? TRIREME_OK : tri_client_say(error, TRIREME_NO_MEMORY, TRI_NO_MEMORY, NULL, "no memory for an event");
+  return ok && !c->no_memory ? TRIREME_OK
+                             : tri_client_say(error, TRIREME_NO_MEMORY, TRI_NO_MEMORY, NULL, "no memory for an event");
 }

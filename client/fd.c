@@ -29,7 +29,7 @@ static void set_timer(trireme *c) {
 }
 
 static bool has_something(const trireme *c) {
-  if (c->rest_len || c->over || (c->kept && tri_kept_has_ended(c->kept))) return true;
+  if (c->has_msg || c->rest_len || c->over || (c->kept && tri_kept_has_ended(c->kept))) return true;
   if (c->phase != CLIENT_UP) return false;
   return tri_zlink_has_events(c->link) || tri_zlink_look(c->link, NULL) >= TRI_ZLINK_LOST;
 }

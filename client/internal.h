@@ -24,6 +24,8 @@ struct trireme {
   const char *rest; /* of the last frame: messages that have not been looked at */
   size_t rest_len;
   tri_server_msg *msg;
+  bool no_memory; /* for a text of the event that is being made */
+  bool has_msg;   /* it has not been given yet: there was no memory for its event */
   tri_client_msg *out;
   uint64_t next_id;
   int timeout_ms;

@@ -58,7 +58,7 @@ static void send_kept(trireme *c) {
   c->next_ns = TRI_NEVER;
   while (!c->leaving && tri_kept_next(c->kept, &bytes, &len)) {
     tri_status st = tri_zlink_send(c->link, bytes, len);
-    if (st == TRI_AGAIN) c->next_ns = tri_deadline_after_ms(ROOM_MS);
+    if (st == TRI_AGAIN || st == TRI_NO_MEMORY) c->next_ns = tri_deadline_after_ms(ROOM_MS);
     if (st != TRI_OK) return; /* a connection that is lost again is noticed with its reading */
     tri_kept_sent(c->kept);
   }

@@ -245,13 +245,14 @@ trireme_result trireme_next_sized(trireme *c, int timeout_ms, trireme_event *out
   trireme_event event;
   trireme_result r = tri_client_check_size(size, sizeof event, "trireme_event", error);
   if (r) return r;
-  r = tri_client_receive(c, deadline, error);
+  r = c->has_msg ? TRIREME_OK : tri_client_receive(c, deadline, error);
   /* To look costs system calls, and behind one event there often is another. */
   tri_client_show_ready(c, r == TRIREME_OK);
   if (r) return r;
   if (c->msg->op == TRI_REPLY_HELLO)
     return tri_client_say(error, TRIREME_PROTOCOL, TRI_CORRUPT, "op", "a hello that nobody asked for");
   r = tri_client_event(c, &event, error);
+  c->has_msg = r == TRIREME_NO_MEMORY; /* then it is the next call's */
   if (r == TRIREME_OK) memcpy(out, &event, size);
   return r;
 }

@@ -58,12 +58,19 @@ void http_conn_trust(http_conn *c) { c->trusted = true; }
 void http_conn_set_data(http_conn *c, void *data) { c->data = data; }
 void *http_conn_data(const http_conn *c) { return c->data; }
 
-/* That of one that is over is due, and frees it. */
+static void reset(http_conn *c);
+
+/* That of one that is over is due, and frees it. One that has no memory for its timer ends: nothing else would. */
 static void set_timer(http_conn *c, int ms) {
   if (c->phase == PHASE_OVER) return;
   struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
   event_del(c->timer);
-  if (ms > 0) event_add(c->timer, &tv);
+  if (ms > 0 && event_add(c->timer, &tv)) reset(c);
+}
+
+/* libevent writes what is added to a buffer unless it had no memory to look at it. */
+static void write_on(http_conn *c) {
+  if (evbuffer_get_length(bufferevent_get_output(c->bev)) && bufferevent_enable(c->bev, EV_WRITE)) reset(c);
 }
 
 /* Lets the server know how much the connection holds of a body. */
@@ -150,6 +157,7 @@ static void responded(http_conn *c) {
   bufferevent_disable(c->bev, EV_READ);
   event_del(c->hangup);
   set_timer(c, 0);
+  write_on(c);
   /* Nothing that still waits would tell that all is written. */
   if (!evbuffer_get_length(bufferevent_get_output(c->bev)))
     bufferevent_trigger(c->bev, EV_WRITE, BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
@@ -233,9 +241,11 @@ bool http_stream_send(http_conn *c, const char *events, size_t len) {
     written -= skip;
     if (skip < pieces[i].iov_len) ok = !evbuffer_add(out, (char *)pieces[i].iov_base + skip, pieces[i].iov_len - skip);
   }
-  if (ok && evbuffer_get_length(out) <= c->server->config.max_pending) return true;
-  reset(c);
-  return false;
+  if (!ok || evbuffer_get_length(out) > c->server->config.max_pending)
+    reset(c);
+  else
+    write_on(c);
+  return c->phase != PHASE_OVER;
 }
 
 bool http_stream_behind(const http_conn *c) {

@@ -113,6 +113,7 @@ bool tri_z_set_heartbeat(void *s) {
 tri_status tri_z_status(void) {
   int e = zmq_errno();
   if (e == EAGAIN || e == EINTR) return TRI_AGAIN;
+  if (e == ENOMEM) return TRI_NO_MEMORY;
   return e == ETERM || e == ENOTSOCK ? TRI_CLOSED : TRI_IO;
 }
 

@@ -245,7 +245,8 @@ static tri_status add_file(tri_checkpoint *c, const char *path, tri_status missi
   uint64_t len = 0, size = 0;
   TRI_TRY(read_header_length(f->fd, path, &len, &size, err));
   header = tri_malloc(len + 1, 1);
-  if (!header || read_exact(f->fd, header, len, 8) != TRI_OK) {
+  if (!header) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, path, "no memory for the header of %s", path));
+  if (read_exact(f->fd, header, len, 8) != TRI_OK) {
     st = tri_fail(err, TRI_IO, path, "cannot read the header of %s", path);
     goto cleanup;
   }

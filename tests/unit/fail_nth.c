@@ -2,26 +2,42 @@
 #include "tests/unit/fail_nth.h"
 
 #include <check.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-static uint64_t left; /* allocations up to the one that fails; 0: none does */
-static bool has_failed, counts_malloc;
+static _Atomic uint64_t left; /* allocations up to the one that fails; 0: none does */
+static atomic_bool has_failed;
+static bool counts_malloc;
 
 void *__real_malloc(size_t n);
 void *__wrap_malloc(size_t n);
 void *__real_aligned_alloc(size_t align, size_t n);
 void *__wrap_aligned_alloc(size_t align, size_t n);
+FILE *__real_fdopen(int fd, const char *mode);
+FILE *__wrap_fdopen(int fd, const char *mode);
 
-static bool fails(void) {
-  if (!left || --left) return false;
-  has_failed = true;
+/* Also of threads that the code under test has. */
+bool fail_nth_fails(void) {
+  uint64_t n = atomic_load(&left);
+  while (n && !atomic_compare_exchange_weak(&left, &n, n - 1)) continue;
+  if (n != 1) return false;
+  atomic_store(&has_failed, true);
   return true;
 }
 
 /* runtime/base/mem.c has all memory from the one, runtime/base/json.c that of its documents from the other. */
-void *__wrap_aligned_alloc(size_t align, size_t n) { return fails() ? NULL : __real_aligned_alloc(align, n); }
+void *__wrap_aligned_alloc(size_t align, size_t n) { return fail_nth_fails() ? NULL : __real_aligned_alloc(align, n); }
 
-void *__wrap_malloc(size_t n) { return counts_malloc && fails() ? NULL : __real_malloc(n); }
+void *__wrap_malloc(size_t n) { return counts_malloc && fail_nth_fails() ? NULL : __real_malloc(n); }
+
+/* The C library's own memory for a stream. */
+FILE *__wrap_fdopen(int fd, const char *mode) {
+  if (!fail_nth_fails()) return __real_fdopen(fd, mode);
+  errno = ENOMEM;
+  return NULL;
+}
 
 void fail_nth_arm(uint64_t n) {
   left = n;

@@ -19,6 +19,7 @@ typedef outcome fail_nth_run(const char *data, size_t len);
 void fail_nth_arm(uint64_t n); /* 0: none fails */
 /* Counts malloc, too: jansson's, which the project's own code has none of. */
 void fail_nth_count_malloc(bool on);
+bool fail_nth_fails(void); /* for a library's memory: counts one, and says whether it fails */
 /* Returns whether one has failed since the last call of fail_nth_arm. */
 bool fail_nth_has_failed(void);
 /* Runs with each allocation failing in turn. A run ends with TRI_NO_MEMORY, or as if there had been memory, and the

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +17,10 @@ pid_t fake_start(const char *endpoint, const char *step_us) {
   char line[256], *argv[] = {TRI_FAKE_COORDINATOR,       "--endpoint", (char *)(uintptr_t)endpoint, "--step-us",
                              (char *)(uintptr_t)step_us, NULL};
   posix_spawn_file_actions_t actions;
-  unlink(endpoint + sizeof "ipc://" - 1);
+  const char *path = endpoint + sizeof "ipc://" - 1;
+  snprintf(line, sizeof line, "%s.lock", path);
+  unlink(path); /* of one whose test was killed */
+  unlink(line);
   ck_assert(!pipe(out));
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, out[1], 1);
