@@ -137,6 +137,19 @@ void gw_live(gateway *g, http_conn *c) {
   http_respond(c, 200, "application/json", NULL, body, sizeof body - 1);
 }
 
+void gw_root(gateway *g, http_conn *c) {
+  cmd_buf b = {0}, paths = {0};
+  gw_routes_text(g, &paths);
+  cmd_json_open(&b, NULL, '{');
+  cmd_json_word(&b, "server", "trireme " TRIREME_VERSION);
+  if (!g->keys) cmd_json_word(&b, "model", g->name);
+  cmd_json_text(&b, "paths", paths.data ? paths.data : "", paths.len);
+  cmd_buf_add(&b, "}", 1);
+  b.failed = b.failed || paths.failed;
+  cmd_buf_free(&paths);
+  gw_respond_json(c, &b, NULL);
+}
+
 void gw_version(gateway *g, http_conn *c) {
   static const char body[] = "{\"version\":\"" TRIREME_VERSION "\"}";
   (void)g;

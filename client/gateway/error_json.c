@@ -33,7 +33,8 @@ static int status_of(const char *code) {
   } rows[] = {{"invalid_argument", 400}, {"out_of_range", 400}, {"unknown_field", 400}, {"unsupported", 400},
               {"corrupt", 400},          {"not_found", 404},    {"too_large", 413},     {"permission", 403},
               {"draining", 503},         {"peer_lost", 503},    {"device_lost", 503},   {"closed", 503},
-              {"aborted", 503},          {"no_memory", 503},    {"timeout", 504}};
+              {"aborted", 503},          {"no_memory", 503},    {"timeout", 504},       {"coordinator_lost", 503},
+              {"taken_over", 409},       {"overflow", 400},     {"again", 503}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (!strcmp(code, rows[i].code)) return rows[i].status;
   return 500;

@@ -106,7 +106,7 @@ struct gw_exchange {
   unsigned num_wanted, num_again; /* jobs in all; of those that were sent, what the queue had no room for */
   unsigned at_once;               /* may be open */
   int64_t deadline_ns;            /* of a question that the coordinator answers at once; 0: none */
-  char caller[GW_KEY_NAME];       /* the name of its key, which its jobs are told; may be empty */
+  char caller[GW_KEY_NAME];       /* the name of its key, or without keys its address, which its jobs are told */
   char id[GW_ID];                 /* of its answer; empty: it has none */
   char external_id[GW_MOST_GIVEN_ID +
                    1]; /* that its jobs are told for the log, as the client has given it; may be empty */
@@ -200,6 +200,7 @@ void gw_one_model(gateway *g, http_conn *c); /* /v1/models/ID */
 void gw_health(gateway *g, http_conn *c);
 void gw_live(gateway *g, http_conn *c);
 void gw_version(gateway *g, http_conn *c);
+void gw_root(gateway *g, http_conn *c); /* says what this is */
 void gw_metrics(gateway *g, http_conn *c);
 void gw_chat(gateway *g, http_conn *c);
 void gw_tokenize(gateway *g, http_conn *c);
@@ -219,6 +220,15 @@ typedef struct gw_counts {
 void gw_count_answer(gateway *g, unsigned route, int status);
 /* Writes the coordinator's metrics under the prefix and with the model's name, and the gateway's own. */
 void gw_metrics_write(const gateway *g, const char *text, size_t len, cmd_buf *out);
+
+/* ---- access.c: the log's line of a request that was refused ---- */
+
+typedef struct gw_access {
+  int64_t second;           /* since when lines are counted */
+  unsigned lines, left_out; /* since then */
+} gw_access;
+/* Logs an answer of 400 or above, at most so many of them in a second. fields: its header lines, or NULL. */
+void gw_access_log(gateway *g, const http_conn *c, int status, const char *fields);
 
 /* ---- hint.c ---- */
 
@@ -240,13 +250,14 @@ bool gw_hint_take(gateway *g, const trireme_event *e);
 /* cors.c: answers the question of a browser whether a page may ask. False: it is none, or there is nobody who may. */
 bool gw_cors_preflight(gateway *g, http_conn *c);
 
-const char *gw_route_path(unsigned number); /* NULL: there is none */
+const char *gw_route_path(unsigned number);          /* NULL: there is none */
+void gw_routes_text(const gateway *g, cmd_buf *out); /* the paths that exist, with commas between them */
 
 /* Calls of the connections; ctx is the gateway. */
 void gw_on_head(void *ctx, http_conn *c);
 void gw_on_request(void *ctx, http_conn *c);
 void gw_on_gone(void *ctx, http_conn *c, http_gone why);
-void gw_on_answer(void *ctx, http_conn *c, int status);
+void gw_on_answer(void *ctx, http_conn *c, int status, const char *fields);
 void gw_on_drained(void *ctx, http_conn *c);
 size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap);
 
@@ -294,6 +305,7 @@ struct gateway {
   struct gw_tasks *tasks; /* NULL without a tokenizer */
   gw_counts counts;
   gw_hint hint;
+  gw_access access;
   gw_job *jobs[GW_JOB_BUCKETS];
   char known[GW_MAX_KNOWN][GW_FIELD_BYTES]; /* ignored fields that the log has named */
   unsigned num_known;

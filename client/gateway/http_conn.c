@@ -2,6 +2,7 @@
 /* One connection: bytes to requests, responses to bytes, and the time that each may take. */
 #include "client/gateway/http_conn.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -52,8 +53,36 @@ const char *http_status_text(int status) {
   return "Error";
 }
 
+void http_conn_peer(const http_conn *c, char out[HTTP_PEER_BYTES]) {
+  struct sockaddr_storage a = {0};
+  socklen_t len = sizeof a;
+  char text[INET6_ADDRSTRLEN] = "-";
+  bool known = !getpeername(bufferevent_getfd(c->bev), (struct sockaddr *)&a, &len);
+  const struct sockaddr_in *v4 = (const struct sockaddr_in *)&a;
+  const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&a;
+  if (known && a.ss_family == AF_INET) {
+    inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
+    if (ntohl(v4->sin_addr.s_addr) >> 24 == 127) {
+      snprintf(out, HTTP_PEER_BYTES, "%s:%d", text, ntohs(v4->sin_port));
+      return;
+    }
+  } else if (known && a.ss_family == AF_INET6) {
+    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
+    if (IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr)) {
+      snprintf(out, HTTP_PEER_BYTES, "[%s]:%d", text, ntohs(v6->sin6_port));
+      return;
+    }
+  }
+  snprintf(out, HTTP_PEER_BYTES, "%s", text);
+}
+
+void http_conn_client(const http_conn *c, char out[HTTP_PEER_BYTES]) {
+  http_conn_peer(c, out);
+  bool here = !strncmp(out, "127.", 4) || out[0] == '[';
+  if (!here) snprintf(out, HTTP_PEER_BYTES, "%s", c->peer);
+}
+
 const http_parser *http_conn_request(const http_conn *c) { return &c->parser; }
-const char *http_conn_peer(const http_conn *c) { return c->peer; }
 void http_conn_trust(http_conn *c) { c->trusted = true; }
 void http_conn_set_data(http_conn *c, void *data) { c->data = data; }
 void *http_conn_data(const http_conn *c) { return c->data; }
@@ -136,7 +165,7 @@ static void write_head(http_conn *c, int status, const char *type, const char *f
   const http_handler *h = &c->server->handler;
   struct tm tm;
   time_t now = time(NULL);
-  h->answering(h->ctx, c, status);
+  h->answering(h->ctx, c, status, fields);
   if (h->fields) h->fields(h->ctx, c, more, sizeof more);
   gmtime_r(&now, &tm);
   strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", &tm);

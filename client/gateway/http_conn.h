@@ -30,7 +30,8 @@ typedef struct http_handler {
   void (*request)(void *ctx, http_conn *c); /* answers, now or later */
   /* Nobody waits for the answer that has not ended: the connection is not to be used any more. */
   void (*gone)(void *ctx, http_conn *c, http_gone why);
-  void (*answering)(void *ctx, http_conn *c, int status); /* a response begins */
+  /* A response begins, with these header lines of its own; fields may be NULL. */
+  void (*answering)(void *ctx, http_conn *c, int status, const char *fields);
   /* Makes the body of an error that the connection itself answers with, into out of cap bytes; returns its length. */
   size_t (*error)(void *ctx, int status, const char *why, char *out, size_t cap);
   /* Makes header lines that every answer has, likewise; NULL: there are none. */
@@ -81,12 +82,16 @@ unsigned http_server_connections(const http_server *s);
 /* ---- a request and its response: http_conn.c ---- */
 
 const http_parser *http_conn_request(const http_conn *c);
-/* Returns the address of the other side in numbers; of IPv6 the network's part. */
-const char *http_conn_peer(const http_conn *c);
 /* The client may ask what is not for everybody: its connection is closed for a new one when it is idle alone. */
 void http_conn_trust(http_conn *c);
 /* Moves the request's body, whose memory is the caller's then. */
 void http_conn_take_body(http_conn *c, tri_buf *out);
+/* Writes the address at the other end; of this host also the port, as "127.0.0.1:1234" or "[::1]:1234". */
+enum { HTTP_PEER_BYTES = 65 };
+void http_conn_peer(const http_conn *c, char out[HTTP_PEER_BYTES]);
+/* Writes whose turns a client without a key shares: those of its address, of IPv6 of its network (64 bits), and on this
+ * host, where a proxy before the gateway opens several, those of its connection. */
+void http_conn_client(const http_conn *c, char out[HTTP_PEER_BYTES]);
 void http_conn_set_data(http_conn *c, void *data); /* the user's; NULL at each head */
 void *http_conn_data(const http_conn *c);
 

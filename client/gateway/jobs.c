@@ -20,6 +20,7 @@ gw_exchange *gw_exchange_make(gateway *g, http_conn *c, const gw_kind *kind, voi
   x->jobs = &x->one;
   x->room = 1;
   gw_keys_allow(g->keys, http_parser_field(http_conn_request(c), "authorization"), x->caller);
+  if (!g->keys) http_conn_client(c, x->caller); /* who have no names take turns by where they are */
   http_str given = gw_id_given(c);
   if (given.len) memcpy(x->external_id, given.s, given.len);
   http_conn_set_data(c, x);

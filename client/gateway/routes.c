@@ -30,6 +30,7 @@ static const route routes[] = {
     {"/live", READS, true, true, true, gw_live},
     {"/version", READS, false, true, true, gw_version},
     {"/metrics", READS, false, false, true, gw_metrics},
+    {"/", READS, true, true, true, gw_root},
 };
 
 enum { NUM_ROUTES = sizeof routes / sizeof *routes };
@@ -41,7 +42,7 @@ static const route *find(http_str path) {
   for (size_t i = 0; i < NUM_ROUTES; i++) {
     const char *name = routes[i].path;
     size_t len = strlen(name);
-    bool whole = name[len - 1] != '/';
+    bool whole = len == 1 || name[len - 1] != '/';
     if (path.len >= len + !whole && !memcmp(path.s, name, len) && (!whole || path.len == len)) return &routes[i];
   }
   return NULL;
@@ -73,8 +74,31 @@ static bool is_own_name(http_str host) {
   return true;
 }
 
+static bool exists(const gateway *g, const route *r) { return !g->o.http.metrics_only || r->plain; }
+
+void gw_routes_text(const gateway *g, cmd_buf *out) {
+  for (size_t i = 0; i < NUM_ROUTES; i++) {
+    bool begins = routes[i].path[strlen(routes[i].path) - 1] == '/'; /* "/", and what is below another one */
+    if (!begins && exists(g, &routes[i])) cmd_buf_printf(out, "%s%s", out->len ? ", " : "", routes[i].path);
+  }
+}
+
+/* Says which path there is not, and which ones there are. */
+static void respond_no_path(const gateway *g, http_conn *c) {
+  enum { SHOWN = 100 };
+  http_str path = http_parser_path(http_conn_request(c));
+  bool is_long = path.len > SHOWN;
+  cmd_buf paths = {0}, words = {0};
+  gw_routes_text(g, &paths);
+  cmd_buf_printf(&words, "there is no such path: %.*s%s; there are %.*s", is_long ? SHOWN : (int)path.len, path.s,
+                 is_long ? "..." : "", (int)paths.len, paths.data ? paths.data : "");
+  cmd_buf_add(&words, "", 1);
+  gw_respond_error(c, &(gw_error){404, "not_found", "", words.failed ? "there is no such path" : words.data});
+  cmd_buf_free(&paths);
+  cmd_buf_free(&words);
+}
+
 static gw_error why_not(const gateway *g, const http_parser *p, const route *r) {
-  if (r && g->o.http.metrics_only && !r->plain) r = NULL;
   char name[GW_KEY_NAME];
   bool allowed = (r && r->open) || gw_keys_allow(g->keys, http_parser_field(p, "authorization"), name);
   if (!allowed) return (gw_error){401, "permission", "", "the API key is missing or wrong"};
@@ -98,8 +122,11 @@ void gw_on_head(void *ctx, http_conn *c) {
   const http_parser *p = http_conn_request(c);
   if (gw_cors_preflight(ctx, c)) return; /* it brings no key */
   const route *r = find(http_parser_path(p));
+  if (r && !exists(ctx, r)) r = NULL;
   gw_error e = why_not(ctx, p, r);
-  if (e.status)
+  if (e.status == 404)
+    respond_no_path(ctx, c);
+  else if (e.status)
     gw_respond_error(c, &e);
   else if (!r->open)
     http_conn_trust(c);
@@ -116,9 +143,10 @@ void gw_on_request(void *ctx, http_conn *c) {
     gw_respond_error(c, &(gw_error){503, "closed", "", "there is no connection to the coordinator"});
 }
 
-void gw_on_answer(void *ctx, http_conn *c, int status) {
+void gw_on_answer(void *ctx, http_conn *c, int status, const char *fields) {
   const route *r = find(http_parser_path(http_conn_request(c)));
   gw_count_answer(ctx, r ? (unsigned)(r - routes) : GW_MAX_ROUTES, status);
+  gw_access_log(ctx, c, status, fields);
 }
 
 void gw_on_gone(void *ctx, http_conn *c, http_gone why) {

@@ -158,7 +158,7 @@ void gw_task_start(gateway *g, http_conn *c, const gw_kind *kind, void *state, g
   gw_exchange *x = gw_exchange_make(g, c, kind, state);
   if (!x) return; /* the task is gone, too */
   t->x = x;
-  snprintf(t->client, sizeof t->client, "%s", x->caller[0] ? x->caller : http_conn_peer(c));
+  snprintf(t->client, sizeof t->client, "%s", x->caller);
   http_conn_take_body(c, &t->body);
   if (t->plain && t->body.len <= SHORT_BODY) {
     run(t, NULL);

@@ -66,7 +66,11 @@ post 404 'no model .*abacsu.* here, only .*abacus' /v1/completions '{"prompt":"1
 want 200 '^trireme:num_requests_running{model_name="abacus"} 0' "$url/metrics"
 want 200 '^trireme:http_requests_total{path="/metrics",code="200"} 1' "$url/metrics"
 want 200 '^Content-Length: [1-9]' -I "$url/v1/models"
-want 404 'no such path' "$url/v2"
+want 404 'no such path: /v2; there are /v1/completions, .*/metrics' "$url/v2?key=secret"
+want 200 '"server":"trireme [0-9.]*","model":"abacus","paths":"/v1/completions, ' "$url/"
+# Who is refused has a line in the log, by the id that the answer has, and without more of what was asked.
+for _ in $(seq 50); do grep -q ' request: id=req-[0-9a-f]\{32\} from=127.0.0.1:[0-9]* method=GET path=/v2 status=404$' "$RUN/gateway.log" && break; sleep 0.02; done
+grep -q ' request: id=req-[0-9a-f]\{32\} from=127.0.0.1:[0-9]* method=GET path=/v2 status=404$' "$RUN/gateway.log" || fail "no line of a path that is none: $(cat "$RUN/gateway.log")"
 want 405 'takes POST' "$url/v1/completions"
 want 403 'Host is another name' -H 'Host: evil.example' "$url/v1/models"
 want 415 'Content-Type' -d '{}' "$url/v1/completions"
@@ -229,6 +233,8 @@ long='{"prompt":"count 1 to 40=","temperature":0,"ignore_eos":true,"max_tokens":
 curl -sS -N -H 'Content-Type: application/json' -d "$long,\"stream\":true}" "$url/v1/completions" >"$RUN/stream" 2>&1 &
 client=$!
 for _ in $(seq 200); do [ -s "$RUN/stream" ] && break; sleep 0.01; done
+# Without keys a client is known by its connection, or by its address where that is another host's.
+"$BIN/trireme" status --json | grep -q '"callers":\[{"name":"127.0.0.1:[0-9]*","running":1,"waiting":0}\]' || fail "whose stream it is: $("$BIN/trireme" status --json)"
 [ "$(running)" != '"running":0,"waiting":0' ] || fail "a long stream does not run: $(head -3 "$RUN/stream")"
 kill $client
 until_idle 1000 "a stream whose client has gone"
@@ -329,7 +335,10 @@ printf 'ann key-of-ann\n' >"$RUN/keys"
 chmod 600 "$RUN/keys"
 begin --api-key-file "$RUN/keys" --reject-unknown-fields --model "$MODEL"
 want 401 '^WWW-Authenticate: Bearer' "$url/v1/models"
-want 401 'missing or wrong' -H 'Authorization: Bearer key-of-an' "$url/v1/models"
+want 401 'missing or wrong' -H 'Authorization: Bearer key-of-an' "$url/v1/models" -H 'X-Request-Id: of-mine'
+for _ in $(seq 50); do grep -q ' request: id=of-mine from=.* path=/v1/models status=401$' "$RUN/gateway.log" && break; sleep 0.02; done
+grep -q ' request: id=of-mine from=.* path=/v1/models status=401$' "$RUN/gateway.log" || fail "no line of a wrong key: $(cat "$RUN/gateway.log")"
+want 200 '"server":"trireme [0-9.]*","paths":' "$url/" # to whom it says no model
 want 200 '"status":"ok"' "$url/health"
 want 200 abacus -H 'Authorization: Bearer key-of-ann' "$url/v1/models"
 post 400 '"param":"zip","code":"unknown_field"' /v1/completions '{"prompt":"x","zip":1}' -H 'Authorization: Bearer key-of-ann'

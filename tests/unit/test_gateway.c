@@ -255,6 +255,8 @@ START_TEST(errors) {
                {"not_found", "model", "model", "not_found", 404},
                {"invalid_argument", "token_ids", "prompt", "invalid_argument", 400},
                {"draining", "", "", "draining", 503},
+               {"coordinator_lost", "", "", "coordinator_lost", 503},
+               {"taken_over", "", "", "taken_over", 409},
                {"", "", "", "internal", 500}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     trireme_error e = {0};

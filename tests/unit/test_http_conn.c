@@ -71,7 +71,8 @@ static void on_gone(void *ctx, http_conn *c, http_gone why) {
   atomic_fetch_add(why == HTTP_GONE_SLOW ? &w->slow : &w->closed, 1);
 }
 
-static void on_answering(void *ctx, http_conn *c, int status) {
+static void on_answering(void *ctx, http_conn *c, int status, const char *fields) {
+  (void)fields;
   (void)ctx;
   (void)c;
   (void)status;
