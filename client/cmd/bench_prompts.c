@@ -43,7 +43,7 @@ static tri_status add_embed(const bench_run *b, bench_prompts *p, size_t *room, 
   trireme_embed_request defaults;
   trireme_embed_request_init(&defaults);
   TRI_CHECK(tri_array_reserve(&p->embed, p->num_embed, room, 1, sizeof *p->embed));
-  TRI_CHECK(cmd_embed_line_parse(&defaults, b->classify, line, len, &p->embed[p->num_embed], err));
+  TRI_CHECK(cmd_embed_line_parse(&defaults, b->classify, line, len, NULL, &p->embed[p->num_embed], err));
   p->num_embed++;
   return TRI_OK;
 }

@@ -166,6 +166,7 @@ typedef struct cmd_embed_options {
   trireme_embed_request request; /* of which lines of a file start */
   const char *token_ids, *file, *output;
   int64_t concurrency, top_k;
+  bool progress, resume;
 } cmd_embed_options;
 
 /* embed_run.c: sends the request, or those of the file, and prints the answers. */
@@ -176,9 +177,10 @@ typedef struct cmd_embed_line {
   tri_json_doc *doc;
   uint32_t *ids;
 } cmd_embed_line;
-/* Starts from `defaults` and applies the line's JSON object. Free *out on TRI_OK. */
+/* Starts from `defaults` and applies the line's JSON object. kept gets members that are no fields, each with a comma
+ * before it, for the answer; NULL: they are refused. Free *out on TRI_OK. */
 tri_status cmd_embed_line_parse(const trireme_embed_request *defaults, bool classify, const char *line, size_t len,
-                                cmd_embed_line *out, tri_error *err);
+                                cmd_buf *kept, cmd_embed_line *out, tri_error *err);
 void cmd_embed_line_free(cmd_embed_line *l);
 /* embed_print.c: an answer as a line, or lines, of text, or as members of an open JSON object. */
 void cmd_print_embed_reply(cmd_buf *b, const trireme_event *e, int64_t top_k);

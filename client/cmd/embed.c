@@ -31,8 +31,12 @@ static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
       {O(file), .name = "file", .metavar = "FILE", .group = "Many inputs",                                             \
        .help = "a JSON object per line: {\"text\": ..., any request field}; - is the standard input"},                 \
       {O(output), .name = "output", .metavar = "FILE", .group = "Many inputs",                                         \
-       .help =                                                                                                         \
-           "where the answers go, in the order of the input, over what the file holds; default the standard output"},  \
+       .help = "where the answers go, in the order of the input, over what the file holds unless --resume is given; "  \
+               "default the standard output"},                                                                         \
+      {O(resume), .name = "resume", .group = "Many inputs",                                                            \
+       .help = "with --json: go on with an output: what it has answers to is not asked again"},                        \
+      {O(progress), .name = "progress", .fallback = "true", .group = "Many inputs",                                    \
+       .help = "with --output: draw a progress bar when the standard error is a terminal, and sum up at the end"},     \
       {O(concurrency),         .name = "concurrency",       .min = 1, .max = 65536, .fallback = "64",                  \
        .group = "Many inputs", .help = "requests at a time"},                                                          \
       CMD_CONNECTION_OPTIONS(cmd_embed_options, connection), CMD_RECONNECT_OPTION(cmd_embed_options, connection)
@@ -85,6 +89,9 @@ static int check(const cmd_embed_options *o) {
     return cmd_usage(o->program, ways ? "--text, --token-ids and --file exclude each other"
                                       : "what is the input? --text, --token-ids or --file");
   if (o->output && !o->file) return cmd_usage(o->program, "--output belongs to --file");
+  if (o->resume && (!o->json || !o->output || !strcmp(o->output, "-")))
+    return cmd_usage(o->program,
+                     "--resume belongs to --file with --output and --json: answers have their line's number");
   if (pair && !text) return cmd_usage(o->program, "--text-pair belongs to --text");
   if (pair && !pair_len) return cmd_usage(o->program, "text_pair is empty");
   if (pair && cmd_utf8_prefix(pair, pair_len) < pair_len) return cmd_usage(o->program, "text-pair is not UTF-8");

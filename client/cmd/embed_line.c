@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "client/cmd/cmd.h"
+#include "client/cmd/json_value.h"
 #include "runtime/base/mem.h"
 
 enum { MAX_LINE = 4 << 20, MAX_IDS = 1 << 18 };
@@ -10,6 +11,7 @@ enum { MAX_LINE = 4 << 20, MAX_IDS = 1 << 18 };
 typedef struct line_reader {
   trireme_embed_request *r;
   bool classify;
+  cmd_buf *kept;
   uint32_t *ids;
   tri_error *err;
 } line_reader;
@@ -29,6 +31,27 @@ static tri_status read_string(line_reader *l, const char *key, const tri_json *v
 
 static tri_status read_bool(line_reader *l, const char *key, const tri_json *v, bool *out) {
   return tri_json_as_bool(v, out) ? TRI_OK : cmd_wrong(l->err, key, "true or false");
+}
+
+/* Keeps a member that is no field for the answer, unless it looks like one, or like a member of an answer. */
+static tri_status keep(line_reader *l, const char *key, const tri_json *v) {
+  static const char *const fields[] = {"text",       "text_pair", "token_ids", "model",     "pooling",  "activation",
+                                       "cache_salt", "cache",     "truncate",  "normalize", "priority", "deadline_ms"};
+  static const char *const answers[] = {"line",  "embedding",  "scores",        "tokens",
+                                        "error", "activation", "prompt_tokens", "cached"};
+  bool taken = false;
+  for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) taken |= !strcmp(key, answers[i]);
+  int near = tri_nearest_name(key, fields, sizeof fields / sizeof *fields, sizeof *fields);
+  if (near >= 0 && !taken)
+    return tri_fail(l->err, TRI_UNKNOWN_FIELD, key, "there is no request field named \"%.60s\"; did you mean %s?", key,
+                    fields[near]);
+  if (taken || !l->kept)
+    return tri_fail(l->err, TRI_UNKNOWN_FIELD, key, "there is no request field named \"%.60s\"", key);
+  cmd_buf_add(l->kept, ",", 1);
+  cmd_buf_json(l->kept, key, strlen(key));
+  cmd_buf_add(l->kept, ":", 1);
+  cmd_json_value(l->kept, v, false);
+  return l->kept->failed ? TRI_NO_MEMORY : TRI_OK;
 }
 
 /* Strings stay where the document has them. */
@@ -56,13 +79,13 @@ static tri_status read_field(void *ctx, const char *key, const tri_json *v) {
   }
   if (!strcmp(key, "priority")) return tri_json_read_int(v, key, &r->priority, l->err);
   if (!strcmp(key, "deadline_ms")) return tri_json_read_int(v, key, &r->deadline_ms, l->err);
-  return tri_fail(l->err, TRI_UNKNOWN_FIELD, key, "there is no request field named \"%.60s\"", key);
+  return keep(l, key, v);
 }
 
 tri_status cmd_embed_line_parse(const trireme_embed_request *defaults, bool classify, const char *line, size_t len,
-                                cmd_embed_line *out, tri_error *err) {
+                                cmd_buf *kept, cmd_embed_line *out, tri_error *err) {
   *out = (cmd_embed_line){.request = *defaults};
-  line_reader l = {.r = &out->request, .classify = classify, .err = err};
+  line_reader l = {.r = &out->request, .classify = classify, .kept = kept, .err = err};
   tri_status st = TRI_OK;
   if (len > MAX_LINE) return tri_fail(err, TRI_TOO_LARGE, "", "the line is too long");
   TRI_TRY(cmd_parse_line(line, len, &out->doc, err));

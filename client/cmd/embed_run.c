@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* embed and classify: inputs are sent as long as there is room for their answers, which come out in the inputs' order.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/cmd/cmd.h"
+#include "client/cmd/many.h"
+#include "client/cmd/submit_file.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/wait.h"
 
 /* One input from its reading to its writing. */
 typedef struct slot {
   uint64_t line, id;
   bool done;
+  cmd_buf kept; /* members of the line that its answer repeats */
   cmd_buf text; /* what is printed */
 } slot;
 
@@ -23,9 +25,11 @@ typedef struct runner {
   FILE *in, *out;
   char *line;
   size_t line_cap, room;
-  slot *slots;  /* [room] */
-  slot **by_id; /* [room] */
-  uint64_t read, written, lines;
+  slot *slots;         /* [room] */
+  slot **by_id;        /* [room] */
+  submit_done *before; /* answers that the output has; NULL: it begins */
+  many_bar bar;
+  uint64_t read, written, lines, failures, answered_before;
   int64_t in_flight;
   bool end, failed;
   int code; /* of an input without a file */
@@ -33,9 +37,16 @@ typedef struct runner {
 
 /* ---- answers ---- */
 
+static void add_kept(slot *s) {
+  cmd_buf_add(&s->text, s->kept.data ? s->kept.data : "", s->kept.len);
+  s->text.failed |= s->kept.failed;
+}
+
 static void fail_slot(runner *r, slot *s, const trireme_error *e, bool answered) {
   s->done = true;
   r->failed = true;
+  r->failures++;
+  many_bar_clear(&r->bar);
   if (!r->in) {
     r->code = answered ? cmd_refused(e) : cmd_fail(e);
     return;
@@ -45,7 +56,9 @@ static void fail_slot(runner *r, slot *s, const trireme_error *e, bool answered)
     cmd_buf_printf(&s->text, "{\"line\":%llu", (unsigned long long)s->line);
     cmd_json_open(&s->text, "error", '{');
     cmd_json_error(&s->text, e->code, e->field, e->message);
-    cmd_buf_add(&s->text, "}}", 2);
+    cmd_buf_add(&s->text, "}", 1);
+    add_kept(s);
+    cmd_buf_add(&s->text, "}", 1);
   }
   cmd_buf_add(&s->text, "\n", 1); /* every input has its line */
 }
@@ -61,6 +74,7 @@ static void finish_slot(runner *r, slot *s, const trireme_event *e) {
   cmd_buf_add(&s->text, "{", 1);
   if (r->in) cmd_buf_printf(&s->text, "\"line\":%llu", (unsigned long long)s->line);
   cmd_json_embed_reply(&s->text, e, r->o->top_k);
+  add_kept(s);
   cmd_buf_add(&s->text, "}\n", 2);
 }
 
@@ -81,6 +95,7 @@ static bool write_answers(runner *r) {
     slot *s = &r->slots[r->written % r->room];
     bool ok = !s->text.failed && fwrite(s->text.data ? s->text.data : "", 1, s->text.len, r->out) == s->text.len;
     cmd_buf_free(&s->text);
+    cmd_buf_free(&s->kept);
     if (!ok) return false;
   }
   return r->in_flight || !fflush(r->out);
@@ -107,7 +122,7 @@ static void say_status(const tri_error *err, trireme_error *error) {
 static trireme_result send_line(runner *r, slot *s, size_t len, trireme_error *error) {
   cmd_embed_line l;
   tri_error err = {0};
-  tri_status st = cmd_embed_line_parse(&r->o->request, r->o->classify, r->line, len, &l, &err);
+  tri_status st = cmd_embed_line_parse(&r->o->request, r->o->classify, r->line, len, &s->kept, &l, &err);
   if (st != TRI_OK) {
     err.status = st;
     say_status(&err, error);
@@ -134,6 +149,10 @@ static trireme_result feed(runner *r, trireme_error *error) {
     if (n < 0) break;
     r->lines++;
     if (r->in && strspn(r->line, " \t\r\n") == (size_t)n) continue;
+    if (submit_done_take_line(r->before, r->lines)) {
+      r->answered_before++;
+      continue;
+    }
     s = next_slot(r);
     st = r->in ? send_line(r, s, (size_t)n, error) : send_request(r, s, &r->o->request, error);
     if (st == TRIREME_INVALID)
@@ -144,26 +163,51 @@ static trireme_result feed(runner *r, trireme_error *error) {
   return TRIREME_OK;
 }
 
+/* ---- progress ---- */
+
+static void sum_up(const runner *r, char *words, size_t size) {
+  double seconds = (double)(tri_now_ns() - r->bar.started_ns) * 1e-9 + 1e-9;
+  uint64_t good = r->read - (uint64_t)r->in_flight - r->failures;
+  int n = snprintf(words, size, "%llu done, %llu failed, ", (unsigned long long)good, (unsigned long long)r->failures);
+  if (r->in_flight) n += snprintf(words + n, size - (size_t)n, "%lld running, ", (long long)r->in_flight);
+  if (r->answered_before)
+    n += snprintf(words + n, size - (size_t)n, "%llu before, ", (unsigned long long)r->answered_before);
+  snprintf(words + n, size - (size_t)n, "%.1f req/s", (double)good / seconds);
+}
+
+/* Draws the bar; the last line is there without a terminal, too. */
+static void draw(runner *r, bool last) {
+  char words[200];
+  bool line = last && !r->bar.on && r->o->progress && r->o->output;
+  if (!r->in || (!r->bar.on && !line)) return;
+  sum_up(r, words, sizeof words);
+  if (line) fprintf(stderr, "trireme: %s\n", words);
+  many_bar_draw(&r->bar, r->read - (uint64_t)r->in_flight + r->answered_before, r->answered_before, words, last);
+}
+
 /* ---- the loop ---- */
 
 static int run(runner *r) {
-  cmd_presence coordinator = {0};
+  if (r->in) many_bar_begin(&r->bar, r->o->progress && r->o->output, r->in);
+  cmd_presence coordinator = {.in_line = r->bar.on};
   trireme_error error = {0};
   while (!cmd_signal) {
     trireme_event e;
     trireme_result st = feed(r, &error);
     if (!write_answers(r)) return cmd_output_failed();
+    draw(r, false);
     if (st == TRIREME_OK && r->end && r->written == r->read) {
+      draw(r, true);
       int failed = r->in ? TRI_EXIT_FAILED : r->code;
       return r->failed ? failed : TRI_EXIT_OK;
     }
     if (st == TRIREME_OK && r->in_flight)
-      st = cmd_next(r->c, -1, &coordinator, &e, &error);
+      st = cmd_next(r->c, r->bar.on ? MANY_BAR_MS : -1, &coordinator, &e, &error);
     else if (st == TRIREME_OK)
       continue;
     if (st == TRIREME_OK)
       on_event(r, &e);
-    else if (st != TRIREME_INTERRUPTED)
+    else if (st != TRIREME_INTERRUPTED && (st != TRIREME_TIMEOUT || !r->bar.on))
       return cmd_fail(&error);
   }
   fprintf(stderr, "trireme: interrupted; requests under way are cancelled\n");
@@ -172,10 +216,18 @@ static int run(runner *r) {
 
 /* Once there is a coordinator: without one, what was in the file stays. */
 static int open_output(runner *r) {
-  const char *path = r->o->output;
-  bool to_file = path && strcmp(path, "-");
-  r->out = to_file ? fopen(path, "we") : stdout;
-  return r->out ? TRI_EXIT_OK : cmd_failed(r->o->program, "cannot write %s: %s", path, strerror(errno));
+  const char *path = r->o->output, *program = r->o->program;
+  if (!path || !strcmp(path, "-")) {
+    r->out = stdout;
+    return TRI_EXIT_OK;
+  }
+  int code = many_output_open(program, path, &r->out);
+  if (code != TRI_EXIT_OK) return code;
+  if (!r->o->resume) return many_output_empty(path, r->out, r->o->progress) ? TRI_EXIT_OK : cmd_output_failed();
+  code = submit_done_read(program, path, &r->before);
+  if (code != TRI_EXIT_OK) return code;
+  fclose(r->out); /* another file may have its place now */
+  return many_output_open(program, path, &r->out);
 }
 
 int cmd_embed_run(const cmd_embed_options *o) {
@@ -191,7 +243,11 @@ int cmd_embed_run(const cmd_embed_options *o) {
   trireme_close(r.c);
   if (r.out && r.out != stdout && fclose(r.out) && code == TRI_EXIT_OK) code = cmd_output_failed();
   if (r.in && r.in != stdin) fclose(r.in);
-  for (size_t i = 0; r.slots && i < r.room; i++) cmd_buf_free(&r.slots[i].text);
+  for (size_t i = 0; r.slots && i < r.room; i++) {
+    cmd_buf_free(&r.slots[i].text);
+    cmd_buf_free(&r.slots[i].kept);
+  }
+  submit_done_free(r.before);
   tri_free(r.slots);
   tri_free(r.by_id);
   free(r.line); /* getline's */

@@ -23,7 +23,7 @@ static const tri_option status_table[] = {
      .help = "print the rows that each expert has had instead, and where it lies, as JSON: --init-expert-location and "
              "trireme plan --rebalance read it"},
     {TRI_OPT(status_options, wait), .name = "wait", .min = 0, .max = 604800, .fallback = "0", .metavar = "SECONDS",
-     .help = "wait so long at most for a coordinator, and until it serves"},
+     .help = "wait so long at most for a coordinator, and until it serves or ends"},
     CMD_CONNECTION_OPTIONS(status_options, connection),
 };
 
@@ -178,12 +178,25 @@ static int show_status(trireme *c, int timeout_ms, bool json) {
   return strcmp(e.status.state, "serving") ? TRI_EXIT_NOT_SERVING : TRI_EXIT_OK;
 }
 
-static trireme_result ask_state(trireme *c, int timeout_ms, bool *serving, trireme_error *error) {
+/* settled: it serves, or it ends and takes no requests any more. */
+static trireme_result ask_state(trireme *c, int timeout_ms, bool *settled, trireme_error *error) {
   trireme_event e = {.kind = TRIREME_EVENT_ERROR};
   trireme_result r = trireme_ask_status(c, NULL, error);
   if (!r) r = trireme_next(c, timeout_ms, &e, error);
-  *serving = !r && e.kind == TRIREME_EVENT_STATUS && !strcmp(e.status.state, "serving");
+  bool is_status = !r && e.kind == TRIREME_EVENT_STATUS;
+  *settled = is_status && (!strcmp(e.status.state, "serving") || !strcmp(e.status.state, "draining"));
   return r;
+}
+
+/* A coordinator that ends takes its socket file away; one that is killed, and started again, leaves it. */
+static bool has_ended(trireme_result r, trireme_error *error, bool was_there, int *looks) {
+  enum { LOOKS = 3 };
+  bool is_gone = was_there && r == TRIREME_FAILED && !strcmp(error->code, "not_found");
+  *looks = is_gone ? *looks + 1 : 0;
+  if (*looks < LOOKS) return false;
+  size_t n = strlen(error->message);
+  snprintf(error->message + n, sizeof error->message - n, ": the coordinator, which was there, has ended");
+  return true;
 }
 
 /* The last attempt's words tell of its time alone. */
@@ -193,22 +206,24 @@ static trireme_result tell_wait(const status_options *o, trireme_result r, trire
   return r;
 }
 
-/* Until the cluster serves or the time is over, with whatever connection there is then. One that is lost, or nobody
- * who listens yet, is nothing to give up for. The last question may have no time left for its answer: one that has been
- * answered before is asked once more by whoever wants the status. */
+/* Until the cluster serves, or ends, or the time is over, with whatever connection there is then. One that is lost, or
+ * nobody who listens yet, is nothing to give up for. The last question may have no time left for its answer: one that
+ * has been answered before is asked once more by whoever wants the status. */
 static trireme_result await_serving(const status_options *o, trireme **c, trireme_error *error) {
   int64_t deadline = tri_deadline_after_ms((int64_t)(o->wait * 1000));
   cmd_connection connection = o->connection;
-  bool serving = false, answered = false;
+  bool settled = false, answered = false, was_there = false;
+  int looks = 0;
   for (;;) {
     int64_t left_ms = (deadline - tri_now_ns()) / 1000000;
     if (left_ms < connection.connect_timeout_ms) connection.connect_timeout_ms = left_ms < 1 ? 1 : left_ms;
     trireme_result r = *c ? TRIREME_OK : cmd_try_connect(&connection, c, error);
-    if (!r) r = ask_state(*c, (int)connection.connect_timeout_ms, &serving, error);
+    if (!r) r = ask_state(*c, (int)connection.connect_timeout_ms, &settled, error);
+    was_there |= !r;
     answered = !r || (answered && r == TRIREME_TIMEOUT);
     bool absent =
         r == TRIREME_TIMEOUT || r == TRIREME_CLOSED || (r == TRIREME_FAILED && !strcmp(error->code, "not_found"));
-    if (serving || (r && !absent)) return r;
+    if (settled || (r && !absent) || has_ended(r, error, was_there, &looks)) return r;
     if (tri_now_ns() >= deadline) return answered ? TRIREME_OK : tell_wait(o, r, error);
     if (r && !answered) {
       trireme_close(*c);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* submit --file: many prompts at a time, results in the order of the input. */
-#include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/cmd/many.h"
 #include "client/cmd/submit_file.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
@@ -14,13 +14,10 @@
 enum {
   MAX_LINE = 4 << 20,
   AHEAD = 16,
-  PROGRESS_MS = 100,
-  BAR = 30,
   FIRST_PAUSE_MS = 100, /* before a line that had no room is sent again; doubled with each try */
   LONGEST_PAUSE_MS = 10000,
   MOST_TRIES = 40,
-  LOOK_MS = 50,        /* between two looks at the lines that wait for that */
-  ETA_AFTER_MS = 2000, /* before that a rate says little */
+  LOOK_MS = 50, /* between two looks at the lines that wait for that */
 };
 
 typedef struct batch {
@@ -39,9 +36,10 @@ typedef struct batch {
   int64_t in_flight, waiting; /* waiting: done, but an older line is not */
   int64_t refused;            /* of those in flight: for lack of room, and to be sent again */
   int64_t freed;              /* answers since then: each has left a place to one of them */
-  off_t in_size, in_read;
-  bool end, bar, cut_short;
-  int64_t started_ns, drawn_ns, looked_ns;
+  off_t in_size;
+  bool end, cut_short;
+  many_bar bar;
+  int64_t looked_ns;
 } batch;
 
 /* ---- what is in flight, by the request's number ---- */
@@ -77,7 +75,7 @@ static void put_error(batch *b, submit_slot *s, const trireme_error *e, bool ans
 }
 
 static void fail_slot(batch *b, submit_slot *s, const trireme_error *e) {
-  if (b->bar) fprintf(stderr, "\r\033[K");
+  many_bar_clear(&b->bar);
   cmd_line_failed(b->o->file, s->line, e->field, e->message);
   put_error(b, s, e, true);
 }
@@ -250,7 +248,6 @@ static bool feed(batch *b, trireme_error *error) {
       break;
     }
     b->lines++;
-    b->in_read += n;
     if (!is_blank(b->line, (size_t)n) && !take_line(b, (size_t)n, error)) return false;
   }
   return true;
@@ -265,57 +262,44 @@ static void count_rest(batch *b) {
 
 /* ---- progress ---- */
 
-static void sum_up(const batch *b, int64_t now) {
-  double seconds = (double)(now - b->started_ns) * 1e-9 + 1e-9;
-  fprintf(stderr, "%llu done, %llu failed, ", (unsigned long long)b->succeeded, (unsigned long long)b->failed);
-  if (!b->cut_short && b->in_flight > b->refused)
-    fprintf(stderr, "%lld running, ", (long long)(b->in_flight - b->refused));
-  if (!b->cut_short && b->refused) fprintf(stderr, "%lld without room, ", (long long)b->refused);
-  if (b->not_sent)
-    fprintf(stderr, "%llu not sent, ", (unsigned long long)b->not_sent);
-  else if (b->cut_short && !b->end && b->in_size <= 0)
-    fprintf(stderr, "the rest not sent, ");
-  if (b->answered_before) fprintf(stderr, "%llu before, ", (unsigned long long)b->answered_before);
-  fprintf(stderr, "%.1f req/s, %.0f tok/s", (double)b->succeeded / seconds, (double)b->tokens / seconds);
+enum { WORDS_BYTES = 200 };
+
+__attribute__((format(printf, 2, 3))) static void add(char words[WORDS_BYTES], const char *fmt, ...) {
+  size_t used = strlen(words);
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(words + used, WORDS_BYTES - used, fmt, ap);
+  va_end(ap);
 }
 
-/* The time that is left at the rate so far. */
-static void print_eta(const batch *b, double total, int64_t now) {
-  double done = (double)(b->succeeded + b->failed), left = total - done - (double)b->answered_before;
-  int64_t elapsed = now - b->started_ns;
-  if (done < 1 || left < 1 || elapsed < ETA_AFTER_MS * 1000000LL) return;
-  long long s = (long long)((double)elapsed * 1e-9 * left / done + 0.5);
-  if (s >= 3600)
-    fprintf(stderr, ", eta %lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
-  else
-    fprintf(stderr, ", eta %lld:%02lld", s / 60, s % 60);
+static void sum_up(const batch *b, char words[WORDS_BYTES]) {
+  double seconds = (double)(tri_now_ns() - b->bar.started_ns) * 1e-9 + 1e-9;
+  words[0] = '\0';
+  add(words, "%llu done, %llu failed, ", (unsigned long long)b->succeeded, (unsigned long long)b->failed);
+  if (!b->cut_short && b->in_flight > b->refused) add(words, "%lld running, ", (long long)(b->in_flight - b->refused));
+  if (!b->cut_short && b->refused) add(words, "%lld without room, ", (long long)b->refused);
+  if (b->not_sent)
+    add(words, "%llu not sent, ", (unsigned long long)b->not_sent);
+  else if (b->cut_short && !b->end && b->in_size <= 0)
+    add(words, "the rest not sent, ");
+  if (b->answered_before) add(words, "%llu before, ", (unsigned long long)b->answered_before);
+  add(words, "%.1f req/s, %.0f tok/s", (double)b->succeeded / seconds, (double)b->tokens / seconds);
 }
 
 static void draw(batch *b, bool last) {
-  int64_t now = tri_now_ns();
-  if (!b->bar || (!last && now - b->drawn_ns < PROGRESS_MS * 1000000LL)) return;
-  b->drawn_ns = now;
-  char bar[BAR + 1];
-  uint64_t over = b->succeeded + b->failed + b->answered_before;
-  /* The number of lines is not known before the file has been read: its bytes stand in for it. */
-  double total = b->in_size > 0 && b->in_read > 0 ? (double)b->lines * (double)b->in_size / (double)b->in_read : 0;
-  int full = total > 0 ? (int)((double)over / total * BAR) : 0;
-  if (b->end && !b->in_flight) full = BAR;
-  for (int i = 0; i < BAR; i++) bar[i] = i < full ? '#' : '.';
-  bar[BAR] = '\0';
-  fprintf(stderr, "\r\033[K[%s] ", bar);
-  sum_up(b, now);
-  if (!last) print_eta(b, total, now);
-  if (last) fputc('\n', stderr);
+  char words[WORDS_BYTES];
+  if (!b->bar.on) return;
+  sum_up(b, words);
+  many_bar_draw(&b->bar, b->succeeded + b->failed + b->answered_before, b->answered_before, words, last);
 }
 
 /* The last line: the bar as it ended, or, where there was none, what stood beside it. */
 static void draw_end(batch *b) {
+  char words[WORDS_BYTES];
   draw(b, true);
-  if (b->bar || !b->o->progress) return;
-  fprintf(stderr, "trireme: ");
-  sum_up(b, tri_now_ns());
-  fputc('\n', stderr);
+  if (b->bar.on || !b->o->progress) return;
+  sum_up(b, words);
+  fprintf(stderr, "trireme: %s\n", words);
 }
 
 /* ---- the loop ---- */
@@ -341,14 +325,14 @@ static int on_event(batch *b, const trireme_event *e) {
 
 static int wait_ms(const batch *b) {
   if (b->refused) return LOOK_MS;
-  return b->bar ? PROGRESS_MS : -1;
+  return b->bar.on ? MANY_BAR_MS : -1;
 }
 
 static int run(batch *b) {
-  cmd_presence coordinator = {.in_line = b->bar};
+  cmd_presence coordinator = {.in_line = b->bar.on};
   trireme_error error = {0};
   int code = TRI_EXIT_OK;
-  b->started_ns = tri_now_ns();
+  many_bar_begin(&b->bar, b->o->progress, b->in);
   while (code == TRI_EXIT_OK && !cmd_signal) {
     trireme_event e;
     trireme_result r = send_refused(b, &error) && feed(b, &error) ? TRIREME_OK : TRIREME_FAILED;
@@ -370,18 +354,6 @@ static int run(batch *b) {
   return code == TRI_EXIT_OK && (cmd_signal || b->failed) ? TRI_EXIT_FAILED : code;
 }
 
-/* Opens an output to append to it: it is not truncated yet, so that without a coordinator what was there stays. Two at
- * once would write into each other's lines. */
-static int open_output(const char *path, FILE **out) {
-  struct stat file;
-  *out = fopen(path, "ae");
-  if (!*out) return cmd_failed("trireme submit", "cannot write %s: %s", path, strerror(errno));
-  bool regular = !fstat(fileno(*out), &file) && S_ISREG(file.st_mode);
-  bool locked = regular && flock(fileno(*out), LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
-  if (!locked) return TRI_EXIT_OK; /* or the file system has no locks */
-  return cmd_failed("trireme submit", "%s is being written by another trireme submit", path);
-}
-
 static int open_files(batch *b) {
   const cmd_submit_options *o = b->o;
   int code = cmd_open_lines("trireme submit", "prompts", o->file, o->output, &b->in);
@@ -392,12 +364,12 @@ static int open_files(batch *b) {
   }
   bool to_file = o->output && strcmp(o->output, "-");
   if (!to_file) b->out = stdout;
-  if (to_file) code = open_output(o->output, &b->out);
+  if (to_file) code = many_output_open("trireme submit", o->output, &b->out);
   if (code != TRI_EXIT_OK || !o->resume) return code;
-  code = submit_done_read(o->output, &b->before);
+  code = submit_done_read("trireme submit", o->output, &b->before);
   if (code != TRI_EXIT_OK) return code;
   fclose(b->out); /* another file may have its place now */
-  return open_output(o->output, &b->out);
+  return many_output_open("trireme submit", o->output, &b->out);
 }
 
 /* --model may be the served model's folder instead of its name; what is no such folder is a name. */
@@ -417,19 +389,8 @@ static int open_chat(batch *b) {
   return code;
 }
 
-/* Empties an output that is not gone on with. Answers that were there may have been wanted. */
-static bool empty_output(const batch *b) {
-  struct stat file;
-  bool held = !fstat(fileno(b->out), &file) && file.st_size > 0;
-  if (ftruncate(fileno(b->out), 0)) return errno == EINVAL; /* no file that has a length */
-  if (held && b->o->progress)
-    fprintf(stderr, "trireme: %s held %lld bytes, which are overwritten; --resume goes on with a file\n", b->o->output,
-            (long long)file.st_size);
-  return true;
-}
-
 int cmd_submit_file(const cmd_submit_options *o) {
-  batch b = {.o = o, .bar = o->progress && isatty(STDERR_FILENO), .mask = 1};
+  batch b = {.o = o, .mask = 1};
   while (b.mask < 2 * (size_t)o->concurrency) b.mask *= 2;
   b.by_id = tri_calloc(b.mask, sizeof *b.by_id);
   b.mask--;
@@ -438,7 +399,7 @@ int cmd_submit_file(const cmd_submit_options *o) {
   if (code == TRI_EXIT_OK) code = open_chat(&b);
   cmd_catch_signals();
   bool begins = code == TRI_EXIT_OK && b.out != stdout && !o->resume;
-  if (begins && !empty_output(&b)) code = TRI_EXIT_FAILED;
+  if (begins && !many_output_empty(o->output, b.out, o->progress)) code = TRI_EXIT_FAILED;
   if (code == TRI_EXIT_OK) code = run(&b);
   trireme_close(b.c);
   if (b.out && b.out != stdout && fclose(b.out) && code == TRI_EXIT_OK) code = cmd_output_failed();

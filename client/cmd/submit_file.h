@@ -90,9 +90,10 @@ void submit_slot_free(submit_slot *s);
 typedef struct submit_done submit_done; /* what an output has answers to */
 /* Reads an output and takes out of the file what are no answers: errors, and a last line that is cut off. A file that
  * is not there has none. Returns the exit code. */
-int submit_done_read(const char *path, submit_done **out);
+int submit_done_read(const char *program, const char *path, submit_done **out);
 void submit_done_free(submit_done *d); /* NULL is fine */
 /* Returns whether there is an answer to a line, which is then no other line's: a custom_id may be there twice. */
 bool submit_done_take(submit_done *d, const submit_slot *s);
+bool submit_done_take_line(submit_done *d, uint64_t line); /* the same of a line without a custom_id */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `submit --file --resume`: an output that was begun. */
+/* `--file --resume` of submit, embed and classify: an output that was begun. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,8 +52,10 @@ static tri_status add(submit_done *d, const char *key) {
 
 /* Writes the key of an output line; empty: it is an error, which is asked again. False: no output has such a line. */
 static bool key_of(const tri_json *root, cmd_buf *key) {
-  const tri_json *id = tri_json_get(root, "line"), *answer = tri_json_get(root, "choices");
+  static const char *const answers[] = {"choices", "embedding", "scores", "tokens"};
+  const tri_json *id = tri_json_get(root, "line"), *answer = NULL;
   int64_t status = 0;
+  for (size_t i = 0; i < sizeof answers / sizeof *answers && !answer; i++) answer = tri_json_get(root, answers[i]);
   if (!id) {
     id = tri_json_get(root, "custom_id");
     answer = tri_json_get(root, "response");
@@ -128,7 +130,7 @@ cleanup:
   return st;
 }
 
-int submit_done_read(const char *path, submit_done **out) {
+int submit_done_read(const char *program, const char *path, submit_done **out) {
   enum { FIRST = 1024 };
   tri_error err = {0};
   submit_done *d = tri_calloc(1, sizeof *d);
@@ -143,7 +145,7 @@ int submit_done_read(const char *path, submit_done **out) {
     return TRI_EXIT_OK;
   }
   submit_done_free(d);
-  return cmd_failed("trireme submit", "%s", err.message[0] ? err.message : tri_status_text(st));
+  return cmd_failed(program, "%s", err.message[0] ? err.message : tri_status_text(st));
 }
 
 void submit_done_free(submit_done *d) {
@@ -153,12 +155,19 @@ void submit_done_free(submit_done *d) {
   tri_free(d);
 }
 
-bool submit_done_take(submit_done *d, const submit_slot *s) {
-  char line[24];
-  if (!d) return false;
-  snprintf(line, sizeof line, "%llu", (unsigned long long)s->line);
-  struct entry *e = find(d, s->form == SUBMIT_PLAIN ? line : s->custom_id.data);
-  if (!e->answers) return false;
+static bool take_key(submit_done *d, const char *key) {
+  struct entry *e = d ? find(d, key) : NULL;
+  if (!e || !e->answers) return false;
   e->answers--;
   return true;
+}
+
+bool submit_done_take_line(submit_done *d, uint64_t line) {
+  char key[24];
+  snprintf(key, sizeof key, "%llu", (unsigned long long)line);
+  return take_key(d, key);
+}
+
+bool submit_done_take(submit_done *d, const submit_slot *s) {
+  return s->form == SUBMIT_PLAIN ? submit_done_take_line(d, s->line) : take_key(d, s->custom_id.data);
 }

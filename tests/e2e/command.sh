@@ -307,6 +307,15 @@ done
 want 0 '^trireme:fake 1' "$trireme" status --stats
 stop
 want 1 'no socket .*t.sock' timeout 10 "$trireme" status --wait 0.3
+# One that has ended is not waited for: there is no socket any more.
+start --starting-ms 100000
+timeout 20 "$trireme" status --wait 600 >early.out 2>&1 &
+early=$!
+sleep 0.4
+stop
+rm -f t.sock
+wait $early
+[[ $? == 1 ]] && grep -q 'the coordinator, which was there, has ended' early.out || { echo "FAILED: status --wait of a coordinator that ends" && cat early.out && failures=$((failures + 1)); }
 timeout 10 "$trireme" status --wait 8 >early.out 2>&1 &
 early=$!
 sleep 0.3
@@ -316,6 +325,20 @@ wait $early
 stop
 
 start --task embed
+# Many inputs: members that are no fields come with the answer, an output is gone on with, and there is a bar.
+for i in $(seq 8); do echo "{\"id\":\"doc-$i\",\"meta\":{\"n\":[$i]},\"token_ids\":[$i]}"; done >texts.jsonl
+want 0 '^trireme: 8 done, 0 failed, [0-9.]* req/s$' "$trireme" embed --file texts.jsonl --output vectors --json
+want 0 '^{"line":3,"embedding":\[.*,"prompt_tokens":[0-9]*,"id":"doc-3","meta":{"n":\[3\]}}$' cat vectors
+sed -n '1,3p' vectors >begun
+sed -n 4p vectors | head -c 30 >>begun
+cp begun whole
+want 0 '^trireme: 5 done, 0 failed, 3 before, ' "$trireme" embed --file texts.jsonl --output whole --json --resume
+cmp -s vectors whole || failed "embed --resume makes something else: $(diff vectors whole)"
+want 0 '^trireme: 0 done, 0 failed, 8 before, ' "$trireme" embed --file texts.jsonl --output whole --json --resume
+want 2 'belongs to --file with --output and --json' "$trireme" embed --file texts.jsonl --output whole --resume
+want 1 'there is no request field named "txt"; did you mean text' "$trireme" embed --file - --json <<<'{"txt":"x","token_ids":[1]}'
+want 1 'no request field named "line"' "$trireme" embed --file - --json <<<'{"line":7,"token_ids":[1]}'
+want 0 '\] 8/8 8 done, 0 failed, ' script -qec "$(printf %q "$trireme") embed --file texts.jsonl --output vectors --json" /dev/null
 want 0 'STEPS$' "$trireme" status
 want 0 '"task":"embed"' "$trireme" status --json
 # A benchmark of an encoder: each answer has its number of tokens, and 3 prompts of 128 have 2 MFLOP for each.

@@ -142,13 +142,13 @@ START_TEST(outputs) {
   submit_done *d = NULL;
   put(ANSWERS "{\"line\":2,\"error\":{}}\n{\"custom_id\":\"b\",\"response\":{\"status_code\":429}}\n"
               "{\"custom_id\":\"c\",\"response\":null,\"error\":{}}\n{\"line\":8,\"cho");
-  ck_assert_int_eq(submit_done_read(path, &d), TRI_EXIT_OK);
+  ck_assert_int_eq(submit_done_read("trireme submit", path, &d), TRI_EXIT_OK);
   ck_assert(has(d, 1, NULL) && has(d, 0, "7"));
   ck_assert(!has(d, 2, NULL) && !has(d, 7, NULL) && !has(d, 8, NULL) && !has(d, 0, "1") && !has(d, 0, "b") &&
             !has(d, 0, "c"));
   submit_done_free(d);
   content_is(ANSWERS);
-  ck_assert_int_eq(submit_done_read(path, &d), TRI_EXIT_OK);
+  ck_assert_int_eq(submit_done_read("trireme submit", path, &d), TRI_EXIT_OK);
   submit_done_free(d);
   content_is(ANSWERS);
   ck_assert(access(TRI_TEST_SCRATCH "/submit.out.resume", F_OK));
@@ -162,7 +162,7 @@ START_TEST(answers_of_one_id) {
   char twice[2 * sizeof answer];
   snprintf(twice, sizeof twice, "%s%s", answer, answer);
   put(twice);
-  ck_assert_int_eq(submit_done_read(path, &d), TRI_EXIT_OK);
+  ck_assert_int_eq(submit_done_read("trireme submit", path, &d), TRI_EXIT_OK);
   ck_assert(has(d, 1, "a") && has(d, 2, "a") && !has(d, 3, "a"));
   submit_done_free(d);
   remove(path);
@@ -177,13 +177,13 @@ START_TEST(no_outputs) {
   stderr = fopen("/dev/null", "w");
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
     put(others[i]);
-    ck_assert_msg(submit_done_read(path, &d) == TRI_EXIT_FAILED, "%s", others[i]);
+    ck_assert_msg(submit_done_read("trireme submit", path, &d) == TRI_EXIT_FAILED, "%s", others[i]);
     content_is(others[i]);
   }
   fclose(stderr);
   stderr = saved;
   remove(path);
-  ck_assert_int_eq(submit_done_read(path, &d), TRI_EXIT_OK);
+  ck_assert_int_eq(submit_done_read("trireme submit", path, &d), TRI_EXIT_OK);
   ck_assert(!has(d, 1, NULL) && access(path, F_OK));
   submit_done_free(d);
 }
@@ -196,7 +196,7 @@ START_TEST(a_long_output) {
   ck_assert_ptr_nonnull(f);
   for (int i = 1; i <= 5000; i++) fprintf(f, "{\"line\":%d,\"choices\":[]}\n", 3 * i);
   fclose(f);
-  ck_assert_int_eq(submit_done_read(path, &d), TRI_EXIT_OK);
+  ck_assert_int_eq(submit_done_read("trireme submit", path, &d), TRI_EXIT_OK);
   int wrong = 0;
   for (uint64_t i = 1; i <= 15000; i++) wrong += has(d, i, NULL) != (i % 3 == 0);
   ck_assert_int_eq(wrong, 0);
