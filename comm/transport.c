@@ -17,7 +17,6 @@
 #include "runtime/base/mem.h"
 
 enum {
-  MAX_ADDRESSES = 16, /* of one host */
   MAX_PROGRAM = 4096, /* what the system takes */
   V4_SOURCE = 12,     /* in the header of a packet */
   V6_SOURCE = 8,
@@ -25,10 +24,11 @@ enum {
 };
 
 /* In network order; those of IPv4 as IPv6 maps them. */
-typedef struct host_addresses {
-  int32_t count;
-  struct in6_addr at[MAX_ADDRESSES];
-} host_addresses;
+typedef struct addresses {
+  struct in6_addr *at;
+  int32_t count; /* UNKNOWN: the system does not tell, or memory is out */
+} addresses;
+enum { UNKNOWN = -1 };
 
 static bool same_number(const char *a, const char *b) {
   const char *x = getenv(a), *y = getenv(b);
@@ -46,36 +46,43 @@ void tri_mpi_choose_transport(void) {
   setenv("OMPI_MCA_btl", "self,vader", 0);
 }
 
-static void own_addresses(host_addresses *out) {
-  struct ifaddrs *all = NULL;
-  *out = (host_addresses){0};
-  if (getifaddrs(&all)) return;
-  for (const struct ifaddrs *a = all; a && out->count < MAX_ADDRESSES; a = a->ifa_next) {
-    if (!a->ifa_addr || a->ifa_flags & IFF_LOOPBACK) continue;
-    struct in6_addr *to = &out->at[out->count];
-    if (a->ifa_addr->sa_family == AF_INET6) {
-      memcpy(to, &((const struct sockaddr_in6 *)(const void *)a->ifa_addr)->sin6_addr, sizeof *to);
-    } else if (a->ifa_addr->sa_family == AF_INET) {
-      to->s6_addr[10] = to->s6_addr[11] = 0xff;
-      memcpy(to->s6_addr + 12, &((const struct sockaddr_in *)(const void *)a->ifa_addr)->sin_addr, 4);
-    } else {
-      continue;
-    }
-    out->count++;
+/* Returns whether an interface has an address that others may come from. */
+static bool read_address(const struct ifaddrs *a, struct in6_addr *to) {
+  *to = (struct in6_addr){0};
+  if (!a->ifa_addr || a->ifa_flags & IFF_LOOPBACK) return false;
+  if (a->ifa_addr->sa_family == AF_INET6) {
+    memcpy(to, &((const struct sockaddr_in6 *)(const void *)a->ifa_addr)->sin6_addr, sizeof *to);
+    return true;
   }
+  to->s6_addr[10] = to->s6_addr[11] = 0xff;
+  if (a->ifa_addr->sa_family == AF_INET)
+    memcpy(to->s6_addr + 12, &((const struct sockaddr_in *)(const void *)a->ifa_addr)->sin_addr, 4);
+  return a->ifa_addr->sa_family == AF_INET;
+}
+
+static addresses own_addresses(void) {
+  struct ifaddrs *all = NULL;
+  struct in6_addr one;
+  addresses own = {.count = UNKNOWN};
+  size_t most = 1;
+  if (getifaddrs(&all)) return own;
+  for (const struct ifaddrs *a = all; a; a = a->ifa_next) most++;
+  own.at = tri_calloc(most, sizeof *own.at);
+  if (own.at) own.count = 0;
+  for (const struct ifaddrs *a = all; own.at && a; a = a->ifa_next)
+    if (read_address(a, &one)) own.at[own.count++] = one;
   freeifaddrs(all);
+  return own;
 }
 
 static int by_bytes(const void *a, const void *b) { return memcmp(a, b, sizeof(struct in6_addr)); }
 
-/* Puts the addresses of all hosts behind one another, each once. */
-static size_t merge(const host_addresses *hosts, int n, struct in6_addr *out) {
-  size_t count = 0, unique = 0;
-  for (int r = 0; r < n; r++)
-    for (int i = 0; i < hosts[r].count && i < MAX_ADDRESSES; i++) out[count++] = hosts[r].at[i];
-  qsort(out, count, sizeof *out, by_bytes);
+/* Leaves each address once, and returns how many there are. */
+static size_t unify(struct in6_addr *at, size_t count) {
+  size_t unique = 0;
+  qsort(at, count, sizeof *at, by_bytes);
   for (size_t i = 0; i < count; i++)
-    if (!unique || by_bytes(&out[i], &out[unique - 1])) out[unique++] = out[i];
+    if (!unique || by_bytes(&at[i], &at[unique - 1])) at[unique++] = at[i];
   return unique;
 }
 
@@ -149,20 +156,46 @@ static void attach(const program *p) {
   if (!ok) tri_log(TRI_LOG_WARN, "comm", "the ports that MPI listens on could not be closed to other hosts");
 }
 
+/* Gathers the addresses of all ranks' hosts; *num is UNKNOWN where one of them does not know its own: its ranks would
+ * be shut out. */
+static tri_status gather(tri_comm *world, const addresses *own, struct in6_addr **out, int32_t *num) {
+  size_t size = (size_t)world->size, most = 1, total = 0, bytes = 0;
+  int32_t *counts = tri_calloc(size, sizeof *counts);
+  struct in6_addr *mine = NULL, *all = NULL;
+  tri_status st = tri_comm_agree(world, counts ? TRI_OK : TRI_NO_MEMORY); /* those without memory take part, too */
+  if (st == TRI_OK) st = tri_comm_all_gather(world, &own->count, counts, sizeof *counts);
+  for (size_t r = 0; st == TRI_OK && r < size; r++)
+    if (counts[r] > 0 && (size_t)counts[r] > most) most = (size_t)counts[r];
+  if (st == TRI_OK && tri_size_mul(size, most, &bytes)) all = tri_calloc(bytes, sizeof *all);
+  if (st == TRI_OK) mine = tri_calloc(most, sizeof *mine);
+  if (st == TRI_OK) st = tri_comm_agree(world, all && mine ? TRI_OK : TRI_NO_MEMORY);
+  if (st == TRI_OK && own->count > 0) memcpy(mine, own->at, (size_t)own->count * sizeof *mine);
+  if (st == TRI_OK) st = tri_comm_all_gather(world, mine, all, most * sizeof *mine);
+  bool known = true;
+  for (size_t r = 0; st == TRI_OK && r < size; r++) {
+    known = known && counts[r] != UNKNOWN;
+    for (int32_t i = 0; i < counts[r]; i++) all[total++] = all[r * most + (size_t)i];
+  }
+  tri_free(counts);
+  tri_free(mine);
+  *out = all;
+  *num = known ? (int32_t)unify(all, total) : UNKNOWN;
+  return st;
+}
+
 tri_status tri_mpi_confine(tri_comm *world) {
-  host_addresses own;
-  host_addresses *all = tri_calloc((size_t)world->size, sizeof *all);
-  struct in6_addr *from = tri_calloc((size_t)world->size * MAX_ADDRESSES, sizeof *from);
+  addresses own = own_addresses();
+  struct in6_addr *from = NULL;
+  int32_t num = UNKNOWN;
   program *p = tri_calloc(1, sizeof *p);
-  own_addresses(&own);
-  /* Those without memory take part, too. */
-  tri_status st = tri_comm_agree(world, all && from && p ? TRI_OK : TRI_NO_MEMORY);
-  if (st == TRI_OK) st = tri_comm_all_gather(world, &own, all, sizeof own);
+  tri_status st = tri_comm_agree(world, p ? TRI_OK : TRI_NO_MEMORY);
+  if (st == TRI_OK) st = gather(world, &own, &from, &num);
   if (st == TRI_OK) {
-    write_program(p, from, merge(all, world->size, from));
+    write_program(p, from, num == UNKNOWN ? 0 : (size_t)num);
+    p->full |= num == UNKNOWN;
     attach(p);
   }
-  tri_free(all);
+  tri_free(own.at);
   tri_free(from);
   tri_free(p);
   return st;

@@ -301,12 +301,21 @@ void experts_metrics(const tri_core *c, FILE *f) {
 /* ---- asking ---- */
 
 static void begin(tri_core *c) {
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    group *g = &c->groups[i];
+    for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++)
+      g->ranks[r].experts.told = g->ranks[r].experts.asked = false;
+  }
+}
+
+/* Asks the ranks that have not been: those of a group that has become ready meanwhile, too. */
+static void ask_ranks(tri_core *c) {
   tri_group_msg m = {.op = TRI_GROUP_COUNT_EXPERTS};
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     group *g = &c->groups[i];
     for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++) {
-      g->ranks[r].experts.told = false;
-      c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[r].peer, &m);
+      expert_report *e = &g->ranks[r].experts;
+      if (!e->told && !e->asked) e->asked = c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[r].peer, &m) == TRI_OK;
     }
   }
 }
@@ -360,7 +369,7 @@ void experts_take(tri_core *c, int64_t now, rank_info *rank, const tri_group_exp
     forget(to);
     return;
   }
-  to->told = true;
+  to->asked = to->told = true;
   for (size_t i = 0; i < n; i++) {
     to->rows[i] = count_at(e->rows, i);
     to->expert_of[i] = e->expert_of[i];
@@ -373,6 +382,7 @@ void experts_tick(tri_core *c, int64_t now) {
   if (!c->num_expert_asks) return;
   bool told = all_told(c), complete = told && of_one_placement(c);
   if (told && !complete) begin(c);
+  if (!complete) ask_ranks(c);
   int left = 0;
   for (int i = 0; i < c->num_expert_asks; i++)
     if (complete || now >= c->expert_asks[i].until_ns)

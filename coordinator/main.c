@@ -253,7 +253,7 @@ static void count_second(struct shell *s, int64_t now, double mb) {
     tri_log(TRI_LOG_WARN, "coordinator", "replies dropped: %llu, since more than %d clients read nothing",
             (unsigned long long)s->late.dropped, TRI_LATE_CONNECTIONS);
   s->late.dropped = 0;
-  tri_supervisor_tell(&s->supervisor, "alive");
+  tri_supervisor_alive(&s->supervisor);
 }
 
 static void drain_is_over(struct shell *s, int64_t now) {
@@ -370,6 +370,7 @@ static void clean_up(struct shell *s) {
   tri_arena_destroy(s->arena);
   tri_buf_free(&s->buf);
   tri_rank_keys_free(&s->keys);
+  tri_buf_free(&s->supervisor.waiting);
   if (s->wrote_boot) unlink(s->opts.boot_file); /* another coordinator's stays */
 }
 

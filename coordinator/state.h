@@ -133,7 +133,7 @@ typedef enum group_state { GROUP_ABSENT, GROUP_STARTING, GROUP_READY, GROUP_DRAI
 
 /* A rank's rows of experts, by its own word: tri_group_experts. */
 typedef struct expert_report {
-  bool told; /* since it was last asked */
+  bool asked, told; /* told: since it was last asked */
   uint64_t placement;
   uint32_t first_layer, num_layers, first_slot, num_own, num_slots;
   uint64_t *rows;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/line_pipe.h"
 #include "runtime/base/log.h"
 
 #define OVER "over "
@@ -25,8 +26,11 @@ void tri_supervisor_tell(tri_supervisor *s, const char *fmt, ...) {
   if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
   tri_plain_line(line, (size_t)n);
   line[n++] = '\n';
-  ssize_t ignored = write(s->event_fd, line, (size_t)n);
-  (void)ignored;
+  tri_line_pipe_put(s->event_fd, &s->waiting, line, (size_t)n);
+}
+
+void tri_supervisor_alive(tri_supervisor *s) {
+  if (tri_line_pipe_flush(s->event_fd, &s->waiting)) tri_supervisor_tell(s, "alive");
 }
 
 int tri_supervisor_poll_fd(const tri_supervisor *s) { return s->deaf ? -1 : s->notice_fd; }

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/base/buf.h"
+
 enum { TRI_SUPERVISOR_LINE = 768 }; /* bytes of the longest line, with its end */
 
 /* News of a group that the supervisor has started. */
@@ -21,6 +23,7 @@ typedef struct tri_supervisor_news {
 
 typedef struct tri_supervisor {
   int event_fd, notice_fd; /* -1: none */
+  tri_buf waiting;         /* lines to it for which the pipe had no room */
   bool deaf;               /* no notice can come any more: the supervisor is gone, or notice_fd cannot be read */
   char line[TRI_SUPERVISOR_LINE];
   size_t len;                    /* of what has come of a line */
@@ -31,8 +34,10 @@ typedef struct tri_supervisor {
 } tri_supervisor;
 
 /* Writes one line, whatever words from outside it has: control bytes become spaces. What does not fit into a line is
- * cut; a line for which there is no room is dropped. */
+ * cut; a line for which there is no room waits. */
 void tri_supervisor_tell(tri_supervisor *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Writes what waits, or else that this process lives; about once a second. */
+void tri_supervisor_alive(tri_supervisor *s);
 int tri_supervisor_poll_fd(const tri_supervisor *s); /* readable when there is something; -1: never */
 /* Reads what has come. Returns true at a line "over WHY", after which the supervisor ends this process soon: `why` has
  * the reason. "drain SIGNAL" sets `drain`. "expect GROUP EPOCH", "died GROUP EPOCH WHY", "held GROUP given_up SECONDS

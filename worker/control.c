@@ -13,6 +13,7 @@
 #include "runtime/base/version.h"
 #include "worker/expert_counts.h"
 #include "worker/health.h"
+#include "worker/outbox_send.h"
 #include "worker/measure.h"
 #include "worker/plan/machine_file.h"
 #include "worker/refusals.h"
@@ -271,33 +272,7 @@ static void receive(struct control *c) {
   }
 }
 
-/* Sends as many of an encoder's results as fit into one message. */
-static tri_status send_results(struct control *c, tri_outbox *o) {
-  enum { AROUND = 32 }; /* bytes of a result besides its numbers, at most */
-  tri_status st = TRI_OK;
-  while (st == TRI_OK && o->num_sent < o->num_results) {
-    size_t bytes = 0;
-    uint32_t n = 0, left = o->num_results - o->num_sent;
-    const tri_group_result *first = o->results + o->num_sent;
-    for (; n < left; n++) {
-      bytes += first[n].num_values * sizeof *first[n].values + AROUND;
-      if (n && bytes > TRI_WIRE_MAX_RESULT) break;
-    }
-    tri_group_msg m = {.op = TRI_GROUP_EMBED_RESULTS,
-                       .embed_results = {.epoch = c->w->opts.epoch, .num = n, .results = first}};
-    st = send_msg(c, &m);
-    if (st != TRI_AGAIN) o->num_sent += n;
-  }
-  return st == TRI_AGAIN ? st : TRI_OK;
-}
-
-/* Returns false where the socket is full. */
-static bool send_outbox(struct control *c, tri_outbox *o) {
-  tri_group_msg m = {.op = TRI_GROUP_TOKENS,
-                     .tokens = {.epoch = c->w->opts.epoch, .step = o->step, .num = o->num, .tokens = o->tokens}};
-  if (o->num_results && send_results(c, o) == TRI_AGAIN) return false;
-  return !o->num || send_msg(c, &m) != TRI_AGAIN;
-}
+static tri_status send_of_outbox(void *ctx, tri_group_msg *m) { return send_msg(ctx, m); }
 
 /* Drops what an earlier coordinator's jobs have drawn. The leader's word that it has none of them is read in front of
  * what it has handed over by then. */
@@ -307,7 +282,7 @@ static void send_outboxes(struct control *c) {
   for (;;) {
     tri_outbox *o = c->unsent ? c->unsent : tri_ring_pop(&w->outbox_full);
     if (!o) break;
-    bool again = c->cleared && !send_outbox(c, o);
+    bool again = c->cleared && !tri_outbox_send(o, c->w->opts.epoch, send_of_outbox, c);
     c->unsent = again ? o : NULL;
     if (again) break;
     o->num = o->num_results = o->num_sent = 0;

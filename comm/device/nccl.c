@@ -9,6 +9,7 @@
 #include <nccl.h>
 #include <string.h>
 
+#include "comm/distinct.h"
 #include "kernels/cuda/cuda.h"
 #include "runtime/base/mem.h"
 
@@ -157,20 +158,13 @@ static tri_status open_library(struct impl *n, tri_error *err) {
 /* Two ranks on one device would wait for each other's kernels. */
 static tri_status check_devices(const tri_backend *be, tri_comm *host, tri_error *err) {
   struct cudaDeviceProp p;
-  size_t bytes = sizeof p.uuid;
-  tri_status st = TRI_OK;
-  char *all = tri_calloc((size_t)host->size, bytes);
-  if (!all) return tri_fail(err, TRI_NO_MEMORY, "nccl", "no memory");
+  int twins[2];
   if (cudaGetDeviceProperties(&p, tri_cuda_of(be)->device) != cudaSuccess) memset(&p, host->rank, sizeof p);
-  TRI_TRY(tri_comm_all_gather(host, &p.uuid, all, bytes));
-  for (int r = 0; r < host->size && st == TRI_OK; r++)
-    for (int s = 0; s < r && st == TRI_OK; s++)
-      if (!memcmp(all + (size_t)r * bytes, all + (size_t)s * bytes, bytes))
-        st = tri_fail(err, TRI_UNSUPPORTED, "device",
-                      "ranks %d and %d of a group are on the same device: each needs one of its own", s, r);
-cleanup:
-  tri_free(all);
-  return st;
+  tri_status st = tri_comm_find_twins(host, &p.uuid, sizeof p.uuid, twins);
+  if (st != TRI_OK) return tri_fail(err, st, "nccl", "the ranks' devices cannot be compared: %s", tri_status_text(st));
+  if (twins[0] < 0) return TRI_OK;
+  return tri_fail(err, TRI_UNSUPPORTED, "device",
+                  "ranks %d and %d of a group are on the same device: each needs one of its own", twins[1], twins[0]);
 }
 
 static tri_status connect(tri_comm *c, tri_comm *host, tri_error *err) {

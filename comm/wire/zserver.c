@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "comm/wire/endpoint.h"
+#include "comm/wire/socket_lock.h"
 #include "runtime/base/mem.h"
 
 enum {
@@ -33,6 +34,11 @@ void tri_zserver_allow_files(void) {
 }
 
 static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
+
+static tri_status ipc_is_alive(const char *path, tri_error *err) {
+  return tri_fail(err, TRI_IO, "endpoint",
+                  "%s belongs to a server that is running: another one needs another --endpoint", path);
+}
 
 /* Removes what a dead server has left at the path; refuses when a live one answers there (*alive) or when it is no
  * socket at all. */
@@ -53,10 +59,19 @@ static tri_status ipc_clear_stale(const char *path, const struct sockaddr_un *ad
     return tri_fail(err, TRI_IO, "endpoint", "cannot remove the dead socket %s: %s", path, strerror(errno));
   }
   *alive = !e || e == EAGAIN || e == EINPROGRESS; /* a full queue has somebody who owns it */
-  if (*alive)
-    return tri_fail(err, TRI_IO, "endpoint",
-                    "%s belongs to a server that is running: another one needs another --endpoint", path);
+  if (*alive) return ipc_is_alive(path, err);
   return tri_fail(err, TRI_PERMISSION, "endpoint", "%s belongs to somebody else: %s", path, strerror(e));
+}
+
+/* Takes the right to the path, and makes room there. */
+static tri_status ipc_claim(tri_zserver *s, const struct sockaddr_un *addr, bool *alive, tri_error *err) {
+  if (s->lock_fd < 0) {
+    tri_status st = tri_socket_lock(s->path, &s->lock_fd, err);
+    *alive = st == TRI_AGAIN;
+    if (*alive) return ipc_is_alive(s->path, err);
+    if (st != TRI_OK) return st;
+  }
+  return ipc_clear_stale(s->path, addr, alive, err);
 }
 
 static tri_status ipc_listen(tri_zserver *s, const char *path, tri_error *err) {
@@ -68,13 +83,14 @@ static tri_status ipc_listen(tri_zserver *s, const char *path, tri_error *err) {
     return tri_fail(err, TRI_USAGE, "endpoint", "the path of a socket has at most %zu bytes, this one %zu",
                     sizeof addr.sun_path - 1, len);
   memcpy(addr.sun_path, path, len + 1);
+  memcpy(s->path, path, len + 1);
   bool alive = false;
-  tri_status st = ipc_clear_stale(path, &addr, &alive, err);
+  tri_status st = ipc_claim(s, &addr, &alive, err);
   for (int i = 0; alive && i < BIND_TRIES; i++) {
     pause_ms(BIND_PAUSE_MS);
     alive = false;
     tri_error_clear(err);
-    st = ipc_clear_stale(path, &addr, &alive, err);
+    st = ipc_claim(s, &addr, &alive, err);
   }
   if (st != TRI_OK) return st;
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -86,7 +102,6 @@ static tri_status ipc_listen(tri_zserver *s, const char *path, tri_error *err) {
     if (fd >= 0) close(fd);
     return st;
   }
-  memcpy(s->path, path, len + 1);
   s->dev = sb.st_dev;
   s->ino = sb.st_ino;
   s->listen_fd = fd;
@@ -100,9 +115,11 @@ static tri_status ipc_listen(tri_zserver *s, const char *path, tri_error *err) {
 
 static void ipc_unlisten(tri_zserver *s) {
   struct stat sb;
-  if (s->path[0] && !lstat(s->path, &sb) && sb.st_dev == s->dev && sb.st_ino == s->ino) unlink(s->path);
+  if (s->listen_fd >= 0 && !lstat(s->path, &sb) && sb.st_dev == s->dev && sb.st_ino == s->ino) unlink(s->path);
   if (s->listen_fd >= 0) close(s->listen_fd);
   s->listen_fd = -1;
+  tri_socket_unlock(s->path, s->lock_fd);
+  s->lock_fd = -1;
 }
 
 /* Writes an address of IPv4 as people do: the library makes tcp://[::ffff:1.2.3.4]:5 of it. */
@@ -183,7 +200,7 @@ tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, t
   pthread_mutex_lock(&z->lock);
   LIST_INSERT_HEAD(&z->servers, s, links);
   pthread_mutex_unlock(&z->lock);
-  s->listen_fd = -1;
+  s->listen_fd = s->lock_fd = -1;
   s->max_message = config->max_message;
   s->backlog = config->backlog > 0 ? config->backlog : TRI_Z_BACKLOG;
   s->is_tcp = tri_z_starts_with(config->endpoint, "tcp://");
@@ -281,10 +298,17 @@ static tri_status send_address(tri_zserver *s, const tri_peer *to) {
   return zmq_errno() == EHOSTUNREACH ? TRI_CLOSED : tri_z_status();
 }
 
+/* Behind its address a frame must follow, or the next client's would go to this one: without memory for it nothing of
+ * it is sent. */
 tri_status tri_zserver_send(tri_zserver *s, const tri_peer *to, const void *data, size_t len) {
+  zmq_msg_t m;
   tri_zserver_flush(s);
-  TRI_CHECK(send_address(s, to));
-  return zmq_send(s->socket, data, len, ZMQ_DONTWAIT) < 0 ? tri_z_status() : TRI_OK;
+  if (s->has_frame || zmq_msg_init_size(&m, len)) return TRI_AGAIN;
+  if (len) memcpy(zmq_msg_data(&m), data, len);
+  tri_status st = send_address(s, to);
+  if (st == TRI_OK && zmq_msg_send(&m, s->socket, ZMQ_DONTWAIT) < 0) st = tri_z_status();
+  zmq_msg_close(&m);
+  return st;
 }
 
 tri_status tri_zserver_look(tri_zserver *s, const tri_peer *to) { return tri_zserver_send(s, to, "", 0); }
@@ -292,6 +316,7 @@ tri_status tri_zserver_look(tri_zserver *s, const tri_peer *to) { return tri_zse
 tri_status tri_zserver_queue(tri_zserver *s, const tri_peer *to, const void *data, size_t len) {
   bool same = s->has_frame && tri_peer_equal(&s->frame_to, to);
   if (!same || len > TRI_Z_FRAME_BYTES - s->frame_len) tri_zserver_flush(s);
+  if (s->has_frame && (!same || len > TRI_Z_FRAME_BYTES - s->frame_len)) return TRI_AGAIN;
   if (len > TRI_Z_FRAME_BYTES) return tri_zserver_send(s, to, data, len);
   if (!s->has_frame) {
     /* Ahead of its frame, the address tells whether the peer is there and has room: each message's sender learns it. */
@@ -305,10 +330,14 @@ tri_status tri_zserver_queue(tri_zserver *s, const tri_peer *to, const void *dat
   return TRI_OK;
 }
 
+/* Without memory the frame stays, and its turn comes with the next call. */
 void tri_zserver_flush(tri_zserver *s) {
-  if (!s->has_frame) return;
+  zmq_msg_t m;
+  if (!s->has_frame || zmq_msg_init_size(&m, s->frame_len)) return;
+  if (s->frame_len) memcpy(zmq_msg_data(&m), s->frame, s->frame_len);
   s->has_frame = false;
-  zmq_send(s->socket, s->frame, s->frame_len, ZMQ_DONTWAIT); /* fails only with the library itself */
+  zmq_msg_send(&m, s->socket, ZMQ_DONTWAIT); /* fails only with the library itself */
+  zmq_msg_close(&m);
 }
 
 tri_status tri_zserver_rebind(tri_zserver *s, tri_error *err) {

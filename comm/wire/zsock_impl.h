@@ -54,7 +54,7 @@ struct tri_zserver {
   int backlog, receive_backlog;
   /* ipc: the listening socket is ours, and libzmq gets a duplicate of it, so that neither file nor queue of connections
    * goes away in a rebind, and so that the file's mode is right from its first moment. */
-  int listen_fd;
+  int listen_fd, lock_fd; /* lock_fd: of the right to the path */
   char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
   dev_t dev;
   ino_t ino;

@@ -34,7 +34,7 @@ static void close_pipes(tri_up *u) {
   if (u->event_fd >= 0) close(u->event_fd);
   if (u->notice_fd >= 0) close(u->notice_fd);
   u->event_fd = u->notice_fd = -1;
-  u->line_len = 0;
+  u->line_len = u->notices.len = 0;
 }
 
 bool tri_up_coordinator_again(tri_up *u, int status) {

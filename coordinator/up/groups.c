@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "coordinator/up/up.h"
+#include "runtime/base/line_pipe.h"
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
 
@@ -21,7 +22,7 @@ tri_status tri_up_groups_prepare(tri_up *u, tri_error *err) {
   return u->held_hosts ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "hosts", "no memory");
 }
 
-bool tri_up_tell(const tri_up *u, const char *fmt, ...) {
+bool tri_up_tell(tri_up *u, const char *fmt, ...) {
   char line[768];
   va_list ap;
   va_start(ap, fmt);
@@ -31,7 +32,7 @@ bool tri_up_tell(const tri_up *u, const char *fmt, ...) {
   if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
   tri_plain_line(line, (size_t)n);
   line[n++] = '\n';
-  return u->coordinator > 0 && write(u->notice_fd, line, (size_t)n) == n;
+  return u->coordinator > 0 && tri_line_pipe_put(u->notice_fd, &u->notices, line, (size_t)n);
 }
 
 /* ---- hosts ---- */
@@ -106,14 +107,14 @@ static bool others_are_left(const tri_up *u, int group) {
   return false;
 }
 
-static void tell_hold(const tri_up *u, int group, int64_t now) {
+static void tell_hold(tri_up *u, int group, int64_t now) {
   const tri_up_group *g = &u->groups[group];
   const char *kind = g->hold == TRI_UP_GIVEN_UP ? "given_up" : "quarantined";
   tri_up_tell(u, "held %d %s %lld %s", group, kind, (long long)((g->restarts.restart_ns - now) / NS_PER_S),
               g->hold_why);
 }
 
-void tri_up_groups_tell(const tri_up *u) {
+void tri_up_groups_tell(tri_up *u) {
   for (int i = 0; i < u->layout.replicas; i++) {
     const tri_up_group *g = &u->groups[i];
     unsigned long long next = g->epoch + 1;
@@ -122,7 +123,7 @@ void tri_up_groups_tell(const tri_up *u) {
   }
 }
 
-void tri_up_groups_drain(const tri_up *u) {
+void tri_up_groups_drain(tri_up *u) {
   for (int i = 0; i < u->layout.replicas; i++) {
     const tri_up_group *g = &u->groups[i];
     if (g->pid > 0 || !g->epoch) continue;

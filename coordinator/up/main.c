@@ -13,8 +13,10 @@
 #include <unistd.h>
 
 #include "comm/wire/endpoint.h"
+#include "comm/wire/socket_lock.h"
 #include "coordinator/signals.h"
 #include "coordinator/up/up.h"
+#include "runtime/base/line_pipe.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
@@ -49,10 +51,11 @@ static void remove_socket(const tri_up *u) {
   const char *path = u->endpoint + 6;
   if (!u->stopping || strncmp(u->endpoint, "ipc://", 6) != 0 || strlen(path) >= sizeof at.sun_path) return;
   memcpy(at.sun_path, path, strlen(path));
-  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return;
-  if (connect(fd, (const struct sockaddr *)&at, sizeof at) && errno == ECONNREFUSED) unlink(path);
-  close(fd);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), lock = -1;
+  bool free = tri_socket_lock(path, &lock, NULL) == TRI_OK; /* one that begins to listen has it */
+  if (fd >= 0 && free && connect(fd, (const struct sockaddr *)&at, sizeof at) && errno == ECONNREFUSED) unlink(path);
+  tri_socket_unlock(path, lock);
+  if (fd >= 0) close(fd);
 }
 
 /* Refuses here, once, a layout that every rank would refuse after its start. */
@@ -90,7 +93,7 @@ static void stop_all(tri_up *u, int code) {
   tri_up_kill(u->coordinator, &u->coordinator_killed_ns);
 }
 
-static bool tell_why(const tri_up *u, const char *why) { return tri_up_tell(u, "over the cluster ends, as %s", why); }
+static bool tell_why(tri_up *u, const char *why) { return tri_up_tell(u, "over the cluster ends, as %s", why); }
 
 void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) {
   char why[TRI_UP_WORDS + 100], told[sizeof why + 40];
@@ -289,6 +292,7 @@ static bool anything_runs(const tri_up *u) {
 
 static void check_times(tri_up *u) {
   int64_t now = tri_now_ns();
+  if (u->notice_fd >= 0) tri_line_pipe_flush(u->notice_fd, &u->notices);
   end_empty_launchers(u, now);
   if ((u->draining || !u->listening) && now > u->deadline_ns && !u->stopping) {
     if (!u->at_once)
@@ -352,6 +356,7 @@ int main(int argc, char **argv) {
   remove_socket(&u);
   for (int g = 0; g < TRI_UP_MAX_GROUPS; g++) tri_up_folder_remove(&u.groups[g].segments);
   tri_up_folder_remove(&u.run_dir);
+  tri_buf_free(&u.notices);
   tri_boot_free(&u.boot);
   tri_hosts_free(&u.hosts);
   tri_free(u.places);

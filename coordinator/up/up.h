@@ -10,6 +10,7 @@
 
 #include "comm/wire/boot.h"
 #include "comm/wire/endpoint.h"
+#include "runtime/base/buf.h"
 #include "runtime/base/gateway_options.h"
 #include "runtime/base/hosts.h"
 #include "runtime/base/mem.h"
@@ -114,6 +115,7 @@ typedef struct tri_up {
   tri_up_restarts coordinator_restarts;
   char endpoint[TRI_ENDPOINT_BYTES]; /* where it has listened for clients; empty: it never has */
   int event_fd, notice_fd;           /* of the coordinator: what it tells, and what it is told */
+  tri_buf notices;                   /* lines to it for which its pipe had no room */
   int signal_fd;
   char line[1024]; /* of events, until its end has come */
   size_t line_len;
@@ -182,10 +184,10 @@ void tri_up_group_ready(tri_up *u, int group);
 void tri_up_group_lost(tri_up *u, int group, int rank, const char *code, const char *why);
 void tri_up_group_ended(tri_up *u, int group, int status);
 void tri_up_groups_check(tri_up *u, int64_t now);
-void tri_up_groups_tell(const tri_up *u);  /* a coordinator of what other ones know */
-void tri_up_groups_drain(const tri_up *u); /* tells it which starts do not come any more */
-/* Writes one line to the coordinator. Returns false where it is gone or does not read. */
-bool tri_up_tell(const tri_up *u, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tri_up_groups_tell(tri_up *u);  /* a coordinator of what other ones know */
+void tri_up_groups_drain(tri_up *u); /* tells it which starts do not come any more */
+/* Writes one line to the coordinator, now or when it reads again. Returns false where it is gone. */
+bool tri_up_tell(tri_up *u, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* coordinator.c: the coordinator's life. Starts one, and tells it of the groups that were started before. */
 tri_status tri_up_coordinator_start(tri_up *u, tri_error *err);

@@ -107,11 +107,12 @@ tri_status tri_json_read_text(const char *path, size_t max_bytes, char **out, si
   /* Not blocking: a pipe without a writer would hold open() for ever. */
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
-  if (!f) {
-    st = tri_fail(err, errno == ENOENT ? TRI_NOT_FOUND : TRI_IO, path, "cannot open %s: %s", path, strerror(errno));
-    if (fd >= 0) close(fd);
-    return st;
-  }
+  int e = errno;
+  if (!f && fd >= 0) close(fd);
+  errno = e;
+  if (!f && e == ENOMEM) return tri_fail(err, TRI_NO_MEMORY, path, "no memory to read %s", path);
+  if (!f)
+    return tri_fail(err, errno == ENOENT ? TRI_NOT_FOUND : TRI_IO, path, "cannot open %s: %s", path, strerror(errno));
   struct stat sb;
   size_t size = 0;
   if (fstat(fileno(f), &sb) || !S_ISREG(sb.st_mode))

@@ -222,9 +222,10 @@ static tri_status compare_devices(const tri_engine *e, bool *alike) {
   uint64_t own = tri_hash_bytes(TRI_HASH_SEED, e->backend->tactics_key, strlen(e->backend->tactics_key)), *all;
   *alike = true;
   if (c->size == 1) return TRI_OK;
-  if (!(all = tri_calloc((size_t)c->size, sizeof *all))) return TRI_NO_MEMORY;
-  tri_status st = tri_comm_all_gather(c, &own, all, sizeof own);
-  for (int r = 0; r < c->size; r++) *alike &= all[r] == own;
+  all = tri_calloc((size_t)c->size, sizeof *all);
+  tri_status st = tri_comm_agree(c, all ? TRI_OK : TRI_NO_MEMORY); /* one without memory takes part, too */
+  if (st == TRI_OK) st = tri_comm_all_gather(c, &own, all, sizeof own);
+  for (int r = 0; st == TRI_OK && r < c->size; r++) *alike &= all[r] == own;
   tri_free(all);
   return st;
 }

@@ -173,9 +173,10 @@ static tri_status add_boxes(tri_engine *e, const tri_exchange_config *c, bool *c
     tri_fail(&why, st, "exchange", "%d shards", c->dp); /* the same in all columns */
   else if (e->device_column)
     st = e->backend->ops.comm_add_rows(e->backend, e->group->column, &rows, &e->device_column, &why);
-  if (st != TRI_OK && st != TRI_UNSUPPORTED) return tri_fail(err, st, why.field, "%s", why.message);
   float missing = st != TRI_OK;
-  TRI_CHECK(tri_comm_all_reduce(c->stage, &missing, 1));
+  tri_status told = tri_comm_all_reduce(c->stage, &missing, 1); /* one that fails says so, too: others wait for it */
+  if (st != TRI_OK && st != TRI_UNSUPPORTED) return tri_fail(err, st, why.field, "%s", why.message);
+  TRI_CHECK(told);
   *can = missing == 0;
   if (*can && tri_group_is_leader(e->group)) tri_log(TRI_LOG_INFO, "engine", "%s", e->device_column->about);
   if (!*can && tri_group_is_leader(e->group))
@@ -192,7 +193,11 @@ static tri_status choose_on_device(tri_engine *e, const tri_exchange_config *c, 
     return tri_fail(err, TRI_UNSUPPORTED, "all2all_backend",
                     "devices exchange rows by allgather or coordinated, not by %s",
                     tri_exchange_form_name((tri_exchange_form)*form));
-  TRI_CHECK(add_boxes(e, c, &can, err));
+  tri_status st = add_boxes(e, c, &can, err);
+  if (st != TRI_OK) { /* the others go on without measuring, and hear of it behind that */
+    *form = TRI_EXCHANGE_ALLGATHER;
+    return st;
+  }
   if (!can && *form == TRI_EXCHANGE_COORDINATED)
     return tri_fail(err, TRI_UNSUPPORTED, "all2all_backend", "these devices cannot exchange rows by coordinated");
   if (!can) *form = TRI_EXCHANGE_ALLGATHER;

@@ -44,7 +44,7 @@ bool make_kit(struct kit *k, const kit_config *config) {
                           .exchange_rows = config->exchange_rows,
                           .pooling = config->pooling};
   tri_status st = tri_engine_create(&ec, k->be, &k->group, &k->e, &err);
-  if (st == TRI_UNSUPPORTED) return false;
+  if (st == TRI_UNSUPPORTED || st == TRI_NO_MEMORY) return false;
   ck_assert_msg(st == TRI_OK, "%s: %s", config->checkpoint, err.message);
   ck_assert_int_eq(tri_plan_writer_create(&(tri_plan_sizes){.seqs = 3 * KIT_SEQS, .ids = 64, .blocks = 32}, &k->w),
                    TRI_OK);

@@ -95,6 +95,29 @@ START_TEST(sums) {
 }
 END_TEST
 
+/* A group that becomes ready while somebody waits is asked then; nobody waits for a report that comes by itself. */
+START_TEST(ready_while_somebody_asks) {
+  struct world *w = make_world(2);
+  start(w, 0, 2, 1, 2);
+  ask(w, 1);
+  ck_assert_int_eq(w->counts, 2);
+  tell(w, 0, 0, 0, low_of, low_rows);
+  start(w, 1, 2, 1, 2);
+  ask(w, 2);
+  ck_assert_int_eq(w->counts, 4);
+  tick(w, SECOND / 10);
+  ck_assert_int_eq(w->counts, 4); /* each once */
+  tell(w, 0, 1, 2, high_of, high_rows);
+  tell(w, 1, 0, 0, low_of, low_rows);
+  ck_assert_int_eq(w->experts_answers, 0);
+  tell(w, 1, 1, 2, high_of, high_rows);
+  ck_assert_int_eq(w->experts_answers, 2);
+  ask(w, 3); /* with the next question all are asked again */
+  ck_assert_int_eq(w->counts, 8);
+  world_destroy(w);
+}
+END_TEST
+
 static void metrics(struct world *w, uint64_t id, char out[static STATS_BYTES]) {
   tri_client_msg m = {.op = TRI_OP_STATS, .id = id};
   struct stream *s = open_stream(w, "m", id);
@@ -225,6 +248,7 @@ Suite *suite_core_experts(void) {
   Suite *suite = suite_create("core_experts");
   TCase *t = add_case(suite, "experts");
   tcase_add_test(t, sums);
+  tcase_add_test(t, ready_while_somebody_asks);
   tcase_add_test(t, figures);
   tcase_add_test(t, on_devices);
   tcase_add_test(t, groups_add_up);

@@ -19,7 +19,7 @@ static struct column {
   float missing;  /* ranks of the stage whose columns cannot */
   int rank;       /* of this shard */
   tri_rows_config rows;
-  int added, gathers, dispatches, routed, combines, routes;
+  int added, told, gathers, dispatches, routed, combines, routes; /* told: sums of ranks that cannot */
   tri_comm library;
   void (*moe_route_launch)(tri_backend *, const tri_op_plan *, const tri_moe_route_args *);
 } column;
@@ -30,6 +30,7 @@ static struct column {
 static tri_status all_reduce(tri_comm *c, float *buf, size_t count) {
   if (count == 1 && c->size > 1 && column.added) {
     *buf += column.missing;
+    column.told++;
     column.missing = 0;
   }
   return TRI_OK;
@@ -185,6 +186,16 @@ START_TEST(a_form_is_chosen) {
 }
 END_TEST
 
+/* A rank that fails in asking for boxes tells the others' columns, who wait for its word. */
+START_TEST(a_failure_is_told) {
+  static struct kit k;
+  ck_assert(!make(&k, (struct column){.can = TRI_NO_MEMORY}, TRI_EXCHANGE_COORDINATED, 0, false));
+  ck_assert_int_eq(column.added, 1);
+  ck_assert_int_eq(column.told, 2); /* to the stage, and to the group */
+  free_kit(&k);
+}
+END_TEST
+
 START_TEST(what_cannot_be_is_refused) {
   static struct kit k;
   ck_assert(!make(&k, (struct column){.can = TRI_UNSUPPORTED}, TRI_EXCHANGE_COORDINATED, 0, false));
@@ -310,6 +321,7 @@ Suite *suite_exchange_peers(void) {
   TCase *tc = tcase_create("exchange_peers");
   tcase_set_timeout(tc, 60);
   tcase_add_test(tc, a_form_is_chosen);
+  tcase_add_test(tc, a_failure_is_told);
   tcase_add_test(tc, what_cannot_be_is_refused);
   tcase_add_test(tc, both_forms_compute_the_same);
   tcase_add_test(tc, a_lost_peer);

@@ -300,6 +300,34 @@ START_TEST(documents) {
 }
 END_TEST
 
+static int open_files(void) {
+  int n = 0;
+  DIR *d = opendir("/proc/self/fd");
+  while (readdir(d)) n++;
+  closedir(d);
+  return n;
+}
+
+static outcome json_file(const char *path, size_t len) {
+  tri_json_doc *doc = NULL;
+  tri_error err = {0};
+  (void)len;
+  tri_status st = tri_json_read_file(path, 1 << 20, &doc, &err);
+  if (st != TRI_OK) return refused(st, &err);
+  outcome o = {.digest = hash_json(TRI_HASH_SEED, tri_json_root(doc))};
+  tri_json_free(doc);
+  return o;
+}
+
+/* No descriptor stays open either. */
+START_TEST(json_of_a_file) {
+  static const char path[] = TRI_SOURCE "/tests/models/abacus/config.json";
+  int before = open_files();
+  ck_assert_uint_gt(fail_nth_each(json_file, path, path, sizeof path), 1);
+  ck_assert_int_eq(open_files(), before);
+}
+END_TEST
+
 START_TEST(files) {
   run_all(safetensors, "safetensors");
   run_all(tokenizer, "tokenizer_json");
@@ -334,6 +362,7 @@ Suite *suite_fail_nth_parsers(void) {
   TCase *t = tcase_create("fail_nth_parsers");
   tcase_set_timeout(t, 120);
   tcase_add_test(t, documents);
+  tcase_add_test(t, json_of_a_file);
   tcase_add_test(t, files);
   tcase_add_test(t, requests);
   tcase_add_test(t, messages);

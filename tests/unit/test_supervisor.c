@@ -152,6 +152,43 @@ START_TEST(tells_whole_lines) {
 }
 END_TEST
 
+/* A supervisor that stands still has all lines later, in order; signs of life alone are not kept for it. */
+START_TEST(nothing_is_lost) {
+  enum { LINES = 5000 };
+  static char got[1 << 20];
+  struct up u;
+  tri_supervisor s = begin(&u);
+  size_t len = 0;
+  for (int i = 0; i < LINES; i++) {
+    tri_supervisor_tell(&s, "lost %d 1 0 code some more words", i);
+    tri_supervisor_alive(&s);
+  }
+  ck_assert_uint_gt(s.waiting.len, 0);
+  for (int i = 0; i < 100; i++) {
+    ssize_t n;
+    while ((n = read(u.event_fd, got + len, sizeof got - 1 - len)) > 0) len += (size_t)n;
+    tri_supervisor_alive(&s);
+  }
+  got[len] = '\0';
+  int next = 0, alive = 0;
+  for (char *save = NULL, *line = strtok_r(got, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+    char want[64];
+    snprintf(want, sizeof want, "lost %d 1 0 code some more words", next);
+    if (!strcmp(line, "alive"))
+      alive++;
+    else if (!strcmp(line, want))
+      next++;
+    else
+      ck_abort_msg("%s, not %s", line, want);
+  }
+  ck_assert_int_eq(next, LINES);
+  ck_assert_int_lt(alive, LINES);
+  ck_assert_int_gt(alive, 0);
+  tri_buf_free(&s.waiting);
+  end(&s, &u);
+}
+END_TEST
+
 Suite *suite_supervisor(void) {
   Suite *s = suite_create("supervisor");
   TCase *t = tcase_create("supervisor");
@@ -162,6 +199,7 @@ Suite *suite_supervisor(void) {
   tcase_add_test(t, the_other_side_goes);
   tcase_add_test(t, tells_one_line);
   tcase_add_test(t, tells_whole_lines);
+  tcase_add_test(t, nothing_is_lost);
   suite_add_tcase(s, t);
   return s;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sockets: who gets in, modes of files, multipart messages, identities, rebinding, loss of connections. */
 #include <check.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -10,6 +11,7 @@
 #include <zmq.h>
 
 #include "comm/wire/endpoint.h"
+#include "comm/wire/socket_lock.h"
 #include "comm/wire/zsock.h"
 #include "runtime/base/wait.h"
 
@@ -19,6 +21,17 @@ Suite *suite_zsock(void);
 
 static char folder[64];
 static tri_zcontext *z;
+
+/* Memory for frames is out. */
+static bool no_memory;
+
+int __real_zmq_msg_init_size(zmq_msg_t *m, size_t n);
+int __wrap_zmq_msg_init_size(zmq_msg_t *m, size_t n);
+int __wrap_zmq_msg_init_size(zmq_msg_t *m, size_t n) {
+  if (!no_memory) return __real_zmq_msg_init_size(m, n);
+  errno = ENOMEM;
+  return -1;
+}
 
 static void setup(void) {
   tri_error err = {0};
@@ -141,6 +154,33 @@ START_TEST(ipc_live_and_stale) {
   struct stat sb;
   ck_assert(!stat(ipc("b.sock") + 6, &sb) && sb.st_size == 8);
   unlink(ipc("b.sock") + 6);
+}
+END_TEST
+
+/* A socket at which nobody listens yet belongs to whoever has the lock beside it, and another start leaves it alone. */
+START_TEST(ipc_about_to_listen) {
+  tri_error err = {0};
+  tri_zserver_config c = {.endpoint = ipc("l.sock"), .max_message = 1 << 20, .backlog = 10};
+  tri_zserver *second = NULL;
+  struct sockaddr_un addr = {.sun_family = AF_UNIX};
+  struct stat before, now;
+  int lock = -1, other = -1;
+  strcpy(addr.sun_path, ipc("l.sock") + 6);
+  ck_assert_int_eq(tri_socket_lock(addr.sun_path, &lock, &err), TRI_OK);
+  ck_assert_int_eq(tri_socket_lock(addr.sun_path, &other, &err), TRI_AGAIN);
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  ck_assert_int_eq(bind(fd, (struct sockaddr *)&addr, sizeof addr), 0);
+  ck_assert_int_eq(stat(addr.sun_path, &before), 0);
+  ck_assert_int_eq(tri_zserver_open(z, &c, &second, &err), TRI_IO);
+  ck_assert_ptr_nonnull(strstr(err.message, "running"));
+  ck_assert(!stat(addr.sun_path, &now) && now.st_ino == before.st_ino);
+  close(fd);
+  close(lock); /* as with the process that had it: its files stay, and are taken over */
+  second = open_server(&c);
+  ck_assert_int_eq(tri_socket_lock(addr.sun_path, &other, &err), TRI_AGAIN);
+  tri_zserver_close(second);
+  ck_assert_int_eq(tri_socket_lock(addr.sun_path, &other, &err), TRI_OK);
+  tri_socket_unlock(addr.sun_path, other);
 }
 END_TEST
 
@@ -367,6 +407,47 @@ START_TEST(queued) {
   ck_assert_int_eq(st, TRI_CLOSED);
   tri_zserver_close(s);
   tri_zlink_close(l[0]);
+}
+END_TEST
+
+/* Without memory for a frame its address is not sent, or its turn comes later: no client gets another one's. */
+START_TEST(no_memory_for_a_frame) {
+  tri_peer from[2];
+  const void *data;
+  size_t len;
+  tri_zserver_config c = {.endpoint = ipc("m.sock"), .max_message = 1 << 20, .backlog = 100};
+  tri_zserver *s = open_server(&c);
+  tri_zlink *l[2];
+  for (int i = 0; i < 2; i++) {
+    l[i] = open_link(ipc("m.sock"), NULL, NULL);
+    ck_assert_int_eq(tri_zlink_send_wait(l[i], "hi", 2, 5000), TRI_OK);
+    ck_assert_int_eq(server_next(s, 5000, &from[i], &data, &len, NULL), TRI_OK);
+  }
+  ck_assert_int_eq(tri_zserver_queue(s, &from[0], "one", 3), TRI_OK);
+  no_memory = true;
+  tri_zserver_flush(s);
+  ck_assert_int_eq(tri_zserver_queue(s, &from[0], "two", 3), TRI_OK); /* it has room in the frame that waits */
+  ck_assert_int_eq(tri_zserver_queue(s, &from[1], "three", 5), TRI_AGAIN);
+  ck_assert_int_eq(tri_zserver_send(s, &from[1], "four", 4), TRI_AGAIN);
+  no_memory = false;
+  ck_assert_int_eq(tri_zserver_queue(s, &from[1], "five", 4), TRI_OK);
+  no_memory = true;
+  tri_zserver_flush(s);
+  no_memory = false;
+  tri_zserver_flush(s);
+  no_memory = true;
+  ck_assert_int_eq(tri_zserver_send(s, &from[0], "six", 3), TRI_AGAIN);
+  no_memory = false;
+  ck_assert_int_eq(tri_zserver_send(s, &from[1], "seven", 5), TRI_OK);
+  ck_assert_int_eq(link_next(l[0], 5000, &data, &len), TRI_OK);
+  ck_assert(len == 6 && !memcmp(data, "onetwo", 6));
+  ck_assert_int_eq(link_next(l[1], 5000, &data, &len), TRI_OK);
+  ck_assert(len == 4 && !memcmp(data, "five", 4));
+  ck_assert_int_eq(link_next(l[1], 5000, &data, &len), TRI_OK);
+  ck_assert(len == 5 && !memcmp(data, "seven", 5));
+  ck_assert_int_eq(link_next(l[0], 100, &data, &len), TRI_AGAIN);
+  for (int i = 0; i < 2; i++) tri_zlink_close(l[i]);
+  tri_zserver_close(s);
 }
 END_TEST
 
@@ -656,10 +737,25 @@ Suite *suite_zsock(void) {
   TCase *c = tcase_create("zsock");
   tcase_set_timeout(c, 60);
   tcase_add_checked_fixture(c, setup, teardown);
-  const TTest *const tests[] = {
-      ipc_mode,     ipc_live_and_stale, bad_endpoints,  multipart,  dropped, gone_and_full, ended,     queued,
-      rebind,       connection_states,  one_connection, no_attempt, poll,    curve,         key_files, destroy_closes,
-      endpoint_rule};
+  const TTest *const tests[] = {ipc_mode,
+                                ipc_live_and_stale,
+                                ipc_about_to_listen,
+                                no_memory_for_a_frame,
+                                bad_endpoints,
+                                multipart,
+                                dropped,
+                                gone_and_full,
+                                ended,
+                                queued,
+                                rebind,
+                                connection_states,
+                                one_connection,
+                                no_attempt,
+                                poll,
+                                curve,
+                                key_files,
+                                destroy_closes,
+                                endpoint_rule};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;

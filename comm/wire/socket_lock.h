@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The right to bind, replace or remove a socket file: a lock beside it, PATH.lock, which ends with its process. A
+ * socket that nobody answers at may be one that is about to listen. */
+#ifndef TRI_COMM_WIRE_SOCKET_LOCK_H
+#define TRI_COMM_WIRE_SOCKET_LOCK_H
+
+#include "runtime/base/status.h"
+
+/* TRI_AGAIN: another process has it. */
+tri_status tri_socket_lock(const char *path, int *fd, tri_error *err);
+void tri_socket_unlock(const char *path, int fd); /* removes the lock's file; -1 is fine */
+
+#endif
