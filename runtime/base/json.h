@@ -43,8 +43,8 @@ tri_status tri_json_read_file(const char *path, size_t max_bytes, tri_json_doc *
  * keys may have NULs in them (see tri_json_key). */
 tri_status tri_json_parse_with(const char *text, size_t len, double (*read_real)(const char *s, size_t n),
                                tri_json_doc **out, tri_error *err);
-/* Finds the value of a member of a text's outermost object without reading the rest, which may be no JSON; the key is as
- * the text spells it. NULL: there is none. */
+/* Finds the value of a member of a text's outermost object without reading the rest, which may be no JSON; the key is
+ * as the text spells it. NULL: there is none. */
 const char *tri_json_find_member(const char *text, size_t len, const char *key, size_t *value_len);
 void tri_json_free(tri_json_doc *doc); /* NULL is fine */
 const tri_json *tri_json_root(const tri_json_doc *doc);
