@@ -58,17 +58,27 @@ typedef struct logprobs_out {
   char bytes[TEXTS_PER_MESSAGE];
 } logprobs_out;
 
-static tri_wire_str put_text(logprobs_out *out, const tri_tokenizer *t, uint32_t id) {
+/* first: a text begins with the token. Without memory its text is that of the middle of one. */
+static tri_wire_str put_text(logprobs_out *out, const tri_tokenizer *t, uint32_t id, bool first) {
   char *at = out->bytes + out->used;
-  size_t n = tri_tokenizer_token_bytes(t, id, at, TRI_WIRE_MAX_TOKEN_TEXT);
+  size_t n = 0;
+  if (!first || tri_tokenizer_first_bytes(t, id, at, TRI_WIRE_MAX_TOKEN_TEXT, &n) != TRI_OK)
+    n = tri_tokenizer_token_bytes(t, id, at, TRI_WIRE_MAX_TOKEN_TEXT);
   out->used += n;
   return (tri_wire_str){at, n};
 }
 
+/* Returns how many tokens of a choice, or of the scored prompt, a text may begin with: those up to the first that is
+ * shown. */
+static size_t count_first(const tri_core *c, const job *j, const job_choice *ch) {
+  bool begins = ch == &j->scored || !j->after_prompt;
+  return c->cfg.tokenizer && begins ? count_hidden(c, j, ch->ids, ch->num) + 1 : 0;
+}
+
 /* Collects up to n tokens of a choice from its cursor on; returns for how many there was room, at least one. */
-static size_t put_logprobs(const tri_core *c, const job_choice *ch, size_t n, logprobs_out *out) {
+static size_t put_logprobs(const tri_core *c, const job *j, const job_choice *ch, size_t n, logprobs_out *out) {
   enum { MOST_OF_ONE = (1 + TRI_WIRE_MAX_LOGPROBS) * TRI_WIRE_MAX_TOKEN_TEXT };
-  size_t k = 0;
+  size_t k = 0, first = count_first(c, j, ch);
   out->used = 0;
   for (; k < n && sizeof out->bytes - out->used >= MOST_OF_ONE; k++) {
     size_t at = ch->sent + k;
@@ -79,9 +89,9 @@ static size_t put_logprobs(const tri_core *c, const job_choice *ch, size_t n, lo
                               .top_ids = ch->top_ids + at * TRI_WIRE_MAX_LOGPROBS,
                               .top_logprobs = p + 1};
     if (!c->cfg.tokenizer) continue;
-    l->text = put_text(out, c->cfg.tokenizer, ch->ids[at]);
+    l->text = put_text(out, c->cfg.tokenizer, ch->ids[at], at < first);
     l->top_texts = out->texts[k];
-    for (int i = 0; i < l->num_top; i++) out->texts[k][i] = put_text(out, c->cfg.tokenizer, l->top_ids[i]);
+    for (int i = 0; i < l->num_top; i++) out->texts[k][i] = put_text(out, c->cfg.tokenizer, l->top_ids[i], at < first);
   }
   return k;
 }
@@ -95,7 +105,7 @@ static tri_status send_piece(tri_core *c, job *j, uint32_t i) {
   logprobs_out *lp = logprobs ? tri_malloc(1, sizeof *lp) : NULL;
   if (logprobs && !lp) return TRI_AGAIN;
   if (n > limit) n = limit;
-  if (logprobs) n = put_logprobs(c, ch, n, lp);
+  if (logprobs) n = put_logprobs(c, j, ch, n, lp);
   /* The text that these tokens made certain; with the last ones all that there is. */
   size_t end = n ? ch->safe_after[ch->sent + n - 1] : ch->safe_len;
   if (end < ch->sent_text) end = ch->sent_text;
@@ -121,7 +131,7 @@ static tri_status send_scores(tri_core *c, job *j) {
   tri_status st = TRI_OK;
   if (p->sent < p->num && !lp) return TRI_AGAIN;
   while (p->sent < p->num && st == TRI_OK) {
-    size_t left = p->num - p->sent, n = put_logprobs(c, p, left < IDS_WITH_LOGPROBS ? left : IDS_WITH_LOGPROBS, lp);
+    size_t left = p->num - p->sent, n = put_logprobs(c, j, p, left < IDS_WITH_LOGPROBS ? left : IDS_WITH_LOGPROBS, lp);
     tri_choice_tokens t = {
         .offset = p->sent, .of_prompt = true, .ids = p->ids + p->sent, .num_ids = n, .logprobs = lp->tokens};
     st = send_tokens(c, j, &t);

@@ -20,6 +20,8 @@ bool prompt_keep(job *j, tri_wire_str text); /* for an echo, as the tokenizer re
 tri_status prompt_echo(const tri_core *c, job *j); /* the text of prompt_ids into prompt, for an echo */
 tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t);
 /* TRI_NO_MEMORY: the end of the text is missing. The choice has ended in any case. */
+/* Returns how many of the first ids give no text. */
+size_t count_hidden(const tri_core *c, const job *j, const uint32_t *ids, size_t num);
 /* The choices' texts go on where the prompt ends. */
 tri_status choices_begin(const tri_core *c, job *j);
 tri_status choice_end(job *j, job_choice *ch, tri_finish reason);

@@ -83,6 +83,7 @@ typedef struct job {
   bool of_other;      /* it was accepted for another model */
   bool over;          /* a restart need know nothing more of it */
   bool dropped;       /* it was cancelled since its client had gone: one that comes back finds nothing */
+  bool after_prompt;  /* the text of its answers goes on with the prompt's, which has some */
   bool return_ids;    /* its client gets the prompt's token ids */
   bool use_cache;     /* its answer may come from the response cache, and go into it */
   bool cached;        /* it has come from there */

@@ -163,8 +163,15 @@ static char *decoded_text(const tri_tokenizer *tokenizer, const uint32_t *ids, s
   return NULL;
 }
 
+size_t count_hidden(const tri_core *c, const job *j, const uint32_t *ids, size_t num) {
+  size_t i = 0;
+  while (i < num && j->sampling.skip_special_tokens && tri_tokenizer_is_special(c->cfg.tokenizer, ids[i])) i++;
+  return i;
+}
+
 tri_status choices_begin(const tri_core *c, job *j) {
-  if (c->cfg.model->seq2seq.on) return TRI_OK; /* the source is another text */
+  if (!c->cfg.tokenizer || c->cfg.model->seq2seq.on) return TRI_OK; /* a source is another text */
+  j->after_prompt = count_hidden(c, j, j->prompt_ids, j->num_prompt) < j->num_prompt;
   for (int64_t i = 0; i < j->sampling.n; i++)
     if (j->choices[i].detok) TRI_CHECK(tri_detokenizer_after(j->choices[i].detok, j->prompt_ids, j->num_prompt));
   return TRI_OK;

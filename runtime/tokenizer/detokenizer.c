@@ -39,6 +39,21 @@ cleanup:
   return st;
 }
 
+tri_status tri_tokenizer_first_bytes(const tri_tokenizer *t, uint32_t id, char *out, size_t cap, size_t *len) {
+  char *text = NULL;
+  size_t n = 0;
+  *len = tri_tokenizer_token_bytes(t, id, out, cap);
+  tri_status st = tri_tokenizer_decode(t, &id, 1, false, &text, &n);
+  /* What a token of bytes comes to alone is another text, and its bytes stay. */
+  bool shorter = st == TRI_OK && n < *len && !memcmp(out + *len - n, text, n);
+  if (shorter) {
+    memmove(out, text, n);
+    *len = n;
+  }
+  tri_free(text);
+  return st == TRI_NO_MEMORY ? st : TRI_OK;
+}
+
 tri_status tri_detokenizer_create(const tri_tokenizer *t, bool skip_special, tri_detokenizer **out) {
   tri_detokenizer *d = tri_calloc(1, sizeof *d);
   if (!d) return TRI_NO_MEMORY;

@@ -35,6 +35,8 @@ const char *tri_tokenizer_token(const tri_tokenizer *t, uint32_t id);
  * character perhaps, the name of a special token, nothing of an unused id. Of a token that is longer than cap bytes in
  * the vocabulary the beginning. */
 size_t tri_tokenizer_token_bytes(const tri_tokenizer *t, uint32_t id, char *out, size_t cap);
+/* The same of a token that a text begins with, of which some decoders take a space away. TRI_NO_MEMORY or TRI_OK. */
+tri_status tri_tokenizer_first_bytes(const tri_tokenizer *t, uint32_t id, char *out, size_t cap, size_t *len);
 bool tri_tokenizer_id(const tri_tokenizer *t, const char *token, size_t len, uint32_t *id);
 bool tri_tokenizer_is_special(const tri_tokenizer *t, uint32_t id);
 

@@ -4,6 +4,7 @@
 #include "coordinator/keeper.h"
 
 tri_tokenizer *tokenizer;
+static const tri_tokenizer *of_texts; /* that the tables of tokens' texts are of */
 uint32_t byte_token[256];
 char *token_text[8192];
 size_t token_len[8192];
@@ -38,6 +39,7 @@ static void add_text(struct text *t, tri_wire_str s) {
 
 /* Against what read_token worked out by itself. */
 static void check_token_text(uint32_t id, tri_wire_str s) {
+  if (tokenizer != of_texts) return; /* another one than read_token has read */
   const char *name = tri_tokenizer_token(tokenizer, id);
   bool special = name && tri_tokenizer_is_special(tokenizer, id);
   const char *want = special ? name : token_text[id];
@@ -45,11 +47,17 @@ static void check_token_text(uint32_t id, tri_wire_str s) {
   ck_assert_msg(s.s && s.len == len && !memcmp(s.s, want ? want : "", len), "token %u", id);
 }
 
+static void add_piece(char *pieces, size_t cap, tri_wire_str s) {
+  size_t used = strlen(pieces);
+  snprintf(pieces + used, cap - used, "%.*s", (int)s.len, s.s ? s.s : "");
+}
+
 static void read_scores(struct stream *s, const tri_choice_tokens *t) {
   ck_assert_msg(!s->choice[0].num, "tokens before the prompt's");
   ck_assert(!t->index && t->num_ids && t->logprobs && t->offset == s->num_scored);
   for (size_t k = 0; k < t->num_ids; k++) {
     check_token_text(t->ids[k], t->logprobs[k].text);
+    add_piece(s->scored_pieces, sizeof s->scored_pieces, t->logprobs[k].text);
     s->scored[s->num_scored++] = t->logprobs[k].logprob;
   }
 }
@@ -73,6 +81,7 @@ static void read_tokens(struct stream *s, const tri_server_msg *m) {
     for (size_t k = 0; t->logprobs && k < t->num_ids; k++) {
       ck_assert(t->logprobs[k].logprob == -(float)t->ids[k]);
       check_token_text(t->ids[k], t->logprobs[k].text);
+      add_piece(c->pieces, sizeof c->pieces, t->logprobs[k].text);
       c->num_logprobs++;
       if (!t->logprobs[k].num_top) continue;
       ck_assert_int_eq(t->logprobs[k].num_top, 2);
@@ -539,6 +548,7 @@ static void load_tokenizer(void) {
                     TRI_OK,
                 "%s", err.message);
   ck_assert_uint_le(tri_tokenizer_vocab_size(tokenizer), 8192);
+  of_texts = tokenizer;
   for (uint32_t i = 0; i < tri_tokenizer_vocab_size(tokenizer); i++) read_token(i);
 }
 

@@ -41,10 +41,12 @@ struct stream {
     size_t len_after[MAX_TOKENS + 1]; /* len once so many tokens were there */
     char text[MAX_TEXT];
     int num_logprobs, num_alternatives;
+    char pieces[64]; /* the texts of the first tokens with logprobs, one behind the other */
     tri_finish reason;
     int64_t stop_string, stop_token_id; /* -1: none of them */
   } choice[MAX_CHOICES];
   float scored[MAX_TOKENS]; /* logprobs of the prompt */
+  char scored_pieces[64];   /* the texts of its first tokens */
   size_t num_scored;
   uint64_t completion_tokens;
   uint32_t preemptions;

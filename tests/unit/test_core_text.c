@@ -30,11 +30,13 @@ START_TEST(test_first_space) {
     tri_client_msg m = submit_msg(1);
     m.submit.token_ids = prompt;
     m.submit.num_token_ids = only_special ? 1 : 2;
+    m.submit.sampling.logprobs = 0;
     struct stream *s = submit(w, "a", &m);
     token(w, last_job(w), 0, 0, word, 0, 0);
     token(w, last_job(w), 0, 1, word, TRI_TOKEN_LAST, TRI_FINISH_LENGTH);
     ck_assert(s->done);
     expect_text(s, 0, want + only_special);
+    ck_assert_str_eq(s->choice[0].pieces, want + only_special); /* the tokens' texts are the text */
     world_destroy(w);
   }
   tri_tokenizer_destroy(tokenizer);

@@ -123,6 +123,17 @@ START_TEST(spaces_and_bytes) {
     ck_assert_msg(got.len == strlen(cases[i].want) && !memcmp(got.data, cases[i].want, got.len), "%zu: \"%.*s\"", i,
                   (int)got.len, got.data);
   }
+  static const struct {
+    uint32_t id;
+    const char *inside, *first;
+  } tokens[] = {{1, " a", "a"}, {2, "   ", "  "}, {3, "\xe2", "\xe2"}, {6, "b", "b"}, {0, "<s>", "<s>"}, {99, "", ""}};
+  for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+    char text[16];
+    size_t n = tri_tokenizer_token_bytes(t, tokens[i].id, text, sizeof text);
+    ck_assert(n == strlen(tokens[i].inside) && !memcmp(text, tokens[i].inside, n));
+    ck_assert_int_eq(tri_tokenizer_first_bytes(t, tokens[i].id, text, sizeof text, &n), TRI_OK);
+    ck_assert_msg(n == strlen(tokens[i].first) && !memcmp(text, tokens[i].first, n), "%u", tokens[i].id);
+  }
   tri_buf_free(&got);
   tri_tokenizer_destroy(t);
 }
