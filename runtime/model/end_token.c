@@ -74,16 +74,27 @@ static void add(tri_model_config *c, int64_t id) {
     c->eos_token_ids[c->num_eos_token_ids++] = (uint32_t)id;
 }
 
+/* Finds a token's id; *id is -1 where there is none. */
+static tri_status find(const char *dir, const tri_json *config, const char *text, int64_t *id) {
+  search s = {.text = text, .id = -1};
+  tri_json_each(tri_json_get(config, "added_tokens_decoder"), look_at_entry, &s);
+  tri_status st = s.id < 0 ? look_in_tokenizer(&s, dir) : TRI_OK;
+  *id = s.id;
+  return st;
+}
+
 tri_status tri_config_end_token(const char *dir, tri_model_config *c) {
   char path[4200];
   tri_json_doc *doc = NULL;
+  int64_t id = -1, channel = -1;
   snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
   tri_status st = tri_json_read_file(path, MOST_CONFIG, &doc, NULL);
   const tri_json *root = tri_json_root(doc);
-  search s = {.text = content_of(tri_json_get(root, "eos_token")), .id = -1};
-  if (s.text) tri_json_each(tri_json_get(root, "added_tokens_decoder"), look_at_entry, &s);
-  if (s.text && s.id < 0) st = look_in_tokenizer(&s, dir);
-  if (s.text) add(c, s.id);
+  const char *text = content_of(tri_json_get(root, "eos_token"));
+  if (text) st = find(dir, root, text, &id);
+  /* Of an answer that is made of channels <|end|> ends a message, behind which the next one begins. */
+  if (id >= 0 && !strcmp(text, "<|end|>")) st = find(dir, root, "<|channel|>", &channel);
+  if (id >= 0 && channel < 0) add(c, id);
   tri_json_free(doc);
   return st == TRI_NO_MEMORY ? st : TRI_OK;
 }
