@@ -381,7 +381,6 @@ int main(int argc, char **argv) {
   signal(SIGINT, SIG_IGN);
   signal(SIGUSR1, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN); /* a pack that may not become so large is refused in words */
   w.boot_file_said = tri_options_commanded(opts, "boot-file");
   log_as_launched(&w);
   tri_log_with_time(true);

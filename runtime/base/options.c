@@ -10,6 +10,7 @@
 
 #include "runtime/base/buf.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/process_limits.h"
 #include "runtime/base/options_internal.h"
 
 enum { CONFIG_DEPTH_TEXT = 160 };
@@ -387,7 +388,12 @@ void tri_options_free(tri_options *o) {
 int tri_options_main(const tri_options_spec *spec, void *dest, int argc, char *const *argv, tri_options **out) {
   tri_error err = {0};
   tri_options *o = NULL;
-  tri_status st = tri_options_parse(spec, dest, argc, argv, &o, &err);
+  tri_status st = tri_process_limits(&err);
+  if (st != TRI_OK) {
+    fprintf(stderr, "%s: %s\n", spec->program, err.message);
+    return TRI_EXIT_FAILED;
+  }
+  st = tri_options_parse(spec, dest, argc, argv, &o, &err);
   if (st != TRI_OK) {
     fprintf(stderr, "%s: %s\nTry '%s --help'.\n", spec->program, err.message[0] ? err.message : tri_status_text(st),
             spec->program);

@@ -136,7 +136,6 @@ int main(int argc, char **argv) {
   if (code < 0) {
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
-    signal(SIGXFSZ, SIG_IGN); /* a write fails, and says why */
     tri_status st = tri_serve_model_find(&o.serve, &err);
     if (st == TRI_OK) st = pack(&p, &err);
     code = tri_exit_code(st);
