@@ -80,7 +80,7 @@ static int by_bytes(const void *a, const void *b) { return memcmp(a, b, sizeof(s
 /* Leaves each address once, and returns how many there are. */
 static size_t unify(struct in6_addr *at, size_t count) {
   size_t unique = 0;
-  qsort(at, count, sizeof *at, by_bytes);
+  if (count) qsort(at, count, sizeof *at, by_bytes);
   for (size_t i = 0; i < count; i++)
     if (!unique || by_bytes(&at[i], &at[unique - 1])) at[unique++] = at[i];
   return unique;

@@ -131,6 +131,11 @@ void tri_core_compact(tri_core *c, int64_t now, uint64_t before, size_t room) {
   }
 }
 
+void tri_core_record_again(tri_core *c, int64_t now) {
+  for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links))
+    if (j->record && !j->over && j->state >= JOB_QUEUED) record_whole(c, now, j);
+}
+
 static bool settle(const tri_core *c, struct job_list *list) {
   bool left = false;
   for (job *j = TAILQ_FIRST(list); j; j = TAILQ_NEXT(j, links)) {

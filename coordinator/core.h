@@ -141,6 +141,8 @@ bool tri_core_restore_whole(tri_core *c, uint64_t job, uint64_t number);
 /* Records jobs anew whose first record has a number before this, oldest first and some of them in one call. room: bytes
  * that there are for the first one, 0: as many as there always are. */
 void tri_core_compact(tri_core *c, int64_t now, uint64_t before, size_t room);
+/* Records all jobs anew that have not ended. */
+void tri_core_record_again(tri_core *c, int64_t now);
 /* Returns how much room the first one needs that has more than there always is; 0: there is none such. */
 size_t tri_core_compact_room(const tri_core *c, uint64_t before);
 /* Says that the coordinator stood still itself until now, as one that was stopped or whose disk did: ranks have
@@ -158,6 +160,9 @@ void tri_core_abandon(tri_core *c, int64_t now, const char *reason);
 
 /* Returns the number of the oldest record that a restart needs; UINT64_MAX: it needs none. */
 uint64_t tri_core_oldest_record(const tri_core *c);
+/* Returns whether the next start may be asked for a job: one that has not ended, or whose client has gone before it was
+ * told. */
+bool tri_core_owes(const tri_core *c);
 uint64_t tri_core_record_bytes(const tri_core *c); /* about, of records of all jobs that have not ended */
 bool tri_core_is_idle(const tri_core *c);          /* no job that has not ended, none whose end is undelivered */
 /* Counts of jobs, tokens and KV blocks, for whoever tells of them now and then. */

@@ -6,15 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/file.h>
 #include <sys/random.h>
-#include <sys/stat.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "coordinator/journal_impl.h"
 #include "runtime/base/mem.h"
-
-static const uint64_t SEGMENT_BYTES = 16 << 20;
 
 /* ---- the thread that syncs ---- */
 
@@ -113,6 +110,10 @@ static size_t first_bytes(const tri_journal *j) {
 
 tri_status tri_journal_write(tri_journal *j, tri_error *err) {
   TRI_CHECK(check_syncs(j, err));
+  if (j->pending.len && !j->in_use) {
+    j->in_use = true;
+    journal_make_spare(j);
+  }
   while (j->pending_done < j->pending.len) {
     uint64_t last = j->written;
     size_t n = j->fd >= 0 ? fitting(j, j->room - j->at, &last) : 0;
@@ -139,29 +140,9 @@ uint64_t tri_journal_first_of_last(const tri_journal *j, size_t n) {
   return j->segments[j->num_segments > n ? j->num_segments - n : 0].first;
 }
 
-bool tri_journal_is_full(const tri_journal *j) { return j->spare_fd < 0; }
+bool tri_journal_is_full(const tri_journal *j) { return j->in_use ? j->spare_bytes < j->segment_bytes : j->no_room; }
 
 /* ---- opening and closing ---- */
-
-static tri_status open_folder(tri_journal *j, tri_error *err) {
-  if (mkdir(j->folder, 0700) && errno != EEXIST)
-    return tri_fail(err, TRI_IO, "journal", "the folder %s cannot be made: %s", j->folder, strerror(errno));
-  j->folder_fd = open(j->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (j->folder_fd < 0)
-    return tri_fail(err, TRI_IO, "journal", "the folder %s cannot be opened: %s", j->folder, strerror(errno));
-  struct stat about;
-  if (fstat(j->folder_fd, &about) || about.st_uid != geteuid())
-    return tri_fail(err, TRI_PERMISSION, "journal", "the folder %s is not this user's", j->folder);
-  if (about.st_mode & 077)
-    return tri_fail(err, TRI_PERMISSION, "journal",
-                    "the folder %s lets others in (mode %04o): it has the texts of requests; make it 0700", j->folder,
-                    (unsigned)about.st_mode & 07777);
-  j->lock_fd = openat(j->folder_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (j->lock_fd < 0) return tri_fail(err, TRI_IO, "journal", "%s/lock cannot be made: %s", j->folder, strerror(errno));
-  if (flock(j->lock_fd, LOCK_EX | LOCK_NB))
-    return tri_fail(err, TRI_AGAIN, "journal", "another coordinator uses the journal in %s", j->folder);
-  return TRI_OK;
-}
 
 /* Clears what was cut: a later start would take what is whole of it for records that follow those written until then.
  */
@@ -196,6 +177,27 @@ static tri_status draw_salt(tri_journal *j, tri_error *err) {
   return tri_fail(err, TRI_INTERNAL, "journal", "the system has no random numbers: %s", strerror(errno));
 }
 
+/* Files that may not become so large would be found out with the first request. */
+static tri_status check_size(const tri_journal *j, tri_error *err) {
+  struct rlimit most;
+  if (getrlimit(RLIMIT_FSIZE, &most) || most.rlim_cur == RLIM_INFINITY || most.rlim_cur >= j->segment_bytes)
+    return TRI_OK;
+  return tri_fail(err, TRI_NO_CAPACITY, "journal",
+                  "files may have %llu KiB (ulimit -f), and those of a journal have %llu: a larger limit, or --no-journal",
+                  (unsigned long long)most.rlim_cur >> 10, (unsigned long long)j->segment_bytes >> 10);
+}
+
+/* One that has nothing needs none, nor that of an earlier start. */
+static void begin_spare(tri_journal *j) {
+  j->in_use = j->num_segments && j->segments[0].first <= j->written;
+  if (j->in_use) {
+    journal_make_spare(j);
+  } else {
+    journal_empty_spare(j);
+    journal_look_for_room(j);
+  }
+}
+
 tri_status tri_journal_open(const tri_journal_config *config,
                             tri_status (*take)(void *ctx, const tri_journal_record *r, tri_error *err), void *ctx,
                             tri_journal **out, tri_error *err) {
@@ -205,11 +207,12 @@ tri_status tri_journal_open(const tri_journal_config *config,
       .folder_fd = -1, .lock_fd = -1, .fd = -1, .spare_fd = -1, .sync_fd = -1, .syncing_fd = -1, .event_fd = -1};
   pthread_mutex_init(&j->lock, NULL);
   pthread_cond_init(&j->wake, NULL);
-  j->segment_bytes = config->segment_bytes ? config->segment_bytes : SEGMENT_BYTES;
+  j->segment_bytes = config->segment_bytes ? config->segment_bytes : TRI_JOURNAL_SEGMENT_BYTES;
   tri_status st = TRI_OK;
   if ((size_t)snprintf(j->folder, sizeof j->folder, "%s", config->folder) >= sizeof j->folder)
     st = tri_fail(err, TRI_USAGE, "journal", "the folder's name is too long");
-  if (st == TRI_OK) st = open_folder(j, err);
+  if (st == TRI_OK) st = check_size(j, err);
+  if (st == TRI_OK) st = journal_open_folder(j, err);
   if (st == TRI_OK) st = journal_read_all(j, take, ctx, err);
   if (st == TRI_OK) st = draw_salt(j, err);
   if (st == TRI_OK) st = open_last(j, err);
@@ -218,7 +221,7 @@ tri_status tri_journal_open(const tri_journal_config *config,
   if (st == TRI_OK && pthread_create(&j->thread, NULL, sync_written, j))
     st = tri_fail(err, TRI_NO_MEMORY, "journal", "the thread that syncs the journal cannot be started");
   j->has_thread = st == TRI_OK;
-  if (st == TRI_OK) journal_make_spare(j);
+  if (st == TRI_OK) begin_spare(j);
   if (st == TRI_OK)
     *out = j;
   else
@@ -226,21 +229,32 @@ tri_status tri_journal_open(const tri_journal_config *config,
   return st;
 }
 
+/* Gives back what was allocated and not used. The next start begins a segment. */
+static void trim(tri_journal *j) {
+  if (j->failed || j->fd < 0) return;
+  journal_drop_spare(j);
+  if (ftruncate(j->fd, (off_t)j->at)) return; /* it stays as it is */
+  fdatasync(j->fd);
+}
+
+static void end_thread(tri_journal *j) {
+  if (!j->has_thread) return;
+  tri_journal_write(j, NULL);
+  pthread_mutex_lock(&j->lock);
+  j->leaving = true;
+  pthread_cond_signal(&j->wake);
+  pthread_mutex_unlock(&j->lock);
+  pthread_join(j->thread, NULL);
+  fdatasync(j->fd);
+  trim(j);
+}
+
 void tri_journal_close(tri_journal *j) {
   if (!j) return;
-  if (j->has_thread) {
-    tri_journal_write(j, NULL);
-    pthread_mutex_lock(&j->lock);
-    j->leaving = true;
-    pthread_cond_signal(&j->wake);
-    pthread_mutex_unlock(&j->lock);
-    pthread_join(j->thread, NULL);
-    fdatasync(j->fd);
-  }
+  end_thread(j);
   if (j->fd >= 0) close(j->fd);
   if (j->spare_fd >= 0) close(j->spare_fd);
-  if (j->lock_fd >= 0) close(j->lock_fd);
-  if (j->folder_fd >= 0) close(j->folder_fd);
+  journal_close_folder(j);
   if (j->event_fd >= 0) close(j->event_fd);
   pthread_cond_destroy(&j->wake);
   pthread_mutex_destroy(&j->lock);

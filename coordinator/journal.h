@@ -4,7 +4,8 @@
  * A record is written (tri_journal_write) when a process that is killed no longer loses it, and durable when a machine
  * that fails does not either: a thread of the journal syncs what was written, one sync for all that came meanwhile
  * (group commit). Segments are files of a fixed size that are allocated before they are used, and the next one is
- * there before it is needed, so that a full disk is known while there is still room for the records of what runs.
+ * there before it is needed, so that a full disk is known while there is still room for the records of what runs. A
+ * journal in which nothing is needed has a single small one.
  *
  *   file      NUMBER.journal, by the number of its first record in 16 hex digits; a header of 16 bytes, then records
  *   record    bytes of the payload (4), type (4), number (8), number of the last record that was durable by then (8),
@@ -24,11 +25,14 @@
 
 typedef struct tri_journal tri_journal;
 
-enum { TRI_JOURNAL_MOST_BYTES = 128 << 20 }; /* of one record */
+enum {
+  TRI_JOURNAL_MOST_BYTES = 128 << 20,   /* of one record */
+  TRI_JOURNAL_SEGMENT_BYTES = 16 << 20, /* of a segment, unless it is said otherwise */
+};
 
 typedef struct tri_journal_config {
   const char *folder;     /* made where it is missing, for this user alone */
-  uint64_t segment_bytes; /* 0: 16 MiB; a record that is longer has a segment of its own */
+  uint64_t segment_bytes; /* 0: TRI_JOURNAL_SEGMENT_BYTES; a record that is longer has a segment of its own */
 } tri_journal_config;
 
 typedef struct tri_journal_record {
@@ -43,8 +47,13 @@ typedef struct tri_journal_record {
 tri_status tri_journal_open(const tri_journal_config *config,
                             tri_status (*take)(void *ctx, const tri_journal_record *r, tri_error *err), void *ctx,
                             tri_journal **out, tri_error *err);
-/* Writes and syncs what there is. NULL is fine. */
+/* Writes and syncs what there is, and gives back what was allocated ahead. NULL is fine. */
 void tri_journal_close(tri_journal *j);
+/* The same, and removes all of it: nothing in it is needed. */
+void tri_journal_remove(tri_journal *j);
+/* Where somebody has removed the folder, or the segment in use, makes the journal anew with the next record, and sets
+ * *renewed: what was in it is gone. */
+tri_status tri_journal_renew(tri_journal *j, bool *renewed, tri_error *err);
 
 /* Adds a record, which is kept in memory until tri_journal_write. *number may be NULL. */
 tri_status tri_journal_append(tri_journal *j, uint32_t type, const void *data, size_t len, uint64_t *number);

@@ -42,6 +42,8 @@ struct tri_journal {
   journal_segment *segments;        /* oldest first */
   size_t num_segments, cap_segments;
   uint64_t spare_bytes;
+  bool in_use;         /* something was written since it was empty: then there is to be a spare, */
+  bool no_room;        /* and else it is known whether there would be one */
   int spare_fd;        /* of "spare", open so that it can be begun without a free descriptor; -1: there is none */
   tri_buf pending;     /* records that are not written */
   size_t pending_done; /* bytes of them that are */
@@ -70,12 +72,22 @@ void journal_name(uint64_t first, char out[JOURNAL_NAME_BYTES]);
 tri_status journal_read_all(tri_journal *j, tri_status (*take)(void *ctx, const tri_journal_record *r, tri_error *err),
                             void *ctx, tri_error *err);
 
+/* journal_folder.c: the folder and its lock. */
+tri_status journal_open_folder(tri_journal *j, tri_error *err);
+void journal_close_folder(tri_journal *j);
+
 /* journal_segments.c */
-/* Begins a segment for the next record, of at least so many bytes. TRI_NO_CAPACITY: the disk is full. */
+/* Begins a segment for the next record, of at least so many bytes; 0: a small one, of an empty journal. TRI_NO_CAPACITY:
+ * the disk is full. */
 tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err);
 /* Writes all of it, in as many calls as that takes. False: errno says why not. */
 bool journal_write_at(int fd, const void *p, size_t n, uint64_t at);
 tri_status journal_add_segment(tri_journal *j, uint64_t first);
 void journal_make_spare(tri_journal *j);
+void journal_empty_spare(tri_journal *j); /* it keeps its descriptor, for which there might be no room later */
+void journal_drop_spare(tri_journal *j);
+void journal_look_for_room(tri_journal *j); /* of one that is not in use */
+/* Syncs the segment in use, and leaves it. */
+tri_status journal_leave_segment(tri_journal *j, tri_error *err);
 
 #endif

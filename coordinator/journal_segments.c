@@ -6,12 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "coordinator/journal_impl.h"
 #include "runtime/base/mem.h"
 
 static const char SPARE[] = "spare";
+static const uint64_t SMALL_BYTES = 256 << 10; /* the segment of an empty journal */
 
 void journal_name(uint64_t first, char out[JOURNAL_NAME_BYTES]) {
   snprintf(out, JOURNAL_NAME_BYTES, "%016" PRIx64 ".journal", first);
@@ -42,21 +44,47 @@ static tri_status allocate(const tri_journal *j, const char *name, uint64_t byte
                   "%s has no room for %" PRIu64 " MiB of the journal: %s", j->folder, bytes >> 20, strerror(e));
 }
 
+static bool open_spare(tri_journal *j) {
+  if (j->spare_fd < 0) j->spare_fd = openat(j->folder_fd, SPARE, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  return j->spare_fd >= 0;
+}
+
+/* Gives the spare so many bytes; without room it keeps those that it has. */
+static tri_status extend_spare(tri_journal *j, uint64_t bytes) {
+  int e;
+  if (!open_spare(j)) return TRI_IO;
+  do e = posix_fallocate(j->spare_fd, 0, (off_t)bytes);
+  while (e == EINTR);
+  if (e && ftruncate(j->spare_fd, (off_t)j->spare_bytes)) j->spare_bytes = 0;
+  if (e) return TRI_NO_CAPACITY;
+  j->spare_bytes = bytes;
+  return TRI_OK;
+}
+
 void journal_make_spare(tri_journal *j) {
-  if (j->spare_fd >= 0) return;
-  allocate(j, SPARE, j->segment_bytes, &j->spare_fd, NULL);
-  j->spare_bytes = j->segment_bytes;
+  if (j->spare_bytes < j->segment_bytes) extend_spare(j, j->segment_bytes);
+}
+
+void journal_empty_spare(tri_journal *j) {
+  if (open_spare(j) && !ftruncate(j->spare_fd, 0)) j->spare_bytes = 0;
+}
+
+void journal_drop_spare(tri_journal *j) {
+  if (j->spare_fd >= 0) close(j->spare_fd);
+  j->spare_fd = -1;
+  j->spare_bytes = 0;
+  unlinkat(j->folder_fd, SPARE, 0);
+}
+
+void journal_look_for_room(tri_journal *j) {
+  struct statvfs disk;
+  if (!fstatvfs(j->folder_fd, &disk))
+    j->no_room = (double)disk.f_bavail * (double)disk.f_frsize < (double)(j->segment_bytes + SMALL_BYTES);
 }
 
 tri_status tri_journal_reserve(tri_journal *j, uint64_t bytes) {
   uint64_t size = JOURNAL_HEAD_BYTES + JOURNAL_RECORD_BYTES + journal_padded(bytes);
-  if (j->spare_fd >= 0 && j->spare_bytes >= size) return TRI_OK;
-  if (j->spare_fd >= 0) close(j->spare_fd);
-  j->spare_fd = -1;
-  tri_status st = allocate(j, SPARE, size, &j->spare_fd, NULL);
-  j->spare_bytes = size;
-  journal_make_spare(j); /* as it was, where there is no room for that one */
-  return st;
+  return j->spare_bytes >= size ? TRI_OK : extend_spare(j, size);
 }
 
 bool journal_write_at(int fd, const void *p, size_t n, uint64_t at) {
@@ -80,7 +108,7 @@ static tri_status write_head(const tri_journal *j, int fd, uint64_t first, tri_e
 
 /* Syncs the segment in use, of which its thread then knows nothing more. Where that one is just syncing it, too, it
  * closes it behind that: it has no descriptor of its own, for which there might be no room in the process. */
-static tri_status leave_segment(tri_journal *j, tri_error *err) {
+tri_status journal_leave_segment(tri_journal *j, tri_error *err) {
   int e = 0;
   if (j->fd < 0) return TRI_OK;
   if (fdatasync(j->fd)) e = errno;
@@ -101,9 +129,10 @@ static tri_status leave_segment(tri_journal *j, tri_error *err) {
 tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err) {
   char name[JOURNAL_NAME_BYTES];
   uint64_t first = j->written + 1, size = bytes > j->segment_bytes ? bytes : j->segment_bytes;
+  if (!bytes && size > SMALL_BYTES) size = SMALL_BYTES;
   journal_name(first, name);
-  TRI_CHECK(leave_segment(j, err)); /* a segment that has a name says that those before it are whole */
-  bool spare = j->spare_fd >= 0 && size <= j->spare_bytes;
+  TRI_CHECK(journal_leave_segment(j, err)); /* a segment that has a name says that those before it are whole */
+  bool spare = bytes && size <= j->spare_bytes;
   int fd = j->spare_fd;
   if (spare) size = j->spare_bytes;
   if (!spare) TRI_CHECK(allocate(j, name, size, &fd, err));
@@ -120,26 +149,26 @@ tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err)
     return st;
   }
   if (spare) j->spare_fd = -1;
+  if (spare) j->spare_bytes = 0;
   j->fd = fd;
   j->room = size;
   j->at = JOURNAL_HEAD_BYTES;
   pthread_mutex_lock(&j->lock);
   j->sync_fd = fd;
   pthread_mutex_unlock(&j->lock);
-  journal_make_spare(j);
+  if (bytes) journal_make_spare(j);
   return TRI_OK;
 }
 
-/* Makes the spare of the last segment, of which nothing is needed: a full disk has no room for both. A crash in between
- * leaves a journal without records. */
-static tri_status recycle(tri_journal *j, tri_error *err) {
+/* Removes the last segment, of which nothing is needed: a full disk has no room for another one beside it. A crash in
+ * between leaves a journal without records. */
+static tri_status remove_last(tri_journal *j, tri_error *err) {
   char name[JOURNAL_NAME_BYTES];
-  TRI_CHECK(leave_segment(j, err));
+  TRI_CHECK(journal_leave_segment(j, err));
   journal_name(j->segments[j->num_segments - 1].first, name);
   if (unlinkat(j->folder_fd, name, 0))
     return tri_fail(err, TRI_IO, "journal", "%s/%s cannot be removed: %s", j->folder, name, strerror(errno));
   j->num_segments--;
-  journal_make_spare(j);
   return TRI_OK;
 }
 
@@ -158,12 +187,25 @@ static tri_status drop_before(tri_journal *j, uint64_t number, tri_error *err) {
   return TRI_OK;
 }
 
+/* Begins with a small segment, and with a spare of no bytes. */
+static tri_status empty(tri_journal *j, tri_error *err) {
+  journal_empty_spare(j);
+  j->in_use = false;
+  tri_status st = journal_begin_segment(j, 0, err);
+  if (st != TRI_NO_CAPACITY) return st;
+  if (err) tri_error_clear(err);
+  TRI_CHECK(remove_last(j, err));
+  return journal_begin_segment(j, 0, err);
+}
+
 tri_status tri_journal_forget(tri_journal *j, uint64_t number, tri_error *err) {
   TRI_CHECK(drop_before(j, number, err));
-  journal_make_spare(j);
+  if (j->in_use)
+    journal_make_spare(j);
+  else
+    journal_look_for_room(j);
   bool all = number > j->written && !j->pending.len && j->num_segments;
   if (!all || j->segments[j->num_segments - 1].first > j->written) return TRI_OK;
-  if (j->spare_fd < 0) TRI_CHECK(recycle(j, err));
-  TRI_CHECK(journal_begin_segment(j, 0, err));
+  TRI_CHECK(empty(j, err));
   return drop_before(j, number, err);
 }

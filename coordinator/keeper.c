@@ -62,6 +62,8 @@ struct tri_keeper {
   int64_t now, wall_ms; /* of the restoring */
   bool has_accepted;    /* something is to become durable */
   bool full;            /* as was said last */
+  bool renewed;         /* the journal was removed: what runs is to be recorded again */
+  bool gone;            /* and cannot be made again, as was said last */
   tri_status failure;   /* of a record */
 };
 
@@ -155,12 +157,36 @@ void tri_keeper_came_as(tri_keeper *k, const void *data, size_t len) {
   k->came_as_len = len;
 }
 
+/* Sees to a journal that somebody has removed, as a cleaner of old files does. */
+static tri_status renew(tri_keeper *k, tri_error *err) {
+  bool renewed;
+  tri_error why = {0};
+  tri_status st = tri_journal_renew(k->journal, &renewed, &why);
+  if (st != TRI_OK) {
+    if (!k->gone) tri_log(TRI_LOG_ERROR, "journal", "it was removed, and cannot be made anew: %s", why.message);
+    k->gone = true;
+    return tri_fail(err, st, "journal", "%s", why.message);
+  }
+  if (renewed)
+    tri_log(TRI_LOG_WARN, "journal", "its folder was removed: it is made anew, with the requests that have not ended");
+  k->renewed |= renewed;
+  k->gone = false;
+  return TRI_OK;
+}
+
+static tri_status write_all(tri_keeper *k, tri_error *err) {
+  tri_status st = tri_journal_write(k->journal, err);
+  if (st != TRI_IO || renew(k, NULL) != TRI_OK || !k->renewed) return st;
+  if (err) tri_error_clear(err);
+  return tri_journal_write(k->journal, err);
+}
+
 tri_status tri_keeper_write(tri_keeper *k, tri_error *err) {
   if (!k) return TRI_OK;
   if (k->failure)
     return tri_fail(err, k->failure, "journal", "a job cannot be written into the journal: %s",
                     tri_status_text(k->failure));
-  TRI_CHECK(tri_journal_write(k->journal, err));
+  TRI_CHECK(write_all(k, err));
   if (k->has_accepted) tri_journal_sync(k->journal);
   k->has_accepted = false;
   return TRI_OK;
@@ -202,6 +228,9 @@ static void compact(tri_keeper *k, tri_core *core, int64_t now) {
 
 tri_status tri_keeper_tidy(tri_keeper *k, tri_core *core, int64_t now, tri_error *err) {
   if (!k) return TRI_OK;
+  if (renew(k, NULL) != TRI_OK) return TRI_OK; /* the open files go on for now */
+  if (k->renewed) tri_core_record_again(core, now);
+  k->renewed = false;
   compact(k, core, now);
   tri_status st = tri_journal_forget(k->journal, tri_core_oldest_record(core), err);
   tri_keeper_tell_room(k, core);
@@ -340,6 +369,13 @@ tri_status tri_keeper_open(const char *folder, uint64_t segment_bytes, tri_core 
   tri_core_durable(core, k->now, tri_journal_durable(k->journal));
   tri_keeper_tidy(k, core, now, NULL); /* a disk that is full already */
   return TRI_OK;
+}
+
+void tri_keeper_remove(tri_keeper *k) {
+  if (!k) return;
+  tri_journal_remove(k->journal);
+  k->journal = NULL;
+  tri_keeper_close(k);
 }
 
 void tri_keeper_close(tri_keeper *k) {

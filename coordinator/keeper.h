@@ -13,6 +13,8 @@ typedef struct tri_keeper tri_keeper;
 tri_status tri_keeper_open(const char *folder, uint64_t segment_bytes, tri_core *core, int64_t now, tri_keeper **out,
                            tri_error *err);
 void tri_keeper_close(tri_keeper *k);
+/* The same, and removes the journal, of which the next start needs nothing. */
+void tri_keeper_remove(tri_keeper *k);
 
 /* tri_core_io's record. */
 uint64_t tri_keeper_record(tri_keeper *k, const tri_record *r);
@@ -30,7 +32,8 @@ void tri_keeper_tell_room(tri_keeper *k, tri_core *core);
 int tri_keeper_fd(const tri_keeper *k);
 /* Tells the core what is durable. */
 tri_status tri_keeper_take_sync(tri_keeper *k, tri_core *core, int64_t now, tri_error *err);
-/* Forgets what no restart needs, moves what keeps it, and tells the room, too. About once a second. */
+/* Forgets what no restart needs, moves what keeps it, and tells the room, too. A journal that somebody has removed is
+ * made anew, with the jobs that have not ended. About once a second. */
 tri_status tri_keeper_tidy(tri_keeper *k, tri_core *core, int64_t now, tri_error *err);
 
 #endif

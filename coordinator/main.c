@@ -357,9 +357,18 @@ static const tri_options_spec spec = {
     .config_file = true,
 };
 
+/* Returns whether the journal has nothing for the next start. */
+static bool is_done(const struct shell *s) {
+  return s->draining && !s->failed && !s->keeper_failed && s->core && !tri_core_owes(s->core);
+}
+
 static void clean_up(struct shell *s) {
+  bool done = is_done(s);
   tri_core_destroy(s->core);
-  tri_keeper_close(s->keeper);
+  if (done)
+    tri_keeper_remove(s->keeper);
+  else
+    tri_keeper_close(s->keeper);
   tri_tokenize_pool_destroy(s->tokenize_pool);
   tri_late_replies_free(&s->late);
   tri_zserver_close(s->clients);

@@ -118,3 +118,10 @@ static uint64_t oldest_of(const struct job_list *list, uint64_t least) {
 }
 
 uint64_t tri_core_oldest_record(const tri_core *c) { return oldest_of(&c->ended, oldest_of(&c->active, UINT64_MAX)); }
+
+bool tri_core_owes(const tri_core *c) {
+  if (c->ending || !TAILQ_EMPTY(&c->active)) return true;
+  for (const job *j = TAILQ_FIRST(&c->ended); j; j = TAILQ_NEXT(j, links))
+    if (j->record && !j->over && (!j->done_sent || !j->attached)) return true;
+  return false;
+}

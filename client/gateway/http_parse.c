@@ -77,6 +77,7 @@ http_str http_parser_field(const http_parser *p, const char *name) {
 }
 
 http_str http_parser_path(const http_parser *p) {
+  if (!p->target_len) return (http_str){"", 0}; /* it was refused before */
   http_str path = {p->head.data + p->target, p->target_len};
   const char *query = memchr(path.s, '?', path.len);
   if (query) path.len = (size_t)(query - path.s);

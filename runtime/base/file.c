@@ -75,8 +75,7 @@ bool tri_file_is_lfs_pointer(const void *bytes, size_t len) {
   return len >= sizeof first - 1 && !memcmp(bytes, first, sizeof first - 1);
 }
 
-/* Makes the folders above a path. Returns why the last of them is not there (an errno), or 0. */
-static int make_folders(const char *path) {
+int tri_file_make_folders(const char *path) {
   char folder[PATH_MAX];
   int why = 0;
   if ((size_t)snprintf(folder, sizeof folder, "%s", path) >= sizeof folder) return ENAMETOOLONG;
@@ -104,7 +103,7 @@ static tri_status replace(const char *path, const void *data, size_t len, bool d
   char beside[PATH_MAX];
   if ((size_t)snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= sizeof beside)
     return tri_fail(err, TRI_TOO_LARGE, path, "%.200s...: the path is too long", path);
-  int no_folder = make_folders(path), fd = mkostemp(beside, O_CLOEXEC);
+  int no_folder = tri_file_make_folders(path), fd = mkostemp(beside, O_CLOEXEC);
   if (fd < 0 && no_folder) errno = no_folder;
   if (fd < 0) return refuse(path, "be written", err);
   bool written = tri_file_write_all(fd, data, len) && (!durable || !fsync(fd));

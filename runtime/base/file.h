@@ -28,6 +28,8 @@ bool tri_file_is_lfs_pointer(const void *bytes, size_t len);
 
 /* Writes all of it; false: errno says why. No copy stays behind, unlike with stdio. */
 bool tri_file_write_all(int fd, const void *data, size_t len);
+/* Makes the folders above a path, for this user alone. Returns why the last of them is not there (an errno), or 0. */
+int tri_file_make_folders(const char *path);
 /* Writes a file beside the path and gives it its name. The folders above it are made where they are missing, for this
  * user alone. On failure what was there stays. */
 tri_status tri_file_replace(const char *path, const void *data, size_t len, tri_error *err);

@@ -78,6 +78,11 @@ disk_file *disk_file_of(disk *d, int fd) {
   return file >= 0 ? &d->files[file] : NULL;
 }
 
+disk_file *disk_file_named(disk *d, const char *name) {
+  int at = find(&d->now, name);
+  return at < 0 ? NULL : &d->files[d->now.entries[at].file];
+}
+
 static void drop_file(disk_file *f) {
   free(f->now);
   free(f->kept);
@@ -205,6 +210,17 @@ int disk_allocate(disk *d, int fd, size_t n) {
   }
   reserve(f, n);
   if (f->size < n) f->size = n;
+  return 0;
+}
+
+int disk_truncate(disk *d, int fd, size_t size) {
+  disk_file *f = disk_file_of(d, fd);
+  if (!disk_counts_call(d)) return 0;
+  if (is_broken(d)) return -1;
+  reserve(f, size);
+  if (size < f->cap) memset(f->now + size, 0, f->cap - size);
+  for (size_t b = size / DISK_BLOCK; b < f->cap / DISK_BLOCK; b++) f->dirty[b] = true;
+  f->size = size;
   return 0;
 }
 

@@ -86,6 +86,8 @@ int disk_allocate(disk *d, int fd, size_t n);
 int disk_rename(disk *d, const char *from, const char *to);
 int disk_unlink(disk *d, const char *name);
 disk_file *disk_file_of(disk *d, int fd); /* NULL: it is no file's */
+disk_file *disk_file_named(disk *d, const char *name);
+int disk_truncate(disk *d, int fd, size_t size);
 bool disk_counts_call(disk *d);           /* false: the process is dead, or dies now */
 void disk_restart(disk *d);               /* another process has the disk */
 void disk_lose_power(disk *d);            /* the machine fails */

@@ -2,6 +2,7 @@
 /* The system's calls that the journal makes, as the linker leads them here (-Wl,--wrap): to the disk that is mounted,
  * or on to the system. */
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +21,15 @@
   type __real_##name(__VA_ARGS__);                                                                                     \
   type __wrap_##name(__VA_ARGS__);                                                                                     \
   type __wrap_##name(__VA_ARGS__)
+
+/* f: NULL for the folder. */
+static void describe(const disk_file *f, struct stat *about) {
+  memset(about, 0, sizeof *about);
+  about->st_uid = geteuid();
+  about->st_mode = f ? S_IFREG | 0600 : S_IFDIR | 0700;
+  about->st_size = f ? (off_t)f->size : 0;
+  about->st_ino = f ? (ino_t)(f - disk_mounted()->files) + 2 : 1;
+}
 
 static bool is_ours(int fd) { return disk_mounted() && fd >= DISK_FD; }
 
@@ -61,12 +72,32 @@ WRAPS(int, close, int fd) {
 
 WRAPS(int, fstat, int fd, struct stat *about) {
   if (!is_ours(fd)) return __real_fstat(fd, about);
-  const disk_file *f = disk_file_of(disk_mounted(), fd);
-  memset(about, 0, sizeof *about);
-  about->st_uid = geteuid();
-  about->st_mode = f ? S_IFREG | 0600 : S_IFDIR | 0700;
-  about->st_size = f ? (off_t)f->size : 0;
+  describe(disk_file_of(disk_mounted(), fd), about);
   return 0;
+}
+
+WRAPS(int, stat, const char *path, struct stat *about) {
+  if (!disk_mounted() || strcmp(path, DISK_FOLDER) != 0) return __real_stat(path, about);
+  describe(NULL, about);
+  return 0;
+}
+
+WRAPS(int, fstatat, int folder, const char *name, struct stat *about, int flags) {
+  if (!is_ours(folder)) return __real_fstatat(folder, name, about, flags);
+  const disk_file *f = disk_file_named(disk_mounted(), name);
+  if (f) describe(f, about);
+  if (!f) errno = ENOENT;
+  return f ? 0 : -1;
+}
+
+WRAPS(int, fstatvfs, int fd, struct statvfs *about) {
+  if (!is_ours(fd)) return __real_fstatvfs(fd, about);
+  *about = (struct statvfs){.f_frsize = 4096, .f_bavail = disk_mounted()->is_full ? 0 : 1 << 30};
+  return 0;
+}
+
+WRAPS(int, ftruncate, int fd, off_t size) {
+  return is_ours(fd) ? disk_truncate(disk_mounted(), fd, (size_t)size) : __real_ftruncate(fd, size);
 }
 
 WRAPS(int, flock, int fd, int what) { return is_ours(fd) ? 0 : __real_flock(fd, what); }
