@@ -13,6 +13,7 @@
 #include "coordinator/mpi_launch.h"
 #include "coordinator/response_cache.h"
 #include "coordinator/shell.h"
+#include "runtime/base/file.h"
 #include "runtime/base/log.h"
 #include "runtime/base/wait.h"
 #include "runtime/base/version.h"
@@ -387,6 +388,7 @@ int main(int argc, char **argv) {
   static struct shell s;
   tri_options *opts = NULL;
   tri_error err = {0};
+  tri_file_open_standard(true);
   tri_options_spec sp = spec;
   sp.options = tri_serve_option_table;
   sp.count = tri_serve_option_count;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "comm/wire/network.h"
+#include "runtime/base/file.h"
 #include "runtime/base/log.h"
 #include "runtime/base/version.h"
 #include "runtime/engine/offload_options.h"
@@ -369,6 +370,7 @@ int main(int argc, char **argv) {
   static tri_worker w; /* large, and alive as long as the process */
   tri_options *opts = NULL;
   tri_error err = {0};
+  tri_file_open_standard(true);
   tri_options_spec s = spec;
   s.options = tri_serve_option_table;
   s.count = tri_serve_option_count;

@@ -12,6 +12,7 @@
 #include "client/gateway/finder.h"
 #include "client/gateway/gateway.h"
 #include "client/gateway/tasks.h"
+#include "runtime/base/file.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/version.h"
@@ -353,6 +354,7 @@ static void abandon(gateway *g) {
 int main(int argc, char **argv) {
   tri_options *parsed = NULL;
   gateway *g = tri_calloc(1, sizeof *g);
+  tri_file_open_standard(true);
   if (!g) return TRI_EXIT_FAILED;
   tri_option table[MOST_OPTIONS];
   size_t n = tri_gateway_options_copy(table, offsetof(gw_options, http));

@@ -16,6 +16,7 @@
 #include "comm/wire/socket_lock.h"
 #include "coordinator/signals.h"
 #include "coordinator/up/up.h"
+#include "runtime/base/file.h"
 #include "runtime/base/line_pipe.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
@@ -235,14 +236,25 @@ static void end_empty_launchers(tri_up *u, int64_t now) {
   }
 }
 
+/* A group that still loads has nothing to finish, and looks for its coordinator when it has loaded. */
+static void kill_loading(tri_up *u) {
+  for (int g = 0; g < u->layout.replicas; g++)
+    if (!u->groups[g].ready) tri_up_kill(u->groups[g].pid, &u->groups[g].killed_ns);
+}
+
 static void coordinator_ended(tri_up *u, int status) {
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : TRI_EXIT_FAILED;
   char text[96];
   u->coordinator = 0;
   read_events(u);
-  if (u->drained && !u->at_once && !u->stopping) { /* the groups leave by themselves */
+  if (u->drained && !u->at_once && !u->stopping) { /* groups that serve leave by themselves */
+    kill_loading(u);
     int64_t until = tri_deadline_after_ms(STOP_GRACE_MS);
     if (until < u->deadline_ns) u->deadline_ns = until;
+    return;
+  }
+  if (u->draining && !u->at_once && !u->stopping && !u->endpoint[0]) { /* it had not begun, and has no jobs */
+    stop_all(u, TRI_EXIT_OK);
     return;
   }
   if (!u->stopping && !u->draining && tri_up_coordinator_again(u, status)) return;
@@ -327,6 +339,7 @@ int main(int argc, char **argv) {
   static tri_up u;
   tri_options *opts = NULL;
   tri_error err = {0};
+  tri_file_open_standard(true);
   int code = tri_up_options_read(&u, argc, argv, &opts);
   if (code >= 0) return code;
   tri_log_setup((tri_log_level)u.opts.serve.log_level, "-");

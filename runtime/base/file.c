@@ -12,6 +12,16 @@
 
 #include "runtime/base/mem.h"
 
+void tri_file_open_standard(bool writable) {
+  for (int fd = 0; fd < 3; fd++) {
+    int how = O_RDONLY;
+    if (fd && writable) how = O_WRONLY;
+    if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    int opened = open("/dev/null", how); /* the lowest number that is free */
+    if (opened != fd && opened >= 0) close(opened);
+  }
+}
+
 void tri_program_folder(char out[PATH_MAX]) {
   ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
   out[n > 0 ? n : 0] = 0;

@@ -9,6 +9,11 @@
 
 #include "runtime/base/status.h"
 
+/* Opens /dev/null as descriptors 0 to 2 where they are closed: files that are opened later would have these numbers,
+ * and be read and written in their place, also by children. writable: for a program that stays; else what is written to
+ * the output fails, as it does on a closed one. Before anything else is opened. */
+void tri_file_open_standard(bool writable);
+
 /* The folder of the running program, with a slash at its end; empty where that cannot be found out. */
 void tri_program_folder(char out[PATH_MAX]);
 

@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "runtime/base/buf.h"
+#include "runtime/base/file.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/process_limits.h"
 #include "runtime/base/options_internal.h"
@@ -386,6 +387,7 @@ void tri_options_free(tri_options *o) {
 }
 
 int tri_options_main(const tri_options_spec *spec, void *dest, int argc, char *const *argv, tri_options **out) {
+  tri_file_open_standard(false);
   tri_error err = {0};
   tri_options *o = NULL;
   tri_status st = tri_process_limits(&err);

@@ -56,6 +56,35 @@ grep -q "coordinator: ended: no job was lost" "$RUN/log" || fail "the log has no
 grep -q "up: everything has ended, exit code 0" "$RUN/log" || fail "the log has no word of the supervisor's end"
 echo "SIGTERM to every process at once and again soon after: 8 clients answered after $LAST ms, everything gone after $GONE ms"
 
+# While the weights are loaded there is nothing to finish: everything ends at once, well.
+mkdir "$RUN/large"
+echo '{"model_type":"llama","hidden_size":2048,"num_hidden_layers":40,"num_attention_heads":16,"vocab_size":32000,"torch_dtype":"bfloat16"}' >"$RUN/large/config.json"
+for layout in "-tp 1" "-tp 2"; do
+  : >"$RUN/log"
+  # shellcheck disable=SC2086
+  "$BIN/trireme" up --model "$RUN/large" --load-format dummy $layout >>"$RUN/log" 2>&1 &
+  CLUSTER=$!
+  for _ in $(seq 200); do pid_of trireme-worker >/dev/null && break; sleep 0.02; done
+  kill -TERM "$CLUSTER"
+  since=$(now_ms)
+  wait "$CLUSTER" || fail "SIGTERM while loading, $layout: exit code $?: $(tail -n 3 "$RUN/log")"
+  grep -q 'is ready' "$RUN/log" && fail "SIGTERM while loading, $layout: it had been loaded"
+  grep -q 'took too long\|ERROR' "$RUN/log" && fail "SIGTERM while loading, $layout: $(grep 'took too long\|ERROR' "$RUN/log")"
+  all_gone "$since"
+done
+echo "SIGTERM while weights are loaded: everything gone at once"
+
+# Started with closed standard files, whose numbers nothing else may get.
+for closed in '<&- >&- 2>&-' '>&- 2>&-' '2>&-'; do
+  eval "\"$BIN/trireme\" up --model \"$MODEL\" $closed &"
+  CLUSTER=$!
+  "$BIN/trireme" status --wait 20 >/dev/null || fail "$closed: it does not serve"
+  [ "$(readlink /proc/$CLUSTER/fd/2)" = /dev/null ] || fail "$closed: the standard error is $(readlink /proc/$CLUSTER/fd/2)"
+  kill -TERM "$CLUSTER"
+  wait "$CLUSTER" || fail "$closed: exit code $?"
+done
+echo "closed standard files: it serves, and ends well"
+
 # Twice means at once.
 start_up -tp 2 --backend ref --threads 1
 clients_start 8 1000

@@ -11,10 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/base/buf.h"
 #include "runtime/base/dtype.h"
+#include "runtime/base/file.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
@@ -48,6 +50,31 @@ START_TEST(status_names) {
   ck_assert_str_eq(tri_status_name(TRI_OUT_OF_RANGE), "OUT_OF_RANGE");
   ck_assert_ptr_nonnull(tri_status_name((tri_status)-1));
   ck_assert_ptr_nonnull(tri_status_text((tri_status)1000));
+}
+END_TEST
+
+/* Closed standard files are /dev/null, and others are left alone. */
+START_TEST(standard_files) {
+  fflush(NULL);
+  pid_t child = fork();
+  ck_assert_int_ge(child, 0);
+  if (!child) {
+    struct stat null, at;
+    close(0);
+    close(2);
+    tri_file_open_standard(false);
+    bool ok = !stat("/dev/null", &null) && !fstat(0, &at) && at.st_rdev == null.st_rdev && !fstat(2, &at) &&
+              at.st_rdev == null.st_rdev && write(2, "x", 1) < 0;
+    int next = dup(0); /* nothing else was opened, or left open */
+    close(next);
+    close(2);
+    tri_file_open_standard(true);
+    ok = ok && write(2, "x", 1) == 1 && dup(0) == next;
+    _exit(ok ? 0 : 1);
+  }
+  int status = -1;
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert_int_eq(status, 0);
 }
 END_TEST
 
@@ -693,7 +720,7 @@ static TCase *add_case(Suite *s, const char *name, const TTest *const *tests) {
 
 Suite *suite_base(void) {
   Suite *s = suite_create("base");
-  CASE(s, "status", status_names, error_keeps_the_first_reason, error_texts_are_cut_not_overrun);
+  CASE(s, "status", standard_files, status_names, error_keeps_the_first_reason, error_texts_are_cut_not_overrun);
   CASE(s, "mem", sizes_that_overflow, blocks_are_aligned_and_zeroed, pages, arena);
   TCase *dtype = CASE(s, "dtype", types_by_name);
   tcase_add_loop_test(dtype, every_value_widens_and_comes_back, 0, 2);
