@@ -182,9 +182,10 @@ static tri_status check_size(const tri_journal *j, tri_error *err) {
   struct rlimit most;
   if (getrlimit(RLIMIT_FSIZE, &most) || most.rlim_cur == RLIM_INFINITY || most.rlim_cur >= j->segment_bytes)
     return TRI_OK;
-  return tri_fail(err, TRI_NO_CAPACITY, "journal",
-                  "files may have %llu KiB (ulimit -f), and those of a journal have %llu: a larger limit, or --no-journal",
-                  (unsigned long long)most.rlim_cur >> 10, (unsigned long long)j->segment_bytes >> 10);
+  return tri_fail(
+      err, TRI_NO_CAPACITY, "journal",
+      "files may have %llu KiB (ulimit -f), and those of a journal have %llu: a larger limit, or --no-journal",
+      (unsigned long long)most.rlim_cur >> 10, (unsigned long long)j->segment_bytes >> 10);
 }
 
 /* One that has nothing needs none, nor that of an earlier start. */

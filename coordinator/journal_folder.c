@@ -15,7 +15,9 @@
 
 enum { TRIES = 100 };
 
-static bool is_same(const struct stat *a, const struct stat *b) { return a->st_ino == b->st_ino && a->st_dev == b->st_dev; }
+static bool is_same(const struct stat *a, const struct stat *b) {
+  return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+}
 
 /* Tells whether the folder and its lock are those that their names lead to. */
 static bool has_names(const tri_journal *j) {
@@ -53,8 +55,8 @@ static tri_status try_folder(tri_journal *j, tri_error *err) {
 tri_status journal_open_folder(tri_journal *j, tri_error *err) {
   for (int i = 0;; i++) {
     tri_status st = try_folder(j, err);
-    bool again = j->folder_fd >= 0 && st != TRI_AGAIN && st != TRI_PERMISSION && i < TRIES &&
-                 (j->lock_fd < 0 || !has_names(j));
+    bool again =
+        j->folder_fd >= 0 && st != TRI_AGAIN && st != TRI_PERMISSION && i < TRIES && (j->lock_fd < 0 || !has_names(j));
     if (!again) return st;
     journal_close_folder(j);
     if (err) tri_error_clear(err);
@@ -104,8 +106,7 @@ tri_status tri_journal_renew(tri_journal *j, bool *renewed, tri_error *err) {
   journal_drop_spare(j);
   journal_close_folder(j);
   int why = tri_file_make_folders(j->folder);
-  if (why)
-    return tri_fail(err, TRI_IO, "journal", "the folders above %s cannot be made: %s", j->folder, strerror(why));
+  if (why) return tri_fail(err, TRI_IO, "journal", "the folders above %s cannot be made: %s", j->folder, strerror(why));
   TRI_CHECK(journal_open_folder(j, err));
   remove_segments(j); /* those that are left miss others behind them */
   j->num_segments = 0;

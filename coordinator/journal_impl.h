@@ -77,8 +77,8 @@ tri_status journal_open_folder(tri_journal *j, tri_error *err);
 void journal_close_folder(tri_journal *j);
 
 /* journal_segments.c */
-/* Begins a segment for the next record, of at least so many bytes; 0: a small one, of an empty journal. TRI_NO_CAPACITY:
- * the disk is full. */
+/* Begins a segment for the next record, of at least so many bytes; 0: a small one, of an empty journal.
+ * TRI_NO_CAPACITY: the disk is full. */
 tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err);
 /* Writes all of it, in as many calls as that takes. False: errno says why not. */
 bool journal_write_at(int fd, const void *p, size_t n, uint64_t at);

@@ -50,7 +50,8 @@ static tri_status try_folder(const char *folder, tri_error *err) {
   struct statvfs disk;
   struct rlimit most;
   if (!getrlimit(RLIMIT_FSIZE, &most) && most.rlim_cur != RLIM_INFINITY && most.rlim_cur < TRI_JOURNAL_SEGMENT_BYTES)
-    return tri_fail(err, TRI_NO_CAPACITY, "journal", "files may have %llu KiB (ulimit -f), and those of a journal have %d",
+    return tri_fail(err, TRI_NO_CAPACITY, "journal",
+                    "files may have %llu KiB (ulimit -f), and those of a journal have %d",
                     (unsigned long long)most.rlim_cur >> 10, TRI_JOURNAL_SEGMENT_BYTES >> 10);
   snprintf(probe, sizeof probe, "%s/probe", folder);
   TRI_CHECK(tri_file_replace(probe, "", 0, err)); /* makes the folders, too */

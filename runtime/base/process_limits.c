@@ -34,12 +34,14 @@ static tri_status run_again(tri_error *err) {
   ssize_t n = 0;
   size_t count = 0;
   int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-  while (st == TRI_OK && fd >= 0 && (n = read(fd, piece, sizeof piece)) > 0) st = tri_buf_append(&text, piece, (size_t)n);
+  while (st == TRI_OK && fd >= 0 && (n = read(fd, piece, sizeof piece)) > 0)
+    st = tri_buf_append(&text, piece, (size_t)n);
   if (fd >= 0) close(fd);
   if (st == TRI_OK && text.len) argv = tri_calloc(text.len + 1, sizeof *argv);
   for (size_t at = 0; argv && at < text.len; at += strlen(text.data + at) + 1) argv[count++] = text.data + at;
   if (argv && !text.data[text.len - 1]) execv("/proc/self/exe", argv);
-  st = tri_fail(err, TRI_NO_CAPACITY, "", "stacks have too little room (ulimit -s), and the program cannot be run again");
+  st = tri_fail(err, TRI_NO_CAPACITY, "",
+                "stacks have too little room (ulimit -s), and the program cannot be run again");
   tri_free(argv);
   tri_buf_free(&text);
   return st;

@@ -88,9 +88,9 @@ int disk_unlink(disk *d, const char *name);
 disk_file *disk_file_of(disk *d, int fd); /* NULL: it is no file's */
 disk_file *disk_file_named(disk *d, const char *name);
 int disk_truncate(disk *d, int fd, size_t size);
-bool disk_counts_call(disk *d);           /* false: the process is dead, or dies now */
-void disk_restart(disk *d);               /* another process has the disk */
-void disk_lose_power(disk *d);            /* the machine fails */
+bool disk_counts_call(disk *d); /* false: the process is dead, or dies now */
+void disk_restart(disk *d);     /* another process has the disk */
+void disk_lose_power(disk *d);  /* the machine fails */
 void disk_free(disk *d);
 
 /* sync_thread.c: the journal's thread, which runs up to where it waits whenever it is told to. */

@@ -345,7 +345,8 @@ START_TEST(room_for_new_ones) {
 }
 END_TEST
 
-/* Waits until the loop has read what was sent before: each answer takes a turn of it, and a turn reads 16 KiB of each. */
+/* Waits until the loop has read what was sent before: each answer takes a turn of it, and a turn reads 16 KiB of each.
+ */
 static void settle(int fd) {
   char text[4096];
   for (int i = 0; i < 30; i++) {
