@@ -184,15 +184,15 @@ static void count_least(const tri_weight_map *m, const tri_offload_room *r, bool
 /* A cache of a size that was given holds less than one sequence. */
 static tri_status too_few_blocks(const tri_limits *limits, const tri_ledger_config *config, const tri_ledger *l,
                                  int64_t one, tri_error *err) {
-  char more[80];
+  char more[80], less[60] = "";
+  if (l->kv_tokens) snprintf(less, sizeof less, ", or --max-model-len %lld or less", (long long)l->kv_tokens);
   if (config->num_kv_blocks)
     snprintf(more, sizeof more, "--num-kv-blocks-override %lld", (long long)one);
   else
     snprintf(more, sizeof more, "--kv-cache-memory-bytes %lld", (long long)(one * (int64_t)l->block_bytes));
   return tri_fail(err, TRI_NO_CAPACITY, "max_model_len",
-                  "%lld KV blocks of %d tokens hold less than one sequence of max_model_len %d: give %s or more, or "
-                  "--max-model-len %lld or less",
-                  (long long)l->num_blocks, limits->block_size, limits->max_model_len, more, (long long)l->kv_tokens);
+                  "%lld KV blocks of %d tokens hold less than one sequence of max_model_len %d: give %s or more%s",
+                  (long long)l->num_blocks, limits->block_size, limits->max_model_len, more, less);
 }
 
 static int64_t count(const tri_ledger *l, const tri_ledger_config *config) {
@@ -308,10 +308,10 @@ static tri_status make(const tri_model_config *c, const tri_shard *s, const tri_
   l.kv = (size_t)(l.num_blocks * block);
   l.kv_tokens = l.num_blocks * limits->block_size;
   *out = l;
-  if (l.num_blocks < one)
-    st = too_few_blocks(limits, config, &l, one, err);
-  else if (room < 0 || l.num_blocks * block > room)
+  if (room < 0 || l.num_blocks * block > room)
     st = does_not_fit(limits, config, &l, one, err);
+  else if (l.num_blocks < one)
+    st = too_few_blocks(limits, config, &l, one, err);
 cleanup:
   tri_weight_map_free(&m);
   return st;

@@ -243,7 +243,7 @@ void plan_print(const struct plan *p, const tri_error *err) {
     return;
   }
   if (p->o->json)
-    printf("],\"fits\":true,\"streamed\":%s,\"kv_tokens\":%lld", p->streaming.on ? "true" : "false",
+    printf("],\"streamed\":%s,\"fits\":true,\"kv_tokens\":%lld", p->streaming.on ? "true" : "false",
            (long long)p->tokens * p->layout.dp);
   else if (fits)
     print_fits(p);
