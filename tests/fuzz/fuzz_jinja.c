@@ -19,7 +19,7 @@ static void render(const tri_jinja *t, const char *json, size_t len) {
   tri_error err = {0};
   if (json) tri_json_parse(json, len, &doc, NULL);
   tri_jinja_variable variables[] = {
-      {.name = "messages", .json = doc ? tri_json_root(doc) : NULL, .foreign = true},
+      {.name = "messages", .json = doc ? tri_json_root(doc) : NULL, .foreign = true, .soft_nulls = true},
       {.name = "bos_token", .text = "<s>"},
   };
   tri_jinja_input in = {.variables = variables, .num_variables = 2};
