@@ -92,7 +92,7 @@ tri_status tri_config_end_token(const char *dir, tri_model_config *c) {
   const tri_json *root = tri_json_root(doc);
   const char *text = content_of(tri_json_get(root, "eos_token"));
   if (text) st = find(dir, root, text, &id);
-  /* <|end|> ends a message of an answer that is made of channels, and the next one begins after it. */
+  /* In an answer of channels <|end|> ends a message, and another one follows it. */
   if (id >= 0 && !strcmp(text, "<|end|>")) st = find(dir, root, "<|channel|>", &channel);
   if (id >= 0 && channel < 0) add(c, id);
   tri_json_free(doc);

@@ -44,7 +44,7 @@ tri_status tri_tokenizer_first_bytes(const tri_tokenizer *t, uint32_t id, char *
   size_t n = 0;
   *len = tri_tokenizer_token_bytes(t, id, out, cap);
   tri_status st = tri_tokenizer_decode(t, &id, 1, false, &text, &n);
-  /* A token of bytes alone comes to another text, and its bytes stay. */
+  /* A token of bytes is another text alone, and keeps its bytes. */
   bool shorter = st == TRI_OK && n < *len && !memcmp(out + *len - n, text, n);
   if (shorter) {
     memmove(out, text, n);
