@@ -38,7 +38,7 @@ typedef struct call_scan {
   bool (*is_parameter)(void *ctx, const char *name, size_t len, const char *key, size_t key_len);
   void *ctx;
   tri_buf value; /* of a parameter, or of arguments that are no object */
-  tri_buf rest;  /* bytes that were taken and lie behind the call that has ended: they are to be read again */
+  tri_buf rest;  /* bytes that were taken and lie after the call that has ended: they are to be read again */
 } call_scan;
 
 /* Begins the next call, and keeps the memory. in_list stays. */

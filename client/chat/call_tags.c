@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A call that is written as tags. Its arguments are made JSON, one parameter at a time.
  *
- * Models leave out closing tags, and write tags in values. A value therefore ends where the tags behind it go on as a
+ * Models leave out closing tags, and write tags in values. A value therefore ends where the tags after it go on as a
  * call does; any other tag is a part of it. */
 #include <string.h>
 
@@ -94,7 +94,7 @@ static bool closes_value(const char *s, size_t n, size_t *end) {
   return at_line_start(s, n);
 }
 
-/* Takes the value's first `len` bytes; what stands behind byte `rest` of it is no part of the call. */
+/* Takes the value's first `len` bytes; what stands after byte `rest` of it is no part of the call. */
 static tri_status end_call(call_scan *s, size_t len, size_t rest, call_step *step) {
   TRI_CHECK(take_parameter(s, len));
   TRI_CHECK(tri_buf_append(&s->arguments, "}", 1));
@@ -121,7 +121,7 @@ static tri_status at_parameter(call_scan *s, size_t tag) {
   return TRI_OK;
 }
 
-/* Looks at a tag that the value ends with and that may stand behind the call: the wrapper's end, or what begins another
+/* Looks at a tag that the value ends with and that may stand after the call: the wrapper's end, or what begins another
  * call. Before it are </function> or </parameter>, and before what begins a call perhaps the wrapper's end alone. */
 static tri_status at_next(call_scan *s, size_t tag, bool begins, call_step *step) {
   const char *v = s->value.data;

@@ -220,7 +220,7 @@ static size_t in_header(chat_channels *c, const char *s, size_t n, bool last) {
   if (last) return n; /* of a header that goes nowhere nothing is shown */
   if (n < LONGEST_HEADER) return 0;
   c->begun = true;
-  return LONGEST_HEADER - strlen(message); /* whose beginning may stand behind that */
+  return LONGEST_HEADER - strlen(message); /* its beginning may stand after that */
 }
 
 /* Between messages nothing is said: what stands there goes. */

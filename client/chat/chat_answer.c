@@ -236,7 +236,7 @@ static bool give_name(chat_answer *a, bool ended) {
 }
 
 /* A call that turns out to be none is text, all of it. Of one that has been given the arguments are whole: what follows
- * them stands behind the call. */
+ * them stands after the call. */
 static void leave_call(chat_answer *a) {
   if (!a->begun) give(a, CHAT_PART_TEXT, a->raw.data, a->raw.len);
   a->blank = a->begun;
@@ -296,7 +296,7 @@ static tri_status behind_call(chat_answer *a, const char *s, size_t n, bool last
 
 /* ---- all of them ---- */
 
-/* Puts bytes that a call has taken and that are behind it back, at a place of the held bytes. */
+/* Puts bytes back that a call has taken and that stand after it, at a place of the held bytes. */
 static tri_status put_back(chat_answer *a, size_t at) {
   size_t n = a->scan.rest.len;
   if (!n) return TRI_OK;

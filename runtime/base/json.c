@@ -167,12 +167,12 @@ const char *tri_json_find_member(const char *s, size_t n, const char *key, size_
   for (i++; i < n; i++) {
     while (i < n && (is_blank(s[i]) || s[i] == ',')) i++;
     if (i == n || s[i] != '"') return NULL;
-    size_t behind = tri_json_string_end(s, n, i);
-    bool here = behind - i == len + 2 && !memcmp(s + i + 1, key, len);
-    while (behind < n && (is_blank(s[behind]) || s[behind] == ':')) behind++;
-    i = value_end(s, n, behind);
-    *value_len = i - behind;
-    if (here) return s + behind;
+    size_t from = tri_json_string_end(s, n, i);
+    bool here = from - i == len + 2 && !memcmp(s + i + 1, key, len);
+    while (from < n && (is_blank(s[from]) || s[from] == ':')) from++;
+    i = value_end(s, n, from);
+    *value_len = i - from;
+    if (here) return s + from;
     if (i < n && s[i] == '}') return NULL;
   }
   return NULL;

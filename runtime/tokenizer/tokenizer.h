@@ -88,7 +88,7 @@ tri_status tri_tokenizer_decode(const tri_tokenizer *t, const uint32_t *ids, siz
  * together with finish() are exactly tri_tokenizer_decode of all ids. A push that fails for lack of memory spoils the
  * detokenizer; one with an id outside the vocabulary changes nothing. */
 tri_status tri_detokenizer_create(const tri_tokenizer *t, bool skip_special, tri_detokenizer **out);
-/* The ids that are pushed stand after these, which give no text: the pieces are what the text of all of them has behind
+/* The ids that are pushed stand after these, which give no text: the pieces are what the text of all of them has after
  * that of these. Due before the first push; a failure spoils the detokenizer. */
 tri_status tri_detokenizer_after(tri_detokenizer *d, const uint32_t *ids, size_t count);
 /* *text points into the detokenizer and stays valid until its next use; *len may be 0. */

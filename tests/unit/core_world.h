@@ -41,7 +41,7 @@ struct stream {
     size_t len_after[MAX_TOKENS + 1]; /* len once so many tokens were there */
     char text[MAX_TEXT];
     int num_logprobs, num_alternatives;
-    char pieces[64]; /* the texts of the first tokens with logprobs, one behind the other */
+    char pieces[64]; /* the texts of the first tokens with logprobs, one after the other */
     tri_finish reason;
     int64_t stop_string, stop_token_id; /* -1: none of them */
   } choice[MAX_CHOICES];

@@ -11,7 +11,7 @@
 
 Suite *suite_chat_answer(void);
 
-/* The parts that have been given: text as it is, {R ...} reasoning, {NAME: ...} a call; ~ behind all of them:
+/* The parts that have been given: text as it is, {R ...} reasoning, {NAME: ...} a call; ~ after all of them:
  * a call is not whole. */
 typedef struct given {
   char text[2048], arguments[2048]; /* those of the last call */

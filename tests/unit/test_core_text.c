@@ -8,7 +8,7 @@ Suite *suite_core_text(void);
 
 /* ---- where an answer begins ---- */
 
-/* The answer is what stands behind the prompt in the text of both: its first space is no beginning of a text's. The
+/* The answer is what stands after the prompt in the text of both: its first space is no beginning of a text's. The
  * source of an encoder-decoder is another text. */
 START_TEST(test_first_space) {
   tri_error err = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text of ids that stand after others: what the text of all of them has behind that of the first. */
+/* Text of ids that stand after others: what the text of all of them has after that of the first. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static const char *const texts[] = {
 };
 enum { TEXTS = sizeof texts / sizeof *texts };
 
-/* Returns the text of the ids behind the first `from` of them, as they come. */
+/* Returns the text of the ids after the first `from` of them, as they come. */
 static void text_after(const tri_tokenizer *t, const uint32_t *ids, size_t from, size_t count, bool skip,
                        tri_buf *out) {
   tri_detokenizer *d = NULL;
@@ -55,14 +55,14 @@ static bool same_at(const tri_tokenizer *t, const uint32_t *ids, size_t from, si
   bool begins = len_before <= len_all && !memcmp(all, before, len_before);
   text_after(t, ids, from, count, skip, &got);
   if (begins && (got.len != len_all - len_before || (got.len && memcmp(got.data, all + len_before, got.len) != 0)))
-    ck_abort_msg("behind %zu of %zu ids of \"%s\": \"%.*s\"", from, count, all, (int)got.len, got.data);
+    ck_abort_msg("after %zu of %zu ids of \"%s\": \"%.*s\"", from, count, all, (int)got.len, got.data);
   tri_free(all);
   tri_free(before);
   tri_buf_free(&got);
   return begins;
 }
 
-START_TEST(behind_any_beginning) {
+START_TEST(after_any_beginning) {
   char path[512];
   tri_error err = {0};
   tri_tokenizer *t = NULL;
@@ -142,7 +142,7 @@ END_TEST
 Suite *suite_detokenizer(void) {
   Suite *s = suite_create("detokenizer");
   TCase *c = tcase_create("after");
-  tcase_add_loop_test(c, behind_any_beginning, 0, FIXTURES);
+  tcase_add_loop_test(c, after_any_beginning, 0, FIXTURES);
   tcase_add_test(c, spaces_and_bytes);
   suite_add_tcase(s, c);
   return s;
