@@ -233,6 +233,8 @@ static void put_message(cmd_buf *b, const tri_json *m, const chat_form *form) {
   if (content || tri_json_size(calls) || form->without_nulls) put_content(b, content, form);
   put_reasoning(b, m, form);
   if (tri_json_size(calls)) put_calls(b, calls, form);
+  if (calls && tri_json_kind_of(calls) == TRI_JSON_NULL && form->null_calls && !form->without_nulls)
+    cmd_json_member(b, "tool_calls", calls);
   if (!b->failed) tri_json_each(m, put_plain_member, &ctx);
   cmd_buf_add(b, "}", 1);
 }

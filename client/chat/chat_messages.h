@@ -13,6 +13,7 @@ typedef struct chat_form {
   bool takes_text;      /* content may be a text; else it becomes a list of one part */
   bool names_developer; /* it knows the role; else it is `system`, and leading system messages are one */
   bool text_arguments;  /* arguments of calls are the text of an object, not the object */
+  bool null_calls;      /* tool_calls that are null are no calls for it; else they go, as empty ones do */
   bool without_nulls;   /* it fails at members that are null: a content is an empty text, others go */
 } chat_form;
 

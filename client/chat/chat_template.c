@@ -69,6 +69,19 @@ static bool shows_arguments(const tri_jinja *t, const char *arguments, const cha
   return false;
 }
 
+/* Returns whether a turn is shown whose calls are null: some templates take it for one with calls, and show nothing. */
+static bool takes_null_calls(const tri_jinja *t, tri_jinja_output *o) {
+  static const char *const contents[] = {"\"PROBE\"", "[{\"type\":\"text\",\"text\":\"PROBE\"}]"};
+  for (int i = 0; i < 2; i++) {
+    char messages[256];
+    snprintf(messages, sizeof messages,
+             "[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":%s,\"tool_calls\":null}]",
+             contents[i]);
+    if (probe(t, messages, NULL, o) && contains(&o->text, "PROBE")) return true;
+  }
+  return false;
+}
+
 /* Finds out by what becomes of a word whether content may be a text, or a list of parts, and arguments of calls an
  * object: a list or an object that is printed as it is has Python's quotes. */
 static void find_form(const tri_jinja *t, const char *source, size_t len, chat_form *out) {
@@ -80,6 +93,7 @@ static void find_form(const tri_jinja *t, const char *source, size_t len, chat_f
   *out = (chat_form){.takes_parts = parts,
                      .text_arguments =
                          !object && shows_arguments(t, "\"{\\\"PROBE\\\": \\\"P\\\"}\"", "{\"PROBE\": \"P\"}", &o),
+                     .null_calls = takes_null_calls(t, &o),
                      .takes_text = text || !parts,
                      .names_developer = memmem(source, len, "developer", 9) != NULL};
   tri_jinja_output_free(&o);

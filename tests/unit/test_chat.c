@@ -290,6 +290,11 @@ static const struct turn {
     {ASSISTANT
      "{% if m.content is none %}{{ m.tool_calls[0].function.name }}{% else %}{{ m.content + '!' }}{% endif %}" END,
      TURNS("\"tool_calls\":[{\"function\":{\"name\":\"f\"}}]"), "f"},
+    {ASSISTANT "{{ m.content }}{{ m.tool_calls is none }}" END, TURNS("\"content\":\"x\",\"tool_calls\":null"),
+     "xTrue"},
+    {ASSISTANT "{% if 'tool_calls' in m and m.tool_calls|length != 1 %}{{ raise_exception('one') }}{% endif %}{{ "
+               "m.content }}" END,
+     TURNS("\"content\":\"x\",\"tool_calls\":null"), "x"},
     /* a null in arguments is data */
     {ASSISTANT "{% for k, v in m.tool_calls[0].function.arguments|items %}{{ k }}={{ v }};{% endfor %}" END,
      TURNS(WITH_CALL("\"{\\\"a\\\": null}\"")), "a=None;"},
