@@ -51,7 +51,7 @@ tri_status tri_journal_open(const tri_journal_config *config,
 void tri_journal_close(tri_journal *j);
 /* The same, and removes all of it: nothing in it is needed. */
 void tri_journal_remove(tri_journal *j);
-/* Makes the journal anew with the next record if somebody has removed the folder or the segment in use, and sets
+/* Makes the journal anew with the next record if somebody has removed the folder, or the segment in use, and sets
  * *renewed: what was in it is gone. */
 tri_status tri_journal_renew(tri_journal *j, bool *renewed, tri_error *err);
 

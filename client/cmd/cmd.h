@@ -22,6 +22,7 @@ int cmd_status(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_cancel(int argc, char **argv);
 int cmd_keygen(int argc, char **argv);
+int cmd_journal(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 
 typedef struct cmd_command {

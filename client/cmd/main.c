@@ -24,6 +24,7 @@ static const cmd_command commands[] = {
     {"plan", NULL, "trireme-plan", "say whether and how a model fits, without running it"},
     {"pack", NULL, "trireme-pack", "make the files that weights are streamed from, ahead of a start"},
     {"doctor", NULL, "trireme-doctor", "check hosts before a cluster is started there"},
+    {"journal", cmd_journal, NULL, "list the journals of this user's clusters, or remove some"},
     {"template", NULL, "trireme-template", "show the prompt that a model's chat template makes of messages"},
     {"bench", cmd_bench, NULL, "measure latency and throughput"},
     {"keygen", cmd_keygen, NULL, "make a CURVE key pair for tcp:// endpoints"},

@@ -15,7 +15,7 @@ _trireme() {
   local -a path=("${COMP_WORDS[0]}" "$cmd")
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack doctor template bench keygen help --help --version' -- "$cur")
+    mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack doctor journal template bench keygen help --help --version' -- "$cur")
     return
   fi
   case $prev in
@@ -39,7 +39,7 @@ _trireme() {
   [[ $cmd == serve && $COMP_CWORD == 2 && $cur != -* ]] && mapfile -t COMPREPLY < <(compgen -d -- "$cur") && return
   case $cmd in
     help)
-      mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack doctor template bench keygen' -- "$cur")
+      mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack doctor journal template bench keygen' -- "$cur")
       return
       ;;
     bench)
@@ -48,6 +48,9 @@ _trireme() {
         return
       fi
       path+=("${COMP_WORDS[2]}")
+      ;;
+    journal)
+      ((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W 'ls rm --help' -- "$cur") && return
       ;;
     keygen)
       mapfile -t COMPREPLY < <(compgen -f -- "$cur")

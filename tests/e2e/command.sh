@@ -54,7 +54,7 @@ want 0 '"pid":1000,"step":[0-9]*,"block":0,.*"pid":1001,"step":[0-9]*,"block":nu
 want 0 '^trireme:fake 1' "$trireme" status --stats
 want 1 'no such request' "$trireme" cancel 00000000000000000000000000000000
 want 2 'needs a terminal' "$trireme" top
-for c in submit status top cancel keygen "bench serve" "bench throughput" bench; do
+for c in submit status top cancel journal keygen "bench serve" "bench throughput" bench; do
   # shellcheck disable=SC2086
   want 0 'Usage: trireme' "$trireme" $c --help
 done
@@ -78,6 +78,24 @@ want 3 'without a snapshot: the model was not fetched' "$trireme" plan --model "
 ln -s "$(cd "$SRC/tests/models/abacus" && pwd)" "$dir/hub/models--org--abacus/snapshots/0a1b"
 want 0 '^fits: ' "$trireme" plan --model "$dir/hub/models--org--abacus"
 HF_HUB_CACHE=$dir/hub want 0 '^fits: ' "$trireme" plan --model org/abacus
+# Journals: one that nobody uses can be removed, with nothing that somebody else has put there.
+export XDG_STATE_HOME=$PWD/state
+want 0 '^there are no journals in .*/state/trireme/journal$' "$trireme" journal
+mkdir -p state/trireme/journal/{used,left,mixed}
+for name in used left mixed; do head -c 8192 /dev/zero >state/trireme/journal/$name/0000000000000001.journal && : >state/trireme/journal/$name/lock; done
+: >state/trireme/journal/mixed/notes
+exec 9<>state/trireme/journal/used/lock && flock -x 9
+want 0 '^used  *8  .*  yes$' "$trireme" journal ls
+want 0 '^left  *8  .*  no$' "$trireme" journal
+want 1 '^trireme journal: used: a coordinator uses it$' "$trireme" journal rm used left mixed
+want 1 'there is no such journal' "$trireme" journal rm ../journal/used
+want 1 'there is no such journal' "$trireme" journal rm left
+want 2 'Its name is missing' "$trireme" journal rm
+want 2 'it is ls, or rm NAME' "$trireme" journal clear
+[[ $(cd state/trireme/journal && find . -type f | sort | xargs) == './mixed/notes ./used/0000000000000001.journal ./used/lock' ]] || failed "what is left of journals: $(find state -type f)"
+exec 9>&-
+want 0 '^$' "$trireme" journal rm used
+unset XDG_STATE_HOME
 
 # One table of exit codes for all programs: bad usage whatever the model, and what cannot be had.
 bin=$(dirname "$trireme")
