@@ -39,6 +39,13 @@ static trireme_result cut_off(const trireme *c, trireme_error *error) {
 
 static trireme_result lost(trireme *c, trireme_error *error) {
   bool refused = c->link && tri_zlink_look(c->link, NULL) == TRI_ZLINK_REFUSED;
+  unsigned long uid;
+  if (refused && tri_zlink_is_foreign(c->link, &uid))
+    return tri_client_say(
+        error, TRIREME_REFUSED, TRI_PERMISSION, "endpoint",
+        "user %lu listens at %s, and nothing was sent there: only sockets of this user, of root, and of the "
+        "owner of a folder that nobody else may write to are trusted",
+        uid, c->endpoint);
   if (refused && tri_zlink_was_cut(c->link)) return cut_off(c, error);
   if (refused && !c->has_keys)
     return tri_client_say(error, TRIREME_REFUSED, TRI_PERMISSION, "key-file",

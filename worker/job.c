@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of a job: everything that its choices can ever need, taken at once, so that the step path allocates
  * nothing. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@ static tri_sample_params params_of(const tri_sampling *s, uint64_t seed) {
   int64_t most = s->logprobs > s->prompt_logprobs ? s->logprobs : s->prompt_logprobs;
   tri_sample_params p = {.seed = seed, .num_logprobs = (int)most};
   TRI_SAMPLING_NUMBERS(COPY, )
+  if (p.temperature < FLT_MIN) p.temperature = 0; /* what is divided by it is too large for a float */
   return p;
 }
 

@@ -17,7 +17,11 @@ tri_status gw_wrong(tri_error *err, const gw_field *f, const char *wanted) {
 static void *member(void *request, const gw_field *f) { return (char *)request + f->offset; }
 
 tri_status gw_take_int(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
-  return tri_json_read_int(v, f->name, member(request, f), err);
+  int64_t n;
+  TRI_CHECK(tri_json_read_int(v, f->name, &n, err));
+  if (n == TRIREME_UNSET) return gw_wrong(err, f, "an integer above -2^63");
+  memcpy(member(request, f), &n, sizeof n);
+  return TRI_OK;
 }
 
 tri_status gw_take_num(void *request, const gw_field *f, const tri_json *v, tri_error *err) {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/wire/socket_owner.h"
 #include "runtime/base/mem.h"
 
 enum {
@@ -24,8 +25,9 @@ static bool link_set_curve(void *k, const tri_zlink_config *c) {
 }
 
 static bool link_watch(tri_zlink *l) {
-  int events = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
-               ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
+  int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
+               ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+               ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
   /* An attempt that nobody answered is closed, and one for which there was no name or no file is only put off. */
   if (l->config.refuse_unconnected) events |= ZMQ_EVENT_CLOSED | ZMQ_EVENT_CONNECT_RETRIED;
   l->monitor = tri_z_watch(l->z, l->socket, events);
@@ -38,10 +40,25 @@ static void try_again(tri_zlink *l) {
   l->again_ms = tri_z_now_ms() + RECONNECT_MS;
 }
 
+/* Looks who listens at the other end of a connection, before anything is sent there. */
+static void look_at_owner(tri_zlink *l, int fd) {
+  uid_t uid;
+  if (!l->config.refuse_unconnected || !tri_z_starts_with(l->endpoint, "ipc://") || !tri_socket_listener(fd, &uid))
+    return;
+  l->foreign = !tri_socket_is_trusted(l->endpoint + strlen("ipc://"), uid);
+  l->owner = uid;
+}
+
 void tri_zlink_drain_monitor(tri_zlink *l) {
   int event, value;
   while (l->monitor && tri_z_next_event(l->monitor, &event, &value)) {
+    if (event == ZMQ_EVENT_CONNECTED) look_at_owner(l, value);
+    if (l->foreign) {
+      l->state = TRI_ZLINK_REFUSED;
+      continue;
+    }
     switch (event) {
+    case ZMQ_EVENT_CONNECTED: break;
     case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
       l->state = TRI_ZLINK_UP;
       l->cut = 0;
@@ -195,6 +212,11 @@ tri_zlink_state tri_zlink_look(tri_zlink *l, unsigned *losses) {
 }
 
 bool tri_zlink_was_cut(const tri_zlink *l) { return l->cut > 0; }
+
+bool tri_zlink_is_foreign(const tri_zlink *l, unsigned long *uid) {
+  *uid = l->owner;
+  return l->foreign;
+}
 
 bool tri_zlink_is_unanswered(const tri_zlink *l) { return l->again; }
 

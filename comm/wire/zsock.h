@@ -112,6 +112,8 @@ tri_zlink_state tri_zlink_look(tri_zlink *l, unsigned *losses); /* losses (may b
 /* It was refused, or is about to be, without a word: as by a server that has no files left for connections, or whose
  * key is another one. */
 bool tri_zlink_was_cut(const tri_zlink *l);
+/* It is refused from here: the socket file is of a user who has no business there (socket_owner.h), *uid. */
+bool tri_zlink_is_foreign(const tri_zlink *l, unsigned long *uid);
 /* With refuse_unconnected: nobody was there, and only tri_zlink_send_wait tries again. */
 bool tri_zlink_is_unanswered(const tri_zlink *l);
 void tri_zlink_close(tri_zlink *l); /* NULL is fine */

@@ -75,6 +75,8 @@ struct tri_zlink {
   unsigned losses, cut; /* cut: handshakes that ended without a word, in a row */
   bool again;           /* refuse_unconnected: the attempt to connect has failed, and the next one is due at again_ms */
   int64_t again_ms;
+  bool foreign; /* another user than expected listens there, owner */
+  unsigned long owner;
   tri_zlink_config config; /* its texts and keys point to those below */
   char endpoint[TRI_Z_ENDPOINT_BYTES], server_key[TRI_Z_KEY];
   tri_zkeypair own;

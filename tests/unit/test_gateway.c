@@ -176,6 +176,7 @@ START_TEST(refused) {
       {"{\"prompt\":[1,4294967296]}", "prompt", TRI_INVALID_ARGUMENT},
       {"{\"prompt\":\"x\",\"n\":65}", "n", TRI_OUT_OF_RANGE},
       {"{\"prompt\":\"x\",\"n\":1.5}", "n", TRI_INVALID_ARGUMENT},
+      {"{\"prompt\":\"x\",\"max_tokens\":-9223372036854775808}", "max_tokens", TRI_INVALID_ARGUMENT},
       {"{\"prompt\":\"x\",\"best_of\":2}", "best_of", TRI_UNSUPPORTED},
       {"{\"prompt\":\"x\",\"echo\":true,\"logprobs\":1,\"prompt_logprobs\":2}", "prompt_logprobs",
        TRI_INVALID_ARGUMENT},

@@ -108,6 +108,45 @@ static void exchange(tri_zserver *s, tri_zlink *l) {
 
 /* ---- ipc ---- */
 
+static bool is_foreign(const char *name, uid_t *owner) {
+  unsigned long uid = 0;
+  tri_zlink *l = open_link(ipc(name), NULL, NULL);
+  tri_status st = tri_zlink_send_wait(l, "secret", 6, 5000);
+  bool foreign = tri_zlink_is_foreign(l, &uid);
+  ck_assert_int_eq(st, foreign ? TRI_PERMISSION : TRI_OK);
+  *owner = (uid_t)uid;
+  tri_zlink_close(l);
+  return foreign;
+}
+
+/* Another user's socket where anybody can make one hears nothing; in a folder of that user's own it does. Root alone
+ * can be two users. */
+START_TEST(owners_of_sockets) {
+  enum { OTHER = 54321 };
+  tri_peer from;
+  const void *data;
+  uid_t owner = 0;
+  size_t len;
+  int frames;
+  if (geteuid()) return;
+  tri_zserver_config c = {.endpoint = ipc("s"), .max_message = 1 << 20, .backlog = 100};
+  ck_assert(!chmod(folder, 0777) && !seteuid(OTHER));
+  tri_zserver *s = open_server(&c);
+  ck_assert(!seteuid(0));
+  ck_assert(is_foreign("s", &owner) && owner == OTHER);
+  ck_assert_int_eq(server_next(s, 200, &from, &data, &len, &frames), TRI_AGAIN);
+  ck_assert(!chmod(folder, 0755) && is_foreign("s", &owner));
+  ck_assert(!chown(folder, OTHER, 0) && !is_foreign("s", &owner));
+  ck_assert_int_eq(server_next(s, 5000, &from, &data, &len, &frames), TRI_OK);
+  ck_assert(!chmod(folder, 0775) && is_foreign("s", &owner));
+  tri_zserver_close(s);
+  ck_assert(!chown(folder, 0, 0) && !chmod(folder, 0777));
+  s = open_server(&c); /* root's, as anybody sees it */
+  ck_assert(!is_foreign("s", &owner));
+  tri_zserver_close(s);
+}
+END_TEST
+
 START_TEST(ipc_mode) {
   struct stat sb;
   mode_t old = umask(0); /* the worst case */
@@ -755,7 +794,8 @@ Suite *suite_zsock(void) {
                                 curve,
                                 key_files,
                                 destroy_closes,
-                                endpoint_rule};
+                                endpoint_rule,
+                                owners_of_sockets};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;
