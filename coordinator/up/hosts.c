@@ -5,10 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "comm/wire/network.h"
 #include "coordinator/up/up.h"
+#include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/mpirun_check.h"
 
 static tri_status check_host(const char *name, tri_error *err) {
   struct addrinfo wanted = {.ai_socktype = SOCK_STREAM}, *found = NULL;
@@ -51,6 +55,26 @@ static tri_status list_hosts(tri_up *u, bool by_srun, const char *nodes, tri_err
   if (nodes) TRI_CHECK(tri_hosts_parse_slurm(nodes, tasks ? tasks : "", &u->hosts, err));
   if (!by_srun && u->hosts.count == 1) tri_hosts_free(&u->hosts);
   return TRI_OK;
+}
+
+static tri_status take_verdict(tri_mpirun_verdict v, tri_status st, const char *field, const char *why,
+                               tri_error *err) {
+  if (v == TRI_MPIRUN_MAY_FAIL) tri_log(TRI_LOG_WARN, "up", "%s", why);
+  return v == TRI_MPIRUN_FAILS ? tri_fail(err, st, field, "%s", why) : TRI_OK;
+}
+
+tri_status tri_up_check_mpirun(const tri_up *u, tri_error *err) {
+  int world = tri_serve_layout_world(&u->layout);
+  char host[256] = "", why[TRI_MPIRUN_WHY] = "";
+  struct statvfs shm;
+  tri_slurm_words job = tri_slurm_words_read();
+  if (!strcmp(u->opts.launcher, "srun") || (world == 1 && !u->places)) return TRI_OK; /* without mpirun */
+  gethostname(host, sizeof host - 1);
+  TRI_CHECK(take_verdict(tri_mpirun_check_name(host, why), TRI_UNSUPPORTED, "hostname", why, err));
+  if (!u->opts.hosts) TRI_CHECK(take_verdict(tri_mpirun_check_slurm(&job, host, why), TRI_USAGE, "slurm", why, err));
+  if (u->places) return TRI_OK; /* how many ranks are here is the launcher's to say */
+  int64_t room = statvfs("/dev/shm", &shm) ? -1 : (int64_t)(shm.f_bavail * shm.f_frsize);
+  return take_verdict(tri_mpirun_check_shm(room, u->layout.replicas, world, why), TRI_NO_CAPACITY, "shm", why, err);
 }
 
 tri_status tri_up_place_groups(tri_up *u, tri_error *err) {

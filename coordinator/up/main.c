@@ -358,6 +358,7 @@ int main(int argc, char **argv) {
   if (st == TRI_OK) st = prepare(&u, &err);
   if (st == TRI_OK) st = check_layout(&u, &err);
   if (st == TRI_OK) st = tri_up_place_groups(&u, &err);
+  if (st == TRI_OK) st = tri_up_check_mpirun(&u, &err);
   if (st == TRI_OK) st = tri_up_groups_prepare(&u, &err);
   if (st == TRI_OK) st = tri_up_coordinator_start(&u, &err);
   if (st != TRI_OK) {

@@ -218,6 +218,8 @@ void tri_up_start_check(tri_up *u, int group, int64_t now);
 /* hosts.c: places for all ranks on the hosts of --hosts, or of a Slurm job. TRI_USAGE where
  * those have too few, or where mpirun would not find one. */
 tri_status tri_up_place_groups(tri_up *u, tri_error *err);
+/* Refuses a start through mpirun that is known to fail, which mpirun itself would not say. */
+tri_status tri_up_check_mpirun(const tri_up *u, tri_error *err);
 
 /* folders.c: make a fresh folder under base, and remove those that killed supervisors have left there. */
 void tri_up_folders_clean(const char *base); /* of supervisors that were killed */

@@ -110,6 +110,7 @@ for c in up plan "bench latency" "bench batching" "bench load" "bench memory" "b
   # shellcheck disable=SC2086
   want 3 '/nonexistent' "$trireme" $c --model /nonexistent
 done
+SLURM_JOBID=7 want 2 'SLURM_JOBID names job 7, and SLURM_NODELIST is not set' "$trireme" up --model "$SRC/tests/models/abacus" -tp 2 --no-journal
 want 2 'boot-file is missing' "$bin/trireme-worker" --model "$SRC/tests/models/abacus" --launch self
 # A variable that is left from another start does not take the place of a file that is named; another variable does not.
 worker=("$bin/trireme-worker" --model "$SRC/tests/models/abacus" --launch self)

@@ -66,6 +66,25 @@ START_TEST(reads_meminfo) {
 }
 END_TEST
 
+/* What mpirun fails of is a finding, with what to do. */
+START_TEST(judges_the_launch) {
+  tri_host_facts h = good();
+  snprintf(h.name, sizeof h.name, "here");
+  judge(&h, 0, "shm");
+  for (int i = 0; i < found.count; i++)
+    ck_assert(strcmp(found.list[i].check, "hostname") != 0 && strcmp(found.list[i].check, "slurm") != 0);
+  memset(h.name, 'n', 63);
+  const tri_finding *x = judge(&h, 0, "hostname");
+  ck_assert_int_eq(x->level, TRI_LEVEL_FAIL);
+  ck_assert_ptr_nonnull(strstr(x->value, "63 characters"));
+  ck_assert_msg(!strncmp(x->advice, "Give it a shorter one", 21), "%s", x->advice);
+  h.job = (tri_slurm_words){.id = "7"};
+  x = judge(&h, 0, "slurm");
+  ck_assert_int_eq(x->level, TRI_LEVEL_FAIL);
+  ck_assert_msg(!strncmp(x->advice, "Unset the SLURM_ variables", 26), "%s", x->advice);
+}
+END_TEST
+
 START_TEST(judges_hosts) {
   tri_host_facts h = good();
   static const char *const checks[] = {"cores", "memory", "memlock", "nofile", "shm"};
@@ -248,6 +267,7 @@ Suite *suite_doctor(void) {
   tcase_set_timeout(t, 60);
   tcase_add_test(t, reads_meminfo);
   tcase_add_test(t, judges_hosts);
+  tcase_add_test(t, judges_the_launch);
   tcase_add_test(t, judges_disks);
   tcase_add_test(t, reads_devices);
   tcase_add_test(t, judges_mpirun);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "runtime/base/json.h"
+#include "runtime/base/mpirun_check.h"
 
 typedef enum tri_level { TRI_LEVEL_OK, TRI_LEVEL_WARN, TRI_LEVEL_FAIL } tri_level;
 extern const char *const tri_level_names[]; /* "ok", "warn", "fail" */
@@ -57,6 +58,8 @@ typedef struct tri_host_facts {
   int64_t memory, memory_available, memory_allowed; /* of all; MemAvailable; what control groups leave of that */
   int64_t memlock, nofile;                          /* limits that this process may set; INT64_MAX: none */
   int64_t shm, shm_free;                            /* of /dev/shm */
+  char name[256];                                   /* of the host */
+  tri_slurm_words job;                              /* that the environment names */
 } tri_host_facts;
 
 void tri_judge_host(const tri_host_facts *h, int64_t model_bytes, tri_findings *out); /* model_bytes 0: not known */

@@ -57,4 +57,6 @@ void tri_gather_host(const char *root, tri_host_facts *out) {
                           .shm = has_shm ? (int64_t)(shm.f_blocks * shm.f_frsize) : -1,
                           .shm_free = has_shm ? (int64_t)(shm.f_bavail * shm.f_frsize) : -1};
   out->can_bind = can_bind(out->cores);
+  gethostname(out->name, sizeof out->name - 1);
+  out->job = tri_slurm_words_read();
 }

@@ -50,6 +50,22 @@ static void judge_limit(const char *check, const char *unit, int64_t value, int6
   if (level != TRI_LEVEL_OK) ADVICE(x, "%s", advice);
 }
 
+/* Looks for what mpirun would fail of without a word; only what is wrong is a finding. */
+static void judge_launch(const tri_host_facts *h, tri_findings *out) {
+  const char *const checks[] = {"hostname", "slurm"};
+  for (int i = 0; i < 2; i++) {
+    char why[TRI_MPIRUN_WHY];
+    tri_mpirun_verdict v = i ? tri_mpirun_check_slurm(&h->job, h->name, why) : tri_mpirun_check_name(h->name, why);
+    if (v == TRI_MPIRUN_STARTS) continue;
+    tri_finding *x = tri_findings_add(out, v == TRI_MPIRUN_FAILS ? TRI_LEVEL_FAIL : TRI_LEVEL_WARN, checks[i]);
+    char *advice = strchr(why, ':'); /* behind what was found */
+    if (advice) *advice++ = '\0';
+    VALUE(x, "%.255s", why);
+    if (advice)
+      ADVICE(x, "%c%.250s.", advice[1] >= 'a' && advice[1] <= 'z' ? advice[1] - 'a' + 'A' : advice[1], advice + 2);
+  }
+}
+
 void tri_judge_host(const tri_host_facts *h, int64_t model_bytes, tri_findings *out) {
   judge_cores(h, out);
   judge_memory(h, model_bytes, out);
@@ -59,6 +75,7 @@ void tri_judge_host(const tri_host_facts *h, int64_t model_bytes, tri_findings *
               "Every client is an open file: raise nofile in limits.conf or LimitNOFILE of the service.", out);
   judge_limit("shm", " MiB free", h->shm_free, MIB, 64 * MIB, 1024 * MIB,
               "Ranks of a host share memory in /dev/shm: give the container a larger one (--shm-size).", out);
+  judge_launch(h, out);
 }
 
 /* ---- disks ---- */
