@@ -69,8 +69,6 @@ install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN man EXCLUDE P
 install(FILES README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # Units of systemd.
-file(GLOB units ${CMAKE_SOURCE_DIR}/cluster-configs/systemd/*.service ${CMAKE_SOURCE_DIR}/cluster-configs/systemd/*.target
-  ${CMAKE_SOURCE_DIR}/cluster-configs/systemd/*.socket)
-if(units)
-  install(FILES ${units} DESTINATION lib/systemd/system)
-endif()
+install(CODE "include(\"${CMAKE_SOURCE_DIR}/cmake/units.cmake\")
+  trireme_write_units(\"${CMAKE_BINARY_DIR}/units\" \"\${CMAKE_INSTALL_PREFIX}\")
+  file(INSTALL \"${CMAKE_BINARY_DIR}/units/lib\" \"${CMAKE_BINARY_DIR}/units/share\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}\")")

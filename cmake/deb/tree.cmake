@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What Debian wants beside the files that are installed: CPack runs it when they lie in a folder for each package.
 string(TIMESTAMP now "%a, %d %b %Y %H:%M:%S +0000" UTC) # SOURCE_DATE_EPOCH's, where it is set
+include(${CMAKE_CURRENT_LIST_DIR}/../units.cmake)
 file(GLOB packages "${CPACK_TEMPORARY_INSTALL_DIRECTORY}/*")
 foreach(package ${packages})
   get_filename_component(name ${package} NAME)
@@ -13,6 +14,9 @@ foreach(package ${packages})
 
  -- ${CPACK_PACKAGE_CONTACT}  ${now}
 ")
+  if(EXISTS ${package}${CPACK_PACKAGING_INSTALL_PREFIX}/lib/systemd) # they have the folder of the packaging in them
+    trireme_write_units(${package}${CPACK_PACKAGING_INSTALL_PREFIX} ${CPACK_PACKAGING_INSTALL_PREFIX})
+  endif()
   file(REMOVE ${doc}/CHANGELOG.md ${doc}/LICENSE)
   file(GLOB pages ${package}${CPACK_PACKAGING_INSTALL_PREFIX}/share/man/man*/*)
   execute_process(COMMAND gzip -9n ${pages} ${doc}/changelog ${doc}/changelog.Debian COMMAND_ERROR_IS_FATAL ANY)

@@ -34,6 +34,20 @@ def check_expression(where, text):
                     failures.append(f"{where}: {name} has no label {label}")
 
 
+def check_options(path):
+    """An example is no slower than without a line of it: sizes of batches are the defaults, or larger."""
+    lines = dict(re.findall(r"^([a-z-]+): *([^#\n]*)", path.read_text(), re.M))
+    cpu = lines.get("backend", "").strip() == "cpu"
+    least = {"max-num-seqs": 128 if cpu else 256, "max-num-batched-tokens": 512 if cpu else 8192}
+    for name, value in least.items():
+        few = path.name == "experts-24gb.yaml" and name == "max-num-seqs"  # for a few sequences, which it says
+        if name in lines and int(lines[name]) < value and not few:
+            failures.append(f"{path.name}: {name} {lines[name].strip()} is slower than the default, {value}")
+    for name in lines:
+        if f"--{name} " not in usage and f"--[no-]{name}" not in usage:
+            failures.append(f"{path.name}: there is no option {name}")
+
+
 def check_dashboard(path):
     board = json.loads(path.read_text())
     targets = [t for p in board["panels"] for t in p["targets"]]
@@ -81,6 +95,8 @@ def check_pods(path, yaml):
         failures.append(f"{path.name}: no pods")
 
 
+for example in sorted(configs.glob("*.yaml")):
+    check_options(example)
 check_dashboard(configs / "grafana/trireme.json")
 try:
     import yaml

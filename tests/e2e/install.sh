@@ -18,6 +18,22 @@ for page in "$tree"/share/doc/trireme/README.md "$tree"/share/doc/trireme/docs/*
 done >"$RUN/missing"
 [ -s "$RUN/missing" ] && fail "links to what is not installed: $(cat "$RUN/missing")"
 
+# Units of systemd run the programs of this tree, and are right in their own place.
+for unit in lib/systemd/system share/systemd/user; do
+  grep -q "^ExecStart=$tree/bin/trireme up " "$tree/$unit/trireme@.service" || fail "$unit: $(grep ^ExecStart "$tree/$unit/trireme@.service")"
+  if command -v systemd-analyze >/dev/null; then
+    mkdir -p "$RUN/${unit##*/}"
+    cp "$tree/$unit/trireme@.service" "$RUN/${unit##*/}/trireme@x.service"
+    said=$(systemd-analyze verify "$RUN/${unit##*/}/trireme@x.service" 2>&1) || fail "$unit: $said"
+    [ -z "$said" ] || fail "$unit: $said"
+    kind=--system
+    [ "$unit" != share/systemd/user ] || kind=--user
+    systemd-analyze "$kind" unit-paths | grep -qx "/usr/local/$unit" || fail "systemd does not look for units in /usr/local/$unit"
+  else
+    echo "systemd-analyze is not here: the units in $unit were not looked at"
+  fi
+done
+
 # Every program names the version that the library's package file has.
 version=$(sed -n 's/^Version: *//p' "$tree"/lib*/pkgconfig/trireme.pc "$tree"/lib/*/pkgconfig/trireme.pc 2>/dev/null)
 [ -n "$version" ] || fail "no version in trireme.pc"

@@ -34,9 +34,9 @@ has trireme bin/trireme bin/trireme-{up,worker,coordinator,gateway,chat,bench-la
   share/trireme/cluster-configs/trireme.sbatch share/doc/trireme/{README.md,copyright,changelog.gz}
 has libtrireme0 'lib/(.*/)?libtrireme.so.0'
 has libtrireme-dev include/trireme.h 'lib/(.*/)?libtrireme.so' 'lib/(.*/)?pkgconfig/trireme.pc'
-for unit in "$SRC"/cluster-configs/systemd/*.service; do
-  [ ! -e "$unit" ] || has trireme "lib/systemd/system/${unit##*/}"
-done
+has trireme lib/systemd/system/trireme@.service share/systemd/user/trireme@.service
+dpkg-deb --fsys-tarfile "${files[2]}" | tar -xO ./usr/lib/systemd/system/trireme@.service ./usr/share/systemd/user/trireme@.service >"$RUN/units"
+[ "$(grep -c '^ExecStart=/usr/bin/trireme up ' "$RUN/units")" = 2 ] || fail "units of another folder: $(grep ^ExecStart "$RUN/units")"
 twice=$(sort "$RUN"/*.list | grep -v '/$' | uniq -d)
 [ -z "$twice" ] || fail "in two packages: $twice"
 depends=$(dpkg-deb -f "${files[2]}" Depends)
