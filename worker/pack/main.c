@@ -47,9 +47,29 @@ static void on_signal(int number) {
 
 /* ---- what it shows ---- */
 
+/* The first look at the pack under way. */
+static struct {
+  int64_t ns;
+  uint64_t done;
+} first;
+
+/* Writes the time that is left at the rate so far: ", eta 1:23", or nothing while that says little. */
+static void eta_text(uint64_t done, uint64_t all, char out[32]) {
+  int64_t now = tri_now_ns();
+  out[0] = '\0';
+  if (!first.ns || done < first.done) {
+    first.ns = now;
+    first.done = done;
+  }
+  double seconds = (double)(now - first.ns) * 1e-9;
+  if (done == first.done || done >= all || seconds < 2) return;
+  long long s = (long long)(seconds * (double)(all - done) / (double)(done - first.done) + 0.5);
+  snprintf(out, 32, ", eta %lld:%02lld", s / 60, s % 60);
+}
+
 static void show(const char *path, uint64_t done, uint64_t all) {
   enum { WIDTH = 40 };
-  char bar[WIDTH + 1];
+  char bar[WIDTH + 1], eta[32];
   int filled = all ? (int)((double)done / (double)all * WIDTH) : WIDTH;
   if (!isatty(STDERR_FILENO)) {
     fprintf(stderr, "%s: %.1f of %.1f MiB\n", path, (double)done / 0x1p20, (double)all / 0x1p20);
@@ -58,8 +78,10 @@ static void show(const char *path, uint64_t done, uint64_t all) {
   for (int i = 0; i < WIDTH; i++) bar[i] = i < filled ? '=' : ' ';
   bar[WIDTH] = '\0';
   const char *name = strrchr(path, '/');
-  fprintf(stderr, "\r%s [%s] %.1f of %.1f MiB%s", name ? name + 1 : path, bar, (double)done / 0x1p20,
-          (double)all / 0x1p20, done == all ? "\n" : "");
+  eta_text(done, all, eta);
+  fprintf(stderr, "\r\033[K%s [%s] %.1f of %.1f MiB%s%s", name ? name + 1 : path, bar, (double)done / 0x1p20,
+          (double)all / 0x1p20, eta, done == all ? "\n" : "");
+  if (done == all) first.ns = 0;
 }
 
 /* ---- packs ---- */
