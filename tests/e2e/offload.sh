@@ -290,7 +290,7 @@ if [ -n "${1-}" ]; then
   predict --backend cuda --gpu-layers 0 -dp 2 --replicas 1 | grep -q ', of which it brings over its own link 1/2 of [0-9.]* MiB that 2 shards of its host have in common$' || fail "plan does not say what devices bring for each other: $(predict --backend cuda --gpu-layers 0 -dp 2 --replicas 1)"
   refused 3 "MiB of the host's memory are for them" --backend cuda --gpu-layers 0 --offload-weights cpu --max-in-cpu 2M
   # Nothing is said, and the memory has room for two parts of layers at a time: in every layout a start streams, warns and answers.
-  for layout in "-tp 1" "-tp 2" "-pp 2"; do
+  for layout in "-tp 1" "-tp 2" "-pp 2" "-dp 2 --replicas 1"; do
     export FAKE_MEMORY=4000000000
     # shellcheck disable=SC2086
     FAKE_MEMORY=$("$BIN/trireme" plan --model "$MODEL" --backend cuda --json --memory-per-rank 4G --gpu-layers 0 --offload-prefetch-step 2 --max-num-batched-tokens 8192 --dtype float32 $layout | python3 -c '
