@@ -270,7 +270,7 @@ struct tri_core {
   prefix_affinity *affinity; /* NULL: there is one group, or none has a prefix cache */
   /* totals */
   uint64_t invalid[TRI_STATUS_COUNT]; /* requests that were refused for what is wrong with themselves */
-  uint64_t done_stop, done_length, done_abort, failed, lost, replayed, prompt_tokens, generation_tokens;
+  uint64_t done_stop, done_length, done_abort, failed, not_finite, lost, replayed, prompt_tokens, generation_tokens;
   tri_wire_str *labels; /* of a classifier */
   size_t label_bytes, answer_bytes;
   tri_histogram ttft, itl, e2e, queue_time, step_tokens;

@@ -425,6 +425,15 @@ static void take_token(tri_sched *s, tri_sequence *q, const tri_sample_result *r
   tri_sched_retire_if_done(s, j);
 }
 
+/* Ends a job whose draw is no answer, since the logits were no numbers. Choices that are under way end as those of an
+ * aborted one. */
+static void give_up(tri_sequence *q, tri_outbox *out) {
+  tri_group_token *t = tri_sched_next_entry(out, q);
+  t->flags |= TRI_TOKEN_NONE;
+  t->reason = TRI_FINISH_ERROR;
+  q->job->aborted = true;
+}
+
 void tri_sched_absorb(tri_sched *s, int lane_index, const tri_step_result *result, tri_outbox *out) {
   tri_sched_lane *lane = &s->lanes[lane_index];
   lane->under_way--;
@@ -436,7 +445,9 @@ void tri_sched_absorb(tri_sched *s, int lane_index, const tri_step_result *resul
     if (!q || q->since > result->step) continue;
     if (!t->scored) q->num_pending--;
     if (q->job->aborted) continue;
-    if (q->job->search)
+    if (t->sample.broken && out->num < out->cap)
+      give_up(q, out);
+    else if (q->job->search)
       tri_search_take(s, q, &t->sample);
     else if (out->num < out->cap && t->scored)
       take_score(q, t, out);

@@ -98,7 +98,8 @@ typedef struct tri_group_token {
 } tri_group_token;
 enum {
   TRI_TOKEN_LAST = 1,       /* the choice has ended */
-  TRI_TOKEN_NONE = 2,       /* no token in this entry: the choice ended without one (abort, deadline) */
+  TRI_TOKEN_NONE = 2,       /* no token in this entry: the choice ended without one (abort, deadline), or, with
+                               TRI_FINISH_ERROR, the whole job, whose logits are no numbers */
   TRI_TOKEN_LOGPROB = 4,    /* logprob and alternatives are there */
   TRI_TOKEN_STOP_ID = 8,    /* the token is the end-of-sequence or a stop id and is not part of the text */
   TRI_TOKEN_PREEMPTED = 16, /* sequences of the job gave their KV blocks back since its last entry */

@@ -200,6 +200,16 @@ static uint32_t draw(const tri_cpu_isa *isa, const tri_sample_params *p, const f
            : draw_any(isa, p, x, vocab, max, u, (double *)s->counts);
 }
 
+/* Says whether nothing may be there to draw for want of ids that may come. Called in front of what changes logits. */
+static bool is_forbidden(const tri_cpu_isa *isa, const tri_sample_params *p, const float *logits, int n) {
+  return tri_sample_forbids(p) && isa->maximum(logits, n) > -INFINITY;
+}
+
+/* logit: that was drawn, or is the largest. */
+static bool is_broken(float logit, bool forbidden) {
+  return !tri_sample_is_number(logit) && (logit == INFINITY || !forbidden);
+}
+
 static void report_logprobs(const tri_cpu_isa *isa, const tri_sample_params *p, int vocab, const sample_scratch *s,
                             tri_sample_result *r) {
   float max = isa->maximum(s->raw, vocab);
@@ -239,11 +249,15 @@ static void sample_thread(void *ctx, int index, int count) {
     tri_sample_result *result = &a->results[i];
     memset(result, 0, sizeof *result);
     result->token = tri_sample_target(a, i);
-    if (result->token == TRI_SAMPLE_NO_TARGET) {
+    bool drawn = result->token == TRI_SAMPLE_NO_TARGET;
+    if (drawn) {
+      bool forbidden = is_forbidden(isa, p, logits, (int)vocab);
       tri_sample_adjust(logits, (int)vocab, p, a->history[i], a->num_prompt[i], a->num_history[i], s.counts);
       result->token = draw(isa, p, logits, (int)vocab, a->counter[i], &s);
+      result->broken = is_broken(logits[result->token], forbidden);
     }
     if (p->num_logprobs >= 0) report_logprobs(isa, p, (int)vocab, &s, result);
+    if (!drawn) result->broken = isnan(result->logprob);
     if (a->drawn) a->drawn[i] = result->token;
   }
 }
@@ -275,16 +289,21 @@ static void part_thread(void *ctx, int index, int count) {
   (void)count;
   part_run *r = ctx;
   const tri_sample_part_args *a = r->a;
+  const tri_cpu_isa *isa = tri_cpu_isa_of(r->be);
   tri_mat m = a->rows.logits;
   uint32_t *ids = (uint32_t *)((char *)r->be->workspace + (size_t)index * scratch_bytes((size_t)m.cols));
   for (int i; (i = tri_take(&r->ticket)) < m.rows;) {
     const tri_sample_params *p = a->rows.params[i];
     const float *logits = m.data + (size_t)i * (size_t)m.ld;
     tri_sample_candidate *out = a->candidates + (size_t)i * (size_t)a->width;
+    bool forbidden = is_forbidden(isa, p, logits, m.cols);
     tri_sample_adjust_part(m.data + (size_t)i * (size_t)m.ld, a->first_id, m.cols, p);
-    int n = best_ids(tri_cpu_isa_of(r->be), logits, m.cols, tri_sample_num_candidates(p), -INFINITY, ids);
+    int n = best_ids(isa, logits, m.cols, tri_sample_num_candidates(p), -INFINITY, ids);
     for (int j = 0; j < n; j++) out[j] = (tri_sample_candidate){logits[ids[j]], a->first_id + ids[j]};
     for (int j = n; j < a->width; j++) out[j] = (tri_sample_candidate){-INFINITY, TRI_NO_CANDIDATE};
+    bool any = forbidden;
+    for (int j = 0; j < n && !any; j++) any = out[j].logit > -INFINITY;
+    if (!any) out[0] = (tri_sample_candidate){-INFINITY, TRI_BROKEN_CANDIDATE};
   }
 }
 

@@ -8,10 +8,11 @@
  * are as large. */
 enum { GUESS = 640 };
 
-__device__ static inline void report_token(const tri_cuda_draw_args &a, int token) {
+__device__ static inline void report_token(const tri_cuda_draw_args &a, int token, bool broken) {
   tri_sample_result *r = &a.results[blockIdx.x];
   r->token = (uint32_t)token;
   r->logprob = 0;
+  r->broken = broken;
   r->num_top = 0;
   if (a.drawn) a.drawn[blockIdx.x] = (uint32_t)token;
 }
@@ -24,7 +25,7 @@ __global__ static void argmax_kernel(tri_cuda_draw_args a) {
   __shared__ uint64_t room[WARP];
   view row = {row_at(a.logits, blockIdx.x), NULL, 0, a.logits.cols};
   uint64_t best = first_of(row, NULL, room);
-  if (!threadIdx.x) report_token(a, token_of(best));
+  if (!threadIdx.x) report_token(a, token_of(best), !isfinite(value_of(best)));
 }
 
 /* ---- what changes logits, and back ---- */
@@ -96,10 +97,10 @@ __device__ static inline uint64_t nucleus(float top_p, uint64_t mass) {
   return max((uint64_t)__double2ull_ru((double)top_p * (double)mass), (uint64_t)1);
 }
 
-/* row: all logits, or a list of those that top_k leaves and of more. */
-__device__ static int draw_row(sampler *s, view row, int vocab, const tri_cuda_draw &d) {
+/* row: all logits, or a list of those that top_k leaves and of more. *largest: of them. */
+__device__ static int draw_row(sampler *s, view row, int vocab, const tri_cuda_draw &d, float *largest) {
   uint64_t best = first_of(row, s->tops, s->room), to = UINT64_MAX, mass = 0;
-  float max = value_of(best);
+  float max = *largest = value_of(best);
   if (d.temperature <= 0 || !isfinite(max)) return token_of(best);
   bool top_k = d.top_k > 0 && d.top_k < row.n, top_p = d.top_p < 1;
   scale w = scale_of(max, d.temperature);
@@ -175,6 +176,15 @@ void tri_cuda_count(cudaStream_t stream, const tri_cuda_history *pieces, int num
   if (num_pieces) count_kernel<<<num_pieces, THREADS, 0, stream>>>(pieces, words, (uint32_t)vocab);
 }
 
+/* Says whether a row whose largest logit is this one, after edits and mask, is none of numbers: where some ids may not
+ * come, by what it was before. */
+__device__ static bool is_broken(sampler *s, const edits &e, view raw, const tri_cuda_draw &d, float largest) {
+  if (isfinite(largest)) return false;
+  if (largest > 0 || (!d.masked && !d.num_banned)) return true;
+  undo(e, d);
+  return !(value_of(first_of(raw, s->tops, s->room)) > -INFINITY);
+}
+
 /* Draws a row's token. logits [R, vocabulary], draws and results [R]. Grid R, 1024 threads. Shared memory: a sampler.
  */
 __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args a) {
@@ -188,16 +198,22 @@ __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args
   allowed.d = &d;
   edit(e, d);
   int token = (int)d.target;
-  if (d.target == TRI_SAMPLE_NO_TARGET) token = draw_row(&s, allowed, row.n, d);
+  bool broken = false;
+  if (d.target == TRI_SAMPLE_NO_TARGET) {
+    float largest;
+    token = draw_row(&s, allowed, row.n, d, &largest);
+    broken = is_broken(&s, e, row, d, largest);
+  }
   __syncthreads();
   if (!threadIdx.x && d.counts) d.counts[token]++;
-  if (!threadIdx.x) report_token(a, token);
+  if (!threadIdx.x) report_token(a, token, broken);
   if (d.num_logprobs < 0) {
     report_best(&s, 0, 0, r);
     return;
   }
   undo(e, d);
   report(&s, row, d.num_logprobs, token, r);
+  if (!threadIdx.x && d.target != TRI_SAMPLE_NO_TARGET) r->broken = isnan(r->logprob);
 }
 
 /* ---- over a cut vocabulary ---- */
@@ -206,11 +222,14 @@ __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args
  * threads. Shared memory: a sampler. */
 __global__ static void __launch_bounds__(THREADS) part_kernel(tri_cuda_draw_args a) {
   __shared__ sampler s;
-  view row = {row_at(a.logits, blockIdx.x), NULL, 0, a.logits.cols};
+  view row = {row_at(a.logits, blockIdx.x), NULL, 0, a.logits.cols}, raw = row;
+  tri_cuda_draw d = {};
+  edits e = {};
   int n = 1;
   if (a.draws) {
-    tri_cuda_draw d = a.draws[blockIdx.x];
-    edit(edits_of(a, d), d);
+    d = a.draws[blockIdx.x];
+    e = edits_of(a, d);
+    edit(e, d);
     row.mask = mask_of(a, d);
     if (d.temperature > 0) n = min(d.top_k, row.n);
   }
@@ -227,21 +246,30 @@ __global__ static void __launch_bounds__(THREADS) part_kernel(tri_cuda_draw_args
     out[i].logit = i < n ? value_at(place_of(s.best_x[i])) : -INFINITY;
     out[i].id = i < n ? a.first_id + (uint32_t)s.best_ids[i] : TRI_NO_CANDIDATE;
   }
+  float largest = value_of(best);
+  if (largest > -INFINITY) return;
+  bool broken = is_broken(&s, e, raw, d, largest);
+  __syncthreads();
+  if (threadIdx.x || !broken) return;
+  out[0].logit = -INFINITY;
+  out[0].id = TRI_BROKEN_CANDIDATE;
 }
 
-/* The candidates of all parts to s->x and s->ids, in any order. */
-__device__ static view list_candidates(sampler *s, const tri_cuda_draw_args &a) {
+/* The candidates of all parts to s->x and s->ids, in any order. *broken: a part has none. */
+__device__ static view list_candidates(sampler *s, const tri_cuda_draw_args &a, bool *broken) {
+  int without = 0;
   if (!threadIdx.x) s->listed = 0;
   __syncthreads();
   for (int i = threadIdx.x; i < a.num_parts * a.width; i += THREADS) {
     size_t in_part = (size_t)(i / a.width) * gridDim.x + blockIdx.x;
     tri_sample_candidate c = a.parts[in_part * a.width + i % a.width];
-    if (c.id == TRI_NO_CANDIDATE) continue;
+    without |= c.id == TRI_BROKEN_CANDIDATE;
+    if (c.id == TRI_NO_CANDIDATE || c.id == TRI_BROKEN_CANDIDATE) continue;
     int at = atomicAdd(&s->listed, 1);
     s->x[at] = c.logit;
     s->ids[at] = (int32_t)c.id;
   }
-  __syncthreads();
+  *broken = __syncthreads_or(without) != 0;
   view all = {s->x, s->ids, 0, s->listed};
   return all;
 }
@@ -250,15 +278,19 @@ __device__ static view list_candidates(sampler *s, const tri_cuda_draw_args &a) 
  * Shared memory: a sampler. */
 __global__ static void __launch_bounds__(THREADS) merge_kernel(tri_cuda_draw_args a) {
   __shared__ sampler s;
-  view all = list_candidates(&s, a);
+  bool broken;
+  view all = list_candidates(&s, a, &broken);
+  float largest;
   int token;
   if (a.draws) {
     tri_cuda_draw d = a.draws[blockIdx.x];
-    token = draw_row(&s, all, a.logits.cols, d);
+    token = draw_row(&s, all, a.logits.cols, d, &largest);
   } else {
-    token = token_of(first_of(all, NULL, s.room));
+    uint64_t best = first_of(all, NULL, s.room);
+    token = token_of(best);
+    largest = value_of(best);
   }
-  if (!threadIdx.x) report_token(a, token);
+  if (!threadIdx.x) report_token(a, token, broken || largest == INFINITY);
 }
 
 void tri_cuda_argmax(cudaStream_t stream, const tri_cuda_draw_args *a) {

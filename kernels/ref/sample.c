@@ -48,6 +48,13 @@ double tri_ref_sample_weights(const tri_sample_params *p, const float *adjusted,
   return sum;
 }
 
+/* Says whether there is something above minus infinity. */
+static bool has_any(const float *x, int n) {
+  for (int i = 0; i < n; i++)
+    if (x[i] > -INFINITY) return true;
+  return false;
+}
+
 tri_status tri_ref_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan) {
   (void)be;
   *plan = (tri_op_plan){0};
@@ -96,12 +103,14 @@ void tri_ref_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_s
     float *logits = a->logits.data + (size_t)i * (size_t)a->logits.ld;
     tri_sample_result *r = &a->results[i];
     for (int id = 0; id < vocab; id++) raw[id] = isnan(logits[id]) ? -INFINITY : logits[id];
+    bool any = has_any(raw, vocab);
     tri_sample_adjust(logits, vocab, p, a->history[i], a->num_prompt[i], a->num_history[i], counts);
     double mass = tri_ref_sample_weights(p, logits, vocab, order, weight);
     memset(r, 0, sizeof *r);
     r->token = target;
     if (target == TRI_SAMPLE_NO_TARGET) r->token = (uint32_t)draw(p, a->counter[i], weight, vocab, mass);
     if (p->num_logprobs >= 0) report_logprobs(p, raw, vocab, order, r);
+    r->broken = !any || (target == TRI_SAMPLE_NO_TARGET ? logits[r->token] == INFINITY : isnan(r->logprob));
     if (a->drawn) a->drawn[i] = r->token;
   }
 }
@@ -146,8 +155,10 @@ void tri_ref_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const 
     const tri_sample_params *p = a->rows.params[i];
     float *logits = m.data + (size_t)i * (size_t)m.ld;
     tri_sample_candidate *best = a->candidates + (size_t)i * (size_t)a->width;
+    bool any = has_any(logits, m.cols);
     tri_sample_adjust_part(logits, a->first_id, m.cols, p);
     int n = first_of(logits, m.cols, a->first_id, tri_sample_num_candidates(p), best);
+    if (!any) best[n++] = (tri_sample_candidate){-INFINITY, TRI_BROKEN_CANDIDATE};
     for (; n < a->width; n++) best[n] = (tri_sample_candidate){-INFINITY, TRI_NO_CANDIDATE};
   }
 }
@@ -162,13 +173,15 @@ tri_status tri_ref_sample_merge_plan(tri_backend *be, const tri_sample_merge_arg
   return TRI_OK;
 }
 
-/* A row's candidates of all parts, in ascending order of id. Returns how many there are. */
-static int collect(const tri_sample_merge_args *a, int row, float *logits, uint32_t *ids) {
+/* A row's candidates of all parts, in ascending order of id. Returns how many there are. *broken: a part has none. */
+static int collect(const tri_sample_merge_args *a, int row, float *logits, uint32_t *ids, bool *broken) {
   int n = 0;
+  *broken = false;
   for (int i = 0; i < a->num_parts * a->width; i++) {
     size_t in_part = (size_t)(i / a->width) * (size_t)a->rows.logits.rows + (size_t)row;
     tri_sample_candidate c = a->candidates[in_part * (size_t)a->width + (size_t)(i % a->width)];
-    if (c.id == TRI_NO_CANDIDATE) continue;
+    *broken |= c.id == TRI_BROKEN_CANDIDATE;
+    if (c.id == TRI_NO_CANDIDATE || c.id == TRI_BROKEN_CANDIDATE) continue;
     int at = n++;
     for (; at > 0 && ids[at - 1] > c.id; at--) {
       ids[at] = ids[at - 1];
@@ -190,13 +203,15 @@ void tri_ref_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const
   uint32_t *ids = (uint32_t *)(logits + most), *order = ids + most;
   for (int i = 0; i < a->rows.logits.rows; i++) {
     const tri_sample_params *p = a->rows.params[i];
-    int n = collect(a, i, logits, ids);
+    bool broken;
+    int n = collect(a, i, logits, ids, &broken);
     uint32_t token = 0;
     if (n) {
       double mass = tri_ref_sample_weights(p, logits, n, order, weight);
       token = logits[order[0]] > -INFINITY ? ids[draw(p, a->rows.counter[i], weight, n, mass)] : 0;
+      broken |= logits[order[0]] == INFINITY;
     }
-    if (a->rows.results) a->rows.results[i] = (tri_sample_result){.token = token};
+    if (a->rows.results) a->rows.results[i] = (tri_sample_result){.token = token, .broken = broken};
     if (a->rows.drawn) a->rows.drawn[i] = token;
   }
 }

@@ -231,8 +231,9 @@ tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
 struct packed_token {
   uint32_t slot, scored, token;
   float logprob;
-  uint32_t num_top;
+  uint32_t num_top; /* and IS_BROKEN */
 };
+#define IS_BROKEN (1u << 31)
 
 struct packed_header {
   uint64_t step;
@@ -256,10 +257,12 @@ size_t tri_result_pack(const tri_step_result *r, void *buf, size_t cap) {
   at = give(at, &h, sizeof h);
   for (uint32_t i = 0; i < r->num_tokens && at < end; i++) {
     const tri_sample_result *s = &r->tokens[i].sample;
-    struct packed_token t = {r->tokens[i].slot, r->tokens[i].scored, s->token, s->logprob, (uint32_t)s->num_top};
+    size_t top = (size_t)s->num_top * 4;
+    struct packed_token t = {r->tokens[i].slot, r->tokens[i].scored, s->token, s->logprob,
+                             (uint32_t)s->num_top | (s->broken ? IS_BROKEN : 0)};
     at = give(at, &t, sizeof t);
-    at = give(at, s->top_ids, t.num_top * 4);
-    at = give(at, s->top_logprobs, t.num_top * 4);
+    at = give(at, s->top_ids, top);
+    at = give(at, s->top_logprobs, top);
   }
   return (size_t)(at - (char *)buf);
 }
@@ -278,6 +281,8 @@ tri_status tri_result_unpack(const void *buf, size_t len, tri_step_result *r, si
     tri_sample_result *s = &r->tokens[i].sample;
     if ((size_t)(end - at) < sizeof t) return TRI_CORRUPT;
     memcpy(&t, take(&at, sizeof t), sizeof t);
+    s->broken = t.num_top & IS_BROKEN;
+    t.num_top &= ~IS_BROKEN;
     if (t.num_top > TRI_MAX_LOGPROBS || (size_t)(end - at) < t.num_top * 8) return TRI_CORRUPT;
     r->tokens[i].slot = t.slot;
     r->tokens[i].scored = t.scored;

@@ -256,6 +256,7 @@ void oc_case_sample(oc *c, int i) {
     compare_draw(c, p, a.logits.data + (size_t)r * (size_t)a.logits.ld, vocab, a.counter[r], want[r].token,
                  got[r].token);
     compare_logprobs(c, &want[r], &got[r]);
+    oc_expect(c, want[r].broken == got[r].broken, "broken is %d, not %d", got[r].broken, want[r].broken);
     if (p->mask && adjusted_has_any(&a, r))
       oc_expect(c, tri_mask_has(p->mask, got[r].token), "token %u, which the mask has not", got[r].token);
     if (tri_sample_target(&a, r) != TRI_SAMPLE_NO_TARGET)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core against recorded actions: the plain course of jobs, and what their clients read. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "runtime/base/log.h"
 #include "tests/unit/core_world.h"
@@ -359,6 +360,38 @@ START_TEST(test_preemptions) {
 }
 END_TEST
 
+/* A job whose logits are no numbers ends with an error, all of it, and is counted; others go on. */
+START_TEST(test_not_finite) {
+  struct world *w = world_create(1);
+  start_group(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  m.submit.sampling.n = 2;
+  struct stream *s = submit(w, "one", &m);
+  uint64_t job = last_job(w);
+  m.id = 2;
+  m.submit.sampling.n = 1;
+  struct stream *other = submit(w, "one", &m);
+  tri_group_token t[] = {
+      {.job = job, .token = 65},
+      {.job = job, .choice = 1, .flags = TRI_TOKEN_NONE, .reason = TRI_FINISH_ERROR},
+      {.job = job, .choice = 0, .offset = 1, .token = 65},
+      {.job = job, .choice = 0, .flags = TRI_TOKEN_NONE | TRI_TOKEN_LAST, .reason = TRI_FINISH_ABORT},
+      {.job = last_job(w), .token = 65, .flags = TRI_TOKEN_LAST},
+  };
+  send_tokens(w, 0, 1, t, 5);
+  ck_assert_str_eq(s->code, "internal");
+  ck_assert_ptr_nonnull(strstr(s->message, "are not finite"));
+  ck_assert(other->done && !other->code[0]);
+  w->stats = calloc(1, STATS_BYTES);
+  m = (tri_client_msg){.op = TRI_OP_STATS, .id = 1};
+  submit(w, "two", &m);
+  ck_assert_ptr_nonnull(strstr(w->stats, "trireme:request_not_finite_total 1\n"));
+  ck_assert_ptr_nonnull(strstr(w->stats, "trireme:request_failure_total 1\n"));
+  free(w->stats);
+  world_destroy(w);
+}
+END_TEST
+
 /* The end says how much of the prompt its group had, which can be no more than there is; the group hears of the salt.
  */
 START_TEST(test_cached_tokens) {
@@ -445,6 +478,7 @@ Suite *suite_core_jobs(void) {
   tcase_add_test(t, test_wrong_prompt_logprobs);
   tcase_add_test(t, test_several_choices);
   tcase_add_test(t, test_preemptions);
+  tcase_add_test(t, test_not_finite);
   tcase_add_test(t, test_cached_tokens);
   tcase_add_test(t, test_queue_time);
   tcase_add_test(t, test_tokens_without_text);

@@ -302,6 +302,67 @@ START_TEST(rows_that_are_no_numbers_stay_so) {
 }
 END_TEST
 
+/* Draws from rows that are no numbers are told from those of which the request forbids everything, whole and in two
+ * parts, in which a part without a number is enough. */
+START_TEST(draws_from_no_numbers_are_told) {
+  enum { N = 300 };
+  static const float below = -INFINITY;
+  static const uint32_t none[(N + 31) / 32];
+  const struct {
+    float first, others; /* of the row's logits: the first one's, and those of the others */
+    float temperature;
+    bool masked, broken, broken_in_parts;
+    uint32_t target;
+  } cases[] = {{1, 2, 0, false, false, false, TRI_SAMPLE_NO_TARGET},
+               {1, 2, 1, false, false, false, TRI_SAMPLE_NO_TARGET},
+               {NAN, NAN, 0, false, true, true, TRI_SAMPLE_NO_TARGET},
+               {NAN, NAN, 1, false, true, true, TRI_SAMPLE_NO_TARGET},
+               {below, NAN, 1, true, true, true, TRI_SAMPLE_NO_TARGET},
+               {1, NAN, 1, false, false, true, TRI_SAMPLE_NO_TARGET},
+               {1, 2, 1, true, false, false, TRI_SAMPLE_NO_TARGET},
+               {INFINITY, 2, 0, false, true, true, TRI_SAMPLE_NO_TARGET},
+               {INFINITY, 2, 1, false, true, true, TRI_SAMPLE_NO_TARGET},
+               {1, 2, 0, false, false, false, 7},
+               {NAN, NAN, 0, false, true, true, 7},
+               {INFINITY, 2, 0, false, true, true, 7}};
+  for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+    const size_t k = i / 2;
+    tri_backend *be = NULL;
+    tri_error err = {0};
+    ck_assert_int_eq(tri_backend_create(&(tri_backend_config){.name = i % 2 ? "cpu" : "ref"}, &be, &err), TRI_OK);
+    float x[N], again[N];
+    for (int j = 0; j < N; j++) x[j] = again[j] = j ? cases[k].others : cases[k].first;
+    tri_sample_params p = tri_sample_greedy();
+    const tri_sample_params *params = &p;
+    const uint32_t *history = NULL;
+    int zero = 0;
+    uint64_t counter = 0;
+    tri_sample_result r = {0}, merged = {0};
+    bool given = cases[k].target != TRI_SAMPLE_NO_TARGET;
+    p.temperature = cases[k].temperature, p.top_k = 4, p.num_logprobs = given ? 0 : -1;
+    if (cases[k].masked) p.mask = none;
+    tri_sample_args a = {.logits = {x, 1, N, N, TRI_F32}, .params = &params, .history = &history, .results = &r};
+    a.num_prompt = a.num_history = &zero, a.counter = &counter, a.target = &cases[k].target;
+    ck_assert_int_eq(tri_run_sample(be, &a), TRI_OK);
+    ck_assert_msg(r.broken == cases[k].broken, "case %zu of backend %zu", k, i % 2);
+    tri_sample_candidate all[2 * 4];
+    tri_sample_part_args part = {.rows = a, .width = 4, .candidates = all};
+    part.rows.logits = (tri_mat){again, 1, N / 2, N / 2, TRI_F32};
+    tri_sample_merge_args merge = {.rows = a, .num_parts = 2, .width = 4, .candidates = all};
+    merge.rows.logits.data = NULL, merge.rows.results = &merged;
+    if (!given) {
+      ck_assert_int_eq(tri_run_sample_part(be, &part), TRI_OK);
+      part.first_id = N / 2, part.candidates = all + 4, part.rows.logits.data = again + N / 2;
+      ck_assert_int_eq(tri_run_sample_part(be, &part), TRI_OK);
+      ck_assert_int_eq(tri_run_sample_merge(be, &merge), TRI_OK);
+      ck_assert_msg(merged.broken == cases[k].broken_in_parts, "case %zu of backend %zu, in parts", k, i % 2);
+      ck_assert_uint_eq(merged.token, r.token);
+    }
+    tri_backend_destroy(be);
+  }
+}
+END_TEST
+
 /* A backend without an op says which, where it plans and where it launches, and runs nobody else's code. */
 START_TEST(missing_ops_are_refused_by_name) {
   tri_backend *be = reference();
@@ -338,6 +399,9 @@ Suite *suite_kernels(void) {
   tcase_add_test(int8, quantised_rows_are_within_half_a_step);
   tcase_add_test(int8, rows_that_are_no_numbers_stay_so);
   suite_add_tcase(s, int8);
+  TCase *sample = tcase_create("sample");
+  tcase_add_test(sample, draws_from_no_numbers_are_told);
+  suite_add_tcase(s, sample);
   TCase *table = tcase_create("table");
   tcase_add_test(table, missing_ops_are_refused_by_name);
   suite_add_tcase(s, table);

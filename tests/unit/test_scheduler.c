@@ -402,6 +402,62 @@ START_TEST(test_full_outbox) {
 }
 END_TEST
 
+/* Marks the draws of a job as such that are no answers. */
+static void break_draws(const tri_job *j, struct result *r) {
+  for (uint32_t i = 0; i < r->r.num_tokens; i++)
+    for (int k = 0; k < j->num_choices; k++)
+      if (j->seqs[k].slot == (int)r->tokens[i].slot) r->tokens[i].sample.broken = true;
+}
+
+/* Takes what has come. Returns how many entries say that the first job has no answer; nothing else is said of it but
+ * that its choices end. */
+static int take_entries(struct sim *s) {
+  int told = 0;
+  for (uint32_t i = 0; i < s->out.num; i++) {
+    const tri_group_token *t = &s->out.tokens[i];
+    if (t->job != s->requests[0].assign.job) {
+      sim_hear(s, t);
+      continue;
+    }
+    ck_assert(t->flags & TRI_TOKEN_NONE);
+    told += t->reason == TRI_FINISH_ERROR;
+    if (t->reason != TRI_FINISH_ERROR) ck_assert(t->reason == TRI_FINISH_ABORT && t->flags & TRI_TOKEN_LAST);
+  }
+  s->out.num = 0;
+  sim_drain(s);
+  return told;
+}
+
+/* Drawn from logits that are no numbers: the job ends, once, whatever it asks for, and the other goes on. */
+START_TEST(test_broken_draws) {
+  struct config c = simple_config(8, 8, 60, 4, 40, 2);
+  struct sim *s = sim_create(&c, 3);
+  struct result r;
+  int told = 0, steps = 0;
+  for (int i = 0; i < 2; i++) {
+    struct request *q = request_init(s, i, 9, 20, i ? 1 : 3);
+    if (!i && _i) q->assign.sampling.num_beams = 3;
+    request_expect(s, q);
+    sim_arrive(s, q);
+  }
+  for (; steps < 200 && tri_sched_has_work(s->sched); steps++, s->iteration++) {
+    tri_sched_reap(s->sched, sim_now(s), &s->out);
+    told += take_entries(s);
+    while (!tri_sched_lane_busy(s->sched, 0) && tri_sched_compose(s->sched, 0, s->writer)) sim_execute(s, 0);
+    while (s->num_results) {
+      sim_take_result(s, &r);
+      if (!told) break_draws(s->requests[0].job, &r);
+      tri_sched_absorb(s->sched, r.lane, &r.r, &s->out);
+      told += take_entries(s);
+    }
+  }
+  ck_assert_int_eq(told, 1);
+  ck_assert_int_lt(steps, 200);
+  ck_assert(s->requests[1].choice[0].ended && s->requests[1].choice[0].got == s->requests[1].choice[0].num_want);
+  sim_destroy(s);
+}
+END_TEST
+
 /* Destroyed in the middle of its work, with jobs in every state. */
 START_TEST(test_destroy_busy) {
   struct config c = simple_config(4, 8, 64, 4, 40, 8);
@@ -433,6 +489,7 @@ Suite *suite_scheduler(void) {
   tcase_add_test(cases, test_least_blocks);
   tcase_add_test(cases, test_full_outbox);
   tcase_add_test(cases, test_destroy_busy);
+  tcase_add_loop_test(cases, test_broken_draws, 0, 2);
   suite_add_tcase(suite, random);
   suite_add_tcase(suite, cases);
   return suite;

@@ -791,6 +791,7 @@ START_TEST(results) {
   for (int i = 0; i < N; i++) {
     tokens[i].slot = (uint32_t)i * 3;
     tokens[i].sample = (tri_sample_result){.token = 100u + (uint32_t)i, .logprob = -0.5f * (float)i, .num_top = i * 5};
+    tokens[i].sample.broken = i % 2;
     for (int t = 0; t < i * 5; t++)
       tokens[i].sample.top_ids[t] = (uint32_t)t, tokens[i].sample.top_logprobs[t] = (float)-t;
   }
@@ -804,7 +805,7 @@ START_TEST(results) {
   for (int i = 0; i < N; i++) {
     const tri_sample_result *a = &tokens[i].sample, *b = &back[i].sample;
     ck_assert(back[i].slot == tokens[i].slot && a->token == b->token && a->logprob == b->logprob &&
-              a->num_top == b->num_top);
+              a->num_top == b->num_top && a->broken == b->broken);
     ck_assert(!memcmp(a->top_ids, b->top_ids, (size_t)a->num_top * 4));
     ck_assert(!memcmp(a->top_logprobs, b->top_logprobs, (size_t)a->num_top * 4));
   }
