@@ -8,6 +8,7 @@
 #include "client/chat/chat_template.h"
 #include "client/cmd/buf.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/model_folder.h"
 #include "runtime/base/options.h"
 #include "runtime/base/version.h"
 
@@ -74,7 +75,11 @@ static tri_status open_template(const struct template_options *o, chat_template 
   size_t len;
   if (!o->template_file && !o->model)
     return tri_fail(err, TRI_USAGE, "model", "--model or --chat-template says whose template it is");
-  if (o->model) return chat_template_load(o->model, o->template_file, out, err);
+  char folder[TRI_MODEL_FOLDER];
+  if (o->model) {
+    TRI_CHECK(tri_model_folder_find(o->model, folder, err));
+    return chat_template_load(folder, o->template_file, out, err);
+  }
   tri_status st = tri_json_read_text(o->template_file, TRI_JINJA_MOST_SOURCE, &source, &len, err);
   if (st == TRI_OK) st = chat_template_make(source, len, out, err);
   tri_free(source);

@@ -10,6 +10,7 @@
 #include "client/chat/conversation.h"
 #include "client/cmd/cmd.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/model_folder.h"
 #include "runtime/base/version.h"
 
 enum { CANCEL_MS = 2000 };
@@ -262,7 +263,9 @@ static int begin(talk *t, const tri_options *parsed) {
                                       "--model says whose tokenizer and chat template it is, that of the served model");
   if (st != TRI_OK) return cmd_usage("trireme chat", "%s", err.message);
   if (!tri_options_given(parsed, "max-tokens")) o->request.r.max_tokens = -1; /* as many as fit */
-  st = conversation_open(o->model, o->template_file, &t->conversation, &err);
+  char folder[TRI_MODEL_FOLDER];
+  st = tri_model_folder_find(o->model, folder, &err);
+  if (st == TRI_OK) st = conversation_open(folder, o->template_file, &t->conversation, &err);
   if (st != TRI_OK) {
     cmd_failed("trireme chat", "%s", err.message[0] ? err.message : tri_status_text(st));
     return tri_exit_code(st);

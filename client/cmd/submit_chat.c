@@ -6,6 +6,7 @@
 #include "client/cmd/submit_file.h"
 #include "client/gateway/chat_message.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/model_folder.h"
 
 struct submit_chat {
   gw_model model;
@@ -32,7 +33,9 @@ static int ask_model(submit_chat *chat, const char *dir, trireme *c, int timeout
 
 int submit_chat_open(const char *dir, trireme *c, int timeout_ms, submit_chat **out, tri_error *why) {
   submit_chat *chat = tri_calloc(1, sizeof *chat);
-  tri_status st = chat ? gw_model_open(dir, NULL, &chat->model, why) : TRI_NO_MEMORY;
+  char folder[TRI_MODEL_FOLDER];
+  tri_status st = chat ? tri_model_folder_find(dir, folder, why) : TRI_NO_MEMORY;
+  if (st == TRI_OK) st = gw_model_open(folder, NULL, &chat->model, why);
   if (st == TRI_OK && !chat->model.template) st = tri_fail(why, TRI_NOT_FOUND, "model", "%s", chat->model.no_template);
   if (st == TRI_OK) st = tri_tokenizer_scratch_create(chat->model.tokenizer, &chat->scratch);
   if (st != TRI_OK && !why->message[0]) tri_fail(why, st, "model", "%s", tri_status_text(st));

@@ -10,6 +10,7 @@
 #include "client/trireme.h"
 #include "runtime/base/gateway_options.h"
 #include "runtime/base/json.h"
+#include "runtime/base/model_folder.h"
 
 enum {
   GW_JOB_BUCKETS = 4096,
@@ -284,6 +285,7 @@ typedef struct gw_options {
 
 struct gateway {
   gw_options o;
+  char model_folder[TRI_MODEL_FOLDER]; /* of o.model, where a cache has it */
   http_server *server;
   trireme *client;          /* NULL: the coordinator is lost */
   struct gw_finder *finder; /* looks for it; NULL: not now */

@@ -296,6 +296,8 @@ static tri_status choose_parsers(gateway *g, tri_error *err) {
 
 static tri_status open_model(gateway *g, tri_error *err) {
   if (!g->o.model) return TRI_OK;
+  TRI_CHECK(tri_model_folder_find(g->o.model, g->model_folder, err));
+  g->o.model = g->model_folder;
   tri_status st = gw_model_open(g->o.model, g->o.http.chat_template, &g->model, err);
   if (st == TRI_NOT_FOUND) {
     tri_log(TRI_LOG_WARN, "gateway", "there is no tokenizer.json in %s: chat is not served", g->o.model);

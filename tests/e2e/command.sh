@@ -78,6 +78,8 @@ want 3 'without a snapshot: the model was not fetched' "$trireme" plan --model "
 ln -s "$(cd "$SRC/tests/models/abacus" && pwd)" "$dir/hub/models--org--abacus/snapshots/0a1b"
 want 0 '^fits: ' "$trireme" plan --model "$dir/hub/models--org--abacus"
 HF_HUB_CACHE=$dir/hub want 0 '^fits: ' "$trireme" plan --model org/abacus
+want 0 '^<|begin|>37+48=' "$trireme" template --model "$dir/hub/models--org--abacus" <<<'[{"role":"user","content":"37+48="}]'
+
 # Journals: one that nobody uses can be removed, with nothing that somebody else has put there.
 export XDG_STATE_HOME=$PWD/state
 want 0 '^there are no journals in .*/state/trireme/journal$' "$trireme" journal

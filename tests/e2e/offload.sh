@@ -31,9 +31,9 @@ grep -q 'for reads (max_in_cpu)$' "$RUN/plan" || fail "plan does not name what i
 
 # Nothing is asked for, and the model has no room: what stays, what is read, and how long that takes. plan says the same.
 "$BIN/trireme" plan --model "$MODEL" --memory-per-rank 240M --backend cpu >"$RUN/plan" || fail "no plan: $(cat "$RUN/plan")"
-grep -q 'MiB stay and .* MiB are a ring for .* MiB that come from files in every step' "$RUN/plan" && fail "weights leave that have room: $(cat "$RUN/plan")"
+grep -q 'MiB stay and .* MiB are a ring for .* MiB that come in every step' "$RUN/plan" && fail "weights leave that have room: $(cat "$RUN/plan")"
 "$BIN/trireme" plan --model "$MODEL" --max-in-cpu 34M --backend cpu >"$RUN/plan" || fail "no plan: $(cat "$RUN/plan")"
-grep -q 'MiB stay and .* MiB are a ring for .* MiB that come from files in every step' "$RUN/plan" || fail "plan does not say what streams: $(cat "$RUN/plan")"
+grep -q 'MiB stay and .* MiB are a ring for .* MiB that come in every step' "$RUN/plan" || fail "plan does not say what streams: $(cat "$RUN/plan")"
 # With figures that are given, all is known beforehand. 0.78 MB of weights for the bundled model's two layers that leave.
 predict() { "$BIN/trireme" plan --model "$MODEL" --gpu-layers 2 --backend cpu --read-bandwidth 1e12 --flops 1e12 "$@" 2>&1; }
 predict --disk-bandwidth 1e8 >"$RUN/plan"

@@ -88,10 +88,9 @@ static void print_rank(const struct plan *p, const struct plan_rank *r, int rank
         mib(l->workspace), mib(l->reserve));
   if (l->exchange) printf("              of the total %.1f MiB for the exchange of rows\n", mib(l->exchange));
   if (l->streams)
-    printf("              of the weights %.1f MiB stay and %.1f MiB are a ring for %.1f MiB that come from files in "
-           "every step; "
-           "of the total %.1f MiB for their reads\n",
-           mib(l->weights - l->ring), mib(l->ring), mib(l->streamed), mib(l->reads));
+    printf("              of the weights %.1f MiB stay and %.1f MiB are a ring for %.1f MiB that come in every step\n",
+           mib(l->weights - l->ring), mib(l->ring), mib(l->streamed));
+  if (l->reads) printf("              of the total %.1f MiB for reads of them\n", mib(l->reads));
   if (l->host_kv)
     printf("              of %s %.1f MiB for %lld KV blocks of sequences that wait\n",
            p->ledger.device ? "the host's memory" : "the total", mib(l->host_kv), (long long)l->num_host_blocks);
