@@ -263,6 +263,9 @@ static const struct {
     {"static_position_embeddings", NOTHING, 0},
     /* attention */
     {"full_attn_mod", ONE, 0},
+    {"is_causal", YES, 0},
+    {"bidirectional", NOTHING, 0},
+    {"use_bidirectional_attention", NOTHING, 0},
     {"attention_types", NOTHING, 0},
     {"attention_layers", NOTHING, 0},
     {"attention_chunk_size", NOTHING, 0},

@@ -112,6 +112,7 @@ static const struct {
     {"qwen3", "\"qk_norm\":true,\"use_qk_norm\":true"},
     {"bloom", "\"position_embedding_type\":\"alibi\""},
     {"llama", "\"position_embedding_type\":\"rope\""},
+    {"llama", "\"is_causal\":true,\"bidirectional\":false"},
     {"llama", "\"sliding_window\":512"}, /* as many as there are positions */
     {"llama", "\"sliding_window\":64,\"use_sliding_window\":false"},
     {"gpt_oss", "\"scoring_func\":\"softmax\""},
@@ -154,6 +155,8 @@ static const struct {
     {"llama", "attn_logit_softcapping", "50.0"},
     {"gemma", "final_logit_softcapping", "30.0"},
     {"llama", "logits_soft_cap", "20"},
+    {"llama", "is_causal", "false"},
+    {"gemma2", "use_bidirectional_attention", "true"},
     {"llama", "clip_qkv", "8.0"},
     {"olmoe", "clip_qkv", "8.0"},
     {"mistral", "attention_bias", "true"},
