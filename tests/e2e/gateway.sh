@@ -240,6 +240,15 @@ kill $client
 until_idle 1000 "a stream whose client has gone"
 curl -sS -m 0.3 -H 'Content-Type: application/json' -d "$long}" "$url/v1/completions" >/dev/null 2>&1
 until_idle 1000 "an answer whose client has gone"
+# Another connection does not wait until one with many prompts is done.
+crowd=$(printf '{"prompt":["1+1="'; printf ',"1+1="%.0s' $(seq 255); printf '],"ignore_eos":true,"max_tokens":2000')
+curl -sS -H 'Content-Type: application/json' -d "$crowd}" "$url/v1/completions" >"$RUN/crowd" 2>&1 &
+client=$!
+for _ in $(seq 300); do [[ $(running) =~ \"running\":[1-9][0-9]+, ]] && break; sleep 0.01; done
+post 200 '"text":"2"' /v1/completions '{"prompt":"1+1=","temperature":0}'
+kill -0 $client 2>/dev/null && [ ! -s "$RUN/crowd" ] || fail "a short request had to wait for 256 prompts of another connection"
+kill $client
+until_idle 5000 "256 prompts whose client has gone"
 exec {slow}<>"/dev/tcp/127.0.0.1/$port"
 body="$long,\"n\":16,\"stream\":true,\"logprobs\":20}"
 printf 'POST /v1/completions HTTP/1.1\r\nHost: a.localhost\r\nContent-Length: %d\r\n\r\n' ${#body} >&"$slow"
@@ -253,7 +262,7 @@ sleep 0.3
 until_idle 20000 "a slow reader"
 cat <&"$slow" >"$RUN/slow" 2>&1
 grep -q DONE "$RUN/slow" && fail "a slow reader got the whole answer"
-"$BIN/trireme" status --json | grep -q '"requests_aborted":3' || fail "not all that nobody waits for was cancelled"
+"$BIN/trireme" status --json | grep -q '"requests_aborted":259' || fail "not all that nobody waits for was cancelled"
 exec {slow}>&-
 
 # trireme chat: the template makes sums of how many messages there are, so that answers tell what a conversation holds.
@@ -269,7 +278,7 @@ said=$("$BIN/trireme" chat --model "$RUN" </dev/null 2>&1)
 type_to() { script -qec "$(printf '%q ' "${chat[@]}" "$@")" /dev/null | tr -d '\r' | tr '\n' ' '; } # what is typed comes from the standard input
 said=$({ sleep 0.4 && echo "40" && sleep 0.5 && printf '\003' && sleep 0.4 && printf '\004' && sleep 0.2; } | type_to --ignore-eos --max-tokens 8000)
 grep -q '> *$' <<<"$said" || fail "an answer that was stopped: $(tail -c 300 <<<"$said")"
-"$BIN/trireme" status --json | grep -q '"requests_aborted":4' || fail "an answer that was stopped goes on"
+"$BIN/trireme" status --json | grep -q '"requests_aborted":260' || fail "an answer that was stopped goes on"
 said=$({ sleep 0.4 && echo 5 && sleep 0.3 && printf '7\003' && sleep 0.2 && echo 6 && sleep 0.3 && echo /clear && echo 7 && sleep 0.3 && printf '\004' && sleep 0.2; } | type_to)
 [[ $said == *"6 > "*"(Ctrl-D ends)"*"9 > "*"(a new conversation)"*"8 > "* ]] || fail "in a terminal: $said"
 
