@@ -146,7 +146,8 @@ void gw_on_request(void *ctx, http_conn *c) {
 void gw_on_answer(void *ctx, http_conn *c, int status, const char *fields) {
   const route *r = find(http_parser_path(http_conn_request(c)));
   gw_count_answer(ctx, r ? (unsigned)(r - routes) : GW_MAX_ROUTES, status);
-  gw_access_log(ctx, c, status, fields);
+  bool probe = r && r->open && status == 503; /* who asks whether it serves has an answer */
+  if (!probe) gw_access_log(ctx, c, status, fields);
 }
 
 void gw_on_gone(void *ctx, http_conn *c, http_gone why) {

@@ -290,6 +290,7 @@ for _ in $(seq 200); do [ -s "$RUN/stream" ] && break; sleep 0.01; done
 kill -TERM $gateway
 sleep 0.05
 want 503 'shutting down' "$url/health"
+grep -q 'path=/health status=503' "$RUN/gateway.log" && fail "a probe of health is in the log as a refusal"
 post 503 '"code":"draining"' /v1/completions '{"prompt":"x"}'
 wait $client || fail "the stream did not end well: $?"
 grep -q '^data: \[DONE\]' "$RUN/stream" || fail "a drained stream has no end"
