@@ -25,7 +25,7 @@ struct impl {
   tri_shm *shm;   /* NULL: more than one host, or none to be had */
   float *scratch; /* sums in rank order */
   size_t scratch_count;
-  MPI_Request *requests; /* [2 * size] */
+  MPI_Request *requests; /* [2 * size]: what comes from each rank, then what goes there */
 };
 
 static struct impl *impl_of(const tri_comm *c) { return c->impl; }
@@ -40,6 +40,16 @@ static tri_status complete(tri_comm *c, MPI_Request *reqs, int n) {
     if (done) return TRI_OK;
     TRI_CHECK(tri_wait_pause(&w));
     TRI_CHECK(tri_comm_query(c));
+  }
+}
+
+/* Takes back what waits for a message: one that comes late would be written to memory that is somebody else's by then.
+ */
+static void take_back(MPI_Request *received, int n) {
+  for (int i = 0; i < n; i++) {
+    if (received[i] == MPI_REQUEST_NULL) continue;
+    MPI_Cancel(&received[i]);
+    MPI_Request_free(&received[i]);
   }
 }
 
@@ -68,28 +78,38 @@ static void sum_in_rank_order(tri_comm *c, float *buf, size_t count) {
   }
 }
 
+static void begin_exchanges(tri_comm *c) {
+  for (int i = 0; i < 2 * c->size; i++) impl_of(c)->requests[i] = MPI_REQUEST_NULL;
+}
+
 /* Begins to receive in_bytes from a rank and to send it out_bytes; none of no bytes. Both fit into an int. */
-static tri_status begin_exchange(tri_comm *c, int r, void *in, size_t in_bytes, const void *out, size_t out_bytes,
-                                 int *n) {
+static tri_status begin_exchange(tri_comm *c, int r, void *in, size_t in_bytes, const void *out, size_t out_bytes) {
   MPI_Request *reqs = impl_of(c)->requests;
-  if (in_bytes && MPI_Irecv(in, (int)in_bytes, MPI_BYTE, r, TAG_DIRECT, handle_of(c), &reqs[(*n)++]) != MPI_SUCCESS)
-    return TRI_PEER_LOST;
-  if (out_bytes && MPI_Isend(out, (int)out_bytes, MPI_BYTE, r, TAG_DIRECT, handle_of(c), &reqs[(*n)++]) != MPI_SUCCESS)
-    return TRI_PEER_LOST;
-  return TRI_OK;
+  int rc = MPI_SUCCESS;
+  if (in_bytes) rc = MPI_Irecv(in, (int)in_bytes, MPI_BYTE, r, TAG_DIRECT, handle_of(c), &reqs[r]);
+  if (rc == MPI_SUCCESS && out_bytes)
+    rc = MPI_Isend(out, (int)out_bytes, MPI_BYTE, r, TAG_DIRECT, handle_of(c), &reqs[c->size + r]);
+  return rc == MPI_SUCCESS ? TRI_OK : TRI_PEER_LOST;
+}
+
+static tri_status end_exchanges(tri_comm *c, tri_status begun) {
+  tri_status st = begun == TRI_OK ? complete(c, impl_of(c)->requests, 2 * c->size) : begun;
+  if (st != TRI_OK) take_back(impl_of(c)->requests, c->size);
+  return st;
 }
 
 static tri_status reduce_direct(tri_comm *c, float *buf, size_t count) {
-  int begun = 0;
+  tri_status st = TRI_OK;
   TRI_CHECK(grow_scratch(c, count * (size_t)c->size));
-  for (int r = 0; r < c->size; r++) {
+  begin_exchanges(c);
+  for (int r = 0; st == TRI_OK && r < c->size; r++) {
     float *slot = impl_of(c)->scratch + (size_t)r * count;
     if (r == c->rank)
       memcpy(slot, buf, count * sizeof *buf);
     else
-      TRI_CHECK(begin_exchange(c, r, slot, count * sizeof *slot, buf, count * sizeof *buf, &begun));
+      st = begin_exchange(c, r, slot, count * sizeof *slot, buf, count * sizeof *buf);
   }
-  TRI_CHECK(complete(c, impl_of(c)->requests, begun));
+  TRI_CHECK(end_exchanges(c, st));
   sum_in_rank_order(c, buf, count);
   return TRI_OK;
 }
@@ -136,17 +156,18 @@ static tri_status mpi_reduce_scatter(tri_comm *c, const float *send, float *recv
   if (shm_of(c)) return tri_shm_reduce_scatter(shm_of(c), c, send, recv, count);
   for (size_t at = 0; at < count; at += part) {
     size_t n = count - at < part ? count - at : part;
-    int begun = 0;
+    tri_status st = TRI_OK;
     TRI_CHECK(grow_scratch(c, n * (size_t)c->size));
-    for (int r = 0; r < c->size; r++) {
+    begin_exchanges(c);
+    for (int r = 0; st == TRI_OK && r < c->size; r++) {
       float *slot = impl_of(c)->scratch + (size_t)r * n;
       const float *addend = send + (size_t)r * count + at;
       if (r == c->rank)
         memcpy(slot, addend, n * sizeof *slot);
       else
-        TRI_CHECK(begin_exchange(c, r, slot, n * sizeof *slot, addend, n * sizeof *slot, &begun));
+        st = begin_exchange(c, r, slot, n * sizeof *slot, addend, n * sizeof *slot);
     }
-    TRI_CHECK(complete(c, impl_of(c)->requests, begun));
+    TRI_CHECK(end_exchanges(c, st));
     sum_in_rank_order(c, recv + at, n);
   }
   return TRI_OK;
@@ -165,19 +186,20 @@ static tri_status mpi_all_to_all(tri_comm *c, const void *send, const size_t *se
   for (size_t at = 0, end = 1; at < end; at += PIECE_BYTES) {
     const char *out = send;
     char *in = recv;
-    int begun = 0;
-    for (int r = 0; r < c->size; r++) {
+    tri_status st = TRI_OK;
+    begin_exchanges(c);
+    for (int r = 0; st == TRI_OK && r < c->size; r++) {
       size_t out_bytes = piece_at(send_bytes[r], at), in_bytes = piece_at(recv_bytes[r], at);
       if (r == c->rank)
         memcpy(in + at, out + at, in_bytes);
       else
-        TRI_CHECK(begin_exchange(c, r, in + at, in_bytes, out + at, out_bytes, &begun));
+        st = begin_exchange(c, r, in + at, in_bytes, out + at, out_bytes);
       end = end < send_bytes[r] ? send_bytes[r] : end;
       end = end < recv_bytes[r] ? recv_bytes[r] : end;
       out += send_bytes[r];
       in += recv_bytes[r];
     }
-    TRI_CHECK(complete(c, impl_of(c)->requests, begun));
+    TRI_CHECK(end_exchanges(c, st));
   }
   return TRI_OK;
 }
@@ -217,7 +239,10 @@ static tri_status mpi_wait(tri_comm *c, tri_comm_req *req) {
 static tri_status mpi_recv(tri_comm *c, void *buf, size_t bytes, int peer, int tag) {
   MPI_Request r;
   if (bytes > INT_MAX) return TRI_TOO_LARGE;
-  return check(c, MPI_Irecv(buf, (int)bytes, MPI_BYTE, peer, tag, handle_of(c), &r), &r);
+  if (MPI_Irecv(buf, (int)bytes, MPI_BYTE, peer, tag, handle_of(c), &r) != MPI_SUCCESS) return TRI_PEER_LOST;
+  tri_status st = complete(c, &r, 1);
+  if (st != TRI_OK) take_back(&r, 1);
+  return st;
 }
 
 static tri_status mpi_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes) {

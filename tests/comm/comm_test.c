@@ -482,6 +482,33 @@ static void test_late_message(void) {
   tri_comm_destroy(c);
 }
 
+/* The same of the memory of a caller that has given up. */
+static void test_late_receives(bool all) {
+  enum { BYTES = 1000, MOST = 64 };
+  static char in[MOST * BYTES], out[MOST * BYTES], whole[MOST * BYTES];
+  size_t sizes[MOST];
+  tri_comm_config config = usual;
+  tri_comm_req req = {0};
+  config.timeout_ms = 200;
+  tri_comm *c = make(&usual), *brief = make(&config);
+  MUST(c->size <= MOST);
+  for (int r = 0; r < c->size; r++) sizes[r] = BYTES;
+  if (c->rank) {
+    tri_status st = all ? tri_comm_all_to_all(brief, out, sizes, in, sizes) : tri_comm_recv(brief, in, BYTES, 0, 1);
+    MUST(st == TRI_TIMEOUT);
+    memset(in, 90, sizeof in);
+  }
+  memset(whole, 90, sizeof whole);
+  MUST(tri_comm_barrier(c) == TRI_OK);
+  if (!c->rank && all) tri_comm_all_to_all(brief, out, sizes, in, sizes);
+  for (int r = 1; r < c->size && !c->rank && !all; r++)
+    if (tri_comm_isend(brief, out, BYTES, r, 1, &req) == TRI_OK) tri_comm_wait(brief, &req); /* they may not take it */
+  MUST(tri_comm_barrier(c) == TRI_OK && tri_comm_barrier(c) == TRI_OK);
+  if (c->rank) MUST(!memcmp(in, whole, sizeof in));
+  tri_comm_destroy(brief);
+  tri_comm_destroy(c);
+}
+
 /* With the host's shared memory, and as between hosts. Pending operations of a communicator in error stay behind: these
  * come last. */
 int main(int argc, char **argv) {
@@ -511,6 +538,8 @@ int main(int argc, char **argv) {
     test_timeout(scatter_all);
     test_timeout(send_from_first);
     test_late_message();
+    test_late_receives(false);
+    test_late_receives(true);
   }
   if (!my_rank) puts("comm_test: all is well");
   if (mpi) tri_mpi_finalize();
