@@ -79,6 +79,10 @@ ln -s "$(cd "$SRC/tests/models/abacus" && pwd)" "$dir/hub/models--org--abacus/sn
 want 0 '^fits: ' "$trireme" plan --model "$dir/hub/models--org--abacus"
 HF_HUB_CACHE=$dir/hub want 0 '^fits: ' "$trireme" plan --model org/abacus
 want 0 '^<|begin|>37+48=' "$trireme" template --model "$dir/hub/models--org--abacus" <<<'[{"role":"user","content":"37+48="}]'
+# Limits that are too small are raised, or said at the start.
+want 0 '^decode 1 sequence' bash -c 'ulimit -S -s 64 && exec "$@"' - "$trireme" bench latency --model "$SRC/tests/models/abacus"
+want 3 'files may have 10 KiB (ulimit -f), and those of a journal have 16384' bash -c 'ulimit -f 10 && exec "$@"' - \
+  "$trireme" up --model "$SRC/tests/models/abacus" --endpoint "ipc://$PWD/limits.sock" --journal "$PWD/limits"
 
 # Journals: one that nobody uses can be removed, with nothing that somebody else has put there.
 export XDG_STATE_HOME=$PWD/state
