@@ -102,6 +102,8 @@ trireme_result bench_send(bench_run *b, const bench_load *l, size_t i, uint64_t 
 
 /* ---- bench_chats.c ---- */
 
+/* Returns the place of request i among the prompts, of which so many at a time are the turns of a chat. */
+size_t bench_place(const bench_run *b, size_t num, size_t i);
 /* Returns the tokens of the longest chat of so many requests, its last answer included; 0: no memory. */
 uint64_t bench_longest_chat(const bench_run *b, size_t num);
 int bench_chats_begin(const bench_run *b, bench_load *l);
@@ -113,9 +115,6 @@ void bench_chat_hear(const bench_load *l, size_t i, const trireme_choice *answer
 void bench_chat_go_on(bench_load *l, size_t i);
 
 /* ---- bench_load.c ---- */
-
-/* Returns the state in front of the first length that is drawn for a load. */
-uint64_t bench_lengths_seed(const bench_run *b);
 
 /* Runs a load of `num` requests at the rate of that number; TRI_EXIT_OK also when requests failed (see failed) and
  * after an interrupt. Free *l in any case. */

@@ -6,12 +6,17 @@
 #include "client/cmd/bench.h"
 #include "runtime/base/mem.h"
 
+size_t bench_place(const bench_run *b, size_t num, size_t i) {
+  size_t turns = (size_t)b->o->num_turns, chats = num / turns;
+  return i % chats * turns + i / chats;
+}
+
 uint64_t bench_longest_chat(const bench_run *b, size_t num) {
   size_t chats = num / (size_t)b->o->num_turns;
-  uint64_t *len = tri_calloc(chats, sizeof *len), most = 0, random = bench_lengths_seed(b);
+  uint64_t *len = tri_calloc(chats, sizeof *len), most = 0, random = bench_lengths_seed(b->o->seed);
   for (size_t i = 0; len && i < num; i++) {
     uint64_t *chat = &len[i % chats];
-    *chat += bench_lengths_draw(&b->lengths, i, &random) + (uint64_t)b->o->random_output_len;
+    *chat += bench_lengths_draw(&b->lengths, bench_place(b, num, i), &random) + (uint64_t)b->o->random_output_len;
     if (*chat > most) most = *chat;
   }
   tri_free(len);

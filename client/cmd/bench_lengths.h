@@ -28,10 +28,14 @@ typedef struct bench_lengths {
 /* Returns a number that is at least 0 and less than 1. */
 static inline double bench_uniform(uint64_t *random) { return (double)(tri_splitmix64(random) >> 11) * 0x1p-53; }
 
+/* Returns the state in front of the first length that is drawn for a load: lengths are the same ones at every rate, and
+ * whatever else is drawn. */
+static inline uint64_t bench_lengths_seed(uint64_t seed) { return tri_mix64(seed + 1); }
+
 /* Reads a file of one length a line; empty lines count for nothing. The error names the line. */
 tri_status bench_lengths_read(bench_lengths *l, const char *path, tri_error *err);
 void bench_lengths_free(bench_lengths *l);
-/* Returns the length of request i: the same ones for the same random numbers. */
+/* Returns the length of the prompt at place i: the same ones for the same random numbers. */
 uint32_t bench_lengths_draw(const bench_lengths *l, size_t i, uint64_t *random);
 /* Returns the longest that can be drawn. */
 uint32_t bench_lengths_longest(const bench_lengths *l);

@@ -9,8 +9,6 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/wait.h"
 
-/* Streams of random numbers: lengths are the same ones at every rate, and whatever else is drawn. */
-enum { LENGTHS = 1 };
 enum { LONGEST_WAIT_NS = 500000000 };
 
 void bench_load_free(bench_load *l) {
@@ -94,14 +92,12 @@ static void on_event(bench_load *l, const trireme_event *e, int64_t now) {
 
 /* ---- the loop ---- */
 
-uint64_t bench_lengths_seed(const bench_run *b) { return tri_mix64(b->o->seed + LENGTHS); }
-
 static void plan_arrivals(const bench_run *b, bench_load *l, uint64_t *random) {
-  uint64_t lengths = bench_lengths_seed(b);
+  uint64_t lengths = bench_lengths_seed(b->o->seed);
   double at = 0;
   for (size_t i = 0; i < l->num; i++) {
     l->requests[i].arrival_ns = (int64_t)at;
-    l->requests[i].input_len = bench_lengths_draw(&b->lengths, i, &lengths);
+    l->requests[i].input_len = bench_lengths_draw(&b->lengths, bench_place(b, l->num, i), &lengths);
     if (isfinite(l->rate)) at += -log1p(-bench_uniform(random)) / l->rate * 1e9;
   }
 }

@@ -9,6 +9,13 @@
 
 Suite *suite_bench_serve(void);
 
+/* The command's, of which this is no part. */
+int cmd_failed(const char *program, const char *fmt, ...) {
+  (void)fmt;
+  ck_abort_msg("%s failed", program);
+  return 1;
+}
+
 enum { DRAWS = 20000 };
 static uint32_t drawn[DRAWS];
 
@@ -137,6 +144,21 @@ START_TEST(files) {
 }
 END_TEST
 
+/* Of the prompts, and of the lengths of a file, so many at a time are the turns of a chat. */
+START_TEST(turns) {
+  uint32_t listed[] = {400, 5, 300, 6};
+  const bench_options o = {.num_turns = 2, .random_output_len = 10};
+  bench_run b = {.o = &o, .lengths = {.distribution = BENCH_LISTED, .listed = listed, .num_listed = 4}};
+  static const size_t places[] = {0, 2, 1, 3}; /* the first turns of two chats, and then the second ones */
+  for (size_t i = 0; i < 4; i++) ck_assert_uint_eq(bench_place(&b, 4, i), places[i]);
+  ck_assert_uint_eq(bench_longest_chat(&b, 4), 400 + 5 + 2 * 10);
+  ck_assert_uint_eq(bench_longest_chat(&b, 2), 400 + 5 + 2 * 10);
+  const bench_options alone = {.num_turns = 1};
+  b.o = &alone;
+  for (size_t i = 0; i < 4; i++) ck_assert_uint_eq(bench_place(&b, 4, i), i);
+}
+END_TEST
+
 START_TEST(quantiles) {
   const double v[] = {1, 2, 4, 8};
   ck_assert_double_eq(bench_quantile(v, 4, 0), 1);
@@ -237,8 +259,8 @@ END_TEST
 Suite *suite_bench_serve(void) {
   Suite *s = suite_create("bench_serve");
   TCase *c = tcase_create("bench_serve");
-  const TTest *const tests[] = {fixed,     uniform,    normal,  seeds,    files,          quantiles,
-                                summaries, saturation, figures, keeps_up, token_latencies};
+  const TTest *const tests[] = {fixed,     uniform,   normal,     seeds,   files,    turns,
+                                quantiles, summaries, saturation, figures, keeps_up, token_latencies};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;
