@@ -7,6 +7,7 @@
 #                          over two devices, tensor and pipeline parallel, and over four where they are
 #   tests/gpu.sh serve     builds; a cluster on one device, and over two where they are, answers the bundled model's questions; over two, also many
 #                          prompts at once of a model with 8 billion parameters, and questions whose group is killed
+#   tests/gpu.sh killed [LAYOUT...]  builds; that last one alone, over two groups of a layout (one rank each): killed -tp 2
 # TRIREME_GPU_BIN=FOLDER takes the programs and the module from there instead of building them. Exit code 77: no device.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -77,27 +78,32 @@ serve() {
   crowd -tp 2 || failed=1
   crowd -pp 2 || failed=1
   killed || failed=1
+  [ "$devices" -lt 4 ] && return $failed
+  killed -tp 2 || failed=1
+  killed -pp 2 || failed=1
   return $failed
 }
 
-# kill -9 of one of two groups under 60,000 questions: each is answered as by the reference.
-killed() {
-  local run up answers result=1 model=tests/models/abacus
+# kill -9 of a rank of one of two groups, the last one of several, under 60,000 questions: each is answered as by the reference.
+killed() { # LAYOUT
+  local run up answers rank status result=1 model=tests/models/abacus
   run=$(mktemp -d) || return
   export XDG_RUNTIME_DIR=$run XDG_STATE_HOME=$run/state TRIREME_ENDPOINT=ipc://$run/c.sock
   for _ in $(seq 300); do cat "$model/questions.jsonl"; done >"$run/questions"
   sed 's/^{"prompt": *\("[^"]*"\).*/{"prompt": \1, "temperature": 0, "max_tokens": 200}/' "$run/questions" >"$run/prompts"
-  "$bin/trireme" up --model "$model" --dtype float32 --backend "${BACKEND:-cuda}" -dp 2 >"$run/log" 2>&1 &
+  "$bin/trireme" up --model "$model" --dtype float32 --backend "${BACKEND:-cuda}" -dp 2 "$@" >"$run/log" 2>&1 &
   up=$!
   "$bin/trireme" status --wait 60 >/dev/null
   "$bin/trireme" submit --file "$run/prompts" --output "$run/answers" --concurrency 256 2>"$run/served" &
   answers=$!
-  sleep 1
-  kill -9 "$("$bin/trireme" status --json | grep -o '"group":1,"rank":0,[^}]*"pid":[0-9]*' | grep -o '[0-9]*$')"
+  until [ -s "$run/answers" ] || ! kill -0 $answers 2>/dev/null; do sleep 0.1; done
+  status=$("$bin/trireme" status --json)
+  rank=$(grep -o '"group":1,"rank":[0-9]*,"host":"[^"]*","pid":[0-9]*' <<<"$status" | sort -t: -k3n | tail -1)
+  kill -9 "${rank##*:}"
   wait $answers
-  diff <(sed 's/.*"reference": *"\([^"]*\)".*/\1/' "$run/questions") <(sed 's/.*"text": *"\([^"]*\)".*/\1/' "$run/answers") >"$run/diff" && grep -q 'group 1 was killed' "$run/log" && result=0
-  [ $result = 0 ] && echo "a group killed under questions: $(tail -1 "$run/served"), all as the reference"
-  [ $result = 0 ] || { echo "a group killed under questions: FAILED"; head -4 "$run/diff"; tail "$run/log"; }
+  diff <(sed 's/.*"reference": *"\([^"]*\)".*/\1/' "$run/questions") <(sed 's/.*"text": *"\([^"]*\)".*/\1/' "$run/answers") >"$run/diff" && grep -Eq 'group 1 .*killed by signal 9' "$run/log" && result=0
+  [ $result = 0 ] && echo "a group killed under questions, ${*:-one rank}: $(tail -1 "$run/served"), all as the reference"
+  [ $result = 0 ] || { echo "a group killed under questions, ${*:-one rank}: FAILED"; head -4 "$run/diff"; tail "$run/log"; }
   kill -INT $up && wait $up
   rm -rf "$run"
   return $result
@@ -125,5 +131,6 @@ crowd() { # LAYOUT
 
 case ${1:-} in
 quick | sanitize | multi | serve) build && "$1" ;;
-*) sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+killed) build && "$@" ;;
+*) sed -n '3,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
