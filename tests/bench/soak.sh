@@ -79,19 +79,19 @@ losses() { grep -c 'starting it again' "$RUN/log"; }
 starts() { grep -c 'is ready: ' "$RUN/log"; }
 # Returns when the group that is lost is there again.
 await_start() { # STARTS
-  for _ in $(seq 600); do
+  for _ in $(seq $LOOKS); do
     [ "$(starts)" -gt "$1" ] && client status --json 2>/dev/null | grep -q '"state": *"serving"' && return
     kill -0 "$CLUSTER" 2>/dev/null || fail "the cluster ended after a fault"
     sleep 0.1
   done
-  fail "no group was ready 60 s after a fault"
+  fail "no group was ready after a fault"
 }
 lose() { # WHAT COMMAND...: the group is lost by it, and comes back
   local had lost what=$1
   had=$(starts) lost=$(losses)
   shift
   "$@" || fail "$what could not be done"
-  for _ in $(seq 300); do
+  for _ in $(seq $LOOKS); do
     [ "$(losses)" -gt "$lost" ] && break
     sleep 0.1
   done

@@ -74,7 +74,7 @@ run_aiperf() {
 # Sets url to that of a cluster with a gateway, for MODEL.
 serve() {
   start_up --http 127.0.0.1:0 --backend cpu
-  for _ in $(seq 100); do
+  for _ in $(seq $LOOKS); do
     url=$(sed -n 's/.* gateway: \(http:\/\/127.0.0.1:[0-9]*\)$/\1/p' "$RUN/log" | tail -n 1)
     [[ -n $url ]] && curl -s -o /dev/null "$url/live" && return
     sleep 0.05

@@ -25,7 +25,7 @@ for version in new old; do
 done
 start
 for version in new old; do
-  timeout 10 $version/client "$TRIREME_ENDPOINT" >$version.out || failed "the $version client: exit code $?: $(tail -1 $version.out)"
+  timeout $HANG_S $version/client "$TRIREME_ENDPOINT" >$version.out || failed "the $version client: exit code $?: $(tail -1 $version.out)"
   sort $version.out >$version.sorted # answers and streams come in between one another
 done
 stop

@@ -35,9 +35,9 @@ gives cpu 'disable-custom-all-reduce has no effect: there are no devices on back
 : >"$RUN/log"
 FAKE_LACKS_ATTENTION=1 "$BIN/trireme" up --model "$MODEL" --threads 1 --backend cuda >>"$RUN/log" 2>&1 &
 lacking=$!
-for _ in $(seq 100); do
+for _ in $(seq $LOOKS); do
   grep -q 'failed: backend cuda has no op attention' "$RUN/log" && break
-  sleep 0.1
+  sleep 0.05
 done
 kill -TERM $lacking
 wait $lacking 2>/dev/null

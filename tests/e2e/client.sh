@@ -6,8 +6,8 @@
 . "$(dirname "$0")/fake.sh" "$@"
 
 # Addresses that nobody can be reached at are refused at once, although the limit is 5 s.
-want 2 'the port is missing' timeout 10 "$trireme" status --endpoint tcp://127.0.0.1
-want 2 'port 99999 .*allowed are 1 to 65535' timeout 10 "$trireme" status --endpoint tcp://127.0.0.1:99999
+want 2 'the port is missing' timeout $HANG_S "$trireme" status --endpoint tcp://127.0.0.1
+want 2 'port 99999 .*allowed are 1 to 65535' timeout $HANG_S "$trireme" status --endpoint tcp://127.0.0.1:99999
 want 1 '"no-such-host.invalid" does not resolve' "$trireme" status --endpoint tcp://no-such-host.invalid:5
 
 # Keys that do not fit: whichever of the two it is, the client cannot tell.
@@ -113,10 +113,10 @@ start --busy 25
 want 0 '^trireme: 10 done, 0 failed, ' "$trireme" submit --file many.jsonl --output many.out --concurrency 4
 stop
 
-# Nor does a queue stand empty while refused lines pause: each answer has the oldest of them sent again.
-for i in $(seq 200); do echo '{"prompt":"x","max_tokens":5}'; done >storm.jsonl
+# Nor does a queue stand empty while refused lines pause, which takes minutes: each answer has the oldest of them sent again.
+for i in $(seq 1500); do echo '{"prompt":"x","max_tokens":5}'; done >storm.jsonl
 start --max-queue 4 --step-us 1000
-want 0 '^trireme: 200 done, 0 failed, ' timeout 6 "$trireme" submit --file storm.jsonl --output storm.out --concurrency 64
+want 0 '^trireme: 1500 done, 0 failed, ' timeout $HANG_S "$trireme" submit --file storm.jsonl --output storm.out --concurrency 64
 stop
 
 # Benchmarks look at their input before they measure anything, and say on a terminal what takes the time.

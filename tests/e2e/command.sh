@@ -160,7 +160,7 @@ want 0 'warning: max_model_len 5000 exceeds the 1024 positions' "$trireme" plan 
 abacus=$SRC/tests/models/abacus
 "$trireme" keygen up.key >/dev/null
 # Endpoints that are none, and such that somebody has.
-up=(timeout 20 "$trireme" up --model "$abacus")
+up=(timeout "$HANG_S" "$trireme" up --model "$abacus")
 want 2 'foo starts with neither .* -- endpoint$' "${up[@]}" --endpoint foo
 want 2 'bar starts with neither .* -- worker_endpoint$' "${up[@]}" --endpoint "ipc://$dir/up.sock" --worker-endpoint bar
 want 2 '"x" is no port in tcp://127.0.0.1:x -- endpoint$' "${up[@]}" --endpoint tcp://127.0.0.1:x --insecure-tcp
@@ -180,7 +180,7 @@ two() { # two COORDINATOR_OPTIONS -- N WORKER_OPTIONS
   while [[ $1 != -- ]]; do first+=("$1") && shift; done
   n=$2
   shift 2
-  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --bind-to none --oversubscribe --timeout 30 -n 1 "$bin/trireme-coordinator" \
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --bind-to none --oversubscribe --timeout $HANG_S -n 1 "$bin/trireme-coordinator" \
     --launch mpi --endpoint "ipc://$dir/up.sock" "${first[@]}" : -n "$n" "$bin/trireme-worker" --launch mpi "$@"
 }
 want 1 '(--model .*/checkpoints/llama): the workers. model is another than the coordinator.s, "abacus"$' \
@@ -194,8 +194,8 @@ ln -s "$abacus"/*.json incomplete/
 ln -s "$abacus"/* deeper/
 rm deeper/config.json
 sed 's/\("num_hidden_layers": *\)[0-9]*/\199/' "$abacus/config.json" >deeper/config.json
-want 3 'incomplete holds neither model.safetensors nor' timeout 10 "$trireme" up --endpoint "ipc://$dir/up.sock" --model incomplete
-want 3 'the checkpoint has no tensor model.layers.' timeout 10 "$trireme" up --endpoint "ipc://$dir/up.sock" --model deeper
+want 3 'incomplete holds neither model.safetensors nor' timeout $HANG_S "$trireme" up --endpoint "ipc://$dir/up.sock" --model incomplete
+want 3 'the checkpoint has no tensor model.layers.' timeout $HANG_S "$trireme" up --endpoint "ipc://$dir/up.sock" --model deeper
 # What is wrong with one of the files is said with its path.
 mkdir wrong
 ln -s "$abacus"/* wrong/
@@ -204,7 +204,7 @@ wrong() { # FILE PATTERN PROGRAM...: its text comes from the standard input
   shift 2
   rm wrong/"$file"
   cat >wrong/"$file"
-  want 3 "$pattern" timeout 10 "$trireme" "$@" --model wrong
+  want 3 "$pattern" timeout $HANG_S "$trireme" "$@" --model wrong
   ln -sf "$abacus/$file" wrong/"$file"
 }
 at=(up --endpoint "ipc://$dir/up.sock")
@@ -221,10 +221,10 @@ want 3 'no folder meta-llama/Llama-3.1-8B: nothing is downloaded' "$trireme" pla
 batch=(env SLURM_JOB_ID=1 TP=1 PP=1 MODEL=/nonexistent OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
 script=$SRC/cluster-configs/trireme.sbatch
 : >"$dir/none.jsonl" # which nobody reads: the model is looked at first
-want 3 'no folder /nonexistent' timeout 20 "${batch[@]}" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" PROMPTS=none.jsonl bash "$script"
-want 3 'no folder /nonexistent' timeout 20 "${batch[@]}" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" bash "$script"
+want 3 'no folder /nonexistent' timeout $HANG_S "${batch[@]}" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" PROMPTS=none.jsonl bash "$script"
+want 3 'no folder /nonexistent' timeout $HANG_S "${batch[@]}" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" bash "$script"
 # shellcheck disable=SC2016
-want 3 "$dir/nope" timeout 20 "${batch[@]}" MODEL="$SRC/tests/models/abacus" TMPDIR="$dir" NVME_PATH='$TMPDIR/nope' MAX_IN_CPU=34M EXTRA="--quantization int8 --backend cpu --gpu-layers 0" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" bash "$script"
+want 3 "$dir/nope" timeout $HANG_S "${batch[@]}" MODEL="$SRC/tests/models/abacus" TMPDIR="$dir" NVME_PATH='$TMPDIR/nope' MAX_IN_CPU=34M EXTRA="--quantization int8 --backend cpu --gpu-layers 0" BIN="$bin" ENDPOINT="ipc://$dir/up.sock" bash "$script"
 want 2 'no program "trireme" in BIN (""): set BIN' "${batch[@]}" BIN= PATH=/usr/bin:/bin bash "$script"
 
 # Hosts that are not there, or too few, and a device that is not here.
@@ -295,25 +295,25 @@ wait $bench
 rm -f long.out
 "$trireme" submit "a long one" --max-tokens 100000 >long.out 2>long.err &
 long=$!
-for _ in $(seq 100); do [[ -s long.out ]] && break; sleep 0.05; done
+for _ in $(seq $LOOKS); do [[ -s long.out ]] && break; sleep 0.05; done
 kill -INT $long
 wait $long
 [[ $? == 1 ]] && grep -q cancelled long.err || { echo "FAILED: interrupt" && failures=$((failures + 1)); }
 want 0 '1 aborted' "$trireme" status
 want 1 'was lost' "$trireme" submit drop
-want 1 'was lost each time that this was asked' timeout 10 "$trireme" submit drop --reconnect-timeout-ms 1000
+want 1 'was lost each time that this was asked' timeout $HANG_S "$trireme" submit drop --reconnect-timeout-ms 1000
 
 # An error in the middle of a text begins a line of its own.
 rm -f long.out
 "$trireme" submit "a long one" --max-tokens 100000 >long.out 2>&1 &
 long=$!
-for _ in $(seq 100); do [[ -s long.out ]] && break; sleep 0.05; done
+for _ in $(seq $LOOKS); do [[ -s long.out ]] && break; sleep 0.05; done
 "$trireme" submit drop >/dev/null 2>&1
 wait $long
 [[ $? == 1 ]] && [[ $(wc -l <long.out) == 2 ]] && tail -1 long.out | grep -q '^trireme: .*was lost' || { echo "FAILED: an error's line" && tail -c 300 long.out && failures=$((failures + 1)); }
 stop
 [[ ! -e t.sock ]] || { echo "FAILED: the socket file was left behind" && failures=$((failures + 1)); }
-want 1 'no socket .*t.sock for 300 ms; `trireme serve DIR` starts one with an HTTP API, `trireme up --model DIR` one without$' timeout 10 "$trireme" status --connect-timeout-ms 300
+want 1 'no socket .*t.sock for 300 ms; `trireme serve DIR` starts one with an HTTP API, `trireme up --model DIR` one without$' timeout $HANG_S "$trireme" status --connect-timeout-ms 300
 # Who is there before the coordinator waits for it.
 "$trireme" submit "hello world" --max-tokens 4 >early.out 2>&1 &
 early=$!
@@ -326,22 +326,22 @@ stop
 # A coordinator that does not serve yet has an exit code of its own, and can be waited for, also before it is there.
 start --starting-ms 100000
 want 4 '^starting, model fake' "$trireme" status
-for wait in 0.1 0.2 0.3 0.4 0.5 2; do # the last question may come with no time left for its answer
+for wait in 0.6 0.7 0.8 0.9 1 2; do # the last question may come with no time left for its answer
   want 4 '"state":"starting"' "$trireme" status --json --wait $wait
 done
 want 0 '^trireme:fake 1' "$trireme" status --stats
 stop
-want 1 'no socket .*t.sock' timeout 10 "$trireme" status --wait 0.3
+want 1 'no socket .*t.sock' timeout $HANG_S "$trireme" status --wait 0.3
 # One that has ended is not waited for: there is no socket any more.
 start --starting-ms 100000
-timeout 20 "$trireme" status --wait 600 >early.out 2>&1 &
+timeout $HANG_S "$trireme" status --wait 600 >early.out 2>&1 &
 early=$!
-sleep 0.4
+sleep 1 # it has met it by then
 stop
 rm -f t.sock
 wait $early
 [[ $? == 1 ]] && grep -q 'the coordinator, which was there, has ended' early.out || { echo "FAILED: status --wait of a coordinator that ends" && cat early.out && failures=$((failures + 1)); }
-timeout 10 "$trireme" status --wait 8 >early.out 2>&1 &
+timeout $HANG_S "$trireme" status --wait $HANG_S >early.out 2>&1 &
 early=$!
 sleep 0.3
 start --starting-ms 500
@@ -405,24 +405,23 @@ done
 stop
 
 # A server of 250 requests a second keeps up with 20, and not with 500. The last of 200 that arrive within 0.4 s gets its answer 0.4 s later:
-# what waits in the client for --max-concurrency has waited, though from its sending it takes 4 ms. On a busy machine the few requests of the
-# slow load may be late, too: they have three tries.
+# what waits in the client for --max-concurrency has waited, though from its sending it takes 4 ms. On a busy machine requests of the
+# slow load may be late, too: it comes out so once in twenty tries.
 start --task embed --embed-ms 4 --show-ids
 rising=(bench serve --request-rates '20,500' --load-seconds 0.4 --max-concurrency 1 --no-floors)
 want 0 '^Throughput at saturation: [0-9.]* requests/s, [0-9.]* tokens/s$' "$trireme" "${rising[@]}"
-for _ in 1 2 3; do
+rises() { # the second rate saturates the server, and the latencies are those from the planned arrival
   "$trireme" "${rising[@]}" --json >rising.out || failed "rates that rise"
-  saturated=$(grep -o '"saturated":[a-z]*' rising.out | cut -d: -f2 | tr '\n' ' ')
-  [[ $saturated == "true true true " ]] || break
-done
-[[ $saturated == "false true true " ]] || failed "saturated: $(cat rising.out)"
-sed -n 's/.*"mean_e2el_ms":\([0-9.]*\).*/\1/p' rising.out | awk '{ ms[NR] = $1 } END { exit !(NR == 2 && ms[2] > 100 && ms[1] < ms[2] / 2) }' ||
-  failed "latencies from the planned arrival: $(cat rising.out)"
+  [[ $(grep -o '"saturated":[a-z]*' rising.out | cut -d: -f2 | tr '\n' ' ') == "false true true " ]] &&
+    sed -n 's/.*"mean_e2el_ms":\([0-9.]*\).*/\1/p' rising.out | awk '{ ms[NR] = $1 } END { exit !(NR == 2 && ms[2] > 100 && ms[1] < ms[2] / 2) }'
+}
+for try in $(seq 20); do rises && break; done
+[[ $try -lt 20 ]] || rises || failed "of a slow and a fast load the fast one saturates a server: $(cat rising.out)"
 # Lengths are those of the seed, at every rate, and texts are not: the server may keep some.
 "$trireme" bench serve --request-rates '500,1000' --num-prompts 20 --input-len-distribution normal --no-floors --json >rising.out
 [[ $(grep -o '"total_input_tokens":[0-9]*' rising.out | sort | uniq -c | awk '{ print $1 }') == 2 ]] || failed "lengths of two rates: $(cat rising.out)"
 [[ $(tail -n 40 fake.err | sort -u | wc -l) == 40 ]] || failed "texts of two rates: $(tail -n 40 fake.err | sort | uniq -d | wc -l) of 20 are the same"
-for _ in 1 2 3; do "$trireme" bench serve --request-rates 20 --num-prompts 10 --no-floors >rising.out && grep -q '^Not saturated: ' rising.out && break; done
+for _ in $(seq 20); do "$trireme" bench serve --request-rates 20 --num-prompts 10 --no-floors >rising.out && grep -q '^Not saturated: ' rising.out && break; done
 want 0 '^Not saturated: [0-9.]* requests/s, [0-9.]* tokens/s were answered, and more can be$' cat rising.out
 stop
 

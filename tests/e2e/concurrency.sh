@@ -18,10 +18,10 @@ awk 'NR <= 24' "$MODEL/questions.jsonl" | sed 's/^{"prompt": *"\([^"]*\)".*/\1/'
 sed 's/}$/, "cache_salt": "NR"}/' "$RUN/turns.jsonl" | awk '{ sub(/"NR"/, "\"" NR "\""); print }' >"$RUN/salted.jsonl"
 # Prints how many tokens were found so far, once the leader has reported all that were looked for.
 cached() {
-  for _ in $(seq 30); do
+  for _ in $(seq $LOOKS); do
     "$BIN/trireme" status --stats >"$RUN/stats"
-    [ "$(sed -n 's/^trireme:prefix_cache_queries_total //p' "$RUN/stats")" = "$(sed -n 's/^trireme:prompt_tokens_total //p' "$RUN/stats")" ] && break
-    sleep 0.1
+    awk '$1 == "trireme:prefix_cache_queries_total" { looked = $2 } $1 == "trireme:prompt_tokens_total" { came = $2 } END { exit !(looked + 0 == came + 0) }' "$RUN/stats" && break
+    sleep 0.05
   done
   sed -n 's/^trireme:prefix_cache_hits_total //p' "$RUN/stats"
 }
@@ -63,10 +63,10 @@ done
 wait "${jobs[@]}"
 told=$(sed -n 's/.*"preemptions": *\([0-9]*\).*/\1/p' "$RUN"/told.* | awk '{ n += $1 } END { print n + 0 }')
 [ "$told" -gt 0 ] || fail "no answer tells of a preemption"
-for _ in $(seq 30); do
+for _ in $(seq $LOOKS); do
   total=$(preemptions)
   [ "$total" = $((before + told)) ] && break
-  sleep 0.1
+  sleep 0.05
 done
 [ "$total" = $((before + told)) ] || fail "the answers tell of $told preemptions, the workers of $((total - before))"
 stop_cluster TERM

@@ -40,7 +40,7 @@ doctor 1 --json --no-mpi-start --ports "$port" --nvme-path "$RUN/nothing" --mode
 python3 -c 'import socket, sys, time
 s = socket.socket(); s.bind(("", int(sys.argv[1]))); s.listen(); print("listens", flush=True); time.sleep(60)' "$port" >"$RUN/listens" &
 listener=$!
-for _ in $(seq 100); do [ -s "$RUN/listens" ] && break || sleep 0.05; done
+for _ in $(seq $LOOKS); do [ -s "$RUN/listens" ] && break || sleep 0.05; done
 doctor 1 --json --no-mpi-start --ports "$port"
 kill $listener
 [ "$(level port)" = fail ] || fail "a port that is taken: $(cat "$RUN/out")"

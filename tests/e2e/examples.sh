@@ -26,10 +26,10 @@ long=$(printf '1+%.0s' $(seq 20000))
 
 echo "reader 0123456789abcdef0123456789abcdef" >"$RUN/api.keys" && chmod 600 "$RUN/api.keys"
 start_up --http 127.0.0.1:0 --api-key-file "$RUN/api.keys"
-for _ in $(seq 100); do
+for _ in $(seq $LOOKS); do
   TRIREME_URL=$(sed -n 's/.* gateway: \(http:\/\/127.0.0.1:[0-9]*\)$/\1/p' "$RUN/log" | tail -n 1)
   [ -n "$TRIREME_URL" ] && curl -s -o /dev/null "$TRIREME_URL/live" && break
-  sleep 0.1
+  sleep 0.05
 done
 export TRIREME_URL
 refuses key python3 "$examples/ask_http.py" "37+48="

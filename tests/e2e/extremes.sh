@@ -23,14 +23,14 @@ at() {
   rm -rf "$XDG_STATE_HOME"
   "$BIN/trireme" up --model "$MODEL" --max-model-len 512 "$1=$2" "${@:3}" >"$RUN/log" 2>&1 &
   up=$!
-  for ((tries = 0; tries < 200; tries++)); do
+  for ((tries = 0; tries < LOOKS; tries++)); do
     "$BIN/trireme" status --json --connect-timeout-ms 500 2>/dev/null | grep -q '"state": *"serving"' && break
     kill -0 $up 2>/dev/null || break
     sleep 0.1
   done
   if kill -0 $up 2>/dev/null; then
     sleep 1.5
-    [ "$(timeout 20 "$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "$1=$2: no answer"
+    [ "$(timeout $HANG_S "$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "$1=$2: no answer"
     ! grep -q "is lost" "$RUN/log" || fail "$1=$2: a group was lost"
     kill -INT $up
     wait $up || fail "$1=$2: ended with code $?"
@@ -42,7 +42,7 @@ at() {
     grep -q "ERROR" "$RUN/log" || fail "$1=$2: refused without a word"
     REFUSED=$((REFUSED + 1))
   fi
-  nothing_left 10
+  nothing_left
 }
 
 SERVED=0 REFUSED=0

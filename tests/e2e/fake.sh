@@ -2,6 +2,7 @@
 # shellcheck shell=bash disable=SC2034
 # Shared by command.sh and client.sh: a fake coordinator, and what a command says. Sourced with TRIREME and FAKE_COORDINATOR.
 set -u
+. "$(dirname "${BASH_SOURCE[0]}")/wait.sh"
 trireme=$(realpath "$1") fake=$(realpath "$2")
 DATA=$(dirname "$trireme")/../tests/data # with the drawn weights
 dir=$(mktemp -d /tmp/tri-command-XXXXXX)
@@ -15,7 +16,7 @@ start() { # start OPTION...: a coordinator that listens
   rm -f endpoint # of the one before
   "$fake" "$@" >endpoint 2>fake.err &
   server=$!
-  for _ in $(seq 100); do
+  for _ in $(seq $LOOKS); do
     [[ -s endpoint ]] && return
     sleep 0.05
   done

@@ -15,7 +15,7 @@ begin() {
   rm -f "$RUN/gateway.log" # it speaks of the one before
   "$BIN/trireme" gateway --http 127.0.0.1:0 "$@" >"$RUN/gateway.log" 2>&1 &
   gateway=$!
-  for _ in $(seq 100); do grep -q serving "$RUN/gateway.log" 2>/dev/null && break; sleep 0.05; done
+  for _ in $(seq $LOOKS); do grep -q serving "$RUN/gateway.log" 2>/dev/null && break; sleep 0.05; done
   port=$(sed -n 's/.*http:\/\/127.0.0.1:\([0-9]*\)$/\1/p' "$RUN/gateway.log")
   [ -n "$port" ] || fail "no gateway: $(cat "$RUN/gateway.log")"
   url=http://127.0.0.1:$port
@@ -28,7 +28,7 @@ end() { # by SIGTERM
 want() {
   local status=$1 pattern=$2 out
   shift 2
-  out=$(curl -sS -m 20 -i "$@" 2>&1)
+  out=$(curl -sS -m $HANG_S -i "$@" 2>&1)
   head -1 <<<"$out" | grep -q "^HTTP/1.1 $status " || fail "$*: not $status: $out"
   grep -q -- "$pattern" <<<"$out" || fail "$*: no '$pattern' in: $out"
 }
@@ -37,13 +37,14 @@ post() { # post STATUS PATTERN PATH BODY [CURL-ARGUMENT...]
   shift 4
   want "$status" "$pattern" -H 'Content-Type: application/json' -d "$body" "$@" "$url$path"
 }
+health() { curl -s -m $HANG_S -o /dev/null -w '%{http_code}' "$url/health"; }
 running() { "$BIN/trireme" status --json | grep -o '"running":[0-9]*,"waiting":[0-9]*' | head -1; }
-until_idle() { # MILLISECONDS WHAT
-  for _ in $(seq $(($1 / 20))); do
+until_idle() { # WHAT
+  for _ in $(seq $LOOKS); do
     [ "$(running)" = '"running":0,"waiting":0' ] && return
     sleep 0.02
   done
-  fail "$2: $(running) after $1 ms"
+  fail "$1: $(running)"
 }
 
 start_up --max-model-len 8192 --watchdog-timeout 20 --log-level debug --served-model-name abacus org/abacus gpt-4
@@ -69,7 +70,7 @@ want 200 '^Content-Length: [1-9]' -I "$url/v1/models"
 want 404 'no such path: /v2; there are /v1/completions, .*/metrics' "$url/v2?key=secret"
 want 200 '"server":"trireme [0-9.]*","model":"abacus","paths":"/v1/completions, ' "$url/"
 # Who is refused has a line in the log, by the id that the answer has, and without more of what was asked.
-for _ in $(seq 50); do grep -q ' request: id=req-[0-9a-f]\{32\} from=127.0.0.1:[0-9]* method=GET path=/v2 status=404$' "$RUN/gateway.log" && break; sleep 0.02; done
+for _ in $(seq $LOOKS); do grep -q ' request: id=req-[0-9a-f]\{32\} from=127.0.0.1:[0-9]* method=GET path=/v2 status=404$' "$RUN/gateway.log" && break; sleep 0.05; done
 grep -q ' request: id=req-[0-9a-f]\{32\} from=127.0.0.1:[0-9]* method=GET path=/v2 status=404$' "$RUN/gateway.log" || fail "no line of a path that is none: $(cat "$RUN/gateway.log")"
 want 405 'takes POST' "$url/v1/completions"
 want 403 'Host is another name' -H 'Host: evil.example' "$url/v1/models"
@@ -93,7 +94,7 @@ post 200 '^X-Request-Id: of-mine.$' /v1/completions '{"prompt":"1+1=","max_token
 post 200 '^X-Request-Id: cmpl-' /v1/completions '{"prompt":"1+1=","max_tokens":1}' -H "X-Request-Id: $(printf 'x%.0s' {1..129})"
 # An error has an id, too: the client's, else that of the job in the log, else one that is made for it.
 post 400 '^X-Request-Id: of-mine.$' /v1/completions '{"prompt":"1+1=","max_tokens":9000}' -H 'X-Request-Id: of-mine'
-id=$(curl -sS -m 20 -i -H 'Content-Type: application/json' -d '{"prompt":"1+1=","max_tokens":9000}' "$url/v1/completions" | sed -n 's/^X-Request-Id: cmpl-\([0-9a-f]\{32\}\).$/\1/p')
+id=$(curl -sS -m $HANG_S -i -H 'Content-Type: application/json' -d '{"prompt":"1+1=","max_tokens":9000}' "$url/v1/completions" | sed -n 's/^X-Request-Id: cmpl-\([0-9a-f]\{32\}\).$/\1/p')
 grep -q " request: id=${id:-none} .* refused=context_length_exceeded field=max_tokens\$" "$RUN/log" || fail "an error's id is not in the log: $id"
 grep -q ' request: id=[0-9a-f]\{32\} external_id=of-mine client=.* refused=context_length_exceeded' "$RUN/log" || fail "a client's id is not in the log"
 grep -q ' request: id=[0-9a-f]\{32\} external_id=of-mine client=.* finish=' "$RUN/log" || fail "a client's id is not in the line of an answer"
@@ -118,7 +119,7 @@ post 200 '"text":"85","logprobs":null,"finish_reason":"stop","stop_reason":53}' 
 post 200 '"text":"85<|end|>","logprobs":null,"finish_reason":"stop","stop_reason":null}' /v1/completions '{"prompt":"37+48=","temperature":0,"skip_special_tokens":false,"include_stop_str_in_output":true}'
 post 200 '"text":"85","logprobs":null,"finish_reason":"stop","stop_reason":null}' /v1/completions '{"prompt":"37+48=","temperature":0,"skip_special_tokens":false}'
 post 200 '"finish_reason":"stop","stop_reason":null,"token_ids":\[56,53,50[0-9]\],"prompt_token_ids":\[506,51,55,43,52,56,61\]}' /v1/completions '{"prompt":"37+48=","temperature":0,"return_token_ids":true}'
-ids=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0,"return_token_ids":true,"stream":true}' "$url/v1/completions")
+ids=$(curl -sS -m $HANG_S -N -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0,"return_token_ids":true,"stream":true}' "$url/v1/completions")
 [ "$(sed -n 's/.*"token_ids":\[\([0-9,]*\)\],"prompt.*\|.*"token_ids":\[\([0-9,]*\)\]}.*/\1\2/p' <<<"$ids" | sed '/^$/d' | paste -sd, | cut -c 1-7)" = 56,53,5 ] || fail "token ids of a stream: $ids"
 [ "$(grep -c '"prompt_token_ids":\[506,' <<<"$ids")" = 1 ] || fail "the prompt's ids come once: $ids"
 post 200 '"index":0,"text":"AA".*"index":1,"text":"AA"' /v1/completions '{"prompt":"37+48=","allowed_token_ids":[65],"n":2,"max_tokens":2}'
@@ -132,9 +133,9 @@ post 200 '"text":"85"' /v1/completions '{"prompt":"37+48=","temperature":0}' -H 
 
 # More prompts than are sent at a time, at once and as a stream.
 prompts=$(printf '{"prompt":["1+1="'; printf ',"37+48="%.0s' $(seq 299); printf '],"temperature":0,"stop":["5"],"max_tokens":2')
-said=$(curl -sS -m 60 -H 'Content-Type: application/json' -d "$prompts}" "$url/v1/completions")
+said=$(curl -sS -m $HANG_S -H 'Content-Type: application/json' -d "$prompts}" "$url/v1/completions")
 [ "$(grep -o '"text":"[28]"' <<<"$said" | wc -l)" = 300 ] && [[ $said == *'"index":0,"text":"2"'*'"index":299,"text":"8"'* ]] || fail "300 prompts: ${said:0:300}"
-said=$(curl -sS -m 60 -N -H 'Content-Type: application/json' -d "$prompts,\"stream\":true}" "$url/v1/completions")
+said=$(curl -sS -m $HANG_S -N -H 'Content-Type: application/json' -d "$prompts,\"stream\":true}" "$url/v1/completions")
 [ "$(grep -c '"finish_reason":"stop"' <<<"$said")" = 300 ] && grep -q DONE <<<"$said" || fail "a stream of 300 prompts: $(tail -c 400 <<<"$said")"
 
 # A line of a batch has the same body as the answer over HTTP.
@@ -143,7 +144,7 @@ echo "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"bod
 # shellcheck disable=SC2317 # a pipe runs it
 unnamed() { sed 's/"id":"cmpl-[0-9a-f]*","object":"text_completion","created":[0-9]*/""/'; }
 batch=$("$BIN/trireme" submit --file "$RUN/batch" 2>/dev/null | sed 's/.*"body"://; s/},"error":null}$//' | unnamed)
-[ "$batch" = "$(curl -sS -m 20 -H 'Content-Type: application/json' -d "$body" "$url/v1/completions" | unnamed)" ] || fail "a batch answers $batch"
+[ "$batch" = "$(curl -sS -m $HANG_S -H 'Content-Type: application/json' -d "$body" "$url/v1/completions" | unnamed)" ] || fail "a batch answers $batch"
 
 # Chat: the template's prompt, special tokens of messages as text, and the parts of its answers.
 sum='"messages":[{"role":"user","content":"37+48="}],"temperature":0'
@@ -171,7 +172,7 @@ post 400 '"param":"tokens","code":"out_of_range"' /detokenize '{"tokens":[509]}'
 for more in '' ',"n":2,"logprobs":true,"top_logprobs":1,"stop":["5"]' ',"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"' ',"top_p":-1' ',"zip":1' ',"truncate_prompt_tokens":3'; do
   body="{$sum$more}"
   echo "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":$body}"
-  curl -sS -m 20 -H 'Content-Type: application/json' -d "$body" "$url/v1/chat/completions" >>"$RUN/answers"
+  curl -sS -m $HANG_S -H 'Content-Type: application/json' -d "$body" "$url/v1/chat/completions" >>"$RUN/answers"
   echo >>"$RUN/answers"
 done >"$RUN/batch"
 # shellcheck disable=SC2317 # a pipe runs it
@@ -203,13 +204,13 @@ while read -r client method path status body; do
 done <"$SRC/tests/data/client-requests.txt"
 
 # Streams.
-stream=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0,"stream":true,"stream_options":{"include_usage":true}}' "$url/v1/completions")
+stream=$(curl -sS -m $HANG_S -N -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0,"stream":true,"stream_options":{"include_usage":true}}' "$url/v1/completions")
 [ "$(sed -n 's/.*"text":"\([^"]*\)".*/\1/p' <<<"$stream" | tr -d '\n')" = 85 ] || fail "a stream: $stream"
 [ "$(tail -n 2 <<<"$stream" | head -1)" = 'data: [DONE]' ] || [ "$(tail -n 1 <<<"$stream")" = 'data: [DONE]' ] || fail "the end of a stream: $stream"
 grep -q '"choices":\[\],"usage":{"prompt_tokens":7,"completion_tokens":3' <<<"$stream" || fail "usage: $stream"
 grep -q '"finish_reason":"stop"' <<<"$stream" || fail "no reason: $stream"
 
-stream=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d "{$sum,\"stream\":true,\"n\":2,\"stream_options\":{\"include_usage\":true}}" "$url/v1/chat/completions")
+stream=$(curl -sS -m $HANG_S -N -H 'Content-Type: application/json' -d "{$sum,\"stream\":true,\"n\":2,\"stream_options\":{\"include_usage\":true}}" "$url/v1/chat/completions")
 [ "$(grep -c '"delta":{"role":"assistant","content":""}' <<<"$stream")" = 2 ] || fail "roles of a chat: $stream"
 [ "$(grep '"index":1' <<<"$stream" | sed -n 's/.*"delta":{"content":"\([^"]*\)"}.*/\1/p' | tr -d '\n')" = 85 ] || fail "a chat: $stream"
 [ "$(grep -c '"object":"chat.completion.chunk",.*"delta":{},"logprobs":null,"finish_reason":"stop"' <<<"$stream")" = 2 ] || fail "ends of a chat: $stream"
@@ -232,34 +233,34 @@ want 413 'limit of 4194304 bytes (--http-max-body)".*too_large' -H 'Content-Type
 long='{"prompt":"count 1 to 40=","temperature":0,"ignore_eos":true,"max_tokens":8000'
 curl -sS -N -H 'Content-Type: application/json' -d "$long,\"stream\":true}" "$url/v1/completions" >"$RUN/stream" 2>&1 &
 client=$!
-for _ in $(seq 200); do [ -s "$RUN/stream" ] && break; sleep 0.01; done
+for _ in $(seq $LOOKS); do [ -s "$RUN/stream" ] && break; sleep 0.05; done
 # Without keys a client is known by its connection, or by its address where that is another host's.
 "$BIN/trireme" status --json | grep -q '"callers":\[{"name":"127.0.0.1:[0-9]*","running":1,"waiting":0}\]' || fail "whose stream it is: $("$BIN/trireme" status --json)"
 [ "$(running)" != '"running":0,"waiting":0' ] || fail "a long stream does not run: $(head -3 "$RUN/stream")"
 kill $client
-until_idle 1000 "a stream whose client has gone"
+until_idle "a stream whose client has gone"
 curl -sS -m 0.3 -H 'Content-Type: application/json' -d "$long}" "$url/v1/completions" >/dev/null 2>&1
-until_idle 1000 "an answer whose client has gone"
+until_idle "an answer whose client has gone"
 # Another connection does not wait until one with many prompts is done.
 crowd=$(printf '{"prompt":["1+1="'; printf ',"1+1="%.0s' $(seq 255); printf '],"ignore_eos":true,"max_tokens":2000')
 curl -sS -H 'Content-Type: application/json' -d "$crowd}" "$url/v1/completions" >"$RUN/crowd" 2>&1 &
 client=$!
-for _ in $(seq 300); do [[ $(running) =~ \"running\":[1-9][0-9]+, ]] && break; sleep 0.01; done
+for _ in $(seq $LOOKS); do [[ $(running) =~ \"running\":[1-9][0-9]+, ]] && break; sleep 0.01; done
 post 200 '"text":"2"' /v1/completions '{"prompt":"1+1=","temperature":0}'
 kill -0 $client 2>/dev/null && [ ! -s "$RUN/crowd" ] || fail "a short request had to wait for 256 prompts of another connection"
 kill $client
-until_idle 5000 "256 prompts whose client has gone"
+until_idle "256 prompts whose client has gone"
 exec {slow}<>"/dev/tcp/127.0.0.1/$port"
 body="$long,\"n\":16,\"stream\":true,\"logprobs\":20}"
 printf 'POST /v1/completions HTTP/1.1\r\nHost: a.localhost\r\nContent-Length: %d\r\n\r\n' ${#body} >&"$slow"
-read -r -t 5 -u "$slow" line || fail "no answer"
+read -r -t $HANG_S -u "$slow" line || fail "no answer"
 [[ $line == *" 403 "* || $line == *" 415 "* ]] || fail "a request without a type: $line"
 exec {slow}>&-
 exec {slow}<>"/dev/tcp/127.0.0.1/$port"
 printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s' ${#body} "$body" >&"$slow"
-sleep 0.3
+for _ in $(seq $LOOKS); do [ "$(running)" != '"running":0,"waiting":0' ] && break; sleep 0.02; done
 [ "$(running)" != '"running":0,"waiting":0' ] || fail "the slow reader's job does not run"
-until_idle 20000 "a slow reader"
+until_idle "a slow reader"
 cat <&"$slow" >"$RUN/slow" 2>&1
 grep -q DONE "$RUN/slow" && fail "a slow reader got the whole answer"
 "$BIN/trireme" status --json | grep -q '"requests_aborted":259' || fail "not all that nobody waits for was cancelled"
@@ -286,9 +287,9 @@ said=$({ sleep 0.4 && echo 5 && sleep 0.3 && printf '7\003' && sleep 0.2 && echo
 rm "$RUN/stream"
 curl -sS -N -H 'Content-Type: application/json' -d "${long/8000/4000},\"stream\":true}" "$url/v1/completions" >"$RUN/stream" 2>&1 &
 client=$!
-for _ in $(seq 200); do [ -s "$RUN/stream" ] && break; sleep 0.01; done
+for _ in $(seq $LOOKS); do [ -s "$RUN/stream" ] && break; sleep 0.05; done
 kill -TERM $gateway
-sleep 0.05
+for _ in $(seq $LOOKS); do [ "$(health)" = 200 ] || break; sleep 0.02; done
 want 503 'shutting down' "$url/health"
 grep -q 'path=/health status=503' "$RUN/gateway.log" && fail "a probe of health is in the log as a refusal"
 post 503 '"code":"draining"' /v1/completions '{"prompt":"x"}'
@@ -315,7 +316,7 @@ preflight 400 'no list of names' https://app.example 'a;b'
 for body in '{"prompt":"1+1=","max_tokens":1}' '{"prompt":"1+1=","max_tokens":1,"stream":true}'; do
   post 200 '^Access-Control-Allow-Origin: https://app.example.$' /v1/completions "$body" -H 'Origin: https://app.example'
   post 200 '^Vary: Origin.$' /v1/completions "$body"
-  ! curl -sS -m 20 -i -H 'Content-Type: application/json' -H 'Origin: https://other.example' -d "$body" "$url/v1/completions" | grep -q 'Allow-Origin' || fail "another origin may read"
+  ! curl -sS -m $HANG_S -i -H 'Content-Type: application/json' -H 'Origin: https://other.example' -d "$body" "$url/v1/completions" | grep -q 'Allow-Origin' || fail "another origin may read"
 done
 post 400 '^Access-Control-Allow-Origin: http://localhost:3000.$' /v1/completions '{' -H 'Origin: http://localhost:3000'
 want 413 '^Access-Control-Allow-Origin: https://app.example.$' -H 'Origin: https://app.example' -H 'Content-Type: application/json' --data-binary @"$RUN/large" -H 'Expect:' "$url/v1/completions"
@@ -337,7 +338,7 @@ printf '<|begin|>{{ messages[-1].content }}1{{ eos_token }}' >"$RUN/own.jinja"
 begin --model "$RUN/folder" --chat-template "$RUN/own.jinja"
 post 200 '"content":"6"' /v1/chat/completions '{"messages":[{"role":"user","content":"5+"}],"temperature":0}'
 end
-said=$(timeout 20 "$BIN/trireme" gateway --http 127.0.0.1:0 --model "$MODEL" --chat-template /nowhere 2>&1) && fail "a template that is not there"
+said=$(timeout $HANG_S "$BIN/trireme" gateway --http 127.0.0.1:0 --model "$MODEL" --chat-template /nowhere 2>&1) && fail "a template that is not there"
 [[ $said == *"--chat-template: "*/nowhere* ]] || fail "a template that is not there: $said"
 
 # Keys, and strictness.
@@ -346,31 +347,31 @@ chmod 600 "$RUN/keys"
 begin --api-key-file "$RUN/keys" --reject-unknown-fields --model "$MODEL"
 want 401 '^WWW-Authenticate: Bearer' "$url/v1/models"
 want 401 'missing or wrong' -H 'Authorization: Bearer key-of-an' "$url/v1/models" -H 'X-Request-Id: of-mine'
-for _ in $(seq 50); do grep -q ' request: id=of-mine from=.* path=/v1/models status=401$' "$RUN/gateway.log" && break; sleep 0.02; done
+for _ in $(seq $LOOKS); do grep -q ' request: id=of-mine from=.* path=/v1/models status=401$' "$RUN/gateway.log" && break; sleep 0.05; done
 grep -q ' request: id=of-mine from=.* path=/v1/models status=401$' "$RUN/gateway.log" || fail "no line of a wrong key: $(cat "$RUN/gateway.log")"
 want 200 '"server":"trireme [0-9.]*","paths":' "$url/" # to whom it says no model
 want 200 '"status":"ok"' "$url/health"
 want 200 abacus -H 'Authorization: Bearer key-of-ann' "$url/v1/models"
 post 400 '"param":"zip","code":"unknown_field"' /v1/completions '{"prompt":"x","zip":1}' -H 'Authorization: Bearer key-of-ann'
 # The coordinator hears whose key it is: of requests under way, and at the end of each.
-curl -sS -m 20 -N -H 'Content-Type: application/json' -H 'Authorization: Bearer key-of-ann' -d "{$sum,\"ignore_eos\":true,\"max_tokens\":4000,\"stream\":true}" "$url/v1/chat/completions" >"$RUN/stream" &
+curl -sS -m $HANG_S -N -H 'Content-Type: application/json' -H 'Authorization: Bearer key-of-ann' -d "{$sum,\"ignore_eos\":true,\"max_tokens\":4000,\"stream\":true}" "$url/v1/chat/completions" >"$RUN/stream" &
 client=$!
-for _ in $(seq 100); do "$BIN/trireme" status --json | grep -q '"callers":\[{"name":"ann","running":1,"waiting":0}\]' && break; sleep 0.02; done
+for _ in $(seq $LOOKS); do "$BIN/trireme" status --json | grep -q '"callers":\[{"name":"ann","running":1,"waiting":0}\]' && break; sleep 0.05; done
 "$BIN/trireme" status | grep -q '^ann  *1  *0$' || fail "nobody asks: $("$BIN/trireme" status)"
 kill $client
-until_idle 2000 "a stream that was left"
+until_idle "a stream that was left"
 grep -q 'DEBUG - request: id=[0-9a-f]\{32\} client=uid:[0-9]* caller=ann prompt_tokens=7 generation_tokens=[0-9]* .* finish=abort$' "$RUN/log" || fail "no line of ann's job"
 printf 'bob key-of-bob\n' >"$RUN/keys"
 kill -HUP $gateway
-sleep 0.2
+for _ in $(seq $LOOKS); do curl -s -m $HANG_S -o /dev/null -f -H 'Authorization: Bearer key-of-ann' "$url/v1/models" || break; sleep 0.02; done
 want 401 'missing or wrong' -H 'Authorization: Bearer key-of-ann' "$url/v1/models"
 want 200 abacus -H 'Authorization: Bearer key-of-bob' "$url/v1/models"
 kill -TERM "$CLUSTER"
 wait "$CLUSTER" || fail "the cluster ended with $?"
 
 # The coordinator went: that is told, and the next one is found.
-for _ in $(seq 200); do
-  [ "$(curl -s -m 5 -o /dev/null -w '%{http_code}' "$url/health")" = 503 ] && break
+for _ in $(seq $LOOKS); do
+  [ "$(health)" = 503 ] && break
   sleep 0.05
 done
 want 503 '"code":"closed"' "$url/health"
@@ -378,18 +379,18 @@ want 200 ok "$url/live"
 # shellcheck disable=SC2034 # lib.sh's
 MODEL=$DATA/checkpoints/bert
 start_up --max-queued-per-client 5
-for _ in $(seq 100); do
-  [ "$(curl -s -m 5 -o /dev/null -w '%{http_code}' "$url/health")" = 200 ] && break
+for _ in $(seq $LOOKS); do
+  [ "$(health)" = 200 ] && break
   sleep 0.05
 done
 
-for _ in $(seq 100); do grep -q 'it has another tokenizer.json' "$RUN/gateway.log" && break; sleep 0.05; done
+for _ in $(seq $LOOKS); do grep -q 'it has another tokenizer.json' "$RUN/gateway.log" && break; sleep 0.05; done
 post 503 'now serves a model with another tokenizer.json' /v1/chat/completions '{}' -H 'Authorization: Bearer key-of-bob'
 
 # Vectors are those of the command.
 vector=$("$BIN/trireme" embed --token-ids 6,7 --normalize --json | sed 's/.*"embedding":\(\[[^]]*\]\).*/\1/')
 key='Authorization: Bearer key-of-bob'
-embed() { curl -sS -m 20 -H 'Content-Type: application/json' -H "$key" -d "$1" "$url/v1/embeddings"; }
+embed() { curl -sS -m $HANG_S -H 'Content-Type: application/json' -H "$key" -d "$1" "$url/v1/embeddings"; }
 said=$(embed '{"input":[[5],[6,7]]}')
 [[ $said == *'"index":0,"embedding":['*'"index":1,"embedding":'"$vector"* ]] || fail "not $vector: $said"
 [[ $(embed '{"input":[6,7],"encoding_format":"base64"}') =~ \"embedding\":\"([A-Za-z0-9+/]*=*)\" ]] || fail "no base64"
@@ -398,10 +399,10 @@ numbers=$(base64 -d <<<"${BASH_REMATCH[1]}" | od -An -v -t f4 | tr -s ' \n' '\n'
 [[ $(base64 -d <<<"${BASH_REMATCH[1]}" | od -An -t f4 -N 4 | tr -d ' ') == "$(sed 's/^\[\(.\{6\}\).*/\1/' <<<"$vector")"* ]] || fail "base64 has other numbers than $vector"
 # As many inputs as OpenAI's API takes, in turns of what the queue takes of one client; more are never a matter of waiting.
 many() { printf '{"input":[[5]'; printf ',[6,7]%.0s' $(seq "$1"); printf ']}'; }
-said=$(many 2047 | curl -sS -m 60 -H 'Content-Type: application/json' -H "$key" -d @- "$url/v1/embeddings")
+said=$(many 2047 | curl -sS -m $HANG_S -H 'Content-Type: application/json' -H "$key" -d @- "$url/v1/embeddings")
 [ "$(grep -o '"index":' <<<"$said" | wc -l)" = 2048 ] || fail "2,048 inputs: ${said:0:300}"
 [[ $said == *"\"index\":2047,\"embedding\":$vector"* && $said == *'"prompt_tokens":4095,'* ]] || fail "the last of 2,048 inputs: ${said: -300}"
-said=$(many 2048 | curl -sS -m 60 -w '%{http_code}' -H 'Content-Type: application/json' -H "$key" -d @- "$url/v1/embeddings")
+said=$(many 2048 | curl -sS -m $HANG_S -w '%{http_code}' -H 'Content-Type: application/json' -H "$key" -d @- "$url/v1/embeddings")
 [[ $said == *'input has 2049 elements; allowed are 1 to 2048'*400 ]] || fail "2,049 inputs: $said"
 post 200 '^X-Request-Id: embd-[0-9a-f]\{32\}.$' /v1/embeddings '{"input":[5]}' -H "$key"
 post 200 '^X-Request-Id: of-mine.$' /v1/embeddings '{"input":[5]}' -H "$key" -H 'X-Request-Id: of-mine'
@@ -418,7 +419,7 @@ say() { # say TEXT GATEWAY-OPTION...: both, ready
   shift
   "$fake" --endpoint "$TRIREME_ENDPOINT" --step-us 0 --tokenizer "$SRC/tests/models/abacus/tokenizer.json" --say "$text" >"$RUN/fake" 2>&1 &
   speaker=$!
-  for _ in $(seq 100); do [ -s "$RUN/fake" ] && break; sleep 0.02; done
+  for _ in $(seq $LOOKS); do [ -s "$RUN/fake" ] && break; sleep 0.05; done
   begin --model "$SRC/tests/models/abacus" "$@"
 }
 hush() {
@@ -435,7 +436,7 @@ say "$answer" --tool-parser hermes --reasoning-parser think
 post 200 '"message":{"role":"assistant","reasoning_content":"hm","content":"Look: ","tool_calls":\[{"id":"call_[0-9a-f]*","type":"function","function":{"name":"f","arguments":"{\\"a\\":  \\"<x>\\"}"}}\]},"logprobs":null,"finish_reason":"tool_calls","stop_reason":null}' /v1/chat/completions "{$tools}"
 post 200 '"content":"Look: <tool_call>.n{.*"finish_reason":"stop"' /v1/chat/completions "{$tools,\"tool_choice\":\"none\"}"
 post 400 '"param":"tool_choice","code":"unsupported"' /v1/chat/completions "{$tools,\"tool_choice\":\"required\"}"
-stream=$(curl -sS -m 20 -N -H 'Content-Type: application/json' -d "{$tools,\"stream\":true,\"logprobs\":true}" "$url/v1/chat/completions")
+stream=$(curl -sS -m $HANG_S -N -H 'Content-Type: application/json' -d "{$tools,\"stream\":true,\"logprobs\":true}" "$url/v1/chat/completions")
 joined() { grep -o "\"$1\":\"\([^\"\\]\|\\\\.\)*\"" <<<"$stream" | sed "s/^\"$1\":\"//; s/\"\$//" | tr -d '\n'; }
 [ "$(joined reasoning_content)" = hm ] || fail "reasoning in a stream: $stream"
 [ "$(joined content)" = 'Look: ' ] || fail "text around calls in a stream: $stream"
@@ -454,9 +455,9 @@ say "$text"
 body='{"prompt":["a","b","c","d","e","f","g","h"],"stream":true,"max_tokens":1000000}'
 exec {slow}<>"/dev/tcp/127.0.0.1/$port"
 printf 'POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s' ${#body} "$body" >&"$slow"
-for _ in $(seq 100); do [ "$(running)" = '"running":0,"waiting":0' ] && break; sleep 0.05; done
+for _ in $(seq $LOOKS); do [ "$(running)" = '"running":0,"waiting":0' ] && break; sleep 0.05; done
 sleep 0.3
-timeout 10 cat <&"$slow" >"$RUN/slow"
+timeout $HANG_S cat <&"$slow" >"$RUN/slow"
 exec {slow}>&-
 tail -n 2 "$RUN/slow" | grep -q '^data: \[DONE\]' || fail "a reader that was behind is cut off: $(tail -c 300 "$RUN/slow")"
 [ "$(sed -n 's/.*"index":7,"text":"\([^"]*\)".*/\1/p' "$RUN/slow" | tr -d '\n')" = "$text" ] || fail "a reader that was behind gets another text"

@@ -11,7 +11,7 @@ use_experts 6
 refused() { # EXIT WORD ARGS...
   local code=$1 word=$2
   shift 2
-  timeout 30 "$BIN/trireme" up "$@" >"$RUN/refused" 2>&1
+  timeout $HANG_S "$BIN/trireme" up "$@" >"$RUN/refused" 2>&1
   local got=$?
   [ $got = "$code" ] || fail "$* ended with $got, not $code: $(tail -3 "$RUN/refused")"
   grep -q -- "$word" "$RUN/refused" || fail "$* does not say '$word': $(tail -3 "$RUN/refused")"

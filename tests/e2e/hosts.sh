@@ -33,7 +33,7 @@ TOKENS=900
 # Coordinator and two workers on h1, two workers on h2; stages of two.
 start_mpi_hosts() {
   local args=(--launch mpi --model "$MODEL" -tp 2 -pp 2)
-  mpirun --bind-to none --timeout 120 "${keepalive[@]}" --host h1:3,h2:2 -n 1 "$BIN/trireme-coordinator" "${args[@]}" : --host h1:3,h2:2 -n 4 "$BIN/trireme-worker" "${args[@]}" >>"$RUN/log" 2>&1 &
+  mpirun --bind-to none --timeout 600 "${keepalive[@]}" --host h1:3,h2:2 -n 1 "$BIN/trireme-coordinator" "${args[@]}" : --host h1:3,h2:2 -n 4 "$BIN/trireme-worker" "${args[@]}" >>"$RUN/log" 2>&1 &
   CLUSTER=$!
   wait_ready
   [ "$(client status --json | grep -o '"host":"h[12]"' | sort | uniq -c | tr -d ' \n')" = '2"host":"h1"2"host":"h2"' ] || fail "not two ranks on each host: $(client status --json)"
@@ -51,7 +51,7 @@ mpi() {
   clients_start 12 $TOKENS # so many that they outlast a slow machine
   since=$(now_ms)
   kill -9 "$(cat "$TRIREME_HOSTS_DIR/h2.pid")"
-  clients_end "$since" 5000
+  clients_end "$since"
   all_gone "$since"
   wait $CLUSTER && fail "a lost host: exit code 0"
   echo "mpirun, a host lost: last client ended after $LAST ms ($WRONG with an error: $WORDS), everything gone after $GONE ms"
@@ -76,7 +76,7 @@ closed_to_strangers() {
     for port in $(on h$host ss -Hltnp | sed -n 's/.*0\.0\.0\.0:\([0-9]*\) .*trireme-worker.*/\1/p'); do
       ports=$((ports + 1))
       timeout 1 bash -c "exec 3<>/dev/tcp/$net.$host/$port" 2>/dev/null && fail "port $port of a rank on h$host is open to another host"
-      on h$((3 - host)) timeout 5 bash -c "exec 3<>/dev/tcp/$net.$host/$port" 2>/dev/null || fail "port $port of a rank on h$host is closed to the group's other host"
+      on h$((3 - host)) timeout $HANG_S bash -c "exec 3<>/dev/tcp/$net.$host/$port" 2>/dev/null || fail "port $port of a rank on h$host is closed to the group's other host"
     done
   done
   echo "up over two hosts: $ports ports of ranks, closed to a third host and open to the group's"
@@ -86,10 +86,10 @@ closed_to_strangers() {
 groups() {
   local where
   start_up -dp 2 --hosts h1:1,h2:1
-  for _ in $(seq 100); do
+  for _ in $(seq $LOOKS); do
     where=$(client status --json | grep -o '"group":[01],"rank":0,"host":"h[12]"' | tr -d '\n')
     [ "$where" = '"group":0,"rank":0,"host":"h1""group":1,"rank":0,"host":"h2"' ] && break
-    sleep 0.1
+    sleep 0.05
   done
   [ "$where" = '"group":0,"rank":0,"host":"h1""group":1,"rank":0,"host":"h2"' ] || fail "not a group on each host: $where"
   stop_cluster TERM
@@ -105,7 +105,7 @@ groups() {
 shards() {
   local models=() out since epoch model=$MODEL
   for out in mixtral_odd olmoe_odd qwen2_moe_odd qwen3_moe_odd gpt_oss_odd deepseek_v3 deepseek_v3_odd deepseek_v3_direct; do models+=("$DATA/checkpoints/$out"); done
-  out=$(mpirun --bind-to none --timeout 100 "${keepalive[@]}" --host h1:2,h2:2 -n 4 "$BIN/modelcheck" -tp 2 -dp 2 -ep 2 --all2all-backend share --chunk 9 "${models[@]}" 2>&1)
+  out=$(mpirun --bind-to none --timeout 600 "${keepalive[@]}" --host h1:2,h2:2 -n 4 "$BIN/modelcheck" -tp 2 -dp 2 -ep 2 --all2all-backend share --chunk 9 "${models[@]}" 2>&1)
   [ "$(grep -c '^RIGHT .* tp 2 pp 1 dp 2 ep 2 ' <<<"$out")" = 8 ] || fail "modelcheck over two hosts: $(grep -E 'WRONG|wrong|ERROR' <<<"$out" | head -5)"
   use_experts 6
   start_up -tp 2 -dp 2 -ep 2 --hosts h1:2,h2:2
@@ -115,7 +115,7 @@ shards() {
   epoch=$(epoch_of 0)
   since=$(now_ms)
   on h2 kill -9 "$(rank_pid 0 3)" # its number there
-  lost_within "$since" 5000 "$epoch"
+  until_lost "$since" "$epoch"
   serves_again "$since"
   clients_go_on "$since" 0
   stop_cluster TERM
@@ -140,12 +140,12 @@ up() {
   epoch=$(epoch_of 0)
   since=$(now_ms)
   ip link set trih2 down
-  lost_within "$since" 5000 "$epoch"
+  until_lost "$since" "$epoch"
   echo "up, a link cut: noticed after $LOST ms"
   ip link set trih2 up
   since=$(now_ms)
-  while [ "$(LIMIT_S=3 client submit --temperature 0 "37+48=" 2>/dev/null)" != 85 ]; do
-    [ $(($(now_ms) - since)) -lt 25000 ] || fail "no answer 25 s after the link is back"
+  while [ "$(LIMIT_S=20 client submit --temperature 0 "37+48=" 2>/dev/null)" != 85 ]; do
+    ! hung "$since" || fail "no answer after the link is back"
     sleep 0.1
   done
   [ "$(epoch_of 0)" -gt "$epoch" ] || fail "the same epoch after a cut link"
@@ -157,18 +157,18 @@ up() {
   epoch=$(epoch_of 0)
   since=$(now_ms)
   kill -9 "$(cat "$TRIREME_HOSTS_DIR/h2.pid")"
-  lost_within "$since" 5000 "$epoch"
+  until_lost "$since" "$epoch"
   echo "up, a host lost: noticed after $LOST ms"
   kill -TERM "$CLUSTER" # twice: at once, as what waits for a group would be waited for
   sleep 1.2
   kill -TERM "$CLUSTER"
-  clients_end "$since" 10000
+  clients_end "$since"
   [ "$WRONG" -gt 0 ] || fail "all clients were answered: the host was lost too late"
   echo "up, and told to end: last client ended after $LAST ms ($WRONG with an error: $WORDS)"
   # An mpirun that dies while it waits for the lost host's daemon leaves the other host's daemon to Open MPI's own time limits.
   since=$(now_ms)
   while ours | grep -qv orted; do
-    [ $(($(now_ms) - since)) -lt 10000 ] || fail "still running 10 s after SIGTERM: $(ours | tr '\n' ';')"
+    ! hung "$since" || fail "still running after SIGTERM: $(ours | tr '\n' ';')"
     sleep 0.05
   done
   wait "$CLUSTER"
@@ -194,15 +194,16 @@ keys() {
   "$BIN/trireme" up --model "$MODEL" --key-file "$RUN/server.key" --allowed-keys "$RUN/allowed" >>"$RUN/log" 2>&1 &
   CLUSTER=$!
   TRIREME_KEY_FILE=$RUN/me.key TRIREME_SERVER_KEY=$server wait_ready
-  from_h2() { LIMIT_S=10 on h2 timeout 10 "$BIN/trireme" submit --temperature 0 --connect-timeout-ms 1500 "$@" "37+48=" 2>&1; }
-  [ "$(from_h2 --key-file "$RUN/me.key" --server-key "$server")" = 85 ] || fail "an allowed key is not served: $(from_h2 --key-file "$RUN/me.key" --server-key "$server")"
+  from_h2() { on h2 timeout $HANG_S "$BIN/trireme" submit --temperature 0 --connect-timeout-ms "${PATIENCE_MS:-1500}" "$@" "37+48=" 2>&1; }
+  allowed() { PATIENCE_MS=$HANG_MS from_h2 --key-file "$RUN/me.key" --server-key "$server"; }
+  [ "$(allowed)" = 85 ] || fail "an allowed key is not served: $(allowed)"
   refused=$(from_h2 --key-file "$RUN/other.key" --server-key "$server") && fail "a key that is not on the list is served: $refused"
   echo "another key: $refused"
   refused=$(from_h2) && fail "a client without keys is served: $refused"
   echo "no key: $refused"
   refused=$(from_h2 --key-file "$RUN/me.key" --server-key "$(cat "$RUN/other.pub")") && fail "a wrong server key is accepted: $refused"
   echo "another server's key: $refused"
-  [ "$(from_h2 --key-file "$RUN/me.key" --server-key "$server")" = 85 ] || fail "after the refusals an allowed key is not served"
+  [ "$(allowed)" = 85 ] || fail "after the refusals an allowed key is not served"
   stop_cluster TERM
   refused=$("$BIN/trireme" up --model "$MODEL" 2>&1) && fail "tcp:// without keys is served"
   grep -qi "curve\|key" <<<"$refused" || fail "tcp:// without keys: $refused"
@@ -212,7 +213,7 @@ keys() {
 # Every host is looked at, and two ranks meet across them; one that is gone is named, and the other one's findings stay.
 doctor() {
   local out
-  out=$(client doctor --hosts h1:2,h2:2 --json --model "$MODEL" --timeout 30) || fail "doctor: $out"
+  out=$(client doctor --hosts h1:2,h2:2 --json --model "$MODEL" --timeout $HANG_S) || fail "doctor: $out"
   [ "$(grep -o '"check":"disk","level":"ok"' <<<"$out" | wc -l)" = 2 ] && grep -q '"host":"h2"' <<<"$out" || fail "not two hosts: $out"
   grep -q '"check":"mpi-start","level":"ok","value":"two ranks have met on h1,h2"' <<<"$out" || fail "no start over both: $out"
   echo "doctor: both hosts were looked at, and two ranks met across them"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Shared by the end-to-end and fault tests: starting a cluster, waiting for it, and leaving nothing behind. Sourced by bash.
 set -u
+. "${BASH_SOURCE[0]%/*}/wait.sh"
 BIN=${BIN:?the folder of the programs}
 SRC=${SRC:?the source tree}
 # shellcheck disable=SC2034
@@ -52,32 +53,42 @@ start_mpi() {
   local tp=$1 pp=$2
   shift 2
   local args=(--launch mpi --model "$MODEL" -tp "$tp" -pp "$pp" "$@")
-  mpirun --bind-to none --oversubscribe --timeout 300 -n 1 "$BIN/trireme-coordinator" "${args[@]}" : -n $((tp * pp * ${SHARDS:-1})) "$BIN/trireme-worker" "${args[@]}" >>"$RUN/log" 2>&1 &
+  mpirun --bind-to none --oversubscribe --timeout 600 -n 1 "$BIN/trireme-coordinator" "${args[@]}" : -n $((tp * pp * ${SHARDS:-1})) "$BIN/trireme-worker" "${args[@]}" >>"$RUN/log" 2>&1 &
   CLUSTER=$!
   wait_ready
 }
 wait_ready() {
-  for _ in $(seq 600); do
+  for _ in $(seq $LOOKS); do
     "$BIN/trireme" status --json --connect-timeout-ms 500 2>/dev/null | grep -q '"state": *"serving"' && return 0
     kill -0 "$CLUSTER" 2>/dev/null || fail "the cluster ended before it was ready"
-    sleep 0.03
+    sleep 0.05
   done
   fail "the cluster was not ready in time"
+}
+# wait_end: returns the exit code of the cluster, which ends.
+wait_end() {
+  local since
+  since=$(now_ms)
+  while kill -0 "$CLUSTER" 2>/dev/null; do
+    ! hung "$since" || fail "the cluster does not end"
+    sleep 0.02
+  done
+  wait "$CLUSTER"
 }
 # stop_cluster SIGNAL: drains and checks the exit status and that nothing stays.
 stop_cluster() {
   kill "-$1" "$CLUSTER" || fail "the cluster was gone already"
-  wait "$CLUSTER"
+  wait_end
   local code=$?
   [ $code = 0 ] || fail "the cluster ended with $code after SIG$1"
-  nothing_left 5
+  nothing_left
 }
 nothing_left() {
-  for _ in $(seq $(($1 * 10))); do
+  for _ in $(seq $LOOKS); do
     [ -z "$(ours)" ] && return 0
-    sleep 0.1
+    sleep 0.05
   done
-  fail "still running after $1 s: $(ours | tr '\n' ';')"
+  fail "still running: $(ours | tr '\n' ';')"
 }
 # The bundled model with experts instead of MLPs, which answers the same: MODEL from now on.
 use_experts() { # EXPERTS [HOT]

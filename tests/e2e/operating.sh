@@ -20,10 +20,10 @@ try=$(sed -n 's/.* - coordinator: try: trireme \(.*\)/\1/p' "$RUN/log")
 eval "\"\$BIN/trireme\" $try" >"$RUN/out" 2>/dev/null || fail "it cannot be typed: $try"
 [ "$(<"$RUN/out")" = 85 ] || fail "no sensible answer to: $try: $(cat "$RUN/out")"
 # Work of the last ten seconds is told of, and nothing else is.
-for _ in $(seq 150); do grep -q ' throughput: ' "$RUN/log" && break; sleep 0.1; done
+for _ in $(seq $LOOKS); do grep -q ' throughput: ' "$RUN/log" && break; sleep 0.05; done
 grep -Eq 'INFO - throughput: prompt [0-9]+\.[0-9] tokens/s, generated [0-9]+\.[0-9] tokens/s, 0 running, 0 waiting, KV 0\.0%' "$RUN/log" || fail "no line of the throughput"
 # Requests that have just come are not in the groups' last reports yet: status says so, and an idle one does not.
-for _ in $(seq 20); do
+for _ in $(seq $LOOKS); do
   "$BIN/trireme" submit --ignore-eos --max-tokens 200 "1+1=" >/dev/null &
   job=$!
   sleep 0.05
@@ -40,7 +40,7 @@ top() { # TERM [VARIABLE=VALUE...]: what it writes to a terminal of 80x24, after
   local kind=$1
   shift
   { sleep 1.5; printf i; sleep 1.5; printf q; sleep 0.5; } |
-    env "$@" TERM="$kind" timeout 20 script -qec "stty rows 24 cols 80; \"$BIN/trireme\" top --interval 0.5" /dev/null 2>&1
+    env "$@" TERM="$kind" timeout $HANG_S script -qec "stty rows 24 cols 80; \"$BIN/trireme\" top --interval 0.5" /dev/null 2>&1
 }
 if command -v script >/dev/null; then
   for _ in 1 2 3 4 5; do # something to measure, between two looks
@@ -72,7 +72,7 @@ stop_cluster TERM
 : >"$RUN/log"
 printf 'http: 0\nlog-requests: true\n' >"$RUN/options.yaml"
 start_up --config "$RUN/options.yaml"
-for _ in $(seq 50); do grep -q 'gateway: try: ' "$RUN/log" && break; sleep 0.1; done
+for _ in $(seq $LOOKS); do grep -q 'gateway: try: ' "$RUN/log" && break; sleep 0.05; done
 tail -n 1 "$RUN/log" | grep -q ' - gateway: try: curl http://127.0.0.1:[0-9]*/v1/' || fail "the last line of the start: $(tail -n 1 "$RUN/log")"
 try=$(sed -n 's/.* - gateway: try: \(curl .*\)/\1/p' "$RUN/log")
 eval "$try -sS" >"$RUN/out" || fail "it cannot be typed: $try"
@@ -81,11 +81,10 @@ grep -q '"content":"85"' "$RUN/out" || fail "no sensible answer to: $try: $(cat 
 url=$(grep -o 'http://127.0.0.1:[0-9]*' <<<"$try" | head -n 1)
 # A port that somebody has is told before anything is loaded, and nothing is left of that start.
 since=$(date +%s%3N)
-said=$(timeout 20 "$BIN/trireme" serve "$MODEL" --port "${url##*:}" --endpoint "ipc://$RUN/second.sock" 2>&1) && fail "two clusters at one port"
-took=$(($(date +%s%3N) - since))
+said=$(timeout $HANG_S "$BIN/trireme" serve "$MODEL" --port "${url##*:}" --endpoint "ipc://$RUN/second.sock" 2>&1) && fail "two clusters at one port"
+echo "a port that is taken: told after $(($(date +%s%3N) - since)) ms"
 grep -q "up: cannot listen at 127.0.0.1 port ${url##*:}: Address already in use; --http \[ADDR:\]PORT, or --port of trireme serve, takes another one\$" <<<"$said" || fail "a port that is taken: $said"
 grep -qv ' - up: ' <<<"$said" && fail "something was started for a port that is taken: $said"
-[ $took -lt 4000 ] || fail "a port that is taken was told after $took ms"
 
 # The files for other programs: what they name is there, and who reads them finds nothing wrong.
 curl -sS "$url/health" >/dev/null

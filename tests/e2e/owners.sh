@@ -11,7 +11,7 @@ begin() {
   rm -f "$RUN/first" # what an earlier job said does not speak for this one
   "$@" >"$RUN/first" 2>"$RUN/first.err" &
   job=$!
-  for _ in $(seq 1000); do [ -s "$RUN/first" ] && return; sleep 0.01; done
+  for _ in $(seq $LOOKS); do [ -s "$RUN/first" ] && return; sleep 0.05; done
   fail "nothing came of a long job: $(cat "$RUN/first.err")"
 }
 

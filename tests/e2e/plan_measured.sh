@@ -14,9 +14,9 @@ measured | grep -q '^for the devices of this host$' || fail "the devices of anot
 measured | grep -q "best (NVIDIA H200, as measured)" || fail "a device without figures: $(measured)"
 start_up --backend cuda --threads 2
 "$BIN/trireme" bench serve --num-prompts 2 --random-input-len 8 --random-output-len 4 >"$RUN/bench" 2>&1 || fail "$(cat "$RUN/bench")"
-for _ in $(seq 50); do
+for _ in $(seq $LOOKS); do
   [ -s "$file" ] && break
-  sleep 0.1
+  sleep 0.05
 done
 stop_cluster TERM
 grep -q '^{"Imitation, sm_00": {"read_bytes_per_s": [0-9.e+]*, "bfloat16_flops_per_s": [0-9.e+]*}$' "$file" || fail "in the file: $(cat "$file")"

@@ -24,12 +24,12 @@ for port in $(ports mpirun); do
 done
 sleep 0.3
 since=$(date +%s%3N)
-[ "$(timeout 3 "$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "no answer while a byte is held at mpirun's ports"
+[ "$(timeout $HANG_S "$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "no answer while a byte is held at mpirun's ports"
 answered=$(($(date +%s%3N) - since))
 since=$(date +%s%3N)
 stop_cluster TERM
 took=$(($(date +%s%3N) - since))
-[ $took -lt 4500 ] || fail "the end took $took ms while a byte is held at mpirun's ports"
+grep "took too long" "$RUN/log" && fail "the end has waited for a byte that is held at mpirun's ports"
 echo "up: no ports of ranks; a byte held at $held of mpirun's: an answer in $answered ms, the end in $took ms"
 
 start_mpi 2 1

@@ -13,7 +13,7 @@ export PATH=$BIN:$PATH XDG_RUNTIME_DIR=$RUN TRIREME_ENDPOINT=ipc://$RUN/trireme.
 } >"$RUN/commands"
 grep -q 'trireme serve .* --port' "$RUN/commands" || fail "the README has no such block: $(cat "$RUN/commands")"
 cd "$SRC" || exit 1
-timeout 100 bash "$RUN/commands" >"$RUN/said" 2>"$RUN/errors" || fail "$(cat "$RUN/commands"): exit code $?: $(cat "$RUN/said")"
+timeout $HANG_S bash "$RUN/commands" >"$RUN/said" 2>"$RUN/errors" || fail "$(cat "$RUN/commands"): exit code $?: $(cat "$RUN/said")"
 grep -q '"text":"85"' "$RUN/said" || fail "no answer over HTTP: $(cat "$RUN/said")"
 grep -q '12459' "$RUN/said" || fail "no answer from the shell: $(cat "$RUN/said")"
 grep -q 'exit code 0' "$RUN/log" || fail "the cluster did not end well: $(tail -3 "$RUN/log")"

@@ -51,10 +51,10 @@ job=$!
 sleep 0.02
 "$BIN/trireme" cancel $id >/dev/null 2>&1 # it may have ended: then the next check is about a job that did
 wait $job
-for _ in $(seq 30); do
+for _ in $(seq $LOOKS); do
   used=$("$BIN/trireme" status --json | sed -n 's/.*"kv_pages_used": *\([0-9]*\).*/\1/p' | head -1)
   [ "$used" = 0 ] && break
-  sleep 0.1
+  sleep 0.05
 done
 [ "$used" = 0 ] || fail "$used KV blocks in use after everything has ended"
 

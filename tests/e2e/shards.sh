@@ -31,9 +31,9 @@ grep -q "exchange of rows: 4 rows" "$RUN/log" || fail "the log does not say whic
 # One request, on one shard: the others step beside it. Then searches and choices on both at a time.
 before=$(steps 2)
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of one shard alone"
-for _ in $(seq 30); do # a rank reports once a second
+for _ in $(seq $LOOKS); do # a rank reports once a second
   [ "$(steps 2)" -gt "$before" ] && break
-  sleep 0.1
+  sleep 0.05
 done
 [ "$(steps 2)" -gt "$before" ] || fail "the idle shard has not stepped"
 for i in $(seq 10); do
@@ -52,9 +52,9 @@ for i in $(seq 12); do
   timeout 0.3 "$BIN/trireme" submit --ignore-eos --max-tokens 900 "$i=" >"$RUN/gone" 2>&1 &
 done
 sleep 0.5
-for _ in $(seq 100); do
+for _ in $(seq $LOOKS); do
   [[ $("$BIN/trireme" status --json) == *'"kv_pages_used":0,'* ]] && break
-  sleep 0.1
+  sleep 0.05
 done
 [[ $("$BIN/trireme" status --json) == *'"kv_pages_used":0,'* ]] || fail "KV blocks stay in use: $("$BIN/trireme" status)"
 stop_cluster TERM
@@ -101,7 +101,7 @@ refused() { # WORDS ARGS...
   shift
   out=$("$BIN/trireme" up --model "$MODEL" "$@" 2>&1)
   if [ $? != 3 ] || [[ $out != *"$words"* ]]; then fail "up $*: \"$words\" is not in $out"; fi
-  nothing_left 1
+  nothing_left
 }
 refused "-ep 3 does not divide data-parallel 1 x tensor-parallel 4: it could be 1, 2, 4" -tp 4 -ep 3
 refused "experts in 2 slices" -dp 2 --moe-tensor-parallel-size 2
@@ -128,11 +128,11 @@ awk "BEGIN { exit !($(balance "$RUN/moved.json") > $(balance "$RUN/still.json") 
   fail "with experts that move the balancedness is $(balance "$RUN/moved.json"), before $(balance "$RUN/still.json")"
 sums=$(sed -n '/"rows":/,$p' "$RUN/moved.json" | tr -d ']}' | sed -n 's/^\[//p' | sed 's/,$//; s/,/ + /g' | while read -r row; do echo $((row)); done | sort -u)
 [[ $sums =~ ^[0-9]+$ ]] || fail "layers have other numbers of rows: $sums in $(cat "$RUN/moved.json")"
-for _ in $(seq 30); do # a rank reports once a second
+for _ in $(seq $LOOKS); do # a rank reports once a second
   "$BIN/trireme" status --stats >"$RUN/stats"
   moves=$(sed -n 's/^trireme:expert_moves_total{group="0"} //p' "$RUN/stats")
   [ "$moves" != 0 ] && break
-  sleep 0.1
+  sleep 0.05
 done
 [ "$moves" -gt 3 ] && grep -q '^trireme:expert_rearrangements_total{group="0"} [1-9]' "$RUN/stats" || fail "$moves experts have moved"
 stop_cluster TERM
@@ -143,9 +143,9 @@ refused "--enable-eplb cannot be had with --deterministic" -tp 2 -ep 2 --enable-
 MODEL=$SRC/tests/models/abacus refused "the model has no experts to be placed" -tp 2 --enable-eplb
 
 # Ranks that were started with different options: all end, and say which.
-mpirun --bind-to none --oversubscribe --timeout 30 -n 1 "$BIN/trireme-coordinator" --launch mpi --model "$MODEL" -dp 2 -ep 2 : \
+mpirun --bind-to none --oversubscribe --timeout $HANG_S -n 1 "$BIN/trireme-coordinator" --launch mpi --model "$MODEL" -dp 2 -ep 2 : \
   -n 1 "$BIN/trireme-worker" --launch mpi --model "$MODEL" -dp 2 -ep 2 : \
   -n 1 "$BIN/trireme-worker" --launch mpi --model "$MODEL" -dp 2 -ep 2 --max-num-batched-tokens 64 >"$RUN/log" 2>&1 && fail "ranks that disagree: exit code 0"
 grep -q "rank 1 was started with another --max-num-batched-tokens than rank 0 (64, not 0)" "$RUN/log" || fail "ranks that disagree are not told so"
-nothing_left 5
+nothing_left
 echo "layouts that cannot be, and ranks that disagree, are refused"

@@ -13,7 +13,7 @@ metric() { sed -n "s/^trireme:$1 //p" "$RUN/stats"; }
 refused() { # WORD ARGS...
   local word=$1
   shift
-  timeout 30 "$BIN/trireme" up --model "$MODEL" "$@" >"$RUN/refused" 2>&1
+  timeout $HANG_S "$BIN/trireme" up --model "$MODEL" "$@" >"$RUN/refused" 2>&1
   [ $? = 3 ] || fail "$* was not refused: $(tail -3 "$RUN/refused")"
   grep -q -- "$word" "$RUN/refused" || fail "$* does not say '$word': $(tail -3 "$RUN/refused")"
 }
@@ -53,10 +53,10 @@ for i in $(seq 24); do
   jobs[i]=$!
 done
 wait "${jobs[@]}"
-for _ in $(seq 50); do
+for _ in $(seq $LOOKS); do
   "$BIN/trireme" status --stats >"$RUN/stats"
   [ "$(metric host_kv_blocks_used)" = 0 ] && [ "$(metric num_requests_running)" = 0 ] && break
-  sleep 0.1
+  sleep 0.05
 done
 [ "$(metric host_kv_blocks_used)" = 0 ] || fail "cancelled jobs keep blocks of the host: $(cat "$RUN/stats")"
 stop_cluster TERM

@@ -14,9 +14,9 @@ up_dies() {
   all_gone_but_clients
 }
 all_gone_but_clients() {
-  for _ in $(seq 100); do
+  for _ in $(seq $LOOKS); do
     ours | grep -qE 'trireme-(coord|worke|up)|mpirun' || return
-    sleep 0.1
+    sleep 0.05
   done
   fail "processes are left: $(ours)"
 }
@@ -26,7 +26,7 @@ batch() { # OUT
 }
 plain() { sed -E 's/"request_id":"[^"]*",?//; s/"[a-z_]+_ms":[0-9.]+,?//g' "$1"; }
 stream() { # OUT
-  curl -sS -N -m 60 -H 'Content-Type: application/json' "$url/v1/completions" -d '{"prompt":"count 1 to 40=","temperature":0,"ignore_eos":true,"stream":true,"max_tokens":600}' |
+  curl -sS -N -m $HANG_S -H 'Content-Type: application/json' "$url/v1/completions" -d '{"prompt":"count 1 to 40=","temperature":0,"ignore_eos":true,"stream":true,"max_tokens":600}' |
     sed -E 's/"(id|created)":[^,]*,//g' >"$RUN/$1"
 }
 for i in $(seq 24); do echo "{\"prompt\":\"count $i to 60=\",\"temperature\":$((i % 2)),\"seed\":$i,\"ignore_eos\":true,\"max_tokens\":$((150 + i * 10))}"; done >"$RUN/lines"
@@ -40,7 +40,7 @@ requests_end whole
 batch lines.whole || fail "the batch: $(cat "$RUN/lines.whole.err")"
 "$BIN/trireme" gateway --http 0 >"$RUN/gateway" 2>&1 &
 GATEWAY=$!
-for _ in $(seq 100); do grep -q 'gateway: serving' "$RUN/gateway" && break; sleep 0.05; done
+for _ in $(seq $LOOKS); do grep -q 'gateway: serving' "$RUN/gateway" && break; sleep 0.05; done
 url=$(sed -n 's/.*gateway: \(http:.*\)$/\1/p' "$RUN/gateway")
 stream stream.whole
 stop_up() {
@@ -86,14 +86,14 @@ wait "$GATEWAY"
 
 "$BIN/trireme" submit --ignore-eos --max-tokens 4000 "count 1 to 40=" >/dev/null 2>&1 &
 gone=$!
-for _ in $(seq 100); do client status --json | grep -q '"running":1' && break; sleep 0.02; done
+for _ in $(seq $LOOKS); do client status --json | grep -q '"running":1' && break; sleep 0.05; done
 kill -9 "$gone"
-for _ in $(seq 50); do client status --json | grep -q '"running":0,"waiting":0' && break; sleep 0.02; done
+for _ in $(seq $LOOKS); do client status --json | grep -q '"running":0,"waiting":0' && break; sleep 0.05; done
 client status --json | grep -q '"running":0,"waiting":0' || fail "the job of a client that was killed still runs"
 clients_start 2 3000 --reconnect-timeout-ms 1500
 since=$(now_ms)
 up_dies
-clients_end "$since" 4000
+clients_end "$since"
 [ "$WRONG" = 2 ] || fail "$RIGHT of 2 clients were answered by nobody"
 WORDS=$(cat "$RUN/job.1.err")
 case $WORDS in *"the coordinator is gone; waiting for the next one"*"the coordinator was lost, and none was there again within 1.5 s"*) ;; *) fail "other words: $WORDS" ;; esac

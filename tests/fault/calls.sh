@@ -3,6 +3,7 @@
 # Every system call on a model's files fails once, with an input/output error and, where it reads, with the end of the file.
 # Right is: the program ends with words that name the file, or with the answer that it has undisturbed; never with a signal, and it does
 # not hang. strace is what makes calls fail.
+. "$(dirname "$0")/../e2e/wait.sh"
 : "${BIN:?the folder of the programs}" "${SRC:?the source folder}"
 command -v strace >/dev/null || { echo "skipped: strace is missing (scripts/install-deps.sh --test)" && exit 77; }
 strace -o /dev/null true 2>/dev/null || { echo "skipped: nothing may be traced here" && exit 77; }
@@ -22,7 +23,7 @@ echo '[{"role": "user", "content": "37+48="}]' >"$RUN/messages"
 number=0 refused=0 right=0
 
 run() { # ARGS OF STRACE... -- PROGRAM...
-  timeout 30 strace -f -o "$RUN/trace" "${paths[@]}" "$@" >"$RUN/out" 2>"$RUN/err"
+  timeout "$HANG_S" strace -f -o "$RUN/trace" "${paths[@]}" "$@" >"$RUN/out" 2>"$RUN/err"
 }
 # each NAME PROGRAM...: one call after the other fails.
 each() {

@@ -9,19 +9,18 @@ kept=(--journal "$RUN/journal")
 
 workers() { echo "$(rank_pid 0 0) $(rank_pid 0 1) $(epoch_of 0)"; }
 await() { # PATTERN
-  for _ in $(seq 1000); do
+  for _ in $(seq $LOOKS); do
     grep -q -- "$1" "$RUN/log" && return
-    sleep 0.01
+    sleep 0.05
   done
   fail "the log does not say '$1'"
 }
-ends_soon() { # WHAT MS: up, with a code that says that it did not end well, and all with it
-  wait "$CLUSTER"
+ends_badly() { # WHAT: up, with a code that says that it did not end well, and all with it
+  wait_end
   code=$?
   ENDED=$(($(now_ms) - SINCE))
   all_gone "$SINCE"
   [ $code = 1 ] || fail "$1: exit code $code"
-  [ "$ENDED" -lt "$2" ] || fail "$1: ended only after $ENDED ms"
   [ ! -e "$RUN/c.sock" ] || fail "$1: the socket is left"
   [ -z "$(find "$RUN" -maxdepth 1 -name 'trireme-up-*')" ] || fail "$1: the folder of up is left"
 }
@@ -84,7 +83,7 @@ ended_meanwhile() {
   await "starting it again after a pause"
   SINCE=$(now_ms)
   kill -TERM "$CLUSTER"
-  ends_soon "SIGTERM without a coordinator" 2000
+  ends_badly "SIGTERM without a coordinator"
   grep -q "up: SIGTERM while there is no coordinator: ending everything" "$RUN/log" || fail "no word about SIGTERM"
   echo "SIGTERM while there is no coordinator: up ended after $ENDED ms, everything gone after $GONE ms"
 }
@@ -109,7 +108,7 @@ ended_in_a_pause() {
   : >"$RUN/log"
   start_up -tp 2 --no-journal --max-restarts 100
   until grep -q "starting it again after a pause" "$RUN/log"; do
-    [ $((n++)) -lt 20 ] || fail "no pause before the group is started again"
+    [ $((n++)) -lt 30 ] || fail "no pause before the group is started again"
     groups_ready 1
     kill -9 "$(rank_pid 0 0)"
     sleep 0.5
@@ -132,7 +131,7 @@ stays_down() {
   SINCE=$(now_ms)
   coordinator_killed
   kill -9 "$(pid_of trireme-coordin)"
-  ends_soon "killed twice with --max-restarts 1" 5000
+  ends_badly "killed twice with --max-restarts 1"
   grep -q "up: the coordinator was killed by signal 9 (Killed): ending the groups" "$RUN/log" || fail "no word about the end"
   echo "coordinator killed twice with --max-restarts 1: everything gone after $GONE ms"
 }
@@ -176,7 +175,7 @@ boot_removed() {
   rm "$RUN"/trireme-up-*/boot
   SINCE=$(now_ms)
   kill -9 "$(pid_of trireme-coordin)"
-  ends_soon "the boot file removed" 5000
+  ends_badly "the boot file removed"
   grep -q "up: .*/boot was removed or changed by somebody" "$RUN/log" || fail "no word about the boot file: $(tail -3 "$RUN/log")"
   echo "the boot file removed: everything gone after $GONE ms"
 }
@@ -201,7 +200,7 @@ over_tcp() {
   kill -9 "$(pid_of trireme-coordin)"
   there serves_again "$SINCE"
   until answer_http "$url"; do
-    [ $(($(now_ms) - SINCE)) -lt 10000 ] || fail "no answer over HTTP after 10 s"
+    ! hung "$SINCE" || fail "no answer over HTTP"
     sleep 0.05
   done
   HTTP=$(($(now_ms) - SINCE))
@@ -213,7 +212,7 @@ over_tcp() {
 }
 there() { TRIREME_ENDPOINT=$ENDPOINT "$@"; }
 answer_http() { # URL
-  [[ $(curl -s -m 5 -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0}' "$1/v1/completions") == *'"text":"85'* ]]
+  [[ $(curl -s -m $HANG_S -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0}' "$1/v1/completions") == *'"text":"85'* ]]
 }
 
 case $1 in

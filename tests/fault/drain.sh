@@ -10,12 +10,12 @@ drains() {
   clients_start 8 $TOKENS
   since=$(now_ms)
   kill "-$2" "$3"
-  for _ in $(seq 50); do # until the signal has arrived
+  for _ in $(seq $LOOKS); do # until the signal has arrived
     refused=$(client submit --temperature 0 "37+48=" 2>&1) || break
   done
   [ "$refused" != 85 ] || fail "$1: requests are accepted while draining"
   grep -q "drain\|shut" <<<"$refused" || fail "$1: no reason for refusing a request: $refused"
-  clients_end "$since" 29000 # a drain may take 30 s
+  clients_end "$since"
   [ "$RIGHT" = 8 ] || fail "$1: $WRONG of 8 clients had an error: $WORDS"
   wait "$CLUSTER"
   code=$?
@@ -48,7 +48,7 @@ since=$(now_ms)
 ours | while read -r pid name; do [ "$name" = trireme ] || kill -TERM "$pid"; done # those are clients
 sleep 0.2
 kill -TERM "$CLUSTER"
-clients_end "$since" 29000
+clients_end "$since"
 [ "$RIGHT" = 8 ] || fail "SIGTERM to every process: $WRONG of 8 clients had an error: $WORDS"
 wait "$CLUSTER" || fail "SIGTERM to every process: exit code $?"
 all_gone "$since"
@@ -64,7 +64,7 @@ for layout in "-tp 1" "-tp 2"; do
   # shellcheck disable=SC2086
   "$BIN/trireme" up --model "$RUN/large" --load-format dummy $layout >>"$RUN/log" 2>&1 &
   CLUSTER=$!
-  for _ in $(seq 200); do pid_of trireme-worker >/dev/null && break; sleep 0.02; done
+  for _ in $(seq $LOOKS); do pid_of trireme-worker >/dev/null && break; sleep 0.05; done
   kill -TERM "$CLUSTER"
   since=$(now_ms)
   wait "$CLUSTER" || fail "SIGTERM while loading, $layout: exit code $?: $(tail -n 3 "$RUN/log")"
@@ -78,25 +78,24 @@ echo "SIGTERM while weights are loaded: everything gone at once"
 for closed in '<&- >&- 2>&-' '>&- 2>&-' '2>&-'; do
   eval "\"$BIN/trireme\" up --model \"$MODEL\" $closed &"
   CLUSTER=$!
-  "$BIN/trireme" status --wait 20 >/dev/null || fail "$closed: it does not serve"
+  "$BIN/trireme" status --wait $HANG_S >/dev/null || fail "$closed: it does not serve"
   [ "$(readlink /proc/$CLUSTER/fd/2)" = /dev/null ] || fail "$closed: the standard error is $(readlink /proc/$CLUSTER/fd/2)"
   kill -TERM "$CLUSTER"
   wait "$CLUSTER" || fail "$closed: exit code $?"
 done
 echo "closed standard files: it serves, and ends well"
 
-# Twice means at once.
-start_up -tp 2 --backend ref --threads 1
+# Twice means at once: not after the jobs, which have time.
+start_up -tp 2 --drain-timeout 3600 --backend ref --threads 1
 clients_start 8 1000
 since=$(now_ms)
 kill -TERM "$CLUSTER"
 sleep 1.2
 kill -TERM "$CLUSTER"
-clients_end "$since" 3000
+clients_end "$since"
 [ "$WRONG" -gt 0 ] || fail "all clients were answered: the second signal came too late"
 all_gone "$since"
 wait "$CLUSTER" && fail "the second SIGTERM: exit code 0"
-[ "$GONE" -lt 3200 ] || fail "the second SIGTERM took $((GONE - 1200)) ms"
 grep -q "coordinator: ended: $WRONG running jobs were lost" "$RUN/log" || fail "the log does not say how many jobs were lost"
 echo "SIGTERM twice: $WRONG of 8 clients had an error after $LAST_ERROR ms ($WORDS), everything gone after $GONE ms"
 
@@ -105,7 +104,7 @@ start_up -tp 2 --drain-timeout 0.5 --backend ref --threads 1
 clients_start 12 1000
 since=$(now_ms)
 kill -TERM "$CLUSTER"
-clients_end "$since" 4000
+clients_end "$since"
 [ "$WRONG" = 12 ] || fail "$WRONG of 12 long jobs ended with an error"
 all_gone "$since"
 wait "$CLUSTER"
@@ -114,5 +113,4 @@ code=$?
 grep -q "coordinator: ended: 12 running jobs were lost" "$RUN/log" || fail "the log does not say how many jobs were lost"
 grep -q 'at most 0.5 s' "$RUN/log" || fail "the log does not say how long the drain may take"
 grep 'took too long' "$RUN/log" && fail "the group did not leave by itself"
-[ "$GONE" -lt 4000 ] || fail "--drain-timeout 0.5: everything gone only after $GONE ms"
 echo "--drain-timeout 0.5: 12 clients had an error after $LAST_ERROR ms ($WORDS), everything gone after $GONE ms"

@@ -6,14 +6,14 @@
 command -v curl >/dev/null || { echo "skipped: no curl"; exit 77; }
 
 url() { sed -n 's/.*gateway: \(http:\/\/127.0.0.1:[0-9]*\)$/\1/p' "$RUN/log" | tail -n 1; }
-health() { curl -s -m 2 -o /dev/null -w '%{http_code}' "$(url)/health"; }
+health() { curl -s -m $HANG_S -o /dev/null -w '%{http_code}' "$(url)/health"; }
 up_http() {
   : >"$RUN/log"
   start_up --http 0 --max-model-len 8192 "$@"
   healthy
 }
 healthy() {
-  for _ in $(seq 200); do
+  for _ in $(seq $LOOKS); do
     [ "$(health)" = 200 ] && return
     sleep 0.05
   done
@@ -27,24 +27,24 @@ stream_start() {
       -d '{"prompt":"count 1 to 40=","temperature":0,"ignore_eos":true,"stream":true,"max_tokens":'"$1"'}' >"$RUN/stream" 2>"$RUN/stream.err"
     echo $? >"$RUN/stream.code"
   } &
-  for _ in $(seq 500); do
+  for _ in $(seq $LOOKS); do
     [ -s "$RUN/stream" ] && return
-    sleep 0.02
+    sleep 0.05
   done
   fail "the stream does not begin"
 }
-# stream_ends MS PATTERN: it ends within that time, with [DONE] behind an event that has the pattern
+# stream_ends PATTERN: it ends, with [DONE] behind an event that has the pattern
 stream_ends() {
   local since
   since=$(now_ms)
   while [ ! -e "$RUN/stream.code" ]; do
-    [ $(($(now_ms) - since)) -lt "$1" ] || fail "the stream has not ended after $1 ms"
+    ! hung "$since" || fail "the stream does not end"
     sleep 0.02
   done
-  grep -q -- "$2" "$RUN/stream" || fail "the stream's end: $(tail -n 3 "$RUN/stream") $(cat "$RUN/stream.err")"
+  grep -q -- "$1" "$RUN/stream" || fail "the stream's end: $(tail -n 3 "$RUN/stream") $(cat "$RUN/stream.err")"
 }
 ended_with() { # CODE
-  wait "$CLUSTER"
+  wait_end
   local code=$?
   [ $code = "$1" ] || fail "exit code $code, not $1"
   all_gone "$(now_ms)"
@@ -55,7 +55,7 @@ printf 'http-drain-timeout: 100\nsse-ping: 8\n' >"$RUN/up.yaml"
 up_http --config "$RUN/up.yaml" --drain-timeout 100 --sse-ping 7 --no-http-open
 tr '\0' ' ' <"/proc/$(pid_of trireme-gateway)/cmdline" | grep -q -- '--http-open=false --sse-ping=7 --http-drain-timeout=100 ' || fail "the gateway has other options than were given"
 # It knows the model's folder, and so answers chats; as does trireme chat.
-[[ $(curl -sS -m 5 -H 'Content-Type: application/json' -d '{"messages":[{"role":"user","content":"37+48="}],"temperature":0}' "$(url)/v1/chat/completions") == *'"content":"85"'* ]] || fail "no chat"
+[[ $(curl -sS -m $HANG_S -H 'Content-Type: application/json' -d '{"messages":[{"role":"user","content":"37+48="}],"temperature":0}' "$(url)/v1/chat/completions") == *'"content":"85"'* ]] || fail "no chat"
 [ "$(echo "37+48=" | client chat --model "$MODEL" --temperature 0)" = 85 ] || fail "trireme chat does not answer"
 stream_start 8000
 kill -9 "$(pid_of trireme-gateway)"
@@ -63,7 +63,7 @@ since=$(now_ms)
 healthy
 served=$(($(now_ms) - since))
 grep -q "the gateway was killed by signal 9 (Killed), starting it again" "$RUN/log" || fail "the log does not say that the gateway was killed"
-for _ in $(seq 100); do client status --json | grep -q '"running":0,"waiting":0' && break; sleep 0.02; done
+for _ in $(seq $LOOKS); do client status --json | grep -q '"running":0,"waiting":0' && break; sleep 0.05; done
 client status --json | grep -q '"running":0,"waiting":0' || fail "the job of a killed gateway still runs"
 
 # A drain, asked of every process at once and again: the stream ends well, new requests are refused, and the coordinator drains last.
@@ -71,14 +71,14 @@ client status --json | grep -q '"running":0,"waiting":0' || fail "the job of a k
   client submit --temperature 0 --ignore-eos --n 4 --max-tokens 2600 "count 1 to 40=" >/dev/null 2>"$RUN/direct.err"
   echo $? >"$RUN/direct"
 } &
-for _ in $(seq 100); do client status --json | grep -q '"running":1' && break; sleep 0.02; done
+for _ in $(seq $LOOKS); do client status --json | grep -q '"running":1' && break; sleep 0.05; done
 stream_start 1500
 since=$(now_ms)
 ours | while read -r pid name; do [ "$name" = trireme ] || kill -TERM "$pid"; done # those are clients
 kill -TERM "$CLUSTER"
-sleep 0.1
+for _ in $(seq $LOOKS); do [ "$(health)" = 200 ] || break; sleep 0.02; done
 [ "$(health)" = 503 ] || fail "a gateway that drains says $(health)"
-stream_ends 60000 '"finish_reason":"length"'
+stream_ends '"finish_reason":"length"'
 drained=$(($(now_ms) - since))
 [ "$(cat "$RUN/stream.code")" = 0 ] || fail "a drained stream is cut off: $(cat "$RUN/stream.err")"
 ended_with 0
@@ -92,10 +92,10 @@ stream_start 8000
 gateway=$(pid_of trireme-gateway)
 since=$(now_ms)
 coordinator_killed
-stream_ends 5000 '"error":.*connection'
+stream_ends '"error":.*connection'
 healthy
 stream_start 20
-stream_ends 5000 '"finish_reason":"length"'
+stream_ends '"finish_reason":"length"'
 [ "$(pid_of trireme-gateway)" = "$gateway" ] || fail "the gateway was started again"
 echo "coordinator killed: another request answered over HTTP after $(($(now_ms) - since)) ms"
 kill -TERM "$CLUSTER"
@@ -105,13 +105,13 @@ ended_with 0
 up_http
 stream_start 8000
 kill -9 "$CLUSTER"
-stream_ends 5000 '"error":'
+stream_ends '"error":'
 all_gone "$(now_ms)"
-# One that stands still is noticed, and another one is started; when it is to end it is not waited for.
-up_http
+# One that stands still is noticed, and another one is started; when it is to end it is not waited for, though it may take an hour.
+up_http --http-drain-timeout 3600
 kill -STOP "$(pid_of trireme-gateway)"
 since=$(now_ms)
-for _ in $(seq 300); do grep -q "gateway was killed by signal 9" "$RUN/log" && break; sleep 0.1; done
+for _ in $(seq $LOOKS); do grep -q "gateway was killed by signal 9" "$RUN/log" && break; sleep 0.05; done
 grep -q 'the gateway has been silent for 8 s: killing it' "$RUN/log" || fail "a gateway that stands still is not noticed"
 noticed=$(($(now_ms) - since))
 healthy
@@ -119,25 +119,23 @@ kill -STOP "$(pid_of trireme-gateway)"
 since=$(now_ms)
 kill -TERM "$CLUSTER"
 ended_with 0
-[ $(($(now_ms) - since)) -lt 7000 ] || fail "a drain waits for a gateway that stands still: $(($(now_ms) - since)) ms"
 echo "gateway stopped: noticed after $noticed ms; ended with it in $(($(now_ms) - since)) ms"
-up_http
+# Nor at a second request to end, in front of which a job keeps the drain going.
+up_http --http-drain-timeout 3600 --drain-timeout 3600
+client submit --ignore-eos --n 16 --max-tokens 8000 "count 1 to 40=" >/dev/null 2>&1 &
+for _ in $(seq $LOOKS); do client status --json | grep -q '"running":1' && break; sleep 0.02; done
 kill -STOP "$(pid_of trireme-gateway)"
 kill -TERM "$CLUSTER"
 sleep 1.2
-since=$(now_ms)
 kill -TERM "$CLUSTER"
 ended_with 1
-[ $(($(now_ms) - since)) -lt 4000 ] || fail "a gateway that stands still is waited for"
 # Nor is one waited for that stands still before it has shown anything.
 mkdir "$RUN/bin" && cp "$BIN/trireme" "$BIN"/trireme-{up,coordinator,worker} "$RUN/bin" || fail "no copies of the programs"
 printf '#!/bin/sh\nkill -STOP $$\nexec "%s" "$@"\n' "$BIN/trireme-gateway" >"$RUN/bin/trireme-gateway"
 chmod 755 "$RUN/bin/trireme-gateway"
-BIN=$RUN/bin start_up --http 0
-since=$(now_ms)
+BIN=$RUN/bin start_up --http 0 --http-drain-timeout 3600
 kill -TERM "$CLUSTER"
 ended_with 0
-[ $(($(now_ms) - since)) -lt 7000 ] || fail "a drain waits for a gateway that has never begun: $(($(now_ms) - since)) ms"
 
 # `trireme serve`, with words of other servers; with keys the gateway is let in by the coordinator's own.
 "$BIN/trireme" keygen "$RUN/server.key" >"$RUN/allowed"
@@ -147,7 +145,7 @@ ended_with 0
 CLUSTER=$!
 healthy
 tr '\0' ' ' <"/proc/$(pid_of trireme-worker)/cmdline" | grep -q -- '--max-model-len=512 --max-num-seqs=4 ' || fail "the words of others have not become ours"
-curl -sS -m 5 -i -H "Origin: https://app.example" "$(url)/live" | grep -q '^Access-Control-Allow-Origin: https://app.example' || fail "no allowed origin"
+curl -sS -m $HANG_S -i -H "Origin: https://app.example" "$(url)/live" | grep -q '^Access-Control-Allow-Origin: https://app.example' || fail "no allowed origin"
 kill -TERM "$CLUSTER"
 ended_with 0
 

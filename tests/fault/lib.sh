@@ -6,7 +6,6 @@ export XDG_STATE_HOME=$RUN/state
 export XDG_RUNTIME_DIR=$RUN # where `trireme up` keeps its folder: kill -9 leaves that behind
 NUMBER=0
 
-now_ms() { date +%s%3N; }
 client() { timeout -k 1 "${LIMIT_S:-100}" "$BIN/trireme" "$@"; }
 
 # clients_start N TOKENS [ARGS...]: N streams, and returns when each has received something. Each leaves its answer, its words on stderr,
@@ -23,9 +22,9 @@ clients_start() {
       mv "$RUN/job.$i.end.new" "$RUN/job.$i.end"
     } &
   done
-  for _ in $(seq 1500); do
+  for _ in $(seq $LOOKS); do
     [ "$(find "$RUN" -name 'job.*.out' -size +0c | wc -l)" = "$NUMBER" ] && return
-    sleep 0.02
+    sleep 0.05
   done
   fail "the $NUMBER clients did not all begin to receive: $(cat "$RUN"/job.*.err)"
 }
@@ -33,14 +32,14 @@ clients_start() {
 # The whole answer to such a request, once from an undisturbed cluster.
 learn_answer() { client submit --ignore-eos --max-tokens "$1" --temperature 0 "count 1 to 40=" >"$RUN/whole" || fail "no answer from an undisturbed cluster"; }
 
-# clients_end SINCE LIMIT_MS: every client ends within that time, with the whole answer or with words about what is wrong. Sets RIGHT, WRONG
+# clients_end SINCE: every client ends, with the whole answer or with words about what is wrong. Sets RIGHT, WRONG
 # (how many ended so) and LAST (ms from SINCE to the last end; of those with an error, LAST_ERROR).
 clients_end() {
-  local i code end since=$1 limit=$2
+  local i code end since=$1
   RIGHT=0 WRONG=0 LAST=0 LAST_ERROR=0 WORDS=
   for i in $(seq "$NUMBER"); do
     while [ ! -e "$RUN/job.$i.end" ]; do
-      [ $(($(now_ms) - since)) -lt $((limit + 500)) ] || fail "client $i still hangs $((limit + 500)) ms after the fault"
+      ! hung "$since" || fail "client $i hangs"
       sleep 0.02
     done
     read -r code end <"$RUN/job.$i.end"
@@ -56,13 +55,12 @@ clients_end() {
       [ $((end - since)) -le $LAST_ERROR ] || LAST_ERROR=$((end - since))
     fi
   done
-  [ "$LAST" -le "$limit" ] || fail "the last client ended $LAST ms after the fault"
 }
 
-# lost_within SINCE LIMIT_MS EPOCH: the group of that epoch is not ready any more, or there is a newer one. Sets LOST (ms).
-lost_within() {
-  while client status --json | grep -q "\"epoch\":$3,\"state\":\"ready\""; do
-    [ $(($(now_ms) - $1)) -lt "$2" ] || fail "the fault is not noticed within $2 ms"
+# until_lost SINCE EPOCH: the group of that epoch is not ready any more, or there is a newer one. Sets LOST (ms).
+until_lost() {
+  while client status --json | grep -q "\"epoch\":$2,\"state\":\"ready\""; do
+    ! hung "$1" || fail "the fault is not noticed"
     sleep 0.02
   done
   LOST=$(($(now_ms) - $1))
@@ -71,7 +69,7 @@ lost_within() {
 # clients_go_on SINCE BEFORE: every client gets the whole answer, though the group that ran its job was lost; BEFORE is what `replayed` said
 # in front of the fault. Sets REPLAYED (jobs that were given to a group again since).
 clients_go_on() {
-  clients_end "$1" 60000
+  clients_end "$1"
   [ "$WRONG" = 0 ] || fail "$WRONG of $NUMBER clients had an error: $WORDS"
   REPLAYED=$(($(replayed) - $2))
   [ "$REPLAYED" -gt 0 ] || fail "no job was run again: the fault came too late"
@@ -84,11 +82,11 @@ replayed() { field '"requests_replayed":[0-9]*' | grep -o '[0-9]*$'; }
 pid_of() { ours | awk -v name="$1" '$2 == name { print $1; exit }'; }
 
 groups_ready() { # N
-  for _ in $(seq 100); do
+  for _ in $(seq $LOOKS); do
     [ "$(client status --json | grep -o '"state":"ready"' | wc -l)" = "$1" ] && return
-    sleep 0.1
+    sleep 0.05
   done
-  fail "$1 groups are not ready after 10 s: $(client status --json)"
+  fail "$1 groups are not ready: $(client status --json)"
 }
 
 # Is the process gone, or only waiting to be reaped?
@@ -105,26 +103,26 @@ coordinator_killed() {
   coordinator_again $((n + 1))
 }
 coordinator_again() {
-  for _ in $(seq 2000); do
+  for _ in $(seq $LOOKS); do
     [ "$(grep -c 'up: the coordinator listens again' "$RUN/log")" -ge "$1" ] && return
-    sleep 0.01
+    sleep 0.05
   done
-  fail "no coordinator after 20 s"
+  fail "no coordinator comes back"
 }
 
-# serves_again SINCE: the cluster gives the right answer within 10 s of the fault. Sets SERVED (ms).
+# serves_again SINCE: the cluster gives the right answer after the fault. Sets SERVED (ms).
 serves_again() {
-  while [ "$(LIMIT_S=3 client submit --temperature 0 "37+48=" 2>/dev/null)" != 85 ]; do
-    [ $(($(now_ms) - $1)) -lt 10000 ] || fail "no right answer 10 s after the fault"
+  while [ "$(LIMIT_S=20 client submit --temperature 0 "37+48=" 2>/dev/null)" != 85 ]; do
+    ! hung "$1" || fail "no right answer after the fault"
     sleep 0.05
   done
   SERVED=$(($(now_ms) - $1))
 }
 
-# all_gone SINCE: nothing of ours runs 10 s after the fault. Sets GONE (ms).
+# all_gone SINCE: nothing of ours runs any more. Sets GONE (ms).
 all_gone() {
   while [ -n "$(ours)" ]; do
-    [ $(($(now_ms) - $1)) -lt 10000 ] || fail "still running 10 s after the fault: $(ours | tr '\n' ';')"
+    ! hung "$1" || fail "still running: $(ours | tr '\n' ';')"
     sleep 0.02
   done
   GONE=$(($(now_ms) - $1))

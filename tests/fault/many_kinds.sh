@@ -65,17 +65,17 @@ requests_start() { # OUT; EXTRA says more arguments of each, with {} for its num
 }
 # Returns when so many of the requests have tokens.
 requests_run() { # OUT N
-  for _ in $(seq 500); do
+  for _ in $(seq $LOOKS); do
     [ "$(grep -ls '"token_ids":\[[0-9]' "$RUN/$1"/* | wc -l)" -ge "$2" ] && return
-    sleep 0.01
+    sleep 0.05
   done
   fail "$1: the requests do not begin: $(cat "$RUN/$1"/*.err)"
 }
 requests_end() { # OUT
   local i
-  for _ in $(seq 600); do
+  for _ in $(seq $LOOKS); do
     [ "$(grep -lsE '"event":"(done|error)"' "$RUN/$1"/* | wc -l)" = "$COUNT" ] && break
-    sleep 0.1
+    sleep 0.05
   done
   for i in $(seq "$COUNT"); do
     told "$RUN/$1/$i" >"$RUN/$1/$i.told"

@@ -10,11 +10,11 @@ without_files() { # NAME
   before=$(pid_of "$1")
   prlimit --pid "$CLUSTER" --nofile=3: || fail "no limit of files"
   kill -9 "$before"
-  for _ in $(seq 200); do grep -q "up: no pipe: .*: trying again" "$RUN/log" && break || sleep 0.02; done
+  for _ in $(seq $LOOKS); do grep -q "up: no pipe: .*: trying again" "$RUN/log" && break || sleep 0.05; done
   prlimit --pid "$CLUSTER" --nofile=1024: || fail "no limit of files"
   grep -q "up: no pipe: .*: trying again" "$RUN/log" || fail "no word about the start of $1 that failed"
   serves_again "$(now_ms)"
-  for _ in $(seq 200); do [ -n "$(pid_of "$1")" ] && break || sleep 0.02; done
+  for _ in $(seq $LOOKS); do [ -n "$(pid_of "$1")" ] && break || sleep 0.05; done
   [ -n "$(pid_of "$1")" ] || fail "$1 was not started again"
   echo "$1 died without a descriptor for the next one: started again later"
 }
@@ -22,7 +22,7 @@ without_files() { # NAME
 for name in trireme-coordin trireme-gateway; do
   : >"$RUN/log"
   start_up --http 127.0.0.1:0
-  for _ in $(seq 200); do grep -q "gateway: serving" "$RUN/log" && break || sleep 0.02; done
+  for _ in $(seq $LOOKS); do grep -q "gateway: serving" "$RUN/log" && break || sleep 0.05; done
   without_files $name
   stop_cluster TERM
 done

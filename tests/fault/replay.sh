@@ -22,7 +22,7 @@ requests_start twice
 requests_run twice 16
 epoch=$(epoch_of 0)
 kill -9 "$(rank_pid 0 0)"
-lost_within "$(now_ms)" 5000 "$epoch"
+until_lost "$(now_ms)" "$epoch"
 groups_ready 1
 kill -9 "$(rank_pid 0 0)"
 requests_end twice

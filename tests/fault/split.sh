@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Shards that stream their weights and read what they have in common for each other: one of them dies or stands still in the middle, which is
-# noticed within 5 s as everywhere, and with `trireme up` the group starts again and goes on. With the imitation of a device as an argument, the same of
+# noticed, and with `trireme up` the group starts again and goes on. With the imitation of a device as an argument, the same of
 # shards whose devices copy from each other's rings.
 . "$(dirname "$0")/lib.sh"
 TOKENS=120
@@ -14,7 +14,7 @@ breaks() { # KIND SIGNAL PID
   epoch=$(epoch_of 0)
   since=$(now_ms)
   kill "-$2" "$3"
-  lost_within "$since" 5000 "$epoch"
+  until_lost "$since" "$epoch"
   serves_again "$since"
   clients_go_on "$since" "$before"
   gone "$3" || fail "$1: the process is still there"

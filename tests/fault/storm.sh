@@ -129,8 +129,8 @@ start_kept() { LD_PRELOAD=$BAD_DISK_LIBRARY start_up "${common[@]}" "${layout[@]
 gone_without_up() {
   local since=$SECONDS left
   while left=$(ours) && [ "$left" ]; do
-    [ $((SECONDS - since)) -le 10 ] || ! grep -qv orted <<<"$left" || fail "still running 10 s after up was killed: $left"
-    [ $((SECONDS - since)) -le 120 ] || fail "daemons of Open MPI 120 s after up was killed: $left"
+    [ $((SECONDS - since)) -le "$HANG_S" ] || ! grep -qv orted <<<"$left" || fail "still running though up was killed: $left"
+    [ $((SECONDS - since)) -le $((2 * HANG_S)) ] || fail "daemons of Open MPI, though up was killed: $left"
     sleep 0.05
   done
 }

@@ -23,9 +23,9 @@ groups_ready 2
 old=$(rank_pid 0 0)
 fill "0000000."
 kill -9 "$(rank_pid 1 0)"
-for _ in $(seq 100); do
+for _ in $(seq $LOOKS); do
   grep -q "its weights (hash [0-9a-f]*) are not those of group 0 ([0-9a-f]*), which serves" "$RUN/log" && break
-  sleep 0.1
+  sleep 0.05
 done
 client status | grep -q "group 1 is .*its weights (hash" || fail "the status does not say that the weights are others: $(client status)"
 for _ in $(seq 10); do [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer beside a group with other weights"; done
@@ -37,10 +37,10 @@ fill "$(printf '\xff\x7f')" # NaN of bfloat16
 for layout in "-tp 1" "-pp 2"; do
   : >"$RUN/log"
   # shellcheck disable=SC2086
-  timeout 60 "$BIN/trireme" up --model "$RUN/model" $layout >>"$RUN/log" 2>&1
+  timeout $HANG_S "$BIN/trireme" up --model "$RUN/model" $layout >>"$RUN/log" 2>&1
   code=$?
   [ $code = 3 ] || fail "$layout, weights that are no numbers: exit code $code"
   grep -q "logits of the canary, .* are not finite: the weights of $RUN/model are damaged" "$RUN/log" || fail "$layout: no word about the logits"
-  nothing_left 5
+  nothing_left
 done
 echo "weights that are no numbers are not served"
