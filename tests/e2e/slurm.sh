@@ -75,6 +75,17 @@ for launcher in mpirun srun; do
   echo "sbatch, serving through $launcher: gone $(($(date +%s%3N) - start)) ms after scancel"
 done
 
+# One group over both nodes, of which each has several ranks: those of a node share memory, and not that of the other node's ranks.
+for launcher in mpirun srun; do
+  job=$(env BIN="$BIN" MODEL="$MODEL" ENDPOINT="$TRIREME_ENDPOINT" TP=2 PP=2 LAUNCHER=$launcher PROMPTS="$RUN/prompts.jsonl" ANSWERS="$RUN/answers.nodes.$launcher" \
+    sbatch --parsable --export=ALL --nodes=2 --ntasks=6 --ntasks-per-node=3 --output="$RUN/log" "$script") || fail "sbatch"
+  ends "$job" COMPLETED
+  json_field text <"$RUN/answers.nodes.$launcher" | diff "$RUN/reference" - >"$RUN/diff" || fail "$launcher, a group over two nodes: $(head -4 "$RUN/diff")"
+  grep -q "worker: 4 ranks, 2 on this host" "$RUN/log" || fail "$launcher: the group does not lie on two nodes"
+  nothing_left
+  echo "sbatch, one group over two nodes through $launcher: 60 answers"
+done
+
 # Too few tasks are told at once, with the number that is needed.
 job=$(submit TP=2 PP=2 DP=2) || fail "sbatch"
 ends "$job" FAILED

@@ -59,6 +59,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=1,batch_sched_delay=0
 MpiDefault=none
+TaskProlog=$state/prolog
 ReturnToService=2
 SlurmdParameters=config_overrides
 SlurmdTimeout=30
@@ -67,6 +68,14 @@ MinJobAge=60
 NodeName=n[1-$n] NodeHostname=$host NodeAddr=127.0.0.1 Port=[$((port + 1))-$((port + n))] CPUs=4 RealMemory=2000 State=UNKNOWN
 PartitionName=main Nodes=n[1-$n] Default=YES MaxTime=INFINITE OverSubscribe=NO State=UP
 TEXT
+}
+
+# Open MPI names its shared memory by the host and a rank's number on its node, which two nodes of one machine have in common: ranks of one group
+# on both would take each other's, and crash. What a task prolog prints is set for each task, Open MPI's daemons among them; a batch script, which
+# is no task of a step, would have its mpirun carry its own node's folder to all.
+write_prolog() {
+  printf '#!/bin/sh\n[ -z "$SLURM_STEP_NUM_NODES" ] || echo "export OMPI_MCA_btl_vader_backing_directory=%s/tmp.$SLURMD_NODENAME"\n' "$state" >"$state/prolog"
+  chmod 755 "$state/prolog"
 }
 
 # Versions that insist on control groups, which a container need not have, know a word to do without; older ones refuse that word.
@@ -109,6 +118,7 @@ up() {
   chmod 755 "$state"
   for i in $(seq "$n"); do mkdir -p "$state/spool.n$i" "$state/tmp.n$i"; done
   write_conf "$n"
+  write_prolog
   start_munge || failed "munged does not start: $(tail -n 3 "$state/munge/log" 2>/dev/null)"
   export SLURM_CONF=$conf
   slurmctld || failed "slurmctld does not start"
