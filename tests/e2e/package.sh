@@ -43,6 +43,14 @@ depends=$(dpkg-deb -f "${files[2]}" Depends)
 for name in openmpi-bin libzmq5 libopenmpi libjansson4 libpcre2 libc6 "libtrireme0 (= $version-1)"; do
   [[ $depends == *"$name"* ]] || fail "trireme does not depend on $name: $depends"
 done
+# The image for CPUs, of the same distribution, installs what the packages depend on.
+image=$SRC/cluster-configs/containers/Dockerfile
+if [ "$(sed -n 's/^FROM \(.*\)-slim$/\1/p' "$image")" = "$(. /etc/os-release && echo "$ID:$VERSION_ID")" ]; then
+  installs=$(sed -n '/^FROM .*-slim/,/^COPY/p' "$image" | tr ' ' '\n')
+  for name in $(tr ',|' '\n' <<<"$depends" | sed -E 's/^ *([^ ]*).*/\1/' | grep -vE '^(libc6|libgcc-s1|libtrireme0|libtinfo6)$'); do
+    grep -qx "${name/%libopenblas0/libopenblas0-pthread}" <<<"$installs" || fail "$image does not install $name"
+  done
+fi
 [ "$mode" = install ] || { echo "$(cat "$RUN"/*.list | grep -cv '/$') files in ${#files[@]} packages"; exit 0; }
 
 if command -v lintian >/dev/null; then
