@@ -25,6 +25,7 @@ struct mc_expected {
   int num_prompts, num_greedy;
   int len[MAX_PROMPTS];
   int64_t *prompt[MAX_PROMPTS], *greedy[MAX_PROMPTS];
+  double own_error; /* of the reference in float32 against itself in float64, the worst of all prompts; 0: not stored */
 };
 
 /* What rounding.json says of the type that is checked: the worst of all prompts. */

@@ -220,7 +220,7 @@ tri_status mc_check_seq2seq(struct mc_check *c, bool *right) {
     bool same_text = c->a.quantization || mc_greedy_right(c, i, same[i], next[i]);
     bool ok = error[i] <= limit && same_text;
     missed += MC_SEARCHES - beams;
-    printf("source %d: nmse %.2e (limit %.0e), greedy %d of %d, beam searches %d of %d%s\n", i, error[i], limit,
+    printf("source %d: nmse %.2e (limit %.2g), greedy %d of %d, beam searches %d of %d%s\n", i, error[i], limit,
            same[i], c->exp.num_greedy, beams, MC_SEARCHES, ok ? "" : "   <-- wrong");
     worse(&worst, error[i]);
     *right &= ok;
@@ -231,7 +231,7 @@ tri_status mc_check_seq2seq(struct mc_check *c, bool *right) {
     *right = false;
   }
   if (leader)
-    printf("%s %s tp %d pp %d %s: worst nmse %.2e (limit %.0e)\n", *right ? "RIGHT" : "WRONG", c->dir, c->a.tp, c->a.pp,
+    printf("%s %s tp %d pp %d %s: worst nmse %.2e (limit %.2g)\n", *right ? "RIGHT" : "WRONG", c->dir, c->a.tp, c->a.pp,
            c->a.backend, worst, limit);
 cleanup:
   return st;
