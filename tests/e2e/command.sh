@@ -79,6 +79,9 @@ ln -s "$(cd "$SRC/tests/models/abacus" && pwd)" "$dir/hub/models--org--abacus/sn
 want 0 '^fits: ' "$trireme" plan --model "$dir/hub/models--org--abacus"
 HF_HUB_CACHE=$dir/hub want 0 '^fits: ' "$trireme" plan --model org/abacus
 want 0 '^<|begin|>37+48=' "$trireme" template --model "$dir/hub/models--org--abacus" <<<'[{"role":"user","content":"37+48="}]'
+# Half of an argument for another host would be another one.
+want 3 'launcher-args: 40 arguments, the limit is 32' "$trireme" doctor --launcher-args "$(printf 'x %.0s' $(seq 40))"
+want 3 'have [0-9]* bytes together, the limit is 3500' "$trireme" doctor --launcher-args "$(printf 'x%.0s' $(seq 4000))"
 # Limits that are too small are raised, or said at the start.
 want 0 '^decode 1 sequence' bash -c 'ulimit -S -s 64 && exec "$@"' - "$trireme" bench latency --model "$SRC/tests/models/abacus"
 want 3 'files may have 10 KiB (ulimit -f), and those of a journal have 16384' bash -c 'ulimit -f 10 && exec "$@"' - \

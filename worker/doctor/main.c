@@ -91,6 +91,27 @@ static tri_status check_port_list(const char *ports, tri_error *err) {
   return TRI_OK;
 }
 
+/* Refuses what a command for another host has no room for: half of it would be another one. */
+static tri_status check_lengths(const tri_doctor_options *o, tri_error *err) {
+  enum { MOST_BYTES = 3500, MOST_WORDS = 32 };
+  const char *const texts[] = {o->launcher, o->launcher_args, o->model, o->nvme_path, o->ports};
+  size_t bytes = 0;
+  int words = 0;
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) bytes += texts[i] ? strlen(texts[i]) : 0;
+  if (bytes > MOST_BYTES)
+    return tri_fail(err, TRI_TOO_LARGE, "launcher_args",
+                    "--launcher, --launcher-args, --model, --nvme-path and --ports have %zu bytes together, the limit "
+                    "is %d",
+                    bytes, MOST_BYTES);
+  for (const char *text = o->launcher_args; text && *text; text += strcspn(text, " ")) {
+    text += strspn(text, " ");
+    if (*text) words++;
+  }
+  if (words <= MOST_WORDS) return TRI_OK;
+  return tri_fail(err, TRI_TOO_LARGE, "launcher_args", "--launcher-args: %d arguments, the limit is %d", words,
+                  MOST_WORDS);
+}
+
 static int check(const tri_doctor_options *o) {
   tri_error err = {0};
   char **names = NULL, *memory = NULL;
@@ -98,6 +119,7 @@ static int check(const tri_doctor_options *o) {
   tri_findings *all = NULL;
   tri_status st;
   TRI_TRY(check_port_list(o->ports, &err));
+  TRI_TRY(check_lengths(o, &err));
   TRI_TRY(tri_doctor_list_hosts(o, &names, &count, &memory, &err));
   int hosts = count ? count : 1;
   all = tri_calloc((size_t)hosts, sizeof *all);

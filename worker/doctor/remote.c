@@ -30,7 +30,7 @@ static void add(struct command *c, const char *word) {
 
 static void add_words(struct command *c, const char *words) {
   char text[2048], *save = NULL;
-  snprintf(text, sizeof text, "%s", words ? words : "");
+  snprintf(text, sizeof text, "%s", words ? words : ""); /* which main.c has measured */
   for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) add(c, word);
 }
 
