@@ -9,6 +9,7 @@
 # PYTHON has uvicorn and starlette (pip install uvicorn[standard] starlette); without --python that server is left out.
 set -uo pipefail
 here=$(dirname "$(realpath "$0")")
+. "$here/../e2e/wait.sh"
 streams=1000 tokens=60 step=100000 rounds=3 python=''
 [[ $# -ge 1 && -d $1 ]] || { sed -n '3,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 bin=$(realpath "$1")
@@ -38,7 +39,7 @@ export TRIREME_ENDPOINT=ipc://$work/t.sock
 cpu_ns() { cat /proc/"$1"/task/*/schedstat | awk '{ sum += $1 } END { printf "%.0f\n", sum }'; } # PID
 resident_kib() { awk '/^VmRSS/ { print $2 }' /proc/"$1"/status; } # PID
 until_there() { # FILE PATTERN
-  for _ in $(seq 200); do
+  for _ in $(seq $LOOKS); do
     grep -q -- "$2" "$1" 2>/dev/null && return
     sleep 0.05
   done
@@ -52,7 +53,7 @@ start_floor() {
   "$bin/http_streams" serve $port "$step" "$1" &
   server=$!
   started+=("$server")
-  sleep 0.3
+  for _ in $(seq $LOOKS); do grep -q ":$(printf %04X $port) 0*:0* 0A" /proc/net/tcp && break; sleep 0.05; done
 }
 start_ours() {
   "$bin/fake_coordinator" --stamp --step-us "$step" --backlog 100000 >"$work/fake" 2>&1 &
