@@ -65,7 +65,7 @@ enum { TRI_MEMORY_TEXT = 32 };
 const char *tri_memory_text(uint64_t bytes, char out[TRI_MEMORY_TEXT]);
 
 /* The lines, "weights 12.0 MiB + activations 3.0 MiB + ...", for messages. */
-enum { TRI_LEDGER_TEXT = 432 };
+enum { TRI_LEDGER_TEXT = 512 };
 void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]);
 
 #endif
