@@ -109,11 +109,11 @@ static void give(chat_channels *c, const char *s, size_t n) {
   c->config.give(c->config.ctx, c->part, s, n);
 }
 
-/* A call without arguments has an empty object. One that no marker closes is whole if its object is. */
-static void end_body(chat_channels *c, bool marker) {
+/* A call without arguments has an empty object. Another one is whole if its object is. */
+static void end_body(chat_channels *c) {
   if (c->part != CHAT_PART_ARGUMENTS) return;
   if (c->fresh) c->config.give(c->config.ctx, c->part, "{}", 2);
-  if (!marker && !c->fresh && !c->ended) c->cut = true;
+  if (!c->fresh && !c->ended) c->cut = true;
 }
 
 static size_t in_body(chat_channels *c, const char *s, size_t n, bool last) {
@@ -122,10 +122,10 @@ static size_t in_body(chat_channels *c, const char *s, size_t n, bool last) {
   if (last && which == NUM_ENDS) end = n;
   give(c, s, end);
   if (which == NUM_ENDS) {
-    if (last) end_body(c, false);
+    if (last) end_body(c);
     return end;
   }
-  end_body(c, true);
+  end_body(c);
   c->state = BETWEEN;
   return which < NUM_CLOSING ? end + strlen(ends[which]) : end;
 }
@@ -143,10 +143,14 @@ static size_t word_length(const char *s, size_t n) {
   return len;
 }
 
+/* Reads the header that ends at n. What stands before another beginning, or before the end of a message, is none of it.
+ */
 static header read_header(const char *s, size_t n) {
   static const char to[] = "to=";
   header h = {0};
   for (size_t i = 0; i < n; i++) {
+    for (int k = 0; k < NUM_ENDS; k++)
+      if (ends[k] != channel && begins(s + i, n - i, ends[k])) h = (header){0};
     bool word = !i || call_is_blank(s[i - 1]) || s[i - 1] == '>';
     if (begins(s + i, n - i, channel)) {
       h.channel = s + i + strlen(channel);

@@ -228,6 +228,13 @@ static const struct answer {
      "to=functions.f<|message|>{\"a\":[{}]}<|end|><|start|>assistant<|channel|>commentary to=functions.g<|message|>{}",
      "I look.{f: {\"a\":[{}]}}{g: {}}"},
     {CHAT_CALLS_CHANNELS, 0, "<|channel|>commentary to=functions.f<|message|>{\"a\":\"{}", "{f: {\"a\":\"{}}~"},
+    /* a header begins anew, or ends before its message */
+    {CHAT_CALLS_CHANNELS, 0,
+     "<|channel|>commentary to=functions.f <|start|>assistant<|channel|>final<|message|>Hello<|return|>", "Hello"},
+    {CHAT_CALLS_CHANNELS, 0, "<|channel|>commentary to=functions.f<|return|>final<|message|>Hello", "Hello"},
+    {CHAT_CALLS_CHANNELS, 0, "<|start|>assistant to=functions.f<|channel|>commentary<|message|>{}<|call|>", "{f: {}}"},
+    /* arguments that are no object are no whole call */
+    {CHAT_CALLS_CHANNELS, 0, "<|channel|>commentary to=functions.f<|message|>hello<|call|>", "{f: hello}~"},
     {CHAT_CALLS_CHANNELS, 0, "<|channel|>analysis to=python<|message|>1 + 1<|call|>", "{R 1 + 1}"},
     {CHAT_CALLS_CHANNELS, 0,
      "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|>", "{R a\nb}"},
