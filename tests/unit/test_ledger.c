@@ -79,7 +79,7 @@ START_TEST(kv_gets_what_is_left) {
     ck_assert_ptr_nonnull(strstr(err.message, " for one sequence of max_model_len 64 exceed the "));
   }
   /* A size that was given and holds less is refused with the one that would do. */
-  char option[80];
+  char option[140];
   snprintf(option, sizeof option, "give --kv-cache-memory-bytes %lld or more, or --max-model-len 48 or less",
            (long long)one);
   ck_assert_int_eq(make(&k, 2 * fixed(&host), one - 1, false, &l, &err), TRI_NO_CAPACITY);
