@@ -28,7 +28,6 @@ trap end EXIT
 eval "$("$tool" env)"
 on() { "$tool" run "$@"; }
 keepalive=(--mca oob_tcp_keepalive_time 2 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 3)
-TOKENS=900
 
 # Coordinator and two workers on h1, two workers on h2; stages of two.
 start_mpi_hosts() {
@@ -43,7 +42,7 @@ mpi() {
   local since
   start_mpi_hosts
   [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "wrong answer across hosts"
-  learn_answer $TOKENS
+  learn_answer 900
   stop_cluster USR1
   echo "mpirun over two hosts, tp 2 pp 2: answers and drains"
 
@@ -110,7 +109,7 @@ shards() {
   use_experts 6
   start_up -tp 2 -dp 2 -ep 2 --hosts h1:2,h2:2
   [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "wrong answer of shards on two hosts"
-  learn_answer $TOKENS
+  learn_answer 900
   clients_start 8 $TOKENS
   epoch=$(epoch_of 0)
   since=$(now_ms)
@@ -133,7 +132,7 @@ up() {
   ss -Hltn 2>/dev/null | grep -q "$net.254\]*:" || fail "the coordinator does not listen on the bridge's address: $(ss -Hltn)"
   [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "wrong answer across hosts"
   closed_to_strangers
-  learn_answer $TOKENS
+  learn_answer 900
 
   # A cut link: the group is given up. It comes back when the link does.
   clients_start 12 $TOKENS # so many that they outlast a slow machine

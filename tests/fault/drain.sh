@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Draining: what runs ends well, new requests are refused with a reason, exit code 0, nothing stays. A second signal, a second later, ends everything at once.
 . "$(dirname "$0")/lib.sh"
-TOKENS=400
 
 # drains WHAT SIGNAL PID
 drains() {
@@ -24,25 +23,25 @@ drains() {
   echo "$1: 8 clients answered after $LAST ms, everything gone after $GONE ms; a new request: $refused"
 }
 
-start_up -tp 2
-learn_answer $TOKENS
+start_up -tp 2 --drain-timeout 3600
+learn_answer 400
 drains "SIGTERM to trireme up" TERM "$CLUSTER"
-start_mpi 2 1
+start_mpi 2 1 --drain-timeout 3600
 drains "SIGTERM to the coordinator in an MPI job" TERM "$(pid_of trireme-coordin)"
-start_mpi 2 1
+start_mpi 2 1 --drain-timeout 3600
 drains "SIGUSR1 to mpirun" USR1 "$CLUSTER"
 
 # Nobody reads the log any more.
 mkfifo "$RUN/pipe"
 head -n 1 "$RUN/pipe" >/dev/null &
-"$BIN/trireme" up --model "$MODEL" >"$RUN/pipe" 2>&1 &
+"$BIN/trireme" up --model "$MODEL" --drain-timeout 3600 >"$RUN/pipe" 2>&1 &
 CLUSTER=$!
 wait_ready
 drains "SIGTERM to trireme up whose log's reader is gone" TERM "$CLUSTER"
 
 : >"$RUN/log"
 # To every process at once, as a service manager or the kill of a cgroup does, and twice within a second, as timeout(1) does.
-start_up -tp 2
+start_up -tp 2 --drain-timeout 3600
 clients_start 8 $TOKENS
 since=$(now_ms)
 ours | while read -r pid name; do [ "$name" = trireme ] || kill -TERM "$pid"; done # those are clients

@@ -5,7 +5,6 @@
 # answers.
 # Usage: kill.sh {up|mpi|give_up}
 . "$(dirname "$0")/lib.sh"
-TOKENS=900
 
 # A rank or its mpirun: the group starts again under the next epoch.
 group_restarts() { # KIND PID
@@ -58,7 +57,7 @@ all_ends() { # HOW KIND PID
 up() {
   local since other meanwhile
   start_up -tp 2
-  learn_answer $TOKENS
+  learn_answer 900
   group_restarts leader "$(rank_pid 0 0)"
   group_restarts "other worker" "$(rank_pid 0 1)"
   group_restarts mpirun "$(pid_of mpirun)"
@@ -158,7 +157,7 @@ give_up() {
 
 mpi() {
   start_mpi 2 1
-  learn_answer $TOKENS
+  learn_answer 900
   all_ends mpi leader "$(rank_pid 0 0)"
   start_mpi 2 1
   all_ends mpi "other worker" "$(rank_pid 0 1)"

@@ -3,7 +3,6 @@
 # The connection of a rank that lives ends: while the coordinator stands still for longer than heartbeats are waited for (one MPI job: nobody kills
 # it), and where the system cuts it (ss --kill, of those who may). The group goes on with the same processes, and clients have what they would have had.
 . "$(dirname "$0")/lib.sh"
-TOKENS=900
 
 same_workers() { # WHAT
   [ "$(rank_pid 0 0) $(rank_pid 0 1) $(epoch_of 0)" = "$BEFORE" ] || fail "$1: the workers are not the same: $BEFORE, now $(rank_pid 0 0) $(rank_pid 0 1) $(epoch_of 0)"
@@ -33,7 +32,7 @@ cut() {
 }
 
 start_mpi 2 1 --lease 20 # one that ends in front of the connection ends the group
-learn_answer $TOKENS
+learn_answer 900
 BEFORE="$(rank_pid 0 0) $(rank_pid 0 1) $(epoch_of 0)"
 SINCE=$(now_ms)
 kill -STOP "$(pid_of trireme-coordin)"

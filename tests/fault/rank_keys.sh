@@ -38,7 +38,7 @@ BOOT=$(echo "$RUN"/trireme-up-*/boot)
 before=$(ranks)
 own_key_alone
 
-clients_start 4 300
+clients_start 4 $TOKENS
 SINCE=$(now_ms)
 key="refused: the key of this connection is not that of the rank"
 told none 0.1 1 "no connection"

@@ -4,7 +4,6 @@
 # noticed, and with `trireme up` the group starts again and goes on. With the imitation of a device as an argument, the same of
 # shards whose devices copy from each other's rings.
 . "$(dirname "$0")/lib.sh"
-TOKENS=120
 use_experts 6
 
 breaks() { # KIND SIGNAL PID
@@ -24,7 +23,7 @@ breaks() { # KIND SIGNAL PID
 start_up -dp 3 -ep 3 --offload-weights nvme --gpu-layers 0 --offload-prefetch-step 2
 told=$(grep -c "are the same on the 3 shards of this host: each reads 1/3 of them" "$RUN/log")
 [ "$told" = 3 ] || fail "$told of 3 shards say that they read a part of the weights"
-learn_answer $TOKENS
+learn_answer 120
 [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer"
 breaks "a shard killed" KILL "$(rank_pid 0 1)"
 breaks "a shard stopped" STOP "$(rank_pid 0 1)"
@@ -42,7 +41,7 @@ if [ -n "${1-}" ]; then
   start_up --backend cuda -dp 3 --replicas 1 --gpu-layers 0 --offload-prefetch-step 2
   told=$(grep -c "each brings over its own link 1/3 of them" "$RUN/log")
   [ "$told" = 3 ] || fail "$told of 3 shards say that they bring a part of the weights"
-  learn_answer $TOKENS
+  learn_answer 120
   breaks "a device's shard stopped" STOP "$(rank_pid 0 1)"
   stop_cluster TERM
 fi

@@ -3,7 +3,6 @@
 # SIGSTOP of a worker while clients stream: nobody sees that by itself. It is noticed; with `trireme up` the group starts again, goes on
 # with what it ran, and the stopped process is gone, in one MPI job everything ends. A stopped coordinator is killed, and the next one goes on with the same workers.
 . "$(dirname "$0")/lib.sh"
-TOKENS=900
 
 HANGS=0
 restarts() { # KIND PID RANK
@@ -51,7 +50,7 @@ comes_back() { # the coordinator
 }
 
 start_up -tp 2
-learn_answer $TOKENS
+learn_answer 900
 restarts leader "$(rank_pid 0 0)" 0
 restarts "other worker" "$(rank_pid 0 1)" 1
 comes_back
