@@ -108,8 +108,22 @@ static size_t first_bytes(const tri_journal *j) {
   return sizeof h + journal_padded(h.len);
 }
 
+/* Nothing waits for a file that there is not. */
+static void pass_pending(tri_journal *j) {
+  j->pending.len = j->pending_done = 0;
+  j->written = j->next - 1;
+  pthread_mutex_lock(&j->lock);
+  j->durable = j->written;
+  pthread_mutex_unlock(&j->lock);
+  eventfd_write(j->event_fd, 1);
+}
+
 tri_status tri_journal_write(tri_journal *j, tri_error *err) {
   TRI_CHECK(check_syncs(j, err));
+  if (j->is_lost) {
+    if (j->pending.len) pass_pending(j);
+    return TRI_OK;
+  }
   if (j->pending.len && !j->in_use) {
     j->in_use = true;
     journal_make_spare(j);
@@ -140,7 +154,10 @@ uint64_t tri_journal_first_of_last(const tri_journal *j, size_t n) {
   return j->segments[j->num_segments > n ? j->num_segments - n : 0].first;
 }
 
-bool tri_journal_is_full(const tri_journal *j) { return j->in_use ? j->spare_bytes < j->segment_bytes : j->no_room; }
+bool tri_journal_is_full(const tri_journal *j) {
+  if (j->is_lost) return false;
+  return j->in_use ? j->spare_bytes < j->segment_bytes : j->no_room;
+}
 
 /* ---- opening and closing ---- */
 

@@ -52,8 +52,11 @@ void tri_journal_close(tri_journal *j);
 /* The same, and removes all of it: nothing in it is needed. */
 void tri_journal_remove(tri_journal *j);
 /* Makes the journal anew with the next record if somebody has removed the folder, or the segment in use, and sets
- * *renewed: what was in it is gone. */
+ * *renewed: what was in it is gone. Where that fails the open folder goes on while it has its lock and the segment;
+ * else the journal is lost until a later call makes it anew. */
 tri_status tri_journal_renew(tri_journal *j, bool *renewed, tri_error *err);
+/* Returns true while the journal is lost: records are taken and pass for durable, and no file has them. */
+bool tri_journal_is_lost(const tri_journal *j);
 
 /* Adds a record, which is kept in memory until tri_journal_write. *number may be NULL. */
 tri_status tri_journal_append(tri_journal *j, uint32_t type, const void *data, size_t len, uint64_t *number);

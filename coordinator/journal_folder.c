@@ -13,59 +13,107 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 
-enum { TRIES = 100 };
+enum { TRIES = 100, LOCK_TRIES = 20, LOCK_WAIT_US = 10000 };
+
+typedef struct place {
+  int folder_fd, lock_fd;
+} place;
 
 static bool is_same(const struct stat *a, const struct stat *b) {
   return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
 }
 
-/* Tells whether the folder and its lock are those that their names lead to. */
-static bool has_names(const tri_journal *j) {
-  struct stat folder, lock, named;
-  return !fstat(j->folder_fd, &folder) && !stat(j->folder, &named) && is_same(&folder, &named) &&
-         !fstat(j->lock_fd, &lock) && !fstatat(j->folder_fd, "lock", &named, 0) && is_same(&lock, &named);
+static bool has_lock(place at) {
+  struct stat lock, named;
+  return !fstat(at.lock_fd, &lock) && !fstatat(at.folder_fd, "lock", &named, 0) && is_same(&lock, &named);
 }
 
-static tri_status check_owner(const tri_journal *j, tri_error *err) {
+bool journal_has_lock(const tri_journal *j) { return has_lock((place){j->folder_fd, j->lock_fd}); }
+
+/* Tells whether the folder and its lock are those that their names lead to. */
+static bool has_names(const char *name, place at) {
+  struct stat folder, named;
+  return !fstat(at.folder_fd, &folder) && !stat(name, &named) && is_same(&folder, &named) && has_lock(at);
+}
+
+static bool is_in_place(const tri_journal *j) { return has_names(j->folder, (place){j->folder_fd, j->lock_fd}); }
+
+static void close_place(place *at) {
+  if (at->lock_fd >= 0) close(at->lock_fd);
+  if (at->folder_fd >= 0) close(at->folder_fd);
+  *at = (place){-1, -1};
+}
+
+static tri_status check_owner(const char *name, int folder_fd, tri_error *err) {
   struct stat about;
-  if (fstat(j->folder_fd, &about) || about.st_uid != geteuid())
-    return tri_fail(err, TRI_PERMISSION, "journal", "the folder %s is not this user's", j->folder);
+  if (fstat(folder_fd, &about) || about.st_uid != geteuid())
+    return tri_fail(err, TRI_PERMISSION, "journal", "the folder %s is not this user's", name);
   if (about.st_mode & 077)
     return tri_fail(err, TRI_PERMISSION, "journal",
-                    "the folder %s lets others in (mode %04o): it has the texts of requests; make it 0700", j->folder,
+                    "the folder %s lets others in (mode %04o): it has the texts of requests; make it 0700", name,
                     (unsigned)about.st_mode & 07777);
   return TRI_OK;
 }
 
-static tri_status try_folder(tri_journal *j, tri_error *err) {
-  if (mkdir(j->folder, 0700) && errno != EEXIST)
-    return tri_fail(err, TRI_IO, "journal", "the folder %s cannot be made: %s", j->folder, strerror(errno));
-  j->folder_fd = open(j->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (j->folder_fd < 0)
-    return tri_fail(err, TRI_IO, "journal", "the folder %s cannot be opened: %s", j->folder, strerror(errno));
-  TRI_CHECK(check_owner(j, err));
-  j->lock_fd = openat(j->folder_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (j->lock_fd < 0) return tri_fail(err, TRI_IO, "journal", "%s/lock cannot be made: %s", j->folder, strerror(errno));
-  if (flock(j->lock_fd, LOCK_EX | LOCK_NB))
-    return tri_fail(err, TRI_AGAIN, "journal", "another coordinator uses the journal in %s", j->folder);
-  return TRI_OK;
+static tri_status lock(const char *name, int fd, tri_error *err) {
+  if (!flock(fd, LOCK_EX | LOCK_NB)) return TRI_OK;
+  if (errno == EWOULDBLOCK)
+    return tri_fail(err, TRI_AGAIN, "journal", "another coordinator uses the journal in %s", name);
+  return tri_fail(err, TRI_IO, "journal", "%s/lock cannot be locked: %s", name, strerror(errno));
+}
+
+/* Opens and locks the folder. *moved: somebody removes it meanwhile, and the next try may find another one. */
+static tri_status try_folder(const char *name, place *out, bool *moved, tri_error *err) {
+  *moved = false;
+  if (mkdir(name, 0700) && errno != EEXIST)
+    return tri_fail(err, TRI_IO, "journal", "the folder %s cannot be made: %s", name, strerror(errno));
+  place at = {open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC), -1};
+  if (at.folder_fd < 0)
+    return tri_fail(err, TRI_IO, "journal", "the folder %s cannot be opened: %s", name, strerror(errno));
+  tri_status st = check_owner(name, at.folder_fd, err);
+  if (st == TRI_OK && (at.lock_fd = openat(at.folder_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600)) < 0) {
+    st = tri_fail(err, TRI_IO, "journal", "%s/lock cannot be made: %s", name, strerror(errno));
+    *moved = errno == ENOENT;
+  }
+  if (st == TRI_OK) st = lock(name, at.lock_fd, err);
+  if (st == TRI_OK && !has_names(name, at)) {
+    st = tri_fail(err, TRI_IO, "journal", "the folder %s is removed again and again", name);
+    *moved = true;
+  }
+  if (st == TRI_OK)
+    *out = at;
+  else
+    close_place(&at);
+  return st;
 }
 
 /* Whoever has the lock may remove all of it, so that what was opened meanwhile has no name any more. */
-tri_status journal_open_folder(tri_journal *j, tri_error *err) {
+static tri_status open_place(const char *name, place *out, tri_error *err) {
   for (int i = 0;; i++) {
-    tri_status st = try_folder(j, err);
-    bool again =
-        j->folder_fd >= 0 && st != TRI_AGAIN && st != TRI_PERMISSION && i < TRIES && (j->lock_fd < 0 || !has_names(j));
-    if (!again) return st;
-    journal_close_folder(j);
+    bool moved;
+    tri_status st = try_folder(name, out, &moved, err);
+    if (st == TRI_OK || !moved || i == TRIES) return st;
     if (err) tri_error_clear(err);
   }
 }
 
+/* `trireme journal` has the lock of a journal for a moment: it is tried for again. */
+tri_status journal_open_folder(tri_journal *j, tri_error *err) {
+  place at = {-1, -1};
+  tri_status st = open_place(j->folder, &at, err);
+  for (int i = 0; st == TRI_AGAIN && i < LOCK_TRIES; i++) {
+    usleep(LOCK_WAIT_US);
+    if (err) tri_error_clear(err);
+    st = open_place(j->folder, &at, err);
+  }
+  j->folder_fd = at.folder_fd;
+  j->lock_fd = at.lock_fd;
+  return st;
+}
+
 void journal_close_folder(tri_journal *j) {
-  if (j->lock_fd >= 0) close(j->lock_fd);
-  if (j->folder_fd >= 0) close(j->folder_fd);
+  place at = {j->folder_fd, j->lock_fd};
+  close_place(&at);
   j->lock_fd = j->folder_fd = -1;
 }
 
@@ -80,7 +128,7 @@ static void remove_segments(tri_journal *j) {
 /* A folder that others have files in stays. */
 void tri_journal_remove(tri_journal *j) {
   if (!j) return;
-  if (j->failed || j->num_segments == 0 || !has_names(j)) {
+  if (j->failed || j->num_segments == 0 || !is_in_place(j)) {
     tri_journal_close(j);
     return;
   }
@@ -99,19 +147,48 @@ static bool has_segment(const tri_journal *j) {
   return !fstat(j->fd, &used) && !fstatat(j->folder_fd, name, &named, 0) && is_same(&used, &named);
 }
 
-tri_status tri_journal_renew(tri_journal *j, bool *renewed, tri_error *err) {
-  *renewed = false;
-  if (has_names(j) && has_segment(j)) return TRI_OK;
-  TRI_CHECK(journal_leave_segment(j, err));
-  journal_drop_spare(j);
-  journal_close_folder(j);
+/* Takes the folder that has the name now. Until that is open and locked the old one stays. */
+static tri_status move_to_named(tri_journal *j, tri_error *err) {
+  place at;
   int why = tri_file_make_folders(j->folder);
   if (why) return tri_fail(err, TRI_IO, "journal", "the folders above %s cannot be made: %s", j->folder, strerror(why));
-  TRI_CHECK(journal_open_folder(j, err));
-  remove_segments(j); /* those that are left miss others behind them */
+  TRI_CHECK(open_place(j->folder, &at, err));
+  journal_drop_spare(j);
+  journal_close_folder(j);
+  j->folder_fd = at.folder_fd;
+  j->lock_fd = at.lock_fd;
+  return TRI_OK;
+}
+
+static tri_status begin_anew(tri_journal *j, tri_error *err) {
+  if (!is_in_place(j)) TRI_CHECK(move_to_named(j, err));
+  j->is_lost = true; /* until there is a segment */
+  TRI_CHECK(journal_leave_segment(j, err));
+  journal_drop_spare(j);
+  remove_segments(j); /* those that are left miss others after them */
   j->num_segments = 0;
   j->in_use = false;
   TRI_CHECK(journal_begin_segment(j, 0, err));
-  *renewed = true;
+  j->is_lost = false;
   return TRI_OK;
 }
+
+/* A folder that only has another name now is this journal's as before: it has the lock, and the segment in use. */
+static void lose(tri_journal *j) {
+  if (!j->is_lost && journal_has_lock(j) && has_segment(j)) return;
+  j->is_lost = true;
+  journal_leave_segment(j, NULL);
+  journal_drop_spare(j);
+  j->num_segments = 0;
+}
+
+tri_status tri_journal_renew(tri_journal *j, bool *renewed, tri_error *err) {
+  *renewed = false;
+  if (!j->is_lost && is_in_place(j) && has_segment(j)) return TRI_OK;
+  tri_status st = begin_anew(j, err);
+  *renewed = st == TRI_OK;
+  if (st != TRI_OK) lose(j);
+  return st;
+}
+
+bool tri_journal_is_lost(const tri_journal *j) { return j->is_lost; }

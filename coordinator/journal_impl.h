@@ -44,6 +44,7 @@ struct tri_journal {
   uint64_t spare_bytes;
   bool in_use;         /* something was written since it was empty: then there is to be a spare, */
   bool no_room;        /* and else it is known whether there would be one */
+  bool is_lost;        /* its files have no names any more, and there are no others: nothing is written */
   int spare_fd;        /* of "spare", open so that it can be begun without a free descriptor; -1: there is none */
   tri_buf pending;     /* records that are not written */
   size_t pending_done; /* bytes of them that are */
@@ -75,6 +76,8 @@ tri_status journal_read_all(tri_journal *j, tri_status (*take)(void *ctx, const 
 /* journal_folder.c: the folder and its lock. */
 tri_status journal_open_folder(tri_journal *j, tri_error *err);
 void journal_close_folder(tri_journal *j);
+/* Tells whether the lock of the open folder is still this journal's: without it the files there may be another's. */
+bool journal_has_lock(const tri_journal *j);
 
 /* journal_segments.c */
 /* Begins a segment for the next record, of at least so many bytes; 0: a small one, of an empty journal.

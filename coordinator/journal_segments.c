@@ -73,7 +73,7 @@ void journal_drop_spare(tri_journal *j) {
   if (j->spare_fd >= 0) close(j->spare_fd);
   j->spare_fd = -1;
   j->spare_bytes = 0;
-  unlinkat(j->folder_fd, SPARE, 0);
+  if (journal_has_lock(j)) unlinkat(j->folder_fd, SPARE, 0);
 }
 
 void journal_look_for_room(tri_journal *j) {
@@ -84,7 +84,7 @@ void journal_look_for_room(tri_journal *j) {
 
 tri_status tri_journal_reserve(tri_journal *j, uint64_t bytes) {
   uint64_t size = JOURNAL_HEAD_BYTES + JOURNAL_RECORD_BYTES + journal_padded(bytes);
-  return j->spare_bytes >= size ? TRI_OK : extend_spare(j, size);
+  return j->is_lost || j->spare_bytes >= size ? TRI_OK : extend_spare(j, size);
 }
 
 bool journal_write_at(int fd, const void *p, size_t n, uint64_t at) {
@@ -131,6 +131,7 @@ tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err)
   uint64_t first = j->written + 1, size = bytes > j->segment_bytes ? bytes : j->segment_bytes;
   if (!bytes && size > SMALL_BYTES) size = SMALL_BYTES;
   journal_name(first, name);
+  if (!journal_has_lock(j)) return tri_fail(err, TRI_IO, "journal", "%s/lock was removed", j->folder);
   TRI_CHECK(journal_leave_segment(j, err)); /* a segment that has a name says that those before it are whole */
   bool spare = bytes && size <= j->spare_bytes;
   int fd = j->spare_fd;
@@ -199,6 +200,7 @@ static tri_status empty(tri_journal *j, tri_error *err) {
 }
 
 tri_status tri_journal_forget(tri_journal *j, uint64_t number, tri_error *err) {
+  if (j->is_lost) return TRI_OK;
   TRI_CHECK(drop_before(j, number, err));
   if (j->in_use)
     journal_make_spare(j);

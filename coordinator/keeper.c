@@ -163,7 +163,10 @@ static tri_status renew(tri_keeper *k, tri_error *err) {
   tri_error why = {0};
   tri_status st = tri_journal_renew(k->journal, &renewed, &why);
   if (st != TRI_OK) {
-    if (!k->gone) tri_log(TRI_LOG_ERROR, "journal", "it was removed, and cannot be made anew: %s", why.message);
+    if (!k->gone)
+      tri_log(TRI_LOG_ERROR, "journal", "it was removed, and cannot be made anew%s: %s",
+              tri_journal_is_lost(k->journal) ? ", and until it can, requests are lost with the coordinator" : "",
+              why.message);
     k->gone = true;
     return tri_fail(err, st, "journal", "%s", why.message);
   }
@@ -176,7 +179,8 @@ static tri_status renew(tri_keeper *k, tri_error *err) {
 
 static tri_status write_all(tri_keeper *k, tri_error *err) {
   tri_status st = tri_journal_write(k->journal, err);
-  if (st != TRI_IO || renew(k, NULL) != TRI_OK || !k->renewed) return st;
+  if (st != TRI_IO) return st;
+  if (renew(k, NULL) == TRI_OK ? !k->renewed : !tri_journal_is_lost(k->journal)) return st;
   if (err) tri_error_clear(err);
   return tri_journal_write(k->journal, err);
 }
@@ -228,7 +232,7 @@ static void compact(tri_keeper *k, tri_core *core, int64_t now) {
 
 tri_status tri_keeper_tidy(tri_keeper *k, tri_core *core, int64_t now, tri_error *err) {
   if (!k) return TRI_OK;
-  if (renew(k, NULL) != TRI_OK) return TRI_OK; /* the open files go on for now */
+  renew(k, NULL); /* where it fails, what is open goes on for now */
   if (k->renewed) tri_core_record_again(core, now);
   k->renewed = false;
   compact(k, core, now);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -402,6 +403,98 @@ START_TEST(removed_by_somebody) {
 }
 END_TEST
 
+/* Somebody else's lock, as another coordinator has it; -1 with none. */
+static int take_lock(const char *command) {
+  char path[128];
+  if (!strstr(command, "lock")) return -1;
+  snprintf(path, sizeof path, "%s/lock", folder);
+  int fd = open(path, O_RDWR | O_CLOEXEC);
+  ck_assert_int_ge(fd, 0);
+  ck_assert_int_eq(flock(fd, LOCK_EX | LOCK_NB), 0);
+  return fd;
+}
+
+static void run_command(const char *way) {
+  char command[256];
+  snprintf(command, sizeof command, "f=%s; %s", folder, way);
+  ck_assert_int_eq(system(command), 0);
+}
+
+/* While it cannot be made anew what runs goes on, used or not, and nothing of another's folder changes; when it can,
+ * it is made anew. */
+START_TEST(removed_and_not_made_anew) {
+  static const struct {
+    const char *removes, *stays, *allows;
+    tri_status why;
+  } ways[] = {
+      {"rm -rf $f && echo x >$f", "test -f $f", "rm $f", TRI_IO},
+      {"rm -rf $f && ln -s /nonexistent/x $f", "test -L $f", "rm $f", TRI_IO},
+      {"rm -rf $f && mkdir -m 0755 $f", "test -z \"$(ls $f)\"", "chmod 0700 $f", TRI_PERMISSION},
+      {"rm -rf $f && mkdir -m 0700 $f && touch $f/lock $f/0000000000000001.journal",
+       "test \"$(ls $f | xargs)\" = '0000000000000001.journal lock' && test ! -s $f/0000000000000001.journal",
+       "rm -rf $f", TRI_AGAIN},
+      {"rm $f/lock && touch $f/lock $f/spare && ls -s $f >$f.ls", "ls -s $f | diff - $f.ls", "rm -rf $f $f.ls",
+       TRI_AGAIN},
+  };
+  static struct seen s;
+  bool renewed = true;
+  tri_error err = {0};
+  tri_journal *j = open_one(&s);
+  if (_i % 2) add_many(j, 1, 50);
+  uint64_t next = j->next;
+  run_command(ways[_i / 2].removes);
+  int lock = take_lock(ways[_i / 2].removes);
+  for (int i = 0; i < 3; i++, next += 100) {
+    ck_assert_int_eq(tri_journal_renew(j, &renewed, &err), ways[_i / 2].why);
+    ck_assert_str_ne(err.message, "");
+    tri_error_clear(&err);
+    ck_assert(!renewed && tri_journal_is_lost(j) && !tri_journal_is_full(j));
+    add_many(j, next, next + 99);
+    make_durable(j, next + 99);
+    ck_assert(tri_journal_reserve(j, 10 * SEGMENT) == TRI_OK);
+    ck_assert(tri_journal_forget(j, next, NULL) == TRI_OK);
+    run_command(ways[_i / 2].stays);
+  }
+  run_command(ways[_i / 2].allows);
+  if (lock >= 0) close(lock);
+  ck_assert(tri_journal_renew(j, &renewed, NULL) == TRI_OK);
+  ck_assert(renewed && !tri_journal_is_lost(j));
+  add_many(j, next, next + 49);
+  make_durable(j, next + 49);
+  leave(j);
+  j = open_one(&s);
+  ck_assert(!s.wrong && s.num == 50 && s.first == next);
+  leave(j);
+}
+END_TEST
+
+/* The end of one that is lost removes nothing of the coordinator that has its folder now. */
+START_TEST(another_has_the_name) {
+  static struct seen s, others;
+  bool renewed = true;
+  tri_journal *j = open_one(&s);
+  add_many(j, 1, 50);
+  run_command("mv $f $f.old");
+  tri_journal *other = open_one(&others);
+  add_many(other, 1, 10);
+  for (int i = 0; i < 3; i++) {
+    ck_assert(tri_journal_renew(j, &renewed, NULL) == TRI_AGAIN);
+    ck_assert(!renewed && !tri_journal_is_lost(j)); /* the folder is there, by another name */
+    add_many(j, 51 + 100 * (uint64_t)i, 150 + 100 * (uint64_t)i);
+  }
+  tri_journal_remove(j);
+  make_durable(other, 10);
+  leave(other);
+  other = open_one(&others);
+  ck_assert(!others.wrong && others.num == 10);
+  leave(other);
+  run_command("rm -rf $f && mv $f.old $f");
+  j = open_one(&s);
+  ck_assert(!s.wrong && s.num == 350);
+  leave(j);
+}
+END_TEST
+
 Suite *suite_journal(void) {
   Suite *s = suite_create("journal");
   TCase *t = tcase_create("journal");
@@ -418,6 +511,8 @@ Suite *suite_journal(void) {
   tcase_add_test(t, old_segments_go);
   tcase_add_test(t, no_larger_than_its_records);
   tcase_add_test(t, removed_by_somebody);
+  tcase_add_loop_test(t, removed_and_not_made_anew, 0, 10);
+  tcase_add_test(t, another_has_the_name);
   suite_add_tcase(s, t);
   return s;
 }
