@@ -42,11 +42,18 @@ static journal_about look(int folder) {
   return about;
 }
 
-/* Opens a journal's folder, and its lock where no coordinator has that; *lock -1: one has, or there is none. */
-static int open_journal(int all, const char *name, int *lock, bool *used) {
+/* Opens a journal's folder, and takes its lock; `make` is O_CREAT to make one that is missing. *lock -1: *used, or it
+ * has none. A lock that cannot be had for another reason, or that another start has removed, may be a coordinator's,
+ * too. */
+static int open_journal(int all, const char *name, int make, int *lock, bool *used) {
+  struct stat about;
   int fd = openat(all, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  *lock = fd >= 0 ? openat(fd, "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC) : -1;
-  *used = *lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+  *lock = fd >= 0 ? openat(fd, "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC | make, 0600) : -1;
+  *used = fd >= 0 && *lock < 0 && errno != ENOENT;
+  if (*lock < 0) return fd;
+  *used = flock(*lock, LOCK_EX | LOCK_NB) || fstat(*lock, &about) || !about.st_nlink;
+  if (*used) close(*lock);
+  if (*used) *lock = -1;
   return fd;
 }
 
@@ -56,14 +63,14 @@ static void list(int all, DIR *d, const char *folder) {
     char when[32];
     bool used;
     int lock;
-    int fd = is_hidden(e->d_name) ? -1 : open_journal(all, e->d_name, &lock, &used);
+    int fd = is_hidden(e->d_name) ? -1 : open_journal(all, e->d_name, 0, &lock, &used);
     if (fd < 0) continue;
+    if (lock >= 0) close(lock); /* at once: a coordinator may begin */
     journal_about about = look(fd);
     struct tm tm;
     strftime(when, sizeof when, "%Y-%m-%d %H:%M", localtime_r(&about.changed, &tm));
     if (!lines++) printf("%-60s %10s  %-16s  %s\n", "NAME", "KiB", "CHANGED", "IN USE");
     printf("%-60s %10llu  %-16s  %s\n", e->d_name, about.bytes >> 10, when, used ? "yes" : "no");
-    if (lock >= 0) close(lock);
     close(fd);
   }
   if (!lines) printf("there are no journals in %s\n", folder);
@@ -88,7 +95,7 @@ static bool empty(int fd) {
 
 static int remove_one(int all, const char *name) {
   bool used = false;
-  int lock = -1, fd = is_hidden(name) || strchr(name, '/') ? -1 : open_journal(all, name, &lock, &used);
+  int lock = -1, fd = is_hidden(name) || strchr(name, '/') ? -1 : open_journal(all, name, O_CREAT, &lock, &used);
   const char *why = NULL;
   if (fd < 0)
     why = "there is no such journal: `trireme journal ls` names those that there are";

@@ -103,6 +103,9 @@ want 2 'Its name is missing' "$trireme" journal rm
 want 2 'it is ls, or rm NAME' "$trireme" journal clear
 [[ $(cd state/trireme/journal && find . -type f | sort | xargs) == './mixed/notes ./used/0000000000000001.journal ./used/lock' ]] || failed "what is left of journals: $(find state -type f)"
 exec 9>&-
+rm state/trireme/journal/used/lock && mkdir state/trireme/journal/used/lock
+want 1 '^trireme journal: used: a coordinator uses it$' "$trireme" journal rm used # its lock cannot be had
+rmdir state/trireme/journal/used/lock
 want 0 '^$' "$trireme" journal rm used
 unset XDG_STATE_HOME
 
