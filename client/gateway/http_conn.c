@@ -464,21 +464,6 @@ static void write_peer(const struct sockaddr *from, char out[INET6_ADDRSTRLEN]) 
   }
 }
 
-static bool waits_for_client(const http_conn *c, bool trusted) {
-  if (c->trusted != trusted) return false;
-  return trusted ? c->phase == PHASE_HEAD && !c->begun : c->phase != PHASE_RESPOND && c->phase != PHASE_BODY;
-}
-
-bool http_conn_make_room(http_server *s) {
-  for (int trusted = 0; trusted < 2; trusted++)
-    for (http_conn *c = s->oldest; c; c = c->prev)
-      if (waits_for_client(c, trusted)) {
-        http_conn_free(c);
-        return true;
-      }
-  return false;
-}
-
 void http_conn_open(http_server *s, int fd, const struct sockaddr *from) {
   int on = 1;
   struct timeval limit = {.tv_sec = s->config.write_ms / 1000, .tv_usec = s->config.write_ms % 1000 * 1000};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by http_conn.c and http_server.c. */
+/* Shared by http_conn.c, http_room.c and http_server.c. */
 #ifndef TRI_CLIENT_GATEWAY_HTTP_CONN_IMPL_H
 #define TRI_CLIENT_GATEWAY_HTTP_CONN_IMPL_H
 
@@ -69,7 +69,8 @@ struct http_conn {
 /* Takes a connection from the listener; the descriptor is its own, also on failure. */
 void http_conn_open(http_server *s, int fd, const struct sockaddr *from);
 /* Closes one that waits for its client, so that there is room for another one: the oldest of those that nobody trusts,
- * or else of those between two requests. Returns whether there was one. */
+ * else of those between two requests, else of the unfinished requests of the address that has the most of them (two or
+ * more). Returns whether there was one. */
 bool http_conn_make_room(http_server *s);
 void http_conn_free(http_conn *c);
 /* Ends one that waits for a request. */

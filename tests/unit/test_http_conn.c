@@ -147,13 +147,19 @@ static void finish(world *w) {
   close(w->stop_fd);
 }
 
-static int dial(world *w) {
+/* Connects from 127.0.0.`host`. */
+static int dial_from(world *w, unsigned host) {
   struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)http_server_port(w->server))};
+  struct sockaddr_in own = {.sin_family = AF_INET};
   a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  own.sin_addr.s_addr = htonl((INADDR_LOOPBACK & ~0xffu) | host);
   int fd = socket(AF_INET, SOCK_STREAM, 0);
+  ck_assert_int_eq(bind(fd, (struct sockaddr *)&own, sizeof own), 0);
   ck_assert_int_eq(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
   return fd;
 }
+
+static int dial(world *w) { return dial_from(w, 1); }
 
 static void say(int fd, const char *s) { ck_assert_int_eq(send(fd, s, strlen(s), MSG_NOSIGNAL), strlen(s)); }
 
@@ -345,6 +351,67 @@ START_TEST(room_for_new_ones) {
 }
 END_TEST
 
+/* Returns whether a new client is answered while the others hold all connections. */
+static bool is_answered(world *w) {
+  char text[4096];
+  int fd = dial(w);
+  say(fd, "GET /p HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+  hear(fd, NULL, text, sizeof text);
+  close(fd);
+  return !strncmp(text, "HTTP/1.1 200 ", 13);
+}
+
+/* Requests whose body never ends hold no connection for good: not those that nobody trusts, and of the others those of
+ * an address with several of them, the oldest first. */
+START_TEST(room_for_unfinished_ones) {
+  static const char *const heads[] = {
+      "GET /p HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n1",
+      "POST /e HTTP/1.1\r\nHost: a\r\nAuthorization: x\r\nContent-Length: 10\r\n\r\n1",
+      "GET /p HTTP/1.1\r\nHost: a\r\nAuthorization: x\r\n\r\nGET /p",
+  };
+  static world w; /* its thread goes on where a test fails */
+  char text[4096];
+  start_with(&w, 5000, 3, 1 << 20);
+  for (size_t k = 0; k < sizeof heads / sizeof *heads; k++) {
+    int all[3];
+    for (int i = 0; i < 3; i++) {
+      all[i] = dial_from(&w, k ? 1 : 2 + (unsigned)i);
+      say(all[i], heads[k]);
+      usleep(20000);
+    }
+    ck_assert_msg(is_answered(&w), "%s", heads[k]);
+    hear(all[0], NULL, text, sizeof text);
+    for (int i = 0; i < 3; i++) close(all[i]);
+  }
+  finish(&w);
+}
+END_TEST
+
+/* The request of a client with one connection is not given up for those of another one. */
+START_TEST(room_by_address) {
+  static const unsigned hosts[] = {2, 3, 3};
+  static world w; /* its thread goes on where a test fails */
+  char text[4096];
+  int all[3];
+  start_with(&w, 5000, 3, 1 << 20);
+  for (int i = 0; i < 3; i++) {
+    all[i] = dial_from(&w, hosts[i]);
+    say(all[i], "POST /e HTTP/1.1\r\nHost: a\r\nAuthorization: x\r\nContent-Length: 2\r\n\r\n1");
+    usleep(20000);
+  }
+  int first = dial(&w);
+  ck_assert_int_le(hear(all[1], NULL, text, sizeof text), 0);
+  say(first, "POST /e HTTP/1.1\r\nHost: a\r\nAuthorization: x\r\nContent-Length: 2\r\n\r\n1");
+  usleep(20000);
+  ck_assert(!is_answered(&w));
+  say(all[0], "2");
+  hear(all[0], "\r\n\r\n12", text, sizeof text);
+  close(first);
+  for (int i = 0; i < 3; i++) close(all[i]);
+  finish(&w);
+}
+END_TEST
+
 /* Waits until the loop has read what was sent before: each answer takes a turn of it, and a turn reads 16 KiB of each.
  */
 static void settle(int fd) {
@@ -452,6 +519,8 @@ Suite *suite_http_conn(void) {
   tcase_add_test(c, slow_reader);
   tcase_add_test(c, times);
   tcase_add_test(c, room_for_new_ones);
+  tcase_add_test(c, room_for_unfinished_ones);
+  tcase_add_test(c, room_by_address);
   tcase_add_test(c, bodies_have_a_limit);
   tcase_add_test(c, timers_go_on);
   tcase_add_test(c, drains);
