@@ -41,6 +41,17 @@ trireme_result gw_find(const trireme_config *config, gw_found *out, trireme_erro
   return r;
 }
 
+trireme_result gw_find_first(gateway *g, const trireme_config *config, gw_found *out, trireme_error *error) {
+  trireme_result r = TRIREME_INTERRUPTED;
+  g->again_ns = INT64_MAX; /* its ticks look for nobody */
+  for (http_server_turn(g->server); r == TRIREME_INTERRUPTED && !g->leaving;) {
+    r = gw_find(config, out, error);
+    if (r) http_server_turn(g->server);
+  }
+  g->again_ns = 0;
+  return r;
+}
+
 static void *thread_main(void *arg) {
   gw_finder *f = arg;
   uint64_t one = 1;

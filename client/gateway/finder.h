@@ -10,6 +10,10 @@ typedef struct gw_finder gw_finder;
 /* Connects, and asks for the model: each takes as long as a connection may. */
 trireme_result gw_find(const trireme_config *config, gw_found *out, trireme_error *error);
 
+/* Does so in front of the server's loop, whose signals are handled meanwhile: goes on after one of them unless that has
+ * made the gateway leave, which it says. */
+trireme_result gw_find_first(gateway *g, const trireme_config *config, gw_found *out, trireme_error *error);
+
 /* Does the same in a thread. What the configuration points to must stay. */
 tri_status gw_finder_start(const trireme_config *config, gw_finder **out);
 int gw_finder_fd(const gw_finder *f); /* readable once it has ended */

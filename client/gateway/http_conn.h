@@ -75,6 +75,8 @@ tri_status http_server_run(http_server *s);
 /* Ends connections that wait for a request, and the others behind their response; requests are still read. */
 void http_server_drain(http_server *s);
 void http_server_stop(http_server *s);
+/* Handles what has come, a signal above all, without waiting: for the time before http_server_run. */
+void http_server_turn(http_server *s);
 /* Ends the connections whose response is being made, and calls gone for each: behind http_server_run. */
 void http_server_abandon(http_server *s);
 unsigned http_server_connections(const http_server *s);

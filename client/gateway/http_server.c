@@ -177,6 +177,8 @@ tri_status http_server_on_signal(http_server *s, int number, void (*fn)(void *ct
 
 tri_status http_server_run(http_server *s) { return event_base_dispatch(s->base) < 0 ? TRI_IO : TRI_OK; }
 
+void http_server_turn(http_server *s) { event_base_loop(s->base, EVLOOP_NONBLOCK); }
+
 void http_server_stop(http_server *s) { event_base_loopbreak(s->base); }
 
 void http_server_look(http_server *s) {

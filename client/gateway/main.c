@@ -328,7 +328,9 @@ static int serve(gateway *g) {
   }
   trireme_config config = coordinator_config(g, (int)g->o.connect_timeout_ms);
   gw_found found;
-  if (gw_find(&config, &found, &error) != TRIREME_OK || !adopt(g, &found)) {
+  trireme_result r = gw_find_first(g, &config, &found, &error);
+  if (r != TRIREME_OK && g->leaving) return TRI_EXIT_OK;
+  if (r != TRIREME_OK || !adopt(g, &found)) {
     fprintf(stderr, "trireme gateway: %s\n", error.message[0] ? error.message : "no connection to the coordinator");
     return TRI_EXIT_FAILED;
   }

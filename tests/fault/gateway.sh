@@ -181,3 +181,15 @@ grep -qv ' - up: ' "$RUN/log" && fail "something was started for an address that
 printf '#!/bin/sh\nexit 1\n' >"$RUN/bin/trireme-gateway"
 BIN=$RUN/bin refused 1 'the gateway ended with code 1, and it has never served for long: giving up' --http 0
 echo "what cannot be served is refused"
+
+# SIGTERM before a coordinator is there is an end in order, too.
+: >"$RUN/log"
+"$BIN/trireme-gateway" --http 0 --endpoint "ipc://$RUN/nobody.sock" --connect-timeout-ms 600000 >>"$RUN/log" 2>&1 &
+CLUSTER=$!
+for _ in $(seq $LOOKS); do
+  grep -q 'gateway: http://' "$RUN/log" && break
+  sleep 0.05
+done
+kill -TERM "$CLUSTER"
+ended_with 0
+echo "the gateway ends in order before it serves"

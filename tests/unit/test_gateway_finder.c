@@ -2,11 +2,13 @@
 /* The gateway looks for a coordinator: its loop goes on meanwhile. */
 #include <check.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "client/gateway/finder.h"
+#include "runtime/base/mem.h"
 #include "tests/unit/fake_kit.h"
 
 Suite *suite_gateway_finder(void);
@@ -67,11 +69,60 @@ START_TEST(somebody_is) {
 }
 END_TEST
 
+static void *send_signals(void *arg) {
+  const int numbers[] = {SIGHUP, SIGTERM};
+  for (int i = 0; i < 2; i++) {
+    usleep(100000);
+    pthread_kill(*(pthread_t *)arg, numbers[i]);
+  }
+  return NULL;
+}
+
+static unsigned num_reloads;
+
+static void on_signal(void *ctx, int number) {
+  gateway *g = ctx;
+  if (number == SIGTERM)
+    g->leaving = true;
+  else
+    num_reloads++;
+}
+
+/* A signal while nobody is there yet: SIGHUP does not end the search, and SIGTERM does, before its time is up. */
+START_TEST(signals_before_anybody) {
+  trireme_config config = config_for(60000);
+  http_config http = {.address = "127.0.0.1", .max_body = 1000, .max_connections = 2};
+  gateway *g = tri_calloc(1, sizeof *g);
+  http_handler handler = {.ctx = g};
+  gw_found found = {0};
+  trireme_error error = {0};
+  pthread_t self = pthread_self(), other;
+  unlink(endpoint + sizeof "ipc://" - 1);
+  ck_assert_ptr_nonnull(g);
+  ck_assert_int_eq(http_server_open(&http, &handler, &g->server, NULL), TRI_OK);
+  ck_assert_int_eq(http_server_on_signal(g->server, SIGHUP, on_signal), TRI_OK);
+  ck_assert_int_eq(http_server_on_signal(g->server, SIGTERM, on_signal), TRI_OK);
+  ck_assert_int_eq(pthread_create(&other, NULL, send_signals, &self), 0);
+  ck_assert_int_eq(gw_find_first(g, &config, &found, &error), TRIREME_INTERRUPTED);
+  pthread_join(other, NULL);
+  ck_assert(g->leaving);
+  ck_assert_uint_eq(num_reloads, 1);
+  /* One that came before the search began is not waited past either. */
+  g->leaving = false;
+  ck_assert_int_eq(raise(SIGTERM), 0);
+  ck_assert_int_eq(gw_find_first(g, &config, &found, &error), TRIREME_INTERRUPTED);
+  ck_assert(g->leaving);
+  http_server_close(g->server);
+  tri_free(g);
+}
+END_TEST
+
 Suite *suite_gateway_finder(void) {
   Suite *s = suite_create("gateway_finder");
   TCase *t = tcase_create("gateway_finder");
   tcase_add_test(t, nobody_is_there);
   tcase_add_test(t, somebody_is);
+  tcase_add_test(t, signals_before_anybody);
   suite_add_tcase(s, t);
   return s;
 }
