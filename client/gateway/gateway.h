@@ -106,6 +106,8 @@ struct gw_exchange {
   size_t room;                    /* of jobs */
   unsigned num_wanted, num_again; /* jobs in all; of those that were sent, what the queue had no room for */
   unsigned at_once;               /* may be open */
+  bool accepted;                  /* the queue has taken one of its jobs */
+  gw_exchange *next_waiting;      /* of those that wait for the next tick */
   int64_t deadline_ns;            /* of a question that the coordinator answers at once; 0: none */
   char caller[GW_KEY_NAME];       /* the name of its key, or without keys its address, which its jobs are told */
   char id[GW_ID];                 /* of its answer; empty: it has none */
@@ -121,7 +123,8 @@ gw_exchange *gw_exchange_make(gateway *g, http_conn *c, const gw_kind *kind, voi
 bool gw_exchange_make_room(gw_exchange *x, size_t num_jobs);
 /* The next of its jobs has been sent under this number. */
 void gw_exchange_sent(gw_exchange *x, uint64_t id);
-/* Sends so many jobs in turns: no more are open than the queue takes of one client, and GW_JOBS_AT_ONCE. */
+/* Sends so many jobs in turns: no more are open than the queue takes of one client, and GW_JOBS_AT_ONCE. Once one was
+ * accepted, those that the queue refuses wait for room. */
 void gw_exchange_begin(gw_exchange *x, size_t num_jobs);
 /* Goes on with them when one has ended. Returns false where that failed: the exchange is over then. Without an open job
  * behind it all have ended. */
@@ -131,7 +134,7 @@ void gw_exchange_close(gw_exchange *x);
 /* The same, with an error in its place; not of a stream that has begun. */
 void gw_exchange_fail(gw_exchange *x, const gw_error *e);
 void gw_jobs_take(gateway *g, const trireme_event *e);
-/* Answers for a coordinator that hangs. */
+/* Answers for a coordinator that hangs, and sends jobs that wait for room again: at each tick. */
 void gw_jobs_expire(gateway *g, int64_t now_ns);
 /* The connection to the coordinator is lost, and all jobs with it. */
 void gw_jobs_lose(gateway *g, const trireme_error *e);
@@ -309,6 +312,7 @@ struct gateway {
   gw_hint hint;
   gw_access access;
   gw_job *jobs[GW_JOB_BUCKETS];
+  gw_exchange *waiting;                     /* they have no open job, and the queue had no room for their next one */
   char known[GW_MAX_KNOWN][GW_FIELD_BYTES]; /* ignored fields that the log has named */
   unsigned num_known;
 };

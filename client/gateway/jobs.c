@@ -101,7 +101,14 @@ static void free_if_over(gw_exchange *x) {
   tri_free(x);
 }
 
+static void stop_waiting(gw_exchange *x) {
+  gw_exchange **at = &x->g->waiting;
+  while (*at && *at != x) at = &(*at)->next_waiting;
+  if (*at) *at = x->next_waiting;
+}
+
 void gw_exchange_close(gw_exchange *x) {
+  stop_waiting(x);
   if (x->conn) http_conn_set_data(x->conn, NULL);
   x->conn = NULL;
   if (x->kind->free) x->kind->free(x);
@@ -116,18 +123,36 @@ void gw_exchange_fail(gw_exchange *x, const gw_error *e) {
 }
 
 /* Several prompts may be more than the queue takes of one client: those that it refuses wait until one of the others
- * has ended, and from then on no more are open than it has taken. Returns false where none of them is there. */
+ * has ended, or for the next tick where none is open, and from then on no more are open than it has taken. Returns
+ * false where the queue has taken none of them yet: the client hears that it is full. */
 static bool wait_for_room(gw_exchange *x, gw_job *j, const trireme_event *e) {
   bool full = e->kind == TRIREME_EVENT_ERROR && !strcmp(e->error.code, "no_capacity") && !e->error.field[0];
-  if (!full || !x->conn || !x->num_open || !x->kind->send) return false;
+  if (!full || !x->conn || !x->kind->send || !(x->num_open || x->accepted)) return false;
   j->again = true;
   x->num_again++;
   x->at_once = x->num_open;
+  if (x->num_open) return true;
+  x->at_once = 1;
+  x->next_waiting = x->g->waiting;
+  x->g->waiting = x;
   return true;
 }
 
 static bool is_last(const trireme_event *e) {
   return e->kind != TRIREME_EVENT_ACCEPTED && e->kind != TRIREME_EVENT_TOKENS;
+}
+
+/* Each job that ends well lets one more be open: others who filled the queue may have gone. */
+static void note_success(gw_exchange *x, const trireme_event *e) {
+  if (e->kind == TRIREME_EVENT_ERROR) return;
+  x->accepted = true;
+  if (is_last(e) && x->at_once < GW_JOBS_AT_ONCE) x->at_once++;
+}
+
+static gw_exchange *take_waiting(gateway *g) {
+  gw_exchange *x = g->waiting;
+  if (x) g->waiting = x->next_waiting;
+  return x;
 }
 
 void gw_jobs_take(gateway *g, const trireme_event *e) {
@@ -136,6 +161,7 @@ void gw_jobs_take(gateway *g, const trireme_event *e) {
   if (!j) return; /* the answer to a cancel */
   gw_exchange *x = j->x;
   if (is_last(e)) forget(g, j);
+  note_success(x, e);
   if (wait_for_room(x, j, e)) return;
   if (x->conn)
     x->kind->event(x, j, e);
@@ -152,9 +178,11 @@ void gw_jobs_lose(gateway *g, const trireme_error *error) {
       e.id = g->jobs[i]->id;
       gw_jobs_take(g, &e);
     }
+  for (gw_exchange *x; (x = take_waiting(g));) x->kind->event(x, next_job(x), &e);
 }
 
 void gw_jobs_expire(gateway *g, int64_t now_ns) {
+  for (gw_exchange *x; (x = take_waiting(g));) gw_exchange_go_on(x);
   for (size_t i = 0; i < GW_JOB_BUCKETS; i++)
     for (gw_job *j = g->jobs[i], *next; j; j = next) {
       gw_exchange *x = j->x;

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A request of several jobs at a queue that has no room for all of them. */
+#include <check.h>
+
+#include "client/gateway/http_conn_impl.h"
+#include "client/gateway/gateway.h"
+#include "runtime/base/mem.h"
+
+Suite *suite_gateway_jobs(void);
+
+enum { NUM_JOBS = 3 };
+static uint64_t num_sent;
+static unsigned num_done, num_failed;
+
+static trireme_result send_job(gw_exchange *x, unsigned index, uint64_t *id, trireme_error *error) {
+  (void)x;
+  (void)error;
+  ck_assert_uint_lt(index, NUM_JOBS);
+  *id = ++num_sent;
+  return TRIREME_OK;
+}
+
+static void on_job(gw_exchange *x, gw_job *j, const trireme_event *e) {
+  (void)j;
+  if (e->kind == TRIREME_EVENT_ERROR) {
+    num_failed++;
+    return gw_exchange_close(x);
+  }
+  if (e->kind != TRIREME_EVENT_DONE) return;
+  num_done++;
+  if (gw_exchange_go_on(x) && !x->num_open) gw_exchange_close(x);
+}
+
+static const gw_kind job_kind = {.event = on_job, .send = send_job};
+
+static gw_exchange *begin_jobs(gateway *g, http_conn *c) {
+  gw_exchange *x = tri_calloc(1, sizeof *x);
+  ck_assert_ptr_nonnull(x);
+  *x = (gw_exchange){.g = g, .conn = c, .kind = &job_kind, .room = 1, .jobs = &x->one};
+  num_sent = num_done = num_failed = 0;
+  ck_assert(gw_exchange_make_room(x, NUM_JOBS));
+  gw_exchange_begin(x, NUM_JOBS);
+  ck_assert_uint_eq(num_sent, NUM_JOBS);
+  return x;
+}
+
+static void tell(gateway *g, uint64_t id, trireme_event_kind kind) {
+  trireme_event e = {.kind = kind, .id = id};
+  if (kind == TRIREME_EVENT_ERROR) e.error = (trireme_error){.code = "no_capacity", .message = "the queue is full"};
+  gw_jobs_take(g, &e);
+}
+
+/* Once the queue has taken one job of a request, the others wait for room, also where none is open; then more are open
+ * again. */
+START_TEST(jobs_wait_for_room) {
+  static gateway g;
+  http_conn c = {0};
+  begin_jobs(&g, &c);
+  tell(&g, 1, TRIREME_EVENT_ACCEPTED);
+  tell(&g, 2, TRIREME_EVENT_ERROR);
+  tell(&g, 3, TRIREME_EVENT_ERROR);
+  gw_jobs_expire(&g, 0);
+  ck_assert_uint_eq(num_sent, 3); /* one is open, whose end is waited for */
+  tell(&g, 1, TRIREME_EVENT_DONE);
+  ck_assert_uint_eq(num_sent, 5);
+  tell(&g, 4, TRIREME_EVENT_ERROR);
+  tell(&g, 5, TRIREME_EVENT_ERROR);
+  ck_assert_uint_eq(num_sent, 5);
+  for (uint64_t id = 6; id < 9; id++) {
+    gw_jobs_expire(&g, 0);
+    ck_assert_uint_eq(num_sent, id); /* one at each tick */
+    if (id < 8) tell(&g, id, TRIREME_EVENT_ERROR);
+  }
+  tell(&g, 8, TRIREME_EVENT_DONE);
+  ck_assert_uint_eq(num_sent, 9);
+  tell(&g, 9, TRIREME_EVENT_DONE);
+  ck_assert_uint_eq(num_done, NUM_JOBS);
+  ck_assert_uint_eq(num_failed, 0);
+}
+END_TEST
+
+/* One that waits without an open job ends with the coordinator or its client; one of which nothing was taken at once.
+ */
+START_TEST(jobs_that_wait_end) {
+  static gateway g;
+  http_conn c = {0};
+  for (int lost = 0; lost < 2; lost++) {
+    gw_exchange *x = begin_jobs(&g, &c);
+    tell(&g, 1, TRIREME_EVENT_ACCEPTED);
+    tell(&g, 2, TRIREME_EVENT_ERROR);
+    tell(&g, 3, TRIREME_EVENT_ERROR);
+    tell(&g, 1, TRIREME_EVENT_DONE);
+    tell(&g, 4, TRIREME_EVENT_ERROR);
+    tell(&g, 5, TRIREME_EVENT_ERROR);
+    ck_assert_ptr_eq(g.waiting, x);
+    if (lost)
+      gw_jobs_lose(&g, &(trireme_error){.code = "closed"});
+    else
+      gw_exchange_close(x);
+    ck_assert_uint_eq(num_failed, lost);
+    ck_assert_ptr_null(g.waiting);
+    gw_jobs_expire(&g, 0);
+    ck_assert_uint_eq(num_sent, 5);
+  }
+  begin_jobs(&g, &c);
+  for (uint64_t id = 1; id <= NUM_JOBS; id++) tell(&g, id, TRIREME_EVENT_ERROR);
+  ck_assert_uint_eq(num_failed, 1);
+}
+END_TEST
+
+Suite *suite_gateway_jobs(void) {
+  Suite *s = suite_create("gateway_jobs");
+  TCase *t = tcase_create("gateway_jobs");
+  tcase_add_test(t, jobs_wait_for_room);
+  tcase_add_test(t, jobs_that_wait_end);
+  suite_add_tcase(s, t);
+  return s;
+}
