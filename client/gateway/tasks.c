@@ -14,7 +14,8 @@ enum {
   MAX_THREADS = 64,
   MAX_WAITING = 2048,
   MAX_WAITING_BYTES = 256 << 20,
-  SHORT_BODY = 4096, /* what is read of it takes less than a thread's waking up */
+  ENDED_AT_ONCE = 16, /* before the loop looks at its sockets again */
+  SHORT_BODY = 4096,  /* what is read of it takes less than a thread's waking up */
 };
 
 struct gw_tasks {
@@ -135,11 +136,12 @@ static void finish(gw_task *t) {
 
 void gw_tasks_take(gw_tasks *s) {
   uint64_t count;
+  gw_task_queue ended = {0};
   pthread_mutex_lock(&s->lock);
-  ssize_t ignored = read(s->fd, &count, sizeof count);
+  for (gw_task *t; ended.len < ENDED_AT_ONCE && (t = gw_task_queue_take(&s->ended, false));)
+    gw_task_queue_put(&ended, t);
+  ssize_t ignored = s->ended.first ? 0 : read(s->fd, &count, sizeof count); /* it stays readable for the others */
   (void)ignored;
-  gw_task_queue ended = s->ended;
-  s->ended = (gw_task_queue){0};
   pthread_mutex_unlock(&s->lock);
   for (gw_task *t; (t = gw_task_queue_take(&ended, false));) finish(t);
 }

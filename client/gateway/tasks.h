@@ -37,7 +37,7 @@ struct gw_task {
 tri_status gw_tasks_open(const tri_tokenizer *tokenizer, unsigned threads, gw_tasks **out);
 void gw_tasks_close(gw_tasks *s);   /* NULL is fine; frees what has not ended */
 int gw_tasks_fd(const gw_tasks *s); /* readable when one has ended */
-/* Calls for all that have ended. */
+/* Calls for some that have ended; with more of them the descriptor stays readable. */
 void gw_tasks_take(gw_tasks *s);
 
 /* Makes the exchange of a connection, with room for one job, and hands the task over. On failure the connection has

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A request of several jobs at a queue that has no room for all of them. */
+/* A request of several jobs at a queue that has no room for all of them, and tasks that end together. */
 #include <check.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "client/gateway/http_conn_impl.h"
 #include "client/gateway/gateway.h"
+#include "client/gateway/tasks.h"
 #include "runtime/base/mem.h"
 
 Suite *suite_gateway_jobs(void);
@@ -108,11 +114,68 @@ START_TEST(jobs_that_wait_end) {
 }
 END_TEST
 
+/* ---- tasks that have ended ---- */
+
+enum { NUM_TASKS = 40, LONG_BODY = 5000, AT_ONCE = 16 };
+static atomic_uint num_run;
+static unsigned num_ready;
+
+static tri_status run_task(gw_task *t, tri_tokenizer_scratch *scratch, tri_error *err) {
+  (void)t;
+  (void)scratch;
+  (void)err;
+  atomic_fetch_add(&num_run, 1);
+  return TRI_OK;
+}
+
+static void on_ready(gw_task *t) {
+  num_ready++;
+  gw_exchange_close(t->x);
+}
+
+static void free_task(gw_task *t) { tri_free(t); }
+static void leave_task(gw_exchange *x) { gw_task_leave(x->state); }
+
+/* However many tasks have ended: the loop has few of them at once, and looks at its sockets in between. */
+START_TEST(ended_tasks_in_turns) {
+  static const char path[] = TRI_TEST_SCRATCH "/gateway_jobs_keys", key[] = "a sk-0123456789abcdef0123456789abcdef\n";
+  static const gw_kind kind = {.free = leave_task};
+  static gateway g;
+  static http_server server;
+  static http_conn all[NUM_TASKS];
+  FILE *f = fopen(path, "w");
+  ck_assert(f && fputs(key, f) >= 0 && !fclose(f) && !chmod(path, 0600));
+  ck_assert_int_eq(gw_keys_load(path, &g.keys, NULL), TRI_OK); /* without keys a connection's address is looked at */
+  ck_assert_int_eq(gw_tasks_open(NULL, 1, &g.tasks), TRI_OK);
+  for (int i = 0; i < NUM_TASKS; i++) {
+    gw_task *t = tri_calloc(1, sizeof *t);
+    ck_assert_ptr_nonnull(t);
+    *t = (gw_task){.plain = true, .run = run_task, .ready = on_ready, .free = free_task};
+    all[i].server = &server;
+    all[i].parser.body.data = tri_calloc(1, LONG_BODY);
+    all[i].parser.body.len = LONG_BODY;
+    gw_task_start(&g, &all[i], &kind, t, t);
+  }
+  while (atomic_load(&num_run) < NUM_TASKS) usleep(1000);
+  struct pollfd p = {.fd = gw_tasks_fd(g.tasks), .events = POLLIN};
+  while (num_ready < NUM_TASKS) {
+    unsigned before = num_ready;
+    ck_assert_int_eq(poll(&p, 1, 5000), 1);
+    gw_tasks_take(g.tasks);
+    ck_assert_uint_le(num_ready - before, AT_ONCE);
+  }
+  ck_assert_int_eq(poll(&p, 1, 0), 0);
+  gw_tasks_close(g.tasks);
+  gw_keys_free(g.keys);
+}
+END_TEST
+
 Suite *suite_gateway_jobs(void) {
   Suite *s = suite_create("gateway_jobs");
   TCase *t = tcase_create("gateway_jobs");
   tcase_add_test(t, jobs_wait_for_room);
   tcase_add_test(t, jobs_that_wait_end);
+  tcase_add_test(t, ended_tasks_in_turns);
   suite_add_tcase(s, t);
   return s;
 }
