@@ -53,11 +53,23 @@ const char *http_status_text(int status) {
   return "Error";
 }
 
+/* A listener of both families gives clients of IPv4 an address of IPv6 that has theirs at its end: makes it theirs. */
+static void unmap(struct sockaddr_storage *a) {
+  struct sockaddr_in6 v6;
+  struct sockaddr_in v4 = {.sin_family = AF_INET};
+  memcpy(&v6, a, sizeof v6);
+  if (a->ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) return;
+  v4.sin_port = v6.sin6_port;
+  memcpy(&v4.sin_addr, v6.sin6_addr.s6_addr + 12, 4);
+  memcpy(a, &v4, sizeof v4);
+}
+
 void http_conn_peer(const http_conn *c, char out[HTTP_PEER_BYTES]) {
   struct sockaddr_storage a = {0};
   socklen_t len = sizeof a;
   char text[INET6_ADDRSTRLEN] = "-";
   bool known = !getpeername(bufferevent_getfd(c->bev), (struct sockaddr *)&a, &len);
+  unmap(&a);
   const struct sockaddr_in *v4 = (const struct sockaddr_in *)&a;
   const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&a;
   if (known && a.ss_family == AF_INET) {

@@ -42,6 +42,11 @@ static void on_request(void *ctx, http_conn *c) {
   const http_parser *p = http_conn_request(c);
   http_str path = http_parser_path(p);
   if (path.s[1] == 'e') http_respond(c, 200, "text/plain", "X-Y: z\r\n", p->body.data, p->body.len);
+  if (path.s[1] == 'c') {
+    char client[HTTP_PEER_BYTES];
+    http_conn_client(c, client);
+    http_respond(c, 200, "text/plain", NULL, client, strlen(client));
+  }
   if (path.s[1] == 'p') http_respond(c, 200, "text/plain", NULL, path.s, path.len);
   if (path.s[1] == 'w') { /* it takes a while */
     int now = atomic_load(&w->all_ticks);
@@ -114,8 +119,8 @@ static void *run(void *arg) {
   return NULL;
 }
 
-static void start_with(world *w, int idle_ms, unsigned connections, size_t bodies) {
-  http_config config = {.address = "127.0.0.1",
+static void start_at(world *w, const char *address, int idle_ms, unsigned connections, size_t bodies) {
+  http_config config = {.address = address,
                         .max_body = 100000,
                         .max_pending = 1 << 20,
                         .max_bodies = bodies,
@@ -131,6 +136,10 @@ static void start_with(world *w, int idle_ms, unsigned connections, size_t bodie
   ck_assert_int_eq(http_server_watch(w->server, HTTP_WATCH_COORDINATOR, w->stop_fd, on_stop), TRI_OK);
   ck_assert_int_eq(http_server_every(w->server, 1, on_tick), TRI_OK);
   ck_assert_int_eq(pthread_create(&w->thread, NULL, run, w), 0);
+}
+
+static void start_with(world *w, int idle_ms, unsigned connections, size_t bodies) {
+  start_at(w, "127.0.0.1", idle_ms, connections, bodies);
 }
 
 static void start(world *w, int idle_ms) { start_with(w, idle_ms, 3, 0); }
@@ -487,6 +496,25 @@ START_TEST(timers_go_on) {
 }
 END_TEST
 
+/* A client of this host takes turns by its connection, whatever family the listener is of. */
+START_TEST(clients_of_this_host) {
+  static const char *const addresses[] = {"127.0.0.1", "::"};
+  char text[4096];
+  int v6 = socket(AF_INET6, SOCK_STREAM, 0);
+  for (int i = 0; i < (v6 < 0 ? 1 : 2); i++) {
+    static world w; /* its thread goes on where a test fails */
+    start_at(&w, addresses[i], 5000, 3, 0);
+    int fd = dial(&w);
+    say(fd, "GET /c HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    hear(fd, NULL, text, sizeof text);
+    ck_assert_msg(strstr(text, "\r\n\r\n127.0.0.1:"), "%s", text);
+    close(fd);
+    finish(&w);
+  }
+  if (v6 >= 0) close(v6);
+}
+END_TEST
+
 START_TEST(drains) {
   static world w; /* its thread goes on where a test fails */
   char text[4096];
@@ -523,6 +551,7 @@ Suite *suite_http_conn(void) {
   tcase_add_test(c, room_by_address);
   tcase_add_test(c, bodies_have_a_limit);
   tcase_add_test(c, timers_go_on);
+  tcase_add_test(c, clients_of_this_host);
   tcase_add_test(c, drains);
   suite_add_tcase(s, c);
   return s;
