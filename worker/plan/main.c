@@ -18,7 +18,8 @@
 static const tri_option own_options[] = {
     {TRI_OPT(struct plan_options, memory), .name = "memory-per-rank", .max = TRI_MOST_BYTES, .fallback = "0",
      .metavar = "BYTES", .group = "Plan",
-     .help = "what each rank may use; 0: what is free, of this host shared by the ranks, or on its device"},
+     .help = "memory for each rank, of a device's --gpu-memory-utilization is used; 0: what is free, of this host "
+             "shared by the ranks, or on its device"},
     {TRI_OPT(struct plan_options, device), .name = "device", .choices = tri_device_kinds, .metavar = "KIND",
      .group = "Plan",
      .help =
