@@ -83,6 +83,7 @@ tri_status tri_up_journal_choose(tri_up *u, tri_error *err) {
             why.message[0] ? why.message : tri_status_text(st));
     return TRI_OK;
   }
+  rmdir(folder); /* an empty one: the coordinator makes it, if it comes so far */
   u->pass[u->num_pass] = tri_up_argument(u, "journal", folder);
   return u->pass[u->num_pass++] ? TRI_OK : TRI_NO_MEMORY;
 }

@@ -89,6 +89,7 @@ want 3 'files may have 10 KiB (ulimit -f), and those of a journal have 16384' ba
 
 # Journals: one that nobody uses can be removed, with nothing that somebody else has put there.
 export XDG_STATE_HOME=$PWD/state
+want 3 'no-such-model' "$trireme" up --model "$PWD/no-such-model" --endpoint "ipc://$PWD/none.sock"
 want 0 '^there are no journals in .*/state/trireme/journal$' "$trireme" journal
 mkdir -p state/trireme/journal/{used,left,mixed}
 for name in used left mixed; do head -c 8192 /dev/zero >state/trireme/journal/$name/0000000000000001.journal && : >state/trireme/journal/$name/lock; done

@@ -88,7 +88,7 @@ gives_up() { # WHAT HOW WORDS: HOW is called with the worker's pid
   local since coordinator worker
   coordinator=$(pid_of trireme-coordin)
   worker=$(pid_of trireme-worker)
-  clients_start 8 $TOKENS
+  clients_start 8 900
   kill -STOP "$coordinator"
   since=$(now_ms)
   "$2" "$worker"
