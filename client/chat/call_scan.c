@@ -93,7 +93,8 @@ static tri_status is_object(const char *text, size_t len, bool *object) {
 static tri_status take_held(call_scan *s) {
   tri_json_doc *doc = NULL;
   const char *text = s->value.data;
-  size_t len = s->value.len, n = 0;
+  size_t len = s->value.len;
+  size_t n = 0;
   bool object = false;
   tri_status st = tri_json_parse(text, len, &doc, NULL);
   if (st == TRI_NO_MEMORY) return st;
@@ -103,7 +104,7 @@ static tri_status take_held(call_scan *s) {
   if (inner ? is_nothing(inner, n) : is_nothing(text, len))
     st = tri_buf_append(&s->arguments, "{}", 2);
   else
-    st = tri_buf_append(&s->arguments, object ? inner : text, object ? n : len);
+    st = object ? tri_buf_append(&s->arguments, inner, n) : tri_buf_append(&s->arguments, text, len);
 cleanup:
   tri_json_free(doc);
   return st;

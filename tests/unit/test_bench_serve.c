@@ -144,7 +144,7 @@ START_TEST(files) {
 }
 END_TEST
 
-/* Of the prompts, and of the lengths of a file, so many at a time are the turns of a chat. */
+/* Consecutive prompts, or lengths of a file, are the turns of one chat. */
 START_TEST(turns) {
   uint32_t listed[] = {400, 5, 300, 6};
   const bench_options o = {.num_turns = 2, .random_output_len = 10};

@@ -215,7 +215,7 @@ START_TEST(refused_by_value) {
 }
 END_TEST
 
-/* What another family calls a size is not read, and may be said. */
+/* Keys that only another family reads are listed as unknown. */
 START_TEST(unknown_keys) {
   tri_model_config c;
   tri_error err = {0};

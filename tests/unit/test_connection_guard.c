@@ -189,7 +189,7 @@ static int accept_elsewhere(int *other) {
   return fd;
 }
 
-/* What the workers send is counted as nobody's: their messages do not go through this guard. */
+/* Bytes from workers are charged to no connection, because their messages do not pass this guard. */
 START_TEST(test_others_are_no_suspects) {
   begin(false);
   int other, fd = accept_elsewhere(&other);
@@ -205,7 +205,7 @@ START_TEST(test_others_are_no_suspects) {
 }
 END_TEST
 
-/* Where others send without a pause, nobody knows that all is read: a message of each connection is enough. */
+/* The guard is sure once each connection has sent a message, because under steady traffic the queue never empties. */
 START_TEST(test_sure_among_others) {
   begin(false);
   int bad = raw_connect();

@@ -533,7 +533,7 @@ START_TEST(metrics_are_of_this_start) {
 }
 END_TEST
 
-/* What a journal tells happened when it was recorded. */
+/* Times that come from a journal are those of the record, not of the restart. */
 START_TEST(times_of_then) {
   struct world *w = world_create(1);
   tri_client_msg m = named_msg(1, 7);
