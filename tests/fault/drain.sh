@@ -63,7 +63,8 @@ for layout in "-tp 1" "-tp 2"; do
   # shellcheck disable=SC2086
   "$BIN/trireme" up --model "$RUN/large" --load-format dummy $layout >>"$RUN/log" 2>&1 &
   CLUSTER=$!
-  for _ in $(seq $LOOKS); do pid_of trireme-worker >/dev/null && break; sleep 0.05; done
+  for _ in $(seq $LOOKS); do [ -n "$(pid_of trireme-worker)" ] && break || sleep 0.05; done
+  [ -n "$(pid_of trireme-worker)" ] || fail "no worker was started, $layout: $(tail -n 3 "$RUN/log")"
   kill -TERM "$CLUSTER"
   since=$(now_ms)
   wait "$CLUSTER" || fail "SIGTERM while loading, $layout: exit code $?: $(tail -n 3 "$RUN/log")"
