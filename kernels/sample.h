@@ -14,7 +14,7 @@ typedef struct tri_logit_bias {
 /* The parameters of one sequence's sampling. Order of application: mask, logit bias and banned ids, repetition /
  * presence / frequency penalties, temperature, then min_p, top_k, top_p on the tempered distribution; one draw from a
  * counter-based generator keyed by (seed, counter). temperature 0, or a largest logit that is infinite: arg-max of the
- * penalised logits, lowest id on a tie. A logit that is not a number counts as minus infinity. Such draws are told by
+ * penalised logits, lowest id on a tie. A logit that is not a number counts as infinity. Such draws are told by
  * `broken`. */
 #define TRI_SAMPLE_MEMBER_(context, type, name, option, least, most, def, absent, sampler, help)                       \
   TRI_SAMPLE_##sampler(name)
@@ -57,7 +57,8 @@ static inline tri_sample_params tri_sample_greedy(void) {
 typedef struct tri_sample_result {
   uint32_t token;
   float logprob;
-  bool broken; /* the row, or a part of a cut one, had no logit above minus infinity, or the token's is infinite */
+  bool broken; /* some logit of an id that may come, or with logprobs of any, is NaN or infinity; or the row, or a part
+                  of a cut one, has none above minus infinity although not all ids are forbidden */
   int num_top;
   uint32_t top_ids[TRI_MAX_LOGPROBS];
   float top_logprobs[TRI_MAX_LOGPROBS];
@@ -98,7 +99,7 @@ typedef struct tri_sample_candidate {
   uint32_t id; /* of the whole vocabulary; TRI_NO_CANDIDATE: nothing is here */
 } tri_sample_candidate;
 #define TRI_NO_CANDIDATE UINT32_MAX
-#define TRI_BROKEN_CANDIDATE (UINT32_MAX - 1) /* nothing either: no logit of the part is above minus infinity */
+#define TRI_BROKEN_CANDIDATE (UINT32_MAX - 1)                  /* nothing either: the part's logits are no numbers */
 enum { TRI_SAMPLE_CANDIDATES = 64, TRI_SAMPLE_MERGED = 2048 }; /* the most of a row in a part, and in all parts */
 
 static inline uint32_t tri_sample_target(const tri_sample_args *a, int row) {

@@ -21,16 +21,20 @@ static inline bool tri_sample_forbids(const tri_sample_params *p) { return p->ma
 
 static inline bool tri_sample_is_number(float x) { return x > -__builtin_inff() && x < __builtin_inff(); }
 
-/* The order that decides top_k, top_p and logprobs: larger value first, then lower id. NaN counts as minus infinity. */
+/* tri_sample_result.broken of a row by its largest logit, and by what that was before mask, bias, bans and penalties.
+ * The latter may be left out, as the same number, of a request that forbids no ids. */
+static inline bool tri_sample_is_broken(const tri_sample_params *p, float largest, float largest_raw) {
+  if (tri_sample_is_number(largest)) return false;
+  return largest != -__builtin_inff() || !tri_sample_forbids(p) || !tri_sample_is_number(largest_raw);
+}
+
+/* NaN counts as infinity, so that a row with one is found by its largest logit. */
+static inline float tri_sample_value(float x) { return x == x ? x : __builtin_inff(); }
+
+/* The order that decides top_k, top_p and logprobs: larger value first, then lower id. */
 static inline bool tri_sample_before(float a, uint32_t ia, float b, uint32_t ib) {
-  if (a > b) return true;
-  if (b > a) return false;
-  bool na = a != a, nb = b != b;
-  if (na || nb) {
-    float fa = na ? -__builtin_inff() : a, fb = nb ? -__builtin_inff() : b;
-    if (fa != fb) return fa > fb;
-  }
-  return ia < ib;
+  float x = tri_sample_value(a), y = tri_sample_value(b);
+  return x > y || (x == y && ia < ib);
 }
 
 #endif

@@ -4,17 +4,19 @@
 #define TRI_KERNELS_CPU_KERN_SAMPLE_H
 
 #include "kernels/cpu/kern_rows.h"
+#include "kernels/sampling.h"
 
+/* NaN is infinity here: v_min gives its second argument for one. */
 static float isa_maximum(const float *x, int n) {
-  vf top[4];
+  vf top[4], infinity = v_set1(__builtin_inff());
   V_UNROLL for (int u = 0; u < 4; u++) top[u] = v_set1(-__builtin_inff());
   int i = 0;
   for (; i + 4 * W <= n; i += 4 * W) {
-    V_UNROLL for (int u = 0; u < 4; u++) top[u] = v_max(v_load(x + i + u * W), top[u]);
+    V_UNROLL for (int u = 0; u < 4; u++) top[u] = v_max(v_min(v_load(x + i + u * W), infinity), top[u]);
   }
   float best = v_maximum(v_max(v_max(top[0], top[1]), v_max(top[2], top[3])));
   for (; i < n; i++)
-    if (x[i] > best) best = x[i];
+    if (!(x[i] <= best)) best = tri_sample_value(x[i]);
   return best;
 }
 

@@ -186,9 +186,8 @@ static uint32_t draw_any(const tri_cpu_isa *isa, const tri_sample_params *p, con
   return id;
 }
 
-static uint32_t draw(const tri_cpu_isa *isa, const tri_sample_params *p, const float *x, int vocab, uint64_t counter,
-                     const sample_scratch *s) {
-  float max = isa->maximum(x, vocab);
+static uint32_t draw(const tri_cpu_isa *isa, const tri_sample_params *p, const float *x, int vocab, float max,
+                     uint64_t counter, const sample_scratch *s) {
   if (max == -INFINITY) return 0;
   if (p->temperature <= 0 || max == INFINITY) {
     int next;
@@ -200,20 +199,15 @@ static uint32_t draw(const tri_cpu_isa *isa, const tri_sample_params *p, const f
            : draw_any(isa, p, x, vocab, max, u, (double *)s->counts);
 }
 
-/* Says whether nothing may be there to draw for want of ids that may come. Called in front of what changes logits. */
-static bool is_forbidden(const tri_cpu_isa *isa, const tri_sample_params *p, const float *logits, int n) {
-  return tri_sample_forbids(p) && isa->maximum(logits, n) > -INFINITY;
-}
-
-/* logit: that was drawn, or is the largest. */
-static bool is_broken(float logit, bool forbidden) {
-  return !tri_sample_is_number(logit) && (logit == INFINITY || !forbidden);
+/* largest_raw of tri_sample_is_broken, where it matters. Called in front of what changes logits. */
+static float largest_raw(const tri_cpu_isa *isa, const tri_sample_params *p, const float *logits, int n) {
+  return tri_sample_forbids(p) ? isa->maximum(logits, n) : 0;
 }
 
 static void report_logprobs(const tri_cpu_isa *isa, const tri_sample_params *p, int vocab, const sample_scratch *s,
                             tri_sample_result *r) {
   float max = isa->maximum(s->raw, vocab);
-  double log_sum = max + log(isa->sum_exp(s->raw, vocab, max, 1));
+  double log_sum = max < INFINITY ? max + log(isa->sum_exp(s->raw, vocab, max, 1)) : NAN;
   r->logprob = (float)(s->raw[r->token] - log_sum);
   int want = tri_min(tri_min(p->num_logprobs, TRI_MAX_LOGPROBS), vocab);
   if (want == 0) return;
@@ -245,19 +239,19 @@ static void sample_thread(void *ctx, int index, int count) {
     const tri_sample_params *p = a->params[i];
     float *logits = a->logits.data + (size_t)i * (size_t)a->logits.ld;
     if (p->num_logprobs >= 0)
-      for (size_t j = 0; j < vocab; j++) s.raw[j] = logits[j] == logits[j] ? logits[j] : -INFINITY;
+      for (size_t j = 0; j < vocab; j++) s.raw[j] = tri_sample_value(logits[j]);
     tri_sample_result *result = &a->results[i];
     memset(result, 0, sizeof *result);
     result->token = tri_sample_target(a, i);
-    bool drawn = result->token == TRI_SAMPLE_NO_TARGET;
-    if (drawn) {
-      bool forbidden = is_forbidden(isa, p, logits, (int)vocab);
+    if (result->token == TRI_SAMPLE_NO_TARGET) {
+      float raw = largest_raw(isa, p, logits, (int)vocab);
       tri_sample_adjust(logits, (int)vocab, p, a->history[i], a->num_prompt[i], a->num_history[i], s.counts);
-      result->token = draw(isa, p, logits, (int)vocab, a->counter[i], &s);
-      result->broken = is_broken(logits[result->token], forbidden);
+      float largest = isa->maximum(logits, (int)vocab);
+      result->token = draw(isa, p, logits, (int)vocab, largest, a->counter[i], &s);
+      result->broken = tri_sample_is_broken(p, largest, raw);
     }
     if (p->num_logprobs >= 0) report_logprobs(isa, p, (int)vocab, &s, result);
-    if (!drawn) result->broken = isnan(result->logprob);
+    result->broken |= isnan(result->logprob);
     if (a->drawn) a->drawn[i] = result->token;
   }
 }
@@ -296,14 +290,13 @@ static void part_thread(void *ctx, int index, int count) {
     const tri_sample_params *p = a->rows.params[i];
     const float *logits = m.data + (size_t)i * (size_t)m.ld;
     tri_sample_candidate *out = a->candidates + (size_t)i * (size_t)a->width;
-    bool forbidden = is_forbidden(isa, p, logits, m.cols);
+    float raw = largest_raw(isa, p, logits, m.cols);
     tri_sample_adjust_part(m.data + (size_t)i * (size_t)m.ld, a->first_id, m.cols, p);
     int n = best_ids(isa, logits, m.cols, tri_sample_num_candidates(p), -INFINITY, ids);
     for (int j = 0; j < n; j++) out[j] = (tri_sample_candidate){logits[ids[j]], a->first_id + ids[j]};
     for (int j = n; j < a->width; j++) out[j] = (tri_sample_candidate){-INFINITY, TRI_NO_CANDIDATE};
-    bool any = forbidden;
-    for (int j = 0; j < n && !any; j++) any = out[j].logit > -INFINITY;
-    if (!any) out[0] = (tri_sample_candidate){-INFINITY, TRI_BROKEN_CANDIDATE};
+    if (tri_sample_is_broken(p, isa->maximum(logits, m.cols), raw))
+      out[0] = (tri_sample_candidate){-INFINITY, TRI_BROKEN_CANDIDATE};
   }
 }
 

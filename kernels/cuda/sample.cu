@@ -176,13 +176,12 @@ void tri_cuda_count(cudaStream_t stream, const tri_cuda_history *pieces, int num
   if (num_pieces) count_kernel<<<num_pieces, THREADS, 0, stream>>>(pieces, words, (uint32_t)vocab);
 }
 
-/* Says whether a row whose largest logit is this one, after edits and mask, is none of numbers: where some ids may not
- * come, by what it was before. */
+/* tri_sample_is_broken, of a row whose largest logit is this one after edits and mask. */
 __device__ static bool is_broken(sampler *s, const edits &e, view raw, const tri_cuda_draw &d, float largest) {
   if (isfinite(largest)) return false;
   if (largest > 0 || (!d.masked && !d.num_banned)) return true;
   undo(e, d);
-  return !(value_of(first_of(raw, s->tops, s->room)) > -INFINITY);
+  return !isfinite(value_of(first_of(raw, s->tops, s->room)));
 }
 
 /* Draws a row's token. logits [R, vocabulary], draws and results [R]. Grid R, 1024 threads. Shared memory: a sampler.
@@ -213,7 +212,7 @@ __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args
   }
   undo(e, d);
   report(&s, row, d.num_logprobs, token, r);
-  if (!threadIdx.x && d.target != TRI_SAMPLE_NO_TARGET) r->broken = isnan(r->logprob);
+  if (!threadIdx.x) r->broken |= isnan(r->logprob);
 }
 
 /* ---- over a cut vocabulary ---- */

@@ -76,9 +76,9 @@ __device__ static inline uint64_t block_min(uint64_t x, uint64_t *room) {
   return x;
 }
 
-/* Larger values first, zeros of both signs alike, what is not a number last, like minus infinity. */
+/* Larger values first, zeros of both signs alike, what is not a number like infinity. */
 __device__ static inline uint32_t place_of(float x) {
-  uint32_t bits = __float_as_uint(x == x ? x + 0.0f : -INFINITY);
+  uint32_t bits = __float_as_uint(x == x ? x + 0.0f : INFINITY);
   return bits >> 31 ? bits : bits ^ 0x7fffffffu;
 }
 __device__ static inline float value_at(uint32_t place) {
@@ -143,7 +143,8 @@ __device__ static inline int load_piece(const view &v, int base, float (&x)[EACH
 __device__ static inline int first_piece(void) { return threadIdx.x / WARP * PIECE; }
 enum { NEXT_PIECE = THREADS * EACH };
 
-/* The first of the view in the order. tops[thread] becomes the largest value that the thread met; NULL: not wanted. */
+/* The first of the view in the order. tops[thread] becomes the largest value that the thread met, minus infinity where
+ * it met none; NULL: not wanted. */
 __device__ static uint64_t first_of(view v, float *tops, uint64_t *room) {
   uint64_t best = UINT64_MAX;
   float x[EACH];
@@ -153,7 +154,7 @@ __device__ static uint64_t first_of(view v, float *tops, uint64_t *room) {
     for (int u = 0; u < EACH; u++)
       if (u < n) best = min(best, rank_of(x[u], id_of(v, j + u * WARP)));
   }
-  if (tops) tops[threadIdx.x] = value_of(best);
+  if (tops) tops[threadIdx.x] = best == UINT64_MAX ? -INFINITY : value_of(best);
   return block_min(best, room);
 }
 

@@ -48,11 +48,10 @@ double tri_ref_sample_weights(const tri_sample_params *p, const float *adjusted,
   return sum;
 }
 
-/* Says whether there is something above minus infinity. */
-static bool has_any(const float *x, int n) {
-  for (int i = 0; i < n; i++)
-    if (x[i] > -INFINITY) return true;
-  return false;
+static float largest_of(const float *x, int n) {
+  float largest = -INFINITY;
+  for (int i = 0; i < n; i++) largest = fmaxf(largest, tri_sample_value(x[i]));
+  return largest;
 }
 
 tri_status tri_ref_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan) {
@@ -102,15 +101,17 @@ void tri_ref_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_s
     uint32_t target = tri_sample_target(a, i);
     float *logits = a->logits.data + (size_t)i * (size_t)a->logits.ld;
     tri_sample_result *r = &a->results[i];
-    for (int id = 0; id < vocab; id++) raw[id] = isnan(logits[id]) ? -INFINITY : logits[id];
-    bool any = has_any(raw, vocab);
+    for (int id = 0; id < vocab; id++) raw[id] = tri_sample_value(logits[id]);
     tri_sample_adjust(logits, vocab, p, a->history[i], a->num_prompt[i], a->num_history[i], counts);
     double mass = tri_ref_sample_weights(p, logits, vocab, order, weight);
     memset(r, 0, sizeof *r);
     r->token = target;
-    if (target == TRI_SAMPLE_NO_TARGET) r->token = (uint32_t)draw(p, a->counter[i], weight, vocab, mass);
+    if (target == TRI_SAMPLE_NO_TARGET) {
+      r->token = (uint32_t)draw(p, a->counter[i], weight, vocab, mass);
+      r->broken = tri_sample_is_broken(p, largest_of(logits, vocab), largest_of(raw, vocab));
+    }
     if (p->num_logprobs >= 0) report_logprobs(p, raw, vocab, order, r);
-    r->broken = !any || (target == TRI_SAMPLE_NO_TARGET ? logits[r->token] == INFINITY : isnan(r->logprob));
+    r->broken |= isnan(r->logprob);
     if (a->drawn) a->drawn[i] = r->token;
   }
 }
@@ -137,7 +138,7 @@ static int first_of(const float *logits, int cols, uint32_t first_id, int most, 
   int n = 0;
   for (int i = 0; i < cols; i++) {
     tri_sample_candidate c = {logits[i], first_id + (uint32_t)i};
-    if (!(c.logit > -INFINITY)) continue;
+    if (c.logit == -INFINITY) continue;
     if (n == most && !tri_sample_before(c.logit, c.id, best[n - 1].logit, best[n - 1].id)) continue;
     int at = n < most ? n++ : most - 1;
     for (; at > 0 && tri_sample_before(c.logit, c.id, best[at - 1].logit, best[at - 1].id); at--)
@@ -155,11 +156,12 @@ void tri_ref_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const 
     const tri_sample_params *p = a->rows.params[i];
     float *logits = m.data + (size_t)i * (size_t)m.ld;
     tri_sample_candidate *best = a->candidates + (size_t)i * (size_t)a->width;
-    bool any = has_any(logits, m.cols);
+    float largest_raw = largest_of(logits, m.cols);
     tri_sample_adjust_part(logits, a->first_id, m.cols, p);
     int n = first_of(logits, m.cols, a->first_id, tri_sample_num_candidates(p), best);
-    if (!any) best[n++] = (tri_sample_candidate){-INFINITY, TRI_BROKEN_CANDIDATE};
     for (; n < a->width; n++) best[n] = (tri_sample_candidate){-INFINITY, TRI_NO_CANDIDATE};
+    if (tri_sample_is_broken(p, largest_of(logits, m.cols), largest_raw))
+      best[0] = (tri_sample_candidate){-INFINITY, TRI_BROKEN_CANDIDATE};
   }
 }
 
@@ -173,7 +175,7 @@ tri_status tri_ref_sample_merge_plan(tri_backend *be, const tri_sample_merge_arg
   return TRI_OK;
 }
 
-/* A row's candidates of all parts, in ascending order of id. Returns how many there are. *broken: a part has none. */
+/* A row's candidates of all parts, in ascending order of id. Returns how many there are. *broken: a part is. */
 static int collect(const tri_sample_merge_args *a, int row, float *logits, uint32_t *ids, bool *broken) {
   int n = 0;
   *broken = false;
