@@ -33,9 +33,19 @@ static void finish_values(const tri_core *c, job_embed *e) {
     e->values[i] = (float)(1 / (1 + exp(-(double)e->values[i])));
 }
 
+static bool are_finite(const float *v, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (!isfinite(v[i])) return false;
+  return true;
+}
+
 static void take_result(tri_core *c, int64_t now, job *j, const tri_group_result *r) {
   job_embed *e = j->embed;
   tri_error err = {0};
+  if (!are_finite(r->values, r->num_values)) {
+    job_end_without_numbers(c, now, j, "numbers of the answer");
+    return;
+  }
   if (r->num_values != e->num_values)
     tri_fail(&err, TRI_INTERNAL, "", "%zu numbers came where %zu were expected", r->num_values, e->num_values);
   else if (!(e->values = tri_malloc(e->num_values, sizeof *e->values)))

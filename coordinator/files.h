@@ -182,6 +182,9 @@ void job_cancel(tri_core *c, int64_t now, const tri_peer *from, const tri_client
 /* The tokenizer is done with a job, or its client has sent tokens. second: see tri_tokenizer_encode_pair. */
 void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count, size_t second);
 void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err);
+/* The same, counted and logged, where these numbers are infinite or NaN: an answer from them would be a text of one
+ * token, over and over. */
+void job_end_without_numbers(tri_core *c, int64_t now, job *j, const char *what);
 /* The same, where its group lives on and is to stop computing it. */
 void job_cut(tri_core *c, int64_t now, job *j, const tri_error *err);
 void job_refused(tri_core *c, int64_t now, uint32_t group, const tri_group_msg *m); /* by its group's leader */

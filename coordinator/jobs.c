@@ -409,11 +409,10 @@ static void pass_over(job_choice *ch) {
   ch->sent_text = ch->safe_after[ch->num - 1];
 }
 
-/* An answer from logits that are not finite would be a text of the first token, over and over. */
-static void end_without_numbers(tri_core *c, int64_t now, job *j) {
+void job_end_without_numbers(tri_core *c, int64_t now, job *j, const char *what) {
   tri_error err = {0};
   tri_fail(&err, TRI_INTERNAL, "",
-           "the logits of a token are not finite: weights are damaged, or numbers overflow in the type they have");
+           "the %s are not finite: weights are damaged, or numbers overflow in the type they have", what);
   c->not_finite++;
   tri_log(TRI_LOG_ERROR, "coordinator", "group %u: %s", j->group, err.message);
   job_fail(c, now, j, &err);
@@ -429,7 +428,7 @@ static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_group_t
   /* A cancelled job has ended here already: a leader that ends one by itself does so at its deadline. */
   if (none && t->reason == TRI_FINISH_ABORT) j->timed_out = true;
   if (none && t->reason == TRI_FINISH_ERROR) {
-    end_without_numbers(c, now, j);
+    job_end_without_numbers(c, now, j, "logits of a token");
     return TRI_INTERNAL;
   }
   bool again = !none && !prompt && replay_repeats(j, ch, t);

@@ -143,7 +143,8 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   add_value(f, "request_failure_total", "counter", "Requests that ended with an error of the cluster.",
             (double)c->failed);
   add_value(f, "request_not_finite_total", "counter",
-            "Those of them that ended since the logits of a token were not finite.", (double)c->not_finite);
+            "Those of them that ended since the logits of a token, or an encoder's numbers, were not finite.",
+            (double)c->not_finite);
   add_invalid(c, f);
   add_value(f, "request_replays_total", "counter", "Requests given to a group again, as theirs was lost.",
             (double)c->replayed);

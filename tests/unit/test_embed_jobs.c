@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/core.h"
+#include "coordinator/state.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 
@@ -525,6 +525,24 @@ START_TEST(test_ends) {
 }
 END_TEST
 
+/* An answer with a number that is none is an error, is counted, and is not made into one of numbers. */
+START_TEST(test_not_finite) {
+  for (int i = 0; i < 4; i++) {
+    bool scores = i % 2;
+    struct world *w = create(scores ? CLASSIFIER : EMBEDDER, scores ? "{}" : NULL, scores ? 3 : 0, false);
+    tri_embed_request e = of_ids(1);
+    const float values[] = {0, i < 2 ? NAN : INFINITY, -4};
+    ask(w, scores ? TRI_OP_CLASSIFY : TRI_OP_EMBED, 1, &e);
+    result(w, last_job(w), 1, values, 3);
+    expect_error(w, 1, "internal", "");
+    ck_assert_ptr_nonnull(strstr(last(w)->message, "the numbers of the answer are not finite"));
+    ck_assert_uint_eq(w->core->not_finite, 1);
+    ck_assert(tri_core_is_idle(w->core));
+    destroy(w);
+  }
+}
+END_TEST
+
 /* A slow client gets its answer later, one that is gone not at all; nothing of either stays. */
 START_TEST(test_slow_and_closed) {
   struct world *w = create(EMBEDDER, NULL, 0, false);
@@ -567,6 +585,7 @@ Suite *suite_embed_jobs(void) {
   tcase_add_test(t, test_answers_are_bounded);
   tcase_add_test(t, test_ends);
   tcase_add_test(t, test_slow_and_closed);
+  tcase_add_test(t, test_not_finite);
   suite_add_tcase(suite, t);
   return suite;
 }
