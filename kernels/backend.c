@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/finite.h"
 #include "kernels/gemm_tactics.h"
 #include "kernels/random.h"
 #include "kernels/roofline.h"
@@ -270,6 +271,7 @@ static void fill_host(tri_backend *be) {
   be->ops.peer_close = host_peer_close;
   be->ops.peer_copy = host_peer_copy;
   be->ops.fill_random = tri_random_fill_host;
+  be->ops.count_not_finite = tri_count_not_finite_host;
   be->ops.comm_create = host_comm_create;
   be->ops.comm_add_rows = host_comm_add_rows;
   be->ops.graph_drop = host_graph_drop;

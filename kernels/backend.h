@@ -159,6 +159,9 @@ typedef struct tri_backend_ops {
   void (*peer_copy)(tri_backend *be, void *to, const void *from, size_t bytes);
   /* Made-up weights; see kernels/random.h. On the compute stream. */
   void (*fill_random)(tri_backend *be, const struct tri_random_fill *fill);
+  /* Adds to *count, in the backend's memory, how many of the n elements at x, aligned to 16 bytes, are infinite or NaN.
+   * On the compute stream. Types that have neither add nothing. */
+  void (*count_not_finite)(tri_backend *be, const void *x, tri_dtype type, size_t n, uint64_t *count);
   /* Makes a communicator of the same ranks as host, which must outlive it, for buffers of this backend's memory;
    * collective over host. *out NULL on TRI_OK: host serves such buffers itself. */
   tri_status (*comm_create)(tri_backend *be, struct tri_comm *host, tri_comm_use use, struct tri_comm **out,

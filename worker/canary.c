@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/load/finite_weights.h"
 
 void tri_canary_plan(const tri_worker *w, tri_plan_writer *plan) {
   tri_sample_params greedy = tri_sample_greedy();
@@ -35,16 +36,30 @@ static void see_logits(void *ctx, tri_mat logits) {
   }
 }
 
+static void see_part(void *ctx, int layer, int half) {
+  const tri_canary *c = ctx;
+  tri_weights_count_part(c->w->engine->weights, layer, half);
+}
+
 tri_status tri_canary_begin(tri_canary *c, tri_worker *w, tri_error *err) {
   *c = (tri_canary){.w = w};
-  if (w->engine->model.encoder) return TRI_OK;
-  if (tri_group_is_sampler(&w->group)) {
+  bool embeds = w->engine->model.encoder;
+  if (!embeds && tri_group_is_sampler(&w->group)) {
     c->logits = tri_malloc((size_t)w->engine->model.vocab_size, sizeof *c->logits);
     if (!c->logits) return tri_fail(err, TRI_NO_MEMORY, "canary", "no memory for the logits of the canary");
   }
   /* On all ranks of a tensor group: they bring the logits together alike. */
-  tri_forward_observe(w->engine->forward, &(tri_observer){.ctx = c, .logits = see_logits});
+  tri_forward_observe(w->engine->forward,
+                      &(tri_observer){.ctx = c, .logits = embeds ? NULL : see_logits, .part = see_part});
   return TRI_OK;
+}
+
+static tri_status check_streamed(tri_worker *w, tri_error *err) {
+  const tri_engine *e = w->engine;
+  if (!e->tiers) return TRI_OK;
+  tri_status st = tri_weights_check_counts(e->weights, &e->shard, err);
+  w->refused = st == TRI_CORRUPT;
+  return st;
 }
 
 static void look_at_answer(tri_canary *c) {
@@ -57,10 +72,12 @@ static void look_at_answer(tri_canary *c) {
 tri_status tri_canary_end(tri_canary *c, tri_status step, tri_error *err) {
   tri_worker *w = c->w;
   bool embeds = w->engine->model.encoder;
-  if (!embeds) tri_forward_observe(w->engine->forward, NULL);
+  tri_forward_observe(w->engine->forward, NULL);
   tri_free(c->logits);
   c->logits = NULL;
   if (step != TRI_OK) return step;
+  tri_status st = check_streamed(w, err);
+  if (st != TRI_OK) return st;
   look_at_answer(c);
   if (!c->num_wrong) return TRI_OK;
   w->refused = true;

@@ -257,8 +257,9 @@ void tri_cuda_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const
 tri_status tri_cuda_sample_merge_plan(tri_backend *be, const tri_sample_merge_args *a, tri_op_plan *plan);
 void tri_cuda_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a);
 
-/* random.cu */
+/* random.cu, finite.cu */
 void tri_cuda_fill_random(cudaStream_t stream, const struct tri_random_fill *fill);
+void tri_cuda_count_not_finite(cudaStream_t stream, const void *x, tri_dtype type, size_t n, uint64_t *count);
 
 /* The library's name for a type of floats. */
 static inline cudaDataType_t tri_cuda_type_of(tri_dtype t) {

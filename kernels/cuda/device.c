@@ -112,6 +112,11 @@ static void device_fill_random(tri_backend *be, const tri_random_fill *fill) {
   tri_cuda_note(be, cudaGetLastError());
 }
 
+static void device_count_not_finite(tri_backend *be, const void *x, tri_dtype type, size_t n, uint64_t *count) {
+  tri_cuda_count_not_finite(tri_cuda_stream(be), x, type, n, count);
+  tri_cuda_note(be, cudaGetLastError());
+}
+
 /* ---- what the host does in between ---- */
 
 /* On a thread of the driver's, which may call nothing of it. */
@@ -429,6 +434,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.peer_close = tri_cuda_peer_close;
   be->ops.peer_copy = tri_cuda_peer_copy;
   be->ops.fill_random = device_fill_random;
+  be->ops.count_not_finite = device_count_not_finite;
   be->ops.comm_create = tri_comm_device_create;
   be->ops.comm_add_rows = tri_comm_device_add_rows;
   be->ops.graph_begin = tri_cuda_graph_begin;

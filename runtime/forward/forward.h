@@ -29,14 +29,16 @@ typedef struct tri_encoder_output {
   tri_mat scores; /* a classifier's logits, [S, labels], of a token classifier [T, labels]; data NULL: none */
 } tri_encoder_output;
 
-/* For tests: sees the residual stream in front of every layer and the logits. NULL functions are not called. All ranks
- * of a tensor group look at the logits, or none, as these are brought together for it. */
+/* Sees the residual stream in front of every layer and the logits, and weights that are streamed. NULL functions are
+ * not called. All ranks of a tensor group look at the logits, or none, as these are brought together for it. */
 typedef struct tri_observer {
   void *ctx;
   const bool *looks;                               /* false: calls nothing in this step; NULL: always looks */
   void (*hidden)(void *ctx, int layer, tri_mat x); /* layer = num_layers: after the final norm */
   void (*logits)(void *ctx, tri_mat logits);       /* on the sampling rank: whole vocabulary */
   void (*encoder_output)(void *ctx, const tri_encoder_output *e); /* on the sampling rank */
+  void (*part)(void *ctx, int layer, int half); /* a streamed part of the shard's layer is in the ring until what the
+                                                   compute stream has got so far is done */
 } tri_observer;
 
 /* The form of an exchange by the most rows that a shard has in it: up to 4, 16, 64, 256, and more. */

@@ -102,7 +102,7 @@ tri_status tri_forward_make_tables(tri_forward *f);
 /* Whom this step is to be shown to; NULL: nobody. */
 static inline const tri_observer *tri_observer_of(const tri_forward *f) {
   const tri_observer *o = &f->cfg.observer;
-  return (o->hidden || o->logits || o->encoder_output) && (!o->looks || *o->looks) ? o : NULL;
+  return (o->hidden || o->logits || o->encoder_output || o->part) && (!o->looks || *o->looks) ? o : NULL;
 }
 
 static inline bool tri_has_experts_on_host(const tri_forward *f, const tri_layer *y) {

@@ -28,7 +28,10 @@ static int streamed_part(const tri_walk *w, const tri_layer *y, int half) {
 
 void tri_walk_acquire(tri_walk *w, const tri_layer *y, int half) {
   int part = streamed_part(w, y, half);
-  if (part != TRI_PART_STAYS && w->st == TRI_OK) w->st = tri_weight_stream_acquire(w->f->cfg.stream, part);
+  const tri_observer *o = tri_observer_of(w->f);
+  if (part == TRI_PART_STAYS || w->st != TRI_OK) return;
+  w->st = tri_weight_stream_acquire(w->f->cfg.stream, part);
+  if (w->st == TRI_OK && o && o->part) o->part(o->ctx, y->local, half);
 }
 
 void tri_walk_release(tri_walk *w, const tri_layer *y, int half) {

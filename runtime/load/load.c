@@ -2,6 +2,7 @@
 /* A rank's weights, from a checkpoint or made up: what stays in memory as a whole, what is streamed part by part. */
 #include "runtime/load/part_loader.h"
 
+#include "runtime/load/finite_weights.h"
 #include "runtime/load/load_impl.h"
 
 /* ---- what stays ---- */
@@ -66,6 +67,11 @@ cleanup:
   return st;
 }
 
+static tri_status check_finite(const tri_weights_config *c, const tri_weights *w, tri_error *err) {
+  tri_weights_count_resident(w, c->shard->layers.count);
+  return tri_weights_check_counts(w, c->shard, err);
+}
+
 tri_status tri_weights_make(const tri_weights_config *c, tri_weights **out, tri_error *err) {
   tri_weight_map m;
   tri_weights *w = NULL;
@@ -74,6 +80,7 @@ tri_status tri_weights_make(const tri_weights_config *c, tri_weights **out, tri_
   TRI_TRY(tri_weights_alloc(c, &m, &w, err));
   TRI_TRY(c->ckpt ? read_weights(c, &m, w, err) : tri_dummy_fill(c, &m, TRI_PART_STAYS, w->memory));
   TRI_TRY(fill_host(c, &m, w, err));
+  if (c->ckpt) TRI_TRY(check_finite(c, w, err));
   *out = w;
   w = NULL;
 cleanup:

@@ -166,6 +166,8 @@ tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, co
         TRI_TRY(place(&p, (tri_weight_id)id, l, at));
     }
   m->products = products_dtype(m, s->layers.count);
+  size_t counts = tri_weights_num_counts(s->layers.count) * sizeof(uint64_t);
+  TRI_TRY(reserve(&m->bytes, counts, &m->counts));
   *out = *m;
   return TRI_OK;
 cleanup:
@@ -260,13 +262,16 @@ static tri_status put_sinusoids(tri_backend *be, const tri_weight *to) {
   return st;
 }
 
-static tri_status take_memory(tri_weights *w, const tri_tiers *tiers, const tri_weight_map *m) {
+static tri_status take_memory(tri_weights *w, int layers, const tri_tiers *tiers, const tri_weight_map *m) {
   tri_backend *be = w->backend;
   TRI_CHECK(be->ops.mem_alloc(be, TRI_MEM_WEIGHTS, m->bytes, &w->memory));
   w->bytes = m->bytes;
+  w->not_finite = (uint64_t *)(void *)((char *)w->memory + m->counts);
   if (m->host_bytes) {
     TRI_CHECK(w->host->ops.mem_alloc(w->host, TRI_MEM_WEIGHTS, m->host_bytes, &w->host_memory));
     w->host_bytes = m->host_bytes;
+    w->host_not_finite = tri_calloc(tri_weights_num_counts(layers), sizeof *w->host_not_finite);
+    if (!w->host_not_finite) return TRI_NO_MEMORY;
   }
   if (!tiers || !tiers->num_streamed) return TRI_OK;
   TRI_CHECK(be->ops.mem_alloc(be, TRI_MEM_WEIGHTS, tiers->ring_bytes, (void **)&w->ring));
@@ -284,7 +289,7 @@ tri_status tri_weights_alloc(const tri_weights_config *config, const tri_weight_
   w->host = config->host;
   w->products = m->products;
   w->layers = tri_calloc((size_t)s->layers.count, sizeof *w->layers);
-  if (!w->layers || take_memory(w, config->tiers, m) != TRI_OK) {
+  if (!w->layers || take_memory(w, s->layers.count, config->tiers, m) != TRI_OK) {
     size_t ring = config->tiers ? config->tiers->ring_bytes : 0;
     tri_weights_destroy(w);
     return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for %zu bytes of weights", m->bytes + ring + m->host_bytes);
@@ -306,6 +311,7 @@ void tri_weights_destroy(tri_weights *w) {
   if (w->memory) be->ops.mem_free(be, TRI_MEM_WEIGHTS, w->memory, w->bytes);
   if (w->ring) be->ops.mem_free(be, TRI_MEM_WEIGHTS, w->ring, w->ring_bytes);
   if (w->host_memory) w->host->ops.mem_free(w->host, TRI_MEM_WEIGHTS, w->host_memory, w->host_bytes);
+  tri_free(w->host_not_finite);
   tri_free(w->layers);
   tri_free(w);
 }

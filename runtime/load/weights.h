@@ -28,9 +28,14 @@ typedef struct tri_weights {
   tri_backend *host; /* the config's, */
   void *host_memory; /* of experts that lie in the host's memory, NULL where none do */
   size_t host_bytes;
-  tri_dtype products;  /* the map's */
-  uint64_t read_bytes; /* of files, to fill it */
+  uint64_t *not_finite;      /* [tri_weights_num_counts] in `memory`: see finite_weights.h; */
+  uint64_t *host_not_finite; /* of experts on the host, NULL where there are none */
+  tri_dtype products;        /* the map's */
+  uint64_t read_bytes;       /* of files, to fill it */
 } tri_weights;
+
+/* One of each of the model's weights, and of each layer's. */
+static inline size_t tri_weights_num_counts(int layers) { return ((size_t)layers + 1) * TRI_W_COUNT; }
 
 static inline const float *tri_vector(const tri_weight *w) { return w->data; }
 
@@ -47,6 +52,7 @@ typedef struct tri_weight_map {
   tri_weight_place *layers; /* [layers.count * TRI_W_COUNT] */
   size_t bytes;             /* of the block */
   size_t host_bytes;        /* of the host's, of experts that tri_layer_experts_on_host names */
+  size_t counts;            /* in the block: the place of tri_weights.not_finite */
   size_t *part_bytes;       /* [layers.count * TRI_LAYER_PARTS] whether they are streamed or not */
   tri_dtype products;       /* the 16-bit type that the layers' products all have, otherwise float32 */
 } tri_weight_map;
@@ -75,7 +81,7 @@ typedef struct tri_weights_config {
 } tri_weights_config;
 
 /* Fills what stays in memory; the ring of what does not is allocated. Every tensor of the checkpoint must be known,
- * present and of the right shape. */
+ * present, of the right shape, and finite (TRI_CORRUPT); of what is streamed, see finite_weights.h. */
 tri_status tri_weights_make(const tri_weights_config *config, tri_weights **out, tri_error *err);
 /* tri_weights_make of a checkpoint's weights that all stay. */
 tri_status tri_weights_load(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,

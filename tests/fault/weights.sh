@@ -33,14 +33,46 @@ for _ in $(seq 10); do [ "$(client submit --temperature 0 "37+48=")" = 85 ] || f
 stop_cluster TERM
 echo "changed weights are refused beside a group that has the others"
 
-fill "$(printf '\xff\x7f')" # NaN of bfloat16
+fill '^]' # 1e18 as bfloat16, which is finite, as its products with queries are not
 for layout in "-tp 1" "-pp 2"; do
   : >"$RUN/log"
   # shellcheck disable=SC2086
   timeout $HANG_S "$BIN/trireme" up --model "$RUN/model" $layout >>"$RUN/log" 2>&1
   code=$?
-  [ $code = 3 ] || fail "$layout, weights that are no numbers: exit code $code"
+  [ $code = 3 ] || fail "$layout, weights that give no numbers: exit code $code: $(tail -n 3 "$RUN/log")"
   grep -q "logits of the canary, .* are not finite: the weights of $RUN/model are damaged" "$RUN/log" || fail "$layout: no word about the logits"
   nothing_left
 done
-echo "weights that are no numbers are not served"
+echo "weights that give no numbers are not served"
+
+# damage TENSOR: the last number of that tensor alone is NaN of bfloat16.
+damage() {
+  cp "$MODEL/model.safetensors" "$RUN/model"
+  chmod u+w "$RUN/model/model.safetensors"
+  python3 - "$RUN/model/model.safetensors" "$1" <<'PYTHON'
+import json, struct, sys
+with open(sys.argv[1], 'r+b') as f:
+    header = struct.unpack('<Q', f.read(8))[0]
+    end = json.loads(f.read(header))[sys.argv[2]]['data_offsets'][1]
+    f.seek(8 + header + end - 2)
+    f.write(b'\xc0\x7f')
+PYTHON
+}
+
+# refused TENSOR WEIGHT OPTIONS...
+refused() {
+  local tensor=$1 weight=$2
+  shift 2
+  damage "$tensor"
+  timeout $HANG_S "$BIN/trireme" up --model "$RUN/model" "$@" >"$RUN/log" 2>&1
+  code=$?
+  [ $code = 3 ] || fail "$tensor with a NaN, $*: exit code $code: $(tail -n 3 "$RUN/log")"
+  grep -q "1 of the [0-9]* numbers of weight $weight are infinite or NaN" "$RUN/log" || fail "$tensor, $*: no word of $weight: $(tail -n 3 "$RUN/log")"
+  nothing_left
+}
+mkdir "$RUN/packs"
+refused model.embed_tokens.weight EMBED
+refused model.layers.3.mlp.down_proj.weight "DOWN of layer 3" -tp 2 -pp 2
+refused model.layers.3.mlp.down_proj.weight "DOWN of layer 3" --gpu-layers 0
+refused model.layers.1.self_attn.v_proj.weight "QKV of layer 1" --gpu-layers 1 -tp 2 --nvme-path "$RUN/packs"
+echo "one damaged number among weights that stay or are streamed is found before anything is served"

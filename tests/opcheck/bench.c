@@ -439,6 +439,7 @@ int oc_bench(oc *c) {
   bench_moe(&b);
   bench_rows(&b, 1);
   bench_rows(&b, 512);
+  if (wanted(&b, "count_not_finite")) oc_bench_finite(c, b.floor);
   if (wanted(&b, "copy_blocks")) bench_copy_blocks(&b);
   if (wanted(&b, "move_blocks")) bench_move_blocks(&b);
   if (wanted(&b, "sample")) bench_samples(&b); /* and its parts */

@@ -429,6 +429,7 @@ int oc_bench_device(oc *c) {
   bench_rows(&b);
   if (wanted(&b, "moe_experts")) bench_device_experts(&b);
   if (wanted(&b, "sample")) bench_samples(&b);
+  if (wanted(&b, "count_not_finite")) oc_bench_finite(c, b.narrow);
   tri_roofline_destroy(b.narrow), tri_roofline_destroy(b.single);
   return b.failed;
 }

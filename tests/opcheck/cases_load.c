@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What fills weights: uploads of rows beside the stream, and made-up numbers, which are the reference's bit for bit. */
+/* What fills weights and looks at them: uploads of rows beside the stream, made-up numbers, which are the reference's
+ * bit for bit, and the count of what is not finite. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,4 +74,30 @@ void oc_case_fill_random(oc *c, int i) {
   oc_download(c, got_scales, b.scales, scale_bytes);
   expect_same(c, want, got, bytes);
   expect_same(c, (char *)scales, (char *)got_scales, scale_bytes);
+}
+
+/* Some of the elements are infinite or NaN, of every pattern that is; the largest finite ones count for nothing. */
+void oc_case_count_not_finite(oc *c, int i) {
+  static const tri_dtype types[] = {TRI_F32, TRI_F16, TRI_BF16, TRI_I8};
+  static const uint32_t exponents[] = {0x7f800000, 0x7c00, 0x7f80, 0};
+  enum { EARLIER = 5 };
+  tri_dtype type = types[i % 4];
+  size_t n = (size_t)oc_range(c, i % 3 ? 0 : 1, i % 7 ? 3000 : 3000000), size = tri_dtype_size(type), bytes = n * size;
+  char *x = oc_host(c, bytes);
+  uint64_t want = EARLIER, got, earlier = EARLIER;
+  bool some = oc_chance(c, 70);
+  for (size_t at = 0; at < n; at++) {
+    uint32_t bits = (uint32_t)oc_random(c);
+    float back;
+    if (some && oc_chance(c, 3)) bits |= exponents[i % 4];
+    memcpy(x + at * size, &bits, size);
+    back = type == TRI_I8 ? 0 : tri_load_f32(x, type, at);
+    if (!some && !isfinite(back)) memset(x + at * size, 0, size);
+    want += some && !isfinite(back);
+  }
+  snprintf(c->what, sizeof c->what, "count_not_finite %s %zu", tri_dtype_name(type), n);
+  uint64_t *count = oc_device(c, &earlier, sizeof earlier);
+  c->be->ops.count_not_finite(c->be, oc_device(c, x, bytes), type, n, count);
+  oc_download(c, &got, count, sizeof got);
+  oc_expect(c, got == want, "%llu, not %llu", (unsigned long long)got, (unsigned long long)want);
 }

@@ -87,7 +87,7 @@ static int check(oc *c) {
   } cases[] = {
 #define X(op) {#op, oc_case_##op},
       TRI_OP_LIST(X) X(latent_attention) X(latent_prompt) X(decode_attention) X(prompt_attention) X(upload_rows)
-          X(fill_random) X(tune)
+          X(fill_random) X(count_not_finite) X(tune)
 #undef X
   };
   int failures = 0;

@@ -113,6 +113,7 @@ TRI_OP_LIST(X)
 /* Slots that are no ops; see cases_load.c. */
 void oc_case_upload_rows(oc *c, int i);
 void oc_case_fill_random(oc *c, int i);
+void oc_case_count_not_finite(oc *c, int i);
 /* attention over latent caches alone; see cases_latent.c. */
 void oc_case_latent_attention(oc *c, int i);
 void oc_case_latent_prompt(oc *c, int i);
@@ -130,5 +131,6 @@ void oc_deterministic_rows(oc *c, tri_backend **others, int num_others, int i);
 
 int oc_bench(oc *c);
 int oc_bench_device(oc *c); /* of a backend whose memory is not the host's */
+void oc_bench_finite(oc *c, struct tri_roofline *floor);
 
 #endif

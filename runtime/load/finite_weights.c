@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/load/finite_weights.h"
+
+#include <string.h>
+
+static bool lies_in(const void *p, const void *memory, size_t bytes) {
+  const char *at = p, *begin = memory;
+  return begin && at >= begin && at < begin + bytes;
+}
+
+/* row: 0 for what is the model's, 1 + l for layer l. Integers are finite, and have scales. */
+static void count(tri_backend *be, const tri_weight *t, uint64_t *counts, int row, int id) {
+  uint64_t *to = counts + (size_t)row * TRI_W_COUNT + (size_t)id;
+  __atomic_fetch_add(&be->loaded, 1, __ATOMIC_RELAXED); /* for who watches the start */
+  if (t->dtype == TRI_I8)
+    be->ops.count_not_finite(be, t->scale, TRI_F32, (size_t)t->n, to);
+  else
+    be->ops.count_not_finite(be, t->data, t->dtype, (size_t)t->n * (size_t)t->k, to);
+}
+
+static const tri_weight *weights_of(const tri_weights *w, int row) { return row ? w->layers[row - 1].w : w->global; }
+
+void tri_weights_count_resident(const tri_weights *w, int layers) {
+  for (int row = 0; row <= layers; row++)
+    for (int id = 0; id < TRI_W_COUNT; id++) {
+      const tri_weight *t = &weights_of(w, row)[id];
+      if (lies_in(t->data, w->memory, w->bytes)) count(w->backend, t, w->not_finite, row, id);
+      if (lies_in(t->data, w->host_memory, w->host_bytes)) count(w->host, t, w->host_not_finite, row, id);
+    }
+}
+
+void tri_weights_count_part(const tri_weights *w, int layer, int half) {
+  for (int id = 0; id < TRI_W_COUNT; id++) {
+    const tri_weight *t = &w->layers[layer].w[id];
+    bool of_part = tri_weight_is_mlp((tri_weight_id)id) == (half == TRI_PART_MLP);
+    if (of_part && lies_in(t->data, w->ring, w->ring_bytes)) count(w->backend, t, w->not_finite, 1 + layer, id);
+  }
+}
+
+/* The first weight of which something was counted, if any. */
+static tri_status look(const tri_weights *w, const tri_shard *s, const uint64_t *counts, tri_error *err) {
+  for (int row = 0; row <= s->layers.count; row++)
+    for (int id = 0; id < TRI_W_COUNT; id++) {
+      unsigned long long n = counts[row * TRI_W_COUNT + id];
+      const tri_weight *t = &weights_of(w, row)[id];
+      char where[32] = "";
+      if (!n) continue;
+      if (row) snprintf(where, sizeof where, " of layer %d", s->layers.first + row - 1);
+      return tri_fail(err, TRI_CORRUPT, "model",
+                      "%llu of the %lld numbers of weight %s%s are infinite or NaN: the files are damaged, or have "
+                      "numbers that do not fit into the dtype that they are computed in (--dtype)",
+                      n, (long long)t->n * (t->dtype == TRI_I8 ? 1 : t->k), tri_weight_name((tri_weight_id)id), where);
+    }
+  return TRI_OK;
+}
+
+tri_status tri_weights_check_counts(const tri_weights *w, const tri_shard *s, tri_error *err) {
+  tri_backend *be = w->backend;
+  size_t n = tri_weights_num_counts(s->layers.count), bytes = n * sizeof(uint64_t);
+  uint64_t *counts = tri_calloc(n, sizeof *counts);
+  if (!counts) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory to look at weights");
+  be->ops.download(be, counts, w->not_finite, bytes);
+  tri_status st = be->ops.stream_sync(be);
+  if (st != TRI_OK) tri_fail(err, st, "model", "the weights could not be looked at: %s", be->failure);
+  for (size_t i = 0; w->host_not_finite && i < n; i++) counts[i] += w->host_not_finite[i];
+  if (st == TRI_OK) st = look(w, s, counts, err);
+  tri_free(counts);
+  return st;
+}
