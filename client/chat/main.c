@@ -10,6 +10,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/model_folder.h"
 #include "runtime/base/options.h"
+#include "runtime/base/standard_output.h"
 #include "runtime/base/version.h"
 
 enum { MOST_REQUEST = 64 << 20 };
@@ -133,5 +134,5 @@ int main(int argc, char **argv) {
   tri_jinja_output_free(&out);
   tri_json_free(doc);
   tri_options_free(parsed);
-  return code;
+  return tri_stdout_end(spec.program, code);
 }

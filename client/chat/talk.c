@@ -11,6 +11,7 @@
 #include "client/cmd/cmd.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/model_folder.h"
+#include "runtime/base/standard_output.h"
 #include "runtime/base/version.h"
 
 enum { CANCEL_MS = 2000 };
@@ -51,7 +52,10 @@ static bool print_text(const char *text, size_t len) {
   while (len) {
     ssize_t n = write(STDOUT_FILENO, text, len);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
+    if (n < 0) {
+      tri_stdout_failed(errno);
+      return false;
+    }
     text += n;
     len -= (size_t)n;
   }
@@ -85,7 +89,7 @@ static tri_status begin_answer(talk *t, trireme_request *r) {
 }
 
 static bool print_tokens(talk *t, const trireme_event *e) {
-  t->unprinted = t->unprinted || fflush(stdout);
+  t->unprinted = t->unprinted || !tri_stdout_flush();
   for (size_t i = 0; !t->unprinted && i < e->tokens.num; i++) {
     const trireme_choice *c = e->tokens.choices[i];
     if (!t->parts)
@@ -118,7 +122,7 @@ static int stream(talk *t, uint64_t id, bool *answered) {
     if (r == TRIREME_TIMEOUT) return -1; /* of a cancelled one; what still comes has another number than the next */
     if (r) return cmd_fail(&error);
     if (e.id != id) continue;
-    if (e.kind == TRIREME_EVENT_TOKENS && !print_tokens(t, &e)) return cmd_output_failed();
+    if (e.kind == TRIREME_EVENT_TOKENS && !print_tokens(t, &e)) return TRI_EXIT_FAILED;
     if (e.kind == TRIREME_EVENT_ERROR) {
       cmd_refused(&e.error);
       return -1;
@@ -135,7 +139,7 @@ static int stream(talk *t, uint64_t id, bool *answered) {
 static void end_line(const talk *t) {
   if (t->answer.len && t->answer.data[t->answer.len - 1] == '\n') return;
   putchar('\n');
-  fflush(stdout);
+  tri_stdout_flush();
 }
 
 /* One turn. What was said stays in the conversation, with as much of an answer as came; where none came, neither does
@@ -175,7 +179,7 @@ static bool read_turn(const talk *t, char **line, size_t *cap, size_t *len) {
   for (;;) {
     if (t->terminal) {
       printf("> ");
-      fflush(stdout);
+      tri_stdout_flush();
     }
     cmd_signal = 0;
     cmd_catch_signals(); /* again, as the last one has taken itself away */
@@ -304,5 +308,5 @@ int main(int argc, char **argv) {
   chat_answer_free(t.parts);
   cmd_request_free(&o.request);
   tri_options_free(parsed);
-  return code;
+  return tri_stdout_end(spec.program, code);
 }

@@ -88,8 +88,9 @@ int cmd_fail(const trireme_error *error);
 int cmd_refused(const trireme_error *error);
 /* Also prints where help is. */
 int cmd_usage(const char *program, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The output cannot be written: says why, from errno, which for stdout is left to the end of main. */
+int cmd_output_failed(const FILE *out);
 /* For what is wrong with a file. */
-int cmd_output_failed(void); /* the output cannot be written: says why, from errno */
 int cmd_failed(const char *program, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- requests: one table for options and JSON lines ---- */

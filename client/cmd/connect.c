@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include "client/cmd/cmd.h"
+#include "runtime/base/standard_output.h"
 
 volatile sig_atomic_t cmd_signal;
 
@@ -48,8 +50,11 @@ int cmd_refused(const trireme_error *e) {
   return code == TRI_EXIT_USAGE ? TRI_EXIT_REFUSED : code;
 }
 
-int cmd_output_failed(void) {
-  perror("trireme: output");
+int cmd_output_failed(const FILE *out) {
+  if (out == stdout)
+    tri_stdout_failed(errno);
+  else
+    perror("trireme: output");
   return TRI_EXIT_FAILED;
 }
 

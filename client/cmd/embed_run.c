@@ -194,7 +194,7 @@ static int run(runner *r) {
   while (!cmd_signal) {
     trireme_event e;
     trireme_result st = feed(r, &error);
-    if (!write_answers(r)) return cmd_output_failed();
+    if (!write_answers(r)) return cmd_output_failed(r->out);
     draw(r, false);
     if (st == TRIREME_OK && r->end && r->written == r->read) {
       draw(r, true);
@@ -223,7 +223,7 @@ static int open_output(runner *r) {
   }
   int code = many_output_open(program, path, &r->out);
   if (code != TRI_EXIT_OK) return code;
-  if (!r->o->resume) return many_output_empty(path, r->out, r->o->progress) ? TRI_EXIT_OK : cmd_output_failed();
+  if (!r->o->resume) return many_output_empty(path, r->out, r->o->progress) ? TRI_EXIT_OK : cmd_output_failed(r->out);
   code = submit_done_read(program, path, &r->before);
   if (code != TRI_EXIT_OK) return code;
   fclose(r->out); /* another file may have its place now */
@@ -241,7 +241,7 @@ int cmd_embed_run(const cmd_embed_options *o) {
   cmd_catch_signals();
   if (code == TRI_EXIT_OK) code = run(&r);
   trireme_close(r.c);
-  if (r.out && r.out != stdout && fclose(r.out) && code == TRI_EXIT_OK) code = cmd_output_failed();
+  if (r.out && r.out != stdout && fclose(r.out) && code == TRI_EXIT_OK) code = cmd_output_failed(NULL);
   if (r.in && r.in != stdin) fclose(r.in);
   for (size_t i = 0; r.slots && i < r.room; i++) {
     cmd_buf_free(&r.slots[i].text);

@@ -7,6 +7,7 @@
 
 #include "client/cmd/cmd.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/standard_output.h"
 
 static int serve(int argc, char **argv);
 
@@ -91,7 +92,7 @@ int cmd_run(const cmd_command *c, int argc, char **argv) {
   return c->run ? c->run(argc, argv) : replace(c->program, c->program, argv);
 }
 
-int main(int argc, char **argv) {
+static int run(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : NULL;
   if (!name) {
     print_help(stderr);
@@ -118,3 +119,5 @@ int main(int argc, char **argv) {
   fprintf(stderr, "\nTry 'trireme --help'.\n");
   return TRI_EXIT_USAGE;
 }
+
+int main(int argc, char **argv) { return tri_stdout_end("trireme", run(argc, argv)); }

@@ -6,6 +6,7 @@
 
 #include "client/cmd/cmd.h"
 #include "comm/wire/zsock.h"
+#include "runtime/base/standard_output.h"
 #include "runtime/base/wait.h"
 
 enum { ASK_AGAIN_MS = 100 };
@@ -150,7 +151,7 @@ static int show_stats(trireme *c, int timeout_ms) {
   if (trireme_ask_stats(c, NULL, &error) || trireme_next(c, timeout_ms, &e, &error)) return cmd_fail(&error);
   if (e.kind == TRIREME_EVENT_ERROR) return cmd_refused(&e.error);
   if (e.kind == TRIREME_EVENT_STATS) fwrite(e.stats.text, 1, e.stats.text_len, stdout);
-  return fflush(stdout) ? TRI_EXIT_FAILED : TRI_EXIT_OK;
+  return TRI_EXIT_OK;
 }
 
 static int show_experts(trireme *c, int timeout_ms) {
@@ -159,7 +160,7 @@ static int show_experts(trireme *c, int timeout_ms) {
   if (trireme_ask_experts(c, NULL, &error) || trireme_next(c, timeout_ms, &e, &error)) return cmd_fail(&error);
   if (e.kind == TRIREME_EVENT_ERROR) return cmd_refused(&e.error);
   if (e.kind == TRIREME_EVENT_EXPERTS) printf("%s\n", e.experts.json);
-  return fflush(stdout) ? TRI_EXIT_FAILED : TRI_EXIT_OK;
+  return TRI_EXIT_OK;
 }
 
 static int show_status(trireme *c, int timeout_ms, bool json) {
@@ -174,7 +175,7 @@ static int show_status(trireme *c, int timeout_ms, bool json) {
   } else {
     print_status(&e.status);
   }
-  if (fflush(stdout)) return TRI_EXIT_FAILED;
+  if (!tri_stdout_flush()) return TRI_EXIT_FAILED;
   return strcmp(e.status.state, "serving") ? TRI_EXIT_NOT_SERVING : TRI_EXIT_OK;
 }
 

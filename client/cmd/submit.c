@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "client/cmd/cmd.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/standard_output.h"
 
 enum { CANCEL_MS = 2000, STDIN_MAX = 1 << 20 };
 
@@ -51,7 +53,8 @@ static char *read_stdin(size_t *len) {
 static bool print_json(const trireme_event *e) {
   cmd_buf b = {0};
   cmd_json_event(&b, e);
-  bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len && !fflush(stdout);
+  if (b.failed) tri_stdout_failed(ENOMEM);
+  bool ok = !b.failed && tri_stdout_write(b.data, b.len) && tri_stdout_flush();
   cmd_buf_free(&b);
   return ok;
 }
@@ -67,7 +70,7 @@ typedef struct texts {
 static bool print_piece(texts *t, const trireme_choice *c, const char *s, size_t len) {
   if (t->n <= 1) {
     if (len) t->open = s[len - 1] != '\n';
-    return fwrite(s, 1, len, stdout) == len;
+    return tri_stdout_write(s, len);
   }
   cmd_buf_add(&t->choice[c->index % 64], s, len);
   return true;
@@ -90,7 +93,7 @@ static bool print_tokens(const trireme_event *e, texts *t) {
     ok &= print_piece(t, c, c->text, c->text_len);
     if (t->ids) ok &= print_ids(t, c);
   }
-  return ok && (t->n > 1 || !fflush(stdout));
+  return ok && (t->n > 1 || tri_stdout_flush());
 }
 
 static bool print_done(const trireme_event *e, texts *t) {
@@ -98,18 +101,18 @@ static bool print_done(const trireme_event *e, texts *t) {
     const trireme_finished *f = e->done.choices[i];
     cmd_buf *b = &t->choice[i % 64];
     if (t->n > 1) printf("%s[%zu] %.*s", i ? "\n" : "", i, (int)b->len, b->data ? b->data : "");
-    fwrite(f->text, 1, f->text_len, stdout);
+    tri_stdout_write(f->text, f->text_len);
   }
   putchar('\n');
   t->open = false;
-  return !fflush(stdout);
+  return tri_stdout_flush();
 }
 
 /* A message about an error begins a line of its own. */
 static void end_line(texts *t) {
   if (t->open) {
     putchar('\n');
-    fflush(stdout);
+    tri_stdout_flush();
   }
   t->open = false;
 }
@@ -179,7 +182,6 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o) {
     fprintf(stderr, "trireme: the job was ended before it was complete: %s\n",
             timed_out ? "its deadline_ms has passed" : "it was cancelled elsewhere");
   for (int i = 0; i < 64; i++) cmd_buf_free(&t.choice[i]);
-  if (!written) perror("trireme: standard output");
   return written ? code : TRI_EXIT_FAILED;
 }
 

@@ -320,7 +320,7 @@ static int on_event(batch *b, const trireme_event *e) {
     finish_slot(b, s, e);
   else if (!try_later(b, s, &e->error))
     fail_slot(b, s, &e->error);
-  return write_results(b) ? TRI_EXIT_OK : TRI_EXIT_FAILED;
+  return write_results(b) ? TRI_EXIT_OK : cmd_output_failed(b->out);
 }
 
 static int wait_ms(const batch *b) {
@@ -336,7 +336,7 @@ static int run(batch *b) {
   while (code == TRI_EXIT_OK && !cmd_signal) {
     trireme_event e;
     trireme_result r = send_refused(b, &error) && feed(b, &error) ? TRIREME_OK : TRIREME_FAILED;
-    if (!r && !write_results(b)) return cmd_output_failed();
+    if (!r && !write_results(b)) return cmd_output_failed(b->out);
     if (!r && b->end && !b->in_flight) break;
     if (!r) r = cmd_next(b->c, wait_ms(b), &coordinator, &e, &error);
     if (r == TRIREME_OK)
@@ -348,7 +348,7 @@ static int run(batch *b) {
   if (cmd_signal) fprintf(stderr, "\ntrireme: interrupted; requests under way are cancelled\n");
   if (cmd_signal) error = (trireme_error){.code = "aborted", .message = "interrupted"};
   abandon(b, &error);
-  if (!write_results(b)) return cmd_output_failed();
+  if (!write_results(b)) return cmd_output_failed(b->out);
   if (cmd_signal || code != TRI_EXIT_OK) count_rest(b);
   draw_end(b);
   return code == TRI_EXIT_OK && (cmd_signal || b->failed) ? TRI_EXIT_FAILED : code;
@@ -402,7 +402,7 @@ int cmd_submit_file(const cmd_submit_options *o) {
   if (begins && !many_output_empty(o->output, b.out, o->progress)) code = TRI_EXIT_FAILED;
   if (code == TRI_EXIT_OK) code = run(&b);
   trireme_close(b.c);
-  if (b.out && b.out != stdout && fclose(b.out) && code == TRI_EXIT_OK) code = cmd_output_failed();
+  if (b.out && b.out != stdout && fclose(b.out) && code == TRI_EXIT_OK) code = cmd_output_failed(NULL);
   if (b.in && b.in != stdin) fclose(b.in);
   for (submit_slot *s = b.oldest, *next; s; s = next) {
     next = s->next;

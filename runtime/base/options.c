@@ -13,6 +13,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/process_limits.h"
 #include "runtime/base/options_internal.h"
+#include "runtime/base/standard_output.h"
 
 enum { CONFIG_DEPTH_TEXT = 160 };
 
@@ -407,7 +408,7 @@ int tri_options_main(const tri_options_spec *spec, void *dest, int argc, char *c
     else
       printf("%s\n", spec->version);
     tri_options_free(o);
-    return fflush(stdout) ? TRI_EXIT_FAILED : TRI_EXIT_OK;
+    return tri_stdout_end(spec->program, TRI_EXIT_OK);
   }
   *out = o;
   return -1;

@@ -15,6 +15,7 @@
 #include "comm/wire/sampling.h"
 #include "kernels/roofline.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/standard_output.h"
 #include "runtime/base/version.h"
 #include "runtime/base/wait.h"
 #include "worker/bench/rank.h"
@@ -391,5 +392,5 @@ int main(int argc, char **argv) {
     fprintf(stderr, "trireme bench batching: %s\n", err.status ? err.message : tri_status_text(st));
   tear_down(&b);
   tri_options_free(opts);
-  return tri_exit_code(st);
+  return tri_stdout_end(spec.program, tri_exit_code(st));
 }

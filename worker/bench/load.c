@@ -11,6 +11,7 @@
 
 #include "kernels/roofline.h"
 #include "runtime/base/log.h"
+#include "runtime/base/standard_output.h"
 #include "runtime/base/topo.h"
 #include "runtime/base/wait.h"
 #include "runtime/base/serve_layout.h"
@@ -251,5 +252,5 @@ int main(int argc, char **argv) {
     fprintf(stderr, "trireme bench load: %s\n", err.status ? err.message : tri_status_text(st));
   tear_down(&b);
   tri_options_free(opts);
-  return tri_exit_code(st);
+  return tri_stdout_end(spec.program, tri_exit_code(st));
 }

@@ -13,6 +13,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/options.h"
+#include "runtime/base/standard_output.h"
 #include "runtime/base/version.h"
 #include "runtime/base/wait.h"
 #include "runtime/forward/step_arena.h"
@@ -361,5 +362,5 @@ int main(int argc, char **argv) {
   if (st != TRI_OK) fprintf(stderr, "trireme bench memory: %s\n", err.status ? err.message : tri_status_text(st));
   tear_down(&b);
   tri_options_free(opts);
-  return tri_exit_code(st);
+  return tri_stdout_end(spec.program, tri_exit_code(st));
 }

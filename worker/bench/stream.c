@@ -20,6 +20,7 @@
 #include "comm/wire/boot.h"
 #include "kernels/roofline.h"
 #include "runtime/base/log.h"
+#include "runtime/base/standard_output.h"
 #include "runtime/base/version.h"
 #include "runtime/base/wait.h"
 #include "worker/bench/steps.h"
@@ -424,5 +425,5 @@ int main(int argc, char **argv) {
   if (st != TRI_OK) fprintf(stderr, "trireme bench stream: %s\n", err.status ? err.message : tri_status_text(st));
   leave(&b, st);
   tri_options_free(opts);
-  return tri_exit_code(st);
+  return tri_stdout_end(spec.program, tri_exit_code(st));
 }

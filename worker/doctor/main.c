@@ -7,6 +7,7 @@
 #include "runtime/base/last_hang.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/options.h"
+#include "runtime/base/standard_output.h"
 #include "runtime/base/version.h"
 #include "worker/doctor/doctor.h"
 
@@ -65,7 +66,7 @@ static int show_last_hang(void) {
   else if (st != TRI_OK)
     fprintf(stderr, "trireme doctor: %s: %s\n", path, err.message[0] ? err.message : tri_status_text(st));
   tri_free(text);
-  return st == TRI_OK && !fflush(stdout) ? TRI_EXIT_OK : TRI_EXIT_FAILED;
+  return st == TRI_OK ? TRI_EXIT_OK : TRI_EXIT_FAILED;
 }
 
 static void check_list(const tri_doctor_options *o, char **names, int count, tri_findings *all) {
@@ -131,7 +132,7 @@ static int check(const tri_doctor_options *o) {
     if (o->mpi_start) tri_doctor_check_mpi(o, NULL, all);
   }
   (o->json ? tri_findings_print_json : tri_findings_print)(all, hosts, stdout);
-  if (fflush(stdout) || tri_findings_worst(all, hosts) == TRI_LEVEL_FAIL) code = TRI_EXIT_FAILED;
+  if (tri_findings_worst(all, hosts) == TRI_LEVEL_FAIL) code = TRI_EXIT_FAILED;
 cleanup:
   if (st != TRI_OK) {
     fprintf(stderr, "trireme doctor: %s\n", err.message[0] ? err.message : tri_status_text(st));
@@ -149,8 +150,10 @@ int main(int argc, char **argv) {
   int code = tri_options_main(&spec, &o, argc, argv, &parsed);
   if (code >= 0) return code;
   signal(SIGPIPE, SIG_IGN);
-  if (o.mpi_rank) return tri_doctor_mpi_rank();
-  code = o.last_hang ? show_last_hang() : check(&o);
+  if (o.mpi_rank)
+    code = tri_doctor_mpi_rank();
+  else
+    code = o.last_hang ? show_last_hang() : check(&o);
   tri_options_free(parsed);
-  return code;
+  return tri_stdout_end(spec.program, code);
 }

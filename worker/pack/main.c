@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "runtime/base/serve_layout.h"
+#include "runtime/base/standard_output.h"
 #include "runtime/base/topo.h"
 #include "runtime/base/version.h"
 #include "runtime/base/wait.h"
@@ -114,7 +115,8 @@ static tri_status pack_rank(const struct packing *p, int rank, tri_error *err) {
                            .seed = p->o->seed};
   TRI_CHECK(tri_offload_make_pack(p->o->nvme_path, &wc, show, &stop, path, &made, err));
   printf("rank %d: %s %s\n", rank, path, made ? "made" : "was there");
-  return fflush(stdout) ? tri_fail(err, TRI_IO, "stdout", "the result cannot be written") : TRI_OK;
+  tri_stdout_flush();
+  return TRI_OK;
 }
 
 static tri_status set_up(struct packing *p, tri_error *err) {
@@ -170,5 +172,5 @@ int main(int argc, char **argv) {
   tri_expert_placement_free(p.placement);
   tri_checkpoint_close(p.ckpt);
   tri_options_free(opts);
-  return code;
+  return tri_stdout_end(spec.program, code);
 }

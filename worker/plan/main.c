@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/base/standard_output.h"
 #include "runtime/base/version.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/ledger_refusal.h"
@@ -312,7 +313,6 @@ static tri_status rebalance(const struct plan_options *o, tri_error *err) {
     fwrite(text.data, 1, text.len, stdout);
     fprintf(stderr, "trireme plan: balancedness %.3f (mean / most rows of a share) for what was counted\n",
             balancedness);
-    if (fflush(stdout)) st = tri_fail(err, TRI_IO, "rebalance", "the placement cannot be written");
   }
   tri_buf_free(&text);
   tri_free(host_of);
@@ -362,12 +362,12 @@ int main(int argc, char **argv) {
     tri_status st = o.rebalance ? rebalance(&o, &err) : plan_model(&o, &err);
     code = tri_exit_code(st);
     if (st != TRI_OK) {
-      fflush(stdout); /* the table comes first */
+      tri_stdout_flush(); /* the table comes first */
       const char *field = tri_error_field_beside(&err);
       fprintf(stderr, "trireme plan: %s%s%s%s%s%s\n", prefix_of(&err), err.message, *field ? " (" : "", field,
               *field ? ")" : "", is_short_of_memory(&o, &err) ? "; --memory-per-rank says what each rank may use" : "");
     }
   }
   tri_options_free(opts);
-  return code;
+  return tri_stdout_end(spec.program, code);
 }
