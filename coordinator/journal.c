@@ -19,7 +19,7 @@ static void *sync_written(void *ctx) {
   tri_journal *j = ctx;
   pthread_mutex_lock(&j->lock);
   while (!j->leaving) {
-    if (j->failed || j->sync_fd < 0 || j->wanted <= j->durable) {
+    if (j->failed || j->removed || j->sync_fd < 0 || j->wanted <= j->durable) {
       pthread_cond_wait(&j->wake, &j->lock);
       continue;
     }
@@ -27,12 +27,14 @@ static void *sync_written(void *ctx) {
     int fd = j->syncing_fd = j->sync_fd;
     pthread_mutex_unlock(&j->lock);
     int e = fdatasync(fd) ? errno : 0;
+    bool named = journal_has_name(fd);
     pthread_mutex_lock(&j->lock);
     j->syncing_fd = -1;
+    j->removed |= !named && fd == j->sync_fd;
     if (fd != j->sync_fd) close(fd); /* its owner has left the segment meanwhile */
     j->failed |= e != 0;
     if (e) j->failure = e;
-    if (!e && j->durable < upto) j->durable = upto;
+    if (!e && named && j->durable < upto) j->durable = upto;
     eventfd_write(j->event_fd, 1);
   }
   pthread_mutex_unlock(&j->lock);
@@ -52,6 +54,14 @@ uint64_t tri_journal_durable(const tri_journal *j) {
   uint64_t n = j->durable;
   pthread_mutex_unlock(&own->lock);
   return n;
+}
+
+bool tri_journal_is_removed(const tri_journal *j) {
+  tri_journal *own = (tri_journal *)j;
+  pthread_mutex_lock(&own->lock);
+  bool removed = j->removed;
+  pthread_mutex_unlock(&own->lock);
+  return removed;
 }
 
 int tri_journal_fd(const tri_journal *j) { return j->event_fd; }
@@ -121,7 +131,7 @@ static void pass_pending(tri_journal *j) {
 tri_status tri_journal_write(tri_journal *j, tri_error *err) {
   TRI_CHECK(check_syncs(j, err));
   if (j->is_lost) {
-    if (j->pending.len) pass_pending(j);
+    if (j->pending.len || tri_journal_durable(j) < j->written) pass_pending(j);
     return TRI_OK;
   }
   if (j->pending.len && !j->in_use) {

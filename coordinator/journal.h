@@ -55,6 +55,9 @@ void tri_journal_remove(tri_journal *j);
  * *renewed: what was in it is gone. Where that fails the open folder goes on while it has its lock and the segment;
  * else the journal is lost until a later call makes it anew. */
 tri_status tri_journal_renew(tri_journal *j, bool *renewed, tri_error *err);
+/* Returns true where a sync has found the segment in use removed: what was written since the last one is durable with
+ * tri_journal_renew, and what is synced behind it. */
+bool tri_journal_is_removed(const tri_journal *j);
 /* Returns true while the journal is lost: records are taken and pass for durable, and no file has them. */
 bool tri_journal_is_lost(const tri_journal *j);
 

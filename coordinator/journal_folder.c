@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The folder of a journal, and who has it. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -139,12 +140,43 @@ void tri_journal_remove(tri_journal *j) {
   tri_journal_close(j);
 }
 
-static bool has_segment(const tri_journal *j) {
+bool journal_has_segment(const tri_journal *j) {
   char name[JOURNAL_NAME_BYTES];
   struct stat used, named;
   if (j->fd < 0) return true;
   journal_name(j->segments[j->num_segments - 1].first, name);
   return !fstat(j->fd, &used) && !fstatat(j->folder_fd, name, &named, 0) && is_same(&used, &named);
+}
+
+/* Tells whether a segment in the folder that this journal has is its own: by the salt of its head, which one that was
+ * not begun does not have. */
+static bool is_own(const tri_journal *j, const char *name) {
+  journal_head head = {0};
+  int fd = openat(j->folder_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  ssize_t n = fd >= 0 ? pread(fd, &head, sizeof head, 0) : -1;
+  if (fd >= 0) close(fd);
+  return n >= 0 && (!head.mark || (n == sizeof head && head.salt == j->salt));
+}
+
+/* Refuses a folder with segments that another start has left, of requests that wait for it: they would be lost, or be
+ * mixed with these. */
+static tri_status check_segments(const tri_journal *j, int folder_fd, tri_error *err) {
+  struct stat used, named;
+  bool same = !fstat(j->folder_fd, &used) && !fstat(folder_fd, &named) && is_same(&used, &named);
+  int fd = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+  tri_status st = TRI_OK;
+  uint64_t first;
+  if (!d) {
+    if (fd >= 0) close(fd);
+    return tri_fail(err, TRI_IO, "journal", "%s cannot be listed: %s", j->folder, strerror(errno));
+  }
+  for (struct dirent *e; st == TRI_OK && (e = readdir(d));)
+    if (journal_is_segment(e->d_name, &first) && (!same || !is_own(j, e->d_name)))
+      st = tri_fail(err, TRI_AGAIN, "journal", "%s/%s is of another start's journal: move it away", j->folder,
+                    e->d_name);
+  closedir(d);
+  return st;
 }
 
 /* Takes the folder that has the name now. Until that is open and locked the old one stays. */
@@ -153,6 +185,11 @@ static tri_status move_to_named(tri_journal *j, tri_error *err) {
   int why = tri_file_make_folders(j->folder);
   if (why) return tri_fail(err, TRI_IO, "journal", "the folders above %s cannot be made: %s", j->folder, strerror(why));
   TRI_CHECK(open_place(j->folder, &at, err));
+  tri_status st = check_segments(j, at.folder_fd, err);
+  if (st != TRI_OK) {
+    close_place(&at);
+    return st;
+  }
   journal_drop_spare(j);
   journal_close_folder(j);
   j->folder_fd = at.folder_fd;
@@ -161,7 +198,7 @@ static tri_status move_to_named(tri_journal *j, tri_error *err) {
 }
 
 static tri_status begin_anew(tri_journal *j, tri_error *err) {
-  if (!is_in_place(j)) TRI_CHECK(move_to_named(j, err));
+  TRI_CHECK(is_in_place(j) ? check_segments(j, j->folder_fd, err) : move_to_named(j, err));
   j->is_lost = true; /* until there is a segment */
   TRI_CHECK(journal_leave_segment(j, err));
   journal_drop_spare(j);
@@ -175,7 +212,7 @@ static tri_status begin_anew(tri_journal *j, tri_error *err) {
 
 /* A folder that only has another name now is this journal's as before: it has the lock, and the segment in use. */
 static void lose(tri_journal *j) {
-  if (!j->is_lost && journal_has_lock(j) && has_segment(j)) return;
+  if (!j->is_lost && journal_has_lock(j) && journal_has_segment(j)) return;
   j->is_lost = true;
   journal_leave_segment(j, NULL);
   journal_drop_spare(j);
@@ -184,7 +221,7 @@ static void lose(tri_journal *j) {
 
 tri_status tri_journal_renew(tri_journal *j, bool *renewed, tri_error *err) {
   *renewed = false;
-  if (!j->is_lost && is_in_place(j) && has_segment(j)) return TRI_OK;
+  if (!j->is_lost && is_in_place(j) && journal_has_segment(j)) return TRI_OK;
   tri_status st = begin_anew(j, err);
   *renewed = st == TRI_OK;
   if (st != TRI_OK) lose(j);

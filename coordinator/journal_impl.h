@@ -59,7 +59,8 @@ struct tri_journal {
   int syncing_fd; /* what it syncs at the moment, which is open until then; -1: nothing */
   uint64_t wanted, durable;
   bool leaving, failed;
-  int failure; /* errno of a sync */
+  bool removed; /* the segment in use has no name any more, so that no start will find it */
+  int failure;  /* errno of a sync */
 };
 
 static inline size_t journal_padded(size_t len) { return (len + 7) & ~(size_t)7; }
@@ -67,6 +68,8 @@ uint64_t journal_sum(uint64_t salt, const journal_record_head *h, const void *pa
 /* Returns the head of a segment. */
 journal_head journal_head_of(uint64_t salt, uint64_t first);
 void journal_name(uint64_t first, char out[JOURNAL_NAME_BYTES]);
+/* Tells whether a file of a folder is a segment by its name, and its first record's number by that. */
+bool journal_is_segment(const char *name, uint64_t *first);
 
 /* journal_read.c: finds the segments and hands over what they have. Leaves the last one's number, size and end in j,
  * which has no segment where there is none. */
@@ -78,11 +81,15 @@ tri_status journal_open_folder(tri_journal *j, tri_error *err);
 void journal_close_folder(tri_journal *j);
 /* Tells whether the lock of the open folder is still this journal's: without it the files there may be another's. */
 bool journal_has_lock(const tri_journal *j);
+/* Tells whether the segment in use has its name in there; true where there is none. */
+bool journal_has_segment(const tri_journal *j);
 
 /* journal_segments.c */
 /* Begins a segment for the next record, of at least so many bytes; 0: a small one, of an empty journal.
  * TRI_NO_CAPACITY: the disk is full. */
 tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err);
+/* Tells whether a file that is open still has a name; true where that cannot be told. */
+bool journal_has_name(int fd);
 /* Writes all of it, in as many calls as that takes. False: errno says why not. */
 bool journal_write_at(int fd, const void *p, size_t n, uint64_t at);
 tri_status journal_add_segment(tri_journal *j, uint64_t first);

@@ -162,10 +162,8 @@ static tri_status list_segments(tri_journal *j, tri_error *err) {
     return tri_fail(err, TRI_IO, "journal", "%s cannot be listed: %s", j->folder, strerror(errno));
   }
   for (struct dirent *e; st == TRI_OK && (e = readdir(d));) {
-    char name[JOURNAL_NAME_BYTES];
-    uint64_t first = strtoull(e->d_name, NULL, 16);
-    journal_name(first, name);
-    if (!strcmp(name, e->d_name)) st = journal_add_segment(j, first);
+    uint64_t first;
+    if (journal_is_segment(e->d_name, &first)) st = journal_add_segment(j, first);
   }
   closedir(d);
   if (st != TRI_OK) return tri_fail(err, st, "journal", "no memory");

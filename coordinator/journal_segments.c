@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -17,6 +19,13 @@ static const uint64_t SMALL_BYTES = 256 << 10; /* the segment of an empty journa
 
 void journal_name(uint64_t first, char out[JOURNAL_NAME_BYTES]) {
   snprintf(out, JOURNAL_NAME_BYTES, "%016" PRIx64 ".journal", first);
+}
+
+bool journal_is_segment(const char *name, uint64_t *first) {
+  char made[JOURNAL_NAME_BYTES];
+  *first = strtoull(name, NULL, 16);
+  journal_name(*first, made);
+  return !strcmp(made, name);
 }
 
 tri_status journal_add_segment(tri_journal *j, uint64_t first) {
@@ -100,6 +109,11 @@ bool journal_write_at(int fd, const void *p, size_t n, uint64_t at) {
   return true;
 }
 
+bool journal_has_name(int fd) {
+  struct stat about;
+  return fstat(fd, &about) || about.st_nlink;
+}
+
 static tri_status write_head(const tri_journal *j, int fd, uint64_t first, tri_error *err) {
   journal_head head = journal_head_of(j->salt, first);
   if (journal_write_at(fd, &head, sizeof head, 0) && !fdatasync(fd)) return TRI_OK;
@@ -112,12 +126,13 @@ tri_status journal_leave_segment(tri_journal *j, tri_error *err) {
   int e = 0;
   if (j->fd < 0) return TRI_OK;
   if (fdatasync(j->fd)) e = errno;
+  bool named = journal_has_name(j->fd);
   pthread_mutex_lock(&j->lock);
   bool is_in_use = j->syncing_fd == j->fd;
   j->sync_fd = -1;
   j->failed |= e != 0;
   if (e) j->failure = e;
-  if (!e && j->durable < j->written) j->durable = j->written;
+  if (!e && named && j->durable < j->written) j->durable = j->written;
   pthread_mutex_unlock(&j->lock);
   if (j->event_fd >= 0) eventfd_write(j->event_fd, 1); /* the thread may find nothing left to tell of */
   if (!is_in_use) close(j->fd);
@@ -132,6 +147,7 @@ tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err)
   if (!bytes && size > SMALL_BYTES) size = SMALL_BYTES;
   journal_name(first, name);
   if (!journal_has_lock(j)) return tri_fail(err, TRI_IO, "journal", "%s/lock was removed", j->folder);
+  if (!journal_has_segment(j)) return tri_fail(err, TRI_IO, "journal", "the segment in %s was removed", j->folder);
   TRI_CHECK(journal_leave_segment(j, err)); /* a segment that has a name says that those before it are whole */
   bool spare = bytes && size <= j->spare_bytes;
   int fd = j->spare_fd;
@@ -156,6 +172,7 @@ tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err)
   j->at = JOURNAL_HEAD_BYTES;
   pthread_mutex_lock(&j->lock);
   j->sync_fd = fd;
+  j->removed = false;
   pthread_mutex_unlock(&j->lock);
   if (bytes) journal_make_spare(j);
   return TRI_OK;
@@ -200,7 +217,7 @@ static tri_status empty(tri_journal *j, tri_error *err) {
 }
 
 tri_status tri_journal_forget(tri_journal *j, uint64_t number, tri_error *err) {
-  if (j->is_lost) return TRI_OK;
+  if (j->is_lost || !journal_has_lock(j)) return TRI_OK; /* what is there may be another's */
   TRI_CHECK(drop_before(j, number, err));
   if (j->in_use)
     journal_make_spare(j);

@@ -177,6 +177,15 @@ static tri_status renew(tri_keeper *k, tri_error *err) {
   return TRI_OK;
 }
 
+/* Lets what is open go on for now where it fails. */
+static void renew_and_record(tri_keeper *k, tri_core *core, int64_t now) {
+  renew(k, NULL);
+  if (!k->renewed) return;
+  k->has_accepted = true; /* also of what was written into files that are gone */
+  tri_core_record_again(core, now);
+  k->renewed = false;
+}
+
 static tri_status write_all(tri_keeper *k, tri_error *err) {
   tri_status st = tri_journal_write(k->journal, err);
   if (st != TRI_IO) return st;
@@ -191,6 +200,7 @@ tri_status tri_keeper_write(tri_keeper *k, tri_error *err) {
     return tri_fail(err, k->failure, "journal", "a job cannot be written into the journal: %s",
                     tri_status_text(k->failure));
   TRI_CHECK(write_all(k, err));
+  if (k->renewed) return TRI_OK; /* nothing passes for durable before it is recorded again */
   if (k->has_accepted) tri_journal_sync(k->journal);
   k->has_accepted = false;
   return TRI_OK;
@@ -211,6 +221,7 @@ int tri_keeper_fd(const tri_keeper *k) { return k ? tri_journal_fd(k->journal) :
 
 tri_status tri_keeper_take_sync(tri_keeper *k, tri_core *core, int64_t now, tri_error *err) {
   TRI_CHECK(tri_journal_take_sync(k->journal, err));
+  if (tri_journal_is_removed(k->journal) && !tri_journal_is_lost(k->journal)) renew_and_record(k, core, now);
   tri_core_durable(core, now, tri_journal_durable(k->journal));
   return TRI_OK;
 }
@@ -232,9 +243,7 @@ static void compact(tri_keeper *k, tri_core *core, int64_t now) {
 
 tri_status tri_keeper_tidy(tri_keeper *k, tri_core *core, int64_t now, tri_error *err) {
   if (!k) return TRI_OK;
-  renew(k, NULL); /* where it fails, what is open goes on for now */
-  if (k->renewed) tri_core_record_again(core, now);
-  k->renewed = false;
+  renew_and_record(k, core, now);
   compact(k, core, now);
   tri_status st = tri_journal_forget(k->journal, tri_core_oldest_record(core), err);
   tri_keeper_tell_room(k, core);

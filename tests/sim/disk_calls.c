@@ -29,6 +29,8 @@ static void describe(const disk_file *f, struct stat *about) {
   about->st_mode = f ? S_IFREG | 0600 : S_IFDIR | 0700;
   about->st_size = f ? (off_t)f->size : 0;
   about->st_ino = f ? (ino_t)(f - disk_mounted()->files) + 2 : 1;
+  const disk_folder *folder = &disk_mounted()->now;
+  for (int i = 0; f && i < folder->num; i++) about->st_nlink += folder->entries[i].file == f - disk_mounted()->files;
 }
 
 static bool is_ours(int fd) { return disk_mounted() && fd >= DISK_FD; }
