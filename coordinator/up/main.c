@@ -335,7 +335,28 @@ static int supervise(tri_up *u) {
   return u->exit_code;
 }
 
+static void end_well(int signal) {
+  (void)signal;
+  _exit(TRI_EXIT_OK);
+}
+
+/* From here on signals are read from u->signal_fd. SIGTERM gets back what it did when the program began, which is what
+ * children do with it until they are other programs: with end_well they would end well. */
+static void read_signals_later(tri_up *u, const struct sigaction *term) {
+  static const int handled[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGCHLD};
+  sigset_t set;
+  signal(SIGPIPE, SIG_IGN); /* the reader of the log may be gone: jobs are to be drained all the same */
+  sigemptyset(&set);
+  for (size_t i = 0; i < sizeof handled / sizeof *handled; i++) sigaddset(&set, handled[i]);
+  sigprocmask(SIG_BLOCK, &set, NULL);
+  sigaction(SIGTERM, term, NULL);
+  u->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
 int main(int argc, char **argv) {
+  /* Nothing is made or started before the options are read, which may wait for a file as long as a writer likes. */
+  struct sigaction term, early = {.sa_handler = end_well};
+  sigaction(SIGTERM, &early, &term);
   static tri_up u;
   tri_options *opts = NULL;
   tri_error err = {0};
@@ -345,13 +366,7 @@ int main(int argc, char **argv) {
   tri_log_setup((tri_log_level)u.opts.serve.log_level, "-");
   tri_log_with_time(true);
   for (int i = 0; tri_options_note(opts, i); i++) tri_log(TRI_LOG_WARN, "up", "%s", tri_options_note(opts, i));
-  signal(SIGPIPE, SIG_IGN); /* the reader of the log may be gone: jobs are to be drained all the same */
-  sigset_t set;
-  sigemptyset(&set);
-  static const int handled[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGCHLD};
-  for (size_t i = 0; i < sizeof handled / sizeof *handled; i++) sigaddset(&set, handled[i]);
-  sigprocmask(SIG_BLOCK, &set, NULL);
-  u.signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+  read_signals_later(&u, &term);
   u.event_fd = u.notice_fd = u.gateway.pulse_fd = -1;
   tri_status st = tri_up_options_finish(&u, opts, &err);
   if (st == TRI_OK) st = tri_up_gateway_check_port(&u, &err);

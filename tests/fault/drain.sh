@@ -55,6 +55,21 @@ grep -q "coordinator: ended: no job was lost" "$RUN/log" || fail "the log has no
 grep -q "up: everything has ended, exit code 0" "$RUN/log" || fail "the log has no word of the supervisor's end"
 echo "SIGTERM to every process at once and again soon after: 8 clients answered after $LAST ms, everything gone after $GONE ms"
 
+# Before there is anything, while the options are read: of a pipe that nobody writes to, which this end opens when that one has.
+mkdir "$RUN/runtime" && mkfifo "$RUN/options"
+for command in up serve; do
+  XDG_RUNTIME_DIR=$RUN/runtime "$BIN/trireme" $command --config "$RUN/options" >>"$RUN/log" 2>&1 &
+  CLUSTER=$!
+  exec 9>"$RUN/options"
+  kill -TERM $CLUSTER
+  wait $CLUSTER
+  code=$?
+  exec 9>&-
+  [ $code = 0 ] || fail "SIGTERM to trireme $command while it reads its options: exit code $code"
+  [ -z "$(ls "$RUN/runtime")" ] || fail "SIGTERM to trireme $command while it reads its options leaves $(ls "$RUN/runtime")"
+done
+echo "SIGTERM while options are read: exit code 0, nothing is left"
+
 # While the weights are loaded there is nothing to finish: everything ends at once, well.
 mkdir "$RUN/large"
 echo '{"model_type":"llama","hidden_size":2048,"num_hidden_layers":40,"num_attention_heads":16,"vocab_size":32000,"torch_dtype":"bfloat16"}' >"$RUN/large/config.json"
