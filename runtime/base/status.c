@@ -46,7 +46,8 @@ void tri_error_clear(tri_error *err) {
 }
 
 const char *tri_error_field_beside(const tri_error *err) {
-  return strchr(err->field, '/') && strstr(err->message, err->field) ? "" : err->field;
+  bool said = strchr(err->field, '/') && strstr(err->message, err->field);
+  return said || !strcmp(err->field, "memory") ? "" : err->field;
 }
 
 void tri_error_in_file(tri_error *err, const char *path) {

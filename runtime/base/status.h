@@ -76,7 +76,7 @@ tri_status tri_fail(tri_error *err, tri_status s, const char *field, const char 
 void tri_error_clear(tri_error *err);
 
 /* Returns the field for a line that has it behind the message: empty where it is a file that the message has
- * already. */
+ * already, and for "memory", which is no option: what lacks it is said. */
 const char *tri_error_field_beside(const tri_error *err);
 
 /* Puts the path of the file that an error was found in before its message: code that looks at bytes does not know where

@@ -73,7 +73,8 @@ static void name_longest(const struct trial *t, tri_error *err) {
     add(err, "; no max_model_len fits: give ");
     return;
   }
-  add(err, "; the longest max_model_len that fits is %d", longest);
+  add(err, "; the longest max_model_len that fits with %s is %d",
+      all < longest ? "weights streamed" : "all weights in memory", longest);
   if (all && all < longest) add(err, " (%d with all weights in memory)", all);
   add(err, ": give --max-model-len %d, ", longest);
 }

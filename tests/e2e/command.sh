@@ -142,13 +142,13 @@ want 3 'blocks of 16 tokens hold less than one sequence' "$trireme" plan --model
 want 0 '^backend cpu ([0-9]* cores\? on this host): weights bfloat16, activations float32, KV cache float32$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu
 want 0 'weights int8 (embedding bfloat16), .* KV cache float16$' "$trireme" plan --model "$SRC/tests/models/abacus" -q w8a8 --kv-cache-dtype float16
 want 0 '"backend":"cpu",.*"weight_type":"bfloat16","product_type":"float32","kv_cache_type":"float32","has_weights":true,"max_model_len":1024,"longest_max_model_len":1024,' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --json
-want 3 '^the longest max_model_len that fits is 880$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB
-want 0 '^the longest max_model_len that fits is 880$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 880
+want 3 '^the longest max_model_len that fits with all weights in memory is 880$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB
+want 0 '^the longest max_model_len that fits with all weights in memory is 880$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 880
 want 3 'plan: does not fit: weights .* for one sequence of max_model_len 881 exceed the 7.6 MiB' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 881
 want 3 '^no max_model_len fits$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 1MB
 # What would fit with weights of int8, and what would not either.
 want 3 'exceed the 6.2 MiB that this rank may use; no max_model_len fits: give --quantization int8, ' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 6.5MB --max-model-len 32
-want 3 'give --max-model-len 880, .* or more memory (memory); --memory-per-rank' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 900
+want 3 'give --max-model-len 880, .* or more memory; --memory-per-rank' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 900
 # A folder with config.json alone, as it is before a model is fetched; not one whose weights are of another format.
 mkdir bare && cp "$SRC/tests/models/abacus/config.json" bare
 want 0 '^no weights are looked at: ' "$trireme" plan --model bare --backend cpu

@@ -97,6 +97,8 @@ START_TEST(error_keeps_the_first_reason) {
   ck_assert_str_eq(tri_error_field_beside(&e), "c/d");
   snprintf(e.field, sizeof e.field, "x");
   ck_assert_str_eq(tri_error_field_beside(&e), "x");
+  snprintf(e.field, sizeof e.field, "memory"); /* no option has that name */
+  ck_assert_str_eq(tri_error_field_beside(&e), "");
   char long_path[1000], end[210];
   memset(long_path, 'p', sizeof long_path);
   strcpy(long_path + sizeof long_path - 6, "/name");

@@ -175,11 +175,11 @@ static tri_status explain(struct shape *k, int64_t memory, tri_error *err) {
 
 /* The length that a refusal names fits, and one more block does not. */
 static void expect_longest(struct shape *k, int64_t memory, const tri_error *err) {
-  const char *words = "the longest max_model_len that fits is ", *at = strstr(err->message, words);
+  const char *words = "the longest max_model_len that fits with ", *at = strstr(err->message, words);
   tri_ledger l;
   tri_error ignored = {0};
   ck_assert_msg(at != NULL, "%s", err->message);
-  int len = atoi(at + strlen(words)), asked = k->limits.max_model_len;
+  int len = atoi(strstr(at, " is ") + 4), asked = k->limits.max_model_len;
   k->limits.max_model_len = len;
   ck_assert_int_eq(make(k, memory, &l, &ignored), TRI_OK);
   k->limits.max_model_len = len + 1;
@@ -197,13 +197,16 @@ START_TEST(refusals_say_what_fits) {
   open_shape(&k, L8, 1, 1, true);
   k.offload.tier = TRI_OFFLOAD_NONE;
   ck_assert_int_eq(explain(&k, 24 * gb, &err), TRI_NO_CAPACITY);
-  ck_assert_msg(strstr(err.message, "that fits is 29376: give --max-model-len 29376, --offload-weights auto ") != NULL,
+  ck_assert_msg(strstr(err.message,
+                       "that fits with all weights in memory is 29376: give --max-model-len 29376, --offload-weights "
+                       "auto ") != NULL,
                 "%s", err.message);
   expect_longest(&k, 24 * gb, &err);
   k.offload.tier = TRI_OFFLOAD_AUTO;
   ck_assert_int_eq(explain(&k, 12 * gb, &err), TRI_NO_CAPACITY);
   expect_longest(&k, 12 * gb, &err);
   ck_assert_int_eq(explain(&k, 20 * gb, &err), TRI_NO_CAPACITY);
+  ck_assert_ptr_nonnull(strstr(err.message, "that fits with weights streamed is "));
   ck_assert_ptr_nonnull(strstr(err.message, " with all weights in memory): give "));
   ck_assert_uint_lt(strlen(err.message), TRI_ERROR_MESSAGE - 1); /* nothing was cut off */
   open_shape(&k, L70, 1, 1, false);

@@ -137,8 +137,9 @@ static void print_fits(const struct plan *p) {
 static void print_longest(const struct plan *p) {
   bool own = p->longest == p->c->max_position_embeddings;
   if (p->longest)
-    printf("the longest max_model_len that fits is %lld%s%s\n", (long long)p->longest,
-           own ? ", all that the model was made for" : "", p->longest > p->longest_resident ? ", streamed" : "");
+    printf("the longest max_model_len that fits with %s is %lld%s\n",
+           p->longest > p->longest_resident ? "weights streamed" : "all weights in memory", (long long)p->longest,
+           own ? ", all that the model was made for" : "");
   else
     printf("no max_model_len fits\n");
   if (p->longest > p->longest_resident && p->longest_resident)
