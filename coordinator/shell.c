@@ -132,12 +132,21 @@ static void say_next(const struct shell *s) {
   tri_log(TRI_LOG_INFO, "coordinator", "try: trireme %s --endpoint %s%s %s", command, endpoint, keys, prompt);
 }
 
+static void say_names(const struct shell *s) {
+  char names[512] = ""; /* a line has room for so much, and the endpoint */
+  const tri_opt_list *others = &s->model.other_names;
+  for (size_t i = 0, used = 0; i < others->count && used < sizeof names; i++)
+    used += (size_t)snprintf(names + used, sizeof names - used, ", \"%s\"", others->items[i]);
+  tri_log(TRI_LOG_INFO, "coordinator", "serving \"%s\"%s at %s", s->model.name, names,
+          tri_zserver_endpoint(s->clients));
+}
+
 static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
   struct shell *s = ctx;
   tri_supervisor_tell(&s->supervisor, "ready %u %llu", group, (unsigned long long)epoch);
   if (s->said_where) return;
   s->said_where = true;
-  tri_log(TRI_LOG_INFO, "coordinator", "serving \"%s\" at %s", s->model.name, tri_zserver_endpoint(s->clients));
+  say_names(s);
   say_next(s);
 }
 

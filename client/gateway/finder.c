@@ -19,6 +19,8 @@ struct gw_finder {
 bool gw_found_read(const trireme_event *e, gw_found *out) {
   if (e->kind != TRIREME_EVENT_MODELS || !e->models.num) return false;
   snprintf(out->name, sizeof out->name, "%s", e->models.names[0]);
+  for (size_t i = 0, used = 0; i < e->models.num && used < sizeof out->names; i++)
+    used += (size_t)snprintf(out->names + used, sizeof out->names - used, i ? ", %s" : "%s", e->models.names[i]);
   out->max_model_len = e->models.max_model_len;
   out->tokenizer = e->models.tokenizer;
   return true;

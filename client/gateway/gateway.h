@@ -271,6 +271,7 @@ size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap
 typedef struct gw_found {
   trireme *client;
   char name[GW_NAME_BYTES];
+  char names[900]; /* all of them, for people */
   uint64_t max_model_len, tokenizer;
 } gw_found;
 

@@ -49,6 +49,8 @@ until_idle() { # WHAT
 
 start_up --max-model-len 8192 --watchdog-timeout 20 --log-level debug --served-model-name abacus org/abacus gpt-4
 begin --model "$MODEL"
+grep -q 'coordinator: serving "abacus", "org/abacus", "gpt-4" at ipc:' "$RUN/log" || fail "the coordinator does not log its model's names"
+grep -q 'gateway: serving abacus, org/abacus, gpt-4$' "$RUN/gateway.log" || fail "the gateway does not log its model's names: $(cat "$RUN/gateway.log")"
 # A coordinator that hangs is no reason to say nothing.
 coordinator=$(ours | awk '$2 ~ /^trireme-coord/ {print $1}')
 kill -STOP "$coordinator"
