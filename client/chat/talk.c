@@ -284,7 +284,8 @@ int main(int argc, char **argv) {
   memcpy(table, own_options, sizeof own_options);
   const tri_options_spec spec = {
       .program = "trireme chat",
-      .usage = "--model DIR [OPTION]...",
+      .usage = "MODEL [OPTION]...",
+      .arg_option = "model",
       .summary = "Talks with a served model: each line is a turn, and the answer is printed as it comes.",
       .epilog = "Examples:\n"
                 "  trireme chat --model DIR --system \"Answer in one sentence.\"\n"

@@ -36,7 +36,7 @@ _trireme() {
       return
       ;;
   esac
-  [[ $cmd == serve && $COMP_CWORD == 2 && $cur != -* ]] && mapfile -t COMPREPLY < <(compgen -d -- "$cur") && return
+  [[ $cmd =~ ^(serve|up|plan|pack|chat)$ && $COMP_CWORD == 2 && $cur != -* ]] && mapfile -t COMPREPLY < <(compgen -d -- "$cur") && return
   case $cmd in
     help)
       mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack doctor journal template bench keygen' -- "$cur")

@@ -48,7 +48,7 @@ enum {
 
 static const tri_options_spec up_spec = {
     .program = "trireme up",
-    .usage = "--model DIR [OPTION]...",
+    .usage = "MODEL [OPTION]...",
     .summary = "Starts a coordinator and its groups of workers, with --http also a gateway, and restarts what dies. "
                "SIGTERM or "
                "Ctrl-C drains.",
@@ -59,6 +59,7 @@ static const tri_options_spec up_spec = {
               "  trireme up --model DIR -tp 4 --hosts a:2,b:2   one group over two hosts\n",
     .version = "trireme up " TRIREME_VERSION,
     .config_file = true,
+    .arg_option = "model",
 };
 static const tri_options_spec serve_spec = {
     .program = "trireme serve",
@@ -73,7 +74,7 @@ static const tri_options_spec serve_spec = {
               "  trireme serve DIR --host 0.0.0.0 --api-key-file keys\n",
     .version = "trireme serve " TRIREME_VERSION,
     .config_file = true,
-    .max_args = 1,
+    .arg_option = "model",
 };
 
 int tri_up_options_read(tri_up *u, int argc, char **argv, tri_options **out) {
@@ -113,11 +114,7 @@ static tri_status find_http(tri_up *u, tri_error *err) {
   return o->gateway.listen ? TRI_OK : TRI_NO_MEMORY;
 }
 
-static tri_status find_model(tri_up *u, const tri_options *opts, tri_error *err) {
-  const char *given = tri_options_arg(opts, 0);
-  if (given && u->opts.serve.model)
-    return tri_fail(err, TRI_USAGE, "model", "%.80s and --model %.80s exclude each other", given, u->opts.serve.model);
-  if (given) u->opts.serve.model = given;
+static tri_status find_model(tri_up *u, tri_error *err) {
   /* vLLM's --served-model-name A B takes the model with it, too, where that comes behind the names. */
   tri_opt_list *names = &u->opts.serve.served_model_name;
   if (!u->opts.serve.model && u->is_serve && names->count > 1) u->opts.serve.model = names->items[--names->count];
@@ -166,7 +163,7 @@ static tri_status check_launcher_args(const tri_up *u, tri_error *err) {
 
 tri_status tri_up_options_finish(tri_up *u, const tri_options *opts, tri_error *err) {
   TRI_CHECK(tri_arena_create(4096, &u->arena));
-  TRI_CHECK(find_model(u, opts, err));
+  TRI_CHECK(find_model(u, err));
   TRI_CHECK(find_http(u, err));
   TRI_CHECK(pass(u, opts, err));
   TRI_CHECK(tri_up_journal_choose(u, err));

@@ -326,6 +326,21 @@ static tri_status parse_args(tri_options *o, int argc, char *const *argv, tri_er
   return TRI_OK;
 }
 
+/* A first argument that stands for an option, as `serve DIR` for `serve --model DIR`. */
+static tri_status take_arg_option(tri_options *o, tri_error *err) {
+  const char *name = o->spec->arg_option;
+  if (!name || !o->num_args) return TRI_OK;
+  const tri_option *t = tri_options_find(o->spec->options, o->spec->count, name, strlen(name));
+  const struct tri_opt_state *state = &o->state[t - o->spec->options];
+  if (state->source == TRI_FROM_ARGS)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, name, "%.80s and --%s %.80s exclude each other", o->args[0], name,
+                    state->text);
+  TRI_CHECK(tri_options_assign(o, t, o->args[0], TRI_FROM_ARGS, err));
+  o->num_args--;
+  memmove(o->args, o->args + 1, (size_t)o->num_args * sizeof *o->args);
+  return TRI_OK;
+}
+
 static tri_status parse_environment(tri_options *o, tri_error *err) {
   for (size_t i = 0; i < o->spec->count; i++) {
     const tri_option *t = &o->spec->options[i];
@@ -366,6 +381,7 @@ tri_status tri_options_parse(const tri_options_spec *spec, void *dest, int argc,
       TRI_TRY(tri_options_assign(o, &spec->options[i], spec->options[i].fallback, TRI_FROM_FALLBACK, err));
   TRI_TRY(parse_args(o, argc, argv, err));
   if (!o->help && !o->version) {
+    TRI_TRY(take_arg_option(o, err));
     TRI_TRY(parse_environment(o, err));
     if (o->config) TRI_TRY(tri_options_load_file(o, o->config, err));
     TRI_TRY(check_args(o, err));

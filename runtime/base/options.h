@@ -131,7 +131,8 @@ typedef struct tri_options_spec {
   size_t num_elsewhere;
   const tri_option_word *words; /* may be NULL */
   size_t num_words;
-  int min_args, max_args; /* positional arguments; max -1: any number */
+  const char *arg_option; /* the first positional argument is this option, which may be said either way; NULL: none */
+  int min_args, max_args; /* positional arguments, but for that one; max -1: any number */
 } tri_options_spec;
 #define TRI_OPTIONS(table) .options = (table), .count = sizeof(table) / sizeof((table)[0])
 

@@ -117,6 +117,19 @@ for c in up plan "bench latency" "bench batching" "bench load" "bench stream"; d
   want 2 'model is missing' "$trireme" $c
 done
 for c in coordinator worker; do want 2 'model is missing' "$bin/trireme-$c"; done
+# The model's folder may stand alone, wherever there is one.
+for c in up serve plan pack chat "bench latency" "bench batching" "bench load" "bench stream"; do
+  # shellcheck disable=SC2086
+  want 2 '^trireme [a-z ]*: here and --model there exclude each other$' "$trireme" $c here --model there
+  # shellcheck disable=SC2086
+  want 2 '"there" is one argument too many' "$trireme" $c here there
+done
+want 3 '^trireme chat: the model in here has no chat template' "$trireme" chat here
+for c in plan "pack --nvme-path ." "bench latency" "bench batching" "bench load" "bench stream"; do
+  # shellcheck disable=SC2086
+  want 3 'there is no folder here' "$trireme" $c here
+done
+want 0 '^fits' "$trireme" plan "$SRC/tests/models/abacus" --backend cpu
 for c in up plan "bench latency" "bench batching" "bench load" "bench memory" "bench stream"; do
   # shellcheck disable=SC2086
   want 2 'no-such-option' "$trireme" $c --no-such-option

@@ -58,7 +58,8 @@ enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
 static tri_options_spec spec = {
     .program = "trireme bench batching",
-    .usage = "--model DIR [OPTION]...",
+    .usage = "MODEL [OPTION]...",
+    .arg_option = "model",
     .summary = "Compares iteration-level with request-level batches of one rank's engine, without a server.",
     .epilog = "--max-num-seqs is how many sequences a batch has at most; by default there are KV blocks for\n"
               "all of them. --seed is also that of the lengths. The other options of trireme-worker are\n"

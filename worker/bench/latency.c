@@ -46,7 +46,8 @@ enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
 static tri_options_spec spec = {
     .program = "trireme bench latency",
-    .usage = "--model DIR [OPTION]...",
+    .usage = "MODEL [OPTION]...",
+    .arg_option = "model",
     .summary =
         "Times prompts and decode steps of one rank, or an encoder's batches, against the machine's floors, without "
         "a server.",

@@ -47,7 +47,8 @@ enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
 static tri_options_spec spec = {
     .program = "trireme bench load",
-    .usage = "--model DIR [OPTION]...",
+    .usage = "MODEL [OPTION]...",
+    .arg_option = "model",
     .summary = "Times how one rank loads its weights, the first of so many tensor-parallel ones, against reading the "
                "same files and doing nothing with them.",
     .epilog = "The other options of trireme-worker are understood and change nothing.\n",

@@ -55,7 +55,8 @@ enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
 static tri_options_spec spec = {
     .program = "trireme bench stream",
-    .usage = "--model DIR {--gpu-layers N | --cpu-offload-gb N | --max-in-cpu BYTES} [OPTION]...\n"
+    .arg_option = "model",
+    .usage = "MODEL {--gpu-layers N | --cpu-offload-gb N | --max-in-cpu BYTES} [OPTION]...\n"
              "       mpirun -n N trireme-bench-stream --model DIR {-tp N | -dp N --replicas 1} ...",
     .summary = "Times steps of one rank whose weights come from files in every step, against the disk alone and "
                "against computing alone, without a server.",

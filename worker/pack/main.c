@@ -19,13 +19,14 @@ struct pack_options {
 
 static tri_options_spec spec = {
     .program = "trireme pack",
-    .usage = "--model DIR --nvme-path DIR[,DIR...] [OPTION]...",
+    .usage = "MODEL --nvme-path DIR[,DIR...] [OPTION]...",
     .summary = "Makes the packs that the ranks of a layout stream their weights from, so that a start finds them.",
     .epilog = "Packs are for one layout, type and quantization, and for the checkpoint as it is now. What is there\n"
               "already is left alone; what was begun goes on. Ranks on other hosts need packs on those hosts.\n\n"
               "The other options of trireme-worker are understood and change nothing.\n",
     .version = "trireme pack " TRIREME_VERSION,
     .config_file = true,
+    .arg_option = "model",
 };
 
 struct packing {

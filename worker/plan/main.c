@@ -83,13 +83,13 @@ static const tri_option_word words[] = {
 
 static tri_options_spec spec = {
     .program = "trireme plan",
-    .usage =
-        "--model DIR [-tp N] [-pp N] [OPTION]...\n       trireme plan --model DIR --devices N [--nnodes N] [OPTION]...",
+    .usage = "MODEL [-tp N] [-pp N] [OPTION]...\n       trireme plan MODEL --devices N [--nnodes N] [OPTION]...",
     .summary = "What each rank would need: weights, activations, KV cache, and the tokens of KV that fit. Exit code 3 "
                "when it does not fit.",
     .epilog = "The other options of trireme-worker are understood and change nothing, so that a file can serve both.\n",
     .version = "trireme plan " TRIREME_VERSION,
     .config_file = true,
+    .arg_option = "model",
     .words = words,
     .num_words = sizeof words / sizeof *words,
 };
