@@ -53,7 +53,7 @@ static bool print_text(const char *text, size_t len) {
     ssize_t n = write(STDOUT_FILENO, text, len);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
-      tri_stdout_failed(errno);
+      tri_stdout_tell("trireme chat", errno);
       return false;
     }
     text += n;
@@ -89,7 +89,7 @@ static tri_status begin_answer(talk *t, trireme_request *r) {
 }
 
 static bool print_tokens(talk *t, const trireme_event *e) {
-  t->unprinted = t->unprinted || !tri_stdout_flush();
+  t->unprinted = t->unprinted || fflush(stdout);
   for (size_t i = 0; !t->unprinted && i < e->tokens.num; i++) {
     const trireme_choice *c = e->tokens.choices[i];
     if (!t->parts)
@@ -139,7 +139,7 @@ static int stream(talk *t, uint64_t id, bool *answered) {
 static void end_line(const talk *t) {
   if (t->answer.len && t->answer.data[t->answer.len - 1] == '\n') return;
   putchar('\n');
-  tri_stdout_flush();
+  fflush(stdout);
 }
 
 /* One turn. What was said stays in the conversation, with as much of an answer as came; where none came, neither does
@@ -179,7 +179,7 @@ static bool read_turn(const talk *t, char **line, size_t *cap, size_t *len) {
   for (;;) {
     if (t->terminal) {
       printf("> ");
-      tri_stdout_flush();
+      fflush(stdout);
     }
     cmd_signal = 0;
     cmd_catch_signals(); /* again, as the last one has taken itself away */

@@ -5,7 +5,6 @@
 
 #include "client/cmd/bench.h"
 #include "runtime/base/mem.h"
-#include "runtime/base/standard_output.h"
 
 static const struct {
   const char *title, *key;
@@ -126,7 +125,7 @@ static void json_limits(cmd_buf *j, const bench_run *b, const bench_figures *f) 
 static void print_line(cmd_buf *j) {
   cmd_buf_add(j, "}\n", 2);
   fwrite(j->data, 1, j->len, stdout);
-  tri_stdout_flush();
+  fflush(stdout);
   cmd_buf_free(j);
 }
 
@@ -219,7 +218,7 @@ void bench_report_row(const bench_run *b, const bench_load *l, const bench_figur
          s->median, s->p90, s->p99, f->saturated ? "  saturated" : "");
   if (l->failed) printf("  %zu failed", l->failed);
   printf("%s\n", l->interrupted ? "  partial: interrupted" : "");
-  tri_stdout_flush();
+  fflush(stdout);
 }
 
 void bench_report_saturation(const bench_run *b, const bench_figures *all, size_t n) {

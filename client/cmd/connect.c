@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include "client/cmd/cmd.h"
-#include "runtime/base/standard_output.h"
 
 volatile sig_atomic_t cmd_signal;
 
@@ -51,10 +49,7 @@ int cmd_refused(const trireme_error *e) {
 }
 
 int cmd_output_failed(const FILE *out) {
-  if (out == stdout)
-    tri_stdout_failed(errno);
-  else
-    perror("trireme: output");
+  if (out != stdout) perror("trireme: output");
   return TRI_EXIT_FAILED;
 }
 

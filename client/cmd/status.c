@@ -6,7 +6,6 @@
 
 #include "client/cmd/cmd.h"
 #include "comm/wire/zsock.h"
-#include "runtime/base/standard_output.h"
 #include "runtime/base/wait.h"
 
 enum { ASK_AGAIN_MS = 100 };
@@ -175,7 +174,7 @@ static int show_status(trireme *c, int timeout_ms, bool json) {
   } else {
     print_status(&e.status);
   }
-  if (!tri_stdout_flush()) return TRI_EXIT_FAILED;
+  if (fflush(stdout)) return TRI_EXIT_FAILED;
   return strcmp(e.status.state, "serving") ? TRI_EXIT_NOT_SERVING : TRI_EXIT_OK;
 }
 

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "client/cmd/cmd.h"
 #include "runtime/base/mem.h"
-#include "runtime/base/standard_output.h"
 
 enum { CANCEL_MS = 2000, STDIN_MAX = 1 << 20 };
 
@@ -53,8 +51,8 @@ static char *read_stdin(size_t *len) {
 static bool print_json(const trireme_event *e) {
   cmd_buf b = {0};
   cmd_json_event(&b, e);
-  if (b.failed) tri_stdout_failed(ENOMEM);
-  bool ok = !b.failed && tri_stdout_write(b.data, b.len) && tri_stdout_flush();
+  if (b.failed) fprintf(stderr, "trireme: no memory for an event\n");
+  bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len && !fflush(stdout);
   cmd_buf_free(&b);
   return ok;
 }
@@ -70,7 +68,7 @@ typedef struct texts {
 static bool print_piece(texts *t, const trireme_choice *c, const char *s, size_t len) {
   if (t->n <= 1) {
     if (len) t->open = s[len - 1] != '\n';
-    return tri_stdout_write(s, len);
+    return fwrite(s, 1, len, stdout) == len;
   }
   cmd_buf_add(&t->choice[c->index % 64], s, len);
   return true;
@@ -93,7 +91,7 @@ static bool print_tokens(const trireme_event *e, texts *t) {
     ok &= print_piece(t, c, c->text, c->text_len);
     if (t->ids) ok &= print_ids(t, c);
   }
-  return ok && (t->n > 1 || tri_stdout_flush());
+  return ok && (t->n > 1 || !fflush(stdout));
 }
 
 static bool print_done(const trireme_event *e, texts *t) {
@@ -101,18 +99,18 @@ static bool print_done(const trireme_event *e, texts *t) {
     const trireme_finished *f = e->done.choices[i];
     cmd_buf *b = &t->choice[i % 64];
     if (t->n > 1) printf("%s[%zu] %.*s", i ? "\n" : "", i, (int)b->len, b->data ? b->data : "");
-    tri_stdout_write(f->text, f->text_len);
+    fwrite(f->text, 1, f->text_len, stdout);
   }
   putchar('\n');
   t->open = false;
-  return tri_stdout_flush();
+  return !fflush(stdout);
 }
 
 /* A message about an error begins a line of its own. */
 static void end_line(texts *t) {
   if (t->open) {
     putchar('\n');
-    tri_stdout_flush();
+    fflush(stdout);
   }
   t->open = false;
 }

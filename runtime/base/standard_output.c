@@ -8,46 +8,26 @@
 
 #include "runtime/base/options.h"
 
-static int first_failure; /* errno; 0: none is known */
-
-void tri_stdout_failed(int why) {
-  if (!first_failure) first_failure = why;
+void tri_stdout_tell(const char *program, int why) {
+  if (why != EPIPE) fprintf(stderr, "%s: cannot write to stdout: %s\n", program, strerror(why));
 }
 
-bool tri_stdout_write(const void *p, size_t n) {
-  if (fwrite(p, 1, n, stdout) == n) return true;
-  tri_stdout_failed(errno);
-  return false;
-}
-
-bool tri_stdout_flush(void) {
-  if (!fflush(stdout)) return !ferror(stdout);
-  tri_stdout_failed(errno);
-  return false;
-}
-
-/* A stream forgets why it failed: what is missing in the output is lost, and a line's end more is refused, too. */
-static void find_reason(void) {
-  if (!first_failure && write(STDOUT_FILENO, "\n", 1) < 0) first_failure = errno;
-}
-
-/* Some file systems tell only when a descriptor is closed that there was no room. */
-static bool close_copy(void) {
+/* Some file systems tell only when a descriptor is closed that there was no room. 0: there was. */
+static int close_copy(void) {
   int copy = dup(STDOUT_FILENO);
-  if (copy < 0 || !close(copy)) return true;
-  tri_stdout_failed(errno);
-  return false;
+  return copy >= 0 && close(copy) ? errno : 0;
 }
+
+/* A stream keeps that it failed and forgets why: what is missing in the output is lost, and a line's end more is
+ * refused, too. */
+static int find_reason(void) { return write(STDOUT_FILENO, "\n", 1) < 0 ? errno : EIO; }
 
 int tri_stdout_end(const char *program, int code) {
-  bool written = tri_stdout_flush();
-  written = close_copy() && written && !first_failure;
-  if (written) return code;
-  find_reason();
-  if (first_failure != EPIPE)
-    fprintf(stderr, "%s: cannot write to stdout%s%s\n", program, first_failure ? ": " : "",
-            first_failure ? strerror(first_failure) : "");
+  int why = fflush(stdout) ? errno : 0;
+  if (!why && ferror(stdout)) why = find_reason();
+  if (!why) why = close_copy();
+  if (!why) return code;
+  tri_stdout_tell(program, why);
   clearerr(stdout); /* it is said once */
-  first_failure = 0;
   return code ? code : TRI_EXIT_FAILED;
 }

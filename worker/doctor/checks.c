@@ -14,7 +14,6 @@
 #include "comm/comm.h"
 #include "kernels/backend.h"
 #include "runtime/base/options.h"
-#include "runtime/base/standard_output.h"
 #include "runtime/base/wait.h"
 #include "worker/doctor/doctor.h"
 #include "worker/plan/disk_rate.h"
@@ -185,7 +184,7 @@ int tri_doctor_mpi_rank(void) {
   if (st == TRI_OK) st = tri_comm_barrier(world);
   if (st == TRI_OK && world->rank == 0) printf("%d ranks have met\n", world->size);
   if (st != TRI_OK) printf("%s\n", err.message[0] ? err.message : tri_status_text(st));
-  tri_stdout_flush();
+  fflush(stdout);
   if (world) tri_comm_destroy(world);
   if (st == TRI_OK) tri_mpi_finalize();
   return tri_exit_code(st);

@@ -116,7 +116,7 @@ static tri_status pack_rank(const struct packing *p, int rank, tri_error *err) {
                            .seed = p->o->seed};
   TRI_CHECK(tri_offload_make_pack(p->o->nvme_path, &wc, show, &stop, path, &made, err));
   printf("rank %d: %s %s\n", rank, path, made ? "made" : "was there");
-  tri_stdout_flush();
+  fflush(stdout);
   return TRI_OK;
 }
 

@@ -362,7 +362,7 @@ int main(int argc, char **argv) {
     tri_status st = o.rebalance ? rebalance(&o, &err) : plan_model(&o, &err);
     code = tri_exit_code(st);
     if (st != TRI_OK) {
-      tri_stdout_flush(); /* the table comes first */
+      fflush(stdout); /* the table comes first */
       const char *field = tri_error_field_beside(&err);
       fprintf(stderr, "trireme plan: %s%s%s%s%s%s\n", prefix_of(&err), err.message, *field ? " (" : "", field,
               *field ? ")" : "", is_short_of_memory(&o, &err) ? "; --memory-per-rank says what each rank may use" : "");
