@@ -27,7 +27,7 @@ file(GLOB cmd_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/cmd/*.c)
 # Lines of OpenAI's form are answered as the gateway answers; without tokenizers there are no chats among them.
 set(cmd_gateway error_json logprobs)
 if(TARGET tri_jinja)
-  list(APPEND cmd_gateway chat_message chat_request completion_request fields http_parse model)
+  list(APPEND cmd_gateway chat_message chat_request completion_request fields http_parse model tools)
   list(REMOVE_ITEM cmd_sources ${CMAKE_SOURCE_DIR}/client/cmd/submit_no_chat.c)
 else()
   list(REMOVE_ITEM cmd_sources ${CMAKE_SOURCE_DIR}/client/cmd/submit_chat.c)

@@ -90,15 +90,18 @@ void submit_chat_free(submit_request *r) {
 void submit_chat_choice(submit_slot *s, size_t index, const char *text, size_t len, submit_piece *piece,
                         const gw_tail *tail) {
   char id[48];
-  tri_json_doc *doc = NULL; /* tools say which calls are calls */
+  tri_json_doc *doc = NULL;
+  gw_tools tools = {{0}}; /* they say which calls are calls */
   gw_chat_message_config config = {
       .model = &s->chat->model, .choice = index, .in_reasoning = s->in_reasoning, .in_text = s->in_text, .id = id};
   snprintf(id, sizeof id, "chatcmpl-%s", s->request_id);
-  if (s->calls && tri_json_parse(s->input.data, s->input.len, &doc, NULL) == TRI_OK)
-    config.tools = tri_json_get(tri_json_get(tri_json_root(doc), "body"), "tools");
+  if (s->calls && tri_json_parse(s->input.data, s->input.len, &doc, NULL) == TRI_OK) config.tools = &tools;
+  if (gw_tools_read(tri_json_get(tri_json_get(tri_json_root(doc), "body"), "tools"), &tools) != TRI_OK)
+    s->result.failed = true;
   bool taken_apart = s->calls || s->chat->model.reasoning || s->chat->model.channels;
   gw_chat_choice choice = {
       .index = index, .text = text, .len = len, .logprobs = s->logprobs ? &piece->openai : NULL, .tail = *tail};
   gw_chat_choice_write(&s->result, &choice, taken_apart ? &config : NULL);
+  gw_tools_free(&tools);
   tri_json_free(doc);
 }

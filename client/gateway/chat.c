@@ -14,7 +14,7 @@ typedef struct chat {
   gw_chat_request q;
   gw_task task;
   const gw_model *model;
-  tri_json_doc *doc;
+  gw_tools tools;
   bool in_reasoning, in_text; /* the prompt ends there */
   gw_chat_message **messages; /* [num_choices] of a stream whose text is taken apart, else NULL */
 } chat;
@@ -31,7 +31,7 @@ static bool is_taken_apart(const chat *c) { return c->q.calls || c->model->reaso
 
 static gw_chat_message_config message_config(chat *c, size_t index) {
   return (gw_chat_message_config){.model = c->model,
-                                  .tools = c->q.calls ? c->q.chat.tools : NULL,
+                                  .tools = c->q.calls ? &c->tools : NULL,
                                   .in_reasoning = c->in_reasoning,
                                   .in_text = c->in_text,
                                   .choice = index,
@@ -121,7 +121,7 @@ static void free_chat(gw_task *t) {
   tri_free(s->messages);
   gw_completion_close(&s->base);
   gw_chat_request_free(&s->q);
-  tri_json_free(s->doc);
+  gw_tools_free(&s->tools);
   tri_buf_free(&t->body);
   tri_free(s);
 }
@@ -149,11 +149,19 @@ static tri_status make_prompt(chat *s, tri_tokenizer_scratch *scratch, tri_error
 
 static tri_status run(gw_task *t, tri_tokenizer_scratch *scratch, tri_error *err) {
   chat *s = of_task(t);
-  TRI_CHECK(gw_parse_body(&t->body, &s->doc, err));
-  TRI_CHECK(gw_chat_parse(tri_json_root(s->doc), s->model, NULL, &s->q, &s->base.ignored, err));
-  TRI_CHECK(make_prompt(s, scratch, err));
-  TRI_CHECK(gw_completion_open(&s->base, err));
-  if (!s->q.c.stream || !is_taken_apart(s)) return TRI_OK;
+  tri_json_doc *doc = NULL;
+  tri_status st;
+  TRI_TRY(gw_parse_body(&t->body, &doc, err));
+  TRI_TRY(gw_chat_parse(tri_json_root(doc), s->model, NULL, &s->q, &s->base.ignored, err));
+  TRI_TRY(make_prompt(s, scratch, err));
+  if (s->q.calls && gw_tools_read(s->q.chat.tools, &s->tools) != TRI_OK)
+    TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "", "out of memory"));
+  TRI_TRY(gw_completion_open(&s->base, t, sizeof *s + s->tools.names.cap, err));
+cleanup:
+  tri_json_free(doc);
+  s->q.chat = (gw_chat_fields){0}; /* which lay in it */
+  s->q.tool_choice = NULL;
+  if (st != TRI_OK || !s->q.c.stream || !is_taken_apart(s)) return st;
   s->messages = tri_calloc(s->base.num_choices, sizeof *s->messages);
   return s->messages ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
 }

@@ -20,37 +20,16 @@ struct gw_chat_message {
 
 /* ---- calls ---- */
 
-/* Returns the function of a tool of the request; NULL: there is none of this name. */
-static const tri_json *find_tool(const gw_chat_message *m, const char *name, size_t len) {
-  for (size_t i = 0; i < tri_json_size(m->config.tools); i++) {
-    size_t n = 0;
-    const tri_json *function = tri_json_get(tri_json_at(m->config.tools, i), "function");
-    const char *s = tri_json_as_str(tri_json_get(function, "name"), &n);
-    if (s && n == len && !memcmp(s, name, len)) return function;
-  }
-  return NULL;
-}
+static const gw_tools *tools_of(void *ctx) { return ((const gw_chat_message *)ctx)->config.tools; }
 
-static bool is_tool(void *ctx, const char *name, size_t len) { return find_tool(ctx, name, len) != NULL; }
+static bool is_tool(void *ctx, const char *name, size_t len) { return gw_tools_have(tools_of(ctx), name, len); }
 
-/* Returns whether a parameter of a tool is of the type string. */
 static bool is_text(void *ctx, const char *name, size_t len, const char *key, size_t key_len) {
-  char text[256];
-  const tri_json *properties = tri_json_get(tri_json_get(find_tool(ctx, name, len), "parameters"), "properties");
-  if (key_len >= sizeof text) return false;
-  snprintf(text, sizeof text, "%.*s", (int)key_len, key);
-  const char *type = tri_json_get_str(tri_json_get(properties, text), "type");
-  return type && !strcmp(type, "string");
+  return gw_tools_take_text(tools_of(ctx), name, len, key, key_len);
 }
 
-/* Returns whether a tool has a parameter; one whose schema lists none may have any. */
 static bool is_parameter(void *ctx, const char *name, size_t len, const char *key, size_t key_len) {
-  char text[256];
-  const tri_json *properties = tri_json_get(tri_json_get(find_tool(ctx, name, len), "parameters"), "properties");
-  if (!tri_json_size(properties)) return true;
-  if (key_len >= sizeof text) return false;
-  snprintf(text, sizeof text, "%.*s", (int)key_len, key);
-  return tri_json_get(properties, text) != NULL;
+  return gw_tools_take(tools_of(ctx), name, len, key, key_len);
 }
 
 /* Members of a call that has begun, as far as the arguments. */

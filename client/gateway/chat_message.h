@@ -4,6 +4,7 @@
 #define TRI_CLIENT_GATEWAY_CHAT_MESSAGE_H
 
 #include "client/gateway/chat.h"
+#include "client/gateway/tools.h"
 
 typedef struct gw_chat_message gw_chat_message;
 
@@ -11,7 +12,7 @@ typedef struct gw_chat_message gw_chat_message;
  * request, or NULL). id: of the request; the calls' ids are made of it and of the choice's number. */
 typedef struct gw_chat_message_config {
   const gw_model *model;
-  const tri_json *tools;
+  const gw_tools *tools;
   bool in_reasoning, in_text; /* the prompt ends there */
   size_t choice;
   const char *id;

@@ -10,7 +10,7 @@ enum { GW_MAX_KEPT_STREAM = 1 << 20 }; /* bytes of a slow reader's answer */
 
 /* ---- completion_request.c ---- */
 
-/* A request: its texts lie in the document that it was read from. */
+/* A request: its texts lie in the document that it was read from, until they are kept. */
 typedef struct gw_completion_request {
   trireme_request r;
   gw_inputs prompt;
@@ -21,6 +21,7 @@ typedef struct gw_completion_request {
   trireme_string stops[GW_MAX_STOP];
   uint32_t *stop_ids, *allowed_ids;
   trireme_logit_bias *bias;
+  tri_buf texts; /* of gw_completion_keep */
 } gw_completion_request;
 
 /* Fields that both endpoints have, of a structure that begins with a gw_completion_request. */
@@ -30,6 +31,8 @@ void gw_completion_request_init(gw_completion_request *q);
 tri_status gw_completion_check(gw_completion_request *q, tri_error *err);
 /* Reads a request of /v1/completions. Free *out in any case. */
 tri_status gw_completion_parse(const tri_json *object, gw_completion_request *out, gw_ignored *ignored, tri_error *err);
+/* Copies its texts, which the document is not needed for any more. */
+tri_status gw_completion_keep(gw_completion_request *q, tri_error *err);
 void gw_completion_request_free(gw_completion_request *q);
 
 /* ---- logprobs.c ---- */
@@ -107,12 +110,13 @@ struct gw_completion {
   int64_t created;
 };
 
-/* Makes room for the choices of a request that has been read. */
-tri_status gw_completion_open(gw_completion *s, tri_error *err);
+struct gw_task;
+/* Keeps what the answer to a request needs that has been read, and makes room for its choices. more: bytes that the
+ * endpoint keeps beside it. */
+tri_status gw_completion_open(gw_completion *s, struct gw_task *t, size_t more, tri_error *err);
 void gw_completion_close(gw_completion *s); /* also after a failure */
 /* Sends a job for each prompt. The exchange may be over then. */
 void gw_completion_submit(gw_exchange *x);
-struct gw_task;
 void gw_completion_ready(struct gw_task *t); /* the same, for a task that needs no model */
 /* For a gw_kind. */
 void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e);

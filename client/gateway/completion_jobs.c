@@ -10,13 +10,25 @@
 
 enum { HEADER_BYTES = 448, MOST_CHOICES = 1 << 14 };
 
-tri_status gw_completion_open(gw_completion *s, tri_error *err) {
+/* The memory that a request and its choices take before anything is answered. */
+static size_t bytes_to_keep(const gw_completion *s) {
+  const gw_completion_request *q = s->q;
+  const trireme_request *r = &q->r;
+  size_t ids = r->num_stop_token_ids + r->num_allowed_token_ids;
+  size_t of_prompt = sizeof(gw_job) + sizeof *s->counts + sizeof *s->prompt_ids;
+  return q->texts.cap + gw_inputs_bytes(&q->prompt) + ids * sizeof *q->stop_ids + r->num_logit_bias * sizeof *q->bias +
+         q->prompt.num * of_prompt + s->num_choices * sizeof *s->choices;
+}
+
+tri_status gw_completion_open(gw_completion *s, gw_task *t, size_t more, tri_error *err) {
   s->n = (size_t)s->q->r.n;
   s->num_choices = s->n * s->q->prompt.num;
   if (s->num_choices > MOST_CHOICES)
     return tri_fail(err, TRI_OUT_OF_RANGE, "n", "%zu prompts with n %zu are %zu choices; allowed are %d",
                     s->q->prompt.num, s->n, s->num_choices, MOST_CHOICES);
   s->created = time(NULL);
+  TRI_CHECK(gw_completion_keep(s->q, err));
+  TRI_CHECK(gw_task_keep(t, more + bytes_to_keep(s), err));
   s->choices = tri_calloc(s->num_choices, sizeof *s->choices);
   s->counts = tri_calloc(s->q->prompt.num, sizeof *s->counts);
   if (s->q->return_token_ids) s->prompt_ids = tri_calloc(s->q->prompt.num, sizeof *s->prompt_ids);

@@ -231,7 +231,21 @@ tri_status gw_completion_parse(const tri_json *object, gw_completion_request *q,
   return gw_completion_check(q, err);
 }
 
+tri_status gw_completion_keep(gw_completion_request *q, tri_error *err) {
+  trireme_request *r = &q->r;
+  size_t model = r->model ? strlen(r->model) : 0, salt = r->cache_salt ? strlen(r->cache_salt) : 0;
+  size_t n = gw_kept_text(r->model, model) + gw_kept_text(r->cache_salt, salt) + gw_kept_inputs(&q->prompt);
+  for (size_t i = 0; i < r->num_stop; i++) n += gw_kept_text(q->stops[i].s, q->stops[i].len);
+  if (tri_buf_reserve(&q->texts, n) != TRI_OK) return tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
+  gw_keep_text(&q->texts, &r->model, model);
+  gw_keep_text(&q->texts, &r->cache_salt, salt);
+  gw_keep_inputs(&q->texts, &q->prompt);
+  for (size_t i = 0; i < r->num_stop; i++) gw_keep_text(&q->texts, &q->stops[i].s, q->stops[i].len);
+  return TRI_OK;
+}
+
 void gw_completion_request_free(gw_completion_request *q) {
+  tri_buf_free(&q->texts);
   gw_inputs_free(&q->prompt);
   tri_free(q->stop_ids);
   tri_free(q->allowed_ids);

@@ -10,7 +10,6 @@ typedef struct text_completion {
   gw_completion base; /* the exchange's state */
   gw_completion_request q;
   gw_task task;
-  tri_json_doc *doc;
 } text_completion;
 
 static void write_prompt_logprobs(cmd_buf *b, const gw_choice *c) {
@@ -58,7 +57,6 @@ static void free_completion(gw_task *task) {
   text_completion *t = of_task(task);
   gw_completion_close(&t->base);
   gw_completion_request_free(&t->q);
-  tri_json_free(t->doc);
   tri_buf_free(&task->body);
   tri_free(t);
 }
@@ -79,10 +77,15 @@ static const gw_completion_form form = {.id_prefix = "cmpl-",
 
 static tri_status run(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *err) {
   text_completion *t = of_task(task);
+  tri_json_doc *doc = NULL;
+  tri_status st;
   (void)scratch;
-  TRI_CHECK(gw_parse_body(&task->body, &t->doc, err));
-  TRI_CHECK(gw_completion_parse(tri_json_root(t->doc), &t->q, &t->base.ignored, err));
-  return gw_completion_open(&t->base, err);
+  TRI_TRY(gw_parse_body(&task->body, &doc, err));
+  TRI_TRY(gw_completion_parse(tri_json_root(doc), &t->q, &t->base.ignored, err));
+  TRI_TRY(gw_completion_open(&t->base, task, sizeof *t, err));
+cleanup:
+  tri_json_free(doc);
+  return st;
 }
 
 void gw_completions(gateway *g, http_conn *c) {

@@ -17,7 +17,7 @@ typedef struct embedding_request {
 typedef struct embeddings {
   gw_task task; /* the exchange's state begins with it */
   embedding_request q;
-  tri_json_doc *doc;
+  tri_buf texts; /* of the request */
   gw_ignored ignored;
   cmd_buf *vectors; /* [inputs], as JSON */
   uint64_t prompt_tokens;
@@ -29,7 +29,7 @@ static void free_embeddings(gw_task *task) {
   for (size_t i = 0; s->vectors && i < s->q.input.num; i++) cmd_buf_free(&s->vectors[i]);
   tri_free(s->vectors);
   gw_inputs_free(&s->q.input);
-  tri_json_free(s->doc);
+  tri_buf_free(&s->texts);
   tri_buf_free(&task->body);
   tri_free(s);
 }
@@ -172,14 +172,11 @@ static void submit(gw_exchange *x) {
   gw_exchange_begin(x, s->q.input.num);
 }
 
-static tri_status run(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *err) {
-  embeddings *s = (embeddings *)task;
+static tri_status read_request(embeddings *s, const tri_json *object, tri_error *err) {
   embedding_request *q = &s->q;
-  (void)scratch;
   *q = (embedding_request){.normalize = true, .cache = true, .dimensions = TRIREME_UNSET};
   trireme_embed_request_init(&q->r);
-  TRI_CHECK(gw_parse_body(&task->body, &s->doc, err));
-  TRI_CHECK(gw_fields_read(tables, tri_json_root(s->doc), q, &s->ignored, err));
+  TRI_CHECK(gw_fields_read(tables, object, q, &s->ignored, err));
   if (!q->input.num) return tri_fail(err, TRI_INVALID_ARGUMENT, "input", "input is missing");
   if (q->dimensions != TRIREME_UNSET && q->dimensions < 1)
     return tri_fail(err, TRI_OUT_OF_RANGE, "dimensions", "dimensions is %" PRId64 "; it must be 1 or more",
@@ -187,8 +184,37 @@ static tri_status run(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *
   q->r.normalize = q->normalize;
   q->r.keep_length = !q->normalize;
   q->r.no_cache = !q->cache;
-  s->vectors = tri_calloc(q->input.num, sizeof *s->vectors);
-  return s->vectors ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
+  return TRI_OK;
+}
+
+/* Copies the texts, which the document is not needed for any more. */
+static tri_status keep_texts(embeddings *s, tri_error *err) {
+  trireme_embed_request *r = &s->q.r;
+  size_t model = r->model ? strlen(r->model) : 0, salt = r->cache_salt ? strlen(r->cache_salt) : 0;
+  size_t n = gw_kept_text(r->model, model) + gw_kept_text(r->cache_salt, salt) + gw_kept_inputs(&s->q.input);
+  if (tri_buf_reserve(&s->texts, n) != TRI_OK) return tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
+  gw_keep_text(&s->texts, &r->model, model);
+  gw_keep_text(&s->texts, &r->cache_salt, salt);
+  gw_keep_inputs(&s->texts, &s->q.input);
+  return TRI_OK;
+}
+
+static tri_status run(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *err) {
+  embeddings *s = (embeddings *)task;
+  const gw_inputs *in = &s->q.input;
+  tri_json_doc *doc = NULL;
+  tri_status st;
+  (void)scratch;
+  TRI_TRY(gw_parse_body(&task->body, &doc, err));
+  TRI_TRY(read_request(s, tri_json_root(doc), err));
+  TRI_TRY(keep_texts(s, err));
+  size_t of_inputs = gw_inputs_bytes(in) + in->num * (sizeof *s->vectors + sizeof(gw_job));
+  TRI_TRY(gw_task_keep(task, sizeof *s + s->texts.cap + of_inputs, err));
+  s->vectors = tri_calloc(in->num, sizeof *s->vectors);
+  if (!s->vectors) st = tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
+cleanup:
+  tri_json_free(doc);
+  return st;
 }
 
 static void ready(gw_task *task) {

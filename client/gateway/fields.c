@@ -155,6 +155,14 @@ static size_t count_parts(const char *s, size_t len) {
   return n;
 }
 
+/* The parts of a body take up to 80 times its bytes: objects in a list. */
+size_t gw_most_documents(size_t max_body) {
+  enum { USUAL = 512 << 20, TIMES = 128 };
+  size_t most;
+  if (!tri_size_mul(max_body, TIMES, &most)) return SIZE_MAX;
+  return most > USUAL ? most : USUAL;
+}
+
 tri_status gw_parse_body(const tri_buf *body, tri_json_doc **out, tri_error *err) {
   static const char byte_order_mark[] = "\xef\xbb\xbf";
   const size_t size = sizeof byte_order_mark - 1;
@@ -217,6 +225,34 @@ tri_status gw_take_inputs(void *request, const gw_field *f, const tri_json *v, t
   in->num = n;
   for (size_t i = 0; i < n; i++) TRI_CHECK(read_input(f, one ? v : tri_json_at(v, i), &in->items[i], err));
   return TRI_OK;
+}
+
+size_t gw_kept_text(const char *s, size_t len) { return s ? len + 1 : 0; }
+
+void gw_keep_text(tri_buf *room, const char **s, size_t len) {
+  char *to = room->data + room->len;
+  if (!*s) return;
+  memcpy(to, *s, len);
+  to[len] = '\0';
+  room->len += len + 1;
+  *s = to;
+}
+
+size_t gw_kept_inputs(const gw_inputs *in) {
+  size_t n = 0;
+  for (size_t i = 0; i < in->num; i++) n += gw_kept_text(in->items[i].text, in->items[i].len);
+  return n;
+}
+
+void gw_keep_inputs(tri_buf *room, gw_inputs *in) {
+  for (size_t i = 0; i < in->num; i++) gw_keep_text(room, &in->items[i].text, in->items[i].len);
+}
+
+size_t gw_inputs_bytes(const gw_inputs *in) {
+  enum { OF_ONE = sizeof *in->items + 2 * 64 }; /* an allocation may lose so much */
+  size_t n = 0;
+  for (size_t i = 0; i < in->num; i++) n += OF_ONE + in->items[i].num_ids * sizeof *in->items->ids;
+  return n;
 }
 
 void gw_inputs_free(gw_inputs *in) {

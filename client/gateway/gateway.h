@@ -14,10 +14,11 @@
 
 enum {
   GW_JOB_BUCKETS = 4096,
-  GW_NAME_BYTES = 257,   /* a model's name and a NUL */
-  GW_MAX_PROMPTS = 2048, /* as OpenAI's API has it */
-  GW_JOBS_AT_ONCE = 256, /* of one request */
-  GW_MAX_PARTS = 65536,  /* objects, arrays and members of a request: each takes long for its few bytes */
+  GW_NAME_BYTES = 257,              /* a model's name and a NUL */
+  GW_MAX_PROMPTS = 2048,            /* as OpenAI's API has it */
+  GW_JOBS_AT_ONCE = 256,            /* of one request */
+  GW_MAX_PARTS = 65536,             /* objects, arrays and members of a request: each takes long for its few bytes */
+  GW_MAX_KEPT_REQUESTS = 512 << 20, /* bytes that requests keep until their answers have ended, together */
   GW_MAX_KNOWN = 64,
   GW_FIELD_BYTES = 65,
   GW_MAX_KEPT = 64 << 20, /* bytes of an answer that comes at once */
@@ -189,9 +190,18 @@ typedef struct gw_inputs {
 /* Reads a text, an array of texts, ids, or an array of arrays of ids. */
 tri_status gw_take_inputs(void *request, const gw_field *f, const tri_json *v, tri_error *err);
 void gw_inputs_free(gw_inputs *in);
+/* The bytes that a text of a document takes in gw_keep_text; s may be NULL. */
+size_t gw_kept_text(const char *s, size_t len);
+/* Copies a text behind others, where there is room for it already, so that it outlives its document. */
+void gw_keep_text(tri_buf *room, const char **s, size_t len);
+size_t gw_kept_inputs(const gw_inputs *in); /* the same of the texts of inputs */
+void gw_keep_inputs(tri_buf *room, gw_inputs *in);
+size_t gw_inputs_bytes(const gw_inputs *in); /* memory of them, but for texts */
 tri_status gw_read_ids(const gw_field *f, const tri_json *v, uint32_t **out, size_t *num, tri_error *err);
 /* Parses a request's body, which must be an object, of at most GW_MAX_PARTS parts. */
 tri_status gw_parse_body(const tri_buf *body, tri_json_doc **out, tri_error *err);
+/* Returns how many bytes all documents may take together, where bodies have so many at most. */
+size_t gw_most_documents(size_t max_body);
 /* Header lines: X-Trireme-Ignored, where something was, which the log names once. */
 void gw_ignored_fields(const gw_ignored *ignored, char out[256]);
 

@@ -312,6 +312,7 @@ static tri_status open_model(gateway *g, tri_error *err) {
 
 /* The threads also read long bodies, which needs no model. */
 static tri_status open_tasks(gateway *g) {
+  tri_json_limit_memory(gw_most_documents(g->o.http.max_body));
   TRI_CHECK(gw_tasks_open(g->model.tokenizer, (unsigned)g->o.http.workers, &g->tasks));
   return http_server_watch(g->server, HTTP_WATCH_WORKERS, gw_tasks_fd(g->tasks), take_tasks);
 }

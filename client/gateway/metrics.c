@@ -2,7 +2,7 @@
 /* /metrics: the coordinator's figures under the names that dashboards look for, and the gateway's own. */
 #include <string.h>
 
-#include "client/gateway/gateway.h"
+#include "client/gateway/tasks.h"
 
 static const int statuses[] = {200, 400, 401, 403, 404, 405, 408, 413, 414,
                                415, 417, 429, 431, 500, 501, 503, 504, 505};
@@ -101,6 +101,10 @@ static void add_own(const gateway *g, cmd_buf *b) {
   cmd_buf_printf(b, "%s:http_cancelled_total{why=\"closed\"} %llu\n%s:http_cancelled_total{why=\"slow\"} %llu\n",
                  prefix, (unsigned long long)c->gone[HTTP_GONE_CLOSED], prefix,
                  (unsigned long long)c->gone[HTTP_GONE_SLOW]);
+  begin(g, b, "http_request_bytes", "gauge",
+        "Memory of requests: documents that are read, and what is kept until answers end.");
+  cmd_buf_printf(b, "%s:http_request_bytes{of=\"documents\"} %zu\n%s:http_request_bytes{of=\"kept\"} %zu\n", prefix,
+                 tri_json_memory(), prefix, g->tasks ? gw_tasks_kept(g->tasks) : 0);
   begin(g, b, "template_seconds", "summary", "Time to render and tokenize requests.");
   cmd_buf_printf(b, "%s:template_seconds_sum %.6f\n%s:template_seconds_count %llu\n", prefix,
                  (double)c->template_ns * 1e-9, prefix, (unsigned long long)c->templates);

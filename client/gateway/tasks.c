@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/gateway/task_queue.h"
+#include "client/gateway/task_room.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -23,6 +24,7 @@ struct gw_tasks {
   pthread_mutex_t lock;
   pthread_cond_t work;
   gw_task_queue waiting, ended;
+  gw_task_room room;
   gw_task *current[MAX_THREADS];  /* by thread; NULL: it has none */
   unsigned num_started, num_long; /* threads; of them with a long body */
   bool stop;
@@ -30,6 +32,33 @@ struct gw_tasks {
   unsigned num_threads;
   pthread_t threads[MAX_THREADS];
 };
+
+static bool keep(gw_tasks *s, gw_task *t, size_t bytes) {
+  pthread_mutex_lock(&s->lock);
+  bool has_room = gw_task_room_set(&s->room, t, bytes);
+  pthread_mutex_unlock(&s->lock);
+  return has_room;
+}
+
+tri_status gw_task_keep(gw_task *t, size_t bytes, tri_error *err) {
+  if (!t->tasks || keep(t->tasks, t, bytes)) return TRI_OK;
+  return tri_fail(err, TRI_NO_MEMORY, "",
+                  "no memory for the request's %zu bytes: those that have no answer yet may keep %d MiB together",
+                  bytes, GW_MAX_KEPT_REQUESTS >> 20);
+}
+
+size_t gw_tasks_kept(gw_tasks *s) {
+  pthread_mutex_lock(&s->lock);
+  size_t bytes = s->room.bytes;
+  pthread_mutex_unlock(&s->lock);
+  return bytes;
+}
+
+/* Frees the state of a task that no thread has. */
+static void drop(gw_task *t) {
+  if (t->tasks) keep(t->tasks, t, 0);
+  t->free(t);
+}
 
 /* ---- the threads ---- */
 
@@ -88,6 +117,7 @@ tri_status gw_tasks_open(const tri_tokenizer *tokenizer, unsigned threads, gw_ta
   if (!s) return TRI_NO_MEMORY;
   s->tokenizer = tokenizer;
   s->waiting = (gw_task_queue){.max_len = MAX_WAITING, .max_bytes = MAX_WAITING_BYTES};
+  s->room.max_bytes = GW_MAX_KEPT_REQUESTS;
   pthread_mutex_init(&s->lock, NULL);
   pthread_cond_init(&s->work, NULL);
   s->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -112,8 +142,8 @@ void gw_tasks_close(gw_tasks *s) {
   pthread_cond_broadcast(&s->work);
   pthread_mutex_unlock(&s->lock);
   for (unsigned i = 0; i < s->num_threads; i++) pthread_join(s->threads[i], NULL);
-  for (gw_task *t; (t = gw_task_queue_take(&s->waiting, false));) t->free(t);
-  for (gw_task *t; (t = gw_task_queue_take(&s->ended, false));) t->free(t);
+  for (gw_task *t; (t = gw_task_queue_take(&s->waiting, false));) drop(t);
+  for (gw_task *t; (t = gw_task_queue_take(&s->ended, false));) drop(t);
   if (s->fd >= 0) close(s->fd);
   pthread_cond_destroy(&s->work);
   pthread_mutex_destroy(&s->lock);
@@ -124,7 +154,7 @@ int gw_tasks_fd(const gw_tasks *s) { return s->fd; }
 
 static void finish(gw_task *t) {
   t->running = false;
-  if (!t->x) return t->free(t);
+  if (!t->x) return drop(t);
   if (!t->plain) {
     t->x->g->counts.templates++;
     t->x->g->counts.template_ns += t->took_ns;
@@ -160,6 +190,7 @@ void gw_task_start(gateway *g, http_conn *c, const gw_kind *kind, void *state, g
   gw_exchange *x = gw_exchange_make(g, c, kind, state);
   if (!x) return; /* the task is gone, too */
   t->x = x;
+  t->tasks = g->tasks;
   snprintf(t->client, sizeof t->client, "%s", x->caller);
   http_conn_take_body(c, &t->body);
   if (t->plain && t->body.len <= SHORT_BODY) {
@@ -172,6 +203,6 @@ void gw_task_start(gateway *g, http_conn *c, const gw_kind *kind, void *state, g
 
 void gw_task_leave(gw_task *t) {
   t->x = NULL;
-  if (!t->running) return t->free(t);
+  if (!t->running) return drop(t);
   atomic_store(&t->stop, true);
 }

@@ -25,7 +25,10 @@ struct gw_task {
   bool running;     /* or it waits for a thread */
   atomic_bool stop; /* nobody waits any more: run may give up */
   uint64_t max_model_len;
-  int64_t took_ns; /* run */
+  int64_t took_ns;                  /* run */
+  gw_tasks *tasks;                  /* once it has been started */
+  size_t kept;                      /* bytes: gw_task_keep */
+  gw_task *kept_next, *kept_before; /* of those that keep something */
   /* In a thread. */
   tri_status (*run)(gw_task *t, tri_tokenizer_scratch *scratch, tri_error *err);
   /* In the loop's thread, with run's success and somebody who waits. */
@@ -43,6 +46,10 @@ void gw_tasks_take(gw_tasks *s);
 /* Makes the exchange of a connection, with room for one job, and hands the task over. On failure the connection has
  * been answered and the state freed. kind->free must call gw_task_leave. */
 void gw_task_start(gateway *g, http_conn *c, const gw_kind *kind, void *state, gw_task *t);
+/* Says in run how many bytes the request keeps until its answer has ended, before it has them all: TRI_NO_MEMORY where
+ * that is more than there is for it beside the others. */
+tri_status gw_task_keep(gw_task *t, size_t bytes, tri_error *err);
+size_t gw_tasks_kept(gw_tasks *s); /* by all of them */
 /* The exchange goes. Frees the state, now or when the thread is done with it. */
 void gw_task_leave(gw_task *t);
 

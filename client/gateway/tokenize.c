@@ -10,8 +10,8 @@ typedef struct tokenize {
   gw_task task; /* the exchange's state begins with it */
   const gw_model *model;
   gw_ignored ignored;
+  /* The request, until the answer is written. */
   tri_json_doc *doc;
-  /* The request. */
   gw_chat_fields chat;
   const tri_json *prompt, *add_special; /* its default depends on what is tokenized */
   bool return_strings;
@@ -40,12 +40,20 @@ static const gw_field detokenize_fields[] = {
 static const gw_field_table tokenize_tables[] = {GW_TABLE(tokenize_fields), {0}};
 static const gw_field_table detokenize_tables[] = {GW_TABLE(detokenize_fields), {0}};
 
-static void free_tokenize(gw_task *task) {
-  tokenize *t = (tokenize *)task;
+/* Frees all but the answer, for the time until it is sent. */
+static tri_status end_request(tokenize *t, tri_status st, tri_error *err) {
   tri_json_free(t->doc);
-  tri_buf_free(&t->task.body);
   tri_free(t->ids.ids);
   tri_free(t->text);
+  t->doc = NULL;
+  t->ids.ids = NULL;
+  t->text = NULL;
+  return st == TRI_OK ? gw_task_keep(&t->task, sizeof *t + t->out.cap, err) : st;
+}
+
+static void free_tokenize(gw_task *task) {
+  tokenize *t = (tokenize *)task;
+  tri_buf_free(&t->task.body);
   cmd_buf_free(&t->out);
   tri_free(t);
 }
@@ -85,11 +93,10 @@ static void write_tokenized(tokenize *t) {
   cmd_buf_add(&t->out, "}", 1);
 }
 
-static tri_status run_tokenize(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *err) {
-  tokenize *t = (tokenize *)task;
+static tri_status answer_tokens(tokenize *t, tri_tokenizer_scratch *scratch, tri_error *err) {
   size_t len = 0;
   t->chat.add_generation_prompt = true;
-  TRI_CHECK(gw_parse_body(&task->body, &t->doc, err));
+  TRI_CHECK(gw_parse_body(&t->task.body, &t->doc, err));
   TRI_CHECK(gw_fields_read(tokenize_tables, tri_json_root(t->doc), t, &t->ignored, err));
   const char *text = tri_json_as_str(t->prompt, &len);
   bool special = t->prompt != NULL;
@@ -110,6 +117,11 @@ static tri_status run_tokenize(gw_task *task, tri_tokenizer_scratch *scratch, tr
   return TRI_OK;
 }
 
+static tri_status run_tokenize(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *err) {
+  tokenize *t = (tokenize *)task;
+  return end_request(t, answer_tokens(t, scratch, err), err);
+}
+
 /* The thread has written it, as it may be long. */
 static void ready(gw_task *task) {
   tokenize *t = (tokenize *)task;
@@ -122,11 +134,9 @@ static void ready(gw_task *task) {
 
 /* ---- the text of ids ---- */
 
-static tri_status run_detokenize(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *err) {
+static tri_status answer_text(tokenize *t, tri_error *err) {
   static const gw_field field = {.name = "tokens"};
-  tokenize *t = (tokenize *)task;
-  (void)scratch;
-  TRI_CHECK(gw_parse_body(&task->body, &t->doc, err));
+  TRI_CHECK(gw_parse_body(&t->task.body, &t->doc, err));
   TRI_CHECK(gw_fields_read(detokenize_tables, tri_json_root(t->doc), t, &t->ignored, err));
   if (!t->tokens) return tri_fail(err, TRI_INVALID_ARGUMENT, "tokens", "tokens is missing");
   TRI_CHECK(gw_read_ids(&field, t->tokens, &t->ids.ids, &t->ids.num, err));
@@ -137,6 +147,12 @@ static tri_status run_detokenize(gw_task *task, tri_tokenizer_scratch *scratch, 
   cmd_json_text(&t->out, "prompt", t->text, t->len);
   cmd_buf_add(&t->out, "}", 1);
   return TRI_OK;
+}
+
+static tri_status run_detokenize(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *err) {
+  tokenize *t = (tokenize *)task;
+  (void)scratch;
+  return end_request(t, answer_text(t, err), err);
 }
 
 static void start(gateway *g, http_conn *c, tri_status (*run)(gw_task *, tri_tokenizer_scratch *, tri_error *)) {

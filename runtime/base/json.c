@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <malloc.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,16 +48,33 @@ static bool too_deep(const char *s, size_t n) {
 
 /* Without memory jansson calls a text invalid, or leaves a byte out of a string and says nothing. Its allocator has no
  * context to say so with. */
-static _Thread_local bool out_of_memory;
+static _Thread_local bool out_of_memory, beyond_limit;
+
+/* Documents are freed by other threads than those that read them, too. */
+static atomic_size_t memory, most_memory;
+
+static void release(void *p) {
+  if (p) atomic_fetch_sub(&memory, malloc_usable_size(p));
+  free(p);
+}
 
 static void *allocate(size_t n) {
   void *p = malloc(n);
+  size_t most = atomic_load(&most_memory), size = p ? malloc_usable_size(p) : 0;
+  if (atomic_fetch_add(&memory, size) + size > most && most && p) {
+    release(p);
+    p = NULL;
+    beyond_limit = true;
+  }
   out_of_memory |= !p;
   if (p) TRI_FOREIGN_WROTE(p, n);
   return p;
 }
 
-static void use_allocator(void) { json_set_alloc_funcs(allocate, free); }
+static void use_allocator(void) { json_set_alloc_funcs(allocate, release); }
+
+void tri_json_limit_memory(size_t bytes) { atomic_store(&most_memory, bytes); }
+size_t tri_json_memory(void) { return atomic_load(&memory); }
 
 static json_t *load(const char *text, size_t len, size_t flags, json_error_t *e) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -76,6 +95,7 @@ static tri_status parse(const char *text, size_t len, const tri_json_rewriting *
   json_error_t e;
   json_t *j = NULL;
   tri_buf copy = {0};
+  beyond_limit = false;
   if (too_deep(text, len)) return tri_fail(err, TRI_TOO_LARGE, NULL, "JSON nested deeper than %d levels", MAX_DEPTH);
   tri_status st = tri_json_rewrite(text, len, how, &copy);
   if (st == TRI_OK) {
@@ -84,6 +104,9 @@ static tri_status parse(const char *text, size_t len, const tri_json_rewriting *
   }
   tri_buf_free(&copy);
   if (st == TRI_CORRUPT) return tri_fail(err, st, NULL, "JSON line %d column %d: %s", e.line, e.column, e.text);
+  if (st == TRI_NO_MEMORY && beyond_limit)
+    return tri_fail(err, st, NULL, "no memory for %zu bytes of JSON: all that is read at a time may take %zu bytes",
+                    len, atomic_load(&most_memory));
   if (st != TRI_OK) return tri_fail(err, st, NULL, "no memory for %zu bytes of JSON", len);
   *out = (tri_json_doc *)j;
   return TRI_OK;

@@ -47,6 +47,11 @@ tri_status tri_json_parse_with(const char *text, size_t len, double (*read_real)
  * as the text spells it. NULL: there is none. */
 const char *tri_json_find_member(const char *text, size_t len, const char *key, size_t *value_len);
 void tri_json_free(tri_json_doc *doc); /* NULL is fine */
+/* Limits what all documents of this process take together, those that are being read included: beyond it reading one
+ * is TRI_NO_MEMORY. 0: no limit, as at the start. For texts from the network: objects of few bytes take many times
+ * those. */
+void tri_json_limit_memory(size_t bytes);
+size_t tri_json_memory(void); /* the bytes that they take now, as the allocator has given them */
 const tri_json *tri_json_root(const tri_json_doc *doc);
 void tri_json_drop(tri_json_doc *doc,
                    const char *key); /* takes a member of the outermost object away, if it is there */

@@ -319,7 +319,10 @@ static void make_message(const gw_model *model, bool in_reasoning, const char *t
   bool got;
   size_t len = strlen(text);
   ck_assert_int_eq(tri_json_parse(tools, sizeof tools - 1, &doc, NULL), TRI_OK);
-  config.tools = tri_json_root(doc);
+  gw_tools of_request;
+  ck_assert_int_eq(gw_tools_read(tri_json_root(doc), &of_request), TRI_OK);
+  tri_json_free(doc);
+  config.tools = &of_request;
   config.event = stream ? add_event : NULL;
   config.ctx = out;
   out->len = 0;
@@ -330,7 +333,7 @@ static void make_message(const gw_model *model, bool in_reasoning, const char *t
   ck_assert(got == calls);
   if (!stream) gw_chat_message_write(m, out);
   gw_chat_message_free(m);
-  tri_json_free(doc);
+  gw_tools_free(&of_request);
 }
 
 /* Cuts the ids out of a text, whose digits are those of a hash; they must differ. */
