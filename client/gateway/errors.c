@@ -13,15 +13,12 @@ void gw_respond_json(http_conn *c, cmd_buf *b, const char *fields) {
   cmd_buf_free(b);
 }
 
-void gw_respond_error(http_conn *c, const gw_error *e) {
+void gw_respond_error_with(http_conn *c, const gw_error *e, const char *more) {
   static const char no_memory[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"param\":null,"
                                   "\"code\":\"no_memory\"}}";
-  const char *more = "";
   char id[GW_ID_LINE], fields[GW_ID_LINE + 64];
   cmd_buf b = {0};
   gw_error_json(&b, e);
-  if (e->status == 401) more = "WWW-Authenticate: Bearer\r\n";
-  if (e->status == 429 || e->status == 503) more = "Retry-After: 1\r\n";
   gw_id_line(c, id, sizeof id);
   snprintf(fields, sizeof fields, "%s%s", id, more);
   if (b.failed)
@@ -29,4 +26,11 @@ void gw_respond_error(http_conn *c, const gw_error *e) {
   else
     http_respond(c, e->status, "application/json", fields, b.data, b.len);
   cmd_buf_free(&b);
+}
+
+void gw_respond_error(http_conn *c, const gw_error *e) {
+  const char *more = "";
+  if (e->status == 401) more = "WWW-Authenticate: Bearer\r\n";
+  if (e->status == 429 || e->status == 503) more = "Retry-After: 1\r\n";
+  gw_respond_error_with(c, e, more);
 }

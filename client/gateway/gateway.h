@@ -57,6 +57,7 @@ void gw_error_json(cmd_buf *b, const gw_error *e);
 gw_error gw_error_of(const trireme_error *e);
 gw_error gw_error_of_status(const tri_error *e); /* of a request that was not understood */
 void gw_respond_error(http_conn *c, const gw_error *e);
+void gw_respond_error_with(http_conn *c, const gw_error *e, const char *fields); /* with these header lines, too */
 void gw_respond_json(http_conn *c, cmd_buf *b, const char *fields);
 
 /* ---- request_id.c ---- */
@@ -89,7 +90,8 @@ typedef struct gw_job {
 } gw_job;
 
 typedef struct gw_kind {
-  /* An event of one of its jobs; e may be an error that the gateway itself makes. It may close the exchange. */
+  /* An event of one of its jobs; e may be an error that the gateway itself makes, then j may be NULL. It may close the
+   * exchange. */
   void (*event)(gw_exchange *x, gw_job *j, const trireme_event *e);
   void (*free)(gw_exchange *x);    /* its state; may be NULL */
   void (*drained)(gw_exchange *x); /* the client has taken what waited for it; may be NULL */
@@ -134,6 +136,8 @@ bool gw_exchange_go_on(gw_exchange *x);
 void gw_exchange_close(gw_exchange *x);
 /* The same, with an error in its place; not of a stream that has begun. */
 void gw_exchange_fail(gw_exchange *x, const gw_error *e);
+/* The gateway ends before the answer has: an error in its place, or at a stream's end. */
+void gw_exchange_cut(gw_exchange *x);
 void gw_jobs_take(gateway *g, const trireme_event *e);
 /* Answers for a coordinator that hangs, and sends jobs that wait for room again: at each tick. */
 void gw_jobs_expire(gateway *g, int64_t now_ns);
@@ -273,6 +277,7 @@ void gw_on_request(void *ctx, http_conn *c);
 void gw_on_gone(void *ctx, http_conn *c, http_gone why);
 void gw_on_answer(void *ctx, http_conn *c, int status, const char *fields);
 void gw_on_drained(void *ctx, http_conn *c);
+void gw_on_cut(void *ctx, http_conn *c);
 size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap);
 
 /* ---- finder.c ---- */
@@ -312,7 +317,8 @@ struct gateway {
   bool refusing;            /* new requests for the model are not taken */
   int64_t again_ns;         /* when it looks for the coordinator again */
   int64_t same_ns;          /* until when a further SIGTERM means nothing */
-  int64_t leave_ns, end_ns; /* when it begins to refuse, and when it ends with streams still there */
+  int64_t leave_ns, end_ns; /* when it begins to refuse, and when answers that are still there end with an error */
+  int64_t stop_ns;          /* when it ends with these not sent; 0: they have not ended so */
   int64_t started;          /* seconds, of the models' `created` */
   char name[GW_NAME_BYTES]; /* of the model that is served */
   uint64_t max_model_len;

@@ -2,7 +2,6 @@
 /* One connection: bytes to requests, responses to bytes, and the time that each may take. */
 #include "client/gateway/http_conn.h"
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -51,47 +50,6 @@ const char *http_status_text(int status) {
   for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
     if (statuses[i].status == status) return statuses[i].text;
   return "Error";
-}
-
-/* A listener of both families gives clients of IPv4 an address of IPv6 that has theirs at its end: makes it theirs. */
-static void unmap(struct sockaddr_storage *a) {
-  struct sockaddr_in6 v6;
-  struct sockaddr_in v4 = {.sin_family = AF_INET};
-  memcpy(&v6, a, sizeof v6);
-  if (a->ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) return;
-  v4.sin_port = v6.sin6_port;
-  memcpy(&v4.sin_addr, v6.sin6_addr.s6_addr + 12, 4);
-  memcpy(a, &v4, sizeof v4);
-}
-
-void http_conn_peer(const http_conn *c, char out[HTTP_PEER_BYTES]) {
-  struct sockaddr_storage a = {0};
-  socklen_t len = sizeof a;
-  char text[INET6_ADDRSTRLEN] = "-";
-  bool known = !getpeername(bufferevent_getfd(c->bev), (struct sockaddr *)&a, &len);
-  unmap(&a);
-  const struct sockaddr_in *v4 = (const struct sockaddr_in *)&a;
-  const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&a;
-  if (known && a.ss_family == AF_INET) {
-    inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
-    if (ntohl(v4->sin_addr.s_addr) >> 24 == 127) {
-      snprintf(out, HTTP_PEER_BYTES, "%s:%d", text, ntohs(v4->sin_port));
-      return;
-    }
-  } else if (known && a.ss_family == AF_INET6) {
-    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
-    if (IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr)) {
-      snprintf(out, HTTP_PEER_BYTES, "[%s]:%d", text, ntohs(v6->sin6_port));
-      return;
-    }
-  }
-  snprintf(out, HTTP_PEER_BYTES, "%s", text);
-}
-
-void http_conn_client(const http_conn *c, char out[HTTP_PEER_BYTES]) {
-  http_conn_peer(c, out);
-  bool here = !strncmp(out, "127.", 4) || out[0] == '[';
-  if (!here) snprintf(out, HTTP_PEER_BYTES, "%s", c->peer);
 }
 
 const http_parser *http_conn_request(const http_conn *c) { return &c->parser; }
@@ -225,7 +183,9 @@ static void refuse(http_conn *c, int status, const char *why) {
   const http_handler *h = &c->server->handler;
   size_t n = h->error(h->ctx, status, why, body, sizeof body);
   if (h->error_fields) h->error_fields(h->ctx, c, more, sizeof more);
-  snprintf(fields, sizeof fields, "%s%s", more, status == 405 ? "Allow: GET, HEAD, POST\r\n" : "");
+  const char *hint = status == 405 ? "Allow: GET, HEAD, POST\r\n" : "";
+  if (status == 503) hint = "Retry-After: 1\r\n";
+  snprintf(fields, sizeof fields, "%s%s", more, hint);
   tri_buf_free(&c->parser.body);
   count_body(c);
   c->parser.keep_alive = false;
@@ -427,6 +387,7 @@ static void on_written(struct bufferevent *bev, void *ctx) {
   if (c->phase == PHASE_RESPOND && c->streaming && h->drained) h->drained(h->ctx, c);
   if (c->phase != PHASE_FLUSH) return;
   if (c->close || c->server->draining) return linger(c);
+  c->used = true;
   http_parser_reset(&c->parser);
   count_body(c);
   await_head(c);
@@ -461,21 +422,6 @@ static void on_timer(int fd, short what, void *ctx) {
 
 /* ---- its beginning ---- */
 
-/* One client has at least 64 bits of addresses of IPv6. */
-static void write_peer(const struct sockaddr *from, char out[INET6_ADDRSTRLEN]) {
-  struct sockaddr_in v4;
-  struct sockaddr_in6 v6;
-  out[0] = '\0';
-  if (from && from->sa_family == AF_INET) {
-    memcpy(&v4, from, sizeof v4);
-    inet_ntop(AF_INET, &v4.sin_addr, out, INET6_ADDRSTRLEN);
-  } else if (from && from->sa_family == AF_INET6) {
-    memcpy(&v6, from, sizeof v6);
-    if (!IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) memset(v6.sin6_addr.s6_addr + 8, 0, 8);
-    inet_ntop(AF_INET6, &v6.sin6_addr, out, INET6_ADDRSTRLEN);
-  }
-}
-
 void http_conn_open(http_server *s, int fd, const struct sockaddr *from) {
   int on = 1;
   struct timeval limit = {.tv_sec = s->config.write_ms / 1000, .tv_usec = s->config.write_ms % 1000 * 1000};
@@ -491,7 +437,7 @@ void http_conn_open(http_server *s, int fd, const struct sockaddr *from) {
   else
     s->oldest = c;
   s->connections = c;
-  write_peer(from, c->peer);
+  http_peer_write(from, c->peer);
   s->num_connections++;
   http_parser_init(&c->parser, s->config.max_body);
   c->bev = bufferevent_socket_new(s->base, fd, BEV_OPT_CLOSE_ON_FREE);
@@ -506,11 +452,26 @@ void http_conn_open(http_server *s, int fd, const struct sockaddr *from) {
   bufferevent_setcb(c->bev, on_read, on_written, on_event, c);
   bufferevent_set_timeouts(c->bev, NULL, &limit);
   await_head(c);
-  set_timer(c, s->config.head_ms);
+  set_timer(c, s->draining ? LINGER_MS : s->config.head_ms);
+}
+
+static bool has_sent(const http_conn *c) {
+  char byte;
+  return recv(bufferevent_getfd(c->bev), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 void http_conn_drain(http_conn *c) {
-  if (c->phase == PHASE_HEAD && !c->begun) end(c);
+  if (c->phase != PHASE_HEAD || c->begun) return;
+  if (c->used && !has_sent(c)) return end(c);
+  set_timer(c, LINGER_MS);
+}
+
+void http_conn_cut(http_conn *c) {
+  const http_handler *h = &c->server->handler;
+  if (c->phase == PHASE_RESPOND && h->cut)
+    h->cut(h->ctx, c);
+  else if (c->phase == PHASE_BODY || (c->phase == PHASE_HEAD && c->begun))
+    refuse(c, 503, "the server shuts down, and the request was not whole in time");
 }
 
 void http_conn_abandon(http_conn *c) {

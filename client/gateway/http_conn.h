@@ -41,6 +41,8 @@ typedef struct http_handler {
   size_t (*error_fields)(void *ctx, const http_conn *c, char *out, size_t cap);
   /* A stream's client has taken all that was sent to it, after http_stream_behind; NULL: nobody wants to know. */
   void (*drained)(void *ctx, http_conn *c);
+  /* The server ends before the answer has: ends it, with an error. NULL: nobody does. */
+  void (*cut)(void *ctx, http_conn *c);
 } http_handler;
 
 typedef struct http_config {
@@ -74,6 +76,9 @@ tri_status http_server_on_signal(http_server *s, int signal, void (*fn)(void *ct
 tri_status http_server_run(http_server *s);
 /* Ends connections that wait for a request, and the others behind their response; requests are still read. */
 void http_server_drain(http_server *s);
+/* The same, and ends what is there at once: answers by `cut`, unfinished requests with 503. The loop goes on until it
+ * is sent. */
+void http_server_cut(http_server *s);
 void http_server_stop(http_server *s);
 /* Handles what has come, a signal above all, without waiting: for the time before http_server_run. */
 void http_server_turn(http_server *s);

@@ -64,6 +64,7 @@ struct http_conn {
   bool begun;   /* bytes of a head have come */
   bool in_head; /* the user looks at the head, and the body is not read */
   bool streaming, chunked, close, quiet, trusted;
+  bool used; /* a request has been answered */
 };
 
 /* Takes a connection from the listener; the descriptor is its own, also on failure. */
@@ -73,10 +74,14 @@ void http_conn_open(http_server *s, int fd, const struct sockaddr *from);
  * more). Returns whether there was one. */
 bool http_conn_make_room(http_server *s);
 void http_conn_free(http_conn *c);
-/* Ends one that waits for a request. */
+/* Ends one that waits for a request. One that has just come, or sends, has a second for it. */
 void http_conn_drain(http_conn *c);
+/* Answers what has no answer yet: a whole request by the user, another one with 503. */
+void http_conn_cut(http_conn *c);
 /* Ends one that waits for its response. */
 void http_conn_abandon(http_conn *c);
+/* http_peer.c: writes where a connection comes from, of IPv6 the network (64 bits), which is one client's. */
+void http_peer_write(const struct sockaddr *from, char out[INET6_ADDRSTRLEN]);
 /* A descriptor may be free again. */
 void http_server_accept_again(http_server *s);
 /* Stops the loop where a drain has nothing left to wait for. */

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -148,6 +149,7 @@ static void on_tick(int fd, short what, void *ctx) {
   (void)fd;
   (void)what;
   http_server_accept_again(s);
+  http_server_look(s);
   s->on_tick(s->handler.ctx);
 }
 
@@ -181,8 +183,14 @@ void http_server_turn(http_server *s) { event_base_loop(s->base, EVLOOP_NONBLOCK
 
 void http_server_stop(http_server *s) { event_base_loopbreak(s->base); }
 
+/* Tells whether a client waits to be accepted, who would get nothing. */
+static bool has_visitor(const http_server *s) {
+  struct pollfd p = {.fd = evconnlistener_get_fd(s->listener), .events = POLLIN};
+  return !s->full && poll(&p, 1, 0) > 0;
+}
+
 void http_server_look(http_server *s) {
-  if (!s->draining) return;
+  if (!s->draining || has_visitor(s)) return;
   for (http_conn *c = s->connections; c; c = c->next)
     if (c->phase != PHASE_OVER) return;
   event_base_loopexit(s->base, NULL);
@@ -193,6 +201,11 @@ void http_server_drain(http_server *s) {
   s->draining = true;
   for (http_conn *c = s->connections; c; c = c->next) http_conn_drain(c);
   http_server_look(s);
+}
+
+void http_server_cut(http_server *s) {
+  http_server_drain(s);
+  for (http_conn *c = s->connections; c; c = c->next) http_conn_cut(c);
 }
 
 void http_server_abandon(http_server *s) {

@@ -122,6 +122,17 @@ void gw_exchange_fail(gw_exchange *x, const gw_error *e) {
   gw_exchange_close(x);
 }
 
+void gw_exchange_cut(gw_exchange *x) {
+  trireme_event e = {
+      .kind = TRIREME_EVENT_ERROR,
+      .error = {.code = "draining", .message = "the gateway shuts down, and the answer did not end in time"}};
+  gw_error error = gw_error_of(&e.error);
+  if (x->kind->event)
+    x->kind->event(x, NULL, &e);
+  else
+    gw_exchange_fail(x, &error);
+}
+
 /* Several prompts may be more than the queue takes of one client: those that it refuses wait until one of the others
  * has ended, or for the next tick where none is open, and from then on no more are open than it has taken. Returns
  * false where the queue has taken none of them yet: the client hears that it is full. */

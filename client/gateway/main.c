@@ -20,7 +20,8 @@
 
 enum {
   TICK_MS = 200,
-  AGAIN_MS = 1000,     /* between attempts to find the coordinator again */
+  CUT_MS = 1000,   /* for errors to reach their clients, behind a drain: trireme up waits as long when asked twice */
+  AGAIN_MS = 1000, /* between attempts to find the coordinator again */
   AGAIN_WAIT_MS = 500, /* for each step of one; so long an end of this program may wait */
   HEAD_MS = 10000,
   BODY_MS = 60000,
@@ -163,7 +164,7 @@ static void take_found(void *ctx) {
 
 /* Answers go on meanwhile: to connect waits. */
 static void find_coordinator(gateway *g) {
-  if (g->client || g->finder || tri_now_ns() < g->again_ns) return;
+  if (g->client || g->finder || g->leaving || tri_now_ns() < g->again_ns) return;
   g->again_ns = tri_deadline_after_ms(AGAIN_MS);
   trireme_config config = coordinator_config(g, AGAIN_WAIT_MS);
   if (gw_finder_start(&config, &g->finder) != TRI_OK) return;
@@ -180,6 +181,13 @@ static void show_pulse(const gateway *g) {
   (void)ignored;
 }
 
+/* Time is up: whoever still waits hears of it. */
+static void cut(gateway *g) {
+  g->refusing = true;
+  g->stop_ns = tri_deadline_after_ms(CUT_MS);
+  http_server_cut(g->server);
+}
+
 static void on_tick(void *ctx) {
   gateway *g = ctx;
   show_pulse(g);
@@ -187,6 +195,10 @@ static void on_tick(void *ctx) {
   gw_jobs_expire(g, tri_now_ns());
   if (!g->leaving) return gw_hint_tick(g, tri_now_ns());
   int64_t now = tri_now_ns();
+  if (g->stop_ns) {
+    if (now >= g->stop_ns) http_server_stop(g->server);
+    return;
+  }
   if (g->client && trireme_is_away(g->client)) /* nobody will be there again */
     lose_coordinator(g, &(trireme_error){.message = "it has gone while the gateway shuts down"});
   if (!g->refusing && (now >= g->leave_ns || !g->client)) {
@@ -194,15 +206,16 @@ static void on_tick(void *ctx) {
     http_server_drain(g->server);
   }
   if (now < g->end_ns) return;
-  tri_log(TRI_LOG_WARN, "gateway", "answers that have not ended in time are dropped");
-  http_server_stop(g->server);
+  tri_log(TRI_LOG_WARN, "gateway", "answers that have not ended in time end with an error");
+  cut(g);
 }
 
 static void on_leave(void *ctx, int number) {
   gateway *g = ctx;
   (void)number;
   if (g->leaving && tri_now_ns() < g->same_ns) return; /* told by a service manager and by its supervisor */
-  if (g->leaving) return http_server_stop(g->server);
+  if (g->stop_ns) return http_server_stop(g->server);
+  if (g->leaving) return cut(g);
   tri_log(TRI_LOG_INFO, "gateway", "shutting down");
   g->leaving = true;
   g->same_ns = tri_deadline_after_ms(SAME_REQUEST_MS);
@@ -258,8 +271,8 @@ static tri_status open_server(gateway *g, tri_error *err) {
                         .idle_ms = IDLE_MS,
                         .write_ms = WRITE_MS,
                         .ping_ms = (int)g->o.http.sse_ping * 1000};
-  http_handler handler = {g,           gw_on_head,    gw_on_request,     gw_on_gone,   gw_on_answer,
-                          gw_on_error, gw_cors_lines, gw_on_error_lines, gw_on_drained};
+  http_handler handler = {g,           gw_on_head,    gw_on_request,     gw_on_gone,    gw_on_answer,
+                          gw_on_error, gw_cors_lines, gw_on_error_lines, gw_on_drained, gw_on_cut};
   g->loopback = place.loopback;
   TRI_CHECK(gw_origins_make(&g->o.http, &g->origins, err));
   if (g->o.http.api_key_file) TRI_CHECK(gw_keys_load(g->o.http.api_key_file, &g->keys, err));
@@ -330,7 +343,10 @@ static int serve(gateway *g) {
   trireme_config config = coordinator_config(g, (int)g->o.connect_timeout_ms);
   gw_found found;
   trireme_result r = gw_find_first(g, &config, &found, &error);
-  if (r != TRIREME_OK && g->leaving) return TRI_EXIT_OK;
+  if (r != TRIREME_OK && g->leaving) {
+    cut(g);
+    return tri_exit_code(http_server_run(g->server));
+  }
   if (r != TRIREME_OK || !adopt(g, &found)) {
     fprintf(stderr, "trireme gateway: %s\n", error.message[0] ? error.message : "no connection to the coordinator");
     return TRI_EXIT_FAILED;

@@ -126,6 +126,8 @@ void gw_on_head(void *ctx, http_conn *c) {
   gw_error e = why_not(ctx, p, r);
   if (e.status == 404)
     respond_no_path(ctx, c);
+  else if (e.status == 405)
+    gw_respond_error_with(c, &e, r->methods == POSTS ? "Allow: POST\r\n" : "Allow: GET, HEAD\r\n");
   else if (e.status)
     gw_respond_error(c, &e);
   else if (!r->open)
@@ -165,12 +167,18 @@ void gw_on_drained(void *ctx, http_conn *c) {
   if (x && x->kind->drained) x->kind->drained(x);
 }
 
+void gw_on_cut(void *ctx, http_conn *c) {
+  gw_exchange *x = http_conn_data(c);
+  (void)ctx;
+  if (x) gw_exchange_cut(x);
+}
+
 size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap) {
   const gateway *g = ctx;
   char large[96];
   cmd_buf b = {0};
   const char *code = status >= 500 ? "unsupported" : "corrupt";
-  if (status == 503) code = "no_capacity";
+  if (status == 503) code = g->refusing ? "draining" : "no_capacity";
   if (status == 408) code = "timeout";
   if (status == 413 || status == 414 || status == 431) code = "too_large";
   if (status == 413) {

@@ -78,8 +78,8 @@ static void open_world(void) {
                         .body_ms = 100,
                         .idle_ms = 100,
                         .write_ms = 100};
-  http_handler handler = {&w.g,        gw_on_head,    gw_on_request,     gw_on_gone,   gw_on_answer,
-                          gw_on_error, gw_cors_lines, gw_on_error_lines, gw_on_drained};
+  http_handler handler = {&w.g,        gw_on_head,    gw_on_request,     gw_on_gone,    gw_on_answer,
+                          gw_on_error, gw_cors_lines, gw_on_error_lines, gw_on_drained, gw_on_cut};
   trireme_config cc;
   tri_error err = {0};
   signal(SIGPIPE, SIG_IGN);

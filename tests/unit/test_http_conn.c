@@ -130,7 +130,7 @@ static void start_at(world *w, const char *address, int idle_ms, unsigned connec
                         .idle_ms = idle_ms,
                         .write_ms = 30000};
   *w = (world){.stop_fd = eventfd(0, EFD_NONBLOCK)};
-  http_handler handler = {w, on_head, on_request, on_gone, on_answering, on_error, NULL, NULL, NULL};
+  http_handler handler = {w, on_head, on_request, on_gone, on_answering, on_error, NULL, NULL, NULL, NULL};
   tri_error err = {0};
   ck_assert_msg(http_server_open(&config, &handler, &w->server, &err) == TRI_OK, "%s", err.message);
   ck_assert_int_eq(http_server_watch(w->server, HTTP_WATCH_COORDINATOR, w->stop_fd, on_stop), TRI_OK);
