@@ -293,18 +293,14 @@ static void take_tasks(void *ctx) {
   gw_tasks_take(g->tasks);
 }
 
-static tri_status choose_parsers(gateway *g, tri_error *err) {
-  const char *tools = g->o.http.tool_parser, *reasoning = g->o.http.reasoning_parser;
+/* The options' choices are the names that there are; "auto" is none of them. */
+static void choose_parsers(gateway *g) {
   chat_calls calls = g->model.calls;
-  if (strcmp(tools, "auto") != 0 && !chat_calls_by_name(tools, &calls))
-    return tri_fail(err, TRI_USAGE, "tool_parser", "--tool-parser: there is no \"%.80s\"", tools);
+  chat_calls_by_name(g->o.http.tool_parser, &calls);
   /* Calls of a model of channels are messages of channels: another parser would find none. */
   g->model.channels = g->model.channels || calls == CHAT_CALLS_CHANNELS;
   g->model.calls = g->model.channels && calls != CHAT_CALLS_NONE ? CHAT_CALLS_CHANNELS : calls;
-  g->model.reasoning = !strcmp(reasoning, "think");
-  if (!g->model.reasoning && strcmp(reasoning, "none") != 0)
-    return tri_fail(err, TRI_USAGE, "reasoning_parser", "--reasoning-parser: there is no \"%.80s\"", reasoning);
-  return TRI_OK;
+  g->model.reasoning = !strcmp(g->o.http.reasoning_parser, "think");
 }
 
 static tri_status open_model(gateway *g, tri_error *err) {
@@ -318,7 +314,7 @@ static tri_status open_model(gateway *g, tri_error *err) {
   }
   if (st != TRI_OK) return st;
   g->model.parse_special = g->o.http.parse_special;
-  TRI_CHECK(choose_parsers(g, err));
+  choose_parsers(g);
   if (!g->model.template) tri_log(TRI_LOG_WARN, "gateway", "chat is not served: %s", g->model.no_template);
   return TRI_OK;
 }

@@ -7,6 +7,11 @@
 
 #include "runtime/base/json.h"
 
+/* Those of chat_calls_by_name, in front of which a supervisor refuses what is none. */
+static const char *const tool_parsers[] = {"auto",     "none",        "hermes",  "mistral", "llama",
+                                           "function", "qwen3_coder", "harmony", NULL};
+static const char *const reasoning_parsers[] = {"none", "think", NULL};
+
 #define S tri_gateway_options
 const tri_option tri_gateway_option_table[] = {
     {TRI_OPT(S, listen), .name = "http", .metavar = "[ADDR:]PORT", .group = "HTTP",
@@ -37,12 +42,10 @@ const tri_option tri_gateway_option_table[] = {
      .help = "a chat template instead of the model's; it has the special tokens of the model's folder"},
     {TRI_OPT(S, parse_special), .name = "parse-special-in-input", .group = "Chat",
      .help = "special tokens in messages are tokens; by default they are text, so that no message can end its turn"},
-    {TRI_OPT(S, tool_parser), .name = "tool-parser", .fallback = "auto", .metavar = "NAME", .group = "Chat",
-     .help = "how answers call tools: hermes, mistral, llama, function, qwen3_coder, harmony; none; auto: as the chat "
-             "template "
-             "shows"},
-    {TRI_OPT(S, reasoning_parser), .name = "reasoning-parser", .fallback = "none", .metavar = "NAME", .group = "Chat",
-     .help = "think: what is between <think> and </think> becomes reasoning_content; none"},
+    {TRI_OPT(S, tool_parser), .name = "tool-parser", .choices = tool_parsers, .fallback = "auto", .group = "Chat",
+     .help = "how answers call tools; auto: as the chat template shows"},
+    {TRI_OPT(S, reasoning_parser), .name = "reasoning-parser", .choices = reasoning_parsers, .fallback = "none",
+     .group = "Chat", .help = "think: what is between <think> and </think> becomes reasoning_content"},
     {TRI_OPT(S, workers), .name = "http-workers", .min = 1, .max = 64, .fallback = "2", .group = "Chat",
      .help = "threads that render and tokenize messages"},
 };

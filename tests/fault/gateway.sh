@@ -165,6 +165,8 @@ refused 2 '"999.1.1.1" is no address of numbers' --http 999.1.1.1:8000 --http-op
 refused 2 '--sse-ping belongs to --http' --sse-ping 3
 refused 2 '--cors-origin needs an origin' --http 0 --cors-origin app.example
 refused 2 'exclude each other\|says all that' --http 1 --port 2
+refused 2 '--tool-parser is "hermse"; it can be auto, none, hermes' --http 0 --tool-parser hermse
+refused 2 '--reasoning-parser is "thin"; it can be none, think' --http 0 --reasoning-parser thin
 # Words of other servers: some change nothing, which is a warning, and one is refused.
 refused 2 'WARN - up: --swap-space has no effect: ' --swap-space 4 --trust-remote-code --http 1 --port 2
 refused 2 'say --kv-cache-dtype' --cache-type-k q8_0

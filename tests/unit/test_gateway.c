@@ -426,6 +426,22 @@ START_TEST(parts_of_a_body) {
 }
 END_TEST
 
+/* The names that the option knows, with which a supervisor refuses others, are those that answers are read by. */
+START_TEST(names_of_parsers) {
+  const char *const *names = NULL;
+  bool known[CHAT_NUM_CALLS] = {0};
+  for (size_t i = 0; i < tri_gateway_option_count; i++)
+    if (!strcmp(tri_gateway_option_table[i].name, "tool-parser")) names = tri_gateway_option_table[i].choices;
+  ck_assert(names && !strcmp(names[0], "auto"));
+  for (size_t i = 1; names[i]; i++) {
+    chat_calls calls;
+    ck_assert_msg(chat_calls_by_name(names[i], &calls), "%s", names[i]);
+    known[calls] = true;
+  }
+  for (int i = 0; i < CHAT_NUM_CALLS; i++) ck_assert_msg(known[i], "form %d has no name", i);
+}
+END_TEST
+
 Suite *suite_gateway(void) {
   Suite *s = suite_create("gateway");
   TCase *c = tcase_create("parts");
@@ -441,6 +457,7 @@ Suite *suite_gateway(void) {
   tcase_add_test(c, prompt_logprobs);
   tcase_add_test(c, names_and_labels_of_metrics);
   tcase_add_test(c, hints);
+  tcase_add_test(c, names_of_parsers);
   suite_add_tcase(s, c);
   return s;
 }
