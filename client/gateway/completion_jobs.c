@@ -127,7 +127,12 @@ static bool begin_stream(gw_exchange *x) {
   gw_completion *s = x->state;
   char fields[HEADER_BYTES];
   header_lines(x, fields);
-  http_stream_begin(x->conn, fields);
+  if (!http_stream_begin(x->conn, fields)) {
+    x->g->counts.gone[HTTP_GONE_CLOSED]++;
+    x->conn = NULL;
+    gw_exchange_close(x);
+    return false;
+  }
   s->begun = true;
   cmd_buf early = s->out; /* of jobs that did not wait for the others */
   s->out = (cmd_buf){0};

@@ -193,8 +193,8 @@ static void refuse(http_conn *c, int status, const char *why) {
   http_respond(c, status, "application/json", fields, body, n);
 }
 
-void http_stream_begin(http_conn *c, const char *fields) {
-  if (c->phase == PHASE_OVER) return;
+bool http_stream_begin(http_conn *c, const char *fields) {
+  if (c->phase == PHASE_OVER) return false;
   char more[FIELDS_BYTES];
   c->streaming = true;
   c->chunked = !c->parser.version_1_0;
@@ -204,6 +204,7 @@ void http_stream_begin(http_conn *c, const char *fields) {
   write_head(c, 200, "text/event-stream; charset=utf-8", more, -1);
   c->quiet = true;
   set_timer(c, c->server->config.ping_ms);
+  return c->phase != PHASE_OVER;
 }
 
 /* Writes the size of a chunk in front of `end`; returns where it begins. */

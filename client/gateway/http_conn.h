@@ -104,9 +104,9 @@ void *http_conn_data(const http_conn *c);
 
 /* `fields`: whole lines, each with CR and LF; may be NULL. */
 void http_respond(http_conn *c, int status, const char *type, const char *fields, const char *body, size_t len);
-/* Server-sent events: a 200, any number of events, an end. False: the client is too slow, and is not to be used any
- * more; gone is not called. */
-void http_stream_begin(http_conn *c, const char *fields);
+/* Server-sent events: a 200, any number of events, an end. False: the client is too slow, or there is no memory for it,
+ * and the connection is not to be used any more; gone is not called. */
+bool http_stream_begin(http_conn *c, const char *fields);
 bool http_stream_event(http_conn *c, const char *data, size_t len);
 /* Sends whole events, or comments, as they are. */
 bool http_stream_send(http_conn *c, const char *events, size_t len);
