@@ -11,8 +11,9 @@
 
 enum { LONGEST_NAME = 55 };
 
-/* Measured with Open MPI 4.1 and 2 and 4 ranks: the launcher's own store, and what a rank touches at its start. */
-enum { SHM_OF_GROUP = 4608 << 10, SHM_OF_RANK = 2304 << 10 };
+/* Measured with Open MPI 4.1 and 2, 4, 8 and 16 ranks (8.2, 12.4, 16.9 and 25.9 MiB), of which it is up to 0.1 MiB
+ * less: the launcher's own store, and what a rank touches at its start, of which the first ones' is more. */
+enum { SHM_OF_GROUP = 4096 << 10, SHM_OF_RANK = 1150 << 10, FIRST_RANKS = 4, SHM_OF_FIRST = 2136 << 10 };
 
 tri_mpirun_verdict tri_mpirun_check_name(const char *host, char why[TRI_MPIRUN_WHY]) {
   size_t len = strcspn(host, ".");
@@ -26,7 +27,9 @@ tri_mpirun_verdict tri_mpirun_check_name(const char *host, char why[TRI_MPIRUN_W
 }
 
 tri_mpirun_verdict tri_mpirun_check_shm(int64_t free_bytes, int groups, int ranks, char why[TRI_MPIRUN_WHY]) {
-  int64_t needed = (int64_t)groups * (SHM_OF_GROUP + (int64_t)ranks * SHM_OF_RANK);
+  int first = ranks < FIRST_RANKS ? ranks : FIRST_RANKS;
+  int64_t needed = SHM_OF_GROUP + (int64_t)first * SHM_OF_FIRST + (int64_t)(ranks - first) * SHM_OF_RANK;
+  needed *= groups;
   if (free_bytes < 0 || free_bytes >= needed) return TRI_MPIRUN_STARTS;
   snprintf(why, TRI_MPIRUN_WHY,
            "/dev/shm has %.1f MiB free, and %d group%s of %d ranks need at least %.1f MiB of it, through which they "
