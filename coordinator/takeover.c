@@ -58,7 +58,7 @@ void job_submit_again(tri_core *c, int64_t now, job *j, const tri_peer *from, co
   job_content content = {0};
   tri_status st = admission_check_id(c, from, m->id, j, &err);
   if (st != TRI_OK) {
-    c->failed++;
+    admission_count(c, &err);
     answer_error(c, from, m->id, &err);
     return;
   }
@@ -75,7 +75,7 @@ void job_submit_again(tri_core *c, int64_t now, job *j, const tri_peer *from, co
              "a job with this request_id is there already, and its %s another: a new request needs a request_id of its "
              "own",
              content.prompt != j->content.prompt ? "prompt is" : "sampling, or another field beside the prompt, is");
-  c->failed++;
+  admission_count(c, &err);
   answer_error(c, from, m->id, &err);
 }
 

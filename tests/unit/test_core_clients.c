@@ -238,6 +238,7 @@ START_TEST(test_same_name_other_content) {
   m.submit.has_request_id = true;
   struct stream *s = submit(w, "a", &m);
   struct stream *refused[4];
+  char stats[STATS_BYTES] = "";
   for (uint64_t i = 0; i < 4; i++) {
     tri_client_msg x = m;
     x.id = 10 + i;
@@ -259,6 +260,11 @@ START_TEST(test_same_name_other_content) {
   ck_assert(s->done && !s->code[0]);
   m.id = 20;
   ck_assert(submit(w, "a", &m)->existing);
+  w->stats = stats; /* such requests are wrong themselves: nothing here has failed */
+  submit(w, "a", &(tri_client_msg){.op = TRI_OP_STATS, .id = 21});
+  ck_assert_ptr_nonnull(strstr(stats, "\ntrireme:request_failure_total 0\n"));
+  ck_assert_ptr_nonnull(strstr(stats, "\ntrireme:request_invalid_total{reason=\"invalid_argument\"} 4\n"));
+  w->stats = NULL;
   world_destroy(w);
 }
 END_TEST
