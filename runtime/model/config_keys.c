@@ -325,8 +325,8 @@ void tri_config_note_key(tri_model_config *c, const char *key) {
   size_t used = strlen(c->unknown_keys), room = sizeof c->unknown_keys - used;
   if (strlen(key) + sizeof ", , ..." <= room)
     snprintf(c->unknown_keys + used, room, "%s%s", used ? ", " : "", key);
-  else if (used >= 3 && strcmp(c->unknown_keys + used - 3, "...") != 0)
-    snprintf(c->unknown_keys + used, room, "%s", ", ...");
+  else if (used < 3 || strcmp(c->unknown_keys + used - 3, "...") != 0)
+    snprintf(c->unknown_keys + used, room, "%s", used ? ", ..." : "...");
 }
 
 struct judged {

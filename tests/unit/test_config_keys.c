@@ -266,6 +266,23 @@ START_TEST(ignored_keys) {
 }
 END_TEST
 
+/* A key that has no room is not passed over in silence, be it the first. */
+START_TEST(long_keys) {
+  static tri_model_config c;
+  char key[TRI_UNKNOWN_KEYS + 1];
+  memset(key, 'k', sizeof key - 1);
+  key[sizeof key - 1] = '\0';
+  tri_config_note_key(&c, key);
+  ck_assert_str_eq(c.unknown_keys, "...");
+  tri_config_note_key(&c, key);
+  tri_config_note_key(&c, "a");
+  ck_assert_str_eq(c.unknown_keys, "..., a");
+  snprintf(c.unknown_keys, sizeof c.unknown_keys, "a");
+  tri_config_note_key(&c, key);
+  ck_assert_str_eq(c.unknown_keys, "a, ...");
+}
+END_TEST
+
 Suite *suite_config_keys(void) {
   Suite *s = suite_create("config_keys");
   TCase *c = tcase_create("config_keys");
@@ -275,6 +292,7 @@ Suite *suite_config_keys(void) {
   tcase_add_loop_test(c, refused_by_value, 0, sizeof refused / sizeof *refused);
   tcase_add_test(c, unknown_keys);
   tcase_add_test(c, many_unknown_keys);
+  tcase_add_test(c, long_keys);
   tcase_add_test(c, ignored_keys);
   suite_add_tcase(s, c);
   return s;
