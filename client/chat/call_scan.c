@@ -18,23 +18,26 @@ enum state {
   IN_NAME,          /* one that stands before the arguments */
   BEFORE_ARGUMENTS, /* behind such a name */
 };
-/* HELD: arguments that are no object, which are looked at when they are whole. */
-enum value { OTHER, NAME, ARGUMENTS, HELD };
+enum value { OTHER, NAME, ARGUMENTS };
 
 void call_scan_begin(call_scan *s, call_form form) {
   s->form = form;
   s->state = form == CALL_NAME ? IN_NAME : BEFORE;
-  s->in_string = s->escaped = s->alone = s->has_name = s->has_arguments = false;
+  s->in_string = s->escaped = s->alone = s->has_name = s->has_arguments = s->open = false;
   s->depth = 0;
-  s->word.len = s->name.len = s->arguments.len = s->value.len = s->rest.len = 0;
+  s->pending = 0;
+  s->word.len = s->name.len = s->arguments.len = s->keys.len = s->value.len = s->rest.len = 0;
+  call_arguments_begin(&s->json);
 }
 
 void call_scan_free(call_scan *s) {
   tri_buf_free(&s->word);
   tri_buf_free(&s->name);
   tri_buf_free(&s->arguments);
+  tri_buf_free(&s->keys);
   tri_buf_free(&s->value);
   tri_buf_free(&s->rest);
+  call_arguments_free(&s->json);
 }
 
 static tri_status add_to_word(call_scan *s, char c, call_step *step) {
@@ -46,6 +49,7 @@ static tri_status set_name(call_scan *s, const char *name, size_t len, call_step
   s->has_name = len > 0;
   if (!s->has_name) *step = CALL_IS_NONE;
   s->name.len = 0;
+  s->pending = 0;
   return tri_buf_append(&s->name, name, len);
 }
 
@@ -66,55 +70,26 @@ static tri_status read_name(call_scan *s, call_step *step) {
 /* ---- values ---- */
 
 static tri_status put(call_scan *s, char c, call_step *step) {
-  if (s->kind == NAME) return add_to_word(s, c, step);
-  if (s->kind == HELD) return tri_buf_append(&s->value, &c, 1);
-  return s->kind == ARGUMENTS ? tri_buf_append(&s->arguments, &c, 1) : TRI_OK;
-}
-
-/* Returns whether this is what models write where a function has no parameters. */
-static bool is_nothing(const char *s, size_t len) {
-  while (len && call_is_blank(s[len - 1])) len--;
-  while (len && call_is_blank(*s)) {
-    s++;
-    len--;
-  }
-  return !len || (len == 4 && !memcmp(s, "null", 4));
-}
-
-static tri_status is_object(const char *text, size_t len, bool *object) {
-  tri_json_doc *doc = NULL;
-  tri_status st = tri_json_parse_python(text, len, &doc, NULL);
-  *object = st == TRI_OK && tri_json_kind_of(tri_json_root(doc)) == TRI_JSON_OBJECT;
-  tri_json_free(doc);
-  return st == TRI_NO_MEMORY ? st : TRI_OK;
-}
-
-/* Takes arguments that are no object: null is an empty one, and some models write an object as a text of JSON. */
-static tri_status take_held(call_scan *s) {
-  tri_json_doc *doc = NULL;
-  const char *text = s->value.data;
-  size_t len = s->value.len;
-  size_t n = 0;
-  bool object = false;
-  tri_status st = tri_json_parse(text, len, &doc, NULL);
-  if (st == TRI_NO_MEMORY) return st;
-  const char *inner = tri_json_as_str(tri_json_root(doc), &n);
-  s->has_arguments = true;
-  if (inner) TRI_TRY(is_object(inner, n, &object));
-  if (inner ? is_nothing(inner, n) : is_nothing(text, len))
-    st = tri_buf_append(&s->arguments, "{}", 2);
-  else
-    st = object ? tri_buf_append(&s->arguments, inner, n) : tri_buf_append(&s->arguments, text, len);
-cleanup:
-  tri_json_free(doc);
-  return st;
+  return s->kind == NAME ? add_to_word(s, c, step) : TRI_OK;
 }
 
 static tri_status end_value(call_scan *s, call_step *step) {
   s->state = BEHIND_VALUE;
   if (s->alone) *step = CALL_ENDS;
-  if (s->kind == HELD) return take_held(s);
   return s->kind == NAME ? read_name(s, step) : TRI_OK;
+}
+
+static tri_status in_arguments(call_scan *s, char c, call_step *step) {
+  size_t len = s->arguments.len;
+  call_step of_value;
+  TRI_CHECK(call_arguments_byte(&s->json, c, &s->arguments, &of_value));
+  if (s->arguments.len > len) {
+    s->has_arguments = true;
+    s->pending = 0;
+  }
+  s->open = s->has_arguments && of_value != CALL_ENDS;
+  if (of_value == CALL_IS_NONE) *step = CALL_IS_NONE;
+  return of_value == CALL_ENDS ? end_value(s, step) : TRI_OK;
 }
 
 static tri_status behind_value(call_scan *s, char c, call_step *step) {
@@ -129,6 +104,7 @@ static tri_status behind_value(call_scan *s, char c, call_step *step) {
 
 static tri_status in_value(call_scan *s, char c, call_step *step) {
   bool opens = c == '{' || c == '[', closes = c == '}' || c == ']';
+  if (s->kind == ARGUMENTS) return in_arguments(s, c, step);
   if (s->in_string) {
     TRI_CHECK(put(s, c, step));
     bool ends = c == '"' && !s->escaped;
@@ -149,7 +125,6 @@ static tri_status in_value(call_scan *s, char c, call_step *step) {
 
 static tri_status begin_arguments(call_scan *s, char c, call_step *step) {
   s->kind = ARGUMENTS;
-  s->has_arguments = true;
   s->state = IN_VALUE;
   return in_value(s, c, step);
 }
@@ -162,9 +137,8 @@ static tri_status before_value(call_scan *s, char c, call_step *step) {
   if (call_is_blank(c)) return TRI_OK;
   bool arguments = is_key(s, "arguments") || is_key(s, "parameters"), name = is_key(s, "name");
   if (strchr("}],:", c) || (name && c != '"')) *step = CALL_IS_NONE;
-  if (arguments && !s->has_arguments && c == '{') return begin_arguments(s, c, step);
+  if (arguments && !s->has_arguments) return begin_arguments(s, c, step);
   s->kind = name && !s->has_name ? NAME : OTHER;
-  if (arguments && !s->has_arguments) s->kind = HELD;
   s->state = IN_VALUE;
   s->word.len = 0;
   if (s->kind == NAME) TRI_CHECK(tri_buf_append(&s->word, "[", 1));
@@ -227,6 +201,7 @@ static tri_status in_name(call_scan *s, char c, call_step *step) {
 
 tri_status call_scan_byte(call_scan *s, char c, call_step *step) {
   *step = CALL_GOES_ON;
+  s->pending++;
   if (s->form == CALL_TAGS) return call_tags_byte(s, c, step);
   switch (s->state) {
   case BEFORE: return before(s, c, step);
@@ -248,4 +223,10 @@ tri_status call_scan_byte(call_scan *s, char c, call_step *step) {
     *step = CALL_IS_NONE;
     return TRI_OK;
   }
+}
+
+tri_status call_scan_close(call_scan *s) {
+  if (!s->open) return TRI_OK;
+  s->open = false;
+  return s->form == CALL_TAGS ? tri_buf_append(&s->arguments, "}", 1) : call_arguments_close(&s->json, &s->arguments);
 }

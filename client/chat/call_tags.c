@@ -7,7 +7,6 @@
 
 #include "client/chat/call_scan.h"
 #include "client/cmd/buf.h"
-#include "runtime/base/json.h"
 
 enum { LONGEST_TAG = 256 };
 enum state { BEFORE_TAG, IN_TAG, IN_PARAMETER };
@@ -18,49 +17,62 @@ static const char call[] = "<tool_call>", end_of_call[] = "</tool_call>";
 
 /* ---- values ---- */
 
-/* Finds the JSON that a value is; NULL: it is none. Python's words are those of JSON. */
-static tri_status as_json(const char *value, size_t len, const char **out) {
-  static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    if (len == strlen(words[i][0]) && !memcmp(value, words[i][0], len)) {
-      *out = words[i][1];
-      return TRI_OK;
-    }
-  cmd_buf list = {0};
-  tri_json_doc *doc = NULL;
-  cmd_buf_add(&list, "[", 1);
-  cmd_buf_add(&list, value, len);
-  cmd_buf_add(&list, "]", 1);
-  tri_status st = list.failed ? TRI_NO_MEMORY : tri_json_parse(list.data, list.len, &doc, NULL);
-  *out = st == TRI_OK && tri_json_size(tri_json_root(doc)) == 1 ? value : NULL;
-  tri_json_free(doc);
-  cmd_buf_free(&list);
-  return st == TRI_NO_MEMORY ? st : TRI_OK;
+/* Returns whether a value is JSON. */
+static bool is_json(const char *value, size_t len) {
+  char missing[JSON_SCAN_MISSING];
+  json_scan scan = {0};
+  for (size_t i = 0; i < len; i++)
+    if (!json_scan_byte(&scan, value[i])) return false;
+  return !json_scan_missing(&scan, missing);
 }
 
-/* Appends `"KEY": VALUE` of the parameter's first `len` bytes. A value stands between line ends of its own. */
+/* Adds a value as JSON, if it is some, else as a text. Python's words are those of JSON. */
+static void add_value(cmd_buf *b, const char *value, size_t len, bool text) {
+  static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
+  for (size_t i = 0; !text && i < sizeof words / sizeof *words; i++)
+    if (len == strlen(words[i][0]) && !memcmp(value, words[i][0], len)) {
+      cmd_buf_add(b, words[i][1], strlen(words[i][1]));
+      return;
+    }
+  if (!text && is_json(value, len))
+    cmd_buf_add(b, value, len);
+  else
+    cmd_buf_json(b, value ? value : "", len);
+}
+
+/* Returns whether a key has come before, and notes it: no key has a line end. */
+static tri_status note_key(call_scan *s, const char *key, size_t len, bool *again) {
+  size_t before = s->keys.len;
+  TRI_CHECK(tri_buf_append(&s->keys, "\n", 1));
+  TRI_CHECK(tri_buf_append(&s->keys, key, len));
+  TRI_CHECK(tri_buf_append(&s->keys, "\n", 1));
+  *again = memmem(s->keys.data, before, s->keys.data + before, s->keys.len - before) != NULL;
+  if (*again) s->keys.len = before;
+  return TRI_OK;
+}
+
+/* Appends `"KEY": VALUE` of the parameter's first `len` bytes, unless there is one of that name: what clients have had
+ * of it cannot be taken back. A value stands between line ends of its own. */
 static tri_status take_parameter(call_scan *s, size_t len) {
   const char *key = s->word.data + sizeof parameter - 1, *value = s->value.data;
   size_t key_len = s->word.len - (sizeof parameter - 1);
+  bool again = false;
   cmd_buf b = {0};
+  TRI_CHECK(note_key(s, key, key_len, &again));
+  if (again) return TRI_OK;
   if (len && value[0] == '\n') {
     value++;
     len--;
   }
   if (len && value[len - 1] == '\n') len--;
   bool text = s->is_text && s->is_text(s->ctx, s->name.data, s->name.len, key, key_len);
-  const char *json = NULL;
-  if (!text && len) TRI_CHECK(as_json(value, len, &json));
   cmd_buf_add(&b, s->has_arguments ? ", " : "{", s->has_arguments ? 2 : 1);
   cmd_buf_json(&b, key, key_len);
   cmd_buf_add(&b, ": ", 2);
-  if (json)
-    cmd_buf_add(&b, json, json == value ? len : strlen(json));
-  else
-    cmd_buf_json(&b, value ? value : "", len);
+  add_value(&b, value, len, text);
   tri_status st = b.failed ? TRI_NO_MEMORY : tri_buf_append(&s->arguments, b.data, b.len);
   cmd_buf_free(&b);
-  s->has_arguments = true;
+  s->has_arguments = s->open = true;
   return st;
 }
 
@@ -97,7 +109,7 @@ static bool closes_value(const char *s, size_t n, size_t *end) {
 /* Takes the value's first `len` bytes; what stands after byte `rest` of it is no part of the call. */
 static tri_status end_call(call_scan *s, size_t len, size_t rest, call_step *step) {
   TRI_CHECK(take_parameter(s, len));
-  TRI_CHECK(tri_buf_append(&s->arguments, "}", 1));
+  TRI_CHECK(call_scan_close(s));
   *step = CALL_ENDS;
   return tri_buf_append(&s->rest, s->value.data + rest, s->value.len - rest);
 }
@@ -118,6 +130,7 @@ static tri_status at_parameter(call_scan *s, size_t tag) {
   s->word.len = 0;
   TRI_CHECK(tri_buf_append(&s->word, v + tag, len));
   s->value.len = 0;
+  s->pending = len + 1;
   return TRI_OK;
 }
 
@@ -174,6 +187,7 @@ static tri_status end_tag(call_scan *s, call_step *step) {
   s->state = BEFORE_TAG;
   if (!s->has_name && tag_begins(s, function)) {
     s->has_name = true;
+    s->pending = 0;
     TRI_CHECK(tri_buf_append(&s->name, s->word.data + size, s->word.len - size));
     s->word.len = 0;
     return TRI_OK;
@@ -215,6 +229,5 @@ tri_status call_tags_finish(call_scan *s, call_step *step) {
     if (!take_off(v, &n, end_of_parameter) && n < all) closes_value(v, n, &n);
     if (n < all) return end_call(s, n, s->value.len, step);
   }
-  /* The parameters that clients have had are an object, although others are missing. */
-  return s->has_arguments ? tri_buf_append(&s->arguments, "}", 1) : TRI_OK;
+  return TRI_OK;
 }

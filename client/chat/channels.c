@@ -24,9 +24,11 @@ struct chat_channels {
   bool fresh;     /* nothing of it has been given */
   bool given[2];  /* there is text; there is reasoning */
   unsigned num_calls;
-  bool cut;                       /* a call is not whole */
-  bool in_string, escaped, ended; /* of the call's arguments */
-  unsigned depth;
+  bool broken;              /* a call is not whole */
+  bool told;                /* the name of the call has been given */
+  bool behind;              /* the body is what stands behind the call in its message */
+  tri_buf name, out;        /* of the call; arguments to be given */
+  call_arguments arguments; /* of the call */
 };
 
 static const char start[] = "<|start|>", channel[] = "<|channel|>", message[] = "<|message|>",
@@ -48,10 +50,13 @@ tri_status chat_channels_create(const chat_answer_config *config, chat_channels 
 void chat_channels_free(chat_channels *c) {
   if (!c) return;
   tri_buf_free(&c->held);
+  tri_buf_free(&c->name);
+  tri_buf_free(&c->out);
+  call_arguments_free(&c->arguments);
   tri_free(c);
 }
 
-bool chat_channels_calls(const chat_channels *c) { return c->num_calls > 0 && !c->cut; }
+bool chat_channels_calls(const chat_channels *c) { return c->num_calls > 0 && !c->broken; }
 
 /* ---- texts ---- */
 
@@ -79,55 +84,92 @@ static size_t find_end(const char *s, size_t n, int *which) {
 
 /* ---- bodies ---- */
 
-/* Follows the JSON of arguments, to know whether it is whole. */
-static void follow(chat_channels *c, const char *s, size_t n) {
-  for (size_t i = 0; i < n; i++) {
-    bool quote = s[i] == '"' && !c->escaped;
-    c->escaped = c->in_string && s[i] == '\\' && !c->escaped;
-    if (quote) c->in_string = !c->in_string;
-    if (c->in_string || quote) continue;
-    if (s[i] == '{' || s[i] == '[') c->depth++;
-    if ((s[i] == '}' || s[i] == ']') && c->depth) c->ended = --c->depth == 0;
-  }
-}
-
-/* Gives bytes of a body. Messages of one kind have a line end between them; white space before arguments goes. */
-static void give(chat_channels *c, const char *s, size_t n) {
-  while (c->part == CHAT_PART_ARGUMENTS && c->fresh && n && call_is_blank(*s)) {
-    s++;
-    n--;
-  }
+/* Gives bytes of a text. Messages of one kind have a line end between them. */
+static void give_text(chat_channels *c, const char *s, size_t n) {
+  bool *given = &c->given[c->part == CHAT_PART_REASONING];
   if (!n) return;
-  if (c->part == CHAT_PART_ARGUMENTS) {
-    follow(c, s, n);
-  } else {
-    bool *given = &c->given[c->part == CHAT_PART_REASONING];
-    if (c->fresh && *given) c->config.give(c->config.ctx, c->part, "\n", 1);
-    *given = true;
-  }
+  if (c->fresh && *given) c->config.give(c->config.ctx, c->part, "\n", 1);
+  *given = true;
   c->fresh = false;
   c->config.give(c->config.ctx, c->part, s, n);
 }
 
-/* A call without arguments has an empty object. Another one is whole if its object is. */
-static void end_body(chat_channels *c) {
-  if (c->part != CHAT_PART_ARGUMENTS) return;
-  if (c->fresh) c->config.give(c->config.ctx, c->part, "{}", 2);
-  if (!c->fresh && !c->ended) c->cut = true;
+/* Gives the arguments that there are, and before the first of them the name. */
+static void give_call(chat_channels *c) {
+  if (!c->out.len) return;
+  if (!c->told) {
+    c->told = true;
+    c->num_calls++;
+    c->config.give(c->config.ctx, CHAT_PART_CALL, c->name.data, c->name.len);
+  }
+  c->config.give(c->config.ctx, CHAT_PART_ARGUMENTS, c->out.data, c->out.len);
+  c->out.len = 0;
 }
 
-static size_t in_body(chat_channels *c, const char *s, size_t n, bool last) {
+/* The call ends here; the rest of the message is text, with what its arguments have held. */
+static tri_status leave_call(chat_channels *c, bool whole) {
+  if (c->told && !whole) {
+    c->broken = true;
+    TRI_CHECK(call_arguments_close(&c->arguments, &c->out));
+    give_call(c);
+  }
+  c->part = CHAT_PART_TEXT;
+  c->fresh = true;
+  c->behind = whole;
+  give_text(c, c->arguments.held.data, whole ? 0 : c->arguments.held.len);
+  return TRI_OK;
+}
+
+/* Takes arguments, as many bytes as are some. */
+static tri_status take_arguments(chat_channels *c, const char *s, size_t n, size_t *used) {
+  call_step step = CALL_GOES_ON;
+  size_t i = 0;
+  while (i < n && step == CALL_GOES_ON) {
+    TRI_CHECK(call_arguments_byte(&c->arguments, s[i], &c->out, &step));
+    i += step != CALL_IS_NONE;
+  }
+  c->fresh = c->fresh && !i;
+  *used = i;
+  give_call(c);
+  return step == CALL_GOES_ON ? TRI_OK : leave_call(c, step == CALL_ENDS);
+}
+
+/* Gives bytes of a body. White space around arguments goes. */
+static tri_status give(chat_channels *c, const char *s, size_t n) {
+  while (n) {
+    size_t used = n;
+    bool around = c->fresh && (c->part == CHAT_PART_ARGUMENTS || c->behind);
+    if (around && call_is_blank(*s))
+      used = 1;
+    else if (c->part == CHAT_PART_ARGUMENTS)
+      TRI_CHECK(take_arguments(c, s, n, &used));
+    else
+      give_text(c, s, n);
+    s += used;
+    n -= used;
+  }
+  return TRI_OK;
+}
+
+/* A call that has nothing where its arguments stand has an empty object, unless it is cut. */
+static tri_status end_body(chat_channels *c, bool cut) {
+  if (c->part != CHAT_PART_ARGUMENTS) return TRI_OK;
+  c->broken = c->broken || cut;
+  if (!c->fresh) return leave_call(c, false);
+  if (!cut) TRI_CHECK(tri_buf_append(&c->out, "{}", 2));
+  give_call(c);
+  return TRI_OK;
+}
+
+static tri_status in_body(chat_channels *c, const char *s, size_t n, bool last, bool by_model, size_t *used) {
   int which;
   size_t end = find_end(s, n, &which);
   if (last && which == NUM_ENDS) end = n;
-  give(c, s, end);
-  if (which == NUM_ENDS) {
-    if (last) end_body(c);
-    return end;
-  }
-  end_body(c);
+  TRI_CHECK(give(c, s, end));
+  *used = which < NUM_CLOSING ? end + strlen(ends[which]) : end;
+  if (which == NUM_ENDS) return last ? end_body(c, !by_model || !c->fresh) : TRI_OK;
   c->state = BETWEEN;
-  return which < NUM_CLOSING ? end + strlen(ends[which]) : end;
+  return end_body(c, false);
 }
 
 /* ---- headers ---- */
@@ -165,16 +207,16 @@ static header read_header(const char *s, size_t n) {
 
 static bool is_word(const char *s, size_t n, const char *word) { return n == strlen(word) && !memcmp(s, word, n); }
 
-static void begin_call(chat_channels *c, const char *name, size_t len) {
+static tri_status begin_call(chat_channels *c, const char *name, size_t len) {
   c->part = CHAT_PART_ARGUMENTS;
-  c->in_string = c->escaped = c->ended = false;
-  c->depth = 0;
-  c->num_calls++;
-  c->config.give(c->config.ctx, CHAT_PART_CALL, name, len);
+  c->told = false;
+  c->name.len = 0;
+  call_arguments_begin(&c->arguments);
+  return tri_buf_append(&c->name, name, len);
 }
 
 /* A recipient is a tool of the request by its name, with functions. before it or without. */
-static void begin_body(chat_channels *c, const header *h) {
+static tri_status begin_body(chat_channels *c, const header *h) {
   static const char functions[] = "functions.";
   const char *name = h->recipient;
   size_t len = h->recipient_len;
@@ -185,13 +227,14 @@ static void begin_body(chat_channels *c, const header *h) {
   }
   c->state = IN_BODY;
   c->fresh = true;
+  c->behind = false;
   bool calls = c->config.calls == CHAT_CALLS_CHANNELS && name && len;
-  if (calls && (prefixed || c->config.is_tool(c->config.ctx, name, len)))
-    begin_call(c, name, len);
-  else if (len || is_word(h->channel, h->channel_len, "analysis"))
+  if (calls && (prefixed || c->config.is_tool(c->config.ctx, name, len))) return begin_call(c, name, len);
+  if (len || is_word(h->channel, h->channel_len, "analysis"))
     c->part = CHAT_PART_REASONING;
   else
     c->part = CHAT_PART_TEXT;
+  return TRI_OK;
 }
 
 /* Returns whether the answer begins with a header: after white space comes a marker or a recipient, or a part of one
@@ -207,24 +250,25 @@ static bool may_be_header(const char *s, size_t n, bool last) {
   return false;
 }
 
-static size_t in_header(chat_channels *c, const char *s, size_t n, bool last) {
+static tri_status in_header(chat_channels *c, const char *s, size_t n, bool last, size_t *used) {
   const size_t window = n < LONGEST_HEADER ? n : LONGEST_HEADER;
   const char *end = memmem(s, window, message, strlen(message));
+  *used = 0;
   if (!c->begun && n && !may_be_header(s, n, last)) {
     c->begun = true;
-    begin_body(c, &(header){0});
-    return 0;
+    return begin_body(c, &(header){0});
   }
   if (end) {
     header h = read_header(s, (size_t)(end - s));
     c->begun = true;
-    begin_body(c, &h);
-    return (size_t)(end - s) + strlen(message);
+    *used = (size_t)(end - s) + strlen(message);
+    return begin_body(c, &h);
   }
-  if (last) return n; /* of a header that goes nowhere nothing is shown */
-  if (n < LONGEST_HEADER) return 0;
+  if (last) *used = n; /* of a header that goes nowhere nothing is shown */
+  if (last || n < LONGEST_HEADER) return TRI_OK;
   c->begun = true;
-  return LONGEST_HEADER - strlen(message); /* its beginning may stand after that */
+  *used = LONGEST_HEADER - strlen(message); /* its beginning may stand after that */
+  return TRI_OK;
 }
 
 /* Between messages nothing is said: what stands there goes. */
@@ -237,29 +281,32 @@ static size_t between(chat_channels *c, const char *s, size_t n, bool last) {
   return at;
 }
 
-static tri_status run(chat_channels *c, bool last) {
+/* by_model: the model has ended the answer, and not a limit. */
+static tri_status run(chat_channels *c, bool last, bool by_model) {
   size_t done = 0;
+  tri_status st = TRI_OK;
   for (;;) {
     size_t n = c->held.len - done, used = 0;
     state before = c->state;
     const char *s = c->held.data + done;
-    if (before == IN_HEADER) used = in_header(c, s, n, last);
-    if (before == IN_BODY) used = in_body(c, s, n, last);
+    if (before == IN_HEADER) TRI_TRY(in_header(c, s, n, last, &used));
+    if (before == IN_BODY) TRI_TRY(in_body(c, s, n, last, by_model, &used));
     if (before == BETWEEN) used = between(c, s, n, last);
     done += used;
     if (c->state == before && (!used || done == c->held.len)) break;
   }
+cleanup:
   memmove(c->held.data, c->held.data + done, c->held.len - done);
   c->held.len -= done;
-  return TRI_OK;
+  return st;
 }
 
 tri_status chat_channels_push(chat_channels *c, const char *s, size_t len) {
   TRI_CHECK(tri_buf_append(&c->held, s, len));
-  return c->held.len ? run(c, false) : TRI_OK;
+  return c->held.len ? run(c, false, false) : TRI_OK;
 }
 
-tri_status chat_channels_finish(chat_channels *c) {
+tri_status chat_channels_finish(chat_channels *c, bool by_model) {
   TRI_CHECK(tri_buf_reserve(&c->held, 1)); /* so that it has an address */
-  return run(c, true);
+  return run(c, true, by_model);
 }

@@ -19,15 +19,15 @@ struct chat_answer {
   chat_answer_config config;
   chat_channels *channels; /* not NULL: the answer is made of channels, and all else here is unused */
   state state;
-  tri_buf held;   /* bytes that nothing has been decided of */
-  size_t blanks;  /* at their beginning, as far as they have been counted */
-  bool blank;     /* of the text: only white space so far, since the beginning or the last call */
-  bool bare;      /* the call has no marker */
-  bool begun;     /* its name has been given */
-  bool checked;   /* its name has been looked for among the tools, */
-  bool known;     /* and found; one with a marker is known in any case */
-  bool cut;       /* the answer has ended inside a call that has begun */
-  tri_buf raw;    /* all of one that has not begun, to be text if it is none */
+  tri_buf held;  /* bytes that nothing has been decided of */
+  size_t blanks; /* at their beginning, as far as they have been counted */
+  bool blank;    /* of the text: only white space so far, since the beginning or the last call */
+  bool bare;     /* the call has no marker */
+  bool begun;    /* its name has been given */
+  bool checked;  /* its name has been looked for among the tools, */
+  bool known;    /* and found; one with a marker is known in any case */
+  bool broken;   /* a call is not whole */
+  tri_buf raw; /* of the call: all bytes, and with its name those since a part was given; text if it goes on no more */
   call_scan scan; /* of the call */
   unsigned num_calls;
 };
@@ -85,7 +85,7 @@ void chat_answer_free(chat_answer *a) {
 }
 
 bool chat_answer_calls(const chat_answer *a) {
-  return a->channels ? chat_channels_calls(a->channels) : a->num_calls > 0 && !a->cut;
+  return a->channels ? chat_channels_calls(a->channels) : a->num_calls > 0 && !a->broken;
 }
 
 static void give(chat_answer *a, chat_part part, const char *s, size_t len) {
@@ -235,12 +235,31 @@ static bool give_name(chat_answer *a, bool ended) {
   return true;
 }
 
-/* A call that turns out to be none is text, all of it. Of one that has been given the arguments are whole: what follows
- * them stands after the call. */
-static void leave_call(chat_answer *a) {
-  if (!a->begun) give(a, CHAT_PART_TEXT, a->raw.data, a->raw.len);
-  a->blank = a->begun;
-  a->state = a->begun ? BEHIND_CALL : IN_TEXT;
+/* Forgets bytes of the call that clients have, as a name or arguments. */
+static void forget(chat_answer *a) {
+  size_t n = a->raw.len, last = a->scan.pending;
+  if (!a->begun || n <= last) return;
+  memmove(a->raw.data, a->raw.data + n - last, last);
+  a->raw.len = last;
+}
+
+/* A call goes on no more: `next`, the last byte taken, has shown it, or the answer has ended. One that has not begun is
+ * text, all of it. Of another one what clients have is made whole, and the rest is text; `next` is read again. */
+static tri_status leave_call(chat_answer *a, bool next) {
+  size_t n = a->raw.len - (a->begun && next), blanks = 0;
+  bool broken = !next || (a->begun && a->scan.open);
+  while (blanks < n && call_is_blank(a->raw.data[blanks])) blanks++;
+  if (a->begun) {
+    TRI_CHECK(call_scan_close(&a->scan));
+    give_arguments(a);
+    if (blanks == n) n = 0;
+  }
+  give(a, CHAT_PART_TEXT, a->raw.data, n);
+  a->blank = a->begun && !n;
+  a->state = a->blank ? BEHIND_CALL : IN_TEXT;
+  if (broken) a->scan.in_list = false;
+  a->broken = a->broken || broken;
+  return TRI_OK;
 }
 
 static tri_status in_call(chat_answer *a, const char *s, size_t n, bool last, size_t *used) {
@@ -248,22 +267,21 @@ static tri_status in_call(chat_answer *a, const char *s, size_t n, bool last, si
   size_t i = 0;
   while (i < n && step == CALL_GOES_ON) {
     TRI_CHECK(call_scan_byte(&a->scan, s[i], &step));
-    if (!a->begun) TRI_CHECK(tri_buf_append(&a->raw, &s[i], 1));
+    TRI_CHECK(tri_buf_append(&a->raw, &s[i], 1));
     i++;
     if (step != CALL_IS_NONE && !give_name(a, step == CALL_ENDS)) step = CALL_IS_NONE;
+    forget(a);
   }
   *used = i;
   if (last && step == CALL_GOES_ON) {
     if (a->scan.form == CALL_TAGS) TRI_CHECK(call_tags_finish(&a->scan, &step));
     if (step == CALL_ENDS && !give_name(a, true)) step = CALL_IS_NONE;
-    a->cut = step == CALL_GOES_ON && a->begun;
   }
   give_arguments(a);
   if (step == CALL_ENDS) a->state = BEHIND_CALL;
-  if (step == CALL_ENDS || a->cut) return TRI_OK;
+  if (step == CALL_ENDS || (step == CALL_GOES_ON && !last)) return TRI_OK;
   if (step == CALL_IS_NONE && a->begun) *used = i - 1;
-  if (step == CALL_IS_NONE || last) leave_call(a);
-  return TRI_OK;
+  return leave_call(a, step == CALL_IS_NONE);
 }
 
 static tri_status behind_call(chat_answer *a, const char *s, size_t n, bool last, size_t *used) {
@@ -329,7 +347,7 @@ static tri_status run(chat_answer *a, bool last) {
     }
     done += used;
     if (used) a->blanks = 0;
-    if (!used && (a->state == before || a->cut)) break;
+    if (!used && a->state == before) break;
   }
 cleanup:
   if (done) memmove(a->held.data, a->held.data + done, a->held.len - done);
@@ -343,8 +361,8 @@ tri_status chat_answer_push(chat_answer *a, const char *s, size_t len) {
   return run(a, false);
 }
 
-tri_status chat_answer_finish(chat_answer *a) {
-  if (a->channels) return chat_channels_finish(a->channels);
+tri_status chat_answer_finish(chat_answer *a, bool by_model) {
+  if (a->channels) return chat_channels_finish(a->channels, by_model);
   TRI_CHECK(tri_buf_reserve(&a->held, 1)); /* so that it has an address */
   return run(a, true);
 }

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of a model's answer: reasoning, text, calls of tools. A filter of a stream: what it gives does not depend
- * on the pieces in which the answer comes, and all that is certain is given at once. */
+ * on the pieces in which the answer comes, and all that is certain is given at once.
+ *
+ * A call is given with the first value of its arguments, or when it is whole without one: until then it may be text.
+ * The arguments that follow are an object of JSON in any case. Where they go on as no object does, or the answer ends,
+ * the call is broken: what has been given is completed with a quote and brackets, and the rest is text. A call whose
+ * arguments are whole stays one, whatever comes behind them but the end of the answer.
+ *
+ * In arguments that the model writes as JSON a key may come twice, as the model wrote it; most readers take the last.
+ * Of a parameter in tags that comes twice the first stays, as it has been given when the second comes. Of `arguments`
+ * and `parameters` in one call the first is taken. */
 #ifndef TRI_CLIENT_CHAT_CHAT_ANSWER_H
 #define TRI_CLIENT_CHAT_CHAT_ANSWER_H
 
@@ -26,7 +35,7 @@ typedef enum chat_part {
   CHAT_PART_TEXT,
   CHAT_PART_REASONING,
   CHAT_PART_CALL,      /* one begins: the function's name, whole */
-  CHAT_PART_ARGUMENTS, /* bytes of the last call's, as the model wrote them; of tags the JSON that they come to */
+  CHAT_PART_ARGUMENTS, /* bytes of the last call's: joined, an object of JSON */
 } chat_part;
 
 typedef struct chat_answer_config {
@@ -49,8 +58,9 @@ typedef struct chat_answer chat_answer;
 tri_status chat_answer_create(const chat_answer_config *config, chat_answer **out);
 void chat_answer_free(chat_answer *a); /* NULL is fine */
 tri_status chat_answer_push(chat_answer *a, const char *s, size_t len);
-/* The answer has ended: what was held back is text after all, or dropped as white space around calls. */
-tri_status chat_answer_finish(chat_answer *a);
+/* The answer has ended: what was held back is text after all, or dropped as white space around calls. by_model: it has
+ * not been cut, by a limit or a stop string: then a call of channels may have nothing where its arguments stand. */
+tri_status chat_answer_finish(chat_answer *a, bool by_model);
 /* Returns whether it calls tools, and each call that has begun is whole. */
 bool chat_answer_calls(const chat_answer *a);
 

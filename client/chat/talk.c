@@ -129,7 +129,7 @@ static int stream(talk *t, uint64_t id, bool *answered) {
     }
     if (e.kind != TRIREME_EVENT_DONE) continue;
     *answered = true;
-    if (t->parts && chat_answer_finish(t->parts) != TRI_OK) t->answer.failed = true;
+    if (t->parts && chat_answer_finish(t->parts, !cancelled) != TRI_OK) t->answer.failed = true;
     if (!cancelled) note_end(t, &e);
     return -1;
   }

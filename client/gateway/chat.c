@@ -82,9 +82,11 @@ static void add_text(gw_completion *s, size_t index, const char *text, size_t le
 static void finish(gw_completion *s, size_t index) {
   chat *c = (chat *)s;
   gw_choice *choice = &s->choices[index], ended = *choice;
+  gw_tail end = gw_tail_of(s, index);
   bool calls = false;
+  end.finish_reason = ended.finish_reason;
   choice->finish_reason[0] = '\0'; /* not yet, of what was held back */
-  if (c->messages && gw_chat_message_finish(c->messages[index], &calls) != TRI_OK) s->out.failed = true;
+  if (c->messages && gw_chat_message_finish(c->messages[index], &end, &calls) != TRI_OK) s->out.failed = true;
   snprintf(choice->finish_reason, sizeof choice->finish_reason, "%s", gw_chat_reason(ended.finish_reason, calls));
   add_delta(s, index, &(cmd_buf){0});
 }

@@ -147,8 +147,9 @@ tri_status gw_chat_message_push(gw_chat_message *m, const char *text, size_t len
   return chat_answer_push(m->answer, text, len);
 }
 
-tri_status gw_chat_message_finish(gw_chat_message *m, bool *calls) {
-  TRI_CHECK(chat_answer_finish(m->answer));
+tri_status gw_chat_message_finish(gw_chat_message *m, const gw_tail *end, bool *calls) {
+  bool by_model = !strcmp(end->finish_reason, "stop") && !end->stop_string && end->stop_token_id < 0;
+  TRI_CHECK(chat_answer_finish(m->answer, by_model));
   if (!m->config.event) end_call(m);
   *calls = chat_answer_calls(m->answer);
   return TRI_OK;
@@ -183,7 +184,7 @@ static tri_status write_apart(cmd_buf *b, const gw_chat_choice *c, const gw_chat
   tri_status st;
   TRI_TRY(gw_chat_message_create(config, &m));
   if (c->len) TRI_TRY(gw_chat_message_push(m, c->text, c->len));
-  TRI_TRY(gw_chat_message_finish(m, calls));
+  TRI_TRY(gw_chat_message_finish(m, &c->tail, calls));
   gw_chat_message_write(m, b);
 cleanup:
   gw_chat_message_free(m);

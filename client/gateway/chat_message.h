@@ -23,8 +23,8 @@ typedef struct gw_chat_message_config {
 tri_status gw_chat_message_create(const gw_chat_message_config *config, gw_chat_message **out);
 void gw_chat_message_free(gw_chat_message *m); /* NULL is fine */
 tri_status gw_chat_message_push(gw_chat_message *m, const char *text, size_t len);
-/* Returns in *calls whether it calls tools, and each call is whole. */
-tri_status gw_chat_message_finish(gw_chat_message *m, bool *calls);
+/* Returns in *calls whether it calls tools, and each call is whole. end: of the choice. */
+tri_status gw_chat_message_finish(gw_chat_message *m, const gw_tail *end, bool *calls);
 /* Members of the whole message behind its role. */
 void gw_chat_message_write(const gw_chat_message *m, cmd_buf *out);
 

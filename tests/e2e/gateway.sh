@@ -445,6 +445,7 @@ joined() { grep -o "\"$1\":\"\([^\"\\]\|\\\\.\)*\"" <<<"$stream" | sed "s/^\"$1\
 [ "$(joined reasoning_content)" = hm ] || fail "reasoning in a stream: $stream"
 [ "$(joined content)" = 'Look: ' ] || fail "text around calls in a stream: $stream"
 [ "$(joined arguments)" = '{\"a\":  \"<x>\"}' ] || fail "arguments in a stream: $stream"
+[ "$(grep -c '"function":{"arguments":"' <<<"$stream")" -ge 2 ] || fail "arguments come at once: $stream"
 [ "$(grep -c '"tool_calls":\[{"index":0,"id":"call_[0-9a-f]\{16\}","type":"function","function":{"name":"f","arguments":""}}\]' <<<"$stream")" = 1 ] || fail "a call in a stream: $stream"
 grep -q '"delta":{},"logprobs":{"content":\[.*"finish_reason":"tool_calls"' <<<"$stream" || fail "the end of a stream with calls: $stream"
 [ "$(grep -o '"token":"' <<<"$stream" | wc -l)" = $(((${#answer} + 4) / 5)) ] || fail "logprobs of a stream with calls: $stream"

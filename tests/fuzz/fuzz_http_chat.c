@@ -62,12 +62,28 @@ static bool is_tool(void *ctx, const char *name, size_t len) {
 
 /* Parts of the same kind are one, but for calls. */
 typedef struct given {
-  tri_buf text;
+  tri_buf text, arguments; /* those of the last call */
   chat_part last;
 } given;
 
+/* Arguments are an object, in which jansson knows no keys with a NUL. */
+static void check_arguments(given *g) {
+  const char *s = g->arguments.data;
+  tri_json_doc *doc = NULL;
+  if (!g->arguments.len) return;
+  bool taken = tri_json_parse_python(s, g->arguments.len, &doc, NULL) == TRI_OK;
+  need(taken || memmem(s, g->arguments.len, "\\u0000", 6));
+  need(!taken || tri_json_kind_of(tri_json_root(doc)) == TRI_JSON_OBJECT);
+  tri_json_free(doc);
+  g->arguments.len = 0;
+}
+
 static void give(void *ctx, chat_part part, const char *s, size_t len) {
   given *g = ctx;
+  if (part == CHAT_PART_ARGUMENTS)
+    need(tri_buf_append(&g->arguments, s, len) == TRI_OK);
+  else
+    check_arguments(g);
   char kind = (char)('0' + part);
   if (part != g->last || part == CHAT_PART_CALL) need(tri_buf_append(&g->text, &kind, 1) == TRI_OK);
   g->last = part;
@@ -84,14 +100,15 @@ static void take_apart(const uint8_t *data, size_t size, size_t piece, given *g)
                                .give = give,
                                .ctx = g};
   chat_answer *a = NULL;
-  g->text.len = 0;
+  g->text.len = g->arguments.len = 0;
   g->last = CHAT_PART_ARGUMENTS;
   need(chat_answer_create(&config, &a) == TRI_OK);
   for (size_t i = 0, n; i < size; i += n) {
     n = size - i < piece ? size - i : piece;
     need(chat_answer_push(a, (const char *)data + i, n) == TRI_OK);
   }
-  need(chat_answer_finish(a) == TRI_OK);
+  need(chat_answer_finish(a, size % 2) == TRI_OK);
+  check_arguments(g);
   chat_answer_free(a);
 }
 

@@ -100,17 +100,19 @@ static const struct answer {
     {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":null }</tool_call>", "{f: {}}"},
     {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":\"\"}</tool_call>", "{f: {}}"},
     {CHAT_CALLS_HERMES, 0, "<tool_call>{\"arguments\":\"null\",\"name\":\"f\"}</tool_call>", "{f: {}}"},
-    {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":[1]}</tool_call>", "{f: [1]}"},
+    {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":[1]}</tool_call>",
+     "<tool_call>{\"name\":\"f\",\"arguments\":[1]}</tool_call>"},
     {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}</tool_call>",
      "{f: {\"a\":1}}"}, /* an object, written as a text */
-    {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":\"a text\"}</tool_call>", "{f: \"a text\"}"},
-    {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"cut o", "{f: {\"a\":\"cut o}~"},
+    {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":\"a text\"}</tool_call>",
+     "<tool_call>{\"name\":\"f\",\"arguments\":\"a text\"}</tool_call>"},
+    {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"cut o", "{f: {\"a\":\"cut o\"}}~"},
     {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}", "{f: {\"a\":1}}~"},
     {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}</tool_call>\nafter",
      "{f: {\"a\":1}}\nafter"},
     {CHAT_CALLS_HERMES, 0,
      "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call><tool_call>{\"name\":\"g\",\"arguments\":{",
-     "{f: {}}{g: {}~"},
+     "{f: {}}<tool_call>{\"name\":\"g\",\"arguments\":{~"},
     {CHAT_CALLS_HERMES, 0, "<tool_call>{\"name\":\"f\"", "<tool_call>{\"name\":\"f\""},
     {CHAT_CALLS_HERMES, 0, "<tool_call>f(1)</tool_call>", "<tool_call>f(1)</tool_call>"},
     {CHAT_CALLS_HERMES, 0, "<tool_call>{\"x\":1}</tool_call>", "<tool_call>{\"x\":1}</tool_call>"},
@@ -158,7 +160,7 @@ static const struct answer {
      "</function></tool_call>\n",
      "{f: {}}{g: {\"b\": true}}"},
     {CHAT_CALLS_TAGS, 0, "<tool_call><function=f><parameter=a>1, 2</parameter><parameter=b>cut",
-     "{f: {\"a\": \"1, 2\"}}~"},
+     "{f: {\"a\": \"1, 2\"}}<parameter=b>cut~"},
     /* tags as models leave them out, and write them in values */
     {CHAT_CALLS_TAGS, 0, "I look.\n\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>\nDone.",
      "I look.\n\n{f: {\"a\": \"x\"}}\nDone."},
@@ -200,9 +202,9 @@ static const struct answer {
      "parameter>",
      "{f: {\"a\": \"A\"}}{g: {\"a\": \"B\"}}"},
     {CHAT_CALLS_TAGS, 0, "<tool_call>\n<function=f>\n<parameter=a>\nA\n</parameter>\n</function>\n<function=h",
-     "{f: {\"a\": \"A\"}}<function=h"},
+     "{f: {\"a\": \"A\"}}<function=h~"},
     {CHAT_CALLS_TAGS, 0, "<function=f>\n<parameter=a>\nA\n</parameter>\n<parameter=b>\nB</para",
-     "{f: {\"a\": \"A\"}}~"},
+     "{f: {\"a\": \"A\"}}<parameter=b>\nB</para~"},
     {CHAT_CALLS_TAGS, 0, "<tool_call>\n<function=f>\n<parameter=a>\nonly this is said",
      "<tool_call>\n<function=f>\n<parameter=a>\nonly this is said"},
     {CHAT_CALLS_TAGS, 0, "<tool_call><function=f><x>", "<tool_call><function=f><x>"},
@@ -227,14 +229,14 @@ static const struct answer {
      "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>commentary "
      "to=functions.f<|message|>{\"a\":[{}]}<|end|><|start|>assistant<|channel|>commentary to=functions.g<|message|>{}",
      "I look.{f: {\"a\":[{}]}}{g: {}}"},
-    {CHAT_CALLS_CHANNELS, 0, "<|channel|>commentary to=functions.f<|message|>{\"a\":\"{}", "{f: {\"a\":\"{}}~"},
+    {CHAT_CALLS_CHANNELS, 0, "<|channel|>commentary to=functions.f<|message|>{\"a\":\"{}", "{f: {\"a\":\"{}\"}}~"},
     /* a header begins anew, or ends before its message */
     {CHAT_CALLS_CHANNELS, 0,
      "<|channel|>commentary to=functions.f <|start|>assistant<|channel|>final<|message|>Hello<|return|>", "Hello"},
     {CHAT_CALLS_CHANNELS, 0, "<|channel|>commentary to=functions.f<|return|>final<|message|>Hello", "Hello"},
     {CHAT_CALLS_CHANNELS, 0, "<|start|>assistant to=functions.f<|channel|>commentary<|message|>{}<|call|>", "{f: {}}"},
-    /* arguments that are no object are no whole call */
-    {CHAT_CALLS_CHANNELS, 0, "<|channel|>commentary to=functions.f<|message|>hello<|call|>", "{f: hello}~"},
+    /* arguments that are no object are a text */
+    {CHAT_CALLS_CHANNELS, 0, "<|channel|>commentary to=functions.f<|message|>hello<|call|>", "hello"},
     {CHAT_CALLS_CHANNELS, 0, "<|channel|>analysis to=python<|message|>1 + 1<|call|>", "{R 1 + 1}"},
     {CHAT_CALLS_CHANNELS, 0,
      "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|>", "{R a\nb}"},
@@ -271,11 +273,11 @@ static void take_apart(const struct answer *a, uint64_t cuts, bool each, given *
     if (chat_answer_push(p, a->text + from, i - from) != TRI_OK) ck_abort_msg("no memory");
     from = i;
   }
-  ck_assert_int_eq(chat_answer_finish(p), TRI_OK);
+  ck_assert_int_eq(chat_answer_finish(p, false), TRI_OK);
   if (g->part != CHAT_PART_TEXT) put(g, "}", 1);
   if (g->num_calls && !chat_answer_calls(p)) put(g, "~", 1);
   if (!g->num_calls) ck_assert(!chat_answer_calls(p));
-  if (a->calls == CHAT_CALLS_TAGS && g->num_calls) check_json(g);
+  if (g->num_calls) check_json(g);
   chat_answer_free(p);
 }
 
@@ -365,7 +367,7 @@ END_TEST
 /* Parts that are certain are given at once: text before anything that may be a marker, and arguments as they come. */
 START_TEST(nothing_waits) {
   static const char *const pieces[] = {"Hi <", "to ", "<tool_call>{\"name\":\"f\",\"argum", "ents\":{\"a\"", ":1"};
-  static const char *const after[] = {"Hi ", "Hi <to ", "Hi <to ", "Hi <to {f: {\"a\"", "Hi <to {f: {\"a\":1"};
+  static const char *const after[] = {"Hi ", "Hi <to ", "Hi <to ", "Hi <to ", "Hi <to {f: {\"a\":1"};
   given g = {.part = CHAT_PART_TEXT};
   chat_answer_config config = {.calls = CHAT_CALLS_HERMES, .is_tool = is_tool, .give = give, .ctx = &g};
   chat_answer *p = NULL;
@@ -400,7 +402,7 @@ static int64_t cost_of_blanks(int kind, int blanks) {
   ck_assert_int_eq(chat_answer_create(&config, &p), TRI_OK);
   ck_assert_int_eq(chat_answer_push(p, heads[kind], strlen(heads[kind])), TRI_OK);
   for (int i = 0; i < blanks; i++) ck_assert_int_eq(chat_answer_push(p, "\n", 1), TRI_OK);
-  ck_assert_int_eq(chat_answer_finish(p), TRI_OK);
+  ck_assert_int_eq(chat_answer_finish(p, false), TRI_OK);
   ck_assert_int_eq(given, kind == 2 ? 0 : blanks);
   chat_answer_free(p);
   return tri_thread_cpu_ns() - begin;

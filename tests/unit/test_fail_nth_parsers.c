@@ -225,7 +225,7 @@ static outcome answer(const char *data, size_t len) {
     n = len - i < 7 ? len - i : 7;
     o.status = chat_answer_push(a, data + i, n);
   }
-  if (o.status == TRI_OK) o.status = chat_answer_finish(a);
+  if (o.status == TRI_OK) o.status = chat_answer_finish(a, true);
   chat_answer_free(a);
   return o;
 }

@@ -317,6 +317,7 @@ static void make_message(const gw_model *model, bool in_reasoning, const char *t
   gw_chat_message_config config = {.model = model, .in_reasoning = in_reasoning, .choice = 3, .id = "chatcmpl-1"};
   gw_chat_message *m = NULL;
   bool got;
+  gw_tail end = {.finish_reason = "stop", .stop_token_id = -1};
   size_t len = strlen(text);
   ck_assert_int_eq(tri_json_parse(tools, sizeof tools - 1, &doc, NULL), TRI_OK);
   gw_tools of_request;
@@ -329,7 +330,7 @@ static void make_message(const gw_model *model, bool in_reasoning, const char *t
   ck_assert_int_eq(gw_chat_message_create(&config, &m), TRI_OK);
   ck_assert_int_eq(gw_chat_message_push(m, text, len / 2), TRI_OK);
   ck_assert_int_eq(gw_chat_message_push(m, text + len / 2, len - len / 2), TRI_OK);
-  ck_assert_int_eq(gw_chat_message_finish(m, &got), TRI_OK);
+  ck_assert_int_eq(gw_chat_message_finish(m, &end, &got), TRI_OK);
   ck_assert(got == calls);
   if (!stream) gw_chat_message_write(m, out);
   gw_chat_message_free(m);
@@ -398,6 +399,30 @@ START_TEST(message) {
 }
 END_TEST
 
+/* A call of channels whose message has nothing is one where the model has ended it, and none that was cut there. */
+START_TEST(call_without_arguments) {
+  static const char text[] = "<|channel|>commentary to=functions.f<|message|>";
+  static const trireme_string stop = {"{", 1};
+  static const gw_tail ends[] = {{.finish_reason = "stop", .stop_token_id = -1},
+                                 {.finish_reason = "length", .stop_token_id = -1},
+                                 {.finish_reason = "stop", .stop_token_id = 5},
+                                 {.finish_reason = "stop", .stop_token_id = -1, .stop_string = &stop}};
+  gw_model model = {.calls = CHAT_CALLS_CHANNELS, .channels = true};
+  tri_json_doc *tools = NULL;
+  ck_assert_int_eq(tri_json_parse("[]", 2, &tools, NULL), TRI_OK);
+  gw_chat_message_config config = {.model = &model, .tools = tri_json_root(tools), .id = "chatcmpl-1"};
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+    gw_chat_choice c = {.text = text, .len = sizeof text - 1, .tail = ends[i]};
+    cmd_buf b = {0};
+    gw_chat_choice_write(&b, &c, &config);
+    ck_assert_msg((strstr(b.data, "\"arguments\":\"{}\"") != NULL) == (i == 0), "%s", b.data);
+    ck_assert_msg((strstr(b.data, "\"finish_reason\":\"tool_calls\"") != NULL) == (i == 0), "%s", b.data);
+    cmd_buf_free(&b);
+  }
+  tri_json_free(tools);
+}
+END_TEST
+
 /* The parts of an answer of channels are told apart by special tokens, which the request asks for. */
 START_TEST(channels_are_asked_for) {
   static const char text[] = "{" HELLO ",\"skip_special_tokens\":true," TOOLS "}";
@@ -463,6 +488,7 @@ Suite *suite_gateway_chat(void) {
   tcase_add_test(c, cut_prompts_leave_room);
   tcase_add_test(c, logprobs);
   tcase_add_test(c, message);
+  tcase_add_test(c, call_without_arguments);
   tcase_add_test(c, channels_are_asked_for);
   tcase_add_test(c, probes);
   suite_add_tcase(s, c);
