@@ -270,6 +270,14 @@ static bool is_of_experts(size_t field) {
 
 typedef enum verdict { FINE, UNKNOWN, REFUSED } verdict;
 
+/* Tells whether a value switches off what the model has, and no weights tell which of both is right: a bias or a norm
+ * that a model does not have would be missed as its weights are loaded. */
+static bool is_switched_off(const tri_model_config *c, const tri_json *v, size_t field) {
+  bool weightless = field == offsetof(tri_model_config, norm.parallel_residual) ||
+                    field == offsetof(tri_model_config, attention.rope.interleaved);
+  return weightless && is_off(v) && *(const bool *)((const char *)c + field);
+}
+
 /* Judges a key that other families read. */
 static verdict judge_foreign(const tri_model_config *c, const char *key, const tri_json *v) {
   verdict worst = UNKNOWN;
@@ -287,14 +295,20 @@ static verdict judge_foreign(const tri_model_config *c, const char *key, const t
     case TRI_KEY_READ: break;
     }
     if (kind != NOTHING && is_field(c, v, kind, k->field)) return FINE;
-    if (kind != NOTHING && is_of_experts(k->field) && !c->moe.num_experts)
+    if (is_off(v)) {
       ignored = true;
-    else if (kind == NOTHING || !is_size(k->field))
+      if (kind == AS_BOOL && is_switched_off(c, v, k->field)) worst = REFUSED;
+    } else if (kind != NOTHING && is_of_experts(k->field) && !c->moe.num_experts) {
+      ignored = true;
+    } else if (kind == NOTHING || !is_size(k->field)) {
       worst = REFUSED;
+    }
   }
   return worst == UNKNOWN && ignored ? FINE : worst;
 }
 
+/* Judges a key that the family does not read. A switch that is off is fine also where the family has on what it names
+ * (a bias, a norm: files have such keys of other families), but for is_switched_off. */
 static verdict judge(const tri_model_config *c, const tri_json *root, const char *key, const tri_json *v) {
   double x;
   bool on;
@@ -308,6 +322,7 @@ static verdict judge(const tri_model_config *c, const tri_json *root, const char
     case AS_INT:
     case AS_NUM:
       if (is_field(c, v, effects[i].harmless, effects[i].field)) return FINE;
+      if (effects[i].harmless == AS_BOOL && is_switched_off(c, v, effects[i].field)) return REFUSED;
       break;
     case NOTHING: break;
     }
@@ -317,7 +332,7 @@ static verdict judge(const tri_model_config *c, const tri_json *root, const char
   if (!strcmp(key, "sliding_window") && tri_json_as_bool(tri_json_get(root, "use_sliding_window"), &on) && !on)
     return FINE;
   if (tri_config_key_is_note(key)) return FINE;
-  verdict found = is_off(v) ? FINE : judge_foreign(c, key, v);
+  verdict found = judge_foreign(c, key, v);
   return found == UNKNOWN && tri_config_says_nothing(v) ? FINE : found;
 }
 

@@ -103,6 +103,8 @@ static const struct {
     {"llama", "\"logit_scale\":1.0,\"embedding_multiplier\":1,\"residual_multiplier\":1.0,\"logits_scaling\":1"},
     {"llama", "\"attn_logit_softcapping\":null,\"final_logit_softcapping\":0.0"},
     {"qwen2", "\"num_experts\":0,\"norm_topk_prob\":true,\"num_experts_per_tok\":2"},
+    {"gpt2", "\"norm_bias\":false,\"qkv_proj_bias\":false,\"attention_bias\":false"}, /* its weights have them */
+    {"llama", "\"parallel_residual\":false,\"rope_interleaved\":0,\"use_parallel_residual\":false"},
     /* what the model has anyway */
     {"llama", "\"rope_interleaved\":false,\"rope_pct\":1.0,\"rope_type\":\"default\",\"norm_type\":\"rms_norm\""},
     {"gptj", "\"rope_interleaved\":true"},
@@ -184,6 +186,11 @@ static const struct {
     {"gpt2", "num_key_value_heads", "2"},
     {"llama", "parallel_residual", "true"},
     {"llama", "use_parallel_residual", "true"},
+    {"gptj", "parallel_residual", "false"},
+    {"phi", "use_parallel_residual", "false"},
+    {"cohere", "parallel_attn", "0"},
+    {"gptj", "rope_interleaved", "false"},
+    {"cohere", "rope_interleave", "false"},
     {"llama", "norm_type", "\"layer_norm\""},
     {"starcoder2", "norm_type", "\"rms_norm\""},
     {"starcoder2", "mlp_type", "\"gated\""},
