@@ -60,16 +60,20 @@ tri_status tri_up_folder_make(const char *base, tri_up_folder *f, tri_error *err
     return st;
   }
   f->fd = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (f->fd >= 0) flock(f->fd, LOCK_EX | LOCK_NB);
+  if (f->fd < 0) {
+    tri_status st = tri_fail(err, TRI_IO, "run_dir", "cannot open %s: %s", f->path, strerror(errno));
+    rmdir(f->path);
+    f->path[0] = '\0';
+    return st;
+  }
+  flock(f->fd, LOCK_EX | LOCK_NB);
   return TRI_OK;
 }
 
 void tri_up_folder_remove(tri_up_folder *f) {
   if (!f->path[0]) return;
-  if (f->fd >= 0) {
-    empty(f->fd, DEPTH);
-    close(f->fd);
-  }
+  empty(f->fd, DEPTH);
+  close(f->fd);
   rmdir(f->path);
   *f = (tri_up_folder){0};
 }

@@ -61,14 +61,22 @@ static void quarantine(tri_up *u, int host, int64_t now, const char *why) {
   tri_log(TRI_LOG_ERROR, "up", "%s. It is not used for %d s where other groups serve", h->why, u->opts.quarantine_time);
 }
 
+/* Returns whether what has happened to a group is held against the host of this rank: that of the rank which has said
+ * why, else each host of the group once. */
+static bool is_blamed(const tri_up *u, int group, int rank) {
+  int failed = u->groups[group].failed_rank;
+  if (failed >= 0) return rank == failed;
+  for (int r = 0; r < rank; r++)
+    if (host_of(u, group, r) == host_of(u, group, rank)) return false;
+  return true;
+}
+
 /* One more start has failed. On a single host it says nothing about the host: others have no better one. */
 static void count_failed_start(tri_up *u, int group, int64_t now, const char *why) {
-  const tri_up_group *g = &u->groups[group];
-  int world = tri_serve_layout_world(&u->layout), last = -1;
+  int world = tri_serve_layout_world(&u->layout);
   for (int r = 0; r < world && u->places && u->hosts.count > 1; r++) {
     int host = host_of(u, group, r);
-    if (host == last || (g->failed_rank >= 0 && r != g->failed_rank)) continue;
-    last = host;
+    if (!is_blamed(u, group, r)) continue;
     if (++u->held_hosts[host].failed_starts < FAILED_STARTS) continue;
     char text[250];
     snprintf(text, sizeof text, "%d starts in a row failed there, the last as group %d %.150s",
@@ -85,7 +93,7 @@ static void blame_hosts(tri_up *u, int group, int64_t now, int status, const cha
   if (g->device_failed || tri_up_end_is_of_device(status)) {
     snprintf(text, sizeof text, "a device of group %d has failed%s%.200s", group, g->said[0] ? ": " : "", g->said);
     for (int r = 0; r < world; r++)
-      if (g->failed_rank < 0 || g->failed_rank == r) quarantine(u, host_of(u, group, r), now, text);
+      if (is_blamed(u, group, r)) quarantine(u, host_of(u, group, r), now, text);
   } else if (!g->ready && !tri_up_end_is_by_signal(status)) {
     count_failed_start(u, group, now, why);
   }

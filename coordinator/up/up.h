@@ -221,9 +221,9 @@ tri_status tri_up_place_groups(tri_up *u, tri_error *err);
 /* Refuses a start through mpirun that is known to fail, which mpirun itself would not say. */
 tri_status tri_up_check_mpirun(const tri_up *u, tri_error *err);
 
-/* folders.c: make a fresh folder under base, and remove those that killed supervisors have left there. */
-void tri_up_folders_clean(const char *base); /* of supervisors that were killed */
-tri_status tri_up_folder_make(const char *base, tri_up_folder *f, tri_error *err);
-void tri_up_folder_remove(tri_up_folder *f); /* with the files in it */
+/* folders.c: folders under `base`. */
+void tri_up_folders_clean(const char *base); /* removes those that killed supervisors have left */
+tri_status tri_up_folder_make(const char *base, tri_up_folder *f, tri_error *err); /* likewise, before */
+void tri_up_folder_remove(tri_up_folder *f);                                       /* with the files in it */
 
 #endif
