@@ -26,6 +26,23 @@ bool gw_found_read(const trireme_event *e, gw_found *out) {
   return true;
 }
 
+/* Says what the other side, or this one, has done. */
+static trireme_result fail(trireme_error *error, trireme_result r, const char *code, const char *message) {
+  *error = (trireme_error){0};
+  snprintf(error->code, sizeof error->code, "%s", code);
+  snprintf(error->message, sizeof error->message, "%s", message);
+  return r;
+}
+
+/* Reads the answer to trireme_ask_models. */
+static trireme_result read_models(const trireme_event *e, gw_found *out, trireme_error *error) {
+  if (gw_found_read(e, out)) return TRIREME_OK;
+  if (e->kind != TRIREME_EVENT_ERROR)
+    return fail(error, TRIREME_PROTOCOL, "corrupt", "the coordinator says of no model that it serves it");
+  *error = e->error;
+  return TRIREME_PROTOCOL;
+}
+
 trireme_result gw_find(const trireme_config *config, gw_found *out, trireme_error *error) {
   trireme *c = NULL;
   trireme_event e = {0};
@@ -34,8 +51,9 @@ trireme_result gw_find(const trireme_config *config, gw_found *out, trireme_erro
   trireme_result r = trireme_connect(config, &c, error);
   if (!r) r = trireme_ask_models(c, &id, error);
   if (!r) r = trireme_next(c, config->connect_timeout_ms, &e, error); /* events of nothing else can come yet */
-  if (!r && !gw_found_read(&e, out)) r = TRIREME_PROTOCOL;
-  if (!r && trireme_fd(c) < 0) r = TRIREME_FAILED;
+  if (!r) r = read_models(&e, out, error);
+  if (!r && trireme_fd(c) < 0)
+    r = fail(error, TRIREME_FAILED, "internal", "the connection to the coordinator has no descriptor to wait for");
   if (r)
     trireme_close(c);
   else

@@ -78,6 +78,52 @@ static void *send_signals(void *arg) {
   return NULL;
 }
 
+/* ---- answers of others ---- */
+
+static const trireme_event *answer; /* what a coordinator answers; NULL: the one that is there does */
+static bool no_fd;
+
+trireme_result __real_trireme_next_sized(trireme *c, int timeout_ms, trireme_event *out, size_t size,
+                                         trireme_error *error);
+trireme_result __wrap_trireme_next_sized(trireme *c, int timeout_ms, trireme_event *out, size_t size,
+                                         trireme_error *error) {
+  trireme_result r = __real_trireme_next_sized(c, timeout_ms, out, size, error);
+  if (!r && answer) memcpy(out, answer, size);
+  return r;
+}
+
+int __real_trireme_fd(trireme *c);
+int __wrap_trireme_fd(trireme *c) { return no_fd ? -1 : __real_trireme_fd(c); }
+
+/* Whatever comes instead of a model is said. */
+START_TEST(words_of_failures) {
+  static const trireme_event refused = {.kind = TRIREME_EVENT_ERROR, .error = {.code = "x", .message = "not for you"}},
+                             empty = {.kind = TRIREME_EVENT_MODELS};
+  static const struct {
+    const trireme_event *answer;
+    trireme_result result;
+    const char *code, *message;
+  } cases[] = {{&refused, TRIREME_PROTOCOL, "x", "not for you"},
+               {&empty, TRIREME_PROTOCOL, "corrupt", "of no model"},
+               {NULL, TRIREME_FAILED, "internal", "no descriptor"}};
+  pid_t coordinator = fake_start(endpoint, "0");
+  trireme_config config = config_for(5000);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    trireme_error error = {.message = "of another failure"};
+    gw_found found = {0};
+    answer = cases[i].answer;
+    no_fd = !answer;
+    ck_assert_int_eq(gw_find(&config, &found, &error), cases[i].result);
+    ck_assert_str_eq(error.code, cases[i].code);
+    ck_assert_msg(strstr(error.message, cases[i].message), "%s", error.message);
+    ck_assert_ptr_null(found.client);
+  }
+  answer = NULL;
+  no_fd = false;
+  fake_stop(coordinator, SIGTERM);
+}
+END_TEST
+
 static unsigned num_reloads;
 
 static void on_signal(void *ctx, int number) {
@@ -122,6 +168,7 @@ Suite *suite_gateway_finder(void) {
   TCase *t = tcase_create("gateway_finder");
   tcase_add_test(t, nobody_is_there);
   tcase_add_test(t, somebody_is);
+  tcase_add_test(t, words_of_failures);
   tcase_add_test(t, signals_before_anybody);
   suite_add_tcase(s, t);
   return s;
