@@ -28,8 +28,10 @@ static bool fits_with_len(const struct trial *t, int len) {
 }
 
 static int find_longest(const struct trial *t, int most) {
-  int longest = 0;
-  for (int beyond = most + 1, at = most; longest + 1 < beyond; at = longest + (beyond - longest) / 2) {
+  int longest = 0, beyond = most;
+  if (most <= 0 || fits_with_len(t, most)) return most > 0 ? most : 0;
+  while (longest + 1 < beyond) {
+    int at = longest + (beyond - longest) / 2;
     if (fits_with_len(t, at))
       longest = at;
     else

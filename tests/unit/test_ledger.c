@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/engine/ledger.h"
+#include "runtime/engine/ledger_refusal.h"
 #include "runtime/engine/offload_options.h"
 #include "runtime/step/limits.h"
 
@@ -40,6 +41,24 @@ static int64_t fixed(const tri_ledger *l) { return (int64_t)(l->weights + l->act
 
 static const char *const models[] = {"llama", "mixtral_odd", "deepseek_v3", "bert"};
 enum { DEEPSEEK = 2 };
+
+/* The longest length is found from any bound on, also from the greatest number. */
+START_TEST(longest_lengths) {
+  static struct ledger_case k;
+  tri_ledger l;
+  tri_error err;
+  open_case(&k, "llama");
+  ck_assert_int_eq(make(&k, 0, 0, false, &l, &err), TRI_OK);
+  tri_ledger_config config = {.dtype = TRI_F32, .kv_dtype = TRI_F32, .memory = fixed(&l) + (int64_t)l.kv * 2};
+  int longest = tri_ledger_longest(&k.c, &k.s, NULL, &k.limits, 1, &config, 1 << 20, false);
+  ck_assert(longest > 64 && longest < 1 << 20);
+  ck_assert_int_eq(tri_ledger_longest(&k.c, &k.s, NULL, &k.limits, 1, &config, INT_MAX, false), longest);
+  for (int most = longest - 1; most <= longest + 1; most++)
+    ck_assert_int_eq(tri_ledger_longest(&k.c, &k.s, NULL, &k.limits, 1, &config, most, false),
+                     most < longest ? most : longest);
+  ck_assert_int_eq(tri_ledger_longest(&k.c, &k.s, NULL, &k.limits, 1, &config, 0, false), 0);
+}
+END_TEST
 
 START_TEST(kv_gets_what_is_left) {
   static struct ledger_case k;
@@ -519,6 +538,7 @@ END_TEST
 Suite *suite_ledger(void) {
   Suite *s = suite_create("ledger");
   TCase *c = tcase_create("ledger");
+  tcase_add_test(c, longest_lengths);
   tcase_add_loop_test(c, kv_gets_what_is_left, 0, sizeof models / sizeof *models);
   tcase_add_test(c, limits_by_default);
   tcase_add_test(c, tokens_that_hide_weights);
