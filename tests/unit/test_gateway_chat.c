@@ -408,9 +408,8 @@ START_TEST(call_without_arguments) {
                                  {.finish_reason = "stop", .stop_token_id = 5},
                                  {.finish_reason = "stop", .stop_token_id = -1, .stop_string = &stop}};
   gw_model model = {.calls = CHAT_CALLS_CHANNELS, .channels = true};
-  tri_json_doc *tools = NULL;
-  ck_assert_int_eq(tri_json_parse("[]", 2, &tools, NULL), TRI_OK);
-  gw_chat_message_config config = {.model = &model, .tools = tri_json_root(tools), .id = "chatcmpl-1"};
+  const gw_tools tools = {{0}};
+  gw_chat_message_config config = {.model = &model, .tools = &tools, .id = "chatcmpl-1"};
   for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
     gw_chat_choice c = {.text = text, .len = sizeof text - 1, .tail = ends[i]};
     cmd_buf b = {0};
@@ -419,7 +418,6 @@ START_TEST(call_without_arguments) {
     ck_assert_msg((strstr(b.data, "\"finish_reason\":\"tool_calls\"") != NULL) == (i == 0), "%s", b.data);
     cmd_buf_free(&b);
   }
-  tri_json_free(tools);
 }
 END_TEST
 
