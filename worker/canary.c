@@ -57,7 +57,7 @@ tri_status tri_canary_begin(tri_canary *c, tri_worker *w, tri_error *err) {
 static tri_status check_streamed(tri_worker *w, tri_error *err) {
   const tri_engine *e = w->engine;
   if (!e->tiers) return TRI_OK;
-  tri_status st = tri_weights_check_counts(e->weights, &e->shard, err);
+  tri_status st = tri_weights_check_counts(e->weights, &e->model, &e->shard, err);
   w->refused = st == TRI_CORRUPT;
   return st;
 }

@@ -37,24 +37,45 @@ void tri_weights_count_part(const tri_weights *w, int layer, int half) {
   }
 }
 
+/* The names of the tensors that a weight comes from, those of all experts as one. */
+static void list_tensors(const tri_model_config *c, int id, int layer, char *out, size_t cap) {
+  size_t used = 0;
+  out[0] = '\0';
+  for (const tri_tensor_rule *r = c->arch->tensors; r->name && used < cap; r++) {
+    char of_all[128];
+    if ((int)r->weight != id || !tri_rule_applies(c, r)) continue;
+    const char *first = strstr(r->name, "%d"), *second = first ? strstr(first + 2, "%d") : NULL;
+    int before = second ? (int)(second - r->name) : (int)strlen(r->name);
+    snprintf(of_all, sizeof of_all, "%.*s%s%s", before, r->name, second ? "*" : "", second ? second + 2 : "");
+    used += (size_t)snprintf(out + used, cap - used, used ? ", " : " (");
+    if (used < cap) used += (size_t)snprintf(out + used, cap - used, of_all, layer);
+  }
+  if (used && used < cap) snprintf(out + used, cap - used, ")");
+}
+
 /* The first weight of which something was counted, if any. */
-static tri_status look(const tri_weights *w, const tri_shard *s, const uint64_t *counts, tri_error *err) {
+static tri_status look(const tri_weights *w, const tri_model_config *c, const tri_shard *s, const uint64_t *counts,
+                       tri_error *err) {
   for (int row = 0; row <= s->layers.count; row++)
     for (int id = 0; id < TRI_W_COUNT; id++) {
       unsigned long long n = counts[row * TRI_W_COUNT + id];
       const tri_weight *t = &weights_of(w, row)[id];
-      char where[32] = "";
+      int layer = row ? s->layers.first + row - 1 : 0;
+      char where[32] = "", tensors[200];
       if (!n) continue;
-      if (row) snprintf(where, sizeof where, " of layer %d", s->layers.first + row - 1);
+      if (row) snprintf(where, sizeof where, " of layer %d", layer);
+      list_tensors(c, id, layer, tensors, sizeof tensors);
       return tri_fail(err, TRI_CORRUPT, "model",
-                      "%llu of the %lld numbers of weight %s%s are infinite or NaN: the files are damaged, or have "
+                      "%llu of the %lld numbers of weight %s%s%s are infinite or NaN: the files are damaged, or have "
                       "numbers that do not fit into the dtype that they are computed in (--dtype)",
-                      n, (long long)t->n * (t->dtype == TRI_I8 ? 1 : t->k), tri_weight_name((tri_weight_id)id), where);
+                      n, (long long)t->n * (t->dtype == TRI_I8 ? 1 : t->k), tri_weight_name((tri_weight_id)id), where,
+                      tensors);
     }
   return TRI_OK;
 }
 
-tri_status tri_weights_check_counts(const tri_weights *w, const tri_shard *s, tri_error *err) {
+tri_status tri_weights_check_counts(const tri_weights *w, const tri_model_config *c, const tri_shard *s,
+                                    tri_error *err) {
   tri_backend *be = w->backend;
   size_t n = tri_weights_num_counts(s->layers.count), bytes = n * sizeof(uint64_t);
   uint64_t *counts = tri_calloc(n, sizeof *counts);
@@ -63,7 +84,7 @@ tri_status tri_weights_check_counts(const tri_weights *w, const tri_shard *s, tr
   tri_status st = be->ops.stream_sync(be);
   if (st != TRI_OK) tri_fail(err, st, "model", "the weights could not be looked at: %s", be->failure);
   for (size_t i = 0; w->host_not_finite && i < n; i++) counts[i] += w->host_not_finite[i];
-  if (st == TRI_OK) st = look(w, s, counts, err);
+  if (st == TRI_OK) st = look(w, c, s, counts, err);
   tri_free(counts);
   return st;
 }

@@ -13,8 +13,9 @@ void tri_weights_count_resident(const tri_weights *w, int layers);
  * stream has got so far is done. */
 void tri_weights_count_part(const tri_weights *w, int layer, int half);
 
-/* Waits for the counts. TRI_CORRUPT, with the first weight: something is not finite. TRI_NO_MEMORY, or what the device
- * says. */
-tri_status tri_weights_check_counts(const tri_weights *w, const tri_shard *s, tri_error *err);
+/* Waits for the counts. TRI_CORRUPT, with the first weight and the tensors that it comes from: something is not finite.
+ * TRI_NO_MEMORY, or what the device says. */
+tri_status tri_weights_check_counts(const tri_weights *w, const tri_model_config *c, const tri_shard *s,
+                                    tri_error *err);
 
 #endif

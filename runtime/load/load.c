@@ -69,7 +69,7 @@ cleanup:
 
 static tri_status check_finite(const tri_weights_config *c, const tri_weights *w, tri_error *err) {
   tri_weights_count_resident(w, c->shard->layers.count);
-  return tri_weights_check_counts(w, c->shard, err);
+  return tri_weights_check_counts(w, c->model, c->shard, err);
 }
 
 tri_status tri_weights_make(const tri_weights_config *c, tri_weights **out, tri_error *err) {

@@ -71,8 +71,8 @@ refused() {
   nothing_left
 }
 mkdir "$RUN/packs"
-refused model.embed_tokens.weight EMBED
-refused model.layers.3.mlp.down_proj.weight "DOWN of layer 3" -tp 2 -pp 2
-refused model.layers.3.mlp.down_proj.weight "DOWN of layer 3" --gpu-layers 0
-refused model.layers.1.self_attn.v_proj.weight "QKV of layer 1" --gpu-layers 1 -tp 2 --nvme-path "$RUN/packs"
+refused model.embed_tokens.weight "EMBED (embed_tokens.weight)"
+refused model.layers.3.mlp.down_proj.weight "DOWN of layer 3 (layers.3.mlp.down_proj.weight)" -tp 2 -pp 2
+refused model.layers.3.mlp.down_proj.weight "DOWN of layer 3 (layers.3.mlp.down_proj.weight)" --gpu-layers 0
+refused model.layers.1.self_attn.v_proj.weight "QKV of layer 1 (layers.1.self_attn.q_proj.weight, layers.1.self_attn.k_proj.weight, layers.1.self_attn.v_proj.weight)" --gpu-layers 1 -tp 2 --nvme-path "$RUN/packs"
 echo "one damaged number among weights that stay or are streamed is found before anything is served"
