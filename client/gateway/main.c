@@ -215,10 +215,10 @@ static void on_leave(void *ctx, int number) {
   (void)number;
   if (g->leaving && tri_now_ns() < g->same_ns) return; /* told by a service manager and by its supervisor */
   if (g->stop_ns) return http_server_stop(g->server);
+  g->same_ns = tri_deadline_after_ms(SAME_REQUEST_MS);
   if (g->leaving) return cut(g);
   tri_log(TRI_LOG_INFO, "gateway", "shutting down");
   g->leaving = true;
-  g->same_ns = tri_deadline_after_ms(SAME_REQUEST_MS);
   g->leave_ns = tri_deadline_after_ms(g->o.http.drain_delay * 1000);
   g->end_ns = tri_deadline_after_ms((g->o.http.drain_delay + g->o.http.drain_timeout) * 1000);
   on_tick(g);

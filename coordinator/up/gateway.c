@@ -140,8 +140,10 @@ bool tri_up_gateway_stop(tri_up *u, int64_t ms) {
   tri_up_gateway *g = &u->gateway;
   int64_t until = tri_deadline_after_ms(ms);
   if (g->pid <= 0) return false;
-  if (!g->kill_ns) kill(g->pid, SIGTERM);
-  if (!g->kill_ns || until < g->kill_ns) g->kill_ns = until;
+  /* Asked again for a sooner end, it tells its clients so. */
+  bool sooner = !g->kill_ns || until < g->kill_ns;
+  if (sooner) kill(g->pid, SIGTERM);
+  if (sooner) g->kill_ns = until;
   return true;
 }
 

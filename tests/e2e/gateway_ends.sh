@@ -127,4 +127,25 @@ refused whole
 ended text
 has text '"code":"draining"'
 has text '^data: \[DONE\]'
+kill $speaker
+wait $speaker
+speaker=
+
+# A supervisor that is asked twice asks its gateway twice.
+"$BIN/trireme" up --model "$SRC/tests/models/abacus" --http 127.0.0.1:0 --no-journal --http-drain-timeout 3600 >"$RUN/gateway.log" 2>&1 &
+gateway=$!
+for _ in $(seq $LOOKS); do grep -q 'coordinator: serving' "$RUN/gateway.log" && grep -q 'http://127.0.0.1' "$RUN/gateway.log" && break; sleep 0.05; done
+port=$(sed -n 's/.*http:\/\/127.0.0.1:\([0-9]*\).*/\1/p' "$RUN/gateway.log" | head -n 1)
+exec 3<>"/dev/tcp/127.0.0.1/$port"
+printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{' >&3
+sleep 0.2
+kill -TERM $gateway
+sleep 1.2
+kill -TERM $gateway
+cat <&3 >"$RUN/answer.supervised" && echo 0 >"$RUN/end.supervised"
+exec 3>&-
+wait $gateway
+gateway=
+refused supervised
+grep -q 'gateway has not ended in time' "$RUN/gateway.log" && fail "the gateway was killed: $(cat "$RUN/gateway.log")"
 echo "gateway_ends: all as expected"
