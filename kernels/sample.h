@@ -58,7 +58,7 @@ typedef struct tri_sample_result {
   uint32_t token;
   float logprob;
   bool broken; /* some logit of an id that may come, or with logprobs of any, is NaN or infinity; or the row, or a part
-                  of a cut one, has none above minus infinity although not all ids are forbidden */
+                  of a cut one, has none above minus infinity although no ids are forbidden */
   int num_top;
   uint32_t top_ids[TRI_MAX_LOGPROBS];
   float top_logprobs[TRI_MAX_LOGPROBS];

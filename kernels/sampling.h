@@ -21,11 +21,9 @@ static inline bool tri_sample_forbids(const tri_sample_params *p) { return p->ma
 
 static inline bool tri_sample_is_number(float x) { return x > -__builtin_inff() && x < __builtin_inff(); }
 
-/* tri_sample_result.broken of a row by its largest logit, and by what that was before mask, bias, bans and penalties.
- * The latter may be left out, as the same number, of a request that forbids no ids. */
-static inline bool tri_sample_is_broken(const tri_sample_params *p, float largest, float largest_raw) {
-  if (tri_sample_is_number(largest)) return false;
-  return largest != -__builtin_inff() || !tri_sample_forbids(p) || !tri_sample_is_number(largest_raw);
+/* tri_sample_result.broken of a row, or of a part of one, by its largest logit after all changes. */
+static inline bool tri_sample_is_broken(const tri_sample_params *p, float largest) {
+  return !tri_sample_is_number(largest) && (largest != -__builtin_inff() || !tri_sample_forbids(p));
 }
 
 /* NaN counts as infinity, so that a row with one is found by its largest logit. */

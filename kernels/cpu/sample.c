@@ -199,11 +199,6 @@ static uint32_t draw(const tri_cpu_isa *isa, const tri_sample_params *p, const f
            : draw_any(isa, p, x, vocab, max, u, (double *)s->counts);
 }
 
-/* largest_raw of tri_sample_is_broken, where it matters. Called in front of what changes logits. */
-static float largest_raw(const tri_cpu_isa *isa, const tri_sample_params *p, const float *logits, int n) {
-  return tri_sample_forbids(p) ? isa->maximum(logits, n) : 0;
-}
-
 static void report_logprobs(const tri_cpu_isa *isa, const tri_sample_params *p, int vocab, const sample_scratch *s,
                             tri_sample_result *r) {
   float max = isa->maximum(s->raw, vocab);
@@ -244,11 +239,10 @@ static void sample_thread(void *ctx, int index, int count) {
     memset(result, 0, sizeof *result);
     result->token = tri_sample_target(a, i);
     if (result->token == TRI_SAMPLE_NO_TARGET) {
-      float raw = largest_raw(isa, p, logits, (int)vocab);
       tri_sample_adjust(logits, (int)vocab, p, a->history[i], a->num_prompt[i], a->num_history[i], s.counts);
       float largest = isa->maximum(logits, (int)vocab);
       result->token = draw(isa, p, logits, (int)vocab, largest, a->counter[i], &s);
-      result->broken = tri_sample_is_broken(p, largest, raw);
+      result->broken = tri_sample_is_broken(p, largest);
     }
     if (p->num_logprobs >= 0) report_logprobs(isa, p, (int)vocab, &s, result);
     result->broken |= isnan(result->logprob);
@@ -290,12 +284,11 @@ static void part_thread(void *ctx, int index, int count) {
     const tri_sample_params *p = a->rows.params[i];
     const float *logits = m.data + (size_t)i * (size_t)m.ld;
     tri_sample_candidate *out = a->candidates + (size_t)i * (size_t)a->width;
-    float raw = largest_raw(isa, p, logits, m.cols);
     tri_sample_adjust_part(m.data + (size_t)i * (size_t)m.ld, a->first_id, m.cols, p);
     int n = best_ids(isa, logits, m.cols, tri_sample_num_candidates(p), -INFINITY, ids);
     for (int j = 0; j < n; j++) out[j] = (tri_sample_candidate){logits[ids[j]], a->first_id + ids[j]};
     for (int j = n; j < a->width; j++) out[j] = (tri_sample_candidate){-INFINITY, TRI_NO_CANDIDATE};
-    if (tri_sample_is_broken(p, isa->maximum(logits, m.cols), raw))
+    if (tri_sample_is_broken(p, isa->maximum(logits, m.cols)))
       out[0] = (tri_sample_candidate){-INFINITY, TRI_BROKEN_CANDIDATE};
   }
 }

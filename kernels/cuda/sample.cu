@@ -176,12 +176,9 @@ void tri_cuda_count(cudaStream_t stream, const tri_cuda_history *pieces, int num
   if (num_pieces) count_kernel<<<num_pieces, THREADS, 0, stream>>>(pieces, words, (uint32_t)vocab);
 }
 
-/* tri_sample_is_broken, of a row whose largest logit is this one after edits and mask. */
-__device__ static bool is_broken(sampler *s, const edits &e, view raw, const tri_cuda_draw &d, float largest) {
-  if (isfinite(largest)) return false;
-  if (largest > 0 || (!d.masked && !d.num_banned)) return true;
-  undo(e, d);
-  return !isfinite(value_of(first_of(raw, s->tops, s->room)));
+/* tri_sample_is_broken. */
+__device__ static inline bool is_broken(const tri_cuda_draw &d, float largest) {
+  return !isfinite(largest) && (largest != -INFINITY || (!d.masked && !d.num_banned));
 }
 
 /* Draws a row's token. logits [R, vocabulary], draws and results [R]. Grid R, 1024 threads. Shared memory: a sampler.
@@ -201,7 +198,7 @@ __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args
   if (d.target == TRI_SAMPLE_NO_TARGET) {
     float largest;
     token = draw_row(&s, allowed, row.n, d, &largest);
-    broken = is_broken(&s, e, row, d, largest);
+    broken = is_broken(d, largest);
   }
   __syncthreads();
   if (!threadIdx.x && d.counts) d.counts[token]++;
@@ -221,14 +218,12 @@ __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args
  * threads. Shared memory: a sampler. */
 __global__ static void __launch_bounds__(THREADS) part_kernel(tri_cuda_draw_args a) {
   __shared__ sampler s;
-  view row = {row_at(a.logits, blockIdx.x), NULL, 0, a.logits.cols}, raw = row;
+  view row = {row_at(a.logits, blockIdx.x), NULL, 0, a.logits.cols};
   tri_cuda_draw d = {};
-  edits e = {};
   int n = 1;
   if (a.draws) {
     d = a.draws[blockIdx.x];
-    e = edits_of(a, d);
-    edit(e, d);
+    edit(edits_of(a, d), d);
     row.mask = mask_of(a, d);
     if (d.temperature > 0) n = min(d.top_k, row.n);
   }
@@ -246,10 +241,9 @@ __global__ static void __launch_bounds__(THREADS) part_kernel(tri_cuda_draw_args
     out[i].id = i < n ? a.first_id + (uint32_t)s.best_ids[i] : TRI_NO_CANDIDATE;
   }
   float largest = value_of(best);
-  if (largest > -INFINITY) return;
-  bool broken = is_broken(&s, e, raw, d, largest);
+  if (largest > -INFINITY || !is_broken(d, largest)) return;
   __syncthreads();
-  if (threadIdx.x || !broken) return;
+  if (threadIdx.x) return;
   out[0].logit = -INFINITY;
   out[0].id = TRI_BROKEN_CANDIDATE;
 }

@@ -108,7 +108,7 @@ void tri_ref_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_s
     r->token = target;
     if (target == TRI_SAMPLE_NO_TARGET) {
       r->token = (uint32_t)draw(p, a->counter[i], weight, vocab, mass);
-      r->broken = tri_sample_is_broken(p, largest_of(logits, vocab), largest_of(raw, vocab));
+      r->broken = tri_sample_is_broken(p, largest_of(logits, vocab));
     }
     if (p->num_logprobs >= 0) report_logprobs(p, raw, vocab, order, r);
     r->broken |= isnan(r->logprob);
@@ -156,11 +156,10 @@ void tri_ref_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const 
     const tri_sample_params *p = a->rows.params[i];
     float *logits = m.data + (size_t)i * (size_t)m.ld;
     tri_sample_candidate *best = a->candidates + (size_t)i * (size_t)a->width;
-    float largest_raw = largest_of(logits, m.cols);
     tri_sample_adjust_part(logits, a->first_id, m.cols, p);
     int n = first_of(logits, m.cols, a->first_id, tri_sample_num_candidates(p), best);
     for (; n < a->width; n++) best[n] = (tri_sample_candidate){-INFINITY, TRI_NO_CANDIDATE};
-    if (tri_sample_is_broken(p, largest_of(logits, m.cols), largest_raw))
+    if (tri_sample_is_broken(p, largest_of(logits, m.cols)))
       best[0] = (tri_sample_candidate){-INFINITY, TRI_BROKEN_CANDIDATE};
   }
 }
