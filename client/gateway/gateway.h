@@ -319,6 +319,7 @@ struct gateway {
   int64_t same_ns;          /* until when a further SIGTERM means nothing */
   int64_t leave_ns, end_ns; /* when it begins to refuse, and when answers that are still there end with an error */
   int64_t stop_ns;          /* when it ends with these not sent; 0: they have not ended so */
+  size_t most_documents;    /* bytes, since the allocator was asked to give memory back */
   int64_t started;          /* seconds, of the models' `created` */
   char name[GW_NAME_BYTES]; /* of the model that is served */
   uint64_t max_model_len;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trireme-gateway: an HTTP server of OpenAI's API in front of a coordinator. */
 #include <inttypes.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,9 +189,20 @@ static void cut(gateway *g) {
   http_server_cut(g->server);
 }
 
+/* The threads that read documents leave what these took with the allocator, each in an arena of its own. */
+static void give_back_documents(gateway *g) {
+  enum { WORTH_IT = 64 << 20 };
+  size_t now = tri_json_memory();
+  if (now > g->most_documents) g->most_documents = now;
+  if (now || g->most_documents < WORTH_IT) return;
+  g->most_documents = 0;
+  malloc_trim(0);
+}
+
 static void on_tick(void *ctx) {
   gateway *g = ctx;
   show_pulse(g);
+  give_back_documents(g);
   find_coordinator(g);
   gw_jobs_expire(g, tri_now_ns());
   if (!g->leaving) return gw_hint_tick(g, tri_now_ns());
@@ -321,6 +333,7 @@ static tri_status open_model(gateway *g, tri_error *err) {
 
 /* The threads also read long bodies, which needs no model. */
 static tri_status open_tasks(gateway *g) {
+  mallopt(M_ARENA_MAX, 2); /* of documents that have ended each arena keeps some */
   tri_json_limit_memory(gw_most_documents(g->o.http.max_body));
   TRI_CHECK(gw_tasks_open(g->model.tokenizer, (unsigned)g->o.http.workers, &g->tasks));
   return http_server_watch(g->server, HTTP_WATCH_WORKERS, gw_tasks_fd(g->tasks), take_tasks);
