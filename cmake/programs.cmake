@@ -20,8 +20,8 @@ target_link_libraries(trireme-up PRIVATE tri_model tri_wire)
 # Predictions, and layouts by them; a library, so that tests can link it.
 tri_library(tri_plan FILES worker/plan/candidates.c worker/plan/cost.c worker/plan/cost_share.c worker/plan/disk_rate.c worker/plan/host_rates.c worker/plan/machine.c worker/plan/recommend.c worker/plan/streaming.c
   LINK tri_machine_file tri_runtime)
-add_executable(trireme-plan worker/plan/main.c worker/plan/backend.c worker/plan/devices.c worker/plan/host_experts.c worker/plan/print.c worker/plan/print_layouts.c worker/plan/print_streaming.c worker/plan/stream_plan.c)
-target_link_libraries(trireme-plan PRIVATE tri_plan)
+add_executable(trireme-plan worker/plan/main.c worker/plan/backend.c worker/plan/devices.c worker/plan/host_experts.c worker/plan/print.c worker/plan/print_layouts.c worker/plan/print_streaming.c worker/plan/stream_plan.c worker/plan/texts.c)
+target_link_libraries(trireme-plan PRIVATE tri_plan tri_model tri_tokenizer)
 add_executable(trireme-pack worker/pack/main.c)
 target_link_libraries(trireme-pack PRIVATE tri_runtime)
 

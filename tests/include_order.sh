@@ -31,6 +31,7 @@ check() {
       folder("runtime/engine", below " runtime/engine/")
       folder("worker", below " runtime/engine/ comm/wire/ worker/")
       below = "runtime/base/ runtime/model/ runtime/tokenizer/ comm/wire/"
+      rule("worker/plan/texts.c", below " worker/") # looks at what the coordinator reads, too
       folder("coordinator", below " coordinator/")
       rule("coordinator/mpi_launch.c", "runtime/base/ coordinator/ comm/comm.h comm/wire/") # mpirun starts it with the workers
       folder("client", below " client/")

@@ -67,13 +67,6 @@ static tri_status agree_layer_seconds(tri_engine *e, tri_error *err) {
   return TRI_OK;
 }
 
-/* Files of encoder-decoders whose config says that the head is the embedding may have a head all the same: the
- * reference then takes what is stored. */
-static void find_head(tri_model_config *c, const tri_checkpoint *ckpt) {
-  for (const tri_tensor_rule *r = c->arch->tensors; c->seq2seq.on && ckpt && r->name; r++)
-    if (r->weight == TRI_W_HEAD && tri_rule_find(c, ckpt, r, 0, 0)) c->head.tie_word_embeddings = false;
-}
-
 /* Refuses a model that the caller cannot use, and notes how it wants sequences pooled. */
 static tri_status set_use(tri_model_config *c, const tri_engine_config *config, tri_error *err) {
   if (c->encoder && !config->encoders)
@@ -122,7 +115,7 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_ch
             e->backend->name);
   TRI_CHECK(tri_shard_make(&e->model, p, &e->shard, err));
   if (config->load_format != TRI_LOAD_DUMMY) TRI_CHECK(tri_checkpoint_open(config->model_dir, ckpt, err));
-  find_head(&e->model, *ckpt);
+  tri_weights_find_head(&e->model, *ckpt);
   return TRI_OK;
 }
 

@@ -111,6 +111,46 @@ tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const t
       out, err);
 }
 
+/* ---- what a checkpoint lacks, before any of it is read ---- */
+
+void tri_weights_find_head(tri_model_config *c, const tri_checkpoint *ckpt) {
+  for (const tri_tensor_rule *r = c->arch->tensors; c->seq2seq.on && ckpt && r->name; r++)
+    if (r->weight == TRI_W_HEAD && tri_rule_find(c, ckpt, r, 0, 0)) c->head.tie_word_embeddings = false;
+}
+
+static tri_status pass_over(void *ctx, const tri_st_tensor *t, uint64_t offset, size_t bytes, size_t at) {
+  (void)ctx;
+  (void)t;
+  (void)offset;
+  (void)bytes;
+  (void)at;
+  return TRI_OK;
+}
+
+/* Looks at one of the two halves of an encoder-decoder, or at the whole of another model. */
+static tri_status check_tensors(const tri_model_config *c, const tri_checkpoint *ckpt, tri_error *err) {
+  tri_shard whole;
+  tri_weight_map m;
+  tri_load l = {.c = c, .s = &whole, .ckpt = ckpt, .err = err, .found = pass_over};
+  TRI_CHECK(tri_shard_make(c, (tri_parallel){.tp = 1, .pp = 1, .dp = 1}, &whole, err));
+  TRI_CHECK(tri_load_check_all_known(&l));
+  TRI_CHECK(tri_weight_map_make(c, &whole, ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE, NULL, &m, err));
+  tri_status st = tri_weights_each(c, &whole, &m, TRI_PART_STAYS, tri_load_tensor, &l);
+  tri_weight_map_free(&m);
+  return st;
+}
+
+tri_status tri_weights_check(const tri_model_config *c, const tri_checkpoint *ckpt, tri_error *err) {
+  tri_status st = check_tensors(c, ckpt, err);
+  if (st != TRI_OK || !c->seq2seq.on) return st;
+  tri_model_config *source = tri_malloc(1, sizeof *source);
+  if (!source) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
+  tri_model_config_source(c, source);
+  st = check_tensors(source, ckpt, err);
+  tri_free(source);
+  return st;
+}
+
 /* ---- what is streamed ---- */
 
 struct tri_part_loader {

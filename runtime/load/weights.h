@@ -96,6 +96,13 @@ tri_status tri_weights_dummy(tri_backend *be, const tri_model_config *c, const t
                              tri_dtype dtype, tri_quantization quantization, tri_weights **out, tri_error *err);
 void tri_weights_destroy(tri_weights *w); /* NULL is fine */
 
+/* Files of encoder-decoders whose config says that the head is the embedding may have a head all the same: the
+ * reference then takes what is stored, and so does the config from here on. */
+void tri_weights_find_head(tri_model_config *c, const tri_checkpoint *ckpt);
+/* Refuses a checkpoint that tri_weights_make would refuse on some rank for the names, types and shapes of its tensors,
+ * in the same words. No data is read. */
+tri_status tri_weights_check(const tri_model_config *c, const tri_checkpoint *ckpt, tri_error *err);
+
 /* Tells whether the model that c describes has the rule's tensor. */
 bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule);
 

@@ -216,6 +216,19 @@ rm deeper/config.json
 sed 's/\("num_hidden_layers": *\)[0-9]*/\199/' "$abacus/config.json" >deeper/config.json
 want 3 'incomplete holds neither model.safetensors nor' timeout $HANG_S "$trireme" up --endpoint "ipc://$dir/up.sock" --model incomplete
 want 3 'the checkpoint has no tensor model.layers.' timeout $HANG_S "$trireme" up --endpoint "ipc://$dir/up.sock" --model deeper
+# A plan says so before, in the same words, of any layout, and of tensors that no model has; without weights it has none to look at.
+want 3 'the checkpoint has no tensor model.layers.' "$trireme" plan deeper
+want 3 'the checkpoint has no tensor model.layers.' "$trireme" plan deeper --devices 2 --device h100
+mkdir other unfetched
+ln -s "$abacus"/* other/
+rm other/model.safetensors
+sed 's/"model.norm.weight"/"model.norm.height"/' "$abacus/model.safetensors" >other/model.safetensors
+for program in plan "up --endpoint ipc://$dir/up.sock"; do
+  # shellcheck disable=SC2086
+  want 3 "the checkpoint's tensor model.norm.height is not a part of" timeout $HANG_S "$trireme" $program --model other
+done
+cp "$abacus/config.json" unfetched/
+want 0 '^fits: ' "$trireme" plan unfetched
 # What is wrong with one of the files is said with its path.
 mkdir wrong
 ln -s "$abacus"/* wrong/
@@ -229,6 +242,8 @@ wrong() { # FILE PATTERN PROGRAM...: its text comes from the standard input
 }
 at=(up --endpoint "ipc://$dir/up.sock")
 wrong tokenizer.json 'wrong/tokenizer.json: must be an object -- model$' "${at[@]}" <<<'{}'
+wrong tokenizer.json 'wrong/tokenizer.json: must be an object (model)$' plan <<<'{}'
+wrong tokenizer.json 'wrong/tokenizer.json: must be an object (model)$' plan --load-format dummy <<<'{}'
 wrong tokenizer.json 'wrong/tokenizer.json: tokenizer model Foo is not supported -- model.type$' "${at[@]}" <<<'{"model":{"type":"Foo"}}'
 wrong tokenizer.json 'wrong/tokenizer.json is a Git LFS pointer' "${at[@]}" <<<'version https://git-lfs.github.com/spec/v1'
 wrong generation_config.json 'wrong/generation_config.json: temperature must be a number' plan <<<'{"temperature": "hot"}'

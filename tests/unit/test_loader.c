@@ -410,6 +410,40 @@ START_TEST(pieces_change_nothing) {
 }
 END_TEST
 
+/* A check refuses none of the checkpoints, those of encoder-decoders among them. */
+START_TEST(checked_without_reading) {
+  char path[700];
+  int models = 0, seq2seq = 0;
+  snprintf(path, sizeof path, "%s/checkpoints", TRI_TEST_DATA);
+  DIR *dir = opendir(path);
+  ck_assert_ptr_nonnull(dir);
+  for (struct dirent *e; (e = readdir(dir));) {
+    tri_model_config c;
+    tri_checkpoint *ckpt;
+    tri_error err = {0};
+    snprintf(path, sizeof path, "%s/checkpoints/%.255s", TRI_TEST_DATA, e->d_name);
+    if (*e->d_name == '.' || tri_model_config_load(path, &c, NULL) != TRI_OK ||
+        tri_checkpoint_open(path, &ckpt, NULL) != TRI_OK)
+      continue;
+    tri_weights_find_head(&c, ckpt);
+    if (tri_weights_check(&c, ckpt, &err) != TRI_OK) ck_abort_msg("%s: %s", e->d_name, err.message);
+    models++;
+    if (c.seq2seq.on) {
+      c.num_layers++; /* of its decoder, which the file lacks */
+      ck_assert_int_eq(tri_weights_check(&c, ckpt, &err), TRI_CORRUPT);
+      c.num_layers--;
+      c.seq2seq.num_layers++;
+      ck_assert_int_eq(tri_weights_check(&c, ckpt, &err), TRI_CORRUPT);
+      seq2seq++;
+    }
+    tri_checkpoint_close(ckpt);
+  }
+  ck_assert_int_gt(models, 40);
+  ck_assert_int_gt(seq2seq, 2);
+  closedir(dir);
+}
+END_TEST
+
 /* ---- made-up weights ---- */
 
 /* The (1, 1) layout's weights as the source of the others. */
@@ -608,6 +642,11 @@ static tri_status load_tiny(const char *config, tri_parallel p, tri_error *err) 
   ck_assert_int_eq(tri_shard_make(&c, p, &s, err), TRI_OK);
   tri_status st = tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE, &w, err);
   ck_assert((st == TRI_OK) == (w != NULL) && (st == TRI_OK) == (err->status == TRI_OK));
+  tri_error before = {0}; /* what a plan says of it, which knows nothing of the reader's buffers */
+  tri_status checked = tri_weights_check(&c, f.ckpt, &before), expected = st == TRI_TOO_LARGE ? TRI_OK : st;
+  ck_assert_msg(checked == expected, "%s, not %s", tri_status_name(checked), tri_status_name(expected));
+  if (checked != TRI_OK) ck_assert_str_eq(before.field, err->field);
+  if (checked != TRI_OK) ck_assert_str_eq(before.message, err->message);
   tri_weights_destroy(w);
   ck_assert_uint_eq(be->allocated[TRI_MEM_WEIGHTS], 0); /* nothing is kept after a failure */
   tri_backend_destroy(be);
@@ -841,6 +880,7 @@ Suite *suite_loader(void) {
   tcase_add_test(c, a_tied_head_shares_the_embeddings_memory);
   tcase_add_test(c, layers_share_their_weights);
   tcase_add_loop_test(c, pieces_change_nothing, 0, PARTS);
+  tcase_add_test(c, checked_without_reading);
   suite_add_tcase(s, c);
   c = tcase_create("dummy");
   tcase_set_timeout(c, 120);

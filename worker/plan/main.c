@@ -326,6 +326,13 @@ static tri_status open_weights(const tri_serve_options *o, tri_checkpoint **out,
   return tri_checkpoint_open(o->model, out, err);
 }
 
+static tri_status check_folder(const tri_serve_options *o, tri_model_config *c, const tri_checkpoint *ckpt,
+                               tri_error *err) {
+  TRI_CHECK(plan_check_texts(o->model, c, err));
+  tri_weights_find_head(c, ckpt);
+  return ckpt ? tri_weights_check(c, ckpt, err) : TRI_OK;
+}
+
 static tri_status plan_model(struct plan_options *o, tri_error *err) {
   tri_status st = TRI_OK;
   tri_checkpoint *ckpt = NULL;
@@ -336,6 +343,7 @@ static tri_status plan_model(struct plan_options *o, tri_error *err) {
   tri_model_config_warn(config, "plan");
   TRI_TRY(open_weights(&o->serve, &ckpt, err));
   TRI_TRY(tri_model_config_pool(o->serve.model, (tri_pooling)o->serve.pooling, config, err));
+  TRI_TRY(check_folder(&o->serve, config, ckpt, err));
   TRI_TRY(plan(o, config, ckpt, err));
 cleanup:
   tri_checkpoint_close(ckpt);

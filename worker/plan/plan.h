@@ -115,6 +115,9 @@ void plan_print(const struct plan *p, const tri_error *err);
 /* A line of how a checkpoint that is quantized already is stored, and what becomes of its weights. */
 void plan_print_stored(const struct plan *p);
 
+/* texts.c: refuses a folder whose tokenizer or labels a coordinator would refuse. */
+tri_status plan_check_texts(const char *dir, const tri_model_config *c, tri_error *err);
+
 /* The limits of a step for a max_model_len. */
 tri_status plan_limits(const struct plan *p, int64_t len, tri_limits *out, tri_error *err);
 
