@@ -75,10 +75,14 @@ static void name_longest(const struct trial *t, tri_error *err) {
     add(err, "; no max_model_len fits: give ");
     return;
   }
-  add(err, "; the longest max_model_len that fits with %s is %d",
-      all < longest ? "weights streamed" : "all weights in memory", longest);
-  if (all && all < longest) add(err, " (%d with all weights in memory)", all);
-  add(err, ": give --max-model-len %d, ", longest);
+  bool streamed_too = all && all < longest;
+  int first = streamed_too ? all : longest;
+  add(err, "; the longest max_model_len that fits with %s is %d", all ? "all weights in memory" : "weights streamed",
+      first);
+  if (streamed_too) add(err, " (%d with weights streamed)", longest);
+  add(err, ": give --max-model-len %d", first);
+  if (streamed_too) add(err, " or %d", longest);
+  add(err, ", ");
 }
 
 /* Names the options each of which makes room for what was asked for. */
