@@ -264,11 +264,11 @@ tri_status tri_offload_use_pack(tri_offload *o, const tri_offload_config *config
                                 const atomic_bool *stop, tri_error *err) {
   struct packing p = {.backend = weights->backend, .tell = log_progress};
   tri_status st;
-  TRI_CHECK(tri_offload_check_pack(config, err));
+  TRI_CHECK(tri_offload_check_pack(config, !weights->ckpt, err));
   TRI_TRY(open_pack(config->nvme_path, weights, &p, stop, &o->pack, err));
   TRI_TRY(use_pack(o, p.tiers, err));
   size_t at = strlen(o->about);
-  snprintf(o->about + at, sizeof o->about - at, "the pack %.180s%s", p.path, p.made ? ", just made" : "");
+  snprintf(o->about + at, sizeof o->about - at, "the pack %.180s%s", p.path, p.made ? " (just made)" : "");
   at = strlen(o->about);
   if (o->num_files > 1) snprintf(o->about + at, sizeof o->about - at, ", in %d folders", o->num_files);
 cleanup:

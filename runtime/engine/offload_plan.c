@@ -74,8 +74,9 @@ tri_status tri_offload_check_host_experts(size_t bytes, int sharing, tri_error *
   int64_t available = tri_host_memory_available() / sharing;
   if ((int64_t)bytes <= available) return TRI_OK;
   return tri_fail(err, TRI_NO_CAPACITY, "cpu_moe",
-                  "%.1f MiB of each rank's experts are to lie in the host's memory, and each may use %.1f MiB of it: "
-                  "give a smaller --n-cpu-moe",
+                  "%.1f MiB of each rank's experts are to lie in the host's memory, of which %.1f MiB are free for "
+                  "each: give a smaller --n-cpu-moe, --quantization int8, or neither --cpu-moe nor --n-cpu-moe, so "
+                  "that weights are streamed",
                   (double)bytes / 0x1p20, (double)available / 0x1p20);
 }
 
@@ -174,8 +175,12 @@ tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config 
   return tri_tiers_plan(&tc, out, err);
 }
 
-tri_status tri_offload_check_pack(const tri_offload_config *o, tri_error *err) {
+tri_status tri_offload_check_pack(const tri_offload_config *o, bool made_up, tri_error *err) {
   if (o->nvme_path) return TRI_OK;
+  if (made_up)
+    return tri_fail(err, TRI_NO_CAPACITY, "nvme_path",
+                    "weights that are made up (--load-format dummy) lie in no file that they could come from in every "
+                    "step: --nvme-path DIR says where a pack of them may be made");
   return tri_fail(err, TRI_NO_CAPACITY, "nvme_path",
                   "the weights do not lie in the checkpoint as they lie in a rank's memory (they are cut, transposed, "
                   "interleaved or quantized): --nvme-path DIR says where a pack of them may be made");

@@ -91,8 +91,9 @@ tri_status tri_offload_find_room(const tri_offload_config *o, const tri_weight_m
  * without tiers. Fails as tri_tiers_plan does, and with TRI_UNSUPPORTED where the model cannot be streamed. */
 tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config *c, const tri_weight_map *m,
                             int num_layers, size_t room, bool device, tri_tiers **out, tri_error *err);
-/* Refuses, with TRI_NO_CAPACITY, weights that need a pack where no folder is given for it. */
-tri_status tri_offload_check_pack(const tri_offload_config *o, tri_error *err);
+/* Refuses, with TRI_NO_CAPACITY, weights that need a pack where no folder is given for it. made_up: they are no
+ * checkpoint's. */
+tri_status tri_offload_check_pack(const tri_offload_config *o, bool made_up, tri_error *err);
 /* Sets in_dram [num_streamed], of a device, for the streamed parts that lie in the host's memory, of which this rank
  * may use so many bytes: all if they have room, else some of them, spread evenly; and returns the parts' bytes. m: with
  * tiers; what it has in common with others so many ranks have there once, and each counts a share of it; NULL: it has

@@ -109,6 +109,7 @@ shape() { # NAME KEYS
 shape l70 '"model_type": "llama", "vocab_size": 128256, "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 5e5'
 shape l8 '"model_type": "llama", "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 5e5'
 shape mixtral '"model_type": "mixtral", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_local_experts": 8, "num_experts_per_tok": 2'
+cp -r "$RUN/l70" "$RUN/l 70"
 disk=(--max-in-cpu 200G)
 want 0 '^fits streamed, [0-9.]* s a step at least: ' --model "$RUN/l70" --device h100 "${disk[@]}"
 want 0 '^fits streamed, in steps of a length that is not known here (--disk-bandwidth): ' --model "$RUN/l70" --device h100 --max-in-cpu 20G
@@ -117,7 +118,27 @@ want 0 '"streamed":true,"fits":true,' --model "$RUN/l8" --backend cuda --memory-
 want 3 'plan: does not fit: .* exceed the 20599.4 MiB that this rank may use; the longest max_model_len that fits with all weights in memory is 29376: give --max-model-len 29376, --offload-weights auto' \
   --model "$RUN/l8" --backend cuda --memory-per-rank 24GB --offload-weights none
 want 0 '^no layout keeps all weights in memory; -tp 2 fits streamed: [0-9.]* MiB of a rank.s weights come in every step$' --model "$RUN/l70" --devices 2 --device h100
+# What that says next is a command that answers.
+grep -q '^  trireme plan --model .*/l70 --device h100 --disk-bandwidth 7GB -tp 2$' "$RUN/got" || fail "no command: $(cat "$RUN/got")"
+next=$(grep '^  trireme plan ' "$RUN/got")
+eval "\"\$BIN/trireme\" ${next#  trireme }" >"$RUN/got" 2>&1 || fail "$next: $(cat "$RUN/got")"
+grep -q '^fits streamed, [0-9.]* s a step at least: ' "$RUN/got" || fail "$next: $(cat "$RUN/got")"
+want 0 "^  trireme plan --model '.*/l 70' --max-model-len=4096 --disk-bandwidth 3e9 --device h200 -tp 1\$" \
+  --model "$RUN/l 70" --devices=1 --max-model-len=4096 --all --disk-bandwidth 3e9
 want 3 'no layout of 2 devices fits' --model "$RUN/l70" --devices 2 --device h100 --offload-weights none
+
+# Weights that are made up lie in no file: as a start, and some length may fit with a pack.
+want 3 'weights that are made up (--load-format dummy) lie in no file .*--nvme-path DIR' --model "$RUN/l70" --device h100 --max-in-cpu 20G --load-format dummy
+grep -q '^no max_model_len fits with all weights in memory$' "$RUN/got" || fail "$(cat "$RUN/got")"
+want 0 '^fits streamed, ' --model "$RUN/l70" --device h100 --load-format dummy "${disk[@]}"
+# Both lengths are named, first the one that streams nothing.
+want 3 'that fits with all weights in memory is 1920 ([0-9]* with weights streamed): give --max-model-len 1920 or [0-9]*, ' \
+  --model "$RUN/l8" --backend cuda --memory-per-rank 20GB
+
+# Experts in the memory of a host that is not this one are taken to have room there.
+want 0 "^no host's memory is looked at: it is taken to have that room; this one has [0-9.]* MiB free for all ranks\$" --model "$RUN/mixtral" --device l40s --cpu-moe
+grep -q "^it is taken to be read as this host's: --host-bandwidth BYTES/S says another's\$" "$RUN/got" || fail "$(cat "$RUN/got")"
+want 0 '"host_memory_assumed":true,' --model "$RUN/mixtral" --device l40s --cpu-moe --host-bandwidth 200GB --json
 
 # The shipped files start with the models that they name.
 configs=$SRC/cluster-configs

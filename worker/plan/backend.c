@@ -29,6 +29,8 @@ static void take_device(struct plan *p, tri_backend *be) {
   p->ledger.memory = be->ops.mem_available(be);
 }
 
+bool plan_is_for_this_host(const struct plan *p) { return p->devices && !p->o->hosts; }
+
 /* Says for which machine the plan is, and what of that nobody here has looked at. */
 static void tell_assumption(struct plan *p) {
   const tri_device_kind *kind = p->kind;

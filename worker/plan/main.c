@@ -236,11 +236,13 @@ static tri_status plan_ranks(struct plan *p, tri_error *err) {
     p->ledger.offload = &p->offload;
     p->longest = resident ? p->longest_resident : find_longest(p); /* a longer one is not to make weights leave */
     st = make_ranks(p, &p->limits, false, err);
-    if (st == TRI_OK && p->devices && !p->o->hosts && p->ranks[0].ledger.host_kv)
+    if (st == TRI_OK && plan_is_for_this_host(p) && p->ranks[0].ledger.host_kv)
       st = tri_offload_check_host_kv(&p->offload, p->num_ranks * p->layout.replicas, err);
-    if (st == TRI_OK && p->devices && !p->o->hosts && p->ranks[0].ledger.host_experts)
+    if (st == TRI_OK && plan_is_for_this_host(p) && p->ranks[0].ledger.host_experts)
       st = tri_offload_check_host_experts(p->ranks[0].ledger.host_experts, p->num_ranks * p->layout.replicas, err);
     if (st == TRI_OK && (st = plan_streaming(p, err)) != TRI_OK) /* none is served streamed */
+      p->streaming_refused = true;
+    if (p->streaming_refused)
       p->longest = tri_offload_is_asked(&p->offload, p->ledger.device) ? 0 : p->longest_resident;
     if (st == TRI_OK) st = enlarge_step(p, err);
     if (st == TRI_OK) st = plan_host_experts(p, err);
@@ -366,6 +368,8 @@ int main(int argc, char **argv) {
   spec.options = table;
   spec.count = n;
   int code = tri_options_main(&spec, &o, argc, argv, &opts);
+  o.argc = argc;
+  o.argv = argv;
   if (code < 0) {
     tri_status st = o.rebalance ? rebalance(&o, &err) : plan_model(&o, &err);
     code = tri_exit_code(st);

@@ -23,6 +23,8 @@ struct plan_options {
   int64_t context_len;
   double host_bandwidth, read_bandwidth, flops, link_bandwidth, network_bandwidth, network_latency,
       disk_bandwidth; /* 0: not given */
+  int argc;           /* of the command that asks */
+  char *const *argv;
 };
 
 struct plan_rank {
@@ -95,6 +97,7 @@ struct plan {
   struct plan_rank *ranks;           /* [num_ranks], of which num_made are made */
   int num_ranks, num_made;           /* of a group */
   int64_t tokens;                    /* of KV on the smallest rank */
+  bool streaming_refused;            /* for want of a place that weights could come from */
   int64_t longest, longest_resident; /* the largest max_model_len that fits, and with all weights in memory; 0: none */
   const char *backend;
   char device[TRI_TACTICS_KEY]; /* the backend's tactics_key; empty: it has none */
@@ -110,6 +113,8 @@ struct plan {
 /* Finds whether ranks have devices, and what each may use: of a device its own memory, if this host has one. As with
  * `up`, `auto` takes devices where there is one for each rank of a group. */
 tri_status plan_find_backend(struct plan *p, tri_error *err);
+/* Tells whether the ranks' devices are those of this host, whose memory then is theirs. */
+bool plan_is_for_this_host(const struct plan *p);
 /* err: why it does not fit; its status is TRI_OK where it does. */
 void plan_print(const struct plan *p, const tri_error *err);
 /* A line of how a checkpoint that is quantized already is stored, and what becomes of its weights. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Layouts with what they are predicted to take, as a table or as JSON. */
 #include <stdio.h>
+#include <string.h>
 
 #include "worker/plan/plan.h"
 
@@ -75,14 +76,62 @@ static void print_rows(const struct plan *p, const tri_recommendations *r, struc
   }
 }
 
+/* Prints an argument as a shell takes it. */
+static void print_argument(const char *arg) {
+  static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./,:=+@%";
+  printf(" ");
+  if (*arg && strspn(arg, plain) == strlen(arg)) {
+    printf("%s", arg);
+    return;
+  }
+  putchar('\'');
+  for (; *arg; arg++) {
+    if (*arg == '\'')
+      printf("'\\''");
+    else
+      putchar(*arg);
+  }
+  putchar('\'');
+}
+
+/* Returns how many of the arguments from `arg` on belong to the search for layouts alone. */
+static int count_of_search(const char *arg) {
+  static const char *const values[] = {"devices", "nnodes", "context-len", "context_len"};
+  static const char *const switches[] = {"all", "json"};
+  const char *name = arg + strspn(arg, "-");
+  size_t len = strcspn(name, "=");
+  if (name == arg) return 0;
+  for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+    if (strlen(values[i]) == len && !memcmp(values[i], name, len)) return name[len] ? 1 : 2;
+  for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
+    if (strlen(switches[i]) == len && !memcmp(switches[i], name, len)) return 1;
+  return 0;
+}
+
+/* Prints the command that plans one of the layouts, with whatever else was asked for. */
+static void print_plan_of(const struct plan *p, const char *flags) {
+  const struct plan_options *o = p->o;
+  printf("trireme plan");
+  for (int i = 1, of_search; i < o->argc; i += of_search ? of_search : 1) {
+    of_search = count_of_search(o->argv[i]);
+    if (!of_search) print_argument(o->argv[i]);
+  }
+  if (!o->device && p->kind && !p->device[0]) printf(" --device %s", p->kind->name);
+  if (!p->ckpt && o->disk_bandwidth <= 0) printf(" --disk-bandwidth 7GB");
+  printf(" %s", flags);
+}
+
 /* Says which layout comes nearest where none keeps all weights in memory. */
-static void print_streamed(const tri_recommendations *r) {
+static void print_streamed(const struct plan *p, const tri_recommendations *r) {
   char flags[TRI_LAYOUT_FLAGS], bytes[TRI_MEMORY_TEXT];
   if (r->fitting || r->streamed < 0) return;
   const tri_recommendation *s = &r->list[r->streamed];
-  printf("no layout keeps all weights in memory; %s fits streamed: %s of a rank's weights come in every step\n"
-         "(trireme plan %s says how long that takes, --offload-weights none refuses it)\n",
-         tri_layout_flags(&s->layout, flags), tri_memory_text((uint64_t)s->streamed, bytes), flags);
+  printf("no layout keeps all weights in memory; %s fits streamed: %s of a rank's weights come in every step\n",
+         tri_layout_flags(&s->layout, flags), tri_memory_text((uint64_t)s->streamed, bytes));
+  printf("(--offload-weights none refuses that). How long a step takes%s says\n  ",
+         !p->ckpt && p->o->disk_bandwidth <= 0 ? ", if the disks gave 7 GB/s," : "");
+  print_plan_of(p, flags);
+  printf("\n");
 }
 
 static void print_rest(const struct plan *p, const tri_recommendations *r) {
@@ -104,7 +153,7 @@ static void print_table(const struct plan *p, const struct plan_machine *m, cons
   if (marks.crosses) printf("! a tensor group lies on several hosts\n");
   if (marks.shards && config->ledger.device) printf("shards (-dp) on devices have been measured over two alone\n");
   print_rest(p, r);
-  print_streamed(r);
+  print_streamed(p, r);
 }
 
 /* ---- JSON ---- */

@@ -43,7 +43,7 @@ static tri_status look_at_files(struct plan *p, const tri_weights_config *wc, co
   if (!known) return TRI_OK;
   *(direct ? &p->streaming.from_checkpoint : &p->streaming.from_pack) = true;
   if (direct) return TRI_OK;
-  TRI_CHECK(tri_offload_check_pack(&p->offload, err));
+  TRI_CHECK(tri_offload_check_pack(&p->offload, !p->ckpt, err));
   return p->o->hosts ? TRI_OK : tri_offload_check_room(p->offload.nvme_path, wc, rooms, err);
 }
 
