@@ -136,6 +136,13 @@ void tri_up_gateway_ended(tri_up *u, int status) {
                    never ? ", and it has never served for long" : "");
 }
 
+/* Before it shows its pulse for the first time, it may not catch the signal yet, and would die of it. */
+void tri_up_gateway_reload(tri_up *u) {
+  tri_up_gateway *g = &u->gateway;
+  g->reload = g->pid > 0 && !g->has_begun;
+  if (g->pid > 0 && g->has_begun) kill(g->pid, SIGHUP);
+}
+
 bool tri_up_gateway_stop(tri_up *u, int64_t ms) {
   tri_up_gateway *g = &u->gateway;
   int64_t until = tri_deadline_after_ms(ms);
@@ -156,6 +163,7 @@ void tri_up_gateway_pulse(tri_up *u) {
   while (read(u->gateway.pulse_fd, pulse, sizeof pulse) == sizeof pulse) continue;
   u->gateway.pulse_ns = tri_now_ns();
   u->gateway.has_begun = u->gateway.has_served = true;
+  if (u->gateway.reload) tri_up_gateway_reload(u);
 }
 
 static int64_t silence_ms(const tri_up_gateway *g) {

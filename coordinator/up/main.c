@@ -283,6 +283,8 @@ static void read_signals(tri_up *u) {
   while (read(u->signal_fd, &info, sizeof info) == sizeof info) {
     if (info.ssi_signo == SIGCHLD)
       reap(u);
+    else if (info.ssi_signo == SIGHUP && u->opts.gateway.api_key_file)
+      tri_up_gateway_reload(u);
     else if (info.ssi_signo != SIGUSR1 || !u->draining)
       drain(u, (int)info.ssi_signo); /* Slurm may deliver SIGUSR1 more than once */
   }
@@ -340,6 +342,13 @@ static void end_well(int signal) {
   _exit(TRI_EXIT_OK);
 }
 
+/* Tells whether SIGHUP is left alone: whoever started this program had it ignored, as nohup does. With keys it means
+ * that these are read again, which a terminal's end may ask for as well. */
+static bool leaves_hangup(const tri_up *u) {
+  struct sigaction had;
+  return !u->opts.gateway.api_key_file && !sigaction(SIGHUP, NULL, &had) && had.sa_handler == SIG_IGN;
+}
+
 /* From here on signals are read from u->signal_fd. SIGTERM gets back what it did when the program began, which is what
  * children do with it until they are other programs: with end_well they would end well. */
 static void read_signals_later(tri_up *u, const struct sigaction *term) {
@@ -348,6 +357,7 @@ static void read_signals_later(tri_up *u, const struct sigaction *term) {
   signal(SIGPIPE, SIG_IGN); /* the reader of the log may be gone: jobs are to be drained all the same */
   sigemptyset(&set);
   for (size_t i = 0; i < sizeof handled / sizeof *handled; i++) sigaddset(&set, handled[i]);
+  if (leaves_hangup(u)) sigdelset(&set, SIGHUP);
   sigprocmask(SIG_BLOCK, &set, NULL);
   sigaction(SIGTERM, term, NULL);
   u->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);

@@ -136,7 +136,7 @@ tri_status tri_up_spawn_gateway(tri_up *u, tri_error *err) {
   add(&c, g->endpoint);
   g->restarts.started_ns = g->pulse_ns = tri_now_ns();
   g->restarts.restart_ns = g->kill_ns = g->killed_ns = 0;
-  g->has_begun = false;
+  g->has_begun = g->reload = false;
   add_words(&c, "--pulse-fd %d", pulse[1]);
   tri_status st = spawn(&c, SIGTERM, (const int[]){pulse[1], -1}, &g->pid, err);
   close(pulse[1]);

@@ -93,6 +93,7 @@ typedef struct tri_up_gateway {
   int pulse_fd;      /* by which it shows that its loop turns; -1: none */
   bool has_begun;    /* it has shown so, in this start */
   bool has_served;   /* in some start */
+  bool reload;       /* it is to read its keys again when it has begun */
   int64_t pulse_ns;  /* when it last has, or was started */
   int64_t looked_ns; /* when that was last looked at */
 } tri_up_gateway;
@@ -202,6 +203,7 @@ tri_status tri_up_gateway_prepare(tri_up *u, const tri_options *opts, tri_error 
 tri_status tri_up_gateway_check_port(const tri_up *u, tri_error *err);
 void tri_up_gateway_begin(tri_up *u); /* the coordinator listens */
 void tri_up_gateway_ended(tri_up *u, int status);
+void tri_up_gateway_reload(tri_up *u); /* has its keys read again */
 /* Tells it to end, and gives it so long. Returns false where none runs. */
 bool tri_up_gateway_stop(tri_up *u, int64_t ms);
 int64_t tri_up_gateway_drain_ms(const tri_up *u); /* that its answers may take */

@@ -17,7 +17,7 @@ const tri_option tri_gateway_option_table[] = {
     {TRI_OPT(S, listen), .name = "http", .metavar = "[ADDR:]PORT", .group = "HTTP",
      .help = "where to serve OpenAI's HTTP API; ADDR is 127.0.0.1 unless given, and PORT 0 any that is free"},
     {TRI_OPT(S, api_key_file), .name = "api-key-file", .metavar = "FILE", .group = "HTTP",
-     .help = "lines of NAME KEY: requests must bring one of the keys; read again at SIGHUP"},
+     .help = "lines of NAME KEY: requests must bring one of the keys; read again at SIGHUP, which then ends nothing"},
     {TRI_OPT(S, http_open), .name = "http-open", .group = "HTTP",
      .help = "listen at another address than loopback without keys: whoever reaches it may ask"},
     {TRI_OPT(S, cors_origins), .name = "cors-origin", .metavar = "ORIGIN", .group = "HTTP",

@@ -113,3 +113,36 @@ else
   echo "systemd-analyze is not here: the units were not looked at"
 fi
 stop_cluster TERM
+
+# SIGHUP has a gateway's keys read again, and ends nothing.
+keys() { # NAME: has the key of that name alone
+  printf '%s key-of-%s\n' "$1" "$1" >"$RUN/new.keys"
+  chmod 600 "$RUN/new.keys"
+  mv "$RUN/new.keys" "$RUN/keys"
+}
+models() { curl -sS -m $HANG_S -o /dev/null -w '%{http_code}' -H "Authorization: Bearer key-of-$1" "$url/v1/models"; } # NAME
+keys ann
+: >"$RUN/log"
+start_up --http 127.0.0.1:0 --api-key-file "$RUN/keys"
+for _ in $(seq $LOOKS); do grep -q 'gateway: try: ' "$RUN/log" && break; sleep 0.05; done
+url=$(grep -o 'http://127.0.0.1:[0-9]*' "$RUN/log" | head -n 1)
+[ "$(models ann)" = 200 ] || fail "a key does not let in: $(models ann)"
+keys bob
+kill -HUP "$CLUSTER"
+for _ in $(seq $LOOKS); do grep -q 'the keys were read again\|draining' "$RUN/log" && break; sleep 0.05; done
+[ "$(models ann) $(models bob)" = "401 200" ] || fail "the keys were not read again: $(models ann) $(models bob)"
+"$BIN/trireme" status | grep -q serving || fail "SIGHUP has ended a cluster with keys"
+stop_cluster TERM
+grep -q 'SIGHUP: draining' "$RUN/log" && fail "SIGHUP drains a cluster with keys"
+
+# One that was ignored at the start, as by nohup, stays so; any other one drains. Signals of lower numbers are taken first.
+: >"$RUN/log"
+trap '' HUP
+start_up
+trap - HUP
+kill -HUP "$CLUSTER"
+stop_cluster TERM
+grep -q 'SIGTERM: draining' "$RUN/log" || fail "SIGHUP after nohup: $(grep 'draining' "$RUN/log")"
+start_up
+stop_cluster HUP
+grep -q 'SIGHUP: draining' "$RUN/log" || fail "SIGHUP does not drain"
