@@ -148,21 +148,39 @@ bool journal_has_segment(const tri_journal *j) {
   return !fstat(j->fd, &used) && !fstatat(j->folder_fd, name, &named, 0) && is_same(&used, &named);
 }
 
-/* Tells whether a segment in the folder that this journal has is its own: by the salt of its head, which one that was
- * not begun does not have. */
-static bool is_own(const tri_journal *j, const char *name) {
-  journal_head head = {0};
-  int fd = openat(j->folder_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  ssize_t n = fd >= 0 ? pread(fd, &head, sizeof head, 0) : -1;
-  if (fd >= 0) close(fd);
-  return n >= 0 && (!head.mark || (n == sizeof head && head.salt == j->salt));
+static bool is_folder_of(const tri_journal *j, int folder_fd) {
+  struct stat used, named;
+  return !fstat(j->folder_fd, &used) && !fstat(folder_fd, &named) && is_same(&used, &named);
 }
 
-/* Refuses a folder with segments that another start has left, of requests that wait for it: they would be lost, or be
- * mixed with these. */
-static tri_status check_segments(const tri_journal *j, int folder_fd, tri_error *err) {
-  struct stat used, named;
-  bool same = !fstat(j->folder_fd, &used) && !fstat(folder_fd, &named) && is_same(&used, &named);
+/* Tells whether a segment in a folder is this journal's own, or a copy of one: by the salt of its head. One that was
+ * not begun has none; in the folder that this journal has it is nobody else's. */
+static bool is_own(const tri_journal *j, int folder_fd, const char *name) {
+  journal_head head = {0};
+  int fd = openat(folder_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  ssize_t n = fd >= 0 ? pread(fd, &head, sizeof head, 0) : -1;
+  if (fd >= 0) close(fd);
+  if (n >= 0 && !head.mark) return is_folder_of(j, folder_fd);
+  return n == sizeof head && head.salt == j->salt;
+}
+
+/* Refuses a segment that another start has left, of requests that wait for it: they would be lost, or be mixed with
+ * these. */
+static tri_status refuse_others(const tri_journal *j, int folder_fd, const char *name, tri_error *err) {
+  if (is_own(j, folder_fd, name)) return TRI_OK;
+  return tri_fail(err, TRI_AGAIN, "journal", "%s/%s is of another start's journal: move it away", j->folder, name);
+}
+
+static tri_status remove_own(const tri_journal *j, int folder_fd, const char *name, tri_error *err) {
+  if (!is_own(j, folder_fd, name) || !unlinkat(folder_fd, name, 0)) return TRI_OK;
+  return tri_fail(err, TRI_IO, "journal", "%s/%s cannot be removed: %s", j->folder, name, strerror(errno));
+}
+
+/* Hands every segment of a folder to take, whose failure ends it. */
+static tri_status each_segment(const tri_journal *j, int folder_fd,
+                               tri_status (*take)(const tri_journal *j, int folder_fd, const char *name,
+                                                  tri_error *err),
+                               tri_error *err) {
   int fd = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
   tri_status st = TRI_OK;
@@ -172,9 +190,7 @@ static tri_status check_segments(const tri_journal *j, int folder_fd, tri_error 
     return tri_fail(err, TRI_IO, "journal", "%s cannot be listed: %s", j->folder, strerror(errno));
   }
   for (struct dirent *e; st == TRI_OK && (e = readdir(d));)
-    if (journal_is_segment(e->d_name, &first) && (!same || !is_own(j, e->d_name)))
-      st = tri_fail(err, TRI_AGAIN, "journal", "%s/%s is of another start's journal: move it away", j->folder,
-                    e->d_name);
+    if (journal_is_segment(e->d_name, &first)) st = take(j, folder_fd, e->d_name, err);
   closedir(d);
   return st;
 }
@@ -185,7 +201,7 @@ static tri_status move_to_named(tri_journal *j, tri_error *err) {
   int why = tri_file_make_folders(j->folder);
   if (why) return tri_fail(err, TRI_IO, "journal", "the folders above %s cannot be made: %s", j->folder, strerror(why));
   TRI_CHECK(open_place(j->folder, &at, err));
-  tri_status st = check_segments(j, at.folder_fd, err);
+  tri_status st = each_segment(j, at.folder_fd, refuse_others, err);
   if (st != TRI_OK) {
     close_place(&at);
     return st;
@@ -198,11 +214,11 @@ static tri_status move_to_named(tri_journal *j, tri_error *err) {
 }
 
 static tri_status begin_anew(tri_journal *j, tri_error *err) {
-  TRI_CHECK(is_in_place(j) ? check_segments(j, j->folder_fd, err) : move_to_named(j, err));
+  TRI_CHECK(is_in_place(j) ? each_segment(j, j->folder_fd, refuse_others, err) : move_to_named(j, err));
   j->is_lost = true; /* until there is a segment */
   TRI_CHECK(journal_leave_segment(j, err));
   journal_drop_spare(j);
-  remove_segments(j); /* those that are left miss others after them */
+  TRI_CHECK(each_segment(j, j->folder_fd, remove_own, err)); /* those that are left miss others after them */
   j->num_segments = 0;
   j->in_use = false;
   TRI_CHECK(journal_begin_segment(j, 0, err));

@@ -171,7 +171,8 @@ static tri_status renew(tri_keeper *k, tri_error *err) {
     return tri_fail(err, st, "journal", "%s", why.message);
   }
   if (renewed)
-    tri_log(TRI_LOG_WARN, "journal", "its folder was removed: it is made anew, with the requests that have not ended");
+    tri_log(TRI_LOG_WARN, "journal",
+            "it was removed, replaced or truncated: it is made anew, with the requests that have not ended");
   k->renewed |= renewed;
   k->gone = false;
   return TRI_OK;

@@ -220,6 +220,30 @@ START_TEST(removed_before_the_next_segment) {
 }
 END_TEST
 
+/* A copy of the journal's folder in its place, or the folder itself that comes back late, has segments of its own. */
+START_TEST(comes_back) {
+  static const char *const ways[] = {"cp -r $f $f.copy && rm -r $f && mv $f.copy $f", "rm -r $f && mv $f.copy $f"};
+  uint64_t num;
+  bool renewed = false;
+  tri_journal *j = open_one(&num);
+  write_many(j, SEVERAL);
+  if (_i) {
+    run_command("mv $f $f.copy");
+    ck_assert(tri_journal_renew(j, &renewed, NULL) == TRI_OK && renewed);
+    write_many(j, SEVERAL);
+    ck_assert(tri_journal_forget(j, 2 * SEVERAL, NULL) == TRI_OK);
+  }
+  run_command(ways[_i]);
+  ck_assert(tri_journal_renew(j, &renewed, NULL) == TRI_OK);
+  ck_assert(renewed && !tri_journal_is_lost(j));
+  write_many(j, 3);
+  tri_journal_close(j);
+  j = open_one(&num);
+  ck_assert_uint_eq(num, 3);
+  tri_journal_close(j);
+}
+END_TEST
+
 Suite *suite_journal_renewal(void) {
   Suite *s = suite_create("journal_renewal");
   TCase *t = tcase_create("journal_renewal");
@@ -230,6 +254,7 @@ Suite *suite_journal_renewal(void) {
   tcase_add_loop_test(t, forgets_nothing_of_others, 0, 2);
   tcase_add_loop_test(t, removed_before_its_sync, 0, 2);
   tcase_add_test(t, removed_before_the_next_segment);
+  tcase_add_loop_test(t, comes_back, 0, 2);
   suite_add_tcase(s, t);
   return s;
 }
