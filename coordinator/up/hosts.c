@@ -59,7 +59,7 @@ static tri_status list_hosts(tri_up *u, bool by_srun, const char *nodes, tri_err
 
 static tri_status take_verdict(tri_mpirun_verdict v, tri_status st, const char *field, const char *why,
                                tri_error *err) {
-  if (v == TRI_MPIRUN_MAY_FAIL) tri_log(TRI_LOG_WARN, "up", "%s", why);
+  if (v == TRI_MPIRUN_MAY_FAIL) tri_log(TRI_LOG_WARN, tri_up_called, "%s", why);
   return v == TRI_MPIRUN_FAILS ? tri_fail(err, st, field, "%s", why) : TRI_OK;
 }
 

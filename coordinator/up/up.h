@@ -149,6 +149,7 @@ enum { TRI_UP_START_MS = 60000 }; /* that the coordinator's start may take */
 
 /* main.c: ends the groups at once, and the coordinator once it has told its clients why. Does nothing where everything
  * is about to end. */
+extern const char *tri_up_called; /* "up" or "serve": signs lines of the log */
 void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* options.c: read says the exit code, or -1 to go on; finish settles what depends on several, and what the children are

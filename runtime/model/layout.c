@@ -81,14 +81,14 @@ static tri_range part_of_units(int64_t n, int parts, int rank) {
 tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *out, tri_error *err) {
   if (p.tp < 1 || p.tp > c->attention.num_heads)
     return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size",
-                    "%d tensor ranks for %lld attention heads: the range is 1 to %lld", p.tp,
+                    "-tp %d: %lld attention heads can be shared by 1 to %lld tensor ranks", p.tp,
                     (long long)c->attention.num_heads, (long long)c->attention.num_heads);
   if (p.tp > c->mlp.intermediate_size || p.tp > c->vocab_size)
     return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size",
-                    "%d tensor ranks exceed the intermediate or the vocabulary size", p.tp);
+                    "-tp %d exceeds the intermediate or the vocabulary size", p.tp);
   if (p.pp < 1 || p.pp > c->num_layers)
     return tri_fail(err, TRI_OUT_OF_RANGE, "pipeline_parallel_size",
-                    "%d pipeline stages for %lld layers: the range is 1 to %lld", p.pp, (long long)c->num_layers,
+                    "-pp %d: %lld layers can be cut into 1 to %lld pipeline stages", p.pp, (long long)c->num_layers,
                     (long long)c->num_layers);
   if (p.pp > 1 && (c->seq2seq.on || c->feeds_decoder))
     return tri_fail(err, TRI_UNSUPPORTED, "pipeline_parallel_size",

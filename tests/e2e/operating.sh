@@ -83,8 +83,8 @@ url=$(grep -o 'http://127.0.0.1:[0-9]*' <<<"$try" | head -n 1)
 since=$(date +%s%3N)
 said=$(timeout $HANG_S "$BIN/trireme" serve "$MODEL" --port "${url##*:}" --endpoint "ipc://$RUN/second.sock" 2>&1) && fail "two clusters at one port"
 echo "a port that is taken: told after $(($(date +%s%3N) - since)) ms"
-grep -q "up: cannot listen at 127.0.0.1 port ${url##*:}: Address already in use; --http \[ADDR:\]PORT, or --port of trireme serve, takes another one\$" <<<"$said" || fail "a port that is taken: $said"
-grep -qv ' - up: ' <<<"$said" && fail "something was started for a port that is taken: $said"
+grep -q "serve: cannot listen at 127.0.0.1 port ${url##*:}: Address already in use; --http \[ADDR:\]PORT, or --port of trireme serve, takes another one\$" <<<"$said" || fail "a port that is taken: $said"
+grep -qv ' - serve: ' <<<"$said" && fail "something was started for a port that is taken: $said"
 
 # The files for other programs: what they name is there, and who reads them finds nothing wrong.
 curl -sS "$url/health" >/dev/null
