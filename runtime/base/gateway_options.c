@@ -12,6 +12,10 @@ static const char *const tool_parsers[] = {"auto",     "none",        "hermes", 
                                            "function", "qwen3_coder", "harmony", NULL};
 static const char *const reasoning_parsers[] = {"none", "think", NULL};
 
+/* Names that vLLM has for those that do the same. */
+static const char other_tool_parsers[] = "llama3_json=llama llama4_json=llama qwen3_xml=qwen3_coder openai=harmony";
+static const char other_reasoning_parsers[] = "qwen3=think deepseek_r1=think";
+
 #define S tri_gateway_options
 const tri_option tri_gateway_option_table[] = {
     {TRI_OPT(S, listen), .name = "http", .metavar = "[ADDR:]PORT", .group = "HTTP",
@@ -42,10 +46,11 @@ const tri_option tri_gateway_option_table[] = {
      .help = "a chat template instead of the model's; it has the special tokens of the model's folder"},
     {TRI_OPT(S, parse_special), .name = "parse-special-in-input", .group = "Chat",
      .help = "special tokens in messages are tokens; by default they are text, so that no message can end its turn"},
-    {TRI_OPT(S, tool_parser), .name = "tool-parser", .choices = tool_parsers, .fallback = "auto", .group = "Chat",
-     .help = "how answers call tools; auto: as the chat template shows"},
-    {TRI_OPT(S, reasoning_parser), .name = "reasoning-parser", .choices = reasoning_parsers, .fallback = "none",
-     .group = "Chat", .help = "think: what is between <think> and </think> becomes reasoning_content"},
+    {TRI_OPT(S, tool_parser), .name = "tool-parser", .choices = tool_parsers, .also = other_tool_parsers,
+     .fallback = "auto", .group = "Chat", .help = "how answers call tools; auto: as the chat template shows"},
+    {TRI_OPT(S, reasoning_parser), .name = "reasoning-parser", .choices = reasoning_parsers,
+     .also = other_reasoning_parsers, .fallback = "none", .group = "Chat",
+     .help = "think: what is between <think> and </think> becomes reasoning_content"},
     {TRI_OPT(S, workers), .name = "http-workers", .min = 1, .max = 64, .fallback = "2", .group = "Chat",
      .help = "threads that render and tokenize messages"},
 };

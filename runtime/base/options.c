@@ -102,16 +102,32 @@ static tri_status not_a(const tri_option *o, const char *what, const char *text,
   return tri_fail(err, TRI_INVALID_ARGUMENT, o->name, "--%s needs %s, not \"%.80s\"", o->name, what, text);
 }
 
+/* Returns what a number of things is multiplied by, as vLLM has it: k is 1000, K is 1024. 0: there is no such end. */
+static long long count_unit(const char *end) {
+  static const char letters[] = "kmgKMG";
+  const char *l = *end ? strchr(letters, *end) : NULL;
+  long long unit = 1;
+  if (!*end) return 1;
+  if (!l || end[1]) return 0;
+  for (long k = (l - letters) % 3; k >= 0; k--) unit *= l - letters < 3 ? 1000 : 1024;
+  return unit;
+}
+
 static tri_status parse_integer(const tri_option *o, const char *text, int64_t lowest, int64_t highest, int64_t *out,
                                 tri_error *err) {
   char *end;
   errno = 0;
   long long v = strtoll(text, &end, 10);
-  if (end == text || *end || strchr(" \t\n\r\f\v", *text)) return not_a(o, "an integer", text, err);
-  double x = (double)v;
+  long long unit = o->counts && end != text ? count_unit(end) : !*end;
+  if (end == text || !unit || strchr(" \t\n\r\f\v", *text)) return not_a(o, "an integer", text, err);
+  double x = (double)v * (double)unit;
   if (errno == ERANGE) x = v < 0 ? -INFINITY : INFINITY;
   tri_status st = check_limits(o, x, text, err);
   if (st != TRI_OK) return st;
+  if (v > LLONG_MAX / unit || v < LLONG_MIN / unit)
+    errno = ERANGE;
+  else
+    v *= unit;
   if (errno == ERANGE || v < lowest || v > highest)
     return tri_fail(err, TRI_OUT_OF_RANGE, o->name, "--%s is %s; allowed are %lld to %lld", o->name, text,
                     (long long)lowest, (long long)highest);
@@ -179,11 +195,26 @@ static tri_status parse_num(const tri_option *o, const char *text, double *out, 
   return TRI_OK;
 }
 
+/* Returns the choice that another program's name stands for, and its length; else the text itself. */
+static const char *find_also(const tri_option *o, const char *text, size_t *len) {
+  *len = strlen(text);
+  for (const char *at = o->also; at && *at; at += strcspn(at, " "), at += strspn(at, " ")) {
+    size_t name = strcspn(at, "=");
+    char other[40];
+    snprintf(other, sizeof other, "%.*s", (int)name, at);
+    if (!tri_option_same_name(other, text, *len)) continue;
+    *len = strcspn(at + name + 1, " ");
+    return at + name + 1;
+  }
+  return text;
+}
+
 static tri_status parse_choice(const tri_option *o, const char *text, int *out, tri_error *err) {
   char list[CONFIG_DEPTH_TEXT] = "";
-  size_t n = 0;
+  size_t n = 0, len;
+  const char *name = find_also(o, text, &len);
   for (; o->choices[n]; n++) {
-    if (tri_option_same_name(o->choices[n], text, strlen(text))) {
+    if (tri_option_same_name(o->choices[n], name, len)) {
       *out = (int)n;
       return TRI_OK;
     }

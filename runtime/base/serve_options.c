@@ -16,6 +16,9 @@ static const char *const policies[] = {"fcfs", "priority", NULL};
 static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
 static const char *const launches[] = {"auto", "mpi", "group", "self", NULL};
 
+/* Names that other servers have for them. */
+static const char other_dtypes[] = "half=float16 fp16=float16 bf16=bfloat16 float=float32 fp32=float32";
+
 #define S tri_serve_options
 const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, model), .name = "model", .alias = "m", .programs = TRI_FOR_ALL, .metavar = "DIR", .group = "Model",
@@ -24,13 +27,13 @@ const tri_option tri_serve_option_table[] = {
      .group = "Model",
      .help = "the names that clients may use, of which answers have the first; default: the folder's, or that of the "
              "repository in a Hugging Face cache"},
-    {TRI_OPT(S, dtype), .name = "dtype", .programs = TRI_FOR_ALL, .choices = dtypes, .fallback = "auto",
-     .group = "Model", .help = "type of the weights in memory; auto: as stored"},
+    {TRI_OPT(S, dtype), .name = "dtype", .programs = TRI_FOR_ALL, .choices = dtypes, .also = other_dtypes,
+     .fallback = "auto", .group = "Model", .help = "type of the weights in memory; auto: as stored"},
     {TRI_OPT(S, quantization), .name = "quantization", .programs = TRI_FOR_ALL, .alias = "q",
      .choices = tri_quantization_names, .fallback = "none", .group = "Model",
      .help = "int8: linear layers' weights, a scale for each output; w8a8: their inputs too, one for each token"},
     {TRI_OPT(S, kv_cache_dtype), .name = "kv-cache-dtype", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .choices = dtypes,
-     .fallback = "auto", .group = "Model",
+     .also = other_dtypes, .fallback = "auto", .group = "Model",
      .help = "type of the KV cache; auto: float32 on a CPU, the weights' type on a device"},
     {TRI_OPT(S, load_format), .name = "load-format", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN | TRI_FOR_PACK,
      .choices = load_formats, .fallback = "auto", .group = "Model",
@@ -41,8 +44,9 @@ const tri_option tri_serve_option_table[] = {
              "says, else "
              "its pooler, else mean"},
     {TRI_OPT(S, max_model_len), .name = "max-model-len", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 0,
-     .max = 1 << 24, .fallback = "0", .metavar = "N", .group = "Model",
-     .help = "tokens of one sequence, prompt and answer; 0: the model's. More than that is served with a "
+     .max = 1 << 24, .counts = true, .fallback = "0", .metavar = "N", .group = "Model",
+     .help = "tokens of one sequence, prompt and answer, as 8192 or 8K (8k is 8000); 0: the model's. More than that is "
+             "served with a "
              "warning where positions can be stretched (not those of a table): texts may get worse "
              "beyond what the model was made for"},
     {TRI_OPT(S, strict_config), .name = "strict-config", .programs = TRI_FOR_ALL, .fallback = "false", .group = "Model",

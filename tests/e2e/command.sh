@@ -72,6 +72,16 @@ for c in plan "bench latency" "bench batching" "bench stream"; do
 done
 want 0 '^fits: ' "$trireme" plan --model "$SRC/tests/models/abacus" --endpoint ipc:///x --watchdog-timeout 5
 
+# Values as other servers spell them, and errors under the name that was called.
+want 0 '^fits: ' "$trireme" plan "$SRC/tests/models/abacus" --dtype half -c 1K --backend cpu
+want 0 ', 900 tokens per sequence, ' "$trireme" plan "$SRC/tests/models/abacus" -c 900 --backend cpu
+want 0 ', 1024 tokens per sequence, ' "$trireme" plan "$SRC/tests/models/abacus" --max-model-len=1K --backend cpu
+want 2 ' - serve: --model is missing. Usage: trireme serve MODEL \[OPTION\]...$' "$trireme" serve
+want 2 ' - up: --model is missing. Usage: trireme up MODEL \[OPTION\]...$' "$trireme" up
+want 3 ' - serve: -tp 64: 8 attention heads can be shared by 1 to 8 tensor ranks$' "$trireme" serve "$SRC/tests/models/abacus" --port 0 -tp 64
+want 3 ' - serve: there is no folder /nowhere: ' "$trireme" serve /nowhere --reasoning-parser qwen3 --tool-call-parser llama3_json
+want 2 'tool-parser is "llama5"; it can be auto, none, hermes, ' "$trireme" serve /nowhere --tool-call-parser llama5
+
 # A folder of a Hugging Face cache, of which one snapshot has the model.
 mkdir -p "$dir/hub/models--org--abacus/snapshots"
 want 3 'without a snapshot: the model was not fetched' "$trireme" plan --model "$dir/hub/models--org--abacus"
@@ -174,7 +184,7 @@ want 0 'rounded to int8 while' "$trireme" plan --model fp8 --backend cpu -q int8
 want 0 '"stored":"FP8 (a scale for 32 x 48 weights)"' "$trireme" plan --model fp8 --backend cpu --json
 touch bare/pytorch_model.bin
 want 3 "weights in pytorch_model.bin, PyTorch's pickle" "$trireme" plan --model bare
-want 3 'the range is 1 to 8' "$trireme" up --model "$SRC/tests/models/abacus" -tp 512
+want 3 'can be shared by 1 to 8 tensor ranks' "$trireme" up --model "$SRC/tests/models/abacus" -tp 512
 want 0 'warning: max_model_len 5000 exceeds the 1024 positions' "$trireme" plan --model "$SRC/tests/models/abacus" --max-model-len 5000
 
 abacus=$SRC/tests/models/abacus

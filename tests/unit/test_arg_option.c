@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A first argument that stands for an option, as `trireme plan DIR`. */
+/* A first argument that stands for an option, as `trireme plan DIR`; values as other programs spell them. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "runtime/base/options.h"
@@ -79,12 +80,76 @@ START_TEST(refused) {
 }
 END_TEST
 
+/* ---- values ---- */
+
+typedef struct values {
+  const char *parser;
+  int type, length;
+} values;
+
+static const char *const types[] = {"float32", "float16", "auto", NULL}, *const parsers[] = {"none", "think", NULL};
+static const tri_option value_table[] = {
+    {TRI_OPT(values, parser), .name = "parser", .choices = parsers, .also = "qwen3=think deepseek_r1=think"},
+    {TRI_OPT(values, type), .name = "type", .choices = types, .also = "half=float16 float=float32"},
+    {TRI_OPT(values, length), .name = "length", .max = 1 << 24, .counts = true},
+};
+static const tri_options_spec value_spec = {.program = "demo", TRI_OPTIONS(value_table)};
+
+static tri_status parse_value(const char *name, const char *value, values *v, tri_error *err) {
+  char option[32], text[32], *argv[] = {(char[]){"demo"}, option, text, NULL};
+  tri_options *o = NULL;
+  snprintf(option, sizeof option, "--%s", name);
+  snprintf(text, sizeof text, "%s", value);
+  *v = (values){.type = -1};
+  *err = (tri_error){0};
+  tri_status st = tri_options_parse(&value_spec, v, 3, argv, &o, err);
+  tri_options_free(o);
+  return st;
+}
+
+START_TEST(names_of_other_programs) {
+  static const struct {
+    const char *text;
+    int type;
+  } all[] = {{"float32", 0}, {"float", 0}, {"half", 1}, {"float16", 1}, {"auto", 2}};
+  values v;
+  tri_error err;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    ck_assert_msg(parse_value("type", all[i].text, &v, &err) == TRI_OK, "%s", err.message);
+    ck_assert_int_eq(v.type, all[i].type);
+  }
+  ck_assert(parse_value("parser", "deepseek_r1", &v, &err) == TRI_OK);
+  ck_assert_str_eq(v.parser, "think");
+  ck_assert(parse_value("parser", "deepseek-r1", &v, &err) == TRI_OK);
+  ck_assert_int_eq(parse_value("parser", "deepseek_r", &v, &err), TRI_INVALID_ARGUMENT);
+  ck_assert_str_eq(err.message, "--parser is \"deepseek_r\"; it can be none, think");
+}
+END_TEST
+
+START_TEST(counts_with_letters) {
+  static const struct {
+    const char *text;
+    int length; /* -1: refused */
+  } all[] = {{"8", 8},   {"8k", 8000}, {"8K", 8192}, {"1m", 1000000}, {"1M", 1 << 20}, {"17M", -1},
+             {"1G", -1}, {"8KB", -1},  {"k", -1},    {"8 k", -1},     {"1.5k", -1},    {"9223372036854775807K", -1}};
+  values v;
+  tri_error err;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    bool ok = parse_value("length", all[i].text, &v, &err) == TRI_OK;
+    ck_assert_msg(ok == (all[i].length >= 0), "%s: %s", all[i].text, err.message);
+    if (ok) ck_assert_int_eq(v.length, all[i].length);
+  }
+}
+END_TEST
+
 Suite *suite_arg_option(void) {
   Suite *s = suite_create("arg_option");
   TCase *t = tcase_create("arg_option");
   tcase_add_test(t, either_way);
   tcase_add_test(t, arguments_behind_it);
   tcase_add_test(t, refused);
+  tcase_add_test(t, names_of_other_programs);
+  tcase_add_test(t, counts_with_letters);
   suite_add_tcase(s, t);
   return s;
 }
