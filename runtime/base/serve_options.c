@@ -59,8 +59,8 @@ const tri_option tri_serve_option_table[] = {
 
     {TRI_OPT(S, offload_weights), .name = "offload-weights", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN,
      .choices = tri_offload_tier_names, .fallback = "auto", .group = "Offload",
-     .help = "the lowest memory that weights may lie in; what does not fit above comes through a ring in every step: "
-             "none: they must fit; nvme: files; auto: the first in which they have room"},
+     .help = "slowest place weights may be kept: none: all in memory; cpu: also host memory; nvme: also files; auto: "
+             "the first that has room for all. What is not in memory is read again in every step"},
     {TRI_OPT(S, gpu_layers), .name = "gpu-layers", .alias = "ngl", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = -1,
      .max = 1 << 16, .fallback = "-1", .metavar = "N", .group = "Offload",
      .help = "layers whose weights stay in memory (of the device, where there is one); -1: as much as fits"},
@@ -137,14 +137,15 @@ const tri_option tri_serve_option_table[] = {
      .metavar = "N", .group = "Layout",
      .help =
          "groups that know nothing of each other (trireme up); 0: 1, or, without expert parallelism, as many as -dp "
-         "says. With another number than that -dp counts the shards of each group"},
+         "says. If it is given, -dp is the number of shards inside each group"},
 
     {TRI_OPT(S, max_num_seqs), .name = "max-num-seqs", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN, .min = 0,
      .max = 4096, .fallback = "0", .metavar = "N", .group = "Scheduling",
-     .help = "sequences that run at a time in a group, of several shards in each; 0: 256 on devices, 128 on CPUs"},
+     .help = "sequences at a time per group (per shard, if a group has several); 0: 256 on devices, 128 on CPUs"},
     {TRI_OPT(S, max_num_batched_tokens), .name = "max-num-batched-tokens", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN,
      .min = 0, .max = 1 << 17, .fallback = "0", .metavar = "N", .group = "Scheduling",
-     .help = "tokens of one step, of several shards of each; 0: 8192 on devices, 512 on CPUs, more where weights are "
+     .help = "tokens of one step per group (per shard, if a group has several); 0: 8192 on devices, 512 on CPUs, more "
+             "where weights are "
              "streamed and a step of more tokens hides them"},
     {TRI_OPT(S, prompt_micro_batch_tokens), .name = "prompt-micro-batch-tokens", .min = 0, .max = 1 << 17,
      .fallback = "0", .metavar = "N", .group = "Scheduling",
@@ -236,7 +237,8 @@ const tri_option tri_serve_option_table[] = {
              "that an earlier one was killed under, and an accepted job is on the disk"},
     {TRI_OPT(S, memory_cap), .name = "memory-cap", .min = 1 << 24, .max = 0x1p40, .fallback = "512M",
      .metavar = "BYTES", .group = "Service",
-     .help = "growth of the coordinator's memory at which the client socket is closed and bound anew"},
+     .help = "growth of the coordinator's memory at which it closes its client socket and opens it anew: clients lose "
+             "their connection for a moment; commands and the gateway come back and go on"},
     {TRI_OPT(S, response_cache), .name = "response-cache", .max = 0x1p40, .fallback = "0", .metavar = "BYTES",
      .group = "Service",
      .help =

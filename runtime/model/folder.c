@@ -94,7 +94,7 @@ tri_status tri_folder_no_weights(const char *dir, tri_error *err) {
                  {"flax_model", ".msgpack", "Flax's format"}};
   char name[NAME_BYTES], path[4096 + NAME_BYTES];
   if (access(dir, F_OK)) /* only a folder that is not there may come back */
-    return tri_fail(err, TRI_NOT_FOUND, "model", "there is no folder %s any more", dir);
+    return tri_fail(err, TRI_NOT_FOUND, "model", "there is no folder %s", dir);
   for (size_t i = 0; i < sizeof pickles / sizeof *pickles; i++)
     if (find(dir, pickles[i].begin, pickles[i].end, name))
       return tri_fail(err, TRI_UNSUPPORTED, "model",

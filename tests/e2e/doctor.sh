@@ -36,6 +36,7 @@ for wrong in abc 0 -5 1,abc 80,99999 "80," ","; do
   doctor 2 --no-mpi-start --ports="$wrong"
 done
 doctor 1 --json --no-mpi-start --ports "$port" --nvme-path "$RUN/nothing" --model "$RUN/none"
+grep -q "there is no folder $RUN/none\"" "$RUN/out" || fail "the model that is not there: $(cat "$RUN/out")"
 [ "$(level nvme) $(level disk)" = "fail fail" ] || fail "folders that are not there: $(cat "$RUN/out")"
 python3 -c 'import socket, sys, time
 s = socket.socket(); s.bind(("", int(sys.argv[1]))); s.listen(); print("listens", flush=True); time.sleep(60)' "$port" >"$RUN/listens" &

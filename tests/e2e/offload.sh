@@ -136,7 +136,7 @@ pack_start() { # FRESH ARGS...
   : >"$RUN/log"
   start_up --gpu-layers 0 --nvme-path "$RUN/packs" --backend cpu "$@"
   [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer from a pack: $*"
-  grep -c 'just made' "$RUN/log" | grep -q "^$fresh\$" || fail "not $fresh packs made with $*"
+  grep -c 'the pack .* (just made).* in every step' "$RUN/log" | grep -q "^$fresh\$" || fail "not $fresh packs made with $*"
   stop_cluster TERM
 }
 pack_start 1 --quantization int8
