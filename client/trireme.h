@@ -379,6 +379,8 @@ typedef struct trireme_status {
   uint64_t refused_connections; /* for want of files, or since too many came a second */
   uint64_t cut_connections;     /* that sent a message without end */
   uint64_t requests_invalid;    /* that were refused for what they asked, which requests_failed does not count */
+  uint64_t requests_refused; /* for want of room, or ended in the queue: requests_failed does not count them, either */
+  const char *journal_full;  /* the journal's folder, where its disk is full: new requests are refused; else empty */
 } trireme_status;
 
 /* Sums over a group's ranks. */

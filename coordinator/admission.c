@@ -19,10 +19,12 @@ tri_status admission_refuse_untokenized(const tri_core *c, const char *field, tr
                   other ? ", and its " : "", other ? other : "", other ? " is not read" : "");
 }
 
-tri_status admission_check_room(const tri_core *c, tri_error *err) {
+tri_status admission_check_room(tri_core *c, tri_error *err) {
   int64_t most = MAX_RETAINED + c->cfg.max_queue;
   bool many = c->num_retained > most || (c->cfg.most_retained && c->retained > 2 * c->cfg.most_retained);
-  if (c->has_undurable && many)
+  bool slow = c->has_undurable && many;
+  if (slow || c->full) c->refused[REFUSED_JOURNAL]++;
+  if (slow)
     return tri_fail(err, TRI_NO_CAPACITY, "",
                     "the disk of the journal is slow: %lld jobs that have ended wait for it; try again in a second",
                     (long long)c->num_retained);
@@ -41,7 +43,7 @@ static bool is_served(const tri_core *c, tri_wire_str given) {
   return is;
 }
 
-static tri_status check_submit(const tri_core *c, const tri_submit *s, tri_error *err) {
+static tri_status check_submit(tri_core *c, const tri_submit *s, tri_error *err) {
   char shown[64];
   if (c->draining) return tri_fail(err, TRI_DRAINING, "", "the cluster is shutting down and takes no new jobs");
   TRI_CHECK(admission_check_room(c, err));
@@ -57,7 +59,7 @@ static tri_status check_submit(const tri_core *c, const tri_submit *s, tri_error
   return TRI_OK;
 }
 
-tri_status admission_check(const tri_core *c, const tri_client_msg *m, const tri_submit *s, tri_error *err) {
+tri_status admission_check(tri_core *c, const tri_client_msg *m, const tri_submit *s, tri_error *err) {
   tri_status st = m->op == TRI_OP_SUBMIT ? check_generates(c, err) : embed_check(c, m->op, &m->embed, err);
   return st == TRI_OK ? check_submit(c, s, err) : st;
 }
@@ -160,9 +162,10 @@ tri_status admission_check_size(const tri_core *c, const job *j, tri_error *err)
 
 const char *admission_prompt_field(const job *j) { return j->embed ? "text" : "prompt"; }
 
-tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st, tri_error *err) {
+tri_status admission_refuse_text(tri_core *c, const job *j, tri_status st, tri_error *err) {
   const char *field = admission_prompt_field(j);
   long long most = c->cfg.max_prompt;
+  if (st == TRI_AGAIN) c->refused[REFUSED_TOKENIZER]++;
   if (st == TRI_AGAIN) return tri_fail(err, TRI_NO_CAPACITY, "", "too many prompts wait for the tokenizer");
   if (st == TRI_NO_CAPACITY)
     return tri_fail(err, st, field,
@@ -190,6 +193,8 @@ bool admission_is_invalid(const tri_error *err) {
   return cannot_fit || tri_status_is_refusal(err->status);
 }
 
+bool admission_is_turned_away(const tri_error *err) { return err->status == TRI_NO_CAPACITY && !err->field[0]; }
+
 const char *admission_reason(tri_status st) {
   return st == TRI_NO_CAPACITY ? "context_length_exceeded" : tri_status_code(st);
 }
@@ -201,5 +206,8 @@ uint64_t admission_invalid(const tri_core *c) {
 }
 
 void admission_count(tri_core *c, const tri_error *err) {
-  ++*(admission_is_invalid(err) ? &c->invalid[err->status] : &c->failed);
+  uint64_t *count = &c->failed;
+  if (admission_is_invalid(err)) count = &c->invalid[err->status];
+  if (admission_is_turned_away(err)) count = &c->turned_away;
+  ++*count;
 }

@@ -172,7 +172,7 @@ void tri_core_drain(tri_core *c) {
   drain_tick(c);
 }
 
-void tri_core_set_full(tri_core *c, bool full) { c->full = full; }
+void tri_core_set_full(tri_core *c, const char *folder) { c->full = folder; }
 void tri_core_set_facts(tri_core *c, const tri_core_facts *facts) { c->facts = *facts; }
 uint64_t tri_core_generated_tokens(const tri_core *c) { return c->generation_tokens; }
 uint64_t tri_core_cached_bytes(const tri_core *c) {

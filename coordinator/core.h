@@ -129,8 +129,9 @@ typedef enum tri_core_hold { TRI_CORE_NOT_HELD, TRI_CORE_GIVEN_UP, TRI_CORE_QUAR
 void tri_core_group_held(tri_core *c, uint32_t group, tri_core_hold hold, int64_t until_ns, const char *reason);
 /* Records up to this number are durable: what was accepted with them is told. */
 void tri_core_durable(tri_core *c, int64_t now, uint64_t number);
-/* Says whether there is no room for records: then no new job is taken. */
-void tri_core_set_full(tri_core *c, bool full);
+/* Says that there is no room for records in the journal's folder, which stays where it is: then no new job is taken.
+ * NULL: there is. */
+void tri_core_set_full(tri_core *c, const char *folder);
 /* Makes the jobs of an earlier start anew, from its records in their order, before anything else comes in; age_ns: of
  * the record. Behind the last one, tri_core_restored. TRI_NO_MEMORY: a job, or a part of one, is not there. */
 tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number);

@@ -23,6 +23,8 @@ const char *const queue_refusal_names[NUM_REFUSALS] = {
     [REFUSED_CLIENT] = "max_queued_per_client",
     [REFUSED_CLIENT_BYTES] = "max_queue_bytes of one client",
     [REFUSED_QUEUE_TIME] = "max_queue_time",
+    [REFUSED_JOURNAL] = "journal",
+    [REFUSED_TOKENIZER] = "tokenizer",
 };
 
 /* ---- into the queue and out of it ---- */

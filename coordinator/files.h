@@ -136,8 +136,8 @@ void queue_returned(tri_core *c, job *j); /* its group is lost: what was done co
 
 /* admission.c */
 /* Refuses a new job where the journal's disk has no room for it. */
-tri_status admission_check_room(const tri_core *c, tri_error *err);
-tri_status admission_check(const tri_core *c, const tri_client_msg *m, const tri_submit *s, tri_error *err);
+tri_status admission_check_room(tri_core *c, tri_error *err);
+tri_status admission_check(tri_core *c, const tri_client_msg *m, const tri_submit *s, tri_error *err);
 /* Refuses a request under the id of another one of its connection's whose last reply has not gone out; same: the job
  * that it may go on with, or NULL. */
 tri_status admission_check_id(tri_core *c, const tri_peer *from, uint64_t id, const job *same, tri_error *err);
@@ -155,12 +155,14 @@ size_t admission_truncate_to(const tri_core *c, const tri_sampling *s);
 /* Says that there is no tokenizer. */
 tri_status admission_refuse_untokenized(const tri_core *c, const char *field, tri_error *err);
 /* Says why the tokenizer, which returned st, has no tokens of a job's text. */
-tri_status admission_refuse_text(const tri_core *c, const job *j, tri_status st, tri_error *err);
+tri_status admission_refuse_text(tri_core *c, const job *j, tri_status st, tri_error *err);
 
 /* Returns whether an error tells what is wrong with the request itself, which is no failure of the cluster. */
 bool admission_is_invalid(const tri_error *err);
 /* Names that as the HTTP gateway does: what can never fit is another thing than a cluster without room. */
 const char *admission_reason(tri_status st);
+/* Returns whether an error tells that there is no room now, which is no failure, either: to be asked again later. */
+bool admission_is_turned_away(const tri_error *err);
 uint64_t admission_invalid(const tri_core *c); /* how many such requests there were */
 /* Counts a request that an error has ended. */
 void admission_count(tri_core *c, const tri_error *err);

@@ -52,6 +52,7 @@ static const size_t MUCH = 1 << 20;
 
 struct tri_keeper {
   tri_journal *journal;
+  char *folder;
   tri_core *core; /* while it is restored */
   tri_arena *arena;
   tri_buf record, message;
@@ -211,9 +212,10 @@ void tri_keeper_tell_room(tri_keeper *k, tri_core *core) {
   if (!k) return;
   bool full = tri_journal_is_full(k->journal);
   if (full != k->full)
-    tri_log(TRI_LOG_WARN, "journal", full ? "the disk is full: new requests are refused" : "the disk has room again");
+    tri_log(TRI_LOG_WARN, "journal", "the disk of %s %s", k->folder,
+            full ? "is full: new requests are refused" : "has room again");
   k->full = full;
-  tri_core_set_full(core, full);
+  tri_core_set_full(core, full ? k->folder : NULL);
 }
 
 bool tri_keeper_has_much(const tri_keeper *k) { return k && tri_journal_pending_bytes(k->journal) >= MUCH; }
@@ -370,7 +372,8 @@ tri_status tri_keeper_open(const char *folder, uint64_t segment_bytes, tri_core 
   k->core = core;
   k->now = now;
   k->wall_ms = wall_ms();
-  tri_status st = tri_arena_create(ARENA_BYTES, &k->arena);
+  k->folder = tri_strdup(folder);
+  tri_status st = k->folder ? tri_arena_create(ARENA_BYTES, &k->arena) : TRI_NO_MEMORY;
   if (st != TRI_OK) tri_fail(err, st, "journal", "no memory");
   if (st == TRI_OK) st = tri_journal_open(&cfg, restore, k, &k->journal, err);
   if (st != TRI_OK) {
@@ -396,6 +399,7 @@ void tri_keeper_close(tri_keeper *k) {
   if (!k) return;
   tri_journal_close(k->journal);
   tri_arena_destroy(k->arena);
+  tri_free(k->folder);
   tri_buf_free(&k->record);
   tri_buf_free(&k->message);
   tri_buf_free(&k->whole);

@@ -89,10 +89,11 @@ static void add_invalid(const tri_core *c, FILE *f) {
 }
 
 static void add_refusals(const tri_core *c, FILE *f) {
-  static const char *const reasons[NUM_REFUSALS] = {"max_queue", "max_queue_bytes", "client_jobs", "client_bytes",
-                                                    "max_queue_time"};
-  fprintf(f, "# HELP trireme:requests_refused_total Requests that a limit of the queue has refused or ended.\n"
-             "# TYPE trireme:requests_refused_total counter\n");
+  static const char *const reasons[NUM_REFUSALS] = {"max_queue",      "max_queue_bytes", "client_jobs", "client_bytes",
+                                                    "max_queue_time", "journal",         "tokenizer"};
+  fprintf(f,
+          "# HELP trireme:requests_refused_total Requests that were refused, or ended in the queue, for want of room.\n"
+          "# TYPE trireme:requests_refused_total counter\n");
   for (int i = 0; i < NUM_REFUSALS; i++)
     fprintf(f, "trireme:requests_refused_total{reason=\"%s\"} %llu\n", reasons[i], (unsigned long long)c->refused[i]);
   add_value(f, "connections_refused_total", "counter",

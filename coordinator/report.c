@@ -167,6 +167,8 @@ void report_status(tri_core *c, int64_t now, const tri_peer *to, uint64_t id) {
   s->requests_done = c->done_stop + c->done_length;
   s->requests_failed = c->failed;
   s->requests_invalid = admission_invalid(c);
+  s->requests_refused = c->turned_away;
+  s->journal_full = wire_str(c->full ? c->full : "");
   s->requests_aborted = c->done_abort;
   s->requests_replayed = c->replayed;
   s->prompt_tokens = c->prompt_tokens;

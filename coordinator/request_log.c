@@ -20,10 +20,11 @@ static const char *since(const job *j, int64_t at_ns, char out[TIME_BYTES]) {
 
 enum { END_BYTES = 2 * TRI_ERROR_FIELD };
 
-/* Whose fault it was: an error is the cluster's, what is refused the request's own. */
+/* Whose fault it was: an error is the cluster's; what is refused is the request's own, or came when there was no room.
+ */
 static const char *error_words(const tri_error *err, char out[END_BYTES]) {
   bool invalid = admission_is_invalid(err);
-  snprintf(out, END_BYTES, "%s=%s%s%s", invalid ? "refused" : "error",
+  snprintf(out, END_BYTES, "%s=%s%s%s", invalid || admission_is_turned_away(err) ? "refused" : "error",
            invalid ? admission_reason(err->status) : tri_status_code(err->status),
            invalid && err->field[0] ? " field=" : "", invalid ? err->field : "");
   return out;

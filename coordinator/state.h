@@ -217,13 +217,15 @@ typedef struct group {
 
 typedef struct prefix_affinity prefix_affinity;
 
-/* Why a job was refused, or ended in the queue. */
+/* Why a job was refused that asked for nothing wrong, or ended in the queue. */
 typedef enum queue_refusal {
   REFUSED_QUEUE,
   REFUSED_QUEUE_BYTES,
   REFUSED_CLIENT,
   REFUSED_CLIENT_BYTES,
   REFUSED_QUEUE_TIME,
+  REFUSED_JOURNAL,
+  REFUSED_TOKENIZER,
   NUM_REFUSALS
 } queue_refusal;
 
@@ -244,7 +246,7 @@ struct tri_core {
   bool restoring;                /* jobs of an earlier coordinator are being made */
   int64_t restored_age_ns;       /* how long ago what is being restored was; 0 outside */
   bool restore_failed;           /* there was no memory for one of them */
-  bool full;                     /* there is no room for records: nothing new is taken */
+  const char *full;              /* the journal's folder, where its disk is full: nothing new is taken; else NULL */
   bool has_clogged;              /* a group is */
   bool has_moved;                /* a job has another record that is not durable yet */
   bool has_undurable;            /* a job waits until its record is durable */
@@ -271,6 +273,7 @@ struct tri_core {
   /* totals */
   uint64_t invalid[TRI_STATUS_COUNT]; /* requests that were refused for what is wrong with themselves */
   uint64_t done_stop, done_length, done_abort, failed, not_finite, lost, replayed, prompt_tokens, generation_tokens;
+  uint64_t turned_away; /* requests that were refused for want of room, with nothing wrong here or with themselves */
   tri_wire_str *labels; /* of a classifier */
   size_t label_bytes, answer_bytes;
   tri_histogram ttft, itl, e2e, queue_time, step_tokens;

@@ -127,13 +127,16 @@ static void print_status(const trireme_status *s) {
          "%.2f us/token\n",
          (unsigned long long)s->running, (unsigned long long)s->waiting, (unsigned long long)s->clients,
          s->tokens_per_second, s->coordinator_us_per_token);
-  printf("requests: %llu done, %llu failed, %llu invalid, %llu aborted, %llu run again; tokens: %llu of prompts, %llu "
+  printf("requests: %llu done, %llu failed, %llu invalid, %llu refused, %llu aborted, %llu run again; tokens: %llu of "
+         "prompts, %llu "
          "generated\n",
          (unsigned long long)s->requests_done, (unsigned long long)s->requests_failed,
-         (unsigned long long)s->requests_invalid, (unsigned long long)s->requests_aborted,
-         (unsigned long long)s->requests_replayed, (unsigned long long)s->prompt_tokens,
-         (unsigned long long)s->generation_tokens);
+         (unsigned long long)s->requests_invalid, (unsigned long long)s->requests_refused,
+         (unsigned long long)s->requests_aborted, (unsigned long long)s->requests_replayed,
+         (unsigned long long)s->prompt_tokens, (unsigned long long)s->generation_tokens);
   print_refusals(s);
+  if (s->journal_full[0])
+    printf("journal: the disk of %s is full: new requests are refused until it has room again\n", s->journal_full);
   printf("\n");
   print_groups(s);
   print_memory(s);

@@ -127,6 +127,7 @@ static int draw_cluster(const top_view *v) {
   put(0, x, 0, "  coordinator up %.0f s, %.0f MB  %s", s->uptime_s, s->resident_mb, v->endpoint);
   x = put(1, 0, 0, "%llu done  ", (unsigned long long)s->requests_done);
   x = put(1, x, s->requests_failed ? colour(BAD) : 0, "%llu failed", (unsigned long long)s->requests_failed);
+  if (s->requests_refused) x = put(1, x, colour(FAIR), "  %llu refused", (unsigned long long)s->requests_refused);
   put(1, x, 0, "  %llu invalid  %llu aborted  %llu run again  %llu clients with requests",
       (unsigned long long)s->requests_invalid, (unsigned long long)s->requests_aborted,
       (unsigned long long)s->requests_replayed, (unsigned long long)s->clients);

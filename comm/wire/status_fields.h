@@ -21,6 +21,8 @@
   X(context, U64, requests_failed, "requests_failed")                                                                  \
   X(context, U64, requests_aborted, "requests_aborted")                                                                \
   X(context, U64, requests_invalid, "requests_invalid") /* refused for what they asked: no failures */                  \
+  X(context, U64, requests_refused, "requests_refused") /* for want of room, or ended in the queue: none, either */     \
+  X(context, STR, journal_full, "journal_full") /* its folder, where new requests are refused for that; else empty */   \
   X(context, U64, requests_replayed, "requests_replayed") /* given to a group again, as theirs was lost */              \
   X(context, U64, prompt_tokens, "prompt_tokens")                                                                      \
   X(context, U64, generation_tokens, "generation_tokens")                                                              \

@@ -42,6 +42,8 @@ want 2 'Usage' "$trireme"
 want 0 'trireme [0-9]' "$trireme" --version
 want 0 '^0 running, 0 waiting; clients with requests: 1 (an HTTP gateway is one); [0-9.]* tokens/s, ' "$trireme" status
 want 0 ', coordinator up [0-9]* s, [0-9]* MB$' "$trireme" status
+want 0 '^journal: the disk of /var/journal is full: new requests are refused' "$trireme" status
+want 0 ' 2 refused, ' "$trireme" status
 want 0 '"model":"fake"' "$trireme" status --json
 want 0 'KV BLOCKS USED' "$trireme" status
 want 0 '^Ranks report once a second' "$trireme" status

@@ -13,7 +13,7 @@ grep -v ' try: ' "$RUN/log" | grep -q '37+48' && fail "the log has the text of a
 grep -q ' request: .* refused=context_length_exceeded field=max_tokens$' "$RUN/log" || fail "no line of a request that asks too much"
 "$BIN/trireme" submit --model abacsu "1+1=" 2>/dev/null && fail "a model that is not here"
 grep -Eq " request: id=[0-9a-f]{32} client=uid:$(id -u) refused=not_found field=model\$" "$RUN/log" || fail "no line of a request for another model"
-"$BIN/trireme" status | grep -q '^requests: 1 done, 0 failed, 2 invalid, 0 aborted' || fail "what is refused counts as failed: $("$BIN/trireme" status)"
+"$BIN/trireme" status | grep -q '^requests: 1 done, 0 failed, 2 invalid, 0 refused, 0 aborted' || fail "what is refused counts as failed: $("$BIN/trireme" status)"
 # The last line of the start can be typed as it is.
 try=$(sed -n 's/.* - coordinator: try: trireme \(.*\)/\1/p' "$RUN/log")
 [ "$(wc -l <<<"$try")" = 1 ] || fail "what to type next: $try"

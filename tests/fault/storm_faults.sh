@@ -20,7 +20,7 @@ can_burst() { [ ! -e "$RUN/burst" ]; }
 # Requests whose records have half a MiB: twice a segment of the journal at once.
 awk 'BEGIN { for (j = 0; j < 80; j++) { printf "{\"prompt\": \"1+1=\", \"max_tokens\": 1, \"allowed_token_ids\": [48"; for (i = 1; i < 131072; i++) printf ",48"; print "]}" } }' >"$RUN/bulky"
 serves() { [ ! -e "$RUN/down" ] || ! sleep 0.1; }
-said_full() { grep -c 'the disk is full: new requests are refused' "$RUN/log"; }
+said_full() { grep -c 'the disk of .* is full: new requests are refused' "$RUN/log"; }
 # Until the coordinator has said it, or everything has ended under which it would, and for some seconds more.
 full() { # SECONDS
   local before

@@ -20,10 +20,11 @@ static void note(sim *s, const tri_buf *b) {
 
 static void keep_status(sim *s, const tri_cluster_status *c) {
   s->done += c->requests_done;
-  s->failed_jobs += c->requests_failed + c->requests_invalid;
+  s->failed_jobs += c->requests_failed + c->requests_invalid + c->requests_refused;
   s->aborted += c->requests_aborted;
   s->replayed += c->requests_replayed;
-  s->life_ends = c->requests_done + c->requests_failed + c->requests_invalid + c->requests_aborted;
+  s->life_ends =
+      c->requests_done + c->requests_failed + c->requests_invalid + c->requests_refused + c->requests_aborted;
 }
 
 static void send_to_client(sim *s, int connection, const tri_server_msg *m) {

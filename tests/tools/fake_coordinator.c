@@ -243,6 +243,8 @@ static void on_status(server *s, const tri_peer *from) {
                             .requests_done = s->done,
                             .requests_failed = s->failed,
                             .requests_aborted = s->aborted,
+                            .requests_refused = 2,
+                            .journal_full = str("/var/journal"),
                             .prompt_tokens = s->prompt_tokens,
                             .generation_tokens = s->tokens,
                             .tokens_per_second = 1e6 / (double)(s->o.step_us + 1),

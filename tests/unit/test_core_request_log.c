@@ -135,16 +135,17 @@ START_TEST(refusals) {
            "INFO - request: id=%s external_id=ann-1 client=- caller=ann refused=not_found field=model", id);
   ck_assert_str_eq(line, want);
 
-  w->refuse_tokenize = true; /* what is full is the cluster's fault */
+  w->refuse_tokenize = true; /* what is full is nobody's fault */
   m = submit_msg(3);
   m.submit.prompt = (tri_wire_str){"x", 1};
   begin_log();
   submit(w, "a", &m);
   end_log(line);
-  ck_assert_msg(strstr(line, " error=no_capacity"), "%s", line);
+  ck_assert_msg(strstr(line, " refused=no_capacity"), "%s", line);
   w->stats = stats;
   submit(w, "a", &(tri_client_msg){.op = TRI_OP_STATS, .id = 4});
-  ck_assert_ptr_nonnull(strstr(stats, "\ntrireme:request_failure_total 1\n"));
+  ck_assert_ptr_nonnull(strstr(stats, "\ntrireme:request_failure_total 0\n"));
+  ck_assert_ptr_nonnull(strstr(stats, "\ntrireme:requests_refused_total{reason=\"tokenizer\"} 1\n"));
   ck_assert_ptr_nonnull(strstr(stats, "\ntrireme:request_invalid_total{reason=\"context_length_exceeded\"} 1\n"));
   ck_assert_ptr_nonnull(strstr(stats, "\ntrireme:request_invalid_total{reason=\"not_found\"} 1\n"));
   w->stats = NULL;

@@ -331,11 +331,16 @@ END_TEST
 START_TEST(no_room_for_records) {
   struct world *w = begin(1);
   tri_client_msg m = named_msg(1, 7);
-  tri_core_set_full(w->core, true);
+  tri_core_set_full(w->core, "/journal");
   struct stream *s = submit(w, "a", &m);
   ck_assert_str_eq(s->code, "no_capacity");
   ck_assert_ptr_nonnull(strstr(s->message, "the disk of the journal is full"));
-  tri_core_set_full(w->core, false);
+  tri_cluster_status status = {0};
+  w->status = &status;
+  submit(w, "b", &(tri_client_msg){.op = TRI_OP_STATUS, .id = 1});
+  ck_assert(status.requests_refused == 1 && status.requests_failed == 0);
+  ck_assert(status.journal_full.len == 8 && !memcmp(status.journal_full.s, "/journal", 8));
+  tri_core_set_full(w->core, NULL);
   m.id = 2;
   submit(w, "a", &m);
   ck_assert_int_eq(w->num_assigns, 1);
@@ -343,7 +348,7 @@ START_TEST(no_room_for_records) {
   m.submit.request_id.bytes[0] = 8;
   m.submit.prompt = (tri_wire_str){"Hello", 5};
   s = submit(w, "a", &m);
-  tri_core_set_full(w->core, true); /* while its text is made tokens */
+  tri_core_set_full(w->core, "/journal"); /* while its text is made tokens */
   tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, some_ids, 3, 0);
   ck_assert_str_eq(s->code, "no_capacity");
   ck_assert_int_eq(w->num_assigns, 1);

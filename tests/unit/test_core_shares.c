@@ -60,11 +60,13 @@ START_TEST(test_limits_of_jobs) {
   tri_client_msg m = {.op = TRI_OP_STATUS, .id = 1};
   submit(w, "j", &m);
   ck_assert(status.refused_client_jobs == 7 && status.refused_max_queue == 1 && status.waiting == 40);
+  ck_assert(status.requests_refused == 8 && status.requests_failed == 0);
   w->stats = calloc(1, STATS_BYTES);
   m.op = TRI_OP_STATS;
   submit(w, "k", &m);
   ck_assert_ptr_nonnull(strstr(w->stats, "trireme:requests_refused_total{reason=\"client_jobs\"} 7\n"));
   ck_assert_ptr_nonnull(strstr(w->stats, "trireme:requests_refused_total{reason=\"max_queue\"} 1\n"));
+  ck_assert_ptr_nonnull(strstr(w->stats, "trireme:request_failure_total 0\n"));
   free(w->stats);
   world_destroy(w);
 }

@@ -182,6 +182,8 @@ START_TEST(round_trip_server) {
   ck_str(out.status.model, "abacus");
   ck_str(out.status.task, "generate");
   ck_assert(out.status.requests_aborted == 2 && out.status.requests_invalid == 6 && out.status.requests_replayed == 4);
+  ck_assert_uint_eq(out.status.requests_refused, 3);
+  ck_str(out.status.journal_full, "/journal");
   ck_assert(out.status.num_groups == 2 && out.status.groups[1].steps == 77 && out.status.ranks[0].pid == 4711 &&
             out.status.vocab_size == 50257);
   ck_assert(out.status.response_cache_hits == 1ull << 33 && out.status.response_cache_misses == 6 &&

@@ -124,6 +124,8 @@ void fill_status(tri_cluster_status *s) {
                             .requests_failed = 1,
                             .requests_aborted = 2,
                             .requests_invalid = 6,
+                            .requests_refused = 3,
+                            .journal_full = str("/journal"),
                             .requests_replayed = 4,
                             .prompt_tokens = 100,
                             .generation_tokens = 1000,
