@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Admission: whether a request may become a job, and whether a job fits into a group. */
+#include <stdio.h>
 #include <string.h>
 
 #include "comm/wire/job_limits.h"
@@ -43,13 +44,19 @@ static bool is_served(const tri_core *c, tri_wire_str given) {
   return is;
 }
 
+static tri_status refuse_model(const tri_core *c, tri_wire_str given, tri_error *err) {
+  char shown[64], names[TRI_ERROR_MESSAGE];
+  size_t used = (size_t)snprintf(names, sizeof names, "\"%s\"", c->cfg.model_name);
+  for (uint32_t i = 0; i < c->cfg.num_other_names && used < sizeof names; i++)
+    used += (size_t)snprintf(names + used, sizeof names - used, ", \"%s\"", c->cfg.other_names[i]);
+  return tri_fail(err, TRI_NOT_FOUND, "model", "no model \"%s\" here, only %s",
+                  tri_wire_printable(given.s, given.len, shown), names);
+}
+
 static tri_status check_submit(tri_core *c, const tri_submit *s, tri_error *err) {
-  char shown[64];
   if (c->draining) return tri_fail(err, TRI_DRAINING, "", "the cluster is shutting down and takes no new jobs");
   TRI_CHECK(admission_check_room(c, err));
-  if (s->model.s && !is_served(c, s->model))
-    return tri_fail(err, TRI_NOT_FOUND, "model", "no model \"%s\" here, only \"%s\"",
-                    tri_wire_printable(s->model.s, s->model.len, shown), c->cfg.model_name);
+  if (s->model.s && !is_served(c, s->model)) return refuse_model(c, s->model, err);
   if (s->prompt.s && !c->cfg.tokenizer) return admission_refuse_untokenized(c, "prompt", err);
   if (s->sampling.num_stop && !c->cfg.tokenizer)
     return tri_fail(err, TRI_UNSUPPORTED, "stop", "stop strings need a tokenizer, and this model has none");

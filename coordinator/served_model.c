@@ -26,6 +26,13 @@ static tri_status open_tokenizer(const char *dir, tri_served_model *m, tri_error
   return TRI_OK;
 }
 
+static bool has_twice(const tri_opt_list *names, const char **name) {
+  for (size_t i = 0; i < names->count; i++)
+    for (size_t k = 0; k < i; k++)
+      if (!strcmp(*name = names->items[i], names->items[k])) return true;
+  return false;
+}
+
 static tri_status take_names(const tri_serve_options *o, tri_served_model *m, tri_error *err) {
   const tri_opt_list *names = &o->served_model_name;
   if (names->count > TRI_CORE_MAX_NAMES)
@@ -36,6 +43,9 @@ static tri_status take_names(const tri_serve_options *o, tri_served_model *m, tr
       return tri_fail(err, TRI_INVALID_ARGUMENT, "served_model_name",
                       "--served-model-name: a name has 1 to %zu bytes, not %zu", sizeof m->name - 1,
                       strlen(names->items[i]));
+  const char *twice;
+  if (has_twice(names, &twice))
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "served_model_name", "--served-model-name has %s twice", twice);
   if (!names->count)
     tri_model_folder_name(o->model, m->name);
   else

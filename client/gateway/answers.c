@@ -60,9 +60,11 @@ static void answer_model(gw_exchange *x, const trireme_event *e) {
 
 static void answer_health(gw_exchange *x, const trireme_event *e) {
   cmd_buf b = {0};
-  if (x->g->leaving || strcmp(e->status.state, "serving"))
-    return gw_respond_error(
-        x->conn, &(gw_error){503, "draining", "", x->g->leaving ? "the gateway is shutting down" : "no group serves"});
+  if (x->g->leaving) return gw_respond_error(x->conn, &(gw_error){503, "draining", "", "the gateway is shutting down"});
+  if (!strcmp(e->status.state, "draining"))
+    return gw_respond_error(x->conn, &(gw_error){503, "draining", "", "the cluster is shutting down"});
+  if (strcmp(e->status.state, "serving") != 0)
+    return gw_respond_error(x->conn, &(gw_error){503, "no_group", "", "no group serves: the model is being loaded"});
   cmd_json_open(&b, NULL, '{');
   cmd_json_word(&b, "status", "ok");
   cmd_buf_add(&b, "}", 1);

@@ -183,13 +183,16 @@ bool gw_chat_refuse(gateway *g, http_conn *c, bool needs_template) {
                         other = {503, "unsupported", "",
                                  "the coordinator now serves a model with another tokenizer.json: start the gateway "
                                  "again with its folder"};
-  char why[sizeof g->model.no_template + 128];
-  gw_error no_template = {501, "unsupported", "", why};
+  char why[sizeof g->model.no_template + 128], missing[sizeof g->model_folder + 160];
+  gw_error no_template = {501, "unsupported", "", why}, no_tokenizer = {501, "unsupported", "", missing};
   const gw_error *e = NULL;
   snprintf(why, sizeof why, "chat is not served: %s; --chat-template FILE gives a template, /v1/completions needs none",
            g->model.no_template);
+  snprintf(missing, sizeof missing,
+           "%s has no tokenizer.json, which this needs; /v1/completions takes ids of tokens as its prompt",
+           g->model_folder);
   if (!g->model.tokenizer)
-    e = &no_folder;
+    e = g->o.model ? &no_tokenizer : &no_folder;
   else if (!g->model_fits)
     e = &other;
   else if (needs_template && !g->model.template)

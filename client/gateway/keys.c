@@ -31,7 +31,7 @@ void gw_keys_free(gw_keys *k) {
   tri_free(k);
 }
 
-static tri_status add_line(gw_keys *k, const char *line, size_t len, size_t number, tri_error *err) {
+static tri_status add_line(gw_keys *k, const char *line, size_t len, const char *path, size_t number, tri_error *err) {
   const char *end = line + len;
   while (end > line && (end[-1] == '\r' || end[-1] == ' ' || end[-1] == '\t')) end--;
   while (line < end && (*line == ' ' || *line == '\t')) line++;
@@ -46,11 +46,11 @@ static tri_status add_line(gw_keys *k, const char *line, size_t len, size_t numb
   for (size_t i = 0; i < n; i++)
     if (value[i] <= ' ' || value[i] == 0x7f) n = 0;
   if (!n || n > KEY_BYTES)
-    return tri_fail(err, TRI_CORRUPT, "api-key-file", "line %zu is not NAME KEY, with a key of 1 to %d visible bytes",
-                    number, KEY_BYTES);
+    return tri_fail(err, TRI_CORRUPT, "api-key-file",
+                    "%s: line %zu is not NAME KEY, with a key of 1 to %d visible bytes", path, number, KEY_BYTES);
   if (name >= GW_KEY_NAME)
     return tri_fail(err, TRI_CORRUPT, "api-key-file",
-                    "line %zu is not NAME KEY, with a name of 1 to %d visible characters of ASCII", number,
+                    "%s: line %zu is not NAME KEY, with a name of 1 to %d visible characters of ASCII", path, number,
                     GW_KEY_NAME - 1);
   if (k->num == MAX_KEYS) return tri_fail(err, TRI_TOO_LARGE, "api-key-file", "more than %d keys", MAX_KEYS);
   if (tri_array_reserve(&k->keys, k->num, &k->cap, 1, sizeof *k->keys) != TRI_OK)
@@ -89,7 +89,7 @@ tri_status gw_keys_load(const char *path, gw_keys **out, tri_error *err) {
   for (const char *line = text, *end = text + len; line < end; number++) {
     const char *stop = memchr(line, '\n', (size_t)(end - line));
     if (!stop) stop = end;
-    TRI_TRY(add_line(k, line, (size_t)(stop - line), number, err));
+    TRI_TRY(add_line(k, line, (size_t)(stop - line), path, number, err));
     line = stop + 1;
   }
   if (!k->num) TRI_TRY(tri_fail(err, TRI_CORRUPT, "api-key-file", "%s has no keys", path));

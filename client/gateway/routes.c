@@ -103,7 +103,8 @@ static gw_error why_not(const gateway *g, const http_parser *p, const route *r) 
   bool allowed = (r && r->open) || gw_keys_allow(g->keys, http_parser_field(p, "authorization"), name);
   if (!allowed) return (gw_error){401, "permission", "", "the API key is missing or wrong"};
   if (g->loopback && !g->keys && !is_own_name(http_parser_field(p, "host")))
-    return (gw_error){403, "permission", "Host", "the gateway listens on loopback, and Host is another name"};
+    return (gw_error){403, "permission", "Host",
+                      "the gateway listens on loopback, and Host is another name: with --api-key-file it may be any"};
   if (!r) return (gw_error){404, "not_found", "", "there is no such path"};
   if (p->method == HTTP_OPTIONS && !g->origins)
     return (gw_error){405, "unsupported", "", "no pages of other origins may ask here: --cors-origin names them"};

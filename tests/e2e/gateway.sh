@@ -77,7 +77,7 @@ grep -q ' request: id=req-[0-9a-f]\{32\} from=127.0.0.1:[0-9]* method=GET path=/
 want 405 'takes POST' "$url/v1/completions"
 want 405 '^Allow: POST.$' "$url/v1/completions"
 want 405 '^Allow: GET, HEAD.$' -X POST -H 'Content-Type: application/json' -d '{}' "$url/v1/models"
-want 403 'Host is another name' -H 'Host: evil.example' "$url/v1/models"
+want 403 'Host is another name: with --api-key-file it may be any' -H 'Host: evil.example' "$url/v1/models"
 want 415 'Content-Type' -d '{}' "$url/v1/completions"
 for encoding in gzip deflate zstd 'identity, gzip'; do
   want 415 '"param":"Content-Encoding"' -H 'Content-Type: application/json' -H "Content-Encoding: $encoding" -d '{}' "$url/v1/completions"
@@ -329,6 +329,13 @@ post 501 'start it with --model' /v1/chat/completions '{}'
 post 501 'start it with --model' /tokenize '{}'
 end
 
+# A folder without a tokenizer is named.
+mkdir "$RUN/bare"
+cp "$MODEL/config.json" "$RUN/bare"
+begin --model "$RUN/bare"
+post 501 'bare has no tokenizer.json' /v1/chat/completions '{}'
+end
+
 # A folder whose template cannot be read: the answer and the log say why. A template of one's own has its special tokens.
 mkdir "$RUN/folder"
 cp "$MODEL/tokenizer.json" "$RUN/folder"
@@ -470,12 +477,26 @@ tail -n 2 "$RUN/slow" | grep -q '^data: \[DONE\]' || fail "a reader that was beh
 hush
 
 
+# A server that still loads does not drain.
+"$fake" --endpoint "$TRIREME_ENDPOINT" --starting-ms 600000 >"$RUN/fake" 2>&1 &
+speaker=$!
+for _ in $(seq $LOOKS); do [ -s "$RUN/fake" ] && break; sleep 0.05; done
+begin
+want 503 '"code":"no_group"' "$url/ready"
+hush
+
 # What is refused at the start.
 said=$("$BIN/trireme" gateway --http 0.0.0.0:0 2>&1) && fail "open to everybody"
 grep -q 'give --api-key-file, or --http-open' <<<"$said" || fail "$said"
 chmod 644 "$RUN/keys"
 said=$("$BIN/trireme" gateway --http 0 --api-key-file "$RUN/keys" 2>&1) && fail "keys that all may read"
 grep -q 'chmod 600' <<<"$said" || fail "$said"
+chmod 600 "$RUN/keys"
+echo alone >"$RUN/keys"
+said=$("$BIN/trireme" gateway --http 0 --api-key-file "$RUN/keys" 2>&1) && fail "keys without names"
+grep -qF "$RUN/keys: line 1 is not NAME KEY" <<<"$said" || fail "$said"
+said=$("$BIN/trireme" up --model "$MODEL" --served-model-name a b a 2>&1) && fail "a name twice"
+grep -q -- '--served-model-name has a twice' <<<"$said" || fail "$said"
 said=$("$BIN/trireme" gateway --http 0 --model "$SRC/tests/models/abacus" --tool-parser hermse 2>&1) && fail "a parser that is none"
 grep -q -- '--tool-parser is "hermse"; it can be auto, none, hermes, .*, harmony' <<<"$said" || fail "$said"
 "$BIN/trireme" gateway --http localhost:x >/dev/null 2>&1

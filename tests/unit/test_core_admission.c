@@ -75,6 +75,7 @@ START_TEST(test_other_names) {
   tri_client_msg good = submit_msg(1), m = good;
   m.id = 2, m.submit.model = (tri_wire_str){"gpt", 3};
   refuse(w, &m, "not_found", "model");
+  ck_assert_ptr_nonnull(strstr(w->streams[w->num_streams - 1].message, "only \"toy\", \"org/toy\", \"gpt-4\""));
   m.id = 3, m.submit.model = (tri_wire_str){"gpt-4", 5};
   submit(w, "a", &m);
   m.id = 4, m.submit.model = (tri_wire_str){"toy", 3};
