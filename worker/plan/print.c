@@ -141,7 +141,9 @@ static void print_longest(const struct plan *p) {
            p->longest > p->longest_resident ? "weights streamed" : "all weights in memory", (long long)p->longest,
            own ? ", all that the model was made for" : "");
   else
-    printf("no max_model_len fits%s\n", p->streaming_refused ? " with all weights in memory" : "");
+    printf("no max_model_len fits%s\n", p->streaming_refused && !tri_offload_is_asked(&p->offload, p->ledger.device)
+                                            ? " with all weights in memory"
+                                            : "");
   if (p->longest > p->longest_resident && p->longest_resident)
     printf("with all weights in memory it is %lld\n", (long long)p->longest_resident);
   if (p->streaming.on && !p->streaming_refused && tri_offload_is_allowed(&p->offload) &&
