@@ -24,17 +24,18 @@ static void *sync_written(void *ctx) {
       continue;
     }
     uint64_t upto = j->wanted;
+    uint64_t room = j->sync_room;
     int fd = j->syncing_fd = j->sync_fd;
     pthread_mutex_unlock(&j->lock);
     int e = fdatasync(fd) ? errno : 0;
-    bool named = journal_has_name(fd);
+    bool kept = journal_is_kept(fd, room);
     pthread_mutex_lock(&j->lock);
     j->syncing_fd = -1;
-    j->removed |= !named && fd == j->sync_fd;
+    j->removed |= !kept && fd == j->sync_fd;
     if (fd != j->sync_fd) close(fd); /* its owner has left the segment meanwhile */
     j->failed |= e != 0;
     if (e) j->failure = e;
-    if (!e && named && j->durable < upto) j->durable = upto;
+    if (!e && kept && j->durable < upto) j->durable = upto;
     eventfd_write(j->event_fd, 1);
   }
   pthread_mutex_unlock(&j->lock);
@@ -192,6 +193,7 @@ static tri_status open_last(tri_journal *j, tri_error *err) {
   if (j->fd < 0)
     return tri_fail(err, TRI_IO, "journal", "%s/%s cannot be opened: %s", j->folder, name, strerror(errno));
   j->sync_fd = j->fd;
+  j->sync_room = j->room;
   journal_head head = journal_head_of(j->salt, j->segments[j->num_segments - 1].first);
   bool whole = j->at > JOURNAL_HEAD_BYTES || journal_write_at(j->fd, &head, sizeof head, 0);
   if (whole && wipe(j) && !fdatasync(j->fd) && !fsync(j->folder_fd)) return TRI_OK;

@@ -51,12 +51,12 @@ tri_status tri_journal_open(const tri_journal_config *config,
 void tri_journal_close(tri_journal *j);
 /* The same, and removes all of it: nothing in it is needed. */
 void tri_journal_remove(tri_journal *j);
-/* Makes the journal anew with the next record if somebody has removed the folder, or the segment in use, and sets
- * *renewed: what was in it is gone. Where that fails the open folder goes on while it has its lock and the segment;
- * else the journal is lost until a later call makes it anew. */
+/* Makes the journal anew with the next record if somebody has removed the folder, or removed or truncated the segment
+ * in use, and sets *renewed: what was in it is gone. Where that fails the open folder goes on while it has its lock and
+ * the segment; else the journal is lost until a later call makes it anew. */
 tri_status tri_journal_renew(tri_journal *j, bool *renewed, tri_error *err);
-/* Returns true where a sync has found the segment in use removed: what was written since the last one is durable with
- * tri_journal_renew, and what is synced behind it. */
+/* Returns true where a sync has found the segment in use removed or truncated: what was written since the last one is
+ * durable with tri_journal_renew, and what is synced behind it. */
 bool tri_journal_is_removed(const tri_journal *j);
 /* Returns true while the journal is lost: records are taken and pass for durable, and no file has them. */
 bool tri_journal_is_lost(const tri_journal *j);

@@ -145,7 +145,8 @@ bool journal_has_segment(const tri_journal *j) {
   struct stat used, named;
   if (j->fd < 0) return true;
   journal_name(j->segments[j->num_segments - 1].first, name);
-  return !fstat(j->fd, &used) && !fstatat(j->folder_fd, name, &named, 0) && is_same(&used, &named);
+  return !fstat(j->fd, &used) && !fstatat(j->folder_fd, name, &named, 0) && is_same(&used, &named) &&
+         journal_is_kept(j->fd, j->room);
 }
 
 static bool is_folder_of(const tri_journal *j, int folder_fd) {

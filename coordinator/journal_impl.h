@@ -55,11 +55,12 @@ struct tri_journal {
   pthread_mutex_t lock;
   pthread_cond_t wake;
   int event_fd;
-  int sync_fd;    /* what it syncs: fd */
-  int syncing_fd; /* what it syncs at the moment, which is open until then; -1: nothing */
+  int sync_fd;        /* what it syncs: fd */
+  uint64_t sync_room; /* of that: room */
+  int syncing_fd;     /* what it syncs at the moment, which is open until then; -1: nothing */
   uint64_t wanted, durable;
   bool leaving, failed;
-  bool removed; /* the segment in use has no name any more, so that no start will find it */
+  bool removed; /* the segment in use has no name any more, so that no start will find it, or was truncated */
   int failure;  /* errno of a sync */
 };
 
@@ -81,15 +82,16 @@ tri_status journal_open_folder(tri_journal *j, tri_error *err);
 void journal_close_folder(tri_journal *j);
 /* Tells whether the lock of the open folder is still this journal's: without it the files there may be another's. */
 bool journal_has_lock(const tri_journal *j);
-/* Tells whether the segment in use has its name in there; true where there is none. */
+/* Tells whether the segment in use has its name in there, and all of its bytes; true where there is none. */
 bool journal_has_segment(const tri_journal *j);
 
 /* journal_segments.c */
 /* Begins a segment for the next record, of at least so many bytes; 0: a small one, of an empty journal.
  * TRI_NO_CAPACITY: the disk is full. */
 tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err);
-/* Tells whether a file that is open still has a name; true where that cannot be told. */
-bool journal_has_name(int fd);
+/* Tells whether a file that is open still has a name, and so many bytes; true where that cannot be told. A segment has
+ * all of its bytes from its beginning on: one that has fewer was truncated. */
+bool journal_is_kept(int fd, uint64_t bytes);
 /* Writes all of it, in as many calls as that takes. False: errno says why not. */
 bool journal_write_at(int fd, const void *p, size_t n, uint64_t at);
 tri_status journal_add_segment(tri_journal *j, uint64_t first);

@@ -109,9 +109,9 @@ bool journal_write_at(int fd, const void *p, size_t n, uint64_t at) {
   return true;
 }
 
-bool journal_has_name(int fd) {
+bool journal_is_kept(int fd, uint64_t bytes) {
   struct stat about;
-  return fstat(fd, &about) || about.st_nlink;
+  return fstat(fd, &about) || (about.st_nlink && (uint64_t)about.st_size >= bytes);
 }
 
 static tri_status write_head(const tri_journal *j, int fd, uint64_t first, tri_error *err) {
@@ -126,13 +126,13 @@ tri_status journal_leave_segment(tri_journal *j, tri_error *err) {
   int e = 0;
   if (j->fd < 0) return TRI_OK;
   if (fdatasync(j->fd)) e = errno;
-  bool named = journal_has_name(j->fd);
+  bool kept = journal_is_kept(j->fd, j->room);
   pthread_mutex_lock(&j->lock);
   bool is_in_use = j->syncing_fd == j->fd;
   j->sync_fd = -1;
   j->failed |= e != 0;
   if (e) j->failure = e;
-  if (!e && named && j->durable < j->written) j->durable = j->written;
+  if (!e && kept && j->durable < j->written) j->durable = j->written;
   pthread_mutex_unlock(&j->lock);
   if (j->event_fd >= 0) eventfd_write(j->event_fd, 1); /* the thread may find nothing left to tell of */
   if (!is_in_use) close(j->fd);
@@ -147,7 +147,8 @@ tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err)
   if (!bytes && size > SMALL_BYTES) size = SMALL_BYTES;
   journal_name(first, name);
   if (!journal_has_lock(j)) return tri_fail(err, TRI_IO, "journal", "%s/lock was removed", j->folder);
-  if (!journal_has_segment(j)) return tri_fail(err, TRI_IO, "journal", "the segment in %s was removed", j->folder);
+  if (!journal_has_segment(j))
+    return tri_fail(err, TRI_IO, "journal", "the segment in %s was removed or truncated", j->folder);
   TRI_CHECK(journal_leave_segment(j, err)); /* a segment that has a name says that those before it are whole */
   bool spare = bytes && size <= j->spare_bytes;
   int fd = j->spare_fd;
@@ -172,6 +173,7 @@ tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err)
   j->at = JOURNAL_HEAD_BYTES;
   pthread_mutex_lock(&j->lock);
   j->sync_fd = fd;
+  j->sync_room = size;
   j->removed = false;
   pthread_mutex_unlock(&j->lock);
   if (bytes) journal_make_spare(j);

@@ -244,6 +244,49 @@ START_TEST(comes_back) {
 }
 END_TEST
 
+/* As a rotation of logs leaves it: emptied in place, and shorter than it was where the next record lies behind that. */
+START_TEST(truncated) {
+  uint64_t num;
+  bool renewed = false;
+  tri_journal *j = open_one(&num);
+  write_many(j, 2);
+  make_durable(j, 2);
+  run_command(_i % 2 ? "truncate -s 64 $f/*.journal" : "truncate -s 0 $f/*.journal");
+  if (_i < 2) {
+    write_many(j, 1);
+    wait_for_removal(j);
+    ck_assert_uint_eq(tri_journal_durable(j), 2);
+  }
+  ck_assert(tri_journal_renew(j, &renewed, NULL) == TRI_OK);
+  ck_assert(renewed && !tri_journal_is_lost(j) && !tri_journal_is_removed(j));
+  write_many(j, 3);
+  make_durable(j, _i < 2 ? 6 : 5);
+  tri_journal_close(j);
+  j = open_one(&num);
+  ck_assert_uint_eq(num, 3);
+  tri_journal_close(j);
+}
+END_TEST
+
+/* What comes behind a truncated segment would be missing records in front of it. */
+START_TEST(truncated_before_the_next_segment) {
+  uint64_t num;
+  bool renewed = false;
+  tri_journal *j = open_one(&num);
+  write_many(j, 1);
+  run_command("truncate -s 0 $f/*.journal");
+  add(j, SEVERAL);
+  ck_assert(tri_journal_write(j, NULL) == TRI_IO);
+  ck_assert(tri_journal_renew(j, &renewed, NULL) == TRI_OK && renewed);
+  ck_assert(tri_journal_write(j, NULL) == TRI_OK);
+  make_durable(j, 1 + SEVERAL);
+  tri_journal_close(j);
+  j = open_one(&num);
+  ck_assert_uint_gt(num, 0);
+  tri_journal_close(j);
+}
+END_TEST
+
 Suite *suite_journal_renewal(void) {
   Suite *s = suite_create("journal_renewal");
   TCase *t = tcase_create("journal_renewal");
@@ -255,6 +298,8 @@ Suite *suite_journal_renewal(void) {
   tcase_add_loop_test(t, removed_before_its_sync, 0, 2);
   tcase_add_test(t, removed_before_the_next_segment);
   tcase_add_loop_test(t, comes_back, 0, 2);
+  tcase_add_loop_test(t, truncated, 0, 4);
+  tcase_add_test(t, truncated_before_the_next_segment);
   suite_add_tcase(s, t);
   return s;
 }
