@@ -173,9 +173,11 @@ void tri_core_drain(tri_core *c) {
 }
 
 void tri_core_set_full(tri_core *c, const char *folder) { c->full = folder; }
+void tri_core_set_crowded(tri_core *c, bool crowded) { c->crowded = crowded; }
 void tri_core_set_facts(tri_core *c, const tri_core_facts *facts) { c->facts = *facts; }
 uint64_t tri_core_generated_tokens(const tri_core *c) { return c->generation_tokens; }
 uint64_t tri_core_cached_bytes(const tri_core *c) {
   return c->cache ? tri_response_cache_figures_of(c->cache).bytes : 0;
 }
+uint64_t tri_core_job_bytes(const tri_core *c) { return c->queue_bytes + c->retained; }
 uint64_t tri_core_lost(const tri_core *c) { return c->lost; }

@@ -92,7 +92,7 @@ typedef struct tri_core_config {
   uint64_t seed;                 /* of the seeds of requests that bring none; 0: they are random */
   int64_t max_queue;             /* jobs that wait or run */
   int64_t max_queued_per_client; /* the same of one flow; 0: what its share is */
-  uint64_t max_queue_bytes;      /* of those jobs' requests; 0: any */
+  uint64_t max_queue_bytes;      /* of the memory that those jobs take; 0: any */
   int64_t max_queue_ns;          /* that a job may wait for a group; 0: any time */
   bool by_priority;              /* groups run jobs by their priority */
   bool log_requests;             /* the log has a line for each job that ends; else at its level debug alone */
@@ -132,6 +132,8 @@ void tri_core_durable(tri_core *c, int64_t now, uint64_t number);
 /* Says that there is no room for records in the journal's folder, which stays where it is: then no new job is taken.
  * NULL: there is. */
 void tri_core_set_full(tri_core *c, const char *folder);
+/* Says whether jobs have all of the memory that there is: then no new job is taken. */
+void tri_core_set_crowded(tri_core *c, bool crowded);
 /* Makes the jobs of an earlier start anew, from its records in their order, before anything else comes in; age_ns: of
  * the record. Behind the last one, tri_core_restored. TRI_NO_MEMORY: a job, or a part of one, is not there. */
 tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number);
@@ -182,6 +184,7 @@ typedef struct tri_core_facts {
 void tri_core_set_facts(tri_core *c, const tri_core_facts *facts);
 uint64_t tri_core_generated_tokens(const tri_core *c);
 uint64_t tri_core_cached_bytes(const tri_core *c); /* memory of the response cache */
+uint64_t tri_core_job_bytes(const tri_core *c);    /* of jobs, also of those that have ended */
 uint64_t tri_core_lost(const tri_core *c); /* jobs that were under way when a drain or an abandon began, and failed */
 
 #endif

@@ -23,13 +23,13 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
 /* Returns how many of the first ids give no text. */
 size_t count_hidden(const tri_core *c, const job *j, const uint32_t *ids, size_t num);
 /* The choices' texts go on where the prompt ends. */
-tri_status choices_begin(const tri_core *c, job *j);
+void choices_begin(const tri_core *c, job *j);
 tri_status choice_end(job *j, job_choice *ch, tri_finish reason);
 void choice_free(job_choice *ch);
 /* Begins with the prompt's first token, which has no logprob: it is not a number. */
 tri_status prompt_score(job *j);
 /* Adds the next one. */
-tri_status prompt_push(job *j, const tri_group_token *t);
+tri_status prompt_push(tri_core *c, job *j, const tri_group_token *t);
 
 /* defaults.c: the model's generation_config fills in what a request leaves open */
 void defaults_apply(const tri_model_config *m, tri_sampling *s);
@@ -113,10 +113,16 @@ void job_forget(tri_core *c, job *j);                                           
 void job_free(job *j);                                                             /* one that is not enlisted */
 void jobs_destroy(tri_core *c);
 
+/* Returns the bytes that a block of memory takes, with what the allocator has around it. */
+static inline size_t block_bytes(size_t n) { return n ? (n + 127) & ~(size_t)63 : 0; }
+size_t choice_bytes(const job_choice *ch);
+size_t job_bytes(const job *j); /* all that it takes; an encoder's values have a limit of their own */
+
 /* flows.c: what each client and each caller has of the queue */
 size_t flow_bytes_of(const tri_submit *s); /* of the job that it makes, about */
 tri_status flow_check(tri_core *c, const tri_peer *from, const tri_submit *s, tri_error *err);
-bool flow_enter(tri_core *c, job *j); /* false: no memory */
+bool flow_enter(tri_core *c, job *j);   /* false: no memory */
+void flow_measure(tri_core *c, job *j); /* counts it anew: its prompt has come */
 void flow_resize(tri_core *c, job *j, size_t bytes);
 void flow_leave(tri_core *c, job *j); /* a job that has ended */
 void flows_destroy(tri_core *c);

@@ -133,14 +133,20 @@ void flows_destroy(tri_core *c) {
 
 /* ---- limits ---- */
 
+/* A client may have one job alone, so that each counts a flow and its owner. */
+static size_t flow_bytes(void) { return block_bytes(sizeof(flow)) + block_bytes(sizeof(flow_owner)); }
+
+void flow_measure(tri_core *c, job *j) { flow_resize(c, j, job_bytes(j) + flow_bytes()); }
+
 size_t flow_bytes_of(const tri_submit *s) {
-  enum { DECODER = 256 }; /* about a detokenizer's */
-  size_t n = sizeof(job) + (size_t)s->sampling.n * (sizeof(job_choice) + DECODER);
-  n += s->prompt.len + s->num_token_ids * sizeof *s->token_ids + s->cache_salt.len + s->external_id.len;
-  n += (size_t)s->sampling.num_logit_bias * sizeof *s->sampling.logit_bias;
-  n += s->sampling.num_allowed_token_ids * sizeof *s->sampling.allowed_token_ids;
-  for (int i = 0; i < s->sampling.num_stop; i++) n += s->sampling.stop[i].len;
-  return n;
+  size_t stops = 0;
+  size_t n = block_bytes(sizeof(job) + (size_t)s->sampling.n * sizeof(job_choice));
+  n += block_bytes(s->prompt.len) + block_bytes(s->num_token_ids * sizeof *s->token_ids);
+  n += block_bytes(s->cache_salt.len) + block_bytes(s->external_id.len);
+  n += block_bytes((size_t)s->sampling.num_logit_bias * sizeof *s->sampling.logit_bias);
+  n += block_bytes(s->sampling.num_allowed_token_ids * sizeof *s->sampling.allowed_token_ids);
+  for (int i = 0; i < s->sampling.num_stop; i++) stops += s->sampling.stop[i].len;
+  return n + block_bytes(stops) + flow_bytes();
 }
 
 /* One kind of room: jobs, or bytes of them. */
@@ -180,6 +186,9 @@ tri_status flow_check(tri_core *c, const tri_peer *from, const tri_submit *s, tr
     most = (uint64_t)c->cfg.max_queued_per_client;
   if (jobs.of_flow >= most)
     return refuse(c, REFUSED_CLIENT, err, "jobs of this client that wait or run", jobs.of_flow, most);
+  if (c->crowded)
+    return refuse(c, REFUSED_QUEUE_BYTES, err, "bytes of all jobs, with which memory is at its cap", memory.used,
+                  memory.limit);
   if (!memory.limit) return TRI_OK;
   if (memory.used && memory.used + bytes > memory.limit)
     return refuse(c, REFUSED_QUEUE_BYTES, err, "bytes of all jobs, with this one", memory.used + bytes, memory.limit);

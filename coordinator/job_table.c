@@ -89,23 +89,32 @@ void job_enlist(tri_core *c, job *j) {
   c->num_active++;
 }
 
-static size_t bytes_of_choice(const job_choice *ch) {
-  size_t token = sizeof *ch->ids + sizeof *ch->safe_after;
-  if (ch->logprobs)
-    token += sizeof *ch->num_top + sizeof(float) + TRI_WIRE_MAX_LOGPROBS * (sizeof(float) + sizeof(uint32_t));
-  return sizeof *ch + ch->text_cap + ch->cap * token;
+size_t choice_bytes(const job_choice *ch) {
+  enum { DETOKENIZER = 2048 }; /* about what one has in the middle of a text, in ten blocks or so */
+  size_t top = ch->top_ids ? ch->cap * TRI_WIRE_MAX_LOGPROBS : 0;
+  size_t bytes = ch->detok ? DETOKENIZER : 0;
+  bytes += block_bytes(ch->text_cap) + block_bytes(ch->cap * sizeof *ch->ids);
+  bytes += block_bytes(ch->cap * sizeof *ch->safe_after) + block_bytes(top * sizeof *ch->top_ids);
+  if (ch->logprobs) bytes += block_bytes((ch->cap + top) * sizeof *ch->logprobs) + block_bytes(ch->cap);
+  return bytes;
 }
 
-/* The memory that grows with a job's answer, and its texts. An encoder's values have a limit of their own. */
-static size_t bytes_of(const job *j) {
-  size_t bytes = sizeof *j - sizeof j->scored + bytes_of_choice(&j->scored) + j->prompt_len + j->salt_len;
-  if (j->prompt_ids && !j->embed) bytes += j->num_prompt * sizeof *j->prompt_ids;
-  for (int64_t i = 0; i < j->sampling.n; i++) bytes += bytes_of_choice(&j->choices[i]);
+size_t job_bytes(const job *j) {
+  size_t bytes = block_bytes(sizeof *j + (size_t)j->sampling.n * sizeof *j->choices) + choice_bytes(&j->scored);
+  size_t stops = 0;
+  for (int i = 0; i < j->sampling.num_stop; i++) stops += j->sampling.stop[i].len;
+  bytes += block_bytes(j->prompt_len) + block_bytes(j->salt_len) + block_bytes(stops);
+  bytes += j->prompt_ids ? block_bytes(j->num_prompt * sizeof *j->prompt_ids) : 0;
+  bytes += j->external_id ? block_bytes(strlen(j->external_id) + 1) : 0;
+  bytes += block_bytes((size_t)j->sampling.num_logit_bias * sizeof *j->bias);
+  bytes += block_bytes(j->sampling.num_allowed_token_ids * sizeof *j->allowed);
+  bytes += j->embed ? block_bytes(sizeof *j->embed) : 0;
+  for (int64_t i = 0; i < j->sampling.n; i++) bytes += choice_bytes(&j->choices[i]);
   return bytes;
 }
 
 void job_retire(tri_core *c, job *j) {
-  j->retained = bytes_of(j);
+  j->retained = job_bytes(j);
   c->retained += j->retained;
   TAILQ_REMOVE(&c->active, j, links);
   TAILQ_INSERT_TAIL(&c->ended, j, links);

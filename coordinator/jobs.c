@@ -65,8 +65,6 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   j->part.bytes = flow_bytes_of(s);
   bool ok = own_lists(j) && own_texts(j, s) && (!embed || embed_begin(c, j, m->op, embed));
   for (int64_t i = 0; i < s->sampling.n; i++) j->choices[i].stop_string = -1;
-  for (int64_t i = 0; ok && !embed && c->cfg.tokenizer && i < s->sampling.n; i++)
-    ok = tri_detokenizer_create(c->cfg.tokenizer, s->sampling.skip_special_tokens, &j->choices[i].detok) == TRI_OK;
   if (ok && j->echo && s->prompt.s && !s->sampling.truncate) ok = prompt_keep(j, s->prompt);
   if (ok) return j;
   job_free(j);
@@ -189,13 +187,13 @@ static tri_status take_prompt(tri_core *c, job *j, const uint32_t *ids, size_t c
   if (!(j->prompt_ids = tri_malloc(count, sizeof *ids)))
     return tri_fail(err, TRI_NO_MEMORY, field, "no memory for the %s", field);
   memcpy(j->prompt_ids, ids, count * sizeof *ids);
-  if (j->state == JOB_TOKENIZING) flow_resize(c, j, j->part.bytes + count * sizeof *ids);
   if (j->embed) TRI_CHECK(embed_reserve(c, j, ids, count, err));
   if (j->sampling.prompt_logprobs >= 0 && prompt_score(j) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "prompt_logprobs", "no memory for the prompt's logprobs");
   if (j->echo && !j->prompt && prompt_echo(c, j) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "echo", "no memory for the prompt's text");
-  if (choices_begin(c, j) != TRI_OK) return tri_fail(err, TRI_NO_MEMORY, field, "no memory for the choices' texts");
+  choices_begin(c, j);
+  flow_measure(c, j); /* the prompt's text has gone */
   return TRI_OK;
 }
 
@@ -438,7 +436,7 @@ static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_group_t
   else if (t->offset != expected)
     st = TRI_CORRUPT;
   else
-    st = prompt ? prompt_push(j, t) : choice_push(c, j, ch, t);
+    st = prompt ? prompt_push(c, j, t) : choice_push(c, j, ch, t);
   if (st != TRI_OK) {
     tri_fail(&err, TRI_INTERNAL, "", "token %llu came where %zu was expected, or memory is out",
              (unsigned long long)t->offset, expected);

@@ -225,7 +225,10 @@ static void read_signals(struct shell *s) {
 static void watch_memory(struct shell *s, double mb) {
   tri_error err = {0};
   s->memory.kept_mb = (double)tri_core_cached_bytes(s->core) / 0x1p20;
-  if (!tri_memory_watch_tick(&s->memory, mb) || tri_zserver_rebind(s->clients, &err) == TRI_OK) return;
+  s->memory.jobs_mb = (double)tri_core_job_bytes(s->core) / 0x1p20;
+  bool rebind = tri_memory_watch_tick(&s->memory, mb);
+  tri_core_set_crowded(s->core, s->memory.is_crowded);
+  if (!rebind || tri_zserver_rebind(s->clients, &err) == TRI_OK) return;
   tri_log(TRI_LOG_ERROR, "coordinator", "cannot bind again: %s", err.message);
   s->leaving = s->failed = true;
 }

@@ -10,6 +10,7 @@
 enum {
   TRIM_TICKS = 5,      /* in which memory is given back after a rebind: the library frees some time after the close */
   PATIENCE_TICKS = 20, /* above the cap, whatever is closed */
+  SOCKETS_SHARE = 4,   /* of the cap: less beside the jobs is not what a rebind would free */
 };
 
 double tri_resident_mb(void) {
@@ -27,6 +28,17 @@ void tri_memory_watch_begin(tri_memory_watch *w, double cap_mb) {
 
 static double growth(const tri_memory_watch *w, double mb) { return mb - w->base_mb - w->kept_mb; }
 
+/* Above the cap. */
+static bool is_of_jobs(tri_memory_watch *w, double mb) {
+  bool crowded = growth(w, mb) - w->jobs_mb < w->cap_mb / SOCKETS_SHARE;
+  if (crowded && !w->is_crowded)
+    tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before, %.0f of jobs: new ones are refused", mb,
+            w->base_mb, w->jobs_mb);
+  w->is_crowded = crowded;
+  if (crowded) w->ticks_above = 0;
+  return crowded;
+}
+
 bool tri_memory_watch_tick(tri_memory_watch *w, double mb) {
   if (w->trims > 0) {
     w->trims--;
@@ -38,8 +50,10 @@ bool tri_memory_watch_tick(tri_memory_watch *w, double mb) {
   }
   if (growth(w, mb) < w->cap_mb) {
     w->ticks_above = 0;
+    w->is_crowded = false;
     return false;
   }
+  if (is_of_jobs(w, mb)) return false;
   if (++w->ticks_above > PATIENCE_TICKS) {
     tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before, whatever is closed: counting from here", mb,
             w->base_mb);

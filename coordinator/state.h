@@ -247,6 +247,7 @@ struct tri_core {
   int64_t restored_age_ns;       /* how long ago what is being restored was; 0 outside */
   bool restore_failed;           /* there was no memory for one of them */
   const char *full;              /* the journal's folder, where its disk is full: nothing new is taken; else NULL */
+  bool crowded;                  /* jobs have all of the memory: likewise */
   bool has_clogged;              /* a group is */
   bool has_moved;                /* a job has another record that is not durable yet */
   bool has_undurable;            /* a job waits until its record is durable */

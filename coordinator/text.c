@@ -92,10 +92,23 @@ static bool is_stop_id(const tri_sampling *s, uint32_t id) {
   return false;
 }
 
-tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t) {
+/* A choice of a job that waits has no detokenizer: it takes more memory than the rest of the choice. */
+static tri_status begin_text(const tri_core *c, const job *j, job_choice *ch) {
+  if (ch->detok) return TRI_OK;
+  TRI_CHECK(tri_detokenizer_create(c->cfg.tokenizer, j->sampling.skip_special_tokens, &ch->detok));
+  if (c->cfg.model->seq2seq.on) return TRI_OK; /* a source is another text */
+  tri_status st = tri_detokenizer_after(ch->detok, j->prompt_ids, j->num_prompt);
+  if (st == TRI_OK) return TRI_OK;
+  tri_detokenizer_destroy(ch->detok);
+  ch->detok = NULL;
+  return st;
+}
+
+static tri_status push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t) {
   size_t n = 0;
   tri_status st = TRI_OK;
   if (!grow_tokens(ch, j->sampling.logprobs >= 0)) return TRI_NO_MEMORY;
+  if (c->cfg.tokenizer) TRI_CHECK(begin_text(c, j, ch));
   ch->ids[ch->num] = t->token;
   if (j->sampling.logprobs >= 0 && t->flags & TRI_TOKEN_LOGPROB) keep_logprobs(ch, ch->num, t);
   ch->num++;
@@ -120,6 +133,13 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
   return st;
 }
 
+tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t) {
+  size_t had = choice_bytes(ch);
+  tri_status st = push(c, j, ch, t);
+  flow_resize(c, j, j->part.bytes - had + choice_bytes(ch));
+  return st;
+}
+
 static tri_status push_score(job_choice *p, const tri_group_token *t) {
   if (!grow_tokens(p, true)) return TRI_NO_MEMORY;
   p->ids[p->num] = t->token;
@@ -132,9 +152,13 @@ tri_status prompt_score(job *j) {
   return push_score(&j->scored, &(tri_group_token){.token = j->prompt_ids[0], .logprob = NAN});
 }
 
-tri_status prompt_push(job *j, const tri_group_token *t) {
+tri_status prompt_push(tri_core *c, job *j, const tri_group_token *t) {
   bool wanted = j->sampling.prompt_logprobs >= 0 && t->flags & TRI_TOKEN_LOGPROB && j->scored.num < j->num_prompt;
-  return wanted ? push_score(&j->scored, t) : TRI_CORRUPT;
+  if (!wanted) return TRI_CORRUPT;
+  size_t had = choice_bytes(&j->scored);
+  tri_status st = push_score(&j->scored, t);
+  flow_resize(c, j, j->part.bytes - had + choice_bytes(&j->scored));
+  return st;
 }
 
 /* Returns the ids as numbers, each with a space behind it, for a model without a tokenizer. */
@@ -169,12 +193,9 @@ size_t count_hidden(const tri_core *c, const job *j, const uint32_t *ids, size_t
   return i;
 }
 
-tri_status choices_begin(const tri_core *c, job *j) {
-  if (!c->cfg.tokenizer || c->cfg.model->seq2seq.on) return TRI_OK; /* a source is another text */
+void choices_begin(const tri_core *c, job *j) {
+  if (!c->cfg.tokenizer || c->cfg.model->seq2seq.on) return; /* a source is another text */
   j->after_prompt = count_hidden(c, j, j->prompt_ids, j->num_prompt) < j->num_prompt;
-  for (int64_t i = 0; i < j->sampling.n; i++)
-    if (j->choices[i].detok) TRI_CHECK(tri_detokenizer_after(j->choices[i].detok, j->prompt_ids, j->num_prompt));
-  return TRI_OK;
 }
 
 bool prompt_keep(job *j, tri_wire_str text) {
