@@ -101,11 +101,16 @@ static void end_event(gw_completion *s, bool usage) {
 
 void gw_event_end(gw_completion *s) { end_event(s, s->q->continuous_usage); }
 
-/* Returns false where the client was too slow: the exchange is over then. */
+/* Returns false where the client was too slow, or an event had no memory: the exchange is over then. */
 static bool send_events(gw_exchange *x) {
   gw_completion *s = x->state;
-  if (s->begun && s->out.failed) http_stream_reset(x->conn);
-  bool sent = !s->begun || !s->out.len || http_stream_send(x->conn, s->out.data, s->out.len);
+  bool sent = true;
+  if (s->begun && s->out.failed) {
+    http_stream_reset(x->conn);
+    sent = false;
+  } else if (s->begun && s->out.len) {
+    sent = http_stream_send(x->conn, s->out.data, s->out.len);
+  }
   if (s->begun) s->out.len = 0;
   if (sent) return true;
   x->g->counts.gone[HTTP_GONE_SLOW]++;

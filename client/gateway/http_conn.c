@@ -115,7 +115,6 @@ static void end(http_conn *c) {
 /* The client shall not take what it got for the whole: it gets a reset. */
 static void reset(http_conn *c) {
   struct linger at_once = {.l_onoff = 1};
-  if (c->phase == PHASE_OVER) return; /* its descriptor has gone */
   setsockopt(bufferevent_getfd(c->bev), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   end(c);
 }
