@@ -76,7 +76,7 @@ for line in '(measured now)$' '; [0-9]* sequences [0-9.]* s a step' '^predicted 
   grep -q "$line" "$RUN/plan" || fail "a host that was measured has no line '$line': $(cat "$RUN/plan")"
 done
 
-# Of this host's own devices the experts have to have room beside them.
+# Experts in the host's memory need room there where the plan is for this host's own devices.
 mkdir "$RUN/huge"
 echo '{"model_type": "mixtral", "torch_dtype": "bfloat16", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "num_local_experts": 1024, "num_experts_per_tok": 2}' >"$RUN/huge/config.json"
 FAKE_MEMORY=80000000000 "$BIN/trireme" plan "$RUN/huge" --backend cuda --cpu-moe -c 1024 >"$RUN/plan" 2>&1

@@ -118,7 +118,7 @@ want 0 '"streamed":true,"fits":true,' --model "$RUN/l8" --backend cuda --memory-
 want 3 'plan: does not fit: .* exceed the 20599.4 MiB that this rank may use; the longest max_model_len that fits with all weights in memory is 29376: give --max-model-len 29376, --offload-weights auto' \
   --model "$RUN/l8" --backend cuda --memory-per-rank 24GB --offload-weights none
 want 0 '^no layout keeps all weights in memory; -tp 2 fits streamed: [0-9.]* MiB of a rank.s weights come in every step$' --model "$RUN/l70" --devices 2 --device h100
-# What that says next is a command that answers.
+# The command that this names next answers.
 grep -q '^  trireme plan --model .*/l70 --device h100 --disk-bandwidth 7GB -tp 2$' "$RUN/got" || fail "no command: $(cat "$RUN/got")"
 next=$(grep '^  trireme plan ' "$RUN/got")
 eval "\"\$BIN/trireme\" ${next#  trireme }" >"$RUN/got" 2>&1 || fail "$next: $(cat "$RUN/got")"

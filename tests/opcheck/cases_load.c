@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What fills weights and looks at them: uploads of rows beside the stream, made-up numbers, which are the reference's
- * bit for bit, and the count of what is not finite. */
+/* Weights are filled and looked at: uploads of rows beside the stream, made-up numbers, which are the reference's bit
+ * for bit, and the count of elements that are not finite. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -119,7 +119,7 @@ static int by_order(const void *pa, const void *pb) {
   return a->id < b->id ? -1 : a->id > b->id;
 }
 
-/* What a merge takes for a part of no numbers. */
+/* Returns whether a merge takes these candidates for a part of no numbers. */
 static bool is_broken(const tri_sample_candidate *x, int width) {
   bool broken = false;
   for (int i = 0; i < width; i++) broken |= x[i].id == TRI_BROKEN_CANDIDATE || !(x[i].logit < INFINITY);

@@ -46,7 +46,7 @@ START_TEST(either_way) {
 }
 END_TEST
 
-/* What follows it is an argument as in any program; the command line wins over the environment. */
+/* Arguments after it are as in any program; the command line wins over the environment. */
 START_TEST(arguments_behind_it) {
   config c;
   tri_options *o;

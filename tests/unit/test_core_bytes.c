@@ -6,8 +6,7 @@
 
 Suite *suite_core_bytes(void);
 
-/* What the queue counts for a job is what it takes, by the allocator's own word: waiting, and with its answers begun.
- */
+/* The queue counts for a job what the allocator gives it: while it waits, and after its answers have begun. */
 static void compare_bytes(struct world *w, const tri_client_msg *m, const char *what) {
   tri_client_msg one = *m;
   one.id += 1000;

@@ -170,8 +170,8 @@ static void wait_for_removal(tri_journal *j) {
   ck_assert(tri_journal_is_removed(j));
 }
 
-/* What is synced into a file without a name is not durable: it is with what is synced behind a renewal, or when there
- * is no journal any more. */
+/* Records synced into a file without a name are not durable until a sync after a renewal, or until there is no journal
+ * any more. */
 START_TEST(removed_before_its_sync) {
   uint64_t num;
   bool renewed = false, can = _i == 0;
@@ -244,7 +244,7 @@ START_TEST(comes_back) {
 }
 END_TEST
 
-/* As a rotation of logs leaves it: emptied in place, and shorter than it was where the next record lies behind that. */
+/* A segment is emptied in place, as log rotation does; the next record then lies past its end. */
 START_TEST(truncated) {
   uint64_t num;
   bool renewed = false;
@@ -268,7 +268,7 @@ START_TEST(truncated) {
 }
 END_TEST
 
-/* What comes behind a truncated segment would be missing records in front of it. */
+/* A segment after a truncated one would lack the records before it. */
 START_TEST(truncated_before_the_next_segment) {
   uint64_t num;
   bool renewed = false;

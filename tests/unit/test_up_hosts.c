@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the supervisor holds against hosts, and its folders. */
+/* The supervisor's quarantine of hosts, and its folders. */
 #include <check.h>
 #include <dirent.h>
 #include <stdarg.h>

@@ -174,7 +174,16 @@ START_TEST(round_trip_server) {
     ck_assert(out.accepted.prompt_tokens == 5 && out.accepted.token_ids_only == only && !out.accepted.existing);
     ck_assert(out.accepted.cached == !only);
   }
+  tri_buf_free(&buf);
+  tri_arena_destroy(a);
+}
+END_TEST
 
+START_TEST(round_trip_status) {
+  tri_arena *a = arena();
+  tri_buf buf = {0};
+  tri_error err = {0};
+  static tri_server_msg in, out;
   in = (tri_server_msg){.op = TRI_REPLY_STATUS, .id = 7};
   fill_status(&in.status);
   ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_OK);
@@ -205,7 +214,16 @@ START_TEST(round_trip_server) {
   ck_assert(g->swapped_out_bytes == 1ull << 41 && g->swapped_in_bytes == 1ull << 42);
   ck_assert(g->prefix_cache_queries == 1ull << 43 && g->prefix_cache_hits == 7 && g->prefix_cache_evictions == 6);
   ck_assert_double_eq(out.status.coordinator_cpu_s, 3.25);
+  tri_buf_free(&buf);
+  tri_arena_destroy(a);
+}
+END_TEST
 
+START_TEST(round_trip_floors_and_ends) {
+  tri_arena *a = arena();
+  tri_buf buf = {0};
+  tri_error err = {0};
+  static tri_server_msg in, out;
   in = (tri_server_msg){.op = TRI_REPLY_FLOORS, .id = 8, .floors = {.num_groups = 1}};
   in.floors.groups[0] = (tri_group_floors){.group = 3, .ranks = 4, .measured = 2, .sum = {1e10, 2e11, 3, 4, 5.5}};
   ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_OK);
@@ -495,8 +513,9 @@ END_TEST
 
 Suite *suite_wire_round_trip(void) {
   Suite *s = suite_create("wire_round_trip");
-  ADD_CASE("round_trip", round_trip_client, round_trip_numbers, round_trip_server, round_trip_group, stable,
-           request_ids, field_table, beams_round_trip, beams_refused);
+  ADD_CASE("round_trip", round_trip_client, round_trip_numbers, round_trip_server, round_trip_status,
+           round_trip_floors_and_ends, round_trip_group, stable, request_ids, field_table, beams_round_trip,
+           beams_refused);
   ADD_CASE("cost", costs);
   return s;
 }
