@@ -24,7 +24,7 @@ tri_status tri_up_coordinator_start(tri_up *u, tri_error *err) {
 }
 
 void tri_up_coordinator_listens(tri_up *u, const char *endpoint) {
-  if (u->away) tri_log(TRI_LOG_INFO, tri_up_called, "the coordinator listens again");
+  if (u->away) tri_log(TRI_LOG_INFO, u->called, "the coordinator listens again");
   snprintf(u->endpoint, sizeof u->endpoint, "%s", endpoint);
   u->listening = true;
   u->away = false;
@@ -51,7 +51,7 @@ bool tri_up_coordinator_again(tri_up *u, int status) {
   u->listening = false;
   u->away = true;
   u->deadline_ns = r->restart_ns + TRI_UP_START_MS * 1000000LL;
-  tri_log(TRI_LOG_WARN, tri_up_called, "the coordinator %s, starting it again%s; the groups wait for it",
+  tri_log(TRI_LOG_WARN, u->called, "the coordinator %s, starting it again%s; the groups wait for it",
           tri_up_end_text(status, text), r->restart_ns > now ? " after a pause" : "");
   return true;
 }
@@ -68,7 +68,7 @@ static void start_again(tri_up *u, int64_t now) {
     return;
   }
   u->deadline_ns = r->restart_ns + TRI_UP_START_MS * 1000000LL;
-  tri_log(TRI_LOG_WARN, tri_up_called, "%s: trying again", err.message);
+  tri_log(TRI_LOG_WARN, u->called, "%s: trying again", err.message);
 }
 
 void tri_up_coordinator_check(tri_up *u, int64_t now) {
@@ -77,7 +77,7 @@ void tri_up_coordinator_check(tri_up *u, int64_t now) {
   if (now - u->checked_ns > STILL_MS * 1000000LL) u->last_word_ns = now;
   u->checked_ns = now;
   if (u->listening && u->coordinator && !u->stopping && now - u->last_word_ns > SILENCE_MS * 1000000LL) {
-    tri_log(TRI_LOG_ERROR, tri_up_called, "the coordinator has been silent for %d s: killing it", SILENCE_MS / 1000);
+    tri_log(TRI_LOG_ERROR, u->called, "the coordinator has been silent for %d s: killing it", SILENCE_MS / 1000);
     u->last_word_ns = now; /* and again, until it is gone */
     tri_up_kill(u->coordinator, &u->coordinator_killed_ns);
   }

@@ -104,7 +104,7 @@ static void start(tri_up *u) {
   g->pulse_fd = -1;
   bool again = starts_again(u, tri_exit_code(st) << 8, true, false);
   if (again)
-    tri_log(TRI_LOG_WARN, tri_up_called, "%s: trying again", err.message);
+    tri_log(TRI_LOG_WARN, u->called, "%s: trying again", err.message);
   else
     tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
 }
@@ -129,7 +129,7 @@ void tri_up_gateway_ended(tri_up *u, int status) {
   char text[96];
   tri_up_end_text(status, text);
   if (starts_again(u, status, soon, never))
-    tri_log(TRI_LOG_WARN, tri_up_called, "the gateway %s, starting it again%s", text,
+    tri_log(TRI_LOG_WARN, u->called, "the gateway %s, starting it again%s", text,
             g->restarts.restart_ns > now ? " after a pause" : "");
   else
     tri_up_give_up(u, tri_up_end_code(status), "the gateway %s%s", text,
@@ -178,8 +178,7 @@ static void check_pulse(tri_up *u, int64_t now) {
   g->looked_ns = now;
   if (pause > OWN_PAUSE_MS * 1000000LL) g->pulse_ns = now; /* this process stood still, too */
   if (g->pid <= 0 || now - g->pulse_ns < limit_ms * 1000000LL) return;
-  tri_log(TRI_LOG_ERROR, tri_up_called, "the gateway has been silent for %lld s: killing it",
-          (long long)limit_ms / 1000);
+  tri_log(TRI_LOG_ERROR, u->called, "the gateway has been silent for %lld s: killing it", (long long)limit_ms / 1000);
   g->pulse_ns = now; /* and again, until it is gone */
   tri_up_kill(g->pid, &g->killed_ns);
 }
@@ -188,7 +187,7 @@ void tri_up_gateway_check(tri_up *u, int64_t now) {
   tri_up_gateway *g = &u->gateway;
   check_pulse(u, now);
   if (g->pid > 0 && g->kill_ns && now > g->kill_ns) {
-    tri_log(TRI_LOG_WARN, tri_up_called, "the gateway has not ended in time: killing it");
+    tri_log(TRI_LOG_WARN, u->called, "the gateway has not ended in time: killing it");
     g->kill_ns = now + HALF_SECOND_MS * 1000000LL; /* and again, until it is gone */
     tri_up_kill(g->pid, &g->killed_ns);
   }

@@ -58,7 +58,7 @@ static void quarantine(tri_up *u, int host, int64_t now, const char *why) {
   if (!u->opts.quarantine_time) return;
   h->until_ns = now + u->opts.quarantine_time * NS_PER_S;
   snprintf(h->why, sizeof h->why, "%.60s: %.200s", host_name(u, host), why);
-  tri_log(TRI_LOG_ERROR, tri_up_called, "%s. It is not used for %d s where other groups serve", h->why,
+  tri_log(TRI_LOG_ERROR, u->called, "%s. It is not used for %d s where other groups serve", h->why,
           u->opts.quarantine_time);
 }
 
@@ -147,7 +147,7 @@ static void hold(tri_up *u, int group, tri_up_hold kind, int64_t now, const char
   bool given_up = kind == TRI_UP_GIVEN_UP;
   g->hold = kind;
   snprintf(g->hold_why, sizeof g->hold_why, "%s", why);
-  tri_log(TRI_LOG_ERROR, tri_up_called, "group %d %s: %s. It is tried again in %d s; the others serve on", group,
+  tri_log(TRI_LOG_ERROR, u->called, "group %d %s: %s. It is tried again in %d s; the others serve on", group,
           given_up ? "is given up for now" : "stays down", why, seconds);
   tell_hold(u, group, now);
 }
@@ -155,7 +155,7 @@ static void hold(tri_up *u, int group, tri_up_hold kind, int64_t now, const char
 void tri_up_group_lost(tri_up *u, int group, int rank, const char *code, const char *why) {
   tri_up_group *g = &u->groups[group];
   if (g->pid <= 0 && (!g->judge_ns || rank < 0)) return; /* this process knew it first */
-  if (g->pid > 0) tri_log(TRI_LOG_WARN, tri_up_called, "ending group %d: %s", group, why);
+  if (g->pid > 0) tri_log(TRI_LOG_WARN, u->called, "ending group %d: %s", group, why);
   g->failed_rank = rank < tri_serve_layout_world(&u->layout) ? rank : -1;
   g->device_failed = !strcmp(code, tri_status_code(TRI_DEVICE_LOST));
   snprintf(g->said, sizeof g->said, "%s", why);
@@ -181,7 +181,7 @@ static void decide(tri_up *u, int group, int64_t now, int status, bool soon, boo
     tri_up_restart_later(&g->restarts, now);
     hold(u, group, TRI_UP_GIVEN_UP, now, why);
   } else {
-    tri_log(TRI_LOG_WARN, tri_up_called, "%s, starting it again%s", why,
+    tri_log(TRI_LOG_WARN, u->called, "%s, starting it again%s", why,
             g->restarts.restart_ns > now ? " after a pause" : "");
   }
 }
@@ -244,7 +244,7 @@ static void leave_behind(tri_up *u, int group, int64_t now) {
   const tri_up_group *g = &u->groups[group];
   char name[32];
   snprintf(name, sizeof name, "group %d", group);
-  if (tri_up_is_stuck(g->pid, g->killed_ns, now, name))
+  if (tri_up_is_stuck(u, g->pid, g->killed_ns, now, name))
     tri_up_group_ended(u, group, SIGKILL); /* as waitpid tells of such an end */
 }
 

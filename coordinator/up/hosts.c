@@ -57,9 +57,9 @@ static tri_status list_hosts(tri_up *u, bool by_srun, const char *nodes, tri_err
   return TRI_OK;
 }
 
-static tri_status take_verdict(tri_mpirun_verdict v, tri_status st, const char *field, const char *why,
+static tri_status take_verdict(const tri_up *u, tri_mpirun_verdict v, tri_status st, const char *field, const char *why,
                                tri_error *err) {
-  if (v == TRI_MPIRUN_MAY_FAIL) tri_log(TRI_LOG_WARN, tri_up_called, "%s", why);
+  if (v == TRI_MPIRUN_MAY_FAIL) tri_log(TRI_LOG_WARN, u->called, "%s", why);
   return v == TRI_MPIRUN_FAILS ? tri_fail(err, st, field, "%s", why) : TRI_OK;
 }
 
@@ -70,11 +70,11 @@ tri_status tri_up_check_mpirun(const tri_up *u, tri_error *err) {
   tri_slurm_words job = tri_slurm_words_read();
   if (!strcmp(u->opts.launcher, "srun") || (world == 1 && !u->places)) return TRI_OK; /* without mpirun */
   gethostname(host, sizeof host - 1);
-  TRI_CHECK(take_verdict(tri_mpirun_check_name(host, why), TRI_UNSUPPORTED, "hostname", why, err));
-  if (!u->opts.hosts) TRI_CHECK(take_verdict(tri_mpirun_check_slurm(&job, host, why), TRI_USAGE, "slurm", why, err));
+  TRI_CHECK(take_verdict(u, tri_mpirun_check_name(host, why), TRI_UNSUPPORTED, "hostname", why, err));
+  if (!u->opts.hosts) TRI_CHECK(take_verdict(u, tri_mpirun_check_slurm(&job, host, why), TRI_USAGE, "slurm", why, err));
   if (u->places) return TRI_OK; /* how many ranks are here is the launcher's to say */
   int64_t room = statvfs("/dev/shm", &shm) ? -1 : (int64_t)(shm.f_bavail * shm.f_frsize);
-  return take_verdict(tri_mpirun_check_shm(room, u->layout.replicas, world, why), TRI_NO_CAPACITY, "shm", why, err);
+  return take_verdict(u, tri_mpirun_check_shm(room, u->layout.replicas, world, why), TRI_NO_CAPACITY, "shm", why, err);
 }
 
 tri_status tri_up_place_groups(tri_up *u, tri_error *err) {

@@ -78,7 +78,7 @@ tri_status tri_up_journal_choose(tri_up *u, tri_error *err) {
                       ? try_folder(folder, &why)
                       : tri_fail(&why, TRI_NOT_FOUND, "journal", "neither XDG_STATE_HOME nor HOME names a folder");
   if (st != TRI_OK) {
-    tri_log(TRI_LOG_WARN, tri_up_called,
+    tri_log(TRI_LOG_WARN, u->called,
             "without a journal requests end with their coordinator (--no-journal, or --journal DIR): %s",
             why.message[0] ? why.message : tri_status_text(st));
     return TRI_OK;

@@ -103,7 +103,7 @@ void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) {
   va_start(ap, fmt);
   vsnprintf(why, sizeof why, fmt, ap);
   va_end(ap);
-  tri_log(TRI_LOG_ERROR, tri_up_called, "%s: giving up", why);
+  tri_log(TRI_LOG_ERROR, u->called, "%s: giving up", why);
   stop_groups(u, code);
   u->deadline_ns = tri_deadline_after_ms(OVER_MS);
   snprintf(told, sizeof told, "its supervisor gives up: %s", why);
@@ -126,7 +126,7 @@ static void drain_coordinator(tri_up *u, bool late) {
 
 /* Asked twice: at once, but for the coordinator's last words to its clients. */
 static void end_at_once(tri_up *u, int signal) {
-  tri_log(TRI_LOG_WARN, tri_up_called, "SIG%s again: ending everything at once", sigabbrev_np(signal));
+  tri_log(TRI_LOG_WARN, u->called, "SIG%s again: ending everything at once", sigabbrev_np(signal));
   u->deadline_ns = tri_deadline_after_ms(u->stopping ? 0 : LAST_WORDS_MS);
   u->at_once = true;
   tri_up_gateway_stop(u, LAST_WORDS_MS);
@@ -149,12 +149,11 @@ static void drain(tri_up *u, int signal) {
   u->drain_signal = signal == SIGHUP ? SIGTERM : signal;
   if (u->stopping) return; /* for another reason, and soon */
   if (u->away) { /* nobody knows the jobs that would end, and with a journal the next start goes on with them */
-    tri_log(TRI_LOG_WARN, tri_up_called, "SIG%s while there is no coordinator: ending everything",
-            sigabbrev_np(signal));
+    tri_log(TRI_LOG_WARN, u->called, "SIG%s while there is no coordinator: ending everything", sigabbrev_np(signal));
     stop_all(u, TRI_EXIT_FAILED);
     return;
   }
-  tri_log(TRI_LOG_INFO, tri_up_called, "SIG%s: draining", sigabbrev_np(signal));
+  tri_log(TRI_LOG_INFO, u->called, "SIG%s: draining", sigabbrev_np(signal));
   u->deadline_ns = tri_deadline_after_ms(gateway_ms + STOP_GRACE_MS);
   tri_up_groups_drain(u);
   if (!tri_up_gateway_stop(u, gateway_ms)) drain_coordinator(u, false);
@@ -260,7 +259,7 @@ static void coordinator_ended(tri_up *u, int status) {
   }
   if (!u->stopping && !u->draining && tri_up_coordinator_again(u, status)) return;
   if (!u->stopping)
-    tri_log(TRI_LOG_ERROR, tri_up_called, "the coordinator %s: ending the groups", tri_up_end_text(status, text));
+    tri_log(TRI_LOG_ERROR, u->called, "the coordinator %s: ending the groups", tri_up_end_text(status, text));
   stop_all(u, code ? code : TRI_EXIT_FAILED);
 }
 
@@ -295,8 +294,9 @@ static void read_signals(tri_up *u) {
  * on waits for its end. One that ends does not. The status is what waitpid tells of such an end. */
 static void leave_behind(tri_up *u, int64_t now) {
   if (!u->stopping && !u->draining) return;
-  if (tri_up_is_stuck(u->gateway.pid, u->gateway.killed_ns, now, "the gateway")) gateway_ended(u, SIGKILL);
-  if (tri_up_is_stuck(u->coordinator, u->coordinator_killed_ns, now, "the coordinator")) coordinator_ended(u, SIGKILL);
+  if (tri_up_is_stuck(u, u->gateway.pid, u->gateway.killed_ns, now, "the gateway")) gateway_ended(u, SIGKILL);
+  if (tri_up_is_stuck(u, u->coordinator, u->coordinator_killed_ns, now, "the coordinator"))
+    coordinator_ended(u, SIGKILL);
 }
 
 static bool anything_runs(const tri_up *u) {
@@ -311,7 +311,7 @@ static void check_times(tri_up *u) {
   end_empty_launchers(u, now);
   if ((u->draining || !u->listening) && now > u->deadline_ns && !u->stopping) {
     if (!u->at_once)
-      tri_log(TRI_LOG_ERROR, tri_up_called, "%s took too long: ending everything",
+      tri_log(TRI_LOG_ERROR, u->called, "%s took too long: ending everything",
               u->draining ? "draining" : "the coordinator's start");
     stop_all(u, TRI_EXIT_FAILED);
   }
@@ -334,7 +334,7 @@ static int supervise(tri_up *u) {
     reap(u);
     check_times(u);
   }
-  if (u->draining) tri_log(TRI_LOG_INFO, tri_up_called, "everything has ended, exit code %d", u->exit_code);
+  if (u->draining) tri_log(TRI_LOG_INFO, u->called, "everything has ended, exit code %d", u->exit_code);
   return u->exit_code;
 }
 
@@ -376,7 +376,7 @@ int main(int argc, char **argv) {
   if (code >= 0) return code;
   tri_log_setup((tri_log_level)u.opts.serve.log_level, "-");
   tri_log_with_time(true);
-  for (int i = 0; tri_options_note(opts, i); i++) tri_log(TRI_LOG_WARN, tri_up_called, "%s", tri_options_note(opts, i));
+  for (int i = 0; tri_options_note(opts, i); i++) tri_log(TRI_LOG_WARN, u.called, "%s", tri_options_note(opts, i));
   read_signals_later(&u, &term);
   u.event_fd = u.notice_fd = u.gateway.pulse_fd = -1;
   tri_status st = tri_up_options_finish(&u, opts, &err);
@@ -388,7 +388,7 @@ int main(int argc, char **argv) {
   if (st == TRI_OK) st = tri_up_groups_prepare(&u, &err);
   if (st == TRI_OK) st = tri_up_coordinator_start(&u, &err);
   if (st != TRI_OK) {
-    tri_log(TRI_LOG_ERROR, tri_up_called, "%s", err.message[0] ? err.message : tri_status_text(st));
+    tri_log(TRI_LOG_ERROR, u.called, "%s", err.message[0] ? err.message : tri_status_text(st));
     code = tri_exit_code(st);
   } else {
     code = supervise(&u);

@@ -77,15 +77,13 @@ static const tri_options_spec serve_spec = {
     .arg_option = "model",
 };
 
-const char *tri_up_called = "up";
-
 int tri_up_options_read(tri_up *u, int argc, char **argv, tri_options **out) {
   static tri_option table[MOST_OPTIONS];
   static tri_options_spec spec;
   size_t n = 0;
   u->is_serve = argc > 0 && !strcmp(basename(argv[0]), "trireme-serve");
   spec = u->is_serve ? serve_spec : up_spec;
-  if (u->is_serve) tri_up_called = "serve";
+  u->called = u->is_serve ? "serve" : "up";
   for (size_t i = 0; i < tri_serve_option_count; i++)
     if (strcmp(tri_serve_option_table[i].group, "Launch")) /* those are for this program to give */
       table[n++] = tri_serve_option_table[i];              /* serve is the first member: the offsets hold */
@@ -122,7 +120,7 @@ static tri_status find_model(tri_up *u, tri_error *err) {
   tri_opt_list *names = &u->opts.serve.served_model_name;
   if (!u->opts.serve.model && u->is_serve && names->count > 1) u->opts.serve.model = names->items[--names->count];
   if (!u->opts.serve.model)
-    return tri_fail(err, TRI_USAGE, "model", "--model is missing. Usage: trireme %s MODEL [OPTION]...", tri_up_called);
+    return tri_fail(err, TRI_USAGE, "model", "--model is missing. Usage: trireme %s MODEL [OPTION]...", u->called);
   return tri_serve_model_find(&u->opts.serve, err);
 }
 

@@ -248,9 +248,9 @@ void tri_up_kill(pid_t pid, int64_t *killed_ns) {
   kill(-pid, SIGKILL);
 }
 
-bool tri_up_is_stuck(pid_t pid, int64_t killed_ns, int64_t now, const char *name) {
+bool tri_up_is_stuck(const tri_up *u, pid_t pid, int64_t killed_ns, int64_t now, const char *name) {
   if (pid <= 0 || !killed_ns || now - killed_ns < DYING_MS * 1000000LL) return false;
-  tri_log(TRI_LOG_ERROR, tri_up_called, "%s: process %d does not end, although it was killed: it is left behind", name,
+  tri_log(TRI_LOG_ERROR, u->called, "%s: process %d does not end, although it was killed: it is left behind", name,
           (int)pid);
   return true;
 }

@@ -52,7 +52,7 @@ void tri_up_start_check(tri_up *u, int group, int64_t now) {
   bool over = waited >= u->opts.serve.start_timeout + RANKS_FIRST_S;
   if (waited < g->say_s && !over) return;
   g->say_s *= 2;
-  tri_log(over ? TRI_LOG_ERROR : TRI_LOG_WARN, tri_up_called,
+  tri_log(over ? TRI_LOG_ERROR : TRI_LOG_WARN, u->called,
           "group %d: no progress for %.0f s in phase \"launch\": %d of %d ranks have connected, not rank %s; their "
           "launcher is pid %d%s",
           group, waited, g->num_here, world, missing(g, world, which, sizeof which), (int)g->pid,

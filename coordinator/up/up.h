@@ -99,7 +99,8 @@ typedef struct tri_up_gateway {
 } tri_up_gateway;
 
 typedef struct tri_up {
-  bool is_serve; /* called as `trireme serve` */
+  bool is_serve;      /* called as `trireme serve` */
+  const char *called; /* "up" or "serve": signs lines of the log */
   tri_up_options opts;
   tri_serve_layout layout;
   tri_arena *arena;
@@ -142,14 +143,13 @@ tri_status tri_up_spawn_gateway(tri_up *u, tri_error *err);
 void tri_up_kill(pid_t pid, int64_t *killed_ns);
 /* Says, and logs, that a child was killed seconds ago and does not end: it hangs in a driver or on a dead file system,
  * or a debugger has it. Nobody is to wait for it. */
-bool tri_up_is_stuck(pid_t pid, int64_t killed_ns, int64_t now, const char *name);
+bool tri_up_is_stuck(const tri_up *u, pid_t pid, int64_t killed_ns, int64_t now, const char *name);
 bool tri_up_has_children(pid_t pid); /* that have not ended */
 
 enum { TRI_UP_START_MS = 60000 }; /* that the coordinator's start may take */
 
 /* main.c: ends the groups at once, and the coordinator once it has told its clients why. Does nothing where everything
  * is about to end. */
-extern const char *tri_up_called; /* "up" or "serve": signs lines of the log */
 void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* options.c: read says the exit code, or -1 to go on; finish settles what depends on several, and what the children are

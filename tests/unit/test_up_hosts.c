@@ -33,7 +33,8 @@ void tri_up_kill(pid_t pid, int64_t *killed_ns) {
   (void)killed_ns;
 }
 
-bool tri_up_is_stuck(pid_t pid, int64_t killed_ns, int64_t now, const char *name) {
+bool tri_up_is_stuck(const tri_up *u, pid_t pid, int64_t killed_ns, int64_t now, const char *name) {
+  (void)u;
   (void)pid;
   (void)killed_ns;
   (void)now;
