@@ -264,7 +264,7 @@ static tri_status does_not_fit(const tri_limits *limits, const tri_ledger_config
 
 /* Blocks of one sequence of the longest: an encoder-decoder's has some for its source, too. */
 static int64_t blocks_of_one(const tri_model_config *c, const tri_limits *limits) {
-  return (limits->max_model_len + limits->block_size - 1) / limits->block_size * (c->seq2seq.on ? 2 : 1);
+  return ((int64_t)limits->max_model_len + limits->block_size - 1) / limits->block_size * (c->seq2seq.on ? 2 : 1);
 }
 
 /* With exactly so many experts on the device beside the host's as the shard says. */
