@@ -72,7 +72,7 @@ static tri_up *make_up(void) {
   static tri_up u;
   tri_error err = {0};
   tri_free(u.held_hosts);
-  u = (tri_up){.layout = {.tp = WORLD, .pp = 1, .dp = 1, .replicas = 2}, .places = places};
+  u = (tri_up){.called = "up", .layout = {.tp = WORLD, .pp = 1, .dp = 1, .replicas = 2}, .places = places};
   u.hosts.list = hosts;
   u.hosts.count = NUM_HOSTS;
   u.opts.max_restarts = 100;
