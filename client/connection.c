@@ -78,7 +78,7 @@ static trireme_result send_buf(trireme *c, int64_t deadline_ns, trireme_error *e
   case TRI_PERMISSION: return lost(c, error);
   case TRI_TIMEOUT:
     return tri_client_say(error, TRIREME_TIMEOUT, TRI_TIMEOUT, "endpoint", "nobody took a request at %s within %d ms",
-                          c->endpoint, c->timeout_ms);
+                          c->endpoint, c->send_ms);
   default: return tri_client_fail_status(error, st, &(tri_error){.status = st});
   }
 }
@@ -305,6 +305,8 @@ trireme_result trireme_connect(const trireme_config *given, trireme **out, trire
   c->next_id = 1;
   c->fd = c->ready_fd = c->timer_fd = -1;
   c->timeout_ms = config.connect_timeout_ms > 0 ? config.connect_timeout_ms : TRIREME_CONNECT_TIMEOUT_MS;
+  c->send_ms = config.send_timeout_ms ? config.send_timeout_ms : c->timeout_ms;
+  if (c->send_ms < 0) c->send_ms = 0;
   c->reconnect_ms = config.reconnect_timeout_ms > 0 ? config.reconnect_timeout_ms : 0;
   c->next_ns = TRI_NEVER;
   int64_t deadline = tri_deadline_after_ms(c->timeout_ms);

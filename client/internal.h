@@ -28,7 +28,7 @@ struct trireme {
   bool has_msg;   /* it has not been given yet: there was no memory for its event */
   tri_client_msg *out;
   uint64_t next_id;
-  int timeout_ms;
+  int timeout_ms, send_ms;
   /* trireme_fd: an epoll over the link's descriptors, ready_fd, an eventfd, and timer_fd, for what is done by time; -1:
    * nobody asked */
   int fd, ready_fd, timer_fd;

@@ -139,7 +139,7 @@ static trireme_result send_out(trireme *c, uint64_t *id, trireme_error *error) {
   if (st == TRI_TOO_LARGE)
     return tri_client_say(error, TRIREME_INVALID, st, NULL, "a request has at most %d bytes", TRI_WIRE_MAX_MESSAGE);
   if (st != TRI_OK) return tri_client_fail_status(error, st, &(tri_error){.status = st});
-  trireme_result r = tri_client_send(c, tri_deadline_after_ms(c->timeout_ms), error);
+  trireme_result r = tri_client_send(c, tri_deadline_after_ms(c->send_ms), error);
   tri_client_show_ready(c, false);
   if (r) return r;
   if (id) *id = c->next_id;

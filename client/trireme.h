@@ -102,6 +102,7 @@ typedef struct trireme_config {
                              TRIREME_CONNECT_TIMEOUT_MS */
   int reconnect_timeout_ms; /* how long a coordinator may be away; trireme_config_init sets
                                TRIREME_RECONNECT_TIMEOUT_MS. 0: a connection that is lost stays lost */
+  int send_timeout_ms;      /* for room in the connection, of each request; 0: connect_timeout_ms, -1: not at all */
 } trireme_config;
 /* size: of the program's struct, for which the function below it stands. */
 void trireme_config_init_sized(trireme_config *config, size_t size);
@@ -231,8 +232,8 @@ static inline void trireme_embed_request_init(trireme_embed_request *r) {
 }
 
 /* These send a request and do not wait for its answer, which comes as an event of the number *id. They wait at most
- * connect_timeout_ms for room in the connection. While the coordinator is away a request is taken, and sent when it is
- * back. */
+ * send_timeout_ms for room in the connection (TRIREME_TIMEOUT: nothing was sent). While the coordinator is away a
+ * request is taken, and sent when it is back. */
 trireme_result trireme_submit(trireme *c, const trireme_request *r, uint64_t *id, trireme_error *error);
 /* Answered by one EMBEDDING, SCORES or ERROR. */
 trireme_result trireme_embed(trireme *c, const trireme_embed_request *r, uint64_t *id, trireme_error *error);

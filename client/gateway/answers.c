@@ -101,35 +101,39 @@ static void on_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
   gw_exchange_close(x);
 }
 
+static trireme_result send_question(gw_exchange *x, unsigned index, uint64_t *id, trireme_error *error) {
+  (void)index;
+  return ((const question *)x->kind)->ask(x->g->client, id, error);
+}
+
 static void ask(gateway *g, http_conn *c, const question *q) {
-  trireme_error error = {0};
-  uint64_t id;
   gw_exchange *x = gw_exchange_make(g, c, &q->kind, NULL);
   if (!x) return;
   x->deadline_ns = tri_deadline_after_ms(ANSWER_MS);
-  if (q->ask(g->client, &id, &error) == TRIREME_OK) return gw_exchange_sent(x, id);
-  gw_error e = gw_error_of(&error);
-  e.status = 503;
-  gw_exchange_fail(x, &e);
+  gw_exchange_begin(x, 1);
 }
 
 void gw_models(gateway *g, http_conn *c) {
-  static const question q = {{.event = on_event}, trireme_ask_models, TRIREME_EVENT_MODELS, answer_models};
+  static const question q = {
+      {.event = on_event, .send = send_question}, trireme_ask_models, TRIREME_EVENT_MODELS, answer_models};
   ask(g, c, &q);
 }
 
 void gw_one_model(gateway *g, http_conn *c) {
-  static const question q = {{.event = on_event}, trireme_ask_models, TRIREME_EVENT_MODELS, answer_model};
+  static const question q = {
+      {.event = on_event, .send = send_question}, trireme_ask_models, TRIREME_EVENT_MODELS, answer_model};
   ask(g, c, &q);
 }
 
 void gw_health(gateway *g, http_conn *c) {
-  static const question q = {{.event = on_event}, trireme_ask_status, TRIREME_EVENT_STATUS, answer_health};
+  static const question q = {
+      {.event = on_event, .send = send_question}, trireme_ask_status, TRIREME_EVENT_STATUS, answer_health};
   ask(g, c, &q);
 }
 
 void gw_metrics(gateway *g, http_conn *c) {
-  static const question q = {{.event = on_event}, trireme_ask_stats, TRIREME_EVENT_STATS, answer_metrics};
+  static const question q = {
+      {.event = on_event, .send = send_question}, trireme_ask_stats, TRIREME_EVENT_STATS, answer_metrics};
   ask(g, c, &q);
 }
 

@@ -331,7 +331,7 @@ static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
   s->counts[j->index] = tokens;
   s->cached_tokens += e->done.cached_tokens;
   if (!begin_if_due(x) || !gw_exchange_go_on(x)) return;
-  if (x->num_open) {
+  if (gw_exchange_has_more(x)) {
     send_events(x);
     return;
   }

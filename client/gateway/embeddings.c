@@ -147,7 +147,7 @@ static void on_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
   if (s->kept > GW_MAX_KEPT)
     return gw_exchange_fail(x, &(gw_error){400, "too_large", "input",
                                            "the answer has more than 64 MiB: ask for fewer inputs, or for base64"});
-  if (gw_exchange_go_on(x) && !x->num_open) respond(x);
+  if (gw_exchange_go_on(x) && !gw_exchange_has_more(x)) respond(x);
 }
 
 static trireme_result send(gw_exchange *x, unsigned index, uint64_t *id, trireme_error *error) {

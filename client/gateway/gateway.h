@@ -110,7 +110,7 @@ struct gw_exchange {
   unsigned num_wanted, num_again; /* jobs in all; of those that were sent, what the queue had no room for */
   unsigned at_once;               /* may be open */
   bool accepted;                  /* the queue has taken one of its jobs */
-  gw_exchange *next_waiting;      /* of those that wait for the next tick */
+  gw_exchange *next_waiting;      /* for the next tick */
   int64_t deadline_ns;            /* of a question that the coordinator answers at once; 0: none */
   char caller[GW_KEY_NAME];       /* the name of its key, or without keys its address, which its jobs are told */
   char id[GW_ID];                 /* of its answer; empty: it has none */
@@ -124,14 +124,13 @@ struct gw_exchange {
 gw_exchange *gw_exchange_make(gateway *g, http_conn *c, const gw_kind *kind, void *state);
 /* Makes room for so many jobs in one that has none yet. Returns false without memory. */
 bool gw_exchange_make_room(gw_exchange *x, size_t num_jobs);
-/* The next of its jobs has been sent under this number. */
-void gw_exchange_sent(gw_exchange *x, uint64_t id);
 /* Sends so many jobs in turns: no more are open than the queue takes of one client, and GW_JOBS_AT_ONCE. Once one was
- * accepted, those that the queue refuses wait for room. */
+ * accepted, those that the queue refuses wait for room; all wait where the connection to the coordinator has none. */
 void gw_exchange_begin(gw_exchange *x, size_t num_jobs);
-/* Goes on with them when one has ended. Returns false where that failed: the exchange is over then. Without an open job
- * behind it all have ended. */
+/* Goes on with them when one has ended. Returns false where that failed: the exchange is over then. */
 bool gw_exchange_go_on(gw_exchange *x);
+/* Tells whether some are open, or still to be sent. */
+bool gw_exchange_has_more(const gw_exchange *x);
 /* It is over: what of its jobs still runs is cancelled. The exchange is gone, at once or later. */
 void gw_exchange_close(gw_exchange *x);
 /* The same, with an error in its place; not of a stream that has begun. */
@@ -139,7 +138,7 @@ void gw_exchange_fail(gw_exchange *x, const gw_error *e);
 /* The gateway ends before the answer has: an error in its place, or at a stream's end. */
 void gw_exchange_cut(gw_exchange *x);
 void gw_jobs_take(gateway *g, const trireme_event *e);
-/* Answers for a coordinator that hangs, and sends jobs that wait for room again: at each tick. */
+/* Answers for a coordinator that hangs, and sends and cancels what waits for room: at each tick. */
 void gw_jobs_expire(gateway *g, int64_t now_ns);
 /* The connection to the coordinator is lost, and all jobs with it. */
 void gw_jobs_lose(gateway *g, const trireme_error *e);
@@ -330,7 +329,9 @@ struct gateway {
   gw_hint hint;
   gw_access access;
   gw_job *jobs[GW_JOB_BUCKETS];
-  gw_exchange *waiting;                     /* they have no open job, and the queue had no room for their next one */
+  gw_exchange *waiting, *resumed; /* no room for their next job, or for a cancel; what of them a tick still has to do */
+  bool full;                      /* the connection to the coordinator had no room since the last tick */
+  int64_t full_ns;                /* since when its sends find none; 0: the last one went */
   char known[GW_MAX_KNOWN][GW_FIELD_BYTES]; /* ignored fields that the log has named */
   unsigned num_known;
 };

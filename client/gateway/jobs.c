@@ -5,6 +5,7 @@
 
 #include "client/gateway/gateway.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/wait.h"
 
 static gw_job **bucket(gateway *g, uint64_t id) { return &g->jobs[id % GW_JOB_BUCKETS]; }
 
@@ -45,7 +46,37 @@ static void open_job(gw_exchange *x, gw_job *j, uint64_t id) {
   x->num_open++;
 }
 
-void gw_exchange_sent(gw_exchange *x, uint64_t id) { open_job(x, &x->jobs[x->num_jobs++], id); }
+static void take_off(gw_exchange **list, const gw_exchange *x) {
+  while (*list && *list != x) list = &(*list)->next_waiting;
+  if (*list) *list = x->next_waiting;
+}
+
+static gw_exchange *take_first(gw_exchange **list) {
+  gw_exchange *x = *list;
+  if (x) *list = x->next_waiting;
+  return x;
+}
+
+static void wait_for_tick(gw_exchange *x) {
+  take_off(&x->g->waiting, x);
+  x->next_waiting = x->g->waiting;
+  x->g->waiting = x;
+}
+
+/* Sends to a connection that has no room wait for the next tick, all of them. Returns whether there is none. */
+static bool is_full(gateway *g, trireme_result sent) {
+  if (sent == TRIREME_TIMEOUT && !g->full) {
+    g->full = true;
+    if (!g->full_ns) g->full_ns = tri_now_ns();
+  }
+  if (sent == TRIREME_OK) g->full_ns = 0;
+  return g->full;
+}
+
+/* Tells whether the connection has had no room for so long that nobody can be there. */
+static bool is_stuck(const gateway *g) {
+  return g->full_ns && tri_now_ns() - g->full_ns > g->o.connect_timeout_ms * 1000000;
+}
 
 /* Returns the next job to send: one that has been refused for want of room, or a new one. */
 static gw_job *next_job(gw_exchange *x) {
@@ -56,19 +87,28 @@ static gw_job *next_job(gw_exchange *x) {
   return j;
 }
 
+bool gw_exchange_has_more(const gw_exchange *x) { return x->num_open || x->num_again || x->num_jobs < x->num_wanted; }
+
 bool gw_exchange_go_on(gw_exchange *x) {
   while (x->num_open < x->at_once && (x->num_again || x->num_jobs < x->num_wanted)) {
     gw_job *j = next_job(x);
     trireme_error error = {0};
     uint64_t id;
-    trireme_result r = x->kind->send(x, (unsigned)(j - x->jobs), &id, &error);
+    trireme_result r = x->g->full ? TRIREME_TIMEOUT : x->kind->send(x, (unsigned)(j - x->jobs), &id, &error);
+    bool full = is_full(x->g, r);
     if (r == TRIREME_OK) {
       open_job(x, j, id);
       continue;
     }
+    if (full && !is_stuck(x->g)) {
+      j->again = true;
+      x->num_again++;
+      wait_for_tick(x);
+      return true;
+    }
     if (j == &x->jobs[x->num_jobs - 1]) x->num_jobs--; /* it was none */
     trireme_event e = {.kind = TRIREME_EVENT_ERROR, .error = error};
-    if (r == TRIREME_TIMEOUT) snprintf(e.error.code, sizeof e.error.code, "closed"); /* nobody reads: 503 */
+    if (full) e.error = (trireme_error){.code = "closed", .message = "the coordinator does not take requests"};
     x->kind->event(x, j, &e);
     return false;
   }
@@ -89,31 +129,37 @@ static void forget(gateway *g, gw_job *j) {
   j->x->num_open--;
 }
 
-/* A cancel that finds no room is tried again at the job's next event. */
 static void cancel(gateway *g, gw_job *j) {
-  if (j->cancelled || !g->client) return;
-  j->cancelled = trireme_cancel(g->client, j->id, NULL, NULL, NULL) == TRIREME_OK;
+  if (j->cancelled || !g->client || g->full) return;
+  trireme_result r = trireme_cancel(g->client, j->id, NULL, NULL, NULL);
+  j->cancelled = r == TRIREME_OK;
+  is_full(g, r);
+}
+
+/* Those that find no room are tried again at the next tick, and at the job's next event. */
+static void cancel_jobs(gw_exchange *x) {
+  bool all = true;
+  for (unsigned i = 0; i < x->num_jobs; i++) {
+    if (!x->jobs[i].open) continue;
+    cancel(x->g, &x->jobs[i]);
+    all = all && x->jobs[i].cancelled;
+  }
+  if (!all) wait_for_tick(x);
 }
 
 static void free_if_over(gw_exchange *x) {
   if (x->conn || x->num_open) return;
+  take_off(&x->g->waiting, x);
+  take_off(&x->g->resumed, x);
   if (x->jobs != &x->one) tri_free(x->jobs);
   tri_free(x);
 }
 
-static void stop_waiting(gw_exchange *x) {
-  gw_exchange **at = &x->g->waiting;
-  while (*at && *at != x) at = &(*at)->next_waiting;
-  if (*at) *at = x->next_waiting;
-}
-
 void gw_exchange_close(gw_exchange *x) {
-  stop_waiting(x);
   if (x->conn) http_conn_set_data(x->conn, NULL);
   x->conn = NULL;
   if (x->kind->free) x->kind->free(x);
-  for (unsigned i = 0; i < x->num_jobs; i++)
-    if (x->jobs[i].open) cancel(x->g, &x->jobs[i]);
+  cancel_jobs(x);
   free_if_over(x);
 }
 
@@ -144,8 +190,7 @@ static bool wait_for_room(gw_exchange *x, gw_job *j, const trireme_event *e) {
   x->at_once = x->num_open;
   if (x->num_open) return true;
   x->at_once = 1;
-  x->next_waiting = x->g->waiting;
-  x->g->waiting = x;
+  wait_for_tick(x);
   return true;
 }
 
@@ -158,12 +203,6 @@ static void note_success(gw_exchange *x, const trireme_event *e) {
   if (e->kind == TRIREME_EVENT_ERROR) return;
   x->accepted = true;
   if (is_last(e) && x->at_once < GW_JOBS_AT_ONCE) x->at_once++;
-}
-
-static gw_exchange *take_waiting(gateway *g) {
-  gw_exchange *x = g->waiting;
-  if (x) g->waiting = x->next_waiting;
-  return x;
 }
 
 void gw_jobs_take(gateway *g, const trireme_event *e) {
@@ -189,11 +228,24 @@ void gw_jobs_lose(gateway *g, const trireme_error *error) {
       e.id = g->jobs[i]->id;
       gw_jobs_take(g, &e);
     }
-  for (gw_exchange *x; (x = take_waiting(g));) x->kind->event(x, next_job(x), &e);
+  for (gw_exchange *x; (x = take_first(&g->waiting));) x->kind->event(x, next_job(x), &e);
+}
+
+/* Those that find no room again wait for the next tick, in the other list. */
+static void resume(gateway *g) {
+  g->full = false;
+  g->resumed = g->waiting;
+  g->waiting = NULL;
+  for (gw_exchange *x; (x = take_first(&g->resumed));) {
+    if (x->conn)
+      gw_exchange_go_on(x);
+    else
+      cancel_jobs(x);
+  }
 }
 
 void gw_jobs_expire(gateway *g, int64_t now_ns) {
-  for (gw_exchange *x; (x = take_waiting(g));) gw_exchange_go_on(x);
+  resume(g);
   for (size_t i = 0; i < GW_JOB_BUCKETS; i++)
     for (gw_job *j = g->jobs[i], *next; j; j = next) {
       gw_exchange *x = j->x;

@@ -85,6 +85,7 @@ static trireme_config coordinator_config(const gateway *g, int timeout_ms) {
   config.server_key = g->o.server_key;
   config.connect_timeout_ms = timeout_ms;
   config.reconnect_timeout_ms = (int)g->o.reconnect_timeout_ms;
+  config.send_timeout_ms = -1; /* the loop has others to serve */
   config.client_name = "trireme-gateway";
   return config;
 }

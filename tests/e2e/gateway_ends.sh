@@ -127,6 +127,37 @@ refused whole
 ended text
 has text '"code":"draining"'
 has text '^data: \[DONE\]'
+
+# A coordinator that takes nothing for a while: the gateway goes on, and what finds no room in the connection, for 10,000 messages, is sent and cancelled once there is some.
+begin --connect-timeout-ms 600000
+ask text /v1/completions '{"prompt":"a b c","max_tokens":100000,"stream":true}'
+until_running 1
+kill -STOP $speaker
+printf '{"max_tokens":1000,"prompt":["a"%s]}' "$(printf ',"a"%.0s' $(seq 255))" >"$RUN/many.json"
+crowd=()
+for _ in $(seq 60); do
+  curl -sS -m $HANG_S -o /dev/null -H 'Content-Type: application/json' --data-binary "@$RUN/many.json" "$url/v1/completions" 2>/dev/null &
+  crowd+=($!)
+done
+live() {
+  for _ in $(seq 20); do
+    curl -sS -f -m $HANG_S -o /dev/null "$url/live" || fail "the gateway does not answer $1"
+    sleep 0.1
+  done
+}
+live "while 15,360 jobs come"
+kill "${crowd[@]}"
+live "while 15,360 jobs are to be cancelled"
+kill -CONT $speaker
+until_running 1
+ask late /v1/completions '{"prompt":"a b c","max_tokens":1}'
+ended late
+has late '^HTTP/1.1 200 '
+[ ! -e "$RUN/end.text" ] || fail "the stream of another has ended: $(cat "$RUN/answer.text")"
+kill -9 $gateway
+wait $gateway
+gateway=
+echo "a coordinator that stands still: the gateway goes on"
 kill $speaker
 wait $speaker
 speaker=

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,12 +17,19 @@ Suite *suite_gateway_jobs(void);
 
 enum { NUM_JOBS = 3 };
 static uint64_t num_sent;
-static unsigned num_done, num_failed;
+static unsigned num_done, num_failed, num_refused;
+static bool connection_is_full;
+static bool was_sent[NUM_JOBS];
 
 static trireme_result send_job(gw_exchange *x, unsigned index, uint64_t *id, trireme_error *error) {
   (void)x;
   (void)error;
   ck_assert_uint_lt(index, NUM_JOBS);
+  if (connection_is_full) {
+    num_refused++;
+    return TRIREME_TIMEOUT;
+  }
+  was_sent[index] = true;
   *id = ++num_sent;
   return TRIREME_OK;
 }
@@ -34,12 +42,13 @@ static void on_job(gw_exchange *x, gw_job *j, const trireme_event *e) {
   }
   if (e->kind != TRIREME_EVENT_DONE) return;
   num_done++;
-  if (gw_exchange_go_on(x) && !x->num_open) gw_exchange_close(x);
+  if (gw_exchange_go_on(x) && !gw_exchange_has_more(x)) gw_exchange_close(x);
 }
 
 static const gw_kind job_kind = {.event = on_job, .send = send_job};
 
 static gw_exchange *begin_jobs(gateway *g, http_conn *c) {
+  connection_is_full = false;
   gw_exchange *x = tri_calloc(1, sizeof *x);
   ck_assert_ptr_nonnull(x);
   *x = (gw_exchange){.g = g, .conn = c, .kind = &job_kind, .room = 1, .jobs = &x->one};
@@ -114,6 +123,86 @@ START_TEST(jobs_that_wait_end) {
 }
 END_TEST
 
+static gw_exchange *begin_full(gateway *g, http_conn *c) {
+  gw_exchange *x = tri_calloc(1, sizeof *x);
+  ck_assert_ptr_nonnull(x);
+  *x = (gw_exchange){.g = g, .conn = c, .kind = &job_kind, .room = 1, .jobs = &x->one};
+  g->o.connect_timeout_ms = 60000;
+  num_sent = num_done = num_failed = num_refused = 0;
+  connection_is_full = true;
+  ck_assert(gw_exchange_make_room(x, NUM_JOBS));
+  gw_exchange_begin(x, NUM_JOBS);
+  return x;
+}
+
+/* A connection without room is tried once a tick, and nobody's jobs are lost or doubled. */
+START_TEST(jobs_wait_for_a_full_connection) {
+  static gateway g;
+  http_conn c[2] = {0};
+  gw_exchange *first = begin_full(&g, &c[0]);
+  begin_full(&g, &c[1]);
+  ck_assert_uint_eq(num_refused, 0); /* since the last tick it is known to be full */
+  ck_assert(gw_exchange_has_more(first));
+  for (unsigned tick = 1; tick < 4; tick++) {
+    gw_jobs_expire(&g, 0);
+    ck_assert_uint_eq(num_refused, tick);
+  }
+  connection_is_full = false;
+  memset(was_sent, 0, sizeof was_sent);
+  gw_jobs_expire(&g, 0);
+  ck_assert_uint_eq(num_sent, 2 * NUM_JOBS);
+  for (int i = 0; i < NUM_JOBS; i++) ck_assert(was_sent[i]);
+  ck_assert_int_eq(g.full_ns, 0);
+  gw_jobs_expire(&g, 0);
+  ck_assert_uint_eq(num_sent, 2 * NUM_JOBS);
+  for (uint64_t id = 1; id <= 2 * NUM_JOBS; id++) tell(&g, id, TRIREME_EVENT_DONE);
+  ck_assert_uint_eq(num_done, 2 * NUM_JOBS);
+  ck_assert_uint_eq(num_failed, 0);
+  ck_assert_ptr_null(g.waiting);
+}
+END_TEST
+
+/* One whose first job is open sends the others when there is room, whether a tick or its end comes first. */
+START_TEST(a_connection_that_becomes_full) {
+  static gateway g;
+  http_conn c = {0};
+  gw_exchange *x = begin_full(&g, &c);
+  connection_is_full = false;
+  x->at_once = 1;
+  gw_jobs_expire(&g, 0);
+  ck_assert_uint_eq(num_sent, 1);
+  connection_is_full = true;
+  tell(&g, 1, TRIREME_EVENT_DONE);
+  tell(&g, 1, TRIREME_EVENT_DONE); /* of none */
+  ck_assert_uint_eq(num_done, 1);
+  ck_assert_ptr_eq(g.waiting, x);
+  ck_assert_ptr_null(x->next_waiting);
+  connection_is_full = false;
+  gw_jobs_expire(&g, 0);
+  tell(&g, 2, TRIREME_EVENT_DONE);
+  tell(&g, 3, TRIREME_EVENT_DONE);
+  ck_assert_uint_eq(num_done, NUM_JOBS);
+  ck_assert_uint_eq(num_failed, 0);
+}
+END_TEST
+
+/* It ends with an error where nobody takes anything, and with its client. */
+START_TEST(a_connection_that_stays_full) {
+  static gateway g;
+  http_conn c[3] = {0};
+  gw_exchange *gone = begin_full(&g, &c[0]);
+  begin_full(&g, &c[1]);
+  begin_full(&g, &c[2]);
+  gw_exchange_close(gone);
+  ck_assert_int_gt(g.full_ns, 0);
+  g.full_ns -= 61 * 1000000000LL;
+  gw_jobs_expire(&g, 0);
+  ck_assert_uint_eq(num_failed, 2);
+  ck_assert_uint_eq(num_sent, 0);
+  ck_assert_ptr_null(g.waiting);
+}
+END_TEST
+
 /* ---- tasks that have ended ---- */
 
 enum { NUM_TASKS = 40, LONG_BODY = 5000, AT_ONCE = 16 };
@@ -173,6 +262,9 @@ END_TEST
 Suite *suite_gateway_jobs(void) {
   Suite *s = suite_create("gateway_jobs");
   TCase *t = tcase_create("gateway_jobs");
+  tcase_add_test(t, jobs_wait_for_a_full_connection);
+  tcase_add_test(t, a_connection_that_becomes_full);
+  tcase_add_test(t, a_connection_that_stays_full);
   tcase_add_test(t, jobs_wait_for_room);
   tcase_add_test(t, jobs_that_wait_end);
   tcase_add_test(t, ended_tasks_in_turns);
