@@ -19,11 +19,11 @@ size_t stop_strings_held_back(const job *j, const job_choice *ch);
 bool prompt_keep(job *j, tri_wire_str text); /* for an echo, as the tokenizer reads it: what is not UTF-8 is replaced */
 tri_status prompt_echo(const tri_core *c, job *j); /* the text of prompt_ids into prompt, for an echo */
 tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t);
-/* TRI_NO_MEMORY: the end of the text is missing. The choice has ended in any case. */
 /* Returns how many of the first ids give no text. */
 size_t count_hidden(const tri_core *c, const job *j, const uint32_t *ids, size_t num);
 /* The choices' texts go on where the prompt ends. */
 void choices_begin(const tri_core *c, job *j);
+/* TRI_NO_MEMORY: the end of the text is missing. The choice has ended in any case. */
 tri_status choice_end(job *j, job_choice *ch, tri_finish reason);
 void choice_free(job_choice *ch);
 /* Begins with the prompt's first token, which has no logprob: it is not a number. */
