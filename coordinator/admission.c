@@ -16,7 +16,7 @@ static tri_status check_generates(const tri_core *c, tri_error *err) {
 
 tri_status admission_refuse_untokenized(const tri_core *c, const char *field, tri_error *err) {
   const char *other = c->cfg.other_tokenizer;
-  return tri_fail(err, TRI_UNSUPPORTED, field, "this model has no tokenizer.json%s%s%s: send token_ids",
+  return tri_fail(err, TRI_UNSUPPORTED, field, "this model has no tokenizer.json%s%s%s: give token ids instead of text",
                   other ? ", and its " : "", other ? other : "", other ? " is not read" : "");
 }
 

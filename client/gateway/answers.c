@@ -45,6 +45,14 @@ static bool is_name(http_str path, const char *name) {
   return !*name && at == path.len;
 }
 
+static void respond_no_model(gw_exchange *x, const trireme_event *e) {
+  cmd_buf why = {0};
+  cmd_buf_printf(&why, "this model is not served here, only");
+  for (size_t i = 0; i < e->models.num; i++) cmd_buf_printf(&why, "%s \"%s\"", i ? "," : "", e->models.names[i]);
+  gw_respond_error(x->conn, &(gw_error){404, "not_found", "model", why.failed ? "out of memory" : why.data});
+  cmd_buf_free(&why);
+}
+
 static void answer_model(gw_exchange *x, const trireme_event *e) {
   static const size_t prefix = sizeof "/v1/models/" - 1;
   http_str path = http_parser_path(http_conn_request(x->conn));
@@ -55,7 +63,7 @@ static void answer_model(gw_exchange *x, const trireme_event *e) {
     write_model(&b, x->g, e->models.names[i], e->models.max_model_len);
     return gw_respond_json(x->conn, &b, NULL);
   }
-  gw_respond_error(x->conn, &(gw_error){404, "not_found", "model", "this model is not served here"});
+  respond_no_model(x, e);
 }
 
 static void answer_health(gw_exchange *x, const trireme_event *e) {

@@ -26,20 +26,28 @@ static void add_message(cmd_buf *b) {
   cmd_buf_add(b, "}]", 2);
 }
 
+/* A model without a tokenizer is asked with ids. */
+static void add_input(const gateway *g, const char *field, const char *text, cmd_buf *b) {
+  static const char ids[] = "[1,2,3]";
+  if (g->model.tokenizer || !g->o.model) return cmd_json_word(b, field, text);
+  cmd_buf_key(b, field);
+  cmd_buf_add(b, ids, sizeof ids - 1);
+}
+
 /* Writes the body of a request and returns its path; NULL: no path of this gateway asks such a model. */
 static const char *example(const gateway *g, const char *task, cmd_buf *b) {
   bool chat = g->model.template && g->model_fits;
   cmd_json_open(b, NULL, '{');
   cmd_json_word(b, "model", g->name);
   if (!strcmp(task, "embed"))
-    cmd_json_word(b, "input", "Hello");
+    add_input(g, "input", "Hello", b);
   else if (chat)
     add_message(b);
   else
-    cmd_json_word(b, "prompt", question);
+    add_input(g, "prompt", question, b);
   cmd_buf_add(b, "}", 1);
   if (!strcmp(task, "embed")) return "/v1/embeddings";
-  if (strcmp(task, "generate") != 0 || !g->model.tokenizer) return NULL;
+  if (strcmp(task, "generate") != 0 || !(g->model.tokenizer || g->o.model)) return NULL;
   return chat ? "/v1/chat/completions" : "/v1/completions";
 }
 

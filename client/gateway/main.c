@@ -366,7 +366,7 @@ static int serve(gateway *g) {
             g->o.model, g->name);
     return TRI_EXIT_USAGE;
   }
-  tri_log(TRI_LOG_INFO, "gateway", "serving %s", found.names);
+  tri_log(TRI_LOG_INFO, "gateway", "accepting requests for %s", found.names);
   show_pulse(g); /* requests may be answered before the first tick, and from then on it must not stand still */
   st = http_server_run(g->server);
   return tri_exit_code(st);

@@ -62,7 +62,7 @@ start_ours() {
   "$bin/trireme-gateway" --http 127.0.0.1:0 >"$work/gateway" 2>&1 &
   server=$!
   started=("$server" "${started[@]}")
-  until_there "$work/gateway" serving
+  until_there "$work/gateway" accepting
   port=$(sed -n 's/.*http:\/\/127.0.0.1:\([0-9]*\)$/\1/p' "$work/gateway")
 }
 start_uvicorn() {

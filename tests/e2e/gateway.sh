@@ -15,7 +15,7 @@ begin() {
   rm -f "$RUN/gateway.log" # it speaks of the one before
   "$BIN/trireme" gateway --http 127.0.0.1:0 "$@" >"$RUN/gateway.log" 2>&1 &
   gateway=$!
-  for _ in $(seq $LOOKS); do grep -q serving "$RUN/gateway.log" 2>/dev/null && break; sleep 0.05; done
+  for _ in $(seq $LOOKS); do grep -q accepting "$RUN/gateway.log" 2>/dev/null && break; sleep 0.05; done
   port=$(sed -n 's/.*http:\/\/127.0.0.1:\([0-9]*\)$/\1/p' "$RUN/gateway.log")
   [ -n "$port" ] || fail "no gateway: $(cat "$RUN/gateway.log")"
   url=http://127.0.0.1:$port
@@ -50,7 +50,7 @@ until_idle() { # WHAT
 start_up --max-model-len 8192 --watchdog-timeout 20 --log-level debug --served-model-name abacus org/abacus gpt-4
 begin --model "$MODEL"
 grep -q 'coordinator: serving "abacus", "org/abacus", "gpt-4" at ipc:' "$RUN/log" || fail "the coordinator does not log its model's names"
-grep -q 'gateway: serving abacus, org/abacus, gpt-4$' "$RUN/gateway.log" || fail "the gateway does not log its model's names: $(cat "$RUN/gateway.log")"
+grep -q 'gateway: accepting requests for abacus, org/abacus, gpt-4$' "$RUN/gateway.log" || fail "the gateway does not log its model's names: $(cat "$RUN/gateway.log")"
 # A coordinator that hangs is no reason to say nothing.
 coordinator=$(ours | awk '$2 ~ /^trireme-coord/ {print $1}')
 kill -STOP "$coordinator"
@@ -59,7 +59,7 @@ kill -CONT "$coordinator"
 want 200 '"status":"ok"' "$url/health"
 want 200 '"id":"abacus","object":"model"' "$url/v1/models"
 want 200 '^{"id":"abacus"' "$url/v1/models/%61bacus"
-want 404 '"code":"not_found"' "$url/v1/models/other"
+want 404 'not served here, only .*abacus.*"code":"not_found"' "$url/v1/models/other"
 # A model of several names: all are listed and taken, and who names none is told the first.
 want 200 '{"id":"abacus",.*{"id":"org/abacus",.*{"id":"gpt-4",' "$url/v1/models"
 want 200 '^{"id":"org/abacus"' "$url/v1/models/org%2Fabacus"

@@ -24,7 +24,7 @@ begin() { # OPTION...
   rm -f "$RUN/gateway.log" "$RUN"/answer.* "$RUN"/end.*
   "$BIN/trireme" gateway --http 127.0.0.1:0 --model "$SRC/tests/models/abacus" "$@" >"$RUN/gateway.log" 2>&1 &
   gateway=$!
-  for _ in $(seq $LOOKS); do grep -q serving "$RUN/gateway.log" 2>/dev/null && break; sleep 0.05; done
+  for _ in $(seq $LOOKS); do grep -q accepting "$RUN/gateway.log" 2>/dev/null && break; sleep 0.05; done
   port=$(sed -n 's/.*http:\/\/127.0.0.1:\([0-9]*\)$/\1/p' "$RUN/gateway.log")
   [ -n "$port" ] || fail "no gateway: $(cat "$RUN/gateway.log")"
   url=http://127.0.0.1:$port

@@ -40,7 +40,7 @@ requests_end whole
 batch lines.whole || fail "the batch: $(cat "$RUN/lines.whole.err")"
 "$BIN/trireme" gateway --http 0 >"$RUN/gateway" 2>&1 &
 GATEWAY=$!
-for _ in $(seq $LOOKS); do grep -q 'gateway: serving' "$RUN/gateway" && break; sleep 0.05; done
+for _ in $(seq $LOOKS); do grep -q 'gateway: accepting' "$RUN/gateway" && break; sleep 0.05; done
 url=$(sed -n 's/.*gateway: \(http:.*\)$/\1/p' "$RUN/gateway")
 stream stream.whole
 stop_up() {

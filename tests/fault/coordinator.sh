@@ -189,7 +189,7 @@ over_tcp() {
   "$BIN/trireme" up --model "$MODEL" --endpoint 'tcp://127.0.0.1:*' --worker-endpoint 'tcp://127.0.0.1:*' --key-file "$RUN/server" --allowed-keys "$RUN/allowed" --http 0 >>"$RUN/log" 2>&1 &
   CLUSTER=$!
   await 'coordinator: serving'
-  await 'gateway: serving'
+  await 'gateway: accepting'
   url=$(sed -n 's/.*gateway: \(http:\/\/127.0.0.1:[0-9]*\)$/\1/p' "$RUN/log")
   ENDPOINT=$(sed -n 's/.*serving "abacus" at \(tcp:.*\)$/\1/p' "$RUN/log")
   export TRIREME_KEY_FILE=$RUN/client TRIREME_SERVER_KEY
@@ -205,7 +205,7 @@ over_tcp() {
   done
   HTTP=$(($(now_ms) - SINCE))
   [ "$(there rank_pid 0 0)" = "$before" ] || fail "over TCP: the worker is another one"
-  [ "$(grep -c 'gateway: serving' "$RUN/log")" = 1 ] || fail "the gateway was started again"
+  [ "$(grep -c 'gateway: accepting' "$RUN/log")" = 1 ] || fail "the gateway was started again"
   unset TRIREME_KEY_FILE TRIREME_SERVER_KEY
   stop_cluster TERM
   echo "coordinator killed, over TCP with keys: answered after $SERVED ms, over HTTP after $HTTP ms, by the same gateway"

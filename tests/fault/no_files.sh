@@ -22,7 +22,7 @@ without_files() { # NAME
 for name in trireme-coordin trireme-gateway; do
   : >"$RUN/log"
   start_up --http 127.0.0.1:0
-  for _ in $(seq $LOOKS); do grep -q "gateway: serving" "$RUN/log" && break || sleep 0.05; done
+  for _ in $(seq $LOOKS); do grep -q "gateway: accepting" "$RUN/log" && break || sleep 0.05; done
   without_files $name
   stop_cluster TERM
 done

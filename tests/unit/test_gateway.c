@@ -380,8 +380,15 @@ START_TEST(hints) {
            "try: curl http://127.0.0.1:8000/v1/embeddings%s{\"model\":\"m\\\"1\",\"input\":\"Hello\"}'", json);
   expect_hint(g, "embed", "0.0.0.0", want);
   expect_hint(g, "classify", "0.0.0.0", "");
-  expect_hint(g, "generate", "0.0.0.0", ""); /* without a tokenizer */
-  g->model.tokenizer = (tri_tokenizer *)g;   /* nobody asks it */
+  expect_hint(g, "generate", "0.0.0.0", ""); /* the model's folder is not known */
+  g->o.model = "folder";                     /* and has no tokenizer */
+  snprintf(want, sizeof want,
+           "try: curl http://127.0.0.1:8000/v1/embeddings%s{\"model\":\"m\\\"1\",\"input\":[1,2,3]}'", json);
+  expect_hint(g, "embed", "0.0.0.0", want);
+  snprintf(want, sizeof want,
+           "try: curl http://127.0.0.1:8000/v1/completions%s{\"model\":\"m\\\"1\",\"prompt\":[1,2,3]}'", json);
+  expect_hint(g, "generate", "0.0.0.0", want);
+  g->model.tokenizer = (tri_tokenizer *)g; /* nobody asks it */
   snprintf(want, sizeof want,
            "try: curl http://[::1]:8000/v1/completions%s{\"model\":\"m\\\"1\",\"prompt\":\"37+48=\"}'", json);
   expect_hint(g, "generate", "::", want);
