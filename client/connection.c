@@ -7,8 +7,8 @@
 #include <time.h>
 
 #include "client/internal.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 enum {
   SOCKET_POLL_MS = 10,

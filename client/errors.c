@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "client/internal.h"
-#include "runtime/base/version.h"
+#include "base/version.h"
 
 static trireme_result result_of(tri_status st) {
   switch (st) {

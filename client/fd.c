@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "client/internal.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 void tri_client_close_fd(trireme *c) {
   if (c->fd >= 0) close(c->fd);

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/queue.h>
 
-#include "runtime/base/hash.h"
-#include "runtime/base/mem.h"
+#include "base/hash.h"
+#include "base/mem.h"
 
 enum { FIRST_BUCKETS = 512, WORDS = 400 };
 static const int64_t STEADY_NS = 5000000000; /* of a connection that is not lost again by what was asked */

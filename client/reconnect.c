@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "client/internal.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 enum {
   PAUSE_MS = 100, /* between two attempts */

@@ -7,8 +7,8 @@
 #include <sys/random.h>
 
 #include "client/internal.h"
-#include "runtime/base/version.h"
-#include "runtime/base/wait.h"
+#include "base/version.h"
+#include "base/wait.h"
 
 const char *trireme_version(void) { return TRIREME_VERSION; }
 const char *trireme_server_version(const trireme *c) { return c->server_version; }

@@ -30,8 +30,8 @@
 
 #include "kernels/backend.h"
 #include "kernels/expert_rows.h"
-#include "runtime/base/status.h"
-#include "runtime/base/wait.h"
+#include "base/status.h"
+#include "base/wait.h"
 
 typedef struct tri_comm tri_comm;
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 /* Finds the first two ranks that give the same bytes; twins: -1 where there are none. Every rank calls it. */
 static inline tri_status tri_comm_find_twins(tri_comm *c, const void *own, size_t bytes, int twins[2]) {

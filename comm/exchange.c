@@ -4,7 +4,7 @@
 #include <limits.h>
 
 #include "comm/exchange_impl.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 /* ---- memory ---- */
 

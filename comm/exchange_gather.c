@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ALLGATHER: three all-gathers and a reduce-scatter along the column, in the order of the backend's compute stream. */
 #include "comm/exchange_impl.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 static size_t row_bytes(const tri_exchange_config *c) { return (size_t)c->hidden * tri_dtype_size(c->type); }
 static size_t choice_bytes(const tri_exchange_config *c) { return (size_t)c->top_k * sizeof(int32_t); }

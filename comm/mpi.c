@@ -10,7 +10,7 @@
 
 #include "comm/comm.h"
 #include "comm/shm.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum {
   MAX_RANKS_DIRECT = 16,

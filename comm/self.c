@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 static tri_status self_all_reduce(tri_comm *c, float *buf, size_t count) {
   (void)buf;

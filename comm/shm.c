@@ -9,7 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { LINE = 128 }; /* two cache lines: neighbours are fetched in pairs */
 

@@ -13,8 +13,8 @@
 #include <sys/socket.h>
 
 #include "comm/comm.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
+#include "base/log.h"
+#include "base/mem.h"
 
 enum {
   MAX_PROGRAM = 4096, /* what the system takes */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "coordinator/state.h"
-#include "runtime/base/siphash.h"
+#include "base/siphash.h"
 
 /* Beginnings of up to NEAR blocks are all looked at, and of longer ones every STEP-th, up to NUM_POINTS of a prompt.
  * SEEN: hashes of a group, a power of two. */

@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 #include "coordinator/library_calls.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 enum {
   MOST_DESCRIPTORS = 1 << 20, /* that are counted */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "coordinator/state.h"
-#include "runtime/base/version.h"
+#include "base/version.h"
 
 static const double seconds_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60};
 static const double tokens_bounds[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};

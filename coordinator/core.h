@@ -15,7 +15,7 @@
 #include "coordinator/record.h"
 #include "runtime/model/config.h"
 #include "runtime/model/labels.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 typedef struct tri_core tri_core;
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "coordinator/state.h"
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 
 enum {
   IDS_PER_MESSAGE = 2048,

@@ -4,7 +4,7 @@
 #define TRI_COORDINATOR_FILES_H
 
 #include "coordinator/state.h"
-#include "runtime/base/log.h"
+#include "base/log.h"
 
 /* The files in the order in which they call each other: none calls one that stands below it. */
 

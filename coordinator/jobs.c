@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "coordinator/state.h"
-#include "runtime/base/log.h"
+#include "base/log.h"
 
 /* Takes stop strings, biases and allowed ids out of the message's memory. */
 static bool own_lists(job *j) {

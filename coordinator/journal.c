@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "coordinator/journal_impl.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 /* ---- the thread that syncs ---- */
 

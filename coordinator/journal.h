@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 typedef struct tri_journal tri_journal;
 

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "coordinator/journal_impl.h"
-#include "runtime/base/file.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
 
 enum { TRIES = 100, LOCK_TRIES = 20, LOCK_WAIT_US = 10000 };
 

@@ -7,7 +7,7 @@
 #include <pthread.h>
 
 #include "coordinator/journal.h"
-#include "runtime/base/buf.h"
+#include "base/buf.h"
 
 enum {
   JOURNAL_HEAD_BYTES = 32,   /* of a segment */

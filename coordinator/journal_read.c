@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "coordinator/journal_impl.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/xxh3.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/xxh3.h"
 
 struct mapped {
   const char *bytes;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "coordinator/journal_impl.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 static const char SPARE[] = "spare";
 static const uint64_t SMALL_BYTES = 256 << 10; /* the segment of an empty journal */

@@ -5,8 +5,8 @@
 #include <time.h>
 
 #include "coordinator/journal.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
+#include "base/log.h"
+#include "base/mem.h"
 
 enum { ARENA_BYTES = 64 << 10 };
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "coordinator/connection_guard.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 static tri_late_connection *find(const tri_late_replies *r, const tri_peer *to) {
   for (int i = 0; i < r->num; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The jobs of a group that is lost. */
 #include "coordinator/state.h"
-#include "runtime/base/log.h"
+#include "base/log.h"
 
 /* Puts a job back to where its age has it in the queue. */
 static void queue_again(tri_core *c, int64_t now, job *j) {

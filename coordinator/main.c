@@ -13,10 +13,10 @@
 #include "coordinator/mpi_launch.h"
 #include "coordinator/response_cache.h"
 #include "coordinator/shell.h"
-#include "runtime/base/file.h"
-#include "runtime/base/log.h"
-#include "runtime/base/wait.h"
-#include "runtime/base/version.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/wait.h"
+#include "base/version.h"
 
 enum {
   TICK_MS = 100,

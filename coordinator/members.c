@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "coordinator/state.h"
-#include "runtime/base/log.h"
+#include "base/log.h"
 
 enum { LAST_WORDS_NS = 200000000 };
 static const uint64_t EPOCHS_AHEAD = UINT64_C(1) << 32; /* of the last start: a time in seconds is one, too */

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "runtime/base/log.h"
+#include "base/log.h"
 
 enum {
   TRIM_TICKS = 5,      /* in which memory is given back after a rebind: the library frees some time after the close */

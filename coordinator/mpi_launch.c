@@ -3,8 +3,8 @@
 
 #include "comm/comm.h"
 #include "comm/wire/network.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/start_watch.h"
+#include "base/mem.h"
+#include "base/start_watch.h"
 
 /* The job's communicator lives as long as the process: MPI itself is such a state. */
 static tri_comm *world;

@@ -6,7 +6,7 @@
  * A job may be what kills its group. One under which groups have died runs alone, so that it takes no other with it and
  * is not blamed for another, and is given up when that group dies, too. */
 #include "coordinator/state.h"
-#include "runtime/base/log.h"
+#include "base/log.h"
 
 enum { DEATHS_TO_ALONE = 2, MOST_DEATHS = 3 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replies that need no job. */
 #include "coordinator/state.h"
-#include "runtime/base/version.h"
+#include "base/version.h"
 
 /* A message has room for a whole status, which is not cleared here. */
 static void fill_error(tri_server_msg *m, uint64_t id, const tri_error *err) {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "coordinator/state.h"
-#include "runtime/base/version.h"
+#include "base/version.h"
 
 static tri_wire_str group_state_name(const group *g) {
   static const char *const names[] = {"absent", "starting", "ready", "draining", "lost"};

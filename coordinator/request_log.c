@@ -5,7 +5,7 @@
 
 #include "comm/wire/zsock.h"
 #include "coordinator/state.h"
-#include "runtime/base/log.h"
+#include "base/log.h"
 
 enum { TIME_BYTES = 24 };
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/queue.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum {
   BYTES_PER_CHAIN = 1024, /* of the cache: the table takes a fiftieth of it at most, and its chains stay short */

@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/base/siphash.h"
-#include "runtime/base/status.h"
+#include "base/siphash.h"
+#include "base/status.h"
 
 enum {
   TRI_RESPONSE_CACHE_LEAST = 64 << 10,       /* bytes of a cache */

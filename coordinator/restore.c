@@ -2,7 +2,7 @@
 /* Jobs of a coordinator that ran before this one, from what it has recorded. They are made as if their clients had just
  * asked, get the tokens that they had, and wait in the queue for a group that goes on behind those. */
 #include "coordinator/state.h"
-#include "runtime/base/log.h"
+#include "base/log.h"
 
 #define ORPHAN_NS (60 * 1000000000LL)
 

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "coordinator/core.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
+#include "base/log.h"
+#include "base/mem.h"
 #include "runtime/model/folder.h"
 #include "runtime/model/sentence.h"
 

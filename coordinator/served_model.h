@@ -3,11 +3,11 @@
 #ifndef TRI_COORDINATOR_SERVED_MODEL_H
 #define TRI_COORDINATOR_SERVED_MODEL_H
 
-#include "runtime/base/model_folder.h"
-#include "runtime/base/serve_options.h"
+#include "base/model_folder.h"
+#include "base/serve_options.h"
 #include "runtime/model/config.h"
 #include "runtime/model/labels.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 typedef struct tri_served_model {
   char name[TRI_MODEL_NAME]; /* that clients use */

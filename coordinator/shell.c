@@ -7,10 +7,10 @@
 #include <sys/random.h>
 
 #include "comm/wire/endpoint.h"
-#include "runtime/base/last_hang.h"
-#include "runtime/base/log.h"
-#include "runtime/base/serve_layout.h"
-#include "runtime/base/wait.h"
+#include "base/last_hang.h"
+#include "base/log.h"
+#include "base/serve_layout.h"
+#include "base/wait.h"
 
 enum {
   TOKENIZE_NOW_BYTES = 1024,

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 enum { TRI_SAME_REQUEST_MS = 1000 }; /* a second signal so soon after the first one is the same request */
 

@@ -7,7 +7,7 @@
 
 #include "comm/wire/client.h"
 #include "comm/wire/endpoint.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum {
   CLIENT_BACKLOG = 1000,  /* messages that one client may leave unread before it counts as slow */

@@ -11,8 +11,8 @@
 #include "coordinator/fair_queue.h"
 #include "coordinator/histogram.h"
 #include "coordinator/response_cache.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/wait.h"
+#include "base/hash.h"
+#include "base/wait.h"
 
 /* Bits of a seed that is drawn: so many every reader of JSON takes as they are. */
 enum { DRAWN_SEED_BITS = 53 };

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/base/line_pipe.h"
-#include "runtime/base/log.h"
+#include "base/line_pipe.h"
+#include "base/log.h"
 
 #define OVER "over "
 #define DRAIN "drain "

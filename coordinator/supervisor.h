@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/base/buf.h"
+#include "base/buf.h"
 
 enum { TRI_SUPERVISOR_LINE = 768 }; /* bytes of the longest line, with its end */
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "coordinator/state.h"
-#include "runtime/base/buf.h"
-#include "runtime/tokenizer/unicode.h"
+#include "base/buf.h"
+#include "text/tokenizer/unicode.h"
 
 static bool grow_tokens(job_choice *ch, bool logprobs) {
   if (ch->num < ch->cap) return true;

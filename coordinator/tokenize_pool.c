@@ -7,7 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { MAX_THREADS = 64 };
 

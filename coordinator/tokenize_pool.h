@@ -11,8 +11,8 @@
 #include <sys/queue.h>
 
 #include "coordinator/core.h"
-#include "runtime/base/status.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "base/status.h"
+#include "text/tokenizer/tokenizer.h"
 
 typedef struct tri_tokenize_pool tri_tokenize_pool;
 

@@ -17,9 +17,9 @@
 #define TRI_KERNELS_BACKEND_H
 
 #include "kernels/ops.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/pool.h"
-#include "runtime/base/status.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/status.h"
 
 typedef struct tri_backend tri_backend;
 struct tri_comm;        /* comm/comm.h */

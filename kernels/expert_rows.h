@@ -5,7 +5,7 @@
 #define TRI_KERNELS_EXPERT_ROWS_H
 
 #include "kernels/ops.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { TRI_ROWS_RANKS = 8 };
 

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "runtime/base/dtype.h"
+#include "base/dtype.h"
 
 /* The bits of a float's exponent are all set in infinities and NaN, and in nothing else. 0 for types of no floats. */
 static inline uint32_t tri_exponent_bits(tri_dtype type) {

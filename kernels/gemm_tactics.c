@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 
 enum { FIRST_CAPACITY = 64, MOST_ROWS = 1 << 24 };
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/gemm_tactics.h"
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 
 enum { MOST_DIM = 1 << 24 };
 

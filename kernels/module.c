@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "kernels/cuda/fill.h"
-#include "runtime/base/file.h"
+#include "base/file.h"
 
 /* The driver's library: without it the module and the libraries that it brings need not be loaded. */
 static bool has_driver(void) {

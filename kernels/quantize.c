@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/quantize.h"
 
-#include "runtime/base/widest.h"
+#include "base/widest.h"
 
 void tri_widen(float *out, const void *src, tri_dtype dtype, size_t first, size_t n) {
   const uint16_t *half = (const uint16_t *)src + first;

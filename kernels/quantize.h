@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/base/dtype.h"
-#include "runtime/base/status.h"
+#include "base/dtype.h"
+#include "base/status.h"
 
 /* A row is multiplied with this factor before it is rounded to the nearest integer, to even on a tie, all in float32. A
  * row of next to nothing becomes zeros. */

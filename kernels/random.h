@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "kernels/backend.h"
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 
 /* A counter-based generator (the finaliser of SplitMix64, Steele et al. 2014): no state, any order. */
 TRI_HASH_FN uint64_t tri_random_mix(uint64_t x) { return tri_mix64(x + TRI_SPLITMIX_STEP); }

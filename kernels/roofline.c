@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "kernels/cpu/cpu.h"
-#include "runtime/base/wait.h"
-#include "runtime/base/widest.h"
+#include "base/wait.h"
+#include "base/widest.h"
 
 enum { MAX_GEMM = 1536 };
 

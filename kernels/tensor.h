@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/base/dtype.h"
-#include "runtime/base/kinds.h"
+#include "base/dtype.h"
+#include "base/kinds.h"
 
 /* A row-major weight [n, k], rows contiguous. dtype F32, F16, BF16, or I8 with one float32 scale per row: w = q *
  * scale. */

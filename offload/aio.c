@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "runtime/base/log.h"
+#include "base/log.h"
 
 tri_status tri_aio_create(tri_aio_kind kind, int depth, tri_aio **out, tri_error *err) {
   int code = -ENOSYS;

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 typedef struct tri_aio tri_aio;
 

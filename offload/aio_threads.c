@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "offload/aio.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 enum { MAX_THREADS = 16 };
 

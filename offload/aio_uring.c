@@ -5,8 +5,8 @@
 #include <time.h>
 
 #include "offload/aio.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 struct uring {
   tri_aio base;

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "offload/pack_form.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/xxh3.h"
+#include "base/mem.h"
+#include "base/xxh3.h"
 
 enum { ENTRIES = TRI_READER_BLOCK / sizeof(tri_weight_pack_entry) }; /* read at a time */
 

@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 #define TRI_WEIGHT_PACK_ALIGN ((uint64_t)2 << 20)
 enum { TRI_WEIGHT_PACK_VERSION = 1, TRI_WEIGHT_PACK_MAX_PARTS = 1 << 20 };

@@ -11,10 +11,10 @@
 
 #include "offload/pack_form.h"
 #include "offload/pack_room.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
-#include "runtime/base/xxh3.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/wait.h"
+#include "base/xxh3.h"
 
 /* Bytes of a file between two waits for the disk: parts may be small, and each wait takes milliseconds. */
 #define SYNC_BYTES ((uint64_t)16 << 20)

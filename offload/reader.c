@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
+#include "base/log.h"
+#include "base/mem.h"
 
 /* RETRIES: of one range without a byte in between. */
 enum { BLOCK = TRI_READER_BLOCK, PIECE_BYTES = 4 << 20, NUM_BUFFERS = 32, TIMEOUT_MS = 60000, RETRIES = 1000 };

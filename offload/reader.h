@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "offload/aio.h"
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 enum { TRI_READER_BLOCK = 4096 }; /* bytes: direct reads begin and end at multiples of it */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "offload/ring.h"
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 static size_t block_of(size_t bytes) {
   size_t over = bytes % TRI_RING_ALIGN;

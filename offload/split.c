@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 /* of Linux 6.1; older ones refuse it */

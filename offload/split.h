@@ -19,8 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/base/status.h"
-#include "runtime/base/wait.h"
+#include "base/status.h"
+#include "base/wait.h"
 
 /* PIECES: of a rank's pieces so many follow each other at most of which not all have been taken. */
 enum { TRI_SPLIT_MAX_RANKS = 16, TRI_SPLIT_PIECES = 64, TRI_SPLIT_CARD_BYTES = 128, TRI_SPLIT_STAGES = 4 };

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "offload/stream_impl.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/xxh3.h"
+#include "base/mem.h"
+#include "base/xxh3.h"
 
 enum { STALL_MS = 10000, BLOCK = TRI_READER_BLOCK };
 static const int64_t NAP_NS = 100000000;           /* between two looks at what nobody wakes for */

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "offload/stream.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 /* A read under way. */
 struct piece {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "offload/stream_impl.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 /* A rank whose disk stands still says so itself. */
 static const int64_t MORE_SILENCE_NS = 2000000000;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "offload/striped_pack.h"
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 tri_status tri_striped_pack_open(const tri_pack_paths *paths, const tri_weight_pack_layout *layout,
                                  tri_striped_pack **out, tri_error *err) {

@@ -2,8 +2,8 @@
 #include "offload/stripes.h"
 
 #include "offload/pack_form.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/mem.h"
+#include "base/hash.h"
+#include "base/mem.h"
 
 _Static_assert(TRI_STRIPE_BYTES % TRI_READER_BLOCK == 0, "stripes are whole blocks");
 

@@ -9,9 +9,9 @@
 set -u
 
 # Grows until it has all of $all.
-clean="runtime/base runtime/model runtime/tokenizer runtime/jinja runtime/load runtime/step runtime/forward runtime/engine kernels comm offload \
+clean="base runtime/model text/tokenizer text/jinja runtime/load runtime/step runtime/forward runtime/engine kernels comm offload \
 worker coordinator client"
-all="runtime/base runtime/model runtime/tokenizer runtime/jinja runtime/load runtime/step runtime/forward runtime/engine kernels comm offload \
+all="base runtime/model text/tokenizer text/jinja runtime/load runtime/step runtime/forward runtime/engine kernels comm offload \
 worker coordinator client tests"
 
 look() { # FOLDER...: one line for each violation, "FILE:LINE: KIND: STATEMENT"

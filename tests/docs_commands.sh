@@ -142,7 +142,7 @@ self_test() {
   done <<'CASES'
 |<!-- run by tests/t.sh -->\n\n    trireme up --model DIR -tp 4   # with --words\n
 |<!-- needs: a GPU -->\n\n    trireme up --no-http "--what" | sh --other\n
-|Text.\n\n    runtime/base\n      < worker\n
+|Text.\n\n    base\n      < worker\n
 |<!-- needs: a GPU -->\n\n```sh\ntrireme up \\\n  --model DIR\n```\n
 |```c\ntrireme();\n```\n
 neither 'run by'|Text:\n\n    trireme up\n

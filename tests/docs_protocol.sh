@@ -9,7 +9,7 @@ set -u
 names() {
   sed -n '/^static const tri_field [a-z_]*fields\[\] = {/,/^}/p; /^#define E[A-Z_]*/,/[^\\]$/p; /^static const tri_message/,/^}/p' comm/wire/client.c |
     sed '/define E_TEXTS/d' | grep -o '"[a-z_]*"\|S_[A-Z0-9]*([a-z_]*, [a-z_]*)\|E_TEXTS([a-z]*)' | sed 's/.*[ (]\([a-z_]*\))$/\1/; s/"//g'
-  sed -n 's/.*X(context, [A-Z0-9]*, \([a-z_0-9]*\),.*/\1/p' runtime/base/sampling_numbers.h comm/wire/status_fields.h
+  sed -n 's/.*X(context, [A-Z0-9]*, \([a-z_0-9]*\),.*/\1/p' base/sampling_numbers.h comm/wire/status_fields.h
   sed -n '/define TRI_SAMPLING_FIELDS(S)/,/^$/p' comm/wire/sampling.h | grep -o '"[a-z_]*"' | sed 's/"//g'
 }
 
@@ -23,7 +23,7 @@ check() {
 self_test() {
   dir=$(mktemp -d) || exit 1
   trap 'rm -rf "$dir"' EXIT
-  cp -r --parents comm/wire runtime/base docs/protocol.md "$dir" || exit 1
+  cp -r --parents comm/wire base docs/protocol.md "$dir" || exit 1
   (check "$dir") || { echo "refused a document that is whole"; exit 1; }
   for name in models stream temperature queue_ms embedding scheduler_cpu_s echo; do
     sed "s/\`$name\`/$name/g" docs/protocol.md >"$dir/docs/protocol.md"

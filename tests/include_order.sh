@@ -8,15 +8,15 @@
 set -u
 
 check() {
-  (cd "$1" && find runtime kernels comm offload worker coordinator client -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \
+  (cd "$1" && find base text runtime kernels comm offload worker coordinator client -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \
     2>/dev/null | sort | xargs grep -n '^[[:space:]]*#[[:space:]]*include' /dev/null) | awk '
     BEGIN {
       # folder -> prefixes of what its files may include
-      below = "runtime/base/"
-      folder("runtime/base", "runtime/base/")
+      below = "base/"
+      folder("base", "base/")
       folder("runtime/model", below " runtime/model/")
-      folder("runtime/tokenizer", below " runtime/tokenizer/")
-      folder("runtime/jinja", below " runtime/tokenizer/unicode.h runtime/jinja/")
+      folder("text/tokenizer", below " text/tokenizer/")
+      folder("text/jinja", below " text/tokenizer/unicode.h text/jinja/")
       folder("kernels", below " kernels/")
       folder("offload", below " kernels/ offload/")
       folder("comm", below " kernels/ comm/comm.h comm/distinct.h comm/exchange.h comm/exchange_impl.h comm/shm.h")
@@ -30,20 +30,20 @@ check() {
       below = below " runtime/forward/"
       folder("runtime/engine", below " runtime/engine/")
       folder("worker", below " runtime/engine/ comm/wire/ worker/")
-      below = "runtime/base/ runtime/model/ runtime/tokenizer/ comm/wire/"
+      below = "base/ runtime/model/ text/tokenizer/ comm/wire/"
       rule("worker/plan/texts.c", below " worker/") # looks at what the coordinator reads, too
       folder("coordinator", below " coordinator/")
-      rule("coordinator/mpi_launch.c", "runtime/base/ coordinator/ comm/comm.h comm/wire/") # mpirun starts it with the workers
+      rule("coordinator/mpi_launch.c", "base/ coordinator/ comm/comm.h comm/wire/") # mpirun starts it with the workers
       folder("client", below " client/")
-      folder("client/chat", below " runtime/jinja/jinja.h client/")
+      folder("client/chat", below " text/jinja/jinja.h client/")
       # third-party header -> its only includers
-      own["jansson.h"] = "^runtime/base/json\\.c$"
-      own["hwloc.h"] = "^runtime/base/topo\\.c$"
-      own["yaml.h"] = "^runtime/base/options_yaml\\.c$"
-      own["pcre2.h"] = "^runtime/tokenizer/regex\\.c$"
-      own["utf8proc.h"] = "^runtime/tokenizer/unicode(_cases)?\\.c$"
-      own["xxhash.h"] = "^runtime/base/xxh3\\.c$"
-      own["sanitizer/msan_interface.h"] = "^runtime/base/foreign\\.h$"
+      own["jansson.h"] = "^base/json\\.c$"
+      own["hwloc.h"] = "^base/topo\\.c$"
+      own["yaml.h"] = "^base/options_yaml\\.c$"
+      own["pcre2.h"] = "^text/tokenizer/regex\\.c$"
+      own["utf8proc.h"] = "^text/tokenizer/unicode(_cases)?\\.c$"
+      own["xxhash.h"] = "^base/xxh3\\.c$"
+      own["sanitizer/msan_interface.h"] = "^base/foreign\\.h$"
       own["cblas.h"] = "^kernels/cpu/blas\\.c$"
       own["zmq.h"] = "^comm/wire/z([a-z_]*\\.c|sock_impl\\.h)$"
       own["msgpack.h"] = "^comm/wire/pack\\.c$"
@@ -96,11 +96,11 @@ check() {
 self_test() {
   dir=$(mktemp -d) || exit 1
   trap 'rm -rf "$dir"' EXIT
-  for folder in runtime/base runtime/model/arch runtime/tokenizer runtime/load runtime/step runtime/forward runtime/engine \
+  for folder in base runtime/model/arch text/tokenizer runtime/load runtime/step runtime/forward runtime/engine \
     kernels/cpu comm/device comm/wire offload worker/bench coordinator/up client/cmd client/gateway; do
     mkdir -p "$dir/$folder"
   done
-  printf '#include <stdio.h>\n#include "runtime/base/mem.h"\n' >"$dir/kernels/good.c"
+  printf '#include <stdio.h>\n#include "base/mem.h"\n' >"$dir/kernels/good.c"
   check "$dir" >/dev/null || { echo "refused a tree that is in order"; exit 1; }
   while read -r file include; do
     printf '#include %s\n' "$include" >"$dir/$file"
@@ -110,19 +110,19 @@ self_test() {
     fi
     rm "$dir/$file"
   done <<'CASES'
-runtime/base/x.c "kernels/backend.h"
-runtime/base/x.c "runtime/model/config.h"
+base/x.c "kernels/backend.h"
+base/x.c "runtime/model/config.h"
 runtime/model/x.c "kernels/backend.h"
 runtime/model/arch/x.c "runtime/engine/engine.h"
-runtime/model/x.c "runtime/tokenizer/tokenizer.h"
-runtime/tokenizer/x.c "runtime/model/config.h"
+runtime/model/x.c "text/tokenizer/tokenizer.h"
+text/tokenizer/x.c "runtime/model/config.h"
 runtime/load/x.c "runtime/step/batch.h"
 runtime/step/x.c "runtime/load/weights.h"
 runtime/step/x.c "runtime/forward/forward.h"
 runtime/forward/x.c "runtime/engine/engine.h"
 runtime/forward/x.c "comm/wire/zsock.h"
 runtime/engine/x.c "worker/scheduler.h"
-runtime/x.c "runtime/base/mem.h"
+runtime/x.c "base/mem.h"
 kernels/cpu/x.h "comm/comm.h"
 kernels/x.c "runtime/model/config.h"
 comm/wire/x.c "kernels/backend.h"
@@ -131,7 +131,7 @@ comm/x.c "comm/wire/zsock.h"
 comm/device/x.c "runtime/forward/forward.h"
 offload/x.c "runtime/model/layout.h"
 worker/bench/x.c "coordinator/core.h"
-worker/x.c "runtime/tokenizer/tokenizer.h"
+worker/x.c "text/tokenizer/tokenizer.h"
 coordinator/x.c "comm/comm.h"
 coordinator/up/x.c "kernels/backend.h"
 client/cmd/x.c "coordinator/core.h"

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "runtime/base/hash.h"
-#include "runtime/base/mem.h"
+#include "base/hash.h"
+#include "base/mem.h"
 
 /* Without them ranks would wait for each other in different operations, or compute different models. */
 #define OPTIONS(X)                                                                                                     \

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/base/buf.h"
-#include "runtime/base/file.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/json.h"
-#include "runtime/base/mem.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/mem.h"
 
 enum { MOST_BYTES = 1 << 16 };
 static const double MOST_SECONDS = 1e6;

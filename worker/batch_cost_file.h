@@ -6,7 +6,7 @@
 
 #include <limits.h>
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 #include "worker/batch_cost.h"
 
 /* batch-cost-HASH.json among the user's caches (tri_cache_file), by the key. */

@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 enum { RUNS = 3 }; /* of a cell: the first may load kernels, and another program may be in the way of any */
 

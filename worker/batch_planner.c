@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 struct tri_batch_planner {
   int max_batch, max_tokens, num_lengths;

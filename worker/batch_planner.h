@@ -9,7 +9,7 @@
 #ifndef TRI_WORKER_BATCH_PLANNER_H
 #define TRI_WORKER_BATCH_PLANNER_H
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 #include "worker/batch_cost.h"
 
 /* Sequences that are planned at a time; those behind them wait for their turn. */

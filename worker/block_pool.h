@@ -7,8 +7,8 @@
 
 #include <stdint.h>
 
-#include "runtime/base/mem.h"
-#include "runtime/base/status.h"
+#include "base/mem.h"
+#include "base/status.h"
 #include "worker/prefix_cache.h"
 
 typedef struct tri_block_pool {

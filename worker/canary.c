@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "runtime/load/finite_weights.h"
 
 void tri_canary_plan(const tri_worker *w, tri_plan_writer *plan) {

@@ -9,7 +9,7 @@
 
 #include <sys/queue.h>
 
-#include "runtime/base/ring.h"
+#include "base/ring.h"
 #include "worker/scheduler.h"
 
 typedef struct tri_command {

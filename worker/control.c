@@ -9,8 +9,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "runtime/base/log.h"
-#include "runtime/base/version.h"
+#include "base/log.h"
+#include "base/version.h"
 #include "worker/expert_counts.h"
 #include "worker/health.h"
 #include "worker/outbox_send.h"

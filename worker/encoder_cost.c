@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/base/log.h"
-#include "runtime/base/version.h"
+#include "base/log.h"
+#include "base/version.h"
 #include "worker/batch_cost_file.h"
 
 enum { OBSERVED = 64 }; /* steps after which the scheduler gets the refined table */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { MOST_MOVES = 64 /* of a layer in one window */ };
 

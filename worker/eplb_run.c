@@ -4,8 +4,8 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-#include "runtime/base/hash.h"
-#include "runtime/base/log.h"
+#include "base/hash.h"
+#include "base/log.h"
 #include "runtime/engine/expert_transfer.h"
 
 /* A host is its first rank of all. */

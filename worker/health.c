@@ -3,7 +3,7 @@
 
 #include <limits.h>
 
-#include "runtime/base/log.h"
+#include "base/log.h"
 #include "worker/plan/disk_read.h"
 #include "worker/plan/machine_file.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "comm/wire/job_limits.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 #include "worker/schedule.h"
 
 #define COPY(context, type, name, option, least, most, def, absent, sampler, help) COPY_##sampler(name)

@@ -2,7 +2,7 @@
 /* The leader's step loop: commands in, plans out, results in, tokens out. */
 #include <string.h>
 
-#include "runtime/base/log.h"
+#include "base/log.h"
 #include "worker/canary.h"
 #include "worker/encoder_cost.h"
 #include "worker/eplb_run.h"

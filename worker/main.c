@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "comm/wire/network.h"
-#include "runtime/base/file.h"
-#include "runtime/base/log.h"
-#include "runtime/base/version.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/version.h"
 #include "runtime/engine/offload_options.h"
 #include "runtime/model/weights_hash.h"
 #include "worker/agreement.h"

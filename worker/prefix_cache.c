@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { NONE = -1 };
 

@@ -16,8 +16,8 @@
 
 #include <stdbool.h>
 
-#include "runtime/base/siphash.h"
-#include "runtime/base/status.h"
+#include "base/siphash.h"
+#include "base/status.h"
 
 typedef struct tri_prefix_cache tri_prefix_cache;
 

@@ -4,7 +4,7 @@
 #ifndef TRI_WORKER_RANK_COST_H
 #define TRI_WORKER_RANK_COST_H
 
-#include "runtime/base/serve_options.h"
+#include "base/serve_options.h"
 #include "runtime/engine/engine.h"
 #include "worker/plan/cost.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/refusals.h"
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 tri_status tri_refusals_add(tri_refusals *r, uint64_t job, const tri_error *err) {
   tri_refusal *one = tri_malloc(1, sizeof *one);

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 typedef struct tri_refusal {
   STAILQ_ENTRY(tri_refusal) links;

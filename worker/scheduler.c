@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "runtime/base/wait.h"
-#include "runtime/base/hash.h"
+#include "base/wait.h"
+#include "base/hash.h"
 #include "worker/schedule.h"
 
 static bool has_batches(const tri_sched_config *c) {

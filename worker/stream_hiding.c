@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/stream_hiding.h"
 
-#include "runtime/base/log.h"
+#include "base/log.h"
 #include "runtime/engine/offload_options.h"
 #include "worker/plan/disk_rate.h"
 #include "worker/plan/machine.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/stream_report.h"
 
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 enum { SECOND = 1000000000 };
 

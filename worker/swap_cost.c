@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "runtime/base/log.h"
+#include "base/log.h"
 #include "worker/rank_cost.h"
 #include "worker/stream_hiding.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/warm_up.h"
 
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 /* Lengths at which a device cuts the contexts of few sequences into 1, 2, 4, 8 and 16 parts. Many sequences keep it
  * busy uncut: two lengths serve those. Lanes have recordings of their own, and share the places for them. */

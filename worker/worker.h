@@ -12,11 +12,11 @@
 
 #include "comm/wire/boot.h"
 #include "comm/wire/group.h"
-#include "runtime/base/ring.h"
-#include "runtime/base/start_watch.h"
-#include "runtime/base/wait.h"
+#include "base/ring.h"
+#include "base/start_watch.h"
+#include "base/wait.h"
 #include "runtime/engine/engine.h"
-#include "runtime/base/serve_layout.h"
+#include "base/serve_layout.h"
 #include "worker/commands.h"
 #include "worker/scheduler.h"
 

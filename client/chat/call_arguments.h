@@ -7,7 +7,7 @@
 #define TRI_CLIENT_CHAT_CALL_ARGUMENTS_H
 
 #include "client/chat/json_scan.h"
-#include "runtime/base/buf.h"
+#include "base/buf.h"
 
 typedef enum call_step {
   CALL_GOES_ON,

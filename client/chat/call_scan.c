@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "runtime/base/json.h"
+#include "base/json.h"
 
 enum { LONGEST_WORD = 256 };
 

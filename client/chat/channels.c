@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "client/chat/call_scan.h"
-#include "runtime/base/buf.h"
-#include "runtime/base/mem.h"
+#include "base/buf.h"
+#include "base/mem.h"
 
 enum { LONGEST_HEADER = 1024 };
 

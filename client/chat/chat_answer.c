@@ -5,7 +5,7 @@
 
 #include "client/chat/call_scan.h"
 #include "client/chat/channels.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 typedef enum state {
   AT_BEGINNING, /* <think> may come */

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 /* How models write calls. Special tokens are no text of an answer, so that a marker that is one is not there: the forms
  * whose markers are often special are also taken without them, at the beginning of an answer and of known tools. */

@@ -4,7 +4,7 @@
 #define TRI_CLIENT_CHAT_CHAT_PROMPT_H
 
 #include "client/chat/chat_template.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* Encodes it without the tokenizer's own template, since the chat's has put the special tokens where they belong; what
  * looks like one in a message is text. *ids lies in the scratch until its next use. */

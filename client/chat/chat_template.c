@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "client/chat/chat_messages.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { MOST_CONFIG = 16 << 20, NUM_SPECIAL = 7, MOST_VARIABLES = 64 };
 

@@ -4,7 +4,7 @@
 #define TRI_CLIENT_CHAT_CHAT_TEMPLATE_H
 
 #include "client/chat/chat_answer.h"
-#include "runtime/jinja/jinja.h"
+#include "text/jinja/jinja.h"
 
 typedef struct chat_template chat_template;
 

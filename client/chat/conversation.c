@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 tri_status conversation_open(const char *model_dir, const char *template_file, conversation *c, tri_error *err) {
   char path[PATH_MAX];

@@ -7,11 +7,11 @@
 
 #include "client/chat/chat_template.h"
 #include "client/cmd/buf.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/model_folder.h"
-#include "runtime/base/options.h"
-#include "runtime/base/standard_output.h"
-#include "runtime/base/version.h"
+#include "base/mem.h"
+#include "base/model_folder.h"
+#include "base/options.h"
+#include "base/standard_output.h"
+#include "base/version.h"
 
 enum { MOST_REQUEST = 64 << 20 };
 

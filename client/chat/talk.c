@@ -9,10 +9,10 @@
 #include "client/chat/chat_answer.h"
 #include "client/chat/conversation.h"
 #include "client/cmd/cmd.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/model_folder.h"
-#include "runtime/base/standard_output.h"
-#include "runtime/base/version.h"
+#include "base/mem.h"
+#include "base/model_folder.h"
+#include "base/standard_output.h"
+#include "base/version.h"
 
 enum { CANCEL_MS = 2000 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "client/cmd/bench.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 static const char *const distributions[] = {"fixed", "uniform", "normal", NULL};
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "client/cmd/bench.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 size_t bench_place(const bench_run *b, size_t num, size_t i) {
   size_t turns = (size_t)b->o->num_turns, chats = num / turns;

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "client/cmd/bench.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 static double ms(int64_t ns) { return (double)ns * 1e-6; }
 

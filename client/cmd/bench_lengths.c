@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/buf.h"
-#include "runtime/base/mem.h"
+#include "base/buf.h"
+#include "base/mem.h"
 
 static const double TWO_PI = 6.283185307179586;
 

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/base/hash.h"
-#include "runtime/base/status.h"
+#include "base/hash.h"
+#include "base/status.h"
 
 enum { BENCH_MAX_LEN = 200000 };
 

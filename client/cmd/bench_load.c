@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "client/cmd/bench.h"
-#include "runtime/base/buf.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/buf.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 enum { LONGEST_WAIT_NS = 500000000 };
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "client/cmd/bench.h"
-#include "runtime/base/buf.h"
-#include "runtime/base/mem.h"
+#include "base/buf.h"
+#include "base/mem.h"
 
 /* ---- a file ---- */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "client/cmd/bench.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 static const struct {
   const char *title, *key;

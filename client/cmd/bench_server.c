@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "client/cmd/bench.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 /* REPORT_MS: in which every group has reported, which they do once a second. */
 enum { FLOORS_MS = 40000, REPORT_MS = 1500, ASK_AGAIN_MS = 20 };

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/buf.h"
-#include "runtime/base/mem.h"
+#include "base/buf.h"
+#include "base/mem.h"
 
 void cmd_buf_free(cmd_buf *b) {
   tri_free(b->data);

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "client/cmd/cmd.h"
-#include "runtime/base/kinds.h"
-#include "runtime/base/mem.h"
+#include "base/kinds.h"
+#include "base/mem.h"
 
 static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
 

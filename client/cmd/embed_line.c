@@ -4,7 +4,7 @@
 
 #include "client/cmd/cmd.h"
 #include "client/cmd/json_value.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { MAX_LINE = 4 << 20, MAX_IDS = 1 << 18 };
 

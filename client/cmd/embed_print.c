@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "client/cmd/cmd.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 static void add_floats(cmd_buf *b, const float *v, size_t n, const char *between, const char *otherwise) {
   for (size_t i = 0; i < n; i++) {

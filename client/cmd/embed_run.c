@@ -6,8 +6,8 @@
 
 #include "client/cmd/many.h"
 #include "client/cmd/submit_file.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 /* One input from its reading to its writing. */
 typedef struct slot {

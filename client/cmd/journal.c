@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "client/cmd/cmd.h"
-#include "runtime/base/file.h"
-#include "runtime/base/mem.h"
+#include "base/file.h"
+#include "base/mem.h"
 
 enum { MOST_NAMES = 64 };
 

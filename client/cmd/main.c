@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "client/cmd/cmd.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/standard_output.h"
+#include "base/mem.h"
+#include "base/standard_output.h"
 
 static int serve(int argc, char **argv);
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "client/cmd/cmd.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 enum { BAR = 30, ETA_AFTER_MS = 2000 /* before that a rate says little */ };
 

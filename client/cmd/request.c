@@ -8,7 +8,7 @@
 
 #include "client/cmd/cmd.h"
 #include "comm/wire/client.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { MAX_STOP = TRI_WIRE_MAX_STOP, MAX_STOP_IDS = TRI_WIRE_MAX_STOP_IDS, MAX_IDS = TRI_WIRE_MAX_MESSAGE / 4 };
 _Static_assert(sizeof(((cmd_request *)0)->stops) / sizeof(trireme_string) == MAX_STOP,

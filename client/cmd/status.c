@@ -6,7 +6,7 @@
 
 #include "client/cmd/cmd.h"
 #include "comm/wire/zsock.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 enum { ASK_AGAIN_MS = 100 };
 

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "client/cmd/cmd.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { CANCEL_MS = 2000, STDIN_MAX = 1 << 20 };
 

@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "client/cmd/submit_file.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 void submit_slot_free(submit_slot *s) {
   for (uint32_t i = 0; i < s->num_choices; i++) {

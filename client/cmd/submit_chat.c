@@ -5,8 +5,8 @@
 
 #include "client/cmd/submit_file.h"
 #include "client/gateway/chat_message.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/model_folder.h"
+#include "base/mem.h"
+#include "base/model_folder.h"
 
 struct submit_chat {
   gw_model model;

@@ -8,8 +8,8 @@
 
 #include "client/cmd/many.h"
 #include "client/cmd/submit_file.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 enum {
   MAX_LINE = 4 << 20,

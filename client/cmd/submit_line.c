@@ -4,7 +4,7 @@
 
 #include "client/cmd/json_value.h"
 #include "client/cmd/submit_file.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { MOST_IDS = 1 << 18 };
 

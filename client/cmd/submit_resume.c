@@ -7,8 +7,8 @@
 
 #include "client/cmd/json_value.h"
 #include "client/cmd/submit_file.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/mem.h"
+#include "base/hash.h"
+#include "base/mem.h"
 
 /* Answers to a line: several where lines have the same custom_id. */
 struct entry {

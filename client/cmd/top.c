@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "client/cmd/top_screen.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 typedef struct top_options {
   cmd_connection connection;

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "client/gateway/gateway.h"
-#include "runtime/base/log.h"
-#include "runtime/base/wait.h"
+#include "base/log.h"
+#include "base/wait.h"
 
 enum { LINES_A_SECOND = 20, PATH_BYTES = 120, NS_PER_S = 1000000000 };
 

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "client/gateway/gateway.h"
-#include "runtime/base/version.h"
-#include "runtime/base/wait.h"
+#include "base/version.h"
+#include "base/wait.h"
 
 enum { ANSWER_MS = 3000 };
 

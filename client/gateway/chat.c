@@ -7,7 +7,7 @@
 
 #include "client/gateway/chat_message.h"
 #include "client/gateway/tasks.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 typedef struct chat {
   gw_completion base; /* the exchange's state */

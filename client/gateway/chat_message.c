@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/base/mem.h"
-#include "runtime/base/xxh3.h"
+#include "base/mem.h"
+#include "base/xxh3.h"
 
 enum { ID_DIGITS = 16, MISTRAL_DIGITS = 9 }; /* its templates take ids of this length alone */
 

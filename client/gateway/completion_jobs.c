@@ -6,7 +6,7 @@
 
 #include "client/gateway/completion.h"
 #include "client/gateway/tasks.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { HEADER_BYTES = 448, MOST_CHOICES = 1 << 14 };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "client/gateway/completion.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 static tri_status take_stop(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
   gw_completion_request *q = request;

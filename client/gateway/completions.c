@@ -4,7 +4,7 @@
 
 #include "client/gateway/completion.h"
 #include "client/gateway/tasks.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 typedef struct text_completion {
   gw_completion base; /* the exchange's state */

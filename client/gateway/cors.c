@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "client/gateway/gateway.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { MOST_ORIGINS = 64, MOST_NAMES = 1024 };
 

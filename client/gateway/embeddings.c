@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "client/gateway/tasks.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 typedef struct embedding_request {
   trireme_embed_request r;

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "client/gateway/gateway.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
+#include "base/log.h"
+#include "base/mem.h"
 
 enum { MAX_IDS = 1 << 20 };
 

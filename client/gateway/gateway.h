@@ -8,9 +8,9 @@
 #include "client/gateway/http_conn.h"
 #include "client/gateway/model.h"
 #include "client/trireme.h"
-#include "runtime/base/gateway_options.h"
-#include "runtime/base/json.h"
-#include "runtime/base/model_folder.h"
+#include "base/gateway_options.h"
+#include "base/json.h"
+#include "base/model_folder.h"
 
 enum {
   GW_JOB_BUCKETS = 4096,

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "client/gateway/gateway.h"
-#include "runtime/base/log.h"
-#include "runtime/base/wait.h"
+#include "base/log.h"
+#include "base/wait.h"
 
 enum { ASK_MS = 1000 };
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "client/gateway/http_conn_impl.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum {
   LINGER_MS = 1000,

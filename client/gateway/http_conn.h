@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "client/gateway/http_parse.h"
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 typedef struct http_server http_server;
 typedef struct http_conn http_conn;

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/base/buf.h"
+#include "base/buf.h"
 
 enum {
   HTTP_MAX_HEADERS = 64,

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "client/gateway/http_conn_impl.h"
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 
 enum { PEER_BUCKETS = 1024 };
 

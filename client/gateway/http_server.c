@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "client/gateway/http_conn_impl.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
+#include "base/log.h"
+#include "base/mem.h"
 
 enum { BACKLOG = 1024, TURN_MS = 50 };
 /* Priorities of events: timers and signals come first, all else has the one in the middle, which libevent gives by

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "client/gateway/gateway.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 static gw_job **bucket(gateway *g, uint64_t id) { return &g->jobs[id % GW_JOB_BUCKETS]; }
 

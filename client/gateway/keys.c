@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "client/gateway/gateway.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { KEY_BYTES = 256, MAX_KEYS = 4096, FILE_BYTES = MAX_KEYS * 400, PREFIX = 7 /* "Bearer " */ };
 

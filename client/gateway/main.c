@@ -13,11 +13,11 @@
 #include "client/gateway/finder.h"
 #include "client/gateway/gateway.h"
 #include "client/gateway/tasks.h"
-#include "runtime/base/file.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/version.h"
-#include "runtime/base/wait.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/version.h"
+#include "base/wait.h"
 
 enum {
   TICK_MS = 200,

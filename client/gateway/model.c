@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 tri_status gw_model_open(const char *dir, const char *template_file, gw_model *out, tri_error *err) {
   char path[PATH_MAX];

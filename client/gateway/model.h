@@ -4,7 +4,7 @@
 #define TRI_CLIENT_GATEWAY_MODEL_H
 
 #include "client/chat/chat_template.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 typedef struct gw_model {
   tri_tokenizer *tokenizer;

@@ -8,8 +8,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 enum {
   MAX_THREADS = 64,

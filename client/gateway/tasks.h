@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 
 #include "client/gateway/gateway.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 typedef struct gw_tasks gw_tasks;
 typedef struct gw_task gw_task;

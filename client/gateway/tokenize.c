@@ -4,7 +4,7 @@
 
 #include "client/gateway/chat.h"
 #include "client/gateway/tasks.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 typedef struct tokenize {
   gw_task task; /* the exchange's state begins with it */

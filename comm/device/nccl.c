@@ -11,7 +11,7 @@
 
 #include "comm/distinct.h"
 #include "kernels/cuda/cuda.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { MIN_VERSION = 21800 }; /* 2.18: non-blocking communicators with the configuration of today's headers */
 

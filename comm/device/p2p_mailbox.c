@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "comm/device/p2p_impl.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 static size_t slot_bytes(const tri_comm *c) {
   size_t slots = (size_t)c->size * (size_t)c->size * TRI_CUDA_MAILBOX_SLOTS, align = 256;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks that sums over peers' memory come out right on these devices, and measures which algorithm is the fastest. */
 #include "comm/device/p2p_impl.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { CALLS = 32, REPEATS = 4, MODULUS = 1021 };
 

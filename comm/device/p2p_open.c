@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "comm/device/p2p_impl.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { SETUP_MS = 5000, LEAST_THREADS = 128 };
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "comm/device/p2p_impl.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 tri_status tri_p2p_make_rows(tri_comm *c, const tri_rows_config *rows, tri_error *err) {
   tri_cuda_exchange *e = &tri_p2p_impl_of(c)->exchange;

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "comm/wire/network.h"
-#include "runtime/base/file.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 enum {
   HEAD_BYTES = 512,       /* of a text without its keys, with room to spare */

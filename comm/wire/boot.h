@@ -4,7 +4,7 @@
 #define TRI_COMM_WIRE_BOOT_H
 
 #include "comm/wire/zsock.h"
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 enum { TRI_BOOT_MAX_RANKS = 1024, TRI_BOOT_MAX_GROUPS = 64 }; /* ranks: of a group */
 

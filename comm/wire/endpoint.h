@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 #define TRI_ENDPOINT_ENV "TRIREME_ENDPOINT"
 #define TRI_ENDPOINT_BYTES 512

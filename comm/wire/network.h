@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 typedef struct tri_network {
   char interface[IF_NAMESIZE];

@@ -4,7 +4,7 @@
 #ifndef TRI_COMM_WIRE_SOCKET_LOCK_H
 #define TRI_COMM_WIRE_SOCKET_LOCK_H
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 /* TRI_AGAIN: another process has it. */
 tri_status tri_socket_lock(const char *path, int *fd, tri_error *err);

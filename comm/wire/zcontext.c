@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum {
   HEARTBEAT_MS = 2000,

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "comm/wire/socket_owner.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum {
   RECONNECT_MS = 100,

@@ -17,7 +17,7 @@
 
 #include "comm/wire/endpoint.h"
 #include "comm/wire/socket_lock.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum {
   LISTEN_BACKLOG = 1024, /* connections that wait for the library to accept them */

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "comm/wire/peer.h"
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 typedef struct tri_zcontext tri_zcontext;
 typedef struct tri_zserver tri_zserver;

@@ -11,7 +11,7 @@
 #include <zmq.h>
 
 #include "comm/wire/zsock.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 enum {
   TRI_Z_LINGER_MS = 200,

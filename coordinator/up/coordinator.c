@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "coordinator/up/up.h"
-#include "runtime/base/log.h"
-#include "runtime/base/wait.h"
+#include "base/log.h"
+#include "base/wait.h"
 
 enum { SILENCE_MS = 5000, STILL_MS = 2000 };
 

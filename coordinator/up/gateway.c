@@ -12,8 +12,8 @@
 #include "comm/wire/endpoint.h"
 #include "comm/wire/zsock.h"
 #include "coordinator/up/up.h"
-#include "runtime/base/log.h"
-#include "runtime/base/wait.h"
+#include "base/log.h"
+#include "base/wait.h"
 
 /* Silence after which a gateway stands still: its loop shows a pulse five times a second, whatever clients send. In
  * front of the first it reads the model's folder, however slow the disk is. One that is to end is given less. */

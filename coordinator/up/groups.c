@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "coordinator/up/up.h"
-#include "runtime/base/line_pipe.h"
-#include "runtime/base/log.h"
-#include "runtime/base/wait.h"
+#include "base/line_pipe.h"
+#include "base/log.h"
+#include "base/wait.h"
 
 enum { FAILED_STARTS = 3, LOST_GRACE_MS = 500, LAST_WORDS_MS = 200 };
 #define NS_PER_S 1000000000LL

@@ -10,9 +10,9 @@
 
 #include "comm/wire/network.h"
 #include "coordinator/up/up.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/mpirun_check.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/mpirun_check.h"
 
 static tri_status check_host(const char *name, tri_error *err) {
   struct addrinfo wanted = {.ai_socktype = SOCK_STREAM}, *found = NULL;

@@ -14,9 +14,9 @@
 
 #include "coordinator/journal.h"
 #include "coordinator/up/up.h"
-#include "runtime/base/file.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/log.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
 
 enum { NAME_BYTES = 64, ROOM_BYTES = 64 << 20 /* for two segments, and some more */ };
 

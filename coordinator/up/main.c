@@ -16,11 +16,11 @@
 #include "comm/wire/socket_lock.h"
 #include "coordinator/signals.h"
 #include "coordinator/up/up.h"
-#include "runtime/base/file.h"
-#include "runtime/base/line_pipe.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/file.h"
+#include "base/line_pipe.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/wait.h"
 #include "runtime/model/layout.h"
 
 enum {

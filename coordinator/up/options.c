@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "coordinator/up/up.h"
-#include "runtime/base/version.h"
+#include "base/version.h"
 
 enum {
   MOST_OPTIONS = 160,

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "coordinator/up/up.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mpi_environment.h"
-#include "runtime/base/wait.h"
+#include "base/log.h"
+#include "base/mpi_environment.h"
+#include "base/wait.h"
 
 enum {
   MAX_SOCKET_PATH = 100, /* what the system allows is a little more */

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "coordinator/up/up.h"
-#include "runtime/base/log.h"
-#include "runtime/base/start_watch.h"
-#include "runtime/base/wait.h"
+#include "base/log.h"
+#include "base/start_watch.h"
+#include "base/wait.h"
 
 /* A rank that can speak for itself does so first, as it knows more. */
 enum { RANKS_FIRST_S = 2 };

@@ -10,11 +10,11 @@
 
 #include "comm/wire/boot.h"
 #include "comm/wire/endpoint.h"
-#include "runtime/base/buf.h"
-#include "runtime/base/gateway_options.h"
-#include "runtime/base/hosts.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/serve_layout.h"
+#include "base/buf.h"
+#include "base/gateway_options.h"
+#include "base/hosts.h"
+#include "base/mem.h"
+#include "base/serve_layout.h"
 
 enum {
   TRI_UP_MAX_GROUPS = 64,

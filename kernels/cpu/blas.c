@@ -2,7 +2,7 @@
 #include <cblas.h>
 
 #include "kernels/cpu/cpu.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 /* Our pool's threads call single-threaded products side by side; a second pool inside the library would fight over the
  * cores. */

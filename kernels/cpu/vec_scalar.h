@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "runtime/base/dtype.h"
+#include "base/dtype.h"
 
 #define V_REGISTERS 16
 enum { W = 4 };

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 
 /* LEAST: bytes that make room for every step of most deployments, since growing drops what is recorded. */
 enum { ARRAY_ALIGN = 16, BATCH_ARRAYS = 9, LEAST = 4 << 20 };

@@ -9,7 +9,7 @@
 
 #include "kernels/gemm_tactics.h"
 #include "kernels/cuda/cuda.h"
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 
 /* A model has a few products for each number of rows that its steps have had. A key may lie in any slot of its set. */
 enum { SETS = 128, SET = 8 };

@@ -6,7 +6,7 @@
 #include <cuda.h>
 
 #include "kernels/tensor.h"
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,7 +6,7 @@
 
 #include "kernels/gemm_tactics.h"
 #include "kernels/cuda/cuda.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 enum { MOST_LAUNCHES = 128, FEWEST_LAUNCHES = 4, OWN_ROWS = 16 }; /* beyond these our kernel is for odd shapes alone */
 enum { MOST_RUNS = 7, FEWEST_RUNS = 2, PLACE_ALIGNMENT = 256 };

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 struct packed_header {
   uint64_t step;

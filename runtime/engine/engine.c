@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "runtime/base/hash.h"
-#include "runtime/base/log.h"
-#include "runtime/base/wait.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/wait.h"
 #include "runtime/engine/embed_result.h"
 #include "runtime/engine/engine_impl.h"
 #include "runtime/engine/exchange_choice.h"

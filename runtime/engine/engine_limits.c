@@ -2,7 +2,7 @@
 /* The limits of a group's steps: what was asked for, what each rank has memory for, and what they agree on. */
 #include <stdio.h>
 
-#include "runtime/base/log.h"
+#include "base/log.h"
 #include "runtime/engine/engine_impl.h"
 #include "runtime/engine/ledger_refusal.h"
 #include "runtime/step/limits.h"

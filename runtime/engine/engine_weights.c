@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "runtime/base/log.h"
+#include "base/log.h"
 #include "runtime/engine/engine_impl.h"
 #include "runtime/engine/offload_folders.h"
 #include "runtime/engine/offload_ranks.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "kernels/random.h"
-#include "runtime/base/log.h"
+#include "base/log.h"
 #include "runtime/forward/step_arena.h"
 
 enum { ROUNDS = 5, BATCH = 16 /* exchanges that a device is given at a time */ };

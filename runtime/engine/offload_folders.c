@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 static tri_status refuse(const char *folder, const char *why, tri_error *err) {
   return tri_fail(err, TRI_INVALID_ARGUMENT, "nvme_path", "there is no folder %s for packs: %s", folder, why);

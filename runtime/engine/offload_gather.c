@@ -2,8 +2,8 @@
 /* Devices of a host that copy streamed weights from each other's rings. */
 #include <string.h>
 
-#include "runtime/base/log.h"
-#include "runtime/base/wait.h"
+#include "base/log.h"
+#include "base/wait.h"
 #include "runtime/engine/offload_impl.h"
 
 enum { CLOSING_MS = 3000 }; /* that the others have to end their copies */

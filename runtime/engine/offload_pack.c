@@ -6,10 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/base/hash.h"
-#include "runtime/base/log.h"
-#include "runtime/base/wait.h"
-#include "runtime/base/xxh3.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/wait.h"
+#include "base/xxh3.h"
 #include "runtime/engine/offload_folders.h"
 #include "runtime/engine/offload_impl.h"
 

@@ -2,7 +2,7 @@
 #include "runtime/engine/offload_plan.h"
 
 #include "offload/split.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "runtime/load/common_bytes.h"
 #include "runtime/step/batch.h"
 

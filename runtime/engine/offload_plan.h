@@ -3,7 +3,7 @@
 #ifndef TRI_RUNTIME_ENGINE_OFFLOAD_PLAN_H
 #define TRI_RUNTIME_ENGINE_OFFLOAD_PLAN_H
 
-#include "runtime/base/kinds.h"
+#include "base/kinds.h"
 #include "runtime/load/weights.h"
 
 typedef struct tri_offload_config {

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/base/hash.h"
-#include "runtime/base/log.h"
+#include "base/hash.h"
+#include "base/log.h"
 #include "runtime/engine/offload_plan.h"
 
 /* MOST_RANKS: of a column, on all hosts. */

@@ -2,9 +2,9 @@
 /* Streamed weights that several ranks of a host read for each other: who reads what. */
 #include <stdio.h>
 
-#include "runtime/base/hash.h"
-#include "runtime/base/log.h"
-#include "runtime/base/wait.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/wait.h"
 #include "runtime/engine/offload_impl.h"
 #include "runtime/load/common_bytes.h"
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "runtime/base/log.h"
+#include "base/log.h"
 #include "runtime/engine/engine_impl.h"
 #include "runtime/engine/offload_ranks.h"
 

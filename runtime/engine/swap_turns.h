@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 typedef struct tri_engine tri_engine;
 

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "runtime/base/buf.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/buf.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 struct chunk {
   void *data;

@@ -30,7 +30,7 @@
 #include <stdint.h>
 
 #include "kernels/backend.h"
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 /* A tensor: operator first_op writes it, last_op is the last to read it. Operators are numbered in the order in which
  * they run. */

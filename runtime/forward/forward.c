@@ -2,7 +2,7 @@
 /* The one forward pass: its ends, and how a step is planned, run and recorded. */
 #include "runtime/forward/forward_state.h"
 
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 
 enum { FIRST_CHUNK = 3 }; /* number of its bound batch */
 _Static_assert(FIRST_CHUNK + TRI_MAX_CHUNKS <= TRI_BOUND_BATCHES, "every chunk has a bound batch");

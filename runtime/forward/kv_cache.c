@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/forward/kv_cache.h"
 
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 tri_dtype tri_kv_dtype(const tri_model_config *c, tri_dtype asked, tri_dtype weights, bool narrows_inputs) {
   if (asked != TRI_DTYPE_COUNT) return asked;

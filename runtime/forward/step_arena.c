@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/forward/step_arena.h"
 
-#include "runtime/base/buf.h"
+#include "base/buf.h"
 #include "runtime/forward/activation_plan.h"
 #include "runtime/forward/forward_state.h"
 

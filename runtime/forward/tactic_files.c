@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/file.h"
-#include "runtime/base/log.h"
+#include "base/file.h"
+#include "base/log.h"
 
 void tri_tactic_file_shipped(char out[PATH_MAX]) {
   char folder[PATH_MAX];

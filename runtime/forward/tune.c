@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "kernels/random.h"
-#include "runtime/base/log.h"
-#include "runtime/base/wait.h"
+#include "base/log.h"
+#include "base/wait.h"
 #include "runtime/forward/tactic_files.h"
 #include "runtime/forward/forward_state.h"
 

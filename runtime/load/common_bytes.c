@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/load/common_bytes.h"
 
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 
 enum { SCALES = 1 << 16 }; /* in the name of a range */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/load/tiers.h"
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 static tri_status make(int num_parts, tri_tiers **out) {
   size_t n = (size_t)num_parts;

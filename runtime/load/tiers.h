@@ -11,7 +11,7 @@
 #define TRI_RUNTIME_LOAD_TIERS_H
 
 #include "offload/ring.h"
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 enum { TRI_PART_ATTENTION, TRI_PART_MLP, TRI_LAYER_PARTS, TRI_PART_STAYS = -1, TRI_PART_ON_HOST = -2 };
 

@@ -2,7 +2,7 @@
 /* Common to the formats whose rows are outputs. */
 #include "runtime/load/widen.h"
 
-#include "runtime/base/widest.h"
+#include "base/widest.h"
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/base/dtype.h"
+#include "base/dtype.h"
 
 /* How a matrix is stored. */
 typedef struct tri_widen_layout {

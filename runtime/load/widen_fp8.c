@@ -2,7 +2,7 @@
 /* FP8 e4m3 with scales of blocks (DeepSeek-V3: 128 x 128), of rows, or of the whole matrix. */
 #include <string.h>
 
-#include "runtime/base/widest.h"
+#include "base/widest.h"
 #include "runtime/load/widen.h"
 
 /* Returns what a code means. Numbers of the smallest exponent have no hidden bit: they are multiples of 2^-9. */

@@ -2,7 +2,7 @@
 /* MXFP4 ("OCP Microscaling Formats", 2023): FP4 e2m1, two in a byte, and a power of two for each 32 of a row. */
 #include <string.h>
 
-#include "runtime/base/widest.h"
+#include "base/widest.h"
 #include "runtime/load/widen.h"
 
 enum { AT_ONCE = 256 };

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/base/hash.h"
-#include "runtime/base/json.h"
-#include "runtime/base/log.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/log.h"
 #include "runtime/model/arch.h"
 #include "runtime/model/folder.h"
 #include "runtime/model/rope.h"

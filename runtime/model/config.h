@@ -11,11 +11,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/base/dtype.h"
-#include "runtime/base/kinds.h"
-#include "runtime/base/options.h"
-#include "runtime/base/sampling_numbers.h"
-#include "runtime/base/status.h"
+#include "base/dtype.h"
+#include "base/kinds.h"
+#include "base/options.h"
+#include "base/sampling_numbers.h"
+#include "base/status.h"
 #include "runtime/model/quantization.h"
 
 #define TRI_MAX_STOP_IDS 16

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "runtime/model/arch.h"
 
 enum { MOST_CONFIG = 16 << 20, MOST_TOKENIZER = 256 << 20 };

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/json.h"
-#include "runtime/base/mem.h"
+#include "base/json.h"
+#include "base/mem.h"
 #include "runtime/model/layout.h"
 
 enum { MOST_FILE_BYTES = 256 << 20 };

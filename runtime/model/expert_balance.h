@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-#include "runtime/base/buf.h"
-#include "runtime/base/status.h"
+#include "base/buf.h"
+#include "base/status.h"
 
 /* Rows that each expert of each layer has had, as `trireme status --experts` tells it. */
 typedef struct tri_expert_counts {

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "runtime/model/expert_balance.h"
 #include "runtime/model/layout.h"
 

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "runtime/base/hash.h"
-#include "runtime/base/json.h"
-#include "runtime/base/mem.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/mem.h"
 #include "runtime/model/layout.h"
 
 enum { MOST_FILE_BYTES = 256 << 20 };

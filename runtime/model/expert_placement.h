@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 #include "runtime/model/config.h"
 
 typedef enum tri_expert_strategy { TRI_EXPERTS_LINEAR, TRI_EXPERTS_ROUND_ROBIN } tri_expert_strategy;

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/json.h"
-#include "runtime/base/mem.h"
+#include "base/json.h"
+#include "base/mem.h"
 
 enum { MAX_CONFIG_BYTES = 4 << 20 };
 

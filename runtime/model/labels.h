@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 enum { TRI_LABEL_BYTES = 256 }; /* of one name */
 

@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 #include "runtime/model/arch.h"
 #include "runtime/model/config.h"
 #include "runtime/model/expert_placement.h"

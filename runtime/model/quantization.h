@@ -12,9 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/base/dtype.h"
-#include "runtime/base/json.h"
-#include "runtime/base/status.h"
+#include "base/dtype.h"
+#include "base/json.h"
+#include "base/status.h"
 
 enum { TRI_MAX_SCHEMES = 16 };
 

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/base/file.h"
-#include "runtime/base/json.h"
-#include "runtime/base/mem.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
 #include "runtime/model/folder.h"
 
 enum { MAX_FILES = 4096, MAX_INDEX_BYTES = 64 << 20 };

@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/base/dtype.h"
-#include "runtime/base/status.h"
+#include "base/dtype.h"
+#include "base/status.h"
 
 #define TRI_ST_MAX_HEADER ((uint64_t)100 << 20)
 #define TRI_ST_MAX_RANK 8

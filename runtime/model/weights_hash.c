@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/base/hash.h"
-#include "runtime/base/xxh3.h"
+#include "base/hash.h"
+#include "base/xxh3.h"
 #include "runtime/model/safetensors.h"
 
 enum { HEADER_PIECE = 1 << 16, LENGTH_BYTES = 8 };

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 enum { TRI_WEIGHTS_HASH_BLOCK = 4096, TRI_WEIGHTS_HASH_BLOCKS = 512 };
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 tri_status tri_slots_create(const tri_limits *limits, tri_slots **out) {
   tri_slots *s = tri_calloc(1, sizeof *s);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 enum { MOST_MASK_WORDS = 1 << 26 }; /* of ids of 31 bits */
 

@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "comm/comm.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 static bool mpi;
 static int my_rank;

@@ -19,9 +19,9 @@
 
 #include "comm/shm.h"
 #include "offload/stream.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 enum { MOST_RANKS = 8, MOST_PARTS = 1024, MOST_ROUNDS = 64, RING_PARTS = 4, READS = 16, SKIPPED = 77 };
 static const size_t PIECE = (size_t)16 << 20, PLAIN_PIECE = (size_t)64 << 20;

@@ -16,7 +16,7 @@ command -v dpkg-deb >/dev/null && command -v dpkg-shlibdeps >/dev/null || skip "
 packages=(libtrireme0 libtrireme-dev trireme)
 # The CUDA module, where it is built, is one file, which takes long to compress.
 (cd "$build" && "$cpack" -G DEB -B "$RUN/packages" -D "CPACK_COMPONENTS_ALL=$(IFS=';'; echo "${packages[*]}")") >"$RUN/cpack" 2>&1 || fail "cpack: $(tail -5 "$RUN/cpack")"
-version=$(sed -n 's/^#define TRIREME_VERSION "\(.*\)"/\1/p' "$build/generated/runtime/base/version.h")
+version=$(sed -n 's/^#define TRIREME_VERSION "\(.*\)"/\1/p' "$build/generated/base/version.h")
 files=()
 for package in "${packages[@]}"; do
   file=$(find "$RUN/packages" -maxdepth 1 -name "${package}_$version-1_*.deb")

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "client/gateway/chat.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
+#include "base/log.h"
+#include "base/mem.h"
 #include "tests/fuzz/mutate.h"
 
 static void need(bool ok) {

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/json.h"
-#include "runtime/jinja/jinja.h"
+#include "base/json.h"
+#include "text/jinja/jinja.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

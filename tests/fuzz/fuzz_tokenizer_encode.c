@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/mem.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "base/mem.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* Truncated, every text has ids, as many as there may be at most, unless there is no room for the special ones. */
 static void check_truncated(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 #include "runtime/engine/engine.h"
 
 enum { DRAWN_STEPS = 40 };

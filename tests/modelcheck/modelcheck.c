@@ -20,11 +20,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/base/hash.h"
-#include "runtime/base/log.h"
-#include "runtime/base/options.h"
-#include "runtime/base/topo.h"
-#include "runtime/base/serve_options.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "base/topo.h"
+#include "base/serve_options.h"
 #include "runtime/engine/expert_transfer.h"
 #include "tests/modelcheck/modelcheck.h"
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/dtype.h"
-#include "runtime/base/hash.h"
+#include "base/dtype.h"
+#include "base/hash.h"
 #include "tests/models/normal.h"
 
 enum { MOST_TENSORS = 4096, MOST_ELEMENTS = 1 << 26 };

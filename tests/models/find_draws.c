@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/base/dtype.h"
-#include "runtime/base/hash.h"
+#include "base/dtype.h"
+#include "base/hash.h"
 #include "runtime/model/safetensors.h"
 #include "tests/models/normal.h"
 

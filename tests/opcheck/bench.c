@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kernels/roofline.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 #include "tests/opcheck/opcheck.h"
 
 enum { MAX_ROUNDS = 15 };

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 #include "tests/opcheck/bench_device.h"
 
 #define MANY ((size_t)1 << 30) /* bytes that ops over many rows move */

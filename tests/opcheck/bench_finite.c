@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "kernels/roofline.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 #include "tests/opcheck/opcheck.h"
 
 enum { ROUNDS = 7 };

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "kernels/gemm_tactics.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 #include "tests/opcheck/opcheck.h"
 
 /* A product on both sides, and what its output held before. */

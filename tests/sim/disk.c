@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 
 static disk *mounted;
 

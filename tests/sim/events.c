@@ -2,7 +2,7 @@
 /* Events to come, in the order of time: a heap. */
 #include <stdlib.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "tests/sim/sim.h"
 
 static bool before(const event *a, const event *b) { return a->at != b->at ? a->at < b->at : a->order < b->order; }

@@ -2,7 +2,7 @@
 /* Groups: they register, become ready, end, are started again, and outlive their coordinator. */
 #include <string.h>
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 #include "tests/sim/sim.h"
 
 /* ---- what they say of themselves ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The journal of coordinators that follow each other over one disk, and what befalls that. */
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "tests/sim/sim.h"
 
 bool keeping_is_dead(const sim *s) { return s->keeping.on && s->keeping.disk.dead; }

@@ -2,7 +2,7 @@
 /* Coordinators that follow each other: one ends, alone or with the whole cluster, and the next one begins. */
 #include <stdlib.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "tests/sim/sim.h"
 
 bool lives_are_still(const sim *s) { return s->now < s->lives.still_until_ns; }

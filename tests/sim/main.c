@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/log.h"
+#include "base/log.h"
 #include "tests/sim/sim.h"
 
 typedef struct totals {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "tests/sim/sim.h"
 
 /* Bytes of a peer: what it is, and numbers. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers that follow from the seed. */
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 #include "tests/sim/sim.h"
 
 uint64_t rng_mix(uint64_t x) { return tri_mix64(x + TRI_SPLITMIX_STEP); }

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/hash.h"
-#include "runtime/base/mem.h"
+#include "base/hash.h"
+#include "base/mem.h"
 #include "tests/sim/sim.h"
 
 enum { DRAIN_S = 30, REST_S = 200 };

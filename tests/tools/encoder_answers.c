@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/base/json.h"
-#include "runtime/base/mem.h"
+#include "base/json.h"
+#include "base/mem.h"
 #include "runtime/model/safetensors.h"
 
 enum { MAX_PROMPTS = 64 };

@@ -14,12 +14,12 @@
 #include "comm/wire/endpoint.h"
 #include "comm/wire/client.h"
 #include "comm/wire/zsock.h"
-#include "runtime/base/json.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/options.h"
-#include "runtime/base/version.h"
-#include "runtime/base/wait.h"
-#include "runtime/base/xxh3.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/options.h"
+#include "base/version.h"
+#include "base/wait.h"
+#include "base/xxh3.h"
 
 enum { MAX_PIECE = 64, KEEP_ENDED = 4096, SAID_AT_ONCE = 5 /* bytes of --say in a token */ };
 

@@ -17,9 +17,9 @@
 
 #include "comm/wire/boot.h"
 #include "comm/wire/group.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/version.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/version.h"
+#include "base/wait.h"
 
 enum { CONNECT_MS = 3000, ANSWER_MS = 5000, LINGER_MS = 300, KEY_BYTES = 32, CHUNK = 1 << 20 };
 

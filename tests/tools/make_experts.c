@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "kernels/random.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "runtime/model/safetensors.h"
 
 enum { MOST = 4096 };

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "client/cmd/buf.h"
-#include "runtime/base/mem.h"
-#include "runtime/jinja/jinja.h"
+#include "base/mem.h"
+#include "text/jinja/jinja.h"
 
 enum { MOST_VARIABLES = 64 };
 

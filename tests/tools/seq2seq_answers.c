@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/base/json.h"
-#include "runtime/base/mem.h"
+#include "base/json.h"
+#include "base/mem.h"
 #include "runtime/model/safetensors.h"
 
 /* As tests/data/checkpoints/README.md has them. The end token is suppressed in greedy answers. */

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/base/status.h"
+#include "base/status.h"
 
 /* The outcome of an input: a status, and a number of what was read that another reading has, too. */
 typedef struct outcome {

@@ -4,7 +4,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "runtime/base/foreign.h"
+#include "base/foreign.h"
 
 Suite *TRI_SUITE(void);
 

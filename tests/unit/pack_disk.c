@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "offload/pack_form.h"
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 
 struct disk *disk;
 

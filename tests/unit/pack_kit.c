@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "offload/reader.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/xxh3.h"
+#include "base/mem.h"
+#include "base/xxh3.h"
 
 unsigned char pack_kit_byte(const pack_kit *k, int part, size_t i) {
   return (unsigned char)(k->layout.key.words[0] + (unsigned)part * 31 + i * 7 + i / 251);

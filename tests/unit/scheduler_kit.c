@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 static const uint32_t eos[] = {3, 5};
 static const tri_job_model model = {.eos = eos, .num_eos = 2};

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/base/dtype.h"
+#include "base/dtype.h"
 
 typedef enum slow_format { SLOW_FP8, SLOW_MXFP4, SLOW_PACKED, SLOW_INT8, SLOW_GPTQ, SLOW_AWQ } slow_format;
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "runtime/forward/activation_plan.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 Suite *suite_activation_plan(void);
 

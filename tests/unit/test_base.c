@@ -14,17 +14,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/base/buf.h"
-#include "runtime/base/dtype.h"
-#include "runtime/base/file.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/pool.h"
-#include "runtime/base/ring.h"
-#include "runtime/base/status.h"
-#include "runtime/base/topo.h"
-#include "runtime/base/wait.h"
+#include "base/buf.h"
+#include "base/dtype.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/ring.h"
+#include "base/status.h"
+#include "base/topo.h"
+#include "base/wait.h"
 
 Suite *suite_base(void);
 

@@ -3,7 +3,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 #include "runtime/step/batch.h"
 
 Suite *suite_batch_cut(void);

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "runtime/base/file.h"
-#include "runtime/base/hash.h"
+#include "base/file.h"
+#include "base/hash.h"
 #include "worker/batch_cost_file.h"
 #include "worker/batch_planner.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 #include "worker/scheduler.h"
 
 Suite *suite_beam_schedule(void);

@@ -3,7 +3,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "worker/bench/caching_allocator.h"
 #include "worker/bench/greedy_arena.h"
 

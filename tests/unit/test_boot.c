@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "comm/wire/boot.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 Suite *suite_boot(void);
 

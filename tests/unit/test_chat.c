@@ -8,8 +8,8 @@
 #include "client/chat/chat_messages.h"
 #include "client/chat/chat_template.h"
 #include "client/chat/conversation.h"
-#include "runtime/base/file.h"
-#include "runtime/base/mem.h"
+#include "base/file.h"
+#include "base/mem.h"
 #include "runtime/model/config.h"
 
 Suite *suite_chat(void);

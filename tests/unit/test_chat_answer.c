@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "client/chat/chat_answer.h"
-#include "runtime/base/buf.h"
-#include "runtime/base/json.h"
-#include "runtime/base/wait.h"
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/wait.h"
 
 Suite *suite_chat_answer(void);
 

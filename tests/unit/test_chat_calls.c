@@ -5,8 +5,8 @@
 
 #include "client/chat/chat_answer.h"
 #include "client/cmd/buf.h"
-#include "runtime/base/buf.h"
-#include "runtime/base/json.h"
+#include "base/buf.h"
+#include "base/json.h"
 
 Suite *suite_chat_calls(void);
 

@@ -15,8 +15,8 @@
 
 #include "client/trireme.h"
 #include "comm/wire/endpoint.h"
-#include "runtime/base/version.h"
-#include "runtime/base/wait.h"
+#include "base/version.h"
+#include "base/wait.h"
 #include "tests/unit/fake_kit.h"
 
 Suite *suite_client(void);

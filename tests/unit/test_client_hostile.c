@@ -8,9 +8,9 @@
 #include "client/trireme.h"
 #include "comm/wire/client.h"
 #include "comm/wire/zsock.h"
-#include "runtime/base/buf.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/buf.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 Suite *suite_client_hostile(void);
 

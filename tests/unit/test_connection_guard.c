@@ -15,7 +15,7 @@
 
 #include "comm/wire/zsock.h"
 #include "coordinator/connection_guard.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 Suite *suite_connection_guard(void);
 

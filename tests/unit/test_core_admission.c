@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core against recorded actions: which requests are taken, what is refused and how it is said,
  * queues, and what is fixed before a job is given to a group. */
-#include "runtime/base/log.h"
+#include "base/log.h"
 #include "tests/unit/core_world.h"
 
 Suite *suite_core_admission(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core against recorded actions: clients that are slow, gone or ask twice. */
-#include "runtime/base/log.h"
+#include "base/log.h"
 #include "tests/unit/core_world.h"
 
 /* Three jobs of two clients; only the bytes within a peer's length tell clients apart. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups whose end the supervisor tells: they get no job any more, and what a rank has said before counts more. */
-#include "runtime/base/log.h"
+#include "base/log.h"
 #include "tests/unit/core_world.h"
 
 Suite *suite_core_ended(void);

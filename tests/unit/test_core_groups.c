@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core against recorded actions: groups that drain, are lost, stall, or may not join. */
-#include "runtime/base/log.h"
+#include "base/log.h"
 #include "tests/unit/core_world.h"
 
 Suite *suite_core_groups(void);

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "runtime/base/log.h"
+#include "base/log.h"
 #include "tests/unit/core_world.h"
 
 Suite *suite_core_jobs(void);

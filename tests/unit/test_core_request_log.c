@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "comm/wire/zsock.h"
-#include "runtime/base/foreign.h"
-#include "runtime/base/log.h"
+#include "base/foreign.h"
+#include "base/log.h"
 #include "tests/unit/core_world.h"
 
 Suite *suite_core_request_log(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups that may not serve beside others: other weights, or a canary with other logits. */
-#include "runtime/base/log.h"
+#include "base/log.h"
 #include "tests/unit/core_world.h"
 
 Suite *suite_core_service(void);

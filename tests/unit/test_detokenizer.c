@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/base/buf.h"
-#include "runtime/base/mem.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "base/buf.h"
+#include "base/mem.h"
+#include "text/tokenizer/tokenizer.h"
 
 Suite *suite_detokenizer(void);
 

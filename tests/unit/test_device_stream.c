@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "offload/stream.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 Suite *suite_device_stream(void);
 

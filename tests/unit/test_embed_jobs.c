@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "coordinator/state.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
+#include "base/log.h"
+#include "base/mem.h"
 
 Suite *suite_embed_jobs(void);
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "coordinator/served_model.h"
-#include "runtime/base/log.h"
+#include "base/log.h"
 #include "runtime/model/config.h"
 
 Suite *suite_end_token(void);

@@ -2,7 +2,7 @@
 /* The leader's decisions about moving experts: when rows are counted, when a move is made, and what it tells. */
 #include <check.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "worker/eplb.h"
 
 Suite *suite_eplb(void);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "kernels/ref/ref.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "runtime/engine/exchange_choice.h"
 #include "runtime/forward/forward_state.h"
 #include "tests/unit/engine_kit.h"

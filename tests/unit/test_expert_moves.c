@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "runtime/base/hash.h"
-#include "runtime/base/mem.h"
+#include "base/hash.h"
+#include "base/mem.h"
 #include "runtime/model/expert_balance.h"
 #include "runtime/model/expert_moves.h"
 #include "runtime/model/layout.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "client/trireme.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 #include "tests/unit/fail_nth.h"
 #include "tests/unit/fake_kit.h"
 

@@ -11,12 +11,12 @@
 #include "client/gateway/http_parse.h"
 #include "comm/wire/client.h"
 #include "comm/wire/group.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/json.h"
-#include "runtime/base/mem.h"
-#include "runtime/jinja/jinja.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "text/jinja/jinja.h"
 #include "runtime/model/safetensors.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "tests/unit/fail_nth.h"
 
 Suite *suite_fail_nth_parsers(void);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "client/gateway/completion.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 Suite *suite_gateway(void);
 

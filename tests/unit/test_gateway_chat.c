@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "client/gateway/chat_message.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 Suite *suite_gateway_chat(void);
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "client/gateway/finder.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "tests/unit/fake_kit.h"
 
 Suite *suite_gateway_finder(void);

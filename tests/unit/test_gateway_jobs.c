@@ -11,7 +11,7 @@
 #include "client/gateway/http_conn_impl.h"
 #include "client/gateway/gateway.h"
 #include "client/gateway/tasks.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 Suite *suite_gateway_jobs(void);
 

@@ -7,7 +7,7 @@
 #include "client/gateway/completion.h"
 #include "client/gateway/task_room.h"
 #include "client/gateway/tools.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 Suite *suite_gateway_memory(void);
 

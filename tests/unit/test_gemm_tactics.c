@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "kernels/gemm_tactics.h"
-#include "runtime/base/file.h"
-#include "runtime/base/log.h"
+#include "base/file.h"
+#include "base/log.h"
 #include "runtime/forward/tactic_files.h"
 #include "runtime/forward/tune.h"
 

@@ -7,7 +7,7 @@
 
 #include "kernels/host_experts.h"
 #include "kernels/quantize.h"
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 
 Suite *suite_host_experts(void);
 

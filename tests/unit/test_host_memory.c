@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 Suite *suite_host_memory(void);
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/base/hosts.h"
+#include "base/hosts.h"
 
 Suite *suite_hosts(void);
 

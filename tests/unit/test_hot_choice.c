@@ -3,7 +3,7 @@
 #include <check.h>
 #include <math.h>
 
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 #include "runtime/model/hot_choice.h"
 
 Suite *suite_hot_choice(void);

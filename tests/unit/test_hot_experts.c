@@ -4,7 +4,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 #include "runtime/forward/hot_experts.h"
 
 Suite *suite_hot_experts(void);

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "client/gateway/http_parse.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/mem.h"
+#include "base/hash.h"
+#include "base/mem.h"
 
 Suite *suite_http_parse(void);
 

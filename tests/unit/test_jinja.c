@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/json.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
-#include "runtime/jinja/jinja.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/wait.h"
+#include "text/jinja/jinja.h"
 
 Suite *suite_jinja(void);
 

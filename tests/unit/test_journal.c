@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "coordinator/journal_impl.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 Suite *suite_journal(void);
 

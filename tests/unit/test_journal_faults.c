@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "coordinator/journal.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 Suite *suite_journal_faults(void);
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "coordinator/journal.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 #include "tests/unit/scratch_folder.h"
 
 Suite *suite_journal_renewal(void);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "client/kept.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 Suite *suite_kept(void);
 

@@ -8,7 +8,7 @@
 
 #include "coordinator/connection_guard.h"
 #include "coordinator/late_replies.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 Suite *suite_late_replies(void);
 

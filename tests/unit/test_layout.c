@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "runtime/model/arch.h"
 #include "runtime/model/layout.h"
 #include "runtime/load/weights.h"

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "runtime/model/layout.h"
 #include "runtime/load/weights.h"
 

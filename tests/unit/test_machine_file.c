@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/base/file.h"
+#include "base/file.h"
 #include "worker/plan/machine_file.h"
 
 Suite *suite_machine_file(void);

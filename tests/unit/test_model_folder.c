@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/base/model_folder.h"
+#include "base/model_folder.h"
 #include "tests/unit/scratch_folder.h"
 
 Suite *suite_model_folder(void);

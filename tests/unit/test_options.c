@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/base/gateway_options.h"
-#include "runtime/base/options.h"
+#include "base/gateway_options.h"
+#include "base/options.h"
 
 Suite *suite_options(void);
 

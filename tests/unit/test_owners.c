@@ -12,7 +12,7 @@
 #include <zmq.h>
 
 #include "comm/wire/zsock.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 Suite *suite_owners(void);
 

@@ -11,9 +11,9 @@
 
 #include "offload/pack_form.h"
 #include "pack_kit.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/xxh3.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/xxh3.h"
 
 Suite *suite_pack(void);
 

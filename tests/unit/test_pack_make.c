@@ -18,7 +18,7 @@
 #include "offload/pack_form.h"
 #include "pack_disk.h"
 #include "pack_kit.h"
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 
 Suite *suite_pack_make(void);
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/base/topo.h"
+#include "base/topo.h"
 #include "worker/placement.h"
 
 Suite *suite_placement(void);

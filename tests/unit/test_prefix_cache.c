@@ -3,7 +3,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 #include "worker/block_pool.h"
 
 Suite *suite_prefix_cache(void);

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "offload/reader.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 Suite *suite_reader(void);
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "coordinator/response_cache.h"
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 
 Suite *suite_response_cache(void);
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "runtime/model/safetensors.h"
 
 Suite *suite_safetensors(void);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "tests/unit/scheduler_kit.h"
 #include "worker/schedule.h"
 #include "worker/shards.h"

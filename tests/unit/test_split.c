@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "offload/stream.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/xxh3.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/xxh3.h"
 #include "runtime/engine/offload_ranks.h"
 
 Suite *suite_split(void);

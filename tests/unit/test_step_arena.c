@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "runtime/forward/step_arena.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/mem.h"
+#include "base/hash.h"
+#include "base/mem.h"
 #include "runtime/forward/forward_state.h"
 #include "tests/unit/engine_kit.h"
 

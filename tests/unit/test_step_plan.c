@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "runtime/step/batch.h"
 #include "runtime/step/step_plan.h"
 

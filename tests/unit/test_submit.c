@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "client/cmd/submit_file.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 Suite *suite_submit(void);
 

@@ -3,7 +3,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 #include "runtime/load/tiers.h"
 
 Suite *suite_tiers(void);

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "coordinator/tokenize_pool.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 Suite *suite_tokenize_stop(void);
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/hash.h"
-#include "runtime/base/mem.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "text/tokenizer/tokenizer.h"
 
 Suite *suite_tokenizer_joins(void);
 

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/base/mem.h"
-#include "runtime/tokenizer/config.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "base/mem.h"
+#include "text/tokenizer/config.h"
+#include "text/tokenizer/tokenizer.h"
 
 Suite *suite_tokenizer_reference(void);
 

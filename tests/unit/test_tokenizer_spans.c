@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/base/json.h"
-#include "runtime/base/mem.h"
-#include "runtime/tokenizer/tokenizer.h"
-#include "runtime/tokenizer/unicode.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/unicode.h"
 
 Suite *suite_tokenizer_spans(void);
 

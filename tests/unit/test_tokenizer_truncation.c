@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/base/mem.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "base/mem.h"
+#include "text/tokenizer/tokenizer.h"
 
 Suite *suite_tokenizer_truncation(void);
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/json.h"
-#include "runtime/base/mem.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "text/tokenizer/tokenizer.h"
 
 Suite *suite_tokenizer_variations(void);
 

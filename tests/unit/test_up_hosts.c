@@ -8,8 +8,8 @@
 #include <sys/resource.h>
 
 #include "coordinator/up/up.h"
-#include "runtime/base/log.h"
-#include "runtime/base/wait.h"
+#include "base/log.h"
+#include "base/wait.h"
 #include "tests/unit/scratch_folder.h"
 
 Suite *suite_up_hosts(void);

@@ -4,8 +4,8 @@
 #include <check.h>
 #include <string.h>
 
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/wait.h"
 #include "worker/warm_up.h"
 
 Suite *suite_warm_up(void);

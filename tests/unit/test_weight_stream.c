@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "offload/stream.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
-#include "runtime/base/xxh3.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/wait.h"
+#include "base/xxh3.h"
 
 Suite *suite_weight_stream(void);
 

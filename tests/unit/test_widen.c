@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "kernels/quantize.h"
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "runtime/load/widen.h"
 #include "tests/unit/slow_widen.h"
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/base/file.h"
+#include "base/file.h"
 #include "runtime/load/weights.h"
 #include "tests/unit/slow_widen.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "comm/wire/group.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 #include "tests/unit/wire_samples.h"
 
 Suite *suite_wire_round_trip(void);

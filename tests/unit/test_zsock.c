@@ -13,7 +13,7 @@
 #include "comm/wire/endpoint.h"
 #include "comm/wire/socket_lock.h"
 #include "comm/wire/zsock.h"
-#include "runtime/base/wait.h"
+#include "base/wait.h"
 
 Suite *suite_zsock(void);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/base/version.h"
+#include "base/version.h"
 #include "tests/unit/wire_samples.h"
 
 #include <math.h>

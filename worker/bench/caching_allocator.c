@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/bench/caching_allocator.h"
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 static const size_t MIN_BLOCK = 512, SMALL = (size_t)1 << 20, SMALL_SEGMENT = (size_t)2 << 20,
                     LARGE_SEGMENT = (size_t)20 << 20, OWN_SEGMENT = (size_t)10 << 20, ROUND = (size_t)2 << 20;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 struct tri_greedy_arena {
   tri_activation_memory memory;

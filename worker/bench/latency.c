@@ -14,10 +14,10 @@
 #include <string.h>
 
 #include "kernels/roofline.h"
-#include "runtime/base/log.h"
-#include "runtime/base/standard_output.h"
-#include "runtime/base/version.h"
-#include "runtime/base/wait.h"
+#include "base/log.h"
+#include "base/standard_output.h"
+#include "base/version.h"
+#include "base/wait.h"
 #include "worker/bench/steps.h"
 #include "worker/measure.h"
 

@@ -10,12 +10,12 @@
 #include <unistd.h>
 
 #include "kernels/roofline.h"
-#include "runtime/base/log.h"
-#include "runtime/base/standard_output.h"
-#include "runtime/base/topo.h"
-#include "runtime/base/wait.h"
-#include "runtime/base/serve_layout.h"
-#include "runtime/base/version.h"
+#include "base/log.h"
+#include "base/standard_output.h"
+#include "base/topo.h"
+#include "base/wait.h"
+#include "base/serve_layout.h"
+#include "base/version.h"
 #include "runtime/load/weights.h"
 
 enum { MAX_ROUNDS = 100, MIB = 1 << 20 };

@@ -10,12 +10,12 @@
 #include <string.h>
 
 #include "kernels/roofline.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/options.h"
-#include "runtime/base/standard_output.h"
-#include "runtime/base/version.h"
-#include "runtime/base/wait.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/options.h"
+#include "base/standard_output.h"
+#include "base/version.h"
+#include "base/wait.h"
 #include "runtime/forward/step_arena.h"
 #include "runtime/step/limits.h"
 #include "worker/bench/caching_allocator.h"

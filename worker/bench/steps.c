@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/bench/steps.h"
 
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 
 static int blocks_per_seq(const tri_bench_steps *s) {
   return (int)(s->engine->limits.max_model_len / s->engine->limits.block_size) + 1;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/base/xxh3.h"
+#include "base/xxh3.h"
 
 enum { PASSES = 2 };
 

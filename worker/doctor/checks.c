@@ -13,8 +13,8 @@
 
 #include "comm/comm.h"
 #include "kernels/backend.h"
-#include "runtime/base/options.h"
-#include "runtime/base/wait.h"
+#include "base/options.h"
+#include "base/wait.h"
 #include "worker/doctor/doctor.h"
 #include "worker/plan/disk_rate.h"
 

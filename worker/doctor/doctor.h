@@ -10,8 +10,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "runtime/base/json.h"
-#include "runtime/base/mpirun_check.h"
+#include "base/json.h"
+#include "base/mpirun_check.h"
 
 typedef enum tri_level { TRI_LEVEL_OK, TRI_LEVEL_WARN, TRI_LEVEL_FAIL } tri_level;
 extern const char *const tri_level_names[]; /* "ok", "warn", "fail" */

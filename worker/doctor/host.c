@@ -5,8 +5,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "runtime/base/mem.h"
-#include "runtime/base/topo.h"
+#include "base/mem.h"
+#include "base/topo.h"
 #include "worker/doctor/doctor.h"
 
 enum { MAX_CORES = 4096 };

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/last_hang.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/options.h"
-#include "runtime/base/standard_output.h"
-#include "runtime/base/version.h"
+#include "base/last_hang.h"
+#include "base/mem.h"
+#include "base/options.h"
+#include "base/standard_output.h"
+#include "base/version.h"
 #include "worker/doctor/doctor.h"
 
 static const char *const launchers[] = {"mpirun", "srun", NULL};

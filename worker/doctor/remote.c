@@ -5,10 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/base/file.h"
-#include "runtime/base/hosts.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/file.h"
+#include "base/hosts.h"
+#include "base/mem.h"
+#include "base/wait.h"
 #include "worker/doctor/doctor.h"
 
 enum { MOST_ARGS = 64, MOST_BYTES = 1 << 20, OUTPUT_BYTES = 64 << 10 };

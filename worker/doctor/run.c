@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/base/mpi_environment.h"
-#include "runtime/base/wait.h"
+#include "base/mpi_environment.h"
+#include "base/wait.h"
 #include "worker/doctor/doctor.h"
 
 enum { NO_PROGRAM = 127, POLL_MS = 50 };

@@ -5,11 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/base/serve_layout.h"
-#include "runtime/base/standard_output.h"
-#include "runtime/base/topo.h"
-#include "runtime/base/version.h"
-#include "runtime/base/wait.h"
+#include "base/serve_layout.h"
+#include "base/standard_output.h"
+#include "base/topo.h"
+#include "base/version.h"
+#include "base/wait.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/offload_options.h"
 

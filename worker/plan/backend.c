@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "kernels/backend.h"
-#include "runtime/base/mem.h"
-#include "runtime/base/topo.h"
+#include "base/mem.h"
+#include "base/topo.h"
 #include "worker/plan/plan.h"
 
 static void take_cpu(struct plan *p) {

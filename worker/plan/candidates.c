@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/base/buf.h"
-#include "runtime/base/mem.h"
+#include "base/buf.h"
+#include "base/mem.h"
 
 struct list {
   const tri_model_config *c;

@@ -3,7 +3,7 @@
 #ifndef TRI_WORKER_PLAN_CANDIDATES_H
 #define TRI_WORKER_PLAN_CANDIDATES_H
 
-#include "runtime/base/serve_layout.h"
+#include "base/serve_layout.h"
 #include "runtime/model/config.h"
 #include "runtime/model/layout.h"
 

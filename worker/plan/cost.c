@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "runtime/base/hash.h"
+#include "base/hash.h"
 
 static double larger(double a, double b) { return a > b ? a : b; }
 static double smaller(double a, double b) { return a < b ? a : b; }

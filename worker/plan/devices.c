@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/base/topo.h"
+#include "base/topo.h"
 #include "runtime/engine/offload_options.h"
 #include "runtime/forward/kv_cache.h"
 #include "runtime/load/weights.h"

@@ -7,8 +7,8 @@
 #include <sys/sysmacros.h>
 #include <sys/utsname.h>
 
-#include "runtime/base/mem.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/wait.h"
 
 /* Waits for one read and forgets what it brought. */
 static tri_status take(tri_reader *r, tri_disk_figures *out, const size_t *sizes, tri_error *err) {

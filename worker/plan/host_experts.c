@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 #include "worker/plan/plan.h"
 
 static void count(const struct plan *p, const tri_cost_model *m, struct plan_host_experts *h) {

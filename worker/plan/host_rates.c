@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "runtime/base/mem.h"
-#include "runtime/base/pool.h"
-#include "runtime/base/wait.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/wait.h"
 
 enum { MOST_ROWS = 1 << (TRI_PRODUCT_ROWS - 1), MOST_BYTES = 64 << 20, ROUNDS = 3 };
 /* Each timing is at least so long, and no product is much longer. */

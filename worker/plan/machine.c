@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "kernels/roofline.h"
-#include "runtime/base/pool.h"
-#include "runtime/base/topo.h"
+#include "base/pool.h"
+#include "base/topo.h"
 
 const char *const tri_device_kinds[] = {"h200", "h100", "a100", "l40s", "b200", NULL};
 

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/file.h"
-#include "runtime/base/json.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mem.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
 #include "worker/plan/disk_read.h"
 
 enum { MOST_BYTES = 1 << 20, MOST_DEVICES = 64, MOST_NAME = TRI_DISK_NAME };

@@ -6,8 +6,8 @@
 #include <limits.h>
 #include <stdbool.h>
 
-#include "runtime/base/dtype.h"
-#include "runtime/base/status.h"
+#include "base/dtype.h"
+#include "base/status.h"
 
 /* machine.json among the user's caches (tri_cache_file). */
 void tri_machine_file_path(char out[PATH_MAX]);

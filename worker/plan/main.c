@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/base/standard_output.h"
-#include "runtime/base/version.h"
+#include "base/standard_output.h"
+#include "base/version.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/ledger_refusal.h"
 #include "runtime/engine/offload_options.h"

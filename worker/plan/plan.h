@@ -5,8 +5,8 @@
 
 #include <limits.h>
 
-#include "runtime/base/hosts.h"
-#include "runtime/base/serve_layout.h"
+#include "base/hosts.h"
+#include "base/serve_layout.h"
 #include "kernels/backend.h"
 #include "runtime/engine/ledger.h"
 #include "worker/plan/recommend.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "runtime/base/mem.h"
+#include "base/mem.h"
 
 /* The cuts between stages, by their number, which are the same whatever else a layout has. */
 struct cuts {

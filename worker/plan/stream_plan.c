@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/base/mem.h"
-#include "runtime/base/pool.h"
+#include "base/mem.h"
+#include "base/pool.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/offload_folders.h"
 #include "runtime/load/part_loader.h"

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "runtime/model/labels.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "worker/plan/plan.h"
 
 /* A folder without one serves token ids. */

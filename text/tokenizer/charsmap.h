@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SentencePiece's precompiled character map: which short strings are replaced by which, as a double-array trie. */
+#ifndef TRI_TEXT_TOKENIZER_CHARSMAP_H
+#define TRI_TEXT_TOKENIZER_CHARSMAP_H
+
+#include "text/tokenizer/ids.h"
+#include "text/tokenizer/config.h"
+#include "text/tokenizer/spans.h"
+
+typedef struct tok_charsmap tok_charsmap;
+
+/* f is the map in base64: the trie's size in bytes, the trie, and the replacements with a NUL behind each. */
+tri_status tok_charsmap_load(const tok_field *f, tok_charsmap **out, tri_error *err);
+void tok_charsmap_destroy(tok_charsmap *m); /* NULL is fine */
+
+/* Appends s with its user-perceived characters, or else the code points that they are made of, replaced. The walk may
+ * be NULL. */
+tri_status tok_charsmap_apply(const tok_charsmap *m, const char *s, size_t n, tok_spans_walk *walk, tri_buf *out);
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of a tokenizer, for the files that encode and decode. */
+#ifndef TRI_TEXT_TOKENIZER_TOKENIZER_IMPL_H
+#define TRI_TEXT_TOKENIZER_TOKENIZER_IMPL_H
+
+#include "text/tokenizer/added.h"
+#include "text/tokenizer/decode.h"
+#include "text/tokenizer/model.h"
+#include "text/tokenizer/normalize.h"
+#include "text/tokenizer/postprocess.h"
+#include "text/tokenizer/pretokenize.h"
+#include "text/tokenizer/tokenizer.h"
+
+struct tri_tokenizer {
+  tok_vocab vocab;
+  const tok_model_type *model_type; /* NULL until the model is loaded */
+  void *model;
+  tok_added_vocab added;
+  tok_normalizer normalizer;
+  tok_pretokenizer pretokenizer;
+  tok_postprocessor postprocessor;
+  tok_decoder decoder;
+  uint64_t hash; /* of the file's text */
+};
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "text/tokenizer/trie.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+
+enum { MAX_NODES = 1 << 25 };
+
+/* While building, a node is a range of the sorted tokens that share their first depth bytes. */
+typedef struct building {
+  const tok_entry **sorted;
+  struct range {
+    uint32_t low, high, depth;
+  } * ranges; /* beside the nodes */
+  size_t node_cap, range_cap;
+} building;
+
+static int compare(const void *x, const void *y) {
+  const tok_entry *const *a = x, *const *b = y;
+  size_t an = (*a)->len, bn = (*b)->len;
+  int c = memcmp((*a)->text, (*b)->text, an < bn ? an : bn);
+  return c ? c : (an > bn) - (an < bn);
+}
+
+static tri_status add_node(tok_trie *t, building *b, unsigned char byte, struct range r) {
+  if (t->count == MAX_NODES) return TRI_TOO_LARGE;
+  tri_status st = tri_array_reserve(&t->nodes, t->count, &b->node_cap, 1, sizeof *t->nodes);
+  if (st == TRI_OK) st = tri_array_reserve(&b->ranges, t->count, &b->range_cap, 1, sizeof *b->ranges);
+  if (st != TRI_OK) return st;
+  b->ranges[t->count] = r;
+  t->nodes[t->count++] = (tok_trie_node){.id = TOK_NO_ID, .byte = byte};
+  return TRI_OK;
+}
+
+/* Node by node, each appending its children behind all that came before: siblings end up side by side. */
+static tri_status expand(tok_trie *t, building *b, const tok_vocab *v, size_t at) {
+  struct range r = b->ranges[at];
+  uint32_t low = r.low;
+  t->nodes[at].first = (uint32_t)t->count;
+  if (low < r.high && b->sorted[low]->len == r.depth) t->nodes[at].id = (uint32_t)(b->sorted[low++] - v->entries);
+  while (low < r.high) {
+    unsigned char byte = (unsigned char)b->sorted[low]->text[r.depth];
+    uint32_t high = low + 1;
+    while (high < r.high && (unsigned char)b->sorted[high]->text[r.depth] == byte) high++;
+    tri_status st = add_node(t, b, byte, (struct range){low, high, r.depth + 1});
+    if (st != TRI_OK) return st;
+    t->nodes[at].count++;
+    low = high;
+  }
+  return TRI_OK;
+}
+
+tri_status tok_trie_build(tok_trie *t, const tok_vocab *v) {
+  building b = {0};
+  uint32_t count = 0;
+  tri_status st = TRI_NO_MEMORY;
+  b.sorted = tri_malloc(v->size + 1, sizeof *b.sorted);
+  if (!b.sorted) goto cleanup;
+  for (uint32_t id = 0; id < v->size; id++) {
+    const tok_entry *e = tok_vocab_at(v, id);
+    if (!e || !e->len || tok_vocab_find(v, e->text, e->len) != id) continue;
+    if (e->len > TOK_TRIE_LONGEST) {
+      st = TRI_TOO_LARGE;
+      goto cleanup;
+    }
+    if (e->len > t->longest) t->longest = e->len;
+    b.sorted[count++] = e;
+  }
+  qsort(b.sorted, count, sizeof *b.sorted, compare);
+  TRI_TRY(add_node(t, &b, 0, (struct range){0, count, 0}));
+  for (size_t i = 0; i < t->count; i++) TRI_TRY(expand(t, &b, v, i));
+cleanup:
+  tri_free(b.sorted);
+  tri_free(b.ranges);
+  return st;
+}
+
+void tok_trie_free(tok_trie *t) {
+  tri_free(t->nodes);
+  *t = (tok_trie){0};
+}
