@@ -59,8 +59,8 @@ add_dependencies(programs ${server_programs})
 install(TARGETS ${server_programs})
 
 # What was measured of products on devices; programs look for it in ../share/trireme, in the build's folder as in an installed tree.
-configure_file(kernels/cuda/gemm_tactics.txt share/trireme/cuda-gemm-tactics.txt COPYONLY)
-install(FILES kernels/cuda/gemm_tactics.txt DESTINATION share/trireme RENAME cuda-gemm-tactics.txt)
+configure_file(kernels/cuda/linear/gemm_tactics.txt share/trireme/cuda-gemm-tactics.txt COPYONLY)
+install(FILES kernels/cuda/linear/gemm_tactics.txt DESTINATION share/trireme RENAME cuda-gemm-tactics.txt)
 
 # What the README's commands name: example configurations, the bundled model, the documents.
 install(DIRECTORY cluster-configs DESTINATION share/trireme USE_SOURCE_PERMISSIONS)

@@ -45,7 +45,7 @@ typedef struct tri_rows_combine {
   float *out;     /* [rows[rank], hidden] the sum over the ranks, added in their order */
 } tri_rows_combine;
 
-/* ---- boxes: what a rank's memory holds while rows are on their way; kernels/cuda/exchange.h says why ---- */
+/* ---- boxes: what a rank's memory holds while rows are on their way; kernels/cuda/exchange/exchange.h says why ---- */
 
 enum { TRI_ROWS_VECTOR = 16 }; /* bytes that are sent at once */
 

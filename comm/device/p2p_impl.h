@@ -5,9 +5,9 @@
 
 #include "comm/device/p2p.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/exchange.h"
-#include "kernels/cuda/mailbox.h"
-#include "kernels/cuda/reduce.h"
+#include "kernels/cuda/exchange/exchange.h"
+#include "kernels/cuda/exchange/mailbox.h"
+#include "kernels/cuda/exchange/all_reduce.h"
 
 enum { TRI_P2P_RANKS = TRI_CUDA_REDUCE_RANKS };
 

@@ -8,7 +8,7 @@
 #include <library_types.h>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/attention_cut.h"
+#include "kernels/cuda/attention/split_plan.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,7 +34,7 @@ enum { TRI_CUDA_CUTS = 4 }; /* attentions of a model that are cut in different w
 enum { TRI_CUDA_GRAPHS = 256, TRI_CUDA_KEYS = 256 };
 
 struct tri_tactic;                      /* kernels/gemm_tactics.h */
-struct tri_cuda_products;               /* matmul.c */
+struct tri_cuda_products;               /* linear/cublaslt.c */
 enum { TRI_CUDA_BLAS_ROOM = 32 << 20 }; /* bytes, as the library's documentation has it for sm_90 */
 
 /* A lane is where ops go: it has a stream, and memory that ops of another lane do not touch. The backend's workspace is
@@ -61,7 +61,7 @@ typedef struct tri_cuda_impl {
   cudaEvent_t side_forks, side_ends; /* side_stream.c */
   void *blas;
   struct tri_cuda_products *products;
-  const struct tri_tactic *forced; /* instead of every other tactic: while tune.c measures */
+  const struct tri_tactic *forced; /* instead of every other tactic: while linear/tune_gemm.c measures */
   uint64_t refused;                /* launches whose tactic's algorithm does not work */
   unsigned *counters; /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels; behind them the lanes' slabs */
   int error; /* cudaError_t: the first one that a launch or a copy met; told by whatever next waits. Changed atomically
@@ -145,24 +145,24 @@ tri_status tri_cuda_roofline_create(tri_backend *be, size_t stream_bytes, tri_dt
 void tri_cuda_roofline_fill(cudaStream_t stream, void *p, tri_dtype type, size_t n);
 void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, int variant, int num_sms, uint32_t *sink);
 
-/* Attention: ops.c chooses attention_decode_mma.cu for sequences of one token and attention_prefill_wgmma.cu or
- * attention_prefill_mma.cu for others, where they fit; attention_latent_mma.cu for latent caches, and
- * attention_latent_wgmma.cu for their prompts; attention_decode.cu for other shapes up to a size, float32 caches among
+/* Attention: ops.c chooses attention/decode_mma.cu for sequences of one token and attention/prefill_wgmma.cu or
+ * attention/prefill_mma.cu for others, where they fit; attention/latent_mma.cu for latent caches, and
+ * attention/latent_wgmma.cu for their prompts; attention/decode.cu for other shapes up to a size, float32 caches among
  * them; attention.cu for the rest. The parts of a cut context meet in the workspace, at the backend's counters:
  * `partial` has tri_cuda_split_workspace of the cut's num_places. */
 enum { TRI_CUDA_MEETINGS = 1 << 14 };
 enum {
-  TRI_CUDA_DECODE_HEADS = 4,      /* query heads of a block in attention_decode.cu */
+  TRI_CUDA_DECODE_HEADS = 4,      /* query heads of a block in attention/decode.cu */
   TRI_CUDA_DECODE_KEYS = 16,      /* where it cuts contexts, */
   TRI_CUDA_DECODE_SPLITS = 256,   /* into so many parts at most */
   TRI_CUDA_DECODE_BLOCKS = 4,     /* that a multiprocessor has room for and needs */
-  TRI_CUDA_DECODE_MMA_HEADS = 16, /* the same of attention_decode_mma.cu */
+  TRI_CUDA_DECODE_MMA_HEADS = 16, /* the same of attention/decode_mma.cu */
   TRI_CUDA_DECODE_MMA_KEYS = 64,
   TRI_CUDA_DECODE_MMA_SPLITS = 128,
   TRI_CUDA_DECODE_MMA_BLOCKS = 3, /* of heads above 64 elements, whose tiles are twice as large: room for so many, */
   TRI_CUDA_DECODE_MMA_ENOUGH = 2, /* and so many reach its rate (H200: 0.91 of a plain read, against 0.77 of 3) */
   TRI_CUDA_PREFILL_ROWS = 64,     /* tokens of a tile */
-  TRI_CUDA_LATENT_ROWS = 64       /* pairs of a token and a head in a tile of attention_latent_wgmma.cu */
+  TRI_CUDA_LATENT_ROWS = 64       /* pairs of a token and a head in a tile of attention/latent_wgmma.cu */
 };
 bool tri_cuda_decode_fits(const tri_attention_args *a);
 /* Partial results: a row for each head of a part. The ledger counts on there being no more parts than this. */
@@ -176,7 +176,7 @@ cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a
                                 float *partial, unsigned *counters);
 bool tri_cuda_prefill_mma_fits(const tri_attention_args *a);
 cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut);
-/* attention_prefill_wgmma.cu, for Hopper: KV blocks of 16 to 256 tokens, a power of two; heads of a multiple of 32
+/* attention/prefill_wgmma.cu, for Hopper: KV blocks of 16 to 256 tokens, a power of two; heads of a multiple of 32
  * elements. A tile has as many tokens, and a block reads as many keys at a time, as tri_cuda_prefill_wgmma_shape says.
  * The parts of cut tiles meet at `partial`, which has tri_cuda_prefill_wgmma_workspace of the cut's num_tile_places,
  * and at `counters`. */
@@ -189,7 +189,7 @@ cudaError_t tri_cuda_prefill_wgmma(cudaStream_t stream, const tri_attention_args
 /* ops.c: says how the attention of a batch is cut; false where it is not. */
 bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a, const tri_batch *b,
                               tri_attention_shape *out);
-/* attention_latent_mma.cu: a cache of F16 or BF16 with one KV head, rows of at most 576 elements and values of at most
+/* attention/latent_mma.cu: a cache of F16 or BF16 with one KV head, rows of at most 576 elements and values of at most
  * 512, both multiples of 8; neither a window nor anything that changes scores but their scale. Any number of heads,
  * decodes and prompts mixed. */
 bool tri_cuda_latent_mma_fits(const tri_attention_args *a);
@@ -197,7 +197,7 @@ int tri_cuda_latent_mma_splits(const tri_attention_args *a, int rows, int num_sm
 /* singles: of which only the batch's single tokens are taken, behind the kernel of the others; NULL: all are. */
 cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *singles,
                                 float *partial, int splits);
-/* attention_latent_wgmma.cu, for Hopper: the same for sequences of more than one token, in KV blocks of 16 tokens or
+/* attention/latent_wgmma.cu, for Hopper: the same for sequences of more than one token, in KV blocks of 16 tokens or
  * more, a power of two. A tile has as many tokens as tri_cuda_latent_wgmma_tokens says. */
 bool tri_cuda_latent_wgmma_fits(const tri_attention_args *a);
 int tri_cuda_latent_wgmma_tokens(const tri_attention_args *a);
@@ -283,9 +283,10 @@ void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *wo
 void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, void *out);
 void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a);
 
-/* matmul.c, the only file that knows cuBLASLt. x: a.x in the weights' type. words: the algorithm of a tactic, or NULL;
- * asks: the library is asked for one where that does not work, and without it. False: there is no such product, and
- * nothing was done. Otherwise bias and activation are done as well where it finishes, else out has the sums alone. */
+/* linear/cublaslt.c, the only file that knows cuBLASLt. x: a.x in the weights' type. words: the algorithm of a tactic,
+ * or NULL; asks: the library is asked for one where that does not work, and without it. False: there is no such
+ * product, and nothing was done. Otherwise bias and activation are done as well where it finishes, else out has the
+ * sums alone. */
 tri_status tri_cuda_matmul_open(tri_cuda_impl *impl);
 void tri_cuda_matmul_close(tri_cuda_impl *impl);
 size_t tri_cuda_matmul_version(void);
@@ -298,7 +299,7 @@ enum { TRI_CUDA_PROPOSALS = 12 };
 int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const void *x, int ldx, int most,
                             struct tri_tactic *out);
 
-/* tune.c */
+/* linear/tune_gemm.c */
 struct tri_tactics;
 tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int count, int64_t until,
                          struct tri_tactics *out, tri_tune_result *result);
@@ -334,7 +335,8 @@ typedef struct tri_cuda_rounded {
 } tri_cuda_rounded;
 tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, void *workspace);
 size_t tri_cuda_rounded_bytes(int rows, int k); /* of the workspace, a multiple of 256 */
-/* int8_parts.cu: float32 rows as pairs of bf16, for weights of int8. x [rows, k], k in sixteens; out [rows, 2 k]. */
+/* linear/int8_rows.cu: float32 rows as pairs of bf16, for weights of int8. x [rows, k], k in sixteens; out [rows, 2 k].
+ */
 void tri_cuda_int8_parts(cudaStream_t stream, tri_mat x, void *out);
 
 /* gemm_int8.cu: rows of float32 with weights of int8, on Hopper. queue: 0 before and after. */

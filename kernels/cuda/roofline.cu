@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels of the roofline: random numbers, since zeros take less power and so run faster, and reads of memory. */
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/device/device.cuh"
 #include "base/hash.h"
 
 enum { THREADS = 256 };

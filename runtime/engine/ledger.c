@@ -52,7 +52,7 @@ static bool has_experts_here(const tri_model_config *c, const tri_shard *s) {
   return false;
 }
 
-/* Tells whether a device's kernels may cut the keys that tiles of prompts see (kernels/cuda/attention_cut.h). */
+/* Tells whether a device's kernels may cut the keys that tiles of prompts see (kernels/cuda/attention/split_plan.h). */
 static bool tiles_are_cut(const tri_model_config *c, const tri_ledger_config *config) {
   return !c->mla.on && config->kv_dtype != TRI_F32;
 }

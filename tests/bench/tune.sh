@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Measures on this machine's device with which tactic the products of common models are fastest, for the table that comes with the product.
 #   tune.sh FOLDER FILE [--parts "8b 1b gpt2 bert 70b-tp2"]
-# FOLDER has trireme-bench-latency and the CUDA module. FILE (kernels/cuda/gemm_tactics.txt) gets the lines for this device and version of
+# FOLDER has trireme-bench-latency and the CUDA module. FILE (kernels/cuda/linear/gemm_tactics.txt) gets the lines for this device and version of
 # cuBLAS in the place of those that it had for them; other devices' stay. Weights are random, and models have as many layers as it takes
 # to fill the caches. Nothing that was measured before is looked at. Under three minutes.
 # Ship what whole steps were timed with: 70b-tp2 is not among the parts otherwise.

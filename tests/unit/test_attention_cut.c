@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/attention_cut.h"
+#include "kernels/cuda/attention/split_plan.h"
 
 enum { MOST_SEQS = 300, SMS = 132 };
 

@@ -414,8 +414,9 @@ START_TEST(the_shipped_file) {
   size_t len;
   tri_error err = {0};
   tri_tactics *c = table();
-  ck_assert_int_eq(tri_file_read(TRI_SOURCE "/kernels/cuda/gemm_tactics.txt", TRI_TACTICS_TEXT_MOST, &text, &len, NULL),
-                   TRI_OK);
+  ck_assert_int_eq(
+      tri_file_read(TRI_SOURCE "/kernels/cuda/linear/gemm_tactics.txt", TRI_TACTICS_TEXT_MOST, &text, &len, NULL),
+      TRI_OK);
   char shipped[TRI_TACTICS_KEY] = "";
   const char *device = strstr(text, "\nfor ");
   ck_assert(device && sscanf(device, "\nfor %159[^\n]", shipped) == 1);

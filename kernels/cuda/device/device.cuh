@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernels share this: stored elements, rows of integers, and sums over a warp and a block. */
+#ifndef TRI_KERNELS_CUDA_DEVICE_DEVICE_CUH
+#define TRI_KERNELS_CUDA_DEVICE_DEVICE_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device/dependent_launch.cuh"
+
+enum { WARP = 32 };
+#define ALL_LANES 0xffffffffu
+
+__host__ __device__ static inline size_t element_bytes(tri_dtype t) {
+  if (t == TRI_I8) return 1;
+  return t == TRI_F32 ? 4 : 2;
+}
+
+__device__ static inline float load_as(const void *base, tri_dtype t, size_t i) {
+  switch (t) {
+  case TRI_F16: return __half2float(((const __half *)base)[i]);
+  case TRI_BF16: return __bfloat162float(((const __nv_bfloat16 *)base)[i]);
+  case TRI_I8: return (float)((const int8_t *)base)[i];
+  default: return ((const float *)base)[i];
+  }
+}
+
+__device__ static inline void store_as(void *base, tri_dtype t, size_t i, float x) {
+  switch (t) {
+  case TRI_F16: ((__half *)base)[i] = __float2half_rn(x); break;
+  case TRI_BF16: ((__nv_bfloat16 *)base)[i] = __float2bfloat16_rn(x); break;
+  default: ((float *)base)[i] = x; break;
+  }
+}
+
+__device__ static inline float weight_at(const tri_weight *w, size_t row, size_t col) {
+  float q = load_as(w->data, w->dtype, row * (size_t)w->k + col);
+  return w->dtype == TRI_I8 ? q * w->scale[row] : q;
+}
+
+__device__ static inline float warp_sum(float x) {
+  for (int o = WARP / 2; o; o /= 2) x += __shfl_xor_sync(0xffffffffu, x, o);
+  return x;
+}
+__device__ static inline int warp_sum(int x) {
+  for (int o = WARP / 2; o; o /= 2) x += __shfl_xor_sync(0xffffffffu, x, o);
+  return x;
+}
+__device__ static inline float warp_max(float x) {
+  for (int o = WARP / 2; o; o /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, o));
+  return x;
+}
+
+/* The dot product of two rows of integers, by a warp. */
+__device__ static inline int int8_dot(const int8_t *x, const int8_t *w, int k) {
+  int sum = 0;
+  for (int j = threadIdx.x % WARP; j < k; j += WARP) sum += (int)x[j] * (int)w[j];
+  return warp_sum(sum);
+}
+
+/* Over a block of whole warps, 1024 threads at most; every thread gets the result. room: [32], free for the next call
+ * once all threads have gone through a barrier. */
+__device__ static inline float block_sum(float x, float *room) {
+  int warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
+  x = warp_sum(x);
+  if (!lane) room[threadIdx.x / WARP] = x;
+  __syncthreads();
+  float all = warp_sum(lane < warps ? room[lane] : 0.0f);
+  __syncthreads();
+  return all;
+}
+__device__ static inline float block_max(float x, float *room) {
+  int warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
+  x = warp_max(x);
+  if (!lane) room[threadIdx.x / WARP] = x;
+  __syncthreads();
+  float all = warp_max(lane < warps ? room[lane] : -INFINITY);
+  __syncthreads();
+  return all;
+}
+
+/* The activations in float32; the formulas are those of kernels/ref/formulas.h. */
+__device__ static inline float act_of(tri_act act, float x) {
+  switch (act) {
+  case TRI_ACT_RELU: return x > 0 ? x : 0;
+  case TRI_ACT_GELU_ERF: return 0.5f * x * erfcf(-x * 0.70710678f);
+  case TRI_ACT_GELU_TANH: return 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+  case TRI_ACT_SILU: return x / (1 + expf(-x));
+  case TRI_ACT_QUICK_GELU: return x / (1 + expf(-1.702f * x));
+  case TRI_ACT_TANH: return tanhf(x);
+  default: return x;
+  }
+}
+__device__ static inline float glu_of(tri_act act, float limit, float gate, float up) {
+  if (act != TRI_ACT_SWIGLU_OAI) return act_of(act, gate) * up;
+  gate = gate > limit ? limit : gate; /* NaN stays NaN */
+  if (up > limit)
+    up = limit;
+  else if (up < -limit)
+    up = -limit;
+  return gate / (1 + expf(-1.702f * gate)) * (up + 1);
+}
+
+__device__ static inline float *row_at(const tri_mat &m, int i) { return m.data + (size_t)i * (size_t)m.ld; }
+/* Row i of a matrix whose type is known. */
+template <typename T> __device__ static inline T *row_of(const tri_mat &m, int i) {
+  return (T *)m.data + (size_t)i * (size_t)m.ld;
+}
+__device__ static inline void store_at(const tri_mat &m, int i, size_t j, float x) {
+  store_as(m.data, m.dtype, (size_t)i * (size_t)m.ld + j, x);
+}
+__device__ static inline float load_at(const tri_mat &m, int i, size_t j) {
+  return load_as(m.data, m.dtype, (size_t)i * (size_t)m.ld + j);
+}
+
+/* Two or four elements at once, from and to places aligned to their size. */
+__device__ static inline float2 load2(const float *p) { return *(const float2 *)p; }
+__device__ static inline float2 load2(const __half *p) { return __half22float2(*(const __half2 *)p); }
+__device__ static inline float2 load2(const __nv_bfloat16 *p) {
+  uint32_t raw = *(const uint32_t *)p;
+  return make_float2(__uint_as_float(raw << 16), __uint_as_float(raw & 0xffff0000u));
+}
+__device__ static inline float4 load4(const float *p) { return *(const float4 *)p; }
+__device__ static inline float4 load4(const __half *p) {
+  uint2 raw = *(const uint2 *)p;
+  float2 low = __half22float2(*(const __half2 *)&raw.x), high = __half22float2(*(const __half2 *)&raw.y);
+  return make_float4(low.x, low.y, high.x, high.y);
+}
+__device__ static inline float4 load4(const __nv_bfloat16 *p) {
+  uint2 raw = *(const uint2 *)p;
+  return make_float4(__uint_as_float(raw.x << 16), __uint_as_float(raw.x & 0xffff0000u), __uint_as_float(raw.y << 16),
+                     __uint_as_float(raw.y & 0xffff0000u));
+}
+__device__ static inline void store4(float *p, float4 x) { *(float4 *)p = x; }
+__device__ static inline void store4(__half *p, float4 x) {
+  __half2 low = __floats2half2_rn(x.x, x.y), high = __floats2half2_rn(x.z, x.w);
+  *(uint2 *)p = make_uint2(*(uint32_t *)&low, *(uint32_t *)&high);
+}
+__device__ static inline void store4(__nv_bfloat16 *p, float4 x) {
+  __nv_bfloat162 low = __floats2bfloat162_rn(x.x, x.y), high = __floats2bfloat162_rn(x.z, x.w);
+  *(uint2 *)p = make_uint2(*(uint32_t *)&low, *(uint32_t *)&high);
+}
+/* The same to element i of any type, and into a matrix. */
+__device__ static inline void store4_as(void *base, tri_dtype t, size_t i, float4 x) {
+  switch (t) {
+  case TRI_F16: store4((__half *)base + i, x); break;
+  case TRI_BF16: store4((__nv_bfloat16 *)base + i, x); break;
+  default: store4((float *)base + i, x); break;
+  }
+}
+__device__ static inline void store4_at(const tri_mat &m, int i, int j, float4 x) {
+  store4_as(m.data, m.dtype, (size_t)i * (size_t)m.ld + (size_t)j, x);
+}
+__device__ static inline float4 load4_at(const tri_mat &m, int i, int j) {
+  size_t at = (size_t)i * (size_t)m.ld + (size_t)j;
+  switch (m.dtype) {
+  case TRI_F16: return load4((const __half *)(const void *)m.data + at);
+  case TRI_BF16: return load4((const __nv_bfloat16 *)(const void *)m.data + at);
+  default: return load4(m.data + at);
+  }
+}
+/* True where rows of m can be read and written so. */
+static inline bool in_fours(const tri_mat &m) {
+  return m.cols % 4 == 0 && m.ld % 4 == 0 && (uintptr_t)m.data % 16 == 0;
+}
+
+__device__ static inline size_t kv_offset(const tri_kv_layer &kv, const int32_t *kv_blocks, int pos, int kv_head) {
+  size_t kv_block = (size_t)kv_blocks[pos / kv.block_size], in_block = (size_t)(pos % kv.block_size);
+  return ((kv_block * (size_t)kv.num_kv_heads + (size_t)kv_head) * (size_t)kv.block_size + in_block) *
+         (size_t)kv.head_dim;
+}
+
+/* Asks for a line to come to the second-level cache. A hint, and so allowed in front of wait_for_previous() whoever
+ * writes there: a line that is written again is not an old one. */
+__device__ static inline void prefetch_line(const void *at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
+/* Lets a kernel have more shared memory than 48 KiB: always as much, so that one call will do. A process has one
+ * device.
+ */
+template <auto kernel> static inline cudaError_t allow_shared(size_t bytes) {
+  static const cudaError_t allowed =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  return allowed;
+}
+
+static inline unsigned blocks_for(size_t n, unsigned threads) { return (unsigned)((n + threads - 1) / threads); }
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernels of the exchange of rows share this: where things lie in the boxes, and waiting for them. */
+#ifndef TRI_KERNELS_CUDA_EXCHANGE_EXCHANGE_CUH
+#define TRI_KERNELS_CUDA_EXCHANGE_EXCHANGE_CUH
+
+#include "kernels/cuda/exchange/exchange.h"
+#include "kernels/cuda/exchange/peers.cuh"
+
+enum { AHEAD = 4 }; /* vectors of a thread on their way at a time */
+
+/* ---- boxes ---- */
+
+__device__ static inline size_t place_of(const tri_cuda_exchange &e, uint32_t half, int source, int row) {
+  return ((size_t)half * (size_t)e.cfg.ranks + (size_t)source) * (size_t)e.cfg.max_rows + (size_t)row;
+}
+
+/* Returns where `owner` finds the table of a row of `source`. */
+__device__ static inline uint4 *table_box(const tri_cuda_exchange &e, int owner, uint32_t round, int source, int row) {
+  return (uint4 *)e.memory[owner] + place_of(e, round % 2, source, row) * (size_t)e.table_vectors;
+}
+
+/* Returns where it finds the row itself: behind the tables. */
+__device__ static inline uint4 *row_box(const tri_cuda_exchange &e, int owner, uint32_t round, int source, int row) {
+  uint4 *rows = (uint4 *)e.memory[owner] + place_of(e, 2, 0, 0) * (size_t)e.table_vectors;
+  return rows + place_of(e, round % 2, source, row) * (size_t)e.row_vectors;
+}
+
+/* Returns where it finds what `source` gives back of its row: behind the rows. */
+__device__ static inline uint4 *result_box(const tri_cuda_exchange &e, int owner, int source, int row) {
+  return row_box(e, owner, 0, 0, 0) + place_of(e, 2, source, row) * (size_t)e.row_vectors;
+}
+
+/* ---- waiting ---- */
+
+/* Fills v with what comes to `count` places, `step` vectors apart, which are empty afterwards. False: it does not come.
+ */
+__device__ static inline bool receive(const tri_cuda_exchange &e, uint4 *from, int step, int count, uint4 (&v)[AHEAD],
+                                      patience *p) {
+  bool all;
+  do {
+    all = true;
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++)
+      if (j < count) v[j] = look(from + j * step);
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++) all &= (j >= count) | has_come(v[j]);
+  } while (!all && may_go_on(e.error, e.limit_ns, p));
+  if (!all) e.rounds->over = 1;
+#pragma unroll
+  for (int j = 0; j < AHEAD; j++)
+    if (all && j < count) make_empty(from + j * step);
+  return all;
+}
+
+/* ---- slots ---- */
+
+__device__ static inline bool has_slot(const tri_cuda_exchange &e, int rank, int32_t slot) {
+  return slot >= e.cfg.first_slot[rank] && slot < e.cfg.end_slot[rank];
+}
+
+/* Returns a bit for each rank that has one of a row's slots; by a warp. */
+__device__ static inline unsigned ranks_with(const tri_cuda_exchange &e, const int32_t *slots) {
+  unsigned ranks = 0;
+  for (int c = threadIdx.x % WARP; c < e.cfg.top_k; c += WARP)
+    for (int r = 0; r < e.cfg.ranks; r++) ranks |= (unsigned)has_slot(e, r, slots[c]) << r;
+  return __reduce_or_sync(ALL_LANES, ranks);
+}
+
+/* ---- launches ---- */
+
+/* Cuts each of `rows` into parts of some vectors, about `wanted` of all rows, none shorter than `least` but a row's
+ * last.
+ */
+static inline void cut_rows(int vectors, int rows, int wanted, int least, int *parts, int *length) {
+  int n = rows < wanted ? wanted / rows : 1, most = (vectors + least - 1) / least;
+  if (n > most) n = most;
+  *length = (vectors + n - 1) / n;
+  *parts = (vectors + *length - 1) / *length;
+}
+
+static inline bool are_whole(const void *p, size_t bytes) { return (uintptr_t)p % 16 == 0 && bytes % 16 == 0; }
+
+template <typename... Args> static inline cudaError_t load_kernel(void (*kernel)(Args...)) {
+  cudaFuncAttributes a;
+  return cudaFuncGetAttributes(&a, kernel);
+}
+
+#endif

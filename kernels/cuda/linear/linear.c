@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs products by their tactics. Without a tactic (kernels/gemm_tactics.h): few rows, few columns, and int8, through
+ * our own kernels; others through cuBLAS, or, where a bias or an activation follows, through cuBLASLt
+ * (linear/cublaslt.c) if that takes it. The inputs of products with 16-bit weights are rounded to their type; sums are
+ * float32 (never TF32).
+ */
+#include <cublas_v2.h>
+
+#include "kernels/gemm_tactics.h"
+#include "kernels/cuda/cuda.h"
+
+/* Rows from which the library is as fast as reading the weights: on its tensor cores, and on plain float32 ones. */
+enum { LIBRARY_FROM = 3, LIBRARY_FROM_F32 = 17 };
+
+/* Points the handle at the lane's stream and memory. Setting the stream takes the memory away, and without it the
+ * library would allocate inside a recorded step. */
+static bool follow(tri_cuda_impl *impl) {
+  const tri_cuda_lane *lane = &impl->lanes[impl->lane];
+  return cublasSetStream(impl->blas, lane->stream) == CUBLAS_STATUS_SUCCESS &&
+         cublasSetWorkspace(impl->blas, lane->blas_room, TRI_CUDA_BLAS_ROOM) == CUBLAS_STATUS_SUCCESS;
+}
+
+tri_status tri_cuda_blas_open(tri_cuda_impl *impl) {
+  cublasHandle_t handle;
+  if (cublasCreate(&handle) != CUBLAS_STATUS_SUCCESS) return TRI_UNSUPPORTED;
+  impl->blas = handle;
+  for (int i = 0; i < TRI_CUDA_LANES; i++)
+    if (cudaMalloc(&impl->lanes[i].blas_room, TRI_CUDA_BLAS_ROOM) != cudaSuccess) return TRI_UNSUPPORTED;
+  if (!follow(impl) || cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH) != CUBLAS_STATUS_SUCCESS) return TRI_UNSUPPORTED;
+  return tri_cuda_matmul_open(impl);
+}
+
+void tri_cuda_blas_follow(tri_backend *be) {
+  if (!follow(tri_cuda_of(be))) tri_cuda_note(be, cudaErrorUnknown);
+}
+
+void tri_cuda_blas_close(tri_cuda_impl *impl) {
+  tri_cuda_matmul_close(impl);
+  if (impl->blas) cublasDestroy(impl->blas);
+  for (int i = 0; i < TRI_CUDA_LANES; i++)
+    if (impl->lanes[i].blas_room) cudaFree(impl->lanes[i].blas_room);
+}
+
+bool tri_cuda_library_can(const tri_linear_args *a) {
+  bool sums_in_place = !a->accumulate || a->act == TRI_ACT_NONE;
+  return a->w.dtype != TRI_I8 && sums_in_place && a->w.k > 0 && a->w.n > 0 && a->x.rows > 0;
+}
+
+static bool is_skinny(const tri_backend *be, const tri_linear_args *a) {
+  return tri_cuda_of(be)->is_hopper && !tri_cuda_is_narrow(a) && tri_cuda_skinny_fits(a);
+}
+bool tri_cuda_skinny_by_default(const tri_backend *be, const tri_linear_args *a) {
+  return is_skinny(be, a) && tri_cuda_skinny_pays(a, tri_cuda_of(be)->num_sms);
+}
+
+bool tri_cuda_library_by_default(const tri_backend *be, const tri_linear_args *a) {
+  int from = a->w.dtype == TRI_F32 ? LIBRARY_FROM_F32 : LIBRARY_FROM;
+  return tri_cuda_library_can(a) && a->x.rows >= from && !tri_cuda_is_narrow(a) && !tri_cuda_skinny_by_default(be, a);
+}
+
+/* Looks at shapes alone, so that plan and launch agree. */
+static const tri_tactic *tactic_for(const tri_backend *be, const tri_linear_args *a) {
+  static const tri_tactic none = {.kind = TRI_TACTIC_DEFAULT};
+  const tri_cuda_impl *impl = tri_cuda_of(be);
+  tri_gemm_shape shape = tri_gemm_shape_of(a);
+  const tri_tactic *found = impl->forced ? impl->forced : tri_tactics_find(be->tactics, &shape);
+  if (!found && a->accumulate) { /* what it adds to comes last */
+    shape.add = 0;
+    found = tri_tactics_find(be->tactics, &shape);
+  }
+  return found ? found : &none;
+}
+
+static bool uses_library(const tri_backend *be, const tri_linear_args *a, const tri_tactic *tactic) {
+  if (tactic->kind == TRI_TACTIC_DEFAULT || !tri_cuda_library_can(a)) return tri_cuda_library_by_default(be, a);
+  return tactic->kind != TRI_TACTIC_OWN;
+}
+
+static bool is_int8(const tri_backend *be, const tri_linear_args *a) {
+  return tri_cuda_of(be)->is_hopper && tri_cuda_int8_fits(a);
+}
+
+size_t tri_cuda_linear_workspace(const tri_backend *be, const tri_linear_args *a) {
+  if (is_int8(be, a)) return tri_cuda_int8_workspace(a, tri_cuda_of(be)->num_sms);
+  if (!uses_library(be, a, tactic_for(be, a))) return tri_cuda_own_linear_workspace(a);
+  return a->w.dtype == a->x.dtype ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
+}
+
+/* The same product as tri_cuda_matmul's, of sums alone. */
+static cublasStatus_t product(tri_cuda_impl *impl, const tri_linear_args *a, const void *x, int ldx) {
+  float one = 1, beta = a->accumulate ? 1 : 0;
+  cudaDataType_t type = tri_cuda_type_of(a->w.dtype);
+  return cublasGemmEx(impl->blas, CUBLAS_OP_T, CUBLAS_OP_N, a->w.n, a->x.rows, a->w.k, &one, a->w.data, type, a->w.k, x,
+                      type, ldx, &beta, a->out.data, tri_cuda_type_of(a->out.dtype), a->out.ld, CUBLAS_COMPUTE_32F,
+                      CUBLAS_GEMM_DEFAULT);
+}
+
+/* Through the library. False: by the tactic it was to be an algorithm that does not work here, and the default one is
+ * another one. */
+static bool library_linear(tri_backend *be, const tri_linear_args *a, const tri_tactic *tactic) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  const void *x = a->x.data;
+  int ldx = a->x.ld;
+  bool chosen = tactic->kind == TRI_TACTIC_ALGO, by_default = tri_cuda_library_by_default(be, a), done = false;
+  /* The older interface has the same kernels for plain products, and chooses better among them for few rows. */
+  bool plain = !a->bias && a->act == TRI_ACT_NONE, asks = by_default && !plain && tactic->kind != TRI_TACTIC_GEMM;
+  if (a->w.dtype != a->x.dtype) {
+    tri_cuda_narrow(tri_cuda_stream(be), &a->x, a->w.dtype, be->workspace);
+    x = be->workspace;
+    ldx = a->w.k;
+  }
+  if (chosen || asks) done = tri_cuda_matmul(be, a, x, ldx, chosen ? tactic->words : NULL, asks);
+  if (done && tri_cuda_matmul_finishes(a)) return true;
+  if (!done && chosen && !by_default) return false;
+  if (!done && product(impl, a, x, ldx) != CUBLAS_STATUS_SUCCESS) tri_cuda_note(be, cudaErrorUnknown);
+  tri_cuda_epilogue(tri_cuda_stream(be), a);
+  return true;
+}
+
+/* Returns the counter from which blocks take their next tile. */
+static unsigned *queue_of(tri_backend *be) { return tri_cuda_lane_of(be)->slabs + TRI_CUDA_SLABS; }
+
+void tri_cuda_linear(tri_backend *be, const tri_linear_args *a) {
+  const tri_tactic *tactic = tactic_for(be, a);
+  if (uses_library(be, a, tactic) && library_linear(be, a, tactic)) return;
+  if (is_int8(be, a))
+    tri_cuda_note(be,
+                  tri_cuda_int8_linear(tri_cuda_stream(be), a, be->workspace, queue_of(be), tri_cuda_of(be)->num_sms));
+  else if (is_skinny(be, a))
+    tri_cuda_note(be, tri_cuda_skinny(tri_cuda_stream(be), a));
+  else
+    tri_cuda_own_linear(tri_cuda_stream(be), a, be->workspace);
+}

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products with weights of any stored type, in float32 on the stored values. Few rows of x: a warp for each output
+ * column, which reads its weights once for all of them. More: tiles through shared memory. All add the same numbers as
+ * the reference does in another order; tensor cores have only those of few columns whose factors are both of 16 bits,
+ * since they would round others. */
+#include "kernels/cuda/linear/gemm_few_rows.cuh"
+#include "kernels/cuda/linear/gemm_narrow.cuh"
+#include "kernels/cuda/linear/results.cuh"
+
+enum { FEW = 8, COLUMN_WARPS = 8, TILE = 64, DEPTH = 16, TILE_THREADS = 256, ROUND_THREADS = 256, ROW_THREADS = 512 };
+
+/* A warp's sums, one for a lane. With CUT they are parts: those of all warps, in the first one. False: not for this
+ * warp. */
+template <int ROWS, int COLS, bool CUT>
+__device__ static inline bool spread(const float (&sum)[ROWS][COLS], float *all) {
+  __shared__ float room[FEW_ROWS_WARPS][ROWS * COLS];
+  int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  *all = 0;
+#pragma unroll
+  for (int i = 0; i < ROWS * COLS; i++)
+    if (lane == i) *all = sum[i / COLS][i % COLS];
+  if (!CUT) return true;
+  if (lane < ROWS * COLS) room[warp][lane] = *all;
+  __syncthreads();
+  *all = 0;
+  for (int w = 0; w < FEW_ROWS_WARPS && lane < ROWS * COLS && !warp; w++) *all += room[w][lane];
+  return !warp;
+}
+
+/* ROWS rows of a product from row `first` on. x [M, k], w [n, k], out [M, n]. CUT: the warps of a block share one set
+ * of COLS columns and cut k among themselves, grid n / COLS; else each has columns of its own, grid n / (COLS * 4). 128
+ * threads. Shared memory: the warps' sums. */
+template <typename T, typename X, int ROWS, int COLS, bool CUT>
+__global__ static void few_rows_kernel(tri_linear_args a, int first) {
+  int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  int col = (CUT ? blockIdx.x : blockIdx.x * FEW_ROWS_WARPS + warp) * COLS;
+  float sum[ROWS][COLS], all;
+  let_next_begin();
+  if (col >= a.w.n) return;
+  few_rows_sums<T, X, ROWS, COLS>(a, first, col, 0, CUT ? warp : 0, CUT ? FEW_ROWS_WARPS : 1, sum);
+  if (spread<ROWS, COLS, CUT>(sum, &all) && lane < ROWS * COLS) finish(a, first + lane / COLS, col + lane % COLS, all);
+}
+
+/* A gated product of ROWS rows. x [ROWS, k], w [2 width, k] with gates first, out [ROWS, width]. Half of a warp's COLS
+ * columns are gates and half their ups. Grid width / (COLS / 2) with CUT, a quarter of that without; 128 threads.
+ * Shared memory: the warps' sums. */
+template <typename T, int ROWS, int COLS, bool CUT>
+__global__ static void few_rows_gated_kernel(tri_linear_args a, tri_glu_args glu) {
+  enum { PAIRS = COLS / 2 };
+  int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, width = a.w.n / 2;
+  int col = (CUT ? blockIdx.x : blockIdx.x * FEW_ROWS_WARPS + warp) * PAIRS;
+  float sum[ROWS][COLS], gate;
+  let_next_begin();
+  if (col >= width) return;
+  few_rows_sums<T, T, ROWS, COLS>(a, 0, col, width - PAIRS, CUT ? warp : 0, CUT ? FEW_ROWS_WARPS : 1, sum);
+  if (!spread<ROWS, COLS, CUT>(sum, &gate)) return;
+  float up = __shfl_down_sync(0xffffffffu, gate, PAIRS);
+  int c = col + lane % COLS;
+  if (lane >= ROWS * COLS || lane % COLS >= PAIRS) return;
+  if (a.bias) {
+    gate += a.bias[c];
+    up += a.bias[width + c];
+  }
+  store_at(glu.out, lane / COLS, (size_t)c, glu_of(glu.act, glu.limit, gate, up));
+}
+
+enum { ENOUGH_WARPS = 4096, FEW_ROWS_THREADS = FEW_ROWS_WARPS * WARP }; /* that many fill a device */
+
+template <typename T, typename X, int ROWS>
+static void few_rows_rows(cudaStream_t stream, const tri_linear_args &a, int first) {
+  unsigned n = (unsigned)a.w.n;
+  if (n % 4 == 0 && n / 4 >= ENOUGH_WARPS)
+    launch_overlapped(few_rows_kernel<T, X, ROWS, 4, false>, dim3(blocks_for(n, 4 * FEW_ROWS_WARPS)), FEW_ROWS_THREADS,
+                      0, stream, a, first);
+  else if (n % 2 == 0 && n / 2 >= ENOUGH_WARPS)
+    launch_overlapped(few_rows_kernel<T, X, ROWS, 2, false>, dim3(blocks_for(n, 2 * FEW_ROWS_WARPS)), FEW_ROWS_THREADS,
+                      0, stream, a, first);
+  else if (n % 2 == 0)
+    launch_overlapped(few_rows_kernel<T, X, ROWS, 2, true>, dim3(n / 2), FEW_ROWS_THREADS, 0, stream, a, first);
+  else
+    launch_overlapped(few_rows_kernel<T, X, ROWS, 1, true>, dim3(n), FEW_ROWS_THREADS, 0, stream, a, first);
+}
+
+/* More than two rows of 16-bit weights would seldom come, since the library has them; four is enough to be compiled. */
+template <typename T, typename X> static void few_rows(cudaStream_t stream, const tri_linear_args &a) {
+  constexpr int MOST = sizeof(T) == 2 ? 2 : 4;
+  for (int first = 0, rows; first < a.x.rows; first += rows) {
+    int left = min(a.x.rows - first, MOST);
+    rows = 1;
+    if (left >= 2) rows = 2;
+    if (left >= 4) rows = 4;
+    if (rows == 1) few_rows_rows<T, X, 1>(stream, a, first);
+    if (rows == 2) few_rows_rows<T, X, 2>(stream, a, first);
+    if constexpr (MOST == 4)
+      if (rows == 4) few_rows_rows<T, X, 4>(stream, a, first);
+  }
+}
+
+static void few_rows_as_stored(cudaStream_t stream, const tri_linear_args &a) {
+  bool narrow = a.x.dtype != TRI_F32; /* and then of the weights' type */
+  switch (a.w.dtype) {
+  case TRI_BF16:
+    narrow ? few_rows<__nv_bfloat16, __nv_bfloat16>(stream, a) : few_rows<__nv_bfloat16, float>(stream, a);
+    break;
+  case TRI_F16: narrow ? few_rows<__half, __half>(stream, a) : few_rows<__half, float>(stream, a); break;
+  case TRI_I8: few_rows<int8_t, float>(stream, a); break;
+  default: few_rows<float, float>(stream, a); break;
+  }
+}
+
+/* True where rows can be read in pieces. */
+static bool is_aligned(const tri_linear_args &a) {
+  return a.w.k % PIECE == 0 && a.x.ld % (a.x.dtype == TRI_F32 ? 4 : PIECE) == 0 && (uintptr_t)a.x.data % 16 == 0 &&
+         (uintptr_t)a.w.data % 16 == 0;
+}
+
+template <typename T, int ROWS> static void few_rows_gated(cudaStream_t stream, const tri_gated_linear_args &a) {
+  unsigned width = (unsigned)a.up.w.n / 2;
+  if (width % 2 == 0 && width / 2 >= ENOUGH_WARPS)
+    launch_overlapped(few_rows_gated_kernel<T, ROWS, 4, false>, dim3(blocks_for(width, 2 * FEW_ROWS_WARPS)),
+                      FEW_ROWS_THREADS, 0, stream, a.up, a.glu);
+  else
+    launch_overlapped(few_rows_gated_kernel<T, ROWS, 2, true>, dim3(width), FEW_ROWS_THREADS, 0, stream, a.up, a.glu);
+}
+
+bool tri_cuda_gated_fits(const tri_gated_linear_args *a) {
+  const tri_linear_args &up = a->up;
+  return (up.w.dtype == TRI_F16 || up.w.dtype == TRI_BF16) && up.x.dtype == up.w.dtype && up.x.rows <= 2 &&
+         is_aligned(up);
+}
+
+void tri_cuda_gated(cudaStream_t stream, const tri_gated_linear_args *a) {
+  bool one = a->up.x.rows == 1, bf16 = a->up.w.dtype == TRI_BF16;
+  if (!a->up.x.rows || !a->up.w.n) return;
+  if (bf16)
+    one ? few_rows_gated<__nv_bfloat16, 1>(stream, *a) : few_rows_gated<__nv_bfloat16, 2>(stream, *a);
+  else
+    one ? few_rows_gated<__half, 1>(stream, *a) : few_rows_gated<__half, 2>(stream, *a);
+}
+
+/* Up to 8 rows of a product from row `first` on, of any alignment: a warp for each column. x [M, k], w [n, k], out [M,
+ * n]. Grid n / 8, 256 threads. */
+__global__ static void columns_kernel(tri_linear_args a, int first) {
+  int col = blockIdx.x * COLUMN_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  int rows = min(FEW, a.x.rows - first);
+  float sum[FEW] = {0};
+  if (col >= a.w.n) return;
+  for (int j = lane; j < a.w.k; j += WARP) {
+    float w = load_as(a.w.data, a.w.dtype, (size_t)col * (size_t)a.w.k + (size_t)j);
+#pragma unroll
+    for (int i = 0; i < FEW; i++)
+      if (i < rows) sum[i] += w * load_at(a.x, first + i, (size_t)j);
+  }
+#pragma unroll
+  for (int i = 0; i < FEW; i++) {
+    float all = warp_sum(sum[i]);
+    if (!lane && i < rows) finish(a, first + i, col, all);
+  }
+}
+
+/* A product of many rows: 64 x 64 results for a block, 4 x 4 for each thread. x [M, k], w [n, k], out [M, n]. Grid (n /
+ * 64, M / 64), 256 threads. Shared memory: 16 columns of both tiles, 8.5 KiB. */
+__global__ static void tiles_kernel(tri_linear_args a) {
+  __shared__ float xs[DEPTH][TILE + 4], ws[DEPTH][TILE + 4];
+  int row0 = blockIdx.y * TILE, col0 = blockIdx.x * TILE, tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+  float sum[4][4] = {{0}};
+  for (int k0 = 0; k0 < a.w.k; k0 += DEPTH) {
+    for (int i = threadIdx.x; i < TILE * DEPTH; i += TILE_THREADS) {
+      int r = i / DEPTH, k = k0 + i % DEPTH;
+      bool in = k < a.w.k;
+      xs[i % DEPTH][r] = in && row0 + r < a.x.rows ? load_at(a.x, row0 + r, (size_t)k) : 0;
+      ws[i % DEPTH][r] =
+          in && col0 + r < a.w.n ? load_as(a.w.data, a.w.dtype, (size_t)(col0 + r) * (size_t)a.w.k + (size_t)k) : 0;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < DEPTH; k++) {
+      float x[4], w[4];
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        x[i] = xs[k][ty * 4 + i];
+        w[i] = ws[k][tx * 4 + i];
+      }
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) sum[i][j] += x[i] * w[j];
+    }
+    __syncthreads();
+  }
+  for (int i = 0; i < 4; i++)
+    for (int j = 0; j < 4; j++)
+      if (row0 + ty * 4 + i < a.x.rows && col0 + tx * 4 + j < a.w.n)
+        finish(a, row0 + ty * 4 + i, col0 + tx * 4 + j, sum[i][j]);
+}
+
+/* ---- int8 activations ---- */
+
+/* The scale of a row with this largest element; odd: where one is not finite. */
+__device__ static inline float scale_of(float max, bool odd) {
+  if (odd) return NAN;
+  return max > 1e-30f ? max / 127 : 0;
+}
+
+__device__ static inline int as_int8(float x, float factor) { return (int)lrintf(x * factor) & 0xff; }
+
+/* Rounds a row of x to integers, which stays in registers meanwhile: k in fours, up to 4 * FOURS * 512. x [M, k] to out
+ * [M, k] and scales [M]. Grid M, 512 threads. Shared memory: 32 floats. */
+template <int FOURS>
+__global__ __launch_bounds__(ROW_THREADS) static void quantize_row_kernel(tri_mat x, int8_t *out, float *scales) {
+  __shared__ float room[WARP];
+  const float *row = row_at(x, blockIdx.x);
+  float4 v[FOURS];
+  float max = 0, odd = 0;
+  let_next_begin();
+  wait_for_previous();
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    int j = 4 * ((int)threadIdx.x + i * ROW_THREADS);
+    v[i] = j < x.cols ? load4(row + j) : make_float4(0, 0, 0, 0);
+  }
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    max = fmaxf(max, fmaxf(fmaxf(fabsf(v[i].x), fabsf(v[i].y)), fmaxf(fabsf(v[i].z), fabsf(v[i].w))));
+    if (!isfinite(v[i].x) || !isfinite(v[i].y) || !isfinite(v[i].z) || !isfinite(v[i].w)) odd = 1;
+  }
+  max = block_max(max, room);
+  odd = block_max(odd, room);
+  float factor = max > 1e-30f && !odd ? 127 / max : 0;
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    int j = 4 * ((int)threadIdx.x + i * ROW_THREADS);
+    if (j >= x.cols) break;
+    int four = as_int8(v[i].x, factor) | as_int8(v[i].y, factor) << 8 | as_int8(v[i].z, factor) << 16 |
+               as_int8(v[i].w, factor) << 24;
+    *(int *)(out + (size_t)blockIdx.x * (size_t)x.cols + (size_t)j) = odd ? 0 : four;
+  }
+  if (!threadIdx.x) scales[blockIdx.x] = scale_of(max, odd);
+}
+
+/* Rounds a row of x to integers, as kernels/quantize.h has it; its scale is NaN where an element is not finite. x [M,
+ * k] to out [M, k] and scales [M]. Grid M, 256 threads. Shared memory: 32 floats. */
+__global__ static void quantize_kernel(tri_mat x, int8_t *out, float *scales) {
+  __shared__ float room[WARP];
+  const float *row = row_at(x, blockIdx.x);
+  float max = 0, odd = 0;
+  for (int j = threadIdx.x; j < x.cols; j += blockDim.x) {
+    max = fmaxf(max, fabsf(row[j]));
+    if (!isfinite(row[j])) odd = 1;
+  }
+  max = block_max(max, room);
+  odd = block_max(odd, room);
+  float factor = max > 1e-30f ? 127 / max : 0;
+  for (int j = threadIdx.x; j < x.cols; j += blockDim.x)
+    out[(size_t)blockIdx.x * (size_t)x.cols + (size_t)j] = odd ? 0 : (int8_t)lrintf(row[j] * factor);
+  if (!threadIdx.x) scales[blockIdx.x] = scale_of(max, odd);
+}
+
+template <int FOURS> static void quantize_rows(cudaStream_t stream, const tri_mat &x, int8_t *out, float *scales) {
+  launch_overlapped(quantize_row_kernel<FOURS>, dim3(x.rows), ROW_THREADS, 0, stream, x, out, scales);
+}
+
+/* Behind the integers, in bytes that keep what follows them aligned. */
+static size_t scales_at(int rows, int k) { return ((size_t)rows * (size_t)k + 255) & ~(size_t)255; }
+
+size_t tri_cuda_rounded_bytes(int rows, int k) {
+  return (scales_at(rows, k) + (size_t)rows * sizeof(float) + 255) & ~(size_t)255;
+}
+
+tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, void *workspace) {
+  int8_t *q = (int8_t *)workspace;
+  float *scales = (float *)(q + scales_at(x.rows, x.cols));
+  bool whole = x.cols % 4 == 0 && x.ld % 4 == 0 && (uintptr_t)x.data % 16 == 0;
+  if (!x.rows) return {q, scales};
+  if (whole && x.cols <= 4 * ROW_THREADS * 2)
+    quantize_rows<2>(stream, x, q, scales);
+  else if (whole && x.cols <= 4 * ROW_THREADS * 8)
+    quantize_rows<8>(stream, x, q, scales);
+  else
+    quantize_kernel<<<x.rows, ROUND_THREADS, 0, stream>>>(x, q, scales);
+  return {q, scales};
+}
+
+/* A product of rounded rows with int8 weights, a warp for each result. x [M, k], w [n, k], out [M, n]. Grid (M, n / 8),
+ * 256 threads. */
+__global__ static void int8_kernel(tri_linear_args a, tri_cuda_rounded x) {
+  int col = blockIdx.y * COLUMN_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP, row = blockIdx.x;
+  if (col >= a.w.n) return;
+  size_t k = (size_t)a.w.k;
+  int sum = int8_dot(x.q + (size_t)row * k, (const int8_t *)a.w.data + (size_t)col * k, a.w.k);
+  if (!lane) finish(a, row, col, (float)sum * x.scales[row]);
+}
+
+/* ---- few columns ---- */
+
+enum { NARROW_FROM = 3, NARROW_ROWS = 64, NARROW_MOST = 256 };
+
+/* 8 NT rows with 16 columns. x [M, k], w [n, k], out [M, n]. Grid (n / 16, M / (8 NT)), 512 threads. Shared memory: the
+ * warps' sums. */
+template <typename W, int NT>
+__global__ __launch_bounds__(NARROW_THREADS) static void narrow_kernel(tri_linear_args a) {
+  __shared__ narrow_room<NT> room;
+  int first = blockIdx.y * 8 * NT, col = blockIdx.x * NARROW_COLUMNS;
+  let_next_begin();
+  narrow_sums<W, NT>(a, first, col, room);
+  for (int i = threadIdx.x; i < 8 * NT * NARROW_COLUMNS; i += NARROW_THREADS) {
+    int row = i / NARROW_COLUMNS, column = i % NARROW_COLUMNS;
+    if (first + row < a.x.rows && col + column < a.w.n)
+      finish(a, first + row, col + column, narrow_sum(room, row, column));
+  }
+}
+
+bool tri_cuda_is_narrow(const tri_linear_args *a) {
+  bool types = (a->w.dtype == TRI_BF16 || a->w.dtype == TRI_F16) && a->x.dtype == a->w.dtype;
+  bool sizes = a->x.rows >= NARROW_FROM && a->x.rows <= NARROW_ROWS && a->w.n <= NARROW_MOST && a->w.k % 32 == 0;
+  return types && sizes && a->w.n && a->w.k && is_aligned(*a);
+}
+
+template <typename W> static void narrow(cudaStream_t stream, const tri_linear_args &a) {
+  unsigned columns = blocks_for((size_t)a.w.n, NARROW_COLUMNS), rows = (unsigned)a.x.rows;
+  if (rows <= 8)
+    launch_overlapped(narrow_kernel<W, 1>, dim3(columns, 1), NARROW_THREADS, 0, stream, a);
+  else
+    launch_overlapped(narrow_kernel<W, 2>, dim3(columns, blocks_for(rows, 16)), NARROW_THREADS, 0, stream, a);
+}
+
+/* ---- our own products ---- */
+
+size_t tri_cuda_own_linear_workspace(const tri_linear_args *a) {
+  return a->int8_activations ? tri_cuda_rounded_bytes(a->x.rows, a->w.k) : 0;
+}
+
+void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace) {
+  int m = a->x.rows, n = a->w.n;
+  unsigned columns = blocks_for((size_t)n, COLUMN_WARPS);
+  if (!m || !n) return;
+  if (a->int8_activations) {
+    tri_cuda_rounded x = tri_cuda_round(stream, a->x, workspace);
+    int8_kernel<<<dim3(m, columns), COLUMN_WARPS * WARP, 0, stream>>>(*a, x);
+  } else if (tri_cuda_is_narrow(a)) {
+    a->w.dtype == TRI_BF16 ? narrow<__nv_bfloat16>(stream, *a) : narrow<__half>(stream, *a);
+  } else if (m <= 2 * FEW && is_aligned(*a)) {
+    few_rows_as_stored(stream, *a);
+  } else if (m <= 2 * FEW) {
+    for (int i = 0; i < m; i += FEW) columns_kernel<<<columns, COLUMN_WARPS * WARP, 0, stream>>>(*a, i);
+  } else {
+    dim3 grid(blocks_for((size_t)n, TILE), blocks_for((size_t)m, TILE));
+    tiles_kernel<<<grid, TILE_THREADS, 0, stream>>>(*a);
+  }
+}
+
+/* ---- around the library's products ---- */
+
+/* Rounds a row of x to T. x [M, k] to out [M, k] without gaps. Grid M, 256 threads. */
+template <typename T> __global__ static void round_kernel(tri_mat x, T *out) {
+  const float *row = row_at(x, blockIdx.x);
+  for (int j = threadIdx.x; j < x.cols; j += blockDim.x)
+    out[(size_t)blockIdx.x * (size_t)x.cols + (size_t)j] = (T)row[j];
+}
+
+void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, void *out) {
+  if (dtype == TRI_BF16)
+    round_kernel<<<x->rows, TILE_THREADS, 0, stream>>>(*x, (__nv_bfloat16 *)out);
+  else
+    round_kernel<<<x->rows, TILE_THREADS, 0, stream>>>(*x, (__half *)out);
+}
+
+/* Bias and activation of sums that are in their place. out [M, n]. Grid M, 256 threads. */
+__global__ static void epilogue_kernel(tri_linear_args a) {
+  for (int j = threadIdx.x; j < a.out.cols; j += blockDim.x) {
+    float x = load_at(a.out, blockIdx.x, (size_t)j) + (a.bias ? a.bias[j] : 0);
+    store_at(a.out, blockIdx.x, (size_t)j, a.act == TRI_ACT_NONE ? x : act_of(a.act, x));
+  }
+}
+
+/* Does the same as epilogue_kernel, four elements at a time. out [M, n]. Grid (M, n / 1024), 256 threads. */
+template <typename T> __global__ __launch_bounds__(TILE_THREADS) static void epilogue_by_four(tri_linear_args a) {
+  let_next_begin();
+  int j = 4 * (int)(blockIdx.y * TILE_THREADS + threadIdx.x);
+  if (j >= a.out.cols) return;
+  float4 b = a.bias ? __ldg((const float4 *)(a.bias + j)) : make_float4(0, 0, 0, 0);
+  wait_for_previous();
+  T *at = row_of<T>(a.out, blockIdx.x) + j;
+  float4 x = load4(at);
+  x.x += b.x;
+  x.y += b.y;
+  x.z += b.z;
+  x.w += b.w;
+  if (a.act != TRI_ACT_NONE)
+    x = make_float4(act_of(a.act, x.x), act_of(a.act, x.y), act_of(a.act, x.z), act_of(a.act, x.w));
+  store4(at, x);
+}
+
+void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a) {
+  dim3 grid((unsigned)a->out.rows, blocks_for((size_t)a->out.cols, 4 * TILE_THREADS));
+  if (!a->bias && a->act == TRI_ACT_NONE) return;
+  if (!in_fours(a->out) || (uintptr_t)a->bias % 16)
+    epilogue_kernel<<<a->out.rows, TILE_THREADS, 0, stream>>>(*a);
+  else if (a->out.dtype == TRI_BF16)
+    launch_overlapped(epilogue_by_four<__nv_bfloat16>, grid, TILE_THREADS, 0, stream, *a);
+  else if (a->out.dtype == TRI_F16)
+    launch_overlapped(epilogue_by_four<__half>, grid, TILE_THREADS, 0, stream, *a);
+  else
+    launch_overlapped(epilogue_by_four<float>, grid, TILE_THREADS, 0, stream, *a);
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Launches the grouped products of experts. */
+#include "kernels/cuda/moe/pair.cuh"
+
+enum {
+  FEW = 8,
+  MOST_PAIRED = 64,
+  MOST_SPLITS = 8,
+  ENOUGH_STEPS = 4,
+  ENOUGH_ROUNDS = 6,
+
+  EIGHT = 8
+};
+
+bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a) {
+  tri_dtype t = a->up.dtype;
+  int whole_k = t == TRI_I8 ? 2 * EIGHT : EIGHT; /* 16 bytes */
+  bool types = t != TRI_F32 && a->down.dtype == t && (a->x.dtype == TRI_F32 || a->x.dtype == t);
+  bool units = a->gated && (a->act == TRI_ACT_SILU || a->act == TRI_ACT_SWIGLU_OAI);
+  bool whole = a->up.k % whole_k == 0 && a->down.k % whole_k == 0 && a->x.ld % EIGHT == 0 && a->up.k && a->down.k;
+  uintptr_t places = (uintptr_t)a->x.data | (uintptr_t)a->up.data | (uintptr_t)a->down.data | (uintptr_t)a->out.data;
+  return types && units && whole && places % 16 == 0 && a->out.ld % 4 == 0;
+}
+
+/* ---- shapes ---- */
+
+/* Tiles of a pair are small enough for the ends of rounds to count. Integers become others between the products. */
+static bool is_pair(const tri_moe_experts_args *a, int cols) { return a->up.dtype != TRI_I8 && cols <= MOST_PAIRED; }
+
+/* How a product is cut: tiles of 128 * blocks rows of weights and cols rows, and k into parts. */
+struct cut {
+  int blocks, cols, splits;
+};
+
+/* The share of the device that is busy while `tiles` equal tiles run. */
+static double busy_share(int64_t tiles, int num_sms) {
+  int64_t rounds = (tiles + num_sms - 1) / num_sms;
+  return (double)tiles / (double)(rounds * num_sms);
+}
+
+/* Columns for the rows that an expert has on average: tiles of few, because tokens choose unevenly. Those of parts cost
+ * twice as much, so that two tiles of fewer are better than empty ones. */
+static int columns_for(const tri_moe_experts_args *a) {
+  int most_of_64 = a->up.dtype == TRI_I8 && !a->int8_activations ? 96 : 48;
+  int64_t average = ((int64_t)a->x.rows * a->top_k + a->num_experts - 1) / a->num_experts;
+  if (a->x.rows <= FEW && a->up.dtype != TRI_I8) return FEW;
+  if (a->x.rows <= 32 || average <= 16) return 32;
+  return average <= most_of_64 ? 64 : 128;
+}
+
+/* Parts of k: where one round has all tiles, as few as fill the device. Else as many as make rounds short, because how
+ * many experts have rows is known on the device alone, and the last round is full only by chance. */
+static int splits_for(int64_t tiles, int steps, int num_sms) {
+  int best = 1;
+  for (int s = 2; s <= MOST_SPLITS && s * ENOUGH_STEPS <= steps; s++) {
+    bool fills = tiles <= num_sms && busy_share(tiles * s, num_sms) > busy_share(tiles * best, num_sms) + 0.05;
+    if (fills || (tiles > num_sms && tiles * best < ENOUGH_ROUNDS * num_sms)) best = s;
+  }
+  return best;
+}
+
+/* lines: rows of weights of an expert. */
+static cut cut_for(const tri_moe_experts_args *a, int lines, int k, bool may_split, int num_sms) {
+  int64_t choices = (int64_t)a->x.rows * a->top_k, experts = choices < a->num_experts ? choices : a->num_experts;
+  int step = a->int8_activations ? LINE : LINE / 2, steps = (k + step - 1) / step;
+  cut c = {2, columns_for(a), 1};
+  if (c.cols > MOST_SPLIT) return c;
+  int64_t tiles = experts * ((lines + 255) / 256);
+  if (is_pair(a, c.cols) || tiles < ENOUGH_ROUNDS * num_sms) c.blocks = 1;
+  tiles = experts * ((lines + c.blocks * 128 - 1) / (c.blocks * 128));
+  if (may_split) c.splits = splits_for(tiles, steps, num_sms);
+  return c;
+}
+
+/* True where the second product's blocks add choices up: they have a tile each at most. To count several costs them
+ * more than a kernel does (7 us of 127 at 8 tokens of 128 experts; 1 token gains 2.2 of 29). */
+static bool adds_choices(const tri_moe_experts_args *a, const cut &c, int num_sms) {
+  int64_t outputs = CONSUMERS * 64 * c.blocks, slabs = (a->up.k + outputs - 1) / outputs;
+  int64_t parts = (int64_t)a->x.rows * a->top_k * c.splits;
+  return c.cols <= MOST_SPLIT && parts * slabs <= num_sms && parts <= MOST_PARTS && slabs <= TRI_CUDA_SLABS;
+}
+
+static cut up_cut(const tri_moe_experts_args *a, int num_sms) {
+  return cut_for(a, 2 * a->down.k, a->up.k, false, num_sms);
+}
+static cut down_cut(const tri_moe_experts_args *a, int num_sms) {
+  return cut_for(a, a->up.k, a->down.k, true, num_sms);
+}
+
+/* ---- workspace ---- */
+
+static size_t aligned(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
+
+struct areas {
+  size_t x, hidden, rounded, parts; /* bytes; rounded: of hidden rows */
+};
+
+static areas areas_of(const tri_moe_experts_args *a, int num_sms) {
+  size_t rows = (size_t)a->x.rows * (size_t)a->top_k, h = (size_t)a->x.cols, f = (size_t)a->down.k;
+  bool whole = a->up.dtype == TRI_I8; /* results are float32 */
+  size_t splits = (size_t)down_cut(a, num_sms).splits, part = splits > 1 || whole ? splits * sizeof(float) : 2;
+  areas s = {0, aligned(rows * f * (whole ? sizeof(float) : 2)), 0, aligned(rows * h * part)};
+  if (a->int8_activations) {
+    s.x = tri_cuda_rounded_bytes(a->x.rows, a->x.cols);
+    s.rounded = tri_cuda_rounded_bytes((int)rows, a->down.k);
+  } else if (a->x.dtype == TRI_F32) {
+    s.x = aligned((size_t)a->x.rows * h * (whole ? 4 : 2));
+  }
+  return s;
+}
+
+size_t tri_cuda_moe_grouped_workspace(const tri_moe_experts_args *a, int num_sms) {
+  areas s = areas_of(a, num_sms);
+  return s.x + s.hidden + s.rounded + s.parts;
+}
+
+/* ---- launches ---- */
+
+static tri_dtype stored_as(const __half *) { return TRI_F16; }
+static tri_dtype stored_as(const __nv_bfloat16 *) { return TRI_BF16; }
+static tri_dtype stored_as(const int8_t *) { return TRI_I8; }
+
+/* rows: of a tile. PAIRS: of gates and ups. */
+template <typename F, int ROWS, bool PAIRS>
+static bool map_weights(const grouped &g, const void *w, tri_tensor_map *map) {
+  typedef typename F::weight W;
+  uint64_t k = (uint64_t)g.k, n = (uint64_t)g.outputs, e = (uint64_t)g.num_experts, line = k * sizeof(W);
+  tri_tiling pairs = {
+      5, {k, 8, 2, n / 8, e}, {0, line, n * line, 8 * line, 2 * n * line}, {F::STEP, 8, 2, ROWS / 16, 1}};
+  tri_tiling plain = {3, {k, n, e}, {0, line, n * line}, {F::STEP, ROWS, 1}};
+  return tri_cuda_map_tensor(map, stored_as((const W *)NULL), w, PAIRS ? &pairs : &plain) == TRI_OK;
+}
+
+template <typename F, int BLOCKS, int COLS>
+static cudaError_t launch_pair(cudaStream_t stream, const pair_of_products &p, const void *up, const void *down,
+                               int num_sms) {
+  typedef room<F, BLOCKS, COLS> R;
+  constexpr size_t bytes = sizeof(R) + ALIGN;
+  static_assert(sizeof(R) <= ROOM, "of a block");
+  cudaError_t error = allow_shared<pair_kernel<F, BLOCKS, COLS>>(bytes);
+  tri_tensor_map ups, downs;
+  if (error != cudaSuccess) return error;
+  if (!map_weights<F, R::ROWS, true>(p.up, up, &ups) || !map_weights<F, R::ROWS, false>(p.down, down, &downs))
+    return cudaErrorInvalidValue;
+  launch_overlapped(pair_kernel<F, BLOCKS, COLS>, dim3(num_sms), THREADS, bytes, stream, p, ups, downs);
+  return cudaGetLastError();
+}
+
+template <typename F, int BLOCKS, int COLS, bool PAIRS>
+static cudaError_t launch(cudaStream_t stream, const grouped &g, const void *w, int num_sms) {
+  typedef room<F, BLOCKS, COLS> R;
+  typedef typename F::input X;
+  constexpr size_t bytes = sizeof(R) + ALIGN;
+  static_assert(sizeof(R) <= ROOM, "of a block");
+  cudaError_t error = allow_shared<grouped_kernel<F, BLOCKS, COLS, PAIRS, PAIRS>>(bytes);
+  uint64_t k = (uint64_t)g.k;
+  tri_tiling rows = {2, {k * F::EACH, (uint64_t)g.most_rows}, {0, k * F::EACH * sizeof(X)}, {LINE / sizeof(X), R::BOX}};
+  tri_tensor_map weights, inputs = {};
+  if (error != cudaSuccess) return error;
+  if (!map_weights<F, R::ROWS, PAIRS>(g, w, &weights) ||
+      (!PAIRS && tri_cuda_map_tensor(&inputs, stored_as((const X *)NULL), g.x, &rows) != TRI_OK))
+    return cudaErrorInvalidValue;
+  launch_overlapped(grouped_kernel<F, BLOCKS, COLS, PAIRS, PAIRS>, dim3(num_sms), THREADS, bytes, stream, g, weights,
+                    inputs);
+  return cudaGetLastError();
+}
+
+template <typename F, bool PAIRS>
+static cudaError_t launch_cut(cudaStream_t stream, const grouped &g, const void *w, const cut &c, int num_sms) {
+  if constexpr (F::SCALES) {
+    if (c.cols == 32 && c.blocks == 1) return launch<F, 1, 32, PAIRS>(stream, g, w, num_sms);
+    if (c.cols == 32) return launch<F, 2, 32, PAIRS>(stream, g, w, num_sms);
+    if (c.cols == 64) return launch<F, 2, 64, PAIRS>(stream, g, w, num_sms);
+  }
+  return launch<F, 2, 128, PAIRS>(stream, g, w, num_sms);
+}
+
+template <typename F>
+static cudaError_t launch_pair_cut(cudaStream_t stream, const pair_of_products &p, const tri_moe_experts_args *a,
+                                   int cols, int num_sms) {
+  if (cols == FEW) return launch_pair<F, 1, FEW>(stream, p, a->up.data, a->down.data, num_sms);
+  if (cols == 32) return launch_pair<F, 1, 32>(stream, p, a->up.data, a->down.data, num_sms);
+  return launch_pair<F, 2, 64>(stream, p, a->up.data, a->down.data, num_sms);
+}
+
+/* ---- rows as integers' products take them ---- */
+
+typedef factors<int8_t, __nv_bfloat16> widened;
+typedef factors<int8_t, int8_t> integers;
+
+/* Makes x the rows of g. */
+static void take_rows(cudaStream_t stream, const tri_mat &x, void *to, grouped &g, const widened *) {
+  tri_cuda_int8_parts(stream, x, to);
+  g.x = to;
+  g.ld = 2 * x.cols;
+}
+static void take_rows(cudaStream_t stream, const tri_mat &x, void *to, grouped &g, const integers *) {
+  tri_cuda_rounded r = tri_cuda_round(stream, x, to);
+  g.x = r.q;
+  g.x_scale = r.scales;
+  g.ld = x.cols;
+}
+
+/* ---- both products ---- */
+
+static grouped first_product(const tri_moe_experts_args *a) {
+  bool oai = a->act == TRI_ACT_SWIGLU_OAI;
+  grouped g = {};
+  g.first = a->map.first;
+  g.choice = a->map.choice;
+  g.num_experts = a->num_experts;
+  g.top_k = a->top_k;
+  g.most_rows = a->x.rows * a->top_k;
+  g.x = a->x.data;
+  g.ld = a->x.ld;
+  g.k = a->up.k;
+  g.outputs = a->down.k;
+  g.w_scale = a->up.scale;
+  g.bias = a->up_bias;
+  g.limit = oai ? a->glu_limit : INFINITY;
+  g.gate_scale = oai ? 1.702f : 1;
+  g.up_offset = oai ? 1 : 0;
+  g.splits = 1;
+  return g;
+}
+
+/* The second one takes what the first one gave. */
+static void turn_to_second(const tri_moe_experts_args *a, const cut &c, grouped &g, void *out, unsigned *slabs,
+                           int num_sms) {
+  g.x = g.out;
+  g.choice = NULL;
+  g.k = g.ld = a->down.k;
+  g.outputs = a->up.k;
+  g.w_scale = a->down.scale;
+  g.bias = a->down_bias;
+  g.splits = c.splits;
+  g.out = out;
+  g.queue++; /* the first product's blocks may still take tiles */
+  g.sums = {a->map.row, a->weights, a->out, a->accumulate, adds_choices(a, c, num_sms) ? slabs : NULL};
+}
+
+/* Adds choices up where the second product has not. */
+static cudaError_t add_choices_up(cudaStream_t stream, const tri_moe_experts_args *a, const grouped &g,
+                                  tri_dtype type) {
+  if (g.sums.done) return cudaSuccess;
+  tri_cuda_moe_sum(stream, a, g.out, g.splits > 1 ? TRI_F32 : type, g.splits);
+  return cudaGetLastError();
+}
+
+template <typename T>
+static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, unsigned *slabs,
+                       int num_sms) {
+  typedef factors<T, T> F;
+  areas s = areas_of(a, num_sms);
+  cut up = up_cut(a, num_sms), down = down_cut(a, num_sms);
+  grouped g = first_product(a);
+  g.out = workspace + s.x;
+  g.queue = slabs + TRI_CUDA_SLABS;
+  if (a->x.dtype == TRI_F32) {
+    tri_cuda_narrow(stream, &a->x, a->up.dtype, workspace);
+    g.x = workspace;
+    g.ld = a->x.cols;
+  }
+  grouped second = g;
+  turn_to_second(a, down, second, workspace + s.x + s.hidden, slabs, num_sms);
+  cudaError_t e = cudaSuccess;
+  if (is_pair(a, up.cols)) {
+    e = launch_pair_cut<F>(stream, {g, second, slabs + TRI_CUDA_SLABS + TRI_CUDA_QUEUES}, a, up.cols, num_sms);
+  } else {
+    e = launch_cut<F, true>(stream, g, a->up.data, up, num_sms);
+    if (e == cudaSuccess) e = launch_cut<F, false>(stream, second, a->down.data, down, num_sms);
+  }
+  return e == cudaSuccess ? add_choices_up(stream, a, second, a->up.dtype) : e;
+}
+
+/* With weights of int8, hidden rows are float32, which become parts in their place or integers elsewhere. */
+template <typename F>
+static cudaError_t run_int8(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, unsigned *slabs,
+                            int num_sms) {
+  areas s = areas_of(a, num_sms);
+  cut up = up_cut(a, num_sms), down = down_cut(a, num_sms);
+  char *at = workspace + s.x, *rounded = s.rounded ? at + s.hidden : at;
+  tri_mat hidden = {(float *)at, a->x.rows * a->top_k, a->down.k, a->down.k, TRI_F32};
+  grouped g = first_product(a);
+  take_rows(stream, a->x, workspace, g, (const F *)NULL);
+  g.out = at;
+  g.queue = slabs + TRI_CUDA_SLABS;
+  cudaError_t e = launch_cut<F, true>(stream, g, a->up.data, up, num_sms);
+  if (e != cudaSuccess) return e;
+  turn_to_second(a, down, g, at + s.hidden + s.rounded, slabs, num_sms);
+  take_rows(stream, hidden, rounded, g, (const F *)NULL);
+  if ((e = launch_cut<F, false>(stream, g, a->down.data, down, num_sms)) != cudaSuccess) return e;
+  return add_choices_up(stream, a, g, TRI_F32);
+}
+
+cudaError_t tri_cuda_moe_grouped(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, unsigned *slabs,
+                                 int num_sms) {
+  if (!a->x.rows) return cudaSuccess;
+  if (a->int8_activations) return run_int8<integers>(stream, a, (char *)workspace, slabs, num_sms);
+  if (a->up.dtype == TRI_I8) return run_int8<widened>(stream, a, (char *)workspace, slabs, num_sms);
+  if (a->up.dtype == TRI_F16) return run<__half>(stream, a, (char *)workspace, slabs, num_sms);
+  return run<__nv_bfloat16>(stream, a, (char *)workspace, slabs, num_sms);
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of experts with the rows that were routed to them, on Hopper: weights stream through the copy engine as one
+ * factor of wgmma, rows are the other, eight to 128 at a time, so that the same kernel serves one token and prompts.
+ *
+ * Rows lie in the order of the map (kernels/ops.h): an expert's are neighbours. A tile is some outputs of one expert
+ * for COLS of its rows. Blocks are persistent; which tiles there are they find from the map, on the device. In a block
+ * one warpgroup fetches and two multiply. */
+#ifndef TRI_KERNELS_CUDA_MOE_GROUPED_CUH
+#define TRI_KERNELS_CUDA_MOE_GROUPED_CUH
+
+#include "kernels/cuda/moe/combine.cuh"
+#include "kernels/cuda/moe/fragments.cuh"
+#include "kernels/cuda/moe/results.cuh"
+
+/* ---- fetching ---- */
+
+/* keep: in the second-level cache, as tiles of other rows read the same weights. */
+template <bool GATED>
+__device__ static inline void fetch_weights(const tri_tensor_map *m, char *to, barrier *b, uint64_t keep, const tile &t,
+                                            int k) {
+  if (GATED) /* groups of eight gates, and behind each the ups of the same units */
+    tile_load(to, m, b, keep, k, 0, 0, t.output / 8, t.expert);
+  else
+    tile_load(to, m, b, keep, k, t.output, t.expert);
+}
+
+/* Fetches a tile's rows from where their tokens lie. Each
+ * thread has one 16-byte piece of every 16th row's lines. */
+template <typename F, int COLS> struct gathering {
+  typedef typename F::input X;
+  enum { LINES = WARPGROUP / 8, EACH = (COLS + LINES - 1) / LINES };
+  int from[EACH]; /* the token, or -1 */
+  __device__ void begin(const grouped &g, const tile &t) {
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+      int row = (int)threadIdx.x / 8 + i * LINES;
+      if (row >= t.rows)
+        from[i] = -1;
+      else
+        from[i] = g.choice ? g.choice[t.first_row + row] / g.top_k : t.first_row + row;
+    }
+  }
+  __device__ void copy(const grouped &g, char *to, int k) const {
+    int piece = threadIdx.x % 8, line = threadIdx.x / 8;
+#pragma unroll
+    for (int l = 0; l < F::LINES; l++) {
+      int at = k * F::EACH + (l * 8 + piece) * (16 / (int)sizeof(X));
+#pragma unroll
+      for (int i = 0; i < EACH; i++) {
+        int row = line + i * LINES;
+        bool there = from[i] >= 0 && at < g.k * F::EACH;
+        const X *x = (const X *)g.x + (there ? (size_t)from[i] * (size_t)g.ld + (size_t)at : 0);
+        if (row < COLS) copy_async(to + (l * COLS + row) * LINE + ((piece ^ (row & 7)) << 4), x, there);
+      }
+    }
+  }
+};
+
+/* Begins the copies of a step's lines of rows of the map. */
+template <typename F, int COLS, int BOX>
+__device__ static inline void fetch_rows(const tri_tensor_map *m, char *to, barrier *b, const tile &t, int k) {
+#pragma unroll
+  for (int l = 0; l < F::LINES; l++)
+#pragma unroll
+    for (int row = 0; row < COLS; row += BOX)
+      if (row < t.rows)
+        tile_load(to + (l * COLS + row) * LINE, m, b, KEEP_USUAL,
+                  k * F::EACH + l * (LINE / (int)sizeof(typename F::input)), t.first_row + row);
+}
+
+/* Begins the stage of step i of a tile: says how much of it comes by the copy engine, and has its weights come. */
+template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
+__device__ static inline void begin_step(const tri_tensor_map *weights, room<F, BLOCKS, COLS> &s, int stage,
+                                         const tile &t, int i) {
+  typedef room<F, BLOCKS, COLS> R;
+  int boxes = (t.rows + R::BOX - 1) / R::BOX;
+  if (i == 0) s.begun[stage] = t;
+  barrier_expect(&s.full[stage], R::WEIGHTS + (GATHERS ? 0 : boxes * R::BOX * LINE * F::LINES));
+  fetch_weights<GATED>(weights, s.weights[stage], &s.full[stage], COLS > 64 ? KEEP_USUAL : KEEP_SHORT, t,
+                       (t.step + i) * F::STEP);
+}
+
+/* Takes the next tile from the queue, for the threads that fetch it: so tiles that read the same weights are begun one
+ * behind the other, and read them at the same time, however long other tiles took. Each block that has had one takes
+ * one that is not there; the last to do so clears the queue. */
+template <bool GATHERS> __device__ static inline int take_number(const grouped &g, int tiles, int *room) {
+  if (threadIdx.x == 0) {
+    unsigned before = atomicAdd(g.queue, 1);
+    if ((int)before == tiles - 1) *(volatile unsigned *)g.queue = 0;
+    *room = (int)(gridDim.x + before);
+  }
+  if (!GATHERS) return *room;
+  named_sync(FETCHING, WARPGROUP);
+  int number = *room;
+  named_sync(FETCHING, WARPGROUP);
+  return number;
+}
+
+template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
+__device__ static void fetch(const grouped &g, const tri_tensor_map *weights, const tri_tensor_map *inputs,
+                             room<F, BLOCKS, COLS> &s, int tiles) {
+  typedef room<F, BLOCKS, COLS> R;
+  enum { OUTPUTS = GATED ? R::ROWS / 2 : R::ROWS };
+  bool leads = threadIdx.x == 0;
+  gathering<F, COLS> rows;
+  ring_place<R::STAGES> at;
+  if (!GATHERS && !leads) return;
+  for (int number = blockIdx.x; number < tiles; number = take_number<GATHERS>(g, tiles, &s.taken)) {
+    tile t = tile_at<F::STEP, COLS, OUTPUTS>(g, s.first, s.start, number);
+    int begun = 0;
+    if (GATHERS) rows.begin(g, t);
+    if (!GATHERS && number == blockIdx.x) { /* weights, while the kernel in front makes the rows */
+      for (begun = 0; begun < t.steps && begun < R::STAGES; begun++)
+        begin_step<F, BLOCKS, COLS, GATED, GATHERS>(weights, s, begun, t, begun);
+      wait_for_previous();
+    }
+    for (int i = 0; i < t.steps; i++, at.next()) {
+      int k = (t.step + i) * F::STEP;
+      barrier_wait(&s.empty[at.stage], at.parity ^ 1);
+      if (leads && i >= begun) begin_step<F, BLOCKS, COLS, GATED, GATHERS>(weights, s, at.stage, t, i);
+      if (!GATHERS) fetch_rows<F, COLS, R::BOX>(inputs, s.inputs[at.stage], &s.full[at.stage], t, k);
+      if (GATHERS) {
+        rows.copy(g, s.inputs[at.stage], k);
+        barrier_arrive_behind_copies(&s.full[at.stage]);
+      }
+    }
+  }
+  barrier_wait(&s.empty[at.stage], at.parity ^ 1);
+  if (leads) s.begun[at.stage] = {};
+  if (leads) barrier_arrive(&s.full[at.stage]);
+  if (GATHERS) barrier_arrive(&s.full[at.stage]);
+  if (!GATHERS) return;
+  commit_copies(); /* no thread leaves with copies under way */
+  wait_copies<0>();
+}
+
+/* ---- multiplying ---- */
+
+/* Begins a step's products of operands in shared memory. */
+template <typename F, int BLOCKS, int COLS>
+__device__ static inline void begin_products(const char *weights, const char *inputs,
+                                             typename F::sum (&d)[BLOCKS][COLS / 2]) {
+  products_begin();
+#pragma unroll
+  for (int at = 0; at < LINE; at += 32)
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++)
+      wgmma<typename F::weight, COLS>::run(d[b], operand(weights + b * 64 * LINE + at, 0, 8 * LINE),
+                                           operand(inputs + at, 0, 8 * LINE), true);
+}
+
+/* Begins those of 32 of k with integers that become floats, of one block: lines of weights are 64 bytes, and of inputs
+ * one for each 32 of k. A lane takes four neighbours of each 16 of k, and so do the inputs (moe/grouped.cu, parts). */
+template <int COLS>
+__device__ static inline void begin_widened(const char *weights, int half, const char *inputs, uint32_t (&a)[2][4],
+                                            float (&d)[COLS / 2]) {
+  int row = threadIdx.x % WARPGROUP / WARP * 16 + threadIdx.x % 16, piece = half * 2 + (int)threadIdx.x % WARP / 16;
+  uint32_t raw[4];
+  load_matrices(raw, weights + row * (LINE / 2) + ((piece ^ (row / 2 % 4)) << 4));
+#pragma unroll
+  for (int i = 0; i < 4; i++) widen_int8(raw[i], &a[i / 2][i % 2], &a[i / 2][i % 2 + 2]);
+  products_begin();
+#pragma unroll
+  for (int i = 0; i < 4; i++) wgmma<__nv_bfloat16, COLS>::run(d, a[i / 2], operand(inputs + i * 32, 0, 8 * LINE), true);
+}
+
+/* Computes a tile's sums of this warpgroup with COLS columns; the stages have room for MOST. Integers become floats
+ * while the products in front are under way, and so come in groups. */
+template <typename F, int BLOCKS, int COLS, int MOST, bool GATHERS>
+__device__ static inline void multiply(const tile &t, room<F, BLOCKS, MOST> &s,
+                                       ring_place<room<F, BLOCKS, MOST>::STAGES> &at,
+                                       typename F::sum (&d)[BLOCKS][COLS / 2]) {
+  enum { BLOCK = room<F, BLOCKS, MOST>::WEIGHTS / CONSUMERS / BLOCKS, GROUPS = F::WIDENS ? 2 * BLOCKS : 1 };
+  int group = (int)threadIdx.x / WARPGROUP - 1, last = at.stage;
+  bool tells = threadIdx.x % WARP == 0;
+  uint32_t a[2][2][4];
+  for (int i = 0; i < t.steps; i++) {
+    const char *weights = s.weights[at.stage] + group * BLOCKS * BLOCK, *inputs = s.inputs[at.stage];
+    barrier_wait(&s.full[at.stage], at.parity);
+    if (GATHERS) show_shared_to_engines();
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) products_hold(d[b]);
+#pragma unroll
+    for (int j = 0; j < GROUPS; j++) {
+      int half = j / BLOCKS, b = j % BLOCKS;
+      if constexpr (F::WIDENS)
+        begin_widened<COLS>(weights + b * BLOCK, half, inputs + half * MOST * LINE, a[j % 2], d[b]);
+      else
+        begin_products<F, BLOCKS, COLS>(weights, inputs, d);
+      products_commit();
+      products_wait<1>();
+      if (!j && i && tells) barrier_arrive(&s.empty[last]);
+    }
+    last = at.stage;
+    at.next();
+  }
+  products_wait<0>();
+#pragma unroll
+  for (int b = 0; b < BLOCKS; b++) products_hold(d[b]);
+  if (tells) barrier_arrive(&s.empty[last]);
+}
+
+/* ---- tiles ---- */
+
+enum { NONE = -1, END = -2 }; /* in the place of a slab */
+
+/* Stores a tile's results. */
+template <typename F, int BLOCKS, int COLS, int MOST, bool GATED, bool GATHERS>
+__device__ static inline void store_tile(const grouped &g, const tile &t, room<F, BLOCKS, MOST> &s,
+                                         typename F::sum (&d)[BLOCKS][COLS / 2]) {
+  typedef typename F::weight T;
+  char *staging = s.staging[(int)threadIdx.x / WARPGROUP - 1];
+  if constexpr (F::SCALES) {
+    if (!F::WIDENS) bring_scales<GATHERS>(g, t, (float *)staging);
+    store_apart<F, float, GATED, BLOCKS, COLS>(g, t, d, (const float *)staging);
+    return;
+  } else if constexpr (COLS >= 32) {
+    if (MOST > MOST_SPLIT || g.splits == 1) {
+      store_together<T, GATED, BLOCKS, COLS>(g, t, d, staging);
+      return;
+    }
+  }
+  if constexpr (!F::SCALES && MOST <= MOST_SPLIT) {
+    if (g.splits > 1)
+      store_apart<F, float, GATED, BLOCKS, COLS>(g, t, d, NULL);
+    else
+      store_apart<F, T, GATED, BLOCKS, COLS>(g, t, d, NULL);
+  }
+}
+
+template <typename F, int BLOCKS, int COLS, int MOST, bool GATED, bool GATHERS>
+__device__ static inline void do_tile(const grouped &g, const tile &t, room<F, BLOCKS, MOST> &s,
+                                      ring_place<room<F, BLOCKS, MOST>::STAGES> &at) {
+  typename F::sum d[BLOCKS][COLS / 2] = {}; /* else they would have registers while tiles of another size are done */
+  multiply<F, BLOCKS, COLS, MOST, GATHERS>(t, s, at, d);
+  store_tile<F, BLOCKS, COLS, MOST, GATED, GATHERS>(g, t, s, d);
+}
+
+/* Returns the block's slab number `turn` of so many, or END. */
+__device__ static inline int next_slab(int slabs, int turn) {
+  int slab = (int)blockIdx.x + turn * (int)gridDim.x;
+  return slab < slabs ? slab : END;
+}
+
+/* Does the next tile. Returns the slab of outputs whose last tile it was, of in_slab, where blocks add choices up; else
+ * NONE; or END where there is no tile left. */
+template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
+__device__ static inline int do_next(const grouped &g, int in_slab, room<F, BLOCKS, COLS> &s,
+                                     ring_place<room<F, BLOCKS, COLS>::STAGES> &at) {
+  typedef room<F, BLOCKS, COLS> R;
+  enum { SMALL = COLS > F::CHEAP ? COLS / 2 : COLS };
+  barrier_wait(&s.full[at.stage], at.parity);
+  tile t = s.begun[at.stage];
+  if (!t.steps) return END;
+  if (SMALL < COLS && t.rows <= SMALL)
+    do_tile<F, BLOCKS, SMALL, COLS, GATED, GATHERS>(g, t, s, at);
+  else
+    do_tile<F, BLOCKS, COLS, COLS, GATED, GATHERS>(g, t, s, at);
+  if constexpr (R::ADDS && !GATHERS) {
+    int slab = t.output / R::ROWS;
+    if (g.sums.done && is_last_tile(g, slab, in_slab, s.parts)) return slab;
+  }
+  return NONE;
+}
+
+/* Computes out[row] = w[expert of row] x[row], finished, for all rows of the map, and of a second product, where it is
+ * to add choices up, their sums. weights: tensor map of them; inputs: of the rows, where they are not gathered. As many
+ * blocks as multiprocessors, 384 threads.
+ *
+ * The first product, which gathers, lets the second one begin when it has the map, so that the second one may read the
+ * map, and fetch weights by it, before it waits (dependent_launch.cuh). */
+template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
+__global__ static void __launch_bounds__(THREADS, 1)
+    grouped_kernel(const __grid_constant__ grouped g, const __grid_constant__ tri_tensor_map weights,
+                   const __grid_constant__ tri_tensor_map inputs) {
+  typedef room<F, BLOCKS, COLS> R;
+  enum { OUTPUTS = GATED ? R::ROWS / 2 : R::ROWS };
+  constexpr bool ADDS = R::ADDS && !GATHERS;
+  extern __shared__ char shared[];
+  R &s = *(R *)(((uintptr_t)shared + ALIGN - 1) / ALIGN * ALIGN);
+  if (!HAS_HOPPER) return;
+  if (!GATHERS) let_next_begin();
+  if (threadIdx.x == 0) {
+    prefetch_map(&weights);
+    for (int i = 0; i < R::STAGES; i++) {
+      barrier_init(&s.full[i], GATHERS ? 1 + WARPGROUP : 1);
+      barrier_init(&s.empty[i], CONSUMERS * WARPGROUP / WARP);
+    }
+    barriers_are_made();
+  }
+  if (GATHERS) {
+    wait_for_previous();
+    let_next_begin();
+  }
+  for (int e = threadIdx.x; e <= g.num_experts; e += THREADS) s.first[e] = __ldcg(g.first + e);
+  __syncthreads();
+  if (threadIdx.x < WARP) list_groups<COLS>(g.num_experts, s.first, s.start);
+  __syncthreads();
+  int slabs = (g.outputs + OUTPUTS - 1) / OUTPUTS, in_slab = s.start[g.num_experts] * g.splits, tiles = in_slab * slabs;
+  /* Registers that one warpgroup gives up are those that two take: 168 each at the launch. */
+  if (threadIdx.x < WARPGROUP) {
+    give_registers<GATHERS ? 88 : 40>();
+    fetch<F, BLOCKS, COLS, GATED, GATHERS>(g, &weights, &inputs, s, tiles);
+    return;
+  }
+  take_registers<GATHERS ? 208 : 232>();
+  bool adds = ADDS && g.sums.done;
+  ring_place<R::STAGES> at;
+  if constexpr (ADDS)
+    if (adds) list_parts(g, s.parts);
+  if (!adds) wait_for_previous();
+  for (int pass = adds ? 0 : 1;; pass++) {
+    int slab = slabs; /* the first pass does nothing */
+    if (pass && tiles)
+      slab = do_next<F, BLOCKS, COLS, GATED, GATHERS>(g, in_slab, s, at);
+    else if (pass) /* no slab has a last tile */
+      slab = next_slab(adds ? slabs : 0, pass - 1);
+    if (slab == END) return;
+    if constexpr (ADDS)
+      if (slab >= 0) add_slab_of<typename F::weight, OUTPUTS>(g, s.parts, slab);
+    if (!pass) wait_for_previous();
+  }
+}
+
+#endif

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Results of grouped products: what becomes of a tile's sums, and how they are stored (moe/grouped.cuh). */
+#ifndef TRI_KERNELS_CUDA_MOE_RESULTS_CUH
+#define TRI_KERNELS_CUDA_MOE_RESULTS_CUH
+
+#include "kernels/cuda/device/fast_math.cuh"
+#include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/moe/tiles.cuh"
+
+/* A thread's values of one of its blocks' rows: of the sums d[4 j] and d[4 j + 1], and of the two behind them. */
+struct of_rows {
+  float low, high;
+};
+
+/* values: as the biases. */
+template <bool GATED>
+__device__ static inline of_rows values_of(const grouped &g, const float *values, const tile &t, int output) {
+  const float *of_expert = values + (size_t)t.expert * (size_t)(GATED ? 2 * g.outputs : g.outputs);
+  int far = GATED ? 0 : 8;
+  of_rows v = {0, 0};
+  if (output < g.outputs) v.low = of_expert[output];
+  if (output + far < g.outputs) v.high = of_expert[output + (GATED ? g.outputs : far)];
+  return v;
+}
+
+template <bool GATED> __device__ static inline of_rows biases_of(const grouped &g, const tile &t, int output) {
+  if (!g.bias || t.split) return {0, 0};
+  return values_of<GATED>(g, g.bias, t, output);
+}
+
+/* Returns where the outputs of block b of this warpgroup begin; those of a thread's first sums are lane / 4 behind. */
+template <bool GATED, int BLOCKS> __device__ static inline int output_of(const tile &t, int b) {
+  int warp = threadIdx.x % WARPGROUP / WARP, group = (int)threadIdx.x / WARPGROUP - 1;
+  return t.output + ((group * BLOCKS + b) * 4 + warp) * (GATED ? 8 : 16);
+}
+
+/* Both activations in one formula: SILU has no limit, a scale of 1, and adds nothing to ups. */
+__device__ static inline float gated(const grouped &g, float gate, float up) {
+  gate = min_or_nan(gate, g.limit);
+  up = -min_or_nan(-min_or_nan(up, g.limit), g.limit) + g.up_offset;
+  return fast_swish(gate, g.gate_scale) * up;
+}
+
+/* Turns four sums, which begin at d, into results: two with GATED, of both columns. */
+template <bool GATED> __device__ static inline void finish(const grouped &g, const of_rows &b, float *d) {
+  d[0] += b.low;
+  d[1] += b.low;
+  d[2] += b.high;
+  d[3] += b.high;
+  if (!GATED) return;
+  d[0] = gated(g, d[0], d[2]);
+  d[1] = gated(g, d[1], d[3]);
+}
+
+/* Brings the scales of a tile's rows, where rows have them, to shared memory. By a warpgroup. */
+template <bool GATHERS> __device__ static inline void bring_scales(const grouped &g, const tile &t, float *scales) {
+  int row = threadIdx.x % WARPGROUP, at = t.first_row + row, group = (int)threadIdx.x / WARPGROUP - 1;
+  named_sync(1 + group, WARPGROUP); /* those of the last tile have been read */
+  if (row < t.rows) scales[row] = g.x_scale[GATHERS ? g.choice[at] / g.top_k : at];
+  named_sync(1 + group, WARPGROUP);
+}
+
+/* Stores results as they lie in registers: float32, and few rows. scales: of the rows, where those are integers. */
+template <typename F, typename O, bool GATED, int BLOCKS, int COLS>
+__device__ static inline void store_apart(const grouped &g, const tile &t, typename F::sum (&d)[BLOCKS][COLS / 2],
+                                          const float *scales) {
+  int lane = threadIdx.x % WARP, row0 = lane % 4 * 2;
+  O *out = (O *)g.out + ((size_t)t.split * (size_t)g.most_rows + (size_t)(t.first_row + row0)) * (size_t)g.outputs;
+#pragma unroll
+  for (int b = 0; b < BLOCKS; b++) {
+    int low = output_of<GATED, BLOCKS>(t, b) + lane / 4;
+    of_rows add = biases_of<GATED>(g, t, low), scale = {1, 1};
+    O *to = out + low;
+    if (F::SCALES) scale = values_of<GATED>(g, g.w_scale, t, low);
+#pragma unroll
+    for (int j = 0; j < COLS / 8; j++, to += 8 * (size_t)g.outputs) {
+      float y[4] = {(float)d[b][4 * j], (float)d[b][4 * j + 1], (float)d[b][4 * j + 2], (float)d[b][4 * j + 3]};
+      if (8 * j >= t.rows) break;
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        if (F::SCALES && !F::WIDENS) y[i] *= scales[8 * j + row0 + i % 2];
+        if (F::SCALES) y[i] *= i < 2 ? scale.low : scale.high;
+      }
+      finish<GATED>(g, add, y);
+#pragma unroll
+      for (int i = 0; i < (GATED ? 2 : 4); i++)
+        if (8 * j + row0 + i % 2 < t.rows && low + i / 2 * 8 < g.outputs) to[i % 2 * g.outputs + i / 2 * 8] = (O)y[i];
+    }
+  }
+}
+
+/* Returns where a piece of eight results of a row waits for its store, in lines of PIECES of them. */
+template <int PIECES> __device__ static inline int staged(int row, int piece) {
+  return row * PIECES * 16 + ((piece ^ (row * PIECES / 8 % PIECES)) << 4);
+}
+
+/* Copies lines of PIECES * 8 results from shared memory to their rows, `output` first. By a warpgroup. */
+template <typename T, int PIECES>
+__device__ static inline void store_lines(const grouped &g, const tile &t, const char *staging, int row0, int rows,
+                                          int output) {
+#pragma unroll 1
+  for (int i = threadIdx.x % WARPGROUP; i < rows * PIECES; i += WARPGROUP) {
+    int row = i / PIECES, piece = i % PIECES, column = output + piece * 8;
+    if (row0 + row >= t.rows || column >= g.outputs) continue;
+    T *to = (T *)g.out + (size_t)(t.first_row + row0 + row) * (size_t)g.outputs + (size_t)column;
+    *(uint4 *)to = *(const uint4 *)(staging + staged<PIECES>(row, piece));
+  }
+}
+
+/* Puts results of rows row0 .. row0 + LINES - 1 of one block into shared memory, where piece0 is the block's first. A
+ * store takes four matrices: of four groups of eight rows, or, as they have twice as many outputs, of two. */
+template <typename T, bool GATED, int PIECES, int LINES, int COUNT>
+__device__ static inline void stage(const grouped &g, const of_rows &add, float (&d)[COUNT], int row0, int piece0,
+                                    char *staging) {
+  enum { SHARE = GATED ? 1 : 2 }; /* matrices of eight rows */
+  int lane = threadIdx.x % WARP, warp = threadIdx.x % WARPGROUP / WARP, matrix = lane / 8;
+#pragma unroll
+  for (int m = 0; m < LINES / 8; m += 4 / SHARE) {
+    uint32_t r[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      int sums = 4 * (row0 / 8 + m + i / SHARE), at = sums + i % SHARE * 2;
+      if (i % SHARE == 0) finish<GATED>(g, add, &d[sums]);
+      r[i] = mma<T>::pack(d[at], d[at + 1]);
+    }
+    int row = (m + matrix / SHARE) * 8 + lane % 8, piece = piece0 + SHARE * warp + matrix % SHARE;
+    store_transposed(staging + staged<PIECES>(row, piece), r);
+  }
+}
+
+/* Stores results through shared memory, in whole lines: those of all blocks at once with GATED, else of one. */
+template <typename T, bool GATED, int BLOCKS, int COLS>
+__device__ static inline void store_together(const grouped &g, const tile &t, float (&d)[BLOCKS][COLS / 2],
+                                             char *staging) {
+  enum { PIECES = GATED ? BLOCKS * 4 : 8, LINES = COLS < PASS ? COLS : PASS, AT_ONCE = GATED ? BLOCKS : 1 };
+  int lane = threadIdx.x % WARP, group = (int)threadIdx.x / WARPGROUP - 1;
+#pragma unroll
+  for (int b0 = 0; b0 < BLOCKS; b0 += AT_ONCE)
+#pragma unroll
+    for (int row0 = 0; row0 < COLS; row0 += LINES) {
+#pragma unroll
+      for (int b = b0; b < b0 + AT_ONCE; b++) {
+        of_rows add = biases_of<GATED>(g, t, output_of<GATED, BLOCKS>(t, b) + lane / 4);
+        stage<T, GATED, PIECES, LINES>(g, add, d[b], row0, (b - b0) * 4, staging);
+      }
+      named_sync(1 + group, WARPGROUP);
+      store_lines<T, PIECES>(g, t, staging, row0, LINES, t.output + (group * BLOCKS + b0) * 4 * (GATED ? 8 : 16));
+      named_sync(1 + group, WARPGROUP);
+    }
+}
+
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The work of grouped products (moe/grouped.cuh): the types of factors, a block's shared memory, and the tiles that the
+ * rows of a map and the outputs of its experts are cut into. */
+#ifndef TRI_KERNELS_CUDA_MOE_TILES_CUH
+#define TRI_KERNELS_CUDA_MOE_TILES_CUH
+
+#include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/device/hopper.cuh"
+#include "kernels/cuda/moe/moe.h"
+
+/* Sums of tokens' choices that a second product's blocks add up (moe/combine.cuh). */
+struct token_sums {
+  const int32_t *row;  /* [tokens, top_k] of the map, or -1 */
+  const float *weight; /* [tokens, top_k] */
+  tri_mat out;         /* [tokens, outputs] */
+  bool accumulate;
+  unsigned *done; /* of each slab of outputs: tiles, 0 before and after the kernel; NULL: the blocks add nothing */
+};
+
+/* A product for all rows of a map. outputs: of an expert, units where gates and ups come in pairs. */
+struct grouped {
+  const int32_t *first;  /* [num_experts + 1] */
+  const int32_t *choice; /* [rows]; NULL: rows of x lie in the order of the map */
+  int num_experts, top_k;
+  const void *x; /* where rows are gathered: [tokens, k], rows ld elements apart */
+  int ld, k, outputs;
+  const float *w_scale;               /* of integers: one for each row of weights, as of biases, */
+  const float *x_scale;               /* and one for each row of x where those are integers, else NULL */
+  const float *bias;                  /* [num_experts * (outputs or, in pairs, 2 * outputs)] or NULL */
+  float limit, gate_scale, up_offset; /* of units: min(gate, limit) / (1 + exp(-gate_scale gate)) (up + up_offset) */
+  int splits;      /* parts of k; more than one: out has float32 sums of each, [splits, most_rows, outputs] */
+  int most_rows;   /* rows of the map at most: tokens * top_k */
+  void *out;       /* else [rows, outputs] in the weights' type, float32 with integers */
+  unsigned *queue; /* where blocks take their next tile from: 0 before and after */
+  token_sums sums;
+};
+
+enum {
+  LINE = 128,    /* bytes of a row in shared memory */
+  CONSUMERS = 2, /* warpgroups */
+  FETCHING = 8,  /* the named barrier of the warpgroup that fetches */
+  THREADS = (1 + CONSUMERS) * WARPGROUP,
+  PASS = 64,        /* rows that are stored at a time */
+  MOST_SPLIT = 32,  /* rows of the largest tiles whose k is cut into parts, and whose blocks add choices up */
+  MOST_PARTS = 256, /* of all choices, where blocks add them up */
+  MOST_EXPERTS = TRI_CUDA_MOE_EXPERTS,
+  ALIGN = 1024,
+  ROOM = 227 * 1024 - ALIGN
+};
+
+/* The type of sums of products with rows of X. */
+template <typename X> struct sum_of { typedef float type; };
+template <> struct sum_of<int8_t> { typedef int type; };
+
+/* The types of weights and rows. Integers are multiplied with integers, or with the parts of floats: of each 16
+ * elements of a row first 16 of bf16 that are nearest to them and then 16 for what those leave over (moe/grouped.cu,
+ * parts). */
+template <typename W, typename X> struct factors {
+  typedef W weight;
+  typedef X input;
+  typedef typename sum_of<X>::type sum;
+  enum {
+    SCALES = sizeof(W) == 1,
+    WIDENS = sizeof(W) < sizeof(X),
+    EACH = WIDENS ? 2 : 1,                  /* elements of x for one of k */
+    STEP = LINE / EACH / (int)sizeof(W),    /* elements of k at a time */
+    LINES = STEP * EACH * sizeof(X) / LINE, /* of a row of x in a step */
+    CHEAP = WIDENS ? 32 : 64                /* columns whose products are done sooner than weights come */
+  };
+};
+
+/* A part of a choice's product: its row of all parts' rows, or -1, and the choice's weight. */
+struct alignas(8) part_of_choice {
+  int row;
+  float weight;
+};
+
+/* A block's room to add choices up: their parts, by token, choice and split, and whether a slab's last tile is done. */
+struct parts_room {
+  part_of_choice part[MOST_PARTS];
+  int last;
+};
+struct no_room {};
+template <bool ADDS> struct room_to_add { typedef no_room type; };
+template <> struct room_to_add<true> { typedef parts_room type; };
+
+/* A tile: outputs from `output` on, of rows first_row .. first_row + rows - 1, over `steps` steps of k from `step` on.
+ * Without steps: there is none left. */
+struct tile {
+  int expert, first_row, rows, output, step, steps, split;
+  bool second; /* of a pair of products (moe/pair.cuh) */
+};
+
+/* Shared memory of a tile of 128 * BLOCKS weights' rows and COLS tokens' rows. */
+template <typename F, int BLOCKS, int COLS> struct room {
+  enum {
+    ROWS = CONSUMERS * 64 * BLOCKS,
+    WEIGHTS = ROWS * F::STEP * sizeof(typename F::weight), /* bytes of a stage */
+    BOX = COLS < 64 ? COLS : 64,                           /* rows that are fetched at a time */
+    INPUTS = COLS * LINE * F::LINES,
+    ADDS = COLS <= MOST_SPLIT,
+    LISTS = (2 * (MOST_EXPERTS + 1)) * 4 + (ADDS ? (int)sizeof(parts_room) : 0),
+    STAGING = (COLS < PASS ? COLS : PASS) * LINE,
+    FIT = (ROOM - CONSUMERS * STAGING - LISTS - 512) / (WEIGHTS + INPUTS),
+    STAGES = FIT > 8 ? 8 : FIT,
+  };
+  char weights[STAGES][WEIGHTS];
+  char inputs[STAGES][INPUTS];
+  char staging[CONSUMERS][STAGING]; /* of results, or of a tile's scales */
+  barrier full[STAGES], empty[STAGES];
+  tile begun[STAGES];          /* which tile begins with a stage, */
+  int taken;                   /* and which comes next, among those who fetch */
+  int first[MOST_EXPERTS + 1]; /* an expert's first row, */
+  int start[MOST_EXPERTS + 1]; /* and the groups of COLS rows in front of it */
+  typename room_to_add<ADDS>::type parts;
+};
+
+/* Lists where each expert's groups of COLS rows begin, from where its rows do. By the first warp. */
+template <int COLS> __device__ static void list_groups(int num_experts, const int *first, int *start) {
+  int lane = threadIdx.x, sum = 0;
+  for (int e0 = 0; e0 <= num_experts; e0 += WARP) {
+    int e = e0 + lane, groups = e < num_experts ? (first[e + 1] - first[e] + COLS - 1) / COLS : 0, upto = groups;
+#pragma unroll
+    for (int o = 1; o < WARP; o *= 2) {
+      int other = __shfl_up_sync(0xffffffffu, upto, o);
+      if (lane >= o) upto += other;
+    }
+    if (e <= num_experts) start[e] = sum + upto - groups;
+    sum += __shfl_sync(0xffffffffu, upto, WARP - 1);
+  }
+}
+
+/* Neighbours among tiles have the same weights and other rows: weights come from memory once. */
+template <int STEP, int COLS, int OUTPUTS>
+__device__ static inline tile tile_at(const grouped &g, const int *first, const int *start, int number) {
+  int slabs = (g.outputs + OUTPUTS - 1) / OUTPUTS * g.splits, low = 0, high = g.num_experts - 1;
+  int steps = (g.k + STEP - 1) / STEP;
+  while (low < high) { /* the last expert whose tiles begin at or in front of it */
+    int middle = (low + high + 1) / 2;
+    if (start[middle] * slabs <= number)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  int groups = start[low + 1] - start[low], inside = number - start[low] * slabs, slab = inside / groups;
+  tile t;
+  t.expert = low;
+  t.first_row = first[low] + inside % groups * COLS;
+  t.rows = min(COLS, first[low + 1] - t.first_row);
+  t.split = slab % g.splits;
+  t.output = slab / g.splits * OUTPUTS;
+  t.step = steps * t.split / g.splits;
+  t.steps = steps * (t.split + 1) / g.splits - t.step;
+  t.second = false;
+  return t;
+}
+
+#endif

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Residual and norm in one pass: a row's elements stay in the registers of its threads between the sum and the result,
+ * so that each is read and written once. Everything that a thread reads is under way before it waits for any of it. */
+#include "kernels/cuda/device/device.cuh"
+
+/* ---- parts of a row: FOURS quadruples of elements for each thread, `threads` of them apart ---- */
+
+template <int FOURS> struct part { float4 v[FOURS]; };
+
+template <int FOURS>
+__device__ static inline void load_part(part<FOURS> &p, const float *row, int first, int threads, int n) {
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    int j = 4 * (first + i * threads);
+    p.v[i] = j < n ? load4(row + j) : make_float4(0, 0, 0, 0);
+  }
+}
+
+/* Adds delta_scale * delta to x, which goes back to memory: this is normed. */
+template <int FOURS>
+__device__ static inline void add_part(part<FOURS> &x, const part<FOURS> &delta, float scale, float *row, int first,
+                                       int threads, int n) {
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    int j = 4 * (first + i * threads);
+    float4 &v = x.v[i], d = delta.v[i];
+    v.x += scale * d.x;
+    v.y += scale * d.y;
+    v.z += scale * d.z;
+    v.w += scale * d.w;
+    if (j < n) store4(row + j, v);
+  }
+}
+
+template <int FOURS> __device__ static inline float sum_of(const part<FOURS> &p) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) sum += (p.v[i].x + p.v[i].y) + (p.v[i].z + p.v[i].w);
+  return sum;
+}
+
+/* Takes the mean away; what lies behind the row's end stays out of the squares. */
+template <int FOURS>
+__device__ static inline float squares_of(part<FOURS> &p, float mean, int first, int threads, int n) {
+  float square = 0;
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    float4 &v = p.v[i];
+    if (4 * (first + i * threads) >= n) continue;
+    v.x -= mean;
+    v.y -= mean;
+    v.z -= mean;
+    v.w -= mean;
+    square += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
+  }
+  return square;
+}
+
+__device__ static inline float factor_of(const tri_norm_args &a, int t, float square) {
+  return 1 / sqrtf((a.square_sums ? a.square_sums[t] / a.whole_cols : square / a.x.cols) + a.eps);
+}
+
+/* Weights and bias, which no kernel writes. */
+__device__ static inline float4 gains_of(const tri_norm_args &a, int j) {
+  if (!a.weight) return make_float4(1, 1, 1, 1);
+  float4 w = __ldg((const float4 *)(a.weight + j));
+  return make_float4(w.x + a.weight_offset, w.y + a.weight_offset, w.z + a.weight_offset, w.w + a.weight_offset);
+}
+__device__ static inline float4 bias_of(const tri_norm_args &a, int j) {
+  return a.bias ? __ldg((const float4 *)(a.bias + j)) : make_float4(0, 0, 0, 0);
+}
+
+template <typename T>
+__device__ static inline void put(const tri_norm_args &a, int t, int j, float4 v, float factor, float4 w, float4 b) {
+  float4 y = make_float4(v.x * factor * w.x + b.x, v.y * factor * w.y + b.y, v.z * factor * w.z + b.z,
+                         v.w * factor * w.w + b.w);
+  store4(row_of<T>(a.out, t) + j, y);
+  if (a.copy.data) store4_at(a.copy, t, j, y);
+}
+
+/* ---- a block has a row ---- */
+
+/* One barrier; room is not used again. */
+template <int THREADS> __device__ static inline float sum_over_block(float x, float (&room)[WARP]) {
+  x = warp_sum(x);
+  if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP] = x;
+  __syncthreads();
+  float sum = 0;
+#pragma unroll
+  for (int w = 0; w < THREADS / WARP; w += 4) {
+    float4 v = load4(room + w);
+    sum += (v.x + v.y) + (v.z + v.w);
+  }
+  return sum;
+}
+
+/* Has a row of x and delta come to the second-level cache: since the layer in front wrote x, gigabytes of weights may
+ * have gone through it. */
+template <int THREADS, int FOURS> __device__ static inline void fetch_row_ahead(const tri_norm_args &a, int t) {
+  enum { OF_LINE = 32, LINES = 4 * FOURS * THREADS / OF_LINE };
+  int line = (int)threadIdx.x % LINES, at = line * OF_LINE;
+  if (at >= a.x.cols) return;
+  if ((int)threadIdx.x < LINES)
+    prefetch_line(row_at(a.x, t) + at);
+  else if ((int)threadIdx.x < 2 * LINES && a.delta.data)
+    prefetch_line(row_at(a.delta, t) + at);
+}
+
+/* Norms one row with one block. x, delta, out and copy [T, n] with n up to 4 * FOURS * THREADS. EARLY: weights and bias
+ * come before the wait, and need registers until the end. Grid T, THREADS threads. Shared memory: 64 floats. */
+template <typename T, int THREADS, int FOURS, bool EARLY>
+__global__ __launch_bounds__(THREADS) static void norm_kernel(tri_norm_args a) {
+  __shared__ __align__(16) float sums[WARP], squares[WARP];
+  int t = blockIdx.x, n = a.x.cols, first = (int)threadIdx.x;
+  float4 gains[FOURS], bias[FOURS];
+  let_next_begin();
+#pragma unroll
+  for (int i = 0; EARLY && i < FOURS; i++) {
+    int j = min(4 * (first + i * THREADS), n - 4);
+    gains[i] = gains_of(a, j);
+    bias[i] = bias_of(a, j);
+  }
+  if (EARLY) fetch_row_ahead<THREADS, FOURS>(a, t);
+  wait_for_previous();
+  part<FOURS> x, delta;
+  load_part(x, row_at(a.x, t), first, THREADS, n);
+  if (a.delta.data) {
+    load_part(delta, row_at(a.delta, t), first, THREADS, n);
+    add_part(x, delta, a.delta_scale, row_at(a.x, t), first, THREADS, n);
+  }
+  float mean = a.kind == TRI_NORM_LAYER ? sum_over_block<THREADS>(sum_of(x), sums) / n : 0;
+  float factor = factor_of(a, t, sum_over_block<THREADS>(squares_of(x, mean, first, THREADS, n), squares));
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    int j = 4 * (first + i * THREADS);
+    if (j < n) put<T>(a, t, j, x.v[i], factor, EARLY ? gains[i] : gains_of(a, j), EARLY ? bias[i] : bias_of(a, j));
+  }
+}
+
+/* ---- a warp has ROWS short rows, whose sums it makes together (TurboTransformers, Fang et al. 2021): their shuffles
+ * do not wait for one another, and no thread waits for another warp ---- */
+
+enum { ROWS_THREADS = 128 };
+
+template <int ROWS> __device__ static inline void warp_sums(float (&x)[ROWS]) {
+#pragma unroll
+  for (int o = WARP / 2; o; o /= 2)
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) x[r] += __shfl_xor_sync(0xffffffffu, x[r], o);
+}
+
+/* Norms ROWS rows with each warp. x, delta, out and copy [T, n] with n up to 128 * FOURS. Grid T / (4 * ROWS), 128
+ * threads, at least five blocks on a multiprocessor. */
+template <typename T, int FOURS, int ROWS>
+__global__ __launch_bounds__(ROWS_THREADS, 5) static void norm_rows_kernel(tri_norm_args a) {
+  int lane = threadIdx.x % WARP, n = a.x.cols;
+  int row0 = (int)(blockIdx.x * (ROWS_THREADS / WARP) + threadIdx.x / WARP) * ROWS;
+  part<FOURS> x[ROWS], delta[ROWS];
+  float mean[ROWS], square[ROWS];
+  let_next_begin();
+  wait_for_previous();
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) load_part(x[r], row_at(a.x, row0 + r), lane, WARP, row0 + r < a.x.rows ? n : 0);
+#pragma unroll
+  for (int r = 0; r < ROWS && a.delta.data; r++)
+    load_part(delta[r], row_at(a.delta, row0 + r), lane, WARP, row0 + r < a.x.rows ? n : 0);
+#pragma unroll
+  for (int r = 0; r < ROWS && a.delta.data; r++)
+    add_part(x[r], delta[r], a.delta_scale, row_at(a.x, row0 + r), lane, WARP, row0 + r < a.x.rows ? n : 0);
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) mean[r] = a.kind == TRI_NORM_LAYER ? sum_of(x[r]) : 0;
+  if (a.kind == TRI_NORM_LAYER) warp_sums(mean);
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) square[r] = squares_of(x[r], mean[r] /= n, lane, WARP, n);
+  warp_sums(square);
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+    if (row0 + r < a.x.rows) square[r] = factor_of(a, row0 + r, square[r]);
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    int j = 4 * (lane + i * WARP);
+    if (j >= n) continue;
+    float4 gains = gains_of(a, j), bias = bias_of(a, j);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+      if (row0 + r < a.x.rows) put<T>(a, row0 + r, j, x[r].v[i], square[r], gains, bias);
+  }
+}
+
+/* ---- rows of any kind ---- */
+
+enum { ANY_THREADS = 512 };
+/* Norms a row of any length and alignment, read again where it is needed again; without out only the sum. x, delta, out
+ * and copy [T, n]. Grid T, 512 threads. Shared memory: 32 floats. */
+__global__ static void any_norm_kernel(tri_norm_args a) {
+  __shared__ float room[WARP];
+  int t = blockIdx.x, n = a.x.cols;
+  float *x = row_at(a.x, t), sum = 0, square = 0, mean = 0;
+  for (int j = threadIdx.x; j < n; j += ANY_THREADS) {
+    float v = x[j];
+    if (a.delta.data) x[j] = v += a.delta_scale * row_at(a.delta, t)[j];
+    sum += v;
+  }
+  if (!a.out.data) return;
+  if (a.kind == TRI_NORM_LAYER) mean = block_sum(sum, room) / n;
+  for (int j = threadIdx.x; j < n; j += ANY_THREADS) square += (x[j] - mean) * (x[j] - mean);
+  square = block_sum(square, room);
+  float factor = 1 / sqrtf((a.square_sums ? a.square_sums[t] / a.whole_cols : square / n) + a.eps);
+  for (int j = threadIdx.x; j < n; j += ANY_THREADS) {
+    float gain = a.weight ? a.weight[j] + a.weight_offset : 1, y = (x[j] - mean) * factor * gain;
+    if (a.bias) y += a.bias[j];
+    store_at(a.out, t, (size_t)j, y);
+    if (a.copy.data) store_at(a.copy, t, (size_t)j, y);
+  }
+}
+
+/* ---- which one ---- */
+
+template <typename T, int THREADS, int FOURS, bool EARLY>
+static void by_block(cudaStream_t stream, const tri_norm_args &a) {
+  launch_overlapped(norm_kernel<T, THREADS, FOURS, EARLY>, dim3(a.x.rows), THREADS, 0, stream, a);
+}
+template <typename T, int FOURS> static void by_warp(cudaStream_t stream, const tri_norm_args &a) {
+  constexpr int ROWS = 8 / FOURS;
+  dim3 grid(blocks_for((size_t)a.x.rows, ROWS_THREADS / WARP * ROWS));
+  launch_overlapped(norm_rows_kernel<T, FOURS, ROWS>, grid, ROWS_THREADS, 0, stream, a);
+}
+
+template <typename T> static void norm_few_rows(cudaStream_t stream, const tri_norm_args &a) {
+  if (a.x.cols <= 1024)
+    by_block<T, 256, 1, true>(stream, a);
+  else if (a.x.cols <= 4096)
+    by_block<T, 512, 2, true>(stream, a);
+  else if (a.x.cols <= 8192)
+    by_block<T, 512, 4, true>(stream, a);
+  else
+    by_block<T, 1024, 4, false>(stream, a);
+}
+
+template <typename T> static void norm_short_rows(cudaStream_t stream, const tri_norm_args &a) {
+  if (a.x.cols <= 128)
+    by_warp<T, 1>(stream, a);
+  else if (a.x.cols <= 256)
+    by_warp<T, 2>(stream, a);
+  else if (a.x.cols <= 512)
+    by_warp<T, 4>(stream, a);
+  else
+    by_warp<T, 8>(stream, a);
+}
+
+template <typename T> static void norm_long_rows(cudaStream_t stream, const tri_norm_args &a) {
+  if (a.x.cols <= 2048)
+    by_block<T, 256, 2, false>(stream, a);
+  else if (a.x.cols <= 4096)
+    by_block<T, 256, 4, false>(stream, a);
+  else if (a.x.cols <= 8192)
+    by_block<T, 512, 4, false>(stream, a);
+  else
+    by_block<T, 1024, 4, false>(stream, a);
+}
+
+/* A few rows want many threads, for their latency; many rows want many elements in each, for their number. */
+template <typename T> static bool norm_by_four(cudaStream_t stream, const tri_norm_args &a) {
+  enum { FEW_ROWS = 128 };
+  if (a.x.cols > 16384) return false;
+  if (a.x.rows <= FEW_ROWS)
+    norm_few_rows<T>(stream, a);
+  else if (a.x.cols <= 1024)
+    norm_short_rows<T>(stream, a);
+  else
+    norm_long_rows<T>(stream, a);
+  return true;
+}
+
+static bool is_aligned(const float *p) { return (uintptr_t)p % 16 == 0; }
+
+void tri_cuda_norm(cudaStream_t stream, const tri_norm_args *a, void *) {
+  bool fours = a->out.data && in_fours(a->x) && in_fours(a->out) && (!a->delta.data || in_fours(a->delta)) &&
+               (!a->copy.data || in_fours(a->copy)) && is_aligned(a->weight) && is_aligned(a->bias),
+       done = false;
+  if (!a->x.rows || !a->x.cols) return;
+  if (fours) {
+    switch (a->out.dtype) {
+    case TRI_BF16: done = norm_by_four<__nv_bfloat16>(stream, *a); break;
+    case TRI_F16: done = norm_by_four<__half>(stream, *a); break;
+    default: done = norm_by_four<float>(stream, *a); break;
+    }
+  }
+  if (!done) any_norm_kernel<<<a->x.rows, ANY_THREADS, 0, stream>>>(*a);
+}
