@@ -90,7 +90,7 @@ void *tri_zap_main(void *context); /* the thread; ends when the context does */
 tri_status tri_zap_domain_make(tri_zcontext *z, const char *const *keys, int n, tri_zap_domain **out, tri_error *err);
 void tri_zap_domain_free(tri_zcontext *z, tri_zap_domain *d); /* NULL is fine */
 
-/* zcontext.c; the setters return false with zmq_errno() set */
+/* zoptions.c; the setters return false with zmq_errno() set */
 bool tri_z_set_int(void *socket, int option, int value);
 bool tri_z_set_common(void *socket, size_t max_message, int backlog);
 bool tri_z_set_heartbeat(void *socket);

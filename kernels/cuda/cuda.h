@@ -94,7 +94,7 @@ static inline tri_cuda_staging *tri_cuda_drawing(const tri_backend *be) {
   return &tri_cuda_of(be)->staging[TRI_BOUND_BATCHES];
 }
 
-/* device.c: other memory for staging, of so many bytes; nothing may use what there was. With a size of 0 that memory
+/* staging.c: other memory for staging, of so many bytes; nothing may use what there was. With a size of 0 that memory
  * stays. */
 tri_status tri_cuda_staging_grow(tri_backend *be, tri_cuda_staging *s, size_t host_bytes, size_t device_bytes);
 /* The pinned memory whose turn it is, once the copy out of it has ended; then the copy of its first bytes. */
