@@ -8,7 +8,7 @@
  * - All buffers of a call are of the communicator's kind of memory: the host's, or that of the device's backend which
  *   it was made for. Nothing but what the slot says is asked of their alignment.
  * - On device memory a call returns when its work is on the compute stream, in the order of the calls. What is sent
- *   goes on the send stream, behind what the compute stream has at that moment. On host memory a call returns when it
+ *   goes on the send stream, after what the compute stream has at that moment. On host memory a call returns when it
  *   is done.
  * - Collectives are called by all ranks, in the same order and with the same sizes.
  * - A status other than TRI_OK, TRI_AGAIN and TRI_UNSUPPORTED is the communicator's end: every later call returns the
@@ -57,7 +57,7 @@ typedef struct tri_comm_req {
  * reduce_scatter
  *              recv[i] = sum over the ranks r, in their order, of rank r's send[c->rank * count + i], float32. send has
  *              size * count and does not overlap recv. `nccl` adds in an order of its own.
- * all_to_all   Part r of send goes to rank r, and what comes from rank r is part r of recv. Parts lie one behind the
+ * all_to_all   Part r of send goes to rank r, and what comes from rank r is part r of recv. Parts lie one after the
  *              other in rank order, part r of send send_bytes[r] long, part r of recv recv_bytes[r], which is what
  *              rank r sends here; 0 is fine. The rank's own part is copied. send and recv do not overlap. Host memory
  *              only.
@@ -206,7 +206,7 @@ tri_status tri_comm_mpi_world(const tri_comm_config *config, tri_comm **out);
 tri_status tri_comm_mpi_local(tri_comm *c, int *local_rank, int *local_size);
 /* Keeps the ranks of one host to its memory: no port is opened. Before MPI starts (tri_mpi_init calls it). */
 void tri_mpi_choose_transport(void);
-/* Closes the ports on which MPI listens to everybody but the hosts of the ranks; all of them call it, right behind
+/* Closes the ports on which MPI listens to everybody but the hosts of the ranks; all of them call it, right after
  * init. */
 tri_status tri_mpi_confine(tri_comm *world);
 void tri_mpi_finalize(void);

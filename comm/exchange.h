@@ -6,10 +6,10 @@
  * routing are the same on all of its tensor ranks. An expert lies in etp slices on the stage ranks first_rank ..
  * first_rank + etp - 1, all of one shard. A column is the ranks of equal t.
  *
- * Every form leaves the same behind a dispatch: row d * stride + i is row i of shard d, where stride is the most rows
+ * Every form leaves the same after a dispatch: row d * stride + i is row i of shard d, where stride is the most rows
  * that a shard has. A rank has the tables (experts and weights) of all rows, and of the rows at least those that one
  * of its own experts is to compute. What it computes of them, weighted, it gives to combine: rows without its experts
- * are zero there. Behind a combine the sum of `out` over the tensor group is the layer's result, whatever the form: the
+ * are zero there. After a combine the sum of `out` over the tensor group is the layer's result, whatever the form: the
  * all-reduce that ends the branch completes it.
  *
  *   ALLGATHER    All rows go to the whole column; a reduce-scatter over it brings the results back. Nothing of it
@@ -63,7 +63,7 @@ typedef struct tri_exchange tri_exchange;
 bool tri_exchange_bytes(const tri_exchange_config *config, size_t *bytes);
 /* Takes all of its memory here. TRI_TOO_LARGE: what a rank gives to one all-gather exceeds INT_MAX bytes. */
 tri_status tri_exchange_create(const tri_exchange_config *config, tri_exchange **out, tri_error *err);
-/* NULL is fine. Before its communicators; on device memory also behind them, once nothing uses it there. */
+/* NULL is fine. Before its communicators; on device memory also after them, once nothing uses it there. */
 void tri_exchange_destroy(tri_exchange *e);
 /* Fills in what a column's communicator must have of rows to do COORDINATED on device memory. False: it has too many
  * ranks, or one of them has slots that are not neighbours. */

@@ -3,7 +3,7 @@
  *
  * The peers of a form are the ranks that rows go to: the column's, or the stage's with FLAT. A peer brings its share of
  * its shard's rows into the exchange, and the tables of all shards tell every rank which rows of it go where: no counts
- * travel. Rows packed behind each other are in the order of their senders, and of their numbers within one. */
+ * travel. Rows packed one after the other are in the order of their senders, and of their numbers within one. */
 #ifndef TRI_COMM_EXCHANGE_IMPL_H
 #define TRI_COMM_EXCHANGE_IMPL_H
 

@@ -54,7 +54,7 @@ static size_t count_wanted(const tri_exchange *e, int peer, struct share s) {
   return n;
 }
 
-/* Copies those rows of a share that a peer wants behind each other, or back; `rows` begins with the shard's first.
+/* Copies those rows of a share that a peer wants one after the other, or back; `rows` begins with the shard's first.
  * Returns where the next one is packed. */
 static float *pack(const tri_exchange *e, int peer, struct share s, const float *rows, float *packed) {
   size_t hidden = (size_t)e->cfg.hidden;

@@ -68,7 +68,7 @@ static tri_status grow_scratch(tri_comm *c, size_t count) {
   return TRI_OK;
 }
 
-/* The ranks' addends lie one behind the other in the scratch. */
+/* The ranks' addends lie one after the other in the scratch. */
 static void sum_in_rank_order(tri_comm *c, float *buf, size_t count) {
   const float *parts = impl_of(c)->scratch;
   for (size_t i = 0; i < count; i++) {

@@ -103,7 +103,7 @@ static tri_status meet(tri_shm *s, tri_comm *c) {
   return TRI_OK;
 }
 
-/* Adds what lies behind the first floats of every slot: a block at a time, so that the sums stay in the first cache
+/* Adds what lies after the first floats of every slot: a block at a time, so that the sums stay in the first cache
  * while the ranks' addends pass. */
 static void sum_slots(const tri_shm *s, size_t first, float *restrict buf, size_t count) {
   enum { BLOCK = 1024 };
@@ -151,7 +151,7 @@ tri_status tri_shm_reduce_scatter(tri_shm *s, tri_comm *c, const float *send, fl
   return TRI_OK;
 }
 
-/* In an all-to-all a rank's parts for the others are one stream, a piece of which is in its slot behind this. Only the
+/* In an all-to-all a rank's parts for the others are one stream, a piece of which is in its slot after this. Only the
  * heads tell how many rounds it takes: no rank knows what the others send each other. */
 struct stream_head {
   _Alignas(LINE) size_t starts[TRI_SHM_MAX_RANKS + 1]; /* of the parts; starts[size] is the stream's end */

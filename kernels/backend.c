@@ -329,7 +329,7 @@ void tri_backend_destroy(tri_backend *be) {
   be->ops.destroy(be);
   tri_tactics_destroy(be->tactics);
   tri_free(be);
-  if (module) dlclose(module); /* behind the last call into it */
+  if (module) dlclose(module); /* after the last call into it */
 }
 
 #define X(op)                                                                                                          \

@@ -11,7 +11,7 @@
  * the arguments (never through a data pointer), chooses a kernel and says how much workspace that needs. It returns
  * TRI_INVALID_ARGUMENT where the arguments do not fit each other, TRI_UNSUPPORTED where the backend has no kernel for
  * them. `launch` enqueues the planned kernel on the compute stream with the actual pointers, allocates nothing and may
- * be captured into a graph. What goes wrong behind a launch shows at the next event_query, event_wait or stream_sync.
+ * be captured into a graph. What goes wrong after a launch shows at the next event_query, event_wait or stream_sync.
  * The CPU backends execute inside launch. */
 #ifndef TRI_KERNELS_BACKEND_H
 #define TRI_KERNELS_BACKEND_H
@@ -116,11 +116,11 @@ typedef struct tri_backend_ops {
   /* Waits for the compute stream. TRI_DEVICE_LOST or TRI_UNSUPPORTED: something that was launched failed, and
    * be->failure says what; nothing that came after it means anything. */
   tri_status (*stream_sync)(tri_backend *be);
-  /* Has the host run a call behind what the compute stream has, and what is put there later wait until it is done. A
+  /* Has the host run a call after what the compute stream has, and what is put there later wait until it is done. A
    * call that returns something else than TRI_OK is a launch that failed. On the CPU it runs at once. */
   void (*host_call)(tri_backend *be, tri_host_call *call);
   /* Events order streams: event_record marks a point of a stream, and everything put on `stream` after stream_wait runs
-   * behind the last mark of that event. event_query returns TRI_OK when what lies before the mark is done, else
+   * after the last mark of that event. event_query returns TRI_OK when what lies before the mark is done, else
    * TRI_AGAIN; event_wait blocks the calling thread until then. Both return what stream_sync would where it failed. */
   void (*event_record)(tri_backend *be, int event, tri_stream stream);
   void (*stream_wait)(tri_backend *be, tri_stream stream, int event);
@@ -131,8 +131,8 @@ typedef struct tri_backend_ops {
   /* Copies rows of `width` bytes, `pitch` bytes apart, inside the backend's memory, on the compute stream. */
   void (*copy_rows)(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                     size_t rows);
-  /* The side stream: ops launched between side_begin and side_end come after those in front of side_begin, and run
-   * beside those behind side_end until side_join; what follows that comes after both. Neither side may write what the
+  /* The side stream: ops launched between side_begin and side_end come after those before side_begin, and run
+   * beside those after side_end until side_join; what follows that comes after both. Neither side may write what the
    * other one reads or writes. Uploads, downloads and calls of the host go there, too. On the CPU all run in the order
    * of their launches. */
   void (*side_begin)(tri_backend *be);
@@ -147,7 +147,7 @@ typedef struct tri_backend_ops {
   tri_status (*host_pin)(tri_backend *be, void *p, size_t bytes);
   void (*host_unpin)(tri_backend *be, void *p);
   /* Copies rows of `width` bytes from host_alloc's memory, on the copy stream: the source is free again, and the rows
-   * are there, behind the next mark on it. On the CPU it is memcpy. */
+   * are there, after the next mark on it. On the CPU it is memcpy. */
   void (*upload_rows)(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                       size_t rows);
   /* Memory of mem_alloc's that processes of this host copy from, each to its own device: peer_show says what it is,

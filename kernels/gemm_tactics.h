@@ -10,7 +10,7 @@
  *
  * The first line names the format. What follows a `for` line is for that device and library alone. Lines may be empty
  * or begin with '#'. An algorithm is the library's own words, which its documentation allows to be kept for the same
- * version; behind '#' it is described for people. `check` is a sum over the shape and those words, so that no damaged
+ * version; after '#' it is described for people. `check` is a sum over the shape and those words, so that no damaged
  * ones reach the library. A text with a line that is not understood is refused as a whole. */
 #ifndef TRI_KERNELS_GEMM_TACTICS_H
 #define TRI_KERNELS_GEMM_TACTICS_H

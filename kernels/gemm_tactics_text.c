@@ -30,7 +30,7 @@ typedef struct cursor {
   const char *at, *end;
 } cursor;
 
-/* The next word: what comes before a space or the end, with the space behind it. Empty: there is none. */
+/* The next word: what comes before a space or the end, with the space after it. Empty: there is none. */
 static cursor next_word(cursor *c) {
   cursor word = {c->at, c->at};
   while (word.end < c->end && *word.end != ' ') word.end++;

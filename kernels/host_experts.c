@@ -36,7 +36,7 @@ struct tri_host_experts {
 
 /* ---- on the host ---- */
 
-/* Tells whether the map is one: memory that the device has spoilt must not be followed anywhere. */
+/* Returns whether the map is one: memory that the device has spoilt must not be followed anywhere. */
 static bool is_map(const tri_moe_experts_args *a) {
   const tri_expert_map *m = &a->map;
   int32_t choices = a->x.rows * a->top_k;
@@ -88,7 +88,7 @@ static tri_status run(tri_host_call *call) {
 
 /* ---- in the stream ---- */
 
-/* Tells whether a launch is as this layer's were announced. */
+/* Returns whether a launch is as this layer's were announced. */
 static bool fits(const tri_host_experts *h, const tri_moe_experts_args *own, const tri_moe_experts_args *a) {
   return a->x.rows <= h->most_rows && a->up.data == own->up.data && a->down.data == own->down.data &&
          a->top_k == own->top_k && a->num_experts == own->num_experts && a->accumulate == own->accumulate &&

@@ -22,7 +22,7 @@ typedef struct tri_host_experts_config {
    * this layer lie elsewhere. Their pointers to activations are not looked at. */
   const tri_moe_experts_args *layers;
   int num_layers, first_layer; /* first_layer: the number of layers[0] for under_way */
-  _Atomic uint32_t *under_way; /* set to a layer's number while the host computes it, to idle behind; may be NULL */
+  _Atomic uint32_t *under_way; /* set to a layer's number while the host computes it, to idle after; may be NULL */
   uint32_t idle;
 } tri_host_experts_config;
 

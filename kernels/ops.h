@@ -151,9 +151,9 @@ typedef struct tri_qkv_rope_append_args {
 #define TRI_WRITES_qkv_rope_append(a) (a)->qkv.data
 
 /* The step before latent attention (DeepSeek-V2, section 2.1). Its cache has one row for all heads: the RMS-normed
- * latent of `rank` elements and behind it the rotated key of rope_dim elements that the heads share. In the absorbed
+ * latent of `rank` elements and after it the rotated key of rope_dim elements that the heads share. In the absorbed
  * form a head's query is its first nope_dim elements times its part of the keys' up-projection (head_linear, to the
- * front of the head's part of q_out), then its own rotated rope_dim elements (here, behind them); attention over the
+ * front of the head's part of q_out), then its own rotated rope_dim elements (here, after them); attention over the
  * cached rows gives a latent per head, which the values' up-projection (head_linear again) turns into the head's
  * output. Pairs rotate as in qkv_rope_append and stay where they are. */
 typedef struct tri_mla_append_args {
@@ -209,7 +209,7 @@ typedef struct tri_glu_args {
 #define TRI_READS_glu(a) (a)->gate_up.data
 #define TRI_WRITES_glu(a) (a)->out.data
 
-/* The first product of a gated MLP and the activation behind it in one: glu of the product, whose result need not show
+/* The first product of a gated MLP and the activation after it in one: glu of the product, whose result need not show
  * in up.out = glu.gate_up afterwards. */
 typedef struct tri_gated_linear_args {
   tri_linear_args up; /* w [2 f, k]; no activation, does not accumulate */
@@ -220,7 +220,7 @@ typedef struct tri_gated_linear_args {
 
 /* The choices that go to a rank's own experts, ordered by expert and, of one expert, by choice. Choice t * top_k + c is
  * choice c of token t. Permuted rows first[e] .. first[e + 1] - 1 are those of own expert e, so first[num_experts] is
- * their number N; choice[i] for i < N is the choice that row i belongs to, behind that choice[] means nothing. row is
+ * their number N; choice[i] for i < N is the choice that row i belongs to, after that choice[] means nothing. row is
  * the way back: row[choice] is the permuted row, or -1 for a choice of another rank's expert or of nobody's. Every
  * backend makes the same map. moe_route makes it of a step's tokens, moe_map of rows that ranks have exchanged. */
 typedef struct tri_expert_map {

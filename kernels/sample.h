@@ -33,7 +33,7 @@ typedef struct tri_sample_params {
                            the id may. It may be another one for each draw */
 } tri_sample_params;
 
-/* Returns the words of a mask over so many ids. Bits behind the last id mean nothing. */
+/* Returns the words of a mask over so many ids. Bits after the last id mean nothing. */
 static inline size_t tri_mask_words(size_t vocab) { return (vocab + 31) / 32; }
 static inline bool tri_mask_has(const uint32_t *mask, uint32_t id) { return mask[id / 32] >> id % 32 & 1; }
 
@@ -81,7 +81,7 @@ typedef struct tri_sample_args {
                                  and TRI_COUNTED_PROMPT; of rows without penalties not used */
   const int *sequence;        /* [R] host: rows of counts; NULL without */
   const bool *fresh;          /* [R] host: the row of counts holds nothing yet; NULL without */
-  tri_sample_result *results; /* [R] host; there after stream_sync, or an event behind the launch */
+  tri_sample_result *results; /* [R] host; there after stream_sync, or an event after the launch */
   uint32_t *drawn;            /* [R] or NULL: the tokens once more, where the next step's embed reads them */
 } tri_sample_args;
 #define TRI_COUNTED_PROMPT (1u << 31) /* the id is in the prompt */
@@ -119,7 +119,7 @@ static inline int tri_sample_num_candidates(const tri_sample_params *p) {
 }
 
 /* The first tri_sample_num_candidates of each row of a part, in the order of larger logits and then of lower ids, after
- * bias and bans. They come in any order, and nothing behind them up to `width`, which is at least as many as any of the
+ * bias and bans. They come in any order, and nothing after them up to `width`, which is at least as many as any of the
  * rows has and at most TRI_SAMPLE_CANDIDATES. A logit of minus infinity need not be there. */
 typedef struct tri_sample_part_args {
   tri_sample_args rows; /* logits: [R, ids of the part]; may be overwritten. History, results and drawn: not used */

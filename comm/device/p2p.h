@@ -34,7 +34,7 @@ typedef struct tri_p2p_figures {
  * isend's buffer is in use until wait, which makes the compute stream wait. Tags that are equal
  * modulo the ranks share a mailbox and match in their order. A mailbox has two slots, of 32 MiB / ranks^2 each (8 MiB
  * of two ranks, 2 MiB of four, 512 KiB of eight): more than these hold goes on when the receiver has taken the first
- * part, and what is sent later to the same peer goes behind it.
+ * part, and what is sent later to the same peer goes after it.
  *
  * A peer that does not come in time, and abort(), set the communicator's error from the device or for it: the kernels
  * end, and tri_comm_query tells it once the stream is synchronised. Sums are then worthless. */

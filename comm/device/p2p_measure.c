@@ -62,7 +62,7 @@ static tri_status lost(struct measuring *m, cudaError_t e) {
   return TRI_DEVICE_LOST;
 }
 
-/* In front of whatever the devices do together: where one rank cannot go on, none does. NCCL's kernels would wait for
+/* Before whatever the devices do together: where one rank cannot go on, none does. NCCL's kernels would wait for
  * it without end, and the host with them. */
 static tri_status agree(const struct measuring *m, tri_status st) { return tri_comm_agree(m->host, st); }
 
@@ -78,7 +78,7 @@ static tri_status record(struct measuring *m, tri_p2p_algorithm algorithm, size_
   return e == cudaSuccess ? st : lost(m, e);
 }
 
-/* The sum in front makes the devices begin together. */
+/* The previous sum makes the devices begin together. */
 static tri_status replay(struct measuring *m, double *us) {
   cudaStream_t s = m->stream;
   float ms = 0;

@@ -37,7 +37,7 @@ tri_status tri_p2p_combine(tri_comm *c, const tri_rows_combine *a) {
 
 enum { CHECKED_ROUNDS = 4, CHECKED_ROWS = 3 };
 
-/* A round of few rows. Each has one choice, of the rank behind its own by its number and the round's, if that has
+/* A round of few rows. Each has one choice, of the rank after its own by its number and the round's, if that has
  * slots. */
 struct check {
   int rows, ranks;

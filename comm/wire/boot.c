@@ -17,7 +17,7 @@
 
 enum {
   HEAD_BYTES = 512,       /* of a text without its keys, with room to spare */
-  WORD_BYTES = TRI_Z_KEY, /* of a key with the blank behind it */
+  WORD_BYTES = TRI_Z_KEY, /* of a key with the blank after it */
   MOST_DIGITS = 9,        /* of a number that is looked at */
 };
 
@@ -87,7 +87,7 @@ tri_status tri_boot_of_rank(const tri_boot *b, uint32_t group, uint32_t rank, tr
 
 /* ---- as text ---- */
 
-/* Writes so many groups from one on, and a new line behind all. Returns the text, of text_bytes, with its length; NULL:
+/* Writes so many groups from one on, and a new line after all. Returns the text, of text_bytes, with its length; NULL:
  * no memory. */
 static char *write_text(const tri_boot *b, uint32_t first, uint32_t groups, char blank, size_t *len) {
   size_t keys = (size_t)groups * b->ranks, cap = text_bytes(keys);
@@ -132,7 +132,7 @@ static tri_status take_number(const char **at, const char *name, uint32_t least,
   return TRI_OK;
 }
 
-/* Reads what stands in front of the ranks' keys. */
+/* Reads what stands before the ranks' keys. */
 static tri_status take_head(const char **at, tri_boot *out, tri_error *err) {
   const size_t len = strlen(TRI_BOOT_VERSION);
   if (strncmp(*at, TRI_BOOT_VERSION, len) || ((*at)[len] != ' ' && (*at)[len] != '\n'))

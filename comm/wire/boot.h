@@ -38,7 +38,7 @@ tri_status tri_boot_public_key(const tri_boot *b, uint32_t group, uint32_t rank,
 tri_status tri_boot_of_rank(const tri_boot *b, uint32_t group, uint32_t rank, tri_boot_rank *out, tri_error *err);
 
 /* Both forms of text are words with blanks between them: BOOT_VERSION, the server's key, first_group, groups, ranks,
- * the secret keys (ranks of a group one behind the other) and the endpoint, which goes to the end of its line. Another
+ * the secret keys (ranks of a group one after the other) and the endpoint, which goes to the end of its line. Another
  * version is refused. */
 #define TRI_BOOT_VERSION "trireme-boot-2"
 /* Writes the file with mode 0600, replaced at once (written beside and renamed). */

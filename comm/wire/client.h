@@ -46,7 +46,7 @@ typedef struct tri_request_id {
   uint8_t bytes[16];
 } tri_request_id;
 
-/* A frame from the coordinator holds one message or several, one behind the other: *used is the first one's length. */
+/* A frame from the coordinator holds one message or several, one after the other: *used is the first one's length. */
 tri_status tri_wire_first(const void *data, size_t len, size_t *used, tri_error *err);
 
 /* 32 hexadecimal digits and a NUL. Parsing accepts dashes between bytes as well. */
@@ -148,7 +148,7 @@ bool tri_activation_parse(const char *name, tri_activation *out);
 typedef struct tri_embed_request {
   tri_wire_str model;        /* absent: the one served */
   tri_wire_str text;         /* either a text ... */
-  tri_wire_str text_pair;    /* (and one behind it, of which the model knows that it is another) */
+  tri_wire_str text_pair;    /* (and one after it, of which the model knows that it is another) */
   const uint32_t *token_ids; /* ... or ids */
   size_t num_token_ids;
   bool has_pooling; /* embed; false: as it is served */

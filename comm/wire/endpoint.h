@@ -19,7 +19,7 @@ tri_status tri_endpoint_resolve(const char *given, char out[TRI_ENDPOINT_BYTES],
  * must be one, and the host must have an address: ZeroMQ would go on asking for it in silence. */
 tri_status tri_endpoint_check(const char *endpoint, tri_error *err);
 /* The same for a server to bind, where it is an option: TRI_USAGE. The port may be * or 0 (any that is free), and what
- * stands in front of it is left to ZeroMQ, which also knows * and interfaces by name. */
+ * stands before it is left to ZeroMQ, which also knows * and interfaces by name. */
 tri_status tri_endpoint_check_bind(const char *endpoint, tri_error *err);
 
 /* The same endpoint for a client of this host: an address that stands for all of the host's is none to connect to. */

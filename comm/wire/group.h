@@ -114,7 +114,7 @@ typedef struct tri_group_tokens {
   const tri_group_token *tokens;
 } tri_group_tokens;
 
-/* An encoder's result for one job: rows of numbers, one behind the other, TRI_WIRE_MAX_RESULT bytes at most. */
+/* An encoder's result for one job: rows of numbers, one after the other, TRI_WIRE_MAX_RESULT bytes at most. */
 typedef struct tri_group_result {
   uint64_t job;
   uint64_t waited_ns; /* as of a token */
@@ -160,9 +160,9 @@ typedef struct tri_group_assign {
   uint64_t second_start; /* number of the first token of the second type, of a pair of texts, counted from 1; 0: all are
                             of the first */
   tri_wire_str cache_salt; /* jobs under another one share no KV blocks with it; empty is absent */
-  /* Tokens that groups which were lost have drawn of the job, which goes on behind them. num_drawn_counts is 0, for a
+  /* Tokens that groups which were lost have drawn of the job, which goes on after them. num_drawn_counts is 0, for a
    * job of which nothing has come, or sampling.n. */
-  const uint32_t *drawn; /* tokens of the choices that have not ended, one choice behind the other */
+  const uint32_t *drawn; /* tokens of the choices that have not ended, one choice after the other */
   size_t num_drawn;
   const uint32_t *drawn_counts; /* of each choice; TRI_DRAWN_ENDED: it has ended, and has no tokens here */
   size_t num_drawn_counts;

@@ -8,7 +8,7 @@
 
 /* How a model uses the tokens of a request. */
 typedef enum tri_prompt_use {
-  TRI_PROMPT_CONTINUED, /* a decoder: the answer comes behind them, in the same sequence */
+  TRI_PROMPT_CONTINUED, /* a decoder: the answer comes after them, in the same sequence */
   TRI_PROMPT_SOURCE, /* an encoder-decoder: they are computed whole in one step, the answer is a sequence of its own */
   TRI_PROMPT_WHOLE,  /* an encoder: they are computed whole in one step, and there is no answer in tokens */
 } tri_prompt_use;

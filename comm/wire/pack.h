@@ -65,7 +65,7 @@ typedef struct tri_unpack {
   const uint8_t *p, *end;
 } tri_unpack;
 
-/* tri_wire_first is the same for bytes that may go on behind the map. */
+/* tri_wire_first is the same for bytes that may go on after the map. */
 tri_status tri_unpack_check(const void *data, size_t len, tri_error *err);
 /* The next value, or the head of an array or map. False at the end (never before it in checked bytes). */
 bool tri_unpack_next(tri_unpack *u, tri_value *v);
@@ -179,13 +179,13 @@ typedef struct tri_envelope {
   int op;
   uint64_t seq;
   uint32_t pairs;    /* of the whole map */
-  tri_unpack fields; /* from behind the head of the map on */
+  tri_unpack fields; /* from after the head of the map on */
 } tri_envelope;
 
 /* Reads an envelope in whatever order. *seq_early (may be NULL) is set as soon as it is known. */
 tri_status tri_envelope_read(tri_unpacker *d, const tri_protocol *p, const void *data, size_t len, tri_envelope *out,
                              uint64_t *seq_early);
-/* Reads the fields behind it into the message. */
+/* Reads the fields after it into the message. */
 tri_status tri_message_read(tri_unpacker *d, const tri_protocol *p, tri_envelope *e, void *message);
 tri_status tri_message_write(const tri_protocol *p, unsigned op, uint64_t seq, const void *message, tri_buf *out);
 

@@ -18,14 +18,14 @@ typedef enum tri_owner_kind {
 
 typedef struct tri_owner {
   tri_owner_kind kind;
-  uint8_t bytes[TRI_OWNER_BYTES]; /* zero behind what the kind needs */
+  uint8_t bytes[TRI_OWNER_BYTES]; /* zero after what the kind needs */
 } tri_owner;
 
 static inline bool tri_owner_equal(const tri_owner *a, const tri_owner *b) {
   return a->kind == b->kind && !memcmp(a->bytes, b->bytes, sizeof a->bytes);
 }
 
-/* Opaque to all but the sockets, and compared with tri_peer_equal alone: the bytes behind len are not set. */
+/* Opaque to all but the sockets, and compared with tri_peer_equal alone: the bytes after len are not set. */
 typedef struct tri_peer {
   uint8_t len;
   uint8_t bytes[TRI_PEER_BYTES];

@@ -28,7 +28,7 @@ const tri_wire_field *tri_wire_fields(size_t *count) {
 #define INIT_MODEL(s, name) INIT_OPEN(s, name)
 
 void tri_sampling_init(tri_sampling *s) {
-  /* Field by field: the arrays behind the counts are large and need no clearing. */
+  /* Field by field: the arrays after the counts are large and need no clearing. */
   TRI_SAMPLING_NUMBERS(INIT, s)
   s->has_seed = false;
   s->seed = 0;

@@ -8,7 +8,7 @@
 
 /* The user who listens at the other end of a connection; false where it is none to a socket file. */
 bool tri_socket_listener(int fd, uid_t *uid);
-/* Tells whether a socket at this path may be the user's: this user's own, root's, or that of the folder's owner where
+/* Returns whether a socket at this path may be the user's: this user's own, root's, or that of the folder's owner where
  * nobody else may make files in it. */
 bool tri_socket_is_trusted(const char *path, uid_t uid);
 

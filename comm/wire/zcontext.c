@@ -17,7 +17,7 @@ enum {
   DESCRIPTORS = 11, /* of a context, 6, and of a socket with its watch and its connection */
 };
 
-/* Tells whether the descriptors can be had that the library is going to make: without them it ends the process. */
+/* Returns whether the descriptors can be had that the library is going to make: without them it ends the process. */
 static tri_status check_descriptors(tri_error *err) {
   int fds[DESCRIPTORS], n = 0, e = 0;
   while (n < DESCRIPTORS && (fds[n] = eventfd(0, EFD_CLOEXEC)) >= 0) n++;

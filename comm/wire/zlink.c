@@ -111,7 +111,7 @@ static int link_start(tri_zlink *l) {
             !zmq_connect(l->socket, c->endpoint);
   int e = ok ? 0 : zmq_errno();
   if (e) link_stop(l);
-  tri_zlink_drain_monitor(l); /* a descriptor tells of what comes behind a look */
+  tri_zlink_drain_monitor(l); /* a descriptor tells of what comes after a look */
   return e;
 }
 

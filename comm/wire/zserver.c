@@ -298,7 +298,7 @@ static tri_status send_address(tri_zserver *s, const tri_peer *to) {
   return zmq_errno() == EHOSTUNREACH ? TRI_CLOSED : tri_z_status();
 }
 
-/* Behind its address a frame must follow, or the next client's would go to this one: without memory for it nothing of
+/* After its address a frame must follow, or the next client's would go to this one: without memory for it nothing of
  * it is sent. */
 tri_status tri_zserver_send(tri_zserver *s, const tri_peer *to, const void *data, size_t len) {
   zmq_msg_t m;

@@ -66,12 +66,12 @@ const char *tri_zserver_endpoint(const tri_zserver *s);
  * multipart message, *data holds its first frame only (of at most max_message bytes) and the rest has been discarded.
  */
 tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, size_t *len, int *frames);
-/* Tells whether the last call found nothing as it had dropped as many messages of peers with strange names as one call
- * may: more may be there. */
+/* Returns whether the last call found nothing as it had dropped as many messages of peers with strange names as one
+ * call may: more may be there. */
 bool tri_zserver_has_more(const tri_zserver *s);
 /* TRI_AGAIN: the peer's queue is full. TRI_CLOSED: the peer is gone. */
 tri_status tri_zserver_send(tri_zserver *s, const tri_peer *to, const void *data, size_t len);
-/* Sends one of several messages in a row: those to one peer leave as one frame, one message behind the other, once the
+/* Sends one of several messages in a row: those to one peer leave as one frame, one message after the other, once the
  * frame is full, another peer's turn comes, or tri_zserver_flush is called. */
 tri_status tri_zserver_queue(tri_zserver *s, const tri_peer *to, const void *data, size_t len);
 void tri_zserver_flush(tri_zserver *s);

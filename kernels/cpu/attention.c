@@ -215,8 +215,7 @@ static void weigh_block(const attention_run *r, const tile *t, tile_state *s, co
     if (factor[i] != 1) r->isa->expand(sums, sums, TRI_F32, d, factor[i]);
   }
   tri_panel p = {.x = s->scores, .ldx = BLOCK, .w = s->values, .ldy = pad, .m = t->rows, .k = keys, .add = true};
-  for (int e = 0; e < d;
-       e += cols) { /* a row of values is a row of the panel; what lies behind its end is not stored */
+  for (int e = 0; e < d; e += cols) { /* a row of values is a row of the panel; what lies after its end is not stored */
     p.n = tri_min(cols, d - e);
     p.y = s->part + e;
     widen_block(r, t, r->values, block, keys, e, p.n, s->values, (size_t)cols);

@@ -117,7 +117,7 @@ V_INLINE void v_prefetch(const void *p, ptrdiff_t ahead) {
   __builtin_prefetch((const void *)((uintptr_t)p + (uintptr_t)ahead), 0, 3);
 }
 
-/* The first n < W elements, zeros behind; reads nothing beyond them. */
+/* The first n < W elements, then zeros; reads nothing beyond them. */
 V_INLINE vf v_loadn_as(tri_dtype t, const char *p, int n) {
   if (t == TRI_F32) return v_loadn((const float *)p, n);
   char buffer[W * 2] = {0};

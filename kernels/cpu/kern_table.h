@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The last thing an isa_*.c includes, behind its vec_*.h: the inner kernels, and its entry of the table. TRI_ISA is the
+/* The last thing an isa_*.c includes, after its vec_*.h: the inner kernels, and its entry of the table. TRI_ISA is the
  * entry's suffix. */
 #include "kernels/cpu/kern_attn.h"
 #include "kernels/cpu/kern_dot.h"

@@ -69,7 +69,7 @@ static int shapes_of(const tri_backend *be, const tri_batch *b, const tri_attent
   return num;
 }
 
-/* The most bytes that the lists of a shape take, parts in front of tiles. */
+/* The most bytes that the lists of a shape take, parts before tiles. */
 typedef struct list_bytes {
   size_t parts, tiles;
 } list_bytes;

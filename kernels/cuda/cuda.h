@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* Pinned memory and the device's for a step's data side by side: a batch's arrays, or the sampler's parameters, behind
+/* Pinned memory and the device's for a step's data side by side: a batch's arrays, or the sampler's parameters, after
  * which the device has more. On the device the stream keeps steps apart; in pinned memory two take turns, as the copy
  * of one may not have begun when the next one's is made ready. */
 typedef struct tri_cuda_staging {
@@ -63,7 +63,7 @@ typedef struct tri_cuda_impl {
   struct tri_cuda_products *products;
   const struct tri_tactic *forced; /* instead of every other tactic: while linear/tune_gemm.c measures */
   uint64_t refused;                /* launches whose tactic's algorithm does not work */
-  unsigned *counters; /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels; behind them the lanes' slabs */
+  unsigned *counters; /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels; after them the lanes' slabs */
   int error; /* cudaError_t: the first one that a launch or a copy met; told by whatever next waits. Changed atomically
               */
   int told;  /* the failure has its words */
@@ -194,7 +194,7 @@ bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a
  * decodes and prompts mixed. */
 bool tri_cuda_latent_mma_fits(const tri_attention_args *a);
 int tri_cuda_latent_mma_splits(const tri_attention_args *a, int rows, int num_sms);
-/* singles: of which only the batch's single tokens are taken, behind the kernel of the others; NULL: all are. */
+/* singles: of which only the batch's single tokens are taken, after the kernel of the others; NULL: all are. */
 cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *singles,
                                 float *partial, int splits);
 /* attention/latent_wgmma.cu, for Hopper: the same for sequences of more than one token, in KV blocks of 16 tokens or
@@ -345,7 +345,7 @@ size_t tri_cuda_int8_workspace(const tri_linear_args *a, int num_sms);
 cudaError_t tri_cuda_int8_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace, unsigned *queue,
                                  int num_sms);
 
-/* Ops of one kernel or a few, behind which the caller looks for errors: X(name, its workspace). The others have plans
+/* Ops of one kernel or a few, after which the caller looks for errors: X(name, its workspace). The others have plans
  * of their own in ops.c. Both lists together are all ops: ops.c asserts it. */
 #define TRI_CUDA_NO_WORKSPACE(a) ((void)(a), (size_t)0)
 #define TRI_CUDA_OP_LIST(X)                                                                                            \

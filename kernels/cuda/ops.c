@@ -67,7 +67,7 @@ enum {
   ATTENTION_PREFILLS = ATTENTION_PREFILL_MMA | ATTENTION_PREFILL_WGMMA
 };
 
-/* Large tiles pay for prompts that fill more than a small one, and for any behind a long context, whose keys their
+/* Large tiles pay for prompts that fill more than a small one, and for any after a long context, whose keys their
  * kernel divides among blocks. */
 static int choose_prefill(const tri_backend *be, const tri_attention_args *a, const tri_batch *b) {
   enum { LONG = 1024 };
@@ -151,7 +151,7 @@ static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, t
   return TRI_OK;
 }
 
-/* The parts of cut tiles meet behind those of cut contexts, whose kernel may run at the same time. */
+/* The parts of cut tiles meet after those of cut contexts, whose kernel may run at the same time. */
 static void launch_prompts(tri_backend *be, const tri_attention_args *a, const tri_attention_cut *cut) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   float *partial = (float *)((char *)be->workspace + tri_cuda_split_workspace(a, cut->num_places));

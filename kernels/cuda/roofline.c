@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The device's ceilings: what reading its memory takes, and products of its library. Times are those of events on the
- * stream, behind work that keeps the device busy until all of them are there: the launches' own time is not in them. */
+ * stream, after work that keeps the device busy until all of them are there: the launches' own time is not in them. */
 #include <cublas_v2.h>
 #include <stdio.h>
 
@@ -21,7 +21,7 @@ struct device_roofline {
   tri_roofline base;
   tri_backend *be;
   cudaEvent_t from, to;
-  char *stream; /* random numbers, and a word behind them for what was read */
+  char *stream; /* random numbers, and a word after them for what was read */
   size_t stream_bytes, at;
   char *matrices; /* two inputs and an output of the largest size */
   tri_dtype type;

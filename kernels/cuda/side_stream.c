@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The side stream of a step: ops that go to a second lane, between two events. Kernels whose launches overlap
- * (dependent_launch.cuh) wait for all in front of them on either lane: an event is reached when that has ended. */
+ * (dependent_launch.cuh) wait for all before them on either lane: an event is reached when that has ended. */
 #include "kernels/cuda/cuda.h"
 
 cudaError_t tri_cuda_side_open(tri_cuda_impl *impl) {

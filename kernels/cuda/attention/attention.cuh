@@ -12,7 +12,7 @@ struct view {
   const int32_t *kv_blocks;
 };
 
-/* The batch's arrays come from the host, in front of a step's first kernel: it may be called before the wait. */
+/* The batch's arrays come from the host, before a step's first kernel: it may be called before the wait. */
 __device__ static view view_of(const tri_attention_args &a, const tri_batch &b, int t) {
   bool one_each = b.num_single == b.num_seqs; /* then rows are sequences */
   int low = one_each ? t : 0, high = one_each ? t : b.num_seqs - 1;

@@ -4,8 +4,8 @@
  * end, and those of the splits of a long context by the last of its blocks (attention/split_kv.cuh), or those of a
  * short one in a cluster (attention/cluster_merge.cuh).
  *
- * A step has few such blocks and waits for each of them, so what counts is the chain of latencies behind the kernel in
- * front. All but the newest keys were there before the step, and the first tiles of them are fetched before the wait.
+ * A step has few such blocks and waits for each of them, so what counts is the chain of latencies after the previous
+ * kernel. All but the newest keys were there before the step, and the first tiles of them are fetched before the wait.
  */
 #include "kernels/cuda/attention/cluster_merge.cuh"
 #include "kernels/cuda/attention/tiles.cuh"
@@ -83,7 +83,7 @@ __device__ static inline void load_heads(const tri_attention_args &a, int t, int
 
 /* ---- the warps' results ---- */
 
-/* A warp's row in shared memory. The block's, where it is to be joined with others, lie behind those of its warps. */
+/* A warp's row in shared memory. The block's, where it is to be joined with others, lie after those of its warps. */
 template <int DEPTH> __device__ static inline float *row_in(float *room, int warp, int row) {
   return row_at_width<DEPTH * 16>(room, warp * HEADS + row);
 }
@@ -149,7 +149,7 @@ __device__ static inline void merge_warps(const tri_attention_args &a, const mee
   }
 }
 
-/* Merges the warps' rows in shared memory that no copy goes to any more, and the splits behind the last of them, or
+/* Merges the warps' rows in shared memory that no copy goes to any more, and the splits after the last of them, or
  * with those of the cluster. */
 template <int DEPTH>
 static __device__ __forceinline__ void finish_block(const tri_attention_args &a, const meeting &m, rows_state<DEPTH> &r,
@@ -189,7 +189,7 @@ __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_att
   static_assert(STAGES * KEYS == TILE_THREADS, "the first tiles have a key for each thread");
   let_next_begin();
   T *keys = (T *)room, *values = keys + STAGES * TILE;
-  /* An empty place does not wait for the kernel in front: there are blocks of this one that do. */
+  /* An empty place does not wait for the previous kernel: there are blocks of this one that do. */
   const tri_attention_part p = part_of(parts, m);
   if (p.row < 0) return;
   int t = p.row, kv_head = blockIdx.z / chunks, chunk = blockIdx.z % chunks, warp = threadIdx.x / WARP;

@@ -67,7 +67,7 @@ static int chunks_of(const tri_attention_args *a, int tiles) { return (a->num_he
 /* The place of a piece in a tile: exchanged so that eight rows of one column lie in different banks. */
 __device__ static inline int place(int row, int chunk) { return (row * CHUNKS + (chunk ^ (row & 7))) * PIECE; }
 
-/* Returns the offset of a key; LATER and below stand for one that the kernel in front has yet to write. */
+/* Returns the offset of a key; LATER and below stand for one that the previous kernel has yet to write. */
 __device__ static inline int64_t locate_key(const tri_attention_args &a, const tri_batch &b, const view &v, int key,
                                             int end, bool early) {
   if (key >= end) return NO_KEY;
@@ -75,7 +75,7 @@ __device__ static inline int64_t locate_key(const tri_attention_args &a, const t
   return early && is_new(b, slot) ? LATER - slot * a.kv.head_dim : slot * a.kv.head_dim;
 }
 
-/* The rows of a tile that were there before the step, or those that come later. What lies behind a row, and rows
+/* The rows of a tile that were there before the step, or those that come later. What lies after a row, and rows
  * without a key, are zeros: they are multiplied, too. */
 template <typename T, int TILES>
 __device__ static inline void fetch_rows(const tri_attention_args &a, const int64_t *offsets, bool later, T *tile) {
@@ -333,7 +333,7 @@ __global__ __launch_bounds__(128 * TILES,
   load_heads<T, TILES>(a, t, head0, heads, q);
   for (int key0 = begin, stage = 0; key0 < end; key0 += KEYS, stage ^= 1) {
     wait_copies<0>();
-    __syncthreads(); /* the tile is there, and the one in front of it has been read */
+    __syncthreads(); /* the tile is there, and the one before it has been read */
     if (key0 > begin && key0 + KEYS < end)
       fetch_rows<T, TILES>(a, room.offsets[stage ^ 1], false, room.tiles[stage ^ 1]);
     commit_copies();

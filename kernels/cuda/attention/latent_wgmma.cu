@@ -27,7 +27,7 @@ int tri_cuda_latent_wgmma_tokens(const tri_attention_args *a) { return ROWS / he
 /* ---- copies ---- */
 
 /* Fills the place of number n of the ring with entry e of an item, parts of its queries or a tile of keys, from the
- * last to the first. Each lane begins one copy at most: of a chunk of a box. Boxes behind the context have no blocks.
+ * last to the first. Each lane begins one copy at most: of a chunk of a box. Boxes after the context have no blocks.
  */
 __device__ static inline void load_entry(const tri_attention_args &a, const prompt_item &item, const int32_t *kv_blocks,
                                          const latent_maps &maps, latent_room &room, unsigned n, int e) {
@@ -69,8 +69,8 @@ __device__ static inline void produce(const tri_attention_args &a, const int32_t
 
 /* ---- consumers ---- */
 
-/* An own tile, number n of the ring, and the other's in front of it unless it is the first of all: its values are added
- * while the scores are softened. What they are added to is made ready in front of all products: once those have begun,
+/* An own tile, number n of the ring, and the other's before it unless it is the first of all: its values are added
+ * while the scores are softened. What they are added to is made ready before all products: once those have begun,
  * the assembler lets nothing else touch it. */
 template <typename T, int GROUP, bool IS_FIRST>
 static __device__ __forceinline__ void attend_tile(const tri_attention_args &a, const prompt_item &item,
@@ -94,7 +94,7 @@ static __device__ __forceinline__ void attend_tile(const tri_attention_args &a, 
   end_values<GROUP>(room, GROUP, out);
 }
 
-/* All tiles of an item, the first one of which is number n of the ring. Tiles before the first own one and behind the
+/* All tiles of an item, the first one of which is number n of the ring. Tiles before the first own one and after the
  * last are the other's. */
 template <typename T, int GROUP>
 static __device__ __forceinline__ void attend(const tri_attention_args &a, const prompt_item &item, latent_room &room,
@@ -217,7 +217,7 @@ __global__ __launch_bounds__(THREADS, 1) static void latent_wgmma_kernel(tri_att
 
 /* ---- launches ---- */
 
-/* Queries are seen as pairs of 16 bits. What lies behind a row's elements is zero. */
+/* Queries are seen as pairs of 16 bits. What lies after a row's elements is zero. */
 static bool make_maps(const tri_attention_args *a, latent_maps *out) {
   const tri_kv_layer *kv = &a->kv;
   uint64_t d = (uint64_t)kv->head_dim;

@@ -57,7 +57,7 @@ struct copy_of_lane {
     box = lane & ((1 << log_boxes) - 1);
     chunk = lane >> log_boxes;
   }
-  /* Returns the cache's row of a key of an item, or -1 behind the context, where there may be no KV block. */
+  /* Returns the cache's row of a key of an item, or -1 after the context, where there may be no KV block. */
   __device__ int row_of(const tri_attention_args &a, const prompt_item &item, const int32_t *kv_blocks, int key) const {
     if (key >= item.tile.context) return -1;
     int block = kv_blocks[key >> log_size];
@@ -96,7 +96,7 @@ __device__ static void fetch_tiles(const tri_attention_args &a, const int32_t *b
   }
 }
 
-/* An item's queries in float32, part by part. What lies behind a head's elements is zero. */
+/* An item's queries in float32, part by part. What lies after a head's elements is zero. */
 template <typename S>
 __device__ static inline void load_parts(const tri_attention_args &a, const prompt_item &item, const prompt_maps &maps,
                                          hopper_room<S> &room, unsigned round) {
@@ -201,7 +201,7 @@ template <typename S, bool PLAIN> __device__ constexpr bool takes_early(void) {
   return !S::NARROW && (S::D < 256 || PLAIN);
 }
 
-/* The queries of the item behind this one: whether there are any, and of those in float32 the number of the next part.
+/* The queries of the item after this one: whether there are any, and of those in float32 the number of the next part.
  */
 struct next_queries {
   bool there;
@@ -210,7 +210,7 @@ struct next_queries {
 
 /* An item's rows of one warpgroup, whose queries are there; n is the number of its first tile, and then of the next
  * item's. The scores of a tile are under way while those of the one before are softened and their values added. The
- * wait for these products stands at the top of the loop: at its end the assembler would move it up, in front of the
+ * wait for these products stands at the top of the loop: at its end the assembler would move it up, before the
  * powers that are to run beside them. */
 template <typename T, typename S, bool PLAIN>
 static __device__ __forceinline__ void attend(const tri_attention_args &a, const prompt_item &item,

@@ -33,7 +33,7 @@ template <typename S> struct hopper_room {
   barrier full_k[S::STAGES], empty_k[S::STAGES], full_v[S::STAGES], empty_v[S::STAGES];
 };
 
-/* Each warpgroup's own barrier: this number and those behind it. */
+/* Each warpgroup's own barrier: this number and those after it. */
 enum { OWN = 1 };
 
 /* The maps of queries, keys and values, and what their boxes hold. */
@@ -152,7 +152,7 @@ __device__ static inline void leave_results(part_results<S> &to, const prompt_ro
 
 /* Returns true in the warpgroup that is the last of a tile, which then sees what all of them have left: its barriers
  * make the threads' stores the first one's to publish, and what that acquires everybody's. Nothing here branches by
- * lane: behind such a branch the assembler keeps every loop ready for warps that have parted. */
+ * lane: after such a branch the assembler keeps every loop ready for warps that have parted. */
 __device__ static inline bool is_last_of_tile(unsigned *counter, int splits, int group) {
   unsigned before = 0, most = (unsigned)splits - 1; /* the last one's wraps to zero */
   bool first = threadIdx.x % WARPGROUP == 0;

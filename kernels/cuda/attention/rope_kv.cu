@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels in front of attention: rotary angles, and the cache's new entries. */
+/* Kernels before attention: rotary angles, and the cache's new entries. */
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/ref/formulas.h"
 
@@ -64,7 +64,7 @@ __device__ static inline size_t place_in(const tri_kv_layer &kv, int64_t slot, i
   return ((kv_block * (size_t)kv.num_kv_heads + (size_t)head) * (size_t)kv.block_size + in_block) * (size_t)kv.head_dim;
 }
 
-/* The head that a warp, or a part of one, has: those of queries, of keys, of values, one behind the other. */
+/* The head that a warp, or a part of one, has: those of queries, of keys, of values, one after the other. */
 struct head_of_row {
   int h, own; /* own: among its kind */
   bool query, value;
@@ -292,7 +292,7 @@ __device__ static inline void append_latent(const tri_mla_append_args &a, int t)
   }
 }
 
-/* Rotates four pairs of a head's query, or of the shared key, which counts as the head behind the last one. */
+/* Rotates four pairs of a head's query, or of the shared key, which counts as the head after the last one. */
 __device__ static inline void rotate_pairs(const tri_mla_append_args &a, int t, int h, int pair) {
   int half = a.rope_dim / 2;
   bool query = h < a.num_heads;
@@ -311,7 +311,7 @@ __device__ static inline void rotate_pairs(const tri_mla_append_args &a, int t, 
     store_eight(a.kv.k, a.kv.dtype, (size_t)slot * (rank + rope) + rank, at, x);
 }
 
-/* Makes the latent with the first warp of a token, and four rotated pairs with each other thread, behind one round of
+/* Makes the latent with the first warp of a token, and four rotated pairs with each other thread, after one round of
  * loads: slots and weights, which no kernel writes, come before the wait. q [T, heads * (nope + rope)], kv_a [T, rank +
  * rope] with rank up to 512, q_out [T, heads * (rank + rope)]. Grid (T, (32 + (heads + 1) * rope / 8) / 128), 128
  * threads. */

@@ -32,7 +32,7 @@ __device__ static inline float *split_at(const tri_attention_args &a, const meet
   return m.partial + row * split_pitch(a);
 }
 
-/* Returns the part of this block's column of the grid, and m for its context. The list comes from the host, in front of
+/* Returns the part of this block's column of the grid, and m for its context. The list comes from the host, before
  * a step's first kernel: it may be read before the wait. */
 __device__ static inline tri_attention_part part_of(const tri_attention_part *parts, meeting &m) {
   static_assert(sizeof(tri_attention_part) == 2 * sizeof(int4), "read in two pieces");
@@ -88,7 +88,7 @@ __device__ static inline void load_splits(float4 (&v)[ITEMS], const float *row, 
     if (first + k < splits) v[k] = __ldcg((const float4 *)(row + (size_t)(first + k) * pitch));
 }
 
-/* The factors of heads * splits partial results, and each head's share of the sink: in room, behind the sums. All
+/* The factors of heads * splits partial results, and each head's share of the sink: in room, after the sums. All
  * threads must go through it, and through a barrier before they read. */
 template <int THREADS>
 __device__ static inline void weigh_splits(const tri_attention_args &a, const float *from, size_t pitch, int head0,

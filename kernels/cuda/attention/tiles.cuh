@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of attention on tensor cores (FlashAttention-2's arrangement, Dao 2023): tiles of 16-bit keys and
  * values that pass through shared memory, and a warp's 16 rows of queries with their running maximum, sum and weighted
- * values. Scores never leave the registers. Queries are rounded to the keys' type, as are the weights in front of the
+ * values. Scores never leave the registers. Queries are rounded to the keys' type, as are the weights before the
  * values; sums and the softmax are float32. */
 #ifndef TRI_KERNELS_CUDA_ATTENTION_TILES_CUH
 #define TRI_KERNELS_CUDA_ATTENTION_TILES_CUH

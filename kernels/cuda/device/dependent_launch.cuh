@@ -3,16 +3,16 @@
  * runs, and wait there, so that the gap between two kernels shrinks to what the wait costs.
  *
  * A kernel that is launched with launch_overlapped begins with let_next_begin() and must go through wait_for_previous()
- * before it touches anything that an earlier kernel writes or reads; only what none of them writes may be read in front
- * of it: weights, the batch's arrays, and keys of earlier steps. Blocks without work may leave without waiting, but one
- * of each grid waits, or the grid would end before the one in front of it. Copies keep steps apart: one begins when all
- * in front of it has ended, and so does what follows it. Since every kernel of the chain waits for the one before it,
- * it has then waited for all. The side stream (kernels/backend.h) begins and ends with events, which come behind
- * kernels that have ended: whatever stands behind one has waited for both lanes.
+ * before it touches anything that an earlier kernel writes or reads; only what none of them writes may be read before
+ * it: weights, the batch's arrays, and keys of earlier steps. Blocks without work may leave without waiting, but one of
+ * each grid waits, or the grid would end before the one before it. Copies keep steps apart: one begins when all before
+ * it has ended, and so does what follows it. Since every kernel of the chain waits for the one before it, it has then
+ * waited for all. The side stream (kernels/backend.h) begins and ends with events, which come after kernels that have
+ * ended: whatever stands after one has waited for both lanes.
  *
  * Two kernels that read the same and write apart can run beside each other: the first one goes through
  * wait_for_previous() before let_next_begin(), so that what both read is there when the second begins, and the second
- * waits before it ends, so that who waits for it has waited for both. Kernels behind the second one may read that, too,
+ * waits before it ends, so that who waits for it has waited for both. Kernels after the second one may read that, too,
  * as no block of theirs begins before all of its blocks have (experts' maps: moe/grouped.cuh). That the second one
  * sees, without a wait of its own, what was complete when the first one let it begin, is no promise of PTX: it follows
  * from a grid that has ended being in the second-level cache, and from first-level caches that are empty when a grid
@@ -40,7 +40,7 @@ template <typename... Args> static inline bool can_overlap(void (*kernel)(Args..
   return cudaFuncGetAttributes(&a, kernel) == cudaSuccess && a.ptxVersion >= 90;
 }
 
-/* Launches a kernel that may begin before the one in front of it ends, in clusters of `together` blocks of a column of
+/* Launches a kernel that may begin before the one before it ends, in clusters of `together` blocks of a column of
  * the grid: 1 to 8, and more than 1 only where the code can overlap. */
 template <typename... Args>
 static inline void launch_together(void (*kernel)(Args...), dim3 grid, unsigned together, unsigned threads,

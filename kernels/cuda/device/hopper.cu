@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tells whether Hopper's instructions are there. */
+/* Returns whether Hopper's instructions are there. */
 #include "kernels/cuda/device/hopper.cuh"
 
 #include "kernels/cuda/cuda.h"

@@ -171,7 +171,7 @@ __device__ static inline void tile_store(const tri_tensor_map *m, const void *fr
 __device__ static inline void tile_stores_commit(void) { HOPPER_ASM("cp.async.bulk.commit_group;" ::: "memory"); }
 __device__ static inline void tile_stores_wait(void) { HOPPER_ASM("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 /* Makes stores to shared memory, cp.async's too, visible to the engines that copy tiles and multiply. By the threads
- * that stored, in front of the barrier that tells the others, or by those that wait, behind it. Names shared memory
+ * that stored, before the barrier that tells the others, or by those that wait, after it. Names shared memory
  * alone: it does not wait for what goes to memory. */
 __device__ static inline void show_shared_to_engines(void) {
   HOPPER_ASM("fence.proxy.async.shared::cta;" ::: "memory");
@@ -189,7 +189,7 @@ __device__ static inline uint64_t operand(const void *at, unsigned leading, unsi
          (uint64_t)(stride >> 4) << 32 | (uint64_t)1 << 62;
 }
 
-/* Orders this warpgroup's accesses to registers in front of its first product, and again where it has changed sums or
+/* Orders this warpgroup's accesses to registers before its first product, and again where it has changed sums or
  * factors in registers. */
 __device__ static inline void products_begin(void) { HOPPER_ASM("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ static inline void products_commit(void) { HOPPER_ASM("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -237,7 +237,7 @@ template <typename T, int N, bool MN = false> struct wgmma;
 #define WGMMA_SUM_96(C, i) WGMMA_SUM_64(C, i), WGMMA_SUM_32(C, i + 64)
 #define WGMMA_SUM_128(C, i) WGMMA_SUM_64(C, i), WGMMA_SUM_64(C, i + 64)
 
-/* COUNT sums; P0 .. P5: the numbers of the operands behind them. */
+/* COUNT sums; P0 .. P5: the numbers of the operands after them. */
 #define WGMMA(T, NAME, N, MN, MAJOR, COUNT, P0, P1, P2, P3, P4, P5)                                                    \
   template <> struct wgmma<T, N, MN> {                                                                                 \
     __device__ static inline void run(float (&d)[COUNT], uint64_t a, uint64_t b, bool adds) {                          \

@@ -71,7 +71,7 @@ template <typename T> __device__ static inline elements<T> unpacked(uint4 v) {
   return to;
 }
 
-/* The i-th vector of a row of y; zeros behind its end. */
+/* The i-th vector of a row of y; zeros after its end. */
 template <typename T>
 __device__ static inline uint4 sums_of(const tri_cuda_exchange &e, const combine_args &a, int rank, int row, int i) {
   const float *y = a.y + ((size_t)rank * (size_t)a.stride + (size_t)row) * (size_t)e.cfg.hidden;

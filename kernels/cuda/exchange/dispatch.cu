@@ -37,7 +37,7 @@ __device__ static inline void store_vector(char *row, const row_shape &s, int i,
   }
 }
 
-/* How many of AHEAD vectors, `step` apart, lie in front of `end`. */
+/* How many of AHEAD vectors, `step` apart, lie before `end`. */
 __device__ static inline int count_ahead(int at, int end, int step) {
   int left = end - at;
   return left <= 0 ? 0 : min((left + step - 1) / step, (int)AHEAD);
@@ -204,7 +204,7 @@ __device__ static inline void await_rows(const tri_cuda_exchange &e, const dispa
   if (is_wanted) await_row(e, a, round, source, row);
 }
 
-/* Sends with `pushes` blocks and receives with those behind them: in one kernel where the device has room for all of
+/* Sends with `pushes` blocks and receives with those after them: in one kernel where the device has room for all of
  * them at once, so that no end of a kernel lies between the two, else in one of each kind. Blocks begin in their order,
  * and those that send wait for nobody. A round's number is that of the combines: they have all ended when its rows are
  * sent. Grid up to stride * (parts + ranks - 1), 256 threads. */

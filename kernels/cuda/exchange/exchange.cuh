@@ -25,7 +25,7 @@ __device__ static inline uint4 *row_box(const tri_cuda_exchange &e, int owner, u
   return rows + place_of(e, round % 2, source, row) * (size_t)e.row_vectors;
 }
 
-/* Returns where it finds what `source` gives back of its row: behind the rows. */
+/* Returns where it finds what `source` gives back of its row: after the rows. */
 __device__ static inline uint4 *result_box(const tri_cuda_exchange &e, int owner, int source, int row) {
   return row_box(e, owner, 0, 0, 0) + place_of(e, 2, source, row) * (size_t)e.row_vectors;
 }

@@ -19,11 +19,11 @@
  * but one has been read and it is filled again:
  *
  *   Who sends to a rank in round n + 2 has ended its `await` of round n + 1, hence got a table that this rank sent in
- *   n + 1, which it does in a kernel behind its `await` and `combine` of round n. For that every pair of ranks speaks
+ *   n + 1, which it does in a kernel after its `await` and `combine` of round n. For that every pair of ranks speaks
  * in every round: a shard without rows sends the table of one row, which has no experts.
  *
  * Results need one half. Who gives a result back to a rank in round n + 1 has ended its own `await` of n + 1, hence got
- * that rank's table of n + 1, which was sent behind its `combine` of round n: that has read the place and filled it.
+ * that rank's table of n + 1, which was sent after its `combine` of round n: that has read the place and filled it.
  *
  * Relaxed accesses are enough, for the reasons that exchange/all_reduce.h gives.
  *

@@ -77,7 +77,7 @@ static int epilogue_of(const tri_linear_args *a) {
   return a->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/* The largest power of two that p and every row behind it are multiples of. */
+/* The largest power of two that p and every row after it are multiples of. */
 static int alignment(const void *p, int ld, tri_dtype t) {
   size_t bits = (size_t)(uintptr_t)p | (size_t)ld * tri_dtype_size(t) | BEST_ALIGNMENT;
   return (int)(bits & (~bits + 1));

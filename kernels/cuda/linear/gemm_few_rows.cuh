@@ -100,7 +100,7 @@ __device__ static inline void add_pieces(const tri_linear_args &a, int first, in
 
 /* Sums of ROWS rows of x from `first` on with COLS columns, over every step-th of the warps' pieces from `from` on;
  * every lane gets all of them. The columns are col and the next ones, the second half of them `far` further on. k is a
- * multiple of PIECE. The first weights are on their way before the kernel in front has made x. */
+ * multiple of PIECE. The first weights are on their way before the previous kernel has made x. */
 template <typename T, typename X, int ROWS, int COLS>
 __device__ static void few_rows_sums(const tri_linear_args &a, int first, int col, int far, int from, int step,
                                      float (&sum)[ROWS][COLS]) {

@@ -124,7 +124,7 @@ struct gelu_tanh {
 
 /* Puts a warpgroup's results into shared memory, swizzled as the copy engine takes them, and begins their copies. A
  * thread's sums 8 j .. 8 j + 3 are gates of units 8 j + 2 (lane % 4) and the next, of rows lane / 4 and + 8, and the
- * four behind them the ups. */
+ * four after them the ups. */
 template <typename T, typename ACT>
 __device__ static inline void store(const gated_tile &t, const tri_tensor_map *out, gated_room &s, int group,
                                     const float (&d)[SUMS]) {

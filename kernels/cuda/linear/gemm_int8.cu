@@ -19,7 +19,7 @@ typedef factors<int8_t, int8_t> of_integers;
 /* ---- the kernel ---- */
 
 /* Stores a tile's sums with scales and bias, or as parts. scales: of the rows, where those are integers. An activation
- * comes behind the kernel: of so many sums in registers it would be a hundred times as much code. */
+ * comes after the kernel: of so many sums in registers it would be a hundred times as much code. */
 template <typename F, int BLOCKS, int COLS>
 __device__ static inline void store_sums(const tri_linear_args &a, const grouped &g, const tile &t,
                                          typename F::sum (&d)[BLOCKS][COLS / 2], const float *scales) {

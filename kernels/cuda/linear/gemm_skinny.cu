@@ -4,8 +4,8 @@
  *
  * A block has 64 outputs and a part of k: a warpgroup multiplies, a warp fetches. The parts of k of the same outputs
  * are a cluster: each block adds up an equal share of the sums, which the others send to its shared memory, in the
- * order of the parts. Several blocks share a multiprocessor, and their first stages of weights come before the kernel
- * in front has made x: on a device of 132 of them that is as much as a small layer has. */
+ * order of the parts. Several blocks share a multiprocessor, and their first stages of weights come before the previous
+ * kernel has made x: on a device of 132 of them that is as much as a small layer has. */
 #include "kernels/cuda/device/cluster.cuh"
 #include "kernels/cuda/device/hopper.cuh"
 #include "kernels/cuda/linear/results.cuh"
@@ -43,7 +43,7 @@ template <int COLS> struct skinny_room {
     };
     float sums[COLS][WIDTH];
   };
-  float4 sent[SENT]; /* by the other parts, one behind the other */
+  float4 sent[SENT]; /* by the other parts, one after the other */
   barrier full[STAGES], empty[STAGES], all_sent;
 };
 
@@ -57,7 +57,7 @@ __device__ static inline skinny_part part_of(int k) {
   return {steps * part / parts, steps * (part + 1) / parts};
 }
 
-/* By one thread: weights of the first stages at once, rows when the kernel in front has made them. */
+/* By one thread: weights of the first stages at once, rows when the previous kernel has made them. */
 template <int COLS>
 __device__ static void fetch(const tri_tensor_map *w, const tri_tensor_map *x, const skinny_part &p,
                              skinny_room<COLS> &s) {
@@ -252,7 +252,7 @@ template <typename T, int COLS> static cluster_counts count_clusters(size_t byte
   return c;
 }
 
-/* Parts of k: as many as run at once. A cluster that comes behind the others would take as long again. */
+/* Parts of k: as many as run at once. A cluster that comes after the others would take as long again. */
 static int parts_for(const tri_linear_args *a, const cluster_counts &clusters) {
   int best = 1;
   for (int parts : part_counts)

@@ -260,7 +260,7 @@ template <int FOURS> static void quantize_rows(cudaStream_t stream, const tri_ma
   launch_overlapped(quantize_row_kernel<FOURS>, dim3(x.rows), ROW_THREADS, 0, stream, x, out, scales);
 }
 
-/* Behind the integers, in bytes that keep what follows them aligned. */
+/* After the integers, in bytes that keep what follows them aligned. */
 static size_t scales_at(int rows, int k) { return ((size_t)rows * (size_t)k + 255) & ~(size_t)255; }
 
 size_t tri_cuda_rounded_bytes(int rows, int k) {

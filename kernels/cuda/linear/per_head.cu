@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products of their own for each head. Weights of 16 bits are the left operand of tensor-core products: a warp has 16
  * of their rows, which are a head's, and up to 32 tokens for which it reads them once. The first of them are on their
- * way before the kernel in front has made x. Others get a warp for each output.
+ * way before the previous kernel has made x. Others get a warp for each output.
  *
  * Where the rows of w fill no device, k is cut into sections, whose sums are added up in their order: as many as the
  * weights ask for, so that a token's result is the same in any batch. Few tokens have a warp for each section, and what
- * the warps have meets in shared memory; with many a warp has all of them, one behind the other. */
+ * the warps have meets in shared memory; with many a warp has all of them, one after the other. */
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/moe/fragments.cuh"
 
@@ -48,7 +48,7 @@ template <int NT> __device__ static inline void close_section(float (&sum)[NT][4
   }
 }
 
-/* The products of a warp's stages, in one section (APART) or in sections that end behind every `each` of them. x: the
+/* The products of a warp's stages, in one section (APART) or in sections that end after every `each` of them. x: the
  * lane's place in each of NT rows. Few tokens leave registers for more than one stage of them at a time. */
 template <typename W, int NT, bool APART>
 __device__ static inline void multiply_stages(float (&sum)[NT][4], raw_weights (&ring)[AHEAD], const float *(&x)[NT],

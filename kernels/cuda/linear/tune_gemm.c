@@ -37,7 +37,7 @@ static bool same_shape(const tri_linear_args *a, const tri_linear_args *b) {
 
 /* ---- the launches ---- */
 
-/* One more, with the weights of `from`, or those that lie so many bytes behind its first ones. */
+/* One more, with the weights of `from`, or those that lie so many bytes after its first ones. */
 static void add_launch(run *r, const tri_linear_args *like, const tri_linear_args *from, size_t offset) {
   tri_linear_args *a = &r->launches[r->num++];
   *a = *like;
@@ -231,7 +231,7 @@ static void close_run(run *r) {
 }
 
 /* True where linear sees it, and has a choice. Gated products of few rows, and of many, go through kernels that have no
- * other tactic. Skinny products begin while the kernels in front run, and let the next one begin: what that gains in a
+ * other tactic. Skinny products begin while the previous kernels run, and let the next one begin: what that gains in a
  * step, a run of one product does not show (8B shape, 8 rows: it calls 6144 x 4096 slower by 2 us, of which a step
  * takes 4.6 us less). */
 static bool is_linear(const tri_backend *be, const tri_tune_product *p) {

@@ -61,7 +61,7 @@ __device__ static inline void exchange_sets(const cluster_room &r) {
   wait_for_sent(r.arrived);
 }
 
-/* Counts the rows of a thread's experts, all of them and those of the blocks in front. Returns their sum. */
+/* Counts the rows of a thread's experts, all of them and those of the previous blocks. Returns their sum. */
 __device__ static inline int count_rows(const cluster_room &r, int from, int to) {
   int rank = (int)blockIdx.y, blocks = (int)gridDim.y, rows = 0;
 #pragma unroll 1

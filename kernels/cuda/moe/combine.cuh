@@ -11,7 +11,7 @@
 
 #include "kernels/cuda/moe/tiles.cuh"
 
-enum { MEETING = 1 + CONSUMERS }; /* the named barrier of all consumers; warpgroups have those in front of it */
+enum { MEETING = 1 + CONSUMERS }; /* the named barrier of all consumers; warpgroups have those before it */
 
 /* Lists the parts of all choices in shared memory, by the consumers. Choices may be read when the map may. */
 __device__ static inline void list_parts(const grouped &g, parts_room &room) {

@@ -47,7 +47,7 @@ template <bool PAIRED> __device__ static inline tile_rows rows_of_tile(const few
   return {at + (first + (size_t)low) * bytes, at + (first + (size_t)high) * bytes};
 }
 
-/* Stage `stage` of a tile's rows of k_bytes; behind their end there is nothing, which is 0. */
+/* Stage `stage` of a tile's rows of k_bytes; after their end there is nothing, which is 0. */
 __device__ static inline void load_stage(raw_weights &w, const tile_rows &t, int stage, int k_bytes) {
   int at = stage * STAGE_BYTES;
   bool there = at + (int)(threadIdx.x % 4) * LANE_BYTES < k_bytes;
@@ -76,7 +76,7 @@ __device__ static inline void begin_stream(weight_stream &s, const tile_rows &t)
 /* A lane's activations of a stage, of each eight rows. */
 template <typename W, typename X, int NT> struct stage_inputs {
   activations<W, X> f[NT];
-  /* Behind the end of k weights are 0, and the first elements stand for others. */
+  /* After the end of k weights are 0, and the first elements stand for others. */
   __device__ void load(const tri_mat &x, const int (&row)[NT], int stage, int k, int eights) {
     int at = (stage * 4 + (int)(threadIdx.x % 4)) * activations<W, X>::ELEMENTS;
 #pragma unroll
@@ -188,7 +188,7 @@ __device__ static inline void find_rows(const few_product &p, work_rows rows, in
 }
 
 /* The first product and the activation. x [T, H], w [experts, units or 2 units, H], hidden [N, units]. Any grid, 256
- * threads. Shared memory: the list of work, behind it the warps' sums. */
+ * threads. Shared memory: the list of work, after it the warps' sums. */
 template <typename W, typename X, int NT, bool PAIRED>
 __global__ __launch_bounds__(TEAM, 2) static void up_kernel(few_product p) {
   typedef typename activations<W, X>::sum sum;
@@ -226,7 +226,7 @@ __global__ __launch_bounds__(TEAM, 2) static void up_kernel(few_product p) {
 /* ---- the second product, of any number of tokens ---- */
 
 /* The results of each choice by themselves. x [N, F], w [experts, H, F], partial [T * top_k, H]. Any grid, 256 threads.
- * Shared memory as above. The first weights are on their way before the kernel in front, which made x, has ended. */
+ * Shared memory as above. The first weights are on their way before the previous kernel, which made x, has ended. */
 template <typename W, typename X, int NT> __global__ __launch_bounds__(TEAM, 2) static void down_kernel(few_product p) {
   typedef typename activations<W, X>::sum sum;
   extern __shared__ __align__(16) char shared[];
@@ -284,7 +284,7 @@ __device__ static inline void combine_tile(const tri_moe_experts_args &a, const 
 
 /* 16 columns of out, of all tokens and experts. x [N, F], w [experts, H, F], out [T, H]. Grid H / 16; 256 threads, or
  * TEAMS times as many, whose teams take the experts by turns. Shared memory: the list of work, a result of each choice,
- * the sums of each team. The first weights are on their way before the kernel in front has ended. */
+ * the sums of each team. The first weights are on their way before the previous kernel has ended. */
 template <typename W, typename X, int TEAMS>
 __global__ __launch_bounds__(TEAMS *TEAM, 2 / TEAMS) static void own_down_kernel(few_product p) {
   typedef typename activations<W, X>::sum sum;

@@ -18,7 +18,7 @@
 template <bool GATED>
 __device__ static inline void fetch_weights(const tri_tensor_map *m, char *to, barrier *b, uint64_t keep, const tile &t,
                                             int k) {
-  if (GATED) /* groups of eight gates, and behind each the ups of the same units */
+  if (GATED) /* groups of eight gates, and after each the ups of the same units */
     tile_load(to, m, b, keep, k, 0, 0, t.output / 8, t.expert);
   else
     tile_load(to, m, b, keep, k, t.output, t.expert);
@@ -81,8 +81,8 @@ __device__ static inline void begin_step(const tri_tensor_map *weights, room<F, 
 }
 
 /* Takes the next tile from the queue, for the threads that fetch it: so tiles that read the same weights are begun one
- * behind the other, and read them at the same time, however long other tiles took. Each block that has had one takes
- * one that is not there; the last to do so clears the queue. */
+ * after the other, and read them at the same time, however long other tiles took. Each block that has had one takes one
+ * that is not there; the last to do so clears the queue. */
 template <bool GATHERS> __device__ static inline int take_number(const grouped &g, int tiles, int *room) {
   if (threadIdx.x == 0) {
     unsigned before = atomicAdd(g.queue, 1);
@@ -109,7 +109,7 @@ __device__ static void fetch(const grouped &g, const tri_tensor_map *weights, co
     tile t = tile_at<F::STEP, COLS, OUTPUTS>(g, s.first, s.start, number);
     int begun = 0;
     if (GATHERS) rows.begin(g, t);
-    if (!GATHERS && number == blockIdx.x) { /* weights, while the kernel in front makes the rows */
+    if (!GATHERS && number == blockIdx.x) { /* weights, while the previous kernel makes the rows */
       for (begun = 0; begun < t.steps && begun < R::STAGES; begun++)
         begin_step<F, BLOCKS, COLS, GATED, GATHERS>(weights, s, begun, t, begun);
       wait_for_previous();
@@ -165,7 +165,7 @@ __device__ static inline void begin_widened(const char *weights, int half, const
 }
 
 /* Computes a tile's sums of this warpgroup with COLS columns; the stages have room for MOST. Integers become floats
- * while the products in front are under way, and so come in groups. */
+ * while the previous products are under way, and so come in groups. */
 template <typename F, int BLOCKS, int COLS, int MOST, bool GATHERS>
 __device__ static inline void multiply(const tile &t, room<F, BLOCKS, MOST> &s,
                                        ring_place<room<F, BLOCKS, MOST>::STAGES> &at,

@@ -29,7 +29,7 @@ __global__ __launch_bounds__(MAP_WARPS *WARP) static void count_part_kernel(tri_
   count_part(a, begin, num, room, parts);
 }
 
-/* Turns the parts' counts into how many rows the parts in front have, and makes map.first. parts [num_parts, experts].
+/* Turns the parts' counts into how many rows the previous parts have, and makes map.first. parts [num_parts, experts].
  * One block of 1024 threads, which cut the parts of each expert into runs. Shared memory: [runs + 1, experts]. */
 __global__ __launch_bounds__(SCAN_THREADS) static void scan_parts_kernel(tri_moe_map_args a, int *parts, int num_parts,
                                                                          int runs) {

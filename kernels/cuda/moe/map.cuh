@@ -58,8 +58,8 @@ __device__ static inline choices_of_warp cut_choices(int num) {
   return {from, min(from + each, num)};
 }
 
-/* Gives each own choice its number; then counts becomes how many the warps in front have, and first how many all have.
- * All threads may use them behind it. */
+/* Gives each own choice its number; then counts becomes how many the previous warps have, and first how many all have.
+ * All threads may use them after it. */
 __device__ static inline void count_choices(const tri_moe_map_args &a, int num, const map_room &r) {
   int own = a.num_experts, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
   int *mine = r.counts + (size_t)(threadIdx.x / WARP) * (size_t)own;
@@ -88,7 +88,7 @@ __device__ static inline void count_choices(const tri_moe_map_args &a, int num, 
   __syncthreads();
 }
 
-/* Returns how many choices of the expert there are in front of this one, by a thread of the warp that has it. */
+/* Returns how many choices of the expert there are before this one, by a thread of the warp that has it. */
 __device__ static inline int number_of(const tri_moe_map_args &a, const map_room &r, int choice) {
   return r.counts[(size_t)(threadIdx.x / WARP) * (size_t)a.num_experts + (choice & 0xffff)] + (choice >> 16);
 }
@@ -146,8 +146,8 @@ __device__ static inline void make_map(const tri_moe_map_args &a, const map_room
   end_map(a, r.first, rows);
 }
 
-/* The same of few choices, in less code, which is what takes the time then: each thread counts the choices in front of
- * its own in the map, and in front of its expert. room: [num], with the choices. */
+/* The same of few choices, in less code, which is what takes the time then: each thread counts the choices before
+ * its own in the map, and before its expert. room: [num], with the choices. */
 __device__ static inline void make_small_map(const tri_moe_map_args &a, int *room) {
   unsigned num = (unsigned)(a.num_tokens * a.top_k), own = (unsigned)a.num_experts, *place = (unsigned *)room;
   for (unsigned i = threadIdx.x; i < num; i += blockDim.x) { /* in the order of the map */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Both products of experts in one kernel (moe/grouped.cuh has their parts). Blocks take the tiles of the second product
- * behind those of the first one from the same queue: who finds none left of the first goes on with weights of the
+ * after those of the first one from the same queue: who finds none left of the first goes on with weights of the
  * second, while others end theirs, and waits for nothing but the hidden rows of its tile's expert. So memory is read
  * without a pause between the two, and one launch's beginning and the end of one's last round are saved.
  *
  * Tiles of the first product wait for none and are taken first, so that blocks do not wait for each other in a circle.
  * A block's first tile is its own by number, and one may wait for another that has yet to begin: there is a
- * multiprocessor for each, and no block of the kernel behind begins before all of these have. */
+ * multiprocessor for each, and no block of the next kernel begins before all of these have. */
 #ifndef TRI_KERNELS_CUDA_MOE_PAIR_CUH
 #define TRI_KERNELS_CUDA_MOE_PAIR_CUH
 
@@ -17,7 +17,7 @@ struct pair_of_products {
   unsigned *told;   /* [num_experts] warpgroups that have stored a tile's hidden rows: 0 before and after */
 };
 
-/* Which tiles there are: the first product's are in front. */
+/* Which tiles there are: the first product's are first. */
 struct pair_tiles {
   int up, all;
   int tellers;        /* of a group of an expert's rows: warpgroups that store hidden rows */

@@ -7,7 +7,7 @@
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/moe/tiles.cuh"
 
-/* A thread's values of one of its blocks' rows: of the sums d[4 j] and d[4 j + 1], and of the two behind them. */
+/* A thread's values of one of its blocks' rows: of the sums d[4 j] and d[4 j + 1], and of the two after them. */
 struct of_rows {
   float low, high;
 };
@@ -28,7 +28,7 @@ template <bool GATED> __device__ static inline of_rows biases_of(const grouped &
   return values_of<GATED>(g, g.bias, t, output);
 }
 
-/* Returns where the outputs of block b of this warpgroup begin; those of a thread's first sums are lane / 4 behind. */
+/* Returns where the outputs of block b of this warpgroup begin; those of a thread's first sums are lane / 4 further on. */
 template <bool GATED, int BLOCKS> __device__ static inline int output_of(const tile &t, int b) {
   int warp = threadIdx.x % WARPGROUP / WARP, group = (int)threadIdx.x / WARPGROUP - 1;
   return t.output + ((group * BLOCKS + b) * 4 + warp) * (GATED ? 8 : 16);

@@ -7,7 +7,8 @@
 
 enum { LATE = -2 }; /* the first choice of a token in which a logit is no number */
 
-/* Tells all threads of the block whether it is the last of the grid to come here; the counter is 0 again behind it. */
+/* Returns to all threads of the block whether it is the last of the grid to come here; the counter is 0 again after it.
+ */
 __device__ static bool is_last_block(unsigned *counter) {
   __shared__ bool last;
   __threadfence();
@@ -21,7 +22,7 @@ __device__ static bool is_last_block(unsigned *counter) {
   return last;
 }
 
-/* A block's tokens, and its room: their choices, and behind them what a token needs, for each warp or, where choices
+/* A block's tokens, and its room: their choices, and after them what a token needs, for each warp or, where choices
  * are by logits alone, once. */
 struct tokens_of_block {
   int begin, end;
@@ -44,7 +45,7 @@ __device__ static void store_choices(const tri_moe_route_args &a, int t, const i
   for (int c = threadIdx.x % WARP; c < a.top_k; c += WARP) a.experts[(size_t)t * (size_t)a.top_k + c] = ids[c];
 }
 
-/* Routes a block's tokens, a warp for one at a time, to the tables and to its room, which all threads may read behind
+/* Routes a block's tokens, a warp for one at a time, to the tables and to its room, which all threads may read after
  * it. One warp does what no numbers are in, of which there should be none. */
 __device__ static void route_tokens(const tri_moe_route_args &a, const tokens_of_block &b) {
   int warp = threadIdx.x / WARP, k = a.top_k;

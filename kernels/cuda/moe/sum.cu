@@ -47,7 +47,7 @@ __device__ static inline float4 add_choices(const choices &list, int n, const P 
 }
 
 /* rows [T * top_k, H], those of the map; out [T, H]. Grid (T, H / 512), 128 threads of four elements each. The choices
- * are read before the kernel in front has ended, as that read the map before the first product had. */
+ * are read before the previous kernel has ended, as that read the map before the first product had. */
 template <typename P>
 __global__ __launch_bounds__(THREADS) static void sum_kernel(const __grid_constant__ tri_moe_experts_args a,
                                                              const P *rows) {

@@ -111,7 +111,7 @@ template <typename F, int BLOCKS, int COLS> struct room {
   tile begun[STAGES];          /* which tile begins with a stage, */
   int taken;                   /* and which comes next, among those who fetch */
   int first[MOST_EXPERTS + 1]; /* an expert's first row, */
-  int start[MOST_EXPERTS + 1]; /* and the groups of COLS rows in front of it */
+  int start[MOST_EXPERTS + 1]; /* and the groups of COLS rows before it */
   typename room_to_add<ADDS>::type parts;
 };
 
@@ -135,7 +135,7 @@ template <int STEP, int COLS, int OUTPUTS>
 __device__ static inline tile tile_at(const grouped &g, const int *first, const int *start, int number) {
   int slabs = (g.outputs + OUTPUTS - 1) / OUTPUTS * g.splits, low = 0, high = g.num_experts - 1;
   int steps = (g.k + STEP - 1) / STEP;
-  while (low < high) { /* the last expert whose tiles begin at or in front of it */
+  while (low < high) { /* the last expert whose tiles begin at or before it */
     int middle = (low + high + 1) / 2;
     if (start[middle] * slabs <= number)
       low = middle;

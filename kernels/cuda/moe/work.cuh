@@ -17,7 +17,7 @@ typedef struct work_list {
 
 __host__ __device__ static inline size_t work_list_ints(int num_experts) { return 4 * (size_t)num_experts + 4; }
 
-/* By all threads of a block, maybe before the kernel in front has ended: the map is read past the first-level cache.
+/* By all threads of a block, maybe before the previous kernel has ended: the map is read past the first-level cache.
  * room: work_list_ints, aligned to 16 bytes. */
 __device__ static inline work_list list_work(const int32_t *first, int num_experts, int unit_rows, int *room) {
   int *start = room + 1, *expert = start + num_experts + 1, *row = expert + num_experts, *num_rows = row + num_experts;
@@ -75,7 +75,7 @@ __device__ static inline work_place find_work(const work_list &l, int item, int 
   return {low, unit, item % tiles};
 }
 
-/* The item behind it; of the last one what nobody may use. */
+/* The item after it; of the last one what nobody may use. */
 __device__ static inline work_place next_work(const work_list &l, work_place p, int tiles) {
   if (++p.tile < tiles) return p;
   p.tile = 0;

@@ -39,7 +39,7 @@ template <int FOURS> __device__ static inline float sum_of(const part<FOURS> &p)
   return sum;
 }
 
-/* Takes the mean away; what lies behind the row's end stays out of the squares. */
+/* Takes the mean away; what lies after the row's end stays out of the squares. */
 template <int FOURS>
 __device__ static inline float squares_of(part<FOURS> &p, float mean, int first, int threads, int n) {
   float square = 0;
@@ -94,7 +94,7 @@ template <int THREADS> __device__ static inline float sum_over_block(float x, fl
   return sum;
 }
 
-/* Has a row of x and delta come to the second-level cache: since the layer in front wrote x, gigabytes of weights may
+/* Has a row of x and delta come to the second-level cache: since the previous layer wrote x, gigabytes of weights may
  * have gone through it. */
 template <int THREADS, int FOURS> __device__ static inline void fetch_row_ahead(const tri_norm_args &a, int t) {
   enum { OF_LINE = 32, LINES = 4 * FOURS * THREADS / OF_LINE };

@@ -110,7 +110,7 @@ template <typename T> __global__ __launch_bounds__(THREADS) static void glu_kern
                  mma<T>::pack(gate[6], gate[7]));
 }
 
-/* Tells whether rows can be read and written eight elements at a time. */
+/* Returns whether rows can be read and written eight elements at a time. */
 static bool in_eights(const tri_mat &m) {
   return m.dtype != TRI_F32 && m.cols % (2 * PIECE) == 0 && m.ld % PIECE == 0 && (uintptr_t)m.data % 16 == 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sampling, the host's part. What the rows ask for goes to the device in one copy and the results come back in one;
  * where every row wants nothing but its most probable token, only the ids come. Histories are counted on the device,
- * and go there once, in front of a sequence's first draw. */
+ * and go there once, before a sequence's first draw. */
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
@@ -9,7 +9,7 @@
 #include "kernels/sampling.h"
 
 enum { ALIGN = 16, DRAW = 0, ARGMAX = 1 };
-/* A load of history: its pieces, and behind them their ids. Longer ones and more go in several loads. */
+/* A load of history: its pieces, and after them their ids. Longer ones and more go in several loads. */
 enum { LOAD_PIECES = 512, LOAD_IDS = 1 << 18, LOAD_AT = LOAD_PIECES * (int)sizeof(tri_cuda_history) };
 enum { LEAST = LOAD_AT + LOAD_IDS * (int)sizeof(uint32_t) };
 
@@ -19,7 +19,7 @@ static bool is_plain(const tri_sample_params *p) {
          !tri_sample_has_penalties(p);
 }
 
-/* Offsets of things on the device, in bytes from the beginning. The host's copy ends in front of the results. */
+/* Offsets of things on the device, in bytes from the beginning. The host's copy ends before the results. */
 typedef struct layout {
   size_t words, masks, results, saved, end;
 } layout;

@@ -3,7 +3,7 @@
  * reference sorts.
  *
  * Two things make the answers independent of the order in which threads come. An element's rank, its place among the
- * ordered values and its id behind that, is a number of its own for each element. And a weight is an integer, of which
+ * ordered values and its id after that, is a number of its own for each element. And a weight is an integer, of which
  * 2^UNIT is the largest logit's, so that sums are exact: the mass that a bin has, a draw's place in it and the number
  * of equal logits that a cut leaves are the same however a sum is taken. */
 #ifndef TRI_KERNELS_CUDA_SAMPLING_SAMPLE_CUH
