@@ -76,7 +76,7 @@ typedef struct tri_peer_handle {
   uint64_t words[8];
 } tri_peer_handle;
 
-/* For tune: a product as a step launches it. gated: as the `up` of a gated_linear, with this glu. Those of one shape
+/* For tune: a GEMM as a step launches it. gated: as the `up` of a gated_linear, with this glu. Those of one shape
  * differ in their weights. */
 typedef struct tri_tune_product {
   tri_linear_args args;
@@ -193,14 +193,14 @@ typedef struct tri_backend_ops {
   /* Returns the bytes of memory that mem_alloc could give at most now, less what memory_utilization keeps free, and at
    * least 1; the host's where that is its memory. */
   int64_t (*mem_available)(tri_backend *be);
-  /* Measures for each shape of the products that be->tactics has nothing for which tactic is the fastest, rotating over
-   * the weights of all, and puts that into `out`. Writes to what the products write to, forgets recorded steps, and
+  /* Measures for each shape of the GEMMs that be->tactics has nothing for which tactic is the fastest, rotating over
+   * the weights of all, and puts that into `out`. Writes to what the GEMMs write to, forgets recorded steps, and
    * begins nothing more when tri_now_ns() is `until`. No step may be under way. Only with `tunes`. */
   tri_status (*tune)(tri_backend *be, const tri_tune_product *products, int count, int64_t until,
                      struct tri_tactics *out, tri_tune_result *result);
   /* Makes what measures what the backend could do at best. stream_bytes: size of the buffer that reads walk through,
-   * several times the caches; a device chooses its own. type: of the weights that products are compared with; the
-   * host's products are in single precision whatever it is. */
+   * several times the caches; a device chooses its own. type: of the weights that GEMMs are compared with; the
+   * host's GEMMs are in single precision whatever it is. */
   tri_status (*roofline_create)(tri_backend *be, size_t stream_bytes, tri_dtype type, struct tri_roofline **out);
   void (*destroy)(tri_backend *be);
 } tri_backend_ops;
@@ -228,11 +228,11 @@ struct tri_backend {
   bool host_memory;                  /* what mem_alloc gives can be read and written by the caller */
   bool async;                        /* launches return before their work is done */
   bool records;                      /* steps can be recorded */
-  bool tunes;                        /* products have several tactics, which tune measures */
-  bool narrows_inputs;               /* products with 16-bit weights may round their inputs to that type, those with
+  bool tunes;                        /* GEMMs have several tactics, which tune measures */
+  bool narrows_inputs;               /* GEMMs with 16-bit weights may round their inputs to that type, those with
                                         int8 weights to pairs of bf16 */
   bool narrow_activations;           /* see tri_mat */
-  int adds_in_place_from;            /* rows from which a product that accumulates costs less than a norm's addition, 0:
+  int adds_in_place_from;            /* rows from which a GEMM that accumulates costs less than a norm's addition, 0:
                                         none */
   char failure[192];                 /* why a plan was refused or a launch failed */
   tri_status failed;                 /* of a launch, until the next stream_sync */
@@ -241,7 +241,7 @@ struct tri_backend {
   int num_devices;                   /* that this process sees; 0: not known, or the backend has none */
   char pci[24];                      /* the device's PCI address, as its driver writes it */
   char about[224];                   /* the device in words, for the log */
-  struct tri_tactics *tactics;       /* how products are run, by shape: plans and launches look there, and whoever
+  struct tri_tactics *tactics;       /* how GEMMs are run, by shape: plans and launches look there, and whoever
                                         changes it does so while nothing is planned; NULL: there is only one tactic */
   char tactics_key[TRI_TACTICS_KEY]; /* the device and the library that tactics are good for, in printable ASCII */
   tri_pool *pool;

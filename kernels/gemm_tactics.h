@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tactics: how a device runs a product (a GEMM) for which it has several kernels. What was measured is kept by shape,
+/* Tactics: how a device runs a GEMM for which it has several kernels. What was measured is kept by shape,
  * and written down as text.
  *
  *   trireme-tactics 1
@@ -25,7 +25,7 @@ enum {
 };
 
 /* DEFAULT: what the backend does without a tactic; it was measured to be the fastest. OWN: its own kernel. GEMM: the
- * library's plain product, as the library chooses its kernel. ALGO: the library's product with these words for its
+ * library's plain GEMM, as the library chooses its kernel. ALGO: the library's GEMM with these words for its
  * algorithm. A tactic that cannot be used is as DEFAULT. */
 typedef enum tri_tactic_kind {
   TRI_TACTIC_DEFAULT,

@@ -45,7 +45,7 @@ static inline uint32_t tri_embed_id(const tri_embed_args *a, int t) {
 /* x += delta_scale * delta (delta.data NULL: no addition), then out = norm(x) * (weight + weight_offset) + bias.
  * RMS: x / sqrt(mean(x^2) + eps). LAYER: (x - mean) / sqrt(var + eps). The norm reads the unrounded sum. out may be x
  * itself (then x holds the normed value afterwards). out.data NULL: only the addition. weight, bias: float32 [hidden],
- * may be NULL. copy.data, only with narrow_activations: out once more, in the type that a product takes. Where x is a
+ * may be NULL. copy.data, only with narrow_activations: out once more, in the type that a GEMM takes. Where x is a
  * part of longer rows (RMS only), square_sums holds the whole rows' sums of squares and
  * whole_cols their length. */
 typedef struct tri_norm_args {
@@ -102,7 +102,7 @@ typedef struct tri_linear_args {
 #define TRI_READS_linear(a) (a)->x.data, (a)->accumulate ? (a)->out.data : NULL
 #define TRI_WRITES_linear(a) (a)->out.data
 
-/* A product of its own for each head: out[t][h * out_stride + j] = sum over i < k of w[h * n + j][i] * x[t][h *
+/* A GEMM of its own for each head: out[t][h * out_stride + j] = sum over i < k of w[h * n + j][i] * x[t][h *
  * x_stride + i] for j < n. What lies between the heads' parts of out stays as it is. */
 typedef struct tri_head_linear_args {
   tri_mat x;    /* [T, at least (num_heads - 1) * x_stride + k] */
@@ -209,7 +209,7 @@ typedef struct tri_glu_args {
 #define TRI_READS_glu(a) (a)->gate_up.data
 #define TRI_WRITES_glu(a) (a)->out.data
 
-/* The first product of a gated MLP and the activation after it in one: glu of the product, whose result need not show
+/* The first GEMM of a gated MLP and the activation after it in one: glu of the GEMM, whose result need not show
  * in up.out = glu.gate_up afterwards. */
 typedef struct tri_gated_linear_args {
   tri_linear_args up; /* w [2 f, k]; no activation, does not accumulate */
@@ -300,7 +300,7 @@ static inline tri_moe_map_args tri_moe_map_of(const tri_moe_route_args *a) {
  * expert(x[t]), or out += with accumulate. expert(x) = down act(up x + up_bias) + down_bias; gated: down glu(up x +
  * up_bias), the rows of up_n being F gates and then F ups. A token none of whose choices has a row comes to 0, or stays
  * as it was. Which choices go to which expert is the map's to say, which is one of num_experts experts and T * top_k
- * choices. int8_activations, with weights of I8 and H and F <= TRI_INT8_MAX_K: both products are as tri_linear_args has
+ * choices. int8_activations, with weights of I8 and H and F <= TRI_INT8_MAX_K: both GEMMs are as tri_linear_args has
  * them; x's rows are rounded, and of each choice the hidden row, which is float32, before `down`. x of 16 bits has the
  * weights' type and comes without int8_activations; out may have any type but I8. */
 typedef struct tri_moe_experts_args {

@@ -18,7 +18,7 @@ struct host_roofline {
   size_t stream_bytes, at;
   float *gemm; /* per thread: two inputs and an output */
   size_t gemm_bytes;
-  int size;   /* of the products */
+  int size;   /* of the GEMMs */
   int reader; /* of readers[] */
 };
 

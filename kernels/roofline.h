@@ -12,7 +12,7 @@ struct tri_roofline {
   /* Seconds that reading so many bytes takes, on all threads of the backend's pool or by the whole device; each call
    * goes on where the last one ended. */
   double (*read)(tri_roofline *f, double bytes);
-  /* Seconds per multiply-add of the BLAS's product at the size that it does best (found at create): one product per
+  /* Seconds per multiply-add of the BLAS's GEMM at the size that it does best (found at create): one GEMM per
    * thread, or one for the whole device. */
   double (*gemm)(tri_roofline *f);
   void (*destroy)(tri_roofline *f);
@@ -27,7 +27,7 @@ static inline void tri_roofline_destroy(tri_roofline *f) { /* NULL is fine */
 
 /* The backends' slot roofline_create: the host's. */
 tri_status tri_roofline_create_host(tri_backend *be, size_t stream_bytes, tri_dtype type, tri_roofline **out);
-/* The host's with products of one size, not the best of five: within some percent of it, and without the seconds that
+/* The host's with GEMMs of one size, not the best of five: within some percent of it, and without the seconds that
  * the search takes. */
 tri_status tri_roofline_create_quick(tri_backend *be, size_t stream_bytes, tri_roofline **out);
 

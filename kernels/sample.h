@@ -88,7 +88,7 @@ typedef struct tri_sample_args {
 #define TRI_READS_sample(a) (a)->logits.data
 #define TRI_WRITES_sample(a) (a)->logits.data
 
-/* Sampling from a vocabulary that is cut over the ranks of a tensor group, as the head's product leaves it, without
+/* Sampling from a vocabulary that is cut over the ranks of a tensor group, as the head's GEMM leaves it, without
  * bringing a whole row together. What top_k leaves of a row is among the top_k first of each of its parts, so that a
  * few candidates of each part, those of all ranks gathered, are all that a draw below a small top_k can meet, and the
  * first of each part all that a greedy one can. Every rank then draws by itself what the others draw: the results are

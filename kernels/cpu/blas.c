@@ -4,7 +4,7 @@
 #include "kernels/cpu/cpu.h"
 #include "base/wait.h"
 
-/* Our pool's threads call single-threaded products side by side; a second pool inside the library would fight over the
+/* Our pool's threads call single-threaded GEMMs side by side; a second pool inside the library would fight over the
  * cores. */
 void tri_blas_setup(void) { openblas_set_num_threads(1); }
 

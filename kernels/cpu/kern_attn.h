@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two steps of attention that are not products of rows: the running softmax of a block of scores (Milakov and
+/* The two steps of attention that are no GEMMs: the running softmax of a block of scores (Milakov and
  * Gimelshein, "Online normalizer calculation for softmax", 2018, as FlashAttention-2 arranges it) and the weighted sum
  * of values. */
 #ifndef TRI_KERNELS_CPU_KERN_ATTN_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of a few rows of x with many rows of w, both contiguous along the summed index.
+/* GEMMs of a few rows of x with many rows of w, both contiguous along the summed index.
  *
  * A tile is MR rows of x times NR rows of w, one vector of partial sums per pair: weights are converted in registers
  * and read once for the MR rows. The pairs' sums are independent of the tile they fall in (see tri_dot). */

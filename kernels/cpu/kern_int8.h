@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of int8 rows with int8 rows. x is kept as int16, so that a multiply-and-add of neighbouring pairs is exact
+/* GEMMs of int8 rows with int8 rows. x is kept as int16, so that a multiply-and-add of neighbouring pairs is exact
  * on every processor; sums are int32, which are the same in any order. */
 #ifndef TRI_KERNELS_CPU_KERN_INT8_H
 #define TRI_KERNELS_CPU_KERN_INT8_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of more than a few rows of x: as outer products.
+/* GEMMs of more than a few rows of x: as outer products.
  *
  * Rows of w are first laid side by side, widened and turned, into a panel [k][PANEL_COLS]; a tile then keeps MR rows of
  * x times the panel's columns in registers and adds, element of k by element, the row's broadcast value times the

@@ -3,9 +3,9 @@
  *
  * The map has the choices ordered by expert, so that each expert's weights are read once for all the tokens that want
  * it; a pass takes those of its tokens out of it. Then there are three phases, in each of which the threads draw items:
- * blocks of columns of the first product, whose gate and up halves meet while they are in the cache; blocks of columns
+ * blocks of columns of the first GEMM, whose gate and up halves meet while they are in the cache; blocks of columns
  * of the second; and, because a token's sum must not depend on who its experts' other tokens are, the sum over each
- * token's choices in their order. With int8 activations a phase of rounding goes before each product. */
+ * token's choices in their order. With int8 activations a phase of rounding goes before each GEMM. */
 #include <string.h>
 
 #include "kernels/cpu/product.h"
@@ -30,7 +30,7 @@ static size_t spread(int n) {
 static tri_product_algorithm algorithm_of(const tri_backend *be, const tri_moe_experts_args *a, int m, bool up) {
   if (a->int8_activations) return TRI_ALGORITHM_DOTS; /* of which it has the blocks */
   tri_product_shape s = {.m = m, .k = up ? a->x.cols : a->down.k, .deterministic = be->deterministic, .direct = true};
-  s.scattered = true; /* of the second product's rows it is not true, but they are too few for the library, too */
+  s.scattered = true; /* of the second GEMM's rows it is not true, but they are too few for the library, too */
   return tri_product_choose(&s);
 }
 
@@ -96,7 +96,7 @@ typedef struct experts_run {
   int32_t *source; /* row -> token */
   int32_t *place;  /* choice of the pass -> row, or -1 */
   float *act, *down;
-  int16_t *rounded; /* int8 activations: the rows of the product that comes next */
+  int16_t *rounded; /* int8 activations: the rows of the GEMM that comes next */
   float *scales;    /* of these rows */
   tri_ticket x_ticket, up_ticket, act_ticket, down_ticket, sum_ticket;
 } experts_run;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A block of columns of a product with a weight, on the caller's thread: what linear layers, experts and per-head
- * products have in common. Few rows of x: dot products, which read every weight once and convert it in registers. More:
+/* A block of columns of a GEMM with a weight, on the caller's thread: what linear layers, experts and per-head
+ * GEMMs have in common. Few rows of x: dot products, which read every weight once and convert it in registers. More:
  * outer products with panels of weights, widened and turned in a workspace that fits the first-level cache. Many: the
  * same columns through single-threaded BLAS, the weights widened piece by piece for the second-level cache. */
 #ifndef TRI_KERNELS_CPU_PRODUCT_H
@@ -36,7 +36,7 @@ typedef struct tri_product {
 typedef struct tri_product_shape {
   int m, k;
   bool deterministic, scattered, use_blas;
-  bool direct; /* no activation between product and accumulation: it would need a place of its own for the product */
+  bool direct; /* no activation between GEMM and accumulation: it would need a place of its own for the GEMM */
 } tri_product_shape;
 tri_product_algorithm tri_product_choose(const tri_product_shape *s);
 

@@ -44,7 +44,7 @@ typedef struct tri_cuda_lane {
   void *blas_room, *workspace;
   size_t workspace_bytes;
   unsigned *slabs; /* [TRI_CUDA_SLABS + TRI_CUDA_QUEUES + TRI_CUDA_TOLD] counters on the device, zero between two
-                      kernels: of experts' outputs, where the blocks of their products take tiles from, and of
+                      kernels: of experts' outputs, where the blocks of their GEMMs take tiles from, and of
                       experts' hidden rows */
 } tri_cuda_lane;
 enum { TRI_CUDA_MAIN, TRI_CUDA_SIDE, TRI_CUDA_LANES };
@@ -271,7 +271,7 @@ static inline cudaDataType_t tri_cuda_type_of(tri_dtype t) {
 tri_status tri_cuda_blas_open(tri_cuda_impl *impl);
 void tri_cuda_blas_close(tri_cuda_impl *impl);
 void tri_cuda_blas_follow(tri_backend *be); /* to the lane that ops go to now */
-/* True where the library has such a product at all, and where it gets it without a tactic. */
+/* True where the library has such a GEMM at all, and where it gets it without a tactic. */
 bool tri_cuda_library_can(const tri_linear_args *a);
 bool tri_cuda_library_by_default(const tri_backend *be, const tri_linear_args *a);
 bool tri_cuda_skinny_by_default(const tri_backend *be, const tri_linear_args *a);
@@ -285,7 +285,7 @@ void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a);
 
 /* linear/cublaslt.c, the only file that knows cuBLASLt. x: a.x in the weights' type. words: the algorithm of a tactic,
  * or NULL; asks: the library is asked for one where that does not work, and without it. False: there is no such
- * product, and nothing was done. Otherwise bias and activation are done as well where it finishes, else out has the
+ * GEMM, and nothing was done. Otherwise bias and activation are done as well where it finishes, else out has the
  * sums alone. */
 tri_status tri_cuda_matmul_open(tri_cuda_impl *impl);
 void tri_cuda_matmul_close(tri_cuda_impl *impl);
@@ -293,7 +293,7 @@ size_t tri_cuda_matmul_version(void);
 bool tri_cuda_matmul_finishes(const tri_linear_args *a);
 bool tri_cuda_matmul(tri_backend *be, const tri_linear_args *a, const void *x, int ldx, const uint64_t *words,
                      bool asks);
-/* The library's proposals for a product, the best first by its own estimate: fills kind, words and note. Returns how
+/* The library's proposals for a GEMM, the best first by its own estimate: fills kind, words and note. Returns how
  * many there are, `most` at the most. */
 enum { TRI_CUDA_PROPOSALS = 12 };
 int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const void *x, int ldx, int most,
@@ -313,7 +313,7 @@ cudaError_t tri_cuda_skinny(cudaStream_t stream, const tri_linear_args *a);
 bool tri_cuda_gated_fits(const tri_gated_linear_args *a);
 void tri_cuda_gated(cudaStream_t stream, const tri_gated_linear_args *a);
 
-/* ops.c: returns the kernel of a gated product, or 0 where it goes through linear. */
+/* ops.c: returns the kernel of a gated GEMM, or 0 where it goes through linear. */
 int tri_cuda_choose_gated_linear(const tri_backend *be, const tri_gated_linear_args *a);
 
 /* gemm_gated.cu: many rows of 16 bits, on Hopper. */

@@ -32,7 +32,7 @@ static void linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_li
   tri_cuda_note(be, cudaGetLastError());
 }
 
-/* One kernel where that streams the weights, or saves the product its way to memory; else the product and what follows
+/* One kernel where that streams the weights, or saves the GEMM its way to memory; else the GEMM and what follows
  * it. */
 enum { GATED_LINEAR_FEW = 1, GATED_LINEAR_PROMPT = 2 };
 int tri_cuda_choose_gated_linear(const tri_backend *be, const tri_gated_linear_args *a) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The device's ceilings: what reading its memory takes, and products of its library. Times are those of events on the
+/* The device's ceilings: what reading its memory takes, and GEMMs of its library. Times are those of events on the
  * stream, after work that keeps the device busy until all of them are there: the launches' own time is not in them. */
 #include <cublas_v2.h>
 #include <stdio.h>
@@ -66,7 +66,7 @@ static double device_read(tri_roofline *base, double bytes) {
   return end(f) * bytes / (double)n;
 }
 
-/* A product as linear.c has it: the weights' rows are as long as the inputs'. */
+/* A GEMM as linear.c has it: the weights' rows are as long as the inputs'. */
 static double device_gemm(tri_roofline *base) {
   struct device_roofline *f = (struct device_roofline *)base;
   tri_cuda_impl *impl = tri_cuda_of(f->be);
@@ -133,7 +133,7 @@ tri_status tri_cuda_roofline_create(tri_backend *be, size_t stream_bytes, tri_dt
   if (!f) return TRI_NO_MEMORY;
   f->base = (tri_roofline){.read = device_read, .gemm = device_gemm, .destroy = device_roofline_destroy};
   f->be = be;
-  f->type = type == TRI_F32 || type == TRI_F16 ? type : TRI_BF16; /* int8 weights are widened by most products */
+  f->type = type == TRI_F32 || type == TRI_F16 ? type : TRI_BF16; /* int8 weights are widened by most GEMMs */
   cudaSetDevice(device);                                          /* this may be another thread than the one before */
   cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device);
   tri_status st = allocate(f, (size_t)cache);

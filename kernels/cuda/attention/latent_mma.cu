@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over latent caches of 16 bits on tensor cores (DeepSeek-V2, section 2.1, in the absorbed form): a row of
  * the cache is the key of every head, and its front the value. So a tile of rows comes once and is both (FlashMLA's
- * idea), and the heads of one token are the rows of the products. Decodes go this way, and the tokens of prompts where
+ * idea), and the heads of one token are the rows of the MMAs. Decodes go this way, and the tokens of prompts where
  * attention/latent_wgmma.cu has nothing for them.
  *
  * A block has a token, TILES * 16 of its heads and a split of its context. Of a tile of keys each warp computes the

@@ -70,7 +70,7 @@ __device__ static inline void produce(const tri_attention_args &a, const int32_t
 /* ---- consumers ---- */
 
 /* An own tile, number n of the ring, and the other's before it unless it is the first of all: its values are added
- * while the scores are softened. What they are added to is made ready before all products: once those have begun,
+ * while the scores are softened. What they are added to is made ready before all MMAs: once those have begun,
  * the assembler lets nothing else touch it. */
 template <typename T, int GROUP, bool IS_FIRST>
 static __device__ __forceinline__ void attend_tile(const tri_attention_args &a, const prompt_item &item,

@@ -37,7 +37,7 @@ __device__ static inline int first_row(void) {
   return (int)threadIdx.x % WARPGROUP / WARP * 16 + (int)threadIdx.x % WARP / 4;
 }
 
-/* Rounds one half of an item's queries, entry n of the ring, to where products read them; the other warpgroup has the
+/* Rounds one half of an item's queries, entry n of the ring, to where MMAs read them; the other warpgroup has the
  * other half. Nobody needs the old ones: both have had all weights that came of them. */
 template <typename T, int GROUP> __device__ static inline void take_queries(latent_room &room, unsigned n, int half) {
 #pragma unroll 1
@@ -52,7 +52,7 @@ template <typename T, int GROUP> __device__ static inline void take_queries(late
   named_sync(BOTH, 2 * WARPGROUP);
 }
 
-/* Begins the products of the queries and a tile, as its chunks come. */
+/* Begins the MMAs of the queries and a tile, as its chunks come. */
 template <typename T, int GROUP>
 static __device__ __forceinline__ void start_scores(latent_room &room, unsigned n, float (&s)[KEYS / 2]) {
   const uint64_t queries = operand(room.q, 1024, 1024), keys = operand(room.tiles[GROUP], 1024, 1024);
@@ -99,7 +99,7 @@ static __device__ __forceinline__ void start_others(latent_room &room, float (&o
   }
 }
 
-/* Waits for the products with a tile's values, the last ones that have begun. The quarters are free one by one. */
+/* Waits for the MMAs with a tile's values, the last ones that have begun. The quarters are free one by one. */
 template <int GROUP>
 static __device__ __forceinline__ void end_values(latent_room &room, int stage, float (&out)[2][COLUMNS / 2]) {
   products_wait<1>();
@@ -137,7 +137,7 @@ static __device__ __forceinline__ void weigh(const tri_attention_args &a, const 
   if (key0 + KEYS - 1 > first_last) mask_scores(a, item, s, key0, r);
   soften_scores(s, r, a.scale * LOG2E, old);
   pack_weights<T>(p, s);
-  named_sync(OWN + GROUP, WARPGROUP); /* the products with the keys have ended in all warps */
+  named_sync(OWN + GROUP, WARPGROUP); /* the MMAs with the keys have ended in all warps */
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     int row = first_row() + 8 * h, lane = threadIdx.x % 4;

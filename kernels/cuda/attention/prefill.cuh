@@ -67,7 +67,7 @@ __device__ static inline prompt_item item_of(const tri_attention_tile *tiles, in
 
 /* ---- queries ---- */
 
-/* Rounds 64 rows of a part of the queries, which has 32 elements of each, to one half of the rows that products read.
+/* Rounds 64 rows of a part of the queries, which has 32 elements of each, to one half of the rows that MMAs read.
  * Both are swizzled. By the threads of a warpgroup. */
 template <typename T>
 __device__ static inline void round_part(const float (*part)[ROW / 2], uint16_t (*to)[ROW], int half) {

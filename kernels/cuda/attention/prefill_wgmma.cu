@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of prompts on Hopper: blocks stay on their multiprocessors and go through tiles of tokens. Three warps
  * begin the copies of queries, keys and values; two or three warpgroups of 64 rows multiply and soften, so that the
- * products of one run beside the powers of another, and beside its own (attention/prefill_wgmma.cuh). */
+ * MMAs of one run beside the powers of another, and beside its own (attention/prefill_wgmma.cuh). */
 #include "kernels/cuda/attention/prefill_wgmma.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -109,7 +109,7 @@ __device__ static inline void load_parts(const tri_attention_args &a, const prom
   }
 }
 
-/* An item's queries of 16 bits go to where products read them, once the last scores of the item before are there. */
+/* An item's queries of 16 bits go to where MMAs read them, once the last scores of the item before are there. */
 template <typename S>
 __device__ static inline void load_queries(const tri_attention_args &a, const prompt_item &item,
                                            const prompt_maps &maps, hopper_room<S> &room, unsigned round) {
@@ -186,7 +186,7 @@ static __device__ __forceinline__ void start_values(hopper_room<S> &room, unsign
   products_commit();
 }
 
-/* Waits for the products with the values of a tile, if they have begun. */
+/* Waits for the MMAs with the values of a tile, if they have begun. */
 template <typename S>
 static __device__ __forceinline__ void end_values(hopper_room<S> &room, unsigned tile, bool is_begun,
                                                   float (&out)[S::D / 2]) {
@@ -195,7 +195,7 @@ static __device__ __forceinline__ void end_values(hopper_room<S> &room, unsigned
   release(&room.empty_v[place_in<S::STAGES>(tile)], is_begun);
 }
 
-/* Returns true where an item's float32 queries are taken beside the last products of the one before, for which there
+/* Returns true where an item's float32 queries are taken beside the last MMAs of the one before, for which there
  * must be registers. Those of 16 bits come straight to their place, once that is released. */
 template <typename S, bool PLAIN> __device__ constexpr bool takes_early(void) {
   return !S::NARROW && (S::D < 256 || PLAIN);
@@ -210,7 +210,7 @@ struct next_queries {
 
 /* An item's rows of one warpgroup, whose queries are there; n is the number of its first tile, and then of the next
  * item's. The scores of a tile are under way while those of the one before are softened and their values added. The
- * wait for these products stands at the top of the loop: at its end the assembler would move it up, before the
+ * wait for these MMAs stands at the top of the loop: at its end the assembler would move it up, before the
  * powers that are to run beside them. */
 template <typename T, typename S, bool PLAIN>
 static __device__ __forceinline__ void attend(const tri_attention_args &a, const prompt_item &item,

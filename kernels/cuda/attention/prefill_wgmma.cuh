@@ -10,7 +10,7 @@
 /* Sizes of a block (S below) for heads of up to D elements: D is 64, 128 or 256. Rows are pairs of a token and a query
  * head of the same KV head. NARROW: queries have the keys' type. In float32 they come in parts of 32 elements, of which
  * those of heads above 128 have room for few at a time; without them more tiles of keys are on their way. Short heads
- * spend as long on powers as on products: a third warpgroup hides more of it. */
+ * spend as long on powers as on MMAs: a third warpgroup hides more of it. */
 template <int SIZE, bool IS_NARROW> struct hopper {
   static constexpr int D = SIZE;
   static constexpr bool NARROW = IS_NARROW;
@@ -45,11 +45,11 @@ struct prompt_maps {
 
 /* ---- queries ---- */
 
-/* Rounds the warpgroup's rows of float32 queries, part by part as they come, to where products read them. `part`: the
+/* Rounds the warpgroup's rows of float32 queries, part by part as they come, to where MMAs read them. `part`: the
  * number of the next one. */
 template <typename T, typename S>
 __device__ static inline void take_queries(hopper_room<S> &room, unsigned &part, int group) {
-  named_sync(OWN + group, WARPGROUP); /* the last product with the old ones has ended in all warps */
+  named_sync(OWN + group, WARPGROUP); /* the last MMA with the old ones has ended in all warps */
 #pragma unroll 1
   for (int p = 0; p < S::PARTS; p++, part++) {
     unsigned at = place_in<S::SLOTS>(part);
@@ -62,7 +62,7 @@ __device__ static inline void take_queries(hopper_room<S> &room, unsigned &part,
   named_sync(OWN + group, WARPGROUP);
 }
 
-/* ---- products ---- */
+/* ---- MMAs ---- */
 
 /* s = q k'. */
 template <typename T, typename S>
@@ -94,7 +94,7 @@ __device__ static inline int head_of(const tri_attention_args &a, const prompt_i
   return item.unit * a.heads_per_kv + first_row() + 8 * h - r.token[h] * a.heads_per_kv;
 }
 
-/* Scores that are more than products: in units of log 2 afterwards. The tangent is exact to 2e-7: an error of a score
+/* Scores that are more than MMAs: in units of log 2 afterwards. The tangent is exact to 2e-7: an error of a score
  * counts as it is, not by the score's size. CAPS, SLOPES: what there may be, as far as registers go. */
 template <bool CAPS, bool SLOPES, int COUNT>
 __device__ static inline void adjust_scores(const tri_attention_args &a, const prompt_item &item, float (&s)[COUNT],

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hopper (sm_90a) adds these: barriers in shared memory that count bytes, copies of tiles by the tensor memory
- * accelerator (TMA), and products of four warps that read shared memory (wgmma). Each function is one instruction or
+ * accelerator (TMA), and MMAs of four warps that read shared memory (wgmma). Each function is one instruction or
  * few; names and rules are those of the PTX ISA, sections 9.7.13 (mbarrier), 9.7.9.27 (tensor copies) and 9.7.15.
  *
  * Code for other architectures compiles, too, but does nothing: launch such kernels only where is_hopper is set
@@ -177,11 +177,11 @@ __device__ static inline void show_shared_to_engines(void) {
   HOPPER_ASM("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* ---- products ---- */
+/* ---- MMAs ---- */
 
 /* Describes a 128-byte-swizzled operand in shared memory to wgmma: groups of eight rows of 128 bytes. K-major (a row is
  * 64 elements of k, or 128 integers): `stride` is the distance of groups of eight rows, usually 1024; the next
- * product's of k are 32 bytes further on. MN-major (a row is 64 elements of m or n, a group eight of k): `stride` is
+ * MMA's of k are 32 bytes further on. MN-major (a row is 64 elements of m or n, a group eight of k): `stride` is
  * the distance of groups along k, and `leading` that of the next 64 of m or n. Addresses and distances in bytes; groups
  * aligned to 1024. */
 __device__ static inline uint64_t operand(const void *at, unsigned leading, unsigned stride) {
@@ -189,7 +189,7 @@ __device__ static inline uint64_t operand(const void *at, unsigned leading, unsi
          (uint64_t)(stride >> 4) << 32 | (uint64_t)1 << 62;
 }
 
-/* Orders this warpgroup's accesses to registers before its first product, and again where it has changed sums or
+/* Orders this warpgroup's accesses to registers before its first MMA, and again where it has changed sums or
  * factors in registers. */
 __device__ static inline void products_begin(void) { HOPPER_ASM("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ static inline void products_commit(void) { HOPPER_ASM("wgmma.commit_group.sync.aligned;" ::: "memory"); }

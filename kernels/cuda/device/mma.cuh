@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensor-core products of 16-bit elements with float32 sums, and the loads that feed them (sm_80 and later). */
+/* Tensor-core MMAs of 16-bit elements with float32 sums, and the loads that feed them (sm_80 and later). */
 #ifndef TRI_KERNELS_CUDA_DEVICE_MMA_CUH
 #define TRI_KERNELS_CUDA_DEVICE_MMA_CUH
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products through cuBLASLt, which adds bias and activation to the sums before it stores them: a kernel of our own
- * would read and write the whole result once more. Which kernel of the library does a product is chosen already
+/* GEMMs through cuBLASLt, which adds bias and activation to the sums before it stores them: a kernel of our own
+ * would read and write the whole result once more. Which kernel of the library does a GEMM is chosen already
  * (kernels/gemm_tactics.h) or asked once for each shape, and kept with the descriptors, in a table of fixed size, so
  * that a step neither asks nor allocates. */
 #include <cublasLt.h>
@@ -11,7 +11,7 @@
 #include "kernels/cuda/cuda.h"
 #include "base/hash.h"
 
-/* A model has a few products for each number of rows that its steps have had. A key may lie in any slot of its set. */
+/* A model has a few GEMMs for each number of rows that its steps have had. A key may lie in any slot of its set. */
 enum { SETS = 128, SET = 8 };
 /* Bytes: the most that the library asks for, and the most that it loads at a time. */
 enum { BEST_ALIGNMENT = 256, LOAD_ALIGNMENT = 16 };
@@ -61,7 +61,7 @@ void tri_cuda_matmul_close(tri_cuda_impl *impl) {
 
 size_t tri_cuda_matmul_version(void) { return cublasLtGetVersion(); }
 
-/* ---- what a product is to the library ---- */
+/* ---- what a GEMM is to the library ---- */
 
 /* A bias must have the output's type, and ours are float32. The library's GELU is the one with tanh, in the precision
  * of 16-bit inputs. */
@@ -169,7 +169,7 @@ static int packed_alignment(int cols, int type) {
   return (int)(bits & (~bits + 1));
 }
 
-/* Tactics are measured for, and good for, products that lie no worse than that. */
+/* Tactics are measured for, and good for, GEMMs that lie no worse than that. */
 static bool lies_well(const product_key *key) {
   return key->align_w >= packed_alignment(key->k, key->in) && key->align_x >= packed_alignment(key->k, key->in) &&
          key->align_out >= packed_alignment(key->n, key->out);
@@ -190,7 +190,7 @@ static bool sums_well(const cublasLtMatmulAlgo_t *algo, const product_key *key) 
          (splits <= 1 || !(scheme & ~reductions_for(key)));
 }
 
-/* The library has the last word on whether it can do this product, with the rows that it has, in this way. */
+/* The library has the last word on whether it can do this GEMM, with the rows that it has, in this way. */
 static bool restore(cublasLtHandle_t handle, product *p, const uint64_t *words) {
   cublasLtMatmulHeuristicResult_t result = {0};
   cublasLtMatmulAlgo_t known;
@@ -244,7 +244,7 @@ int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const voi
   return count;
 }
 
-/* ---- a step's products ---- */
+/* ---- a step's GEMMs ---- */
 
 /* For the key: what was made with one tactic's algorithm is not another one's. */
 static uint64_t fold(const uint64_t *words) {
@@ -256,7 +256,7 @@ static uint64_t fold(const uint64_t *words) {
   return words ? h : 0;
 }
 
-/* The product of a key; if it is new, in the place of the one of its set that has been unused for longest. words: the
+/* The GEMM of a key; if it is new, in the place of the one of its set that has been unused for longest. words: the
  * algorithm of a tactic, or NULL. */
 static product *find(struct tri_cuda_products *all, const product_key *key, const float *bias, const uint64_t *words) {
   product *slots = all->slots[tri_hash_bytes(TRI_HASH_SEED, key, sizeof *key) % SETS], *oldest = slots;
@@ -281,7 +281,7 @@ static bool launch(tri_cuda_impl *impl, product *p, const tri_linear_args *a, co
                         lane->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
-/* A product that the library refused once is not tried again. */
+/* A GEMM that the library refused once is not tried again. */
 bool tri_cuda_matmul(tri_backend *be, const tri_linear_args *a, const void *x, int ldx, const uint64_t *words,
                      bool asks) {
   tri_cuda_impl *impl = tri_cuda_of(be);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of up to eight rows of x: bound by reading the weights, so each warp streams whole columns of them (rows of
+/* GEMMs of up to eight rows of x: bound by reading the weights, so each warp streams whole columns of them (rows of
  * w) in 16-byte pieces, several columns at a time, and multiplies every piece with all rows of x. */
 #ifndef TRI_KERNELS_CUDA_LINEAR_GEMM_FEW_ROWS_CUH
 #define TRI_KERNELS_CUDA_LINEAR_GEMM_FEW_ROWS_CUH

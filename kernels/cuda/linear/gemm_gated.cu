@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first product of a gated MLP and its activation in one kernel, for prompts on Hopper: gates and ups of a unit
- * meet in one thread's sums, so that the product, twice as wide as the result, never goes to memory.
+/* The first GEMM of a gated MLP and its activation in one kernel, for prompts on Hopper: gates and ups of a unit
+ * meet in one thread's sums, so that the GEMM, twice as wide as the result, never goes to memory.
  *
  * Blocks stay on their multiprocessors, two in a cluster. A block has 128 tokens and 128 units: one warpgroup fetches,
  * two multiply 64 tokens each with the units' gates and ups. Both blocks of a cluster have the same units: each fetches

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of three rows and more with weights of int8, on Hopper: what experts' products are (moe/grouped.cuh), of one
+/* GEMMs of three rows and more with weights of int8, on Hopper: what experts' GEMMs are (moe/grouped.cuh), of one
  * expert that has all rows. Weights stream through the copy engine and are read once for each 128 rows; they become
  * floats in registers, tile by tile, or are multiplied as they are with rows of integers. */
 #include "kernels/cuda/linear/results.cuh"

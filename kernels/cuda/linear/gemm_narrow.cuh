@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of few columns, as routers have them, with up to 64 rows of x: both factors are small, so what counts is how
+/* GEMMs of few columns, as routers have them, with up to 64 rows of x: both factors are small, so what counts is how
  * many loads are under way. A block has 16 columns; its warps cut k among themselves and meet in shared memory, where
- * their sums are added in the order of warps. Weights are the left factor of tensor-core products. A warp has all loads
- * of a round under way before its first product, of weights before it waits for x: up to eight rows have 4096 elements
+ * their sums are added in the order of warps. Weights are the left factor of tensor-core MMAs. A warp has all loads
+ * of a round under way before its first MMA, of weights before it waits for x: up to eight rows have 4096 elements
  * of k in a round, more have 2048. */
 #ifndef TRI_KERNELS_CUDA_LINEAR_GEMM_NARROW_CUH
 #define TRI_KERNELS_CUDA_LINEAR_GEMM_NARROW_CUH
@@ -41,7 +41,7 @@ __device__ static inline void narrow_sums(const tri_linear_args &a, int first, i
 #pragma unroll
       for (int t = 0; t < NT; t++)
         if (k + u * STRIDE < a.w.k) f[u][t].load(x[t] + u * STRIDE);
-    __syncwarp(); /* else the compiler moves loads to their products, and one waits for the other */
+    __syncwarp(); /* else the compiler moves loads to their MMAs, and one waits for the other */
 #pragma unroll
     for (int u = 0; u < AHEAD; u++) {
       if (k + u * STRIDE >= a.w.k) break;

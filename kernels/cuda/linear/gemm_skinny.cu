@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of 3 to 32 rows with weights of 16 bits on Hopper, which are bound by reading the weights: those stream
+/* GEMMs of 3 to 32 rows with weights of 16 bits on Hopper, which are bound by reading the weights: those stream
  * through the copy engine as one factor of wgmma, all rows of x are the other.
  *
  * A block has 64 outputs and a part of k: a warpgroup multiplies, a warp fetches. The parts of k of the same outputs
@@ -18,7 +18,7 @@ enum {
   MOST_ROWS = 32,
   MOST_PARTS = 8, /* larger clusters are not portable */
   FEWEST_STEPS = 4,
-  MOST_STEPS = 16,    /* of a block, where the product is the default */
+  MOST_STEPS = 16,    /* of a block, where the GEMM is the default */
   BLOCKS_AT_ONCE = 3, /* of a multiprocessor, whose 228 KiB they share; the system has 1 KiB of each */
   MOST_BYTES = (228 / BLOCKS_AT_ONCE - 1) * 1024,
   ROOM = 75520, /* bytes of a block's stages, and of what is sent to it */
@@ -219,7 +219,7 @@ bool tri_cuda_skinny_fits(const tri_linear_args *a) {
 static int steps_of(const tri_linear_args *a) { return (a->w.k + STEP - 1) / STEP; }
 static int slabs_of(const tri_linear_args *a) { return (a->w.n + OUTPUTS - 1) / OUTPUTS; }
 
-/* Larger products gain less from an early begin than they lose to the library's rate. */
+/* Larger GEMMs gain less from an early begin than they lose to the library's rate. */
 bool tri_cuda_skinny_pays(const tri_linear_args *a, int num_sms) {
   return (int64_t)slabs_of(a) * steps_of(a) <= (int64_t)MOST_STEPS * BLOCKS_AT_ONCE * num_sms;
 }

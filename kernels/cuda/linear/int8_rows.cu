@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of floats as products with integers take them on tensor cores. */
+/* Rows of floats as GEMMs with integers take them on tensor cores. */
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/moe/fragments.cuh"
 
@@ -7,7 +7,7 @@ enum { PARTS_THREADS = 256 };
 
 /* Each float becomes two of bf16: what is nearest to it, and what is nearest to the rest. 16 floats become 16 of the
  * former and then 16 of the latter, both in the order 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15: lane t of
- * four holds a product's elements 2 t, 2 t + 1, 2 t + 8 and 2 t + 9, and of weights the bytes from 4 t on. x [rows, k],
+ * four holds an MMA's elements 2 t, 2 t + 1, 2 t + 8 and 2 t + 9, and of weights the bytes from 4 t on. x [rows, k],
  * out [rows, 2 k] without gaps, which may be x in the same place. A thread for 16 floats, 256 in a block. */
 __global__ static void parts_kernel(tri_mat x, uint4 *out) {
   typedef activations<int8_t, float> floats;

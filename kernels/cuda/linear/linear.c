@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs products by their tactics. Without a tactic (kernels/gemm_tactics.h): few rows, few columns, and int8, through
+/* Runs GEMMs by their tactics. Without a tactic (kernels/gemm_tactics.h): few rows, few columns, and int8, through
  * our own kernels; others through cuBLAS, or, where a bias or an activation follows, through cuBLASLt
- * (linear/cublaslt.c) if that takes it. The inputs of products with 16-bit weights are rounded to their type; sums are
+ * (linear/cublaslt.c) if that takes it. The inputs of GEMMs with 16-bit weights are rounded to their type; sums are
  * float32 (never TF32).
  */
 #include <cublas_v2.h>
@@ -86,7 +86,7 @@ size_t tri_cuda_linear_workspace(const tri_backend *be, const tri_linear_args *a
   return a->w.dtype == a->x.dtype ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
 }
 
-/* The same product as tri_cuda_matmul's, of sums alone. */
+/* The same GEMM as tri_cuda_matmul's, of sums alone. */
 static cublasStatus_t product(tri_cuda_impl *impl, const tri_linear_args *a, const void *x, int ldx) {
   float one = 1, beta = a->accumulate ? 1 : 0;
   cudaDataType_t type = tri_cuda_type_of(a->w.dtype);
@@ -102,7 +102,7 @@ static bool library_linear(tri_backend *be, const tri_linear_args *a, const tri_
   const void *x = a->x.data;
   int ldx = a->x.ld;
   bool chosen = tactic->kind == TRI_TACTIC_ALGO, by_default = tri_cuda_library_by_default(be, a), done = false;
-  /* The older interface has the same kernels for plain products, and chooses better among them for few rows. */
+  /* The older interface has the same kernels for plain GEMMs, and chooses better among them for few rows. */
   bool plain = !a->bias && a->act == TRI_ACT_NONE, asks = by_default && !plain && tactic->kind != TRI_TACTIC_GEMM;
   if (a->w.dtype != a->x.dtype) {
     tri_cuda_narrow(tri_cuda_stream(be), &a->x, a->w.dtype, be->workspace);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products with weights of any stored type, in float32 on the stored values. Few rows of x: a warp for each output
+/* GEMMs with weights of any stored type, in float32 on the stored values. Few rows of x: a warp for each output
  * column, which reads its weights once for all of them. More: tiles through shared memory. All add the same numbers as
  * the reference does in another order; tensor cores have only those of few columns whose factors are both of 16 bits,
  * since they would round others. */
@@ -27,7 +27,7 @@ __device__ static inline bool spread(const float (&sum)[ROWS][COLS], float *all)
   return !warp;
 }
 
-/* ROWS rows of a product from row `first` on. x [M, k], w [n, k], out [M, n]. CUT: the warps of a block share one set
+/* ROWS rows of a GEMM from row `first` on. x [M, k], w [n, k], out [M, n]. CUT: the warps of a block share one set
  * of COLS columns and cut k among themselves, grid n / COLS; else each has columns of its own, grid n / (COLS * 4). 128
  * threads. Shared memory: the warps' sums. */
 template <typename T, typename X, int ROWS, int COLS, bool CUT>
@@ -41,7 +41,7 @@ __global__ static void few_rows_kernel(tri_linear_args a, int first) {
   if (spread<ROWS, COLS, CUT>(sum, &all) && lane < ROWS * COLS) finish(a, first + lane / COLS, col + lane % COLS, all);
 }
 
-/* A gated product of ROWS rows. x [ROWS, k], w [2 width, k] with gates first, out [ROWS, width]. Half of a warp's COLS
+/* A gated GEMM of ROWS rows. x [ROWS, k], w [2 width, k] with gates first, out [ROWS, width]. Half of a warp's COLS
  * columns are gates and half their ups. Grid width / (COLS / 2) with CUT, a quarter of that without; 128 threads.
  * Shared memory: the warps' sums. */
 template <typename T, int ROWS, int COLS, bool CUT>
@@ -138,7 +138,7 @@ void tri_cuda_gated(cudaStream_t stream, const tri_gated_linear_args *a) {
     one ? few_rows_gated<__half, 1>(stream, *a) : few_rows_gated<__half, 2>(stream, *a);
 }
 
-/* Up to 8 rows of a product from row `first` on, of any alignment: a warp for each column. x [M, k], w [n, k], out [M,
+/* Up to 8 rows of a GEMM from row `first` on, of any alignment: a warp for each column. x [M, k], w [n, k], out [M,
  * n]. Grid n / 8, 256 threads. */
 __global__ static void columns_kernel(tri_linear_args a, int first) {
   int col = blockIdx.x * COLUMN_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -158,7 +158,7 @@ __global__ static void columns_kernel(tri_linear_args a, int first) {
   }
 }
 
-/* A product of many rows: 64 x 64 results for a block, 4 x 4 for each thread. x [M, k], w [n, k], out [M, n]. Grid (n /
+/* A GEMM of many rows: 64 x 64 results for a block, 4 x 4 for each thread. x [M, k], w [n, k], out [M, n]. Grid (n /
  * 64, M / 64), 256 threads. Shared memory: 16 columns of both tiles, 8.5 KiB. */
 __global__ static void tiles_kernel(tri_linear_args a) {
   __shared__ float xs[DEPTH][TILE + 4], ws[DEPTH][TILE + 4];
@@ -281,7 +281,7 @@ tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, void *workspace)
   return {q, scales};
 }
 
-/* A product of rounded rows with int8 weights, a warp for each result. x [M, k], w [n, k], out [M, n]. Grid (M, n / 8),
+/* A GEMM of rounded rows with int8 weights, a warp for each result. x [M, k], w [n, k], out [M, n]. Grid (M, n / 8),
  * 256 threads. */
 __global__ static void int8_kernel(tri_linear_args a, tri_cuda_rounded x) {
   int col = blockIdx.y * COLUMN_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP, row = blockIdx.x;
@@ -324,7 +324,7 @@ template <typename W> static void narrow(cudaStream_t stream, const tri_linear_a
     launch_overlapped(narrow_kernel<W, 2>, dim3(columns, blocks_for(rows, 16)), NARROW_THREADS, 0, stream, a);
 }
 
-/* ---- our own products ---- */
+/* ---- our own GEMMs ---- */
 
 size_t tri_cuda_own_linear_workspace(const tri_linear_args *a) {
   return a->int8_activations ? tri_cuda_rounded_bytes(a->x.rows, a->w.k) : 0;
@@ -349,7 +349,7 @@ void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *wo
   }
 }
 
-/* ---- around the library's products ---- */
+/* ---- around the library's GEMMs ---- */
 
 /* Rounds a row of x to T. x [M, k] to out [M, k] without gaps. Grid M, 256 threads. */
 template <typename T> __global__ static void round_kernel(tri_mat x, T *out) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of their own for each head. Weights of 16 bits are the left operand of tensor-core products: a warp has 16
+/* GEMMs of their own for each head. Weights of 16 bits are the left operand of tensor-core MMAs: a warp has 16
  * of their rows, which are a head's, and up to 32 tokens for which it reads them once. The first of them are on their
  * way before the previous kernel has made x. Others get a warp for each output.
  *
@@ -12,7 +12,7 @@
 enum { WARPS = 8, THREADS = WARPS * WARP, TILE = 16, AHEAD = 4 };
 enum { ENOUGH = 128 }; /* blocks with which a device is busy */
 
-/* A product for each head, a warp for each output. x [T, heads * x_stride], w [heads * n, k], out [T, heads *
+/* A GEMM for each head, a warp for each output. x [T, heads * x_stride], w [heads * n, k], out [T, heads *
  * out_stride]. Grid (T, heads * n / 8), 256 threads. */
 __global__ static void any_kernel(tri_head_linear_args a) {
   int n = a.w.n / a.num_heads, t = blockIdx.x, lane = threadIdx.x % WARP;
@@ -48,7 +48,7 @@ template <int NT> __device__ static inline void close_section(float (&sum)[NT][4
   }
 }
 
-/* The products of a warp's stages, in one section (APART) or in sections that end after every `each` of them. x: the
+/* The GEMMs of a warp's stages, in one section (APART) or in sections that end after every `each` of them. x: the
  * lane's place in each of NT rows. Few tokens leave registers for more than one stage of them at a time. */
 template <typename W, int NT, bool APART>
 __device__ static inline void multiply_stages(float (&sum)[NT][4], raw_weights (&ring)[AHEAD], const float *(&x)[NT],

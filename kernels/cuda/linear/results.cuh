@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Results of products: what becomes of a sum. */
+/* Results of GEMMs: what becomes of a sum. */
 #ifndef TRI_KERNELS_CUDA_LINEAR_RESULTS_CUH
 #define TRI_KERNELS_CUDA_LINEAR_RESULTS_CUH
 

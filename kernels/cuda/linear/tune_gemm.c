@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures with which tactic products are fastest (kernels/gemm_tactics.h). A tactic is timed as a step would meet it:
+/* Measures with which tactic GEMMs are fastest (kernels/gemm_tactics.h). A tactic is timed as a step would meet it:
  * a recorded run of launches whose weights lie in no cache, since a step reads all of a model's weights between two
  * uses of the same. */
 #include <string.h>
@@ -44,7 +44,7 @@ static void add_launch(run *r, const tri_linear_args *like, const tri_linear_arg
   a->w.data = (const char *)from->w.data + offset;
 }
 
-/* The product's own layers first. Of small ones these do not fill the cache: then parts of the other weights, which lie
+/* The GEMM's own layers first. Of small ones these do not fill the cache: then parts of the other weights, which lie
  * between two of its uses in a step, too. */
 static void collect(run *r, const tri_tune_product *products, int count, const tri_linear_args *a) {
   size_t need = weight_bytes(a), step = (need + PLACE_ALIGNMENT - 1) / PLACE_ALIGNMENT * PLACE_ALIGNMENT, total = 0;
@@ -230,9 +230,9 @@ static void close_run(run *r) {
   tri_free(r);
 }
 
-/* True where linear sees it, and has a choice. Gated products of few rows, and of many, go through kernels that have no
- * other tactic. Skinny products begin while the previous kernels run, and let the next one begin: what that gains in a
- * step, a run of one product does not show (8B shape, 8 rows: it calls 6144 x 4096 slower by 2 us, of which a step
+/* True where linear sees it, and has a choice. Gated GEMMs of few rows, and of many, go through kernels that have no
+ * other tactic. Skinny GEMMs begin while the previous kernels run, and let the next one begin: what that gains in a
+ * step, a run of one GEMM does not show (8B shape, 8 rows: it calls 6144 x 4096 slower by 2 us, of which a step
  * takes 4.6 us less). */
 static bool is_linear(const tri_backend *be, const tri_tune_product *p) {
   tri_gated_linear_args gated = {.up = p->args, .glu = p->glu};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sum of each token's choices, by the blocks of experts' second product. The kernel that does it for many tokens
+/* The sum of each token's choices, by the blocks of experts' second GEMM. The kernel that does it for many tokens
  * (moe/grouped.cu) is little else for few than its beginning and its end. So each block counts the tiles that it has
- * done, and who does the last one of a slab of outputs adds up that slab's: of a choice first the parts of its product,
+ * done, and who does the last one of a slab of outputs adds up that slab's: of a choice first the parts of its GEMM,
  * then the choices, both in their order, as that kernel does. The bits do not depend on who adds.
  *
  * What is done here is done once, at the end of a kernel, with instructions that nobody has fetched: hence loops where
@@ -114,7 +114,7 @@ __device__ static inline void add_slab(const grouped &g, const parts_room &room,
   }
 }
 
-/* The same, whatever type the results of a product with weights of W have. */
+/* The same, whatever type the results of a GEMM with weights of W have. */
 template <typename W, int OUTPUTS>
 __device__ static inline void add_slab_of(const grouped &g, const parts_room &room, int slab) {
   if constexpr (sizeof(W) == 2)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Experts with few rows each: bound by reading the weights. A block takes tiles of 16 rows of an expert's weights; its
  * warps cut k among themselves, each with the loads of 4 KiB under way, those of its next tile among them, and meet in
- * shared memory, where their sums are added in the order of warps. Weights are the left operand of the products, so
- * that up to eight of an expert's rows cost as much as one. Of the first product's tiles eight rows are gates and eight
+ * shared memory, where their sums are added in the order of warps. Weights are the left operand of the MMAs, so
+ * that up to eight of an expert's rows cost as much as one. Of the first GEMM's tiles eight rows are gates and eight
  * their ups, which meet in a thread. More rows than 8 NT are further units, for which the weights are read again.
  *
- * The second product has two forms. With up to 8 tokens a block owns 16 columns of out: it goes through all experts and
+ * The second GEMM has two forms. With up to 8 tokens a block owns 16 columns of out: it goes through all experts and
  * adds each token's choices in their order. Otherwise tiles go to whichever block is free, the results of each choice
  * to memory, and a further kernel adds them in order. */
 #include "kernels/cuda/moe/moe.h"
@@ -19,7 +19,7 @@ enum {
   TILE = 16
 };
 
-/* A product: a.x or the hidden rows with one expert's weights after the other. */
+/* A GEMM: a.x or the hidden rows with one expert's weights after the other. */
 typedef struct few_product {
   tri_moe_experts_args a;
   tri_weight w;
@@ -91,7 +91,7 @@ template <typename W, typename X, int NT> struct stage_inputs {
   }
 };
 
-/* Adds a tile's products over the warp's part of k to c, and has the first weights of the next tile on their way then.
+/* Adds a tile's MMAs over the warp's part of k to c, and has the first weights of the next tile on their way then.
  * row: this lane's rows of x, one of each eight of `eights`. Where registers allow it, a stage's inputs come while the
  * one before is multiplied. */
 template <typename W, typename X, int NT>
@@ -151,7 +151,7 @@ template <typename S> __device__ static inline float scaled(const few_product &p
   return p.bias ? y + p.bias[row] : y;
 }
 
-/* ---- the first product ---- */
+/* ---- the first GEMM ---- */
 
 __device__ static inline int token_of(const few_product &p, int row) { return p.a.map.choice[row] / p.a.top_k; }
 
@@ -187,7 +187,7 @@ __device__ static inline void find_rows(const few_product &p, work_rows rows, in
   }
 }
 
-/* The first product and the activation. x [T, H], w [experts, units or 2 units, H], hidden [N, units]. Any grid, 256
+/* The first GEMM and the activation. x [T, H], w [experts, units or 2 units, H], hidden [N, units]. Any grid, 256
  * threads. Shared memory: the list of work, after it the warps' sums. */
 template <typename W, typename X, int NT, bool PAIRED>
 __global__ __launch_bounds__(TEAM, 2) static void up_kernel(few_product p) {
@@ -223,7 +223,7 @@ __global__ __launch_bounds__(TEAM, 2) static void up_kernel(few_product p) {
   }
 }
 
-/* ---- the second product, of any number of tokens ---- */
+/* ---- the second GEMM, of any number of tokens ---- */
 
 /* The results of each choice by themselves. x [N, F], w [experts, H, F], partial [T * top_k, H]. Any grid, 256 threads.
  * Shared memory as above. The first weights are on their way before the previous kernel, which made x, has ended. */
@@ -268,7 +268,7 @@ template <typename W, typename X, int NT> __global__ __launch_bounds__(TEAM, 2) 
   }
 }
 
-/* ---- the second product of up to 8 tokens ---- */
+/* ---- the second GEMM of up to 8 tokens ---- */
 
 /* Adds the choices of a tile's columns. one: [T * top_k, 16], each choice's result. */
 __device__ static inline void combine_tile(const tri_moe_experts_args &a, const float *one, int tile) {

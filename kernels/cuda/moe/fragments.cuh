@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights as the left operand of tensor-core products, and rows of activations as the right one, both straight from
- * memory in 16-byte pieces. The elements of k come to the products in another order than they lie in memory, and in the
+/* Weights as the left operand of tensor-core MMAs, and rows of activations as the right one, both straight from
+ * memory in 16-byte pieces. The elements of k come to the MMAs in another order than they lie in memory, and in the
  * same one on both sides, so that a lane's piece is a part of its fragment and nothing is shuffled.
  *
  * A stage is 64 bytes of each of 16 rows of weights: of rows lane / 4 and lane / 4 + 8 a lane has the bytes from
@@ -22,7 +22,7 @@ typedef struct raw_weights {
   }
 } raw_weights;
 
-/* The same as operands of products, of which a stage has COUNT. */
+/* The same as operands of MMAs, of which a stage has COUNT. */
 template <typename W> struct weight_fragments {
   enum { COUNT = 2 };
   uint32_t a[COUNT][4];
@@ -55,7 +55,7 @@ template <> struct weight_fragments<widened_int8> {
   }
 };
 
-/* A lane's activations of a stage. W: the weights' type, X: their own; sum: of a product. */
+/* A lane's activations of a stage. W: the weights' type, X: their own; sum: of an MMA. */
 template <typename W, typename X> struct activations;
 
 /* Both of one 16-bit type. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Launches the grouped products of experts. */
+/* Launches the grouped GEMMs of experts. */
 #include "kernels/cuda/moe/pair.cuh"
 
 enum {
@@ -24,10 +24,10 @@ bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a) {
 
 /* ---- shapes ---- */
 
-/* Tiles of a pair are small enough for the ends of rounds to count. Integers become others between the products. */
+/* Tiles of a pair are small enough for the ends of rounds to count. Integers become others between the GEMMs. */
 static bool is_pair(const tri_moe_experts_args *a, int cols) { return a->up.dtype != TRI_I8 && cols <= MOST_PAIRED; }
 
-/* How a product is cut: tiles of 128 * blocks rows of weights and cols rows, and k into parts. */
+/* How a GEMM is cut: tiles of 128 * blocks rows of weights and cols rows, and k into parts. */
 struct cut {
   int blocks, cols, splits;
 };
@@ -72,7 +72,7 @@ static cut cut_for(const tri_moe_experts_args *a, int lines, int k, bool may_spl
   return c;
 }
 
-/* True where the second product's blocks add choices up: they have a tile each at most. To count several costs them
+/* True where the second GEMM's blocks add choices up: they have a tile each at most. To count several costs them
  * more than a kernel does (7 us of 127 at 8 tokens of 128 experts; 1 token gains 2.2 of 29). */
 static bool adds_choices(const tri_moe_experts_args *a, const cut &c, int num_sms) {
   int64_t outputs = CONSUMERS * 64 * c.blocks, slabs = (a->up.k + outputs - 1) / outputs;
@@ -183,7 +183,7 @@ static cudaError_t launch_pair_cut(cudaStream_t stream, const pair_of_products &
   return launch_pair<F, 2, 64>(stream, p, a->up.data, a->down.data, num_sms);
 }
 
-/* ---- rows as integers' products take them ---- */
+/* ---- rows as integers' GEMMs take them ---- */
 
 typedef factors<int8_t, __nv_bfloat16> widened;
 typedef factors<int8_t, int8_t> integers;
@@ -201,7 +201,7 @@ static void take_rows(cudaStream_t stream, const tri_mat &x, void *to, grouped &
   g.ld = x.cols;
 }
 
-/* ---- both products ---- */
+/* ---- both GEMMs ---- */
 
 static grouped first_product(const tri_moe_experts_args *a) {
   bool oai = a->act == TRI_ACT_SWIGLU_OAI;
@@ -235,11 +235,11 @@ static void turn_to_second(const tri_moe_experts_args *a, const cut &c, grouped 
   g.bias = a->down_bias;
   g.splits = c.splits;
   g.out = out;
-  g.queue++; /* the first product's blocks may still take tiles */
+  g.queue++; /* the first GEMM's blocks may still take tiles */
   g.sums = {a->map.row, a->weights, a->out, a->accumulate, adds_choices(a, c, num_sms) ? slabs : NULL};
 }
 
-/* Adds choices up where the second product has not. */
+/* Adds choices up where the second GEMM has not. */
 static cudaError_t add_choices_up(cudaStream_t stream, const tri_moe_experts_args *a, const grouped &g,
                                   tri_dtype type) {
   if (g.sums.done) return cudaSuccess;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of experts with the rows that were routed to them, on Hopper: weights stream through the copy engine as one
+/* GEMMs of experts with the rows that were routed to them, on Hopper: weights stream through the copy engine as one
  * factor of wgmma, rows are the other, eight to 128 at a time, so that the same kernel serves one token and prompts.
  *
  * Rows lie in the order of the map (kernels/ops.h): an expert's are neighbours. A tile is some outputs of one expert
@@ -136,7 +136,7 @@ __device__ static void fetch(const grouped &g, const tri_tensor_map *weights, co
 
 /* ---- multiplying ---- */
 
-/* Begins a step's products of operands in shared memory. */
+/* Begins a step's MMAs of operands in shared memory. */
 template <typename F, int BLOCKS, int COLS>
 __device__ static inline void begin_products(const char *weights, const char *inputs,
                                              typename F::sum (&d)[BLOCKS][COLS / 2]) {
@@ -165,7 +165,7 @@ __device__ static inline void begin_widened(const char *weights, int half, const
 }
 
 /* Computes a tile's sums of this warpgroup with COLS columns; the stages have room for MOST. Integers become floats
- * while the previous products are under way, and so come in groups. */
+ * while the previous MMAs are under way, and so come in groups. */
 template <typename F, int BLOCKS, int COLS, int MOST, bool GATHERS>
 __device__ static inline void multiply(const tile &t, room<F, BLOCKS, MOST> &s,
                                        ring_place<room<F, BLOCKS, MOST>::STAGES> &at,
@@ -263,11 +263,11 @@ __device__ static inline int do_next(const grouped &g, int in_slab, room<F, BLOC
   return NONE;
 }
 
-/* Computes out[row] = w[expert of row] x[row], finished, for all rows of the map, and of a second product, where it is
+/* Computes out[row] = w[expert of row] x[row], finished, for all rows of the map, and of a second GEMM, where it is
  * to add choices up, their sums. weights: tensor map of them; inputs: of the rows, where they are not gathered. As many
  * blocks as multiprocessors, 384 threads.
  *
- * The first product, which gathers, lets the second one begin when it has the map, so that the second one may read the
+ * The first GEMM, which gathers, lets the second one begin when it has the map, so that the second one may read the
  * map, and fetch weights by it, before it waits (dependent_launch.cuh). */
 template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
 __global__ static void __launch_bounds__(THREADS, 1)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Both products of experts in one kernel (moe/grouped.cuh has their parts). Blocks take the tiles of the second product
+/* Both GEMMs of experts in one kernel (moe/grouped.cuh has their parts). Blocks take the tiles of the second GEMM
  * after those of the first one from the same queue: who finds none left of the first goes on with weights of the
  * second, while others end theirs, and waits for nothing but the hidden rows of its tile's expert. So memory is read
  * without a pause between the two, and one launch's beginning and the end of one's last round are saved.
  *
- * Tiles of the first product wait for none and are taken first, so that blocks do not wait for each other in a circle.
+ * Tiles of the first GEMM wait for none and are taken first, so that blocks do not wait for each other in a circle.
  * A block's first tile is its own by number, and one may wait for another that has yet to begin: there is a
  * multiprocessor for each, and no block of the next kernel begins before all of these have. */
 #ifndef TRI_KERNELS_CUDA_MOE_PAIR_CUH
@@ -17,11 +17,11 @@ struct pair_of_products {
   unsigned *told;   /* [num_experts] warpgroups that have stored a tile's hidden rows: 0 before and after */
 };
 
-/* Which tiles there are: the first product's are first. */
+/* Which tiles there are: the first GEMM's are first. */
 struct pair_tiles {
   int up, all;
   int tellers;        /* of a group of an expert's rows: warpgroups that store hidden rows */
-  int slabs, in_slab; /* of the second product's outputs, and its tiles in each */
+  int slabs, in_slab; /* of the second GEMM's outputs, and its tiles in each */
 };
 
 template <typename R> __device__ static inline pair_tiles count_tiles(const pair_of_products &p, const int *start) {
@@ -155,7 +155,7 @@ __device__ static inline void do_tile_of_pair(const pair_of_products &p, const t
   tell_stored(p.told + t.expert);
 }
 
-/* Does the next tile of either product. Returns what do_next does. */
+/* Does the next tile of either GEMM. Returns what do_next does. */
 template <typename F, int BLOCKS, int COLS>
 __device__ static inline int do_next_of_pair(const pair_of_products &p, int in_slab, room<F, BLOCKS, COLS> &s,
                                              ring_place<room<F, BLOCKS, COLS>::STAGES> &at) {
@@ -194,7 +194,7 @@ __device__ static void multiply_pair(const pair_of_products &p, room<F, BLOCKS, 
   }
 }
 
-/* Computes both products, finished, for all rows of the map, and where it is to add choices up, their sums. As many
+/* Computes both GEMMs, finished, for all rows of the map, and where it is to add choices up, their sums. As many
  * blocks as multiprocessors, 384 threads. Lists are made twice: first of an expert's row each, so that the
  * instructions are there when the map is. */
 template <typename F, int BLOCKS, int COLS>

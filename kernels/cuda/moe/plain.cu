@@ -7,7 +7,7 @@
 
 enum { WARPS = 8, THREADS = WARPS * WARP, ROWS = 8, BLOCKS = 4 /* for each multiprocessor */, COMBINE_THREADS = 256 };
 
-/* One of the two products, as its kernel sees it. */
+/* One of the two GEMMs, as its kernel sees it. */
 typedef struct plain_product {
   tri_moe_experts_args a;
   tri_weight w;
@@ -74,7 +74,7 @@ template <bool UP> __device__ static void run_unit(const plain_product &p, work_
   }
 }
 
-/* One of the two products. x [T, k] or [N, k], w [experts, rows, k], out [N, units] or [T * top_k, units]. Any grid,
+/* One of the two GEMMs. x [T, k] or [N, k], w [experts, rows, k], out [N, units] or [T * top_k, units]. Any grid,
  * 256 threads. Shared memory: the list of work. */
 template <bool UP> __global__ __launch_bounds__(THREADS) static void plain_kernel(plain_product p) {
   extern __shared__ __align__(16) int list_room[];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Results of grouped products: what becomes of a tile's sums, and how they are stored (moe/grouped.cuh). */
+/* Results of grouped GEMMs: what becomes of a tile's sums, and how they are stored (moe/grouped.cuh). */
 #ifndef TRI_KERNELS_CUDA_MOE_RESULTS_CUH
 #define TRI_KERNELS_CUDA_MOE_RESULTS_CUH
 
@@ -28,7 +28,8 @@ template <bool GATED> __device__ static inline of_rows biases_of(const grouped &
   return values_of<GATED>(g, g.bias, t, output);
 }
 
-/* Returns where the outputs of block b of this warpgroup begin; those of a thread's first sums are lane / 4 further on. */
+/* Returns where the outputs of block b of this warpgroup begin; of a thread's first sums lane / 4 further on.
+ */
 template <bool GATED, int BLOCKS> __device__ static inline int output_of(const tile &t, int b) {
   int warp = threadIdx.x % WARPGROUP / WARP, group = (int)threadIdx.x / WARPGROUP - 1;
   return t.output + ((group * BLOCKS + b) * 4 + warp) * (GATED ? 8 : 16);

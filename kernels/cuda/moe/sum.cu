@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sum of each token's choices, of what an experts' second product has stored for the map's rows: where its own
+/* The sum of each token's choices, of what an experts' second GEMM has stored for the map's rows: where its own
  * blocks do not add it up (moe/combine.cuh). A choice is one row, or, of few tokens, the sum of several parts. */
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/moe/moe.h"
@@ -47,7 +47,7 @@ __device__ static inline float4 add_choices(const choices &list, int n, const P 
 }
 
 /* rows [T * top_k, H], those of the map; out [T, H]. Grid (T, H / 512), 128 threads of four elements each. The choices
- * are read before the previous kernel has ended, as that read the map before the first product had. */
+ * are read before the previous kernel has ended, as that read the map before the first GEMM had. */
 template <typename P>
 __global__ __launch_bounds__(THREADS) static void sum_kernel(const __grid_constant__ tri_moe_experts_args a,
                                                              const P *rows) {

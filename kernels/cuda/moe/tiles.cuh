@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The work of grouped products (moe/grouped.cuh): the types of factors, a block's shared memory, and the tiles that the
+/* The work of grouped GEMMs (moe/grouped.cuh): the types of factors, a block's shared memory, and the tiles that the
  * rows of a map and the outputs of its experts are cut into. */
 #ifndef TRI_KERNELS_CUDA_MOE_TILES_CUH
 #define TRI_KERNELS_CUDA_MOE_TILES_CUH
@@ -8,7 +8,7 @@
 #include "kernels/cuda/device/hopper.cuh"
 #include "kernels/cuda/moe/moe.h"
 
-/* Sums of tokens' choices that a second product's blocks add up (moe/combine.cuh). */
+/* Sums of tokens' choices that a second GEMM's blocks add up (moe/combine.cuh). */
 struct token_sums {
   const int32_t *row;  /* [tokens, top_k] of the map, or -1 */
   const float *weight; /* [tokens, top_k] */
@@ -17,7 +17,7 @@ struct token_sums {
   unsigned *done; /* of each slab of outputs: tiles, 0 before and after the kernel; NULL: the blocks add nothing */
 };
 
-/* A product for all rows of a map. outputs: of an expert, units where gates and ups come in pairs. */
+/* A GEMM for all rows of a map. outputs: of an expert, units where gates and ups come in pairs. */
 struct grouped {
   const int32_t *first;  /* [num_experts + 1] */
   const int32_t *choice; /* [rows]; NULL: rows of x lie in the order of the map */
@@ -48,7 +48,7 @@ enum {
   ROOM = 227 * 1024 - ALIGN
 };
 
-/* The type of sums of products with rows of X. */
+/* The type of sums of GEMMs with rows of X. */
 template <typename X> struct sum_of { typedef float type; };
 template <> struct sum_of<int8_t> { typedef int type; };
 
@@ -65,11 +65,11 @@ template <typename W, typename X> struct factors {
     EACH = WIDENS ? 2 : 1,                  /* elements of x for one of k */
     STEP = LINE / EACH / (int)sizeof(W),    /* elements of k at a time */
     LINES = STEP * EACH * sizeof(X) / LINE, /* of a row of x in a step */
-    CHEAP = WIDENS ? 32 : 64                /* columns whose products are done sooner than weights come */
+    CHEAP = WIDENS ? 32 : 64                /* columns whose GEMMs are done sooner than weights come */
   };
 };
 
-/* A part of a choice's product: its row of all parts' rows, or -1, and the choice's weight. */
+/* A part of a choice's GEMM: its row of all parts' rows, or -1, and the choice's weight. */
 struct alignas(8) part_of_choice {
   int row;
   float weight;
@@ -88,7 +88,7 @@ template <> struct room_to_add<true> { typedef parts_room type; };
  * Without steps: there is none left. */
 struct tile {
   int expert, first_row, rows, output, step, steps, split;
-  bool second; /* of a pair of products (moe/pair.cuh) */
+  bool second; /* of a pair of GEMMs (moe/pair.cuh) */
 };
 
 /* Shared memory of a tile of 128 * BLOCKS weights' rows and COLS tokens' rows. */
