@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all sockets of the library have in common: options, events, errors. */
+/* Options, events and errors that all sockets of the library share. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

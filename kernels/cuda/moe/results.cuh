@@ -28,8 +28,7 @@ template <bool GATED> __device__ static inline of_rows biases_of(const grouped &
   return values_of<GATED>(g, g.bias, t, output);
 }
 
-/* Returns where the outputs of block b of this warpgroup begin; of a thread's first sums lane / 4 further on.
- */
+/* Returns where the outputs of block b of this warpgroup begin; of a thread's first sums lane / 4 further on. */
 template <bool GATED, int BLOCKS> __device__ static inline int output_of(const tile &t, int b) {
   int warp = threadIdx.x % WARPGROUP / WARP, group = (int)threadIdx.x / WARPGROUP - 1;
   return t.output + ((group * BLOCKS + b) * 4 + warp) * (GATED ? 8 : 16);
