@@ -6,7 +6,7 @@
 /* In the order of tri_dtype. */
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL};
 /* In the order of tri_exchange_form. */
-static const char *const exchanges[] = {"allgather", "coordinated", "share", "flat", "auto", NULL};
+static const char *const exchanges[] = {"allgather", "coordinated", "auto", NULL};
 /* In the order of tri_expert_strategy. */
 const char *const tri_expert_strategy_names[] = {"linear", "round_robin", NULL};
 static const char *const load_formats[] = {"auto", "safetensors", "dummy", NULL};

@@ -82,7 +82,7 @@ typedef struct tri_serve_options {
   uint64_t epoch;
 } tri_serve_options;
 
-enum { TRI_SERVE_FASTEST = 4 }; /* of all2all_backend: behind the forms */
+enum { TRI_SERVE_FASTEST = 2 }; /* of all2all_backend: after the forms */
 enum { TRI_SERVE_AUTO = 3 };    /* of dtype and kv_cache_dtype: follows the names of float32, float16, bfloat16 */
 
 extern const char *const tri_quantization_names[]; /* by tri_quantization; NULL-terminated */

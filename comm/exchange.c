@@ -9,34 +9,25 @@
 /* ---- memory ---- */
 
 /* An exchange is one block: itself, then these. */
-enum { ROWS, FIRST_RANK, TARGETS, TABLES, WIDE, NARROW, TO_BYTES, FROM_BYTES, CURSORS, PIECES };
-
-static size_t at_least(size_t a, size_t b) { return a > b ? a : b; }
-static size_t at_most(size_t a, size_t b) { return a < b ? a : b; }
-
-/* Rows of the largest share. */
-static size_t share_rows(const tri_exchange_config *c) {
-  return ((size_t)c->max_rows + (size_t)c->tp - 1) / (size_t)c->tp;
-}
+enum { ROWS, FIRST_RANK, TARGETS, TABLES, OWN, OTHERS, TO_BYTES, FROM_BYTES, CURSORS, PIECES };
 
 /* Sets where each piece begins, and in starts[PIECES] the end. */
 static bool lay_out(const tri_exchange_config *c, size_t starts[PIECES + 1]) {
-  size_t dp = (size_t)c->dp, tp = (size_t)c->tp, experts = (size_t)c->num_experts, top_k = (size_t)c->top_k;
-  size_t hidden = (size_t)c->hidden, peers = dp * tp, choices, row_bytes;
-  /* A share's rows go to top_k shards at most, and what a share gets has a part of every shard's. */
-  size_t narrow = at_least(tp * at_most(dp, top_k), dp), at = sizeof(tri_exchange), on_host = !c->device;
+  size_t dp = (size_t)c->dp, experts = (size_t)c->num_experts, top_k = (size_t)c->top_k;
+  size_t hidden = (size_t)c->hidden, copies = dp < top_k ? dp : top_k; /* of a row: to so many peers it may go */
+  size_t at = sizeof(tri_exchange), on_host = !c->device, choices, row_bytes;
   if (!tri_size_mul(top_k, 2 * sizeof(int32_t), &choices) || !tri_size_mul(hidden, sizeof(float), &row_bytes))
     return false;
   const size_t sizes[PIECES][3] = {
       [ROWS] = {dp, 1, sizeof(int32_t)},
       [FIRST_RANK] = {experts, 1, sizeof(int32_t)},
-      [TARGETS] = {on_host * experts, 1, sizeof(struct exchange_target)},
+      [TARGETS] = {on_host * experts, 1, sizeof(int32_t)},
       [TABLES] = {on_host * dp, (size_t)c->max_rows, choices},
-      [WIDE] = {on_host * peers, share_rows(c), row_bytes},
-      [NARROW] = {on_host * narrow, share_rows(c), row_bytes},
-      [TO_BYTES] = {on_host * peers, 1, sizeof(size_t)},
-      [FROM_BYTES] = {on_host * peers, 1, sizeof(size_t)},
-      [CURSORS] = {on_host * peers, 1, sizeof(float *)},
+      [OWN] = {on_host * copies, (size_t)c->max_rows, row_bytes},
+      [OTHERS] = {on_host * dp, (size_t)c->max_rows, row_bytes},
+      [TO_BYTES] = {on_host * dp, 1, sizeof(size_t)},
+      [FROM_BYTES] = {on_host * dp, 1, sizeof(size_t)},
+      [CURSORS] = {on_host * dp, 1, sizeof(float *)},
   };
   for (int i = 0; i < PIECES; i++) {
     size_t n, line = 64;
@@ -109,11 +100,9 @@ static tri_status check(const tri_exchange_config *c, tri_error *err) {
 
 /* A gather takes no more of a rank than MPI counts. */
 static bool can_gather(const tri_exchange_config *c) {
-  size_t rows = (size_t)c->max_rows, whole, tables, shares = 0;
+  size_t rows = (size_t)c->max_rows, whole, tables;
   return tri_size_mul(rows * (size_t)c->hidden, sizeof(float), &whole) && whole <= INT_MAX &&
-         tri_size_mul(rows * (size_t)c->top_k, 2 * sizeof(int32_t), &tables) && tables <= INT_MAX &&
-         (c->tp == 1 || (tri_size_mul((size_t)c->dp * share_rows(c), (size_t)c->hidden * sizeof(float), &shares) &&
-                         shares <= INT_MAX));
+         tri_size_mul(rows * (size_t)c->top_k, 2 * sizeof(int32_t), &tables) && tables <= INT_MAX;
 }
 
 tri_status tri_exchange_create(const tri_exchange_config *config, tri_exchange **out, tri_error *err) {
@@ -130,16 +119,17 @@ tri_status tri_exchange_create(const tri_exchange_config *config, tri_exchange *
       .cfg = *config,
       .rows = (int32_t *)(base + starts[ROWS]),
       .first_rank = (int32_t *)(base + starts[FIRST_RANK]),
-      .targets = (struct exchange_target *)(base + starts[TARGETS]),
+      .targets = (int32_t *)(base + starts[TARGETS]),
       .tables = (int32_t *)(base + starts[TABLES]),
-      .wide = (float *)(base + starts[WIDE]),
-      .narrow = (float *)(base + starts[NARROW]),
+      .own = (float *)(base + starts[OWN]),
+      .others = (float *)(base + starts[OTHERS]),
       .to_bytes = (size_t *)(base + starts[TO_BYTES]),
       .from_bytes = (size_t *)(base + starts[FROM_BYTES]),
       .cursors = (float **)(base + starts[CURSORS]),
   };
   memcpy(e->first_rank, config->first_rank, (size_t)config->num_experts * sizeof *e->first_rank);
   e->cfg.first_rank = e->first_rank;
+  if (!config->device) tri_exchange_find_targets(e);
   tri_exchange_use(e, config->device ? TRI_EXCHANGE_ALLGATHER : TRI_EXCHANGE_COORDINATED);
   if (tri_exchange_gather_create(e) != TRI_OK) {
     tri_exchange_destroy(e);
@@ -164,13 +154,12 @@ void tri_exchange_destroy(tri_exchange *e) {
 void tri_exchange_use(tri_exchange *e, tri_exchange_form form) {
   bool copy = form == TRI_EXCHANGE_COORDINATED && e->cfg.dp == 1;
   e->form = copy ? TRI_EXCHANGE_ALLGATHER : form;
-  if (!e->cfg.device) tri_exchange_find_targets(e);
 }
 
 bool tri_exchange_can(const tri_exchange *e, tri_exchange_form form) {
   const uint32_t both = TRI_COMM_CAN_dispatch | TRI_COMM_CAN_combine;
   if (!e->cfg.device || form == TRI_EXCHANGE_ALLGATHER) return true;
-  return form == TRI_EXCHANGE_COORDINATED && (!e->cfg.column || (tri_comm_caps(e->cfg.column) & both) == both);
+  return !e->cfg.column || (tri_comm_caps(e->cfg.column) & both) == both;
 }
 
 bool tri_exchange_routes(const tri_exchange *e, tri_exchange_form form) {
@@ -178,12 +167,7 @@ bool tri_exchange_routes(const tri_exchange *e, tri_exchange_form form) {
 }
 
 const char *tri_exchange_form_name(tri_exchange_form form) {
-  static const char *const names[TRI_EXCHANGE_FORMS] = {
-      [TRI_EXCHANGE_ALLGATHER] = "allgather",
-      [TRI_EXCHANGE_COORDINATED] = "coordinated",
-      [TRI_EXCHANGE_SHARE] = "share",
-      [TRI_EXCHANGE_FLAT] = "flat",
-  };
+  static const char *const names[TRI_EXCHANGE_FORMS] = {"allgather", "coordinated"};
   return names[form];
 }
 

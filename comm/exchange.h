@@ -16,18 +16,15 @@
  *                depends on what the tables say, so that libraries do it on device memory and no host waits for it.
  *   COORDINATED  (d, t) sends a row to those (d', t) alone that have one of its experts, and adds what comes back in
  *                the order of d'. Experts of other columns are their columns' to serve. On device memory the column's
- *                communicator does it, where that has dispatch and combine (kernels/expert_rows.h); other forms than
- *                these two are the hosts'.
- *   SHARE        (d, t) has the t-th part of its shard's rows. It sends them along the column to the shards that have
- *                one of their experts; an all-gather in the tensor group completes them there. The results take the way
- *                back: reduce-scatter, column, and zeros for the rows of other parts (the paper's order: O(p / L) +
- *                O(L) instead of O(p) for p ranks and tensor parallelism of L).
- *   FLAT         (d, t) sends its part of the rows to every rank of the stage that has a slice of one of their experts.
- *                What the other forms are compared with.
+ *                communicator does it, where that has dispatch and combine (kernels/expert_rows.h).
  *
- * No form drops a row, and none adds in another order than that of ranks: a row's result depends on no other row.
- * ALLGATHER and COORDINATED give the same numbers in the host's memory; the others add slices in another order. On
- * device memory COORDINATED rounds what each rank gives back to the type of rows. */
+ * Each of the tp columns moves all rows at once, O(dp) messages a rank instead of O(dp * tp), and needs none of the
+ * paper's all-gather in the tensor group, whose ranks have the same rows already: tests/comm compares both, and a flat
+ * all-to-all.
+ *
+ * Neither drops a row, nor adds in another order than that of ranks: a row's result depends on no other row. In the
+ * host's memory both give the same numbers. On device memory COORDINATED rounds what each rank gives back to the type
+ * of rows. */
 #ifndef TRI_COMM_EXCHANGE_H
 #define TRI_COMM_EXCHANGE_H
 
@@ -36,8 +33,6 @@
 typedef enum tri_exchange_form {
   TRI_EXCHANGE_ALLGATHER,
   TRI_EXCHANGE_COORDINATED,
-  TRI_EXCHANGE_SHARE,
-  TRI_EXCHANGE_FLAT,
   TRI_EXCHANGE_FORMS
 } tri_exchange_form;
 

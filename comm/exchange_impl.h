@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The exchange's state, and how rows find their peers.
  *
- * The peers of a form are the ranks that rows go to: the column's, or the stage's with FLAT. A peer brings its share of
- * its shard's rows into the exchange, and the tables of all shards tell every rank which rows of it go where: no counts
- * travel. Rows packed one after the other are in the order of their senders, and of their numbers within one. */
+ * Peers are the ranks of a column. The tables of all shards tell every rank which rows go where: no counts travel. Rows
+ * packed one after the other are in the order of their senders, and of their numbers within one. */
 #ifndef TRI_COMM_EXCHANGE_IMPL_H
 #define TRI_COMM_EXCHANGE_IMPL_H
 
@@ -11,32 +10,22 @@
 
 #include "comm/exchange.h"
 
-/* The peers that have an expert; count 0 where it is for other columns to serve. */
-struct exchange_target {
-  int32_t first, count;
-};
-
 struct tri_exchange {
   tri_exchange_config cfg;
   tri_exchange_form form;
-  int stride;                      /* of this exchange, as its rows */
-  size_t gathered_rows;            /* of each tensor rank, with SHARE */
-  int32_t *rows;                   /* [dp] */
-  int32_t *first_rank;             /* [num_experts] */
-  struct exchange_target *targets; /* [num_experts], of this form */
-  int32_t *tables;                 /* of each shard experts[stride, top_k], then the weights' bits */
-  float *wide, *narrow;            /* packed rows: of all shards, and what one share brings or gets */
-  size_t *to_bytes, *from_bytes;   /* [dp * tp] packed rows to each peer and from it, in a dispatch */
-  float **cursors;                 /* [dp * tp] */
-  const int32_t *all_experts;      /* COORDINATED on device memory: of the last dispatch */
+  int stride;                    /* of this exchange, as its rows */
+  int32_t *rows;                 /* [dp] */
+  int32_t *first_rank;           /* [num_experts] */
+  int32_t *targets;              /* [num_experts] the peer that has an expert; -1: another column serves it */
+  int32_t *tables;               /* of each shard experts[stride, top_k], then the weights' bits */
+  float *own, *others;           /* packed rows: of this shard, for all peers, and of all shards, for this rank */
+  size_t *to_bytes, *from_bytes; /* [dp] packed rows to each peer and from it, in a dispatch */
+  float **cursors;               /* [dp] */
+  const int32_t *all_experts;    /* COORDINATED on device memory: of the last dispatch */
   /* ALLGATHER, in the memory of rows */
   int32_t *nobody; /* [max_rows, top_k] -1 */
   float *sums;     /* [max_rows, hidden] */
 };
-
-static inline int tri_exchange_share_start(int rows, int parts, int part) {
-  return (int)((int64_t)rows * part / parts);
-}
 
 static inline float *tri_exchange_row(const tri_exchange *e, float *rows, int shard, int row) {
   return rows + ((size_t)shard * (size_t)e->stride + (size_t)row) * (size_t)e->cfg.hidden;
@@ -72,7 +61,7 @@ tri_status tri_exchange_push_rows(tri_exchange *e, const void *x, const int32_t 
                                   const tri_moe_route_args *route, const tri_exchange_rows *all);
 tri_status tri_exchange_add_up(tri_exchange *e, const float *y, float *out, bool accumulate);
 
-/* The forms in which a row goes to the peers that have its experts, once the tables are there. */
+/* COORDINATED in the host's memory (exchange_rows.c), once the tables are there. */
 void tri_exchange_find_targets(tri_exchange *e);
 tri_status tri_exchange_send_rows(tri_exchange *e, const float *x, float *all);
 tri_status tri_exchange_return_rows(tri_exchange *e, const float *y, float *out, bool accumulate);

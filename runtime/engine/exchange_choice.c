@@ -134,11 +134,6 @@ static tri_status time_form(void *ctx, tri_exchange_form form, int rows, double 
   return TRI_OK;
 }
 
-/* SHARE and FLAT add slices in other orders. On a device no two forms give the same: there is no choice. */
-unsigned tri_exchange_forms(bool deterministic) {
-  return deterministic ? 1u << TRI_EXCHANGE_ALLGATHER | 1u << TRI_EXCHANGE_COORDINATED : (1u << TRI_EXCHANGE_FORMS) - 1;
-}
-
 tri_status tri_exchange_choose(unsigned forms, int max_rows, tri_exchange_timer time, void *ctx,
                                tri_exchange_choice *out, char text[static TRI_EXCHANGE_TEXT]) {
   int size = 0;
@@ -189,10 +184,6 @@ static tri_status add_boxes(tri_engine *e, const tri_exchange_config *c, bool *c
 static tri_status choose_on_device(tri_engine *e, const tri_exchange_config *c, int *form, tri_error *err) {
   bool can = false;
   if (*form == TRI_EXCHANGE_ALLGATHER) return TRI_OK;
-  if (*form != TRI_EXCHANGE_FORMS && *form != TRI_EXCHANGE_COORDINATED)
-    return tri_fail(err, TRI_UNSUPPORTED, "all2all_backend",
-                    "devices exchange rows by allgather or coordinated, not by %s",
-                    tri_exchange_form_name((tri_exchange_form)*form));
   tri_status st = add_boxes(e, c, &can, err);
   if (st != TRI_OK) { /* the others go on without measuring, and hear of it behind that */
     *form = TRI_EXCHANGE_ALLGATHER;
@@ -226,10 +217,11 @@ cleanup:
   return st;
 }
 
-static unsigned forms_of(const tri_engine *e, const tri_exchange_config *c) {
-  unsigned forms = tri_exchange_forms(c->stage->cfg.deterministic);
+/* Bits of the forms that there are. */
+static unsigned forms_of(const tri_engine *e) {
+  unsigned forms = 0;
   for (int form = 0; form < TRI_EXCHANGE_FORMS; form++)
-    if (!tri_exchange_can(e->exchange, (tri_exchange_form)form)) forms &= ~(1u << form);
+    if (tri_exchange_can(e->exchange, (tri_exchange_form)form)) forms |= 1u << form;
   return forms;
 }
 
@@ -248,7 +240,7 @@ tri_status tri_engine_make_exchange(tri_engine *e, int form, tri_error *err) {
   /* All of them measure, or none: those that cannot must not be waited for. */
   if (st == TRI_OK) st = make_trial(&t, &c);
   TRI_TRY(tri_comm_agree(e->group->stage, st));
-  TRI_TRY(tri_exchange_choose(forms_of(e, &c), c.max_rows, time_form, &t, &e->exchange_choice, text));
+  TRI_TRY(tri_exchange_choose(forms_of(e), c.max_rows, time_form, &t, &e->exchange_choice, text));
   if (tri_group_is_leader(e->group)) tri_log(TRI_LOG_INFO, "engine", "exchange of rows: %s", text);
 cleanup:
   free_trial(&t);

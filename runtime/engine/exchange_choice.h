@@ -13,11 +13,8 @@ tri_status tri_engine_make_exchange(tri_engine *e, int form, tri_error *err);
 /* The seconds that a form takes for so many rows of each shard, on the slowest rank. */
 typedef tri_status (*tri_exchange_timer)(void *ctx, tri_exchange_form form, int rows, double *seconds);
 enum { TRI_EXCHANGE_TEXT = 256 };
-/* Returns a bit for each form; of a deterministic group those that add in one order alone: it must not take one that
- * gives other bits because a measurement, or how many rows run beside, says so. */
-unsigned tri_exchange_forms(bool deterministic);
-/* Chooses the form of those that is fastest by that for each size, up to exchanges of max_rows; text: what it has
- * chosen, and how long that took. */
+/* Chooses the form of those whose bits are set that is fastest by that for each size, up to exchanges of max_rows;
+ * text: what it has chosen, and how long that took. */
 tri_status tri_exchange_choose(unsigned forms, int max_rows, tri_exchange_timer time, void *ctx,
                                tri_exchange_choice *out, char text[static TRI_EXCHANGE_TEXT]);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Microseconds of a dispatch and its combine, for each form, number of rows and way of the bytes. */
+/* Microseconds of a dispatch and its combine, for each way of rows, number of rows and way of the bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@ static int by_value(const void *a, const void *b) {
 }
 
 /* Returns the median of batches, each as its slowest rank saw it. */
-static double measure(struct stage *s, struct work *w, int rows) {
+static double measure(struct stage *s, way way, struct work *w, int rows) {
   enum { BATCHES = 15 };
   double us[BATCHES];
   int times = rows > 16 ? 10 : 50;
@@ -29,8 +29,8 @@ static double measure(struct stage *s, struct work *w, int rows) {
     MUST(tri_comm_barrier(s->world) == TRI_OK);
     int64_t since = tri_now_ns();
     for (int i = 0; i < times; i++) {
-      MUST(tri_exchange_dispatch(s->exchange, w->rows, w->x, w->experts, w->weights, &w->all) == TRI_OK);
-      MUST(tri_exchange_combine(s->exchange, w->y, w->out, false) == TRI_OK);
+      MUST(stage_dispatch(s, way, w->rows, w->x, w->experts, w->weights, &w->all) == TRI_OK);
+      MUST(stage_combine(s, w->y, w->out, false) == TRI_OK);
     }
     MUST(tri_comm_barrier(s->world) == TRI_OK);
     us[batch] = (double)(tri_now_ns() - since) / 1e3 / times;
@@ -53,12 +53,10 @@ static void bench_way(const tri_comm_config *config) {
                                test_alloc(2 * MOST_ROWS * TOP_K, sizeof(int32_t)),
                                test_alloc(2 * MOST_ROWS * TOP_K, sizeof(float))};
   for (int i = 0; i < MOST_ROWS * TOP_K; i++) w->experts[i] = (int32_t)random_below(&random, EXPERTS);
-  for (tri_exchange_form form = 0; form < TRI_EXCHANGE_FORMS; form++) {
-    tri_exchange_use(s.exchange, form);
-    if (!s.world->rank)
-      printf("%s %-11s", config->messages_only ? "messages" : "shared  ", tri_exchange_form_name(form));
+  for (way way = 0; way < WAYS; way++) {
+    if (!s.world->rank) printf("%s %-11s", config->messages_only ? "messages" : "shared  ", way_name(way));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-      double us = measure(&s, w, rows[i]);
+      double us = measure(&s, way, w, rows[i]);
       if (!s.world->rank) printf(" %8.1f", us);
     }
     if (!s.world->rank) puts("");

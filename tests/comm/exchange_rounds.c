@@ -22,7 +22,7 @@ struct data {
 
 struct buffers {
   tri_exchange_rows all;
-  float *x, *weights, *y, *out, *result[TRI_EXCHANGE_FORMS], *again;
+  float *x, *weights, *y, *out, *result[WAYS], *again;
   int32_t *experts;
 };
 
@@ -101,13 +101,13 @@ static void buffers_make(const struct stage *s, struct buffers *b) {
       .again = test_alloc(elements, sizeof(float)),
       .experts = test_alloc(n.rows * n.top_k, sizeof(int32_t)),
   };
-  for (int f = 0; f < TRI_EXCHANGE_FORMS; f++) b->result[f] = test_alloc(elements, sizeof(float));
+  for (int f = 0; f < WAYS; f++) b->result[f] = test_alloc(elements, sizeof(float));
 }
 
 static void buffers_free(struct buffers *b) {
   float *floats[] = {b->all.x, b->all.weights, b->x, b->weights, b->y, b->out, b->again};
   for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) free(floats[i]);
-  for (int f = 0; f < TRI_EXCHANGE_FORMS; f++) free(b->result[f]);
+  for (int f = 0; f < WAYS; f++) free(b->result[f]);
   free(b->all.experts);
   free(b->experts);
 }
@@ -140,20 +140,18 @@ static void check_tables(const struct stage *s, const struct data *data, const s
   }
 }
 
-/* Rows without an expert that this rank, with SHARE its shard, has are not sent here. */
-static void check_no_others(const struct stage *s, const struct data *data, const struct buffers *b,
-                            tri_exchange_form form) {
+/* Rows without an expert that this rank, on the paper's way its shard, has are not sent here. */
+static void check_no_others(const struct stage *s, const struct data *data, const struct buffers *b, way way) {
   struct sizes n = sizes_of(s);
   const float *x = b->all.x;
   int me = s->cfg.d * s->cfg.tp + s->cfg.t;
-  if (form == TRI_EXCHANGE_ALLGATHER || (form == TRI_EXCHANGE_COORDINATED && n.shards == 1)) return;
+  if (way == ALLGATHER || (way == COORDINATED && n.shards == 1)) return;
   for (size_t row = 0; row < n.shards * (size_t)data->stride; row++) {
     bool wanted = false;
     for (size_t k = row * n.top_k; k < (row + 1) * n.top_k; k++) {
       int slice = b->all.experts[k] < 0 ? -1 : me - s->first_rank[b->all.experts[k]];
       bool here = slice >= 0 && slice < s->layout.etp;
-      if (form == TRI_EXCHANGE_SHARE)
-        here = b->all.experts[k] >= 0 && s->first_rank[b->all.experts[k]] / s->cfg.tp == s->cfg.d;
+      if (way == PAPER) here = b->all.experts[k] >= 0 && s->first_rank[b->all.experts[k]] / s->cfg.tp == s->cfg.d;
       wanted |= here;
     }
     for (size_t j = 0; j < n.hidden; j++) MUST(isnan(x[row * n.hidden + j]) != wanted);
@@ -202,35 +200,34 @@ static void check_result(const struct stage *s, const struct data *data, const f
   }
 }
 
-/* Rows of the others' parts are theirs; behind this shard's rows nothing is written. */
-static void check_untouched(const struct stage *s, const struct data *data, const struct buffers *b,
-                            tri_exchange_form form, bool accumulate) {
+/* Rows of the others' parts are theirs; after this shard's rows nothing is written. */
+static void check_untouched(const struct stage *s, const struct data *data, const struct buffers *b, way way,
+                            bool accumulate) {
   struct sizes n = sizes_of(s);
   int rows = data->rows[s->cfg.d], tp = s->cfg.tp, t = s->cfg.t;
   size_t first = (size_t)(rows * t / tp) * n.hidden, end = (size_t)(rows * (t + 1) / tp) * n.hidden;
   size_t own = (size_t)rows * n.hidden, elements = n.rows * n.hidden;
   const float *base = data->base + (size_t)t * elements;
   for (size_t i = own; i < elements; i++) MUST(isnan(b->out[i]));
-  if (form != TRI_EXCHANGE_SHARE && form != TRI_EXCHANGE_FLAT) return;
+  if (way < PAPER) return;
   for (size_t i = 0; i < own; i++)
     if (i < first || i >= end) MUST(b->out[i] == (accumulate ? base[i] : 0));
 }
 
-static void run_form(struct stage *s, const struct data *data, struct buffers *b, tri_exchange_form form,
-                     bool accumulate, float *result) {
+static void run_way(struct stage *s, const struct data *data, struct buffers *b, way way, bool accumulate,
+                    float *result) {
   struct sizes n = sizes_of(s);
   size_t own = (size_t)data->rows[s->cfg.d] * n.hidden;
-  tri_exchange_use(s->exchange, form);
   poison(s, data, b);
-  MUST(tri_exchange_dispatch(s->exchange, data->rows, b->x, b->experts, b->weights, &b->all) == TRI_OK);
+  MUST(stage_dispatch(s, way, data->rows, b->x, b->experts, b->weights, &b->all) == TRI_OK);
   check_tables(s, data, b);
-  check_no_others(s, data, b, form);
+  check_no_others(s, data, b, way);
   run_own_experts(s, data, b);
   if (accumulate) memcpy(b->out, data->base + (size_t)s->cfg.t * n.rows * n.hidden, own * sizeof(float));
   fill_nan(b->all.x, n.shards * n.rows * n.hidden); /* the caller may use it for something else now */
   for (size_t i = 0; i < n.shards * n.rows * n.top_k; i++) b->all.experts[i] = 1 << 30;
-  MUST(tri_exchange_combine(s->exchange, b->y, b->out, accumulate) == TRI_OK);
-  check_untouched(s, data, b, form, accumulate);
+  MUST(stage_combine(s, b->y, b->out, accumulate) == TRI_OK);
+  check_untouched(s, data, b, way, accumulate);
   memcpy(result, b->out, own * sizeof *result);
   MUST(tri_comm_all_reduce(s->tensor, result, own) == TRI_OK);
   check_result(s, data, result, accumulate);
@@ -238,17 +235,17 @@ static void run_form(struct stage *s, const struct data *data, struct buffers *b
 
 /* The same exchange gives the same bits again; coordinated gives allgather's numbers, and flat nearly so (its bound is
  * that of the check against the computed value). */
-static void run_all_forms(struct stage *s, const struct data *data, struct buffers *b, bool accumulate) {
+static void run_all_ways(struct stage *s, const struct data *data, struct buffers *b, bool accumulate) {
   size_t own = (size_t)data->rows[s->cfg.d] * sizes_of(s).hidden;
-  for (tri_exchange_form form = 0; form < TRI_EXCHANGE_FORMS; form++) {
-    run_form(s, data, b, form, accumulate, b->result[form]);
-    run_form(s, data, b, form, accumulate, b->again);
-    MUST(!memcmp(b->result[form], b->again, own * sizeof(float)));
+  for (way way = 0; way < WAYS; way++) {
+    run_way(s, data, b, way, accumulate, b->result[way]);
+    run_way(s, data, b, way, accumulate, b->again);
+    MUST(!memcmp(b->result[way], b->again, own * sizeof(float)));
   }
   for (size_t i = 0; i < own; i++) {
-    float coordinated = b->result[TRI_EXCHANGE_COORDINATED][i];
-    MUST(coordinated == b->result[TRI_EXCHANGE_ALLGATHER][i]);
-    if (data->exact) MUST(coordinated == b->result[TRI_EXCHANGE_FLAT][i]);
+    float coordinated = b->result[COORDINATED][i];
+    MUST(coordinated == b->result[ALLGATHER][i]);
+    if (data->exact) MUST(coordinated == b->result[FLAT][i]);
   }
 }
 
@@ -264,9 +261,9 @@ void run_rounds(struct stage *s, int rounds, uint64_t seed, bool delays) {
     make_data(s, &random, &data);
     if (delays && random_below(&late, 8) == 0) usleep(random_below(&late, 500));
     if (i % 16 == 0)
-      run_all_forms(s, &data, &b, accumulate);
+      run_all_ways(s, &data, &b, accumulate);
     else
-      run_form(s, &data, &b, (tri_exchange_form)random_below(&random, TRI_EXCHANGE_FORMS), accumulate, b.again);
+      run_way(s, &data, &b, (way)random_below(&random, WAYS), accumulate, b.again);
   }
   buffers_free(&b);
   data_free(&data);

@@ -90,6 +90,25 @@ void stage_make(struct stage *s, const struct layout *layout, const tri_comm_con
   MUST(tri_exchange_bytes(&s->cfg, &bytes));
   MUST(bytes > (size_t)dp * (size_t)layout->max_rows * (size_t)layout->hidden * sizeof(float));
   MUST(tri_exchange_create(&s->cfg, &s->exchange, &err) == TRI_OK);
+  s->paper = paper_exchange_make(&s->cfg);
+}
+
+const char *way_name(way way) {
+  if (way < PAPER) return tri_exchange_form_name((tri_exchange_form)way);
+  return way == PAPER ? "paper" : "flat";
+}
+
+tri_status stage_dispatch(struct stage *s, way way, const int32_t *rows, const float *x, const int32_t *experts,
+                          const float *weights, const tri_exchange_rows *all) {
+  s->way = way;
+  if (way >= PAPER) return paper_exchange_dispatch(s->paper, way == FLAT, rows, x, experts, weights, all);
+  tri_exchange_use(s->exchange, (tri_exchange_form)way);
+  return tri_exchange_dispatch(s->exchange, rows, x, experts, weights, all);
+}
+
+tri_status stage_combine(struct stage *s, const float *y, float *out, bool accumulate) {
+  return s->way >= PAPER ? paper_exchange_combine(s->paper, y, out, accumulate)
+                         : tri_exchange_combine(s->exchange, y, out, accumulate);
 }
 
 static void destroy_comms(struct stage *s) {
@@ -113,6 +132,7 @@ void stage_abandon(struct stage *s) {
 
 void stage_free(struct stage *s) {
   tri_exchange_destroy(s->exchange);
+  paper_exchange_free(s->paper);
   free(s->first_rank);
   destroy_comms(s);
 }
@@ -211,10 +231,10 @@ static void buffers_make(struct exchange_buffers *b, const struct stage *s) {
   for (int d = 0; d < s->layout.dp; d++) b->rows[d] = LOST_ROWS;
 }
 
-/* A layer's exchange and the sum behind it, without its experts. */
-static tri_status run_layer(struct stage *s, struct exchange_buffers *b) {
-  TRI_CHECK(tri_exchange_dispatch(s->exchange, b->rows, b->x, b->own_experts, b->own_weights, &b->all));
-  TRI_CHECK(tri_exchange_combine(s->exchange, b->y, b->out, false));
+/* A layer's exchange and the all-reduce after it, without its experts. */
+static tri_status run_layer(struct stage *s, way way, struct exchange_buffers *b) {
+  TRI_CHECK(stage_dispatch(s, way, b->rows, b->x, b->own_experts, b->own_weights, &b->all));
+  TRI_CHECK(stage_combine(s, b->y, b->out, false));
   return tri_comm_all_reduce(s->tensor, b->out, LOST_ROWS * LOST_HIDDEN);
 }
 
@@ -223,21 +243,21 @@ static struct layout lost_layout(void) {
   return (struct layout){tp, ranks / tp, 1, 8, 1, LOST_ROWS, LOST_HIDDEN, ROUND_ROBIN};
 }
 
-static tri_status run_until_lost(struct stage *s, struct exchange_buffers *b, int64_t *waited_ms) {
+static tri_status run_until_lost(struct stage *s, way way, struct exchange_buffers *b, int64_t *waited_ms) {
   tri_status st;
   int64_t since;
   do {
     since = tri_now_ns();
-    st = run_layer(s, b);
+    st = run_layer(s, way, b);
   } while (st == TRI_OK);
   *waited_ms = (tri_now_ns() - since) / 1000000;
-  MUST(run_layer(s, b) != TRI_OK);
+  MUST(run_layer(s, way, b) != TRI_OK);
   return st;
 }
 
 /* The last rank stops calling: the others notice within the limit of one wait each. Without delay each of them has
  * waited for it at once, or for one that has. */
-static void test_stopped(tri_comm_config config, tri_exchange_form form) {
+static void test_stopped(tri_comm_config config, way way) {
   struct stage s;
   struct exchange_buffers b;
   struct layout layout = lost_layout();
@@ -246,10 +266,9 @@ static void test_stopped(tri_comm_config config, tri_exchange_form form) {
   config.timeout_ms = LIMIT_MS;
   stage_make(&s, &layout, &config);
   buffers_make(&b, &s);
-  tri_exchange_use(s.exchange, form);
-  for (int i = 0; i < 20; i++) MUST(run_layer(&s, &b) == TRI_OK);
+  for (int i = 0; i < 20; i++) MUST(run_layer(&s, way, &b) == TRI_OK);
   if (my_rank < ranks - 1) {
-    MUST(run_until_lost(&s, &b, &waited) == TRI_TIMEOUT);
+    MUST(run_until_lost(&s, way, &b, &waited) == TRI_TIMEOUT);
     MUST(waited >= LIMIT_MS / 2);
   }
   MUST(tri_comm_barrier(world) == TRI_OK);
@@ -263,7 +282,7 @@ static void *abort_soon(void *arg) {
   return NULL;
 }
 
-static void test_aborted(tri_comm_config config, tri_exchange_form form) {
+static void test_aborted(tri_comm_config config, way way) {
   struct stage s;
   struct exchange_buffers b;
   struct layout layout = lost_layout();
@@ -272,9 +291,8 @@ static void test_aborted(tri_comm_config config, tri_exchange_form form) {
   int64_t waited = 0;
   stage_make(&s, &layout, &config);
   buffers_make(&b, &s);
-  tri_exchange_use(s.exchange, form);
   MUST(!pthread_create(&thread, NULL, abort_soon, &s));
-  MUST(run_until_lost(&s, &b, &waited) == TRI_ABORTED);
+  MUST(run_until_lost(&s, way, &b, &waited) == TRI_ABORTED);
   pthread_join(thread, NULL);
   MUST(tri_comm_barrier(world) == TRI_OK); /* a rank that has left is lost to one that is not aborted yet */
   tri_comm_destroy(world);
@@ -283,12 +301,10 @@ static void test_aborted(tri_comm_config config, tri_exchange_form form) {
 
 static void test_lost(tri_comm_config config) {
   for (int messages = 0; messages <= mpi && ranks > 1; messages++)
-    for (tri_exchange_form form = 0; form < TRI_EXCHANGE_FORMS; form++) {
+    for (way way = 0; way < PAPER; way++) {
       config.messages_only = messages;
-      if (form % 2 == (unsigned)messages)
-        test_aborted(config, form);
-      else
-        test_stopped(config, form);
+      test_aborted(config, way);
+      test_stopped(config, way);
     }
 }
 
@@ -308,9 +324,9 @@ static int run_killed(tri_comm_config config, bool messages) {
   config.messages_only = messages;
   stage_make(&s, &layout, &config);
   buffers_make(&b, &s);
-  tri_exchange_use(s.exchange, messages ? TRI_EXCHANGE_FLAT : TRI_EXCHANGE_COORDINATED);
+  way way = messages ? ALLGATHER : COORDINATED;
   if (my_rank == ranks - 1) MUST(!pthread_create(&thread, NULL, kill_soon, NULL));
-  tri_status st = run_until_lost(&s, &b, &waited);
+  tri_status st = run_until_lost(&s, way, &b, &waited);
   MUST(st == TRI_TIMEOUT || st == TRI_PEER_LOST);
   printf("rank %d: %s after %d ms\n", my_rank, tri_status_code(st), (int)waited);
   fflush(stdout);

@@ -3,7 +3,7 @@
 #ifndef TRI_TESTS_COMM_EXCHANGE_TEST_H
 #define TRI_TESTS_COMM_EXCHANGE_TEST_H
 
-#include "comm/exchange.h"
+#include "tests/comm/paper_exchange.h"
 
 #define MUST(condition)                                                                                                \
   do {                                                                                                                 \
@@ -20,19 +20,28 @@ struct layout {
   enum placement placement;
 };
 
-/* A stage of all ranks, with one exchange. Its configuration has the communicators. */
+/* The ways of rows: the product's forms, and those that they are compared with. */
+typedef enum way { ALLGATHER, COORDINATED, PAPER, FLAT, WAYS } way;
+
+/* A stage of all ranks, with one exchange of each. Its configuration has the communicators. */
 struct stage {
   struct layout layout;
   tri_comm *world, *tensor, *column;
   tri_exchange_config cfg;
   int32_t *first_rank;
   tri_exchange *exchange;
+  paper_exchange *paper;
+  way way; /* of the last dispatch */
 };
 
 void stage_make(struct stage *s, const struct layout *layout, const tri_comm_config *config);
 /* Leaves the memory to operations that never end. */
 void stage_abandon(struct stage *s);
 void stage_free(struct stage *s);
+const char *way_name(way way);
+tri_status stage_dispatch(struct stage *s, way way, const int32_t *rows, const float *x, const int32_t *experts,
+                          const float *weights, const tri_exchange_rows *all);
+tri_status stage_combine(struct stage *s, const float *y, float *out, bool accumulate);
 /* A communicator of all ranks alone. */
 tri_comm *make_world(const tri_comm_config *config);
 

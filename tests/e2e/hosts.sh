@@ -104,7 +104,7 @@ groups() {
 shards() {
   local models=() out since epoch model=$MODEL
   for out in mixtral_odd olmoe_odd qwen2_moe_odd qwen3_moe_odd gpt_oss_odd deepseek_v3 deepseek_v3_odd deepseek_v3_direct; do models+=("$DATA/checkpoints/$out"); done
-  out=$(mpirun --bind-to none --timeout 600 "${keepalive[@]}" --host h1:2,h2:2 -n 4 "$BIN/modelcheck" -tp 2 -dp 2 -ep 2 --all2all-backend share --chunk 9 "${models[@]}" 2>&1)
+  out=$(mpirun --bind-to none --timeout 600 "${keepalive[@]}" --host h1:2,h2:2 -n 4 "$BIN/modelcheck" -tp 2 -dp 2 -ep 2 --all2all-backend coordinated --chunk 9 "${models[@]}" 2>&1)
   [ "$(grep -c '^RIGHT .* tp 2 pp 1 dp 2 ep 2 ' <<<"$out")" = 8 ] || fail "modelcheck over two hosts: $(grep -E 'WRONG|wrong|ERROR' <<<"$out" | head -5)"
   use_experts 6
   start_up -tp 2 -dp 2 -ep 2 --hosts h1:2,h2:2

@@ -83,10 +83,10 @@ awk "BEGIN { exit !($(balance "$RUN/rebalanced.json") >= $(balance "$RUN/experts
 stop_cluster TERM
 echo "copies: 200 of 200 as the reference; balancedness $(balance "$RUN/experts.json"), rebalanced $(balance "$RUN/rebalanced.json")"
 
-start_up -dp 2 -ep 2 -pp 2 --all2all-backend share --max-num-seqs 8 --max-num-batched-tokens 16
+start_up -dp 2 -ep 2 -pp 2 --all2all-backend coordinated --max-num-seqs 8 --max-num-batched-tokens 16
 answers "up, dp 2 ep 2 pp 2"
 stop_cluster TERM
-SHARDS=3 start_mpi 1 1 -dp 3 -ep 3 --all2all-backend flat
+SHARDS=3 start_mpi 1 1 -dp 3 -ep 3 --all2all-backend allgather
 answers "mpi, dp 3 ep 3"
 stop_cluster USR1
 echo "up, dp 2 ep 2 pp 2, and mpi, dp 3 ep 3: 200 of 200 as the reference"

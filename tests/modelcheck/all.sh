@@ -520,20 +520,20 @@ experts)
   ;;
 shards)
   experts 1 1 2 -ep 2 --all2all-backend auto
-  experts 1 1 3 -ep 3 --chunk 5 --all2all-backend flat
+  experts 1 1 3 -ep 3 --chunk 5 --all2all-backend coordinated
   experts 2 1 2 -ep 4 --exchange-rows 3
-  experts 2 1 2 -ep 2 --all2all-backend share
+  experts 2 1 2 -ep 2 --all2all-backend coordinated
   experts 1 2 2 -ep 2 --all2all-backend allgather
   experts 1 1 2 -ep 2 --num-redundant-experts 3
   experts 2 1 2 -ep 2 --num-redundant-experts 2 --expert-placement-strategy round_robin
   placed 1 2 -ep 2
-  placed 2 2 -ep 2 --all2all-backend flat
+  placed 2 2 -ep 2 --all2all-backend coordinated
   experts 2 1 2 -ep 4 --num-redundant-experts 2 --move-experts
   experts 2 1 2 -ep 2 --move-experts --quantization int8
   experts 1 2 2 -ep 2 --num-redundant-experts 1 --move-experts --all2all-backend allgather
   ;;
 shards-more)
-  for form in coordinated share flat allgather; do
+  for form in coordinated allgather; do
     experts 2 1 2 -ep 4 --all2all-backend $form --exchange-rows 7
     experts 2 1 2 -ep 2 --all2all-backend $form --chunk 9
     experts 2 1 3 -ep 3 --all2all-backend $form

@@ -31,7 +31,7 @@
 enum { MAX_DIRS = 1024, HOT_STEP_BYTES = 16384 };
 
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL}; /* in the order of tri_dtype */
-static const char *const exchanges[] = {"allgather", "coordinated", "share", "flat", "auto", NULL};
+static const char *const exchanges[] = {"allgather", "coordinated", "auto", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", "ref", NULL};
 
 static const tri_option options[] = {
