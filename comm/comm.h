@@ -206,7 +206,7 @@ tri_status tri_comm_mpi_world(const tri_comm_config *config, tri_comm **out);
 tri_status tri_comm_mpi_local(tri_comm *c, int *local_rank, int *local_size);
 /* Keeps the ranks of one host to its memory: no port is opened. Before MPI starts (tri_mpi_init calls it). */
 void tri_mpi_choose_transport(void);
-/* Closes the ports on which MPI listens to everybody but the hosts of the ranks; all of them call it, right after
+/* Closes the ports on which MPI listens for all hosts but those of the ranks; all of them call it, right after
  * init. */
 tri_status tri_mpi_confine(tri_comm *world);
 void tri_mpi_finalize(void);

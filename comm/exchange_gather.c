@@ -36,12 +36,12 @@ tri_status tri_exchange_gather_create(tri_exchange *e) {
   int32_t *none = tri_malloc(ids, 1);
   if (!none) return TRI_NO_MEMORY;
   memset(none, 0xff, ids);
-  TRI_TRY(take(e, ids, &e->nobody));
+  TRI_TRY(take(e, ids, &e->no_expert));
   TRI_TRY(take(e, rows * (size_t)c->hidden * sizeof(float), &e->sums));
   if (c->backend)
-    c->backend->ops.upload(c->backend, e->nobody, none, ids);
+    c->backend->ops.upload(c->backend, e->no_expert, none, ids);
   else
-    memcpy(e->nobody, none, ids);
+    memcpy(e->no_expert, none, ids);
   if (c->backend) st = c->backend->ops.stream_sync(c->backend);
 cleanup:
   tri_free(none);
@@ -50,7 +50,7 @@ cleanup:
 
 void tri_exchange_gather_destroy(tri_exchange *e) {
   size_t rows = (size_t)e->cfg.max_rows;
-  give_back(e, e->nobody, rows * choice_bytes(&e->cfg));
+  give_back(e, e->no_expert, rows * choice_bytes(&e->cfg));
   give_back(e, e->sums, rows * (size_t)e->cfg.hidden * sizeof(float));
 }
 
@@ -74,12 +74,12 @@ static tri_status gather(const tri_exchange *e, void *all, const void *own, size
   return tri_exchange_gather(e->cfg.column, place, all, part);
 }
 
-/* Rows that a shard does not have want no expert: nobody looks at what else they hold. */
+/* Rows that a shard does not have want no expert: their elements are not read. */
 tri_status tri_exchange_gather_all(tri_exchange *e, const void *x, const int32_t *experts, const float *weights,
                                    const tri_exchange_rows *all) {
   const tri_exchange_config *c = &e->cfg;
   size_t ids = choice_bytes(c), own = (size_t)e->rows[c->d], first = (size_t)c->d * (size_t)e->stride + own;
-  copy(e, (char *)all->experts + first * ids, e->nobody, ((size_t)e->stride - own) * ids);
+  copy(e, (char *)all->experts + first * ids, e->no_expert, ((size_t)e->stride - own) * ids);
   TRI_CHECK(gather(e, all->experts, experts, ids));
   TRI_CHECK(gather(e, all->weights, weights, ids));
   return gather(e, all->x, x, row_bytes(c));

@@ -23,8 +23,8 @@ struct tri_exchange {
   float **cursors;               /* [dp] */
   const int32_t *all_experts;    /* COORDINATED on device memory: of the last dispatch */
   /* ALLGATHER, in the memory of rows */
-  int32_t *nobody; /* [max_rows, top_k] -1 */
-  float *sums;     /* [max_rows, hidden] */
+  int32_t *no_expert; /* [max_rows, top_k] -1 */
+  float *sums;        /* [max_rows, hidden] */
 };
 
 static inline float *tri_exchange_row(const tri_exchange *e, float *rows, int shard, int row) {

@@ -43,7 +43,7 @@ static tri_status complete(tri_comm *c, MPI_Request *reqs, int n) {
   }
 }
 
-/* Takes back what waits for a message: one that comes late would be written to memory that is somebody else's by then.
+/* Takes back what waits for a message: one that comes late would be written to memory that has another use by then.
  */
 static void take_back(MPI_Request *received, int n) {
   for (int i = 0; i < n; i++) {

@@ -3,7 +3,7 @@
  *
  * Every rank has two slots and a counter of rounds. In a round a rank writes its data into the slot of the round's
  * parity, publishes the round's number, waits until every rank has published it, and reads all slots. Two slots are
- * enough: who publishes round n has read round n - 1, and nobody begins n + 1 before all have published n. This is the
+ * enough: who publishes round n has read round n - 1, and none begins n + 1 before all have published n. This is the
  * one-shot all-reduce of the custom kernels of GPU engines, on host memory; against MPI's it saves the matching, the
  * copies and, where ranks outnumber cores, all but one change of process per rank and round. */
 #ifndef TRI_COMM_SHM_H

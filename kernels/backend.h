@@ -152,7 +152,7 @@ typedef struct tri_backend_ops {
                       size_t rows);
   /* Memory of mem_alloc's that processes of this host copy from, each to its own device: peer_show says what it is,
    * peer_open finds it in another process, and peer_copy, on the peer stream, copies bytes of it to this backend's
-   * memory. Whoever has shown it frees it when the others have closed it. TRI_UNSUPPORTED: they cannot. */
+   * memory. The process that has shown it frees it when the others have closed it. TRI_UNSUPPORTED: they cannot. */
   tri_status (*peer_show)(tri_backend *be, void *p, tri_peer_handle *out);
   tri_status (*peer_open)(tri_backend *be, const tri_peer_handle *handle, void **out);
   void (*peer_close)(tri_backend *be, void *p);

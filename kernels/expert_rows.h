@@ -16,7 +16,7 @@ typedef struct tri_rows_config {
   int hidden;   /* elements of a row */
   int top_k;
   tri_dtype type; /* of rows, and of what each rank gives back of them: F32, F16 or BF16 */
-  /* The slots that each rank has experts in; those of other columns are nobody's. */
+  /* The slots that each rank has experts in; other columns' are not listed. */
   int32_t first_slot[TRI_ROWS_RANKS], end_slot[TRI_ROWS_RANKS];
 } tri_rows_config;
 

@@ -25,7 +25,7 @@ struct tri_host_experts {
   _Atomic uint32_t *under_way;
   uint32_t idle;
   int most_rows;
-  struct work *works; /* [num_layers, most_rows + 1] pages that nobody has touched until then */
+  struct work *works; /* [num_layers, most_rows + 1] pages that are not touched until then */
   size_t works_bytes;
   /* pinned: x, out, weights of the choices, the map's first and choice. One layer's at a time, as the stream has it */
   char *pinned, *x, *out;

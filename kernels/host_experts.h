@@ -16,7 +16,7 @@ typedef struct tri_host_experts tri_host_experts;
 
 typedef struct tri_host_experts_config {
   tri_backend *backend; /* which has x, the map, the weights of the choices and the results in its memory */
-  tri_backend *host;    /* which computes: of host memory, with a workspace that is nobody else's */
+  tri_backend *host;    /* which computes: of host memory, with a workspace of its own */
   /* [num_layers] Each as it will be launched with the most rows: weights of 16 bits, float32 or int8 and biases in the
    * host's memory, x and out without gaps between rows, x.dtype its own type or float32. up.data NULL: the experts of
    * this layer lie elsewhere. Their pointers to activations are not looked at. */

@@ -93,7 +93,7 @@ static tri_status replay(struct measuring *m, double *us) {
   return TRI_OK;
 }
 
-/* The best of a few: what lies above it is somebody else's. All ranks come here together, and leave with one verdict.
+/* The best of a few: what lies above it is noise of others. All ranks come here together, and leave with one verdict.
  */
 static tri_status time_algorithm(struct measuring *m, tri_p2p_algorithm algorithm, size_t count, double *us) {
   tri_status st = tri_p2p_sum(m->c, algorithm, m->buf, count); /* NCCL connects at the first call of a kind */

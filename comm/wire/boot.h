@@ -8,8 +8,8 @@
 
 enum { TRI_BOOT_MAX_RANKS = 1024, TRI_BOOT_MAX_GROUPS = 64 }; /* ranks: of a group */
 
-/* The coordinator's address, and the key of each rank of these groups: for whoever starts them. Secret: a key lets a
- * process join as its rank. */
+/* The coordinator's address, and the key of each rank of these groups: for the program that starts them. Secret: a key
+ * lets a process join as its rank. */
 typedef struct tri_boot {
   char endpoint[256];
   char server_key[TRI_Z_KEY];          /* the worker socket's public key */

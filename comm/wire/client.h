@@ -128,7 +128,7 @@ typedef struct tri_submit {
   bool cache;               /* true: the response cache may answer, and keep the answer */
   tri_wire_str cache_salt;  /* whose answers these may be; empty is absent */
   tri_wire_str caller;      /* for whom the client asks; empty is absent */
-  tri_wire_str external_id; /* the name that whoever asks has for the request, for the log; empty is absent */
+  tri_wire_str external_id; /* the caller's own name of the request, for the log; empty is absent */
   bool return_token_ids;    /* `accepted` has the prompt's */
   tri_on_disconnect on_disconnect;
 } tri_submit;
@@ -281,7 +281,7 @@ typedef struct tri_rank_status {
   TRI_RANK_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
 } tri_rank_status;
 
-/* Jobs under way that were submitted for somebody. */
+/* Jobs under way, by caller. */
 typedef struct tri_caller_status {
   TRI_CALLER_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
 } tri_caller_status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The address at which clients find the coordinator when nobody says otherwise. */
+/* The address at which clients find the coordinator by default. */
 #ifndef TRI_COMM_WIRE_ENDPOINT_H
 #define TRI_COMM_WIRE_ENDPOINT_H
 

@@ -9,7 +9,7 @@
 
 enum { TRI_PEER_BYTES = 32, TRI_OWNER_BYTES = 32 };
 
-/* Whoever is behind a connection, as the socket found out by itself: a peer cannot claim to be another. */
+/* The user or key of a connection, as the socket found out by itself: a peer cannot claim to be another. */
 typedef enum tri_owner_kind {
   TRI_OWNER_NOBODY, /* the transport does not tell */
   TRI_OWNER_USER,   /* the user id at the other end of a socket file */

@@ -17,7 +17,7 @@ static bool write_path(const char *path, char out[LOCK_PATH]) {
   return (size_t)snprintf(out, LOCK_PATH, "%s.lock", path) < LOCK_PATH;
 }
 
-/* Whoever ends removes the file under its lock, so that one that is opened in between is another file by now. */
+/* A process that ends removes the file under its lock, so that one that is opened in between is another file by now. */
 static bool is_there(const char *name, int fd) {
   struct stat opened, named;
   return !fstat(fd, &opened) && !stat(name, &named) && opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The right to bind, replace or remove a socket file: a lock beside it, PATH.lock, which ends with its process. A
- * socket that nobody answers at may be one that is about to listen. */
+ * socket that does not answer may be one that is about to listen. */
 #ifndef TRI_COMM_WIRE_SOCKET_LOCK_H
 #define TRI_COMM_WIRE_SOCKET_LOCK_H
 

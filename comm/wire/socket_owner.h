@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose socket file it is that somebody speaks to. In a folder like /tmp anybody may make one under any name. */
+/* The owner of a socket file that is to be connected to: in a folder like /tmp any user may make one under any name. */
 #ifndef TRI_COMM_WIRE_SOCKET_OWNER_H
 #define TRI_COMM_WIRE_SOCKET_OWNER_H
 
@@ -9,7 +9,7 @@
 /* The user who listens at the other end of a connection; false where it is none to a socket file. */
 bool tri_socket_listener(int fd, uid_t *uid);
 /* Returns whether a socket at this path may be the user's: this user's own, root's, or that of the folder's owner where
- * nobody else may make files in it. */
+ * no other user may make files in it. */
 bool tri_socket_is_trusted(const char *path, uid_t uid);
 
 #endif

@@ -28,7 +28,7 @@ static bool link_watch(tri_zlink *l) {
   int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
                ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
-  /* An attempt that nobody answered is closed, and one for which there was no name or no file is only put off. */
+  /* An attempt that was not answered is closed, and one for which there was no name or no file is only put off. */
   if (l->config.refuse_unconnected) events |= ZMQ_EVENT_CLOSED | ZMQ_EVENT_CONNECT_RETRIED;
   l->monitor = tri_z_watch(l->z, l->socket, events);
   return l->monitor != NULL;
@@ -63,7 +63,7 @@ void tri_zlink_drain_monitor(tri_zlink *l) {
       l->state = TRI_ZLINK_UP;
       l->cut = 0;
       break;
-    /* A server that lets nobody in ends handshakes without a word, but so does one that binds anew. */
+    /* A server that refuses all clients ends handshakes without a word, but so does one that binds anew. */
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
       if (++l->cut >= REFUSED_AFTER) l->state = TRI_ZLINK_REFUSED;
       break;

@@ -18,7 +18,7 @@ void *tri_z_watch(tri_zcontext *z, void *socket, int events) {
   snprintf(address, sizeof address, "inproc://watch-%u", z->next_number++);
   pthread_mutex_unlock(&z->lock);
   void *monitor = zmq_socket_monitor(socket, address, events) ? NULL : zmq_socket(z->ctx, ZMQ_PAIR);
-  /* Without a limit: the library's thread would wait with everything else for somebody to read. */
+  /* Without a limit: the library's thread would stop with everything else until the events are read. */
   if (monitor && tri_z_set_int(monitor, ZMQ_LINGER, 0) && tri_z_set_int(monitor, ZMQ_RCVHWM, 0) &&
       !zmq_connect(monitor, address))
     return monitor;

@@ -58,9 +58,9 @@ static tri_status ipc_clear_stale(const char *path, const struct sockaddr_un *ad
     if (!unlink(path) || errno == ENOENT) return TRI_OK;
     return tri_fail(err, TRI_IO, "endpoint", "cannot remove the dead socket %s: %s", path, strerror(errno));
   }
-  *alive = !e || e == EAGAIN || e == EINPROGRESS; /* a full queue has somebody who owns it */
+  *alive = !e || e == EAGAIN || e == EINPROGRESS; /* a full queue has an owner */
   if (*alive) return ipc_is_alive(path, err);
-  return tri_fail(err, TRI_PERMISSION, "endpoint", "%s belongs to somebody else: %s", path, strerror(e));
+  return tri_fail(err, TRI_PERMISSION, "endpoint", "%s belongs to another process: %s", path, strerror(e));
 }
 
 /* Takes the right to the path, and makes room there. */

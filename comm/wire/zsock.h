@@ -36,7 +36,7 @@ tri_status tri_zkey_check(const char *key, const char *what, tri_error *err);
 
 /* Writes the 32 bytes of a key's text; false: it is none. */
 bool tri_zkey_raw(const char *key, uint8_t out[TRI_OWNER_BYTES]);
-/* Whose a connection is, as an operator knows it: uid:NUMBER, key:PUBLIC KEY, or a dash where nobody knows. */
+/* Whose a connection is, as an operator knows it: uid:NUMBER, key:PUBLIC KEY, or a dash where it is not known. */
 enum { TRI_OWNER_TEXT = 48 };
 const char *tri_owner_text(const tri_owner *o, char out[TRI_OWNER_TEXT]);
 
@@ -47,7 +47,7 @@ typedef struct tri_zserver_config {
   const char *endpoint;      /* ipc://PATH (mode 0600), tcp://ADDRESS:PORT, PORT may be * */
   const tri_zkeypair *curve; /* NULL: none; tcp:// without it is refused unless insecure_tcp */
   bool insecure_tcp;
-  const char *const *allowed; /* public keys of clients that may connect (ZAP); NULL with curve: nobody */
+  const char *const *allowed; /* public keys of clients that may connect (ZAP); NULL with curve: none */
   int num_allowed;
   size_t max_message;  /* per frame */
   int backlog;         /* messages queued per peer before send says TRI_AGAIN */
@@ -62,7 +62,7 @@ tri_status tri_zserver_open(tri_zcontext *z, const tri_zserver_config *config, t
 /* Returns the endpoint as bound, with the port filled in. Borrowed. */
 const char *tri_zserver_endpoint(const tri_zserver *s);
 /* Receives the next message without waiting: TRI_OK, or TRI_AGAIN. from->owner says whose connection it is (of a socket
- * file the user's, with CURVE the key's, else nobody's). *data is valid until the next call. *frames > 1: a
+ * file the user's, with CURVE the key's, else none). *data is valid until the next call. *frames > 1: a
  * multipart message, *data holds its first frame only (of at most max_message bytes) and the rest has been discarded.
  */
 tri_status tri_zserver_recv(tri_zserver *s, tri_peer *from, const void **data, size_t *len, int *frames);
@@ -114,7 +114,7 @@ tri_zlink_state tri_zlink_look(tri_zlink *l, unsigned *losses); /* losses (may b
 bool tri_zlink_was_cut(const tri_zlink *l);
 /* It is refused from here: the socket file is of a user who has no business there (socket_owner.h), *uid. */
 bool tri_zlink_is_foreign(const tri_zlink *l, unsigned long *uid);
-/* With refuse_unconnected: nobody was there, and only tri_zlink_send_wait tries again. */
+/* With refuse_unconnected: there was no server, and only tri_zlink_send_wait tries again. */
 bool tri_zlink_is_unanswered(const tri_zlink *l);
 void tri_zlink_close(tri_zlink *l); /* NULL is fine */
 /* File descriptors that become readable when the library's thread has something for this one, and stay so until it is

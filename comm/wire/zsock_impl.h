@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Structures and helpers that the files behind zsock.h share. Nobody else includes this or the library's header. */
+/* Structures and helpers that the files behind zsock.h share. No other file includes this or the library's header. */
 #ifndef TRI_COMM_WIRE_ZSOCK_IMPL_H
 #define TRI_COMM_WIRE_ZSOCK_IMPL_H
 

@@ -300,7 +300,8 @@ static float *partial_of(const attention_run *r, int seq, int head, int chunk) {
   return r->partial + row * ((size_t)r->value_dim + 2);
 }
 
-/* In deterministic mode a row's chunks are merged whoever computes them; otherwise whoever has all keys needs none. */
+/* In deterministic mode a row's chunks are merged whichever thread computes them; otherwise a thread that has all keys
+ * needs none. */
 static void attend_tile(const attention_run *r, const tile *t, tile_state *s) {
   const tri_attention_args *a = r->a;
   int d = r->value_dim, begin, end, other;

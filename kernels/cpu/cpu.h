@@ -172,7 +172,7 @@ static inline void tri_cpu_run(tri_backend *be, double nanoseconds, void (*fn)(v
     tri_pool_run(be->pool, fn, ctx);
 }
 
-/* Items go to whoever asks next: threads of a shared machine are not equally fast. */
+/* Items go to the next thread that asks: threads of a shared machine are not equally fast. */
 typedef struct tri_ticket {
   _Atomic int next;
 } tri_ticket;

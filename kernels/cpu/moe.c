@@ -90,7 +90,7 @@ typedef struct experts_run {
   experts_layout l;
   int token, tokens; /* of this pass */
   int num_active;
-  int32_t *active; /* experts that somebody wants */
+  int32_t *active; /* experts that have rows */
   int32_t *first;  /* [num_experts + 1] where each expert's rows of the pass begin */
   int32_t *next;   /* [num_experts] the map's rows that no pass has taken yet */
   int32_t *source; /* row -> token */

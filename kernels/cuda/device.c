@@ -200,7 +200,7 @@ static void free_events(cudaEvent_t *events, int n) {
 static tri_status grow_workspace(tri_backend *be, tri_cuda_lane *lane, size_t bytes) {
   void *p;
   if (bytes <= lane->workspace_bytes) return TRI_OK;
-  TRI_CHECK(device_sync(be)); /* nobody uses the old one any more */
+  TRI_CHECK(device_sync(be)); /* the old one is not used any more */
   TRI_CHECK(device_alloc(be, TRI_MEM_STAGING, bytes, &p));
   tri_cuda_graphs_drop(be);
   device_free(be, TRI_MEM_STAGING, lane->workspace, lane->workspace_bytes);
@@ -302,7 +302,7 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   if (e == cudaSuccess) e = tri_cuda_side_open(impl);
   if (e == cudaSuccess) e = make_counters(impl);
   if (e == cudaSuccess) e = make_events(impl->events, TRI_EVENT_UPLOAD);
-  /* Whoever waits for a copy sleeps: the cores are for conversions. */
+  /* A thread that waits for a copy sleeps: the cores are for conversions. */
   for (int i = TRI_EVENT_UPLOAD; i < TRI_EVENTS && e == cudaSuccess; i++)
     e = cudaEventCreateWithFlags(&impl->events[i], cudaEventDisableTiming | cudaEventBlockingSync);
   for (int i = 0; i <= TRI_BOUND_BATCHES && e == cudaSuccess; i++) e = make_events(impl->staging[i].sent, 2);

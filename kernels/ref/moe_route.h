@@ -92,7 +92,7 @@ TRI_FORMULA void weights_of(const tri_moe_route_args *a, const double *score, co
   }
 }
 
-/* True for a row that only pads the step; its choices are nobody's then. */
+/* True for a row that only pads the step; it has no expert then. */
 TRI_FORMULA bool tri_moe_goes_nowhere(const tri_moe_route_args *a, int t) {
   size_t first = (size_t)t * (size_t)a->top_k;
   if (!a->kv_slot || a->kv_slot[t] >= 0) return false;

@@ -61,7 +61,7 @@ __device__ static inline void join_rows(const tri_attention_args &a, float *rows
     store_four(a.out, t, (size_t)(head0 + row) * (size_t)value_dim(a) + (size_t)e,
                join_four(from + WIDTH, from + e, splits));
   }
-  /* Nobody leaves while others read what it has. Each thread has had what it stores; the stores nobody waits for. */
+  /* No block leaves while others read its memory. Each thread has had what it stores; the stores are not waited for. */
   arrive_at_cluster();
   wait_at_cluster();
 }

@@ -54,7 +54,7 @@ template <typename Q, int PAIRS> __device__ static inline void read_row(float2 (
   for (int i = 0; i < PAIRS; i++) x[i] = load2(from + min(i * 8 + (int)threadIdx.x % 4 * 2, last));
 }
 
-/* Rows are heads. What is not there is somebody else's. */
+/* Rows are heads. Missing ones belong to another block. */
 template <typename T, int DEPTH>
 __device__ static inline void load_heads(const tri_attention_args &a, int t, int head0, int heads,
                                          uint32_t (&q)[DEPTH][4]) {

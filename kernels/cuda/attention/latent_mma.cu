@@ -404,7 +404,7 @@ template <typename T, int TILES>
 static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut *singles,
                          const meeting &s) {
   using x = extent<TILES>;
-  static_assert(x::PARTS * x::OWN_STEPS == STEPS && x::THREADS == x::ROWS * ROW_LANES, "all is somebody's");
+  static_assert(x::PARTS * x::OWN_STEPS == STEPS && x::THREADS == x::ROWS * ROW_LANES, "all is covered");
   constexpr size_t bytes = sizeof(rooms<T, TILES>);
   int chunks = chunks_of(&a, TILES), rows = singles ? singles->num_parts : a.q.rows;
   const tri_attention_part *parts = singles ? singles->parts : NULL;

@@ -4,7 +4,7 @@
  * chunk, values. The sums of 64 results of 512 elements fill the registers of two warpgroups: each has half of their
  * columns. Tiles are theirs in turn: a tile's owner multiplies it with the queries and softens the scores, both add it
  * up. So one multiplies while the other one softens or waits for a tile. The weights go to the other one by way of the
- * tile's last chunk, which nobody needs once there are scores.
+ * tile's last chunk, which is not needed once there are scores.
  *
  * A ring of two tiles is all that there is room for: an owner's tiles have one place. Its quarters are filled again one
  * by one, as soon as their values have been added. Queries come through the ring, too, as float32: two tiles' worth. */

@@ -38,7 +38,7 @@ __device__ static inline int first_row(void) {
 }
 
 /* Rounds one half of an item's queries, entry n of the ring, to where MMAs read them; the other warpgroup has the
- * other half. Nobody needs the old ones: both have had all weights that came of them. */
+ * other half. The old ones are not needed: both have had all weights that came of them. */
 template <typename T, int GROUP> __device__ static inline void take_queries(latent_room &room, unsigned n, int half) {
 #pragma unroll 1
   for (int i = 0; i < CHUNKS; i++) {

@@ -5,7 +5,7 @@
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/ops.h"
 
-/* A few blocks fill the link and leave the other processors to whoever else has work. */
+/* A few blocks fill the link and leave the other multiprocessors to other kernels. */
 enum { MOVES = 256, BLOCKS = 16, THREADS = 512, AT_ONCE = 4 };
 
 /* Pairs of one launch. */

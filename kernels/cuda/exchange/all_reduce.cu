@@ -50,7 +50,7 @@ __device__ static inline uint4 *half_of(char *memory, uint32_t round) {
 
 static constexpr uint32_t ENDED = 0xffffffffu; /* in the place of a round: nothing comes any more */
 
-/* All threads have read the round; what was read stays good, since nobody else counts for this block. */
+/* All threads have read the round; what was read stays good, since no other thread counts for this block. */
 __device__ static inline void count_round(const tri_cuda_reduce &r, uint32_t round) {
   __syncthreads();
   if (!threadIdx.x) r.rounds[blockIdx.x] = (round + 1) & ~(1u << 31);

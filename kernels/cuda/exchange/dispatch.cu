@@ -128,7 +128,7 @@ __device__ static inline void push_vectors(const tri_cuda_exchange &e, const dis
 }
 
 /* Sends a part of a row with block number `block` of stride * parts, once a warp has the row's choices; with ROUTES it
- * makes them. Rows that this rank does not have but others do come to its tables as nobody's. Shared memory: the
+ * makes them. Rows that this rank does not have but others do come to its tables without an expert. Shared memory: the
  * choices, then what routing needs. */
 template <bool ROUTES>
 __device__ static inline void push_part(const tri_cuda_exchange &e, const dispatch_args &a,
@@ -206,7 +206,7 @@ __device__ static inline void await_rows(const tri_cuda_exchange &e, const dispa
 
 /* Sends with `pushes` blocks and receives with those after them: in one kernel where the device has room for all of
  * them at once, so that no end of a kernel lies between the two, else in one of each kind. Blocks begin in their order,
- * and those that send wait for nobody. A round's number is that of the combines: they have all ended when its rows are
+ * and those that send wait for none. A round's number is that of the combines: they have all ended when its rows are
  * sent. Grid up to stride * (parts + ranks - 1), 256 threads. */
 template <bool ROUTES>
 __global__ __launch_bounds__(BLOCK_THREADS) static void dispatch_kernel(

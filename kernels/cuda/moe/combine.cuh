@@ -4,8 +4,9 @@
  * done, and who does the last one of a slab of outputs adds up that slab's: of a choice first the parts of its GEMM,
  * then the choices, both in their order, as that kernel does. The bits do not depend on who adds.
  *
- * What is done here is done once, at the end of a kernel, with instructions that nobody has fetched: hence loops where
- * unrolled code would take fewer steps, and a first pass that does nothing, while the consumers have nothing to do. */
+ * What is done here is done once, at the end of a kernel, with instructions that are not in the cache: hence loops
+ * where unrolled code would take fewer steps, and a first pass that does nothing, while the consumers have nothing to
+ * do. */
 #ifndef TRI_KERNELS_CUDA_MOE_COMBINE_CUH
 #define TRI_KERNELS_CUDA_MOE_COMBINE_CUH
 

@@ -111,7 +111,7 @@ __device__ static inline int scan_experts(int *counts, int n) {
   return __shfl_sync(ALL_LANES, upto, WARP - 1);
 }
 
-/* Nobody else adds, but who does not wait for what was there ends sooner. */
+/* No other thread adds, but one that does not wait for the old value ends sooner. */
 __device__ static inline void add_to_tally(const tri_moe_map_args &a, int expert, int rows) {
   if (!a.tally || !rows) return;
   atomicAdd((unsigned long long *)&a.tally[expert].rows, (unsigned long long)rows);

@@ -141,7 +141,7 @@ void tri_cuda_moe_plain(cudaStream_t stream, const tri_moe_experts_args *a, void
   if (!a->x.rows || !h) return;
   if (a->int8_activations) up.rounded = tri_cuda_round(stream, a->x, rounded);
   run<true>(stream, up, num_sms);
-  /* Rows that no choice has hold anything; nobody reads them. */
+  /* Rows that no choice has hold anything and are not read. */
   if (a->int8_activations)
     down.rounded = tri_cuda_round(stream, hidden, rounded + tri_cuda_rounded_bytes(a->x.rows, h));
   run<false>(stream, down, num_sms);

@@ -75,7 +75,7 @@ __device__ static inline work_place find_work(const work_list &l, int item, int 
   return {low, unit, item % tiles};
 }
 
-/* The item after it; of the last one what nobody may use. */
+/* The item after it; of the last one a value that must not be used. */
 __device__ static inline work_place next_work(const work_list &l, work_place p, int tiles) {
   if (++p.tile < tiles) return p;
   p.tile = 0;

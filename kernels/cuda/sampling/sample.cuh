@@ -287,7 +287,7 @@ __device__ static uint64_t gather(sampler *s, view v, list out, uint64_t to, uin
   return block_sum(sum, s->room);
 }
 
-/* The same without a list: rank 0 is nobody's. */
+/* The same without a list: no element has rank 0. */
 __device__ static uint64_t mass_of(sampler *s, view v, uint64_t to, scale w) {
   list none = {NULL, NULL, 0};
   return gather(s, v, none, 0, to, w);
