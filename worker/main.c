@@ -14,12 +14,12 @@
 #include "base/version.h"
 #include "runtime/engine/offload_options.h"
 #include "runtime/model/weights_hash.h"
-#include "worker/agreement.h"
-#include "worker/eplb_run.h"
-#include "worker/expert_counts.h"
-#include "worker/placement.h"
-#include "worker/stream_hiding.h"
-#include "worker/worker.h"
+#include "worker/process/agreement.h"
+#include "worker/placement/eplb_run.h"
+#include "worker/placement/expert_counts.h"
+#include "worker/process/rank_hardware.h"
+#include "worker/cost/stream_hiding.h"
+#include "worker/process/worker.h"
 
 enum {
   COMM_TIMEOUT_MS = 300000,

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "comm/wire/sampling.h"
-#include "worker/commands.h"
-#include "worker/refusals.h"
+#include "worker/process/commands.h"
+#include "worker/process/refused_jobs.h"
 
 Suite *suite_commands(void);
 

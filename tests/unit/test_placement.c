@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/topo.h"
-#include "worker/placement.h"
+#include "worker/process/rank_hardware.h"
 
 Suite *suite_placement(void);
 

@@ -3,8 +3,8 @@
 
 #include "runtime/engine/offload_options.h"
 #include "runtime/step/limits.h"
-#include "worker/placement.h"
-#include "worker/stream_hiding.h"
+#include "worker/process/rank_hardware.h"
+#include "worker/cost/stream_hiding.h"
 
 static int blocks_for(int num_seqs, int seq_len, int block_size) {
   int64_t blocks = (int64_t)num_seqs * (seq_len / block_size + 1) + 1;
