@@ -193,7 +193,7 @@ typedef struct tri_arch {
 extern const tri_arch *const tri_arch_list[]; /* NULL-terminated */
 const tri_arch *tri_arch_find(const char *model_type);
 
-/* Returns the entry of a key in the family's table or in that of common keys; NULL without one. */
+/* config_values.c: returns the entry of a key in the family's table or in that of common keys; NULL without one. */
 const tri_config_key *tri_config_key_find(const tri_arch *arch, const char *key);
 /* config_keys.c: refuses keys without an entry whose value is known to ask for what is not done here, with strict all
  * that are not known to change nothing, and notes the others in c->unknown_keys. The rest of c has been read. */

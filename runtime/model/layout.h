@@ -47,9 +47,12 @@ typedef struct tri_range {
 } tri_range;
 
 /* Part `rank` of `parts` nearly equal contiguous parts of n. */
-tri_range tri_range_part(int64_t n, int parts, int rank);
+static inline tri_range tri_range_part(int64_t n, int parts, int rank) {
+  int64_t first = n * rank / parts, end = n * (rank + 1) / parts;
+  return (tri_range){(int)first, (int)(end - first)};
+}
 /* The part that has element i. */
-int tri_range_part_with(int64_t n, int parts, int64_t i);
+static inline int tri_range_part_with(int64_t n, int parts, int64_t i) { return (int)(((i + 1) * parts - 1) / n); }
 
 /* The layers of a stage. Stages are cut where they come closest to equal parts of the weights' bytes: beside its layers
  * the first has the embedding, the last the head. Each has a layer at least. */
@@ -85,8 +88,8 @@ static inline bool tri_layer_has_hot_experts(const tri_model_config *c, tri_para
 }
 
 /* Tells whether a shard ends with a layer of which, behind attention, a step wants the rows of its logits alone (see
- * runtime/forward/narrow.c). Of a parallel residual both halves read the same rows; shards that exchange rows have all
- * agreed on how many there are. */
+ * tri_walk_narrow in runtime/forward/walk.c). Of a parallel residual both halves read the same rows; shards that
+ * exchange rows have all agreed on how many there are. */
 bool tri_shard_narrows(const tri_model_config *c, const tri_shard *s);
 
 /* Refuses what cannot be cut: tp over the number of heads, pp over the number of layers, experts by sizes that do not
@@ -100,9 +103,13 @@ typedef struct tri_weight_shape {
 } tri_weight_shape;
 tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id);
 
+/* Returns the columns of a head's values. */
+static inline int64_t tri_value_dim(const tri_model_config *c) {
+  return c->mla.on ? c->mla.v_dim : c->attention.head_dim;
+}
+
 /* A rectangle to copy from a checkpoint's tensor to a shard's weight. Rows and columns count elements in the weight's
- * orientation
- * ([out, in]), also where the file stores the transpose. */
+ * orientation ([out, in]), also where the file stores the transpose. */
 typedef struct tri_slice {
   int64_t src_row, src_col, dst_row, dst_col, rows, cols;
   int64_t row_step; /* from one row of the source to the next */
