@@ -347,11 +347,6 @@ static void disconnect(tri_engine *e) {
   e->device_tensor = e->device_column = e->device_world = NULL;
 }
 
-void tri_engine_close_split(tri_engine *e) {
-  tri_split_close(e->split);
-  e->split = NULL;
-}
-
 void tri_engine_destroy(tri_engine *e) {
   if (!e) return;
   if (!is_sound(e)) { /* first: kernels that wait for a lost peer would be waited for, and so do recorded steps */
