@@ -54,7 +54,7 @@ struct tri_forward {
   size_t reserved, side_reserved; /* bytes of workspaces */
 };
 
-/* forward.c: emits the ops of a step, from the batch's tokens, or from w->x where they come from the stage before, to
+/* network.c: emits the ops of a step, from the batch's tokens, or from w->x where they come from the stage before, to
  * what this stage leaves. */
 void tri_walk_step(tri_walk *w);
 /* Records the ops of the largest step over these buffers; nothing else of a forward pass need exist. */
@@ -71,9 +71,9 @@ static inline bool tri_is_chunked(const tri_forward *f) {
 /* Turns the walk to a chunk of its step, and back to all of it. Of a step in one chunk nothing changes. */
 void tri_walk_enter_chunk(tri_walk *w, int chunk);
 void tri_walk_leave_chunks(tri_walk *w);
-/* narrow.c: behind the last layer's attention nobody reads rows but those whose logits are wanted. Tells whether a
- * layer is that one, and turns its walk to those rows: their part of buf.attn, the stream and the batch. */
-bool tri_layer_narrows(const tri_walk *w, const tri_layer *y);
+/* Turns the walk to the rows whose logits are wanted, after attention in the last layer: a prompt is computed for the
+ * keys and values that it leaves in the cache, and for the logits of its last token, so that no other row is read from
+ * there on. Returns these rows of buf.attn; in any other layer the walk's, and changes nothing. */
 tri_mat tri_walk_narrow(tri_walk *w, const tri_layer *y);
 /* layer.c: all layers of this shard. */
 void tri_walk_layers(tri_walk *w);
@@ -144,6 +144,11 @@ static inline tri_mat tri_stream_of(const tri_forward *f, int lane, int rows) {
   tri_mat x = tri_rows(f->buf.x, rows);
   x.data += (size_t)lane * f->buf.lane_stride / sizeof *x.data;
   return x;
+}
+
+/* Returns what the head of this rank writes: logits of its part of the vocabulary. */
+static inline tri_mat tri_logits_of(const tri_forward *f, int rows) {
+  return f->cfg.shard.last_stage && !f->cfg.model->encoder && rows ? tri_rows(f->buf.local_logits, rows) : tri_no_mat;
 }
 
 /* ---- arguments (args.c) ---- */

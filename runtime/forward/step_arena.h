@@ -86,6 +86,9 @@ typedef struct tri_step_arena_buffer {
   tri_buffer_set conflicts; /* buffers that ever hold something at the same time */
 } tri_step_arena_buffer;
 
+/* Returns the bytes of all copies of a buffer. */
+static inline size_t tri_step_arena_bytes(const tri_step_arena_buffer *b) { return b->stride * (size_t)b->copies; }
+
 typedef struct tri_step_arena {
   tri_step_arena_buffer buffers[TRI_NUM_BUFFERS];
   size_t bytes; /* of the arena */

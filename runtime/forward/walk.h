@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A walk over the ops of one step: the one description of the network.
  *
- * layer.c, its neighbours and forward.c describe a step as functions that emit ops: tri_emit_linear(w, args), and so on
+ * layer.c, its neighbours and network.c describe a step as functions that emit ops: tri_emit_linear(w, args), and so on
  * for every op of kernels/ops.h, and for what goes between ranks. What an emitted op comes to is the walk's mode:
  *
  *   PLAN    its kernel is chosen, and the workspace that it needs
