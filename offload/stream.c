@@ -199,7 +199,7 @@ static tri_status land(tri_weight_stream *s) {
   TRI_CHECK(tri_reader_next(s->reader, &slot, &data, &s->err));
   const struct piece *p = &s->pieces[slot];
   if (p->is_common && !s->cfg.rings)
-    tri_stream_split_publish(s, p->number, (size_t)((char *)data - (char *)s->cfg.reads.memory));
+    tri_stream_publish(s, p->number, (size_t)((char *)data - (char *)s->cfg.reads.memory));
   if (s->cfg.backend) {
     struct copy c = {.slot = slot, .giver = -1, .number = p->number, .at = (size_t)(p->to - s->cfg.ring)};
     c.publishes = p->is_common && s->cfg.rings;

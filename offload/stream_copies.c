@@ -27,7 +27,7 @@ bool tri_stream_can_copy_across(const tri_weight_stream *s) { return s->across.c
 
 /* A buffer that others read from, too, is given back when they have. */
 static void settle(tri_weight_stream *s, const struct copy *c) {
-  if (c->publishes) tri_stream_split_publish(s, c->number, c->at);
+  if (c->publishes) tri_stream_publish(s, c->number, c->at);
   if (c->giver >= 0) tri_split_take(s->cfg.split, c->giver, c->number);
   if (c->giver >= 0 && s->cfg.rings) s->missing[c->part]--;
   if (c->slot >= 0 && (c->publishes || !s->pieces[c->slot].is_common)) tri_reader_release(s->reader, c->slot);

@@ -104,6 +104,17 @@ static inline uint64_t tri_stream_back(const tri_weight_stream *s, uint64_t posi
   return (uint64_t)(s->cfg.backend && back > TRI_PART_EVENTS ? TRI_PART_EVENTS : back);
 }
 
+/* Returns the entry of a piece of this rank's that others need. */
+static inline struct held *tri_stream_held(tri_weight_stream *s, uint64_t number) {
+  return &s->held[number % TRI_SPLIT_PIECES];
+}
+
+/* Tells the other ranks that a piece of this one's is there, at so many bytes of its buffers or its ring. */
+static inline void tri_stream_publish(tri_weight_stream *s, uint64_t number, size_t at) {
+  tri_stream_held(s, number)->is_published = true;
+  tri_split_publish(s->cfg.split, number, at);
+}
+
 /* stream_copies.c, of a device: has it copy bytes into the ring, behind the copies so far, from the host's memory or
  * from another device's. */
 void tri_stream_copy_up(tri_weight_stream *s, char *to, const void *data, size_t bytes, struct copy c);
@@ -134,8 +145,6 @@ void tri_stream_split_end(tri_weight_stream *s);
 bool tri_stream_split_can_hold(const tri_weight_stream *s);
 /* Notes that a piece for all has begun, and returns its number. slot: of the reader, -1: none has it. */
 uint64_t tri_stream_split_hold(tri_weight_stream *s, int slot);
-/* A piece of this rank's is there, at so many bytes of its buffers or its ring. */
-void tri_stream_split_publish(tri_weight_stream *s, uint64_t number, size_t at);
 /* Forgets the pieces that all ranks have taken, and gives their buffers back. */
 void tri_stream_split_retire(tri_weight_stream *s);
 /* Takes what others have published. TRI_PEER_LOST: the walk waits for what nobody will publish. */
