@@ -12,7 +12,7 @@
 
 #include <check.h>
 
-#include "worker/schedule/scheduler.h"
+#include "worker/schedule/scheduler_impl.h"
 
 enum { VOCAB = 97, MAX_JOBS = 40, MAX_LANES = 4, MAX_N = 5, MAX_LEN = 160, MAX_SLOTS = 24, MAX_BLOCKS = 2048 };
 enum { MS = 1000000, MAX_LOGPROBS = 5 }; /* a search asks for more of them than a request may */

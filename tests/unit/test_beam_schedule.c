@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/wait.h"
-#include "worker/schedule/scheduler.h"
+#include "worker/schedule/scheduler_impl.h"
 
 Suite *suite_beam_schedule(void);
 

@@ -29,7 +29,7 @@ tri_status tri_commands_add(tri_commands *c, tri_job *job) { return add(c, job, 
 
 tri_status tri_commands_abort(tri_commands *c, uint64_t id) {
   tri_command *one = TAILQ_LAST(&c->behind, tri_command_list);
-  while (one && !(one->job && one->job->id == id)) one = TAILQ_PREV(one, tri_command_list, links);
+  while (one && !(one->job && tri_job_id(one->job) == id)) one = TAILQ_PREV(one, tri_command_list, links);
   if (!one) return add(c, NULL, id);
   tri_job_destroy(one->job);
   drop(c, one);

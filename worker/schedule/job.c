@@ -149,6 +149,14 @@ static void set_sequences(tri_job *j, const uint32_t *prompt, bool resumed) {
   }
 }
 
+bool tri_job_stops_at(const tri_job *j, uint32_t token) {
+  for (int i = 0; i < j->num_stop_ids; i++)
+    if (j->stop_ids[i] == token) return true;
+  return false;
+}
+
+uint64_t tri_job_id(const tri_job *j) { return j->id; }
+
 static tri_status check_drawn(const tri_group_assign *a, const tri_limits *l, tri_error *err) {
   if (!a->num_drawn_counts) return TRI_OK;
   if (a->sampling.num_beams > 1 || l->whole_sequences)
@@ -281,36 +289,4 @@ cleanup:
 void tri_job_destroy(tri_job *j) {
   if (j && j->search) tri_beams_destroy(j->search->beams);
   tri_free(j);
-}
-
-tri_status tri_outbox_init(tri_outbox *o, int max_num_seqs) {
-  /* A step's draws, and as many choices that ended without one. */
-  size_t n = 2 * (size_t)max_num_seqs + 64;
-  *o = (tri_outbox){.cap = (uint32_t)n};
-  o->tokens = tri_calloc(n, sizeof *o->tokens);
-  o->top_ids = tri_calloc(n * TRI_MAX_LOGPROBS, sizeof *o->top_ids);
-  o->top_logprobs = tri_calloc(n * TRI_MAX_LOGPROBS, sizeof *o->top_logprobs);
-  if (o->tokens && o->top_ids && o->top_logprobs) return TRI_OK;
-  tri_outbox_free(o);
-  return TRI_NO_MEMORY;
-}
-
-tri_status tri_outbox_init_results(tri_outbox *o, int max_num_seqs, size_t num_values) {
-  TRI_CHECK(tri_outbox_init(o, max_num_seqs));
-  o->max_results = (uint32_t)max_num_seqs;
-  o->max_values = num_values;
-  o->results = tri_calloc(o->max_results, sizeof *o->results);
-  o->values = tri_malloc(num_values, sizeof *o->values);
-  if (o->results && o->values) return TRI_OK;
-  tri_outbox_free(o);
-  return TRI_NO_MEMORY;
-}
-
-void tri_outbox_free(tri_outbox *o) {
-  tri_free(o->results);
-  tri_free(o->values);
-  tri_free(o->tokens);
-  tri_free(o->top_ids);
-  tri_free(o->top_logprobs);
-  *o = (tri_outbox){0};
 }

@@ -30,14 +30,14 @@
  * With tri_sched_config.whole_batches batches are request-level instead, as FasterTransformer and other servers had
  * them before Orca: for comparison (`trireme bench batching`), not for service.
  *
- * A job with a beam search has a sequence for each beam (beam_schedule.c); its answers go out when the search is done.
+ * A job with a beam search has a sequence for each beam (beam_search.c); its answers go out when the search is done.
  *
  * A job that another group had begun, which was lost, comes with the tokens that were drawn of its choices
  * (tri_group_assign.drawn). Each of them is then like a sequence that was preempted: its tokens are the prompt of its
  * computation, and its next draw has the number that it would have had.
  *
  * Full blocks are kept when their sequences have let go of them, and a sequence that begins with the same tokens goes
- * on behind them (schedule_prefix.c). Ranks run steps in their order, so that a block may be shared as soon as the step
+ * on behind them (prefix_reuse.c). Ranks run steps in their order, so that a block may be shared as soon as the step
  * that fills it is composed.
  *
  * No threads, clocks or sockets here: the caller passes the time. Nothing allocates but tri_job_create. */
@@ -45,85 +45,14 @@
 #define TRI_WORKER_SCHEDULE_SCHEDULER_H
 
 #include "comm/wire/group.h"
-#include "worker/schedule/beam.h"
-#include "runtime/step/batch.h"
 #include "worker/schedule/batch_cost.h"
-#include "worker/schedule/block_pool.h"
+#include "worker/schedule/prefix_cache.h"
 #include "runtime/engine/embed_result.h"
 #include "runtime/model/config.h"
 #include "runtime/step/step_plan.h"
 
+/* A request that the group computes, with all of its choices or beams. */
 typedef struct tri_job tri_job;
-
-typedef enum tri_seq_state { TRI_SCHED_HELD, TRI_SCHED_WAITING, TRI_SCHED_RUNNING, TRI_SCHED_ENDED } tri_seq_state;
-
-/* One choice of a job, or one beam of its search. */
-typedef struct tri_sequence {
-  struct tri_sequence *next, *prev; /* of the waiting queue or of a lane */
-  tri_job *job;
-  uint32_t choice;
-  tri_seq_state state;
-  int slot, lane;
-  bool fresh;         /* the slot has not heard of this sequence yet */
-  uint64_t since;     /* the step from which on the slot is its own */
-  uint64_t last_step; /* with it since then; 0: none */
-  int num_tokens;     /* prompt and generated so far */
-  int num_pending;    /* draws for it in steps whose results have not come back */
-  int num_computed;   /* tokens with K and V in the cache, the step under way included */
-  uint32_t *tokens;   /* [capacity] */
-  int32_t *blocks;
-  int num_blocks;
-  int num_entered;      /* of them, from the first on, whose tokens the prefix cache knows */
-  tri_prefix_id prefix; /* that ends with these; where there are any */
-  int32_t *host_blocks; /* of one that waits with what it has computed, or is away */
-  int num_host_blocks;
-  bool away;              /* it runs, and its blocks are the host's until its lane's next step */
-  bool over;              /* what it came with ends it, which has yet to be told: it is in no list */
-  int32_t *source_blocks; /* of an encoder-decoder; else NULL */
-  int num_source_blocks;  /* 0: the source has yet to be computed */
-  struct tri_sequence
-      *fork_of; /* a beam's slot is to become a copy of this one's before its next token; NULL: not so */
-} tri_sequence;
-
-typedef struct tri_search {
-  tri_beams *beams;
-  int seq[TRI_MAX_BEAMS]; /* index of each live beam's sequence */
-  const tri_sample_result *drawn[TRI_MAX_BEAMS];
-  int num_drawn;
-  int answer, sent; /* how far the answers have gone out: this one's token */
-} tri_search;
-
-struct tri_job {
-  uint64_t id, seed, arrival;
-  int64_t priority, deadline_ns; /* TRI_NEVER: none */
-  int second_start;              /* number of the first token of the second type, counted from 1; 0: none is */
-  char *salt;                    /* of the prefix cache, salt_len bytes */
-  size_t salt_len;
-  int num_prompt; /* tokens that the answer is computed behind; of an encoder-decoder those that begin every answer */
-  int max_tokens, min_tokens, capacity;
-  int num_source; /* of an encoder-decoder, else 0 */
-  uint32_t *source;
-  bool aborted, ignore_eos;
-  int num_logprobs;        /* alternatives to each token of the answers; -1: no logprobs */
-  int num_prompt_logprobs; /* the same of the prompt's, which the first choice scores */
-  bool score_only;         /* the prompt's are all that is wanted: what is drawn behind it is not told */
-  int num_scored;          /* tokens of the prompt, from its first on, whose logprobs have been told; it has none */
-  uint32_t preemptions, preemptions_told; /* of all sequences so far; as of the last entry that named them */
-  int64_t came_ns, begun_ns;              /* when it came; when it was first in a step, 0: not yet */
-  bool begun_told;
-  int num_cached;            /* tokens whose KV blocks were there when it was first in a step */
-  int num_choices, num_open; /* choices not ended */
-  int num_over;              /* of them, that are over */
-  tri_search *search;        /* NULL: none */
-  tri_sample_params params;
-  tri_logit_bias *bias; /* the request's, then the model's bad tokens */
-  uint32_t *mask;       /* of the params, where the request names the ids that may come */
-  uint32_t stop_ids[TRI_MAX_BANNED];
-  int num_stop_ids;     /* the model's end-of-sequence ids first */
-  tri_sequence *seqs;   /* [num_seqs] */
-  int num_seqs;         /* as many as choices, or as beams */
-  tri_job *next, *prev; /* of all jobs */
-};
 
 /* Returns how many tokens of prompts a step takes, where so many were asked for; 0: as many as fit. A step of several
  * stages takes what docs/performance.md has measured to be best, or as many as hide its streamed weights (tri_engine's
@@ -218,12 +147,11 @@ typedef struct tri_job_model {
 } tri_job_model;
 tri_job_model tri_job_model_of(const tri_model_config *c); /* borrows its lists */
 
-/* Returns the first sequence that has not ended. */
-tri_sequence *tri_job_first(const tri_job *j);
 /* Builds a job from the coordinator's message. Refuses with a reason what can never fit. */
 tri_status tri_job_create(const tri_group_assign *a, const tri_limits *limits, const tri_job_model *model,
                           int64_t now_ns, tri_job **out, tri_error *err);
 void tri_job_destroy(tri_job *job); /* NULL is fine */
+uint64_t tri_job_id(const tri_job *job);
 
 void tri_sched_add(tri_sched *s, tri_job *job); /* takes over */
 /* False when the job is unknown (it may just have ended). */
@@ -232,6 +160,32 @@ void tri_sched_abort_all(tri_sched *s);
 
 /* Composes the next step of a lane that is not busy. False: nothing to do. */
 bool tri_sched_compose(tri_sched *s, int lane, tri_plan_writer *plan);
+
+/* ---- tri_sched_compose in parts, for a step that several schedulers have together (shards.h) ---- */
+
+bool tri_sched_lane_has_any(const tri_sched *s, int lane); /* sequences that could be in its next step */
+bool tri_sched_lane_is_tied(const tri_sched *s, int lane); /* that step needs to know the last one's draws */
+/* Tells how many sequences wait elsewhere that may come: a lane's share is reckoned with them. */
+void tri_sched_expect(tri_sched *s, int waiting);
+void tri_sched_begin_step(tri_sched *s, int lane, uint64_t step, tri_plan_writer *plan);
+void tri_sched_run(tri_sched *s, int lane, tri_plan_writer *plan);   /* those that run already */
+void tri_sched_admit(tri_sched *s, int lane, tri_plan_writer *plan); /* those that wait, as often as jobs come */
+/* False: nobody is in the step, and no result of it is taken in. */
+bool tri_sched_end_step(tri_sched *s, int lane, const tri_plan_writer *plan);
+
+/* A job that comes in this step would go with it, as far as slots and blocks go, and nobody is in front of it. */
+bool tri_sched_has_place(const tri_sched *s, const tri_job *j);
+/* Returns whether running sequences that matter less would make way for a job that is not in the queue yet, with nobody
+ * in front of it there. *yields: the priority of who would go first, INT64_MAX where nobody has to. */
+bool tri_sched_would_make_way(const tri_sched *s, const tri_job *j, int64_t *yields);
+/* Tokens in the cache, and those of prompts that are still to be computed. A prompt that choices share counts for each
+ * of them: attention reads it for each. */
+int64_t tri_sched_load(const tri_sched *s);
+/* The same, less the tokens of a job that the prefix cache holds. */
+int64_t tri_sched_load_with(const tri_sched *s, const tri_job *j);
+
+/* ---- results and ends ---- */
+
 /* Takes in what a lane's step drew and appends the tokens to out. */
 void tri_sched_absorb(tri_sched *s, int lane, const tri_step_result *result, tri_outbox *out);
 /* The same for what an encoder's step gave; by_token: a row for each token instead of each sequence. TRI_CORRUPT: the

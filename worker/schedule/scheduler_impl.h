@@ -1,9 +1,83 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scheduler's state, and the lists, slots and blocks that all of its files move (schedule_blocks.c). */
+/* The scheduler's inside: jobs and their sequences, its state, and what its files do for each other, in the order in
+ * which they build on one another. Included by its files and their unit tests alone. */
 #ifndef TRI_WORKER_SCHEDULE_SCHEDULER_IMPL_H
 #define TRI_WORKER_SCHEDULE_SCHEDULER_IMPL_H
 
+#include "runtime/step/batch.h"
+#include "worker/schedule/beam.h"
+#include "worker/schedule/block_pool.h"
 #include "worker/schedule/scheduler.h"
+
+typedef enum tri_seq_state { TRI_SCHED_HELD, TRI_SCHED_WAITING, TRI_SCHED_RUNNING, TRI_SCHED_ENDED } tri_seq_state;
+
+/* One choice of a job, or one beam of its search. */
+typedef struct tri_sequence {
+  struct tri_sequence *next, *prev; /* of the waiting queue or of a lane */
+  tri_job *job;
+  uint32_t choice;
+  tri_seq_state state;
+  int slot, lane;
+  bool fresh;         /* the slot has not heard of this sequence yet */
+  uint64_t since;     /* the step from which on the slot is its own */
+  uint64_t last_step; /* with it since then; 0: none */
+  int num_tokens;     /* prompt and generated so far */
+  int num_pending;    /* draws for it in steps whose results have not come back */
+  int num_computed;   /* tokens with K and V in the cache, the step under way included */
+  uint32_t *tokens;   /* [capacity] */
+  int32_t *blocks;
+  int num_blocks;
+  int num_entered;      /* of them, from the first on, whose tokens the prefix cache knows */
+  tri_prefix_id prefix; /* that ends with these; where there are any */
+  int32_t *host_blocks; /* of one that waits with what it has computed, or is away */
+  int num_host_blocks;
+  bool away;              /* it runs, and its blocks are the host's until its lane's next step */
+  bool over;              /* what it came with ends it, which has yet to be told: it is in no list */
+  int32_t *source_blocks; /* of an encoder-decoder; else NULL */
+  int num_source_blocks;  /* 0: the source has yet to be computed */
+  struct tri_sequence
+      *fork_of; /* a beam's slot is to become a copy of this one's before its next token; NULL: not so */
+} tri_sequence;
+
+typedef struct tri_search {
+  tri_beams *beams;
+  int seq[TRI_MAX_BEAMS]; /* index of each live beam's sequence */
+  const tri_sample_result *drawn[TRI_MAX_BEAMS];
+  int num_drawn;
+  int answer, sent; /* how far the answers have gone out: this one's token */
+} tri_search;
+
+struct tri_job {
+  uint64_t id, seed, arrival;
+  int64_t priority, deadline_ns; /* TRI_NEVER: none */
+  int second_start;              /* number of the first token of the second type, counted from 1; 0: none is */
+  char *salt;                    /* of the prefix cache, salt_len bytes */
+  size_t salt_len;
+  int num_prompt; /* tokens that the answer is computed behind; of an encoder-decoder those that begin every answer */
+  int max_tokens, min_tokens, capacity;
+  int num_source; /* of an encoder-decoder, else 0 */
+  uint32_t *source;
+  bool aborted, ignore_eos;
+  int num_logprobs;        /* alternatives to each token of the answers; -1: no logprobs */
+  int num_prompt_logprobs; /* the same of the prompt's, which the first choice scores */
+  bool score_only;         /* the prompt's are all that is wanted: what is drawn behind it is not told */
+  int num_scored;          /* tokens of the prompt, from its first on, whose logprobs have been told; it has none */
+  uint32_t preemptions, preemptions_told; /* of all sequences so far; as of the last entry that named them */
+  int64_t came_ns, begun_ns;              /* when it came; when it was first in a step, 0: not yet */
+  bool begun_told;
+  int num_cached;            /* tokens whose KV blocks were there when it was first in a step */
+  int num_choices, num_open; /* choices not ended */
+  int num_over;              /* of them, that are over */
+  tri_search *search;        /* NULL: none */
+  tri_sample_params params;
+  tri_logit_bias *bias; /* the request's, then the model's bad tokens */
+  uint32_t *mask;       /* of the params, where the request names the ids that may come */
+  uint32_t stop_ids[TRI_MAX_BANNED];
+  int num_stop_ids;     /* the model's end-of-sequence ids first */
+  tri_sequence *seqs;   /* [num_seqs] */
+  int num_seqs;         /* as many as choices, or as beams */
+  tri_job *next, *prev; /* of all jobs */
+};
 
 typedef struct tri_seq_list {
   tri_sequence *head, *tail;
@@ -113,75 +187,54 @@ static inline int tri_seq_length(const tri_sequence *q) { return q->num_tokens +
 /* How many slots it takes to let q in: a search takes all of its own at once. */
 static inline int tri_seq_slots(const tri_sequence *q) { return q->job->search ? q->job->num_seqs : 1; }
 
-void tri_seq_list_remove(tri_seq_list *l, tri_sequence *q);
-void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q); /* in its order */
-bool tri_seq_before(const tri_sched *s, const tri_sequence *a, const tri_sequence *b);
-
 static inline int tri_sched_num_free(const tri_sched *s) { return s->cfg.limits.max_num_seqs - s->num_running; }
-int tri_sched_free_slot(const tri_sched *s);                   /* -1: none */
-void tri_sched_enter(tri_sched *s, tri_sequence *q, int slot); /* into s->prompts */
-void tri_sched_move(tri_sched *s, tri_sequence *q, int lane);  /* into that lane's list */
-void tri_sched_leave(tri_sched *s, tri_sequence *q);           /* drops its blocks */
-/* The lists of running sequences, by lane; -1: s->prompts. */
+
+/* Returns the list of a lane's running sequences; -1: s->prompts. */
 static inline tri_seq_list *tri_sched_list(const tri_sched *s, int lane) {
   return lane < 0 ? (tri_seq_list *)&s->prompts : &s->lanes[lane].running;
 }
 
-/* ---- scheduler.c: tri_sched_compose in parts, for those who compose a step on several shards ---- */
+static inline uint64_t tri_job_waited_ns(const tri_job *j) { return (uint64_t)(j->begun_ns - j->came_ns); }
 
-bool tri_sched_lane_has_any(const tri_sched *s, int lane); /* sequences that could be in its next step */
-bool tri_sched_lane_is_tied(const tri_sched *s, int lane); /* that step needs to know the last one's draws */
-void tri_sched_begin_step(tri_sched *s, int lane, uint64_t step, tri_plan_writer *plan);
-void tri_sched_run(tri_sched *s, int lane, tri_plan_writer *plan);   /* those that run already */
-void tri_sched_admit(tri_sched *s, int lane, tri_plan_writer *plan); /* those that wait, as often as jobs come */
-/* False: nobody is in the step, and no result of it is taken in. */
-bool tri_sched_end_step(tri_sched *s, int lane, const tri_plan_writer *plan);
+/* ---- job.c ---- */
 
-/* A job that comes in this step would go with it, as far as slots and blocks go, and nobody is in front of it. */
-bool tri_sched_has_place(const tri_sched *s, const tri_job *j);
-/* Tokens in the cache, and those of prompts that are still to be computed. A prompt that choices share counts for each
- * of them: attention reads it for each. */
-int64_t tri_sched_load(const tri_sched *s);
+/* Returns the first sequence that has not ended. */
+tri_sequence *tri_job_first(const tri_job *j);
+bool tri_job_stops_at(const tri_job *j, uint32_t token);
 
-/* ---- preemption.c ---- */
+/* ---- outbox.c ---- */
 
-/* Puts q back into the queue. Unless it is swapped out, its tokens, the generated ones too, are the prompt of its
- * second computation. A search goes with all of its beams. */
-void tri_sched_preempt(tri_sched *s, tri_sequence *q);
-/* The last in order of the running sequences that are idle (above) and come after q; NULL when there is none. The
- * beams of a search spare one another. */
-tri_sequence *tri_sched_last_idle(const tri_sched *s, const tri_sequence *q);
-bool tri_sched_preempt_one(tri_sched *s, const tri_sequence *for_whom);
-/* By priority, the first in the queue takes the places of running sequences that matter less, where that is enough to
- * let it in. */
-void tri_sched_make_way(tri_sched *s);
-/* Says whether that would let a job in that is not in the queue yet, with nobody in front of it there. *yields: the
- * priority of who would go first, INT64_MAX where nobody has to. */
-bool tri_sched_would_make_way(const tri_sched *s, const tri_job *j, int64_t *yields);
-void tri_sched_count_preemption(tri_sched *s, tri_job *j);
+/* Adds an entry for q, with the number of its next token and what is new of its job. There is room in out. */
+tri_group_token *tri_sched_next_entry(tri_outbox *out, const tri_sequence *q);
 /* Adds to an entry what is new of its job since the last one: preemptions, and how long it waited for its first step.
  */
 void tri_sched_tell_news(tri_job *j, tri_group_token *t);
-static inline uint64_t tri_job_waited_ns(const tri_job *j) { return (uint64_t)(j->begun_ns - j->came_ns); }
 
-/* ---- swap.c: KV blocks in the host's memory ---- */
+/* ---- sequences.c: lists, slots, and the blocks that a sequence holds ---- */
 
-/* Has the step move out what q's blocks hold, where there is room for it and that is predicted to cost less than
- * computing it again. False: q is to be computed again. Not for searches, for sequences with a source, nor for those
- * that share a block. */
-bool tri_sched_swap_out(tri_sched *s, tri_sequence *q);
-/* Takes blocks for what was moved out, and has the step move it there. False: there are not enough for that and n more
- * tokens. */
-bool tri_sched_swap_in(tri_sched *s, tri_sequence *q, int n, bool may_preempt);
+void tri_seq_list_remove(tri_seq_list *l, tri_sequence *q);
+void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q); /* in its order */
+bool tri_seq_before(const tri_sched *s, const tri_sequence *a, const tri_sequence *b);
+
+int tri_sched_free_slot(const tri_sched *s);                   /* -1: none */
+void tri_sched_enter(tri_sched *s, tri_sequence *q, int slot); /* into s->prompts */
+void tri_sched_move(tri_sched *s, tri_sequence *q, int lane);  /* into that lane's list */
+void tri_sched_leave(tri_sched *s, tri_sequence *q);           /* drops its blocks */
+
+void tri_sched_drop_blocks(tri_sched *s, tri_sequence *q);
+void tri_sched_drop_source(tri_sched *s, tri_sequence *q);
+/* `to` holds what `from` holds, by reference. */
+void tri_sched_share_blocks(tri_sched *s, tri_sequence *to, const tri_sequence *from);
+void tri_sched_share_source(tri_sched *s, tri_sequence *to, const tri_sequence *from);
+/* q has no blocks of the host any more, and none are kept for it; drop gives them back, too. */
+void tri_sched_forget_host_blocks(tri_sched *s, tri_sequence *q);
 void tri_sched_drop_host_blocks(tri_sched *s, tri_sequence *q);
-/* Has the step move out the blocks of a running sequence of another lane, which keeps its slot and its draw and gets
- * blocks again in its lane's next step. It is one of the lane that runs last. False: there is none for which that is
- * possible and predicted to cost less than a sequence in flight is worth. */
-bool tri_sched_send_away(tri_sched *s);
-/* Lets the host's blocks be taken that came in with the step before. */
-void tri_sched_end_reads(tri_sched *s);
 
-/* ---- schedule_prefix.c: blocks that hold what a sequence begins with ---- */
+void tri_sched_count_preemption(tri_sched *s, tri_job *j);
+void tri_sched_end_sequence(tri_sched *s, tri_sequence *q);
+void tri_sched_retire_if_done(tri_sched *s, tri_job *j);
+
+/* ---- prefix_reuse.c: blocks that hold what a sequence begins with ---- */
 
 tri_status tri_sched_prefix_open(tri_sched *s);
 /* Looks for the blocks of a sequence that has none. At least one of its tokens is left to compute. */
@@ -191,15 +244,52 @@ void tri_sched_prefix_take(tri_sched *s, tri_sequence *q);
 /* Enters the blocks of q that are full of known tokens, in steps that have been composed. */
 void tri_sched_prefix_enter(tri_sched *s, tri_sequence *q);
 
-/* ---- schedule_blocks.c: blocks ---- */
+/* ---- swap.c: KV blocks in the host's memory ---- */
 
-void tri_sched_drop_blocks(tri_sched *s, tri_sequence *q);
-void tri_sched_drop_source(tri_sched *s, tri_sequence *q);
-/* `to` holds what `from` holds, by reference. */
-void tri_sched_share_blocks(tri_sched *s, tri_sequence *to, const tri_sequence *from);
-void tri_sched_share_source(tri_sched *s, tri_sequence *to, const tri_sequence *from);
-/* Has a sequence of another lane leave, or one that comes after q give its blocks back. False: there is none. */
-bool tri_sched_make_room(tri_sched *s, const tri_sequence *q);
+/* Has the step move out what q's blocks hold, where there is room for it and that is predicted to cost less than
+ * computing it again. False: q is to be computed again. Not for searches, for sequences with a source, nor for those
+ * that share a block. */
+bool tri_sched_swap_out(tri_sched *s, tri_sequence *q);
+/* Takes blocks, of which there are enough, for what was moved out, and has the step move it there. */
+void tri_sched_swap_in(tri_sched *s, tri_sequence *q);
+/* Has the step move out the blocks of a running sequence of another lane, which keeps its slot and its draw and gets
+ * blocks again in its lane's next step. It is one of the lane that runs last. False: there is none for which that is
+ * possible and predicted to cost less than a sequence in flight is worth. */
+bool tri_sched_send_away(tri_sched *s);
+/* Lets the host's blocks be taken that came in with the step before. */
+void tri_sched_end_reads(tri_sched *s);
+
+/* ---- beam_search.c: jobs with a search ---- */
+
+void tri_search_enter(tri_sched *s, tri_job *j); /* there are slots enough */
+void tri_search_preempt(tri_sched *s, tri_job *j);
+/* Takes what was drawn for one of the beams. */
+void tri_search_take(tri_sched *s, tri_sequence *q, const tri_sample_result *drawn);
+/* The answers of a search that is done; the end of one that is aborted. False: out is full, call again. */
+bool tri_search_deliver(tri_sched *s, tri_job *j, tri_outbox *out);
+bool tri_search_end(tri_sched *s, tri_job *j, tri_outbox *out);
+
+/* ---- kv_blocks.c: blocks for sequences, and who gives some up ---- */
+
+/* The whole prompt, with its source, must find blocks beside those of its prefix that are there, or it would only push
+ * others out and be pushed out again. */
+bool tri_sched_finds_blocks(const tri_sched *s, const tri_sequence *q, tri_prefix_hit hit);
+/* Slots for all that q takes at once, and blocks. */
+bool tri_seq_finds_place(const tri_sched *s, const tri_sequence *q);
+
+/* Puts q back into the queue. Unless it is swapped out, its tokens, the generated ones too, are the prompt of its
+ * second computation. A search goes with all of its beams. */
+void tri_sched_preempt(tri_sched *s, tri_sequence *q);
+/* Preempts the last in order of the running sequences that are idle and come after this one; the beams of a search
+ * spare one another. False: there is none. */
+bool tri_sched_preempt_one(tri_sched *s, const tri_sequence *for_whom);
+/* By priority, the first in the queue takes the places of running sequences that matter less, where that is enough to
+ * let it in. */
+void tri_sched_make_way(tri_sched *s);
+
+/* Takes blocks for what q has in the host's memory, and has the step move it there. False: there are not enough for
+ * that and n more tokens. */
+bool tri_sched_secure_swapped(tri_sched *s, tri_sequence *q, int n, bool may_preempt);
 /* Blocks for the source of q, all or none. */
 bool tri_sched_secure_source(tri_sched *s, tri_sequence *q, bool may_preempt);
 /* Blocks for tokens num_computed .. +n-1 of q. *first is the index of the first block that the plan must name. A block
@@ -207,25 +297,38 @@ bool tri_sched_secure_source(tri_sched *s, tri_sequence *q, bool may_preempt);
  * taken for it, so none may be left over from a plan that did not come. */
 bool tri_sched_secure_blocks(tri_sched *s, tri_sequence *q, int n, bool may_preempt, tri_plan_writer *plan, int *first);
 
-/* The whole prompt, with its source, must find blocks beside those of its prefix that are there, or it would only push
- * others out and be pushed out again. */
-bool tri_sched_finds_blocks(const tri_sched *s, const tri_sequence *q, tri_prefix_hit hit);
-/* The same without a prefix, where so many more could become free. */
-bool tri_sched_would_find_blocks(const tri_sched *s, const tri_sequence *q, int more);
-/* Slots for all that q takes at once, and blocks. */
-bool tri_seq_finds_place(const tri_sched *s, const tri_sequence *q);
+/* ---- plan_entries.c: a sequence's part of a step ---- */
 
+bool tri_seq_is_decoding(const tri_sequence *q);
+/* Tokens of q that are to be computed before it decodes, or before others are forked from it. */
+int tri_seq_remaining(const tri_sequence *q);
+/* The tokens that the first ones of q cost besides themselves: those of its source. */
+int tri_seq_source_cost(const tri_sequence *q);
+/* Returns how many tokens of q fit into what is left of a step, where `found` of them need not be computed; less than
+ * 1: none. The last one is drawn behind. */
+int tri_sched_fitting(const tri_sched *s, const tri_sequence *q, int found, int budget);
+/* Returns whether the plan has room for n tokens of q and what comes in front of them, so many that its blocks hold
+ * included. */
+bool tri_sched_has_room(const tri_sched *s, const tri_plan_writer *plan, const tri_sequence *q, int n, int known);
+/* Schedules n tokens of q, its source in front of them where that is due. False when blocks are missing. */
+bool tri_sched_schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, bool may_preempt, int *budget);
+/* Moves those whose last chunk is in this step to its lane. The beams of a search stay together. */
+void tri_sched_settle(tri_sched *s, int lane);
+/* Gives the other choices slots of their own beside q. They share what it has: the blocks of the prompt, or, where the
+ * first token is the whole prompt, those of the source. */
+void tri_sched_fork_choices(tri_sched *s, tri_plan_writer *plan, tri_sequence *q);
 /* Adds n tokens of q to the plan. whole: an encoder's sequence, of which nothing is drawn. */
 void tri_sched_emit(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, int first_block, bool whole);
-bool tri_job_stops_at(const tri_job *j, uint32_t token);
+/* Schedules the next token of every live beam, if there are blocks for all. */
+void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *budget);
 
-/* ---- schedule_ends.c ---- */
+/* ---- admission.c ---- */
 
-/* Adds an entry for q, with the number of its next token and what is new of its job. There is room in out. */
-tri_group_token *tri_sched_next_entry(tri_outbox *out, const tri_sequence *q);
-
-void tri_sched_end_sequence(tri_sched *s, tri_sequence *q);
-void tri_sched_retire_if_done(tri_sched *s, tri_job *j);
+bool tri_sched_lane_is_full(const tri_sched *s, int lane); /* it has its share of all sequences */
+/* Lets those in that wait, in their order, as far as slots, blocks and the step go. */
+void tri_sched_admit_waiting(tri_sched *s, int lane, tri_plan_writer *plan);
+/* The same for request-level batches. */
+void tri_sched_admit_to_batch(tri_sched *s, int lane, tri_plan_writer *plan);
 
 /* ---- encoder_batches.c: batches by their cost ---- */
 
@@ -233,18 +336,5 @@ tri_status tri_encoder_batches_create(const tri_sched_config *c, tri_encoder_bat
 void tri_encoder_batches_destroy(tri_encoder_batches *b); /* NULL is fine */
 /* Puts the next batch into the lane's step. */
 void tri_encoder_admit(tri_sched *s, int lane, tri_plan_writer *plan);
-
-/* ---- beam_schedule.c: jobs with a search ---- */
-
-void tri_search_enter(tri_sched *s, tri_job *j);  /* there are slots enough */
-bool tri_search_in_prompt(const tri_sequence *q); /* q is the sequence that computes it, and has not drawn */
-/* The next token of every live beam, if there are blocks for all. */
-void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *budget);
-void tri_search_preempt(tri_sched *s, tri_job *j);
-/* Takes what was drawn for one of the beams. */
-void tri_search_take(tri_sched *s, tri_sequence *q, const tri_sample_result *drawn);
-/* The answers of a search that is done; the end of one that is aborted. False: out is full, call again. */
-bool tri_search_deliver(tri_sched *s, tri_job *j, tri_outbox *out);
-bool tri_search_end(tri_sched *s, tri_job *j, tri_outbox *out);
 
 #endif

@@ -145,8 +145,7 @@ static int find_place(const tri_shards *s, const tri_job *j) {
   int64_t least = 0;
   for (int i = 0; i < s->dp; i++) {
     if (!tri_sched_has_place(s->scheds[i], j)) continue;
-    int64_t found = tri_sched_prefix_find(s->scheds[i], tri_job_first(j)).blocks;
-    int64_t load = tri_sched_load(s->scheds[i]) - found * s->scheds[i]->cfg.limits.block_size;
+    int64_t load = tri_sched_load_with(s->scheds[i], j);
     if (best >= 0 && load >= least) continue;
     best = i;
     least = load;
@@ -187,7 +186,7 @@ static void give_and_admit(tri_shards *s, int lane, tri_plan_writer *const *plan
 
 /* Lanes of a shard share evenly what it may get of the queue, too. */
 static void expect(tri_shards *s) {
-  for (int i = 0; i < s->dp; i++) s->scheds[i]->expected = (s->num_waiting + s->dp - 1) / s->dp;
+  for (int i = 0; i < s->dp; i++) tri_sched_expect(s->scheds[i], (s->num_waiting + s->dp - 1) / s->dp);
 }
 
 /* A search on one shard keeps the lane's steps apart for all: else it would miss every other one, and its shard's other

@@ -50,41 +50,23 @@ bool tri_sched_swap_out(tri_sched *s, tri_sequence *q) {
   return true;
 }
 
-/* It has no blocks of the host any more, and none are kept for it. */
-static void come_back(tri_sched *s, tri_sequence *q) {
-  if (q->away) {
-    s->blocks_away -= q->num_host_blocks;
-    s->blocked = NULL;
-  }
-  q->away = false;
-  q->num_host_blocks = 0;
-}
-
 /* Blocks that come in are read behind those that go out: the host's stay taken until the next step, so that nothing
  * goes where something still comes from. */
-bool tri_sched_swap_in(tri_sched *s, tri_sequence *q, int n, bool may_preempt) {
-  int blocks = q->num_host_blocks, need = tri_sched_blocks_for(s, q->num_computed + n);
-  while (tri_block_num_free(&s->pool) < need)
-    if (!may_preempt || !tri_sched_make_room(s, q)) return false;
+void tri_sched_swap_in(tri_sched *s, tri_sequence *q) {
+  int blocks = q->num_host_blocks;
   for (int i = 0; i < blocks; i++) {
     q->blocks[i] = tri_block_take(&s->pool);
     tri_plan_add_swap_in(s->plan, q->blocks[i], q->host_blocks[i]);
     s->blocks_read[s->num_blocks_read++] = q->host_blocks[i];
   }
   q->num_blocks = blocks;
-  come_back(s, q);
+  tri_sched_forget_host_blocks(s, q);
   s->swaps_in++;
   s->blocks_in += (uint64_t)blocks;
-  return true;
 }
 
 void tri_sched_end_reads(tri_sched *s) {
   while (s->num_blocks_read) tri_block_drop(&s->host, s->blocks_read[--s->num_blocks_read]);
-}
-
-void tri_sched_drop_host_blocks(tri_sched *s, tri_sequence *q) {
-  for (int i = q->num_host_blocks; i--;) tri_block_drop(&s->host, q->host_blocks[i]);
-  come_back(s, q);
 }
 
 /* ---- idle lanes ---- */

@@ -75,61 +75,7 @@ void tri_search_take(tri_sched *s, tri_sequence *q, const tri_sample_result *dra
     assign_beams(s, j);
 }
 
-/* ---- composing ---- */
-
-bool tri_search_in_prompt(const tri_sequence *q) { return !q->choice && !q->job->search->beams->beams[0].length; }
-
-/* Blocks that the live beams need for their next tokens: a new one for each, or a copy of each that another beam
- * shares. */
-static int missing_blocks(const tri_sched *s, const tri_job *j) {
-  const tri_search *x = j->search;
-  int live = x->beams->num_live, computed = j->seqs[x->seq[0]].num_computed, bs = s->cfg.limits.block_size, n = 0;
-  if (computed % bs == 0) return live;
-  for (int i = 1; i < live; i++)
-    for (int k = 0; k < i; k++)
-      if (j->seqs[x->seq[i]].blocks[computed / bs] == j->seqs[x->seq[k]].blocks[computed / bs]) {
-        n++;
-        break;
-      }
-  return n;
-}
-
-static void emit_fork(tri_plan_writer *plan, tri_sequence *q) {
-  tri_plan_seq e = {.slot = (uint32_t)q->slot,
-                    .kind = TRI_SEQ_FORK,
-                    .flags = TRI_SEQ_FLAG_PARAMS,
-                    .fork_from = (uint32_t)q->fork_of->slot};
-  tri_plan_add(plan, &e, NULL, NULL, &q->job->params, (uint32_t)q->job->num_prompt);
-  q->fork_of = NULL;
-  q->fresh = false;
-}
-
-/* Room in the plan for a fork and a token of each beam. */
-static bool has_room(const tri_plan_writer *plan, const tri_job *j, int live) {
-  size_t n = (size_t)live, more = n * tri_plan_params_bytes(&j->params);
-  return plan->max_seqs - plan->h.num_seqs >= 2 * n && plan->max_params - plan->h.params_bytes >= more &&
-         tri_plan_has_room(plan, n, n, n);
-}
-
-void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *budget) {
-  tri_search *x = j->search;
-  int live = x->beams->num_live, first;
-  if (tri_job_under_way(s, j) || tri_search_in_prompt(&j->seqs[0]) || *budget < live || !has_room(plan, j, live))
-    return;
-  int need = missing_blocks(s, j);
-  while (tri_block_num_free(&s->pool) < need)
-    if (!tri_sched_preempt_one(s, &j->seqs[0])) return;
-  /* Forks come first: they copy what their parents' slots hold before the next token. */
-  for (int i = 0; i < live; i++)
-    if (j->seqs[x->seq[i]].fork_of) emit_fork(plan, &j->seqs[x->seq[i]]);
-  for (int i = 0; i < live; i++) {
-    tri_sequence *q = &j->seqs[x->seq[i]];
-    tri_sched_secure_blocks(s, q, 1, false, plan, &first); /* there are enough */
-    tri_sched_emit(s, plan, q, 1, first, false);
-    tri_sched_prefix_enter(s, q);
-  }
-  *budget -= live;
-}
+/* ---- the way in, and back to the queue ---- */
 
 void tri_search_enter(tri_sched *s, tri_job *j) {
   for (int i = 0; i < j->num_seqs; i++) tri_sched_enter(s, &j->seqs[i], tri_sched_free_slot(s));
