@@ -16,7 +16,6 @@
 #include "runtime/model/weights_hash.h"
 #include "worker/process/agreement.h"
 #include "worker/placement/eplb_run.h"
-#include "worker/placement/expert_counts.h"
 #include "worker/process/rank_hardware.h"
 #include "worker/cost/stream_hiding.h"
 #include "worker/process/worker.h"
@@ -321,7 +320,7 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   TRI_TRY(tri_agree_on_weights(w->weights_hash, w->group.world, err));
   TRI_TRY(load(w, local_ranks, err));
   TRI_TRY(check_weights(w, local_rank, err));
-  TRI_TRY(tri_eplb_find_hosts(w, err));
+  TRI_TRY(tri_eplb_find_hosts(w->engine, &w->host_of, err));
   tri_start_watch_phase(&w->start_watch, "canary", NULL);
 cleanup:
   if (st == TRI_OK) tri_comm_destroy(joined);
@@ -359,7 +358,7 @@ static void clean_up(tri_worker *w) {
   tri_pool_destroy(w->pool);
   tri_free(w->host_of);
   tri_free(w->shards);
-  tri_expert_counts_forget(w);
+  tri_expert_rows_free(&w->experts);
   for (int i = 0; i < TRI_NUM_OUTBOXES; i++) tri_outbox_free(&w->outboxes[i]);
   tri_ring_free(&w->retired);
   tri_ring_free(&w->outbox_full);

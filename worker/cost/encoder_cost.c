@@ -11,10 +11,9 @@
 enum { OBSERVED = 64 }; /* steps after which the scheduler gets the refined table */
 
 /* Everything that decides how long a step takes. */
-static void make_key(const tri_worker *w, char out[TRI_ENCODER_COST_KEY]) {
-  const tri_engine *e = w->engine;
+static void make_key(const tri_engine *e, tri_quantization quantization, int threads, char out[TRI_ENCODER_COST_KEY]) {
   const tri_limits *l = &e->limits;
-  const tri_backend *be = w->backend;
+  const tri_backend *be = e->backend;
   char device[TRI_TACTICS_KEY];
   snprintf(device, sizeof device, "%s", be->tactics_key);
   for (char *c = device; (c = strpbrk(c, "\"\\"));) *c = '_';
@@ -22,8 +21,8 @@ static void make_key(const tri_worker *w, char out[TRI_ENCODER_COST_KEY]) {
            "version %s, model %016llx, weights %s, quantization %s, tp %d, pp %d, %d threads, backend %s %s, %s, "
            "limits %d %d %d",
            TRIREME_VERSION, (unsigned long long)tri_model_config_hash(&e->model), tri_dtype_name(e->weights->products),
-           tri_quantization_names[w->opts.quantization], e->group->p.tp, e->group->p.pp, tri_pool_size(w->pool),
-           be->name, be->isa, device, l->max_model_len, l->max_num_seqs, l->max_num_batched_tokens);
+           tri_quantization_names[quantization], e->group->p.tp, e->group->p.pp, threads, be->name, be->isa, device,
+           l->max_model_len, l->max_num_seqs, l->max_num_batched_tokens);
 }
 
 static void keep(const tri_encoder_cost *c) {
@@ -34,12 +33,13 @@ static void keep(const tri_encoder_cost *c) {
             err.message[0] ? err.message : tri_status_text(st));
 }
 
-tri_status tri_encoder_cost_start(const tri_worker *w, const tri_batch_measure *m, tri_encoder_cost *out) {
+tri_status tri_encoder_cost_start(const tri_engine *e, const tri_serve_options *o, int threads,
+                                  const tri_batch_measure *m, tri_encoder_cost *out) {
   const tri_limits *l = &m->limits;
   tri_error err = {0};
   *out = (tri_encoder_cost){0};
   tri_batch_cost_init(&out->table, l->max_model_len, l->max_num_seqs, l->max_num_batched_tokens);
-  make_key(w, out->key);
+  make_key(e, (tri_quantization)o->quantization, threads, out->key);
   tri_batch_cost_file_path(out->key, out->path);
   tri_status st = tri_batch_cost_file_read(out->path, out->key, &out->table, &err);
   out->known = st == TRI_OK;

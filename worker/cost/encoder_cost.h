@@ -6,9 +6,10 @@
 
 #include <limits.h>
 
+#include "base/serve_options.h"
+#include "runtime/engine/engine.h"
 #include "worker/schedule/batch_cost.h"
 #include "worker/schedule/batch_measure.h"
-#include "worker/process/worker.h"
 
 enum { TRI_ENCODER_COST_KEY = 512 };
 
@@ -22,9 +23,10 @@ typedef struct tri_encoder_cost {
   bool refined;        /* the file has another table */
 } tri_encoder_cost;
 
-/* Reads the table of this model and machine, or measures it in the time that *m has, and keeps it. Returns what a step
- * returned that failed. */
-tri_status tri_encoder_cost_start(const tri_worker *w, const tri_batch_measure *m, tri_encoder_cost *out);
+/* Reads the table of this model and machine, of which the pool has so many threads, or measures it in the time that *m
+ * has, and keeps it. Returns what a step returned that failed. */
+tri_status tri_encoder_cost_start(const tri_engine *e, const tri_serve_options *o, int threads,
+                                  const tri_batch_measure *m, tri_encoder_cost *out);
 
 /* A step begins, with nothing else under way: what it takes will be observed. */
 void tri_encoder_cost_begin(tri_encoder_cost *c, const tri_plan_header *plan, int64_t now_ns);

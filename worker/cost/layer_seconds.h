@@ -3,9 +3,9 @@
 #ifndef TRI_WORKER_COST_LAYER_SECONDS_H
 #define TRI_WORKER_COST_LAYER_SECONDS_H
 
-#include "worker/process/worker.h"
+#include "runtime/engine/engine.h"
 
 /* Returns it from what the canary's one token took. */
-double tri_predict_layer_seconds(const tri_worker *w, double canary_seconds);
+double tri_predict_layer_seconds(const tri_engine *e, double canary_seconds);
 
 #endif

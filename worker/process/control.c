@@ -11,7 +11,6 @@
 
 #include "base/log.h"
 #include "base/version.h"
-#include "worker/placement/expert_counts.h"
 #include "worker/process/health.h"
 #include "worker/process/outbox_send.h"
 #include "worker/cost/machine_rates.h"
@@ -188,10 +187,16 @@ static void send_floors(struct control *c) {
 }
 
 static void send_experts(struct control *c) {
+  tri_worker *w = c->w;
   tri_group_msg m = {.op = TRI_GROUP_EXPERTS};
   tri_arena_reset(c->arena);
-  if (tri_expert_counts_message(c->w, c->arena, &m.experts) == TRI_OK) send_msg(c, &m);
-  atomic_store(&c->w->experts_counted, false);
+  if (tri_expert_rows_message(&w->experts, w->engine, c->arena, &m.experts) == TRI_OK) {
+    m.experts.group = (uint32_t)w->opts.group;
+    m.experts.rank = (uint32_t)w->rank;
+    m.experts.epoch = w->opts.epoch;
+    send_msg(c, &m);
+  }
+  atomic_store(&w->experts.counted, false);
 }
 
 /* A job that cannot be, for a limit that the coordinator does not know. */
@@ -239,7 +244,9 @@ static void handle(struct control *c, const tri_group_msg *m) {
     if (!atomic_load(&w->loaded)) atomic_store(&w->stop, true); /* nobody waits for this start any more */
     break;
   case TRI_GROUP_MEASURE: atomic_store(&w->measure, true); break;
-  case TRI_GROUP_COUNT_EXPERTS: tri_expert_counts_ask(w); break;
+  case TRI_GROUP_COUNT_EXPERTS:
+    if (atomic_load(&w->loaded)) tri_expert_rows_ask(&w->experts, w->engine);
+    break;
   default: break;
   }
 }
@@ -334,10 +341,10 @@ static void report(struct control *c) {
     keep_figures(w);
   }
   if (atomic_load(&w->loaded) && now - c->last_count >= COUNT_MS * 1000000LL) {
-    tri_expert_counts_ask(w);
+    tri_expert_rows_ask(&w->experts, w->engine);
     c->last_count = now;
   }
-  if (c->welcomed && atomic_load(&w->experts_counted)) send_experts(c);
+  if (c->welcomed && atomic_load(&w->experts.counted)) send_experts(c);
   bool idled = now - c->last_idled >= IDLED_MS * 1000000LL && atomic_exchange(&w->idled, false);
   if (idled) c->last_idled = now;
   if (has_come_to_rest(c, now) || idled || now - c->last_health >= c->health_ms * 1000000LL) {
@@ -446,6 +453,10 @@ void tri_worker_measure(tri_worker *w) {
   if (tri_measure_floors(w->engine, &w->floors) != TRI_OK) return; /* no memory: who asked hears of no floors */
   atomic_store(&w->measured, true);
   tri_control_notify(w);
+}
+
+void tri_worker_count_experts(tri_worker *w) {
+  if (tri_expert_rows_take(&w->experts, w->engine)) tri_control_notify(w);
 }
 
 void tri_control_notify(tri_worker *w) {

@@ -3,7 +3,6 @@
  */
 #include "worker/process/canary.h"
 #include "worker/placement/eplb_run.h"
-#include "worker/placement/expert_counts.h"
 #include "worker/process/worker.h"
 
 struct follower {
@@ -46,7 +45,7 @@ static tri_status receive_plan(struct follower *f, size_t *len) {
   tri_wait wait = tri_wait_begin(&c->cfg.policy, TRI_NEVER); /* idle until the leader has work; the lease ends it */
   while ((st = tri_comm_try_recv(c, f->plan, f->plan_cap, 0, TRI_TAG_PLAN, len)) == TRI_AGAIN) {
     TRI_CHECK(end_step(f));
-    tri_expert_counts_take(w);
+    tri_worker_count_experts(w);
     if (!w->engine->num_steps) {
       atomic_store_explicit(&w->busy, false, memory_order_relaxed);
       tri_worker_measure(w);
@@ -64,13 +63,13 @@ static tri_status take_part(struct follower *f, const tri_plan_header *h) {
     TRI_CHECK(end_step(f));
     TRI_CHECK(tri_wait_pause(&wait));
   }
-  return tri_eplb_take_part(f->w, h, NULL);
+  return tri_eplb_take_part(f->w->engine, h, NULL);
 }
 
 static tri_status run_one(struct follower *f, bool *stop) {
   tri_worker *w = f->w;
   size_t len;
-  tri_expert_counts_take(w);
+  tri_worker_count_experts(w);
   TRI_CHECK(receive_plan(f, &len));
   atomic_store_explicit(&w->busy, true, memory_order_relaxed);
   tri_plan_view view;

@@ -6,7 +6,6 @@
 #include "worker/process/canary.h"
 #include "worker/cost/encoder_cost.h"
 #include "worker/placement/eplb_run.h"
-#include "worker/placement/expert_counts.h"
 #include "worker/cost/layer_seconds.h"
 #include "worker/process/scheduler_figures.h"
 #include "worker/schedule/shards.h"
@@ -102,7 +101,7 @@ static tri_status create(struct leader *ld, tri_error *err) {
   TRI_TRY(tri_shards_create(&sc, num_shards(w), &ld->shards));
   TRI_TRY(create_writers(ld));
   TRI_TRY(create_lanes(ld));
-  TRI_TRY(tri_eplb_start(w, &ld->eplb));
+  TRI_TRY(tri_eplb_start(w->engine, (uint64_t)w->opts.eplb_step_interval, w->host_of, &ld->eplb));
   ld->packed_cap = tri_result_max_bytes((size_t)l->max_num_seqs);
   if (ld->embeds && !tri_embed_result_max(&w->engine->model, l, &ld->max_rows, &ld->width)) st = TRI_OVERFLOW;
   if (ld->embeds) ld->packed_cap = tri_embed_result_bytes(ld->max_rows, ld->width);
@@ -322,7 +321,8 @@ static tri_status rearrange(struct leader *ld, bool *worked) {
   bool idle = !tri_shards_has_work(ld->shards);
   tri_plan_kind kind = tri_eplb_next(ld->eplb, steps, idle, &move);
   *worked |= idle && tri_eplb_is_busy(ld->eplb); /* it does not sleep before the last move */
-  tri_eplb_tell(w, ld->eplb);
+  tri_worker_publish_moves(w, ld->eplb);
+  tri_eplb_log(ld->eplb);
   if (kind == TRI_PLAN_STEP) {
     ld->held_ns = 0;
     return TRI_OK;
@@ -335,7 +335,7 @@ static tri_status rearrange(struct leader *ld, bool *worked) {
   h->move = move;
   TRI_CHECK(send_plans(ld, 0, true, &own));
   TRI_CHECK(await_plans(ld, 0));
-  TRI_CHECK(tri_eplb_take_part(w, h, &rows));
+  TRI_CHECK(tri_eplb_take_part(w->engine, h, &rows));
   tri_eplb_done(ld->eplb, steps, rows, (uint64_t)(tri_now_ns() - ld->held_ns));
   ld->held_ns = 0;
   *worked = true;
@@ -362,7 +362,7 @@ static tri_status serve(struct leader *ld) {
     }
     tri_worker_publish(w, ld->shards);
     if (st != TRI_OK) return st;
-    tri_expert_counts_take(w);
+    tri_worker_count_experts(w);
     if (worked) {
       idle = false;
       atomic_store_explicit(&w->measure, false, memory_order_relaxed); /* asked for in vain: work has come */
@@ -455,7 +455,7 @@ static tri_status weigh_batches(struct leader *ld) {
   if (!ld->embeds) return TRI_OK;
   m.until_ns = tri_now_ns() + (w->opts.warmup ? MEASURE_NS : 0);
   tri_start_watch_phase(&w->start_watch, "measuring batches", &w->warm_steps);
-  TRI_CHECK(tri_encoder_cost_start(w, &m, &ld->cost));
+  TRI_CHECK(tri_encoder_cost_start(w->engine, &w->opts, tri_pool_size(w->pool), &m, &ld->cost));
   if (!ld->cost.known) return TRI_OK;
   tri_shards_set_batch_cost(ld->shards, &ld->cost.table);
   return TRI_OK;
@@ -475,7 +475,7 @@ tri_status tri_leader_run(tri_worker *w, tri_error *err) {
   if (st == TRI_OK) st = canary(&ld, err);
   if (st == TRI_OK) {
     double seconds = (double)(tri_now_ns() - start) / 1e9;
-    w->layer_seconds = tri_predict_layer_seconds(w, seconds);
+    w->layer_seconds = tri_predict_layer_seconds(w->engine, seconds);
     st = warm_up(&ld, start);
     if (st == TRI_OK) st = weigh_batches(&ld);
   }

@@ -23,3 +23,10 @@ void tri_worker_publish(tri_worker *w, const tri_shards *shards) {
   atomic_store_explicit(&w->prefix_evictions, s.prefix_evictions, memory_order_relaxed);
   atomic_store_explicit(&w->busy, tri_shards_is_busy(shards), memory_order_relaxed);
 }
+
+void tri_worker_publish_moves(tri_worker *w, const tri_eplb *b) {
+  tri_eplb_stats s = tri_eplb_get_stats(b);
+  atomic_store_explicit(&w->rearrangements, s.rearrangements, memory_order_relaxed);
+  atomic_store_explicit(&w->experts_moved, s.moved, memory_order_relaxed);
+  atomic_store_explicit(&w->moving_ns, s.ns, memory_order_relaxed);
+}

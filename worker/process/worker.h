@@ -17,19 +17,11 @@
 #include "base/wait.h"
 #include "runtime/engine/engine.h"
 #include "base/serve_layout.h"
+#include "worker/placement/expert_rows.h"
 #include "worker/process/commands.h"
 #include "worker/schedule/scheduler.h"
 
 enum { TRI_NUM_OUTBOXES = 8, TRI_CANARY_TOP = 8 };
-
-/* The rows that this rank's experts have had, and where these lie, between two steps. */
-typedef struct tri_expert_snapshot {
-  tri_expert_tally *tally; /* [layers, slots] */
-  int32_t *expert_of;      /* [layers, slots] */
-  uint64_t *earlier;       /* [layers, experts] see tri_engine_earlier_rows; zeros where experts do not move */
-  uint64_t placement;      /* number of the one in force */
-  tri_hot_stats hot;       /* of those on the device beside the host; zeros without any */
-} tri_expert_snapshot;
 
 typedef struct tri_worker {
   tri_serve_options opts;
@@ -46,12 +38,11 @@ typedef struct tri_worker {
 
   /* control -> step (leader) */
   tri_commands commands;
-  tri_waker waker;           /* the leader's step thread sleeps here when idle */
-  atomic_bool stop;          /* leave at once: no coordinator any more */
-  atomic_bool drain;         /* leave when nothing runs */
-  atomic_bool measure;       /* every rank: find out the machine's floors, if nothing runs */
-  atomic_bool count_experts; /* every rank: what its experts have had to do */
-  _Atomic uint64_t line;     /* number of the connection to a coordinator: jobs of earlier ones are to be dropped */
+  tri_waker waker;       /* the leader's step thread sleeps here when idle */
+  atomic_bool stop;      /* leave at once: no coordinator any more */
+  atomic_bool drain;     /* leave when nothing runs */
+  atomic_bool measure;   /* every rank: find out the machine's floors, if nothing runs */
+  _Atomic uint64_t line; /* number of the connection to a coordinator: jobs of earlier ones are to be dropped */
 
   /* step -> control */
   tri_ring outbox_full, outbox_free; /* tri_outbox *; _free runs the other way */
@@ -73,13 +64,12 @@ typedef struct tri_worker {
   double load_seconds, layer_seconds;  /* written before ready, as the next three */
   uint32_t canary_ids[TRI_CANARY_TOP]; /* that the canary's logits put first, see tri_group_msg */
   uint32_t canary_millis[TRI_CANARY_TOP];
-  int num_canary;              /* of them; 0: an encoder has none */
-  uint64_t weights_hash;       /* tri_weights_hash, where this rank is the first of its host; 0: not known */
-  bool refused;                /* the weights cannot be served: another start would end alike */
-  tri_floors floors;           /* written before measured */
-  atomic_bool measured;        /* floors are for the control thread to send */
-  tri_expert_snapshot experts; /* written before experts_counted; its arrays are NULL until it is asked for */
-  atomic_bool experts_counted; /* the tally is for the control thread to send */
+  int num_canary;          /* of them; 0: an encoder has none */
+  uint64_t weights_hash;   /* tri_weights_hash, where this rank is the first of its host; 0: not known */
+  bool refused;            /* the weights cannot be served: another start would end alike */
+  tri_floors floors;       /* written before measured */
+  atomic_bool measured;    /* floors are for the control thread to send */
+  tri_expert_rows experts; /* both ways: the rows of this rank's experts */
 
   tri_start_watch start_watch; /* until the group is ready */
   uint64_t warm_steps;         /* of the warm-up, for the watch */
@@ -95,6 +85,8 @@ void tri_control_notify(tri_worker *w);
 
 /* For step threads that have nothing to do: measures when that has been asked for. */
 void tri_worker_measure(tri_worker *w);
+/* For step threads between two steps: counts the rows of experts when that has been asked for. */
+void tri_worker_count_experts(tri_worker *w);
 
 /* leader.c, follower.c: the step loops; they return when it is time to leave. */
 tri_status tri_leader_run(tri_worker *w, tri_error *err);
