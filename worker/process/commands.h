@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's words that the leader's step thread has not taken yet: jobs, and jobs to be aborted, in the order
  * in which they came. That thread looks between two steps, which may take seconds, and a coordinator gives the room of
- * a cancelled job away at once: what does not fit into the ring between both threads waits in a list behind it. A job
+ * a cancelled job away at once: what does not fit into the ring between both threads waits in a list after it. A job
  * that is aborted there goes at once, so that the list grows with the jobs that the coordinator has here and no
  * further. */
 #ifndef TRI_WORKER_PROCESS_COMMANDS_H
@@ -29,12 +29,13 @@ void tri_commands_free(tri_commands *c); /* with the jobs that it still holds, w
 /* ---- the control thread ---- */
 
 tri_status tri_commands_add(tri_commands *c, tri_job *job); /* takes over, unless there is no memory */
-/* Ends a job, whose number is below 2^63. One that the step thread has not seen may end here, and nobody hears of it.
+/* Ends a job, whose number is below 2^63. One that the step thread has not seen may end here, without a word.
  */
 tri_status tri_commands_abort(tri_commands *c, uint64_t id);
-bool tri_commands_move(tri_commands *c);       /* into the ring; returns whether any were moved */
-void tri_commands_forget(tri_commands *c);     /* all but the ring's */
-bool tri_commands_hold(const tri_commands *c); /* the step thread has not taken all */
+bool tri_commands_move(tri_commands *c);   /* into the ring; returns whether any were moved */
+void tri_commands_forget(tri_commands *c); /* all but the ring's */
+/* Returns whether there are some that the step thread has not taken. */
+bool tri_commands_hold(const tri_commands *c);
 
 /* ---- the step thread ---- */
 

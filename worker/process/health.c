@@ -7,7 +7,7 @@
 #include "worker/plan/disk_read.h"
 #include "worker/plan/machine_file.h"
 
-/* Says whether the leader owes its word that it has no job of a coordinator that is lost. */
+/* Returns whether the leader owes its word that it has no job of a coordinator that is lost. */
 static bool is_to_clear(const tri_worker *w) {
   return !w->rank && atomic_load(&w->ready) && atomic_load(&w->cleared) != atomic_load(&w->line);
 }

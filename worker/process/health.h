@@ -13,7 +13,7 @@ typedef struct tri_health {
   uint32_t shards[2 * TRI_MAX_SHARDS];
 } tri_health;
 
-/* Returns what there is to report. Its arrays are h's. */
+/* Returns the report. Its arrays are h's. */
 tri_group_health tri_health_take(tri_worker *w, tri_health *h);
 /* Writes what was measured of the disks to the file of figures, once that has been reported. */
 void tri_health_keep(const tri_worker *w, tri_health *h, const tri_group_stream *s);

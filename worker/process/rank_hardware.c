@@ -10,7 +10,7 @@
 enum { MAX_CORES = 4096, MAX_RANKS = 4096 };
 enum { BESIDE_SPIN_US = 1000 }; /* longer than the device's part of a layer, which lies between the host's experts */
 
-bool tri_placement_devices_differ(const char *names, int count) {
+bool tri_rank_hardware_devices_differ(const char *names, int count) {
   for (int i = 0; i < count; i++) {
     const char *name = names + (size_t)i * TRI_DEVICE_NAME;
     if (!name[0]) return false;
@@ -27,7 +27,7 @@ static tri_status all_have_devices(tri_comm *world, const tri_backend *be, bool 
   if (world->size > MAX_RANKS) return TRI_TOO_LARGE;
   if (be) memcpy(mine, be->device, sizeof mine);
   tri_status st = tri_comm_all_gather(world, mine, all, sizeof mine);
-  *out = st == TRI_OK && tri_placement_devices_differ(all, world->size);
+  *out = st == TRI_OK && tri_rank_hardware_devices_differ(all, world->size);
   return st;
 }
 
@@ -62,7 +62,8 @@ static int move_near(const tri_backend *be) {
   return n > 0 && tri_topo_bind(cores, n) ? n : 0;
 }
 
-void tri_placement_share(const tri_serve_options *o, int rank, int local_rank, int local_size, int *index, int *count) {
+void tri_rank_hardware_share(const tri_serve_options *o, int rank, int local_rank, int local_size, int *index,
+                             int *count) {
   int first, groups = o->launch == TRI_LAUNCH_MPI ? 1 : tri_serve_num_groups(o); /* one group, whatever is said */
   if (o->places && tri_hosts_read_share(o->places, rank, local_size, &first, count)) {
     *index = first + local_rank;
@@ -72,12 +73,12 @@ void tri_placement_share(const tri_serve_options *o, int rank, int local_rank, i
   *count = groups * local_size;
 }
 
-tri_status tri_placement_of_rank(const tri_serve_options *o, tri_comm *world, int local_rank, int local_size,
-                                 int spin_us, tri_placement *out, tri_error *err) {
+tri_status tri_rank_hardware_take(const tri_serve_options *o, tri_comm *world, int local_rank, int local_size,
+                                  int spin_us, tri_rank_hardware *out, tri_error *err) {
   int pins[1024], oversubscribed;
   int index, count;
-  tri_placement_share(o, world->rank, local_rank, local_size, &index, &count);
-  *out = (tri_placement){.cores = tri_topo_num_cores(), .local_ranks = count, .threads = o->threads};
+  tri_rank_hardware_share(o, world->rank, local_rank, local_size, &index, &count);
+  *out = (tri_rank_hardware){.cores = tri_topo_num_cores(), .local_ranks = count, .threads = o->threads};
   tri_status st = choose_backend(o, world, index, &out->backend, err);
   if (st != TRI_OK) return st;
   if (o->disable_custom_all_reduce && out->backend->host_memory && !world->rank)

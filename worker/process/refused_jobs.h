@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs that a worker refuses, until its word has gone out: one that was lost would leave the job waiting. */
+/* Jobs that a worker refuses, until the refusal is sent: one that was lost would leave the job waiting. */
 #ifndef TRI_WORKER_PROCESS_REFUSED_JOBS_H
 #define TRI_WORKER_PROCESS_REFUSED_JOBS_H
 

@@ -73,7 +73,7 @@ typedef struct tri_worker {
 
   tri_start_watch start_watch; /* until the group is ready */
   uint64_t warm_steps;         /* of the warm-up, for the watch */
-  tri_error failure;           /* set before `leaving` by a worker that could not start or go on */
+  tri_error failure;           /* set before `leaving` by a worker that could not start or continue */
   pthread_t control;
   bool control_started;
 } tri_worker;

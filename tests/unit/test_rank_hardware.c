@@ -10,7 +10,7 @@
 #include "base/topo.h"
 #include "worker/process/rank_hardware.h"
 
-Suite *suite_placement(void);
+Suite *suite_rank_hardware(void);
 
 START_TEST(test_addresses) {
   static const struct {
@@ -137,13 +137,13 @@ END_TEST
 
 START_TEST(test_devices_differ) {
   char names[3][TRI_DEVICE_NAME] = {"GPU-a", "GPU-b", "GPU-c"};
-  ck_assert(tri_placement_devices_differ(names[0], 3));
+  ck_assert(tri_rank_hardware_devices_differ(names[0], 3));
   strcpy(names[2], "GPU-a");
-  ck_assert(!tri_placement_devices_differ(names[0], 3));
-  ck_assert(tri_placement_devices_differ(names[0], 2));
+  ck_assert(!tri_rank_hardware_devices_differ(names[0], 3));
+  ck_assert(tri_rank_hardware_devices_differ(names[0], 2));
   names[1][0] = 0;
-  ck_assert(!tri_placement_devices_differ(names[0], 2));
-  ck_assert(tri_placement_devices_differ(names[0], 1));
+  ck_assert(!tri_rank_hardware_devices_differ(names[0], 2));
+  ck_assert(tri_rank_hardware_devices_differ(names[0], 1));
 }
 END_TEST
 
@@ -153,17 +153,17 @@ START_TEST(test_auto) {
     tri_serve_options o = {.backend = "auto", .threads = 2, .dp = 1, .deterministic = deterministic};
     tri_comm_config cc = {.timeout_ms = 1000};
     tri_comm *world;
-    tri_placement placement;
+    tri_rank_hardware hardware;
     tri_error err = {0};
     ck_assert_int_eq(tri_comm_self_create(&cc, &world), TRI_OK);
-    ck_assert_msg(tri_placement_of_rank(&o, world, 0, 1, 0, &placement, &err) == TRI_OK, "%s", err.message);
-    ck_assert_int_eq(placement.backend->device[0] != 0, !strcmp(placement.backend->name, "cuda"));
-    if (deterministic) ck_assert_str_eq(placement.backend->name, "cpu");
-    ck_assert(placement.backend->deterministic == deterministic);
-    ck_assert_ptr_eq(placement.backend->pool, placement.pool);
-    ck_assert_int_eq(tri_pool_size(placement.pool), 2);
-    tri_backend_destroy(placement.backend);
-    tri_pool_destroy(placement.pool);
+    ck_assert_msg(tri_rank_hardware_take(&o, world, 0, 1, 0, &hardware, &err) == TRI_OK, "%s", err.message);
+    ck_assert_int_eq(hardware.backend->device[0] != 0, !strcmp(hardware.backend->name, "cuda"));
+    if (deterministic) ck_assert_str_eq(hardware.backend->name, "cpu");
+    ck_assert(hardware.backend->deterministic == deterministic);
+    ck_assert_ptr_eq(hardware.backend->pool, hardware.pool);
+    ck_assert_int_eq(tri_pool_size(hardware.pool), 2);
+    tri_backend_destroy(hardware.backend);
+    tri_pool_destroy(hardware.pool);
     tri_comm_destroy(world);
   }
 }
@@ -173,17 +173,17 @@ END_TEST
 static int core_of(tri_serve_options o) {
   tri_comm_config cc = {.timeout_ms = 1000};
   tri_comm *world;
-  tri_placement placement;
+  tri_rank_hardware hardware;
   tri_error err = {0};
   cpu_set_t set;
   int core = 0;
   ck_assert_int_eq(tri_comm_self_create(&cc, &world), TRI_OK);
-  ck_assert_msg(tri_placement_of_rank(&o, world, 0, 1, 0, &placement, &err) == TRI_OK, "%s", err.message);
-  ck_assert_int_eq(placement.oversubscribed, o.dp * o.threads > placement.cores);
+  ck_assert_msg(tri_rank_hardware_take(&o, world, 0, 1, 0, &hardware, &err) == TRI_OK, "%s", err.message);
+  ck_assert_int_eq(hardware.oversubscribed, o.dp * o.threads > hardware.cores);
   ck_assert_int_eq(sched_getaffinity(0, sizeof set, &set), 0);
   while (!CPU_ISSET(core, &set)) core++;
-  tri_backend_destroy(placement.backend);
-  tri_pool_destroy(placement.pool);
+  tri_backend_destroy(hardware.backend);
+  tri_pool_destroy(hardware.pool);
   tri_comm_destroy(world);
   return CPU_COUNT(&set) == 1 ? core : -1;
 }
@@ -209,28 +209,28 @@ END_TEST
 START_TEST(test_share) {
   tri_serve_options o = {.launch = TRI_LAUNCH_GROUP, .dp = 2, .group = 1, .places = "4@0/4"};
   int index, count;
-  tri_placement_share(&o, 2, 2, 4, &index, &count);
+  tri_rank_hardware_share(&o, 2, 2, 4, &index, &count);
   ck_assert(index == 2 && count == 4);
   o.places = "2@6/8,2@0/2";
-  tri_placement_share(&o, 1, 1, 2, &index, &count);
+  tri_rank_hardware_share(&o, 1, 1, 2, &index, &count);
   ck_assert(index == 7 && count == 8);
-  tri_placement_share(&o, 3, 1, 2, &index, &count);
+  tri_rank_hardware_share(&o, 3, 1, 2, &index, &count);
   ck_assert(index == 1 && count == 2);
-  tri_placement_share(&o, 3, 3, 4, &index, &count); /* the launcher has put all on one host */
+  tri_rank_hardware_share(&o, 3, 3, 4, &index, &count); /* the launcher has put all on one host */
   ck_assert(index == 7 && count == 8);
   o.places = NULL;
-  tri_placement_share(&o, 0, 0, 4, &index, &count);
+  tri_rank_hardware_share(&o, 0, 0, 4, &index, &count);
   ck_assert(index == 4 && count == 8);
   o.launch = TRI_LAUNCH_MPI; /* one group, whatever is said */
   o.group = 0;
-  tri_placement_share(&o, 0, 3, 4, &index, &count);
+  tri_rank_hardware_share(&o, 0, 3, 4, &index, &count);
   ck_assert(index == 3 && count == 4);
 }
 END_TEST
 
-Suite *suite_placement(void) {
-  Suite *s = suite_create("placement");
-  TCase *c = tcase_create("placement");
+Suite *suite_rank_hardware(void) {
+  Suite *s = suite_create("rank_hardware");
+  TCase *c = tcase_create("hardware");
   tcase_add_test(c, test_addresses);
   tcase_add_test(c, test_lists);
   tcase_add_test(c, test_cores_near);
