@@ -1,6 +1,108 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/model/layout.h"
 
+/* ---- the cuts between stages ---- */
+
+/* Bytes by which the largest stage may grow so that all have as much to do: of a model to which that is much, stages
+ * are cut by their memory instead. */
+static const double MEMORY_FOR_BALANCE = 512.0 * 1024 * 1024;
+
+bool tri_weight_is_quantized(const tri_model_config *c, tri_weight_id id) {
+  return tri_weight_is_linear(id) && !(id == TRI_W_HEAD && c->head.tie_word_embeddings);
+}
+
+/* Bytes of a weight of the whole model, or of its first or last stage; matrices count as of 16 bits. In double, which
+ * is exact up to 2^53 and the same on every rank. */
+static double weight_bytes(const tri_model_config *c, const tri_shard *s, tri_weight_id id, bool quantized) {
+  tri_weight_shape shape = tri_shard_weight_shape(c, s, id);
+  double size = quantized && tri_weight_is_quantized(c, id) ? 1 : 2;
+  return (double)shape.n * (double)shape.k * (shape.vector ? sizeof(float) : size);
+}
+
+/* Bytes of what a stage has beside its layers. */
+static double end_bytes(const tri_model_config *c, tri_shard s, bool first, bool last, bool quantized) {
+  double sum = 0;
+  s.first_stage = first;
+  s.last_stage = last;
+  for (int id = 0; id < TRI_W_COUNT; id++)
+    if (!tri_weight_is_per_layer((tri_weight_id)id)) sum += weight_bytes(c, &s, (tri_weight_id)id, quantized);
+  return sum;
+}
+
+static double layer_bytes(const tri_model_config *c, const tri_shard *s, int layer, bool quantized) {
+  double sum = 0;
+  for (int id = 0; id < TRI_W_COUNT; id++)
+    if (tri_weight_is_per_layer((tri_weight_id)id) && tri_weight_in_layer(c, (tri_weight_id)id, layer))
+      sum += weight_bytes(c, s, (tri_weight_id)id, quantized);
+  return sum;
+}
+
+/* The share of a tensor group of one, whose weights are the model's. */
+static tri_shard whole(const tri_model_config *c) {
+  return (tri_shard){.p = {.tp = 1, .pp = 1},
+                     .q_heads = tri_range_part(c->attention.num_heads, 1, 0),
+                     .kv_heads = tri_range_part(c->attention.num_kv_heads, 1, 0),
+                     .ff = tri_range_part(c->mlp.intermediate_size, 1, 0),
+                     .slots = {0, (int)c->moe.num_experts},
+                     .expert_ff = tri_range_part(c->moe.intermediate_size, 1, 0),
+                     .shared_ff = tri_range_part(c->moe.shared_size, 1, 0),
+                     .vocab = tri_range_part(c->vocab_size, 1, 0)};
+}
+
+/* Bytes of the first stage and of the last beside their layers. */
+struct ends {
+  double first, last;
+};
+
+/* The layers of a stage where stages come closest to equal parts of the layers' bytes and these. */
+static tri_range cut_stage(const tri_model_config *c, tri_parallel p, struct ends ends, int stage) {
+  int layers = (int)c->num_layers, cut = 0, first = 0;
+  tri_shard s = whole(c);
+  double at = ends.first, total = ends.first + ends.last;
+  for (int l = 0; l < layers; l++) total += layer_bytes(c, &s, l, p.quantized);
+  for (int k = 1; k <= stage + 1; k++) {
+    double target = total / p.pp * k;
+    int least = cut + 1, most = layers - (p.pp - k);
+    first = cut;
+    if (k == p.pp) cut = layers;
+    while (cut < most) {
+      double next = at + layer_bytes(c, &s, cut, p.quantized);
+      if (cut >= least && next - target > target - at) break;
+      at = next;
+      cut++;
+    }
+  }
+  return (tri_range){first, cut - first};
+}
+
+/* Bytes of the largest stage when they are cut by `by`. */
+static double largest_stage(const tri_model_config *c, tri_parallel p, struct ends by, struct ends bytes) {
+  tri_shard s = whole(c);
+  double most = 0;
+  for (int k = 0; k < p.pp; k++) {
+    tri_range r = cut_stage(c, p, by, k);
+    double sum = 0;
+    if (k == 0) sum += bytes.first;
+    if (k == p.pp - 1) sum += bytes.last;
+    for (int l = r.first; l < r.first + r.count; l++) sum += layer_bytes(c, &s, l, p.quantized);
+    if (sum > most) most = sum;
+  }
+  return most;
+}
+
+tri_range tri_stage_layers(const tri_model_config *c, tri_parallel p, int stage) {
+  if (p.pp == 1 || c->shared_layers)
+    return tri_range_part((int)c->num_layers, p.pp, stage); /* shared: every stage has all bytes */
+  tri_shard s = whole(c);
+  struct ends bytes = {end_bytes(c, s, true, false, p.quantized), end_bytes(c, s, false, true, p.quantized)};
+  /* A step reads all of the head, and a few rows of the embedding's tables. */
+  struct ends work = {.last = bytes.last};
+  bool small = largest_stage(c, p, work, bytes) <= largest_stage(c, p, bytes, bytes) + MEMORY_FOR_BALANCE;
+  return cut_stage(c, p, small ? work : bytes, stage);
+}
+
+/* ---- a rank's share ---- */
+
 int tri_stage_slots(const tri_model_config *c, tri_parallel p) { return tri_expert_slots(p.placement, c); }
 
 /* Shares that follow one another lie in one shard, as etp divides tp. */
@@ -107,139 +209,4 @@ tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *
       .vocab = tri_range_part(c->vocab_size, p.tp, p.tp_rank),
   };
   return TRI_OK;
-}
-
-/* Returns the first row of a head in a QKV tensor; which: 0 q, 1 k, 2 v. */
-static int64_t qkv_row(const tri_model_config *c, tri_part part, int which, int64_t head) {
-  int64_t d = c->attention.head_dim, group = c->attention.num_heads / c->attention.num_kv_heads;
-  if (part == TRI_PART_QKV_INTERLEAVED) {
-    int64_t kv_head = which ? head : head / group, within = which ? group + which - 1 : head % group;
-    return (kv_head * (group + 2) + within) * d;
-  }
-  const int64_t before[] = {0, c->attention.num_heads, c->attention.num_heads + c->attention.num_kv_heads};
-  return ((part == TRI_PART_QKV_CONCAT ? before[which] : 0) + head) * d; /* else a tensor of its own */
-}
-
-struct emit {
-  tri_status (*fn)(void *, const tri_slice *);
-  void *ctx;
-};
-
-static tri_status emit_rows(const struct emit *e, int64_t src, int64_t dst, int64_t rows, int64_t cols) {
-  tri_slice s = {.src_row = src, .dst_row = dst, .rows = rows, .cols = cols, .row_step = 1};
-  return rows ? e->fn(e->ctx, &s) : TRI_OK;
-}
-
-static tri_status emit_qkv(const tri_model_config *c, const tri_shard *s, tri_part part, int64_t cols,
-                           const struct emit *e) {
-  int64_t d = c->attention.head_dim;
-  int64_t dst[3] = {0, s->q_heads.count * d, (s->q_heads.count + (int64_t)s->kv_heads.count) * d};
-  for (int p = 0; p < 3; p++) {
-    if ((part == TRI_PART_Q && p != 0) || (part == TRI_PART_K && p != 1) || (part == TRI_PART_V && p != 2)) continue;
-    tri_range heads = p ? s->kv_heads : s->q_heads;
-    /* Heads that follow one another are one rectangle. */
-    for (int i = 0, run; i < heads.count; i += run) {
-      int64_t at = qkv_row(c, part, p, heads.first + i);
-      for (run = 1; i + run < heads.count && qkv_row(c, part, p, heads.first + i + run) == at + run * d;) run++;
-      tri_status st = emit_rows(e, at, dst[p] + i * d, run * d, cols);
-      if (st != TRI_OK) return st;
-    }
-  }
-  return TRI_OK;
-}
-
-/* Keys or values of all local heads, the keys first. */
-static tri_status emit_cross_kv(const tri_model_config *c, const tri_shard *s, tri_part part, int64_t cols,
-                                const struct emit *e) {
-  int64_t d = c->attention.head_dim, rows = s->kv_heads.count * d;
-  return emit_rows(e, s->kv_heads.first * d, part == TRI_PART_V ? rows : 0, rows, cols);
-}
-
-/* Rows of gates and ups of an MLP: `part` of its tensor, of whose `size` units this shard has `mine`, to rows from dst
- * on. */
-static tri_status emit_up(bool gated, int64_t size, tri_range mine, tri_part part, int64_t cols, int64_t dst,
-                          const struct emit *e) {
-  tri_status st = TRI_OK;
-  int64_t up_dst = dst + (gated ? mine.count : 0);
-  if (part == TRI_PART_GATE_UP_INTERLEAVED) {
-    tri_slice s = {.src_row = 2 * (int64_t)mine.first, .dst_row = dst, .rows = mine.count, .cols = cols, .row_step = 2};
-    st = e->fn(e->ctx, &s);
-    s.src_row++;
-    s.dst_row = up_dst;
-    return st == TRI_OK ? e->fn(e->ctx, &s) : st;
-  }
-  bool gate = part == TRI_PART_GATE || part == TRI_PART_GATE_UP_CONCAT, up = part != TRI_PART_GATE;
-  if (gate) st = emit_rows(e, mine.first, dst, mine.count, cols);
-  if (st == TRI_OK && up)
-    st = emit_rows(e, mine.first + (part == TRI_PART_GATE_UP_CONCAT ? size : 0), up_dst, mine.count, cols);
-  return st;
-}
-
-/* The parts of the up-projection of keys and values: head by head, the keys' turned. */
-static tri_status emit_latent(const tri_model_config *c, const tri_shard *s, tri_weight_id id, const struct emit *e) {
-  const tri_mla *m = &c->mla;
-  for (int i = 0; i < s->q_heads.count; i++) {
-    int64_t at = (s->q_heads.first + i) * (m->nope_dim + m->v_dim);
-    tri_slice keys = {.src_col = at, .dst_row = i * m->rank, .rows = m->rank, .cols = m->nope_dim, .row_step = 1};
-    tri_slice values = {
-        .src_row = at + m->nope_dim, .dst_row = i * m->v_dim, .rows = m->v_dim, .cols = m->rank, .row_step = 1};
-    tri_status st = e->fn(e->ctx, id == TRI_W_K_UP ? &keys : &values);
-    if (st != TRI_OK) return st;
-  }
-  return TRI_OK;
-}
-
-static bool is_of_experts(tri_weight_id id) {
-  return id == TRI_W_EXPERT_UP || id == TRI_W_EXPERT_UP_BIAS || id == TRI_W_EXPERT_DOWN || id == TRI_W_EXPERT_DOWN_BIAS;
-}
-
-tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int slot,
-                            tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx) {
-  tri_weight_shape mine = tri_shard_weight_shape(c, s, rule->weight);
-  struct emit e = {fn, ctx};
-  tri_slice slice = {.rows = mine.n, .cols = mine.k, .row_step = 1};
-  if (!mine.n) return TRI_OK;
-  int64_t slots = s->slots.count;
-  if (is_of_experts(rule->weight) && (slot < 0 || slot >= slots)) return TRI_OK;
-  switch (rule->weight) {
-  case TRI_W_QKV:
-  case TRI_W_QKV_BIAS: return emit_qkv(c, s, rule->part, mine.k, &e);
-  case TRI_W_UP:
-  case TRI_W_UP_BIAS: return emit_up(c->mlp.gated, c->mlp.intermediate_size, s->ff, rule->part, mine.k, 0, &e);
-  case TRI_W_SHARED_UP: return emit_up(c->mlp.gated, c->moe.shared_size, s->shared_ff, rule->part, mine.k, 0, &e);
-  case TRI_W_EXPERT_UP:
-  case TRI_W_EXPERT_UP_BIAS:
-    return emit_up(c->mlp.gated, c->moe.intermediate_size, s->expert_ff, rule->part, mine.k, slot * (mine.n / slots),
-                   &e);
-  case TRI_W_EXPERT_DOWN:
-  case TRI_W_EXPERT_DOWN_BIAS:
-    if (rule->weight == TRI_W_EXPERT_DOWN) slice.src_col = s->expert_ff.first;
-    slice.rows = mine.n / slots;
-    slice.dst_row = slot * slice.rows;
-    break;
-  case TRI_W_SHARED_DOWN: slice.src_col = s->shared_ff.first; break;
-  case TRI_W_EMBED:
-  case TRI_W_HEAD:
-  case TRI_W_HEAD_BIAS: return emit_rows(&e, s->vocab.first, 0, s->vocab.count, mine.k);
-  case TRI_W_Q_NORM:
-    slice.src_row = c->attention.qk_norm == TRI_QK_NORM_HEAD ? 0 : s->q_heads.first * c->attention.head_dim;
-    break;
-  case TRI_W_K_NORM:
-    slice.src_row = c->attention.qk_norm == TRI_QK_NORM_HEAD ? 0 : s->kv_heads.first * c->attention.head_dim;
-    break;
-  case TRI_W_SINKS: slice.src_row = s->q_heads.first; break;
-  case TRI_W_RELATIVE_BIAS: slice.src_col = s->q_heads.first; break;
-  case TRI_W_Q_B:
-  case TRI_W_CROSS_Q:
-  case TRI_W_CROSS_Q_BIAS: slice.src_row = s->q_heads.first * c->attention.head_dim; break;
-  case TRI_W_CROSS_KV:
-  case TRI_W_CROSS_KV_BIAS: return emit_cross_kv(c, s, rule->part, mine.k, &e);
-  case TRI_W_CROSS_O:
-  case TRI_W_O: slice.src_col = s->q_heads.first * tri_value_dim(c); break;
-  case TRI_W_K_UP:
-  case TRI_W_V_UP: return emit_latent(c, s, rule->weight, &e);
-  case TRI_W_DOWN: slice.src_col = s->ff.first; break;
-  default: break;
-  }
-  return fn(ctx, &slice);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shapes of a model's weights: what a shard has of each, and the whole tensor that a checkpoint has. */
+/* A weight in a layout: its shape on a shard, the whole tensor that a checkpoint has of it, and how that is cut. */
 #include "runtime/model/layout.h"
 
 /* ---- of a shard ---- */
@@ -18,7 +18,7 @@ static int64_t entrance_width(const tri_model_config *c) {
   return c->embed.projects_last ? c->embed.size : c->hidden_size;
 }
 
-/* Positions and types are added by one tensor rank before the all-reduce, or by all behind the projection. */
+/* Positions and types are added by one tensor rank before the all-reduce, or by all after the projection. */
 static bool adds_positions(const tri_model_config *c, const tri_shard *s) {
   return s->first_stage && (s->p.tp_rank == 0 || (c->embed.projected && !c->embed.projects_last));
 }
@@ -240,4 +240,141 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
     break;
   }
   return full;
+}
+
+/* ---- the rectangles of a tensor that a shard has ---- */
+
+/* Returns the first row of a head in a QKV tensor; which: 0 q, 1 k, 2 v. */
+static int64_t qkv_row(const tri_model_config *c, tri_part part, int which, int64_t head) {
+  int64_t d = c->attention.head_dim, group = c->attention.num_heads / c->attention.num_kv_heads;
+  if (part == TRI_PART_QKV_INTERLEAVED) {
+    int64_t kv_head = which ? head : head / group, within = which ? group + which - 1 : head % group;
+    return (kv_head * (group + 2) + within) * d;
+  }
+  const int64_t before[] = {0, c->attention.num_heads, c->attention.num_heads + c->attention.num_kv_heads};
+  return ((part == TRI_PART_QKV_CONCAT ? before[which] : 0) + head) * d; /* else a tensor of its own */
+}
+
+struct emit {
+  tri_status (*fn)(void *, const tri_slice *);
+  void *ctx;
+};
+
+static tri_status emit_rows(const struct emit *e, int64_t src, int64_t dst, int64_t rows, int64_t cols) {
+  tri_slice s = {.src_row = src, .dst_row = dst, .rows = rows, .cols = cols, .row_step = 1};
+  return rows ? e->fn(e->ctx, &s) : TRI_OK;
+}
+
+static tri_status emit_qkv(const tri_model_config *c, const tri_shard *s, tri_part part, int64_t cols,
+                           const struct emit *e) {
+  int64_t d = c->attention.head_dim;
+  int64_t dst[3] = {0, s->q_heads.count * d, (s->q_heads.count + (int64_t)s->kv_heads.count) * d};
+  for (int p = 0; p < 3; p++) {
+    if ((part == TRI_PART_Q && p != 0) || (part == TRI_PART_K && p != 1) || (part == TRI_PART_V && p != 2)) continue;
+    tri_range heads = p ? s->kv_heads : s->q_heads;
+    /* Heads that follow one another are one rectangle. */
+    for (int i = 0, run; i < heads.count; i += run) {
+      int64_t at = qkv_row(c, part, p, heads.first + i);
+      for (run = 1; i + run < heads.count && qkv_row(c, part, p, heads.first + i + run) == at + run * d;) run++;
+      tri_status st = emit_rows(e, at, dst[p] + i * d, run * d, cols);
+      if (st != TRI_OK) return st;
+    }
+  }
+  return TRI_OK;
+}
+
+/* Keys or values of all local heads, the keys first. */
+static tri_status emit_cross_kv(const tri_model_config *c, const tri_shard *s, tri_part part, int64_t cols,
+                                const struct emit *e) {
+  int64_t d = c->attention.head_dim, rows = s->kv_heads.count * d;
+  return emit_rows(e, s->kv_heads.first * d, part == TRI_PART_V ? rows : 0, rows, cols);
+}
+
+/* Rows of gates and ups of an MLP: `part` of its tensor, of whose `size` units this shard has `mine`, to rows from dst
+ * on. */
+static tri_status emit_up(bool gated, int64_t size, tri_range mine, tri_part part, int64_t cols, int64_t dst,
+                          const struct emit *e) {
+  tri_status st = TRI_OK;
+  int64_t up_dst = dst + (gated ? mine.count : 0);
+  if (part == TRI_PART_GATE_UP_INTERLEAVED) {
+    tri_slice s = {.src_row = 2 * (int64_t)mine.first, .dst_row = dst, .rows = mine.count, .cols = cols, .row_step = 2};
+    st = e->fn(e->ctx, &s);
+    s.src_row++;
+    s.dst_row = up_dst;
+    return st == TRI_OK ? e->fn(e->ctx, &s) : st;
+  }
+  bool gate = part == TRI_PART_GATE || part == TRI_PART_GATE_UP_CONCAT, up = part != TRI_PART_GATE;
+  if (gate) st = emit_rows(e, mine.first, dst, mine.count, cols);
+  if (st == TRI_OK && up)
+    st = emit_rows(e, mine.first + (part == TRI_PART_GATE_UP_CONCAT ? size : 0), up_dst, mine.count, cols);
+  return st;
+}
+
+/* The parts of the up-projection of keys and values: head by head, the keys' turned. */
+static tri_status emit_latent(const tri_model_config *c, const tri_shard *s, tri_weight_id id, const struct emit *e) {
+  const tri_mla *m = &c->mla;
+  for (int i = 0; i < s->q_heads.count; i++) {
+    int64_t at = (s->q_heads.first + i) * (m->nope_dim + m->v_dim);
+    tri_slice keys = {.src_col = at, .dst_row = i * m->rank, .rows = m->rank, .cols = m->nope_dim, .row_step = 1};
+    tri_slice values = {
+        .src_row = at + m->nope_dim, .dst_row = i * m->v_dim, .rows = m->v_dim, .cols = m->rank, .row_step = 1};
+    tri_status st = e->fn(e->ctx, id == TRI_W_K_UP ? &keys : &values);
+    if (st != TRI_OK) return st;
+  }
+  return TRI_OK;
+}
+
+static bool is_of_experts(tri_weight_id id) {
+  return id == TRI_W_EXPERT_UP || id == TRI_W_EXPERT_UP_BIAS || id == TRI_W_EXPERT_DOWN || id == TRI_W_EXPERT_DOWN_BIAS;
+}
+
+tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int slot,
+                            tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx) {
+  tri_weight_shape mine = tri_shard_weight_shape(c, s, rule->weight);
+  struct emit e = {fn, ctx};
+  tri_slice slice = {.rows = mine.n, .cols = mine.k, .row_step = 1};
+  if (!mine.n) return TRI_OK;
+  int64_t slots = s->slots.count;
+  if (is_of_experts(rule->weight) && (slot < 0 || slot >= slots)) return TRI_OK;
+  switch (rule->weight) {
+  case TRI_W_QKV:
+  case TRI_W_QKV_BIAS: return emit_qkv(c, s, rule->part, mine.k, &e);
+  case TRI_W_UP:
+  case TRI_W_UP_BIAS: return emit_up(c->mlp.gated, c->mlp.intermediate_size, s->ff, rule->part, mine.k, 0, &e);
+  case TRI_W_SHARED_UP: return emit_up(c->mlp.gated, c->moe.shared_size, s->shared_ff, rule->part, mine.k, 0, &e);
+  case TRI_W_EXPERT_UP:
+  case TRI_W_EXPERT_UP_BIAS:
+    return emit_up(c->mlp.gated, c->moe.intermediate_size, s->expert_ff, rule->part, mine.k, slot * (mine.n / slots),
+                   &e);
+  case TRI_W_EXPERT_DOWN:
+  case TRI_W_EXPERT_DOWN_BIAS:
+    if (rule->weight == TRI_W_EXPERT_DOWN) slice.src_col = s->expert_ff.first;
+    slice.rows = mine.n / slots;
+    slice.dst_row = slot * slice.rows;
+    break;
+  case TRI_W_SHARED_DOWN: slice.src_col = s->shared_ff.first; break;
+  case TRI_W_EMBED:
+  case TRI_W_HEAD:
+  case TRI_W_HEAD_BIAS: return emit_rows(&e, s->vocab.first, 0, s->vocab.count, mine.k);
+  case TRI_W_Q_NORM:
+    slice.src_row = c->attention.qk_norm == TRI_QK_NORM_HEAD ? 0 : s->q_heads.first * c->attention.head_dim;
+    break;
+  case TRI_W_K_NORM:
+    slice.src_row = c->attention.qk_norm == TRI_QK_NORM_HEAD ? 0 : s->kv_heads.first * c->attention.head_dim;
+    break;
+  case TRI_W_SINKS: slice.src_row = s->q_heads.first; break;
+  case TRI_W_RELATIVE_BIAS: slice.src_col = s->q_heads.first; break;
+  case TRI_W_Q_B:
+  case TRI_W_CROSS_Q:
+  case TRI_W_CROSS_Q_BIAS: slice.src_row = s->q_heads.first * c->attention.head_dim; break;
+  case TRI_W_CROSS_KV:
+  case TRI_W_CROSS_KV_BIAS: return emit_cross_kv(c, s, rule->part, mine.k, &e);
+  case TRI_W_CROSS_O:
+  case TRI_W_O: slice.src_col = s->q_heads.first * tri_value_dim(c); break;
+  case TRI_W_K_UP:
+  case TRI_W_V_UP: return emit_latent(c, s, rule->weight, &e);
+  case TRI_W_DOWN: slice.src_col = s->ff.first; break;
+  default: break;
+  }
+  return fn(ctx, &slice);
 }
