@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of a stream to its device: queues of them, each on a stream of the device's own, and what is done behind each.
+/* Copies of a stream to its device: queues of them, each on a stream of the device's own, and what is done after each.
  */
 #include "offload/stream_impl.h"
 
@@ -60,5 +60,5 @@ void tri_stream_end_copies(tri_weight_stream *s) {
   if (!s->cfg.rings) return;
   be->ops.event_record(be, TRI_EVENT_PEER + across, TRI_STREAM_PEER);
   be->ops.event_wait(be, TRI_EVENT_PEER + across);
-  tri_stream_retire_copies(s); /* what fails there has nobody to tell */
+  tri_stream_retire_copies(s); /* what fails there has no caller to tell */
 }

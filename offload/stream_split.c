@@ -107,7 +107,7 @@ static void put(tri_weight_stream *s, int rank, const tri_stream_extent *x, cons
   atomic_fetch_add_explicit(&s->peer, x->bytes, memory_order_release); /* never seen to be more than bytes */
 }
 
-/* Notes whether the rank goes on. */
+/* Notes whether the rank is alive. */
 static bool is_silent(tri_weight_stream *s, int rank) {
   struct peer *p = &s->peers[rank];
   uint64_t beats = tri_split_beats(s->cfg.split, rank);

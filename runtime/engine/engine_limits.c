@@ -67,7 +67,7 @@ static tri_status set_own(tri_engine *e, const tri_engine_config *config, const 
 
 /* ---- the step of streamed weights ---- */
 
-/* Returns the tokens of a step that hide this rank's streamed weights, 0: nobody knows. What is measured for them is
+/* Returns the tokens of a step that hide this rank's streamed weights, 0: unknown. What is measured for them is
  * not yet known of this start, so that it goes by what was measured before or takes a moment. */
 static int find_hiding(const tri_engine *e, const tri_engine_config *config) {
   int chunk = e->ledger.chunk_tokens, most = chunk ? chunk * TRI_MAX_CHUNKS : e->limits.max_num_batched_tokens;
@@ -154,7 +154,7 @@ static tri_status agree_limits(tri_engine *e, int *first_streaming, tri_error *e
   return TRI_OK;
 }
 
-/* Warns where weights leave although nobody asked for that: each step takes as long as they take to come. */
+/* Warns where weights leave although that was not asked for: each step takes as long as they take to come. */
 static void warn_streams(const tri_engine *e, const tri_ledger_config *lc) {
   char shorter[80] = "";
   int longest = tri_ledger_longest(&e->model, &e->shard, e->ckpt, &e->limits, e->num_lanes, lc,

@@ -165,7 +165,7 @@ static tri_status send_hidden(tri_forward *f, int lane, tri_mat x) {
                         TRI_TAG_HIDDEN + lane, &f->sends[lane]);
 }
 
-/* A step can be recorded where nobody looks into it. */
+/* Returns whether a step can be recorded: no observer looks into it. */
 static bool is_recordable(const tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
   return f->plans_alike && !f->cfg.group_streams && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on &&

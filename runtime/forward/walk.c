@@ -62,7 +62,7 @@ void tri_walk_enter_chunk(tri_walk *w, int chunk) {
 
 /* ---- the last layer's rows ---- */
 
-/* Tells whether a layer turns the walk to fewer rows. */
+/* Returns whether a layer turns the walk to fewer rows. */
 static bool narrows(const tri_walk *w, const tri_layer *y) {
   const tri_forward_config *cfg = &w->f->cfg;
   bool is_last = y->local + 1 == cfg->shard.layers.count && tri_shard_narrows(cfg->model, &cfg->shard);

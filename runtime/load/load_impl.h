@@ -17,7 +17,7 @@ typedef struct tri_side {
   tri_widen_view view; /* but for the codes */
   void *memory[3];     /* scales, zero points, order */
   float *max;          /* [slice's rows] of a turned one that is quantized again: magnitudes */
-  int missing, users;  /* reads under way; pieces, and whoever asks for them */
+  int missing, users;  /* reads under way; pieces, and the caller that asks for them */
   struct tri_side *next, **at;
 } tri_side;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads a quantized matrix: its codes in pieces, as any weight, and in front of them what they are widened with.
+/* Reads a quantized matrix: its codes in pieces, as any weight, and before them what they are widened with.
  *
  * Codes whose rows are the weight's are read as a plain matrix is. GPTQ's and AWQ's are the transpose, and so is what
  * latent attention wants of a plain one; either is turned piece by piece. */

@@ -11,7 +11,7 @@
 
 /* ---- what the machine gives ---- */
 
-/* Finds what this rank has of its disks; 0: nobody knows. What is measured now is a part already, since all ranks of a
+/* Finds what this rank has of its disks; 0: unknown. What is measured now is a part already, since all ranks of a
  * host read at a time. */
 static tri_status find_disk(const tri_stream_hiding *h, const tri_engine *e, double *bytes_per_s, tri_error *err) {
   tri_disk_figures f;

@@ -6,7 +6,7 @@
  * after another, while steps run, for moves that are worth their transfer (runtime/model/expert_moves.h). It hands out
  * each as a plan of its own, with no step under way: all ranks make it between the same two steps
  * (runtime/engine/expert_transfer.h), and a step follows before the next one. So serving stands still for one or two
- * experts of one layer at a time, requests go on where they are, and a layer's row finds its experts in every step.
+ * experts of one layer at a time, requests continue where they are, and a layer's row finds its experts in every step.
  *
  * No ranks, clocks or messages here, and nothing allocates but tri_eplb_create. */
 #ifndef TRI_WORKER_PLACEMENT_EPLB_H
@@ -48,9 +48,9 @@ void tri_eplb_destroy(tri_eplb *b); /* NULL is fine */
 tri_plan_kind tri_eplb_next(tri_eplb *b, uint64_t steps, bool idle, tri_expert_move *m);
 /* All ranks have done that, for which steps waited so long. rows: what was counted, or NULL. */
 void tri_eplb_done(tri_eplb *b, uint64_t steps, const float *rows, uint64_t ns);
-/* True between a count and the end of what it has led to. */
+/* Returns whether experts move: from a count to the end of what it has led to. */
 bool tri_eplb_is_busy(const tri_eplb *b);
-/* True once, behind the end of a window in which experts were moved. */
+/* Returns true once after the end of a window in which experts were moved. */
 bool tri_eplb_ended(tri_eplb *b, tri_eplb_report *out);
 tri_eplb_stats tri_eplb_get_stats(const tri_eplb *b);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of a rank's experts, for whoever asks: the step thread takes them between two steps, the control thread
+/* The rows of a rank's experts, on request: the step thread takes them between two steps, the control thread
  * sends them to the coordinator. */
 #ifndef TRI_WORKER_PLACEMENT_EXPERT_ROWS_H
 #define TRI_WORKER_PLACEMENT_EXPERT_ROWS_H

@@ -24,7 +24,7 @@ typedef struct tri_batch_cost {
  * steps of up to so many sequences and tokens. */
 void tri_batch_cost_init(tri_batch_cost *c, int max_len, int max_seqs, int max_tokens);
 
-/* Tells whether steps of a cell can come. */
+/* Returns whether steps of a cell can come. */
 static inline bool tri_batch_cost_has(const tri_batch_cost *c, int length, int size) {
   return c->lengths[length] <= c->max_tokens / c->sizes[size];
 }

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "worker/schedule/batch_cost.h"
 
-/* Sequences that are planned at a time; those behind them wait for their turn. */
+/* Sequences that are planned at a time; those after them wait for their turn. */
 enum { TRI_BATCH_QUEUE = 1024 };
 
 typedef struct tri_batch_planner tri_batch_planner;
@@ -23,7 +23,7 @@ void tri_batch_planner_destroy(tri_batch_planner *p); /* NULL is fine */
 /* Takes over what batches cost; of another table than before, all of it anew. */
 void tri_batch_planner_set_cost(tri_batch_planner *p, const tri_batch_cost *c);
 
-/* Cuts n <= TRI_BATCH_QUEUE lengths, which ascend, into batches. ends[k] is the index behind batch k. Returns their
+/* Cuts n <= TRI_BATCH_QUEUE lengths, which ascend, into batches. ends[k] is the index after batch k. Returns their
  * number, and their sum of seconds in *seconds. A sequence longer than a step is a batch of its own. */
 int tri_batch_planner_cut(tri_batch_planner *p, const int *lengths, int n, int *ends, double *seconds);
 

@@ -135,7 +135,7 @@ static void collect_answers(tri_beams *b, const struct candidate *c, int n) {
   }
 }
 
-/* The best continuations that do not end. Where too few are left, ended ones stand in, far behind all others. */
+/* The best continuations that do not end. Where too few are left, ended ones stand in, far below all others. */
 static void next_beams(tri_beams *b, struct candidate *c, int n) {
   int beams = b->p.num_beams;
   for (int i = 0; i < n; i++) {
@@ -157,7 +157,7 @@ static void next_beams(tri_beams *b, struct candidate *c, int n) {
   b->num_live = n;
 }
 
-/* Says whether a running beam could still become better than the worst answer. */
+/* Returns whether a running beam could still become better than the worst answer. */
 static bool is_improvable(const tri_beams *b) {
   int length = b->p.given + b->beams[0].length;
   if (b->p.early_stopping == TRI_EARLY_NEVER && b->p.length_penalty > 0) length = b->p.max_tokens;

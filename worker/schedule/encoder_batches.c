@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An encoder's batches by their predicted cost, and those that they are compared with (TurboTransformers, Fang et al.
  * 2021, section 5): dp-hungry, dp-lazy, naive and none. They are rectangles: each sequence counts as long as the
- * longest one of its batch. The engine packs sequences without padding, so sequences of nobody fill what a rectangle
+ * longest one of its batch. The engine packs sequences without padding, so padding sequences fill what a rectangle
  * has beside them. Products cost what they would; attention costs a little less, as a short sequence does not attend to
  * its own padding. */
 #include <stdlib.h>
@@ -126,7 +126,7 @@ static void choose_first(const tri_sched *s, tri_encoder_batches *b, int most) {
   }
 }
 
-/* Tells whether waiting longer would take the oldest request, of whatever priority, beyond half of its limit with the
+/* Returns whether waiting longer would take the oldest request, of whatever priority, beyond half of its limit with the
  * time that all batches take. */
 static bool is_due(const tri_sched *s, double seconds) {
   int64_t came = s->now_ns;
@@ -135,7 +135,7 @@ static bool is_due(const tri_sched *s, double seconds) {
   return (double)(s->now_ns - came) + seconds * 1e9 >= (double)s->cfg.latency_limit_ns / 2;
 }
 
-/* False: nobody's turn has come. */
+/* False: no batch is due. */
 static bool choose_batch(tri_sched *s, tri_encoder_batches *b) {
   b->num_chosen = b->longest = b->tokens = 0;
   if (s->cfg.encoder_batching == TRI_BATCHING_NONE || s->cfg.encoder_batching == TRI_BATCHING_NAIVE) {
@@ -186,7 +186,7 @@ static void take(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int lane)
   tri_sched_move(s, q, lane);
 }
 
-/* Adds a sequence of nobody. Steps run one behind the other: its slot and its blocks are its own for this one alone. */
+/* Adds a padding sequence. Steps run one after the other: its slot and its blocks are its own for this one alone. */
 static void add_padding(tri_sched *s, tri_encoder_batches *b, tri_plan_writer *plan, int tokens) {
   int blocks = tri_sched_blocks_for(s, tokens);
   int32_t *own = b->padding_blocks + b->num_padding_blocks;

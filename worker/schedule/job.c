@@ -135,7 +135,7 @@ static void set_params(tri_job *j, const tri_sampling *s, const tri_job_model *m
 }
 
 /* The first choice computes the prompt, or has the source computed; the others, and other beams, wait to be forked from
- * it. Those that go on behind tokens of their own compute it each by itself. */
+ * it. Those that continue after tokens of their own compute it each by itself. */
 static void set_sequences(tri_job *j, const uint32_t *prompt, bool resumed) {
   bool forks = !resumed && (j->num_prompt > 1 || j->num_source || j->search);
   for (int i = 0; i < j->num_seqs; i++) {
@@ -168,7 +168,7 @@ static tri_status check_drawn(const tri_group_assign *a, const tri_limits *l, tr
   return TRI_OK;
 }
 
-/* Has the choices go on behind what was drawn of them. One that this has ended, since this group has other limits or
+/* Has the choices continue after what was drawn of them. One that this has ended, since this group has other limits or
  * the one that drew it could not say so any more, is not computed. */
 static void resume(tri_job *j, const tri_group_assign *a) {
   const uint32_t *drawn = a->drawn;
@@ -205,7 +205,7 @@ static int64_t most_blocks(const tri_job *j, const tri_limits *l) {
 
 static tri_status begin_search(tri_job *j, const tri_sampling *s, const tri_limits *l, const tri_job_model *m,
                                tri_error *err) {
-  int given = l->has_source ? j->num_prompt - 1 : 0; /* behind the start token they count as the answer's */
+  int given = l->has_source ? j->num_prompt - 1 : 0; /* after the start token they count as the answer's */
   tri_beam_params p = {.num_beams = (int)s->num_beams,
                        .length_penalty = s->length_penalty,
                        .early_stopping = s->early_stopping,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* KV blocks for sequences: how many one needs, and who gives some up when they run out. The running sequence that came
- * last gives its blocks back and is computed again later, or goes on with what it has left in the host's memory; by
+ * last gives its blocks back and is computed again later, or continues with what it has left in the host's memory; by
  * priority, sequences that matter less make way for the first in the queue. */
 #include "worker/schedule/scheduler_impl.h"
 
@@ -74,8 +74,8 @@ static int mark(const tri_sched *s, const int32_t *blocks, int n, int by) {
   return last;
 }
 
-/* Counts the running sequences that matter less than q and are idle, and marks their blocks. *freed: those that nobody
- * else has. */
+/* Counts the running sequences that matter less than q and are idle, and marks their blocks. *freed: those that no
+ * other has. */
 static int mark_victims(const tri_sched *s, const tri_sequence *q, int by, int *freed) {
   int victims = 0;
   for (int l = -1; l < s->cfg.num_lanes; l++)
@@ -87,7 +87,7 @@ static int mark_victims(const tri_sched *s, const tri_sequence *q, int by, int *
   return victims;
 }
 
-/* Says whether the places of running sequences that matter less than q, and are idle, are enough to let it in. */
+/* Returns whether the places of running sequences that matter less than q, and are idle, are enough to let it in. */
 static bool could_make_way(const tri_sched *s, const tri_sequence *q) {
   int blocks = 0, none = 0, victims = mark_victims(s, q, 1, &blocks);
   mark_victims(s, q, -1, &none);

@@ -160,7 +160,7 @@ void tri_sched_settle(tri_sched *s, int lane) {
 
 /* ---- the beams of a search ---- */
 
-/* Tells whether q is the sequence that computes the prompt of its search, and has not drawn. */
+/* Returns whether q is the sequence that computes the prompt of its search, and has not drawn. */
 static bool is_in_prompt(const tri_sequence *q) { return !q->choice && !q->job->search->beams->beams[0].length; }
 
 /* Blocks that the live beams need for their next tokens: a new one for each, or a copy of each that another beam

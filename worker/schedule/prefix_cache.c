@@ -64,7 +64,7 @@ void tri_prefix_cache_destroy(tri_prefix_cache *c) {
 static tri_prefix_id id_of(uint64_t number) { return (tri_prefix_id){{number, 0}}; }
 static bool same_id(tri_prefix_id a, tri_prefix_id b) { return a.k[0] == b.k[0] && a.k[1] == b.k[1]; }
 
-/* A salt is known by 128 bits of hash under the secret key, which nobody finds another text for. */
+/* A salt is known by 128 bits of hash under the secret key, for which no other text can be found. */
 tri_prefix_id tri_prefix_root(const tri_prefix_cache *c, uint64_t kind, const void *salt, size_t salt_len) {
   tri_sip_key first = c->cfg.key, second = c->cfg.key;
   first.k[0] ^= kind;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The prefix cache: which KV blocks hold which tokens behind which others, so that a sequence that begins like an
+/* The prefix cache: which KV blocks hold which tokens after which others, so that a sequence that begins like an
  * earlier one takes its blocks instead of computing them again (automatic prefix caching, as vLLM has it; the sharing
  * itself is PagedAttention's, Kwon et al. 2023, section 4.4).
  *
@@ -37,10 +37,10 @@ typedef struct tri_prefix_config {
 tri_status tri_prefix_cache_create(const tri_prefix_config *config, tri_prefix_cache **out);
 void tri_prefix_cache_destroy(tri_prefix_cache *c); /* NULL is fine */
 
-/* Returns what the first block of a sequence stands behind. Sequences of another kind, or under another salt, have
+/* Returns the prefix that the first block of a sequence follows. Sequences of another kind, or under another salt, have
  * another root, and so share nothing. */
 tri_prefix_id tri_prefix_root(const tri_prefix_cache *c, uint64_t kind, const void *salt, size_t salt_len);
-/* Returns the block with these block_size tokens behind a prefix; -1: there is none. */
+/* Returns the block with these block_size tokens after a prefix; -1: there is none. */
 int32_t tri_prefix_find(const tri_prefix_cache *c, tri_prefix_id behind, const uint32_t *tokens);
 /* Returns the prefix that ends with a block that has been found. */
 tri_prefix_id tri_prefix_of(const tri_prefix_cache *c, int32_t block);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The prefix cache in the scheduler: a sequence that is let in goes on behind the blocks that hold what it begins with,
- * and leaves those that it fills to others. */
+/* The prefix cache in the scheduler: a sequence that is let in continues after the blocks that hold what it begins
+ * with, and leaves those that it fills to others. */
 #include <sys/random.h>
 
 #include "worker/schedule/scheduler_impl.h"
@@ -40,7 +40,7 @@ static int32_t follow(const tri_sched *s, tri_prefix_id *id, const uint32_t *tok
   return block;
 }
 
-/* Returns how many full blocks may be taken: behind them a token is left whose logits are wanted, and of a first choice
+/* Returns how many full blocks may be taken: after them a token is left whose logits are wanted, and of a first choice
  * one more, at which the others are forked. */
 static int most_blocks(const tri_sched *s, const tri_sequence *q) {
   int left = tri_seq_waits_to_fork(q) ? 2 : 1;

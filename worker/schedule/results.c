@@ -102,7 +102,7 @@ static void take_rows(tri_sched *s, tri_sequence *q, const tri_mat *m, int row, 
 tri_status tri_sched_absorb_embed(tri_sched *s, int lane_index, const tri_embed_result *r, bool by_token,
                                   tri_outbox *out) {
   tri_sched_lane *lane = &s->lanes[lane_index];
-  int row = 0, padding = by_token ? lane->padding_tokens : lane->num_paddings; /* rows behind all others */
+  int row = 0, padding = by_token ? lane->padding_tokens : lane->num_paddings; /* rows after all others */
   lane->under_way--;
   lane->num_paddings = lane->padding_tokens = 0;
   out->step = r->step;
@@ -123,7 +123,7 @@ tri_status tri_sched_absorb_embed(tri_sched *s, int lane_index, const tri_embed_
 
 /* ---- ends that no draw brings ---- */
 
-/* Tells the ends of choices that came with all of their tokens. False when out is full. */
+/* Reports the ends of choices that came with all of their tokens. False when out is full. */
 static bool end_over(tri_sched *s, tri_job *j, tri_outbox *out) {
   for (int i = 0; i < j->num_choices; i++) {
     tri_sequence *q = &j->seqs[i];

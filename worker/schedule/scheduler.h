@@ -5,8 +5,8 @@
  * token each; chunks of prompts fill what is left of the token budget (chunked prefill, Sarathi, Agrawal et al. 2023).
  * KV blocks are taken as they are needed; when they run out, the running sequence that came last gives its blocks back
  * and is computed again later; or what they hold waits in blocks of the host's memory (tri_limits.num_host_blocks), if
- * that is predicted to cost less. A step's plan then has moves in front of its tokens, so that blocks are free, and
- * sequences run, as soon as it is composed: steps run one behind the other. With several lanes, sequences of one whose
+ * that is predicted to cost less. A step's plan then has moves before its tokens, so that blocks are free, and
+ * sequences run, as soon as it is composed: steps run one after the other. With several lanes, sequences of one whose
  * step is not the one that is composed may be away from their blocks until it is, and keep their slots (swap.c).
  *
  * Encoders (tri_limits.whole_sequences) need less of it: a sequence is taken whole, in the order of the queue, when all
@@ -23,9 +23,9 @@
  * at a time. Its last chunk's lane keeps it. Ranks run the steps of all lanes in the order in which they are composed.
  *
  * With a depth of 2 a lane's next step is composed before the tokens of the one under way are known: a sequence whose
- * draw is pending goes on with whatever it draws (TRI_SEQ_FLAG_TOKEN_IN_SLOT). Should that end the sequence, what the
+ * draw is pending continues with whatever it draws (TRI_SEQ_FLAG_TOKEN_IN_SLOT). Should that end the sequence, what the
  * next step does for it is for nothing and its draw is dropped; its slot and blocks may be given away at once, as steps
- * run one behind the other. Only what the sampler or a search must know of the drawn tokens keeps a lane's steps apart.
+ * run one after the other. Only what the sampler or a search must know of the drawn tokens keeps a lane's steps apart.
  *
  * With tri_sched_config.whole_batches batches are request-level instead, as FasterTransformer and other servers had
  * them before Orca: for comparison (`trireme bench batching`), not for service.
@@ -36,9 +36,9 @@
  * (tri_group_assign.drawn). Each of them is then like a sequence that was preempted: its tokens are the prompt of its
  * computation, and its next draw has the number that it would have had.
  *
- * Full blocks are kept when their sequences have let go of them, and a sequence that begins with the same tokens goes
- * on behind them (prefix_reuse.c). Ranks run steps in their order, so that a block may be shared as soon as the step
- * that fills it is composed.
+ * Full blocks are kept when their sequences have let go of them, and a sequence that begins with the same tokens
+ * continues after them (prefix_reuse.c). Ranks run steps in their order, so that a block may be shared as soon as the
+ * step that fills it is composed.
  *
  * No threads, clocks or sockets here: the caller passes the time. Nothing allocates but tri_job_create. */
 #ifndef TRI_WORKER_SCHEDULE_SCHEDULER_H
@@ -88,13 +88,13 @@ tri_status tri_sched_prefixes_make(const tri_model_config *model, tri_sched_pref
 typedef struct tri_sched_config {
   tri_limits limits;
   int num_lanes;
-  int depth;         /* steps of a lane that may be under way at a time: 0 or 1, or 2 where each runs behind the last */
+  int depth;         /* steps of a lane that may be under way at a time: 0 or 1, or 2 where each runs after the last */
   int prompt_tokens; /* in one step; 0, or where prompts go in one piece: as many as fit */
   tri_swap_cost swap_cost;
   tri_sched_prefixes prefixes; /* with tri_limits.prefix_caching */
   bool by_priority;            /* else first come, first served */
   /* Request-level batches: a batch takes sequences from the queue for as long as only a step's budget keeps the next
-   * one out, that is until its slots or the KV blocks are taken or nobody waits. Then nobody joins until its last
+   * one out, that is until its slots or the KV blocks are taken or none waits. Then none joins until its last
    * sequence has ended; what is preempted comes back in a later batch. Not together with by_priority. */
   bool whole_batches;
   tri_encoder_batching encoder_batching; /* of whole sequences */
@@ -108,7 +108,7 @@ typedef struct tri_outbox {
   tri_group_token *tokens;
   uint32_t *top_ids;
   float *top_logprobs;
-  /* of an encoder: results, whose numbers lie one behind the other in values */
+  /* of an encoder: results, whose numbers follow each other in values */
   uint32_t num_results, max_results;
   uint32_t num_sent; /* of them */
   tri_group_result *results;
@@ -163,23 +163,25 @@ bool tri_sched_compose(tri_sched *s, int lane, tri_plan_writer *plan);
 
 /* ---- tri_sched_compose in parts, for a step that several schedulers have together (shards.h) ---- */
 
-bool tri_sched_lane_has_any(const tri_sched *s, int lane); /* sequences that could be in its next step */
-bool tri_sched_lane_is_tied(const tri_sched *s, int lane); /* that step needs to know the last one's draws */
-/* Tells how many sequences wait elsewhere that may come: a lane's share is reckoned with them. */
+/* Returns whether a lane has sequences that could be in its next step, and whether that step needs to know the draws of
+ * the last one. */
+bool tri_sched_lane_has_any(const tri_sched *s, int lane);
+bool tri_sched_lane_is_tied(const tri_sched *s, int lane);
+/* Sets how many sequences wait elsewhere that may come: a lane's share is reckoned with them. */
 void tri_sched_expect(tri_sched *s, int waiting);
 void tri_sched_begin_step(tri_sched *s, int lane, uint64_t step, tri_plan_writer *plan);
 void tri_sched_run(tri_sched *s, int lane, tri_plan_writer *plan);   /* those that run already */
 void tri_sched_admit(tri_sched *s, int lane, tri_plan_writer *plan); /* those that wait, as often as jobs come */
-/* False: nobody is in the step, and no result of it is taken in. */
+/* False: no sequence is in the step, and no result of it is taken in. */
 bool tri_sched_end_step(tri_sched *s, int lane, const tri_plan_writer *plan);
 
-/* A job that comes in this step would go with it, as far as slots and blocks go, and nobody is in front of it. */
+/* Returns whether a job that comes in this step would be in it, as far as slots and blocks go, with none before it. */
 bool tri_sched_has_place(const tri_sched *s, const tri_job *j);
-/* Returns whether running sequences that matter less would make way for a job that is not in the queue yet, with nobody
- * in front of it there. *yields: the priority of who would go first, INT64_MAX where nobody has to. */
+/* Returns whether running sequences that matter less would make way for a job that is not in the queue yet, with none
+ * before it there. *yields: the priority of the one that would go first, INT64_MAX where none has to. */
 bool tri_sched_would_make_way(const tri_sched *s, const tri_job *j, int64_t *yields);
-/* Tokens in the cache, and those of prompts that are still to be computed. A prompt that choices share counts for each
- * of them: attention reads it for each. */
+/* Returns the tokens in the cache, and those of prompts that are still to be computed. A prompt that choices share
+ * counts for each of them: attention reads it for each. */
 int64_t tri_sched_load(const tri_sched *s);
 /* The same, less the tokens of a job that the prefix cache holds. */
 int64_t tri_sched_load_with(const tri_sched *s, const tri_job *j);
@@ -192,14 +194,14 @@ void tri_sched_absorb(tri_sched *s, int lane, const tri_step_result *result, tri
  * rows are not those of the lane's sequences. */
 tri_status tri_sched_absorb_embed(tri_sched *s, int lane, const tri_embed_result *result, bool by_token,
                                   tri_outbox *out);
-/* Ends aborted jobs and those past their deadline. Call once in front of every step, for which now_ns counts as the
+/* Ends aborted jobs and those past their deadline. Call once before every step, for which now_ns counts as the
  * time, and now and then when idle. False when out is full. */
 bool tri_sched_reap(tri_sched *s, int64_t now_ns, tri_outbox *out);
-/* A job that has ended, for the caller to destroy; NULL when there is none. */
+/* Returns a job that has ended, for the caller to destroy; NULL when there is none. */
 tri_job *tri_sched_retired(tri_sched *s);
 
 bool tri_sched_has_work(const tri_sched *s);
-/* True with work, and while a result has yet to come, whoever is left to want it. */
+/* Returns whether there is work, or a result has yet to come, even if no job is left for it. */
 bool tri_sched_is_busy(const tri_sched *s);
 bool tri_sched_lane_busy(const tri_sched *s, int lane); /* as many steps are under way as may be */
 tri_sched_stats tri_sched_get_stats(const tri_sched *s);

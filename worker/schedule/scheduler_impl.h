@@ -53,14 +53,14 @@ struct tri_job {
   int second_start;              /* number of the first token of the second type, counted from 1; 0: none is */
   char *salt;                    /* of the prefix cache, salt_len bytes */
   size_t salt_len;
-  int num_prompt; /* tokens that the answer is computed behind; of an encoder-decoder those that begin every answer */
+  int num_prompt; /* tokens that the answer follows; of an encoder-decoder those that begin every answer */
   int max_tokens, min_tokens, capacity;
   int num_source; /* of an encoder-decoder, else 0 */
   uint32_t *source;
   bool aborted, ignore_eos;
   int num_logprobs;        /* alternatives to each token of the answers; -1: no logprobs */
   int num_prompt_logprobs; /* the same of the prompt's, which the first choice scores */
-  bool score_only;         /* the prompt's are all that is wanted: what is drawn behind it is not told */
+  bool score_only;         /* the prompt's are all that is wanted: what is drawn after it is not told */
   int num_scored;          /* tokens of the prompt, from its first on, whose logprobs have been told; it has none */
   uint32_t preemptions, preemptions_told; /* of all sequences so far; as of the last entry that named them */
   int64_t came_ns, begun_ns;              /* when it came; when it was first in a step, 0: not yet */
@@ -89,7 +89,7 @@ typedef struct tri_sched_lane {
   int under_way;                    /* steps */
   uint64_t last_step;               /* 0: none yet */
   int num_tied;                     /* running sequences whose next step needs to know the last one's draws */
-  int num_paddings, padding_tokens; /* of the step under way: sequences of nobody behind an encoder's own */
+  int num_paddings, padding_tokens; /* of the step under way: after an encoder's own sequences */
 } tri_sched_lane;
 
 typedef struct tri_encoder_batches tri_encoder_batches;
@@ -125,7 +125,7 @@ struct tri_sched {
   int budget;                           /* tokens that it still has room for */
   int draws;                            /* likewise draws */
   int expected;   /* sequences that wait elsewhere and may come: what a lane's share is reckoned with */
-  uint64_t done;  /* the last step whose result has come back: steps of all lanes run one behind the other */
+  uint64_t done;  /* the last step whose result has come back: steps of all lanes run one after the other */
   int64_t now_ns; /* as of the last reap */
   tri_encoder_batches *batches; /* of an encoder whose batches are not packed; else NULL */
   int enough_tokens;            /* of an encoder's packed step (tri_batch_cost_enough_tokens); 0: as many as fit */
@@ -135,10 +135,10 @@ static inline int tri_sched_blocks_for(const tri_sched *s, int tokens) {
   return (tokens + s->cfg.limits.block_size - 1) / s->cfg.limits.block_size;
 }
 
-/* Its source has yet to be computed, or to be computed again. */
+/* Returns whether its source has yet to be computed, or to be computed again. */
 static inline bool tri_seq_needs_source(const tri_sequence *q) { return q->job->num_source && !q->num_source_blocks; }
 
-/* A step with it is under way, or being composed. */
+/* Returns whether a step with it is under way, or being composed. */
 static inline bool tri_seq_in_flight(const tri_sched *s, const tri_sequence *q) {
   return q->state == TRI_SCHED_RUNNING && q->last_step > s->done;
 }
@@ -149,14 +149,14 @@ static inline bool tri_job_under_way(const tri_sched *s, const tri_job *j) {
   return false;
 }
 
-/* With what is pending. */
+/* Returns whether it ends with what is pending. */
 static inline bool tri_seq_ends(const tri_sequence *q) {
   return q->num_tokens + q->num_pending - q->job->num_prompt >= q->job->max_tokens;
 }
 
-/* May be preempted: it has its blocks, and is in no step under way, or in none that draws for it, or, where a lane's
- * steps run ahead, not in the one that is being composed. One that ends with what is pending may not: its blocks come
- * back with that step, and begun anew it would compute its tokens for nothing. */
+/* Returns whether it may be preempted: it has its blocks, and is in no step under way, or in none that draws for it,
+ * or, where a lane's steps run ahead, not in the one that is being composed. One that ends with what is pending may
+ * not: its blocks come back with that step, and begun anew it would compute its tokens for nothing. */
 static inline bool tri_seq_is_idle(const tri_sched *s, const tri_sequence *q) {
   if (q->away) return false;
   if (q->job->search) return !tri_job_under_way(s, q->job);
@@ -164,27 +164,28 @@ static inline bool tri_seq_is_idle(const tri_sched *s, const tri_sequence *q) {
   return goes_on ? q->last_step != s->step : !tri_seq_in_flight(s, q);
 }
 
-/* Other choices wait for what it computes. */
+/* Returns whether other choices wait for what it computes. */
 static inline bool tri_seq_has_held(const tri_sequence *q) {
   return !q->choice && !q->job->search && q->job->num_choices > 1 && q->job->seqs[1].state == TRI_SCHED_HELD;
 }
 
-/* The first choice stops one token short of its prompt's end, so that every choice can draw its own first token. */
+/* Returns whether it stops one token short of its prompt's end, as a first choice does for others to be forked from it:
+ * every choice then draws its own first token. */
 static inline bool tri_seq_waits_to_fork(const tri_sequence *q) {
   return tri_seq_has_held(q) && q->job->num_prompt > 1;
 }
 
-/* Computes tokens of the prompt whose log probabilities are wanted and have not been told: all of them, whatever others
- * or it itself have left. */
+/* Returns whether it computes tokens of the prompt whose log probabilities are wanted and have not been told: all of
+ * them, whatever others or it itself have left. */
 static inline bool tri_seq_scores(const tri_sequence *q) {
   const tri_job *j = q->job;
   return !q->choice && j->num_prompt_logprobs >= 0 && j->num_scored < j->num_prompt;
 }
 
-/* Tokens known and pending. */
+/* Returns the number of tokens known and pending. */
 static inline int tri_seq_length(const tri_sequence *q) { return q->num_tokens + q->num_pending; }
 
-/* How many slots it takes to let q in: a search takes all of its own at once. */
+/* Returns how many slots it takes to let q in: a search takes all of its own at once. */
 static inline int tri_seq_slots(const tri_sequence *q) { return q->job->search ? q->job->num_seqs : 1; }
 
 static inline int tri_sched_num_free(const tri_sched *s) { return s->cfg.limits.max_num_seqs - s->num_running; }
@@ -214,6 +215,7 @@ void tri_sched_tell_news(tri_job *j, tri_group_token *t);
 
 void tri_seq_list_remove(tri_seq_list *l, tri_sequence *q);
 void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q); /* in its order */
+/* Returns whether a runs before b: by priority where that counts, then by arrival, then by choice. */
 bool tri_seq_before(const tri_sched *s, const tri_sequence *a, const tri_sequence *b);
 
 int tri_sched_free_slot(const tri_sched *s);                   /* -1: none */
@@ -271,10 +273,10 @@ bool tri_search_end(tri_sched *s, tri_job *j, tri_outbox *out);
 
 /* ---- kv_blocks.c: blocks for sequences, and who gives some up ---- */
 
-/* The whole prompt, with its source, must find blocks beside those of its prefix that are there, or it would only push
- * others out and be pushed out again. */
+/* Returns whether there are blocks for the whole prompt of q, and for its source, beside those of its prefix: with
+ * fewer it would only push others out and be pushed out again. */
 bool tri_sched_finds_blocks(const tri_sched *s, const tri_sequence *q, tri_prefix_hit hit);
-/* Slots for all that q takes at once, and blocks. */
+/* Returns whether there are slots for all that q takes at once, and blocks. */
 bool tri_seq_finds_place(const tri_sched *s, const tri_sequence *q);
 
 /* Puts q back into the queue. Unless it is swapped out, its tokens, the generated ones too, are the prompt of its
@@ -299,18 +301,19 @@ bool tri_sched_secure_blocks(tri_sched *s, tri_sequence *q, int n, bool may_pree
 
 /* ---- plan_entries.c: a sequence's part of a step ---- */
 
+/* Returns whether the next step of q is a single token that follows its prompt, in a slot that knows it. */
 bool tri_seq_is_decoding(const tri_sequence *q);
-/* Tokens of q that are to be computed before it decodes, or before others are forked from it. */
+/* Returns the tokens of q that are to be computed before it decodes, or before others are forked from it. */
 int tri_seq_remaining(const tri_sequence *q);
-/* The tokens that the first ones of q cost besides themselves: those of its source. */
+/* Returns the tokens that the first ones of q cost besides themselves: those of its source. */
 int tri_seq_source_cost(const tri_sequence *q);
 /* Returns how many tokens of q fit into what is left of a step, where `found` of them need not be computed; less than
- * 1: none. The last one is drawn behind. */
+ * 1: none. A draw follows the last one. */
 int tri_sched_fitting(const tri_sched *s, const tri_sequence *q, int found, int budget);
-/* Returns whether the plan has room for n tokens of q and what comes in front of them, so many that its blocks hold
+/* Returns whether the plan has room for n tokens of q and what comes before them, so many that its blocks hold
  * included. */
 bool tri_sched_has_room(const tri_sched *s, const tri_plan_writer *plan, const tri_sequence *q, int n, int known);
-/* Schedules n tokens of q, its source in front of them where that is due. False when blocks are missing. */
+/* Schedules n tokens of q, its source before them where that is due. False when blocks are missing. */
 bool tri_sched_schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, bool may_preempt, int *budget);
 /* Moves those whose last chunk is in this step to its lane. The beams of a search stay together. */
 void tri_sched_settle(tri_sched *s, int lane);
@@ -324,7 +327,8 @@ void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *bud
 
 /* ---- admission.c ---- */
 
-bool tri_sched_lane_is_full(const tri_sched *s, int lane); /* it has its share of all sequences */
+/* Returns whether a lane has its share of all sequences. */
+bool tri_sched_lane_is_full(const tri_sched *s, int lane);
 /* Lets those in that wait, in their order, as far as slots, blocks and the step go. */
 void tri_sched_admit_waiting(tri_sched *s, int lane, tri_plan_writer *plan);
 /* The same for request-level batches. */

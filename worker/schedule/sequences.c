@@ -11,7 +11,6 @@ void tri_seq_list_remove(tri_seq_list *l, tri_sequence *q) {
   l->count--;
 }
 
-/* a runs before b. */
 bool tri_seq_before(const tri_sched *s, const tri_sequence *a, const tri_sequence *b) {
   if (s->cfg.by_priority && a->job->priority != b->job->priority) return a->job->priority < b->job->priority;
   if (a->job->arrival != b->job->arrival) return a->job->arrival < b->job->arrival;

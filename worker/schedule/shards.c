@@ -169,7 +169,7 @@ static int find_way(const tri_shards *s, const tri_job *j) {
   return best;
 }
 
-/* Before those who run have been given this step, in which nobody makes way afterwards. */
+/* Before those who run have been given this step, in which none makes way afterwards. */
 static void give_urgent(tri_shards *s) {
   for (int i; s->by_priority && s->first && find_place(s, s->first) < 0; give(s, s->first, i))
     if ((i = find_way(s, s->first)) < 0) return;
@@ -245,7 +245,7 @@ tri_job *tri_shards_retired(tri_shards *s) {
   return NULL;
 }
 
-/* ---- what there is ---- */
+/* ---- figures ---- */
 
 bool tri_shards_has_work(const tri_shards *s) {
   for (int i = 0; i < s->dp; i++)

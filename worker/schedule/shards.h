@@ -3,8 +3,8 @@
  * (scheduler.h); all run the same step at the same time.
  *
  * Jobs wait here, in one queue by priority or arrival, and the first goes to a shard when one has place for it: slots,
- * blocks for its whole prompt, tokens left in the step, and nobody in front. Of those that have, it is the one with the
- * fewest tokens, in its cache and still to be computed, where those of the job that its prefix cache holds count
+ * blocks for its whole prompt, tokens left in the step, and no job before it. Of those that have, it is the one with
+ * the fewest tokens, in its cache and still to be computed, where those of the job that its prefix cache holds count
  * against them: a step takes as long as its slowest shard. There it stays, with its choices and beams, since no other
  * shard has its blocks. By priority a job that finds no place goes where the least important sequences would make way
  * for it. One shard alone gets every job at once.
@@ -38,15 +38,15 @@ tri_status tri_shards_absorb_embed(tri_shards *s, int lane, const tri_embed_resu
                                    tri_outbox *out);
 /* Ends jobs as tri_sched_reap does, also those that wait for a shard. */
 bool tri_shards_reap(tri_shards *s, int64_t now_ns, tri_outbox *out);
-/* A job that has ended, for the caller to destroy; NULL when there is none. */
+/* Returns a job that has ended, for the caller to destroy; NULL when there is none. */
 tri_job *tri_shards_retired(tri_shards *s);
 
 bool tri_shards_has_work(const tri_shards *s);
-/* True with work, and while an answer has yet to come, whoever is left to want it. */
+/* Returns whether there is work, or an answer has yet to come, even if no job is left for it. */
 bool tri_shards_is_busy(const tri_shards *s);
-/* True while a lane's step has not been answered by all shards. */
+/* Returns whether a lane has a step that not all shards have answered. */
 bool tri_shards_is_stepping(const tri_shards *s);
-/* Says whether as many steps are under way as may be: each is until its last shard has answered. */
+/* Returns whether as many steps are under way as may be: each is until its last shard has answered. */
 bool tri_shards_lane_busy(const tri_shards *s, int lane);
 tri_sched_stats tri_shards_get_stats(const tri_shards *s); /* of all */
 const tri_sched *tri_shards_at(const tri_shards *s, int shard);

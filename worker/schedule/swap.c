@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Swapping: a sequence that gives its KV blocks back leaves what they hold in the host's memory, and goes on where it
+/* Swapping: a sequence that gives its KV blocks back leaves what they hold in the host's memory, and continues where it
  * was when it has blocks again (PagedAttention, Kwon et al. 2023, section 4.5). With several lanes the running ones
  * whose lane has no step at hand leave in turns, too (DeepSpeed-Inference, Aminabadi et al. 2022, section IV.C.2). */
 #include "worker/schedule/scheduler_impl.h"
 
-/* Tokens of q that need not be computed again: of those that are known all but the last, behind which is drawn. What is
+/* Tokens of q that need not be computed again: of those that are known all but the last, after which is drawn. What is
  * pending is drawn again. A first choice stops a token earlier for those who wait to share its blocks. */
 static int kept_tokens(const tri_sequence *q) {
   int known = q->num_tokens - 1 - (tri_seq_waits_to_fork(q) ? 1 : 0);
   return q->num_computed < known ? q->num_computed : known;
 }
 
-/* Tells whether others have one of these blocks, too. They go on with it: q would take a copy along, and want more
+/* Returns whether others have one of these blocks, too. They keep it: q would take a copy along, and want more
  * blocks when it comes back than it left. */
 static bool shares_any(const tri_sched *s, const tri_sequence *q, int blocks) {
   for (int i = 0; i < blocks; i++)
@@ -50,7 +50,7 @@ bool tri_sched_swap_out(tri_sched *s, tri_sequence *q) {
   return true;
 }
 
-/* Blocks that come in are read behind those that go out: the host's stay taken until the next step, so that nothing
+/* Blocks that come in are read after those that go out: the host's stay taken until the next step, so that nothing
  * goes where something still comes from. */
 void tri_sched_swap_in(tri_sched *s, tri_sequence *q) {
   int blocks = q->num_host_blocks;
