@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Beam search against a plain reading of the rules in worker/schedule/beam.h, over the whole vocabulary of a made-up model. */
+/* Beam search against a plain reading of the rules in worker/schedule/beam.h, over the whole vocabulary of a made-up
+ * model. */
 #include "worker/schedule/beam.h"
 
 #include <check.h>
