@@ -53,8 +53,8 @@ typedef enum tri_exchange_part {
 } tri_exchange_part;
 extern const char *const tri_exchange_part_names[]; /* "", "dispatch", "combine", "move" */
 
-/* How an encoder's waiting sequences become batches; see worker/encoder_batches.c. PACKED: in the order in which they
- * came, without padding. */
+/* How an encoder's waiting sequences become batches; see worker/schedule/encoder_batches.c. PACKED: in the order in
+ * which they came, without padding. */
 typedef enum tri_encoder_batching {
   TRI_BATCHING_PACKED,
   TRI_BATCHING_DP_HUNGRY,
@@ -64,7 +64,7 @@ typedef enum tri_encoder_batching {
 } tri_encoder_batching;
 extern const char *const tri_encoder_batching_names[]; /* with NULL behind the last */
 
-/* When a beam search ends that has as many finished answers as beams; see worker/beam.h. */
+/* When a beam search ends that has as many finished answers as beams; see worker/schedule/beam.h. */
 typedef enum tri_early_stopping { TRI_EARLY_FALSE, TRI_EARLY_TRUE, TRI_EARLY_NEVER } tri_early_stopping;
 
 #endif

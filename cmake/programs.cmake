@@ -7,9 +7,8 @@ add_executable(trireme-coordinator coordinator/main.c)
 target_link_libraries(trireme-coordinator PRIVATE tri_coordinator)
 
 tri_library(tri_machine_file FILES worker/plan/disk_read.c worker/plan/machine_file.c LINK tri_base tri_offload)
-file(GLOB worker_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/worker/*.c)
-list(REMOVE_ITEM worker_sources ${CMAKE_SOURCE_DIR}/worker/main.c)
-tri_library(tri_worker FILES ${worker_sources} LINK tri_plan tri_machine_file tri_runtime tri_wire)
+tri_library(tri_worker DIRS worker/schedule worker/cost worker/placement worker/process
+  LINK tri_plan tri_machine_file tri_runtime tri_wire)
 add_executable(trireme-worker worker/main.c)
 target_link_libraries(trireme-worker PRIVATE tri_worker tri_comm_mpi)
 

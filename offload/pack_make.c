@@ -260,7 +260,7 @@ static tri_status publish(struct work *w, tri_error *err) {
   return TRI_OK;
 }
 
-/* Tells whether the file has been written to since `*seen`, which becomes now. */
+/* Returns whether the file has been written to since `*seen`, which becomes now. */
 static bool was_written(int fd, struct timespec *seen) {
   struct stat s;
   if (fstat(fd, &s) || (s.st_mtim.tv_sec == seen->tv_sec && s.st_mtim.tv_nsec == seen->tv_nsec)) return false;
@@ -299,7 +299,7 @@ static tri_status open_locked(const char *name, const tri_weight_pack_maker *mak
     st = TRI_AGAIN;
     goto cleanup;
   }
-  if (fchmod(fd, 0600)) { /* whatever the umask has left, or somebody else has made */
+  if (fchmod(fd, 0600)) { /* whatever the umask has left, or another process has made */
     st = tri_pack_refuse(name, "be kept from others", errno, err);
     goto cleanup;
   }

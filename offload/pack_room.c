@@ -85,7 +85,7 @@ static tri_status take_room(const char *path, const tri_weight_pack_layout *layo
   if (fd >= 0) close(fd);
   if (!known) return tri_pack_refuse(folder, "be looked at", code, err);
   struct tri_pack_room *room = room_of(rooms, s.st_dev);
-  if (!room || !v.f_blocks) return TRI_OK; /* nobody knows what it has */
+  if (!room || !v.f_blocks) return TRI_OK; /* it is not known what it has */
   uint64_t available = (uint64_t)v.f_bavail * v.f_frsize;
   available = available > room->taken ? available - room->taken : 0;
   if (available + held < bytes) return tri_pack_refuse_room(path, bytes, available + held, ENOSPC, err);

@@ -2,8 +2,8 @@
 /* The places of a model's parts in a ring that has room for some of them, when they come and go in a fixed order that
  * repeats. Pure arithmetic.
  *
- * Positions count the comings: position p is part p mod num_parts. Every part has one place for life, so that whoever
- * reads it is told once where it is. Places are given one behind the other in rounds: each begins at the ring's start,
+ * Positions number the loads: position p is part p mod num_parts. Each part has a fixed offset, so that a
+ * reader is told once where it is. Places are given one after the other in rounds: each begins at the ring's start,
  * and so does the first of every pass. Rounds are made as equal as can be, so that where a pass ends no part waits for
  * one that came shortly before. */
 #ifndef TRI_OFFLOAD_RING_H

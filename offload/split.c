@@ -300,5 +300,5 @@ void tri_split_leave(tri_split *s) {
   wake_others(s);
 }
 
-/* A process that nobody has waited for yet has ended, too, but cannot be told from others here. */
+/* A process that has not been waited for yet has ended, too, but cannot be told from others here. */
 bool tri_split_is_alive(const tri_split *s, int rank) { return !kill(state_of(s, rank)->process, 0) || errno != ESRCH; }

@@ -54,7 +54,7 @@ int tri_split_size(const tri_split *s);
 /* Begins at a multiple of a page. */
 void *tri_split_buffers(const tri_split *s, int rank);
 size_t tri_split_buffer_bytes(const tri_split *s);
-/* Bytes of all ranks' buffers, which lie one behind the other from rank 0's on, in whole pages. */
+/* Bytes of all ranks' buffers, which lie one after the other from rank 0's on, in whole pages. */
 size_t tri_split_all_bytes(const tri_split *s);
 /* Begins at a multiple of TRI_SPLIT_HOME_ALIGN. */
 enum { TRI_SPLIT_HOME_ALIGN = 2 << 20 };
@@ -84,7 +84,7 @@ void tri_split_publish(tri_split *s, uint64_t number, size_t at);
 tri_status tri_split_find(const tri_split *s, int rank, uint64_t number, size_t *at);
 /* This rank has taken a rank's pieces up to this one. */
 void tri_split_take(tri_split *s, int rank, uint64_t number);
-/* Tells whether a rank has taken this rank's piece, or has left; and whether all others have. */
+/* Returns whether a rank has taken this rank's piece, or has left; and whether all others have. */
 bool tri_split_has_taken(const tri_split *s, int rank, uint64_t number);
 bool tri_split_is_taken(const tri_split *s, uint64_t number);
 
@@ -92,13 +92,13 @@ bool tri_split_is_taken(const tri_split *s, uint64_t number);
 
 /* The thread that publishes and takes is to be woken here. */
 tri_waker *tri_split_waker(tri_split *s);
-/* Shows that this thread goes on; and how often a rank's has. */
+/* Shows that this thread is alive; and how often a rank's has. */
 void tri_split_beat(tri_split *s);
 uint64_t tri_split_beats(const tri_split *s, int rank);
 /* Publishes and takes nothing more: the others learn it. What was published stays for them. */
 void tri_split_leave(tri_split *s);
 bool tri_split_has_left(const tri_split *s, int rank);
-/* Tells whether a rank's process is still there. */
+/* Returns whether a rank's process is still there. */
 bool tri_split_is_alive(const tri_split *s, int rank);
 
 #endif

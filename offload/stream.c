@@ -9,7 +9,7 @@
 #include "base/xxh3.h"
 
 enum { STALL_MS = 10000, BLOCK = TRI_READER_BLOCK };
-static const int64_t NAP_NS = 100000000;           /* between two looks at what nobody wakes for */
+static const int64_t NAP_NS = 100000000;           /* between two looks at what has no wake-up */
 static const int64_t COPY_NAP_NS = 50000;          /* between two looks at a device's copies */
 static const size_t HOME_PIECE = (size_t)64 << 20; /* smaller copies are slower */
 
@@ -25,7 +25,7 @@ static bool is_same(const struct stat *a, const struct stat *b) {
          a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-/* Weights of two versions of a file in one step would be nobody's model. */
+/* Weights of two versions of a file in one step would be no one's model. */
 static tri_status check_files(tri_weight_stream *s) {
   for (int i = 0; i < s->cfg.num_files; i++) {
     struct stat now;
@@ -199,7 +199,7 @@ static tri_status land(tri_weight_stream *s) {
   TRI_CHECK(tri_reader_next(s->reader, &slot, &data, &s->err));
   const struct piece *p = &s->pieces[slot];
   if (p->is_common && !s->cfg.rings)
-    tri_stream_split_publish(s, p->number, (size_t)((char *)data - (char *)s->cfg.reads.memory));
+    tri_stream_publish(s, p->number, (size_t)((char *)data - (char *)s->cfg.reads.memory));
   if (s->cfg.backend) {
     struct copy c = {.slot = slot, .giver = -1, .number = p->number, .at = (size_t)(p->to - s->cfg.ring)};
     c.publishes = p->is_common && s->cfg.rings;

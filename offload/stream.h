@@ -94,7 +94,7 @@ bool tri_weight_stream_destroy(tri_weight_stream *s);
 /* Waits, before the first acquire, until the ring is as full as it gets. *bytes_per_second: what that has shown. Fails
  * as an acquire does. */
 tri_status tri_weight_stream_fill(tri_weight_stream *s, double *bytes_per_second);
-/* Waits for the part; of a device, what is launched from here on comes behind its arrival.
+/* Waits for the part; of a device, what is launched from here on comes after its arrival.
  * TRI_IO or TRI_TIMEOUT: bytes are not what their checksum says, a file cannot be read, has changed since
  * the stream was made, or its disk stands still; the stream is of no use afterwards, and tri_weight_stream_failure has
  * the words. TRI_PEER_LOST, the same: a rank of the split that has bytes of the part to read has failed, or shows no

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of a stream to its device: queues of them, each on a stream of the device's own, and what is done behind each.
+/* Copies of a stream to its device: queues of them, each on a stream of the device's own, and what is done after each.
  */
 #include "offload/stream_impl.h"
 
@@ -27,7 +27,7 @@ bool tri_stream_can_copy_across(const tri_weight_stream *s) { return s->across.c
 
 /* A buffer that others read from, too, is given back when they have. */
 static void settle(tri_weight_stream *s, const struct copy *c) {
-  if (c->publishes) tri_stream_split_publish(s, c->number, c->at);
+  if (c->publishes) tri_stream_publish(s, c->number, c->at);
   if (c->giver >= 0) tri_split_take(s->cfg.split, c->giver, c->number);
   if (c->giver >= 0 && s->cfg.rings) s->missing[c->part]--;
   if (c->slot >= 0 && (c->publishes || !s->pieces[c->slot].is_common)) tri_reader_release(s->reader, c->slot);
@@ -60,5 +60,5 @@ void tri_stream_end_copies(tri_weight_stream *s) {
   if (!s->cfg.rings) return;
   be->ops.event_record(be, TRI_EVENT_PEER + across, TRI_STREAM_PEER);
   be->ops.event_wait(be, TRI_EVENT_PEER + across);
-  tri_stream_retire_copies(s); /* what fails there has nobody to tell */
+  tri_stream_retire_copies(s); /* what fails there has no caller to tell */
 }

@@ -29,7 +29,7 @@ struct cursor {
 
 /* A copy to a device under way, and what becomes of it. */
 struct copy {
-  int slot;       /* of the reader, free behind it; -1: of none */
+  int slot;       /* of the reader, free after it; -1: of none */
   bool publishes; /* it brings a piece of this rank's to where the others' devices find it */
   int giver;      /* of whom it takes a piece; -1: of none */
   int part;
@@ -72,7 +72,7 @@ struct tri_weight_stream {
   struct peer peers[TRI_SPLIT_MAX_RANKS];
   struct held held[TRI_SPLIT_PIECES]; /* piece n: entry n % TRI_SPLIT_PIECES */
   uint64_t first_held, num_begun;     /* of this rank's pieces: numbers */
-  uint64_t *ends;                     /* [num_parts] num_begun behind the last coming of the part */
+  uint64_t *ends;                     /* [num_parts] num_begun after the last load of the part */
   int64_t silence_ns;                 /* after which a rank is taken for lost */
 
   uint64_t landed;                    /* the mover's own: positions that are whole */
@@ -83,7 +83,7 @@ struct tri_weight_stream {
   bool has_thread;
   atomic_bool stop;
   atomic_int damaged; /* file; -1: none */
-  atomic_int failed;  /* tri_status, behind err */
+  atomic_int failed;  /* tri_status, set after err */
   tri_error err;
   /* of the walk */
   uint64_t acquired;
@@ -104,14 +104,25 @@ static inline uint64_t tri_stream_back(const tri_weight_stream *s, uint64_t posi
   return (uint64_t)(s->cfg.backend && back > TRI_PART_EVENTS ? TRI_PART_EVENTS : back);
 }
 
-/* stream_copies.c, of a device: has it copy bytes into the ring, behind the copies so far, from the host's memory or
+/* Returns the entry of a piece of this rank's that others need. */
+static inline struct held *tri_stream_held(tri_weight_stream *s, uint64_t number) {
+  return &s->held[number % TRI_SPLIT_PIECES];
+}
+
+/* Tells the other ranks that a piece of this one's is there, at so many bytes of its buffers or its ring. */
+static inline void tri_stream_publish(tri_weight_stream *s, uint64_t number, size_t at) {
+  tri_stream_held(s, number)->is_published = true;
+  tri_split_publish(s->cfg.split, number, at);
+}
+
+/* stream_copies.c, of a device: has it copy bytes into the ring, after the copies so far, from the host's memory or
  * from another device's. */
 void tri_stream_copy_up(tri_weight_stream *s, char *to, const void *data, size_t bytes, struct copy c);
 void tri_stream_copy_across(tri_weight_stream *s, char *to, const void *data, size_t bytes, struct copy c);
-/* Tells whether there is room for one more; from the host beside those that reads lead to. */
+/* Returns whether there is room for one more; from the host beside those that reads lead to. */
 bool tri_stream_can_copy_up(const tri_weight_stream *s);
 bool tri_stream_can_copy_across(const tri_weight_stream *s);
-/* Does what is to be done behind the copies that have ended. */
+/* Does what is to be done after the copies that have ended. */
 tri_status tri_stream_retire_copies(tri_weight_stream *s);
 /* Waits for those under way, which read what is about to go. */
 void tri_stream_end_copies(tri_weight_stream *s);
@@ -120,9 +131,9 @@ static inline bool tri_stream_copies(const tri_weight_stream *s) { return s->up.
 /* stream_split.c. All but create and destroy are the mover's; without a split they do nothing, or tell false. */
 tri_status tri_stream_split_create(tri_weight_stream *s, tri_error *err);
 void tri_stream_split_destroy(tri_weight_stream *s);
-/* Tells whether another rank reads the extent. */
+/* Returns whether another rank reads the extent. */
 bool tri_stream_is_others(const tri_weight_stream *s, const tri_stream_extent *x);
-/* Tells whether this rank reads it for all. */
+/* Returns whether this rank reads it for all. */
 bool tri_stream_is_for_all(const tri_weight_stream *s, const tri_stream_extent *x);
 /* Sets *room where no other rank copies any more from where the position's bytes go. TRI_PEER_LOST: the walk waits for
  * one that has to, and shows no life. */
@@ -130,15 +141,13 @@ tri_status tri_stream_split_look(tri_weight_stream *s, uint64_t position, bool *
 /* The position has room: pieces may come; and all of this rank's have begun. */
 void tri_stream_split_begin(tri_weight_stream *s);
 void tri_stream_split_end(tri_weight_stream *s);
-/* Tells whether one more piece of this rank's may begin. */
+/* Returns whether one more piece of this rank's may begin. */
 bool tri_stream_split_can_hold(const tri_weight_stream *s);
 /* Notes that a piece for all has begun, and returns its number. slot: of the reader, -1: none has it. */
 uint64_t tri_stream_split_hold(tri_weight_stream *s, int slot);
-/* A piece of this rank's is there, at so many bytes of its buffers or its ring. */
-void tri_stream_split_publish(tri_weight_stream *s, uint64_t number, size_t at);
 /* Forgets the pieces that all ranks have taken, and gives their buffers back. */
 void tri_stream_split_retire(tri_weight_stream *s);
-/* Takes what others have published. TRI_PEER_LOST: the walk waits for what nobody will publish. */
+/* Takes what others have published. TRI_PEER_LOST: the walk waits for what will never be published. */
 tri_status tri_stream_split_take(tri_weight_stream *s);
 /* Pieces that are still to come of a part; 0 without a split. */
 static inline int tri_stream_missing(const tri_weight_stream *s, int part) { return s->missing ? s->missing[part] : 0; }

@@ -20,18 +20,11 @@ bool tri_stream_is_for_all(const tri_weight_stream *s, const tri_stream_extent *
 
 /* ---- this rank's pieces ---- */
 
-static struct held *held_of(tri_weight_stream *s, uint64_t number) { return &s->held[number % TRI_SPLIT_PIECES]; }
-
 bool tri_stream_split_can_hold(const tri_weight_stream *s) { return s->num_begun - s->first_held < TRI_SPLIT_PIECES; }
 
 uint64_t tri_stream_split_hold(tri_weight_stream *s, int slot) {
-  *held_of(s, s->num_begun) = (struct held){.slot = slot};
+  *tri_stream_held(s, s->num_begun) = (struct held){.slot = slot};
   return s->num_begun++;
-}
-
-void tri_stream_split_publish(tri_weight_stream *s, uint64_t number, size_t at) {
-  held_of(s, number)->is_published = true;
-  tri_split_publish(s->cfg.split, number, at);
 }
 
 /* A device's own copy of a piece is a use of its buffer, too. */
@@ -43,7 +36,7 @@ static bool is_being_copied(const tri_weight_stream *s, int slot) {
 
 void tri_stream_split_retire(tri_weight_stream *s) {
   for (; s->first_held < s->num_begun; s->first_held++) {
-    const struct held *h = held_of(s, s->first_held);
+    const struct held *h = tri_stream_held(s, s->first_held);
     if (!h->is_published || !tri_split_is_taken(s->cfg.split, s->first_held)) return;
     if (s->cfg.rings) continue;
     if (is_being_copied(s, h->slot)) return;
@@ -114,7 +107,7 @@ static void put(tri_weight_stream *s, int rank, const tri_stream_extent *x, cons
   atomic_fetch_add_explicit(&s->peer, x->bytes, memory_order_release); /* never seen to be more than bytes */
 }
 
-/* Notes whether the rank goes on. */
+/* Notes whether the rank is alive. */
 static bool is_silent(tri_weight_stream *s, int rank) {
   struct peer *p = &s->peers[rank];
   uint64_t beats = tri_split_beats(s->cfg.split, rank);

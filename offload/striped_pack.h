@@ -4,8 +4,8 @@
  *
  * Who makes it writes each file under another name (`NAME.part`), with the whole file allocated first, so that a full
  * disk shows at once. A part is on the disk before its entry in the table says so: a maker that was killed is followed
- * by one that goes on behind the last whole part. Two makers of one pack: the second waits for the lock of the first,
- * then finds the pack, or goes on with what the first one left. A file gets its name when it is complete and on the
+ * by one that continues after the last whole part. Two makers of one pack: the second waits for the lock of the first,
+ * then finds the pack, or continues with what the first one left. A file gets its name when it is complete and on the
  * disk. Files that are whole stay as they are while the others are made.
  *
  * Files are locked in the order that is given: makers of packs that share a folder must name their files in one order.

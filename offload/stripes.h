@@ -21,7 +21,7 @@ typedef struct tri_stripe {
 typedef struct tri_stripes {
   tri_weight_pack_layout files[TRI_STRIPES_MAX_FILES];
   int num_files, num_parts;
-  tri_stripe *list; /* the parts' one behind the other, each part's from its first byte on */
+  tri_stripe *list; /* the parts' one after the other, each part's from its first byte on */
   int *first;       /* [num_parts + 1] in the list */
   size_t *bytes;    /* the files' part_bytes */
 } tri_stripes;

@@ -29,6 +29,9 @@ check() {
       folder("runtime/forward", below " runtime/forward/")
       below = below " runtime/forward/"
       folder("runtime/engine", below " runtime/engine/")
+      folder("worker/schedule", below " runtime/engine/embed_result.h comm/wire/ worker/schedule/")
+      folder("worker/placement", below " runtime/engine/ comm/wire/ worker/placement/")
+      folder("worker/cost", below " runtime/engine/ comm/wire/ worker/plan/ worker/schedule/ worker/cost/")
       folder("worker", below " runtime/engine/ comm/wire/ worker/")
       below = "base/ runtime/model/ text/tokenizer/ comm/wire/"
       rule("worker/plan/texts.c", below " worker/") # looks at what the coordinator reads, too
@@ -68,6 +71,9 @@ check() {
       while (sub(/[^\/]*$/, "", file) && file != "" && !(file in allowed)) sub(/\/$/, "", file)
       return allowed[file]
     }
+    # Headers of the inside of a folder of runtime, offload or worker.
+    function is_private(header) { return header ~ /^(runtime|offload|worker)\/.*(_impl|_state)\.h$/ }
+    function folder_of(path) { sub(/\/[^\/]*$/, "", path); return path }
     function wrong(why) { print place ": " why; bad++ }
     {
       file = $0; sub(/:.*/, "", file)
@@ -82,6 +88,7 @@ check() {
         next
       }
       if (header !~ /\//) { wrong("\"" header "\" is not a path from the root of the repository"); next }
+      if (is_private(header) && folder_of(header) != folder_of(file)) { wrong("\"" header "\" belongs to its folder alone"); next }
       count = split(rule_of(file), prefix, " ")
       for (k = 1; k <= count; k++) if (index(header, prefix[k]) == 1) next
       wrong("\"" header "\" lies above this file; it may include: " rule_of(file))
@@ -97,7 +104,7 @@ self_test() {
   dir=$(mktemp -d) || exit 1
   trap 'rm -rf "$dir"' EXIT
   for folder in base runtime/model/arch text/tokenizer runtime/load runtime/step runtime/forward runtime/engine \
-    kernels/cpu comm/device comm/wire offload worker/bench coordinator/up client/cmd client/gateway; do
+    kernels/cpu comm/device comm/wire offload worker/bench worker/schedule worker/cost worker/placement coordinator/up client/cmd client/gateway; do
     mkdir -p "$dir/$folder"
   done
   printf '#include <stdio.h>\n#include "base/mem.h"\n' >"$dir/kernels/good.c"
@@ -121,7 +128,7 @@ runtime/step/x.c "runtime/load/weights.h"
 runtime/step/x.c "runtime/forward/forward.h"
 runtime/forward/x.c "runtime/engine/engine.h"
 runtime/forward/x.c "comm/wire/zsock.h"
-runtime/engine/x.c "worker/scheduler.h"
+runtime/engine/x.c "worker/schedule/scheduler.h"
 runtime/x.c "base/mem.h"
 kernels/cpu/x.h "comm/comm.h"
 kernels/x.c "runtime/model/config.h"
@@ -132,6 +139,13 @@ comm/device/x.c "runtime/forward/forward.h"
 offload/x.c "runtime/model/layout.h"
 worker/bench/x.c "coordinator/core.h"
 worker/x.c "text/tokenizer/tokenizer.h"
+worker/schedule/x.c "runtime/engine/engine.h"
+worker/schedule/x.c "worker/cost/swap_cost.h"
+worker/cost/x.c "worker/process/worker.h"
+worker/placement/x.c "worker/process/worker.h"
+worker/bench/x.c "worker/schedule/scheduler_impl.h"
+runtime/engine/x.c "runtime/forward/forward_state.h"
+runtime/load/x.c "offload/stream_impl.h"
 coordinator/x.c "comm/comm.h"
 coordinator/up/x.c "kernels/backend.h"
 client/cmd/x.c "coordinator/core.h"

@@ -14,12 +14,11 @@
 #include "base/version.h"
 #include "runtime/engine/offload_options.h"
 #include "runtime/model/weights_hash.h"
-#include "worker/agreement.h"
-#include "worker/eplb_run.h"
-#include "worker/expert_counts.h"
-#include "worker/placement.h"
-#include "worker/stream_hiding.h"
-#include "worker/worker.h"
+#include "worker/process/agreement.h"
+#include "worker/placement/eplb_run.h"
+#include "worker/process/rank_hardware.h"
+#include "worker/cost/stream_hiding.h"
+#include "worker/process/worker.h"
 
 enum {
   COMM_TIMEOUT_MS = 300000,
@@ -55,7 +54,7 @@ static void log_as_launched(const tri_worker *w) {
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     const char *rank = getenv(names[i]);
     if (!rank) continue;
-    log_as(w, atoi(rank) - (w->opts.launch == TRI_LAUNCH_MPI)); /* behind the coordinator */
+    log_as(w, atoi(rank) - (w->opts.launch == TRI_LAUNCH_MPI)); /* after the coordinator */
     return;
   }
 }
@@ -136,15 +135,15 @@ static tri_status agree_on_cores(tri_comm *world, bool mine, bool *any, tri_erro
 }
 
 /* The backend and the threads, and with them how all ranks wait. */
-static tri_status take_placement(tri_worker *w, tri_comm *world, int local_rank, int local_size,
-                                 tri_wait_policy *policy, int *local_ranks, tri_error *err) {
-  tri_placement placement;
-  tri_status st = tri_placement_of_rank(&w->opts, world, local_rank, local_size, POOL_SPIN_US, &placement, err);
-  w->backend = placement.backend;
-  w->pool = placement.pool;
-  *local_ranks = placement.local_ranks;
+static tri_status take_hardware(tri_worker *w, tri_comm *world, int local_rank, int local_size, tri_wait_policy *policy,
+                                int *local_ranks, tri_error *err) {
+  tri_rank_hardware hardware;
+  tri_status st = tri_rank_hardware_take(&w->opts, world, local_rank, local_size, POOL_SPIN_US, &hardware, err);
+  w->backend = hardware.backend;
+  w->pool = hardware.pool;
+  *local_ranks = hardware.local_ranks;
   bool shared;
-  if (st == TRI_OK) st = agree_on_cores(world, placement.oversubscribed, &shared, err);
+  if (st == TRI_OK) st = agree_on_cores(world, hardware.oversubscribed, &shared, err);
   if (st != TRI_OK) return st;
   /* A process that spins takes the core from one that computes, if processes outnumber cores. */
   policy->spin_us = shared ? 0 : SPIN_US;
@@ -152,8 +151,8 @@ static tri_status take_placement(tri_worker *w, tri_comm *world, int local_rank,
   const char *elsewhere = shared ? " (another host is oversubscribed)" : "";
   if (w->rank == 0)
     tri_log(TRI_LOG_INFO, "worker", "%d %s, %d on this host with %d threads each on %d cores%s", w->world,
-            w->world == 1 ? "rank" : "ranks", local_size, placement.threads, placement.cores,
-            placement.oversubscribed ? " (oversubscribed)" : elsewhere);
+            w->world == 1 ? "rank" : "ranks", local_size, hardware.threads, hardware.cores,
+            hardware.oversubscribed ? " (oversubscribed)" : elsewhere);
   return TRI_OK;
 }
 
@@ -300,7 +299,7 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   TRI_TRY(tri_control_start(w, err));
   if (w->opts.launch != TRI_LAUNCH_SELF) TRI_TRY(tri_comm_mpi_local(joined, &local_rank, &local_size));
   tri_start_watch_phase(&w->start_watch, "backend", NULL);
-  TRI_TRY(take_placement(w, joined, local_rank, local_size, &cc.policy, &local_ranks, err));
+  TRI_TRY(take_hardware(w, joined, local_rank, local_size, &cc.policy, &local_ranks, err));
   /* On shared cores, shared memory saves most of a collective. With a core for each rank, a program beside them
    * that takes one makes rounds through shared memory ten times slower than MPI's messages, which is not understood
    * yet. */
@@ -321,7 +320,7 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   TRI_TRY(tri_agree_on_weights(w->weights_hash, w->group.world, err));
   TRI_TRY(load(w, local_ranks, err));
   TRI_TRY(check_weights(w, local_rank, err));
-  TRI_TRY(tri_eplb_find_hosts(w, err));
+  TRI_TRY(tri_eplb_find_hosts(w->engine, &w->host_of, err));
   tri_start_watch_phase(&w->start_watch, "canary", NULL);
 cleanup:
   if (st == TRI_OK) tri_comm_destroy(joined);
@@ -359,7 +358,7 @@ static void clean_up(tri_worker *w) {
   tri_pool_destroy(w->pool);
   tri_free(w->host_of);
   tri_free(w->shards);
-  tri_expert_counts_forget(w);
+  tri_expert_rows_free(&w->experts);
   for (int i = 0; i < TRI_NUM_OUTBOXES; i++) tri_outbox_free(&w->outboxes[i]);
   tri_ring_free(&w->retired);
   tri_ring_free(&w->outbox_full);

@@ -14,8 +14,8 @@
 #include "runtime/model/sentence.h"
 #include "runtime/forward/tune.h"
 
-/* Receives a rank's word however long that takes. For who watches the start a wait is progress: each rank has a watch
- * of its own, and the group ends with the first that gives up. */
+/* Blocks until a rank reports, however long that takes. For the watch of the start a wait is progress: each rank has a
+ * watch of its own, and the group ends with the first that gives up. */
 static tri_status await_word(tri_engine *e, int peer) {
   tri_comm *c = e->group->world;
   tri_wait wait = tri_wait_begin(&c->cfg.policy, TRI_NEVER);
@@ -208,7 +208,7 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
   return e->answer ? TRI_OK : TRI_NO_MEMORY;
 }
 
-/* Tells whether the devices that record the same steps are of one kind: their numbers of processors decide how a step
+/* Returns whether the devices that record the same steps are of one kind: their numbers of processors decide how a step
  * is cut. */
 static tri_status compare_devices(const tri_engine *e, bool *alike) {
   tri_comm *c = e->group->stage ? e->group->stage : e->group->tensor;
@@ -326,7 +326,7 @@ cleanup:
 
 static void free_steps(tri_engine *e) {
   tri_backend *be = e->backend;
-  be->ops.stream_sync(be); /* downloads may be under way even behind a step that failed to begin */
+  be->ops.stream_sync(be); /* downloads may be under way even after a step that failed to begin */
   for (int i = 0; i < TRI_ENGINE_DEPTH; i++) {
     tri_free(e->steps[i].draws);
     be->ops.host_free(be, e->steps[i].samples, (size_t)e->limits.max_num_seqs * sizeof *e->steps[i].samples);
@@ -345,11 +345,6 @@ static void disconnect(tri_engine *e) {
   tri_comm_destroy(e->device_column);
   tri_comm_destroy(e->device_world);
   e->device_tensor = e->device_column = e->device_world = NULL;
-}
-
-void tri_engine_close_split(tri_engine *e) {
-  tri_split_close(e->split);
-  e->split = NULL;
 }
 
 void tri_engine_destroy(tri_engine *e) {

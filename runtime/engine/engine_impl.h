@@ -18,6 +18,7 @@ tri_status tri_engine_set_limits(tri_engine *e, const tri_engine_config *config,
 tri_status tri_engine_join_ranks(tri_engine *e, const tri_engine_config *config, tri_error *err);
 /* Loads them; of those that are streamed, the first are there. */
 tri_status tri_engine_load_weights(tri_engine *e, const tri_engine_config *config, tri_error *err);
+/* Closes what ranks of this host read streamed weights through. */
 void tri_engine_close_split(tri_engine *e);
 
 tri_dtype tri_engine_kv_dtype(const tri_engine *e, const tri_engine_config *config);

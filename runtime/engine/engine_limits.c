@@ -7,30 +7,6 @@
 #include "runtime/engine/ledger_refusal.h"
 #include "runtime/step/limits.h"
 
-/* ---- agreement ---- */
-
-tri_status tri_engine_agree(tri_group *g, tri_status mine, tri_error *err) {
-  tri_status st = tri_comm_agree(g->world, mine);
-  if (st == TRI_OK || mine != TRI_OK) return st;
-  if (tri_comm_query(g->world) == TRI_OK)
-    return tri_fail(err, st, "group", "another rank of the group failed to start");
-  return tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
-}
-
-tri_status tri_engine_gather(tri_group *g, const void *own, size_t bytes, void **all, tri_error *err) {
-  tri_comm *c = g->world;
-  void *mem = tri_calloc((size_t)c->size, bytes);
-  tri_status st = mem ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "group", "no memory for a group of %d ranks", c->size);
-  st = tri_engine_agree(g, st, err);
-  if (st == TRI_OK && (st = tri_comm_all_gather(c, own, mem, bytes)) != TRI_OK)
-    tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
-  *all = mem;
-  if (st == TRI_OK) return TRI_OK;
-  tri_free(mem);
-  *all = NULL;
-  return st;
-}
-
 /* ---- a rank's own limits ---- */
 
 tri_dtype tri_engine_kv_dtype(const tri_engine *e, const tri_engine_config *config) {
@@ -91,7 +67,7 @@ static tri_status set_own(tri_engine *e, const tri_engine_config *config, const 
 
 /* ---- the step of streamed weights ---- */
 
-/* Returns the tokens of a step that hide this rank's streamed weights, 0: nobody knows. What is measured for them is
+/* Returns the tokens of a step that hide this rank's streamed weights, 0: unknown. What is measured for them is
  * not yet known of this start, so that it goes by what was measured before or takes a moment. */
 static int find_hiding(const tri_engine *e, const tri_engine_config *config) {
   int chunk = e->ledger.chunk_tokens, most = chunk ? chunk * TRI_MAX_CHUNKS : e->limits.max_num_batched_tokens;
@@ -178,7 +154,7 @@ static tri_status agree_limits(tri_engine *e, int *first_streaming, tri_error *e
   return TRI_OK;
 }
 
-/* Warns where weights leave although nobody asked for that: each step takes as long as they take to come. */
+/* Warns where weights leave although that was not asked for: each step takes as long as they take to come. */
 static void warn_streams(const tri_engine *e, const tri_ledger_config *lc) {
   char shorter[80] = "";
   int longest = tri_ledger_longest(&e->model, &e->shard, e->ckpt, &e->limits, e->num_lanes, lc,

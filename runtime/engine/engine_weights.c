@@ -137,3 +137,8 @@ tri_status tri_engine_join_ranks(tri_engine *e, const tri_engine_config *config,
   e->host_room = own.host_room;
   return TRI_OK;
 }
+
+void tri_engine_close_split(tri_engine *e) {
+  tri_split_close(e->split);
+  e->split = NULL;
+}

@@ -100,7 +100,7 @@ static void free_trial(struct trial *t) {
   tri_free(t->seconds);
 }
 
-/* Exchanges of a host end when the call returns; a device is waited for behind several. */
+/* Exchanges of a host end when the call returns; a device is waited for after several. */
 static tri_status run_batch(const struct trial *t, const tri_exchange_config *c, double *seconds) {
   tri_exchange *e = t->e->exchange;
   tri_exchange_rows all = {.x = t->x, .experts = t->all_experts, .weights = t->all_weights};
@@ -185,7 +185,7 @@ static tri_status choose_on_device(tri_engine *e, const tri_exchange_config *c, 
   bool can = false;
   if (*form == TRI_EXCHANGE_ALLGATHER) return TRI_OK;
   tri_status st = add_boxes(e, c, &can, err);
-  if (st != TRI_OK) { /* the others go on without measuring, and hear of it behind that */
+  if (st != TRI_OK) { /* the others continue without measuring, and hear of it after that */
     *form = TRI_EXCHANGE_ALLGATHER;
     return st;
   }

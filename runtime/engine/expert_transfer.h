@@ -3,7 +3,7 @@
  *
  * All ranks make the same moves between the same two plans. The ranks of both shares send each other the weights, slice
  * by slice, through buffers of the host, a piece at a time; no file is read. The other ranks of the group take note and
- * go on: their next exchange or sum waits for those two. Weights and tables keep their addresses, so that recorded
+ * continue: their next exchange or sum waits for those two. Weights and tables keep their addresses, so that recorded
  * steps stay as they are.
  *
  * A tally counts by slot, and begins anew when its layer changes. What it had counted is added up here by expert. */

@@ -44,7 +44,7 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
   return st;
 }
 
-/* Tells whether the device has experts of some layer. */
+/* Returns whether the device has experts of some layer. */
 static bool has_experts_here(const tri_model_config *c, const tri_shard *s) {
   if (s->p.hot_experts) return true;
   for (int l = s->layers.first; l < s->layers.first + s->layers.count; l++)
@@ -52,14 +52,15 @@ static bool has_experts_here(const tri_model_config *c, const tri_shard *s) {
   return false;
 }
 
-/* Tells whether a device's kernels may cut the keys that tiles of prompts see (kernels/cuda/attention/split_plan.h). */
+/* Returns whether a device's kernels may cut the keys that tiles of prompts see (kernels/cuda/attention/split_plan.h).
+ */
 static bool tiles_are_cut(const tri_model_config *c, const tri_ledger_config *config) {
   return !c->mla.on && config->kv_dtype != TRI_F32;
 }
 
 /* An upper bound of what any op's plan asks for on a device (kernels/cuda): inputs that are rounded to the weights'
  * type or to int8, partial results of attention whose keys are split among blocks, the hidden units of chosen experts
- * and what their choices come to. A layer's ops have a chunk's rows, those behind the last layer the logits'. */
+ * and what their choices come to. A layer's ops have a chunk's rows, those after the last layer the logits'. */
 static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits,
                             const tri_ledger_config *config, tri_ledger *l) {
   enum { BLOCKS = 2048, EXTRA = 8 }; /* parts of cut contexts at most; bytes for a row's scale and alignment */
@@ -383,7 +384,7 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   return add_hot(c, s, ckpt, limits, num_lanes, config, out, err);
 }
 
-/* Tells whether a larger step costs little beside what it is for. */
+/* Returns whether a larger step costs little beside what it is for. */
 static bool is_worth_it(const tri_ledger *usual, const tri_ledger *l) {
   return l->streamed <= usual->streamed + usual->streamed / 8 && l->ring >= usual->ring - usual->ring / 8 &&
          l->num_blocks >= usual->num_blocks - usual->num_blocks / 8;

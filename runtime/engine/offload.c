@@ -62,7 +62,7 @@ cleanup:
   return st;
 }
 
-/* Reads that go on to a device come into pinned memory, those for other ranks into the split's. */
+/* Reads that continue to a device come into pinned memory, those for other ranks into the split's. */
 static tri_status take_buffers(tri_offload *o, tri_reader_config *reads, tri_error *err) {
   if (o->split) reads->memory = tri_split_buffers(o->split, tri_split_rank(o->split));
   if (o->split || !o->backend) return TRI_OK;

@@ -19,7 +19,7 @@ static bool is_same(const char *a, const char *b) {
   return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* Tells whether names of the list, of which [begin, end) is one, and the commas between them are a folder's name. */
+/* Returns whether names of the list, of which [begin, end) is one, and the commas between them are a folder's name. */
 static bool is_cut_apart(const char *list, size_t begin, size_t end, char joined[PATH_MAX]) {
   for (size_t from = 0; from <= begin; from++) {
     if (from && list[from - 1] != ',') continue;

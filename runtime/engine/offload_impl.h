@@ -41,7 +41,7 @@ struct tri_offload {
   int damaged; /* file of the pack, as far as a device has it checked; -1: none */
 };
 
-/* Tells whether a part is to come from a file. */
+/* Returns whether a part is to come from a file. */
 static inline bool tri_offload_is_read(const tri_offload *o, int number) { return !o->in_dram || !o->in_dram[number]; }
 
 /* offload_split.c: finds, with the other ranks of the split, what one of them is to read for all, and has the parts'
@@ -64,8 +64,8 @@ uint64_t tri_offload_hash_source(uint64_t h, const tri_weights_config *w);
 /* offload_pack.c: takes those parts from a pack, which it makes where there is none. */
 tri_status tri_offload_use_pack(tri_offload *o, const tri_offload_config *config, const tri_weights_config *weights,
                                 const atomic_bool *stop, tri_error *err);
-/* offload_homes.c: chooses the parts of a device that lie in the host's memory, as far as that has room; then, behind
- * tri_offload_open_rings, puts them there. */
+/* offload_host_memory.c: chooses the parts of a device that lie in the host's memory, as far as that has room; then,
+ * after tri_offload_open_rings, puts them there. */
 tri_status tri_offload_place_homes(tri_offload *o, const tri_offload_config *config, const tri_weights_config *weights,
                                    const tri_offload_ranks *ranks, tri_error *err);
 tri_status tri_offload_fill_homes(tri_offload *o, const tri_weights_config *weights, const atomic_bool *stop,

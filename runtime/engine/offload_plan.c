@@ -80,7 +80,7 @@ tri_status tri_offload_check_host_experts(size_t bytes, int sharing, tri_error *
                   (double)bytes / 0x1p20, (double)available / 0x1p20);
 }
 
-/* On a device a norm behind the sum leaves a copy of the stream for products, which would have to be kept for all
+/* On a device a norm after the sum leaves a copy of the stream for products, which would have to be kept for all
  * tokens. Shards that exchange rows do so in the same step, and have not the same number of chunks. */
 int tri_offload_chunk(const tri_offload_config *o, const tri_model_config *c, tri_parallel p, bool device) {
   bool whole = (device && c->norm.place == TRI_NORM_SUM) || tri_shards_exchange(c, p);
@@ -100,7 +100,7 @@ int tri_offload_step_tokens(int64_t hiding, int usual, int chunk, int64_t kv_tok
 size_t tri_offload_host_room(const tri_offload_config *o, int sharing) {
   int64_t available = tri_host_memory_available();
   if (o->max_in_cpu) return (size_t)o->max_in_cpu;
-  int64_t room = available / 5 * 4 / sharing - o->host_kv; /* the rest is for whoever else is there */
+  int64_t room = available / 5 * 4 / sharing - o->host_kv; /* the rest is for other processes */
   return room > 0 ? (size_t)room : 0;
 }
 

@@ -38,9 +38,9 @@ enum {
 tri_reader_config tri_offload_reads(void);
 size_t tri_offload_buffer_bytes(void);
 
-/* Tells whether weights are to leave the backend's memory even where all would fit. */
+/* Returns whether weights are to leave the backend's memory even where all would fit. */
 bool tri_offload_is_asked(const tri_offload_config *o, bool device);
-/* Tells whether they may leave where they do not fit. */
+/* Returns whether they may leave where they do not fit. */
 bool tri_offload_is_allowed(const tri_offload_config *o);
 
 /* Refuses host_experts, with TRI_UNSUPPORTED, of a model without experts, where shards exchange rows, and where experts
@@ -58,13 +58,13 @@ int tri_offload_host_experts(const tri_offload_config *o, bool device);
 tri_status tri_offload_check_host_experts(size_t bytes, int sharing, tri_error *err);
 
 /* Returns the tokens of a chunk of a step whose weights are streamed; 0: with several shards, or with norms
- * behind the sums on a device, a step goes through a part as a whole. */
+ * after the sums on a device, a step goes through a part as a whole. */
 int tri_offload_chunk(const tri_offload_config *o, const tri_model_config *c, tri_parallel p, bool device);
 
 /* Returns the tokens of a step that are wanted while weights are streamed: `hiding`, from which on its products take as
  * long as a pass of the weights, in whole chunks of so many; not less than the usual ones, not more than TRI_MAX_CHUNKS
- * chunks or what the KV cache holds. The usual ones where a step is not cut (chunk 0), or where nobody knows (hiding
- * 0). */
+ * chunks or what the KV cache holds. The usual ones where a step is not cut (chunk 0), or where that is not known
+ * (hiding 0). */
 int tri_offload_step_tokens(int64_t hiding, int usual, int chunk, int64_t kv_tokens);
 
 /* Returns the bytes of the host's memory that a device's rank may take for weights beside its KV blocks, of so many

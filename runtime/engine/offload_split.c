@@ -73,7 +73,7 @@ static tri_status cut(struct cutting *c, const tri_stream_extent *x) {
   return add(c, x, done, x->bytes - done, false);
 }
 
-/* Gives each rank as much of a part as the others, one behind the other; parts begin with different ranks, so that what
+/* Gives each rank as much of a part as the others, one after the other; parts begin with different ranks, so that what
  * does not divide evens out. */
 static void give_readers(tri_part_extents *x, size_t common, int part, int ranks) {
   size_t before = 0;

@@ -5,7 +5,7 @@
  * The owner says of every tensor how many bytes it has and from which operator to which it lives. The plan gives each
  * an offset in one of a list of chunks, so that tensors which live at the same time never share a byte and others may.
  * Tensors are placed from the largest to the smallest: chunk by chunk in the order of their allocation, in the smallest
- * gap that holds the tensor between those that live at the same time, else behind the last of them. Where no chunk has
+ * gap that holds the tensor between those that live at the same time, else after the last of them. Where no chunk has
  * room one is allocated: a least size, or the tensor's size and some slack, so that a slightly longer sequence fits,
  * too. Chunks outlive the inference: one that is no longer than an earlier one mostly finds all of its chunks there.
  *
@@ -15,12 +15,12 @@
  *   tri_activation_plan_release.
  * - Before a chunk is allocated for a tensor, those that no tensor lies in yet are freed: none of them is as large as
  *   this tensor, and without them the new chunk mostly takes what they would have held. Otherwise every growth leaves
- *   its smaller predecessor behind. keep_small turns this off.
+ *   its smaller predecessor after it. keep_small turns this off.
  * The same tensors again always get the same places and allocate nothing. However often a fixed set of inferences comes
  * in whatever order, allocations end unless chunks are released: otherwise one is only ever freed for a larger one.
  *
  * Planning ends the inference before: what its tensors held is lost. Where a device may still be working on it, the
- * free function must wait for that or be ordered behind it. Not thread safe; in the steady state a plan takes no memory
+ * free function must wait for that or be ordered after it. Not thread safe; in the steady state a plan takes no memory
  * of its own either. */
 #ifndef TRI_RUNTIME_FORWARD_ACTIVATION_PLAN_H
 #define TRI_RUNTIME_FORWARD_ACTIVATION_PLAN_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one forward pass: its ends, and how a step is planned, run and recorded. */
+/* The forward pass, made and destroyed, and how a step is planned, run and recorded. */
 #include "runtime/forward/forward_state.h"
 
 #include "base/hash.h"
@@ -9,130 +9,6 @@ _Static_assert(FIRST_CHUNK + TRI_MAX_CHUNKS <= TRI_BOUND_BATCHES, "every chunk h
 
 /* Multiplications of a product: some 20 us of an H200's tensor cores. */
 static const size_t RECORDED_WORK = (size_t)8 << 30;
-
-/* ---- the network, but for its layers ---- */
-
-static void embed(tri_walk *w) {
-  const tri_model_config *c = w->f->cfg.model;
-  const tri_weight *g = tri_walk_global(w);
-  tri_embed_args embed = tri_embed_of(w);
-  tri_mat normed = c->embed.projects_last ? embed.out : w->x;
-  tri_norm_args norm = tri_norm_of(w, normed, tri_no_mat, TRI_BIASED(g, EMBED_NORM), normed);
-  tri_emit_embed(w, embed);
-  tri_emit_sum(w, embed.out);
-  if (c->embed.norm && c->embed.projects_last) tri_emit_norm(w, norm);
-  if (tri_adds_positions_late(c)) tri_emit_embed(w, tri_positions_of(w));
-  if (c->embed.projected) {
-    tri_linear_args in = tri_linear_of(w, embed.out, TRI_BIASED(g, PROJECT_IN), w->x);
-    in.accumulate = tri_adds_positions_late(c);
-    tri_emit_linear(w, in);
-  }
-  if (c->embed.norm && !c->embed.projects_last) tri_walk_norm_stream(w, norm);
-}
-
-/* Returns what the head of this rank writes: logits of its part of the vocabulary. */
-static tri_mat logits_of(const tri_forward *f, int rows) {
-  return f->cfg.shard.last_stage && !f->cfg.model->encoder && rows ? tri_rows(f->buf.local_logits, rows) : tri_no_mat;
-}
-
-static void head(tri_walk *w) {
-  const tri_model_config *c = w->f->cfg.model;
-  const tri_weight *g = tri_walk_global(w);
-  int n = w->b->num_logits;
-  tri_mat rows = tri_rows(w->f->buf.rows, n), narrow = tri_rows(w->f->buf.narrow_rows, n), in = rows;
-  tri_walk_settle(w);
-  if (!n) return;
-  if (!w->is_narrow) tri_emit_gather_rows(w, (tri_gather_rows_args){.x = w->x, .rows = w->b->logit_rows, .out = rows});
-  if (!c->norm.no_final) tri_emit_norm(w, tri_norm_of(w, rows, tri_no_mat, TRI_BIASED(g, FINAL_NORM), rows));
-  if (c->embed.projected) {
-    tri_emit_linear(w, tri_linear_of(w, rows, &g[TRI_W_PROJECT_OUT], &tri_no_weight, narrow));
-    in = narrow;
-  }
-  tri_walk_show_hidden(w, (int)c->num_layers, in);
-  tri_mat logits = logits_of(w->f, n);
-  tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(g, HEAD), logits));
-  if (c->head.logit_scale != 1 || c->head.logit_softcap > 0)
-    tri_emit_softcap(
-        w, (tri_softcap_args){.x = logits, .scale = (float)c->head.logit_scale, .cap = (float)c->head.logit_softcap});
-}
-
-/* An encoder's last stage. Every rank has the final states, one the ends. */
-static void finish_encoder(tri_walk *w) {
-  const tri_model_config *c = w->f->cfg.model;
-  const tri_weight *g = tri_walk_global(w);
-  if (!c->norm.no_final) tri_emit_norm(w, tri_norm_of(w, w->x, w->pending, TRI_BIASED(g, FINAL_NORM), w->x));
-  if (c->norm.no_final) tri_walk_settle(w);
-  tri_walk_show_hidden(w, (int)c->num_layers, w->x);
-  if (tri_is_pooling_rank(c, &w->f->cfg.shard)) tri_walk_pool(w);
-}
-
-static void enter(tri_walk *w) {
-  const tri_forward_config *cfg = &w->f->cfg;
-  if (tri_has_rope(cfg->model)) tri_emit_rope_angles(w, tri_rope_of(w));
-  if (cfg->shard.first_stage) embed(w);
-}
-
-void tri_walk_step(tri_walk *w) {
-  const tri_forward_config *cfg = &w->f->cfg;
-  for (int c = 0; c < w->f->num_chunks; c++) {
-    tri_walk_enter_chunk(w, c);
-    enter(w);
-  }
-  tri_walk_leave_chunks(w);
-  tri_walk_layers(w);
-  if (!cfg->shard.last_stage)
-    tri_walk_settle(w);
-  else if (cfg->model->encoder)
-    finish_encoder(w);
-  else
-    head(w);
-}
-
-/* ---- walks that run nothing ---- */
-
-/* Chunks of a step of which nothing but their sizes is looked at. */
-static void cut_sizes(tri_forward *f, const tri_batch *b) {
-  int rows = tri_limits_chunk(&f->cfg.limits);
-  f->num_chunks = 0;
-  for (int first = 0; first < b->num_tokens; first += rows) {
-    int left = b->num_tokens - first;
-    f->chunks[f->num_chunks++] = (tri_batch){.num_tokens = left < rows ? left : rows, .num_seqs = 1, .max_query = 1};
-  }
-}
-
-tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buffers *buffers, tri_step_record *r) {
-  const tri_limits *l = config->limits;
-  tri_forward f = {.cfg = {.model = config->model, .shard = *config->shard, .limits = *l}, .buf = *buffers};
-  tri_batch b = {.num_tokens = l->max_num_batched_tokens, .num_seqs = l->max_num_seqs};
-  bool decodes = config->shard->last_stage && !config->model->encoder;
-  for (int d = 0; d < tri_parallel_dp(config->shard->p); d++) f.shard_rows[d] = b.num_tokens;
-  if (decodes) b.num_logits = tri_limits_logits(l);
-  cut_sizes(&f, &b);
-  tri_walk w = {.mode = TRI_WALK_RECORD, .f = &f, .b = &b, .x = tri_stream_of(&f, 0, b.num_tokens), .record = r};
-  w.all_logits = config->all_logits;
-  f.cross = &b;
-  f.counted_kv = config->shard->kv_heads;
-  tri_walk_step(&w);
-  if (decodes) tri_walk_record_draws(&w, logits_of(&f, b.num_logits));
-  tri_encoder_output e = tri_encoder_output_of(&w);
-  tri_emit_result(&w, w.x);
-  tri_emit_result(&w, e.pooled);
-  tri_emit_result(&w, e.scores);
-  return w.st;
-}
-
-/* Also finds f->attentions. */
-int tri_forward_products(tri_forward *f, int tokens, tri_tune_product *out) {
-  tri_batch b = {.num_tokens = tokens, .max_query = 1};
-  if (tokens <= tri_limits_logits(&f->cfg.limits)) b.num_logits = tokens;
-  for (int d = 0; d < tri_parallel_dp(f->cfg.shard.p); d++) f->shard_rows[d] = tokens;
-  cut_sizes(f, &b);
-  tri_walk w = {.mode = TRI_WALK_LIST, .f = f, .b = &b, .x = tri_stream_of(f, 0, tokens), .products = out};
-  f->cross = &b;
-  tri_walk_step(&w);
-  f->cross = NULL;
-  return w.num_products;
-}
 
 /* Returns the elements of a layer's product in the mean, of one rank: the same on all ranks of a tensor group. */
 static size_t mean_product(const tri_model_config *c, int tp) {
@@ -289,7 +165,7 @@ static tri_status send_hidden(tri_forward *f, int lane, tri_mat x) {
                         TRI_TAG_HIDDEN + lane, &f->sends[lane]);
 }
 
-/* A step can be recorded where nobody looks into it. */
+/* Returns whether a step can be recorded: no observer looks into it. */
 static bool is_recordable(const tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
   return f->plans_alike && !f->cfg.group_streams && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on &&
@@ -456,7 +332,7 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
   if (c->encoder && f->cfg.shard.last_stage)
     *encoder_output = tri_encoder_output_of(&(tri_walk){.f = f, .b = b, .x = x});
   if (!f->cfg.shard.last_stage) TRI_TRY(send_hidden(f, lane, x));
-  *logits = logits_of(f, wanted);
+  *logits = tri_logits_of(f, wanted);
 cleanup:
   atomic_store_explicit(&f->cfg.progress->layer, TRI_LAYER_IDLE, memory_order_relaxed);
   return st;

@@ -29,7 +29,7 @@ typedef struct tri_encoder_output {
   tri_mat scores; /* a classifier's logits, [S, labels], of a token classifier [T, labels]; data NULL: none */
 } tri_encoder_output;
 
-/* Sees the residual stream in front of every layer and the logits, and weights that are streamed. NULL functions are
+/* Sees the residual stream before every layer and the logits, and weights that are streamed. NULL functions are
  * not called. All ranks of a tensor group look at the logits, or none, as these are brought together for it. */
 typedef struct tri_observer {
   void *ctx;
@@ -83,7 +83,7 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
 void tri_forward_destroy(tri_forward *f); /* NULL is fine */
 
 /* Shows the following steps to another observer, one that asks for no more logits than steps have anyway; NULL: to
- * nobody. */
+ * none. */
 void tri_forward_observe(tri_forward *f, const tri_observer *o);
 
 /* Launches this rank's share of one step; an encoder that feeds a decoder takes the builder's sources. On the ranks of

@@ -16,7 +16,7 @@ struct tri_forward {
   /* The plans of the step under way, in the order of its ops: the entrance, a layer of each class, the end. */
   tri_op_plan *plans; /* [max_plans] */
   int max_plans;
-  int num_plans, end_plans;           /* end_plans: number of the first one behind the layers */
+  int num_plans, end_plans;           /* end_plans: number of the first one after the layers */
   int class_plans[TRI_LAYER_CLASSES]; /* number of the first one of a layer of that class */
   /* tables in the backend's memory */
   float *slopes; /* [q_heads.count] ALiBi's, else NULL */
@@ -54,7 +54,7 @@ struct tri_forward {
   size_t reserved, side_reserved; /* bytes of workspaces */
 };
 
-/* forward.c: emits the ops of a step, from the batch's tokens, or from w->x where they come from the stage before, to
+/* network.c: emits the ops of a step, from the batch's tokens, or from w->x where they come from the stage before, to
  * what this stage leaves. */
 void tri_walk_step(tri_walk *w);
 /* Records the ops of the largest step over these buffers; nothing else of a forward pass need exist. */
@@ -63,7 +63,8 @@ tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buf
  * launches them; the head's where that many rows of logits can be wanted. out has room for all of them, or is NULL.
  * Returns how many they are. */
 int tri_forward_products(tri_forward *f, int tokens, tri_tune_product *out);
-/* Tells whether steps go through the layers in chunks, be it a single one: what buffers share memory follows from that.
+/* Returns whether steps go through the layers in chunks, be it a single one: what buffers share memory follows from
+ * that.
  */
 static inline bool tri_is_chunked(const tri_forward *f) {
   return tri_limits_chunk(&f->cfg.limits) < f->cfg.limits.max_num_batched_tokens;
@@ -71,9 +72,9 @@ static inline bool tri_is_chunked(const tri_forward *f) {
 /* Turns the walk to a chunk of its step, and back to all of it. Of a step in one chunk nothing changes. */
 void tri_walk_enter_chunk(tri_walk *w, int chunk);
 void tri_walk_leave_chunks(tri_walk *w);
-/* narrow.c: behind the last layer's attention nobody reads rows but those whose logits are wanted. Tells whether a
- * layer is that one, and turns its walk to those rows: their part of buf.attn, the stream and the batch. */
-bool tri_layer_narrows(const tri_walk *w, const tri_layer *y);
+/* Turns the walk to the rows whose logits are wanted, after attention in the last layer: a prompt is computed for the
+ * keys and values that it leaves in the cache, and for the logits of its last token, so that no other row is read from
+ * there on. Returns these rows of buf.attn; in any other layer the walk's, and changes nothing. */
 tri_mat tri_walk_narrow(tri_walk *w, const tri_layer *y);
 /* layer.c: all layers of this shard. */
 void tri_walk_layers(tri_walk *w);
@@ -99,7 +100,7 @@ void tri_walk_record_draws(tri_walk *w, tri_mat logits);
 /* position_bias.c: makes the tables of angles, and of what is added to the scores by position. */
 tri_status tri_forward_make_tables(tri_forward *f);
 
-/* Whom this step is to be shown to; NULL: nobody. */
+/* Returns the observer of this step; NULL: none. */
 static inline const tri_observer *tri_observer_of(const tri_forward *f) {
   const tri_observer *o = &f->cfg.observer;
   return (o->hidden || o->logits || o->encoder_output || o->part) && (!o->looks || *o->looks) ? o : NULL;
@@ -146,14 +147,19 @@ static inline tri_mat tri_stream_of(const tri_forward *f, int lane, int rows) {
   return x;
 }
 
-/* ---- arguments (args.c) ---- */
+/* Returns what the head of this rank writes: logits of its part of the vocabulary. */
+static inline tri_mat tri_logits_of(const tri_forward *f, int rows) {
+  return f->cfg.shard.last_stage && !f->cfg.model->encoder && rows ? tri_rows(f->buf.local_logits, rows) : tri_no_mat;
+}
+
+/* ---- arguments (op_args.c) ---- */
 
 tri_norm_args tri_norm_of(const tri_walk *w, tri_mat x, tri_mat delta, const tri_weight *gain, const tri_weight *bias,
                           tri_mat out);
 /* Overwrites out, without an activation: callers set what they want else. */
 tri_linear_args tri_linear_of(const tri_walk *w, tri_mat x, const tri_weight *weight, const tri_weight *bias,
                               tri_mat out);
-bool tri_adds_positions_late(const tri_model_config *c); /* behind the projection */
+bool tri_adds_positions_late(const tri_model_config *c); /* after the projection */
 tri_embed_args tri_embed_of(const tri_walk *w);
 tri_embed_args tri_positions_of(const tri_walk *w); /* positions alone, on top of nothing, into the stream */
 tri_rope_angles_args tri_rope_of(const tri_walk *w);
@@ -163,11 +169,11 @@ tri_mat tri_keys_of(const tri_walk *w);
 tri_norm_args tri_whole_norm_of(const tri_walk *w, tri_mat x, const tri_weight *gain, const float *sums, int64_t whole);
 tri_qkv_rope_append_args tri_append_of(const tri_walk *w, const tri_layer *y);
 tri_attention_args tri_attention_of(const tri_walk *w, const tri_layer *y, const tri_batch *b);
-/* A gated or plain MLP of `units` local units: its first product, the activation behind it, its second product. */
+/* A gated or plain MLP of `units` local units: its first product, the activation after it, its second product. */
 tri_linear_args tri_up_of(const tri_walk *w, tri_mat in, const tri_weight *weight, const tri_weight *bias, int units);
 tri_glu_args tri_glu_of(const tri_walk *w, int units);
 tri_linear_args tri_down_of(const tri_walk *w, const tri_weight *weight, const tri_weight *bias, int units);
-/* Tells whether a branch's last product adds to the stream itself, so that the norm behind it moves less than half as
+/* Returns whether a branch's last product adds to the stream itself, so that the norm after it moves less than half as
  * much: where nothing is to be summed over ranks or done to the result before. A record has the buffers of the other
  * way, in which smaller steps go. */
 bool tri_adds_in_place(const tri_walk *w);

@@ -204,7 +204,7 @@ static void copy(tri_hot_experts *h) {
   if (h->part == h->num_parts && h->done == h->issued) end_exchange(h);
 }
 
-/* ---- what goes on beside the steps ---- */
+/* ---- beside the steps ---- */
 
 static void begin_something(tri_hot_experts *h) {
   tri_hot_choice c = choice_of(h);
@@ -219,7 +219,7 @@ static void begin_something(tri_hot_experts *h) {
   if (!h->settled) begin_exchange(h, &x);
 }
 
-/* A device that has failed says so where its step is waited for: here nothing goes on. */
+/* A device that has failed says so where its step is waited for: here nothing happens. */
 void tri_hot_experts_go_on(tri_hot_experts *h) {
   tri_backend *be = h->cfg.backend;
   switch (h->state) {

@@ -2,7 +2,7 @@
 /* The most used experts of layers whose experts the host computes, on the device, which computes these beside it.
  *
  * Each such layer has so many slots in the device's memory, and the host keeps all experts, so that an expert leaves a
- * slot by a change of a table alone. The slots are numbered behind those of the stage: routing writes such a number, by
+ * slot by a change of a table alone. The slots are numbered after those of the stage: routing writes such a number, by
  * the table, for a choice whose expert has one (tri_moe_route_args.slots). The device's map is that of these numbers,
  * the host's that of the others, as if two ranks had them, and what both add is summed. Tables and slots stay where
  * they are, so that recorded steps stay as they are.
@@ -57,7 +57,7 @@ void tri_hot_experts_destroy(tri_hot_experts *h);
 /* A layer of the shard, counted from its first, whose experts are the host's. */
 tri_hot_layer tri_hot_experts_layer(const tri_hot_experts *h, int layer);
 
-/* For the thread that launches steps. Goes on with counting and with the exchange at hand: in front of a step, which
+/* For the thread that launches steps. Continues with counting and with the exchange at hand: before a step, which
  * gives it so many bytes more, and while nothing else is to be done. Allocates nothing and waits for nothing. */
 void tri_hot_experts_step(tri_hot_experts *h);
 void tri_hot_experts_go_on(tri_hot_experts *h);

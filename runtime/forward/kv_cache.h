@@ -29,7 +29,7 @@ bool tri_kv_block_bytes(const tri_model_config *c, const tri_shard *s, tri_dtype
 tri_status tri_kv_cache_create(tri_backend *be, const tri_model_config *c, const tri_shard *s, tri_dtype dtype,
                                int block_size, int num_blocks, tri_kv_cache **out, tri_error *err);
 /* A cache for an encoder that feeds a decoder: its layers use the memory of the decoder's first one, in turn, since
- * nobody reads a layer's keys once the next one runs. `from` must outlive it. */
+ * a layer's keys are not read any more once the next one runs. `from` must outlive it. */
 tri_status tri_kv_cache_borrow(const tri_kv_cache *from, int num_layers, tri_kv_cache **out);
 /* Takes memory of the host for so many blocks. TRI_NO_CAPACITY where it gives none. */
 tri_status tri_kv_cache_add_pool(tri_kv_cache *kv, int num_host_blocks, tri_error *err);

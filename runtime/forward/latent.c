@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Latent attention in its absorbed form (DeepSeek-V2, section 2.1.2): the cache keeps one latent and one rotated key
  * per token for all heads; a head's query is brought to the latent's space before attention, and its result from there
- * to the head's value space behind it. */
+ * to the head's value space after it. */
 #include "runtime/forward/forward_state.h"
 
 static tri_mla_append_args append_of(const tri_walk *w, const tri_layer *y) {

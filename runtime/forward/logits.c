@@ -47,7 +47,7 @@ void tri_walk_record_draws(tri_walk *w, tri_mat logits) {
   if (w->f->cfg.shard.p.tp == 1) return;
   draw(w, &a, TRI_SAMPLE_CANDIDATES);
   collect(w, logits, b->logits);
-  /* The step behind it comes behind the sampler, but a peer may still read what was gathered. */
+  /* The next step comes after the sampler, but a peer may still read what was gathered. */
   tri_emit_result(w, b->candidates);
   tri_emit_result(w, b->all_candidates);
   if (!w->f->cfg.shard.p.tp_rank) tri_emit_result(w, b->logits);

@@ -18,7 +18,7 @@ void tri_walk_mlp(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_emit_linear(w, tri_down_of(w, TRI_BIASED(y->w, DOWN), units));
 }
 
-/* The expert that every token takes: the routed ones add to what it gives, or, behind an exchange, it adds to theirs.
+/* The expert that every token takes: the routed ones add to what it gives, or, after an exchange, it adds to theirs.
  */
 static void shared_expert(tri_walk *w, const tri_layer *y, tri_mat in, bool accumulate) {
   int units = w->f->cfg.shard.shared_ff.count;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/forward/step_arena.h"
 
-#include "base/buf.h"
 #include "runtime/forward/activation_plan.h"
 #include "runtime/forward/forward_state.h"
 
@@ -135,14 +134,12 @@ static bool size_buffer(tri_step_arena_buffer *b) {
   return tri_size_mul(b->stride, (size_t)b->copies, &bytes);
 }
 
-static size_t bytes_of(const tri_step_arena_buffer *b) { return b->stride * (size_t)b->copies; }
-
 /* Side by side. */
 static bool lay_apart(tri_step_arena *a) {
   a->apart = 0;
   for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
     a->buffers[i].offset = a->apart;
-    if (!tri_size_add(a->apart, bytes_of(&a->buffers[i]), &a->apart)) return false;
+    if (!tri_size_add(a->apart, tri_step_arena_bytes(&a->buffers[i]), &a->apart)) return false;
   }
   a->bytes = a->apart;
   return true;
@@ -161,53 +158,6 @@ tri_status tri_step_arena_size(const tri_step_arena_config *config, tri_step_are
 }
 
 /* ---- the record ---- */
-
-void tri_step_record_free(tri_step_record *r) {
-  tri_free(r->events);
-  r->events = NULL;
-}
-
-tri_status tri_step_record_add(tri_step_record *r, tri_step_event e) {
-  TRI_CHECK(tri_array_reserve(&r->events, (size_t)r->count, &r->capacity, 1, sizeof *r->events));
-  r->events[r->count++] = e;
-  return TRI_OK;
-}
-
-tri_buffer_set tri_step_record_find(const tri_step_record *r, const void *at, bool *whole) {
-  const char *p = at;
-  if (whole) *whole = true;
-  if (!p || p < r->memory || p >= r->memory + r->apart->bytes) return 0;
-  for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
-    const char *from = r->memory + r->apart->buffers[i].offset;
-    if (p < from || p >= from + bytes_of(&r->apart->buffers[i])) continue;
-    if (whole) *whole = p == from;
-    return (tri_buffer_set)1 << i;
-  }
-  return 0;
-}
-
-void tri_step_record_live(const tri_step_record *r, tri_buffer_set *live) {
-  tri_buffer_set after = live[r->count] = r->results;
-  for (int e = r->count; e-- > 0;) after = live[e] = (after & ~r->events[e].writes) | r->events[e].reads;
-}
-
-int tri_step_record_values(const tri_step_record *r, tri_step_value *out, int most) {
-  int current[TRI_NUM_BUFFERS], n = 0;
-  for (int i = 0; i < TRI_NUM_BUFFERS; i++) current[i] = -1;
-  for (int e = 0; e <= r->count; e++) {
-    tri_step_event at = {.reads = r->results};
-    if (e < r->count) at = r->events[e];
-    for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
-      bool reads = at.reads >> i & 1, begins = !reads && at.writes >> i & 1;
-      if (begins) current[i] = n++;
-      if ((!begins && !reads) || current[i] < 0 || current[i] >= most || !out) continue;
-      tri_step_value *v = &out[current[i]];
-      if (begins) *v = (tri_step_value){.buffer = (tri_buffer_id)i, .first = e};
-      v->last = e;
-    }
-  }
-  return n;
-}
 
 tri_status tri_step_record_make(const tri_step_arena_config *config, tri_step_arena *apart, tri_step_record *out,
                                 tri_error *err) {
@@ -240,7 +190,7 @@ static tri_status find_conflicts(tri_step_arena *a, const tri_step_record *r, tr
     for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
       if (!(here >> i & 1)) continue;
       a->buffers[i].conflicts |= here;
-      bytes += bytes_of(&a->buffers[i]);
+      bytes += tri_step_arena_bytes(&a->buffers[i]);
     }
     if (bytes > a->floor) a->floor = bytes;
   }
@@ -286,7 +236,7 @@ static tri_status place(tri_step_arena *a, tri_error *err) {
   uint64_t conflicts[TRI_NUM_BUFFERS];
   tri_status st;
   for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
-    bytes[i] = bytes_of(&a->buffers[i]);
+    bytes[i] = tri_step_arena_bytes(&a->buffers[i]);
     conflicts[i] = a->buffers[i].conflicts;
   }
   TRI_TRY(tri_activation_plan_create(&config, &plan, err));

@@ -80,11 +80,14 @@ _Static_assert(TRI_NUM_BUFFERS <= 64, "a set has 64 bits");
 typedef struct tri_step_arena_buffer {
   int rows, cols;
   tri_dtype type;
-  int copies;               /* one behind the other, `stride` bytes apart: x has one for each lane */
+  int copies;               /* one after the other, `stride` bytes apart: x has one for each lane */
   size_t stride;            /* bytes of a copy, rounded up to the alignment; 0: the model does not use it */
   size_t offset;            /* bytes into the arena */
   tri_buffer_set conflicts; /* buffers that ever hold something at the same time */
 } tri_step_arena_buffer;
+
+/* Returns the bytes of all copies of a buffer. */
+static inline size_t tri_step_arena_bytes(const tri_step_arena_buffer *b) { return b->stride * (size_t)b->copies; }
 
 typedef struct tri_step_arena {
   tri_step_arena_buffer buffers[TRI_NUM_BUFFERS];
@@ -146,14 +149,14 @@ typedef struct tri_step_record {
 } tri_step_record;
 
 /* Records the ops of the largest step over buffers side by side: *apart, which the record points to, at addresses that
- * nobody may follow. TRI_OVERFLOW, TRI_NO_MEMORY as tri_step_arena_plan. */
+ * must not be followed. TRI_OVERFLOW, TRI_NO_MEMORY as tri_step_arena_plan. */
 tri_status tri_step_record_make(const tri_step_arena_config *config, tri_step_arena *apart, tri_step_record *out,
                                 tri_error *err);
 void tri_step_record_free(tri_step_record *r);
 tri_status tri_step_record_add(tri_step_record *r, tri_step_event e);
 /* The buffer that an address lies in, as a set; *whole: at its first byte. Neither a buffer's: the empty set, whole. */
 tri_buffer_set tri_step_record_find(const tri_step_record *r, const void *at, bool *whole);
-/* Fills live[count + 1] with the buffers that hold something in front of each op, and behind the last one: what is read
+/* Fills live[count + 1] with the buffers that hold something before each op, and after the last one: what is read
  * there or later and not written anew before. */
 void tri_step_record_live(const tri_step_record *r, tri_buffer_set *live);
 /* The values in the order of their ops. out has room for `most`, or is NULL; returns how many there are. */

@@ -60,6 +60,16 @@ void tri_walk_enter_chunk(tri_walk *w, int chunk) {
   w->x = tri_rows(tri_rows_from(w->x, w->first_row), w->b->num_tokens);
 }
 
+/* ---- the last layer's rows ---- */
+
+/* Returns whether a layer turns the walk to fewer rows. */
+static bool narrows(const tri_walk *w, const tri_layer *y) {
+  const tri_forward_config *cfg = &w->f->cfg;
+  bool is_last = y->local + 1 == cfg->shard.layers.count && tri_shard_narrows(cfg->model, &cfg->shard);
+  bool has_others = w->mode == TRI_WALK_RECORD ? !w->all_logits : w->b->num_logits < w->b->num_tokens;
+  return is_last && has_others && !tri_is_chunked(w->f) && w->mode != TRI_WALK_LIST;
+}
+
 /* ---- plans ---- */
 
 /* Returns the class of a layer, which decides which ops it emits and with which shapes: its flags, whether the stream
@@ -71,7 +81,7 @@ static int class_of(const tri_walk *w, const tri_layer *y) {
   if (w->pending.data) class |= PENDING;
   if (w->copied) class |= COPIED;
   if (tri_has_experts_on_host(w->f, y)) class |= ON_HOST;
-  if (tri_layer_narrows(w, y)) class |= NARROWS;
+  if (narrows(w, y)) class |= NARROWS;
   return class;
 }
 _Static_assert(TRI_LAYER_LOCAL + TRI_LAYER_SPARSE < 4 && TRI_LAYER_CLASSES == 64, "a class has six bits");
@@ -310,4 +320,34 @@ void tri_emit_result(tri_walk *w, tri_mat m) {
 void tri_walk_show_hidden(const tri_walk *w, int layer, tri_mat x) {
   const tri_observer *o = tri_observer_of(w->f);
   if (w->st == TRI_OK && w->mode == TRI_WALK_LAUNCH && o && o->hidden) o->hidden(o->ctx, layer, x);
+}
+
+/* ---- the rows whose logits are wanted ---- */
+
+/* Returns a matrix as one of 32-bit words, which is what rows are copied in. */
+static tri_mat as_words(tri_mat m) {
+  int of_word = (int)(sizeof(float) / tri_dtype_size(m.dtype));
+  return (tri_mat){m.data, m.rows, m.cols / of_word, m.ld / of_word, TRI_F32};
+}
+
+static void gather(tri_walk *w, tri_mat x, tri_mat out) {
+  if (out.rows)
+    tri_emit_gather_rows(w, (tri_gather_rows_args){.x = as_words(x), .rows = w->b->logit_rows, .out = as_words(out)});
+}
+
+tri_mat tri_walk_narrow(tri_walk *w, const tri_layer *y) {
+  tri_forward *f = w->f;
+  tri_mat attended = tri_rows(f->buf.attn, w->b->num_tokens);
+  if (!narrows(w, y)) return attended;
+  int n = w->b->num_logits;
+  tri_mat narrow = tri_rows(f->buf.narrow_attn, n), rows = tri_rows(f->buf.rows, n);
+  gather(w, attended, narrow);
+  gather(w, w->x, rows);
+  f->narrow = *w->b;
+  f->narrow.num_tokens = n;
+  f->narrow.kv_slot = NULL; /* none of them is padding */
+  w->b = &f->narrow;
+  w->x = rows;
+  w->is_narrow = true;
+  return narrow;
 }

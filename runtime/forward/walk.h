@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A walk over the ops of one step: the one description of the network.
  *
- * layer.c, its neighbours and forward.c describe a step as functions that emit ops: tri_emit_linear(w, args), and so on
+ * layer.c, its neighbours and network.c describe a step as functions that emit ops: tri_emit_linear(w, args), and so on
  * for every op of kernels/ops.h, and for what goes between ranks. What an emitted op comes to is the walk's mode:
  *
  *   PLAN    its kernel is chosen, and the workspace that it needs
@@ -72,8 +72,8 @@ void tri_walk_acquire(tri_walk *w, const tri_layer *y, int half);
 void tri_walk_release(tri_walk *w, const tri_layer *y, int half);
 const tri_weight *tri_walk_global(const tri_walk *w); /* [TRI_W_COUNT] */
 
-/* Tells whether a walk visits this layer, whose ops it then emits at once; false for all but the first of a class in a
- * PLAN walk. tri_walk_leave_layers comes after the last of them. */
+/* Returns whether a walk visits this layer, whose ops it then emits at once; false for all but the first of a class in
+ * a PLAN walk. tri_walk_leave_layers comes after the last of them. */
 bool tri_walk_enter_layer(tri_walk *w, const tri_layer *y);
 void tri_walk_leave_layers(tri_walk *w);
 
@@ -104,7 +104,7 @@ void tri_emit_copy_rows(tri_walk *w, void *to, size_t to_pitch, const void *from
 /* Others read m when the step is launched: RECORD keeps it until its end. */
 void tri_emit_result(tri_walk *w, tri_mat m);
 
-/* Shows a LAUNCH walk's observer the stream in front of a layer. */
+/* Shows a LAUNCH walk's observer the stream before a layer. */
 void tri_walk_show_hidden(const tri_walk *w, int layer, tri_mat x);
 
 #endif

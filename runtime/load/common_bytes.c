@@ -5,7 +5,7 @@
 
 enum { SCALES = 1 << 16 }; /* in the name of a range */
 
-/* Scales lie behind their weight's elements, one float32 for each row. */
+/* Scales lie after their weight's elements, one float32 for each row. */
 static size_t end_of(const tri_weight_map *m, int part, int id) {
   const tri_weight_place *first = &m->layers[part / TRI_LAYER_PARTS * TRI_W_COUNT];
   for (int next = id + 1; next < TRI_W_COUNT; next++)

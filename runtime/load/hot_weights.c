@@ -5,7 +5,7 @@
 
 enum { ALIGN = 64 };
 
-/* Adds room for n things of a size behind *end. */
+/* Adds room for n things of a size after *end. */
 static bool add(size_t n, size_t size, size_t *end) {
   size_t bytes;
   if (!tri_size_mul(n, size, &bytes) || bytes > SIZE_MAX - ALIGN) return false;
@@ -39,7 +39,7 @@ int tri_hot_weights_fit(const tri_model_config *c, const tri_shard *s, const tri
   return slots;
 }
 
-/* Binds the slots of one weight behind *end, or only counts them where there is no memory yet. */
+/* Binds the slots of one weight after *end, or only counts them where there is no memory yet. */
 static bool bind(tri_weight *to, const tri_weight *from, int all, int slots, char *memory, size_t *end) {
   size_t rows = (size_t)(from->n / all), row = (size_t)from->k * tri_dtype_size(from->dtype), at = *end, scale;
   *to = (tri_weight){.dtype = from->dtype, .n = (int)rows * slots, .k = from->k};

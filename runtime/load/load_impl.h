@@ -17,7 +17,7 @@ typedef struct tri_side {
   tri_widen_view view; /* but for the codes */
   void *memory[3];     /* scales, zero points, order */
   float *max;          /* [slice's rows] of a turned one that is quantized again: magnitudes */
-  int missing, users;  /* reads under way; pieces, and whoever asks for them */
+  int missing, users;  /* reads under way; pieces, and the caller that asks for them */
   struct tri_side *next, **at;
 } tri_side;
 
@@ -54,9 +54,13 @@ tri_status tri_load_check_all_known(const tri_load *l);
 
 /* load_packed.c: a rectangle of the quantized matrix that is at hand, for tri_shard_slices. ctx: a tri_load. */
 tri_status tri_load_packed(void *ctx, const tri_slice *s);
-/* Ends the use of one. */
+
+/* packed_side.c: begins to read what the elements of some of the file's rows need. The side has one user, the caller.
+ */
+tri_status tri_load_begin_side(tri_load *l, int64_t row, int64_t rows, tri_side **out);
+/* Ends one use of a side; the last one frees it. */
 void tri_load_leave_side(tri_side *side);
-/* After a failure some are left. */
+/* Frees those that a failure has left. */
 void tri_load_free_sides(tri_load *l);
 
 /* dummy.c: made-up weights of a map, to `to`, where its places count from, on the backend's compute stream. */

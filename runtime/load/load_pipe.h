@@ -4,7 +4,7 @@
  *
  * tri_load_pipe_read is called for every byte range that is needed, and returns before it is there. piece.finish is
  * called for each, in the order in which the disk gives them, from inside these functions, and sends them on with
- * tri_load_pipe_send*. Pieces that wait for others must have been asked for behind them. tri_load_pipe_drain returns
+ * tri_load_pipe_send*. Pieces that wait for others must have been asked for after them. tri_load_pipe_drain returns
  * when everything has arrived. */
 #ifndef TRI_RUNTIME_LOAD_LOAD_PIPE_H
 #define TRI_RUNTIME_LOAD_LOAD_PIPE_H

@@ -61,7 +61,7 @@ static tri_status read_rows(tri_load *l, tri_piece *p, int64_t rows, int64_t at_
   return TRI_OK;
 }
 
-/* Tells whether a slice has all columns, here and there, of rows that follow each other. */
+/* Returns whether a slice has all columns, here and there, of rows that follow each other. */
 static bool is_run(const tri_load *l, const tri_slice *s) {
   return s->row_step == 1 && s->cols == l->file_cols && s->cols == l->target->k;
 }
@@ -203,7 +203,7 @@ tri_status tri_load_tensor(void *ctx, const tri_weight_target *t) {
   return tri_shard_slices(l->c, l->s, &t->rule, t->slot, tri_load_packed, l);
 }
 
-/* Tells whether name, with or without the prefix, is the pattern with a layer below `layers` (into *layer) and an
+/* Returns whether name, with or without the prefix, is the pattern with a layer below `layers` (into *layer) and an
  * expert below `experts` for its first and second %d. */
 static bool matches(const char *pattern, const char *prefix, int64_t layers, int64_t experts, const char *name,
                     int *layer) {
@@ -237,7 +237,7 @@ static bool is_named(const tri_model_config *c, const char *name, bool packed) {
   return false;
 }
 
-/* Tells whether it belongs to a layer behind the model's own. */
+/* Returns whether it belongs to a layer after the model's own. */
 static bool is_extra(const tri_model_config *c, const char *name) {
   static const char layers[] = "layers.";
   size_t p = strlen(c->arch->prefix);
@@ -260,7 +260,7 @@ static bool is_of_cache(const tri_model_config *c, const char *name) {
   return false;
 }
 
-/* Tells whether it is one of the tensors that a quantized matrix has. */
+/* Returns whether it is one of the tensors that a quantized matrix has. */
 static bool is_packed(const tri_model_config *c, const char *name) {
   const char *plain;
   char whole[320];
@@ -297,7 +297,7 @@ static bool is_no_bias(const tri_load *l, const tri_st_tensor *t) {
   return zero;
 }
 
-/* A tensor that nobody asks for would be a part of the model that is left out. Those of an encoder-decoder are looked
+/* A tensor that is not asked for would be a part of the model that is left out. Those of an encoder-decoder are looked
  * through for both. */
 tri_status tri_load_check_all_known(const tri_load *l) {
   tri_model_config source;

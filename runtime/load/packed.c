@@ -65,7 +65,7 @@ size_t tri_packed_stem(tri_stored_method method, const char *name, const char **
   return 0;
 }
 
-/* A layer: its name in the checkpoint with and without the family's prefix, and the place behind it. */
+/* A layer: its name in the checkpoint with and without the family's prefix, and the place after it. */
 struct layer {
   const tri_checkpoint *ckpt;
   char name[NAME_BYTES];
@@ -120,7 +120,7 @@ static tri_status wrong_shape(const tri_st_tensor *t, const char *wants, int64_t
                   (long long)cols);
 }
 
-/* Tells whether a tensor is a stack of `stack` (0: none) matrices of this shape, the last dimension of which may be
+/* Returns whether a tensor is a stack of `stack` (0: none) matrices of this shape, the last dimension of which may be
  * stored as two. A vector does for one column, a single number for one row of it. */
 static bool has_shape(const tri_st_tensor *t, int64_t stack, int64_t rows, int64_t cols) {
   const int64_t *shape = t->shape;
@@ -164,7 +164,7 @@ static tri_status take_codes(tri_packed *p, const struct wanted *w, int bits, tr
   return take(&p->codes, w, w->out, parts_of(w->in, each), 1, "codes of", err);
 }
 
-/* Tells whether the codes can have so many bits. */
+/* Returns whether the codes can have so many bits. */
 static bool fits_bits(const tri_packed *p, const struct wanted *w, int bits) {
   tri_packed trial = *p;
   tri_error ignored = {0};

@@ -23,7 +23,7 @@ typedef struct tri_packed {
   bool turned; /* rows of the weight are columns of the file */
 } tri_packed;
 
-/* Tells whether a rule's tensor is quantized in a layer (and expert), and how. *found false: it is stored as it is, or
+/* Finds whether a rule's tensor is quantized in a layer (and expert), and how. *found false: it is stored as it is, or
  * not at all. Refuses, by the tensor's name, what does not fit the config. */
 tri_status tri_packed_find(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,
                            int layer, int expert, tri_packed *out, bool *found, tri_error *err);
@@ -31,11 +31,11 @@ tri_status tri_packed_find(const tri_model_config *c, const tri_checkpoint *ckpt
 /* The formats that a method's layers may have; NULL-terminated. */
 const tri_widen_format *const *tri_packed_formats(tri_stored_method method);
 
-/* Returns the length of `name` without what a format puts behind a layer's name, 0 where it is no name of a format's
+/* Returns the length of `name` without what a format puts after a layer's name, 0 where it is no name of a format's
  * tensors. *weight: what the layer's plain tensor has there. */
 size_t tri_packed_stem(tri_stored_method method, const char *name, const char **weight);
 
-/* Tells whether a rule's tensor may be quantized. */
+/* Returns whether a rule's tensor may be quantized. */
 bool tri_packed_may_be(const tri_model_config *c, const tri_tensor_rule *rule);
 
 #endif

@@ -65,7 +65,7 @@ static void keep_layers(tri_tiers *t, const tri_tiers_config *c, int keep) {
       put(t, c, tri_part_of(l, half), (int64_t)(l + 1) * keep / layers > (int64_t)l * keep / layers);
 }
 
-/* Tells whether it fits with a ring of so many parts, and sets that. */
+/* Returns whether it fits with a ring of so many parts, and sets that. */
 static bool fits(tri_tiers *t, const tri_tiers_config *c, int ring_parts) {
   t->ring_parts = ring_parts < t->num_streamed ? ring_parts : t->num_streamed;
   t->ring_bytes = t->num_streamed ? tri_ring_bytes(t->bytes, t->num_streamed, ring_parts) : 0;

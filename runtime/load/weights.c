@@ -23,7 +23,7 @@ const tri_st_tensor *tri_rule_find(const tri_model_config *c, const tri_checkpoi
   return t ? t : tri_checkpoint_find(ckpt, name + n);
 }
 
-/* The type of a rule's tensor in memory, where nobody asks for another; TRI_DTYPE_COUNT without a tensor. */
+/* The type of a rule's tensor in memory, unless another is asked for; TRI_DTYPE_COUNT without a tensor. */
 static tri_dtype stored_dtype_of(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *r,
                                  int layer) {
   const tri_st_tensor *t = tri_rule_find(c, ckpt, r, layer, 0);
@@ -46,7 +46,7 @@ static tri_dtype stored_dtype(const tri_model_config *c, const tri_checkpoint *c
   return c->stored.method != TRI_STORED_PLAIN ? c->stored.widened : c->dtype;
 }
 
-/* The next free place for so many bytes behind *end. */
+/* The next free place for so many bytes after *end. */
 static tri_status reserve(size_t *end, size_t bytes, size_t *offset) {
   *offset = *end;
   if (bytes > SIZE_MAX - ALIGN) return TRI_OVERFLOW;
@@ -73,7 +73,7 @@ static int part_of(const struct mapping *p, tri_weight_id id, int l) {
   return tri_part_of(l, tri_weight_is_mlp(id) ? TRI_PART_MLP : TRI_PART_ATTENTION);
 }
 
-/* Places the elements and the scales behind *end. */
+/* Places the elements and the scales after *end. */
 static tri_status put(size_t *end, tri_weight_place *at, size_t scales) {
   TRI_CHECK(reserve(end, at->bytes, &at->offset));
   return scales ? reserve(end, scales, &at->scale_offset) : TRI_OK;

@@ -103,7 +103,7 @@ void tri_weights_find_head(tri_model_config *c, const tri_checkpoint *ckpt);
  * in the same words. No data is read. */
 tri_status tri_weights_check(const tri_model_config *c, const tri_checkpoint *ckpt, tri_error *err);
 
-/* Tells whether the model that c describes has the rule's tensor. */
+/* Returns whether the model that c describes has the rule's tensor. */
 bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule);
 
 /* The checkpoint's tensor for a rule and a layer, with or without the family's prefix; NULL when absent. */

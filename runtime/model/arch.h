@@ -193,15 +193,15 @@ typedef struct tri_arch {
 extern const tri_arch *const tri_arch_list[]; /* NULL-terminated */
 const tri_arch *tri_arch_find(const char *model_type);
 
-/* Returns the entry of a key in the family's table or in that of common keys; NULL without one. */
+/* config_values.c: returns the entry of a key in the family's table or in that of common keys; NULL without one. */
 const tri_config_key *tri_config_key_find(const tri_arch *arch, const char *key);
 /* config_keys.c: refuses keys without an entry whose value is known to ask for what is not done here, with strict all
  * that are not known to change nothing, and notes the others in c->unknown_keys. The rest of c has been read. */
 tri_status tri_config_judge_keys(const tri_json *root, bool strict, tri_model_config *c, tri_error *err);
-/* config_notes.c: tells whether a key is a note of tools, of training or of generation that changes nothing, or is read
- * for every family. */
+/* config_notes.c: returns whether a key is a note of tools, of training or of generation that changes nothing, or is
+ * read for every family. */
 bool tri_config_key_is_note(const char *key);
-/* Tells whether a value says nothing: null, false, 0, 1, "", "none", "default", or an empty list or object. */
+/* Returns whether a value says nothing: null, false, 0, 1, "", "none", "default", or an empty list or object. */
 bool tri_config_says_nothing(const tri_json *value);
 /* Notes a key that is not understood, for a warning. */
 void tri_config_note_key(tri_model_config *c, const char *key);

@@ -27,7 +27,7 @@ struct tri_arch;
 
 /* ALIBI: a bias that falls with the distance of a key (Press et al., 2022). ALIBI_ROUNDED: Falcon's, slope times key
  * position rounded to bfloat16 as in its reference, times attn_scale. SINUSOID: a table as learned positions have, but
- * computed (Vaswani et al., 2017, section 3.5; all sines in front of all cosines). RELATIVE: learned biases of buckets
+ * computed (Vaswani et al., 2017, section 3.5; all sines before all cosines). RELATIVE: learned biases of buckets
  * of distances (Raffel et al., "Exploring the Limits of Transfer Learning", 2020, section 2.1). */
 typedef enum tri_position_kind {
   TRI_POS_NONE,
@@ -99,7 +99,7 @@ typedef struct tri_embed_config {
   int64_t size; /* width of the table; projected where it is not hidden_size */
   bool projected;
   bool projects_last; /* positions, types and norm have the table's width and come before the projection */
-  bool norm;          /* a norm behind it */
+  bool norm;          /* a norm after it */
   double scale;
   int64_t type_vocab_size; /* types of tokens, e.g. first and second sentence; 0: none */
   int64_t position_offset; /* of the row in the table of learned positions */
@@ -113,7 +113,7 @@ typedef struct tri_norm_config {
   bool bias;
   bool parallel_residual, one_norm; /* x + attn(norm1 x) + mlp(norm2 x); one_norm: norm1 feeds both */
   bool named;                       /* Falcon: its two norms have names of their own */
-  bool no_final;                    /* none in front of the head */
+  bool no_final;                    /* none before the head */
   double residual_scale;            /* of what a branch adds */
 } tri_norm_config;
 
@@ -127,7 +127,7 @@ typedef struct tri_attention_config {
   bool scale_by_layer; /* GPT-2: divides scale by layer + 1 */
   double softcap;      /* 0: none */
   int64_t window;      /* of LOCAL layers; 0: none */
-  int window_every;    /* not 0: these are the first layer and every so-manieth, unless the file says which */
+  int window_every;    /* not 0: these are the first layer and every Nth, unless the file says which */
   tri_position_kind position;
   int64_t bias_buckets, bias_max_distance; /* RELATIVE */
   tri_rope rope;
@@ -143,7 +143,7 @@ typedef struct tri_mlp_config {
   bool bias;
 } tri_mlp_config;
 
-/* How a model ends: a decoder's logits; of an encoder, behind whose states may be a pooler, act(W . pooled + b), and a
+/* How a model ends: a decoder's logits; of an encoder, after whose states may be a pooler, act(W . pooled + b), and a
  * classifier of what is pooled or, as a token_head, of every state. */
 typedef struct tri_head_config {
   bool tie_word_embeddings, bias;
@@ -196,7 +196,7 @@ typedef struct tri_model_config {
   bool shared_layers;   /* all layers have the same weights */
   tri_dtype dtype;      /* of the stored weights, as config.json claims; the tensors' own types are what counts */
   tri_stored stored;    /* how matrices are quantized in the checkpoint */
-  int64_t extra_layers; /* stored behind the model's own and left out: they were made for training and speculation */
+  int64_t extra_layers; /* stored after the model's own and left out: they were made for training and speculation */
   int64_t bos_token_id; /* -1: none */
   uint32_t bad_token_ids[TRI_MAX_STOP_IDS]; /* never generated: bad_words_ids of one token each */
   int num_bad_token_ids;
@@ -227,8 +227,8 @@ tri_status tri_model_config_parse_by(const char *config, size_t config_len, cons
                                      tri_error *err);
 /* Logs the keys that are not understood, if there are any. */
 void tri_model_config_warn(const tri_model_config *c, const char *component);
-/* Tokens of a sequence, where nobody says otherwise: the positions, or fewer where a sentence-transformers folder wants
- * that. */
+/* Tokens of a sequence, unless an option says otherwise: the positions, or fewer where a sentence-transformers folder
+ * wants that. */
 int64_t tri_model_config_length(const tri_model_config *c);
 /* A hash of what the coordinator and its workers must agree about. Weights are not in it: two trainings of one shape
  * have one hash. */

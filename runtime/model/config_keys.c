@@ -164,7 +164,7 @@ static const struct {
 #undef F
 };
 
-/* Tells whether a value asks for nothing in particular, as a switch that is off. */
+/* Returns whether a value asks for nothing in particular, as a switch that is off. */
 static bool is_off(const tri_json *v) {
   bool on = true;
   double x = 1;
@@ -193,7 +193,7 @@ static bool is_one_of(const char *word, const char *const *words) {
   return false;
 }
 
-/* Tells whether a name says what the family is anyway. */
+/* Returns whether a name says what the family is anyway. */
 static bool word_fits(const tri_model_config *c, const char *key, const char *word) {
   static const char *const rms[] = {"rms_norm", "rmsnorm", "RMSNorm", "rms", NULL};
   static const char *const layer[] = {"layer_norm", "layernorm", "LayerNorm", NULL};
@@ -218,7 +218,7 @@ static bool word_fits(const tri_model_config *c, const char *key, const char *wo
   return false;
 }
 
-/* Tells whether a value is that of a field. A window that no position reaches beyond is none. */
+/* Returns whether a value is that of a field. A window that no position reaches beyond is none. */
 static bool is_field(const tri_model_config *c, const tri_json *v, harmless kind, size_t field) {
   const char *at = (const char *)c + field;
   int64_t n;
@@ -270,7 +270,7 @@ static bool is_of_experts(size_t field) {
 
 typedef enum verdict { FINE, UNKNOWN, REFUSED } verdict;
 
-/* Tells whether a value switches off what the model has, and no weights tell which of both is right: a bias or a norm
+/* Returns whether a value switches off what the model has, and no weights tell which of both is right: a bias or a norm
  * that a model does not have would be missed as its weights are loaded. */
 static bool is_switched_off(const tri_model_config *c, const tri_json *v, size_t field) {
   bool weightless = field == offsetof(tri_model_config, norm.parallel_residual) ||

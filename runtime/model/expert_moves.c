@@ -26,7 +26,7 @@ struct tri_expert_search {
 
 /* ---- placements ---- */
 
-/* Tells whether a share has the expert in a slot other than this one. */
+/* Returns whether a share has the expert in a slot other than this one. */
 static bool has_expert(const int32_t *expert_of, tri_range share, int32_t expert, int but) {
   for (int s = share.first; s < share.first + share.count; s++)
     if (s != but && expert_of[s] == expert) return true;

@@ -9,7 +9,7 @@
 tri_status tri_folder_check(const char *dir, tri_error *err);
 /* Says why a folder without safetensors has no weights that can be read. Never returns TRI_OK. */
 tri_status tri_folder_no_weights(const char *dir, tri_error *err);
-/* Tells whether there is nothing in a folder that could be weights. */
+/* Returns whether there is nothing in a folder that could be weights. */
 bool tri_folder_is_bare(const char *dir);
 /* Returns the file of another tokenizer format than tokenizer.json that lies there, NULL without one. */
 const char *tri_folder_other_tokenizer(const char *dir);

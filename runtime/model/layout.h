@@ -47,16 +47,19 @@ typedef struct tri_range {
 } tri_range;
 
 /* Part `rank` of `parts` nearly equal contiguous parts of n. */
-tri_range tri_range_part(int64_t n, int parts, int rank);
+static inline tri_range tri_range_part(int64_t n, int parts, int rank) {
+  int64_t first = n * rank / parts, end = n * (rank + 1) / parts;
+  return (tri_range){(int)first, (int)(end - first)};
+}
 /* The part that has element i. */
-int tri_range_part_with(int64_t n, int parts, int64_t i);
+static inline int tri_range_part_with(int64_t n, int parts, int64_t i) { return (int)(((i + 1) * parts - 1) / n); }
 
 /* The layers of a stage. Stages are cut where they come closest to equal parts of the weights' bytes: beside its layers
  * the first has the embedding, the last the head. Each has a layer at least. */
 tri_range tri_stage_layers(const tri_model_config *c, tri_parallel p, int stage);
 
-/* Tells whether a quantised model has this weight in int8: the matrices of linear layers and experts. What is looked up
- * or chosen with (embeddings, positions, routers), is small (norms, biases, a gate) or belongs to a per-head product
+/* Returns whether a quantised model has this weight in int8: the matrices of linear layers and experts. What is looked
+ * up or chosen with (embeddings, positions, routers), is small (norms, biases, a gate) or belongs to a per-head product
  * stays as it is. So does a head tied to the embedding: beside the table, int8 would be one more copy and no saving. */
 bool tri_weight_is_quantized(const tri_model_config *c, tri_weight_id id);
 
@@ -72,21 +75,21 @@ typedef struct tri_shard {
   tri_range vocab;                /* rows of embedding and head */
 } tri_shard;
 
-/* Tells whether the shards of a group exchange rows in layers with experts. */
+/* Returns whether the shards of a group exchange rows in layers with experts. */
 static inline bool tri_shards_exchange(const tri_model_config *c, tri_parallel p) {
   return tri_parallel_dp(p) > 1 && c->moe.num_experts > 0;
 }
 
-/* Tells whether the experts of a layer of the model lie in the host's memory, beside a device that has the rest. */
+/* Returns whether the experts of a layer of the model lie in the host's memory, beside a device that has the rest. */
 bool tri_layer_experts_on_host(const tri_model_config *c, tri_parallel p, int layer);
-/* Tells whether the device has some of them, too. */
+/* Returns whether the device has some of them, too. */
 static inline bool tri_layer_has_hot_experts(const tri_model_config *c, tri_parallel p, int layer) {
   return p.hot_experts > 0 && tri_layer_experts_on_host(c, p, layer);
 }
 
-/* Tells whether a shard ends with a layer of which, behind attention, a step wants the rows of its logits alone (see
- * runtime/forward/narrow.c). Of a parallel residual both halves read the same rows; shards that exchange rows have all
- * agreed on how many there are. */
+/* Returns whether a shard ends with a layer of which, after attention, a step wants the rows of its logits alone (see
+ * tri_walk_narrow in runtime/forward/walk.c). Of a parallel residual both halves read the same rows; shards that
+ * exchange rows have all agreed on how many there are. */
 bool tri_shard_narrows(const tri_model_config *c, const tri_shard *s);
 
 /* Refuses what cannot be cut: tp over the number of heads, pp over the number of layers, experts by sizes that do not
@@ -100,9 +103,13 @@ typedef struct tri_weight_shape {
 } tri_weight_shape;
 tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id);
 
+/* Returns the columns of a head's values. */
+static inline int64_t tri_value_dim(const tri_model_config *c) {
+  return c->mla.on ? c->mla.v_dim : c->attention.head_dim;
+}
+
 /* A rectangle to copy from a checkpoint's tensor to a shard's weight. Rows and columns count elements in the weight's
- * orientation
- * ([out, in]), also where the file stores the transpose. */
+ * orientation ([out, in]), also where the file stores the transpose. */
 typedef struct tri_slice {
   int64_t src_row, src_col, dst_row, dst_col, rows, cols;
   int64_t row_step; /* from one row of the source to the next */

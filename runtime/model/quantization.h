@@ -39,7 +39,7 @@ typedef struct tri_stored {
   int num_schemes;
   tri_stored_scheme schemes[TRI_MAX_SCHEMES];
   bool zeros_less_one; /* GPTQ: a zero point is stored as one less */
-  tri_dtype widened;   /* of matrices in memory, where nobody asks for another type */
+  tri_dtype widened;   /* of matrices in memory, unless another type is asked for */
 } tri_stored;
 
 /* model_dtype: the config's own. A model that is not quantized is TRI_STORED_PLAIN. Refuses, by the names of the field

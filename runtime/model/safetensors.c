@@ -54,7 +54,7 @@ struct parser {
   tri_st_tensor *tensors;
   size_t count, cap, name_bytes, name_cap;
   char *names;
-  uint64_t data_len, data_end; /* what there is of data, and where the last tensor ends */
+  uint64_t data_len, data_end; /* bytes of data, and where the last tensor ends */
   const char *last;
   tri_error *err;
 };

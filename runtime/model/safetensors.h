@@ -40,7 +40,7 @@ int tri_checkpoint_num_files(const tri_checkpoint *c);
 int tri_checkpoint_fd(const tri_checkpoint *c, int file);
 const char *tri_checkpoint_path(const tri_checkpoint *c, int file);
 
-/* Checks a header (header_len bytes of JSON in front of data_len bytes of data). Exposed for the fuzzer:
+/* Checks a header (header_len bytes of JSON before data_len bytes of data). Exposed for the fuzzer:
  * tri_checkpoint_open goes through it. *count tensors are written to *tensors (tri_free; names live in *names,
  * tri_free). */
 tri_status tri_st_parse_header(const char *header, size_t header_len, uint64_t data_len, tri_st_tensor **tensors,

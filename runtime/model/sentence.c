@@ -97,7 +97,7 @@ static tri_status read_pooling_file(const char *dir, const char *folder, struct 
   return st == TRI_NOT_FOUND ? TRI_OK : st;
 }
 
-/* A transformer, a pooling and perhaps a normalization, one behind the other: more would change the vectors. */
+/* A transformer, a pooling and perhaps a normalization, one after the other: more would change the vectors. */
 static tri_status read_module(const char *dir, const tri_json *module, size_t i, struct reader *r) {
   static const char *const kinds[] = {"Transformer", "Pooling", "Normalize"};
   static const char package[] = "sentence_transformers.";

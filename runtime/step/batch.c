@@ -101,7 +101,7 @@ void tri_slot_learn(tri_slots *slots, const tri_draw *draw, uint32_t token) {
   if (s->life != draw->life || draw->position > slots->limits.max_model_len) return;
   s->history[draw->position] = token;
   if (s->num_history <= draw->position) s->num_history = draw->position + 1;
-  if (s->length <= draw->position) s->drawn = -1; /* else it has been fed, and another draw is behind it */
+  if (s->length <= draw->position) s->drawn = -1; /* else it has been fed, and another draw follows it */
 }
 
 /* Reads the parameter block at *at and moves past it. */
@@ -204,7 +204,7 @@ static void add_sequence(const tri_slots *slots, const tri_batch_arrays *a, tri_
   v->num_single += n == 1;
 }
 
-/* The draw behind a sequence's token i, from the next row of logits. */
+/* The draw after a sequence's token i, from the next row of logits. */
 static void add_draw(tri_batch_builder *b, const tri_slot *slot, const tri_plan_seq *q, int i, uint32_t target) {
   b->draw_rows[b->num_draws] = b->batch.num_logits;
   b->draws[b->num_draws++] = (tri_draw){.slot = q->slot,
@@ -215,7 +215,7 @@ static void add_draw(tri_batch_builder *b, const tri_slot *slot, const tri_plan_
                                         .target = target};
 }
 
-/* Notes which of a sequence's logits are wanted, and its draws. next: the id behind its last token, of a chunk that is
+/* Notes which of a sequence's logits are wanted, and its draws. next: the id after its last token, of a chunk that is
  * scored and not sampled. */
 static tri_status add_logits(tri_batch_builder *b, const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q,
                              uint32_t next) {
@@ -424,7 +424,7 @@ void tri_batch_largest(const tri_batch_builder *b, const tri_limits *limits, tri
 static int at_least(int a, int b) { return a > b ? a : b; }
 static int at_most(int a, int b) { return a < b ? a : b; }
 
-/* Tokens first .. end - 1, of which the first is of sequence *seq, or of one behind it: that of the last one,
+/* Tokens first .. end - 1, of which the first is of sequence *seq, or of one after it: that of the last one,
  * afterwards. starts, contexts: where this chunk's begin. */
 static tri_batch cut_one(const tri_batch *from, int first, int end, int *seq, int32_t *starts, int32_t *contexts) {
   tri_batch c = *from;

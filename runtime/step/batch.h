@@ -18,7 +18,7 @@ typedef struct tri_limits {
   bool has_source;      /* encoder-decoders: a slot has a source of up to max_model_len tokens, computed in one step */
   int max_num_logits;   /* rows of logits in one step; 0: max_num_seqs */
   int exchange_rows;    /* of a shard in one exchange of several shards; 0: 1024 */
-  bool prefix_caching;  /* KV blocks are found again by their tokens: sequences may begin behind some */
+  bool prefix_caching;  /* KV blocks are found again by their tokens: sequences may begin after some */
   int chunk_tokens;     /* of a step that go through a part of a layer at a time; 0: all */
 } tri_limits;
 
@@ -43,7 +43,7 @@ static inline int tri_limits_logits(const tri_limits *l) {
 /* Entries that the sequences of one step can need at most: a source, a fork and tokens for each. */
 static inline size_t tri_plan_entries(int max_num_seqs) { return 3 * (size_t)max_num_seqs; }
 /* Returns how many ids of tokens that blocks hold a step's plan has room for: any one sequence finds room to be
- * resumed, and of those that begin behind what others have computed a few long ones or many short ones. */
+ * resumed, and of those that begin after what others have computed a few long ones or many short ones. */
 static inline size_t tri_limits_resumed_ids(const tri_limits *l) {
   enum { MANY = 1 << 16 };
   size_t one = (size_t)l->max_model_len, all = one * (size_t)l->max_num_seqs;
@@ -64,7 +64,7 @@ static inline tri_plan_sizes tri_limits_plan_sizes(const tri_limits *l) {
   size_t resumed = tri_limits_resumed_ids(l), blocks = resumed ? resumed / (size_t)l->block_size + seqs : 0;
   size_t swaps = (size_t)(l->num_host_blocks < l->num_blocks ? l->num_host_blocks : l->num_blocks);
   return (tri_plan_sizes){.seqs = tri_plan_entries(l->max_num_seqs),
-                          .ids = tokens + resumed + seqs, /* and those behind chunks that are scored */
+                          .ids = tokens + resumed + seqs, /* and those after chunks that are scored */
                           .blocks = tokens / (size_t)l->block_size + 5 * seqs + blocks + swaps, /* that come in */
                           .swaps = swaps,
                           .masks = tri_limits_masks(l),
@@ -115,7 +115,7 @@ typedef struct tri_counted {
   int length;    /* its tokens up to the last draw's */
 } tri_counted;
 
-/* Tells whether a draw is the first one of what it counts, so that all tokens before have to be counted; else those
+/* Returns whether a draw is the first one of what it counts, so that all tokens before have to be counted; else those
  * are, the last draw's among them. Notes that it counts what is drawn. */
 static inline bool tri_counts_anew(tri_counted *c, const tri_draw *d) {
   bool goes_on = c->life == d->life + 1 && c->length == d->position;
@@ -168,8 +168,8 @@ void tri_batch_builder_destroy(tri_batch_builder *b); /* NULL is fine */
  * lost step with one another. */
 tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan);
 
-/* Returns how many rows a step of n single tokens is padded to: recorded steps come in few shapes, and rows that nobody
- * wants cost what others do. Powers of two up to 16, then an eighth of the last power of two apart, or 8. */
+/* Returns how many rows a step of n single tokens is padded to: recorded steps come in few shapes, and rows without
+ * a use cost what others do. Powers of two up to 16, then an eighth of the last power of two apart, or 8. */
 static inline int tri_batch_rows(int n) {
   int power = 1, step;
   while (power < n) power *= 2;
@@ -182,7 +182,7 @@ static inline int tri_batch_rows(int n) {
 int tri_batch_padded_rows(const tri_limits *limits, int n);
 
 /* The batch of a step in which every sequence has one token and its logits are wanted, with sequences that do not exist
- * behind the others up to so many rows, so that few shapes come: they attend to one key and write none. In the
+ * after the others up to so many rows, so that few shapes come: they attend to one key and write none. In the
  * builder's own arrays, within the limits. */
 void tri_batch_pad(const tri_batch_builder *b, int rows, tri_batch *out);
 
@@ -190,7 +190,7 @@ void tri_batch_pad(const tri_batch_builder *b, int rows, tri_batch *out);
 void tri_batch_largest(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out);
 
 /* The batch of a shard that has nothing to do in a step of its group: one row of a sequence that does not exist, whose
- * logits nobody wants. */
+ * logits are not wanted. */
 void tri_batch_idle(const tri_batch_builder *b, tri_batch *out);
 
 /* Cuts a batch of the builder's, in its own arrays, into chunks of so many rows: each is a batch of its own, in which a

@@ -22,8 +22,8 @@ int tri_limits_block_size(int asked, bool device);
 /* Everything but num_blocks, which depends on memory, and max_num_logits. */
 tri_status tri_limits_make(const tri_model_config *c, const tri_limits_config *config, tri_limits *out, tri_error *err);
 
-/* Tells whether a sequence may become longer than the model was made for: rotary positions can be stretched on request,
- * and who does it is warned. */
+/* Returns whether a sequence may become longer than the model was made for: rotary positions can be stretched on
+ * request, and who does it is warned. */
 bool tri_limits_stretch(const tri_model_config *c, const tri_limits *l);
 
 #endif

@@ -244,7 +244,7 @@ size_t tri_result_max_bytes(size_t max_tokens) {
   return sizeof(struct packed_header) + max_tokens * (sizeof(struct packed_token) + TRI_MAX_LOGPROBS * 8);
 }
 
-/* Returns what lies behind the bytes that it puts at `at`. */
+/* Returns the end of the bytes that it puts at `at`. */
 static char *give(char *at, const void *from, size_t bytes) {
   memcpy(at, from, bytes);
   return at + bytes;

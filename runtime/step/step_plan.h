@@ -39,7 +39,7 @@ enum {
       16,                  /* DECODE: the token is the slot's last draw, which the plan's writer may not know yet */
   TRI_SEQ_FLAG_BAN = 32,   /* the slot's banned ids may not come */
   TRI_SEQ_FLAG_SCORE = 64, /* CHUNK: logits of every token, and the logprob of the id that follows it. Without SAMPLE
-                              the id behind the chunk's last token is in the plan, too */
+                              the id after the chunk's last token is in the plan, too */
   TRI_SEQ_FLAG_MASK = 128, /* from now on the ids of a mask alone may come; it is in the plan, of a FORK that of
                               fork_from's slot. Parameters without it: all ids */
 };
@@ -127,19 +127,19 @@ uint32_t tri_plan_num_ids(const tri_plan_seq *seq);
 static inline bool tri_plan_brings_mask(const tri_plan_seq *s) {
   return s->flags & TRI_SEQ_FLAG_MASK && s->kind != TRI_SEQ_FORK;
 }
-/* ids: tri_plan_num_ids of them: the tokens' own, and the one behind those that are scored.
+/* ids: tri_plan_num_ids of them: the tokens' own, and the one after those that are scored.
  * params: NULL without TRI_SEQ_FLAG_PARAMS and TRI_SEQ_FLAG_MASK. */
 void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *blocks,
                   const tri_sample_params *params, uint32_t num_prompt);
 void tri_plan_add_copy(tri_plan_writer *w, int32_t src, int32_t dst);
-/* A block that goes to the host's memory in front of everything else that the step does, and one that comes from there
- * behind the copies and in front of the tokens. Each is named once. */
+/* A block that goes to the host's memory before everything else that the step does, and one that comes from there
+ * after the copies and before the tokens. Each is named once. */
 void tri_plan_add_swap_out(tri_plan_writer *w, int32_t block, int32_t host_block);
 void tri_plan_add_swap_in(tri_plan_writer *w, int32_t block, int32_t host_block);
 /* Returns the keys of the longest context where each sequence has one token and its logits are wanted, 1 without
  * sequences, and 0 where a sequence has more, or others are wanted. */
 uint32_t tri_plan_longest(const tri_plan_writer *w);
-/* Says how many tokens each shard of the group has in this step, and what tri_plan_longest returns of each; a shard may
+/* Sets how many tokens each shard of the group has in this step, and what tri_plan_longest returns of each; a shard may
  * have none. */
 void tri_plan_set_shards(tri_plan_writer *w, const uint32_t *tokens, const uint32_t *longest, uint32_t num_shards);
 /* *bytes stays valid until the next begin. */

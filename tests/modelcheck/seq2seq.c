@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "worker/beam.h"
+#include "worker/schedule/beam.h"
 #include "tests/modelcheck/modelcheck.h"
 
 /* The searches that the reference has made, all with 4 beams. */

@@ -6,8 +6,9 @@
 
 #include "base/wait.h"
 
-static const uint32_t eos[] = {3, 5};
-static const tri_job_model model = {.eos = eos, .num_eos = 2};
+enum { TEXT_ROOT = 1, SOURCE_ROOT = 2 }; /* the hash of nothing */
+
+const uint32_t sim_eos[2] = {3, 5};
 
 uint64_t sim_mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
@@ -27,34 +28,45 @@ int64_t sim_now(const struct sim *s) { return (s->iteration + 1) * (int64_t)MS; 
 
 static uint64_t extend(uint64_t prefix, uint32_t token) { return sim_mix(prefix * 31 + token); }
 
+static uint64_t extend_all(uint64_t h, const uint32_t *tokens, size_t n) {
+  for (size_t i = 0; i < n; i++) h = extend(h, tokens[i]);
+  return h;
+}
+
 static bool contains(const uint32_t *ids, int n, uint32_t id) {
   for (int i = 0; i < n; i++)
     if (ids[i] == id) return true;
   return false;
 }
 
-/* mask: NULL, or bits of the ids that may be drawn. */
-static uint32_t draw(uint64_t prefix, uint64_t seed, uint64_t counter, const uint32_t *banned, int num_banned,
-                     const uint32_t *mask) {
+/* The ids that a draw may not give. */
+struct barred {
+  const uint32_t *banned;
+  int num_banned;
+  const tri_logit_bias *bias; /* those of minus infinity */
+  int num_bias;
+  const uint32_t *mask; /* NULL, or bits of the ids that may be drawn */
+};
+
+static bool may_come(const struct barred *b, uint32_t token) {
+  for (int i = 0; i < b->num_bias; i++)
+    if (b->bias[i].id == token && b->bias[i].bias < -1e30f) return false;
+  return !contains(b->banned, b->num_banned, token) && (!b->mask || tri_mask_has(b->mask, token));
+}
+
+static uint32_t draw(uint64_t prefix, uint64_t seed, uint64_t counter, const struct barred *barred) {
   uint64_t x = sim_mix(prefix ^ sim_mix(seed) ^ counter * 77);
   for (;; x = sim_mix(x)) {
     uint32_t token = (uint32_t)(x % VOCAB);
-    if (!contains(banned, num_banned, token) && (!mask || tri_mask_has(mask, token))) return token;
+    if (may_come(barred, token)) return token;
   }
-}
-
-static int stop_ids(const tri_sampling *p, uint32_t out[]) {
-  int n = 0;
-  for (int i = 0; !p->ignore_eos && i < 2; i++) out[n++] = eos[i];
-  for (int i = 0; i < p->num_stop_token_ids; i++) out[n++] = p->stop_token_ids[i];
-  return n;
 }
 
 /* The n best tokens behind a prefix. */
 static void best_tokens(uint64_t prefix, int n, tri_sample_result *out) {
   float logprobs[VOCAB];
   for (uint32_t i = 0; i < VOCAB; i++)
-    logprobs[i] = -(float)(sim_mix(prefix ^ (i * 77)) % 8192) / 1024 + (contains(eos, 2, i) ? 1.5f : 0);
+    logprobs[i] = -(float)(sim_mix(prefix ^ (i * 77)) % 8192) / 1024 + (contains(sim_eos, 2, i) ? 1.5f : 0);
   out->num_top = n;
   for (int k = 0; k < n; k++) {
     uint32_t best = 0;
@@ -66,60 +78,100 @@ static void best_tokens(uint64_t prefix, int n, tri_sample_result *out) {
   }
 }
 
-/* The answers of a search that has the machine to itself. */
-static void search_alone(struct request *r, int max_model_len) {
-  const tri_sampling *p = &r->assign.sampling;
-  int prompt = (int)r->assign.num_token_ids, room = max_model_len - prompt;
+/* ---- the answers to a request that has the machine to itself ---- */
+
+struct alone {
+  const struct config *cfg;
+  const tri_sampling *sampling;
+  uint64_t root; /* of what stands in front of the answer */
   uint32_t stops[64];
-  tri_beam_params params = {.num_beams = (int)p->num_beams,
-                            .length_penalty = p->length_penalty,
-                            .max_tokens = p->max_tokens < 0 || p->max_tokens > room ? room : (int)p->max_tokens,
-                            .min_tokens = (int)p->min_tokens,
-                            .eos = stops,
-                            .num_eos = stop_ids(p, stops)};
+  int num_stops, most;
+  uint32_t mask[(VOCAB + 31) / 32];
+};
+
+static struct alone alone_of(const struct config *c, const struct request *r) {
+  const tri_sampling *p = &r->assign.sampling;
+  const tri_job_model *m = &c->model;
+  struct alone a = {.cfg = c, .sampling = p};
+  size_t n = r->assign.num_token_ids;
+  a.most = c->limits.max_model_len - (c->limits.has_source ? m->num_start : (int)n);
+  if (p->max_tokens >= 0 && p->max_tokens < a.most) a.most = (int)p->max_tokens;
+  a.root = extend_all(c->limits.has_source ? SOURCE_ROOT : TEXT_ROOT, r->prompt, n);
+  if (c->limits.has_source) a.root = extend_all(a.root, m->start, (size_t)m->num_start);
+  for (int i = 0; !p->ignore_eos && i < m->num_eos; i++) a.stops[a.num_stops++] = m->eos[i];
+  for (int i = 0; i < p->num_stop_token_ids; i++)
+    if (!contains(a.stops, a.num_stops, p->stop_token_ids[i])) a.stops[a.num_stops++] = p->stop_token_ids[i];
+  for (size_t i = 0; i < p->num_allowed_token_ids; i++) a.mask[r->allowed[i] / 32] |= 1u << r->allowed[i] % 32;
+  return a;
+}
+
+static void draw_alone(const struct alone *a, uint64_t seed, struct choice *c) {
+  tri_logit_bias never[TRI_MAX_STOP_IDS];
+  const tri_job_model *m = &a->cfg->model;
+  uint64_t h = a->root;
+  ck_assert_int_le(m->num_bad, TRI_MAX_STOP_IDS);
+  for (int i = 0; i < m->num_bad; i++) never[i] = (tri_logit_bias){m->bad[i], -1e38f};
+  *c = (struct choice){.want_reason = TRI_FINISH_LENGTH};
+  while (c->num_want < a->most) {
+    struct barred barred = {.banned = a->stops, .bias = never, .num_bias = m->num_bad};
+    if (c->num_want < a->sampling->min_tokens) barred.num_banned = a->num_stops;
+    if (a->sampling->num_allowed_token_ids) barred.mask = a->mask;
+    uint32_t t = draw(h, seed, (uint64_t)c->num_want, &barred);
+    c->want[c->num_want++] = t;
+    h = extend(h, t);
+    if (!contains(a->stops, a->num_stops, t)) continue;
+    c->want_reason = TRI_FINISH_STOP;
+    return;
+  }
+}
+
+static tri_beam_params beam_params(const struct alone *a) {
+  const tri_sampling *p = a->sampling;
+  const tri_job_model *m = &a->cfg->model;
+  int given = a->cfg->limits.has_source ? m->num_start - 1 : 0;
+  return (tri_beam_params){.num_beams = (int)p->num_beams,
+                           .length_penalty = p->length_penalty,
+                           .early_stopping = p->early_stopping,
+                           .max_tokens = a->most + given,
+                           .min_tokens = p->min_tokens ? (int)p->min_tokens + given : 0,
+                           .given = given,
+                           .eos = a->stops,
+                           .num_eos = a->num_stops,
+                           .bad = m->bad,
+                           .num_bad = m->num_bad};
+}
+
+static void search_alone(const struct alone *a, struct request *r) {
+  tri_beam_params p = beam_params(a);
   tri_beams *b;
-  ck_assert_int_eq(tri_beams_create(&params, &b), TRI_OK);
+  ck_assert_int_eq(tri_beams_create(&p, &b), TRI_OK);
   while (!b->done) {
     tri_sample_result drawn[TRI_MAX_BEAMS];
     const tri_sample_result *of_beam[TRI_MAX_BEAMS];
     for (int i = 0; i < b->num_live; i++) {
-      uint64_t h = 1;
-      for (int k = 0; k < prompt; k++) h = extend(h, r->prompt[k]);
-      for (int k = 0; k < b->beams[i].length; k++) h = extend(h, b->beams[i].tokens[k]);
-      best_tokens(h, tri_beam_alternatives(&params), &drawn[i]);
+      uint64_t h = extend_all(a->root, b->beams[i].tokens, (size_t)b->beams[i].length);
+      best_tokens(h, tri_beam_alternatives(&p), &drawn[i]);
       of_beam[i] = &drawn[i];
     }
     tri_beams_advance(b, of_beam);
   }
-  for (int k = 0; k < p->n; k++) {
+  for (int k = 0; k < a->sampling->n; k++) {
     const tri_hypothesis *h = &b->answers[k];
-    bool stop = contains(stops, params.num_eos, h->tokens[h->length - 1]);
+    bool stop = contains(a->stops, a->num_stops, h->tokens[h->length - 1]);
     r->choice[k] = (struct choice){.num_want = h->length, .want_reason = stop ? TRI_FINISH_STOP : TRI_FINISH_LENGTH};
     memcpy(r->choice[k].want, h->tokens, (size_t)h->length * sizeof *h->tokens);
   }
   tri_beams_destroy(b);
 }
 
-/* The answer to a request that has the machine to itself. */
-static void answer_alone(const struct request *r, int max_model_len, uint32_t index, struct choice *c) {
-  const tri_sampling *p = &r->assign.sampling;
-  int prompt = (int)r->assign.num_token_ids, room = max_model_len - prompt, num_stops;
-  int most = p->max_tokens < 0 || p->max_tokens > room ? room : (int)p->max_tokens;
-  uint32_t stops[64], mask[(VOCAB + 31) / 32] = {0};
-  for (size_t i = 0; i < p->num_allowed_token_ids; i++) mask[r->allowed[i] / 32] |= 1u << r->allowed[i] % 32;
-  uint64_t h = 1, seed = r->assign.seed + index * 0x9e3779b97f4a7c15u;
-  num_stops = stop_ids(p, stops);
-  for (int i = 0; i < prompt; i++) h = extend(h, r->prompt[i]);
-  *c = (struct choice){.want_reason = TRI_FINISH_LENGTH};
-  while (c->num_want < most) {
-    uint32_t t = draw(h, seed, (uint64_t)c->num_want, stops, c->num_want < p->min_tokens ? num_stops : 0,
-                      p->num_allowed_token_ids ? mask : NULL);
-    c->want[c->num_want++] = t;
-    h = extend(h, t);
-    if (!contains(stops, num_stops, t)) continue;
-    c->want_reason = TRI_FINISH_STOP;
+void request_expect(struct sim *s, struct request *r) {
+  struct alone a = alone_of(&s->cfg, r);
+  if (r->assign.sampling.num_beams > 1) {
+    search_alone(&a, r);
     return;
   }
+  for (uint32_t k = 0; k < (uint32_t)r->assign.sampling.n; k++)
+    draw_alone(&a, r->assign.seed + k * 0x9e3779b97f4a7c15u, &r->choice[k]);
 }
 
 /* ---- set-up ---- */
@@ -152,6 +204,7 @@ struct sim *sim_create(const struct config *cfg, uint64_t seed) {
   struct sim *s = calloc(1, sizeof *s);
   ck_assert_ptr_nonnull(s);
   s->cfg = *cfg;
+  if (!s->cfg.model.num_eos) s->cfg.model = (tri_job_model){.eos = sim_eos, .num_eos = 2};
   s->rng = sim_mix(seed);
   ck_assert_int_le(l->num_blocks * l->block_size, MAX_BLOCKS);
   ck_assert_int_le(l->num_host_blocks * l->block_size, MAX_BLOCKS);
@@ -169,6 +222,7 @@ struct sim *sim_create(const struct config *cfg, uint64_t seed) {
   ck_assert_int_eq(tri_sched_create(&sc, &s->sched), TRI_OK);
   ck_assert_int_eq(tri_plan_writer_create(&sizes, &s->writer), TRI_OK);
   ck_assert_int_eq(tri_outbox_init(&s->out, l->max_num_seqs), TRI_OK);
+  s->outbox_cap = s->out.cap;
   for (int i = 0; i < 2; i++) {
     ck_assert_int_eq(tri_slots_create(l, &s->ranks[i].slots), TRI_OK);
     ck_assert_int_eq(tri_batch_builder_create(l, &s->ranks[i].batch), TRI_OK);
@@ -201,17 +255,8 @@ struct request *request_init(struct sim *s, int i, int prompt, int max_tokens, i
   return r;
 }
 
-void request_expect(struct sim *s, struct request *r) {
-  if (r->assign.sampling.num_beams > 1) {
-    search_alone(r, s->cfg.limits.max_model_len);
-    return;
-  }
-  for (uint32_t k = 0; k < (uint32_t)r->assign.sampling.n; k++)
-    answer_alone(r, s->cfg.limits.max_model_len, k, &r->choice[k]);
-}
-
-static tri_status create_job(const struct sim *s, const struct request *r, tri_job **job, tri_error *err) {
-  return tri_job_create(&r->assign, &s->cfg.limits, &model, sim_now(s), job, err);
+tri_status sim_create_job(const struct sim *s, const struct request *r, tri_job **job, tri_error *err) {
+  return tri_job_create(&r->assign, &s->cfg.limits, &s->cfg.model, sim_now(s), job, err);
 }
 
 /* Makes a search of a request, where its beams find blocks. */
@@ -227,7 +272,7 @@ static void make_search(struct sim *s, struct request *r) {
   p->logprobs = p->prompt_logprobs = -1;
   p->min_tokens = p->num_stop_token_ids = 0;
   p->ignore_eos = false;
-  if (create_job(s, r, &job, &err) == TRI_OK)
+  if (sim_create_job(s, r, &job, &err) == TRI_OK)
     tri_job_destroy(job);
   else
     *p = before;
@@ -351,19 +396,65 @@ static void move_blocks(struct sim *s, const int32_t *pairs, int n, bool out) {
   }
 }
 
+static void check_same_rows(const tri_batch *a, const tri_batch *b) {
+  size_t t = (size_t)a->num_tokens, n = (size_t)a->num_seqs;
+  MUST(a->num_tokens == b->num_tokens && a->num_seqs == b->num_seqs && a->num_logits == b->num_logits);
+  if (!n) return;
+  MUST(!memcmp(a->context_len, b->context_len, n * sizeof *a->context_len));
+  MUST(!memcmp(a->seq_start, b->seq_start, (n + 1) * sizeof *a->seq_start));
+  MUST(!memcmp(a->block_start, b->block_start, (n + 1) * sizeof *a->block_start));
+  MUST(!memcmp(a->block_table, b->block_table, (size_t)a->block_start[n] * sizeof *a->block_table));
+  if (a->kv_slot) MUST(!memcmp(a->kv_slot, b->kv_slot, t * sizeof *a->kv_slot));
+}
+
 /* Every rank must see the same step. */
 static void check_same_batch(const tri_batch_builder *a, const tri_batch_builder *b) {
-  size_t t = (size_t)a->batch.num_tokens, n = (size_t)a->batch.num_seqs;
-  MUST(a->batch.num_tokens == b->batch.num_tokens);
-  MUST(a->batch.num_seqs == b->batch.num_seqs);
-  MUST(a->batch.num_logits == b->batch.num_logits);
+  size_t t = (size_t)a->batch.num_tokens;
   MUST(a->num_draws == b->num_draws);
+  check_same_rows(&a->batch, &b->batch);
+  check_same_rows(&a->source, &b->source);
+  check_same_rows(&a->cross, &b->cross);
   MUST(!memcmp(a->batch.token_ids, b->batch.token_ids, t * sizeof *a->batch.token_ids));
   MUST(!memcmp(a->batch.positions, b->batch.positions, t * sizeof *a->batch.positions));
   MUST(!memcmp(a->batch.rope_len, b->batch.rope_len, t * sizeof *a->batch.rope_len));
-  MUST(!memcmp(a->batch.kv_slot, b->batch.kv_slot, t * sizeof *a->batch.kv_slot));
-  MUST(!memcmp(a->batch.context_len, b->batch.context_len, n * sizeof *a->batch.context_len));
-  MUST(!memcmp(a->batch.seq_start, b->batch.seq_start, (n + 1) * sizeof *a->batch.seq_start));
+}
+
+static void compute_sources(struct sim *s, const tri_batch *b) {
+  for (int q = 0; q < b->num_seqs; q++) {
+    uint64_t h = SOURCE_ROOT;
+    for (int t = b->seq_start[q]; t < b->seq_start[q + 1]; t++)
+      *entry(s, tri_batch_blocks(b, q), t - b->seq_start[q]) = h = extend(h, b->token_ids[t]);
+    s->sources++;
+  }
+}
+
+/* Returns the number of the request whose sequence has the slot; -1: none's. */
+static int request_in(const struct sim *s, uint32_t slot) {
+  for (int i = 0; i < s->cfg.jobs; i++)
+    for (int k = 0; s->requests[i].job && k < s->requests[i].job->num_seqs; k++)
+      if (s->requests[i].job->seqs[k].slot == (int)slot) return i;
+  return -1;
+}
+
+/* What cross-attention sees is the whole source and nothing else. Returns what the answer's first entry follows. */
+static uint64_t check_source(struct sim *s, const tri_batch_builder *b, int q, uint32_t slot) {
+  uint64_t h = SOURCE_ROOT;
+  if (!s->cfg.limits.has_source) return TEXT_ROOT;
+  const tri_job *j = s->requests[request_in(s, slot)].job;
+  MUST(b->cross.context_len[q] == j->num_source);
+  for (int i = 0; i < j->num_source; i++) {
+    h = extend(h, j->source[i]);
+    MUST_SAY(*entry(s, tri_batch_blocks(&b->cross, q), i) == h, "entry %d of a source", i);
+  }
+  return h;
+}
+
+/* The live beams of a search are all in a step or none is. */
+static void check_together(const struct sim *s, const int *seqs_of_request) {
+  for (int i = 0; i < s->cfg.jobs; i++) {
+    const tri_job *j = s->requests[i].job;
+    if (j && j->search && seqs_of_request[i]) MUST(seqs_of_request[i] == j->search->beams->num_live);
+  }
 }
 
 /* Returns the token as the embedding takes it. */
@@ -380,15 +471,15 @@ static void execute_sequence(struct sim *s, const tri_batch_builder *b, int q, c
   int first = b->batch.seq_start[q], n = b->batch.seq_start[q + 1] - first;
   MUST(n >= 1);
   MUST(b->batch.context_len[q] == (int)p->start + n);
+  uint64_t root = check_source(s, b, q, p->slot), h = root;
   for (int i = 0; i < n; i++) {
     int pos = (int)p->start + i, t = first + i;
     MUST(b->batch.positions[t] == pos);
     MUST(b->batch.rope_len[t] == (pos + 1 > slot->num_prompt ? pos + 1 : slot->num_prompt));
     uint64_t *e = entry(s, blocks, pos);
     MUST(e == &s->content[b->batch.kv_slot[t]]);
-    *e = extend(pos ? *entry(s, blocks, pos - 1) : 1, known(s, b->batch.token_ids[t]));
+    *e = extend(pos ? *entry(s, blocks, pos - 1) : root, known(s, b->batch.token_ids[t]));
   }
-  uint64_t h = 1;
   for (int pos = 0; pos < b->batch.context_len[q]; pos++) {
     h = extend(h, known(s, slot->history[pos]));
     MUST_SAY(*entry(s, blocks, pos) == h, "slot %u: the entry of position %d is not its own", p->slot, pos);
@@ -420,6 +511,12 @@ static void check_counted(struct sim *s, const tri_draw *d, const tri_slot *slot
   if (anew) MUST(slot->num_history == slot->length);
 }
 
+/* A slot that belongs to no request here is a shard's: its searches ask for more alternatives than a request may. */
+static bool is_search(const struct sim *s, uint32_t slot, const tri_sample_params *p) {
+  int i = request_in(s, slot);
+  return i < 0 ? p->num_logprobs > MAX_LOGPROBS : s->requests[i].job->search != NULL;
+}
+
 static void execute_draws(struct sim *s, const tri_batch_builder *b, struct result *out) {
   tri_slots *slots = s->ranks[0].slots;
   out->r.tokens = out->tokens;
@@ -436,10 +533,14 @@ static void execute_draws(struct sim *s, const tri_batch_builder *b, struct resu
     MUST((int)d->counter == d->position - slot->num_prompt);
     MUST(d->position == slot->length);
     if (p->repetition_penalty != 1) check_counted(s, d, slot);
-    uint32_t t = draw(*entry(s, slot->blocks, slot->length - 1), p->seed, d->counter, p->banned,
-                      d->ban ? p->num_banned : 0, p->mask);
+    struct barred barred = {.banned = p->banned,
+                            .num_banned = d->ban ? p->num_banned : 0,
+                            .bias = p->logit_bias,
+                            .num_bias = p->num_logit_bias,
+                            .mask = p->mask};
+    uint32_t t = draw(*entry(s, slot->blocks, slot->length - 1), p->seed, d->counter, &barred);
     tri_sample_result sample = {.token = t, .logprob = -(float)t, .num_top = p->num_logprobs > 0 ? p->num_logprobs : 0};
-    if (p->num_logprobs > MAX_LOGPROBS)
+    if (is_search(s, d->slot, p))
       best_tokens(*entry(s, slot->blocks, slot->length - 1), p->num_logprobs, &sample);
     else
       for (int k = 0; k < sample.num_top; k++) sample.top_ids[k] = t + (uint32_t)k, sample.top_logprobs[k] = (float)k;
@@ -453,6 +554,7 @@ void sim_execute(struct sim *s, int lane) {
   tri_plan_view plan;
   const void *bytes = tri_plan_finish(s->writer, &len);
   bool used[MAX_SLOTS] = {0};
+  int seqs_of_request[MAX_JOBS] = {0};
   MUST(len <= tri_plan_max_bytes(s->writer));
   MUST(tri_plan_read(bytes, len, &plan) == TRI_OK);
   MUST(plan.h.lane == (uint32_t)lane);
@@ -463,6 +565,7 @@ void sim_execute(struct sim *s, int lane) {
   move_blocks(s, b->swaps_out, b->num_swaps_out, true);
   copy_blocks(s, b);
   move_blocks(s, b->swaps_in, b->num_swaps_in, false);
+  compute_sources(s, &b->source);
   int q = 0;
   for (uint32_t i = 0; i < plan.h.num_seqs; i++) {
     const tri_plan_seq *p = &plan.seqs[i];
@@ -471,13 +574,16 @@ void sim_execute(struct sim *s, int lane) {
       continue;
     }
     s->resumed += p->kind == TRI_SEQ_RESUME;
-    if (p->kind == TRI_SEQ_RESUME) continue;
+    if (p->kind == TRI_SEQ_RESUME || p->kind == TRI_SEQ_SOURCE) continue;
     MUST_SAY(!used[p->slot], "slot %u has tokens twice in one step", p->slot);
     used[p->slot] = true;
     s->ahead += (p->flags & TRI_SEQ_FLAG_TOKEN_IN_SLOT) != 0;
+    int request = request_in(s, p->slot);
+    if (request >= 0) seqs_of_request[request]++;
     execute_sequence(s, b, q++, p);
   }
   MUST(q == b->batch.num_seqs);
+  check_together(s, seqs_of_request);
   s->tokens += b->batch.num_tokens;
   struct result *r = &s->results[s->num_results++];
   *r = (struct result){.lane = lane, .r = {.step = plan.h.step, .lane = plan.h.lane}};
@@ -569,49 +675,72 @@ void sim_drain(struct sim *s) {
   }
 }
 
-void sim_check_books(const struct sim *s) {
-  static int owner[MAX_BLOCKS], host_owner[MAX_BLOCKS];
-  bool slots[MAX_SLOTS] = {0};
-  uint64_t used = 0, on_host = 0;
-  uint32_t running = 0;
-  memset(owner, 0, sizeof owner);
-  memset(host_owner, 0, sizeof host_owner);
+/* The owners of blocks and slots, by what sequences hold. */
+struct books {
+  int owner[MAX_BLOCKS], host_owner[MAX_BLOCKS]; /* numbers of requests, from 1 on */
+  bool slots[MAX_SLOTS];
+  uint64_t used, on_host;
+  uint32_t running;
+};
+
+static void book_blocks(const struct sim *s, struct books *b, const int32_t *blocks, int n, int request) {
+  for (int p = 0; p < n; p++) {
+    int *o = &b->owner[blocks[p]];
+    MUST_SAY(!*o || *o == request + 1 || s->cfg.limits.prefix_caching, "block %d belongs to two jobs", blocks[p]);
+    b->used += !*o;
+    *o = request + 1;
+  }
+}
+
+/* What the slot's rank was told of its blocks. */
+static void check_slot(const struct sim *s, const tri_sequence *q) {
+  const tri_slot *slot = &s->ranks[0].slots->slots[q->slot];
+  for (int p = 0; p < q->num_blocks && !q->fresh && !q->fork_of; p++)
+    MUST_SAY(slot->blocks[p] == q->blocks[p], "slot %d was not told of its block %d", q->slot, p);
+  for (int p = 0; p < q->num_source_blocks && !q->fork_of; p++)
+    MUST_SAY(slot->source_blocks[p] == q->source_blocks[p], "slot %d was not told of block %d of its source", q->slot,
+             p);
+}
+
+static void book_sequence(const struct sim *s, struct books *b, const tri_sequence *q, int request) {
+  const tri_sequence *first = &q->job->seqs[0];
+  MUST(!q->num_host_blocks || q->state == TRI_SCHED_WAITING || (q->away && !q->num_blocks));
+  for (int p = 0; p < q->num_host_blocks; p++, b->on_host++)
+    MUST_SAY(!b->host_owner[q->host_blocks[p]]++, "the host's block %d has two owners", q->host_blocks[p]);
+  if (q->job->search) MUST((q->state == TRI_SCHED_RUNNING) == (first->state == TRI_SCHED_RUNNING));
+  if (q->state != TRI_SCHED_RUNNING) {
+    MUST(!q->num_blocks && !q->num_source_blocks);
+    return;
+  }
+  if (q->job->search) MUST(q->lane == first->lane);
+  b->running++;
+  MUST_SAY(!b->slots[q->slot], "slot %d has two owners", q->slot);
+  b->slots[q->slot] = true;
+  int blocks = q->away ? q->num_host_blocks : q->num_blocks;
+  if (blocks || !q->job->search) MUST(blocks * s->cfg.limits.block_size >= q->num_computed);
+  book_blocks(s, b, q->blocks, q->num_blocks, request);
+  book_blocks(s, b, q->source_blocks, q->num_source_blocks, request);
+  check_slot(s, q);
+}
+
+void sim_check_books(struct sim *s) {
+  static struct books b;
+  memset(&b, 0, sizeof b);
   for (int i = 0; i < s->cfg.jobs; i++)
-    for (int k = 0; s->requests[i].job && k < s->requests[i].job->num_choices; k++) {
-      const tri_sequence *q = &s->requests[i].job->seqs[k];
-      MUST(!q->num_host_blocks || q->state == TRI_SCHED_WAITING || (q->away && !q->num_blocks));
-      for (int p = 0; p < q->num_host_blocks; p++, on_host++)
-        MUST_SAY(!host_owner[q->host_blocks[p]]++, "the host's block %d has two owners", q->host_blocks[p]);
-      if (q->state != TRI_SCHED_RUNNING) {
-        MUST(q->num_blocks == 0);
-        continue;
-      }
-      running++;
-      MUST_SAY(!slots[q->slot], "slot %d has two owners", q->slot);
-      slots[q->slot] = true;
-      int blocks = q->away ? q->num_host_blocks : q->num_blocks;
-      MUST(blocks * s->cfg.limits.block_size >= q->num_computed);
-      for (int p = 0; p < q->num_blocks; p++) {
-        int *o = &owner[q->blocks[p]];
-        MUST_SAY(!*o || *o == i + 1 || s->cfg.limits.prefix_caching, "block %d belongs to two jobs", q->blocks[p]);
-        used += !*o;
-        *o = i + 1;
-        if (q->fresh) continue;
-        MUST_SAY(s->ranks[0].slots->slots[q->slot].blocks[p] == q->blocks[p], "slot %d was not told of its block %d",
-                 q->slot, p);
-      }
-    }
+    for (int k = 0; s->requests[i].job && k < s->requests[i].job->num_seqs; k++)
+      book_sequence(s, &b, &s->requests[i].job->seqs[k], i);
   tri_sched_stats st = tri_sched_get_stats(s->sched);
-  MUST(st.blocks_used == used);
-  MUST(st.host_blocks_used == on_host);
-  MUST(st.running == running);
+  MUST(st.blocks_used == b.used);
+  MUST(st.host_blocks_used == b.on_host);
+  MUST(st.running == b.running);
+  if (b.used > s->most_blocks) s->most_blocks = b.used;
 }
 
 /* ---- the loop ---- */
 
 void sim_make_job(struct sim *s, struct request *r) {
   tri_error err = {0};
-  ck_assert_msg(create_job(s, r, &r->job, &err) == TRI_OK, "%s: %s", err.field, err.message);
+  ck_assert_msg(sim_create_job(s, r, &r->job, &err) == TRI_OK, "%s: %s", err.field, err.message);
   r->arrived = true;
 }
 
@@ -620,7 +749,9 @@ void sim_arrive(struct sim *s, struct request *r) {
   tri_sched_add(s->sched, r->job);
 }
 
+/* Beams of a search end together. */
 static bool under_way(const struct sim *s, const tri_sequence *q) {
+  if (q->job->search) return tri_job_under_way(s->sched, q->job);
   for (int i = 0; i < s->num_results; i++)
     if (q->state == TRI_SCHED_RUNNING && s->results[i].r.step == q->last_step) return true;
   return false;
@@ -630,9 +761,16 @@ static bool under_way(const struct sim *s, const tri_sequence *q) {
 static void check_reaped(const struct sim *s) {
   for (int i = 0; i < s->cfg.jobs; i++) {
     const tri_job *j = s->requests[i].job;
-    for (int k = 0; j && j->aborted && k < j->num_choices; k++)
+    for (int k = 0; j && j->aborted && k < j->num_seqs; k++)
       ck_assert(j->seqs[k].state == TRI_SCHED_ENDED || under_way(s, &j->seqs[k]));
   }
+}
+
+/* An outbox as it was made has room for everything but the whole answers of searches. */
+static bool may_fill(const struct sim *s) {
+  for (int i = 0; i < s->cfg.jobs; i++)
+    if (s->requests[i].assign.sampling.num_beams > 1) return true;
+  return s->out.cap < s->outbox_cap;
 }
 
 void sim_take_events(struct sim *s) {
@@ -641,7 +779,10 @@ void sim_take_events(struct sim *s) {
     if (!r->arrived && r->arrive_at <= s->iteration) sim_arrive(s, r);
     if (r->abort_at == s->iteration) ck_assert_int_eq(tri_sched_abort(s->sched, r->assign.job), r->job != NULL);
   }
-  ck_assert(tri_sched_reap(s->sched, sim_now(s), &s->out));
+  while (!tri_sched_reap(s->sched, sim_now(s), &s->out)) {
+    MUST(s->out.num == s->out.cap && may_fill(s));
+    sim_drain(s);
+  }
   check_reaped(s);
   sim_drain(s);
 }

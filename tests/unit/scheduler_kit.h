@@ -6,15 +6,17 @@
  * wrongly, overwritten, not copied or not recomputed changes what is drawn, and every output must be that of the
  * request run alone. Blocks in the host's memory hold the same. Where a block has been moved from, nothing is left,
  * unless it is kept for others (tri_limits.prefix_caching): what is read before it has come, or overwritten before it
- * has gone, is noticed. */
+ * has gone, is noticed. With a source (tri_limits.has_source) the first entry of an answer follows the hash of its
+ * source, whose entries are all looked at in every step. */
 #ifndef TRI_TESTS_UNIT_SCHEDULER_KIT_H
 #define TRI_TESTS_UNIT_SCHEDULER_KIT_H
 
 #include <check.h>
 
-#include "worker/scheduler.h"
+#include "worker/schedule/scheduler_impl.h"
 
-enum { VOCAB = 97, MAX_JOBS = 40, MAX_LANES = 4, MAX_N = 5, MAX_LEN = 160, MAX_SLOTS = 24, MAX_BLOCKS = 2048 };
+enum { VOCAB = 97, MAX_JOBS = 40, MAX_LANES = 4, MAX_LEN = 160, MAX_SLOTS = 24, MAX_BLOCKS = 2048 };
+enum { MAX_N = 5, MAX_CHOICES = 6 };     /* of a random request; of any */
 enum { MS = 1000000, MAX_LOGPROBS = 5 }; /* a search asks for more of them than a request may */
 
 /* ck_assert notes every call in a file, which is too slow for what is checked millions of times. */
@@ -34,19 +36,20 @@ struct choice {
 struct request {
   tri_group_assign assign;
   uint32_t prompt[MAX_LEN], allowed[VOCAB];
-  uint32_t drawn[MAX_N * MAX_LEN], counts[MAX_N]; /* with which it comes */
-  int arrive_at, abort_at;                        /* iterations; abort_at -1: never */
-  tri_job *job;                                   /* while the scheduler has it */
+  uint32_t drawn[MAX_CHOICES * MAX_LEN], counts[MAX_CHOICES]; /* with which it comes */
+  int arrive_at, abort_at;                                    /* iterations; abort_at -1: never */
+  tri_job *job;                                               /* while the scheduler has it */
   bool arrived;
   uint32_t preemptions; /* as the entries have told */
   int64_t waited_ns;    /* likewise; -1: not yet */
   int cached;           /* likewise: tokens of its prompt */
   int scored;           /* tokens of its prompt whose logprobs have come */
-  struct choice choice[MAX_N];
+  struct choice choice[MAX_CHOICES];
 };
 
 struct config {
   tri_limits limits;
+  tri_job_model model; /* zeros: one whose answers end with either of sim_eos */
   int lanes, depth, jobs, prompt_tokens;
   int late_percent;   /* of results that come back later */
   int search_percent; /* of random requests */
@@ -84,9 +87,13 @@ struct sim {
   uint32_t drawn[MAX_SLOTS];      /* by the last step */
   tri_counted counted[MAX_SLOTS]; /* by slot */
   struct result results[MAX_LANES];
-  int num_results, iteration, steps, copies, forks, ahead, resumed, tokens, scored, begun;
+  int num_results, iteration, steps, copies, forks, ahead, resumed, tokens, scored, begun, sources;
+  uint64_t most_blocks; /* that were used at a time */
+  uint32_t outbox_cap;  /* as it was made: tests may make it smaller */
   struct request requests[MAX_JOBS];
 };
+
+extern const uint32_t sim_eos[2];
 
 /* Spreads the bits of x. */
 uint64_t sim_mix(uint64_t x);
@@ -109,6 +116,8 @@ struct request *request_init(struct sim *s, int i, int prompt, int max_tokens, i
 void request_random(struct sim *s, int i);
 /* Computes the answers that the request would have alone. */
 void request_expect(struct sim *s, struct request *r);
+/* Makes a job of the request, as the scheduler's model has it. */
+tri_status sim_create_job(const struct sim *s, const struct request *r, tri_job **job, tri_error *err);
 /* Makes the request's job, which has then arrived. */
 void sim_make_job(struct sim *s, struct request *r);
 /* Has the request come with any part of its answers, of some choices with all. */
@@ -126,7 +135,7 @@ void sim_hear(struct sim *s, const tri_group_token *t);
 /* Takes what the scheduler says in its outbox. */
 void sim_drain(struct sim *s);
 /* Checks blocks and slots against the sequences that hold them. */
-void sim_check_books(const struct sim *s);
+void sim_check_books(struct sim *s);
 /* Lets requests arrive and be aborted whose time has come. */
 void sim_take_events(struct sim *s);
 /* Gives the scheduler the oldest result. */

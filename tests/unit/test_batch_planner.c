@@ -9,8 +9,8 @@
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "worker/batch_cost_file.h"
-#include "worker/batch_planner.h"
+#include "worker/schedule/batch_cost_file.h"
+#include "worker/schedule/batch_planner.h"
 
 Suite *suite_batch_planner(void);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Beam search against a plain reading of the rules in worker/beam.h, over the whole vocabulary of a made-up model. */
-#include "worker/beam.h"
+/* Beam search against a plain reading of the rules in worker/schedule/beam.h, over the whole vocabulary of a made-up
+ * model. */
+#include "worker/schedule/beam.h"
 
 #include <check.h>
 #include <math.h>

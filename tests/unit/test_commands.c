@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "comm/wire/sampling.h"
-#include "worker/commands.h"
-#include "worker/refusals.h"
+#include "worker/process/commands.h"
+#include "worker/process/refused_jobs.h"
 
 Suite *suite_commands(void);
 
@@ -37,7 +37,7 @@ static void expect(tri_commands *c, uint64_t id, bool aborts) {
   uint64_t abort;
   ck_assert(tri_commands_take(c, &j, &abort));
   ck_assert(aborts == !j);
-  ck_assert_uint_eq(j ? j->id : abort, id);
+  ck_assert_uint_eq(j ? tri_job_id(j) : abort, id);
   tri_job_destroy(j);
 }
 

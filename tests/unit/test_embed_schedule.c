@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/wait.h"
-#include "worker/scheduler.h"
+#include "worker/schedule/scheduler.h"
 
 Suite *suite_embed_schedule(void);
 

@@ -3,7 +3,7 @@
 #include <check.h>
 
 #include "base/mem.h"
-#include "worker/eplb.h"
+#include "worker/placement/eplb.h"
 
 Suite *suite_eplb(void);
 

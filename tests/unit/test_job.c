@@ -3,7 +3,7 @@
 #include <check.h>
 
 #include "comm/wire/sampling.h"
-#include "worker/scheduler.h"
+#include "worker/schedule/scheduler_impl.h"
 
 Suite *suite_job(void);
 

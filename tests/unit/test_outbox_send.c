@@ -2,7 +2,7 @@
 /* A step's tokens and results reach the coordinator once each, whatever the socket and the memory say in between. */
 #include <check.h>
 
-#include "worker/outbox_send.h"
+#include "worker/process/outbox_send.h"
 
 Suite *suite_outbox_send(void);
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "worker/block_pool.h"
+#include "worker/schedule/block_pool.h"
 
 Suite *suite_prefix_cache(void);
 

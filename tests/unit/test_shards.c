@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 #include "tests/unit/scheduler_kit.h"
-#include "worker/schedule.h"
-#include "worker/shards.h"
+#include "worker/schedule/scheduler_impl.h"
+#include "worker/schedule/shards.h"
 
 Suite *suite_shards(void);
 

@@ -2,7 +2,7 @@
 /* The rate at which streamed weights come: the best over a second and a whole pass at least. */
 #include <check.h>
 
-#include "worker/stream_report.h"
+#include "worker/process/stream_report.h"
 
 Suite *suite_stream_report(void);
 

@@ -3,7 +3,7 @@
  * (scheduler_kit.h), which notices any block that is read before it has come or overwritten before it has gone. The
  * random workloads of test_scheduler.c and test_shards.c have such blocks, too. */
 #include "tests/unit/scheduler_kit.h"
-#include "worker/schedule.h"
+#include "worker/schedule/scheduler_impl.h"
 
 Suite *suite_swap(void);
 

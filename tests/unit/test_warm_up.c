@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "base/wait.h"
-#include "worker/warm_up.h"
+#include "worker/process/warm_up.h"
 
 Suite *suite_warm_up(void);
 

@@ -19,8 +19,8 @@
 #include "base/version.h"
 #include "base/wait.h"
 #include "worker/bench/rank.h"
-#include "worker/scheduler.h"
-#include "worker/swap_cost.h"
+#include "worker/schedule/scheduler.h"
+#include "worker/cost/swap_cost.h"
 
 enum { MAX_REQUESTS = 1 << 16, MAX_LEN = 1 << 20, MAX_ROUNDS = 64 };
 

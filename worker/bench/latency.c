@@ -19,7 +19,7 @@
 #include "base/version.h"
 #include "base/wait.h"
 #include "worker/bench/steps.h"
-#include "worker/measure.h"
+#include "worker/cost/machine_rates.h"
 
 enum { MAX_ROUNDS = 1024, RUN = 8 };
 

@@ -3,8 +3,8 @@
 
 #include "runtime/engine/offload_options.h"
 #include "runtime/step/limits.h"
-#include "worker/placement.h"
-#include "worker/stream_hiding.h"
+#include "worker/process/rank_hardware.h"
+#include "worker/cost/stream_hiding.h"
 
 static int blocks_for(int num_seqs, int seq_len, int block_size) {
   int64_t blocks = (int64_t)num_seqs * (seq_len / block_size + 1) + 1;
@@ -32,15 +32,15 @@ tri_status tri_bench_rank_open_in(tri_comm *world, tri_parallel layout, int loca
                                   const tri_serve_options *o, const tri_engine_config *sizes, int num_seqs, int seq_len,
                                   tri_bench_rank *out, tri_error *err) {
   tri_engine_config ec = *sizes;
-  tri_placement placement = {0};
+  tri_rank_hardware hardware = {0};
   *out = (tri_bench_rank){0};
   tri_status st = tri_group_create(world, layout, &out->group, err);
   if (st != TRI_OK) tri_comm_destroy(world);
   TRI_CHECK(st);
-  st = tri_placement_of_rank(o, world, local_rank, local_size, 200, &placement, err);
-  out->backend = placement.backend;
-  out->pool = placement.pool;
-  out->threads = placement.threads;
+  st = tri_rank_hardware_take(o, world, local_rank, local_size, 200, &hardware, err);
+  out->backend = hardware.backend;
+  out->pool = hardware.pool;
+  out->threads = hardware.threads;
   TRI_CHECK(st);
   ec.model_dir = o->model;
   ec.config_rules = TRI_CONFIG_RULES(o);

@@ -25,7 +25,7 @@
 #include "base/wait.h"
 #include "worker/bench/steps.h"
 #include "worker/bench/verify.h"
-#include "worker/measure.h"
+#include "worker/cost/machine_rates.h"
 #include "worker/plan/disk_read.h"
 
 enum { MAX_ROUNDS = 1024 };

@@ -14,7 +14,7 @@
 #include "runtime/model/sentence.h"
 #include "runtime/step/limits.h"
 #include "worker/plan/plan.h"
-#include "worker/scheduler.h"
+#include "worker/schedule/scheduler.h"
 
 static const tri_option own_options[] = {
     {TRI_OPT(struct plan_options, memory), .name = "memory-per-rank", .max = TRI_MOST_BYTES, .fallback = "0",

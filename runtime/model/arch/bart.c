@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* BART (Lewis et al., 2020): norms behind the additions, learned positions that begin at row 2, a norm behind the
+/* BART (Lewis et al., 2020): norms after the additions, learned positions that begin at row 2, a norm after the
  * embedding. */
 #include <string.h>
 

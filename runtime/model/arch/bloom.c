@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* BLOOM: ALiBi, a norm behind the embedding, QKV interleaved by head. */
+/* BLOOM: ALiBi, a norm after the embedding, QKV interleaved by head. */
 #include "runtime/model/arch/rules.h"
 
 static const tri_config_key keys[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cohere (Command-R): LayerNorm without bias, attention and gated MLP side by side behind one norm, rotary pairs,
+/* Cohere (Command-R): LayerNorm without bias, attention and gated MLP side by side after one norm, rotary pairs,
  * scaled logits; the larger ones norm each head of queries and keys with a gain of its own. */
 #include "runtime/model/arch/rules.h"
 

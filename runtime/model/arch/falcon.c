@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Falcon in its three layouts: attention and MLP side by side behind one norm (7B, 11B) or behind one each (40B, 180B),
+/* Falcon in its three layouts: attention and MLP side by side after one norm (7B, 11B) or after one each (40B, 180B),
  * or one after the other with ALiBi (RW). */
 #include "runtime/model/arch/rules.h"
 

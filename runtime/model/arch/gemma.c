@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gemma and Gemma-2: scaled embeddings, gains stored as their difference from one. Gemma-2: norms before and behind
+/* Gemma and Gemma-2: scaled embeddings, gains stored as their difference from one. Gemma-2: norms before and after
  * each branch, soft caps on attention scores and logits, a sliding window in every second layer. */
 #include <math.h>
 

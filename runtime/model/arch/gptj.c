@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPT-J: rotary pairs on the first part of each head, attention and MLP side by side behind one norm. */
+/* GPT-J: rotary pairs on the first part of each head, attention and MLP side by side after one norm. */
 #include "runtime/model/arch/rules.h"
 
 static const tri_config_key keys[] = {

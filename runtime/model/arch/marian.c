@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Marian's translation models: BART's blocks with sinusoids for positions and no norm behind the embedding. */
+/* Marian's translation models: BART's blocks with sinusoids for positions and no norm after the embedding. */
 #include "runtime/model/arch/rules.h"
 
 static const tri_config_key keys[] = {

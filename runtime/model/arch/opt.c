@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* OPT: learned positions that begin at row 2, ReLU; the smallest but one (350M) has its norms behind the additions, no
+/* OPT: learned positions that begin at row 2, ReLU; the smallest but one (350M) has its norms after the additions, no
  * final norm, and an embedding narrower than the layers. */
 #include "runtime/model/arch/rules.h"
 

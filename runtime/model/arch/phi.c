@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Phi (1, 1.5, 2): LayerNorm, partial rotary halves, attention and MLP side by side behind one norm, biases throughout.
+/* Phi (1, 1.5, 2): LayerNorm, partial rotary halves, attention and MLP side by side after one norm, biases throughout.
  * Phi-3 and Phi-4: Llama with fused projections, a sliding window and LongRoPE. */
 #include "runtime/model/arch/rules.h"
 

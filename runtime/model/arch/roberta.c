@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RoBERTa (Liu et al., 2019): BERT whose positions begin behind the padding's id. Its classifier of sequences has a
+/* RoBERTa (Liu et al., 2019): BERT whose positions begin after the padding's id. Its classifier of sequences has a
  * dense layer of its own in place of the pooler. A padding id inside of a text counts as any other token here. */
 #include "runtime/model/arch/rules.h"
 

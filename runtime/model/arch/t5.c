@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* T5 (Raffel et al., 2020) with plain MLPs, and T5 1.1 and Flan-T5 with gated ones: norms without a mean in front of
+/* T5 (Raffel et al., 2020) with plain MLPs, and T5 1.1 and Flan-T5 with gated ones: norms without a mean before
  * every branch, scores that are not scaled, and learned biases of distances that all layers share. */
 #include <math.h>
 #include <string.h>

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A weight in a layout: its shape on a shard, the whole tensor that a checkpoint has of it, and how that is cut. */
+#include "runtime/model/layout.h"
+
+/* ---- of a shard ---- */
+
+static tri_weight_shape matrix(int64_t n, int64_t k) { return (tri_weight_shape){n, k, false}; }
+static tri_weight_shape vector(bool present, int64_t n) { return (tri_weight_shape){present ? n : 0, 1, true}; }
+
+/* Rows of the table of positions. */
+static int64_t positions_of(const tri_model_config *c) {
+  bool table = c->attention.position == TRI_POS_LEARNED || c->attention.position == TRI_POS_SINUSOID;
+  return table ? c->max_position_embeddings + c->embed.position_offset : 0;
+}
+
+/* Returns the width at which positions and types are added to an embedding and at which it is normed. */
+static int64_t entrance_width(const tri_model_config *c) {
+  return c->embed.projects_last ? c->embed.size : c->hidden_size;
+}
+
+/* Positions and types are added by one tensor rank before the all-reduce, or by all after the projection. */
+static bool adds_positions(const tri_model_config *c, const tri_shard *s) {
+  return s->first_stage && (s->p.tp_rank == 0 || (c->embed.projected && !c->embed.projects_last));
+}
+
+/* The ends of an encoder: one rank has all of them. */
+static tri_weight_shape encoder_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
+  bool mine = s->last_stage && s->p.tp_rank == 0, pooler = mine && c->head.has_pooler,
+       classifier = mine && c->head.has_classifier;
+  switch (id) {
+  case TRI_W_POOLER: return matrix(pooler ? c->hidden_size : 0, c->hidden_size);
+  case TRI_W_POOLER_BIAS: return vector(pooler, c->hidden_size);
+  case TRI_W_CLASSIFIER: return matrix(classifier ? c->head.num_labels : 0, c->hidden_size);
+  case TRI_W_CLASSIFIER_BIAS: return vector(classifier, c->head.num_labels);
+  default: return vector(false, 0);
+  }
+}
+
+/* Attention to the encoder's states, and learned biases of distances. */
+static tri_weight_shape cross_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
+  bool on = c->seq2seq.on;
+  int64_t h = c->hidden_size, q = s->q_heads.count * c->attention.head_dim,
+          kv = 2 * s->kv_heads.count * c->attention.head_dim;
+  switch (id) {
+  case TRI_W_RELATIVE_BIAS:
+    return matrix(c->attention.position == TRI_POS_RELATIVE ? c->attention.bias_buckets : 0, s->q_heads.count);
+  case TRI_W_CROSS_NORM: return vector(on, h);
+  case TRI_W_CROSS_NORM_BIAS: return vector(on && c->norm.bias, h);
+  case TRI_W_CROSS_Q: return matrix(on ? q : 0, h);
+  case TRI_W_CROSS_Q_BIAS: return vector(on && c->attention.bias, q);
+  case TRI_W_CROSS_KV: return matrix(on ? kv : 0, h);
+  case TRI_W_CROSS_KV_BIAS: return vector(on && c->attention.bias, kv);
+  case TRI_W_CROSS_O: return matrix(on ? h : 0, q);
+  case TRI_W_CROSS_O_BIAS: return vector(on && c->attention.o_bias && s->p.tp_rank == 0, h);
+  default: return encoder_shape(c, s, id);
+  }
+}
+
+static tri_weight_shape latent_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
+  const tri_mla *m = &c->mla;
+  int64_t h = c->hidden_size, heads = s->q_heads.count;
+  if (!m->on) return cross_shape(c, s, id);
+  switch (id) {
+  case TRI_W_Q_A: return matrix(m->q_rank, h);
+  case TRI_W_Q_A_NORM: return vector(m->low_rank_q, m->q_rank);
+  case TRI_W_Q_B: return matrix(heads * c->attention.head_dim, m->low_rank_q ? m->q_rank : h);
+  case TRI_W_KV_A: return matrix(m->rank + m->rope_dim, h);
+  case TRI_W_KV_A_NORM: return vector(true, m->rank);
+  case TRI_W_K_UP: return matrix(heads * m->rank, m->nope_dim);
+  case TRI_W_V_UP: return matrix(heads * m->v_dim, m->rank);
+  default: return cross_shape(c, s, id);
+  }
+}
+
+static tri_weight_shape expert_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
+  const tri_moe *m = &c->moe;
+  int64_t h = c->hidden_size, e = s->slots.count, f = s->expert_ff.count, up = c->mlp.gated ? 2 * f : f;
+  bool first_slice = tri_parallel_stage_rank(s->p) % tri_parallel_etp(s->p) == 0;
+  int64_t shared = m->has_shared ? s->shared_ff.count : 0;
+  switch (id) {
+  case TRI_W_SINKS: return vector(c->attention.has_sinks, s->q_heads.count);
+  case TRI_W_ROUTER: return matrix(m->num_experts, h);
+  case TRI_W_ROUTER_BIAS: return vector(m->router_bias, m->num_experts);
+  case TRI_W_CHOICE_BIAS: return vector(m->choice_bias, m->num_experts);
+  case TRI_W_EXPERT_UP: return matrix(e * up, h);
+  case TRI_W_EXPERT_UP_BIAS: return vector(m->expert_bias, e * up);
+  case TRI_W_EXPERT_DOWN: return matrix(e * h, e ? f : 0);
+  case TRI_W_EXPERT_DOWN_BIAS: return vector(m->expert_bias && first_slice, e * h);
+  case TRI_W_SHARED_UP: return matrix(c->mlp.gated ? 2 * shared : shared, h);
+  case TRI_W_SHARED_DOWN: return matrix(shared ? h : 0, shared);
+  case TRI_W_SHARED_GATE: return matrix(m->shared_gate ? 1 : 0, h);
+  default: return latent_shape(c, s, id);
+  }
+}
+
+tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
+  int64_t h = c->hidden_size, e = c->embed.size, d = c->attention.head_dim, f = s->ff.count,
+          up = c->mlp.gated ? 2 * f : f;
+  int64_t qkv = (s->q_heads.count + 2 * (int64_t)s->kv_heads.count) * d;
+  bool adds_bias = s->p.tp_rank == 0, first = s->first_stage, last = s->last_stage;
+  bool two_norms = !c->norm.one_norm && c->norm.place != TRI_NORM_RESULT;
+  bool branch_norms = c->norm.place == TRI_NORM_BOTH || c->norm.place == TRI_NORM_RESULT;
+  switch (id) {
+  case TRI_W_EMBED: return matrix(first && !c->feeds_decoder ? s->vocab.count : 0, e);
+  case TRI_W_EMBED_NORM: return vector(first && c->embed.norm, entrance_width(c));
+  case TRI_W_EMBED_NORM_BIAS: return vector(first && c->embed.norm && c->norm.bias, entrance_width(c));
+  case TRI_W_PROJECT_IN: return matrix(first && c->embed.projected ? h : 0, e);
+  case TRI_W_PROJECT_IN_BIAS: return vector(first && c->embed.projected && c->embed.projects_last, h);
+  case TRI_W_POSITIONS: return matrix(adds_positions(c, s) ? positions_of(c) : 0, entrance_width(c));
+  case TRI_W_TYPES: return matrix(adds_positions(c, s) ? c->embed.type_vocab_size : 0, entrance_width(c));
+  case TRI_W_FINAL_NORM: return vector(last && !c->norm.no_final, h);
+  case TRI_W_FINAL_NORM_BIAS: return vector(last && !c->norm.no_final && c->norm.bias, h);
+  case TRI_W_PROJECT_OUT: return matrix(last && c->embed.projected && !c->encoder ? e : 0, h);
+  case TRI_W_HEAD: return matrix(last && !c->encoder ? s->vocab.count : 0, e);
+  case TRI_W_HEAD_BIAS: return vector(last && c->head.bias, s->vocab.count);
+  case TRI_W_NORM1: return vector(c->norm.place != TRI_NORM_RESULT, h);
+  case TRI_W_NORM1_BIAS: return vector(c->norm.place != TRI_NORM_RESULT && c->norm.bias, h);
+  case TRI_W_NORM2: return vector(two_norms, h);
+  case TRI_W_NORM2_BIAS: return vector(two_norms && c->norm.bias, h);
+  case TRI_W_BRANCH_NORM1:
+  case TRI_W_BRANCH_NORM2: return vector(branch_norms, h);
+  case TRI_W_BRANCH_NORM1_BIAS:
+  case TRI_W_BRANCH_NORM2_BIAS: return vector(branch_norms && c->norm.bias, h);
+  case TRI_W_QKV: return matrix(c->mla.on ? 0 : qkv, h);
+  case TRI_W_QKV_BIAS: return vector(c->attention.bias, qkv);
+  case TRI_W_Q_NORM:
+    return vector(c->attention.has_qk_norm, c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : s->q_heads.count * d);
+  case TRI_W_K_NORM:
+    return vector(c->attention.has_qk_norm, c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : s->kv_heads.count * d);
+  case TRI_W_O: return matrix(h, s->q_heads.count * tri_value_dim(c));
+  case TRI_W_O_BIAS: return vector(c->attention.o_bias && adds_bias, h);
+  case TRI_W_UP: return matrix(up, h);
+  case TRI_W_UP_BIAS: return vector(c->mlp.bias, up);
+  case TRI_W_DOWN: return matrix(h, f);
+  case TRI_W_DOWN_BIAS: return vector(c->mlp.bias && adds_bias, h);
+  default: return expert_shape(c, s, id);
+  }
+}
+
+/* ---- of a checkpoint's tensor ---- */
+
+/* Units of the MLP that a weight belongs to. */
+static int64_t units_of(const tri_model_config *c, tri_weight_id id) {
+  switch (id) {
+  case TRI_W_EXPERT_UP:
+  case TRI_W_EXPERT_UP_BIAS:
+  case TRI_W_EXPERT_DOWN: return c->moe.intermediate_size;
+  case TRI_W_SHARED_UP:
+  case TRI_W_SHARED_DOWN: return c->moe.shared_size;
+  default: return c->mlp.intermediate_size;
+  }
+}
+
+static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule) {
+  int64_t d = c->attention.head_dim;
+  switch (rule->part) {
+  case TRI_PART_Q: return c->attention.num_heads * d;
+  case TRI_PART_K:
+  case TRI_PART_V: return c->attention.num_kv_heads * d;
+  case TRI_PART_QKV_CONCAT:
+  case TRI_PART_QKV_INTERLEAVED: return (c->attention.num_heads + 2 * c->attention.num_kv_heads) * d;
+  case TRI_PART_GATE:
+  case TRI_PART_UP: return units_of(c, rule->weight);
+  case TRI_PART_GATE_UP_CONCAT:
+  case TRI_PART_GATE_UP_INTERLEAVED: return 2 * units_of(c, rule->weight);
+  case TRI_PART_KEY_UP: return c->mla.rank;
+  case TRI_PART_VALUE_UP: return c->attention.num_heads * (c->mla.nope_dim + c->mla.v_dim);
+  case TRI_PART_WHOLE: break;
+  }
+  switch (rule->weight) {
+  case TRI_W_EMBED:
+  case TRI_W_HEAD:
+  case TRI_W_HEAD_BIAS: return c->vocab_size;
+  case TRI_W_POSITIONS: return positions_of(c);
+  case TRI_W_TYPES: return c->embed.type_vocab_size;
+  case TRI_W_EMBED_NORM:
+  case TRI_W_EMBED_NORM_BIAS: return entrance_width(c);
+  case TRI_W_CLASSIFIER:
+  case TRI_W_CLASSIFIER_BIAS: return c->head.num_labels;
+  case TRI_W_PROJECT_OUT: return c->embed.size;
+  case TRI_W_UP:
+  case TRI_W_UP_BIAS:
+  case TRI_W_EXPERT_UP:
+  case TRI_W_EXPERT_UP_BIAS:
+  case TRI_W_SHARED_UP: return units_of(c, rule->weight);
+  case TRI_W_Q_NORM: return c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : c->attention.num_heads * d;
+  case TRI_W_K_NORM: return c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : c->attention.num_kv_heads * d;
+  case TRI_W_SINKS: return c->attention.num_heads;
+  case TRI_W_RELATIVE_BIAS: return c->attention.bias_buckets;
+  case TRI_W_Q_B:
+  case TRI_W_CROSS_Q:
+  case TRI_W_CROSS_Q_BIAS: return c->attention.num_heads * d;
+  case TRI_W_ROUTER:
+  case TRI_W_ROUTER_BIAS:
+  case TRI_W_CHOICE_BIAS: return c->moe.num_experts;
+  case TRI_W_SHARED_GATE: return 1;
+  case TRI_W_Q_A:
+  case TRI_W_Q_A_NORM: return c->mla.q_rank;
+  case TRI_W_KV_A: return c->mla.rank + c->mla.rope_dim;
+  case TRI_W_KV_A_NORM: return c->mla.rank;
+  default: return c->hidden_size;
+  }
+}
+
+tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor_rule *rule) {
+  tri_weight_shape full = {full_rows(c, rule), c->hidden_size, false};
+  switch (rule->weight) {
+  case TRI_W_EMBED:
+  case TRI_W_HEAD:
+  case TRI_W_PROJECT_IN: full.k = c->embed.size; break;
+  case TRI_W_POSITIONS:
+  case TRI_W_TYPES: full.k = entrance_width(c); break;
+  case TRI_W_PROJECT_OUT:
+  case TRI_W_POOLER:
+  case TRI_W_CLASSIFIER:
+  case TRI_W_QKV:
+  case TRI_W_UP:
+  case TRI_W_ROUTER:
+  case TRI_W_EXPERT_UP:
+  case TRI_W_SHARED_UP:
+  case TRI_W_SHARED_GATE:
+  case TRI_W_Q_A:
+  case TRI_W_KV_A:
+  case TRI_W_CROSS_Q:
+  case TRI_W_CROSS_KV: break;
+  case TRI_W_RELATIVE_BIAS: full.k = c->attention.num_heads; break;
+  case TRI_W_Q_B: full.k = c->mla.low_rank_q ? c->mla.q_rank : c->hidden_size; break;
+  case TRI_W_K_UP:
+    full.k = c->attention.num_heads * (c->mla.nope_dim + c->mla.v_dim);
+    break; /* the tensor's transpose */
+  case TRI_W_V_UP: full.k = c->mla.rank; break;
+  case TRI_W_O:
+  case TRI_W_CROSS_O: full.k = c->attention.num_heads * tri_value_dim(c); break;
+  case TRI_W_DOWN:
+  case TRI_W_EXPERT_DOWN:
+  case TRI_W_SHARED_DOWN: full.k = units_of(c, rule->weight); break;
+  default:
+    full.k = 1;
+    full.vector = true;
+    break;
+  }
+  return full;
+}
+
+/* ---- the rectangles of a tensor that a shard has ---- */
+
+/* Returns the first row of a head in a QKV tensor; which: 0 q, 1 k, 2 v. */
+static int64_t qkv_row(const tri_model_config *c, tri_part part, int which, int64_t head) {
+  int64_t d = c->attention.head_dim, group = c->attention.num_heads / c->attention.num_kv_heads;
+  if (part == TRI_PART_QKV_INTERLEAVED) {
+    int64_t kv_head = which ? head : head / group, within = which ? group + which - 1 : head % group;
+    return (kv_head * (group + 2) + within) * d;
+  }
+  const int64_t before[] = {0, c->attention.num_heads, c->attention.num_heads + c->attention.num_kv_heads};
+  return ((part == TRI_PART_QKV_CONCAT ? before[which] : 0) + head) * d; /* else a tensor of its own */
+}
+
+struct emit {
+  tri_status (*fn)(void *, const tri_slice *);
+  void *ctx;
+};
+
+static tri_status emit_rows(const struct emit *e, int64_t src, int64_t dst, int64_t rows, int64_t cols) {
+  tri_slice s = {.src_row = src, .dst_row = dst, .rows = rows, .cols = cols, .row_step = 1};
+  return rows ? e->fn(e->ctx, &s) : TRI_OK;
+}
+
+static tri_status emit_qkv(const tri_model_config *c, const tri_shard *s, tri_part part, int64_t cols,
+                           const struct emit *e) {
+  int64_t d = c->attention.head_dim;
+  int64_t dst[3] = {0, s->q_heads.count * d, (s->q_heads.count + (int64_t)s->kv_heads.count) * d};
+  for (int p = 0; p < 3; p++) {
+    if ((part == TRI_PART_Q && p != 0) || (part == TRI_PART_K && p != 1) || (part == TRI_PART_V && p != 2)) continue;
+    tri_range heads = p ? s->kv_heads : s->q_heads;
+    /* Heads that follow one another are one rectangle. */
+    for (int i = 0, run; i < heads.count; i += run) {
+      int64_t at = qkv_row(c, part, p, heads.first + i);
+      for (run = 1; i + run < heads.count && qkv_row(c, part, p, heads.first + i + run) == at + run * d;) run++;
+      tri_status st = emit_rows(e, at, dst[p] + i * d, run * d, cols);
+      if (st != TRI_OK) return st;
+    }
+  }
+  return TRI_OK;
+}
+
+/* Keys or values of all local heads, the keys first. */
+static tri_status emit_cross_kv(const tri_model_config *c, const tri_shard *s, tri_part part, int64_t cols,
+                                const struct emit *e) {
+  int64_t d = c->attention.head_dim, rows = s->kv_heads.count * d;
+  return emit_rows(e, s->kv_heads.first * d, part == TRI_PART_V ? rows : 0, rows, cols);
+}
+
+/* Rows of gates and ups of an MLP: `part` of its tensor, of whose `size` units this shard has `mine`, to rows from dst
+ * on. */
+static tri_status emit_up(bool gated, int64_t size, tri_range mine, tri_part part, int64_t cols, int64_t dst,
+                          const struct emit *e) {
+  tri_status st = TRI_OK;
+  int64_t up_dst = dst + (gated ? mine.count : 0);
+  if (part == TRI_PART_GATE_UP_INTERLEAVED) {
+    tri_slice s = {.src_row = 2 * (int64_t)mine.first, .dst_row = dst, .rows = mine.count, .cols = cols, .row_step = 2};
+    st = e->fn(e->ctx, &s);
+    s.src_row++;
+    s.dst_row = up_dst;
+    return st == TRI_OK ? e->fn(e->ctx, &s) : st;
+  }
+  bool gate = part == TRI_PART_GATE || part == TRI_PART_GATE_UP_CONCAT, up = part != TRI_PART_GATE;
+  if (gate) st = emit_rows(e, mine.first, dst, mine.count, cols);
+  if (st == TRI_OK && up)
+    st = emit_rows(e, mine.first + (part == TRI_PART_GATE_UP_CONCAT ? size : 0), up_dst, mine.count, cols);
+  return st;
+}
+
+/* The parts of the up-projection of keys and values: head by head, the keys' turned. */
+static tri_status emit_latent(const tri_model_config *c, const tri_shard *s, tri_weight_id id, const struct emit *e) {
+  const tri_mla *m = &c->mla;
+  for (int i = 0; i < s->q_heads.count; i++) {
+    int64_t at = (s->q_heads.first + i) * (m->nope_dim + m->v_dim);
+    tri_slice keys = {.src_col = at, .dst_row = i * m->rank, .rows = m->rank, .cols = m->nope_dim, .row_step = 1};
+    tri_slice values = {
+        .src_row = at + m->nope_dim, .dst_row = i * m->v_dim, .rows = m->v_dim, .cols = m->rank, .row_step = 1};
+    tri_status st = e->fn(e->ctx, id == TRI_W_K_UP ? &keys : &values);
+    if (st != TRI_OK) return st;
+  }
+  return TRI_OK;
+}
+
+static bool is_of_experts(tri_weight_id id) {
+  return id == TRI_W_EXPERT_UP || id == TRI_W_EXPERT_UP_BIAS || id == TRI_W_EXPERT_DOWN || id == TRI_W_EXPERT_DOWN_BIAS;
+}
+
+tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int slot,
+                            tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx) {
+  tri_weight_shape mine = tri_shard_weight_shape(c, s, rule->weight);
+  struct emit e = {fn, ctx};
+  tri_slice slice = {.rows = mine.n, .cols = mine.k, .row_step = 1};
+  if (!mine.n) return TRI_OK;
+  int64_t slots = s->slots.count;
+  if (is_of_experts(rule->weight) && (slot < 0 || slot >= slots)) return TRI_OK;
+  switch (rule->weight) {
+  case TRI_W_QKV:
+  case TRI_W_QKV_BIAS: return emit_qkv(c, s, rule->part, mine.k, &e);
+  case TRI_W_UP:
+  case TRI_W_UP_BIAS: return emit_up(c->mlp.gated, c->mlp.intermediate_size, s->ff, rule->part, mine.k, 0, &e);
+  case TRI_W_SHARED_UP: return emit_up(c->mlp.gated, c->moe.shared_size, s->shared_ff, rule->part, mine.k, 0, &e);
+  case TRI_W_EXPERT_UP:
+  case TRI_W_EXPERT_UP_BIAS:
+    return emit_up(c->mlp.gated, c->moe.intermediate_size, s->expert_ff, rule->part, mine.k, slot * (mine.n / slots),
+                   &e);
+  case TRI_W_EXPERT_DOWN:
+  case TRI_W_EXPERT_DOWN_BIAS:
+    if (rule->weight == TRI_W_EXPERT_DOWN) slice.src_col = s->expert_ff.first;
+    slice.rows = mine.n / slots;
+    slice.dst_row = slot * slice.rows;
+    break;
+  case TRI_W_SHARED_DOWN: slice.src_col = s->shared_ff.first; break;
+  case TRI_W_EMBED:
+  case TRI_W_HEAD:
+  case TRI_W_HEAD_BIAS: return emit_rows(&e, s->vocab.first, 0, s->vocab.count, mine.k);
+  case TRI_W_Q_NORM:
+    slice.src_row = c->attention.qk_norm == TRI_QK_NORM_HEAD ? 0 : s->q_heads.first * c->attention.head_dim;
+    break;
+  case TRI_W_K_NORM:
+    slice.src_row = c->attention.qk_norm == TRI_QK_NORM_HEAD ? 0 : s->kv_heads.first * c->attention.head_dim;
+    break;
+  case TRI_W_SINKS: slice.src_row = s->q_heads.first; break;
+  case TRI_W_RELATIVE_BIAS: slice.src_col = s->q_heads.first; break;
+  case TRI_W_Q_B:
+  case TRI_W_CROSS_Q:
+  case TRI_W_CROSS_Q_BIAS: slice.src_row = s->q_heads.first * c->attention.head_dim; break;
+  case TRI_W_CROSS_KV:
+  case TRI_W_CROSS_KV_BIAS: return emit_cross_kv(c, s, rule->part, mine.k, &e);
+  case TRI_W_CROSS_O:
+  case TRI_W_O: slice.src_col = s->q_heads.first * tri_value_dim(c); break;
+  case TRI_W_K_UP:
+  case TRI_W_V_UP: return emit_latent(c, s, rule->weight, &e);
+  case TRI_W_DOWN: slice.src_col = s->ff.first; break;
+  default: break;
+  }
+  return fn(ctx, &slice);
+}

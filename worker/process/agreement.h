@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options that must be the same on all ranks of a group. mpirun gives each program arguments of its own. */
+#ifndef TRI_WORKER_PROCESS_AGREEMENT_H
+#define TRI_WORKER_PROCESS_AGREEMENT_H
+
+#include "comm/comm.h"
+#include "base/serve_options.h"
+
+/* Collective over the group's ranks, which all fail alike: TRI_INVALID_ARGUMENT with the option, and what two of them
+ * were started with. */
+tri_status tri_agree_on_options(const tri_serve_options *o, tri_comm *world, tri_error *err);
+
+/* The ranks whose hosts' copies have been hashed (others say 0) must have the same weights. Collective. */
+tri_status tri_agree_on_weights(uint64_t hash, tri_comm *world, tri_error *err);
+
+#endif

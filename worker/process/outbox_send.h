@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way of an outbox to the coordinator. */
+#ifndef TRI_WORKER_PROCESS_OUTBOX_SEND_H
+#define TRI_WORKER_PROCESS_OUTBOX_SEND_H
+
+#include "comm/wire/group.h"
+#include "worker/schedule/scheduler.h"
+
+/* Sends what an outbox holds of a group's start. Returns false where it is to be called again, since the socket is full
+ * or memory is out: what has gone until then does not go again. Over a connection that is lost nothing goes. */
+bool tri_outbox_send(tri_outbox *o, uint64_t epoch, tri_status (*send)(void *ctx, tri_group_msg *m), void *ctx);
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Admission: which of the waiting sequences come into a step. */
+#include "worker/schedule/scheduler_impl.h"
+
+/* Lanes share the sequences evenly: an uneven split leaves stages waiting. */
+bool tri_sched_lane_is_full(const tri_sched *s, int lane) {
+  int all = s->num_running + s->waiting.count + s->expected, most = s->cfg.limits.max_num_seqs;
+  if (all > most) all = most; /* the others will find no slot */
+  return s->lanes[lane].running.count * s->cfg.num_lanes >= all;
+}
+
+bool tri_sched_has_place(const tri_sched *s, const tri_job *j) {
+  return s->budget > 0 && !s->waiting.count && tri_seq_finds_place(s, tri_job_first(j));
+}
+
+/* A slot that a sequence of a whole batch has left stays empty. */
+static int slots_left(const tri_sched *s) {
+  int left = tri_sched_num_free(s), batch = s->cfg.limits.max_num_seqs - s->batch_size;
+  return s->cfg.whole_batches && batch < left ? batch : left;
+}
+
+/* Looking for a prefix takes time: who has found no blocks does so again when some have been released. Nothing needs to
+ * be where nothing runs. */
+static bool is_blocked(const tri_sched *s, const tri_sequence *q) {
+  return q == s->blocked && s->pool.num_released == s->blocked_at && s->num_running;
+}
+
+void tri_sched_admit_waiting(tri_sched *s, int lane, tri_plan_writer *plan) {
+  while (s->waiting.head && s->budget > 0 && !tri_sched_lane_is_full(s, lane)) {
+    tri_sequence *q = s->waiting.head;
+    if (slots_left(s) < tri_seq_slots(q) || is_blocked(s, q)) return;
+    tri_prefix_hit hit = tri_sched_prefix_find(s, q);
+    int found = hit.blocks * s->cfg.limits.block_size, n = tri_sched_fitting(s, q, found, s->budget);
+    /* A sequence that has to go in one piece waits for a step with room for all of it. */
+    if (n < 1 || (s->cfg.limits.whole_sequences && n < tri_seq_remaining(q))) return;
+    bool fits = tri_sched_finds_blocks(s, q, hit);
+    s->blocked = fits ? NULL : q;
+    s->blocked_at = s->pool.num_released;
+    if (!fits || !tri_sched_has_room(s, plan, q, n, q->num_computed + found)) return;
+    tri_seq_list_remove(&s->waiting, q);
+    if (q->job->search)
+      tri_search_enter(s, q->job);
+    else
+      tri_sched_enter(s, q, tri_sched_free_slot(s));
+    tri_sched_prefix_take(s, q);
+    if (!tri_sched_schedule(s, plan, q, n, false, &s->budget)) {
+      tri_sched_preempt(s, q);
+      return;
+    }
+    tri_sched_settle(s, lane);
+  }
+}
+
+/* ---- request-level batches (tri_sched_config.whole_batches) ---- */
+
+/* A lane that has its share leaves the batch open for the others. */
+void tri_sched_admit_to_batch(tri_sched *s, int lane, tri_plan_writer *plan) {
+  if (!s->num_running) s->batch_size = 0; /* the last one has ended */
+  tri_sched_admit_waiting(s, lane, plan);
+  const tri_sequence *next = s->waiting.head;
+  if (!next || (tri_sched_fitting(s, next, 0, s->budget) > 0 && !tri_sched_lane_is_full(s, lane)))
+    s->batch_size = s->cfg.limits.max_num_seqs;
+}

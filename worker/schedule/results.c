@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs are told what a step has given: tokens that were drawn, log probabilities of prompts, or an encoder's rows. And
+ * they are told of ends that no draw brings: of aborted jobs, of those past their deadline, and of choices that came
+ * with all of their tokens. */
+#include <string.h>
+
+#include "worker/schedule/scheduler_impl.h"
+
+/* ---- tokens ---- */
+
+/* num_top: the alternatives of r that are wanted; r has those of the answer or of the prompt, whichever are more. */
+static void report_logprobs(tri_outbox *out, tri_group_token *t, const tri_sample_result *r, int num_top) {
+  size_t at = (size_t)(t - out->tokens) * TRI_MAX_LOGPROBS;
+  t->flags |= TRI_TOKEN_LOGPROB;
+  t->logprob = r->logprob;
+  t->num_top = num_top < r->num_top ? num_top : r->num_top;
+  memcpy(out->top_ids + at, r->top_ids, (size_t)t->num_top * sizeof *r->top_ids);
+  memcpy(out->top_logprobs + at, r->top_logprobs, (size_t)t->num_top * sizeof *r->top_logprobs);
+  t->top_ids = out->top_ids + at;
+  t->top_logprobs = out->top_logprobs + at;
+}
+
+/* A prompt that is computed again says nothing that has been told. */
+static void take_score(tri_sequence *q, const tri_step_token *scored, tri_outbox *out) {
+  tri_job *j = q->job;
+  if (scored->scored != (uint32_t)j->num_scored) return;
+  tri_group_token *t = tri_sched_next_entry(out, q);
+  t->flags |= TRI_TOKEN_PROMPT;
+  t->offset = scored->scored;
+  t->token = scored->sample.token;
+  report_logprobs(out, t, &scored->sample, j->num_prompt_logprobs);
+  j->num_scored++;
+}
+
+static void take_token(tri_sched *s, tri_sequence *q, const tri_sample_result *r, tri_outbox *out) {
+  tri_job *j = q->job;
+  tri_group_token *t = tri_sched_next_entry(out, q);
+  t->token = r->token;
+  if (j->num_logprobs >= 0) report_logprobs(out, t, r, j->num_logprobs);
+  if (q->num_tokens < j->capacity) q->tokens[q->num_tokens] = r->token;
+  q->num_tokens++;
+  s->tokens++;
+  tri_sched_prefix_enter(s, q);
+  int generated = q->num_tokens - j->num_prompt;
+  bool stop = !j->score_only && tri_job_stops_at(j, r->token);
+  if (!stop && generated < j->max_tokens) return;
+  t->flags |= TRI_TOKEN_LAST | (stop ? TRI_TOKEN_STOP_ID : 0);
+  if (j->score_only) t->flags |= TRI_TOKEN_NONE;
+  t->reason = stop ? TRI_FINISH_STOP : TRI_FINISH_LENGTH;
+  tri_sched_end_sequence(s, q);
+  tri_sched_retire_if_done(s, j);
+}
+
+/* Ends a job whose draw is no answer, since the logits were no numbers. Choices that are under way end as those of an
+ * aborted one. */
+static void give_up(tri_sequence *q, tri_outbox *out) {
+  tri_group_token *t = tri_sched_next_entry(out, q);
+  t->flags |= TRI_TOKEN_NONE;
+  t->reason = TRI_FINISH_ERROR;
+  q->job->aborted = true;
+}
+
+void tri_sched_absorb(tri_sched *s, int lane_index, const tri_step_result *result, tri_outbox *out) {
+  tri_sched_lane *lane = &s->lanes[lane_index];
+  lane->under_way--;
+  s->done = out->step = result->step;
+  for (uint32_t i = 0; i < result->num_tokens; i++) {
+    const tri_step_token *t = &result->tokens[i];
+    tri_sequence *q = t->slot < (uint32_t)s->cfg.limits.max_num_seqs ? s->slot_owner[t->slot] : NULL;
+    /* A step may have been composed before its slot went to another sequence. */
+    if (!q || q->since > result->step) continue;
+    if (!t->scored) q->num_pending--;
+    if (q->job->aborted) continue;
+    if (t->sample.broken && out->num < out->cap)
+      give_up(q, out);
+    else if (q->job->search)
+      tri_search_take(s, q, &t->sample);
+    else if (out->num < out->cap && t->scored)
+      take_score(q, t, out);
+    else if (out->num < out->cap)
+      take_token(s, q, &t->sample, out);
+  }
+}
+
+/* ---- an encoder's rows ---- */
+
+static void take_rows(tri_sched *s, tri_sequence *q, const tri_mat *m, int row, int rows, tri_outbox *out) {
+  size_t width = (size_t)m->cols, n = (size_t)rows * width;
+  float *to = out->values + out->num_values;
+  for (int i = 0; i < rows; i++)
+    memcpy(to + (size_t)i * width, m->data + (size_t)(row + i) * (size_t)m->ld, width * sizeof *to);
+  out->results[out->num_results++] =
+      (tri_group_result){.job = q->job->id, .waited_ns = tri_job_waited_ns(q->job), .values = to, .num_values = n};
+  out->num_values += n;
+  s->tokens += (uint64_t)q->num_tokens;
+  tri_sched_end_sequence(s, q);
+  tri_sched_retire_if_done(s, q->job);
+}
+
+/* A lane's sequences are in the order of the queue, in which the plan took them. Those of aborted jobs stay until the
+ * next reap ends them. */
+tri_status tri_sched_absorb_embed(tri_sched *s, int lane_index, const tri_embed_result *r, bool by_token,
+                                  tri_outbox *out) {
+  tri_sched_lane *lane = &s->lanes[lane_index];
+  int row = 0, padding = by_token ? lane->padding_tokens : lane->num_paddings; /* rows after all others */
+  lane->under_way--;
+  lane->num_paddings = lane->padding_tokens = 0;
+  out->step = r->step;
+  for (tri_sequence *q = lane->running.head, *next; q; q = next) {
+    next = q->next;
+    if (!tri_seq_in_flight(s, q)) continue;
+    int rows = by_token ? q->num_tokens : 1;
+    size_t n = (size_t)rows * (size_t)r->values.cols;
+    if (rows > r->values.rows - padding - row || out->num_results == out->max_results ||
+        n > out->max_values - out->num_values)
+      return TRI_CORRUPT;
+    if (!q->job->aborted) take_rows(s, q, &r->values, row, rows, out);
+    row += rows;
+  }
+  s->done = r->step;
+  return row + padding == r->values.rows ? TRI_OK : TRI_CORRUPT;
+}
+
+/* ---- ends that no draw brings ---- */
+
+/* Reports the ends of choices that came with all of their tokens. False when out is full. */
+static bool end_over(tri_sched *s, tri_job *j, tri_outbox *out) {
+  for (int i = 0; i < j->num_choices; i++) {
+    tri_sequence *q = &j->seqs[i];
+    if (!q->over) continue;
+    if (out->num == out->cap) return false;
+    tri_group_token *t = tri_sched_next_entry(out, q);
+    t->flags |= TRI_TOKEN_LAST | TRI_TOKEN_NONE;
+    t->reason = tri_job_stops_at(j, q->tokens[q->num_tokens - 1]) ? TRI_FINISH_STOP : TRI_FINISH_LENGTH;
+    q->over = false;
+    j->num_over--;
+    j->num_open--;
+  }
+  tri_sched_retire_if_done(s, j);
+  return true;
+}
+
+/* Ends the choices of a job that are not under way. False when out is full. */
+static bool end_job(tri_sched *s, tri_job *j, tri_outbox *out) {
+  if (j->search) return tri_search_end(s, j, out);
+  for (int i = 0; i < j->num_choices; i++) {
+    tri_sequence *q = &j->seqs[i];
+    if (q->state == TRI_SCHED_ENDED || tri_seq_in_flight(s, q)) continue;
+    if (out->num == out->cap) return false;
+    tri_group_token *t = tri_sched_next_entry(out, q);
+    t->flags |= TRI_TOKEN_LAST | TRI_TOKEN_NONE;
+    t->reason = TRI_FINISH_ABORT;
+    tri_sched_end_sequence(s, q);
+  }
+  tri_sched_retire_if_done(s, j);
+  return true;
+}
+
+bool tri_sched_reap(tri_sched *s, int64_t now_ns, tri_outbox *out) {
+  s->now_ns = now_ns;
+  for (tri_job *j = s->jobs, *next; j; j = next) {
+    next = j->next;
+    if (now_ns >= j->deadline_ns) j->aborted = true;
+    if (j->num_over) {
+      bool all = j->num_over == j->num_open;
+      if (!end_over(s, j, out)) return false;
+      if (all) continue; /* it is among the retired now */
+    }
+    if (j->aborted && !end_job(s, j, out)) return false;
+    if (!j->aborted && j->search && j->search->beams->done && !tri_search_deliver(s, j, out)) return false;
+  }
+  return true;
+}
+
+bool tri_sched_abort(tri_sched *s, uint64_t job_id) {
+  for (tri_job *j = s->jobs; j; j = j->next)
+    if (j->id == job_id) {
+      j->aborted = true;
+      return true;
+    }
+  return false;
+}
+
+void tri_sched_abort_all(tri_sched *s) {
+  for (tri_job *j = s->jobs; j; j = j->next) j->aborted = true;
+}
+
+tri_job *tri_sched_retired(tri_sched *s) {
+  tri_job *j = s->retired;
+  if (j) s->retired = j->next;
+  return j;
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/schedule/shards.h"
+
+#include "worker/schedule/scheduler_impl.h"
+
+/* A step under way. */
+struct step {
+  int due;     /* answers */
+  bool *works; /* [dp] the shards that have sequences in it */
+};
+
+/* Steps begin and end in their order: each shard's answers come in it. */
+struct lane {
+  struct step *steps; /* [depth] a ring */
+  uint64_t begun, ended;
+  uint64_t *answered; /* [dp] by each shard */
+};
+
+struct tri_shards {
+  int dp, num_lanes, depth;
+  bool by_priority;
+  tri_sched **scheds; /* [dp] */
+  struct lane *lanes;
+  tri_job *first, *last; /* the queue */
+  int num_waiting;       /* sequences in it */
+  uint64_t step;
+};
+
+/* ---- set-up ---- */
+
+static tri_status create_lane(const tri_shards *s, struct lane *l) {
+  l->steps = tri_calloc((size_t)s->depth, sizeof *l->steps);
+  l->answered = tri_calloc((size_t)s->dp, sizeof *l->answered);
+  if (!l->steps || !l->answered) return TRI_NO_MEMORY;
+  for (int i = 0; i < s->depth; i++)
+    if (!(l->steps[i].works = tri_calloc((size_t)s->dp, sizeof *l->steps[i].works))) return TRI_NO_MEMORY;
+  return TRI_OK;
+}
+
+static void destroy_lane(const tri_shards *s, struct lane *l) {
+  for (int i = 0; l->steps && i < s->depth; i++) tri_free(l->steps[i].works);
+  tri_free(l->steps);
+  tri_free(l->answered);
+}
+
+tri_status tri_shards_create(const tri_sched_config *config, int dp, tri_shards **out) {
+  tri_status st = TRI_OK;
+  if (dp < 1) return TRI_INVALID_ARGUMENT;
+  if (dp > 1 && (config->limits.whole_sequences || config->whole_batches)) return TRI_UNSUPPORTED;
+  tri_shards *s = tri_calloc(1, sizeof *s);
+  if (!s) return TRI_NO_MEMORY;
+  s->dp = dp;
+  s->num_lanes = config->num_lanes;
+  s->depth = config->depth ? config->depth : 1;
+  s->by_priority = config->by_priority;
+  s->scheds = tri_calloc((size_t)dp, sizeof *s->scheds);
+  s->lanes = tri_calloc((size_t)s->num_lanes, sizeof *s->lanes);
+  TRI_TRY(s->scheds && s->lanes ? TRI_OK : TRI_NO_MEMORY);
+  for (int i = 0; i < dp; i++) TRI_TRY(tri_sched_create(config, &s->scheds[i]));
+  for (int l = 0; l < s->num_lanes; l++) TRI_TRY(create_lane(s, &s->lanes[l]));
+  *out = s;
+  s = NULL;
+cleanup:
+  tri_shards_destroy(s);
+  return st;
+}
+
+void tri_shards_destroy(tri_shards *s) {
+  if (!s) return;
+  for (tri_job *j = s->first, *next; j; j = next) {
+    next = j->next;
+    tri_job_destroy(j);
+  }
+  for (int l = 0; s->lanes && l < s->num_lanes; l++) destroy_lane(s, &s->lanes[l]);
+  for (int i = 0; s->scheds && i < s->dp; i++) tri_sched_destroy(s->scheds[i]);
+  tri_free(s->lanes);
+  tri_free(s->scheds);
+  tri_free(s);
+}
+
+/* ---- the queue ---- */
+
+static int num_waiting(const tri_job *j) {
+  int n = 0;
+  for (int i = 0; i < j->num_seqs; i++) n += j->seqs[i].state == TRI_SCHED_WAITING;
+  return n;
+}
+
+void tri_shards_add(tri_shards *s, tri_job *j) {
+  if (s->dp == 1) {
+    tri_sched_add(s->scheds[0], j);
+    return;
+  }
+  tri_job *after = s->last;
+  while (s->by_priority && after && after->priority > j->priority) after = after->prev;
+  j->prev = after;
+  j->next = after ? after->next : s->first;
+  *(j->prev ? &j->prev->next : &s->first) = j;
+  *(j->next ? &j->next->prev : &s->last) = j;
+  s->num_waiting += num_waiting(j);
+}
+
+/* Moves a job from the queue to a shard. */
+static void give(tri_shards *s, tri_job *j, int shard) {
+  *(j->prev ? &j->prev->next : &s->first) = j->next;
+  *(j->next ? &j->next->prev : &s->last) = j->prev;
+  s->num_waiting -= num_waiting(j);
+  tri_sched_add(s->scheds[shard], j);
+}
+
+bool tri_shards_abort(tri_shards *s, uint64_t job_id) {
+  for (tri_job *j = s->first; j; j = j->next)
+    if (j->id == job_id) {
+      j->aborted = true;
+      return true;
+    }
+  for (int i = 0; i < s->dp; i++)
+    if (tri_sched_abort(s->scheds[i], job_id)) return true;
+  return false;
+}
+
+void tri_shards_abort_all(tri_shards *s) {
+  for (tri_job *j = s->first; j; j = j->next) j->aborted = true;
+  for (int i = 0; i < s->dp; i++) tri_sched_abort_all(s->scheds[i]);
+}
+
+/* A job that ends before it has a shard is answered for by the first one's scheduler, like any that waits there. */
+bool tri_shards_reap(tri_shards *s, int64_t now_ns, tri_outbox *out) {
+  bool all = true;
+  for (tri_job *j = s->first, *next; j; j = next) {
+    next = j->next;
+    bool over = j->num_over == j->num_open;
+    if (over || j->aborted || now_ns >= j->deadline_ns) give(s, j, 0);
+  }
+  for (int i = 0; i < s->dp; i++) all &= tri_sched_reap(s->scheds[i], now_ns, out);
+  return all;
+}
+
+/* ---- composing ---- */
+
+/* Returns the shard with place for a job that has the fewest tokens, without those of the job that need not be computed
+ * there; -1: none has place. */
+static int find_place(const tri_shards *s, const tri_job *j) {
+  int best = -1;
+  int64_t least = 0;
+  for (int i = 0; i < s->dp; i++) {
+    if (!tri_sched_has_place(s->scheds[i], j)) continue;
+    int64_t load = tri_sched_load_with(s->scheds[i], j);
+    if (best >= 0 && load >= least) continue;
+    best = i;
+    least = load;
+  }
+  return best;
+}
+
+/* Returns the shard where those who would make way for a job matter least, and among equals that with the fewest
+ * tokens; -1: none. */
+static int find_way(const tri_shards *s, const tri_job *j) {
+  int best = -1;
+  int64_t most = 0, least = 0, yields;
+  for (int i = 0; i < s->dp; i++) {
+    if (!tri_sched_would_make_way(s->scheds[i], j, &yields)) continue;
+    int64_t load = tri_sched_load(s->scheds[i]);
+    if (best >= 0 && (yields < most || (yields == most && load >= least))) continue;
+    best = i;
+    most = yields;
+    least = load;
+  }
+  return best;
+}
+
+/* Before those who run have been given this step, in which none makes way afterwards. */
+static void give_urgent(tri_shards *s) {
+  for (int i; s->by_priority && s->first && find_place(s, s->first) < 0; give(s, s->first, i))
+    if ((i = find_way(s, s->first)) < 0) return;
+}
+
+/* One at a time: whom a shard takes into this step counts when the next one's is looked for. */
+static void give_and_admit(tri_shards *s, int lane, tri_plan_writer *const *plans) {
+  for (int i = 0; i < s->dp; i++) tri_sched_admit(s->scheds[i], lane, plans[i]);
+  for (int i; s->first && (i = find_place(s, s->first)) >= 0;) {
+    give(s, s->first, i);
+    tri_sched_admit(s->scheds[i], lane, plans[i]);
+  }
+}
+
+/* Lanes of a shard share evenly what it may get of the queue, too. */
+static void expect(tri_shards *s) {
+  for (int i = 0; i < s->dp; i++) tri_sched_expect(s->scheds[i], (s->num_waiting + s->dp - 1) / s->dp);
+}
+
+/* A search on one shard keeps the lane's steps apart for all: else it would miss every other one, and its shard's other
+ * sequences with it. */
+static bool may_begin(const tri_shards *s, int lane) {
+  bool any = s->first != NULL;
+  for (int i = 0; i < s->dp; i++) {
+    if (tri_sched_lane_is_tied(s->scheds[i], lane)) return false;
+    any |= tri_sched_lane_has_any(s->scheds[i], lane);
+  }
+  return any;
+}
+
+bool tri_shards_compose(tri_shards *s, int lane, tri_plan_writer *const *plans) {
+  struct lane *l = &s->lanes[lane];
+  struct step *step = &l->steps[l->begun % (uint64_t)s->depth];
+  bool any = false;
+  if (!may_begin(s, lane)) return false;
+  expect(s);
+  for (int i = 0; i < s->dp; i++) tri_sched_begin_step(s->scheds[i], lane, s->step + 1, plans[i]);
+  give_urgent(s);
+  for (int i = 0; i < s->dp; i++) tri_sched_run(s->scheds[i], lane, plans[i]);
+  give_and_admit(s, lane, plans);
+  for (int i = 0; i < s->dp; i++) any |= step->works[i] = tri_sched_end_step(s->scheds[i], lane, plans[i]);
+  if (!any) return false;
+  step->due = s->dp;
+  l->begun++;
+  s->step++;
+  return true;
+}
+
+/* ---- absorbing ---- */
+
+/* Notes a shard's answer. True: it has sequences in that step. */
+static bool answer(const tri_shards *s, int lane, int shard) {
+  struct lane *l = &s->lanes[lane];
+  struct step *step = &l->steps[l->answered[shard]++ % (uint64_t)s->depth];
+  if (!--step->due) l->ended++;
+  return step->works[shard];
+}
+
+void tri_shards_absorb(tri_shards *s, int shard, int lane, const tri_step_result *result, tri_outbox *out) {
+  if (answer(s, lane, shard)) tri_sched_absorb(s->scheds[shard], lane, result, out);
+}
+
+tri_status tri_shards_absorb_embed(tri_shards *s, int lane, const tri_embed_result *result, bool by_token,
+                                   tri_outbox *out) {
+  return answer(s, lane, 0) ? tri_sched_absorb_embed(s->scheds[0], lane, result, by_token, out) : TRI_CORRUPT;
+}
+
+tri_job *tri_shards_retired(tri_shards *s) {
+  for (int i = 0; i < s->dp; i++) {
+    tri_job *j = tri_sched_retired(s->scheds[i]);
+    if (j) return j;
+  }
+  return NULL;
+}
+
+/* ---- figures ---- */
+
+bool tri_shards_has_work(const tri_shards *s) {
+  for (int i = 0; i < s->dp; i++)
+    if (tri_sched_has_work(s->scheds[i])) return true;
+  return s->first != NULL;
+}
+
+bool tri_shards_is_stepping(const tri_shards *s) {
+  for (int l = 0; l < s->num_lanes; l++)
+    if (s->lanes[l].begun != s->lanes[l].ended) return true;
+  return false;
+}
+
+bool tri_shards_is_busy(const tri_shards *s) { return tri_shards_is_stepping(s) || tri_shards_has_work(s); }
+
+bool tri_shards_lane_busy(const tri_shards *s, int lane) {
+  const struct lane *l = &s->lanes[lane];
+  return l->begun - l->ended >= (uint64_t)s->depth;
+}
+
+tri_sched_stats tri_shards_get_stats(const tri_shards *s) {
+  tri_sched_stats all = {.waiting = (uint32_t)s->num_waiting};
+  for (int i = 0; i < s->dp; i++) {
+    tri_sched_stats one = tri_sched_get_stats(s->scheds[i]);
+    all.running += one.running;
+    all.waiting += one.waiting;
+    all.blocks_used += one.blocks_used;
+    all.tokens += one.tokens;
+    all.preemptions += one.preemptions;
+    all.host_blocks_used += one.host_blocks_used;
+    all.swaps_out += one.swaps_out;
+    all.swaps_in += one.swaps_in;
+    all.blocks_out += one.blocks_out;
+    all.blocks_in += one.blocks_in;
+    all.prefix_queries += one.prefix_queries;
+    all.prefix_hits += one.prefix_hits;
+    all.prefix_evictions += one.prefix_evictions;
+  }
+  return all;
+}
+
+const tri_sched *tri_shards_at(const tri_shards *s, int shard) { return s->scheds[shard]; }
+
+void tri_shards_set_batch_cost(tri_shards *s, const tri_batch_cost *c) {
+  for (int i = 0; i < s->dp; i++) tri_sched_set_batch_cost(s->scheds[i], c);
+}
