@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDERS = ("base", "text", "runtime", "kernels", "comm", "offload", "worker", "coordinator", "client", "tools")
 
 # The files of a circle, and why it is one.
@@ -30,7 +31,8 @@ def objects(build):
         inside = parts[target + 1:]
         for name in names:
             source = "/".join(inside + [name[:-2]])
-            if name.endswith(".o") and source.split("/")[0] in FOLDERS:
+            is_source = source.split("/")[0] in FOLDERS and os.path.exists(os.path.join(ROOT, source))
+            if name.endswith(".o") and is_source:  # a file that has moved leaves its object behind
                 yield os.path.join(folder, name), source
 
 
