@@ -8,7 +8,7 @@
 set -u
 
 check() {
-  (cd "$1" && find base text runtime kernels comm offload worker coordinator client -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \
+  (cd "$1" && find base text runtime kernels comm offload worker tools coordinator client -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \
     2>/dev/null | sort | xargs grep -n '^[[:space:]]*#[[:space:]]*include' /dev/null) | awk '
     BEGIN {
       # folder -> prefixes of what its files may include
@@ -29,9 +29,13 @@ check() {
       folder("runtime/forward", below " runtime/forward/")
       below = below " runtime/forward/"
       folder("runtime/engine", below " runtime/engine/")
-      folder("worker", below " runtime/engine/ comm/wire/ worker/")
+      below = below " runtime/engine/ runtime/cost/"
+      folder("runtime/cost", below)
+      below = below " comm/wire/ worker/"
+      folder("worker", below)
+      folder("tools", below " tools/")
       below = "base/ runtime/model/ text/tokenizer/ comm/wire/"
-      rule("worker/plan/texts.c", below " worker/") # looks at what the coordinator reads, too
+      rule("tools/plan/texts.c", below " tools/") # looks at what the coordinator reads, too
       folder("coordinator", below " coordinator/")
       rule("coordinator/mpi_launch.c", "base/ coordinator/ comm/comm.h comm/wire/") # mpirun starts it with the workers
       folder("client", below " client/")
@@ -97,7 +101,7 @@ self_test() {
   dir=$(mktemp -d) || exit 1
   trap 'rm -rf "$dir"' EXIT
   for folder in base runtime/model/arch text/tokenizer runtime/load runtime/step runtime/forward runtime/engine \
-    kernels/cpu comm/device comm/wire offload worker/bench coordinator/up client/cmd client/gateway; do
+    runtime/cost kernels/cpu comm/device comm/wire offload worker tools/bench coordinator/up client/cmd client/gateway; do
     mkdir -p "$dir/$folder"
   done
   printf '#include <stdio.h>\n#include "base/mem.h"\n' >"$dir/kernels/good.c"
@@ -130,7 +134,10 @@ comm/wire/x.c "comm/comm.h"
 comm/x.c "comm/wire/zsock.h"
 comm/device/x.c "runtime/forward/forward.h"
 offload/x.c "runtime/model/layout.h"
-worker/bench/x.c "coordinator/core.h"
+runtime/cost/x.c "worker/scheduler.h"
+worker/x.c "tools/plan/plan.h"
+tools/bench/x.c "coordinator/core.h"
+tools/bench/x.c "text/tokenizer/tokenizer.h"
 worker/x.c "text/tokenizer/tokenizer.h"
 coordinator/x.c "comm/comm.h"
 coordinator/up/x.c "kernels/backend.h"

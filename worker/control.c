@@ -15,7 +15,7 @@
 #include "worker/health.h"
 #include "worker/outbox_send.h"
 #include "worker/measure.h"
-#include "worker/plan/machine_file.h"
+#include "runtime/cost/machine_file.h"
 #include "worker/refusals.h"
 #include "worker/worker.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/serve_options.h"
 #include "runtime/engine/engine.h"
-#include "worker/plan/cost.h"
+#include "runtime/cost/cost.h"
 
 typedef struct tri_rank_cost {
   tri_cost_model model; /* of one stage; points to the share: not to be copied */
