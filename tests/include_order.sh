@@ -41,9 +41,9 @@ check() {
       folder("client", below " client/")
       folder("client/chat", below " text/jinja/jinja.h client/")
       # third-party header -> its only includers
-      own["jansson.h"] = "^base/json\\.c$"
+      own["jansson.h"] = "^base/json/json\\.c$"
       own["hwloc.h"] = "^base/topo\\.c$"
-      own["yaml.h"] = "^base/options_yaml\\.c$"
+      own["yaml.h"] = "^base/options/options_yaml\\.c$"
       own["pcre2.h"] = "^text/tokenizer/regex\\.c$"
       own["utf8proc.h"] = "^text/tokenizer/unicode(_cases)?\\.c$"
       own["xxhash.h"] = "^base/xxh3\\.c$"

@@ -4,7 +4,7 @@
 #define TRI_WORKER_PLACEMENT_H
 
 #include "comm/comm.h"
-#include "base/serve_layout.h"
+#include "base/options/serve_layout.h"
 
 typedef struct tri_placement {
   tri_backend *backend;

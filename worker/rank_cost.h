@@ -4,7 +4,7 @@
 #ifndef TRI_WORKER_RANK_COST_H
 #define TRI_WORKER_RANK_COST_H
 
-#include "base/serve_options.h"
+#include "base/options/serve_options.h"
 #include "runtime/engine/engine.h"
 #include "runtime/cost/cost.h"
 

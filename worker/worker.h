@@ -16,7 +16,7 @@
 #include "base/start_watch.h"
 #include "base/wait.h"
 #include "runtime/engine/engine.h"
-#include "base/serve_layout.h"
+#include "base/options/serve_layout.h"
 #include "worker/commands.h"
 #include "worker/scheduler.h"
 

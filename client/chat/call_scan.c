@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 enum { LONGEST_WORD = 256 };
 

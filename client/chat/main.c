@@ -9,7 +9,7 @@
 #include "client/cmd/buf.h"
 #include "base/mem.h"
 #include "base/model_folder.h"
-#include "base/options.h"
+#include "base/options/options.h"
 #include "base/standard_output.h"
 #include "base/version.h"
 

@@ -9,9 +9,9 @@
 #include "client/cmd/buf.h"
 #include "client/trireme.h"
 #include "comm/wire/endpoint.h"
-#include "base/json.h"
-#include "base/options.h"
-#include "base/sampling_numbers.h"
+#include "base/json/json.h"
+#include "base/options/options.h"
+#include "base/options/sampling_numbers.h"
 
 /* ---- subcommands: argv[0] is the name; they return the exit code ---- */
 

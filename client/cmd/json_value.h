@@ -4,7 +4,7 @@
 #define TRI_CLIENT_CMD_JSON_VALUE_H
 
 #include "client/cmd/buf.h"
-#include "base/json.h"
+#include "base/json/json.h"
 
 /* Appends a value as it is. spaced: with a space after commas and colons, as json.dumps of Python writes it. */
 void cmd_json_value(cmd_buf *b, const tri_json *v, bool spaced);

@@ -8,8 +8,8 @@
 #include "client/gateway/http_conn.h"
 #include "client/gateway/model.h"
 #include "client/trireme.h"
-#include "base/gateway_options.h"
-#include "base/json.h"
+#include "base/options/gateway_options.h"
+#include "base/json/json.h"
 #include "base/model_folder.h"
 
 enum {

@@ -4,7 +4,7 @@
 #ifndef TRI_CLIENT_GATEWAY_TOOLS_H
 #define TRI_CLIENT_GATEWAY_TOOLS_H
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 /* All zeros: there are none. */
 typedef struct gw_tools {

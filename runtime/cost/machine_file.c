@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "runtime/cost/disk_read.h"

@@ -6,7 +6,7 @@
 #include "client/chat/chat_answer.h"
 #include "client/cmd/buf.h"
 #include "base/buf.h"
-#include "base/json.h"
+#include "base/json/json.h"
 
 Suite *suite_chat_calls(void);
 

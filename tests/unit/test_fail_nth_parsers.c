@@ -12,7 +12,7 @@
 #include "comm/wire/client.h"
 #include "comm/wire/group.h"
 #include "base/hash.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 #include "text/jinja/jinja.h"
 #include "runtime/model/safetensors.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 #include "text/tokenizer/tokenizer.h"
 #include "text/tokenizer/unicode.h"

@@ -14,7 +14,7 @@
 #include "base/standard_output.h"
 #include "base/topo.h"
 #include "base/wait.h"
-#include "base/serve_layout.h"
+#include "base/options/serve_layout.h"
 #include "base/version.h"
 #include "runtime/load/weights.h"
 

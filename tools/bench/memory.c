@@ -12,7 +12,7 @@
 #include "kernels/roofline.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "base/options.h"
+#include "base/options/options.h"
 #include "base/standard_output.h"
 #include "base/version.h"
 #include "base/wait.h"

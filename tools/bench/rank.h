@@ -5,7 +5,7 @@
 #define TRI_TOOLS_BENCH_RANK_H
 
 #include "runtime/engine/engine.h"
-#include "base/serve_layout.h"
+#include "base/options/serve_layout.h"
 
 typedef struct tri_bench_rank {
   tri_pool *pool;

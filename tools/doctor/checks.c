@@ -13,7 +13,7 @@
 
 #include "comm/comm.h"
 #include "kernels/backend.h"
-#include "base/options.h"
+#include "base/options/options.h"
 #include "base/wait.h"
 #include "tools/doctor/doctor.h"
 #include "runtime/cost/disk_rate.h"

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mpirun_check.h"
 
 typedef enum tri_level { TRI_LEVEL_OK, TRI_LEVEL_WARN, TRI_LEVEL_FAIL } tri_level;

@@ -6,7 +6,7 @@
 
 #include "base/last_hang.h"
 #include "base/mem.h"
-#include "base/options.h"
+#include "base/options/options.h"
 #include "base/standard_output.h"
 #include "base/version.h"
 #include "tools/doctor/doctor.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/serve_layout.h"
+#include "base/options/serve_layout.h"
 #include "base/standard_output.h"
 #include "base/topo.h"
 #include "base/version.h"

@@ -3,7 +3,7 @@
 #ifndef TRI_TOOLS_PLAN_CANDIDATES_H
 #define TRI_TOOLS_PLAN_CANDIDATES_H
 
-#include "base/serve_layout.h"
+#include "base/options/serve_layout.h"
 #include "runtime/model/config.h"
 #include "runtime/model/layout.h"
 

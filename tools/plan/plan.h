@@ -6,7 +6,7 @@
 #include <limits.h>
 
 #include "base/hosts.h"
-#include "base/serve_layout.h"
+#include "base/options/serve_layout.h"
 #include "kernels/backend.h"
 #include "runtime/engine/ledger.h"
 #include "tools/plan/recommend.h"

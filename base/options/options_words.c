@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/options_internal.h"
+#include "base/options/options_internal.h"
 
 static tri_status unknown_option(const tri_options *o, const char *arg, const char *name, size_t len, tri_error *err) {
   char given[64];

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <yaml.h>
 
-#include "base/options_internal.h"
+#include "base/options/options_internal.h"
 
 enum { MAX_FILE = 1 << 20 };
 

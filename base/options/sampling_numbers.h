@@ -2,8 +2,8 @@
 /* The numbers of a request, each declared once. A new one needs a row here, a member of trireme_request
  * (client/trireme.h), and, where the sampler looks at it, the kernels that do. The wire, the client library, the
  * command's option, the model's defaults and the step plan follow from the row. */
-#ifndef TRI_BASE_SAMPLING_NUMBERS_H
-#define TRI_BASE_SAMPLING_NUMBERS_H
+#ifndef TRI_BASE_OPTIONS_SAMPLING_NUMBERS_H
+#define TRI_BASE_OPTIONS_SAMPLING_NUMBERS_H
 
 #define TRI_DEFAULT_MAX_TOKENS 16
 #define TRI_MOST_TOKENS 1048576

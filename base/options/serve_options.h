@@ -2,15 +2,15 @@
 /* The options of a deployment: those that the coordinator, the workers and `trireme up` share. Each program reads what
  * concerns it and accepts the rest, so that one list of arguments (or one file of cluster-configs/) serves all of them.
  */
-#ifndef TRI_BASE_SERVE_OPTIONS_H
-#define TRI_BASE_SERVE_OPTIONS_H
+#ifndef TRI_BASE_OPTIONS_SERVE_OPTIONS_H
+#define TRI_BASE_OPTIONS_SERVE_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/dtype.h"
 #include "base/model_folder.h"
-#include "base/options.h"
+#include "base/options/options.h"
 
 /* Limit of options that say how much memory a rank has: their sums stay far from what 64 bits hold. */
 #define TRI_MOST_BYTES 0x1p50

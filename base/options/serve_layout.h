@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layout that a deployment's options ask for. */
-#ifndef TRI_BASE_SERVE_LAYOUT_H
-#define TRI_BASE_SERVE_LAYOUT_H
+#ifndef TRI_BASE_OPTIONS_SERVE_LAYOUT_H
+#define TRI_BASE_OPTIONS_SERVE_LAYOUT_H
 
-#include "base/serve_options.h"
+#include "base/options/serve_options.h"
 #include "base/status.h"
 
 enum {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A text of JSON as jansson takes it. jansson has no integers beyond 64 bits, no reals beyond those of a double and no
  * keys with NULs: a copy of the text holds them in strings that no document has otherwise. */
-#ifndef TRI_BASE_JSON_REWRITE_H
-#define TRI_BASE_JSON_REWRITE_H
+#ifndef TRI_BASE_JSON_JSON_REWRITE_H
+#define TRI_BASE_JSON_JSON_REWRITE_H
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/serve_options.h"
+#include "base/options/serve_options.h"
 
 #include "base/kinds.h"
 

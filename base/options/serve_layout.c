@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/serve_layout.h"
+#include "base/options/serve_layout.h"
 
 #include <stdio.h>
 #include <string.h>

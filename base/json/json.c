@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/json.h"
+#include "base/json/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 
 #include "base/file.h"
 #include "base/foreign.h"
-#include "base/json_rewrite.h"
+#include "base/json/json_rewrite.h"
 #include "base/mem.h"
 
 /* A document is jansson's root, a node jansson's value: the two types only keep jansson.h out of every other file. */

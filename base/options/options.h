@@ -20,8 +20,8 @@
  *
  * Where a value comes from, the strongest first: command line, environment variable, configuration file, fallback.
  * --help, --version and, for a spec with config_file, --config FILE are understood without being in the table. */
-#ifndef TRI_BASE_OPTIONS_H
-#define TRI_BASE_OPTIONS_H
+#ifndef TRI_BASE_OPTIONS_OPTIONS_H
+#define TRI_BASE_OPTIONS_OPTIONS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The options of the HTTP gateway that `trireme gateway` and `trireme up --http` share. */
-#ifndef TRI_BASE_GATEWAY_OPTIONS_H
-#define TRI_BASE_GATEWAY_OPTIONS_H
+#ifndef TRI_BASE_OPTIONS_GATEWAY_OPTIONS_H
+#define TRI_BASE_OPTIONS_GATEWAY_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/options.h"
+#include "base/options/options.h"
 
 enum { TRI_GATEWAY_ADDRESS = 64 };
 

@@ -5,8 +5,8 @@
  * the document and nesting beyond 64 are refused. Numbers may be of any size: see tri_json_spelling. Getters return
  * false and leave *out alone when the key is absent, null or of another type; where the difference matters, look at the
  * node. */
-#ifndef TRI_BASE_JSON_H
-#define TRI_BASE_JSON_H
+#ifndef TRI_BASE_JSON_JSON_H
+#define TRI_BASE_JSON_JSON_H
 
 #include <stdbool.h>
 #include <stddef.h>

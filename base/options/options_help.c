@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "base/options_internal.h"
+#include "base/options/options_internal.h"
 
 enum { HELP_COLUMN = 30, HELP_WIDTH = 100, HELP_TEXT = 1024 };
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/gateway_options.h"
+#include "base/options/gateway_options.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 /* Those of chat_calls_by_name, in front of which a supervisor refuses what is none. */
 static const char *const tool_parsers[] = {"auto",     "none",        "hermes",  "mistral", "llama",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/options.h"
+#include "base/options/options.h"
 
 #include <errno.h>
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/process_limits.h"
-#include "base/options_internal.h"
+#include "base/options/options_internal.h"
 #include "base/standard_output.h"
 
 enum { CONFIG_DEPTH_TEXT = 160 };

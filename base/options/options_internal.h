@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of the option parser only. */
-#ifndef TRI_BASE_OPTIONS_INTERNAL_H
-#define TRI_BASE_OPTIONS_INTERNAL_H
+#ifndef TRI_BASE_OPTIONS_OPTIONS_INTERNAL_H
+#define TRI_BASE_OPTIONS_OPTIONS_INTERNAL_H
 
 #include "base/mem.h"
-#include "base/options.h"
+#include "base/options/options.h"
 
 /* The source of a value, weakest first. */
 typedef enum tri_opt_source {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/json_rewrite.h"
+#include "base/json/json_rewrite.h"
 
 #include <math.h>
 #include <stdio.h>
