@@ -41,7 +41,7 @@ install(TARGETS trireme)
 # Chat templates; a library, so that tests can link it.
 if(TARGET tri_jinja)
   tri_library(tri_chat FILES client/chat/call_arguments.c client/chat/call_scan.c client/chat/call_tags.c client/chat/channels.c client/chat/chat_answer.c client/chat/chat_messages.c client/chat/chat_prompt.c
-    client/chat/chat_template.c client/chat/conversation.c client/chat/json_scan.c client/cmd/buf.c client/cmd/json_value.c LINK tri_jinja)
+    client/chat/chat_template.c client/chat/conversation.c client/chat/json_scan.c LINK tri_jinja)
   target_link_libraries(trireme PRIVATE tri_chat)
 endif()
 

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "client/chat/chat_template.h"
-#include "client/cmd/buf.h"
+#include "base/json/json_writer.h"
 #include "base/mem.h"
 #include "base/model_folder.h"
 #include "base/options/options.h"
@@ -58,16 +58,16 @@ static tri_status read_request(const char *path, tri_json_doc **out, tri_error *
 static void print_text(const tri_jinja_output *out) { fwrite(out->text.data, 1, out->text.len, stdout); }
 
 static tri_status print_json(const tri_jinja_output *out) {
-  cmd_buf b = {0};
-  cmd_json_open(&b, NULL, '{');
-  cmd_json_text(&b, "prompt", out->text.len ? out->text.data : "", out->text.len);
-  cmd_json_open(&b, "from_messages", '[');
+  tri_buf b = {0};
+  tri_json_open(&b, NULL, '{');
+  tri_json_put_text(&b, "prompt", out->text.len ? out->text.data : "", out->text.len);
+  tri_json_open(&b, "from_messages", '[');
   for (size_t i = 0; i < out->num_spans; i++)
-    cmd_buf_printf(&b, "%s[%zu,%zu]", i ? "," : "", out->spans[i].from, out->spans[i].to);
-  cmd_buf_add(&b, "]}\n", 3);
+    tri_text_printf(&b, "%s[%zu,%zu]", i ? "," : "", out->spans[i].from, out->spans[i].to);
+  tri_text_add(&b, "]}\n", 3);
   if (!b.failed) fwrite(b.data, 1, b.len, stdout);
   tri_status st = b.failed ? TRI_NO_MEMORY : TRI_OK;
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
   return st;
 }
 

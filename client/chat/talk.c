@@ -26,7 +26,7 @@ typedef struct talk {
   const talk_options *o;
   conversation conversation;
   trireme *c;
-  cmd_buf answer;     /* so far */
+  tri_buf answer;     /* so far */
   chat_answer *parts; /* of an answer that is made of channels; else NULL */
   bool unprinted;     /* stdout takes nothing any more */
   bool terminal;      /* somebody types */
@@ -66,7 +66,7 @@ static bool print_text(const char *text, size_t len) {
 static void take_part(void *ctx, chat_part part, const char *s, size_t len) {
   talk *t = ctx;
   if (part != CHAT_PART_TEXT) return;
-  cmd_buf_add(&t->answer, s, len);
+  tri_text_add(&t->answer, s, len);
   t->unprinted = t->unprinted || !print_text(s, len);
 }
 
@@ -305,7 +305,7 @@ int main(int argc, char **argv) {
   if (code < 0) code = talk_on(&t);
   trireme_close(t.c);
   conversation_close(&t.conversation);
-  cmd_buf_free(&t.answer);
+  tri_buf_free(&t.answer);
   chat_answer_free(t.parts);
   cmd_request_free(&o.request);
   tri_options_free(parsed);

@@ -57,27 +57,27 @@ static void print_floor(const bench_run *b, const bench_load *l, const bench_fig
 
 /* ---- JSON ---- */
 
-static void json_bool(cmd_buf *j, const char *key, bool x) {
-  cmd_buf_key(j, key);
-  cmd_buf_add(j, x ? "true" : "false", x ? 4 : 5);
+static void json_bool(tri_buf *j, const char *key, bool x) {
+  tri_json_add_key(j, key);
+  tri_text_add(j, x ? "true" : "false", x ? 4 : 5);
 }
 
 /* Writes null where nothing was answered: it is not known then. */
-static void json_saturated(cmd_buf *j, const bench_figures *f, bool saturated) {
+static void json_saturated(tri_buf *j, const bench_figures *f, bool saturated) {
   if (f->ok)
     json_bool(j, "saturated", saturated);
   else
-    cmd_json_num(j, "saturated", NAN);
+    tri_json_put_num(j, "saturated", NAN);
 }
 
-static void json_open(cmd_buf *j, const bench_run *b) {
-  cmd_json_open(j, NULL, '{');
-  cmd_json_word(j, "benchmark", b->kind);
-  cmd_json_word(j, "model", b->model);
-  cmd_json_word(j, "task", b->task);
+static void json_open(tri_buf *j, const bench_run *b) {
+  tri_json_open(j, NULL, '{');
+  tri_json_put_word(j, "benchmark", b->kind);
+  tri_json_put_word(j, "model", b->model);
+  tri_json_put_word(j, "task", b->task);
 }
 
-static void json_latency(cmd_buf *j, const char *key, const bench_summary *s) {
+static void json_latency(tri_buf *j, const char *key, const bench_summary *s) {
   const struct {
     const char *name;
     double ms;
@@ -85,66 +85,66 @@ static void json_latency(cmd_buf *j, const char *key, const bench_summary *s) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     char name[32];
     snprintf(name, sizeof name, "%s_%s_ms", all[i].name, key);
-    cmd_json_num(j, name, all[i].ms);
+    tri_json_put_num(j, name, all[i].ms);
   }
 }
 
-static void json_counts(cmd_buf *j, const bench_run *b, const bench_load *l, const bench_figures *f) {
-  cmd_json_uint(j, "num_prompts", l->num);
-  cmd_json_uint(j, "completed", f->ok);
-  cmd_json_uint(j, "failed", l->failed);
-  cmd_json_uint(j, "refused", l->refused);
+static void json_counts(tri_buf *j, const bench_run *b, const bench_load *l, const bench_figures *f) {
+  tri_json_put_uint(j, "num_prompts", l->num);
+  tri_json_put_uint(j, "completed", f->ok);
+  tri_json_put_uint(j, "failed", l->failed);
+  tri_json_put_uint(j, "refused", l->refused);
   if (l->refused) json_latency(j, "refusal", &f->refusal_ms);
-  cmd_json_num(j, "duration", f->seconds);
-  cmd_json_num(j, "request_rate", l->rate); /* an infinite rate becomes null */
-  cmd_json_num(j, "max_concurrency", (double)b->o->max_concurrency);
-  cmd_json_num(j, "max_concurrent_requests", (double)l->most_in_flight);
-  cmd_json_uint(j, "total_input_tokens", f->input);
-  if (!b->encoder) cmd_json_uint(j, "total_output_tokens", f->output);
-  cmd_json_num(j, "request_throughput", f->achieved);
+  tri_json_put_num(j, "duration", f->seconds);
+  tri_json_put_num(j, "request_rate", l->rate); /* an infinite rate becomes null */
+  tri_json_put_num(j, "max_concurrency", (double)b->o->max_concurrency);
+  tri_json_put_num(j, "max_concurrent_requests", (double)l->most_in_flight);
+  tri_json_put_uint(j, "total_input_tokens", f->input);
+  if (!b->encoder) tri_json_put_uint(j, "total_output_tokens", f->output);
+  tri_json_put_num(j, "request_throughput", f->achieved);
   if (f->offered > 0) {
-    cmd_json_num(j, "offered_rate", f->offered);
+    tri_json_put_num(j, "offered_rate", f->offered);
     json_saturated(j, f, f->saturated);
-    cmd_json_num(j, "mean_late_ms", f->late_ms.mean);
-    cmd_json_num(j, "p99_late_ms", f->late_ms.p99);
+    tri_json_put_num(j, "mean_late_ms", f->late_ms.mean);
+    tri_json_put_num(j, "p99_late_ms", f->late_ms.p99);
   }
-  if (!b->encoder) cmd_json_num(j, "output_throughput", (double)f->output / f->seconds);
-  cmd_json_num(j, "total_token_throughput", all_tokens(f));
+  if (!b->encoder) tri_json_put_num(j, "output_throughput", (double)f->output / f->seconds);
+  tri_json_put_num(j, "total_token_throughput", all_tokens(f));
 }
 
-static void json_limits(cmd_buf *j, const bench_run *b, const bench_figures *f) {
+static void json_limits(tri_buf *j, const bench_run *b, const bench_figures *f) {
   double most = limit_throughput(b, f);
   if (!(most > 0)) return;
-  cmd_json_num(j, "floor_total_token_throughput", most);
-  cmd_json_num(j, "floor_ratio", all_tokens(f) / most);
-  if (!b->encoder) cmd_json_num(j, "floor_tpot_ms", floor_tpot_ms(&b->floors));
-  cmd_json_num(j, "flops_per_s", b->floors.flops_per_s);
-  cmd_json_num(j, "read_bytes_per_s", b->floors.read_bytes_per_s);
+  tri_json_put_num(j, "floor_total_token_throughput", most);
+  tri_json_put_num(j, "floor_ratio", all_tokens(f) / most);
+  if (!b->encoder) tri_json_put_num(j, "floor_tpot_ms", floor_tpot_ms(&b->floors));
+  tri_json_put_num(j, "flops_per_s", b->floors.flops_per_s);
+  tri_json_put_num(j, "read_bytes_per_s", b->floors.read_bytes_per_s);
 }
 
-static void print_line(cmd_buf *j) {
-  cmd_buf_add(j, "}\n", 2);
+static void print_line(tri_buf *j) {
+  tri_text_add(j, "}\n", 2);
   fwrite(j->data, 1, j->len, stdout);
   fflush(stdout);
-  cmd_buf_free(j);
+  tri_buf_free(j);
 }
 
 static void print_json(const bench_run *b, const bench_load *l, const bench_figures *f) {
-  cmd_buf j = {0};
+  tri_buf j = {0};
   json_open(&j, b);
   json_counts(&j, b, l, f);
   for (int i = 0; i < BENCH_NUM_LATENCIES; i++)
     if (has_latency(b, (bench_latency)i)) json_latency(&j, latencies[i].key, &f->latency_ms[i]);
   if (l->chats) {
-    cmd_json_uint(&j, "total_cached_tokens", f->cached);
+    tri_json_put_uint(&j, "total_cached_tokens", f->cached);
     json_latency(&j, "first_turn_ttft", &f->first_ttft_ms);
     json_latency(&j, "later_turn_ttft", &f->later_ttft_ms);
   }
   json_limits(&j, b, f);
   if (l->interrupted) json_bool(&j, "partial", true);
   if (!b->encoder) {
-    cmd_json_num(&j, "coordinator_us_per_token", us_per_token(l->cost.coordinator_s, l->cost.generated));
-    cmd_json_num(&j, "scheduler_us_per_token", us_per_token(l->cost.scheduler_s, l->cost.drawn));
+    tri_json_put_num(&j, "coordinator_us_per_token", us_per_token(l->cost.coordinator_s, l->cost.generated));
+    tri_json_put_num(&j, "scheduler_us_per_token", us_per_token(l->cost.scheduler_s, l->cost.drawn));
   }
   print_line(&j);
 }
@@ -239,12 +239,12 @@ void bench_report_saturation(const bench_run *b, const bench_figures *all, size_
     print_limit(b, most);
     return;
   }
-  cmd_buf j = {0};
+  tri_buf j = {0};
   json_open(&j, b);
-  cmd_json_uint(&j, "loads", n);
+  tri_json_put_uint(&j, "loads", n);
   json_saturated(&j, most, saturated);
-  cmd_json_num(&j, "max_request_throughput", most->achieved);
-  cmd_json_num(&j, "max_total_token_throughput", all_tokens(most));
+  tri_json_put_num(&j, "max_request_throughput", most->achieved);
+  tri_json_put_num(&j, "max_total_token_throughput", all_tokens(most));
   json_limits(&j, b, most);
   print_line(&j);
 }

@@ -6,10 +6,10 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "client/cmd/buf.h"
 #include "client/trireme.h"
 #include "comm/wire/endpoint.h"
 #include "base/json/json.h"
+#include "base/json/json_writer.h"
 #include "base/options/options.h"
 #include "base/options/sampling_numbers.h"
 
@@ -182,18 +182,20 @@ typedef struct cmd_embed_line {
 /* Starts from `defaults` and applies the line's JSON object. kept gets members that are no fields, each with a comma
  * before it, for the answer; NULL: they are refused. Free *out on TRI_OK. */
 tri_status cmd_embed_line_parse(const trireme_embed_request *defaults, bool classify, const char *line, size_t len,
-                                cmd_buf *kept, cmd_embed_line *out, tri_error *err);
+                                tri_buf *kept, cmd_embed_line *out, tri_error *err);
 void cmd_embed_line_free(cmd_embed_line *l);
 /* embed_print.c: an answer as a line, or lines, of text, or as members of an open JSON object. */
-void cmd_print_embed_reply(cmd_buf *b, const trireme_event *e, int64_t top_k);
-void cmd_json_embed_reply(cmd_buf *b, const trireme_event *e, int64_t top_k);
+void cmd_print_embed_reply(tri_buf *b, const trireme_event *e, int64_t top_k);
+void cmd_json_embed_reply(tri_buf *b, const trireme_event *e, int64_t top_k);
 
 /* ---- JSON of events ---- */
 
-void cmd_json_event(cmd_buf *b, const trireme_event *e);
-void cmd_json_status(cmd_buf *b, const trireme_status *s);
+/* Members of the object that is open. */
+void cmd_json_error(tri_buf *b, const char *code, const char *field, const char *message);
+void cmd_json_event(tri_buf *b, const trireme_event *e);
+void cmd_json_status(tri_buf *b, const trireme_status *s);
 /* Elements {"id":..,"logprob":..,"token":..,"bytes":[..],"top":[..]} of a choice, appended to an open array. */
-void cmd_json_logprobs(cmd_buf *b, const trireme_choice *c);
+void cmd_json_logprobs(tri_buf *b, const trireme_choice *c);
 
 /* Asks for the status and waits for it; e is valid until the next call on c. Events of other requests are dropped. */
 int cmd_ask_status(trireme *c, int timeout_ms, trireme_event *e);

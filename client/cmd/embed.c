@@ -82,7 +82,7 @@ static const tri_options_spec classify_spec = {
 static int check(const cmd_embed_options *o) {
   const char *text = o->request.text;
   int ways = (text != NULL) + (o->token_ids != NULL) + (o->file != NULL);
-  size_t len = text ? strlen(text) : 0, valid = cmd_utf8_prefix(text ? text : "", len);
+  size_t len = text ? strlen(text) : 0, valid = tri_utf8_prefix(text ? text : "", len);
   const char *pair = o->request.text_pair;
   size_t pair_len = pair ? strlen(pair) : 0;
   if (ways != 1)
@@ -94,7 +94,7 @@ static int check(const cmd_embed_options *o) {
                      "--resume belongs to --file with --output and --json: answers have their line's number");
   if (pair && !text) return cmd_usage(o->program, "--text-pair belongs to --text");
   if (pair && !pair_len) return cmd_usage(o->program, "text_pair is empty");
-  if (pair && cmd_utf8_prefix(pair, pair_len) < pair_len) return cmd_usage(o->program, "text-pair is not UTF-8");
+  if (pair && tri_utf8_prefix(pair, pair_len) < pair_len) return cmd_usage(o->program, "text-pair is not UTF-8");
   if (valid < len) return cmd_usage(o->program, "byte %zu of the text is not UTF-8", valid + 1);
   return text && !len ? cmd_usage(o->program, "text is empty") : TRI_EXIT_OK;
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "client/cmd/cmd.h"
-#include "client/cmd/json_value.h"
+#include "base/json/json_writer.h"
 #include "base/mem.h"
 
 enum { MAX_LINE = 4 << 20, MAX_IDS = 1 << 18 };
@@ -11,7 +11,7 @@ enum { MAX_LINE = 4 << 20, MAX_IDS = 1 << 18 };
 typedef struct line_reader {
   trireme_embed_request *r;
   bool classify;
-  cmd_buf *kept;
+  tri_buf *kept;
   uint32_t *ids;
   tri_error *err;
 } line_reader;
@@ -47,10 +47,10 @@ static tri_status keep(line_reader *l, const char *key, const tri_json *v) {
                     fields[near]);
   if (taken || !l->kept)
     return tri_fail(l->err, TRI_UNKNOWN_FIELD, key, "there is no request field named \"%.60s\"", key);
-  cmd_buf_add(l->kept, ",", 1);
-  cmd_buf_json(l->kept, key, strlen(key));
-  cmd_buf_add(l->kept, ":", 1);
-  cmd_json_value(l->kept, v, false);
+  tri_text_add(l->kept, ",", 1);
+  tri_json_add_string(l->kept, key, strlen(key));
+  tri_text_add(l->kept, ":", 1);
+  tri_json_add_value(l->kept, v, false);
   return l->kept->failed ? TRI_NO_MEMORY : TRI_OK;
 }
 
@@ -83,7 +83,7 @@ static tri_status read_field(void *ctx, const char *key, const tri_json *v) {
 }
 
 tri_status cmd_embed_line_parse(const trireme_embed_request *defaults, bool classify, const char *line, size_t len,
-                                cmd_buf *kept, cmd_embed_line *out, tri_error *err) {
+                                tri_buf *kept, cmd_embed_line *out, tri_error *err) {
   *out = (cmd_embed_line){.request = *defaults};
   line_reader l = {.r = &out->request, .classify = classify, .kept = kept, .err = err};
   tri_status st = TRI_OK;

@@ -13,8 +13,8 @@
 typedef struct slot {
   uint64_t line, id;
   bool done;
-  cmd_buf kept; /* members of the line that its answer repeats */
-  cmd_buf text; /* what is printed */
+  tri_buf kept; /* members of the line that its answer repeats */
+  tri_buf text; /* what is printed */
 } slot;
 
 /* Requests get consecutive numbers, and no more are under way than there are slots: the rest of a number by their count
@@ -38,7 +38,7 @@ typedef struct runner {
 /* ---- answers ---- */
 
 static void add_kept(slot *s) {
-  cmd_buf_add(&s->text, s->kept.data ? s->kept.data : "", s->kept.len);
+  tri_text_add(&s->text, s->kept.data ? s->kept.data : "", s->kept.len);
   s->text.failed |= s->kept.failed;
 }
 
@@ -53,14 +53,14 @@ static void fail_slot(runner *r, slot *s, const trireme_error *e, bool answered)
   }
   cmd_line_failed(r->o->file, s->line, e->field, e->message);
   if (r->o->json) {
-    cmd_buf_printf(&s->text, "{\"line\":%llu", (unsigned long long)s->line);
-    cmd_json_open(&s->text, "error", '{');
+    tri_text_printf(&s->text, "{\"line\":%llu", (unsigned long long)s->line);
+    tri_json_open(&s->text, "error", '{');
     cmd_json_error(&s->text, e->code, e->field, e->message);
-    cmd_buf_add(&s->text, "}", 1);
+    tri_text_add(&s->text, "}", 1);
     add_kept(s);
-    cmd_buf_add(&s->text, "}", 1);
+    tri_text_add(&s->text, "}", 1);
   }
-  cmd_buf_add(&s->text, "\n", 1); /* every input has its line */
+  tri_text_add(&s->text, "\n", 1); /* every input has its line */
 }
 
 static void finish_slot(runner *r, slot *s, const trireme_event *e) {
@@ -68,14 +68,14 @@ static void finish_slot(runner *r, slot *s, const trireme_event *e) {
   if (!r->o->json) {
     cmd_print_embed_reply(&s->text, e, r->o->top_k);
     /* Tokens take several lines: an empty one ends them. */
-    if (r->in && e->kind == TRIREME_EVENT_SCORES && e->scores.tokens) cmd_buf_add(&s->text, "\n", 1);
+    if (r->in && e->kind == TRIREME_EVENT_SCORES && e->scores.tokens) tri_text_add(&s->text, "\n", 1);
     return;
   }
-  cmd_buf_add(&s->text, "{", 1);
-  if (r->in) cmd_buf_printf(&s->text, "\"line\":%llu", (unsigned long long)s->line);
+  tri_text_add(&s->text, "{", 1);
+  if (r->in) tri_text_printf(&s->text, "\"line\":%llu", (unsigned long long)s->line);
   cmd_json_embed_reply(&s->text, e, r->o->top_k);
   add_kept(s);
-  cmd_buf_add(&s->text, "}\n", 2);
+  tri_text_add(&s->text, "}\n", 2);
 }
 
 static void on_event(runner *r, const trireme_event *e) {
@@ -94,8 +94,8 @@ static bool write_answers(runner *r) {
   for (; r->written < r->read && r->slots[r->written % r->room].done; r->written++) {
     slot *s = &r->slots[r->written % r->room];
     bool ok = !s->text.failed && fwrite(s->text.data ? s->text.data : "", 1, s->text.len, r->out) == s->text.len;
-    cmd_buf_free(&s->text);
-    cmd_buf_free(&s->kept);
+    tri_buf_free(&s->text);
+    tri_buf_free(&s->kept);
     if (!ok) return false;
   }
   return r->in_flight || !fflush(r->out);
@@ -244,8 +244,8 @@ int cmd_embed_run(const cmd_embed_options *o) {
   if (r.out && r.out != stdout && fclose(r.out) && code == TRI_EXIT_OK) code = cmd_output_failed(NULL);
   if (r.in && r.in != stdin) fclose(r.in);
   for (size_t i = 0; r.slots && i < r.room; i++) {
-    cmd_buf_free(&r.slots[i].text);
-    cmd_buf_free(&r.slots[i].kept);
+    tri_buf_free(&r.slots[i].text);
+    tri_buf_free(&r.slots[i].kept);
   }
   submit_done_free(r.before);
   tri_free(r.slots);

@@ -461,7 +461,7 @@ void cmd_line_failed(const char *file, uint64_t line, const char *field, const c
 
 tri_status cmd_parse_line(const char *line, size_t len, tri_json_doc **out, tri_error *err) {
   static const char prefix[] = "JSON line 1 ";
-  size_t valid = cmd_utf8_prefix(line, len);
+  size_t valid = tri_utf8_prefix(line, len);
   if (valid < len) return tri_fail(err, TRI_INVALID_ARGUMENT, "", "byte %zu of the line is not UTF-8", valid + 1);
   tri_status st = tri_json_parse(line, len, out, err);
   /* The file's lines are counted by whoever reads it. */

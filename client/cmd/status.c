@@ -170,10 +170,10 @@ static int show_status(trireme *c, int timeout_ms, bool json) {
   int code = cmd_ask_status(c, timeout_ms, &e);
   if (code) return code;
   if (json) {
-    cmd_buf b = {0};
+    tri_buf b = {0};
     cmd_json_status(&b, &e.status);
     printf("%s\n", b.data ? b.data : "");
-    cmd_buf_free(&b);
+    tri_buf_free(&b);
   } else {
     print_status(&e.status);
   }

@@ -49,17 +49,17 @@ static char *read_stdin(size_t *len) {
 }
 
 static bool print_json(const trireme_event *e) {
-  cmd_buf b = {0};
+  tri_buf b = {0};
   cmd_json_event(&b, e);
   if (b.failed) fprintf(stderr, "trireme: no memory for an event\n");
   bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len && !fflush(stdout);
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
   return ok;
 }
 
 /* Texts of several choices cannot be mixed on one stream: each gets a buffer, and all are printed at the end. */
 typedef struct texts {
-  cmd_buf choice[64];
+  tri_buf choice[64];
   int64_t n;
   bool ids;  /* there is no text but an echo, which are ids, too: what is printed are token ids */
   bool open; /* the line that was printed last has no end yet */
@@ -70,7 +70,7 @@ static bool print_piece(texts *t, const trireme_choice *c, const char *s, size_t
     if (len) t->open = s[len - 1] != '\n';
     return fwrite(s, 1, len, stdout) == len;
   }
-  cmd_buf_add(&t->choice[c->index % 64], s, len);
+  tri_text_add(&t->choice[c->index % 64], s, len);
   return true;
 }
 
@@ -97,7 +97,7 @@ static bool print_tokens(const trireme_event *e, texts *t) {
 static bool print_done(const trireme_event *e, texts *t) {
   for (size_t i = 0; i < e->done.num; i++) {
     const trireme_finished *f = e->done.choices[i];
-    cmd_buf *b = &t->choice[i % 64];
+    tri_buf *b = &t->choice[i % 64];
     if (t->n > 1) printf("%s[%zu] %.*s", i ? "\n" : "", i, (int)b->len, b->data ? b->data : "");
     fwrite(f->text, 1, f->text_len, stdout);
   }
@@ -179,7 +179,7 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o) {
   else if (ended && code)
     fprintf(stderr, "trireme: the job was ended before it was complete: %s\n",
             timed_out ? "its deadline_ms has passed" : "it was cancelled elsewhere");
-  for (int i = 0; i < 64; i++) cmd_buf_free(&t.choice[i]);
+  for (int i = 0; i < 64; i++) tri_buf_free(&t.choice[i]);
   return written ? code : TRI_EXIT_FAILED;
 }
 
@@ -203,7 +203,7 @@ static int submit_one(cmd_submit_options *o, const char *prompt) {
     if (!input)
       return cmd_usage("trireme submit", "cannot read a prompt of at most %d bytes from the standard input", STDIN_MAX);
   }
-  size_t valid = cmd_utf8_prefix(prompt ? prompt : "", len);
+  size_t valid = tri_utf8_prefix(prompt ? prompt : "", len);
   if (valid < len) {
     tri_free(input);
     return cmd_usage("trireme submit", "byte %zu of the prompt is not UTF-8", valid + 1);

@@ -69,7 +69,7 @@ static submit_slot *ids_take(batch *b, uint64_t id, bool remove) {
 
 static void put_error(batch *b, submit_slot *s, const trireme_error *e, bool answered) {
   submit_answer_error(s, e, answered);
-  cmd_buf_free(&s->input); /* it may wait for long until it is written */
+  tri_buf_free(&s->input); /* it may wait for long until it is written */
   b->waiting++;
   b->failed++;
 }
@@ -88,7 +88,7 @@ static void finish_slot(batch *b, submit_slot *s, const trireme_event *e) {
     ok = submit_answer_done(s, e);
     b->tokens += e->done.completion_tokens;
   }
-  cmd_buf_free(&s->input);
+  tri_buf_free(&s->input);
   b->waiting++;
   if (ok)
     b->succeeded++;
@@ -213,7 +213,7 @@ static bool take_line(batch *b, size_t len, trireme_error *error) {
   if (len > MAX_LINE) {
     st = tri_fail(&err, TRI_TOO_LARGE, "", "the line is too long");
   } else {
-    cmd_buf_add(&s->input, b->line, len);
+    tri_text_add(&s->input, b->line, len);
     st = s->input.failed ? TRI_NO_MEMORY : submit_line_parse(&b->context, s, &r, &err);
   }
   if (submit_done_take(b->before, s)) {

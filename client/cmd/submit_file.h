@@ -14,7 +14,7 @@ typedef struct submit_chat submit_chat; /* a model's tokenizer and chat template
 
 /* One of a request's texts, as far as it has streamed in. */
 typedef struct submit_piece {
-  cmd_buf text, ids, logprobs;
+  tri_buf text, ids, logprobs;
   gw_logprobs openai; /* instead of logprobs, for OpenAI's form */
 } submit_piece;
 
@@ -23,13 +23,13 @@ typedef struct submit_slot {
   struct submit_slot *next; /* the line after it */
   uint64_t line, id;
   bool done, cached, logprobs;
-  cmd_buf prompt_logprobs; /* elements, with commas */
+  tri_buf prompt_logprobs; /* elements, with commas */
   submit_form form;
   const submit_chat *chat;           /* of SUBMIT_CHAT */
   bool calls, in_reasoning, in_text; /* its answer may call tools; its prompt ends in reasoning, or in a message */
-  cmd_buf input;                     /* the line, for another try */
-  cmd_buf kept;                      /* members of the line that its answer repeats, with a comma before each */
-  cmd_buf custom_id, model;          /* as JSON; model may be empty */
+  tri_buf input;                     /* the line, for another try */
+  tri_buf kept;                      /* members of the line that its answer repeats, with a comma before each */
+  tri_buf custom_id, model;          /* as JSON; model may be empty */
   unsigned tries;
   int64_t retry_ns; /* when it is sent again; 0: it is on its way */
   char request_id[33];
@@ -37,7 +37,7 @@ typedef struct submit_slot {
   size_t num_stops;
   uint32_t num_choices;
   submit_piece *choices;
-  cmd_buf result; /* the output line */
+  tri_buf result; /* the output line */
 } submit_slot;
 
 /* ---- submit_line.c ---- */

@@ -2,7 +2,7 @@
 /* A line of `submit --file`. */
 #include <string.h>
 
-#include "client/cmd/json_value.h"
+#include "base/json/json_writer.h"
 #include "client/cmd/submit_file.h"
 #include "base/mem.h"
 
@@ -23,10 +23,10 @@ static bool is_answer_member(const char *key) {
 static tri_status keep(void *ctx, const char *key, const tri_json *v, tri_error *err) {
   submit_slot *s = ctx;
   if (is_answer_member(key) || cmd_is_like_field(key)) return cmd_unknown_field(key, err);
-  cmd_buf_add(&s->kept, ",", 1);
-  cmd_buf_json(&s->kept, key, strlen(key));
-  cmd_buf_add(&s->kept, ":", 1);
-  cmd_json_value(&s->kept, v, false);
+  tri_text_add(&s->kept, ",", 1);
+  tri_json_add_string(&s->kept, key, strlen(key));
+  tri_text_add(&s->kept, ":", 1);
+  tri_json_add_value(&s->kept, v, false);
   return s->kept.failed ? TRI_NO_MEMORY : TRI_OK;
 }
 
@@ -119,8 +119,8 @@ static tri_status parse_openai(const submit_context *x, const tri_json *root, su
   if (tri_json_kind_of(id) != TRI_JSON_STRING) return cmd_wrong(err, "custom_id", "a string");
   s->form = SUBMIT_COMPLETION; /* from now on errors have this form, too */
   s->custom_id.len = s->model.len = 0;
-  cmd_json_value(&s->custom_id, id, false);
-  if (tri_json_get_str(body, "model")) cmd_json_value(&s->model, tri_json_get(body, "model"), false);
+  tri_json_add_value(&s->custom_id, id, false);
+  if (tri_json_get_str(body, "model")) tri_json_add_value(&s->model, tri_json_get(body, "model"), false);
   if (s->custom_id.failed || s->model.failed) return TRI_NO_MEMORY;
   if (method && strcmp(method, "POST") != 0) return cmd_wrong(err, "method", "POST");
   if (tri_json_kind_of(body) != TRI_JSON_OBJECT) return cmd_wrong(err, "body", "an object");

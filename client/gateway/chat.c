@@ -40,11 +40,11 @@ static gw_chat_message_config message_config(chat *c, size_t index) {
 }
 
 /* Writes the event of a delta with these members. */
-static void add_delta(void *ctx, size_t index, const cmd_buf *members) {
+static void add_delta(void *ctx, size_t index, const tri_buf *members) {
   gw_completion *s = ctx;
   gw_event_begin(s);
   gw_chat_choice_open(&s->out, index, "delta");
-  cmd_buf_add(&s->out, members->data ? members->data : "", members->len);
+  tri_text_add(&s->out, members->data ? members->data : "", members->len);
   s->out.failed = s->out.failed || members->failed;
   gw_tail tail = gw_tail_of(s, index);
   gw_chat_choice_end(&s->out, logprobs_of(s, index), &tail);
@@ -53,9 +53,9 @@ static void add_delta(void *ctx, size_t index, const cmd_buf *members) {
 
 static void begin_stream(gw_completion *s) {
   chat *c = (chat *)s;
-  cmd_buf role = {0};
-  cmd_json_word(&role, "role", "assistant");
-  cmd_json_word(&role, "content", "");
+  tri_buf role = {0};
+  tri_json_put_word(&role, "role", "assistant");
+  tri_json_put_word(&role, "content", "");
   for (size_t i = 0; i < s->num_choices; i++) {
     add_delta(s, i, &role);
     if (!c->messages) continue;
@@ -63,20 +63,20 @@ static void begin_stream(gw_completion *s) {
     config.event = add_delta;
     if (gw_chat_message_create(&config, &c->messages[i]) != TRI_OK) s->out.failed = true;
   }
-  cmd_buf_free(&role);
+  tri_buf_free(&role);
 }
 
 /* Text that is taken apart comes as one event for each part that is certain, and logprobs with the next of them. */
 static void add_text(gw_completion *s, size_t index, const char *text, size_t len) {
   chat *c = (chat *)s;
-  cmd_buf b = {0};
+  tri_buf b = {0};
   if (c->messages) {
     if (gw_chat_message_push(c->messages[index], text, len) != TRI_OK) s->out.failed = true;
     return;
   }
-  cmd_json_text(&b, "content", text, len);
+  tri_json_put_text(&b, "content", text, len);
   add_delta(s, index, &b);
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
 }
 
 static void finish(gw_completion *s, size_t index) {
@@ -88,10 +88,10 @@ static void finish(gw_completion *s, size_t index) {
   choice->finish_reason[0] = '\0'; /* not yet, of what was held back */
   if (c->messages && gw_chat_message_finish(c->messages[index], &end, &calls) != TRI_OK) s->out.failed = true;
   snprintf(choice->finish_reason, sizeof choice->finish_reason, "%s", gw_chat_reason(ended.finish_reason, calls));
-  add_delta(s, index, &(cmd_buf){0});
+  add_delta(s, index, &(tri_buf){0});
 }
 
-static void whole(gw_completion *s, size_t index, cmd_buf *out) {
+static void whole(gw_completion *s, size_t index, tri_buf *out) {
   const gw_choice *choice = &s->choices[index];
   gw_chat_message_config config = message_config((chat *)s, index);
   gw_chat_choice c = {.index = index,

@@ -14,8 +14,8 @@ struct gw_chat_message {
   gw_chat_message_config config;
   chat_answer *answer;
   unsigned num_calls;
-  cmd_buf text, reasoning, calls; /* of a whole message; calls: elements, the last one open in its arguments */
-  cmd_buf arguments;              /* of that one */
+  tri_buf text, reasoning, calls; /* of a whole message; calls: elements, the last one open in its arguments */
+  tri_buf arguments;              /* of that one */
 };
 
 /* ---- calls ---- */
@@ -33,22 +33,22 @@ static bool is_parameter(void *ctx, const char *name, size_t len, const char *ke
 }
 
 /* Members of a call that has begun, as far as the arguments. */
-static void open_call(const gw_chat_message *m, cmd_buf *b, const char *name, size_t len) {
+static void open_call(const gw_chat_message *m, tri_buf *b, const char *name, size_t len) {
   char seed[96], digits[20];
   int n = snprintf(seed, sizeof seed, "%s/%zu/%u", m->config.id, m->config.choice, m->num_calls);
   snprintf(digits, sizeof digits, "%016" PRIx64, tri_xxh3(seed, (size_t)n));
   bool mistral = m->config.model->calls == CHAT_CALLS_MISTRAL;
-  cmd_buf_key(b, "id");
-  cmd_buf_printf(b, "\"%s%.*s\"", mistral ? "" : "call_", mistral ? MISTRAL_DIGITS : ID_DIGITS, digits);
-  cmd_json_word(b, "type", "function");
-  cmd_json_open(b, "function", '{');
-  cmd_json_text(b, "name", name, len);
+  tri_json_add_key(b, "id");
+  tri_text_printf(b, "\"%s%.*s\"", mistral ? "" : "call_", mistral ? MISTRAL_DIGITS : ID_DIGITS, digits);
+  tri_json_put_word(b, "type", "function");
+  tri_json_open(b, "function", '{');
+  tri_json_put_text(b, "name", name, len);
 }
 
 static void end_call(gw_chat_message *m) {
   if (!m->num_calls) return;
-  cmd_json_text(&m->calls, "arguments", m->arguments.data ? m->arguments.data : "", m->arguments.len);
-  cmd_buf_add(&m->calls, "}}", 2);
+  tri_json_put_text(&m->calls, "arguments", m->arguments.data ? m->arguments.data : "", m->arguments.len);
+  tri_text_add(&m->calls, "}}", 2);
   m->calls.failed = m->calls.failed || m->arguments.failed;
   m->arguments.len = 0;
 }
@@ -58,29 +58,29 @@ static void end_call(gw_chat_message *m) {
 static void keep(void *ctx, chat_part part, const char *s, size_t len) {
   gw_chat_message *m = ctx;
   switch (part) {
-  case CHAT_PART_TEXT: cmd_buf_add(&m->text, s, len); break;
-  case CHAT_PART_REASONING: cmd_buf_add(&m->reasoning, s, len); break;
-  case CHAT_PART_ARGUMENTS: cmd_buf_add(&m->arguments, s, len); break;
+  case CHAT_PART_TEXT: tri_text_add(&m->text, s, len); break;
+  case CHAT_PART_REASONING: tri_text_add(&m->reasoning, s, len); break;
+  case CHAT_PART_ARGUMENTS: tri_text_add(&m->arguments, s, len); break;
   case CHAT_PART_CALL:
     end_call(m);
-    cmd_json_open(&m->calls, NULL, '{');
+    tri_json_open(&m->calls, NULL, '{');
     open_call(m, &m->calls, s, len);
     m->num_calls++;
   }
 }
 
-void gw_chat_message_write(const gw_chat_message *m, cmd_buf *out) {
-  if (m->reasoning.len) cmd_json_text(out, "reasoning_content", m->reasoning.data, m->reasoning.len);
+void gw_chat_message_write(const gw_chat_message *m, tri_buf *out) {
+  if (m->reasoning.len) tri_json_put_text(out, "reasoning_content", m->reasoning.data, m->reasoning.len);
   if (m->text.len || !m->num_calls) {
-    cmd_json_text(out, "content", m->text.data ? m->text.data : "", m->text.len);
+    tri_json_put_text(out, "content", m->text.data ? m->text.data : "", m->text.len);
   } else {
-    cmd_buf_key(out, "content");
-    cmd_buf_add(out, "null", 4);
+    tri_json_add_key(out, "content");
+    tri_text_add(out, "null", 4);
   }
   if (m->num_calls) {
-    cmd_json_open(out, "tool_calls", '[');
-    cmd_buf_add(out, m->calls.data, m->calls.len);
-    cmd_buf_add(out, "]", 1);
+    tri_json_open(out, "tool_calls", '[');
+    tri_text_add(out, m->calls.data, m->calls.len);
+    tri_text_add(out, "]", 1);
   }
   out->failed = out->failed || m->text.failed || m->reasoning.failed || m->calls.failed;
 }
@@ -89,24 +89,24 @@ void gw_chat_message_write(const gw_chat_message *m, cmd_buf *out) {
 
 static void tell(void *ctx, chat_part part, const char *s, size_t len) {
   gw_chat_message *m = ctx;
-  cmd_buf b = {0};
+  tri_buf b = {0};
   if (part == CHAT_PART_TEXT || part == CHAT_PART_REASONING) {
-    cmd_json_text(&b, part == CHAT_PART_TEXT ? "content" : "reasoning_content", s, len);
+    tri_json_put_text(&b, part == CHAT_PART_TEXT ? "content" : "reasoning_content", s, len);
   } else {
     bool begins = part == CHAT_PART_CALL;
-    cmd_json_open(&b, "tool_calls", '[');
-    cmd_json_open(&b, NULL, '{');
-    cmd_json_uint(&b, "index", begins ? m->num_calls : m->num_calls - 1);
+    tri_json_open(&b, "tool_calls", '[');
+    tri_json_open(&b, NULL, '{');
+    tri_json_put_uint(&b, "index", begins ? m->num_calls : m->num_calls - 1);
     if (begins)
       open_call(m, &b, s, len);
     else
-      cmd_json_open(&b, "function", '{');
-    cmd_json_text(&b, "arguments", begins ? "" : s, begins ? 0 : len);
-    cmd_buf_add(&b, "}}]", 3);
+      tri_json_open(&b, "function", '{');
+    tri_json_put_text(&b, "arguments", begins ? "" : s, begins ? 0 : len);
+    tri_text_add(&b, "}}]", 3);
     m->num_calls += begins;
   }
   m->config.event(m->config.ctx, m->config.choice, &b);
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
 }
 
 /* ---- both ---- */
@@ -136,10 +136,10 @@ tri_status gw_chat_message_create(const gw_chat_message_config *config, gw_chat_
 void gw_chat_message_free(gw_chat_message *m) {
   if (!m) return;
   chat_answer_free(m->answer);
-  cmd_buf_free(&m->text);
-  cmd_buf_free(&m->reasoning);
-  cmd_buf_free(&m->calls);
-  cmd_buf_free(&m->arguments);
+  tri_buf_free(&m->text);
+  tri_buf_free(&m->reasoning);
+  tri_buf_free(&m->calls);
+  tri_buf_free(&m->arguments);
   tri_free(m);
 }
 
@@ -157,21 +157,21 @@ tri_status gw_chat_message_finish(gw_chat_message *m, const gw_tail *end, bool *
 
 /* ---- choices ---- */
 
-void gw_chat_choice_open(cmd_buf *b, size_t index, const char *member) {
-  cmd_json_open(b, NULL, '{');
-  cmd_json_uint(b, "index", index);
-  cmd_json_open(b, member, '{');
+void gw_chat_choice_open(tri_buf *b, size_t index, const char *member) {
+  tri_json_open(b, NULL, '{');
+  tri_json_put_uint(b, "index", index);
+  tri_json_open(b, member, '{');
 }
 
-void gw_chat_choice_end(cmd_buf *b, gw_logprobs *logprobs, const gw_tail *tail) {
-  cmd_buf_add(b, "}", 1);
-  cmd_buf_key(b, "logprobs");
+void gw_chat_choice_end(tri_buf *b, gw_logprobs *logprobs, const gw_tail *tail) {
+  tri_text_add(b, "}", 1);
+  tri_json_add_key(b, "logprobs");
   if (logprobs)
     gw_chat_logprobs_write(logprobs, b);
   else
-    cmd_buf_add(b, "null", 4);
+    tri_text_add(b, "null", 4);
   gw_write_tail(b, tail);
-  cmd_buf_add(b, "}", 1);
+  tri_text_add(b, "}", 1);
 }
 
 const char *gw_chat_reason(const char *reason, bool calls) {
@@ -179,7 +179,7 @@ const char *gw_chat_reason(const char *reason, bool calls) {
 }
 
 /* Writes the members of a message that is taken apart. */
-static tri_status write_apart(cmd_buf *b, const gw_chat_choice *c, const gw_chat_message_config *config, bool *calls) {
+static tri_status write_apart(tri_buf *b, const gw_chat_choice *c, const gw_chat_message_config *config, bool *calls) {
   gw_chat_message *m = NULL;
   tri_status st;
   TRI_TRY(gw_chat_message_create(config, &m));
@@ -191,12 +191,12 @@ cleanup:
   return st;
 }
 
-void gw_chat_choice_write(cmd_buf *b, const gw_chat_choice *c, const gw_chat_message_config *apart) {
+void gw_chat_choice_write(tri_buf *b, const gw_chat_choice *c, const gw_chat_message_config *apart) {
   bool calls = false;
   gw_chat_choice_open(b, c->index, "message");
-  cmd_json_word(b, "role", "assistant");
+  tri_json_put_word(b, "role", "assistant");
   if (!apart)
-    cmd_json_text(b, "content", c->text ? c->text : "", c->len);
+    tri_json_put_text(b, "content", c->text ? c->text : "", c->len);
   else if (write_apart(b, c, apart, &calls) != TRI_OK)
     b->failed = true;
   gw_tail tail = c->tail;

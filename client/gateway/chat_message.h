@@ -17,7 +17,7 @@ typedef struct gw_chat_message_config {
   size_t choice;
   const char *id;
   /* A stream's: writes an event with a delta whose members are `members`. NULL: the message is written whole. */
-  void (*event)(void *ctx, size_t choice, const cmd_buf *members);
+  void (*event)(void *ctx, size_t choice, const tri_buf *members);
   void *ctx;
 } gw_chat_message_config;
 tri_status gw_chat_message_create(const gw_chat_message_config *config, gw_chat_message **out);
@@ -26,7 +26,7 @@ tri_status gw_chat_message_push(gw_chat_message *m, const char *text, size_t len
 /* Returns in *calls whether it calls tools, and each call is whole. end: of the choice. */
 tri_status gw_chat_message_finish(gw_chat_message *m, const gw_tail *end, bool *calls);
 /* Members of the whole message behind its role. */
-void gw_chat_message_write(const gw_chat_message *m, cmd_buf *out);
+void gw_chat_message_write(const gw_chat_message *m, tri_buf *out);
 
 /* ---- elements of `choices`, also for `trireme submit --file` ---- */
 
@@ -40,11 +40,11 @@ typedef struct gw_chat_choice {
 } gw_chat_choice;
 
 /* Opens one, and in it its `member`: a delta or a message. */
-void gw_chat_choice_open(cmd_buf *b, size_t index, const char *member);
+void gw_chat_choice_open(tri_buf *b, size_t index, const char *member);
 /* Ends both. logprobs NULL: none. */
-void gw_chat_choice_end(cmd_buf *b, gw_logprobs *logprobs, const gw_tail *tail);
+void gw_chat_choice_end(tri_buf *b, gw_logprobs *logprobs, const gw_tail *tail);
 /* Writes one. apart: how its text is taken apart; NULL: it is one text. */
-void gw_chat_choice_write(cmd_buf *b, const gw_chat_choice *c, const gw_chat_message_config *apart);
+void gw_chat_choice_write(tri_buf *b, const gw_chat_choice *c, const gw_chat_message_config *apart);
 /* Returns the reason that ends a choice which may have called tools. */
 const char *gw_chat_reason(const char *reason, bool calls);
 

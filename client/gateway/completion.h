@@ -39,14 +39,14 @@ void gw_completion_request_free(gw_completion_request *q);
 
 /* Those of a choice that are not yet written. The legacy form has four arrays, the chat's one of objects. */
 typedef struct gw_logprobs {
-  cmd_buf tokens, values, tops, offsets; /* elements, with commas; the chat's are in `tokens` */
+  tri_buf tokens, values, tops, offsets; /* elements, with commas; the chat's are in `tokens` */
   uint64_t characters;                   /* of the text before the next token */
 } gw_logprobs;
 void gw_logprobs_add(gw_logprobs *l, const trireme_choice *c);
 /* Writes the object and forgets the tokens, but not how far the text has come. */
-void gw_logprobs_write(gw_logprobs *l, cmd_buf *out);
+void gw_logprobs_write(gw_logprobs *l, tri_buf *out);
 void gw_chat_logprobs_add(gw_logprobs *l, const trireme_choice *c);
-void gw_chat_logprobs_write(gw_logprobs *l, cmd_buf *out);
+void gw_chat_logprobs_write(gw_logprobs *l, tri_buf *out);
 void gw_logprobs_free(gw_logprobs *l);
 
 /* The end of a choice. */
@@ -54,24 +54,24 @@ typedef struct gw_tail {
   const char *finish_reason;         /* empty: not known yet */
   const trireme_string *stop_string; /* what has stopped it, or NULL, and -1 */
   int64_t stop_token_id;
-  cmd_buf *token_ids; /* elements, with commas, which are forgotten then; NULL: they were not asked for */
+  tri_buf *token_ids; /* elements, with commas, which are forgotten then; NULL: they were not asked for */
 } gw_tail;
 /* Writes the members: `finish_reason`, null until it is known, then also `stop_reason`; `token_ids`. */
-void gw_write_tail(cmd_buf *b, const gw_tail *t);
+void gw_write_tail(tri_buf *b, const gw_tail *t);
 /* Adds token ids to elements of an array. */
-void gw_add_ids(cmd_buf *b, const uint32_t *ids, size_t num);
+void gw_add_ids(tri_buf *b, const uint32_t *ids, size_t num);
 /* Elements of a choice's `prompt_logprobs`: null, then objects by token id. */
-void gw_prompt_logprobs_add(cmd_buf *b, const trireme_choice *c);
+void gw_prompt_logprobs_add(tri_buf *b, const trireme_choice *c);
 
 /* ---- completion_jobs.c: the jobs of a request, and its answer at once or as a stream ---- */
 
 typedef struct gw_completion gw_completion;
 
 typedef struct gw_choice {
-  cmd_buf text; /* of an answer that is not streamed; of a stream, what waits until its reader has caught up */
+  tri_buf text; /* of an answer that is not streamed; of a stream, what waits until its reader has caught up */
   gw_logprobs logprobs;
-  cmd_buf prompt_logprobs;            /* elements, with commas */
-  cmd_buf token_ids;                  /* likewise: those that are not written yet */
+  tri_buf prompt_logprobs;            /* elements, with commas */
+  tri_buf token_ids;                  /* likewise: those that are not written yet */
   int64_t stop_string, stop_token_id; /* of trireme_finished */
   char finish_reason[16];             /* empty: not known yet */
   bool begun;                         /* it has had an event */
@@ -87,7 +87,7 @@ typedef struct gw_completion_form {
   void (*begin)(gw_completion *s); /* a stream's first events; NULL: none */
   void (*text)(gw_completion *s, size_t choice, const char *text, size_t len);
   void (*finish)(gw_completion *s, size_t choice);
-  void (*whole)(gw_completion *s, size_t choice, cmd_buf *out); /* an element of an answer at once */
+  void (*whole)(gw_completion *s, size_t choice, tri_buf *out); /* an element of an answer at once */
 } gw_completion_form;
 
 /* The state of such an exchange; what is around it is the endpoint's. */
@@ -98,12 +98,12 @@ struct gw_completion {
   size_t n, num_choices; /* of each prompt, and of all */
   gw_choice *choices;
   uint64_t *counts;    /* of each prompt: completion tokens so far */
-  cmd_buf *prompt_ids; /* of each prompt, elements with commas; NULL: they were not asked for */
+  tri_buf *prompt_ids; /* of each prompt, elements with commas; NULL: they were not asked for */
   unsigned num_accepted;
   uint64_t prompt_tokens, completion_tokens;
   size_t kept;            /* bytes of the answer that wait: of one at once, all of it */
   uint64_t cached_tokens; /* of the prompts: those that were there, as is known at the end */
-  cmd_buf out, prefix;    /* events that are not sent yet; what each begins with */
+  tri_buf out, prefix;    /* events that are not sent yet; what each begins with */
   bool begun;             /* the stream's head is sent */
   bool prompt_told;       /* an event has the prompt's token ids */
   char id[GW_ID];         /* as of its exchange */
@@ -128,6 +128,6 @@ gw_tail gw_tail_of(gw_completion *s, size_t choice);
 void gw_event_begin(gw_completion *s);
 void gw_event_end(gw_completion *s);
 /* Writes `prompt_token_ids`, where they were asked for. */
-void gw_write_prompt_ids(gw_completion *s, size_t prompt, cmd_buf *b);
+void gw_write_prompt_ids(gw_completion *s, size_t prompt, tri_buf *b);
 
 #endif

@@ -39,40 +39,40 @@ tri_status gw_completion_open(gw_completion *s, gw_task *t, size_t more, tri_err
 
 void gw_completion_close(gw_completion *s) {
   for (size_t i = 0; s->choices && i < s->num_choices; i++) {
-    cmd_buf_free(&s->choices[i].text);
+    tri_buf_free(&s->choices[i].text);
     gw_logprobs_free(&s->choices[i].logprobs);
-    cmd_buf_free(&s->choices[i].prompt_logprobs);
-    cmd_buf_free(&s->choices[i].token_ids);
+    tri_buf_free(&s->choices[i].prompt_logprobs);
+    tri_buf_free(&s->choices[i].token_ids);
   }
-  for (size_t i = 0; s->prompt_ids && i < s->q->prompt.num; i++) cmd_buf_free(&s->prompt_ids[i]);
+  for (size_t i = 0; s->prompt_ids && i < s->q->prompt.num; i++) tri_buf_free(&s->prompt_ids[i]);
   tri_free(s->prompt_ids);
   tri_free(s->choices);
   tri_free(s->counts);
-  cmd_buf_free(&s->out);
-  cmd_buf_free(&s->prefix);
+  tri_buf_free(&s->out);
+  tri_buf_free(&s->prefix);
 }
 
 /* ---- words that both forms of the answer have ---- */
 
-static void write_head(const gw_exchange *x, cmd_buf *b) {
+static void write_head(const gw_exchange *x, tri_buf *b) {
   const gw_completion *s = x->state;
   const char *model = s->q->r.model ? s->q->r.model : x->g->name;
-  cmd_json_open(b, NULL, '{');
-  cmd_json_word(b, "id", s->id);
-  cmd_json_word(b, "object", s->q->stream ? s->form->chunk_object : s->form->object);
-  cmd_json_uint(b, "created", (uint64_t)s->created);
-  cmd_json_word(b, "model", model);
-  cmd_json_open(b, "choices", '[');
+  tri_json_open(b, NULL, '{');
+  tri_json_put_word(b, "id", s->id);
+  tri_json_put_word(b, "object", s->q->stream ? s->form->chunk_object : s->form->object);
+  tri_json_put_uint(b, "created", (uint64_t)s->created);
+  tri_json_put_word(b, "model", model);
+  tri_json_open(b, "choices", '[');
 }
 
-static void write_usage(cmd_buf *b, const gw_completion *s) {
-  cmd_json_open(b, "usage", '{');
-  cmd_json_uint(b, "prompt_tokens", s->prompt_tokens);
-  cmd_json_uint(b, "completion_tokens", s->completion_tokens);
-  cmd_json_uint(b, "total_tokens", s->prompt_tokens + s->completion_tokens);
-  cmd_json_open(b, "prompt_tokens_details", '{');
-  cmd_json_uint(b, "cached_tokens", s->cached_tokens);
-  cmd_buf_add(b, "}}", 2);
+static void write_usage(tri_buf *b, const gw_completion *s) {
+  tri_json_open(b, "usage", '{');
+  tri_json_put_uint(b, "prompt_tokens", s->prompt_tokens);
+  tri_json_put_uint(b, "completion_tokens", s->completion_tokens);
+  tri_json_put_uint(b, "total_tokens", s->prompt_tokens + s->completion_tokens);
+  tri_json_open(b, "prompt_tokens_details", '{');
+  tri_json_put_uint(b, "cached_tokens", s->cached_tokens);
+  tri_text_add(b, "}}", 2);
 }
 
 gw_tail gw_tail_of(gw_completion *s, size_t choice) {
@@ -87,16 +87,16 @@ gw_tail gw_tail_of(gw_completion *s, size_t choice) {
 /* ---- a stream ---- */
 
 void gw_event_begin(gw_completion *s) {
-  cmd_buf_add(&s->out, "data: ", 6);
-  cmd_buf_add(&s->out, s->prefix.data, s->prefix.len);
+  tri_text_add(&s->out, "data: ", 6);
+  tri_text_add(&s->out, s->prefix.data, s->prefix.len);
 }
 
 static void end_event(gw_completion *s, bool usage) {
-  cmd_buf_add(&s->out, "]", 1);
+  tri_text_add(&s->out, "]", 1);
   if (s->form->prompt_beside && !s->prompt_told) gw_write_prompt_ids(s, 0, &s->out);
   s->prompt_told = true;
   if (usage) write_usage(&s->out, s);
-  cmd_buf_add(&s->out, "}\n\n", 3);
+  tri_text_add(&s->out, "}\n\n", 3);
 }
 
 void gw_event_end(gw_completion *s) { end_event(s, s->q->continuous_usage); }
@@ -139,12 +139,12 @@ static bool begin_stream(gw_exchange *x) {
     return false;
   }
   s->begun = true;
-  cmd_buf early = s->out; /* of jobs that did not wait for the others */
-  s->out = (cmd_buf){0};
+  tri_buf early = s->out; /* of jobs that did not wait for the others */
+  s->out = (tri_buf){0};
   if (s->form->begin) s->form->begin(s);
-  cmd_buf_add(&s->out, early.data ? early.data : "", early.len);
+  tri_text_add(&s->out, early.data ? early.data : "", early.len);
   s->out.failed = s->out.failed || early.failed;
-  cmd_buf_free(&early);
+  tri_buf_free(&early);
   return send_events(x);
 }
 
@@ -154,7 +154,7 @@ static void end_stream(gw_exchange *x) {
     gw_event_begin(s);
     end_event(s, true);
   }
-  cmd_buf_printf(&s->out, "data: [DONE]\n\n");
+  tri_text_printf(&s->out, "data: [DONE]\n\n");
   if (!send_events(x)) return;
   http_stream_end(x->conn);
   gw_exchange_close(x);
@@ -164,20 +164,20 @@ static void end_stream(gw_exchange *x) {
 static void fail(gw_exchange *x, const gw_error *e) {
   gw_completion *s = x->state;
   if (!s->begun) return gw_exchange_fail(x, e);
-  cmd_buf_add(&s->out, "data: ", 6);
+  tri_text_add(&s->out, "data: ", 6);
   gw_error_json(&s->out, e);
-  cmd_buf_printf(&s->out, "\n\ndata: [DONE]\n\n");
+  tri_text_printf(&s->out, "\n\ndata: [DONE]\n\n");
   if (!send_events(x)) return;
   http_stream_end(x->conn);
   gw_exchange_close(x);
 }
 
-void gw_write_prompt_ids(gw_completion *s, size_t prompt, cmd_buf *b) {
-  cmd_buf *ids = s->prompt_ids ? &s->prompt_ids[prompt] : NULL;
+void gw_write_prompt_ids(gw_completion *s, size_t prompt, tri_buf *b) {
+  tri_buf *ids = s->prompt_ids ? &s->prompt_ids[prompt] : NULL;
   if (!ids) return;
-  cmd_json_open(b, "prompt_token_ids", '[');
-  cmd_buf_add(b, ids->data ? ids->data : "", ids->len);
-  cmd_buf_add(b, "]", 1);
+  tri_json_open(b, "prompt_token_ids", '[');
+  tri_text_add(b, ids->data ? ids->data : "", ids->len);
+  tri_text_add(b, "]", 1);
   b->failed = b->failed || ids->failed;
 }
 
@@ -186,16 +186,16 @@ void gw_write_prompt_ids(gw_completion *s, size_t prompt, cmd_buf *b) {
 static void respond(gw_exchange *x) {
   gw_completion *s = x->state;
   char fields[HEADER_BYTES];
-  cmd_buf b = {0};
+  tri_buf b = {0};
   write_head(x, &b);
   for (size_t i = 0; i < s->num_choices; i++) {
     s->form->whole(s, i, &b);
     b.failed = b.failed || s->choices[i].text.failed || s->choices[i].prompt_logprobs.failed;
   }
-  cmd_buf_add(&b, "]", 1);
+  tri_text_add(&b, "]", 1);
   if (s->form->prompt_beside) gw_write_prompt_ids(s, 0, &b);
   write_usage(&b, s);
-  cmd_buf_add(&b, "}", 1);
+  tri_text_add(&b, "}", 1);
   header_lines(x, fields);
   gw_respond_json(x->conn, &b, fields);
   gw_exchange_close(x);
@@ -218,9 +218,9 @@ static bool is_behind(const gw_exchange *x) {
 static void tell_choice(gw_completion *s, size_t index) {
   gw_choice *c = &s->choices[index];
   if (!c->text.len && !c->logprobs.tokens.len && !c->token_ids.len) return;
-  cmd_buf text = c->text;
+  tri_buf text = c->text;
   s->kept -= bytes_of(c);
-  c->text = (cmd_buf){0};
+  c->text = (tri_buf){0};
   s->form->text(s, index, text.data ? text.data : "", text.len);
   s->out.failed = s->out.failed || text.failed;
   s->kept += bytes_of(c); /* logprobs that wait for text that is certain */
@@ -296,7 +296,7 @@ static void on_tokens(gw_exchange *x, const gw_job *j, const trireme_event *e) {
     s->kept -= bytes_of(of);
     s->form->add_logprobs(&of->logprobs, c);
     if (s->q->return_token_ids) gw_add_ids(&of->token_ids, c->ids, c->num_ids);
-    cmd_buf_add(&of->text, c->text ? c->text : "", c->text_len);
+    tri_text_add(&of->text, c->text ? c->text : "", c->text_len);
     s->kept += bytes_of(of);
     if (s->q->stream && !behind) tell_choice(s, index);
   }
@@ -323,7 +323,7 @@ static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
     if (s->q->stream) {
       s->form->finish(s, index);
     } else if (s->q->r.no_stream) {
-      cmd_buf_add(&c->text, f->text, f->text_len);
+      tri_text_add(&c->text, f->text, f->text_len);
       s->kept += f->text_len;
     }
   }

@@ -12,29 +12,29 @@ typedef struct text_completion {
   gw_task task;
 } text_completion;
 
-static void write_prompt_logprobs(cmd_buf *b, const gw_choice *c) {
-  const cmd_buf *p = &c->prompt_logprobs;
-  cmd_json_open(b, "prompt_logprobs", '[');
-  cmd_buf_add(b, p->data ? p->data : "", p->len);
-  cmd_buf_add(b, "]", 1);
+static void write_prompt_logprobs(tri_buf *b, const gw_choice *c) {
+  const tri_buf *p = &c->prompt_logprobs;
+  tri_json_open(b, "prompt_logprobs", '[');
+  tri_text_add(b, p->data ? p->data : "", p->len);
+  tri_text_add(b, "]", 1);
 }
 
-static void write_choice(gw_completion *s, cmd_buf *b, size_t index, const char *text, size_t len) {
+static void write_choice(gw_completion *s, tri_buf *b, size_t index, const char *text, size_t len) {
   gw_choice *c = &s->choices[index];
-  cmd_json_open(b, NULL, '{');
-  cmd_json_uint(b, "index", index);
-  cmd_json_text(b, "text", text ? text : "", len);
-  cmd_buf_key(b, "logprobs");
+  tri_json_open(b, NULL, '{');
+  tri_json_put_uint(b, "index", index);
+  tri_json_put_text(b, "text", text ? text : "", len);
+  tri_json_add_key(b, "logprobs");
   if (s->q->r.logprobs >= 0 && (c->logprobs.tokens.len || !s->q->stream))
     gw_logprobs_write(&c->logprobs, b);
   else
-    cmd_buf_add(b, "null", 4);
+    tri_text_add(b, "null", 4);
   if (s->q->prompt_logprobs >= 0) write_prompt_logprobs(b, c);
   gw_tail tail = gw_tail_of(s, index);
   gw_write_tail(b, &tail);
   if (!s->q->stream || !c->begun) gw_write_prompt_ids(s, index / s->n, b);
   c->begun = true;
-  cmd_buf_add(b, "}", 1);
+  tri_text_add(b, "}", 1);
 }
 
 static void add_text(gw_completion *s, size_t index, const char *text, size_t len) {
@@ -45,7 +45,7 @@ static void add_text(gw_completion *s, size_t index, const char *text, size_t le
 
 static void finish(gw_completion *s, size_t index) { add_text(s, index, NULL, 0); }
 
-static void whole(gw_completion *s, size_t index, cmd_buf *out) {
+static void whole(gw_completion *s, size_t index, tri_buf *out) {
   write_choice(s, out, index, s->choices[index].text.data, s->choices[index].text.len);
 }
 

@@ -19,14 +19,14 @@ typedef struct embeddings {
   embedding_request q;
   tri_buf texts; /* of the request */
   gw_ignored ignored;
-  cmd_buf *vectors; /* [inputs], as JSON */
+  tri_buf *vectors; /* [inputs], as JSON */
   uint64_t prompt_tokens;
   size_t kept; /* bytes of the vectors */
 } embeddings;
 
 static void free_embeddings(gw_task *task) {
   embeddings *s = (embeddings *)task;
-  for (size_t i = 0; s->vectors && i < s->q.input.num; i++) cmd_buf_free(&s->vectors[i]);
+  for (size_t i = 0; s->vectors && i < s->q.input.num; i++) tri_buf_free(&s->vectors[i]);
   tri_free(s->vectors);
   gw_inputs_free(&s->q.input);
   tri_buf_free(&s->texts);
@@ -61,11 +61,11 @@ static const gw_field fields[] = {
 static const gw_field_table tables[] = {GW_TABLE(fields), {0}};
 
 /* Little-endian floats, as clients of OpenAI's API expect. */
-static void add_base64(cmd_buf *b, const float *values, size_t num) {
+static void add_base64(tri_buf *b, const float *values, size_t num) {
   static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   const unsigned char *s = (const unsigned char *)values;
   size_t len = num * sizeof *values;
-  cmd_buf_add(b, "\"", 1);
+  tri_text_add(b, "\"", 1);
   for (size_t i = 0; i < len; i += 3) {
     size_t have = len - i < 3 ? len - i : 3;
     unsigned bits = (unsigned)s[i] << 16;
@@ -74,43 +74,43 @@ static void add_base64(cmd_buf *b, const float *values, size_t num) {
     char four[4] = {digits[bits >> 18], digits[bits >> 12 & 63], digits[bits >> 6 & 63], digits[bits & 63]};
     if (have < 3) four[3] = '=';
     if (have < 2) four[2] = '=';
-    cmd_buf_add(b, four, 4);
+    tri_text_add(b, four, 4);
   }
-  cmd_buf_add(b, "\"", 1);
+  tri_text_add(b, "\"", 1);
 }
 
-static void add_floats(cmd_buf *b, const float *values, size_t num) {
-  cmd_buf_add(b, "[", 1);
+static void add_floats(tri_buf *b, const float *values, size_t num) {
+  tri_text_add(b, "[", 1);
   for (size_t i = 0; i < num; i++) {
-    if (i) cmd_buf_add(b, ",", 1);
-    cmd_buf_float(b, values[i], "null");
+    if (i) tri_text_add(b, ",", 1);
+    tri_json_add_float(b, values[i], "null");
   }
-  cmd_buf_add(b, "]", 1);
+  tri_text_add(b, "]", 1);
 }
 
 static void respond(gw_exchange *x) {
   embeddings *s = x->state;
   char ignored[256], id[GW_ID_LINE], lines[sizeof ignored + sizeof id];
-  cmd_buf b = {0};
-  cmd_json_open(&b, NULL, '{');
-  cmd_json_word(&b, "object", "list");
-  cmd_json_open(&b, "data", '[');
+  tri_buf b = {0};
+  tri_json_open(&b, NULL, '{');
+  tri_json_put_word(&b, "object", "list");
+  tri_json_open(&b, "data", '[');
   for (size_t i = 0; i < s->q.input.num; i++) {
-    cmd_json_open(&b, NULL, '{');
-    cmd_json_word(&b, "object", "embedding");
-    cmd_json_uint(&b, "index", i);
-    cmd_buf_key(&b, "embedding");
-    cmd_buf_add(&b, s->vectors[i].data, s->vectors[i].len);
-    cmd_buf_add(&b, "}", 1);
+    tri_json_open(&b, NULL, '{');
+    tri_json_put_word(&b, "object", "embedding");
+    tri_json_put_uint(&b, "index", i);
+    tri_json_add_key(&b, "embedding");
+    tri_text_add(&b, s->vectors[i].data, s->vectors[i].len);
+    tri_text_add(&b, "}", 1);
     b.failed = b.failed || s->vectors[i].failed;
-    cmd_buf_free(&s->vectors[i]);
+    tri_buf_free(&s->vectors[i]);
   }
-  cmd_buf_add(&b, "]", 1);
-  cmd_json_word(&b, "model", s->q.r.model ? s->q.r.model : x->g->name);
-  cmd_json_open(&b, "usage", '{');
-  cmd_json_uint(&b, "prompt_tokens", s->prompt_tokens);
-  cmd_json_uint(&b, "total_tokens", s->prompt_tokens);
-  cmd_buf_add(&b, "}}", 2);
+  tri_text_add(&b, "]", 1);
+  tri_json_put_word(&b, "model", s->q.r.model ? s->q.r.model : x->g->name);
+  tri_json_open(&b, "usage", '{');
+  tri_json_put_uint(&b, "prompt_tokens", s->prompt_tokens);
+  tri_json_put_uint(&b, "total_tokens", s->prompt_tokens);
+  tri_text_add(&b, "}}", 2);
   gw_ignored_fields(&s->ignored, ignored);
   gw_id_line(x->conn, id, sizeof id);
   snprintf(lines, sizeof lines, "%s%s", id, ignored);

@@ -11,18 +11,18 @@ static const char *type_of(int status) {
   return status >= 500 ? "server_error" : "invalid_request_error";
 }
 
-void gw_error_json(cmd_buf *b, const gw_error *e) {
-  cmd_buf_add(b, "{", 1); /* wherever it stands */
-  cmd_json_open(b, "error", '{');
-  cmd_json_word(b, "message", e->message);
-  cmd_json_word(b, "type", type_of(e->status));
-  cmd_buf_key(b, "param");
+void gw_error_json(tri_buf *b, const gw_error *e) {
+  tri_text_add(b, "{", 1); /* wherever it stands */
+  tri_json_open(b, "error", '{');
+  tri_json_put_word(b, "message", e->message);
+  tri_json_put_word(b, "type", type_of(e->status));
+  tri_json_add_key(b, "param");
   if (e->param && e->param[0])
-    cmd_buf_json(b, e->param, strlen(e->param));
+    tri_json_add_string(b, e->param, strlen(e->param));
   else
-    cmd_buf_add(b, "null", 4);
-  cmd_json_word(b, "code", e->code);
-  cmd_buf_add(b, "}}", 2);
+    tri_text_add(b, "null", 4);
+  tri_json_put_word(b, "code", e->code);
+  tri_text_add(b, "}}", 2);
 }
 
 /* The status of a code; what is wrong with the request itself is 400. */

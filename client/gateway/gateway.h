@@ -4,7 +4,7 @@
 #ifndef TRI_CLIENT_GATEWAY_GATEWAY_H
 #define TRI_CLIENT_GATEWAY_GATEWAY_H
 
-#include "client/cmd/buf.h"
+#include "base/json/json_writer.h"
 #include "client/gateway/http_conn.h"
 #include "client/gateway/model.h"
 #include "client/trireme.h"
@@ -52,13 +52,13 @@ typedef struct gw_error {
 } gw_error;
 
 /* Writes {"error": {...}}. */
-void gw_error_json(cmd_buf *b, const gw_error *e);
+void gw_error_json(tri_buf *b, const gw_error *e);
 /* Returns the error that a request's error of libtrireme or the coordinator comes to; it points into *e. */
 gw_error gw_error_of(const trireme_error *e);
 gw_error gw_error_of_status(const tri_error *e); /* of a request that was not understood */
 void gw_respond_error(http_conn *c, const gw_error *e);
 void gw_respond_error_with(http_conn *c, const gw_error *e, const char *fields); /* with these header lines, too */
-void gw_respond_json(http_conn *c, cmd_buf *b, const char *fields);
+void gw_respond_json(http_conn *c, tri_buf *b, const char *fields);
 
 /* ---- request_id.c ---- */
 
@@ -236,7 +236,7 @@ typedef struct gw_counts {
 
 void gw_count_answer(gateway *g, unsigned route, int status);
 /* Writes the coordinator's metrics under the prefix and with the model's name, and the gateway's own. */
-void gw_metrics_write(const gateway *g, const char *text, size_t len, cmd_buf *out);
+void gw_metrics_write(const gateway *g, const char *text, size_t len, tri_buf *out);
 
 /* ---- access.c: the log's line of a request that was refused ---- */
 
@@ -257,7 +257,7 @@ typedef struct gw_hint {
 } gw_hint;
 
 /* Writes nothing where no path of this gateway asks a model of such a task. */
-void gw_hint_text(const gateway *g, const char *task, const tri_gateway_place *place, int port, cmd_buf *out);
+void gw_hint_text(const gateway *g, const char *task, const tri_gateway_place *place, int port, tri_buf *out);
 void gw_hint_tick(gateway *g, int64_t now);
 /* False: the event is somebody else's. */
 bool gw_hint_take(gateway *g, const trireme_event *e);
@@ -268,7 +268,7 @@ bool gw_hint_take(gateway *g, const trireme_event *e);
 bool gw_cors_preflight(gateway *g, http_conn *c);
 
 const char *gw_route_path(unsigned number);          /* NULL: there is none */
-void gw_routes_text(const gateway *g, cmd_buf *out); /* the paths that exist, with commas between them */
+void gw_routes_text(const gateway *g, tri_buf *out); /* the paths that exist, with commas between them */
 
 /* Calls of the connections; ctx is the gateway. */
 void gw_on_head(void *ctx, http_conn *c);

@@ -76,10 +76,10 @@ static bool is_own_name(http_str host) {
 
 static bool exists(const gateway *g, const route *r) { return !g->o.http.metrics_only || r->plain; }
 
-void gw_routes_text(const gateway *g, cmd_buf *out) {
+void gw_routes_text(const gateway *g, tri_buf *out) {
   for (size_t i = 0; i < NUM_ROUTES; i++) {
     bool begins = routes[i].path[strlen(routes[i].path) - 1] == '/'; /* "/", and what is below another one */
-    if (!begins && exists(g, &routes[i])) cmd_buf_printf(out, "%s%s", out->len ? ", " : "", routes[i].path);
+    if (!begins && exists(g, &routes[i])) tri_text_printf(out, "%s%s", out->len ? ", " : "", routes[i].path);
   }
 }
 
@@ -88,14 +88,14 @@ static void respond_no_path(const gateway *g, http_conn *c) {
   enum { SHOWN = 100 };
   http_str path = http_parser_path(http_conn_request(c));
   bool is_long = path.len > SHOWN;
-  cmd_buf paths = {0}, words = {0};
+  tri_buf paths = {0}, words = {0};
   gw_routes_text(g, &paths);
-  cmd_buf_printf(&words, "there is no such path: %.*s%s; there are %.*s", is_long ? SHOWN : (int)path.len, path.s,
+  tri_text_printf(&words, "there is no such path: %.*s%s; there are %.*s", is_long ? SHOWN : (int)path.len, path.s,
                  is_long ? "..." : "", (int)paths.len, paths.data ? paths.data : "");
-  cmd_buf_add(&words, "", 1);
+  tri_text_add(&words, "", 1);
   gw_respond_error(c, &(gw_error){404, "not_found", "", words.failed ? "there is no such path" : words.data});
-  cmd_buf_free(&paths);
-  cmd_buf_free(&words);
+  tri_buf_free(&paths);
+  tri_buf_free(&words);
 }
 
 static gw_error why_not(const gateway *g, const http_parser *p, const route *r) {
@@ -177,7 +177,7 @@ void gw_on_cut(void *ctx, http_conn *c) {
 size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap) {
   const gateway *g = ctx;
   char large[96];
-  cmd_buf b = {0};
+  tri_buf b = {0};
   const char *code = status >= 500 ? "unsupported" : "corrupt";
   if (status == 503) code = g->refusing ? "draining" : "no_capacity";
   if (status == 408) code = "timeout";
@@ -189,6 +189,6 @@ size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap
   gw_error_json(&b, &(gw_error){status, code, "", why});
   size_t n = b.failed || b.len > cap ? 0 : b.len;
   if (n) memcpy(out, b.data, n);
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
   return n;
 }

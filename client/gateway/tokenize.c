@@ -20,7 +20,7 @@ typedef struct tokenize {
   gw_prompt ids;
   char *text;
   size_t len;
-  cmd_buf out;
+  tri_buf out;
 } tokenize;
 
 #define T(m) .offset = offsetof(tokenize, m)
@@ -54,7 +54,7 @@ static tri_status end_request(tokenize *t, tri_status st, tri_error *err) {
 static void free_tokenize(gw_task *task) {
   tokenize *t = (tokenize *)task;
   tri_buf_free(&t->task.body);
-  cmd_buf_free(&t->out);
+  tri_buf_free(&t->out);
   tri_free(t);
 }
 
@@ -62,35 +62,35 @@ static void leave(gw_exchange *x) { gw_task_leave(x->state); }
 
 /* ---- ids of a text, or of messages ---- */
 
-static void write_ids(cmd_buf *b, const tokenize *t) {
-  cmd_json_open(b, "tokens", '[');
-  for (size_t i = 0; i < t->ids.num; i++) cmd_buf_printf(b, "%s%u", i ? "," : "", t->ids.ids[i]);
-  cmd_buf_add(b, "]", 1);
+static void write_ids(tri_buf *b, const tokenize *t) {
+  tri_json_open(b, "tokens", '[');
+  for (size_t i = 0; i < t->ids.num; i++) tri_text_printf(b, "%s%u", i ? "," : "", t->ids.ids[i]);
+  tri_text_add(b, "]", 1);
 }
 
 /* How the vocabulary writes them. */
-static void write_strings(cmd_buf *b, const tokenize *t) {
-  cmd_buf_key(b, "token_strs");
+static void write_strings(tri_buf *b, const tokenize *t) {
+  tri_json_add_key(b, "token_strs");
   if (!t->return_strings) {
-    cmd_buf_add(b, "null", 4);
+    tri_text_add(b, "null", 4);
     return;
   }
-  cmd_buf_add(b, "[", 1);
+  tri_text_add(b, "[", 1);
   for (size_t i = 0; i < t->ids.num; i++) {
     const char *s = tri_tokenizer_token(t->model->tokenizer, t->ids.ids[i]);
-    if (i) cmd_buf_add(b, ",", 1);
-    cmd_buf_json(b, s, strlen(s));
+    if (i) tri_text_add(b, ",", 1);
+    tri_json_add_string(b, s, strlen(s));
   }
-  cmd_buf_add(b, "]", 1);
+  tri_text_add(b, "]", 1);
 }
 
 static void write_tokenized(tokenize *t) {
-  cmd_json_open(&t->out, NULL, '{');
-  cmd_json_uint(&t->out, "count", t->ids.num);
-  cmd_json_uint(&t->out, "max_model_len", t->task.max_model_len);
+  tri_json_open(&t->out, NULL, '{');
+  tri_json_put_uint(&t->out, "count", t->ids.num);
+  tri_json_put_uint(&t->out, "max_model_len", t->task.max_model_len);
   write_ids(&t->out, t);
   write_strings(&t->out, t);
-  cmd_buf_add(&t->out, "}", 1);
+  tri_text_add(&t->out, "}", 1);
 }
 
 static tri_status answer_tokens(tokenize *t, tri_tokenizer_scratch *scratch, tri_error *err) {
@@ -143,9 +143,9 @@ static tri_status answer_text(tokenize *t, tri_error *err) {
   tri_status st = tri_tokenizer_decode(t->model->tokenizer, t->ids.ids, t->ids.num, false, &t->text, &t->len);
   if (st == TRI_OUT_OF_RANGE) return tri_fail(err, st, "tokens", "tokens has an id that no token has");
   if (st != TRI_OK) return tri_fail(err, st, "", "out of memory");
-  cmd_json_open(&t->out, NULL, '{');
-  cmd_json_text(&t->out, "prompt", t->text, t->len);
-  cmd_buf_add(&t->out, "}", 1);
+  tri_json_open(&t->out, NULL, '{');
+  tri_json_put_text(&t->out, "prompt", t->text, t->len);
+  tri_text_add(&t->out, "}", 1);
   return TRI_OK;
 }
 

@@ -268,11 +268,11 @@ START_TEST(errors) {
                       !strcmp(out.param, cases[i].param),
                   "%s: %d %s %s", cases[i].code, out.status, out.code, out.param);
   }
-  cmd_buf b = {0};
+  tri_buf b = {0};
   gw_error_json(&b, &(gw_error){429, "no_capacity", "", "a \"queue\""});
   ck_assert_str_eq(b.data, "{\"error\":{\"message\":\"a \\\"queue\\\"\",\"type\":\"rate_limit_error\",\"param\":null,"
                            "\"code\":\"no_capacity\"}}");
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
 }
 END_TEST
 
@@ -285,7 +285,7 @@ START_TEST(logprobs) {
   const trireme_logprobs *both[2] = {&first, &second};
   trireme_choice c = {.ids = ids, .num_ids = 2, .logprobs = both};
   gw_logprobs l = {0};
-  cmd_buf b = {0};
+  tri_buf b = {0};
   gw_logprobs_add(&l, &c);
   gw_logprobs_write(&l, &b);
   ck_assert_str_eq(b.data, "{\"tokens\":[\"bytes:\\\\xc3\",\"bytes:\\\\xa4\"],\"token_logprobs\":[-0.5,-2],"
@@ -297,7 +297,7 @@ START_TEST(logprobs) {
   gw_logprobs_write(&l, &b);
   ck_assert_msg(strstr(b.data, "\"text_offset\":[1]}"), "%s", b.data);
   gw_logprobs_free(&l);
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
 }
 END_TEST
 
@@ -312,7 +312,7 @@ START_TEST(prompt_logprobs) {
   const trireme_logprobs *all[3] = {&first, &second, &third};
   trireme_choice c = {.ids = ids, .num_ids = 2, .logprobs = all, .of_prompt = true};
   gw_logprobs l = {0};
-  cmd_buf b = {0};
+  tri_buf b = {0};
   gw_logprobs_add(&l, &c);
   gw_prompt_logprobs_add(&b, &c);
   c = (trireme_choice){.offset = 2, .ids = ids + 2, .num_ids = 1, .logprobs = all + 2, .of_prompt = true};
@@ -328,7 +328,7 @@ START_TEST(prompt_logprobs) {
                            "\"top_logprobs\":[null,{\"d\":-1,\"b\":-2},{\"c\":-0.25,\"d\":-1}],"
                            "\"text_offset\":[0,1,2]}");
   gw_logprobs_free(&l);
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
 }
 END_TEST
 
@@ -340,7 +340,7 @@ START_TEST(names_and_labels_of_metrics) {
   static const char want[] = "# HELP vllm:a One.\n# TYPE vllm:a gauge\nvllm:a{model_name=\"x\\\"y\\\\z\"} 3\n"
                              "vllm:b_bucket{model_name=\"x\\\"y\\\\z\",le=\"0.5\"} 4\n# anything\nother 5\n";
   gateway *g = tri_calloc(1, sizeof *g);
-  cmd_buf b = {0};
+  tri_buf b = {0};
   ck_assert_ptr_nonnull(g);
   g->o.http.metrics_prefix = "vllm";
   snprintf(g->name, sizeof g->name, "x\"y\\z");
@@ -349,13 +349,13 @@ START_TEST(names_and_labels_of_metrics) {
   gw_count_answer(g, GW_MAX_ROUTES, 404);
   gw_count_answer(g, 1, 299);
   gw_metrics_write(g, text, sizeof text - 1, &b);
-  cmd_buf_add(&b, "", 1);
+  tri_text_add(&b, "", 1);
   ck_assert(!strncmp(b.data, want, sizeof want - 1));
   ck_assert(strstr(b.data, "\nvllm:http_requests_total{path=\"/v1/completions\",code=\"200\"} 2\n"));
   ck_assert(strstr(b.data, "\nvllm:http_requests_total{path=\"/v1/chat/completions\",code=\"000\"} 1\n"));
   ck_assert(strstr(b.data, "\nvllm:http_requests_total{path=\"other\",code=\"404\"} 1\n"));
   ck_assert(strstr(b.data, "\nvllm:http_connections 0\n"));
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
   tri_free(g);
 }
 END_TEST
@@ -364,11 +364,11 @@ END_TEST
 
 static void expect_hint(const gateway *g, const char *task, const char *address, const char *want) {
   tri_gateway_place place = {.port = 8000};
-  cmd_buf b = {0};
+  tri_buf b = {0};
   snprintf(place.address, sizeof place.address, "%s", address);
   gw_hint_text(g, task, &place, 8000, &b);
   ck_assert_str_eq(b.len ? b.data : "", want);
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
 }
 
 START_TEST(hints) {
@@ -417,18 +417,18 @@ START_TEST(parts_of_a_body) {
   static const int parts[] = {1, 1, 2, 0};
   for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
     for (int beyond = 0; beyond < 2; beyond++) {
-      cmd_buf text = {0};
+      tri_buf text = {0};
       tri_json_doc *doc = NULL;
       tri_error err = {0};
       int left = GW_MAX_PARTS - 3 + beyond, n = parts[i] ? left / parts[i] + (left % parts[i] && beyond) : GW_MAX_PARTS;
-      cmd_buf_printf(&text, "{\"prompt\":[");
-      for (int k = 0; k < n; k++) cmd_buf_printf(&text, "%s", pieces[i]);
-      cmd_buf_printf(&text, "0]}");
+      tri_text_printf(&text, "{\"prompt\":[");
+      for (int k = 0; k < n; k++) tri_text_printf(&text, "%s", pieces[i]);
+      tri_text_printf(&text, "0]}");
       tri_buf body = {.data = text.data, .len = text.len};
       tri_status st = gw_parse_body(&body, &doc, &err);
       ck_assert_msg(st == (parts[i] && beyond ? TRI_TOO_LARGE : TRI_OK), "%s: %s", pieces[i], err.message);
       if (st == TRI_OK) tri_json_free(doc);
-      cmd_buf_free(&text);
+      tri_buf_free(&text);
     }
 }
 END_TEST

@@ -284,7 +284,7 @@ START_TEST(logprobs) {
   const trireme_logprobs *both[2] = {&first, &second};
   trireme_choice c = {.ids = ids, .num_ids = 2, .logprobs = both};
   gw_logprobs l = {0};
-  cmd_buf b = {0};
+  tri_buf b = {0};
   gw_chat_logprobs_add(&l, &c);
   gw_chat_logprobs_write(&l, &b);
   ck_assert_str_eq(
@@ -296,20 +296,20 @@ START_TEST(logprobs) {
   gw_chat_logprobs_write(&l, &b);
   ck_assert_str_eq(b.data, "{\"content\":[]}");
   gw_logprobs_free(&l);
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
 }
 END_TEST
 
 /* ---- messages ---- */
 
-static void add_event(void *ctx, size_t choice, const cmd_buf *members) {
-  cmd_buf *all = ctx;
-  cmd_buf_printf(all, "%zu %s\n", choice, members->data);
+static void add_event(void *ctx, size_t choice, const tri_buf *members) {
+  tri_buf *all = ctx;
+  tri_text_printf(all, "%zu %s\n", choice, members->data);
 }
 
 /* Makes a message of an answer, whole or as the events of two pieces. */
 static void make_message(const gw_model *model, bool in_reasoning, const char *text, bool stream, bool calls,
-                         cmd_buf *out) {
+                         tri_buf *out) {
   tri_json_doc *doc = NULL;
   static const char tools[] =
       "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"s\":{"
@@ -338,7 +338,7 @@ static void make_message(const gw_model *model, bool in_reasoning, const char *t
 }
 
 /* Cuts the ids out of a text, whose digits are those of a hash; they must differ. */
-static void without_ids(cmd_buf *b, size_t digits) {
+static void without_ids(tri_buf *b, size_t digits) {
   static const char key[] = "\"id\":\"";
   char last[32] = "";
   for (char *at = b->data; (at = strstr(at, key));) {
@@ -355,7 +355,7 @@ START_TEST(message) {
   static const char answer[] = "hm</think>So:<tool_call>{\"name\":\"f\",\"arguments\":{\"a\": 1}}</tool_call>"
                                "<tool_call>{\"name\":\"g\",\"arguments\":{}}</tool_call>";
   gw_model model = {.calls = CHAT_CALLS_HERMES, .reasoning = true};
-  cmd_buf b = {0};
+  tri_buf b = {0};
   make_message(&model, true, answer, false, true, &b);
   without_ids(&b, 21);
   ck_assert_str_eq(b.data, "\"reasoning_content\":\"hm\",\"content\":\"So:\",\"tool_calls\":[{\"id\":\"\",\"type\":"
@@ -395,7 +395,7 @@ START_TEST(message) {
   ck_assert_msg(strstr(b.data, "{\\\"s\\\": \\\"a\\\\n<parameter=x>\\\"}"), "%s", b.data);
   make_message(&model, false, "", false, false, &b);
   ck_assert_str_eq(b.data, "\"content\":\"\"");
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
 }
 END_TEST
 
@@ -412,11 +412,11 @@ START_TEST(call_without_arguments) {
   gw_chat_message_config config = {.model = &model, .tools = &tools, .id = "chatcmpl-1"};
   for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
     gw_chat_choice c = {.text = text, .len = sizeof text - 1, .tail = ends[i]};
-    cmd_buf b = {0};
+    tri_buf b = {0};
     gw_chat_choice_write(&b, &c, &config);
     ck_assert_msg((strstr(b.data, "\"arguments\":\"{}\"") != NULL) == (i == 0), "%s", b.data);
     ck_assert_msg((strstr(b.data, "\"finish_reason\":\"tool_calls\"") != NULL) == (i == 0), "%s", b.data);
-    cmd_buf_free(&b);
+    tri_buf_free(&b);
   }
 }
 END_TEST

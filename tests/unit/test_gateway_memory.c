@@ -15,17 +15,17 @@ enum { PARTS = 60000, LIMIT = 16 << 20 };
 
 /* A body whose parts take many times its bytes. */
 static tri_buf make_body(const char *members) {
-  cmd_buf b = {0};
-  cmd_buf_printf(&b, "{%s,\"metadata\":[", members);
-  for (int i = 0; i < PARTS; i++) cmd_buf_printf(&b, "%s{}", i ? "," : "");
-  cmd_buf_printf(&b, "]}");
+  tri_buf b = {0};
+  tri_text_printf(&b, "{%s,\"metadata\":[", members);
+  for (int i = 0; i < PARTS; i++) tri_text_printf(&b, "%s{}", i ? "," : "");
+  tri_text_printf(&b, "]}");
   ck_assert(!b.failed);
   return (tri_buf){.data = b.data, .len = b.len, .cap = b.cap};
 }
 
 static void free_body(tri_buf *body) {
-  cmd_buf b = {.data = body->data};
-  cmd_buf_free(&b);
+  tri_buf b = {.data = body->data};
+  tri_buf_free(&b);
 }
 
 /* However many documents there are: all together take no more than they may, and one ends where another begins. */
