@@ -59,3 +59,14 @@ size_t tri_utf8_prefix(const char *s, size_t len) {
   for (size_t n; i < len && (n = tri_utf8_length(s + i, len - i)); i += n) continue;
   return i;
 }
+
+static bool is_token_char(char c) {
+  if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9')) return true;
+  return c && strchr("!#$%&'*+-.^_`|~", c);
+}
+
+bool tri_text_is_token(const char *s, size_t len) {
+  for (size_t i = 0; i < len; i++)
+    if (!is_token_char(s[i])) return false;
+  return len > 0;
+}

@@ -17,4 +17,8 @@ size_t tri_utf8_length(const char *s, size_t left);
 /* Returns how many bytes from s on are UTF-8. */
 size_t tri_utf8_prefix(const char *s, size_t len);
 
+/* Returns whether a text is a token of HTTP (RFC 9110, 5.6.2), such as a header's name: letters, digits and
+ * !#$%&'*+-.^_`|~. */
+bool tri_text_is_token(const char *s, size_t len);
+
 #endif

@@ -31,10 +31,10 @@ tri_library(tri_doctor FILES tools/doctor/checks.c tools/doctor/findings.c tools
 add_executable(trireme-doctor tools/doctor/main.c)
 target_link_libraries(trireme-doctor PRIVATE tri_doctor)
 
-add_executable(trireme-template client/chat/main.c)
+add_executable(trireme-template tools/template/main.c)
 target_link_libraries(trireme-template PRIVATE tri_chat)
-add_executable(trireme-chat client/chat/talk.c client/cmd/connect.c client/cmd/request.c)
-target_link_libraries(trireme-chat PRIVATE tri_chat libtrireme tri_wire)
+add_executable(trireme-chat client/talk/main.c)
+target_link_libraries(trireme-chat PRIVATE tri_chat tri_cli)
 
 # One rank without a coordinator.
 tri_library(tri_bench_rank FILES tools/bench/rank.c LINK tri_worker)

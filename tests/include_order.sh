@@ -38,8 +38,18 @@ check() {
       rule("tools/plan/texts.c", below " tools/") # looks at what the coordinator reads, too
       folder("coordinator", below " coordinator/")
       rule("coordinator/mpi_launch.c", "base/ coordinator/ comm/comm.h comm/wire/") # mpirun starts it with the workers
-      folder("client", below " client/")
-      folder("client/chat", below " text/jinja/jinja.h client/")
+      folder("client", "base/ comm/wire/ client/trireme.h client/internal.h client/kept.h")
+      folder("client/chat", "base/ text/tokenizer/ text/jinja/jinja.h client/chat/")
+      below = "base/ comm/wire/ client/trireme.h"
+      folder("client/openai", below " text/tokenizer/ client/chat/ client/openai/")
+      below = below " client/cli/"
+      folder("client/cli", below)
+      folder("client/cmd", below " text/tokenizer/ client/openai/ client/cmd/")
+      folder("client/talk", below " text/tokenizer/ client/chat/")
+      folder("client/gateway", "base/ comm/wire/ text/tokenizer/ client/trireme.h client/chat/ client/openai/ client/gateway/")
+      folder("tools/serve_bench", below " tools/serve_bench/")
+      folder("tools/template", "base/ text/jinja/jinja.h client/chat/")
+      folder("tools/top", below " tools/top/")
       # third-party header -> its only includers
       own["jansson.h"] = "^base/json/json\\.c$"
       own["hwloc.h"] = "^base/topo\\.c$"
@@ -53,7 +63,7 @@ check() {
       own["msgpack.h"] = "^comm/wire/pack\\.c$"
       own["mpi.h"] = "^comm/mpi\\.c$"
       own["liburing.h"] = "^offload/aio[a-z_]*\\.c$"
-      own["curses.h"] = own["ncurses.h"] = "^client/cmd/(top|term)[a-z_]*\\.c$"
+      own["curses.h"] = own["ncurses.h"] = "^tools/top/[a-z_]*\\.c$"
       own["event2/event.h"] = own["event2/buffer.h"] = own["event2/bufferevent.h"] = own["event2/listener.h"] = "^client/gateway/http_(conn|server)[a-z_]*\\.[ch]$"
       own["cuda_runtime.h"] = own["cuda_runtime_api.h"] = own["cuda.h"] = own["cuda_bf16.h"] = own["cuda_fp16.h"] = "^(kernels/cuda|comm/device)/"
       own["library_types.h"] = own["cublas_v2.h"] = own["cublasLt.h"] = "^kernels/cuda/"
@@ -101,7 +111,7 @@ self_test() {
   dir=$(mktemp -d) || exit 1
   trap 'rm -rf "$dir"' EXIT
   for folder in base runtime/model/arch text/tokenizer runtime/load runtime/step runtime/forward runtime/engine \
-    runtime/cost kernels/cpu comm/device comm/wire offload worker tools/bench coordinator/up client/cmd client/gateway; do
+    runtime/cost kernels/cpu comm/device comm/wire offload worker tools/bench coordinator/up client/chat client/cli client/cmd client/openai client/gateway tools/serve_bench; do
     mkdir -p "$dir/$folder"
   done
   printf '#include <stdio.h>\n#include "base/mem.h"\n' >"$dir/kernels/good.c"
@@ -142,6 +152,16 @@ worker/x.c "text/tokenizer/tokenizer.h"
 coordinator/x.c "comm/comm.h"
 coordinator/up/x.c "kernels/backend.h"
 client/cmd/x.c "coordinator/core.h"
+client/cmd/x.c "client/gateway/gateway.h"
+client/chat/x.c "client/cli/cli.h"
+client/chat/x.c "client/openai/fields.h"
+client/cli/x.c "client/cmd/cmd.h"
+client/openai/x.c "client/gateway/gateway.h"
+client/gateway/x.c "client/cmd/cmd.h"
+client/gateway/x.c "client/cli/cli.h"
+client/x.c "client/cli/cli.h"
+tools/serve_bench/x.c "client/cmd/cmd.h"
+tools/serve_bench/x.c "worker/scheduler.h"
 client/x.c "runtime/engine/engine.h"
 coordinator/x.c "core.h"
 runtime/model/x.c <jansson.h>

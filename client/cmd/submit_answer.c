@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "client/cmd/submit_file.h"
+#include "client/openai/error.h"
 #include "base/mem.h"
 
 void submit_slot_free(submit_slot *s) {
@@ -11,7 +12,7 @@ void submit_slot_free(submit_slot *s) {
     tri_buf_free(&s->choices[i].text);
     tri_buf_free(&s->choices[i].ids);
     tri_buf_free(&s->choices[i].logprobs);
-    gw_logprobs_free(&s->choices[i].openai);
+    oai_logprobs_free(&s->choices[i].openai);
   }
   tri_free(s->choices);
   tri_free(s->stops);
@@ -34,7 +35,7 @@ void submit_answer_tokens(submit_slot *s, const trireme_event *e) {
     for (size_t k = 0; k < c->num_ids; k++) tri_text_printf(&p->ids, p->ids.len ? ",%u" : "%u", c->ids[k]);
     if (!c->logprobs) continue;
     if (s->form != SUBMIT_PLAIN) {
-      (s->form == SUBMIT_CHAT ? gw_chat_logprobs_add : gw_logprobs_add)(&p->openai, c);
+      (s->form == SUBMIT_CHAT ? oai_chat_logprobs_add : oai_logprobs_add)(&p->openai, c);
       continue;
     }
     if (!p->logprobs.len) tri_text_add(&p->logprobs, "[", 1);
@@ -83,7 +84,7 @@ static void plain_done(submit_slot *s, const trireme_event *e) {
   tri_json_put_uint(r, "prompt_tokens", e->done.prompt_tokens);
   tri_json_put_uint(r, "completion_tokens", e->done.completion_tokens);
   tri_text_printf(r, ",\"queue_ms\":%.3f,\"first_token_ms\":%.3f,\"total_ms\":%.3f", e->done.queue_ms,
-                 e->done.first_token_ms, e->done.total_ms);
+                  e->done.first_token_ms, e->done.total_ms);
   tri_json_put_uint(r, "seed", e->done.seed);
   if (e->done.timed_out) tri_text_printf(r, ",\"timed_out\":true");
   if (s->cached) tri_text_printf(r, ",\"cached\":true");
@@ -145,9 +146,9 @@ static void openai_choice(submit_slot *s, size_t index, const trireme_finished *
   size_t len = f->text_len ? f->text_len : p->text.len;
   tri_buf *r = &s->result;
   bool named = f->stop_string >= 0 && (size_t)f->stop_string < s->num_stops;
-  gw_tail tail = {.finish_reason = f->finish_reason,
-                  .stop_string = named ? &s->stops[f->stop_string] : NULL,
-                  .stop_token_id = f->stop_token_id};
+  oai_tail tail = {.finish_reason = f->finish_reason,
+                   .stop_string = named ? &s->stops[f->stop_string] : NULL,
+                   .stop_token_id = f->stop_token_id};
   if (s->form == SUBMIT_CHAT) {
     submit_chat_choice(s, index, text, len, p, &tail);
     return;
@@ -157,10 +158,10 @@ static void openai_choice(submit_slot *s, size_t index, const trireme_finished *
   tri_json_put_text(r, "text", text, len);
   tri_json_add_key(r, "logprobs");
   if (s->logprobs)
-    gw_logprobs_write(&p->openai, r);
+    oai_logprobs_write(&p->openai, r);
   else
     tri_text_add(r, "null", 4);
-  gw_write_tail(r, &tail);
+  oai_write_tail(r, &tail);
   tri_text_add(r, "}", 1);
 }
 
@@ -208,12 +209,12 @@ void submit_answer_embedding(submit_slot *s, const trireme_event *e) {
 
 /* A refusal is a response with its status; what nobody has answered has none. */
 static void openai_error(submit_slot *s, const trireme_error *e, bool answered) {
-  gw_error shown = gw_error_of(e);
+  oai_error shown = oai_error_of(e);
   if (s->form == SUBMIT_CHAT && !strcmp(shown.param, "prompt")) shown.param = "messages";
   begin_openai(s);
   if (answered) {
     open_response(s, shown.status);
-    gw_error_json(&s->result, &shown);
+    oai_error_json(&s->result, &shown);
     close_response(s);
     return;
   }

@@ -145,7 +145,7 @@ int submit_done_read(const char *program, const char *path, submit_done **out) {
     return TRI_EXIT_OK;
   }
   submit_done_free(d);
-  return cmd_failed(program, "%s", err.message[0] ? err.message : tri_status_text(st));
+  return cli_failed(program, "%s", err.message[0] ? err.message : tri_status_text(st));
 }
 
 void submit_done_free(submit_done *d) {

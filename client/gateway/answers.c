@@ -49,7 +49,7 @@ static void respond_no_model(gw_exchange *x, const trireme_event *e) {
   tri_buf why = {0};
   tri_text_printf(&why, "this model is not served here, only");
   for (size_t i = 0; i < e->models.num; i++) tri_text_printf(&why, "%s \"%s\"", i ? "," : "", e->models.names[i]);
-  gw_respond_error(x->conn, &(gw_error){404, "not_found", "model", why.failed ? "out of memory" : why.data});
+  gw_respond_error(x->conn, &(oai_error){404, "not_found", "model", why.failed ? "out of memory" : why.data});
   tri_buf_free(&why);
 }
 
@@ -68,11 +68,12 @@ static void answer_model(gw_exchange *x, const trireme_event *e) {
 
 static void answer_health(gw_exchange *x, const trireme_event *e) {
   tri_buf b = {0};
-  if (x->g->leaving) return gw_respond_error(x->conn, &(gw_error){503, "draining", "", "the gateway is shutting down"});
+  if (x->g->leaving)
+    return gw_respond_error(x->conn, &(oai_error){503, "draining", "", "the gateway is shutting down"});
   if (!strcmp(e->status.state, "draining"))
-    return gw_respond_error(x->conn, &(gw_error){503, "draining", "", "the cluster is shutting down"});
+    return gw_respond_error(x->conn, &(oai_error){503, "draining", "", "the cluster is shutting down"});
   if (strcmp(e->status.state, "serving") != 0)
-    return gw_respond_error(x->conn, &(gw_error){503, "no_group", "", "no group serves: the model is being loaded"});
+    return gw_respond_error(x->conn, &(oai_error){503, "no_group", "", "no group serves: the model is being loaded"});
   tri_json_open(&b, NULL, '{');
   tri_json_put_word(&b, "status", "ok");
   tri_text_add(&b, "}", 1);
@@ -83,7 +84,7 @@ static void answer_metrics(gw_exchange *x, const trireme_event *e) {
   tri_buf b = {0};
   gw_metrics_write(x->g, e->stats.text, e->stats.text_len, &b);
   if (b.failed)
-    gw_respond_error(x->conn, &(gw_error){503, "no_memory", "", "out of memory"});
+    gw_respond_error(x->conn, &(oai_error){503, "no_memory", "", "out of memory"});
   else
     http_respond(x->conn, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, b.data, b.len);
   tri_buf_free(&b);
@@ -99,9 +100,9 @@ typedef struct question {
 
 static void on_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
   const question *q = (const question *)x->kind;
-  gw_error error = {500, "internal", "", "the coordinator answered something else"};
+  oai_error error = {500, "internal", "", "the coordinator answered something else"};
   (void)j;
-  if (e->kind == TRIREME_EVENT_ERROR) error = gw_error_of(&e->error);
+  if (e->kind == TRIREME_EVENT_ERROR) error = oai_error_of(&e->error);
   if (e->kind == q->answer)
     q->respond(x, e);
   else

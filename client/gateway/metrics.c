@@ -99,15 +99,15 @@ static void add_own(const gateway *g, tri_buf *b) {
   tri_text_printf(b, "%s:http_connections %u\n", prefix, g->server ? http_server_connections(g->server) : 0);
   begin(g, b, "http_cancelled_total", "counter", "Requests whose client did not wait, by what it did.");
   tri_text_printf(b, "%s:http_cancelled_total{why=\"closed\"} %llu\n%s:http_cancelled_total{why=\"slow\"} %llu\n",
-                 prefix, (unsigned long long)c->gone[HTTP_GONE_CLOSED], prefix,
-                 (unsigned long long)c->gone[HTTP_GONE_SLOW]);
+                  prefix, (unsigned long long)c->gone[HTTP_GONE_CLOSED], prefix,
+                  (unsigned long long)c->gone[HTTP_GONE_SLOW]);
   begin(g, b, "http_request_bytes", "gauge",
         "Memory of requests: documents that are read, and what is kept until answers end.");
   tri_text_printf(b, "%s:http_request_bytes{of=\"documents\"} %zu\n%s:http_request_bytes{of=\"kept\"} %zu\n", prefix,
-                 tri_json_memory(), prefix, g->tasks ? gw_tasks_kept(g->tasks) : 0);
+                  tri_json_memory(), prefix, g->tasks ? gw_tasks_kept(g->tasks) : 0);
   begin(g, b, "template_seconds", "summary", "Time to render and tokenize requests.");
   tri_text_printf(b, "%s:template_seconds_sum %.6f\n%s:template_seconds_count %llu\n", prefix,
-                 (double)c->template_ns * 1e-9, prefix, (unsigned long long)c->templates);
+                  (double)c->template_ns * 1e-9, prefix, (unsigned long long)c->templates);
 }
 
 void gw_metrics_write(const gateway *g, const char *text, size_t len, tri_buf *out) {

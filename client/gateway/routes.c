@@ -91,32 +91,32 @@ static void respond_no_path(const gateway *g, http_conn *c) {
   tri_buf paths = {0}, words = {0};
   gw_routes_text(g, &paths);
   tri_text_printf(&words, "there is no such path: %.*s%s; there are %.*s", is_long ? SHOWN : (int)path.len, path.s,
-                 is_long ? "..." : "", (int)paths.len, paths.data ? paths.data : "");
+                  is_long ? "..." : "", (int)paths.len, paths.data ? paths.data : "");
   tri_text_add(&words, "", 1);
-  gw_respond_error(c, &(gw_error){404, "not_found", "", words.failed ? "there is no such path" : words.data});
+  gw_respond_error(c, &(oai_error){404, "not_found", "", words.failed ? "there is no such path" : words.data});
   tri_buf_free(&paths);
   tri_buf_free(&words);
 }
 
-static gw_error why_not(const gateway *g, const http_parser *p, const route *r) {
+static oai_error why_not(const gateway *g, const http_parser *p, const route *r) {
   char name[GW_KEY_NAME];
   bool allowed = (r && r->open) || gw_keys_allow(g->keys, http_parser_field(p, "authorization"), name);
-  if (!allowed) return (gw_error){401, "permission", "", "the API key is missing or wrong"};
+  if (!allowed) return (oai_error){401, "permission", "", "the API key is missing or wrong"};
   if (g->loopback && !g->keys && !is_own_name(http_parser_field(p, "host")))
-    return (gw_error){403, "permission", "Host",
-                      "the gateway listens on loopback, and Host is another name: with --api-key-file it may be any"};
-  if (!r) return (gw_error){404, "not_found", "", "there is no such path"};
+    return (oai_error){403, "permission", "Host",
+                       "the gateway listens on loopback, and Host is another name: with --api-key-file it may be any"};
+  if (!r) return (oai_error){404, "not_found", "", "there is no such path"};
   if (p->method == HTTP_OPTIONS && !g->origins)
-    return (gw_error){405, "unsupported", "", "no pages of other origins may ask here: --cors-origin names them"};
+    return (oai_error){405, "unsupported", "", "no pages of other origins may ask here: --cors-origin names them"};
   if (!(r->methods & 1u << p->method))
-    return (gw_error){405, "unsupported", "", r->methods == POSTS ? "this path takes POST" : "this path takes GET"};
-  if (g->refusing && !r->open) return (gw_error){503, "draining", "", "the gateway is shutting down"};
+    return (oai_error){405, "unsupported", "", r->methods == POSTS ? "this path takes POST" : "this path takes GET"};
+  if (g->refusing && !r->open) return (oai_error){503, "draining", "", "the gateway is shutting down"};
   if (p->method == HTTP_POST && !is_json(http_parser_field(p, "content-type")))
-    return (gw_error){415, "unsupported", "Content-Type", "Content-Type must be application/json"};
+    return (oai_error){415, "unsupported", "Content-Type", "Content-Type must be application/json"};
   if (p->method == HTTP_POST && !is_plain(http_parser_field(p, "content-encoding")))
-    return (gw_error){415, "unsupported", "Content-Encoding",
-                      "Content-Encoding must be identity: bodies that are compressed are not read"};
-  return (gw_error){0};
+    return (oai_error){415, "unsupported", "Content-Encoding",
+                       "Content-Encoding must be identity: bodies that are compressed are not read"};
+  return (oai_error){0};
 }
 
 void gw_on_head(void *ctx, http_conn *c) {
@@ -124,7 +124,7 @@ void gw_on_head(void *ctx, http_conn *c) {
   if (gw_cors_preflight(ctx, c)) return; /* it brings no key */
   const route *r = find(http_parser_path(p));
   if (r && !exists(ctx, r)) r = NULL;
-  gw_error e = why_not(ctx, p, r);
+  oai_error e = why_not(ctx, p, r);
   if (e.status == 404)
     respond_no_path(ctx, c);
   else if (e.status == 405)
@@ -143,7 +143,7 @@ void gw_on_request(void *ctx, http_conn *c) {
   if (!away || r->alone)
     r->answer(g, c);
   else
-    gw_respond_error(c, &(gw_error){503, "closed", "", "there is no connection to the coordinator"});
+    gw_respond_error(c, &(oai_error){503, "closed", "", "there is no connection to the coordinator"});
 }
 
 void gw_on_answer(void *ctx, http_conn *c, int status, const char *fields) {
@@ -186,7 +186,7 @@ size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap
     snprintf(large, sizeof large, "%s of %zu bytes (--http-max-body)", why, (size_t)g->o.http.max_body);
     why = large;
   }
-  gw_error_json(&b, &(gw_error){status, code, "", why});
+  oai_error_json(&b, &(oai_error){status, code, "", why});
   size_t n = b.failed || b.len > cap ? 0 : b.len;
   if (n) memcpy(out, b.data, n);
   tri_buf_free(&b);

@@ -22,8 +22,8 @@ static submit_chat *chat; /* of the lines that follow */
 
 static parsed parse(const char *line) {
   parsed p = {.s = tri_calloc(1, sizeof *p.s)};
-  cmd_request defaults;
-  cmd_request_init(&defaults);
+  cli_request defaults;
+  cli_request_init(&defaults);
   defaults.r.max_tokens = 9;
   p.s->line = 3;
   tri_text_add(&p.s->input, line, strlen(line));
