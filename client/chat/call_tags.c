@@ -106,10 +106,16 @@ static bool closes_value(const char *s, size_t n, size_t *end) {
   return at_line_start(s, n);
 }
 
+tri_status call_tags_close(call_scan *s) {
+  if (!s->open) return TRI_OK;
+  s->open = false;
+  return tri_buf_append(&s->arguments, "}", 1);
+}
+
 /* Takes the value's first `len` bytes; what stands after byte `rest` of it is no part of the call. */
 static tri_status end_call(call_scan *s, size_t len, size_t rest, call_step *step) {
   TRI_CHECK(take_parameter(s, len));
-  TRI_CHECK(call_scan_close(s));
+  TRI_CHECK(call_tags_close(s));
   *step = CALL_ENDS;
   return tri_buf_append(&s->rest, s->value.data + rest, s->value.len - rest);
 }

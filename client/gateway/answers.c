@@ -154,7 +154,7 @@ void gw_live(gateway *g, http_conn *c) {
 
 void gw_root(gateway *g, http_conn *c) {
   tri_buf b = {0}, paths = {0};
-  gw_routes_text(g, &paths);
+  gw_paths_text(g, &paths);
   tri_json_open(&b, NULL, '{');
   tri_json_put_word(&b, "server", "trireme " TRIREME_VERSION);
   if (!g->keys) tri_json_put_word(&b, "model", g->name);

@@ -157,18 +157,50 @@ void gw_detokenize(gateway *g, http_conn *c);
 /* Answers a request that the gateway cannot serve as it was started: without a model's folder, or a template. */
 bool gw_chat_refuse(gateway *g, http_conn *c, bool needs_template);
 
+/* ---- paths.c ---- */
+
+typedef enum gw_path_number {
+  GW_PATH_COMPLETIONS,
+  GW_PATH_CHAT,
+  GW_PATH_EMBEDDINGS,
+  GW_PATH_TOKENIZE,
+  GW_PATH_DETOKENIZE,
+  GW_PATH_MODELS,
+  GW_PATH_ONE_MODEL,
+  GW_PATH_HEALTH,
+  GW_PATH_READY,
+  GW_PATH_LIVE,
+  GW_PATH_VERSION,
+  GW_PATH_METRICS,
+  GW_PATH_ROOT,
+  GW_NUM_PATHS
+} gw_path_number;
+
+typedef struct gw_path {
+  const char *path; /* one that ends in a slash begins the target */
+  unsigned methods; /* bits of their numbers */
+  bool open;        /* without a key, and while the gateway shuts down */
+  bool alone;       /* without the coordinator */
+  bool plain;       /* also with --metrics-only */
+} gw_path;
+extern const gw_path gw_paths[GW_NUM_PATHS]; /* by gw_path_number */
+
+const gw_path *gw_path_find(http_str path); /* NULL: there is none */
+bool gw_path_exists(const gateway *g, const gw_path *p);
+void gw_paths_text(const gateway *g, tri_buf *out); /* the paths that exist, with commas between them */
+
 /* ---- metrics.c ---- */
 
-enum { GW_MAX_ROUTES = 16, GW_MAX_STATUSES = 24 };
+enum { GW_MAX_STATUSES = 24 };
 
 typedef struct gw_counts {
-  uint64_t answers[GW_MAX_ROUTES + 1][GW_MAX_STATUSES]; /* of paths, and of all others; by status */
-  uint64_t gone[HTTP_GONE_SLOW + 1];                    /* requests whose client did not wait */
-  uint64_t templates;                                   /* rendered and tokenized */
+  uint64_t answers[GW_NUM_PATHS + 1][GW_MAX_STATUSES]; /* of paths, and of all others; by status */
+  uint64_t gone[HTTP_GONE_SLOW + 1];                   /* requests whose client did not wait */
+  uint64_t templates;                                  /* rendered and tokenized */
   int64_t template_ns;
 } gw_counts;
 
-void gw_count_answer(gateway *g, unsigned route, int status);
+void gw_count_answer(gateway *g, unsigned path, int status);
 /* Writes the coordinator's metrics under the prefix and with the model's name, and the gateway's own. */
 void gw_metrics_write(const gateway *g, const char *text, size_t len, tri_buf *out);
 
@@ -200,9 +232,6 @@ bool gw_hint_take(gateway *g, const trireme_event *e);
 
 /* cors.c: answers the question of a browser whether a page may ask. False: it is none, or there is nobody who may. */
 bool gw_cors_preflight(gateway *g, http_conn *c);
-
-const char *gw_route_path(unsigned number);          /* NULL: there is none */
-void gw_routes_text(const gateway *g, tri_buf *out); /* the paths that exist, with commas between them */
 
 /* Calls of the connections; ctx is the gateway. */
 void gw_on_head(void *ctx, http_conn *c);

@@ -80,10 +80,10 @@ static void begin(const gateway *g, tri_buf *b, const char *name, const char *ty
 
 static void add_answers(const gateway *g, tri_buf *b) {
   begin(g, b, "http_requests_total", "counter", "Requests that were answered, by path and status.");
-  for (unsigned r = 0; r <= GW_MAX_ROUTES; r++)
+  for (unsigned r = 0; r <= GW_NUM_PATHS; r++)
     for (int i = 0; i <= NUM_STATUSES; i++) {
       uint64_t n = g->counts.answers[r][i];
-      const char *path = r < GW_MAX_ROUTES ? gw_route_path(r) : "other";
+      const char *path = r < GW_NUM_PATHS ? gw_paths[r].path : "other";
       if (!n || !path) continue;
       add_name(g, b, "http_requests_total{", strlen("http_requests_total{"));
       add_label(b, "path", path);

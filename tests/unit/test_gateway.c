@@ -341,7 +341,7 @@ START_TEST(names_and_labels_of_metrics) {
   snprintf(g->name, sizeof g->name, "x\"y\\z");
   gw_count_answer(g, 0, 200);
   gw_count_answer(g, 0, 200);
-  gw_count_answer(g, GW_MAX_ROUTES, 404);
+  gw_count_answer(g, GW_NUM_PATHS, 404);
   gw_count_answer(g, 1, 299);
   gw_metrics_write(g, text, sizeof text - 1, &b);
   tri_text_add(&b, "", 1);
