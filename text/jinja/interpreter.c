@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Expressions. */
+/* The interpreter: expressions, and the statements that they stand in. A macro is called by an expression, and its body
+ * is statements. */
 #include <string.h>
 
 #include "text/jinja/exec.h"
 #include "text/tokenizer/unicode.h"
+
+static jv evaluate(jx *x, const jnode *n);
+static jv apply_filter(jx *x, const jnode *n, jv to);
+static jv capture(jx *x, const jnodes *body);
+
+/* ---- expressions ---- */
 
 /* Bounds nesting. False: a limit is reached. */
 static bool enter(jx *x, const jnode *n) {
@@ -13,8 +20,6 @@ static bool enter(jx *x, const jnode *n) {
   return j_ok(x);
 }
 
-/* ---- names, attributes, items ---- */
-
 static jv name(jx *x, const jnode *n) {
   const jv *v = j_lookup(x, n->text);
   if (v) return *v;
@@ -23,88 +28,12 @@ static jv name(jx *x, const jnode *n) {
   return f ? (jv){.kind = J_FUNCTION, .function = f} : j_undefined(n->text);
 }
 
-static jv fail_undefined(jx *x, jv v) {
-  if (v.name) return j_fail(x, TRI_JINJA_UNDEFINED, "'%.80s' is undefined", v.name);
-  return j_fail(x, TRI_JINJA_UNDEFINED, "a value is undefined");
-}
-
-static jv neighbour(const jloop *l, int64_t at) {
-  return at >= 0 && (size_t)at < l->n ? l->items[at] : j_undefined("there is no such item of the loop");
-}
-
-static jv loop_attribute(const jloop *l, const char *text) {
-  int64_t at = (int64_t)l->at, n = (int64_t)l->n;
-  if (!strcmp(text, "index")) return j_int(at + 1);
-  if (!strcmp(text, "index0")) return j_int(at);
-  if (!strcmp(text, "revindex")) return j_int(n - at);
-  if (!strcmp(text, "revindex0")) return j_int(n - at - 1);
-  if (!strcmp(text, "first")) return j_bool(at == 0);
-  if (!strcmp(text, "last")) return j_bool(at + 1 == n);
-  if (!strcmp(text, "length")) return j_int(n);
-  if (!strcmp(text, "previtem")) return neighbour(l, at - 1);
-  if (!strcmp(text, "nextitem")) return neighbour(l, at + 1);
-  if (!strcmp(text, "depth")) return j_int(1); /* of recursive loops, which there are none of */
-  if (!strcmp(text, "depth0")) return j_int(0);
-  return j_undefined(text);
-}
-
-static jv key_of(jx *x, const jmap *m, const char *text) {
-  if (!j_spend(x, m->n / J_STEP_ITEMS)) return j_undefined(text);
-  for (size_t i = 0; i < m->n; i++)
-    if (j_equals_text(m->pairs[i].key, text)) return m->pairs[i].value;
-  return j_undefined(text);
-}
-
-jv j_attribute(jx *x, jv of, const char *text) {
-  of = j_harden(x, of);
-  if (j_is(of, J_UNDEFINED)) return fail_undefined(x, of);
-  if (j_is(of, J_NAMESPACE)) return key_of(x, of.map, text);
-  if (j_is(of, J_LOOP)) {
-    jv v = loop_attribute(of.loop, text);
-    return j_is(v, J_UNDEFINED) && v.name == text ? j_method(x, of, text) : v;
-  }
-  jv method = j_method(x, of, text);
-  bool is_key = j_is(of, J_MAP) && j_is(method, J_UNDEFINED) && method.name == text;
-  return is_key ? key_of(x, of.map, text) : method;
-}
-
-/* An index from the front; -1: there is none. */
-static int64_t index_of(int64_t i, int64_t n) {
-  if (i < 0) i += n;
-  return i >= 0 && i < n ? i : -1;
-}
-
-static bool is_range(jv v) { return j_is(v, J_VIEW) && v.list->is_range; }
-
-jv j_item(jx *x, jv of, jv key) {
-  bool integer = j_is(key, J_INT) || j_is(key, J_BOOL);
-  size_t n;
-  of = j_harden(x, of);
-  if (j_is(of, J_UNDEFINED)) return fail_undefined(x, of);
-  if (j_is(of, J_MAP)) {
-    const jv *v = j_map_find(x, of.map, key);
-    if (v) return *v;
-  } else if ((j_is(of, J_LIST) || j_is(of, J_TUPLE) || is_range(of)) && integer) {
-    int64_t i = index_of(j_integer(key), (int64_t)of.list->n);
-    return i >= 0 ? of.list->items[i] : j_undefined("an item beyond the end of a list");
-  } else if (j_is(of, J_STR) && integer) {
-    const jv *characters = j_characters(x, of.str, &n).list->items;
-    int64_t i = index_of(j_integer(key), (int64_t)n);
-    return i >= 0 ? characters[i] : j_undefined("a character beyond the end of a string");
-  }
-  if (!j_is(key, J_STR)) return j_undefined("an item");
-  char *text = j_alloc(x, key.str->n + 1, 1);
-  if (!text) return j_undefined(NULL);
-  memcpy(text, key.str->s, key.str->n);
-  return j_is(of, J_MAP) ? j_method(x, of, text) : j_attribute(x, of, text);
-}
-
 /* ---- slices ---- */
 
 /* A bound of a slice, as Python clips it. */
 static int64_t bound(jx *x, const jnode *n, int64_t fallback, int64_t length, int64_t step) {
   if (!n) return fallback;
-  jv v = j_eval(x, n);
+  jv v = evaluate(x, n);
   if (!j_ok(x) || j_is(v, J_NONE)) return fallback;
   if (!j_is(v, J_INT) && !j_is(v, J_BOOL)) {
     j_fail(x, TRI_JINJA_TYPE, "slice indices must be integers or None");
@@ -123,7 +52,7 @@ typedef struct span {
 static span span_of(jx *x, const jnode *n, int64_t length) {
   span s = {.step = 1};
   if (n->items.items[2]) {
-    jv v = j_eval(x, n->items.items[2]);
+    jv v = evaluate(x, n->items.items[2]);
     if (j_ok(x) && !j_is(v, J_NONE)) s.step = j_is(v, J_INT) ? v.i : 0;
     if (!s.step) j_fail(x, TRI_JINJA_TYPE, "slice step must be an integer other than zero");
   }
@@ -155,8 +84,8 @@ static jv slice_range(jx *x, const jlist *l, span s) {
 static jv slice(jx *x, jv of, const jnode *n) {
   size_t count, taken = 0;
   of = j_harden(x, of);
-  if (j_is(of, J_UNDEFINED)) return fail_undefined(x, of);
-  if (is_range(of)) return slice_range(x, of.list, span_of(x, n, (int64_t)of.list->n));
+  if (j_is(of, J_UNDEFINED)) return j_fail_undefined(x, of);
+  if (j_is_range(of)) return slice_range(x, of.list, span_of(x, n, (int64_t)of.list->n));
   if (!j_is(of, J_STR) && !j_is(of, J_LIST) && !j_is(of, J_TUPLE))
     return j_fail(x, TRI_JINJA_TYPE, "'%s' object is not subscriptable", j_type_name(of));
   bool text = j_is(of, J_STR);
@@ -179,7 +108,7 @@ static jv slice(jx *x, jv of, const jnode *n) {
 static void add_stars(jx *x, const jnode *n, jargs *a) {
   size_t count = 0;
   if (n->star) {
-    const jv *items = j_items(x, j_eval(x, n->star), &count);
+    const jv *items = j_items(x, evaluate(x, n->star), &count);
     jv *all = j_alloc(x, a->n + count, sizeof *all);
     if (!all) return;
     if (a->n) memcpy(all, a->list, a->n * sizeof *all);
@@ -188,7 +117,7 @@ static void add_stars(jx *x, const jnode *n, jargs *a) {
     a->n += count;
   }
   if (!n->double_star) return;
-  jv named = j_eval(x, n->double_star);
+  jv named = evaluate(x, n->double_star);
   if (j_ok(x) && !j_is(named, J_MAP)) j_fail(x, TRI_JINJA_TYPE, "argument after ** must be a mapping");
   if (!j_ok(x)) return;
   jpair *all = j_alloc(x, a->num_named + named.map->n, sizeof *all);
@@ -201,13 +130,13 @@ static void add_stars(jx *x, const jnode *n, jargs *a) {
   a->named = all;
 }
 
-jargs j_arguments(jx *x, const jnode *n) {
+static jargs arguments(jx *x, const jnode *n) {
   jargs a = {.n = n->items.n, .num_named = n->named.n};
   jv *list = j_alloc(x, a.n, sizeof *list);
   jpair *named = j_alloc(x, a.num_named, sizeof *named);
-  for (size_t i = 0; i < a.n && j_ok(x); i++) list[i] = j_eval(x, n->items.items[i]);
+  for (size_t i = 0; i < a.n && j_ok(x); i++) list[i] = evaluate(x, n->items.items[i]);
   for (size_t i = 0; i < a.num_named && j_ok(x); i++)
-    named[i] = (jpair){j_text(x, n->named.items[i].name), j_eval(x, n->named.items[i].value)};
+    named[i] = (jpair){j_text(x, n->named.items[i].name), evaluate(x, n->named.items[i].value)};
   a.list = list;
   a.named = named;
   if (j_ok(x)) add_stars(x, n, &a);
@@ -223,7 +152,7 @@ static void bind(jx *x, const jnode *n, const jargs *a) {
     if (given)
       v = *given;
     else if (n->named.items[i].value)
-      v = j_eval(x, n->named.items[i].value);
+      v = evaluate(x, n->named.items[i].value);
     j_set(x, parameter, v);
   }
   if (a->n > n->named.n)
@@ -248,38 +177,38 @@ static jv call_macro(jx *x, const jmacro *m, const jargs *a, jv caller) {
   x->calls++;
   if (!m->is_caller) j_set(x, "caller", caller);
   bind(x, m->node, a);
-  jv text = j_ok(x) ? j_capture(x, &m->node->body) : j_undefined(NULL);
+  jv text = j_ok(x) ? capture(x, &m->node->body) : j_undefined(NULL);
   x->calls--;
   x->scope = outer;
   return text;
 }
 
-jv j_call(jx *x, jv callee, const jargs *args, jv caller) {
+static jv call_value(jx *x, jv callee, const jargs *args, jv caller) {
   if (!j_ok(x)) return j_undefined(NULL);
   if (j_is(callee, J_MACRO)) return call_macro(x, callee.macro, args, caller);
   if (j_is(callee, J_FUNCTION)) return j_invoke(x, callee.function, callee.function->self, args);
-  if (j_is(callee, J_UNDEFINED)) return fail_undefined(x, callee);
+  if (j_is(callee, J_UNDEFINED)) return j_fail_undefined(x, callee);
   return j_fail(x, TRI_JINJA_TYPE, "'%s' object is not callable", j_type_name(callee));
 }
 
 static jv call(jx *x, const jnode *n) {
-  jv callee = j_eval(x, n->a);
-  jargs args = j_arguments(x, n);
+  jv callee = evaluate(x, n->a);
+  jargs args = arguments(x, n);
   x->line = n->line;
-  return j_call(x, callee, &args, j_undefined("caller"));
+  return call_value(x, callee, &args, j_undefined("caller"));
 }
 
 static jv filter(jx *x, const jnode *n, jv to) {
-  if (n->a) to = n->a->op == JN_FILTER ? j_apply_filter(x, n->a, to) : j_eval(x, n->a);
-  const jfunction *f = j_filter(n->text);
-  jargs args = j_arguments(x, n);
+  if (n->a) to = n->a->op == JN_FILTER ? apply_filter(x, n->a, to) : evaluate(x, n->a);
+  const jfunction *f = x->tables->filter(n->text);
+  jargs args = arguments(x, n);
   x->line = n->line;
   if (!f) return j_fail(x, TRI_JINJA_SYNTAX, "there is no filter '%.80s'", n->text);
   return j_invoke(x, f, to, &args);
 }
 
 /* A chain of filters nests as other expressions do. */
-jv j_apply_filter(jx *x, const jnode *n, jv to) {
+static jv apply_filter(jx *x, const jnode *n, jv to) {
   if (!enter(x, n)) return j_undefined(NULL);
   jv v = filter(x, n, to);
   x->depth--;
@@ -290,15 +219,15 @@ jv j_apply_filter(jx *x, const jnode *n, jv to) {
 
 static jv list(jx *x, const jnode *n, jkind kind) {
   jv *items = j_alloc(x, n->items.n, sizeof *items);
-  for (size_t i = 0; items && i < n->items.n && j_ok(x); i++) items[i] = j_eval(x, n->items.items[i]);
+  for (size_t i = 0; items && i < n->items.n && j_ok(x); i++) items[i] = evaluate(x, n->items.items[i]);
   return j_list(x, kind, items, n->items.n);
 }
 
 static jv dict(jx *x, const jnode *n) {
   jv m = j_map(x, J_MAP, n->items.n / 2);
   for (size_t i = 0; i + 1 < n->items.n && j_ok(x); i += 2) {
-    jv key = j_eval(x, n->items.items[i]);
-    j_map_put(x, m.map, key, j_eval(x, n->items.items[i + 1]));
+    jv key = evaluate(x, n->items.items[i]);
+    j_map_put(x, m.map, key, evaluate(x, n->items.items[i + 1]));
   }
   return m;
 }
@@ -306,16 +235,16 @@ static jv dict(jx *x, const jnode *n) {
 static jv concatenation(jx *x, const jnode *n) {
   jbuf b = j_begin(x);
   for (size_t i = 0; i < n->items.n && j_ok(x); i++) {
-    jv v = j_eval(x, n->items.items[i]);
+    jv v = evaluate(x, n->items.items[i]);
     if (j_ok(x)) j_put_value(&b, v);
   }
   return j_end(&b);
 }
 
 static jv comparison(jx *x, const jnode *n) {
-  jv left = j_eval(x, n->a);
+  jv left = evaluate(x, n->a);
   for (size_t i = 0; i < n->items.n && j_ok(x); i++) {
-    jv right = j_eval(x, n->items.items[i]);
+    jv right = evaluate(x, n->items.items[i]);
     if (!j_ok(x) || !j_compare_values(x, (jcompare_op)n->ops[i], left, right)) return j_bool(false);
     left = right;
   }
@@ -323,10 +252,10 @@ static jv comparison(jx *x, const jnode *n) {
 }
 
 static jv signed_number(jx *x, const jnode *n) {
-  jv v = j_eval(x, n->a);
+  jv v = evaluate(x, n->a);
   bool negative = n->op == JN_NEGATIVE;
   if (!j_ok(x)) return v;
-  if (j_is(v, J_UNDEFINED)) return fail_undefined(x, v);
+  if (j_is(v, J_UNDEFINED)) return j_fail_undefined(x, v);
   if (j_is(v, J_LARGE)) return j_too_large(x);
   if (!j_is_number(v)) return j_fail(x, TRI_JINJA_TYPE, "bad operand type for a sign: '%s'", j_type_name(v));
   if (j_is(v, J_FLOAT)) return j_float(negative ? -v.f : v.f);
@@ -334,30 +263,30 @@ static jv signed_number(jx *x, const jnode *n) {
 }
 
 static jv test(jx *x, const jnode *n) {
-  jv of = j_eval(x, n->a);
-  const jfunction *f = j_test(n->text);
-  jargs args = j_arguments(x, n);
+  jv of = evaluate(x, n->a);
+  const jfunction *f = x->tables->test(n->text);
+  jargs args = arguments(x, n);
   if (!f) return j_fail(x, TRI_JINJA_SYNTAX, "there is no test '%.80s'", n->text);
   return j_invoke(x, f, of, &args);
 }
 
 static jv item(jx *x, const jnode *n) {
-  jv of = j_eval(x, n->a);
+  jv of = evaluate(x, n->a);
   if (!j_ok(x)) return of;
   if (n->b->op == JN_SLICE) return slice(x, of, n->b);
-  jv key = j_eval(x, n->b);
+  jv key = evaluate(x, n->b);
   return j_ok(x) ? j_item(x, of, key) : key;
 }
 
 /* and, or, a if b else c. */
 static jv choice(jx *x, const jnode *n) {
-  jv first = j_eval(x, n->op == JN_IF_ELSE ? n->b : n->a);
+  jv first = evaluate(x, n->op == JN_IF_ELSE ? n->b : n->a);
   if (!j_ok(x)) return first;
   bool truth = j_truth(first);
-  if (n->op == JN_AND) return truth ? j_eval(x, n->b) : first;
-  if (n->op == JN_OR) return truth ? first : j_eval(x, n->b);
-  if (truth) return j_eval(x, n->a);
-  return n->c ? j_eval(x, n->c) : j_undefined("an inline if without else");
+  if (n->op == JN_AND) return truth ? evaluate(x, n->b) : first;
+  if (n->op == JN_OR) return truth ? first : evaluate(x, n->b);
+  if (truth) return evaluate(x, n->a);
+  return n->c ? evaluate(x, n->c) : j_undefined("an inline if without else");
 }
 
 static jv eval(jx *x, const jnode *n) {
@@ -368,12 +297,12 @@ static jv eval(jx *x, const jnode *n) {
   case JN_LIST: return list(x, n, J_LIST);
   case JN_TUPLE: return list(x, n, J_TUPLE);
   case JN_DICT: return dict(x, n);
-  case JN_ATTRIBUTE: a = j_eval(x, n->a); return j_ok(x) ? j_attribute(x, a, n->text) : a;
+  case JN_ATTRIBUTE: a = evaluate(x, n->a); return j_ok(x) ? j_attribute(x, a, n->text) : a;
   case JN_ITEM: return item(x, n);
   case JN_CALL: return call(x, n);
-  case JN_FILTER: return j_apply_filter(x, n, j_undefined(NULL));
+  case JN_FILTER: return apply_filter(x, n, j_undefined(NULL));
   case JN_TEST: return test(x, n);
-  case JN_NOT: a = j_eval(x, n->a); return j_bool(!j_truth(a));
+  case JN_NOT: a = evaluate(x, n->a); return j_bool(!j_truth(a));
   case JN_NEGATIVE:
   case JN_POSITIVE: return signed_number(x, n);
   case JN_AND:
@@ -383,14 +312,149 @@ static jv eval(jx *x, const jnode *n) {
   case JN_COMPARE: return comparison(x, n);
   default: break;
   }
-  a = j_eval(x, n->a);
-  jv b = j_ok(x) ? j_eval(x, n->b) : a;
+  a = evaluate(x, n->a);
+  jv b = j_ok(x) ? evaluate(x, n->b) : a;
   return j_ok(x) ? j_binary(x, n->op, a, b) : b;
 }
 
-jv j_eval(jx *x, const jnode *n) {
+static jv evaluate(jx *x, const jnode *n) {
   if (!enter(x, n)) return j_undefined(NULL);
   jv v = eval(x, n);
   x->depth--;
   return v;
 }
+
+/* ---- statements ---- */
+
+/* How a block ended. */
+typedef enum jflow { JF_NEXT, JF_BREAK, JF_CONTINUE } jflow;
+
+static jflow run_body(jx *x, const jnodes *body);
+
+static jv capture(jx *x, const jnodes *body) {
+  jbuf own = j_begin(x), *outer = x->out;
+  x->out = &own;
+  run_body(x, body);
+  x->out = outer;
+  return j_end(&own);
+}
+
+/* Those that pass the loop's own filter. */
+static const jv *filtered(jx *x, const jnode *n, const jv *items, size_t *count) {
+  jv *kept = j_alloc(x, *count, sizeof *kept);
+  size_t num = 0;
+  jscope *own = NULL;
+  for (size_t i = 0; i < *count && j_ok(x); i++) {
+    if (!(own = j_next_scope(x, own))) break;
+    j_assign(x, n->b, items[i]);
+    if (j_ok(x) && j_truth(evaluate(x, n->c)) && j_ok(x)) kept[num++] = items[i];
+    j_pop(x);
+  }
+  *count = num;
+  return kept;
+}
+
+static void run_for(jx *x, const jnode *n) {
+  size_t count;
+  jv over = evaluate(x, n->a);
+  const jv *items = j_ok(x) ? j_items(x, over, &count) : NULL;
+  if (!j_ok(x)) return;
+  if (n->c) items = filtered(x, n, items, &count);
+  if (!count) {
+    run_body(x, &n->other);
+    return;
+  }
+  jloop *loop = j_alloc(x, 1, sizeof *loop);
+  if (!loop) return;
+  *loop = (jloop){.items = items, .n = count};
+  jscope *own = NULL;
+  for (; loop->at < count && j_ok(x); loop->at++) {
+    if (!j_visit(x, n) || !(own = j_next_scope(x, own))) break;
+    j_set(x, "loop", (jv){.kind = J_LOOP, .loop = loop});
+    j_assign(x, n->b, items[loop->at]);
+    jflow flow = run_body(x, &n->body);
+    j_pop(x);
+    if (flow == JF_BREAK) break;
+  }
+}
+
+static jv new_macro(jx *x, const jnode *n, bool is_caller) {
+  jmacro *m = j_alloc(x, 1, sizeof *m);
+  if (!m) return j_undefined(NULL);
+  *m = (jmacro){.node = n, .scope = x->scope, .is_caller = is_caller};
+  for (jscope *s = x->scope; s; s = s->outer) s->is_kept = true;
+  return (jv){.kind = J_MACRO, .macro = m};
+}
+
+static void run_call_block(jx *x, const jnode *n) {
+  jv caller = new_macro(x, n, true), callee = evaluate(x, n->a->a);
+  jargs args = arguments(x, n->a);
+  if (!j_ok(x)) return;
+  j_put_value(x->out, call_value(x, callee, &args, caller));
+}
+
+static void run_set_block(jx *x, const jnode *n) {
+  jscope *own = j_new_scope(x);
+  jv text = own ? capture(x, &n->body) : j_undefined(NULL);
+  if (own) j_pop(x);
+  if (n->a && j_ok(x)) text = apply_filter(x, n->a, text);
+  j_assign(x, n->b, text);
+}
+
+static void run_filter_block(jx *x, const jnode *n) {
+  if (!j_new_scope(x)) return;
+  jv text = capture(x, &n->body);
+  j_pop(x);
+  if (!j_ok(x)) return;
+  jv filtered_text = apply_filter(x, n->a, text);
+  if (j_ok(x)) j_put_value(x->out, filtered_text);
+}
+
+/* A block whose names are its own. */
+static void run_block(jx *x, const jnode *n) {
+  if (!j_new_scope(x)) return;
+  run_body(x, &n->body);
+  j_pop(x);
+}
+
+static jflow run(jx *x, const jnode *n) {
+  jv v;
+  switch (n->op) {
+  case JN_DATA: j_put_str(x->out, &n->data); break;
+  case JN_OUTPUT:
+    v = evaluate(x, n->a);
+    if (j_ok(x)) j_put_value(x->out, v);
+    break;
+  case JN_IF:
+    v = evaluate(x, n->a);
+    if (!j_ok(x)) return JF_NEXT;
+    return run_body(x, j_truth(v) ? &n->body : &n->other);
+  case JN_FOR: run_for(x, n); break;
+  case JN_SET: j_assign(x, n->b, evaluate(x, n->a)); break;
+  case JN_SET_BLOCK: run_set_block(x, n); break;
+  case JN_MACRO: j_set(x, n->text, new_macro(x, n, false)); break;
+  case JN_CALL_BLOCK: run_call_block(x, n); break;
+  case JN_FILTER_BLOCK: run_filter_block(x, n); break;
+  case JN_BREAK: return JF_BREAK;
+  case JN_CONTINUE: return JF_CONTINUE;
+  default: run_block(x, n); break;
+  }
+  return JF_NEXT;
+}
+
+static jflow run_body(jx *x, const jnodes *body) {
+  jflow flow = JF_NEXT;
+  if (x->depth >= TRI_JINJA_MOST_DEPTH * 4) {
+    j_fail(x, TRI_JINJA_LIMIT, "blocks are nested too deeply");
+    return flow;
+  }
+  x->depth++;
+  for (size_t i = 0; i < body->n && flow == JF_NEXT; i++) {
+    if (!j_visit(x, body->items[i])) break;
+    flow = run(x, body->items[i]);
+  }
+  x->depth--;
+  return flow;
+}
+
+void j_run(jx *x, const jnodes *body) { run_body(x, body); }
