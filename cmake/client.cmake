@@ -28,7 +28,7 @@ tri_library(tri_cli DIRS client/cli LINK libtrireme tri_wire tri_base_text)
 # Requests and answers in the forms of OpenAI's API, of the gateway and of `submit --file`; those of chats need tokenizers.
 if(TARGET tri_jinja)
   # Prompts of chats, and answers taken apart; a library, so that tests can link it.
-  tri_library(tri_chat DIRS client/chat LINK tri_jinja)
+  tri_library(tri_chat DIRS client/chat LINK tri_jinja tri_tokenizer)
   tri_library(tri_openai DIRS client/openai LINK libtrireme tri_chat)
 else()
   tri_library(tri_openai FILES client/openai/error.c client/openai/logprobs.c LINK libtrireme tri_base_text)

@@ -9,9 +9,9 @@
 set -u
 
 # Grows until it has all of $all.
-clean="base runtime/model text/tokenizer text/jinja runtime/load runtime/step runtime/forward runtime/engine runtime/cost kernels comm offload \
+clean="base runtime/model text/unicode text/tokenizer text/jinja runtime/load runtime/step runtime/forward runtime/engine runtime/cost kernels comm offload \
 worker tools coordinator client"
-all="base runtime/model text/tokenizer text/jinja runtime/load runtime/step runtime/forward runtime/engine runtime/cost kernels comm offload \
+all="base runtime/model text/unicode text/tokenizer text/jinja runtime/load runtime/step runtime/forward runtime/engine runtime/cost kernels comm offload \
 worker tools coordinator client tests"
 
 look() { # FOLDER...: one line for each violation, "FILE:LINE: KIND: STATEMENT"

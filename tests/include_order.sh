@@ -15,8 +15,9 @@ check() {
       below = "base/"
       folder("base", "base/")
       folder("runtime/model", below " runtime/model/")
-      folder("text/tokenizer", below " text/tokenizer/")
-      folder("text/jinja", below " text/tokenizer/unicode.h text/jinja/")
+      folder("text/unicode", below " text/unicode/")
+      folder("text/tokenizer", below " text/unicode/ text/tokenizer/")
+      folder("text/jinja", below " text/unicode/ text/jinja/")
       folder("kernels", below " kernels/")
       folder("offload", below " kernels/ offload/")
       folder("comm", below " kernels/ comm/comm.h comm/distinct.h comm/exchange.h comm/exchange_impl.h comm/shm.h")
@@ -34,7 +35,7 @@ check() {
       below = below " comm/wire/ worker/"
       folder("worker", below)
       folder("tools", below " tools/")
-      below = "base/ runtime/model/ text/tokenizer/ comm/wire/"
+      below = "base/ runtime/model/ text/unicode/ text/tokenizer/ comm/wire/"
       rule("tools/plan/texts.c", below " tools/") # looks at what the coordinator reads, too
       folder("coordinator", below " coordinator/")
       rule("coordinator/mpi_launch.c", "base/ coordinator/ comm/comm.h comm/wire/") # mpirun starts it with the workers
@@ -54,8 +55,8 @@ check() {
       own["jansson.h"] = "^base/json/json\\.c$"
       own["hwloc.h"] = "^base/topo\\.c$"
       own["yaml.h"] = "^base/options/options_yaml\\.c$"
-      own["pcre2.h"] = "^text/tokenizer/regex\\.c$"
-      own["utf8proc.h"] = "^text/tokenizer/unicode(_cases)?\\.c$"
+      own["pcre2.h"] = "^text/tokenizer/regex/regex(_script)?\\.c$"
+      own["utf8proc.h"] = "^text/unicode/unicode(_cases)?\\.c$"
       own["xxhash.h"] = "^base/xxh3\\.c$"
       own["sanitizer/msan_interface.h"] = "^base/foreign\\.h$"
       own["cblas.h"] = "^kernels/cpu/blas\\.c$"
@@ -110,7 +111,7 @@ check() {
 self_test() {
   dir=$(mktemp -d) || exit 1
   trap 'rm -rf "$dir"' EXIT
-  for folder in base runtime/model/arch text/tokenizer runtime/load runtime/step runtime/forward runtime/engine \
+  for folder in base runtime/model/arch text/unicode text/tokenizer text/jinja runtime/load runtime/step runtime/forward runtime/engine \
     runtime/cost kernels/cpu comm/device comm/wire offload worker tools/bench coordinator/up client/chat client/cli client/cmd client/openai client/gateway tools/serve_bench; do
     mkdir -p "$dir/$folder"
   done
@@ -130,6 +131,8 @@ runtime/model/x.c "kernels/backend.h"
 runtime/model/arch/x.c "runtime/engine/engine.h"
 runtime/model/x.c "text/tokenizer/tokenizer.h"
 text/tokenizer/x.c "runtime/model/config.h"
+text/unicode/x.c "text/tokenizer/ids.h"
+text/jinja/x.c "text/tokenizer/tokenizer.h"
 runtime/load/x.c "runtime/step/batch.h"
 runtime/step/x.c "runtime/load/weights.h"
 runtime/step/x.c "runtime/forward/forward.h"

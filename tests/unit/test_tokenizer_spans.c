@@ -7,7 +7,7 @@
 #include "base/json/json.h"
 #include "base/mem.h"
 #include "text/tokenizer/tokenizer.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 Suite *suite_tokenizer_spans(void);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "text/jinja/filters.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 static const jstr space = {.s = " ", .n = 1};
 

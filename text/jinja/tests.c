@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "text/jinja/exec.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 static bool is_iterable(jv v) {
   return j_is_sequence(v) || j_is(v, J_STR) || j_is(v, J_MAP) || j_is(v, J_ITER) || j_is(v, J_UNDEFINED) ||

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "text/tokenizer/spans.h"
+#include "text/unicode/spans.h"
 
 #include "base/mem.h"
 

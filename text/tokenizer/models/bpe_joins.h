@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which symbols can grow together: where a long word can be cut without changing its tokens. */
-#ifndef TRI_TEXT_TOKENIZER_BPE_JOINS_H
-#define TRI_TEXT_TOKENIZER_BPE_JOINS_H
+#ifndef TRI_TEXT_TOKENIZER_MODELS_BPE_JOINS_H
+#define TRI_TEXT_TOKENIZER_MODELS_BPE_JOINS_H
 
-#include "text/tokenizer/bpe_merge.h"
+#include "text/tokenizer/models/bpe_merge.h"
 
 /* Pairs of first symbols (those that a word is split into before any merge) that a merge can join. */
 typedef struct tok_joins {

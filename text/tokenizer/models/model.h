@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Models: what turns a word into ids. A model is a row in model.c's table. */
-#ifndef TRI_TEXT_TOKENIZER_MODEL_H
-#define TRI_TEXT_TOKENIZER_MODEL_H
+#ifndef TRI_TEXT_TOKENIZER_MODELS_MODEL_H
+#define TRI_TEXT_TOKENIZER_MODELS_MODEL_H
 
 #include "text/tokenizer/ids.h"
 #include "text/tokenizer/config.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of the versions of Unicode that the Hugging Face library has and PCRE2 and utf8proc have not. */
-#ifndef TRI_TEXT_TOKENIZER_UNICODE_TABLES_H
-#define TRI_TEXT_TOKENIZER_UNICODE_TABLES_H
+#ifndef TRI_TEXT_UNICODE_UNICODE_TABLES_H
+#define TRI_TEXT_UNICODE_UNICODE_TABLES_H
 
 #include <stdbool.h>
 #include <stddef.h>

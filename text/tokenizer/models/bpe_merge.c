@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "text/tokenizer/bpe_merge.h"
+#include "text/tokenizer/models/bpe_merge.h"
 
 #include <string.h>
 

@@ -9,10 +9,10 @@
 #include <string.h>
 #include <strings.h>
 
-#include "text/tokenizer/dialect.h"
-#include "text/tokenizer/regex.h"
-#include "text/tokenizer/unicode.h"
-#include "text/tokenizer/unicode_tables.h"
+#include "text/tokenizer/regex/dialect.h"
+#include "text/tokenizer/regex/regex.h"
+#include "text/unicode/unicode.h"
+#include "text/unicode/unicode_tables.h"
 
 enum { MAX_DEPTH = 16, LONGEST_NAME = 40 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Unicode 8, 9, 16 and 17 where they differ from what PCRE2 and utf8proc know. Written by scripts/unicode_tables.py. */
-#include "text/tokenizer/unicode_tables.h"
+#include "text/unicode/unicode_tables.h"
 
 /* clang-format off */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The WordLevel model: a word is a token, or unknown. */
 #include "base/mem.h"
-#include "text/tokenizer/model.h"
+#include "text/tokenizer/models/model.h"
 
 typedef struct wordlevel {
   const tok_vocab *vocab;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 #include <string.h>
 #include <utf8proc.h>
 
 #include "base/foreign.h"
 #include "base/mem.h"
-#include "text/tokenizer/unicode_tables.h"
+#include "text/unicode/unicode_tables.h"
 
 /* The permitted second bytes depend on the first (no overlong forms, no surrogates, nothing beyond U+10FFFF); later
  * bytes are 80..BF. Returns the sequence's length, 0 for a byte that begins none. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of the pattern translator: dialect.c does patterns, dialect_class.c sets of characters. */
-#ifndef TRI_TEXT_TOKENIZER_DIALECT_H
-#define TRI_TEXT_TOKENIZER_DIALECT_H
+/* The parts of the pattern translator: dialect.c does patterns, dialect_class.c sets of
+ * characters, dialect_character.c single ones. */
+#ifndef TRI_TEXT_TOKENIZER_REGEX_DIALECT_H
+#define TRI_TEXT_TOKENIZER_REGEX_DIALECT_H
 
 #include "base/buf.h"
 #include "text/tokenizer/config.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "text/tokenizer/model.h"
+#include "text/tokenizer/models/model.h"
 
 #include <string.h>
 

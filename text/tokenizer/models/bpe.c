@@ -6,10 +6,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/xxh3.h"
-#include "text/tokenizer/bpe_joins.h"
-#include "text/tokenizer/bpe_merge.h"
-#include "text/tokenizer/model.h"
-#include "text/tokenizer/unicode.h"
+#include "text/tokenizer/models/bpe_joins.h"
+#include "text/tokenizer/models/bpe_merge.h"
+#include "text/tokenizer/models/model.h"
+#include "text/unicode/unicode.h"
 
 enum { DIRECT = 0x800 }; /* characters of one and two bytes, the whole byte-level alphabet among them */
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Unicode as tokenizers need it: UTF-8 checking, character classes, normal forms. unicode.c and unicode_cases.c
  * are the only users of utf8proc. */
-#ifndef TRI_TEXT_TOKENIZER_UNICODE_H
-#define TRI_TEXT_TOKENIZER_UNICODE_H
+#ifndef TRI_TEXT_UNICODE_UNICODE_H
+#define TRI_TEXT_UNICODE_UNICODE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "text/tokenizer/ids.h"
-#include "text/tokenizer/spans.h"
+#include "base/buf.h"
+#include "text/unicode/spans.h"
 
 typedef enum tok_utf8 {
   TOK_UTF8_CHAR,     /* a whole character */

@@ -3,8 +3,8 @@
  *
  * tokenizer.json holds patterns in Oniguruma's dialect; dialect.c rewrites them for PCRE2 and refuses by name what
  * means something else there. */
-#ifndef TRI_TEXT_TOKENIZER_REGEX_H
-#define TRI_TEXT_TOKENIZER_REGEX_H
+#ifndef TRI_TEXT_TOKENIZER_REGEX_REGEX_H
+#define TRI_TEXT_TOKENIZER_REGEX_REGEX_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranges of a text, and where they come to while the text is rewritten piece by piece. */
-#ifndef TRI_TEXT_TOKENIZER_SPANS_H
-#define TRI_TEXT_TOKENIZER_SPANS_H
+#ifndef TRI_TEXT_UNICODE_SPANS_H
+#define TRI_TEXT_UNICODE_SPANS_H
 
 #include "base/buf.h"
 #include "base/span.h"

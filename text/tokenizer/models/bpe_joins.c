@@ -5,7 +5,7 @@
  *
  * What a symbol begins and ends with follows from its id: of a merge's result it is what the left side begins with and
  * what the right side ends with. Where two merges with one result disagree, nothing is cut. */
-#include "text/tokenizer/bpe_joins.h"
+#include "text/tokenizer/models/bpe_joins.h"
 
 #include <string.h>
 

@@ -7,8 +7,8 @@
 
 #include "base/foreign.h"
 #include "base/mem.h"
-#include "text/tokenizer/regex.h"
-#include "text/tokenizer/unicode.h"
+#include "text/tokenizer/regex/regex.h"
+#include "text/unicode/unicode.h"
 
 enum {
   JIT_STACK_START = 32 << 10,
@@ -81,17 +81,6 @@ cleanup:
   pcre2_compile_context_free(context);
   tri_buf_free(&spelled);
   return st;
-}
-
-bool tok_regex_knows_script(const char *name) {
-  char pattern[64];
-  int code;
-  PCRE2_SIZE at;
-  int n = snprintf(pattern, sizeof pattern, "\\p{sc:%s}", name);
-  if (n < 0 || n >= (int)sizeof pattern) return false;
-  pcre2_code *re = pcre2_compile((PCRE2_SPTR)pattern, (PCRE2_SIZE)n, PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
-  pcre2_code_free(re);
-  return re != NULL;
 }
 
 void tok_regex_destroy(tok_regex *re) {

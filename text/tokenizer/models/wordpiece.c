@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "text/tokenizer/model.h"
+#include "text/tokenizer/models/model.h"
 #include "text/tokenizer/trie.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 typedef struct wordpiece {
   tok_trie trie;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Byte pair merging: which neighbours become one token, and in which order. */
-#ifndef TRI_TEXT_TOKENIZER_BPE_MERGE_H
-#define TRI_TEXT_TOKENIZER_BPE_MERGE_H
+#ifndef TRI_TEXT_TOKENIZER_MODELS_BPE_MERGE_H
+#define TRI_TEXT_TOKENIZER_MODELS_BPE_MERGE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,9 +6,9 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "text/tokenizer/model.h"
+#include "text/tokenizer/models/model.h"
 #include "text/tokenizer/trie.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 #define UNKNOWN_PENALTY 10.0
 

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 typedef struct case_text {
   uint32_t c;
