@@ -20,7 +20,9 @@ target_link_libraries(trireme-up PRIVATE tri_model tri_wire)
 
 # Layouts by what they are predicted to take; a library, so that tests can link it.
 tri_library(tri_plan FILES tools/plan/candidates.c tools/plan/recommend.c LINK tri_cost tri_runtime)
-add_executable(trireme-plan tools/plan/main.c tools/plan/backend.c tools/plan/devices.c tools/plan/host_experts.c tools/plan/print.c tools/plan/print_layouts.c tools/plan/print_streaming.c tools/plan/stream_plan.c tools/plan/texts.c)
+file(GLOB plan_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/plan/*.c)
+list(REMOVE_ITEM plan_sources ${CMAKE_SOURCE_DIR}/tools/plan/candidates.c ${CMAKE_SOURCE_DIR}/tools/plan/recommend.c)
+add_executable(trireme-plan ${plan_sources})
 target_link_libraries(trireme-plan PRIVATE tri_plan tri_model tri_tokenizer)
 add_executable(trireme-pack tools/pack/main.c)
 target_link_libraries(trireme-pack PRIVATE tri_runtime)

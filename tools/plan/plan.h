@@ -110,47 +110,71 @@ struct plan {
   struct plan_host_experts host_experts;
 };
 
+/* ---- backend.c ---- */
+
 /* Finds whether ranks have devices, and what each may use: of a device its own memory, if this host has one. As with
  * `up`, `auto` takes devices where there is one for each rank of a group. */
 tri_status plan_find_backend(struct plan *p, tri_error *err);
-/* Tells whether the ranks' devices are those of this host, whose memory then is theirs. */
+/* Returns whether the ranks' devices are those of this host, whose memory then is theirs. */
 bool plan_is_for_this_host(const struct plan *p);
-/* err: why it does not fit; its status is TRI_OK where it does. */
-void plan_print(const struct plan *p, const tri_error *err);
-/* A line of how a checkpoint that is quantized already is stored, and what becomes of its weights. */
-void plan_print_stored(const struct plan *p);
 
-/* texts.c: refuses a folder whose tokenizer or labels a coordinator would refuse. */
+/* ---- texts.c ---- */
+
+/* Refuses a folder whose tokenizer or labels a coordinator would refuse. */
 tri_status plan_check_texts(const char *dir, const tri_model_config *c, tri_error *err);
 
-/* The limits of a step for a max_model_len. */
-tri_status plan_limits(const struct plan *p, int64_t len, tri_limits *out, tri_error *err);
+/* ---- figures.c ---- */
 
+/* Returns the type of the weights of most products, as a worker has them; no type where they cannot be laid out. */
+tri_dtype plan_weight_type(const struct plan *p);
 /* Finds the figures of the machine: as given, as measured with a rank's share, or of machines of its kind. */
 tri_status plan_find_machine(const struct plan *p, const tri_cost_share *share, struct plan_machine *m, tri_error *err);
-void plan_print_ceilings(const struct plan_machine *m);
+
+/* ---- stream_plan.c ---- */
 
 /* Fills p->streaming, if ranks stream weights. Their ledgers are made. TRI_NO_CAPACITY: in words that a start has, too.
  */
 tri_status plan_streaming(struct plan *p, tri_error *err);
-/* Nothing where it is not on. */
-void plan_print_streaming(const struct plan *p);
-
-/* Fills p->host_experts, if ranks have experts in the host's memory, behind plan_streaming. */
-tri_status plan_host_experts(struct plan *p, tri_error *err);
-void plan_print_host_experts(const struct plan *p);
-
-/* Predictions of both: the share of every stage [pp], zeroed; the model of them; one sequence, 64, and as many as slots
- * and KV blocks allow, with so many keys each: returns how many loads that are. */
+/* Predictions of streamed weights and of host_experts.c: the share of every stage [pp], zeroed; the model of them; one
+ * sequence, 64, and as many as slots and KV blocks allow, with so many keys each: returns how many loads that are. */
 tri_status plan_add_stages(const struct plan *p, tri_cost_share *stages, tri_error *err);
 tri_cost_model plan_cost_model(const struct plan *p, const struct plan_machine *m, const tri_cost_share *stages);
 int plan_loads(const struct plan *p, struct plan_load loads[PLAN_LOADS], double *context);
-void plan_print_loads(const struct plan_load *loads, int count, double context);
-void plan_print_json_loads(const struct plan_load *loads, int count);
+
+/* ---- host_experts.c ---- */
+
+/* Fills p->host_experts, if ranks have experts in the host's memory, after plan_streaming. */
+tri_status plan_host_experts(struct plan *p, tri_error *err);
+
+/* ---- ranks.c ---- */
+
+/* Finds the limits of a step for a max_model_len. */
+tri_status plan_limits(const struct plan *p, int64_t len, tri_limits *out, tri_error *err);
+tri_parallel plan_parallel(const struct plan *p);
+/* Fills p->ranks, the longest lengths, p->streaming and p->host_experts. The ranks that were made before a failure
+ * stay. */
+tri_status plan_ranks(struct plan *p, tri_error *err);
+
+/* ---- devices.c ---- */
 
 /* `--devices`: layouts by what they are predicted to take. p has its options, model, checkpoint and ledger's types. */
 tri_status plan_devices(struct plan *p, tri_error *err);
 
+/* ---- print_parts.c: lines of several tables ---- */
+
+/* A line of how a checkpoint that is quantized already is stored, and what becomes of its weights. */
+void plan_print_stored(const struct plan *p);
+void plan_print_ceilings(const struct plan_machine *m);
+void plan_print_loads(const struct plan_load *loads, int count, double context);
+void plan_print_json_loads(const struct plan_load *loads, int count);
+
+/* ---- print.c and print_*.c ---- */
+
+/* err: why it does not fit; its status is TRI_OK where it does. */
+void plan_print(const struct plan *p, const tri_error *err);
+/* Nothing where there are none. */
+void plan_print_streaming(const struct plan *p);
+void plan_print_host_experts(const struct plan *p);
 void plan_print_layouts(const struct plan *p, const struct plan_machine *m, const tri_recommend_config *config,
                         const tri_recommendations *r);
 

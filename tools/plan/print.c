@@ -23,25 +23,6 @@ static void print_backend(const struct plan *p) {
   if (!p->ckpt) printf("no weights are looked at: their number and type are what config.json says\n");
 }
 
-static uint64_t stored_bytes(const tri_checkpoint *ckpt) {
-  uint64_t sum = 0;
-  for (size_t i = 0; i < tri_checkpoint_num_tensors(ckpt); i++) sum += tri_checkpoint_tensor(ckpt, i)->bytes;
-  return sum;
-}
-
-void plan_print_stored(const struct plan *p) {
-  const tri_stored *s = &p->c->stored;
-  const char *type = tri_dtype_name(p->ledger.dtype == TRI_DTYPE_COUNT ? s->widened : p->ledger.dtype);
-  char text[TRI_STORED_TEXT];
-  if (s->method == TRI_STORED_PLAIN) return;
-  printf("the checkpoint is %s", tri_stored_text(s, text));
-  if (p->ckpt) printf(", %.1f MiB", mib((size_t)stored_bytes(p->ckpt)));
-  if (p->ledger.quantization == TRI_QUANTIZE_NONE)
-    printf("; its weights are widened to %s while they are read, and counted so\n", type);
-  else
-    printf("; its weights are rounded to int8 while they are read, and counted so\n");
-}
-
 /* "world 8 = pp 1 x dp 2 x tp 4; 64 experts: ep 8 x 1 slice; columns of 2, sums of 4" */
 static void print_layout(const struct plan *p) {
   const tri_serve_layout *y = &p->layout;

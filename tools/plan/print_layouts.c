@@ -15,11 +15,6 @@ static void print_link(const char *name, const tri_link *l) {
   printf(" + bytes at %.4g GB/s", l->bytes_per_s * 1e-9);
 }
 
-void plan_print_ceilings(const struct plan_machine *m) {
-  printf("machine: a rank reads %.4g GB/s at best (%s), products %.4g TFLOP/s (%s)\n", m->best.read_bytes_per_s * 1e-9,
-         m->read_source, m->best.flops_per_s * 1e-12, m->flops_source);
-}
-
 static void print_machine(const struct plan *p, const struct plan_machine *m) {
   plan_print_ceilings(m);
   printf("         ");

@@ -14,23 +14,6 @@ static const char *source(const struct plan_streaming *s) {
 
 /* ---- predictions ---- */
 
-void plan_print_loads(const struct plan_load *loads, int count, double context) {
-  printf("predicted, with %.0f keys for each sequence:", context);
-  for (int i = 0; i < count; i++) {
-    const struct plan_load *l = &loads[i];
-    double rate = l->sequences / l->seconds;
-    printf("%s %d %s %.3g s a step, %.*f tokens/s", i ? ";" : "", l->sequences,
-           l->sequences == 1 ? "sequence" : "sequences", l->seconds, rate < 10 ? 2 : 0, rate);
-  }
-  printf("\n");
-}
-
-void plan_print_json_loads(const struct plan_load *loads, int count) {
-  for (int i = 0; i < count; i++)
-    printf("%s{\"sequences\":%d,\"seconds\":%.6g,\"tokens_per_s\":%.6g}", i ? "," : "", loads[i].sequences,
-           loads[i].seconds, loads[i].sequences / loads[i].seconds);
-}
-
 /* ---- text ---- */
 
 static void print_tiers(const struct plan *p, const struct plan_streaming *s) {
