@@ -53,7 +53,7 @@ check() {
       folder("tools/top", below " tools/top/")
       # third-party header -> its only includers
       own["jansson.h"] = "^base/json/json\\.c$"
-      own["hwloc.h"] = "^base/topo\\.c$"
+      own["hwloc.h"] = "^base/host/topo\\.c$"
       own["yaml.h"] = "^base/options/options_yaml\\.c$"
       own["pcre2.h"] = "^text/tokenizer/regex/regex(_script)?\\.c$"
       own["utf8proc.h"] = "^text/unicode/unicode(_cases)?\\.c$"

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/process_limits.h"
+#include "base/host/process_limits.h"
 #include "base/options/options_internal.h"
 #include "base/standard_output.h"
 

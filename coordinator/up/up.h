@@ -12,7 +12,7 @@
 #include "comm/wire/endpoint.h"
 #include "base/buf.h"
 #include "base/options/gateway_options.h"
-#include "base/hosts.h"
+#include "base/host/hosts.h"
 #include "base/mem.h"
 #include "base/options/serve_layout.h"
 

@@ -6,7 +6,7 @@
 
 #include "kernels/roofline.h"
 #include "base/pool.h"
-#include "base/topo.h"
+#include "base/host/topo.h"
 
 const char *const tri_device_kinds[] = {"h200", "h100", "a100", "l40s", "b200", NULL};
 

@@ -23,7 +23,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/options/options.h"
-#include "base/topo.h"
+#include "base/host/topo.h"
 #include "base/options/serve_options.h"
 #include "runtime/engine/expert_transfer.h"
 #include "tests/modelcheck/modelcheck.h"

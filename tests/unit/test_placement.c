@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/topo.h"
+#include "base/host/topo.h"
 #include "worker/placement.h"
 
 Suite *suite_placement(void);

@@ -12,7 +12,7 @@
 #include "kernels/roofline.h"
 #include "base/log.h"
 #include "base/standard_output.h"
-#include "base/topo.h"
+#include "base/host/topo.h"
 #include "base/wait.h"
 #include "base/options/serve_layout.h"
 #include "base/version.h"

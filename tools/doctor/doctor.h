@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "base/json/json.h"
-#include "base/mpirun_check.h"
+#include "base/host/mpirun_check.h"
 
 typedef enum tri_level { TRI_LEVEL_OK, TRI_LEVEL_WARN, TRI_LEVEL_FAIL } tri_level;
 extern const char *const tri_level_names[]; /* "ok", "warn", "fail" */

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "base/topo.h"
+#include "base/host/topo.h"
 #include "tools/doctor/doctor.h"
 
 enum { MAX_CORES = 4096 };

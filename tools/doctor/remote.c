@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/hosts.h"
+#include "base/host/hosts.h"
 #include "base/mem.h"
 #include "base/wait.h"
 #include "tools/doctor/doctor.h"

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/mpi_environment.h"
+#include "base/host/mpi_environment.h"
 #include "base/wait.h"
 #include "tools/doctor/doctor.h"
 

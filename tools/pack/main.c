@@ -7,7 +7,7 @@
 
 #include "base/options/serve_layout.h"
 #include "base/standard_output.h"
-#include "base/topo.h"
+#include "base/host/topo.h"
 #include "base/version.h"
 #include "base/wait.h"
 #include "runtime/engine/engine.h"

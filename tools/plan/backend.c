@@ -4,7 +4,7 @@
 
 #include "kernels/backend.h"
 #include "base/mem.h"
-#include "base/topo.h"
+#include "base/host/topo.h"
 #include "tools/plan/plan.h"
 
 static void take_cpu(struct plan *p) {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/topo.h"
+#include "base/host/topo.h"
 #include "runtime/cost/machine_file.h"
 #include "runtime/engine/offload_options.h"
 #include "runtime/load/weights.h"

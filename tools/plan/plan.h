@@ -5,7 +5,7 @@
 
 #include <limits.h>
 
-#include "base/hosts.h"
+#include "base/host/hosts.h"
 #include "base/options/serve_layout.h"
 #include "kernels/backend.h"
 #include "runtime/engine/ledger.h"

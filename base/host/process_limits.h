@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Limits of a process (ulimit) that would end it without a word. */
-#ifndef TRI_BASE_PROCESS_LIMITS_H
-#define TRI_BASE_PROCESS_LIMITS_H
+#ifndef TRI_BASE_HOST_PROCESS_LIMITS_H
+#define TRI_BASE_HOST_PROCESS_LIMITS_H
 
 #include "base/status.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The machine's cores. topo.c is the only user of hwloc. */
-#ifndef TRI_BASE_TOPO_H
-#define TRI_BASE_TOPO_H
+#ifndef TRI_BASE_HOST_TOPO_H
+#define TRI_BASE_HOST_TOPO_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/process_limits.h"
+#include "base/host/process_limits.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mpirun_check.h"
+#include "base/host/mpirun_check.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/hosts.h"
+#include "base/host/hosts.h"
 
 enum { LONGEST_NAME = 55 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/hosts.h"
+#include "base/host/hosts.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mpi_environment.h"
+#include "base/host/mpi_environment.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lists of hosts, as mpirun's --host takes them, and which of a cluster's ranks is on which of them. */
-#ifndef TRI_BASE_HOSTS_H
-#define TRI_BASE_HOSTS_H
+#ifndef TRI_BASE_HOST_HOSTS_H
+#define TRI_BASE_HOST_HOSTS_H
 
 #include <stdbool.h>
 #include <stddef.h>

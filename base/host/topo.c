@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/topo.h"
+#include "base/host/topo.h"
 
 #include <ctype.h>
 #include <hwloc.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks for what Open MPI's mpirun fails of without saying so: made before a start, and by `trireme doctor`. */
-#ifndef TRI_BASE_MPIRUN_CHECK_H
-#define TRI_BASE_MPIRUN_CHECK_H
+#ifndef TRI_BASE_HOST_MPIRUN_CHECK_H
+#define TRI_BASE_HOST_MPIRUN_CHECK_H
 
 #include <stdbool.h>
 #include <stdint.h>
