@@ -3,6 +3,7 @@
 #ifndef TRI_BASE_BUF_H
 #define TRI_BASE_BUF_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -11,7 +12,8 @@
 typedef struct tri_buf {
   char *data;
   size_t len, cap;
-  size_t max; /* beyond it TRI_TOO_LARGE, so that hostile input cannot grow it without end; 0: no limit */
+  size_t max;  /* beyond it TRI_TOO_LARGE, so that hostile input cannot grow it without end; 0: no limit */
+  bool failed; /* of the functions of base/text.h, which return no status: the text is incomplete */
 } tri_buf;
 
 /* Makes room for `extra` bytes behind len. */

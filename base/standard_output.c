@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/options.h"
+#include "base/options/options.h"
 
 void tri_stdout_tell(const char *program, int why) {
   if (why != EPIPE) fprintf(stderr, "%s: cannot write to stdout: %s\n", program, strerror(why));

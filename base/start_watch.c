@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/options.h"
+#include "base/options/options.h"
 #include "base/wait.h"
 
 enum { LOOK_MS = 250 };

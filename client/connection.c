@@ -13,17 +13,12 @@
 enum {
   SOCKET_POLL_MS = 10,
   AGAIN_MS = 50,
-  UNREAD_FRAMES = 64, /* of at most TRI_WIRE_MAX_MESSAGE bytes, so that a program which does not read holds 64 MiB */
 };
 
 void trireme_config_init_sized(trireme_config *config, size_t size) {
   const trireme_config defaults = {.connect_timeout_ms = TRIREME_CONNECT_TIMEOUT_MS,
                                    .reconnect_timeout_ms = TRIREME_RECONNECT_TIMEOUT_MS};
   tri_client_init_struct(config, size, &defaults, sizeof defaults);
-}
-
-void tri_client_copy(char *out, size_t cap, tri_wire_str s) {
-  snprintf(out, cap, "%.*s", (int)(s.len < cap ? s.len : cap - 1), s.s ? s.s : "");
 }
 
 /* A coordinator without files, or to which too many come at once, takes a connection and closes it. So does one, as
@@ -201,27 +196,6 @@ trireme_result tri_client_receive(trireme *c, int64_t deadline_ns, trireme_error
 }
 
 /* ---- connecting ---- */
-
-tri_status tri_client_open_link(trireme *c, tri_error *err) {
-  tri_zlink_config link = {.endpoint = c->endpoint,
-                           .own = c->has_keys ? &c->own : NULL,
-                           .server_key = c->server_key[0] ? c->server_key : NULL,
-                           .max_message = TRI_WIRE_MAX_MESSAGE,
-                           .backlog = 10000,
-                           .receive_backlog = UNREAD_FRAMES,
-                           .refuse_unconnected = true};
-  return tri_zlink_open(c->z, &link, &c->link, err);
-}
-
-tri_status tri_client_pack_hello(trireme *c) {
-  *c->out = (tri_client_msg){.op = TRI_OP_HELLO, .id = c->next_id++, .hello.client = {c->name, strlen(c->name)}};
-  return tri_client_msg_pack(c->out, &c->buf);
-}
-
-void tri_client_take_hello(trireme *c) {
-  tri_client_copy(c->server_version, sizeof c->server_version, c->msg->hello.version);
-  c->max_message = c->msg->hello.max_message;
-}
 
 static trireme_result say_hello(trireme *c, int64_t deadline, trireme_error *error) {
   tri_status st = tri_client_pack_hello(c);

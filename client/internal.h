@@ -64,33 +64,38 @@ void tri_client_init_struct(void *to, size_t size, const void *defaults, size_t 
 trireme_result tri_client_check_size(size_t size, size_t known, const char *type, trireme_error *error);
 /* Puts a program's struct over the defaults, of `known` bytes, in `to`. */
 trireme_result tri_client_take_struct(void *to, size_t known, const void *from, const char *type, trireme_error *error);
-/* Copies what a hello or an error from the server says at most. */
-void tri_client_copy(char *out, size_t cap, tri_wire_str s);
 /* Turns c->msg into *out, with memory of c->arena. */
 trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *error);
 
-/* connection.c */
-/* Sends c->out, which c->buf has the bytes of; what is kept may be sent later. */
-trireme_result tri_client_send(trireme *c, int64_t deadline_ns, trireme_error *error);
-/* Waits for a message for the program and unpacks it into c->msg. */
-trireme_result tri_client_receive(trireme *c, int64_t deadline_ns, trireme_error *error);
+/* link.c */
+/* Copies what a hello or an error from the server says at most. */
+void tri_client_copy(char *out, size_t cap, tri_wire_str s);
 tri_status tri_client_open_link(trireme *c, tri_error *err);
 tri_status tri_client_pack_hello(trireme *c);
 void tri_client_take_hello(trireme *c);
+/* Return when something is due without word from the link, and when a lost coordinator is given up; TRI_NEVER: never.
+ */
+int64_t tri_client_next_ns(const trireme *c);
+int64_t tri_client_give_up_ns(const trireme *c);
+
+/* fd.c */
+/* Makes the descriptor of trireme_fd readable while a call of trireme_next would give something, and where there may be
+ * something without looking; at the end of every call that sends or receives. */
+void tri_client_show_ready(trireme *c, bool may_be);
+void tri_client_watch_link(trireme *c, bool watch); /* after a link's opening, and before its end */
+void tri_client_close_fd(trireme *c);
 
 /* reconnect.c */
 /* Does what is due for a connection that was lost, and sends what waits, without waiting itself. */
 void tri_client_turn(trireme *c);
 void tri_client_lost(trireme *c);   /* the connection has ended */
 void tri_client_leaves(trireme *c); /* the coordinator says that it ends */
-int64_t tri_client_next_ns(const trireme *c);
 
-/* fd.c */
-/* Makes the descriptor of trireme_fd readable while a call of trireme_next would give something, and where there may be
- * something without looking; at the end of every call that sends or receives. */
-void tri_client_show_ready(trireme *c, bool may_be);
-void tri_client_watch_link(trireme *c, bool watch); /* behind a link's opening, and in front of its end */
-void tri_client_close_fd(trireme *c);
+/* connection.c */
+/* Sends c->out, which c->buf has the bytes of; what is kept may be sent later. */
+trireme_result tri_client_send(trireme *c, int64_t deadline_ns, trireme_error *error);
+/* Waits for a message for the program and unpacks it into c->msg. */
+trireme_result tri_client_receive(trireme *c, int64_t deadline_ns, trireme_error *error);
 #pragma GCC visibility pop
 
 #endif

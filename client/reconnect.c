@@ -35,14 +35,6 @@ void tri_client_leaves(trireme *c) {
 
 bool trireme_is_away(const trireme *c) { return c->over || c->lost_ns; }
 
-static int64_t give_up_ns(const trireme *c) { return c->lost_ns ? c->lost_ns + c->reconnect_ms * 1000000 : TRI_NEVER; }
-
-int64_t tri_client_next_ns(const trireme *c) {
-  int64_t give_up = give_up_ns(c);
-  if (c->over) return TRI_NEVER;
-  return c->next_ns < give_up ? c->next_ns : give_up;
-}
-
 static void give_up(trireme *c) {
   char why[400];
   const char *reason = tri_kept_reason(c->kept);
@@ -105,7 +97,7 @@ static bool go_on_calling(trireme *c) {
 
 void tri_client_turn(trireme *c) {
   if (!c->kept || c->over) return;
-  if (tri_now_ns() >= give_up_ns(c)) {
+  if (tri_now_ns() >= tri_client_give_up_ns(c)) {
     give_up(c);
     return;
   }

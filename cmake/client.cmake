@@ -23,33 +23,40 @@ if(NOT TARGET tri_base_text OR NOT NCURSES_FOUND)
   message(STATUS "no jansson, yaml-0.1 or ncurses: libtrireme without the command")
   return()
 endif()
-file(GLOB cmd_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/cmd/*.c)
-# Lines of OpenAI's form are answered as the gateway answers; without tokenizers there are no chats among them.
-set(cmd_gateway error_json logprobs)
+# What the programs below it share: the connection and its options, requests of options and of lines.
+tri_library(tri_cli DIRS client/cli LINK libtrireme tri_wire tri_base_text)
+# Requests and answers in the forms of OpenAI's API, of the gateway and of `submit --file`; those of chats need tokenizers.
 if(TARGET tri_jinja)
-  list(APPEND cmd_gateway chat_message chat_request completion_request fields http_parse model tools)
+  # Prompts of chats, and answers taken apart; a library, so that tests can link it.
+  tri_library(tri_chat DIRS client/chat LINK tri_jinja tri_tokenizer)
+  tri_library(tri_openai DIRS client/openai LINK libtrireme tri_chat)
+else()
+  tri_library(tri_openai FILES client/openai/error.c client/openai/logprobs.c LINK libtrireme tri_base_text)
+endif()
+
+file(GLOB cmd_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/cmd/*.c)
+if(TARGET tri_jinja)
   list(REMOVE_ITEM cmd_sources ${CMAKE_SOURCE_DIR}/client/cmd/submit_no_chat.c)
 else()
   list(REMOVE_ITEM cmd_sources ${CMAKE_SOURCE_DIR}/client/cmd/submit_chat.c)
 endif()
-list(TRANSFORM cmd_gateway REPLACE "(.+)" "client/gateway/\\1.c")
-add_executable(trireme ${cmd_sources} ${cmd_gateway})
-target_link_libraries(trireme PRIVATE libtrireme tri_wire tri_base_text PkgConfig::NCURSES)
-add_dependencies(programs trireme)
-install(TARGETS trireme)
-
-# Chat templates; a library, so that tests can link it.
-if(TARGET tri_jinja)
-  tri_library(tri_chat FILES client/chat/call_arguments.c client/chat/call_scan.c client/chat/call_tags.c client/chat/channels.c client/chat/chat_answer.c client/chat/chat_messages.c client/chat/chat_prompt.c
-    client/chat/chat_template.c client/chat/conversation.c client/chat/json_scan.c client/cmd/buf.c client/cmd/json_value.c LINK tri_jinja)
-  target_link_libraries(trireme PRIVATE tri_chat)
-endif()
+add_executable(trireme ${cmd_sources})
+target_link_libraries(trireme PRIVATE tri_cli tri_openai)
+# Its tools that ask a running coordinator.
+file(GLOB serve_bench_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/serve_bench/*.c)
+add_executable(trireme-bench-serve ${serve_bench_sources})
+target_link_libraries(trireme-bench-serve PRIVATE tri_cli)
+file(GLOB top_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/top/*.c)
+add_executable(trireme-top ${top_sources})
+target_link_libraries(trireme-top PRIVATE tri_cli PkgConfig::NCURSES)
+add_dependencies(programs trireme trireme-bench-serve trireme-top)
+install(TARGETS trireme trireme-bench-serve trireme-top)
 
 # The HTTP gateway; main.c is kept out of the library so that tests can link it.
-if(EVENT_FOUND AND TARGET tri_chat)
+if(EVENT_FOUND AND TARGET tri_jinja)
   file(GLOB gateway_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/gateway/*.c)
   list(REMOVE_ITEM gateway_sources ${CMAKE_SOURCE_DIR}/client/gateway/main.c)
-  tri_library(tri_gateway FILES ${gateway_sources} LINK libtrireme tri_chat PkgConfig::EVENT)
+  tri_library(tri_gateway FILES ${gateway_sources} LINK tri_openai PkgConfig::EVENT)
   add_executable(trireme-gateway client/gateway/main.c)
   target_link_libraries(trireme-gateway PRIVATE tri_gateway)
   add_dependencies(programs trireme-gateway)

@@ -6,9 +6,9 @@ tri_library(tri_coordinator FILES ${coordinator_sources} LINK tri_model tri_toke
 add_executable(trireme-coordinator coordinator/main.c)
 target_link_libraries(trireme-coordinator PRIVATE tri_coordinator)
 
-tri_library(tri_machine_file FILES worker/plan/disk_read.c worker/plan/machine_file.c LINK tri_base tri_offload)
-tri_library(tri_worker DIRS worker/schedule worker/cost worker/placement worker/process
-  LINK tri_plan tri_machine_file tri_runtime tri_wire)
+# Predictions of steps and figures of machines; of these the worker keeps some, and the plan reads them.
+tri_library(tri_cost DIRS runtime/cost LINK tri_runtime)
+tri_library(tri_worker DIRS worker/schedule worker/cost worker/placement worker/process LINK tri_cost tri_runtime tri_wire)
 add_executable(trireme-worker worker/main.c)
 target_link_libraries(trireme-worker PRIVATE tri_worker tri_comm_mpi)
 
@@ -16,40 +16,41 @@ file(GLOB up_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/coordinator/up/*.c)
 add_executable(trireme-up ${up_sources})
 target_link_libraries(trireme-up PRIVATE tri_model tri_wire)
 
-# Predictions, and layouts by them; a library, so that tests can link it.
-tri_library(tri_plan FILES worker/plan/candidates.c worker/plan/cost.c worker/plan/cost_share.c worker/plan/disk_rate.c worker/plan/host_rates.c worker/plan/machine.c worker/plan/recommend.c worker/plan/streaming.c
-  LINK tri_machine_file tri_runtime)
-add_executable(trireme-plan worker/plan/main.c worker/plan/backend.c worker/plan/devices.c worker/plan/host_experts.c worker/plan/print.c worker/plan/print_layouts.c worker/plan/print_streaming.c worker/plan/stream_plan.c worker/plan/texts.c)
+# Layouts by what they are predicted to take; a library, so that tests can link it.
+tri_library(tri_plan FILES tools/plan/candidates.c tools/plan/recommend.c LINK tri_cost tri_runtime)
+file(GLOB plan_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/plan/*.c)
+list(REMOVE_ITEM plan_sources ${CMAKE_SOURCE_DIR}/tools/plan/candidates.c ${CMAKE_SOURCE_DIR}/tools/plan/recommend.c)
+add_executable(trireme-plan ${plan_sources})
 target_link_libraries(trireme-plan PRIVATE tri_plan tri_model tri_tokenizer)
-add_executable(trireme-pack worker/pack/main.c)
+add_executable(trireme-pack tools/pack/main.c)
 target_link_libraries(trireme-pack PRIVATE tri_runtime)
 
 # Checks of hosts; a library but for main.c, so that tests can link it.
-tri_library(tri_doctor FILES worker/doctor/checks.c worker/doctor/findings.c worker/doctor/host.c worker/doctor/judge.c worker/doctor/remote.c worker/doctor/run.c
-  LINK tri_plan tri_comm_mpi)
-add_executable(trireme-doctor worker/doctor/main.c)
+tri_library(tri_doctor FILES tools/doctor/checks.c tools/doctor/findings.c tools/doctor/host.c tools/doctor/judge.c tools/doctor/remote.c tools/doctor/run.c
+  LINK tri_cost tri_comm_mpi)
+add_executable(trireme-doctor tools/doctor/main.c)
 target_link_libraries(trireme-doctor PRIVATE tri_doctor)
 
-add_executable(trireme-template client/chat/main.c)
+add_executable(trireme-template tools/template/main.c)
 target_link_libraries(trireme-template PRIVATE tri_chat)
-add_executable(trireme-chat client/chat/talk.c client/cmd/connect.c client/cmd/request.c)
-target_link_libraries(trireme-chat PRIVATE tri_chat libtrireme tri_wire)
+add_executable(trireme-chat client/talk/main.c)
+target_link_libraries(trireme-chat PRIVATE tri_chat tri_cli)
 
 # One rank without a coordinator.
-tri_library(tri_bench_rank FILES worker/bench/rank.c LINK tri_worker)
-add_executable(trireme-bench-batching worker/bench/batching.c)
-add_executable(trireme-bench-latency worker/bench/latency.c worker/bench/steps.c)
-add_executable(trireme-bench-stream worker/bench/stream.c worker/bench/steps.c worker/bench/verify.c)
+tri_library(tri_bench_rank FILES tools/bench/rank.c LINK tri_worker)
+add_executable(trireme-bench-batching tools/bench/batching.c)
+add_executable(trireme-bench-latency tools/bench/latency.c tools/bench/steps.c)
+add_executable(trireme-bench-stream tools/bench/stream.c tools/bench/steps.c tools/bench/verify.c)
 foreach(bench batching latency stream)
   target_link_libraries(trireme-bench-${bench} PRIVATE tri_bench_rank)
 endforeach()
 target_link_libraries(trireme-bench-stream PRIVATE tri_comm_mpi)
 
 # The allocators that activations are compared with; a library, so that tests can link them.
-tri_library(tri_bench FILES worker/bench/caching_allocator.c worker/bench/greedy_arena.c LINK tri_runtime)
-add_executable(trireme-bench-memory worker/bench/memory.c)
+tri_library(tri_bench FILES tools/bench/caching_allocator.c tools/bench/greedy_arena.c LINK tri_runtime)
+add_executable(trireme-bench-memory tools/bench/memory.c)
 target_link_libraries(trireme-bench-memory PRIVATE tri_bench)
-add_executable(trireme-bench-load worker/bench/load.c)
+add_executable(trireme-bench-load tools/bench/load.c)
 target_link_libraries(trireme-bench-load PRIVATE tri_runtime)
 
 set(server_programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-doctor trireme-template trireme-chat

@@ -4,7 +4,7 @@
 #define TRI_COORDINATOR_SERVED_MODEL_H
 
 #include "base/model_folder.h"
-#include "base/serve_options.h"
+#include "base/options/serve_options.h"
 #include "runtime/model/config.h"
 #include "runtime/model/labels.h"
 #include "text/tokenizer/tokenizer.h"

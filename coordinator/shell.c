@@ -9,7 +9,7 @@
 #include "comm/wire/endpoint.h"
 #include "base/last_hang.h"
 #include "base/log.h"
-#include "base/serve_layout.h"
+#include "base/options/serve_layout.h"
 #include "base/wait.h"
 
 enum {

@@ -6,7 +6,7 @@
 #include "comm/wire/boot.h"
 #include "comm/wire/zsock.h"
 #include "coordinator/allowed_keys.h"
-#include "base/serve_options.h"
+#include "base/options/serve_options.h"
 
 /* allowed: where the keys go that may connect; it must outlive the socket. */
 tri_status tri_client_socket_open(const tri_serve_options *o, tri_zcontext *z, tri_allowed_keys *allowed,

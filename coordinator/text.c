@@ -6,7 +6,7 @@
 
 #include "coordinator/state.h"
 #include "base/buf.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 static bool grow_tokens(job_choice *ch, bool logprobs) {
   if (ch->num < ch->cap) return true;

@@ -4,7 +4,7 @@
 #define TRI_KERNELS_SAMPLE_H
 
 #include "kernels/tensor.h"
-#include "base/sampling_numbers.h"
+#include "base/options/sampling_numbers.h"
 
 typedef struct tri_logit_bias {
   uint32_t id;

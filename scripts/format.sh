@@ -14,7 +14,7 @@ mode=${1-}
 failed=0
 
 sources() {
-  for folder in base text runtime kernels comm offload worker coordinator client tests; do # git keeps no empty folder
+  for folder in base text runtime kernels comm offload worker tools coordinator client tests; do # git keeps no empty folder
     [ ! -d $folder ] || find $folder \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \)
   done | sort
 }

@@ -9,10 +9,10 @@
 set -u
 
 # Grows until it has all of $all.
-clean="base runtime/model text/tokenizer text/jinja runtime/load runtime/step runtime/forward runtime/engine kernels comm offload \
-worker coordinator client"
-all="base runtime/model text/tokenizer text/jinja runtime/load runtime/step runtime/forward runtime/engine kernels comm offload \
-worker coordinator client tests"
+clean="base runtime/model text/unicode text/tokenizer text/jinja runtime/load runtime/step runtime/forward runtime/engine runtime/cost kernels comm offload \
+worker tools coordinator client"
+all="base runtime/model text/unicode text/tokenizer text/jinja runtime/load runtime/step runtime/forward runtime/engine runtime/cost kernels comm offload \
+worker tools coordinator client tests"
 
 look() { # FOLDER...: one line for each violation, "FILE:LINE: KIND: STATEMENT"
   find "$@" -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort | xargs -r awk '

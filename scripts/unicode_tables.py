@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes text/tokenizer/unicode_tables.c: where the Hugging Face tokenizers library (0.23) knows another version of
+"""Writes text/unicode/unicode_tables.c: where the Hugging Face tokenizers library (0.23) knows another version of
 Unicode than the libraries that we link.
 
 Its patterns know Unicode 16, its lower case and numbers 17, its normal forms, accents and scripts 9, BERT's punctuation, accents and control
@@ -11,7 +11,7 @@ Each version is dumped by an interpreter that has it (Python 3.6 has 9, 3.9 has 
 from the PyPI package regex, for 13.0.0 (regex==2020.11.13) and for 16.0.0 (regex==2024.11.6):
 
   for each of 8.0.0 9.0.0 13.0.0 16.0.0 17.0.0:  PYTHON scripts/unicode_tables.py dump > VERSION.json
-  PYTHON scripts/unicode_tables.py write FOLDER > text/tokenizer/unicode_tables.c; clang-format leaves it alone
+  PYTHON scripts/unicode_tables.py write FOLDER > text/unicode/unicode_tables.c; clang-format leaves it alone
 """
 from __future__ import print_function
 
@@ -89,7 +89,7 @@ def write(folder):
 
     print("/* SPDX-License-Identifier: Apache-2.0 */")
     print("/* Unicode 8, 9, 16 and 17 where they differ from what PCRE2 and utf8proc know. Written by scripts/unicode_tables.py. */")
-    print('#include "text/tokenizer/unicode_tables.h"\n\n/* clang-format off */')
+    print('#include "text/unicode/unicode_tables.h"\n\n/* clang-format off */')
 
     def plain(name, points):
         sized("tok_range", name, ["{0x%x, 0x%x}" % (a, b) for a, b, _ in ranges(points)])

@@ -19,7 +19,7 @@ check() {
   cd "$1" || return 1
   found=$(mktemp) && named=$(mktemp) || return 1
   rows >"$named"
-  find base text runtime kernels comm offload worker coordinator client \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) | sort >"$found"
+  find base text runtime kernels comm offload worker tools coordinator client \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) | sort >"$found"
   missing=$(comm -23 "$found" "$named")
   gone=$(while read -r file; do [ -e "$file" ] || echo "$file"; done <"$named")
   twice=$(uniq -d "$named")
@@ -33,7 +33,7 @@ check() {
 self_test() {
   dir=$(mktemp -d) || exit 1
   trap 'rm -rf "$dir"' EXIT
-  mkdir -p "$dir/docs" "$dir/base" "$dir/text" "$dir/worker" "$dir/runtime/arch" "$dir/kernels" "$dir/comm" "$dir/offload" "$dir/coordinator" "$dir/client"
+  mkdir -p "$dir/docs" "$dir/base" "$dir/text" "$dir/tools" "$dir/worker" "$dir/runtime/arch" "$dir/kernels" "$dir/comm" "$dir/offload" "$dir/coordinator" "$dir/client"
   touch "$dir/worker/a.c" "$dir/worker/a.h" "$dir/runtime/arch/x.c" "$dir/kernels/k.cu"
   printf '| `%s` | x |\n' 'worker/a.[ch]' 'runtime/arch/*.c' 'kernels/k.cu' 'kernels/' >"$dir/docs/architecture.md"
   (check "$dir") || { echo "refused a table that is whole"; exit 1; }

@@ -9,7 +9,7 @@ set -u
 names() {
   sed -n '/^static const tri_field [a-z_]*fields\[\] = {/,/^}/p; /^#define E[A-Z_]*/,/[^\\]$/p; /^static const tri_message/,/^}/p' comm/wire/client.c |
     sed '/define E_TEXTS/d' | grep -o '"[a-z_]*"\|S_[A-Z0-9]*([a-z_]*, [a-z_]*)\|E_TEXTS([a-z]*)' | sed 's/.*[ (]\([a-z_]*\))$/\1/; s/"//g'
-  sed -n 's/.*X(context, [A-Z0-9]*, \([a-z_0-9]*\),.*/\1/p' base/sampling_numbers.h comm/wire/status_fields.h
+  sed -n 's/.*X(context, [A-Z0-9]*, \([a-z_0-9]*\),.*/\1/p' base/options/sampling_numbers.h comm/wire/status_fields.h
   sed -n '/define TRI_SAMPLING_FIELDS(S)/,/^$/p' comm/wire/sampling.h | grep -o '"[a-z_]*"' | sed 's/"//g'
 }
 

@@ -8,15 +8,16 @@
 set -u
 
 check() {
-  (cd "$1" && find base text runtime kernels comm offload worker coordinator client -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \
+  (cd "$1" && find base text runtime kernels comm offload worker tools coordinator client -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \
     2>/dev/null | sort | xargs grep -n '^[[:space:]]*#[[:space:]]*include' /dev/null) | awk '
     BEGIN {
       # folder -> prefixes of what its files may include
       below = "base/"
       folder("base", "base/")
       folder("runtime/model", below " runtime/model/")
-      folder("text/tokenizer", below " text/tokenizer/")
-      folder("text/jinja", below " text/tokenizer/unicode.h text/jinja/")
+      folder("text/unicode", below " text/unicode/")
+      folder("text/tokenizer", below " text/unicode/ text/tokenizer/")
+      folder("text/jinja", below " text/unicode/ text/jinja/")
       folder("kernels", below " kernels/")
       folder("offload", below " kernels/ offload/")
       folder("comm", below " kernels/ comm/comm.h comm/distinct.h comm/exchange.h comm/exchange_impl.h comm/shm.h")
@@ -30,21 +31,35 @@ check() {
       below = below " runtime/forward/"
       folder("runtime/engine", below " runtime/engine/")
       folder("worker/schedule", below " runtime/engine/embed_result.h comm/wire/ worker/schedule/")
-      folder("worker/placement", below " runtime/engine/ comm/wire/ worker/placement/")
-      folder("worker/cost", below " runtime/engine/ comm/wire/ worker/plan/ worker/schedule/ worker/cost/")
-      folder("worker", below " runtime/engine/ comm/wire/ worker/")
-      below = "base/ runtime/model/ text/tokenizer/ comm/wire/"
-      rule("worker/plan/texts.c", below " worker/") # looks at what the coordinator reads, too
+      below = below " runtime/engine/ runtime/cost/"
+      folder("runtime/cost", below)
+      folder("worker/placement", below " comm/wire/ worker/placement/")
+      folder("worker/cost", below " comm/wire/ worker/schedule/ worker/cost/")
+      below = below " comm/wire/ worker/"
+      folder("worker", below)
+      folder("tools", below " tools/")
+      below = "base/ runtime/model/ text/unicode/ text/tokenizer/ comm/wire/"
+      rule("tools/plan/texts.c", below " tools/") # looks at what the coordinator reads, too
       folder("coordinator", below " coordinator/")
       rule("coordinator/mpi_launch.c", "base/ coordinator/ comm/comm.h comm/wire/") # mpirun starts it with the workers
-      folder("client", below " client/")
-      folder("client/chat", below " text/jinja/jinja.h client/")
+      folder("client", "base/ comm/wire/ client/trireme.h client/internal.h client/kept.h")
+      folder("client/chat", "base/ text/tokenizer/ text/jinja/jinja.h client/chat/")
+      below = "base/ comm/wire/ client/trireme.h"
+      folder("client/openai", below " text/tokenizer/ client/chat/ client/openai/")
+      below = below " client/cli/"
+      folder("client/cli", below)
+      folder("client/cmd", below " text/tokenizer/ client/openai/ client/cmd/")
+      folder("client/talk", below " text/tokenizer/ client/chat/")
+      folder("client/gateway", "base/ comm/wire/ text/tokenizer/ client/trireme.h client/chat/ client/openai/ client/gateway/")
+      folder("tools/serve_bench", below " tools/serve_bench/")
+      folder("tools/template", "base/ text/jinja/jinja.h client/chat/")
+      folder("tools/top", below " tools/top/")
       # third-party header -> its only includers
-      own["jansson.h"] = "^base/json\\.c$"
-      own["hwloc.h"] = "^base/topo\\.c$"
-      own["yaml.h"] = "^base/options_yaml\\.c$"
-      own["pcre2.h"] = "^text/tokenizer/regex\\.c$"
-      own["utf8proc.h"] = "^text/tokenizer/unicode(_cases)?\\.c$"
+      own["jansson.h"] = "^base/json/json\\.c$"
+      own["hwloc.h"] = "^base/host/topo\\.c$"
+      own["yaml.h"] = "^base/options/options_yaml\\.c$"
+      own["pcre2.h"] = "^text/tokenizer/regex/regex(_script)?\\.c$"
+      own["utf8proc.h"] = "^text/unicode/unicode(_cases)?\\.c$"
       own["xxhash.h"] = "^base/xxh3\\.c$"
       own["sanitizer/msan_interface.h"] = "^base/foreign\\.h$"
       own["cblas.h"] = "^kernels/cpu/blas\\.c$"
@@ -52,7 +67,7 @@ check() {
       own["msgpack.h"] = "^comm/wire/pack\\.c$"
       own["mpi.h"] = "^comm/mpi\\.c$"
       own["liburing.h"] = "^offload/aio[a-z_]*\\.c$"
-      own["curses.h"] = own["ncurses.h"] = "^client/cmd/(top|term)[a-z_]*\\.c$"
+      own["curses.h"] = own["ncurses.h"] = "^tools/top/[a-z_]*\\.c$"
       own["event2/event.h"] = own["event2/buffer.h"] = own["event2/bufferevent.h"] = own["event2/listener.h"] = "^client/gateway/http_(conn|server)[a-z_]*\\.[ch]$"
       own["cuda_runtime.h"] = own["cuda_runtime_api.h"] = own["cuda.h"] = own["cuda_bf16.h"] = own["cuda_fp16.h"] = "^(kernels/cuda|comm/device)/"
       own["library_types.h"] = own["cublas_v2.h"] = own["cublasLt.h"] = "^kernels/cuda/"
@@ -103,8 +118,8 @@ check() {
 self_test() {
   dir=$(mktemp -d) || exit 1
   trap 'rm -rf "$dir"' EXIT
-  for folder in base runtime/model/arch text/tokenizer runtime/load runtime/step runtime/forward runtime/engine \
-    kernels/cpu comm/device comm/wire offload worker/bench worker/schedule worker/cost worker/placement coordinator/up client/cmd client/gateway; do
+  for folder in base runtime/model/arch text/unicode text/tokenizer text/jinja runtime/load runtime/step runtime/forward runtime/engine \
+    runtime/cost kernels/cpu comm/device comm/wire offload worker/schedule worker/cost worker/placement worker/process tools/bench coordinator/up client/chat client/cli client/cmd client/openai client/gateway tools/serve_bench; do
     mkdir -p "$dir/$folder"
   done
   printf '#include <stdio.h>\n#include "base/mem.h"\n' >"$dir/kernels/good.c"
@@ -123,6 +138,8 @@ runtime/model/x.c "kernels/backend.h"
 runtime/model/arch/x.c "runtime/engine/engine.h"
 runtime/model/x.c "text/tokenizer/tokenizer.h"
 text/tokenizer/x.c "runtime/model/config.h"
+text/unicode/x.c "text/tokenizer/ids.h"
+text/jinja/x.c "text/tokenizer/tokenizer.h"
 runtime/load/x.c "runtime/step/batch.h"
 runtime/step/x.c "runtime/load/weights.h"
 runtime/step/x.c "runtime/forward/forward.h"
@@ -137,18 +154,31 @@ comm/wire/x.c "comm/comm.h"
 comm/x.c "comm/wire/zsock.h"
 comm/device/x.c "runtime/forward/forward.h"
 offload/x.c "runtime/model/layout.h"
-worker/bench/x.c "coordinator/core.h"
+runtime/cost/x.c "worker/schedule/scheduler.h"
+worker/x.c "tools/plan/plan.h"
+tools/bench/x.c "coordinator/core.h"
+tools/bench/x.c "text/tokenizer/tokenizer.h"
 worker/x.c "text/tokenizer/tokenizer.h"
 worker/schedule/x.c "runtime/engine/engine.h"
 worker/schedule/x.c "worker/cost/swap_cost.h"
 worker/cost/x.c "worker/process/worker.h"
 worker/placement/x.c "worker/process/worker.h"
-worker/bench/x.c "worker/schedule/scheduler_impl.h"
+tools/bench/x.c "worker/schedule/scheduler_impl.h"
 runtime/engine/x.c "runtime/forward/forward_state.h"
 runtime/load/x.c "offload/stream_impl.h"
 coordinator/x.c "comm/comm.h"
 coordinator/up/x.c "kernels/backend.h"
 client/cmd/x.c "coordinator/core.h"
+client/cmd/x.c "client/gateway/gateway.h"
+client/chat/x.c "client/cli/cli.h"
+client/chat/x.c "client/openai/fields.h"
+client/cli/x.c "client/cmd/cmd.h"
+client/openai/x.c "client/gateway/gateway.h"
+client/gateway/x.c "client/cmd/cmd.h"
+client/gateway/x.c "client/cli/cli.h"
+client/x.c "client/cli/cli.h"
+tools/serve_bench/x.c "client/cmd/cmd.h"
+tools/serve_bench/x.c "worker/scheduler.h"
 client/x.c "runtime/engine/engine.h"
 coordinator/x.c "core.h"
 runtime/model/x.c <jansson.h>

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 void call_arguments_begin(call_arguments *a) {
   a->scan = (json_scan){0};

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 enum { LONGEST_WORD = 256 };
 
@@ -226,7 +226,8 @@ tri_status call_scan_byte(call_scan *s, char c, call_step *step) {
 }
 
 tri_status call_scan_close(call_scan *s) {
+  if (s->form == CALL_TAGS) return call_tags_close(s);
   if (!s->open) return TRI_OK;
   s->open = false;
-  return s->form == CALL_TAGS ? tri_buf_append(&s->arguments, "}", 1) : call_arguments_close(&s->json, &s->arguments);
+  return call_arguments_close(&s->json, &s->arguments);
 }

@@ -48,6 +48,7 @@ tri_status call_scan_byte(call_scan *s, char c, call_step *step);
 tri_status call_tags_byte(call_scan *s, char c, call_step *step);
 /* The answer has ended: a call of tags ends with it, unless it stands in a value. */
 tri_status call_tags_finish(call_scan *s, call_step *step);
+tri_status call_tags_close(call_scan *s);
 /* The call goes on no more: appends what makes an object of the arguments that have come. */
 tri_status call_scan_close(call_scan *s);
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "client/chat/call_scan.h"
-#include "client/cmd/buf.h"
+#include "base/json/json_writer.h"
 
 enum { LONGEST_TAG = 256 };
 enum state { BEFORE_TAG, IN_TAG, IN_PARAMETER };
@@ -27,17 +27,17 @@ static bool is_json(const char *value, size_t len) {
 }
 
 /* Adds a value as JSON, if it is some, else as a text. Python's words are those of JSON. */
-static void add_value(cmd_buf *b, const char *value, size_t len, bool text) {
+static void add_value(tri_buf *b, const char *value, size_t len, bool text) {
   static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
   for (size_t i = 0; !text && i < sizeof words / sizeof *words; i++)
     if (len == strlen(words[i][0]) && !memcmp(value, words[i][0], len)) {
-      cmd_buf_add(b, words[i][1], strlen(words[i][1]));
+      tri_text_add(b, words[i][1], strlen(words[i][1]));
       return;
     }
   if (!text && is_json(value, len))
-    cmd_buf_add(b, value, len);
+    tri_text_add(b, value, len);
   else
-    cmd_buf_json(b, value ? value : "", len);
+    tri_json_add_string(b, value ? value : "", len);
 }
 
 /* Returns whether a key has come before, and notes it: no key has a line end. */
@@ -57,7 +57,7 @@ static tri_status take_parameter(call_scan *s, size_t len) {
   const char *key = s->word.data + sizeof parameter - 1, *value = s->value.data;
   size_t key_len = s->word.len - (sizeof parameter - 1);
   bool again = false;
-  cmd_buf b = {0};
+  tri_buf b = {0};
   TRI_CHECK(note_key(s, key, key_len, &again));
   if (again) return TRI_OK;
   if (len && value[0] == '\n') {
@@ -66,12 +66,12 @@ static tri_status take_parameter(call_scan *s, size_t len) {
   }
   if (len && value[len - 1] == '\n') len--;
   bool text = s->is_text && s->is_text(s->ctx, s->name.data, s->name.len, key, key_len);
-  cmd_buf_add(&b, s->has_arguments ? ", " : "{", s->has_arguments ? 2 : 1);
-  cmd_buf_json(&b, key, key_len);
-  cmd_buf_add(&b, ": ", 2);
+  tri_text_add(&b, s->has_arguments ? ", " : "{", s->has_arguments ? 2 : 1);
+  tri_json_add_string(&b, key, key_len);
+  tri_text_add(&b, ": ", 2);
   add_value(&b, value, len, text);
   tri_status st = b.failed ? TRI_NO_MEMORY : tri_buf_append(&s->arguments, b.data, b.len);
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
   s->has_arguments = s->open = true;
   return st;
 }
@@ -106,10 +106,16 @@ static bool closes_value(const char *s, size_t n, size_t *end) {
   return at_line_start(s, n);
 }
 
+tri_status call_tags_close(call_scan *s) {
+  if (!s->open) return TRI_OK;
+  s->open = false;
+  return tri_buf_append(&s->arguments, "}", 1);
+}
+
 /* Takes the value's first `len` bytes; what stands after byte `rest` of it is no part of the call. */
 static tri_status end_call(call_scan *s, size_t len, size_t rest, call_step *step) {
   TRI_CHECK(take_parameter(s, len));
-  TRI_CHECK(call_scan_close(s));
+  TRI_CHECK(call_tags_close(s));
   *step = CALL_ENDS;
   return tri_buf_append(&s->rest, s->value.data + rest, s->value.len - rest);
 }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/cmd/json_value.h"
+#include "base/json/json_writer.h"
 
 /* ---- tool calls ---- */
 
@@ -21,37 +21,37 @@ static bool are_none(const tri_json *arguments) {
 }
 
 /* Writes arguments as the text of an object. The client's own text stays as it is. */
-static void put_text_arguments(cmd_buf *b, const tri_json *value) {
-  cmd_buf made = {0};
+static void put_text_arguments(tri_buf *b, const tri_json *value) {
+  tri_buf made = {0};
   size_t len;
   const char *text = are_none(value) ? NULL : tri_json_as_str(value, &len);
   if (are_none(value))
-    cmd_buf_add(&made, "{}", 2);
+    tri_text_add(&made, "{}", 2);
   else if (!text)
-    cmd_json_value(&made, value, true);
-  cmd_buf_json(b, text ? text : made.data, text ? len : made.len);
+    tri_json_add_value(&made, value, true);
+  tri_json_add_string(b, text ? text : made.data, text ? len : made.len);
   b->failed |= made.failed;
-  cmd_buf_free(&made);
+  tri_buf_free(&made);
 }
 
 /* Writes arguments as what their text says. A text that is no object stays one. */
-static void put_object_arguments(cmd_buf *b, const tri_json *value) {
+static void put_object_arguments(tri_buf *b, const tri_json *value) {
   tri_json_doc *doc = NULL;
   size_t len;
   const char *text = tri_json_as_str(value, &len);
   if (are_none(value)) {
-    cmd_buf_add(b, "{}", 2);
+    tri_text_add(b, "{}", 2);
     return;
   }
   tri_status st = text ? tri_json_parse_python(text, len, &doc, NULL) : TRI_OK;
   if (doc && tri_json_kind_of(tri_json_root(doc)) == TRI_JSON_OBJECT) value = tri_json_root(doc);
-  cmd_json_value(b, value, false);
+  tri_json_add_value(b, value, false);
   b->failed |= st == TRI_NO_MEMORY;
   tri_json_free(doc);
 }
 
-static void put_arguments(cmd_buf *b, const tri_json *value, const chat_form *form) {
-  cmd_buf_key(b, "arguments");
+static void put_arguments(tri_buf *b, const tri_json *value, const chat_form *form) {
+  tri_json_add_key(b, "arguments");
   if (form->text_arguments)
     put_text_arguments(b, value);
   else
@@ -59,41 +59,41 @@ static void put_arguments(cmd_buf *b, const tri_json *value, const chat_form *fo
 }
 
 struct members {
-  cmd_buf *b;
+  tri_buf *b;
   const chat_form *form;
 };
 
 /* Writes a member of a call, or of its function. */
 static tri_status put_call_member(void *ctx, const char *key, const tri_json *value) {
   struct members *m = ctx;
-  cmd_buf *b = m->b;
+  tri_buf *b = m->b;
   if (!strcmp(key, "arguments")) {
     put_arguments(b, value, m->form);
   } else if (!strcmp(key, "function") && tri_json_kind_of(value) == TRI_JSON_OBJECT) {
-    cmd_json_open(b, key, '{');
+    tri_json_open(b, key, '{');
     if (!b->failed) tri_json_each(value, put_call_member, m);
     if (!tri_json_get(value, "arguments")) put_arguments(b, NULL, m->form);
-    cmd_buf_add(b, "}", 1);
+    tri_text_add(b, "}", 1);
   } else {
-    cmd_json_member(b, key, value);
+    tri_json_put_value(b, key, value);
   }
   return b->failed ? TRI_NO_MEMORY : TRI_OK;
 }
 
-static void put_calls(cmd_buf *b, const tri_json *calls, const chat_form *form) {
-  cmd_json_open(b, "tool_calls", '[');
+static void put_calls(tri_buf *b, const tri_json *calls, const chat_form *form) {
+  tri_json_open(b, "tool_calls", '[');
   for (size_t i = 0; i < tri_json_size(calls); i++) {
     const tri_json *call = tri_json_at(calls, i);
-    if (i) cmd_buf_add(b, ",", 1);
+    if (i) tri_text_add(b, ",", 1);
     if (tri_json_kind_of(call) != TRI_JSON_OBJECT) {
-      cmd_json_value(b, call, false);
+      tri_json_add_value(b, call, false);
       continue;
     }
-    cmd_buf_add(b, "{", 1);
+    tri_text_add(b, "{", 1);
     if (!b->failed) tri_json_each(call, put_call_member, &(struct members){b, form});
-    cmd_buf_add(b, "}", 1);
+    tri_text_add(b, "}", 1);
   }
-  cmd_buf_add(b, "]", 1);
+  tri_text_add(b, "]", 1);
 }
 
 /* ---- content ---- */
@@ -123,39 +123,39 @@ static tri_status check_parts(const tri_json *content, size_t message, tri_error
 }
 
 /* The text of a content: a string, or the texts of its parts with line ends between them. */
-static void add_text(cmd_buf *b, const tri_json *content) {
+static void add_text(tri_buf *b, const tri_json *content) {
   size_t len;
   const char *s = tri_json_as_str(content, &len);
-  if (s) cmd_buf_add(b, s, len);
+  if (s) tri_text_add(b, s, len);
   for (size_t i = 0; tri_json_kind_of(content) == TRI_JSON_ARRAY && i < tri_json_size(content); i++) {
     s = part_text(tri_json_at(content, i), &len);
-    if (i) cmd_buf_add(b, "\n", 1);
-    if (s) cmd_buf_add(b, s, len);
+    if (i) tri_text_add(b, "\n", 1);
+    if (s) tri_text_add(b, s, len);
   }
 }
 
-static void put_text(cmd_buf *b, const cmd_buf *text, const chat_form *form) {
-  cmd_buf_key(b, "content");
-  if (!form->takes_text) cmd_buf_printf(b, "[{\"type\":\"text\",\"text\":");
-  cmd_buf_json(b, text->data ? text->data : "", text->len);
-  if (!form->takes_text) cmd_buf_printf(b, "}]");
+static void put_text(tri_buf *b, const tri_buf *text, const chat_form *form) {
+  tri_json_add_key(b, "content");
+  if (!form->takes_text) tri_text_printf(b, "[{\"type\":\"text\",\"text\":");
+  tri_json_add_string(b, text->data ? text->data : "", text->len);
+  if (!form->takes_text) tri_text_printf(b, "}]");
 }
 
-static void put_content(cmd_buf *b, const tri_json *content, const chat_form *form) {
-  cmd_buf text = {0};
+static void put_content(tri_buf *b, const tri_json *content, const chat_form *form) {
+  tri_buf text = {0};
   if (tri_json_kind_of(content) == TRI_JSON_ARRAY && form->takes_parts) {
-    cmd_buf_key(b, "content");
-    cmd_json_value(b, content, false);
+    tri_json_add_key(b, "content");
+    tri_json_add_value(b, content, false);
     return;
   }
   if (tri_json_kind_of(content) == TRI_JSON_NULL && !form->without_nulls) {
-    cmd_json_member(b, "content", NULL);
+    tri_json_put_value(b, "content", NULL);
     return;
   }
   add_text(&text, content);
   put_text(b, &text, form);
   b->failed |= text.failed;
-  cmd_buf_free(&text);
+  tri_buf_free(&text);
 }
 
 /* ---- messages ---- */
@@ -174,18 +174,18 @@ static tri_status put_plain_member(void *ctx, const char *key, const tri_json *v
   bool null = tri_json_kind_of(value) == TRI_JSON_NULL;
   bool other = !strcmp(key, "role") || !strcmp(key, "content") || !strcmp(key, "tool_calls");
   for (int i = 0; i < NUM_REASONING; i++) other |= !strcmp(key, reasoning[i]);
-  if (!other && !(null && m->form->without_nulls)) cmd_json_member(m->b, key, value);
+  if (!other && !(null && m->form->without_nulls)) tri_json_put_value(m->b, key, value);
   return m->b->failed ? TRI_NO_MEMORY : TRI_OK;
 }
 
-static void put_reasoning(cmd_buf *b, const tri_json *message, const chat_form *form) {
+static void put_reasoning(tri_buf *b, const tri_json *message, const chat_form *form) {
   const tri_json *found = NULL;
   for (int i = 0; i < NUM_REASONING && !found; i++)
     if (tri_json_get_str(message, reasoning[i])) found = tri_json_get(message, reasoning[i]);
   for (int i = 0; i < NUM_REASONING; i++) {
     const tri_json *own = tri_json_get(message, reasoning[i]);
     bool null = own && tri_json_kind_of(own) == TRI_JSON_NULL && !form->without_nulls;
-    if (found || null) cmd_json_member(b, reasoning[i], found);
+    if (found || null) tri_json_put_value(b, reasoning[i], found);
   }
 }
 
@@ -224,56 +224,56 @@ static tri_status check_message(const tri_json *m, size_t number, tri_error *err
   return TRI_OK;
 }
 
-static void put_message(cmd_buf *b, const tri_json *m, const chat_form *form) {
+static void put_message(tri_buf *b, const tri_json *m, const chat_form *form) {
   struct members ctx = {b, form};
   const char *role = tri_json_get_str(m, "role");
   const tri_json *content = tri_json_get(m, "content"), *calls = tri_json_get(m, "tool_calls");
-  cmd_json_open(b, NULL, '{');
-  cmd_json_word(b, "role", is_system(m, form) ? "system" : role);
+  tri_json_open(b, NULL, '{');
+  tri_json_put_word(b, "role", is_system(m, form) ? "system" : role);
   if (content || tri_json_size(calls) || form->without_nulls) put_content(b, content, form);
   put_reasoning(b, m, form);
   if (tri_json_size(calls)) put_calls(b, calls, form);
   if (calls && tri_json_kind_of(calls) == TRI_JSON_NULL && form->null_calls && !form->without_nulls)
-    cmd_json_member(b, "tool_calls", calls);
+    tri_json_put_value(b, "tool_calls", calls);
   if (!b->failed) tri_json_each(m, put_plain_member, &ctx);
-  cmd_buf_add(b, "}", 1);
+  tri_text_add(b, "}", 1);
 }
 
 /* Writes the system messages at the beginning as one, where a template may know one alone. Returns how many they are.
  */
-static size_t put_systems(cmd_buf *b, const tri_json *messages, const chat_form *form) {
-  cmd_buf text = {0};
+static size_t put_systems(tri_buf *b, const tri_json *messages, const chat_form *form) {
+  tri_buf text = {0};
   size_t n = 0;
   while (n < tri_json_size(messages) && is_system(tri_json_at(messages, n), form)) n++;
   if (n < 2) return 0;
   for (size_t i = 0; i < n; i++) {
-    if (i) cmd_buf_add(&text, "\n", 1);
+    if (i) tri_text_add(&text, "\n", 1);
     add_text(&text, tri_json_get(tri_json_at(messages, i), "content"));
   }
-  cmd_json_open(b, NULL, '{');
-  cmd_json_word(b, "role", "system");
+  tri_json_open(b, NULL, '{');
+  tri_json_put_word(b, "role", "system");
   put_text(b, &text, form);
-  cmd_buf_add(b, "}", 1);
+  tri_text_add(b, "}", 1);
   b->failed |= text.failed;
-  cmd_buf_free(&text);
+  tri_buf_free(&text);
   return n;
 }
 
 tri_status chat_messages_make(const tri_json *messages, const chat_form *form, tri_json_doc **out, tri_error *err) {
   size_t n = tri_json_size(messages);
-  cmd_buf b = {0};
+  tri_buf b = {0};
   if (tri_json_kind_of(messages) != TRI_JSON_ARRAY || !n)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "messages", "messages must be a list of one message at least");
   if (n > CHAT_MOST_MESSAGES)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "messages", "there are %zu messages, the limit is %d", n,
                     CHAT_MOST_MESSAGES);
   for (size_t i = 0; i < n; i++) TRI_CHECK(check_message(tri_json_at(messages, i), i, err));
-  cmd_buf_add(&b, "[", 1);
+  tri_text_add(&b, "[", 1);
   for (size_t i = put_systems(&b, messages, form); i < n && !b.failed; i++)
     put_message(&b, tri_json_at(messages, i), form);
-  cmd_buf_add(&b, "]", 1);
+  tri_text_add(&b, "]", 1);
   tri_status st = b.failed ? tri_fail(err, TRI_NO_MEMORY, "messages", "no memory for the messages")
                            : tri_json_parse_file(b.data, b.len, out, err);
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
   return st;
 }

@@ -3,7 +3,7 @@
 #ifndef TRI_CLIENT_CHAT_CHAT_MESSAGES_H
 #define TRI_CLIENT_CHAT_CHAT_MESSAGES_H
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 enum { CHAT_MOST_MESSAGES = 4096, CHAT_MOST_TOOLS = 256 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/json/json_writer.h"
 #include "base/mem.h"
 
 tri_status conversation_open(const char *model_dir, const char *template_file, conversation *c, tri_error *err) {
@@ -23,23 +24,23 @@ void conversation_close(conversation *c) {
   chat_template_free(c->template);
   tri_tokenizer_scratch_destroy(c->scratch);
   tri_tokenizer_destroy(c->tokenizer);
-  cmd_buf_free(&c->messages);
+  tri_buf_free(&c->messages);
   tri_jinja_output_free(&c->prompt);
   *c = (conversation){0};
 }
 
 void conversation_begin(conversation *c, const char *system) {
   c->messages.len = 0;
-  cmd_buf_add(&c->messages, "[", 1);
+  tri_text_add(&c->messages, "[", 1);
   if (system) conversation_add(c, "system", system, strlen(system));
   c->system_len = c->messages.len;
 }
 
 void conversation_add(conversation *c, const char *role, const char *text, size_t len) {
-  cmd_json_open(&c->messages, NULL, '{');
-  cmd_json_word(&c->messages, "role", role);
-  cmd_json_text(&c->messages, "content", text, len);
-  cmd_buf_add(&c->messages, "}", 1);
+  tri_json_open(&c->messages, NULL, '{');
+  tri_json_put_word(&c->messages, "role", role);
+  tri_json_put_text(&c->messages, "content", text, len);
+  tri_text_add(&c->messages, "}", 1);
 }
 
 void conversation_forget(conversation *c) { c->messages.len = c->system_len; }
@@ -61,7 +62,7 @@ tri_status conversation_prompt(conversation *c, const uint32_t **ids, size_t *co
   tri_json_doc *doc = NULL;
   tri_status st;
   size_t mark = conversation_mark(c);
-  cmd_buf_add(&c->messages, "]", 1);
+  tri_text_add(&c->messages, "]", 1);
   if (c->messages.failed) return TRI_NO_MEMORY;
   TRI_TRY(tri_json_parse(c->messages.data, c->messages.len, &doc, err));
   TRI_TRY(render(c, tri_json_root(doc), err));

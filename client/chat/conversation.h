@@ -4,13 +4,13 @@
 #define TRI_CLIENT_CHAT_CONVERSATION_H
 
 #include "client/chat/chat_prompt.h"
-#include "client/cmd/buf.h"
+#include "base/text.h"
 
 typedef struct conversation {
   chat_template *template;
   tri_tokenizer *tokenizer;
   tri_tokenizer_scratch *scratch;
-  cmd_buf messages;  /* as JSON, without the array's end */
+  tri_buf messages;  /* as JSON, without the array's end */
   size_t system_len; /* of messages: what stays when all is forgotten */
   tri_jinja_output prompt;
 } conversation;

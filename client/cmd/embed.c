@@ -39,7 +39,7 @@ static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
        .help = "with --output: draw a progress bar when the standard error is a terminal, and sum up at the end"},     \
       {O(concurrency),         .name = "concurrency",       .min = 1, .max = 65536, .fallback = "64",                  \
        .group = "Many inputs", .help = "requests at a time"},                                                          \
-      CMD_CONNECTION_OPTIONS(cmd_embed_options, connection), CMD_RECONNECT_OPTION(cmd_embed_options, connection)
+      CLI_CONNECTION_OPTIONS(cmd_embed_options, connection), CLI_RECONNECT_OPTION(cmd_embed_options, connection)
 
 static const tri_option embed_options[] = {
     {O(request.pooling), .name = "pooling", .choices = tri_pooling_names,
@@ -82,21 +82,21 @@ static const tri_options_spec classify_spec = {
 static int check(const cmd_embed_options *o) {
   const char *text = o->request.text;
   int ways = (text != NULL) + (o->token_ids != NULL) + (o->file != NULL);
-  size_t len = text ? strlen(text) : 0, valid = cmd_utf8_prefix(text ? text : "", len);
+  size_t len = text ? strlen(text) : 0, valid = tri_utf8_prefix(text ? text : "", len);
   const char *pair = o->request.text_pair;
   size_t pair_len = pair ? strlen(pair) : 0;
   if (ways != 1)
-    return cmd_usage(o->program, ways ? "--text, --token-ids and --file exclude each other"
+    return cli_usage(o->program, ways ? "--text, --token-ids and --file exclude each other"
                                       : "what is the input? --text, --token-ids or --file");
-  if (o->output && !o->file) return cmd_usage(o->program, "--output belongs to --file");
+  if (o->output && !o->file) return cli_usage(o->program, "--output belongs to --file");
   if (o->resume && (!o->json || !o->output || !strcmp(o->output, "-")))
-    return cmd_usage(o->program,
+    return cli_usage(o->program,
                      "--resume belongs to --file with --output and --json: answers have their line's number");
-  if (pair && !text) return cmd_usage(o->program, "--text-pair belongs to --text");
-  if (pair && !pair_len) return cmd_usage(o->program, "text_pair is empty");
-  if (pair && cmd_utf8_prefix(pair, pair_len) < pair_len) return cmd_usage(o->program, "text-pair is not UTF-8");
-  if (valid < len) return cmd_usage(o->program, "byte %zu of the text is not UTF-8", valid + 1);
-  return text && !len ? cmd_usage(o->program, "text is empty") : TRI_EXIT_OK;
+  if (pair && !text) return cli_usage(o->program, "--text-pair belongs to --text");
+  if (pair && !pair_len) return cli_usage(o->program, "text_pair is empty");
+  if (pair && tri_utf8_prefix(pair, pair_len) < pair_len) return cli_usage(o->program, "text-pair is not UTF-8");
+  if (valid < len) return cli_usage(o->program, "byte %zu of the text is not UTF-8", valid + 1);
+  return text && !len ? cli_usage(o->program, "text is empty") : TRI_EXIT_OK;
 }
 
 static int run(const tri_options_spec *spec, bool classify, int argc, char **argv) {
@@ -113,8 +113,8 @@ static int run(const tri_options_spec *spec, bool classify, int argc, char **arg
   o.request.text_len = o.request.text ? strlen(o.request.text) : 0;
   o.request.text_pair_len = o.request.text_pair ? strlen(o.request.text_pair) : 0;
   if (code == TRI_EXIT_OK && o.token_ids &&
-      cmd_parse_ids("token-ids", o.token_ids, &ids, &o.request.num_token_ids, &err))
-    code = cmd_usage(spec->program, "%s", err.message[0] ? err.message : tri_status_text(err.status));
+      cli_parse_ids("token-ids", o.token_ids, &ids, &o.request.num_token_ids, &err))
+    code = cli_usage(spec->program, "%s", err.message[0] ? err.message : tri_status_text(err.status));
   o.request.token_ids = ids;
   if (code == TRI_EXIT_OK) code = cmd_embed_run(&o);
   tri_free(ids);

@@ -7,10 +7,10 @@
 #include "client/cmd/cmd.h"
 #include "base/mem.h"
 
-static void add_floats(cmd_buf *b, const float *v, size_t n, const char *between, const char *otherwise) {
+static void add_floats(tri_buf *b, const float *v, size_t n, const char *between, const char *otherwise) {
   for (size_t i = 0; i < n; i++) {
-    cmd_buf_add(b, between, i ? strlen(between) : 0);
-    cmd_buf_float(b, v[i], otherwise);
+    tri_text_add(b, between, i ? strlen(between) : 0);
+    tri_json_add_float(b, v[i], otherwise);
   }
 }
 
@@ -39,73 +39,73 @@ static ranked *rank_row(const trireme_event *e, size_t row, int64_t top_k, size_
   return all;
 }
 
-static void print_row(cmd_buf *b, const trireme_event *e, size_t row, int64_t top_k) {
+static void print_row(tri_buf *b, const trireme_event *e, size_t row, int64_t top_k) {
   size_t n;
   ranked *r = rank_row(e, row, top_k, &n);
   b->failed |= !r;
   for (size_t i = 0; r && i < n; i++) {
-    cmd_buf_printf(b, "%s%s\t", i ? "\t" : "", e->scores.labels[r[i].label]);
-    cmd_buf_float(b, r[i].score, "nan");
+    tri_text_printf(b, "%s%s\t", i ? "\t" : "", e->scores.labels[r[i].label]);
+    tri_json_add_float(b, r[i].score, "nan");
   }
   tri_free(r);
 }
 
-static void json_row(cmd_buf *b, const trireme_event *e, size_t row, int64_t top_k) {
+static void json_row(tri_buf *b, const trireme_event *e, size_t row, int64_t top_k) {
   size_t n;
   ranked *r = rank_row(e, row, top_k, &n);
   b->failed |= !r;
-  cmd_buf_add(b, "[", 1);
+  tri_text_add(b, "[", 1);
   for (size_t i = 0; r && i < n; i++) {
-    cmd_json_open(b, NULL, '{');
-    cmd_json_word(b, "label", e->scores.labels[r[i].label]);
-    cmd_buf_key(b, "score");
-    cmd_buf_float(b, r[i].score, "null");
-    cmd_buf_add(b, "}", 1);
+    tri_json_open(b, NULL, '{');
+    tri_json_put_word(b, "label", e->scores.labels[r[i].label]);
+    tri_json_add_key(b, "score");
+    tri_json_add_float(b, r[i].score, "null");
+    tri_text_add(b, "}", 1);
   }
-  cmd_buf_add(b, "]", 1);
+  tri_text_add(b, "]", 1);
   tri_free(r);
 }
 
 /* ---- answers ---- */
 
-void cmd_print_embed_reply(cmd_buf *b, const trireme_event *e, int64_t top_k) {
+void cmd_print_embed_reply(tri_buf *b, const trireme_event *e, int64_t top_k) {
   if (e->kind == TRIREME_EVENT_EMBEDDING) {
     add_floats(b, e->embedding.values, e->embedding.num, " ", "nan");
-    cmd_buf_add(b, "\n", 1);
+    tri_text_add(b, "\n", 1);
     return;
   }
   for (size_t i = 0; i < e->scores.num_rows; i++) {
-    if (e->scores.tokens) cmd_buf_printf(b, "%s\t", e->scores.tokens[i]);
+    if (e->scores.tokens) tri_text_printf(b, "%s\t", e->scores.tokens[i]);
     print_row(b, e, i, e->scores.tokens && !top_k ? 1 : top_k);
-    cmd_buf_add(b, "\n", 1);
+    tri_text_add(b, "\n", 1);
   }
 }
 
-static void json_tokens(cmd_buf *b, const trireme_event *e, int64_t top_k) {
-  cmd_json_open(b, "tokens", '[');
+static void json_tokens(tri_buf *b, const trireme_event *e, int64_t top_k) {
+  tri_json_open(b, "tokens", '[');
   for (size_t i = 0; i < e->scores.num_rows; i++) {
-    cmd_json_open(b, NULL, '{');
-    cmd_json_word(b, "token", e->scores.tokens[i]);
-    cmd_buf_key(b, "scores");
+    tri_json_open(b, NULL, '{');
+    tri_json_put_word(b, "token", e->scores.tokens[i]);
+    tri_json_add_key(b, "scores");
     json_row(b, e, i, top_k);
-    cmd_buf_add(b, "}", 1);
+    tri_text_add(b, "}", 1);
   }
-  cmd_buf_add(b, "]", 1);
+  tri_text_add(b, "]", 1);
 }
 
-void cmd_json_embed_reply(cmd_buf *b, const trireme_event *e, int64_t top_k) {
+void cmd_json_embed_reply(tri_buf *b, const trireme_event *e, int64_t top_k) {
   bool embedding = e->kind == TRIREME_EVENT_EMBEDDING;
   if (embedding) {
-    cmd_json_open(b, "embedding", '[');
+    tri_json_open(b, "embedding", '[');
     add_floats(b, e->embedding.values, e->embedding.num, ",", "null");
-    cmd_buf_add(b, "]", 1);
+    tri_text_add(b, "]", 1);
   } else if (e->scores.tokens) {
     json_tokens(b, e, top_k ? top_k : 1);
   } else {
-    cmd_buf_key(b, "scores");
+    tri_json_add_key(b, "scores");
     json_row(b, e, 0, top_k);
   }
-  if (!embedding) cmd_json_word(b, "activation", e->scores.activation);
-  cmd_json_uint(b, "prompt_tokens", embedding ? e->embedding.prompt_tokens : e->scores.prompt_tokens);
-  if (embedding ? e->embedding.cached : e->scores.cached) cmd_buf_printf(b, ",\"cached\":true");
+  if (!embedding) tri_json_put_word(b, "activation", e->scores.activation);
+  tri_json_put_uint(b, "prompt_tokens", embedding ? e->embedding.prompt_tokens : e->scores.prompt_tokens);
+  if (embedding ? e->embedding.cached : e->scores.cached) tri_text_printf(b, ",\"cached\":true");
 }

@@ -13,8 +13,8 @@
 typedef struct slot {
   uint64_t line, id;
   bool done;
-  cmd_buf kept; /* members of the line that its answer repeats */
-  cmd_buf text; /* what is printed */
+  tri_buf kept; /* members of the line that its answer repeats */
+  tri_buf text; /* what is printed */
 } slot;
 
 /* Requests get consecutive numbers, and no more are under way than there are slots: the rest of a number by their count
@@ -38,7 +38,7 @@ typedef struct runner {
 /* ---- answers ---- */
 
 static void add_kept(slot *s) {
-  cmd_buf_add(&s->text, s->kept.data ? s->kept.data : "", s->kept.len);
+  tri_text_add(&s->text, s->kept.data ? s->kept.data : "", s->kept.len);
   s->text.failed |= s->kept.failed;
 }
 
@@ -48,19 +48,19 @@ static void fail_slot(runner *r, slot *s, const trireme_error *e, bool answered)
   r->failures++;
   many_bar_clear(&r->bar);
   if (!r->in) {
-    r->code = answered ? cmd_refused(e) : cmd_fail(e);
+    r->code = answered ? cli_refused(e) : cli_fail(e);
     return;
   }
-  cmd_line_failed(r->o->file, s->line, e->field, e->message);
+  cli_line_failed(r->o->file, s->line, e->field, e->message);
   if (r->o->json) {
-    cmd_buf_printf(&s->text, "{\"line\":%llu", (unsigned long long)s->line);
-    cmd_json_open(&s->text, "error", '{');
+    tri_text_printf(&s->text, "{\"line\":%llu", (unsigned long long)s->line);
+    tri_json_open(&s->text, "error", '{');
     cmd_json_error(&s->text, e->code, e->field, e->message);
-    cmd_buf_add(&s->text, "}", 1);
+    tri_text_add(&s->text, "}", 1);
     add_kept(s);
-    cmd_buf_add(&s->text, "}", 1);
+    tri_text_add(&s->text, "}", 1);
   }
-  cmd_buf_add(&s->text, "\n", 1); /* every input has its line */
+  tri_text_add(&s->text, "\n", 1); /* every input has its line */
 }
 
 static void finish_slot(runner *r, slot *s, const trireme_event *e) {
@@ -68,14 +68,14 @@ static void finish_slot(runner *r, slot *s, const trireme_event *e) {
   if (!r->o->json) {
     cmd_print_embed_reply(&s->text, e, r->o->top_k);
     /* Tokens take several lines: an empty one ends them. */
-    if (r->in && e->kind == TRIREME_EVENT_SCORES && e->scores.tokens) cmd_buf_add(&s->text, "\n", 1);
+    if (r->in && e->kind == TRIREME_EVENT_SCORES && e->scores.tokens) tri_text_add(&s->text, "\n", 1);
     return;
   }
-  cmd_buf_add(&s->text, "{", 1);
-  if (r->in) cmd_buf_printf(&s->text, "\"line\":%llu", (unsigned long long)s->line);
+  tri_text_add(&s->text, "{", 1);
+  if (r->in) tri_text_printf(&s->text, "\"line\":%llu", (unsigned long long)s->line);
   cmd_json_embed_reply(&s->text, e, r->o->top_k);
   add_kept(s);
-  cmd_buf_add(&s->text, "}\n", 2);
+  tri_text_add(&s->text, "}\n", 2);
 }
 
 static void on_event(runner *r, const trireme_event *e) {
@@ -94,8 +94,8 @@ static bool write_answers(runner *r) {
   for (; r->written < r->read && r->slots[r->written % r->room].done; r->written++) {
     slot *s = &r->slots[r->written % r->room];
     bool ok = !s->text.failed && fwrite(s->text.data ? s->text.data : "", 1, s->text.len, r->out) == s->text.len;
-    cmd_buf_free(&s->text);
-    cmd_buf_free(&s->kept);
+    tri_buf_free(&s->text);
+    tri_buf_free(&s->kept);
     if (!ok) return false;
   }
   return r->in_flight || !fflush(r->out);
@@ -120,16 +120,16 @@ static void say_status(const tri_error *err, trireme_error *error) {
 
 /* Parses and sends one line. Other than OK and INVALID: the connection is of no use any more. */
 static trireme_result send_line(runner *r, slot *s, size_t len, trireme_error *error) {
-  cmd_embed_line l;
+  cli_embed_line l;
   tri_error err = {0};
-  tri_status st = cmd_embed_line_parse(&r->o->request, r->o->classify, r->line, len, &s->kept, &l, &err);
+  tri_status st = cli_embed_line_parse(&r->o->request, r->o->classify, r->line, len, &s->kept, &l, &err);
   if (st != TRI_OK) {
     err.status = st;
     say_status(&err, error);
     return TRIREME_INVALID;
   }
   trireme_result sent = send_request(r, s, &l.request, error);
-  cmd_embed_line_free(&l);
+  cli_embed_line_free(&l);
   return sent;
 }
 
@@ -141,7 +141,7 @@ static slot *next_slot(runner *r) {
 
 /* Sends inputs while there are slots for them. */
 static trireme_result feed(runner *r, trireme_error *error) {
-  while (!r->end && !cmd_signal && r->read - r->written < r->room) {
+  while (!r->end && !cli_signal && r->read - r->written < r->room) {
     trireme_result st;
     slot *s;
     ssize_t n = r->in ? getline(&r->line, &r->line_cap, r->in) : 0;
@@ -189,12 +189,12 @@ static void draw(runner *r, bool last) {
 
 static int run(runner *r) {
   if (r->in) many_bar_begin(&r->bar, r->o->progress && r->o->output, r->in);
-  cmd_presence coordinator = {.in_line = r->bar.on};
+  cli_presence coordinator = {.in_line = r->bar.on};
   trireme_error error = {0};
-  while (!cmd_signal) {
+  while (!cli_signal) {
     trireme_event e;
     trireme_result st = feed(r, &error);
-    if (!write_answers(r)) return cmd_output_failed(r->out);
+    if (!write_answers(r)) return cli_output_failed(r->out);
     draw(r, false);
     if (st == TRIREME_OK && r->end && r->written == r->read) {
       draw(r, true);
@@ -202,13 +202,13 @@ static int run(runner *r) {
       return r->failed ? failed : TRI_EXIT_OK;
     }
     if (st == TRIREME_OK && r->in_flight)
-      st = cmd_next(r->c, r->bar.on ? MANY_BAR_MS : -1, &coordinator, &e, &error);
+      st = cli_next(r->c, r->bar.on ? MANY_BAR_MS : -1, &coordinator, &e, &error);
     else if (st == TRIREME_OK)
       continue;
     if (st == TRIREME_OK)
       on_event(r, &e);
     else if (st != TRIREME_INTERRUPTED && (st != TRIREME_TIMEOUT || !r->bar.on))
-      return cmd_fail(&error);
+      return cli_fail(&error);
   }
   fprintf(stderr, "trireme: interrupted; requests under way are cancelled\n");
   return TRI_EXIT_FAILED;
@@ -223,7 +223,7 @@ static int open_output(runner *r) {
   }
   int code = many_output_open(program, path, &r->out);
   if (code != TRI_EXIT_OK) return code;
-  if (!r->o->resume) return many_output_empty(path, r->out, r->o->progress) ? TRI_EXIT_OK : cmd_output_failed(r->out);
+  if (!r->o->resume) return many_output_empty(path, r->out, r->o->progress) ? TRI_EXIT_OK : cli_output_failed(r->out);
   code = submit_done_read(program, path, &r->before);
   if (code != TRI_EXIT_OK) return code;
   fclose(r->out); /* another file may have its place now */
@@ -235,17 +235,17 @@ int cmd_embed_run(const cmd_embed_options *o) {
   r.slots = tri_calloc(r.room, sizeof *r.slots);
   r.by_id = tri_calloc(r.room, sizeof *r.by_id);
   int code = r.slots && r.by_id ? TRI_EXIT_OK : TRI_EXIT_FAILED;
-  if (code == TRI_EXIT_OK && o->file) code = cmd_open_lines(o->program, "texts", o->file, o->output, &r.in);
-  if (code == TRI_EXIT_OK) code = cmd_connect(&o->connection, &r.c);
+  if (code == TRI_EXIT_OK && o->file) code = cli_open_lines(o->program, "texts", o->file, o->output, &r.in);
+  if (code == TRI_EXIT_OK) code = cli_connect(&o->connection, &r.c);
   if (code == TRI_EXIT_OK) code = open_output(&r);
-  cmd_catch_signals();
+  cli_catch_signals();
   if (code == TRI_EXIT_OK) code = run(&r);
   trireme_close(r.c);
-  if (r.out && r.out != stdout && fclose(r.out) && code == TRI_EXIT_OK) code = cmd_output_failed(NULL);
+  if (r.out && r.out != stdout && fclose(r.out) && code == TRI_EXIT_OK) code = cli_output_failed(NULL);
   if (r.in && r.in != stdin) fclose(r.in);
   for (size_t i = 0; r.slots && i < r.room; i++) {
-    cmd_buf_free(&r.slots[i].text);
-    cmd_buf_free(&r.slots[i].kept);
+    tri_buf_free(&r.slots[i].text);
+    tri_buf_free(&r.slots[i].kept);
   }
   submit_done_free(r.before);
   tri_free(r.slots);

@@ -118,9 +118,9 @@ static int run(const tri_options *o, const char *folder) {
   const char *what = tri_options_num_args(o) ? tri_options_arg(o, 0) : "ls";
   bool removes = !strcmp(what, "rm");
   int code = TRI_EXIT_OK, num = tri_options_num_args(o);
-  if (strcmp(what, "ls") != 0 && !removes) return cmd_usage("trireme journal", "it is ls, or rm NAME...");
+  if (strcmp(what, "ls") != 0 && !removes) return cli_usage("trireme journal", "it is ls, or rm NAME...");
   if (removes != (num > 1))
-    return cmd_usage("trireme journal", removes ? "which one? Its name is missing" : "ls takes no name");
+    return cli_usage("trireme journal", removes ? "which one? Its name is missing" : "ls takes no name");
   int all = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   for (int i = 1; i < num; i++)
     if (remove_one(all, tri_options_arg(o, i)) != TRI_EXIT_OK) code = TRI_EXIT_FAILED;

@@ -1,34 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The `trireme` command: one table of subcommands. */
-#include <errno.h>
-#include <stdlib.h>
+/* The `trireme` command: the table of subcommands, and that of benchmarks. */
 #include <string.h>
-#include <unistd.h>
 
 #include "client/cmd/cmd.h"
-#include "base/mem.h"
+#include "client/cmd/commands.h"
 #include "base/standard_output.h"
 
-static int serve(int argc, char **argv);
+static int bench(int argc, char **argv);
 
 static const cmd_command commands[] = {
-    {"serve", serve, NULL, "serve a model over OpenAI's HTTP API"},
-    {"up", NULL, "trireme-up", "start a coordinator and its replica groups"},
-    {"gateway", NULL, "trireme-gateway", "serve OpenAI's HTTP API in front of a coordinator"},
-    {"submit", cmd_submit, NULL, "generate text for a prompt, or for a file of prompts"},
-    {"chat", NULL, "trireme-chat", "talk with a served model"},
-    {"embed", cmd_embed, NULL, "turn texts into vectors, with a served encoder"},
-    {"classify", cmd_classify, NULL, "label texts or their tokens, with a served classifier"},
-    {"status", cmd_status, NULL, "show the cluster's state"},
-    {"top", cmd_top, NULL, "show the cluster's state, live"},
-    {"cancel", cmd_cancel, NULL, "cancel a request"},
-    {"plan", NULL, "trireme-plan", "say whether and how a model fits, without running it"},
-    {"pack", NULL, "trireme-pack", "make the files that weights are streamed from, ahead of a start"},
-    {"doctor", NULL, "trireme-doctor", "check hosts before a cluster is started there"},
-    {"journal", cmd_journal, NULL, "list the journals of this user's clusters, or remove some"},
-    {"template", NULL, "trireme-template", "show the prompt that a model's chat template makes of messages"},
-    {"bench", cmd_bench, NULL, "measure latency and throughput"},
-    {"keygen", cmd_keygen, NULL, "make a CURVE key pair for tcp:// endpoints"},
+    {"serve", NULL, "trireme-up", "serve a model over OpenAI's HTTP API", "trireme-serve"},
+    {"up", NULL, "trireme-up", "start a coordinator and its replica groups", NULL},
+    {"gateway", NULL, "trireme-gateway", "serve OpenAI's HTTP API in front of a coordinator", NULL},
+    {"submit", cmd_submit, NULL, "generate text for a prompt, or for a file of prompts", NULL},
+    {"chat", NULL, "trireme-chat", "talk with a served model", NULL},
+    {"embed", cmd_embed, NULL, "turn texts into vectors, with a served encoder", NULL},
+    {"classify", cmd_classify, NULL, "label texts or their tokens, with a served classifier", NULL},
+    {"status", cmd_status, NULL, "show the cluster's state", NULL},
+    {"top", NULL, "trireme-top", "show the cluster's state, live", NULL},
+    {"cancel", cmd_cancel, NULL, "cancel a request", NULL},
+    {"plan", NULL, "trireme-plan", "say whether and how a model fits, without running it", NULL},
+    {"pack", NULL, "trireme-pack", "make the files that weights are streamed from, ahead of a start", NULL},
+    {"doctor", NULL, "trireme-doctor", "check hosts before a cluster is started there", NULL},
+    {"journal", cmd_journal, NULL, "list the journals of this user's clusters, or remove some", NULL},
+    {"template", NULL, "trireme-template", "show the prompt that a model's chat template makes of messages", NULL},
+    {"bench", bench, NULL, "measure latency and throughput", NULL},
+    {"keygen", cmd_keygen, NULL, "make a CURVE key pair for tcp:// endpoints", NULL},
 };
 enum { NUM_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -43,53 +40,32 @@ static void print_help(FILE *out) {
           TRI_EXIT_OK, TRI_EXIT_FAILED, TRI_EXIT_USAGE, TRI_EXIT_REFUSED, TRI_EXIT_NOT_SERVING);
 }
 
-const cmd_command *cmd_find(const cmd_command *all, size_t n, const char *name) {
-  for (size_t i = 0; i < n; i++)
-    if (!strcmp(all[i].name, name)) return &all[i];
-  return NULL;
-}
+static const cmd_command kinds[] = {
+    {"serve", NULL, "trireme-bench-serve", "latencies under a load of arriving requests", NULL},
+    {"throughput", NULL, "trireme-bench-serve", "tokens per second when all requests are there at once",
+     "trireme-bench-throughput"},
+    {"latency", NULL, "trireme-bench-latency", "one batch without a coordinator (trireme-bench-latency)", NULL},
+    {"batching", NULL, "trireme-bench-batching",
+     "a new batch at every step against whole ones, packed and padded (trireme-bench-batching)", NULL},
+    {"memory", NULL, "trireme-bench-memory", "allocators for an encoder's activations (trireme-bench-memory)", NULL},
+    {"load", NULL, "trireme-bench-load", "loading weights, beside the disk's rate (trireme-bench-load)", NULL},
+    {"stream", NULL, "trireme-bench-stream",
+     "steps whose weights come from files, beside the disk's rate (trireme-bench-stream)", NULL},
+};
+enum { NUM_KINDS = sizeof kinds / sizeof *kinds };
 
-void cmd_say_unknown(const char *program, const char *noun, const char *name, const cmd_command *all, size_t n) {
-  int near = tri_nearest_name(name, all, n, sizeof *all);
-  fprintf(stderr, "%s: there is no %s \"%.60s\"", program, noun, name);
-  if (near >= 0) fprintf(stderr, "; did you mean %s?", all[near].name);
-}
-
-/* Tries DIR/program, DIR being this program's folder with `suffix`. */
-static void exec_beside(const char *program, const char *suffix, char **argv) {
-  char path[4096];
-  ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-  if (n <= 0) return;
-  path[n] = '\0';
-  char *slash = strrchr(path, '/');
-  if (!slash) return;
-  size_t used = (size_t)(slash - path);
-  if ((size_t)snprintf(slash, sizeof path - used, "%s/%s", suffix, program) < sizeof path - used) execv(path, argv);
-}
-
-/* Replaces the process by `program`, found beside this one, in ../libexec/trireme or on PATH, which is told that its
- * name is `called`. Returns only when that fails. */
-static int replace(const char *program, const char *called, char **argv) {
-  char *name = tri_strdup(called), *first = argv[0];
-  if (!name) return TRI_EXIT_FAILED;
-  argv[0] = name;
-  exec_beside(program, "", argv);
-  exec_beside(program, "/../libexec/trireme", argv);
-  execvp(program, argv);
-  const char *why = errno == ENOENT ? "it is not here: was only the client installed?" : strerror(errno);
-  fprintf(stderr, "trireme: cannot run %s: %s\n", program, why);
-  argv[0] = first;
-  tri_free(name);
-  return TRI_EXIT_FAILED;
-}
-
-static int serve(int argc, char **argv) {
-  (void)argc;
-  return replace("trireme-up", "trireme-serve", argv);
-}
-
-int cmd_run(const cmd_command *c, int argc, char **argv) {
-  return c->run ? c->run(argc, argv) : replace(c->program, c->program, argv);
+static int bench(int argc, char **argv) {
+  bool help = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+  const cmd_command *kind = argc > 1 ? cmd_find(kinds, NUM_KINDS, argv[1]) : NULL;
+  if (kind) return cmd_run(kind, argc - 1, argv + 1);
+  FILE *out = help ? stdout : stderr;
+  if (argc > 1 && !help) {
+    cmd_say_unknown("trireme bench", "benchmark", argv[1], kinds, NUM_KINDS);
+    fputc('\n', out);
+  }
+  fprintf(out, "Usage: trireme bench KIND [OPTION]...\n\nKinds:\n");
+  for (size_t i = 0; i < NUM_KINDS; i++) fprintf(out, "  %-12s%s\n", kinds[i].name, kinds[i].help);
+  return help ? TRI_EXIT_OK : TRI_EXIT_USAGE;
 }
 
 static int run(int argc, char **argv) {

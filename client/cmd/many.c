@@ -17,11 +17,11 @@ enum { BAR = 30, ETA_AFTER_MS = 2000 /* before that a rate says little */ };
 int many_output_open(const char *program, const char *path, FILE **out) {
   struct stat file;
   *out = fopen(path, "ae");
-  if (!*out) return cmd_failed(program, "cannot write %s: %s", path, strerror(errno));
+  if (!*out) return cli_failed(program, "cannot write %s: %s", path, strerror(errno));
   bool regular = !fstat(fileno(*out), &file) && S_ISREG(file.st_mode);
   bool locked = regular && flock(fileno(*out), LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
   if (!locked) return TRI_EXIT_OK; /* or the file system has no locks */
-  return cmd_failed(program, "%s is being written by another %s", path, program);
+  return cli_failed(program, "%s is being written by another %s", path, program);
 }
 
 bool many_output_empty(const char *path, FILE *out, bool say) {

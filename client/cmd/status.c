@@ -11,7 +11,7 @@
 enum { ASK_AGAIN_MS = 100 };
 
 typedef struct status_options {
-  cmd_connection connection;
+  cli_connection connection;
   bool json, stats, experts;
   double wait;
 } status_options;
@@ -24,12 +24,12 @@ static const tri_option status_table[] = {
              "trireme plan --rebalance read it"},
     {TRI_OPT(status_options, wait), .name = "wait", .min = 0, .max = 604800, .fallback = "0", .metavar = "SECONDS",
      .help = "wait so long at most for a coordinator, and until it serves or ends"},
-    CMD_CONNECTION_OPTIONS(status_options, connection),
+    CLI_CONNECTION_OPTIONS(status_options, connection),
 };
 
 /* An encoder keeps no KV cache and draws no tokens. */
 static void print_groups(const trireme_status *s) {
-  bool generates = !cmd_is_encoder(s);
+  bool generates = !cli_is_encoder(s);
   printf("GROUP EPOCH STATE       TP  PP  DP  EP  RUNNING  WAITING      STEPS%s\n",
          generates ? "     TOKENS  KV BLOCKS USED  SCHED us/TOKEN" : "");
   for (size_t i = 0; i < s->num_groups; i++) {
@@ -44,16 +44,16 @@ static void print_groups(const trireme_status *s) {
 }
 
 static void print_memory(const trireme_status *s) {
-  char text[CMD_STREAM_TEXT];
+  char text[CLI_STREAM_TEXT];
   for (size_t i = 0; i < s->num_groups; i++)
-    if (cmd_down_text(s->groups[i], text)[0]) printf("%s\n", text);
+    if (cli_down_text(s->groups[i], text)[0]) printf("%s\n", text);
   for (size_t i = 0; i < s->num_groups; i++)
-    if (cmd_stream_text(s->groups[i], text)[0]) printf("%s\n", text);
+    if (cli_stream_text(s->groups[i], text)[0]) printf("%s\n", text);
   for (size_t i = 0; i < s->num_groups; i++)
-    if (cmd_swap_text(s->groups[i], text)[0]) printf("%s\n", text);
+    if (cli_swap_text(s->groups[i], text)[0]) printf("%s\n", text);
   for (size_t i = 0; i < s->num_groups; i++)
-    if (cmd_prefix_text(s->groups[i], text)[0]) printf("%s\n", text);
-  if (cmd_cache_text(s, text)[0]) printf("%s\n", text);
+    if (cli_prefix_text(s->groups[i], text)[0]) printf("%s\n", text);
+  if (cli_cache_text(s, text)[0]) printf("%s\n", text);
 }
 
 /* Prints the ranks as of their last reports, which are up to a second old while they compute. */
@@ -93,7 +93,7 @@ static void print_ranks(const trireme_status *s) {
     const trireme_rank_status *r = s->ranks[i];
     char layer[24];
     printf("%5u %5u %-20s %8lld %10llu %6s %10llu %10.1f s", r->group, r->rank, r->host, (long long)r->pid,
-           (unsigned long long)r->step, cmd_layer_text(r->block, layer), (unsigned long long)r->collective,
+           (unsigned long long)r->step, cli_layer_text(r->block, layer), (unsigned long long)r->collective,
            r->seconds_since_report);
     if (shards) printf(" %6u %8u %8u", r->dp_rank, r->shard_running, r->shard_waiting);
     putchar('\n');
@@ -150,8 +150,8 @@ static void print_status(const trireme_status *s) {
 static int show_stats(trireme *c, int timeout_ms) {
   trireme_event e;
   trireme_error error = {0};
-  if (trireme_ask_stats(c, NULL, &error) || trireme_next(c, timeout_ms, &e, &error)) return cmd_fail(&error);
-  if (e.kind == TRIREME_EVENT_ERROR) return cmd_refused(&e.error);
+  if (trireme_ask_stats(c, NULL, &error) || trireme_next(c, timeout_ms, &e, &error)) return cli_fail(&error);
+  if (e.kind == TRIREME_EVENT_ERROR) return cli_refused(&e.error);
   if (e.kind == TRIREME_EVENT_STATS) fwrite(e.stats.text, 1, e.stats.text_len, stdout);
   return TRI_EXIT_OK;
 }
@@ -159,21 +159,21 @@ static int show_stats(trireme *c, int timeout_ms) {
 static int show_experts(trireme *c, int timeout_ms) {
   trireme_event e;
   trireme_error error = {0};
-  if (trireme_ask_experts(c, NULL, &error) || trireme_next(c, timeout_ms, &e, &error)) return cmd_fail(&error);
-  if (e.kind == TRIREME_EVENT_ERROR) return cmd_refused(&e.error);
+  if (trireme_ask_experts(c, NULL, &error) || trireme_next(c, timeout_ms, &e, &error)) return cli_fail(&error);
+  if (e.kind == TRIREME_EVENT_ERROR) return cli_refused(&e.error);
   if (e.kind == TRIREME_EVENT_EXPERTS) printf("%s\n", e.experts.json);
   return TRI_EXIT_OK;
 }
 
 static int show_status(trireme *c, int timeout_ms, bool json) {
   trireme_event e;
-  int code = cmd_ask_status(c, timeout_ms, &e);
+  int code = cli_ask_status(c, timeout_ms, &e);
   if (code) return code;
   if (json) {
-    cmd_buf b = {0};
+    tri_buf b = {0};
     cmd_json_status(&b, &e.status);
     printf("%s\n", b.data ? b.data : "");
-    cmd_buf_free(&b);
+    tri_buf_free(&b);
   } else {
     print_status(&e.status);
   }
@@ -214,13 +214,13 @@ static trireme_result tell_wait(const status_options *o, trireme_result r, trire
  * has been answered before is asked once more by whoever wants the status. */
 static trireme_result await_serving(const status_options *o, trireme **c, trireme_error *error) {
   int64_t deadline = tri_deadline_after_ms((int64_t)(o->wait * 1000));
-  cmd_connection connection = o->connection;
+  cli_connection connection = o->connection;
   bool settled = false, answered = false, was_there = false;
   int looks = 0;
   for (;;) {
     int64_t left_ms = (deadline - tri_now_ns()) / 1000000;
     if (left_ms < connection.connect_timeout_ms) connection.connect_timeout_ms = left_ms < 1 ? 1 : left_ms;
-    trireme_result r = *c ? TRIREME_OK : cmd_try_connect(&connection, c, error);
+    trireme_result r = *c ? TRIREME_OK : cli_try_connect(&connection, c, error);
     if (!r) r = ask_state(*c, (int)connection.connect_timeout_ms, &settled, error);
     was_there |= !r;
     answered = !r || (answered && r == TRIREME_TIMEOUT);
@@ -238,8 +238,8 @@ static trireme_result await_serving(const status_options *o, trireme **c, trirem
 
 static int connect_for_status(const status_options *o, trireme **c) {
   trireme_error error = {0};
-  if (o->wait <= 0) return cmd_connect(&o->connection, c);
-  return await_serving(o, c, &error) ? cmd_fail(&error) : TRI_EXIT_OK;
+  if (o->wait <= 0) return cli_connect(&o->connection, c);
+  return await_serving(o, c, &error) ? cli_fail(&error) : TRI_EXIT_OK;
 }
 
 int cmd_status(int argc, char **argv) {
@@ -257,7 +257,7 @@ int cmd_status(int argc, char **argv) {
   trireme *c = NULL;
   int code = tri_options_main(&spec, &o, argc, argv, &parsed);
   if (code >= 0) return code;
-  code = o.stats + o.json + o.experts > 1 ? cmd_usage(spec.program, "--json, --stats and --experts exclude each other")
+  code = o.stats + o.json + o.experts > 1 ? cli_usage(spec.program, "--json, --stats and --experts exclude each other")
                                           : connect_for_status(&o, &c);
   int timeout_ms = (int)o.connection.connect_timeout_ms;
   if (!code && o.experts)
@@ -272,10 +272,10 @@ int cmd_status(int argc, char **argv) {
 /* ---- cancel ---- */
 
 typedef struct cancel_options {
-  cmd_connection connection;
+  cli_connection connection;
 } cancel_options;
 
-static const tri_option cancel_table[] = {CMD_CONNECTION_OPTIONS(cancel_options, connection)};
+static const tri_option cancel_table[] = {CLI_CONNECTION_OPTIONS(cancel_options, connection)};
 
 /* A cancel is answered only when it fails; the answer to a status request sent after it shows that it has been read. */
 static int cancel(trireme *c, const char *request_id, int timeout_ms) {
@@ -287,10 +287,10 @@ static int cancel(trireme *c, const char *request_id, int timeout_ms) {
   while (!r) {
     r = trireme_next(c, timeout_ms, &e, &error);
     if (r) break;
-    if (e.id == cancel_id && e.kind == TRIREME_EVENT_ERROR) return cmd_refused(&e.error);
+    if (e.id == cancel_id && e.kind == TRIREME_EVENT_ERROR) return cli_refused(&e.error);
     if (e.id == status_id) return TRI_EXIT_OK;
   }
-  return cmd_fail(&error);
+  return cli_fail(&error);
 }
 
 int cmd_cancel(int argc, char **argv) {
@@ -308,9 +308,9 @@ int cmd_cancel(int argc, char **argv) {
   int code = tri_options_main(&spec, &o, argc, argv, &parsed);
   if (code >= 0) return code;
   if (!tri_options_arg(parsed, 0))
-    code = cmd_usage(spec.program, "which request? Its id is missing");
+    code = cli_usage(spec.program, "which request? Its id is missing");
   else
-    code = cmd_connect(&o.connection, &c);
+    code = cli_connect(&o.connection, &c);
   if (!code) code = cancel(c, tri_options_arg(parsed, 0), (int)o.connection.connect_timeout_ms);
   trireme_close(c);
   tri_options_free(parsed);
@@ -336,7 +336,7 @@ int cmd_keygen(int argc, char **argv) {
   if (code >= 0) return code;
   if (!tri_options_arg(parsed, 0)) {
     tri_options_free(parsed);
-    return cmd_usage(spec.program, "which file? Its name is missing");
+    return cli_usage(spec.program, "which file? Its name is missing");
   }
   tri_status st = tri_zkeypair_make(&k, &err);
   if (st == TRI_OK) st = tri_zkeypair_save(tri_options_arg(parsed, 0), &k, &err);

@@ -23,8 +23,8 @@ static const tri_option own_options[] = {
      .group = "Many prompts", .help = "requests at a time"},
     {TRI_OPT(cmd_submit_options, progress), .name = "progress", .fallback = "true", .group = "Many prompts",
      .help = "draw a progress bar when the standard error is a terminal, and sum up at the end"},
-    CMD_CONNECTION_OPTIONS(cmd_submit_options, connection),
-    CMD_RECONNECT_OPTION(cmd_submit_options, connection),
+    CLI_CONNECTION_OPTIONS(cmd_submit_options, connection),
+    CLI_RECONNECT_OPTION(cmd_submit_options, connection),
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
@@ -49,17 +49,17 @@ static char *read_stdin(size_t *len) {
 }
 
 static bool print_json(const trireme_event *e) {
-  cmd_buf b = {0};
+  tri_buf b = {0};
   cmd_json_event(&b, e);
   if (b.failed) fprintf(stderr, "trireme: no memory for an event\n");
   bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len && !fflush(stdout);
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
   return ok;
 }
 
 /* Texts of several choices cannot be mixed on one stream: each gets a buffer, and all are printed at the end. */
 typedef struct texts {
-  cmd_buf choice[64];
+  tri_buf choice[64];
   int64_t n;
   bool ids;  /* there is no text but an echo, which are ids, too: what is printed are token ids */
   bool open; /* the line that was printed last has no end yet */
@@ -70,7 +70,7 @@ static bool print_piece(texts *t, const trireme_choice *c, const char *s, size_t
     if (len) t->open = s[len - 1] != '\n';
     return fwrite(s, 1, len, stdout) == len;
   }
-  cmd_buf_add(&t->choice[c->index % 64], s, len);
+  tri_text_add(&t->choice[c->index % 64], s, len);
   return true;
 }
 
@@ -97,7 +97,7 @@ static bool print_tokens(const trireme_event *e, texts *t) {
 static bool print_done(const trireme_event *e, texts *t) {
   for (size_t i = 0; i < e->done.num; i++) {
     const trireme_finished *f = e->done.choices[i];
-    cmd_buf *b = &t->choice[i % 64];
+    tri_buf *b = &t->choice[i % 64];
     if (t->n > 1) printf("%s[%zu] %.*s", i ? "\n" : "", i, (int)b->len, b->data ? b->data : "");
     fwrite(f->text, 1, f->text_len, stdout);
   }
@@ -135,14 +135,14 @@ static void note_length(const cmd_submit_options *o, const trireme_event *e) {
 
 static int stream(trireme *c, uint64_t id, const cmd_submit_options *o) {
   texts t = {.n = o->request.r.n};
-  cmd_presence coordinator = {.in_line = !o->json};
+  cli_presence coordinator = {.in_line = !o->json};
   trireme_error error = {0};
   bool cancelled = false, ended = false, timed_out = false, written = true;
   int code = -1;
   while (code < 0 && written) {
     trireme_event e;
-    trireme_result r = cmd_next(c, cancelled ? CANCEL_MS : -1, &coordinator, &e, &error);
-    if (cmd_signal && !cancelled) {
+    trireme_result r = cli_next(c, cancelled ? CANCEL_MS : -1, &coordinator, &e, &error);
+    if (cli_signal && !cancelled) {
       cancelled = true;
       trireme_cancel(c, id, NULL, NULL, NULL);
     }
@@ -151,13 +151,13 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o) {
       code = TRI_EXIT_FAILED;
       if (r == TRIREME_TIMEOUT && cancelled) continue;
       end_line(&t);
-      code = cmd_fail(&error);
+      code = cli_fail(&error);
       continue;
     }
     if (e.id != id) continue;
     if (e.kind == TRIREME_EVENT_ERROR) {
       end_line(&t);
-      code = cmd_refused(&e.error);
+      code = cli_refused(&e.error);
     }
     if (e.kind == TRIREME_EVENT_DONE) {
       code = end_of(&e);
@@ -179,7 +179,7 @@ static int stream(trireme *c, uint64_t id, const cmd_submit_options *o) {
   else if (ended && code)
     fprintf(stderr, "trireme: the job was ended before it was complete: %s\n",
             timed_out ? "its deadline_ms has passed" : "it was cancelled elsewhere");
-  for (int i = 0; i < 64; i++) cmd_buf_free(&t.choice[i]);
+  for (int i = 0; i < 64; i++) tri_buf_free(&t.choice[i]);
   return written ? code : TRI_EXIT_FAILED;
 }
 
@@ -187,10 +187,10 @@ static int connect_and_stream(const cmd_submit_options *o) {
   trireme_error error = {0};
   trireme *c = NULL;
   uint64_t id;
-  trireme_result r = cmd_try_connect(&o->connection, &c, &error);
-  if (!r) cmd_catch_signals();
+  trireme_result r = cli_try_connect(&o->connection, &c, &error);
+  if (!r) cli_catch_signals();
   if (!r) r = trireme_submit(c, &o->request.r, &id, &error);
-  int code = r ? cmd_fail(&error) : stream(c, id, o);
+  int code = r ? cli_fail(&error) : stream(c, id, o);
   trireme_close(c);
   return code;
 }
@@ -201,12 +201,12 @@ static int submit_one(cmd_submit_options *o, const char *prompt) {
   if (prompt && !strcmp(prompt, "-")) {
     prompt = input = read_stdin(&len);
     if (!input)
-      return cmd_usage("trireme submit", "cannot read a prompt of at most %d bytes from the standard input", STDIN_MAX);
+      return cli_usage("trireme submit", "cannot read a prompt of at most %d bytes from the standard input", STDIN_MAX);
   }
-  size_t valid = cmd_utf8_prefix(prompt ? prompt : "", len);
+  size_t valid = tri_utf8_prefix(prompt ? prompt : "", len);
   if (valid < len) {
     tri_free(input);
-    return cmd_usage("trireme submit", "byte %zu of the prompt is not UTF-8", valid + 1);
+    return cli_usage("trireme submit", "byte %zu of the prompt is not UTF-8", valid + 1);
   }
   if (o->request.r.logprobs >= 0 && !o->json) fprintf(stderr, "trireme: --logprobs shows with --json alone\n");
   if (o->request.r.prompt_logprobs >= 0 && !o->json)
@@ -219,8 +219,8 @@ static int submit_one(cmd_submit_options *o, const char *prompt) {
 }
 
 int cmd_submit(int argc, char **argv) {
-  tri_option table[NUM_OWN + CMD_REQUEST_OPTIONS_MAX];
-  size_t n = cmd_request_options(table, offsetof(cmd_submit_options, request));
+  tri_option table[NUM_OWN + CLI_REQUEST_OPTIONS_MAX];
+  size_t n = cli_request_options(table, offsetof(cmd_submit_options, request));
   memcpy(table + n, own_options, sizeof own_options);
   const tri_options_spec spec = {
       .program = "trireme submit",
@@ -233,25 +233,25 @@ int cmd_submit(int argc, char **argv) {
       .config_file = true,
       .max_args = 1};
   cmd_submit_options o = {0};
-  cmd_request_init(&o.request);
+  cli_request_init(&o.request);
   tri_options *parsed = NULL;
   tri_error err = {0};
   int code = tri_options_main(&spec, &o, argc, argv, &parsed);
   if (code >= 0) return code;
   const char *prompt = tri_options_arg(parsed, 0);
   int ways = (prompt != NULL) + (o.request.token_ids != NULL) + (o.file != NULL);
-  if (cmd_request_finish(&o.request, parsed, &err))
-    code = cmd_usage(spec.program, "%s", err.message[0] ? err.message : tri_status_text(err.status));
+  if (cli_request_finish(&o.request, parsed, &err))
+    code = cli_usage(spec.program, "%s", err.message[0] ? err.message : tri_status_text(err.status));
   else if (ways != 1)
     code =
-        cmd_usage(spec.program, ways ? "a prompt, --token-ids and --file exclude each other" : "what is the prompt?");
+        cli_usage(spec.program, ways ? "a prompt, --token-ids and --file exclude each other" : "what is the prompt?");
   else if (o.output && !o.file)
-    code = cmd_usage(spec.program, "--output belongs to --file");
+    code = cli_usage(spec.program, "--output belongs to --file");
   else if (o.resume && (!o.output || !strcmp(o.output, "-")))
-    code = cmd_usage(spec.program, "--resume belongs to --file with --output");
+    code = cli_usage(spec.program, "--resume belongs to --file with --output");
   else
     code = o.file ? cmd_submit_file(&o) : submit_one(&o, prompt);
-  cmd_request_free(&o.request);
+  cli_request_free(&o.request);
   tri_options_free(parsed);
   return code;
 }

@@ -4,23 +4,24 @@
 #include <time.h>
 
 #include "client/cmd/submit_file.h"
+#include "client/openai/error.h"
 #include "base/mem.h"
 
 void submit_slot_free(submit_slot *s) {
   for (uint32_t i = 0; i < s->num_choices; i++) {
-    cmd_buf_free(&s->choices[i].text);
-    cmd_buf_free(&s->choices[i].ids);
-    cmd_buf_free(&s->choices[i].logprobs);
-    gw_logprobs_free(&s->choices[i].openai);
+    tri_buf_free(&s->choices[i].text);
+    tri_buf_free(&s->choices[i].ids);
+    tri_buf_free(&s->choices[i].logprobs);
+    oai_logprobs_free(&s->choices[i].openai);
   }
   tri_free(s->choices);
   tri_free(s->stops);
-  cmd_buf_free(&s->input);
-  cmd_buf_free(&s->kept);
-  cmd_buf_free(&s->custom_id);
-  cmd_buf_free(&s->model);
-  cmd_buf_free(&s->result);
-  cmd_buf_free(&s->prompt_logprobs);
+  tri_buf_free(&s->input);
+  tri_buf_free(&s->kept);
+  tri_buf_free(&s->custom_id);
+  tri_buf_free(&s->model);
+  tri_buf_free(&s->result);
+  tri_buf_free(&s->prompt_logprobs);
   tri_free(s);
 }
 
@@ -30,198 +31,198 @@ void submit_answer_tokens(submit_slot *s, const trireme_event *e) {
     if (c->of_prompt) cmd_json_logprobs(&s->prompt_logprobs, c);
     if (c->of_prompt || c->index >= s->num_choices) continue;
     submit_piece *p = &s->choices[c->index];
-    cmd_buf_add(&p->text, c->text, c->text_len);
-    for (size_t k = 0; k < c->num_ids; k++) cmd_buf_printf(&p->ids, p->ids.len ? ",%u" : "%u", c->ids[k]);
+    tri_text_add(&p->text, c->text, c->text_len);
+    for (size_t k = 0; k < c->num_ids; k++) tri_text_printf(&p->ids, p->ids.len ? ",%u" : "%u", c->ids[k]);
     if (!c->logprobs) continue;
     if (s->form != SUBMIT_PLAIN) {
-      (s->form == SUBMIT_CHAT ? gw_chat_logprobs_add : gw_logprobs_add)(&p->openai, c);
+      (s->form == SUBMIT_CHAT ? oai_chat_logprobs_add : oai_logprobs_add)(&p->openai, c);
       continue;
     }
-    if (!p->logprobs.len) cmd_buf_add(&p->logprobs, "[", 1);
+    if (!p->logprobs.len) tri_text_add(&p->logprobs, "[", 1);
     cmd_json_logprobs(&p->logprobs, c);
   }
 }
 
 static void put_prompt_logprobs(submit_slot *s) {
   if (!s->prompt_logprobs.len) return;
-  cmd_json_open(&s->result, "prompt_logprobs", '[');
-  cmd_buf_add(&s->result, s->prompt_logprobs.data, s->prompt_logprobs.len);
-  cmd_buf_add(&s->result, "]", 1);
+  tri_json_open(&s->result, "prompt_logprobs", '[');
+  tri_text_add(&s->result, s->prompt_logprobs.data, s->prompt_logprobs.len);
+  tri_text_add(&s->result, "]", 1);
   s->result.failed = s->result.failed || s->prompt_logprobs.failed;
 }
 
 /* ---- our own form ---- */
 
 static void begin_plain(submit_slot *s) {
-  cmd_buf *r = &s->result;
-  cmd_json_open(r, NULL, '{');
-  cmd_json_uint(r, "line", s->line);
-  if (s->request_id[0]) cmd_json_word(r, "request_id", s->request_id);
-  cmd_buf_add(r, s->kept.data ? s->kept.data : "", s->kept.len);
+  tri_buf *r = &s->result;
+  tri_json_open(r, NULL, '{');
+  tri_json_put_uint(r, "line", s->line);
+  if (s->request_id[0]) tri_json_put_word(r, "request_id", s->request_id);
+  tri_text_add(r, s->kept.data ? s->kept.data : "", s->kept.len);
 }
 
 static void plain_choice(submit_slot *s, size_t index, const trireme_finished *f) {
   submit_piece none = {0}, *p = index < s->num_choices ? &s->choices[index] : &none;
-  cmd_buf *r = &s->result;
-  cmd_json_open(r, NULL, '{');
-  cmd_json_uint(r, "index", index);
-  cmd_json_text(r, "text", f->text_len ? f->text : p->text.data, f->text_len ? f->text_len : p->text.len);
-  cmd_json_word(r, "finish_reason", f->finish_reason);
-  cmd_json_uint(r, "completion_tokens", f->completion_tokens);
-  if (p->ids.len) cmd_buf_printf(r, ",\"token_ids\":[%s]", p->ids.data);
-  if (p->logprobs.len) cmd_buf_printf(r, ",\"logprobs\":%s]", p->logprobs.data);
-  cmd_buf_add(r, "}", 1);
+  tri_buf *r = &s->result;
+  tri_json_open(r, NULL, '{');
+  tri_json_put_uint(r, "index", index);
+  tri_json_put_text(r, "text", f->text_len ? f->text : p->text.data, f->text_len ? f->text_len : p->text.len);
+  tri_json_put_word(r, "finish_reason", f->finish_reason);
+  tri_json_put_uint(r, "completion_tokens", f->completion_tokens);
+  if (p->ids.len) tri_text_printf(r, ",\"token_ids\":[%s]", p->ids.data);
+  if (p->logprobs.len) tri_text_printf(r, ",\"logprobs\":%s]", p->logprobs.data);
+  tri_text_add(r, "}", 1);
 }
 
 static void plain_done(submit_slot *s, const trireme_event *e) {
-  cmd_buf *r = &s->result;
+  tri_buf *r = &s->result;
   begin_plain(s);
-  cmd_json_open(r, "choices", '[');
+  tri_json_open(r, "choices", '[');
   for (size_t i = 0; i < e->done.num; i++) plain_choice(s, i, e->done.choices[i]);
-  cmd_buf_add(r, "]", 1);
+  tri_text_add(r, "]", 1);
   put_prompt_logprobs(s);
-  cmd_json_uint(r, "prompt_tokens", e->done.prompt_tokens);
-  cmd_json_uint(r, "completion_tokens", e->done.completion_tokens);
-  cmd_buf_printf(r, ",\"queue_ms\":%.3f,\"first_token_ms\":%.3f,\"total_ms\":%.3f", e->done.queue_ms,
-                 e->done.first_token_ms, e->done.total_ms);
-  cmd_json_uint(r, "seed", e->done.seed);
-  if (e->done.timed_out) cmd_buf_printf(r, ",\"timed_out\":true");
-  if (s->cached) cmd_buf_printf(r, ",\"cached\":true");
-  cmd_buf_add(r, "}\n", 2);
+  tri_json_put_uint(r, "prompt_tokens", e->done.prompt_tokens);
+  tri_json_put_uint(r, "completion_tokens", e->done.completion_tokens);
+  tri_text_printf(r, ",\"queue_ms\":%.3f,\"first_token_ms\":%.3f,\"total_ms\":%.3f", e->done.queue_ms,
+                  e->done.first_token_ms, e->done.total_ms);
+  tri_json_put_uint(r, "seed", e->done.seed);
+  if (e->done.timed_out) tri_text_printf(r, ",\"timed_out\":true");
+  if (s->cached) tri_text_printf(r, ",\"cached\":true");
+  tri_text_add(r, "}\n", 2);
 }
 
 static void plain_error(submit_slot *s, const trireme_error *e) {
   begin_plain(s);
-  cmd_json_open(&s->result, "error", '{');
+  tri_json_open(&s->result, "error", '{');
   cmd_json_error(&s->result, e->code, e->field, e->message);
-  cmd_buf_add(&s->result, "}}\n", 3);
+  tri_text_add(&s->result, "}}\n", 3);
 }
 
 /* ---- OpenAI's ---- */
 
-static void put_null(cmd_buf *r, const char *key) {
-  cmd_buf_key(r, key);
-  cmd_buf_add(r, "null", 4);
+static void put_null(tri_buf *r, const char *key) {
+  tri_json_add_key(r, key);
+  tri_text_add(r, "null", 4);
 }
 
 static void begin_openai(submit_slot *s) {
-  cmd_buf *r = &s->result;
-  cmd_json_open(r, NULL, '{');
-  cmd_buf_key(r, "id");
+  tri_buf *r = &s->result;
+  tri_json_open(r, NULL, '{');
+  tri_json_add_key(r, "id");
   if (s->request_id[0])
-    cmd_buf_printf(r, "\"batch_req_%s\"", s->request_id);
+    tri_text_printf(r, "\"batch_req_%s\"", s->request_id);
   else
-    cmd_buf_printf(r, "\"batch_req_line_%llu\"", (unsigned long long)s->line);
-  cmd_buf_key(r, "custom_id");
-  cmd_buf_add(r, s->custom_id.data, s->custom_id.len);
+    tri_text_printf(r, "\"batch_req_line_%llu\"", (unsigned long long)s->line);
+  tri_json_add_key(r, "custom_id");
+  tri_text_add(r, s->custom_id.data, s->custom_id.len);
 }
 
 /* Opens the response up to its body's value. */
 static void open_response(submit_slot *s, int status) {
-  cmd_buf *r = &s->result;
-  cmd_json_open(r, "response", '{');
-  cmd_json_uint(r, "status_code", (uint64_t)status);
-  cmd_json_word(r, "request_id", s->request_id);
-  cmd_buf_key(r, "body");
+  tri_buf *r = &s->result;
+  tri_json_open(r, "response", '{');
+  tri_json_put_uint(r, "status_code", (uint64_t)status);
+  tri_json_put_word(r, "request_id", s->request_id);
+  tri_json_add_key(r, "body");
 }
 
 static void close_response(submit_slot *s) {
-  cmd_buf_add(&s->result, "}", 1);
+  tri_text_add(&s->result, "}", 1);
   put_null(&s->result, "error");
-  cmd_buf_add(&s->result, "}\n", 2);
+  tri_text_add(&s->result, "}\n", 2);
 }
 
 static void put_model(submit_slot *s) {
-  cmd_buf_key(&s->result, "model");
+  tri_json_add_key(&s->result, "model");
   if (s->model.len)
-    cmd_buf_add(&s->result, s->model.data, s->model.len);
+    tri_text_add(&s->result, s->model.data, s->model.len);
   else
-    cmd_buf_add(&s->result, "null", 4);
+    tri_text_add(&s->result, "null", 4);
 }
 
 static void openai_choice(submit_slot *s, size_t index, const trireme_finished *f) {
   submit_piece none = {0}, *p = index < s->num_choices ? &s->choices[index] : &none;
   const char *text = f->text_len ? f->text : p->text.data;
   size_t len = f->text_len ? f->text_len : p->text.len;
-  cmd_buf *r = &s->result;
+  tri_buf *r = &s->result;
   bool named = f->stop_string >= 0 && (size_t)f->stop_string < s->num_stops;
-  gw_tail tail = {.finish_reason = f->finish_reason,
-                  .stop_string = named ? &s->stops[f->stop_string] : NULL,
-                  .stop_token_id = f->stop_token_id};
+  oai_tail tail = {.finish_reason = f->finish_reason,
+                   .stop_string = named ? &s->stops[f->stop_string] : NULL,
+                   .stop_token_id = f->stop_token_id};
   if (s->form == SUBMIT_CHAT) {
     submit_chat_choice(s, index, text, len, p, &tail);
     return;
   }
-  cmd_json_open(r, NULL, '{');
-  cmd_json_uint(r, "index", index);
-  cmd_json_text(r, "text", text, len);
-  cmd_buf_key(r, "logprobs");
+  tri_json_open(r, NULL, '{');
+  tri_json_put_uint(r, "index", index);
+  tri_json_put_text(r, "text", text, len);
+  tri_json_add_key(r, "logprobs");
   if (s->logprobs)
-    gw_logprobs_write(&p->openai, r);
+    oai_logprobs_write(&p->openai, r);
   else
-    cmd_buf_add(r, "null", 4);
-  gw_write_tail(r, &tail);
-  cmd_buf_add(r, "}", 1);
+    tri_text_add(r, "null", 4);
+  oai_write_tail(r, &tail);
+  tri_text_add(r, "}", 1);
 }
 
 static void openai_done(submit_slot *s, const trireme_event *e) {
-  cmd_buf *r = &s->result;
+  tri_buf *r = &s->result;
   begin_openai(s);
   open_response(s, 200);
-  cmd_buf_add(r, "{", 1);
-  cmd_buf_printf(r, "\"id\":\"%s-%s\"", s->form == SUBMIT_CHAT ? "chatcmpl" : "cmpl", s->request_id);
-  cmd_json_word(r, "object", s->form == SUBMIT_CHAT ? "chat.completion" : "text_completion");
-  cmd_json_uint(r, "created", (uint64_t)time(NULL));
+  tri_text_add(r, "{", 1);
+  tri_text_printf(r, "\"id\":\"%s-%s\"", s->form == SUBMIT_CHAT ? "chatcmpl" : "cmpl", s->request_id);
+  tri_json_put_word(r, "object", s->form == SUBMIT_CHAT ? "chat.completion" : "text_completion");
+  tri_json_put_uint(r, "created", (uint64_t)time(NULL));
   put_model(s);
-  cmd_json_open(r, "choices", '[');
+  tri_json_open(r, "choices", '[');
   for (size_t i = 0; i < e->done.num; i++) openai_choice(s, i, e->done.choices[i]);
-  cmd_buf_add(r, "]", 1);
+  tri_text_add(r, "]", 1);
   put_prompt_logprobs(s);
-  cmd_json_open(r, "usage", '{');
-  cmd_json_uint(r, "prompt_tokens", e->done.prompt_tokens);
-  cmd_json_uint(r, "completion_tokens", e->done.completion_tokens);
-  cmd_json_uint(r, "total_tokens", e->done.prompt_tokens + e->done.completion_tokens);
-  cmd_json_open(r, "prompt_tokens_details", '{');
-  cmd_json_uint(r, "cached_tokens", e->done.cached_tokens);
-  cmd_buf_add(r, "}}}", 3);
+  tri_json_open(r, "usage", '{');
+  tri_json_put_uint(r, "prompt_tokens", e->done.prompt_tokens);
+  tri_json_put_uint(r, "completion_tokens", e->done.completion_tokens);
+  tri_json_put_uint(r, "total_tokens", e->done.prompt_tokens + e->done.completion_tokens);
+  tri_json_open(r, "prompt_tokens_details", '{');
+  tri_json_put_uint(r, "cached_tokens", e->done.cached_tokens);
+  tri_text_add(r, "}}}", 3);
   close_response(s);
 }
 
 void submit_answer_embedding(submit_slot *s, const trireme_event *e) {
-  cmd_buf *r = &s->result;
+  tri_buf *r = &s->result;
   begin_openai(s);
   open_response(s, 200);
-  cmd_buf_printf(r, "{\"object\":\"list\",\"data\":[{\"object\":\"embedding\",\"index\":0,\"embedding\":[");
+  tri_text_printf(r, "{\"object\":\"list\",\"data\":[{\"object\":\"embedding\",\"index\":0,\"embedding\":[");
   for (size_t i = 0; i < e->embedding.num; i++) {
-    if (i) cmd_buf_add(r, ",", 1);
-    cmd_buf_float(r, e->embedding.values[i], "null");
+    if (i) tri_text_add(r, ",", 1);
+    tri_json_add_float(r, e->embedding.values[i], "null");
   }
-  cmd_buf_add(r, "]}]", 3);
+  tri_text_add(r, "]}]", 3);
   put_model(s);
-  cmd_json_open(r, "usage", '{');
-  cmd_json_uint(r, "prompt_tokens", e->embedding.prompt_tokens);
-  cmd_json_uint(r, "total_tokens", e->embedding.prompt_tokens);
-  cmd_buf_add(r, "}}", 2);
+  tri_json_open(r, "usage", '{');
+  tri_json_put_uint(r, "prompt_tokens", e->embedding.prompt_tokens);
+  tri_json_put_uint(r, "total_tokens", e->embedding.prompt_tokens);
+  tri_text_add(r, "}}", 2);
   close_response(s);
   s->done = true;
 }
 
 /* A refusal is a response with its status; what nobody has answered has none. */
 static void openai_error(submit_slot *s, const trireme_error *e, bool answered) {
-  gw_error shown = gw_error_of(e);
+  oai_error shown = oai_error_of(e);
   if (s->form == SUBMIT_CHAT && !strcmp(shown.param, "prompt")) shown.param = "messages";
   begin_openai(s);
   if (answered) {
     open_response(s, shown.status);
-    gw_error_json(&s->result, &shown);
+    oai_error_json(&s->result, &shown);
     close_response(s);
     return;
   }
   put_null(&s->result, "response");
-  cmd_json_open(&s->result, "error", '{');
-  cmd_json_word(&s->result, "code", shown.code);
-  cmd_json_word(&s->result, "message", shown.message);
-  cmd_buf_add(&s->result, "}}\n", 3);
+  tri_json_open(&s->result, "error", '{');
+  tri_json_put_word(&s->result, "code", shown.code);
+  tri_json_put_word(&s->result, "message", shown.message);
+  tri_text_add(&s->result, "}}\n", 3);
 }
 
 /* ---- either ---- */

@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "client/cmd/submit_file.h"
-#include "client/gateway/chat_message.h"
+#include "client/openai/chat_message.h"
 #include "base/mem.h"
 #include "base/model_folder.h"
 
 struct submit_chat {
-  gw_model model;
+  oai_model model;
   tri_tokenizer_scratch *scratch;
   uint64_t max_model_len;
 };
@@ -22,11 +22,11 @@ static int ask_model(submit_chat *chat, const char *dir, trireme *c, int timeout
   trireme_error error = {0};
   trireme_result r = trireme_ask_models(c, NULL, &error);
   if (!r) r = trireme_next(c, timeout_ms, &e, &error);
-  if (r) return cmd_fail(&error);
-  if (e.kind == TRIREME_EVENT_ERROR) return cmd_refused(&e.error);
-  if (e.kind != TRIREME_EVENT_MODELS) return cmd_failed(program, "the coordinator does not say what its model is");
+  if (r) return cli_fail(&error);
+  if (e.kind == TRIREME_EVENT_ERROR) return cli_refused(&e.error);
+  if (e.kind != TRIREME_EVENT_MODELS) return cli_failed(program, "the coordinator does not say what its model is");
   if (tri_tokenizer_hash(chat->model.tokenizer) != e.models.tokenizer)
-    return cmd_failed(program, "the tokenizer.json in %s is not the one of the served model", dir);
+    return cli_failed(program, "the tokenizer.json in %s is not the one of the served model", dir);
   chat->max_model_len = e.models.max_model_len;
   return TRI_EXIT_OK;
 }
@@ -35,7 +35,7 @@ int submit_chat_open(const char *dir, trireme *c, int timeout_ms, submit_chat **
   submit_chat *chat = tri_calloc(1, sizeof *chat);
   char folder[TRI_MODEL_FOLDER];
   tri_status st = chat ? tri_model_folder_find(dir, folder, why) : TRI_NO_MEMORY;
-  if (st == TRI_OK) st = gw_model_open(folder, NULL, &chat->model, why);
+  if (st == TRI_OK) st = oai_model_open(folder, NULL, &chat->model, why);
   if (st == TRI_OK && !chat->model.template) st = tri_fail(why, TRI_NOT_FOUND, "model", "%s", chat->model.no_template);
   if (st == TRI_OK) st = tri_tokenizer_scratch_create(chat->model.tokenizer, &chat->scratch);
   if (st != TRI_OK && !why->message[0]) tri_fail(why, st, "model", "%s", tri_status_text(st));
@@ -50,25 +50,25 @@ int submit_chat_open(const char *dir, trireme *c, int timeout_ms, submit_chat **
 void submit_chat_close(submit_chat *chat) {
   if (!chat) return;
   tri_tokenizer_scratch_destroy(chat->scratch);
-  gw_model_close(&chat->model);
+  oai_model_close(&chat->model);
   tri_free(chat);
 }
 
 /* ---- a line ---- */
 
-tri_status submit_chat_parse(submit_chat *chat, const cmd_request *defaults, const tri_json *body, submit_slot *s,
+tri_status submit_chat_parse(submit_chat *chat, const cli_request *defaults, const tri_json *body, submit_slot *s,
                              submit_request *out, tri_error *err) {
-  gw_ignored none = {0}; /* fields that mean nothing here are refused */
-  gw_chat_request *q = &out->chat;
-  gw_prompt prompt = {0};
+  oai_ignored none = {0}; /* fields that mean nothing here are refused */
+  oai_chat_request *q = &out->chat;
+  oai_prompt prompt = {0};
   out->is_chat = true;
-  TRI_CHECK(gw_chat_parse(body, &chat->model, &defaults->r, q, &none, err));
+  TRI_CHECK(oai_chat_parse(body, &chat->model, &defaults->r, q, &none, err));
   if (q->c.return_token_ids)
     return tri_fail(err, TRI_UNSUPPORTED, "return_token_ids", "return_token_ids is supported over HTTP alone");
-  gw_prompt_options o = gw_chat_prompt(&q->chat, gw_chat_most_ids(q, chat->max_model_len));
+  oai_prompt_options o = oai_chat_prompt(&q->chat, oai_chat_most_ids(q, chat->max_model_len));
   o.add_special = q->c.add_special_tokens;
   o.cut = q->truncate_prompt_tokens != TRIREME_UNSET;
-  TRI_CHECK(gw_model_prompt(&chat->model, chat->scratch, &o, &prompt, err));
+  TRI_CHECK(oai_model_prompt(&chat->model, chat->scratch, &o, &prompt, err));
   tri_free(out->chat_ids);
   out->chat_ids = prompt.ids;
   q->c.r.token_ids = prompt.ids;
@@ -81,27 +81,27 @@ tri_status submit_chat_parse(submit_chat *chat, const cmd_request *defaults, con
 }
 
 void submit_chat_free(submit_request *r) {
-  if (r->is_chat) gw_chat_request_free(&r->chat);
+  if (r->is_chat) oai_chat_request_free(&r->chat);
   tri_free(r->chat_ids);
 }
 
 /* ---- its answer ---- */
 
 void submit_chat_choice(submit_slot *s, size_t index, const char *text, size_t len, submit_piece *piece,
-                        const gw_tail *tail) {
+                        const oai_tail *tail) {
   char id[48];
   tri_json_doc *doc = NULL;
-  gw_tools tools = {{0}}; /* they say which calls are calls */
-  gw_chat_message_config config = {
+  oai_tools tools = {{0}}; /* they say which calls are calls */
+  oai_chat_message_config config = {
       .model = &s->chat->model, .choice = index, .in_reasoning = s->in_reasoning, .in_text = s->in_text, .id = id};
   snprintf(id, sizeof id, "chatcmpl-%s", s->request_id);
   if (s->calls && tri_json_parse(s->input.data, s->input.len, &doc, NULL) == TRI_OK) config.tools = &tools;
-  if (gw_tools_read(tri_json_get(tri_json_get(tri_json_root(doc), "body"), "tools"), &tools) != TRI_OK)
+  if (oai_tools_read(tri_json_get(tri_json_get(tri_json_root(doc), "body"), "tools"), &tools) != TRI_OK)
     s->result.failed = true;
   bool taken_apart = s->calls || s->chat->model.reasoning || s->chat->model.channels;
-  gw_chat_choice choice = {
+  oai_chat_choice choice = {
       .index = index, .text = text, .len = len, .logprobs = s->logprobs ? &piece->openai : NULL, .tail = *tail};
-  gw_chat_choice_write(&s->result, &choice, taken_apart ? &config : NULL);
-  gw_tools_free(&tools);
+  oai_chat_choice_write(&s->result, &choice, taken_apart ? &config : NULL);
+  oai_tools_free(&tools);
   tri_json_free(doc);
 }

@@ -22,7 +22,7 @@ enum {
 
 typedef struct batch {
   const cmd_submit_options *o;
-  cmd_request defaults;
+  cli_request defaults;
   submit_context context;
   trireme *c;
   FILE *in, *out;
@@ -69,14 +69,14 @@ static submit_slot *ids_take(batch *b, uint64_t id, bool remove) {
 
 static void put_error(batch *b, submit_slot *s, const trireme_error *e, bool answered) {
   submit_answer_error(s, e, answered);
-  cmd_buf_free(&s->input); /* it may wait for long until it is written */
+  tri_buf_free(&s->input); /* it may wait for long until it is written */
   b->waiting++;
   b->failed++;
 }
 
 static void fail_slot(batch *b, submit_slot *s, const trireme_error *e) {
   many_bar_clear(&b->bar);
-  cmd_line_failed(b->o->file, s->line, e->field, e->message);
+  cli_line_failed(b->o->file, s->line, e->field, e->message);
   put_error(b, s, e, true);
 }
 
@@ -88,7 +88,7 @@ static void finish_slot(batch *b, submit_slot *s, const trireme_event *e) {
     ok = submit_answer_done(s, e);
     b->tokens += e->done.completion_tokens;
   }
-  cmd_buf_free(&s->input);
+  tri_buf_free(&s->input);
   b->waiting++;
   if (ok)
     b->succeeded++;
@@ -213,7 +213,7 @@ static bool take_line(batch *b, size_t len, trireme_error *error) {
   if (len > MAX_LINE) {
     st = tri_fail(&err, TRI_TOO_LARGE, "", "the line is too long");
   } else {
-    cmd_buf_add(&s->input, b->line, len);
+    tri_text_add(&s->input, b->line, len);
     st = s->input.failed ? TRI_NO_MEMORY : submit_line_parse(&b->context, s, &r, &err);
   }
   if (submit_done_take(b->before, s)) {
@@ -241,7 +241,7 @@ static bool is_blank(const char *s, size_t len) {
 static bool feed(batch *b, trireme_error *error) {
   int64_t most = b->o->concurrency;
   /* Finished lines behind a slow one are kept in memory: not without bound. */
-  while (!b->end && !cmd_signal && b->in_flight < most && b->waiting < AHEAD * most + 1000) {
+  while (!b->end && !cli_signal && b->in_flight < most && b->waiting < AHEAD * most + 1000) {
     ssize_t n = getline(&b->line, &b->line_cap, b->in);
     if (n < 0) {
       b->end = true;
@@ -320,7 +320,7 @@ static int on_event(batch *b, const trireme_event *e) {
     finish_slot(b, s, e);
   else if (!try_later(b, s, &e->error))
     fail_slot(b, s, &e->error);
-  return write_results(b) ? TRI_EXIT_OK : cmd_output_failed(b->out);
+  return write_results(b) ? TRI_EXIT_OK : cli_output_failed(b->out);
 }
 
 static int wait_ms(const batch *b) {
@@ -329,34 +329,34 @@ static int wait_ms(const batch *b) {
 }
 
 static int run(batch *b) {
-  cmd_presence coordinator = {.in_line = b->bar.on};
+  cli_presence coordinator = {.in_line = b->bar.on};
   trireme_error error = {0};
   int code = TRI_EXIT_OK;
   many_bar_begin(&b->bar, b->o->progress, b->in);
-  while (code == TRI_EXIT_OK && !cmd_signal) {
+  while (code == TRI_EXIT_OK && !cli_signal) {
     trireme_event e;
     trireme_result r = send_refused(b, &error) && feed(b, &error) ? TRIREME_OK : TRIREME_FAILED;
-    if (!r && !write_results(b)) return cmd_output_failed(b->out);
+    if (!r && !write_results(b)) return cli_output_failed(b->out);
     if (!r && b->end && !b->in_flight) break;
-    if (!r) r = cmd_next(b->c, wait_ms(b), &coordinator, &e, &error);
+    if (!r) r = cli_next(b->c, wait_ms(b), &coordinator, &e, &error);
     if (r == TRIREME_OK)
       code = on_event(b, &e);
     else if (r != TRIREME_TIMEOUT && r != TRIREME_INTERRUPTED)
-      code = cmd_fail(&error);
+      code = cli_fail(&error);
     draw(b, false);
   }
-  if (cmd_signal) fprintf(stderr, "\ntrireme: interrupted; requests under way are cancelled\n");
-  if (cmd_signal) error = (trireme_error){.code = "aborted", .message = "interrupted"};
+  if (cli_signal) fprintf(stderr, "\ntrireme: interrupted; requests under way are cancelled\n");
+  if (cli_signal) error = (trireme_error){.code = "aborted", .message = "interrupted"};
   abandon(b, &error);
-  if (!write_results(b)) return cmd_output_failed(b->out);
-  if (cmd_signal || code != TRI_EXIT_OK) count_rest(b);
+  if (!write_results(b)) return cli_output_failed(b->out);
+  if (cli_signal || code != TRI_EXIT_OK) count_rest(b);
   draw_end(b);
-  return code == TRI_EXIT_OK && (cmd_signal || b->failed) ? TRI_EXIT_FAILED : code;
+  return code == TRI_EXIT_OK && (cli_signal || b->failed) ? TRI_EXIT_FAILED : code;
 }
 
 static int open_files(batch *b) {
   const cmd_submit_options *o = b->o;
-  int code = cmd_open_lines("trireme submit", "prompts", o->file, o->output, &b->in);
+  int code = cli_open_lines("trireme submit", "prompts", o->file, o->output, &b->in);
   if (code != TRI_EXIT_OK) return code;
   if (!fseeko(b->in, 0, SEEK_END)) {
     b->in_size = ftello(b->in);
@@ -395,14 +395,14 @@ int cmd_submit_file(const cmd_submit_options *o) {
   b.by_id = tri_calloc(b.mask, sizeof *b.by_id);
   b.mask--;
   int code = b.by_id ? open_files(&b) : TRI_EXIT_FAILED;
-  if (code == TRI_EXIT_OK) code = cmd_connect(&o->connection, &b.c);
+  if (code == TRI_EXIT_OK) code = cli_connect(&o->connection, &b.c);
   if (code == TRI_EXIT_OK) code = open_chat(&b);
-  cmd_catch_signals();
+  cli_catch_signals();
   bool begins = code == TRI_EXIT_OK && b.out != stdout && !o->resume;
   if (begins && !many_output_empty(o->output, b.out, o->progress)) code = TRI_EXIT_FAILED;
   if (code == TRI_EXIT_OK) code = run(&b);
   trireme_close(b.c);
-  if (b.out && b.out != stdout && fclose(b.out) && code == TRI_EXIT_OK) code = cmd_output_failed(NULL);
+  if (b.out && b.out != stdout && fclose(b.out) && code == TRI_EXIT_OK) code = cli_output_failed(NULL);
   if (b.in && b.in != stdin) fclose(b.in);
   for (submit_slot *s = b.oldest, *next; s; s = next) {
     next = s->next;

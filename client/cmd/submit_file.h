@@ -4,7 +4,8 @@
 #define TRI_CLIENT_CMD_SUBMIT_FILE_H
 
 #include "client/cmd/cmd.h"
-#include "client/gateway/chat.h"
+#include "client/openai/chat_request.h"
+#include "client/openai/logprobs.h"
 
 /* The forms of a line: an object with a prompt and fields of a request; or one of OpenAI's batches, whose body goes to
  * /v1/completions, /v1/chat/completions or /v1/embeddings. */
@@ -14,8 +15,8 @@ typedef struct submit_chat submit_chat; /* a model's tokenizer and chat template
 
 /* One of a request's texts, as far as it has streamed in. */
 typedef struct submit_piece {
-  cmd_buf text, ids, logprobs;
-  gw_logprobs openai; /* instead of logprobs, for OpenAI's form */
+  tri_buf text, ids, logprobs;
+  oai_logprobs openai; /* instead of logprobs, for OpenAI's form */
 } submit_piece;
 
 /* An input line from its reading to its writing. */
@@ -23,13 +24,13 @@ typedef struct submit_slot {
   struct submit_slot *next; /* the line after it */
   uint64_t line, id;
   bool done, cached, logprobs;
-  cmd_buf prompt_logprobs; /* elements, with commas */
+  tri_buf prompt_logprobs; /* elements, with commas */
   submit_form form;
   const submit_chat *chat;           /* of SUBMIT_CHAT */
   bool calls, in_reasoning, in_text; /* its answer may call tools; its prompt ends in reasoning, or in a message */
-  cmd_buf input;                     /* the line, for another try */
-  cmd_buf kept;                      /* members of the line that its answer repeats, with a comma before each */
-  cmd_buf custom_id, model;          /* as JSON; model may be empty */
+  tri_buf input;                     /* the line, for another try */
+  tri_buf kept;                      /* members of the line that its answer repeats, with a comma before each */
+  tri_buf custom_id, model;          /* as JSON; model may be empty */
   unsigned tries;
   int64_t retry_ns; /* when it is sent again; 0: it is on its way */
   char request_id[33];
@@ -37,24 +38,24 @@ typedef struct submit_slot {
   size_t num_stops;
   uint32_t num_choices;
   submit_piece *choices;
-  cmd_buf result; /* the output line */
+  tri_buf result; /* the output line */
 } submit_slot;
 
 /* ---- submit_line.c ---- */
 
 /* The request that a line is. */
 typedef struct submit_request {
-  cmd_request q;
+  cli_request q;
   trireme_embed_request embed; /* for SUBMIT_EMBEDDING; its strings lie in doc */
   uint32_t *embed_ids;
-  gw_chat_request chat; /* for SUBMIT_CHAT, with is_chat; likewise */
+  oai_chat_request chat; /* for SUBMIT_CHAT, with is_chat; likewise */
   uint32_t *chat_ids;
   bool is_chat;
   tri_json_doc *doc;
 } submit_request;
 /* The part that the lines of a file have in common. */
 typedef struct submit_context {
-  const cmd_request *defaults;
+  const cli_request *defaults;
   submit_chat *chat; /* NULL: messages cannot be rendered, */
   tri_error no_chat; /* and this is why, where --model was given */
 } submit_context;
@@ -68,12 +69,12 @@ void submit_request_free(submit_request *r);
  * makes no chats is no failure, as lines with a prompt need none: *out then stays NULL, and *why says it. */
 int submit_chat_open(const char *dir, trireme *c, int timeout_ms, submit_chat **out, tri_error *why);
 void submit_chat_close(submit_chat *chat); /* NULL is fine */
-tri_status submit_chat_parse(submit_chat *chat, const cmd_request *defaults, const tri_json *body, submit_slot *s,
+tri_status submit_chat_parse(submit_chat *chat, const cli_request *defaults, const tri_json *body, submit_slot *s,
                              submit_request *out, tri_error *err);
 void submit_chat_free(submit_request *r);
 /* Writes an element of the answer's `choices`. */
 void submit_chat_choice(submit_slot *s, size_t index, const char *text, size_t len, submit_piece *piece,
-                        const gw_tail *tail);
+                        const oai_tail *tail);
 
 /* ---- submit_answer.c: what a slot's output line is made of ---- */
 

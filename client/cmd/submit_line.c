@@ -2,7 +2,7 @@
 /* A line of `submit --file`. */
 #include <string.h>
 
-#include "client/cmd/json_value.h"
+#include "base/json/json_writer.h"
 #include "client/cmd/submit_file.h"
 #include "base/mem.h"
 
@@ -22,11 +22,11 @@ static bool is_answer_member(const char *key) {
 /* Keeps a member that is no field for the answer, unless it looks like one. */
 static tri_status keep(void *ctx, const char *key, const tri_json *v, tri_error *err) {
   submit_slot *s = ctx;
-  if (is_answer_member(key) || cmd_is_like_field(key)) return cmd_unknown_field(key, err);
-  cmd_buf_add(&s->kept, ",", 1);
-  cmd_buf_json(&s->kept, key, strlen(key));
-  cmd_buf_add(&s->kept, ":", 1);
-  cmd_json_value(&s->kept, v, false);
+  if (is_answer_member(key) || cli_is_like_field(key)) return cli_unknown_field(key, err);
+  tri_text_add(&s->kept, ",", 1);
+  tri_json_add_string(&s->kept, key, strlen(key));
+  tri_text_add(&s->kept, ":", 1);
+  tri_json_add_value(&s->kept, v, false);
   return s->kept.failed ? TRI_NO_MEMORY : TRI_OK;
 }
 
@@ -37,7 +37,7 @@ static tri_status take_openai(void *ctx, const char *key, const tri_json *v, tri
   static const char *const quiet[] = {"user",         "metadata",         "store",
                                       "service_tier", "prompt_cache_key", "safety_identifier",
                                       "session_id",   "stream_options"};
-  cmd_request *q = ctx;
+  cli_request *q = ctx;
   int64_t n;
   for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
     if (!strcmp(key, quiet[i])) return TRI_OK;
@@ -46,14 +46,14 @@ static tri_status take_openai(void *ctx, const char *key, const tri_json *v, tri
     return tri_json_as_int(v, &n) && n == 1 ? TRI_OK
                                             : tri_fail(err, TRI_UNSUPPORTED, key, "best_of is not supported: say n");
   if (!strcmp(key, "suffix")) return tri_fail(err, TRI_UNSUPPORTED, key, "suffix is not supported");
-  return cmd_unknown_field(key, err);
+  return cli_unknown_field(key, err);
 }
 
-static tri_status parse_completion(const cmd_request *defaults, const tri_json *body, submit_request *out,
+static tri_status parse_completion(const cli_request *defaults, const tri_json *body, submit_request *out,
                                    tri_error *err) {
-  cmd_unknown unknown = {take_openai, &out->q};
+  cli_unknown unknown = {take_openai, &out->q};
   const tri_json *most = tri_json_get(body, "max_completion_tokens");
-  TRI_CHECK(cmd_request_json(defaults, body, &unknown, &out->q, err));
+  TRI_CHECK(cli_request_json(defaults, body, &unknown, &out->q, err));
   if (tri_json_kind_of(most) == TRI_JSON_NULL) return TRI_OK;
   return take_openai(&out->q, "max_completion_tokens", most, err); /* wins over max_tokens, which may come after it */
 }
@@ -66,12 +66,12 @@ static tri_status take_input(submit_request *out, const tri_json *v, tri_error *
     v = tri_json_at(v, 0);
   }
   if (tri_json_kind_of(v) == TRI_JSON_ARRAY) {
-    TRI_CHECK(cmd_read_ids(v, "input", MOST_IDS, &out->embed_ids, &r->num_token_ids, err));
+    TRI_CHECK(cli_read_ids(v, "input", MOST_IDS, &out->embed_ids, &r->num_token_ids, err));
     r->token_ids = out->embed_ids;
     return TRI_OK;
   }
   r->text = tri_json_as_str(v, &r->text_len);
-  return r->text ? TRI_OK : cmd_wrong(err, "input", "a text or an array of token ids");
+  return r->text ? TRI_OK : cli_wrong(err, "input", "a text or an array of token ids");
 }
 
 typedef struct embed_reader {
@@ -87,19 +87,19 @@ static tri_status take_embedding(void *ctx, const char *key, const tri_json *v) 
   if (!strcmp(key, "input")) return take_input(e->out, v, e->err);
   if (!strcmp(key, "model")) {
     r->model = s;
-    return s ? TRI_OK : cmd_wrong(e->err, key, "a string");
+    return s ? TRI_OK : cli_wrong(e->err, key, "a string");
   }
   if (!strcmp(key, "encoding_format")) {
     if (s && !strcmp(s, "float")) return TRI_OK;
     return tri_fail(e->err, TRI_UNSUPPORTED, key, "encoding_format is supported with \"float\" alone");
   }
   if (!strcmp(key, "normalize")) {
-    if (!tri_json_as_bool(v, &r->normalize)) return cmd_wrong(e->err, key, "true or false");
+    if (!tri_json_as_bool(v, &r->normalize)) return cli_wrong(e->err, key, "true or false");
     r->keep_length = !r->normalize;
     return TRI_OK;
   }
   if (!strcmp(key, "truncate"))
-    return tri_json_as_bool(v, &r->truncate) ? TRI_OK : cmd_wrong(e->err, key, "true or false");
+    return tri_json_as_bool(v, &r->truncate) ? TRI_OK : cli_wrong(e->err, key, "true or false");
   return tri_fail(e->err, TRI_UNKNOWN_FIELD, key, "there is no field \"%.60s\" of /v1/embeddings", key);
 }
 
@@ -116,14 +116,14 @@ static tri_status parse_openai(const submit_context *x, const tri_json *root, su
                                tri_error *err) {
   const tri_json *id = tri_json_get(root, "custom_id"), *body = tri_json_get(root, "body");
   const char *method = tri_json_get_str(root, "method"), *url = tri_json_get_str(root, "url");
-  if (tri_json_kind_of(id) != TRI_JSON_STRING) return cmd_wrong(err, "custom_id", "a string");
+  if (tri_json_kind_of(id) != TRI_JSON_STRING) return cli_wrong(err, "custom_id", "a string");
   s->form = SUBMIT_COMPLETION; /* from now on errors have this form, too */
   s->custom_id.len = s->model.len = 0;
-  cmd_json_value(&s->custom_id, id, false);
-  if (tri_json_get_str(body, "model")) cmd_json_value(&s->model, tri_json_get(body, "model"), false);
+  tri_json_add_value(&s->custom_id, id, false);
+  if (tri_json_get_str(body, "model")) tri_json_add_value(&s->model, tri_json_get(body, "model"), false);
   if (s->custom_id.failed || s->model.failed) return TRI_NO_MEMORY;
-  if (method && strcmp(method, "POST") != 0) return cmd_wrong(err, "method", "POST");
-  if (tri_json_kind_of(body) != TRI_JSON_OBJECT) return cmd_wrong(err, "body", "an object");
+  if (method && strcmp(method, "POST") != 0) return cli_wrong(err, "method", "POST");
+  if (tri_json_kind_of(body) != TRI_JSON_OBJECT) return cli_wrong(err, "body", "an object");
   if (url && !strcmp(url, "/v1/completions")) return parse_completion(x->defaults, body, out, err);
   if (url && !strcmp(url, "/v1/embeddings")) {
     s->form = SUBMIT_EMBEDDING;
@@ -160,26 +160,26 @@ static tri_status keep_stops(submit_slot *s, const trireme_request *r) {
 
 tri_status submit_line_parse(const submit_context *x, submit_slot *s, submit_request *out, tri_error *err) {
   *out = (submit_request){0};
-  cmd_request_init(&out->q);
-  TRI_CHECK(cmd_parse_line(s->input.data, s->input.len, &out->doc, err));
+  cli_request_init(&out->q);
+  TRI_CHECK(cli_parse_line(s->input.data, s->input.len, &out->doc, err));
   const tri_json *root = tri_json_root(out->doc);
   s->kept.len = 0;
   if (tri_json_get(root, "custom_id") || tri_json_get(root, "body")) {
     TRI_CHECK(parse_openai(x, root, s, out, err));
   } else {
-    cmd_unknown unknown = {keep, s};
-    TRI_CHECK(cmd_request_json(x->defaults, root, &unknown, &out->q, err));
+    cli_unknown unknown = {keep, s};
+    TRI_CHECK(cli_request_json(x->defaults, root, &unknown, &out->q, err));
   }
   if (s->form == SUBMIT_EMBEDDING || s->choices) return TRI_OK;
   const trireme_request *r = s->form == SUBMIT_CHAT ? &out->chat.c.r : &out->q.r;
   s->logprobs = r->logprobs >= 0;
-  s->num_choices = r->n > 0 && r->n <= GW_MAX_CHOICES ? (uint32_t)r->n : 1;
+  s->num_choices = r->n > 0 && r->n <= OAI_MAX_CHOICES ? (uint32_t)r->n : 1;
   s->choices = tri_calloc(s->num_choices, sizeof *s->choices);
   return s->choices ? keep_stops(s, r) : TRI_NO_MEMORY;
 }
 
 void submit_request_free(submit_request *r) {
-  cmd_request_free(&r->q);
+  cli_request_free(&r->q);
   tri_free(r->embed_ids);
   submit_chat_free(r);
   tri_json_free(r->doc);

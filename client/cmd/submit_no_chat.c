@@ -13,7 +13,7 @@ int submit_chat_open(const char *dir, trireme *c, int timeout_ms, submit_chat **
 
 void submit_chat_close(submit_chat *chat) { (void)chat; }
 
-tri_status submit_chat_parse(submit_chat *chat, const cmd_request *defaults, const tri_json *body, submit_slot *s,
+tri_status submit_chat_parse(submit_chat *chat, const cli_request *defaults, const tri_json *body, submit_slot *s,
                              submit_request *out, tri_error *err) {
   (void)chat;
   (void)defaults;
@@ -26,7 +26,7 @@ tri_status submit_chat_parse(submit_chat *chat, const cmd_request *defaults, con
 void submit_chat_free(submit_request *r) { (void)r; }
 
 void submit_chat_choice(submit_slot *s, size_t index, const char *text, size_t len, submit_piece *piece,
-                        const gw_tail *tail) {
+                        const oai_tail *tail) {
   (void)s;
   (void)index;
   (void)text;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/cmd/json_value.h"
+#include "base/json/json_writer.h"
 #include "client/cmd/submit_file.h"
 #include "base/hash.h"
 #include "base/mem.h"
@@ -51,7 +51,7 @@ static tri_status add(submit_done *d, const char *key) {
 }
 
 /* Writes the key of an output line; empty: it is an error, which is asked again. False: no output has such a line. */
-static bool key_of(const tri_json *root, cmd_buf *key) {
+static bool key_of(const tri_json *root, tri_buf *key) {
   static const char *const answers[] = {"choices", "embedding", "scores", "tokens"};
   const tri_json *id = tri_json_get(root, "line"), *answer = NULL;
   int64_t status = 0;
@@ -63,7 +63,7 @@ static bool key_of(const tri_json *root, cmd_buf *key) {
   }
   key->len = 0;
   if (!id || (!answer && !tri_json_get(root, "error") && !tri_json_get(root, "response"))) return false;
-  if (answer) cmd_json_value(key, id, false);
+  if (answer) tri_json_add_value(key, id, false);
   return true;
 }
 
@@ -76,7 +76,7 @@ typedef struct output {
 } output;
 
 /* Takes one line in. *over: it is the last one, and cut off. */
-static tri_status take(submit_done *d, output *o, size_t len, cmd_buf *key, bool *over, tri_error *err) {
+static tri_status take(submit_done *d, output *o, size_t len, tri_buf *key, bool *over, tri_error *err) {
   tri_json_doc *doc = NULL;
   tri_status st = TRI_OK;
   *over = false;
@@ -96,13 +96,13 @@ static tri_status take(submit_done *d, output *o, size_t len, cmd_buf *key, bool
 }
 
 static tri_status read_all(submit_done *d, output *o, tri_error *err) {
-  cmd_buf key = {0};
+  tri_buf key = {0};
   tri_status st = TRI_OK;
   bool over = false;
   for (ssize_t n; st == TRI_OK && !over && (n = getline(&o->line, &o->cap, o->from)) > 0;)
     st = take(d, o, (size_t)n, &key, &over, err);
   if (st == TRI_OK && ferror(o->from)) st = tri_fail(err, TRI_IO, "output", "cannot read %s", o->path);
-  cmd_buf_free(&key);
+  tri_buf_free(&key);
   free(o->line); /* getline's */
   return st;
 }
@@ -145,7 +145,7 @@ int submit_done_read(const char *program, const char *path, submit_done **out) {
     return TRI_EXIT_OK;
   }
   submit_done_free(d);
-  return cmd_failed(program, "%s", err.message[0] ? err.message : tri_status_text(st));
+  return cli_failed(program, "%s", err.message[0] ? err.message : tri_status_text(st));
 }
 
 void submit_done_free(submit_done *d) {

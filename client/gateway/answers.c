@@ -8,23 +8,23 @@
 
 enum { ANSWER_MS = 3000 };
 
-static void write_model(cmd_buf *b, const gateway *g, const char *name, uint64_t max_model_len) {
-  cmd_json_open(b, NULL, '{');
-  cmd_json_word(b, "id", name);
-  cmd_json_word(b, "object", "model");
-  cmd_json_uint(b, "created", (uint64_t)g->started);
-  cmd_json_word(b, "owned_by", "trireme");
-  cmd_json_uint(b, "max_model_len", max_model_len);
-  cmd_buf_add(b, "}", 1);
+static void write_model(tri_buf *b, const gateway *g, const char *name, uint64_t max_model_len) {
+  tri_json_open(b, NULL, '{');
+  tri_json_put_word(b, "id", name);
+  tri_json_put_word(b, "object", "model");
+  tri_json_put_uint(b, "created", (uint64_t)g->started);
+  tri_json_put_word(b, "owned_by", "trireme");
+  tri_json_put_uint(b, "max_model_len", max_model_len);
+  tri_text_add(b, "}", 1);
 }
 
 static void answer_models(gw_exchange *x, const trireme_event *e) {
-  cmd_buf b = {0};
-  cmd_json_open(&b, NULL, '{');
-  cmd_json_word(&b, "object", "list");
-  cmd_json_open(&b, "data", '[');
+  tri_buf b = {0};
+  tri_json_open(&b, NULL, '{');
+  tri_json_put_word(&b, "object", "list");
+  tri_json_open(&b, "data", '[');
   for (size_t i = 0; i < e->models.num; i++) write_model(&b, x->g, e->models.names[i], e->models.max_model_len);
-  cmd_buf_add(&b, "]}", 2);
+  tri_text_add(&b, "]}", 2);
   gw_respond_json(x->conn, &b, NULL);
 }
 
@@ -46,11 +46,11 @@ static bool is_name(http_str path, const char *name) {
 }
 
 static void respond_no_model(gw_exchange *x, const trireme_event *e) {
-  cmd_buf why = {0};
-  cmd_buf_printf(&why, "this model is not served here, only");
-  for (size_t i = 0; i < e->models.num; i++) cmd_buf_printf(&why, "%s \"%s\"", i ? "," : "", e->models.names[i]);
-  gw_respond_error(x->conn, &(gw_error){404, "not_found", "model", why.failed ? "out of memory" : why.data});
-  cmd_buf_free(&why);
+  tri_buf why = {0};
+  tri_text_printf(&why, "this model is not served here, only");
+  for (size_t i = 0; i < e->models.num; i++) tri_text_printf(&why, "%s \"%s\"", i ? "," : "", e->models.names[i]);
+  gw_respond_error(x->conn, &(oai_error){404, "not_found", "model", why.failed ? "out of memory" : why.data});
+  tri_buf_free(&why);
 }
 
 static void answer_model(gw_exchange *x, const trireme_event *e) {
@@ -58,7 +58,7 @@ static void answer_model(gw_exchange *x, const trireme_event *e) {
   http_str path = http_parser_path(http_conn_request(x->conn));
   http_str id = {path.s + prefix, path.len - prefix};
   for (size_t i = 0; i < e->models.num; i++) {
-    cmd_buf b = {0};
+    tri_buf b = {0};
     if (!is_name(id, e->models.names[i])) continue;
     write_model(&b, x->g, e->models.names[i], e->models.max_model_len);
     return gw_respond_json(x->conn, &b, NULL);
@@ -67,26 +67,27 @@ static void answer_model(gw_exchange *x, const trireme_event *e) {
 }
 
 static void answer_health(gw_exchange *x, const trireme_event *e) {
-  cmd_buf b = {0};
-  if (x->g->leaving) return gw_respond_error(x->conn, &(gw_error){503, "draining", "", "the gateway is shutting down"});
+  tri_buf b = {0};
+  if (x->g->leaving)
+    return gw_respond_error(x->conn, &(oai_error){503, "draining", "", "the gateway is shutting down"});
   if (!strcmp(e->status.state, "draining"))
-    return gw_respond_error(x->conn, &(gw_error){503, "draining", "", "the cluster is shutting down"});
+    return gw_respond_error(x->conn, &(oai_error){503, "draining", "", "the cluster is shutting down"});
   if (strcmp(e->status.state, "serving") != 0)
-    return gw_respond_error(x->conn, &(gw_error){503, "no_group", "", "no group serves: the model is being loaded"});
-  cmd_json_open(&b, NULL, '{');
-  cmd_json_word(&b, "status", "ok");
-  cmd_buf_add(&b, "}", 1);
+    return gw_respond_error(x->conn, &(oai_error){503, "no_group", "", "no group serves: the model is being loaded"});
+  tri_json_open(&b, NULL, '{');
+  tri_json_put_word(&b, "status", "ok");
+  tri_text_add(&b, "}", 1);
   gw_respond_json(x->conn, &b, NULL);
 }
 
 static void answer_metrics(gw_exchange *x, const trireme_event *e) {
-  cmd_buf b = {0};
+  tri_buf b = {0};
   gw_metrics_write(x->g, e->stats.text, e->stats.text_len, &b);
   if (b.failed)
-    gw_respond_error(x->conn, &(gw_error){503, "no_memory", "", "out of memory"});
+    gw_respond_error(x->conn, &(oai_error){503, "no_memory", "", "out of memory"});
   else
     http_respond(x->conn, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, b.data, b.len);
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
 }
 
 /* One for each question: what answers it, and how that becomes a response. */
@@ -99,9 +100,9 @@ typedef struct question {
 
 static void on_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
   const question *q = (const question *)x->kind;
-  gw_error error = {500, "internal", "", "the coordinator answered something else"};
+  oai_error error = {500, "internal", "", "the coordinator answered something else"};
   (void)j;
-  if (e->kind == TRIREME_EVENT_ERROR) error = gw_error_of(&e->error);
+  if (e->kind == TRIREME_EVENT_ERROR) error = oai_error_of(&e->error);
   if (e->kind == q->answer)
     q->respond(x, e);
   else
@@ -152,15 +153,15 @@ void gw_live(gateway *g, http_conn *c) {
 }
 
 void gw_root(gateway *g, http_conn *c) {
-  cmd_buf b = {0}, paths = {0};
-  gw_routes_text(g, &paths);
-  cmd_json_open(&b, NULL, '{');
-  cmd_json_word(&b, "server", "trireme " TRIREME_VERSION);
-  if (!g->keys) cmd_json_word(&b, "model", g->name);
-  cmd_json_text(&b, "paths", paths.data ? paths.data : "", paths.len);
-  cmd_buf_add(&b, "}", 1);
+  tri_buf b = {0}, paths = {0};
+  gw_paths_text(g, &paths);
+  tri_json_open(&b, NULL, '{');
+  tri_json_put_word(&b, "server", "trireme " TRIREME_VERSION);
+  if (!g->keys) tri_json_put_word(&b, "model", g->name);
+  tri_json_put_text(&b, "paths", paths.data ? paths.data : "", paths.len);
+  tri_text_add(&b, "}", 1);
   b.failed = b.failed || paths.failed;
-  cmd_buf_free(&paths);
+  tri_buf_free(&paths);
   gw_respond_json(c, &b, NULL);
 }
 

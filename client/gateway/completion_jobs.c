@@ -12,11 +12,11 @@ enum { HEADER_BYTES = 448, MOST_CHOICES = 1 << 14 };
 
 /* The memory that a request and its choices take before anything is answered. */
 static size_t bytes_to_keep(const gw_completion *s) {
-  const gw_completion_request *q = s->q;
+  const oai_completion_request *q = s->q;
   const trireme_request *r = &q->r;
   size_t ids = r->num_stop_token_ids + r->num_allowed_token_ids;
   size_t of_prompt = sizeof(gw_job) + sizeof *s->counts + sizeof *s->prompt_ids;
-  return q->texts.cap + gw_inputs_bytes(&q->prompt) + ids * sizeof *q->stop_ids + r->num_logit_bias * sizeof *q->bias +
+  return q->texts.cap + oai_inputs_bytes(&q->prompt) + ids * sizeof *q->stop_ids + r->num_logit_bias * sizeof *q->bias +
          q->prompt.num * of_prompt + s->num_choices * sizeof *s->choices;
 }
 
@@ -27,7 +27,7 @@ tri_status gw_completion_open(gw_completion *s, gw_task *t, size_t more, tri_err
     return tri_fail(err, TRI_OUT_OF_RANGE, "n", "%zu prompts with n %zu are %zu choices; allowed are %d",
                     s->q->prompt.num, s->n, s->num_choices, MOST_CHOICES);
   s->created = time(NULL);
-  TRI_CHECK(gw_completion_keep(s->q, err));
+  TRI_CHECK(oai_completion_keep(s->q, err));
   TRI_CHECK(gw_task_keep(t, more + bytes_to_keep(s), err));
   s->choices = tri_calloc(s->num_choices, sizeof *s->choices);
   s->counts = tri_calloc(s->q->prompt.num, sizeof *s->counts);
@@ -39,64 +39,64 @@ tri_status gw_completion_open(gw_completion *s, gw_task *t, size_t more, tri_err
 
 void gw_completion_close(gw_completion *s) {
   for (size_t i = 0; s->choices && i < s->num_choices; i++) {
-    cmd_buf_free(&s->choices[i].text);
-    gw_logprobs_free(&s->choices[i].logprobs);
-    cmd_buf_free(&s->choices[i].prompt_logprobs);
-    cmd_buf_free(&s->choices[i].token_ids);
+    tri_buf_free(&s->choices[i].text);
+    oai_logprobs_free(&s->choices[i].logprobs);
+    tri_buf_free(&s->choices[i].prompt_logprobs);
+    tri_buf_free(&s->choices[i].token_ids);
   }
-  for (size_t i = 0; s->prompt_ids && i < s->q->prompt.num; i++) cmd_buf_free(&s->prompt_ids[i]);
+  for (size_t i = 0; s->prompt_ids && i < s->q->prompt.num; i++) tri_buf_free(&s->prompt_ids[i]);
   tri_free(s->prompt_ids);
   tri_free(s->choices);
   tri_free(s->counts);
-  cmd_buf_free(&s->out);
-  cmd_buf_free(&s->prefix);
+  tri_buf_free(&s->out);
+  tri_buf_free(&s->prefix);
 }
 
 /* ---- words that both forms of the answer have ---- */
 
-static void write_head(const gw_exchange *x, cmd_buf *b) {
+static void write_head(const gw_exchange *x, tri_buf *b) {
   const gw_completion *s = x->state;
   const char *model = s->q->r.model ? s->q->r.model : x->g->name;
-  cmd_json_open(b, NULL, '{');
-  cmd_json_word(b, "id", s->id);
-  cmd_json_word(b, "object", s->q->stream ? s->form->chunk_object : s->form->object);
-  cmd_json_uint(b, "created", (uint64_t)s->created);
-  cmd_json_word(b, "model", model);
-  cmd_json_open(b, "choices", '[');
+  tri_json_open(b, NULL, '{');
+  tri_json_put_word(b, "id", s->id);
+  tri_json_put_word(b, "object", s->q->stream ? s->form->chunk_object : s->form->object);
+  tri_json_put_uint(b, "created", (uint64_t)s->created);
+  tri_json_put_word(b, "model", model);
+  tri_json_open(b, "choices", '[');
 }
 
-static void write_usage(cmd_buf *b, const gw_completion *s) {
-  cmd_json_open(b, "usage", '{');
-  cmd_json_uint(b, "prompt_tokens", s->prompt_tokens);
-  cmd_json_uint(b, "completion_tokens", s->completion_tokens);
-  cmd_json_uint(b, "total_tokens", s->prompt_tokens + s->completion_tokens);
-  cmd_json_open(b, "prompt_tokens_details", '{');
-  cmd_json_uint(b, "cached_tokens", s->cached_tokens);
-  cmd_buf_add(b, "}}", 2);
+static void write_usage(tri_buf *b, const gw_completion *s) {
+  tri_json_open(b, "usage", '{');
+  tri_json_put_uint(b, "prompt_tokens", s->prompt_tokens);
+  tri_json_put_uint(b, "completion_tokens", s->completion_tokens);
+  tri_json_put_uint(b, "total_tokens", s->prompt_tokens + s->completion_tokens);
+  tri_json_open(b, "prompt_tokens_details", '{');
+  tri_json_put_uint(b, "cached_tokens", s->cached_tokens);
+  tri_text_add(b, "}}", 2);
 }
 
-gw_tail gw_tail_of(gw_completion *s, size_t choice) {
+oai_tail gw_tail_of(gw_completion *s, size_t choice) {
   gw_choice *c = &s->choices[choice];
   bool named = c->stop_string >= 0 && (size_t)c->stop_string < s->q->r.num_stop;
-  return (gw_tail){.finish_reason = c->finish_reason,
-                   .stop_string = named ? &s->q->r.stop[c->stop_string] : NULL,
-                   .stop_token_id = c->stop_token_id,
-                   .token_ids = s->q->return_token_ids ? &c->token_ids : NULL};
+  return (oai_tail){.finish_reason = c->finish_reason,
+                    .stop_string = named ? &s->q->r.stop[c->stop_string] : NULL,
+                    .stop_token_id = c->stop_token_id,
+                    .token_ids = s->q->return_token_ids ? &c->token_ids : NULL};
 }
 
 /* ---- a stream ---- */
 
 void gw_event_begin(gw_completion *s) {
-  cmd_buf_add(&s->out, "data: ", 6);
-  cmd_buf_add(&s->out, s->prefix.data, s->prefix.len);
+  tri_text_add(&s->out, "data: ", 6);
+  tri_text_add(&s->out, s->prefix.data, s->prefix.len);
 }
 
 static void end_event(gw_completion *s, bool usage) {
-  cmd_buf_add(&s->out, "]", 1);
+  tri_text_add(&s->out, "]", 1);
   if (s->form->prompt_beside && !s->prompt_told) gw_write_prompt_ids(s, 0, &s->out);
   s->prompt_told = true;
   if (usage) write_usage(&s->out, s);
-  cmd_buf_add(&s->out, "}\n\n", 3);
+  tri_text_add(&s->out, "}\n\n", 3);
 }
 
 void gw_event_end(gw_completion *s) { end_event(s, s->q->continuous_usage); }
@@ -123,7 +123,7 @@ static bool send_events(gw_exchange *x) {
 static void header_lines(const gw_exchange *x, char out[HEADER_BYTES]) {
   const gw_completion *s = x->state;
   char ignored[256], id[GW_ID_LINE];
-  gw_ignored_fields(&s->ignored, ignored);
+  gw_ignored_fields(x->g, &s->ignored, ignored);
   gw_id_line(x->conn, id, sizeof id);
   snprintf(out, HEADER_BYTES, "%s%s", id, ignored);
 }
@@ -139,12 +139,12 @@ static bool begin_stream(gw_exchange *x) {
     return false;
   }
   s->begun = true;
-  cmd_buf early = s->out; /* of jobs that did not wait for the others */
-  s->out = (cmd_buf){0};
+  tri_buf early = s->out; /* of jobs that did not wait for the others */
+  s->out = (tri_buf){0};
   if (s->form->begin) s->form->begin(s);
-  cmd_buf_add(&s->out, early.data ? early.data : "", early.len);
+  tri_text_add(&s->out, early.data ? early.data : "", early.len);
   s->out.failed = s->out.failed || early.failed;
-  cmd_buf_free(&early);
+  tri_buf_free(&early);
   return send_events(x);
 }
 
@@ -154,30 +154,30 @@ static void end_stream(gw_exchange *x) {
     gw_event_begin(s);
     end_event(s, true);
   }
-  cmd_buf_printf(&s->out, "data: [DONE]\n\n");
+  tri_text_printf(&s->out, "data: [DONE]\n\n");
   if (!send_events(x)) return;
   http_stream_end(x->conn);
   gw_exchange_close(x);
 }
 
 /* Ends it with an error, before or behind the head. */
-static void fail(gw_exchange *x, const gw_error *e) {
+static void fail(gw_exchange *x, const oai_error *e) {
   gw_completion *s = x->state;
   if (!s->begun) return gw_exchange_fail(x, e);
-  cmd_buf_add(&s->out, "data: ", 6);
-  gw_error_json(&s->out, e);
-  cmd_buf_printf(&s->out, "\n\ndata: [DONE]\n\n");
+  tri_text_add(&s->out, "data: ", 6);
+  oai_error_json(&s->out, e);
+  tri_text_printf(&s->out, "\n\ndata: [DONE]\n\n");
   if (!send_events(x)) return;
   http_stream_end(x->conn);
   gw_exchange_close(x);
 }
 
-void gw_write_prompt_ids(gw_completion *s, size_t prompt, cmd_buf *b) {
-  cmd_buf *ids = s->prompt_ids ? &s->prompt_ids[prompt] : NULL;
+void gw_write_prompt_ids(gw_completion *s, size_t prompt, tri_buf *b) {
+  tri_buf *ids = s->prompt_ids ? &s->prompt_ids[prompt] : NULL;
   if (!ids) return;
-  cmd_json_open(b, "prompt_token_ids", '[');
-  cmd_buf_add(b, ids->data ? ids->data : "", ids->len);
-  cmd_buf_add(b, "]", 1);
+  tri_json_open(b, "prompt_token_ids", '[');
+  tri_text_add(b, ids->data ? ids->data : "", ids->len);
+  tri_text_add(b, "]", 1);
   b->failed = b->failed || ids->failed;
 }
 
@@ -186,16 +186,16 @@ void gw_write_prompt_ids(gw_completion *s, size_t prompt, cmd_buf *b) {
 static void respond(gw_exchange *x) {
   gw_completion *s = x->state;
   char fields[HEADER_BYTES];
-  cmd_buf b = {0};
+  tri_buf b = {0};
   write_head(x, &b);
   for (size_t i = 0; i < s->num_choices; i++) {
     s->form->whole(s, i, &b);
     b.failed = b.failed || s->choices[i].text.failed || s->choices[i].prompt_logprobs.failed;
   }
-  cmd_buf_add(&b, "]", 1);
+  tri_text_add(&b, "]", 1);
   if (s->form->prompt_beside) gw_write_prompt_ids(s, 0, &b);
   write_usage(&b, s);
-  cmd_buf_add(&b, "}", 1);
+  tri_text_add(&b, "}", 1);
   header_lines(x, fields);
   gw_respond_json(x->conn, &b, fields);
   gw_exchange_close(x);
@@ -204,7 +204,7 @@ static void respond(gw_exchange *x) {
 /* ---- events ---- */
 
 static size_t bytes_of(const gw_choice *c) {
-  const gw_logprobs *l = &c->logprobs;
+  const oai_logprobs *l = &c->logprobs;
   return c->text.len + l->tokens.len + l->values.len + l->tops.len + l->offsets.len + c->prompt_logprobs.len +
          c->token_ids.len;
 }
@@ -218,9 +218,9 @@ static bool is_behind(const gw_exchange *x) {
 static void tell_choice(gw_completion *s, size_t index) {
   gw_choice *c = &s->choices[index];
   if (!c->text.len && !c->logprobs.tokens.len && !c->token_ids.len) return;
-  cmd_buf text = c->text;
+  tri_buf text = c->text;
   s->kept -= bytes_of(c);
-  c->text = (cmd_buf){0};
+  c->text = (tri_buf){0};
   s->form->text(s, index, text.data ? text.data : "", text.len);
   s->out.failed = s->out.failed || text.failed;
   s->kept += bytes_of(c); /* logprobs that wait for text that is certain */
@@ -247,9 +247,9 @@ static bool is_too_much(gw_exchange *x) {
     gw_exchange_close(x);
     return true;
   }
-  fail(x, &(gw_error){400, "too_large", "",
-                      "the answer has more than 64 MiB: ask for a stream, or for fewer prompts, choices, tokens or "
-                      "logprobs"});
+  fail(x, &(oai_error){400, "too_large", "",
+                       "the answer has more than 64 MiB: ask for a stream, or for fewer prompts, choices, tokens or "
+                       "logprobs"});
   return true;
 }
 
@@ -263,7 +263,7 @@ static bool begin_if_due(gw_exchange *x) {
 
 static void on_accepted(gw_exchange *x, const gw_job *j, const trireme_event *e) {
   gw_completion *s = x->state;
-  if (s->prompt_ids) gw_add_ids(&s->prompt_ids[j->index], e->accepted.token_ids, e->accepted.num_token_ids);
+  if (s->prompt_ids) oai_add_ids(&s->prompt_ids[j->index], e->accepted.token_ids, e->accepted.num_token_ids);
   s->prompt_tokens += e->accepted.prompt_tokens;
   if (!s->prefix.len) write_head(x, &s->prefix);
   s->num_accepted++;
@@ -276,7 +276,7 @@ static void add_prompt(gw_completion *s, const gw_job *j, const trireme_choice *
     size_t index = j->index * s->n + i;
     gw_choice *of = &s->choices[index];
     s->kept -= bytes_of(of);
-    if (s->q->prompt_logprobs >= 0) gw_prompt_logprobs_add(&of->prompt_logprobs, c);
+    if (s->q->prompt_logprobs >= 0) oai_prompt_logprobs_add(&of->prompt_logprobs, c);
     if (s->q->r.echo) s->form->add_logprobs(&of->logprobs, c);
     s->kept += bytes_of(of);
     if (s->q->stream && !behind) tell_choice(s, index);
@@ -295,8 +295,8 @@ static void on_tokens(gw_exchange *x, const gw_job *j, const trireme_event *e) {
     gw_choice *of = &s->choices[index];
     s->kept -= bytes_of(of);
     s->form->add_logprobs(&of->logprobs, c);
-    if (s->q->return_token_ids) gw_add_ids(&of->token_ids, c->ids, c->num_ids);
-    cmd_buf_add(&of->text, c->text ? c->text : "", c->text_len);
+    if (s->q->return_token_ids) oai_add_ids(&of->token_ids, c->ids, c->num_ids);
+    tri_text_add(&of->text, c->text ? c->text : "", c->text_len);
     s->kept += bytes_of(of);
     if (s->q->stream && !behind) tell_choice(s, index);
   }
@@ -312,8 +312,8 @@ static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
     gw_choice *c = &s->choices[index];
     if (!strcmp(f->finish_reason, "abort") || !strcmp(f->finish_reason, "error")) {
       bool late = e->done.timed_out;
-      return fail(x, &(gw_error){late ? 504 : 503, late ? "timeout" : "aborted", "",
-                                 late ? "deadline_ms has passed" : "the request was aborted"});
+      return fail(x, &(oai_error){late ? 504 : 503, late ? "timeout" : "aborted", "",
+                                  late ? "deadline_ms has passed" : "the request was aborted"});
     }
     if (s->q->stream) tell_choice(s, index);
     snprintf(c->finish_reason, sizeof c->finish_reason, "%s", f->finish_reason);
@@ -323,7 +323,7 @@ static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
     if (s->q->stream) {
       s->form->finish(s, index);
     } else if (s->q->r.no_stream) {
-      cmd_buf_add(&c->text, f->text, f->text_len);
+      tri_text_add(&c->text, f->text, f->text_len);
       s->kept += f->text_len;
     }
   }
@@ -343,14 +343,14 @@ static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
     respond(x);
 }
 
-static gw_error error_of(const gw_completion *s, const trireme_error *e) {
-  gw_error error = gw_error_of(e);
+static oai_error error_of(const gw_completion *s, const trireme_error *e) {
+  oai_error error = oai_error_of(e);
   if (!strcmp(error.param, "prompt")) error.param = s->form->prompt_field;
   return error;
 }
 
 void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
-  gw_error error;
+  oai_error error;
   switch (e->kind) {
   case TRIREME_EVENT_ACCEPTED: on_accepted(x, j, e); break;
   case TRIREME_EVENT_TOKENS: on_tokens(x, j, e); break;
@@ -359,14 +359,14 @@ void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
     error = error_of(x->state, &e->error);
     fail(x, &error);
     break;
-  default: fail(x, &(gw_error){500, "internal", "", "the coordinator answered something else"});
+  default: fail(x, &(oai_error){500, "internal", "", "the coordinator answered something else"});
   }
 }
 
 trireme_result gw_completion_send(gw_exchange *x, unsigned index, uint64_t *id, trireme_error *error) {
   gw_completion *s = x->state;
   trireme_request *r = &s->q->r;
-  const gw_input *in = &s->q->prompt.items[index];
+  const oai_input *in = &s->q->prompt.items[index];
   r->prompt = in->text;
   r->prompt_len = in->len;
   r->token_ids = in->ids;
@@ -380,9 +380,9 @@ void gw_completion_submit(gw_exchange *x) {
   gw_completion *s = x->state;
   trireme_request *r = &s->q->r;
   char first[GW_HEX_ID];
-  if (!gw_id_draw(first)) return gw_exchange_fail(x, &(gw_error){503, "internal", "", "no random numbers"});
+  if (!gw_id_draw(first)) return gw_exchange_fail(x, &(oai_error){503, "internal", "", "no random numbers"});
   if (!gw_exchange_make_room(x, s->q->prompt.num))
-    return gw_exchange_fail(x, &(gw_error){503, "no_memory", "", "out of memory"});
+    return gw_exchange_fail(x, &(oai_error){503, "no_memory", "", "out of memory"});
   snprintf(s->id, sizeof s->id, "%s%s", s->form->id_prefix, first);
   memcpy(x->id, s->id, sizeof x->id);
   r->caller = x->caller;
@@ -392,5 +392,5 @@ void gw_completion_submit(gw_exchange *x) {
 
 void gw_completion_ready(gw_task *t) {
   if (t->x->g->client) return gw_completion_submit(t->x);
-  gw_exchange_fail(t->x, &(gw_error){503, "closed", "", "there is no connection to the coordinator"});
+  gw_exchange_fail(t->x, &(oai_error){503, "closed", "", "there is no connection to the coordinator"});
 }

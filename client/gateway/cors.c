@@ -70,7 +70,7 @@ size_t gw_cors_lines(void *ctx, http_conn *c, char *out, size_t cap) {
 /* Returns whether these are names of header fields with commas between them, and not too many. */
 static bool are_names(http_str s) {
   for (size_t i = 0; i < s.len; i++)
-    if (s.s[i] != ',' && s.s[i] != ' ' && !http_is_token(s.s + i, 1)) return false;
+    if (s.s[i] != ',' && s.s[i] != ' ' && !tri_text_is_token(s.s + i, 1)) return false;
   return s.len <= MOST_NAMES;
 }
 
@@ -81,10 +81,10 @@ bool gw_cors_preflight(gateway *g, http_conn *c) {
   if (p->method != HTTP_OPTIONS || !g->origins || !http_parser_field(p, "access-control-request-method").len)
     return false;
   if (!allowed(g->origins, http_parser_field(p, "origin"))) {
-    gw_respond_error(c, &(gw_error){403, "permission", "Origin", "the origin is none of --cors-origin"});
+    gw_respond_error(c, &(oai_error){403, "permission", "Origin", "the origin is none of --cors-origin"});
   } else if (!are_names(asked)) {
-    gw_respond_error(c, &(gw_error){400, "invalid_argument", "Access-Control-Request-Headers",
-                                    "Access-Control-Request-Headers is no list of names, or too long"});
+    gw_respond_error(c, &(oai_error){400, "invalid_argument", "Access-Control-Request-Headers",
+                                     "Access-Control-Request-Headers is no list of names, or too long"});
   } else {
     snprintf(fields, sizeof fields,
              "Access-Control-Allow-Methods: GET, HEAD, POST\r\n%s%.*s%sAccess-Control-Max-Age: 600\r\n",

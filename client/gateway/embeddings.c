@@ -9,7 +9,7 @@
 
 typedef struct embedding_request {
   trireme_embed_request r;
-  gw_inputs input;
+  oai_inputs input;
   bool base64, normalize, cache;
   int64_t dimensions; /* TRIREME_UNSET: as many as the model has */
 } embedding_request;
@@ -18,17 +18,17 @@ typedef struct embeddings {
   gw_task task; /* the exchange's state begins with it */
   embedding_request q;
   tri_buf texts; /* of the request */
-  gw_ignored ignored;
-  cmd_buf *vectors; /* [inputs], as JSON */
+  oai_ignored ignored;
+  tri_buf *vectors; /* [inputs], as JSON */
   uint64_t prompt_tokens;
   size_t kept; /* bytes of the vectors */
 } embeddings;
 
 static void free_embeddings(gw_task *task) {
   embeddings *s = (embeddings *)task;
-  for (size_t i = 0; s->vectors && i < s->q.input.num; i++) cmd_buf_free(&s->vectors[i]);
+  for (size_t i = 0; s->vectors && i < s->q.input.num; i++) tri_buf_free(&s->vectors[i]);
   tri_free(s->vectors);
-  gw_inputs_free(&s->q.input);
+  oai_inputs_free(&s->q.input);
   tri_buf_free(&s->texts);
   tri_buf_free(&task->body);
   tri_free(s);
@@ -36,36 +36,36 @@ static void free_embeddings(gw_task *task) {
 
 static void leave(gw_exchange *x) { gw_task_leave(x->state); }
 
-static tri_status take_format(void *request, const gw_field *f, const tri_json *v, tri_error *err) {
+static tri_status take_format(void *request, const oai_field *f, const tri_json *v, tri_error *err) {
   embedding_request *q = request;
   const char *s = tri_json_as_str(v, NULL);
   q->base64 = s && !strcmp(s, "base64");
-  return q->base64 || (s && !strcmp(s, "float")) ? TRI_OK : gw_wrong(err, f, "\"float\" or \"base64\"");
+  return q->base64 || (s && !strcmp(s, "float")) ? TRI_OK : oai_wrong(err, f, "\"float\" or \"base64\"");
 }
 
 #define Q(m) .offset = offsetof(embedding_request, m)
-static const gw_field fields[] = {
-    {"input", gw_take_inputs, Q(input)},
-    {"model", gw_take_name, Q(r.model)},
+static const oai_field fields[] = {
+    {"input", oai_take_inputs, Q(input)},
+    {"model", oai_take_name, Q(r.model)},
     {"encoding_format", take_format, 0},
-    {"dimensions", gw_take_int, Q(dimensions)},
-    {"normalize", gw_take_bool, Q(normalize)},
-    {"priority", gw_take_int, Q(r.priority)},
-    {"deadline_ms", gw_take_int, Q(r.deadline_ms)},
-    {"truncate", gw_take_bool, Q(r.truncate)},
-    {"cache_salt", gw_take_name, Q(r.cache_salt)},
-    {"cache", gw_take_bool, Q(cache)},
-    {"truncate_prompt_tokens", gw_take_unsupported, 0},
+    {"dimensions", oai_take_int, Q(dimensions)},
+    {"normalize", oai_take_bool, Q(normalize)},
+    {"priority", oai_take_int, Q(r.priority)},
+    {"deadline_ms", oai_take_int, Q(r.deadline_ms)},
+    {"truncate", oai_take_bool, Q(r.truncate)},
+    {"cache_salt", oai_take_name, Q(r.cache_salt)},
+    {"cache", oai_take_bool, Q(cache)},
+    {"truncate_prompt_tokens", oai_take_unsupported, 0},
 };
 #undef Q
-static const gw_field_table tables[] = {GW_TABLE(fields), {0}};
+static const oai_field_table tables[] = {OAI_TABLE(fields), {0}};
 
 /* Little-endian floats, as clients of OpenAI's API expect. */
-static void add_base64(cmd_buf *b, const float *values, size_t num) {
+static void add_base64(tri_buf *b, const float *values, size_t num) {
   static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   const unsigned char *s = (const unsigned char *)values;
   size_t len = num * sizeof *values;
-  cmd_buf_add(b, "\"", 1);
+  tri_text_add(b, "\"", 1);
   for (size_t i = 0; i < len; i += 3) {
     size_t have = len - i < 3 ? len - i : 3;
     unsigned bits = (unsigned)s[i] << 16;
@@ -74,44 +74,44 @@ static void add_base64(cmd_buf *b, const float *values, size_t num) {
     char four[4] = {digits[bits >> 18], digits[bits >> 12 & 63], digits[bits >> 6 & 63], digits[bits & 63]};
     if (have < 3) four[3] = '=';
     if (have < 2) four[2] = '=';
-    cmd_buf_add(b, four, 4);
+    tri_text_add(b, four, 4);
   }
-  cmd_buf_add(b, "\"", 1);
+  tri_text_add(b, "\"", 1);
 }
 
-static void add_floats(cmd_buf *b, const float *values, size_t num) {
-  cmd_buf_add(b, "[", 1);
+static void add_floats(tri_buf *b, const float *values, size_t num) {
+  tri_text_add(b, "[", 1);
   for (size_t i = 0; i < num; i++) {
-    if (i) cmd_buf_add(b, ",", 1);
-    cmd_buf_float(b, values[i], "null");
+    if (i) tri_text_add(b, ",", 1);
+    tri_json_add_float(b, values[i], "null");
   }
-  cmd_buf_add(b, "]", 1);
+  tri_text_add(b, "]", 1);
 }
 
 static void respond(gw_exchange *x) {
   embeddings *s = x->state;
   char ignored[256], id[GW_ID_LINE], lines[sizeof ignored + sizeof id];
-  cmd_buf b = {0};
-  cmd_json_open(&b, NULL, '{');
-  cmd_json_word(&b, "object", "list");
-  cmd_json_open(&b, "data", '[');
+  tri_buf b = {0};
+  tri_json_open(&b, NULL, '{');
+  tri_json_put_word(&b, "object", "list");
+  tri_json_open(&b, "data", '[');
   for (size_t i = 0; i < s->q.input.num; i++) {
-    cmd_json_open(&b, NULL, '{');
-    cmd_json_word(&b, "object", "embedding");
-    cmd_json_uint(&b, "index", i);
-    cmd_buf_key(&b, "embedding");
-    cmd_buf_add(&b, s->vectors[i].data, s->vectors[i].len);
-    cmd_buf_add(&b, "}", 1);
+    tri_json_open(&b, NULL, '{');
+    tri_json_put_word(&b, "object", "embedding");
+    tri_json_put_uint(&b, "index", i);
+    tri_json_add_key(&b, "embedding");
+    tri_text_add(&b, s->vectors[i].data, s->vectors[i].len);
+    tri_text_add(&b, "}", 1);
     b.failed = b.failed || s->vectors[i].failed;
-    cmd_buf_free(&s->vectors[i]);
+    tri_buf_free(&s->vectors[i]);
   }
-  cmd_buf_add(&b, "]", 1);
-  cmd_json_word(&b, "model", s->q.r.model ? s->q.r.model : x->g->name);
-  cmd_json_open(&b, "usage", '{');
-  cmd_json_uint(&b, "prompt_tokens", s->prompt_tokens);
-  cmd_json_uint(&b, "total_tokens", s->prompt_tokens);
-  cmd_buf_add(&b, "}}", 2);
-  gw_ignored_fields(&s->ignored, ignored);
+  tri_text_add(&b, "]", 1);
+  tri_json_put_word(&b, "model", s->q.r.model ? s->q.r.model : x->g->name);
+  tri_json_open(&b, "usage", '{');
+  tri_json_put_uint(&b, "prompt_tokens", s->prompt_tokens);
+  tri_json_put_uint(&b, "total_tokens", s->prompt_tokens);
+  tri_text_add(&b, "}}", 2);
+  gw_ignored_fields(x->g, &s->ignored, ignored);
   gw_id_line(x->conn, id, sizeof id);
   snprintf(lines, sizeof lines, "%s%s", id, ignored);
   gw_respond_json(x->conn, &b, lines);
@@ -119,8 +119,8 @@ static void respond(gw_exchange *x) {
 }
 
 /* Returns the error with this endpoint's name of what a completion calls prompt. */
-static gw_error error_of(const trireme_error *e) {
-  gw_error error = gw_error_of(e);
+static oai_error error_of(const trireme_error *e) {
+  oai_error error = oai_error_of(e);
   if (!strcmp(error.param, "prompt")) error.param = "input";
   return error;
 }
@@ -128,15 +128,15 @@ static gw_error error_of(const trireme_error *e) {
 static void on_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
   embeddings *s = x->state;
   if (e->kind == TRIREME_EVENT_ERROR) {
-    gw_error error = error_of(&e->error);
+    oai_error error = error_of(&e->error);
     return gw_exchange_fail(x, &error);
   }
   if (e->kind != TRIREME_EVENT_EMBEDDING)
-    return gw_exchange_fail(x, &(gw_error){500, "internal", "", "the coordinator answered something else"});
+    return gw_exchange_fail(x, &(oai_error){500, "internal", "", "the coordinator answered something else"});
   if (s->q.dimensions != TRIREME_UNSET && (uint64_t)s->q.dimensions != e->embedding.num) {
     char why[120];
     snprintf(why, sizeof why, "dimensions is %" PRId64 ", and the model has %zu", s->q.dimensions, e->embedding.num);
-    return gw_exchange_fail(x, &(gw_error){400, "unsupported", "dimensions", why});
+    return gw_exchange_fail(x, &(oai_error){400, "unsupported", "dimensions", why});
   }
   s->prompt_tokens += e->embedding.prompt_tokens;
   if (s->q.base64)
@@ -145,14 +145,14 @@ static void on_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
     add_floats(&s->vectors[j->index], e->embedding.values, e->embedding.num);
   s->kept += s->vectors[j->index].len;
   if (s->kept > GW_MAX_KEPT)
-    return gw_exchange_fail(x, &(gw_error){400, "too_large", "input",
-                                           "the answer has more than 64 MiB: ask for fewer inputs, or for base64"});
+    return gw_exchange_fail(x, &(oai_error){400, "too_large", "input",
+                                            "the answer has more than 64 MiB: ask for fewer inputs, or for base64"});
   if (gw_exchange_go_on(x) && !gw_exchange_has_more(x)) respond(x);
 }
 
 static trireme_result send(gw_exchange *x, unsigned index, uint64_t *id, trireme_error *error) {
   embeddings *s = x->state;
-  const gw_input *in = &s->q.input.items[index];
+  const oai_input *in = &s->q.input.items[index];
   s->q.r.text = in->text;
   s->q.r.text_len = in->len;
   s->q.r.token_ids = in->ids;
@@ -164,8 +164,8 @@ static void submit(gw_exchange *x) {
   embeddings *s = x->state;
   char first[GW_HEX_ID];
   if (!gw_exchange_make_room(x, s->q.input.num))
-    return gw_exchange_fail(x, &(gw_error){503, "no_memory", "", "out of memory"});
-  if (!gw_id_draw(first)) return gw_exchange_fail(x, &(gw_error){503, "internal", "", "no random numbers"});
+    return gw_exchange_fail(x, &(oai_error){503, "no_memory", "", "out of memory"});
+  if (!gw_id_draw(first)) return gw_exchange_fail(x, &(oai_error){503, "internal", "", "no random numbers"});
   snprintf(x->id, sizeof x->id, "embd-%s", first);
   s->q.r.caller = x->caller;
   s->q.r.external_id = x->external_id[0] ? x->external_id : x->id; /* its jobs have no numbers that a client chooses */
@@ -176,7 +176,7 @@ static tri_status read_request(embeddings *s, const tri_json *object, tri_error 
   embedding_request *q = &s->q;
   *q = (embedding_request){.normalize = true, .cache = true, .dimensions = TRIREME_UNSET};
   trireme_embed_request_init(&q->r);
-  TRI_CHECK(gw_fields_read(tables, object, q, &s->ignored, err));
+  TRI_CHECK(oai_fields_read(tables, object, q, &s->ignored, err));
   if (!q->input.num) return tri_fail(err, TRI_INVALID_ARGUMENT, "input", "input is missing");
   if (q->dimensions != TRIREME_UNSET && q->dimensions < 1)
     return tri_fail(err, TRI_OUT_OF_RANGE, "dimensions", "dimensions is %" PRId64 "; it must be 1 or more",
@@ -191,24 +191,24 @@ static tri_status read_request(embeddings *s, const tri_json *object, tri_error 
 static tri_status keep_texts(embeddings *s, tri_error *err) {
   trireme_embed_request *r = &s->q.r;
   size_t model = r->model ? strlen(r->model) : 0, salt = r->cache_salt ? strlen(r->cache_salt) : 0;
-  size_t n = gw_kept_text(r->model, model) + gw_kept_text(r->cache_salt, salt) + gw_kept_inputs(&s->q.input);
+  size_t n = oai_kept_text(r->model, model) + oai_kept_text(r->cache_salt, salt) + oai_kept_inputs(&s->q.input);
   if (tri_buf_reserve(&s->texts, n) != TRI_OK) return tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
-  gw_keep_text(&s->texts, &r->model, model);
-  gw_keep_text(&s->texts, &r->cache_salt, salt);
-  gw_keep_inputs(&s->texts, &s->q.input);
+  oai_keep_text(&s->texts, &r->model, model);
+  oai_keep_text(&s->texts, &r->cache_salt, salt);
+  oai_keep_inputs(&s->texts, &s->q.input);
   return TRI_OK;
 }
 
 static tri_status run(gw_task *task, tri_tokenizer_scratch *scratch, tri_error *err) {
   embeddings *s = (embeddings *)task;
-  const gw_inputs *in = &s->q.input;
+  const oai_inputs *in = &s->q.input;
   tri_json_doc *doc = NULL;
   tri_status st;
   (void)scratch;
   TRI_TRY(gw_parse_body(&task->body, &doc, err));
   TRI_TRY(read_request(s, tri_json_root(doc), err));
   TRI_TRY(keep_texts(s, err));
-  size_t of_inputs = gw_inputs_bytes(in) + in->num * (sizeof *s->vectors + sizeof(gw_job));
+  size_t of_inputs = oai_inputs_bytes(in) + in->num * (sizeof *s->vectors + sizeof(gw_job));
   TRI_TRY(gw_task_keep(task, sizeof *s + s->texts.cap + of_inputs, err));
   s->vectors = tri_calloc(in->num, sizeof *s->vectors);
   if (!s->vectors) st = tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
@@ -219,14 +219,14 @@ cleanup:
 
 static void ready(gw_task *task) {
   if (task->x->g->client) return submit(task->x);
-  gw_exchange_fail(task->x, &(gw_error){503, "closed", "", "there is no connection to the coordinator"});
+  gw_exchange_fail(task->x, &(oai_error){503, "closed", "", "there is no connection to the coordinator"});
 }
 
 void gw_embeddings(gateway *g, http_conn *c) {
   static const gw_kind kind = {on_event, leave, NULL, send};
   embeddings *s = tri_calloc(1, sizeof *s);
-  if (!s) return gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});
-  s->ignored.g = g;
+  if (!s) return gw_respond_error(c, &(oai_error){503, "no_memory", "", "out of memory"});
+  s->ignored.allowed = !g->o.http.reject_unknown_fields;
   s->task = (gw_task){.plain = true, .run = run, .ready = ready, .free = free_embeddings};
   gw_task_start(g, c, &kind, s, &s->task);
 }

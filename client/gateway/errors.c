@@ -5,30 +5,30 @@
 
 #include "client/gateway/gateway.h"
 
-void gw_respond_json(http_conn *c, cmd_buf *b, const char *fields) {
+void gw_respond_json(http_conn *c, tri_buf *b, const char *fields) {
   if (b->failed)
-    gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});
+    gw_respond_error(c, &(oai_error){503, "no_memory", "", "out of memory"});
   else
     http_respond(c, 200, "application/json", fields, b->data, b->len);
-  cmd_buf_free(b);
+  tri_buf_free(b);
 }
 
-void gw_respond_error_with(http_conn *c, const gw_error *e, const char *more) {
+void gw_respond_error_with(http_conn *c, const oai_error *e, const char *more) {
   static const char no_memory[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"param\":null,"
                                   "\"code\":\"no_memory\"}}";
   char id[GW_ID_LINE], fields[GW_ID_LINE + 64];
-  cmd_buf b = {0};
-  gw_error_json(&b, e);
+  tri_buf b = {0};
+  oai_error_json(&b, e);
   gw_id_line(c, id, sizeof id);
   snprintf(fields, sizeof fields, "%s%s", id, more);
   if (b.failed)
     http_respond(c, 503, "application/json", fields, no_memory, sizeof no_memory - 1);
   else
     http_respond(c, e->status, "application/json", fields, b.data, b.len);
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
 }
 
-void gw_respond_error(http_conn *c, const gw_error *e) {
+void gw_respond_error(http_conn *c, const oai_error *e) {
   const char *more = "";
   if (e->status == 401) more = "WWW-Authenticate: Bearer\r\n";
   if (e->status == 429 || e->status == 503) more = "Retry-After: 1\r\n";

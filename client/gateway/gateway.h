@@ -4,23 +4,22 @@
 #ifndef TRI_CLIENT_GATEWAY_GATEWAY_H
 #define TRI_CLIENT_GATEWAY_GATEWAY_H
 
-#include "client/cmd/buf.h"
 #include "client/gateway/http_conn.h"
-#include "client/gateway/model.h"
+#include "client/openai/error.h"
+#include "client/openai/fields.h"
+#include "client/openai/model.h"
 #include "client/trireme.h"
-#include "base/gateway_options.h"
-#include "base/json.h"
+#include "base/options/gateway_options.h"
+#include "base/json/json_writer.h"
 #include "base/model_folder.h"
 
 enum {
   GW_JOB_BUCKETS = 4096,
   GW_NAME_BYTES = 257,              /* a model's name and a NUL */
-  GW_MAX_PROMPTS = 2048,            /* as OpenAI's API has it */
   GW_JOBS_AT_ONCE = 256,            /* of one request */
   GW_MAX_PARTS = 65536,             /* objects, arrays and members of a request: each takes long for its few bytes */
   GW_MAX_KEPT_REQUESTS = 512 << 20, /* bytes that requests keep until their answers have ended, together */
   GW_MAX_KNOWN = 64,
-  GW_FIELD_BYTES = 65,
   GW_MAX_KEPT = 64 << 20, /* bytes of an answer that comes at once */
 };
 
@@ -43,22 +42,11 @@ void gw_origins_free(gw_origins *o); /* NULL is fine */
 /* Header lines of every answer; for an http_handler. Returns their length. */
 size_t gw_cors_lines(void *ctx, http_conn *c, char *out, size_t cap);
 
-/* ---- error_json.c and errors.c ---- */
+/* ---- errors.c ---- */
 
-/* An error as a response has it. */
-typedef struct gw_error {
-  int status;
-  const char *code, *param, *message; /* param may be empty */
-} gw_error;
-
-/* Writes {"error": {...}}. */
-void gw_error_json(cmd_buf *b, const gw_error *e);
-/* Returns the error that a request's error of libtrireme or the coordinator comes to; it points into *e. */
-gw_error gw_error_of(const trireme_error *e);
-gw_error gw_error_of_status(const tri_error *e); /* of a request that was not understood */
-void gw_respond_error(http_conn *c, const gw_error *e);
-void gw_respond_error_with(http_conn *c, const gw_error *e, const char *fields); /* with these header lines, too */
-void gw_respond_json(http_conn *c, cmd_buf *b, const char *fields);
+void gw_respond_error(http_conn *c, const oai_error *e);
+void gw_respond_error_with(http_conn *c, const oai_error *e, const char *fields); /* with these header lines, too */
+void gw_respond_json(http_conn *c, tri_buf *b, const char *fields);
 
 /* ---- request_id.c ---- */
 
@@ -134,7 +122,7 @@ bool gw_exchange_has_more(const gw_exchange *x);
 /* It is over: what of its jobs still runs is cancelled. The exchange is gone, at once or later. */
 void gw_exchange_close(gw_exchange *x);
 /* The same, with an error in its place; not of a stream that has begun. */
-void gw_exchange_fail(gw_exchange *x, const gw_error *e);
+void gw_exchange_fail(gw_exchange *x, const oai_error *e);
 /* The gateway ends before the answer has: an error in its place, or at a stream's end. */
 void gw_exchange_cut(gw_exchange *x);
 void gw_jobs_take(gateway *g, const trireme_event *e);
@@ -143,70 +131,14 @@ void gw_jobs_expire(gateway *g, int64_t now_ns);
 /* The connection to the coordinator is lost, and all jobs with it. */
 void gw_jobs_lose(gateway *g, const trireme_error *e);
 
-/* ---- fields.c: what requests have in common ---- */
+/* ---- body.c: bodies of requests ---- */
 
-/* Names of a request that mean nothing here. */
-typedef struct gw_ignored {
-  gateway *g;      /* NULL: they are refused */
-  char names[200]; /* with commas between them, of the first */
-} gw_ignored;
-
-typedef struct gw_field {
-  const char *name;
-  /* Takes a value that is not null. */
-  tri_status (*take)(void *request, const struct gw_field *f, const tri_json *v, tri_error *err);
-  size_t offset; /* of the member that it goes to */
-} gw_field;
-
-typedef struct gw_field_table {
-  const gw_field *fields; /* NULL: the end of a list of tables */
-  size_t num;
-} gw_field_table;
-#define GW_TABLE(fields)                                                                                               \
-  { (fields), sizeof(fields) / sizeof *(fields) }
-
-/* Gives each member of a request's object to its field, of the first table that has it. Also for other threads than
- * the loop's. */
-tri_status gw_fields_read(const gw_field_table *tables, const tri_json *object, void *request, gw_ignored *ignored,
-                          tri_error *err);
-tri_status gw_take_int(void *request, const gw_field *f, const tri_json *v, tri_error *err);
-tri_status gw_take_num(void *request, const gw_field *f, const tri_json *v, tri_error *err);
-tri_status gw_take_bool(void *request, const gw_field *f, const tri_json *v, tri_error *err);
-tri_status gw_take_name(void *request, const gw_field *f, const tri_json *v, tri_error *err); /* const char * */
-tri_status gw_take_json(void *request, const gw_field *f, const tri_json *v, tri_error *err); /* const tri_json * */
-/* Refuses all but the value that asks for nothing: false, 0, an empty array. */
-tri_status gw_take_unsupported(void *request, const gw_field *f, const tri_json *v, tri_error *err);
-tri_status gw_take_nothing(void *request, const gw_field *f, const tri_json *v, tri_error *err); /* it has no effect */
-tri_status gw_wrong(tri_error *err, const gw_field *f, const char *wanted);
-
-/* A text, or token ids; a text's bytes lie in the document. */
-typedef struct gw_input {
-  const char *text;
-  size_t len;
-  uint32_t *ids;
-  size_t num_ids;
-} gw_input;
-typedef struct gw_inputs {
-  gw_input *items;
-  size_t num; /* 0: it was not given */
-} gw_inputs;
-/* Reads a text, an array of texts, ids, or an array of arrays of ids. */
-tri_status gw_take_inputs(void *request, const gw_field *f, const tri_json *v, tri_error *err);
-void gw_inputs_free(gw_inputs *in);
-/* The bytes that a text of a document takes in gw_keep_text; s may be NULL. */
-size_t gw_kept_text(const char *s, size_t len);
-/* Copies a text behind others, where there is room for it already, so that it outlives its document. */
-void gw_keep_text(tri_buf *room, const char **s, size_t len);
-size_t gw_kept_inputs(const gw_inputs *in); /* the same of the texts of inputs */
-void gw_keep_inputs(tri_buf *room, gw_inputs *in);
-size_t gw_inputs_bytes(const gw_inputs *in); /* memory of them, but for texts */
-tri_status gw_read_ids(const gw_field *f, const tri_json *v, uint32_t **out, size_t *num, tri_error *err);
 /* Parses a request's body, which must be an object, of at most GW_MAX_PARTS parts. */
 tri_status gw_parse_body(const tri_buf *body, tri_json_doc **out, tri_error *err);
 /* Returns how many bytes all documents may take together, where bodies have so many at most. */
 size_t gw_most_documents(size_t max_body);
-/* Header lines: X-Trireme-Ignored, where something was, which the log names once. */
-void gw_ignored_fields(const gw_ignored *ignored, char out[256]);
+/* Writes header lines: X-Trireme-Ignored, where a field was ignored, which the log names once. */
+void gw_ignored_fields(gateway *g, const oai_ignored *ignored, char out[256]);
 
 /* ---- the endpoints: each answers a whole request, now or later ---- */
 
@@ -222,21 +154,55 @@ void gw_metrics(gateway *g, http_conn *c);
 void gw_chat(gateway *g, http_conn *c);
 void gw_tokenize(gateway *g, http_conn *c);
 void gw_detokenize(gateway *g, http_conn *c);
+/* Answers a request that the gateway cannot serve as it was started: without a model's folder, or a template. */
+bool gw_chat_refuse(gateway *g, http_conn *c, bool needs_template);
+
+/* ---- paths.c ---- */
+
+typedef enum gw_path_number {
+  GW_PATH_COMPLETIONS,
+  GW_PATH_CHAT,
+  GW_PATH_EMBEDDINGS,
+  GW_PATH_TOKENIZE,
+  GW_PATH_DETOKENIZE,
+  GW_PATH_MODELS,
+  GW_PATH_ONE_MODEL,
+  GW_PATH_HEALTH,
+  GW_PATH_READY,
+  GW_PATH_LIVE,
+  GW_PATH_VERSION,
+  GW_PATH_METRICS,
+  GW_PATH_ROOT,
+  GW_NUM_PATHS
+} gw_path_number;
+
+typedef struct gw_path {
+  const char *path; /* one that ends in a slash begins the target */
+  unsigned methods; /* bits of their numbers */
+  bool open;        /* without a key, and while the gateway shuts down */
+  bool alone;       /* without the coordinator */
+  bool plain;       /* also with --metrics-only */
+} gw_path;
+extern const gw_path gw_paths[GW_NUM_PATHS]; /* by gw_path_number */
+
+const gw_path *gw_path_find(http_str path); /* NULL: there is none */
+bool gw_path_exists(const gateway *g, const gw_path *p);
+void gw_paths_text(const gateway *g, tri_buf *out); /* the paths that exist, with commas between them */
 
 /* ---- metrics.c ---- */
 
-enum { GW_MAX_ROUTES = 16, GW_MAX_STATUSES = 24 };
+enum { GW_MAX_STATUSES = 24 };
 
 typedef struct gw_counts {
-  uint64_t answers[GW_MAX_ROUTES + 1][GW_MAX_STATUSES]; /* of paths, and of all others; by status */
-  uint64_t gone[HTTP_GONE_SLOW + 1];                    /* requests whose client did not wait */
-  uint64_t templates;                                   /* rendered and tokenized */
+  uint64_t answers[GW_NUM_PATHS + 1][GW_MAX_STATUSES]; /* of paths, and of all others; by status */
+  uint64_t gone[HTTP_GONE_SLOW + 1];                   /* requests whose client did not wait */
+  uint64_t templates;                                  /* rendered and tokenized */
   int64_t template_ns;
 } gw_counts;
 
-void gw_count_answer(gateway *g, unsigned route, int status);
+void gw_count_answer(gateway *g, unsigned path, int status);
 /* Writes the coordinator's metrics under the prefix and with the model's name, and the gateway's own. */
-void gw_metrics_write(const gateway *g, const char *text, size_t len, cmd_buf *out);
+void gw_metrics_write(const gateway *g, const char *text, size_t len, tri_buf *out);
 
 /* ---- access.c: the log's line of a request that was refused ---- */
 
@@ -257,7 +223,7 @@ typedef struct gw_hint {
 } gw_hint;
 
 /* Writes nothing where no path of this gateway asks a model of such a task. */
-void gw_hint_text(const gateway *g, const char *task, const tri_gateway_place *place, int port, cmd_buf *out);
+void gw_hint_text(const gateway *g, const char *task, const tri_gateway_place *place, int port, tri_buf *out);
 void gw_hint_tick(gateway *g, int64_t now);
 /* False: the event is somebody else's. */
 bool gw_hint_take(gateway *g, const trireme_event *e);
@@ -266,9 +232,6 @@ bool gw_hint_take(gateway *g, const trireme_event *e);
 
 /* cors.c: answers the question of a browser whether a page may ask. False: it is none, or there is nobody who may. */
 bool gw_cors_preflight(gateway *g, http_conn *c);
-
-const char *gw_route_path(unsigned number);          /* NULL: there is none */
-void gw_routes_text(const gateway *g, cmd_buf *out); /* the paths that exist, with commas between them */
 
 /* Calls of the connections; ctx is the gateway. */
 void gw_on_head(void *ctx, http_conn *c);
@@ -322,7 +285,7 @@ struct gateway {
   int64_t started;          /* seconds, of the models' `created` */
   char name[GW_NAME_BYTES]; /* of the model that is served */
   uint64_t max_model_len;
-  gw_model model;         /* all zeros without a folder */
+  oai_model model;        /* all zeros without a folder */
   bool model_fits;        /* the coordinator has the same tokenizer */
   struct gw_tasks *tasks; /* NULL without a tokenizer */
   gw_counts counts;
@@ -332,7 +295,7 @@ struct gateway {
   gw_exchange *waiting, *resumed; /* no room for their next job, or for a cancel; what of them a tick still has to do */
   bool full;                      /* the connection to the coordinator had no room since the last tick */
   int64_t full_ns;                /* since when its sends find none; 0: the last one went */
-  char known[GW_MAX_KNOWN][GW_FIELD_BYTES]; /* ignored fields that the log has named */
+  char known[GW_MAX_KNOWN][OAI_FIELD_BYTES]; /* ignored fields that the log has named */
   unsigned num_known;
 };
 

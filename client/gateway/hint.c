@@ -18,63 +18,63 @@ static const char *reachable(const char *address) {
   return strcmp(address, "::") != 0 ? address : "::1";
 }
 
-static void add_message(cmd_buf *b) {
-  cmd_json_open(b, "messages", '[');
-  cmd_json_open(b, NULL, '{');
-  cmd_json_word(b, "role", "user");
-  cmd_json_word(b, "content", question);
-  cmd_buf_add(b, "}]", 2);
+static void add_message(tri_buf *b) {
+  tri_json_open(b, "messages", '[');
+  tri_json_open(b, NULL, '{');
+  tri_json_put_word(b, "role", "user");
+  tri_json_put_word(b, "content", question);
+  tri_text_add(b, "}]", 2);
 }
 
 /* A model without a tokenizer is asked with ids. */
-static void add_input(const gateway *g, const char *field, const char *text, cmd_buf *b) {
+static void add_input(const gateway *g, const char *field, const char *text, tri_buf *b) {
   static const char ids[] = "[1,2,3]";
-  if (g->model.tokenizer || !g->o.model) return cmd_json_word(b, field, text);
-  cmd_buf_key(b, field);
-  cmd_buf_add(b, ids, sizeof ids - 1);
+  if (g->model.tokenizer || !g->o.model) return tri_json_put_word(b, field, text);
+  tri_json_add_key(b, field);
+  tri_text_add(b, ids, sizeof ids - 1);
 }
 
 /* Writes the body of a request and returns its path; NULL: no path of this gateway asks such a model. */
-static const char *example(const gateway *g, const char *task, cmd_buf *b) {
+static const char *example(const gateway *g, const char *task, tri_buf *b) {
   bool chat = g->model.template && g->model_fits;
-  cmd_json_open(b, NULL, '{');
-  cmd_json_word(b, "model", g->name);
+  tri_json_open(b, NULL, '{');
+  tri_json_put_word(b, "model", g->name);
   if (!strcmp(task, "embed"))
     add_input(g, "input", "Hello", b);
   else if (chat)
     add_message(b);
   else
     add_input(g, "prompt", question, b);
-  cmd_buf_add(b, "}", 1);
+  tri_text_add(b, "}", 1);
   if (!strcmp(task, "embed")) return "/v1/embeddings";
   if (strcmp(task, "generate") != 0 || !(g->model.tokenizer || g->o.model)) return NULL;
   return chat ? "/v1/chat/completions" : "/v1/completions";
 }
 
-void gw_hint_text(const gateway *g, const char *task, const tri_gateway_place *place, int port, cmd_buf *out) {
-  cmd_buf body = {0};
+void gw_hint_text(const gateway *g, const char *task, const tri_gateway_place *place, int port, tri_buf *out) {
+  tri_buf body = {0};
   const char *host = reachable(place->address), *path = example(g, task, &body);
   bool is_v6 = strchr(host, ':');
   if (g->o.http.metrics_only) path = "/metrics";
   if (!path || body.failed || memchr(body.data, '\'', body.len))
     goto cleanup; /* the shell's quote, in a model's name */
-  cmd_buf_printf(out, "try: curl http://%s%s%s:%d%s", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port, path);
-  if (g->o.http.api_key_file) cmd_buf_printf(out, " -H 'Authorization: Bearer KEY'");
+  tri_text_printf(out, "try: curl http://%s%s%s:%d%s", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port, path);
+  if (g->o.http.api_key_file) tri_text_printf(out, " -H 'Authorization: Bearer KEY'");
   if (g->o.http.metrics_only) goto cleanup;
-  cmd_buf_printf(out, " -H 'Content-Type: application/json' -d '");
-  cmd_buf_add(out, body.data, body.len);
-  cmd_buf_add(out, "'", 1);
+  tri_text_printf(out, " -H 'Content-Type: application/json' -d '");
+  tri_text_add(out, body.data, body.len);
+  tri_text_add(out, "'", 1);
 cleanup:
-  cmd_buf_free(&body);
+  tri_buf_free(&body);
 }
 
 static void say(const gateway *g, const char *task) {
   tri_gateway_place place;
-  cmd_buf b = {0};
+  tri_buf b = {0};
   if (tri_gateway_place_make(&g->o.http, &place, NULL) != TRI_OK) return;
   gw_hint_text(g, task, &place, http_server_port(g->server), &b);
   if (b.len && !b.failed) tri_log(TRI_LOG_INFO, "gateway", "%.*s", (int)b.len, b.data);
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
 }
 
 void gw_hint_tick(gateway *g, int64_t now) {

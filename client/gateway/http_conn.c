@@ -403,6 +403,19 @@ static void on_event(struct bufferevent *bev, short what, void *ctx) {
   lose(c, slow ? HTTP_GONE_SLOW : HTTP_GONE_CLOSED);
 }
 
+/* Returns whether a client waits to be accepted, who would get nothing. */
+static bool has_visitor(const http_server *s) {
+  struct pollfd p = {.fd = evconnlistener_get_fd(s->listener), .events = POLLIN};
+  return !s->full && poll(&p, 1, 0) > 0;
+}
+
+void http_server_look(http_server *s) {
+  if (!s->draining || has_visitor(s)) return;
+  for (http_conn *c = s->connections; c; c = c->next)
+    if (c->phase != PHASE_OVER) return;
+  event_base_loopexit(s->base, NULL);
+}
+
 static void on_timer(int fd, short what, void *ctx) {
   http_conn *c = ctx;
   http_server *s = c->server;

@@ -69,9 +69,9 @@ struct http_conn {
 
 /* Takes a connection from the listener; the descriptor is its own, also on failure. */
 void http_conn_open(http_server *s, int fd, const struct sockaddr *from);
-/* Closes one that waits for its client, so that there is room for another one: the oldest of those that nobody trusts,
- * else of those between two requests, else of the unfinished requests of the address that has the most of them (two or
- * more). Returns whether there was one. */
+/* http_room.c: closes one that waits for its client, so that there is room for another one: the oldest of those that
+ * nobody trusts, else of those between two requests, else of the unfinished requests of the address that has the most
+ * of them (two or more). Returns whether there was one. */
 bool http_conn_make_room(http_server *s);
 void http_conn_free(http_conn *c);
 /* Ends one that waits for a request. One that has just come, or sends, has a second for it. */
@@ -80,11 +80,11 @@ void http_conn_drain(http_conn *c);
 void http_conn_cut(http_conn *c);
 /* Ends one that waits for its response. */
 void http_conn_abandon(http_conn *c);
+/* Stops the loop where a drain has nothing left to wait for. */
+void http_server_look(http_server *s);
 /* http_peer.c: writes where a connection comes from, of IPv6 the network (64 bits), which is one client's. */
 void http_peer_write(const struct sockaddr *from, char out[INET6_ADDRSTRLEN]);
 /* A descriptor may be free again. */
 void http_server_accept_again(http_server *s);
-/* Stops the loop where a drain has nothing left to wait for. */
-void http_server_look(http_server *s);
 
 #endif

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text.h"
+
 enum {
   STATE_REQUEST_LINE,
   STATE_FIELDS,
@@ -44,17 +46,6 @@ static http_outcome refuse(http_parser *p, int status, const char *why) {
   p->status = status;
   p->why = why;
   return HTTP_REFUSED;
-}
-
-static bool is_token_char(char c) {
-  if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9')) return true;
-  return c && strchr("!#$%&'*+-.^_`|~", c);
-}
-
-bool http_is_token(const char *s, size_t len) {
-  for (size_t i = 0; i < len; i++)
-    if (!is_token_char(s[i])) return false;
-  return len > 0;
 }
 
 /* Bytes that no line has, besides the CR and LF of its end. */
@@ -119,7 +110,8 @@ static http_outcome request_line(http_parser *p) {
       [HTTP_GET] = "GET", [HTTP_HEAD] = "HEAD", [HTTP_POST] = "POST", [HTTP_OPTIONS] = "OPTIONS"};
   const char *line = p->head.data, *end = line + p->head.len;
   const char *target = memchr(line, ' ', (size_t)(end - line));
-  if (!target || !http_is_token(line, (size_t)(target - line))) return refuse(p, 400, "the request line has no method");
+  if (!target || !tri_text_is_token(line, (size_t)(target - line)))
+    return refuse(p, 400, "the request line has no method");
   http_str method = {line, (size_t)(target++ - line)};
   const char *version = memchr(target, ' ', (size_t)(end - target));
   if (!version || end - version != VERSION_BYTES + 1 || memcmp(version, " HTTP/", 6) || version[7] != '.')
@@ -147,7 +139,7 @@ static http_outcome field_line(http_parser *p, bool trailer) {
   const char *line = p->head.data + p->line, *end = p->head.data + p->head.len;
   const char *colon = memchr(line, ':', (size_t)(end - line));
   if (*line == ' ' || *line == '\t') return refuse(p, 400, "a header goes on in a second line");
-  if (!colon || !http_is_token(line, (size_t)(colon - line))) return refuse(p, 400, "a header is not NAME: VALUE");
+  if (!colon || !tri_text_is_token(line, (size_t)(colon - line))) return refuse(p, 400, "a header is not NAME: VALUE");
   unsigned *count = trailer ? &p->num_trailers : &p->num_fields;
   if (*count == HTTP_MAX_HEADERS) return refuse(p, trailer ? 400 : 431, "more than 64 headers or trailers");
   const char *value = colon + 1;

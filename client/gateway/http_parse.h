@@ -76,7 +76,5 @@ http_outcome http_parse(http_parser *p, const char *s, size_t len, size_t *used)
 http_str http_parser_path(const http_parser *p); /* the target up to a '?', as it was sent */
 /* Returns the value of the first field of that name in lower case; s is NULL where there is none. */
 http_str http_parser_field(const http_parser *p, const char *name);
-/* Returns true where the name is that of a token, such as a header's: letters, digits and !#$%&'*+-.^_`|~. */
-bool http_is_token(const char *s, size_t len);
 
 #endif

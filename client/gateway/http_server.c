@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -182,19 +181,6 @@ tri_status http_server_run(http_server *s) { return event_base_dispatch(s->base)
 void http_server_turn(http_server *s) { event_base_loop(s->base, EVLOOP_NONBLOCK); }
 
 void http_server_stop(http_server *s) { event_base_loopbreak(s->base); }
-
-/* Tells whether a client waits to be accepted, who would get nothing. */
-static bool has_visitor(const http_server *s) {
-  struct pollfd p = {.fd = evconnlistener_get_fd(s->listener), .events = POLLIN};
-  return !s->full && poll(&p, 1, 0) > 0;
-}
-
-void http_server_look(http_server *s) {
-  if (!s->draining || has_visitor(s)) return;
-  for (http_conn *c = s->connections; c; c = c->next)
-    if (c->phase != PHASE_OVER) return;
-  event_base_loopexit(s->base, NULL);
-}
 
 void http_server_drain(http_server *s) {
   if (s->draining) return;

@@ -14,7 +14,7 @@ gw_exchange *gw_exchange_make(gateway *g, http_conn *c, const gw_kind *kind, voi
   gw_exchange made = {.g = g, .conn = c, .kind = kind, .state = state};
   if (!x) {
     if (kind->free) kind->free(&made);
-    gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});
+    gw_respond_error(c, &(oai_error){503, "no_memory", "", "out of memory"});
     return NULL;
   }
   *x = made;
@@ -163,7 +163,7 @@ void gw_exchange_close(gw_exchange *x) {
   free_if_over(x);
 }
 
-void gw_exchange_fail(gw_exchange *x, const gw_error *e) {
+void gw_exchange_fail(gw_exchange *x, const oai_error *e) {
   gw_respond_error(x->conn, e);
   gw_exchange_close(x);
 }
@@ -172,7 +172,7 @@ void gw_exchange_cut(gw_exchange *x) {
   trireme_event e = {
       .kind = TRIREME_EVENT_ERROR,
       .error = {.code = "draining", .message = "the gateway shuts down, and the answer did not end in time"}};
-  gw_error error = gw_error_of(&e.error);
+  oai_error error = oai_error_of(&e.error);
   if (x->kind->event)
     x->kind->event(x, NULL, &e);
   else
@@ -251,6 +251,6 @@ void gw_jobs_expire(gateway *g, int64_t now_ns) {
       gw_exchange *x = j->x;
       next = j->next; /* a job stays until its last event */
       if (!x->conn || !x->deadline_ns || now_ns < x->deadline_ns) continue;
-      gw_exchange_fail(x, &(gw_error){504, "timeout", "", "the coordinator did not answer in time"});
+      gw_exchange_fail(x, &(oai_error){504, "timeout", "", "the coordinator did not answer in time"});
     }
 }

@@ -9,13 +9,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client/cmd/cmd.h"
+#include "comm/wire/endpoint.h"
 #include "client/gateway/finder.h"
 #include "client/gateway/gateway.h"
 #include "client/gateway/tasks.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/options/sampling_numbers.h"
 #include "base/version.h"
 #include "base/wait.h"
 
@@ -320,7 +321,7 @@ static tri_status open_model(gateway *g, tri_error *err) {
   if (!g->o.model) return TRI_OK;
   TRI_CHECK(tri_model_folder_find(g->o.model, g->model_folder, err));
   g->o.model = g->model_folder;
-  tri_status st = gw_model_open(g->o.model, g->o.http.chat_template, &g->model, err);
+  tri_status st = oai_model_open(g->o.model, g->o.http.chat_template, &g->model, err);
   if (st == TRI_NOT_FOUND) {
     tri_log(TRI_LOG_WARN, "gateway", "there is no tokenizer.json in %s: chat is not served", g->o.model);
     return TRI_OK;
@@ -403,7 +404,7 @@ int main(int argc, char **argv) {
   abandon(g);
   gw_tasks_close(g->tasks);
   http_server_close(g->server);
-  gw_model_close(&g->model);
+  oai_model_close(&g->model);
   gw_keys_free(g->keys);
   gw_origins_free(g->origins);
   tri_options_free(parsed);

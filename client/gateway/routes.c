@@ -6,47 +6,21 @@
 
 #include "client/gateway/gateway.h"
 
-enum { READS = 1 << HTTP_GET | 1 << HTTP_HEAD, POSTS = 1 << HTTP_POST };
-
-typedef struct route {
-  const char *path; /* one that ends in a slash begins the target */
-  unsigned methods;
-  bool open;  /* without a key, and while the gateway shuts down */
-  bool alone; /* without the coordinator */
-  bool plain; /* also with --metrics-only */
-  void (*answer)(gateway *g, http_conn *c);
-} route;
-
-static const route routes[] = {
-    {"/v1/completions", POSTS, false, false, false, gw_completions},
-    {"/v1/chat/completions", POSTS, false, false, false, gw_chat},
-    {"/v1/embeddings", POSTS, false, false, false, gw_embeddings},
-    {"/tokenize", POSTS, false, true, false, gw_tokenize},
-    {"/detokenize", POSTS, false, true, false, gw_detokenize},
-    {"/v1/models", READS, false, false, false, gw_models},
-    {"/v1/models/", READS, false, false, false, gw_one_model},
-    {"/health", READS, true, false, true, gw_health},
-    {"/ready", READS, true, false, true, gw_health},
-    {"/live", READS, true, true, true, gw_live},
-    {"/version", READS, false, true, true, gw_version},
-    {"/metrics", READS, false, false, true, gw_metrics},
-    {"/", READS, true, true, true, gw_root},
+static void (*const answers[GW_NUM_PATHS])(gateway *g, http_conn *c) = {
+    [GW_PATH_COMPLETIONS] = gw_completions,
+    [GW_PATH_CHAT] = gw_chat,
+    [GW_PATH_EMBEDDINGS] = gw_embeddings,
+    [GW_PATH_TOKENIZE] = gw_tokenize,
+    [GW_PATH_DETOKENIZE] = gw_detokenize,
+    [GW_PATH_MODELS] = gw_models,
+    [GW_PATH_ONE_MODEL] = gw_one_model,
+    [GW_PATH_HEALTH] = gw_health,
+    [GW_PATH_READY] = gw_health,
+    [GW_PATH_LIVE] = gw_live,
+    [GW_PATH_VERSION] = gw_version,
+    [GW_PATH_METRICS] = gw_metrics,
+    [GW_PATH_ROOT] = gw_root,
 };
-
-enum { NUM_ROUTES = sizeof routes / sizeof *routes };
-_Static_assert((int)NUM_ROUTES <= (int)GW_MAX_ROUTES, "each has its counters");
-
-const char *gw_route_path(unsigned number) { return number < NUM_ROUTES ? routes[number].path : NULL; }
-
-static const route *find(http_str path) {
-  for (size_t i = 0; i < NUM_ROUTES; i++) {
-    const char *name = routes[i].path;
-    size_t len = strlen(name);
-    bool whole = len == 1 || name[len - 1] != '/';
-    if (path.len >= len + !whole && !memcmp(path.s, name, len) && (!whole || path.len == len)) return &routes[i];
-  }
-  return NULL;
-}
 
 static bool is_json(http_str type) {
   static const char json[] = "application/json";
@@ -74,61 +48,53 @@ static bool is_own_name(http_str host) {
   return true;
 }
 
-static bool exists(const gateway *g, const route *r) { return !g->o.http.metrics_only || r->plain; }
-
-void gw_routes_text(const gateway *g, cmd_buf *out) {
-  for (size_t i = 0; i < NUM_ROUTES; i++) {
-    bool begins = routes[i].path[strlen(routes[i].path) - 1] == '/'; /* "/", and what is below another one */
-    if (!begins && exists(g, &routes[i])) cmd_buf_printf(out, "%s%s", out->len ? ", " : "", routes[i].path);
-  }
-}
-
 /* Says which path there is not, and which ones there are. */
 static void respond_no_path(const gateway *g, http_conn *c) {
   enum { SHOWN = 100 };
   http_str path = http_parser_path(http_conn_request(c));
   bool is_long = path.len > SHOWN;
-  cmd_buf paths = {0}, words = {0};
-  gw_routes_text(g, &paths);
-  cmd_buf_printf(&words, "there is no such path: %.*s%s; there are %.*s", is_long ? SHOWN : (int)path.len, path.s,
-                 is_long ? "..." : "", (int)paths.len, paths.data ? paths.data : "");
-  cmd_buf_add(&words, "", 1);
-  gw_respond_error(c, &(gw_error){404, "not_found", "", words.failed ? "there is no such path" : words.data});
-  cmd_buf_free(&paths);
-  cmd_buf_free(&words);
+  tri_buf paths = {0}, words = {0};
+  gw_paths_text(g, &paths);
+  tri_text_printf(&words, "there is no such path: %.*s%s; there are %.*s", is_long ? SHOWN : (int)path.len, path.s,
+                  is_long ? "..." : "", (int)paths.len, paths.data ? paths.data : "");
+  tri_text_add(&words, "", 1);
+  gw_respond_error(c, &(oai_error){404, "not_found", "", words.failed ? "there is no such path" : words.data});
+  tri_buf_free(&paths);
+  tri_buf_free(&words);
 }
 
-static gw_error why_not(const gateway *g, const http_parser *p, const route *r) {
+static oai_error why_not(const gateway *g, const http_parser *p, const gw_path *r) {
   char name[GW_KEY_NAME];
   bool allowed = (r && r->open) || gw_keys_allow(g->keys, http_parser_field(p, "authorization"), name);
-  if (!allowed) return (gw_error){401, "permission", "", "the API key is missing or wrong"};
+  if (!allowed) return (oai_error){401, "permission", "", "the API key is missing or wrong"};
   if (g->loopback && !g->keys && !is_own_name(http_parser_field(p, "host")))
-    return (gw_error){403, "permission", "Host",
-                      "the gateway listens on loopback, and Host is another name: with --api-key-file it may be any"};
-  if (!r) return (gw_error){404, "not_found", "", "there is no such path"};
+    return (oai_error){403, "permission", "Host",
+                       "the gateway listens on loopback, and Host is another name: with --api-key-file it may be any"};
+  if (!r) return (oai_error){404, "not_found", "", "there is no such path"};
   if (p->method == HTTP_OPTIONS && !g->origins)
-    return (gw_error){405, "unsupported", "", "no pages of other origins may ask here: --cors-origin names them"};
+    return (oai_error){405, "unsupported", "", "no pages of other origins may ask here: --cors-origin names them"};
   if (!(r->methods & 1u << p->method))
-    return (gw_error){405, "unsupported", "", r->methods == POSTS ? "this path takes POST" : "this path takes GET"};
-  if (g->refusing && !r->open) return (gw_error){503, "draining", "", "the gateway is shutting down"};
+    return (oai_error){405, "unsupported", "",
+                       r->methods == 1 << HTTP_POST ? "this path takes POST" : "this path takes GET"};
+  if (g->refusing && !r->open) return (oai_error){503, "draining", "", "the gateway is shutting down"};
   if (p->method == HTTP_POST && !is_json(http_parser_field(p, "content-type")))
-    return (gw_error){415, "unsupported", "Content-Type", "Content-Type must be application/json"};
+    return (oai_error){415, "unsupported", "Content-Type", "Content-Type must be application/json"};
   if (p->method == HTTP_POST && !is_plain(http_parser_field(p, "content-encoding")))
-    return (gw_error){415, "unsupported", "Content-Encoding",
-                      "Content-Encoding must be identity: bodies that are compressed are not read"};
-  return (gw_error){0};
+    return (oai_error){415, "unsupported", "Content-Encoding",
+                       "Content-Encoding must be identity: bodies that are compressed are not read"};
+  return (oai_error){0};
 }
 
 void gw_on_head(void *ctx, http_conn *c) {
   const http_parser *p = http_conn_request(c);
   if (gw_cors_preflight(ctx, c)) return; /* it brings no key */
-  const route *r = find(http_parser_path(p));
-  if (r && !exists(ctx, r)) r = NULL;
-  gw_error e = why_not(ctx, p, r);
+  const gw_path *r = gw_path_find(http_parser_path(p));
+  if (r && !gw_path_exists(ctx, r)) r = NULL;
+  oai_error e = why_not(ctx, p, r);
   if (e.status == 404)
     respond_no_path(ctx, c);
   else if (e.status == 405)
-    gw_respond_error_with(c, &e, r->methods == POSTS ? "Allow: POST\r\n" : "Allow: GET, HEAD\r\n");
+    gw_respond_error_with(c, &e, r->methods == 1 << HTTP_POST ? "Allow: POST\r\n" : "Allow: GET, HEAD\r\n");
   else if (e.status)
     gw_respond_error(c, &e);
   else if (!r->open)
@@ -137,18 +103,18 @@ void gw_on_head(void *ctx, http_conn *c) {
 
 void gw_on_request(void *ctx, http_conn *c) {
   gateway *g = ctx;
-  const route *r = find(http_parser_path(http_conn_request(c)));
+  const gw_path *r = gw_path_find(http_parser_path(http_conn_request(c)));
   /* A request for an answer of the model waits for a coordinator that is away; a question how it is hears that. */
   bool away = !g->client || (trireme_is_away(g->client) && http_conn_request(c)->method == HTTP_GET);
   if (!away || r->alone)
-    r->answer(g, c);
+    answers[r - gw_paths](g, c);
   else
-    gw_respond_error(c, &(gw_error){503, "closed", "", "there is no connection to the coordinator"});
+    gw_respond_error(c, &(oai_error){503, "closed", "", "there is no connection to the coordinator"});
 }
 
 void gw_on_answer(void *ctx, http_conn *c, int status, const char *fields) {
-  const route *r = find(http_parser_path(http_conn_request(c)));
-  gw_count_answer(ctx, r ? (unsigned)(r - routes) : GW_MAX_ROUTES, status);
+  const gw_path *r = gw_path_find(http_parser_path(http_conn_request(c)));
+  gw_count_answer(ctx, r ? (unsigned)(r - gw_paths) : GW_NUM_PATHS, status);
   bool probe = r && r->open && status == 503; /* who asks whether it serves has an answer */
   if (!probe) gw_access_log(ctx, c, status, fields);
 }
@@ -177,7 +143,7 @@ void gw_on_cut(void *ctx, http_conn *c) {
 size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap) {
   const gateway *g = ctx;
   char large[96];
-  cmd_buf b = {0};
+  tri_buf b = {0};
   const char *code = status >= 500 ? "unsupported" : "corrupt";
   if (status == 503) code = g->refusing ? "draining" : "no_capacity";
   if (status == 408) code = "timeout";
@@ -186,9 +152,9 @@ size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap
     snprintf(large, sizeof large, "%s of %zu bytes (--http-max-body)", why, (size_t)g->o.http.max_body);
     why = large;
   }
-  gw_error_json(&b, &(gw_error){status, code, "", why});
+  oai_error_json(&b, &(oai_error){status, code, "", why});
   size_t n = b.failed || b.len > cap ? 0 : b.len;
   if (n) memcpy(out, b.data, n);
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
   return n;
 }

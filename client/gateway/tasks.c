@@ -160,7 +160,7 @@ static void finish(gw_task *t) {
     t->x->g->counts.template_ns += t->took_ns;
   }
   if (t->st == TRI_OK) return t->ready(t);
-  gw_error e = gw_error_of_status(&t->err);
+  oai_error e = oai_error_of_status(&t->err);
   gw_exchange_fail(t->x, &e);
 }
 
@@ -198,7 +198,8 @@ void gw_task_start(gateway *g, http_conn *c, const gw_kind *kind, void *state, g
     return finish(t);
   }
   if (push(g->tasks, t) != TRI_OK)
-    gw_exchange_fail(x, &(gw_error){429, "no_capacity", "", "too many requests wait to be read, or for their prompts"});
+    gw_exchange_fail(x,
+                     &(oai_error){429, "no_capacity", "", "too many requests wait to be read, or for their prompts"});
 }
 
 void gw_task_leave(gw_task *t) {

@@ -2,43 +2,43 @@
 /* POST /tokenize and /detokenize, as vLLM has them: the gateway's own tokenizer answers. */
 #include <string.h>
 
-#include "client/gateway/chat.h"
+#include "client/openai/chat_request.h"
 #include "client/gateway/tasks.h"
 #include "base/mem.h"
 
 typedef struct tokenize {
   gw_task task; /* the exchange's state begins with it */
-  const gw_model *model;
-  gw_ignored ignored;
+  const oai_model *model;
+  oai_ignored ignored;
   /* The request, until the answer is written. */
   tri_json_doc *doc;
-  gw_chat_fields chat;
+  oai_chat_fields chat;
   const tri_json *prompt, *add_special; /* its default depends on what is tokenized */
   bool return_strings;
   const tri_json *tokens; /* of /detokenize */
   /* The answer. */
-  gw_prompt ids;
+  oai_prompt ids;
   char *text;
   size_t len;
-  cmd_buf out;
+  tri_buf out;
 } tokenize;
 
 #define T(m) .offset = offsetof(tokenize, m)
-static const gw_field tokenize_fields[] = {
-    GW_CHAT_FIELDS(tokenize, chat),
-    {"prompt", gw_take_json, T(prompt)},
-    {"add_special_tokens", gw_take_json, T(add_special)},
-    {"return_token_strs", gw_take_bool, T(return_strings)},
-    {"model", gw_take_nothing, 0},
-    {"chat_template", gw_take_unsupported, 0},
+static const oai_field tokenize_fields[] = {
+    OAI_CHAT_FIELDS(tokenize, chat),
+    {"prompt", oai_take_json, T(prompt)},
+    {"add_special_tokens", oai_take_json, T(add_special)},
+    {"return_token_strs", oai_take_bool, T(return_strings)},
+    {"model", oai_take_nothing, 0},
+    {"chat_template", oai_take_unsupported, 0},
 };
-static const gw_field detokenize_fields[] = {
-    {"tokens", gw_take_json, T(tokens)},
-    {"model", gw_take_nothing, 0},
+static const oai_field detokenize_fields[] = {
+    {"tokens", oai_take_json, T(tokens)},
+    {"model", oai_take_nothing, 0},
 };
 #undef T
-static const gw_field_table tokenize_tables[] = {GW_TABLE(tokenize_fields), {0}};
-static const gw_field_table detokenize_tables[] = {GW_TABLE(detokenize_fields), {0}};
+static const oai_field_table tokenize_tables[] = {OAI_TABLE(tokenize_fields), {0}};
+static const oai_field_table detokenize_tables[] = {OAI_TABLE(detokenize_fields), {0}};
 
 /* Frees all but the answer, for the time until it is sent. */
 static tri_status end_request(tokenize *t, tri_status st, tri_error *err) {
@@ -54,7 +54,7 @@ static tri_status end_request(tokenize *t, tri_status st, tri_error *err) {
 static void free_tokenize(gw_task *task) {
   tokenize *t = (tokenize *)task;
   tri_buf_free(&t->task.body);
-  cmd_buf_free(&t->out);
+  tri_buf_free(&t->out);
   tri_free(t);
 }
 
@@ -62,42 +62,42 @@ static void leave(gw_exchange *x) { gw_task_leave(x->state); }
 
 /* ---- ids of a text, or of messages ---- */
 
-static void write_ids(cmd_buf *b, const tokenize *t) {
-  cmd_json_open(b, "tokens", '[');
-  for (size_t i = 0; i < t->ids.num; i++) cmd_buf_printf(b, "%s%u", i ? "," : "", t->ids.ids[i]);
-  cmd_buf_add(b, "]", 1);
+static void write_ids(tri_buf *b, const tokenize *t) {
+  tri_json_open(b, "tokens", '[');
+  for (size_t i = 0; i < t->ids.num; i++) tri_text_printf(b, "%s%u", i ? "," : "", t->ids.ids[i]);
+  tri_text_add(b, "]", 1);
 }
 
 /* How the vocabulary writes them. */
-static void write_strings(cmd_buf *b, const tokenize *t) {
-  cmd_buf_key(b, "token_strs");
+static void write_strings(tri_buf *b, const tokenize *t) {
+  tri_json_add_key(b, "token_strs");
   if (!t->return_strings) {
-    cmd_buf_add(b, "null", 4);
+    tri_text_add(b, "null", 4);
     return;
   }
-  cmd_buf_add(b, "[", 1);
+  tri_text_add(b, "[", 1);
   for (size_t i = 0; i < t->ids.num; i++) {
     const char *s = tri_tokenizer_token(t->model->tokenizer, t->ids.ids[i]);
-    if (i) cmd_buf_add(b, ",", 1);
-    cmd_buf_json(b, s, strlen(s));
+    if (i) tri_text_add(b, ",", 1);
+    tri_json_add_string(b, s, strlen(s));
   }
-  cmd_buf_add(b, "]", 1);
+  tri_text_add(b, "]", 1);
 }
 
 static void write_tokenized(tokenize *t) {
-  cmd_json_open(&t->out, NULL, '{');
-  cmd_json_uint(&t->out, "count", t->ids.num);
-  cmd_json_uint(&t->out, "max_model_len", t->task.max_model_len);
+  tri_json_open(&t->out, NULL, '{');
+  tri_json_put_uint(&t->out, "count", t->ids.num);
+  tri_json_put_uint(&t->out, "max_model_len", t->task.max_model_len);
   write_ids(&t->out, t);
   write_strings(&t->out, t);
-  cmd_buf_add(&t->out, "}", 1);
+  tri_text_add(&t->out, "}", 1);
 }
 
 static tri_status answer_tokens(tokenize *t, tri_tokenizer_scratch *scratch, tri_error *err) {
   size_t len = 0;
   t->chat.add_generation_prompt = true;
   TRI_CHECK(gw_parse_body(&t->task.body, &t->doc, err));
-  TRI_CHECK(gw_fields_read(tokenize_tables, tri_json_root(t->doc), t, &t->ignored, err));
+  TRI_CHECK(oai_fields_read(tokenize_tables, tri_json_root(t->doc), t, &t->ignored, err));
   const char *text = tri_json_as_str(t->prompt, &len);
   bool special = t->prompt != NULL;
   if (t->add_special && !tri_json_as_bool(t->add_special, &special))
@@ -106,13 +106,13 @@ static tri_status answer_tokens(tokenize *t, tri_tokenizer_scratch *scratch, tri
     return tri_fail(err, TRI_INVALID_ARGUMENT, "messages",
                     "there are a prompt and messages: only one can be tokenized");
   if (t->prompt && !text) return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "prompt must be a text");
-  if (!t->prompt) TRI_CHECK(gw_chat_fields_check(&t->chat, err));
+  if (!t->prompt) TRI_CHECK(oai_chat_fields_check(&t->chat, err));
   if (!t->prompt && !t->model->template)
     return tri_fail(err, TRI_UNSUPPORTED, "messages", "the model has no chat template");
-  gw_prompt_options o = gw_chat_prompt(&t->chat, 0);
+  oai_prompt_options o = oai_chat_prompt(&t->chat, 0);
   o.add_special = special;
-  TRI_CHECK(text ? gw_model_encode(t->model, scratch, text, len, &o, &t->ids, err)
-                 : gw_model_prompt(t->model, scratch, &o, &t->ids, err));
+  TRI_CHECK(text ? oai_model_encode(t->model, scratch, text, len, &o, &t->ids, err)
+                 : oai_model_prompt(t->model, scratch, &o, &t->ids, err));
   write_tokenized(t);
   return TRI_OK;
 }
@@ -127,7 +127,7 @@ static void ready(gw_task *task) {
   tokenize *t = (tokenize *)task;
   char ignored[256];
   gw_exchange *x = task->x;
-  gw_ignored_fields(&t->ignored, ignored);
+  gw_ignored_fields(x->g, &t->ignored, ignored);
   gw_respond_json(x->conn, &t->out, ignored);
   gw_exchange_close(x);
 }
@@ -135,17 +135,17 @@ static void ready(gw_task *task) {
 /* ---- the text of ids ---- */
 
 static tri_status answer_text(tokenize *t, tri_error *err) {
-  static const gw_field field = {.name = "tokens"};
+  static const oai_field field = {.name = "tokens"};
   TRI_CHECK(gw_parse_body(&t->task.body, &t->doc, err));
-  TRI_CHECK(gw_fields_read(detokenize_tables, tri_json_root(t->doc), t, &t->ignored, err));
+  TRI_CHECK(oai_fields_read(detokenize_tables, tri_json_root(t->doc), t, &t->ignored, err));
   if (!t->tokens) return tri_fail(err, TRI_INVALID_ARGUMENT, "tokens", "tokens is missing");
-  TRI_CHECK(gw_read_ids(&field, t->tokens, &t->ids.ids, &t->ids.num, err));
+  TRI_CHECK(oai_read_ids(&field, t->tokens, &t->ids.ids, &t->ids.num, err));
   tri_status st = tri_tokenizer_decode(t->model->tokenizer, t->ids.ids, t->ids.num, false, &t->text, &t->len);
   if (st == TRI_OUT_OF_RANGE) return tri_fail(err, st, "tokens", "tokens has an id that no token has");
   if (st != TRI_OK) return tri_fail(err, st, "", "out of memory");
-  cmd_json_open(&t->out, NULL, '{');
-  cmd_json_text(&t->out, "prompt", t->text, t->len);
-  cmd_buf_add(&t->out, "}", 1);
+  tri_json_open(&t->out, NULL, '{');
+  tri_json_put_text(&t->out, "prompt", t->text, t->len);
+  tri_text_add(&t->out, "}", 1);
   return TRI_OK;
 }
 
@@ -159,9 +159,9 @@ static void start(gateway *g, http_conn *c, tri_status (*run)(gw_task *, tri_tok
   static const gw_kind kind = {.free = leave}; /* without jobs there are no events */
   if (gw_chat_refuse(g, c, false)) return;
   tokenize *t = tri_calloc(1, sizeof *t);
-  if (!t) return gw_respond_error(c, &(gw_error){503, "no_memory", "", "out of memory"});
+  if (!t) return gw_respond_error(c, &(oai_error){503, "no_memory", "", "out of memory"});
   t->model = &g->model;
-  t->ignored.g = g;
+  t->ignored.allowed = !g->o.http.reject_unknown_fields;
   t->task.run = run;
   t->task.ready = ready;
   t->task.free = free_tokenize;

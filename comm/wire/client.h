@@ -17,7 +17,7 @@
 #include "base/buf.h"
 #include "base/kinds.h"
 #include "base/mem.h"
-#include "base/sampling_numbers.h"
+#include "base/options/sampling_numbers.h"
 #include "base/status.h"
 
 enum {
@@ -89,7 +89,7 @@ struct tri_wire_bias {
 #define TRI_SAMPLING_HAS_OPEN(name) bool has_##name;
 #define TRI_SAMPLING_HAS_MODEL(name) TRI_SAMPLING_HAS_OPEN(name)
 
-/* Sampling and limits of a submit: every number of base/sampling_numbers.h by its name, with a has_NAME where
+/* Sampling and limits of a submit: every number of base/options/sampling_numbers.h by its name, with a has_NAME where
  * absent differs from every value, and what is no plain number. */
 typedef struct tri_sampling {
   TRI_SAMPLING_NUMBERS(TRI_SAMPLING_MEMBER_, )

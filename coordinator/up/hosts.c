@@ -12,7 +12,7 @@
 #include "coordinator/up/up.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/mpirun_check.h"
+#include "base/host/mpirun_check.h"
 
 static tri_status check_host(const char *name, tri_error *err) {
   struct addrinfo wanted = {.ai_socktype = SOCK_STREAM}, *found = NULL;

@@ -12,7 +12,7 @@
 
 #include "coordinator/up/up.h"
 #include "base/log.h"
-#include "base/mpi_environment.h"
+#include "base/host/mpi_environment.h"
 #include "base/wait.h"
 
 enum {

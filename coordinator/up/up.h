@@ -11,10 +11,10 @@
 #include "comm/wire/boot.h"
 #include "comm/wire/endpoint.h"
 #include "base/buf.h"
-#include "base/gateway_options.h"
-#include "base/hosts.h"
+#include "base/options/gateway_options.h"
+#include "base/host/hosts.h"
 #include "base/mem.h"
-#include "base/serve_layout.h"
+#include "base/options/serve_layout.h"
 
 enum {
   TRI_UP_MAX_GROUPS = 64,

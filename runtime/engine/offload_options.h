@@ -3,7 +3,7 @@
 #ifndef TRI_RUNTIME_ENGINE_OFFLOAD_OPTIONS_H
 #define TRI_RUNTIME_ENGINE_OFFLOAD_OPTIONS_H
 
-#include "base/serve_options.h"
+#include "base/options/serve_options.h"
 #include "runtime/engine/offload_plan.h"
 
 /* The strings stay the options'. TRI_USAGE: two options contradict each other. */

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "runtime/model/config.h"
 
 /* The executor's tensors. Matrices keep a 16-bit type; vectors are float32. Cut over the tensor group:

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/log.h"
 #include "runtime/model/arch.h"
 #include "runtime/model/folder.h"

@@ -13,8 +13,8 @@
 
 #include "base/dtype.h"
 #include "base/kinds.h"
-#include "base/options.h"
-#include "base/sampling_numbers.h"
+#include "base/options/options.h"
+#include "base/options/sampling_numbers.h"
 #include "base/status.h"
 #include "runtime/model/quantization.h"
 

@@ -2,7 +2,7 @@
 /* Values of config.json: the entry of a key, and its value read and checked as the entry says. */
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "runtime/model/arch.h"
 
 /* Keys that most families share. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 #include "runtime/model/layout.h"
 

@@ -3,7 +3,7 @@
 #ifndef TRI_RUNTIME_MODEL_FOLDER_H
 #define TRI_RUNTIME_MODEL_FOLDER_H
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 /* Refuses a LoRA adapter, and what has no config.json but is known: a GGUF file or a folder of such files. */
 tri_status tri_folder_check(const char *dir, tri_error *err);

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/status.h"
 
 enum { TRI_MAX_SCHEMES = 16 };

@@ -3,7 +3,7 @@
 #ifndef TRI_RUNTIME_MODEL_ROPE_H
 #define TRI_RUNTIME_MODEL_ROPE_H
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "runtime/model/config.h"
 
 /* Reads `rope_parameters` or `rope_scaling` (+ `rope_theta`) of root into c->rope. c->head_dim, partial_rotary_factor,

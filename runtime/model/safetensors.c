@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 #include "runtime/model/folder.h"
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 enum { MAX_FILE_BYTES = 1 << 20 };
 

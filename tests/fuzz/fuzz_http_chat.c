@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/gateway/chat.h"
+#include "client/gateway/gateway.h"
+#include "client/openai/chat_request.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "tests/fuzz/mutate.h"
@@ -17,12 +18,12 @@ static void need(bool ok) {
 
 /* ---- requests ---- */
 
-static void check(const gw_chat_request *q, const chat_template *t) {
+static void check(const oai_chat_request *q, const chat_template *t) {
   tri_jinja_output out = {0};
   tri_error err = {0};
-  gw_prompt_options o = gw_chat_prompt(&q->chat, 100);
+  oai_prompt_options o = oai_chat_prompt(&q->chat, 100);
   size_t from = 0;
-  need(q->c.r.n >= 1 && q->c.r.n <= GW_MAX_CHOICES && q->c.r.num_stop <= GW_MAX_STOP);
+  need(q->c.r.n >= 1 && q->c.r.n <= OAI_MAX_CHOICES && q->c.r.num_stop <= OAI_MAX_STOP);
   need(q->c.r.logprobs >= -1 && q->c.r.logprobs <= 20 && q->c.r.max_tokens != TRIREME_UNSET);
   tri_status st = chat_template_render(t, &o.chat, &out, &err);
   need(st == TRI_OK || (err.message[0] && err.field[0]));
@@ -35,22 +36,19 @@ static void check(const gw_chat_request *q, const chat_template *t) {
 
 static void parse(const uint8_t *data, size_t size, const chat_template *t) {
   tri_buf body = {.data = (char *)data, .len = size};
-  gateway *g = tri_calloc(1, sizeof *g);
-  gw_ignored ignored = {.g = g};
-  gw_chat_request q;
+  oai_ignored ignored = {.allowed = true};
+  oai_chat_request q;
   tri_json_doc *doc = NULL;
   tri_error err = {0};
-  need(g != NULL);
   if (gw_parse_body(&body, &doc, &err) == TRI_OK) {
-    if (gw_chat_parse(tri_json_root(doc), &(gw_model){.calls = (chat_calls)(size % 2)}, NULL, &q, &ignored, &err) ==
+    if (oai_chat_parse(tri_json_root(doc), &(oai_model){.calls = (chat_calls)(size % 2)}, NULL, &q, &ignored, &err) ==
         TRI_OK)
       check(&q, t);
     else
       need(err.status != TRI_OK && err.message[0]);
-    gw_chat_request_free(&q);
+    oai_chat_request_free(&q);
   }
   tri_json_free(doc);
-  tri_free(g);
 }
 
 /* ---- answers ---- */

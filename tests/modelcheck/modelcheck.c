@@ -22,9 +22,9 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "base/options.h"
-#include "base/topo.h"
-#include "base/serve_options.h"
+#include "base/options/options.h"
+#include "base/host/topo.h"
+#include "base/options/serve_options.h"
 #include "runtime/engine/expert_transfer.h"
 #include "tests/modelcheck/modelcheck.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tests/modelcheck/modelcheck.h"
 
 enum { MAX_BYTES = 1 << 20 };

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/cmd/buf.h"
+#include "base/json/json_writer.h"
 #include "base/mem.h"
 #include "text/jinja/jinja.h"
 
@@ -27,25 +27,25 @@ static tri_status add(void *ctx, const char *key, const tri_json *value) {
 }
 
 /* Prints the line of b, with an object that is open, and empties it. */
-static void print(cmd_buf *b, const char *end) {
-  cmd_buf_printf(b, "%s\n", end);
+static void print(tri_buf *b, const char *end) {
+  tri_text_printf(b, "%s\n", end);
   if (!b->failed) fwrite(b->data, 1, b->len, stdout);
-  cmd_buf_free(b);
+  tri_buf_free(b);
 }
 
 static void print_error(const tri_error *err) {
-  cmd_buf b = {0};
-  cmd_json_open(&b, NULL, '{');
-  cmd_json_open(&b, "error", '{');
-  cmd_json_word(&b, "kind", err->field);
-  cmd_json_word(&b, "message", err->message);
+  tri_buf b = {0};
+  tri_json_open(&b, NULL, '{');
+  tri_json_open(&b, "error", '{');
+  tri_json_put_word(&b, "kind", err->field);
+  tri_json_put_word(&b, "message", err->message);
   print(&b, "}}");
 }
 
 static void print_text(const tri_jinja_output *out) {
-  cmd_buf b = {0};
-  cmd_json_open(&b, NULL, '{');
-  cmd_json_text(&b, "text", out->text.data ? out->text.data : "", out->text.len);
+  tri_buf b = {0};
+  tri_json_open(&b, NULL, '{');
+  tri_json_put_text(&b, "text", out->text.data ? out->text.data : "", out->text.len);
   print(&b, "}");
 }
 

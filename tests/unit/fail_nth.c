@@ -27,7 +27,7 @@ bool fail_nth_fails(void) {
   return true;
 }
 
-/* base/mem.c has all memory from the one, base/json.c that of its documents from the other. */
+/* base/mem.c has all memory from the one, base/json/json.c that of its documents from the other. */
 void *__wrap_aligned_alloc(size_t align, size_t n) { return fail_nth_fails() ? NULL : __real_aligned_alloc(align, n); }
 
 void *__wrap_malloc(size_t n) { return counts_malloc && fail_nth_fails() ? NULL : __real_malloc(n); }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/options.h"
+#include "base/options/options.h"
 
 Suite *suite_arg_option(void);
 

@@ -23,7 +23,7 @@
 #include "base/pool.h"
 #include "base/ring.h"
 #include "base/status.h"
-#include "base/topo.h"
+#include "base/host/topo.h"
 #include "base/wait.h"
 
 Suite *suite_base(void);

@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/cmd/bench.h"
+#include "tools/serve_bench/serve_bench.h"
 
 Suite *suite_bench_serve(void);
 
 /* The command's, of which this is no part. */
-int cmd_failed(const char *program, const char *fmt, ...) {
+int cli_failed(const char *program, const char *fmt, ...) {
   (void)fmt;
   ck_abort_msg("%s failed", program);
   return 1;

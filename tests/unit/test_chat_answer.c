@@ -6,7 +6,7 @@
 
 #include "client/chat/chat_answer.h"
 #include "base/buf.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/wait.h"
 
 Suite *suite_chat_answer(void);

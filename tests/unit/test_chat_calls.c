@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "client/chat/chat_answer.h"
-#include "client/cmd/buf.h"
+#include "base/json/json_writer.h"
 #include "base/buf.h"
-#include "base/json.h"
+#include "base/json/json.h"
 
 Suite *suite_chat_calls(void);
 
@@ -69,7 +69,7 @@ static const char *past_value(const char *s, const char *end) {
 static bool is_object(const char *s, size_t n) {
   tri_json_doc *doc = NULL;
   const char *behind = n && *s == '{' ? past_value(s, s + n) : NULL;
-  if (!behind || behind != s + n || cmd_utf8_prefix(s, n) != n) return false;
+  if (!behind || behind != s + n || tri_utf8_prefix(s, n) != n) return false;
   if (tri_json_parse_python(s, n, &doc, NULL) != TRI_OK) return false;
   tri_json_free(doc);
   return true;

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "worker/plan/machine.h"
+#include "runtime/cost/machine.h"
 
 Suite *suite_cost(void);
 

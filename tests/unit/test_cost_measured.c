@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "worker/plan/machine.h"
+#include "runtime/cost/machine.h"
 
 Suite *suite_cost_measured(void);
 

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "runtime/engine/offload_folders.h"
-#include "worker/plan/disk_rate.h"
-#include "worker/plan/machine_file.h"
+#include "runtime/cost/disk_rate.h"
+#include "runtime/cost/machine_file.h"
 
 Suite *suite_disk_rate(void);
 

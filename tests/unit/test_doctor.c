@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 #include "base/wait.h"
-#include "worker/doctor/doctor.h"
+#include "tools/doctor/doctor.h"
 
 Suite *suite_doctor(void);
 

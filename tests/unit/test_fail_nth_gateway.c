@@ -91,7 +91,7 @@ static void open_world(void) {
   ck_assert_int_eq(http_server_open(&config, &handler, &w.g.server, &err), TRI_OK);
   ck_assert_int_eq(http_server_every(w.g.server, 1, on_tick), TRI_OK);
   ck_assert_int_eq(http_server_watch(w.g.server, HTTP_WATCH_COORDINATOR, trireme_fd(w.g.client), take_events), TRI_OK);
-  ck_assert_msg(gw_model_open(TRI_SOURCE "/tests/models/abacus", NULL, &w.g.model, &err) == TRI_OK, "%s", err.message);
+  ck_assert_msg(oai_model_open(TRI_SOURCE "/tests/models/abacus", NULL, &w.g.model, &err) == TRI_OK, "%s", err.message);
   w.g.model_fits = true;
   w.g.max_model_len = 2048;
   ck_assert_int_eq(gw_tasks_open(w.g.model.tokenizer, 1, &w.g.tasks), TRI_OK);
@@ -102,7 +102,7 @@ static void open_world(void) {
 static void close_world(void) {
   http_server_close(w.g.server);
   gw_tasks_close(w.g.tasks);
-  gw_model_close(&w.g.model);
+  oai_model_close(&w.g.model);
   trireme_close(w.g.client);
   fake_stop(w.coordinator, SIGTERM);
   memset(&w, 0, sizeof w);

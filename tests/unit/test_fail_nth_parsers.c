@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/gateway/chat.h"
+#include "client/openai/chat_request.h"
 #include "client/gateway/completion.h"
 #include "client/gateway/http_parse.h"
 #include "comm/wire/client.h"
 #include "comm/wire/group.h"
 #include "base/hash.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 #include "text/jinja/jinja.h"
 #include "runtime/model/safetensors.h"
@@ -165,7 +165,7 @@ static outcome http(const char *data, size_t len) {
   return o;
 }
 
-static uint64_t hash_prompts(const gw_completion_request *q) {
+static uint64_t hash_prompts(const oai_completion_request *q) {
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, &q->r.max_tokens, sizeof q->r.max_tokens);
   for (size_t i = 0; i < q->prompt.num; i++)
     if (q->prompt.items[i].text) h = tri_hash_bytes(h, q->prompt.items[i].text, strlen(q->prompt.items[i].text));
@@ -173,33 +173,31 @@ static uint64_t hash_prompts(const gw_completion_request *q) {
 }
 
 static outcome completion(const char *data, size_t len) {
-  static gateway g;
   tri_buf body = {.data = (char *)data, .len = len};
-  gw_ignored ignored = {.g = &g};
-  gw_completion_request q;
+  oai_ignored ignored = {.allowed = true};
+  oai_completion_request q;
   tri_json_doc *doc = NULL;
   tri_error err = {0};
   tri_status st = gw_parse_body(&body, &doc, &err);
   if (st != TRI_OK) return refused(st, &err);
-  st = gw_completion_parse(tri_json_root(doc), &q, &ignored, &err);
+  st = oai_completion_parse(tri_json_root(doc), &q, &ignored, &err);
   outcome o = st == TRI_OK ? (outcome){.digest = hash_prompts(&q)} : refused(st, &err);
-  gw_completion_request_free(&q);
+  oai_completion_request_free(&q);
   tri_json_free(doc);
   return o;
 }
 
 static outcome chat(const char *data, size_t len) {
-  static gateway g;
   tri_buf body = {.data = (char *)data, .len = len};
-  gw_ignored ignored = {.g = &g};
-  gw_chat_request q;
+  oai_ignored ignored = {.allowed = true};
+  oai_chat_request q;
   tri_json_doc *doc = NULL;
   tri_error err = {0};
   tri_status st = gw_parse_body(&body, &doc, &err);
   if (st != TRI_OK) return refused(st, &err);
-  st = gw_chat_parse(tri_json_root(doc), &(gw_model){.calls = CHAT_CALLS_HERMES}, NULL, &q, &ignored, &err);
+  st = oai_chat_parse(tri_json_root(doc), &(oai_model){.calls = CHAT_CALLS_HERMES}, NULL, &q, &ignored, &err);
   outcome o = st == TRI_OK ? (outcome){.digest = (uint64_t)q.c.r.n} : refused(st, &err);
-  gw_chat_request_free(&q);
+  oai_chat_request_free(&q);
   tri_json_free(doc);
   return o;
 }

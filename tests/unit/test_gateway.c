@@ -114,26 +114,21 @@ END_TEST
 
 typedef struct parsed {
   tri_json_doc *doc;
-  gateway *g;
-  gw_ignored ignored;
-  gw_completion_request q;
+  oai_ignored ignored;
+  oai_completion_request q;
   tri_error err;
   tri_status st;
 } parsed;
 
 static void parse(parsed *p, const char *text, bool strict) {
-  *p = (parsed){.g = tri_calloc(1, sizeof *p->g)};
-  ck_assert_ptr_nonnull(p->g);
-  p->g->o.http.reject_unknown_fields = strict;
-  p->ignored.g = p->g;
+  *p = (parsed){.ignored.allowed = !strict};
   ck_assert_msg(tri_json_parse(text, strlen(text), &p->doc, &p->err) == TRI_OK, "%s", text);
-  p->st = gw_completion_parse(tri_json_root(p->doc), &p->q, &p->ignored, &p->err);
+  p->st = oai_completion_parse(tri_json_root(p->doc), &p->q, &p->ignored, &p->err);
 }
 
 static void done(parsed *p) {
-  gw_completion_request_free(&p->q);
+  oai_completion_request_free(&p->q);
   tri_json_free(p->doc);
-  tri_free(p->g);
 }
 
 START_TEST(accepted) {
@@ -263,16 +258,16 @@ START_TEST(errors) {
     trireme_error e = {0};
     snprintf(e.code, sizeof e.code, "%s", cases[i].code);
     snprintf(e.field, sizeof e.field, "%s", cases[i].field);
-    gw_error out = gw_error_of(&e);
+    oai_error out = oai_error_of(&e);
     ck_assert_msg(out.status == cases[i].status && !strcmp(out.code, cases[i].out) &&
                       !strcmp(out.param, cases[i].param),
                   "%s: %d %s %s", cases[i].code, out.status, out.code, out.param);
   }
-  cmd_buf b = {0};
-  gw_error_json(&b, &(gw_error){429, "no_capacity", "", "a \"queue\""});
+  tri_buf b = {0};
+  oai_error_json(&b, &(oai_error){429, "no_capacity", "", "a \"queue\""});
   ck_assert_str_eq(b.data, "{\"error\":{\"message\":\"a \\\"queue\\\"\",\"type\":\"rate_limit_error\",\"param\":null,"
                            "\"code\":\"no_capacity\"}}");
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
 }
 END_TEST
 
@@ -284,20 +279,20 @@ START_TEST(logprobs) {
   trireme_logprobs first = {-0.5f, 2, tops, values, "\xc3", 1, texts}, second = {-2.0f, 0, NULL, NULL, "\xa4", 1, NULL};
   const trireme_logprobs *both[2] = {&first, &second};
   trireme_choice c = {.ids = ids, .num_ids = 2, .logprobs = both};
-  gw_logprobs l = {0};
-  cmd_buf b = {0};
-  gw_logprobs_add(&l, &c);
-  gw_logprobs_write(&l, &b);
+  oai_logprobs l = {0};
+  tri_buf b = {0};
+  oai_logprobs_add(&l, &c);
+  oai_logprobs_write(&l, &b);
   ck_assert_str_eq(b.data, "{\"tokens\":[\"bytes:\\\\xc3\",\"bytes:\\\\xa4\"],\"token_logprobs\":[-0.5,-2],"
                            "\"top_logprobs\":[{\"bytes:\\\\xc3\":-0.5,\"x\":-9999.0},{\"bytes:\\\\xa4\":-2}],"
                            "\"text_offset\":[0,1]}");
   b.len = 0;
   c.num_ids = 1;
-  gw_logprobs_add(&l, &c); /* the next piece of the stream goes on where the text has come to */
-  gw_logprobs_write(&l, &b);
+  oai_logprobs_add(&l, &c); /* the next piece of the stream goes on where the text has come to */
+  oai_logprobs_write(&l, &b);
   ck_assert_msg(strstr(b.data, "\"text_offset\":[1]}"), "%s", b.data);
-  gw_logprobs_free(&l);
-  cmd_buf_free(&b);
+  oai_logprobs_free(&l);
+  tri_buf_free(&b);
 }
 END_TEST
 
@@ -311,24 +306,24 @@ START_TEST(prompt_logprobs) {
                    third = {-0.25f, 2, tops, values, "c", 1, texts};
   const trireme_logprobs *all[3] = {&first, &second, &third};
   trireme_choice c = {.ids = ids, .num_ids = 2, .logprobs = all, .of_prompt = true};
-  gw_logprobs l = {0};
-  cmd_buf b = {0};
-  gw_logprobs_add(&l, &c);
-  gw_prompt_logprobs_add(&b, &c);
+  oai_logprobs l = {0};
+  tri_buf b = {0};
+  oai_logprobs_add(&l, &c);
+  oai_prompt_logprobs_add(&b, &c);
   c = (trireme_choice){.offset = 2, .ids = ids + 2, .num_ids = 1, .logprobs = all + 2, .of_prompt = true};
-  gw_logprobs_add(&l, &c);
-  gw_prompt_logprobs_add(&b, &c);
+  oai_logprobs_add(&l, &c);
+  oai_prompt_logprobs_add(&b, &c);
   ck_assert_str_eq(b.data, "null,{\"6\":{\"logprob\":-2,\"decoded_token\":\"b\"},"
                            "\"9\":{\"logprob\":-1,\"rank\":1,\"decoded_token\":\"d\"}},"
                            "{\"7\":{\"logprob\":-0.25,\"rank\":1,\"decoded_token\":\"c\"},"
                            "\"9\":{\"logprob\":-1,\"rank\":2,\"decoded_token\":\"d\"}}");
   b.len = 0;
-  gw_logprobs_write(&l, &b);
+  oai_logprobs_write(&l, &b);
   ck_assert_str_eq(b.data, "{\"tokens\":[\"a\",\"b\",\"c\"],\"token_logprobs\":[null,-2,-0.25],"
                            "\"top_logprobs\":[null,{\"d\":-1,\"b\":-2},{\"c\":-0.25,\"d\":-1}],"
                            "\"text_offset\":[0,1,2]}");
-  gw_logprobs_free(&l);
-  cmd_buf_free(&b);
+  oai_logprobs_free(&l);
+  tri_buf_free(&b);
 }
 END_TEST
 
@@ -340,22 +335,22 @@ START_TEST(names_and_labels_of_metrics) {
   static const char want[] = "# HELP vllm:a One.\n# TYPE vllm:a gauge\nvllm:a{model_name=\"x\\\"y\\\\z\"} 3\n"
                              "vllm:b_bucket{model_name=\"x\\\"y\\\\z\",le=\"0.5\"} 4\n# anything\nother 5\n";
   gateway *g = tri_calloc(1, sizeof *g);
-  cmd_buf b = {0};
+  tri_buf b = {0};
   ck_assert_ptr_nonnull(g);
   g->o.http.metrics_prefix = "vllm";
   snprintf(g->name, sizeof g->name, "x\"y\\z");
   gw_count_answer(g, 0, 200);
   gw_count_answer(g, 0, 200);
-  gw_count_answer(g, GW_MAX_ROUTES, 404);
+  gw_count_answer(g, GW_NUM_PATHS, 404);
   gw_count_answer(g, 1, 299);
   gw_metrics_write(g, text, sizeof text - 1, &b);
-  cmd_buf_add(&b, "", 1);
+  tri_text_add(&b, "", 1);
   ck_assert(!strncmp(b.data, want, sizeof want - 1));
   ck_assert(strstr(b.data, "\nvllm:http_requests_total{path=\"/v1/completions\",code=\"200\"} 2\n"));
   ck_assert(strstr(b.data, "\nvllm:http_requests_total{path=\"/v1/chat/completions\",code=\"000\"} 1\n"));
   ck_assert(strstr(b.data, "\nvllm:http_requests_total{path=\"other\",code=\"404\"} 1\n"));
   ck_assert(strstr(b.data, "\nvllm:http_connections 0\n"));
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
   tri_free(g);
 }
 END_TEST
@@ -364,11 +359,11 @@ END_TEST
 
 static void expect_hint(const gateway *g, const char *task, const char *address, const char *want) {
   tri_gateway_place place = {.port = 8000};
-  cmd_buf b = {0};
+  tri_buf b = {0};
   snprintf(place.address, sizeof place.address, "%s", address);
   gw_hint_text(g, task, &place, 8000, &b);
   ck_assert_str_eq(b.len ? b.data : "", want);
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
 }
 
 START_TEST(hints) {
@@ -417,18 +412,18 @@ START_TEST(parts_of_a_body) {
   static const int parts[] = {1, 1, 2, 0};
   for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
     for (int beyond = 0; beyond < 2; beyond++) {
-      cmd_buf text = {0};
+      tri_buf text = {0};
       tri_json_doc *doc = NULL;
       tri_error err = {0};
       int left = GW_MAX_PARTS - 3 + beyond, n = parts[i] ? left / parts[i] + (left % parts[i] && beyond) : GW_MAX_PARTS;
-      cmd_buf_printf(&text, "{\"prompt\":[");
-      for (int k = 0; k < n; k++) cmd_buf_printf(&text, "%s", pieces[i]);
-      cmd_buf_printf(&text, "0]}");
+      tri_text_printf(&text, "{\"prompt\":[");
+      for (int k = 0; k < n; k++) tri_text_printf(&text, "%s", pieces[i]);
+      tri_text_printf(&text, "0]}");
       tri_buf body = {.data = text.data, .len = text.len};
       tri_status st = gw_parse_body(&body, &doc, &err);
       ck_assert_msg(st == (parts[i] && beyond ? TRI_TOO_LARGE : TRI_OK), "%s: %s", pieces[i], err.message);
       if (st == TRI_OK) tri_json_free(doc);
-      cmd_buf_free(&text);
+      tri_buf_free(&text);
     }
 }
 END_TEST

@@ -5,7 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/gateway/chat_message.h"
+#include "client/openai/chat_message.h"
+#include "client/openai/chat_request.h"
+#include "client/openai/error.h"
+#include "base/json/json_writer.h"
 #include "base/mem.h"
 #include "base/wait.h"
 
@@ -15,27 +18,22 @@ Suite *suite_gateway_chat(void);
 
 typedef struct parsed {
   tri_json_doc *doc;
-  gateway *g;
-  gw_ignored ignored;
-  gw_chat_request q;
+  oai_ignored ignored;
+  oai_chat_request q;
   tri_error err;
   tri_status st;
 } parsed;
 
 static void parse(parsed *p, const char *text, bool has_parser) {
-  *p = (parsed){.g = tri_calloc(1, sizeof *p->g)};
-  ck_assert_ptr_nonnull(p->g);
-  p->g->o.http.reject_unknown_fields = true;
-  p->ignored.g = p->g;
+  *p = (parsed){0};
   ck_assert_msg(tri_json_parse(text, strlen(text), &p->doc, &p->err) == TRI_OK, "%s", text);
-  gw_model model = {.calls = has_parser ? CHAT_CALLS_HERMES : CHAT_CALLS_NONE};
-  p->st = gw_chat_parse(tri_json_root(p->doc), &model, NULL, &p->q, &p->ignored, &p->err);
+  oai_model model = {.calls = has_parser ? CHAT_CALLS_HERMES : CHAT_CALLS_NONE};
+  p->st = oai_chat_parse(tri_json_root(p->doc), &model, NULL, &p->q, &p->ignored, &p->err);
 }
 
 static void done(parsed *p) {
-  gw_chat_request_free(&p->q);
+  oai_chat_request_free(&p->q);
   tri_json_free(p->doc);
-  tri_free(p->g);
 }
 
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"
@@ -123,7 +121,7 @@ START_TEST(cut_prompts_leave_room) {
     parsed p;
     snprintf(text, sizeof text, "{" HELLO "%s}", cases[i].fields);
     parse(&p, text, false);
-    ck_assert_msg(p.st == TRI_OK && gw_chat_most_ids(&p.q, 100) == cases[i].most, "%s", text);
+    ck_assert_msg(p.st == TRI_OK && oai_chat_most_ids(&p.q, 100) == cases[i].most, "%s", text);
     done(&p);
   }
 }
@@ -132,35 +130,35 @@ END_TEST
 /* ---- prompts ---- */
 
 typedef struct prompts {
-  gw_model model;
+  oai_model model;
   tri_tokenizer_scratch *scratch;
 } prompts;
 
 static void open_prompts(prompts *p) {
   tri_error err = {0};
   *p = (prompts){0};
-  ck_assert_msg(gw_model_open(TRI_SOURCE "/tests/models/abacus", NULL, &p->model, &err) == TRI_OK, "%s", err.message);
+  ck_assert_msg(oai_model_open(TRI_SOURCE "/tests/models/abacus", NULL, &p->model, &err) == TRI_OK, "%s", err.message);
   ck_assert_ptr_nonnull(p->model.template);
   ck_assert_int_eq(tri_tokenizer_scratch_create(p->model.tokenizer, &p->scratch), TRI_OK);
 }
 
 static void close_prompts(prompts *p) {
   tri_tokenizer_scratch_destroy(p->scratch);
-  gw_model_close(&p->model);
+  oai_model_close(&p->model);
 }
 
 /* Writes the prompt's tokens, joined by spaces. */
-static tri_status tokens_of(const prompts *p, const char *messages, gw_prompt_options o, char out[512],
+static tri_status tokens_of(const prompts *p, const char *messages, oai_prompt_options o, char out[512],
                             tri_error *err) {
   tri_json_doc *doc = NULL;
-  gw_prompt made = {0};
+  oai_prompt made = {0};
   size_t n = 0;
   *err = (tri_error){0};
   out[0] = '\0';
   ck_assert_msg(tri_json_parse(messages, strlen(messages), &doc, err) == TRI_OK, "%s", messages);
   o.chat.messages = tri_json_root(doc);
   o.chat.add_generation_prompt = !o.continue_final;
-  tri_status st = gw_model_prompt(&p->model, p->scratch, &o, &made, err);
+  tri_status st = oai_model_prompt(&p->model, p->scratch, &o, &made, err);
   for (size_t i = 0; st == TRI_OK && i < made.num; i++)
     n += (size_t)snprintf(out + n, 512 - n, "%s%s", i ? " " : "", tri_tokenizer_token(p->model.tokenizer, made.ids[i]));
   tri_free(made.ids);
@@ -176,22 +174,23 @@ START_TEST(prompts_are_made) {
   char got[512];
   tri_error err;
   open_prompts(&p);
-  ck_assert_int_eq(tokens_of(&p, "[" USER("1+1=") "]", (gw_prompt_options){0}, got, &err), TRI_OK);
+  ck_assert_int_eq(tokens_of(&p, "[" USER("1+1=") "]", (oai_prompt_options){0}, got, &err), TRI_OK);
   ck_assert_str_eq(got, "<|begin|> 1 + 1 ="); /* one beginning: the tokenizer's own is left out */
-  ck_assert_int_eq(tokens_of(&p, "[" USER("1+1=") "]", (gw_prompt_options){.add_special = true}, got, &err), TRI_OK);
+  ck_assert_int_eq(tokens_of(&p, "[" USER("1+1=") "]", (oai_prompt_options){.add_special = true}, got, &err), TRI_OK);
   ck_assert_str_eq(got, "<|begin|> <|begin|> 1 + 1 =");
-  ck_assert_int_eq(tokens_of(&p, "[" USER("1<|end|>") "]", (gw_prompt_options){0}, got, &err), TRI_OK);
+  ck_assert_int_eq(tokens_of(&p, "[" USER("1<|end|>") "]", (oai_prompt_options){0}, got, &err), TRI_OK);
   ck_assert_str_eq(got, "<|begin|> 1 < | e n d | >");
   p.model.parse_special = true;
-  ck_assert_int_eq(tokens_of(&p, "[" USER("1<|end|>") "]", (gw_prompt_options){0}, got, &err), TRI_OK);
+  ck_assert_int_eq(tokens_of(&p, "[" USER("1<|end|>") "]", (oai_prompt_options){0}, got, &err), TRI_OK);
   ck_assert_str_eq(got, "<|begin|> 1 <|end|>");
-  ck_assert_int_eq(tokens_of(&p, "[" USER("1234") "]", (gw_prompt_options){.most_ids = 3, .cut = true}, got, &err),
+  ck_assert_int_eq(tokens_of(&p, "[" USER("1234") "]", (oai_prompt_options){.most_ids = 3, .cut = true}, got, &err),
                    TRI_OK);
   ck_assert_str_eq(got, "2 3 4");
-  ck_assert_int_eq(tokens_of(&p, "[" USER("1234") "]", (gw_prompt_options){.most_ids = 4}, got, &err), TRI_NO_CAPACITY);
-  gw_error e = gw_error_of_status(&err);
+  ck_assert_int_eq(tokens_of(&p, "[" USER("1234") "]", (oai_prompt_options){.most_ids = 4}, got, &err),
+                   TRI_NO_CAPACITY);
+  oai_error e = oai_error_of_status(&err);
   ck_assert(e.status == 400 && !strcmp(e.code, "context_length_exceeded") && !strcmp(e.param, "messages"));
-  ck_assert_int_eq(tokens_of(&p, "[" ASSISTANT("x") "]", (gw_prompt_options){0}, got, &err), TRI_INVALID_ARGUMENT);
+  ck_assert_int_eq(tokens_of(&p, "[" ASSISTANT("x") "]", (oai_prompt_options){0}, got, &err), TRI_INVALID_ARGUMENT);
   ck_assert_msg(!strcmp(err.field, "messages") && strstr(err.message, "a question is missing"), "%s", err.message);
   close_prompts(&p);
 }
@@ -206,7 +205,7 @@ START_TEST(all_of_a_request_is_foreign) {
   prompts p;
   tri_error err = {0};
   tri_json_doc *doc = NULL;
-  gw_prompt made = {0};
+  oai_prompt made = {0};
   size_t special = 0;
   open_prompts(&p);
   chat_template_free(p.model.template);
@@ -214,12 +213,12 @@ START_TEST(all_of_a_request_is_foreign) {
   ck_assert_int_eq(chat_template_make(source, sizeof source - 1, &p.model.template, &err), TRI_OK);
   ck_assert_int_eq(tri_json_parse(request, sizeof request - 1, &doc, &err), TRI_OK);
   const tri_json *root = tri_json_root(doc);
-  gw_prompt_options o = {.chat = {.messages = tri_json_get(root, "messages"),
-                                  .tools = tri_json_get(root, "tools"),
-                                  .documents = tri_json_get(root, "documents"),
-                                  .kwargs = tri_json_get(root, "kwargs"),
-                                  .reasoning_effort = tri_json_get(root, "reasoning_effort")}};
-  ck_assert_msg(gw_model_prompt(&p.model, p.scratch, &o, &made, &err) == TRI_OK, "%s", err.message);
+  oai_prompt_options o = {.chat = {.messages = tri_json_get(root, "messages"),
+                                   .tools = tri_json_get(root, "tools"),
+                                   .documents = tri_json_get(root, "documents"),
+                                   .kwargs = tri_json_get(root, "kwargs"),
+                                   .reasoning_effort = tri_json_get(root, "reasoning_effort")}};
+  ck_assert_msg(oai_model_prompt(&p.model, p.scratch, &o, &made, &err) == TRI_OK, "%s", err.message);
   for (size_t i = 0; i < made.num; i++) special += tri_tokenizer_is_special(p.model.tokenizer, made.ids[i]);
   ck_assert(special == 1 && made.num == 1 + 4 + 4 * 7); /* ["..."], and each of the four texts in characters */
   tri_free(made.ids);
@@ -229,7 +228,7 @@ START_TEST(all_of_a_request_is_foreign) {
 END_TEST
 
 START_TEST(final_messages_go_on) {
-  static const gw_prompt_options on = {.continue_final = true};
+  static const oai_prompt_options on = {.continue_final = true};
   prompts p;
   char got[512];
   tri_error err;
@@ -265,7 +264,7 @@ START_TEST(final_messages_are_found_in_linear_time) {
   snprintf(text + n + B, 256 - sizeof head - sizeof middle, "%s", tail);
   open_prompts(&p);
   int64_t begin = tri_thread_cpu_ns();
-  ck_assert_int_eq(tokens_of(&p, text, (gw_prompt_options){.continue_final = true}, got, &err), TRI_INVALID_ARGUMENT);
+  ck_assert_int_eq(tokens_of(&p, text, (oai_prompt_options){.continue_final = true}, got, &err), TRI_INVALID_ARGUMENT);
   ck_assert_str_eq(err.field, "continue_final_message");
   ck_assert_int_lt(tri_thread_cpu_ns() - begin, 20 * INT64_C(1000000000)); /* without the limit it takes minutes */
   tri_free(text);
@@ -283,62 +282,62 @@ START_TEST(logprobs) {
   trireme_logprobs first = {-0.5f, 2, tops, values, "\xc3", 1, texts}, second = {-2.0f, 0, NULL, NULL, NULL, 0, NULL};
   const trireme_logprobs *both[2] = {&first, &second};
   trireme_choice c = {.ids = ids, .num_ids = 2, .logprobs = both};
-  gw_logprobs l = {0};
-  cmd_buf b = {0};
-  gw_chat_logprobs_add(&l, &c);
-  gw_chat_logprobs_write(&l, &b);
+  oai_logprobs l = {0};
+  tri_buf b = {0};
+  oai_chat_logprobs_add(&l, &c);
+  oai_chat_logprobs_write(&l, &b);
   ck_assert_str_eq(
       b.data,
       "{\"content\":[{\"token\":\"bytes:\\\\xc3\",\"logprob\":-0.5,\"bytes\":[195],\"top_logprobs\":[{\"token\":"
       "\"bytes:\\\\xc3\",\"logprob\":-0.5,\"bytes\":[195]},{\"token\":\"x\",\"logprob\":-9999.0,\"bytes\":[120]}]"
       "},{\"token\":\"token_id:6\",\"logprob\":-2,\"bytes\":null,\"top_logprobs\":[]}]}");
   b.len = 0;
-  gw_chat_logprobs_write(&l, &b);
+  oai_chat_logprobs_write(&l, &b);
   ck_assert_str_eq(b.data, "{\"content\":[]}");
-  gw_logprobs_free(&l);
-  cmd_buf_free(&b);
+  oai_logprobs_free(&l);
+  tri_buf_free(&b);
 }
 END_TEST
 
 /* ---- messages ---- */
 
-static void add_event(void *ctx, size_t choice, const cmd_buf *members) {
-  cmd_buf *all = ctx;
-  cmd_buf_printf(all, "%zu %s\n", choice, members->data);
+static void add_event(void *ctx, size_t choice, const tri_buf *members) {
+  tri_buf *all = ctx;
+  tri_text_printf(all, "%zu %s\n", choice, members->data);
 }
 
 /* Makes a message of an answer, whole or as the events of two pieces. */
-static void make_message(const gw_model *model, bool in_reasoning, const char *text, bool stream, bool calls,
-                         cmd_buf *out) {
+static void make_message(const oai_model *model, bool in_reasoning, const char *text, bool stream, bool calls,
+                         tri_buf *out) {
   tri_json_doc *doc = NULL;
   static const char tools[] =
       "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"s\":{"
       "\"type\":\"string\"},\"n\":{\"type\":\"integer\"}}}}}]";
-  gw_chat_message_config config = {.model = model, .in_reasoning = in_reasoning, .choice = 3, .id = "chatcmpl-1"};
-  gw_chat_message *m = NULL;
+  oai_chat_message_config config = {.model = model, .in_reasoning = in_reasoning, .choice = 3, .id = "chatcmpl-1"};
+  oai_chat_message *m = NULL;
   bool got;
-  gw_tail end = {.finish_reason = "stop", .stop_token_id = -1};
+  oai_tail end = {.finish_reason = "stop", .stop_token_id = -1};
   size_t len = strlen(text);
   ck_assert_int_eq(tri_json_parse(tools, sizeof tools - 1, &doc, NULL), TRI_OK);
-  gw_tools of_request;
-  ck_assert_int_eq(gw_tools_read(tri_json_root(doc), &of_request), TRI_OK);
+  oai_tools of_request;
+  ck_assert_int_eq(oai_tools_read(tri_json_root(doc), &of_request), TRI_OK);
   tri_json_free(doc);
   config.tools = &of_request;
   config.event = stream ? add_event : NULL;
   config.ctx = out;
   out->len = 0;
-  ck_assert_int_eq(gw_chat_message_create(&config, &m), TRI_OK);
-  ck_assert_int_eq(gw_chat_message_push(m, text, len / 2), TRI_OK);
-  ck_assert_int_eq(gw_chat_message_push(m, text + len / 2, len - len / 2), TRI_OK);
-  ck_assert_int_eq(gw_chat_message_finish(m, &end, &got), TRI_OK);
+  ck_assert_int_eq(oai_chat_message_create(&config, &m), TRI_OK);
+  ck_assert_int_eq(oai_chat_message_push(m, text, len / 2), TRI_OK);
+  ck_assert_int_eq(oai_chat_message_push(m, text + len / 2, len - len / 2), TRI_OK);
+  ck_assert_int_eq(oai_chat_message_finish(m, &end, &got), TRI_OK);
   ck_assert(got == calls);
-  if (!stream) gw_chat_message_write(m, out);
-  gw_chat_message_free(m);
-  gw_tools_free(&of_request);
+  if (!stream) oai_chat_message_write(m, out);
+  oai_chat_message_free(m);
+  oai_tools_free(&of_request);
 }
 
 /* Cuts the ids out of a text, whose digits are those of a hash; they must differ. */
-static void without_ids(cmd_buf *b, size_t digits) {
+static void without_ids(tri_buf *b, size_t digits) {
   static const char key[] = "\"id\":\"";
   char last[32] = "";
   for (char *at = b->data; (at = strstr(at, key));) {
@@ -354,8 +353,8 @@ static void without_ids(cmd_buf *b, size_t digits) {
 START_TEST(message) {
   static const char answer[] = "hm</think>So:<tool_call>{\"name\":\"f\",\"arguments\":{\"a\": 1}}</tool_call>"
                                "<tool_call>{\"name\":\"g\",\"arguments\":{}}</tool_call>";
-  gw_model model = {.calls = CHAT_CALLS_HERMES, .reasoning = true};
-  cmd_buf b = {0};
+  oai_model model = {.calls = CHAT_CALLS_HERMES, .reasoning = true};
+  tri_buf b = {0};
   make_message(&model, true, answer, false, true, &b);
   without_ids(&b, 21);
   ck_assert_str_eq(b.data, "\"reasoning_content\":\"hm\",\"content\":\"So:\",\"tool_calls\":[{\"id\":\"\",\"type\":"
@@ -370,7 +369,7 @@ START_TEST(message) {
                            "3 \"tool_calls\":[{\"index\":1,\"id\":\"\",\"type\":\"function\",\"function\":{\"name\":"
                            "\"g\",\"arguments\":\"\"}}]\n"
                            "3 \"tool_calls\":[{\"index\":1,\"function\":{\"arguments\":\"{}\"}}]\n");
-  model = (gw_model){.calls = CHAT_CALLS_MISTRAL};
+  model = (oai_model){.calls = CHAT_CALLS_MISTRAL};
   make_message(&model, false, "[{\"name\":\"f\",\"arguments\":{}}]", false, true, &b);
   without_ids(&b, 9);
   ck_assert_str_eq(b.data, "\"content\":null,\"tool_calls\":[{\"id\":\"\",\"type\":\"function\",\"function\":{\"name\":"
@@ -380,7 +379,7 @@ START_TEST(message) {
                "<tool_call><function=f><parameter=s>1</parameter><parameter=n>1</parameter></function></tool_call>",
                false, true, &b);
   ck_assert_msg(strstr(b.data, "\"arguments\":\"{\\\"s\\\": \\\"1\\\", \\\"n\\\": 1}\""), "%s", b.data);
-  model = (gw_model){.calls = CHAT_CALLS_CHANNELS, .channels = true};
+  model = (oai_model){.calls = CHAT_CALLS_CHANNELS, .channels = true};
   make_message(&model, false,
                "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.f "
                "json<|message|>{\"n\":1}<|call|>",
@@ -389,13 +388,13 @@ START_TEST(message) {
   ck_assert_str_eq(b.data, "\"reasoning_content\":\"hm\",\"content\":null,\"tool_calls\":[{\"id\":\"\",\"type\":"
                            "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"n\\\":1}\"}}]");
   make_message(&model, false, "<|channel|>commentary to=functions.f<|message|>{\"n\":", false, false, &b); /* cut */
-  model = (gw_model){.calls = CHAT_CALLS_TAGS};
+  model = (oai_model){.calls = CHAT_CALLS_TAGS};
   make_message(&model, false, "<tool_call>\n<function=f>\n<parameter=s>\na\n<parameter=x>\n</parameter>\n</function>\n",
                false, true, &b);
   ck_assert_msg(strstr(b.data, "{\\\"s\\\": \\\"a\\\\n<parameter=x>\\\"}"), "%s", b.data);
   make_message(&model, false, "", false, false, &b);
   ck_assert_str_eq(b.data, "\"content\":\"\"");
-  cmd_buf_free(&b);
+  tri_buf_free(&b);
 }
 END_TEST
 
@@ -403,20 +402,20 @@ END_TEST
 START_TEST(call_without_arguments) {
   static const char text[] = "<|channel|>commentary to=functions.f<|message|>";
   static const trireme_string stop = {"{", 1};
-  static const gw_tail ends[] = {{.finish_reason = "stop", .stop_token_id = -1},
-                                 {.finish_reason = "length", .stop_token_id = -1},
-                                 {.finish_reason = "stop", .stop_token_id = 5},
-                                 {.finish_reason = "stop", .stop_token_id = -1, .stop_string = &stop}};
-  gw_model model = {.calls = CHAT_CALLS_CHANNELS, .channels = true};
-  const gw_tools tools = {{0}};
-  gw_chat_message_config config = {.model = &model, .tools = &tools, .id = "chatcmpl-1"};
+  static const oai_tail ends[] = {{.finish_reason = "stop", .stop_token_id = -1},
+                                  {.finish_reason = "length", .stop_token_id = -1},
+                                  {.finish_reason = "stop", .stop_token_id = 5},
+                                  {.finish_reason = "stop", .stop_token_id = -1, .stop_string = &stop}};
+  oai_model model = {.calls = CHAT_CALLS_CHANNELS, .channels = true};
+  const oai_tools tools = {{0}};
+  oai_chat_message_config config = {.model = &model, .tools = &tools, .id = "chatcmpl-1"};
   for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-    gw_chat_choice c = {.text = text, .len = sizeof text - 1, .tail = ends[i]};
-    cmd_buf b = {0};
-    gw_chat_choice_write(&b, &c, &config);
+    oai_chat_choice c = {.text = text, .len = sizeof text - 1, .tail = ends[i]};
+    tri_buf b = {0};
+    oai_chat_choice_write(&b, &c, &config);
     ck_assert_msg((strstr(b.data, "\"arguments\":\"{}\"") != NULL) == (i == 0), "%s", b.data);
     ck_assert_msg((strstr(b.data, "\"finish_reason\":\"tool_calls\"") != NULL) == (i == 0), "%s", b.data);
-    cmd_buf_free(&b);
+    tri_buf_free(&b);
   }
 }
 END_TEST
@@ -425,16 +424,16 @@ END_TEST
 START_TEST(channels_are_asked_for) {
   static const char text[] = "{" HELLO ",\"skip_special_tokens\":true," TOOLS "}";
   for (int channels = 0; channels < 2; channels++) {
-    gw_model model = {.calls = channels ? CHAT_CALLS_CHANNELS : CHAT_CALLS_HERMES, .channels = channels};
-    gw_chat_request q;
-    gw_ignored ignored = {0};
+    oai_model model = {.calls = channels ? CHAT_CALLS_CHANNELS : CHAT_CALLS_HERMES, .channels = channels};
+    oai_chat_request q;
+    oai_ignored ignored = {0};
     tri_error err = {0};
     tri_json_doc *doc = NULL;
     ck_assert_int_eq(tri_json_parse(text, sizeof text - 1, &doc, &err), TRI_OK);
-    ck_assert_int_eq(gw_chat_parse(tri_json_root(doc), &model, NULL, &q, &ignored, &err), TRI_OK);
+    ck_assert_int_eq(oai_chat_parse(tri_json_root(doc), &model, NULL, &q, &ignored, &err), TRI_OK);
     ck_assert_int_eq(q.c.r.keep_special_tokens, channels);
     ck_assert(q.calls);
-    gw_chat_request_free(&q);
+    oai_chat_request_free(&q);
     tri_json_free(doc);
   }
 }
@@ -458,14 +457,14 @@ START_TEST(probes) {
     static const char request[] = "[" USER("<think>") "]";
     tri_error err = {0};
     tri_json_doc *doc = NULL;
-    gw_prompt made = {0};
+    oai_prompt made = {0};
     chat_template_free(p.model.template);
     p.model.template = NULL;
     ck_assert_int_eq(chat_template_make(cases[i].source, strlen(cases[i].source), &p.model.template, &err), TRI_OK);
     ck_assert_int_eq(chat_template_calls(p.model.template), cases[i].calls);
     ck_assert_int_eq(tri_json_parse(request, sizeof request - 1, &doc, &err), TRI_OK);
-    gw_prompt_options o = {.chat.messages = tri_json_root(doc)};
-    ck_assert_int_eq(gw_model_prompt(&p.model, p.scratch, &o, &made, &err), TRI_OK);
+    oai_prompt_options o = {.chat.messages = tri_json_root(doc)};
+    ck_assert_int_eq(oai_model_prompt(&p.model, p.scratch, &o, &made, &err), TRI_OK);
     ck_assert_msg(made.opens_reasoning == cases[i].reasoning, "%s", cases[i].source);
     tri_free(made.ids);
     tri_json_free(doc);

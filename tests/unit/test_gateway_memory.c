@@ -6,7 +6,7 @@
 
 #include "client/gateway/completion.h"
 #include "client/gateway/task_room.h"
-#include "client/gateway/tools.h"
+#include "client/openai/tools.h"
 #include "base/mem.h"
 
 Suite *suite_gateway_memory(void);
@@ -15,17 +15,17 @@ enum { PARTS = 60000, LIMIT = 16 << 20 };
 
 /* A body whose parts take many times its bytes. */
 static tri_buf make_body(const char *members) {
-  cmd_buf b = {0};
-  cmd_buf_printf(&b, "{%s,\"metadata\":[", members);
-  for (int i = 0; i < PARTS; i++) cmd_buf_printf(&b, "%s{}", i ? "," : "");
-  cmd_buf_printf(&b, "]}");
+  tri_buf b = {0};
+  tri_text_printf(&b, "{%s,\"metadata\":[", members);
+  for (int i = 0; i < PARTS; i++) tri_text_printf(&b, "%s{}", i ? "," : "");
+  tri_text_printf(&b, "]}");
   ck_assert(!b.failed);
   return (tri_buf){.data = b.data, .len = b.len, .cap = b.cap};
 }
 
 static void free_body(tri_buf *body) {
-  cmd_buf b = {.data = body->data};
-  cmd_buf_free(&b);
+  tri_buf b = {.data = body->data};
+  tri_buf_free(&b);
 }
 
 /* However many documents there are: all together take no more than they may, and one ends where another begins. */
@@ -44,7 +44,7 @@ START_TEST(documents_have_a_limit) {
   }
   ck_assert_msg(n && n < MOST && st == TRI_NO_MEMORY, "%zu documents: %s", n, err.message);
   ck_assert_msg(strstr(err.message, "all that is read at a time may take"), "%s", err.message);
-  gw_error e = gw_error_of_status(&err);
+  oai_error e = oai_error_of_status(&err);
   ck_assert_int_eq(e.status, 503);
   ck_assert_uint_gt(tri_json_memory() - before, n * 40 * body.len); /* as the allocator has it, and not the text */
   tri_json_free(docs[0]);
@@ -66,17 +66,16 @@ END_TEST
 
 /* The texts of a request are its own when the document that it was read from has gone. */
 START_TEST(texts_outlive_the_document) {
-  gateway *g = tri_calloc(1, sizeof *g);
-  gw_ignored ignored = {.g = g};
-  gw_completion_request q;
+  oai_ignored ignored = {.allowed = true};
+  oai_completion_request q;
   tri_json_doc *doc = NULL;
   tri_error err = {0};
   const size_t before = tri_json_memory();
   tri_buf body = make_body("\"prompt\":[\"first\",\"\",\"a\\u0000b\"],\"model\":\"m\",\"cache_salt\":\"s\","
                            "\"stop\":[\"one\",\"two\"]");
   ck_assert_int_eq(gw_parse_body(&body, &doc, &err), TRI_OK);
-  ck_assert_int_eq(gw_completion_parse(tri_json_root(doc), &q, &ignored, &err), TRI_OK);
-  ck_assert_int_eq(gw_completion_keep(&q, &err), TRI_OK);
+  ck_assert_int_eq(oai_completion_parse(tri_json_root(doc), &q, &ignored, &err), TRI_OK);
+  ck_assert_int_eq(oai_completion_keep(&q, &err), TRI_OK);
   tri_json_free(doc);
   ck_assert_uint_eq(tri_json_memory(), before);
   ck_assert_uint_lt(q.texts.cap, 4096);
@@ -86,20 +85,19 @@ START_TEST(texts_outlive_the_document) {
   ck_assert_str_eq(q.r.model, "m");
   ck_assert_str_eq(q.r.cache_salt, "s");
   ck_assert(q.r.num_stop == 2 && !strcmp(q.r.stop[0].s, "one") && !strcmp(q.r.stop[1].s, "two"));
-  gw_completion_request_free(&q);
+  oai_completion_request_free(&q);
   free_body(&body);
-  tri_free(g);
 }
 END_TEST
 
 /* ---- tools ---- */
 
-static bool takes(const gw_tools *t, const char *name, const char *key) {
-  return gw_tools_take(t, name, strlen(name), key, strlen(key));
+static bool takes(const oai_tools *t, const char *name, const char *key) {
+  return oai_tools_take(t, name, strlen(name), key, strlen(key));
 }
 
-static bool takes_text(const gw_tools *t, const char *name, const char *key) {
-  return gw_tools_take_text(t, name, strlen(name), key, strlen(key));
+static bool takes_text(const oai_tools *t, const char *name, const char *key) {
+  return oai_tools_take_text(t, name, strlen(name), key, strlen(key));
 }
 
 START_TEST(tools_of_a_request) {
@@ -108,19 +106,19 @@ START_TEST(tools_of_a_request) {
       "\"integer\"},\"any\":{}}}}},7,{\"function\":{}},{\"function\":{\"name\":\"\"}},"
       "{\"function\":{\"name\":\"free\"}},{\"function\":{\"name\":\"g\",\"parameters\":{\"properties\":{\"t\":"
       "{\"type\":\"string\"}}}}}]";
-  gw_tools t;
+  oai_tools t;
   tri_json_doc *doc = NULL;
   ck_assert_int_eq(tri_json_parse(text, sizeof text - 1, &doc, NULL), TRI_OK);
-  ck_assert_int_eq(gw_tools_read(tri_json_root(doc), &t), TRI_OK);
+  ck_assert_int_eq(oai_tools_read(tri_json_root(doc), &t), TRI_OK);
   tri_json_free(doc);
-  ck_assert(gw_tools_have(&t, "f", 1) && gw_tools_have(&t, "free", 4) && gw_tools_have(&t, "g", 1));
-  ck_assert(gw_tools_have(&t, "", 0) && !gw_tools_have(&t, "s", 1) && !gw_tools_have(&t, "fr", 2));
+  ck_assert(oai_tools_have(&t, "f", 1) && oai_tools_have(&t, "free", 4) && oai_tools_have(&t, "g", 1));
+  ck_assert(oai_tools_have(&t, "", 0) && !oai_tools_have(&t, "s", 1) && !oai_tools_have(&t, "fr", 2));
   ck_assert(takes(&t, "f", "s") && takes(&t, "f", "n") && takes(&t, "f", "any") && !takes(&t, "f", "t"));
   ck_assert(takes(&t, "free", "t") && takes(&t, "g", "t") && !takes(&t, "g", "s"));
   ck_assert(takes_text(&t, "f", "s") && !takes_text(&t, "f", "n") && !takes_text(&t, "f", "any"));
   ck_assert(takes_text(&t, "g", "t") && !takes_text(&t, "free", "t") && !takes_text(&t, "none", "t"));
-  gw_tools_free(&t);
-  ck_assert(!gw_tools_have(NULL, "f", 1) && !gw_tools_have(&t, "f", 1));
+  oai_tools_free(&t);
+  ck_assert(!oai_tools_have(NULL, "f", 1) && !oai_tools_have(&t, "f", 1));
 }
 END_TEST
 
@@ -159,13 +157,13 @@ START_TEST(choices_are_kept) {
   gateway *g = tri_calloc(1, sizeof *g);
   ck_assert_int_eq(gw_tasks_open(NULL, 1, &g->tasks), TRI_OK);
   gw_task all[4] = {0};
-  gw_input items[MANY] = {{.text = ""}};
+  oai_input items[MANY] = {{.text = ""}};
   size_t kept = 0;
   int n = 0;
   tri_status st = TRI_OK;
   tri_error err = {0};
   for (; n < 4 && st == TRI_OK; n++) {
-    gw_completion_request q = {.prompt = {items, MANY}, .r.n = 1};
+    oai_completion_request q = {.prompt = {items, MANY}, .r.n = 1};
     gw_completion s = {.q = &q};
     all[n] = (gw_task){.tasks = g->tasks};
     size_t more = n < 2 ? 0 : GW_MAX_KEPT_REQUESTS / 2;
@@ -179,7 +177,7 @@ START_TEST(choices_are_kept) {
   }
   ck_assert_int_eq(n, 4); /* the last one was refused */
   ck_assert_int_eq(st, TRI_NO_MEMORY);
-  ck_assert_int_eq(gw_error_of_status(&err).status, 503);
+  ck_assert_int_eq(oai_error_of_status(&err).status, 503);
   ck_assert_msg(strstr(err.message, "keep 512 MiB together"), "%s", err.message);
   gw_tasks_close(g->tasks);
   tri_free(g);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/hosts.h"
+#include "base/host/hosts.h"
 
 Suite *suite_hosts(void);
 

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 Suite *suite_json(void);
 

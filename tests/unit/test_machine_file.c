@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "worker/plan/machine_file.h"
+#include "runtime/cost/machine_file.h"
 
 Suite *suite_machine_file(void);
 

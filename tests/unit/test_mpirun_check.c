@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mpirun_check.h"
+#include "base/host/mpirun_check.h"
 
 Suite *suite_mpirun_check(void);
 

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/gateway_options.h"
-#include "base/options.h"
+#include "base/options/gateway_options.h"
+#include "base/options/options.h"
 
 Suite *suite_options(void);
 

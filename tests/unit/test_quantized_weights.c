@@ -10,7 +10,7 @@
 
 #include "kernels/quantize.h"
 #include "runtime/engine/ledger.h"
-#include "base/serve_options.h"
+#include "base/options/serve_options.h"
 #include "runtime/load/weights.h"
 
 Suite *suite_quantized_weights(void);

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/topo.h"
+#include "base/host/topo.h"
 #include "worker/process/rank_hardware.h"
 
 Suite *suite_rank_hardware(void);

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/wait.h"
 #include "runtime/step/limits.h"
-#include "worker/plan/recommend.h"
+#include "tools/plan/recommend.h"
 
 Suite *suite_recommend(void);
 

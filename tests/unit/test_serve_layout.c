@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <check.h>
 
-#include "base/serve_layout.h"
+#include "base/options/serve_layout.h"
 
 /* Layouts that options lead to: sizes inside a group, and groups. */
 static const struct {

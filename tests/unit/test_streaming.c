@@ -3,7 +3,7 @@
 #include <check.h>
 #include <math.h>
 
-#include "worker/plan/streaming.h"
+#include "runtime/cost/streaming.h"
 
 Suite *suite_streaming(void);
 

@@ -22,11 +22,11 @@ static submit_chat *chat; /* of the lines that follow */
 
 static parsed parse(const char *line) {
   parsed p = {.s = tri_calloc(1, sizeof *p.s)};
-  cmd_request defaults;
-  cmd_request_init(&defaults);
+  cli_request defaults;
+  cli_request_init(&defaults);
   defaults.r.max_tokens = 9;
   p.s->line = 3;
-  cmd_buf_add(&p.s->input, line, strlen(line));
+  tri_text_add(&p.s->input, line, strlen(line));
   p.st = submit_line_parse(&(submit_context){.defaults = &defaults, .chat = chat}, p.s, &p.r, &p.err);
   return p;
 }
@@ -120,9 +120,9 @@ static void put(const char *text) {
 
 static bool has(submit_done *d, uint64_t line, const char *custom_id) {
   submit_slot s = {.line = line, .form = custom_id ? SUBMIT_COMPLETION : SUBMIT_PLAIN};
-  if (custom_id) cmd_buf_json(&s.custom_id, custom_id, strlen(custom_id));
+  if (custom_id) tri_json_add_string(&s.custom_id, custom_id, strlen(custom_id));
   bool found = submit_done_take(d, &s);
-  cmd_buf_free(&s.custom_id);
+  tri_buf_free(&s.custom_id);
   return found;
 }
 

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 #include "text/tokenizer/tokenizer.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 Suite *suite_tokenizer_spans(void);
 

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/cmd/top_figures.h"
-#include "client/cmd/top_screen.h"
+#include "tools/top/figures.h"
+#include "tools/top/screen.h"
 
 Suite *suite_top_figures(void);
 

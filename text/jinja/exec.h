@@ -34,8 +34,11 @@ struct jmacro {
   bool is_caller;
 };
 
-/* How a block ended. */
-typedef enum jflow { JF_NEXT, JF_BREAK, JF_CONTINUE } jflow;
+/* The filters and tests that there are, for those that call others by their names. NULL: there is none of a name. */
+typedef struct jtables {
+  const jfunction *(*filter)(const char *name), *(*test)(const char *name);
+} jtables;
+extern const jtables j_tables; /* tables.c */
 
 struct jx {
   tri_arena *arena;
@@ -46,10 +49,11 @@ struct jx {
   int depth, calls, line;
   jscope *scope;
   jbuf *out;
+  const jtables *tables;
   const char *own; /* of the variable that is being made: see tri_jinja_variable */
 };
 
-/* ---- exec.c ---- */
+/* ---- limits.c ---- */
 
 /* Notes the first failure. Returns an undefined value, for callers to return. */
 __attribute__((format(printf, 3, 4))) jv j_fail(jx *x, const char *kind, const char *fmt, ...);
@@ -64,25 +68,40 @@ enum {
   J_STEP_BYTES = 1024, /* that are searched or compared */
   J_STEP_ITEMS = 64,
 };
-const jv *j_lookup(const jx *x, const char *name); /* NULL: nobody has set it */
+void *j_alloc(jx *x, size_t count, size_t size); /* zeroed; NULL after a failure, of which the render knows */
+
+/* ---- scope.c ---- */
+
+const jv *j_lookup(const jx *x, const char *name); /* NULL: it is not set */
 void j_set(jx *x, const char *name, jv value);     /* in the innermost scope */
 void j_assign(jx *x, const jnode *target, jv value);
 void j_push(jx *x, jscope *s);
 void j_pop(jx *x);
-jflow j_run(jx *x, const jnodes *body);
-/* Returns what a body writes, as a string. */
-jv j_capture(jx *x, const jnodes *body);
+/* Begins a scope that macros may keep: it is the render's, not the C stack's. NULL: a failure. */
+jscope *j_new_scope(jx *x);
+/* Begins the scope of a loop's next turn: that of the last one, empty, unless a macro keeps it. */
+jscope *j_next_scope(jx *x, jscope *last);
 
-/* ---- eval.c ---- */
+/* ---- items.c ---- */
 
-jv j_eval(jx *x, const jnode *n);
-jv j_call(jx *x, jv callee, const jargs *args, jv caller);
+/* Returns the items of what `for`, list() and the like go through: of a map its keys, of a string its characters. Fails
+ * where Python cannot. */
+const jv *j_items(jx *x, jv v, size_t *n);
+/* Returns len(); fails likewise. */
+int64_t j_length(jx *x, jv v);
+bool j_contains(jx *x, jv in, jv what);
+
+/* ---- attributes.c ---- */
+
+jv j_fail_undefined(jx *x, jv v);
 /* a.name: methods come before keys. a[key]: the other way round. */
 jv j_attribute(jx *x, jv of, const char *name);
 jv j_item(jx *x, jv of, jv key);
-/* Evaluates the arguments of a call, a filter or a test. */
-jargs j_arguments(jx *x, const jnode *n);
-jv j_apply_filter(jx *x, const jnode *n, jv to);
+static inline bool j_is_range(jv v) { return j_is(v, J_VIEW) && v.list->is_range; }
+
+/* ---- interpreter.c ---- */
+
+void j_run(jx *x, const jnodes *body);
 
 /* ---- operators.c ---- */
 
@@ -115,8 +134,7 @@ typedef struct jtable_entry {
 /* Calls a function, which may be a filter or a test. Fails where it does not take the arguments. */
 jv j_invoke(jx *x, const jfunction *f, jv on, const jargs *a);
 
-const jfunction *j_filter(const char *name); /* NULL: there is none */
-const jfunction *j_test(const char *name);
+const jfunction *j_test(const char *name);   /* NULL: there is none */
 jv j_method(jx *x, jv of, const char *name); /* undefined: it has none */
 const jfunction *j_global(const char *name);
 jv j_range(jx *x, int64_t from, int64_t to, int64_t step);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "text/jinja/filters.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 static const jstr space = {.s = " ", .n = 1};
 
@@ -248,8 +248,8 @@ static const jfunction table[] = {{"abs", f_abs, {0}, "", 0},
                                   {"upper", f_upper, {0}, "", 0},
                                   {"wordcount", f_wordcount, {0}, "", 0}};
 
-const jfunction *j_filter(const char *name) {
+const jfunction *j_value_filter(const char *name) {
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)
     if (!strcmp(table[i].name, name)) return &table[i];
-  return j_list_filter(name);
+  return NULL;
 }

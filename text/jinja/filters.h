@@ -3,10 +3,10 @@
 #ifndef TRI_TEXT_JINJA_FILTERS_H
 #define TRI_TEXT_JINJA_FILTERS_H
 
-#include <stdio.h>
-
 #include "text/jinja/exec.h"
 
-const jfunction *j_list_filter(const char *name); /* NULL: there is none */
+/* Those of single values, and of lists. NULL: there is none of that name. */
+const jfunction *j_value_filter(const char *name);
+const jfunction *j_list_filter(const char *name);
 
 #endif

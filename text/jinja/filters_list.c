@@ -266,7 +266,7 @@ static jv f_map(jx *x, jv v, const jargs *a) {
   const jv *attribute = j_argument(a, SIZE_MAX, "attribute"), *fallback = j_argument(a, SIZE_MAX, "default");
   size_t n;
   const char *filter = attribute ? NULL : name_of(x, j_argument(a, 0, NULL));
-  const jfunction *f = filter ? j_filter(filter) : NULL;
+  const jfunction *f = filter ? x->tables->filter(filter) : NULL;
   if (filter && !f) return j_fail(x, TRI_JINJA_TYPE, "No filter named '%.80s'.", filter);
   if (!j_truth(v)) return a_list(x, J_ITER, NULL, 0);
   if (!is_iterable(v)) return broken(x);
@@ -282,7 +282,7 @@ static jv f_map(jx *x, jv v, const jargs *a) {
 static jv choose(jx *x, jv v, const jargs *a, bool wanted, bool by_attribute) {
   const jv *attribute = by_attribute ? j_argument(a, 0, NULL) : NULL, *name = j_argument(a, by_attribute, NULL);
   const char *text = name ? name_of(x, name) : NULL;
-  const jfunction *test = text ? j_test(text) : NULL;
+  const jfunction *test = text ? x->tables->test(text) : NULL;
   jargs rest = behind(a, by_attribute ? 2 : 1);
   size_t n, num = 0;
   if (by_attribute && !attribute) return j_fail(x, TRI_JINJA_TYPE, "Missing parameter for attribute name");

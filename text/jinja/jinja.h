@@ -9,7 +9,7 @@
 #define TRI_TEXT_JINJA_JINJA_H
 
 #include "base/buf.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/span.h"
 #include "base/status.h"
 

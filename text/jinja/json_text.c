@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "text/jinja/exec.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 static void put_escape(jbuf *b, uint32_t c, const jstr *from) {
   char text[16];

@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "text/jinja/jinja.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 enum { MOST_BRACKETS = 256 };
 

@@ -7,7 +7,7 @@
 #include <strings.h>
 
 #include "text/jinja/exec.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 jv j_too_large(jx *x) { return j_fail(x, TRI_JINJA_LIMIT, "a number has more than 64 bits"); }
 

@@ -1,90 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "text/jinja/jinja.h"
 #include "text/jinja/parser.h"
-
-/* ---- what both halves use ---- */
-
-void jp_fail(jparser *p, const char *fmt, ...) {
-  char what[200];
-  va_list ap;
-  if (!jp_ok(p)) return;
-  va_start(ap, fmt);
-  vsnprintf(what, sizeof what, fmt, ap);
-  va_end(ap);
-  p->st = tri_fail(p->err, TRI_CORRUPT, TRI_JINJA_SYNTAX, "line %d of the chat template: %s", p->at->line, what);
-}
-
-jnode *jp_node(jparser *p, jop op) {
-  if (!jp_ok(p)) return NULL;
-  jnode *n = tri_arena_alloc(p->arena, 1, sizeof *n);
-  if (!n) {
-    p->st = TRI_NO_MEMORY;
-    return NULL;
-  }
-  n->op = op;
-  n->line = p->at->line;
-  return n;
-}
-
-void jp_add(jparser *p, jnodes *to, const jnode *n) {
-  if (!jp_ok(p)) return;
-  if (to->n == to->cap) {
-    size_t cap = to->cap ? 2 * to->cap : 4;
-    const jnode **more = tri_arena_alloc(p->arena, cap, sizeof *more);
-    if (!more) {
-      p->st = TRI_NO_MEMORY;
-      return;
-    }
-    if (to->n) memcpy(more, to->items, to->n * sizeof *more);
-    to->items = more;
-    to->cap = cap;
-  }
-  to->items[to->n++] = n;
-}
-
-const char *jp_name(jparser *p) {
-  if (p->at->kind != JT_NAME) {
-    jp_fail(p, "a name is missing");
-    return NULL;
-  }
-  const char *text = tri_arena_strndup(p->arena, p->at->s, p->at->n);
-  if (!text) p->st = TRI_NO_MEMORY;
-  p->at++;
-  return text;
-}
-
-bool jp_enter(jparser *p) {
-  if (++p->depth <= TRI_JINJA_MOST_DEPTH * 4) return jp_ok(p);
-  jp_fail(p, "expressions are nested too deeply");
-  return false;
-}
-void jp_leave(jparser *p) { p->depth--; }
-
-static bool is(const jparser *p, jtoken_kind kind, const char *text) {
-  return p->at->kind == kind && p->at->n == strlen(text) && !memcmp(p->at->s, text, p->at->n);
-}
-bool jp_is(const jparser *p, const char *op) { return is(p, JT_OPERATOR, op); }
-bool jp_is_name(const jparser *p, const char *name) { return is(p, JT_NAME, name); }
-
-bool jp_take(jparser *p, const char *op) {
-  bool found = jp_ok(p) && jp_is(p, op);
-  p->at += found;
-  return found;
-}
-
-bool jp_take_name(jparser *p, const char *name) {
-  bool found = jp_ok(p) && jp_is_name(p, name);
-  p->at += found;
-  return found;
-}
-
-void jp_want(jparser *p, const char *op) {
-  if (!jp_take(p, op)) jp_fail(p, "'%s' is missing", op);
-}
 
 static void want_block_end(jparser *p) {
   if (!jp_ok(p)) return;
@@ -93,8 +11,6 @@ static void want_block_end(jparser *p) {
   else
     jp_fail(p, "the end of a block is missing");
 }
-
-/* ---- statements ---- */
 
 static const jnode *statement(jparser *p);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The names that both halves of the parser use. It goes by jinja2's grammar, and by its precedence of operators. */
+/* A parser: its place among the tokens, and the nodes that it makes. parse_expr.c has expressions, parse.c statements. It
+ * goes by jinja2's grammar, and by its precedence of operators. */
 #ifndef TRI_TEXT_JINJA_PARSER_H
 #define TRI_TEXT_JINJA_PARSER_H
 
@@ -12,6 +13,8 @@ typedef struct jparser {
   tri_error *err;
   int depth, loops;
 } jparser;
+
+/* ---- parser.c ---- */
 
 __attribute__((format(printf, 2, 3))) void jp_fail(jparser *p, const char *fmt, ...);
 static inline bool jp_ok(const jparser *p) { return p->st == TRI_OK; }
@@ -28,7 +31,8 @@ bool jp_take(jparser *p, const char *op);
 bool jp_take_name(jparser *p, const char *name);
 void jp_want(jparser *p, const char *op);
 
-/* parse_expr.c */
+/* ---- parse_expr.c ---- */
+
 const jnode *jp_expression(jparser *p);
 /* One or several expressions; several are a tuple. conditionals: they may be `a if b else c`. */
 const jnode *jp_tuple(jparser *p, bool conditionals);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "text/jinja/exec.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 bool j_is_space_at(const jstr *s, size_t at, size_t *len) {
   uint32_t c = tok_utf8_decode(s->s + at, len);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "text/jinja/exec.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 static bool is_iterable(jv v) {
   return j_is_sequence(v) || j_is(v, J_STR) || j_is(v, J_MAP) || j_is(v, J_ITER) || j_is(v, J_UNDEFINED) ||
@@ -91,9 +91,8 @@ static jv t_upper(jx *x, jv v, const jargs *a) {
   return j_bool(has_case(x, v, J_UPPER));
 }
 
-static bool names_one(jx *x, jv v, const jfunction *(*find)(const char *)) {
+static bool names_one(jv v, const jfunction *(*find)(const char *)) {
   char name[64];
-  (void)x;
   if (!j_is(v, J_STR) || v.str->n >= sizeof name) return false;
   memcpy(name, v.str->s, v.str->n);
   name[v.str->n] = 0;
@@ -101,11 +100,11 @@ static bool names_one(jx *x, jv v, const jfunction *(*find)(const char *)) {
 }
 static jv t_filter(jx *x, jv v, const jargs *a) {
   (void)a;
-  return j_bool(names_one(x, v, j_filter));
+  return j_bool(names_one(v, x->tables->filter));
 }
 static jv t_test(jx *x, jv v, const jargs *a) {
   (void)a;
-  return j_bool(names_one(x, v, j_test));
+  return j_bool(names_one(v, x->tables->test));
 }
 
 static const jfunction table[] = {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "text/jinja/exec.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 /* ---- building ---- */
 

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 
 typedef struct jx jx; /* a render: exec.h */
@@ -103,8 +103,6 @@ struct jfunction {
 
 /* ---- value.c ---- */
 
-void *j_alloc(jx *x, size_t count, size_t size); /* zeroed; NULL after a failure, of which the render knows */
-
 static inline jv j_none(void) { return (jv){.kind = J_NONE}; }
 static inline jv j_bool(bool b) { return (jv){.kind = J_BOOL, .b = b}; }
 static inline jv j_int(int64_t i) { return (jv){.kind = J_INT, .i = i}; }
@@ -140,13 +138,6 @@ const char *j_type_name(jv v);
 /* NULL: it has none. */
 const jv *j_map_find(jx *x, const jmap *m, jv key);
 void j_map_put(jx *x, jmap *m, jv key, jv value);
-
-/* Returns the items of what `for`, list() and the like go through: of a map its keys, of a string its characters. Fails
- * where Python cannot. */
-const jv *j_items(jx *x, jv v, size_t *n);
-/* Returns len(); fails likewise. */
-int64_t j_length(jx *x, jv v);
-bool j_contains(jx *x, jv in, jv what);
 
 /* ---- text.c: strings that are being made ---- */
 

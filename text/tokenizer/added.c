@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 enum {
   MAX_ADDED = 1 << 18,

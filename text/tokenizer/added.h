@@ -5,7 +5,7 @@
 
 #include "text/tokenizer/config.h"
 #include "text/tokenizer/normalize.h"
-#include "text/tokenizer/spans.h"
+#include "text/unicode/spans.h"
 #include "text/tokenizer/vocab.h"
 
 typedef struct tok_added {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 struct tok_charsmap {
   uint32_t *units; /* the trie; see below */

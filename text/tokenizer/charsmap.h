@@ -5,7 +5,7 @@
 
 #include "text/tokenizer/ids.h"
 #include "text/tokenizer/config.h"
-#include "text/tokenizer/spans.h"
+#include "text/unicode/spans.h"
 
 typedef struct tok_charsmap tok_charsmap;
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 tok_field tok_field_root(const tri_json *node) { return (tok_field){.node = node}; }
 

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/status.h"
 
 typedef struct tok_field {

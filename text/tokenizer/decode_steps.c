@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "text/tokenizer/bytelevel.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 #define REPLACEMENT "\xef\xbf\xbd"
 

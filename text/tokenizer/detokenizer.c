@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "text/tokenizer/tokenizer_impl.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 struct tri_detokenizer {
   const tri_tokenizer *tokenizer;

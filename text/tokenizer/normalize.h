@@ -7,8 +7,8 @@
 #include "text/tokenizer/charsmap.h"
 #include "text/tokenizer/config.h"
 #include "text/tokenizer/replace.h"
-#include "text/tokenizer/spans.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/spans.h"
+#include "text/unicode/unicode.h"
 
 enum { TOK_MAX_STEPS = 32 }; /* of one chain: normalizers, pre-tokenizers, decoders */
 

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "text/tokenizer/bytelevel.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 typedef struct tok_pretok_run {
   const tok_pretokenizer *chain;

@@ -10,7 +10,7 @@
 #include "text/tokenizer/config.h"
 #include "text/tokenizer/metaspace.h"
 #include "text/tokenizer/normalize.h"
-#include "text/tokenizer/regex.h"
+#include "text/tokenizer/regex/regex.h"
 
 typedef enum tok_split_behavior {
   TOK_SPLIT_ISOLATED,

@@ -5,8 +5,8 @@
 
 #include "text/tokenizer/ids.h"
 #include "text/tokenizer/config.h"
-#include "text/tokenizer/regex.h"
-#include "text/tokenizer/spans.h"
+#include "text/tokenizer/regex/regex.h"
+#include "text/unicode/spans.h"
 
 typedef struct tok_replace {
   tok_regex *regex; /* NULL: a plain string */

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/xxh3.h"
 #include "text/tokenizer/tokenizer_impl.h"
-#include "text/tokenizer/unicode.h"
+#include "text/unicode/unicode.h"
 
 enum { MAX_FILE = 256 << 20 };
 

@@ -5,7 +5,7 @@
 
 #include "text/tokenizer/added.h"
 #include "text/tokenizer/decode.h"
-#include "text/tokenizer/model.h"
+#include "text/tokenizer/models/model.h"
 #include "text/tokenizer/normalize.h"
 #include "text/tokenizer/postprocess.h"
 #include "text/tokenizer/pretokenize.h"

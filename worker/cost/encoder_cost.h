@@ -6,7 +6,7 @@
 
 #include <limits.h>
 
-#include "base/serve_options.h"
+#include "base/options/serve_options.h"
 #include "runtime/engine/engine.h"
 #include "worker/schedule/batch_cost.h"
 #include "worker/schedule/batch_measure.h"

@@ -3,8 +3,8 @@
 
 #include <limits.h>
 
-#include "worker/plan/machine.h"
-#include "worker/plan/machine_file.h"
+#include "runtime/cost/machine.h"
+#include "runtime/cost/machine_file.h"
 
 static void find_device(const tri_engine *e, tri_ceilings *out) {
   char path[PATH_MAX], device[TRI_MACHINE_NAME];

@@ -4,9 +4,9 @@
 #ifndef TRI_WORKER_COST_RANK_COST_H
 #define TRI_WORKER_COST_RANK_COST_H
 
-#include "base/serve_options.h"
+#include "base/options/serve_options.h"
 #include "runtime/engine/engine.h"
-#include "worker/plan/cost.h"
+#include "runtime/cost/cost.h"
 
 typedef struct tri_rank_cost {
   tri_cost_model model; /* of one stage; points to the share: not to be copied */

@@ -3,9 +3,9 @@
 
 #include "base/log.h"
 #include "runtime/engine/offload_options.h"
-#include "worker/plan/disk_rate.h"
-#include "worker/plan/machine.h"
-#include "worker/plan/streaming.h"
+#include "runtime/cost/disk_rate.h"
+#include "runtime/cost/machine.h"
+#include "runtime/cost/streaming.h"
 #include "worker/cost/rank_cost.h"
 #include "worker/schedule/scheduler.h"
 

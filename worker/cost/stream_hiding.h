@@ -3,7 +3,7 @@
 #ifndef TRI_WORKER_COST_STREAM_HIDING_H
 #define TRI_WORKER_COST_STREAM_HIDING_H
 
-#include "base/serve_options.h"
+#include "base/options/serve_options.h"
 #include "runtime/engine/engine.h"
 
 typedef struct tri_stream_hiding {

@@ -3,7 +3,7 @@
 #ifndef TRI_WORKER_COST_SWAP_COST_H
 #define TRI_WORKER_COST_SWAP_COST_H
 
-#include "base/serve_options.h"
+#include "base/options/serve_options.h"
 #include "runtime/engine/engine.h"
 #include "worker/schedule/scheduler.h"
 

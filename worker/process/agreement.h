@@ -4,7 +4,7 @@
 #define TRI_WORKER_PROCESS_AGREEMENT_H
 
 #include "comm/comm.h"
-#include "base/serve_options.h"
+#include "base/options/serve_options.h"
 
 /* Collective over the group's ranks, which all fail alike: TRI_INVALID_ARGUMENT with the option, and what two of them
  * were started with. */

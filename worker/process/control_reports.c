@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "worker/cost/machine_rates.h"
-#include "worker/plan/machine_file.h"
+#include "runtime/cost/machine_file.h"
 #include "worker/process/control_impl.h"
 
 /* COUNT_MS: between two reports of what experts have had to do, for which a device's steps are waited for. REGISTER_MS:

@@ -4,8 +4,8 @@
 #include <limits.h>
 
 #include "base/log.h"
-#include "worker/plan/disk_read.h"
-#include "worker/plan/machine_file.h"
+#include "runtime/cost/disk_read.h"
+#include "runtime/cost/machine_file.h"
 
 /* Returns whether the leader owes its word that it has no job of a coordinator that is lost. */
 static bool is_to_clear(const tri_worker *w) {

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "base/hosts.h"
+#include "base/host/hosts.h"
 #include "base/log.h"
-#include "base/topo.h"
+#include "base/host/topo.h"
 
 enum { MAX_CORES = 4096, MAX_RANKS = 4096 };
 enum { BESIDE_SPIN_US = 1000 }; /* longer than the device's part of a layer, which lies between the host's experts */

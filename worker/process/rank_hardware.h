@@ -4,7 +4,7 @@
 #define TRI_WORKER_PROCESS_RANK_HARDWARE_H
 
 #include "comm/comm.h"
-#include "base/serve_layout.h"
+#include "base/options/serve_layout.h"
 
 typedef struct tri_rank_hardware {
   tri_backend *backend;

@@ -16,7 +16,7 @@
 #include "base/start_watch.h"
 #include "base/wait.h"
 #include "runtime/engine/engine.h"
-#include "base/serve_layout.h"
+#include "base/options/serve_layout.h"
 #include "worker/placement/expert_rows.h"
 #include "worker/process/commands.h"
 #include "worker/schedule/scheduler.h"

@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/mem.h"
 
 enum { MOST_BYTES = 1 << 16 };

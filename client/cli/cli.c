@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdarg.h>
+#include <string.h>
+
+#include "client/cli/cli.h"
+
+volatile sig_atomic_t cli_signal;
+
+static void on_signal(int s) { cli_signal = s; }
+
+void cli_catch_signals(void) {
+  /* No SA_RESTART: waits end. The second signal kills as usual. */
+  struct sigaction sa = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+  sigaction(SIGINT, &sa, NULL);
+  sigaction(SIGTERM, &sa, NULL);
+}
+
+static int exit_code(const char *code) {
+  static const char *const usage[] = {"invalid_argument", "out_of_range", "unknown_field"};
+  static const char *const refused[] = {"unsupported", "no_capacity", "permission", "draining", "too_large"};
+  for (size_t i = 0; i < sizeof usage / sizeof *usage; i++)
+    if (!strcmp(code, usage[i])) return TRI_EXIT_USAGE;
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+    if (!strcmp(code, refused[i])) return TRI_EXIT_REFUSED;
+  return TRI_EXIT_FAILED;
+}
+
+bool cli_shows_field(const char *field, const char *message) {
+  static const char *const untyped[] = {"op", "v", "id"};
+  for (size_t i = 0; i < sizeof untyped / sizeof *untyped; i++)
+    if (!strcmp(field, untyped[i])) return false;
+  return field[0] && !strstr(message, field);
+}
+
+int cli_fail(const trireme_error *e) {
+  const char *message = e->message[0] ? e->message : "failed";
+  if (cli_shows_field(e->field, message))
+    fprintf(stderr, "trireme: %s: %s\n", e->field, message);
+  else
+    fprintf(stderr, "trireme: %s\n", message);
+  /* A model that is not served here is one that cannot be; another thing that is not there may just have gone. */
+  if (!strcmp(e->code, "not_found") && !strcmp(e->field, "model")) return TRI_EXIT_REFUSED;
+  return exit_code(e->code);
+}
+
+int cli_refused(const trireme_error *e) {
+  int code = cli_fail(e);
+  return code == TRI_EXIT_USAGE ? TRI_EXIT_REFUSED : code;
+}
+
+int cli_output_failed(const FILE *out) {
+  if (out != stdout) perror("trireme: output");
+  return TRI_EXIT_FAILED;
+}
+
+int cli_failed(const char *program, const char *fmt, ...) {
+  va_list ap;
+  fprintf(stderr, "%s: ", program);
+  va_start(ap, fmt);
+  vfprintf(stderr, fmt, ap);
+  va_end(ap);
+  fputc('\n', stderr);
+  return TRI_EXIT_FAILED;
+}
+
+int cli_usage(const char *program, const char *fmt, ...) {
+  va_list ap;
+  fprintf(stderr, "%s: ", program);
+  va_start(ap, fmt);
+  vfprintf(stderr, fmt, ap);
+  va_end(ap);
+  fprintf(stderr, "\nTry '%s --help'.\n", program);
+  return TRI_EXIT_USAGE;
+}
+
+trireme_result cli_try_connect(const cli_connection *connection, trireme **out, trireme_error *error) {
+  trireme_config config;
+  trireme_config_init(&config);
+  config.endpoint = connection->endpoint;
+  config.key_file = connection->key_file;
+  config.server_key = connection->server_key;
+  config.connect_timeout_ms = (int)connection->connect_timeout_ms;
+  config.reconnect_timeout_ms = (int)connection->reconnect_timeout_ms;
+  config.client_name = "trireme";
+  return trireme_connect(&config, out, error);
+}
+
+int cli_connect(const cli_connection *connection, trireme **out) {
+  trireme_error error = {0};
+  return cli_try_connect(connection, out, &error) ? cli_fail(&error) : TRI_EXIT_OK;
+}
+
+static void say(cli_presence *p, bool away) {
+  if (p->away == away) return;
+  p->away = away;
+  fprintf(stderr, "%strireme: %s\n", p->in_line ? "\n" : "",
+          away ? "the coordinator is gone; waiting for the next one (--reconnect-timeout-ms)"
+               : "a coordinator is there again");
+}
+
+trireme_result cli_next(trireme *c, int timeout_ms, cli_presence *p, trireme_event *e, trireme_error *error) {
+  enum { LOOK_MS = 500 };
+  int left = timeout_ms;
+  for (;;) {
+    int wait = left < 0 || left > LOOK_MS ? LOOK_MS : left;
+    trireme_result r = trireme_next(c, wait, e, error);
+    bool away = trireme_is_away(c);
+    if (r == TRIREME_TIMEOUT || !away) say(p, away); /* of one that never comes back the error speaks */
+    if (r != TRIREME_TIMEOUT) return r;
+    if (left >= 0) left -= wait;
+    if (!left) return r;
+  }
+}
+
+int cli_ask_status(trireme *c, int timeout_ms, trireme_event *e) {
+  trireme_error error = {0};
+  uint64_t id;
+  trireme_result r = trireme_ask_status(c, &id, &error);
+  do {
+    if (!r) r = trireme_next(c, timeout_ms, e, &error);
+    if (r) return cli_fail(&error);
+  } while (e->id != id);
+  if (e->kind == TRIREME_EVENT_STATUS) return TRI_EXIT_OK;
+  return e->kind == TRIREME_EVENT_ERROR ? cli_refused(&e->error) : TRI_EXIT_FAILED;
+}
+
+bool cli_is_encoder(const trireme_status *s) { return !strcmp(s->task, "embed") || !strcmp(s->task, "classify"); }

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names that a template sets, block in block. */
+#include <string.h>
+
+#include "text/jinja/exec.h"
+
+static jbinding *find(const jscope *s, const char *name) {
+  for (size_t i = 0; i < s->n; i++)
+    if (!strcmp(s->bindings[i].name, name)) return &s->bindings[i];
+  return NULL;
+}
+
+const jv *j_lookup(const jx *x, const char *name) {
+  for (const jscope *s = x->scope; s; s = s->outer) {
+    const jbinding *b = find(s, name);
+    if (b) return &b->value;
+  }
+  return NULL;
+}
+
+void j_set(jx *x, const char *name, jv value) {
+  jscope *s = x->scope;
+  jbinding *b = find(s, name);
+  if (!j_ok(x)) return;
+  if (b) {
+    b->value = value;
+    return;
+  }
+  if (s->n == s->cap) {
+    size_t cap = s->cap ? 2 * s->cap : 4;
+    jbinding *more = j_alloc(x, cap, sizeof *more);
+    if (!more) return;
+    if (s->n) memcpy(more, s->bindings, s->n * sizeof *more);
+    s->bindings = more;
+    s->cap = cap;
+  }
+  s->bindings[s->n++] = (jbinding){name, value};
+}
+
+void j_push(jx *x, jscope *s) {
+  *s = (jscope){.outer = x->scope};
+  x->scope = s;
+}
+void j_pop(jx *x) { x->scope = x->scope->outer; }
+
+jscope *j_new_scope(jx *x) {
+  jscope *s = j_alloc(x, 1, sizeof *s);
+  if (s) j_push(x, s);
+  return s;
+}
+
+jscope *j_next_scope(jx *x, jscope *last) {
+  if (!last || last->is_kept) return j_new_scope(x);
+  last->n = 0;
+  x->scope = last;
+  return last;
+}
+
+static void assign_attribute(jx *x, const jnode *target, jv value) {
+  const jv *of = j_lookup(x, target->a->text);
+  if (!of || !j_is(*of, J_NAMESPACE)) {
+    j_fail(x, TRI_JINJA_TYPE, "cannot assign attribute on non-namespace object");
+    return;
+  }
+  j_map_put(x, of->map, j_text(x, target->text), value);
+}
+
+void j_assign(jx *x, const jnode *target, jv value) {
+  if (!j_ok(x)) return;
+  if (target->op == JN_NAME) {
+    j_set(x, target->text, value);
+    return;
+  }
+  if (target->op == JN_ATTRIBUTE) {
+    assign_attribute(x, target, value);
+    return;
+  }
+  size_t n;
+  const jv *items = j_items(x, value, &n);
+  if (j_ok(x) && n != target->items.n)
+    j_fail(x, TRI_JINJA_TYPE, "%zu values are to be unpacked, %zu are there", target->items.n, n);
+  for (size_t i = 0; i < n && j_ok(x); i++) j_assign(x, target->items.items[i], items[i]);
+}

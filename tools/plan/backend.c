@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The backend that is planned for, and the memory of a rank. */
+#include <string.h>
+
+#include "kernels/backend.h"
+#include "base/mem.h"
+#include "base/host/topo.h"
+#include "tools/plan/plan.h"
+
+static void take_cpu(struct plan *p) {
+  const tri_serve_options *v = &p->o->serve;
+  p->backend = strcmp(v->backend, "auto") ? v->backend : "cpu";
+  p->cores = tri_topo_num_cores();
+  p->ledger.memory = tri_host_memory_available() / (p->num_ranks * p->layout.replicas);
+}
+
+/* Devices of a kind that need not be here. */
+static void take_kind(struct plan *p) {
+  p->backend = "cuda";
+  p->ledger.device = true;
+  p->kind = tri_device_kind_of(p->o->device);
+  p->ledger.memory = (int64_t)((double)p->kind->memory * p->o->serve.gpu_memory_utilization);
+}
+
+static void take_device(struct plan *p, tri_backend *be) {
+  p->backend = "cuda";
+  p->ledger.device = true;
+  p->devices = be->num_devices;
+  p->ledger.memory = be->ops.mem_available(be);
+}
+
+bool plan_is_for_this_host(const struct plan *p) { return p->devices && !p->o->hosts; }
+
+/* Says for which machine the plan is, and what of that nobody here has looked at. */
+static void tell_assumption(struct plan *p) {
+  const tri_device_kind *kind = p->kind;
+  char memory[TRI_MEMORY_TEXT];
+  const char *rates = kind && !kind->measured ? "rates by its data sheet" : "rates as measured on one";
+  tri_memory_text((uint64_t)p->ledger.memory, memory);
+  if (!kind)
+    snprintf(p->assumption, sizeof p->assumption, "for the processors of this host");
+  else if (p->device[0])
+    snprintf(p->assumption, sizeof p->assumption, "for the devices of this host");
+  else
+    snprintf(p->assumption, sizeof p->assumption, "%s %s, of which a rank may use %s%s; %s%s",
+             p->o->device ? "for" : "assumed:", kind->title, memory, p->o->memory ? " (--memory-per-rank)" : "", rates,
+             p->o->device ? "" : "; --device h200, h100, a100, l40s or b200 plans for another");
+}
+
+tri_status plan_find_backend(struct plan *p, tri_error *err) {
+  const tri_serve_options *v = &p->o->serve;
+  bool insists = !strcmp(v->backend, "cuda"), may = insists || !strcmp(v->backend, "auto");
+  bool elsewhere = p->o->device || p->o->devices;
+  tri_backend *be = NULL;
+  tri_error why = {0};
+  if (p->o->device && !may)
+    return tri_fail(err, TRI_USAGE, "device", "--device %s is a GPU, and --backend is %s", p->o->device, v->backend);
+  if (may && !p->o->device)
+    (void)tri_backend_create(&(tri_backend_config){.name = v->backend,
+                                                   .deterministic = v->deterministic,
+                                                   .memory_utilization = v->gpu_memory_utilization},
+                             &be, &why);
+  bool device = be && !be->host_memory;
+  /* Hosts that are named may have more than this one. */
+  bool enough = !device || insists || p->o->hosts || !be->num_devices || be->num_devices >= p->num_ranks;
+  if (device && (enough || elsewhere))
+    take_device(p, be);
+  else if (insists || (may && elsewhere))
+    take_kind(p);
+  else
+    take_cpu(p);
+  if (be && p->ledger.device) {
+    memcpy(p->device, be->tactics_key, sizeof p->device);
+    p->kind = tri_device_kind_find(p->device);
+  }
+  double share = p->ledger.device ? v->gpu_memory_utilization : 1;
+  if (p->o->memory) p->ledger.memory = (int64_t)((double)p->o->memory * share);
+  tell_assumption(p);
+  tri_backend_destroy(be);
+  return TRI_OK;
+}
