@@ -101,7 +101,7 @@ check_options() { # BIN
     case $name in *...* | *[A-Z]* | "trireme bench ") continue ;; esac
     if [ -z "${help[$name]-}" ]; then
       # shellcheck disable=SC2086
-      text=$("$1"/$name --help 2>/dev/null </dev/null) || { echo "$where: there is no '$name'"; wrong=1; text=gone; }
+      text=$("$1"/$name --help-all 2>/dev/null </dev/null) || { echo "$where: there is no '$name'"; wrong=1; text=gone; }
       help[$name]=$(printf '%s\n' "$text" | sed 's/\[no-\]\([a-z0-9-]*\)/\1 --no-\1/g')
     fi
     [ "${help[$name]}" = gone ] && continue

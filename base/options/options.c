@@ -17,9 +17,11 @@
 static tri_status parse_option(tri_options *o, int argc, char *const *argv, int *i, tri_error *err) {
   const char *arg = argv[*i], *name = arg + 1 + (arg[1] == '-'), *value = strchr(name, '=');
   size_t len = value ? (size_t)(value++ - name) : strlen(name);
-  bool is_help = tri_option_same_name("help", name, len) || (len == 1 && *name == 'h');
+  bool is_all = tri_option_same_name("help-all", name, len);
+  bool is_help = is_all || tri_option_same_name("help", name, len) || (len == 1 && *name == 'h');
   bool is_version = o->spec->version && tri_option_same_name("version", name, len);
   o->help |= is_help;
+  o->help_all |= is_all;
   o->version |= !is_help && is_version;
   if (is_help || is_version) return TRI_OK;
   bool is_config = o->spec->config_file && tri_option_same_name("config", name, len);
@@ -156,7 +158,7 @@ int tri_options_main(const tri_options_spec *spec, void *dest, int argc, char *c
   }
   if (o->help || o->version) {
     if (o->help)
-      tri_options_print_help(spec, stdout);
+      tri_options_print_help(spec, o->help_all, stdout);
     else
       printf("%s\n", spec->version);
     tri_options_free(o);

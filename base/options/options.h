@@ -19,7 +19,8 @@
  * the options. The last of several values wins, except for lists, which collect them.
  *
  * Where a value comes from, the strongest first: command line, environment variable, configuration file, fallback.
- * --help, --version and, for a spec with config_file, --config FILE are understood without being in the table. */
+ * --help, --help-all, --version and, for a spec with config_file, --config FILE are understood without being in the
+ * table. */
 #ifndef TRI_BASE_OPTIONS_OPTIONS_H
 #define TRI_BASE_OPTIONS_OPTIONS_H
 
@@ -118,6 +119,12 @@ typedef struct tri_option_word {
   tri_word_values values;
 } tri_option_word;
 
+/* An option that most users of a program need, in one line. */
+typedef struct tri_usual_option {
+  const char *name; /* of the table */
+  const char *help;
+} tri_usual_option;
+
 typedef struct tri_options_spec {
   const char *program; /* "trireme submit" */
   const char *usage;   /* what follows the program's name in the usage line */
@@ -131,6 +138,9 @@ typedef struct tri_options_spec {
    * NULL. */
   const tri_option *elsewhere;
   size_t num_elsewhere;
+  const tri_usual_option
+      *usual; /* of a program with many options: --help has these, and --help-all the rest; or NULL */
+  size_t num_usual;
   const tri_option_word *words; /* may be NULL */
   size_t num_words;
   const char *arg_option; /* the first positional argument is this option, which may be said either way; NULL: none */
@@ -161,7 +171,8 @@ int tri_options_num_args(const tri_options *o);
 const char *tri_options_arg(const tri_options *o, int i); /* positional; NULL beyond the last */
 /* Returns a warning about a word of another program that was given and has no effect; NULL beyond the last. */
 const char *tri_options_note(const tri_options *o, int i);
-void tri_options_print_help(const tri_options_spec *spec, FILE *out);
+/* all: also what is not usual. */
+void tri_options_print_help(const tri_options_spec *spec, bool all, FILE *out);
 
 /* Reads a file of `name: value` lines (YAML: scalars, and sequences for lists) into options that the command line and
  * the environment have not set; --config does this by itself. Mistakes are reported as FILE:LINE:COLUMN. */

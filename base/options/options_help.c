@@ -104,16 +104,35 @@ static void print_group(FILE *out, const tri_options_spec *s, size_t first) {
     if (!s->options[i].hidden && same_group(s->options[i].group, group)) print_option(out, &s->options[i]);
 }
 
-void tri_options_print_help(const tri_options_spec *s, FILE *out) {
-  fprintf(out, "Usage: %s %s\n", s->program, s->usage ? s->usage : "[OPTION]...");
-  if (s->summary) fprintf(out, "\n%s\n", s->summary);
+static void print_all(FILE *out, const tri_options_spec *s) {
   for (size_t i = 0; i < s->count; i++)
     if (!s->options[i].hidden && is_first(s, i)) print_group(out, s, i);
+}
+
+static void print_usual(FILE *out, const tri_options_spec *s) {
+  fputs("\nUsual options:\n", out);
+  for (size_t i = 0; i < s->num_usual; i++) {
+    const tri_option *o = tri_options_find(s->options, s->count, s->usual[i].name, strlen(s->usual[i].name));
+    char head[HELP_TEXT] = "  ";
+    if (!o) continue;
+    if (o->alias && strlen(o->alias) <= 3) add(head, "-%s, ", o->alias);
+    add(head, "--%s", o->name);
+    if (o->type != TRI_OPT_BOOL) add(head, " %s", o->choices ? "NAME" : metavar(o));
+    print_wrapped(out, s->usual[i].help, fprintf(out, "%s", head));
+  }
+}
+
+void tri_options_print_help(const tri_options_spec *s, bool all, FILE *out) {
+  bool short_help = s->usual && !all;
+  fprintf(out, "Usage: %s %s\n", s->program, s->usage ? s->usage : "[OPTION]...");
+  if (s->summary) fprintf(out, "\n%s\n", s->summary);
+  (short_help ? print_usual : print_all)(out, s);
   fputs("\nGeneral:\n", out);
   if (s->config_file)
     print_wrapped(out, "read options from a YAML file of \"name: value\" lines; the command line wins",
                   fprintf(out, "  --config FILE"));
   print_wrapped(out, "show this and exit", fprintf(out, "  -h, --help"));
+  if (s->usual) print_wrapped(out, "show every option and exit", fprintf(out, "  --help-all"));
   if (s->version) print_wrapped(out, "show the version and exit", fprintf(out, "  --version"));
   if (s->epilog) fprintf(out, "\n%s", s->epilog);
 }

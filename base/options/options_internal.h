@@ -30,7 +30,7 @@ struct tri_options {
   const char **notes;
   int num_notes;
   const char *config;
-  bool help, version;
+  bool help, help_all, version;
 };
 
 /* One spelling of a limit for errors and help: whole powers of 1024 of a size get their letter. Returns buf. */

@@ -2,7 +2,7 @@
 # bash completion of the trireme command, and of the programs beside it. Options come from --help, so that they never fall behind.
 
 _trireme_options() {
-  "$@" --help 2>/dev/null | sed -n 's/^  \(-.*\)/\1/p' | sed 's/   *.*//' | grep -o -e '--\[no-\][a-z0-9-]*' -e '--[a-z0-9][a-z0-9-]*' | while read -r name; do
+  "$@" --help-all 2>/dev/null | sed -n 's/^  \(-.*\)/\1/p' | sed 's/   *.*//' | grep -o -e '--\[no-\][a-z0-9-]*' -e '--[a-z0-9][a-z0-9-]*' | while read -r name; do
     case $name in
       '--[no-]'*) printf '%s\n' "--${name#--\[no-\]}" "--no-${name#--\[no-\]}" ;;
       *) printf '%s\n' "$name" ;;

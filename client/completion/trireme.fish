@@ -33,7 +33,7 @@ end
 function __trireme_options
     set -l program (__trireme_program)
     type -q $program[1]; or return
-    for name in ($program --help 2>/dev/null | sed -n 's/^  \(-.*\)/\1/p' | sed 's/   *.*//' | grep -o -e '--\[no-\][a-z0-9-]*' -e '--[a-z0-9][a-z0-9-]*')
+    for name in ($program --help-all 2>/dev/null | sed -n 's/^  \(-.*\)/\1/p' | sed 's/   *.*//' | grep -o -e '--\[no-\][a-z0-9-]*' -e '--[a-z0-9][a-z0-9-]*')
         if string match -q -- '--[no-]*' $name
             string replace -- '[no-]' '' $name
             string replace -- '[no-]' no- $name

@@ -94,6 +94,8 @@ int tri_up_options_read(tri_up *u, int argc, char **argv, tri_options **out) {
   spec.count = n;
   spec.words = tri_up_words;
   spec.num_words = tri_up_num_words;
+  spec.usual = u->is_serve ? tri_serve_usual : tri_up_usual;
+  spec.num_usual = u->is_serve ? tri_serve_num_usual : tri_up_num_usual;
   u->opts.http_port = -1;
   return tri_options_main(&spec, &u->opts, argc, argv, out);
 }

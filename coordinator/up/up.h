@@ -163,6 +163,9 @@ const char *tri_up_argument(tri_up *u, const char *name, const char *value); /* 
 /* words.c: other servers' names of options. */
 extern const tri_option_word tri_up_words[];
 extern const size_t tri_up_num_words;
+/* usual_options.c: what --help shows of the two programs' options. */
+extern const tri_usual_option tri_serve_usual[], tri_up_usual[];
+extern const size_t tri_serve_num_usual, tri_up_num_usual;
 
 /* restarts.c */
 const char *tri_up_end_text(int status, char out[96]); /* of a child, for the log */

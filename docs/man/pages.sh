@@ -22,7 +22,7 @@ listed() {
 page() { # NAME "WORD..." SUMMARY
   # Nothing of another version that is installed.
   (PATH='' exec $2 --help) >/dev/null 2>&1 || return 0
-  "$help2man" --no-info --section=1 --name="$3" --source="Trireme $version" --manual="Trireme" --version-string="$version" --include="$include" "$2" |
+  "$help2man" --help-option=--help-all --no-info --section=1 --name="$3" --source="Trireme $version" --manual="Trireme" --version-string="$version" --include="$include" "$2" |
     awk -v title="$(echo "$1" | tr a-z A-Z)" -v name="$1" '
       /^\.TH / { sub(/^\.TH [^ ]*/, ".TH " title) }
       before == ".SH NAME" { sub(/^[^\\]*/, name " ") }

@@ -61,6 +61,14 @@ for c in submit status top cancel journal keygen "bench serve" "bench throughput
   want 0 'Usage: trireme' "$trireme" $c --help
 done
 
+# Programs with many options show the usual ones, a line each.
+for c in serve up; do
+  "$trireme" $c --help >"usual.$c"
+  [ "$(wc -l <"usual.$c")" -le 45 ] || { echo "FAILED: $c --help has $(wc -l <"usual.$c") lines" && failures=$((failures + 1)); }
+  [ "$(grep -cE '^  (-[a-z]+, )?--[a-z-]+' "usual.$c")" -ge 20 ] || { echo "FAILED: $c --help has too few options" && failures=$((failures + 1)); }
+  want 0 '^  --watchdog-timeout S' "$trireme" $c --help-all
+done
+
 # What has no meaning there is understood, as --config is shared, but not offered.
 for c in plan "bench latency" "bench batching" "bench stream"; do
   # shellcheck disable=SC2086

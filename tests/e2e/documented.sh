@@ -24,7 +24,7 @@ spelled() {
     }
   }' | sort -u
 }
-names() { "$@" --help | sed -n 's/^  -/-/p' | sed 's/   *[^ ].*//' | spelled; }
+names() { "$@" --help-all | sed -n 's/^  -/-/p' | sed 's/   *[^ ].*//' | spelled; }
 # The same of a page, whose entries stand behind .TP.
 page_names() { sed -n '/^\.TP/{n;/^\\fB\\-/p}' "$1" | sed 's/\\f[BIR]//g; s/\\,//g; s/\\\///g; s/\\-/-/g' | spelled; }
 same() { # same PROGRAM WHERE GIVEN FOUND: lists of names, a line each

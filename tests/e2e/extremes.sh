@@ -6,7 +6,7 @@
 
 # Prints "OPTION LEAST MOST" of each range that the help shows.
 ranges() {
-  "$BIN/trireme" up --help | awk '
+  "$BIN/trireme" up --help-all | awk '
     /^  (-[a-z0-9]+, )?--/ { name = $1 ~ /,$/ ? $2 : $1; sub(/,$/, "", name); text = "" }
     { text = text " " $0 }
     match(text, /\[[-0-9.]+[KMGT]? +to +[0-9.]+[KMGT]?; +default/) {

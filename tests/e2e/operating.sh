@@ -89,7 +89,7 @@ grep -qv ' - serve: ' <<<"$said" && fail "something was started for a port that 
 # The files for other programs: what they name is there, and who reads them finds nothing wrong.
 curl -sS "$url/health" >/dev/null
 curl -sS "$url/metrics" >"$RUN/metrics" || fail "no metrics"
-"$BIN/trireme" serve --help >"$RUN/help"
+"$BIN/trireme" serve --help-all >"$RUN/help"
 if command -v python3 >/dev/null; then
   python3 "$here/cluster_configs.py" "$SRC" "$RUN/metrics" "$RUN/help" || fail "cluster-configs"
   sed 's/trireme:num_requests_running/trireme:num_requests_walking/' "$RUN/metrics" >"$RUN/other"

@@ -371,7 +371,7 @@ START_TEST(help) {
   char *text = NULL;
   size_t len = 0;
   FILE *f = open_memstream(&text, &len);
-  tri_options_print_help(&spec, f);
+  tri_options_print_help(&spec, false, f);
   fclose(f);
   static const char *const parts[] = {"Usage: demo [OPTION]... FILE...",
                                       "Does things.",
@@ -394,6 +394,26 @@ START_TEST(help) {
   free(text);
   accept_line("-tp 4 --help --modle", &c, &o); /* whatever else is wrong after it is not looked at */
   tri_options_free(o);
+}
+END_TEST
+
+/* A program with usual options shows these alone, each in a line; the others come with --help-all. */
+START_TEST(usual_help) {
+  static const tri_usual_option usual[] = {{"tensor-parallel-size", "GPUs that split every layer"}};
+  tri_options_spec of_many = spec;
+  of_many.usual = usual;
+  of_many.num_usual = 1;
+  for (int all = 0; all < 2; all++) {
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    tri_options_print_help(&of_many, all, f);
+    fclose(f);
+    ck_assert_msg((strstr(text, "GPUs that split every layer") == NULL) == (all != 0), "%s", text);
+    ck_assert_msg((strstr(text, "Layout:") != NULL) == (all != 0), "%s", text);
+    ck_assert_msg(strstr(text, "  --help-all") != NULL, "%s", text);
+    free(text);
+  }
 }
 END_TEST
 
@@ -492,8 +512,9 @@ END_TEST
 Suite *suite_options(void) {
   Suite *s = suite_create("options");
   TCase *c = tcase_create("options");
-  const TTest *const tests[] = {defaults, spellings, several_values, sizes, rates,      mistakes, near_names,
-                                sources,  texts,     bad_files,      help,  main_codes, words,    http_places};
+  const TTest *const tests[] = {defaults, spellings,  several_values, sizes, rates,
+                                mistakes, near_names, sources,        texts, bad_files,
+                                help,     usual_help, main_codes,     words, http_places};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
   suite_add_tcase(s, c);
   return s;
