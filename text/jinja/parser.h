@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A parser: its place among the tokens, and the nodes that it makes. parse_expr.c has expressions, parse.c statements. It
- * goes by jinja2's grammar, and by its precedence of operators. */
+/* A parser: its place among the tokens, and the nodes that it makes. parse_expr.c has expressions, parse.c statements.
+ * It goes by jinja2's grammar, and by its precedence of operators. */
 #ifndef TRI_TEXT_JINJA_PARSER_H
 #define TRI_TEXT_JINJA_PARSER_H
 
