@@ -16,14 +16,14 @@ typedef struct tri_buf {
   bool failed; /* of the functions of base/text.h, which return no status: the text is incomplete */
 } tri_buf;
 
-/* Makes room for `extra` bytes behind len. */
+/* Makes room for `extra` bytes after len. */
 tri_status tri_buf_reserve(tri_buf *b, size_t extra);
 tri_status tri_buf_append(tri_buf *b, const void *s, size_t n);
 void tri_buf_free(tri_buf *b);
 
-/* Makes room for `extra` elements behind the first `len` of an array: *array is a pointer to elements of `size` bytes,
+/* Makes room for `extra` elements after the first `len` of an array: *array is a pointer to elements of `size` bytes,
  * from tri_malloc and the like or NULL, and *cap says how many fit. What moves grows by at least a half; the `len`
- * elements are kept, and those behind them are zero then. */
+ * elements are kept, and those after them are zero then. */
 tri_status tri_array_reserve(void *array, size_t len, size_t *cap, size_t extra, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole small files: found beside the program, read, and replaced so that nobody ever sees a half of one. */
+/* Whole small files: found beside the program, read, and replaced so that a half of one is never seen. */
 #ifndef TRI_BASE_FILE_H
 #define TRI_BASE_FILE_H
 
@@ -23,7 +23,7 @@ void tri_cache_file(const char *name, char out[PATH_MAX]);
 /* The same in $XDG_STATE_HOME, or ~/.local/state: what is kept of an earlier run for people. */
 void tri_state_file(const char *name, char out[PATH_MAX]);
 
-/* The bytes of a file with a zero behind them; free *out with tri_free. TRI_NOT_FOUND: there is none, and nothing is
+/* The bytes of a file with a zero after them; free *out with tri_free. TRI_NOT_FOUND: there is none, and nothing is
  * said in *err. TRI_TOO_LARGE: more than `most` bytes. */
 tri_status tri_file_read(const char *path, size_t most, char **out, size_t *len, tri_error *err);
 

@@ -60,7 +60,7 @@ static int64_t least_room(const char *root, const struct version *v, char *path)
   return least;
 }
 
-/* Tells whether a list of controllers has the memory's. */
+/* Returns whether a list of controllers has the memory's. */
 static bool has_memory(const char *controllers) {
   for (const char *at = controllers; (at = strstr(at, "memory")); at++)
     if ((at == controllers || at[-1] == ',') && (at[6] == ',' || !at[6])) return true;

@@ -36,12 +36,12 @@ typedef enum tri_offload_tier {
   TRI_OFFLOAD_NVME,
   TRI_OFFLOAD_AUTO
 } tri_offload_tier;
-extern const char *const tri_offload_tier_names[]; /* with NULL behind the last */
+extern const char *const tri_offload_tier_names[]; /* with NULL after the last */
 
 /* How an encoder makes one vector of a sequence's final states. NONE: it does not; in a wish: as the checkpoint does
  * it, which is called "model". */
 typedef enum tri_pooling { TRI_POOL_NONE, TRI_POOL_FIRST, TRI_POOL_MEAN, TRI_NUM_POOLINGS } tri_pooling;
-extern const char *const tri_pooling_names[]; /* of wishes, with NULL behind the last */
+extern const char *const tri_pooling_names[]; /* of wishes, with NULL after the last */
 
 /* The part of an exchange of experts' rows (comm/exchange.h) that a rank is in; or it moves experts to other slots. */
 typedef enum tri_exchange_part {
@@ -62,7 +62,7 @@ typedef enum tri_encoder_batching {
   TRI_BATCHING_NAIVE,
   TRI_BATCHING_NONE
 } tri_encoder_batching;
-extern const char *const tri_encoder_batching_names[]; /* with NULL behind the last */
+extern const char *const tri_encoder_batching_names[]; /* with NULL after the last */
 
 /* When a beam search ends that has as many finished answers as beams; see worker/schedule/beam.h. */
 typedef enum tri_early_stopping { TRI_EARLY_FALSE, TRI_EARLY_TRUE, TRI_EARLY_NEVER } tri_early_stopping;

@@ -7,7 +7,7 @@
 
 enum { MOST_WAITING = 1 << 20 };
 
-/* Returns how many bytes were written; -1: nobody reads. */
+/* Returns how many bytes were written; -1: there is no reader. */
 static ssize_t write_some(int fd, const char *p, size_t n) {
   ssize_t got;
   do got = write(fd, p, n);

@@ -7,8 +7,8 @@
 
 #include "base/buf.h"
 
-/* Writes a line to a descriptor that does not block, or keeps it. Returns false where nobody reads any more, or too
- * much waits: it is dropped. */
+/* Writes a line to a descriptor that does not block, or keeps it. Returns false where there is no reader any more, or
+ * too much waits: it is dropped. */
 bool tri_line_pipe_put(int fd, tri_buf *waiting, const char *line, size_t len);
 /* Writes what waits, as far as there is room. Returns whether nothing is left. */
 bool tri_line_pipe_flush(int fd, tri_buf *waiting);

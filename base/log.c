@@ -24,7 +24,7 @@ static struct {
 /* Lines, also two together, are shorter than PIPE_BUF: a pipe takes them whole or not at all. */
 enum { LINE_BYTES = 1024, PATIENCE_MS = 100 };
 _Static_assert(2 * LINE_BYTES <= PIPE_BUF, "a pipe may take a part of a line");
-static atomic_bool is_stalled; /* nobody has read stderr since a line waited for it in vain */
+static atomic_bool is_stalled; /* stderr has not been read since a line waited for it in vain */
 static atomic_uint lost;       /* lines since then */
 
 /* An empty NO_COLOR is one that is not set, as no-color.org has it. */
@@ -64,7 +64,7 @@ static ssize_t write_now(const char *line, size_t len) {
   return write(STDERR_FILENO, line, len);
 }
 
-/* Returns false where nobody has read stderr for so long that it is full. */
+/* Returns false where stderr has not been read for so long that it is full. */
 static bool put(const char *line, size_t len) {
   struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
   int n;
@@ -76,7 +76,7 @@ static bool put(const char *line, size_t len) {
   return !stalled;
 }
 
-/* The first line behind lost ones goes out together with their number. */
+/* The first line after lost ones goes out together with their number. */
 static void put_or_count(const char *line, size_t len) {
   unsigned missed = atomic_exchange(&lost, 0);
   char text[2 * LINE_BYTES];

@@ -87,7 +87,7 @@ void *tri_arena_alloc(tri_arena *a, size_t count, size_t size) {
     c = tri_calloc(1, total);
     if (!c) return NULL;
     c->size = want;
-    /* A piece larger than a chunk goes behind the current one, whose room stays in use. */
+    /* A piece larger than a chunk goes after the current one, whose room stays in use. */
     if (a->head && bytes > a->chunk_bytes) {
       c->next = a->head->next;
       a->head->next = c;

@@ -135,7 +135,7 @@ void tri_model_folder_name(const char *folder, char out[TRI_MODEL_NAME]) {
   struct stat sb;
   const char *part = last_part(folder, strlen(folder), &len);
   snprintf(plain, sizeof plain, "%.*s", (int)(part + len - folder), folder);
-  /* A link that somebody has made has a name of its own; "." has none. */
+  /* A link that a user has made has a name of its own; "." has none. */
   if (!lstat(plain, &sb) && !S_ISLNK(sb.st_mode) && realpath(plain, real))
     part = last_part(folder = real, strlen(real), &len);
   if (part > folder) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Status codes: every function that can fail returns one, and sets its outputs only on TRI_OK.
  *
- * A tri_error travels beside the code where somebody outside the process has to be told why: it names the field or file
+ * A tri_error travels beside the code where a user outside the process has to be told why: it names the field or file
  * at fault and the limit it broke. The first place that knows fills it; callers add nothing but context. */
 #ifndef TRI_BASE_STATUS_H
 #define TRI_BASE_STATUS_H
@@ -75,7 +75,7 @@ tri_status tri_fail(tri_error *err, tri_status s, const char *field, const char 
 
 void tri_error_clear(tri_error *err);
 
-/* Returns the field for a line that has it behind the message: empty where it is a file that the message has
+/* Returns the field for a line that has it after the message: empty where it is a file that the message has
  * already, and for "memory", which is no option: what lacks it is said. */
 const char *tri_error_field_beside(const tri_error *err);
 

@@ -106,7 +106,7 @@ trireme_result tri_client_send(trireme *c, int64_t deadline_ns, trireme_error *e
 static trireme_result decode_next(trireme *c, trireme_error *error) {
   tri_error err = {0};
   const char *at = c->rest;
-  size_t used = c->rest_len; /* where a message has no end, nothing behind it can be found */
+  size_t used = c->rest_len; /* where a message has no end, nothing after it can be found */
   tri_status st = tri_wire_first(at, c->rest_len, &used, &err);
   tri_arena_reset(c->arena);
   if (st == TRI_OK) st = tri_server_msg_unpack(at, used, c->arena, c->msg, &err);
@@ -118,13 +118,13 @@ static trireme_result decode_next(trireme *c, trireme_error *error) {
   return tri_client_fail(error, st == TRI_NO_MEMORY ? TRIREME_NO_MEMORY : TRIREME_PROTOCOL, &err);
 }
 
-/* A cancel that finds no room is left out: the job goes on for nobody until its end. */
+/* A cancel that finds no room is left out: the job runs to its end unread. */
 static void cancel(trireme *c, uint64_t target) {
   *c->out = (tri_client_msg){.op = TRI_OP_CANCEL, .id = c->next_id++, .cancel = {.target = target, .has_target = true}};
   if (tri_client_msg_pack(c->out, &c->buf) == TRI_OK) tri_zlink_send(c->link, c->buf.data, c->buf.len);
 }
 
-/* Says whether the message is one for the program. */
+/* Returns whether the message is one for the program. */
 static bool is_given(trireme *c) {
   if (!c->kept) return true;
   switch (tri_kept_take(c->kept, c->arena, c->msg)) {
@@ -239,7 +239,7 @@ static tri_status await_socket(const char *endpoint, int timeout_ms, int64_t dea
   return TRI_OK;
 }
 
-/* Makes the first connection. One that ends in front of its hello, as where the coordinator binds anew, is made again.
+/* Makes the first connection. One that ends before its hello, as where the coordinator binds anew, is made again.
  */
 static trireme_result reach(trireme *c, int64_t deadline, trireme_error *error) {
   for (;;) {

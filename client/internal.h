@@ -30,7 +30,7 @@ struct trireme {
   uint64_t next_id;
   int timeout_ms, send_ms;
   /* trireme_fd: an epoll over the link's descriptors, ready_fd, an eventfd, and timer_fd, for what is done by time; -1:
-   * nobody asked */
+   * it was not asked for */
   int fd, ready_fd, timer_fd;
   int link_fds[2];  /* of the link, that the epoll has */
   bool ready;       /* ready_fd is readable */

@@ -345,7 +345,7 @@ static tri_kept_verdict take_tokens(tri_kept *k, tri_arena *arena, kept *e, tri_
   return KEPT_GIVE;
 }
 
-/* Returns KEPT_LEAVING or KEPT_DROP where the request goes on. */
+/* Returns KEPT_LEAVING or KEPT_DROP where the request continues. */
 static tri_kept_verdict take_error(tri_kept *k, kept *e, tri_server_msg *m) {
   bool forgotten = is_code(m, "not_found") && e->attaches;
   if (is_code(m, LOST)) {

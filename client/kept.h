@@ -16,9 +16,9 @@ typedef struct tri_kept tri_kept;
 
 typedef enum tri_kept_verdict {
   KEPT_GIVE,            /* the message is for the program; it may have been changed */
-  KEPT_GIVE_AND_CANCEL, /* likewise, and the job behind it is of no use to anybody */
+  KEPT_GIVE_AND_CANCEL, /* likewise, and the job after it is of no use any more */
   KEPT_DROP,            /* it says nothing new */
-  KEPT_LEAVING,         /* the coordinator ends, and the next one there goes on with its jobs */
+  KEPT_LEAVING,         /* the coordinator ends, and the next one there continues its jobs */
 } tri_kept_verdict;
 
 #pragma GCC visibility push(hidden)
@@ -26,7 +26,7 @@ typedef enum tri_kept_verdict {
 tri_status tri_kept_create(int64_t patience_ns, tri_kept **out);
 void tri_kept_destroy(tri_kept *k); /* NULL is fine */
 
-/* Keeps a request that is to be sent, behind those that are: m is what the bytes say. */
+/* Keeps a request that is to be sent, after those that are: m is what the bytes say. */
 tri_status tri_kept_add(tri_kept *k, const tri_client_msg *m, const void *bytes, size_t len);
 void tri_kept_forget(tri_kept *k, uint64_t id);
 /* Returns the next one to be sent, in memory that lives until the next call; false: there is none. */

@@ -64,7 +64,7 @@ static void call(trireme *c) {
   c->next_ns = tri_deadline_after_ms(c->timeout_ms);
 }
 
-/* Returns false where nobody greets back there. */
+/* Returns false without a greeting from there. */
 static bool take_greeting(trireme *c) {
   const void *data;
   size_t len;

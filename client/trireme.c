@@ -246,7 +246,7 @@ trireme_result trireme_next_sized(trireme *c, int timeout_ms, trireme_event *out
   trireme_result r = tri_client_check_size(size, sizeof event, "trireme_event", error);
   if (r) return r;
   r = c->has_msg ? TRIREME_OK : tri_client_receive(c, deadline, error);
-  /* To look costs system calls, and behind one event there often is another. */
+  /* To look costs system calls, and after one event there often is another. */
   tri_client_show_ready(c, r == TRIREME_OK);
   if (r) return r;
   if (c->msg->op == TRI_REPLY_HELLO)

@@ -37,7 +37,7 @@
  * trireme_next or trireme_close on the same connection. Texts are UTF-8 and end in a NUL that their length does not
  * count.
  *
- * Binary compatibility: a program goes on working with every later library of the same SONAME.
+ * Binary compatibility: a program keeps working with every later library of the same SONAME.
  * - Structs grow at their end alone. Those that a program makes, trireme_config, trireme_request and
  *   trireme_embed_request, say in their first member how large the program's header has them. Their *_init sets it and
  *   the defaults, those of members that the program does not know included: a struct is used only after its *_init. A
@@ -59,12 +59,12 @@ extern "C" {
 
 /* The result of a call. Any call that can fail may say NO_MEMORY, or FAILED for what no program can mend.
  * Besides them and OK:
- * - trireme_connect: INVALID, TIMEOUT (nobody answers there), REFUSED, CLOSED, PROTOCOL, INTERRUPTED; FAILED with the
+ * - trireme_connect: INVALID, TIMEOUT (no answer from there), REFUSED, CLOSED, PROTOCOL, INTERRUPTED; FAILED with the
  *   code "not_found" where there is no socket.
  * - what sends a request: INVALID, TIMEOUT (no room in time), INTERRUPTED: nothing was sent; CLOSED, REFUSED.
- * - trireme_next: INVALID (size), TIMEOUT, INTERRUPTED; PROTOCOL: the message is dropped, and the next call goes on;
+ * - trireme_next: INVALID (size), TIMEOUT, INTERRUPTED; PROTOCOL: the message is dropped, and the next call continues;
  *   CLOSED, REFUSED.
- * CLOSED and REFUSED are the end of a connection, behind reconnect_timeout_ms where there are some: every further call
+ * CLOSED and REFUSED are the end of a connection, after reconnect_timeout_ms where there are some: every further call
  * says so, until trireme_close; trireme_next first gives what came before. What a coordinator says about a request
  * comes as an event, never as a result. */
 typedef enum trireme_result {
@@ -192,7 +192,7 @@ typedef struct trireme_request {
   const char *caller; /* NULL: none; for whom a client of many asks, which a status tells: up to 64 visible characters
                          of ASCII */
   bool keep_special_tokens; /* in texts; else they have no text */
-  bool include_stop;        /* a text goes on to the end of the stop text or token that has stopped it */
+  bool include_stop;        /* a text continues to the end of the stop text or token that has stopped it */
   bool return_token_ids;    /* ACCEPTED brings the prompt's */
   const char *external_id;  /* NULL: none; the name that whoever asks has for the request, which the coordinator's log
                                has: up to 128 visible characters of ASCII */
@@ -294,7 +294,7 @@ typedef struct trireme_choice {
   size_t num_ids;
   const trireme_logprobs *const *logprobs; /* [num_ids], or NULL */
   bool of_prompt; /* these are tokens of the prompt, which `offset` counts, of all choices; its first has no logprob,
-                     which is not a number. With prompt_logprobs alone, in front of all tokens */
+                     which is not a number. With prompt_logprobs alone, before all tokens */
 } trireme_choice;
 
 typedef struct trireme_finished {
@@ -415,7 +415,7 @@ typedef struct trireme_event {
       uint64_t prompt_tokens, completion_tokens;
       double queue_ms, first_token_ms, total_ms;
       uint32_t preemptions;
-      bool timed_out; /* "abort" was the end because deadline_ms had passed; otherwise somebody cancelled it */
+      bool timed_out; /* "abort" was the end because deadline_ms had passed; otherwise it was cancelled */
       uint64_t seed;  /* the request's, or the one that was drawn: with it the same request draws the same again */
       uint64_t cached_tokens; /* of prompt_tokens: those that the prefix cache had */
     } done;

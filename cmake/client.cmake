@@ -42,15 +42,21 @@ else()
 endif()
 add_executable(trireme ${cmd_sources})
 target_link_libraries(trireme PRIVATE tri_cli tri_openai)
-# Its tools that ask a running coordinator.
-file(GLOB serve_bench_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/serve_bench/*.c)
-add_executable(trireme-bench-serve ${serve_bench_sources})
-target_link_libraries(trireme-bench-serve PRIVATE tri_cli)
-file(GLOB top_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/top/*.c)
-add_executable(trireme-top ${top_sources})
-target_link_libraries(trireme-top PRIVATE tri_cli PkgConfig::NCURSES)
-add_dependencies(programs trireme trireme-bench-serve trireme-top)
-install(TARGETS trireme trireme-bench-serve trireme-top)
+add_dependencies(programs trireme)
+install(TARGETS trireme)
+
+# Its tools that ask a running coordinator: commands of trireme, which starts them, and no programs to call by name.
+function(command_tool name dir)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${dir}/*.c)
+  add_executable(${name} ${sources})
+  target_link_libraries(${name} PRIVATE tri_cli ${ARGN})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/libexec/trireme
+    INSTALL_RPATH "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR}")
+  add_dependencies(trireme ${name})
+  install(TARGETS ${name} DESTINATION libexec/trireme)
+endfunction()
+command_tool(trireme-bench-serve tools/serve_bench)
+command_tool(trireme-top tools/top PkgConfig::NCURSES)
 
 # The HTTP gateway; main.c is kept out of the library so that tests can link it.
 if(EVENT_FOUND AND TARGET tri_jinja)

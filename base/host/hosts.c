@@ -49,7 +49,7 @@ static tri_status unclear(tri_error *err) {
                   "the list of a Slurm job's nodes is not understood: --hosts H:N,... says it");
 }
 
-/* The numbers of a bracket, "1-2,07]", behind a prefix. Moves *at behind the bracket. */
+/* The numbers of a bracket, "1-2,07]", after a prefix. Moves *at after the bracket. */
 static tri_status add_numbered(tri_hosts *h, const char *prefix, int len, const char **at, tri_error *err) {
   const char *p = *at;
   while (*p != ']') {
@@ -69,7 +69,7 @@ static tri_status add_numbered(tri_hosts *h, const char *prefix, int len, const 
   return TRI_OK;
 }
 
-/* "4(x2),3": numbers for the hosts in their order; 1 for those behind the end. */
+/* "4(x2),3": numbers for the hosts in their order; 1 for those after the end. */
 static void take_slots(tri_hosts *h, const char *tasks) {
   long long slots = 1;
   for (int i = 0; i < h->count;) {
@@ -137,7 +137,7 @@ tri_status tri_hosts_place(tri_hosts *h, int groups, int ranks, bool more, tri_p
   return TRI_OK;
 }
 
-/* How many of the ranks from the first one on are on its host, one behind the other. */
+/* How many of the ranks from the first one on are on its host, one after the other. */
 static int run_of(const tri_place *places, int ranks) {
   int n = 1;
   while (n < ranks && places[n].host == places[0].host) n++;

@@ -7,7 +7,7 @@
 
 #include "base/json/json.h"
 
-/* Those of chat_calls_by_name, in front of which a supervisor refuses what is none. */
+/* Those of chat_calls_by_name, of which a supervisor refuses what is none. */
 static const char *const tool_parsers[] = {"auto",     "none",        "hermes",  "mistral", "llama",
                                            "function", "qwen3_coder", "harmony", NULL};
 static const char *const reasoning_parsers[] = {"none", "think", NULL};

@@ -34,7 +34,7 @@ tri_status tri_gateway_each_origin(const tri_gateway_options *o,
 typedef struct tri_gateway_place {
   char address[TRI_GATEWAY_ADDRESS]; /* of numbers; 127.0.0.1 where none was given */
   int port;
-  bool loopback; /* nobody of another host can ask */
+  bool loopback; /* other hosts cannot ask */
 } tri_gateway_place;
 
 /* Takes --http apart. TRI_USAGE: it is missing or malformed, or would let everybody in without a word of --http-open.

@@ -39,7 +39,7 @@ const tri_option *tri_options_find(const tri_option *t, size_t count, const char
 /* Compares a name of a table with one that was given, in which '_' stands for '-'. */
 bool tri_option_same_name(const char *table, const char *given, size_t len);
 /* Takes argv[*i], whose name has len bytes and is not of the table. *t: the option that it stands for; NULL: nothing is
- * left to do, and its arguments are behind. */
+ * left to do, and its arguments are passed. */
 tri_status tri_options_take_word(tri_options *o, size_t len, int argc, char *const *argv, int *i, const tri_option **t,
                                  tri_error *err);
 /* Does nothing when a stronger source has set the option. */

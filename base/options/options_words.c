@@ -37,7 +37,7 @@ static const tri_option_word *find_switch(const tri_options_spec *s, const char 
   return w && w->instead && w->values == TRI_WORD_ALONE ? w : NULL;
 }
 
-/* Tells whether an argument belongs to a word. */
+/* Returns whether an argument belongs to a word. */
 static bool belongs(tri_word_values values, const char *arg) {
   static const char *const switches[] = {"on", "off", "auto", "true", "false", "0", "1", "enabled", "disabled"};
   for (size_t i = 0; values == TRI_WORD_SWITCH && i < sizeof switches / sizeof *switches; i++)
@@ -45,7 +45,7 @@ static bool belongs(tri_word_values values, const char *arg) {
   return values == TRI_WORD_NUMBERS && *arg && strspn(arg, "0123456789.,") == strlen(arg);
 }
 
-/* Notes a word that changes nothing, and goes on behind its arguments. */
+/* Notes a word that changes nothing, and continues after its arguments. */
 static tri_status skip_word(tri_options *o, const tri_option_word *w, int argc, char *const *argv, int *i,
                             tri_error *err) {
   const char *arg = argv[*i];

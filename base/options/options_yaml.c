@@ -109,7 +109,7 @@ static tri_status read_document(reader *r) {
 tri_status tri_options_load_file(tri_options *o, const char *path, tri_error *err) {
   reader r = {.o = o, .path = path, .err = err};
   FILE *f = fopen(path, "re");
-  if (!f) /* a name that nobody has is a mistake of whoever typed it */
+  if (!f) /* a name that is not there is a typing mistake */
     return tri_fail(err, errno == ENOENT || errno == ENOTDIR ? TRI_NOT_FOUND : TRI_IO, "config", "cannot open %s: %s",
                     path, strerror(errno));
   tri_status st = TRI_NO_MEMORY;

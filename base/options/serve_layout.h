@@ -25,7 +25,7 @@ static inline int tri_serve_layout_world(const tri_serve_layout *l) { return l->
  * counts groups that know nothing of each other, as --replicas does. */
 tri_status tri_serve_layout_make(const tri_serve_options *o, tri_serve_layout *out, tri_error *err);
 
-/* Tells whether they ask for a group of one rank. */
+/* Returns whether they ask for a group of one rank. */
 bool tri_serve_is_one_rank(const tri_serve_options *o);
 
 /* Returns the number of groups of options that make a layout, else 1. */

@@ -104,7 +104,7 @@ typedef enum tri_serve_program {
   TRI_FOR_ALL = TRI_FOR_STEPS | TRI_FOR_LOAD | TRI_FOR_PLAN | TRI_FOR_PACK,
 } tri_serve_program;
 
-/* Copies the table for such a program, of which --help then shows what it has use for, and its own options behind it.
+/* Copies the table for such a program, of which --help then shows what it has use for, and its own options after it.
  * Returns how many there are. */
 size_t tri_serve_options_copy(tri_option *table, tri_serve_program program, const tri_option *own, size_t num_own);
 

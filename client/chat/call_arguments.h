@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arguments of a call that are JSON, byte by byte. An object goes on as it comes, byte for byte, as far as brackets
- * and a quote behind what has gone on make it whole at any time: what they do not is held (a key until its value
+ * and a quote after what has gone on make it whole at any time: what they do not is held (a key until its value
  * begins, and all before the first value). Nothing (null, or a text without anything) is an empty object, and some
  * models write an object as a text of JSON: these are held until they are whole. */
 #ifndef TRI_CLIENT_CHAT_CALL_ARGUMENTS_H

@@ -16,7 +16,7 @@ enum state {
   IN_VALUE,
   BEHIND_VALUE,
   IN_NAME,          /* one that stands before the arguments */
-  BEFORE_ARGUMENTS, /* behind such a name */
+  BEFORE_ARGUMENTS, /* after such a name */
 };
 enum value { OTHER, NAME, ARGUMENTS };
 

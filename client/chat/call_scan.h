@@ -17,11 +17,11 @@ typedef enum call_form {
 
 typedef struct call_scan {
   call_form form;
-  int state, kind; /* where it is, and what the value that goes on is */
+  int state, kind; /* where it is, and what the value under way is */
   bool in_string, escaped;
   unsigned depth;               /* of brackets in a value that is not looked into */
   bool in_list;                 /* a list has begun */
-  bool alone;                   /* the arguments stand behind the name, without an object around them */
+  bool alone;                   /* the arguments stand after the name, without an object around them */
   bool has_name, has_arguments; /* the name is whole; some of the arguments have come */
   bool open;                    /* and not all of them */
   tri_buf word;                 /* of a key or a name that is not yet whole */
@@ -30,9 +30,10 @@ typedef struct call_scan {
   size_t pending;      /* the last bytes taken, of which nothing has come */
   call_arguments json; /* arguments, but of tags */
   tri_buf keys;        /* of the parameters that have come, a line each */
-  /* Tells whether a parameter is text by the tool's schema, whatever it looks like. NULL: one that is JSON is none. */
+  /* Returns whether a parameter is text by the tool's schema, whatever it looks like. NULL: one that is JSON is none.
+   */
   bool (*is_text)(void *ctx, const char *name, size_t len, const char *key, size_t key_len);
-  /* Tells whether the tool's schema has such a parameter; NULL: each is one. */
+  /* Returns whether the tool's schema has such a parameter; NULL: each is one. */
   bool (*is_parameter)(void *ctx, const char *name, size_t len, const char *key, size_t key_len);
   void *ctx;
   tri_buf value; /* of a parameter */
@@ -49,7 +50,7 @@ tri_status call_tags_byte(call_scan *s, char c, call_step *step);
 /* The answer has ended: a call of tags ends with it, unless it stands in a value. */
 tri_status call_tags_finish(call_scan *s, call_step *step);
 tri_status call_tags_close(call_scan *s);
-/* The call goes on no more: appends what makes an object of the arguments that have come. */
+/* The call has ended: appends what makes an object of the arguments that have come. */
 tri_status call_scan_close(call_scan *s);
 
 static inline bool call_is_blank(char c) { return json_is_blank(c); }

@@ -20,13 +20,13 @@ struct chat_channels {
   state state;
   bool begun;     /* something other than white space has come */
   tri_buf held;   /* bytes that nothing has been decided of; of a header all of it */
-  chat_part part; /* of the body that goes on */
+  chat_part part; /* of the body under way */
   bool fresh;     /* nothing of it has been given */
   bool given[2];  /* there is text; there is reasoning */
   unsigned num_calls;
   bool broken;              /* a call is not whole */
   bool told;                /* the name of the call has been given */
-  bool behind;              /* the body is what stands behind the call in its message */
+  bool behind;              /* the body is what stands after the call in its message */
   tri_buf name, out;        /* of the call; arguments to be given */
   call_arguments arguments; /* of the call */
 };

@@ -19,15 +19,15 @@ struct chat_answer {
   chat_answer_config config;
   chat_channels *channels; /* not NULL: the answer is made of channels, and all else here is unused */
   state state;
-  tri_buf held;  /* bytes that nothing has been decided of */
-  size_t blanks; /* at their beginning, as far as they have been counted */
-  bool blank;    /* of the text: only white space so far, since the beginning or the last call */
-  bool bare;     /* the call has no marker */
-  bool begun;    /* its name has been given */
-  bool checked;  /* its name has been looked for among the tools, */
-  bool known;    /* and found; one with a marker is known in any case */
-  bool broken;   /* a call is not whole */
-  tri_buf raw; /* of the call: all bytes, and with its name those since a part was given; text if it goes on no more */
+  tri_buf held;   /* bytes that nothing has been decided of */
+  size_t blanks;  /* at their beginning, as far as they have been counted */
+  bool blank;     /* of the text: only white space so far, since the beginning or the last call */
+  bool bare;      /* the call has no marker */
+  bool begun;     /* its name has been given */
+  bool checked;   /* its name has been looked for among the tools, */
+  bool known;     /* and found; one with a marker is known in any case */
+  bool broken;    /* a call is not whole */
+  tri_buf raw;    /* of the call: all bytes, and with its name those since a part was given; text if it ends there */
   call_scan scan; /* of the call */
   unsigned num_calls;
 };
@@ -160,7 +160,7 @@ static void scan_next(chat_answer *a) {
   call_scan_begin(&a->scan, forms[a->config.calls]);
 }
 
-/* A call begins behind `size` bytes: its marker, none if it is bare, and white space before it. */
+/* A call begins after `size` bytes: its marker, none if it is bare, and white space before it. */
 static tri_status begin_calls(chat_answer *a, bool bare, const char *s, size_t size) {
   a->bare = bare;
   a->scan.in_list = false;
@@ -243,7 +243,7 @@ static void forget(chat_answer *a) {
   a->raw.len = last;
 }
 
-/* A call goes on no more: `next`, the last byte taken, has shown it, or the answer has ended. One that has not begun is
+/* A call has ended: `next`, the last byte taken, has shown it, or the answer has ended. One that has not begun is
  * text, all of it. Of another one what clients have is made whole, and the rest is text; `next` is read again. */
 static tri_status leave_call(chat_answer *a, bool next) {
   size_t n = a->raw.len - (a->begun && next), blanks = 0;

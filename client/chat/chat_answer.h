@@ -5,7 +5,7 @@
  * A call is given with the first value of its arguments, or when it is whole without one: until then it may be text.
  * The arguments that follow are an object of JSON in any case. Where they go on as no object does, or the answer ends,
  * the call is broken: what has been given is completed with a quote and brackets, and the rest is text. A call whose
- * arguments are whole stays one, whatever comes behind them but the end of the answer.
+ * arguments are whole stays one, whatever comes after them but the end of the answer.
  *
  * In arguments that the model writes as JSON a key may come twice, as the model wrote it; most readers take the last.
  * Of a parameter in tags that comes twice the first stays, as it has been given when the second comes. Of `arguments`
@@ -45,9 +45,10 @@ typedef struct chat_answer_config {
   bool channels;     /* the answer is made of channels, with its special tokens: channels.h */
   bool in_text;      /* of channels: the prompt ends in the text of an answer */
   bool (*is_tool)(void *ctx, const char *name, size_t len);
-  /* Tells whether a parameter is text by the tool's schema, whatever it looks like; NULL: one that is JSON is none. */
+  /* Returns whether a parameter is text by the tool's schema, whatever it looks like; NULL: one that is JSON is none.
+   */
   bool (*is_text)(void *ctx, const char *name, size_t len, const char *key, size_t key_len);
-  /* Tells whether the tool has such a parameter; NULL: each is one. */
+  /* Returns whether the tool has such a parameter; NULL: each is one. */
   bool (*is_parameter)(void *ctx, const char *name, size_t len, const char *key, size_t key_len);
   void (*give)(void *ctx, chat_part part, const char *s, size_t len); /* len > 0, but of a name */
   void *ctx;

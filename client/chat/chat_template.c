@@ -100,7 +100,7 @@ static void find_form(const tri_jinja *t, const char *source, size_t len, chat_f
 }
 
 /* Finds the form of calls by the markers that a template writes, or tells the model to write. Of those with <tool_call>
- * some do not have JSON behind it, and one of them is unknown here. */
+ * some do not have JSON after it, and one of them is unknown here. */
 static chat_calls find_calls(const char *source, size_t len) {
   static const struct {
     const char *word;

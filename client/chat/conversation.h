@@ -18,7 +18,7 @@ typedef struct conversation {
 /* Reads what a model's folder has; template_file NULL: its own template. Close *c in any case. */
 tri_status conversation_open(const char *model_dir, const char *template_file, conversation *c, tri_error *err);
 void conversation_close(conversation *c); /* all zeros is fine */
-/* Says what the model is to be told in front of everything. */
+/* Says what the model is to be told before everything. */
 void conversation_begin(conversation *c, const char *system);
 void conversation_add(conversation *c, const char *role, const char *text, size_t len);
 void conversation_forget(conversation *c); /* all but the beginning */

@@ -23,10 +23,10 @@ typedef struct json_scan {
   const char *word;        /* what is to come of true, false or null */
 } json_scan;
 
-/* Returns whether some value goes on with this byte; white space may stand around it. */
+/* Returns whether some value continues with this byte; white space may stand around it. */
 bool json_scan_byte(json_scan *s, char c);
 /* Writes what completes the value to out[JSON_SCAN_MISSING], a quote and brackets, and returns how many bytes these
- * are: 0 where it is whole. -1: it cannot end here, as in a key, in an escape, or behind a comma. Nor does an object
+ * are: 0 where it is whole. -1: it cannot end here, as in a key, in an escape, or after a comma. Nor does an object
  * before its first member: that there is something in it tells it from text. */
 int json_scan_missing(const json_scan *s, char *out);
 

@@ -56,8 +56,8 @@ trireme_result cli_try_connect(const cli_connection *connection, trireme **out, 
 /* TRI_EXIT_OK, or the exit code after the error has been printed. */
 int cli_connect(const cli_connection *connection, trireme **out);
 
-/* Does an error's field go before its message? Not where the message names it, or when it is one of the protocol's that
- * nobody types. */
+/* Returns whether an error's field goes before its message: not where the message names it, or when it is one of the
+ * protocol's that users do not type. */
 bool cli_shows_field(const char *field, const char *message);
 /* One line on stderr; returns the exit code that suits the error's code. */
 int cli_fail(const trireme_error *error);
@@ -83,7 +83,7 @@ typedef struct cli_presence {
 /* trireme_next, which says when the coordinator goes away and when one is there again. */
 trireme_result cli_next(trireme *c, int timeout_ms, cli_presence *p, trireme_event *e, trireme_error *error);
 
-/* Says whether the served model embeds or classifies: it generates nothing, and keeps no KV cache. */
+/* Returns whether the served model embeds or classifies: it generates nothing, and keeps no KV cache. */
 bool cli_is_encoder(const trireme_status *s);
 
 #endif

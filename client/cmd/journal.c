@@ -76,7 +76,7 @@ static void list(int all, DIR *d, const char *folder) {
   if (!lines) printf("there are no journals in %s\n", folder);
 }
 
-/* Removes the files that a journal has, and then its folder, unless somebody has put others there. */
+/* Removes the files that a journal has, and then its folder, unless there are others. */
 static bool empty(int fd) {
   bool ok = true;
   int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -207,7 +207,7 @@ void submit_answer_embedding(submit_slot *s, const trireme_event *e) {
   s->done = true;
 }
 
-/* A refusal is a response with its status; what nobody has answered has none. */
+/* A refusal is a response with its status; what was not answered has none. */
 static void openai_error(submit_slot *s, const trireme_error *e, bool answered) {
   oai_error shown = oai_error_of(e);
   if (s->form == SUBMIT_CHAT && !strcmp(shown.param, "prompt")) shown.param = "messages";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines of `submit --file` for /v1/chat/completions: the prompt is rendered here, by the gateway's code, with the chat
+/* Lines of `submit --file` for /v1/chat/completions: the prompt is rendered here, in the gateway's forms, with the chat
  * template and the tokenizer of the served model's folder. */
 #include <string.h>
 
@@ -16,7 +16,7 @@ struct submit_chat {
 
 static const char program[] = "trireme submit";
 
-/* Asks the coordinator about its model; events of nobody else can come yet. */
+/* Asks the coordinator about its model; no other events can come yet. */
 static int ask_model(submit_chat *chat, const char *dir, trireme *c, int timeout_ms) {
   trireme_event e = {0};
   trireme_error error = {0};

@@ -240,7 +240,7 @@ static bool is_blank(const char *s, size_t len) {
 /* Reads and sends lines until enough are in flight. */
 static bool feed(batch *b, trireme_error *error) {
   int64_t most = b->o->concurrency;
-  /* Finished lines behind a slow one are kept in memory: not without bound. */
+  /* Finished lines after a slow one are kept in memory: not without bound. */
   while (!b->end && !cli_signal && b->in_flight < most && b->waiting < AHEAD * most + 1000) {
     ssize_t n = getline(&b->line, &b->line_cap, b->in);
     if (n < 0) {
@@ -253,7 +253,7 @@ static bool feed(batch *b, trireme_error *error) {
   return true;
 }
 
-/* How many lines are left that would have been sent. Of a pipe nobody knows: it may have no end. */
+/* How many lines are left that would have been sent. Of a pipe that is not known: it may have no end. */
 static void count_rest(batch *b) {
   b->cut_short = true;
   for (ssize_t n; b->in_size > 0 && !b->end && (n = getline(&b->line, &b->line_cap, b->in)) >= 0;)

@@ -82,7 +82,7 @@ void submit_answer_tokens(submit_slot *s, const trireme_event *e);
 /* Returns false where the job did not end by itself. */
 bool submit_answer_done(submit_slot *s, const trireme_event *e);
 void submit_answer_embedding(submit_slot *s, const trireme_event *e);
-/* answered: the coordinator, or this program, has refused it; otherwise nobody knows. */
+/* answered: the coordinator, or this program, has refused it; otherwise that is not known. */
 void submit_answer_error(submit_slot *s, const trireme_error *e, bool answered);
 void submit_slot_free(submit_slot *s);
 

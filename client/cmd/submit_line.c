@@ -141,7 +141,7 @@ static tri_status parse_openai(const submit_context *x, const tri_json *root, su
 
 /* ---- either ---- */
 
-/* Copies the stop texts, one behind the other, behind their list. */
+/* Copies the stop texts, one after the other, after their list. */
 static tri_status keep_stops(submit_slot *s, const trireme_request *r) {
   size_t bytes = r->num_stop * sizeof *s->stops;
   for (size_t i = 0; i < r->num_stop; i++) bytes += r->stop[i].len;

@@ -160,7 +160,7 @@ static void end_stream(gw_exchange *x) {
   gw_exchange_close(x);
 }
 
-/* Ends it with an error, before or behind the head. */
+/* Ends it with an error, before or after the head. */
 static void fail(gw_exchange *x, const oai_error *e) {
   gw_completion *s = x->state;
   if (!s->begun) return gw_exchange_fail(x, e);
@@ -235,7 +235,7 @@ void gw_completion_drained(gw_exchange *x) {
   send_events(x);
 }
 
-/* Says whether more waits of an answer than may; then the exchange is over. */
+/* Returns whether more waits of an answer than may; then the exchange is over. */
 static bool is_too_much(gw_exchange *x) {
   gw_completion *s = x->state;
   if (s->q->stream && s->kept <= GW_MAX_KEPT_STREAM) return false;
@@ -254,7 +254,7 @@ static bool is_too_much(gw_exchange *x) {
 }
 
 /* The head goes out when none of the jobs under way can be refused any more, so that refusals have a status of their
- * own. Those of later turns come behind it. Returns false where the exchange is over. */
+ * own. Those of later turns come after it. Returns false where the exchange is over. */
 static bool begin_if_due(gw_exchange *x) {
   const gw_completion *s = x->state;
   if (!s->q->stream || s->begun || s->num_accepted < x->num_jobs - x->num_again) return true;

@@ -63,7 +63,7 @@ trireme_result gw_find(const trireme_config *config, gw_found *out, trireme_erro
 
 trireme_result gw_find_first(gateway *g, const trireme_config *config, gw_found *out, trireme_error *error) {
   trireme_result r = TRIREME_INTERRUPTED;
-  g->again_ns = INT64_MAX; /* its ticks look for nobody */
+  g->again_ns = INT64_MAX; /* its ticks do not look for it */
   for (http_server_turn(g->server); r == TRIREME_INTERRUPTED && !g->leaving;) {
     r = gw_find(config, out, error);
     if (r) http_server_turn(g->server);

@@ -10,7 +10,7 @@ typedef struct gw_finder gw_finder;
 /* Connects, and asks for the model: each takes as long as a connection may. */
 trireme_result gw_find(const trireme_config *config, gw_found *out, trireme_error *error);
 
-/* Does so in front of the server's loop, whose signals are handled meanwhile: goes on after one of them unless that has
+/* Does so before the server's loop, whose signals are handled meanwhile: continues after one of them unless that has
  * made the gateway leave, which it says. */
 trireme_result gw_find_first(gateway *g, const trireme_config *config, gw_found *out, trireme_error *error);
 

@@ -26,7 +26,7 @@ enum {
 /* ---- keys.c: who may ask ---- */
 
 typedef struct gw_keys gw_keys; /* NULL: everybody may */
-/* Reads a file of `NAME KEY` lines, which nobody but its owner may read. */
+/* Reads a file of `NAME KEY` lines, which its owner alone may read. */
 tri_status gw_keys_load(const char *path, gw_keys **out, tri_error *err);
 void gw_keys_free(gw_keys *k);
 enum { GW_KEY_NAME = 65 }; /* bytes of a key's name, and a NUL */
@@ -50,7 +50,7 @@ void gw_respond_json(http_conn *c, tri_buf *b, const char *fields);
 
 /* ---- request_id.c ---- */
 
-/* The id that a client may give; 16 bytes as hexadecimal digits, also behind a word such as chatcmpl-, and a NUL; a
+/* The id that a client may give; 16 bytes as hexadecimal digits, also after a word such as chatcmpl-, and a NUL; a
  * header line of one. */
 enum { GW_MOST_GIVEN_ID = 128, GW_HEX_ID = 33, GW_ID = 48, GW_ID_LINE = GW_MOST_GIVEN_ID + 32 };
 
@@ -87,7 +87,7 @@ typedef struct gw_kind {
   trireme_result (*send)(gw_exchange *x, unsigned index, uint64_t *id, trireme_error *error);
 } gw_kind;
 
-/* One HTTP request that waits for events. It lives until its jobs have ended, also where nobody waits any more. */
+/* One HTTP request that waits for events. It lives until its jobs have ended, also where the client has gone. */
 struct gw_exchange {
   gateway *g;
   http_conn *conn; /* NULL: it has been answered, or the client has gone */
@@ -117,7 +117,7 @@ bool gw_exchange_make_room(gw_exchange *x, size_t num_jobs);
 void gw_exchange_begin(gw_exchange *x, size_t num_jobs);
 /* Goes on with them when one has ended. Returns false where that failed: the exchange is over then. */
 bool gw_exchange_go_on(gw_exchange *x);
-/* Tells whether some are open, or still to be sent. */
+/* Returns whether some are open, or still to be sent. */
 bool gw_exchange_has_more(const gw_exchange *x);
 /* It is over: what of its jobs still runs is cancelled. The exchange is gone, at once or later. */
 void gw_exchange_close(gw_exchange *x);
@@ -225,12 +225,12 @@ typedef struct gw_hint {
 /* Writes nothing where no path of this gateway asks a model of such a task. */
 void gw_hint_text(const gateway *g, const char *task, const tri_gateway_place *place, int port, tri_buf *out);
 void gw_hint_tick(gateway *g, int64_t now);
-/* False: the event is somebody else's. */
+/* False: the event is for others. */
 bool gw_hint_take(gateway *g, const trireme_event *e);
 
 /* ---- routes.c ---- */
 
-/* cors.c: answers the question of a browser whether a page may ask. False: it is none, or there is nobody who may. */
+/* cors.c: answers the question of a browser whether a page may ask. False: it is none, or none may. */
 bool gw_cors_preflight(gateway *g, http_conn *c);
 
 /* Calls of the connections; ctx is the gateway. */
@@ -261,7 +261,7 @@ typedef struct gw_options {
   const char *endpoint, *key_file, *server_key;
   const char *model; /* its folder; NULL: chat is not served */
   int64_t connect_timeout_ms, reconnect_timeout_ms;
-  int64_t pulse_fd; /* to whom it shows that its loop turns; -1: nobody */
+  int64_t pulse_fd; /* to whom it shows that its loop turns; -1: none */
 } gw_options;
 
 struct gateway {
@@ -271,10 +271,10 @@ struct gateway {
   trireme *client;          /* NULL: the coordinator is lost */
   struct gw_finder *finder; /* looks for it; NULL: not now */
   bool away;                /* it waits for it */
-  uint64_t models_id;       /* of a question that was asked behind that; 0: none */
+  uint64_t models_id;       /* of a question that was asked after that; 0: none */
   gw_keys *keys;
   gw_origins *origins;
-  bool loopback;            /* nobody of another host can ask */
+  bool loopback;            /* other hosts cannot ask */
   bool leaving;             /* SIGTERM: it says that it is not ready */
   bool refusing;            /* new requests for the model are not taken */
   int64_t again_ns;         /* when it looks for the coordinator again */

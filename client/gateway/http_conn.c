@@ -207,7 +207,7 @@ bool http_stream_begin(http_conn *c, const char *fields) {
   return c->phase != PHASE_OVER;
 }
 
-/* Writes the size of a chunk in front of `end`; returns where it begins. */
+/* Writes the size of a chunk before `end`; returns where it begins. */
 static char *put_chunk_size(char *end, size_t len) {
   *--end = '\n';
   *--end = '\r';
@@ -218,7 +218,7 @@ static char *put_chunk_size(char *end, size_t len) {
   return end;
 }
 
-/* Gives the socket what it takes at once, where nothing waits in front of it: the loop then has nothing to watch, which
+/* Gives the socket what it takes at once, where nothing waits before it: the loop then has nothing to watch, which
  * would be two more system calls for each token. Returns how many bytes it took; an error shows at the next write. */
 static size_t write_now(http_conn *c, const struct iovec *pieces, int num) {
   if (evbuffer_get_length(bufferevent_get_output(c->bev))) return 0;
@@ -302,7 +302,7 @@ static void head_done(http_conn *c) {
   if (c->parser.expects_continue && bufferevent_write(c->bev, "HTTP/1.1 100 Continue\r\n\r\n", 25)) reset(c);
 }
 
-/* The client has gone, or has sent ahead. A reset wakes the loop as bytes do, and would go on doing so: behind bytes
+/* The client has gone, or has sent ahead. A reset wakes the loop as bytes do, and would go on doing so: after bytes
  * that stay in the socket the connection looks for one now and then. */
 static void on_hangup(int fd, short what, void *ctx) {
   http_conn *c = ctx;
@@ -324,7 +324,7 @@ static void request_done(http_conn *c) {
   h->request(h->ctx, c);
 }
 
-/* Tells whether a client has as many bytes of large bodies here as are free for all, or more. */
+/* Returns whether a client has as many bytes of large bodies here as are free for all, or more. */
 static bool has_too_much(const http_conn *c) {
   const http_server *s = c->server;
   const size_t most = s->config.max_bodies;

@@ -39,9 +39,9 @@ typedef struct http_handler {
   /* Makes header lines of an error that the connection itself answers with, likewise; c: NULL for a connection that is
    * not taken; fn NULL: there are none. */
   size_t (*error_fields)(void *ctx, const http_conn *c, char *out, size_t cap);
-  /* A stream's client has taken all that was sent to it, after http_stream_behind; NULL: nobody wants to know. */
+  /* A stream's client has taken all that was sent to it, after http_stream_behind; NULL: not wanted. */
   void (*drained)(void *ctx, http_conn *c);
-  /* The server ends before the answer has: ends it, with an error. NULL: nobody does. */
+  /* The server ends before the answer has: ends it, with an error. NULL: it is not ended. */
   void (*cut)(void *ctx, http_conn *c);
 } http_handler;
 
@@ -74,15 +74,15 @@ tri_status http_server_every(http_server *s, int ms, void (*fn)(void *ctx));
 tri_status http_server_on_signal(http_server *s, int signal, void (*fn)(void *ctx, int signal));
 /* Runs until http_server_stop, or until a drain has ended. */
 tri_status http_server_run(http_server *s);
-/* Ends connections that wait for a request, and the others behind their response; requests are still read. */
+/* Ends connections that wait for a request, and the others after their response; requests are still read. */
 void http_server_drain(http_server *s);
-/* The same, and ends what is there at once: answers by `cut`, unfinished requests with 503. The loop goes on until it
+/* The same, and ends what is there at once: answers by `cut`, unfinished requests with 503. The loop runs until it
  * is sent. */
 void http_server_cut(http_server *s);
 void http_server_stop(http_server *s);
 /* Handles what has come, a signal above all, without waiting: for the time before http_server_run. */
 void http_server_turn(http_server *s);
-/* Ends the connections whose response is being made, and calls gone for each: behind http_server_run. */
+/* Ends the connections whose response is being made, and calls gone for each: after http_server_run. */
 void http_server_abandon(http_server *s);
 unsigned http_server_connections(const http_server *s);
 

@@ -224,7 +224,7 @@ static http_outcome head_done(http_parser *p) {
 
 /* ---- the body ---- */
 
-/* Reads the line in front of a chunk. Extensions count towards the limit of lines; a size and its line's end, which a
+/* Reads the line before a chunk. Extensions count towards the limit of lines; a size and its line's end, which a
  * body of many chunks has to have, do not. */
 static http_outcome chunk_line(http_parser *p) {
   const char *line = p->head.data + p->line;
@@ -267,7 +267,7 @@ static http_outcome chunk_end(http_parser *p, char c, size_t *used) {
 static http_outcome line_done(http_parser *p) {
   bool empty = p->head.len == p->line;
   if (p->state == STATE_REQUEST_LINE && empty && !p->skipped) {
-    p->skipped = true; /* some clients send one behind the body of the request before */
+    p->skipped = true; /* some clients send one after the body of the request before */
     return HTTP_MORE;
   }
   http_outcome outcome = HTTP_MORE;

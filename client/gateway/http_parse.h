@@ -28,7 +28,7 @@ typedef struct http_str {
 } http_str;
 
 typedef enum http_outcome {
-  HTTP_MORE,         /* all bytes were taken, and the request goes on */
+  HTTP_MORE,         /* all bytes were taken, and the request continues */
   HTTP_HEAD_DONE,    /* once for each request: what it asks for is known, and its body has not begun */
   HTTP_REQUEST_DONE, /* the body is whole */
   HTTP_REFUSED,      /* status and why tell */
@@ -51,11 +51,11 @@ typedef struct http_parser {
   const char *why;
   /* Inside. */
   int state;
-  tri_buf head; /* lines without their ends; behind them the line that is under way */
+  tri_buf head; /* lines without their ends; after them the line that is under way */
   size_t line;  /* where that begins in head */
   size_t used;  /* bytes of lines, their ends included */
   bool cr;      /* the last byte of the line was a CR */
-  bool skipped; /* an empty line in front of the request */
+  bool skipped; /* an empty line before the request */
   bool chunked;
   uint64_t left; /* bytes of the body or chunk that are still to come */
   uint16_t target, target_len;

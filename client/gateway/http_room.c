@@ -7,7 +7,7 @@
 
 enum { PEER_BUCKETS = 1024 };
 
-/* One that nobody trusts makes room whatever it sends, a body that never ends included: until its request is whole. */
+/* One that is not trusted makes room whatever it sends, also a body that never ends: until its request is whole. */
 static bool is_unknown(const http_conn *c) { return !c->trusted && c->phase != PHASE_RESPOND; }
 
 static bool is_idle(const http_conn *c) { return c->phase == PHASE_HEAD && !c->begun; }

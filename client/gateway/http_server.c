@@ -71,7 +71,7 @@ static tri_status bind_address(http_server *s, tri_error *err) {
 }
 
 /* Without a backend that tells of closed peers a client's end would go unnoticed: epoll is one. However much clients
- * have sent, the loop looks at its timers and signals after each TURN_MS, and goes on where it was. */
+ * have sent, the loop looks at its timers and signals after each TURN_MS, and continues where it was. */
 static struct event_base *make_base(void) {
   struct event_config *config = event_config_new();
   struct event_base *base = NULL;

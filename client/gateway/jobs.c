@@ -73,7 +73,7 @@ static bool is_full(gateway *g, trireme_result sent) {
   return g->full;
 }
 
-/* Tells whether the connection has had no room for so long that nobody can be there. */
+/* Returns whether the connection has had no room for so long that the other end must be gone. */
 static bool is_stuck(const gateway *g) {
   return g->full_ns && tri_now_ns() - g->full_ns > g->o.connect_timeout_ms * 1000000;
 }

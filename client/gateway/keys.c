@@ -15,7 +15,7 @@ enum { KEY_BYTES = 256, MAX_KEYS = 4096, FILE_BYTES = MAX_KEYS * 400, PREFIX = 7
 
 typedef struct key {
   size_t len;
-  char bytes[KEY_BYTES]; /* zeros behind it */
+  char bytes[KEY_BYTES]; /* zeros after it */
   char name[GW_KEY_NAME];
 } key;
 

@@ -22,8 +22,8 @@
 
 enum {
   TICK_MS = 200,
-  CUT_MS = 1000,   /* for errors to reach their clients, behind a drain: trireme up waits as long when asked twice */
-  AGAIN_MS = 1000, /* between attempts to find the coordinator again */
+  CUT_MS = 1000,       /* for errors to reach their clients, after a drain: trireme up waits as long when asked twice */
+  AGAIN_MS = 1000,     /* between attempts to find the coordinator again */
   AGAIN_WAIT_MS = 500, /* for each step of one; so long an end of this program may wait */
   HEAD_MS = 10000,
   BODY_MS = 60000,
@@ -213,7 +213,7 @@ static void on_tick(void *ctx) {
     if (now >= g->stop_ns) http_server_stop(g->server);
     return;
   }
-  if (g->client && trireme_is_away(g->client)) /* nobody will be there again */
+  if (g->client && trireme_is_away(g->client)) /* no coordinator will be there again */
     lose_coordinator(g, &(trireme_error){.message = "it has gone while the gateway shuts down"});
   if (!g->refusing && (now >= g->leave_ns || !g->client)) {
     g->refusing = true;

@@ -37,7 +37,7 @@ static bool is_plain(http_str encoding) {
 }
 
 /* A page of another origin whose name was made to point here sends its own name as Host: without keys, that is all that
- * tells it apart. Addresses and localhost are nobody's names. */
+ * tells it apart. Addresses and localhost are no such names. */
 static bool is_own_name(http_str host) {
   static const char local[] = "localhost";
   const size_t len = sizeof local - 1;

@@ -10,7 +10,7 @@ static void count(gw_task_queue *q, const gw_task *t, int sign) {
   q->bytes += (size_t)sign * t->body.len;
 }
 
-/* Puts a task behind `after`, or first. */
+/* Puts a task after `after`, or first. */
 static void insert(gw_task_queue *q, gw_task *after, gw_task *t) {
   gw_task **at = after ? &after->next : &q->first;
   t->next = *at;

@@ -23,7 +23,7 @@ struct gw_task {
   tri_status st;    /* of run */
   tri_error err;    /* of run */
   bool running;     /* or it waits for a thread */
-  atomic_bool stop; /* nobody waits any more: run may give up */
+  atomic_bool stop; /* the client has gone: run may give up */
   uint64_t max_model_len;
   int64_t took_ns;                  /* run */
   gw_tasks *tasks;                  /* once it has been started */
@@ -31,7 +31,7 @@ struct gw_task {
   gw_task *kept_next, *kept_before; /* of those that keep something */
   /* In a thread. */
   tri_status (*run)(gw_task *t, tri_tokenizer_scratch *scratch, tri_error *err);
-  /* In the loop's thread, with run's success and somebody who waits. */
+  /* In the loop's thread, with run's success, where the client still waits. */
   void (*ready)(gw_task *t);
   void (*free)(gw_task *t); /* the state that it belongs to */
 };

@@ -26,7 +26,7 @@ void oai_chat_message_free(oai_chat_message *m); /* NULL is fine */
 tri_status oai_chat_message_push(oai_chat_message *m, const char *text, size_t len);
 /* Returns in *calls whether it calls tools, and each call is whole. end: of the choice. */
 tri_status oai_chat_message_finish(oai_chat_message *m, const oai_tail *end, bool *calls);
-/* Members of the whole message behind its role. */
+/* Members of the whole message after its role. */
 void oai_chat_message_write(const oai_chat_message *m, tri_buf *out);
 
 /* ---- elements of `choices`, also for `trireme submit --file` ---- */

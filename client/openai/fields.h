@@ -64,7 +64,7 @@ tri_status oai_take_inputs(void *request, const oai_field *f, const tri_json *v,
 void oai_inputs_free(oai_inputs *in);
 /* The bytes that a text of a document takes in oai_keep_text; s may be NULL. */
 size_t oai_kept_text(const char *s, size_t len);
-/* Copies a text behind others, where there is room for it already, so that it outlives its document. */
+/* Copies a text after others, where there is room for it already, so that it outlives its document. */
 void oai_keep_text(tri_buf *room, const char **s, size_t len);
 size_t oai_kept_inputs(const oai_inputs *in); /* the same of the texts of inputs */
 void oai_keep_inputs(tri_buf *room, oai_inputs *in);

@@ -63,7 +63,7 @@ static tri_status find_last(const tri_buf *in, const char *s, size_t len, size_t
   return TRI_OK;
 }
 
-/* Cuts what the template has put behind the last message. Templates may trim a content: the part of it without white
+/* Cuts what the template has put after the last message. Templates may trim a content: the part of it without white
  * space around it is what is looked for, and as much of the rest as is there stays. */
 static tri_status cut_behind_final(const tri_json *messages, tri_jinja_output *out, tri_error *err) {
   size_t len = 0, from;

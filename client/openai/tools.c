@@ -38,7 +38,7 @@ tri_status oai_tools_read(const tri_json *tools, oai_tools *out) {
 
 void oai_tools_free(oai_tools *t) { tri_buf_free(&t->names); }
 
-/* Moves on to the next name. Returns NULL behind the last one. */
+/* Moves on to the next name. Returns NULL after the last one. */
 static const char *next(const tri_buf *b, size_t *at, head *h) {
   if (*at == b->len) return NULL;
   memcpy(h, b->data + *at, sizeof *h);
@@ -51,7 +51,7 @@ static bool is(const char *name, const head *h, const char *s, size_t len) {
   return h->len == len && (!len || !memcmp(name, s, len));
 }
 
-/* Moves behind the name of a function. */
+/* Moves after the name of a function. */
 static bool find(const oai_tools *t, const char *s, size_t len, size_t *at) {
   head h;
   *at = 0;

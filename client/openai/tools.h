@@ -8,7 +8,7 @@
 
 /* All zeros: there are none. */
 typedef struct oai_tools {
-  tri_buf names; /* one behind another: its length, its kind, its bytes */
+  tri_buf names; /* one after another: its length, its kind, its bytes */
 } oai_tools;
 
 /* Reads them from an array of OpenAI's form; what is none is left out. TRI_NO_MEMORY. Free *out in any case. */

@@ -30,7 +30,7 @@ typedef struct talk {
   tri_buf answer;     /* so far */
   chat_answer *parts; /* of an answer that is made of channels; else NULL */
   bool unprinted;     /* stdout takes nothing any more */
-  bool terminal;      /* somebody types */
+  bool terminal;      /* a user types */
   bool failed;        /* a turn has */
 } talk;
 
@@ -108,7 +108,7 @@ static void note_end(const talk *t, const trireme_event *e) {
   if (!strcmp(why, "abort") && e->done.timed_out) fprintf(stderr, "trireme chat: its deadline_ms has passed\n");
 }
 
-/* Streams one answer. -1: the conversation goes on; else the exit code. */
+/* Streams one answer. -1: the conversation continues; else the exit code. */
 static int stream(talk *t, uint64_t id, bool *answered) {
   trireme_error error = {0};
   trireme_event e;
@@ -144,7 +144,7 @@ static void end_line(const talk *t) {
 }
 
 /* One turn. What was said stays in the conversation, with as much of an answer as came; where none came, neither does
- * the question. -1: the conversation goes on. */
+ * the question. -1: the conversation continues. */
 static int take_turn(talk *t, const char *text, size_t len) {
   conversation *c = &t->conversation;
   trireme_request r = t->o->request.r;

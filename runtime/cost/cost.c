@@ -84,7 +84,7 @@ double tri_cost_exchange(const tri_machine *m, tri_parallel p, double bytes, boo
   return tri_cost_link(l, flat ? stage : dp, bytes);
 }
 
-/* Tells whether some rank's next stage is on another host than it. A group begins with a host. */
+/* Returns whether some rank's next stage is on another host than it. A group begins with a host. */
 static bool transfer_crosses(const tri_machine *m, tri_parallel p, int stage) {
   int size = tri_parallel_stage_size(p), last = (stage + 1) * size - 1;
   return m->ranks_per_host &&

@@ -4,7 +4,7 @@
  *
  * A step that decodes is bound by reading what it needs once, a prompt by products; both follow DeepSpeed-Inference
  * (Aminabadi et al. 2022, section V) and DeepSpeed-MoE (Rajbhandari et al. 2022, section 5). Weights, experts and
- * attention run one behind the other, and each of them takes the longer of reading and computing: the term that bounds
+ * attention run one after the other, and each of them takes the longer of reading and computing: the term that bounds
  * it gets its time, so that the terms add up to the step. */
 #ifndef TRI_RUNTIME_COST_COST_H
 #define TRI_RUNTIME_COST_COST_H
@@ -115,7 +115,7 @@ double tri_cost_link(const tri_link *l, int ranks, double bytes);
  * the group's tp finishes: O(p / L) + O(L). The sum is the one that every branch ends with and is counted there. */
 double tri_cost_exchange(const tri_machine *m, tri_parallel p, double bytes, bool flat);
 
-/* Tells whether some group of so many neighbouring ranks lies on several hosts. */
+/* Returns whether some group of so many neighbouring ranks lies on several hosts. */
 bool tri_cost_crosses(const tri_machine *m, int ranks);
 
 /* Seconds in which the host computes a stage's experts for so many tokens, and the device beside it those that it has,

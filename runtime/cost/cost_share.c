@@ -3,7 +3,7 @@
 #include "runtime/load/weights.h"
 #include "runtime/cost/cost.h"
 
-/* Ops of a layer that are launched one behind the other, as runtime/forward/layer.c has them. Sums count by themselves,
+/* Ops of a layer that are launched one after the other, as runtime/forward/layer.c has them. Sums count by themselves,
  * and a shared expert runs beside the router. */
 static int layer_ops(const tri_model_config *c, bool sparse) {
   bool branch_norms = c->norm.place == TRI_NORM_BOTH;
@@ -44,7 +44,7 @@ static void add_sample(const tri_weight_place *at, tri_weight_shape shape, tri_q
       (tri_product_sample){(int)shape.n, shape.k < MOST_K ? (int)shape.k : MOST_K, at->dtype, int8};
 }
 
-/* Tells whether a layer needs a matrix behind attention alone. */
+/* Returns whether a layer needs a matrix after attention alone. */
 static bool is_behind_attention(tri_weight_id id) {
   return id == TRI_W_O || id == TRI_W_UP || id == TRI_W_DOWN || id == TRI_W_ROUTER || id == TRI_W_SHARED_UP ||
          id == TRI_W_SHARED_DOWN || id == TRI_W_SHARED_GATE;
@@ -85,7 +85,7 @@ static void add_layer(const tri_model_config *c, const tri_shard *s, const tri_w
   out->sums += layer_sums(c);
 }
 
-/* The ends of a model: a lookup with its sum in front, the head with its norm and the draw behind. */
+/* The ends of a model: a lookup and its sum, the head with its norm and the draw. */
 static void add_ends(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, tri_cost_share *out) {
   tri_weight_shape head = tri_shard_weight_shape(c, s, TRI_W_HEAD);
   if (s->first_stage) {

@@ -15,7 +15,7 @@ typedef struct tri_host_rates {
   double element_s;                  /* of ops that go row by row, of many */
 } tri_host_rates;
 
-/* Times the backend's own ops. Products go through the matrices of `share`, one behind the other through as many bytes
+/* Times the backend's own ops. Products go through the matrices of `share`, one after the other through as many bytes
  * of weights as a step reads, or more than a CPU's caches hold: a model that fits into them is read from there. Takes
  * about half a second. TRI_UNSUPPORTED: the share has no matrices. */
 tri_status tri_host_rates_measure(tri_backend *be, const tri_cost_share *share, tri_host_rates *out);

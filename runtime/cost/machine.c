@@ -34,12 +34,12 @@ const tri_device_kind *tri_device_kind_find(const char *tactics_key) {
 }
 
 /* docs/performance-log.md: the products of a token of the 8 billion shape read 15.0 GB in 3.66 ms, which is 0.90 of
- * 4.57 TB/s. One behind the other, products run at 640 TFLOP/s of 790 (docs/performance-log.md). Attention of a prompt
+ * 4.57 TB/s. One after the other, products run at 640 TFLOP/s of 790 (docs/performance-log.md). Attention of a prompt
  * of 2048 tokens reaches 167 TFLOP/s. A CPU's decode reads at 0.92 to 0.94. */
 static const double READ_SHARE = 0.90, HOST_READ_SHARE = 0.93, PRODUCT_SHARE = 0.81, DEVICE_ATTENTION = 0.21,
                     HOST_ATTENTION = 0.5;
 
-/* docs/design/layouts.md: what products of 1, 2, 4 ... 1024 rows reach of BLAS's best on a CPU whose ops nobody has
+/* docs/design/layouts.md: what products of 1, 2, 4 ... 1024 rows reach of BLAS's best on a CPU whose ops were not
  * timed. Those of few rows are measured where the weights lie in caches: reading them bounds the others. */
 static const double HOST_ROWS[TRI_PRODUCT_ROWS] = {0.24, 0.45, 0.56, 0.62, 0.66, 0.60, 0.80, 0.88, 0.92, 0.96, 0.98};
 
@@ -106,7 +106,7 @@ tri_status tri_machine_measure_backend(tri_backend *be, const tri_cost_share *sh
   return tri_host_rates_measure(be, share, &out->ops);
 }
 
-/* Makes threads as a rank has them: each on a core of its own, and awake for a while behind each op. */
+/* Makes threads as a rank has them: each on a core of its own, and awake for a while after each op. */
 static tri_status make_pool(int threads, tri_pool **out) {
   enum { SPIN_US = 100, MOST = 1024 };
   int cores[MOST], oversubscribed;

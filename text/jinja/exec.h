@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A render under way. A failure sticks: whatever fails says so in the render and returns an undefined value, and
- * nothing goes on after it. */
+ * nothing runs after it. */
 #ifndef TRI_TEXT_JINJA_EXEC_H
 #define TRI_TEXT_JINJA_EXEC_H
 

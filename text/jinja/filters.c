@@ -65,7 +65,7 @@ static jv f_format(jx *x, jv v, const jargs *a) {
   return s ? j_percent(x, s, a, false) : v;
 }
 
-/* Puts spaces in front of every line but the first, which may be asked for, and of empty ones, likewise. */
+/* Puts spaces before every line but the first, which may be asked for, and of empty ones, likewise. */
 static jv f_indent(jx *x, jv v, const jargs *a) {
   v = j_harden(x, v);
   if (!j_is(v, J_STR)) return j_fail(x, TRI_JINJA_TYPE, "indent is for str, not %s", j_type_name(v));
@@ -117,7 +117,7 @@ static jv f_safe(jx *x, jv v, const jargs *a) {
 
 /* ---- numbers ---- */
 
-/* A text may be a float's: what is behind the point goes. */
+/* A text may be a float's: what is after the point goes. */
 static jv f_int(jx *x, jv v, const jargs *a) {
   const jv *fallback = j_argument(a, 0, "default");
   int64_t base = j_argument_int(x, a, 1, "base", 10), i = 0;

@@ -9,7 +9,7 @@ static jv a_list(jx *x, jkind kind, const jv *items, size_t n) {
   return j_ok(x) ? j_list(x, kind, items, n) : j_undefined(NULL);
 }
 
-/* Python's generators look at what they go through when somebody wants an item. */
+/* Python's generators look at what they go through when an item is wanted. */
 static bool is_iterable(jv v) {
   return j_is_sequence(v) || j_is(v, J_STR) || j_is(v, J_MAP) || j_is(v, J_ITER) || j_is(v, J_UNDEFINED);
 }

@@ -68,7 +68,7 @@ static size_t without_space_behind(const char *s, size_t from, size_t to) {
   return to;
 }
 
-/* The end of a text in front of a block: a `-` takes all white space away, and without a `+` what stands between the
+/* The end of a text before a block: a `-` takes all white space away, and without a `+` what stands between the
  * beginning of the line and a block that is no variable (lstrip_blocks). */
 static size_t strip_end(const lexer *l, size_t from, size_t to, char sign, bool is_variable) {
   if (sign == '-') return without_space_behind(l->s, from, to);
@@ -89,7 +89,7 @@ static size_t behind_end(const lexer *l, size_t at, char sign, bool trims) {
   return trims && sign != '+' && at < l->n && l->s[at] == '\n' ? at + 1 : at;
 }
 
-/* Finds `end`, with a sign in front of it that counts. *text_end is where what it closes ends. False: it is missing. */
+/* Finds `end`, with a sign before it that counts. *text_end is where what it closes ends. False: it is missing. */
 static bool find_end(const lexer *l, size_t from, const char *end, bool plus, size_t *text_end, size_t *after) {
   for (size_t at = from; at + strlen(end) <= l->n; at++) {
     char sign = 0;
@@ -206,7 +206,7 @@ static bool read_hex(const char *s, size_t n, size_t digits, uint32_t *out) {
   return true;
 }
 
-/* The character behind a backslash, as in Python: s is what follows that. Returns how many bytes it has taken; 0: it is
+/* The character after a backslash, as in Python: s is what follows that. Returns how many bytes it has taken; 0: it is
  * malformed. *is_plain: the backslash is nothing but one. */
 static size_t unescape(const char *s, size_t n, char *out, size_t *written, bool *is_plain) {
   static const char from[] = "abfnrtv\\'\"", to[] = "\a\b\f\n\r\t\v\\'\"";

@@ -27,7 +27,7 @@ static jv s_rsplit(jx *x, jv v, const jargs *a) {
   return j_ok(x) ? j_rsplit(x, v.str, by, most) : v;
 }
 
-/* Returns three texts: before the first or the last separator, it, and behind it. */
+/* Returns three texts: before the first or the last separator, it, and after it. */
 static jv partition(jx *x, jv v, const jargs *a, bool last) {
   const jstr *s = v.str, *by = j_argument_str(x, a, 0, NULL, NULL);
   jv *three = j_alloc(x, 3, sizeof *three);
@@ -43,7 +43,7 @@ static jv partition(jx *x, jv v, const jargs *a, bool last) {
 static jv s_partition(jx *x, jv v, const jargs *a) { return partition(x, v, a, false); }
 static jv s_rpartition(jx *x, jv v, const jargs *a) { return partition(x, v, a, true); }
 
-/* Fills a text up to a width: in front of it, behind it, or on both sides. */
+/* Fills a text up to a width: before it, after it, or on both sides. */
 static jv justify(jx *x, jv v, const jargs *a, jside side) {
   static const jstr space = {.s = " ", .n = 1};
   const jv *given = j_argument(a, 0, NULL);
@@ -64,7 +64,7 @@ static jv s_center(jx *x, jv v, const jargs *a) { return justify(x, v, a, J_BOTH
 static jv s_ljust(jx *x, jv v, const jargs *a) { return justify(x, v, a, J_RIGHT); }
 static jv s_rjust(jx *x, jv v, const jargs *a) { return justify(x, v, a, J_LEFT); }
 
-/* Zeros stand behind the sign. */
+/* Zeros stand after the sign. */
 static jv s_zfill(jx *x, jv v, const jargs *a) {
   const jv *width = j_argument(a, 0, NULL);
   if (!width || !(j_is(*width, J_INT) || j_is(*width, J_BOOL)))

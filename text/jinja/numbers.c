@@ -154,7 +154,7 @@ static jv round_int(jx *x, int64_t i, int64_t zeros) {
 }
 
 static double round_float(double f, int64_t precision) {
-  enum { MOST = 323 }; /* digits behind the point of a double that is not 0 */
+  enum { MOST = 323 }; /* digits after the point of a double that is not 0 */
   char text[MOST + 320];
   if (!isfinite(f) || precision > MOST) return f;
   if (precision < -308) return 0 * f;

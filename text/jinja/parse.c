@@ -53,7 +53,7 @@ static void body(jparser *p, const char *const *until, jnodes *out) {
     p->at++;
 }
 
-/* A body up to one word, with the block's end behind it. */
+/* A body up to one word, with the block's end after it. */
 static void body_to(jparser *p, const char *end, jnodes *out) {
   const char *const until[] = {end, NULL};
   want_block_end(p);

@@ -140,7 +140,7 @@ static void argument(jparser *p, jnode *n) {
   }
 }
 
-/* Behind the opening parenthesis. */
+/* After the opening parenthesis. */
 static void arguments(jparser *p, jnode *n) {
   while (jp_ok(p) && !jp_is(p, ")")) {
     argument(p, n);
@@ -382,7 +382,7 @@ const jnode *jp_expression(jparser *p) {
   return n;
 }
 
-/* Tells whether a tuple without parentheses ends here. */
+/* Returns whether a tuple without parentheses ends here. */
 static bool ends_tuple(const jparser *p) {
   return p->at->kind == JT_BLOCK_END || p->at->kind == JT_VARIABLE_END || jp_is(p, ")") || jp_is(p, "=") ||
          jp_is_name(p, "in") || jp_is_name(p, "recursive");

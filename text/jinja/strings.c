@@ -213,7 +213,7 @@ jv j_escape(jx *x, jv s) {
 
 /* ---- cases ---- */
 
-/* jinja2's title filter begins a word behind white space and some marks alone; Python's method behind whatever has no
+/* jinja2's title filter begins a word after white space and some marks alone; Python's method after whatever has no
  * case. */
 static bool begins_word(uint32_t before, bool filter) {
   static const char marks[] = "-({[<";
@@ -221,7 +221,7 @@ static bool begins_word(uint32_t before, bool filter) {
   return (before < 128 && before && strchr(marks, (int)before)) || tok_is_space(before);
 }
 
-/* Tells whether no letter follows in the word. */
+/* Returns whether no letter follows in the word. */
 static bool ends_word(const jstr *s, size_t at) {
   for (size_t len; at < s->n; at += len) {
     uint32_t c = tok_utf8_decode(s->s + at, &len);

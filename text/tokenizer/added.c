@@ -38,7 +38,7 @@ static bool is_listed(const tok_vocab *vocab, const tok_added *t) {
 }
 
 /* The reference ignores the file's id: a token that the model or the list already has keeps that, others are numbered
- * behind the model. Where that disagrees with the file, somebody's ids are wrong. */
+ * after the model. Where that disagrees with the file, ids of some model are wrong. */
 static tri_status place_token(const tok_field *f, tok_added *t, tok_vocab *vocab, uint32_t *next, tri_error *err) {
   tok_field field = tok_field_get(f, "id");
   uint32_t id = tok_vocab_find(vocab, t->text, t->len);
@@ -265,7 +265,7 @@ bool tok_added_next(tok_added_scan *s, size_t *start, size_t *end, uint32_t *id)
       continue;
     }
     size_t from = s->at, to = from + p->len, n;
-    s->at = to; /* also behind a match that is discarded below */
+    s->at = to; /* also after a match that is discarded below */
     if (p->token->single_word && !stands_alone(s->text, s->len, from, to)) continue;
     if (p->token->lstrip) {
       for (size_t before; from > s->done; from = before) {

@@ -11,13 +11,13 @@
 typedef struct tok_added {
   const char *text; /* borrowed from the vocabulary */
   size_t len;
-  const char *normal; /* its spelling behind the normalizer; of a token that is not normalized the text itself */
+  const char *normal; /* its spelling after the normalizer; of a token that is not normalized the text itself */
   size_t normal_len;
   size_t place; /* in the file's list */
   uint32_t id;
   bool special, normalized;
   bool shown_normal;   /* decoders see the normalized spelling */
-  bool lstrip, rstrip; /* the match takes the white space before, behind it along */
+  bool lstrip, rstrip; /* the match takes the white space before, after it along */
   bool single_word;    /* no match beside a word character */
 } tok_added;
 
@@ -38,10 +38,10 @@ typedef struct tok_added_vocab {
   size_t count;
   tri_arena *texts;         /* normalized spellings */
   tok_added_set raw;        /* looked for in the text as it came */
-  tok_added_set normalized; /* looked for behind the normalizer, in their normalized spelling */
+  tok_added_set normalized; /* looked for after the normalizer, in their normalized spelling */
 } tok_added_vocab;
 
-/* a is zeroed; tok_added_vocab_free is due also after a failure. Runs behind the model's load: tokens that the model
+/* a is zeroed; tok_added_vocab_free is due also after a failure. Runs after the model's load: tokens that the model
  * lacks get their ids here. */
 tri_status tok_added_vocab_load(tok_added_vocab *a, const tok_field *f, tok_vocab *vocab, const tok_normalizer *n,
                                 tri_error *err);
@@ -57,7 +57,7 @@ typedef struct tok_added_scan {
   const tok_added_set *set;
   const char *text;
   size_t len;
-  size_t at;                /* where the search goes on */
+  size_t at;                /* where the search continues */
   size_t done;              /* text before this is used up: [done, *start) is what stands between the matches */
   const tok_spans *foreign; /* NULL: none; no special token matches that has a part of one. White space that a token
                                takes along does not count: it is not what the token is recognised by. */

@@ -114,7 +114,7 @@ static bool find(const tok_charsmap *m, const char *s, size_t n, uint32_t *at) {
 }
 
 /* Replaces n bytes at `from` as a whole if an entry fits; *done tells. That the entry may be shorter than they are is
- * what models were trained with. An offset that no well-formed map names (behind the texts, within a character) counts
+ * what models were trained with. An offset that no well-formed map names (after the texts, within a character) counts
  * as none. */
 static tri_status replace_whole(const tok_charsmap *m, const char *s, size_t from, size_t n, tok_spans_walk *walk,
                                 tri_buf *out, bool *done) {

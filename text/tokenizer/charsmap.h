@@ -9,7 +9,7 @@
 
 typedef struct tok_charsmap tok_charsmap;
 
-/* f is the map in base64: the trie's size in bytes, the trie, and the replacements with a NUL behind each. */
+/* f is the map in base64: the trie's size in bytes, the trie, and the replacements with a NUL after each. */
 tri_status tok_charsmap_load(const tok_field *f, tok_charsmap **out, tri_error *err);
 void tok_charsmap_destroy(tok_charsmap *m); /* NULL is fine */
 

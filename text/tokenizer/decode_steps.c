@@ -65,7 +65,7 @@ static tri_status hand_on(tok_decode_run *r, size_t step) {
   return st;
 }
 
-/* A whole token enters the step behind. */
+/* A whole token enters the next step. */
 static tri_status give_token(tok_decode_run *r, size_t step, const char *text, size_t len) {
   tri_status st = tok_decode_text(r, step + 1, text, len);
   return st == TRI_OK ? tok_decode_end(r, step + 1) : st;

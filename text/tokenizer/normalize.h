@@ -16,7 +16,7 @@ typedef struct tok_normalize_scratch {
   tok_codepoints points;
   tri_buf buffers[2];       /* a step reads the one and writes the other */
   tok_regex_scratch *regex; /* NULL until a step needs it */
-  tok_spans_walk *walk;     /* of the step; NULL: nobody asks where ranges come to */
+  tok_spans_walk *walk;     /* of the step; NULL: the places of ranges are not asked for */
   tok_spans spare;          /* that the step writes */
 } tok_normalize_scratch;
 

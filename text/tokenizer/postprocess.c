@@ -74,7 +74,7 @@ static tri_status load_pair_piece(const tok_field *piece, const tok_field *table
   return st == TRI_OK || st == TRI_NO_MEMORY ? st : TRI_UNSUPPORTED;
 }
 
-/* Takes a template in which A comes before B, once each, and no token of the first type behind one of the second. */
+/* Takes a template in which A comes before B, once each, and no token of the first type after one of the second. */
 static tri_status load_pair(tok_pair *p, const tok_field *list, const tok_field *table, uint32_t vocab_size) {
   tok_ids *parts[] = {&p->before, &p->between, &p->behind};
   int part = 0;
@@ -155,7 +155,7 @@ static tri_status pair_around(tok_postprocessor *p, const tok_ids *cls, const to
   return TRI_OK;
 }
 
-/* cls before the text, sep behind it. */
+/* cls before the text, sep after it. */
 static tri_status load_around(tok_postprocessor *p, const tok_field *f, bool roberta, tri_error *err) {
   tok_ids before = {.max = MAX_SPECIAL}, behind = {.max = MAX_SPECIAL};
   tri_status st;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Post-processors: the special tokens around a text. For one text every supported type comes to ids before it and ids
- * behind it; for a pair, ids between the texts as well. */
+ * after it; for a pair, ids between the texts as well. */
 #ifndef TRI_TEXT_TOKENIZER_POSTPROCESS_H
 #define TRI_TEXT_TOKENIZER_POSTPROCESS_H
 
 #include "text/tokenizer/ids.h"
 #include "text/tokenizer/config.h"
 
-/* A pair's frame: ids before, between and behind the texts. Tokens are of the first type up to those of `between` that
+/* A pair's frame: ids before, between and after the texts. Tokens are of the first type up to those of `between` that
  * count as first, and of the second from there on, if any is. */
 typedef struct tok_pair {
   bool known; /* the file has a template for pairs that can be put so */

@@ -14,7 +14,7 @@ typedef struct tok_pretok_run {
   void *ctx;
 } tok_pretok_run;
 
-/* Hands a piece to the given step; behind the last one it is a word. */
+/* Hands a piece to the given step; after the last one it is a word. */
 static tri_status give(tok_pretok_run *run, size_t step, const char *text, size_t len, bool at_start) {
   if (!len) return TRI_OK;
   if (step == run->chain->count) return run->fn(run->ctx, text, len);

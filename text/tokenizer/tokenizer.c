@@ -243,7 +243,7 @@ static tri_status encode_normalized(encoding *e, const char *text, size_t len, b
   return around_added(e, set, text, len, spans, at_start, encode_words);
 }
 
-/* Text with ill-formed UTF-8 is replaced by a repaired copy; behind this, everything is valid. The spans go along. */
+/* Text with ill-formed UTF-8 is replaced by a repaired copy; after this, everything is valid. The spans go along. */
 static tri_status repair(tri_tokenizer_scratch *s, const char **text, size_t *len) {
   if (tok_utf8_valid_prefix(*text, *len) == *len) return TRI_OK;
   tok_spans given = s->foreign;
@@ -341,7 +341,7 @@ static void share_room(size_t room, size_t *a, size_t *b) {
   if (*longer > room - *shorter) *longer = room - *shorter;
 }
 
-/* The ids of the texts are made one behind the other, and what stays of the second moves to its place. */
+/* The ids of the texts are made one after the other, and what stays of the second moves to its place. */
 tri_status tri_tokenizer_encode_truncated(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text,
                                           size_t len, const char *pair, size_t pair_len, size_t max_tokens,
                                           const uint32_t **out, size_t *count, size_t *second) {
@@ -379,7 +379,7 @@ tri_status tri_tokenizer_encode_truncated(const tri_tokenizer *t, tri_tokenizer_
   return TRI_OK;
 }
 
-/* The whole text is encoded, since how it falls apart depends on what stands in front; then the ids in front of its end
+/* The whole text is encoded, since how it falls apart depends on what stands in front; then the ids before its end
  * go. */
 tri_status tri_tokenizer_encode_end(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
                                     bool add_special, size_t max_tokens, const uint32_t **ids, size_t *count) {

@@ -53,7 +53,7 @@ void tri_tokenizer_scratch_stop_at(tri_tokenizer_scratch *s, const atomic_bool *
 tri_status tri_tokenizer_encode(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
                                 bool add_special, size_t max_tokens, const uint32_t **ids, size_t *count);
 
-/* The same of a text parts of which are somebody else's, such as the messages in a prompt: special tokens are not
+/* The same of a text parts of which are of foreign origin, such as the messages in a prompt: special tokens are not
  * recognised where their spelling has a byte of these spans, which are in order and apart from each other, and the
  * model makes none of text. Added tokens that are not special are recognised everywhere. */
 tri_status tri_tokenizer_encode_spans(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,

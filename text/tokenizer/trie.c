@@ -34,7 +34,7 @@ static tri_status add_node(tok_trie *t, building *b, unsigned char byte, struct 
   return TRI_OK;
 }
 
-/* Node by node, each appending its children behind all that came before: siblings end up side by side. */
+/* Node by node, each appending its children after all that came before: siblings end up side by side. */
 static tri_status expand(tok_trie *t, building *b, const tok_vocab *v, size_t at) {
   struct range r = b->ranges[at];
   uint32_t low = r.low;

@@ -29,7 +29,7 @@ typedef struct tok_trie {
 tri_status tok_trie_build(tok_trie *t, const tok_vocab *v);
 void tok_trie_free(tok_trie *t);
 
-/* TOK_TRIE_NONE when no token goes on like this. */
+/* TOK_TRIE_NONE when no token continues like this. */
 static inline uint32_t tok_trie_step(const tok_trie *t, uint32_t node, unsigned char byte) {
   const tok_trie_node *n = &t->nodes[node];
   uint32_t low = n->first, high = low + n->count;

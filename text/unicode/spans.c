@@ -19,7 +19,7 @@ tri_status tok_spans_add(tok_spans *s, size_t from, size_t to) {
   return TRI_OK;
 }
 
-/* Goes to the first range that ends at a piece's beginning or behind it. */
+/* Goes to the first range that ends at a piece's beginning or after it. */
 static size_t first_at(tok_spans_walk *w, size_t at) {
   while (w->at < w->from->len && w->from->data[w->at].to < at) w->at++;
   return w->at;

@@ -13,7 +13,7 @@ typedef struct tok_spans {
   size_t len, cap;
 } tok_spans;
 void tok_spans_free(tok_spans *s);
-/* Appends a range that begins where the last one ends or behind it; one that touches the last extends it. */
+/* Appends a range that begins where the last one ends or after it; one that touches the last extends it. */
 tri_status tok_spans_add(tok_spans *s, size_t from, size_t to);
 
 /* One rewriting: its pieces come in the text's order, and none is left out. */
@@ -23,8 +23,8 @@ typedef struct tok_spans_walk {
   tok_spans *to; /* appended to */
 } tok_spans_walk;
 
-/* The n bytes at `at` have become the `size` bytes at `to`, and nobody knows which of them which: if a range has a part
- * of the former, it has all of the latter. A walk of NULL is fine, here and below. */
+/* The n bytes at `at` have become the `size` bytes at `to`, and which of them became which is not known: if a range has
+ * a part of the former, it has all of the latter. A walk of NULL is fine, here and below. */
 tri_status tok_spans_change(tok_spans_walk *w, size_t at, size_t n, size_t to, size_t size);
 /* The n bytes at `at` are those at `to`. */
 tri_status tok_spans_copy(tok_spans_walk *w, size_t at, size_t n, size_t to);

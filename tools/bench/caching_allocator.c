@@ -82,7 +82,7 @@ static tri_status add_segment(tri_caching_allocator *a, bool small, size_t bytes
   return TRI_OK;
 }
 
-/* Cuts what lies behind the first `bytes` of a free block off, where that is worth a block. */
+/* Cuts what lies after the first `bytes` of a free block off, where that is worth a block. */
 static tri_status split(tri_caching_allocator *a, tri_caching_block *b, size_t bytes) {
   size_t rest = b->bytes - bytes;
   if (b->small ? rest < MIN_BLOCK : rest <= SMALL) return TRI_OK;

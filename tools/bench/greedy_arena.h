@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A peer for comparison: one arena, in which every inference is planned anew by "greedy by size" (Pisarchyk and Lee,
  * "Efficient Memory Management for Deep Neural Net Inference", 2020, arXiv:2001.03288, Algorithm 3): from the largest
- * tensor to the smallest, each goes into the smallest gap between those that live at the same time, else behind the
+ * tensor to the smallest, each goes into the smallest gap between those that live at the same time, else after the
  * last of them. It knows no limit of an offset, so the arena is as large as the plan asks, and no chunk cuts it. */
 #ifndef TRI_TOOLS_BENCH_GREEDY_ARENA_H
 #define TRI_TOOLS_BENCH_GREEDY_ARENA_H

@@ -79,7 +79,7 @@ static tri_status device_alloc(void *ctx, size_t bytes, void **out) {
   if (d->held > d->high_water) d->high_water = d->held;
   d->allocs++;
   d->alloc_bytes += bytes;
-  d->next += ((bytes | 0xfff) + 1); /* addresses that nobody follows, aligned as pages are */
+  d->next += ((bytes | 0xfff) + 1); /* addresses that are never followed, aligned as pages are */
   *out = (void *)d->next;
   return TRI_OK;
 }
@@ -115,7 +115,7 @@ struct bench {
   tri_step_value *values; /* [count] */
   tri_tensor_life *lives; /* [count] of those */
   int count, num_ops;
-  int *events; /* [2 count] in the order of operators: i + 1 for the beginning of tensor i, -(i + 1) behind its end */
+  int *events; /* [2 count] in the order of operators: i + 1 for the beginning of tensor i, -(i + 1) after its end */
   tri_caching_block **blocks; /* [count] */
   struct contender all[NUM_CONTENDERS];
   size_t floor_most;

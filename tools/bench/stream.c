@@ -249,7 +249,7 @@ static tri_status open_resident(struct bench *b, tri_error *err) {
   return st == TRI_NO_CAPACITY || st == TRI_NO_MEMORY ? TRI_OK : tri_fail(err, st, b->why.field, "%s", b->why.message);
 }
 
-/* All that this rank reads and copies in a pass, one behind the other. */
+/* All that this rank reads and copies in a pass, one after the other. */
 static tri_status list_extents(struct bench *b, tri_error *err) {
   const tri_engine *e = b->streamed.rank.engine;
   tri_offload_source source = tri_offload_source_of(e->offload);

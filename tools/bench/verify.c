@@ -60,7 +60,7 @@ static tri_status check_pack(const struct verify *v, int number, tri_error *err)
   return TRI_OK;
 }
 
-/* A walk as a step makes it, so that the engine's next one goes on behind it. */
+/* A walk as a step makes it, so that the engine's next one continues after it. */
 static tri_status walk(struct verify *v, tri_error *err) {
   tri_weight_stream *s = tri_offload_stream(v->e->offload);
   for (int i = 0; i < v->e->tiers->num_streamed; i++) {

@@ -22,7 +22,7 @@
 
 static int64_t deadline(const tri_doctor_options *o) { return tri_deadline_after_ms((int64_t)(o->timeout * 1e3)); }
 
-/* Cuts a program's words off behind their first line. */
+/* Cuts a program's words off after their first line. */
 static char *first_line(char *text) {
   text += strspn(text, "\r\n ");
   text[strcspn(text, "\r\n")] = '\0';

@@ -84,7 +84,7 @@ void tri_judge_mpirun(const char *version, tri_findings *out);
 
 /* ---- host.c ---- */
 
-/* The first number behind "NAME:" in a file like /proc/meminfo, in bytes where it is in kB; -1: there is none. */
+/* The first number after "NAME:" in a file like /proc/meminfo, in bytes where it is in kB; -1: there is none. */
 int64_t tri_read_meminfo(const char *root, const char *name);
 void tri_gather_host(const char *root, tri_host_facts *out);
 
@@ -96,7 +96,7 @@ typedef struct tri_running {
 
 /* argv[0] is looked for in PATH. Its environment has nothing of an MPI job that this process may be in. */
 tri_status tri_run_start(char *const *argv, tri_running *out, tri_error *err);
-/* Waits for its end until then, and kills it afterwards. out: its first bytes, with a zero behind them. Returns the
+/* Waits for its end until then, and kills it afterwards. out: its first bytes, with a zero after them. Returns the
  * exit code; 127: there is no such program; -1: it was killed. */
 int tri_run_end(tri_running *r, int64_t deadline_ns, char *out, size_t cap);
 

@@ -58,7 +58,7 @@ static void judge_launch(const tri_host_facts *h, tri_findings *out) {
     tri_mpirun_verdict v = i ? tri_mpirun_check_slurm(&h->job, h->name, why) : tri_mpirun_check_name(h->name, why);
     if (v == TRI_MPIRUN_STARTS) continue;
     tri_finding *x = tri_findings_add(out, v == TRI_MPIRUN_FAILS ? TRI_LEVEL_FAIL : TRI_LEVEL_WARN, checks[i]);
-    char *advice = strchr(why, ':'); /* behind what was found */
+    char *advice = strchr(why, ':'); /* after what was found */
     if (advice) *advice++ = '\0';
     VALUE(x, "%.255s", why);
     if (advice)

@@ -31,7 +31,7 @@ static void take_device(struct plan *p, tri_backend *be) {
 
 bool plan_is_for_this_host(const struct plan *p) { return p->devices && !p->o->hosts; }
 
-/* Says for which machine the plan is, and what of that nobody here has looked at. */
+/* Says for which machine the plan is, and what of it was not looked at here. */
 static void tell_assumption(struct plan *p) {
   const tri_device_kind *kind = p->kind;
   char memory[TRI_MEMORY_TEXT];

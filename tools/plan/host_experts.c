@@ -19,7 +19,7 @@ static void count(const struct plan *p, const tri_cost_model *m, struct plan_hos
   }
 }
 
-/* One sequence waits for reads alone: where the host's bandwidth was given, nobody knows what its products take. */
+/* One sequence waits for reads alone: where the host's bandwidth was given, what its products take is not known. */
 static void predict(const struct plan *p, const tri_cost_model *m, struct plan_host_experts *h) {
   tri_cost ignored;
   int loads = plan_loads(p, h->loads, &h->context);

@@ -107,7 +107,7 @@ static tri_status place(struct plan *p, tri_error *err) {
                   p->o->hosts, y->tp, y->pp, y->dp * y->replicas, y->replicas * ranks);
 }
 
-/* Tells whether a layout that has too little would have enough with more memory: a cache of a size that was given is
+/* Returns whether a layout that has too little would have enough with more memory: a cache of a size that was given is
  * too small whatever there is, and so are other limits that were. */
 static bool is_short_of_memory(const struct plan_options *o, const tri_error *err) {
   bool cache_given = o->serve.kv_cache_memory || o->serve.num_kv_blocks;

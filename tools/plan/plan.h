@@ -59,7 +59,7 @@ struct plan_host_experts {
   double context;
   struct plan_load loads[PLAN_LOADS];
   int num_loads;   /* 0: a step is predicted with the weights that are streamed */
-  double prompt_s; /* of a step of a prompt's tokens, as many as it may have; 0: nobody knows */
+  double prompt_s; /* of a step of a prompt's tokens, as many as it may have; 0: not known */
 };
 
 /* Weights that do not stay in memory, and what steps take because of them. */
@@ -69,13 +69,14 @@ struct plan_streaming {
   size_t stay, ring, dram, files;
   size_t common; /* of these, of which each of so many shards of a host reads or brings a part, for all */
   int readers;
-  bool from_pack, from_checkpoint; /* both: some ranks' from this, others' from that; none: nobody knows yet */
+  bool from_pack, from_checkpoint; /* both: some ranks' from this, others' from that; none: not known yet */
   int sharing;                     /* ranks that share a disk */
   double disk_bytes_per_s;         /* that they share; 0: not known */
   double link_bytes_per_s;         /* of a device, else 0 */
   char disk_source[80];
   int num_disks;               /* that a pack is spread over */
-  char slowest_disk[PATH_MAX]; /* folder of the one that the others wait for; empty: they are alike, or nobody knows */
+  char slowest_disk[PATH_MAX]; /* folder of the one that the others wait for; empty: they are alike, or it is not known
+                                */
   struct plan_machine machine;
   double pass_s;        /* of the slowest stage, by its disk and link */
   double context;       /* keys of each sequence */

@@ -116,7 +116,7 @@ static int flagged(const tri_model_config *c, tri_range layers, int flags) {
   return n;
 }
 
-/* Tells whether a stage between two others has all sizes of the one before it. */
+/* Returns whether a stage between two others has all sizes of the one before it. */
 static bool is_like_before(const tri_model_config *c, const tri_range *layers, int pp, int stage) {
   if (stage < 2 || stage == pp - 1 || layers[stage].count != layers[stage - 1].count) return false;
   for (int flag = TRI_LAYER_LOCAL; flag <= TRI_LAYER_SPARSE; flag *= 2)

@@ -35,7 +35,7 @@ cleanup:
   return st;
 }
 
-/* Looks at the files of a rank's parts. Of the folders of hosts that are named, nobody here knows anything. */
+/* Looks at the files of a rank's parts. Of the folders of hosts that are named, nothing is known here. */
 static tri_status look_at_files(struct plan *p, const tri_weights_config *wc, const bool *in_dram,
                                 tri_pack_rooms *rooms, tri_error *err) {
   bool direct, known;

@@ -72,7 +72,7 @@ void bench_chat_go_on(bench_load *l, size_t i) {
     l->order[l->due++] = next;
     return;
   }
-  for (; next < l->num; next += chats) { /* what has no answer to stand behind is not asked */
+  for (; next < l->num; next += chats) { /* what has no answer to stand after is not asked */
     l->finished++;
     l->failed++;
   }

@@ -28,7 +28,7 @@ typedef struct bench_lengths {
 /* Returns a number that is at least 0 and less than 1. */
 static inline double bench_uniform(uint64_t *random) { return (double)(tri_splitmix64(random) >> 11) * 0x1p-53; }
 
-/* Returns the state in front of the first length that is drawn for a load: lengths are the same ones at every rate, and
+/* Returns the state before the first length that is drawn for a load: lengths are the same ones at every rate, and
  * whatever else is drawn. */
 static inline uint64_t bench_lengths_seed(uint64_t seed) { return tri_mix64(seed + 1); }
 

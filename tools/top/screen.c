@@ -145,7 +145,7 @@ static int draw_cluster(const top_view *v) {
 
 /* ---- groups and ranks ---- */
 
-/* A sentence goes on in the next row, behind its last whole word. Returns the row after it. */
+/* A sentence continues in the next row, after its last whole word. Returns the row after it. */
 static int put_sentence(int y, int attributes, const char *text) {
   while (*text) {
     int len = (int)strlen(text), n = len < COLS ? len : COLS;

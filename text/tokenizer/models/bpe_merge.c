@@ -59,7 +59,7 @@ static void merge_short(const tok_merges *m, uint32_t *ids, size_t *n) {
     if (rank[best] == UINT32_MAX) break;
     ids[best] = merged[best];
     count--;
-    size_t tail = count - best - 1; /* symbols behind the merged one */
+    size_t tail = count - best - 1; /* symbols after the merged one */
     memmove(ids + best + 1, ids + best + 2, tail * sizeof *ids);
     memmove(rank + best, rank + best + 1, tail * sizeof *rank);
     memmove(merged + best, merged + best + 1, tail * sizeof *merged);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The WordPiece model: a word is cut from the left into the longest tokens that fit, those behind the first being
+/* The WordPiece model: a word is cut from the left into the longest tokens that fit, those after the first being
  * spelled with a prefix ("##"); a word that cannot be cut is unknown as a whole. */
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 typedef struct wordpiece {
   tok_trie trie;
-  uint32_t inside; /* where the walk begins behind the first token: the prefix's node, or none */
+  uint32_t inside; /* where the walk begins after the first token: the prefix's node, or none */
   uint32_t unk;
   uint64_t max_chars;
 } wordpiece;

@@ -32,7 +32,7 @@ static tri_status escape(dialect *d) {
 }
 
 /* Groups that both dialects read alike: plain, (?: (?= (?! (?> (?<= (?<! and (?i: ; (?i) only where it opens the
- * pattern, since its reach differs behind an alternation. */
+ * pattern, since its reach differs after an alternation. */
 static tri_status group(dialect *d) {
   if (at(d, 1, '*')) return refuse(d, "(*");
   if (!at(d, 1, '?')) return copy(d, 1);
@@ -50,7 +50,7 @@ static size_t count_digits(const dialect *d, const char *from) {
   return (size_t)(q - from);
 }
 
-/* {n}, {n,}, {n,m} and {,m}. Ruby reads a + behind one as a second quantifier, a ? behind {n} as "optional". */
+/* {n}, {n,}, {n,m} and {,m}. Ruby reads a + after one as a second quantifier, a ? after {n} as "optional". */
 static tri_status braces(dialect *d) {
   const char *q = d->p + 1;
   size_t digits = count_digits(d, q), most = digits;
@@ -77,7 +77,7 @@ static tri_status braces(dialect *d) {
   return (comma && !high) || most > 2 ? put(d, "(?C)") : TRI_OK;
 }
 
-/* Copies a repeat of any length, lazy or possessive too. The callout behind it is how regex.c counts how far it went.
+/* Copies a repeat of any length, lazy or possessive too. The callout after it is how regex.c counts how far it went.
  */
 static tri_status repeat(dialect *d) {
   TRI_CHECK(copy(d, at(d, 1, '?') || at(d, 1, '+') ? 2 : 1));

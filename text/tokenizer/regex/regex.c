@@ -91,7 +91,7 @@ void tok_regex_destroy(tok_regex *re) {
 
 void tok_effort_begin(tok_effort *e, size_t text_len) { e->left = EFFORT_BASE + (uint64_t)EFFORT_PER_BYTE * text_len; }
 
-/* Runs behind each long repeat of a pattern (dialect.c puts the callouts there): the way from the last one is what the
+/* Runs after each long repeat of a pattern (dialect.c puts the callouts there): the way from the last one is what the
  * repeat has moved over, forwards or in backtracking. */
 static int count_effort(pcre2_callout_block *block, void *scratch) {
   tok_regex_scratch *s = scratch;

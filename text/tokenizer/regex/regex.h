@@ -45,14 +45,14 @@ void tok_regex_scratch_destroy(tok_regex_scratch *s); /* NULL is fine */
 tri_status tok_regex_find(const tok_regex *re, tok_regex_scratch *s, const char *text, size_t len, size_t from,
                           size_t *start, size_t *end);
 
-/* All matches of a text from left to right. An empty match right behind the previous one is skipped, as Oniguruma's
+/* All matches of a text from left to right. An empty match right after the previous one is skipped, as Oniguruma's
  * iterator does. */
 typedef struct tok_regex_walk {
   const tok_regex *regex;
   tok_regex_scratch *scratch;
   const char *text;
   size_t len;
-  size_t at;  /* where the search goes on */
+  size_t at;  /* where the search continues */
   bool begun; /* there is a previous match, and it ended at `last_end` */
   size_t last_end;
 } tok_regex_walk;
@@ -60,7 +60,7 @@ typedef struct tok_regex_walk {
 /* TRI_NOT_FOUND when there are no more. */
 tri_status tok_regex_next(tok_regex_walk *w, size_t *start, size_t *end);
 
-/* Appends to out the PCRE2 spelling of an Oniguruma pattern, with a callout behind each long repeat. */
+/* Appends to out the PCRE2 spelling of an Oniguruma pattern, with a callout after each long repeat. */
 tri_status tok_dialect_translate(const char *pattern, size_t len, const tok_field *where, tri_buf *out, tri_error *err);
 
 #endif
