@@ -9,10 +9,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "coordinator/connection_guard.h"
+#include "coordinator/net/connection_guard.h"
 #include "coordinator/mpi_launch.h"
-#include "coordinator/response_cache.h"
-#include "coordinator/shell.h"
+#include "coordinator/jobs/response_cache.h"
+#include "coordinator/server.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/wait.h"

@@ -8,9 +8,9 @@
 #include <sys/queue.h>
 
 #include "coordinator/core.h"
-#include "coordinator/fair_queue.h"
-#include "coordinator/histogram.h"
-#include "coordinator/response_cache.h"
+#include "coordinator/queue/fair_queue.h"
+#include "coordinator/stats/histogram.h"
+#include "coordinator/jobs/response_cache.h"
 #include "base/hash.h"
 #include "base/wait.h"
 

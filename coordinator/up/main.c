@@ -14,7 +14,7 @@
 
 #include "comm/wire/endpoint.h"
 #include "comm/wire/socket_lock.h"
-#include "coordinator/signals.h"
+#include "coordinator/net/signals.h"
 #include "coordinator/up/up.h"
 #include "base/file.h"
 #include "base/line_pipe.h"

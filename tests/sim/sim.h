@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #include "coordinator/core.h"
-#include "coordinator/keeper.h"
+#include "coordinator/journal/recorder.h"
 #include "tests/sim/disk.h"
 
 enum {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/core_world.h"
 
-#include "coordinator/keeper.h"
+#include "coordinator/journal/recorder.h"
 
 tri_tokenizer *tokenizer;
 static const tri_tokenizer *of_texts; /* that the tables of tokens' texts are of */

@@ -3,7 +3,7 @@
 #include <poll.h>
 #include <sys/stat.h>
 
-#include "coordinator/keeper.h"
+#include "coordinator/journal/recorder.h"
 #include "tests/unit/core_replay_kit.h"
 #include "tests/unit/scratch_folder.h"
 

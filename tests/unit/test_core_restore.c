@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "coordinator/keeper.h"
+#include "coordinator/journal/recorder.h"
 #include "tests/unit/core_replay_kit.h"
 #include "tests/unit/scratch_folder.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core against recorded actions: what each client may have of the queue, and whose turn it is. */
-#include "coordinator/fair_queue.h"
+#include "coordinator/queue/fair_queue.h"
 #include "coordinator/state.h"
 #include "tests/unit/core_world.h"
 

@@ -4,7 +4,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "coordinator/priorities.h"
+#include "coordinator/queue/priorities.h"
 #include "coordinator/state.h"
 
 Suite *suite_priorities(void);

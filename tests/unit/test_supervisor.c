@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "coordinator/supervisor.h"
+#include "coordinator/net/supervisor_pipe.h"
 
 Suite *suite_supervisor(void);
 
