@@ -111,7 +111,7 @@ static void take_output(tri_core *c, int64_t now, const tri_peer *from, const tr
     job_tokens(c, now, index, &m->tokens);
   }
   if (m->op == TRI_GROUP_REFUSED) job_refused(c, now, index, m);
-  if (m->op == TRI_GROUP_EMBED_RESULTS) embed_results(c, now, index, &m->embed_results);
+  if (m->op == TRI_GROUP_EMBED_RESULTS) job_results(c, now, index, &m->embed_results);
   job_dispatch(c, now);
 }
 

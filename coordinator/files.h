@@ -8,15 +8,10 @@
 
 /* The files in the order in which they call each other: none calls one that stands below it. */
 
-/* stop_strings.c */
-/* Looks for a stop string that ends in the last `fresh` bytes. True: text is cut before the one that is complete first
- * (the longest of those), which does not depend on how the text came in tokens. */
-bool stop_strings_cut(const job *j, job_choice *ch, size_t fresh);
-/* Returns the length of the text's longest end that could still grow into a stop string. */
-size_t stop_strings_held_back(const job *j, const job_choice *ch);
-
 /* text.c: a choice's tokens and text */
 bool prompt_keep(job *j, tri_wire_str text); /* for an echo, as the tokenizer reads it: what is not UTF-8 is replaced */
+/* Says that there is no tokenizer. */
+tri_status refuse_untokenized(const tri_core *c, const char *field, tri_error *err);
 tri_status prompt_echo(const tri_core *c, job *j); /* the text of prompt_ids into prompt, for an echo */
 tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t);
 /* Returns how many of the first ids give no text. */
@@ -26,13 +21,11 @@ void choices_begin(const tri_core *c, job *j);
 /* TRI_NO_MEMORY: the end of the text is missing. The choice has ended in any case. */
 tri_status choice_end(job *j, job_choice *ch, tri_finish reason);
 void choice_free(job_choice *ch);
+size_t choice_bytes(const job_choice *ch); /* that it takes */
 /* Begins with the prompt's first token, which has no logprob: it is not a number. */
 tri_status prompt_score(job *j);
 /* Adds the next one. */
 tri_status prompt_push(tri_core *c, job *j, const tri_group_token *t);
-
-/* defaults.c: the model's generation_config fills in what a request leaves open */
-void defaults_apply(const tri_model_config *m, tri_sampling *s);
 
 /* group_table.c */
 group *group_find(tri_core *c, uint32_t index, uint64_t epoch); /* NULL: there is none, or it is lost */
@@ -59,21 +52,11 @@ void affinity_note(tri_core *c, uint32_t index);   /* a group has got the job th
 void affinity_forget(tri_core *c, uint32_t index); /* a group begins anew */
 
 /* replay.c: jobs whose group was lost run again */
-/* Finds out which jobs of a group steps may have had a part of: sets their at_risk. */
-void replay_find_at_risk(tri_core *c, uint32_t index);
 bool replay_runs_alone(const job *j);  /* groups have died under it */
 bool replay_is_given_up(const job *j); /* too many have */
 /* Picks the group that a job runs alone in, and keeps it until it is idle; NULL: it is not yet, or takes no job now. */
 group *replay_pick_alone(tri_core *c, const job *j, uint32_t *index);
-void replay_release(tri_core *c, const job *j); /* what is kept for it */
-/* Fills in what has been drawn of a job. counts: [TRI_WIRE_MAX_N], which the message points to. */
-tri_status replay_fill(tri_core *c, const job *j, uint32_t *counts, tri_group_assign *a);
-/* Says whether an entry brings again what has come. */
-bool replay_repeats(const job *j, const job_choice *ch, const tri_group_token *t);
-/* Refuses to go on with other weights than those that have drawn tokens of a job: it would be no model's answer. */
-tri_status replay_check_weights(const job *j, const group *g, tri_error *err);
-void replay_log(const tri_core *c, const job *j); /* a line, where the log is to have them */
-/* False: no group is left, and none is expected. */
+void replay_release(tri_core *c, const job *j); /* False: no group is left, and none is expected. */
 bool replay_has_hope(const tri_core *c);
 
 /* request_log.c: the line of a job that ends, where the log is to have it, and of a request that became none */
@@ -95,6 +78,9 @@ bool embed_begin(const tri_core *c, job *j, tri_client_op op, const tri_embed_re
 /* Counts the memory of an answer to so many tokens, or refuses what is too large. */
 tri_status embed_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count, tri_error *err);
 size_t embed_second_start(const tri_core *c, const job *j); /* as the model tells types apart */
+/* Makes the answer of what a group has computed. TRI_OUT_OF_RANGE: its numbers are infinite or NaN, err has nothing. */
+tri_status embed_take(const tri_core *c, job *j, const tri_group_result *r, tri_error *err);
+tri_status embed_deliver(tri_core *c, job *j);
 void embed_release(tri_core *c, job *j);
 void embed_free(job_embed *e); /* NULL is fine */
 enum { EMBED_ID_BYTES = 12 };
@@ -115,14 +101,13 @@ void jobs_destroy(tri_core *c);
 
 /* Returns the bytes that a block of memory takes, with what the allocator has around it. */
 static inline size_t block_bytes(size_t n) { return n ? (n + 127) & ~(size_t)63 : 0; }
-size_t choice_bytes(const job_choice *ch);
 size_t job_bytes(const job *j); /* all that it takes; an encoder's values have a limit of their own */
 
 /* flows.c: what each client and each caller has of the queue */
 size_t flow_bytes_of(const tri_submit *s); /* of the job that it makes, about */
 tri_status flow_check(tri_core *c, const tri_peer *from, const tri_submit *s, tri_error *err);
-bool flow_enter(tri_core *c, job *j);   /* false: no memory */
-void flow_measure(tri_core *c, job *j); /* counts it anew: its prompt has come */
+bool flow_enter(tri_core *c, job *j); /* false: no memory */
+size_t flow_bytes(void);              /* that a job takes beside itself */
 void flow_resize(tri_core *c, job *j, size_t bytes);
 void flow_leave(tri_core *c, job *j); /* a job that has ended */
 void flows_destroy(tri_core *c);
@@ -158,8 +143,6 @@ const char *admission_prompt_field(const job *j); /* the field that the prompt c
 size_t admission_most_tokens(const tri_core *c);
 /* Returns how many tokens of a prompt count, of a request that truncates. */
 size_t admission_truncate_to(const tri_core *c, const tri_sampling *s);
-/* Says that there is no tokenizer. */
-tri_status admission_refuse_untokenized(const tri_core *c, const char *field, tri_error *err);
 /* Says why the tokenizer, which returned st, has no tokens of a job's text. */
 tri_status admission_refuse_text(tri_core *c, const job *j, tri_status st, tri_error *err);
 
@@ -180,11 +163,14 @@ void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client
 
 /* answers.c: the response cache, by jobs */
 tri_status answers_open(tri_core *c);
-/* Ends a queued job with the answer that the cache has; false: it has none. */
-bool answer_find(tri_core *c, int64_t now, job *j);
+typedef enum answer_found { ANSWER_NONE, ANSWER_TAKEN, ANSWER_NO_MEMORY } answer_found;
+/* Gives a queued job the answer that the cache has: it is to be ended then. */
+answer_found answer_find(tri_core *c, int64_t now, job *j);
 void answer_keep(tri_core *c, const job *j); /* where every choice of it has ended by itself */
 
-/* jobs.c */
+/* life.c */
+/* Fills in what has been drawn of a job. counts: [TRI_WIRE_MAX_N], which the message points to. */
+tri_status job_fill_drawn(tri_core *c, const job *j, uint32_t *counts, tri_group_assign *a);
 void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
 void job_cancel(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
 /* The tokenizer is done with a job, or its client has sent tokens. second: see tri_tokenizer_encode_pair. */
@@ -195,10 +181,12 @@ void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err);
 void job_end_without_numbers(tri_core *c, int64_t now, job *j, const char *what);
 /* The same, where its group lives on and is to stop computing it. */
 void job_cut(tri_core *c, int64_t now, job *j, const tri_error *err);
+void job_results(tri_core *c, int64_t now, uint32_t group, const tri_group_results *results); /* of an encoder */
 void job_refused(tri_core *c, int64_t now, uint32_t group, const tri_group_msg *m); /* by its group's leader */
 void job_begun(job *j, int64_t now, uint64_t waited_ns); /* a step took it in, so long after its group had it */
-int64_t job_queue_ns(const job *j);                      /* until then; without it until the end */
-void job_finish(tri_core *c, int64_t now, job *j);       /* all choices have ended */
+/* Until then; without it until the end. */
+static inline int64_t job_queue_ns(const job *j) { return (j->begun_ns ? j->begun_ns : j->ended_ns) - j->submitted_ns; }
+void job_finish(tri_core *c, int64_t now, job *j); /* all choices have ended */
 void job_abort(tri_core *c, int64_t now, job *j);
 void job_dispatch(tri_core *c, int64_t now); /* queued jobs to ready groups */
 void job_tokens(tri_core *c, int64_t now, uint32_t group, const tri_group_tokens *tokens);
@@ -206,24 +194,19 @@ void jobs_tick(tri_core *c, int64_t now);
 
 /* records.c: facts that outlive this process */
 void record_accepted(tri_core *c, job *j);
-/* Everything that is recorded between these two is one record, with all of the job; the second one returns its number.
- */
-void record_begin(tri_core *c, const job *j);
-uint64_t record_end(tri_core *c, const job *j);
-void record_accepted_again(tri_core *c, int64_t now, const job *j);
 void record_assigned(tri_core *c, const job *j);
 void record_died(tri_core *c, const job *j);
 uint64_t record_model(const tri_core *c); /* tells whether a record is one of this model and tokenizer */
 void record_tokens(tri_core *c, uint32_t group, const tri_group_tokens *tokens);
 void record_ended(tri_core *c, const job *j); /* by something else than its last token */
 void record_over(tri_core *c, job *j);
+/* Records all of a job anew, as one record: its moved. */
+void record_whole(tri_core *c, int64_t now, job *j);
+size_t record_bytes(const job *j);                 /* about, of that */
 bool record_is_durable(tri_core *c, const job *j); /* its client may hear of it */
 
-/* restore.c */
 /* Records a job that the response cache has answered, with its answer. */
 void record_answered(tri_core *c, job *j, uint64_t weights_hash);
-void compact_settle(tri_core *c);                  /* more is durable */
-bool restore_is_orphan(const job *j, int64_t now); /* nobody has come for it, and it does not go on without */
 
 /* losses.c */
 void jobs_queue_all_again(tri_core *c, int64_t now); /* all that groups had */
@@ -235,10 +218,6 @@ tri_status status_of_end(const tri_core *c);
 void jobs_lose_group(tri_core *c, int64_t now, uint32_t group, const char *reason);
 /* Ends what waits in a drain while no group is left, or is about to come. */
 void jobs_end_late(tri_core *c, int64_t now);
-
-/* embed_results.c */
-void embed_results(tri_core *c, int64_t now, uint32_t group, const tri_group_results *results);
-tri_status embed_deliver(tri_core *c, job *j);
 
 /* deliver.c: sends what clients have not had yet */
 void deliver_all(tri_core *c, int64_t now); /* of every marked job */

@@ -14,12 +14,6 @@ static tri_status check_generates(const tri_core *c, tri_error *err) {
                   m->head.has_classifier ? "classifies" : "embeds");
 }
 
-tri_status admission_refuse_untokenized(const tri_core *c, const char *field, tri_error *err) {
-  const char *other = c->cfg.other_tokenizer;
-  return tri_fail(err, TRI_UNSUPPORTED, field, "this model has no tokenizer.json%s%s%s: give token ids instead of text",
-                  other ? ", and its " : "", other ? other : "", other ? " is not read" : "");
-}
-
 tri_status admission_check_room(tri_core *c, tri_error *err) {
   int64_t most = MAX_RETAINED + c->cfg.max_queue;
   bool many = c->num_retained > most || (c->cfg.most_retained && c->retained > 2 * c->cfg.most_retained);
@@ -57,7 +51,7 @@ static tri_status check_submit(tri_core *c, const tri_submit *s, tri_error *err)
   if (c->draining) return tri_fail(err, TRI_DRAINING, "", "the cluster is shutting down and takes no new jobs");
   TRI_CHECK(admission_check_room(c, err));
   if (s->model.s && !is_served(c, s->model)) return refuse_model(c, s->model, err);
-  if (s->prompt.s && !c->cfg.tokenizer) return admission_refuse_untokenized(c, "prompt", err);
+  if (s->prompt.s && !c->cfg.tokenizer) return refuse_untokenized(c, "prompt", err);
   if (s->sampling.num_stop && !c->cfg.tokenizer)
     return tri_fail(err, TRI_UNSUPPORTED, "stop", "stop strings need a tokenizer, and this model has none");
   if (s->sampling.min_tokens > s->sampling.max_tokens && s->sampling.max_tokens >= 0)

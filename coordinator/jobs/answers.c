@@ -206,23 +206,17 @@ static bool take_values(job *j, const void *values) {
   return true;
 }
 
-bool answer_find(tri_core *c, int64_t now, job *j) {
+answer_found answer_find(tri_core *c, int64_t now, job *j) {
   uint32_t index;
   size_t len;
   /* Without a group it is not known how long an answer may be. */
   const group *g = is_repeatable(j) ? group_pick(c, &index) : NULL;
-  if (!g || now >= j->deadline_ns || make_key(c, j, g) != TRI_OK) return false;
+  if (!g || now >= j->deadline_ns || make_key(c, j, g) != TRI_OK) return ANSWER_NONE;
   const void *answer = tri_response_cache_get(c->cache, c->cache_key.data, c->cache_key.len, &len);
-  if (!answer) return false;
+  if (!answer) return ANSWER_NONE;
   j->cached = true;
   j->begun_ns = now;
-  if (j->embed ? take_values(j, answer) : take_answer(j, answer)) {
-    record_answered(c, j, g->weights_hash);
-    job_finish(c, now, j);
-    return true;
-  }
-  tri_error err = {0};
-  tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the answer");
-  job_fail(c, now, j, &err);
-  return true;
+  if (!(j->embed ? take_values(j, answer) : take_answer(j, answer))) return ANSWER_NO_MEMORY;
+  record_answered(c, j, g->weights_hash);
+  return ANSWER_TAKEN;
 }

@@ -21,7 +21,8 @@ enum {
 #define STUCK_NS (30 * 1000000000LL)
 #define LOOK_NS (500 * 1000000LL)
 #define ROUND_NS (100 * 1000000LL)
-#define SOON_NS (20 * 1000000LL) /* by then the socket knows that a connection has ended */
+#define ORPHAN_NS (60 * 1000000000LL) /* that a restored job waits for its client */
+#define SOON_NS (20 * 1000000LL)      /* by then the socket knows that a connection has ended */
 
 /* A reply has room for a whole status: what goes out with every token is filled in, not cleared first. */
 static tri_status reply(tri_core *c, const job *j, tri_server_op op, tri_server_msg *m) {
@@ -294,6 +295,11 @@ void tri_core_connections_ended(tri_core *c, int64_t now, const tri_connections 
   }
 }
 
+/* Says that nobody has come for a restored job, which does not go on without. */
+static bool is_orphan(const job *j, int64_t now) {
+  return j->orphan_ns && !j->attached && j->on_disconnect == TRI_DISCONNECT_CANCEL && now - j->orphan_ns > ORPHAN_NS;
+}
+
 /* A job may have nothing to say for long: its text waits for the tokenizer, it waits itself, or it says all at its end.
  * Looks come ever more seldom: each leaves a frame with a client that is there and does not read, whose
  * connection ends behind 64 unread ones. */
@@ -303,7 +309,7 @@ void deliver_tick(tri_core *c, int64_t now) {
   c->looked_ns = now;
   for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {
     next = TAILQ_NEXT(j, links);
-    if (restore_is_orphan(j, now)) {
+    if (is_orphan(j, now)) {
       j->dropped = true;
       job_abort(c, now, j);
       continue;

@@ -89,16 +89,6 @@ void job_enlist(tri_core *c, job *j) {
   c->num_active++;
 }
 
-size_t choice_bytes(const job_choice *ch) {
-  enum { DETOKENIZER = 2048 }; /* about what one has in the middle of a text, in ten blocks or so */
-  size_t top = ch->top_ids ? ch->cap * TRI_WIRE_MAX_LOGPROBS : 0;
-  size_t bytes = ch->detok ? DETOKENIZER : 0;
-  bytes += block_bytes(ch->text_cap) + block_bytes(ch->cap * sizeof *ch->ids);
-  bytes += block_bytes(ch->cap * sizeof *ch->safe_after) + block_bytes(top * sizeof *ch->top_ids);
-  if (ch->logprobs) bytes += block_bytes((ch->cap + top) * sizeof *ch->logprobs) + block_bytes(ch->cap);
-  return bytes;
-}
-
 size_t job_bytes(const job *j) {
   size_t bytes = block_bytes(sizeof *j + (size_t)j->sampling.n * sizeof *j->choices) + choice_bytes(&j->scored);
   size_t stops = 0;

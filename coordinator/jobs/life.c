@@ -1,10 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a job: submitted, tokenized, queued, assigned to a group, ended, forgotten. */
+/* The life of a job: submitted, tokenized, queued, assigned to a group, ended, forgotten.
+ *
+ * A job whose group is lost goes back into the queue, and another group, or the next epoch of the same one, goes on
+ * with it behind the tokens that have come. Its seed is fixed and a draw is keyed by seed, choice and number of the
+ * token, so that the client gets what an undisturbed group would have drawn. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "coordinator/state.h"
 #include "base/log.h"
+
+/* ---- defaults: the model's generation_config fills in what a request leaves open ---- */
+
+/* A model that is made to be searched is searched where the request asks for nothing that a search cannot do, a
+ * temperature included. */
+static void search_as_model(const tri_model_config *m, tri_sampling *s) {
+  if (s->has_num_beams || s->has_temperature || m->generation.num_beams < 2 ||
+      m->generation.num_beams > TRI_WIRE_MAX_BEAMS)
+    return;
+  s->num_beams = m->generation.num_beams;
+  if (tri_sampling_check_beams(s, NULL) != TRI_OK) s->num_beams = 1;
+}
+
+#define APPLY(context, type, name, option, least, most, def, absent, sampler, help) APPLY_##absent(type, name)
+#define APPLY_FIXED(type, name)
+#define APPLY_OPEN(type, name)
+#define APPLY_MODEL(type, name)                                                                                        \
+  if (!s->has_##name && SAYS_##type(m->generation.name)) s->name = m->generation.name;
+#define SAYS_F64(x) (!isnan(x))
+#define SAYS_I64(x) ((x) >= 0)
+
+static void apply_defaults(const tri_model_config *m, tri_sampling *s) {
+  TRI_SAMPLING_NUMBERS(APPLY, )
+  search_as_model(m, s);
+  if (s->num_beams < 2) return;
+  double most = TRI_WIRE_MAX_LENGTH_PENALTY;
+  if (!s->has_length_penalty) s->length_penalty = fmin(fmax(m->generation.length_penalty, -most), most);
+  if (!s->has_early_stopping) s->early_stopping = m->generation.early_stopping;
+}
+
+/* ---- a job is submitted ---- */
 
 /* Takes stop strings, biases and allowed ids out of the message's memory. */
 static bool own_lists(job *j) {
@@ -57,7 +93,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   j->echo = s->sampling.echo;
   j->use_cache = c->cache && s->cache;
   j->return_ids = s->return_token_ids;
-  if (!embed) defaults_apply(c->cfg.model, &j->sampling);
+  if (!embed) apply_defaults(c->cfg.model, &j->sampling);
   copy_text(j->caller, sizeof j->caller, s->caller);
   j->submitted_ns = j->said_ns = now;
   j->deadline_ns = s->sampling.deadline_ms ? now + s->sampling.deadline_ms * 1000000 : TRI_NEVER;
@@ -193,8 +229,19 @@ static tri_status take_prompt(tri_core *c, job *j, const uint32_t *ids, size_t c
   if (j->echo && !j->prompt && prompt_echo(c, j) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "echo", "no memory for the prompt's text");
   choices_begin(c, j);
-  flow_measure(c, j); /* the prompt's text has gone */
+  flow_resize(c, j, job_bytes(j) + flow_bytes()); /* the prompt's text has gone */
   return TRI_OK;
+}
+
+/* Ends a queued job with the answer that the cache has; false: it has none. */
+static bool end_by_cache(tri_core *c, int64_t now, job *j) {
+  tri_error err = {0};
+  answer_found found = answer_find(c, now, j);
+  if (found == ANSWER_TAKEN) job_finish(c, now, j);
+  if (found != ANSWER_NO_MEMORY) return found == ANSWER_TAKEN;
+  tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the answer");
+  job_fail(c, now, j, &err);
+  return true;
 }
 
 void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32_t *ids, size_t count, size_t second) {
@@ -209,11 +256,68 @@ void job_tokenized(tri_core *c, int64_t now, job *j, tri_status st, const uint32
   if (!c->restoring) c->prompt_tokens += count;
   if (j->state == JOB_TOKENIZING) c->num_tokenizing--;
   queue_push(c, now, j);
-  if (answer_find(c, now, j)) return;
+  if (end_by_cache(c, now, j)) return;
   record_accepted(c, j);
   job_mark(c, j);
   job_dispatch(c, now);
   jobs_end_late(c, now);
+}
+
+/* ---- a group gets it: behind the tokens that have come, where one had it before ---- */
+
+static void log_replay(const tri_core *c, const job *j) {
+  char id[TRI_REQUEST_ID_TEXT];
+  uint64_t drawn = 0;
+  if (tri_log_threshold() < TRI_LOG_DEBUG) return;
+  tri_request_id_format(&j->request_id, id);
+  for (int64_t i = 0; i < j->sampling.n; i++) drawn += j->choices[i].num;
+  tri_log(TRI_LOG_DEBUG, "jobs", "%s runs again, in group %u (epoch %llu)%s, behind %llu tokens; died under it: %u", id,
+          j->group, (unsigned long long)c->groups[j->group].epoch, replay_runs_alone(j) ? " alone" : "",
+          (unsigned long long)drawn, j->deaths);
+}
+
+/* Returns how many ids an assign has room for beside the job itself. */
+static size_t room_for_drawn(const job *j) {
+  size_t others = admission_message_bytes(j);
+  return others < TRI_WIRE_MAX_MESSAGE ? (TRI_WIRE_MAX_MESSAGE - others) / sizeof(uint32_t) : 0;
+}
+
+/* A search begins anew. So does a choice whose tokens a message has no room for: repeats leaves out what comes
+ * twice. */
+tri_status job_fill_drawn(tri_core *c, const job *j, uint32_t *counts, tri_group_assign *a) {
+  bool any = false;
+  size_t room = room_for_drawn(j);
+  if (!j->runs || j->embed || j->sampling.num_beams > 1) return TRI_OK;
+  c->drawn.len = 0;
+  for (int64_t i = 0; i < j->sampling.n; i++) {
+    const job_choice *ch = &j->choices[i];
+    size_t num = ch->ended || ch->num > room ? 0 : ch->num;
+    any |= ch->ended || num;
+    counts[i] = ch->ended ? TRI_DRAWN_ENDED : (uint32_t)num;
+    room -= num;
+    if (num) TRI_CHECK(tri_buf_append(&c->drawn, ch->ids, num * sizeof *ch->ids));
+  }
+  if (j->sampling.prompt_logprobs >= 0) a->num_scored = j->scored.num;
+  if (!any) return TRI_OK;
+  a->drawn = (const uint32_t *)(const void *)c->drawn.data;
+  a->num_drawn = c->drawn.len / sizeof *a->drawn;
+  a->drawn_counts = counts;
+  a->num_drawn_counts = (size_t)j->sampling.n;
+  return TRI_OK;
+}
+
+static bool has_tokens(const job *j) {
+  bool any = j->scored.num > 1; /* the first token of a prompt has no log probability of its own */
+  for (int64_t i = 0; i < j->sampling.n; i++) any |= j->choices[i].num > 0;
+  return any;
+}
+
+static tri_status check_weights(const job *j, const group *g, tri_error *err) {
+  bool others = j->weights_hash && g->weights_hash && j->weights_hash != g->weights_hash;
+  if (!others || !has_tokens(j)) return TRI_OK;
+  return tri_fail(err, TRI_PEER_LOST, "",
+                  "the group that ran this job was lost, and the model has other weights since: nothing goes on behind "
+                  "the tokens that were drawn");
 }
 
 /* TRI_TOO_LARGE: no group can be given the job. Anything else but TRI_OK: this one cannot now. */
@@ -230,7 +334,7 @@ static tri_status assign(tri_core *c, int64_t now, job *j, group *g, uint32_t in
                                 .cache_salt = {j->salt, j->salt_len},
                                 .sampling = j->sampling}};
   m.assign.sampling.num_stop = 0;
-  TRI_CHECK(replay_fill(c, j, counts, &m.assign));
+  TRI_CHECK(job_fill_drawn(c, j, counts, &m.assign));
   TRI_CHECK(c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[0].peer, &m));
   queue_assigned(c, j, g, index);
   j->state = JOB_ASSIGNED;
@@ -240,7 +344,7 @@ static tri_status assign(tri_core *c, int64_t now, job *j, group *g, uint32_t in
   j->weights_hash = g->weights_hash;
   if (j->runs++) {
     c->replayed++;
-    replay_log(c, j);
+    log_replay(c, j);
   }
   if (!g->jobs++) g->jobs_since = now;
   record_assigned(c, j);
@@ -276,7 +380,7 @@ void job_dispatch(tri_core *c, int64_t now) {
     tri_status st = TRI_OK;
     if (now >= j->deadline_ns)
       expire(c, now, j);
-    else if (admission_check_fit(c, j, g, &err) != TRI_OK || replay_check_weights(j, g, &err) != TRI_OK)
+    else if (admission_check_fit(c, j, g, &err) != TRI_OK || check_weights(j, g, &err) != TRI_OK)
       job_fail(c, now, j, &err);
     else if ((st = assign(c, now, j, g, index)) == TRI_TOO_LARGE)
       refuse_large(c, now, j);
@@ -284,6 +388,8 @@ void job_dispatch(tri_core *c, int64_t now) {
       g->clogged = c->has_clogged = true;
   }
 }
+
+/* ---- the end ---- */
 
 static void end_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
@@ -375,12 +481,12 @@ void job_abort(tri_core *c, int64_t now, job *j) {
   job_finish(c, now, j);
 }
 
+/* ---- tokens, and an encoder's numbers ---- */
+
 void job_begun(job *j, int64_t now, uint64_t waited_ns) {
   int64_t most = now - j->assigned_ns; /* whatever the group's clock says */
   j->begun_ns = j->assigned_ns + (waited_ns < (uint64_t)most ? (int64_t)waited_ns : most);
 }
-
-int64_t job_queue_ns(const job *j) { return (j->begun_ns ? j->begun_ns : j->ended_ns) - j->submitted_ns; }
 
 /* Tokens of an earlier start have the times of then, and are counted as they were: there. */
 static void note_times(tri_core *c, int64_t now, job *j) {
@@ -416,6 +522,11 @@ void job_end_without_numbers(tri_core *c, int64_t now, job *j, const char *what)
   job_fail(c, now, j, &err);
 }
 
+/* Returns whether an entry brings again what has come. */
+static bool repeats(const job *j, const job_choice *ch, const tri_group_token *t) {
+  return j->runs > 1 && t->offset < ch->num && ch->ids[t->offset] == t->token;
+}
+
 /* Takes one entry of a job's: the next token of its prompt or of a choice, or the end of one. */
 static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_group_token *t, uint64_t *drawn) {
   job_choice *ch = &j->choices[t->choice];
@@ -429,7 +540,7 @@ static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_group_t
     job_end_without_numbers(c, now, j, "logits of a token");
     return TRI_INTERNAL;
   }
-  bool again = !none && !prompt && replay_repeats(j, ch, t);
+  bool again = !none && !prompt && repeats(j, ch, t);
   if (again && !(t->flags & TRI_TOKEN_LAST)) return TRI_OK;
   if (none || again)
     st = choice_end(j, ch, t->reason);
@@ -481,6 +592,152 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
   }
   if (drawn && !c->restoring) tri_histogram_add(&c->step_tokens, (double)drawn);
 }
+
+static void take_result(tri_core *c, int64_t now, job *j, const tri_group_result *r) {
+  tri_error err = {0};
+  tri_status st = embed_take(c, j, r, &err);
+  if (st == TRI_OUT_OF_RANGE) {
+    job_end_without_numbers(c, now, j, "numbers of the answer");
+    return;
+  }
+  if (st != TRI_OK) {
+    job_fail(c, now, j, &err);
+    return;
+  }
+  job_begun(j, now, r->waited_ns);
+  tri_histogram_add(&c->queue_time, (double)job_queue_ns(j) / 1e9);
+  choice_end(j, &j->choices[0], TRI_FINISH_STOP);
+  job_finish(c, now, j);
+}
+
+void job_results(tri_core *c, int64_t now, uint32_t index, const tri_group_results *results) {
+  for (uint32_t i = 0; i < results->num; i++) {
+    job *j = job_find(c, results->results[i].job);
+    /* A message of an earlier life of the group, or one behind a cancellation, has no owner any more. */
+    if (!j || !j->embed || j->state != JOB_ASSIGNED || j->group != index || j->epoch != results->epoch) continue;
+    take_result(c, now, j, &results->results[i]);
+  }
+}
+
+/* ---- its group is lost ---- */
+
+static bool is_of(const job *j, uint32_t index) { return j->state == JOB_ASSIGNED && j->group == index; }
+
+/* Says whether k, which stands before j in the list of all or not, has come to their group before j. */
+static bool came_before(const job *k, const job *j, bool older) {
+  return k->assigned_ns < j->assigned_ns || (k->assigned_ns == j->assigned_ns && older);
+}
+
+/* Returns whether so many others of the group had to begin before j: those that have, and those that came before it,
+ * unless it is by priority and they matter less. */
+static bool is_behind(const tri_core *c, const job *j, uint64_t slots) {
+  uint64_t ahead = 0;
+  bool older = true;
+  for (const job *k = TAILQ_FIRST(&c->active); k && ahead < slots; k = TAILQ_NEXT(k, links)) {
+    if (k == j) older = false;
+    if (k == j || !is_of(k, j->group)) continue;
+    ahead += k->begun_here || (came_before(k, j, older) && k->sampling.priority <= j->sampling.priority);
+  }
+  return ahead >= slots;
+}
+
+/* Jobs begin in their order as slots become free. Twice as many as there are slots: those that have had them may have
+ * ended without that having been heard. */
+static void find_at_risk(tri_core *c, uint32_t index) {
+  const group *g = &c->groups[index];
+  uint64_t slots = 2 * g->max_num_seqs * (g->dp > 1 ? g->dp : 1);
+  for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links))
+    if (is_of(j, index)) j->at_risk = j->begun_here || !is_behind(c, j, slots);
+}
+
+/* Puts a job back to where its age has it in the queue. */
+static void queue_again(tri_core *c, int64_t now, job *j) {
+  group *g = &c->groups[j->group];
+  if (g->jobs) g->jobs--;
+  if (g->alone == j->id) g->alone = 0;
+  queue_returned(c, j);
+  queue_push(c, now, j);
+  j->earlier_preemptions = j->preemptions;
+  j->begun_here = j->at_risk = j->cut = false;
+}
+
+void jobs_queue_all_again(tri_core *c, int64_t now) {
+  for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links))
+    if (j->state == JOB_ASSIGNED) queue_again(c, now, j);
+}
+
+unsigned jobs_queue_again(tri_core *c, int64_t now, uint32_t index) {
+  unsigned count = 0;
+  for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links)) {
+    if (j->state != JOB_ASSIGNED || j->group != index) continue;
+    queue_again(c, now, j);
+    count++;
+  }
+  return count;
+}
+
+/* Returns how jobs end that the end of the cluster takes with it. Where nobody has asked for that, the next start goes
+ * on with those that the journal has, and their clients are told to come back. */
+tri_status status_of_end(const tri_core *c) {
+  return c->has_journal && !c->draining ? TRI_COORDINATOR_LOST : TRI_PEER_LOST;
+}
+
+/* Ends what waits: no group will come. Jobs may come, and be cancelled, until the cluster has ended: their clients hear
+ * of that, and the next start has to know it. */
+static void end_waiting(tri_core *c, int64_t now, const char *reason) {
+  tri_error ran = {0}, queued = {0};
+  bool was_ending = c->ending;
+  c->ending = true;
+  tri_status st = status_of_end(c);
+  tri_fail(&ran, st, "", "the group that ran this job was lost: %s", reason);
+  tri_fail(&queued, st, "", "the cluster is shutting down, and its last group was lost: %s", reason);
+  for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {
+    next = TAILQ_NEXT(j, links);
+    if (j->state == JOB_QUEUED) job_fail(c, now, j, j->runs ? &ran : &queued);
+  }
+  c->ending = was_ending;
+}
+
+void jobs_end_late(tri_core *c, int64_t now) {
+  if (c->draining && !replay_has_hope(c)) end_waiting(c, now, c->last_loss);
+}
+
+/* Ends jobs whose third death is known, and their end is not. */
+void jobs_end_poisoned(tri_core *c, int64_t now) {
+  tri_error err = {0};
+  tri_fail(&err, TRI_PEER_LOST, "", "three groups have died while they ran this job, which is not tried again");
+  for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {
+    next = TAILQ_NEXT(j, links);
+    if (replay_is_given_up(j)) job_fail(c, now, j, &err);
+  }
+}
+
+void jobs_lose_group(tri_core *c, int64_t now, uint32_t index, const char *reason) {
+  tri_error err = {0};
+  unsigned waiting = 0;
+  snprintf(c->last_loss, sizeof c->last_loss, "%s", reason);
+  tri_fail(&err, TRI_PEER_LOST, "",
+           "three groups have died while they ran this job, which is not tried again; the last one: %s", reason);
+  find_at_risk(c, index);
+  for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {
+    next = TAILQ_NEXT(j, links);
+    if (j->state != JOB_ASSIGNED || j->group != index) continue;
+    j->deaths += j->at_risk;
+    if (j->at_risk) record_died(c, j);
+    if (replay_is_given_up(j)) {
+      job_fail(c, now, j, &err);
+      continue;
+    }
+    queue_again(c, now, j);
+    waiting++;
+  }
+  if (!replay_has_hope(c))
+    end_waiting(c, now, reason);
+  else if (waiting)
+    tri_log(TRI_LOG_INFO, "jobs", "%u jobs of group %u wait to be run again", waiting, index);
+}
+
+/* ---- time ---- */
 
 static void give_up_waiting(tri_core *c, int64_t now, job *j) {
   tri_error err = {0};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text of choices: token ids become text that may be shown, as they come. */
+/* Text of choices: token ids become text that may be shown, as they come. Stop strings are found in it as it grows, and
+ * what may become one is held back. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -86,6 +87,44 @@ tri_status choice_end(job *j, job_choice *ch, tri_finish reason) {
   return st;
 }
 
+/* ---- stop strings ---- */
+
+/* Looks for a stop string that ends in the last `fresh` bytes. True: text is cut before the one that is complete first
+ * (the longest of those), which does not depend on how the text came in tokens. */
+static bool cut_at_stop_string(const job *j, job_choice *ch, size_t fresh) {
+  size_t old = ch->text_len - fresh, best = SIZE_MAX, best_end = SIZE_MAX;
+  for (int i = 0; i < j->sampling.num_stop; i++) {
+    const tri_wire_str *s = &j->sampling.stop[i];
+    /* A string that was complete before is passed over: min_tokens let it through, and clients have it. */
+    size_t from = old >= s->len ? old - s->len + 1 : 0;
+    const char *at = s->len ? memmem(ch->text + from, ch->text_len - from, s->s, s->len) : NULL;
+    if (!at) continue;
+    size_t start = (size_t)(at - ch->text), end = start + s->len;
+    if (end > best_end || (end == best_end && start > best)) continue;
+    best = start;
+    best_end = end;
+    ch->stop_string = i;
+  }
+  if (best == SIZE_MAX) return false;
+  ch->text_len = j->sampling.include_stop ? best_end : best;
+  return true;
+}
+
+/* Returns the length of the text's longest end that could still grow into a stop string. */
+static size_t held_back(const job *j, const job_choice *ch) {
+  size_t most = 0;
+  for (int i = 0; i < j->sampling.num_stop; i++) {
+    const tri_wire_str *s = &j->sampling.stop[i];
+    size_t n = s->len ? s->len - 1 : 0;
+    if (n > ch->text_len) n = ch->text_len;
+    for (; n > most; n--)
+      if (!memcmp(ch->text + ch->text_len - n, s->s, n)) most = n;
+  }
+  return most;
+}
+
+/* ---- tokens ---- */
+
 static bool is_stop_id(const tri_sampling *s, uint32_t id) {
   for (int i = 0; i < s->num_stop_token_ids; i++)
     if (s->stop_token_ids[i] == id) return true;
@@ -117,20 +156,30 @@ static tri_status push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
   ch->stopped_by_id = stops && is_stop_id(&j->sampling, t->token);
   if (c->cfg.tokenizer && (!stops || j->sampling.include_stop)) TRI_CHECK(add_text_of(ch, ch->detok, t->token, &n));
   uint64_t generated = ch->num;
-  if (n && j->sampling.num_stop && generated > (uint64_t)j->sampling.min_tokens && stop_strings_cut(j, ch, n)) {
+  if (n && j->sampling.num_stop && generated > (uint64_t)j->sampling.min_tokens && cut_at_stop_string(j, ch, n)) {
     ch->safe_len = ch->text_len;
     ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
     close_choice(j, ch, TRI_FINISH_STOP);
     j->cut |= !(t->flags & TRI_TOKEN_LAST);
     return TRI_OK;
   }
-  size_t safe = ch->text_len - stop_strings_held_back(j, ch);
+  size_t safe = ch->text_len - held_back(j, ch);
   if (safe > ch->safe_len) ch->safe_len = safe;
   if (t->flags & TRI_TOKEN_LAST) st = choice_end(j, ch, t->reason);
   /* Text that a choice lets go later, ending without a token, belongs to no token: a client that attaches behind the
    * last one gets it. */
   ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
   return st;
+}
+
+size_t choice_bytes(const job_choice *ch) {
+  enum { DETOKENIZER = 2048 }; /* about what one has in the middle of a text, in ten blocks or so */
+  size_t top = ch->top_ids ? ch->cap * TRI_WIRE_MAX_LOGPROBS : 0;
+  size_t bytes = ch->detok ? DETOKENIZER : 0;
+  bytes += block_bytes(ch->text_cap) + block_bytes(ch->cap * sizeof *ch->ids);
+  bytes += block_bytes(ch->cap * sizeof *ch->safe_after) + block_bytes(top * sizeof *ch->top_ids);
+  if (ch->logprobs) bytes += block_bytes((ch->cap + top) * sizeof *ch->logprobs) + block_bytes(ch->cap);
+  return bytes;
 }
 
 tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t) {
@@ -160,6 +209,8 @@ tri_status prompt_push(tri_core *c, job *j, const tri_group_token *t) {
   flow_resize(c, j, j->part.bytes - had + choice_bytes(&j->scored));
   return st;
 }
+
+/* ---- the prompt's text ---- */
 
 /* Returns the ids as numbers, each with a space behind it, for a model without a tokenizer. */
 static char *ids_text(const uint32_t *ids, size_t count, size_t *len) {
@@ -196,6 +247,12 @@ size_t count_hidden(const tri_core *c, const job *j, const uint32_t *ids, size_t
 void choices_begin(const tri_core *c, job *j) {
   if (!c->cfg.tokenizer || c->cfg.model->seq2seq.on) return; /* a source is another text */
   j->after_prompt = count_hidden(c, j, j->prompt_ids, j->num_prompt) < j->num_prompt;
+}
+
+tri_status refuse_untokenized(const tri_core *c, const char *field, tri_error *err) {
+  const char *other = c->cfg.other_tokenizer;
+  return tri_fail(err, TRI_UNSUPPORTED, field, "this model has no tokenizer.json%s%s%s: give token ids instead of text",
+                  other ? ", and its " : "", other ? other : "", other ? " is not read" : "");
 }
 
 bool prompt_keep(job *j, tri_wire_str text) {

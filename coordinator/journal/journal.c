@@ -292,3 +292,9 @@ void tri_journal_close(tri_journal *j) {
   tri_free(j->segments);
   tri_free(j);
 }
+
+void tri_journal_remove(tri_journal *j) {
+  if (!j) return;
+  if (!j->failed && j->num_segments) journal_remove_files(j);
+  tri_journal_close(j);
+}

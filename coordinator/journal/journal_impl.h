@@ -72,20 +72,20 @@ void journal_name(uint64_t first, char out[JOURNAL_NAME_BYTES]);
 /* Tells whether a file of a folder is a segment by its name, and its first record's number by that. */
 bool journal_is_segment(const char *name, uint64_t *first);
 
-/* journal_read.c: finds the segments and hands over what they have. Leaves the last one's number, size and end in j,
+/* read.c: finds the segments and hands over what they have. Leaves the last one's number, size and end in j,
  * which has no segment where there is none. */
 tri_status journal_read_all(tri_journal *j, tri_status (*take)(void *ctx, const tri_journal_record *r, tri_error *err),
                             void *ctx, tri_error *err);
 
-/* journal_folder.c: the folder and its lock. */
+/* segments.c: the folder with its lock, and the files in it. */
 tri_status journal_open_folder(tri_journal *j, tri_error *err);
 void journal_close_folder(tri_journal *j);
+/* Removes the folder with what is in it, where it still has its name. */
+void journal_remove_files(tri_journal *j);
 /* Tells whether the lock of the open folder is still this journal's: without it the files there may be another's. */
 bool journal_has_lock(const tri_journal *j);
 /* Tells whether the segment in use has its name in there, and all of its bytes; true where there is none. */
 bool journal_has_segment(const tri_journal *j);
-
-/* journal_segments.c */
 /* Begins a segment for the next record, of at least so many bytes; 0: a small one, of an empty journal.
  * TRI_NO_CAPACITY: the disk is full. */
 tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err);

@@ -28,17 +28,6 @@ struct reading {
   void *ctx;
 };
 
-uint64_t journal_sum(uint64_t salt, const journal_record_head *h, const void *payload) {
-  uint64_t parts[3] = {salt, tri_xxh3(h, offsetof(journal_record_head, sum)), tri_xxh3(payload, h->len)};
-  return tri_xxh3(parts, sizeof parts);
-}
-
-journal_head journal_head_of(uint64_t salt, uint64_t first) {
-  journal_head h = {.mark = JOURNAL_MARK, .first = first, .salt = salt};
-  h.sum = tri_xxh3(&h, offsetof(journal_head, sum));
-  return h;
-}
-
 /* Returns whether there is a whole record; *h is its head. */
 static bool record_at(const struct mapped *m, uint64_t at, journal_record_head *h) {
   if (m->len < JOURNAL_RECORD_BYTES || at > m->len - JOURNAL_RECORD_BYTES) return false;

@@ -15,7 +15,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "coordinator/net/library_calls.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/wait.h"
@@ -75,7 +74,7 @@ static bool is_of_clients(int fd) {
   return a.any.sa_family == AF_INET6 && guard.port && a.in6.sin6_port == guard.port;
 }
 
-tri_status tri_connection_guard_open(const char *endpoint, tri_error *err) {
+tri_status tri_guard_begin(const char *endpoint, tri_error *err) {
   static const char ipc[] = "ipc://";
   struct rlimit files = {0};
   getrlimit(RLIMIT_NOFILE, &files);
@@ -98,7 +97,6 @@ tri_status tri_connection_guard_open(const char *endpoint, tri_error *err) {
   atomic_store(&guard.highest, 0);
   guard.paid_until = 0;
   guard.num_suspects = 0;
-  tri_library_calls_link();
   if (guard.spare < 0 || !guard.bytes || !guard.generations) {
     tri_connection_guard_close();
     return tri_fail(err, TRI_NO_MEMORY, "", "no memory or file to guard the connections with");

@@ -22,7 +22,8 @@ enum { TRI_GUARD_MOST_BYTES = TRI_WIRE_MAX_MESSAGE + (64 << 10) };
 /* New connections of clients in a second, and how many may come at once after a pause; others are refused. */
 enum { TRI_GUARD_CONNECTIONS_PER_S = 1000, TRI_GUARD_CONNECTIONS_AT_ONCE = 4000 };
 
-/* Begins, for the socket that listens at this endpoint (ipc:// or tcp://, with its port). */
+/* Begins, for the socket that listens at this endpoint (ipc:// or tcp://, with its port). A program that calls this is
+ * linked with the functions in place of the system's (library_calls.c). */
 tri_status tri_connection_guard_open(const char *endpoint, tri_error *err);
 void tri_connection_guard_close(void);
 
@@ -53,6 +54,7 @@ void tri_connection_guard_second(void);
 
 /* ---- for library_calls.c ---- */
 
+tri_status tri_guard_begin(const char *endpoint, tri_error *err); /* tri_connection_guard_open */
 /* Does what accept4 does, whose arguments these are. */
 int tri_guard_accept(int listener, void *address, void *len, int flags);
 void tri_guard_received(int fd, size_t bytes);

@@ -134,9 +134,7 @@ void flows_destroy(tri_core *c) {
 /* ---- limits ---- */
 
 /* A client may have one job alone, so that each counts a flow and its owner. */
-static size_t flow_bytes(void) { return block_bytes(sizeof(flow)) + block_bytes(sizeof(flow_owner)); }
-
-void flow_measure(tri_core *c, job *j) { flow_resize(c, j, job_bytes(j) + flow_bytes()); }
+size_t flow_bytes(void) { return block_bytes(sizeof(flow)) + block_bytes(sizeof(flow_owner)); }
 
 size_t flow_bytes_of(const tri_submit *s) {
   size_t stops = 0;
