@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme-coordinator: the front door. This file is the shell around the core: sockets, signals, clocks, the
+/* trireme-coordinator: the front door. This file is the loop around the core: sockets, signals, clocks, the
  * tokenizer's threads and the memory watch. */
 #include <errno.h>
 #include <signal.h>
@@ -35,17 +35,17 @@ enum {
 static double cpu_seconds(void) { return (double)tri_process_cpu_ns() / 1e9; }
 
 /* Counts since the last whole second. An idle time counts in the rate, but what the process did in it made no token. */
-static struct shell_second since_last(const struct shell *s, int64_t now) {
+static struct server_second since_last(const struct server *s, int64_t now) {
   uint64_t tokens = tri_core_generated_tokens(s->core) - s->tokens_before;
-  return (struct shell_second){tokens, tokens ? cpu_seconds() - s->cpu_before : 0,
-                               (double)(now - s->last_second) / 1e9};
+  return (struct server_second){tokens, tokens ? cpu_seconds() - s->cpu_before : 0,
+                                (double)(now - s->last_second) / 1e9};
 }
 
 /* The figures include the second that has begun: a client that asks right behind some work wants it in. */
-static void set_facts(struct shell *s) {
-  struct shell_second sum = since_last(s, tri_now_ns());
-  for (unsigned i = 0; i < SHELL_WINDOW_S && i < s->num_seconds; i++) {
-    const struct shell_second *w = &s->window[i];
+static void set_facts(struct server *s) {
+  struct server_second sum = since_last(s, tri_now_ns());
+  for (unsigned i = 0; i < SERVER_WINDOW_S && i < s->num_seconds; i++) {
+    const struct server_second *w = &s->window[i];
     sum.tokens += w->tokens;
     sum.cpu_s += w->cpu_s;
     sum.wall_s += w->wall_s;
@@ -59,7 +59,7 @@ static void set_facts(struct shell *s) {
   tri_core_set_facts(s->core, &s->facts);
 }
 
-static void take_client(struct shell *s, const tri_peer *from, const void *data, size_t len, int frames) {
+static void take_client(struct server *s, const tri_peer *from, const void *data, size_t len, int frames) {
   tri_client_msg m;
   tri_error err = {0};
   uint64_t id = 0;
@@ -75,10 +75,10 @@ static void take_client(struct shell *s, const tri_peer *from, const void *data,
     tri_core_client_error(s->core, tri_now_ns(), from, id, &err);
 }
 
-static void lose_journal(struct shell *s, const tri_error *err);
+static void lose_journal(struct server *s, const tri_error *err);
 
 /* Writes what was recorded, and hears whether the disk has room for new jobs. */
-static void keep(struct shell *s) {
+static void keep(struct server *s) {
   tri_error err = {0};
   if (s->keeper_failed) return;
   if (tri_keeper_write(s->keeper, &err) == TRI_OK)
@@ -88,7 +88,7 @@ static void keep(struct shell *s) {
 }
 
 /* Returns whether there may be more. The library gives a message of each connection in turn. */
-static bool read_clients(struct shell *s) {
+static bool read_clients(struct server *s) {
   tri_peer from;
   const void *data;
   size_t len;
@@ -107,7 +107,7 @@ static bool read_clients(struct shell *s) {
 
 /* Closes connections that send messages without end, or leave too many replies unread. Whether one does is known once
  * all that had come is read, perhaps over several ticks. */
-static void guard_connections(struct shell *s) {
+static void guard_connections(struct server *s) {
   bool suspects = tri_connection_guard_suspects(), closing = s->late.has_closing, more = suspects || closing;
   int64_t until = tri_deadline_after_ms(GUARD_MS);
   if (!more) return;
@@ -116,19 +116,19 @@ static void guard_connections(struct shell *s) {
   if (closing && !more) tri_late_replies_close(&s->late, tri_now_ns(), s->clients);
 }
 
-static void see_ended(struct shell *s) {
+static void see_ended(struct server *s) {
   tri_connections ended = {{0}};
   if (tri_zserver_take_ended(s->clients, &ended)) tri_core_connections_ended(s->core, tri_now_ns(), &ended);
 }
 
-static void read_tokenized(struct shell *s) {
+static void read_tokenized(struct server *s) {
   for (tri_tokenized *r; s->tokenize_pool && (r = tri_tokenize_pool_pop(s->tokenize_pool)); tri_tokenized_free(r)) {
     tri_core_tokenized(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count, r->second);
     if (tri_keeper_has_much(s->keeper)) keep(s);
   }
 }
 
-static void begin_drain(struct shell *s, int64_t now, int signal) {
+static void begin_drain(struct server *s, int64_t now, int signal) {
   if (s->supervisor.why[0]) return; /* that ends earlier */
   tri_log(TRI_LOG_INFO, "coordinator", "SIG%s: finishing what runs, at most %g s", sigabbrev_np(signal),
           s->opts.drain_timeout);
@@ -138,7 +138,7 @@ static void begin_drain(struct shell *s, int64_t now, int signal) {
 }
 
 static void take_news(void *ctx, const tri_supervisor_news *n) {
-  struct shell *s = ctx;
+  struct server *s = ctx;
   int64_t now = tri_now_ns();
   tri_core_hold hold = n->kind == TRI_GROUP_GIVEN_UP ? TRI_CORE_GIVEN_UP : TRI_CORE_QUARANTINED;
   if (n->kind == TRI_GROUP_EXPECTED)
@@ -151,7 +151,7 @@ static void take_news(void *ctx, const tri_supervisor_news *n) {
 
 /* A worker that ended may have said why. That is on its way, and tells clients more than the supervisor can. A request
  * to drain that has come as a signal before, as to every process at once, is the same one. */
-static void read_supervisor(struct shell *s) {
+static void read_supervisor(struct server *s) {
   bool over = tri_supervisor_gives_up(&s->supervisor);
   if (!over && s->supervisor.drain && !s->draining) begin_drain(s, tri_now_ns(), s->supervisor.drain);
   if (!over) return;
@@ -161,7 +161,7 @@ static void read_supervisor(struct shell *s) {
   tri_core_drain(s->core);
 }
 
-static void read_workers(struct shell *s) {
+static void read_workers(struct server *s) {
   tri_peer from;
   const void *data;
   size_t len;
@@ -182,7 +182,7 @@ static void read_workers(struct shell *s) {
   }
 }
 
-static void end_at_once(struct shell *s, int64_t now, const char *why, bool failed) {
+static void end_at_once(struct server *s, int64_t now, const char *why, bool failed) {
   tri_core_abandon(s->core, now, why);
   s->leaving = true;
   s->failed |= failed;
@@ -191,7 +191,7 @@ static void end_at_once(struct shell *s, int64_t now, const char *why, bool fail
 /* A fault ends the cluster, not its users. What a journal has goes on in the next start, and whoever is told of an end
  * gives up: as behind a kill, clients are told nothing and wait. In a drain nobody is to wait: the end was asked for.
  */
-static void end_by_fault(struct shell *s, int64_t now, const char *why) {
+static void end_by_fault(struct server *s, int64_t now, const char *why) {
   tri_core_load load;
   if (!s->keeper || s->keeper_failed || s->draining) {
     end_at_once(s, now, why, true);
@@ -203,7 +203,7 @@ static void end_by_fault(struct shell *s, int64_t now, const char *why) {
   s->leaving = s->failed = true;
 }
 
-static void read_signals(struct shell *s) {
+static void read_signals(struct server *s) {
   uint8_t number;
   while (read(s->signal_fd, &number, sizeof number) == sizeof number) {
     int64_t now = tri_now_ns();
@@ -222,7 +222,7 @@ static void read_signals(struct shell *s) {
   }
 }
 
-static void watch_memory(struct shell *s, double mb) {
+static void watch_memory(struct server *s, double mb) {
   tri_error err = {0};
   s->memory.kept_mb = (double)tri_core_cached_bytes(s->core) / 0x1p20;
   s->memory.jobs_mb = (double)tri_core_job_bytes(s->core) / 0x1p20;
@@ -233,7 +233,7 @@ static void watch_memory(struct shell *s, double mb) {
   s->leaving = s->failed = true;
 }
 
-static void say_throughput(struct shell *s, int64_t now) {
+static void say_throughput(struct server *s, int64_t now) {
   char line[TRI_THROUGHPUT_LINE];
   tri_core_load load;
   if (tri_log_threshold() < TRI_LOG_INFO || !tri_throughput_is_due(&s->throughput, now)) return;
@@ -241,8 +241,8 @@ static void say_throughput(struct shell *s, int64_t now) {
   if (tri_throughput_text(&s->throughput, &load, now, line)) tri_log(TRI_LOG_INFO, "throughput", "%s", line);
 }
 
-static void count_second(struct shell *s, int64_t now, double mb) {
-  s->window[s->num_seconds++ % SHELL_WINDOW_S] = since_last(s, now);
+static void count_second(struct server *s, int64_t now, double mb) {
+  s->window[s->num_seconds++ % SERVER_WINDOW_S] = since_last(s, now);
   s->tokens_before = tri_core_generated_tokens(s->core);
   s->cpu_before = cpu_seconds();
   s->last_second = now;
@@ -260,7 +260,7 @@ static void count_second(struct shell *s, int64_t now, double mb) {
   tri_supervisor_alive(&s->supervisor);
 }
 
-static void drain_is_over(struct shell *s, int64_t now) {
+static void drain_is_over(struct server *s, int64_t now) {
   bool over = s->supervisor.why[0];
   if (!over)
     tri_log(TRI_LOG_WARN, "coordinator", "the %g s are over: ending the jobs that still run", s->opts.drain_timeout);
@@ -269,7 +269,7 @@ static void drain_is_over(struct shell *s, int64_t now) {
   s->leaving = true;
 }
 
-static void tick(struct shell *s) {
+static void tick(struct server *s) {
   int64_t now = tri_now_ns();
   if (now - s->last_tick < TICK_MS * NS_PER_MS) return;
   if (now - s->last_tick > NS_PER_S) tri_core_stood_still(s->core, now);
@@ -285,7 +285,7 @@ static void tick(struct shell *s) {
 }
 
 /* Jobs whose end nobody could record end here: what is on the disk is what the next start goes on with. */
-static void lose_journal(struct shell *s, const tri_error *err) {
+static void lose_journal(struct server *s, const tri_error *err) {
   char why[TRI_ERROR_MESSAGE + 64];
   s->keeper_failed = true;
   snprintf(why, sizeof why, "the coordinator ends: %s", err->message);
@@ -294,20 +294,20 @@ static void lose_journal(struct shell *s, const tri_error *err) {
 }
 
 /* Messages of one round leave together: a frame to each worker and client instead of one for each message. */
-static void flush(struct shell *s) {
+static void flush(struct server *s) {
   keep(s);
   tri_late_replies_send(&s->late, tri_now_ns(), s->clients);
   tri_zserver_flush(s->workers);
   tri_zserver_flush(s->clients);
 }
 
-static void read_journal(struct shell *s) {
+static void read_journal(struct server *s) {
   tri_error err = {0};
   if (!s->keeper_failed && tri_keeper_take_sync(s->keeper, s->core, tri_now_ns(), &err) != TRI_OK)
     lose_journal(s, &err);
 }
 
-static void serve(struct shell *s) {
+static void serve(struct server *s) {
   while (!s->leaving) {
     int ready = 0;
     tri_zpoll items[] = {{.server = s->clients, .fd = -1},
@@ -340,7 +340,7 @@ static void serve(struct shell *s) {
 }
 
 /* Returns whether jobs were lost. */
-static bool say_end(struct shell *s) {
+static bool say_end(struct server *s) {
   unsigned long long lost = tri_core_lost(s->core);
   if (lost)
     tri_log(TRI_LOG_ERROR, "coordinator", "ended: %llu running %s lost", lost, lost > 1 ? "jobs were" : "job was");
@@ -362,11 +362,11 @@ static const tri_options_spec spec = {
 };
 
 /* Returns whether the journal has nothing for the next start. */
-static bool is_done(const struct shell *s) {
+static bool is_done(const struct server *s) {
   return s->draining && !s->failed && !s->keeper_failed && s->core && !tri_core_owes(s->core);
 }
 
-static void clean_up(struct shell *s) {
+static void clean_up(struct server *s) {
   bool done = is_done(s);
   tri_core_destroy(s->core);
   if (done)
@@ -388,7 +388,7 @@ static void clean_up(struct shell *s) {
 }
 
 int main(int argc, char **argv) {
-  static struct shell s;
+  static struct server s;
   tri_options *opts = NULL;
   tri_error err = {0};
   tri_file_open_standard(true);
@@ -412,16 +412,16 @@ int main(int argc, char **argv) {
   if (st == TRI_OK) st = tri_response_cache_check(s.opts.response_cache, s.opts.memory_cap, &err);
   if (st == TRI_OK && mpi)
     st = tri_mpi_launch_join(&argc, &argv, s.opts.start_timeout, s.opts.interface, &one_host, &s.keys, &err);
-  if (st == TRI_OK) st = shell_open_model(&s, &err);
+  if (st == TRI_OK) st = server_open_model(&s, &err);
   if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s.arena);
   if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);
-  if (st == TRI_OK) st = shell_count_ranks(&s, &err);
+  if (st == TRI_OK) st = server_count_ranks(&s, &err);
   if (st == TRI_OK) st = tri_worker_socket_open(&s.opts, s.z, one_host, &s.keys, &s.boot, &s.workers, &err);
   s.wrote_boot = st == TRI_OK && s.opts.boot_file && s.boot.secrets;
   if (st == TRI_OK) st = tri_client_socket_open(&s.opts, s.z, &s.allowed, &s.clients, &err);
   if (st == TRI_OK) st = tri_connection_guard_open(tri_zserver_endpoint(s.clients), &err);
   if (st == TRI_OK) st = tri_shares_read(s.opts.client_share, &s.allowed, &s.shares, &err);
-  if (st == TRI_OK) st = shell_open_core(&s, &err);
+  if (st == TRI_OK) st = server_open_core(&s, &err);
   if (st == TRI_OK && s.opts.journal) st = tri_keeper_open(s.opts.journal, 0, s.core, tri_now_ns(), &s.keeper, &err);
   if (st == TRI_OK && mpi) st = tri_mpi_launch_hand_out(&s.boot, &err);
   tri_boot_free(&s.boot); /* from here on the public keys are enough */

@@ -27,7 +27,7 @@ enum {
 
 /* ---- calls of the core ---- */
 
-static tri_status pack(struct shell *s, const tri_server_msg *m) {
+static tri_status pack(struct server *s, const tri_server_msg *m) {
   tri_status st = tri_server_msg_pack(m, &s->buf);
   if (st != TRI_OK && st != TRI_NO_MEMORY)
     tri_log(TRI_LOG_ERROR, "coordinator", "a reply could not be packed: %s", tri_status_text(st));
@@ -36,7 +36,7 @@ static tri_status pack(struct shell *s, const tri_server_msg *m) {
 
 /* Sends what was packed. A restart must know what a client knows: what this tells is written first, once for all of a
  * step. */
-static tri_status send_packed(struct shell *s, const tri_peer *to) {
+static tri_status send_packed(struct server *s, const tri_peer *to) {
   if (!s->keeper_failed) {
     if (tri_keeper_write(s->keeper, NULL) != TRI_OK) return TRI_AGAIN;
     tri_keeper_tell_room(s->keeper, s->core);
@@ -45,14 +45,14 @@ static tri_status send_packed(struct shell *s, const tri_peer *to) {
 }
 
 static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg *m) {
-  struct shell *s = ctx;
+  struct server *s = ctx;
   tri_status st = pack(s, m);
   if (st == TRI_NO_MEMORY) return TRI_AGAIN;
   return st == TRI_OK ? send_packed(s, to) : TRI_OK; /* trying again would fail again */
 }
 
 /* A reply that cannot be packed, as it is too large, would be none the next time either. */
-static tri_status pack_or_say_why(struct shell *s, const tri_server_msg *m) {
+static tri_status pack_or_say_why(struct server *s, const tri_server_msg *m) {
   static const char code[] = "internal", why[] = "the reply could not be packed";
   tri_status st = pack(s, m);
   if (st == TRI_OK || st == TRI_NO_MEMORY || m->op == TRI_REPLY_ERROR) return st;
@@ -66,7 +66,7 @@ static tri_status pack_or_say_why(struct shell *s, const tri_server_msg *m) {
 }
 
 static void answer(void *ctx, const tri_peer *to, const tri_server_msg *m) {
-  struct shell *s = ctx;
+  struct server *s = ctx;
   if (pack_or_say_why(s, m) != TRI_OK) {
     tri_late_replies_add(&s->late, tri_now_ns(), to, NULL, 0);
     return;
@@ -76,12 +76,12 @@ static void answer(void *ctx, const tri_peer *to, const tri_server_msg *m) {
 }
 
 static tri_status look(void *ctx, const tri_peer *to) {
-  struct shell *s = ctx;
+  struct server *s = ctx;
   return tri_zserver_look(s->clients, to);
 }
 
 static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
-  struct shell *s = ctx;
+  struct server *s = ctx;
   tri_status st = tri_group_msg_pack(m, &s->buf);
   return st == TRI_OK ? tri_zserver_queue(s->workers, to, s->buf.data, s->buf.len) : st;
 }
@@ -89,19 +89,19 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
 /* Handing a short prompt to a thread and taking it back costs more than its tokens do. */
 static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
                            size_t *second) {
-  struct shell *s = ctx;
+  struct server *s = ctx;
   if (text->text.len + text->pair.len <= TOKENIZE_NOW_BYTES)
     return tri_tokenize_pool_now(s->tokenize_pool, text, ids, count, second);
   return tri_tokenize_pool_push(s->tokenize_pool, job, text);
 }
 
 static void tokenize_stop(void *ctx, uint64_t job) {
-  struct shell *s = ctx;
+  struct server *s = ctx;
   tri_tokenize_pool_stop(s->tokenize_pool, job);
 }
 
 static void group_lost(void *ctx, const tri_core_loss *l) {
-  struct shell *s = ctx;
+  struct server *s = ctx;
   tri_supervisor_tell(&s->supervisor, "lost %u %llu %lld %s %s", l->group, (unsigned long long)l->epoch,
                       (long long)l->rank, tri_status_code(l->status), l->reason);
   /* One MPI job has one fate: its end is the only way to be rid of a rank that stands still. */
@@ -109,13 +109,13 @@ static void group_lost(void *ctx, const tri_core_loss *l) {
 }
 
 static void rank_came(void *ctx, uint32_t group, uint64_t epoch, uint32_t rank) {
-  struct shell *s = ctx;
+  struct server *s = ctx;
   tri_supervisor_tell(&s->supervisor, "came %u %llu %u", group, (unsigned long long)epoch, rank);
 }
 
 /* The command that asks the model, to be copied into a shell of this host. The coordinator's own pair of keys is let
  * in. Z85 has characters that a shell reads, and no single quote. */
-static void say_next(const struct shell *s) {
+static void say_next(const struct server *s) {
   const tri_model_config *m = &s->model.config;
   char endpoint[TRI_ENDPOINT_BYTES], keys[TRI_ENDPOINT_BYTES] = "";
   const char *command = "submit", *prompt = "\"37+48=\""; /* a greeting says nothing to the bundled model */
@@ -132,7 +132,7 @@ static void say_next(const struct shell *s) {
   tri_log(TRI_LOG_INFO, "coordinator", "try: trireme %s --endpoint %s%s %s", command, endpoint, keys, prompt);
 }
 
-static void say_names(const struct shell *s) {
+static void say_names(const struct server *s) {
   char names[512] = ""; /* a line has room for so much, and the endpoint */
   const tri_opt_list *others = &s->model.other_names;
   for (size_t i = 0, used = 0; i < others->count && used < sizeof names; i++)
@@ -142,7 +142,7 @@ static void say_names(const struct shell *s) {
 }
 
 static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
-  struct shell *s = ctx;
+  struct server *s = ctx;
   tri_supervisor_tell(&s->supervisor, "ready %u %llu", group, (unsigned long long)epoch);
   if (s->said_where) return;
   s->said_where = true;
@@ -152,7 +152,7 @@ static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
 
 /* In the log once, and in a file for `trireme doctor --last-hang`. */
 static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len) {
-  const struct shell *s = ctx;
+  const struct server *s = ctx;
   tri_error err = {0};
   (void)group;
   (void)epoch;
@@ -166,7 +166,7 @@ static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, 
 }
 
 static uint64_t record(void *ctx, const tri_record *r) {
-  struct shell *s = ctx;
+  struct server *s = ctx;
   return tri_keeper_record(s->keeper, r);
 }
 
@@ -177,7 +177,7 @@ static tri_status draw(void *ctx, void *out, size_t len) {
 
 /* ---- set-up ---- */
 
-tri_status shell_open_model(struct shell *s, tri_error *err) {
+tri_status server_open_model(struct server *s, tri_error *err) {
   TRI_CHECK(tri_served_model_open(&s->opts, &s->model, err));
   if (!s->model.tokenizer) return TRI_OK;
   tri_status st = tri_tokenize_pool_create(s->model.tokenizer, s->opts.tokenizer_threads, (size_t)s->model.max_prompt,
@@ -194,7 +194,7 @@ static uint64_t queue_bytes(const tri_serve_options *o) {
   return o->max_queue_bytes ? o->max_queue_bytes : (o->memory_cap - o->response_cache) / QUEUE_SHARE;
 }
 
-tri_status shell_count_ranks(struct shell *s, tri_error *err) {
+tri_status server_count_ranks(struct server *s, tri_error *err) {
   tri_serve_layout l;
   if (s->keys.ranks) return TRI_OK;
   TRI_CHECK(tri_serve_layout_make(&s->opts, &l, err));
@@ -203,7 +203,7 @@ tri_status shell_count_ranks(struct shell *s, tri_error *err) {
   return TRI_OK;
 }
 
-tri_status shell_open_core(struct shell *s, tri_error *err) {
+tri_status server_open_core(struct server *s, tri_error *err) {
   /* Only the workers need these options: of a coordinator without them any layout is right. */
   tri_serve_layout l;
   TRI_CHECK(tri_serve_layout_make(&s->opts, &l, err));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The coordinator's shell: what stands around the core. Shared by main.c and shell.c. */
+/* The server: the sockets, threads, clock and journal around the core. main.c has its loop, server.c what the core
+ * calls. */
 #ifndef TRI_COORDINATOR_SERVER_H
 #define TRI_COORDINATOR_SERVER_H
 
@@ -15,14 +16,14 @@
 #include "coordinator/stats/throughput.h"
 #include "coordinator/jobs/tokenize_pool.h"
 
-enum { SHELL_WINDOW_S = 10 }; /* seconds that rates are taken over */
+enum { SERVER_WINDOW_S = 10 }; /* seconds that rates are taken over */
 
-struct shell_second {
+struct server_second {
   uint64_t tokens;
   double cpu_s, wall_s;
 };
 
-struct shell {
+struct server {
   tri_serve_options opts;
   tri_served_model model;
   tri_zcontext *z;
@@ -44,7 +45,7 @@ struct shell {
   bool draining, leaving, failed, said_where;
   tri_signal_history signals;
   int64_t drain_deadline, last_tick, last_second;
-  struct shell_second window[SHELL_WINDOW_S]; /* the last seconds */
+  struct server_second window[SERVER_WINDOW_S]; /* the last seconds */
   unsigned num_seconds;
   uint64_t tokens_before;
   double cpu_before;
@@ -53,11 +54,11 @@ struct shell {
   tri_throughput throughput;
 };
 
-/* shell.c */
-tri_status shell_open_model(struct shell *s, tri_error *err);
+/* server.c */
+tri_status server_open_model(struct server *s, tri_error *err);
 /* Finds out how many groups and ranks there are; of one MPI job, whose options need not say it, that is known. */
-tri_status shell_count_ranks(struct shell *s, tri_error *err);
-/* Makes the core, whose calls go to the shell's sockets, threads and journal. */
-tri_status shell_open_core(struct shell *s, tri_error *err);
+tri_status server_count_ranks(struct server *s, tri_error *err);
+/* Makes the core, whose calls go to the server's sockets, threads and journal. */
+tri_status server_open_core(struct server *s, tri_error *err);
 
 #endif

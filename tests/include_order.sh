@@ -32,8 +32,33 @@ check() {
       folder("worker", below " runtime/engine/ comm/wire/ worker/")
       below = "base/ runtime/model/ text/tokenizer/ comm/wire/"
       rule("worker/plan/texts.c", below " worker/") # looks at what the coordinator reads, too
-      folder("coordinator", below " coordinator/")
-      rule("coordinator/mpi_launch.c", "base/ coordinator/ comm/comm.h comm/wire/") # mpirun starts it with the workers
+      folder("coordinator/net", below " coordinator/net/")
+      folder("coordinator/up", below " coordinator/up/ coordinator/net/signals.h coordinator/journal/journal.h")
+      # the core: what it is given, then its parts, of which each sees one header of those below it
+      rule("coordinator/record.h", below)
+      rule("coordinator/core_config.h", below " coordinator/record.h")
+      folder("coordinator/stats", below " coordinator/core_config.h coordinator/stats/")
+      part = below " coordinator/core_config.h coordinator/core_impl.h coordinator/record.h coordinator/replies.h coordinator/stats/totals.h"
+      rule("coordinator/core_impl.h", part)
+      rule("coordinator/replies.h", part)
+      rule("coordinator/replies.c", part)
+      folder("coordinator/replicas", part " coordinator/replicas/")
+      part = part " coordinator/replicas/replicas.h"
+      folder("coordinator/queue", part " coordinator/queue/ coordinator/net/allowed_keys.h")
+      part = part " coordinator/queue/queue.h"
+      folder("coordinator/jobs", part " coordinator/jobs/")
+      part = part " coordinator/jobs/jobs.h coordinator/jobs/response_cache.h coordinator/stats/"
+      rule("coordinator/stats/report.c", part)
+      rule("coordinator/stats/prometheus.c", part)
+      rule("coordinator/core.h", part)
+      rule("coordinator/core.c", part " coordinator/core.h")
+      # around the core
+      folder("coordinator/journal", "base/ coordinator/journal/")
+      rule("coordinator/journal/recorder.h", below " coordinator/core.h")
+      rule("coordinator/journal/recorder.c", below " coordinator/core.h coordinator/journal/")
+      part = part " coordinator/core.h coordinator/queue/shares.h coordinator/jobs/tokenize_pool.h coordinator/journal/recorder.h"
+      folder("coordinator", part " coordinator/net/ coordinator/server.h coordinator/served_model.h coordinator/memory_watch.h coordinator/mpi_launch.h")
+      rule("coordinator/mpi_launch.c", "base/ coordinator/mpi_launch.h comm/comm.h comm/wire/") # mpirun starts it with the workers
       folder("client", below " client/")
       folder("client/chat", below " text/jinja/jinja.h client/")
       # third-party header -> its only includers
@@ -97,7 +122,7 @@ self_test() {
   dir=$(mktemp -d) || exit 1
   trap 'rm -rf "$dir"' EXIT
   for folder in base runtime/model/arch text/tokenizer runtime/load runtime/step runtime/forward runtime/engine \
-    kernels/cpu comm/device comm/wire offload worker/bench coordinator/up client/cmd client/gateway; do
+    kernels/cpu comm/device comm/wire offload worker/bench coordinator/up coordinator/net coordinator/replicas coordinator/queue coordinator/jobs coordinator/stats client/cmd client/gateway; do
     mkdir -p "$dir/$folder"
   done
   printf '#include <stdio.h>\n#include "base/mem.h"\n' >"$dir/kernels/good.c"
@@ -134,6 +159,13 @@ worker/bench/x.c "coordinator/core.h"
 worker/x.c "text/tokenizer/tokenizer.h"
 coordinator/x.c "comm/comm.h"
 coordinator/up/x.c "kernels/backend.h"
+coordinator/net/x.c "coordinator/core_impl.h"
+coordinator/replicas/x.c "coordinator/queue/queue.h"
+coordinator/queue/x.c "coordinator/jobs/jobs.h"
+coordinator/queue/x.c "coordinator/replicas/replicas_impl.h"
+coordinator/jobs/x.c "coordinator/core.h"
+coordinator/stats/x.c "coordinator/jobs/jobs_impl.h"
+coordinator/x.c "coordinator/jobs/jobs_impl.h"
 client/cmd/x.c "coordinator/core.h"
 client/x.c "runtime/engine/engine.h"
 coordinator/x.c "core.h"

@@ -5,7 +5,7 @@
 
 #include "comm/wire/job_limits.h"
 #include "comm/wire/pack.h"
-#include "coordinator/state.h"
+#include "coordinator/jobs/jobs_impl.h"
 
 static tri_status check_generates(const tri_core *c, tri_error *err) {
   const tri_model_config *m = c->cfg.model;
@@ -16,14 +16,14 @@ static tri_status check_generates(const tri_core *c, tri_error *err) {
 
 tri_status admission_check_room(tri_core *c, tri_error *err) {
   int64_t most = MAX_RETAINED + c->cfg.max_queue;
-  bool many = c->num_retained > most || (c->cfg.most_retained && c->retained > 2 * c->cfg.most_retained);
-  bool slow = c->has_undurable && many;
-  if (slow || c->full) c->refused[REFUSED_JOURNAL]++;
+  bool many = c->jobs->num_retained > most || (c->cfg.most_retained && c->jobs->retained > 2 * c->cfg.most_retained);
+  bool slow = c->jobs->has_undurable && many;
+  if (slow || c->jobs->full) c->totals.refused[REFUSED_JOURNAL]++;
   if (slow)
     return tri_fail(err, TRI_NO_CAPACITY, "",
                     "the disk of the journal is slow: %lld jobs that have ended wait for it; try again in a second",
-                    (long long)c->num_retained);
-  if (!c->full) return TRI_OK;
+                    (long long)c->jobs->num_retained);
+  if (!c->jobs->full) return TRI_OK;
   return tri_fail(err, TRI_NO_CAPACITY, "",
                   "the disk of the journal is full: new jobs are refused until it has room again");
 }
@@ -74,7 +74,7 @@ tri_status admission_check_id(tri_core *c, const tri_peer *from, uint64_t id, co
 }
 
 /* g: NULL where no group is ready yet, whose limits are not known then. */
-static tri_job_limits limits_of(const tri_core *c, const group *g) {
+static tri_job_limits limits_of(const tri_core *c, const group_facts *g) {
   const tri_model_config *m = c->cfg.model;
   tri_job_limits l = {.use = TRI_PROMPT_CONTINUED,
                       .vocab_size = (uint64_t)m->vocab_size,
@@ -97,9 +97,10 @@ static tri_job_limits limits_of(const tri_core *c, const group *g) {
 
 size_t admission_most_tokens(const tri_core *c) {
   uint32_t index;
-  const group *g = group_pick(c, &index);
   uint64_t most = (uint64_t)c->cfg.max_prompt;
-  return g && g->max_model_len < most ? (size_t)g->max_model_len : (size_t)most;
+  if (!group_pick(c, &index)) return (size_t)most;
+  uint64_t len = group_facts_of(c, index)->max_model_len;
+  return len < most ? (size_t)len : (size_t)most;
 }
 
 size_t admission_truncate_to(const tri_core *c, const tri_sampling *s) {
@@ -128,7 +129,7 @@ static tri_status check_max_tokens(const tri_job_limits *l, const job *j, tri_er
                   (unsigned long long)before, (unsigned long long)l->max_model_len);
 }
 
-tri_status admission_check_fit(const tri_core *c, const job *j, const group *g, tri_error *err) {
+tri_status admission_check_fit(const tri_core *c, const job *j, const group_facts *g, tri_error *err) {
   tri_job_limits l = limits_of(c, g);
   tri_job_request r = {.num_token_ids = j->num_prompt,
                        .second_start = j->embed ? embed_second_start(c, j) : 0,
@@ -166,7 +167,7 @@ const char *admission_prompt_field(const job *j) { return j->embed ? "text" : "p
 tri_status admission_refuse_text(tri_core *c, const job *j, tri_status st, tri_error *err) {
   const char *field = admission_prompt_field(j);
   long long most = c->cfg.max_prompt;
-  if (st == TRI_AGAIN) c->refused[REFUSED_TOKENIZER]++;
+  if (st == TRI_AGAIN) c->totals.refused[REFUSED_TOKENIZER]++;
   if (st == TRI_AGAIN) return tri_fail(err, TRI_NO_CAPACITY, "", "too many prompts wait for the tokenizer");
   if (st == TRI_NO_CAPACITY)
     return tri_fail(err, st, field,
@@ -202,13 +203,13 @@ const char *admission_reason(tri_status st) {
 
 uint64_t admission_invalid(const tri_core *c) {
   uint64_t sum = 0;
-  for (int i = 0; i < TRI_STATUS_COUNT; i++) sum += c->invalid[i];
+  for (int i = 0; i < TRI_STATUS_COUNT; i++) sum += c->totals.invalid[i];
   return sum;
 }
 
 void admission_count(tri_core *c, const tri_error *err) {
-  uint64_t *count = &c->failed;
-  if (admission_is_invalid(err)) count = &c->invalid[err->status];
-  if (admission_is_turned_away(err)) count = &c->turned_away;
+  uint64_t *count = &c->totals.failed;
+  if (admission_is_invalid(err)) count = &c->totals.invalid[err->status];
+  if (admission_is_turned_away(err)) count = &c->totals.turned_away;
   ++*count;
 }

@@ -4,14 +4,25 @@
  * probabilities and numbers are kept as the job has them, so that they are sent as those of any other job. */
 #include <string.h>
 
-#include "coordinator/state.h"
+#include "coordinator/jobs/jobs_impl.h"
 
 tri_status answers_open(tri_core *c) {
   tri_response_cache_config config = {.max_bytes = c->cfg.response_cache};
   if (!config.max_bytes) return TRI_OK;
-  c->cache_answer.max = TRI_RESPONSE_CACHE_MOST_ANSWER;
+  c->jobs->cache_answer.max = TRI_RESPONSE_CACHE_MOST_ANSWER;
   TRI_CHECK(c->cfg.io.random(c->cfg.io.ctx, &config.secret, sizeof config.secret));
-  return tri_response_cache_create(&config, &c->cache);
+  return tri_response_cache_create(&config, &c->jobs->cache);
+}
+
+void answers_close(tri_core *c) {
+  tri_response_cache_destroy(c->jobs->cache);
+  tri_buf_free(&c->jobs->cache_key);
+  tri_buf_free(&c->jobs->cache_answer);
+}
+
+bool jobs_cache_figures(const tri_core *c, tri_response_cache_figures *out) {
+  if (c->jobs->cache) *out = tri_response_cache_figures_of(c->jobs->cache);
+  return c->jobs->cache != NULL;
 }
 
 /* ---- keys ---- */
@@ -50,7 +61,7 @@ static void plain_sampling(tri_sampling *s) {
   s->num_stop = 0; /* in the tail */
 }
 
-static tri_status append_tail(tri_core *c, const job *j, const group *g) {
+static tri_status append_tail(tri_core *c, const job *j, const group_facts *g) {
   const tri_sampling *s = &j->sampling;
   key_tail tail = {.model = c->cfg.model_hash,
                    .weights = g->weights_hash,
@@ -64,14 +75,14 @@ static tri_status append_tail(tri_core *c, const job *j, const group *g) {
                    .salt_len = j->salt_len,
                    .num_stop = (uint64_t)s->num_stop};
   for (int i = 0; i < s->num_stop; i++) tail.stop_len[i] = s->stop[i].len;
-  TRI_CHECK(tri_buf_append(&c->cache_key, &tail, sizeof tail));
-  TRI_CHECK(tri_buf_append(&c->cache_key, j->salt, j->salt_len));
-  for (int i = 0; i < s->num_stop; i++) TRI_CHECK(tri_buf_append(&c->cache_key, s->stop[i].s, s->stop[i].len));
+  TRI_CHECK(tri_buf_append(&c->jobs->cache_key, &tail, sizeof tail));
+  TRI_CHECK(tri_buf_append(&c->jobs->cache_key, j->salt, j->salt_len));
+  for (int i = 0; i < s->num_stop; i++) TRI_CHECK(tri_buf_append(&c->jobs->cache_key, s->stop[i].s, s->stop[i].len));
   return TRI_OK;
 }
 
 /* Fills cache_key: the job as a group gets it, so that no number of a request can be forgotten here, and the tail. */
-static tri_status make_key(tri_core *c, const job *j, const group *g) {
+static tri_status make_key(tri_core *c, const job *j, const group_facts *g) {
   tri_group_msg m = {.op = TRI_GROUP_ASSIGN,
                      .assign = {.seed = is_sampled(j) ? j->seed : 0,
                                 .token_ids = j->prompt_ids,
@@ -79,7 +90,7 @@ static tri_status make_key(tri_core *c, const job *j, const group *g) {
                                 .second_start = j->embed ? embed_second_start(c, j) : 0,
                                 .sampling = j->sampling}};
   plain_sampling(&m.assign.sampling);
-  TRI_CHECK(tri_group_msg_pack(&m, &c->cache_key));
+  TRI_CHECK(tri_group_msg_pack(&m, &c->jobs->cache_key));
   return append_tail(c, j, g);
 }
 
@@ -122,7 +133,7 @@ static tri_status keep_choice(tri_buf *b, const job *j, const job_choice *ch) {
 
 /* Fills cache_answer. TRI_TOO_LARGE: the answer is not one to keep. */
 static tri_status make_answer(tri_core *c, const job *j) {
-  tri_buf *b = &c->cache_answer;
+  tri_buf *b = &c->jobs->cache_answer;
   b->len = 0;
   TRI_CHECK(tri_buf_append(b, &j->seed, sizeof j->seed));
   for (int64_t i = 0; i < j->sampling.n; i++) TRI_CHECK(keep_choice(b, j, &j->choices[i]));
@@ -138,13 +149,13 @@ static bool is_whole(const job *j) {
 
 void answer_keep(tri_core *c, const job *j) {
   if (j->state != JOB_ASSIGNED || !is_repeatable(j) || !is_whole(j)) return;
-  if (make_key(c, j, &c->groups[j->group]) != TRI_OK) return;
+  if (make_key(c, j, group_facts_of(c, j->group)) != TRI_OK) return;
   const job_embed *e = j->embed;
-  const tri_buf *key = &c->cache_key, *b = &c->cache_answer;
+  const tri_buf *key = &c->jobs->cache_key, *b = &c->jobs->cache_answer;
   if (e)
-    tri_response_cache_put(c->cache, key->data, key->len, e->values, e->num_values * sizeof *e->values);
+    tri_response_cache_put(c->jobs->cache, key->data, key->len, e->values, e->num_values * sizeof *e->values);
   else if (make_answer(c, j) == TRI_OK)
-    tri_response_cache_put(c->cache, key->data, key->len, b->data, b->len);
+    tri_response_cache_put(c->jobs->cache, key->data, key->len, b->data, b->len);
 }
 
 /* ---- out of it ---- */
@@ -210,9 +221,10 @@ answer_found answer_find(tri_core *c, int64_t now, job *j) {
   uint32_t index;
   size_t len;
   /* Without a group it is not known how long an answer may be. */
-  const group *g = is_repeatable(j) ? group_pick(c, &index) : NULL;
-  if (!g || now >= j->deadline_ns || make_key(c, j, g) != TRI_OK) return ANSWER_NONE;
-  const void *answer = tri_response_cache_get(c->cache, c->cache_key.data, c->cache_key.len, &len);
+  if (!is_repeatable(j) || !group_pick(c, &index)) return ANSWER_NONE;
+  const group_facts *g = group_facts_of(c, index);
+  if (now >= j->deadline_ns || make_key(c, j, g) != TRI_OK) return ANSWER_NONE;
+  const void *answer = tri_response_cache_get(c->jobs->cache, c->jobs->cache_key.data, c->jobs->cache_key.len, &len);
   if (!answer) return ANSWER_NONE;
   j->cached = true;
   j->begun_ns = now;

@@ -4,7 +4,7 @@
  * output. */
 #include <string.h>
 
-#include "coordinator/state.h"
+#include "coordinator/jobs/jobs_impl.h"
 #include "base/hash.h"
 
 enum {
@@ -287,8 +287,8 @@ static tri_status look_once(tri_core *c, looked *all, const tri_peer *peer) {
   return l->st;
 }
 
-void tri_core_connections_ended(tri_core *c, int64_t now, const tri_connections *ended) {
-  for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links)) {
+void deliver_connections_ended(tri_core *c, int64_t now, const tri_connections *ended) {
+  for (job *j = TAILQ_FIRST(&c->jobs->active); j; j = TAILQ_NEXT(j, links)) {
     if (!tri_connections_may_have(ended, j->peer.connection)) continue;
     j->looks = 0;
     if (j->said_ns > now - LOOK_NS + SOON_NS) j->said_ns = now - LOOK_NS + SOON_NS;
@@ -304,10 +304,10 @@ static bool is_orphan(const job *j, int64_t now) {
  * Looks come ever more seldom: each leaves a frame with a client that is there and does not read, whose
  * connection ends behind 64 unread ones. */
 void deliver_tick(tri_core *c, int64_t now) {
-  if (now - c->looked_ns < ROUND_NS) return;
+  if (now - c->jobs->looked_ns < ROUND_NS) return;
   looked all[LOOKED] = {0};
-  c->looked_ns = now;
-  for (job *j = TAILQ_FIRST(&c->active), *next; j; j = next) {
+  c->jobs->looked_ns = now;
+  for (job *j = TAILQ_FIRST(&c->jobs->active), *next; j; j = next) {
     next = TAILQ_NEXT(j, links);
     if (is_orphan(j, now)) {
       j->dropped = true;
@@ -324,8 +324,8 @@ void deliver_tick(tri_core *c, int64_t now) {
 }
 
 void deliver_all(tri_core *c, int64_t now) {
-  job *list = c->dirty;
-  c->dirty = NULL;
+  job *list = c->jobs->dirty;
+  c->jobs->dirty = NULL;
   while (list) {
     job *j = list;
     list = j->dirty_next;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "coordinator/state.h"
+#include "coordinator/jobs/jobs_impl.h"
 
 enum { TEXT_OVERHEAD = 8 /* of a text within a message, in bytes */ };
 /* The limit of all answers together that are under way or wait for their clients. */
@@ -15,11 +15,11 @@ enum { TEXT_OVERHEAD = 8 /* of a text within a message, in bytes */ };
 tri_status embed_open(tri_core *c) {
   const tri_labels *l = c->cfg.labels;
   if (!l || !l->count) return TRI_OK;
-  c->labels = tri_calloc(l->count, sizeof *c->labels);
-  if (!c->labels) return TRI_NO_MEMORY;
+  c->jobs->labels = tri_calloc(l->count, sizeof *c->jobs->labels);
+  if (!c->jobs->labels) return TRI_NO_MEMORY;
   for (size_t i = 0; i < l->count; i++) {
-    c->labels[i] = wire_str(l->names[i]);
-    c->label_bytes += c->labels[i].len + TEXT_OVERHEAD;
+    c->jobs->labels[i] = wire_str(l->names[i]);
+    c->jobs->label_bytes += c->jobs->labels[i].len + TEXT_OVERHEAD;
   }
   return TRI_OK;
 }
@@ -82,7 +82,7 @@ tri_status embed_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count,
   job_embed *e = j->embed;
   char number[EMBED_ID_BYTES];
   size_t width = (size_t)(m->head.has_classifier ? m->head.num_labels : m->hidden_size);
-  size_t bytes = e->classify ? c->label_bytes : 0;
+  size_t bytes = e->classify ? c->jobs->label_bytes : 0;
   if (!tri_size_mul(width, m->head.token_head ? count : 1, &e->num_values)) return TRI_OVERFLOW;
   for (size_t i = 0; m->head.token_head && i < count; i++)
     bytes += embed_token_text(c, ids[i], number).len + TEXT_OVERHEAD;
@@ -93,11 +93,11 @@ tri_status embed_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count,
                     "%d bytes",
                     count, e->num_values, bytes, TRI_WIRE_MAX_RESULT);
   size_t needs = e->num_values * sizeof(float) + bytes + count * sizeof *ids;
-  if (needs > MAX_ANSWERS_BYTES - c->answer_bytes)
+  if (needs > MAX_ANSWERS_BYTES - c->jobs->answer_bytes)
     return tri_fail(err, TRI_NO_CAPACITY, "", "the answers of other requests take %zu MiB, the limit is %zu",
-                    c->answer_bytes >> 20, MAX_ANSWERS_BYTES >> 20);
+                    c->jobs->answer_bytes >> 20, MAX_ANSWERS_BYTES >> 20);
   e->reserved = needs;
-  c->answer_bytes += needs;
+  c->jobs->answer_bytes += needs;
   return TRI_OK;
 }
 
@@ -108,7 +108,7 @@ size_t embed_second_start(const tri_core *c, const job *j) {
 
 void embed_release(tri_core *c, job *j) {
   if (!j->embed) return;
-  c->answer_bytes -= j->embed->reserved;
+  c->jobs->answer_bytes -= j->embed->reserved;
   j->embed->reserved = 0;
 }
 
@@ -190,7 +190,7 @@ static tri_status send_values(tri_core *c, job *j) {
   m.embed = (tri_embed_reply){.values = e->values,
                               .num_values = e->num_values,
                               .num_labels = e->classify ? (uint32_t)c->cfg.model->head.num_labels : 0,
-                              .labels = c->labels,
+                              .labels = c->jobs->labels,
                               .num_tokens = by_token ? (uint32_t)j->num_prompt : 0,
                               .tokens = tokens,
                               .activation = e->activation,

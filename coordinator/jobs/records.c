@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The facts about jobs that outlive this process: tri_core_io's record takes them. Of a job that was accepted nothing
  * goes to its client before that is durable. */
-#include "coordinator/state.h"
+#include "coordinator/jobs/jobs_impl.h"
 
 enum {
   TOKENS_AT_ONCE = 512,   /* of one message within the record of a whole job */
@@ -95,8 +95,8 @@ void record_over(tri_core *c, job *j) {
 }
 
 bool record_is_durable(tri_core *c, const job *j) {
-  if (j->record <= c->durable) return true;
-  c->has_undurable = true;
+  if (j->record <= c->jobs->durable) return true;
+  c->jobs->has_undurable = true;
   return false;
 }
 
@@ -167,7 +167,7 @@ void record_whole(tri_core *c, int64_t now, job *j) {
   if (j->scored.num) record_choice(c, j, &j->scored, 0, 1); /* the first token of a prompt has none */
   for (uint32_t i = 0; i < (uint32_t)j->sampling.n; i++) record_choice(c, j, &j->choices[i], i, 0);
   j->moved = record_end(c, j);
-  c->has_moved |= j->moved != 0;
+  c->jobs->has_moved |= j->moved != 0;
 }
 
 /* The answer comes from no group: it is recorded as if a first start of group 0 had given it. */

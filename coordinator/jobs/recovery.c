@@ -7,7 +7,7 @@
  *
  * Jobs of a coordinator that ran before are made as if their clients had just asked, get the tokens that they had, and
  * wait in the queue for a group that goes on behind those. */
-#include "coordinator/state.h"
+#include "coordinator/jobs/jobs_impl.h"
 #include "base/log.h"
 
 enum {
@@ -21,7 +21,7 @@ enum {
 static bool settle(const tri_core *c, struct job_list *list) {
   bool left = false;
   for (job *j = TAILQ_FIRST(list); j; j = TAILQ_NEXT(j, links)) {
-    if (j->moved && j->moved <= c->durable) {
+    if (j->moved && j->moved <= c->jobs->durable) {
       j->record = j->moved;
       j->moved = 0;
     }
@@ -32,9 +32,9 @@ static bool settle(const tri_core *c, struct job_list *list) {
 
 /* Goes over to the records that are durable now. */
 static void settle_all(tri_core *c) {
-  if (!c->has_moved) return;
-  bool active = settle(c, &c->active), ended = settle(c, &c->ended);
-  c->has_moved = active || ended;
+  if (!c->jobs->has_moved) return;
+  bool active = settle(c, &c->jobs->active), ended = settle(c, &c->jobs->ended);
+  c->jobs->has_moved = active || ended;
 }
 
 static void mark_durable(tri_core *c, struct job_list *list, uint64_t before) {
@@ -44,14 +44,14 @@ static void mark_durable(tri_core *c, struct job_list *list, uint64_t before) {
   }
 }
 
-void tri_core_durable(tri_core *c, int64_t now, uint64_t number) {
-  uint64_t before = c->durable;
-  c->durable = number;
+void recovery_durable(tri_core *c, int64_t now, uint64_t number) {
+  uint64_t before = c->jobs->durable;
+  c->jobs->durable = number;
   settle_all(c);
-  if (!c->has_undurable || number <= before) return;
-  c->has_undurable = false;
-  mark_durable(c, &c->active, before);
-  mark_durable(c, &c->ended, before);
+  if (!c->jobs->has_undurable || number <= before) return;
+  c->jobs->has_undurable = false;
+  mark_durable(c, &c->jobs->active, before);
+  mark_durable(c, &c->jobs->ended, before);
   deliver_all(c, now);
 }
 
@@ -61,18 +61,20 @@ static uint64_t oldest_of(const struct job_list *list, uint64_t least) {
   return least;
 }
 
-uint64_t tri_core_oldest_record(const tri_core *c) { return oldest_of(&c->ended, oldest_of(&c->active, UINT64_MAX)); }
+uint64_t recovery_oldest_record(const tri_core *c) {
+  return oldest_of(&c->jobs->ended, oldest_of(&c->jobs->active, UINT64_MAX));
+}
 
-bool tri_core_owes(const tri_core *c) {
-  if (c->ending || !TAILQ_EMPTY(&c->active)) return true;
-  for (const job *j = TAILQ_FIRST(&c->ended); j; j = TAILQ_NEXT(j, links))
+bool recovery_owes(const tri_core *c) {
+  if (c->ending || !TAILQ_EMPTY(&c->jobs->active)) return true;
+  for (const job *j = TAILQ_FIRST(&c->jobs->ended); j; j = TAILQ_NEXT(j, links))
     if (j->record && !j->over && (!j->done_sent || !j->attached)) return true;
   return false;
 }
 
-uint64_t tri_core_record_bytes(const tri_core *c) {
+uint64_t recovery_record_bytes(const tri_core *c) {
   uint64_t bytes = 0;
-  for (const job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links))
+  for (const job *j = TAILQ_FIRST(&c->jobs->active); j; j = TAILQ_NEXT(j, links))
     if (j->record) bytes += record_bytes(j);
   return bytes;
 }
@@ -84,21 +86,21 @@ static uint64_t place_of(const job *j) { return j->moved ? j->moved : j->record;
 /* Returns the job whose record is the oldest that is needed; NULL where nothing can be done about that one now. */
 static job *oldest(const tri_core *c) {
   job *found = NULL;
-  for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links))
+  for (job *j = TAILQ_FIRST(&c->jobs->active); j; j = TAILQ_NEXT(j, links))
     if (j->record && !j->over && (!found || place_of(j) < place_of(found))) found = j;
-  for (const job *j = TAILQ_FIRST(&c->ended); j && found; j = TAILQ_NEXT(j, links))
+  for (const job *j = TAILQ_FIRST(&c->jobs->ended); j && found; j = TAILQ_NEXT(j, links))
     if (j->record && !j->over && j->record < place_of(found)) found = NULL; /* for its minute */
-  bool may = found && !found->moved && found->record <= c->durable && found->state >= JOB_QUEUED;
+  bool may = found && !found->moved && found->record <= c->jobs->durable && found->state >= JOB_QUEUED;
   return may ? found : NULL;
 }
 
-size_t tri_core_compact_room(const tri_core *c, uint64_t before) {
+size_t recovery_compact_room(const tri_core *c, uint64_t before) {
   const job *j = oldest(c);
   size_t bytes = j && j->record < before ? record_bytes(j) : 0;
   return bytes > MOST_OF_ONE ? bytes + bytes / 2 : 0;
 }
 
-void tri_core_compact(tri_core *c, int64_t now, uint64_t before, size_t room) {
+void recovery_compact(tri_core *c, int64_t now, uint64_t before, size_t room) {
   size_t bytes = 0;
   for (int i = 0; i < JOBS_AT_ONCE && bytes < AT_ONCE; i++) {
     job *j = oldest(c);
@@ -109,14 +111,14 @@ void tri_core_compact(tri_core *c, int64_t now, uint64_t before, size_t room) {
   }
 }
 
-void tri_core_record_again(tri_core *c, int64_t now) {
-  for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links))
+void recovery_record_again(tri_core *c, int64_t now) {
+  for (job *j = TAILQ_FIRST(&c->jobs->active); j; j = TAILQ_NEXT(j, links))
     if (j->record && !j->over && j->state >= JOB_QUEUED) record_whole(c, now, j);
 }
 
 /* ---- jobs of an earlier start ---- */
 
-bool tri_core_restore_whole(tri_core *c, uint64_t id, uint64_t number) {
+bool recovery_restore_whole(tri_core *c, uint64_t id, uint64_t number) {
   job *j = job_find(c, id);
   if (j) j->record = number; /* all in front of it was there as well */
   return j != NULL;
@@ -134,11 +136,11 @@ static const tri_error other_model = {
 static void accept(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number) {
   tri_peer nobody = {.owner = r->accepted.owner}; /* without a connection */
   tri_client_msg m = r->accepted.msg;
-  uint64_t last = c->next_id;
+  uint64_t last = c->jobs->next_id;
   m.id = r->job;
-  c->next_id = r->job - 1;
+  c->jobs->next_id = r->job - 1;
   job_submit(c, now, &nobody, &m);
-  if (c->next_id < last) c->next_id = last;
+  if (c->jobs->next_id < last) c->jobs->next_id = last;
   job *j = job_find(c, r->job);
   if (!j) return;
   j->attached = false;
@@ -154,7 +156,7 @@ static void accept(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r
   tri_free(j->prompt);
   j->prompt = NULL;
   j->prompt_len = 0;
-  c->restore_failed |= !prompt_keep(j, r->accepted.prompt);
+  c->jobs->restore_failed |= !prompt_keep(j, r->accepted.prompt);
 }
 
 /* Groups of this start may be fewer than those of the one before. */
@@ -162,18 +164,18 @@ static uint32_t group_of(const tri_core *c, uint32_t group) { return group % c->
 
 static void assign(tri_core *c, int64_t then, job *j, const tri_record *r) {
   if (j->state == JOB_ASSIGNED) { /* the group that it was assigned to before was lost */
-    if (c->groups[j->group].jobs) c->groups[j->group].jobs--;
+    group_left_job(c, j->group);
   } else if (j->state != JOB_QUEUED) {
     return;
   }
-  queue_remove(c, j);
+  queue_remove(c, &j->part);
   j->state = JOB_ASSIGNED;
   j->group = group_of(c, r->assigned.group);
   j->epoch = r->assigned.epoch;
   j->weights_hash = r->assigned.weights_hash;
   j->assigned_ns = then;
   j->runs++;
-  c->groups[j->group].jobs++;
+  group_got_job(c, j->group, then);
 }
 
 static void end(tri_core *c, int64_t now, job *j, const tri_record *r) {
@@ -185,10 +187,10 @@ static void end(tri_core *c, int64_t now, job *j, const tri_record *r) {
     job_abort(c, now, j);
 }
 
-tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number) {
+tri_status recovery_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number) {
   job *j = r->op == TRI_RECORD_TOKENS ? NULL : job_find(c, r->job);
   c->restoring = true;
-  c->restored_age_ns = age_ns;
+  c->jobs->restored_age_ns = age_ns;
   switch (r->op) {
   case TRI_RECORD_ACCEPTED:
     if (!j) accept(c, now, age_ns, r, number);
@@ -209,24 +211,24 @@ tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_
   case TRI_RECORD_WHOLE:
   case TRI_RECORD_BEGIN: break; /* the keeper takes it apart */
   }
-  return c->restore_failed ? TRI_NO_MEMORY : TRI_OK;
+  return c->jobs->restore_failed ? TRI_NO_MEMORY : TRI_OK;
 }
 
-void tri_core_restored(tri_core *c, int64_t now) {
+void recovery_restored(tri_core *c, int64_t now) {
   unsigned going_on = 0, ended = 0, of_other = 0;
   jobs_queue_all_again(c, now);
   c->restoring = false;
-  c->restored_age_ns = 0;
+  c->jobs->restored_age_ns = 0;
   jobs_end_poisoned(c, now);
-  for (job *j = TAILQ_FIRST(&c->active); j; j = TAILQ_NEXT(j, links)) going_on++;
-  for (job *j = TAILQ_FIRST(&c->ended); j; j = TAILQ_NEXT(j, links)) {
+  for (job *j = TAILQ_FIRST(&c->jobs->active); j; j = TAILQ_NEXT(j, links)) going_on++;
+  for (job *j = TAILQ_FIRST(&c->jobs->ended); j; j = TAILQ_NEXT(j, links)) {
     ended++;
     if (!j->of_other) continue;
     record_ended(c, j);
     admission_count(c, &other_model);
     of_other++;
   }
-  c->has_journal = true;
+  c->jobs->has_journal = true;
   if (of_other)
     tri_log(TRI_LOG_WARN, "jobs", "%u jobs of the journal are another model's, and have ended with an error", of_other);
   if (going_on || ended)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "comm/wire/zsock.h"
-#include "coordinator/state.h"
+#include "coordinator/jobs/jobs_impl.h"
 #include "base/log.h"
 
 enum { TIME_BYTES = 24 };

@@ -2,7 +2,7 @@
 /* Takeovers: a client that comes back, or asks again under a request_id, goes on with the job that it has, and the
  * connection that had the stream before is told so. Jobs of other owners are as unknown here as those that never were.
  */
-#include "coordinator/state.h"
+#include "coordinator/jobs/jobs_impl.h"
 
 /* FNV-1a is enough: owners compare with requests of their own only. */
 tri_status content_of(tri_core *c, const tri_client_msg *m, job_content *out) {
@@ -13,8 +13,8 @@ tri_status content_of(tri_core *c, const tri_client_msg *m, job_content *out) {
   rest.submit.token_ids = NULL;
   rest.submit.num_token_ids = 0;
   rest.submit.external_id = (tri_wire_str){0}; /* asking again is another request over HTTP */
-  TRI_CHECK(tri_client_msg_pack(&rest, &c->content));
-  out->rest = tri_hash_bytes(TRI_HASH_SEED, c->content.data, c->content.len);
+  TRI_CHECK(tri_client_msg_pack(&rest, &c->jobs->content));
+  out->rest = tri_hash_bytes(TRI_HASH_SEED, c->jobs->content.data, c->jobs->content.len);
   out->prompt = s->prompt.s ? tri_hash_bytes(TRI_HASH_SEED, s->prompt.s, s->prompt.len)
                             : tri_hash_bytes(~TRI_HASH_SEED, s->token_ids, s->num_token_ids * sizeof *s->token_ids);
   return TRI_OK;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "coordinator/state.h"
+#include "coordinator/jobs/jobs_impl.h"
 #include "base/buf.h"
 #include "text/tokenizer/unicode.h"
 
@@ -151,7 +151,7 @@ static tri_status push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
   ch->ids[ch->num] = t->token;
   if (j->sampling.logprobs >= 0 && t->flags & TRI_TOKEN_LOGPROB) keep_logprobs(ch, ch->num, t);
   ch->num++;
-  if (!c->restoring) c->generation_tokens++;
+  if (!c->restoring) c->totals.generation_tokens++;
   bool stops = t->flags & TRI_TOKEN_STOP_ID;
   ch->stopped_by_id = stops && is_stop_id(&j->sampling, t->token);
   if (c->cfg.tokenizer && (!stops || j->sampling.include_stop)) TRI_CHECK(add_text_of(ch, ch->detok, t->token, &n));
@@ -185,7 +185,7 @@ size_t choice_bytes(const job_choice *ch) {
 tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t) {
   size_t had = choice_bytes(ch);
   tri_status st = push(c, j, ch, t);
-  flow_resize(c, j, j->part.bytes - had + choice_bytes(ch));
+  flow_resize(c, &j->part, j->part.bytes - had + choice_bytes(ch));
   return st;
 }
 
@@ -206,7 +206,7 @@ tri_status prompt_push(tri_core *c, job *j, const tri_group_token *t) {
   if (!wanted) return TRI_CORRUPT;
   size_t had = choice_bytes(&j->scored);
   tri_status st = push_score(&j->scored, t);
-  flow_resize(c, j, j->part.bytes - had + choice_bytes(&j->scored));
+  flow_resize(c, &j->part, j->part.bytes - had + choice_bytes(&j->scored));
   return st;
 }
 

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "coordinator/core.h"
+#include "coordinator/core_config.h"
 #include "base/status.h"
 #include "text/tokenizer/tokenizer.h"
 

@@ -3,8 +3,15 @@
 #ifndef TRI_COORDINATOR_QUEUE_SHARES_H
 #define TRI_COORDINATOR_QUEUE_SHARES_H
 
+#include "comm/wire/client.h"
 #include "coordinator/net/allowed_keys.h"
-#include "coordinator/queue/fair_queue.h"
+
+/* Weights of service; 1 where nothing is said. */
+typedef struct tri_share {
+  tri_owner owner;  /* TRI_OWNER_NOBODY: it is a caller's */
+  const char *name; /* of the caller */
+  double weight;
+} tri_share;
 
 enum { TRI_MAX_CALLER_SHARES = 256, TRI_MAX_SHARES = TRI_MAX_ALLOWED_KEYS + TRI_MAX_CALLER_SHARES };
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "coordinator/state.h"
+#include "coordinator/replicas/replicas_impl.h"
 
 /* Nats between two logprobs of the canary that the same weights may have: layouts, backends and the order of sums
  * change the last bits of a bf16, and a token may go to another expert for it. Wrong weights or a broken device are far
@@ -36,18 +36,18 @@ void canary_take(group_canary *c, const tri_group_msg *m) {
   }
 }
 
-bool service_has_weights(const group *a, const group *b) {
-  return !a->weights_hash || !b->weights_hash || a->weights_hash == b->weights_hash;
+bool weights_are_same(const group *a, const group *b) {
+  return !a->facts.weights_hash || !b->facts.weights_hash || a->facts.weights_hash == b->facts.weights_hash;
 }
 
 static bool fits(const group *g, const group *other, uint32_t index, char *why, size_t cap) {
   int64_t token = contradiction(&g->canary, &other->canary);
   if (token < 0) token = contradiction(&other->canary, &g->canary);
   /* KV blocks are a group's own affair: those of devices are larger. */
-  if (g->model_hash != other->model_hash || g->max_model_len != other->max_model_len)
+  if (g->model_hash != other->model_hash || g->facts.max_model_len != other->facts.max_model_len)
     snprintf(why, cap, "it serves another model, or other limits, than the groups that are ready");
-  else if (!service_has_weights(g, other))
-    service_say_weights(g, other, index, why, cap);
+  else if (!weights_are_same(g, other))
+    weights_say_other(g, other, index, why, cap);
   else if (token >= 0)
     snprintf(
         why, cap,
@@ -59,15 +59,15 @@ static bool fits(const group *g, const group *other, uint32_t index, char *why, 
   return false;
 }
 
-void service_say_weights(const group *g, const group *other, uint32_t index, char *why, size_t cap) {
+void weights_say_other(const group *g, const group *other, uint32_t index, char *why, size_t cap) {
   snprintf(why, cap,
            "its weights (hash %016llx) are not those of group %u (%016llx), which serves: the model's files have "
            "changed, or a host has other copies. They are served once no group with the others is left",
-           (unsigned long long)g->weights_hash, index, (unsigned long long)other->weights_hash);
+           (unsigned long long)g->facts.weights_hash, index, (unsigned long long)other->facts.weights_hash);
 }
 
-bool service_fits(const tri_core *c, const group *g, char *why, size_t cap) {
+bool group_is_compatible(const tri_core *c, const group *g, char *why, size_t cap) {
   for (uint32_t i = 0; i < c->cfg.num_groups; i++)
-    if (&c->groups[i] != g && group_takes_jobs(c, &c->groups[i]) && !fits(g, &c->groups[i], i, why, cap)) return false;
+    if (group_at(c, i) != g && group_takes_jobs(c, i) && !fits(g, group_at(c, i), i, why, cap)) return false;
   return true;
 }

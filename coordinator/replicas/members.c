@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "coordinator/state.h"
+#include "coordinator/replicas/replicas_impl.h"
 #include "base/log.h"
 
 enum { LAST_WORDS_NS = 200000000 };
@@ -16,16 +16,22 @@ static void refuse(const tri_core *c, const tri_peer *to, const char *why) {
   c->cfg.io.to_worker(c->cfg.io.ctx, to, &m);
 }
 
+static void lose_jobs(tri_core *c, int64_t now, uint32_t index, const char *reason) {
+  char *kept = c->replicas->last_loss;
+  snprintf(kept, sizeof c->replicas->last_loss, "%.*s", (int)sizeof c->replicas->last_loss - 1, reason);
+  c->replicas->hooks.lose_jobs(c, now, index, reason);
+}
+
 static void lose(tri_core *c, int64_t now, const tri_core_loss *loss) {
-  group *g = &c->groups[loss->group];
+  group *g = group_at(c, loss->group);
   if (!is_here(g)) return;
-  tri_log(TRI_LOG_ERROR, "members", "group %u (epoch %llu) is lost: %s", loss->group, (unsigned long long)g->epoch,
-          loss->reason);
+  tri_log(TRI_LOG_ERROR, "members", "group %u (epoch %llu) is lost: %s", loss->group,
+          (unsigned long long)g->facts.epoch, loss->reason);
   g->state = GROUP_LOST;
   snprintf(g->reason, sizeof g->reason, "%s", loss->reason);
-  jobs_lose_group(c, now, loss->group, loss->reason);
+  lose_jobs(c, now, loss->group, loss->reason);
   c->cfg.io.group_lost(c->cfg.io.ctx, loss);
-  job_dispatch(c, now);
+  c->replicas->hooks.dispatch(c, now);
 }
 
 void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...) {
@@ -35,31 +41,31 @@ void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...)
   vsnprintf(reason, sizeof reason, fmt, ap);
   va_end(ap);
   tri_core_loss loss = {.group = index, .rank = -1, .status = TRI_PEER_LOST, .reason = reason};
-  loss.epoch = c->groups[index].epoch;
+  loss.epoch = group_at(c, index)->facts.epoch;
   lose(c, now, &loss);
 }
 
-void member_died(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, const char *reason) {
-  group *g = index < c->cfg.num_groups ? &c->groups[index] : NULL;
+bool member_died(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, const char *reason) {
+  group *g = index < c->cfg.num_groups ? group_at(c, index) : NULL;
   if (g && epoch >= g->expected) g->coming = false;
-  if (!g || epoch < g->epoch || g->died_ns) return;
-  bool watched = epoch == g->epoch && group_is_watched(c, g);
+  if (!g || epoch < g->facts.epoch || g->died_ns) return false;
+  bool watched = epoch == g->facts.epoch && group_is_watched(c, g);
   if (watched) g->died_ns = now;
   /* A lost one has been said more about. */
-  if (watched || epoch > g->epoch) snprintf(g->reason, sizeof g->reason, "%s", reason);
-  if (!c->last_loss[0]) snprintf(c->last_loss, sizeof c->last_loss, "%s", reason);
-  jobs_end_late(c, now);
+  if (watched || epoch > g->facts.epoch) snprintf(g->reason, sizeof g->reason, "%s", reason);
+  if (!c->replicas->last_loss[0]) snprintf(c->replicas->last_loss, sizeof c->replicas->last_loss, "%s", reason);
+  return true;
 }
 
 void member_expected(tri_core *c, uint32_t index, uint64_t epoch) {
-  group *g = index < c->cfg.num_groups ? &c->groups[index] : NULL;
+  group *g = index < c->cfg.num_groups ? group_at(c, index) : NULL;
   if (!g || epoch < g->expected) return;
   g->expected = epoch;
-  g->coming = epoch > g->epoch;
+  g->coming = epoch > g->facts.epoch;
 }
 
 void member_held(tri_core *c, uint32_t index, tri_core_hold hold, int64_t until_ns, const char *reason) {
-  group *g = index < c->cfg.num_groups ? &c->groups[index] : NULL;
+  group *g = index < c->cfg.num_groups ? group_at(c, index) : NULL;
   if (!g) return;
   g->coming = false;
   g->hold = hold;
@@ -69,7 +75,7 @@ void member_held(tri_core *c, uint32_t index, tri_core_hold hold, int64_t until_
 
 void members_tick(tri_core *c, int64_t now) {
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = &c->groups[i];
+    const group *g = group_at(c, i);
     if (!g->died_ns || now - g->died_ns < LAST_WORDS_NS || !group_is_watched(c, g)) continue;
     char reason[REASON_BYTES];
     memcpy(reason, g->reason, sizeof reason);
@@ -78,13 +84,12 @@ void members_tick(tri_core *c, int64_t now) {
 }
 
 static bool begin_epoch(tri_core *c, int64_t now, uint32_t index, const tri_group_register *r) {
-  group *g = &c->groups[index];
-  if (is_here(g)) jobs_lose_group(c, now, index, g->died_ns ? g->reason : "it was started again");
-  experts_forget(g);
-  affinity_forget(c, index);
+  group *g = group_at(c, index);
+  if (is_here(g)) lose_jobs(c, now, index, g->died_ns ? g->reason : "it was started again");
+  group_forget_experts(g);
   tri_free(g->ranks);
   *g = (group){.state = GROUP_STARTING,
-               .epoch = r->epoch,
+               .facts = {.epoch = r->epoch},
                .expected = g->expected,
                .tp = r->tp,
                .pp = r->pp,
@@ -118,11 +123,11 @@ static bool model_fits(const tri_core *c, const tri_group_register *r, char *why
 
 /* Looked at as soon as they are known, and not after minutes of loading. */
 static bool weights_fit(const tri_core *c, const tri_group_register *r, char *why, size_t cap) {
-  const group own = {.weights_hash = r->weights_hash};
+  const group own = {.facts = {.weights_hash = r->weights_hash}};
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *other = &c->groups[i];
-    if (i == r->group || !group_takes_jobs(c, other) || service_has_weights(&own, other)) continue;
-    service_say_weights(&own, other, i, why, cap);
+    const group *other = group_at(c, i);
+    if (i == r->group || !group_takes_jobs(c, i) || weights_are_same(&own, other)) continue;
+    weights_say_other(&own, other, i, why, cap);
     return false;
   }
   return true;
@@ -132,19 +137,19 @@ static bool weights_fit(const tri_core *c, const tri_group_register *r, char *wh
  * before another can follow, and its epoch lies in reach, so that no key of a rank uses all epochs up. */
 static const char *refusal_of_start(const tri_core *c, const group *g, uint64_t epoch) {
   static const char not_begun[] = "the group was not started under this epoch";
-  if (epoch < g->epoch || epoch < g->expected || (g->state == GROUP_LOST && epoch == g->epoch))
+  if (epoch < g->facts.epoch || epoch < g->expected || (g->state == GROUP_LOST && epoch == g->facts.epoch))
     return "this start of the group is over: a newer one has begun, or it was given up";
-  if (is_here(g) && epoch == g->epoch) return NULL;
+  if (is_here(g) && epoch == g->facts.epoch) return NULL;
   if (c->cfg.starts_are_told) return g->expected && epoch == g->expected ? NULL : not_begun;
   if (is_here(g)) return not_begun;
-  return epoch - g->epoch <= EPOCHS_AHEAD ? NULL : "its epoch is more than 2^32 ahead of the group's last start";
+  return epoch - g->facts.epoch <= EPOCHS_AHEAD ? NULL : "its epoch is more than 2^32 ahead of the group's last start";
 }
 
 /* Somebody who starts groups by hand has to know which epoch comes next. */
 static void refuse_start(const tri_core *c, const tri_peer *to, const group *g, const char *refusal) {
   char why[200];
   bool by_hand = !c->cfg.starts_are_told && !is_here(g);
-  snprintf(why, sizeof why, "%s; the last one had --epoch %llu", refusal, (unsigned long long)g->epoch);
+  snprintf(why, sizeof why, "%s; the last one had --epoch %llu", refusal, (unsigned long long)g->facts.epoch);
   refuse(c, to, by_hand ? why : refusal);
 }
 
@@ -164,10 +169,10 @@ static bool is_connected(const tri_core *c, const rank_info *k) {
 /* A leader lets go of its jobs where its connection is lost, as behind the end of a coordinator, and says when it is
  * ready again. What another rank has to say is of itself alone. */
 static void take_back(tri_core *c, int64_t now, uint32_t index, uint32_t rank) {
-  group *g = &c->groups[index];
+  group *g = group_at(c, index);
   unsigned waiting = 0;
   if (!rank) {
-    waiting = jobs_queue_again(c, now, index);
+    waiting = c->replicas->hooks.take_jobs_back(c, now, index);
     g->state = GROUP_STARTING;
   }
   tri_log(TRI_LOG_WARN, "members",
@@ -178,7 +183,7 @@ static void take_back(tri_core *c, int64_t now, uint32_t index, uint32_t rank) {
 /* Returns whether a rank that is known may be heard over this connection from now on. While the one that it had is
  * there, as the end of that may come later than the begin of this one, it gets no answer, and asks again. */
 static bool may_come_back(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r) {
-  const rank_info *k = &c->groups[r->group].ranks[r->rank];
+  const rank_info *k = &group_at(c, r->group)->ranks[r->rank];
   if (!k->known || tri_peer_equal(&k->peer, from)) return true;
   if (!is_same_process(k, r)) {
     refuse(c, from, "this rank of the group has registered over another connection");
@@ -195,7 +200,7 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
     return;
   }
   char why[400];
-  group *g = &c->groups[r->group];
+  group *g = group_at(c, r->group);
   if (!group_is_key_of(c, r->group, r->rank, from)) {
     refuse(c, from, "the key of this connection is not that of the rank");
     return;
@@ -207,7 +212,7 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   }
   c->cfg.io.rank_came(c->cfg.io.ctx, r->group, r->epoch, r->rank);
   bool has_facts = r->rank == 0 && r->max_model_len;
-  if ((g->state == GROUP_ABSENT || r->epoch > g->epoch) && !begin_epoch(c, now, r->group, r)) return;
+  if ((g->state == GROUP_ABSENT || r->epoch > g->facts.epoch) && !begin_epoch(c, now, r->group, r)) return;
   if (r->world != g->world) {
     refuse(c, from, "the group's ranks disagree about how many they are");
     return;
@@ -230,16 +235,33 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   copy_line(k->host, sizeof k->host, r->host);
   if (has_facts) {
     g->model_hash = r->model_hash;
-    g->weights_hash = r->weights_hash;
-    g->max_model_len = r->max_model_len;
-    g->kv_blocks = r->kv_blocks;
-    g->block_size = r->block_size;
-    g->max_num_seqs = r->max_num_seqs;
-    g->step_tokens = r->max_num_batched_tokens;
+    g->facts.weights_hash = r->weights_hash;
+    g->facts.max_model_len = r->max_model_len;
+    g->facts.kv_blocks = r->kv_blocks;
+    g->facts.block_size = r->block_size;
+    g->facts.max_num_seqs = r->max_num_seqs;
+    g->facts.step_tokens = r->max_num_batched_tokens;
     if (g->state == GROUP_STARTING) g->layer_seconds = r->layer_seconds;
   }
   tri_group_msg m = {.op = TRI_GROUP_WELCOME, .welcome = {.ok = true}};
   c->cfg.io.to_worker(c->cfg.io.ctx, from, &m);
+}
+
+static void tell_to_drain(tri_core *c) {
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    group *g = group_at(c, i);
+    tri_group_msg m = {.op = TRI_GROUP_DRAIN};
+    if (g->state != GROUP_READY && g->state != GROUP_STARTING) continue;
+    g->state = GROUP_DRAINING;
+    for (uint32_t r = 0; r < g->world; r++)
+      if (g->ranks[r].known) c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[r].peer, &m);
+  }
+}
+
+void replicas_drain(tri_core *c) {
+  if (c->replicas->drain_sent) return;
+  c->replicas->drain_sent = true;
+  tell_to_drain(c);
 }
 
 bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
@@ -248,7 +270,7 @@ bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
   if (!g || g->state != GROUP_STARTING) return false;
   canary_take(&g->canary, m);
   char why[REASON_BYTES];
-  if (!service_fits(c, g, why, sizeof why)) {
+  if (!group_is_compatible(c, g, why, sizeof why)) {
     member_lose(c, now, index, "%s", why);
     return false;
   }
@@ -257,9 +279,10 @@ bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
   g->layer_seconds = m->ready.layer_seconds;
   tri_log(TRI_LOG_INFO, "members",
           "group %u is ready: tp %u pp %u dp %u ep %u, %llu KV blocks of %llu tokens, loaded in %.2f s", index, g->tp,
-          g->pp, g->dp, g->ep, (unsigned long long)g->kv_blocks, (unsigned long long)g->block_size,
+          g->pp, g->dp, g->ep, (unsigned long long)g->facts.kv_blocks, (unsigned long long)g->facts.block_size,
           m->ready.load_seconds);
-  c->cfg.io.group_ready(c->cfg.io.ctx, index, g->epoch);
+  c->cfg.io.group_ready(c->cfg.io.ctx, index, g->facts.epoch);
+  if (c->replicas->drain_sent) tell_to_drain(c); /* too late: the last job has ended */
   return true;
 }
 
@@ -324,17 +347,10 @@ void member_failed(tri_core *c, int64_t now, const tri_group_msg *m) {
 void members_lease(tri_core *c, int64_t now) {
   tri_group_msg m = {.op = TRI_GROUP_LEASE, .lease = {.time_ms = (uint64_t)(now / 1000000)}};
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    group *g = &c->groups[i];
+    group *g = group_at(c, i);
     if (!group_is_watched(c, g) || now - g->last_lease < c->cfg.lease_ns) continue;
     g->last_lease = now;
     for (uint32_t r = 0; r < g->world; r++)
       if (g->ranks[r].known) c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[r].peer, &m);
-  }
-}
-
-void members_destroy(tri_core *c) {
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    experts_forget(&c->groups[i]);
-    tri_free(c->groups[i].ranks);
   }
 }

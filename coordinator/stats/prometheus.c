@@ -3,7 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "coordinator/state.h"
+#include "coordinator/core_impl.h"
+#include "coordinator/jobs/jobs.h"
+#include "coordinator/replicas/replicas.h"
+#include "coordinator/stats/stats.h"
 
 static void add_histogram(FILE *f, const char *name, const char *help, const tri_histogram *h) {
   uint64_t cumulative = 0;
@@ -27,45 +30,29 @@ static void add_directions(FILE *f, const char *name, const char *help, uint64_t
 }
 
 /* Adds what preempted sequences leave in the host's memory, where any group has blocks there. */
-static void add_swaps(const tri_core *c, FILE *f) {
-  tri_group_swaps all = {0};
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const tri_group_swaps *s = &c->groups[i].swaps;
-    all.host_kv_blocks += s->host_kv_blocks;
-    all.host_kv_blocks_used += s->host_kv_blocks_used;
-    all.out += s->out;
-    all.in += s->in;
-    all.out_bytes += s->out_bytes;
-    all.in_bytes += s->in_bytes;
-  }
-  if (!all.host_kv_blocks) return;
-  add_value(f, "host_kv_blocks", "gauge", "KV blocks in the hosts' memory.", (double)all.host_kv_blocks);
-  add_value(f, "host_kv_blocks_used", "gauge", "Those that preempted sequences have.", (double)all.host_kv_blocks_used);
-  add_directions(f, "swaps_total", "Sequences that have left for the hosts' memory, and come back.", all.out, all.in);
-  add_directions(f, "swapped_bytes_total", "Bytes of their KV blocks, of all ranks.", all.out_bytes, all.in_bytes);
+static void add_swaps(const tri_group_swaps *all, FILE *f) {
+  if (!all->host_kv_blocks) return;
+  add_value(f, "host_kv_blocks", "gauge", "KV blocks in the hosts' memory.", (double)all->host_kv_blocks);
+  add_value(f, "host_kv_blocks_used", "gauge", "Those that preempted sequences have.",
+            (double)all->host_kv_blocks_used);
+  add_directions(f, "swaps_total", "Sequences that have left for the hosts' memory, and come back.", all->out, all->in);
+  add_directions(f, "swapped_bytes_total", "Bytes of their KV blocks, of all ranks.", all->out_bytes, all->in_bytes);
 }
 
 /* Adds figures of the groups' prefix caches, once they have been asked. */
-static void add_prefixes(const tri_core *c, FILE *f) {
-  tri_group_prefixes all = {0};
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const tri_group_prefixes *p = &c->groups[i].prefixes;
-    all.queries += p->queries;
-    all.hits += p->hits;
-    all.evictions += p->evictions;
-  }
-  if (!all.queries) return;
+static void add_prefixes(const tri_group_prefixes *all, FILE *f) {
+  if (!all->queries) return;
   add_value(f, "prefix_cache_queries_total", "counter", "Prompt tokens that were looked for in the prefix caches.",
-            (double)all.queries);
-  add_value(f, "prefix_cache_hits_total", "counter", "Those whose KV blocks were there.", (double)all.hits);
+            (double)all->queries);
+  add_value(f, "prefix_cache_hits_total", "counter", "Those whose KV blocks were there.", (double)all->hits);
   add_value(f, "prefix_cache_evictions_total", "counter", "KV blocks that have left them for others.",
-            (double)all.evictions);
+            (double)all->evictions);
 }
 
 /* Adds figures of the response cache, where there is one. */
 static void add_cache(const tri_core *c, FILE *f) {
-  if (!c->cache) return;
-  tri_response_cache_figures r = tri_response_cache_figures_of(c->cache);
+  tri_response_cache_figures r;
+  if (!jobs_cache_figures(c, &r)) return;
   add_value(f, "response_cache_hits_total", "counter", "Requests that the response cache has answered.",
             (double)r.hits);
   add_value(f, "response_cache_misses_total", "counter", "Requests that it could have answered, and had no answer to.",
@@ -84,7 +71,7 @@ static void add_invalid(const tri_core *c, FILE *f) {
     tri_error of = {.status = (tri_status)i, .field = "any"};
     if (admission_is_invalid(&of))
       fprintf(f, "trireme:request_invalid_total{reason=\"%s\"} %llu\n", admission_reason(of.status),
-              (unsigned long long)c->invalid[i]);
+              (unsigned long long)c->totals.invalid[i]);
   }
 }
 
@@ -95,7 +82,8 @@ static void add_refusals(const tri_core *c, FILE *f) {
           "# HELP trireme:requests_refused_total Requests that were refused, or ended in the queue, for want of room.\n"
           "# TYPE trireme:requests_refused_total counter\n");
   for (int i = 0; i < NUM_REFUSALS; i++)
-    fprintf(f, "trireme:requests_refused_total{reason=\"%s\"} %llu\n", reasons[i], (unsigned long long)c->refused[i]);
+    fprintf(f, "trireme:requests_refused_total{reason=\"%s\"} %llu\n", reasons[i],
+            (unsigned long long)c->totals.refused[i]);
   add_value(f, "connections_refused_total", "counter",
             "Connections that were refused for want of files, or since too many came.",
             (double)c->facts.refused_connections);
@@ -106,33 +94,25 @@ static void add_refusals(const tri_core *c, FILE *f) {
 void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   tri_cluster_status s = {0};
   size_t n = 0;
-  uint64_t blocks = 0, used = 0, running = 0, waiting = 0, preemptions = 0, slots = 0;
   char *text = NULL;
   FILE *f = open_memstream(&text, &n);
   if (!f) return;
-  report_jobs(c, &s);
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = &c->groups[i];
-    blocks += g->kv_blocks;
-    used += g->kv_blocks_used;
-    running += g->running;
-    waiting += g->waiting;
-    preemptions += g->preemptions;
-    if (g->state == GROUP_READY) slots += g->max_num_seqs * (g->dp > 1 ? g->dp : 1);
-  }
-  add_value(f, "num_requests_running", "gauge", "Sequences that run in the groups.", (double)running);
+  jobs_report(c, &s);
+  const replicas_sums g = replicas_sum(c);
+  uint64_t in_groups = g.waiting + g.running;
+  add_value(f, "num_requests_running", "gauge", "Sequences that run in the groups.", (double)g.running);
   add_value(f, "num_requests_waiting", "gauge", "Sequences that wait in the groups, and jobs that wait for one.",
-            (double)(waiting + (s.waiting > waiting + running ? s.waiting - waiting - running : 0)));
+            (double)(g.waiting + (s.waiting > in_groups ? s.waiting - in_groups : 0)));
   add_value(f, "max_num_seqs", "gauge", "Sequences that may run at a time in the groups that are ready.",
-            (double)slots);
+            (double)g.slots);
   add_value(f, "max_queue", "gauge", "Requests that may wait or run at a time; further ones are refused.",
             (double)c->cfg.max_queue);
   add_value(f, "kv_cache_usage_perc", "gauge", "Share of the KV blocks in use; 1 is all.",
-            blocks ? (double)used / (double)blocks : 0);
+            g.kv_blocks ? (double)g.kv_blocks_used / (double)g.kv_blocks : 0);
   add_value(f, "num_preemptions_total", "counter", "Sequences that gave their KV blocks back before their end.",
-            (double)preemptions);
-  add_value(f, "prompt_tokens_total", "counter", "Prompt tokens accepted.", (double)c->prompt_tokens);
-  add_value(f, "generation_tokens_total", "counter", "Tokens generated.", (double)c->generation_tokens);
+            (double)g.preemptions);
+  add_value(f, "prompt_tokens_total", "counter", "Prompt tokens accepted.", (double)c->totals.prompt_tokens);
+  add_value(f, "generation_tokens_total", "counter", "Tokens generated.", (double)c->totals.generation_tokens);
   fprintf(f,
           "# HELP trireme:request_success_total Requests that ended, by reason.\n# TYPE trireme:request_success_total "
           "counter\n");
@@ -140,27 +120,28 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
           "trireme:request_success_total{finished_reason=\"stop\"} "
           "%llu\ntrireme:request_success_total{finished_reason=\"length\"} "
           "%llu\ntrireme:request_success_total{finished_reason=\"abort\"} %llu\n",
-          (unsigned long long)c->done_stop, (unsigned long long)c->done_length, (unsigned long long)c->done_abort);
+          (unsigned long long)c->totals.done_stop, (unsigned long long)c->totals.done_length,
+          (unsigned long long)c->totals.done_abort);
   add_value(f, "request_failure_total", "counter", "Requests that ended with an error of the cluster.",
-            (double)c->failed);
+            (double)c->totals.failed);
   add_value(f, "request_not_finite_total", "counter",
             "Those of them that ended since the logits of a token, or an encoder's numbers, were not finite.",
-            (double)c->not_finite);
+            (double)c->totals.not_finite);
   add_invalid(c, f);
   add_value(f, "request_replays_total", "counter", "Requests given to a group again, as theirs was lost.",
-            (double)c->replayed);
+            (double)c->totals.replayed);
   add_refusals(c, f);
   experts_metrics(c, f);
-  streams_metrics(c, f);
-  add_swaps(c, f);
-  add_prefixes(c, f);
+  weight_stream_metrics(c, f);
+  add_swaps(&g.swaps, f);
+  add_prefixes(&g.prefixes, f);
   add_cache(c, f);
-  add_histogram(f, "time_to_first_token_seconds", "From submission to the first token.", &c->ttft);
-  add_histogram(f, "inter_token_latency_seconds", "Between one token of a request and the next.", &c->itl);
-  add_histogram(f, "e2e_request_latency_seconds", "From submission to the end.", &c->e2e);
+  add_histogram(f, "time_to_first_token_seconds", "From submission to the first token.", &c->totals.ttft);
+  add_histogram(f, "inter_token_latency_seconds", "Between one token of a request and the next.", &c->totals.itl);
+  add_histogram(f, "e2e_request_latency_seconds", "From submission to the end.", &c->totals.e2e);
   add_histogram(f, "request_queue_time_seconds", "From submission to the first step with a part of it.",
-                &c->queue_time);
-  add_histogram(f, "iteration_tokens_total", "Tokens drawn in one step.", &c->step_tokens);
+                &c->totals.queue_time);
+  add_histogram(f, "iteration_tokens_total", "Tokens drawn in one step.", &c->totals.step_tokens);
   if (!fclose(f)) {
     tri_server_msg m = {.op = TRI_REPLY_STATS, .id = id, .stats = {text, n}};
     c->cfg.io.answer(c->cfg.io.ctx, to, &m);

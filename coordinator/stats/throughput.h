@@ -3,7 +3,7 @@
 #ifndef TRI_COORDINATOR_STATS_THROUGHPUT_H
 #define TRI_COORDINATOR_STATS_THROUGHPUT_H
 
-#include "coordinator/core.h"
+#include "coordinator/core_config.h"
 
 enum { TRI_THROUGHPUT_LINE = 256 };
 

@@ -67,7 +67,7 @@ static void tidy(struct world *w) {
   uint64_t oldest = tri_core_oldest_record(w->core);
   for (int i = 0; i < 20000; i++) {
     ck_assert(tri_keeper_take_sync(w->keeper, w->core, w->now, NULL) == TRI_OK);
-    if ((oldest == UINT64_MAX || w->core->durable >= oldest) && !w->core->has_moved) break;
+    if ((oldest == UINT64_MAX || w->core->jobs->durable >= oldest) && !w->core->jobs->has_moved) break;
     usleep(100);
   }
   ck_assert(tri_keeper_tidy(w->keeper, w->core, w->now, NULL) == TRI_OK);

@@ -57,7 +57,7 @@ START_TEST(told_once_it_is_recorded_again) {
   ck_assert_int_eq(s->accepted, 1);
   end(w);
   w = begin();
-  ck_assert_int_eq(w->core->num_active, 1);
+  ck_assert_int_eq(w->core->jobs->num_active, 1);
   end(w);
 }
 END_TEST

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/state.h"
+#include "coordinator/core.h"
+#include "coordinator/jobs/jobs_impl.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -536,7 +537,7 @@ START_TEST(test_not_finite) {
     result(w, last_job(w), 1, values, 3);
     expect_error(w, 1, "internal", "");
     ck_assert_ptr_nonnull(strstr(last(w)->message, "the numbers of the answer are not finite"));
-    ck_assert_uint_eq(w->core->not_finite, 1);
+    ck_assert_uint_eq(w->core->totals.not_finite, 1);
     ck_assert(tri_core_is_idle(w->core));
     destroy(w);
   }

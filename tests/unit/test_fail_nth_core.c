@@ -70,7 +70,7 @@ static void run_job(struct world *w, uint64_t id, uint64_t epoch, bool may_fail)
 /* ---- a life ---- */
 
 static bool is_here(const struct world *w, uint64_t epoch) {
-  return w->core->groups[0].epoch == epoch && w->core->groups[0].state == GROUP_STARTING;
+  return w->core->replicas->list[0].facts.epoch == epoch && w->core->replicas->list[0].state == GROUP_STARTING;
 }
 
 static void lose_in_the_middle(struct world *w) {
@@ -142,7 +142,7 @@ static void leave_jobs(void) {
 }
 
 static void expect_jobs(const struct world *w) {
-  const job *first = TAILQ_FIRST(&w->core->active), *second = first ? TAILQ_NEXT(first, links) : NULL;
+  const job *first = TAILQ_FIRST(&w->core->jobs->active), *second = first ? TAILQ_NEXT(first, links) : NULL;
   ck_assert_msg(first && second, "a job is lost");
   ck_assert(first->choices[1].num == 20 && second->choices[0].num == 1);
   ck_assert(first->sampling.num_allowed_token_ids == 3 && first->salt_len == 4);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Weights that do not stay in memory: what ranks tell of theirs, as sums and as metrics. */
-#include "coordinator/state.h"
+#include "coordinator/replicas/replicas_impl.h"
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-tri_group_stream streams_of_group(const group *g) {
+tri_group_stream weight_streams_of(const group *g) {
   tri_group_stream sum = {0};
   for (uint32_t r = 0; r < g->world; r++) {
     const tri_group_stream *s = &g->ranks[r].stream;
@@ -21,7 +21,7 @@ tri_group_stream streams_of_group(const group *g) {
 
 static bool any_streams(const tri_core *c) {
   bool any = false;
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) any |= streams_of_group(&c->groups[i]).pass_bytes > 0;
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) any |= weight_streams_of(group_at(c, i)).pass_bytes > 0;
   return any;
 }
 
@@ -36,7 +36,7 @@ static double bytes_per_s(const tri_group_stream *s) { return (double)s->bytes_p
 /* One line for each rank that streams. Those of a group that was lost are gone with it. */
 static void print(const tri_core *c, FILE *f, const char *name, const char *labels, figure of) {
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = &c->groups[i];
+    const group *g = group_at(c, i);
     for (uint32_t r = 0; r < g->world && g->state != GROUP_LOST; r++)
       if (g->ranks[r].stream.pass_bytes)
         fprintf(f, "trireme:%s{group=\"%u\",rank=\"%u\"%s} %.15g\n", name, i, r, labels, of(&g->ranks[r].stream));
@@ -47,7 +47,7 @@ static void head(FILE *f, const char *name, const char *type, const char *help) 
   fprintf(f, "# HELP trireme:%s %s\n# TYPE trireme:%s %s\n", name, help, name, type);
 }
 
-void streams_metrics(const tri_core *c, FILE *f) {
+void weight_stream_metrics(const tri_core *c, FILE *f) {
   if (!any_streams(c)) return;
   head(f, "streamed_bytes_total", "counter", "Bytes of weights that have come, by where they come from.");
   print(c, f, "streamed_bytes_total", ",tier=\"nvme\"", file_bytes);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/state.h"
+#include "coordinator/replicas/replicas_impl.h"
 
 /* Ranks answer between two steps. */
 #define COUNT_NS (3 * 1000000000LL)
@@ -19,13 +19,9 @@ static void forget(expert_report *e) {
   *e = (expert_report){0};
 }
 
-void experts_forget(group *g) {
-  for (uint32_t r = 0; g->ranks && r < g->world; r++) forget(&g->ranks[r].experts);
-}
-
 static bool all_told(const tri_core *c) {
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = &c->groups[i];
+    const group *g = group_at(c, i);
     for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++)
       if (!g->ranks[r].experts.told) return false;
   }
@@ -35,7 +31,7 @@ static bool all_told(const tri_core *c) {
 /* False where experts have moved between two ranks' words. */
 static bool of_one_placement(const tri_core *c) {
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = &c->groups[i];
+    const group *g = group_at(c, i);
     for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++)
       if (g->ranks[r].experts.placement != g->ranks[0].experts.placement) return false;
   }
@@ -106,7 +102,7 @@ static bool make_sums(const tri_core *c, struct sums *s) {
                      .num_experts = (uint32_t)c->cfg.model->moe.num_experts,
                      .num_groups = (uint32_t)c->cfg.model->moe.num_groups};
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = &c->groups[i];
+    const group *g = group_at(c, i);
     if (g->state != GROUP_READY) continue;
     if (!first) {
       first = g;
@@ -220,7 +216,7 @@ static void answer(tri_core *c, const experts_ask *a) {
 
 static bool all_known(const tri_core *c) {
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = &c->groups[i];
+    const group *g = group_at(c, i);
     for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++)
       if (!g->ranks[r].experts.rows) return false;
   }
@@ -238,7 +234,7 @@ static void add_counter(const tri_core *c, FILE *f, const char *name, const char
   fprintf(f, "# HELP trireme:%s %s\n# TYPE trireme:%s counter\n", name, help, name);
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     uint64_t n;
-    memcpy(&n, (const char *)&c->groups[i] + offset, sizeof n);
+    memcpy(&n, (const char *)group_at(c, i) + offset, sizeof n);
     fprintf(f, "trireme:%s{group=\"%u\"} %.9g\n", name, i, (double)n * unit);
   }
 }
@@ -271,8 +267,8 @@ static void hot_metrics(const tri_core *c, FILE *f) {
     const struct hot_metric *m = &metrics[i];
     fprintf(f, "# HELP trireme:%s %s\n# TYPE trireme:%s %s\n", m->name, m->help, m->name, m->type);
     for (uint32_t g = 0; g < c->cfg.num_groups; g++)
-      for (uint32_t r = 0; r < c->groups[g].world && c->groups[g].state == GROUP_READY; r++) {
-        const tri_group_hot *h = &c->groups[g].ranks[r].experts.hot;
+      for (uint32_t r = 0; r < group_at(c, g)->world && group_at(c, g)->state == GROUP_READY; r++) {
+        const tri_group_hot *h = &group_at(c, g)->ranks[r].experts.hot;
         uint64_t n;
         memcpy(&n, (const char *)h + m->offset, sizeof n);
         if (h->slots) fprintf(f, "trireme:%s{group=\"%u\",rank=\"%u\"} %llu\n", m->name, g, r, (unsigned long long)n);
@@ -290,8 +286,8 @@ void experts_metrics(const tri_core *c, FILE *f) {
             "# TYPE trireme:expert_rank_tokens_total counter\n",
             balancedness(&s));
     for (uint32_t i = 0; i < c->cfg.num_groups; i++)
-      for (uint32_t r = 0; r < c->groups[i].world && c->groups[i].state == GROUP_READY; r++)
-        print_rank(f, i, r, &c->groups[i].ranks[r].experts, c->cfg.model->moe.num_experts);
+      for (uint32_t r = 0; r < group_at(c, i)->world && group_at(c, i)->state == GROUP_READY; r++)
+        print_rank(f, i, r, &group_at(c, i)->ranks[r].experts, c->cfg.model->moe.num_experts);
     if (s.hot.slots) hot_metrics(c, f);
   }
   if (c->cfg.model->moe.num_experts) moving_metrics(c, f);
@@ -302,7 +298,7 @@ void experts_metrics(const tri_core *c, FILE *f) {
 
 static void begin(tri_core *c) {
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    group *g = &c->groups[i];
+    group *g = group_at(c, i);
     for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++)
       g->ranks[r].experts.told = g->ranks[r].experts.asked = false;
   }
@@ -312,7 +308,7 @@ static void begin(tri_core *c) {
 static void ask_ranks(tri_core *c) {
   tri_group_msg m = {.op = TRI_GROUP_COUNT_EXPERTS};
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    group *g = &c->groups[i];
+    group *g = group_at(c, i);
     for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++) {
       expert_report *e = &g->ranks[r].experts;
       if (!e->told && !e->asked) e->asked = c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[r].peer, &m) == TRI_OK;
@@ -326,12 +322,12 @@ void experts_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id
     refuse(c, &ask, TRI_UNSUPPORTED, "the model has no experts");
     return;
   }
-  if (c->num_expert_asks == MAX_ASKS) {
+  if (c->replicas->num_expert_asks == MAX_ASKS) {
     refuse(c, &ask, TRI_NO_CAPACITY, "too many clients wait for the experts' rows already");
     return;
   }
-  if (!c->num_expert_asks) begin(c);
-  c->expert_asks[c->num_expert_asks++] = ask;
+  if (!c->replicas->num_expert_asks) begin(c);
+  c->replicas->expert_asks[c->replicas->num_expert_asks++] = ask;
   experts_tick(c, now);
 }
 
@@ -350,7 +346,7 @@ static bool is_sound(const tri_core *c, const tri_group_experts *e) {
 
 static uint64_t count_at(const uint32_t *halves, size_t i) { return (uint64_t)halves[2 * i + 1] << 32 | halves[2 * i]; }
 
-void experts_take(tri_core *c, int64_t now, rank_info *rank, const tri_group_experts *e) {
+static void take(tri_core *c, int64_t now, rank_info *rank, const tri_group_experts *e) {
   expert_report *to = &rank->experts;
   size_t n = (size_t)e->num_layers * e->num_own, experts = (size_t)c->cfg.model->moe.num_experts;
   if (!is_sound(c, e)) return;
@@ -378,16 +374,21 @@ void experts_take(tri_core *c, int64_t now, rank_info *rank, const tri_group_exp
   experts_tick(c, now);
 }
 
+void experts_take(tri_core *c, int64_t now, const tri_group_msg *m) {
+  group *g = group_find(c, m->experts.group, m->experts.epoch);
+  if (g && m->experts.rank < g->world) take(c, now, &g->ranks[m->experts.rank], &m->experts);
+}
+
 void experts_tick(tri_core *c, int64_t now) {
-  if (!c->num_expert_asks) return;
+  if (!c->replicas->num_expert_asks) return;
   bool told = all_told(c), complete = told && of_one_placement(c);
   if (told && !complete) begin(c);
   if (!complete) ask_ranks(c);
   int left = 0;
-  for (int i = 0; i < c->num_expert_asks; i++)
-    if (complete || now >= c->expert_asks[i].until_ns)
-      answer(c, &c->expert_asks[i]);
+  for (int i = 0; i < c->replicas->num_expert_asks; i++)
+    if (complete || now >= c->replicas->expert_asks[i].until_ns)
+      answer(c, &c->replicas->expert_asks[i]);
     else
-      c->expert_asks[left++] = c->expert_asks[i];
-  c->num_expert_asks = left;
+      c->replicas->expert_asks[left++] = c->replicas->expert_asks[i];
+  c->replicas->num_expert_asks = left;
 }

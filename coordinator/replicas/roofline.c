@@ -4,23 +4,23 @@
  * comes meanwhile waits for them. */
 #include <string.h>
 
-#include "coordinator/state.h"
+#include "coordinator/replicas/replicas_impl.h"
 
 /* A second where each rank has its cores, many where ranks share them. */
 #define MEASURE_NS (30 * 1000000000LL)
 
 static bool all_measured(const tri_core *c) {
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = &c->groups[i];
+    const group *g = group_at(c, i);
     for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++)
       if (!g->ranks[r].measured) return false;
   }
   return true;
 }
 
-bool floors_are_measured(const tri_core *c, int64_t now) {
+bool roofline_is_measured(const tri_core *c, int64_t now) {
   bool waits = false;
-  for (int i = 0; i < c->num_asks; i++) waits |= now < c->asks[i].until_ns;
+  for (int i = 0; i < c->replicas->num_asks; i++) waits |= now < c->replicas->asks[i].until_ns;
   return waits && !all_measured(c);
 }
 
@@ -29,7 +29,7 @@ bool floors_are_measured(const tri_core *c, int64_t now) {
 static void answer(tri_core *c, const floors_ask *a) {
   tri_server_msg m = {.op = TRI_REPLY_FLOORS, .id = a->id};
   for (uint32_t i = 0; i < c->cfg.num_groups && m.floors.num_groups < TRI_STATUS_MAX_GROUPS; i++) {
-    const group *g = &c->groups[i];
+    const group *g = group_at(c, i);
     if (g->state != GROUP_READY) continue;
     tri_group_floors *out = &m.floors.groups[m.floors.num_groups++];
     *out = (tri_group_floors){.group = i, .ranks = g->world};
@@ -45,7 +45,7 @@ static void answer(tri_core *c, const floors_ask *a) {
 static void begin(tri_core *c) {
   tri_group_msg m = {.op = TRI_GROUP_MEASURE};
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    group *g = &c->groups[i];
+    group *g = group_at(c, i);
     for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++) {
       g->ranks[r].measured = false;
       c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[r].peer, &m);
@@ -53,34 +53,37 @@ static void begin(tri_core *c) {
   }
 }
 
-void floors_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id) {
+void roofline_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id, bool idle) {
   tri_error err = {0};
-  if (c->num_asks == MAX_ASKS) {
+  if (c->replicas->num_asks == MAX_ASKS) {
     tri_fail(&err, TRI_NO_CAPACITY, "op", "%d clients wait for floors already", MAX_ASKS);
     answer_error(c, from, id, &err);
     return;
   }
-  bool idle = !c->num_active && !c->draining;
-  if (idle && !c->num_asks) begin(c);
+  if (idle && !c->replicas->num_asks) begin(c);
   /* Under load the answer is what was measured before, if anything was. */
-  c->asks[c->num_asks++] = (floors_ask){.peer = *from, .id = id, .until_ns = idle ? now + MEASURE_NS : now};
-  floors_tick(c, now);
+  c->replicas->asks[c->replicas->num_asks++] =
+      (floors_ask){.peer = *from, .id = id, .until_ns = idle ? now + MEASURE_NS : now};
+  roofline_tick(c, now);
 }
 
-void floors_take(tri_core *c, int64_t now, rank_info *rank, const tri_floors *floors) {
-  rank->floors = *floors;
+void roofline_take(tri_core *c, int64_t now, const tri_group_msg *m) {
+  group *g = group_find(c, m->floors.group, m->floors.epoch);
+  if (!g || m->floors.rank >= g->world) return;
+  rank_info *rank = &g->ranks[m->floors.rank];
+  rank->floors = m->floors.floors;
   rank->measured = true;
-  floors_tick(c, now);
+  roofline_tick(c, now);
 }
 
-void floors_tick(tri_core *c, int64_t now) {
-  if (!c->num_asks) return;
+void roofline_tick(tri_core *c, int64_t now) {
+  if (!c->replicas->num_asks) return;
   bool complete = all_measured(c);
   int left = 0;
-  for (int i = 0; i < c->num_asks; i++)
-    if (complete || now >= c->asks[i].until_ns)
-      answer(c, &c->asks[i]);
+  for (int i = 0; i < c->replicas->num_asks; i++)
+    if (complete || now >= c->replicas->asks[i].until_ns)
+      answer(c, &c->replicas->asks[i]);
     else
-      c->asks[left++] = c->asks[i];
-  c->num_asks = left;
+      c->replicas->asks[left++] = c->replicas->asks[i];
+  c->replicas->num_asks = left;
 }
