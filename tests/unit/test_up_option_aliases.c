@@ -57,20 +57,6 @@ START_TEST(refusals) {
 }
 END_TEST
 
-/* What options.c calls when the options have been read, which is not done here. */
-tri_status tri_up_journal_choose(tri_up *u, tri_error *err) {
-  (void)u;
-  (void)err;
-  return TRI_OK;
-}
-
-tri_status tri_up_gateway_prepare(tri_up *u, const tri_options *opts, tri_error *err) {
-  (void)u;
-  (void)opts;
-  (void)err;
-  return TRI_OK;
-}
-
 /* The command lines that people paste. */
 START_TEST(pasted_lines) {
   static const char *const lines[] = {
