@@ -119,30 +119,30 @@ static bool is_from_rank(tri_core *c, const tri_peer *from, const tri_group_msg 
 void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
   if (!is_from_rank(c, from, m)) return;
   switch (m->op) {
-  case TRI_GROUP_REGISTER: member_register(c, now, from, &m->reg); break;
+  case TRI_GROUP_REGISTER: group_register(c, now, from, &m->reg); break;
   case TRI_GROUP_READY:
-    if (member_ready(c, now, m)) job_dispatch(c, now);
+    if (group_ready(c, now, m)) job_dispatch(c, now);
     break;
-  case TRI_GROUP_HEALTH: member_health(c, now, &m->health); break;
+  case TRI_GROUP_HEALTH: group_health(c, now, &m->health); break;
   case TRI_GROUP_TOKENS:
   case TRI_GROUP_REFUSED:
   case TRI_GROUP_EMBED_RESULTS: take_output(c, now, from, m); break;
   case TRI_GROUP_FLOORS: roofline_take(c, now, m); break;
   case TRI_GROUP_EXPERTS: experts_take(c, now, m); break;
-  case TRI_GROUP_FAILED: member_failed(c, now, m); break;
+  case TRI_GROUP_FAILED: group_failed(c, now, m); break;
   default: break;
   }
   deliver_all(c, now);
 }
 
 void tri_core_group_died(tri_core *c, int64_t now, uint32_t group, uint64_t epoch, const char *reason) {
-  if (member_died(c, now, group, epoch, reason)) jobs_end_late(c, now);
+  if (group_died(c, now, group, epoch, reason)) jobs_end_late(c, now);
 }
 
-void tri_core_group_expected(tri_core *c, uint32_t group, uint64_t epoch) { member_expected(c, group, epoch); }
+void tri_core_group_expected(tri_core *c, uint32_t group, uint64_t epoch) { group_expected(c, group, epoch); }
 
 void tri_core_group_held(tri_core *c, uint32_t group, tri_core_hold hold, int64_t until_ns, const char *reason) {
-  member_held(c, group, hold, until_ns, reason);
+  group_held(c, group, hold, until_ns, reason);
 }
 
 void tri_core_stood_still(tri_core *c, int64_t now) { watchdog_suspend(c, now); }
@@ -179,9 +179,9 @@ static void drain_once_idle(tri_core *c) {
 }
 
 void tri_core_tick(tri_core *c, int64_t now) {
-  members_tick(c, now);
+  groups_tick(c, now);
   watchdog_tick(c, now);
-  members_lease(c, now);
+  groups_lease(c, now);
   jobs_tick(c, now);
   roofline_tick(c, now);
   experts_tick(c, now);

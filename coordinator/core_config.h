@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a core is given: its configuration and its calls on the world. */
+/* The input of a core: its configuration and its calls on the world. */
 #ifndef TRI_COORDINATOR_CORE_CONFIG_H
 #define TRI_COORDINATOR_CORE_CONFIG_H
 

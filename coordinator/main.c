@@ -80,9 +80,9 @@ static void lose_journal(struct server *s, const tri_error *err);
 /* Writes what was recorded, and hears whether the disk has room for new jobs. */
 static void keep(struct server *s) {
   tri_error err = {0};
-  if (s->keeper_failed) return;
-  if (tri_keeper_write(s->keeper, &err) == TRI_OK)
-    tri_keeper_tell_room(s->keeper, s->core);
+  if (s->recorder_failed) return;
+  if (tri_recorder_write(s->recorder, &err) == TRI_OK)
+    tri_recorder_tell_room(s->recorder, s->core);
   else
     lose_journal(s, &err);
 }
@@ -100,7 +100,7 @@ static bool read_clients(struct server *s) {
       continue;
     }
     take_client(s, &from, data, len, frames);
-    if (tri_keeper_has_much(s->keeper)) keep(s);
+    if (tri_recorder_has_much(s->recorder)) keep(s);
   }
   return true;
 }
@@ -124,7 +124,7 @@ static void see_ended(struct server *s) {
 static void read_tokenized(struct server *s) {
   for (tri_tokenized *r; s->tokenize_pool && (r = tri_tokenize_pool_pop(s->tokenize_pool)); tri_tokenized_free(r)) {
     tri_core_tokenized(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count, r->second);
-    if (tri_keeper_has_much(s->keeper)) keep(s);
+    if (tri_recorder_has_much(s->recorder)) keep(s);
   }
 }
 
@@ -137,7 +137,7 @@ static void begin_drain(struct server *s, int64_t now, int signal) {
   tri_core_drain(s->core);
 }
 
-static void take_news(void *ctx, const tri_supervisor_news *n) {
+static void take_event(void *ctx, const tri_supervisor_event *n) {
   struct server *s = ctx;
   int64_t now = tri_now_ns();
   tri_core_hold hold = n->kind == TRI_GROUP_GIVEN_UP ? TRI_CORE_GIVEN_UP : TRI_CORE_QUARANTINED;
@@ -176,9 +176,9 @@ static void read_workers(struct server *s) {
     }
     /* The supervisor has said of a start before it began it, and its words are there. */
     if (m.op == TRI_GROUP_REGISTER) read_supervisor(s);
-    tri_keeper_came_as(s->keeper, data, len);
+    tri_recorder_came_as(s->recorder, data, len);
     tri_core_worker(s->core, tri_now_ns(), &from, &m);
-    tri_keeper_came_as(s->keeper, NULL, 0);
+    tri_recorder_came_as(s->recorder, NULL, 0);
   }
 }
 
@@ -193,7 +193,7 @@ static void end_at_once(struct server *s, int64_t now, const char *why, bool fai
  */
 static void end_by_fault(struct server *s, int64_t now, const char *why) {
   tri_core_load load;
-  if (!s->keeper || s->keeper_failed || s->draining) {
+  if (!s->recorder || s->recorder_failed || s->draining) {
     end_at_once(s, now, why, true);
     return;
   }
@@ -250,7 +250,7 @@ static void count_second(struct server *s, int64_t now, double mb) {
   set_facts(s);
   say_throughput(s, now);
   tri_error err = {0};
-  if (!s->keeper_failed && tri_keeper_tidy(s->keeper, s->core, now, &err) != TRI_OK)
+  if (!s->recorder_failed && tri_recorder_tidy(s->recorder, s->core, now, &err) != TRI_OK)
     tri_log(TRI_LOG_WARN, "coordinator", "%s", err.message);
   tri_connection_guard_second();
   if (s->late.dropped)
@@ -287,7 +287,7 @@ static void tick(struct server *s) {
 /* Jobs whose end nobody could record end here: what is on the disk is what the next start goes on with. */
 static void lose_journal(struct server *s, const tri_error *err) {
   char why[TRI_ERROR_MESSAGE + 64];
-  s->keeper_failed = true;
+  s->recorder_failed = true;
   snprintf(why, sizeof why, "the coordinator ends: %s", err->message);
   tri_log(TRI_LOG_ERROR, "coordinator", "%s", err->message);
   end_at_once(s, tri_now_ns(), why, true);
@@ -303,7 +303,7 @@ static void flush(struct server *s) {
 
 static void read_journal(struct server *s) {
   tri_error err = {0};
-  if (!s->keeper_failed && tri_keeper_take_sync(s->keeper, s->core, tri_now_ns(), &err) != TRI_OK)
+  if (!s->recorder_failed && tri_recorder_take_sync(s->recorder, s->core, tri_now_ns(), &err) != TRI_OK)
     lose_journal(s, &err);
 }
 
@@ -315,7 +315,7 @@ static void serve(struct server *s) {
                          {.fd = s->signal_fd},
                          {.fd = s->tokenize_pool ? tri_tokenize_pool_fd(s->tokenize_pool) : -1},
                          {.fd = tri_supervisor_poll_fd(&s->supervisor)},
-                         {.fd = tri_keeper_fd(s->keeper)}};
+                         {.fd = tri_recorder_fd(s->recorder)}};
     tri_zpoll_wait(items, 6, TICK_MS, &ready);
     if (items[0].ready) read_clients(s);
     if (items[1].ready) read_workers(s);
@@ -330,7 +330,7 @@ static void serve(struct server *s) {
   /* Messages on their way get a moment to leave; then the workers' leases end with this process. */
   int64_t until = tri_deadline_after_ms(FLUSH_MS);
   while (tri_now_ns() < until) {
-    tri_zpoll items[] = {{.server = s->workers, .fd = -1}, {.fd = tri_keeper_fd(s->keeper)}};
+    tri_zpoll items[] = {{.server = s->workers, .fd = -1}, {.fd = tri_recorder_fd(s->recorder)}};
     tri_zpoll_wait(items, 2, 20, NULL);
     if (items[0].ready) read_workers(s);
     if (items[1].ready) read_journal(s);
@@ -363,16 +363,16 @@ static const tri_options_spec spec = {
 
 /* Returns whether the journal has nothing for the next start. */
 static bool is_done(const struct server *s) {
-  return s->draining && !s->failed && !s->keeper_failed && s->core && !tri_core_owes(s->core);
+  return s->draining && !s->failed && !s->recorder_failed && s->core && !tri_core_owes(s->core);
 }
 
 static void clean_up(struct server *s) {
   bool done = is_done(s);
   tri_core_destroy(s->core);
   if (done)
-    tri_keeper_remove(s->keeper);
+    tri_recorder_remove(s->recorder);
   else
-    tri_keeper_close(s->keeper);
+    tri_recorder_close(s->recorder);
   tri_tokenize_pool_destroy(s->tokenize_pool);
   tri_late_replies_free(&s->late);
   tri_zserver_close(s->clients);
@@ -401,7 +401,7 @@ int main(int argc, char **argv) {
   tri_log_with_time(true);
   tri_zserver_allow_files();
   s.supervisor =
-      (tri_supervisor){.event_fd = s.opts.event_fd, .notice_fd = s.opts.notice_fd, .news = take_news, .ctx = &s};
+      (tri_supervisor){.event_fd = s.opts.event_fd, .notice_fd = s.opts.notice_fd, .on_event = take_event, .ctx = &s};
   bool mpi = s.opts.launch == TRI_LAUNCH_MPI, one_host = true;
   /* A supervisor's end is told by SIGHUP, so that clients hear of it; mpirun's end by SIGKILL, as for every rank. */
   int at_its_end = s.opts.event_fd >= 0 ? SIGHUP : 0;
@@ -422,7 +422,8 @@ int main(int argc, char **argv) {
   if (st == TRI_OK) st = tri_connection_guard_open(tri_zserver_endpoint(s.clients), &err);
   if (st == TRI_OK) st = tri_shares_read(s.opts.client_share, &s.allowed, &s.shares, &err);
   if (st == TRI_OK) st = server_open_core(&s, &err);
-  if (st == TRI_OK && s.opts.journal) st = tri_keeper_open(s.opts.journal, 0, s.core, tri_now_ns(), &s.keeper, &err);
+  if (st == TRI_OK && s.opts.journal)
+    st = tri_recorder_open(s.opts.journal, 0, s.core, tri_now_ns(), &s.recorder, &err);
   if (st == TRI_OK && mpi) st = tri_mpi_launch_hand_out(&s.boot, &err);
   tri_boot_free(&s.boot); /* from here on the public keys are enough */
   if (st != TRI_OK) {

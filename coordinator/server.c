@@ -37,9 +37,9 @@ static tri_status pack(struct server *s, const tri_server_msg *m) {
 /* Sends what was packed. A restart must know what a client knows: what this tells is written first, once for all of a
  * step. */
 static tri_status send_packed(struct server *s, const tri_peer *to) {
-  if (!s->keeper_failed) {
-    if (tri_keeper_write(s->keeper, NULL) != TRI_OK) return TRI_AGAIN;
-    tri_keeper_tell_room(s->keeper, s->core);
+  if (!s->recorder_failed) {
+    if (tri_recorder_write(s->recorder, NULL) != TRI_OK) return TRI_AGAIN;
+    tri_recorder_tell_room(s->recorder, s->core);
   }
   return tri_zserver_queue(s->clients, to, s->buf.data, s->buf.len);
 }
@@ -104,7 +104,7 @@ static void group_lost(void *ctx, const tri_core_loss *l) {
   struct server *s = ctx;
   tri_supervisor_tell(&s->supervisor, "lost %u %llu %lld %s %s", l->group, (unsigned long long)l->epoch,
                       (long long)l->rank, tri_status_code(l->status), l->reason);
-  /* One MPI job has one fate: its end is the only way to be rid of a rank that stands still. */
+  /* An MPI job is one fault domain: its end is the only way to be rid of a rank that stands still. */
   if (s->opts.launch == TRI_LAUNCH_MPI) s->leaving = s->failed = true;
 }
 
@@ -167,7 +167,7 @@ static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, 
 
 static uint64_t record(void *ctx, const tri_record *r) {
   struct server *s = ctx;
-  return tri_keeper_record(s->keeper, r);
+  return tri_recorder_record(s->recorder, r);
 }
 
 static tri_status draw(void *ctx, void *out, size_t len) {

@@ -31,8 +31,8 @@ struct server {
   tri_late_replies late;
   tri_tokenize_pool *tokenize_pool;
   tri_core *core;
-  tri_keeper *keeper; /* NULL: there is no journal */
-  bool keeper_failed; /* nothing is kept any more, and the end is near */
+  tri_recorder *recorder; /* NULL: there is no journal */
+  bool recorder_failed;   /* nothing is kept any more, and the end is near */
   tri_arena *arena;
   tri_buf buf;
   tri_boot boot;   /* until it has been handed out */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a job: submitted, tokenized, queued, assigned to a group, ended, forgotten.
  *
- * A job whose group is lost goes back into the queue, and another group, or the next epoch of the same one, goes on
- * with it behind the tokens that have come. Its seed is fixed and a draw is keyed by seed, choice and number of the
+ * A job whose group is lost goes back into the queue, and another group, or the next epoch of the same one, resumes
+ * it after the tokens that were received. Its seed is fixed and a draw is keyed by seed, choice and number of the
  * token, so that the client gets what an undisturbed group would have drawn.
  *
  * A job may be what kills its group. One under which groups have died runs alone, so that it takes no other with it and
@@ -449,7 +449,7 @@ static void end_job(tri_core *c, int64_t now, job *j) {
 void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err) {
   if (j->state == JOB_ENDED) return;
   for (int64_t i = 0; i < j->sampling.n; i++) choice_end(j, &j->choices[i], TRI_FINISH_ERROR);
-  if ((j->error = tri_malloc(1, sizeof *err))) *j->error = *err; /* without memory the reason stays unsaid */
+  if ((j->error = tri_malloc(1, sizeof *err))) *j->error = *err; /* out of memory, no reason is recorded */
   record_ended(c, j);
   if (!c->restoring) admission_count(c, err);
   if (c->draining && (err->status == TRI_PEER_LOST || err->status == TRI_COORDINATOR_LOST)) c->totals.lost++;
@@ -611,7 +611,7 @@ static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_group_t
 }
 
 /* Takes what an entry says of its job. Times and the cached tokens are those of the first group that began it. */
-static void hear_news(job *j, int64_t now, const tri_group_token *t) {
+static void note_progress(job *j, int64_t now, const tri_group_token *t) {
   j->begun_here = true;
   if (t->flags & TRI_TOKEN_PREEMPTED) j->preemptions = j->earlier_preemptions + t->preemptions;
   if (j->begun_ns) return;
@@ -631,7 +631,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
     if (!j || j->state != JOB_ASSIGNED || j->group != index || j->epoch != tokens->epoch ||
         t->choice >= (uint32_t)j->sampling.n)
       continue;
-    hear_news(j, now - c->jobs->restored_age_ns, t);
+    note_progress(j, now - c->jobs->restored_age_ns, t);
     if (j->choices[t->choice].ended) continue;
     if (j->embed && !(t->flags & TRI_TOKEN_NONE)) continue; /* there are no tokens to draw */
     if (take_entry(c, now, j, t, &drawn) != TRI_OK) continue;

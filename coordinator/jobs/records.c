@@ -128,7 +128,7 @@ static void put_end(const job_choice *ch, bool with_token, tri_group_token *t) {
   if (with_token && ch->reason == TRI_FINISH_STOP && ch->stop_string < 0) t->flags |= TRI_TOKEN_STOP_ID;
 }
 
-static void put_news(const job *j, tri_group_token *t) {
+static void put_progress(const job *j, tri_group_token *t) {
   t->preemptions = j->preemptions;
   t->cached = j->cached_tokens;
   if (j->preemptions) t->flags |= TRI_TOKEN_PREEMPTED;
@@ -153,7 +153,7 @@ static void record_choice(tri_core *c, const job *j, const job_choice *ch, uint3
       put_end(ch, false, &all[message.num++]);
       at++;
     }
-    put_news(j, &all[0]);
+    put_progress(j, &all[0]);
     record_tokens(c, j->group, &message);
   }
 }

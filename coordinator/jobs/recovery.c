@@ -209,7 +209,7 @@ tri_status recovery_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_
     if (j && j->state == JOB_ENDED) job_forget(c, j);
     break;
   case TRI_RECORD_WHOLE:
-  case TRI_RECORD_BEGIN: break; /* the keeper takes it apart */
+  case TRI_RECORD_BEGIN: break; /* the recorder takes it apart */
   }
   return c->jobs->restore_failed ? TRI_NO_MEMORY : TRI_OK;
 }

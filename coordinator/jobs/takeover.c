@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Takeovers: a client that comes back, or asks again under a request_id, goes on with the job that it has, and the
+/* Takeovers: a client that comes back, or asks again under a request_id, is attached to the job that it has, and the
  * connection that had the stream before is told so. Jobs of other owners are as unknown here as those that never were.
  */
 #include "coordinator/jobs/jobs_impl.h"

@@ -50,7 +50,7 @@ enum { FEW_SEGMENTS = 4 };
 /* Bytes that are written at once, and a small part of a segment. */
 static const size_t MUCH = 1 << 20;
 
-struct tri_keeper {
+struct tri_recorder {
   tri_journal *journal;
   char *folder;
   tri_core *core; /* while it is restored */
@@ -76,9 +76,9 @@ static int64_t wall_ms(void) {
 
 /* ---- into the journal ---- */
 
-static tri_status add(tri_keeper *k, const void *p, size_t n) { return tri_buf_append(&k->record, p, n); }
+static tri_status add(tri_recorder *k, const void *p, size_t n) { return tri_buf_append(&k->record, p, n); }
 
-static tri_status add_accepted(tri_keeper *k, const tri_record *r) {
+static tri_status add_accepted(tri_recorder *k, const tri_record *r) {
   kept_accepted a = {.owner_kind = r->accepted.owner.kind,
                      .prompt_bytes = (uint32_t)r->accepted.prompt.len,
                      .content = r->accepted.content,
@@ -90,12 +90,12 @@ static tri_status add_accepted(tri_keeper *k, const tri_record *r) {
   return add(k, k->message.data, k->message.len);
 }
 
-static tri_status add_assigned(tri_keeper *k, const tri_record *r) {
+static tri_status add_assigned(tri_recorder *k, const tri_record *r) {
   kept_assigned a = {r->assigned.group, r->assigned.epoch, r->assigned.weights_hash};
   return add(k, &a, sizeof a);
 }
 
-static tri_status add_tokens(tri_keeper *k, const tri_record *r) {
+static tri_status add_tokens(tri_recorder *k, const tri_record *r) {
   kept_tokens t = {r->tokens.group};
   tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = *r->tokens.tokens};
   TRI_CHECK(add(k, &t, sizeof t));
@@ -104,13 +104,13 @@ static tri_status add_tokens(tri_keeper *k, const tri_record *r) {
   return add(k, k->message.data, k->message.len);
 }
 
-static tri_status add_ended(tri_keeper *k, const tri_record *r) {
+static tri_status add_ended(tri_recorder *k, const tri_record *r) {
   kept_ended e = {.timed_out = r->ended.timed_out, .dropped = r->ended.dropped, .has_error = r->ended.error != NULL};
   if (r->ended.error) e.error = *r->ended.error;
   return add(k, &e, sizeof e);
 }
 
-static tri_status pack(tri_keeper *k, const tri_record *r) {
+static tri_status pack(tri_recorder *k, const tri_record *r) {
   kept_head head = {wall_ms() - r->age_ns / 1000000, r->op == TRI_RECORD_TOKENS ? 0 : r->job};
   k->record.len = 0;
   TRI_CHECK(add(k, &head, sizeof head));
@@ -127,13 +127,13 @@ static tri_status pack(tri_keeper *k, const tri_record *r) {
   return TRI_OK;
 }
 
-static tri_status add_part(tri_keeper *k, tri_record_op op) {
+static tri_status add_part(tri_recorder *k, tri_record_op op) {
   kept_part part = {op, (uint32_t)k->record.len};
   TRI_CHECK(tri_buf_append(&k->whole, &part, sizeof part));
   return tri_buf_append(&k->whole, k->record.data, k->record.len);
 }
 
-uint64_t tri_keeper_record(tri_keeper *k, const tri_record *r) {
+uint64_t tri_recorder_record(tri_recorder *k, const tri_record *r) {
   uint64_t number = 0;
   if (!k || k->core) return 0; /* what is restored is there already */
   tri_status st = pack(k, r);
@@ -152,14 +152,14 @@ uint64_t tri_keeper_record(tri_keeper *k, const tri_record *r) {
   return number;
 }
 
-void tri_keeper_came_as(tri_keeper *k, const void *data, size_t len) {
+void tri_recorder_came_as(tri_recorder *k, const void *data, size_t len) {
   if (!k) return;
   k->came_as = data;
   k->came_as_len = len;
 }
 
 /* Sees to a journal that somebody has removed, as a cleaner of old files does. */
-static tri_status renew(tri_keeper *k, tri_error *err) {
+static tri_status renew(tri_recorder *k, tri_error *err) {
   bool renewed;
   tri_error why = {0};
   tri_status st = tri_journal_renew(k->journal, &renewed, &why);
@@ -180,7 +180,7 @@ static tri_status renew(tri_keeper *k, tri_error *err) {
 }
 
 /* Lets what is open go on for now where it fails. */
-static void renew_and_record(tri_keeper *k, tri_core *core, int64_t now) {
+static void renew_and_record(tri_recorder *k, tri_core *core, int64_t now) {
   renew(k, NULL);
   if (!k->renewed) return;
   k->has_accepted = true; /* also of what was written into files that are gone */
@@ -188,7 +188,7 @@ static void renew_and_record(tri_keeper *k, tri_core *core, int64_t now) {
   k->renewed = false;
 }
 
-static tri_status write_all(tri_keeper *k, tri_error *err) {
+static tri_status write_all(tri_recorder *k, tri_error *err) {
   tri_status st = tri_journal_write(k->journal, err);
   if (st != TRI_IO) return st;
   if (renew(k, NULL) == TRI_OK ? !k->renewed : !tri_journal_is_lost(k->journal)) return st;
@@ -196,7 +196,7 @@ static tri_status write_all(tri_keeper *k, tri_error *err) {
   return tri_journal_write(k->journal, err);
 }
 
-tri_status tri_keeper_write(tri_keeper *k, tri_error *err) {
+tri_status tri_recorder_write(tri_recorder *k, tri_error *err) {
   if (!k) return TRI_OK;
   if (k->failure)
     return tri_fail(err, k->failure, "journal", "a job cannot be written into the journal: %s",
@@ -208,7 +208,7 @@ tri_status tri_keeper_write(tri_keeper *k, tri_error *err) {
   return TRI_OK;
 }
 
-void tri_keeper_tell_room(tri_keeper *k, tri_core *core) {
+void tri_recorder_tell_room(tri_recorder *k, tri_core *core) {
   if (!k) return;
   bool full = tri_journal_is_full(k->journal);
   if (full != k->full)
@@ -218,11 +218,11 @@ void tri_keeper_tell_room(tri_keeper *k, tri_core *core) {
   tri_core_set_full(core, full ? k->folder : NULL);
 }
 
-bool tri_keeper_has_much(const tri_keeper *k) { return k && tri_journal_pending_bytes(k->journal) >= MUCH; }
+bool tri_recorder_has_much(const tri_recorder *k) { return k && tri_journal_pending_bytes(k->journal) >= MUCH; }
 
-int tri_keeper_fd(const tri_keeper *k) { return k ? tri_journal_fd(k->journal) : -1; }
+int tri_recorder_fd(const tri_recorder *k) { return k ? tri_journal_fd(k->journal) : -1; }
 
-tri_status tri_keeper_take_sync(tri_keeper *k, tri_core *core, int64_t now, tri_error *err) {
+tri_status tri_recorder_take_sync(tri_recorder *k, tri_core *core, int64_t now, tri_error *err) {
   TRI_CHECK(tri_journal_take_sync(k->journal, err));
   if (tri_journal_is_removed(k->journal) && !tri_journal_is_lost(k->journal)) renew_and_record(k, core, now);
   tri_core_durable(core, now, tri_journal_durable(k->journal));
@@ -230,13 +230,13 @@ tri_status tri_keeper_take_sync(tri_keeper *k, tri_core *core, int64_t now, tri_
 }
 
 /* Makes room for a job that is larger than what is always there; false: there is none. */
-static bool make_room(tri_keeper *k, size_t bytes) {
+static bool make_room(tri_recorder *k, size_t bytes) {
   return !bytes || (bytes <= TRI_JOURNAL_MOST_BYTES && tri_journal_reserve(k->journal, bytes) == TRI_OK);
 }
 
 /* With more than twice of what is needed, and some segments, jobs whose records are older than the last ones come to
  * the end. So what is written for that is less than what it frees. A disk without room is left to those that run. */
-static void compact(tri_keeper *k, tri_core *core, int64_t now) {
+static void compact(tri_recorder *k, tri_core *core, int64_t now) {
   uint64_t has = tri_journal_bytes(k->journal), few = FEW_SEGMENTS * tri_journal_segment_bytes(k->journal);
   if (has <= few || tri_journal_is_full(k->journal) || has - few <= 2 * tri_core_record_bytes(core)) return;
   uint64_t before = tri_journal_first_of_last(k->journal, FEW_SEGMENTS);
@@ -244,12 +244,12 @@ static void compact(tri_keeper *k, tri_core *core, int64_t now) {
   if (make_room(k, room)) tri_core_compact(core, now, before, room);
 }
 
-tri_status tri_keeper_tidy(tri_keeper *k, tri_core *core, int64_t now, tri_error *err) {
+tri_status tri_recorder_tidy(tri_recorder *k, tri_core *core, int64_t now, tri_error *err) {
   if (!k) return TRI_OK;
   renew_and_record(k, core, now);
   compact(k, core, now);
   tri_status st = tri_journal_forget(k->journal, tri_core_oldest_record(core), err);
-  tri_keeper_tell_room(k, core);
+  tri_recorder_tell_room(k, core);
   return st;
 }
 
@@ -269,7 +269,7 @@ static bool take(reader *r, void *out, size_t n) {
   return true;
 }
 
-static bool take_accepted(tri_keeper *k, reader *in, tri_record *r) {
+static bool take_accepted(tri_recorder *k, reader *in, tri_record *r) {
   kept_accepted a;
   uint64_t id;
   if (!take(in, &a, sizeof a) || in->left < a.prompt_bytes) return false;
@@ -284,7 +284,7 @@ static bool take_accepted(tri_keeper *k, reader *in, tri_record *r) {
   return in->st == TRI_OK && r->accepted.msg.op == TRI_OP_SUBMIT;
 }
 
-static bool take_tokens(tri_keeper *k, reader *in, tri_group_msg *m, tri_record *r) {
+static bool take_tokens(tri_recorder *k, reader *in, tri_group_msg *m, tri_record *r) {
   kept_tokens t;
   if (!take(in, &t, sizeof t)) return false;
   in->st = tri_group_msg_unpack(in->p, in->left, k->arena, m, NULL);
@@ -319,7 +319,7 @@ static tri_status no_memory(tri_error *err) {
 static tri_status restore(void *ctx, const tri_journal_record *kept, tri_error *err);
 
 /* A job whose former records are there, too, is made already. */
-static bool restore_whole(tri_keeper *k, reader *in, const tri_journal_record *kept, uint64_t job, tri_error *err) {
+static bool restore_whole(tri_recorder *k, reader *in, const tri_journal_record *kept, uint64_t job, tri_error *err) {
   if (tri_core_restore_whole(k->core, job, kept->number)) return true;
   while (in->left) {
     kept_part part;
@@ -334,7 +334,7 @@ static bool restore_whole(tri_keeper *k, reader *in, const tri_journal_record *k
 }
 
 static tri_status restore(void *ctx, const tri_journal_record *kept, tri_error *err) {
-  tri_keeper *k = ctx;
+  tri_recorder *k = ctx;
   reader in = {.p = kept->data, .left = kept->len};
   kept_head head = {0};
   kept_ended ended;
@@ -364,9 +364,9 @@ static tri_status restore(void *ctx, const tri_journal_record *kept, tri_error *
   return st == TRI_OK ? st : no_memory(err);
 }
 
-tri_status tri_keeper_open(const char *folder, uint64_t segment_bytes, tri_core *core, int64_t now, tri_keeper **out,
-                           tri_error *err) {
-  tri_keeper *k = tri_calloc(1, sizeof *k);
+tri_status tri_recorder_open(const char *folder, uint64_t segment_bytes, tri_core *core, int64_t now,
+                             tri_recorder **out, tri_error *err) {
+  tri_recorder *k = tri_calloc(1, sizeof *k);
   tri_journal_config cfg = {.folder = folder, .segment_bytes = segment_bytes};
   if (!k) return tri_fail(err, TRI_NO_MEMORY, "journal", "no memory");
   k->core = core;
@@ -377,25 +377,25 @@ tri_status tri_keeper_open(const char *folder, uint64_t segment_bytes, tri_core 
   if (st != TRI_OK) tri_fail(err, st, "journal", "no memory");
   if (st == TRI_OK) st = tri_journal_open(&cfg, restore, k, &k->journal, err);
   if (st != TRI_OK) {
-    tri_keeper_close(k);
+    tri_recorder_close(k);
     return st;
   }
   k->core = NULL;
   *out = k;
   tri_core_restored(core, k->now); /* jobs that end by that are recorded */
   tri_core_durable(core, k->now, tri_journal_durable(k->journal));
-  tri_keeper_tidy(k, core, now, NULL); /* a disk that is full already */
+  tri_recorder_tidy(k, core, now, NULL); /* a disk that is full already */
   return TRI_OK;
 }
 
-void tri_keeper_remove(tri_keeper *k) {
+void tri_recorder_remove(tri_recorder *k) {
   if (!k) return;
   tri_journal_remove(k->journal);
   k->journal = NULL;
-  tri_keeper_close(k);
+  tri_recorder_close(k);
 }
 
-void tri_keeper_close(tri_keeper *k) {
+void tri_recorder_close(tri_recorder *k) {
   if (!k) return;
   tri_journal_close(k->journal);
   tri_arena_destroy(k->arena);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Guards the clients' socket against three things that ZeroMQ's library leaves to whoever comes.
+/* Guards the clients' socket against three attacks that ZeroMQ's library does not defend against.
  *
  * It ends the process where a connection comes and no descriptor is left (the listener of a socket file asserts on
  * EMFILE), and a message of many frames has no limit: MAXMSGSIZE is one of a frame. Connections that come and go by the
@@ -38,8 +38,8 @@ void tri_connection_guard_cut(void);
 
 /* Counts the connections that have had this descriptor. */
 uint32_t tri_connection_guard_generation(int connection);
-/* Closes the connection with this descriptor, whose client leaves unread what nobody says twice, unless another one has
- * it by now. */
+/* Closes the connection with this descriptor, whose client does not read replies that cannot be sent again, unless
+ * another one has it by now. */
 void tri_connection_guard_end(int connection, uint32_t generation);
 
 typedef struct tri_guard_figures {

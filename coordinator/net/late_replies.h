@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replies that belong to no job, as refusals and answers to `status`, and found their client's queue full. A job says
- * its own words again; of these nobody else knows. They are kept for a while, and beyond that the connection is closed,
- * so that its client knows that it has to ask again: none is lost without a word.
+/* Replies that belong to no job, as refusals and answers to `status`, and found their client's queue full. The
+ * output of a job can be sent again; these replies cannot. They are kept for a while, and beyond that the connection is
+ * closed, so that its client knows that it has to ask again: none is lost without a word.
  *
  * A connection is known by a descriptor, which may be another one's by the time a message of it is read. Once all is
  * read that had come from one that has ended, the library needs a moment to let go of it. So one whose queue is still

@@ -35,8 +35,8 @@ void tri_supervisor_alive(tri_supervisor *s) {
 
 int tri_supervisor_poll_fd(const tri_supervisor *s) { return s->deaf ? -1 : s->notice_fd; }
 
-static void take_news(const tri_supervisor *s, const char *line) {
-  tri_supervisor_news n = {0};
+static void take_event(const tri_supervisor *s, const char *line) {
+  tri_supervisor_event n = {0};
   char kind[16];
   int used = 0;
   if (sscanf(line, "died %" SCNu32 " %" SCNu64 " %n", &n.group, &n.epoch, &used) == 2 && used)
@@ -48,13 +48,13 @@ static void take_news(const tri_supervisor *s, const char *line) {
   else
     return;
   n.reason = line + used;
-  if (s->news) s->news(s->ctx, &n);
+  if (s->on_event) s->on_event(s->ctx, &n);
 }
 
 static void take_line(tri_supervisor *s, const char *line) {
   if (!strncmp(line, OVER, strlen(OVER))) snprintf(s->why, sizeof s->why, "%s", line + strlen(OVER));
   if (!strncmp(line, DRAIN, strlen(DRAIN))) s->drain = atoi(line + strlen(DRAIN));
-  take_news(s, line);
+  take_event(s, line);
 }
 
 bool tri_supervisor_gives_up(tri_supervisor *s) {

@@ -13,13 +13,13 @@
 enum { TRI_SUPERVISOR_LINE = 768 }; /* bytes of the longest line, with its end */
 
 /* News of a group that the supervisor has started. */
-typedef struct tri_supervisor_news {
+typedef struct tri_supervisor_event {
   enum { TRI_GROUP_DIED, TRI_GROUP_GIVEN_UP, TRI_GROUP_QUARANTINED, TRI_GROUP_EXPECTED } kind;
   uint32_t group;
   uint64_t epoch;     /* of one that died, or of the oldest that may register */
   int64_t seconds;    /* until one that stays down is started again */
   const char *reason; /* for the call */
-} tri_supervisor_news;
+} tri_supervisor_event;
 
 typedef struct tri_supervisor {
   int event_fd, notice_fd; /* -1: none */
@@ -29,7 +29,7 @@ typedef struct tri_supervisor {
   size_t len;                    /* of what has come of a line */
   char why[TRI_SUPERVISOR_LINE]; /* it gives up; empty: it does not */
   int drain;                     /* the signal that it passes on as a request to drain; 0: none yet */
-  void (*news)(void *ctx, const tri_supervisor_news *news); /* called while lines are read; NULL: nobody listens */
+  void (*on_event)(void *ctx, const tri_supervisor_event *event); /* called while lines are read; optional */
   void *ctx;
 } tri_supervisor;
 
@@ -41,7 +41,7 @@ void tri_supervisor_alive(tri_supervisor *s);
 int tri_supervisor_poll_fd(const tri_supervisor *s); /* readable when there is something; -1: never */
 /* Reads what has come. Returns true at a line "over WHY", after which the supervisor ends this process soon: `why` has
  * the reason. "drain SIGNAL" sets `drain`. "expect GROUP EPOCH", "died GROUP EPOCH WHY", "held GROUP given_up SECONDS
- * WHY" and "held GROUP quarantined SECONDS WHY" are news. Other lines are passed over. */
+ * WHY" and "held GROUP quarantined SECONDS WHY" are events. Other lines are passed over. */
 bool tri_supervisor_gives_up(tri_supervisor *s);
 
 #endif

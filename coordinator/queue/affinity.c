@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* With several groups a job goes to the one that has had a prompt that begins like its own, whose KV blocks it finds
- * there, unless that is much busier than another.
+/* Prefix-aware routing: with several groups a job goes to the one that has had a prompt that begins like its own, whose
+ * KV blocks it finds there, unless that is much busier than another.
  *
  * Of each group a table remembers hashes of beginnings of prompts, each of whole KV blocks. It is of a fixed size, and
  * a new hash takes the place of an old one: what it says may be wrong, in which case a prompt is computed once more. */

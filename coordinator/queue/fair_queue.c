@@ -2,9 +2,10 @@
 /* The queue of jobs that wait for a group. Between clients it is start-time fair queueing (Goyal, Vin, Cheng, 1996), in
  * two levels: the owner that has had least service is next, and of it the flow that has; within a flow jobs go by age.
  * Service is tokens over weight. A job is charged when a group gets it, with a guess of its answer, and at its end with
- * what was done. Whoever comes back begins with the service of whoever was last served: nobody saves any up.
+ * what was done. A flow that was idle begins with the service of the one that was last served: idle flows accrue no
+ * credit.
  *
- * What a group has been given nobody can take back, so that it gets little more than runs.
+ * A job that a group has cannot be recalled, so that a group gets little more than runs.
  *
  * An owner of flows may have half of the room that others leave, and so may each flow of it, so that whoever comes next
  * finds room. */

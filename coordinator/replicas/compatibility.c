@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The check that a group may serve beside those that are ready: a client must not see which of them has its job. */
+/* The check that a group may serve beside those that are ready: replicas must be interchangeable. */
 #include <math.h>
 #include <stdio.h>
 

@@ -181,13 +181,13 @@ static void print(FILE *f, const struct sums *s) {
   fprintf(f, "]}");
 }
 
-static void refuse(const tri_core *c, const experts_ask *a, tri_status st, const char *why) {
+static void refuse(const tri_core *c, const rank_ask *a, tri_status st, const char *why) {
   tri_error err = {0};
   tri_fail(&err, st, "op", "%s", why);
   answer_error(c, &a->peer, a->id, &err);
 }
 
-static void answer(tri_core *c, const experts_ask *a) {
+static void answer(tri_core *c, const rank_ask *a) {
   struct sums s;
   char *text = NULL;
   size_t n = 0;
@@ -317,7 +317,7 @@ static void ask_ranks(tri_core *c) {
 }
 
 void experts_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id) {
-  experts_ask ask = {.peer = *from, .id = id, .until_ns = now + COUNT_NS};
+  rank_ask ask = {.peer = *from, .id = id, .until_ns = now + COUNT_NS};
   if (!c->cfg.model->moe.num_experts) {
     refuse(c, &ask, TRI_UNSUPPORTED, "the model has no experts");
     return;

@@ -8,7 +8,7 @@
 
 #include "coordinator/core_config.h"
 
-/* What follows for jobs from what happens to a group. */
+/* Calls on jobs, for what happens to a group. */
 typedef struct replica_hooks {
   /* The group is lost: its jobs run elsewhere. reason: for the call. */
   void (*lose_jobs)(tri_core *c, int64_t now, uint32_t index, const char *reason);
@@ -22,7 +22,7 @@ void replicas_close(tri_core *c);
 
 /* ---- questions ---- */
 
-/* What the leader of a group has told of this start: 0 where it has told nothing. */
+/* Limits of a group, as its leader has told in this start; 0 where it has told nothing. */
 typedef struct group_facts {
   uint64_t epoch;
   uint64_t weights_hash;
@@ -50,16 +50,16 @@ tri_status group_tell_leader(tri_core *c, uint32_t index, tri_group_msg *m); /* 
 
 /* ---- what ranks and the supervisor say ---- */
 
-void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r);
-bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m); /* true: the group takes jobs from now on */
-void member_health(tri_core *c, int64_t now, const tri_group_health *h);
-void member_failed(tri_core *c, int64_t now, const tri_group_msg *m);
+void group_register(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r);
+bool group_ready(tri_core *c, int64_t now, const tri_group_msg *m); /* true: the group takes jobs from now on */
+void group_health(tri_core *c, int64_t now, const tri_group_health *h);
+void group_failed(tri_core *c, int64_t now, const tri_group_msg *m);
 /* See tri_core_group_expected, tri_core_group_died and tri_core_group_held. died: false, nothing has changed. */
-void member_expected(tri_core *c, uint32_t index, uint64_t epoch);
-bool member_died(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, const char *reason);
-void member_held(tri_core *c, uint32_t index, tri_core_hold hold, int64_t until_ns, const char *reason);
-void members_tick(tri_core *c, int64_t now); /* loses those that died */
-void members_lease(tri_core *c, int64_t now);
+void group_expected(tri_core *c, uint32_t index, uint64_t epoch);
+bool group_died(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, const char *reason);
+void group_held(tri_core *c, uint32_t index, tri_core_hold hold, int64_t until_ns, const char *reason);
+void groups_tick(tri_core *c, int64_t now); /* loses those that died */
+void groups_lease(tri_core *c, int64_t now);
 /* Tells the groups to finish and leave, once. */
 void replicas_drain(tri_core *c);
 

@@ -11,7 +11,7 @@ enum { REASON_BYTES = TRI_ERROR_MESSAGE + 40, MAX_CANARY = 20, MAX_RANKS = 1024,
 
 typedef enum group_state { GROUP_ABSENT, GROUP_STARTING, GROUP_READY, GROUP_DRAINING, GROUP_LOST } group_state;
 
-/* A rank's rows of experts, by its own word: tri_group_experts. */
+/* A rank's rows of experts, as it reports them: tri_group_experts. */
 typedef struct expert_report {
   bool asked, told; /* told: since it was last asked */
   uint64_t placement;
@@ -37,13 +37,12 @@ typedef struct rank_info {
   tri_group_stream stream;
 } rank_info;
 
-/* A client that waits for floors. */
-typedef struct floors_ask {
+/* A client that waits for what ranks report. */
+typedef struct rank_ask {
   tri_peer peer;
   uint64_t id;
   int64_t until_ns;
-} floors_ask;
-typedef floors_ask experts_ask;
+} rank_ask;
 
 /* The cost of the scheduler in the last reports in which tokens were drawn. */
 enum { COST_REPORTS = 10 };
@@ -76,7 +75,7 @@ typedef struct group {
   /* that a layer takes for the largest step, as predicted when the group became ready first; 0: it never has */
   double layer_seconds;
   int64_t began_ns, ready_ns, last_lease;
-  int64_t busy_since; /* by its own word; 0: it is idle */
+  int64_t busy_since; /* as its leader reports; 0: it is idle */
   int64_t jobs_since; /* that it has had jobs without a pause, where it has some */
   int64_t died_ns;    /* when it was said to have ended; 0: it was not */
   tri_core_hold hold; /* it has ended, and is not started again before */
@@ -86,13 +85,13 @@ typedef struct group {
 
 struct replicas {
   replica_hooks hooks;
-  group *list;            /* [num_groups] */
-  bool drain_sent;        /* they have been told to leave */
-  int64_t blind_until_ns; /* the watchdog judges nobody */
-  char last_loss[200];    /* see replicas_last_loss */
-  floors_ask asks[MAX_ASKS];
+  group *list;                /* [num_groups] */
+  bool drain_sent;            /* they have been told to leave */
+  int64_t suspended_until_ns; /* of the watchdog */
+  char last_loss[200];        /* see replicas_last_loss */
+  rank_ask asks[MAX_ASKS];    /* for roofline bounds */
   int num_asks;
-  experts_ask expert_asks[MAX_ASKS];
+  rank_ask expert_asks[MAX_ASKS];
   int num_expert_asks;
 };
 
@@ -116,8 +115,8 @@ bool weights_are_same(const group *a, const group *b); /* as far as is known */
 void weights_say_other(const group *g, const group *other, uint32_t index, char *why, size_t cap);
 bool group_is_compatible(const tri_core *c, const group *g, char *why, size_t cap);
 
-/* members.c: gives a group up and has its jobs run elsewhere; the rest is the reason, as for printf. */
-__attribute__((format(printf, 4, 5))) void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...);
+/* life.c: gives a group up and has its jobs run elsewhere; the rest is the reason, as for printf. */
+__attribute__((format(printf, 4, 5))) void group_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...);
 
 /* roofline.c: whether ranks measure at this moment, so that jobs wait */
 bool roofline_is_measured(const tri_core *c, int64_t now);

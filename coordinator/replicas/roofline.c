@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floors beside a benchmark's figures. The ranks of all groups measure at the same time, so that those who share a
- * machine share its rates and the sums are what the cluster has; they do so only while no job is there, and a job that
- * comes meanwhile waits for them. */
+/* Roofline bounds beside a benchmark's figures. The ranks of all groups measure at the same time, so that those who
+ * share a machine share its rates and the sums are what the cluster has; they do so only while no job is there, and a
+ * job that comes meanwhile waits for them. */
 #include <string.h>
 
 #include "coordinator/replicas/replicas_impl.h"
@@ -26,7 +26,7 @@ bool roofline_is_measured(const tri_core *c, int64_t now) {
 
 #define ADD(from, type, name, json) out->sum.name += (from).name;
 
-static void answer(tri_core *c, const floors_ask *a) {
+static void answer(tri_core *c, const rank_ask *a) {
   tri_server_msg m = {.op = TRI_REPLY_FLOORS, .id = a->id};
   for (uint32_t i = 0; i < c->cfg.num_groups && m.floors.num_groups < TRI_STATUS_MAX_GROUPS; i++) {
     const group *g = group_at(c, i);
@@ -63,7 +63,7 @@ void roofline_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t i
   if (idle && !c->replicas->num_asks) begin(c);
   /* Under load the answer is what was measured before, if anything was. */
   c->replicas->asks[c->replicas->num_asks++] =
-      (floors_ask){.peer = *from, .id = id, .until_ns = idle ? now + MEASURE_NS : now};
+      (rank_ask){.peer = *from, .id = id, .until_ns = idle ? now + MEASURE_NS : now};
   roofline_tick(c, now);
 }
 

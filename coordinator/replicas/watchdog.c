@@ -9,7 +9,7 @@
 
 #define JOIN_NS (60 * 1000000000LL) /* ranks of a group start together */
 /* Longer than from one report of a rank to the next. */
-#define BLIND_NS (3 * 1000000000LL / 2)
+#define SUSPENDED_NS (3 * 1000000000LL / 2)
 
 enum { MOST_LINE = 256 };
 
@@ -128,7 +128,7 @@ __attribute__((format(printf, 5, 6))) static void lose(tri_core *c, int64_t now,
   vsnprintf(why, sizeof why, fmt, ap);
   va_end(ap);
   report_hang(c, now, index, silent, why);
-  member_lose(c, now, index, "%s", why);
+  group_lose(c, now, index, "%s", why);
 }
 
 /* Ranks of a group that serves, or has served an earlier coordinator, have nothing to wait for. */
@@ -167,10 +167,10 @@ static void check(tri_core *c, int64_t now, uint32_t index) {
        exchange);
 }
 
-void watchdog_suspend(tri_core *c, int64_t now) { c->replicas->blind_until_ns = now + BLIND_NS; }
+void watchdog_suspend(tri_core *c, int64_t now) { c->replicas->suspended_until_ns = now + SUSPENDED_NS; }
 
 void watchdog_tick(tri_core *c, int64_t now) {
-  if (now < c->replicas->blind_until_ns) return;
+  if (now < c->replicas->suspended_until_ns) return;
   for (uint32_t i = 0; i < c->cfg.num_groups; i++)
     if (group_is_watched(c, group_at(c, i))) check(c, now, i);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the coordinator tells of itself: a status, and metrics. */
+/* Status and metrics of the coordinator. */
 #ifndef TRI_COORDINATOR_STATS_STATS_H
 #define TRI_COORDINATOR_STATS_STATS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The words of vLLM's and llama.cpp's servers, for people who come from there. Each is an option of ours, changes
+/* Options of vLLM's and llama.cpp's servers. Each is an alias of an option of ours, changes
  * nothing that an answer shows and is warned of, or is refused with what to say instead. */
 #include "coordinator/up/up.h"
 

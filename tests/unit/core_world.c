@@ -270,7 +270,7 @@ static tri_status draw(void *ctx, void *out, size_t len) {
 
 static uint64_t record(void *ctx, const tri_record *r) {
   struct world *w = ctx;
-  return tri_keeper_record(w->keeper, r);
+  return tri_recorder_record(w->recorder, r);
 }
 
 static tri_owner rank_owner(uint32_t group, uint32_t rank) {

@@ -108,7 +108,7 @@ static void rank_came(void *ctx, uint32_t group, uint64_t epoch, uint32_t rank) 
 }
 
 static void group_lost(void *ctx, const tri_core_loss *loss) { (void)ctx, (void)loss; }
-static void group_ready(void *ctx, uint32_t group, uint64_t epoch) { (void)ctx, (void)group, (void)epoch; }
+static void note_group_ready(void *ctx, uint32_t group, uint64_t epoch) { (void)ctx, (void)group, (void)epoch; }
 
 static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len) {
   (void)ctx, (void)group, (void)epoch, (void)report, (void)len;
@@ -173,7 +173,7 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
                        .watchdog_ns = 1000 * SECOND,
                        .lease_ns = SECOND,
                        .io = {w, to_client, answer, look, to_worker, tokenize, tokenize_stop, rank_came, group_lost,
-                              group_ready, hang, draw, NULL}};
+                              note_group_ready, hang, draw, NULL}};
   ck_assert_int_eq(tri_core_create(&c, w->now, &w->core), TRI_OK);
   start(w, 1);
   return w;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replica groups: their ranks register, the group becomes ready, reports its health, gets leases, and may be lost. */
+/* The life of a group: its ranks register, the group becomes ready, reports its health, gets leases, and may be lost.
+ */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -34,7 +35,7 @@ static void lose(tri_core *c, int64_t now, const tri_core_loss *loss) {
   c->replicas->hooks.dispatch(c, now);
 }
 
-void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...) {
+void group_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...) {
   char reason[400];
   va_list ap;
   va_start(ap, fmt);
@@ -45,7 +46,7 @@ void member_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...)
   lose(c, now, &loss);
 }
 
-bool member_died(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, const char *reason) {
+bool group_died(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, const char *reason) {
   group *g = index < c->cfg.num_groups ? group_at(c, index) : NULL;
   if (g && epoch >= g->expected) g->coming = false;
   if (!g || epoch < g->facts.epoch || g->died_ns) return false;
@@ -57,14 +58,14 @@ bool member_died(tri_core *c, int64_t now, uint32_t index, uint64_t epoch, const
   return true;
 }
 
-void member_expected(tri_core *c, uint32_t index, uint64_t epoch) {
+void group_expected(tri_core *c, uint32_t index, uint64_t epoch) {
   group *g = index < c->cfg.num_groups ? group_at(c, index) : NULL;
   if (!g || epoch < g->expected) return;
   g->expected = epoch;
   g->coming = epoch > g->facts.epoch;
 }
 
-void member_held(tri_core *c, uint32_t index, tri_core_hold hold, int64_t until_ns, const char *reason) {
+void group_held(tri_core *c, uint32_t index, tri_core_hold hold, int64_t until_ns, const char *reason) {
   group *g = index < c->cfg.num_groups ? group_at(c, index) : NULL;
   if (!g) return;
   g->coming = false;
@@ -73,13 +74,13 @@ void member_held(tri_core *c, uint32_t index, tri_core_hold hold, int64_t until_
   snprintf(g->reason, sizeof g->reason, "%s", reason);
 }
 
-void members_tick(tri_core *c, int64_t now) {
+void groups_tick(tri_core *c, int64_t now) {
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     const group *g = group_at(c, i);
     if (!g->died_ns || now - g->died_ns < LAST_WORDS_NS || !group_is_watched(c, g)) continue;
     char reason[REASON_BYTES];
     memcpy(reason, g->reason, sizeof reason);
-    member_lose(c, now, i, "%s", reason);
+    group_lose(c, now, i, "%s", reason);
   }
 }
 
@@ -194,7 +195,7 @@ static bool may_come_back(tri_core *c, int64_t now, const tri_peer *from, const 
   return true;
 }
 
-void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r) {
+void group_register(tri_core *c, int64_t now, const tri_peer *from, const tri_group_register *r) {
   if (r->group >= c->cfg.num_groups || r->world < 1 || r->world > MAX_RANKS || r->rank >= r->world) {
     refuse(c, from, "there is no such group or rank in this cluster");
     return;
@@ -222,7 +223,7 @@ void member_register(tri_core *c, int64_t now, const tri_peer *from, const tri_g
   if (r->rank == 0) fits = fits && weights_fit(c, r, why, sizeof why);
   if (!fits) {
     refuse(c, from, why);
-    member_lose(c, now, r->group, "%s", why);
+    group_lose(c, now, r->group, "%s", why);
     return;
   }
   rank_info *k = &g->ranks[r->rank];
@@ -264,14 +265,14 @@ void replicas_drain(tri_core *c) {
   tell_to_drain(c);
 }
 
-bool member_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
+bool group_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
   uint32_t index = m->ready.group;
   group *g = group_find(c, index, m->ready.epoch);
   if (!g || g->state != GROUP_STARTING) return false;
   canary_take(&g->canary, m);
   char why[REASON_BYTES];
   if (!group_is_compatible(c, g, why, sizeof why)) {
-    member_lose(c, now, index, "%s", why);
+    group_lose(c, now, index, "%s", why);
     return false;
   }
   g->state = GROUP_READY;
@@ -297,7 +298,7 @@ static void take_shards(group *g, const tri_group_health *h) {
   }
 }
 
-void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
+void group_health(tri_core *c, int64_t now, const tri_group_health *h) {
   group *g = group_find(c, h->group, h->epoch);
   if (!g || h->rank >= g->world) return;
   rank_info *k = &g->ranks[h->rank];
@@ -330,7 +331,7 @@ void member_health(tri_core *c, int64_t now, const tri_group_health *h) {
   take_shards(g, h);
 }
 
-void member_failed(tri_core *c, int64_t now, const tri_group_msg *m) {
+void group_failed(tri_core *c, int64_t now, const tri_group_msg *m) {
   char why[TRI_ERROR_MESSAGE], reason[REASON_BYTES];
   if (!group_find(c, m->failed.group, m->failed.epoch)) return;
   copy_line(why, sizeof why, m->failed.message);
@@ -344,7 +345,7 @@ void member_failed(tri_core *c, int64_t now, const tri_group_msg *m) {
 }
 
 /* A lost group gets no lease, so that the rest of it ends itself. */
-void members_lease(tri_core *c, int64_t now) {
+void groups_lease(tri_core *c, int64_t now) {
   tri_group_msg m = {.op = TRI_GROUP_LEASE, .lease = {.time_ms = (uint64_t)(now / 1000000)}};
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     group *g = group_at(c, i);
