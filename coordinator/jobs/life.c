@@ -92,7 +92,7 @@ static size_t bytes_of(const tri_submit *s) {
   n += block_bytes((size_t)s->sampling.num_logit_bias * sizeof *s->sampling.logit_bias);
   n += block_bytes(s->sampling.num_allowed_token_ids * sizeof *s->sampling.allowed_token_ids);
   for (int i = 0; i < s->sampling.num_stop; i++) stops += s->sampling.stop[i].len;
-  return n + block_bytes(stops) + flow_bytes();
+  return n + block_bytes(stops);
 }
 
 /* embed: NULL for a job that generates text. */
@@ -175,7 +175,7 @@ static tri_status take_prompt(tri_core *c, job *j, const uint32_t *ids, size_t c
   if (j->echo && !j->prompt && prompt_echo(c, j) != TRI_OK)
     return tri_fail(err, TRI_NO_MEMORY, "echo", "no memory for the prompt's text");
   choices_begin(c, j);
-  flow_resize(c, &j->part, job_bytes(j) + flow_bytes()); /* the prompt's text has gone */
+  flow_resize(c, &j->part, job_bytes(j)); /* the prompt's text has gone */
   return TRI_OK;
 }
 

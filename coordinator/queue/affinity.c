@@ -44,7 +44,7 @@ void affinity_close(tri_core *c) {
 /* A start of a group begins with an empty cache. */
 static uint64_t *seen_of(const tri_core *c, uint32_t index) {
   prefix_affinity *a = c->queue->affinity;
-  uint64_t *seen = a->seen + (size_t)index * SEEN, epoch = group_facts_of(c, index)->epoch;
+  uint64_t *seen = a->seen + (size_t)index * SEEN, epoch = load_of(c, index)->epoch;
   if (a->epochs[index] != epoch) memset(seen, 0, SEEN * sizeof *seen);
   a->epochs[index] = epoch;
   return seen;
@@ -78,39 +78,38 @@ static size_t match(const tri_core *c, uint32_t index) {
 
 /* Says whether a group has so much to do, beside the one that has least, that a prompt is computed once more instead.
  * One without a slot has, where the other has some. */
-static bool is_much_busier(const tri_core *c, uint32_t index, uint32_t least) {
-  uint32_t jobs = group_jobs(c, index), fewest = group_jobs(c, least);
-  uint64_t slots = group_facts_of(c, index)->max_num_seqs;
-  if (jobs >= slots && fewest < group_facts_of(c, least)->max_num_seqs) return true;
-  return jobs > 2 * fewest + MANY;
+static bool is_much_busier(const group_facts *g, const group_facts *least) {
+  if (g->jobs >= g->max_num_seqs && least->jobs < least->max_num_seqs) return true;
+  return g->jobs > 2 * least->jobs + MANY;
 }
 
 static bool is_shared(const tri_core *c, uint32_t index) {
   return group_takes_jobs(c, index) && !load_of(c, index)->alone;
 }
 
-/* Picks the group with the least to do of those that are not kept for one job. */
-static bool pick_shared(const tri_core *c, uint32_t *index) {
-  bool any = false;
+/* Picks the group with the least to do of those that are not kept for one job; NULL: none takes any. */
+static const group_facts *pick_shared(const tri_core *c, uint32_t *index) {
+  const group_facts *least = NULL;
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    if (!is_shared(c, i) || (any && group_jobs(c, *index) <= group_jobs(c, i))) continue;
-    any = true;
+    const group_facts *g = load_of(c, i)->facts;
+    if (!is_shared(c, i) || (least && least->jobs <= g->jobs)) continue;
+    least = g;
     *index = i;
   }
-  return any;
+  return least;
 }
 
 bool affinity_pick(tri_core *c, const queue_entry *e, uint32_t *index) {
-  uint32_t least = 0;
-  if (!pick_shared(c, &least)) return false;
-  *index = least;
-  if (!c->queue->affinity) return true;
-  find_points(c->queue->affinity, e, group_facts_of(c, least)->block_size);
-  size_t most = match(c, least);
+  const group_facts *least = pick_shared(c, index), *best = least;
+  if (!c->queue->affinity || !least) return least != NULL;
+  find_points(c->queue->affinity, e, least->block_size);
+  size_t most = match(c, *index);
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    if (!is_shared(c, i) || is_much_busier(c, i, least)) continue;
+    const group_facts *g = load_of(c, i)->facts;
+    if (!is_shared(c, i) || is_much_busier(g, least)) continue;
     size_t n = match(c, i);
-    if (n < most || (n == most && group_jobs(c, i) >= group_jobs(c, *index))) continue;
+    if (n < most || (n == most && g->jobs >= best->jobs)) continue;
+    best = g;
     most = n;
     *index = i;
   }

@@ -110,6 +110,9 @@ static void count_bytes(tri_core *c, flow *f, size_t more, size_t less) {
   c->queue->bytes += more - less;
 }
 
+/* A client may have one job alone, so that each counts a flow and its owner. */
+static size_t flow_bytes(void) { return block_bytes(sizeof(flow)) + block_bytes(sizeof(flow_owner)); }
+
 bool flow_enter(tri_core *c, queue_entry *e, const tri_peer *peer, const char *caller) {
   flow *f = flow_for(c, peer, caller);
   if (!f) return false;
@@ -117,7 +120,7 @@ bool flow_enter(tri_core *c, queue_entry *e, const tri_peer *peer, const char *c
   f->jobs++;
   f->owner->jobs++;
   c->queue->num_jobs++;
-  count_bytes(c, f, e->bytes, 0);
+  count_bytes(c, f, e->bytes + flow_bytes(), 0);
   return true;
 }
 
@@ -130,7 +133,7 @@ void flow_leave(tri_core *c, queue_entry *e) {
   flow *f = e->of;
   if (!f) return;
   flow_owner *o = f->owner;
-  count_bytes(c, f, 0, e->bytes);
+  count_bytes(c, f, 0, e->bytes + flow_bytes());
   o->jobs--;
   c->queue->num_jobs--;
   e->of = NULL;
@@ -152,9 +155,6 @@ static const char *const refusal_names[NUM_REFUSALS] = {
     [REFUSED_JOURNAL] = "journal",
     [REFUSED_TOKENIZER] = "tokenizer",
 };
-
-/* A client may have one job alone, so that each counts a flow and its owner. */
-size_t flow_bytes(void) { return block_bytes(sizeof(flow)) + block_bytes(sizeof(flow_owner)); }
 
 /* One kind of room: jobs, or bytes of them. */
 typedef struct room {
@@ -178,7 +178,8 @@ static tri_status refuse(tri_core *c, queue_refusal why, tri_error *err, const c
                   (unsigned long long)has, refusal_names[why], (unsigned long long)limit);
 }
 
-tri_status flow_check(tri_core *c, const tri_peer *from, tri_wire_str caller, size_t bytes, tri_error *err) {
+tri_status flow_check(tri_core *c, const tri_peer *from, tri_wire_str caller, size_t job_bytes, tri_error *err) {
+  size_t bytes = job_bytes + flow_bytes();
   flow_owner *o = find_owner(c, from);
   flow *f = o ? find_flow(c, from, caller) : NULL;
   tri_owner_kind kind = from->owner.kind;
@@ -276,7 +277,8 @@ static void serve(flow *f, double tokens) {
 /* Charges a job that was picked before all of its slots were free for those that stay free for it, in tokens of the
  * others: sequences end evenly over the time of an answer, so that m slots come one after the other in m / slots of it.
  */
-static void charge_wait(const queue_entry *e, const group_load *load, uint64_t slots) {
+static void charge_wait(const queue_entry *e, const group_load *load) {
+  uint64_t slots = load->facts->max_num_seqs;
   uint64_t all = load->sequences + e->sequences;
   if (!e->early || all <= slots) return;
   double missing = (double)(all - slots);
@@ -285,7 +287,6 @@ static void charge_wait(const queue_entry *e, const group_load *load, uint64_t s
 }
 
 void queue_assigned(tri_core *c, queue_entry *e, uint32_t index) {
-  const group_facts *facts = group_facts_of(c, index);
   group_load *load = load_of(c, index);
   flow *f = e->of;
   uint64_t answer = most_output(c, e);
@@ -295,9 +296,9 @@ void queue_assigned(tri_core *c, queue_entry *e, uint32_t index) {
   e->charged = e->num_prompt;
   if (!e->encoder) e->charged += e->sequences * (answer < GUESSED_ANSWER ? answer : GUESSED_ANSWER);
   serve(f, (double)e->charged);
-  charge_wait(e, load, facts->max_num_seqs);
+  charge_wait(e, load);
   e->group = index;
-  e->epoch = facts->epoch;
+  e->epoch = load->epoch;
   e->in_group = e->pending = true;
   if (c->cfg.by_priority) priorities_add(&load->by_priority, &e->by_priority, e->priority, e->sequences);
   load->sequences += e->sequences;
@@ -371,15 +372,15 @@ static bool pick_alone(tri_core *c, const queue_entry *e, uint32_t *index) {
   if (!any) return false;
   queue_release_alone(c, e->id);
   load_of(c, *index)->alone = e->id;
-  return !group_jobs(c, *index) && !load_of(c, *index)->clogged;
+  return !load_of(c, *index)->facts->jobs && !load_of(c, *index)->clogged;
 }
 
 /* ---- whose turn it is ---- */
 
 /* Returns the slots of a group that a job finds free: it does not wait for sequences with a later priority. Where one
  * has found none, later ones do not either. */
-static uint64_t free_slots_for(const tri_core *c, group_load *load, uint64_t slots, const queue_entry *e) {
-  uint64_t before = load->sequences;
+static uint64_t free_slots_for(const tri_core *c, group_load *load, const queue_entry *e) {
+  uint64_t slots = load->facts->max_num_seqs, before = load->sequences;
   if (c->cfg.by_priority) {
     if (load->has_full && e->priority >= load->full_from) return 0;
     before = priorities_up_to(load->by_priority, e->priority);
@@ -394,16 +395,16 @@ static uint64_t free_slots_for(const tri_core *c, group_load *load, uint64_t slo
  * whose job then runs at once. A group whose jobs are all short gets some ahead: it takes them in in a few steps. */
 static bool has_slots(const tri_core *c, uint32_t index, const flow *f, const queue_entry *e, uint64_t needed) {
   group_load *load = load_of(c, index);
-  uint64_t slots = group_facts_of(c, index)->max_num_seqs;
+  uint64_t slots = load->facts->max_num_seqs;
   if (!load->sequences || !slots) return true;
   if (load->sequences < AHEAD * slots && load->steps + e->steps <= AHEAD_STEPS * slots) return true;
   if (!c->cfg.by_priority && load->sequences >= slots) return false;
-  uint64_t free_slots = free_slots_for(c, load, slots, e);
+  uint64_t free_slots = free_slots_for(c, load, e);
   return free_slots >= needed && (free_slots > slots / RESERVE || f->sequences[index] < free_slots);
 }
 
-static bool has_prompt_room(const group_load *load, uint64_t step_tokens, const queue_entry *e) {
-  uint64_t steps = e->encoder ? TEXT_STEPS : PROMPT_STEPS;
+static bool has_prompt_room(const group_load *load, const queue_entry *e) {
+  uint64_t step_tokens = load->facts->step_tokens, steps = e->encoder ? TEXT_STEPS : PROMPT_STEPS;
   if (load->pending < FEW_PENDING || !step_tokens) return true;
   return load->pending_tokens + e->num_prompt <= steps * step_tokens;
 }
@@ -412,7 +413,7 @@ static bool has_prompt_room(const group_load *load, uint64_t step_tokens, const 
 static bool has_room(const tri_core *c, uint32_t index, const flow *f, const queue_entry *e, uint64_t needed) {
   const group_load *load = load_of(c, index);
   if (!group_takes_jobs(c, index) || load->alone || load->clogged) return false;
-  return has_prompt_room(load, group_facts_of(c, index)->step_tokens, e) && has_slots(c, index, f, e, needed);
+  return has_prompt_room(load, e) && has_slots(c, index, f, e, needed);
 }
 
 /* Picks the group with room that has least to do; false: none has. */
@@ -420,7 +421,7 @@ static bool pick_with_room(const tri_core *c, const flow *f, const queue_entry *
   bool any = false;
   uint32_t least = 0;
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    uint32_t jobs = group_jobs(c, i);
+    uint32_t jobs = load_of(c, i)->facts->jobs;
     if ((any && least <= jobs) || !has_room(c, i, f, e, needed)) continue;
     any = true;
     least = jobs;
@@ -461,7 +462,7 @@ static bool is_sooner(const tri_core *c, const flow *a, const flow *b) {
  * the soonest job finds most room; but one that runs alone has a group kept for it that has no room, too. */
 static bool may_have_room(const tri_core *c, uint32_t index) {
   const group_load *load = load_of(c, index);
-  uint64_t slots = group_facts_of(c, index)->max_num_seqs;
+  uint64_t slots = load->facts->max_num_seqs;
   if (!group_takes_jobs(c, index)) return false;
   if (!slots || load->sequences < slots) return true;
   if (load->sequences < AHEAD * slots && load->steps < AHEAD_STEPS * slots) return true;
@@ -507,7 +508,9 @@ queue_entry *queue_next(tri_core *c, uint32_t *index) {
 tri_status queue_open(tri_core *c) {
   if (!(c->queue = tri_calloc(1, sizeof *c->queue))) return TRI_NO_MEMORY;
   c->queue->loads = tri_calloc(c->cfg.num_groups, sizeof *c->queue->loads);
-  return c->queue->loads ? affinity_open(c) : TRI_NO_MEMORY;
+  if (!c->queue->loads) return TRI_NO_MEMORY;
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) c->queue->loads[i].facts = group_facts_of(c, i);
+  return affinity_open(c);
 }
 
 static void free_flows(tri_core *c) {

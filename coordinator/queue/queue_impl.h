@@ -41,7 +41,8 @@ LIST_HEAD(flow_owner_chain, flow_owner);
 
 /* The work that a group has been given. A start of the group begins with none. */
 typedef struct group_load {
-  uint64_t epoch; /* of that start */
+  const group_facts *facts; /* of the group */
+  uint64_t epoch;           /* of that start */
   /* of the jobs that it has: sequences, the most steps that they can take, and the jobs that it has shown no sign of
    * yet with the tokens of their prompts */
   uint64_t sequences, steps, pending, pending_tokens;
@@ -71,8 +72,8 @@ struct fair_queue {
 /* Returns what the present start of a group has. */
 static inline group_load *load_of(const tri_core *c, uint32_t index) {
   group_load *load = &c->queue->loads[index];
-  uint64_t epoch = group_facts_of(c, index)->epoch;
-  if (load->epoch != epoch) *load = (group_load){.epoch = epoch};
+  const group_facts *facts = load->facts;
+  if (load->epoch != facts->epoch) *load = (group_load){.facts = facts, .epoch = facts->epoch};
   return load;
 }
 

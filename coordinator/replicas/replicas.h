@@ -22,17 +22,18 @@ void replicas_close(tri_core *c);
 
 /* ---- questions ---- */
 
-/* Limits of a group, as its leader has told in this start; 0 where it has told nothing. */
+/* A start of a group: its limits, as its leader has told them; 0 where it has told nothing. */
 typedef struct group_facts {
   uint64_t epoch;
   uint64_t weights_hash;
   uint64_t max_model_len, kv_blocks, block_size; /* tokens, blocks, tokens of a block */
   uint64_t max_num_seqs, step_tokens;            /* that may run at a time; of a step at most */
+  uint32_t jobs;                                 /* that it has: group_got_job */
 } group_facts;
+/* Returns those of a group, as they are at any time until replicas_close. */
 const group_facts *group_facts_of(const tri_core *c, uint32_t index);
 bool group_takes_jobs(const tri_core *c, uint32_t index);
 bool group_gives_output(const tri_core *c, uint32_t index); /* tokens of jobs that it has */
-uint32_t group_jobs(const tri_core *c, uint32_t index);     /* that it has */
 uint64_t group_slots(const tri_core *c, uint32_t index);    /* sequences of all its shards */
 /* Picks the group with the least to do of those that take jobs; false: none does. */
 bool group_pick(const tri_core *c, uint32_t *index);

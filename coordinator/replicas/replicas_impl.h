@@ -67,7 +67,7 @@ typedef struct group {
   rank_info *ranks; /* [world] */
   uint64_t model_hash;
   group_canary canary;
-  uint32_t running, waiting, jobs;
+  uint32_t running, waiting;
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions, rearrangements, experts_moved, moving_ns;
   tri_group_swaps swaps;
   tri_group_prefixes prefixes;

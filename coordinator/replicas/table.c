@@ -36,7 +36,7 @@ bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index)
 
 bool group_is_watched(const tri_core *c, const group *g) {
   if (g->state == GROUP_ABSENT || g->state == GROUP_LOST) return false;
-  return !(g->state == GROUP_DRAINING && !g->jobs && c->draining); /* its ranks are leaving */
+  return !(g->state == GROUP_DRAINING && !g->facts.jobs && c->draining); /* its ranks are leaving */
 }
 
 bool group_takes_jobs(const tri_core *c, uint32_t index) {
@@ -49,7 +49,7 @@ bool group_pick(const tri_core *c, uint32_t *index) {
   const group *best = NULL;
   for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
     const group *g = group_at(c, i);
-    if (!group_takes_jobs(c, i) || (best && best->jobs <= g->jobs)) continue;
+    if (!group_takes_jobs(c, i) || (best && best->facts.jobs <= g->facts.jobs)) continue;
     best = g;
     *index = i;
   }
@@ -57,7 +57,6 @@ bool group_pick(const tri_core *c, uint32_t *index) {
 }
 
 const group_facts *group_facts_of(const tri_core *c, uint32_t index) { return &group_at(c, index)->facts; }
-uint32_t group_jobs(const tri_core *c, uint32_t index) { return group_at(c, index)->jobs; }
 
 bool group_gives_output(const tri_core *c, uint32_t index) {
   const group *g = group_at(c, index);
@@ -90,12 +89,12 @@ const char *replicas_last_loss(const tri_core *c) { return c->replicas->last_los
 
 void group_got_job(tri_core *c, uint32_t index, int64_t now) {
   group *g = group_at(c, index);
-  if (!g->jobs++) g->jobs_since = now;
+  if (!g->facts.jobs++) g->jobs_since = now;
 }
 
 void group_left_job(tri_core *c, uint32_t index) {
   group *g = group_at(c, index);
-  if (g->jobs) g->jobs--;
+  if (g->facts.jobs) g->facts.jobs--;
 }
 
 tri_status group_tell_leader(tri_core *c, uint32_t index, tri_group_msg *m) {

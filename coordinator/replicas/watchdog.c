@@ -107,7 +107,7 @@ static int64_t work_since(const tri_core *c, int64_t now, group *g) {
     g->jobs_since = now;
     g->busy_since = g->busy_since ? now : 0;
   }
-  bool has_jobs = g->jobs && g->state != GROUP_STARTING;
+  bool has_jobs = g->facts.jobs && g->state != GROUP_STARTING;
   if (!has_jobs || (g->busy_since && g->busy_since < g->jobs_since)) return g->busy_since;
   return g->jobs_since;
 }

@@ -76,7 +76,7 @@ START_TEST(all_wait) {
   submit_many(w, 1, 3);
   for (int i = 0; i < 5; i++) tick(w, 100 * MS);
   ck_assert(!w->num_assigns && w->core->queue->num_queued == 3);
-  ck_assert_uint_eq(w->core->replicas->list[0].jobs, 0);
+  ck_assert_uint_eq(w->core->replicas->list[0].facts.jobs, 0);
   clog.group = -1;
   submit_many(w, 4, 1); /* the next look, before any tick */
   ck_assert_int_eq(w->num_assigns, 4);

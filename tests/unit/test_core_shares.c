@@ -400,7 +400,7 @@ START_TEST(test_lost_group) {
   ck_assert_int_eq(w->num_assigns, 2 * SLOTS + 2);
   ck_assert(tri_core_is_idle(w->core));
   const group_load *g = &w->core->queue->loads[0];
-  ck_assert(!g->sequences && !g->steps && !g->pending && !g->pending_tokens && !group_jobs(w->core, 0));
+  ck_assert(!g->sequences && !g->steps && !g->pending && !g->pending_tokens && !w->core->replicas->list[0].facts.jobs);
   world_destroy(w);
 }
 END_TEST

@@ -119,9 +119,9 @@ static struct hall *hall_create(int flows, uint64_t slots) {
   h->core->cfg.by_priority = true;
   h->core->cfg.num_groups = 1;
   h->core->cfg.max_prompt = 4096;
+  h->group = h->core->replicas->list = calloc(1, sizeof *h->group);
   ck_assert_int_eq(queue_open(h->core), TRI_OK);
   h->load = h->core->queue->loads;
-  h->group = h->core->replicas->list = calloc(1, sizeof *h->group);
   h->group->state = GROUP_READY;
   h->group->facts = (group_facts){.epoch = 1, .max_num_seqs = slots};
   h->owner.weight = 1;
@@ -252,14 +252,14 @@ END_TEST
 START_TEST(test_alone) {
   struct hall *h = hall_create(2, 8);
   for (int i = 0; i < 16; i++) begin(h, come(h, h->flows[0], 16 - i, 1, 1000));
-  h->group->jobs = 16;
+  h->group->facts.jobs = 16;
   queue_entry *suspect = come(h, h->flows[1], 100, 1, 1000);
   ck_assert(!look(h) && !h->load->alone);
   queue_remove(h->core, suspect);
   suspect->alone = true;
   queue_push(h->core, 0, suspect);
   ck_assert(!look(h) && h->load->alone == suspect->id);
-  h->group->jobs = 0;
+  h->group->facts.jobs = 0;
   while (h->jobs[0] != suspect) leave(h, 0);
   while (h->num_jobs > 1) leave(h, 1);
   ck_assert_ptr_eq(look(h), suspect);
