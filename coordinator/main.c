@@ -387,6 +387,30 @@ static void clean_up(struct server *s) {
   if (s->wrote_boot) unlink(s->opts.boot_file); /* another coordinator's stays */
 }
 
+/* Opens all that the server has. What was opened before a failure is clean_up's. */
+static tri_status open_server(struct server *s, bool mpi, int *argc, char ***argv, tri_error *err) {
+  bool one_host = true;
+  tri_status st = tri_signals_catch(&s->signal_fd, err);
+  if (st == TRI_OK) st = tri_serve_model_find(&s->opts, err);
+  if (st == TRI_OK) st = tri_response_cache_check(s->opts.response_cache, s->opts.memory_cap, err);
+  if (st == TRI_OK && mpi)
+    st = tri_mpi_launch_join(argc, argv, s->opts.start_timeout, s->opts.interface, &one_host, &s->keys, err);
+  if (st == TRI_OK) st = server_open_model(s, err);
+  if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s->arena);
+  if (st == TRI_OK) st = tri_zcontext_create(&s->z, err);
+  if (st == TRI_OK) st = server_count_ranks(s, err);
+  if (st == TRI_OK) st = tri_worker_socket_open(&s->opts, s->z, one_host, &s->keys, &s->boot, &s->workers, err);
+  s->wrote_boot = st == TRI_OK && s->opts.boot_file && s->boot.secrets;
+  if (st == TRI_OK) st = tri_client_socket_open(&s->opts, s->z, &s->allowed, &s->clients, err);
+  if (st == TRI_OK) st = tri_connection_guard_open(tri_zserver_endpoint(s->clients), err);
+  if (st == TRI_OK) st = tri_shares_read(s->opts.client_share, &s->allowed, &s->shares, err);
+  if (st == TRI_OK) st = server_open_core(s, err);
+  if (st == TRI_OK && s->opts.journal)
+    st = tri_recorder_open(s->opts.journal, 0, s->core, tri_now_ns(), &s->recorder, err);
+  if (st == TRI_OK && mpi) st = tri_mpi_launch_hand_out(&s->boot, err);
+  return st;
+}
+
 int main(int argc, char **argv) {
   static struct server s;
   tri_options *opts = NULL;
@@ -402,29 +426,12 @@ int main(int argc, char **argv) {
   tri_zserver_allow_files();
   s.supervisor =
       (tri_supervisor){.event_fd = s.opts.event_fd, .notice_fd = s.opts.notice_fd, .on_event = take_event, .ctx = &s};
-  bool mpi = s.opts.launch == TRI_LAUNCH_MPI, one_host = true;
+  bool mpi = s.opts.launch == TRI_LAUNCH_MPI;
   /* A supervisor's end is told by SIGHUP, so that clients hear of it; mpirun's end by SIGKILL, as for every rank. */
   int at_its_end = s.opts.event_fd >= 0 ? SIGHUP : 0;
   prctl(PR_SET_PDEATHSIG, mpi ? SIGKILL : at_its_end);
   s.signals = (tri_signal_history){.mpi = mpi, .supervised = s.opts.event_fd >= 0};
-  tri_status st = tri_signals_catch(&s.signal_fd, &err);
-  if (st == TRI_OK) st = tri_serve_model_find(&s.opts, &err);
-  if (st == TRI_OK) st = tri_response_cache_check(s.opts.response_cache, s.opts.memory_cap, &err);
-  if (st == TRI_OK && mpi)
-    st = tri_mpi_launch_join(&argc, &argv, s.opts.start_timeout, s.opts.interface, &one_host, &s.keys, &err);
-  if (st == TRI_OK) st = server_open_model(&s, &err);
-  if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s.arena);
-  if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);
-  if (st == TRI_OK) st = server_count_ranks(&s, &err);
-  if (st == TRI_OK) st = tri_worker_socket_open(&s.opts, s.z, one_host, &s.keys, &s.boot, &s.workers, &err);
-  s.wrote_boot = st == TRI_OK && s.opts.boot_file && s.boot.secrets;
-  if (st == TRI_OK) st = tri_client_socket_open(&s.opts, s.z, &s.allowed, &s.clients, &err);
-  if (st == TRI_OK) st = tri_connection_guard_open(tri_zserver_endpoint(s.clients), &err);
-  if (st == TRI_OK) st = tri_shares_read(s.opts.client_share, &s.allowed, &s.shares, &err);
-  if (st == TRI_OK) st = server_open_core(&s, &err);
-  if (st == TRI_OK && s.opts.journal)
-    st = tri_recorder_open(s.opts.journal, 0, s.core, tri_now_ns(), &s.recorder, &err);
-  if (st == TRI_OK && mpi) st = tri_mpi_launch_hand_out(&s.boot, &err);
+  tri_status st = open_server(&s, mpi, &argc, &argv, &err);
   tri_boot_free(&s.boot); /* from here on the public keys are enough */
   if (st != TRI_OK) {
     const char *field = tri_error_field_beside(&err);
