@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # What people run. The coordinator and the workers are built from their folders; main.c is kept out of the libraries so that tests can link them.
 file(GLOB coordinator_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/coordinator/*.c)
+foreach(folder net replicas queue jobs stats journal)
+  file(GLOB folder_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/coordinator/${folder}/*.c)
+  list(APPEND coordinator_sources ${folder_sources})
+endforeach()
 list(REMOVE_ITEM coordinator_sources ${CMAKE_SOURCE_DIR}/coordinator/main.c)
 tri_library(tri_coordinator FILES ${coordinator_sources} LINK tri_model tri_tokenizer tri_wire tri_comm_mpi)
 add_executable(trireme-coordinator coordinator/main.c)

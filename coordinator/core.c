@@ -3,51 +3,58 @@
 
 #include <string.h>
 
-#include "coordinator/state.h"
+#include "coordinator/core_impl.h"
+#include "coordinator/jobs/jobs.h"
+#include "coordinator/queue/queue.h"
+#include "coordinator/replicas/replicas.h"
+#include "coordinator/replies.h"
+#include "coordinator/stats/stats.h"
 #include "base/version.h"
 
-static const double seconds_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60};
-static const double tokens_bounds[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
+static const replica_hooks hooks = {jobs_lose_group, jobs_queue_again, job_dispatch};
 
 tri_status tri_core_create(const tri_core_config *config, int64_t now, tri_core **out) {
   tri_core *c = tri_calloc(1, sizeof *c);
-  if (!c || !(c->groups = tri_calloc(config->num_groups, sizeof *c->groups))) {
-    tri_free(c);
-    return TRI_NO_MEMORY;
-  }
-  TAILQ_INIT(&c->active);
-  TAILQ_INIT(&c->ended);
+  if (!c) return TRI_NO_MEMORY;
   c->cfg = *config;
   c->started_ns = now;
-  tri_histogram *by_seconds[] = {&c->ttft, &c->itl, &c->e2e, &c->queue_time};
-  for (size_t i = 0; i < sizeof by_seconds / sizeof *by_seconds; i++) {
-    by_seconds[i]->bounds = seconds_bounds;
-    by_seconds[i]->num_bounds = sizeof seconds_bounds / sizeof *seconds_bounds;
-  }
-  if (embed_open(c) != TRI_OK || answers_open(c) != TRI_OK || affinity_open(c) != TRI_OK) {
+  tri_totals_init(&c->totals);
+  if (replicas_open(c, &hooks) != TRI_OK || queue_open(c) != TRI_OK || jobs_open(c) != TRI_OK) {
     tri_core_destroy(c);
     return TRI_NO_MEMORY;
   }
-  c->step_tokens.bounds = tokens_bounds;
-  c->step_tokens.num_bounds = sizeof tokens_bounds / sizeof *tokens_bounds;
   *out = c;
   return TRI_OK;
 }
 
 void tri_core_destroy(tri_core *c) {
   if (!c) return;
-  jobs_destroy(c);
-  flows_destroy(c);
-  members_destroy(c);
-  tri_free(c->groups);
-  tri_free(c->labels);
-  tri_response_cache_destroy(c->cache);
-  affinity_close(c);
-  tri_buf_free(&c->content);
-  tri_buf_free(&c->drawn);
-  tri_buf_free(&c->cache_key);
-  tri_buf_free(&c->cache_answer);
+  jobs_close(c);
+  queue_close(c);
+  replicas_close(c);
   tri_free(c);
+}
+
+/* ---- clients ---- */
+
+static void reply_hello(const tri_core *c, const tri_peer *to, uint64_t id) {
+  tri_server_msg m = {.op = TRI_REPLY_HELLO, .id = id, .hello = {wire_str(TRIREME_VERSION), TRI_WIRE_MAX_MESSAGE}};
+  c->cfg.io.answer(c->cfg.io.ctx, to, &m);
+}
+
+static void reply_models(const tri_core *c, const tri_peer *to, uint64_t id) {
+  tri_wire_str names[TRI_CORE_MAX_NAMES];
+  uint32_t index, num = 0;
+  bool any = group_pick(c, &index);
+  names[num++] = wire_str(c->cfg.model_name);
+  for (uint32_t i = 0; i < c->cfg.num_other_names && num < TRI_CORE_MAX_NAMES; i++)
+    names[num++] = wire_str(c->cfg.other_names[i]);
+  tri_server_msg m = {.op = TRI_REPLY_MODELS,
+                      .id = id,
+                      .models = {num, names,
+                                 any ? group_facts_of(c, index)->max_model_len : (uint64_t)c->cfg.max_prompt,
+                                 c->cfg.tokenizer ? tri_tokenizer_hash(c->cfg.tokenizer) : 0}};
+  c->cfg.io.answer(c->cfg.io.ctx, to, &m);
 }
 
 void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
@@ -61,7 +68,7 @@ void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   case TRI_OP_STATUS: report_status(c, now, from, m->id); break;
   case TRI_OP_STATS: prometheus_reply(c, from, m->id); break;
   case TRI_OP_MODELS: reply_models(c, from, m->id); break;
-  case TRI_OP_FLOORS: floors_request(c, now, from, m->id); break;
+  case TRI_OP_FLOORS: roofline_request(c, now, from, m->id, jobs_have_ended(c) && !c->draining); break;
   case TRI_OP_EXPERTS: experts_request(c, now, from, m->id); break;
   }
   job_dispatch(c, now); /* what was cancelled leaves room */
@@ -74,44 +81,26 @@ void tri_core_client_error(tri_core *c, int64_t now, const tri_peer *from, uint6
   answer_error(c, from, id, err);
 }
 
-void tri_core_tokenized(tri_core *c, int64_t now, uint64_t id, tri_status st, const uint32_t *ids, size_t count,
+void tri_core_connections_ended(tri_core *c, int64_t now, const tri_connections *ended) {
+  deliver_connections_ended(c, now, ended);
+}
+
+void tri_core_tokenized(tri_core *c, int64_t now, uint64_t job, tri_status st, const uint32_t *ids, size_t count,
                         size_t second) {
-  job *j = job_find(c, id);
-  if (!j || j->state != JOB_TOKENIZING) return; /* cancelled meanwhile */
-  job_tokenized(c, now, j, st, ids, count, second);
+  job_tokenized(c, now, job, st, ids, count, second);
   deliver_all(c, now);
 }
 
-static void take_floors(tri_core *c, int64_t now, const tri_group_msg *m) {
-  group *g = group_find(c, m->floors.group, m->floors.epoch);
-  if (g && m->floors.rank < g->world) floors_take(c, now, &g->ranks[m->floors.rank], &m->floors.floors);
-}
+/* ---- groups ---- */
 
-static void take_experts(tri_core *c, int64_t now, const tri_group_msg *m) {
-  group *g = group_find(c, m->experts.group, m->experts.epoch);
-  if (g && m->experts.rank < g->world) experts_take(c, now, &g->ranks[m->experts.rank], &m->experts);
-}
-
-static void take_ready(tri_core *c, int64_t now, const tri_group_msg *m) {
-  if (!member_ready(c, now, m)) return;
-  if (c->drain_sent) drain_groups(c); /* too late: the last job has ended */
-  job_dispatch(c, now);
-}
-
-/* A leader's messages name neither group nor rank: the peer tells. */
+/* A leader's messages name neither group nor rank: the peer tells. The jobs of a lost group have gone back into the
+ * queue, where nobody takes its tokens. One that is not ready yet has none. */
 static void take_output(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
   uint32_t index;
   if (!group_find_led_by(c, from, &index)) return;
-  /* The jobs of a lost group have gone back into the queue, where nobody takes its tokens: a restart must not take them
-   * either. One that is not ready yet has none. Nor must a restart take how a group ends what was cut off with the
-   * cluster, and goes on with the next start. */
-  group_state state = c->groups[index].state;
-  if (m->op == TRI_GROUP_TOKENS && (state == GROUP_READY || state == GROUP_DRAINING)) {
-    if (!c->ending) record_tokens(c, index, &m->tokens);
-    job_tokens(c, now, index, &m->tokens);
-  }
+  if (m->op == TRI_GROUP_TOKENS && group_gives_output(c, index)) job_tokens(c, now, index, &m->tokens);
   if (m->op == TRI_GROUP_REFUSED) job_refused(c, now, index, m);
-  if (m->op == TRI_GROUP_EMBED_RESULTS) embed_results(c, now, index, &m->embed_results);
+  if (m->op == TRI_GROUP_EMBED_RESULTS) job_results(c, now, index, &m->embed_results);
   job_dispatch(c, now);
 }
 
@@ -130,54 +119,111 @@ static bool is_from_rank(tri_core *c, const tri_peer *from, const tri_group_msg 
 void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
   if (!is_from_rank(c, from, m)) return;
   switch (m->op) {
-  case TRI_GROUP_REGISTER: member_register(c, now, from, &m->reg); break;
-  case TRI_GROUP_READY: take_ready(c, now, m); break;
-  case TRI_GROUP_HEALTH: member_health(c, now, &m->health); break;
+  case TRI_GROUP_REGISTER: group_register(c, now, from, &m->reg); break;
+  case TRI_GROUP_READY:
+    if (group_ready(c, now, m)) job_dispatch(c, now);
+    break;
+  case TRI_GROUP_HEALTH: group_health(c, now, &m->health); break;
   case TRI_GROUP_TOKENS:
   case TRI_GROUP_REFUSED:
   case TRI_GROUP_EMBED_RESULTS: take_output(c, now, from, m); break;
-  case TRI_GROUP_FLOORS: take_floors(c, now, m); break;
-  case TRI_GROUP_EXPERTS: take_experts(c, now, m); break;
-  case TRI_GROUP_FAILED: member_failed(c, now, m); break;
+  case TRI_GROUP_FLOORS: roofline_take(c, now, m); break;
+  case TRI_GROUP_EXPERTS: experts_take(c, now, m); break;
+  case TRI_GROUP_FAILED: group_failed(c, now, m); break;
   default: break;
   }
   deliver_all(c, now);
 }
 
 void tri_core_group_died(tri_core *c, int64_t now, uint32_t group, uint64_t epoch, const char *reason) {
-  member_died(c, now, group, epoch, reason);
+  if (group_died(c, now, group, epoch, reason)) jobs_end_late(c, now);
 }
 
-void tri_core_group_expected(tri_core *c, uint32_t group, uint64_t epoch) { member_expected(c, group, epoch); }
+void tri_core_group_expected(tri_core *c, uint32_t group, uint64_t epoch) { group_expected(c, group, epoch); }
 
 void tri_core_group_held(tri_core *c, uint32_t group, tri_core_hold hold, int64_t until_ns, const char *reason) {
-  member_held(c, group, hold, until_ns, reason);
+  group_held(c, group, hold, until_ns, reason);
+}
+
+void tri_core_stood_still(tri_core *c, int64_t now) { watchdog_suspend(c, now); }
+
+/* ---- the journal ---- */
+
+void tri_core_durable(tri_core *c, int64_t now, uint64_t number) { recovery_durable(c, now, number); }
+void tri_core_set_full(tri_core *c, const char *folder) { jobs_set_full(c, folder); }
+
+tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number) {
+  return recovery_restore(c, now, age_ns, r, number);
+}
+
+void tri_core_restored(tri_core *c, int64_t now) { recovery_restored(c, now); }
+
+bool tri_core_restore_whole(tri_core *c, uint64_t job, uint64_t number) {
+  return recovery_restore_whole(c, job, number);
+}
+
+void tri_core_compact(tri_core *c, int64_t now, uint64_t before, size_t room) {
+  recovery_compact(c, now, before, room);
+}
+
+void tri_core_record_again(tri_core *c, int64_t now) { recovery_record_again(c, now); }
+size_t tri_core_compact_room(const tri_core *c, uint64_t before) { return recovery_compact_room(c, before); }
+uint64_t tri_core_oldest_record(const tri_core *c) { return recovery_oldest_record(c); }
+bool tri_core_owes(const tri_core *c) { return recovery_owes(c); }
+uint64_t tri_core_record_bytes(const tri_core *c) { return recovery_record_bytes(c); }
+
+/* ---- time, and the end ---- */
+
+static void drain_once_idle(tri_core *c) {
+  if (c->draining && jobs_have_ended(c)) replicas_drain(c);
 }
 
 void tri_core_tick(tri_core *c, int64_t now) {
-  members_tick(c, now);
+  groups_tick(c, now);
   watchdog_tick(c, now);
-  members_lease(c, now);
+  groups_lease(c, now);
   jobs_tick(c, now);
-  floors_tick(c, now);
+  roofline_tick(c, now);
   experts_tick(c, now);
   jobs_end_late(c, now);
   deliver_tick(c, now);
   deliver_all(c, now);
-  drain_tick(c);
+  drain_once_idle(c);
 }
 
 void tri_core_drain(tri_core *c) {
   c->draining = true;
-  drain_tick(c);
+  drain_once_idle(c);
 }
 
-void tri_core_set_full(tri_core *c, const char *folder) { c->full = folder; }
-void tri_core_set_crowded(tri_core *c, bool crowded) { c->crowded = crowded; }
-void tri_core_set_facts(tri_core *c, const tri_core_facts *facts) { c->facts = *facts; }
-uint64_t tri_core_generated_tokens(const tri_core *c) { return c->generation_tokens; }
-uint64_t tri_core_cached_bytes(const tri_core *c) {
-  return c->cache ? tri_response_cache_figures_of(c->cache).bytes : 0;
+void tri_core_abandon(tri_core *c, int64_t now, const char *reason) {
+  jobs_abandon(c, now, reason);
+  deliver_all(c, now);
 }
-uint64_t tri_core_job_bytes(const tri_core *c) { return c->queue_bytes + c->retained; }
-uint64_t tri_core_lost(const tri_core *c) { return c->lost; }
+
+/* ---- questions ---- */
+
+bool tri_core_is_idle(const tri_core *c) { return jobs_are_over(c); }
+
+void tri_core_load_of(const tri_core *c, tri_core_load *out) {
+  const replicas_sums g = replicas_sum(c);
+  *out = (tri_core_load){.prompt_tokens = c->totals.prompt_tokens,
+                         .generation_tokens = c->totals.generation_tokens,
+                         .kv_blocks = g.kv_blocks,
+                         .kv_blocks_used = g.kv_blocks_used,
+                         .prefix_queries = g.prefixes.queries,
+                         .prefix_hits = g.prefixes.hits};
+  jobs_count(c, &out->running, &out->waiting);
+}
+
+uint64_t tri_core_cached_bytes(const tri_core *c) {
+  tri_response_cache_figures f = {0};
+  jobs_cache_figures(c, &f);
+  return f.bytes;
+}
+
+uint64_t tri_core_job_bytes(const tri_core *c) { return queue_job_bytes(c) + jobs_retained_bytes(c); }
+void tri_core_set_crowded(tri_core *c, bool crowded) { queue_set_crowded(c, crowded); }
+void tri_core_set_facts(tri_core *c, const tri_core_facts *facts) { c->facts = *facts; }
+uint64_t tri_core_generated_tokens(const tri_core *c) { return c->totals.generation_tokens; }
+uint64_t tri_core_lost(const tri_core *c) { return c->totals.lost; }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme-coordinator: the front door. This file is the shell around the core: sockets, signals, clocks, the
+/* trireme-coordinator: the front door. This file is the loop around the core: sockets, signals, clocks, the
  * tokenizer's threads and the memory watch. */
 #include <errno.h>
 #include <signal.h>
@@ -9,10 +9,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "coordinator/connection_guard.h"
+#include "coordinator/net/connection_guard.h"
 #include "coordinator/mpi_launch.h"
-#include "coordinator/response_cache.h"
-#include "coordinator/shell.h"
+#include "coordinator/jobs/response_cache.h"
+#include "coordinator/server.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/wait.h"
@@ -35,17 +35,17 @@ enum {
 static double cpu_seconds(void) { return (double)tri_process_cpu_ns() / 1e9; }
 
 /* Counts since the last whole second. An idle time counts in the rate, but what the process did in it made no token. */
-static struct shell_second since_last(const struct shell *s, int64_t now) {
+static struct server_second since_last(const struct server *s, int64_t now) {
   uint64_t tokens = tri_core_generated_tokens(s->core) - s->tokens_before;
-  return (struct shell_second){tokens, tokens ? cpu_seconds() - s->cpu_before : 0,
-                               (double)(now - s->last_second) / 1e9};
+  return (struct server_second){tokens, tokens ? cpu_seconds() - s->cpu_before : 0,
+                                (double)(now - s->last_second) / 1e9};
 }
 
 /* The figures include the second that has begun: a client that asks right behind some work wants it in. */
-static void set_facts(struct shell *s) {
-  struct shell_second sum = since_last(s, tri_now_ns());
-  for (unsigned i = 0; i < SHELL_WINDOW_S && i < s->num_seconds; i++) {
-    const struct shell_second *w = &s->window[i];
+static void set_facts(struct server *s) {
+  struct server_second sum = since_last(s, tri_now_ns());
+  for (unsigned i = 0; i < SERVER_WINDOW_S && i < s->num_seconds; i++) {
+    const struct server_second *w = &s->window[i];
     sum.tokens += w->tokens;
     sum.cpu_s += w->cpu_s;
     sum.wall_s += w->wall_s;
@@ -59,7 +59,7 @@ static void set_facts(struct shell *s) {
   tri_core_set_facts(s->core, &s->facts);
 }
 
-static void take_client(struct shell *s, const tri_peer *from, const void *data, size_t len, int frames) {
+static void take_client(struct server *s, const tri_peer *from, const void *data, size_t len, int frames) {
   tri_client_msg m;
   tri_error err = {0};
   uint64_t id = 0;
@@ -75,20 +75,20 @@ static void take_client(struct shell *s, const tri_peer *from, const void *data,
     tri_core_client_error(s->core, tri_now_ns(), from, id, &err);
 }
 
-static void lose_journal(struct shell *s, const tri_error *err);
+static void lose_journal(struct server *s, const tri_error *err);
 
 /* Writes what was recorded, and hears whether the disk has room for new jobs. */
-static void keep(struct shell *s) {
+static void keep(struct server *s) {
   tri_error err = {0};
-  if (s->keeper_failed) return;
-  if (tri_keeper_write(s->keeper, &err) == TRI_OK)
-    tri_keeper_tell_room(s->keeper, s->core);
+  if (s->recorder_failed) return;
+  if (tri_recorder_write(s->recorder, &err) == TRI_OK)
+    tri_recorder_tell_room(s->recorder, s->core);
   else
     lose_journal(s, &err);
 }
 
 /* Returns whether there may be more. The library gives a message of each connection in turn. */
-static bool read_clients(struct shell *s) {
+static bool read_clients(struct server *s) {
   tri_peer from;
   const void *data;
   size_t len;
@@ -100,14 +100,14 @@ static bool read_clients(struct shell *s) {
       continue;
     }
     take_client(s, &from, data, len, frames);
-    if (tri_keeper_has_much(s->keeper)) keep(s);
+    if (tri_recorder_has_much(s->recorder)) keep(s);
   }
   return true;
 }
 
 /* Closes connections that send messages without end, or leave too many replies unread. Whether one does is known once
  * all that had come is read, perhaps over several ticks. */
-static void guard_connections(struct shell *s) {
+static void guard_connections(struct server *s) {
   bool suspects = tri_connection_guard_suspects(), closing = s->late.has_closing, more = suspects || closing;
   int64_t until = tri_deadline_after_ms(GUARD_MS);
   if (!more) return;
@@ -116,19 +116,19 @@ static void guard_connections(struct shell *s) {
   if (closing && !more) tri_late_replies_close(&s->late, tri_now_ns(), s->clients);
 }
 
-static void see_ended(struct shell *s) {
+static void see_ended(struct server *s) {
   tri_connections ended = {{0}};
   if (tri_zserver_take_ended(s->clients, &ended)) tri_core_connections_ended(s->core, tri_now_ns(), &ended);
 }
 
-static void read_tokenized(struct shell *s) {
+static void read_tokenized(struct server *s) {
   for (tri_tokenized *r; s->tokenize_pool && (r = tri_tokenize_pool_pop(s->tokenize_pool)); tri_tokenized_free(r)) {
     tri_core_tokenized(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count, r->second);
-    if (tri_keeper_has_much(s->keeper)) keep(s);
+    if (tri_recorder_has_much(s->recorder)) keep(s);
   }
 }
 
-static void begin_drain(struct shell *s, int64_t now, int signal) {
+static void begin_drain(struct server *s, int64_t now, int signal) {
   if (s->supervisor.why[0]) return; /* that ends earlier */
   tri_log(TRI_LOG_INFO, "coordinator", "SIG%s: finishing what runs, at most %g s", sigabbrev_np(signal),
           s->opts.drain_timeout);
@@ -137,8 +137,8 @@ static void begin_drain(struct shell *s, int64_t now, int signal) {
   tri_core_drain(s->core);
 }
 
-static void take_news(void *ctx, const tri_supervisor_news *n) {
-  struct shell *s = ctx;
+static void take_event(void *ctx, const tri_supervisor_event *n) {
+  struct server *s = ctx;
   int64_t now = tri_now_ns();
   tri_core_hold hold = n->kind == TRI_GROUP_GIVEN_UP ? TRI_CORE_GIVEN_UP : TRI_CORE_QUARANTINED;
   if (n->kind == TRI_GROUP_EXPECTED)
@@ -151,7 +151,7 @@ static void take_news(void *ctx, const tri_supervisor_news *n) {
 
 /* A worker that ended may have said why. That is on its way, and tells clients more than the supervisor can. A request
  * to drain that has come as a signal before, as to every process at once, is the same one. */
-static void read_supervisor(struct shell *s) {
+static void read_supervisor(struct server *s) {
   bool over = tri_supervisor_gives_up(&s->supervisor);
   if (!over && s->supervisor.drain && !s->draining) begin_drain(s, tri_now_ns(), s->supervisor.drain);
   if (!over) return;
@@ -161,7 +161,7 @@ static void read_supervisor(struct shell *s) {
   tri_core_drain(s->core);
 }
 
-static void read_workers(struct shell *s) {
+static void read_workers(struct server *s) {
   tri_peer from;
   const void *data;
   size_t len;
@@ -176,13 +176,13 @@ static void read_workers(struct shell *s) {
     }
     /* The supervisor has said of a start before it began it, and its words are there. */
     if (m.op == TRI_GROUP_REGISTER) read_supervisor(s);
-    tri_keeper_came_as(s->keeper, data, len);
+    tri_recorder_came_as(s->recorder, data, len);
     tri_core_worker(s->core, tri_now_ns(), &from, &m);
-    tri_keeper_came_as(s->keeper, NULL, 0);
+    tri_recorder_came_as(s->recorder, NULL, 0);
   }
 }
 
-static void end_at_once(struct shell *s, int64_t now, const char *why, bool failed) {
+static void end_at_once(struct server *s, int64_t now, const char *why, bool failed) {
   tri_core_abandon(s->core, now, why);
   s->leaving = true;
   s->failed |= failed;
@@ -191,9 +191,9 @@ static void end_at_once(struct shell *s, int64_t now, const char *why, bool fail
 /* A fault ends the cluster, not its users. What a journal has goes on in the next start, and whoever is told of an end
  * gives up: as behind a kill, clients are told nothing and wait. In a drain nobody is to wait: the end was asked for.
  */
-static void end_by_fault(struct shell *s, int64_t now, const char *why) {
+static void end_by_fault(struct server *s, int64_t now, const char *why) {
   tri_core_load load;
-  if (!s->keeper || s->keeper_failed || s->draining) {
+  if (!s->recorder || s->recorder_failed || s->draining) {
     end_at_once(s, now, why, true);
     return;
   }
@@ -203,7 +203,7 @@ static void end_by_fault(struct shell *s, int64_t now, const char *why) {
   s->leaving = s->failed = true;
 }
 
-static void read_signals(struct shell *s) {
+static void read_signals(struct server *s) {
   uint8_t number;
   while (read(s->signal_fd, &number, sizeof number) == sizeof number) {
     int64_t now = tri_now_ns();
@@ -222,7 +222,7 @@ static void read_signals(struct shell *s) {
   }
 }
 
-static void watch_memory(struct shell *s, double mb) {
+static void watch_memory(struct server *s, double mb) {
   tri_error err = {0};
   s->memory.kept_mb = (double)tri_core_cached_bytes(s->core) / 0x1p20;
   s->memory.jobs_mb = (double)tri_core_job_bytes(s->core) / 0x1p20;
@@ -233,7 +233,7 @@ static void watch_memory(struct shell *s, double mb) {
   s->leaving = s->failed = true;
 }
 
-static void say_throughput(struct shell *s, int64_t now) {
+static void say_throughput(struct server *s, int64_t now) {
   char line[TRI_THROUGHPUT_LINE];
   tri_core_load load;
   if (tri_log_threshold() < TRI_LOG_INFO || !tri_throughput_is_due(&s->throughput, now)) return;
@@ -241,8 +241,8 @@ static void say_throughput(struct shell *s, int64_t now) {
   if (tri_throughput_text(&s->throughput, &load, now, line)) tri_log(TRI_LOG_INFO, "throughput", "%s", line);
 }
 
-static void count_second(struct shell *s, int64_t now, double mb) {
-  s->window[s->num_seconds++ % SHELL_WINDOW_S] = since_last(s, now);
+static void count_second(struct server *s, int64_t now, double mb) {
+  s->window[s->num_seconds++ % SERVER_WINDOW_S] = since_last(s, now);
   s->tokens_before = tri_core_generated_tokens(s->core);
   s->cpu_before = cpu_seconds();
   s->last_second = now;
@@ -250,7 +250,7 @@ static void count_second(struct shell *s, int64_t now, double mb) {
   set_facts(s);
   say_throughput(s, now);
   tri_error err = {0};
-  if (!s->keeper_failed && tri_keeper_tidy(s->keeper, s->core, now, &err) != TRI_OK)
+  if (!s->recorder_failed && tri_recorder_tidy(s->recorder, s->core, now, &err) != TRI_OK)
     tri_log(TRI_LOG_WARN, "coordinator", "%s", err.message);
   tri_connection_guard_second();
   if (s->late.dropped)
@@ -260,7 +260,7 @@ static void count_second(struct shell *s, int64_t now, double mb) {
   tri_supervisor_alive(&s->supervisor);
 }
 
-static void drain_is_over(struct shell *s, int64_t now) {
+static void drain_is_over(struct server *s, int64_t now) {
   bool over = s->supervisor.why[0];
   if (!over)
     tri_log(TRI_LOG_WARN, "coordinator", "the %g s are over: ending the jobs that still run", s->opts.drain_timeout);
@@ -269,7 +269,7 @@ static void drain_is_over(struct shell *s, int64_t now) {
   s->leaving = true;
 }
 
-static void tick(struct shell *s) {
+static void tick(struct server *s) {
   int64_t now = tri_now_ns();
   if (now - s->last_tick < TICK_MS * NS_PER_MS) return;
   if (now - s->last_tick > NS_PER_S) tri_core_stood_still(s->core, now);
@@ -285,29 +285,29 @@ static void tick(struct shell *s) {
 }
 
 /* Jobs whose end nobody could record end here: what is on the disk is what the next start goes on with. */
-static void lose_journal(struct shell *s, const tri_error *err) {
+static void lose_journal(struct server *s, const tri_error *err) {
   char why[TRI_ERROR_MESSAGE + 64];
-  s->keeper_failed = true;
+  s->recorder_failed = true;
   snprintf(why, sizeof why, "the coordinator ends: %s", err->message);
   tri_log(TRI_LOG_ERROR, "coordinator", "%s", err->message);
   end_at_once(s, tri_now_ns(), why, true);
 }
 
 /* Messages of one round leave together: a frame to each worker and client instead of one for each message. */
-static void flush(struct shell *s) {
+static void flush(struct server *s) {
   keep(s);
   tri_late_replies_send(&s->late, tri_now_ns(), s->clients);
   tri_zserver_flush(s->workers);
   tri_zserver_flush(s->clients);
 }
 
-static void read_journal(struct shell *s) {
+static void read_journal(struct server *s) {
   tri_error err = {0};
-  if (!s->keeper_failed && tri_keeper_take_sync(s->keeper, s->core, tri_now_ns(), &err) != TRI_OK)
+  if (!s->recorder_failed && tri_recorder_take_sync(s->recorder, s->core, tri_now_ns(), &err) != TRI_OK)
     lose_journal(s, &err);
 }
 
-static void serve(struct shell *s) {
+static void serve(struct server *s) {
   while (!s->leaving) {
     int ready = 0;
     tri_zpoll items[] = {{.server = s->clients, .fd = -1},
@@ -315,7 +315,7 @@ static void serve(struct shell *s) {
                          {.fd = s->signal_fd},
                          {.fd = s->tokenize_pool ? tri_tokenize_pool_fd(s->tokenize_pool) : -1},
                          {.fd = tri_supervisor_poll_fd(&s->supervisor)},
-                         {.fd = tri_keeper_fd(s->keeper)}};
+                         {.fd = tri_recorder_fd(s->recorder)}};
     tri_zpoll_wait(items, 6, TICK_MS, &ready);
     if (items[0].ready) read_clients(s);
     if (items[1].ready) read_workers(s);
@@ -330,7 +330,7 @@ static void serve(struct shell *s) {
   /* Messages on their way get a moment to leave; then the workers' leases end with this process. */
   int64_t until = tri_deadline_after_ms(FLUSH_MS);
   while (tri_now_ns() < until) {
-    tri_zpoll items[] = {{.server = s->workers, .fd = -1}, {.fd = tri_keeper_fd(s->keeper)}};
+    tri_zpoll items[] = {{.server = s->workers, .fd = -1}, {.fd = tri_recorder_fd(s->recorder)}};
     tri_zpoll_wait(items, 2, 20, NULL);
     if (items[0].ready) read_workers(s);
     if (items[1].ready) read_journal(s);
@@ -340,7 +340,7 @@ static void serve(struct shell *s) {
 }
 
 /* Returns whether jobs were lost. */
-static bool say_end(struct shell *s) {
+static bool say_end(struct server *s) {
   unsigned long long lost = tri_core_lost(s->core);
   if (lost)
     tri_log(TRI_LOG_ERROR, "coordinator", "ended: %llu running %s lost", lost, lost > 1 ? "jobs were" : "job was");
@@ -362,17 +362,17 @@ static const tri_options_spec spec = {
 };
 
 /* Returns whether the journal has nothing for the next start. */
-static bool is_done(const struct shell *s) {
-  return s->draining && !s->failed && !s->keeper_failed && s->core && !tri_core_owes(s->core);
+static bool is_done(const struct server *s) {
+  return s->draining && !s->failed && !s->recorder_failed && s->core && !tri_core_owes(s->core);
 }
 
-static void clean_up(struct shell *s) {
+static void clean_up(struct server *s) {
   bool done = is_done(s);
   tri_core_destroy(s->core);
   if (done)
-    tri_keeper_remove(s->keeper);
+    tri_recorder_remove(s->recorder);
   else
-    tri_keeper_close(s->keeper);
+    tri_recorder_close(s->recorder);
   tri_tokenize_pool_destroy(s->tokenize_pool);
   tri_late_replies_free(&s->late);
   tri_zserver_close(s->clients);
@@ -387,8 +387,32 @@ static void clean_up(struct shell *s) {
   if (s->wrote_boot) unlink(s->opts.boot_file); /* another coordinator's stays */
 }
 
+/* Opens all that the server has. What was opened before a failure is clean_up's. */
+static tri_status open_server(struct server *s, bool mpi, int *argc, char ***argv, tri_error *err) {
+  bool one_host = true;
+  tri_status st = tri_signals_catch(&s->signal_fd, err);
+  if (st == TRI_OK) st = tri_serve_model_find(&s->opts, err);
+  if (st == TRI_OK) st = tri_response_cache_check(s->opts.response_cache, s->opts.memory_cap, err);
+  if (st == TRI_OK && mpi)
+    st = tri_mpi_launch_join(argc, argv, s->opts.start_timeout, s->opts.interface, &one_host, &s->keys, err);
+  if (st == TRI_OK) st = server_open_model(s, err);
+  if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s->arena);
+  if (st == TRI_OK) st = tri_zcontext_create(&s->z, err);
+  if (st == TRI_OK) st = server_count_ranks(s, err);
+  if (st == TRI_OK) st = tri_worker_socket_open(&s->opts, s->z, one_host, &s->keys, &s->boot, &s->workers, err);
+  s->wrote_boot = st == TRI_OK && s->opts.boot_file && s->boot.secrets;
+  if (st == TRI_OK) st = tri_client_socket_open(&s->opts, s->z, &s->allowed, &s->clients, err);
+  if (st == TRI_OK) st = tri_connection_guard_open(tri_zserver_endpoint(s->clients), err);
+  if (st == TRI_OK) st = tri_shares_read(s->opts.client_share, &s->allowed, &s->shares, err);
+  if (st == TRI_OK) st = server_open_core(s, err);
+  if (st == TRI_OK && s->opts.journal)
+    st = tri_recorder_open(s->opts.journal, 0, s->core, tri_now_ns(), &s->recorder, err);
+  if (st == TRI_OK && mpi) st = tri_mpi_launch_hand_out(&s->boot, err);
+  return st;
+}
+
 int main(int argc, char **argv) {
-  static struct shell s;
+  static struct server s;
   tri_options *opts = NULL;
   tri_error err = {0};
   tri_file_open_standard(true);
@@ -401,29 +425,13 @@ int main(int argc, char **argv) {
   tri_log_with_time(true);
   tri_zserver_allow_files();
   s.supervisor =
-      (tri_supervisor){.event_fd = s.opts.event_fd, .notice_fd = s.opts.notice_fd, .news = take_news, .ctx = &s};
-  bool mpi = s.opts.launch == TRI_LAUNCH_MPI, one_host = true;
+      (tri_supervisor){.event_fd = s.opts.event_fd, .notice_fd = s.opts.notice_fd, .on_event = take_event, .ctx = &s};
+  bool mpi = s.opts.launch == TRI_LAUNCH_MPI;
   /* A supervisor's end is told by SIGHUP, so that clients hear of it; mpirun's end by SIGKILL, as for every rank. */
   int at_its_end = s.opts.event_fd >= 0 ? SIGHUP : 0;
   prctl(PR_SET_PDEATHSIG, mpi ? SIGKILL : at_its_end);
   s.signals = (tri_signal_history){.mpi = mpi, .supervised = s.opts.event_fd >= 0};
-  tri_status st = tri_signals_catch(&s.signal_fd, &err);
-  if (st == TRI_OK) st = tri_serve_model_find(&s.opts, &err);
-  if (st == TRI_OK) st = tri_response_cache_check(s.opts.response_cache, s.opts.memory_cap, &err);
-  if (st == TRI_OK && mpi)
-    st = tri_mpi_launch_join(&argc, &argv, s.opts.start_timeout, s.opts.interface, &one_host, &s.keys, &err);
-  if (st == TRI_OK) st = shell_open_model(&s, &err);
-  if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s.arena);
-  if (st == TRI_OK) st = tri_zcontext_create(&s.z, &err);
-  if (st == TRI_OK) st = shell_count_ranks(&s, &err);
-  if (st == TRI_OK) st = tri_worker_socket_open(&s.opts, s.z, one_host, &s.keys, &s.boot, &s.workers, &err);
-  s.wrote_boot = st == TRI_OK && s.opts.boot_file && s.boot.secrets;
-  if (st == TRI_OK) st = tri_client_socket_open(&s.opts, s.z, &s.allowed, &s.clients, &err);
-  if (st == TRI_OK) st = tri_connection_guard_open(tri_zserver_endpoint(s.clients), &err);
-  if (st == TRI_OK) st = tri_shares_read(s.opts.client_share, &s.allowed, &s.shares, &err);
-  if (st == TRI_OK) st = shell_open_core(&s, &err);
-  if (st == TRI_OK && s.opts.journal) st = tri_keeper_open(s.opts.journal, 0, s.core, tri_now_ns(), &s.keeper, &err);
-  if (st == TRI_OK && mpi) st = tri_mpi_launch_hand_out(&s.boot, &err);
+  tri_status st = open_server(&s, mpi, &argc, &argv, &err);
   tri_boot_free(&s.boot); /* from here on the public keys are enough */
   if (st != TRI_OK) {
     const char *field = tri_error_field_beside(&err);

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 #include "comm/wire/boot.h"
-#include "coordinator/sockets.h"
+#include "coordinator/net/sockets.h"
 
 /* Joins the job. interface: as of tri_network_use. *one_host: every rank runs on this host; *keys: those of the
  * workers. A start without progress

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Facts that a coordinator which starts again must know of the jobs of the one before it, in the order in which they
- * came to be. Nothing else changes a job between two of them but time. */
+/* Log records: every transition of a job that recovery needs, in the order of their coming. Between two of them nothing
+ * but time changes a job. */
 #ifndef TRI_COORDINATOR_RECORD_H
 #define TRI_COORDINATOR_RECORD_H
 

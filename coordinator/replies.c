@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replies that need no job. */
-#include "coordinator/state.h"
-#include "base/version.h"
+#include "coordinator/replies.h"
+
+#include "coordinator/core_impl.h"
 
 /* A message has room for a whole status, which is not cleared here. */
 static void fill_error(tri_server_msg *m, uint64_t id, const tri_error *err) {
@@ -23,24 +23,5 @@ void answer_error(const tri_core *c, const tri_peer *to, uint64_t id, const tri_
   tri_server_msg m;
   if (!to->len) return; /* likewise */
   fill_error(&m, id, err);
-  c->cfg.io.answer(c->cfg.io.ctx, to, &m);
-}
-
-void reply_hello(const tri_core *c, const tri_peer *to, uint64_t id) {
-  tri_server_msg m = {.op = TRI_REPLY_HELLO, .id = id, .hello = {wire_str(TRIREME_VERSION), TRI_WIRE_MAX_MESSAGE}};
-  c->cfg.io.answer(c->cfg.io.ctx, to, &m);
-}
-
-void reply_models(const tri_core *c, const tri_peer *to, uint64_t id) {
-  tri_wire_str names[TRI_CORE_MAX_NAMES];
-  uint32_t index, num = 0;
-  const group *g = group_pick(c, &index);
-  names[num++] = wire_str(c->cfg.model_name);
-  for (uint32_t i = 0; i < c->cfg.num_other_names && num < TRI_CORE_MAX_NAMES; i++)
-    names[num++] = wire_str(c->cfg.other_names[i]);
-  tri_server_msg m = {.op = TRI_REPLY_MODELS,
-                      .id = id,
-                      .models = {num, names, g ? g->max_model_len : (uint64_t)c->cfg.max_prompt,
-                                 c->cfg.tokenizer ? tri_tokenizer_hash(c->cfg.tokenizer) : 0}};
   c->cfg.io.answer(c->cfg.io.ctx, to, &m);
 }

@@ -40,8 +40,33 @@ check() {
       folder("tools", below " tools/")
       below = "base/ runtime/model/ text/unicode/ text/tokenizer/ comm/wire/"
       rule("tools/plan/texts.c", below " tools/") # looks at what the coordinator reads, too
-      folder("coordinator", below " coordinator/")
-      rule("coordinator/mpi_launch.c", "base/ coordinator/ comm/comm.h comm/wire/") # mpirun starts it with the workers
+      folder("coordinator/net", below " coordinator/net/")
+      folder("coordinator/up", below " coordinator/up/ coordinator/net/signals.h coordinator/journal/journal.h")
+      # the core: what it is given, then its parts, of which each sees one header of those below it
+      rule("coordinator/record.h", below)
+      rule("coordinator/core_config.h", below " coordinator/record.h")
+      folder("coordinator/stats", below " coordinator/core_config.h coordinator/stats/")
+      part = below " coordinator/core_config.h coordinator/core_impl.h coordinator/record.h coordinator/replies.h coordinator/stats/totals.h"
+      rule("coordinator/core_impl.h", part)
+      rule("coordinator/replies.h", part)
+      rule("coordinator/replies.c", part)
+      folder("coordinator/replicas", part " coordinator/replicas/")
+      part = part " coordinator/replicas/replicas.h"
+      folder("coordinator/queue", part " coordinator/queue/ coordinator/net/allowed_keys.h")
+      part = part " coordinator/queue/queue.h"
+      folder("coordinator/jobs", part " coordinator/jobs/")
+      part = part " coordinator/jobs/jobs.h coordinator/jobs/response_cache.h coordinator/stats/"
+      rule("coordinator/stats/report.c", part)
+      rule("coordinator/stats/prometheus.c", part)
+      rule("coordinator/core.h", part)
+      rule("coordinator/core.c", part " coordinator/core.h")
+      # around the core
+      folder("coordinator/journal", "base/ coordinator/journal/")
+      rule("coordinator/journal/recorder.h", below " coordinator/core.h")
+      rule("coordinator/journal/recorder.c", below " coordinator/core.h coordinator/journal/")
+      part = part " coordinator/core.h coordinator/queue/shares.h coordinator/jobs/tokenize_pool.h coordinator/journal/recorder.h"
+      folder("coordinator", part " coordinator/net/ coordinator/server.h coordinator/served_model.h coordinator/memory_watch.h coordinator/mpi_launch.h")
+      rule("coordinator/mpi_launch.c", "base/ coordinator/mpi_launch.h comm/comm.h comm/wire/") # mpirun starts it with the workers
       folder("client", "base/ comm/wire/ client/trireme.h client/internal.h client/kept.h")
       folder("client/chat", "base/ text/tokenizer/ text/jinja/jinja.h client/chat/")
       below = "base/ comm/wire/ client/trireme.h"
@@ -119,7 +144,7 @@ self_test() {
   dir=$(mktemp -d) || exit 1
   trap 'rm -rf "$dir"' EXIT
   for folder in base runtime/model/arch text/unicode text/tokenizer text/jinja runtime/load runtime/step runtime/forward runtime/engine \
-    runtime/cost kernels/cpu comm/device comm/wire offload worker/schedule worker/cost worker/placement worker/process tools/bench coordinator/up client/chat client/cli client/cmd client/openai client/gateway tools/serve_bench; do
+    runtime/cost kernels/cpu comm/device comm/wire offload worker/schedule worker/cost worker/placement worker/process tools/bench coordinator/up coordinator/net coordinator/replicas coordinator/queue coordinator/jobs coordinator/stats client/chat client/cli client/cmd client/openai client/gateway tools/serve_bench; do
     mkdir -p "$dir/$folder"
   done
   printf '#include <stdio.h>\n#include "base/mem.h"\n' >"$dir/kernels/good.c"
@@ -168,6 +193,13 @@ runtime/engine/x.c "runtime/forward/forward_state.h"
 runtime/load/x.c "offload/stream_impl.h"
 coordinator/x.c "comm/comm.h"
 coordinator/up/x.c "kernels/backend.h"
+coordinator/net/x.c "coordinator/core_impl.h"
+coordinator/replicas/x.c "coordinator/queue/queue.h"
+coordinator/queue/x.c "coordinator/jobs/jobs.h"
+coordinator/queue/x.c "coordinator/replicas/replicas_impl.h"
+coordinator/jobs/x.c "coordinator/core.h"
+coordinator/stats/x.c "coordinator/jobs/jobs_impl.h"
+coordinator/x.c "coordinator/jobs/jobs_impl.h"
 client/cmd/x.c "coordinator/core.h"
 client/cmd/x.c "client/gateway/gateway.h"
 client/chat/x.c "client/cli/cli.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The figures of a status and of floors, each declared once: the wire's structs and fields, what libtrireme copies and
  * what the command prints as JSON follow from these lists. A new one needs a row here, a member of the same name in
- * client/trireme.h, and coordinator/report.c, which knows it.
+ * client/trireme.h, and coordinator/stats/report.c, which knows it.
  *
  * X(context, type, name, json): U32, U64, I64, F64, STR, or LAYER, a U64 that JSON shows as null where it is none. */
 #ifndef TRI_COMM_WIRE_STATUS_FIELDS_H

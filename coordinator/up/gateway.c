@@ -143,17 +143,6 @@ void tri_up_gateway_reload(tri_up *u) {
   if (g->pid > 0 && g->has_begun) kill(g->pid, SIGHUP);
 }
 
-bool tri_up_gateway_stop(tri_up *u, int64_t ms) {
-  tri_up_gateway *g = &u->gateway;
-  int64_t until = tri_deadline_after_ms(ms);
-  if (g->pid <= 0) return false;
-  /* Asked again for a sooner end, it tells its clients so. */
-  bool sooner = !g->kill_ns || until < g->kill_ns;
-  if (sooner) kill(g->pid, SIGTERM);
-  if (sooner) g->kill_ns = until;
-  return true;
-}
-
 int64_t tri_up_gateway_drain_ms(const tri_up *u) {
   return (u->opts.gateway.drain_delay + u->opts.gateway.drain_timeout) * 1000;
 }

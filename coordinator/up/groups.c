@@ -3,13 +3,11 @@
  * failed, stays down for some minutes while others serve; where none is left that serves or may come back soon,
  * everything ends. */
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "coordinator/up/up.h"
-#include "base/line_pipe.h"
 #include "base/log.h"
 #include "base/wait.h"
 
@@ -20,19 +18,6 @@ tri_status tri_up_groups_prepare(tri_up *u, tri_error *err) {
   size_t hosts = u->hosts.count > 0 ? (size_t)u->hosts.count : 1;
   u->held_hosts = tri_calloc(hosts, sizeof *u->held_hosts);
   return u->held_hosts ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "hosts", "no memory");
-}
-
-bool tri_up_tell(tri_up *u, const char *fmt, ...) {
-  char line[768];
-  va_list ap;
-  va_start(ap, fmt);
-  int n = vsnprintf(line, sizeof line - 1, fmt, ap);
-  va_end(ap);
-  if (n < 0) return false;
-  if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
-  tri_plain_line(line, (size_t)n);
-  line[n++] = '\n';
-  return u->coordinator > 0 && tri_line_pipe_put(u->notice_fd, &u->notices, line, (size_t)n);
 }
 
 /* ---- hosts ---- */

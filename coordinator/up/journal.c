@@ -12,7 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "coordinator/journal.h"
+#include "coordinator/journal/journal.h"
 #include "coordinator/up/up.h"
 #include "base/file.h"
 #include "base/hash.h"

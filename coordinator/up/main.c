@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,7 @@
 
 #include "comm/wire/endpoint.h"
 #include "comm/wire/socket_lock.h"
-#include "coordinator/signals.h"
+#include "coordinator/net/signals.h"
 #include "coordinator/up/up.h"
 #include "base/file.h"
 #include "base/line_pipe.h"
@@ -23,12 +22,7 @@
 #include "base/wait.h"
 #include "runtime/model/layout.h"
 
-enum {
-  STOP_GRACE_MS = 5000,
-  LAST_WORDS_MS = 1500,
-  OVER_MS = 3000, /* for the coordinator to tell its clients why this process gives up */
-  EMPTY_MS = 500
-};
+enum { STOP_GRACE_MS = 5000, LAST_WORDS_MS = 1500, EMPTY_MS = 500 };
 
 static tri_status prepare(tri_up *u, tri_error *err) {
   ssize_t n = readlink("/proc/self/exe", u->bin_dir, sizeof u->bin_dir - 1);
@@ -82,34 +76,6 @@ static tri_status check_layout(tri_up *u, tri_error *err) {
   return st;
 }
 
-static void stop_groups(tri_up *u, int code) {
-  if (!u->stopping) u->exit_code = code;
-  u->stopping = true;
-  tri_up_gateway_stop(u, OVER_MS);
-  for (int g = 0; g < u->layout.replicas; g++) tri_up_kill(u->groups[g].pid, &u->groups[g].killed_ns);
-}
-
-static void stop_all(tri_up *u, int code) {
-  stop_groups(u, code);
-  tri_up_kill(u->coordinator, &u->coordinator_killed_ns);
-}
-
-static bool tell_why(tri_up *u, const char *why) { return tri_up_tell(u, "over the cluster ends, as %s", why); }
-
-void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) {
-  char why[TRI_UP_WORDS + 100], told[sizeof why + 40];
-  va_list ap;
-  if (u->stopping) return;
-  va_start(ap, fmt);
-  vsnprintf(why, sizeof why, fmt, ap);
-  va_end(ap);
-  tri_log(TRI_LOG_ERROR, u->called, "%s: giving up", why);
-  stop_groups(u, code);
-  u->deadline_ns = tri_deadline_after_ms(OVER_MS);
-  snprintf(told, sizeof told, "its supervisor gives up: %s", why);
-  if (!tell_why(u, told)) tri_up_kill(u->coordinator, &u->coordinator_killed_ns);
-}
-
 /* It may have ended already: process 0 would be this one's whole group. */
 static void tell_coordinator(const tri_up *u, int signal) {
   if (u->coordinator > 0) kill(u->coordinator, signal);
@@ -133,7 +99,7 @@ static void end_at_once(tri_up *u, int signal) {
   if (u->stopping || (u->coordinator_told && !u->told_late))
     tell_coordinator(u, SIGTERM);
   else
-    tell_why(u, "it was told again to shut down, which means at once");
+    tri_up_tell_why(u, "it was told again to shut down, which means at once");
 }
 
 static void drain(tri_up *u, int signal) {
@@ -150,7 +116,7 @@ static void drain(tri_up *u, int signal) {
   if (u->stopping) return; /* for another reason, and soon */
   if (u->away) { /* nobody knows the jobs that would end, and with a journal the next start goes on with them */
     tri_log(TRI_LOG_WARN, u->called, "SIG%s while there is no coordinator: ending everything", sigabbrev_np(signal));
-    stop_all(u, TRI_EXIT_FAILED);
+    tri_up_stop_all(u, TRI_EXIT_FAILED);
     return;
   }
   tri_log(TRI_LOG_INFO, u->called, "SIG%s: draining", sigabbrev_np(signal));
@@ -254,13 +220,13 @@ static void coordinator_ended(tri_up *u, int status) {
     return;
   }
   if (u->draining && !u->at_once && !u->stopping && !u->endpoint[0]) { /* it had not begun, and has no jobs */
-    stop_all(u, TRI_EXIT_OK);
+    tri_up_stop_all(u, TRI_EXIT_OK);
     return;
   }
   if (!u->stopping && !u->draining && tri_up_coordinator_again(u, status)) return;
   if (!u->stopping)
     tri_log(TRI_LOG_ERROR, u->called, "the coordinator %s: ending the groups", tri_up_end_text(status, text));
-  stop_all(u, code ? code : TRI_EXIT_FAILED);
+  tri_up_stop_all(u, code ? code : TRI_EXIT_FAILED);
 }
 
 static void gateway_ended(tri_up *u, int status) {
@@ -313,7 +279,7 @@ static void check_times(tri_up *u) {
     if (!u->at_once)
       tri_log(TRI_LOG_ERROR, u->called, "%s took too long: ending everything",
               u->draining ? "draining" : "the coordinator's start");
-    stop_all(u, TRI_EXIT_FAILED);
+    tri_up_stop_all(u, TRI_EXIT_FAILED);
   }
   if (u->stopping && now > u->deadline_ns) tri_up_kill(u->coordinator, &u->coordinator_killed_ns);
   tri_up_coordinator_check(u, now);
@@ -364,6 +330,14 @@ static void read_signals_later(tri_up *u, const struct sigaction *term) {
   u->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
+/* Settles what the children are given; the journal is one of it, and the launcher has room for so much. */
+static tri_status settle_options(tri_up *u, const tri_options *opts, tri_error *err) {
+  TRI_CHECK(tri_up_options_finish(u, opts, err));
+  TRI_CHECK(tri_up_journal_choose(u, err));
+  TRI_CHECK(tri_up_options_check(u, err));
+  return tri_up_gateway_prepare(u, opts, err);
+}
+
 int main(int argc, char **argv) {
   /* Nothing is made or started before the options are read, which may wait for a file as long as a writer likes. */
   struct sigaction term, early = {.sa_handler = end_well};
@@ -379,7 +353,7 @@ int main(int argc, char **argv) {
   for (int i = 0; tri_options_note(opts, i); i++) tri_log(TRI_LOG_WARN, u.called, "%s", tri_options_note(opts, i));
   read_signals_later(&u, &term);
   u.event_fd = u.notice_fd = u.gateway.pulse_fd = -1;
-  tri_status st = tri_up_options_finish(&u, opts, &err);
+  tri_status st = settle_options(&u, opts, &err);
   if (st == TRI_OK) st = tri_up_gateway_check_port(&u, &err);
   if (st == TRI_OK) st = prepare(&u, &err);
   if (st == TRI_OK) st = check_layout(&u, &err);

@@ -17,7 +17,6 @@
 
 enum {
   MAX_SOCKET_PATH = 100, /* what the system allows is a little more */
-  DYING_MS = 3000,       /* for a process that was killed to end */
   /* For workers to wait for the next coordinator, as long as clients do. It comes in well under a second, but several
    * starts that fail, or one that takes all of TRI_UP_START_MS, last longer: the groups then leave and start anew. */
   LEASE_S = 60,
@@ -240,17 +239,4 @@ bool tri_up_has_children(pid_t pid) {
   }
   if (dir) closedir(dir);
   return found;
-}
-
-void tri_up_kill(pid_t pid, int64_t *killed_ns) {
-  if (pid <= 0) return;
-  if (!*killed_ns) *killed_ns = tri_now_ns();
-  kill(-pid, SIGKILL);
-}
-
-bool tri_up_is_stuck(const tri_up *u, pid_t pid, int64_t killed_ns, int64_t now, const char *name) {
-  if (pid <= 0 || !killed_ns || now - killed_ns < DYING_MS * 1000000LL) return false;
-  tri_log(TRI_LOG_ERROR, u->called, "%s: process %d does not end, although it was killed: it is left behind", name,
-          (int)pid);
-  return true;
 }

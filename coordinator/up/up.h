@@ -139,28 +139,39 @@ typedef struct tri_up {
 tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err);
 tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err);
 tri_status tri_up_spawn_gateway(tri_up *u, tri_error *err);
+bool tri_up_has_children(pid_t pid); /* that have not ended */
+
+enum { TRI_UP_START_MS = 60000 }; /* that the coordinator's start may take */
+
+/* stop.c: children are ended, one or all. */
 /* Kills the whole process group at once, and notes when it was first done. */
 void tri_up_kill(pid_t pid, int64_t *killed_ns);
 /* Says, and logs, that a child was killed seconds ago and does not end: it hangs in a driver or on a dead file system,
  * or a debugger has it. Nobody is to wait for it. */
 bool tri_up_is_stuck(const tri_up *u, pid_t pid, int64_t killed_ns, int64_t now, const char *name);
-bool tri_up_has_children(pid_t pid); /* that have not ended */
-
-enum { TRI_UP_START_MS = 60000 }; /* that the coordinator's start may take */
-
-/* main.c: ends the groups at once, and the coordinator once it has told its clients why. Does nothing where everything
+/* Writes one line to the coordinator, now or when it reads again. Returns false where it is gone. */
+bool tri_up_tell(tri_up *u, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Tells the gateway to end, and gives it so long. Returns false where none runs. */
+bool tri_up_gateway_stop(tri_up *u, int64_t ms);
+bool tri_up_tell_why(tri_up *u, const char *why); /* that the cluster ends; false: the coordinator is gone */
+/* Ends everything at once, with this exit code unless there is one. */
+void tri_up_stop_all(tri_up *u, int code);
+/* Ends the groups at once, and the coordinator once it has told its clients why. Does nothing where everything
  * is about to end. */
 void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* options.c: read says the exit code, or -1 to go on; finish settles what depends on several, and what the children are
- * given. */
+ * given; check refuses what a launcher has no room for. */
 int tri_up_options_read(tri_up *u, int argc, char **argv, tri_options **out);
 tri_status tri_up_options_finish(tri_up *u, const tri_options *opts, tri_error *err);
-/* Gives the children a journal, where nothing else was said and there is a place for one. */
-tri_status tri_up_journal_choose(tri_up *u, tri_error *err);
+tri_status tri_up_options_check(const tri_up *u, tri_error *err);
 const char *tri_up_argument(tri_up *u, const char *name, const char *value); /* "--name=value"; NULL: no memory */
 
-/* words.c: other servers' names of options. */
+/* journal.c */
+/* Gives the children a journal, where nothing else was said and there is a place for one. */
+tri_status tri_up_journal_choose(tri_up *u, tri_error *err);
+
+/* option_aliases.c: other servers' names of options. */
 extern const tri_option_word tri_up_words[];
 extern const size_t tri_up_num_words;
 /* usual_options.c: what --help shows of the two programs' options. */
@@ -191,8 +202,6 @@ void tri_up_group_ended(tri_up *u, int group, int status);
 void tri_up_groups_check(tri_up *u, int64_t now);
 void tri_up_groups_tell(tri_up *u);  /* a coordinator of what other ones know */
 void tri_up_groups_drain(tri_up *u); /* tells it which starts do not come any more */
-/* Writes one line to the coordinator, now or when it reads again. Returns false where it is gone. */
-bool tri_up_tell(tri_up *u, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* coordinator.c: the coordinator's life. Starts one, and tells it of the groups that were started before. */
 tri_status tri_up_coordinator_start(tri_up *u, tri_error *err);
@@ -207,9 +216,7 @@ tri_status tri_up_gateway_prepare(tri_up *u, const tri_options *opts, tri_error 
 tri_status tri_up_gateway_check_port(const tri_up *u, tri_error *err);
 void tri_up_gateway_begin(tri_up *u); /* the coordinator listens */
 void tri_up_gateway_ended(tri_up *u, int status);
-void tri_up_gateway_reload(tri_up *u); /* has its keys read again */
-/* Tells it to end, and gives it so long. Returns false where none runs. */
-bool tri_up_gateway_stop(tri_up *u, int64_t ms);
+void tri_up_gateway_reload(tri_up *u);            /* has its keys read again */
 int64_t tri_up_gateway_drain_ms(const tri_up *u); /* that its answers may take */
 void tri_up_gateway_check(tri_up *u, int64_t now);
 /* Its pulse can be read. */

@@ -4,7 +4,9 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "coordinator/state.h"
+#include "coordinator/jobs/jobs_impl.h"
+#include "coordinator/queue/queue_impl.h"
+#include "coordinator/replicas/replicas_impl.h"
 #include "tests/sim/sim.h"
 
 enum { MOST_KILLS = 3, MOST_OF_ALL = 8 };
@@ -195,7 +197,7 @@ void check_company(sim *s, uint32_t index, const tri_group_assign *a) {
   const job *one = job_find(s->core, a->job);
   bool alone = one && one->deaths >= 2;
   if (one) check_drawn(s, one, a);
-  for (const job *j = TAILQ_FIRST(&s->core->active); j; j = TAILQ_NEXT(j, links)) {
+  for (const job *j = TAILQ_FIRST(&s->core->jobs->active); j; j = TAILQ_NEXT(j, links)) {
     if (j == one || j->state != JOB_ASSIGNED || j->group != index) continue;
     if (alone || j->deaths >= 2) fail(s, "job %llu gets company in group %u", (unsigned long long)a->job, index);
   }

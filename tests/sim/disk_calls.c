@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "coordinator/journal.h"
+#include "coordinator/journal/journal.h"
 #include "tests/sim/disk.h"
 
 #define WRAPS(type, name, ...)                                                                                         \

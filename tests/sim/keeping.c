@@ -26,11 +26,11 @@ void keeping_plan(sim *s) {
 /* ---- a coordinator's begin and end ---- */
 
 /* Some die while they begin. */
-static tri_status open_keeper(sim *s, tri_error *err) {
+static tri_status open_recorder(sim *s, tri_error *err) {
   keeping *k = &s->keeping;
   if (!s->calm && s->lives.count > 1 && rng_chance(s, 15)) k->disk.dies_in = (int)rng_range(s, 1, 30);
   set_wall(s);
-  return tri_keeper_open(DISK_FOLDER, 0, s->core, world_clock(s), &k->keeper, err);
+  return tri_recorder_open(DISK_FOLDER, 0, s->core, world_clock(s), &k->recorder, err);
 }
 
 bool keeping_open(sim *s, bool *by_itself) {
@@ -38,7 +38,7 @@ bool keeping_open(sim *s, bool *by_itself) {
   tri_error err = {0};
   k->failed = false;
   if (!k->on) return true;
-  tri_status st = open_keeper(s, &err);
+  tri_status st = open_recorder(s, &err);
   bool may_fail = k->disk.dead || k->disk.is_full || k->disk.broken;
   if (s->verbose)
     printf("%8.3f a coordinator begins: %s%s\n", (double)s->now / 1e9, st == TRI_OK ? "well" : err.message,
@@ -55,8 +55,8 @@ bool keeping_open(sim *s, bool *by_itself) {
 }
 
 void keeping_close(sim *s) {
-  tri_keeper_close(s->keeping.keeper);
-  s->keeping.keeper = NULL;
+  tri_recorder_close(s->keeping.recorder);
+  s->keeping.recorder = NULL;
   s->keeping.step_is_due = false;
 }
 
@@ -91,7 +91,7 @@ void keeping_befall(sim *s) {
 
 tri_status keeping_write(sim *s) {
   keeping *k = &s->keeping;
-  return k->failed ? TRI_OK : tri_keeper_write(k->keeper, NULL);
+  return k->failed ? TRI_OK : tri_recorder_write(k->recorder, NULL);
 }
 
 static void lose_journal(sim *s, const tri_error *err) {
@@ -107,7 +107,7 @@ void keeping_tick(sim *s) {
   k->lived_long |= world_clock(s) - s->lives.began_ns > 58 * SECOND;
   if (!k->failed && s->now / (100 * MS) % 7 == 3) /* far more often than by itself */
     tri_core_compact(s->core, world_clock(s), UINT64_MAX, 0);
-  if (!k->failed && s->now / (100 * MS) % 10 == 0) tri_keeper_tidy(k->keeper, s->core, world_clock(s), NULL);
+  if (!k->failed && s->now / (100 * MS) % 10 == 0) tri_recorder_tidy(k->recorder, s->core, world_clock(s), NULL);
 }
 
 /* The journal's thread goes on up to where it waits: for work, or for the disk. */
@@ -117,7 +117,7 @@ static void thread_step(sim *s, const event *e) {
   (void)e;
   k->step_is_due = false;
   sync_thread_run();
-  if (!k->failed && tri_keeper_take_sync(k->keeper, s->core, world_clock(s), &err) != TRI_OK) lose_journal(s, &err);
+  if (!k->failed && tri_recorder_take_sync(k->recorder, s->core, world_clock(s), &err) != TRI_OK) lose_journal(s, &err);
 }
 
 static void plan_thread(sim *s) {
@@ -135,7 +135,7 @@ void keeping_after_event(sim *s) {
   tri_error err = {0};
   if (!k->on || s->failed || !s->core) return;
   set_wall(s);
-  if (!lives_are_still(s) && !k->failed && tri_keeper_write(k->keeper, &err) != TRI_OK && !k->disk.dead)
+  if (!lives_are_still(s) && !k->failed && tri_recorder_write(k->recorder, &err) != TRI_OK && !k->disk.dead)
     lose_journal(s, &err);
   if (k->disk.dead)
     lives_end(s);
@@ -147,7 +147,7 @@ void keeping_free(sim *s) {
   keeping *k = &s->keeping;
   if (!k->on) return;
   k->disk.dead = true;
-  tri_keeper_close(k->keeper);
+  tri_recorder_close(k->recorder);
   disk_free(&k->disk);
   disk_mount(NULL);
   k->on = false;

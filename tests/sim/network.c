@@ -103,9 +103,9 @@ static void group_message(sim *s, const event *e) {
   }
   if (e->number == g->cut_line) return;
   tri_peer from = network_group(e->who, e->number);
-  tri_keeper_came_as(s->keeping.keeper, e->data, e->len);
+  tri_recorder_came_as(s->keeping.recorder, e->data, e->len);
   tri_core_worker(s->core, world_clock(s), &from, &m);
-  tri_keeper_came_as(s->keeping.keeper, NULL, 0);
+  tri_recorder_came_as(s->keeping.recorder, NULL, 0);
 }
 
 void network_says_as(sim *s, uint32_t group, uint64_t line, way *w, const tri_group_msg *m) {

@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #include "coordinator/core.h"
-#include "coordinator/keeper.h"
+#include "coordinator/journal/recorder.h"
 #include "tests/sim/disk.h"
 
 enum {
@@ -234,7 +234,7 @@ typedef struct keeping {
   bool step_is_due; /* of the journal's thread */
   int64_t wall_skew_ms;
   disk disk;
-  tri_keeper *keeper;
+  tri_recorder *recorder;
 } keeping;
 
 /* Coordinators that follow each other. */

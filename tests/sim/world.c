@@ -133,7 +133,7 @@ static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, 
 
 static uint64_t record(void *ctx, const tri_record *r) {
   sim *s = ctx;
-  return tri_keeper_record(s->keeping.keeper, r);
+  return tri_recorder_record(s->keeping.recorder, r);
 }
 
 static tri_status draw(void *ctx, void *out, size_t len) {

@@ -3,7 +3,9 @@
 #ifndef TRI_TESTS_UNIT_CORE_CACHE_KIT_H
 #define TRI_TESTS_UNIT_CORE_CACHE_KIT_H
 
-#include "coordinator/state.h"
+#include "coordinator/jobs/jobs_impl.h"
+#include "coordinator/queue/queue_impl.h"
+#include "coordinator/replicas/replicas_impl.h"
 #include "tests/unit/core_world.h"
 
 enum { CACHE = 1 << 20 };

@@ -3,7 +3,9 @@
 #ifndef TRI_TESTS_UNIT_CORE_REPLAY_KIT_H
 #define TRI_TESTS_UNIT_CORE_REPLAY_KIT_H
 
-#include "coordinator/state.h"
+#include "coordinator/jobs/jobs_impl.h"
+#include "coordinator/queue/queue_impl.h"
+#include "coordinator/replicas/replicas_impl.h"
 #include "tests/unit/core_world.h"
 
 static inline void lose(struct world *w, uint32_t group, uint64_t epoch) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/core_world.h"
 
-#include "coordinator/keeper.h"
+#include "coordinator/journal/recorder.h"
 
 tri_tokenizer *tokenizer;
 static const tri_tokenizer *of_texts; /* that the tables of tokens' texts are of */
@@ -270,7 +270,7 @@ static tri_status draw(void *ctx, void *out, size_t len) {
 
 static uint64_t record(void *ctx, const tri_record *r) {
   struct world *w = ctx;
-  return tri_keeper_record(w->keeper, r);
+  return tri_recorder_record(w->recorder, r);
 }
 
 static tri_owner rank_owner(uint32_t group, uint32_t rank) {

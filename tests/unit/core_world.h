@@ -98,10 +98,10 @@ struct world {
   int hangs;
   int came; /* ranks, each time that one registered */
   uint8_t keys[MAX_GROUPS * GROUP_RANKS][TRI_OWNER_BYTES];
-  char report[4096];         /* of the last hang */
-  double layer_seconds;      /* that groups say when they are ready */
-  uint8_t randoms;           /* the next random byte */
-  struct tri_keeper *keeper; /* NULL: facts are kept nowhere */
+  char report[4096];             /* of the last hang */
+  double layer_seconds;          /* that groups say when they are ready */
+  uint8_t randoms;               /* the next random byte */
+  struct tri_recorder *recorder; /* NULL: facts are kept nowhere */
 };
 
 /* A test case whose tests have the tokenizer. */

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "comm/wire/zsock.h"
-#include "coordinator/connection_guard.h"
+#include "coordinator/net/connection_guard.h"
 #include "base/wait.h"
 
 Suite *suite_connection_guard(void);

@@ -129,15 +129,15 @@ START_TEST(hits_are_retained_within_bounds) {
     last = again(w, "b", &m);
     ck_assert(last->cached);
     tick(w, 0);
-    ck_assert_uint_le(w->core->retained, MOST);
+    ck_assert_uint_le(w->core->jobs->retained, MOST);
   }
-  ck_assert_uint_gt(w->core->retained, MOST / 2);
-  ck_assert_int_lt(w->core->num_retained, HITS / 2);
+  ck_assert_uint_gt(w->core->jobs->retained, MOST / 2);
+  ck_assert_int_lt(w->core->jobs->num_retained, HITS / 2);
   struct stream *full = attach(w, ++next_id, last, 0);
   ck_assert(full->done && full->cached);
   expect_text(full, 0, "a text of some length");
   tick(w, 61 * SECOND);
-  ck_assert_uint_eq(w->core->retained, 0);
+  ck_assert_uint_eq(w->core->jobs->retained, 0);
   world_destroy(w);
 }
 END_TEST
@@ -202,7 +202,7 @@ START_TEST(a_lost_group) {
   start_group(w, 0, 2, 1);
   ck_assert(!s->done && w->num_assigns == 2);
   ck_assert(again(w, "c", &m)->cached);
-  w->core->groups[0].max_model_len--; /* a default of max_tokens would be cut elsewhere */
+  w->core->replicas->list[0].facts.max_model_len--; /* a default of max_tokens would be cut elsewhere */
   ck_assert(!hits(w, &m));
   world_destroy(w);
 }
@@ -239,7 +239,7 @@ START_TEST(only_whole_answers_are_kept) {
   again(w, "a", &m);
   bytes(w, last_job(w), 0, "x");
   ck_assert(!hits(w, &m));
-  ck_assert_uint_eq(tri_response_cache_figures_of(w->core->cache).entries, 0);
+  ck_assert_uint_eq(tri_response_cache_figures_of(w->core->jobs->cache).entries, 0);
   world_destroy(w);
 }
 END_TEST
@@ -256,7 +256,7 @@ START_TEST(the_client_may_skip_it) {
   answered(w, "a", &m, "third");
   m.submit.cache = true;
   expect_text(again(w, "b", &m), 0, "second");
-  tri_response_cache_figures f = tri_response_cache_figures_of(w->core->cache);
+  tri_response_cache_figures f = tri_response_cache_figures_of(w->core->jobs->cache);
   ck_assert(f.hits == 1 && f.misses == 1);
   world_destroy(w);
 }
@@ -361,7 +361,7 @@ static void measure(size_t prompt, uint32_t answer, int64_t logprobs) {
   tri_client_msg m = greedy();
   w->core->cfg.io.to_client = count_pieces;
   w->core->cfg.io.to_worker = take_job;
-  w->core->groups[0].max_model_len = w->core->groups[0].kv_blocks = 4 * MOST;
+  w->core->replicas->list[0].facts.max_model_len = w->core->replicas->list[0].facts.kv_blocks = 4 * MOST;
   w->core->cfg.max_prompt = 4 * MOST;
   for (uint32_t i = 0; i < MOST; i++) ids[i] = i % 500 + 1;
   m.submit.token_ids = ids;
@@ -385,7 +385,7 @@ static void measure(size_t prompt, uint32_t answer, int64_t logprobs) {
   clock_gettime(CLOCK_MONOTONIC, &to);
   printf("a hit of %u tokens%s behind %zu: %.1f us\n", answer, logprobs < 0 ? "" : " with 5 logprobs each", prompt,
          us_between(from, to) / HITS);
-  ck_assert_uint_eq(tri_response_cache_figures_of(w->core->cache).hits, HITS);
+  ck_assert_uint_eq(tri_response_cache_figures_of(w->core->jobs->cache).hits, HITS);
   world_destroy(w);
 }
 

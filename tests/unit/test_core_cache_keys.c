@@ -146,7 +146,7 @@ START_TEST(seeds) {
   cold.submit.sampling.seed = 5;
   struct stream *s = again(w, "b", &cold);
   ck_assert(s->cached && s->seed == 5);
-  tri_response_cache_figures f = tri_response_cache_figures_of(w->core->cache);
+  tri_response_cache_figures f = tri_response_cache_figures_of(w->core->jobs->cache);
   ck_assert(f.hits == 2 && f.misses == 1 && f.entries == 1); /* those that cannot hit are no misses */
   world_destroy(w);
 }

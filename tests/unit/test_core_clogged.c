@@ -55,7 +55,7 @@ START_TEST(others_go_on) {
     tick(w, 100 * MS);
     ck_assert_int_eq(clog.tries, i); /* once in each look, whatever waits */
   }
-  ck_assert(w->num_assigns == SLOTS && w->core->num_queued == MORE);
+  ck_assert(w->num_assigns == SLOTS && w->core->queue->num_queued == MORE);
   clog.group = -1;
   tick(w, 100 * MS);
   ck_assert_int_eq(w->num_assigns, SLOTS + MORE);
@@ -63,7 +63,7 @@ START_TEST(others_go_on) {
     ck_assert(went_to(&w->assigns[i], 0, 1));
     ck_assert_uint_eq(w->assigns[i].a.job, w->assigns[0].a.job + (uint64_t)i);
   }
-  ck_assert_int_eq(w->core->num_queued, 0);
+  ck_assert_int_eq(w->core->queue->num_queued, 0);
   world_destroy(w);
 }
 END_TEST
@@ -75,8 +75,8 @@ START_TEST(all_wait) {
   clog_group(w, 0, 1);
   submit_many(w, 1, 3);
   for (int i = 0; i < 5; i++) tick(w, 100 * MS);
-  ck_assert(!w->num_assigns && w->core->num_queued == 3);
-  ck_assert_uint_eq(w->core->groups[0].jobs, 0);
+  ck_assert(!w->num_assigns && w->core->queue->num_queued == 3);
+  ck_assert_uint_eq(w->core->replicas->list[0].facts.jobs, 0);
   clog.group = -1;
   submit_many(w, 4, 1); /* the next look, before any tick */
   ck_assert_int_eq(w->num_assigns, 4);
@@ -99,7 +99,7 @@ START_TEST(alone_and_clogged) {
   clog_group(w, 0, 3);
   restart(w, 2);
   ck_assert_int_eq(w->num_assigns, 2);
-  ck_assert_uint_eq(w->core->groups[0].alone, job);
+  ck_assert_uint_eq(w->core->queue->loads[0].alone, job);
   start_group(w, 1, 1, 1);
   submit_many(w, 2, 2);
   ck_assert_int_eq(w->num_assigns, 4);

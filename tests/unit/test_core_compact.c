@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "coordinator/keeper.h"
+#include "coordinator/journal/recorder.h"
 #include "tests/unit/core_replay_kit.h"
 #include "tests/unit/scratch_folder.h"
 
@@ -25,16 +25,16 @@ static void tear_down(void) { scratch_remove(folder); }
 static struct world *begin(uint64_t epoch) {
   struct world *w = world_create(1);
   tri_error err = {0};
-  tri_status st = tri_keeper_open(folder, SEGMENT, w->core, w->now, &w->keeper, &err);
+  tri_status st = tri_recorder_open(folder, SEGMENT, w->core, w->now, &w->recorder, &err);
   ck_assert_msg(st == TRI_OK, "%s", err.message);
   if (epoch) start_group(w, 0, epoch, 1);
   return w;
 }
 
 static void die(struct world *w) {
-  ck_assert(tri_keeper_write(w->keeper, NULL) == TRI_OK);
-  tri_keeper_close(w->keeper);
-  w->keeper = NULL;
+  ck_assert(tri_recorder_write(w->recorder, NULL) == TRI_OK);
+  tri_recorder_close(w->recorder);
+  w->recorder = NULL;
   world_destroy(w);
 }
 
@@ -63,23 +63,23 @@ static struct stream *attach_to(struct world *w, uint64_t id, uint8_t first) {
 }
 
 static void tidy(struct world *w) {
-  ck_assert(tri_keeper_write(w->keeper, NULL) == TRI_OK);
+  ck_assert(tri_recorder_write(w->recorder, NULL) == TRI_OK);
   uint64_t oldest = tri_core_oldest_record(w->core);
   for (int i = 0; i < 20000; i++) {
-    ck_assert(tri_keeper_take_sync(w->keeper, w->core, w->now, NULL) == TRI_OK);
-    if ((oldest == UINT64_MAX || w->core->durable >= oldest) && !w->core->has_moved) break;
+    ck_assert(tri_recorder_take_sync(w->recorder, w->core, w->now, NULL) == TRI_OK);
+    if ((oldest == UINT64_MAX || w->core->jobs->durable >= oldest) && !w->core->jobs->has_moved) break;
     usleep(100);
   }
-  ck_assert(tri_keeper_tidy(w->keeper, w->core, w->now, NULL) == TRI_OK);
+  ck_assert(tri_recorder_tidy(w->recorder, w->core, w->now, NULL) == TRI_OK);
 }
 
 /* Waits until the job's client has heard of it, as is told where it is durable; it is not there then. */
 static void let_go(struct world *w, uint64_t job) {
   struct job *j = job_find(w->core, job);
-  ck_assert(tri_keeper_write(w->keeper, NULL) == TRI_OK);
+  ck_assert(tri_recorder_write(w->recorder, NULL) == TRI_OK);
   for (int i = 0; i < 20000 && j->attached; i++) {
     usleep(100);
-    ck_assert(tri_keeper_take_sync(w->keeper, w->core, w->now, NULL) == TRI_OK);
+    ck_assert(tri_recorder_take_sync(w->recorder, w->core, w->now, NULL) == TRI_OK);
   }
   ck_assert(!j->attached);
   w->num_streams--;
@@ -195,7 +195,7 @@ START_TEST(a_large_one_lives) {
   ck_assert_uint_gt(tri_core_record_bytes(w->core), 8 << 20);
   for (uint32_t n = 0; n < AT_A_TIME; n++) t[n].job = job + 1000; /* of nobody, but in the journal */
   for (int i = 0; i < 3000; i++) send_tokens(w, 0, 1, t, AT_A_TIME);
-  ck_assert(tri_keeper_write(w->keeper, NULL) == TRI_OK);
+  ck_assert(tri_recorder_write(w->recorder, NULL) == TRI_OK);
   int large = files();
   ck_assert_int_gt(large, 1000);
   for (int i = 0; i < 4; i++) tidy(w);

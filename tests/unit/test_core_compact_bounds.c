@@ -25,7 +25,7 @@ static struct world *create(void) {
   w->core->cfg.io.record = note;
   w->core->cfg.max_queue = 1000;
   w->core->cfg.max_prompt = 1 << 20;
-  w->core->has_journal = true;
+  w->core->jobs->has_journal = true;
   return w;
 }
 
@@ -34,7 +34,7 @@ static void submit_ids(struct world *w, uint64_t id, const uint32_t *ids, size_t
   m.submit.token_ids = ids;
   m.submit.num_token_ids = num;
   submit(w, "a", &m);
-  ck_assert_uint_eq((uint64_t)w->core->num_active, id);
+  ck_assert_uint_eq((uint64_t)w->core->jobs->num_active, id);
 }
 
 /* Returns how many jobs one call moves, of those that are older than the record `before`. */

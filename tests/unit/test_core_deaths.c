@@ -268,7 +268,7 @@ START_TEST(one_group_is_kept) {
   start_group(w, 1, 1, 1);
   tick(w, 100 * MS);
   ck_assert_int_eq(w->num_assigns, 5);
-  ck_assert(w->core->groups[0].alone == first && !w->core->groups[1].alone);
+  ck_assert(w->core->queue->loads[0].alone == first && !w->core->queue->loads[1].alone);
   m.id = 3;
   submit(w, "a", &m);
   ck_assert(went_to(last_assign(w), 1, 1));
@@ -295,8 +295,8 @@ START_TEST(a_group_is_kept) {
   /* The other one of group 0 has gone on; the suspect waits for the least busy of the other two. */
   ck_assert_int_eq(w->num_assigns, 7);
   ck_assert_uint_ne(last_job(w), suspect);
-  uint32_t kept = w->core->groups[1].alone ? 1 : 2;
-  ck_assert(w->core->groups[kept].alone == suspect && !w->core->groups[3 - kept].alone);
+  uint32_t kept = w->core->queue->loads[1].alone ? 1 : 2;
+  ck_assert(w->core->queue->loads[kept].alone == suspect && !w->core->queue->loads[3 - kept].alone);
   for (uint64_t i = 7; i <= 12; i++) {
     m.id = i;
     submit(w, "a", &m);
@@ -314,7 +314,7 @@ START_TEST(a_group_is_kept) {
   ck_assert(went_to(last_assign(w), 3 - kept, 1));
   tri_group_token t = {.job = suspect, .token = 40, .flags = TRI_TOKEN_LAST};
   send_tokens(w, kept, 1, &t, 1);
-  ck_assert(!w->core->groups[kept].alone);
+  ck_assert(!w->core->queue->loads[kept].alone);
   m.id = 14;
   submit(w, "a", &m);
   ck_assert(went_to(last_assign(w), kept, 1));

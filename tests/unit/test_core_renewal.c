@@ -3,7 +3,7 @@
 #include <poll.h>
 #include <sys/stat.h>
 
-#include "coordinator/keeper.h"
+#include "coordinator/journal/recorder.h"
 #include "tests/unit/core_replay_kit.h"
 #include "tests/unit/scratch_folder.h"
 
@@ -18,22 +18,22 @@ static void tear_down(void) { scratch_remove(folder); }
 static struct world *begin(void) {
   struct world *w = world_create(1);
   tri_error err = {0};
-  tri_status st = tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, &err);
+  tri_status st = tri_recorder_open(folder, 0, w->core, w->now, &w->recorder, &err);
   ck_assert_msg(st == TRI_OK, "%s", err.message);
   return w;
 }
 
 static void end(struct world *w) {
-  tri_keeper_close(w->keeper);
-  w->keeper = NULL;
+  tri_recorder_close(w->recorder);
+  w->recorder = NULL;
   world_destroy(w);
 }
 
 /* Waits for the next word of the thread that syncs. */
 static void take_sync(struct world *w) {
-  struct pollfd word = {.fd = tri_keeper_fd(w->keeper), .events = POLLIN};
+  struct pollfd word = {.fd = tri_recorder_fd(w->recorder), .events = POLLIN};
   ck_assert_int_eq(poll(&word, 1, 60000), 1);
-  ck_assert(tri_keeper_take_sync(w->keeper, w->core, w->now, NULL) == TRI_OK);
+  ck_assert(tri_recorder_take_sync(w->recorder, w->core, w->now, NULL) == TRI_OK);
 }
 
 START_TEST(told_once_it_is_recorded_again) {
@@ -46,18 +46,18 @@ START_TEST(told_once_it_is_recorded_again) {
   m.submit.on_disconnect = TRI_DISCONNECT_CONTINUE;
   scratch_remove(folder);
   struct stream *s = submit(w, "a", &m);
-  ck_assert(tri_keeper_write(w->keeper, NULL) == TRI_OK);
+  ck_assert(tri_recorder_write(w->recorder, NULL) == TRI_OK);
   take_sync(w);
   ck_assert_int_eq(s->accepted, 0);
   ck_assert_int_eq(stat(folder, &about), 0);
   for (int i = 0; i < 100 && !s->accepted; i++) {
-    ck_assert(tri_keeper_write(w->keeper, NULL) == TRI_OK);
+    ck_assert(tri_recorder_write(w->recorder, NULL) == TRI_OK);
     take_sync(w);
   }
   ck_assert_int_eq(s->accepted, 1);
   end(w);
   w = begin();
-  ck_assert_int_eq(w->core->num_active, 1);
+  ck_assert_int_eq(w->core->jobs->num_active, 1);
   end(w);
 }
 END_TEST

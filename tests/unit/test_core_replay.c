@@ -210,7 +210,7 @@ START_TEST(more_than_a_message) {
   j->num_prompt = (TRI_WIRE_MAX_MESSAGE - (16 << 10)) / 4 - 4; /* as if: it leaves room for four ids */
   uint32_t counts[TRI_WIRE_MAX_N];
   tri_group_assign a = {0};
-  ck_assert_int_eq(replay_fill(w->core, j, counts, &a), TRI_OK);
+  ck_assert_int_eq(job_fill_drawn(w->core, j, counts, &a), TRI_OK);
   ck_assert(a.num_drawn_counts == 2 && counts[0] == 0 && counts[1] == 1 && a.num_drawn == 1);
   j->num_prompt = 3;
   restart(w, 1);

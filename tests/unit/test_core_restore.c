@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "coordinator/keeper.h"
+#include "coordinator/journal/recorder.h"
 #include "tests/unit/core_replay_kit.h"
 #include "tests/unit/scratch_folder.h"
 
@@ -23,29 +23,29 @@ static void tear_down(void) { scratch_remove(folder); }
 static struct world *begin(uint64_t epoch) {
   struct world *w = world_create(1);
   tri_error err = {0};
-  tri_status st = tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, &err);
+  tri_status st = tri_recorder_open(folder, 0, w->core, w->now, &w->recorder, &err);
   ck_assert_msg(st == TRI_OK, "%s", err.message);
   if (epoch) start_group(w, 0, epoch, 1);
   return w;
 }
 
-static void write_all(struct world *w) { ck_assert(tri_keeper_write(w->keeper, NULL) == TRI_OK); }
+static void write_all(struct world *w) { ck_assert(tri_recorder_write(w->recorder, NULL) == TRI_OK); }
 
 /* What is written becomes durable. */
 static void make_durable(struct world *w) {
   write_all(w);
   const tri_core *c = w->core;
-  for (int i = 0; i < 5000 && (c->has_undurable || c->durable < tri_core_oldest_record(c)); i++) {
+  for (int i = 0; i < 5000 && (c->jobs->has_undurable || c->jobs->durable < tri_core_oldest_record(c)); i++) {
     usleep(1000);
-    ck_assert(tri_keeper_take_sync(w->keeper, w->core, w->now, NULL) == TRI_OK);
+    ck_assert(tri_recorder_take_sync(w->recorder, w->core, w->now, NULL) == TRI_OK);
   }
 }
 
 /* Ends a coordinator as kill -9 does: what it has written stays, and nothing more comes. */
 static void die(struct world *w) {
   write_all(w);
-  tri_keeper_close(w->keeper);
-  w->keeper = NULL;
+  tri_recorder_close(w->recorder);
+  w->recorder = NULL;
   world_destroy(w);
 }
 
@@ -121,12 +121,12 @@ START_TEST(more_than_the_queue_has_room_for) {
     tri_client_msg m = named_msg(i, i);
     submit(w, (char[]){(char)('a' + i), 0}, &m);
   }
-  uint64_t accepted = (uint64_t)w->core->num_active;
+  uint64_t accepted = (uint64_t)w->core->jobs->num_active;
   ck_assert_uint_gt(accepted, 12);
   die(w);
   w = world_create_sharing(&(tri_core_config){.max_queue = 4, .max_queued_per_client = 1});
-  ck_assert(tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, NULL) == TRI_OK);
-  ck_assert_uint_eq((uint64_t)w->core->num_active, accepted);
+  ck_assert(tri_recorder_open(folder, 0, w->core, w->now, &w->recorder, NULL) == TRI_OK);
+  ck_assert_uint_eq((uint64_t)w->core->jobs->num_active, accepted);
   die(w);
 }
 END_TEST
@@ -363,17 +363,17 @@ START_TEST(much_to_write) {
   uint32_t *ids = calloc(IDS, sizeof *ids);
   ck_assert_ptr_nonnull(ids);
   for (uint64_t i = 0; i < ENOUGH; i++) {
-    ck_assert(!tri_keeper_has_much(w->keeper));
+    ck_assert(!tri_recorder_has_much(w->recorder));
     tri_client_msg m = named_msg(1 + i, (uint8_t)(7 + i));
     m.submit.sampling.allowed_token_ids = ids;
     m.submit.sampling.num_allowed_token_ids = IDS;
     submit(w, "a", &m);
   }
-  ck_assert(tri_keeper_has_much(w->keeper));
+  ck_assert(tri_recorder_has_much(w->recorder));
   write_all(w);
-  ck_assert(!tri_keeper_has_much(w->keeper));
-  tri_keeper_tell_room(w->keeper, w->core);
-  ck_assert(!w->core->full);
+  ck_assert(!tri_recorder_has_much(w->recorder));
+  tri_recorder_tell_room(w->recorder, w->core);
+  ck_assert(!w->core->jobs->full);
   free(ids);
   die(w);
 }
@@ -423,7 +423,7 @@ START_TEST(larger_than_a_message) {
   m = named_msg(3, 8);
   submit(w, "a", &m);
   write_all(w);
-  ck_assert_int_eq(w->core->num_active, 1);
+  ck_assert_int_eq(w->core->jobs->num_active, 1);
   free(ids);
   die(w);
 }
@@ -454,8 +454,8 @@ START_TEST(for_another_model) {
   submit(w, "a", &m);
   die(w);
   w = world_create_for(1, 55, 1, 1);
-  ck_assert(tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, NULL) == TRI_OK);
-  ck_assert_int_eq(w->core->num_active, 0);
+  ck_assert(tri_recorder_open(folder, 0, w->core, w->now, &w->recorder, NULL) == TRI_OK);
+  ck_assert_int_eq(w->core->jobs->num_active, 0);
   struct stream *s = attach_to(w, 1, 7);
   ck_assert_str_eq(s->code, "peer_lost");
   ck_assert_ptr_nonnull(strstr(s->message, "another model"));
@@ -478,9 +478,9 @@ START_TEST(cut_once) {
   die(w);
   w = world_create(1);
   w->core->cfg.max_prompt = 20;
-  ck_assert(tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, NULL) == TRI_OK);
-  ck_assert_int_eq(w->core->num_active, 1);
-  ck_assert_uint_eq(TAILQ_FIRST(&w->core->active)->num_prompt, 50);
+  ck_assert(tri_recorder_open(folder, 0, w->core, w->now, &w->recorder, NULL) == TRI_OK);
+  ck_assert_int_eq(w->core->jobs->num_active, 1);
+  ck_assert_uint_eq(TAILQ_FIRST(&w->core->jobs->active)->num_prompt, 50);
   die(w);
 }
 END_TEST
@@ -568,7 +568,7 @@ START_TEST(the_cache_begins_empty) {
   static const char *const line[] = {"trireme:response_cache_entries 0\n"};
   for (int start = 0; start < 2; start++) {
     struct world *w = world_create_caching(1 << 20);
-    ck_assert(tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, NULL) == TRI_OK);
+    ck_assert(tri_recorder_open(folder, 0, w->core, w->now, &w->recorder, NULL) == TRI_OK);
     expect_stats(w, line, 1);
     tri_client_msg m = named_msg(1, 7);
     m.submit.sampling.temperature = 0;
@@ -583,7 +583,7 @@ END_TEST
 /* An answer of the response cache is known to the next start, which does not draw it again. */
 START_TEST(answered_by_the_cache) {
   struct world *w = world_create_caching(1 << 20);
-  ck_assert(tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, NULL) == TRI_OK);
+  ck_assert(tri_recorder_open(folder, 0, w->core, w->now, &w->recorder, NULL) == TRI_OK);
   for (uint8_t name = 7; name < 9; name++) {
     tri_client_msg m = named_msg(name, name);
     m.submit.sampling.temperature = 0;
@@ -608,7 +608,7 @@ START_TEST(idle_once_it_is_durable) {
   tri_client_msg m = named_msg(1, 7);
   struct stream *s = submit(w, "a", &m);
   say(w, 1, last_job(w), 0, 0, "ab", true);
-  ck_assert(!s->done && !w->core->num_active);
+  ck_assert(!s->done && !w->core->jobs->num_active);
   ck_assert(!tri_core_is_idle(w->core));
   make_durable(w);
   ck_assert(s->done && tri_core_is_idle(w->core));
@@ -632,7 +632,7 @@ START_TEST(owed_on_a_slow_disk) {
   }
   w->core->cfg.most_retained = 1;
   tick(w, SECOND);
-  ck_assert_int_eq(w->core->num_retained, MANY);
+  ck_assert_int_eq(w->core->jobs->num_retained, MANY);
   make_durable(w);
   ck_assert(first->done);
   die(w);

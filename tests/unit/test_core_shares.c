@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core against recorded actions: what each client may have of the queue, and whose turn it is. */
-#include "coordinator/fair_queue.h"
-#include "coordinator/state.h"
+#include "coordinator/jobs/jobs_impl.h"
+#include "coordinator/queue/queue_impl.h"
+#include "coordinator/queue/shares.h"
+#include "coordinator/replicas/replicas_impl.h"
 #include "tests/unit/core_world.h"
 
 Suite *suite_core_shares(void);
@@ -347,8 +349,8 @@ START_TEST(test_places_by_priority) {
       priority[i] = m.submit.sampling.priority = how < 3 ? i * step[how] : i * 37 % 11;
       submit(w, "a", &m);
     }
-    const flow *f = TAILQ_FIRST(&w->core->active)->part.of;
-    for (const job *j = TAILQ_FIRST(&f->queue); j; j = TAILQ_NEXT(j, queue_links), place++) {
+    const flow *f = TAILQ_FIRST(&w->core->jobs->active)->part.of;
+    for (const queue_entry *j = TAILQ_FIRST(&f->queue); j; j = TAILQ_NEXT(j, links), place++) {
       int before = 0;
       for (int i = 1; i <= JOBS; i++)
         before += priority[i] < priority[j->id] || (priority[i] == priority[j->id] && (uint64_t)i < j->id);
@@ -390,15 +392,15 @@ START_TEST(test_lost_group) {
   send_worker(w, 0, 1, 0, &m);
   start_group(w, 0, 2, 1);
   ck_assert_int_eq(w->num_assigns, 2 * SLOTS);
-  ck_assert_uint_eq(w->core->groups[0].sequences, SLOTS);
+  ck_assert_uint_eq(w->core->queue->loads[0].sequences, SLOTS);
   for (int i = SLOTS; i < 2 * SLOTS + 2; i++) {
     tri_group_token t = {.job = w->assigns[i].a.job, .token = byte_token['a'], .flags = TRI_TOKEN_LAST};
     send_tokens(w, 0, 2, &t, 1);
   }
   ck_assert_int_eq(w->num_assigns, 2 * SLOTS + 2);
   ck_assert(tri_core_is_idle(w->core));
-  const group *g = &w->core->groups[0];
-  ck_assert(!g->sequences && !g->steps && !g->pending && !g->pending_tokens && !g->jobs);
+  const group_load *g = &w->core->queue->loads[0];
+  ck_assert(!g->sequences && !g->steps && !g->pending && !g->pending_tokens && !w->core->replicas->list[0].facts.jobs);
   world_destroy(w);
 }
 END_TEST

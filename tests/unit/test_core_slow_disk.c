@@ -40,7 +40,7 @@ static struct world *create(void) {
   w->core->cfg.io.to_client = to_client;
   w->core->cfg.io.answer = answer;
   w->core->cfg.max_queue = QUEUE;
-  w->core->has_journal = true;
+  w->core->jobs->has_journal = true;
   start_group(w, 0, 1, 1);
   return w;
 }
@@ -53,7 +53,7 @@ static bool run_one(struct world *w, uint64_t id) {
   w->num_assigns = 0;
   tri_core_client(w->core, w->now, &from, &m);
   if (w->num_assigns) say(w, 1, last_job(w), 0, 0, "a", true);
-  ck_assert_int_eq(w->core->num_active, 0);
+  ck_assert_int_eq(w->core->jobs->num_active, 0);
   return w->num_assigns == 1;
 }
 
@@ -75,7 +75,7 @@ START_TEST(so_many_jobs) {
   for (int i = 0; i < 3; i++) ck_assert(!run_one(w, id++));
   expect_slow();
   tick(w, MS);
-  ck_assert(w->core->num_retained == MOST + 1 && !told.accepted);
+  ck_assert(w->core->jobs->num_retained == MOST + 1 && !told.accepted);
   tri_core_durable(w->core, w->now, told.last);
   ck_assert(told.accepted == MOST + 1 && told.done == MOST + 1);
   ck_assert_msg(run_one(w, id), "%s", told.message);
@@ -88,7 +88,7 @@ START_TEST(so_many_bytes) {
   enum { FIT = 4 };
   struct world *w = create();
   ck_assert(run_one(w, 1));
-  w->core->cfg.most_retained = w->core->retained * FIT / 2;
+  w->core->cfg.most_retained = w->core->jobs->retained * FIT / 2;
   for (uint64_t id = 2; id <= FIT + 1; id++) ck_assert_msg(run_one(w, id), "job %d: %s", (int)id, told.message);
   tick(w, MS);
   ck_assert(!run_one(w, 90));
@@ -108,7 +108,7 @@ START_TEST(while_a_text_is_tokenized) {
   ck_assert(run_one(w, 1));
   m.submit.prompt = (tri_wire_str){"Hello", 5};
   tri_core_client(w->core, w->now, &from, &m);
-  ck_assert_int_eq(w->core->num_tokenizing, 1);
+  ck_assert_int_eq(w->core->jobs->num_tokenizing, 1);
   w->core->cfg.most_retained = 1;
   tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, some_ids, 3, 0);
   expect_slow();
@@ -124,7 +124,7 @@ START_TEST(not_the_disk) {
     ck_assert_msg(run_one(w, id), "%s", told.message);
     tri_core_durable(w->core, w->now, told.last);
   }
-  ck_assert_int_eq(w->core->num_retained, 5);
+  ck_assert_int_eq(w->core->jobs->num_retained, 5);
   world_destroy(w);
 }
 END_TEST

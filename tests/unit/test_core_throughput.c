@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The line of what goes on: its figures, and that there is none without work. */
-#include "coordinator/throughput.h"
+#include "coordinator/stats/throughput.h"
 #include "tests/unit/core_world.h"
 
 Suite *suite_core_throughput(void);

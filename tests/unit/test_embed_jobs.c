@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/state.h"
+#include "coordinator/core.h"
+#include "coordinator/jobs/jobs_impl.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -107,7 +108,7 @@ static void rank_came(void *ctx, uint32_t group, uint64_t epoch, uint32_t rank) 
 }
 
 static void group_lost(void *ctx, const tri_core_loss *loss) { (void)ctx, (void)loss; }
-static void group_ready(void *ctx, uint32_t group, uint64_t epoch) { (void)ctx, (void)group, (void)epoch; }
+static void note_group_ready(void *ctx, uint32_t group, uint64_t epoch) { (void)ctx, (void)group, (void)epoch; }
 
 static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len) {
   (void)ctx, (void)group, (void)epoch, (void)report, (void)len;
@@ -172,7 +173,7 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
                        .watchdog_ns = 1000 * SECOND,
                        .lease_ns = SECOND,
                        .io = {w, to_client, answer, look, to_worker, tokenize, tokenize_stop, rank_came, group_lost,
-                              group_ready, hang, draw, NULL}};
+                              note_group_ready, hang, draw, NULL}};
   ck_assert_int_eq(tri_core_create(&c, w->now, &w->core), TRI_OK);
   start(w, 1);
   return w;
@@ -536,7 +537,7 @@ START_TEST(test_not_finite) {
     result(w, last_job(w), 1, values, 3);
     expect_error(w, 1, "internal", "");
     ck_assert_ptr_nonnull(strstr(last(w)->message, "the numbers of the answer are not finite"));
-    ck_assert_uint_eq(w->core->not_finite, 1);
+    ck_assert_uint_eq(w->core->totals.not_finite, 1);
     ck_assert(tri_core_is_idle(w->core));
     destroy(w);
   }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "coordinator/keeper.h"
+#include "coordinator/journal/recorder.h"
 #include "tests/unit/core_replay_kit.h"
 #include "tests/unit/fail_nth.h"
 #include "tests/unit/scratch_folder.h"
@@ -70,7 +70,7 @@ static void run_job(struct world *w, uint64_t id, uint64_t epoch, bool may_fail)
 /* ---- a life ---- */
 
 static bool is_here(const struct world *w, uint64_t epoch) {
-  return w->core->groups[0].epoch == epoch && w->core->groups[0].state == GROUP_STARTING;
+  return w->core->replicas->list[0].facts.epoch == epoch && w->core->replicas->list[0].state == GROUP_STARTING;
 }
 
 static void lose_in_the_middle(struct world *w) {
@@ -123,26 +123,26 @@ static void set_up(void) { scratch_make(folder); }
 static void tear_down(void) { scratch_remove(folder); }
 
 static void die(struct world *w) {
-  tri_keeper_close(w->keeper);
-  w->keeper = NULL;
+  tri_recorder_close(w->recorder);
+  w->recorder = NULL;
   world_destroy(w);
 }
 
 /* Two jobs, each with some tokens. */
 static void leave_jobs(void) {
   struct world *w = world_create(1);
-  ck_assert(tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, NULL) == TRI_OK);
+  ck_assert(tri_recorder_open(folder, 0, w->core, w->now, &w->recorder, NULL) == TRI_OK);
   start_group(w, 0, 1, 1);
   tri_client_msg m = rich_msg(1, 1), other = long_msg(2, 2);
   struct stream *s = submit(w, "a", &m), *t = submit(w, "a", &other);
   for (size_t i = 0; i < 20; i++) draw(w, 1, job_of(w, s, &m), 1, i, byte_token[(uint8_t)text[i]], 0);
   draw(w, 1, job_of(w, t, &other), 0, 0, byte_token[(uint8_t)text[0]], 0);
-  ck_assert(tri_keeper_write(w->keeper, NULL) == TRI_OK);
+  ck_assert(tri_recorder_write(w->recorder, NULL) == TRI_OK);
   die(w);
 }
 
 static void expect_jobs(const struct world *w) {
-  const job *first = TAILQ_FIRST(&w->core->active), *second = first ? TAILQ_NEXT(first, links) : NULL;
+  const job *first = TAILQ_FIRST(&w->core->jobs->active), *second = first ? TAILQ_NEXT(first, links) : NULL;
   ck_assert_msg(first && second, "a job is lost");
   ck_assert(first->choices[1].num == 20 && second->choices[0].num == 1);
   ck_assert(first->sampling.num_allowed_token_ids == 3 && first->salt_len == 4);
@@ -156,7 +156,7 @@ START_TEST(a_restart) {
     struct world *w = world_create(1);
     tri_error err = {0};
     fail_nth_arm(n);
-    tri_status st = tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, &err);
+    tri_status st = tri_recorder_open(folder, 0, w->core, w->now, &w->recorder, &err);
     failed = fail_nth_has_failed();
     fail_nth_arm(0);
     ck_assert_msg(st == TRI_OK || (failed && st == TRI_NO_MEMORY && err.message[0]), "allocation %llu: %s, %s",
@@ -174,7 +174,7 @@ START_TEST(a_life_with_a_journal) {
   uint64_t n = 1;
   for (bool failed = true; failed; n++) {
     struct world *w = world_create(1);
-    ck_assert(tri_keeper_open(folder, 0, w->core, w->now, &w->keeper, NULL) == TRI_OK);
+    ck_assert(tri_recorder_open(folder, 0, w->core, w->now, &w->recorder, NULL) == TRI_OK);
     start_group(w, 0, 1, 1);
     tri_client_msg m = long_msg(1, 1);
     fail_nth_arm(n);
@@ -182,7 +182,7 @@ START_TEST(a_life_with_a_journal) {
     uint64_t job = job_of(w, s, &m);
     for (size_t i = 0; i < 20 && job; i++) draw(w, 1, job, 0, i, byte_token[(uint8_t)text[i]], 0);
     tri_error err = {0};
-    tri_status st = tri_keeper_write(w->keeper, &err);
+    tri_status st = tri_recorder_write(w->recorder, &err);
     failed = fail_nth_has_failed();
     fail_nth_arm(0);
     ck_assert_msg(st == TRI_OK || (failed && st == TRI_NO_MEMORY && err.message[0]), "allocation %llu: %s, %s",

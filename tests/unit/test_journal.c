@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "coordinator/journal_impl.h"
+#include "coordinator/journal/journal_impl.h"
 #include "base/mem.h"
 #include "base/wait.h"
 

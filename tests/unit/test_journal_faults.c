@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "coordinator/journal.h"
+#include "coordinator/journal/journal.h"
 #include "base/wait.h"
 
 Suite *suite_journal_faults(void);

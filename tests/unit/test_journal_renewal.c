@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "coordinator/journal.h"
+#include "coordinator/journal/journal.h"
 #include "base/wait.h"
 #include "tests/unit/scratch_folder.h"
 

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "coordinator/connection_guard.h"
-#include "coordinator/late_replies.h"
+#include "coordinator/net/connection_guard.h"
+#include "coordinator/net/late_replies.h"
 #include "base/wait.h"
 
 Suite *suite_late_replies(void);

@@ -4,8 +4,9 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "coordinator/priorities.h"
-#include "coordinator/state.h"
+#include "coordinator/queue/priorities.h"
+#include "coordinator/queue/queue_impl.h"
+#include "coordinator/replicas/replicas_impl.h"
 
 Suite *suite_priorities(void);
 
@@ -103,23 +104,26 @@ enum { GROUP_SLOTS = 64, FLOWS = 8000, RUNNING = 8000, PROMPT = 3 };
 struct hall {
   tri_core *core;
   group *group;
+  group_load *load;
   flow_owner owner;
   flow *flows[FLOWS];
-  job *jobs[FLOWS + RUNNING + 2]; /* that wait or run */
+  queue_entry *jobs[FLOWS + RUNNING + 2]; /* that wait or run */
   int num_flows, num_jobs;
+  uint64_t last_id;
 };
 
 static struct hall *hall_create(int flows, uint64_t slots) {
   struct hall *h = calloc(1, sizeof *h);
   h->core = calloc(1, sizeof *h->core);
+  h->core->replicas = calloc(1, sizeof *h->core->replicas);
   h->core->cfg.by_priority = true;
   h->core->cfg.num_groups = 1;
   h->core->cfg.max_prompt = 4096;
-  h->group = h->core->groups = calloc(1, sizeof *h->group);
+  h->group = h->core->replicas->list = calloc(1, sizeof *h->group);
+  ck_assert_int_eq(queue_open(h->core), TRI_OK);
+  h->load = h->core->queue->loads;
   h->group->state = GROUP_READY;
-  h->group->epoch = 1;
-  h->group->max_num_seqs = slots;
-  TAILQ_INIT(&h->core->active);
+  h->group->facts = (group_facts){.epoch = 1, .max_num_seqs = slots};
   h->owner.weight = 1;
   for (h->num_flows = 0; h->num_flows < flows; h->num_flows++) {
     flow *f = h->flows[h->num_flows] = calloc(1, sizeof *f + sizeof *f->sequences);
@@ -133,44 +137,44 @@ static struct hall *hall_create(int flows, uint64_t slots) {
 static void hall_destroy(struct hall *h) {
   for (int i = 0; i < h->num_jobs; i++) free(h->jobs[i]);
   for (int i = 0; i < h->num_flows; i++) free(h->flows[i]);
-  free(h->core->groups);
+  free(h->group);
+  queue_close(h->core);
+  free(h->core->replicas);
   free(h->core);
   free(h);
 }
 
-/* Queues a job, which the list of all active ones does not have: a look at the queue must not need it. */
-static job *come(struct hall *h, flow *f, int64_t priority, int64_t n, int64_t max_tokens) {
-  job *j = h->jobs[h->num_jobs++] = calloc(1, sizeof *j + (size_t)n * sizeof *j->choices);
-  j->id = ++h->core->next_id;
-  j->num_prompt = PROMPT;
-  j->part.of = f;
-  j->sampling = (tri_sampling){.priority = priority, .n = n, .num_beams = 1, .max_tokens = max_tokens};
-  queue_push(h->core, 0, j);
-  return j;
+static queue_entry *come(struct hall *h, flow *f, int64_t priority, uint32_t n, int64_t max_tokens) {
+  queue_entry *e = h->jobs[h->num_jobs++] = calloc(1, sizeof *e);
+  e->id = ++h->last_id;
+  e->num_prompt = PROMPT;
+  e->of = f;
+  e->priority = priority;
+  e->sequences = n;
+  e->max_tokens = max_tokens;
+  queue_push(h->core, 0, e);
+  return e;
 }
 
-static void begin(struct hall *h, job *j) {
-  queue_assigned(h->core, j, h->group, 0);
-  queue_begun(h->core, j);
-  j->state = JOB_ASSIGNED;
-  j->epoch = 1;
+static void begin(struct hall *h, queue_entry *e) {
+  queue_assigned(h->core, e, 0);
+  queue_begun(h->core, e);
 }
 
-static job *look(struct hall *h) {
-  group *g;
+static queue_entry *look(struct hall *h) {
   uint32_t index;
-  return queue_next(h->core, &g, &index);
+  return queue_next(h->core, &index);
 }
 
 static void leave(struct hall *h, int i) {
   queue_remove(h->core, h->jobs[i]);
-  queue_released(h->core, h->jobs[i]);
+  queue_released(h->core, h->jobs[i], 0);
   free(h->jobs[i]);
   h->jobs[i] = h->jobs[--h->num_jobs];
 }
 
 /* Thousands of priorities run, and thousands of flows wait, each with one of its own: a look at the queue reads sums
- * and no list of jobs, which here is empty. */
+ * and no list of jobs, which here is none. */
 START_TEST(test_many_priorities) {
   struct hall *h = hall_create(FLOWS, GROUP_SLOTS);
   for (int i = 0; i < RUNNING; i++) begin(h, come(h, h->flows[0], RUNNING - i, 1, 1000));
@@ -178,43 +182,43 @@ START_TEST(test_many_priorities) {
   ck_assert_ptr_null(look(h));
   come(h, h->flows[0], GROUP_SLOTS - 1, 2, 1000); /* there is one slot, of another flow: every one is looked at */
   ck_assert_ptr_null(look(h));
-  ck_assert(h->group->has_full && h->group->full_from <= RUNNING + 1);
-  job *small = come(h, h->flows[2], GROUP_SLOTS - 4, 1, 1000); /* and here are four */
+  ck_assert(h->load->has_full && h->load->full_from <= RUNNING + 1);
+  queue_entry *small = come(h, h->flows[2], GROUP_SLOTS - 4, 1, 1000); /* and here are four */
   ck_assert_ptr_eq(look(h), small);
-  ck_assert_int_le(check_node(h->group->by_priority), PRIORITIES_DEPTH);
-  ck_assert_int_le(check_node(h->core->queued), PRIORITIES_DEPTH);
+  ck_assert_int_le(check_node(h->load->by_priority), PRIORITIES_DEPTH);
+  ck_assert_int_le(check_node(h->core->queue->queued), PRIORITIES_DEPTH);
   hall_destroy(h);
 }
 END_TEST
 
 /* Tells by its plain definition whether the group has slots for a job. */
-static bool has_slots(const struct hall *h, const flow *f, const job *j, uint64_t needed) {
-  uint64_t slots = h->group->max_num_seqs, all = 0, steps = 0, before = 0;
+static bool has_slots(const struct hall *h, const flow *f, const queue_entry *j, uint64_t needed) {
+  uint64_t slots = h->group->facts.max_num_seqs, all = 0, steps = 0, before = 0;
   for (int i = 0; i < h->num_jobs; i++) {
-    const job *k = h->jobs[i];
-    if (!k->part.in_group) continue;
-    all += k->part.sequences;
-    steps += k->part.steps;
-    if (k->sampling.priority <= j->sampling.priority) before += k->part.sequences;
+    const queue_entry *k = h->jobs[i];
+    if (!k->in_group) continue;
+    all += k->sequences;
+    steps += k->steps;
+    if (k->priority <= j->priority) before += k->sequences;
   }
-  if (!all || (all < 4 * slots && steps + j->part.steps <= 32 * slots)) return true;
+  if (!all || (all < 4 * slots && steps + j->steps <= 32 * slots)) return true;
   if (before + needed > slots) return false;
   return slots - before > slots / 16 || f->sequences[0] < slots - before;
 }
 
 static bool is_sooner(const flow *a, const flow *b) {
-  const job *x = TAILQ_FIRST(&a->queue), *y = TAILQ_FIRST(&b->queue);
-  if (x->sampling.priority != y->sampling.priority) return x->sampling.priority < y->sampling.priority;
+  const queue_entry *x = TAILQ_FIRST(&a->queue), *y = TAILQ_FIRST(&b->queue);
+  if (x->priority != y->priority) return x->priority < y->priority;
   return a->served == b->served ? x->id < y->id : a->served < b->served;
 }
 
-static job *plain_look(const struct hall *h) {
+static queue_entry *plain_look(const struct hall *h) {
   const flow *best = NULL, *turn = NULL;
   for (int i = 0; i < h->num_flows; i++) {
     const flow *f = h->flows[i];
-    const job *j = TAILQ_FIRST(&f->queue);
+    const queue_entry *j = TAILQ_FIRST(&f->queue);
     if (j && (!turn || is_sooner(f, turn))) turn = f;
-    if (j && has_slots(h, f, j, j->part.sequences) && (!best || is_sooner(f, best))) best = f;
+    if (j && has_slots(h, f, j, j->sequences) && (!best || is_sooner(f, best))) best = f;
   }
   if (turn && has_slots(h, turn, TAILQ_FIRST(&turn->queue), 1)) best = turn; /* it gets the others later */
   return best ? TAILQ_FIRST(&best->queue) : NULL;
@@ -230,7 +234,7 @@ START_TEST(test_random_queues) {
       come(h, f, (int64_t)draw((uint64_t)priorities), draw(4) ? 1 : 5, draw(4) ? 1000 : 1);
     else if (h->num_jobs)
       leave(h, (int)draw((uint64_t)h->num_jobs));
-    for (job *j; (j = look(h)); given++) {
+    for (queue_entry *j; (j = look(h)); given++) {
       ck_assert_ptr_eq(j, plain_look(h));
       begin(h, j);
     }
@@ -238,7 +242,8 @@ START_TEST(test_random_queues) {
   }
   ck_assert_int_gt(given, 50);
   while (h->num_jobs) leave(h, 0);
-  ck_assert(!h->group->by_priority && !h->core->queued && !h->core->num_queued && !h->core->num_queued_alone);
+  ck_assert(!h->load->by_priority && !h->core->queue->queued && !h->core->queue->num_queued &&
+            !h->core->queue->num_queued_alone);
   hall_destroy(h);
 }
 END_TEST
@@ -247,14 +252,14 @@ END_TEST
 START_TEST(test_alone) {
   struct hall *h = hall_create(2, 8);
   for (int i = 0; i < 16; i++) begin(h, come(h, h->flows[0], 16 - i, 1, 1000));
-  h->group->jobs = 16;
-  job *suspect = come(h, h->flows[1], 100, 1, 1000);
-  ck_assert(!look(h) && !h->group->alone);
+  h->group->facts.jobs = 16;
+  queue_entry *suspect = come(h, h->flows[1], 100, 1, 1000);
+  ck_assert(!look(h) && !h->load->alone);
   queue_remove(h->core, suspect);
-  suspect->deaths = 2;
+  suspect->alone = true;
   queue_push(h->core, 0, suspect);
-  ck_assert(!look(h) && h->group->alone == suspect->id);
-  h->group->jobs = 0;
+  ck_assert(!look(h) && h->load->alone == suspect->id);
+  h->group->facts.jobs = 0;
   while (h->jobs[0] != suspect) leave(h, 0);
   while (h->num_jobs > 1) leave(h, 1);
   ck_assert_ptr_eq(look(h), suspect);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/response_cache.h"
+#include "coordinator/jobs/response_cache.h"
 #include "base/hash.h"
 
 Suite *suite_response_cache(void);

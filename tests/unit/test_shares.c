@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "coordinator/shares.h"
+#include "coordinator/queue/shares.h"
 
 Suite *suite_shares(void);
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "coordinator/supervisor.h"
+#include "coordinator/net/supervisor_pipe.h"
 
 Suite *suite_supervisor(void);
 
@@ -64,7 +64,7 @@ START_TEST(hears_of_a_drain) {
 }
 END_TEST
 
-static void note(void *ctx, const tri_supervisor_news *n) {
+static void note(void *ctx, const tri_supervisor_event *n) {
   char *text = ctx;
   sprintf(text + strlen(text), "%d %u %llu %lld %s;", (int)n->kind, n->group, (unsigned long long)n->epoch,
           (long long)n->seconds, n->reason);
@@ -74,7 +74,7 @@ START_TEST(hears_of_groups) {
   struct up u;
   char text[512] = "";
   tri_supervisor s = begin(&u);
-  s.news = note;
+  s.on_event = note;
   s.ctx = text;
   say(&u, "died 3 7 group 3 ended\nheld 1 given_up 30 it did\nheld 2 quarantined 600 host b: bad\nexpect 1 5\n");
   say(&u, "died x\nheld 1\nheld 1 given_up\ndied 4\nexpect 1\n");

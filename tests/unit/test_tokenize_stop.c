@@ -4,7 +4,7 @@
 #include <poll.h>
 #include <string.h>
 
-#include "coordinator/tokenize_pool.h"
+#include "coordinator/jobs/tokenize_pool.h"
 #include "base/mem.h"
 #include "base/wait.h"
 

@@ -22,6 +22,12 @@ void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) {
   ck_abort_msg("given up: %d %s", code, fmt);
 }
 
+bool tri_up_tell(tri_up *u, const char *fmt, ...) {
+  (void)u;
+  (void)fmt;
+  return false; /* there is no coordinator */
+}
+
 tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   u->groups[group].pid = 1;
   (void)err;

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Roofline bounds beside a benchmark's figures. The ranks of all groups measure at the same time, so that those who
+ * share a machine share its rates and the sums are what the cluster has; they do so only while no job is there, and a
+ * job that comes meanwhile waits for them. */
+#include <string.h>
+
+#include "coordinator/replicas/replicas_impl.h"
+
+/* A second where each rank has its cores, many where ranks share them. */
+#define MEASURE_NS (30 * 1000000000LL)
+
+static bool all_measured(const tri_core *c) {
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    const group *g = group_at(c, i);
+    for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++)
+      if (!g->ranks[r].measured) return false;
+  }
+  return true;
+}
+
+bool roofline_is_measured(const tri_core *c, int64_t now) {
+  bool waits = false;
+  for (int i = 0; i < c->replicas->num_asks; i++) waits |= now < c->replicas->asks[i].until_ns;
+  return waits && !all_measured(c);
+}
+
+#define ADD(from, type, name, json) out->sum.name += (from).name;
+
+static void answer(tri_core *c, const rank_ask *a) {
+  tri_server_msg m = {.op = TRI_REPLY_FLOORS, .id = a->id};
+  for (uint32_t i = 0; i < c->cfg.num_groups && m.floors.num_groups < TRI_STATUS_MAX_GROUPS; i++) {
+    const group *g = group_at(c, i);
+    if (g->state != GROUP_READY) continue;
+    tri_group_floors *out = &m.floors.groups[m.floors.num_groups++];
+    *out = (tri_group_floors){.group = i, .ranks = g->world};
+    for (uint32_t r = 0; r < g->world; r++) {
+      if (!g->ranks[r].measured) continue;
+      out->measured++;
+      TRI_FLOORS_FIELDS(ADD, g->ranks[r].floors)
+    }
+  }
+  c->cfg.io.answer(c->cfg.io.ctx, &a->peer, &m);
+}
+
+static void begin(tri_core *c) {
+  tri_group_msg m = {.op = TRI_GROUP_MEASURE};
+  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+    group *g = group_at(c, i);
+    for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++) {
+      g->ranks[r].measured = false;
+      c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[r].peer, &m);
+    }
+  }
+}
+
+void roofline_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id, bool idle) {
+  tri_error err = {0};
+  if (c->replicas->num_asks == MAX_ASKS) {
+    tri_fail(&err, TRI_NO_CAPACITY, "op", "%d clients wait for floors already", MAX_ASKS);
+    answer_error(c, from, id, &err);
+    return;
+  }
+  if (idle && !c->replicas->num_asks) begin(c);
+  /* Under load the answer is what was measured before, if anything was. */
+  c->replicas->asks[c->replicas->num_asks++] =
+      (rank_ask){.peer = *from, .id = id, .until_ns = idle ? now + MEASURE_NS : now};
+  roofline_tick(c, now);
+}
+
+void roofline_take(tri_core *c, int64_t now, const tri_group_msg *m) {
+  group *g = group_find(c, m->floors.group, m->floors.epoch);
+  if (!g || m->floors.rank >= g->world) return;
+  rank_info *rank = &g->ranks[m->floors.rank];
+  rank->floors = m->floors.floors;
+  rank->measured = true;
+  roofline_tick(c, now);
+}
+
+void roofline_tick(tri_core *c, int64_t now) {
+  if (!c->replicas->num_asks) return;
+  bool complete = all_measured(c);
+  int left = 0;
+  for (int i = 0; i < c->replicas->num_asks; i++)
+    if (complete || now >= c->replicas->asks[i].until_ns)
+      answer(c, &c->replicas->asks[i]);
+    else
+      c->replicas->asks[left++] = c->replicas->asks[i];
+  c->replicas->num_asks = left;
+}
