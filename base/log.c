@@ -83,7 +83,7 @@ static void put_or_count(const char *line, size_t len) {
   int n = 0;
   if (missed && process.timed) n = print_time(text, sizeof text);
   if (missed)
-    n += snprintf(text + n, LINE_BYTES - (size_t)n, "WARN %s log: %u lines lost, as nobody read them\n", process.who,
+    n += snprintf(text + n, LINE_BYTES - (size_t)n, "WARN %s log: %u lines lost, as they were not read\n", process.who,
                   missed);
   memcpy(text + n, line, len);
   if (!put(text, (size_t)n + len)) atomic_fetch_add(&lost, missed + 1);
@@ -108,7 +108,7 @@ void tri_log(tri_log_level level, const char *component, const char *fmt, ...) {
   va_end(ap);
   size_t len = strnlen(line, sizeof line - 2);
   if (m < 0) len = (size_t)n;
-  if (len > (size_t)n) tri_plain_line(line + n, len - (size_t)n); /* what stands in front has the colours */
+  if (len > (size_t)n) tri_plain_line(line + n, len - (size_t)n); /* what stands before it has the colours */
   line[len] = '\n';
   put_or_count(line, len + 1);
 }

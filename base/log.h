@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines on stderr: `[TIME] LEVEL rank component: text`, one write(2) each, so that lines of several ranks never
  * mix. Where they are not read a line waits 100 ms once, and then lines are dropped and counted: a reader that stands
- * still stops nobody who logs. On a terminal the levels WARN and ERROR have colours. The threshold, the rank, whether
- * the time is wanted and whether there are colours are set once in main, before any thread starts: with the count of
- * lost lines they are the only process-wide state in Trireme. */
+ * still stops no thread that logs. On a terminal the levels WARN and ERROR have colours. The threshold, the rank,
+ * whether the time is wanted and whether there are colours are set once in main, before any thread starts: with the
+ * count of lost lines they are the only process-wide state in Trireme. */
 #ifndef TRI_BASE_LOG_H
 #define TRI_BASE_LOG_H
 

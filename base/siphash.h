@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SipHash-2-4 (Aumasson, Bernstein, "SipHash: a fast short-input PRF", INDOCRYPT 2012): a hash of 64 bits under a
- * secret key. Whoever does not know the key cannot find inputs that collide more often than chance, so that tables of
+ * secret key. Without the key it is not possible to find inputs that collide more often than chance, so that tables of
  * what clients send keep their chains short. */
 #ifndef TRI_BASE_SIPHASH_H
 #define TRI_BASE_SIPHASH_H

@@ -39,7 +39,7 @@ static trireme_result lost(trireme *c, trireme_error *error) {
     return tri_client_say(
         error, TRIREME_REFUSED, TRI_PERMISSION, "endpoint",
         "user %lu listens at %s, and nothing was sent there: only sockets of this user, of root, and of the "
-        "owner of a folder that nobody else may write to are trusted",
+        "owner of a folder that no other user may write to are trusted",
         uid, c->endpoint);
   if (refused && tri_zlink_was_cut(c->link)) return cut_off(c, error);
   if (refused && !c->has_keys)
@@ -72,7 +72,7 @@ static trireme_result send_buf(trireme *c, int64_t deadline_ns, trireme_error *e
   case TRI_CLOSED:
   case TRI_PERMISSION: return lost(c, error);
   case TRI_TIMEOUT:
-    return tri_client_say(error, TRIREME_TIMEOUT, TRI_TIMEOUT, "endpoint", "nobody took a request at %s within %d ms",
+    return tri_client_say(error, TRIREME_TIMEOUT, TRI_TIMEOUT, "endpoint", "no request was taken at %s within %d ms",
                           c->endpoint, c->send_ms);
   default: return tri_client_fail_status(error, st, &(tri_error){.status = st});
   }

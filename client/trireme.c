@@ -250,7 +250,7 @@ trireme_result trireme_next_sized(trireme *c, int timeout_ms, trireme_event *out
   tri_client_show_ready(c, r == TRIREME_OK);
   if (r) return r;
   if (c->msg->op == TRI_REPLY_HELLO)
-    return tri_client_say(error, TRIREME_PROTOCOL, TRI_CORRUPT, "op", "a hello that nobody asked for");
+    return tri_client_say(error, TRIREME_PROTOCOL, TRI_CORRUPT, "op", "a hello that was not asked for");
   r = tri_client_event(c, &event, error);
   c->has_msg = r == TRIREME_NO_MEMORY; /* then it is the next call's */
   if (r == TRIREME_OK) memcpy(out, &event, size);

@@ -194,7 +194,7 @@ typedef struct trireme_request {
   bool keep_special_tokens; /* in texts; else they have no text */
   bool include_stop;        /* a text continues to the end of the stop text or token that has stopped it */
   bool return_token_ids;    /* ACCEPTED brings the prompt's */
-  const char *external_id;  /* NULL: none; the name that whoever asks has for the request, which the coordinator's log
+  const char *external_id;  /* NULL: none; the caller's own name of the request, which the coordinator's log
                                has: up to 128 visible characters of ASCII */
 } trireme_request;
 #define TRIREME_UNSET INT64_MIN

@@ -94,7 +94,7 @@ void tri_core_tokenized(tri_core *c, int64_t now, uint64_t job, tri_status st, c
 /* ---- groups ---- */
 
 /* A leader's messages name neither group nor rank: the peer tells. The jobs of a lost group have gone back into the
- * queue, where nobody takes its tokens. One that is not ready yet has none. */
+ * queue, where its tokens are not taken. One that is not ready yet has none. */
 static void take_output(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
   uint32_t index;
   if (!group_find_led_by(c, from, &index)) return;

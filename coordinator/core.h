@@ -25,7 +25,7 @@ void tri_core_connections_ended(tri_core *c, int64_t now, const tri_connections 
 void tri_core_tokenized(tri_core *c, int64_t now, uint64_t job, tri_status st, const uint32_t *ids, size_t count,
                         size_t second);
 void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m);
-/* A group has ended, as whoever started it sees: it gets no jobs any more, and is lost as soon as what its ranks may
+/* A group has ended, as its supervisor sees: it gets no jobs any more, and is lost as soon as what its ranks may
  * have said before has had time to come, which tells more than `reason`. */
 void tri_core_group_died(tri_core *c, int64_t now, uint32_t group, uint64_t epoch, const char *reason);
 /* A start of a group begins, or was begun before: from now on no other of it may register that has not. */
@@ -36,13 +36,13 @@ void tri_core_durable(tri_core *c, int64_t now, uint64_t number);
 /* Says that there is no room for records in the journal's folder, which stays where it is: then no new job is taken.
  * NULL: there is. */
 void tri_core_set_full(tri_core *c, const char *folder);
-/* Says whether jobs have all of the memory that there is: then no new job is taken. */
+/* Returns whether jobs have all of the memory that there is: then no new job is taken. */
 void tri_core_set_crowded(tri_core *c, bool crowded);
 /* Makes the jobs of an earlier start anew, from its records in their order, before anything else comes in; age_ns: of
- * the record. Behind the last one, tri_core_restored. TRI_NO_MEMORY: a job, or a part of one, is not there. */
+ * the record. After the last one, tri_core_restored. TRI_NO_MEMORY: a job, or a part of one, is not there. */
 tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number);
 void tri_core_restored(tri_core *c, int64_t now);
-/* The same of a record that has all of a job: false where the job is to be made from its parts, as what was in front of
+/* The same of a record that has all of a job: false where the job is to be made from its parts, as what was before
  * it is not there. */
 bool tri_core_restore_whole(tri_core *c, uint64_t job, uint64_t number);
 /* Records jobs anew whose first record has a number before this, oldest first and some of them in one call. room: bytes
@@ -53,12 +53,12 @@ void tri_core_record_again(tri_core *c, int64_t now);
 /* Returns how much room the first one needs that has more than there always is; 0: there is none such. */
 size_t tri_core_compact_room(const tri_core *c, uint64_t before);
 /* Says that the coordinator stood still itself until now, as one that was stopped or whose disk did: ranks have
- * reported what has not been read, and the watchdog judges nobody for the time from one report to the next. */
+ * reported what has not been read, and the watchdog is suspended for the time from one report to the next. */
 void tri_core_stood_still(tri_core *c, int64_t now);
 /* Sees to deadlines, leases, retries and the watchdog. Called about ten times a second. */
 void tri_core_tick(tri_core *c, int64_t now);
-/* Takes no new work; groups are told to leave when the last job has ended. Nobody is judged, as what ranks have
- * reported may come behind the request to end. */
+/* Takes no new work; groups are told to leave when the last job has ended. The watchdog is suspended, as what ranks
+ * have reported may come after the request to end. */
 void tri_core_drain(tri_core *c);
 /* Ends every job with an error, here and in its group: the cluster goes down. */
 void tri_core_abandon(tri_core *c, int64_t now, const char *reason);

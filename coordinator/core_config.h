@@ -15,7 +15,7 @@ typedef struct tri_core tri_core;
 
 /* A text to be tokenized. */
 typedef struct tri_core_text {
-  const tri_peer *from;    /* whose turn it waits for; NULL: nobody's */
+  const tri_peer *from;    /* whose turn it waits for; NULL: of none */
   tri_wire_str text, pair; /* pair.s NULL: it is no pair */
   bool special;            /* with the special tokens of the tokenizer's template, as a pair always is */
   size_t truncate_to; /* with more tokens it loses its end, and has the special ones in any case; 0: it is refused */
@@ -45,16 +45,16 @@ typedef struct tri_core_io {
    * tri_core_tokenized. second: see tri_tokenizer_encode_pair. TRI_AGAIN: the queue is full. */
   tri_status (*tokenize)(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
                          size_t *second);
-  /* Nobody wants a job's tokens any more that are still being worked out. */
+  /* A job's tokens that are still being worked out are not wanted any more. */
   void (*tokenize_stop)(void *ctx, uint64_t job);
   /* A rank has registered with its key, and under the epoch of its group, whatever becomes of it. */
   void (*rank_came)(void *ctx, uint32_t group, uint64_t epoch, uint32_t rank);
-  /* A group is beyond help: whoever started it should end it (and may start it again under the next epoch). */
+  /* A group is beyond help: its supervisor should end it (and may start it again under the next epoch). */
   void (*group_lost)(void *ctx, const tri_core_loss *loss);
   void (*group_ready)(void *ctx, uint32_t group, uint64_t epoch);
   /* A group that hangs is about to be lost: lines of text about its ranks, for the call. */
   void (*hang)(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len);
-  /* Fills out with numbers that nobody can compute from others: those are names of jobs, and seeds. */
+  /* Fills out with numbers that cannot be computed from others: those are names of jobs, and seeds. */
   tri_status (*random)(void *ctx, void *out, size_t len);
   /* Keeps a fact for the next start and returns its number, which grows; 0: it is not kept. NULL: nothing is. */
   uint64_t (*record)(void *ctx, const tri_record *r);
@@ -108,7 +108,7 @@ typedef struct tri_core_facts {
   uint64_t refused_connections, cut_connections;                  /* likewise */
 } tri_core_facts;
 
-/* Counts of jobs, tokens and KV blocks, for whoever tells of them now and then. */
+/* Counts of jobs, tokens and KV blocks, for periodic reports. */
 typedef struct tri_core_load {
   uint64_t running, waiting;                 /* jobs with a first token, or in an encoder's group; jobs before it */
   uint64_t prompt_tokens, generation_tokens; /* since the start: accepted, drawn */

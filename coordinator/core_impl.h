@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The core as its parts see it. Each part has a folder: what lies behind these pointers is that folder's alone, and
+/* The core as its parts see it. Each part has a folder: what lies after these pointers is that folder's alone, and
  * others have the functions of its header. */
 #ifndef TRI_COORDINATOR_CORE_IMPL_H
 #define TRI_COORDINATOR_CORE_IMPL_H

@@ -41,7 +41,7 @@ static struct server_second since_last(const struct server *s, int64_t now) {
                                 (double)(now - s->last_second) / 1e9};
 }
 
-/* The figures include the second that has begun: a client that asks right behind some work wants it in. */
+/* The figures include the second that has begun: a client that asks right after some work wants it in. */
 static void set_facts(struct server *s) {
   struct server_second sum = since_last(s, tri_now_ns());
   for (unsigned i = 0; i < SERVER_WINDOW_S && i < s->num_seconds; i++) {
@@ -188,8 +188,9 @@ static void end_at_once(struct server *s, int64_t now, const char *why, bool fai
   s->failed |= failed;
 }
 
-/* A fault ends the cluster, not its users. What a journal has goes on in the next start, and whoever is told of an end
- * gives up: as behind a kill, clients are told nothing and wait. In a drain nobody is to wait: the end was asked for.
+/* A fault ends the cluster, not its users. What a journal has goes on in the next start, and a client that is told of
+ * an end gives up: as after a kill, clients are told nothing and wait. In a drain no client is to wait: the end was
+ * asked for.
  */
 static void end_by_fault(struct server *s, int64_t now, const char *why) {
   tri_core_load load;
@@ -284,7 +285,7 @@ static void tick(struct server *s) {
   if (s->draining && now > s->drain_deadline && !s->leaving) drain_is_over(s, now);
 }
 
-/* Jobs whose end nobody could record end here: what is on the disk is what the next start goes on with. */
+/* Jobs whose end could not be recorded end here: what is on the disk is what the next start goes on with. */
 static void lose_journal(struct server *s, const tri_error *err) {
   char why[TRI_ERROR_MESSAGE + 64];
   s->recorder_failed = true;
@@ -449,7 +450,7 @@ int main(int argc, char **argv) {
   tri_core_load_of(s.core, &s.throughput.before);
   s.throughput.since_ns = s.last_second;
   tri_signals_unblock();
-  read_supervisor(&s); /* of groups that were started before, in front of what these say */
+  read_supervisor(&s); /* of groups that were started before, before what these say */
   serve(&s);
   bool failed = s.failed || say_end(&s);
   clean_up(&s);

@@ -13,7 +13,7 @@ typedef enum tri_record_op {
   TRI_RECORD_ASSIGNED,     /* a group has it */
   TRI_RECORD_TOKENS,       /* what a group has drawn in a step; written before any client has it */
   TRI_RECORD_ENDED,        /* by something else than its last token: an error, a cancellation, its deadline */
-  TRI_RECORD_OVER,         /* nobody can come back for it any more: its minute behind the end is over */
+  TRI_RECORD_OVER,         /* no client can attach to it any more: its minute after the end is over */
   TRI_RECORD_WHOLE,        /* all of a job so far, in the place of what was recorded of it before: one record of the */
   TRI_RECORD_BEGIN,        /* facts since this */
   TRI_RECORD_DIED,         /* a group that may have begun it was lost */

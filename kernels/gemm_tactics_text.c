@@ -127,7 +127,7 @@ static const char *read_tactic(cursor line, tri_tactic *out) {
   if (out->kind == TRI_TACTIC_ALGO && !take_words(&line, out)) return "has an algorithm that is damaged";
   if (!take_int(&line, "ns", 1, INT32_MAX, &out->ns) || !take_int(&line, "default", 1, INT32_MAX, &out->default_ns))
     return "has no times";
-  if (line.at < line.end && (!take(&line, "#") || !take_note(&line, out))) return "has something behind its times";
+  if (line.at < line.end && (!take(&line, "#") || !take_note(&line, out))) return "has something after its times";
   return line.end[-1] == ' ' ? "ends in a space" : NULL;
 }
 

@@ -221,7 +221,7 @@ typedef struct tri_gated_linear_args {
 /* The choices that go to a rank's own experts, ordered by expert and, of one expert, by choice. Choice t * top_k + c is
  * choice c of token t. Permuted rows first[e] .. first[e + 1] - 1 are those of own expert e, so first[num_experts] is
  * their number N; choice[i] for i < N is the choice that row i belongs to, after that choice[] means nothing. row is
- * the way back: row[choice] is the permuted row, or -1 for a choice of another rank's expert or of nobody's. Every
+ * the way back: row[choice] is the permuted row, or -1 for a choice of another rank's expert or of none. Every
  * backend makes the same map. moe_route makes it of a step's tokens, moe_map of rows that ranks have exchanged. */
 typedef struct tri_expert_map {
   int32_t *first;  /* [num_experts + 1]; NULL: there is no map */

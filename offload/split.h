@@ -11,7 +11,7 @@
  *
  * What all of them need and lies in the host's memory for good lies there once, too: the home.
  *
- * Whoever publishes or takes wakes those that may wait for it. Nothing here waits. */
+ * A thread that publishes or takes wakes those that may wait for it. Nothing here waits. */
 #ifndef TRI_OFFLOAD_SPLIT_H
 #define TRI_OFFLOAD_SPLIT_H
 

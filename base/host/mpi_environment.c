@@ -24,7 +24,7 @@ void tri_leave_mpi_job(void) {
     else
       e++;
   }
-  if (!geteuid()) { /* whoever runs `trireme up` as root has decided that already */
+  if (!geteuid()) { /* a user who runs `trireme up` as root has decided that already */
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   }

@@ -26,7 +26,7 @@ static bool raise_stack(const struct rlimit *now) {
   return !is_less(now->rlim_max, LEAST_STACK) && !setrlimit(RLIMIT_STACK, &more);
 }
 
-/* The arguments of the program, which whoever calls may have a part of. */
+/* The arguments of the program, of which the caller may hold a part. */
 static tri_status run_again(tri_error *err) {
   tri_status st = TRI_OK;
   tri_buf text = {.max = MOST_ARGUMENTS};

@@ -17,7 +17,7 @@ int tri_topo_num_cores(void);
 tri_status tri_topo_assign(int index, int count, int threads, int *cores, int *oversubscribed);
 
 /* A device's PCI address as the kernel writes it ("0000:1b:00.0"), from what CUDA or NVML say: in capitals, with more
- * zeros in front, or without the domain. False: it is no such address. */
+ * leading zeros, or without the domain. False: it is no such address. */
 enum { TRI_PCI_ADDRESS = 16 };
 bool tri_topo_pci_address(const char *text, char out[TRI_PCI_ADDRESS]);
 

@@ -23,7 +23,7 @@ const tri_option tri_gateway_option_table[] = {
     {TRI_OPT(S, api_key_file), .name = "api-key-file", .metavar = "FILE", .group = "HTTP",
      .help = "lines of NAME KEY: requests must bring one of the keys; read again at SIGHUP, which then ends nothing"},
     {TRI_OPT(S, http_open), .name = "http-open", .group = "HTTP",
-     .help = "listen at another address than loopback without keys: whoever reaches it may ask"},
+     .help = "listen at an address other than loopback without keys: everybody who reaches it may send requests"},
     {TRI_OPT(S, cors_origins), .name = "cors-origin", .metavar = "ORIGIN", .group = "HTTP",
      .help = "pages of this origin (https://app.example, or * for any) may use the API from a browser"},
     {TRI_OPT(S, reject_unknown_fields), .name = "reject-unknown-fields", .group = "HTTP",
@@ -151,6 +151,6 @@ tri_status tri_gateway_place_make(const tri_gateway_options *o, tri_gateway_plac
   out->loopback = is_loopback(out->address);
   if (!out->loopback && !o->api_key_file && !o->http_open)
     return tri_fail(err, TRI_USAGE, "http",
-                    "whoever reaches %s could use the model: give --api-key-file, or --http-open", out->address);
+                    "everybody who reaches %s could use the model: give --api-key-file, or --http-open", out->address);
   return TRI_OK;
 }

@@ -160,7 +160,7 @@ const tri_option tri_serve_option_table[] = {
              "--gpu-memory-utilization leaves"},
     {TRI_OPT(S, gpu_memory_utilization), .name = "gpu-memory-utilization", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN,
      .min = 0.05, .max = 1, .fallback = "0.9", .metavar = "X", .group = "Scheduling",
-     .help = "share of a device's memory that may be in use, whoever uses it"},
+     .help = "fraction of a device's memory that may be in use, by all programs"},
     {TRI_OPT(S, num_kv_blocks), .name = "num-kv-blocks-override", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN, .min = 0,
      .max = 1 << 30, .fallback = "0", .metavar = "N", .group = "Scheduling",
      .help = "exactly so many KV blocks; 0: by memory"},
@@ -231,7 +231,7 @@ const tri_option tri_serve_option_table[] = {
      .group = "Service", .help = "seconds that a job may wait for a group; 0: any time"},
     {TRI_OPT(S, client_share), .name = "client-share", .metavar = "NAME=WEIGHT,...", .group = "Service",
      .help = "weights in the queue, by the caller that a gateway names (its API key's name); 1 without one. A key of "
-             "--allowed-keys may have weight=N behind it"},
+             "--allowed-keys may have weight=N after it"},
     {TRI_OPT(S, journal), .name = "journal", .metavar = "DIR", .group = "Service",
      .help = "a folder for a journal of jobs, of this user alone: a coordinator that starts with it goes on with those "
              "that an earlier one was killed under, and an accepted job is on the disk"},

@@ -4,7 +4,7 @@
  *     <|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...<|return|>
  *
  * analysis is reasoning, final is text. commentary is a call where it goes to functions.NAME, and text where it goes to
- * nobody; messages to other tools are reasoning. The recipient (to=NAME) may stand before or after the channel.
+ * no recipient; messages to other tools are reasoning. The recipient (to=NAME) may stand before or after the channel.
  * Arguments are looked at as chat_answer.h says; what stands after them in their message is text. */
 #ifndef TRI_CLIENT_CHAT_CHANNELS_H
 #define TRI_CLIENT_CHAT_CHANNELS_H

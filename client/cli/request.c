@@ -466,7 +466,7 @@ tri_status cli_parse_line(const char *line, size_t len, tri_json_doc **out, tri_
   size_t valid = tri_utf8_prefix(line, len);
   if (valid < len) return tri_fail(err, TRI_INVALID_ARGUMENT, "", "byte %zu of the line is not UTF-8", valid + 1);
   tri_status st = tri_json_parse(line, len, out, err);
-  /* The file's lines are counted by whoever reads it. */
+  /* The file's lines are counted by its reader. */
   if (st != TRI_OK && !strncmp(err->message, prefix, sizeof prefix - 1)) {
     char rest[sizeof err->message];
     snprintf(rest, sizeof rest, "%s", err->message + sizeof prefix - 1);

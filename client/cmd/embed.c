@@ -13,7 +13,7 @@ static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
 #define REQUEST_OPTIONS                                                                                                \
   {O(request.text), .name = "text", .metavar = "TEXT", .help = "the input"},                                           \
       {O(request.text_pair), .name = "text-pair", .metavar = "TEXT",                                                   \
-       .help = "a second text behind it, for models of pairs"},                                                        \
+       .help = "a second text after it, for models of pairs"},                                                         \
       {O(token_ids), .name = "token-ids", .metavar = "ID,ID,...", .help = "the input as token ids"},                   \
       {O(request.truncate), .name = "truncate",                                                                        \
        .help = "a text with more tokens than max_model_len loses its end, and is not refused"},                        \

@@ -247,7 +247,7 @@ int cmd_status(int argc, char **argv) {
       .program = "trireme status",
       .summary =
           "Shows the state of the cluster: requests, replica groups, ranks. Exit code 0: it serves; 4: the coordinator "
-          "answers, but takes no requests, yet or any more; 1: nobody answers.",
+          "answers, but takes no requests, yet or any more; 1: no coordinator answers.",
       TRI_OPTIONS(status_table),
       .epilog =
           "Examples:\n  trireme status\n  trireme status --json | jq .tokens_per_second\n  trireme status --stats\n"

@@ -10,7 +10,8 @@
 
 enum { LINES_A_SECOND = 20, PATH_BYTES = 120, NS_PER_S = 1000000000 };
 
-/* Returns whether there is room for another line; whoever sends many wrong requests does not fill a disk with them. */
+/* Returns whether there is room for another line; a client that sends many wrong requests does not fill a disk with
+ * them. */
 static bool has_room(gw_access *a, int64_t now) {
   if (now - a->second >= NS_PER_S) {
     if (a->left_out) tri_log(TRI_LOG_INFO, "request", "%u more requests were refused in that second", a->left_out);

@@ -103,7 +103,7 @@ void http_conn_free(http_conn *c) {
   tri_free(c);
 }
 
-/* Ends the connection. The loop frees it, so that whoever called still has it until then. */
+/* Ends the connection. The loop frees it, so that the caller still has it until then. */
 static void end(http_conn *c) {
   if (c->phase == PHASE_OVER) return;
   c->phase = PHASE_OVER;

@@ -28,7 +28,7 @@ typedef struct http_handler {
   void *ctx;
   void (*head)(void *ctx, http_conn *c);    /* may answer, which refuses the body */
   void (*request)(void *ctx, http_conn *c); /* answers, now or later */
-  /* Nobody waits for the answer that has not ended: the connection is not to be used any more. */
+  /* The client is gone before the answer has ended: the connection is not to be used any more. */
   void (*gone)(void *ctx, http_conn *c, http_gone why);
   /* A response begins, with these header lines of its own; fields may be NULL. */
   void (*answering)(void *ctx, http_conn *c, int status, const char *fields);

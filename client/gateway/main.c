@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme-gateway: an HTTP server of OpenAI's API in front of a coordinator. */
+/* trireme-gateway: an HTTP server of OpenAI's API before a coordinator. */
 #include <inttypes.h>
 #include <malloc.h>
 #include <signal.h>
@@ -184,7 +184,7 @@ static void show_pulse(const gateway *g) {
   (void)ignored;
 }
 
-/* Time is up: whoever still waits hears of it. */
+/* Time is up: clients that still wait get an error. */
 static void cut(gateway *g) {
   g->refusing = true;
   g->stop_ns = tri_deadline_after_ms(CUT_MS);

@@ -7,7 +7,7 @@
 static const int statuses[] = {200, 400, 401, 403, 404, 405, 408, 413, 414,
                                415, 417, 429, 431, 500, 501, 503, 504, 505};
 enum { NUM_STATUSES = sizeof statuses / sizeof *statuses };
-_Static_assert((int)NUM_STATUSES < (int)GW_MAX_STATUSES, "behind them are all others");
+_Static_assert((int)NUM_STATUSES < (int)GW_MAX_STATUSES, "all others come after them");
 
 static const char own[] = "trireme:"; /* what the coordinator's names begin with */
 enum { OWN_LEN = sizeof own - 1 };

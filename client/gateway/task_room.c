@@ -18,7 +18,7 @@ static void leave(gw_task_room *r, gw_task *t) {
 static bool has_room(const gw_task_room *r, const gw_task *t, size_t bytes) {
   size_t own = bytes;
   if (bytes > r->max_bytes - r->bytes) return false;
-  if (r->bytes + bytes <= r->max_bytes / 2) return true; /* it is so for whoever has it all */
+  if (r->bytes + bytes <= r->max_bytes / 2) return true; /* it is so even for a client that has it all */
   for (const gw_task *o = r->first; o; o = o->kept_next)
     if (!strcmp(o->client, t->client)) own += o->kept;
   return own <= r->max_bytes - r->bytes;

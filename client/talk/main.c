@@ -40,7 +40,7 @@ static const tri_option own_options[] = {
     {TRI_OPT(talk_options, template_file), .name = "chat-template", .metavar = "FILE",
      .help = "a template instead of the model's; it has the special tokens of the folder"},
     {TRI_OPT(talk_options, system), .name = "system", .metavar = "TEXT",
-     .help = "what the model is told in front of everything"},
+     .help = "what the model is told before everything else"},
     CLI_CONNECTION_OPTIONS(talk_options, connection),
     CLI_RECONNECT_OPTION(talk_options, connection),
 };

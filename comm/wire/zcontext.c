@@ -36,7 +36,7 @@ tri_status tri_zcontext_create(tri_zcontext **out, tri_error *err) {
   if (!z) return TRI_NO_MEMORY;
   pthread_mutex_init(&z->lock, NULL);
   z->ctx = zmq_ctx_new();
-  /* The library's thread is woken by each message. As a batch thread it does not push whoever sends off the core: a
+  /* The library's thread is woken by each message. As a batch thread it does not push the sender off the core: a
    * step's messages go out together, with one switch instead of one each. */
   if (z->ctx) zmq_ctx_set(z->ctx, ZMQ_THREAD_SCHED_POLICY, SCHED_BATCH);
   if (z->ctx) z->zap_socket = zmq_socket(z->ctx, ZMQ_REP);

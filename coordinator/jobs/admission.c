@@ -116,7 +116,7 @@ tri_status admission_check_tokens(const tri_core *c, const job *j, const uint32_
   return tri_job_check_tokens(&l, &r, err);
 }
 
-/* The max_tokens that a client has asked for must fit behind the prompt, or behind the tokens that begin an
+/* The max_tokens that a client has asked for must fit after the prompt, or after the tokens that begin an
  * encoder-decoder's answer. A default is cut by the group instead. */
 static tri_status check_max_tokens(const tri_job_limits *l, const job *j, tri_error *err) {
   const tri_sampling *s = &j->sampling;

@@ -35,7 +35,7 @@ static bool is_repeatable(const job *j) {
   return j->use_cache && (!is_sampled(j) || j->sampling.has_seed) && j->sampling.prompt_logprobs < 0;
 }
 
-/* The part of a key beside the job as its group gets it. The lengths say how the bytes behind it are divided. */
+/* The part of a key beside the job as its group gets it. The lengths say how the bytes after it are divided. */
 typedef struct key_tail {
   uint64_t model, weights, tokenizer;
   uint64_t max_model_len, kv_tokens; /* of the group: a default of max_tokens is cut by them */
@@ -96,7 +96,7 @@ static tri_status make_key(tri_core *c, const job *j, const group_facts *g) {
 
 /* ---- into the cache ---- */
 
-/* A choice in an answer. Behind it are its ids, safe_after, and text; with logprobs, before the text, those of the
+/* A choice in an answer. After it are its ids, safe_after, and text; with logprobs, before the text, those of the
  * tokens, how many alternatives each has, and the ids and the logprobs of all alternatives. */
 typedef struct kept_choice {
   uint64_t num, text_len;

@@ -152,7 +152,7 @@ static size_t echo_piece(const job *j) {
   return n;
 }
 
-/* The prompt's text comes first, but not again for a client that attaches behind it. */
+/* The prompt's text comes first, but not again for a client that attaches after it. */
 static tri_status send_echo(tri_core *c, job *j) {
   if (!j->echo || !j->prompt) return TRI_OK;
   for (; j->echo_sent < (uint32_t)j->sampling.n; j->echo_sent++, j->echo_at = 0)
@@ -170,7 +170,7 @@ static size_t total_text(const job *j) {
   return n;
 }
 
-/* Returns the texts of all choices, each with the prompt in front, one after the other. */
+/* Returns the texts of all choices, each after the prompt, one after the other. */
 static char *echoed_texts(const job *j) {
   char *all = tri_malloc(total_text(j), 1), *p = all;
   for (int64_t i = 0; all && i < j->sampling.n; i++) {
@@ -225,14 +225,14 @@ static tri_status deliver(tri_core *c, job *j) {
   bool durable = record_is_durable(c, j);
   bool gives_up = c->ending && j->error; /* the next start has the job, or not: its client asks again */
   if (j->state <= JOB_TOKENIZING || j->done_sent || (!durable && !gives_up)) return TRI_OK;
-  bool only_error = j->error && (!j->assigned_ns || !durable); /* it did not run, or nobody may know that */
+  bool only_error = j->error && (!j->assigned_ns || !durable); /* it did not run, or that is not durable */
   bool accepted = !only_error;
   if (accepted && !j->accepted_sent) {
     TRI_CHECK(send_accepted(c, j));
     j->accepted_sent = true;
   }
   bool ended = j->state == JOB_ENDED;
-  /* `done` has the text, but neither token ids nor log probabilities, which come in front of it. */
+  /* `done` has the text, but neither token ids nor log probabilities, which come before it. */
   bool whole = !j->stream && c->cfg.tokenizer && j->sampling.logprobs < 0 && total_text(j) <= DONE_TEXT;
   bool pieces = accepted && (j->stream || (ended && !whole && !j->error));
   if (pieces) TRI_CHECK(send_echo(c, j));
@@ -295,14 +295,14 @@ void deliver_connections_ended(tri_core *c, int64_t now, const tri_connections *
   }
 }
 
-/* Says that nobody has come for a restored job, which does not go on without. */
+/* Says that no client has come for a restored job, which does not go on without. */
 static bool is_orphan(const job *j, int64_t now) {
   return j->orphan_ns && !j->attached && j->on_disconnect == TRI_DISCONNECT_CANCEL && now - j->orphan_ns > ORPHAN_NS;
 }
 
 /* A job may have nothing to say for long: its text waits for the tokenizer, it waits itself, or it says all at its end.
  * Looks come ever more seldom: each leaves a frame with a client that is there and does not read, whose
- * connection ends behind 64 unread ones. */
+ * connection ends after 64 unread ones. */
 void deliver_tick(tri_core *c, int64_t now) {
   if (now - c->jobs->looked_ns < ROUND_NS) return;
   looked all[LOOKED] = {0};
@@ -331,7 +331,7 @@ void deliver_all(tri_core *c, int64_t now) {
     list = j->dirty_next;
     j->dirty = false;
     if (j->attached) deliver_job(c, now, j);
-    /* Nobody can come back for an encoder's answer, which may be large. */
+    /* An encoder's answer, which may be large, cannot be asked for again. */
     if (j->embed && j->state == JOB_ENDED && !j->dirty && (j->done_sent || !j->attached)) job_forget(c, j);
   }
 }

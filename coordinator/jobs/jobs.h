@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs: requests from their submission until nobody can come back for them. What others have of them stands here. */
+/* Jobs: requests from their submission until no client can attach to them any more. What others have of them stands
+ * here. */
 #ifndef TRI_COORDINATOR_JOBS_JOBS_H
 #define TRI_COORDINATOR_JOBS_JOBS_H
 

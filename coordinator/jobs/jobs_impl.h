@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs as the files of this folder know them, and nobody else. */
+/* Jobs as the files of this folder alone know them. */
 #ifndef TRI_COORDINATOR_JOBS_JOBS_IMPL_H
 #define TRI_COORDINATOR_JOBS_JOBS_IMPL_H
 
@@ -92,7 +92,7 @@ typedef struct job {
   size_t longest_stop;
   char *salt; /* of the caches; NULL: none */
   size_t salt_len;
-  char *external_id;                    /* the name that whoever asks has for it; NULL: none */
+  char *external_id;                    /* the caller's own name of it; NULL: none */
   char caller[TRI_WIRE_MAX_CALLER + 1]; /* for whom the client has asked; empty: it did not say */
   char *prompt;                         /* for echo */
   size_t prompt_len;

@@ -125,7 +125,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   return NULL;
 }
 
-/* Gives a job its name and its seed. The name alone may open the job to whoever has it, so it tells nothing about
+/* Gives a job its name and its seed. The name alone may open the job to a client that has it, so it tells nothing about
  * another's. The seed is fixed before any group sees the job, so that a group that runs it again draws the same. */
 static tri_status name_job(tri_core *c, job *j, const tri_client_msg *m, const tri_submit *s, tri_error *err) {
   tri_status st = TRI_OK;
@@ -290,7 +290,7 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   if (st != TRI_OK || ids || !s->prompt.s) take_tokens(c, now, j, st, ids, count, second);
 }
 
-/* ---- a group gets it: behind the tokens that have come, where one had it before ---- */
+/* ---- a group gets it: after the tokens that have come, where one had it before ---- */
 
 static uint64_t drawn_of(const job *j) {
   uint64_t drawn = 0;
@@ -302,7 +302,7 @@ static void log_replay(const job *j) {
   char id[TRI_REQUEST_ID_TEXT];
   if (tri_log_threshold() < TRI_LOG_DEBUG) return;
   tri_request_id_format(&j->request_id, id);
-  tri_log(TRI_LOG_DEBUG, "jobs", "%s runs again, in group %u (epoch %llu)%s, behind %llu tokens; died under it: %u", id,
+  tri_log(TRI_LOG_DEBUG, "jobs", "%s runs again, in group %u (epoch %llu)%s, after %llu tokens; died under it: %u", id,
           j->group, (unsigned long long)j->epoch, job_runs_alone(j) ? " alone" : "", (unsigned long long)drawn_of(j),
           j->deaths);
 }
@@ -627,7 +627,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens
   for (uint32_t i = 0; i < tokens->num; i++) {
     const tri_group_token *t = &tokens->tokens[i];
     if (!j || j->id != t->job) j = job_find(c, t->job);
-    /* A message of an earlier life of the group, or one behind a cancellation, has no owner any more. */
+    /* A message of an earlier life of the group, or one after a cancellation, has no owner any more. */
     if (!j || j->state != JOB_ASSIGNED || j->group != index || j->epoch != tokens->epoch ||
         t->choice >= (uint32_t)j->sampling.n)
       continue;
@@ -664,7 +664,7 @@ static void take_result(tri_core *c, int64_t now, job *j, const tri_group_result
 void job_results(tri_core *c, int64_t now, uint32_t index, const tri_group_results *results) {
   for (uint32_t i = 0; i < results->num; i++) {
     job *j = job_find(c, results->results[i].job);
-    /* A message of an earlier life of the group, or one behind a cancellation, has no owner any more. */
+    /* A message of an earlier life of the group, or one after a cancellation, has no owner any more. */
     if (!j || !j->embed || j->state != JOB_ASSIGNED || j->group != index || j->epoch != results->epoch) continue;
     take_result(c, now, j, &results->results[i]);
   }
@@ -677,7 +677,7 @@ static bool is_given_up(const job *j) { return j->deaths >= MOST_DEATHS; }
 
 static bool is_of(const job *j, uint32_t index) { return j->state == JOB_ASSIGNED && j->group == index; }
 
-/* Says whether k, which stands before j in the list of all or not, has come to their group before j. */
+/* Returns whether k, which stands before j in the list of all or not, has come to their group before j. */
 static bool came_before(const job *k, const job *j, bool older) {
   return k->assigned_ns < j->assigned_ns || (k->assigned_ns == j->assigned_ns && older);
 }
@@ -727,7 +727,7 @@ unsigned jobs_queue_again(tri_core *c, int64_t now, uint32_t index) {
   return count;
 }
 
-/* Returns how jobs end that the end of the cluster takes with it. Where nobody has asked for that, the next start goes
+/* Returns how jobs end that the end of the cluster takes with it. Where that was not asked for, the next start goes
  * on with those that the journal has, and their clients are told to come back. */
 static tri_status status_of_end(const tri_core *c) {
   return c->jobs->has_journal && !c->draining ? TRI_COORDINATOR_LOST : TRI_PEER_LOST;

@@ -52,7 +52,7 @@ static uint64_t record_request(tri_core *c, const job *j, int64_t age_ns) {
   return record(c, &r);
 }
 
-/* Nobody can come back for an encoder's answer, so that there is nothing to go on with. */
+/* An encoder's answer cannot be asked for again, so that there is nothing to record. */
 void record_accepted(tri_core *c, job *j) {
   if (c->restoring || !c->cfg.io.record || j->embed) return;
   j->record = record_request(c, j, 0);
@@ -119,7 +119,7 @@ static void put_logprobs(const job_choice *ch, size_t at, tri_group_token *t) {
   t->top_logprobs = p + 1;
 }
 
-/* Says how a choice has ended, with its last token or behind it. One that a stop string has ended ends by that again.
+/* Says how a choice has ended, with its last token or after it. One that a stop string has ended ends by that again.
  */
 static void put_end(const job_choice *ch, bool with_token, tri_group_token *t) {
   t->reason = ch->reason;

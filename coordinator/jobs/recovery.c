@@ -2,11 +2,11 @@
 /* The records of jobs, seen from the next start: what is durable, what it needs, what is recorded anew so that it needs
  * less, and the jobs that it makes from them.
  *
- * A job that lives for long keeps all records behind its first one. It is recorded anew, as one record that has all of
- * it, and what is in front of that is no longer needed for it once that one is durable.
+ * A job that lives for long keeps all records after its first one. It is recorded anew, as one record that has all of
+ * it, and what is before that is no longer needed for it once that one is durable.
  *
  * Jobs of a coordinator that ran before are made as if their clients had just asked, get the tokens that they had, and
- * wait in the queue for a group that goes on behind those. */
+ * wait in the queue for a group that goes on after those. */
 #include "coordinator/jobs/jobs_impl.h"
 #include "base/log.h"
 
@@ -120,7 +120,7 @@ void recovery_record_again(tri_core *c, int64_t now) {
 
 bool recovery_restore_whole(tri_core *c, uint64_t id, uint64_t number) {
   job *j = job_find(c, id);
-  if (j) j->record = number; /* all in front of it was there as well */
+  if (j) j->record = number; /* all before it was there as well */
   return j != NULL;
 }
 

@@ -119,7 +119,7 @@ const void *tri_response_cache_get(tri_response_cache *c, const void *key, size_
   return e->bytes + answer_offset(key_len);
 }
 
-/* Says whether the cache can have an entry of that size at all. */
+/* Returns whether the cache can have an entry of that size at all. */
 static bool has_room(const tri_response_cache *c, size_t key_len, size_t len) {
   uint64_t table = (c->mask + 1) * sizeof *c->chains, most = c->cfg.max_bytes - table;
   if (len > TRI_RESPONSE_CACHE_MOST_ANSWER || key_len > most) return false;

@@ -42,7 +42,7 @@ static void adopt(tri_core *c, int64_t now, job *j, const tri_peer *from, uint64
   j->known = true;
   j->echo_sent = 0;
   j->echo_at = 0;
-  j->scored.sent = offset ? j->scored.num : 0; /* whoever has tokens has had those before them */
+  j->scored.sent = offset ? j->scored.num : 0; /* a client that has tokens has had those before them */
   j->scored.ahead = offset ? j->num_prompt : 0;
   for (int64_t i = 0; i < j->sampling.n; i++) {
     job_choice *ch = &j->choices[i];

@@ -166,7 +166,7 @@ static tri_status push(tri_core *c, job *j, job_choice *ch, const tri_group_toke
   size_t safe = ch->text_len - held_back(j, ch);
   if (safe > ch->safe_len) ch->safe_len = safe;
   if (t->flags & TRI_TOKEN_LAST) st = choice_end(j, ch, t->reason);
-  /* Text that a choice lets go later, ending without a token, belongs to no token: a client that attaches behind the
+  /* Text that a choice lets go later, ending without a token, belongs to no token: a client that attaches after the
    * last one gets it. */
   ch->safe_after[ch->num - 1] = (uint32_t)ch->safe_len;
   return st;
@@ -212,7 +212,7 @@ tri_status prompt_push(tri_core *c, job *j, const tri_group_token *t) {
 
 /* ---- the prompt's text ---- */
 
-/* Returns the ids as numbers, each with a space behind it, for a model without a tokenizer. */
+/* Returns the ids as numbers, each with a space after it, for a model without a tokenizer. */
 static char *ids_text(const uint32_t *ids, size_t count, size_t *len) {
   enum { ID_BYTES = 12 };
   char *text = tri_malloc(count, ID_BYTES);

@@ -65,7 +65,7 @@ static void take_out(tri_tokenize_pool *p, struct client *c, tri_tokenized *r) {
   tri_free(c);
 }
 
-/* Returns the text whose turn it is, behind whose client all others come next; NULL: none waits. */
+/* Returns the text whose turn it is, after whose client all others come next; NULL: none waits. */
 static tri_tokenized *dequeue(tri_tokenize_pool *p) {
   struct client *c = TAILQ_FIRST(&p->clients);
   if (!c) return NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tokenizer's threads: texts go in, token ids come out, so that the socket loop never waits for a long text. The
- * connections that have texts waiting take turns, a text each, so that nobody waits for all that another has sent. */
+ * connections that have texts waiting take turns, a text each, so that none waits for all that another has sent. */
 #ifndef TRI_COORDINATOR_JOBS_TOKENIZE_POOL_H
 #define TRI_COORDINATOR_JOBS_TOKENIZE_POOL_H
 
@@ -19,7 +19,7 @@ typedef struct tri_tokenize_pool tri_tokenize_pool;
 typedef struct tri_tokenized {
   TAILQ_ENTRY(tri_tokenized) links; /* of its client's texts that wait, or of the results */
   uint64_t job;
-  atomic_bool stop; /* nobody wants the ids any more */
+  atomic_bool stop; /* the ids are not wanted any more */
   tri_status status;
   uint32_t *ids;        /* owned by this struct */
   size_t count, second; /* second: see tri_tokenizer_encode_pair */

@@ -67,7 +67,7 @@ bool tri_journal_is_removed(const tri_journal *j) {
 
 int tri_journal_fd(const tri_journal *j) { return j->event_fd; }
 
-/* Nothing goes on behind a sync that has failed: what it left out may never come to the disk. */
+/* Nothing goes on after a sync that has failed: what it left out may never come to the disk. */
 static tri_status check_syncs(tri_journal *j, tri_error *err) {
   pthread_mutex_lock(&j->lock);
   bool failed = j->failed;
@@ -183,7 +183,7 @@ static bool wipe(const tri_journal *j) {
   return true;
 }
 
-/* Goes on in the last segment, behind its last whole record. */
+/* Goes on in the last segment, after its last whole record. */
 static tri_status open_last(tri_journal *j, tri_error *err) {
   char name[JOURNAL_NAME_BYTES];
   j->written = j->durable = j->next - 1;

@@ -12,7 +12,7 @@
  *             XXH3 of these and the payload (8), payload, zeros to 8
  *
  * Records are numbered from 1 on without a gap. What was not durable when the machine failed may be torn in any place:
- * the first record that is not whole, and all behind it, are cut, unless one behind it says that it was durable. That,
+ * the first record that is not whole, and all after it, are cut, unless one after it says that it was durable. That,
  * and all else that does not fit, is damage, and refused. Little-endian.
  * One thread owns a journal; its own thread only syncs. */
 #ifndef TRI_COORDINATOR_JOURNAL_JOURNAL_H
@@ -51,12 +51,12 @@ tri_status tri_journal_open(const tri_journal_config *config,
 void tri_journal_close(tri_journal *j);
 /* The same, and removes all of it: nothing in it is needed. */
 void tri_journal_remove(tri_journal *j);
-/* Makes the journal anew with the next record if somebody has removed the folder, or removed or truncated the segment
+/* Makes the journal anew with the next record if the folder was removed, or the segment removed or truncated that is
  * in use, and sets *renewed: what was in it is gone. Where that fails the open folder goes on while it has its lock and
  * the segment; else the journal is lost until a later call makes it anew. */
 tri_status tri_journal_renew(tri_journal *j, bool *renewed, tri_error *err);
 /* Returns true where a sync has found the segment in use removed or truncated: what was written since the last one is
- * durable with tri_journal_renew, and what is synced behind it. */
+ * durable with tri_journal_renew, and what is synced after it. */
 bool tri_journal_is_removed(const tri_journal *j);
 /* Returns true while the journal is lost: records are taken and pass for durable, and no file has them. */
 bool tri_journal_is_lost(const tri_journal *j);
@@ -71,7 +71,7 @@ void tri_journal_sync(tri_journal *j);
 uint64_t tri_journal_durable(const tri_journal *j);
 /* Returns a descriptor that is readable when tri_journal_durable may have changed, or a sync has failed. */
 int tri_journal_fd(const tri_journal *j);
-/* Takes note of that: TRI_IO when a sync has failed, behind which nothing is durable any more. */
+/* Takes note of that: TRI_IO when a sync has failed, after which nothing is durable any more. */
 tri_status tri_journal_take_sync(tri_journal *j, tri_error *err);
 
 size_t tri_journal_pending_bytes(const tri_journal *j); /* that were added and are not written */
@@ -84,7 +84,7 @@ bool tri_journal_is_full(const tri_journal *j);
 /* Makes room for a record of so many bytes in the next segment. TRI_NO_CAPACITY: the disk has none, and nothing has
  * changed. */
 tri_status tri_journal_reserve(tri_journal *j, uint64_t bytes);
-/* Removes the segments whose records all lie before this number; with `number` behind the last record the segment in
+/* Removes the segments whose records all lie before this number; with `number` after the last record the segment in
  * use goes, too, and nothing is left of any payload. */
 tri_status tri_journal_forget(tri_journal *j, uint64_t number, tri_error *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by the files of a journal, and nobody else. */
+/* Shared by the files of a journal alone. */
 #ifndef TRI_COORDINATOR_JOURNAL_JOURNAL_IMPL_H
 #define TRI_COORDINATOR_JOURNAL_JOURNAL_IMPL_H
 
@@ -11,7 +11,7 @@
 
 enum {
   JOURNAL_HEAD_BYTES = 32,   /* of a segment */
-  JOURNAL_RECORD_BYTES = 32, /* of a record, in front of its payload */
+  JOURNAL_RECORD_BYTES = 32, /* of a record, before its payload */
   JOURNAL_NAME_BYTES = 32,
 };
 /* "trijrnl3": its last byte counts versions, of records' contents and of the numbers of tri_status in them, too. */
@@ -69,7 +69,7 @@ uint64_t journal_sum(uint64_t salt, const journal_record_head *h, const void *pa
 /* Returns the head of a segment. */
 journal_head journal_head_of(uint64_t salt, uint64_t first);
 void journal_name(uint64_t first, char out[JOURNAL_NAME_BYTES]);
-/* Tells whether a file of a folder is a segment by its name, and its first record's number by that. */
+/* Returns whether a file of a folder is a segment by its name, and its first record's number by that. */
 bool journal_is_segment(const char *name, uint64_t *first);
 
 /* read.c: finds the segments and hands over what they have. Leaves the last one's number, size and end in j,
@@ -82,15 +82,15 @@ tri_status journal_open_folder(tri_journal *j, tri_error *err);
 void journal_close_folder(tri_journal *j);
 /* Removes the folder with what is in it, where it still has its name. */
 void journal_remove_files(tri_journal *j);
-/* Tells whether the lock of the open folder is still this journal's: without it the files there may be another's. */
+/* Returns whether the lock of the open folder is still this journal's: without it the files there may be another's. */
 bool journal_has_lock(const tri_journal *j);
-/* Tells whether the segment in use has its name in there, and all of its bytes; true where there is none. */
+/* Returns whether the segment in use has its name in there, and all of its bytes; true where there is none. */
 bool journal_has_segment(const tri_journal *j);
 /* Begins a segment for the next record, of at least so many bytes; 0: a small one, of an empty journal.
  * TRI_NO_CAPACITY: the disk is full. */
 tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err);
-/* Tells whether a file that is open still has a name, and so many bytes; true where that cannot be told. A segment has
- * all of its bytes from its beginning on: one that has fewer was truncated. */
+/* Returns whether a file that is open still has a name, and so many bytes; true where that cannot be told. A segment
+ * has all of its bytes from its beginning on: one that has fewer was truncated. */
 bool journal_is_kept(int fd, uint64_t bytes);
 /* Writes all of it, in as many calls as that takes. False: errno says why not. */
 bool journal_write_at(int fd, const void *p, size_t n, uint64_t at);

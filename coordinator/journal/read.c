@@ -37,7 +37,7 @@ static bool record_at(const struct mapped *m, uint64_t at, journal_record_head *
   return journal_sum(m->salt, h, m->bytes + at + JOURNAL_RECORD_BYTES) == h->sum;
 }
 
-/* Looks behind the first place where there is no whole record for one that says that there was a durable one. */
+/* Looks after the first place where there is no whole record for one that says that there was a durable one. */
 static bool was_durable(const struct mapped *m, uint64_t at, uint64_t number) {
   journal_record_head h;
   for (at += 8; at + JOURNAL_RECORD_BYTES <= m->len; at += 8) {
@@ -48,7 +48,7 @@ static bool was_durable(const struct mapped *m, uint64_t at, uint64_t number) {
   return false;
 }
 
-/* The head is durable in front of the first record, and what is behind it was zero before. */
+/* The head is durable before the first record, and what is after it was zero before. */
 static bool has_records(const struct mapped *m) {
   for (uint64_t at = JOURNAL_HEAD_BYTES; at < m->len; at++)
     if (m->bytes[at]) return true;
@@ -90,7 +90,7 @@ static tri_status read_segment(struct reading *r, struct mapped *m, uint64_t fir
                     "away",
                     m->folder, m->name);
   if (!begun && (!last || has_records(m))) return damaged(m, 0, "it has another beginning", err);
-  if (first != j->next) return damaged(m, 0, "records are missing in front of it", err);
+  if (first != j->next) return damaged(m, 0, "records are missing before it", err);
   if (begun) j->salt = m->salt = head.salt;
   for (; begun && record_at(m, at, &h); at += JOURNAL_RECORD_BYTES + journal_padded(h.len)) {
     if (h.number != j->next) return damaged(m, at, "its records are not numbered on", err);

@@ -10,13 +10,13 @@
 
 enum { ARENA_BYTES = 64 << 10 };
 
-/* In front of every payload. Little-endian, as all of it. */
+/* Before every payload. Little-endian, as all of it. */
 typedef struct kept_head {
   int64_t wall_ms; /* when it was recorded, since 1970 */
   uint64_t job;
 } kept_head;
 
-/* Behind it the prompt's text, then the request as a client packs it. */
+/* After it the prompt's text, then the request as a client packs it. */
 typedef struct kept_accepted {
   uint32_t owner_kind;
   uint8_t owner[TRI_OWNER_BYTES];
@@ -29,7 +29,7 @@ typedef struct kept_assigned {
   uint64_t group, epoch, weights_hash;
 } kept_assigned;
 
-/* Behind it the message as a worker packs it. */
+/* After it the message as a worker packs it. */
 typedef struct kept_tokens {
   uint64_t group;
 } kept_tokens;
@@ -40,7 +40,7 @@ typedef struct kept_ended {
   tri_error error;
 } kept_ended;
 
-/* A part of a WHOLE, in front of the payload that it would have by itself. */
+/* A part of a WHOLE, before the payload that it would have by itself. */
 typedef struct kept_part {
   uint32_t type, len;
 } kept_part;
@@ -158,7 +158,7 @@ void tri_recorder_came_as(tri_recorder *k, const void *data, size_t len) {
   k->came_as_len = len;
 }
 
-/* Sees to a journal that somebody has removed, as a cleaner of old files does. */
+/* Sees to a journal that was removed, as a cleaner of old files does. */
 static tri_status renew(tri_recorder *k, tri_error *err) {
   bool renewed;
   tri_error why = {0};

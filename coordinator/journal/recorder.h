@@ -21,18 +21,18 @@ uint64_t tri_recorder_record(tri_recorder *k, const tri_record *r);
 /* Says in which bytes the tokens came that are recorded next: these are kept, which saves packing them again. NULL:
  * none. */
 void tri_recorder_came_as(tri_recorder *k, const void *data, size_t len);
-/* Writes what was recorded: in front of anything that tells clients of it. What it returns ends the coordinator. */
+/* Writes what was recorded: before anything that tells clients of it. What it returns ends the coordinator. */
 tri_status tri_recorder_write(tri_recorder *k, tri_error *err);
 /* Returns true where so much waits to be written that it should not wait for more. */
 bool tri_recorder_has_much(const tri_recorder *k);
-/* Tells the core whether there is room for new jobs: behind every write, since a second may bring more than the disk
+/* Tells the core whether there is room for new jobs: after every write, since a second may bring more than the disk
  * has. */
 void tri_recorder_tell_room(tri_recorder *k, tri_core *core);
 /* Returns a descriptor that is readable when more is durable; -1 for NULL. */
 int tri_recorder_fd(const tri_recorder *k);
 /* Tells the core what is durable. */
 tri_status tri_recorder_take_sync(tri_recorder *k, tri_core *core, int64_t now, tri_error *err);
-/* Forgets what no restart needs, moves what keeps it, and tells the room, too. A journal that somebody has removed is
+/* Forgets what no restart needs, moves what keeps it, and tells the room, too. A journal that was removed is
  * made anew, with the jobs that have not ended. About once a second. */
 tri_status tri_recorder_tidy(tri_recorder *k, tri_core *core, int64_t now, tri_error *err);
 

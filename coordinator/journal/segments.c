@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The folder of a journal and the files in it: segments are allocated ahead, begun and forgotten; the folder is locked,
- * and made anew where somebody has removed it. */
+ * and made anew where it was removed. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -138,7 +138,7 @@ static tri_status write_head(const tri_journal *j, int fd, uint64_t first, tri_e
 }
 
 /* Syncs the segment in use, of which its thread then knows nothing more. Where that one is just syncing it, too, it
- * closes it behind that: it has no descriptor of its own, for which there might be no room in the process. */
+ * closes it after that: it has no descriptor of its own, for which there might be no room in the process. */
 tri_status journal_leave_segment(tri_journal *j, tri_error *err) {
   int e = 0;
   if (j->fd < 0) return TRI_OK;
@@ -267,7 +267,7 @@ static bool has_lock(place at) {
 
 bool journal_has_lock(const tri_journal *j) { return has_lock((place){j->folder_fd, j->lock_fd}); }
 
-/* Tells whether the folder and its lock are those that their names lead to. */
+/* Returns whether the folder and its lock are those that their names lead to. */
 static bool has_names(const char *name, place at) {
   struct stat folder, named;
   return !fstat(at.folder_fd, &folder) && !stat(name, &named) && is_same(&folder, &named) && has_lock(at);
@@ -299,7 +299,7 @@ static tri_status lock(const char *name, int fd, tri_error *err) {
   return tri_fail(err, TRI_IO, "journal", "%s/lock cannot be locked: %s", name, strerror(errno));
 }
 
-/* Opens and locks the folder. *moved: somebody removes it meanwhile, and the next try may find another one. */
+/* Opens and locks the folder. *moved: it was removed meanwhile, and the next try may find another one. */
 static tri_status try_folder(const char *name, place *out, bool *moved, tri_error *err) {
   *moved = false;
   if (mkdir(name, 0700) && errno != EEXIST)
@@ -324,7 +324,7 @@ static tri_status try_folder(const char *name, place *out, bool *moved, tri_erro
   return st;
 }
 
-/* Whoever has the lock may remove all of it, so that what was opened meanwhile has no name any more. */
+/* The owner of the lock may remove all of it, so that what was opened meanwhile has no name any more. */
 static tri_status open_place(const char *name, place *out, tri_error *err) {
   for (int i = 0;; i++) {
     bool moved;
@@ -385,8 +385,8 @@ static bool is_folder_of(const tri_journal *j, int folder_fd) {
   return !fstat(j->folder_fd, &used) && !fstat(folder_fd, &named) && is_same(&used, &named);
 }
 
-/* Tells whether a segment in a folder is this journal's own, or a copy of one: by the salt of its head. One that was
- * not begun has none; in the folder that this journal has it is nobody else's. */
+/* Returns whether a segment in a folder is this journal's own, or a copy of one: by the salt of its head. One that was
+ * not begun has none; in the folder that this journal has it is its own. */
 static bool is_own(const tri_journal *j, int folder_fd, const char *name) {
   journal_head head = {0};
   int fd = openat(folder_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -18,7 +18,7 @@ typedef struct tri_allowed_keys {
   int count;
 } tri_allowed_keys;
 
-/* One key a line; text behind it is a remark, but for weight=N directly behind the key (1 without it). A line that is
+/* One key a line; text after it is a remark, but for weight=N directly after the key (1 without it). A line that is
  * no key and begins with '#', which may also begin a key, is a comment. */
 tri_status tri_allowed_keys_read(const char *path, tri_allowed_keys *out, tri_error *err);
 /* Lets in who has the coordinator's own pair, as the gateway of `trireme up` does. It could speak for the coordinator.

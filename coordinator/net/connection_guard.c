@@ -58,7 +58,7 @@ static _Atomic uint32_t *find(int fd) {
   return &guard.bytes[fd];
 }
 
-/* Tells whether a socket's own address is the one that clients connect to. */
+/* Returns whether a socket's own address is the one that clients connect to. */
 static bool is_of_clients(int fd) {
   union {
     struct sockaddr any;
@@ -135,8 +135,8 @@ static int refuse_waiting(int listener) {
   return refuse(-1, &guard.refused);
 }
 
-/* Tells whether more clients come than there may be: more than a burst ahead of the rate. A refusal costs the library's
- * thread a third of what a connection does, or less. */
+/* Returns whether more clients come than there may be: more than a burst ahead of the rate. A refusal costs the
+ * library's thread a third of what a connection does, or less. */
 static bool comes_too_fast(void) {
   const int64_t burst = TRI_GUARD_CONNECTIONS_AT_ONCE * NS_PER_CONNECTION;
   const int64_t now = tri_now_ns();

@@ -48,7 +48,7 @@ typedef struct tri_late_replies {
   bool has_closing; /* a connection is to be closed, or its end to be heard of */
 } tri_late_replies;
 
-/* Returns whether replies for this connection wait, behind which others go. */
+/* Returns whether replies for this connection wait, after which others go. */
 bool tri_late_replies_wait(const tri_late_replies *r, const tri_peer *to);
 /* Keeps a copy, or has the connection closed. data NULL: there was no memory for the reply. */
 void tri_late_replies_add(tri_late_replies *r, int64_t now, const tri_peer *to, const void *data, size_t len);

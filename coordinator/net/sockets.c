@@ -47,7 +47,7 @@ tri_status tri_client_socket_open(const tri_serve_options *o, tri_zcontext *z, t
 }
 
 /* Finds the keys of the workers' socket and those of the ranks, and its address where it has one already: those of a
- * start that has left its boot file behind, as one that was killed does, or new ones. The keys are written in front of
+ * start that has left its boot file after, as one that was killed does, or new ones. The keys are written before
  * the boot file. */
 static tri_status find_worker_keys(const tri_serve_options *o, const tri_rank_keys *keys, tri_boot *boot,
                                    tri_zkeypair *pair, tri_error *err) {

@@ -50,7 +50,7 @@ static uint64_t *seen_of(const tri_core *c, uint32_t index) {
   return seen;
 }
 
-/* Returns the hash of a prefix and one more block behind it. */
+/* Returns the hash of a prefix and one more block after it. */
 static uint64_t extend(const prefix_affinity *a, uint64_t prefix, const void *data, size_t bytes) {
   tri_sip_key key = {{a->key.k[0] ^ prefix, a->key.k[1]}};
   return tri_siphash(key, data, bytes) | 1; /* 0 is an empty place */
@@ -76,8 +76,8 @@ static size_t match(const tri_core *c, uint32_t index) {
   return n;
 }
 
-/* Says whether a group has so much to do, beside the one that has least, that a prompt is computed once more instead.
- * One without a slot has, where the other has some. */
+/* Returns whether a group has so much to do, beside the one that has least, that a prompt is computed once more
+ * instead. One without a slot has, where the other has some. */
 static bool is_much_busier(const group_facts *g, const group_facts *least) {
   if (g->jobs >= g->max_num_seqs && least->jobs < least->max_num_seqs) return true;
   return g->jobs > 2 * least->jobs + MANY;

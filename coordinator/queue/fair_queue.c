@@ -458,7 +458,7 @@ static bool is_sooner(const tri_core *c, const flow *a, const flow *b) {
   return x->id < y->id;
 }
 
-/* Tells whether a group might have room for some flow's job: mostly none has, and the flows need no look. By priority
+/* Returns whether a group might have room for some flow's job: mostly none has, and the flows need no look. By priority
  * the soonest job finds most room; but one that runs alone has a group kept for it that has no room, too. */
 static bool may_have_room(const tri_core *c, uint32_t index) {
   const group_load *load = load_of(c, index);

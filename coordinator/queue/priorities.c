@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A digital search tree (Coffman, Eve, 1970): a node at some depth has the bits of its path in front, and what else its
+/* A digital search tree (Coffman, Eve, 1970): a node at some depth has the bits of its path first, and what else its
  * priority is does not matter. All nodes below its left child are so sooner than all below its right one, and any leaf
  * may take the place of a node above it. */
 #include "coordinator/queue/priorities.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queue's data, shared by the files of this folder and nobody else. */
+/* The queue's data, shared by the files of this folder alone. */
 #ifndef TRI_COORDINATOR_QUEUE_QUEUE_IMPL_H
 #define TRI_COORDINATOR_QUEUE_QUEUE_IMPL_H
 
@@ -11,7 +11,7 @@ enum { NUM_FLOW_BUCKETS = 1024 };
 
 TAILQ_HEAD(queue_entries, queue_entry);
 
-/* Whoever is behind flows: a key, a user of this host, or a connection whose transport tells neither. */
+/* The owner of flows: a key, a user of this host, or a connection whose transport tells neither. */
 typedef struct flow_owner {
   LIST_ENTRY(flow_owner) chain;
   tri_peer peer;          /* of its first job: the owner counts, or where it is nobody the connection */

@@ -134,7 +134,7 @@ static bool weights_fit(const tri_core *c, const tri_group_register *r, char *wh
   return true;
 }
 
-/* Returns why a start may not register; NULL: it may. Where nobody tells of starts, one that is here must be lost
+/* Returns why a start may not register; NULL: it may. Without a supervisor's word, one that is here must be lost
  * before another can follow, and its epoch lies in reach, so that no key of a rank uses all epochs up. */
 static const char *refusal_of_start(const tri_core *c, const group *g, uint64_t epoch) {
   static const char not_begun[] = "the group was not started under this epoch";
@@ -146,7 +146,7 @@ static const char *refusal_of_start(const tri_core *c, const group *g, uint64_t 
   return epoch - g->facts.epoch <= EPOCHS_AHEAD ? NULL : "its epoch is more than 2^32 ahead of the group's last start";
 }
 
-/* Somebody who starts groups by hand has to know which epoch comes next. */
+/* A user who starts groups by hand has to know which epoch comes next. */
 static void refuse_start(const tri_core *c, const tri_peer *to, const group *g, const char *refusal) {
   char why[200];
   bool by_hand = !c->cfg.starts_are_told && !is_here(g);
@@ -167,7 +167,7 @@ static bool is_connected(const tri_core *c, const rank_info *k) {
   return c->cfg.io.to_worker(c->cfg.io.ctx, &k->peer, &m) != TRI_CLOSED;
 }
 
-/* A leader lets go of its jobs where its connection is lost, as behind the end of a coordinator, and says when it is
+/* A leader lets go of its jobs where its connection is lost, as after the end of a coordinator, and says when it is
  * ready again. What another rank has to say is of itself alone. */
 static void take_back(tri_core *c, int64_t now, uint32_t index, uint32_t rank) {
   group *g = group_at(c, index);

@@ -37,7 +37,7 @@ bool group_gives_output(const tri_core *c, uint32_t index); /* tokens of jobs th
 uint64_t group_slots(const tri_core *c, uint32_t index);    /* sequences of all its shards */
 /* Picks the group with the least to do of those that take jobs; false: none does. */
 bool group_pick(const tri_core *c, uint32_t *index);
-/* Tells whether a rank of a start of a group has registered over this connection. */
+/* Returns whether a rank of a start of a group has registered over this connection. */
 bool group_has_rank(tri_core *c, uint32_t index, uint64_t epoch, uint32_t rank, const tri_peer *from);
 bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index);
 bool replicas_may_serve(const tri_core *c);        /* false: no group is left, and none is expected */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The groups and their ranks, shared by the files of this folder and nobody else. */
+/* The groups and their ranks, shared by the files of this folder alone. */
 #ifndef TRI_COORDINATOR_REPLICAS_REPLICAS_IMPL_H
 #define TRI_COORDINATOR_REPLICAS_REPLICAS_IMPL_H
 
@@ -99,7 +99,7 @@ static inline group *group_at(const tri_core *c, uint32_t index) { return &c->re
 
 /* table.c */
 group *group_find(tri_core *c, uint32_t index, uint64_t epoch); /* NULL: there is none, or it is lost */
-/* Tells whether a connection was opened with a rank's key. */
+/* Returns whether a connection was opened with a rank's key. */
 bool group_is_key_of(const tri_core *c, uint32_t index, uint32_t rank, const tri_peer *from);
 bool group_is_watched(const tri_core *c, const group *g);
 /* The data-parallel shard of a rank. */

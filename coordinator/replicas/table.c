@@ -68,8 +68,8 @@ uint64_t group_slots(const tri_core *c, uint32_t index) {
   return g->facts.max_num_seqs * (g->dp > 1 ? g->dp : 1);
 }
 
-/* A supervisor begins no start during a drain: one comes then only if it was begun before. Where nobody tells of
- * starts, any group may be on its way. */
+/* A supervisor begins no start during a drain: one comes then only if it was begun before. Without a supervisor's word
+ * of starts, any group may be on its way. */
 static bool may_come(const tri_core *c, const group *g) {
   if (g->state == GROUP_LOST || g->state == GROUP_ABSENT)
     return c->cfg.starts_are_told ? g->coming : g->state == GROUP_ABSENT;

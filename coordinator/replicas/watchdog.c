@@ -15,7 +15,7 @@ enum { MOST_LINE = 256 };
 
 /* ---- the report of a group that hangs ---- */
 
-/* Between two steps a rank is through with the last one, behind all layers. One that never came is before all. */
+/* Between two steps a rank is through with the last one, after all layers. One that never came is before all. */
 static bool is_before(const rank_info *a, const rank_info *b) {
   if (!a->known || !b->known) return !a->known && b->known;
   return a->step != b->step ? a->step < b->step : a->layer < b->layer;
@@ -32,7 +32,7 @@ static bool are_of_one_stage(const group *g, uint32_t a, uint32_t b) {
   return !ranks || a / ranks == b / ranks;
 }
 
-/* Tells whether another of these ranks, of the same stage, has begun more collectives. */
+/* Returns whether another of these ranks, of the same stage, has begun more collectives. */
 static bool is_behind(const group *g, const bool last[MAX_RANKS], uint32_t rank) {
   for (uint32_t o = 0; o < g->world; o++)
     if (last[o] && are_of_one_stage(g, rank, o) && g->ranks[rank].collective < g->ranks[o].collective) return true;

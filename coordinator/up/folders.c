@@ -32,7 +32,7 @@ static void empty(int fd, int depth) {
   if (dir) closedir(dir);
 }
 
-/* Removes the folders that killed supervisors of this user have left: nobody holds their lock. One that is
+/* Removes the folders that killed supervisors of this user have left: their lock is free. One that is
  * just being made may not have it yet, so that young folders stay. */
 void tri_up_folders_clean(const char *base) {
   DIR *dir = opendir(base);

@@ -15,8 +15,8 @@
 #include "base/log.h"
 #include "base/wait.h"
 
-/* Silence after which a gateway stands still: its loop shows a pulse five times a second, whatever clients send. In
- * front of the first it reads the model's folder, however slow the disk is. One that is to end is given less. */
+/* Silence after which a gateway stands still: its loop shows a pulse five times a second, whatever clients send. Before
+ * the first it reads the model's folder, however slow the disk is. One that is to end is given less. */
 enum { HALF_SECOND_MS = 500, FIRST_SILENCE_MS = 60000, SILENCE_MS = 8000, LAST_SILENCE_MS = 3000, OWN_PAUSE_MS = 1000 };
 /* A gateway whose supervisor was killed just now has its port for a moment more. */
 enum { FREED_MS = 1000, LOOK_AGAIN_MS = 50 };
@@ -160,7 +160,7 @@ static int64_t silence_ms(const tri_up_gateway *g) {
   return g->has_begun ? SILENCE_MS : FIRST_SILENCE_MS;
 }
 
-/* Has a gateway killed that stands still: nobody else would end its streams, or start another one. */
+/* Has a gateway killed that stands still: nothing else would end its streams, or start another one. */
 static void check_pulse(tri_up *u, int64_t now) {
   tri_up_gateway *g = &u->gateway;
   int64_t limit_ms = silence_ms(g), pause = now - g->looked_ns;

@@ -92,7 +92,7 @@ void tri_up_group_ready(tri_up *u, int group) {
 
 /* ---- groups ---- */
 
-/* Tells whether another group serves, starts, or is about to be started. */
+/* Returns whether another group serves, starts, or is about to be started. */
 static bool others_are_left(const tri_up *u, int group) {
   for (int g = 0; g < u->layout.replicas; g++) {
     const tri_up_group *o = &u->groups[g];

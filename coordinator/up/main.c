@@ -38,9 +38,9 @@ static tri_status prepare(tri_up *u, tri_error *err) {
   return st;
 }
 
-/* A coordinator that was killed leaves its socket, at which clients would wait for somebody to answer. It is removed
- * where nobody listens any more: another cluster may have its own there by now. The file's number would not tell, as
- * a coordinator may bind its socket anew. */
+/* A coordinator that was killed leaves its socket, at which clients would wait for an answer. It is removed
+ * where no process listens any more: another cluster may have its own there by now. The file's number would not tell,
+ * as a coordinator may bind its socket anew. */
 static void remove_socket(const tri_up *u) {
   struct sockaddr_un at = {.sun_family = AF_UNIX};
   const char *path = u->endpoint + 6;
@@ -81,7 +81,7 @@ static void tell_coordinator(const tri_up *u, int signal) {
   if (u->coordinator > 0) kill(u->coordinator, signal);
 }
 
-/* Behind a gateway that took its time a signal would be another one than that which every process may have had. */
+/* After a gateway that took its time a signal would be another one than that which every process may have had. */
 static void drain_coordinator(tri_up *u, bool late) {
   if (u->stopping || u->coordinator_told || u->at_once) return;
   u->coordinator_told = true;
@@ -114,7 +114,7 @@ static void drain(tri_up *u, int signal) {
   /* The coordinator names in its log what it got. To it SIGHUP means that its supervisor is gone. */
   u->drain_signal = signal == SIGHUP ? SIGTERM : signal;
   if (u->stopping) return; /* for another reason, and soon */
-  if (u->away) { /* nobody knows the jobs that would end, and with a journal the next start goes on with them */
+  if (u->away) { /* it is not known which jobs would end, and with a journal the next start goes on with them */
     tri_log(TRI_LOG_WARN, u->called, "SIG%s while there is no coordinator: ending everything", sigabbrev_np(signal));
     tri_up_stop_all(u, TRI_EXIT_FAILED);
     return;
@@ -140,7 +140,7 @@ static void compare_boot(tri_up *u) {
   tri_boot_free(&now);
   if (!same)
     tri_up_give_up(u, TRI_EXIT_FAILED,
-                   "%s was removed or changed by somebody while the coordinator was started again: the groups that run "
+                   "%s was removed or changed while the coordinator was started again: the groups that run "
                    "do not find this one",
                    u->boot_path);
 }
@@ -309,7 +309,7 @@ static void end_well(int signal) {
   _exit(TRI_EXIT_OK);
 }
 
-/* Tells whether SIGHUP is left alone: whoever started this program had it ignored, as nohup does. With keys it means
+/* Returns whether SIGHUP is left alone: whoever started this program had it ignored, as nohup does. With keys it means
  * that these are read again, which a terminal's end may ask for as well. */
 static bool leaves_hangup(const tri_up *u) {
   struct sigaction had;

@@ -118,7 +118,7 @@ static tri_status find_http(tri_up *u, tri_error *err) {
 }
 
 static tri_status find_model(tri_up *u, tri_error *err) {
-  /* vLLM's --served-model-name A B takes the model with it, too, where that comes behind the names. */
+  /* vLLM's --served-model-name A B takes the model with it, too, where that comes after the names. */
   tri_opt_list *names = &u->opts.serve.served_model_name;
   if (!u->opts.serve.model && u->is_serve && names->count > 1) u->opts.serve.model = names->items[--names->count];
   if (!u->opts.serve.model)

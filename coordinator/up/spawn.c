@@ -203,7 +203,7 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   add_passed(&c, u);
   add_words(&c, "--launch %s --group %d --epoch %llu --lease %d", alone ? "self" : "group", group,
             (unsigned long long)++g->epoch, LEASE_S);
-  tri_up_tell(u, "expect %d %llu", group, (unsigned long long)g->epoch); /* in front of all that its ranks say */
+  tri_up_tell(u, "expect %d %llu", group, (unsigned long long)g->epoch); /* before all that its ranks say */
   if (u->places) add(&c, "--places");
   if (u->places) add(&c, shares.places);
   g->restarts.started_ns = tri_now_ns();
@@ -213,7 +213,7 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   g->failed_rank = -1;
   g->said[0] = '\0';
   tri_up_start_begin(u, group);
-  /* Nobody else inherits the keys of its ranks. */
+  /* No other child inherits the keys of its ranks. */
   tri_status st = tri_boot_to_env(&u->boot, (uint32_t)group, err);
   if (st == TRI_OK) st = spawn(&c, SIGKILL, (const int[]){-1}, &g->pid, err);
   tri_boot_clear_env();

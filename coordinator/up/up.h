@@ -147,7 +147,7 @@ enum { TRI_UP_START_MS = 60000 }; /* that the coordinator's start may take */
 /* Kills the whole process group at once, and notes when it was first done. */
 void tri_up_kill(pid_t pid, int64_t *killed_ns);
 /* Says, and logs, that a child was killed seconds ago and does not end: it hangs in a driver or on a dead file system,
- * or a debugger has it. Nobody is to wait for it. */
+ * or a debugger has it. It is not to be waited for. */
 bool tri_up_is_stuck(const tri_up *u, pid_t pid, int64_t killed_ns, int64_t now, const char *name);
 /* Writes one line to the coordinator, now or when it reads again. Returns false where it is gone. */
 bool tri_up_tell(tri_up *u, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -196,7 +196,7 @@ int64_t tri_up_restart_later(tri_up_restarts *r, int64_t now);
 tri_status tri_up_groups_prepare(tri_up *u, tri_error *err);
 void tri_up_group_start(tri_up *u, int group);
 void tri_up_group_ready(tri_up *u, int group);
-/* The coordinator has lost it. rank: whose end that is, -1: nobody's; code: of its error. */
+/* The coordinator has lost it. rank: whose end that is, -1: of none; code: of its error. */
 void tri_up_group_lost(tri_up *u, int group, int rank, const char *code, const char *why);
 void tri_up_group_ended(tri_up *u, int group, int status);
 void tri_up_groups_check(tri_up *u, int64_t now);
@@ -206,7 +206,7 @@ void tri_up_groups_drain(tri_up *u); /* tells it which starts do not come any mo
 /* coordinator.c: the coordinator's life. Starts one, and tells it of the groups that were started before. */
 tri_status tri_up_coordinator_start(tri_up *u, tri_error *err);
 void tri_up_coordinator_listens(tri_up *u, const char *endpoint);
-/* It has ended, and nobody has asked for that. Returns false where it is not to be started again. */
+/* It has ended without being asked to. Returns false where it is not to be started again. */
 bool tri_up_coordinator_again(tri_up *u, int status);
 void tri_up_coordinator_check(tri_up *u, int64_t now);
 
@@ -223,7 +223,7 @@ void tri_up_gateway_check(tri_up *u, int64_t now);
 void tri_up_gateway_pulse(tri_up *u);
 
 /* starts.c: a start that makes no progress until all of its ranks have come is talked about, and given up in the end.
- * Behind that each rank watches itself. */
+ * After that each rank watches itself. */
 void tri_up_start_begin(tri_up *u, int group);
 void tri_up_start_came(tri_up *u, int group, unsigned rank);
 void tri_up_start_check(tri_up *u, int group, int64_t now);

@@ -90,7 +90,7 @@ void tri_machine_take_ops(tri_machine *m, const tri_host_rates *ops) {
   m->element_s = ops->element_s;
 }
 
-/* The best of the rounds counts: whoever else is at work on the host only makes them longer. */
+/* The best of the rounds counts: other work on the host only makes them longer. */
 tri_status tri_machine_measure_backend(tri_backend *be, const tri_cost_share *share, tri_host_figures *out) {
   enum { LEAST_BYTES = 1 << 20, MOST_BYTES = 64 << 20, PIECES = 4, ROUNDS = 9 };
   tri_roofline *floor = NULL;

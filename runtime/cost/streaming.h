@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A prediction of steps whose weights are streamed: each stage takes the longest of its disk, its link and what it
- * computes, as each hides behind the others. Pure arithmetic. */
+ * computes, as each hides after the others. Pure arithmetic. */
 #ifndef TRI_RUNTIME_COST_STREAMING_H
 #define TRI_RUNTIME_COST_STREAMING_H
 

@@ -267,7 +267,7 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
   return tri_source_create(&fc, ckpt, config->dtype, config->quantization, config->seed, &e->source, err);
 }
 
-/* Somebody else has taken what the ledger counted on: says what it was for. */
+/* Another program has taken what the ledger counted on: says what it was for. */
 static tri_status refuse_memory(const tri_engine *e) {
   char lines[TRI_LEDGER_TEXT];
   tri_ledger_text(&e->ledger, lines);
@@ -298,7 +298,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   TRI_TRY(tri_engine_agree(group, prepare(e, config, &e->ckpt, err), err));
   TRI_TRY(compare_placements(e, err));
   TRI_TRY(tri_engine_agree(group, connect(e, err), err));
-  /* Behind the communicators, whose memory is not to be had any more. */
+  /* After the communicators, whose memory is not to be had any more. */
   TRI_TRY(tri_engine_set_limits(e, config, err));
   e->shard.p.hot_experts = e->ledger.hot_experts;
   /* While there is room for what measuring takes. */

@@ -90,7 +90,7 @@ static tri_status compare_counts(tri_engine *e, int own, int *least, int *most, 
 
 /* Says why a step has no more tokens than usual, where its weights come whatever their number is. */
 static void tell_whole(const tri_engine *e) {
-  const char *why = "norms behind the sums on a device";
+  const char *why = "norms after the residual additions on a device";
   if (e->group->world->rank || !e->ledger.streams || e->ledger.chunk_tokens) return;
   if (tri_shards_exchange(&e->model, e->shard.p)) why = "several data-parallel shards";
   tri_log(

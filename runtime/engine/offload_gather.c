@@ -46,7 +46,7 @@ static void close_all(tri_offload *o, tri_stream_ring *rings) {
   tri_free(rings);
 }
 
-/* Behind the zeroes that were put there. */
+/* After the zeroes that were put there. */
 static bool show(const tri_offload *o, char *ring) {
   struct card *card = tri_split_card(o->split, tri_split_rank(o->split));
   card->bytes = o->tiers->ring_bytes;

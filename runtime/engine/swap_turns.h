@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In which order the ranks of a host move the layers of KV blocks to its memory and back.
  *
- * DeepSpeed-Inference (Aminabadi et al. 2022, section IV.C.2) has two devices behind one link move the even and the odd
+ * DeepSpeed-Inference (Aminabadi et al. 2022, section IV.C.2) has two devices after one link move the even and the odd
  * layers in turns. Here it is n turns, of as many layers each: rank i begins with the layers l with l % n == i % n. n
  * is how often the rate of all ranks together goes into the sum of what each reaches alone. */
 #ifndef TRI_RUNTIME_ENGINE_SWAP_TURNS_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Behind the head: every tensor rank of the last stage has its part of the vocabulary. Either the sampling rank
+/* After the head: every tensor rank of the last stage has its part of the vocabulary. Either the sampling rank
  * collects the parts, or each rank reduces its own to a few candidates, which all exchange and then draw from alike. */
 #include "runtime/forward/forward_state.h"
 

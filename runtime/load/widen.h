@@ -49,7 +49,7 @@ typedef struct tri_widen_format {
   const char *name;
   void (*widen)(const tri_widen_view *v, const tri_widen_rect *r, float *out, size_t ld);
   bool inputs_first; /* [in, out] */
-  /* Behind the name of a layer: */
+  /* After the name of a layer: */
   const char *codes;
   tri_dtype codes_type;
   const char *scales[3]; /* one of these; NULL-terminated */

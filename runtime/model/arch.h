@@ -125,7 +125,7 @@ typedef enum tri_part {
 enum {
   TRI_TENSOR_TRANSPOSED = 1, /* stored [in, out], as GPT-2's Conv1D */
   TRI_TENSOR_PER_EXPERT = 2, /* one tensor for each expert: the name has a second %d */
-  TRI_TENSOR_STACKED = 4,    /* one tensor for all experts, with one more dimension in front */
+  TRI_TENSOR_STACKED = 4,    /* one tensor for all experts, with one more dimension first */
 };
 
 typedef struct tri_tensor_rule {

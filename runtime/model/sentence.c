@@ -36,7 +36,7 @@ static tri_status add_pooling(struct reader *r, const char *key, const char *nam
   if (r->wish != TRI_POOL_NONE) return TRI_OK;
   if (r->mode)
     return tri_fail(r->err, TRI_UNSUPPORTED, key,
-                    "pools by %s and by %s, one vector behind the other: that is not supported", r->mode, name);
+                    "pools by %s and by %s, one vector after the other: that is not supported", r->mode, name);
   r->mode = name;
   if (pooling != TRI_POOL_NONE) return TRI_OK;
   return tri_fail(

@@ -86,7 +86,7 @@ typedef struct tri_plan_header {
   tri_expert_move move; /* of MOVE_EXPERT */
 } tri_plan_header;
 
-/* In front of a sequence's logit biases and banned ids. */
+/* Before a sequence's logit biases and banned ids. */
 typedef struct tri_plan_params {
   tri_sample_params sample; /* its pointers NULL: they mean nothing to another rank */
   uint32_t num_prompt;      /* of the ids that chunks bring, those up to here are the prompt */

@@ -176,7 +176,7 @@ boot_removed() {
   SINCE=$(now_ms)
   kill -9 "$(pid_of trireme-coordin)"
   ends_badly "the boot file removed"
-  grep -q "up: .*/boot was removed or changed by somebody" "$RUN/log" || fail "no word about the boot file: $(tail -3 "$RUN/log")"
+  grep -q "up: .*/boot was removed or changed" "$RUN/log" || fail "no word about the boot file: $(tail -3 "$RUN/log")"
   echo "the boot file removed: everything gone after $GONE ms"
 }
 

@@ -440,7 +440,7 @@ START_TEST(log_that_nobody_reads) {
   for (ssize_t r; (r = read(ends[0], got + n, sizeof got - 1 - n)) > 0;) n += (size_t)r;
   close(ends[0]);
   ck_assert_str_eq(got,
-                   "WARN - log: 20 lines lost, as nobody read them\nWARN - test: there again\nWARN - test: and on\n");
+                   "WARN - log: 20 lines lost, as they were not read\nWARN - test: there again\nWARN - test: and on\n");
 }
 END_TEST
 

@@ -280,7 +280,7 @@ START_TEST(missing_segments_are_refused) {
   ck_assert_uint_gt(second, 1);
   unlink(path);
   ck_assert(tri_journal_open(&cfg, see, &s, &none, &err) == TRI_CORRUPT);
-  ck_assert_ptr_nonnull(strstr(err.message, "records are missing in front of it"));
+  ck_assert_ptr_nonnull(strstr(err.message, "records are missing before it"));
 }
 END_TEST
 

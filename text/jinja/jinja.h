@@ -4,7 +4,7 @@
  * tojson that is json.dumps without ensure_ascii).
  *
  * A template is parsed once and rendered many times, also by several threads at once. A render has memory of its own,
- * and limits: a template comes from whoever made the model, the messages from whoever sends them. */
+ * and limits: a template comes from the model's author, the messages from any client. */
 #ifndef TRI_TEXT_JINJA_JINJA_H
 #define TRI_TEXT_JINJA_JINJA_H
 

@@ -135,7 +135,7 @@ static void argument(jparser *p, jnode *n) {
     add_named(p, n, text);
     if (jp_ok(p)) n->named.items[n->named.n - 1].value = jp_expression(p);
   } else {
-    if (n->named.n) jp_fail(p, "an argument by position stands behind one by name");
+    if (n->named.n) jp_fail(p, "an argument by position stands after one by name");
     jp_add(p, &n->items, jp_expression(p));
   }
 }

@@ -379,7 +379,7 @@ tri_status tri_tokenizer_encode_truncated(const tri_tokenizer *t, tri_tokenizer_
   return TRI_OK;
 }
 
-/* The whole text is encoded, since how it falls apart depends on what stands in front; then the ids before its end
+/* The whole text is encoded, since how it falls apart depends on what stands before it; then the ids before its end
  * go. */
 tri_status tri_tokenizer_encode_end(const tri_tokenizer *t, tri_tokenizer_scratch *s, const char *text, size_t len,
                                     bool add_special, size_t max_tokens, const uint32_t **ids, size_t *count) {

@@ -16,7 +16,7 @@ double bench_quantile(const double *sorted, size_t n, double p);
 /* Sorts the n values; zeros of none. */
 bench_summary bench_summarize(double *values, size_t n);
 
-/* Returns whether a server whose answers came at a rate of `answered` fell behind arrivals at a rate of `offered`. 0:
+/* Returns whether a server whose answers came at a rate of `answered` fell after arrivals at a rate of `offered`. 0:
  * not known, or not offered at a rate. */
 bool bench_is_saturated(double answered, double offered);
 

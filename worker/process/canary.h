@@ -18,7 +18,7 @@ void tri_canary_plan(const tri_worker *w, tri_plan_writer *plan);
 
 /* Every rank, before that step: the sampling ranks are to see its logits. TRI_NO_MEMORY. */
 tri_status tri_canary_begin(tri_canary *c, tri_worker *w, tri_error *err);
-/* Behind tri_engine_begin, which has waited for the logits, and before a result leaves this rank. TRI_CORRUPT: some, or
+/* After tri_engine_begin, which has waited for the logits, and before a result leaves this rank. TRI_CORRUPT: some, or
  * some weights, are not finite, and another start would end alike. Releases what begin has taken, also where the step
  * has failed. */
 tri_status tri_canary_end(tri_canary *c, tri_status step, tri_error *err);

@@ -182,10 +182,10 @@ static void count_time(tri_worker *w, int64_t since) {
   atomic_fetch_add_explicit(&w->scheduler_ns, (uint64_t)(tri_thread_cpu_ns() - since), memory_order_relaxed);
 }
 
-/* The outbox goes to the control thread; an empty one takes its place. Waits while the control thread is behind. */
+/* The outbox goes to the control thread; an empty one takes its place. Waits while the control thread is after. */
 static tri_status flush(struct leader *ld) {
   tri_worker *w = ld->w;
-  /* Destroyed from here, where the control thread is far behind: memory matters more then. */
+  /* Destroyed from here, where the control thread is far after: memory matters more then. */
   for (tri_job *j; (j = tri_shards_retired(ld->shards));)
     if (!tri_ring_push(&w->retired, j)) tri_job_destroy(j);
   if (!ld->out->num && !ld->out->num_results) return TRI_OK;

@@ -19,7 +19,7 @@ __device__ static inline uint4 *table_box(const tri_cuda_exchange &e, int owner,
   return (uint4 *)e.memory[owner] + place_of(e, round % 2, source, row) * (size_t)e.table_vectors;
 }
 
-/* Returns where it finds the row itself: behind the tables. */
+/* Returns where it finds the row itself: after the tables. */
 __device__ static inline uint4 *row_box(const tri_cuda_exchange &e, int owner, uint32_t round, int source, int row) {
   uint4 *rows = (uint4 *)e.memory[owner] + place_of(e, 2, 0, 0) * (size_t)e.table_vectors;
   return rows + place_of(e, round % 2, source, row) * (size_t)e.row_vectors;
