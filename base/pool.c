@@ -14,8 +14,8 @@
 #include "base/mem.h"
 #include "base/wait.h"
 
-/* A word that threads wait on to change: they spin for a while, then sleep in the kernel (futex(2)). Whoever changes
- * the word wakes the sleepers, and makes no system call when there are none. */
+/* A word that threads wait on to change: they spin for a while, then sleep in the kernel (futex(2)). A thread that
+ * changes the word wakes the sleepers, and makes no system call when there are none. */
 typedef struct gate {
   _Atomic uint32_t word;
   _Atomic int sleepers;

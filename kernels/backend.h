@@ -241,8 +241,8 @@ struct tri_backend {
   int num_devices;                   /* that this process sees; 0: not known, or the backend has none */
   char pci[24];                      /* the device's PCI address, as its driver writes it */
   char about[224];                   /* the device in words, for the log */
-  struct tri_tactics *tactics;       /* how GEMMs are run, by shape: plans and launches look there, and whoever
-                                        changes it does so while nothing is planned; NULL: there is only one tactic */
+  struct tri_tactics *tactics;       /* how GEMMs are run, by shape: plans and launches look there; it is
+                                        changed only while nothing is planned; NULL: there is only one tactic */
   char tactics_key[TRI_TACTICS_KEY]; /* the device and the library that tactics are good for, in printable ASCII */
   tri_pool *pool;
   size_t allocated[TRI_MEM_TAGS]; /* bytes now */

@@ -210,8 +210,8 @@ static trireme_result tell_wait(const status_options *o, trireme_result r, trire
 }
 
 /* Until the cluster serves, or ends, or the time is over, with whatever connection there is then. One that is lost, or
- * nobody who listens yet, is nothing to give up for. The last question may have no time left for its answer: one that
- * has been answered before is asked once more by whoever wants the status. */
+ * a coordinator that does not listen yet, is no reason to give up. The last question may have no time left for its
+ * answer: one that has been answered before is asked once more by the caller. */
 static trireme_result await_serving(const status_options *o, trireme **c, trireme_error *error) {
   int64_t deadline = tri_deadline_after_ms((int64_t)(o->wait * 1000));
   cli_connection connection = o->connection;

@@ -70,7 +70,7 @@ struct http_conn {
 /* Takes a connection from the listener; the descriptor is its own, also on failure. */
 void http_conn_open(http_server *s, int fd, const struct sockaddr *from);
 /* http_room.c: closes one that waits for its client, so that there is room for another one: the oldest of those that
- * nobody trusts, else of those between two requests, else of the unfinished requests of the address that has the most
+ * are not trusted, else of those between two requests, else of the unfinished requests of the address that has the most
  * of them (two or more). Returns whether there was one. */
 bool http_conn_make_room(http_server *s);
 void http_conn_free(http_conn *c);

@@ -7,7 +7,7 @@
  *
  * A job that a group has cannot be recalled, so that a group gets little more than runs.
  *
- * An owner of flows may have half of the room that others leave, and so may each flow of it, so that whoever comes next
+ * An owner of flows may have half of the room that others leave, and so may each flow of it, so that the next client
  * finds room. */
 #include <string.h>
 
@@ -391,7 +391,7 @@ static uint64_t free_slots_for(const tri_core *c, group_load *load, const queue_
   return 0;
 }
 
-/* The last slots are for flows that have fewer than those: one that has many jobs leaves some for whoever comes next,
+/* The last slots are for flows that have fewer than those: one that has many jobs leaves some for the next client,
  * whose job then runs at once. A group whose jobs are all short gets some ahead: it takes them in in a few steps. */
 static bool has_slots(const tri_core *c, uint32_t index, const flow *f, const queue_entry *e, uint64_t needed) {
   group_load *load = load_of(c, index);
@@ -431,7 +431,7 @@ static bool pick_with_room(const tri_core *c, const flow *f, const queue_entry *
 }
 
 /* Returns a flow's next job that a group takes: its first, but for those that wait for a group to themselves and hold
- * up nobody. NULL: none. */
+ * up no other. NULL: none. */
 static queue_entry *next_of(tri_core *c, const flow *f, uint32_t *index) {
   for (queue_entry *e = TAILQ_FIRST(&f->queue); e; e = TAILQ_NEXT(e, links)) {
     bool alone = e->alone;

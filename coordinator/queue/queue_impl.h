@@ -14,7 +14,7 @@ TAILQ_HEAD(queue_entries, queue_entry);
 /* The owner of flows: a key, a user of this host, or a connection whose transport tells neither. */
 typedef struct flow_owner {
   LIST_ENTRY(flow_owner) chain;
-  tri_peer peer;          /* of its first job: the owner counts, or where it is nobody the connection */
+  tri_peer peer;          /* of its first job: the owner counts, or where there is none the connection */
   double weight;          /* of its service */
   double served, clock;   /* tokens over weight: its own, and that of the flow that was last served */
   uint32_t flows, queued; /* that it has, and those of them that have jobs in the queue */

@@ -309,7 +309,7 @@ static void end_well(int signal) {
   _exit(TRI_EXIT_OK);
 }
 
-/* Returns whether SIGHUP is left alone: whoever started this program had it ignored, as nohup does. With keys it means
+/* Returns whether SIGHUP is left alone: its parent had it ignored, as nohup does. With keys it means
  * that these are read again, which a terminal's end may ask for as well. */
 static bool leaves_hangup(const tri_up *u) {
   struct sigaction had;

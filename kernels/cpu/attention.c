@@ -7,7 +7,7 @@
  * up is added in key order, so a row's bits do not depend on the rows beside it. A sequence with one new token has few
  * rows and perhaps many keys: its keys may be cut into chunks for several threads, whose partial results are merged in
  * order (Flash-Decoding). In deterministic mode chunks have one fixed length and every row goes through the same merges
- * whoever computes them. */
+ * whichever thread computes them. */
 #include <math.h>
 #include <string.h>
 

@@ -172,7 +172,7 @@ __device__ static inline size_t kv_offset(const tri_kv_layer &kv, const int32_t 
          (size_t)kv.head_dim;
 }
 
-/* Asks for a line to come to the second-level cache. A hint, and so allowed before wait_for_previous() whoever
+/* Asks for a line to come to the second-level cache. A hint, and so allowed before wait_for_previous() whichever kernel
  * writes there: a line that is written again is not an old one. */
 __device__ static inline void prefetch_line(const void *at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
