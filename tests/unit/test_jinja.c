@@ -192,6 +192,14 @@ static const struct limit {
     {OF_EACH("' ' * 4000000", "s.split()"), "it takes"},
 };
 
+/* A sanitizer makes steps so slow that the time may be over before the steps are. */
+static bool names_limit(const char *message, const char *words) {
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+  if (!strcmp(words, "steps") && strstr(message, "it takes")) return true;
+#endif
+  return strstr(message, words) != NULL;
+}
+
 START_TEST(limits_of_a_render) {
   struct variables v = {.n = 0};
   tri_jinja_output out = {0};
@@ -199,7 +207,7 @@ START_TEST(limits_of_a_render) {
   int64_t begin = tri_thread_cpu_ns();
   ck_assert_int_eq(render(limits[_i].source, &v, 0, &out, &err), TRI_TOO_LARGE);
   ck_assert_str_eq(err.field, TRI_JINJA_LIMIT);
-  ck_assert_msg(strstr(err.message, limits[_i].words) != NULL, "%s: %s", limits[_i].source, err.message);
+  ck_assert_msg(names_limit(err.message, limits[_i].words), "%s: %s", limits[_i].source, err.message);
   ck_assert_int_lt(tri_thread_cpu_ns() - begin, 2 * TRI_JINJA_MOST_MS * INT64_C(1000000));
   tri_jinja_output_free(&out);
 }
