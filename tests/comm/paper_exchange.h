@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the product's exchange is compared with, on host memory: the same rows in the same order, other ways there.
+/* Two exchanges that the product's is compared with, on host memory: the same rows in the same order, other ways there.
  *
  *   PAPER  (d, t) has the t-th part of its shard's rows. It sends them along the column to the shards that have one of
  *          their experts; an all-gather in the tensor group completes them there. The results take the way back:
@@ -16,7 +16,7 @@ typedef struct paper_exchange paper_exchange;
 /* The configuration is one of the host's memory, and is copied with what it points to. */
 paper_exchange *paper_exchange_make(const tri_exchange_config *config);
 void paper_exchange_free(paper_exchange *e);
-/* As tri_exchange_dispatch and tri_exchange_combine; flat: that way, else the paper's. */
+/* These do what tri_exchange_dispatch and tri_exchange_combine do; flat: that way, else the paper's. */
 tri_status paper_exchange_dispatch(paper_exchange *e, bool flat, const int32_t *rows, const float *x,
                                    const int32_t *experts, const float *weights, const tri_exchange_rows *all);
 tri_status paper_exchange_combine(paper_exchange *e, const float *y, float *out, bool accumulate);

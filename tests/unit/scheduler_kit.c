@@ -436,7 +436,7 @@ static int request_in(const struct sim *s, uint32_t slot) {
   return -1;
 }
 
-/* What cross-attention sees is the whole source and nothing else. Returns what the answer's first entry follows. */
+/* Cross-attention sees the whole source and nothing else. Returns what the answer's first entry follows. */
 static uint64_t check_source(struct sim *s, const tri_batch_builder *b, int q, uint32_t slot) {
   uint64_t h = SOURCE_ROOT;
   if (!s->cfg.limits.has_source) return TEXT_ROOT;
@@ -692,7 +692,7 @@ static void book_blocks(const struct sim *s, struct books *b, const int32_t *blo
   }
 }
 
-/* What the slot's rank was told of its blocks. */
+/* The blocks of the slot, as its rank was told. */
 static void check_slot(const struct sim *s, const tri_sequence *q) {
   const tri_slot *slot = &s->ranks[0].slots->slots[q->slot];
   for (int p = 0; p < q->num_blocks && !q->fresh && !q->fork_of; p++)
