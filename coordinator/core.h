@@ -36,7 +36,7 @@ void tri_core_durable(tri_core *c, int64_t now, uint64_t number);
 /* Says that there is no room for records in the journal's folder, which stays where it is: then no new job is taken.
  * NULL: there is. */
 void tri_core_set_full(tri_core *c, const char *folder);
-/* Returns whether jobs have all of the memory that there is: then no new job is taken. */
+/* Sets whether jobs have all of the memory that there is: then no new job is taken. */
 void tri_core_set_crowded(tri_core *c, bool crowded);
 /* Makes the jobs of an earlier start anew, from its records in their order, before anything else comes in; age_ns: of
  * the record. After the last one, tri_core_restored. TRI_NO_MEMORY: a job, or a part of one, is not there. */

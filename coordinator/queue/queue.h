@@ -48,7 +48,7 @@ bool flow_enter(tri_core *c, queue_entry *e, const tri_peer *peer, const char *c
 void flow_resize(tri_core *c, queue_entry *e, size_t bytes);
 void flow_leave(tri_core *c, queue_entry *e); /* a job that has ended */
 uint64_t queue_job_bytes(const tri_core *c);  /* of all jobs in flows */
-/* Returns whether jobs have all of the memory that there is: then no new one is taken. */
+/* Sets whether jobs have all of the memory that there is: then no new one is taken. */
 void queue_set_crowded(tri_core *c, bool crowded);
 
 /* ---- the queue ---- */
