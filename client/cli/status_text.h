@@ -14,8 +14,9 @@ const char *cli_down_text(const trireme_group_status *g, char out[CLI_STREAM_TEX
 const char *cli_stream_text(const trireme_group_status *g, char out[CLI_STREAM_TEXT]);
 /* "group 0 has ... KV blocks in the host's memory ...", likewise; empty where it has none there. */
 const char *cli_swap_text(const trireme_group_status *g, char out[CLI_STREAM_TEXT]);
-/* "response cache: ...", likewise; empty without one. */
+/* "group 0 had the KV blocks of ...", likewise; empty where nothing was looked for. */
 const char *cli_prefix_text(const trireme_group_status *g, char out[CLI_STREAM_TEXT]);
+/* "response cache: ...", likewise; empty without one. */
 const char *cli_cache_text(const trireme_status *s, char out[CLI_STREAM_TEXT]);
 
 #endif
