@@ -9,4 +9,4 @@ const char *const tri_offload_tier_names[] = {"none", "cpu", "nvme", "auto", NUL
 
 const char *const tri_encoder_batching_names[] = {"packed", "dp-hungry", "dp-lazy", "naive", "none", NULL};
 
-const char *const tri_exchange_part_names[] = {"", "dispatch", "combine", "move"};
+const char *const tri_all2all_part_names[] = {"", "dispatch", "combine", "move"};

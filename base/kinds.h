@@ -44,14 +44,14 @@ typedef enum tri_pooling { TRI_POOL_NONE, TRI_POOL_FIRST, TRI_POOL_MEAN, TRI_NUM
 extern const char *const tri_pooling_names[]; /* of wishes, with NULL after the last */
 
 /* The part of an exchange of experts' rows (comm/exchange.h) that a rank is in; or it moves experts to other slots. */
-typedef enum tri_exchange_part {
-  TRI_NO_EXCHANGE,
+typedef enum tri_all2all_part {
+  TRI_NO_ALL2ALL,
   TRI_IN_DISPATCH,
   TRI_IN_COMBINE,
   TRI_IN_MOVE,
-  TRI_NUM_EXCHANGE_PARTS
-} tri_exchange_part;
-extern const char *const tri_exchange_part_names[]; /* "", "dispatch", "combine", "move" */
+  TRI_NUM_ALL2ALL_PARTS
+} tri_all2all_part;
+extern const char *const tri_all2all_part_names[]; /* "", "dispatch", "combine", "move" */
 
 /* How an encoder's waiting sequences become batches; see worker/schedule/encoder_batches.c. PACKED: in the order in
  * which they came, without padding. */

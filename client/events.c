@@ -99,20 +99,20 @@ static bool done_event(trireme *c, trireme_event *e) {
 
 static bool status_event(trireme *c, trireme_event *e) {
   const tri_cluster_status *s = &c->msg->status;
-  trireme_group_status *groups = room(c, s->num_groups, sizeof *groups);
+  trireme_group_status *groups = room(c, s->num_replicas, sizeof *groups);
   trireme_rank_status *ranks = room(c, s->num_ranks, sizeof *ranks);
-  const void *group_pointers = pointers(c, groups, s->num_groups, sizeof *groups);
+  const void *group_pointers = pointers(c, groups, s->num_replicas, sizeof *groups);
   const void *rank_pointers = pointers(c, ranks, s->num_ranks, sizeof *ranks);
   trireme_caller_status *callers = room(c, s->num_callers, sizeof *callers);
   const void *caller_pointers = pointers(c, callers, s->num_callers, sizeof *callers);
   if (!group_pointers || !rank_pointers || !caller_pointers) return false;
-  for (uint32_t i = 0; i < s->num_groups; i++)
-    groups[i] = (trireme_group_status){TRI_GROUP_STATUS_FIELDS(COPY, &s->groups[i])};
+  for (uint32_t i = 0; i < s->num_replicas; i++)
+    groups[i] = (trireme_group_status){TRI_REPLICA_STATUS_FIELDS(COPY, &s->replicas[i])};
   for (uint32_t i = 0; i < s->num_ranks; i++)
     ranks[i] = (trireme_rank_status){TRI_RANK_STATUS_FIELDS(COPY, &s->ranks[i])};
   for (uint32_t i = 0; i < s->num_callers; i++)
     callers[i] = (trireme_caller_status){TRI_CALLER_STATUS_FIELDS(COPY, &s->callers[i])};
-  e->status = (trireme_status){.num_groups = s->num_groups,
+  e->status = (trireme_status){.num_groups = s->num_replicas,
                                .groups = group_pointers,
                                .num_ranks = s->num_ranks,
                                .ranks = rank_pointers,
@@ -137,16 +137,16 @@ static bool models_event(trireme *c, trireme_event *e) {
 }
 
 static bool floors_event(trireme *c, trireme_event *e) {
-  const tri_cluster_floors *f = &c->msg->floors;
-  trireme_group_floors *out = room(c, f->num_groups, sizeof *out);
-  e->floors.groups = pointers(c, out, f->num_groups, sizeof *out);
+  const tri_cluster_rooflines *f = &c->msg->rooflines;
+  trireme_group_floors *out = room(c, f->num_replicas, sizeof *out);
+  e->floors.groups = pointers(c, out, f->num_replicas, sizeof *out);
   if (!e->floors.groups) return false;
-  for (uint32_t i = 0; i < f->num_groups; i++) {
-    const tri_group_floors *g = &f->groups[i];
+  for (uint32_t i = 0; i < f->num_replicas; i++) {
+    const tri_replica_rooflines *g = &f->replicas[i];
     out[i] = (trireme_group_floors){
-        .group = g->group, .ranks = g->ranks, .measured = g->measured, TRI_FLOORS_FIELDS(COPY, &g->sum)};
+        .group = g->replica, .ranks = g->ranks, .measured = g->measured, TRI_ROOFLINES_FIELDS(COPY, &g->sum)};
   }
-  e->floors.num = f->num_groups;
+  e->floors.num = f->num_replicas;
   return true;
 }
 
@@ -180,7 +180,7 @@ static const trireme_event_kind kinds[] = {
     [TRI_REPLY_ACCEPTED] = TRIREME_EVENT_ACCEPTED,   [TRI_REPLY_TOKENS] = TRIREME_EVENT_TOKENS,
     [TRI_REPLY_DONE] = TRIREME_EVENT_DONE,           [TRI_REPLY_ERROR] = TRIREME_EVENT_ERROR,
     [TRI_REPLY_STATUS] = TRIREME_EVENT_STATUS,       [TRI_REPLY_STATS] = TRIREME_EVENT_STATS,
-    [TRI_REPLY_MODELS] = TRIREME_EVENT_MODELS,       [TRI_REPLY_FLOORS] = TRIREME_EVENT_FLOORS,
+    [TRI_REPLY_MODELS] = TRIREME_EVENT_MODELS,       [TRI_REPLY_ROOFLINES] = TRIREME_EVENT_FLOORS,
     [TRI_REPLY_EMBEDDING] = TRIREME_EVENT_EMBEDDING, [TRI_REPLY_SCORES] = TRIREME_EVENT_SCORES,
     [TRI_REPLY_EXPERTS] = TRIREME_EVENT_EXPERTS,
 };
@@ -214,7 +214,7 @@ trireme_result tri_client_event(trireme *c, trireme_event *out, trireme_error *e
     out->stats.text_len = m->stats.len;
     break;
   case TRI_REPLY_MODELS: ok = models_event(c, out); break;
-  case TRI_REPLY_FLOORS: ok = floors_event(c, out); break;
+  case TRI_REPLY_ROOFLINES: ok = floors_event(c, out); break;
   case TRI_REPLY_EMBEDDING: embedding_event(c, out); break;
   case TRI_REPLY_SCORES: ok = scores_event(c, out); break;
   case TRI_REPLY_EXPERTS:

@@ -231,7 +231,7 @@ trireme_result trireme_ask_stats(trireme *c, uint64_t *id, trireme_error *error)
   return ask(c, TRI_OP_STATS, id, error);
 }
 trireme_result trireme_ask_floors(trireme *c, uint64_t *id, trireme_error *error) {
-  return ask(c, TRI_OP_FLOORS, id, error);
+  return ask(c, TRI_OP_ROOFLINES, id, error);
 }
 trireme_result trireme_ask_experts(trireme *c, uint64_t *id, trireme_error *error) {
   return ask(c, TRI_OP_EXPERTS, id, error);

@@ -12,10 +12,10 @@
 enum { ROWS, FIRST_RANK, TARGETS, TABLES, OWN, OTHERS, TO_BYTES, FROM_BYTES, CURSORS, PIECES };
 
 /* Sets where each piece begins, and in starts[PIECES] the end. */
-static bool lay_out(const tri_exchange_config *c, size_t starts[PIECES + 1]) {
+static bool lay_out(const tri_all2all_config *c, size_t starts[PIECES + 1]) {
   size_t dp = (size_t)c->dp, experts = (size_t)c->num_experts, top_k = (size_t)c->top_k;
   size_t hidden = (size_t)c->hidden, copies = dp < top_k ? dp : top_k; /* of a row: to so many peers it may go */
-  size_t at = sizeof(tri_exchange), on_host = !c->device, choices, row_bytes;
+  size_t at = sizeof(tri_all2all), on_host = !c->device, choices, row_bytes;
   if (!tri_size_mul(top_k, 2 * sizeof(int32_t), &choices) || !tri_size_mul(hidden, sizeof(float), &row_bytes))
     return false;
   const size_t sizes[PIECES][3] = {
@@ -40,24 +40,24 @@ static bool lay_out(const tri_exchange_config *c, size_t starts[PIECES + 1]) {
   return true;
 }
 
-static void shape_rows(const tri_exchange_config *c, tri_rows_config *out) {
+static void shape_rows(const tri_all2all_config *c, tri_rows_config *out) {
   *out = (tri_rows_config){
       .ranks = c->dp, .max_rows = c->max_rows, .hidden = c->hidden, .top_k = c->top_k, .type = c->type};
 }
 
-static bool has_boxes(const tri_exchange_config *c) { return c->device && c->dp > 1 && c->dp <= TRI_ROWS_RANKS; }
+static bool has_boxes(const tri_all2all_config *c) { return c->device && c->dp > 1 && c->dp <= TRI_ROWS_RANKS; }
 
-bool tri_exchange_bytes(const tri_exchange_config *config, size_t *bytes) {
+bool tri_all2all_bytes(const tri_all2all_config *config, size_t *bytes) {
   size_t starts[PIECES + 1], gathered, boxes = 0;
   tri_rows_config rows;
   shape_rows(config, &rows);
   if (has_boxes(config) && !tri_rows_bytes(&rows, &boxes)) return false;
-  return lay_out(config, starts) && tri_exchange_gather_bytes(config, &gathered) &&
+  return lay_out(config, starts) && tri_all2all_gather_bytes(config, &gathered) &&
          tri_size_add(starts[PIECES], gathered, bytes) && tri_size_add(*bytes, boxes, bytes);
 }
 
 /* Adds a slot to those of its rank in the column, if that has a slice of its expert. */
-static bool add_slot(const tri_exchange_config *c, int slot, tri_rows_config *out) {
+static bool add_slot(const tri_all2all_config *c, int slot, tri_rows_config *out) {
   int first = c->first_rank[slot], slice = c->t - first % c->tp;
   int32_t *from = &out->first_slot[first / c->tp], *end = &out->end_slot[first / c->tp];
   if (slice < 0 || slice >= c->etp) return true;
@@ -67,7 +67,7 @@ static bool add_slot(const tri_exchange_config *c, int slot, tri_rows_config *ou
   return true;
 }
 
-bool tri_exchange_rows_config(const tri_exchange_config *config, tri_rows_config *out) {
+bool tri_all2all_rows_config(const tri_all2all_config *config, tri_rows_config *out) {
   bool fits = has_boxes(config);
   shape_rows(config, out);
   for (int slot = 0; fits && slot < config->num_experts; slot++) fits = add_slot(config, slot, out);
@@ -78,7 +78,7 @@ bool tri_exchange_rows_config(const tri_exchange_config *config, tri_rows_config
 
 static bool fits(const tri_comm *c, int rank, int size) { return c ? c->rank == rank && c->size == size : size == 1; }
 
-static tri_status check(const tri_exchange_config *c, tri_error *err) {
+static tri_status check(const tri_all2all_config *c, tri_error *err) {
   if (c->tp < 1 || c->dp < 1 || c->dp > INT_MAX / c->tp || c->t < 0 || c->t >= c->tp || c->d < 0 || c->d >= c->dp)
     return tri_fail(err, TRI_OUT_OF_RANGE, "exchange", "no rank %d, %d of %d shards of %d ranks", c->d, c->t, c->dp,
                     c->tp);
@@ -99,13 +99,13 @@ static tri_status check(const tri_exchange_config *c, tri_error *err) {
 }
 
 /* A gather takes no more of a rank than MPI counts. */
-static bool can_gather(const tri_exchange_config *c) {
+static bool can_gather(const tri_all2all_config *c) {
   size_t rows = (size_t)c->max_rows, whole, tables;
   return tri_size_mul(rows * (size_t)c->hidden, sizeof(float), &whole) && whole <= INT_MAX &&
          tri_size_mul(rows * (size_t)c->top_k, 2 * sizeof(int32_t), &tables) && tables <= INT_MAX;
 }
 
-tri_status tri_exchange_create(const tri_exchange_config *config, tri_exchange **out, tri_error *err) {
+tri_status tri_all2all_create(const tri_all2all_config *config, tri_all2all **out, tri_error *err) {
   size_t starts[PIECES + 1];
   TRI_CHECK(check(config, err));
   if (!can_gather(config) || !lay_out(config, starts))
@@ -114,8 +114,8 @@ tri_status tri_exchange_create(const tri_exchange_config *config, tri_exchange *
   char *base = tri_calloc(1, starts[PIECES]);
   if (!base)
     return tri_fail(err, TRI_NO_MEMORY, "exchange", "no memory for %zu bytes of rows on their way", starts[PIECES]);
-  tri_exchange *e = (tri_exchange *)base;
-  *e = (tri_exchange){
+  tri_all2all *e = (tri_all2all *)base;
+  *e = (tri_all2all){
       .cfg = *config,
       .rows = (int32_t *)(base + starts[ROWS]),
       .first_rank = (int32_t *)(base + starts[FIRST_RANK]),
@@ -129,10 +129,10 @@ tri_status tri_exchange_create(const tri_exchange_config *config, tri_exchange *
   };
   memcpy(e->first_rank, config->first_rank, (size_t)config->num_experts * sizeof *e->first_rank);
   e->cfg.first_rank = e->first_rank;
-  if (!config->device) tri_exchange_find_targets(e);
-  tri_exchange_use(e, config->device ? TRI_EXCHANGE_ALLGATHER : TRI_EXCHANGE_COORDINATED);
-  if (tri_exchange_gather_create(e) != TRI_OK) {
-    tri_exchange_destroy(e);
+  if (!config->device) tri_all2all_find_targets(e);
+  tri_all2all_use(e, config->device ? TRI_ALL2ALL_ALLGATHER : TRI_ALL2ALL_COORDINATED);
+  if (tri_all2all_gather_create(e) != TRI_OK) {
+    tri_all2all_destroy(e);
     return tri_fail(err, TRI_NO_MEMORY, "exchange", "no memory for the rows of %d shards", config->dp);
   }
   *out = e;
@@ -143,37 +143,37 @@ static bool failed(const tri_comm *c) { return c && tri_comm_query(c) != TRI_OK;
 
 /* A late message may still be written into the block of an exchange that failed: it stays. On a device nothing comes
  * there. */
-void tri_exchange_destroy(tri_exchange *e) {
+void tri_all2all_destroy(tri_all2all *e) {
   if (!e) return;
   if (!e->cfg.device && (failed(e->cfg.tensor) || failed(e->cfg.column) || failed(e->cfg.stage))) return;
-  tri_exchange_gather_destroy(e);
+  tri_all2all_gather_destroy(e);
   tri_free(e);
 }
 
 /* In a column of one, COORDINATED is a copy, as which ALLGATHER does it. */
-void tri_exchange_use(tri_exchange *e, tri_exchange_form form) {
-  bool copy = form == TRI_EXCHANGE_COORDINATED && e->cfg.dp == 1;
-  e->form = copy ? TRI_EXCHANGE_ALLGATHER : form;
+void tri_all2all_use(tri_all2all *e, tri_all2all_form form) {
+  bool copy = form == TRI_ALL2ALL_COORDINATED && e->cfg.dp == 1;
+  e->form = copy ? TRI_ALL2ALL_ALLGATHER : form;
 }
 
-bool tri_exchange_can(const tri_exchange *e, tri_exchange_form form) {
+bool tri_all2all_can(const tri_all2all *e, tri_all2all_form form) {
   const uint32_t both = TRI_COMM_CAN_dispatch | TRI_COMM_CAN_combine;
-  if (!e->cfg.device || form == TRI_EXCHANGE_ALLGATHER) return true;
+  if (!e->cfg.device || form == TRI_ALL2ALL_ALLGATHER) return true;
   return !e->cfg.column || (tri_comm_caps(e->cfg.column) & both) == both;
 }
 
-bool tri_exchange_routes(const tri_exchange *e, tri_exchange_form form) {
-  return e->cfg.device && e->cfg.dp > 1 && form == TRI_EXCHANGE_COORDINATED;
+bool tri_all2all_routes(const tri_all2all *e, tri_all2all_form form) {
+  return e->cfg.device && e->cfg.dp > 1 && form == TRI_ALL2ALL_COORDINATED;
 }
 
-const char *tri_exchange_form_name(tri_exchange_form form) {
-  static const char *const names[TRI_EXCHANGE_FORMS] = {"allgather", "coordinated"};
+const char *tri_all2all_form_name(tri_all2all_form form) {
+  static const char *const names[TRI_ALL2ALL_FORMS] = {"allgather", "coordinated"};
   return names[form];
 }
 
 /* ---- exchanges ---- */
 
-static tri_status begin(tri_exchange *e, const int32_t *rows) {
+static tri_status begin(tri_all2all *e, const int32_t *rows) {
   e->stride = 0;
   for (int d = 0; d < e->cfg.dp; d++)
     if (rows[d] < 0 || rows[d] > e->cfg.max_rows) return TRI_OUT_OF_RANGE;
@@ -184,8 +184,8 @@ static tri_status begin(tri_exchange *e, const int32_t *rows) {
   return TRI_OK;
 }
 
-static tri_status gather_tables(tri_exchange *e, const int32_t *experts, const float *weights,
-                                const tri_exchange_rows *all) {
+static tri_status gather_tables(tri_all2all *e, const int32_t *experts, const float *weights,
+                                const tri_all2all_rows *all) {
   size_t stride = (size_t)e->stride * (size_t)e->cfg.top_k;
   size_t n = (size_t)e->rows[e->cfg.d] * (size_t)e->cfg.top_k;
   int32_t *own = e->tables + 2 * stride * (size_t)e->cfg.d;
@@ -193,7 +193,7 @@ static tri_status gather_tables(tri_exchange *e, const int32_t *experts, const f
   memcpy(own, experts, n * sizeof *own);
   memcpy(own + stride, weights, n * sizeof *own);
   for (size_t i = n; i < stride; i++) own[i] = -1;
-  TRI_CHECK(tri_exchange_gather(e->cfg.column, own, e->tables, 2 * stride * sizeof *own));
+  TRI_CHECK(tri_all2all_gather(e->cfg.column, own, e->tables, 2 * stride * sizeof *own));
   for (size_t d = 0; d < (size_t)e->cfg.dp; d++) {
     memcpy(all->experts + d * stride, e->tables + 2 * d * stride, stride * sizeof *own);
     memcpy(all->weights + d * stride, e->tables + (2 * d + 1) * stride, stride * sizeof *own);
@@ -201,24 +201,24 @@ static tri_status gather_tables(tri_exchange *e, const int32_t *experts, const f
   return TRI_OK;
 }
 
-tri_status tri_exchange_dispatch(tri_exchange *e, const int32_t *rows, const void *x, const int32_t *experts,
-                                 const float *weights, const tri_exchange_rows *all) {
+tri_status tri_all2all_dispatch(tri_all2all *e, const int32_t *rows, const void *x, const int32_t *experts,
+                                const float *weights, const tri_all2all_rows *all) {
   TRI_CHECK(begin(e, rows));
   if (!e->stride) return TRI_OK;
-  if (e->form == TRI_EXCHANGE_ALLGATHER) return tri_exchange_gather_all(e, x, experts, weights, all);
-  if (e->cfg.device) return tri_exchange_push_rows(e, x, experts, weights, NULL, all);
+  if (e->form == TRI_ALL2ALL_ALLGATHER) return tri_all2all_gather_all(e, x, experts, weights, all);
+  if (e->cfg.device) return tri_all2all_push_rows(e, x, experts, weights, NULL, all);
   TRI_CHECK(gather_tables(e, experts, weights, all));
-  return tri_exchange_send_rows(e, x, all->x);
+  return tri_all2all_send_rows(e, x, all->x);
 }
 
-tri_status tri_exchange_route_and_dispatch(tri_exchange *e, const int32_t *rows, const void *x,
-                                           const tri_moe_route_args *route, const tri_exchange_rows *all) {
+tri_status tri_all2all_route_and_dispatch(tri_all2all *e, const int32_t *rows, const void *x,
+                                          const tri_moe_route_args *route, const tri_all2all_rows *all) {
   TRI_CHECK(begin(e, rows));
-  return e->stride ? tri_exchange_push_rows(e, x, NULL, NULL, route, all) : TRI_OK;
+  return e->stride ? tri_all2all_push_rows(e, x, NULL, NULL, route, all) : TRI_OK;
 }
 
-tri_status tri_exchange_combine(tri_exchange *e, const float *y, float *out, bool accumulate) {
+tri_status tri_all2all_combine(tri_all2all *e, const float *y, float *out, bool accumulate) {
   if (!e->stride) return TRI_OK;
-  if (e->form == TRI_EXCHANGE_ALLGATHER) return tri_exchange_scatter_sums(e, y, out, accumulate);
-  return (e->cfg.device ? tri_exchange_add_up : tri_exchange_return_rows)(e, y, out, accumulate);
+  if (e->form == TRI_ALL2ALL_ALLGATHER) return tri_all2all_scatter_sums(e, y, out, accumulate);
+  return (e->cfg.device ? tri_all2all_add_up : tri_all2all_return_rows)(e, y, out, accumulate);
 }

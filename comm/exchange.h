@@ -25,18 +25,14 @@
  * Neither drops a row, nor adds in another order than that of ranks: a row's result depends on no other row. In the
  * host's memory both give the same numbers. On device memory COORDINATED rounds what each rank gives back to the type
  * of rows. */
-#ifndef TRI_COMM_EXCHANGE_H
-#define TRI_COMM_EXCHANGE_H
+#ifndef TRI_COMM_ALL2ALL_H
+#define TRI_COMM_ALL2ALL_H
 
 #include "comm/comm.h"
 
-typedef enum tri_exchange_form {
-  TRI_EXCHANGE_ALLGATHER,
-  TRI_EXCHANGE_COORDINATED,
-  TRI_EXCHANGE_FORMS
-} tri_exchange_form;
+typedef enum tri_all2all_form { TRI_ALL2ALL_ALLGATHER, TRI_ALL2ALL_COORDINATED, TRI_ALL2ALL_FORMS } tri_all2all_form;
 
-typedef struct tri_exchange_config {
+typedef struct tri_all2all_config {
   tri_comm *tensor, *column, *stage; /* of tp, dp and dp * tp ranks, ordered by t, d and d * tp + t; borrowed. Those of
                                         one rank may be NULL */
   int tp, dp, t, d;
@@ -48,41 +44,41 @@ typedef struct tri_exchange_config {
   int top_k;
   int num_experts, etp;      /* of experts that lie in slots, those: a row's are numbered as it names them */
   const int32_t *first_rank; /* [num_experts] stage rank of each expert's first slice; copied. A shard has all slices */
-} tri_exchange_config;
+} tri_all2all_config;
 
-typedef struct tri_exchange tri_exchange;
+typedef struct tri_all2all tri_all2all;
 
 /* Bytes that an exchange of this configuration takes by itself, on every rank, those of the boxes in its column's
  * memory included, where there may be some: its positive numbers alone are looked at. False: they are too many to
  * count. */
-bool tri_exchange_bytes(const tri_exchange_config *config, size_t *bytes);
+bool tri_all2all_bytes(const tri_all2all_config *config, size_t *bytes);
 /* Takes all of its memory here. TRI_TOO_LARGE: what a rank gives to one all-gather exceeds INT_MAX bytes. */
-tri_status tri_exchange_create(const tri_exchange_config *config, tri_exchange **out, tri_error *err);
+tri_status tri_all2all_create(const tri_all2all_config *config, tri_all2all **out, tri_error *err);
 /* NULL is fine. Before its communicators; on device memory also after them, once nothing uses it there. */
-void tri_exchange_destroy(tri_exchange *e);
+void tri_all2all_destroy(tri_all2all *e);
 /* Fills in what a column's communicator must have of rows to do COORDINATED on device memory. False: it has too many
  * ranks, or one of them has slots that are not neighbours. */
-bool tri_exchange_rows_config(const tri_exchange_config *config, tri_rows_config *out);
+bool tri_all2all_rows_config(const tri_all2all_config *config, tri_rows_config *out);
 /* This rank has what a form takes; the ranks of a stage must agree before they use it. */
-bool tri_exchange_can(const tri_exchange *e, tri_exchange_form form);
+bool tri_all2all_can(const tri_all2all *e, tri_all2all_form form);
 /* Chooses the form of the exchanges that follow, which every rank of the stage can; all of them the same. COORDINATED
  * at first, in device memory ALLGATHER. */
-void tri_exchange_use(tri_exchange *e, tri_exchange_form form);
-const char *tri_exchange_form_name(tri_exchange_form form); /* "allgather", ... */
+void tri_all2all_use(tri_all2all *e, tri_all2all_form form);
+const char *tri_all2all_form_name(tri_all2all_form form); /* "allgather", ... */
 
 /* Rows of all shards in this exchange: rows[dp], the same on every rank; 0 is allowed, also of all of them. x, experts,
  * weights: this shard's, rows[d] of them, contiguous. all: the caller's memory for the rows that come together. All
  * ranks of the stage call it. */
-tri_status tri_exchange_dispatch(tri_exchange *e, const int32_t *rows, const void *x, const int32_t *experts,
-                                 const float *weights, const tri_exchange_rows *all);
+tri_status tri_all2all_dispatch(tri_all2all *e, const int32_t *rows, const void *x, const int32_t *experts,
+                                const float *weights, const tri_all2all_rows *all);
 /* The same of rows that have not been routed: `route` says how, and nothing is left in its tables. Only where
- * tri_exchange_routes says that a form can. */
-bool tri_exchange_routes(const tri_exchange *e, tri_exchange_form form);
-tri_status tri_exchange_route_and_dispatch(tri_exchange *e, const int32_t *rows, const void *x,
-                                           const tri_moe_route_args *route, const tri_exchange_rows *all);
+ * tri_all2all_routes says that a form can. */
+bool tri_all2all_routes(const tri_all2all *e, tri_all2all_form form);
+tri_status tri_all2all_route_and_dispatch(tri_all2all *e, const int32_t *rows, const void *x,
+                                          const tri_moe_route_args *route, const tri_all2all_rows *all);
 /* Follows the dispatch of the same rows, whose experts must be as that left them. y: [dp * stride, hidden],
  * this rank's weighted sums; out: [rows[d], hidden], added to with `accumulate` (TRI_UNSUPPORTED on device
  * memory). */
-tri_status tri_exchange_combine(tri_exchange *e, const float *y, float *out, bool accumulate);
+tri_status tri_all2all_combine(tri_all2all *e, const float *y, float *out, bool accumulate);
 
 #endif

@@ -2,8 +2,8 @@
 /* COORDINATED on device memory: the column's communicator sends a row to the ranks that have its experts. */
 #include "comm/exchange_impl.h"
 
-tri_status tri_exchange_push_rows(tri_exchange *e, const void *x, const int32_t *experts, const float *weights,
-                                  const tri_moe_route_args *route, const tri_exchange_rows *all) {
+tri_status tri_all2all_push_rows(tri_all2all *e, const void *x, const int32_t *experts, const float *weights,
+                                 const tri_moe_route_args *route, const tri_all2all_rows *all) {
   const tri_rows_dispatch a = {.rows = e->rows,
                                .stride = e->stride,
                                .x = x,
@@ -15,7 +15,7 @@ tri_status tri_exchange_push_rows(tri_exchange *e, const void *x, const int32_t 
   return tri_comm_dispatch(e->cfg.column, &a);
 }
 
-tri_status tri_exchange_add_up(tri_exchange *e, const float *y, float *out, bool accumulate) {
+tri_status tri_all2all_add_up(tri_all2all *e, const float *y, float *out, bool accumulate) {
   const tri_rows_combine a = {.rows = e->rows, .all_experts = e->all_experts, .stride = e->stride, .y = y, .out = out};
   return accumulate ? TRI_UNSUPPORTED : tri_comm_combine(e->cfg.column, &a);
 }

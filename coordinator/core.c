@@ -11,7 +11,7 @@
 #include "coordinator/stats/stats.h"
 #include "base/version.h"
 
-static const replica_hooks hooks = {jobs_lose_group, jobs_queue_again, job_dispatch};
+static const replica_hooks hooks = {jobs_lose_replica, jobs_queue_again, job_dispatch};
 
 tri_status tri_core_create(const tri_core_config *config, int64_t now, tri_core **out) {
   tri_core *c = tri_calloc(1, sizeof *c);
@@ -45,14 +45,14 @@ static void reply_hello(const tri_core *c, const tri_peer *to, uint64_t id) {
 static void reply_models(const tri_core *c, const tri_peer *to, uint64_t id) {
   tri_wire_str names[TRI_CORE_MAX_NAMES];
   uint32_t index, num = 0;
-  bool any = group_pick(c, &index);
+  bool any = replica_pick(c, &index);
   names[num++] = wire_str(c->cfg.model_name);
   for (uint32_t i = 0; i < c->cfg.num_other_names && num < TRI_CORE_MAX_NAMES; i++)
     names[num++] = wire_str(c->cfg.other_names[i]);
   tri_server_msg m = {.op = TRI_REPLY_MODELS,
                       .id = id,
                       .models = {num, names,
-                                 any ? group_facts_of(c, index)->max_model_len : (uint64_t)c->cfg.max_prompt,
+                                 any ? replica_facts_of(c, index)->max_model_len : (uint64_t)c->cfg.max_prompt,
                                  c->cfg.tokenizer ? tri_tokenizer_hash(c->cfg.tokenizer) : 0}};
   c->cfg.io.answer(c->cfg.io.ctx, to, &m);
 }
@@ -68,7 +68,7 @@ void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   case TRI_OP_STATUS: report_status(c, now, from, m->id); break;
   case TRI_OP_STATS: prometheus_reply(c, from, m->id); break;
   case TRI_OP_MODELS: reply_models(c, from, m->id); break;
-  case TRI_OP_FLOORS: roofline_request(c, now, from, m->id, jobs_have_ended(c) && !c->draining); break;
+  case TRI_OP_ROOFLINES: roofline_request(c, now, from, m->id, jobs_have_ended(c) && !c->draining); break;
   case TRI_OP_EXPERTS: experts_request(c, now, from, m->id); break;
   }
   job_dispatch(c, now); /* what was cancelled leaves room */
@@ -91,58 +91,59 @@ void tri_core_tokenized(tri_core *c, int64_t now, uint64_t job, tri_status st, c
   deliver_all(c, now);
 }
 
-/* ---- groups ---- */
+/* ---- replicas ---- */
 
-/* A leader's messages name neither group nor rank: the peer tells. The jobs of a lost group have gone back into the
+/* A leader's messages name neither replica nor rank: the peer tells. The jobs of a lost replica have gone back into the
  * queue, where its tokens are not taken. One that is not ready yet has none. */
-static void take_output(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
+static void take_output(tri_core *c, int64_t now, const tri_peer *from, const tri_replica_msg *m) {
   uint32_t index;
-  if (!group_find_led_by(c, from, &index)) return;
-  if (m->op == TRI_GROUP_TOKENS && group_gives_output(c, index)) job_tokens(c, now, index, &m->tokens);
-  if (m->op == TRI_GROUP_REFUSED) job_refused(c, now, index, m);
-  if (m->op == TRI_GROUP_EMBED_RESULTS) job_results(c, now, index, &m->embed_results);
+  if (!replica_find_led_by(c, from, &index)) return;
+  if (m->op == TRI_REPLICA_TOKENS && replica_gives_output(c, index)) job_tokens(c, now, index, &m->tokens);
+  if (m->op == TRI_REPLICA_REFUSED) job_refused(c, now, index, m);
+  if (m->op == TRI_REPLICA_EMBED_RESULTS) job_results(c, now, index, &m->embed_results);
   job_dispatch(c, now);
 }
 
 /* A rank speaks for itself: over the connection on which it has registered. */
-static bool is_from_rank(tri_core *c, const tri_peer *from, const tri_group_msg *m) {
+static bool is_from_rank(tri_core *c, const tri_peer *from, const tri_replica_msg *m) {
   switch (m->op) {
-  case TRI_GROUP_READY: return group_has_rank(c, m->ready.group, m->ready.epoch, 0, from);
-  case TRI_GROUP_HEALTH: return group_has_rank(c, m->health.group, m->health.epoch, m->health.rank, from);
-  case TRI_GROUP_FLOORS: return group_has_rank(c, m->floors.group, m->floors.epoch, m->floors.rank, from);
-  case TRI_GROUP_EXPERTS: return group_has_rank(c, m->experts.group, m->experts.epoch, m->experts.rank, from);
-  case TRI_GROUP_FAILED: return group_has_rank(c, m->failed.group, m->failed.epoch, m->failed.rank, from);
+  case TRI_REPLICA_READY: return replica_has_rank(c, m->ready.replica, m->ready.epoch, 0, from);
+  case TRI_REPLICA_HEALTH: return replica_has_rank(c, m->health.replica, m->health.epoch, m->health.rank, from);
+  case TRI_REPLICA_ROOFLINES:
+    return replica_has_rank(c, m->rooflines.replica, m->rooflines.epoch, m->rooflines.rank, from);
+  case TRI_REPLICA_EXPERTS: return replica_has_rank(c, m->experts.replica, m->experts.epoch, m->experts.rank, from);
+  case TRI_REPLICA_FAILED: return replica_has_rank(c, m->failed.replica, m->failed.epoch, m->failed.rank, from);
   default: return true; /* of a leader, which is found by its connection, or a registration */
   }
 }
 
-void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m) {
+void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_replica_msg *m) {
   if (!is_from_rank(c, from, m)) return;
   switch (m->op) {
-  case TRI_GROUP_REGISTER: group_register(c, now, from, &m->reg); break;
-  case TRI_GROUP_READY:
-    if (group_ready(c, now, m)) job_dispatch(c, now);
+  case TRI_REPLICA_REGISTER: replica_register(c, now, from, &m->reg); break;
+  case TRI_REPLICA_READY:
+    if (replica_ready(c, now, m)) job_dispatch(c, now);
     break;
-  case TRI_GROUP_HEALTH: group_health(c, now, &m->health); break;
-  case TRI_GROUP_TOKENS:
-  case TRI_GROUP_REFUSED:
-  case TRI_GROUP_EMBED_RESULTS: take_output(c, now, from, m); break;
-  case TRI_GROUP_FLOORS: roofline_take(c, now, m); break;
-  case TRI_GROUP_EXPERTS: experts_take(c, now, m); break;
-  case TRI_GROUP_FAILED: group_failed(c, now, m); break;
+  case TRI_REPLICA_HEALTH: replica_health(c, now, &m->health); break;
+  case TRI_REPLICA_TOKENS:
+  case TRI_REPLICA_REFUSED:
+  case TRI_REPLICA_EMBED_RESULTS: take_output(c, now, from, m); break;
+  case TRI_REPLICA_ROOFLINES: roofline_take(c, now, m); break;
+  case TRI_REPLICA_EXPERTS: experts_take(c, now, m); break;
+  case TRI_REPLICA_FAILED: replica_failed(c, now, m); break;
   default: break;
   }
   deliver_all(c, now);
 }
 
-void tri_core_group_died(tri_core *c, int64_t now, uint32_t group, uint64_t epoch, const char *reason) {
-  if (group_died(c, now, group, epoch, reason)) jobs_end_late(c, now);
+void tri_core_replica_died(tri_core *c, int64_t now, uint32_t replica, uint64_t epoch, const char *reason) {
+  if (replica_died(c, now, replica, epoch, reason)) jobs_end_late(c, now);
 }
 
-void tri_core_group_expected(tri_core *c, uint32_t group, uint64_t epoch) { group_expected(c, group, epoch); }
+void tri_core_replica_expected(tri_core *c, uint32_t replica, uint64_t epoch) { replica_expected(c, replica, epoch); }
 
-void tri_core_group_held(tri_core *c, uint32_t group, tri_core_hold hold, int64_t until_ns, const char *reason) {
-  group_held(c, group, hold, until_ns, reason);
+void tri_core_replica_held(tri_core *c, uint32_t replica, tri_core_hold hold, int64_t until_ns, const char *reason) {
+  replica_held(c, replica, hold, until_ns, reason);
 }
 
 void tri_core_stood_still(tri_core *c, int64_t now) { watchdog_suspend(c, now); }
@@ -179,9 +180,9 @@ static void drain_once_idle(tri_core *c) {
 }
 
 void tri_core_tick(tri_core *c, int64_t now) {
-  groups_tick(c, now);
+  replicas_tick(c, now);
   watchdog_tick(c, now);
-  groups_lease(c, now);
+  replicas_lease(c, now);
   jobs_tick(c, now);
   roofline_tick(c, now);
   experts_tick(c, now);

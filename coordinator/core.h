@@ -24,13 +24,13 @@ void tri_core_client_error(tri_core *c, int64_t now, const tri_peer *from, uint6
 void tri_core_connections_ended(tri_core *c, int64_t now, const tri_connections *ended);
 void tri_core_tokenized(tri_core *c, int64_t now, uint64_t job, tri_status st, const uint32_t *ids, size_t count,
                         size_t second);
-void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_group_msg *m);
-/* A group has ended, as its supervisor sees: it gets no jobs any more, and is lost as soon as what its ranks may
+void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_replica_msg *m);
+/* A replica has ended, as its supervisor sees: it gets no jobs any more, and is lost as soon as what its ranks may
  * have said before has had time to come, which tells more than `reason`. */
-void tri_core_group_died(tri_core *c, int64_t now, uint32_t group, uint64_t epoch, const char *reason);
-/* A start of a group begins, or was begun before: from now on no other of it may register that has not. */
-void tri_core_group_expected(tri_core *c, uint32_t group, uint64_t epoch);
-void tri_core_group_held(tri_core *c, uint32_t group, tri_core_hold hold, int64_t until_ns, const char *reason);
+void tri_core_replica_died(tri_core *c, int64_t now, uint32_t replica, uint64_t epoch, const char *reason);
+/* A start of a replica begins, or was begun before: from now on no other of it may register that has not. */
+void tri_core_replica_expected(tri_core *c, uint32_t replica, uint64_t epoch);
+void tri_core_replica_held(tri_core *c, uint32_t replica, tri_core_hold hold, int64_t until_ns, const char *reason);
 /* Records up to this number are durable: what was accepted with them is told. */
 void tri_core_durable(tri_core *c, int64_t now, uint64_t number);
 /* Says that there is no room for records in the journal's folder, which stays where it is: then no new job is taken.
@@ -57,10 +57,10 @@ size_t tri_core_compact_room(const tri_core *c, uint64_t before);
 void tri_core_stood_still(tri_core *c, int64_t now);
 /* Sees to deadlines, leases, retries and the watchdog. Called about ten times a second. */
 void tri_core_tick(tri_core *c, int64_t now);
-/* Takes no new work; groups are told to leave when the last job has ended. The watchdog is suspended, as what ranks
+/* Takes no new work; replicas are told to leave when the last job has ended. The watchdog is suspended, as what ranks
  * have reported may come after the request to end. */
 void tri_core_drain(tri_core *c);
-/* Ends every job with an error, here and in its group: the cluster goes down. */
+/* Ends every job with an error, here and in its replica: the cluster goes down. */
 void tri_core_abandon(tri_core *c, int64_t now, const char *reason);
 
 /* ---- questions ---- */

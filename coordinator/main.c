@@ -140,13 +140,13 @@ static void begin_drain(struct server *s, int64_t now, int signal) {
 static void take_event(void *ctx, const tri_supervisor_event *n) {
   struct server *s = ctx;
   int64_t now = tri_now_ns();
-  tri_core_hold hold = n->kind == TRI_GROUP_GIVEN_UP ? TRI_CORE_GIVEN_UP : TRI_CORE_QUARANTINED;
-  if (n->kind == TRI_GROUP_EXPECTED)
-    tri_core_group_expected(s->core, n->group, n->epoch);
-  else if (n->kind == TRI_GROUP_DIED)
-    tri_core_group_died(s->core, now, n->group, n->epoch, n->reason);
+  tri_core_hold hold = n->kind == TRI_REPLICA_GIVEN_UP ? TRI_CORE_GIVEN_UP : TRI_CORE_QUARANTINED;
+  if (n->kind == TRI_REPLICA_EXPECTED)
+    tri_core_replica_expected(s->core, n->replica, n->epoch);
+  else if (n->kind == TRI_REPLICA_DIED)
+    tri_core_replica_died(s->core, now, n->replica, n->epoch, n->reason);
   else
-    tri_core_group_held(s->core, n->group, hold, now + n->seconds * NS_PER_S, n->reason);
+    tri_core_replica_held(s->core, n->replica, hold, now + n->seconds * NS_PER_S, n->reason);
 }
 
 /* A worker that ended may have said why. That is on its way, and tells clients more than the supervisor can. A request
@@ -167,15 +167,15 @@ static void read_workers(struct server *s) {
   size_t len;
   int frames;
   for (int i = 0; i < BATCH && tri_zserver_recv(s->workers, &from, &data, &len, &frames) == TRI_OK; i++) {
-    tri_group_msg m;
+    tri_replica_msg m;
     tri_error err = {0};
     tri_arena_reset(s->arena);
-    if (tri_group_msg_unpack(data, len, s->arena, &m, &err) != TRI_OK) {
+    if (tri_replica_msg_unpack(data, len, s->arena, &m, &err) != TRI_OK) {
       tri_log(TRI_LOG_WARN, "coordinator", "unreadable message from a worker: %s", err.message);
       continue;
     }
     /* The supervisor has said of a start before it began it, and its words are there. */
-    if (m.op == TRI_GROUP_REGISTER) read_supervisor(s);
+    if (m.op == TRI_REPLICA_REGISTER) read_supervisor(s);
     tri_recorder_came_as(s->recorder, data, len);
     tri_core_worker(s->core, tri_now_ns(), &from, &m);
     tri_recorder_came_as(s->recorder, NULL, 0);
@@ -266,7 +266,7 @@ static void drain_is_over(struct server *s, int64_t now) {
   if (!over)
     tri_log(TRI_LOG_WARN, "coordinator", "the %g s are over: ending the jobs that still run", s->opts.drain_timeout);
   tri_core_abandon(s->core, now, over ? s->supervisor.why : "the cluster shuts down, and the job did not end in time");
-  tri_core_tick(s->core, now); /* tells the groups to leave */
+  tri_core_tick(s->core, now); /* tells the replicas to leave */
   s->leaving = true;
 }
 
@@ -450,7 +450,7 @@ int main(int argc, char **argv) {
   tri_core_load_of(s.core, &s.throughput.before);
   s.throughput.since_ns = s.last_second;
   tri_signals_unblock();
-  read_supervisor(&s); /* of groups that were started before, before what these say */
+  read_supervisor(&s); /* of replicas that were started before, before what these say */
   serve(&s);
   bool failed = s.failed || say_end(&s);
   clean_up(&s);

@@ -13,7 +13,7 @@ static tri_start_watch watch;
 
 /* Each worker has made its own pair, and says which the public key is. */
 static tri_status receive_keys(uint32_t workers, tri_rank_keys *keys) {
-  keys->groups = 1;
+  keys->replicas = 1;
   keys->ranks = workers;
   keys->texts = tri_calloc(workers, sizeof *keys->texts);
   if (!keys->texts) return TRI_NO_MEMORY;

@@ -10,13 +10,13 @@
 
 typedef enum tri_record_op {
   TRI_RECORD_ACCEPTED = 1, /* a job and its tokens; its client may hear of it once this is durable */
-  TRI_RECORD_ASSIGNED,     /* a group has it */
-  TRI_RECORD_TOKENS,       /* what a group has drawn in a step; written before any client has it */
+  TRI_RECORD_ASSIGNED,     /* a replica has it */
+  TRI_RECORD_TOKENS,       /* what a replica has drawn in a step; written before any client has it */
   TRI_RECORD_ENDED,        /* by something else than its last token: an error, a cancellation, its deadline */
   TRI_RECORD_OVER,         /* no client can attach to it any more: its minute after the end is over */
   TRI_RECORD_WHOLE,        /* all of a job so far, in the place of what was recorded of it before: one record of the */
   TRI_RECORD_BEGIN,        /* facts since this */
-  TRI_RECORD_DIED,         /* a group that may have begun it was lost */
+  TRI_RECORD_DIED,         /* a replica that may have begun it was lost */
 } tri_record_op;
 
 /* Hashes of what was asked for, as takeovers compare it. */
@@ -37,12 +37,12 @@ typedef struct tri_record {
       tri_wire_str prompt; /* its text, for an echo */
     } accepted;
     struct {
-      uint32_t group;
+      uint32_t replica;
       uint64_t epoch, weights_hash;
     } assigned;
     struct {
-      uint32_t group;
-      const tri_group_tokens *tokens;
+      uint32_t replica;
+      const tri_replica_tokens *tokens;
     } tokens;
     struct {
       bool timed_out;

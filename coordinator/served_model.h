@@ -16,7 +16,7 @@ typedef struct tri_served_model {
   tri_tokenizer *tokenizer;    /* NULL: the folder has no tokenizer.json */
   const char *other_tokenizer; /* its file of another format, which is not read; NULL: none */
   tri_labels labels;           /* of a classifier */
-  int64_t max_prompt;          /* tokens at which the tokenizer gives up: no group would take more */
+  int64_t max_prompt;          /* tokens at which the tokenizer gives up: no replica would take more */
 } tri_served_model;
 
 /* out is zeroed; tri_served_model_close is due also after a failure. */

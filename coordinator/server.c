@@ -19,7 +19,7 @@ enum {
   QUEUE_SHARE = 2,          /* the same of requests that wait or run */
 };
 /* Share of the watchdog's timeout after which a rank that reports nothing is lost: shorter than the whole,
- * so that a silent rank is named before its group counts as stalled. */
+ * so that a silent rank is named before its replica counts as stalled. */
 #define SILENCE_SHARE 0.75
 /* Share of a worker's lease after which it is renewed, and at most so many seconds. */
 #define LEASE_SHARE 0.25
@@ -80,9 +80,9 @@ static tri_status look(void *ctx, const tri_peer *to) {
   return tri_zserver_look(s->clients, to);
 }
 
-static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
+static tri_status to_worker(void *ctx, const tri_peer *to, tri_replica_msg *m) {
   struct server *s = ctx;
-  tri_status st = tri_group_msg_pack(m, &s->buf);
+  tri_status st = tri_replica_msg_pack(m, &s->buf);
   return st == TRI_OK ? tri_zserver_queue(s->workers, to, s->buf.data, s->buf.len) : st;
 }
 
@@ -100,17 +100,17 @@ static void tokenize_stop(void *ctx, uint64_t job) {
   tri_tokenize_pool_stop(s->tokenize_pool, job);
 }
 
-static void group_lost(void *ctx, const tri_core_loss *l) {
+static void replica_lost(void *ctx, const tri_core_loss *l) {
   struct server *s = ctx;
-  tri_supervisor_tell(&s->supervisor, "lost %u %llu %lld %s %s", l->group, (unsigned long long)l->epoch,
+  tri_supervisor_tell(&s->supervisor, "lost %u %llu %lld %s %s", l->replica, (unsigned long long)l->epoch,
                       (long long)l->rank, tri_status_code(l->status), l->reason);
   /* An MPI job is one fault domain: its end is the only way to be rid of a rank that stands still. */
   if (s->opts.launch == TRI_LAUNCH_MPI) s->leaving = s->failed = true;
 }
 
-static void rank_came(void *ctx, uint32_t group, uint64_t epoch, uint32_t rank) {
+static void rank_came(void *ctx, uint32_t replica, uint64_t epoch, uint32_t rank) {
   struct server *s = ctx;
-  tri_supervisor_tell(&s->supervisor, "came %u %llu %u", group, (unsigned long long)epoch, rank);
+  tri_supervisor_tell(&s->supervisor, "came %u %llu %u", replica, (unsigned long long)epoch, rank);
 }
 
 /* The command that asks the model, to be copied into a shell of this host. The coordinator's own pair of keys is let
@@ -141,9 +141,9 @@ static void say_names(const struct server *s) {
           tri_zserver_endpoint(s->clients));
 }
 
-static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
+static void replica_ready(void *ctx, uint32_t replica, uint64_t epoch) {
   struct server *s = ctx;
-  tri_supervisor_tell(&s->supervisor, "ready %u %llu", group, (unsigned long long)epoch);
+  tri_supervisor_tell(&s->supervisor, "ready %u %llu", replica, (unsigned long long)epoch);
   if (s->said_where) return;
   s->said_where = true;
   say_names(s);
@@ -151,10 +151,10 @@ static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
 }
 
 /* In the log once, and in a file for `trireme doctor --last-hang`. */
-static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len) {
+static void hang(void *ctx, uint32_t replica, uint64_t epoch, const char *report, size_t len) {
   const struct server *s = ctx;
   tri_error err = {0};
-  (void)group;
+  (void)replica;
   (void)epoch;
   for (const char *line = report, *end; line < report + len; line = end + 1) {
     end = memchr(line, '\n', (size_t)(report + len - line));
@@ -185,7 +185,7 @@ tri_status server_open_model(struct server *s, tri_error *err) {
   return st == TRI_OK ? st : tri_fail(err, st, "tokenizer_threads", "cannot start the tokenizer's threads");
 }
 
-/* Lazy batches: a group may stand still on purpose for half of its limit. */
+/* Lazy batches: a replica may stand still on purpose for half of its limit. */
 static int64_t longest_hold_ns(const tri_serve_options *o) {
   return o->encoder_batching == TRI_BATCHING_DP_LAZY ? (int64_t)(o->encoder_latency_limit * 1e6) / 2 : 0;
 }
@@ -198,7 +198,7 @@ tri_status server_count_ranks(struct server *s, tri_error *err) {
   tri_serve_layout l;
   if (s->keys.ranks) return TRI_OK;
   TRI_CHECK(tri_serve_layout_make(&s->opts, &l, err));
-  s->keys.groups = (uint32_t)l.replicas;
+  s->keys.replicas = (uint32_t)l.replicas;
   s->keys.ranks = (uint32_t)tri_serve_layout_world(&l);
   return TRI_OK;
 }
@@ -230,8 +230,8 @@ tri_status server_open_core(struct server *s, tri_error *err) {
                         .pp = has_layout ? (uint32_t)l.pp : 0,
                         .dp = has_layout ? (uint32_t)l.dp : 0,
                         .ep = has_layout ? (uint32_t)l.ep : 0,
-                        .num_groups = s->keys.groups,
-                        .group_ranks = s->keys.ranks,
+                        .num_replicas = s->keys.replicas,
+                        .replica_ranks = s->keys.ranks,
                         .rank_keys = (const uint8_t(*)[TRI_OWNER_BYTES])s->keys.raw,
                         .starts_are_told = s->opts.notice_fd >= 0,
                         .seed = s->opts.seed,
@@ -247,8 +247,8 @@ tri_status server_open_core(struct server *s, tri_error *err) {
                         .watchdog_ns = (int64_t)(s->opts.watchdog_timeout * 1e9) + longest_hold_ns(&s->opts),
                         .silence_ns = (int64_t)(s->opts.watchdog_timeout * SILENCE_SHARE * 1e9),
                         .lease_ns = (int64_t)(fmin(s->opts.lease * LEASE_SHARE, LONGEST_LEASE_S) * 1e9),
-                        .io = {s, to_client, answer, look, to_worker, tokenize, tokenize_stop, rank_came, group_lost,
-                               group_ready, hang, draw, record}};
+                        .io = {s, to_client, answer, look, to_worker, tokenize, tokenize_stop, rank_came, replica_lost,
+                               replica_ready, hang, draw, record}};
   tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);
   return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");
 }

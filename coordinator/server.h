@@ -56,7 +56,7 @@ struct server {
 
 /* server.c */
 tri_status server_open_model(struct server *s, tri_error *err);
-/* Finds out how many groups and ranks there are; of one MPI job, whose options need not say it, that is known. */
+/* Finds out how many replicas and ranks there are; of one MPI job, whose options need not say it, that is known. */
 tri_status server_count_ranks(struct server *s, tri_error *err);
 /* Makes the core, whose calls go to the server's sockets, threads and journal. */
 tri_status server_open_core(struct server *s, tri_error *err);

@@ -217,7 +217,7 @@ static tri_status host_bind_batch(tri_backend *be, int number, const tri_batch *
   return TRI_OK;
 }
 
-static tri_status host_reserve_draws(tri_backend *be, int rows, int edits, int vocab) {
+static tri_status host_reserve_samples(tri_backend *be, int rows, int edits, int vocab) {
   (void)be;
   (void)rows;
   (void)edits;
@@ -277,7 +277,7 @@ static void fill_host(tri_backend *be) {
   be->ops.graph_drop = host_graph_drop;
   be->ops.bind_batch = host_bind_batch;
   be->ops.reserve = host_reserve;
-  be->ops.reserve_draws = host_reserve_draws;
+  be->ops.reserve_samples = host_reserve_samples;
   be->ops.roofline_create = tri_roofline_create_host;
   be->ops.destroy = host_destroy;
   be->host_memory = true;

@@ -78,11 +78,11 @@ typedef struct tri_peer_handle {
 
 /* For tune: a GEMM as a step launches it. gated: as the `up` of a gated_linear, with this glu. Those of one shape
  * differ in their weights. */
-typedef struct tri_tune_product {
+typedef struct tri_tune_gemm {
   tri_linear_args args;
   bool gated;
   tri_glu_args glu;
-} tri_tune_product;
+} tri_tune_gemm;
 
 /* A piece of the host's work in the order of a stream's. It stays where it is, as it is, until it has run, and as long
  * as a recorded step that has it is kept. run allocates and locks nothing and asks nothing of the backend; its context
@@ -187,17 +187,17 @@ typedef struct tri_backend_ops {
   /* Makes room for the largest workspace that any plan asked for, and beside it for ops on the side stream. Called
    * between plan and launch, only when one of them grew. */
   tri_status (*reserve)(tri_backend *be, size_t workspace, size_t of_side);
-  /* Makes room for draws of so many rows with so many biases and banned ids and a mask each, so that none is made
+  /* Makes room for samples of so many rows with so many biases and banned ids and a mask each, so that none is made
    * later. */
-  tri_status (*reserve_draws)(tri_backend *be, int rows, int edits, int vocab);
+  tri_status (*reserve_samples)(tri_backend *be, int rows, int edits, int vocab);
   /* Returns the bytes of memory that mem_alloc could give at most now, less what memory_utilization keeps free, and at
    * least 1; the host's where that is its memory. */
   int64_t (*mem_available)(tri_backend *be);
   /* Measures for each shape of the GEMMs that be->tactics has nothing for which tactic is the fastest, rotating over
    * the weights of all, and puts that into `out`. Writes to what the GEMMs write to, forgets recorded steps, and
    * begins nothing more when tri_now_ns() is `until`. No step may be under way. Only with `tunes`. */
-  tri_status (*tune)(tri_backend *be, const tri_tune_product *products, int count, int64_t until,
-                     struct tri_tactics *out, tri_tune_result *result);
+  tri_status (*tune)(tri_backend *be, const tri_tune_gemm *gemms, int count, int64_t until, struct tri_tactics *out,
+                     tri_tune_result *result);
   /* Makes what measures what the backend could do at best. stream_bytes: size of the buffer that reads walk through,
    * several times the caches; a device chooses its own. type: of the weights that GEMMs are compared with; the
    * host's GEMMs are in single precision whatever it is. */

@@ -21,11 +21,11 @@ typedef struct tri_rows_config {
 } tri_rows_config;
 
 /* The memory for the rows of all ranks, numbered rank * stride + i. */
-typedef struct tri_exchange_rows {
+typedef struct tri_all2all_rows {
   void *x;          /* [ranks * max_rows, hidden] */
   int32_t *experts; /* [ranks * max_rows, top_k]; -1: none, as of rows that a rank does not have */
   float *weights;   /* [ranks * max_rows, top_k] */
-} tri_exchange_rows;
+} tri_all2all_rows;
 
 typedef struct tri_rows_dispatch {
   const int32_t *rows; /* [ranks] of each, on the host; not all 0 */
@@ -34,7 +34,7 @@ typedef struct tri_rows_dispatch {
   const int32_t *experts;
   const float *weights;
   const tri_moe_route_args *route; /* NULL; or how they are to be routed, to no other place than `all` */
-  tri_exchange_rows all;
+  tri_all2all_rows all;
 } tri_rows_dispatch;
 
 /* Follows the dispatch of the same rows. */

@@ -20,10 +20,10 @@
 /* out[t] = scale * table[ids[t] - first_id] (zero where the id is outside this rank's rows: the vocabulary is cut over
  * the tensor group and an all-reduce follows; zero too with table.n = 0) + positions_table[positions[t] +
  * position_offset] and + type_table[types[t]] where those tables are given. */
-#define TRI_DRAWN_ID 0x80000000u
+#define TRI_SAMPLED_ID 0x80000000u
 typedef struct tri_embed_args {
-  const uint32_t *ids;      /* [T]; TRI_DRAWN_ID + i stands for drawn[i] */
-  const uint32_t *drawn;    /* what the step before drew; NULL where no id stands for another */
+  const uint32_t *ids;      /* [T]; TRI_SAMPLED_ID + i stands for sampled[i] */
+  const uint32_t *sampled;  /* what the step before sampled; NULL where no id stands for another */
   const int32_t *positions; /* [T] */
   tri_weight table;         /* [rows of this rank, hidden] */
   uint32_t first_id;
@@ -39,7 +39,7 @@ typedef struct tri_embed_args {
 
 static inline uint32_t tri_embed_id(const tri_embed_args *a, int t) {
   uint32_t id = a->ids[t];
-  return id & TRI_DRAWN_ID && a->drawn ? a->drawn[id & ~TRI_DRAWN_ID] : id;
+  return id & TRI_SAMPLED_ID && a->sampled ? a->sampled[id & ~TRI_SAMPLED_ID] : id;
 }
 
 /* x += delta_scale * delta (delta.data NULL: no addition), then out = norm(x) * (weight + weight_offset) + bias.

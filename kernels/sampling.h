@@ -16,7 +16,7 @@ void tri_sample_adjust(float *logits, int vocab, const tri_sample_params *p, con
 /* Mask, logit bias and banned ids alone, on the n logits from id `first` on. */
 void tri_sample_adjust_part(float *logits, uint32_t first, int n, const tri_sample_params *p);
 
-/* Returns whether a row without anything to draw may be one of numbers that are all forbidden. */
+/* Returns whether a row without anything to sample may be one of numbers that are all forbidden. */
 static inline bool tri_sample_forbids(const tri_sample_params *p) { return p->mask || p->num_banned; }
 
 static inline bool tri_sample_is_number(float x) { return x > -__builtin_inff() && x < __builtin_inff(); }

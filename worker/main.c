@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme-worker: one rank of a replica group. */
+/* trireme-worker: one rank of a replica. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static const tri_options_spec spec = {
 
 static void log_as(const tri_worker *w, int rank) {
   char who[16];
-  if (tri_serve_num_groups(&w->opts) > 1)
+  if (tri_serve_num_replicas(&w->opts) > 1)
     snprintf(who, sizeof who, "%d:%d", w->opts.group, rank);
   else
     snprintf(who, sizeof who, "%d", rank);
@@ -59,8 +59,8 @@ static void log_as_launched(const tri_worker *w) {
   }
 }
 
-/* Reads what the launcher has handed to all ranks of the group, of which each keeps its own key alone. A variable that
- * a shell has kept from another start does not take the place of a file that this one was told of. */
+/* Reads what the launcher has handed to all ranks of the replica, of which each keeps its own key alone. A variable
+ * that a shell has kept from another start does not take the place of a file that this one was told of. */
 static tri_status read_boot(const tri_worker *w, tri_boot *boot, tri_error *err) {
   tri_status st = TRI_NOT_FOUND;
   if (w->boot_file_said)
@@ -90,8 +90,8 @@ static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_co
                        tri_error *err) {
   tri_status st = TRI_OK;
   tri_comm *all = NULL;
-  tri_boot boot = {.groups = 0};
-  if (w->opts.launch == TRI_LAUNCH_AUTO) w->opts.launch = tri_boot_under_mpi() ? TRI_LAUNCH_GROUP : TRI_LAUNCH_SELF;
+  tri_boot boot = {.replicas = 0};
+  if (w->opts.launch == TRI_LAUNCH_AUTO) w->opts.launch = tri_boot_under_mpi() ? TRI_LAUNCH_REPLICA : TRI_LAUNCH_SELF;
   if (w->opts.launch != TRI_LAUNCH_MPI) TRI_TRY(read_boot(w, &boot, err));
   if (w->opts.launch == TRI_LAUNCH_SELF) {
     TRI_TRY(tri_boot_of_rank(&boot, (uint32_t)w->opts.group, 0, &w->boot, err));
@@ -103,7 +103,7 @@ static tri_status join(tri_worker *w, int *argc, char ***argv, const tri_comm_co
   TRI_TRY(tri_mpi_init(argc, argv, err));
   TRI_TRY(tri_comm_mpi_world(cc, &all));
   TRI_TRY(tri_mpi_confine(all));
-  if (w->opts.launch == TRI_LAUNCH_GROUP) {
+  if (w->opts.launch == TRI_LAUNCH_REPLICA) {
     *out = all;
     st = tri_boot_of_rank(&boot, (uint32_t)w->opts.group, (uint32_t)all->rank, &w->boot, err);
     goto cleanup;
@@ -194,7 +194,7 @@ static void leave(void *ctx, tri_status st, const tri_error *err) {
   _exit(again ? TRI_EXIT_FAILED : tri_exit_code(st));
 }
 
-/* Hashes this host's copy of the weights. Those that are drawn have none. */
+/* Hashes this host's copy of the weights. Those that are sampled have none. */
 static tri_status hash_weights(const tri_worker *w, int local_rank, uint64_t *hash, tri_error *err) {
   const tri_serve_options *o = &w->opts;
   *hash = 0;
@@ -233,7 +233,7 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
       .encoders = true,
       .pooling = (tri_pooling)o->pooling,
       .autotune = o->autotune,
-      .exchange = o->all2all_backend,
+      .all2all = o->all2all_backend,
       .expert_strategy = (tri_expert_strategy)o->expert_placement_strategy,
       .num_redundant_experts = o->num_redundant_experts,
       .expert_location = o->init_expert_location,
@@ -245,17 +245,17 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
   };
   int64_t start = tri_now_ns();
   TRI_CHECK(tri_offload_of_options(o, &ec.offload, err));
-  tri_status st = tri_engine_create(&ec, w->backend, &w->group, &w->engine, err);
+  tri_status st = tri_engine_create(&ec, w->backend, &w->replica, &w->engine, err);
   w->load_seconds = (double)(tri_now_ns() - start) / 1e9;
   if (st != TRI_OK) return st;
   atomic_store(&w->loaded, true);
-  char shard[40] = "";
-  if (w->layout.dp > 1) snprintf(shard, sizeof shard, "dp %d/%d ", w->group.p.dp_rank, w->layout.dp);
+  char dp_rank[40] = "";
+  if (w->layout.dp > 1) snprintf(dp_rank, sizeof dp_rank, "dp %d/%d ", w->replica.p.dp_rank, w->layout.dp);
   tri_log(TRI_LOG_INFO, "worker",
           "%stp %d/%d pp %d/%d: %.1f MiB weights (quantization %s), %d KV blocks of %d tokens (%.1f MiB), %.1f MiB "
           "activations, backend %s "
           "%s, loaded in %.2f s",
-          shard, w->group.p.tp_rank, w->group.p.tp, w->group.p.pp_rank, w->group.p.pp,
+          dp_rank, w->replica.p.tp_rank, w->replica.p.tp, w->replica.p.pp_rank, w->replica.p.pp,
           (double)(w->engine->weights->bytes + w->engine->weights->ring_bytes) / 0x1p20,
           tri_quantization_names[o->quantization], w->engine->limits.num_blocks, w->engine->limits.block_size,
           (double)w->engine->kv->bytes / 0x1p20, (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20,
@@ -273,7 +273,7 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
 
 /* A tensor group sums in every layer. */
 static tri_status warn_of_network(tri_worker *w) {
-  const tri_group *g = &w->group;
+  const tri_replica *g = &w->replica;
   int rank, here;
   if (g->p.tp == 1 || w->opts.launch == TRI_LAUNCH_SELF) return TRI_OK;
   TRI_CHECK(tri_comm_mpi_local(g->tensor, &rank, &here));
@@ -311,13 +311,14 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   }
   TRI_TRY(tri_agree_on_options(&w->opts, world, err));
   const tri_serve_layout *l = &w->layout;
-  TRI_TRY(tri_group_create(world, (tri_parallel){.tp = l->tp, .pp = l->pp, .dp = l->dp, .ep = l->ep}, &w->group, err));
+  TRI_TRY(
+      tri_replica_create(world, (tri_parallel){.tp = l->tp, .pp = l->pp, .dp = l->dp, .ep = l->ep}, &w->replica, err));
   TRI_TRY(warn_of_network(w));
   tri_start_watch_phase(&w->start_watch, "load", &w->backend->loaded);
   TRI_TRY(hash_weights(w, local_rank, &w->weights_hash, err));
   atomic_store(&w->hashed, true);
   tri_control_notify(w);
-  TRI_TRY(tri_agree_on_weights(w->weights_hash, w->group.world, err));
+  TRI_TRY(tri_agree_on_weights(w->weights_hash, w->replica.world, err));
   TRI_TRY(load(w, local_ranks, err));
   TRI_TRY(check_weights(w, local_rank, err));
   TRI_TRY(tri_eplb_find_hosts(w->engine, &w->host_of, err));
@@ -327,8 +328,9 @@ cleanup:
   return st;
 }
 
-/* A coordinator that goes by turns assigns a shard four jobs for each of 4,096 slots at most, which fit, and their
- * cancellations. Where more come in one step they wait, and jobs that have ended are freed by the leader itself. */
+/* A coordinator that goes by turns assigns a data-parallel rank four jobs for each of 4,096 slots at most, which fit,
+ * and their cancellations. Where more come in one step they wait, and jobs that have ended are freed by the leader
+ * itself. */
 static tri_status make_rings(tri_worker *w) {
   enum { MAX_JOBS = 4 * 4096 };
   const size_t jobs = (size_t)w->layout.dp * MAX_JOBS;
@@ -342,7 +344,7 @@ static tri_status init(tri_worker *w, tri_error *err) {
   TRI_CHECK(tri_serve_model_find(&w->opts, err));
   TRI_CHECK(tri_serve_layout_make(&w->opts, &w->layout, err));
   if (make_rings(w) != TRI_OK) return tri_fail(err, TRI_NO_MEMORY, "worker", "no memory for the rings");
-  if (w->layout.dp > 1 && !(w->shards = tri_calloc(2 * (size_t)w->layout.dp, sizeof *w->shards)))
+  if (w->layout.dp > 1 && !(w->dp_ranks = tri_calloc(2 * (size_t)w->layout.dp, sizeof *w->dp_ranks)))
     return tri_fail(err, TRI_NO_MEMORY, "data_parallel_size", "no memory for the shards' figures");
   return tri_start_watch_begin(&w->start_watch, w->opts.start_timeout, err);
 }
@@ -353,11 +355,11 @@ static void clean_up(tri_worker *w) {
   tri_commands_free(&w->commands);
   for (tri_job *j; (j = tri_ring_pop(&w->retired));) tri_job_destroy(j);
   tri_engine_destroy(w->engine);
-  tri_group_destroy(&w->group);
+  tri_replica_destroy(&w->replica);
   tri_backend_destroy(w->backend);
   tri_pool_destroy(w->pool);
   tri_free(w->host_of);
-  tri_free(w->shards);
+  tri_free(w->dp_ranks);
   tri_expert_rows_free(&w->experts);
   for (int i = 0; i < TRI_NUM_OUTBOXES; i++) tri_outbox_free(&w->outboxes[i]);
   tri_ring_free(&w->retired);

@@ -66,7 +66,7 @@ tri_status tri_serve_layout_make(const tri_serve_options *o, tri_serve_layout *o
   return TRI_OK;
 }
 
-int tri_serve_num_groups(const tri_serve_options *o) {
+int tri_serve_num_replicas(const tri_serve_options *o) {
   tri_serve_layout l;
   return tri_serve_layout_make(o, &l, NULL) == TRI_OK ? l.replicas : 1;
 }

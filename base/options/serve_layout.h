@@ -29,6 +29,6 @@ tri_status tri_serve_layout_make(const tri_serve_options *o, tri_serve_layout *o
 bool tri_serve_is_one_rank(const tri_serve_options *o);
 
 /* Returns the number of groups of options that make a layout, else 1. */
-int tri_serve_num_groups(const tri_serve_options *o);
+int tri_serve_num_replicas(const tri_serve_options *o);
 
 #endif

@@ -5,7 +5,7 @@
 
 /* In the order of tri_dtype. */
 static const char *const dtypes[] = {"float32", "float16", "bfloat16", "auto", NULL};
-/* In the order of tri_exchange_form. */
+/* In the order of tri_all2all_form. */
 static const char *const exchanges[] = {"allgather", "coordinated", "auto", NULL};
 /* In the order of tri_expert_strategy. */
 const char *const tri_expert_strategy_names[] = {"linear", "round_robin", NULL};

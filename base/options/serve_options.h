@@ -15,7 +15,7 @@
 /* Limit of options that say how much memory a rank has: their sums stay far from what 64 bits hold. */
 #define TRI_MOST_BYTES 0x1p50
 
-typedef enum tri_launch { TRI_LAUNCH_AUTO, TRI_LAUNCH_MPI, TRI_LAUNCH_GROUP, TRI_LAUNCH_SELF } tri_launch;
+typedef enum tri_launch { TRI_LAUNCH_AUTO, TRI_LAUNCH_MPI, TRI_LAUNCH_REPLICA, TRI_LAUNCH_SELF } tri_launch;
 
 typedef struct tri_serve_options {
   /* model */
@@ -49,7 +49,7 @@ typedef struct tri_serve_options {
   const char *init_expert_location;
   bool enable_eplb;
   int eplb_step_interval;
-  int all2all_backend; /* tri_exchange_form, or TRI_SERVE_FASTEST */
+  int all2all_backend; /* tri_all2all_form, or TRI_SERVE_FASTEST */
   /* scheduling */
   int max_num_seqs, max_num_batched_tokens, prompt_micro_batch_tokens, block_size, scheduling_policy;
   uint64_t kv_cache_memory;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts that the subcommands of `trireme` share. */
-#ifndef TRI_CLIENT_CMD_H
-#define TRI_CLIENT_CMD_H
+#ifndef TRI_CLIENT_CMD_CMD_H
+#define TRI_CLIENT_CMD_CMD_H
 
 #include <stdio.h>
 

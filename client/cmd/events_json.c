@@ -92,7 +92,7 @@ static void done(tri_buf *b, const trireme_event *e) {
 #define PRINT_STR(key, x) tri_json_put_word(b, key, x)
 #define PRINT_LAYER(key, x) tri_json_put_num(b, key, (x) >= UINT32_MAX ? NAN : (double)(x)) /* null between steps */
 
-static void group(tri_buf *b, const trireme_group_status *g) { TRI_GROUP_STATUS_FIELDS(PRINT, g) }
+static void group(tri_buf *b, const trireme_group_status *g) { TRI_REPLICA_STATUS_FIELDS(PRINT, g) }
 
 static void rank(tri_buf *b, const trireme_rank_status *r) { TRI_RANK_STATUS_FIELDS(PRINT, r) }
 
@@ -130,7 +130,7 @@ static void floors(tri_buf *b, const trireme_event *e) {
     tri_json_put_uint(b, "group", g->group);
     tri_json_put_uint(b, "ranks", g->ranks);
     tri_json_put_uint(b, "measured", g->measured);
-    TRI_FLOORS_FIELDS(PRINT, g)
+    TRI_ROOFLINES_FIELDS(PRINT, g)
   }
   tri_text_add(b, e->floors.num ? "}]" : "[]", 2);
 }

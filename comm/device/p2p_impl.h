@@ -43,7 +43,7 @@ typedef struct tri_p2p_impl {
   tri_p2p_figures figures;
   tri_p2p_algorithm algorithms[TRI_P2P_SIZES];
   tri_p2p_mailboxes mailboxes;
-  tri_cuda_exchange exchange;
+  tri_cuda_all2all all2all;
 } tri_p2p_impl;
 
 static inline tri_p2p_impl *tri_p2p_impl_of(const tri_comm *c) { return c->impl; }

@@ -52,7 +52,7 @@ static tri_status make_own(tri_comm *c, const tri_rows_config *rows, tri_error *
   }
 }
 
-_Static_assert((int)TRI_CUDA_EXCHANGE_EMPTY == (int)TRI_CUDA_REDUCE_EMPTY, "what waits for no number has one mark");
+_Static_assert((int)TRI_CUDA_ALL2ALL_EMPTY == (int)TRI_CUDA_REDUCE_EMPTY, "what waits for no number has one mark");
 
 /* Returns the bytes of memory that others can open, and what each of them is before the first use. */
 static size_t memory_of(const tri_p2p_impl *p, int *fill) {
@@ -60,7 +60,7 @@ static size_t memory_of(const tri_p2p_impl *p, int *fill) {
   *fill = p->use == TRI_COMM_TRANSFERS ? 0 : TRI_CUDA_REDUCE_EMPTY;
   if (p->use == TRI_COMM_SUMS) return TRI_CUDA_REDUCE_BYTES;
   if (p->use == TRI_COMM_TRANSFERS) return TRI_P2P_TRANSFER_BYTES;
-  return tri_rows_bytes(&p->exchange.cfg, &rows) ? rows : SIZE_MAX;
+  return tri_rows_bytes(&p->all2all.cfg, &rows) ? rows : SIZE_MAX;
 }
 
 static tri_status make_memory(tri_comm *c, struct card *card, tri_error *err) {
@@ -137,7 +137,7 @@ static tri_status open_peers(tri_comm *c, const struct card *mine, tri_error *er
     tri_p2p_need(e, "a peer's memory cannot be opened", &here);
   }
   memcpy(p->reduce.memory, p->memory, sizeof p->memory);
-  memcpy(p->exchange.memory, p->memory, sizeof p->memory);
+  memcpy(p->all2all.memory, p->memory, sizeof p->memory);
   return tri_p2p_agree(p->host, &here, err);
 }
 
@@ -154,7 +154,7 @@ void tri_p2p_free(tri_comm *c) {
   tri_p2p_mailboxes *m = &p->mailboxes;
   cudaFree(p->memory[c->rank]);
   cudaFree(p->reduce.rounds);
-  cudaFree(p->exchange.rounds);
+  cudaFree(p->all2all.rounds);
   cudaFree(m->blocks);
   for (int r = 0; r < c->size; r++)
     for (int l = 0; l < c->size; l++)

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 
 tri_status tri_p2p_make_rows(tri_comm *c, const tri_rows_config *rows, tri_error *err) {
-  tri_cuda_exchange *e = &tri_p2p_impl_of(c)->exchange;
+  tri_cuda_all2all *e = &tri_p2p_impl_of(c)->all2all;
   e->rank = c->rank;
   e->error = tri_p2p_impl_of(c)->error;
   e->cfg = *rows;
@@ -21,15 +21,15 @@ tri_status tri_p2p_make_rows(tri_comm *c, const tri_rows_config *rows, tri_error
 
 tri_status tri_p2p_dispatch(tri_comm *c, const tri_rows_dispatch *a) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
-  if (a->route && !tri_cuda_exchange_routes(a->route)) return TRI_UNSUPPORTED;
-  p->exchange.limit_ns = (uint64_t)c->cfg.timeout_ms * 1000000;
-  tri_cuda_exchange_dispatch(tri_p2p_stream(c), &p->exchange, a, p->blocks);
+  if (a->route && !tri_cuda_all2all_routes(a->route)) return TRI_UNSUPPORTED;
+  p->all2all.limit_ns = (uint64_t)c->cfg.timeout_ms * 1000000;
+  tri_cuda_all2all_dispatch(tri_p2p_stream(c), &p->all2all, a, p->blocks);
   return cudaGetLastError() == cudaSuccess ? TRI_OK : TRI_DEVICE_LOST;
 }
 
 tri_status tri_p2p_combine(tri_comm *c, const tri_rows_combine *a) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
-  tri_cuda_exchange_combine(tri_p2p_stream(c), &p->exchange, a, p->blocks);
+  tri_cuda_all2all_combine(tri_p2p_stream(c), &p->all2all, a, p->blocks);
   return cudaGetLastError() == cudaSuccess ? TRI_OK : TRI_DEVICE_LOST;
 }
 
@@ -81,7 +81,7 @@ static void put(const tri_comm *c, void *to, const void *from, size_t bytes) {
 }
 
 static void load(const tri_comm *c, const struct check *k, int round) {
-  const tri_rows_config *r = &tri_p2p_impl_of(c)->exchange.cfg;
+  const tri_rows_config *r = &tri_p2p_impl_of(c)->all2all.cfg;
   int32_t *slots = (int32_t *)k->host;
   float *y = (float *)k->host;
   for (int row = 0; row < k->rows; row++)
@@ -104,7 +104,7 @@ static tri_status wrong(const char *what, tri_error *err) {
 }
 
 static tri_status compare(tri_comm *c, const struct check *k, int round, tri_error *err) {
-  const tri_rows_config *r = &tri_p2p_impl_of(c)->exchange.cfg;
+  const tri_rows_config *r = &tri_p2p_impl_of(c)->all2all.cfg;
   tri_status st = TRI_OK;
   TRI_CHECK(
       tri_p2p_need(cudaMemcpyAsync(k->host, k->all_x, k->all * k->row_bytes, cudaMemcpyDeviceToHost, tri_p2p_stream(c)),
@@ -144,7 +144,7 @@ static tri_status run_round(tri_comm *c, const struct check *k, int round, tri_e
 }
 
 tri_status tri_p2p_check_rows(tri_comm *c, tri_error *err) {
-  const tri_rows_config *r = &tri_p2p_impl_of(c)->exchange.cfg;
+  const tri_rows_config *r = &tri_p2p_impl_of(c)->all2all.cfg;
   struct check k = {.rows = r->max_rows < CHECKED_ROWS ? r->max_rows : CHECKED_ROWS, .ranks = r->ranks};
   k.hidden = (size_t)r->hidden;
   k.row_bytes = k.hidden * tri_dtype_size(r->type);

@@ -21,7 +21,7 @@ enum {
   MOST_DIGITS = 9,        /* of a number that is looked at */
 };
 
-static size_t num_keys(const tri_boot *b) { return (size_t)b->groups * b->ranks; }
+static size_t num_keys(const tri_boot *b) { return (size_t)b->replicas * b->ranks; }
 
 static size_t text_bytes(size_t keys) { return HEAD_BYTES + keys * WORD_BYTES; }
 
@@ -30,13 +30,13 @@ static tri_status alloc_keys(tri_boot *b, tri_error *err) {
   return b->secrets ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "boot_file", "no memory for the keys of the ranks");
 }
 
-tri_status tri_boot_make_keys(tri_boot *b, uint32_t groups, uint32_t ranks, tri_error *err) {
+tri_status tri_boot_make_keys(tri_boot *b, uint32_t replicas, uint32_t ranks, tri_error *err) {
   tri_status st = TRI_OK;
-  if (!groups || groups > TRI_BOOT_MAX_GROUPS || !ranks || ranks > TRI_BOOT_MAX_RANKS)
-    return tri_fail(err, TRI_TOO_LARGE, "boot_file", "%u groups of %u ranks: there can be %d, of %d each", groups,
-                    ranks, TRI_BOOT_MAX_GROUPS, TRI_BOOT_MAX_RANKS);
-  b->first_group = 0;
-  b->groups = groups;
+  if (!replicas || replicas > TRI_BOOT_MAX_REPLICAS || !ranks || ranks > TRI_BOOT_MAX_RANKS)
+    return tri_fail(err, TRI_TOO_LARGE, "boot_file", "%u groups of %u ranks: there can be %d, of %d each", replicas,
+                    ranks, TRI_BOOT_MAX_REPLICAS, TRI_BOOT_MAX_RANKS);
+  b->first_replica = 0;
+  b->replicas = replicas;
   b->ranks = ranks;
   TRI_CHECK(alloc_keys(b, err));
   for (size_t i = 0; st == TRI_OK && i < num_keys(b); i++) {
@@ -51,52 +51,53 @@ tri_status tri_boot_make_keys(tri_boot *b, uint32_t groups, uint32_t ranks, tri_
 void tri_boot_free(tri_boot *b) {
   if (b->secrets) explicit_bzero(b->secrets, num_keys(b) * sizeof *b->secrets);
   tri_free(b->secrets);
-  *b = (tri_boot){.groups = 0};
+  *b = (tri_boot){.replicas = 0};
 }
 
 bool tri_boot_equal(const tri_boot *a, const tri_boot *b) {
   return !strcmp(a->endpoint, b->endpoint) && !strcmp(a->server_key, b->server_key) &&
-         a->first_group == b->first_group && a->groups == b->groups && a->ranks == b->ranks &&
+         a->first_replica == b->first_replica && a->replicas == b->replicas && a->ranks == b->ranks &&
          !memcmp(a->secrets, b->secrets, num_keys(a) * sizeof *a->secrets);
 }
 
-static const char *secret_of(const tri_boot *b, uint32_t group, uint32_t rank) {
-  return b->secrets[(size_t)(group - b->first_group) * b->ranks + rank];
+static const char *secret_of(const tri_boot *b, uint32_t replica, uint32_t rank) {
+  return b->secrets[(size_t)(replica - b->first_replica) * b->ranks + rank];
 }
 
-tri_status tri_boot_public_key(const tri_boot *b, uint32_t group, uint32_t rank, char out[TRI_Z_KEY], tri_error *err) {
+tri_status tri_boot_public_key(const tri_boot *b, uint32_t replica, uint32_t rank, char out[TRI_Z_KEY],
+                               tri_error *err) {
   tri_error why = {0};
-  tri_status st = tri_zkey_public(secret_of(b, group, rank), out, &why);
+  tri_status st = tri_zkey_public(secret_of(b, replica, rank), out, &why);
   if (st == TRI_OK) return st;
   return tri_fail(err, st, "boot_file", "%s%sthe key of rank %u of group %u is of no use: %s", b->from,
-                  b->from[0] ? ": " : "", rank, group, why.message);
+                  b->from[0] ? ": " : "", rank, replica, why.message);
 }
 
-tri_status tri_boot_of_rank(const tri_boot *b, uint32_t group, uint32_t rank, tri_boot_rank *out, tri_error *err) {
-  if (group < b->first_group || group - b->first_group >= b->groups || rank >= b->ranks)
+tri_status tri_boot_of_rank(const tri_boot *b, uint32_t replica, uint32_t rank, tri_boot_rank *out, tri_error *err) {
+  if (replica < b->first_replica || replica - b->first_replica >= b->replicas || rank >= b->ranks)
     return tri_fail(err, TRI_USAGE, "boot_file",
                     "%s%sthe coordinator has no key for rank %u of group %u, but for %u of each of %u groups from "
                     "group %u on: its options ask for another layout than this worker's",
-                    b->from, b->from[0] ? ": " : "", rank, group, b->ranks, b->groups, b->first_group);
+                    b->from, b->from[0] ? ": " : "", rank, replica, b->ranks, b->replicas, b->first_replica);
   *out = (tri_boot_rank){.own = {.public_key = ""}};
   memcpy(out->endpoint, b->endpoint, sizeof out->endpoint);
   memcpy(out->server_key, b->server_key, sizeof out->server_key);
-  memcpy(out->own.secret_key, secret_of(b, group, rank), TRI_Z_KEY);
-  return tri_boot_public_key(b, group, rank, out->own.public_key, err);
+  memcpy(out->own.secret_key, secret_of(b, replica, rank), TRI_Z_KEY);
+  return tri_boot_public_key(b, replica, rank, out->own.public_key, err);
 }
 
 /* ---- as text ---- */
 
-/* Writes so many groups from one on, and a new line after all. Returns the text, of text_bytes, with its length; NULL:
- * no memory. */
-static char *write_text(const tri_boot *b, uint32_t first, uint32_t groups, char blank, size_t *len) {
-  size_t keys = (size_t)groups * b->ranks, cap = text_bytes(keys);
+/* Writes so many replicas from one on, and a new line after all. Returns the text, of text_bytes, with its length;
+ * NULL: no memory. */
+static char *write_text(const tri_boot *b, uint32_t first, uint32_t replicas, char blank, size_t *len) {
+  size_t keys = (size_t)replicas * b->ranks, cap = text_bytes(keys);
   char *text = tri_calloc(cap, 1);
   if (!text) return NULL;
-  int n = snprintf(text, cap, TRI_BOOT_VERSION " %s %u %u %u%c", b->server_key, first, groups, b->ranks, blank);
+  int n = snprintf(text, cap, TRI_BOOT_VERSION " %s %u %u %u%c", b->server_key, first, replicas, b->ranks, blank);
   for (size_t i = 0; i < keys; i++)
-    n +=
-        snprintf(text + n, cap - (size_t)n, "%s%c", b->secrets[(size_t)(first - b->first_group) * b->ranks + i], blank);
+    n += snprintf(text + n, cap - (size_t)n, "%s%c", b->secrets[(size_t)(first - b->first_replica) * b->ranks + i],
+                  blank);
   n += snprintf(text + n, cap - (size_t)n, "%s\n", b->endpoint);
   *len = (size_t)n;
   return text;
@@ -140,8 +141,8 @@ static tri_status take_head(const char **at, tri_boot *out, tri_error *err) {
   *at += len;
   if (!take_word(at, out->server_key, TRI_Z_KEY - 1))
     return tri_fail(err, TRI_CORRUPT, "boot_file", "the coordinator's key has not %d characters", TRI_Z_KEY - 1);
-  TRI_CHECK(take_number(at, "the first group", 0, TRI_BOOT_MAX_GROUPS - 1, &out->first_group, err));
-  TRI_CHECK(take_number(at, "the number of groups", 1, TRI_BOOT_MAX_GROUPS, &out->groups, err));
+  TRI_CHECK(take_number(at, "the first group", 0, TRI_BOOT_MAX_REPLICAS - 1, &out->first_replica, err));
+  TRI_CHECK(take_number(at, "the number of groups", 1, TRI_BOOT_MAX_REPLICAS, &out->replicas, err));
   return take_number(at, "the number of ranks", 1, TRI_BOOT_MAX_RANKS, &out->ranks, err);
 }
 
@@ -152,7 +153,7 @@ static tri_status take_keys(const char **at, tri_boot *out, tri_error *err) {
     if (!take_word(at, out->secrets[i], TRI_Z_KEY - 1))
       return tri_fail(err, TRI_CORRUPT, "boot_file",
                       "it is cut off or damaged: the key of rank %u of group %u has not %d characters",
-                      (uint32_t)(i % out->ranks), out->first_group + (uint32_t)(i / out->ranks), TRI_Z_KEY - 1);
+                      (uint32_t)(i % out->ranks), out->first_replica + (uint32_t)(i / out->ranks), TRI_Z_KEY - 1);
   return TRI_OK;
 }
 
@@ -172,7 +173,7 @@ static tri_status read_text(const char *text, tri_boot *out, tri_error *err) {
 /* out has nothing where this fails. */
 static tri_status take_text(const char *text, tri_boot *out, const char *where, tri_error *err) {
   tri_error why = {0};
-  *out = (tri_boot){.groups = 0};
+  *out = (tri_boot){.replicas = 0};
   snprintf(out->from, sizeof out->from, "%s", where);
   tri_status st = read_text(text, out, &why);
   if (st == TRI_OK) return st;
@@ -184,7 +185,7 @@ tri_status tri_boot_save(const char *path, const tri_boot *b, tri_error *err) {
   char tmp[4096];
   size_t len = 0;
   snprintf(tmp, sizeof tmp, "%.4000s.new", path);
-  char *text = write_text(b, b->first_group, b->groups, '\n', &len);
+  char *text = write_text(b, b->first_replica, b->replicas, '\n', &len);
   if (!text) return tri_fail(err, TRI_NO_MEMORY, "boot_file", "no memory");
   unlink(tmp);
   int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -199,7 +200,7 @@ tri_status tri_boot_save(const char *path, const tri_boot *b, tri_error *err) {
 }
 
 static tri_status read_file(const char *path, tri_boot *out, tri_error *err) {
-  const size_t most = text_bytes((size_t)TRI_BOOT_MAX_GROUPS * TRI_BOOT_MAX_RANKS);
+  const size_t most = text_bytes((size_t)TRI_BOOT_MAX_REPLICAS * TRI_BOOT_MAX_RANKS);
   struct stat sb;
   char *text = NULL;
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer would hold it up */
@@ -236,9 +237,9 @@ tri_status tri_boot_load(const char *path, int64_t deadline_ns, tri_boot *out, t
   return st;
 }
 
-tri_status tri_boot_to_env(const tri_boot *b, uint32_t group, tri_error *err) {
+tri_status tri_boot_to_env(const tri_boot *b, uint32_t replica, tri_error *err) {
   size_t len = 0;
-  char *text = write_text(b, group, 1, ' ', &len);
+  char *text = write_text(b, replica, 1, ' ', &len);
   if (text) text[len - 1] = '\0'; /* no new line */
   bool ok = text && !setenv(TRI_BOOT_ENV, text, 1);
   wipe(text, len);

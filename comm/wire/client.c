@@ -98,7 +98,7 @@ static const tri_message requests[] = {
     [TRI_OP_MODELS] = {.op = "models", .table.strict = true},
     [TRI_OP_EMBED] = REQUEST("embed", embed_fields, offsetof(tri_client_msg, embed), 0),
     [TRI_OP_CLASSIFY] = REQUEST("classify", classify_fields, offsetof(tri_client_msg, embed), 0),
-    [TRI_OP_FLOORS] = {.op = "floors", .table.strict = true},
+    [TRI_OP_ROOFLINES] = {.op = "floors", .table.strict = true},
     [TRI_OP_EXPERTS] = {.op = "experts", .table.strict = true},
 };
 static const tri_protocol request_protocol = {requests, sizeof requests / sizeof *requests, "id",
@@ -314,8 +314,8 @@ static const tri_fields done_choice_table = {TRI_FIELDS(done_choice_fields)};
 #define S_LAYER(S, m) S_U64(S, m)
 #define S_ROW(S, type, m, json) S_##type(S, m),
 
-static const tri_field group_fields[] = {TRI_GROUP_STATUS_FIELDS(S_ROW, tri_group_status)};
-static const tri_fields group_table = {TRI_FIELDS(group_fields)};
+static const tri_field replica_fields[] = {TRI_REPLICA_STATUS_FIELDS(S_ROW, tri_replica_status)};
+static const tri_fields replica_table = {TRI_FIELDS(replica_fields)};
 
 static const tri_field rank_fields[] = {TRI_RANK_STATUS_FIELDS(S_ROW, tri_rank_status)};
 static const tri_fields rank_table = {TRI_FIELDS(rank_fields)};
@@ -325,9 +325,9 @@ static const tri_fields caller_table = {TRI_FIELDS(caller_fields)};
 
 static const tri_field status_fields[] = {
     TRI_STATUS_FIELDS(S_ROW, tri_cluster_status) /* and their parts: */
-    {TRI_F(TRI_FT_RECORDS, "groups", tri_cluster_status, groups),
-     .count_offset = offsetof(tri_cluster_status, num_groups), .max_count = TRI_STATUS_MAX_GROUPS,
-     .elem_size = sizeof(tri_group_status), .sub = &group_table},
+    {TRI_F(TRI_FT_RECORDS, "groups", tri_cluster_status, replicas),
+     .count_offset = offsetof(tri_cluster_status, num_replicas), .max_count = TRI_STATUS_MAX_REPLICAS,
+     .elem_size = sizeof(tri_replica_status), .sub = &replica_table},
     {TRI_F(TRI_FT_RECORDS, "ranks", tri_cluster_status, ranks), .count_offset = offsetof(tri_cluster_status, num_ranks),
      .max_count = TRI_STATUS_MAX_RANKS, .elem_size = sizeof(tri_rank_status), .sub = &rank_table},
     {TRI_F(TRI_FT_RECORDS, "callers", tri_cluster_status, callers),
@@ -336,14 +336,15 @@ static const tri_field status_fields[] = {
 };
 
 #define SUM_ROW(S, type, m, json) {TRI_F(TRI_FT_##type, #m, S, sum.m)},
-static const tri_field group_floors_fields[] = {S_U32(tri_group_floors, group), S_U32(tri_group_floors, ranks),
-                                                S_U32(tri_group_floors, measured),
-                                                TRI_FLOORS_FIELDS(SUM_ROW, tri_group_floors)};
-static const tri_fields group_floors_table = {TRI_FIELDS(group_floors_fields)};
-static const tri_field floors_fields[] = {
-    {TRI_F(TRI_FT_RECORDS, "groups", tri_cluster_floors, groups),
-     .count_offset = offsetof(tri_cluster_floors, num_groups), .max_count = TRI_STATUS_MAX_GROUPS,
-     .elem_size = sizeof(tri_group_floors), .sub = &group_floors_table, .flags = TRI_FF_REQUIRED},
+static const tri_field replica_rooflines_fields[] = {{TRI_F(TRI_FT_U32, "group", tri_replica_rooflines, replica)},
+                                                     S_U32(tri_replica_rooflines, ranks),
+                                                     S_U32(tri_replica_rooflines, measured),
+                                                     TRI_ROOFLINES_FIELDS(SUM_ROW, tri_replica_rooflines)};
+static const tri_fields replica_rooflines_table = {TRI_FIELDS(replica_rooflines_fields)};
+static const tri_field rooflines_fields[] = {
+    {TRI_F(TRI_FT_RECORDS, "groups", tri_cluster_rooflines, replicas),
+     .count_offset = offsetof(tri_cluster_rooflines, num_replicas), .max_count = TRI_STATUS_MAX_REPLICAS,
+     .elem_size = sizeof(tri_replica_rooflines), .sub = &replica_rooflines_table, .flags = TRI_FF_REQUIRED},
 };
 
 #define R_F(type_, name_, m)                                                                                           \
@@ -421,7 +422,7 @@ static const tri_message replies[] = {
     [TRI_REPLY_STATUS] = REPLY("status", status_fields, offsetof(tri_server_msg, status), status),
     [TRI_REPLY_STATS] = REPLY("stats", r_stats_fields, 0, stats),
     [TRI_REPLY_MODELS] = REPLY("models", r_models_fields, 0, models),
-    [TRI_REPLY_FLOORS] = REPLY("floors", floors_fields, offsetof(tri_server_msg, floors), floors),
+    [TRI_REPLY_ROOFLINES] = REPLY("floors", rooflines_fields, offsetof(tri_server_msg, rooflines), rooflines),
     [TRI_REPLY_EMBEDDING] = REPLY("embedding", r_embedding_fields, offsetof(tri_server_msg, embed), embed),
     [TRI_REPLY_SCORES] = REPLY("scores", r_scores_fields, offsetof(tri_server_msg, embed), embed),
     [TRI_REPLY_EXPERTS] = REPLY("experts", r_experts_fields, 0, experts),
@@ -432,10 +433,10 @@ static const tri_protocol reply_protocol = {replies, sizeof replies / sizeof *re
 tri_status tri_server_msg_pack(const tri_server_msg *m, tri_buf *out) {
   if (m->op == TRI_REPLY_DONE && m->done.num_choices > TRI_WIRE_MAX_N) return TRI_INVALID_ARGUMENT;
   if (m->op == TRI_REPLY_STATUS &&
-      (m->status.num_groups > TRI_STATUS_MAX_GROUPS || m->status.num_ranks > TRI_STATUS_MAX_RANKS ||
+      (m->status.num_replicas > TRI_STATUS_MAX_REPLICAS || m->status.num_ranks > TRI_STATUS_MAX_RANKS ||
        m->status.num_callers > TRI_STATUS_MAX_CALLERS))
     return TRI_INVALID_ARGUMENT;
-  if (m->op == TRI_REPLY_FLOORS && m->floors.num_groups > TRI_STATUS_MAX_GROUPS) return TRI_INVALID_ARGUMENT;
+  if (m->op == TRI_REPLY_ROOFLINES && m->rooflines.num_replicas > TRI_STATUS_MAX_REPLICAS) return TRI_INVALID_ARGUMENT;
   return tri_message_write(&reply_protocol, m->op, m->id, m, out);
 }
 

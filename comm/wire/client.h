@@ -66,8 +66,8 @@ typedef enum tri_client_op {
   TRI_OP_MODELS,
   TRI_OP_EMBED,
   TRI_OP_CLASSIFY,
-  TRI_OP_FLOORS,  /* what the machines could do at best */
-  TRI_OP_EXPERTS, /* what each expert has had to do */
+  TRI_OP_ROOFLINES, /* what the machines could do at best */
+  TRI_OP_EXPERTS,   /* what each expert has had to do */
 } tri_client_op;
 
 typedef struct tri_wire_str {
@@ -213,7 +213,7 @@ typedef enum tri_server_op {
   TRI_REPLY_STATUS,
   TRI_REPLY_STATS,
   TRI_REPLY_MODELS,
-  TRI_REPLY_FLOORS,
+  TRI_REPLY_ROOFLINES,
   TRI_REPLY_EMBEDDING,
   TRI_REPLY_SCORES,
   TRI_REPLY_EXPERTS,
@@ -258,10 +258,10 @@ typedef struct tri_done {
   uint32_t preemptions;
   uint64_t cached_tokens; /* of prompt_tokens: those whose KV blocks were there */
   bool timed_out;         /* an abort was the deadline's */
-  uint64_t seed;          /* that was drawn, or the request's own */
+  uint64_t seed;          /* that was sampled, or the request's own */
 } tri_done;
 
-#define TRI_STATUS_MAX_GROUPS 64
+#define TRI_STATUS_MAX_REPLICAS 64
 #define TRI_STATUS_MAX_RANKS 256
 #define TRI_STATUS_MAX_CALLERS 64
 
@@ -273,9 +273,9 @@ typedef struct tri_done {
 #define TRI_STATUS_TYPE_STR tri_wire_str
 #define TRI_STATUS_TYPE_LAYER uint64_t
 
-typedef struct tri_group_status {
-  TRI_GROUP_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
-} tri_group_status;
+typedef struct tri_replica_status {
+  TRI_REPLICA_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
+} tri_replica_status;
 
 typedef struct tri_rank_status {
   TRI_RANK_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
@@ -288,27 +288,27 @@ typedef struct tri_caller_status {
 
 typedef struct tri_cluster_status {
   TRI_STATUS_FIELDS(TRI_STATUS_MEMBER_, )
-  uint32_t num_groups;
-  tri_group_status groups[TRI_STATUS_MAX_GROUPS];
+  uint32_t num_replicas;
+  tri_replica_status replicas[TRI_STATUS_MAX_REPLICAS];
   uint32_t num_ranks;
   tri_rank_status ranks[TRI_STATUS_MAX_RANKS];
   uint32_t num_callers;
   tri_caller_status callers[TRI_STATUS_MAX_CALLERS];
 } tri_cluster_status;
 
-typedef struct tri_floors {
-  TRI_FLOORS_FIELDS(TRI_STATUS_MEMBER_, )
-} tri_floors;
+typedef struct tri_rooflines {
+  TRI_ROOFLINES_FIELDS(TRI_STATUS_MEMBER_, )
+} tri_rooflines;
 
-typedef struct tri_group_floors {
-  uint32_t group, ranks, measured; /* ranks; those in the sums */
-  tri_floors sum;
-} tri_group_floors;
+typedef struct tri_replica_rooflines {
+  uint32_t replica, ranks, measured; /* ranks; those in the sums */
+  tri_rooflines sum;
+} tri_replica_rooflines;
 
-typedef struct tri_cluster_floors {
-  uint32_t num_groups;
-  tri_group_floors groups[TRI_STATUS_MAX_GROUPS];
-} tri_cluster_floors;
+typedef struct tri_cluster_rooflines {
+  uint32_t num_replicas;
+  tri_replica_rooflines replicas[TRI_STATUS_MAX_REPLICAS];
+} tri_cluster_rooflines;
 
 /* The answer to an embed (values alone) or a classify. */
 typedef struct tri_embed_reply {
@@ -356,7 +356,7 @@ typedef struct tri_server_msg {
       uint64_t max_model_len;
       uint64_t tokenizer; /* a hash of tokenizer.json (tri_tokenizer_hash); 0: the model has none */
     } models;
-    tri_cluster_floors floors;
+    tri_cluster_rooflines rooflines;
     tri_wire_str experts; /* JSON */
     tri_embed_reply embed;
   };

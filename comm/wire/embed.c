@@ -75,9 +75,9 @@ tri_status tri_embed_reply_finish(tri_unpacker *d, const tri_embed_reply *r) {
                   r->num_labels);
 }
 
-/* ---- from a group: [job, binary numbers] each ---- */
+/* ---- from a replica: [job, binary numbers] each ---- */
 
-static tri_status read_result(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_group_result *out) {
+static tri_status read_result(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_replica_result *out) {
   tri_value v;
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
   if (v.kind != TRI_V_ARRAY || v.count != 3)
@@ -93,12 +93,12 @@ static tri_status read_result(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_gr
 }
 
 static tri_status read_results(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
-  tri_group_results *r = at;
+  tri_replica_results *r = at;
   if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, f->name, "an array", v);
   /* Checked before memory is asked for. */
   if (v->count > (size_t)(u->end - u->p) / MIN_RESULT_BYTES)
     return tri_fail(d->err, TRI_CORRUPT, f->name, "%u elements do not fit", v->count);
-  tri_group_result *all = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *all);
+  tri_replica_result *all = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *all);
   if (!all) return TRI_NO_MEMORY;
   for (uint32_t i = 0; i < v->count; i++) {
     TRI_CHECK(read_result(d, u, i, &all[i]));
@@ -109,7 +109,7 @@ static tri_status read_results(tri_unpacker *d, const tri_field *f, tri_unpack *
 }
 
 static void write_results(tri_pack *p, const void *at) {
-  const tri_group_results *r = at;
+  const tri_replica_results *r = at;
   tri_pack_array(p, r->num);
   for (uint32_t i = 0; i < r->num; i++) {
     tri_pack_array(p, 3);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fields of embed and classify, of their answers, and of an encoder's results on their way from a group. */
+/* The fields of embed and classify, of their answers, and of an encoder's results on their way from a replica. */
 #ifndef TRI_COMM_WIRE_EMBED_H
 #define TRI_COMM_WIRE_EMBED_H
 
 #include "comm/wire/group.h"
 #include "comm/wire/pack.h"
 
-/* The record of activation is that field; of values the tri_embed_reply; of results the tri_group_results. */
+/* The record of activation is that field; of values the tri_embed_reply; of results the tri_replica_results. */
 extern const tri_codec tri_codec_activation, tri_codec_values, tri_codec_results;
 
 /* Checks scores: their number is that of the labels, for each token or once. */

@@ -68,7 +68,7 @@ tri_status tri_read_ids(tri_unpacker *d, const char *name, tri_unpack *u, const 
                     name, v->len);
   size_t n = binary ? v->len / sizeof **ids : v->count; /* <= the bytes of the message */
   const size_t most = TRI_WIRE_MAX_MESSAGE / sizeof **ids;
-  if (n > most) /* before any of them is looked at: a group would not get them */
+  if (n > most) /* before any of them is looked at: a replica would not get them */
     return tri_fail(d->err, TRI_NO_CAPACITY, name, "%s has %zu ids; a message to a group has room for %zu", name, n,
                     most);
   uint32_t *out = arena_array(d, n, sizeof *out);

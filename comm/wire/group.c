@@ -22,10 +22,10 @@ static uint32_t token_parts(uint64_t flags) {
 }
 
 static void write_tokens(tri_pack *p, const void *at) {
-  const tri_group_tokens *t = at;
+  const tri_replica_tokens *t = at;
   tri_pack_array(p, t->num);
   for (uint32_t i = 0; i < t->num; i++) {
-    const tri_group_token *k = &t->tokens[i];
+    const tri_replica_token *k = &t->tokens[i];
     tri_pack_array(p, token_parts(k->flags));
     tri_pack_u64(p, k->job);
     tri_pack_u64(p, k->choice);
@@ -43,7 +43,7 @@ static void write_tokens(tri_pack *p, const void *at) {
   }
 }
 
-static tri_status read_token_logprob(tri_unpacker *d, tri_unpack *u, tri_group_token *k) {
+static tri_status read_token_logprob(tri_unpacker *d, tri_unpack *u, tri_replica_token *k) {
   tri_value v;
   size_t n = 0;
   if (!tri_unpack_next(u, &v)) return TRI_CORRUPT;
@@ -71,7 +71,7 @@ static tri_status read_part(tri_unpacker *d, tri_unpack *u, uint32_t element, ui
   return TRI_OK;
 }
 
-static tri_status read_token(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_group_token *k) {
+static tri_status read_token(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_replica_token *k) {
   static const uint64_t limit[TOKEN_PARTS] = {UINT64_MAX, UINT32_MAX, UINT32_MAX,
                                               UINT64_MAX, UINT8_MAX,  TRI_FINISH_ERROR};
   uint64_t part[TOKEN_PARTS], preemptions = 0, waited_ns = 0, cached = 0;
@@ -99,12 +99,12 @@ static tri_status read_token(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_gro
 }
 
 static tri_status read_tokens(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
-  tri_group_tokens *t = at;
+  tri_replica_tokens *t = at;
   if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, f->name, "an array", v);
   /* An element is 7 bytes at least; checked before memory is asked for. */
   if (v->count > (size_t)(u->end - u->p) / (TOKEN_PARTS + 1))
     return tri_fail(d->err, TRI_CORRUPT, f->name, "%u elements do not fit", v->count);
-  tri_group_token *all = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *all);
+  tri_replica_token *all = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *all);
   if (!all) return TRI_NO_MEMORY;
   for (uint32_t i = 0; i < v->count; i++) {
     TRI_CHECK(read_token(d, u, i, &all[i]));
@@ -121,84 +121,86 @@ static const tri_codec tokens_codec = {.read = read_tokens, .write = write_token
   { TRI_F(TRI_FT_U64, #m, S, m), .flags = TRI_FF_REQUIRED }
 #define G_U32(S, m)                                                                                                    \
   { TRI_F(TRI_FT_U32, #m, S, m), .flags = TRI_FF_REQUIRED }
+#define G_REPLICA(S)                                                                                                   \
+  { TRI_F(TRI_FT_U32, "group", S, replica), .flags = TRI_FF_REQUIRED }
 #define G_STR(S, m)                                                                                                    \
   { TRI_F(TRI_FT_STR, #m, S, m), .flags = TRI_FF_OMIT, .max = MAX_NAME }
 
 static const tri_field register_fields[] = {
-    G_STR(tri_group_register, version),
-    G_STR(tri_group_register, host),
-    G_U32(tri_group_register, group),
-    G_U32(tri_group_register, rank),
-    G_U32(tri_group_register, world),
-    G_U32(tri_group_register, tp),
-    G_U32(tri_group_register, pp),
-    G_U32(tri_group_register, dp),
-    G_U32(tri_group_register, ep),
-    G_U64(tri_group_register, epoch),
-    {TRI_F(TRI_FT_I64, "pid", tri_group_register, pid)},
-    G_U64(tri_group_register, model_hash),
-    {TRI_F(TRI_FT_U64, "weights_hash", tri_group_register, weights_hash), .flags = TRI_FF_OMIT},
-    G_U64(tri_group_register, max_model_len),
-    G_U64(tri_group_register, vocab_size),
-    G_U64(tri_group_register, kv_blocks),
-    G_U64(tri_group_register, block_size),
-    G_U64(tri_group_register, max_num_seqs),
-    G_U64(tri_group_register, max_num_batched_tokens),
-    {TRI_F(TRI_FT_F64, "layer_seconds", tri_group_register, layer_seconds), .flags = TRI_FF_OMIT},
+    G_STR(tri_replica_register, version),
+    G_STR(tri_replica_register, host),
+    G_REPLICA(tri_replica_register),
+    G_U32(tri_replica_register, rank),
+    G_U32(tri_replica_register, world),
+    G_U32(tri_replica_register, tp),
+    G_U32(tri_replica_register, pp),
+    G_U32(tri_replica_register, dp),
+    G_U32(tri_replica_register, ep),
+    G_U64(tri_replica_register, epoch),
+    {TRI_F(TRI_FT_I64, "pid", tri_replica_register, pid)},
+    G_U64(tri_replica_register, model_hash),
+    {TRI_F(TRI_FT_U64, "weights_hash", tri_replica_register, weights_hash), .flags = TRI_FF_OMIT},
+    G_U64(tri_replica_register, max_model_len),
+    G_U64(tri_replica_register, vocab_size),
+    G_U64(tri_replica_register, kv_blocks),
+    G_U64(tri_replica_register, block_size),
+    G_U64(tri_replica_register, max_num_seqs),
+    G_U64(tri_replica_register, max_num_batched_tokens),
+    {TRI_F(TRI_FT_F64, "layer_seconds", tri_replica_register, layer_seconds), .flags = TRI_FF_OMIT},
 };
 
 #define M_F(type_, name_, m)                                                                                           \
-  { TRI_F(type_, name_, tri_group_msg, m), .flags = TRI_FF_REQUIRED }
+  { TRI_F(type_, name_, tri_replica_msg, m), .flags = TRI_FF_REQUIRED }
 
 static const tri_field ready_fields[] = {
-    M_F(TRI_FT_U32, "group", ready.group),
+    M_F(TRI_FT_U32, "group", ready.replica),
     M_F(TRI_FT_U64, "epoch", ready.epoch),
     M_F(TRI_FT_F64, "load_seconds", ready.load_seconds),
     M_F(TRI_FT_F64, "layer_seconds", ready.layer_seconds),
-    {TRI_F(TRI_FT_IDS, "canary_ids", tri_group_msg, ready.canary_ids),
-     .count_offset = offsetof(tri_group_msg, ready.num_canary_ids), .flags = TRI_FF_OMIT},
-    {TRI_F(TRI_FT_IDS, "canary_millis", tri_group_msg, ready.canary_millis),
-     .count_offset = offsetof(tri_group_msg, ready.num_canary_millis), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_IDS, "canary_ids", tri_replica_msg, ready.canary_ids),
+     .count_offset = offsetof(tri_replica_msg, ready.num_canary_ids), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_IDS, "canary_millis", tri_replica_msg, ready.canary_millis),
+     .count_offset = offsetof(tri_replica_msg, ready.num_canary_millis), .flags = TRI_FF_OMIT},
 };
 
 static const tri_field tokens_fields[] = {
-    G_U64(tri_group_tokens, epoch),
-    G_U64(tri_group_tokens, step),
+    G_U64(tri_replica_tokens, epoch),
+    G_U64(tri_replica_tokens, step),
     {TRI_CUSTOM_ALL("tokens", tokens_codec), .flags = TRI_FF_REQUIRED},
 };
 
 static const tri_field embed_results_fields[] = {
-    G_U64(tri_group_results, epoch),
+    G_U64(tri_replica_results, epoch),
     {TRI_CUSTOM_ALL("results", tri_codec_results), .flags = TRI_FF_REQUIRED},
 };
 
 #define H_STREAM(name_, m)                                                                                             \
-  { TRI_F(TRI_FT_U64, name_, tri_group_health, stream.m), .flags = TRI_FF_OMIT }
+  { TRI_F(TRI_FT_U64, name_, tri_replica_health, stream.m), .flags = TRI_FF_OMIT }
 #define H_SWAPS(name_, m)                                                                                              \
-  { TRI_F(TRI_FT_U64, name_, tri_group_health, swaps.m), .flags = TRI_FF_OMIT }
+  { TRI_F(TRI_FT_U64, name_, tri_replica_health, swaps.m), .flags = TRI_FF_OMIT }
 #define H_PREFIXES(name_, m)                                                                                           \
-  { TRI_F(TRI_FT_U64, name_, tri_group_health, prefixes.m), .flags = TRI_FF_OMIT }
+  { TRI_F(TRI_FT_U64, name_, tri_replica_health, prefixes.m), .flags = TRI_FF_OMIT }
 static const tri_field health_fields[] = {
-    G_U32(tri_group_health, group),
-    G_U32(tri_group_health, rank),
-    G_U64(tri_group_health, epoch),
-    G_U64(tri_group_health, step),
-    G_U64(tri_group_health, layer),
-    G_U64(tri_group_health, collective),
-    {TRI_F(TRI_FT_U32, "exchange", tri_group_health, exchange), .flags = TRI_FF_OMIT,
-     .max = TRI_NUM_EXCHANGE_PARTS - 1},
-    {TRI_F(TRI_FT_BOOL, "busy", tri_group_health, busy)},
-    G_U32(tri_group_health, running),
-    G_U32(tri_group_health, waiting),
-    G_U64(tri_group_health, kv_blocks_used),
-    G_U64(tri_group_health, tokens),
-    G_U64(tri_group_health, scheduler_ns),
-    G_U64(tri_group_health, preemptions),
-    {TRI_F(TRI_FT_U64, "rearrangements", tri_group_health, rearrangements), .flags = TRI_FF_OMIT},
-    {TRI_F(TRI_FT_U64, "experts_moved", tri_group_health, experts_moved), .flags = TRI_FF_OMIT},
-    {TRI_F(TRI_FT_U64, "moving_ns", tri_group_health, moving_ns), .flags = TRI_FF_OMIT},
-    {TRI_F(TRI_FT_IDS, "shards", tri_group_health, shards), .count_offset = offsetof(tri_group_health, num_shards),
-     .flags = TRI_FF_OMIT},
+    G_REPLICA(tri_replica_health),
+    G_U32(tri_replica_health, rank),
+    G_U64(tri_replica_health, epoch),
+    G_U64(tri_replica_health, step),
+    G_U64(tri_replica_health, layer),
+    G_U64(tri_replica_health, collective),
+    {TRI_F(TRI_FT_U32, "exchange", tri_replica_health, exchange), .flags = TRI_FF_OMIT,
+     .max = TRI_NUM_ALL2ALL_PARTS - 1},
+    {TRI_F(TRI_FT_BOOL, "busy", tri_replica_health, busy)},
+    G_U32(tri_replica_health, running),
+    G_U32(tri_replica_health, waiting),
+    G_U64(tri_replica_health, kv_blocks_used),
+    G_U64(tri_replica_health, tokens),
+    G_U64(tri_replica_health, scheduler_ns),
+    G_U64(tri_replica_health, preemptions),
+    {TRI_F(TRI_FT_U64, "rearrangements", tri_replica_health, rearrangements), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_U64, "experts_moved", tri_replica_health, experts_moved), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_U64, "moving_ns", tri_replica_health, moving_ns), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_IDS, "shards", tri_replica_health, dp_ranks),
+     .count_offset = offsetof(tri_replica_health, num_dp_ranks), .flags = TRI_FF_OMIT},
     H_STREAM("streamed_bytes", bytes),
     H_STREAM("stream_dram_bytes", dram_bytes),
     H_STREAM("stream_peer_bytes", peer_bytes),
@@ -218,71 +220,71 @@ static const tri_field health_fields[] = {
 };
 
 static const tri_field failed_fields[] = {
-    M_F(TRI_FT_U32, "group", failed.group),
+    M_F(TRI_FT_U32, "group", failed.replica),
     M_F(TRI_FT_U32, "rank", failed.rank),
     M_F(TRI_FT_U64, "epoch", failed.epoch),
-    {TRI_F(TRI_FT_STR, "code", tri_group_msg, failed.code), .flags = TRI_FF_OMIT},
-    {TRI_F(TRI_FT_STR, "message", tri_group_msg, failed.message), .flags = TRI_FF_OMIT},
-    {TRI_F(TRI_FT_STR, "field", tri_group_msg, failed.field), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_STR, "code", tri_replica_msg, failed.code), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_STR, "message", tri_replica_msg, failed.message), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_STR, "field", tri_replica_msg, failed.field), .flags = TRI_FF_OMIT},
 };
 
 static const tri_field refused_fields[] = {
     M_F(TRI_FT_U64, "job", refused.job),
     M_F(TRI_FT_U64, "epoch", refused.epoch),
-    {TRI_F(TRI_FT_STR, "code", tri_group_msg, refused.code), .flags = TRI_FF_OMIT},
-    {TRI_F(TRI_FT_STR, "message", tri_group_msg, refused.message), .flags = TRI_FF_OMIT},
-    {TRI_F(TRI_FT_STR, "field", tri_group_msg, refused.field), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_STR, "code", tri_replica_msg, refused.code), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_STR, "message", tri_replica_msg, refused.message), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_STR, "field", tri_replica_msg, refused.field), .flags = TRI_FF_OMIT},
 };
 
 static const tri_field welcome_fields[] = {
     M_F(TRI_FT_BOOL, "ok", welcome.ok),
-    {TRI_F(TRI_FT_STR, "message", tri_group_msg, welcome.message), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_STR, "message", tri_replica_msg, welcome.message), .flags = TRI_FF_OMIT},
 };
 
 static const tri_field assign_fields[] = {
-    G_U64(tri_group_assign, job),
-    G_U64(tri_group_assign, epoch),
-    G_U64(tri_group_assign, seed),
-    {TRI_F(TRI_FT_I64, "remaining_ms", tri_group_assign, remaining_ms), .flags = TRI_FF_REQUIRED},
-    {TRI_F(TRI_FT_IDS, "token_ids", tri_group_assign, token_ids),
-     .count_offset = offsetof(tri_group_assign, num_token_ids), .flags = TRI_FF_REQUIRED},
-    {TRI_F(TRI_FT_U64, "second_start", tri_group_assign, second_start), .flags = TRI_FF_OMIT},
-    {TRI_F(TRI_FT_STR, "cache_salt", tri_group_assign, cache_salt), .flags = TRI_FF_OMIT,
+    G_U64(tri_replica_assign, job),
+    G_U64(tri_replica_assign, epoch),
+    G_U64(tri_replica_assign, seed),
+    {TRI_F(TRI_FT_I64, "remaining_ms", tri_replica_assign, remaining_ms), .flags = TRI_FF_REQUIRED},
+    {TRI_F(TRI_FT_IDS, "token_ids", tri_replica_assign, token_ids),
+     .count_offset = offsetof(tri_replica_assign, num_token_ids), .flags = TRI_FF_REQUIRED},
+    {TRI_F(TRI_FT_U64, "second_start", tri_replica_assign, second_start), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_STR, "cache_salt", tri_replica_assign, cache_salt), .flags = TRI_FF_OMIT,
      .max = TRI_WIRE_MAX_CACHE_SALT},
-    {TRI_F(TRI_FT_IDS, "drawn", tri_group_assign, drawn), .count_offset = offsetof(tri_group_assign, num_drawn),
+    {TRI_F(TRI_FT_IDS, "drawn", tri_replica_assign, sampled), .count_offset = offsetof(tri_replica_assign, num_sampled),
      .flags = TRI_FF_OMIT},
-    {TRI_F(TRI_FT_IDS, "drawn_counts", tri_group_assign, drawn_counts),
-     .count_offset = offsetof(tri_group_assign, num_drawn_counts), .flags = TRI_FF_OMIT},
-    {TRI_F(TRI_FT_U64, "num_scored", tri_group_assign, num_scored), .flags = TRI_FF_OMIT},
-    TRI_SAMPLING_FIELDS(tri_group_assign),
+    {TRI_F(TRI_FT_IDS, "drawn_counts", tri_replica_assign, sampled_counts),
+     .count_offset = offsetof(tri_replica_assign, num_sampled_counts), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_U64, "num_scored", tri_replica_assign, num_scored), .flags = TRI_FF_OMIT},
+    TRI_SAMPLING_FIELDS(tri_replica_assign),
 };
 _Static_assert(sizeof assign_fields / sizeof *assign_fields <= 64, "a bit for each field that has been read");
 
 #define FLOOR_ROW(S, type, m, json) M_F(TRI_FT_##type, #m, S.m),
-static const tri_field floors_fields[] = {M_F(TRI_FT_U32, "group", floors.group), M_F(TRI_FT_U32, "rank", floors.rank),
-                                          M_F(TRI_FT_U64, "epoch", floors.epoch),
-                                          TRI_FLOORS_FIELDS(FLOOR_ROW, floors.floors)};
+static const tri_field rooflines_fields[] = {
+    M_F(TRI_FT_U32, "group", rooflines.replica), M_F(TRI_FT_U32, "rank", rooflines.rank),
+    M_F(TRI_FT_U64, "epoch", rooflines.epoch), TRI_ROOFLINES_FIELDS(FLOOR_ROW, rooflines.rooflines)};
 
 static const tri_field experts_fields[] = {
-    G_U32(tri_group_experts, group),
-    G_U32(tri_group_experts, rank),
-    G_U64(tri_group_experts, epoch),
-    {TRI_F(TRI_FT_U64, "placement", tri_group_experts, placement), .flags = TRI_FF_OMIT},
-    G_U32(tri_group_experts, first_layer),
-    G_U32(tri_group_experts, num_layers),
-    G_U32(tri_group_experts, first_slot),
-    G_U32(tri_group_experts, num_own),
-    G_U32(tri_group_experts, num_slots),
-    {TRI_F(TRI_FT_IDS, "expert_of", tri_group_experts, expert_of),
-     .count_offset = offsetof(tri_group_experts, num_expert_of), .flags = TRI_FF_REQUIRED},
-    {TRI_F(TRI_FT_IDS, "rows", tri_group_experts, rows), .count_offset = offsetof(tri_group_experts, num_rows),
+    G_REPLICA(tri_replica_experts),
+    G_U32(tri_replica_experts, rank),
+    G_U64(tri_replica_experts, epoch),
+    {TRI_F(TRI_FT_U64, "placement", tri_replica_experts, placement), .flags = TRI_FF_OMIT},
+    G_U32(tri_replica_experts, first_layer),
+    G_U32(tri_replica_experts, num_layers),
+    G_U32(tri_replica_experts, first_slot),
+    G_U32(tri_replica_experts, num_own),
+    G_U32(tri_replica_experts, num_slots),
+    {TRI_F(TRI_FT_IDS, "expert_of", tri_replica_experts, expert_of),
+     .count_offset = offsetof(tri_replica_experts, num_expert_of), .flags = TRI_FF_REQUIRED},
+    {TRI_F(TRI_FT_IDS, "rows", tri_replica_experts, rows), .count_offset = offsetof(tri_replica_experts, num_rows),
      .flags = TRI_FF_REQUIRED},
-    {TRI_F(TRI_FT_IDS, "earlier", tri_group_experts, earlier), .count_offset = offsetof(tri_group_experts, num_earlier),
-     .flags = TRI_FF_OMIT},
-    {TRI_F(TRI_FT_U64, "hot_slots", tri_group_experts, hot.slots), .flags = TRI_FF_OMIT},
-    {TRI_F(TRI_FT_U64, "hot_layers_rows", tri_group_experts, hot.rows), .flags = TRI_FF_OMIT},
-    {TRI_F(TRI_FT_U64, "device_rows", tri_group_experts, hot.device_rows), .flags = TRI_FF_OMIT},
-    {TRI_F(TRI_FT_U64, "hot_exchanges", tri_group_experts, hot.exchanges), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_IDS, "earlier", tri_replica_experts, earlier),
+     .count_offset = offsetof(tri_replica_experts, num_earlier), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_U64, "hot_slots", tri_replica_experts, hot.slots), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_U64, "hot_layers_rows", tri_replica_experts, hot.rows), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_U64, "device_rows", tri_replica_experts, hot.device_rows), .flags = TRI_FF_OMIT},
+    {TRI_F(TRI_FT_U64, "hot_exchanges", tri_replica_experts, hot.exchanges), .flags = TRI_FF_OMIT},
 };
 
 static const tri_field abort_fields[] = {M_F(TRI_FT_U64, "job", abort.job)};
@@ -290,50 +292,50 @@ static const tri_field lease_fields[] = {M_F(TRI_FT_U64, "time_ms", lease.time_m
 
 /* Unknown names are read over: a worker of another version must be able to say so in its register. */
 #define MESSAGE(op_, fields, base_, member)                                                                            \
-  { op_, {TRI_FIELDS(fields)}, base_, sizeof(((tri_group_msg *)0)->member) }
+  { op_, {TRI_FIELDS(fields)}, base_, sizeof(((tri_replica_msg *)0)->member) }
 /* The fields count from the member itself. */
-#define MEMBER(op_, fields, member) MESSAGE(op_, fields, offsetof(tri_group_msg, member), member)
+#define MEMBER(op_, fields, member) MESSAGE(op_, fields, offsetof(tri_replica_msg, member), member)
 static const tri_message messages[] = {
-    [TRI_GROUP_REGISTER] = MEMBER("register", register_fields, reg),
-    [TRI_GROUP_READY] = MESSAGE("ready", ready_fields, 0, ready),
-    [TRI_GROUP_TOKENS] = MEMBER("tokens", tokens_fields, tokens),
-    [TRI_GROUP_HEALTH] = MEMBER("health", health_fields, health),
-    [TRI_GROUP_FAILED] = MESSAGE("failed", failed_fields, 0, failed),
-    [TRI_GROUP_FLOORS] = MESSAGE("floors", floors_fields, 0, floors),
-    [TRI_GROUP_EMBED_RESULTS] = MEMBER("embed_results", embed_results_fields, embed_results),
-    [TRI_GROUP_REFUSED] = MESSAGE("refused", refused_fields, 0, refused),
-    [TRI_GROUP_EXPERTS] = MEMBER("experts", experts_fields, experts),
-    [TRI_GROUP_WELCOME] = MESSAGE("welcome", welcome_fields, 0, welcome),
-    [TRI_GROUP_ASSIGN] = {"assign", {TRI_FIELDS(assign_fields)}, offsetof(tri_group_msg, assign), 0},
-    [TRI_GROUP_ABORT] = MESSAGE("abort", abort_fields, 0, abort),
-    [TRI_GROUP_DRAIN] = {.op = "drain"},
-    [TRI_GROUP_LEASE] = MESSAGE("lease", lease_fields, 0, lease),
-    [TRI_GROUP_MEASURE] = {.op = "measure"},
-    [TRI_GROUP_COUNT_EXPERTS] = {.op = "count_experts"},
+    [TRI_REPLICA_REGISTER] = MEMBER("register", register_fields, reg),
+    [TRI_REPLICA_READY] = MESSAGE("ready", ready_fields, 0, ready),
+    [TRI_REPLICA_TOKENS] = MEMBER("tokens", tokens_fields, tokens),
+    [TRI_REPLICA_HEALTH] = MEMBER("health", health_fields, health),
+    [TRI_REPLICA_FAILED] = MESSAGE("failed", failed_fields, 0, failed),
+    [TRI_REPLICA_ROOFLINES] = MESSAGE("floors", rooflines_fields, 0, rooflines),
+    [TRI_REPLICA_EMBED_RESULTS] = MEMBER("embed_results", embed_results_fields, embed_results),
+    [TRI_REPLICA_REFUSED] = MESSAGE("refused", refused_fields, 0, refused),
+    [TRI_REPLICA_EXPERTS] = MEMBER("experts", experts_fields, experts),
+    [TRI_REPLICA_WELCOME] = MESSAGE("welcome", welcome_fields, 0, welcome),
+    [TRI_REPLICA_ASSIGN] = {"assign", {TRI_FIELDS(assign_fields)}, offsetof(tri_replica_msg, assign), 0},
+    [TRI_REPLICA_ABORT] = MESSAGE("abort", abort_fields, 0, abort),
+    [TRI_REPLICA_DRAIN] = {.op = "drain"},
+    [TRI_REPLICA_LEASE] = MESSAGE("lease", lease_fields, 0, lease),
+    [TRI_REPLICA_MEASURE] = {.op = "measure"},
+    [TRI_REPLICA_COUNT_EXPERTS] = {.op = "count_experts"},
 };
 static const tri_protocol protocol = {messages, sizeof messages / sizeof *messages, "seq",
-                                      offsetof(tri_group_msg, reg)};
+                                      offsetof(tri_replica_msg, reg)};
 
-tri_status tri_group_msg_pack(const tri_group_msg *m, tri_buf *out) {
+tri_status tri_replica_msg_pack(const tri_replica_msg *m, tri_buf *out) {
   return tri_message_write(&protocol, m->op, m->seq, m, out);
 }
 
-/* Checks that the tokens which have been drawn are those that the counts say. */
-static tri_status check_drawn(const tri_group_assign *a, tri_error *err) {
+/* Checks that the tokens which have been sampled are those that the counts say. */
+static tri_status check_sampled(const tri_replica_assign *a, tri_error *err) {
   uint64_t sum = 0, ended = 0, n = (uint64_t)a->sampling.n;
-  if (a->num_drawn_counts && a->num_drawn_counts != n)
+  if (a->num_sampled_counts && a->num_sampled_counts != n)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "drawn_counts", "drawn_counts has %zu elements for %llu choices",
-                    a->num_drawn_counts, (unsigned long long)n);
-  for (size_t i = 0; i < a->num_drawn_counts; i++) {
-    if (a->drawn_counts[i] == TRI_DRAWN_ENDED)
+                    a->num_sampled_counts, (unsigned long long)n);
+  for (size_t i = 0; i < a->num_sampled_counts; i++) {
+    if (a->sampled_counts[i] == TRI_SAMPLED_ENDED)
       ended++;
     else
-      sum += a->drawn_counts[i];
+      sum += a->sampled_counts[i];
   }
   if (ended && ended == n)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "drawn_counts", "all %llu choices have ended", (unsigned long long)n);
-  if (sum != a->num_drawn)
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "drawn", "drawn has %zu tokens, drawn_counts says %llu", a->num_drawn,
+  if (sum != a->num_sampled)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "drawn", "drawn has %zu tokens, drawn_counts says %llu", a->num_sampled,
                     (unsigned long long)sum);
   if (a->num_scored > a->num_token_ids)
     return tri_fail(err, TRI_OUT_OF_RANGE, "num_scored", "%llu tokens of a prompt of %zu are scored",
@@ -341,17 +343,18 @@ static tri_status check_drawn(const tri_group_assign *a, tri_error *err) {
   return TRI_OK;
 }
 
-tri_status tri_group_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_group_msg *out, tri_error *err) {
+tri_status tri_replica_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_replica_msg *out,
+                                  tri_error *err) {
   tri_sampling_extra extra = {0};
   tri_unpacker d = {.arena = arena, .err = err, .extra = &extra};
   tri_envelope e;
   TRI_CHECK(tri_envelope_read(&d, &protocol, data, len, &e, NULL));
-  out->op = (tri_group_op)e.op;
+  out->op = (tri_replica_op)e.op;
   out->seq = e.seq;
-  if (out->op != TRI_GROUP_ASSIGN) return tri_message_read(&d, &protocol, &e, out);
-  tri_group_assign *a = &out->assign;
-  a->token_ids = a->drawn = a->drawn_counts = NULL;
-  a->num_token_ids = a->num_drawn = a->num_drawn_counts = 0;
+  if (out->op != TRI_REPLICA_ASSIGN) return tri_message_read(&d, &protocol, &e, out);
+  tri_replica_assign *a = &out->assign;
+  a->token_ids = a->sampled = a->sampled_counts = NULL;
+  a->num_token_ids = a->num_sampled = a->num_sampled_counts = 0;
   a->second_start = a->num_scored = 0;
   a->cache_salt = (tri_wire_str){0};
   tri_sampling_init(&a->sampling);
@@ -359,5 +362,5 @@ tri_status tri_group_msg_unpack(const void *data, size_t len, tri_arena *arena, 
   a->sampling.seed = a->seed;
   a->sampling.has_seed = true;
   TRI_CHECK(tri_sampling_finish(&d, &a->sampling, &extra));
-  return check_drawn(a, err);
+  return check_sampled(a, err);
 }

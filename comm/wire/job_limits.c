@@ -29,7 +29,7 @@ static bool may_begin(const tri_job_limits *l, const tri_sampling *s, uint32_t i
   return !has_id(s->stop_token_ids, s->num_stop_token_ids, id) && (s->ignore_eos || !has_id(l->eos, l->num_eos, id));
 }
 
-/* A draw that nothing is left for has no answer. */
+/* A sample that nothing is left for has no answer. */
 static tri_status check_allowed(const tri_job_limits *l, const tri_sampling *s, tri_error *err) {
   size_t n = s->num_allowed_token_ids, banned = 0;
   for (size_t i = 0; i < n; i++) {

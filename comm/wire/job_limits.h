@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The check of a request against the limits of a group. The coordinator runs it before it assigns a job, with the
- * limits that the group's leader has registered; the leader runs it again on what arrives, with all of its own. */
+/* The check of a request against the limits of a replica. The coordinator runs it before it assigns a job, with the
+ * limits that the replica's leader has registered; the leader runs it again on what arrives, with all of its own. */
 #ifndef TRI_COMM_WIRE_JOB_LIMITS_H
 #define TRI_COMM_WIRE_JOB_LIMITS_H
 
@@ -33,10 +33,10 @@ typedef struct tri_job_request {
 } tri_job_request;
 
 /* Checks that there are tokens, that every id that the request names is one of the vocabulary's, and that something is
- * left that may be drawn. */
+ * left that may be sampled. */
 tri_status tri_job_check_tokens(const tri_job_limits *l, const tri_job_request *r, tri_error *err);
-/* Checks that the request fits into the group. TRI_NO_CAPACITY with the field, the numbers and the limit: its tokens
- * never will. TRI_OUT_OF_RANGE: more sequences than the group has. */
+/* Checks that the request fits into the replica. TRI_NO_CAPACITY with the field, the numbers and the limit: its tokens
+ * never will. TRI_OUT_OF_RANGE: more sequences than the replica has. */
 tri_status tri_job_check_fit(const tri_job_limits *l, const tri_job_request *r, tri_error *err);
 
 #endif

@@ -23,7 +23,7 @@ tri_status tri_sampling_finish(tri_unpacker *d, tri_sampling *s, const tri_sampl
 
 /* Values that are not called given: a client's are not written, the coordinator's are, which may be the model's. */
 #define TRI_SAMPLING_UNGIVEN_tri_submit 0
-#define TRI_SAMPLING_UNGIVEN_tri_group_assign TRI_FF_UNLESS_GIVEN
+#define TRI_SAMPLING_UNGIVEN_tri_replica_assign TRI_FF_UNLESS_GIVEN
 
 /* A row for each number; that of a number that may be absent has a flag for it. */
 #define TRI_SAMPLING_FIELD_(S, type_, m, option_, least_, most_, def_, absent_, sampler_, help_)                       \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The figures of a status and of floors, each declared once: the wire's structs and fields, what libtrireme copies and
- * what the command prints as JSON follow from these lists. A new one needs a row here, a member of the same name in
+/* The figures of a status and of rooflines, each declared once: the wire's structs and fields, what libtrireme copies
+ * and what the command prints as JSON follow from these lists. A new one needs a row here, a member of the same name in
  * client/trireme.h, and coordinator/stats/report.c, which knows it.
  *
  * X(context, type, name, json): U32, U64, I64, F64, STR, or LAYER, a U64 that JSON shows as null where it is none. */
@@ -23,7 +23,7 @@
   X(context, U64, requests_invalid, "requests_invalid") /* refused for what they asked: no failures */                  \
   X(context, U64, requests_refused, "requests_refused") /* for want of room, or ended in the queue: none, either */     \
   X(context, STR, journal_full, "journal_full") /* its folder, where new requests are refused for that; else empty */   \
-  X(context, U64, requests_replayed, "requests_replayed") /* given to a group again, as theirs was lost */              \
+  X(context, U64, requests_replayed, "requests_replayed") /* given to a replica again, as theirs was lost */              \
   X(context, U64, prompt_tokens, "prompt_tokens")                                                                      \
   X(context, U64, generation_tokens, "generation_tokens")                                                              \
   X(context, F64, tokens_per_second, "tokens_per_second") /* over the last 10 s */                                     \
@@ -56,10 +56,10 @@
   X(context, F64, stream_pass_s, "stream_pass_s") /* from the end of the last pass but one to that of the last */      \
   X(context, F64, stream_stall_s, "stream_stall_s") /* that steps have waited since the start */                       \
   X(context, F64, stream_bytes_per_s, "stream_bytes_per_s") /* that the source has shown to give */                    \
-  X(context, U64, stream_peer_bytes, "stream_peer_bytes") /* of streamed_bytes: that another shard has read or brought */
+  X(context, U64, stream_peer_bytes, "stream_peer_bytes") /* of streamed_bytes: that another data-parallel rank has read or brought */
 
-#define TRI_GROUP_STATUS_FIELDS(X, context)                                                                            \
-  X(context, U32, group, "group")                                                                                      \
+#define TRI_REPLICA_STATUS_FIELDS(X, context)                                                                            \
+  X(context, U32, group, "group")                                                                                        \
   X(context, U64, epoch, "epoch")                                                                                      \
   /* "absent" "starting" "ready" "draining" "lost" "given_up" "quarantined" */                                         \
   X(context, STR, state, "state")                                                                                      \
@@ -91,7 +91,7 @@
   X(context, F64, retry_s, "retry_s") /* until one that is given up or quarantined is tried again; else 0 */
 
 #define TRI_RANK_STATUS_FIELDS(X, context)                                                                             \
-  X(context, U32, group, "group")                                                                                      \
+  X(context, U32, group, "group")                                                                                        \
   X(context, U32, rank, "rank")                                                                                        \
   X(context, STR, host, "host")                                                                                        \
   X(context, I64, pid, "pid")                                                                                          \
@@ -100,7 +100,7 @@
   X(context, U64, collective, "collective")                                                                            \
   X(context, STR, exchange, "exchange") /* "dispatch", "combine" or "move", else empty */                              \
   X(context, F64, seconds_since_report, "seconds_since_report")                                                        \
-  X(context, U32, dp_rank, "data_parallel_rank") /* its shard, and of that: */                                         \
+  X(context, U32, dp_rank, "data_parallel_rank") /* its data-parallel rank, and of that: */                                         \
   X(context, U32, shard_running, "shard_running")                                                                      \
   X(context, U32, shard_waiting, "shard_waiting")                                                                      \
   TRI_STREAM_FIELDS(X, context)
@@ -110,12 +110,12 @@
   X(context, U64, running, "running")                                                                                  \
   X(context, U64, waiting, "waiting")
 
-/* The best that a rank's machine could do, or those of all ranks of a group, and what a token costs there at least. */
-#define TRI_FLOORS_FIELDS(X, context)                                                                                  \
+/* The best that a rank's machine could do, or those of all ranks of a replica, and what a token costs there at least. */
+#define TRI_ROOFLINES_FIELDS(X, context)                                                                                  \
   X(context, F64, read_bytes_per_s, "read_bytes_per_s") /* of the backend's memory */                                  \
   X(context, F64, flops_per_s, "flops_per_s")           /* of its BLAS's best product */                               \
   X(context, F64, weight_bytes, "weight_bytes")         /* that a decode step reads */                                 \
-  /* of matrices: a drawn token needs the output layer as well */                                                      \
+  /* of matrices: a sampled token needs the output layer as well */                                                      \
   X(context, F64, prompt_token_flops, "prompt_token_flops")                                                            \
   X(context, F64, output_token_flops, "output_token_flops")
 /* clang-format on */

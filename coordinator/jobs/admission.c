@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Admission: whether a request may become a job, and whether a job fits into a group. */
+/* Admission: whether a request may become a job, and whether a job fits into a replica. */
 #include <stdio.h>
 #include <string.h>
 
@@ -73,8 +73,8 @@ tri_status admission_check_id(tri_core *c, const tri_peer *from, uint64_t id, co
                   (unsigned long long)id);
 }
 
-/* g: NULL where no group is ready yet, whose limits are not known then. */
-static tri_job_limits limits_of(const tri_core *c, const group_facts *g) {
+/* g: NULL where no replica is ready yet, whose limits are not known then. */
+static tri_job_limits limits_of(const tri_core *c, const replica_facts *g) {
   const tri_model_config *m = c->cfg.model;
   tri_job_limits l = {.use = TRI_PROMPT_CONTINUED,
                       .vocab_size = (uint64_t)m->vocab_size,
@@ -98,8 +98,8 @@ static tri_job_limits limits_of(const tri_core *c, const group_facts *g) {
 size_t admission_most_tokens(const tri_core *c) {
   uint32_t index;
   uint64_t most = (uint64_t)c->cfg.max_prompt;
-  if (!group_pick(c, &index)) return (size_t)most;
-  uint64_t len = group_facts_of(c, index)->max_model_len;
+  if (!replica_pick(c, &index)) return (size_t)most;
+  uint64_t len = replica_facts_of(c, index)->max_model_len;
   return len < most ? (size_t)len : (size_t)most;
 }
 
@@ -117,7 +117,7 @@ tri_status admission_check_tokens(const tri_core *c, const job *j, const uint32_
 }
 
 /* The max_tokens that a client has asked for must fit after the prompt, or after the tokens that begin an
- * encoder-decoder's answer. A default is cut by the group instead. */
+ * encoder-decoder's answer. A default is cut by the replica instead. */
 static tri_status check_max_tokens(const tri_job_limits *l, const job *j, tri_error *err) {
   const tri_sampling *s = &j->sampling;
   bool source = l->use == TRI_PROMPT_SOURCE;
@@ -129,7 +129,7 @@ static tri_status check_max_tokens(const tri_job_limits *l, const job *j, tri_er
                   (unsigned long long)before, (unsigned long long)l->max_model_len);
 }
 
-tri_status admission_check_fit(const tri_core *c, const job *j, const group_facts *g, tri_error *err) {
+tri_status admission_check_fit(const tri_core *c, const job *j, const replica_facts *g, tri_error *err) {
   tri_job_limits l = limits_of(c, g);
   tri_job_request r = {.num_token_ids = j->num_prompt,
                        .second_start = j->embed ? embed_second_start(c, j) : 0,
@@ -147,7 +147,7 @@ size_t admission_message_bytes(const job *j) {
   return j->external_id ? bytes + strlen(j->external_id) : bytes;
 }
 
-/* A job is one message to its group, and one in the journal. Of a restored one both have been looked at. */
+/* A job is one message to its replica, and one in the journal. Of a restored one both have been looked at. */
 tri_status admission_check_size(const tri_core *c, const job *j, tri_error *err) {
   const char *field = admission_prompt_field(j);
   size_t bytes = admission_message_bytes(j);

@@ -29,16 +29,16 @@ bool jobs_cache_figures(const tri_core *c, tri_response_cache_figures *out) {
 
 static bool is_sampled(const job *j) { return !j->embed && j->sampling.num_beams < 2 && j->sampling.temperature > 0; }
 
-/* A job whose answer is that of the next one like it, and whose answer is all of it. A seed that is drawn differs each
- * time. */
+/* A job whose answer is that of the next one like it, and whose answer is all of it. A seed that is sampled differs
+ * each time. */
 static bool is_repeatable(const job *j) {
   return j->use_cache && (!is_sampled(j) || j->sampling.has_seed) && j->sampling.prompt_logprobs < 0;
 }
 
-/* The part of a key beside the job as its group gets it. The lengths say how the bytes after it are divided. */
+/* The part of a key beside the job as its replica gets it. The lengths say how the bytes after it are divided. */
 typedef struct key_tail {
   uint64_t model, weights, tokenizer;
-  uint64_t max_model_len, kv_tokens; /* of the group: a default of max_tokens is cut by them */
+  uint64_t max_model_len, kv_tokens; /* of the replica: a default of max_tokens is cut by them */
   uint64_t op, normalize, activation, pooling;
   uint64_t salt_len, num_stop, stop_len[TRI_WIRE_MAX_STOP];
 } key_tail;
@@ -61,7 +61,7 @@ static void plain_sampling(tri_sampling *s) {
   s->num_stop = 0; /* in the tail */
 }
 
-static tri_status append_tail(tri_core *c, const job *j, const group_facts *g) {
+static tri_status append_tail(tri_core *c, const job *j, const replica_facts *g) {
   const tri_sampling *s = &j->sampling;
   key_tail tail = {.model = c->cfg.model_hash,
                    .weights = g->weights_hash,
@@ -81,16 +81,16 @@ static tri_status append_tail(tri_core *c, const job *j, const group_facts *g) {
   return TRI_OK;
 }
 
-/* Fills cache_key: the job as a group gets it, so that no number of a request can be forgotten here, and the tail. */
-static tri_status make_key(tri_core *c, const job *j, const group_facts *g) {
-  tri_group_msg m = {.op = TRI_GROUP_ASSIGN,
-                     .assign = {.seed = is_sampled(j) ? j->seed : 0,
-                                .token_ids = j->prompt_ids,
-                                .num_token_ids = j->num_prompt,
-                                .second_start = j->embed ? embed_second_start(c, j) : 0,
-                                .sampling = j->sampling}};
+/* Fills cache_key: the job as a replica gets it, so that no number of a request can be forgotten here, and the tail. */
+static tri_status make_key(tri_core *c, const job *j, const replica_facts *g) {
+  tri_replica_msg m = {.op = TRI_REPLICA_ASSIGN,
+                       .assign = {.seed = is_sampled(j) ? j->seed : 0,
+                                  .token_ids = j->prompt_ids,
+                                  .num_token_ids = j->num_prompt,
+                                  .second_start = j->embed ? embed_second_start(c, j) : 0,
+                                  .sampling = j->sampling}};
   plain_sampling(&m.assign.sampling);
-  TRI_CHECK(tri_group_msg_pack(&m, &c->jobs->cache_key));
+  TRI_CHECK(tri_replica_msg_pack(&m, &c->jobs->cache_key));
   return append_tail(c, j, g);
 }
 
@@ -149,7 +149,7 @@ static bool is_whole(const job *j) {
 
 void answer_keep(tri_core *c, const job *j) {
   if (j->state != JOB_ASSIGNED || !is_repeatable(j) || !is_whole(j)) return;
-  if (make_key(c, j, group_facts_of(c, j->group)) != TRI_OK) return;
+  if (make_key(c, j, replica_facts_of(c, j->replica)) != TRI_OK) return;
   const job_embed *e = j->embed;
   const tri_buf *key = &c->jobs->cache_key, *b = &c->jobs->cache_answer;
   if (e)
@@ -220,9 +220,9 @@ static bool take_values(job *j, const void *values) {
 answer_found answer_find(tri_core *c, int64_t now, job *j) {
   uint32_t index;
   size_t len;
-  /* Without a group it is not known how long an answer may be. */
-  if (!is_repeatable(j) || !group_pick(c, &index)) return ANSWER_NONE;
-  const group_facts *g = group_facts_of(c, index);
+  /* Without a replica it is not known how long an answer may be. */
+  if (!is_repeatable(j) || !replica_pick(c, &index)) return ANSWER_NONE;
+  const replica_facts *g = replica_facts_of(c, index);
   if (now >= j->deadline_ns || make_key(c, j, g) != TRI_OK) return ANSWER_NONE;
   const void *answer = tri_response_cache_get(c->jobs->cache, c->jobs->cache_key.data, c->jobs->cache_key.len, &len);
   if (!answer) return ANSWER_NONE;

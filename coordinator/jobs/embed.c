@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs of an encoder. The model must be able to do what they ask for, and the memory of their answers is counted before
- * it is taken. The numbers that a group has computed are made into embeddings or scores, and sent; a job is forgotten
+ * it is taken. The numbers that a replica has computed are made into embeddings or scores, and sent; a job is forgotten
  * once its answer is delivered. Their life is that of any other job (life.c). */
 #include <math.h>
 #include <stdio.h>
@@ -150,7 +150,7 @@ static bool are_finite(const float *v, size_t n) {
   return true;
 }
 
-tri_status embed_take(const tri_core *c, job *j, const tri_group_result *r, tri_error *err) {
+tri_status embed_take(const tri_core *c, job *j, const tri_replica_result *r, tri_error *err) {
   job_embed *e = j->embed;
   if (!are_finite(r->values, r->num_values)) return TRI_OUT_OF_RANGE;
   if (r->num_values != e->num_values)

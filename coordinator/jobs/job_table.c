@@ -137,7 +137,7 @@ void jobs_close(tri_core *c) {
   answers_close(c);
   tri_free(c->jobs->labels);
   tri_buf_free(&c->jobs->content);
-  tri_buf_free(&c->jobs->drawn);
+  tri_buf_free(&c->jobs->sampled);
   tri_free(c->jobs);
 }
 

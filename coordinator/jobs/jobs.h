@@ -24,21 +24,21 @@ void deliver_tick(tri_core *c, int64_t now);
 /* See tri_core_connections_ended. */
 void deliver_connections_ended(tri_core *c, int64_t now, const tri_connections *ended);
 
-/* ---- groups ---- */
+/* ---- replicas ---- */
 
-void job_dispatch(tri_core *c, int64_t now); /* queued jobs to ready groups */
-void job_tokens(tri_core *c, int64_t now, uint32_t group, const tri_group_tokens *tokens);
-void job_results(tri_core *c, int64_t now, uint32_t group, const tri_group_results *results); /* of an encoder */
-void job_refused(tri_core *c, int64_t now, uint32_t group, const tri_group_msg *m);           /* by its leader */
-/* Queues the jobs of a group that is lost, or ends them where no group is left that could run them again. */
-void jobs_lose_group(tri_core *c, int64_t now, uint32_t group, const char *reason);
-/* Takes back what a group had, whose leader has let go of it; returns how many jobs that are. */
-unsigned jobs_queue_again(tri_core *c, int64_t now, uint32_t group);
+void job_dispatch(tri_core *c, int64_t now); /* queued jobs to ready replicas */
+void job_tokens(tri_core *c, int64_t now, uint32_t replica, const tri_replica_tokens *tokens);
+void job_results(tri_core *c, int64_t now, uint32_t replica, const tri_replica_results *results); /* of an encoder */
+void job_refused(tri_core *c, int64_t now, uint32_t replica, const tri_replica_msg *m);           /* by its leader */
+/* Queues the jobs of a replica that is lost, or ends them where no replica is left that could run them again. */
+void jobs_lose_replica(tri_core *c, int64_t now, uint32_t replica, const char *reason);
+/* Takes back what a replica had, whose leader has let go of it; returns how many jobs that are. */
+unsigned jobs_queue_again(tri_core *c, int64_t now, uint32_t replica);
 
 /* ---- time, and the end ---- */
 
 void jobs_tick(tri_core *c, int64_t now);
-/* Ends what waits in a drain while no group is left, or is about to come. */
+/* Ends what waits in a drain while no replica is left, or is about to come. */
 void jobs_end_late(tri_core *c, int64_t now);
 /* See tri_core_abandon; what clients are told by it is to be delivered. */
 void jobs_abandon(tri_core *c, int64_t now, const char *reason);
@@ -74,7 +74,7 @@ bool jobs_are_over(const tri_core *c);   /* and all clients have been told */
 /* Returns the journal's folder, where its disk is full and no job is taken; else an empty text. */
 const char *jobs_full(const tri_core *c);
 uint64_t jobs_retained_bytes(const tri_core *c); /* of those that have ended */
-/* Counts jobs with a first token, or in an encoder's group, and those before it. */
+/* Counts jobs with a first token, or in an encoder's replica, and those before it. */
 void jobs_count(const tri_core *c, uint64_t *running, uint64_t *waiting);
 /* The same for a status, with the clients that they belong to. */
 void jobs_report(const tri_core *c, tri_cluster_status *s);

@@ -10,8 +10,8 @@
 #include "coordinator/replies.h"
 
 enum { NUM_BUCKETS = 4096, MAX_RETAINED = 4096, DEATHS_TO_ALONE = 2 };
-/* Bits of a seed that is drawn: so many every reader of JSON takes as they are. */
-enum { DRAWN_SEED_BITS = 53 };
+/* Bits of a seed that is sampled: so many every reader of JSON takes as they are. */
+enum { SAMPLED_SEED_BITS = 53 };
 /* Time for which an ended job can still be attached to or asked for again. */
 #define RETAIN_NS (60 * 1000000000LL)
 
@@ -69,9 +69,9 @@ typedef struct job {
   bool attached, stream, accepted_sent, done_sent, echo;
   bool known;         /* asked for again: the reply says that it existed */
   bool timed_out;     /* its deadline has ended it */
-  bool cut;           /* a stop string ended a choice that its group still computes */
-  bool begun_here;    /* its group has told something of it */
-  bool at_risk;       /* a step of the group that is being lost may have had a part of it */
+  bool cut;           /* a stop string ended a choice that its replica still computes */
+  bool begun_here;    /* its replica has told something of it */
+  bool at_risk;       /* a step of the replica that is being lost may have had a part of it */
   bool of_other;      /* it was accepted for another model */
   bool over;          /* a restart need know nothing more of it */
   bool dropped;       /* it was cancelled since its client had gone: one that comes back finds nothing */
@@ -83,7 +83,7 @@ typedef struct job {
   size_t echo_at;     /* bytes of it that the client of the next one has */
   tri_on_disconnect on_disconnect;
   job_state state;
-  uint32_t group;
+  uint32_t replica;
   uint64_t epoch, seed;
   tri_sampling sampling; /* stop strings, biases and allowed ids owned: stop_text, bias, allowed */
   char *stop_text;       /* NULL: no stop strings */
@@ -99,11 +99,11 @@ typedef struct job {
   uint32_t *prompt_ids; /* until it has ended; of an encoder's job always */
   size_t num_prompt;
   uint32_t num_open;
-  uint32_t runs;                /* groups that it has been given to */
-  uint64_t weights_hash;        /* of the group that had it last; 0: none has, or it did not say */
+  uint32_t runs;                /* replicas that it has been given to */
+  uint64_t weights_hash;        /* of the replica that had it last; 0: none has, or it did not say */
   uint32_t deaths;              /* of them, that were lost and may have begun it */
-  uint32_t preemptions;         /* as its groups have told */
-  uint32_t earlier_preemptions; /* of them, in groups that were lost */
+  uint32_t preemptions;         /* as its replicas have told */
+  uint32_t earlier_preemptions; /* of them, in replicas that were lost */
   uint32_t cached_tokens;       /* of the prompt, likewise */
   int64_t begun_ns;             /* when a step first took a part of it in, likewise; 0: none has */
   int64_t submitted_ns, assigned_ns, first_token_ns, last_token_ns, ended_ns, deadline_ns, stuck_ns;
@@ -139,7 +139,7 @@ struct jobs {
   uint64_t durable;                /* number of the last durable record */
   int64_t looked_ns;               /* when it was last looked for clients that have gone */
   tri_buf content;                 /* memory of content_of */
-  tri_buf drawn;                   /* memory of job_fill_drawn */
+  tri_buf sampled;                 /* memory of job_fill_sampled */
   tri_response_cache *cache;       /* NULL: none */
   tri_buf cache_key, cache_answer; /* memory of answers.c */
   tri_wire_str *labels;            /* of a classifier */
@@ -152,7 +152,7 @@ bool prompt_keep(job *j, tri_wire_str text); /* for an echo, as the tokenizer re
 /* Says that there is no tokenizer. */
 tri_status refuse_untokenized(const tri_core *c, const char *field, tri_error *err);
 tri_status prompt_echo(const tri_core *c, job *j); /* the text of prompt_ids into prompt, for an echo */
-tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t);
+tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_replica_token *t);
 /* Returns how many of the first ids give no text. */
 size_t count_hidden(const tri_core *c, const job *j, const uint32_t *ids, size_t num);
 /* The choices' texts go on where the prompt ends. */
@@ -164,7 +164,7 @@ size_t choice_bytes(const job_choice *ch); /* that it takes */
 /* Begins with the prompt's first token, which has no logprob: it is not a number. */
 tri_status prompt_score(job *j);
 /* Adds the next one. */
-tri_status prompt_push(tri_core *c, job *j, const tri_group_token *t);
+tri_status prompt_push(tri_core *c, job *j, const tri_replica_token *t);
 
 /* ---- embed.c: jobs of an encoder ---- */
 
@@ -174,8 +174,9 @@ bool embed_begin(const tri_core *c, job *j, tri_client_op op, const tri_embed_re
 /* Counts the memory of an answer to so many tokens, or refuses what is too large. */
 tri_status embed_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count, tri_error *err);
 size_t embed_second_start(const tri_core *c, const job *j); /* as the model tells types apart */
-/* Makes the answer of what a group has computed. TRI_OUT_OF_RANGE: its numbers are infinite or NaN, err has nothing. */
-tri_status embed_take(const tri_core *c, job *j, const tri_group_result *r, tri_error *err);
+/* Makes the answer of what a replica has computed. TRI_OUT_OF_RANGE: its numbers are infinite or NaN, err has nothing.
+ */
+tri_status embed_take(const tri_core *c, job *j, const tri_replica_result *r, tri_error *err);
 tri_status embed_deliver(tri_core *c, job *j);
 void embed_release(tri_core *c, job *j);
 void embed_free(job_embed *e); /* NULL is fine */
@@ -189,7 +190,7 @@ void record_accepted(tri_core *c, job *j);
 void record_assigned(tri_core *c, const job *j);
 void record_died(tri_core *c, const job *j);
 uint64_t record_model(const tri_core *c); /* tells whether a record is one of this model and tokenizer */
-void record_tokens(tri_core *c, uint32_t group, const tri_group_tokens *tokens);
+void record_tokens(tri_core *c, uint32_t replica, const tri_replica_tokens *tokens);
 void record_ended(tri_core *c, const job *j); /* by something else than its last token */
 void record_over(tri_core *c, job *j);
 /* Records all of a job anew, as one record: its moved. */
@@ -225,8 +226,8 @@ tri_status admission_check(tri_core *c, const tri_client_msg *m, const tri_submi
  * that it may go on with, or NULL. */
 tri_status admission_check_id(tri_core *c, const tri_peer *from, uint64_t id, const job *same, tri_error *err);
 tri_status admission_check_tokens(const tri_core *c, const job *j, const uint32_t *ids, size_t count, tri_error *err);
-tri_status admission_check_fit(const tri_core *c, const job *j, const group_facts *g, tri_error *err);
-/* Refuses what is longer than any group of this start can have, or larger than a message. */
+tri_status admission_check_fit(const tri_core *c, const job *j, const replica_facts *g, tri_error *err);
+/* Refuses what is longer than any replica of this start can have, or larger than a message. */
 tri_status admission_check_size(const tri_core *c, const job *j, tri_error *err);
 /* Returns at least the bytes of the message that a job makes. */
 size_t admission_message_bytes(const job *j);
@@ -261,12 +262,12 @@ void job_submit_again(tri_core *c, int64_t now, job *j, const tri_peer *from, co
 
 /* ---- life.c ---- */
 
-/* Fills in what has been drawn of a job. counts: [TRI_WIRE_MAX_N], which the message points to. */
-tri_status job_fill_drawn(tri_core *c, const job *j, uint32_t *counts, tri_group_assign *a);
+/* Fills in what has been sampled of a job. counts: [TRI_WIRE_MAX_N], which the message points to. */
+tri_status job_fill_sampled(tri_core *c, const job *j, uint32_t *counts, tri_replica_assign *a);
 void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err);
 void job_abort(tri_core *c, int64_t now, job *j);
-static inline bool job_runs_alone(const job *j) { return j->deaths >= DEATHS_TO_ALONE; } /* groups died under it */
-void jobs_queue_all_again(tri_core *c, int64_t now);                                     /* all that groups had */
-void jobs_end_poisoned(tri_core *c, int64_t now); /* those under which too many groups have died */
+static inline bool job_runs_alone(const job *j) { return j->deaths >= DEATHS_TO_ALONE; } /* replicas died under it */
+void jobs_queue_all_again(tri_core *c, int64_t now);                                     /* all that replicas had */
+void jobs_end_poisoned(tri_core *c, int64_t now); /* those under which too many replicas have died */
 
 #endif

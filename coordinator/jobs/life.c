@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a job: submitted, tokenized, queued, assigned to a group, ended, forgotten.
+/* The life of a job: submitted, tokenized, queued, assigned to a replica, ended, forgotten.
  *
- * A job whose group is lost goes back into the queue, and another group, or the next epoch of the same one, resumes
- * it after the tokens that were received. Its seed is fixed and a draw is keyed by seed, choice and number of the
- * token, so that the client gets what an undisturbed group would have drawn.
+ * A job whose replica is lost goes back into the queue, and another replica, or the next epoch of the same one, resumes
+ * it after the tokens that were received. Its seed is fixed and a sample is keyed by seed, choice and number of the
+ * token, so that the client gets what an undisturbed replica would have sampled.
  *
- * A job may be what kills its group. One under which groups have died runs alone, so that it takes no other with it and
- * is not blamed for another, and is given up when that group dies, too. */
+ * A job may be what kills its replica. One under which replicas have died runs alone, so that it takes no other with it
+ * and is not blamed for another, and is given up when that replica dies, too. */
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -126,7 +126,8 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
 }
 
 /* Gives a job its name and its seed. The name alone may open the job to a client that has it, so it tells nothing about
- * another's. The seed is fixed before any group sees the job, so that a group that runs it again draws the same. */
+ * another's. The seed is fixed before any replica sees the job, so that a replica that runs it again samples the same.
+ */
 static tri_status name_job(tri_core *c, job *j, const tri_client_msg *m, const tri_submit *s, tri_error *err) {
   tri_status st = TRI_OK;
   j->request_id = s->request_id;
@@ -137,7 +138,7 @@ static tri_status name_job(tri_core *c, job *j, const tri_client_msg *m, const t
   else if (st == TRI_OK && !s->sampling.has_seed)
     st = c->cfg.io.random(c->cfg.io.ctx, &j->seed, sizeof j->seed);
   if (st != TRI_OK) return tri_fail(err, st, "", "the system has no random numbers");
-  if (!s->sampling.has_seed) j->seed >>= 64 - DRAWN_SEED_BITS;
+  if (!s->sampling.has_seed) j->seed >>= 64 - SAMPLED_SEED_BITS;
   if (m->op == TRI_OP_SUBMIT) st = content_of(c, m, &j->content);
   return st == TRI_OK ? st : tri_fail(err, st, "", "no memory for the job");
 }
@@ -157,14 +158,15 @@ static void submit_of(const tri_embed_request *e, tri_submit *s) {
   s->external_id = e->external_id;
 }
 
-/* A group's limits are checked at once where a group is ready, so that the client hears of it before the job waits. */
+/* A replica's limits are checked at once where a replica is ready, so that the client hears of it before the job waits.
+ */
 static tri_status take_prompt(tri_core *c, job *j, const uint32_t *ids, size_t count, tri_error *err) {
   const char *field = admission_prompt_field(j);
   uint32_t index;
   j->num_prompt = count;
   if (j->state == JOB_TOKENIZING) TRI_CHECK(admission_check_room(c, err)); /* it may have had some when the text came */
   TRI_CHECK(admission_check_tokens(c, j, ids, count, err));
-  if (group_pick(c, &index)) TRI_CHECK(admission_check_fit(c, j, group_facts_of(c, index), err));
+  if (replica_pick(c, &index)) TRI_CHECK(admission_check_fit(c, j, replica_facts_of(c, index), err));
   TRI_CHECK(admission_check_size(c, j, err));
   if (!(j->prompt_ids = tri_malloc(count, sizeof *ids)))
     return tri_fail(err, TRI_NO_MEMORY, field, "no memory for the %s", field);
@@ -290,12 +292,12 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   if (st != TRI_OK || ids || !s->prompt.s) take_tokens(c, now, j, st, ids, count, second);
 }
 
-/* ---- a group gets it: after the tokens that have come, where one had it before ---- */
+/* ---- a replica gets it: after the tokens that have come, where one had it before ---- */
 
-static uint64_t drawn_of(const job *j) {
-  uint64_t drawn = 0;
-  for (int64_t i = 0; i < j->sampling.n; i++) drawn += j->choices[i].num;
-  return drawn;
+static uint64_t sampled_of(const job *j) {
+  uint64_t sampled = 0;
+  for (int64_t i = 0; i < j->sampling.n; i++) sampled += j->choices[i].num;
+  return sampled;
 }
 
 static void log_replay(const job *j) {
@@ -303,37 +305,37 @@ static void log_replay(const job *j) {
   if (tri_log_threshold() < TRI_LOG_DEBUG) return;
   tri_request_id_format(&j->request_id, id);
   tri_log(TRI_LOG_DEBUG, "jobs", "%s runs again, in group %u (epoch %llu)%s, after %llu tokens; died under it: %u", id,
-          j->group, (unsigned long long)j->epoch, job_runs_alone(j) ? " alone" : "", (unsigned long long)drawn_of(j),
-          j->deaths);
+          j->replica, (unsigned long long)j->epoch, job_runs_alone(j) ? " alone" : "",
+          (unsigned long long)sampled_of(j), j->deaths);
 }
 
 /* Returns how many ids an assign has room for beside the job itself. */
-static size_t room_for_drawn(const job *j) {
+static size_t room_for_sampled(const job *j) {
   size_t others = admission_message_bytes(j);
   return others < TRI_WIRE_MAX_MESSAGE ? (TRI_WIRE_MAX_MESSAGE - others) / sizeof(uint32_t) : 0;
 }
 
 /* A search begins anew. So does a choice whose tokens a message has no room for: repeats leaves out what comes
  * twice. */
-tri_status job_fill_drawn(tri_core *c, const job *j, uint32_t *counts, tri_group_assign *a) {
+tri_status job_fill_sampled(tri_core *c, const job *j, uint32_t *counts, tri_replica_assign *a) {
   bool any = false;
-  size_t room = room_for_drawn(j);
+  size_t room = room_for_sampled(j);
   if (!j->runs || j->embed || j->sampling.num_beams > 1) return TRI_OK;
-  c->jobs->drawn.len = 0;
+  c->jobs->sampled.len = 0;
   for (int64_t i = 0; i < j->sampling.n; i++) {
     const job_choice *ch = &j->choices[i];
     size_t num = ch->ended || ch->num > room ? 0 : ch->num;
     any |= ch->ended || num;
-    counts[i] = ch->ended ? TRI_DRAWN_ENDED : (uint32_t)num;
+    counts[i] = ch->ended ? TRI_SAMPLED_ENDED : (uint32_t)num;
     room -= num;
-    if (num) TRI_CHECK(tri_buf_append(&c->jobs->drawn, ch->ids, num * sizeof *ch->ids));
+    if (num) TRI_CHECK(tri_buf_append(&c->jobs->sampled, ch->ids, num * sizeof *ch->ids));
   }
   if (j->sampling.prompt_logprobs >= 0) a->num_scored = j->scored.num;
   if (!any) return TRI_OK;
-  a->drawn = (const uint32_t *)(const void *)c->jobs->drawn.data;
-  a->num_drawn = c->jobs->drawn.len / sizeof *a->drawn;
-  a->drawn_counts = counts;
-  a->num_drawn_counts = (size_t)j->sampling.n;
+  a->sampled = (const uint32_t *)(const void *)c->jobs->sampled.data;
+  a->num_sampled = c->jobs->sampled.len / sizeof *a->sampled;
+  a->sampled_counts = counts;
+  a->num_sampled_counts = (size_t)j->sampling.n;
   return TRI_OK;
 }
 
@@ -343,7 +345,7 @@ static bool has_tokens(const job *j) {
   return any;
 }
 
-static tri_status check_weights(const job *j, const group_facts *g, tri_error *err) {
+static tri_status check_weights(const job *j, const replica_facts *g, tri_error *err) {
   bool others = j->weights_hash && g->weights_hash && j->weights_hash != g->weights_hash;
   if (!others || !has_tokens(j)) return TRI_OK;
   return tri_fail(err, TRI_PEER_LOST, "",
@@ -351,26 +353,26 @@ static tri_status check_weights(const job *j, const group_facts *g, tri_error *e
                   "the tokens that were drawn");
 }
 
-/* TRI_TOO_LARGE: no group can be given the job. Anything else but TRI_OK: this one cannot now. */
+/* TRI_TOO_LARGE: no replica can be given the job. Anything else but TRI_OK: this one cannot now. */
 static tri_status assign(tri_core *c, int64_t now, job *j, uint32_t index) {
-  const group_facts *g = group_facts_of(c, index);
+  const replica_facts *g = replica_facts_of(c, index);
   uint32_t counts[TRI_WIRE_MAX_N];
-  tri_group_msg m = {.op = TRI_GROUP_ASSIGN,
-                     .assign = {.job = j->id,
-                                .epoch = g->epoch,
-                                .seed = j->seed,
-                                .remaining_ms = j->deadline_ns == TRI_NEVER ? -1 : (j->deadline_ns - now) / 1000000,
-                                .token_ids = j->prompt_ids,
-                                .num_token_ids = j->num_prompt,
-                                .second_start = j->embed ? embed_second_start(c, j) : 0,
-                                .cache_salt = {j->salt, j->salt_len},
-                                .sampling = j->sampling}};
+  tri_replica_msg m = {.op = TRI_REPLICA_ASSIGN,
+                       .assign = {.job = j->id,
+                                  .epoch = g->epoch,
+                                  .seed = j->seed,
+                                  .remaining_ms = j->deadline_ns == TRI_NEVER ? -1 : (j->deadline_ns - now) / 1000000,
+                                  .token_ids = j->prompt_ids,
+                                  .num_token_ids = j->num_prompt,
+                                  .second_start = j->embed ? embed_second_start(c, j) : 0,
+                                  .cache_salt = {j->salt, j->salt_len},
+                                  .sampling = j->sampling}};
   m.assign.sampling.num_stop = 0;
-  TRI_CHECK(job_fill_drawn(c, j, counts, &m.assign));
-  TRI_CHECK(group_tell_leader(c, index, &m));
+  TRI_CHECK(job_fill_sampled(c, j, counts, &m.assign));
+  TRI_CHECK(replica_tell_leader(c, index, &m));
   queue_assigned(c, &j->part, index);
   j->state = JOB_ASSIGNED;
-  j->group = index;
+  j->replica = index;
   j->epoch = g->epoch;
   j->assigned_ns = now;
   j->weights_hash = g->weights_hash;
@@ -378,7 +380,7 @@ static tri_status assign(tri_core *c, int64_t now, job *j, uint32_t index) {
     c->totals.replayed++;
     log_replay(j);
   }
-  group_got_job(c, index, now);
+  replica_got_job(c, index, now);
   record_assigned(c, j);
   return TRI_OK;
 }
@@ -395,14 +397,14 @@ static void refuse_large(tri_core *c, int64_t now, job *j) {
   job_fail(c, now, j, &err);
 }
 
-/* A leader whose queue is full, or that is just going, leaves its job where it is, and the other groups go on: the next
- * tick tries again, and a group that does not come back is soon lost. */
+/* A leader whose queue is full, or that is just going, leaves its job where it is, and the other replicas go on: the
+ * next tick tries again, and a replica that does not come back is soon lost. */
 void job_dispatch(tri_core *c, int64_t now) {
   uint32_t index;
   queue_unclog(c);
   for (queue_entry *e; (e = queue_next(c, &index));) {
     job *j = job_of(e);
-    const group_facts *g = group_facts_of(c, index);
+    const replica_facts *g = replica_facts_of(c, index);
     tri_error err = {0};
     tri_status st = TRI_OK;
     if (now >= j->deadline_ns)
@@ -421,10 +423,10 @@ void job_dispatch(tri_core *c, int64_t now) {
 static void end_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
   request_log(c, j, now);
-  if (j->state == JOB_ASSIGNED) group_left_job(c, j->group);
+  if (j->state == JOB_ASSIGNED) replica_left_job(c, j->replica);
   if (job_runs_alone(j)) queue_release_alone(c, j->id);
   queue_remove(c, &j->part);
-  queue_released(c, &j->part, drawn_of(j));
+  queue_released(c, &j->part, sampled_of(j));
   flow_leave(c, &j->part);
   if (j->state == JOB_TOKENIZING) {
     c->jobs->num_tokenizing--;
@@ -456,11 +458,11 @@ void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err) {
   end_job(c, now, j);
 }
 
-void job_refused(tri_core *c, int64_t now, uint32_t index, const tri_group_msg *m) {
+void job_refused(tri_core *c, int64_t now, uint32_t index, const tri_replica_msg *m) {
   job *j = job_find(c, m->refused.job);
   tri_error err = {0};
   char field[TRI_ERROR_FIELD], why[TRI_ERROR_MESSAGE];
-  if (!j || j->state != JOB_ASSIGNED || j->group != index || j->epoch != m->refused.epoch) return;
+  if (!j || j->state != JOB_ASSIGNED || j->replica != index || j->epoch != m->refused.epoch) return;
   tri_status st = tri_status_of_code(m->refused.code.s, m->refused.code.len);
   copy_line(field, sizeof field, m->refused.field);
   copy_line(why, sizeof why, m->refused.message);
@@ -482,18 +484,19 @@ static void finish_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
   if (!c->restoring) {
     count_end(c, now, j);
-    answer_keep(c, j); /* what a journal has belongs to a group that is not known yet */
+    answer_keep(c, j); /* what a journal has belongs to a replica that is not known yet */
   }
   end_job(c, now, j);
 }
 
-/* Tells the job's group not to compute it any further. */
+/* Tells the job's replica not to compute it any further. */
 static void tell_abort(tri_core *c, const job *j) {
-  tri_group_msg m = {.op = TRI_GROUP_ABORT, .abort = {.job = j->id}};
-  if (j->state == JOB_ASSIGNED && group_facts_of(c, j->group)->epoch == j->epoch) group_tell_leader(c, j->group, &m);
+  tri_replica_msg m = {.op = TRI_REPLICA_ABORT, .abort = {.job = j->id}};
+  if (j->state == JOB_ASSIGNED && replica_facts_of(c, j->replica)->epoch == j->epoch)
+    replica_tell_leader(c, j->replica, &m);
 }
 
-/* Fails a job whose group lives on and is to stop computing it. */
+/* Fails a job whose replica lives on and is to stop computing it. */
 static void cut_job(tri_core *c, int64_t now, job *j, const tri_error *err) {
   if (j->state == JOB_ENDED) return;
   tell_abort(c, j);
@@ -530,9 +533,9 @@ void job_cancel(tri_core *c, int64_t now, const tri_peer *from, const tri_client
 
 /* ---- tokens, and an encoder's numbers ---- */
 
-/* A step took it in, so long after its group had it. */
+/* A step took it in, so long after its replica had it. */
 static void note_begun(job *j, int64_t now, uint64_t waited_ns) {
-  int64_t most = now - j->assigned_ns; /* whatever the group's clock says */
+  int64_t most = now - j->assigned_ns; /* whatever the replica's clock says */
   j->begun_ns = j->assigned_ns + (waited_ns < (uint64_t)most ? (int64_t)waited_ns : most);
 }
 
@@ -567,17 +570,17 @@ static void end_without_numbers(tri_core *c, int64_t now, job *j, const char *wh
   tri_fail(&err, TRI_INTERNAL, "",
            "the %s are not finite: weights are damaged, or numbers overflow in the type they have", what);
   c->totals.not_finite++;
-  tri_log(TRI_LOG_ERROR, "coordinator", "group %u: %s", j->group, err.message);
+  tri_log(TRI_LOG_ERROR, "coordinator", "group %u: %s", j->replica, err.message);
   job_fail(c, now, j, &err);
 }
 
 /* Returns whether an entry brings again what has come. */
-static bool repeats(const job *j, const job_choice *ch, const tri_group_token *t) {
+static bool repeats(const job *j, const job_choice *ch, const tri_replica_token *t) {
   return j->runs > 1 && t->offset < ch->num && ch->ids[t->offset] == t->token;
 }
 
 /* Takes one entry of a job's: the next token of its prompt or of a choice, or the end of one. */
-static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_group_token *t, uint64_t *drawn) {
+static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_replica_token *t, uint64_t *sampled) {
   job_choice *ch = &j->choices[t->choice];
   bool none = t->flags & TRI_TOKEN_NONE, prompt = t->flags & TRI_TOKEN_PROMPT;
   tri_error err = {0};
@@ -604,14 +607,14 @@ static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_group_t
     cut_job(c, now, j, &err);
   } else if (!none && !again) {
     pass_over(prompt ? &j->scored : ch);
-    *drawn += !prompt;
+    *sampled += !prompt;
     if (!prompt) note_times(c, now - c->jobs->restored_age_ns, j);
   }
   return st;
 }
 
-/* Takes what an entry says of its job. Times and the cached tokens are those of the first group that began it. */
-static void note_progress(job *j, int64_t now, const tri_group_token *t) {
+/* Takes what an entry says of its job. Times and the cached tokens are those of the first replica that began it. */
+static void note_progress(job *j, int64_t now, const tri_replica_token *t) {
   j->begun_here = true;
   if (t->flags & TRI_TOKEN_PREEMPTED) j->preemptions = j->earlier_preemptions + t->preemptions;
   if (j->begun_ns) return;
@@ -619,32 +622,32 @@ static void note_progress(job *j, int64_t now, const tri_group_token *t) {
   if (t->flags & TRI_TOKEN_CACHED && t->cached <= j->num_prompt) j->cached_tokens = t->cached;
 }
 
-void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_group_tokens *tokens) {
+void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_replica_tokens *tokens) {
   job *j = NULL;
-  uint64_t drawn = 0;
-  /* A restart goes on with what is cut off with the cluster, and must not take how a group ends it. */
+  uint64_t sampled = 0;
+  /* A restart goes on with what is cut off with the cluster, and must not take how a replica ends it. */
   if (!c->ending) record_tokens(c, index, tokens);
   for (uint32_t i = 0; i < tokens->num; i++) {
-    const tri_group_token *t = &tokens->tokens[i];
+    const tri_replica_token *t = &tokens->tokens[i];
     if (!j || j->id != t->job) j = job_find(c, t->job);
-    /* A message of an earlier life of the group, or one after a cancellation, has no owner any more. */
-    if (!j || j->state != JOB_ASSIGNED || j->group != index || j->epoch != tokens->epoch ||
+    /* A message of an earlier life of the replica, or one after a cancellation, has no owner any more. */
+    if (!j || j->state != JOB_ASSIGNED || j->replica != index || j->epoch != tokens->epoch ||
         t->choice >= (uint32_t)j->sampling.n)
       continue;
     note_progress(j, now - c->jobs->restored_age_ns, t);
     if (j->choices[t->choice].ended) continue;
-    if (j->embed && !(t->flags & TRI_TOKEN_NONE)) continue; /* there are no tokens to draw */
-    if (take_entry(c, now, j, t, &drawn) != TRI_OK) continue;
+    if (j->embed && !(t->flags & TRI_TOKEN_NONE)) continue; /* there are no tokens to sample */
+    if (take_entry(c, now, j, t, &sampled) != TRI_OK) continue;
     job_mark(c, j);
     if (j->num_open) continue;
-    /* A stop string ends a choice here before its group knows. */
+    /* A stop string ends a choice here before its replica knows. */
     if (j->cut) tell_abort(c, j);
     finish_job(c, now, j);
   }
-  if (drawn && !c->restoring) tri_histogram_add(&c->totals.step_tokens, (double)drawn);
+  if (sampled && !c->restoring) tri_histogram_add(&c->totals.step_tokens, (double)sampled);
 }
 
-static void take_result(tri_core *c, int64_t now, job *j, const tri_group_result *r) {
+static void take_result(tri_core *c, int64_t now, job *j, const tri_replica_result *r) {
   tri_error err = {0};
   tri_status st = embed_take(c, j, r, &err);
   if (st == TRI_OUT_OF_RANGE) {
@@ -661,35 +664,35 @@ static void take_result(tri_core *c, int64_t now, job *j, const tri_group_result
   finish_job(c, now, j);
 }
 
-void job_results(tri_core *c, int64_t now, uint32_t index, const tri_group_results *results) {
+void job_results(tri_core *c, int64_t now, uint32_t index, const tri_replica_results *results) {
   for (uint32_t i = 0; i < results->num; i++) {
     job *j = job_find(c, results->results[i].job);
-    /* A message of an earlier life of the group, or one after a cancellation, has no owner any more. */
-    if (!j || !j->embed || j->state != JOB_ASSIGNED || j->group != index || j->epoch != results->epoch) continue;
+    /* A message of an earlier life of the replica, or one after a cancellation, has no owner any more. */
+    if (!j || !j->embed || j->state != JOB_ASSIGNED || j->replica != index || j->epoch != results->epoch) continue;
     take_result(c, now, j, &results->results[i]);
   }
 }
 
-/* ---- its group is lost ---- */
+/* ---- its replica is lost ---- */
 
-/* Too many groups have died under it. */
+/* Too many replicas have died under it. */
 static bool is_given_up(const job *j) { return j->deaths >= MOST_DEATHS; }
 
-static bool is_of(const job *j, uint32_t index) { return j->state == JOB_ASSIGNED && j->group == index; }
+static bool is_of(const job *j, uint32_t index) { return j->state == JOB_ASSIGNED && j->replica == index; }
 
-/* Returns whether k, which stands before j in the list of all or not, has come to their group before j. */
+/* Returns whether k, which stands before j in the list of all or not, has come to their replica before j. */
 static bool came_before(const job *k, const job *j, bool older) {
   return k->assigned_ns < j->assigned_ns || (k->assigned_ns == j->assigned_ns && older);
 }
 
-/* Returns whether so many others of the group had to begin before j: those that have, and those that came before it,
+/* Returns whether so many others of the replica had to begin before j: those that have, and those that came before it,
  * unless it is by priority and they matter less. */
 static bool is_behind(const tri_core *c, const job *j, uint64_t slots) {
   uint64_t ahead = 0;
   bool older = true;
   for (const job *k = TAILQ_FIRST(&c->jobs->active); k && ahead < slots; k = TAILQ_NEXT(k, links)) {
     if (k == j) older = false;
-    if (k == j || !is_of(k, j->group)) continue;
+    if (k == j || !is_of(k, j->replica)) continue;
     ahead += k->begun_here || (came_before(k, j, older) && k->sampling.priority <= j->sampling.priority);
   }
   return ahead >= slots;
@@ -698,14 +701,14 @@ static bool is_behind(const tri_core *c, const job *j, uint64_t slots) {
 /* Jobs begin in their order as slots become free. Twice as many as there are slots: those that have had them may have
  * ended without that having been heard. */
 static void find_at_risk(tri_core *c, uint32_t index) {
-  uint64_t slots = 2 * group_slots(c, index);
+  uint64_t slots = 2 * replica_slots(c, index);
   for (job *j = TAILQ_FIRST(&c->jobs->active); j; j = TAILQ_NEXT(j, links))
     if (is_of(j, index)) j->at_risk = j->begun_here || !is_behind(c, j, slots);
 }
 
 /* Puts a job back to where its age has it in the queue. */
 static void queue_again(tri_core *c, int64_t now, job *j) {
-  group_left_job(c, j->group);
+  replica_left_job(c, j->replica);
   queue_returned(c, &j->part);
   enqueue(c, now, j);
   j->earlier_preemptions = j->preemptions;
@@ -720,7 +723,7 @@ void jobs_queue_all_again(tri_core *c, int64_t now) {
 unsigned jobs_queue_again(tri_core *c, int64_t now, uint32_t index) {
   unsigned count = 0;
   for (job *j = TAILQ_FIRST(&c->jobs->active); j; j = TAILQ_NEXT(j, links)) {
-    if (j->state != JOB_ASSIGNED || j->group != index) continue;
+    if (j->state != JOB_ASSIGNED || j->replica != index) continue;
     queue_again(c, now, j);
     count++;
   }
@@ -733,8 +736,8 @@ static tri_status status_of_end(const tri_core *c) {
   return c->jobs->has_journal && !c->draining ? TRI_COORDINATOR_LOST : TRI_PEER_LOST;
 }
 
-/* Ends what waits: no group will come. Jobs may come, and be cancelled, until the cluster has ended: their clients hear
- * of that, and the next start has to know it. */
+/* Ends what waits: no replica will come. Jobs may come, and be cancelled, until the cluster has ended: their clients
+ * hear of that, and the next start has to know it. */
 static void end_waiting(tri_core *c, int64_t now, const char *reason) {
   tri_error ran = {0}, queued = {0};
   bool was_ending = c->ending;
@@ -763,7 +766,7 @@ void jobs_end_poisoned(tri_core *c, int64_t now) {
   }
 }
 
-void jobs_lose_group(tri_core *c, int64_t now, uint32_t index, const char *reason) {
+void jobs_lose_replica(tri_core *c, int64_t now, uint32_t index, const char *reason) {
   tri_error err = {0};
   unsigned waiting = 0;
   tri_fail(&err, TRI_PEER_LOST, "",
@@ -771,7 +774,7 @@ void jobs_lose_group(tri_core *c, int64_t now, uint32_t index, const char *reaso
   find_at_risk(c, index);
   for (job *j = TAILQ_FIRST(&c->jobs->active), *next; j; j = next) {
     next = TAILQ_NEXT(j, links);
-    if (j->state != JOB_ASSIGNED || j->group != index) continue;
+    if (j->state != JOB_ASSIGNED || j->replica != index) continue;
     j->deaths += j->at_risk;
     if (j->at_risk) record_died(c, j);
     if (is_given_up(j)) {
@@ -804,7 +807,7 @@ void jobs_abandon(tri_core *c, int64_t now, const char *reason) {
   tri_fail(&err, st, "", "%s", reason);
   tri_fail(&lost, st, "", "%s; a group that ran this job was lost before: %s", reason, replicas_last_loss(c));
   c->draining = c->ending = true;
-  /* A group leaves once it has nothing to compute. */
+  /* A replica leaves once it has nothing to compute. */
   for (job *j; (j = TAILQ_FIRST(&c->jobs->active));)
     cut_job(c, now, j, j->state == JOB_QUEUED && j->runs ? &lost : &err);
   end_undurable(c, &err);

@@ -69,7 +69,7 @@ static uint64_t record_end(tri_core *c, const job *j) {
 }
 
 void record_assigned(tri_core *c, const job *j) {
-  tri_record r = {.op = TRI_RECORD_ASSIGNED, .job = j->id, .assigned = {j->group, j->epoch, j->weights_hash}};
+  tri_record r = {.op = TRI_RECORD_ASSIGNED, .job = j->id, .assigned = {j->replica, j->epoch, j->weights_hash}};
   if (j->record) record(c, &r);
 }
 
@@ -77,8 +77,8 @@ void record_died(tri_core *c, const job *j) {
   if (j->record) record(c, &(tri_record){.op = TRI_RECORD_DIED, .job = j->id});
 }
 
-void record_tokens(tri_core *c, uint32_t group, const tri_group_tokens *tokens) {
-  tri_record r = {.op = TRI_RECORD_TOKENS, .tokens = {group, tokens}};
+void record_tokens(tri_core *c, uint32_t replica, const tri_replica_tokens *tokens) {
+  tri_record r = {.op = TRI_RECORD_TOKENS, .tokens = {replica, tokens}};
   record(c, &r);
 }
 
@@ -110,7 +110,7 @@ size_t record_bytes(const job *j) {
   return JOB_BYTES + j->num_prompt * sizeof *j->prompt_ids + j->prompt_len + tokens * token;
 }
 
-static void put_logprobs(const job_choice *ch, size_t at, tri_group_token *t) {
+static void put_logprobs(const job_choice *ch, size_t at, tri_replica_token *t) {
   const float *p = ch->logprobs + at * (1 + TRI_WIRE_MAX_LOGPROBS);
   t->flags |= TRI_TOKEN_LOGPROB;
   t->logprob = p[0];
@@ -121,14 +121,14 @@ static void put_logprobs(const job_choice *ch, size_t at, tri_group_token *t) {
 
 /* Says how a choice has ended, with its last token or after it. One that a stop string has ended ends by that again.
  */
-static void put_end(const job_choice *ch, bool with_token, tri_group_token *t) {
+static void put_end(const job_choice *ch, bool with_token, tri_replica_token *t) {
   t->reason = ch->reason;
   t->flags |= TRI_TOKEN_LAST;
   if (!with_token) t->flags |= TRI_TOKEN_NONE;
   if (with_token && ch->reason == TRI_FINISH_STOP && ch->stop_string < 0) t->flags |= TRI_TOKEN_STOP_ID;
 }
 
-static void put_progress(const job *j, tri_group_token *t) {
+static void put_progress(const job *j, tri_replica_token *t) {
   t->preemptions = j->preemptions;
   t->cached = j->cached_tokens;
   if (j->preemptions) t->flags |= TRI_TOKEN_PREEMPTED;
@@ -137,28 +137,28 @@ static void put_progress(const job *j, tri_group_token *t) {
 
 /* Records what a choice has, or the prompt's log probabilities, from number `from` on. */
 static void record_choice(tri_core *c, const job *j, const job_choice *ch, uint32_t index, size_t from) {
-  tri_group_token all[TOKENS_AT_ONCE];
-  tri_group_tokens message = {.epoch = j->epoch, .tokens = all};
+  tri_replica_token all[TOKENS_AT_ONCE];
+  tri_replica_tokens message = {.epoch = j->epoch, .tokens = all};
   bool of_prompt = ch == &j->scored, ended = !of_prompt && ch->ended;
   for (size_t at = from; at < ch->num || (ended && at == from && !ch->num);) {
     for (message.num = 0; message.num < TOKENS_AT_ONCE && at < ch->num; at++) {
-      tri_group_token *t = &all[message.num++];
-      *t = (tri_group_token){.job = j->id, .choice = index, .token = ch->ids[at], .offset = at};
+      tri_replica_token *t = &all[message.num++];
+      *t = (tri_replica_token){.job = j->id, .choice = index, .token = ch->ids[at], .offset = at};
       if (of_prompt) t->flags = TRI_TOKEN_PROMPT;
       if (ch->logprobs) put_logprobs(ch, at, t);
       if (ended && at + 1 == ch->num) put_end(ch, true, t);
     }
     if (!ch->num) {
-      all[message.num] = (tri_group_token){.job = j->id, .choice = index};
+      all[message.num] = (tri_replica_token){.job = j->id, .choice = index};
       put_end(ch, false, &all[message.num++]);
       at++;
     }
     put_progress(j, &all[0]);
-    record_tokens(c, j->group, &message);
+    record_tokens(c, j->replica, &message);
   }
 }
 
-/* A job that has run twice counts as such afterwards: what it draws again is told from what comes out of turn. */
+/* A job that has run twice counts as such afterwards: what it samples again is told from what comes out of turn. */
 void record_whole(tri_core *c, int64_t now, job *j) {
   record_begin(c, j);
   record_accepted_again(c, now, j);
@@ -170,7 +170,7 @@ void record_whole(tri_core *c, int64_t now, job *j) {
   c->jobs->has_moved |= j->moved != 0;
 }
 
-/* The answer comes from no group: it is recorded as if a first start of group 0 had given it. */
+/* The answer comes from no replica: it is recorded as if a first start of replica 0 had given it. */
 void record_answered(tri_core *c, job *j, uint64_t weights_hash) {
   record_accepted(c, j);
   if (!j->record) return;

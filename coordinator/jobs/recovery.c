@@ -6,7 +6,7 @@
  * it, and what is before that is no longer needed for it once that one is durable.
  *
  * Jobs of a coordinator that ran before are made as if their clients had just asked, get the tokens that they had, and
- * wait in the queue for a group that goes on after those. */
+ * wait in the queue for a replica that goes on after those. */
 #include "coordinator/jobs/jobs_impl.h"
 #include "base/log.h"
 
@@ -160,22 +160,22 @@ static void accept(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r
 }
 
 /* Groups of this start may be fewer than those of the one before. */
-static uint32_t group_of(const tri_core *c, uint32_t group) { return group % c->cfg.num_groups; }
+static uint32_t replica_of(const tri_core *c, uint32_t replica) { return replica % c->cfg.num_replicas; }
 
 static void assign(tri_core *c, int64_t then, job *j, const tri_record *r) {
-  if (j->state == JOB_ASSIGNED) { /* the group that it was assigned to before was lost */
-    group_left_job(c, j->group);
+  if (j->state == JOB_ASSIGNED) { /* the replica that it was assigned to before was lost */
+    replica_left_job(c, j->replica);
   } else if (j->state != JOB_QUEUED) {
     return;
   }
   queue_remove(c, &j->part);
   j->state = JOB_ASSIGNED;
-  j->group = group_of(c, r->assigned.group);
+  j->replica = replica_of(c, r->assigned.replica);
   j->epoch = r->assigned.epoch;
   j->weights_hash = r->assigned.weights_hash;
   j->assigned_ns = then;
   j->runs++;
-  group_got_job(c, j->group, then);
+  replica_got_job(c, j->replica, then);
 }
 
 static void end(tri_core *c, int64_t now, job *j, const tri_record *r) {
@@ -201,7 +201,7 @@ tri_status recovery_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_
   case TRI_RECORD_DIED:
     if (j) j->deaths++;
     break;
-  case TRI_RECORD_TOKENS: job_tokens(c, now, group_of(c, r->tokens.group), r->tokens.tokens); break;
+  case TRI_RECORD_TOKENS: job_tokens(c, now, replica_of(c, r->tokens.replica), r->tokens.tokens); break;
   case TRI_RECORD_ENDED:
     if (j) end(c, now, j, r);
     break;

@@ -43,18 +43,18 @@ static bool is_wanted(const tri_core *c, tri_log_level *level) {
 
 void request_log(const tri_core *c, const job *j, int64_t now) {
   char id[TRI_REQUEST_ID_TEXT], client[TRI_OWNER_TEXT], queue[TIME_BYTES], first[TIME_BYTES], end[END_BYTES];
-  uint64_t drawn = 0;
+  uint64_t sampled = 0;
   tri_log_level level;
   if (!is_wanted(c, &level)) return;
   tri_request_id_format(&j->request_id, id);
-  for (int64_t i = 0; i < j->sampling.n; i++) drawn += j->choices[i].num;
+  for (int64_t i = 0; i < j->sampling.n; i++) sampled += j->choices[i].num;
   tri_log(
       level, "request",
       "id=%s%s%s client=%s%s%s prompt_tokens=%zu generation_tokens=%llu cached_tokens=%u queue_ms=%s first_token_ms=%s "
       "total_ms=%.1f %s%s",
       id, j->external_id ? " external_id=" : "", j->external_id ? j->external_id : "",
       tri_owner_text(&j->peer.owner, client), j->caller[0] ? " caller=" : "", j->caller, j->num_prompt,
-      (unsigned long long)drawn, j->cached_tokens, since(j, j->begun_ns, queue), since(j, j->first_token_ns, first),
+      (unsigned long long)sampled, j->cached_tokens, since(j, j->begun_ns, queue), since(j, j->first_token_ns, first),
       (double)(now - j->submitted_ns) / 1e6, end_words(j, end), j->timed_out ? " timed_out=true" : "");
 }
 

@@ -25,7 +25,7 @@ typedef struct tri_response_cache tri_response_cache;
 
 typedef struct tri_response_cache_config {
   uint64_t max_bytes; /* of the table and of all entries */
-  tri_sip_key secret; /* drawn anew for each cache, so that no client can fill one chain of the table */
+  tri_sip_key secret; /* random, new for each cache, so that no client can fill one chain of the table */
   uint64_t (*hash)(tri_sip_key secret, const void *key, size_t len); /* NULL: tri_siphash; tests have a worse one */
 } tri_response_cache_config;
 

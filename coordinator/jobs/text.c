@@ -56,7 +56,7 @@ static tri_status add_rest(job_choice *ch) {
   return append_text(ch, rest, n) ? TRI_OK : TRI_NO_MEMORY;
 }
 
-static void keep_logprobs(job_choice *ch, size_t at, const tri_group_token *t) {
+static void keep_logprobs(job_choice *ch, size_t at, const tri_replica_token *t) {
   float *lp = ch->logprobs + at * (1 + TRI_WIRE_MAX_LOGPROBS);
   int n = t->num_top < TRI_WIRE_MAX_LOGPROBS ? t->num_top : TRI_WIRE_MAX_LOGPROBS;
   lp[0] = t->logprob;
@@ -143,7 +143,7 @@ static tri_status begin_text(const tri_core *c, const job *j, job_choice *ch) {
   return st;
 }
 
-static tri_status push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t) {
+static tri_status push(tri_core *c, job *j, job_choice *ch, const tri_replica_token *t) {
   size_t n = 0;
   tri_status st = TRI_OK;
   if (!grow_tokens(ch, j->sampling.logprobs >= 0)) return TRI_NO_MEMORY;
@@ -182,14 +182,14 @@ size_t choice_bytes(const job_choice *ch) {
   return bytes;
 }
 
-tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_group_token *t) {
+tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_replica_token *t) {
   size_t had = choice_bytes(ch);
   tri_status st = push(c, j, ch, t);
   flow_resize(c, &j->part, j->part.bytes - had + choice_bytes(ch));
   return st;
 }
 
-static tri_status push_score(job_choice *p, const tri_group_token *t) {
+static tri_status push_score(job_choice *p, const tri_replica_token *t) {
   if (!grow_tokens(p, true)) return TRI_NO_MEMORY;
   p->ids[p->num] = t->token;
   p->safe_after[p->num] = 0;
@@ -198,10 +198,10 @@ static tri_status push_score(job_choice *p, const tri_group_token *t) {
 }
 
 tri_status prompt_score(job *j) {
-  return push_score(&j->scored, &(tri_group_token){.token = j->prompt_ids[0], .logprob = NAN});
+  return push_score(&j->scored, &(tri_replica_token){.token = j->prompt_ids[0], .logprob = NAN});
 }
 
-tri_status prompt_push(tri_core *c, job *j, const tri_group_token *t) {
+tri_status prompt_push(tri_core *c, job *j, const tri_replica_token *t) {
   bool wanted = j->sampling.prompt_logprobs >= 0 && t->flags & TRI_TOKEN_LOGPROB && j->scored.num < j->num_prompt;
   if (!wanted) return TRI_CORRUPT;
   size_t had = choice_bytes(&j->scored);

@@ -26,12 +26,12 @@ typedef struct kept_accepted {
 } kept_accepted;
 
 typedef struct kept_assigned {
-  uint64_t group, epoch, weights_hash;
+  uint64_t replica, epoch, weights_hash;
 } kept_assigned;
 
 /* After it the message as a worker packs it. */
 typedef struct kept_tokens {
-  uint64_t group;
+  uint64_t replica;
 } kept_tokens;
 
 typedef struct kept_ended {
@@ -91,16 +91,16 @@ static tri_status add_accepted(tri_recorder *k, const tri_record *r) {
 }
 
 static tri_status add_assigned(tri_recorder *k, const tri_record *r) {
-  kept_assigned a = {r->assigned.group, r->assigned.epoch, r->assigned.weights_hash};
+  kept_assigned a = {r->assigned.replica, r->assigned.epoch, r->assigned.weights_hash};
   return add(k, &a, sizeof a);
 }
 
 static tri_status add_tokens(tri_recorder *k, const tri_record *r) {
-  kept_tokens t = {r->tokens.group};
-  tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = *r->tokens.tokens};
+  kept_tokens t = {r->tokens.replica};
+  tri_replica_msg m = {.op = TRI_REPLICA_TOKENS, .tokens = *r->tokens.tokens};
   TRI_CHECK(add(k, &t, sizeof t));
   if (k->came_as) return add(k, k->came_as, k->came_as_len);
-  TRI_CHECK(tri_group_msg_pack(&m, &k->message));
+  TRI_CHECK(tri_replica_msg_pack(&m, &k->message));
   return add(k, k->message.data, k->message.len);
 }
 
@@ -284,13 +284,13 @@ static bool take_accepted(tri_recorder *k, reader *in, tri_record *r) {
   return in->st == TRI_OK && r->accepted.msg.op == TRI_OP_SUBMIT;
 }
 
-static bool take_tokens(tri_recorder *k, reader *in, tri_group_msg *m, tri_record *r) {
+static bool take_tokens(tri_recorder *k, reader *in, tri_replica_msg *m, tri_record *r) {
   kept_tokens t;
   if (!take(in, &t, sizeof t)) return false;
-  in->st = tri_group_msg_unpack(in->p, in->left, k->arena, m, NULL);
-  r->tokens.group = (uint32_t)t.group;
+  in->st = tri_replica_msg_unpack(in->p, in->left, k->arena, m, NULL);
+  r->tokens.replica = (uint32_t)t.replica;
   r->tokens.tokens = &m->tokens;
-  return in->st == TRI_OK && m->op == TRI_GROUP_TOKENS;
+  return in->st == TRI_OK && m->op == TRI_REPLICA_TOKENS;
 }
 
 static bool take_ended(reader *in, kept_ended *e, tri_record *r) {
@@ -305,7 +305,7 @@ static bool take_ended(reader *in, kept_ended *e, tri_record *r) {
 static bool take_assigned(reader *in, tri_record *r) {
   kept_assigned a;
   if (!take(in, &a, sizeof a)) return false;
-  r->assigned.group = (uint32_t)a.group;
+  r->assigned.replica = (uint32_t)a.replica;
   r->assigned.epoch = a.epoch;
   r->assigned.weights_hash = a.weights_hash;
   return true;
@@ -338,7 +338,7 @@ static tri_status restore(void *ctx, const tri_journal_record *kept, tri_error *
   reader in = {.p = kept->data, .left = kept->len};
   kept_head head = {0};
   kept_ended ended;
-  tri_group_msg message;
+  tri_replica_msg message;
   tri_arena_reset(k->arena);
   bool ok = take(&in, &head, sizeof head);
   tri_record r = {.op = (tri_record_op)kept->type, .job = head.job};

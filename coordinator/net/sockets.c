@@ -53,23 +53,23 @@ static tri_status find_worker_keys(const tri_serve_options *o, const tri_rank_ke
                                    tri_zkeypair *pair, tri_error *err) {
   if (!keys->texts && o->worker_key_file && o->boot_file && !access(o->boot_file, F_OK)) {
     TRI_CHECK(tri_boot_load(o->boot_file, 0, boot, err));
-    if (boot->first_group || boot->groups != keys->groups || boot->ranks != keys->ranks)
+    if (boot->first_replica || boot->replicas != keys->replicas || boot->ranks != keys->ranks)
       return tri_fail(err, TRI_CORRUPT, "boot_file", "%s has keys for %u groups of %u ranks, and not for %u of %u",
-                      o->boot_file, boot->groups, boot->ranks, keys->groups, keys->ranks);
+                      o->boot_file, boot->replicas, boot->ranks, keys->replicas, keys->ranks);
     return tri_zkeypair_load(o->worker_key_file, pair, err);
   }
   boot->endpoint[0] = '\0';
   TRI_CHECK(tri_zkeypair_make(pair, err));
   snprintf(boot->server_key, sizeof boot->server_key, "%s", pair->public_key);
   if (keys->texts) return TRI_OK;
-  TRI_CHECK(tri_boot_make_keys(boot, keys->groups, keys->ranks, err));
+  TRI_CHECK(tri_boot_make_keys(boot, keys->replicas, keys->ranks, err));
   if (!o->worker_key_file) return TRI_OK;
   unlink(o->worker_key_file);
   return tri_zkeypair_save(o->worker_key_file, pair, err);
 }
 
 static tri_status find_public_keys(const tri_boot *boot, tri_rank_keys *keys, tri_error *err) {
-  size_t count = (size_t)keys->groups * keys->ranks;
+  size_t count = (size_t)keys->replicas * keys->ranks;
   bool made_here = !keys->texts;
   if (made_here) keys->texts = tri_calloc(count, sizeof *keys->texts);
   keys->raw = tri_calloc(count, sizeof *keys->raw);
@@ -87,7 +87,7 @@ static tri_status find_public_keys(const tri_boot *boot, tri_rank_keys *keys, tr
 void tri_rank_keys_free(tri_rank_keys *k) {
   tri_free(k->texts);
   tri_free(k->raw);
-  *k = (tri_rank_keys){.groups = 0};
+  *k = (tri_rank_keys){.replicas = 0};
 }
 
 static tri_status open_server(const tri_serve_options *o, tri_zcontext *z, bool one_host, const char *bound,
@@ -105,7 +105,7 @@ static tri_status open_server(const tri_serve_options *o, tri_zcontext *z, bool 
 tri_status tri_worker_socket_open(const tri_serve_options *o, tri_zcontext *z, bool one_host, tri_rank_keys *keys,
                                   tri_boot *boot, tri_zserver **out, tri_error *err) {
   tri_zkeypair pair = {.public_key = ""};
-  size_t count = (size_t)keys->groups * keys->ranks;
+  size_t count = (size_t)keys->replicas * keys->ranks;
   tri_status st;
   const char **list = tri_calloc(count, sizeof *list);
   if (!list) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "worker_endpoint", "no memory for the keys"));

@@ -13,8 +13,8 @@ tri_status tri_client_socket_open(const tri_serve_options *o, tri_zcontext *z, t
                                   tri_zserver **out, tri_error *err);
 /* The public key of each rank: by them the socket lets in, and the core tells ranks apart. */
 typedef struct tri_rank_keys {
-  uint32_t groups, ranks;          /* ranks: of each group */
-  char (*texts)[TRI_Z_KEY];        /* [groups, ranks] */
+  uint32_t replicas, ranks;        /* ranks: of each replica */
+  char (*texts)[TRI_Z_KEY];        /* [replicas, ranks] */
   uint8_t (*raw)[TRI_OWNER_BYTES]; /* the same as bytes */
 } tri_rank_keys;
 

@@ -39,12 +39,12 @@ static void take_event(const tri_supervisor *s, const char *line) {
   tri_supervisor_event n = {0};
   char kind[16];
   int used = 0;
-  if (sscanf(line, "died %" SCNu32 " %" SCNu64 " %n", &n.group, &n.epoch, &used) == 2 && used)
-    n.kind = TRI_GROUP_DIED;
-  else if (sscanf(line, "expect %" SCNu32 " %" SCNu64 "%n", &n.group, &n.epoch, &used) == 2 && used)
-    n.kind = TRI_GROUP_EXPECTED;
-  else if (sscanf(line, "held %" SCNu32 " %15s %" SCNd64 " %n", &n.group, kind, &n.seconds, &used) == 3 && used)
-    n.kind = strcmp(kind, "given_up") ? TRI_GROUP_QUARANTINED : TRI_GROUP_GIVEN_UP;
+  if (sscanf(line, "died %" SCNu32 " %" SCNu64 " %n", &n.replica, &n.epoch, &used) == 2 && used)
+    n.kind = TRI_REPLICA_DIED;
+  else if (sscanf(line, "expect %" SCNu32 " %" SCNu64 "%n", &n.replica, &n.epoch, &used) == 2 && used)
+    n.kind = TRI_REPLICA_EXPECTED;
+  else if (sscanf(line, "held %" SCNu32 " %15s %" SCNd64 " %n", &n.replica, kind, &n.seconds, &used) == 3 && used)
+    n.kind = strcmp(kind, "given_up") ? TRI_REPLICA_QUARANTINED : TRI_REPLICA_GIVEN_UP;
   else
     return;
   n.reason = line + used;

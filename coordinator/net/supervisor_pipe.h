@@ -12,10 +12,10 @@
 
 enum { TRI_SUPERVISOR_LINE = 768 }; /* bytes of the longest line, with its end */
 
-/* News of a group that the supervisor has started. */
+/* News of a replica that the supervisor has started. */
 typedef struct tri_supervisor_event {
-  enum { TRI_GROUP_DIED, TRI_GROUP_GIVEN_UP, TRI_GROUP_QUARANTINED, TRI_GROUP_EXPECTED } kind;
-  uint32_t group;
+  enum { TRI_REPLICA_DIED, TRI_REPLICA_GIVEN_UP, TRI_REPLICA_QUARANTINED, TRI_REPLICA_EXPECTED } kind;
+  uint32_t replica;
   uint64_t epoch;     /* of one that died, or of the oldest that may register */
   int64_t seconds;    /* until one that stays down is started again */
   const char *reason; /* for the call */

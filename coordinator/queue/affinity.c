@@ -1,35 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prefix-aware routing: with several groups a job goes to the one that has had a prompt that begins like its own, whose
- * KV blocks it finds there, unless that is much busier than another.
+/* Prefix-aware routing: with several replicas a job goes to the one that has had a prompt that begins like its own,
+ * whose KV blocks it finds there, unless that is much busier than another.
  *
- * Of each group a table remembers hashes of beginnings of prompts, each of whole KV blocks. It is of a fixed size, and
- * a new hash takes the place of an old one: what it says may be wrong, in which case a prompt is computed once more. */
+ * Of each replica a table remembers hashes of beginnings of prompts, each of whole KV blocks. It is of a fixed size,
+ * and a new hash takes the place of an old one: what it says may be wrong, in which case a prompt is computed once
+ * more. */
 #include <string.h>
 
 #include "coordinator/queue/queue_impl.h"
 #include "base/siphash.h"
 
 /* Beginnings of up to NEAR blocks are all looked at, and of longer ones every STEP-th, up to NUM_POINTS of a prompt.
- * SEEN: hashes of a group, a power of two. */
+ * SEEN: hashes of a replica, a power of two. */
 enum { NEAR = 64, STEP = 16, NUM_POINTS = 512, SEEN = 1 << 14 };
-/* A group is much busier with more than MANY jobs beyond twice those of the group that has least. */
+/* A replica is much busier with more than MANY jobs beyond twice those of the replica that has least. */
 enum { MANY = 4 };
 
 typedef struct prefix_affinity {
   tri_sip_key key;
-  uint64_t *seen;              /* [num_groups, SEEN] */
-  uint64_t *epochs;            /* [num_groups] of the starts that have seen them */
+  uint64_t *seen;              /* [num_replicas, SEEN] */
+  uint64_t *epochs;            /* [num_replicas] of the starts that have seen them */
   uint64_t points[NUM_POINTS]; /* of the job that was last looked at */
   size_t num_points;
 } prefix_affinity;
 
 tri_status affinity_open(tri_core *c) {
   size_t num;
-  if (!c->cfg.route_by_prefix || c->cfg.num_groups < 2 || c->cfg.model->encoder) return TRI_OK;
+  if (!c->cfg.route_by_prefix || c->cfg.num_replicas < 2 || c->cfg.model->encoder) return TRI_OK;
   if (!(c->queue->affinity = tri_calloc(1, sizeof *c->queue->affinity))) return TRI_NO_MEMORY;
-  if (!tri_size_mul(c->cfg.num_groups, SEEN, &num)) return TRI_NO_MEMORY;
+  if (!tri_size_mul(c->cfg.num_replicas, SEEN, &num)) return TRI_NO_MEMORY;
   if (!(c->queue->affinity->seen = tri_calloc(num, sizeof *c->queue->affinity->seen))) return TRI_NO_MEMORY;
-  if (!(c->queue->affinity->epochs = tri_calloc(c->cfg.num_groups, sizeof(uint64_t)))) return TRI_NO_MEMORY;
+  if (!(c->queue->affinity->epochs = tri_calloc(c->cfg.num_replicas, sizeof(uint64_t)))) return TRI_NO_MEMORY;
   return c->cfg.io.random(c->cfg.io.ctx, &c->queue->affinity->key, sizeof c->queue->affinity->key);
 }
 
@@ -41,7 +42,7 @@ void affinity_close(tri_core *c) {
   tri_free(a);
 }
 
-/* A start of a group begins with an empty cache. */
+/* A start of a replica begins with an empty cache. */
 static uint64_t *seen_of(const tri_core *c, uint32_t index) {
   prefix_affinity *a = c->queue->affinity;
   uint64_t *seen = a->seen + (size_t)index * SEEN, epoch = load_of(c, index)->epoch;
@@ -67,7 +68,7 @@ static void find_points(prefix_affinity *a, const queue_entry *e, size_t block) 
   }
 }
 
-/* Returns how many of the points a group has had, from the first one on. */
+/* Returns how many of the points a replica has had, from the first one on. */
 static size_t match(const tri_core *c, uint32_t index) {
   const prefix_affinity *a = c->queue->affinity;
   const uint64_t *seen = seen_of(c, index);
@@ -76,22 +77,22 @@ static size_t match(const tri_core *c, uint32_t index) {
   return n;
 }
 
-/* Returns whether a group has so much to do, beside the one that has least, that a prompt is computed once more
+/* Returns whether a replica has so much to do, beside the one that has least, that a prompt is computed once more
  * instead. One without a slot has, where the other has some. */
-static bool is_much_busier(const group_facts *g, const group_facts *least) {
+static bool is_much_busier(const replica_facts *g, const replica_facts *least) {
   if (g->jobs >= g->max_num_seqs && least->jobs < least->max_num_seqs) return true;
   return g->jobs > 2 * least->jobs + MANY;
 }
 
 static bool is_shared(const tri_core *c, uint32_t index) {
-  return group_takes_jobs(c, index) && !load_of(c, index)->alone;
+  return replica_takes_jobs(c, index) && !load_of(c, index)->alone;
 }
 
-/* Picks the group with the least to do of those that are not kept for one job; NULL: none takes any. */
-static const group_facts *pick_shared(const tri_core *c, uint32_t *index) {
-  const group_facts *least = NULL;
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group_facts *g = load_of(c, i)->facts;
+/* Picks the replica with the least to do of those that are not kept for one job; NULL: none takes any. */
+static const replica_facts *pick_shared(const tri_core *c, uint32_t *index) {
+  const replica_facts *least = NULL;
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
+    const replica_facts *g = load_of(c, i)->facts;
     if (!is_shared(c, i) || (least && least->jobs <= g->jobs)) continue;
     least = g;
     *index = i;
@@ -100,12 +101,12 @@ static const group_facts *pick_shared(const tri_core *c, uint32_t *index) {
 }
 
 bool affinity_pick(tri_core *c, const queue_entry *e, uint32_t *index) {
-  const group_facts *least = pick_shared(c, index), *best = least;
+  const replica_facts *least = pick_shared(c, index), *best = least;
   if (!c->queue->affinity || !least) return least != NULL;
   find_points(c->queue->affinity, e, least->block_size);
   size_t most = match(c, *index);
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group_facts *g = load_of(c, i)->facts;
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
+    const replica_facts *g = load_of(c, i)->facts;
     if (!is_shared(c, i) || is_much_busier(g, least)) continue;
     size_t n = match(c, i);
     if (n < most || (n == most && g->jobs >= best->jobs)) continue;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queue of jobs that wait for a group. Between clients it is start-time fair queueing (Goyal, Vin, Cheng, 1996), in
- * two levels: the owner that has had least service is next, and of it the flow that has; within a flow jobs go by age.
- * Service is tokens over weight. A job is charged when a group gets it, with a guess of its answer, and at its end with
- * what was done. A flow that was idle begins with the service of the one that was last served: idle flows accrue no
- * credit.
+/* The queue of jobs that wait for a replica. Between clients it is start-time fair queueing (Goyal, Vin, Cheng, 1996),
+ * in two levels: the owner that has had least service is next, and of it the flow that has; within a flow jobs go by
+ * age. Service is tokens over weight. A job is charged when a replica gets it, with a guess of its answer, and at its
+ * end with what was done. A flow that was idle begins with the service of the one that was last served: idle flows
+ * accrue no credit.
  *
- * A job that a group has cannot be recalled, so that a group gets little more than runs.
+ * A job that a replica has cannot be recalled, so that a replica gets little more than runs.
  *
  * An owner of flows may have half of the room that others leave, and so may each flow of it, so that the next client
  * finds room. */
@@ -16,10 +16,10 @@
 
 enum {
   GUESSED_ANSWER = 512, /* tokens of an answer that are charged in advance, at most */
-  RESERVE = 16,         /* one in so many of a group's slots is for flows that have few */
+  RESERVE = 16,         /* one in so many of a replica's slots is for flows that have few */
   AHEAD = 4,            /* jobs that take few steps: so many times the slots */
-  AHEAD_STEPS = 32,     /* few: for each slot, of all that the group has */
-  FEW_PENDING = 2,      /* jobs of which a group has shown nothing yet, whatever their prompts */
+  AHEAD_STEPS = 32,     /* few: for each slot, of all that the replica has */
+  FEW_PENDING = 2,      /* jobs of which a replica has shown nothing yet, whatever their prompts */
   PROMPT_STEPS = 4,     /* steps that more of them may fill with their prompts */
   TEXT_STEPS = 16,      /* the same of an encoder, which chooses its batches among them */
 };
@@ -90,7 +90,7 @@ static flow *flow_for(tri_core *c, const tri_peer *p, const char *caller) {
   flow *f = find_flow(c, p, wire_str(caller));
   flow_owner *o = f ? f->owner : owner_for(c, p);
   if (f || !o) return f;
-  if (!(f = tri_calloc(1, sizeof *f + c->cfg.num_groups * sizeof *f->sequences))) {
+  if (!(f = tri_calloc(1, sizeof *f + c->cfg.num_replicas * sizeof *f->sequences))) {
     free_if_unused(o);
     return NULL;
   }
@@ -227,7 +227,7 @@ static void wake(tri_core *c, flow *f) {
 }
 
 /* Looks for a job's place from both ends of its flow's queue: a new one mostly belongs at the end, and one of a lost
- * group, or with a sooner priority than all, at the beginning. */
+ * replica, or with a sooner priority than all, at the beginning. */
 static void insert(const tri_core *c, flow *f, queue_entry *e) {
   queue_entry *front = TAILQ_FIRST(&f->queue), *back = TAILQ_LAST(&f->queue, queue_entries);
   while (back && is_before(c, e, back) && !is_before(c, e, front)) {
@@ -277,7 +277,7 @@ static void serve(flow *f, double tokens) {
 /* Charges a job that was picked before all of its slots were free for those that stay free for it, in tokens of the
  * others: sequences end evenly over the time of an answer, so that m slots come one after the other in m / slots of it.
  */
-static void charge_wait(const queue_entry *e, const group_load *load) {
+static void charge_wait(const queue_entry *e, const replica_load *load) {
   uint64_t slots = load->facts->max_num_seqs;
   uint64_t all = load->sequences + e->sequences;
   if (!e->early || all <= slots) return;
@@ -287,7 +287,7 @@ static void charge_wait(const queue_entry *e, const group_load *load) {
 }
 
 void queue_assigned(tri_core *c, queue_entry *e, uint32_t index) {
-  group_load *load = load_of(c, index);
+  replica_load *load = load_of(c, index);
   flow *f = e->of;
   uint64_t answer = most_output(c, e);
   queue_remove(c, e);
@@ -297,9 +297,9 @@ void queue_assigned(tri_core *c, queue_entry *e, uint32_t index) {
   if (!e->encoder) e->charged += e->sequences * (answer < GUESSED_ANSWER ? answer : GUESSED_ANSWER);
   serve(f, (double)e->charged);
   charge_wait(e, load);
-  e->group = index;
+  e->replica = index;
   e->epoch = load->epoch;
-  e->in_group = e->pending = true;
+  e->in_replica = e->pending = true;
   if (c->cfg.by_priority) priorities_add(&load->by_priority, &e->by_priority, e->priority, e->sequences);
   load->sequences += e->sequences;
   load->steps += e->steps;
@@ -311,61 +311,61 @@ void queue_assigned(tri_core *c, queue_entry *e, uint32_t index) {
 
 void queue_begun(tri_core *c, queue_entry *e) {
   if (!e->pending) return;
-  group_load *load = load_of(c, e->group);
+  replica_load *load = load_of(c, e->replica);
   e->pending = false;
   if (load->epoch != e->epoch) return;
   load->pending--;
   load->pending_tokens -= e->num_prompt;
 }
 
-/* Ends a job's part of its group, of which it had so many tokens. */
-static void leave_group(tri_core *c, queue_entry *e, uint64_t done) {
+/* Ends a job's part of its replica, of which it had so many tokens. */
+static void leave_replica(tri_core *c, queue_entry *e, uint64_t done) {
   flow *f = e->of;
-  if (!e->in_group) return;
+  if (!e->in_replica) return;
   queue_begun(c, e);
   serve(f, (double)done - (double)e->charged);
-  e->in_group = false;
-  f->sequences[e->group] -= e->sequences;
-  group_load *load = load_of(c, e->group);
+  e->in_replica = false;
+  f->sequences[e->replica] -= e->sequences;
+  replica_load *load = load_of(c, e->replica);
   if (load->epoch != e->epoch) return; /* it has begun anew, with nothing */
   if (c->cfg.by_priority) priorities_remove(&load->by_priority, &e->by_priority);
   load->sequences -= e->sequences;
   load->steps -= e->steps;
 }
 
-void queue_released(tri_core *c, queue_entry *e, uint64_t drawn) {
-  leave_group(c, e, drawn + (e->pending ? 0 : e->num_prompt));
+void queue_released(tri_core *c, queue_entry *e, uint64_t sampled) {
+  leave_replica(c, e, sampled + (e->pending ? 0 : e->num_prompt));
 }
 
-/* Charges nothing: what the job has had so far counts once, at its end. A group that was kept for it is free. */
+/* Charges nothing: what the job has had so far counts once, at its end. A replica that was kept for it is free. */
 void queue_returned(tri_core *c, queue_entry *e) {
-  group_load *load = load_of(c, e->group);
+  replica_load *load = load_of(c, e->replica);
   if (load->alone == e->id) load->alone = 0;
-  leave_group(c, e, 0);
+  leave_replica(c, e, 0);
 }
 
-/* ---- groups ---- */
+/* ---- replicas ---- */
 
 void queue_clog(tri_core *c, uint32_t index) { load_of(c, index)->clogged = c->queue->has_clogged = true; }
 
 void queue_unclog(tri_core *c) {
-  for (uint32_t i = 0; c->queue->has_clogged && i < c->cfg.num_groups; i++) c->queue->loads[i].clogged = false;
+  for (uint32_t i = 0; c->queue->has_clogged && i < c->cfg.num_replicas; i++) c->queue->loads[i].clogged = false;
   c->queue->has_clogged = false;
 }
 
 void queue_release_alone(tri_core *c, uint64_t id) {
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++)
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++)
     if (c->queue->loads[i].alone == id) c->queue->loads[i].alone = 0;
 }
 
-/* Picks the group that a job runs alone in, and keeps it until it is idle; false: it is not yet, or takes no job now.
- * One group at a time is kept, so that the others serve the rest. */
+/* Picks the replica that a job runs alone in, and keeps it until it is idle; false: it is not yet, or takes no job now.
+ * One replica at a time is kept, so that the others serve the rest. */
 static bool pick_alone(tri_core *c, const queue_entry *e, uint32_t *index) {
-  bool any = group_pick(c, index);
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group_load *load = load_of(c, i);
+  bool any = replica_pick(c, index);
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
+    const replica_load *load = load_of(c, i);
     if (load->alone && load->alone != e->id) return false;
-    if (!load->alone || !group_takes_jobs(c, i)) continue;
+    if (!load->alone || !replica_takes_jobs(c, i)) continue;
     any = true;
     *index = i;
   }
@@ -377,9 +377,9 @@ static bool pick_alone(tri_core *c, const queue_entry *e, uint32_t *index) {
 
 /* ---- whose turn it is ---- */
 
-/* Returns the slots of a group that a job finds free: it does not wait for sequences with a later priority. Where one
+/* Returns the slots of a replica that a job finds free: it does not wait for sequences with a later priority. Where one
  * has found none, later ones do not either. */
-static uint64_t free_slots_for(const tri_core *c, group_load *load, const queue_entry *e) {
+static uint64_t free_slots_for(const tri_core *c, replica_load *load, const queue_entry *e) {
   uint64_t slots = load->facts->max_num_seqs, before = load->sequences;
   if (c->cfg.by_priority) {
     if (load->has_full && e->priority >= load->full_from) return 0;
@@ -392,9 +392,9 @@ static uint64_t free_slots_for(const tri_core *c, group_load *load, const queue_
 }
 
 /* The last slots are for flows that have fewer than those: one that has many jobs leaves some for the next client,
- * whose job then runs at once. A group whose jobs are all short gets some ahead: it takes them in in a few steps. */
+ * whose job then runs at once. A replica whose jobs are all short gets some ahead: it takes them in in a few steps. */
 static bool has_slots(const tri_core *c, uint32_t index, const flow *f, const queue_entry *e, uint64_t needed) {
-  group_load *load = load_of(c, index);
+  replica_load *load = load_of(c, index);
   uint64_t slots = load->facts->max_num_seqs;
   if (!load->sequences || !slots) return true;
   if (load->sequences < AHEAD * slots && load->steps + e->steps <= AHEAD_STEPS * slots) return true;
@@ -403,7 +403,7 @@ static bool has_slots(const tri_core *c, uint32_t index, const flow *f, const qu
   return free_slots >= needed && (free_slots > slots / RESERVE || f->sequences[index] < free_slots);
 }
 
-static bool has_prompt_room(const group_load *load, const queue_entry *e) {
+static bool has_prompt_room(const replica_load *load, const queue_entry *e) {
   uint64_t step_tokens = load->facts->step_tokens, steps = e->encoder ? TEXT_STEPS : PROMPT_STEPS;
   if (load->pending < FEW_PENDING || !step_tokens) return true;
   return load->pending_tokens + e->num_prompt <= steps * step_tokens;
@@ -411,16 +411,16 @@ static bool has_prompt_room(const group_load *load, const queue_entry *e) {
 
 /* needed: slots that are to be free. */
 static bool has_room(const tri_core *c, uint32_t index, const flow *f, const queue_entry *e, uint64_t needed) {
-  const group_load *load = load_of(c, index);
-  if (!group_takes_jobs(c, index) || load->alone || load->clogged) return false;
+  const replica_load *load = load_of(c, index);
+  if (!replica_takes_jobs(c, index) || load->alone || load->clogged) return false;
   return has_prompt_room(load, e) && has_slots(c, index, f, e, needed);
 }
 
-/* Picks the group with room that has least to do; false: none has. */
+/* Picks the replica with room that has least to do; false: none has. */
 static bool pick_with_room(const tri_core *c, const flow *f, const queue_entry *e, uint64_t needed, uint32_t *index) {
   bool any = false;
   uint32_t least = 0;
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
     uint32_t jobs = load_of(c, i)->facts->jobs;
     if ((any && least <= jobs) || !has_room(c, i, f, e, needed)) continue;
     any = true;
@@ -430,8 +430,8 @@ static bool pick_with_room(const tri_core *c, const flow *f, const queue_entry *
   return any;
 }
 
-/* Returns a flow's next job that a group takes: its first, but for those that wait for a group to themselves and hold
- * up no other. NULL: none. */
+/* Returns a flow's next job that a replica takes: its first, but for those that wait for a replica to themselves and
+ * hold up no other. NULL: none. */
 static queue_entry *next_of(tri_core *c, const flow *f, uint32_t *index) {
   for (queue_entry *e = TAILQ_FIRST(&f->queue); e; e = TAILQ_NEXT(e, links)) {
     bool alone = e->alone;
@@ -442,7 +442,7 @@ static queue_entry *next_of(tri_core *c, const flow *f, uint32_t *index) {
 }
 
 /* Returns the flow's first job, where it only has too few slots for its sequences, of which some are free. NULL: it is
- * not so. It goes to a group all the same, which begins it when the slots are free and gets nothing else until then:
+ * not so. It goes to a replica all the same, which begins it when the slots are free and gets nothing else until then:
  * others with one sequence each would take every slot that becomes free. */
 static queue_entry *wide_one_of(tri_core *c, const flow *f, uint32_t *index) {
   queue_entry *e = TAILQ_FIRST(&f->queue);
@@ -458,12 +458,12 @@ static bool is_sooner(const tri_core *c, const flow *a, const flow *b) {
   return x->id < y->id;
 }
 
-/* Returns whether a group might have room for some flow's job: mostly none has, and the flows need no look. By priority
- * the soonest job finds most room; but one that runs alone has a group kept for it that has no room, too. */
+/* Returns whether a replica might have room for some flow's job: mostly none has, and the flows need no look. By
+ * priority the soonest job finds most room; but one that runs alone has a replica kept for it that has no room, too. */
 static bool may_have_room(const tri_core *c, uint32_t index) {
-  const group_load *load = load_of(c, index);
+  const replica_load *load = load_of(c, index);
   uint64_t slots = load->facts->max_num_seqs;
-  if (!group_takes_jobs(c, index)) return false;
+  if (!replica_takes_jobs(c, index)) return false;
   if (!slots || load->sequences < slots) return true;
   if (load->sequences < AHEAD * slots && load->steps < AHEAD_STEPS * slots) return true;
   if (!c->cfg.by_priority) return false;
@@ -476,7 +476,7 @@ queue_entry *queue_next(tri_core *c, uint32_t *index) {
   queue_entry *first = NULL, *wide = NULL;
   uint32_t at = 0, liked = 0;
   bool any = false;
-  for (uint32_t i = 0; i < c->cfg.num_groups && c->queue->num_queued; i++) {
+  for (uint32_t i = 0; i < c->cfg.num_replicas && c->queue->num_queued; i++) {
     any |= may_have_room(c, i);
     c->queue->loads[i].has_full = false;
   }
@@ -507,9 +507,9 @@ queue_entry *queue_next(tri_core *c, uint32_t *index) {
 
 tri_status queue_open(tri_core *c) {
   if (!(c->queue = tri_calloc(1, sizeof *c->queue))) return TRI_NO_MEMORY;
-  c->queue->loads = tri_calloc(c->cfg.num_groups, sizeof *c->queue->loads);
+  c->queue->loads = tri_calloc(c->cfg.num_replicas, sizeof *c->queue->loads);
   if (!c->queue->loads) return TRI_NO_MEMORY;
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) c->queue->loads[i].facts = group_facts_of(c, i);
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) c->queue->loads[i].facts = replica_facts_of(c, i);
   return affinity_open(c);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queue of jobs that wait for a group: fair between flows, and by age within one. A flow is the jobs that one
- * client, or one caller of a client, has. The queue decides whose turn it is and which group gets the job, and counts
- * what flows and groups have been given. */
+/* The queue of jobs that wait for a replica: fair between flows, and by age within one. A flow is the jobs that one
+ * client, or one caller of a client, has. The queue decides whose turn it is and which replica gets the job, and counts
+ * what flows and replicas have been given. */
 #ifndef TRI_COORDINATOR_QUEUE_QUEUE_H
 #define TRI_COORDINATOR_QUEUE_QUEUE_H
 
@@ -22,19 +22,19 @@ typedef struct queue_entry {
   size_t salt_len;
   uint32_t sequences; /* that it needs at a time */
   bool encoder;       /* it generates nothing */
-  bool alone;         /* it gets a group to itself */
+  bool alone;         /* it gets a replica to itself */
   size_t bytes;       /* of the job, as they count in limits: set before flow_enter */
   /* The queue's own. */
   TAILQ_ENTRY(queue_entry) links; /* of its flow's queue */
   struct flow *of;                /* NULL: the job is in no flow, or has ended */
   uint64_t steps;                 /* that it can take at most, of its sequences together */
   uint64_t charged;               /* tokens of service */
-  uint32_t group;                 /* that got it last */
+  uint32_t replica;               /* that got it last */
   uint64_t epoch;
-  int64_t queued_ns;                /* since then it waits */
-  bool in_queue, in_group, pending; /* pending: its group has shown no sign of it yet */
-  bool early;                       /* it was picked before all of its slots were free */
-  priority_entry by_priority;       /* of the queue or of its group, with --scheduling-policy priority */
+  int64_t queued_ns;                  /* since then it waits */
+  bool in_queue, in_replica, pending; /* pending: its replica has shown no sign of it yet */
+  bool early;                         /* it was picked before all of its slots were free */
+  priority_entry by_priority;         /* of the queue or of its replica, with --scheduling-policy priority */
 } queue_entry;
 
 tri_status queue_open(tri_core *c);
@@ -56,18 +56,18 @@ void queue_set_crowded(tri_core *c, bool crowded);
 void queue_push(tri_core *c, int64_t now, queue_entry *e);
 void queue_remove(tri_core *c, queue_entry *e); /* one that may be in the queue */
 int64_t queue_count(const tri_core *c);
-/* Returns the job whose turn it is and the group that has room for it; NULL: none has room for any. */
+/* Returns the job whose turn it is and the replica that has room for it; NULL: none has room for any. */
 queue_entry *queue_next(tri_core *c, uint32_t *index);
-/* A group has got the job that queue_next has named last: it leaves the queue and counts as service of its flow. */
+/* A replica has got the job that queue_next has named last: it leaves the queue and counts as service of its flow. */
 void queue_assigned(tri_core *c, queue_entry *e, uint32_t index);
-void queue_begun(tri_core *c, queue_entry *e); /* its group has shown a sign of it */
+void queue_begun(tri_core *c, queue_entry *e); /* its replica has shown a sign of it */
 void queue_released(tri_core *c, queue_entry *e,
-                    uint64_t drawn); /* it has ended: service is what was done, in tokens */
-/* Its group is lost: what was done counts at its end. queue_push puts it back to its old place. */
+                    uint64_t sampled); /* it has ended: service is what was done, in tokens */
+/* Its replica is lost: what was done counts at its end. queue_push puts it back to its old place. */
 void queue_returned(tri_core *c, queue_entry *e);
-/* The group's leader takes no job: it gets none until queue_unclog. */
+/* The replica's leader takes no job: it gets none until queue_unclog. */
 void queue_clog(tri_core *c, uint32_t index);
 void queue_unclog(tri_core *c);
-void queue_release_alone(tri_core *c, uint64_t id); /* the group that is kept for this job, if one is */
+void queue_release_alone(tri_core *c, uint64_t id); /* the replica that is kept for this job, if one is */
 
 #endif

@@ -33,16 +33,16 @@ typedef struct flow {
   struct queue_entries queue; /* the next one first */
   int64_t jobs;
   size_t bytes;
-  uint32_t sequences[]; /* [num_groups] that each group has of it */
+  uint32_t sequences[]; /* [num_replicas] that each replica has of it */
 } flow;
 
 LIST_HEAD(flow_chain, flow);
 LIST_HEAD(flow_owner_chain, flow_owner);
 
-/* The work that a group has been given. A start of the group begins with none. */
-typedef struct group_load {
-  const group_facts *facts; /* of the group */
-  uint64_t epoch;           /* of that start */
+/* The work that a replica has been given. A start of the replica begins with none. */
+typedef struct replica_load {
+  const replica_facts *facts; /* of the replica */
+  uint64_t epoch;             /* of that start */
   /* of the jobs that it has: sequences, the most steps that they can take, and the jobs that it has shown no sign of
    * yet with the tokens of their prompts */
   uint64_t sequences, steps, pending, pending_tokens;
@@ -52,7 +52,7 @@ typedef struct group_load {
   bool has_full;
   bool clogged;   /* its leader took no job in this look at the queue */
   uint64_t alone; /* the job that it is kept for, which gets no company; 0: none */
-} group_load;
+} replica_load;
 
 struct fair_queue {
   struct flow_chain flows[NUM_FLOW_BUCKETS], waiting; /* waiting: those with jobs in the queue */
@@ -64,24 +64,24 @@ struct fair_queue {
   double flow_clock;                /* service of the owner that was last served */
   size_t bytes;                     /* of the jobs in flows */
   bool crowded;                     /* jobs have all of the memory: no new one is taken */
-  bool has_clogged;                 /* a group is */
-  group_load *loads;                /* [num_groups] */
-  struct prefix_affinity *affinity; /* NULL: there is one group, or none has a prefix cache */
+  bool has_clogged;                 /* a replica is */
+  replica_load *loads;              /* [num_replicas] */
+  struct prefix_affinity *affinity; /* NULL: there is one replica, or none has a prefix cache */
 };
 
-/* Returns what the present start of a group has. */
-static inline group_load *load_of(const tri_core *c, uint32_t index) {
-  group_load *load = &c->queue->loads[index];
-  const group_facts *facts = load->facts;
-  if (load->epoch != facts->epoch) *load = (group_load){.facts = facts, .epoch = facts->epoch};
+/* Returns what the present start of a replica has. */
+static inline replica_load *load_of(const tri_core *c, uint32_t index) {
+  replica_load *load = &c->queue->loads[index];
+  const replica_facts *facts = load->facts;
+  if (load->epoch != facts->epoch) *load = (replica_load){.facts = facts, .epoch = facts->epoch};
   return load;
 }
 
-/* affinity.c: groups that have had prompts which begin like a job's */
+/* affinity.c: replicas that have had prompts which begin like a job's */
 tri_status affinity_open(tri_core *c);
 void affinity_close(tri_core *c);
-/* Picks the group that is to get a job, of those that no other one is alone in; false: none takes any. */
+/* Picks the replica that is to get a job, of those that no other one is alone in; false: none takes any. */
 bool affinity_pick(tri_core *c, const queue_entry *e, uint32_t *index);
-void affinity_note(tri_core *c, uint32_t index); /* a group has got the job that was last picked for */
+void affinity_note(tri_core *c, uint32_t index); /* a replica has got the job that was last picked for */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The check that a group may serve beside those that are ready: replicas must be interchangeable. */
+/* The check that a replica may serve beside those that are ready: replicas must be interchangeable. */
 #include <math.h>
 #include <stdio.h>
 
@@ -10,7 +10,7 @@
  * beyond. */
 #define CANARY_TOLERANCE 2.0
 
-static const double *find(const group_canary *c, uint32_t id) {
+static const double *find(const replica_canary *c, uint32_t id) {
   for (int i = 0; i < c->num; i++)
     if (c->ids[i] == id) return &c->logprobs[i];
   return NULL;
@@ -18,7 +18,7 @@ static const double *find(const group_canary *c, uint32_t id) {
 
 /* Returns the first token of a's that b contradicts; -1: none. One that b has not among its first has a logprob there
  * of its last one at most. */
-static int64_t contradiction(const group_canary *a, const group_canary *b) {
+static int64_t contradiction(const replica_canary *a, const replica_canary *b) {
   for (int i = 0; i < a->num && b->num; i++) {
     const double *other = find(b, a->ids[i]);
     double above = a->logprobs[i] - b->logprobs[b->num - 1];
@@ -27,7 +27,7 @@ static int64_t contradiction(const group_canary *a, const group_canary *b) {
   return -1;
 }
 
-void canary_take(group_canary *c, const tri_group_msg *m) {
+void canary_take(replica_canary *c, const tri_replica_msg *m) {
   size_t n = m->ready.num_canary_ids < MAX_CANARY ? m->ready.num_canary_ids : MAX_CANARY;
   c->num = m->ready.num_canary_millis < n ? (int)m->ready.num_canary_millis : (int)n;
   for (int i = 0; i < c->num; i++) {
@@ -36,14 +36,14 @@ void canary_take(group_canary *c, const tri_group_msg *m) {
   }
 }
 
-bool weights_are_same(const group *a, const group *b) {
+bool weights_are_same(const replica *a, const replica *b) {
   return !a->facts.weights_hash || !b->facts.weights_hash || a->facts.weights_hash == b->facts.weights_hash;
 }
 
-static bool fits(const group *g, const group *other, uint32_t index, char *why, size_t cap) {
+static bool fits(const replica *g, const replica *other, uint32_t index, char *why, size_t cap) {
   int64_t token = contradiction(&g->canary, &other->canary);
   if (token < 0) token = contradiction(&other->canary, &g->canary);
-  /* KV blocks are a group's own affair: those of devices are larger. */
+  /* KV blocks are a replica's own affair: those of devices are larger. */
   if (g->model_hash != other->model_hash || g->facts.max_model_len != other->facts.max_model_len)
     snprintf(why, cap, "it serves another model, or other limits, than the groups that are ready");
   else if (!weights_are_same(g, other))
@@ -59,15 +59,15 @@ static bool fits(const group *g, const group *other, uint32_t index, char *why, 
   return false;
 }
 
-void weights_say_other(const group *g, const group *other, uint32_t index, char *why, size_t cap) {
+void weights_say_other(const replica *g, const replica *other, uint32_t index, char *why, size_t cap) {
   snprintf(why, cap,
            "its weights (hash %016llx) are not those of group %u (%016llx), which serves: the model's files have "
            "changed, or a host has other copies. They are served once no group with the others is left",
            (unsigned long long)g->facts.weights_hash, index, (unsigned long long)other->facts.weights_hash);
 }
 
-bool group_is_compatible(const tri_core *c, const group *g, char *why, size_t cap) {
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++)
-    if (group_at(c, i) != g && group_takes_jobs(c, i) && !fits(g, group_at(c, i), i, why, cap)) return false;
+bool replica_is_compatible(const tri_core *c, const replica *g, char *why, size_t cap) {
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++)
+    if (replica_at(c, i) != g && replica_takes_jobs(c, i) && !fits(g, replica_at(c, i), i, why, cap)) return false;
   return true;
 }

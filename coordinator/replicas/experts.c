@@ -20,9 +20,9 @@ static void forget(expert_report *e) {
 }
 
 static bool all_told(const tri_core *c) {
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = group_at(c, i);
-    for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++)
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
+    const replica *g = replica_at(c, i);
+    for (uint32_t r = 0; r < g->world && g->state == REPLICA_READY; r++)
       if (!g->ranks[r].experts.told) return false;
   }
   return true;
@@ -30,9 +30,9 @@ static bool all_told(const tri_core *c) {
 
 /* False where experts have moved between two ranks' words. */
 static bool of_one_placement(const tri_core *c) {
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = group_at(c, i);
-    for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++)
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
+    const replica *g = replica_at(c, i);
+    for (uint32_t r = 0; r < g->world && g->state == REPLICA_READY; r++)
       if (g->ranks[r].experts.placement != g->ranks[0].experts.placement) return false;
   }
   return true;
@@ -47,15 +47,15 @@ static uint32_t num_sparse(const tri_model_config *m) {
 /* ---- sums ---- */
 
 struct sums {
-  uint32_t num_layers, num_experts, num_groups, num_slots, ep; /* layers with experts; groups of the router */
-  uint64_t *rows;                                              /* [num_layers, num_experts] of all groups */
-  uint64_t *share_rows;                                        /* [num_layers, ep] */
-  uint32_t *expert_of;                                         /* [num_layers, num_slots] in the first group */
-  tri_group_hot hot;                                           /* of all ranks; slots: the fewest */
+  uint32_t num_layers, num_experts, num_replicas, num_slots, ep; /* layers with experts; replicas of the router */
+  uint64_t *rows;                                                /* [num_layers, num_experts] of all replicas */
+  uint64_t *share_rows;                                          /* [num_layers, ep] */
+  uint32_t *expert_of;                                           /* [num_layers, num_slots] in the first replica */
+  tri_replica_hot hot;                                           /* of all ranks; slots: the fewest */
 };
 
 /* Slices of one expert have the same rows: the first counts. */
-static void add_rank(struct sums *s, const expert_report *e, uint32_t share, bool first_group) {
+static void add_rank(struct sums *s, const expert_report *e, uint32_t share, bool first_replica) {
   for (size_t i = 0; i < (size_t)e->num_layers * s->num_experts; i++)
     s->rows[(size_t)e->first_layer * s->num_experts + i] += e->earlier[i];
   for (uint32_t l = 0; l < e->num_layers; l++)
@@ -63,15 +63,15 @@ static void add_rank(struct sums *s, const expert_report *e, uint32_t share, boo
       size_t layer = e->first_layer + l, from = (size_t)l * e->num_own + k;
       s->rows[layer * s->num_experts + e->expert_of[from]] += e->rows[from];
       s->share_rows[layer * s->ep + share] += e->rows[from];
-      if (first_group) s->expert_of[layer * s->num_slots + e->first_slot + k] = e->expert_of[from];
+      if (first_replica) s->expert_of[layer * s->num_slots + e->first_slot + k] = e->expert_of[from];
     }
 }
 
-static bool alike(const struct sums *s, const expert_report *e, const group *g) {
+static bool alike(const struct sums *s, const expert_report *e, const replica *g) {
   return e->rows && e->num_slots == s->num_slots && (g->ep ? g->ep : 1) == s->ep;
 }
 
-static void add_hot(struct sums *s, const tri_group_hot *h) {
+static void add_hot(struct sums *s, const tri_replica_hot *h) {
   if (!h->slots) return;
   if (!s->hot.slots || h->slots < s->hot.slots) s->hot.slots = h->slots;
   s->hot.rows += h->rows;
@@ -79,13 +79,13 @@ static void add_hot(struct sums *s, const tri_group_hot *h) {
   s->hot.exchanges += h->exchanges;
 }
 
-static void add_group(struct sums *s, const group *g, bool first_group) {
+static void add_replica(struct sums *s, const replica *g, bool first_replica) {
   uint32_t stage = g->tp * g->dp, slices = stage / s->ep;
   for (uint32_t r = 0; slices && r < g->world; r++) {
     uint32_t rank = r % stage;
     add_hot(s, &g->ranks[r].experts.hot);
     if (alike(s, &g->ranks[r].experts, g) && rank % slices == 0 && rank / slices < s->ep)
-      add_rank(s, &g->ranks[r].experts, rank / slices, first_group);
+      add_rank(s, &g->ranks[r].experts, rank / slices, first_replica);
   }
 }
 
@@ -95,15 +95,15 @@ static void free_sums(struct sums *s) {
   tri_free(s->expert_of);
 }
 
-/* Sizes are those of the first group that is ready. */
+/* Sizes are those of the first replica that is ready. */
 static bool make_sums(const tri_core *c, struct sums *s) {
-  const group *first = NULL;
+  const replica *first = NULL;
   *s = (struct sums){.num_layers = num_sparse(c->cfg.model),
                      .num_experts = (uint32_t)c->cfg.model->moe.num_experts,
-                     .num_groups = (uint32_t)c->cfg.model->moe.num_groups};
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = group_at(c, i);
-    if (g->state != GROUP_READY) continue;
+                     .num_replicas = (uint32_t)c->cfg.model->moe.num_groups};
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
+    const replica *g = replica_at(c, i);
+    if (g->state != REPLICA_READY) continue;
     if (!first) {
       first = g;
       s->num_slots = g->ranks[0].experts.num_slots;
@@ -113,7 +113,7 @@ static bool make_sums(const tri_core *c, struct sums *s) {
       s->expert_of = tri_calloc(s->num_layers, s->num_slots * sizeof *s->expert_of);
       if (!s->rows || !s->share_rows || !s->expert_of) return false;
     }
-    add_group(s, g, g == first);
+    add_replica(s, g, g == first);
   }
   return first != NULL;
 }
@@ -143,10 +143,10 @@ static void print_shares(FILE *f, const struct sums *s) {
   }
 }
 
-static double device_share(const tri_group_hot *h) { return h->rows ? (double)h->device_rows / (double)h->rows : 0; }
+static double device_share(const tri_replica_hot *h) { return h->rows ? (double)h->device_rows / (double)h->rows : 0; }
 
 /* Experts that devices have beside their hosts. */
-static void print_hot(FILE *f, const tri_group_hot *h) {
+static void print_hot(FILE *f, const tri_replica_hot *h) {
   if (!h->slots) return;
   fprintf(f,
           "\"hot_experts\":{\"slots\":%llu,\"rows\":%llu,\"device_rows\":%llu,\"device_share\":%.4f,"
@@ -161,7 +161,7 @@ static void print(FILE *f, const struct sums *s) {
   fprintf(f,
           "{\"num_experts\":%u,\"num_groups\":%u,\"num_slots\":%u,\"expert_parallel_size\":%u,\"balancedness\":%.4f,"
           "\"share_rows\":[",
-          s->num_experts, s->num_groups, s->num_slots, s->ep, balancedness(s));
+          s->num_experts, s->num_replicas, s->num_slots, s->ep, balancedness(s));
   print_shares(f, s);
   fprintf(f, "],\n");
   print_hot(f, &s->hot);
@@ -215,37 +215,37 @@ static void answer(tri_core *c, const rank_ask *a) {
 /* ---- metrics ---- */
 
 static bool all_known(const tri_core *c) {
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = group_at(c, i);
-    for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++)
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
+    const replica *g = replica_at(c, i);
+    for (uint32_t r = 0; r < g->world && g->state == REPLICA_READY; r++)
       if (!g->ranks[r].experts.rows) return false;
   }
   return true;
 }
 
-static void print_rank(FILE *f, uint32_t group, uint32_t rank, const expert_report *e, int64_t experts) {
+static void print_rank(FILE *f, uint32_t replica, uint32_t rank, const expert_report *e, int64_t experts) {
   uint64_t n = 0;
   for (size_t i = 0; i < (size_t)e->num_layers * (size_t)experts; i++) n += e->earlier[i];
   for (size_t i = 0; i < (size_t)e->num_layers * e->num_own; i++) n += e->rows[i];
-  fprintf(f, "trireme:expert_rank_tokens_total{group=\"%u\",rank=\"%u\"} %llu\n", group, rank, (unsigned long long)n);
+  fprintf(f, "trireme:expert_rank_tokens_total{group=\"%u\",rank=\"%u\"} %llu\n", replica, rank, (unsigned long long)n);
 }
 
 static void add_counter(const tri_core *c, FILE *f, const char *name, const char *help, size_t offset, double unit) {
   fprintf(f, "# HELP trireme:%s %s\n# TYPE trireme:%s counter\n", name, help, name);
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
     uint64_t n;
-    memcpy(&n, (const char *)group_at(c, i) + offset, sizeof n);
+    memcpy(&n, (const char *)replica_at(c, i) + offset, sizeof n);
     fprintf(f, "trireme:%s{group=\"%u\"} %.9g\n", name, i, (double)n * unit);
   }
 }
 
-/* Movement of experts, since the groups' start. */
+/* Movement of experts, since the replicas' start. */
 static void moving_metrics(const tri_core *c, FILE *f) {
   add_counter(c, f, "expert_rearrangements_total", "Windows of steps after which experts moved to other ranks.",
-              offsetof(group, rearrangements), 1);
-  add_counter(c, f, "expert_moves_total", "Slots that got another expert.", offsetof(group, experts_moved), 1);
+              offsetof(replica, rearrangements), 1);
+  add_counter(c, f, "expert_moves_total", "Slots that got another expert.", offsetof(replica, experts_moved), 1);
   add_counter(c, f, "expert_move_seconds_total", "Time that steps waited for experts that moved.",
-              offsetof(group, moving_ns), 1e-9);
+              offsetof(replica, moving_ns), 1e-9);
 }
 
 struct hot_metric {
@@ -257,18 +257,18 @@ struct hot_metric {
 static void hot_metrics(const tri_core *c, FILE *f) {
   static const struct hot_metric metrics[] = {
       {"hot_expert_slots", "gauge", "Experts of a layer that lie on a rank's device beside its host.",
-       offsetof(tri_group_hot, slots)},
-      {"hot_layers_expert_rows_total", "counter", "Rows of such layers' experts.", offsetof(tri_group_hot, rows)},
+       offsetof(tri_replica_hot, slots)},
+      {"hot_layers_expert_rows_total", "counter", "Rows of such layers' experts.", offsetof(tri_replica_hot, rows)},
       {"device_expert_rows_total", "counter", "Of these, those that the device has computed.",
-       offsetof(tri_group_hot, device_rows)},
+       offsetof(tri_replica_hot, device_rows)},
       {"hot_expert_exchanges_total", "counter", "Experts that have come to a rank's device.",
-       offsetof(tri_group_hot, exchanges)}};
+       offsetof(tri_replica_hot, exchanges)}};
   for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++) {
     const struct hot_metric *m = &metrics[i];
     fprintf(f, "# HELP trireme:%s %s\n# TYPE trireme:%s %s\n", m->name, m->help, m->name, m->type);
-    for (uint32_t g = 0; g < c->cfg.num_groups; g++)
-      for (uint32_t r = 0; r < group_at(c, g)->world && group_at(c, g)->state == GROUP_READY; r++) {
-        const tri_group_hot *h = &group_at(c, g)->ranks[r].experts.hot;
+    for (uint32_t g = 0; g < c->cfg.num_replicas; g++)
+      for (uint32_t r = 0; r < replica_at(c, g)->world && replica_at(c, g)->state == REPLICA_READY; r++) {
+        const tri_replica_hot *h = &replica_at(c, g)->ranks[r].experts.hot;
         uint64_t n;
         memcpy(&n, (const char *)h + m->offset, sizeof n);
         if (h->slots) fprintf(f, "trireme:%s{group=\"%u\",rank=\"%u\"} %llu\n", m->name, g, r, (unsigned long long)n);
@@ -285,9 +285,9 @@ void experts_metrics(const tri_core *c, FILE *f) {
             "# HELP trireme:expert_rank_tokens_total Rows that the experts of a rank have had.\n"
             "# TYPE trireme:expert_rank_tokens_total counter\n",
             balancedness(&s));
-    for (uint32_t i = 0; i < c->cfg.num_groups; i++)
-      for (uint32_t r = 0; r < group_at(c, i)->world && group_at(c, i)->state == GROUP_READY; r++)
-        print_rank(f, i, r, &group_at(c, i)->ranks[r].experts, c->cfg.model->moe.num_experts);
+    for (uint32_t i = 0; i < c->cfg.num_replicas; i++)
+      for (uint32_t r = 0; r < replica_at(c, i)->world && replica_at(c, i)->state == REPLICA_READY; r++)
+        print_rank(f, i, r, &replica_at(c, i)->ranks[r].experts, c->cfg.model->moe.num_experts);
     if (s.hot.slots) hot_metrics(c, f);
   }
   if (c->cfg.model->moe.num_experts) moving_metrics(c, f);
@@ -297,19 +297,19 @@ void experts_metrics(const tri_core *c, FILE *f) {
 /* ---- asking ---- */
 
 static void begin(tri_core *c) {
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    group *g = group_at(c, i);
-    for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++)
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
+    replica *g = replica_at(c, i);
+    for (uint32_t r = 0; r < g->world && g->state == REPLICA_READY; r++)
       g->ranks[r].experts.told = g->ranks[r].experts.asked = false;
   }
 }
 
-/* Asks the ranks that have not been: those of a group that has become ready meanwhile, too. */
+/* Asks the ranks that have not been: those of a replica that has become ready meanwhile, too. */
 static void ask_ranks(tri_core *c) {
-  tri_group_msg m = {.op = TRI_GROUP_COUNT_EXPERTS};
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    group *g = group_at(c, i);
-    for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++) {
+  tri_replica_msg m = {.op = TRI_REPLICA_COUNT_EXPERTS};
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
+    replica *g = replica_at(c, i);
+    for (uint32_t r = 0; r < g->world && g->state == REPLICA_READY; r++) {
       expert_report *e = &g->ranks[r].experts;
       if (!e->told && !e->asked) e->asked = c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[r].peer, &m) == TRI_OK;
     }
@@ -332,7 +332,7 @@ void experts_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id
 }
 
 /* Layers are counted among those with experts. */
-static bool is_sound(const tri_core *c, const tri_group_experts *e) {
+static bool is_sound(const tri_core *c, const tri_replica_experts *e) {
   const tri_model_config *m = c->cfg.model;
   uint32_t layers = num_sparse(m);
   size_t n = (size_t)e->num_layers * e->num_own;
@@ -346,7 +346,7 @@ static bool is_sound(const tri_core *c, const tri_group_experts *e) {
 
 static uint64_t count_at(const uint32_t *halves, size_t i) { return (uint64_t)halves[2 * i + 1] << 32 | halves[2 * i]; }
 
-static void take(tri_core *c, int64_t now, rank_info *rank, const tri_group_experts *e) {
+static void take(tri_core *c, int64_t now, rank_info *rank, const tri_replica_experts *e) {
   expert_report *to = &rank->experts;
   size_t n = (size_t)e->num_layers * e->num_own, experts = (size_t)c->cfg.model->moe.num_experts;
   if (!is_sound(c, e)) return;
@@ -374,8 +374,8 @@ static void take(tri_core *c, int64_t now, rank_info *rank, const tri_group_expe
   experts_tick(c, now);
 }
 
-void experts_take(tri_core *c, int64_t now, const tri_group_msg *m) {
-  group *g = group_find(c, m->experts.group, m->experts.epoch);
+void experts_take(tri_core *c, int64_t now, const tri_replica_msg *m) {
+  replica *g = replica_find(c, m->experts.replica, m->experts.epoch);
   if (g && m->experts.rank < g->world) take(c, now, &g->ranks[m->experts.rank], &m->experts);
 }
 

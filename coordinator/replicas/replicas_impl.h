@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The groups and their ranks, shared by the files of this folder alone. */
+/* The replicas and their ranks, shared by the files of this folder alone. */
 #ifndef TRI_COORDINATOR_REPLICAS_REPLICAS_IMPL_H
 #define TRI_COORDINATOR_REPLICAS_REPLICAS_IMPL_H
 
@@ -9,9 +9,15 @@
 
 enum { REASON_BYTES = TRI_ERROR_MESSAGE + 40, MAX_CANARY = 20, MAX_RANKS = 1024, MAX_ASKS = 8 };
 
-typedef enum group_state { GROUP_ABSENT, GROUP_STARTING, GROUP_READY, GROUP_DRAINING, GROUP_LOST } group_state;
+typedef enum replica_state {
+  REPLICA_ABSENT,
+  REPLICA_STARTING,
+  REPLICA_READY,
+  REPLICA_DRAINING,
+  REPLICA_LOST
+} replica_state;
 
-/* A rank's rows of experts, as it reports them: tri_group_experts. */
+/* A rank's rows of experts, as it reports them: tri_replica_experts. */
 typedef struct expert_report {
   bool asked, told; /* told: since it was last asked */
   uint64_t placement;
@@ -19,7 +25,7 @@ typedef struct expert_report {
   uint64_t *rows;
   uint32_t *expert_of;
   uint64_t *earlier; /* [num_layers, experts] */
-  tri_group_hot hot;
+  tri_replica_hot hot;
 } expert_report;
 
 typedef struct rank_info {
@@ -28,13 +34,13 @@ typedef struct rank_info {
   char host[64];
   int64_t pid, last_report;
   uint64_t step, layer, collective;
-  uint32_t exchange;         /* tri_exchange_part */
-  uint32_t running, waiting; /* on its shard, of several */
+  uint32_t exchange;         /* tri_all2all_part */
+  uint32_t running, waiting; /* on its data-parallel rank, of several */
   int64_t progress_ns;       /* when step, layer or collective last changed */
-  bool measured;             /* floors: since they were last asked for, or earlier where they could not be */
-  tri_floors floors;
+  bool measured;             /* rooflines: since they were last asked for, or earlier where they could not be */
+  tri_rooflines rooflines;
   expert_report experts;
-  tri_group_stream stream;
+  tri_replica_stream stream;
 } rank_info;
 
 /* A client that waits for what ranks report. */
@@ -51,28 +57,28 @@ typedef struct cost_window {
   unsigned count;
 } cost_window;
 
-/* The tokens that a group's canary has put first, the best first. */
-typedef struct group_canary {
+/* The tokens that a replica's canary has put first, the best first. */
+typedef struct replica_canary {
   int num;
   uint32_t ids[MAX_CANARY];
   double logprobs[MAX_CANARY];
-} group_canary;
+} replica_canary;
 
-typedef struct group {
-  group_state state;
-  group_facts facts;
+typedef struct replica {
+  replica_state state;
+  replica_facts facts;
   uint64_t expected; /* the start that was begun last, as was told; 0: none was */
   bool coming;       /* that one has neither registered nor ended */
   uint32_t tp, pp, dp, ep, world;
   rank_info *ranks; /* [world] */
   uint64_t model_hash;
-  group_canary canary;
+  replica_canary canary;
   uint32_t running, waiting;
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions, rearrangements, experts_moved, moving_ns;
-  tri_group_swaps swaps;
-  tri_group_prefixes prefixes;
+  tri_replica_swaps swaps;
+  tri_replica_prefixes prefixes;
   cost_window cost;
-  /* that a layer takes for the largest step, as predicted when the group became ready first; 0: it never has */
+  /* that a layer takes for the largest step, as predicted when the replica became ready first; 0: it never has */
   double layer_seconds;
   int64_t began_ns, ready_ns, last_lease;
   int64_t busy_since; /* as its leader reports; 0: it is idle */
@@ -81,11 +87,11 @@ typedef struct group {
   tri_core_hold hold; /* it has ended, and is not started again before */
   int64_t hold_until_ns;
   char reason[REASON_BYTES]; /* why it is lost or stays down */
-} group;
+} replica;
 
 struct replicas {
   replica_hooks hooks;
-  group *list;                /* [num_groups] */
+  replica *list;              /* [num_replicas] */
   bool drain_sent;            /* they have been told to leave */
   int64_t suspended_until_ns; /* of the watchdog */
   char last_loss[200];        /* see replicas_last_loss */
@@ -95,33 +101,33 @@ struct replicas {
   int num_expert_asks;
 };
 
-static inline group *group_at(const tri_core *c, uint32_t index) { return &c->replicas->list[index]; }
+static inline replica *replica_at(const tri_core *c, uint32_t index) { return &c->replicas->list[index]; }
 
 /* table.c */
-group *group_find(tri_core *c, uint32_t index, uint64_t epoch); /* NULL: there is none, or it is lost */
+replica *replica_find(tri_core *c, uint32_t index, uint64_t epoch); /* NULL: there is none, or it is lost */
 /* Returns whether a connection was opened with a rank's key. */
-bool group_is_key_of(const tri_core *c, uint32_t index, uint32_t rank, const tri_peer *from);
-bool group_is_watched(const tri_core *c, const group *g);
+bool replica_is_key_of(const tri_core *c, uint32_t index, uint32_t rank, const tri_peer *from);
+bool replica_is_watched(const tri_core *c, const replica *g);
 /* The data-parallel shard of a rank. */
-static inline uint32_t group_shard_of(const group *g, uint32_t rank) {
+static inline uint32_t replica_dp_rank_of(const replica *g, uint32_t rank) {
   return g->dp > 1 && g->tp ? rank / g->tp % g->dp : 0;
 }
 /* Frees what the ranks have told of their experts. */
-void group_forget_experts(group *g);
+void replica_forget_experts(replica *g);
 
-/* compatibility.c: a group may serve beside those that do */
-void canary_take(group_canary *c, const tri_group_msg *ready);
-bool weights_are_same(const group *a, const group *b); /* as far as is known */
-void weights_say_other(const group *g, const group *other, uint32_t index, char *why, size_t cap);
-bool group_is_compatible(const tri_core *c, const group *g, char *why, size_t cap);
+/* compatibility.c: a replica may serve beside those that do */
+void canary_take(replica_canary *c, const tri_replica_msg *ready);
+bool weights_are_same(const replica *a, const replica *b); /* as far as is known */
+void weights_say_other(const replica *g, const replica *other, uint32_t index, char *why, size_t cap);
+bool replica_is_compatible(const tri_core *c, const replica *g, char *why, size_t cap);
 
-/* life.c: gives a group up and has its jobs run elsewhere; the rest is the reason, as for printf. */
-__attribute__((format(printf, 4, 5))) void group_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...);
+/* life.c: gives a replica up and has its jobs run elsewhere; the rest is the reason, as for printf. */
+__attribute__((format(printf, 4, 5))) void replica_lose(tri_core *c, int64_t now, uint32_t index, const char *fmt, ...);
 
 /* roofline.c: whether ranks measure at this moment, so that jobs wait */
 bool roofline_is_measured(const tri_core *c, int64_t now);
 
-/* weight_streams.c: adds up what a group's ranks have told, bytes of all, seconds of the one that has most. */
-tri_group_stream weight_streams_of(const group *g);
+/* weight_streams.c: adds up what a replica's ranks have told, bytes of all, seconds of the one that has most. */
+tri_replica_stream weight_streams_of(const replica *g);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Roofline bounds beside a benchmark's figures. The ranks of all groups measure at the same time, so that those who
+/* Roofline bounds beside a benchmark's figures. The ranks of all replicas measure at the same time, so that those who
  * share a machine share its rates and the sums are what the cluster has; they do so only while no job is there, and a
  * job that comes meanwhile waits for them. */
 #include <string.h>
@@ -10,9 +10,9 @@
 #define MEASURE_NS (30 * 1000000000LL)
 
 static bool all_measured(const tri_core *c) {
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = group_at(c, i);
-    for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++)
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
+    const replica *g = replica_at(c, i);
+    for (uint32_t r = 0; r < g->world && g->state == REPLICA_READY; r++)
       if (!g->ranks[r].measured) return false;
   }
   return true;
@@ -27,26 +27,26 @@ bool roofline_is_measured(const tri_core *c, int64_t now) {
 #define ADD(from, type, name, json) out->sum.name += (from).name;
 
 static void answer(tri_core *c, const rank_ask *a) {
-  tri_server_msg m = {.op = TRI_REPLY_FLOORS, .id = a->id};
-  for (uint32_t i = 0; i < c->cfg.num_groups && m.floors.num_groups < TRI_STATUS_MAX_GROUPS; i++) {
-    const group *g = group_at(c, i);
-    if (g->state != GROUP_READY) continue;
-    tri_group_floors *out = &m.floors.groups[m.floors.num_groups++];
-    *out = (tri_group_floors){.group = i, .ranks = g->world};
+  tri_server_msg m = {.op = TRI_REPLY_ROOFLINES, .id = a->id};
+  for (uint32_t i = 0; i < c->cfg.num_replicas && m.rooflines.num_replicas < TRI_STATUS_MAX_REPLICAS; i++) {
+    const replica *g = replica_at(c, i);
+    if (g->state != REPLICA_READY) continue;
+    tri_replica_rooflines *out = &m.rooflines.replicas[m.rooflines.num_replicas++];
+    *out = (tri_replica_rooflines){.replica = i, .ranks = g->world};
     for (uint32_t r = 0; r < g->world; r++) {
       if (!g->ranks[r].measured) continue;
       out->measured++;
-      TRI_FLOORS_FIELDS(ADD, g->ranks[r].floors)
+      TRI_ROOFLINES_FIELDS(ADD, g->ranks[r].rooflines)
     }
   }
   c->cfg.io.answer(c->cfg.io.ctx, &a->peer, &m);
 }
 
 static void begin(tri_core *c) {
-  tri_group_msg m = {.op = TRI_GROUP_MEASURE};
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    group *g = group_at(c, i);
-    for (uint32_t r = 0; r < g->world && g->state == GROUP_READY; r++) {
+  tri_replica_msg m = {.op = TRI_REPLICA_MEASURE};
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
+    replica *g = replica_at(c, i);
+    for (uint32_t r = 0; r < g->world && g->state == REPLICA_READY; r++) {
       g->ranks[r].measured = false;
       c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[r].peer, &m);
     }
@@ -67,11 +67,11 @@ void roofline_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t i
   roofline_tick(c, now);
 }
 
-void roofline_take(tri_core *c, int64_t now, const tri_group_msg *m) {
-  group *g = group_find(c, m->floors.group, m->floors.epoch);
-  if (!g || m->floors.rank >= g->world) return;
-  rank_info *rank = &g->ranks[m->floors.rank];
-  rank->floors = m->floors.floors;
+void roofline_take(tri_core *c, int64_t now, const tri_replica_msg *m) {
+  replica *g = replica_find(c, m->rooflines.replica, m->rooflines.epoch);
+  if (!g || m->rooflines.rank >= g->world) return;
+  rank_info *rank = &g->ranks[m->rooflines.rank];
+  rank->rooflines = m->rooflines.rooflines;
   rank->measured = true;
   roofline_tick(c, now);
 }

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The groups and their ranks in a status, and their sums. */
+/* The replicas and their ranks in a status, and their sums. */
 #include "coordinator/replicas/replicas_impl.h"
 
-static tri_wire_str group_state_name(const group *g) {
+static tri_wire_str replica_state_name(const replica *g) {
   static const char *const names[] = {"absent", "starting", "ready", "draining", "lost"};
   static const char *const held[] = {"", "given_up", "quarantined"};
   return wire_str(g->hold ? held[g->hold] : names[g->state]);
 }
 
-/* Returns why a group does not serve. */
-static tri_wire_str group_reason(const group *g) {
-  bool is_down = g->hold || g->died_ns || g->state == GROUP_LOST || g->state == GROUP_ABSENT;
+/* Returns why a replica does not serve. */
+static tri_wire_str replica_reason(const replica *g) {
+  bool is_down = g->hold || g->died_ns || g->state == REPLICA_LOST || g->state == REPLICA_ABSENT;
   return wire_str(is_down ? g->reason : "");
 }
 
-static double retry_seconds(const group *g, int64_t now) {
+static double retry_seconds(const replica *g, int64_t now) {
   return g->hold && g->hold_until_ns > now ? (double)(g->hold_until_ns - now) / 1e9 : 0;
 }
 
@@ -32,44 +32,44 @@ static double scheduler_us_per_token(const cost_window *w) {
   .stream_stall_s = (double)(s)->stall_ns * 1e-9, .stream_bytes_per_s = (double)(s)->bytes_per_s,                      \
   .stream_peer_bytes = (s)->peer_bytes
 
-static void fill_group(const group *g, uint32_t index, int64_t now, tri_group_status *out) {
+static void fill_replica(const replica *g, uint32_t index, int64_t now, tri_replica_status *out) {
   uint64_t steps = g->world ? g->ranks[0].step : 0;
-  const tri_group_stream stream = weight_streams_of(g);
-  *out = (tri_group_status){.group = index,
-                            .epoch = g->facts.epoch,
-                            .state = group_state_name(g),
-                            .reason = group_reason(g),
-                            .retry_s = retry_seconds(g, now),
-                            .tp = g->tp,
-                            .pp = g->pp,
-                            .dp = g->dp,
-                            .ep = g->ep,
-                            .running = g->running,
-                            .waiting = g->waiting,
-                            .kv_pages = g->facts.kv_blocks,
-                            .kv_pages_used = g->kv_blocks_used,
-                            .steps = steps,
-                            .tokens = g->tokens,
-                            .scheduler_us_per_token = scheduler_us_per_token(&g->cost),
-                            .scheduler_cpu_s = (double)g->scheduler_ns * 1e-9,
-                            STREAM_FIGURES(&stream),
-                            .host_kv_pages = g->swaps.host_kv_blocks,
-                            .host_kv_pages_used = g->swaps.host_kv_blocks_used,
-                            .swaps_out = g->swaps.out,
-                            .swaps_in = g->swaps.in,
-                            .swapped_out_bytes = g->swaps.out_bytes,
-                            .swapped_in_bytes = g->swaps.in_bytes,
-                            .prefix_cache_queries = g->prefixes.queries,
-                            .prefix_cache_hits = g->prefixes.hits,
-                            .prefix_cache_evictions = g->prefixes.evictions};
+  const tri_replica_stream stream = weight_streams_of(g);
+  *out = (tri_replica_status){.group = index,
+                              .epoch = g->facts.epoch,
+                              .state = replica_state_name(g),
+                              .reason = replica_reason(g),
+                              .retry_s = retry_seconds(g, now),
+                              .tp = g->tp,
+                              .pp = g->pp,
+                              .dp = g->dp,
+                              .ep = g->ep,
+                              .running = g->running,
+                              .waiting = g->waiting,
+                              .kv_pages = g->facts.kv_blocks,
+                              .kv_pages_used = g->kv_blocks_used,
+                              .steps = steps,
+                              .tokens = g->tokens,
+                              .scheduler_us_per_token = scheduler_us_per_token(&g->cost),
+                              .scheduler_cpu_s = (double)g->scheduler_ns * 1e-9,
+                              STREAM_FIGURES(&stream),
+                              .host_kv_pages = g->swaps.host_kv_blocks,
+                              .host_kv_pages_used = g->swaps.host_kv_blocks_used,
+                              .swaps_out = g->swaps.out,
+                              .swaps_in = g->swaps.in,
+                              .swapped_out_bytes = g->swaps.out_bytes,
+                              .swapped_in_bytes = g->swaps.in_bytes,
+                              .prefix_cache_queries = g->prefixes.queries,
+                              .prefix_cache_hits = g->prefixes.hits,
+                              .prefix_cache_evictions = g->prefixes.evictions};
 }
 
 bool replicas_report(const tri_core *c, int64_t now, tri_cluster_status *s) {
   bool serving = false;
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = group_at(c, i);
-    serving |= g->state == GROUP_READY;
-    if (s->num_groups < TRI_STATUS_MAX_GROUPS) fill_group(g, i, now, &s->groups[s->num_groups++]);
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
+    const replica *g = replica_at(c, i);
+    serving |= g->state == REPLICA_READY;
+    if (s->num_replicas < TRI_STATUS_MAX_REPLICAS) fill_replica(g, i, now, &s->replicas[s->num_replicas++]);
     if (!s->max_model_len) s->max_model_len = g->facts.max_model_len;
     for (uint32_t r = 0; r < g->world && s->num_ranks < TRI_STATUS_MAX_RANKS; r++) {
       const rank_info *k = &g->ranks[r];
@@ -81,9 +81,9 @@ bool replicas_report(const tri_core *c, int64_t now, tri_cluster_status *s) {
                                                    .step = k->step,
                                                    .block = k->layer,
                                                    .collective = k->collective,
-                                                   .exchange = wire_str(tri_exchange_part_names[k->exchange]),
+                                                   .exchange = wire_str(tri_all2all_part_names[k->exchange]),
                                                    .seconds_since_report = (double)(now - k->last_report) / 1e9,
-                                                   .dp_rank = group_shard_of(g, r),
+                                                   .dp_rank = replica_dp_rank_of(g, r),
                                                    .shard_running = g->dp > 1 ? k->running : g->running,
                                                    .shard_waiting = g->dp > 1 ? k->waiting : g->waiting,
                                                    STREAM_FIGURES(&k->stream)};
@@ -94,14 +94,14 @@ bool replicas_report(const tri_core *c, int64_t now, tri_cluster_status *s) {
 
 replicas_sums replicas_sum(const tri_core *c) {
   replicas_sums all = {0};
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = group_at(c, i);
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
+    const replica *g = replica_at(c, i);
     all.kv_blocks += g->facts.kv_blocks;
     all.kv_blocks_used += g->kv_blocks_used;
     all.running += g->running;
     all.waiting += g->waiting;
     all.preemptions += g->preemptions;
-    if (g->state == GROUP_READY) all.slots += group_slots(c, i);
+    if (g->state == REPLICA_READY) all.slots += replica_slots(c, i);
     all.swaps.host_kv_blocks += g->swaps.host_kv_blocks;
     all.swaps.host_kv_blocks_used += g->swaps.host_kv_blocks_used;
     all.swaps.out += g->swaps.out;

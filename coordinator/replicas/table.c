@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The replica groups that the coordinator knows: found by number and epoch, by their leader, or as the one that gets
+/* The replicas that the coordinator knows: found by number and epoch, by their leader, or as the one that gets
  * the next job. */
 #include "coordinator/replicas/replicas_impl.h"
 
-group *group_find(tri_core *c, uint32_t index, uint64_t epoch) {
-  group *g = index < c->cfg.num_groups ? group_at(c, index) : NULL;
-  return g && g->facts.epoch == epoch && g->state != GROUP_ABSENT && g->state != GROUP_LOST ? g : NULL;
+replica *replica_find(tri_core *c, uint32_t index, uint64_t epoch) {
+  replica *g = index < c->cfg.num_replicas ? replica_at(c, index) : NULL;
+  return g && g->facts.epoch == epoch && g->state != REPLICA_ABSENT && g->state != REPLICA_LOST ? g : NULL;
 }
 
-bool group_is_key_of(const tri_core *c, uint32_t index, uint32_t rank, const tri_peer *from) {
+bool replica_is_key_of(const tri_core *c, uint32_t index, uint32_t rank, const tri_peer *from) {
   const tri_core_config *own = &c->cfg;
-  if (from->owner.kind != TRI_OWNER_KEY || index >= own->num_groups || rank >= own->group_ranks) return false;
-  return !memcmp(own->rank_keys[(size_t)index * own->group_ranks + rank], from->owner.bytes, TRI_OWNER_BYTES);
+  if (from->owner.kind != TRI_OWNER_KEY || index >= own->num_replicas || rank >= own->replica_ranks) return false;
+  return !memcmp(own->rank_keys[(size_t)index * own->replica_ranks + rank], from->owner.bytes, TRI_OWNER_BYTES);
 }
 
 /* A connection's name may be another's once that has ended; its key may not. */
 static bool is_of_rank(const tri_core *c, uint32_t index, uint32_t rank, const tri_peer *from) {
-  const group *g = group_at(c, index);
+  const replica *g = replica_at(c, index);
   return rank < g->world && g->ranks[rank].known && tri_peer_equal(&g->ranks[rank].peer, from) &&
-         group_is_key_of(c, index, rank, from);
+         replica_is_key_of(c, index, rank, from);
 }
 
-bool group_has_rank(tri_core *c, uint32_t index, uint64_t epoch, uint32_t rank, const tri_peer *from) {
-  return group_find(c, index, epoch) && is_of_rank(c, index, rank, from);
+bool replica_has_rank(tri_core *c, uint32_t index, uint64_t epoch, uint32_t rank, const tri_peer *from) {
+  return replica_find(c, index, epoch) && is_of_rank(c, index, rank, from);
 }
 
-bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index) {
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
+bool replica_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index) {
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
     if (!is_of_rank(c, i, 0, from)) continue;
     *index = i;
     return true;
@@ -34,71 +34,71 @@ bool group_find_led_by(const tri_core *c, const tri_peer *from, uint32_t *index)
   return false;
 }
 
-bool group_is_watched(const tri_core *c, const group *g) {
-  if (g->state == GROUP_ABSENT || g->state == GROUP_LOST) return false;
-  return !(g->state == GROUP_DRAINING && !g->facts.jobs && c->draining); /* its ranks are leaving */
+bool replica_is_watched(const tri_core *c, const replica *g) {
+  if (g->state == REPLICA_ABSENT || g->state == REPLICA_LOST) return false;
+  return !(g->state == REPLICA_DRAINING && !g->facts.jobs && c->draining); /* its ranks are leaving */
 }
 
-bool group_takes_jobs(const tri_core *c, uint32_t index) {
-  const group *g = group_at(c, index);
+bool replica_takes_jobs(const tri_core *c, uint32_t index) {
+  const replica *g = replica_at(c, index);
   if (g->died_ns) return false;
-  return g->state == GROUP_READY || (g->state == GROUP_DRAINING && c->draining && !c->replicas->drain_sent);
+  return g->state == REPLICA_READY || (g->state == REPLICA_DRAINING && c->draining && !c->replicas->drain_sent);
 }
 
-bool group_pick(const tri_core *c, uint32_t *index) {
-  const group *best = NULL;
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = group_at(c, i);
-    if (!group_takes_jobs(c, i) || (best && best->facts.jobs <= g->facts.jobs)) continue;
+bool replica_pick(const tri_core *c, uint32_t *index) {
+  const replica *best = NULL;
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
+    const replica *g = replica_at(c, i);
+    if (!replica_takes_jobs(c, i) || (best && best->facts.jobs <= g->facts.jobs)) continue;
     best = g;
     *index = i;
   }
   return best != NULL;
 }
 
-const group_facts *group_facts_of(const tri_core *c, uint32_t index) { return &group_at(c, index)->facts; }
+const replica_facts *replica_facts_of(const tri_core *c, uint32_t index) { return &replica_at(c, index)->facts; }
 
-bool group_gives_output(const tri_core *c, uint32_t index) {
-  const group *g = group_at(c, index);
-  return g->state == GROUP_READY || g->state == GROUP_DRAINING;
+bool replica_gives_output(const tri_core *c, uint32_t index) {
+  const replica *g = replica_at(c, index);
+  return g->state == REPLICA_READY || g->state == REPLICA_DRAINING;
 }
 
-uint64_t group_slots(const tri_core *c, uint32_t index) {
-  const group *g = group_at(c, index);
+uint64_t replica_slots(const tri_core *c, uint32_t index) {
+  const replica *g = replica_at(c, index);
   return g->facts.max_num_seqs * (g->dp > 1 ? g->dp : 1);
 }
 
 /* A supervisor begins no start during a drain: one comes then only if it was begun before. Without a supervisor's word
- * of starts, any group may be on its way. */
-static bool may_come(const tri_core *c, const group *g) {
-  if (g->state == GROUP_LOST || g->state == GROUP_ABSENT)
-    return c->cfg.starts_are_told ? g->coming : g->state == GROUP_ABSENT;
+ * of starts, any replica may be on its way. */
+static bool may_come(const tri_core *c, const replica *g) {
+  if (g->state == REPLICA_LOST || g->state == REPLICA_ABSENT)
+    return c->cfg.starts_are_told ? g->coming : g->state == REPLICA_ABSENT;
   return true;
 }
 
 bool replicas_may_serve(const tri_core *c) {
   if (!c->draining && !c->cfg.lost_for_good) return true;
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++)
-    if (may_come(c, group_at(c, i))) return true;
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++)
+    if (may_come(c, replica_at(c, i))) return true;
   return false;
 }
 
 const char *replicas_last_loss(const tri_core *c) { return c->replicas->last_loss; }
 
-/* ---- jobs of a group ---- */
+/* ---- jobs of a replica ---- */
 
-void group_got_job(tri_core *c, uint32_t index, int64_t now) {
-  group *g = group_at(c, index);
+void replica_got_job(tri_core *c, uint32_t index, int64_t now) {
+  replica *g = replica_at(c, index);
   if (!g->facts.jobs++) g->jobs_since = now;
 }
 
-void group_left_job(tri_core *c, uint32_t index) {
-  group *g = group_at(c, index);
+void replica_left_job(tri_core *c, uint32_t index) {
+  replica *g = replica_at(c, index);
   if (g->facts.jobs) g->facts.jobs--;
 }
 
-tri_status group_tell_leader(tri_core *c, uint32_t index, tri_group_msg *m) {
-  const group *g = group_at(c, index);
+tri_status replica_tell_leader(tri_core *c, uint32_t index, tri_replica_msg *m) {
+  const replica *g = replica_at(c, index);
   return g->world ? c->cfg.io.to_worker(c->cfg.io.ctx, &g->ranks[0].peer, m) : TRI_CLOSED;
 }
 
@@ -107,11 +107,11 @@ tri_status group_tell_leader(tri_core *c, uint32_t index, tri_group_msg *m) {
 tri_status replicas_open(tri_core *c, const replica_hooks *hooks) {
   if (!(c->replicas = tri_calloc(1, sizeof *c->replicas))) return TRI_NO_MEMORY;
   c->replicas->hooks = *hooks;
-  c->replicas->list = tri_calloc(c->cfg.num_groups, sizeof *c->replicas->list);
+  c->replicas->list = tri_calloc(c->cfg.num_replicas, sizeof *c->replicas->list);
   return c->replicas->list ? TRI_OK : TRI_NO_MEMORY;
 }
 
-void group_forget_experts(group *g) {
+void replica_forget_experts(replica *g) {
   for (uint32_t r = 0; g->ranks && r < g->world; r++) {
     expert_report *e = &g->ranks[r].experts;
     tri_free(e->rows);
@@ -123,9 +123,9 @@ void group_forget_experts(group *g) {
 
 void replicas_close(tri_core *c) {
   if (!c->replicas) return;
-  for (uint32_t i = 0; c->replicas->list && i < c->cfg.num_groups; i++) {
-    group_forget_experts(group_at(c, i));
-    tri_free(group_at(c, i)->ranks);
+  for (uint32_t i = 0; c->replicas->list && i < c->cfg.num_replicas; i++) {
+    replica_forget_experts(replica_at(c, i));
+    tri_free(replica_at(c, i)->ranks);
   }
   tri_free(c->replicas->list);
   tri_free(c->replicas);

@@ -4,10 +4,10 @@
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-tri_group_stream weight_streams_of(const group *g) {
-  tri_group_stream sum = {0};
+tri_replica_stream weight_streams_of(const replica *g) {
+  tri_replica_stream sum = {0};
   for (uint32_t r = 0; r < g->world; r++) {
-    const tri_group_stream *s = &g->ranks[r].stream;
+    const tri_replica_stream *s = &g->ranks[r].stream;
     sum.bytes += s->bytes;
     sum.dram_bytes += s->dram_bytes;
     sum.peer_bytes += s->peer_bytes;
@@ -21,23 +21,23 @@ tri_group_stream weight_streams_of(const group *g) {
 
 static bool any_streams(const tri_core *c) {
   bool any = false;
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) any |= weight_streams_of(group_at(c, i)).pass_bytes > 0;
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) any |= weight_streams_of(replica_at(c, i)).pass_bytes > 0;
   return any;
 }
 
-typedef double (*figure)(const tri_group_stream *s);
-static double dram_bytes(const tri_group_stream *s) { return (double)s->dram_bytes; }
-static double peer_bytes(const tri_group_stream *s) { return (double)s->peer_bytes; }
-static double file_bytes(const tri_group_stream *s) { return (double)s->bytes - dram_bytes(s) - peer_bytes(s); }
-static double stall_s(const tri_group_stream *s) { return (double)s->stall_ns * 1e-9; }
-static double pass_s(const tri_group_stream *s) { return (double)s->pass_ns * 1e-9; }
-static double bytes_per_s(const tri_group_stream *s) { return (double)s->bytes_per_s; }
+typedef double (*figure)(const tri_replica_stream *s);
+static double dram_bytes(const tri_replica_stream *s) { return (double)s->dram_bytes; }
+static double peer_bytes(const tri_replica_stream *s) { return (double)s->peer_bytes; }
+static double file_bytes(const tri_replica_stream *s) { return (double)s->bytes - dram_bytes(s) - peer_bytes(s); }
+static double stall_s(const tri_replica_stream *s) { return (double)s->stall_ns * 1e-9; }
+static double pass_s(const tri_replica_stream *s) { return (double)s->pass_ns * 1e-9; }
+static double bytes_per_s(const tri_replica_stream *s) { return (double)s->bytes_per_s; }
 
-/* One line for each rank that streams. Those of a group that was lost are gone with it. */
+/* One line for each rank that streams. Those of a replica that was lost are gone with it. */
 static void print(const tri_core *c, FILE *f, const char *name, const char *labels, figure of) {
-  for (uint32_t i = 0; i < c->cfg.num_groups; i++) {
-    const group *g = group_at(c, i);
-    for (uint32_t r = 0; r < g->world && g->state != GROUP_LOST; r++)
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
+    const replica *g = replica_at(c, i);
+    for (uint32_t r = 0; r < g->world && g->state != REPLICA_LOST; r++)
       if (g->ranks[r].stream.pass_bytes)
         fprintf(f, "trireme:%s{group=\"%u\",rank=\"%u\"%s} %.15g\n", name, i, r, labels, of(&g->ranks[r].stream));
   }

@@ -29,8 +29,8 @@ static void add_directions(FILE *f, const char *name, const char *help, uint64_t
           name, (unsigned long long)in);
 }
 
-/* Adds what preempted sequences leave in the host's memory, where any group has blocks there. */
-static void add_swaps(const tri_group_swaps *all, FILE *f) {
+/* Adds what preempted sequences leave in the host's memory, where any replica has blocks there. */
+static void add_swaps(const tri_replica_swaps *all, FILE *f) {
   if (!all->host_kv_blocks) return;
   add_value(f, "host_kv_blocks", "gauge", "KV blocks in the hosts' memory.", (double)all->host_kv_blocks);
   add_value(f, "host_kv_blocks_used", "gauge", "Those that preempted sequences have.",
@@ -39,8 +39,8 @@ static void add_swaps(const tri_group_swaps *all, FILE *f) {
   add_directions(f, "swapped_bytes_total", "Bytes of their KV blocks, of all ranks.", all->out_bytes, all->in_bytes);
 }
 
-/* Adds figures of the groups' prefix caches, once they have been asked. */
-static void add_prefixes(const tri_group_prefixes *all, FILE *f) {
+/* Adds figures of the replicas' prefix caches, once they have been asked. */
+static void add_prefixes(const tri_replica_prefixes *all, FILE *f) {
   if (!all->queries) return;
   add_value(f, "prefix_cache_queries_total", "counter", "Prompt tokens that were looked for in the prefix caches.",
             (double)all->queries);
@@ -99,10 +99,10 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   if (!f) return;
   jobs_report(c, &s);
   const replicas_sums g = replicas_sum(c);
-  uint64_t in_groups = g.waiting + g.running;
+  uint64_t in_replicas = g.waiting + g.running;
   add_value(f, "num_requests_running", "gauge", "Sequences that run in the groups.", (double)g.running);
   add_value(f, "num_requests_waiting", "gauge", "Sequences that wait in the groups, and jobs that wait for one.",
-            (double)(g.waiting + (s.waiting > in_groups ? s.waiting - in_groups : 0)));
+            (double)(g.waiting + (s.waiting > in_replicas ? s.waiting - in_replicas : 0)));
   add_value(f, "max_num_seqs", "gauge", "Sequences that may run at a time in the groups that are ready.",
             (double)g.slots);
   add_value(f, "max_queue", "gauge", "Requests that may wait or run at a time; further ones are refused.",

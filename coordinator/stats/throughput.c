@@ -8,7 +8,7 @@
 
 bool tri_throughput_is_due(const tri_throughput *t, int64_t now) { return now - t->since_ns >= PERIOD_NS; }
 
-/* A group that was started again counts from 0. */
+/* A replica that was started again counts from 0. */
 static uint64_t growth(uint64_t now, uint64_t before) { return now >= before ? now - before : now; }
 
 static void add_share(char *out, const char *what, uint64_t part, uint64_t whole) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of the coordinator: one that was killed, or crashed, is started again under the groups that run. It listens
- * where the one before did, with the same keys, and the groups' ranks find it. One that ends by itself has a reason. */
+/* The life of the coordinator: one that was killed, or crashed, is started again under the replicas that run. It
+ * listens where the one before did, with the same keys, and the replicas' ranks find it. One that ends by itself has a
+ * reason. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -19,7 +20,7 @@ tri_status tri_up_coordinator_start(tri_up *u, tri_error *err) {
   u->coordinator_killed_ns = 0;
   u->deadline_ns = tri_deadline_after_ms(TRI_UP_START_MS);
   TRI_CHECK(tri_up_spawn_coordinator(u, err));
-  tri_up_groups_tell(u);
+  tri_up_replicas_tell(u);
   return TRI_OK;
 }
 

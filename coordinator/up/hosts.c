@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hosts of the groups: a list with too few slots, or with a name that does not exist, is refused before a launcher
- * tries, which takes longer and says more. */
+/* The hosts of the replicas: a list with too few slots, or with a name that does not exist, is refused before a
+ * launcher tries, which takes longer and says more. */
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +77,7 @@ tri_status tri_up_check_mpirun(const tri_up *u, tri_error *err) {
   return take_verdict(u, tri_mpirun_check_shm(room, u->layout.replicas, world, why), TRI_NO_CAPACITY, "shm", why, err);
 }
 
-tri_status tri_up_place_groups(tri_up *u, tri_error *err) {
+tri_status tri_up_place_replicas(tri_up *u, tri_error *err) {
   const tri_up_options *o = &u->opts;
   const tri_serve_options *v = &o->serve;
   const tri_serve_layout *y = &u->layout;

@@ -30,7 +30,7 @@ static tri_status prepare(tri_up *u, tri_error *err) {
   *strrchr(u->bin_dir, '/') = '\0';
   const char *base = getenv("XDG_RUNTIME_DIR");
   if (!base || access(base, W_OK)) base = "/tmp";
-  tri_up_folders_clean("/dev/shm"); /* where a group of several ranks has its segments (spawn.c) */
+  tri_up_folders_clean("/dev/shm"); /* where a replica of several ranks has its segments (spawn.c) */
   tri_status st = tri_up_folder_make(base, &u->run_dir, err);
   snprintf(u->boot_path, sizeof u->boot_path, "%s/boot", u->run_dir.path);
   snprintf(u->keys_path, sizeof u->keys_path, "%s/keys", u->run_dir.path);
@@ -76,7 +76,7 @@ static tri_status check_layout(tri_up *u, tri_error *err) {
   return st;
 }
 
-/* It may have ended already: process 0 would be this one's whole group. */
+/* It may have ended already: process 0 would be this one's whole replica. */
 static void tell_coordinator(const tri_up *u, int signal) {
   if (u->coordinator > 0) kill(u->coordinator, signal);
 }
@@ -121,20 +121,20 @@ static void drain(tri_up *u, int signal) {
   }
   tri_log(TRI_LOG_INFO, u->called, "SIG%s: draining", sigabbrev_np(signal));
   u->deadline_ns = tri_deadline_after_ms(gateway_ms + STOP_GRACE_MS);
-  tri_up_groups_drain(u);
+  tri_up_replicas_drain(u);
   if (!tri_up_gateway_stop(u, gateway_ms)) drain_coordinator(u, false);
 }
 
-static void start_groups(tri_up *u) {
+static void start_replicas(tri_up *u) {
   tri_error err = {0};
   tri_status st = tri_boot_load(u->boot_path, tri_deadline_after_ms(5000), &u->boot, &err);
   if (st != TRI_OK) tri_up_give_up(u, TRI_EXIT_FAILED, "%s", err.message);
-  for (int g = 0; !u->stopping && g < u->layout.replicas; g++) tri_up_group_start(u, g);
+  for (int g = 0; !u->stopping && g < u->layout.replicas; g++) tri_up_replica_start(u, g);
 }
 
-/* The groups that run know the keys of their first coordinator alone. */
+/* The replicas that run know the keys of their first coordinator alone. */
 static void compare_boot(tri_up *u) {
-  tri_boot now = {.groups = 0};
+  tri_boot now = {.replicas = 0};
   tri_error err = {0};
   bool same = tri_boot_load(u->boot_path, tri_now_ns(), &now, &err) == TRI_OK && tri_boot_equal(&now, &u->boot);
   tri_boot_free(&now);
@@ -146,7 +146,7 @@ static void compare_boot(tri_up *u) {
 }
 
 static void take_event(tri_up *u, char *line) {
-  unsigned group, rank;
+  unsigned replica, rank;
   unsigned long long epoch;
   int used = 0, failed;
   char code[32];
@@ -155,18 +155,18 @@ static void take_event(tri_up *u, char *line) {
     if (u->boot.endpoint[0])
       compare_boot(u);
     else
-      start_groups(u);
+      start_replicas(u);
     tri_up_gateway_begin(u);
-  } else if (sscanf(line, "came %u %llu %u", &group, &epoch, &rank) == 3 && group < TRI_UP_MAX_GROUPS) {
-    if (u->groups[group].epoch == epoch) tri_up_start_came(u, (int)group, rank);
-  } else if (sscanf(line, "ready %u %llu", &group, &epoch) == 2 && group < TRI_UP_MAX_GROUPS) {
-    if (u->groups[group].epoch == epoch) tri_up_group_ready(u, (int)group);
+  } else if (sscanf(line, "came %u %llu %u", &replica, &epoch, &rank) == 3 && replica < TRI_UP_MAX_REPLICAS) {
+    if (u->replicas[replica].epoch == epoch) tri_up_start_came(u, (int)replica, rank);
+  } else if (sscanf(line, "ready %u %llu", &replica, &epoch) == 2 && replica < TRI_UP_MAX_REPLICAS) {
+    if (u->replicas[replica].epoch == epoch) tri_up_replica_ready(u, (int)replica);
   } else if (sscanf(line, "drained %llu", &epoch) == 1) {
     u->drained = true;
     if (epoch && !u->stopping) u->exit_code = TRI_EXIT_FAILED; /* jobs were lost */
-  } else if (sscanf(line, "lost %u %llu %d %31s %n", &group, &epoch, &failed, code, &used) == 4 && used &&
-             group < TRI_UP_MAX_GROUPS) {
-    if (u->groups[group].epoch == epoch) tri_up_group_lost(u, (int)group, failed, code, line + used);
+  } else if (sscanf(line, "lost %u %llu %d %31s %n", &replica, &epoch, &failed, code, &used) == 4 && used &&
+             replica < TRI_UP_MAX_REPLICAS) {
+    if (u->replicas[replica].epoch == epoch) tri_up_replica_lost(u, (int)replica, failed, code, line + used);
   }
 }
 
@@ -194,18 +194,18 @@ static void end_empty_launchers(tri_up *u, int64_t now) {
   if (!u->draining || u->coordinator || now < u->empty_check_ns) return;
   u->empty_check_ns = now + EMPTY_MS * 1000000LL;
   for (int g = 0; g < u->layout.replicas; g++) {
-    tri_up_group *group = &u->groups[g];
-    bool alone = !group->segments.path[0]; /* no launcher, or not one of this host's ranks */
-    if (!group->pid || alone || tri_up_has_children(group->pid)) continue;
-    if (group->empty) tri_up_kill(group->pid, &group->killed_ns);
-    group->empty = true;
+    tri_up_replica *replica = &u->replicas[g];
+    bool alone = !replica->segments.path[0]; /* no launcher, or not one of this host's ranks */
+    if (!replica->pid || alone || tri_up_has_children(replica->pid)) continue;
+    if (replica->empty) tri_up_kill(replica->pid, &replica->killed_ns);
+    replica->empty = true;
   }
 }
 
-/* A group that still loads has nothing to finish, and looks for its coordinator when it has loaded. */
+/* A replica that still loads has nothing to finish, and looks for its coordinator when it has loaded. */
 static void kill_loading(tri_up *u) {
   for (int g = 0; g < u->layout.replicas; g++)
-    if (!u->groups[g].ready) tri_up_kill(u->groups[g].pid, &u->groups[g].killed_ns);
+    if (!u->replicas[g].ready) tri_up_kill(u->replicas[g].pid, &u->replicas[g].killed_ns);
 }
 
 static void coordinator_ended(tri_up *u, int status) {
@@ -213,7 +213,7 @@ static void coordinator_ended(tri_up *u, int status) {
   char text[96];
   u->coordinator = 0;
   read_events(u);
-  if (u->drained && !u->at_once && !u->stopping) { /* groups that serve leave by themselves */
+  if (u->drained && !u->at_once && !u->stopping) { /* replicas that serve leave by themselves */
     kill_loading(u);
     int64_t until = tri_deadline_after_ms(STOP_GRACE_MS);
     if (until < u->deadline_ns) u->deadline_ns = until;
@@ -240,7 +240,7 @@ static void reap(tri_up *u) {
     if (pid == u->coordinator) coordinator_ended(u, status);
     if (pid == u->gateway.pid) gateway_ended(u, status);
     for (int g = 0; g < u->layout.replicas; g++)
-      if (u->groups[g].pid == pid) tri_up_group_ended(u, g, status);
+      if (u->replicas[g].pid == pid) tri_up_replica_ended(u, g, status);
   }
 }
 
@@ -267,7 +267,7 @@ static void leave_behind(tri_up *u, int64_t now) {
 
 static bool anything_runs(const tri_up *u) {
   bool runs = u->coordinator > 0 || u->gateway.pid > 0;
-  for (int g = 0; g < u->layout.replicas; g++) runs |= u->groups[g].pid > 0;
+  for (int g = 0; g < u->layout.replicas; g++) runs |= u->replicas[g].pid > 0;
   return runs;
 }
 
@@ -284,7 +284,7 @@ static void check_times(tri_up *u) {
   if (u->stopping && now > u->deadline_ns) tri_up_kill(u->coordinator, &u->coordinator_killed_ns);
   tri_up_coordinator_check(u, now);
   tri_up_gateway_check(u, now);
-  tri_up_groups_check(u, now);
+  tri_up_replicas_check(u, now);
   leave_behind(u, now);
 }
 
@@ -357,9 +357,9 @@ int main(int argc, char **argv) {
   if (st == TRI_OK) st = tri_up_gateway_check_port(&u, &err);
   if (st == TRI_OK) st = prepare(&u, &err);
   if (st == TRI_OK) st = check_layout(&u, &err);
-  if (st == TRI_OK) st = tri_up_place_groups(&u, &err);
+  if (st == TRI_OK) st = tri_up_place_replicas(&u, &err);
   if (st == TRI_OK) st = tri_up_check_mpirun(&u, &err);
-  if (st == TRI_OK) st = tri_up_groups_prepare(&u, &err);
+  if (st == TRI_OK) st = tri_up_replicas_prepare(&u, &err);
   if (st == TRI_OK) st = tri_up_coordinator_start(&u, &err);
   if (st != TRI_OK) {
     tri_log(TRI_LOG_ERROR, u.called, "%s", err.message[0] ? err.message : tri_status_text(st));
@@ -368,7 +368,7 @@ int main(int argc, char **argv) {
     code = supervise(&u);
   }
   remove_socket(&u);
-  for (int g = 0; g < TRI_UP_MAX_GROUPS; g++) tri_up_folder_remove(&u.groups[g].segments);
+  for (int g = 0; g < TRI_UP_MAX_REPLICAS; g++) tri_up_folder_remove(&u.replicas[g].segments);
   tri_up_folder_remove(&u.run_dir);
   tri_buf_free(&u.notices);
   tri_boot_free(&u.boot);

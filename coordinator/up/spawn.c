@@ -18,7 +18,7 @@
 enum {
   MAX_SOCKET_PATH = 100, /* what the system allows is a little more */
   /* For workers to wait for the next coordinator, as long as clients do. It comes in well under a second, but several
-   * starts that fail, or one that takes all of TRI_UP_START_MS, last longer: the groups then leave and start anew. */
+   * starts that fail, or one that takes all of TRI_UP_START_MS, last longer: the replicas then leave and start anew. */
   LEASE_S = 60,
 };
 
@@ -49,7 +49,7 @@ static void add_passed(struct command *c, const tri_up *u) {
   for (int i = 0; i < u->num_pass; i++) add(c, u->pass[i]);
 }
 
-/* The signals that a group's launcher is never to see: sent to every process at once, as by a cgroup's or a service
+/* The signals that a replica's launcher is never to see: sent to every process at once, as by a cgroup's or a service
  * manager's kill, they ask the supervisor to drain. mpirun would end its ranks a second later. It leaves the mask
  * alone, and ranks start with an empty one. */
 static void mask_requests(sigset_t *set) {
@@ -143,12 +143,12 @@ tri_status tri_up_spawn_gateway(tri_up *u, tri_error *err) {
   return st;
 }
 
-/* A group's hosts for its launcher, and their shares for its workers. */
+/* A replica's hosts for its launcher, and their shares for its workers. */
 struct shares {
   char hosts[TRI_HOSTS_TEXT], places[TRI_PLACES_TEXT];
 };
 
-static void add_mpirun(struct command *c, const tri_up *u, const tri_up_group *g, const struct shares *s, int world) {
+static void add_mpirun(struct command *c, const tri_up *u, const tri_up_replica *g, const struct shares *s, int world) {
   /* The workers pin their threads themselves. A rank's death must end the others without delay. */
   add_words(c, "mpirun -n %d --bind-to none --mca mpi_yield_when_idle 1 --mca odls_base_sigkill_timeout 0", world);
   add_words(c, "--mca oob_tcp_keepalive_time 2 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 3");
@@ -173,23 +173,23 @@ static void add_srun(struct command *c, const tri_up *u, const struct shares *s,
   add(c, s->hosts);
 }
 
-static bool find_shares(const tri_up *u, int group, int world, struct shares *s) {
-  const tri_place *places = u->places ? u->places + (size_t)group * (size_t)world : NULL;
+static bool find_shares(const tri_up *u, int replica, int world, struct shares *s) {
+  const tri_place *places = u->places ? u->places + (size_t)replica * (size_t)world : NULL;
   bool names = !strcmp(u->opts.launcher, "srun");
   if (!places) return true;
   return (names ? tri_hosts_names : tri_hosts_list)(&u->hosts, places, world, s->hosts) &&
          tri_hosts_shares(&u->hosts, places, world, s->places);
 }
 
-tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
+tri_status tri_up_spawn_replica(tri_up *u, int replica, tri_error *err) {
   struct command c = {0};
-  tri_up_group *g = &u->groups[group];
+  tri_up_replica *g = &u->replicas[replica];
   char program[4200];
   int world = tri_serve_layout_world(&u->layout);
   bool alone = world == 1 && !u->places && strcmp(u->opts.launcher, "srun");
   struct shares shares = {0};
-  if (!find_shares(u, group, world, &shares))
-    return tri_fail(err, TRI_TOO_LARGE, "hosts", "the names of group %d's hosts are too long for a command", group);
+  if (!find_shares(u, replica, world, &shares))
+    return tri_fail(err, TRI_TOO_LARGE, "hosts", "the names of group %d's hosts are too long for a command", replica);
   snprintf(program, sizeof program, "%s/trireme-worker", u->bin_dir);
   if (!alone && !strcmp(u->opts.launcher, "srun")) {
     add_srun(&c, u, &shares, world);
@@ -201,9 +201,9 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   if (!alone && u->opts.launcher_args) add_words(&c, "%s", u->opts.launcher_args);
   add(&c, program);
   add_passed(&c, u);
-  add_words(&c, "--launch %s --group %d --epoch %llu --lease %d", alone ? "self" : "group", group,
+  add_words(&c, "--launch %s --group %d --epoch %llu --lease %d", alone ? "self" : "group", replica,
             (unsigned long long)++g->epoch, LEASE_S);
-  tri_up_tell(u, "expect %d %llu", group, (unsigned long long)g->epoch); /* before all that its ranks say */
+  tri_up_tell(u, "expect %d %llu", replica, (unsigned long long)g->epoch); /* before all that its ranks say */
   if (u->places) add(&c, "--places");
   if (u->places) add(&c, shares.places);
   g->restarts.started_ns = tri_now_ns();
@@ -212,9 +212,9 @@ tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
   g->hold = TRI_UP_HOLD_NONE;
   g->failed_rank = -1;
   g->said[0] = '\0';
-  tri_up_start_begin(u, group);
+  tri_up_start_begin(u, replica);
   /* No other child inherits the keys of its ranks. */
-  tri_status st = tri_boot_to_env(&u->boot, (uint32_t)group, err);
+  tri_status st = tri_boot_to_env(&u->boot, (uint32_t)replica, err);
   if (st == TRI_OK) st = spawn(&c, SIGKILL, (const int[]){-1}, &g->pid, err);
   tri_boot_clear_env();
   if (st != TRI_OK) tri_up_folder_remove(&g->segments);

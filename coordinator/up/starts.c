@@ -10,16 +10,16 @@
 /* A rank that can speak for itself does so first, as it knows more. */
 enum { RANKS_FIRST_S = 2 };
 
-void tri_up_start_begin(tri_up *u, int group) {
-  tri_up_group *g = &u->groups[group];
+void tri_up_start_begin(tri_up *u, int replica) {
+  tri_up_replica *g = &u->replicas[replica];
   memset(g->here, 0, sizeof g->here);
   g->num_here = 0;
   g->progress_ns = tri_now_ns();
   g->say_s = tri_start_say_after(u->opts.serve.start_timeout);
 }
 
-void tri_up_start_came(tri_up *u, int group, unsigned rank) {
-  tri_up_group *g = &u->groups[group];
+void tri_up_start_came(tri_up *u, int replica, unsigned rank) {
+  tri_up_replica *g = &u->replicas[replica];
   if (rank >= TRI_UP_MAX_RANKS || g->here[rank]) return;
   g->came = g->here[rank] = true;
   g->num_here++;
@@ -28,7 +28,7 @@ void tri_up_start_came(tri_up *u, int group, unsigned rank) {
 }
 
 /* Ranks that have not come: "0-2,5". */
-static const char *missing(const tri_up_group *g, int world, char *out, size_t cap) {
+static const char *missing(const tri_up_replica *g, int world, char *out, size_t cap) {
   size_t used = 0;
   out[0] = '\0';
   for (int first = 0, last; first < world && used + 32 < cap; first = last + 1) {
@@ -43,8 +43,8 @@ static const char *missing(const tri_up_group *g, int world, char *out, size_t c
   return out;
 }
 
-void tri_up_start_check(tri_up *u, int group, int64_t now) {
-  tri_up_group *g = &u->groups[group];
+void tri_up_start_check(tri_up *u, int replica, int64_t now) {
+  tri_up_replica *g = &u->replicas[replica];
   int world = tri_serve_layout_world(&u->layout);
   char which[200];
   if (g->pid <= 0 || g->ready || g->num_here >= world || g->kill_ns) return;
@@ -55,7 +55,7 @@ void tri_up_start_check(tri_up *u, int group, int64_t now) {
   tri_log(over ? TRI_LOG_ERROR : TRI_LOG_WARN, u->called,
           "group %d: no progress for %.0f s in phase \"launch\": %d of %d ranks have connected, not rank %s; their "
           "launcher is pid %d%s",
-          group, waited, g->num_here, world, missing(g, world, which, sizeof which), (int)g->pid,
+          replica, waited, g->num_here, world, missing(g, world, which, sizeof which), (int)g->pid,
           over ? ". Giving up this start" : "");
   if (over) g->kill_ns = now;
 }

@@ -51,16 +51,16 @@ bool tri_up_gateway_stop(tri_up *u, int64_t ms) {
   return true;
 }
 
-/* Ends the gateway and the groups, but for what the gateway has to tell its clients. */
-static void stop_groups(tri_up *u, int code) {
+/* Ends the gateway and the replicas, but for what the gateway has to tell its clients. */
+static void stop_replicas(tri_up *u, int code) {
   if (!u->stopping) u->exit_code = code;
   u->stopping = true;
   tri_up_gateway_stop(u, OVER_MS);
-  for (int g = 0; g < u->layout.replicas; g++) tri_up_kill(u->groups[g].pid, &u->groups[g].killed_ns);
+  for (int g = 0; g < u->layout.replicas; g++) tri_up_kill(u->replicas[g].pid, &u->replicas[g].killed_ns);
 }
 
 void tri_up_stop_all(tri_up *u, int code) {
-  stop_groups(u, code);
+  stop_replicas(u, code);
   tri_up_kill(u->coordinator, &u->coordinator_killed_ns);
 }
 
@@ -74,7 +74,7 @@ void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) {
   vsnprintf(why, sizeof why, fmt, ap);
   va_end(ap);
   tri_log(TRI_LOG_ERROR, u->called, "%s: giving up", why);
-  stop_groups(u, code);
+  stop_replicas(u, code);
   u->deadline_ns = tri_deadline_after_ms(OVER_MS);
   snprintf(told, sizeof told, "its supervisor gives up: %s", why);
   if (!tri_up_tell_why(u, told)) tri_up_kill(u->coordinator, &u->coordinator_killed_ns);

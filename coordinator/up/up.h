@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `trireme up`: starts a coordinator and its replica groups, restarts groups that die, and ends all of them together.
+/* `trireme up`: starts a coordinator and its replicas, restarts replicas that die, and ends all of them together.
  */
 #ifndef TRI_COORDINATOR_UP_UP_H
 #define TRI_COORDINATOR_UP_UP_H
@@ -17,7 +17,7 @@
 #include "base/options/serve_layout.h"
 
 enum {
-  TRI_UP_MAX_GROUPS = 64,
+  TRI_UP_MAX_REPLICAS = 64,
   TRI_UP_MAX_ARGS = 512,
   TRI_UP_WORDS = TRI_ERROR_MESSAGE + 40, /* bytes of what a rank says of its end, with its number */
   TRI_UP_MAX_GATEWAY_ARGS = 128,
@@ -48,17 +48,17 @@ typedef struct tri_up_restarts {
   int64_t started_ns, restart_ns;
 } tri_up_restarts;
 
-/* Why a group stays down for long: it failed too often, or a host that it needs has failed. */
+/* Why a replica stays down for long: it failed too often, or a host that it needs has failed. */
 typedef enum tri_up_hold { TRI_UP_HOLD_NONE, TRI_UP_GIVEN_UP, TRI_UP_QUARANTINED } tri_up_hold;
 
-/* A host that groups are placed on, and what is held against it. */
+/* A host that replicas are placed on, and what is held against it. */
 typedef struct tri_up_host {
-  int failed_starts; /* of groups, in a row */
+  int failed_starts; /* of replicas, in a row */
   int64_t until_ns;  /* until when it is not used; 0: it is */
   char why[300];
 } tri_up_host;
 
-typedef struct tri_up_group {
+typedef struct tri_up_replica {
   tri_up_folder segments; /* of the ranks' shared memory and the launcher's session, which stay when they are killed */
   pid_t pid;              /* of mpirun, srun or the one worker; 0: not running */
   uint64_t epoch;
@@ -79,7 +79,7 @@ typedef struct tri_up_group {
   int num_here;
   int64_t progress_ns; /* when the last of them was */
   double say_s;        /* seconds without progress after which there is the next word about it */
-} tri_up_group;
+} tri_up_replica;
 
 /* The HTTP gateway before the coordinator, with --http. */
 typedef struct tri_up_gateway {
@@ -110,7 +110,7 @@ typedef struct tri_up {
   tri_up_folder run_dir;
   tri_boot boot;
   tri_hosts hosts;
-  tri_place *places;       /* of every group's ranks; NULL: all are here, or where the launcher puts them */
+  tri_place *places;       /* of every replica's ranks; NULL: all are here, or where the launcher puts them */
   tri_up_host *held_hosts; /* [hosts.count, 1 at least] */
   pid_t coordinator;
   int64_t coordinator_killed_ns; /* when it was first killed; 0: it was not */
@@ -121,7 +121,7 @@ typedef struct tri_up {
   int signal_fd;
   char line[1024]; /* of events, until its end has come */
   size_t line_len;
-  tri_up_group groups[TRI_UP_MAX_GROUPS];
+  tri_up_replica replicas[TRI_UP_MAX_REPLICAS];
   tri_up_gateway gateway;
   bool listening, draining, drained, at_once, stopping;
   bool away;                        /* the coordinator was killed, and the next one does not listen yet */
@@ -137,7 +137,7 @@ typedef struct tri_up {
 
 /* spawn.c: children in process groups of their own, which end with this process. */
 tri_status tri_up_spawn_coordinator(tri_up *u, tri_error *err);
-tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err);
+tri_status tri_up_spawn_replica(tri_up *u, int replica, tri_error *err);
 tri_status tri_up_spawn_gateway(tri_up *u, tri_error *err);
 bool tri_up_has_children(pid_t pid); /* that have not ended */
 
@@ -156,7 +156,7 @@ bool tri_up_gateway_stop(tri_up *u, int64_t ms);
 bool tri_up_tell_why(tri_up *u, const char *why); /* that the cluster ends; false: the coordinator is gone */
 /* Ends everything at once, with this exit code unless there is one. */
 void tri_up_stop_all(tri_up *u, int code);
-/* Ends the groups at once, and the coordinator once it has told its clients why. Does nothing where everything
+/* Ends the replicas at once, and the coordinator once it has told its clients why. Does nothing where everything
  * is about to end. */
 void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
@@ -192,18 +192,18 @@ void tri_up_restart_served(tri_up_restarts *r, int64_t now, int status, bool soo
 /* Sets it to a time some minutes ahead, later each time in a row. Returns the pause, ns. */
 int64_t tri_up_restart_later(tri_up_restarts *r, int64_t now);
 
-/* groups.c: the life of the groups, in the loop of the supervisor. */
-tri_status tri_up_groups_prepare(tri_up *u, tri_error *err);
-void tri_up_group_start(tri_up *u, int group);
-void tri_up_group_ready(tri_up *u, int group);
+/* replicas.c: the life of the replicas, in the loop of the supervisor. */
+tri_status tri_up_replicas_prepare(tri_up *u, tri_error *err);
+void tri_up_replica_start(tri_up *u, int replica);
+void tri_up_replica_ready(tri_up *u, int replica);
 /* The coordinator has lost it. rank: whose end that is, -1: of none; code: of its error. */
-void tri_up_group_lost(tri_up *u, int group, int rank, const char *code, const char *why);
-void tri_up_group_ended(tri_up *u, int group, int status);
-void tri_up_groups_check(tri_up *u, int64_t now);
-void tri_up_groups_tell(tri_up *u);  /* a coordinator of what other ones know */
-void tri_up_groups_drain(tri_up *u); /* tells it which starts do not come any more */
+void tri_up_replica_lost(tri_up *u, int replica, int rank, const char *code, const char *why);
+void tri_up_replica_ended(tri_up *u, int replica, int status);
+void tri_up_replicas_check(tri_up *u, int64_t now);
+void tri_up_replicas_tell(tri_up *u);  /* a coordinator of what other ones know */
+void tri_up_replicas_drain(tri_up *u); /* tells it which starts do not come any more */
 
-/* coordinator.c: the coordinator's life. Starts one, and tells it of the groups that were started before. */
+/* coordinator.c: the coordinator's life. Starts one, and tells it of the replicas that were started before. */
 tri_status tri_up_coordinator_start(tri_up *u, tri_error *err);
 void tri_up_coordinator_listens(tri_up *u, const char *endpoint);
 /* It has ended without being asked to. Returns false where it is not to be started again. */
@@ -224,13 +224,13 @@ void tri_up_gateway_pulse(tri_up *u);
 
 /* starts.c: a start that makes no progress until all of its ranks have come is talked about, and given up in the end.
  * After that each rank watches itself. */
-void tri_up_start_begin(tri_up *u, int group);
-void tri_up_start_came(tri_up *u, int group, unsigned rank);
-void tri_up_start_check(tri_up *u, int group, int64_t now);
+void tri_up_start_begin(tri_up *u, int replica);
+void tri_up_start_came(tri_up *u, int replica, unsigned rank);
+void tri_up_start_check(tri_up *u, int replica, int64_t now);
 
 /* hosts.c: places for all ranks on the hosts of --hosts, or of a Slurm job. TRI_USAGE where
  * those have too few, or where mpirun would not find one. */
-tri_status tri_up_place_groups(tri_up *u, tri_error *err);
+tri_status tri_up_place_replicas(tri_up *u, tri_error *err);
 /* Refuses a start through mpirun that is known to fail, which mpirun itself would not say. */
 tri_status tri_up_check_mpirun(const tri_up *u, tri_error *err);
 

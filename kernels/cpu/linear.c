@@ -22,13 +22,13 @@ static void plan_layers(tri_backend *be, layers l, tri_op_plan *plan) {
   const tri_linear_args *a = &l.a;
   const tri_cpu_isa *isa = tri_cpu_isa_of(be);
   int threads = tri_pool_size(be->pool);
-  tri_product_shape s = {
+  tri_cpu_gemm_shape s = {
       .m = a->x.rows, .k = a->w.k, .deterministic = be->deterministic, .use_blas = tri_cpu_use_blas(be)};
   s.direct = !(a->accumulate && a->act != TRI_ACT_NONE);
-  tri_product_algorithm algorithm = tri_product_choose(&s);
+  tri_cpu_gemm_algorithm algorithm = tri_cpu_gemm_choose(&s);
   plan->variant = (int)algorithm;
-  plan->split = tri_product_block(isa, algorithm, a->w.n / l.count, tri_max(1, threads / l.count));
-  size_t floats = tri_product_scratch(isa, algorithm, a->w.dtype, a->x.rows, plan->split, (size_t)a->x.ld, false);
+  plan->split = tri_cpu_gemm_block(isa, algorithm, a->w.n / l.count, tri_max(1, threads / l.count));
+  size_t floats = tri_cpu_gemm_scratch(isa, algorithm, a->w.dtype, a->x.rows, plan->split, (size_t)a->x.ld, false);
   plan->workspace = (size_t)threads * tri_round_up(floats * sizeof(float), 64);
 }
 
@@ -48,7 +48,8 @@ static void layers_thread(void *ctx, int index, int count) {
   int64_t blocks = ((int64_t)n + step - 1) / step;
   size_t share = r->plan->workspace / (size_t)tri_pool_size(r->be->pool);
   float *scratch = (float *)((char *)r->be->workspace + (size_t)index * share);
-  tri_product p = {.isa = tri_cpu_isa_of(r->be), .algorithm = (tri_product_algorithm)r->plan->variant, .m = a->x.rows};
+  tri_cpu_gemm p = {
+      .isa = tri_cpu_isa_of(r->be), .algorithm = (tri_cpu_gemm_algorithm)r->plan->variant, .m = a->x.rows};
   p.ldx = (size_t)a->x.ld;
   p.act = a->act;
   p.accumulate = a->accumulate;
@@ -60,7 +61,7 @@ static void layers_thread(void *ctx, int index, int count) {
     p.w = tri_weight_rows(&a->w, row, tri_min(step, n - (int)column));
     p.bias = a->bias ? a->bias + row : NULL;
     p.out = a->out.data + which * l->out_stride + column;
-    tri_product_run(&p, scratch);
+    tri_cpu_gemm_run(&p, scratch);
   }
 }
 

@@ -10,7 +10,7 @@ typedef struct int8_layout {
 
 static bool lay_out(const tri_backend *be, const tri_linear_args *a, int8_layout *l) {
   size_t threads = (size_t)tri_pool_size(be->pool), x;
-  l->step = tri_product_block(tri_cpu_isa_of(be), TRI_ALGORITHM_DOTS, a->w.n, (int)threads);
+  l->step = tri_cpu_gemm_block(tri_cpu_isa_of(be), TRI_ALGORITHM_DOTS, a->w.n, (int)threads);
   l->ld = tri_int8_row(a->w.k);
   if (!tri_size_mul((size_t)a->x.rows * sizeof(int16_t), l->ld, &x)) return false;
   l->scales = tri_round_up(x, 64);
@@ -39,13 +39,13 @@ typedef struct int8_run {
 
 static void block(const int8_run *r, void *scratch, int column, int n) {
   const tri_linear_args *a = r->a;
-  tri_int8_product p = {.isa = r->isa, .x = r->x, .scales = r->scales, .m = a->x.rows, .act = a->act};
+  tri_cpu_gemm_int8 p = {.isa = r->isa, .x = r->x, .scales = r->scales, .m = a->x.rows, .act = a->act};
   p.w = tri_weight_rows(&a->w, (size_t)column, n);
   p.bias = a->bias ? a->bias + column : NULL;
   p.accumulate = a->accumulate;
   p.out = a->out.data + column;
   p.ldo = (size_t)a->out.ld;
-  tri_int8_product_run(&p, scratch);
+  tri_cpu_gemm_int8_run(&p, scratch);
 }
 
 static void int8_thread(void *ctx, int index, int count) {

@@ -2,10 +2,10 @@
 /* Mixture of experts: the chosen experts' work.
  *
  * The map has the choices ordered by expert, so that each expert's weights are read once for all the tokens that want
- * it; a pass takes those of its tokens out of it. Then there are three phases, in each of which the threads draw items:
- * blocks of columns of the first GEMM, whose gate and up halves meet while they are in the cache; blocks of columns
- * of the second; and, because a token's sum must not depend on who its experts' other tokens are, the sum over each
- * token's choices in their order. With int8 activations a phase of rounding goes before each GEMM. */
+ * it; a pass takes those of its tokens out of it. Then there are three phases, in each of which the threads sample
+ * items: blocks of columns of the first GEMM, whose gate and up halves meet while they are in the cache; blocks of
+ * columns of the second; and, because a token's sum must not depend on who its experts' other tokens are, the sum over
+ * each token's choices in their order. With int8 activations a phase of rounding goes before each GEMM. */
 #include <string.h>
 
 #include "kernels/cpu/product.h"
@@ -27,20 +27,20 @@ static size_t spread(int n) {
   return ld % 256 ? ld : ld + 16;
 }
 
-static tri_product_algorithm algorithm_of(const tri_backend *be, const tri_moe_experts_args *a, int m, bool up) {
+static tri_cpu_gemm_algorithm algorithm_of(const tri_backend *be, const tri_moe_experts_args *a, int m, bool up) {
   if (a->int8_activations) return TRI_ALGORITHM_DOTS; /* of which it has the blocks */
-  tri_product_shape s = {.m = m, .k = up ? a->x.cols : a->down.k, .deterministic = be->deterministic, .direct = true};
+  tri_cpu_gemm_shape s = {.m = m, .k = up ? a->x.cols : a->down.k, .deterministic = be->deterministic, .direct = true};
   s.scattered = true; /* of the second GEMM's rows it is not true, but they are too few for the library, too */
-  return tri_product_choose(&s);
+  return tri_cpu_gemm_choose(&s);
 }
 
 /* The most scratch that any number of rows up to m asks for. */
-static size_t product_floats(const tri_backend *be, const tri_moe_experts_args *a, int m, int n) {
+static size_t gemm_floats(const tri_backend *be, const tri_moe_experts_args *a, int m, int n) {
   const tri_cpu_isa *isa = tri_cpu_isa_of(be);
   size_t most = 0;
   if (a->int8_activations) return (tri_int8_scratch(n) + sizeof(float) - 1) / sizeof(float);
   for (int algorithm = TRI_ALGORITHM_DOTS; algorithm <= TRI_ALGORITHM_PANELS; algorithm++) {
-    size_t floats = tri_product_scratch(isa, (tri_product_algorithm)algorithm, a->up.dtype, m, n, 0, true);
+    size_t floats = tri_cpu_gemm_scratch(isa, (tri_cpu_gemm_algorithm)algorithm, a->up.dtype, m, n, 0, true);
     if (floats > most) most = floats;
   }
   return most;
@@ -53,13 +53,13 @@ static bool lay_out(const tri_backend *be, const tri_moe_experts_args *a, expert
   size_t choices = (size_t)l->pass_tokens * (size_t)a->top_k, act, down, rounded, lists;
   int busy = (int)(choices < (size_t)a->num_experts ? choices : (size_t)a->num_experts); /* experts, at most */
   int rows = tri_min(ROWS, (int)((choices + (size_t)busy - 1) / (size_t)busy));
-  l->block_up = tri_product_block(isa, algorithm_of(be, a, rows, true), f, tri_max(1, threads / busy));
-  l->block_down = tri_product_block(isa, algorithm_of(be, a, rows, false), h, tri_max(1, threads / busy));
+  l->block_up = tri_cpu_gemm_block(isa, algorithm_of(be, a, rows, true), f, tri_max(1, threads / busy));
+  l->block_down = tri_cpu_gemm_block(isa, algorithm_of(be, a, rows, false), h, tri_max(1, threads / busy));
   l->ld_act = spread(f);
   l->ld_down = spread(h);
   int m = choices < ROWS ? (int)choices : ROWS, widest = tri_max(l->block_up, l->block_down);
   size_t halves = (size_t)m * 2 * (size_t)l->block_up;
-  l->thread_bytes = tri_round_up((halves + product_floats(be, a, m, widest)) * sizeof(float), 64);
+  l->thread_bytes = tri_round_up((halves + gemm_floats(be, a, m, widest)) * sizeof(float), 64);
   if (!tri_size_mul(choices * sizeof(float), l->ld_act, &act) ||
       !tri_size_mul(choices * sizeof(float), l->ld_down, &down) ||
       !tri_size_mul(l->thread_bytes, (size_t)threads, &l->bytes) ||
@@ -151,16 +151,17 @@ static void round_hidden(experts_run *r) {
 }
 
 /* p for an expert's rows from `row` on, which were rounded with int8 activations; then p's x is not looked at. */
-static void multiply(const experts_run *r, const tri_product *p, int row, float *scratch) {
+static void multiply(const experts_run *r, const tri_cpu_gemm *p, int row, float *scratch) {
   if (!r->a->int8_activations) {
-    tri_product_run(p, scratch);
+    tri_cpu_gemm_run(p, scratch);
     return;
   }
-  tri_int8_product q = {.isa = r->isa, .scales = r->scales + row, .m = p->m, .w = p->w, .bias = p->bias, .act = p->act};
+  tri_cpu_gemm_int8 q = {
+      .isa = r->isa, .scales = r->scales + row, .m = p->m, .w = p->w, .bias = p->bias, .act = p->act};
   q.x = r->rounded + (size_t)row * tri_int8_row(p->w.k);
   q.out = p->out;
   q.ldo = p->ldo;
-  tri_int8_product_run(&q, scratch);
+  tri_cpu_gemm_int8_run(&q, scratch);
 }
 
 /* Columns column .. column + n - 1 of the hidden layer, for up to ROWS of an expert's rows. */
@@ -169,7 +170,7 @@ static void up_rows(const experts_run *r, float *scratch, int expert, int row, i
   size_t f = (size_t)a->down.k, w_row = (size_t)expert * (a->gated ? 2 * f : f) + (size_t)column;
   size_t half = (size_t)m * (size_t)n;
   float *act = r->act + (size_t)row * r->l.ld_act + column;
-  tri_product p = {
+  tri_cpu_gemm p = {
       .isa = r->isa, .algorithm = algorithm_of(r->be, a, m, true), .x = a->x.data, .ldx = (size_t)a->x.ld, .m = m};
   p.rows = r->source + row;
   p.w = tri_weight_rows(&a->up, w_row, n);
@@ -205,7 +206,7 @@ static void down_item(const experts_run *r, float *scratch, int expert, int colu
   size_t w_row = (size_t)expert * (size_t)a->x.cols + (size_t)column;
   for (int row = r->first[expert]; row < r->first[expert + 1]; row += ROWS) {
     int m = tri_min(ROWS, r->first[expert + 1] - row);
-    tri_product p = {.isa = r->isa, .algorithm = algorithm_of(r->be, a, m, false), .ldx = r->l.ld_act, .m = m};
+    tri_cpu_gemm p = {.isa = r->isa, .algorithm = algorithm_of(r->be, a, m, false), .ldx = r->l.ld_act, .m = m};
     p.x = r->act + (size_t)row * r->l.ld_act;
     p.w = tri_weight_rows(&a->down, w_row, n);
     p.bias = a->down_bias ? a->down_bias + w_row : NULL;

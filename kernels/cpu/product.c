@@ -21,7 +21,7 @@ enum { PACK_ROWS = 4, WIDEN_ROWS = 32, PACK_M = 64, PACK_LD = TRI_DOT_CHUNK + 16
 /* Rows so far apart (in floats) meet in a few sets of the first-level cache. */
 static bool rows_collide(size_t ld) { return ld % 256 == 0; }
 
-tri_product_algorithm tri_product_choose(const tri_product_shape *s) {
+tri_cpu_gemm_algorithm tri_cpu_gemm_choose(const tri_cpu_gemm_shape *s) {
   bool is_short = s->k <= SHORT_K, direct = s->direct && !s->deterministic && s->k > 0;
   if (direct && s->use_blas && !s->scattered && s->m >= (is_short ? BLAS_FROM_SHORT : BLAS_FROM))
     return TRI_ALGORITHM_BLAS;
@@ -31,7 +31,7 @@ tri_product_algorithm tri_product_choose(const tri_product_shape *s) {
   return s->m >= pack_from && s->k > 0 ? TRI_ALGORITHM_PACKED_DOTS : TRI_ALGORITHM_DOTS;
 }
 
-int tri_product_block(const tri_cpu_isa *isa, tri_product_algorithm algorithm, int total, int threads) {
+int tri_cpu_gemm_block(const tri_cpu_isa *isa, tri_cpu_gemm_algorithm algorithm, int total, int threads) {
   int share = tri_max(1, total / (threads * 8)), cols = isa->panel_cols;
   if (algorithm == TRI_ALGORITHM_BLAS) {
     /* The same number of panels for every thread: a third panel for two of them would leave one waiting. */
@@ -42,8 +42,8 @@ int tri_product_block(const tri_cpu_isa *isa, tri_product_algorithm algorithm, i
   return tri_min((int)tri_round_up((size_t)share, OWN_N), OWN_N_MAX);
 }
 
-size_t tri_product_scratch(const tri_cpu_isa *isa, tri_product_algorithm algorithm, tri_dtype dtype, int m, int n,
-                           size_t ldx, bool scattered) {
+size_t tri_cpu_gemm_scratch(const tri_cpu_isa *isa, tri_cpu_gemm_algorithm algorithm, tri_dtype dtype, int m, int n,
+                            size_t ldx, bool scattered) {
   size_t rows = (size_t)tri_min(m, PACK_M);
   switch (algorithm) {
   case TRI_ALGORITHM_BLAS: return dtype != TRI_F32 ? (size_t)n * PANEL_K : 0;
@@ -67,10 +67,10 @@ tri_weight tri_weight_rows(const tri_weight *w, size_t first, int n) {
   return part;
 }
 
-static const float *x_row(const tri_product *p, int i) { return p->x + (size_t)(p->rows ? p->rows[i] : i) * p->ldx; }
+static const float *x_row(const tri_cpu_gemm *p, int i) { return p->x + (size_t)(p->rows ? p->rows[i] : i) * p->ldx; }
 
 /* k elements from column `from` on of m rows of x, side by side where they are not fit to be read in place. */
-static const float *gather_x(const tri_product *p, int row, int m, int from, int k, float *copy, size_t ld_copy,
+static const float *gather_x(const tri_cpu_gemm *p, int row, int m, int from, int k, float *copy, size_t ld_copy,
                              size_t *ld) {
   *ld = p->ldx;
   if (!p->rows && !rows_collide(p->ldx)) return x_row(p, row) + from;
@@ -79,7 +79,7 @@ static const float *gather_x(const tri_product *p, int row, int m, int from, int
   return copy;
 }
 
-static void finish_rows(const tri_product *p, const float *sums, int row, int m) {
+static void finish_rows(const tri_cpu_gemm *p, const float *sums, int row, int m) {
   int n = p->w.n;
   for (int i = 0; i < m; i++) {
     tri_epilogue e = {.sum = sums + (size_t)i * (size_t)n, .bias = p->bias, .n = n, .act = p->act};
@@ -91,7 +91,7 @@ static void finish_rows(const tri_product *p, const float *sums, int row, int m)
 }
 
 /* Fewer than PACK_ROWS rows, straight from where they are. */
-static void dots(const tri_product *p, float *sums) {
+static void dots(const tri_cpu_gemm *p, float *sums) {
   tri_dot d = {.x = p->m ? x_row(p, 0) : p->x, .ldx = p->ldx, .m = p->m, .n = p->w.n, .k = p->w.k};
   d.w = p->w.data;
   d.ldw = (size_t)p->w.k;
@@ -106,7 +106,7 @@ static void dots(const tri_product *p, float *sums) {
 
 /* One piece of the sums of up to PACK_M rows. Cut at TRI_DOT_CHUNK as the kernel itself does, so the bits are the same.
  */
-static void packed_piece(const tri_product *p, float *sums, float *x, float *wide, int row, int m, int from) {
+static void packed_piece(const tri_cpu_gemm *p, float *sums, float *x, float *wide, int row, int m, int from) {
   int k = tri_min(TRI_DOT_CHUNK, p->w.k - from), n = p->w.n;
   size_t ldx;
   const float *rows = gather_x(p, row, m, from, k, x, PACK_LD, &ldx);
@@ -130,7 +130,7 @@ static void packed_piece(const tri_product *p, float *sums, float *x, float *wid
   }
 }
 
-static void packed_dots(const tri_product *p, float *scratch) {
+static void packed_dots(const tri_cpu_gemm *p, float *scratch) {
   for (int row = 0; row < p->m; row += PACK_M) {
     int m = tri_min(PACK_M, p->m - row);
     float *x = scratch, *wide = x + (size_t)m * PACK_LD, *sums = wide + OWN_N * PACK_LD;
@@ -140,7 +140,7 @@ static void packed_dots(const tri_product *p, float *scratch) {
 }
 
 /* Bias and activation of columns whose sums are already where they belong. */
-static void finish_in_place(const tri_product *p) {
+static void finish_in_place(const tri_cpu_gemm *p) {
   if (!p->bias && p->act == TRI_ACT_NONE) return;
   for (int i = 0; i < p->m; i++) {
     float *row = p->out + (size_t)i * p->ldo;
@@ -149,7 +149,7 @@ static void finish_in_place(const tri_product *p) {
   }
 }
 
-static void panels(const tri_product *p, float *scratch) {
+static void panels(const tri_cpu_gemm *p, float *scratch) {
   int cols = p->isa->panel_cols, k = p->w.k, n = p->w.n;
   float *copy = scratch + (size_t)cols * OWN_PANEL_K;
   tri_panel t = {.w = scratch, .ldy = p->ldo, .m = p->m};
@@ -173,7 +173,7 @@ static void panels(const tri_product *p, float *scratch) {
   finish_in_place(p);
 }
 
-static void blas(const tri_product *p, float *wide) {
+static void blas(const tri_cpu_gemm *p, float *wide) {
   int m = p->m, n = p->w.n, k = p->w.k;
   float beta = p->accumulate ? 1 : 0;
   if (p->w.dtype == TRI_F32) tri_blas_gemm(m, n, k, p->x, p->ldx, p->w.data, (size_t)k, beta, p->out, p->ldo);
@@ -188,7 +188,7 @@ static void blas(const tri_product *p, float *wide) {
   finish_in_place(p);
 }
 
-void tri_product_run(const tri_product *p, float *scratch) {
+void tri_cpu_gemm_run(const tri_cpu_gemm *p, float *scratch) {
   switch (p->algorithm) {
   case TRI_ALGORITHM_DOTS: dots(p, scratch); return;
   case TRI_ALGORITHM_PACKED_DOTS: packed_dots(p, scratch); return;

@@ -3,22 +3,22 @@
  * GEMMs have in common. Few rows of x: dot products, which read every weight once and convert it in registers. More:
  * outer products with panels of weights, widened and turned in a workspace that fits the first-level cache. Many: the
  * same columns through single-threaded BLAS, the weights widened piece by piece for the second-level cache. */
-#ifndef TRI_KERNELS_CPU_PRODUCT_H
-#define TRI_KERNELS_CPU_PRODUCT_H
+#ifndef TRI_KERNELS_CPU_GEMM_H
+#define TRI_KERNELS_CPU_GEMM_H
 
 #include "kernels/cpu/cpu.h"
 
-typedef enum tri_product_algorithm {
+typedef enum tri_cpu_gemm_algorithm {
   TRI_ALGORITHM_DOTS,
   TRI_ALGORITHM_PACKED_DOTS,
   TRI_ALGORITHM_PANELS,
   TRI_ALGORITHM_BLAS
-} tri_product_algorithm;
+} tri_cpu_gemm_algorithm;
 
 /* out = act(x w^T + bias), or out +=, for n columns of out: those of the rows of w. */
-typedef struct tri_product {
+typedef struct tri_cpu_gemm {
   const tri_cpu_isa *isa;
-  tri_product_algorithm algorithm;
+  tri_cpu_gemm_algorithm algorithm;
   const float *x; /* row i is at x + i * ldx, or, where rows is given, at x + rows[i] * ldx */
   size_t ldx;
   const int32_t *rows;
@@ -29,26 +29,26 @@ typedef struct tri_product {
   bool accumulate;
   float *out;
   size_t ldo;
-} tri_product;
+} tri_cpu_gemm;
 
 /* The algorithm is chosen by this. Deterministic mode knows only dot products, whose sums do not depend on the number
  * of rows. scattered: the rows of x are given one by one. */
-typedef struct tri_product_shape {
+typedef struct tri_cpu_gemm_shape {
   int m, k;
   bool deterministic, scattered, use_blas;
   bool direct; /* no activation between GEMM and accumulation: it would need a place of its own for the GEMM */
-} tri_product_shape;
-tri_product_algorithm tri_product_choose(const tri_product_shape *s);
+} tri_cpu_gemm_shape;
+tri_cpu_gemm_algorithm tri_cpu_gemm_choose(const tri_cpu_gemm_shape *s);
 
 /* Floats of scratch for a block of up to n columns and m rows; ldx tells whether rows must be moved apart. */
-size_t tri_product_scratch(const tri_cpu_isa *isa, tri_product_algorithm algorithm, tri_dtype dtype, int m, int n,
-                           size_t ldx, bool scattered);
+size_t tri_cpu_gemm_scratch(const tri_cpu_isa *isa, tri_cpu_gemm_algorithm algorithm, tri_dtype dtype, int m, int n,
+                            size_t ldx, bool scattered);
 
-void tri_product_run(const tri_product *p, float *scratch);
+void tri_cpu_gemm_run(const tri_cpu_gemm *p, float *scratch);
 
 /* The same with rows of x that are integers already (see tri_linear_args' int8_activations), in dot products only: sums
  * of integers have no order, so a row's bits never depend on the batch. */
-typedef struct tri_int8_product {
+typedef struct tri_cpu_gemm_int8 {
   const tri_cpu_isa *isa;
   const int16_t *x;    /* [m, tri_int8_row(k)] */
   const float *scales; /* [m] */
@@ -59,16 +59,16 @@ typedef struct tri_int8_product {
   bool accumulate;
   float *out;
   size_t ldo;
-} tri_int8_product;
+} tri_cpu_gemm_int8;
 enum { TRI_INT8_BLOCK = 96 };
 size_t tri_int8_row(int k);     /* elements */
 size_t tri_int8_scratch(int n); /* bytes, for a block of up to n columns */
-void tri_int8_product_run(const tri_int8_product *p, void *scratch);
+void tri_cpu_gemm_int8_run(const tri_cpu_gemm_int8 *p, void *scratch);
 
 /* The rows first .. first + n - 1 of a weight. */
 tri_weight tri_weight_rows(const tri_weight *w, size_t first, int n);
 
 /* Columns of a block of `total` ones, a few blocks for each of the threads, on whose sizes the algorithms work best. */
-int tri_product_block(const tri_cpu_isa *isa, tri_product_algorithm algorithm, int total, int threads);
+int tri_cpu_gemm_block(const tri_cpu_isa *isa, tri_cpu_gemm_algorithm algorithm, int total, int threads);
 
 #endif

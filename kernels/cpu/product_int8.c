@@ -14,7 +14,7 @@ size_t tri_int8_row(int k) { return tri_round_up((size_t)k, 64) + 32; }
 
 size_t tri_int8_scratch(int n) { return (size_t)ROWS * (size_t)n * sizeof(int32_t) + (size_t)GROUP * COPY_LD; }
 
-static void finish(const tri_int8_product *p, const int32_t *sums, int row, int m) {
+static void finish(const tri_cpu_gemm_int8 *p, const int32_t *sums, int row, int m) {
   int n = p->w.n;
   float wide[TRI_INT8_BLOCK];
   for (int i = 0; i < m; i++) {
@@ -27,7 +27,7 @@ static void finish(const tri_int8_product *p, const int32_t *sums, int row, int 
 }
 
 /* One piece of the sums of up to ROWS rows. */
-static void add_piece(const tri_int8_product *p, int32_t *sums, int8_t *copy, int row, int m, int from, int length) {
+static void add_piece(const tri_cpu_gemm_int8 *p, int32_t *sums, int8_t *copy, int row, int m, int from, int length) {
   size_t k = (size_t)p->w.k, ldx = tri_int8_row(p->w.k);
   int n = p->w.n;
   for (int j = 0; j < n; j += GROUP) {
@@ -47,7 +47,7 @@ static void add_piece(const tri_int8_product *p, int32_t *sums, int8_t *copy, in
   }
 }
 
-void tri_int8_product_run(const tri_int8_product *p, void *scratch) {
+void tri_cpu_gemm_int8_run(const tri_cpu_gemm_int8 *p, void *scratch) {
   int32_t *sums = scratch;
   int8_t *copy = (int8_t *)(sums + (size_t)ROWS * (size_t)p->w.n);
   for (int row = 0; row < p->m; row += ROWS) {

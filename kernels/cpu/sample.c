@@ -18,7 +18,7 @@ enum { FIRST_CANDIDATES = 512, SCAN_PIECE = 256, SLACK = 64 };
 typedef struct sample_scratch {
   float *raw;      /* [vocab] logits before adjustment, when logprobs are wanted */
   uint32_t *ids;   /* [vocab] candidates */
-  int32_t *counts; /* [vocab] for the penalties, then what the draw needs */
+  int32_t *counts; /* [vocab] for the penalties, then what the sample needs */
 } sample_scratch;
 
 static size_t scratch_bytes(size_t vocab) {
@@ -145,8 +145,8 @@ static int candidates(const tri_cpu_isa *isa, const tri_sample_params *p, const 
 }
 
 /* Walks the candidates in ascending order of id. */
-static uint32_t draw_candidate(const tri_sample_params *p, const float *x, int vocab, const uint32_t *ids, int n,
-                               double max, double u, uint64_t *bits) {
+static uint32_t sample_candidate(const tri_sample_params *p, const float *x, int vocab, const uint32_t *ids, int n,
+                                 double max, double u, uint64_t *bits) {
   size_t words = ((size_t)vocab + 63) / 64;
   memset(bits, 0, words * sizeof *bits);
   for (int i = 0; i < n; i++) bits[ids[i] / 64] |= 1ull << ids[i] % 64;
@@ -164,8 +164,8 @@ static uint32_t draw_candidate(const tri_sample_params *p, const float *x, int v
 }
 
 /* The same over the whole vocabulary: the first pass leaves the sum of each piece, and the walk skips whole pieces. */
-static uint32_t draw_any(const tri_cpu_isa *isa, const tri_sample_params *p, const float *x, int vocab, float max,
-                         double u, double *pieces) {
+static uint32_t sample_any(const tri_cpu_isa *isa, const tri_sample_params *p, const float *x, int vocab, float max,
+                           double u, double *pieces) {
   double total = 0, sum = 0;
   for (int i = 0, n = 0; i < vocab; i += SCAN_PIECE, n++)
     total += pieces[n] = isa->sum_exp(x + i, tri_min(SCAN_PIECE, vocab - i), max, 1 / p->temperature);
@@ -186,8 +186,8 @@ static uint32_t draw_any(const tri_cpu_isa *isa, const tri_sample_params *p, con
   return id;
 }
 
-static uint32_t draw(const tri_cpu_isa *isa, const tri_sample_params *p, const float *x, int vocab, float max,
-                     uint64_t counter, const sample_scratch *s) {
+static uint32_t sample(const tri_cpu_isa *isa, const tri_sample_params *p, const float *x, int vocab, float max,
+                       uint64_t counter, const sample_scratch *s) {
   if (max == -INFINITY) return 0;
   if (p->temperature <= 0 || max == INFINITY) {
     int next;
@@ -195,8 +195,8 @@ static uint32_t draw(const tri_cpu_isa *isa, const tri_sample_params *p, const f
   }
   double u = tri_sample_uniform(p->seed, counter);
   int n = candidates(isa, p, x, vocab, max, s->ids);
-  return n ? draw_candidate(p, x, vocab, s->ids, n, max, u, (uint64_t *)s->counts)
-           : draw_any(isa, p, x, vocab, max, u, (double *)s->counts);
+  return n ? sample_candidate(p, x, vocab, s->ids, n, max, u, (uint64_t *)s->counts)
+           : sample_any(isa, p, x, vocab, max, u, (double *)s->counts);
 }
 
 static void report_logprobs(const tri_cpu_isa *isa, const tri_sample_params *p, int vocab, const sample_scratch *s,
@@ -241,12 +241,12 @@ static void sample_thread(void *ctx, int index, int count) {
     if (result->token == TRI_SAMPLE_NO_TARGET) {
       tri_sample_adjust(logits, (int)vocab, p, a->history[i], a->num_prompt[i], a->num_history[i], s.counts);
       float largest = isa->maximum(logits, (int)vocab);
-      result->token = draw(isa, p, logits, (int)vocab, largest, a->counter[i], &s);
+      result->token = sample(isa, p, logits, (int)vocab, largest, a->counter[i], &s);
       result->broken = tri_sample_is_broken(p, largest);
     }
     if (p->num_logprobs >= 0) report_logprobs(isa, p, (int)vocab, &s, result);
     result->broken |= isnan(result->logprob);
-    if (a->drawn) a->drawn[i] = result->token;
+    if (a->sampled) a->sampled[i] = result->token;
   }
 }
 

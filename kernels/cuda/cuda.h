@@ -34,7 +34,7 @@ enum { TRI_CUDA_CUTS = 4 }; /* attentions of a model that are cut in different w
 enum { TRI_CUDA_GRAPHS = 256, TRI_CUDA_KEYS = 256 };
 
 struct tri_tactic;                      /* kernels/gemm_tactics.h */
-struct tri_cuda_products;               /* linear/cublaslt.c */
+struct tri_cuda_gemms;                  /* linear/cublaslt.c */
 enum { TRI_CUDA_BLAS_ROOM = 32 << 20 }; /* bytes, as the library's documentation has it for sm_90 */
 
 /* A lane is where ops go: it has a stream, and memory that ops of another lane do not touch. The backend's workspace is
@@ -60,7 +60,7 @@ typedef struct tri_cuda_impl {
   int lane;                          /* that ops go to */
   cudaEvent_t side_forks, side_ends; /* side_stream.c */
   void *blas;
-  struct tri_cuda_products *products;
+  struct tri_cuda_gemms *gemms;
   const struct tri_tactic *forced; /* instead of every other tactic: while linear/tune_gemm.c measures */
   uint64_t refused;                /* launches whose tactic's algorithm does not work */
   unsigned *counters; /* [TRI_CUDA_MEETINGS] on the device, zero between two kernels; after them the lanes' slabs */
@@ -206,7 +206,7 @@ cudaError_t tri_cuda_latent_wgmma(cudaStream_t stream, const tri_attention_args 
 
 /* A row's parameters for the sampler's kernel. The row's words begin at `words`: ids with a bias, banned ids, biases.
  */
-typedef struct tri_cuda_draw {
+typedef struct tri_cuda_sample_row {
   int num_logprobs, num_bias, num_banned;
   uint32_t target;  /* of tri_sample_args */
   uint32_t *counts; /* of a row with penalties: [vocabulary]; NULL: it has none */
@@ -215,7 +215,7 @@ typedef struct tri_cuda_draw {
   bool masked;
   uint64_t uniform;                          /* the random number, times 2^53 */
   TRI_SAMPLING_NUMBERS(TRI_SAMPLE_MEMBER_, ) /* those of tri_sample_params */
-} tri_cuda_draw;
+} tri_cuda_sample_row;
 
 /* A piece of a history that is to be counted: n ids at `words`, the first num_prompt of them of the prompt. */
 typedef struct tri_cuda_history {
@@ -227,29 +227,29 @@ typedef struct tri_cuda_history {
 
 /* saved is scratch of as many elements as there are words. From width on: of the ops over a cut vocabulary alone; what
  * sample_part writes and sample_merge reads. */
-typedef struct tri_cuda_draw_args {
+typedef struct tri_cuda_sample_args {
   tri_mat logits;
-  const tri_cuda_draw *draws; /* NULL: every row's answer is its largest logit */
+  const tri_cuda_sample_row *samples; /* NULL: every row's answer is its largest logit */
   const uint32_t *words;
   const uint32_t *masks; /* bit 0 of a row's is the first id of logits */
   float *saved;
   tri_sample_result *results;
-  uint32_t *drawn; /* or NULL */
+  uint32_t *sampled; /* or NULL */
   int width, num_parts;
   uint32_t first_id;
   tri_sample_candidate *part;
   const tri_sample_candidate *parts;
-} tri_cuda_draw_args;
+} tri_cuda_sample_args;
 enum { TRI_CUDA_VOCAB_BITS = 21 }; /* ids that the sampler can tell apart */
 
 /* sample.c, sample.cu */
 void tri_cuda_count(cudaStream_t stream, const tri_cuda_history *pieces, int num_pieces, const uint32_t *words,
                     int vocab);
-void tri_cuda_argmax(cudaStream_t stream, const tri_cuda_draw_args *a);
-void tri_cuda_draw_rows(cudaStream_t stream, const tri_cuda_draw_args *a);
-void tri_cuda_best_of_part(cudaStream_t stream, const tri_cuda_draw_args *a);
-void tri_cuda_draw_merged(cudaStream_t stream, const tri_cuda_draw_args *a);
-tri_status tri_cuda_reserve_draws(tri_backend *be, int rows, int edits, int vocab);
+void tri_cuda_argmax(cudaStream_t stream, const tri_cuda_sample_args *a);
+void tri_cuda_sample_rows(cudaStream_t stream, const tri_cuda_sample_args *a);
+void tri_cuda_best_of_part(cudaStream_t stream, const tri_cuda_sample_args *a);
+void tri_cuda_sample_merged(cudaStream_t stream, const tri_cuda_sample_args *a);
+tri_status tri_cuda_reserve_samples(tri_backend *be, int rows, int edits, int vocab);
 tri_status tri_cuda_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan);
 void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a);
 tri_status tri_cuda_sample_part_plan(tri_backend *be, const tri_sample_part_args *a, tri_op_plan *plan);
@@ -301,8 +301,8 @@ int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const voi
 
 /* linear/tune_gemm.c */
 struct tri_tactics;
-tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int count, int64_t until,
-                         struct tri_tactics *out, tri_tune_result *result);
+tri_status tri_cuda_tune(tri_backend *be, const tri_tune_gemm *gemms, int count, int64_t until, struct tri_tactics *out,
+                         tri_tune_result *result);
 
 /* gemm_skinny.cu: 3 to 32 rows of 16 bits, on Hopper. */
 bool tri_cuda_skinny_fits(const tri_linear_args *a);

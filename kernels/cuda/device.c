@@ -408,7 +408,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->narrows_inputs = be->narrow_activations = true;
   be->adds_in_place_from = ADDS_IN_PLACE_FROM;
   be->ops.reserve = device_reserve;
-  be->ops.reserve_draws = tri_cuda_reserve_draws;
+  be->ops.reserve_samples = tri_cuda_reserve_samples;
   be->ops.tune = tri_cuda_tune;
   be->ops.roofline_create = tri_cuda_roofline_create;
   be->ops.destroy = device_destroy;

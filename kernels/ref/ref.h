@@ -44,8 +44,8 @@ size_t tri_ref_moe_scratch(const tri_moe_route_args *a);
 /* The map, once all rows have their choices: a counting sort by expert. Does nothing without one. */
 void tri_ref_moe_make_map(const tri_moe_route_args *a);
 
-/* The distribution the sampler draws row `row` from, after adjustment and the cuts: weight[id] up to a common factor, 0
- * for ids that were cut. Returns the sum. adjusted: [vocab] logits; order: scratch of vocab entries. */
+/* The distribution the sampler samples row `row` from, after adjustment and the cuts: weight[id] up to a common factor,
+ * 0 for ids that were cut. Returns the sum. adjusted: [vocab] logits; order: scratch of vocab entries. */
 double tri_ref_sample_weights(const tri_sample_params *p, const float *adjusted, int vocab, uint32_t *order,
                               double *weight);
 

@@ -77,16 +77,16 @@ static void report_logprobs(const tri_sample_params *p, const float *raw, int vo
   }
 }
 
-/* The draw walks the kept ids in ascending order. */
-static int draw(const tri_sample_params *p, uint64_t counter, const double *weight, int n, double mass) {
+/* The sample walks the kept ids in ascending order. */
+static int sample(const tri_sample_params *p, uint64_t counter, const double *weight, int n, double mass) {
   double target = tri_sample_uniform(p->seed, counter) * mass, sum = 0;
-  int drawn = 0;
+  int sampled = 0;
   for (int i = 0; i < n; i++) {
     if (weight[i] == 0) continue;
-    drawn = i; /* rounding may leave the target unreached: then the last kept id stands */
+    sampled = i; /* rounding may leave the target unreached: then the last kept id stands */
     if ((sum += weight[i]) > target) break;
   }
-  return drawn;
+  return sampled;
 }
 
 void tri_ref_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a) {
@@ -107,12 +107,12 @@ void tri_ref_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_s
     memset(r, 0, sizeof *r);
     r->token = target;
     if (target == TRI_SAMPLE_NO_TARGET) {
-      r->token = (uint32_t)draw(p, a->counter[i], weight, vocab, mass);
+      r->token = (uint32_t)sample(p, a->counter[i], weight, vocab, mass);
       r->broken = tri_sample_is_broken(p, largest_of(logits, vocab));
     }
     if (p->num_logprobs >= 0) report_logprobs(p, raw, vocab, order, r);
     r->broken |= isnan(r->logprob);
-    if (a->drawn) a->drawn[i] = r->token;
+    if (a->sampled) a->sampled[i] = r->token;
   }
 }
 
@@ -209,10 +209,10 @@ void tri_ref_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const
     uint32_t token = 0;
     if (n) {
       double mass = tri_ref_sample_weights(p, logits, n, order, weight);
-      token = logits[order[0]] > -INFINITY ? ids[draw(p, a->rows.counter[i], weight, n, mass)] : 0;
+      token = logits[order[0]] > -INFINITY ? ids[sample(p, a->rows.counter[i], weight, n, mass)] : 0;
       broken |= logits[order[0]] == INFINITY;
     }
     if (a->rows.results) a->rows.results[i] = (tri_sample_result){.token = token, .broken = broken};
-    if (a->rows.drawn) a->rows.drawn[i] = token;
+    if (a->rows.sampled) a->rows.sampled[i] = token;
   }
 }

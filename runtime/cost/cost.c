@@ -13,12 +13,12 @@ static double smaller(double a, double b) { return a < b ? a : b; }
 enum { MAX_EXPERTS = 2048, TRIALS = 48 };
 
 /* A fixed sequence: a prediction is the same in every run. */
-static uint32_t draw(uint64_t *state, uint32_t below) {
+static uint32_t sample(uint64_t *state, uint32_t below) {
   return (uint32_t)((tri_splitmix64(state) >> 32) * below >> 32);
 }
 
 /* Draws top_k different experts for each token, and counts the choices of each expert. */
-static void draw_step(int experts, int top_k, int tokens, uint64_t *state, int *count) {
+static void sample_step(int experts, int top_k, int tokens, uint64_t *state, int *count) {
   int order[MAX_EXPERTS];
   for (int e = 0; e < experts; e++) {
     count[e] = 0;
@@ -26,7 +26,7 @@ static void draw_step(int experts, int top_k, int tokens, uint64_t *state, int *
   }
   for (int t = 0; t < tokens; t++)
     for (int k = 0; k < top_k; k++) { /* the first k places of a shuffle (Fisher and Yates), in whatever order before */
-      int at = k + (int)draw(state, (uint32_t)(experts - k)), chosen = order[at];
+      int at = k + (int)sample(state, (uint32_t)(experts - k)), chosen = order[at];
       order[at] = order[k];
       order[k] = chosen;
       count[chosen]++;
@@ -59,7 +59,7 @@ tri_expert_load tri_cost_experts(int experts, int top_k, int shares, double toke
   tri_expert_load sum = {0};
   uint64_t state = 1;
   for (int i = 0; i < TRIALS; i++) {
-    draw_step(experts, top_k, (int)tokens, &state, count);
+    sample_step(experts, top_k, (int)tokens, &state, count);
     tri_expert_load l = busiest(count, experts, shares);
     sum.experts += l.experts / TRIALS;
     sum.choices += l.choices / TRIALS;
@@ -77,9 +77,9 @@ bool tri_cost_crosses(const tri_machine *m, int ranks) {
   return m->ranks_per_host && (ranks > m->ranks_per_host || m->ranks_per_host % ranks);
 }
 
-double tri_cost_exchange(const tri_machine *m, tri_parallel p, double bytes, bool flat) {
+double tri_cost_all2all(const tri_machine *m, tri_parallel p, double bytes, bool flat) {
   int dp = tri_parallel_dp(p), stage = tri_parallel_stage_size(p);
-  const tri_link *l = tri_cost_crosses(m, stage) ? &m->far_exchange : &m->near_exchange;
+  const tri_link *l = tri_cost_crosses(m, stage) ? &m->far_all2all : &m->near_all2all;
   if (dp == 1) return 0;
   return tri_cost_link(l, flat ? stage : dp, bytes);
 }
@@ -95,10 +95,10 @@ static bool transfer_crosses(const tri_machine *m, tri_parallel p, int stage) {
 
 static double row_share(const tri_machine *m, int i) { return m->row_shares[i] > 0 ? m->row_shares[i] : 1; }
 
-double tri_cost_product_rate(const tri_machine *m, double rows) {
+double tri_cost_gemm_rate(const tri_machine *m, double rows) {
   double at = rows > 1 ? log2(rows) : 0;
   int i = (int)at;
-  if (i + 1 >= TRI_PRODUCT_ROWS) return m->flops_per_s * row_share(m, TRI_PRODUCT_ROWS - 1);
+  if (i + 1 >= TRI_CPU_GEMM_ROWS) return m->flops_per_s * row_share(m, TRI_CPU_GEMM_ROWS - 1);
   return m->flops_per_s * (row_share(m, i) + (at - i) * (row_share(m, i + 1) - row_share(m, i)));
 }
 
@@ -115,16 +115,16 @@ static void bound(const tri_machine *m, tri_cost *c, double read_s, double compu
   if (read_s >= compute_s)
     c->reads += seconds;
   else
-    c->products += seconds;
+    c->gemms += seconds;
 }
 
 /* All matrices are read once whatever the number of tokens. */
 static void add_dense(const tri_cost_model *m, const tri_cost_share *s, const tri_cost_load *l, tri_cost *c) {
   const tri_machine *at = &m->machine;
-  double compute_s = (s->dense_flops - s->last_flops) * l->tokens / tri_cost_product_rate(at, l->tokens) +
-                     s->last_flops * l->drawn / tri_cost_product_rate(at, l->drawn);
+  double compute_s = (s->dense_flops - s->last_flops) * l->tokens / tri_cost_gemm_rate(at, l->tokens) +
+                     s->last_flops * l->sampled / tri_cost_gemm_rate(at, l->sampled);
   bound(at, c, s->dense_bytes / at->read_bytes_per_s, compute_s);
-  bound(at, c, s->head_bytes / at->read_bytes_per_s, s->head_flops * l->drawn / tri_cost_product_rate(at, l->drawn));
+  bound(at, c, s->head_bytes / at->read_bytes_per_s, s->head_flops * l->sampled / tri_cost_gemm_rate(at, l->sampled));
 }
 
 /* Experts are read that some token has chosen; the busiest rank sets the pace, in each layer another one. */
@@ -135,12 +135,12 @@ static void add_layers_experts(const tri_cost_model *m, const tri_cost_share *s,
   tri_expert_load busy = tri_cost_experts(m->experts, m->top_k, tri_parallel_ep(m->p), tokens);
   double rows = busy.experts > 0 ? busy.choices / busy.experts : 0;
   bound(at, c, layers * busy.experts * s->expert_bytes / at->read_bytes_per_s,
-        layers * busy.choices * s->expert_flops / tri_cost_product_rate(at, rows));
+        layers * busy.choices * s->expert_flops / tri_cost_gemm_rate(at, rows));
 }
 
 static void add_experts(const tri_cost_model *m, const tri_cost_share *s, const tri_cost_load *l, tri_cost *c) {
   add_layers_experts(m, s, s->sparse_layers - s->last_sparse, l->all_tokens, c);
-  add_layers_experts(m, s, s->last_sparse, l->drawn, c);
+  add_layers_experts(m, s, s->last_sparse, l->sampled, c);
 }
 
 /* The host and the device take turns but for experts that both have. Those on the device are the ones that are wanted
@@ -154,7 +154,7 @@ double tri_cost_host_experts(const tri_cost_model *m, int stage, double tokens) 
   double flops = s->host_layers * busy.choices * s->expert_flops, here = s->hot_share;
   double host = larger(bytes / at->host_read_bytes_per_s, flops / at->host_flops_per_s) * (1 - here);
   if (here <= 0 || tokens < 1) return host;
-  return larger(host, larger(bytes / at->read_bytes_per_s, flops / tri_cost_product_rate(at, rows)) * here);
+  return larger(host, larger(bytes / at->read_bytes_per_s, flops / tri_cost_gemm_rate(at, rows)) * here);
 }
 
 /* Each sequence's keys and values are read once. */
@@ -169,12 +169,12 @@ static void add_attention(const tri_cost_model *m, const tri_cost_share *s, cons
 
 /* Tokens go to the shards that have one of their experts and come back as one row each (DeepSpeed-MoE, section 5.3). Of
  * dp - 1 other shards with equal parts of the experts a token reaches each with probability 1 - (1 - 1/dp)^top_k. */
-static double exchange_seconds(const tri_cost_model *m, const tri_cost_share *s, const tri_cost_load *l) {
+static double all2all_seconds(const tri_cost_model *m, const tri_cost_share *s, const tri_cost_load *l) {
   enum { ROW_BYTES = 2 }; /* of an element: rows travel in 16 bits */
   int dp = tri_parallel_dp(m->p);
   double others = (dp - 1) * (1 - pow(1 - 1.0 / dp, m->top_k));
   double bytes = l->tokens * others * m->hidden_size * ROW_BYTES;
-  return s->sparse_layers * 2 * tri_cost_exchange(&m->machine, m->p, bytes, false);
+  return s->sparse_layers * 2 * tri_cost_all2all(&m->machine, m->p, bytes, false);
 }
 
 tri_cost tri_cost_stage(const tri_cost_model *m, int stage, const tri_cost_load *l) {
@@ -188,7 +188,7 @@ tri_cost tri_cost_stage(const tri_cost_model *m, int stage, const tri_cost_load 
   add_attention(m, s, l, &c);
   const tri_link *sum = tri_cost_crosses(at, m->p.tp) ? &at->far_sum : &at->near_sum;
   if (m->p.tp > 1) c.sums = s->sums * tri_cost_link(sum, m->p.tp, row_bytes);
-  c.exchange = exchange_seconds(m, s, l);
+  c.all2all = all2all_seconds(m, s, l);
   const tri_link *next = transfer_crosses(at, m->p, stage) ? &at->far_transfer : &at->near_transfer;
   if (stage + 1 < m->p.pp) c.transfers = tri_cost_link(next, 1, row_bytes);
   return c;
@@ -199,9 +199,9 @@ tri_cost tri_cost_step(const tri_cost_model *m, const tri_cost_load *l) {
   for (int stage = 0; stage < m->p.pp; stage++) {
     tri_cost c = tri_cost_stage(m, stage, l);
     sum.reads += c.reads;
-    sum.products += c.products;
+    sum.gemms += c.gemms;
     sum.sums += c.sums;
-    sum.exchange += c.exchange;
+    sum.all2all += c.all2all;
     sum.launches += c.launches;
     sum.transfers += c.transfers;
     sum.host += c.host;
@@ -212,21 +212,26 @@ tri_cost tri_cost_step(const tri_cost_model *m, const tri_cost_load *l) {
 /* ---- loads ---- */
 
 double tri_cost_decode(const tri_cost_model *m, int sequences, double context, tri_cost *out) {
-  int dp = tri_parallel_dp(m->p), lane = (sequences + m->p.pp - 1) / m->p.pp, shard = (lane + dp - 1) / dp;
-  tri_cost_load l = {
-      .tokens = shard, .all_tokens = lane, .drawn = shard, .sequences = shard, .context = context, .queries = 1};
+  int dp = tri_parallel_dp(m->p), micro_batch = (sequences + m->p.pp - 1) / m->p.pp,
+      shard = (micro_batch + dp - 1) / dp;
+  tri_cost_load l = {.tokens = shard,
+                     .all_tokens = micro_batch,
+                     .sampled = shard,
+                     .sequences = shard,
+                     .context = context,
+                     .queries = 1};
   double slowest = 0;
   for (int stage = 0; stage < m->p.pp; stage++) {
     tri_cost c = tri_cost_stage(m, stage, &l);
     slowest = larger(slowest, tri_cost_seconds(&c));
   }
   *out = tri_cost_step(m, &l);
-  int lanes = sequences < m->p.pp ? sequences : m->p.pp;
-  return larger(tri_cost_seconds(out), lanes * slowest);
+  int micro_batches = sequences < m->p.pp ? sequences : m->p.pp;
+  return larger(tri_cost_seconds(out), micro_batches * slowest);
 }
 
 tri_cost tri_cost_prompt(const tri_cost_model *m, double tokens) {
   tri_cost_load l = {
-      .tokens = tokens, .all_tokens = tokens, .drawn = 1, .sequences = 1, .context = tokens, .queries = tokens / 2};
+      .tokens = tokens, .all_tokens = tokens, .sampled = 1, .sequences = 1, .context = tokens, .queries = tokens / 2};
   return tri_cost_step(m, &l);
 }

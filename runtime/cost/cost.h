@@ -19,43 +19,43 @@ typedef struct tri_link {
 } tri_link;
 
 /* Numbers of rows that products are timed with: 1, 2, 4 ... 1024. */
-enum { TRI_PRODUCT_ROWS = 11 };
+enum { TRI_CPU_GEMM_ROWS = 11 };
 
 /* Rates that a rank's kernels reach, not what the hardware could do at best; links inside a host and between hosts. */
 typedef struct tri_machine {
   double read_bytes_per_s, flops_per_s;
-  double row_shares[TRI_PRODUCT_ROWS]; /* of flops_per_s, that products of so few rows reach; 0: all of it */
-  double attention_flops_per_s;        /* of prompts */
-  double query_flops_per_s;            /* of attention of sequences that decode; 0: reading their keys takes longer */
-  double op_s;                         /* seconds of each launched op beside what it reads or computes */
-  double element_s;                    /* of an element of an op that goes row by row; 0: op_s has it */
-  tri_link near_sum, far_sum, near_exchange, far_exchange, near_transfer, far_transfer;
+  double row_shares[TRI_CPU_GEMM_ROWS]; /* of flops_per_s, that products of so few rows reach; 0: all of it */
+  double attention_flops_per_s;         /* of prompts */
+  double query_flops_per_s;             /* of attention of sequences that decode; 0: reading their keys takes longer */
+  double op_s;                          /* seconds of each launched op beside what it reads or computes */
+  double element_s;                     /* of an element of an op that goes row by row; 0: op_s has it */
+  tri_link near_sum, far_sum, near_all2all, far_all2all, near_transfer, far_transfer;
   int ranks_per_host;                             /* 0: all ranks are on one */
   double host_read_bytes_per_s, host_flops_per_s; /* of a rank's part of the host, where that computes experts */
 } tri_machine;
 
-typedef struct tri_product_sample {
+typedef struct tri_gemm_sample {
   int n, k; /* of the weight */
   tri_dtype dtype;
   bool int8_activations;
-} tri_product_sample;
+} tri_gemm_sample;
 
 /* The sizes that a rank's ops are timed with: some of a layer's matrices but the experts', and its rows. */
 typedef struct tri_cost_sample {
-  tri_product_sample products[6];
-  int num_products;
+  tri_gemm_sample gemms[6];
+  int num_gemms;
   int hidden, q_heads, kv_heads, head_dim; /* head_dim 0: keys are latents */
 } tri_cost_sample;
 
 /* The most that any rank of a stage has and does. Bytes are read by a step, operations are done for each token. */
 typedef struct tri_cost_share {
   double dense_bytes, dense_flops;   /* of its layers' matrices but the experts' */
-  double last_flops;                 /* the part of them that is done for rows that are drawn from alone */
-  double head_bytes, head_flops;     /* of the output layer; operations for each row that is drawn from */
+  double last_flops;                 /* the part of them that is done for rows that are sampled from alone */
+  double head_bytes, head_flops;     /* of the output layer; operations for each row that is sampled from */
   double expert_bytes, expert_flops; /* of one expert of one layer, as far as the rank has it */
   double key_bytes, key_flops;       /* of one key and value in one layer; operations for each query */
   int layers, sparse_layers;         /* sparse ones have experts, */
-  int last_sparse;                   /* 1: the last of these chooses experts for rows that are drawn from alone */
+  int last_sparse;                   /* 1: the last of these chooses experts for rows that are sampled from alone */
   int host_layers;                   /* these others have them on the host, */
   double hot_share;                  /* and so much of them on the device, too */
   int local_layers;                  /* attention sees a window alone */
@@ -74,18 +74,18 @@ typedef struct tri_cost_model {
 
 /* Seconds. launches: also what ops take that go row by row. */
 typedef struct tri_cost {
-  double reads, products, sums, exchange, launches, transfers;
+  double reads, gemms, sums, all2all, launches, transfers;
   double host; /* in which the host computes experts */
 } tri_cost;
 
 static inline double tri_cost_seconds(const tri_cost *c) {
-  return c->reads + c->products + c->sums + c->exchange + c->launches + c->transfers + c->host;
+  return c->reads + c->gemms + c->sums + c->all2all + c->launches + c->transfers + c->host;
 }
 
 /* The work of a step. */
 typedef struct tri_cost_load {
   double tokens, all_tokens; /* of one data-parallel shard; of all of them */
-  double drawn;              /* rows of logits of a shard */
+  double sampled;            /* rows of logits of a shard */
   double sequences, context; /* of a shard; keys of each */
   double queries;            /* pairs of a query and a key that it sees, over context: half of a prompt's tokens */
 } tri_cost_load;
@@ -99,13 +99,13 @@ typedef struct tri_expert_load {
 tri_status tri_cost_share_add(const tri_model_config *c, const tri_shard *s, tri_dtype dtype,
                               tri_quantization quantization, tri_dtype kv, tri_cost_share *stage, tri_error *err);
 
-/* The mean, over seeded draws of top_k different experts for each token, of the most different experts and the most
+/* The mean, over seeded samples of top_k different experts for each token, of the most different experts and the most
  * choices that one of `shares` nearly equal parts of them gets. Routers are trained to be balanced: each expert counts
  * as equally likely. */
 tri_expert_load tri_cost_experts(int experts, int top_k, int shares, double tokens);
 
 /* Returns the rate of products with so many rows: between two that were timed, by their logarithms. */
-double tri_cost_product_rate(const tri_machine *m, double rows);
+double tri_cost_gemm_rate(const tri_machine *m, double rows);
 
 double tri_cost_link(const tri_link *l, int ranks, double bytes);
 
@@ -113,7 +113,7 @@ double tri_cost_link(const tri_link *l, int ranks, double bytes);
  * Flat: all ranks of the stage talk to all, O(p). Coordinated (DeepSpeed-MoE, section 5.3, p = dp x tp ranks, L = tp):
  * tokens are the same on all ranks of a tensor group, so each talks to the dp ranks of its number alone, and a sum over
  * the group's tp finishes: O(p / L) + O(L). The sum is the one that every branch ends with and is counted there. */
-double tri_cost_exchange(const tri_machine *m, tri_parallel p, double bytes, bool flat);
+double tri_cost_all2all(const tri_machine *m, tri_parallel p, double bytes, bool flat);
 
 /* Returns whether some group of so many neighbouring ranks lies on several hosts. */
 bool tri_cost_crosses(const tri_machine *m, int ranks);
@@ -127,10 +127,10 @@ tri_cost tri_cost_stage(const tri_cost_model *m, int stage, const tri_cost_load 
 /* The whole step, stage after stage. */
 tri_cost tri_cost_step(const tri_cost_model *m, const tri_cost_load *load);
 
-/* One token for each of so many sequences of a group with `context` keys each: pp lanes share them, and in each lane dp
- * shards. *out is one lane's way through all stages. Returns the seconds between two tokens of a sequence: all lanes
- * take their turn on the slowest stage, which may take longer than one lane's way (GPipe's schedule, Huang et al.
- * 2019, without its ends). */
+/* One token for each of so many sequences of a group with `context` keys each: pp micro-batches share them, and in each
+ * micro-batch dp shards. *out is one micro-batch's way through all stages. Returns the seconds between two tokens of a
+ * sequence: all micro-batches take their turn on the slowest stage, which may take longer than one micro-batch's way
+ * (GPipe's schedule, Huang et al. 2019, without its ends). */
 double tri_cost_decode(const tri_cost_model *m, int sequences, double context, tri_cost *out);
 /* A prompt of one sequence in one step. */
 tri_cost tri_cost_prompt(const tri_cost_model *m, double tokens);

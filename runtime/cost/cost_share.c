@@ -37,11 +37,10 @@ static double place_bytes(const tri_weight_place *at, int64_t rows) {
 static void add_sample(const tri_weight_place *at, tri_weight_shape shape, tri_quantization q, tri_cost_share *out) {
   tri_cost_sample *s = &out->sample;
   enum { MOST_K = 8192 }; /* of longer sums a part takes as long as any other */
-  int most = (int)(sizeof s->products / sizeof *s->products);
-  if (s->num_products == most || shape.n > INT32_MAX) return;
+  int most = (int)(sizeof s->gemms / sizeof *s->gemms);
+  if (s->num_gemms == most || shape.n > INT32_MAX) return;
   bool int8 = q == TRI_QUANTIZE_W8A8 && at->dtype == TRI_I8;
-  s->products[s->num_products++] =
-      (tri_product_sample){(int)shape.n, shape.k < MOST_K ? (int)shape.k : MOST_K, at->dtype, int8};
+  s->gemms[s->num_gemms++] = (tri_gemm_sample){(int)shape.n, shape.k < MOST_K ? (int)shape.k : MOST_K, at->dtype, int8};
 }
 
 /* Returns whether a layer needs a matrix after attention alone. */
@@ -53,7 +52,7 @@ static bool is_behind_attention(tri_weight_id id) {
 /* Adds up one layer's matrices. Vectors are small, and stay in caches. */
 static void add_layer(const tri_model_config *c, const tri_shard *s, const tri_weight_place *places, int layer,
                       tri_quantization quantization, tri_cost_share *out) {
-  bool first = !out->sample.num_products, sparse = c->layer_flags[layer] & TRI_LAYER_SPARSE;
+  bool first = !out->sample.num_gemms, sparse = c->layer_flags[layer] & TRI_LAYER_SPARSE;
   bool on_host = tri_layer_experts_on_host(c, s->p, layer);
   bool is_last = tri_shard_narrows(c, s) && layer + 1 == s->layers.first + s->layers.count;
   double expert_bytes = 0, expert_flops = 0;
@@ -85,7 +84,7 @@ static void add_layer(const tri_model_config *c, const tri_shard *s, const tri_w
   out->sums += layer_sums(c);
 }
 
-/* The ends of a model: a lookup and its sum, the head with its norm and the draw. */
+/* The ends of a model: a lookup and its sum, the head with its norm and the sample. */
 static void add_ends(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, tri_cost_share *out) {
   tri_weight_shape head = tri_shard_weight_shape(c, s, TRI_W_HEAD);
   if (s->first_stage) {

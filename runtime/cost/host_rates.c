@@ -8,7 +8,7 @@
 #include "base/pool.h"
 #include "base/wait.h"
 
-enum { MOST_ROWS = 1 << (TRI_PRODUCT_ROWS - 1), MOST_BYTES = 64 << 20, ROUNDS = 3 };
+enum { MOST_ROWS = 1 << (TRI_CPU_GEMM_ROWS - 1), MOST_BYTES = 64 << 20, ROUNDS = 3 };
 /* Each timing is at least so long, and no product is much longer. */
 #define LEAST_S 4e-3
 #define THREAD_MACS 3e8
@@ -25,7 +25,7 @@ struct bench {
   int next; /* sample */
 };
 
-static int columns(const struct bench *b, const tri_product_sample *s, int rows) {
+static int columns(const struct bench *b, const tri_gemm_sample *s, int rows) {
   int threads = tri_pool_size(b->be->pool);
   double most = THREAD_MACS * threads / ((double)rows * s->k);
   if (most < THREAD_COLUMNS * threads) most = THREAD_COLUMNS * threads;
@@ -34,7 +34,7 @@ static int columns(const struct bench *b, const tri_product_sample *s, int rows)
 
 /* Runs the product of the next matrix. Returns its operations. */
 static tri_status run_next(struct bench *b, int rows, double *flops) {
-  const tri_product_sample *s = &b->share->sample.products[b->next];
+  const tri_gemm_sample *s = &b->share->sample.gemms[b->next];
   int n = columns(b, s, rows);
   size_t bytes = (size_t)n * (size_t)s->k * tri_dtype_size(s->dtype);
   if (b->at + bytes > b->bytes) b->at = 0;
@@ -43,7 +43,7 @@ static tri_status run_next(struct bench *b, int rows, double *flops) {
                        .int8_activations = s->int8_activations,
                        .out = {b->out, rows, n, n, TRI_F32}};
   b->at += (bytes + 63) / 64 * 64;
-  b->next = (b->next + 1) % b->share->sample.num_products;
+  b->next = (b->next + 1) % b->share->sample.num_gemms;
   *flops += 2.0 * rows * n * s->k;
   return tri_run_linear(b->be, &a);
 }
@@ -51,12 +51,12 @@ static tri_status run_next(struct bench *b, int rows, double *flops) {
 /* Times whole rounds of the matrices, so that each has its part. */
 static tri_status time_rows(struct bench *b, int rows, double *flops_per_s) {
   double best = 0, seconds, ignored = 0;
-  for (int i = 0; i < b->share->sample.num_products; i++) TRI_CHECK(run_next(b, rows, &ignored));
+  for (int i = 0; i < b->share->sample.num_gemms; i++) TRI_CHECK(run_next(b, rows, &ignored));
   for (int round = 0; round < ROUNDS; round++) {
     double flops = 0;
     int64_t start = tri_now_ns();
     do {
-      for (int i = 0; i < b->share->sample.num_products; i++) TRI_CHECK(run_next(b, rows, &flops));
+      for (int i = 0; i < b->share->sample.num_gemms; i++) TRI_CHECK(run_next(b, rows, &flops));
       seconds = (double)(tri_now_ns() - start) * 1e-9;
     } while (seconds < LEAST_S);
     if (flops / seconds > best) best = flops / seconds;
@@ -68,12 +68,12 @@ static tri_status time_rows(struct bench *b, int rows, double *flops_per_s) {
 static void grow(size_t *size, size_t wanted) { *size = wanted > *size ? wanted : *size; }
 
 /* Any bits of this pattern are finite numbers, whatever the type. */
-static tri_status fill_products(struct bench *b) {
+static tri_status fill_gemms(struct bench *b) {
   const tri_cost_sample *all = &b->share->sample;
   size_t most_n = 0;
   b->bytes = (size_t)(b->share->dense_bytes < MOST_BYTES ? b->share->dense_bytes : MOST_BYTES);
-  for (int i = 0; i < all->num_products; i++) {
-    const tri_product_sample *s = &all->products[i];
+  for (int i = 0; i < all->num_gemms; i++) {
+    const tri_gemm_sample *s = &all->gemms[i];
     size_t k = (size_t)s->k;
     grow(&most_n, (size_t)s->n);
     grow(&b->bytes, (size_t)columns(b, s, 1) * k * tri_dtype_size(s->dtype));
@@ -93,10 +93,10 @@ static tri_status fill_products(struct bench *b) {
   return TRI_OK;
 }
 
-static tri_status time_products(tri_backend *be, const tri_cost_share *share, double flops_per_s[TRI_PRODUCT_ROWS]) {
+static tri_status time_gemms(tri_backend *be, const tri_cost_share *share, double flops_per_s[TRI_CPU_GEMM_ROWS]) {
   struct bench b = {.be = be, .share = share};
-  tri_status st = share->sample.num_products ? fill_products(&b) : TRI_UNSUPPORTED;
-  for (int i = 0; i < TRI_PRODUCT_ROWS && st == TRI_OK; i++) st = time_rows(&b, 1 << i, &flops_per_s[i]);
+  tri_status st = share->sample.num_gemms ? fill_gemms(&b) : TRI_UNSUPPORTED;
+  for (int i = 0; i < TRI_CPU_GEMM_ROWS && st == TRI_OK; i++) st = time_rows(&b, 1 << i, &flops_per_s[i]);
   tri_free(b.scales);
   tri_free(b.x);
   tri_free(b.out);
@@ -250,6 +250,6 @@ cleanup:
 }
 
 tri_status tri_host_rates_measure(tri_backend *be, const tri_cost_share *share, tri_host_rates *out) {
-  TRI_CHECK(time_products(be, share, out->products));
+  TRI_CHECK(time_gemms(be, share, out->gemms));
   return time_others(be, &share->sample, out);
 }

@@ -8,11 +8,11 @@
 #include "runtime/cost/cost.h"
 
 typedef struct tri_host_rates {
-  double products[TRI_PRODUCT_ROWS]; /* operations per second, by the rows */
-  double attention;                  /* operations per second of a prompt's; 0: of a latent, which is not timed */
-  double queries;                    /* the same of sequences that decode */
-  double op_s;                       /* of an op of one row */
-  double element_s;                  /* of ops that go row by row, of many */
+  double gemms[TRI_CPU_GEMM_ROWS]; /* operations per second, by the rows */
+  double attention;                /* operations per second of a prompt's; 0: of a latent, which is not timed */
+  double queries;                  /* the same of sequences that decode */
+  double op_s;                     /* of an op of one row */
+  double element_s;                /* of ops that go row by row, of many */
 } tri_host_rates;
 
 /* Times the backend's own ops. Products go through the matrices of `share`, one after the other through as many bytes

@@ -36,31 +36,31 @@ const tri_device_kind *tri_device_kind_find(const char *tactics_key) {
 /* docs/performance-log.md: the products of a token of the 8 billion shape read 15.0 GB in 3.66 ms, which is 0.90 of
  * 4.57 TB/s. One after the other, products run at 640 TFLOP/s of 790 (docs/performance-log.md). Attention of a prompt
  * of 2048 tokens reaches 167 TFLOP/s. A CPU's decode reads at 0.92 to 0.94. */
-static const double READ_SHARE = 0.90, HOST_READ_SHARE = 0.93, PRODUCT_SHARE = 0.81, DEVICE_ATTENTION = 0.21,
+static const double READ_SHARE = 0.90, HOST_READ_SHARE = 0.93, GEMM_SHARE = 0.81, DEVICE_ATTENTION = 0.21,
                     HOST_ATTENTION = 0.5;
 
 /* docs/design/layouts.md: what products of 1, 2, 4 ... 1024 rows reach of BLAS's best on a CPU whose ops were not
  * timed. Those of few rows are measured where the weights lie in caches: reading them bounds the others. */
-static const double HOST_ROWS[TRI_PRODUCT_ROWS] = {0.24, 0.45, 0.56, 0.62, 0.66, 0.60, 0.80, 0.88, 0.92, 0.96, 0.98};
+static const double HOST_ROWS[TRI_CPU_GEMM_ROWS] = {0.24, 0.45, 0.56, 0.62, 0.66, 0.60, 0.80, 0.88, 0.92, 0.96, 0.98};
 
 /* docs/design/layouts.md has where each figure is from. Those between hosts are assumed, not measured. */
 static const tri_machine device_links = {
     .op_s = 2.4e-6,
     .near_sum = {1.7e-6, 0.2e-6, 214e9},
-    .near_exchange = {3.8e-6, 0.47e-6, 214e9},
+    .near_all2all = {3.8e-6, 0.47e-6, 214e9},
     .near_transfer = {11e-6, 0, 280e9},
     .far_sum = {10e-6, 1e-6, 50e9},
-    .far_exchange = {10e-6, 1e-6, 50e9},
+    .far_all2all = {10e-6, 1e-6, 50e9},
     .far_transfer = {15e-6, 0, 50e9},
 };
 static const tri_machine host_links = {
     .op_s = 0.2e-6,
     .element_s = 0.1e-9,
     .near_sum = {5e-6, 1e-6, 5e9},
-    .near_exchange = {5e-6, 1e-6, 5e9},
+    .near_all2all = {5e-6, 1e-6, 5e9},
     .near_transfer = {10e-6, 0, 5e9},
     .far_sum = {50e-6, 5e-6, 1.25e9},
-    .far_exchange = {50e-6, 5e-6, 1.25e9},
+    .far_all2all = {50e-6, 5e-6, 1.25e9},
     .far_transfer = {50e-6, 0, 1.25e9},
 };
 
@@ -68,11 +68,11 @@ tri_machine tri_machine_make(tri_ceilings best, const tri_device_kind *kind, int
   bool device = kind != NULL;
   tri_machine m = device ? device_links : host_links;
   if (device) {
-    m.near_sum.bytes_per_s = m.near_exchange.bytes_per_s = kind->link_bytes_per_s;
+    m.near_sum.bytes_per_s = m.near_all2all.bytes_per_s = kind->link_bytes_per_s;
     m.near_transfer.bytes_per_s *= kind->link_bytes_per_s / kinds[0].link_bytes_per_s;
   }
   m.read_bytes_per_s = best.read_bytes_per_s * (device ? READ_SHARE : HOST_READ_SHARE);
-  m.flops_per_s = best.flops_per_s * (device ? PRODUCT_SHARE : 1);
+  m.flops_per_s = best.flops_per_s * (device ? GEMM_SHARE : 1);
   if (!device) memcpy(m.row_shares, HOST_ROWS, sizeof HOST_ROWS);
   m.attention_flops_per_s = best.flops_per_s * (device ? DEVICE_ATTENTION : HOST_ATTENTION);
   m.ranks_per_host = ranks_per_host;
@@ -81,9 +81,9 @@ tri_machine tri_machine_make(tri_ceilings best, const tri_device_kind *kind, int
 
 void tri_machine_take_ops(tri_machine *m, const tri_host_rates *ops) {
   m->flops_per_s = 0;
-  for (int i = 0; i < TRI_PRODUCT_ROWS; i++)
-    if (ops->products[i] > m->flops_per_s) m->flops_per_s = ops->products[i];
-  for (int i = 0; i < TRI_PRODUCT_ROWS; i++) m->row_shares[i] = ops->products[i] / m->flops_per_s;
+  for (int i = 0; i < TRI_CPU_GEMM_ROWS; i++)
+    if (ops->gemms[i] > m->flops_per_s) m->flops_per_s = ops->gemms[i];
+  for (int i = 0; i < TRI_CPU_GEMM_ROWS; i++) m->row_shares[i] = ops->gemms[i] / m->flops_per_s;
   if (ops->attention > 0) m->attention_flops_per_s = ops->attention;
   m->query_flops_per_s = ops->queries;
   m->op_s = ops->op_s;
@@ -126,7 +126,7 @@ tri_status tri_machine_measure(const tri_cost_share *share, int ranks, int threa
   TRI_TRY(tri_machine_measure_backend(be, share, out));
   out->best.read_bytes_per_s /= ranks;
   out->best.flops_per_s /= ranks;
-  for (int i = 0; i < TRI_PRODUCT_ROWS; i++) out->ops.products[i] /= ranks;
+  for (int i = 0; i < TRI_CPU_GEMM_ROWS; i++) out->ops.gemms[i] /= ranks;
   out->ops.attention /= ranks;
   out->ops.queries /= ranks;
   out->ops.element_s *= ranks;

@@ -12,9 +12,14 @@ double tri_streaming_pass(const tri_streaming *s, int stage) {
 
 double tri_streaming_decode(const tri_streaming *s, int sequences, double context) {
   const tri_cost_model *m = s->model;
-  int dp = tri_parallel_dp(m->p), lane = (sequences + m->p.pp - 1) / m->p.pp, shard = (lane + dp - 1) / dp;
-  tri_cost_load l = {
-      .tokens = shard, .all_tokens = lane, .drawn = shard, .sequences = shard, .context = context, .queries = 1};
+  int dp = tri_parallel_dp(m->p), micro_batch = (sequences + m->p.pp - 1) / m->p.pp,
+      shard = (micro_batch + dp - 1) / dp;
+  tri_cost_load l = {.tokens = shard,
+                     .all_tokens = micro_batch,
+                     .sampled = shard,
+                     .sequences = shard,
+                     .context = context,
+                     .queries = 1};
   double sum = 0, slowest = 0;
   for (int stage = 0; stage < m->p.pp; stage++) {
     tri_cost c = tri_cost_stage(m, stage, &l);
@@ -22,14 +27,14 @@ double tri_streaming_decode(const tri_streaming *s, int sequences, double contex
     sum += seconds;
     slowest = larger(slowest, seconds);
   }
-  int lanes = sequences < m->p.pp ? sequences : m->p.pp; /* each walks over the weights by itself */
-  return larger(sum, lanes * slowest);
+  int micro_batches = sequences < m->p.pp ? sequences : m->p.pp; /* each walks over the weights by itself */
+  return larger(sum, micro_batches * slowest);
 }
 
 static bool hides(const tri_streaming *s, int64_t tokens) {
   const tri_cost_model *m = s->model;
   tri_cost_load l = {
-      .tokens = (double)tokens, .all_tokens = (double)tokens * tri_parallel_dp(m->p), .drawn = 1, .queries = 1};
+      .tokens = (double)tokens, .all_tokens = (double)tokens * tri_parallel_dp(m->p), .sampled = 1, .queries = 1};
   for (int stage = 0; stage < m->p.pp; stage++) {
     tri_cost c = tri_cost_stage(m, stage, &l);
     if (tri_cost_seconds(&c) < tri_streaming_pass(s, stage)) return false;

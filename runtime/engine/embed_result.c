@@ -7,7 +7,7 @@
 
 struct packed_header {
   uint64_t step;
-  uint32_t lane, rows, cols, reserved;
+  uint32_t micro_batch, rows, cols, reserved;
 };
 
 bool tri_embed_result_max(const tri_model_config *c, const tri_limits *limits, size_t *rows, size_t *cols) {
@@ -24,7 +24,8 @@ size_t tri_embed_result_bytes(size_t rows, size_t cols) {
 
 size_t tri_embed_result_pack(const tri_embed_result *r, void *buf, size_t cap) {
   const tri_mat *m = &r->values;
-  struct packed_header h = {.step = r->step, .lane = r->lane, .rows = (uint32_t)m->rows, .cols = (uint32_t)m->cols};
+  struct packed_header h = {
+      .step = r->step, .micro_batch = r->micro_batch, .rows = (uint32_t)m->rows, .cols = (uint32_t)m->cols};
   size_t width = (size_t)m->cols * sizeof(float), bytes = tri_embed_result_bytes((size_t)m->rows, (size_t)m->cols);
   if (bytes > cap) return 0;
   char *at = (char *)buf + sizeof h;
@@ -39,7 +40,7 @@ tri_status tri_embed_result_unpack(void *buf, size_t len, size_t most_rows, size
   memcpy(&h, buf, sizeof h);
   if (h.rows > most_rows || h.cols != cols || len != tri_embed_result_bytes(h.rows, h.cols)) return TRI_CORRUPT;
   *out = (tri_embed_result){.step = h.step,
-                            .lane = h.lane,
+                            .micro_batch = h.micro_batch,
                             .values = {.data = (float *)(void *)((char *)buf + sizeof h),
                                        .rows = (int)h.rows,
                                        .cols = (int)h.cols,

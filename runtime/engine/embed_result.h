@@ -8,7 +8,7 @@
 
 typedef struct tri_embed_result {
   uint64_t step;
-  uint32_t lane;
+  uint32_t micro_batch;
   tri_mat values; /* a row per sequence, or, of a token classifier, per token */
 } tri_embed_result;
 

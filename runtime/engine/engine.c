@@ -15,9 +15,9 @@
 #include "runtime/forward/tune.h"
 
 /* Blocks until a rank reports, however long that takes. For the watch of the start a wait is progress: each rank has a
- * watch of its own, and the group ends with the first that gives up. */
+ * watch of its own, and the replica ends with the first that gives up. */
 static tri_status await_word(tri_engine *e, int peer) {
-  tri_comm *c = e->group->world;
+  tri_comm *c = e->replica->world;
   tri_wait wait = tri_wait_begin(&c->cfg.policy, TRI_NEVER);
   tri_status st;
   size_t len;
@@ -37,7 +37,7 @@ static tri_status send_word(tri_comm *c, int peer) {
 }
 
 static tri_status await_ranks(tri_engine *e) {
-  tri_comm *c = e->group->world;
+  tri_comm *c = e->replica->world;
   tri_status st = TRI_OK;
   if (c->rank) TRI_CHECK(send_word(c, 0));
   if (c->rank) return await_word(e, 0);
@@ -54,14 +54,14 @@ static tri_status agree_loaded(tri_engine *e, const tri_engine_config *config, t
     config->leave(config->leave_ctx, mine, err);
   }
   await_ranks(e); /* what fails there is the communicator's end, which the next call tells */
-  return tri_engine_agree(e->group, mine, err);
+  return tri_engine_agree(e->replica, mine, err);
 }
 
 /* Finds how long the slowest rank's layer takes to come: the leader tells the watchdog. */
 static tri_status agree_layer_seconds(tri_engine *e, tri_error *err) {
   double own = e->offload ? tri_offload_layer_seconds(e->offload) : 0, *all;
-  TRI_CHECK(tri_engine_gather(e->group, &own, sizeof own, (void **)&all, err));
-  for (int r = 0; r < e->group->world->size; r++)
+  TRI_CHECK(tri_engine_gather(e->replica, &own, sizeof own, (void **)&all, err));
+  for (int r = 0; r < e->replica->world->size; r++)
     if (all[r] > e->streamed_layer_seconds) e->streamed_layer_seconds = all[r];
   tri_free(all);
   return TRI_OK;
@@ -77,10 +77,10 @@ static tri_status set_use(tri_model_config *c, const tri_engine_config *config, 
 
 /* All ranks have read the same placement, or all fail. Those without one take part. */
 static tri_status compare_placements(const tri_engine *e, tri_error *err) {
-  int size = e->group->world->size, other = -1;
+  int size = e->replica->world->size, other = -1;
   uint64_t own = tri_expert_placement_hash(e->placement), *all;
   if (size == 1) return TRI_OK;
-  TRI_CHECK(tri_engine_gather(e->group, &own, sizeof own, (void **)&all, err));
+  TRI_CHECK(tri_engine_gather(e->replica, &own, sizeof own, (void **)&all, err));
   for (int r = size; r-- > 0;)
     if (all[r] != all[0]) other = r;
   tri_free(all);
@@ -96,7 +96,7 @@ static tri_status place_experts(tri_engine *e, const tri_engine_config *config, 
                                     .file = config->expert_location,
                                     .moves = config->experts_move};
   TRI_CHECK(tri_expert_placement_make(&e->model, &pc, &e->placement, err));
-  if (e->backend->deterministic && tri_expert_most_copies(e->placement) > 1 && tri_group_is_leader(e->group))
+  if (e->backend->deterministic && tri_expert_most_copies(e->placement) > 1 && tri_replica_is_leader(e->replica))
     tri_log(TRI_LOG_WARN, "engine", "--deterministic: of an expert's copies only the first is used");
   return TRI_OK;
 }
@@ -104,13 +104,13 @@ static tri_status place_experts(tri_engine *e, const tri_engine_config *config, 
 static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_checkpoint **ckpt, tri_error *err) {
   TRI_CHECK(tri_model_config_load_by(config->model_dir, config->config_rules, &e->model, err));
   TRI_CHECK(set_use(&e->model, config, err));
-  tri_parallel p = e->group->p;
+  tri_parallel p = e->replica->p;
   p.quantized = config->quantization != TRI_QUANTIZE_NONE;
   TRI_CHECK(place_experts(e, config, p, err));
   p.placement = e->placement;
   TRI_CHECK(tri_offload_check_experts(&config->offload, &e->model, p, e->backend->deterministic, err));
   p.host_experts = tri_offload_host_experts(&config->offload, !e->backend->host_memory);
-  if (config->offload.host_experts && !p.host_experts && tri_group_is_leader(e->group))
+  if (config->offload.host_experts && !p.host_experts && tri_replica_is_leader(e->replica))
     tri_log(TRI_LOG_INFO, "engine", "--cpu-moe has no effect: on backend %s all weights are in the host's memory",
             e->backend->name);
   TRI_CHECK(tri_shard_make(&e->model, p, &e->shard, err));
@@ -122,7 +122,7 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_ch
 /* Communicators for buffers that the host's do not reach. */
 static tri_status connect(tri_engine *e, tri_error *err) {
   tri_backend *be = e->backend;
-  tri_group *g = e->group;
+  tri_replica *g = e->replica;
   if (g->p.tp > 1) TRI_CHECK(be->ops.comm_create(be, g->tensor, TRI_COMM_SUMS, &e->device_tensor, err));
   if (tri_shards_exchange(&e->model, g->p))
     TRI_CHECK(be->ops.comm_create(be, g->column, TRI_COMM_ROWS, &e->device_column, err));
@@ -136,7 +136,7 @@ static tri_status connect(tri_engine *e, tri_error *err) {
 /* How far ahead of the device the host may be. Encoders answer from the step's own buffers: they take their steps one
  * by one. */
 static int depth_of(const tri_engine *e) {
-  bool ahead = e->backend->async && !e->model.encoder && !e->model.seq2seq.on && !e->group_streams;
+  bool ahead = e->backend->async && !e->model.encoder && !e->model.seq2seq.on && !e->replica_streams;
   return ahead ? TRI_ENGINE_DEPTH : 1;
 }
 
@@ -144,34 +144,34 @@ static tri_status allocate_steps(tri_engine *e) {
   tri_backend *be = e->backend;
   size_t n = (size_t)e->limits.max_num_seqs;
   tri_status st = TRI_OK;
-  const tri_wait_policy *p = &e->group->world->cfg.policy;
+  const tri_wait_policy *p = &e->replica->world->cfg.policy;
   e->depth = depth_of(e);
-  /* Draws of stages go from rank to rank through the host: their steps ahead are other lanes'. */
-  e->lane_depth = e->group->p.pp == 1 ? e->depth : 1;
+  /* Draws of stages go from rank to rank through the host: their steps ahead are other micro-batches'. */
+  e->micro_batch_depth = e->replica->p.pp == 1 ? e->depth : 1;
   e->wait_policy = (tri_wait_policy){.spin_us = p->spin_us, .yield_us = INT32_MAX - p->spin_us, .stop = p->stop};
   for (int i = 0; i < e->depth && st == TRI_OK; i++) {
     tri_engine_step_state *s = &e->steps[i];
-    if (!(s->draws = tri_calloc(n, sizeof *s->draws))) return TRI_NO_MEMORY;
-    st = be->ops.host_alloc(be, n * sizeof *s->samples, (void **)&s->samples);
+    if (!(s->samples = tri_calloc(n, sizeof *s->samples))) return TRI_NO_MEMORY;
+    st = be->ops.host_alloc(be, n * sizeof *s->results, (void **)&s->results);
   }
-  if (st == TRI_OK && e->lane_depth > 1)
-    st = be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, n * sizeof *e->drawn, (void **)&e->drawn);
+  if (st == TRI_OK && e->micro_batch_depth > 1)
+    st = be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, n * sizeof *e->sampled, (void **)&e->sampled);
   return st;
 }
 
-/* Counts for the penalties, of a device that draws ahead of the host. */
+/* Counts for the penalties, of a device that samples ahead of the host. */
 static tri_status allocate_counts(tri_engine *e) {
   tri_backend *be = e->backend;
   size_t n = (size_t)e->limits.max_num_seqs;
-  if (!be->async || e->model.encoder || !tri_group_is_sampler(e->group)) return TRI_OK;
+  if (!be->async || e->model.encoder || !tri_replica_is_sampler(e->replica)) return TRI_OK;
   e->counted = tri_calloc(n, sizeof *e->counted);
   e->fresh = tri_calloc(n, sizeof *e->fresh);
   e->sequence = tri_calloc(n, sizeof *e->sequence);
   if (!e->counted || !e->fresh || !e->sequence) return TRI_NO_MEMORY;
   e->counts_bytes = n * (size_t)e->model.vocab_size * sizeof *e->counts;
   TRI_CHECK(be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, e->counts_bytes, (void **)&e->counts));
-  return be->ops.reserve_draws(be, e->limits.max_num_seqs, TRI_MAX_LOGIT_BIAS + TRI_MAX_BANNED,
-                               (int)e->limits.vocab_size);
+  return be->ops.reserve_samples(be, e->limits.max_num_seqs, TRI_MAX_LOGIT_BIAS + TRI_MAX_BANNED,
+                                 (int)e->limits.vocab_size);
 }
 
 static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_error *err) {
@@ -195,9 +195,9 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
     st = TRI_NO_MEMORY;
   if (st == TRI_OK) st = allocate_steps(e);
   if (st == TRI_OK) st = allocate_counts(e);
-  if (st == TRI_OK && tri_group_is_sampler(e->group) && config->observer.logits) {
-    e->draw_bytes = n * (size_t)e->model.vocab_size * sizeof(float);
-    st = e->backend->ops.mem_alloc(e->backend, TRI_MEM_ACTIVATIONS, e->draw_bytes, (void **)&e->draw_logits);
+  if (st == TRI_OK && tri_replica_is_sampler(e->replica) && config->observer.logits) {
+    e->sample_bytes = n * (size_t)e->model.vocab_size * sizeof(float);
+    st = e->backend->ops.mem_alloc(e->backend, TRI_MEM_ACTIVATIONS, e->sample_bytes, (void **)&e->sample_logits);
   }
   if (st != TRI_OK)
     return tri_fail(err, st, "max_num_seqs", "no memory for the state of %d sequences", e->limits.max_num_seqs);
@@ -211,7 +211,7 @@ static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_e
 /* Returns whether the devices that record the same steps are of one kind: their numbers of processors decide how a step
  * is cut. */
 static tri_status compare_devices(const tri_engine *e, bool *alike) {
-  tri_comm *c = e->group->stage ? e->group->stage : e->group->tensor;
+  tri_comm *c = e->replica->stage ? e->replica->stage : e->replica->tensor;
   uint64_t own = tri_hash_bytes(TRI_HASH_SEED, e->backend->tactics_key, strlen(e->backend->tactics_key)), *all;
   *alike = true;
   if (c->size == 1) return TRI_OK;
@@ -238,22 +238,22 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
   tri_forward_config fc = {.model = &e->model,
                            .shard = e->shard,
                            .limits = e->limits,
-                           .num_lanes = e->num_lanes,
+                           .num_micro_batches = e->num_micro_batches,
                            .backend = e->backend,
                            .weights = e->weights,
                            .tiers = e->tiers,
-                           .group_streams = e->group_streams,
+                           .replica_streams = e->replica_streams,
                            .stream = e->offload ? tri_offload_stream(e->offload) : NULL,
                            .host = e->host,
                            .hot_window = config->offload.hot_window,
                            .hot_step_bytes = config->offload.hot_step_bytes,
                            .kv = e->kv,
-                           .group = e->group,
-                           .tensor = e->device_tensor ? e->device_tensor : e->group->tensor,
-                           .stages = e->device_world ? e->device_world : e->group->world,
-                           .exchange = e->exchange,
-                           .exchange_choice = e->exchange_choice,
-                           .drawn = e->drawn,
+                           .replica = e->replica,
+                           .tensor = e->device_tensor ? e->device_tensor : e->replica->tensor,
+                           .stages = e->device_world ? e->device_world : e->replica->world,
+                           .all2all = e->all2all,
+                           .all2all_choice = e->all2all_choice,
+                           .sampled = e->sampled,
                            .int8_activations = config->quantization == TRI_QUANTIZE_W8A8,
                            .progress = &e->progress,
                            .observer = config->observer};
@@ -262,7 +262,7 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
   TRI_CHECK(tri_forward_create(&fc, &e->forward, err));
   e->hot = tri_forward_hot_experts(e->forward);
   tell_hot(e);
-  if (e->exchange) TRI_CHECK(tri_forward_reserve_batch(e->forward, e->batch));
+  if (e->all2all) TRI_CHECK(tri_forward_reserve_batch(e->forward, e->batch));
   if (!e->model.seq2seq.on) return TRI_OK;
   return tri_source_create(&fc, ckpt, config->dtype, config->quantization, config->seed, &e->source, err);
 }
@@ -286,23 +286,23 @@ static void close_checkpoint(tri_engine *e) {
   e->ckpt = NULL;
 }
 
-tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_group *group, tri_engine **out,
-                             tri_error *err) {
+tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_replica *replica,
+                             tri_engine **out, tri_error *err) {
   tri_engine *e = tri_calloc(1, sizeof *e);
   tri_status st = e ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "engine", "no memory");
-  if (st != TRI_OK) return tri_engine_agree(group, st, err);
+  if (st != TRI_OK) return tri_engine_agree(replica, st, err);
   e->backend = backend;
-  e->group = group;
-  e->num_lanes = group->p.pp;
+  e->replica = replica;
+  e->num_micro_batches = replica->p.pp;
   atomic_store(&e->progress.layer, TRI_LAYER_IDLE);
-  TRI_TRY(tri_engine_agree(group, prepare(e, config, &e->ckpt, err), err));
+  TRI_TRY(tri_engine_agree(replica, prepare(e, config, &e->ckpt, err), err));
   TRI_TRY(compare_placements(e, err));
-  TRI_TRY(tri_engine_agree(group, connect(e, err), err));
+  TRI_TRY(tri_engine_agree(replica, connect(e, err), err));
   /* After the communicators, whose memory is not to be had any more. */
   TRI_TRY(tri_engine_set_limits(e, config, err));
   e->shard.p.hot_experts = e->ledger.hot_experts;
   /* While there is room for what measuring takes. */
-  TRI_TRY(tri_engine_agree(group, tri_engine_make_exchange(e, config->exchange, err), err));
+  TRI_TRY(tri_engine_agree(replica, tri_engine_make_all2all(e, config->all2all, err), err));
   TRI_TRY(tri_engine_join_ranks(e, config, err));
   st = tri_engine_load_weights(e, config, err);
   if (st == TRI_OK) st = allocate(e, config, err);
@@ -313,7 +313,7 @@ tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backe
   TRI_TRY(agree_loaded(e, config, st, err));
   st = make_forward(e, config, e->ckpt, err);
   if (st == TRI_NO_MEMORY) st = refuse_memory(e);
-  TRI_TRY(tri_engine_agree(group, st, err));
+  TRI_TRY(tri_engine_agree(replica, st, err));
   TRI_TRY(agree_layer_seconds(e, err));
   TRI_TRY(tri_engine_measure_swaps(e, err));
   if (!e->offload) close_checkpoint(e);
@@ -328,10 +328,11 @@ static void free_steps(tri_engine *e) {
   tri_backend *be = e->backend;
   be->ops.stream_sync(be); /* downloads may be under way even after a step that failed to begin */
   for (int i = 0; i < TRI_ENGINE_DEPTH; i++) {
-    tri_free(e->steps[i].draws);
-    be->ops.host_free(be, e->steps[i].samples, (size_t)e->limits.max_num_seqs * sizeof *e->steps[i].samples);
+    tri_free(e->steps[i].samples);
+    be->ops.host_free(be, e->steps[i].results, (size_t)e->limits.max_num_seqs * sizeof *e->steps[i].results);
   }
-  if (e->drawn) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, e->drawn, (size_t)e->limits.max_num_seqs * sizeof *e->drawn);
+  if (e->sampled)
+    be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, e->sampled, (size_t)e->limits.max_num_seqs * sizeof *e->sampled);
 }
 
 static bool is_sound(const tri_engine *e) {
@@ -356,7 +357,7 @@ void tri_engine_destroy(tri_engine *e) {
   free_steps(e);
   tri_source_destroy(e->source);
   tri_forward_destroy(e->forward);
-  tri_exchange_destroy(e->exchange);
+  tri_all2all_destroy(e->all2all);
   tri_batch_builder_destroy(e->batch);
   tri_slots_destroy(e->slots);
   tri_kv_cache_destroy(e->kv);
@@ -384,6 +385,6 @@ void tri_engine_destroy(tri_engine *e) {
   tri_free(e->counted);
   tri_free(e->fresh);
   tri_free(e->sequence);
-  if (e->draw_logits) e->backend->ops.mem_free(e->backend, TRI_MEM_ACTIVATIONS, e->draw_logits, e->draw_bytes);
+  if (e->sample_logits) e->backend->ops.mem_free(e->backend, TRI_MEM_ACTIVATIONS, e->sample_logits, e->sample_bytes);
   tri_free(e);
 }

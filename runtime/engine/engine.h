@@ -34,8 +34,8 @@ typedef struct tri_engine_config {
   bool encoders;              /* the caller runs encoders; others refuse them here, since they generate nothing */
   tri_pooling pooling;        /* see tri_model_config_pool */
   bool autotune;              /* see tri_tune */
-  int exchange;               /* of several shards: a tri_exchange_form, or TRI_EXCHANGE_FORMS for the fastest */
-  int exchange_rows;          /* see tri_limits */
+  int all2all;                /* of several shards: a tri_all2all_form, or TRI_ALL2ALL_FORMS for the fastest */
+  int all2all_rows;           /* see tri_limits */
   tri_offload_config offload; /* of what may leave memory; its tier NONE: no weights do */
   /* See tri_expert_placement_config. */
   tri_expert_strategy expert_strategy;
@@ -59,10 +59,10 @@ enum { TRI_ENGINE_DEPTH = TRI_STEP_EVENTS };
 /* A step that was begun, for its end. */
 typedef struct tri_engine_step_state {
   uint64_t step;
-  uint32_t lane;
-  int num_draws;
-  tri_draw *draws;            /* [max_num_seqs] */
-  tri_sample_result *samples; /* [max_num_seqs], where the backend's downloads reach it */
+  uint32_t micro_batch;
+  int num_samples;
+  tri_sample_row *samples;    /* [max_num_seqs] */
+  tri_sample_result *results; /* [max_num_seqs], where the backend's downloads reach it */
 } tri_engine_step_state;
 
 typedef struct tri_expert_transfer tri_expert_transfer; /* expert_transfer.h */
@@ -72,21 +72,21 @@ typedef struct tri_engine {
   tri_expert_placement *placement; /* NULL: linear */
   tri_expert_transfer *transfer;   /* NULL: experts stay where they are */
   tri_shard shard;
-  tri_limits limits;          /* the same on every rank of a group */
+  tri_limits limits;          /* the same on every rank of a replica */
   tri_ledger ledger;          /* what this rank's memory is for, as it was known before anything was loaded */
   uint64_t shard_block_bytes; /* of a KV block, on all ranks that hold a part of it */
-  int num_lanes;              /* as many as stages */
+  int num_micro_batches;      /* as many as stages */
   tri_backend *backend;
-  tri_group *group;
-  tri_exchange *exchange; /* of several shards, else NULL */
-  tri_exchange_choice exchange_choice;
+  tri_replica *replica;
+  tri_all2all *all2all; /* of several shards, else NULL */
+  tri_all2all_choice all2all_choice;
   tri_comm *device_tensor, *device_column,
-      *device_world; /* the group's, for the backend's memory; NULL where the host's serve */
+      *device_world; /* the replica's, for the backend's memory; NULL where the host's serve */
   tri_backend *host; /* which computes the experts on the host; NULL: there are none */
   tri_weights *weights;
   tri_checkpoint *ckpt;      /* open while weights come from it */
   tri_tiers *tiers;          /* of weights that are streamed, else NULL */
-  bool group_streams;        /* some rank's are */
+  bool replica_streams;      /* some rank's are */
   int hiding_tokens;         /* of a step, from which on products hide the weights of every rank that streams some, or
                               * as many as a step has; 0: none streams, or a step's tokens are given */
   double swap_block_seconds; /* that a KV block of the slowest rank takes to the host's memory and back; 0: none goes */
@@ -102,11 +102,12 @@ typedef struct tri_engine {
   tri_source *source;   /* NULL but for encoder-decoders */
   tri_progress progress;
   int depth;                                     /* steps that may be begun and not ended, */
-  int lane_depth;                                /* and of one lane */
+  int micro_batch_depth;                         /* and of one micro-batch */
   tri_engine_step_state steps[TRI_ENGINE_DEPTH]; /* the oldest of those under way is `first` */
   int first, num_steps;
   tri_wait_policy wait_policy; /* for who waits for a step: never asleep, as the next one may wait for that */
-  uint32_t *drawn; /* [max_num_seqs] the last step's draws in the backend's memory; NULL where lane_depth is 1 */
+  uint32_t
+      *sampled; /* [max_num_seqs] the last step's samples in the backend's memory; NULL where micro_batch_depth is 1 */
   tri_step_result result;
   tri_encoder_output encoder_output; /* of the last step of an encoder, on the sampling rank */
   /* arguments of the sampler, [max_num_seqs] */
@@ -122,22 +123,22 @@ typedef struct tri_engine {
   uint32_t *counts; /* [max_num_seqs, vocab_size] by slot: see tri_sample_args */
   size_t counts_bytes;
   tri_counted *counted; /* [max_num_seqs] by slot */
-  float *draw_logits;   /* gathered rows where not every row of logits is drawn from; the backend's memory */
-  size_t draw_bytes;
+  float *sample_logits; /* gathered rows where not every row of logits is sampled from; the backend's memory */
+  size_t sample_bytes;
   float *answer; /* an encoder's, on the host, where the backend's memory is elsewhere */
 } tri_engine;
 
-/* Collective over the group: every rank calls it, and all fail together when one does. backend and group stay the
+/* Collective over the replica: every rank calls it, and all fail together when one does. backend and replica stay the
  * caller's. */
-tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_group *group, tri_engine **out,
-                             tri_error *err);
+tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_replica *replica,
+                             tri_engine **out, tri_error *err);
 void tri_engine_destroy(tri_engine *e); /* NULL is fine */
 
 /* Sets this rank's share of a plan going. Where the backend works by itself, `depth` steps may be under way, so that
  * the device goes from one to the next without waiting for the host (ids that the host has yet to see go from step to
  * step on the device); the caller sees to it that no more are. */
 tri_status tri_engine_begin(tri_engine *e, const void *plan, size_t bytes);
-/* TRI_OK: the oldest step under way has ended. On the sampling rank *result points to what was drawn (until the next
+/* TRI_OK: the oldest step under way has ended. On the sampling rank *result points to what was sampled (until the next
  * poll); elsewhere it is NULL. TRI_AGAIN: not yet. */
 tri_status tri_engine_poll(tri_engine *e, const tri_step_result **result);
 /* Both in one, with nothing else under way. */

@@ -6,10 +6,10 @@
 #include "runtime/engine/engine.h"
 
 /* Collective. All ranks learn whether all succeeded, so that none waits for one that has left. */
-tri_status tri_engine_agree(tri_group *g, tri_status mine, tri_error *err);
+tri_status tri_engine_agree(tri_replica *g, tri_status mine, tri_error *err);
 
 /* Collective. Sets *all to what each rank tells of itself, which the caller frees. */
-tri_status tri_engine_gather(tri_group *g, const void *own, size_t bytes, void **all, tri_error *err);
+tri_status tri_engine_gather(tri_replica *g, const void *own, size_t bytes, void **all, tri_error *err);
 
 /* Collective. Sets the limits, the same on all ranks, and the ledger that they have room by. */
 tri_status tri_engine_set_limits(tri_engine *e, const tri_engine_config *config, tri_error *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The limits of a group's steps: what was asked for, what each rank has memory for, and what they agree on. */
+/* The limits of a replica's steps: what was asked for, what each rank has memory for, and what they agree on. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -35,7 +35,7 @@ static tri_status make_limits(tri_engine *e, const tri_engine_config *config, in
                               .device = !e->backend->host_memory,
                               .host_experts = e->shard.p.host_experts > 0};
   TRI_CHECK(tri_limits_make(&e->model, &limits, &e->limits, err));
-  e->limits.exchange_rows = config->exchange_rows;
+  e->limits.all2all_rows = config->all2all_rows;
   e->limits.prefix_caching = config->prefix_caching && !e->limits.whole_sequences && !e->limits.has_source;
   /* An observer may ask for the logits of every token. */
   e->limits.max_num_logits = config->observer.logits ? e->limits.max_num_batched_tokens : e->limits.max_num_seqs;
@@ -43,7 +43,7 @@ static tri_status make_limits(tri_engine *e, const tri_engine_config *config, in
 }
 
 static tri_status make_ledger(tri_engine *e, const tri_ledger_config *lc, tri_error *err) {
-  TRI_CHECK(tri_ledger_make(&e->model, &e->shard, e->ckpt, &e->limits, e->num_lanes, lc, &e->ledger, err));
+  TRI_CHECK(tri_ledger_make(&e->model, &e->shard, e->ckpt, &e->limits, e->num_micro_batches, lc, &e->ledger, err));
   e->limits.num_blocks = (int)e->ledger.num_blocks;
   e->limits.num_host_blocks = (int)e->ledger.num_host_blocks;
   e->limits.chunk_tokens = e->ledger.chunk_tokens;
@@ -52,12 +52,12 @@ static tri_status make_ledger(tri_engine *e, const tri_ledger_config *lc, tri_er
 
 static tri_status set_own(tri_engine *e, const tri_engine_config *config, const tri_ledger_config *lc, tri_error *err) {
   TRI_CHECK(make_limits(e, config, config->max_num_batched_tokens, err));
-  if (tri_limits_stretch(&e->model, &e->limits) && e->group->world->rank == 0)
+  if (tri_limits_stretch(&e->model, &e->limits) && e->replica->world->rank == 0)
     tri_log(TRI_LOG_WARN, "engine", "max_model_len %d exceeds the %lld positions that the model was made for",
             e->limits.max_model_len, (long long)e->model.max_position_embeddings);
   int sharing = config->local_ranks ? config->local_ranks : 1;
   tri_status st = make_ledger(e, lc, err);
-  if (st != TRI_OK && err) tri_ledger_explain(&e->model, &e->shard, e->ckpt, &e->limits, e->num_lanes, lc, err);
+  if (st != TRI_OK && err) tri_ledger_explain(&e->model, &e->shard, e->ckpt, &e->limits, e->num_micro_batches, lc, err);
   if (st != TRI_OK) return st;
   /* Here, while no rank of this host has taken anything. */
   if (e->ledger.host_experts) TRI_CHECK(tri_offload_check_host_experts(e->ledger.host_experts, sharing, err));
@@ -78,9 +78,9 @@ static int find_hiding(const tri_engine *e, const tri_engine_config *config) {
 /* Finds the smallest and the largest of all ranks' counts. */
 static tri_status compare_counts(tri_engine *e, int own, int *least, int *most, tri_error *err) {
   int32_t mine = own, *all;
-  TRI_CHECK(tri_engine_gather(e->group, &mine, sizeof mine, (void **)&all, err));
+  TRI_CHECK(tri_engine_gather(e->replica, &mine, sizeof mine, (void **)&all, err));
   *least = *most = own;
-  for (int r = 0; r < e->group->world->size; r++) {
+  for (int r = 0; r < e->replica->world->size; r++) {
     if (all[r] < *least) *least = all[r];
     if (all[r] > *most) *most = all[r];
   }
@@ -91,7 +91,7 @@ static tri_status compare_counts(tri_engine *e, int own, int *least, int *most, 
 /* Says why a step has no more tokens than usual, where its weights come whatever their number is. */
 static void tell_whole(const tri_engine *e) {
   const char *why = "norms after the residual additions on a device";
-  if (e->group->world->rank || !e->ledger.streams || e->ledger.chunk_tokens) return;
+  if (e->replica->world->rank || !e->ledger.streams || e->ledger.chunk_tokens) return;
   if (tri_shards_exchange(&e->model, e->shard.p)) why = "several data-parallel shards";
   tri_log(
       TRI_LOG_INFO, "engine",
@@ -110,19 +110,20 @@ static tri_status enlarge_step(tri_engine *e, const tri_engine_config *config, c
   TRI_CHECK(compare_counts(e, hiding, &least, &e->hiding_tokens, err));
   TRI_CHECK(compare_counts(e, own_wanted, &least, &wanted, err));
   if (wanted <= usual) return TRI_OK;
-  int own = tri_ledger_step_tokens(&e->model, &e->shard, e->ckpt, &e->limits, e->num_lanes, lc, &e->ledger, wanted);
+  int own =
+      tri_ledger_step_tokens(&e->model, &e->shard, e->ckpt, &e->limits, e->num_micro_batches, lc, &e->ledger, wanted);
   TRI_CHECK(compare_counts(e, own, &step, &most, err));
-  if (e->group->world->rank == 0)
+  if (e->replica->world->rank == 0)
     tri_log(TRI_LOG_INFO, "engine",
             "weights are streamed: to hide them, a step wants %d tokens; it has %d (%d are usual), as memory allows",
             wanted, step, usual);
   if (step <= usual) return TRI_OK;
   tri_status st = make_limits(e, config, step, err);
   if (st == TRI_OK) st = make_ledger(e, lc, err);
-  return tri_engine_agree(e->group, st, err);
+  return tri_engine_agree(e->replica, st, err);
 }
 
-/* ---- the group's ---- */
+/* ---- the replica's ---- */
 
 /* Limits that each rank finds by its own memory, and all must have alike. */
 struct rank_limits {
@@ -138,16 +139,16 @@ static tri_status agree_limits(tri_engine *e, int *first_streaming, tri_error *e
                             e->ledger.block_bytes},
                      *all;
   uint64_t bytes = 0;
-  TRI_CHECK(tri_engine_gather(e->group, &own, sizeof own, (void **)&all, err));
+  TRI_CHECK(tri_engine_gather(e->replica, &own, sizeof own, (void **)&all, err));
   *first_streaming = -1;
-  for (int r = 0; r < e->group->world->size; r++) {
+  for (int r = 0; r < e->replica->world->size; r++) {
     if (all[r].streams && *first_streaming < 0) *first_streaming = r;
     int chunk = all[r].chunk_tokens;
     if (all[r].blocks < e->limits.num_blocks) e->limits.num_blocks = all[r].blocks;
     if (all[r].host_blocks < e->limits.num_host_blocks) e->limits.num_host_blocks = all[r].host_blocks;
     bytes += all[r].block_bytes;
     if (chunk && (!e->limits.chunk_tokens || chunk < e->limits.chunk_tokens)) e->limits.chunk_tokens = chunk;
-    e->group_streams |= all[r].streams != 0;
+    e->replica_streams |= all[r].streams != 0;
   }
   e->shard_block_bytes = bytes / (uint64_t)tri_parallel_dp(e->shard.p);
   tri_free(all);
@@ -157,7 +158,7 @@ static tri_status agree_limits(tri_engine *e, int *first_streaming, tri_error *e
 /* Warns where weights leave although that was not asked for: each step takes as long as they take to come. */
 static void warn_streams(const tri_engine *e, const tri_ledger_config *lc) {
   char shorter[80] = "";
-  int longest = tri_ledger_longest(&e->model, &e->shard, e->ckpt, &e->limits, e->num_lanes, lc,
+  int longest = tri_ledger_longest(&e->model, &e->shard, e->ckpt, &e->limits, e->num_micro_batches, lc,
                                    e->limits.max_model_len - 1, true);
   if (longest)
     snprintf(shorter, sizeof shorter, "--max-model-len %d keeps all weights of this rank in memory, ", longest);
@@ -169,13 +170,13 @@ static void warn_streams(const tri_engine *e, const tri_ledger_config *lc) {
 
 tri_status tri_engine_set_limits(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   tri_ledger_config lc = ledger_config(e, config);
-  TRI_CHECK(tri_engine_agree(e->group, set_own(e, config, &lc, err), err));
+  TRI_CHECK(tri_engine_agree(e->replica, set_own(e, config, &lc, err), err));
   TRI_CHECK(enlarge_step(e, config, &lc, err));
   tell_whole(e);
   if (e->hiding_tokens > e->limits.max_num_batched_tokens) e->hiding_tokens = e->limits.max_num_batched_tokens;
   int first_streaming;
   TRI_CHECK(agree_limits(e, &first_streaming, err));
-  if (e->group->world->rank == first_streaming && !tri_offload_is_asked(&config->offload, lc.device))
+  if (e->replica->world->rank == first_streaming && !tri_offload_is_asked(&config->offload, lc.device))
     warn_streams(e, &lc);
   return TRI_OK;
 }

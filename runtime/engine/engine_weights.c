@@ -105,7 +105,7 @@ tri_status tri_engine_load_weights(tri_engine *e, const tri_engine_config *confi
   tell_host(e);
   if (!e->tiers) return TRI_OK;
   tri_offload_ranks ranks = {.local_ranks = local_ranks_of(config), .split = e->split, .host_room = e->host_room};
-  ranks.stop = e->group->world->cfg.policy.stop;
+  ranks.stop = e->replica->world->cfg.policy.stop;
   TRI_CHECK(tri_offload_create(&config->offload, &wc, e->weights->ring, &ranks, &e->offload, err));
   tell_tiers(e);
   tell_readers(e);
@@ -128,11 +128,12 @@ static tri_status find_home(const tri_engine *e, const tri_engine_config *config
  * (DeepSpeed-Inference, section VI.B). */
 tri_status tri_engine_join_ranks(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   tri_offload_joining own = {.streams = e->ledger.streams, .num_words = tri_offload_num_words(e->shard.layers.count)};
-  if (!e->group->column || !e->group_streams) return TRI_OK;
+  if (!e->replica->column || !e->replica_streams) return TRI_OK;
   own.room = e->ledger.weights_room;
   if (!e->backend->host_memory) own.host_room = tri_offload_host_room(&config->offload, local_ranks_of(config));
-  if (!e->backend->host_memory) TRI_CHECK(tri_engine_agree(e->group, find_home(e, config, &own.home_bytes, err), err));
-  TRI_CHECK(tri_offload_join_ranks(e->group, &own, &e->split, err));
+  if (!e->backend->host_memory)
+    TRI_CHECK(tri_engine_agree(e->replica, find_home(e, config, &own.home_bytes, err), err));
+  TRI_CHECK(tri_offload_join_ranks(e->replica, &own, &e->split, err));
   e->ledger.weights_room = own.room;
   e->host_room = own.host_room;
   return TRI_OK;

@@ -10,27 +10,27 @@
 
 enum { ROUNDS = 5, BATCH = 16 /* exchanges that a device is given at a time */ };
 
-static tri_exchange_config config_of(const tri_model_config *c, const tri_shard *s, const tri_limits *l, bool device,
-                                     tri_dtype type) {
+static tri_all2all_config config_of(const tri_model_config *c, const tri_shard *s, const tri_limits *l, bool device,
+                                    tri_dtype type) {
   tri_parallel p = s->p;
-  return (tri_exchange_config){.tp = p.tp,
-                               .dp = tri_shards_exchange(c, p) ? tri_parallel_dp(p) : 1,
-                               .t = p.tp_rank,
-                               .d = p.dp_rank,
-                               .max_rows = tri_exchanged_rows(l),
-                               .device = device,
-                               .type = type,
-                               .hidden = (int)c->hidden_size,
-                               .top_k = (int)c->moe.top_k,
-                               .num_experts = tri_stage_slots(c, p),
-                               .etp = tri_parallel_etp(p)};
+  return (tri_all2all_config){.tp = p.tp,
+                              .dp = tri_shards_exchange(c, p) ? tri_parallel_dp(p) : 1,
+                              .t = p.tp_rank,
+                              .d = p.dp_rank,
+                              .max_rows = tri_exchanged_rows(l),
+                              .device = device,
+                              .type = type,
+                              .hidden = (int)c->hidden_size,
+                              .top_k = (int)c->moe.top_k,
+                              .num_experts = tri_stage_slots(c, p),
+                              .etp = tri_parallel_etp(p)};
 }
 
-bool tri_engine_exchange_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, bool device,
-                               tri_dtype type, size_t *out) {
-  tri_exchange_config config = config_of(c, s, limits, device, type);
+bool tri_engine_all2all_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, bool device,
+                              tri_dtype type, size_t *out) {
+  tri_all2all_config config = config_of(c, s, limits, device, type);
   *out = 0;
-  return config.dp == 1 || tri_exchange_bytes(&config, out);
+  return config.dp == 1 || tri_all2all_bytes(&config, out);
 }
 
 /* The stage rank of the first slice of each slot's expert. */
@@ -46,7 +46,7 @@ static void find_ranks(const tri_model_config *c, tri_parallel p, int32_t *first
 /* Rows that mean nothing, with random experts, in the backend's memory. */
 struct trial {
   tri_engine *e;
-  const tri_exchange_config *c;
+  const tri_all2all_config *c;
   size_t rows_bytes, all_bytes, ids_bytes, all_ids_bytes; /* of a shard, of all; and their choices */
   float *x, *y, *weights, *all_weights;
   int32_t *experts, *all_experts;
@@ -59,7 +59,7 @@ static tri_status take(const struct trial *t, size_t bytes, void *out) {
   return be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, bytes, out);
 }
 
-static tri_status make_trial(struct trial *t, const tri_exchange_config *c) {
+static tri_status make_trial(struct trial *t, const tri_all2all_config *c) {
   size_t rows = (size_t)c->max_rows, dp = (size_t)c->dp, choices = rows * (size_t)c->top_k;
   tri_backend *be = t->e->backend;
   tri_status st = TRI_OK;
@@ -101,15 +101,15 @@ static void free_trial(struct trial *t) {
 }
 
 /* Exchanges of a host end when the call returns; a device is waited for after several. */
-static tri_status run_batch(const struct trial *t, const tri_exchange_config *c, double *seconds) {
-  tri_exchange *e = t->e->exchange;
-  tri_exchange_rows all = {.x = t->x, .experts = t->all_experts, .weights = t->all_weights};
+static tri_status run_batch(const struct trial *t, const tri_all2all_config *c, double *seconds) {
+  tri_all2all *e = t->e->all2all;
+  tri_all2all_rows all = {.x = t->x, .experts = t->all_experts, .weights = t->all_weights};
   tri_backend *be = t->e->backend;
   int count = c->device ? BATCH : 1;
   int64_t start = tri_now_ns();
   for (int i = 0; i < count; i++) {
-    TRI_CHECK(tri_exchange_dispatch(e, t->rows, t->y, t->experts, t->weights, &all));
-    TRI_CHECK(tri_exchange_combine(e, t->y, t->x, false));
+    TRI_CHECK(tri_all2all_dispatch(e, t->rows, t->y, t->experts, t->weights, &all));
+    TRI_CHECK(tri_all2all_combine(e, t->y, t->x, false));
   }
   tri_status st = be->ops.stream_sync(be);
   *seconds = (double)(tri_now_ns() - start) * 1e-9 / count;
@@ -117,12 +117,12 @@ static tri_status run_batch(const struct trial *t, const tri_exchange_config *c,
 }
 
 /* In the best of a few rounds. */
-static tri_status time_form(void *ctx, tri_exchange_form form, int rows, double *out) {
+static tri_status time_form(void *ctx, tri_all2all_form form, int rows, double *out) {
   const struct trial *t = ctx;
-  const tri_exchange_config *c = t->c;
+  const tri_all2all_config *c = t->c;
   double best = 0, seconds;
   for (int d = 0; d < c->dp; d++) t->rows[d] = rows;
-  tri_exchange_use(t->e->exchange, form);
+  tri_all2all_use(t->e->all2all, form);
   for (int i = 0; i <= ROUNDS; i++) {
     TRI_CHECK(run_batch(t, c, &seconds));
     if (i && (i == 1 || seconds < best)) best = seconds; /* the first one wakes everybody up */
@@ -134,70 +134,70 @@ static tri_status time_form(void *ctx, tri_exchange_form form, int rows, double 
   return TRI_OK;
 }
 
-tri_status tri_exchange_choose(unsigned forms, int max_rows, tri_exchange_timer time, void *ctx,
-                               tri_exchange_choice *out, char text[static TRI_EXCHANGE_TEXT]) {
+tri_status tri_all2all_choose(unsigned forms, int max_rows, tri_all2all_timer time, void *ctx, tri_all2all_choice *out,
+                              char text[static TRI_ALL2ALL_TEXT]) {
   int size = 0;
   text[0] = '\0';
-  for (int rows = 4; size < TRI_EXCHANGE_SIZES; rows *= 4, size++) {
-    int n = rows < max_rows && size < TRI_EXCHANGE_SIZES - 1 ? rows : max_rows;
+  for (int rows = 4; size < TRI_ALL2ALL_SIZES; rows *= 4, size++) {
+    int n = rows < max_rows && size < TRI_ALL2ALL_SIZES - 1 ? rows : max_rows;
     double best = -1, seconds;
-    for (int form = 0; form < TRI_EXCHANGE_FORMS; form++) {
+    for (int form = 0; form < TRI_ALL2ALL_FORMS; form++) {
       if (!(forms >> form & 1)) continue;
-      TRI_CHECK(time(ctx, (tri_exchange_form)form, n, &seconds));
+      TRI_CHECK(time(ctx, (tri_all2all_form)form, n, &seconds));
       if (best >= 0 && seconds >= best) continue;
       best = seconds;
-      out->by_size[size] = (tri_exchange_form)form;
+      out->by_size[size] = (tri_all2all_form)form;
     }
     size_t used = strlen(text);
-    snprintf(text + used, TRI_EXCHANGE_TEXT - used, "%s%d rows %s %.0f us", used ? ", " : "", n,
-             tri_exchange_form_name(out->by_size[size]), best * 1e6);
+    snprintf(text + used, TRI_ALL2ALL_TEXT - used, "%s%d rows %s %.0f us", used ? ", " : "", n,
+             tri_all2all_form_name(out->by_size[size]), best * 1e6);
     if (n == max_rows) break;
   }
-  for (int i = size + 1; i < TRI_EXCHANGE_SIZES; i++) out->by_size[i] = out->by_size[size];
+  for (int i = size + 1; i < TRI_ALL2ALL_SIZES; i++) out->by_size[i] = out->by_size[size];
   return TRI_OK;
 }
 
 /* ---- creation ---- */
 
 /* Gives the column boxes for rows where all of the stage's can have them. `can`: they have; alike on all ranks. */
-static tri_status add_boxes(tri_engine *e, const tri_exchange_config *c, bool *can, tri_error *err) {
+static tri_status add_boxes(tri_engine *e, const tri_all2all_config *c, bool *can, tri_error *err) {
   tri_rows_config rows;
   tri_error why = {0};
   tri_status st = TRI_UNSUPPORTED;
-  if (!tri_exchange_rows_config(c, &rows))
+  if (!tri_all2all_rows_config(c, &rows))
     tri_fail(&why, st, "exchange", "%d shards", c->dp); /* the same in all columns */
   else if (e->device_column)
-    st = e->backend->ops.comm_add_rows(e->backend, e->group->column, &rows, &e->device_column, &why);
+    st = e->backend->ops.comm_add_rows(e->backend, e->replica->column, &rows, &e->device_column, &why);
   float missing = st != TRI_OK;
   tri_status told = tri_comm_all_reduce(c->stage, &missing, 1); /* one that fails says so, too: others wait for it */
   if (st != TRI_OK && st != TRI_UNSUPPORTED) return tri_fail(err, st, why.field, "%s", why.message);
   TRI_CHECK(told);
   *can = missing == 0;
-  if (*can && tri_group_is_leader(e->group)) tri_log(TRI_LOG_INFO, "engine", "%s", e->device_column->about);
-  if (!*can && tri_group_is_leader(e->group))
+  if (*can && tri_replica_is_leader(e->replica)) tri_log(TRI_LOG_INFO, "engine", "%s", e->device_column->about);
+  if (!*can && tri_replica_is_leader(e->replica))
     tri_log(TRI_LOG_INFO, "engine", "exchange of rows by NCCL alone: %s",
             why.message[0] ? why.message : "another column cannot");
   return TRI_OK;
 }
 
 /* Sets the one form that is wanted, where there is but one. */
-static tri_status choose_on_device(tri_engine *e, const tri_exchange_config *c, int *form, tri_error *err) {
+static tri_status choose_on_device(tri_engine *e, const tri_all2all_config *c, int *form, tri_error *err) {
   bool can = false;
-  if (*form == TRI_EXCHANGE_ALLGATHER) return TRI_OK;
+  if (*form == TRI_ALL2ALL_ALLGATHER) return TRI_OK;
   tri_status st = add_boxes(e, c, &can, err);
   if (st != TRI_OK) { /* the others continue without measuring, and hear of it after that */
-    *form = TRI_EXCHANGE_ALLGATHER;
+    *form = TRI_ALL2ALL_ALLGATHER;
     return st;
   }
-  if (!can && *form == TRI_EXCHANGE_COORDINATED)
+  if (!can && *form == TRI_ALL2ALL_COORDINATED)
     return tri_fail(err, TRI_UNSUPPORTED, "all2all_backend", "these devices cannot exchange rows by coordinated");
-  if (!can) *form = TRI_EXCHANGE_ALLGATHER;
-  if (can && c->stage->cfg.deterministic) *form = TRI_EXCHANGE_COORDINATED;
+  if (!can) *form = TRI_ALL2ALL_ALLGATHER;
+  if (can && c->stage->cfg.deterministic) *form = TRI_ALL2ALL_COORDINATED;
   return TRI_OK;
 }
 
-static tri_status create(tri_engine *e, tri_exchange_config *c, int *form, tri_error *err) {
-  const tri_group *g = e->group;
+static tri_status create(tri_engine *e, tri_all2all_config *c, int *form, tri_error *err) {
+  const tri_replica *g = e->replica;
   int32_t *first_rank = tri_calloc((size_t)c->num_experts, sizeof *first_rank);
   tri_status st = TRI_OK;
   if (!first_rank) st = tri_fail(err, TRI_NO_MEMORY, "exchange", "no memory");
@@ -210,7 +210,7 @@ static tri_status create(tri_engine *e, tri_exchange_config *c, int *form, tri_e
   c->first_rank = first_rank;
   if (c->device) TRI_TRY(choose_on_device(e, c, form, err));
   c->column = e->device_column ? e->device_column : g->column;
-  st = tri_exchange_create(c, &e->exchange, err);
+  st = tri_all2all_create(c, &e->all2all, err);
 cleanup:
   tri_free(first_rank);
   c->first_rank = NULL;
@@ -220,28 +220,28 @@ cleanup:
 /* Bits of the forms that there are. */
 static unsigned forms_of(const tri_engine *e) {
   unsigned forms = 0;
-  for (int form = 0; form < TRI_EXCHANGE_FORMS; form++)
-    if (tri_exchange_can(e->exchange, (tri_exchange_form)form)) forms |= 1u << form;
+  for (int form = 0; form < TRI_ALL2ALL_FORMS; form++)
+    if (tri_all2all_can(e->all2all, (tri_all2all_form)form)) forms |= 1u << form;
   return forms;
 }
 
-tri_status tri_engine_make_exchange(tri_engine *e, int form, tri_error *err) {
-  tri_exchange_config c = config_of(&e->model, &e->shard, &e->limits, !e->backend->host_memory, e->ledger.product_type);
+tri_status tri_engine_make_all2all(tri_engine *e, int form, tri_error *err) {
+  tri_all2all_config c = config_of(&e->model, &e->shard, &e->limits, !e->backend->host_memory, e->ledger.gemm_type);
   struct trial t = {.e = e, .c = &c};
-  char text[TRI_EXCHANGE_TEXT];
+  char text[TRI_ALL2ALL_TEXT];
   if (c.dp == 1) return TRI_OK;
   tri_status st = create(e, &c, &form, err);
-  for (int i = 0; i < TRI_EXCHANGE_SIZES; i++) e->exchange_choice.by_size[i] = (tri_exchange_form)form;
-  if (form < TRI_EXCHANGE_FORMS) {
-    if (st == TRI_OK && tri_group_is_leader(e->group))
-      tri_log(TRI_LOG_INFO, "engine", "exchange of rows: %s", tri_exchange_form_name((tri_exchange_form)form));
+  for (int i = 0; i < TRI_ALL2ALL_SIZES; i++) e->all2all_choice.by_size[i] = (tri_all2all_form)form;
+  if (form < TRI_ALL2ALL_FORMS) {
+    if (st == TRI_OK && tri_replica_is_leader(e->replica))
+      tri_log(TRI_LOG_INFO, "engine", "exchange of rows: %s", tri_all2all_form_name((tri_all2all_form)form));
     return st;
   }
   /* All of them measure, or none: those that cannot must not be waited for. */
   if (st == TRI_OK) st = make_trial(&t, &c);
-  TRI_TRY(tri_comm_agree(e->group->stage, st));
-  TRI_TRY(tri_exchange_choose(forms_of(e), c.max_rows, time_form, &t, &e->exchange_choice, text));
-  if (tri_group_is_leader(e->group)) tri_log(TRI_LOG_INFO, "engine", "exchange of rows: %s", text);
+  TRI_TRY(tri_comm_agree(e->replica->stage, st));
+  TRI_TRY(tri_all2all_choose(forms_of(e), c.max_rows, time_form, &t, &e->all2all_choice, text));
+  if (tri_replica_is_leader(e->replica)) tri_log(TRI_LOG_INFO, "engine", "exchange of rows: %s", text);
 cleanup:
   free_trial(&t);
   return st == TRI_OK || (err && err->status) ? st

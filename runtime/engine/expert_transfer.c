@@ -26,7 +26,7 @@ static size_t table_size(const tri_engine *e) {
 }
 
 tri_status tri_engine_make_transfer(tri_engine *e, tri_error *err) {
-  const tri_group *g = e->group;
+  const tri_replica *g = e->replica;
   tri_backend *be = e->backend;
   tri_status st = TRI_OK;
   if (!e->placement || !e->placement->room) return TRI_OK;
@@ -127,7 +127,7 @@ tri_status tri_engine_count_rows(tri_engine *e, const float **rows) {
     memcpy(t->counted + at, t->now, experts * sizeof *t->now);
   }
   *rows = t->rows;
-  return tri_comm_all_reduce(e->group->world, t->rows, n);
+  return tri_comm_all_reduce(e->replica->world, t->rows, n);
 }
 
 uint64_t tri_engine_placement(const tri_engine *e) { return e->transfer ? e->transfer->placement : 0; }
@@ -136,9 +136,9 @@ const uint64_t *tri_engine_earlier_rows(const tri_engine *e) { return e->transfe
 
 /* ---- a move ---- */
 
-static void show(tri_engine *e, uint32_t layer, tri_exchange_part part) {
+static void show(tri_engine *e, uint32_t layer, tri_all2all_part part) {
   atomic_store_explicit(&e->progress.layer, layer, memory_order_relaxed);
-  atomic_store_explicit(&e->progress.exchange, (uint32_t)part, memory_order_relaxed);
+  atomic_store_explicit(&e->progress.all2all, (uint32_t)part, memory_order_relaxed);
 }
 
 /* This rank's part of a move in one of its layers. */
@@ -162,7 +162,7 @@ tri_status tri_engine_move_expert(tri_engine *e, const tri_expert_move *m) {
     show(e, (uint32_t)m->layer, TRI_IN_MOVE);
     st = move_here(e, m);
     if (st != TRI_OK) return st; /* the report still says where */
-    show(e, TRI_LAYER_IDLE, TRI_NO_EXCHANGE);
+    show(e, TRI_LAYER_IDLE, TRI_NO_ALL2ALL);
   } else {
     tri_expert_placement_move(e->placement, m);
   }

@@ -15,8 +15,8 @@
  * slack of the driver's allocations. A guess on the large side, and small beside a device's memory. */
 #define DEVICE_RESERVE ((size_t)384 << 20)
 
-/* Memory of draws on a device: how often each id has come in each sequence, and what rows can ask for. */
-static size_t draw_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits) {
+/* Memory of samples on a device: how often each id has come in each sequence, and what rows can ask for. */
+static size_t sample_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits) {
   enum { ROW = 16 << 10 };
   size_t counts = (size_t)c->vocab_size * sizeof(uint32_t);
   return s->last_stage && !c->encoder ? (size_t)limits->max_num_seqs * (counts + ROW) : 0;
@@ -24,8 +24,8 @@ static size_t draw_bytes(const tri_model_config *c, const tri_shard *s, const tr
 
 /* Adds what the encoder of an encoder-decoder takes beside it. */
 static tri_status add_source(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                             const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *l,
-                             tri_error *err) {
+                             const tri_limits *limits, int num_micro_batches, const tri_ledger_config *config,
+                             tri_ledger *l, tri_error *err) {
   tri_model_config source;
   tri_shard shard;
   tri_weight_map m;
@@ -38,7 +38,8 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
   l->source_weights = m.bytes;
   l->weights += m.bytes;
   tri_weight_map_free(&m);
-  tri_step_arena_config ac = {.model = &source, .shard = &shard, .limits = limits, .num_lanes = num_lanes};
+  tri_step_arena_config ac = {
+      .model = &source, .shard = &shard, .limits = limits, .num_micro_batches = num_micro_batches};
   st = tri_step_arena_plan(&ac, &arena, err);
   if (st == TRI_OK) l->activations += arena.bytes;
   return st;
@@ -91,9 +92,9 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
 
 /* Blocks beyond which more would never be used. An encoder's sequences have theirs for a step, in which each of them
  * may leave a block half full. */
-static int64_t most_blocks(const tri_limits *l, int num_lanes, int64_t blocks_per_seq) {
+static int64_t most_blocks(const tri_limits *l, int num_micro_batches, int64_t blocks_per_seq) {
   int64_t full = blocks_per_seq * l->max_num_seqs, step = l->max_num_batched_tokens / l->block_size + l->max_num_seqs;
-  return l->whole_sequences && step * num_lanes < full ? step * num_lanes : full;
+  return l->whole_sequences && step * num_micro_batches < full ? step * num_micro_batches : full;
 }
 
 /* Blocks of slots of some 2,048 tokens: more sequences than that are rare. */
@@ -142,7 +143,7 @@ static bool must_stream(const tri_model_config *c, const tri_ledger_config *conf
   return room < 0 || blocks * block > room || (blocks < one && !given);
 }
 
-/* Counts what a shard streams as the others of its group do. */
+/* Counts what a shard streams as the others of its replica do. */
 static tri_status count_common(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                                const tri_ledger_config *config, const tri_tiers *t, tri_ledger *l, tri_error *err) {
   tri_weight_map m;
@@ -198,7 +199,7 @@ static tri_status too_few_blocks(const tri_limits *limits, const tri_ledger_conf
 
 static int64_t count(const tri_ledger *l, const tri_ledger_config *config) {
   size_t pool = config->device ? 0 : l->host_kv;
-  return (int64_t)(l->activations + l->workspace + l->reserve + l->exchange + l->hot + pool);
+  return (int64_t)(l->activations + l->workspace + l->reserve + l->all2all + l->hot + pool);
 }
 
 /* Blocks of the host's memory. An encoder's sequences never wait with what they have computed, and those of
@@ -225,11 +226,11 @@ static size_t hot_table_bytes(const tri_model_config *c, const tri_shard *s) {
 }
 
 /* Everything but weights and KV blocks. */
-static tri_status count_others(const tri_model_config *c, const tri_shard *s, const tri_limits *limits, int num_lanes,
-                               const tri_ledger_config *config, tri_ledger *l, tri_error *err) {
+static tri_status count_others(const tri_model_config *c, const tri_shard *s, const tri_limits *limits,
+                               int num_micro_batches, const tri_ledger_config *config, tri_ledger *l, tri_error *err) {
   tri_step_arena arena;
   tri_step_arena_config ac = {
-      .model = c, .shard = s, .limits = limits, .num_lanes = num_lanes, .products = l->product_type};
+      .model = c, .shard = s, .limits = limits, .num_micro_batches = num_micro_batches, .gemms = l->gemm_type};
   TRI_CHECK(tri_step_arena_plan(&ac, &arena, err));
   l->activations = arena.bytes + (size_t)s->layers.count * (size_t)s->slots.count * sizeof(tri_expert_tally);
   if (s->p.placement)
@@ -238,9 +239,9 @@ static tri_status count_others(const tri_model_config *c, const tri_shard *s, co
   if (s->p.hot_experts) l->activations += hot_table_bytes(c, s);
   if (!tri_kv_block_bytes(c, s, config->kv_dtype, limits->block_size, &l->block_bytes) ||
       (config->device && !workspace_bytes(c, s, limits, config, l)) ||
-      !tri_engine_exchange_bytes(c, s, limits, config->device, l->product_type, &l->exchange))
+      !tri_engine_all2all_bytes(c, s, limits, config->device, l->gemm_type, &l->all2all))
     return tri_fail(err, TRI_OVERFLOW, "max_num_batched_tokens", "the sizes overflow");
-  if (config->device) l->reserve = DEVICE_RESERVE + draw_bytes(c, s, limits);
+  if (config->device) l->reserve = DEVICE_RESERVE + sample_bytes(c, s, limits);
   return TRI_OK;
 }
 
@@ -270,8 +271,8 @@ static int64_t blocks_of_one(const tri_model_config *c, const tri_limits *limits
 
 /* With exactly so many experts on the device beside the host's as the shard says. */
 static tri_status make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                       const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
-                       tri_error *err) {
+                       const tri_limits *limits, int num_micro_batches, const tri_ledger_config *config,
+                       tri_ledger *out, tri_error *err) {
   tri_weight_map m;
   tri_ledger l = {0};
   tri_status st = tri_weight_map_make(c, s, ckpt, config->dtype, config->quantization, NULL, &m, err);
@@ -282,18 +283,19 @@ static tri_status make(const tri_model_config *c, const tri_shard *s, const tri_
   TRI_TRY(tri_hot_weights_bytes(c, s, &m, l.hot_experts, &l.hot));
   l.weight_type = m.layers[TRI_W_O].dtype;
   l.table_type = m.global[TRI_W_EMBED].dtype;
-  l.product_type = tri_step_arena_type(c, config->device, m.products);
-  TRI_TRY(count_others(c, s, limits, num_lanes, config, &l, err));
-  TRI_TRY(add_source(c, s, ckpt, limits, num_lanes, config, &l, err));
+  l.gemm_type = tri_step_arena_type(c, config->device, m.gemms);
+  TRI_TRY(count_others(c, s, limits, num_micro_batches, config, &l, err));
+  TRI_TRY(add_source(c, s, ckpt, limits, num_micro_batches, config, &l, err));
   TRI_TRY(count_pool(c, limits, config, &l, err));
-  int64_t one = blocks_of_one(c, limits), full = most_blocks(limits, num_lanes, one), block = (int64_t)l.block_bytes;
+  int64_t one = blocks_of_one(c, limits), full = most_blocks(limits, num_micro_batches, one),
+          block = (int64_t)l.block_bytes;
   int64_t others = count(&l, config), kv = 0;
   int64_t room = config->memory ? config->memory - others - (int64_t)l.weights : INT64_MAX;
   if (must_stream(c, config, m.bytes, room, blocks_for(config, room, full, one, block), one, block)) {
     tri_offload_room r;
     tri_limits chunked = *limits;
     chunked.chunk_tokens = l.chunk_tokens = tri_offload_chunk(config->offload, c, s->p, config->device);
-    TRI_TRY(count_others(c, s, &chunked, num_lanes, config, &l, err));
+    TRI_TRY(count_others(c, s, &chunked, num_micro_batches, config, &l, err));
     others = count(&l, config);
     int64_t left = config->memory - others;
     TRI_TRY(tri_offload_find_room(config->offload, &m, s->layers.count, config->device, &r));
@@ -320,9 +322,9 @@ cleanup:
 
 /* Returns the bytes of the KV cache that experts on the device leave: what was asked for, or what full slots of some
  * 2,048 tokens take, of what the cache would have without them. */
-static int64_t kept_kv(const tri_model_config *c, const tri_limits *limits, int num_lanes,
+static int64_t kept_kv(const tri_model_config *c, const tri_limits *limits, int num_micro_batches,
                        const tri_ledger_config *config, const tri_ledger *without) {
-  int64_t one = blocks_of_one(c, limits), full = most_blocks(limits, num_lanes, one), kv = (int64_t)without->kv;
+  int64_t one = blocks_of_one(c, limits), full = most_blocks(limits, num_micro_batches, one), kv = (int64_t)without->kv;
   int64_t least = larger(one, usual_blocks(limits, full)) * (int64_t)without->block_bytes;
   if (config->kv_bytes) least = config->kv_bytes;
   if (config->num_kv_blocks) least = kv;
@@ -332,22 +334,23 @@ static int64_t kept_kv(const tri_model_config *c, const tri_limits *limits, int 
 /* Returns the most experts of each layer for which a device has room beside the host's and the KV cache; *l is the
  * ledger without any, and then the one with them. */
 static tri_status add_hot(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                          const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *l,
-                          tri_error *err) {
+                          const tri_limits *limits, int num_micro_batches, const tri_ledger_config *config,
+                          tri_ledger *l, tri_error *err) {
   tri_weight_map m;
   tri_shard shard = *s;
   tri_ledger with;
   tri_error ignored = {0};
-  int64_t kv = kept_kv(c, limits, num_lanes, config, l);
+  int64_t kv = kept_kv(c, limits, num_micro_batches, config, l);
   shard.p.hot_experts = 1;
-  if (make(c, &shard, ckpt, limits, num_lanes, config, &with, &ignored) != TRI_OK || with.streams) return TRI_OK;
+  if (make(c, &shard, ckpt, limits, num_micro_batches, config, &with, &ignored) != TRI_OK || with.streams)
+    return TRI_OK;
   int64_t spare = config->memory - count(&with, config) - (int64_t)with.weights - kv + (int64_t)with.hot;
   if (spare <= 0) return TRI_OK;
   TRI_CHECK(tri_weight_map_make(c, s, ckpt, config->dtype, config->quantization, NULL, &m, err));
   shard.p.hot_experts = tri_hot_weights_fit(c, s, &m, (size_t)spare);
   tri_weight_map_free(&m);
   for (; shard.p.hot_experts; shard.p.hot_experts--) {
-    tri_status st = make(c, &shard, ckpt, limits, num_lanes, config, &with, &ignored);
+    tri_status st = make(c, &shard, ckpt, limits, num_micro_batches, config, &with, &ignored);
     if (st != TRI_OK || with.streams || (int64_t)with.kv < kv) continue;
     *l = with;
     return TRI_OK;
@@ -357,7 +360,7 @@ static tri_status add_hot(const tri_model_config *c, const tri_shard *s, const t
 
 /* Refuses a number of them for which other weights would be streamed, which takes far longer than what they save. */
 static tri_status check_hot(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                            const tri_limits *limits, int num_lanes, const tri_ledger_config *config,
+                            const tri_limits *limits, int num_micro_batches, const tri_ledger_config *config,
                             const tri_ledger *with, tri_error *err) {
   tri_shard shard = *s;
   tri_ledger without;
@@ -365,7 +368,8 @@ static tri_status check_hot(const tri_model_config *c, const tri_shard *s, const
   char bytes[TRI_MEMORY_TEXT];
   shard.p.hot_experts = 0;
   if (!with->hot || !with->streams) return TRI_OK;
-  if (make(c, &shard, ckpt, limits, num_lanes, config, &without, &ignored) != TRI_OK || without.streams) return TRI_OK;
+  if (make(c, &shard, ckpt, limits, num_micro_batches, config, &without, &ignored) != TRI_OK || without.streams)
+    return TRI_OK;
   return tri_fail(err, TRI_NO_CAPACITY, "hot_experts",
                   "%d experts of each layer take %s of the device, for which other weights would be streamed: give a "
                   "smaller --hot-experts, or -1 for as many as there is room for",
@@ -373,15 +377,15 @@ static tri_status check_hot(const tri_model_config *c, const tri_shard *s, const
 }
 
 tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                           const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
-                           tri_error *err) {
+                           const tri_limits *limits, int num_micro_batches, const tri_ledger_config *config,
+                           tri_ledger *out, tri_error *err) {
   int hot = tri_offload_hot_experts(config->offload, c, s, config->device, config->deterministic);
   tri_shard shard = *s;
   shard.p.hot_experts = hot == TRI_HOT_EXPERTS_AUTO ? 0 : hot;
-  TRI_CHECK(make(c, &shard, ckpt, limits, num_lanes, config, out, err));
-  if (hot != TRI_HOT_EXPERTS_AUTO) return check_hot(c, s, ckpt, limits, num_lanes, config, out, err);
+  TRI_CHECK(make(c, &shard, ckpt, limits, num_micro_batches, config, out, err));
+  if (hot != TRI_HOT_EXPERTS_AUTO) return check_hot(c, s, ckpt, limits, num_micro_batches, config, out, err);
   if (out->streams || !config->memory) return TRI_OK;
-  return add_hot(c, s, ckpt, limits, num_lanes, config, out, err);
+  return add_hot(c, s, ckpt, limits, num_micro_batches, config, out, err);
 }
 
 /* Returns whether a larger step costs little beside what it is for. */
@@ -391,7 +395,7 @@ static bool is_worth_it(const tri_ledger *usual, const tri_ledger *l) {
 }
 
 int tri_ledger_step_tokens(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                           const tri_limits *limits, int num_lanes, const tri_ledger_config *config,
+                           const tri_limits *limits, int num_micro_batches, const tri_ledger_config *config,
                            const tri_ledger *usual, int wanted) {
   enum { STEP = TRI_OFFLOAD_CHUNK };
   int least = limits->max_num_batched_tokens, unit = usual->chunk_tokens ? usual->chunk_tokens : STEP;
@@ -400,7 +404,7 @@ int tri_ledger_step_tokens(const tri_model_config *c, const tri_shard *s, const 
     tri_ledger l;
     tri_error ignored = {0};
     larger.max_num_batched_tokens = tokens;
-    tri_status st = tri_ledger_make(c, s, ckpt, &larger, num_lanes, config, &l, &ignored);
+    tri_status st = tri_ledger_make(c, s, ckpt, &larger, num_micro_batches, config, &l, &ignored);
     if (st == TRI_OK && is_worth_it(usual, &l)) return tokens;
   }
   return least;
@@ -422,8 +426,8 @@ void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]) {
   if (l->reserve)
     snprintf(device, sizeof device, " + workspace %s + reserve %s", tri_memory_text(l->workspace, workspace),
              tri_memory_text(l->reserve, reserve));
-  char exchange[TRI_MEMORY_TEXT], rows[64] = "", streamed[TRI_MEMORY_TEXT], reads[TRI_MEMORY_TEXT], beside[64] = "",
-                                  buffers[64] = "";
+  char all2all[TRI_MEMORY_TEXT], rows[64] = "", streamed[TRI_MEMORY_TEXT], reads[TRI_MEMORY_TEXT], beside[64] = "",
+                                 buffers[64] = "";
   if (l->streams) snprintf(beside, sizeof beside, " (%s are streamed)", tri_memory_text(l->streamed, streamed));
   if (l->reads) snprintf(buffers, sizeof buffers, " + reads %s", tri_memory_text(l->reads, reads));
   char pool[TRI_MEMORY_TEXT], waiting[64] = "";
@@ -431,7 +435,7 @@ void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]) {
     snprintf(waiting, sizeof waiting, " + KV blocks of sequences that wait %s", tri_memory_text(l->host_kv, pool));
   char experts[TRI_MEMORY_TEXT], hot[64] = "";
   if (l->hot) snprintf(hot, sizeof hot, " + experts %s", tri_memory_text(l->hot, experts));
-  if (l->exchange) snprintf(rows, sizeof rows, " + exchange %s", tri_memory_text(l->exchange, exchange));
+  if (l->all2all) snprintf(rows, sizeof rows, " + exchange %s", tri_memory_text(l->all2all, all2all));
   snprintf(out, TRI_LEDGER_TEXT, "weights %s%s%s%s + activations %s%s%s + KV cache %s%s",
            tri_memory_text(l->weights, weights), beside, buffers, hot, tri_memory_text(l->activations, activations),
            device, rows, tri_memory_text(l->kv, kv), waiting);

@@ -25,16 +25,17 @@ typedef struct tri_ledger {
       activations, kv, block_bytes;
   size_t workspace;      /* device only: the most that one op's scratch takes, on the side stream and elsewhere */
   size_t side_workspace; /* of it, the side stream's */
-  size_t reserve; /* device only: recorded steps, communicators, what copies go through, what draws count and ask for */
-  size_t exchange; /* what rows of several shards go through */
+  size_t
+      reserve; /* device only: recorded steps, communicators, what copies go through, what samples count and ask for */
+  size_t all2all; /* what rows of several shards go through */
   /* of weights that are streamed, else 0 */
   bool streams;
-  size_t weights_room;   /* for tri_offload_plan */
-  size_t ring;           /* of the weights: what streamed ones come through */
-  size_t streamed;       /* that come from files in every step */
-  size_t common;         /* of these, that all shards of a group have, and those of one host read once; 0: one shard */
-  int chunk_tokens;      /* see tri_limits */
-  size_t reads;          /* what reads of files go through */
+  size_t weights_room; /* for tri_offload_plan */
+  size_t ring;         /* of the weights: what streamed ones come through */
+  size_t streamed;     /* that come from files in every step */
+  size_t common;       /* of these, that all shards of a replica have, and those of one host read once; 0: one shard */
+  int chunk_tokens;    /* see tri_limits */
+  size_t reads;        /* what reads of files go through */
   size_t source_weights; /* of the weights: those of an encoder-decoder's encoder */
   int64_t num_blocks;
   int64_t kv_tokens; /* that fit */
@@ -44,20 +45,20 @@ typedef struct tri_ledger {
   int hot_experts;                   /* of each layer, that lie on the device, too */
   size_t hot;                        /* what these take there: no part of the weights above */
   tri_dtype weight_type, table_type; /* of layers' matrices, of the embedding */
-  tri_dtype product_type;            /* of what goes into products; other activations are float32 */
+  tri_dtype gemm_type;               /* of what goes into products; other activations are float32 */
 } tri_ledger;
 
 /* ckpt may be NULL (dummy weights). TRI_NO_CAPACITY, with the numbers, when it does not fit: *out then has what would
  * be needed at least. limits->num_blocks is not read. */
 tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                           const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_ledger *out,
-                           tri_error *err);
+                           const tri_limits *limits, int num_micro_batches, const tri_ledger_config *config,
+                           tri_ledger *out, tri_error *err);
 
 /* Returns the tokens of a step that a rank has memory for: so many as are wanted, or fewer, but at least the limits'
  * own, for which `usual` was made. More of them take memory for activations: at most an eighth more weights stream for
  * that, and the ring and the KV cache keep seven eighths of what they have. */
 int tri_ledger_step_tokens(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                           const tri_limits *limits, int num_lanes, const tri_ledger_config *config,
+                           const tri_limits *limits, int num_micro_batches, const tri_ledger_config *config,
                            const tri_ledger *usual, int wanted);
 
 /* "80 bytes", "1.5 KiB", "512.0 MiB"; returns out. */

@@ -11,14 +11,14 @@ struct trial {
   const tri_shard *s;
   const tri_checkpoint *ckpt;
   tri_limits limits;
-  int num_lanes;
+  int num_micro_batches;
   tri_ledger_config config;
 };
 
 static bool fits(const struct trial *t) {
   tri_ledger l;
   tri_error ignored = {0};
-  return tri_ledger_make(t->c, t->s, t->ckpt, &t->limits, t->num_lanes, &t->config, &l, &ignored) == TRI_OK;
+  return tri_ledger_make(t->c, t->s, t->ckpt, &t->limits, t->num_micro_batches, &t->config, &l, &ignored) == TRI_OK;
 }
 
 static bool fits_with_len(const struct trial *t, int len) {
@@ -49,9 +49,9 @@ static void keep_all(struct trial *t, tri_offload_config *stays) {
 }
 
 int tri_ledger_longest(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                       const tri_limits *limits, int num_lanes, const tri_ledger_config *config, int most,
+                       const tri_limits *limits, int num_micro_batches, const tri_ledger_config *config, int most,
                        bool resident) {
-  struct trial t = {c, s, ckpt, *limits, num_lanes, *config};
+  struct trial t = {c, s, ckpt, *limits, num_micro_batches, *config};
   tri_offload_config stays;
   if (resident) keep_all(&t, &stays);
   return find_longest(&t, most);
@@ -108,8 +108,9 @@ static void name_options(const struct trial *t, tri_error *err) {
 }
 
 void tri_ledger_explain(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
-                        const tri_limits *limits, int num_lanes, const tri_ledger_config *config, tri_error *err) {
-  struct trial t = {c, s, ckpt, *limits, num_lanes, *config};
+                        const tri_limits *limits, int num_micro_batches, const tri_ledger_config *config,
+                        tri_error *err) {
+  struct trial t = {c, s, ckpt, *limits, num_micro_batches, *config};
   if (err->status != TRI_NO_CAPACITY || strcmp(err->field, "memory")) return;
   name_longest(&t, err);
   name_options(&t, err);

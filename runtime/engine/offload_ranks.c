@@ -94,7 +94,7 @@ static void level(tri_offload_rank *own, const tri_offload_rank *all, int count)
   }
 }
 
-tri_status tri_offload_join_ranks(tri_group *g, tri_offload_joining *joining, tri_split **out, tri_error *err) {
+tri_status tri_offload_join_ranks(tri_replica *g, tri_offload_joining *joining, tri_split **out, tri_error *err) {
   tri_comm *c = g->column;
   tri_offload_rank all[MOST_RANKS], own = {.host = tri_offload_host(),
                                            .streams = joining->streams,

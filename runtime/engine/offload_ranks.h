@@ -28,9 +28,9 @@ typedef struct tri_offload_joining {
 uint64_t tri_offload_host(void);
 
 /* Memory with the other ranks of the column that stream on this host, NULL where there is none to be had or no other
- * such rank. Collective over the column, on every rank of which some rank of the group streams; a failure is the
+ * such rank. Collective over the column, on every rank of which some rank of the replica streams; a failure is the
  * communicator's. */
-tri_status tri_offload_join_ranks(tri_group *g, tri_offload_joining *own, tri_split **out, tri_error *err);
+tri_status tri_offload_join_ranks(tri_replica *g, tri_offload_joining *own, tri_split **out, tri_error *err);
 
 /* Returns how many of the ranks [count] share this one's memory, and sets *first and *rank: the first of them, which
  * makes it, and this rank's number among them. 0: it has none to share, or they are too many. */

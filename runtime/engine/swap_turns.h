@@ -13,7 +13,7 @@
 
 typedef struct tri_engine tri_engine;
 
-/* A rank, as it tells the others of its group. */
+/* A rank, as it tells the others of its replica. */
 typedef struct tri_swap_rank {
   uint64_t host;          /* whose memory it moves to */
   uint64_t block_bytes;   /* that a block has on it */
@@ -28,7 +28,7 @@ typedef struct tri_swap_turns {
 tri_swap_turns tri_swap_find_turns(const tri_swap_rank *all, int count, int own);
 
 /* Measures how long blocks take where that takes longest (tri_engine.swap_block_seconds), with all ranks at it at a
- * time. On devices each does it alone, too, and has its cache move in so many turns. Collective over the group. */
+ * time. On devices each does it alone, too, and has its cache move in so many turns. Collective over the replica. */
 tri_status tri_engine_measure_swaps(tri_engine *e, tri_error *err);
 
 #endif

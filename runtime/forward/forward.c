@@ -11,7 +11,7 @@ _Static_assert(FIRST_CHUNK + TRI_MAX_CHUNKS <= TRI_BOUND_BATCHES, "every chunk h
 static const size_t RECORDED_WORK = (size_t)8 << 30;
 
 /* Returns the elements of a layer's product in the mean, of one rank: the same on all ranks of a tensor group. */
-static size_t mean_product(const tri_model_config *c, int tp) {
+static size_t mean_gemm(const tri_model_config *c, int tp) {
   int64_t queries = c->attention.num_heads * c->attention.head_dim,
           keys = c->attention.num_kv_heads * c->attention.head_dim;
   int64_t columns = 2 * queries + 2 * keys + (c->mlp.gated ? 3 : 2) * c->mlp.intermediate_size;
@@ -52,15 +52,16 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   const tri_model_config *c = config->model;
   tri_backend *be = config->backend;
   tri_step_arena arena;
-  tri_step_arena_config ac = {.model = c, .shard = s, .limits = &config->limits, .num_lanes = config->num_lanes};
-  ac.products = tri_step_arena_type(c, be->narrow_activations, config->weights->products);
+  tri_step_arena_config ac = {
+      .model = c, .shard = s, .limits = &config->limits, .num_micro_batches = config->num_micro_batches};
+  ac.gemms = tri_step_arena_type(c, be->narrow_activations, config->weights->gemms);
   tri_status st = tri_step_arena_plan(&ac, &arena, err);
   if (st != TRI_OK) return st;
   tri_forward *f = tri_calloc(1, sizeof *f);
   if (!f) return tri_fail(err, TRI_NO_MEMORY, "forward", "no memory");
   f->cfg = *config;
   f->bytes = arena.bytes;
-  f->sends = tri_calloc((size_t)config->num_lanes, sizeof *f->sends);
+  f->sends = tri_calloc((size_t)config->num_micro_batches, sizeof *f->sends);
   f->max_plans = TRI_FORWARD_PLANS * tri_limits_num_chunks(&f->cfg.limits, f->cfg.limits.max_num_batched_tokens);
   f->plans = tri_calloc((size_t)f->max_plans, sizeof *f->plans);
   st = f->sends && f->plans ? tri_forward_make_tables(f) : TRI_NO_MEMORY;
@@ -82,8 +83,8 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
     tri_forward_destroy(f);
     return st;
   }
-  tri_forward_products(f, 1, NULL);
-  f->product = mean_product(c, s->p.tp);
+  tri_forward_gemms(f, 1, NULL);
+  f->gemm = mean_gemm(c, s->p.tp);
   f->plans_alike = config->alike && have_equal_heads(config);
   *out = f;
   return TRI_OK;
@@ -151,25 +152,25 @@ void tri_forward_observe(tri_forward *f, const tri_observer *o) { f->cfg.observe
 
 static size_t bytes_of(tri_mat m) { return (size_t)m.rows * (size_t)m.cols * sizeof(float); }
 
-static tri_status receive_hidden(tri_forward *f, int lane, tri_mat x) {
-  const tri_group *g = f->cfg.group;
+static tri_status receive_hidden(tri_forward *f, int micro_batch, tri_mat x) {
+  const tri_replica *g = f->cfg.replica;
   tri_comm *c = f->cfg.stages;
-  return tri_comm_recv(c, x.data, bytes_of(x), tri_group_rank(g, g->p.pp_rank - 1, g->p.dp_rank, g->p.tp_rank),
-                       TRI_TAG_HIDDEN + lane);
+  return tri_comm_recv(c, x.data, bytes_of(x), tri_replica_rank(g, g->p.pp_rank - 1, g->p.dp_rank, g->p.tp_rank),
+                       TRI_TAG_HIDDEN + micro_batch);
 }
 
-static tri_status send_hidden(tri_forward *f, int lane, tri_mat x) {
-  const tri_group *g = f->cfg.group;
+static tri_status send_hidden(tri_forward *f, int micro_batch, tri_mat x) {
+  const tri_replica *g = f->cfg.replica;
   tri_comm *c = f->cfg.stages;
-  return tri_comm_isend(c, x.data, bytes_of(x), tri_group_rank(g, g->p.pp_rank + 1, g->p.dp_rank, g->p.tp_rank),
-                        TRI_TAG_HIDDEN + lane, &f->sends[lane]);
+  return tri_comm_isend(c, x.data, bytes_of(x), tri_replica_rank(g, g->p.pp_rank + 1, g->p.dp_rank, g->p.tp_rank),
+                        TRI_TAG_HIDDEN + micro_batch, &f->sends[micro_batch]);
 }
 
 /* Returns whether a step can be recorded: no observer looks into it. */
 static bool is_recordable(const tri_forward *f) {
   const tri_model_config *c = f->cfg.model;
-  return f->plans_alike && !f->cfg.group_streams && f->cfg.backend->records && !tri_observer_of(f) && !c->seq2seq.on &&
-         !c->feeds_decoder;
+  return f->plans_alike && !f->cfg.replica_streams && f->cfg.backend->records && !tri_observer_of(f) &&
+         !c->seq2seq.on && !c->feeds_decoder;
 }
 
 /* Returns the rows that a step is padded to; 0: it is not. Steps in which every sequence has one token come in few
@@ -178,10 +179,10 @@ static bool is_recordable(const tri_forward *f) {
 static int padded_rows(const tri_forward *f, const tri_batch_builder *builder, const tri_batch *b) {
   int most = b->num_tokens;
   bool single = b->max_query == 1 && b->num_logits == b->num_tokens;
-  if (f->cfg.exchange) single = builder->longest > 0;
+  if (f->cfg.all2all) single = builder->longest > 0;
   if (!is_recordable(f) || f->cfg.model->encoder || !single) return 0;
-  for (int d = 0; f->cfg.exchange && d < builder->num_shards; d++)
-    if ((int)builder->shard_tokens[d] > most) most = (int)builder->shard_tokens[d];
+  for (int d = 0; f->cfg.all2all && d < builder->num_dp_ranks; d++)
+    if ((int)builder->dp_rank_tokens[d] > most) most = (int)builder->dp_rank_tokens[d];
   return tri_batch_padded_rows(&f->cfg.limits, most);
 }
 
@@ -197,16 +198,16 @@ static void plan_for_longest(const tri_forward *f, int longest, tri_batch *b) {
  * others are recorded while a launch costs more than what it launches. Which of them come again the backend sees. With
  * several shards, what one has beside single tokens the others do not know. */
 static bool is_worth_recording(const tri_forward *f, const tri_batch *b, bool is_padded) {
-  bool alone = !f->cfg.exchange;
-  return is_padded || (alone && is_recordable(f) && (size_t)b->num_tokens <= RECORDED_WORK / f->product);
+  bool alone = !f->cfg.all2all;
+  return is_padded || (alone && is_recordable(f) && (size_t)b->num_tokens <= RECORDED_WORK / f->gemm);
 }
 
 /* Hashes everything that the ops' arguments are made from, but for the addresses, which stay, and for the lengths of
  * sequences, which only plans look at. Of several shards, nothing but what all ranks know: the rest follows from it. */
-static uint64_t key_of(const tri_forward *f, const tri_batch *b, int lane) {
-  const int32_t shape[] = {lane, b->num_tokens, b->num_seqs, b->num_logits, b->num_single};
-  const int32_t told[] = {lane, b->num_tokens, b->max_context};
-  if (f->cfg.exchange) return tri_hash_bytes(TRI_HASH_SEED, told, sizeof told);
+static uint64_t key_of(const tri_forward *f, const tri_batch *b, int micro_batch) {
+  const int32_t shape[] = {micro_batch, b->num_tokens, b->num_seqs, b->num_logits, b->num_single};
+  const int32_t told[] = {micro_batch, b->num_tokens, b->max_context};
+  if (f->cfg.all2all) return tri_hash_bytes(TRI_HASH_SEED, told, sizeof told);
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, shape, sizeof shape);
   h = tri_hash_bytes(h, &b->cuts_key, sizeof b->cuts_key);
   return tri_hash_bytes(h, f->plans, (size_t)f->num_plans * sizeof *f->plans);
@@ -216,8 +217,8 @@ static uint64_t key_of(const tri_forward *f, const tri_batch *b, int lane) {
  * several, or by none. Those have recorded the same steps, so that they come here together; seldom, and mostly before
  * anything is served. */
 static tri_status agree_to_keep(tri_forward *f, bool mine, bool *all) {
-  const tri_group *g = f->cfg.group;
-  tri_comm *c = f->cfg.exchange ? g->stage : g->tensor;
+  const tri_replica *g = f->cfg.replica;
+  tri_comm *c = f->cfg.all2all ? g->stage : g->tensor;
   float missing = !mine;
   tri_status st = c && c->size > 1 ? tri_comm_all_reduce(c, &missing, 1) : TRI_OK;
   *all = missing == 0;
@@ -236,9 +237,9 @@ static tri_status record(tri_forward *f, const tri_batch *b, uint64_t key, tri_m
   return launch(f, b, x);
 }
 
-static tri_status launch_recorded(tri_forward *f, const tri_batch *b, int lane, tri_mat x) {
+static tri_status launch_recorded(tri_forward *f, const tri_batch *b, int micro_batch, tri_mat x) {
   tri_backend *be = f->cfg.backend;
-  uint64_t key = key_of(f, b, lane);
+  uint64_t key = key_of(f, b, micro_batch);
   switch (be->ops.graph_begin(be, key)) {
   case TRI_GRAPH_REPLAY: return TRI_OK;
   case TRI_GRAPH_RECORD: return record(f, b, key, x);
@@ -286,11 +287,11 @@ tri_status tri_forward_reserve_batch(tri_forward *f, const tri_batch_builder *bu
 static tri_status set_shards(tri_forward *f, const tri_batch_builder *builder, int padded, int tokens) {
   tri_parallel p = f->cfg.shard.p;
   int shards = tri_parallel_dp(p) > 1 ? p.dp : 0;
-  if (builder->num_shards != shards) return TRI_CORRUPT;
-  if (!f->cfg.exchange) return TRI_OK;
+  if (builder->num_dp_ranks != shards) return TRI_CORRUPT;
+  if (!f->cfg.all2all) return TRI_OK;
   for (int d = 0; d < p.dp; d++) {
-    if (builder->shard_tokens[d] > (uint32_t)f->cfg.limits.max_num_batched_tokens) return TRI_CORRUPT;
-    f->shard_rows[d] = builder->shard_tokens[d] ? (int32_t)builder->shard_tokens[d] : 1;
+    if (builder->dp_rank_tokens[d] > (uint32_t)f->cfg.limits.max_num_batched_tokens) return TRI_CORRUPT;
+    f->shard_rows[d] = builder->dp_rank_tokens[d] ? (int32_t)builder->dp_rank_tokens[d] : 1;
     if (padded) f->shard_rows[d] = padded;
   }
   return f->shard_rows[p.dp_rank] == tokens ? TRI_OK : TRI_CORRUPT;
@@ -298,10 +299,10 @@ static tri_status set_shards(tri_forward *f, const tri_batch_builder *builder, i
 
 /* Other shards want this one's experts, or what it reads of the weights for all. */
 static bool walks_idle(const tri_forward *f) {
-  return f->cfg.exchange || (f->cfg.group_streams && tri_parallel_dp(f->cfg.shard.p) > 1);
+  return f->cfg.all2all || (f->cfg.replica_streams && tri_parallel_dp(f->cfg.shard.p) > 1);
 }
 
-tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int lane, tri_mat *logits,
+tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int micro_batch, tri_mat *logits,
                            tri_encoder_output *encoder_output) {
   const tri_model_config *c = f->cfg.model;
   const tri_batch *b = c->feeds_decoder ? &builder->source : &builder->batch;
@@ -319,19 +320,19 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
     tri_batch_pad(builder, rows, &padded);
   else if (!b->num_tokens)
     tri_batch_idle(builder, &padded);
-  if (rows && f->cfg.exchange) plan_for_longest(f, builder->longest, &padded);
+  if (rows && f->cfg.all2all) plan_for_longest(f, builder->longest, &padded);
   if (rows || !b->num_tokens) b = &padded;
   TRI_CHECK(set_shards(f, builder, rows, b->num_tokens));
-  tri_mat x = tri_stream_of(f, lane, b->num_tokens);
+  tri_mat x = tri_stream_of(f, micro_batch, b->num_tokens);
   TRI_TRY(bind(f, builder, b));
   b = &f->bound;
   TRI_TRY(plan(f, b, x));
-  TRI_TRY(tri_comm_wait(stages, &f->sends[lane])); /* the lane's last transfer out of x */
-  if (!f->cfg.shard.first_stage) TRI_TRY(receive_hidden(f, lane, x));
-  TRI_TRY(is_worth_recording(f, b, rows) ? launch_recorded(f, b, lane, x) : launch(f, b, x));
+  TRI_TRY(tri_comm_wait(stages, &f->sends[micro_batch])); /* the micro-batch's last transfer out of x */
+  if (!f->cfg.shard.first_stage) TRI_TRY(receive_hidden(f, micro_batch, x));
+  TRI_TRY(is_worth_recording(f, b, rows) ? launch_recorded(f, b, micro_batch, x) : launch(f, b, x));
   if (c->encoder && f->cfg.shard.last_stage)
     *encoder_output = tri_encoder_output_of(&(tri_walk){.f = f, .b = b, .x = x});
-  if (!f->cfg.shard.last_stage) TRI_TRY(send_hidden(f, lane, x));
+  if (!f->cfg.shard.last_stage) TRI_TRY(send_hidden(f, micro_batch, x));
   *logits = tri_logits_of(f, wanted);
 cleanup:
   atomic_store_explicit(&f->cfg.progress->layer, TRI_LAYER_IDLE, memory_order_relaxed);

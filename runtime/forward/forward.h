@@ -16,8 +16,8 @@
 /* Counters that the health report reads from another thread: a rank that stands still shows where. */
 typedef struct tri_progress {
   _Atomic uint64_t step;
-  _Atomic uint32_t layer;    /* under way, or TRI_LAYER_IDLE */
-  _Atomic uint32_t exchange; /* tri_exchange_part */
+  _Atomic uint32_t layer;   /* under way, or TRI_LAYER_IDLE */
+  _Atomic uint32_t all2all; /* tri_all2all_part */
 } tri_progress;
 #define TRI_LAYER_IDLE UINT32_MAX
 
@@ -42,13 +42,13 @@ typedef struct tri_observer {
 } tri_observer;
 
 /* The form of an exchange by the most rows that a shard has in it: up to 4, 16, 64, 256, and more. */
-enum { TRI_EXCHANGE_SIZES = 5 };
-typedef struct tri_exchange_choice {
-  tri_exchange_form by_size[TRI_EXCHANGE_SIZES];
-} tri_exchange_choice;
-static inline int tri_exchange_size(int rows) {
+enum { TRI_ALL2ALL_SIZES = 5 };
+typedef struct tri_all2all_choice {
+  tri_all2all_form by_size[TRI_ALL2ALL_SIZES];
+} tri_all2all_choice;
+static inline int tri_all2all_size(int rows) {
   int size = 0;
-  for (int most = 4; size < TRI_EXCHANGE_SIZES - 1 && rows > most; most *= 4) size++;
+  for (int most = 4; size < TRI_ALL2ALL_SIZES - 1 && rows > most; most *= 4) size++;
   return size;
 }
 
@@ -58,23 +58,23 @@ typedef struct tri_forward_config {
   const tri_model_config *model;
   tri_shard shard;
   tri_limits limits;
-  int num_lanes;
+  int num_micro_batches;
   tri_backend *backend;
   tri_weights *weights;
   const tri_tiers *tiers;    /* NULL: all weights stay */
-  bool group_streams;        /* some rank of the group has weights that do not */
+  bool replica_streams;      /* some rank of the group has weights that do not */
   tri_weight_stream *stream; /* of those that do not */
   tri_backend *host;         /* which computes the experts on the host; NULL: there are none */
   int hot_window;            /* see tri_hot_experts_config */
   size_t hot_step_bytes;
   tri_kv_cache *kv;
-  tri_group *group;
+  tri_replica *replica;
   tri_comm *tensor, *stages; /* for activations: of the tensor group, and of all ranks */
-  tri_exchange *exchange;    /* of several shards, else NULL */
-  tri_exchange_choice exchange_choice;
-  const uint32_t *drawn; /* [max_num_seqs] what the step before drew, in the backend's memory; may be NULL */
-  bool int8_activations; /* of every linear layer and expert whose weights are int8 */
-  bool alike;            /* the tensor group's devices are of one kind, and so cut attention alike */
+  tri_all2all *all2all;      /* of several shards, else NULL */
+  tri_all2all_choice all2all_choice;
+  const uint32_t *sampled; /* [max_num_seqs] what the step before sampled, in the backend's memory; may be NULL */
+  bool int8_activations;   /* of every linear layer and expert whose weights are int8 */
+  bool alike;              /* the tensor group's devices are of one kind, and so cut attention alike */
   tri_progress *progress;
   tri_observer observer;
 } tri_forward_config;
@@ -89,7 +89,7 @@ void tri_forward_observe(tri_forward *f, const tri_observer *o);
 /* Launches this rank's share of one step; an encoder that feeds a decoder takes the builder's sources. On the ranks of
  * the last stage *logits is [num_logits, ids of this rank's part of the vocabulary] afterwards; elsewhere its data is
  * NULL, as for an encoder, whose results are in *encoder_output. Allocates nothing. */
-tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int lane, tri_mat *logits,
+tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int micro_batch, tri_mat *logits,
                            tri_encoder_output *encoder_output);
 
 /* Makes the backend's room for the largest batch now: where it grew later, what is recorded would be dropped, and by
@@ -100,12 +100,12 @@ tri_status tri_forward_reserve_batch(tri_forward *f, const tri_batch_builder *b)
 /* Brings the parts together: on the sampling rank *logits is [num_logits, vocab_size] afterwards, elsewhere its data is
  * NULL. */
 tri_status tri_forward_gather(tri_forward *f, tri_mat *logits);
-/* How many candidates of each part are enough to draw from rows that ask for this, see tri_sample_part_args; 0: the
+/* How many candidates of each part are enough to sample from rows that ask for this, see tri_sample_part_args; 0: the
  * parts are to be brought together. */
 int tri_forward_num_candidates(const tri_forward *f, const tri_sample_params *const *params, int rows);
-/* Draws from so many candidates of each rank. a->logits: this rank's part. On ranks whose results and drawn are NULL,
+/* Draws from so many candidates of each rank. a->logits: this rank's part. On ranks whose results and sampled are NULL,
  * for the others alone. */
-tri_status tri_forward_draw(tri_forward *f, const tri_sample_args *a, int num_candidates);
+tri_status tri_forward_sample(tri_forward *f, const tri_sample_args *a, int num_candidates);
 
 /* The builder's moves and copies of blocks: out, inside of the cache, in. tri_forward_run makes them itself where the
  * step has no sources: those are to be computed after it. */

@@ -38,7 +38,7 @@ struct tri_forward {
   tri_hot_experts *hot;                                  /* of these experts those on the device, too; NULL: none are */
   tri_attention_args attentions[TRI_FORWARD_ATTENTIONS]; /* those of its layers, one of each kind */
   int num_attentions;
-  size_t product;                   /* elements of a layer's product, in the mean */
+  size_t gemm;                      /* elements of a layer's product, in the mean */
   bool plans_alike;                 /* those of all ranks of the tensor group change with the same steps */
   tri_batch bound, bound_cross;     /* the step's batch where the ops read it */
   tri_batch chunks[TRI_MAX_CHUNKS]; /* of a step in several, the same of each */
@@ -46,9 +46,9 @@ struct tri_forward {
   tri_batch narrow;       /* the step's, of the rows whose logits are wanted */
   const tri_batch *cross; /* the step's queries against the sources of an encoder-decoder */
   tri_range counted_kv;   /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */
-  tri_comm_req *sends;    /* [lanes] */
+  tri_comm_req *sends;    /* [micro-batches] */
   /* of several shards: rows of each in the step, and in the exchange at hand */
-  int32_t shard_rows[TRI_MAX_SHARDS], exchanged[TRI_MAX_SHARDS];
+  int32_t shard_rows[TRI_MAX_DP_RANKS], exchanged[TRI_MAX_DP_RANKS];
   void *memory;
   size_t bytes;
   size_t reserved, side_reserved; /* bytes of workspaces */
@@ -62,7 +62,7 @@ tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buf
 /* Lists the products of a step of so many tokens that go through linear and gated_linear, layer by layer, as it
  * launches them; the head's where that many rows of logits can be wanted. out has room for all of them, or is NULL.
  * Returns how many they are. */
-int tri_forward_products(tri_forward *f, int tokens, tri_tune_product *out);
+int tri_forward_gemms(tri_forward *f, int tokens, tri_tune_gemm *out);
 /* Returns whether steps go through the layers in chunks, be it a single one: what buffers share memory follows from
  * that.
  */
@@ -95,8 +95,8 @@ void tri_walk_cross(tri_walk *w, const tri_layer *y, tri_mat in);
 bool tri_is_pooling_rank(const tri_model_config *c, const tri_shard *s);
 void tri_walk_pool(tri_walk *w);
 tri_encoder_output tri_encoder_output_of(const tri_walk *w);
-/* logits.c: both ways in which logits become draws, for RECORD walks. */
-void tri_walk_record_draws(tri_walk *w, tri_mat logits);
+/* logits.c: both ways in which logits become samples, for RECORD walks. */
+void tri_walk_record_samples(tri_walk *w, tri_mat logits);
 /* position_bias.c: makes the tables of angles, and of what is added to the scores by position. */
 tri_status tri_forward_make_tables(tri_forward *f);
 
@@ -140,10 +140,10 @@ static const tri_weight tri_no_weight;
 /* Stands for the arguments `weight, bias` where there is neither. */
 #define TRI_NO_WEIGHTS &tri_no_weight, &tri_no_weight
 
-/* A lane's residual stream. */
-static inline tri_mat tri_stream_of(const tri_forward *f, int lane, int rows) {
+/* A micro-batch's residual stream. */
+static inline tri_mat tri_stream_of(const tri_forward *f, int micro_batch, int rows) {
   tri_mat x = tri_rows(f->buf.x, rows);
-  x.data += (size_t)lane * f->buf.lane_stride / sizeof *x.data;
+  x.data += (size_t)micro_batch * f->buf.micro_batch_stride / sizeof *x.data;
   return x;
 }
 

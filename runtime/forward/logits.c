@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* After the head: every tensor rank of the last stage has its part of the vocabulary. Either the sampling rank
- * collects the parts, or each rank reduces its own to a few candidates, which all exchange and then draw from alike. */
+ * collects the parts, or each rank reduces its own to a few candidates, which all exchange and then sample from alike.
+ */
 #include "runtime/forward/forward_state.h"
 
 /* ---- the ops ---- */
@@ -23,7 +24,7 @@ static void collect(tri_walk *w, tri_mat local, tri_mat all) {
   }
 }
 
-static void draw(tri_walk *w, const tri_sample_args *a, int num_candidates) {
+static void sample(tri_walk *w, const tri_sample_args *a, int num_candidates) {
   const tri_forward *f = w->f;
   int vocab = (int)f->cfg.model->vocab_size;
   size_t count = (size_t)a->logits.rows * (size_t)num_candidates;
@@ -36,16 +37,16 @@ static void draw(tri_walk *w, const tri_sample_args *a, int num_candidates) {
   merge.rows.logits = (tri_mat){NULL, a->logits.rows, vocab, vocab, TRI_F32};
   tri_emit_sample_part(w, part);
   tri_emit_all_gather(w, candidates, all, count * sizeof *candidates);
-  if (a->results || a->drawn) tri_emit_sample_merge(w, merge);
+  if (a->results || a->sampled) tri_emit_sample_merge(w, merge);
 }
 
-void tri_walk_record_draws(tri_walk *w, tri_mat logits) {
+void tri_walk_record_samples(tri_walk *w, tri_mat logits) {
   const tri_buffers *b = &w->f->buf;
   tri_sample_result result;
   tri_sample_args a = {.logits = logits, .results = &result};
-  tri_emit_result(w, logits); /* one rank alone draws from these */
+  tri_emit_result(w, logits); /* one rank alone samples from these */
   if (w->f->cfg.shard.p.tp == 1) return;
-  draw(w, &a, TRI_SAMPLE_CANDIDATES);
+  sample(w, &a, TRI_SAMPLE_CANDIDATES);
   collect(w, logits, b->logits);
   /* The next step comes after the sampler, but a peer may still read what was gathered. */
   tri_emit_result(w, b->candidates);
@@ -84,8 +85,8 @@ int tri_forward_num_candidates(const tri_forward *f, const tri_sample_params *co
   return most <= TRI_SAMPLE_MERGED / tp ? most : 0;
 }
 
-tri_status tri_forward_draw(tri_forward *f, const tri_sample_args *a, int num_candidates) {
+tri_status tri_forward_sample(tri_forward *f, const tri_sample_args *a, int num_candidates) {
   tri_walk w = {.mode = TRI_WALK_RUN, .f = f};
-  draw(&w, a, num_candidates);
+  sample(&w, a, num_candidates);
   return w.st;
 }

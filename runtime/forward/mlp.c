@@ -44,13 +44,13 @@ static int take_rows(tri_forward *f, int from) {
   return most;
 }
 
-static tri_exchange_form form_for(const tri_forward *f, int most) {
-  return f->cfg.exchange_choice.by_size[tri_exchange_size(most)];
+static tri_all2all_form form_for(const tri_forward *f, int most) {
+  return f->cfg.all2all_choice.by_size[tri_all2all_size(most)];
 }
 
 /* Every rank makes as many exchanges as the shard with the most rows wants. route: not NULL where the first of them
  * routes this shard's rows, which then are in no other. */
-static void exchange(tri_walk *w, const tri_layer *y, tri_mat in, const tri_moe_route_args *route) {
+static void all2all(tri_walk *w, const tri_layer *y, tri_mat in, const tri_moe_route_args *route) {
   tri_forward *f = w->f;
   int dp = tri_parallel_dp(f->cfg.shard.p);
   bool accumulate = f->cfg.model->norm.parallel_residual;
@@ -65,8 +65,8 @@ static void exchange(tri_walk *w, const tri_layer *y, tri_mat in, const tri_moe_
 /* Rows of one exchange may be routed by the kernel that sends them. */
 static bool routes_on_the_way(tri_walk *w, int rows) {
   tri_forward *f = w->f;
-  if (!f->cfg.exchange || rows > tri_exchanged_rows(&f->cfg.limits)) return false;
-  return tri_exchange_routes(f->cfg.exchange, form_for(f, take_rows(f, 0)));
+  if (!f->cfg.all2all || rows > tri_exchanged_rows(&f->cfg.limits)) return false;
+  return tri_all2all_routes(f->cfg.all2all, form_for(f, take_rows(f, 0)));
 }
 
 /* All shards' rows, with a map that is made of them. */
@@ -76,7 +76,7 @@ static void experts_of_shards(tri_walk *w, const tri_layer *y, tri_mat in) {
   route.map = (tri_expert_map){0};
   tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, ROUTER), tri_rows(w->f->buf.router, in.rows)));
   if (!on_the_way) tri_emit_moe_route(w, route);
-  exchange(w, y, in, on_the_way ? &route : NULL);
+  all2all(w, y, in, on_the_way ? &route : NULL);
   if (w->f->cfg.model->moe.has_shared) shared_expert(w, y, in, true);
 }
 

@@ -98,7 +98,7 @@ tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buf
   f.cross = &b;
   f.counted_kv = config->shard->kv_heads;
   tri_walk_step(&w);
-  if (decodes) tri_walk_record_draws(&w, tri_logits_of(&f, b.num_logits));
+  if (decodes) tri_walk_record_samples(&w, tri_logits_of(&f, b.num_logits));
   tri_encoder_output e = tri_encoder_output_of(&w);
   tri_emit_result(&w, w.x);
   tri_emit_result(&w, e.pooled);
@@ -107,14 +107,14 @@ tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buf
 }
 
 /* Also finds f->attentions. */
-int tri_forward_products(tri_forward *f, int tokens, tri_tune_product *out) {
+int tri_forward_gemms(tri_forward *f, int tokens, tri_tune_gemm *out) {
   tri_batch b = {.num_tokens = tokens, .max_query = 1};
   if (tokens <= tri_limits_logits(&f->cfg.limits)) b.num_logits = tokens;
   for (int d = 0; d < tri_parallel_dp(f->cfg.shard.p); d++) f->shard_rows[d] = tokens;
   cut_sizes(f, &b);
-  tri_walk w = {.mode = TRI_WALK_LIST, .f = f, .b = &b, .x = tri_stream_of(f, 0, tokens), .products = out};
+  tri_walk w = {.mode = TRI_WALK_LIST, .f = f, .b = &b, .x = tri_stream_of(f, 0, tokens), .gemms = out};
   f->cross = &b;
   tri_walk_step(&w);
   f->cross = NULL;
-  return w.num_products;
+  return w.num_gemms;
 }

@@ -37,7 +37,7 @@ tri_embed_args tri_embed_of(const tri_walk *w) {
   bool late = tri_adds_positions_late(c);
   return (tri_embed_args){
       .ids = w->b->token_ids,
-      .drawn = f->cfg.drawn,
+      .sampled = f->cfg.sampled,
       .positions = w->b->positions,
       .table = g[TRI_W_EMBED],
       .first_id = (uint32_t)f->cfg.shard.vocab.first,
@@ -272,17 +272,17 @@ tri_moe_map_args tri_hot_map_of(const tri_walk *w, const tri_layer *y) {
 tri_moe_map_args tri_exchanged_map_of(const tri_walk *w, const tri_layer *y, int rows) {
   tri_moe_route_args route = tri_route_of(w, y);
   tri_moe_map_args a = tri_moe_map_of(&route);
-  a.experts = numbers_of(w->f->buf.exchange_experts);
+  a.experts = numbers_of(w->f->buf.all2all_experts);
   a.num_tokens = rows;
   return a;
 }
 
 tri_moe_experts_args tri_exchanged_experts_of(const tri_walk *w, const tri_layer *y, int rows) {
   const tri_forward *f = w->f;
-  tri_moe_experts_args a = tri_experts_of(w, y, tri_rows(f->buf.exchange_x, rows));
-  a.weights = f->buf.exchange_weights.data;
+  tri_moe_experts_args a = tri_experts_of(w, y, tri_rows(f->buf.all2all_x, rows));
+  a.weights = f->buf.all2all_weights.data;
   a.accumulate = false;
-  a.out = tri_rows(f->buf.exchange_y, rows);
+  a.out = tri_rows(f->buf.all2all_y, rows);
   return a;
 }
 

@@ -35,11 +35,11 @@ void tri_source_destroy(tri_source *s) {
   tri_free(s);
 }
 
-tri_status tri_source_run(tri_source *s, const tri_batch_builder *builder, int lane, tri_forward *decoder) {
+tri_status tri_source_run(tri_source *s, const tri_batch_builder *builder, int micro_batch, tri_forward *decoder) {
   tri_mat no_logits;
   tri_encoder_output encoder_output;
   if (!builder->source.num_tokens) return TRI_OK;
   tri_forward_copy_blocks(decoder, builder);
-  tri_status st = tri_forward_run(s->forward, builder, lane, &no_logits, &encoder_output);
+  tri_status st = tri_forward_run(s->forward, builder, micro_batch, &no_logits, &encoder_output);
   return st == TRI_OK ? tri_forward_fill_cross(decoder, s->forward, encoder_output.hidden) : st;
 }

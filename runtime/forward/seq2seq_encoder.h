@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The encoder of an encoder-decoder: a model of its own beside the decoder, which lends it its embedding and, for the
  * blocks of the sources, the memory of its first layer's keys and values. */
-#ifndef TRI_RUNTIME_FORWARD_SOURCE_H
-#define TRI_RUNTIME_FORWARD_SOURCE_H
+#ifndef TRI_RUNTIME_FORWARD_SEQ2SEQ_ENCODER_H
+#define TRI_RUNTIME_FORWARD_SEQ2SEQ_ENCODER_H
 
 #include "runtime/forward/forward.h"
 
@@ -19,6 +19,6 @@ tri_status tri_source_create(const tri_forward_config *decoder, const tri_checkp
 void tri_source_destroy(tri_source *s); /* NULL is fine */
 
 /* Computes the builder's sources, if it has any, and fills the decoder's cache with their keys and values. */
-tri_status tri_source_run(tri_source *s, const tri_batch_builder *builder, int lane, tri_forward *decoder);
+tri_status tri_source_run(tri_source *s, const tri_batch_builder *builder, int micro_batch, tri_forward *decoder);
 
 #endif

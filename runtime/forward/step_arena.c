@@ -27,7 +27,7 @@ static int most_units(const tri_model_config *c, const tri_shard *s) {
 }
 
 /* Experts of one shard have its tokens' rows, those of several have all shards'. */
-static void add_exchange(struct table *t) {
+static void add_all2all(struct table *t) {
   const tri_model_config *c = t->cfg->model;
   const tri_limits *l = t->cfg->limits;
   tri_parallel p = t->cfg->shard->p;
@@ -35,10 +35,10 @@ static void add_exchange(struct table *t) {
   int64_t mapped = all ? all : tri_limits_chunk(l);
   add(t, TRI_BUF_map_choice, mapped, c->moe.top_k);
   add(t, TRI_BUF_map_row, mapped, c->moe.top_k);
-  add(t, TRI_BUF_exchange_x, all, c->hidden_size);
-  add(t, TRI_BUF_exchange_experts, all, c->moe.top_k);
-  add(t, TRI_BUF_exchange_weights, all, c->moe.top_k);
-  add(t, TRI_BUF_exchange_y, all, c->hidden_size);
+  add(t, TRI_BUF_all2all_x, all, c->hidden_size);
+  add(t, TRI_BUF_all2all_experts, all, c->moe.top_k);
+  add(t, TRI_BUF_all2all_weights, all, c->moe.top_k);
+  add(t, TRI_BUF_all2all_y, all, c->hidden_size);
 }
 
 /* Experts of a layer that the device and the host share. */
@@ -78,13 +78,13 @@ static void add_layers(struct table *t) {
   add(t, TRI_BUF_experts, tokens, c->moe.top_k);
   add(t, TRI_BUF_expert_weights, tokens, c->moe.top_k);
   add(t, TRI_BUF_map_first, 1, s->slots.count + 1);
-  add_exchange(t);
+  add_all2all(t);
   add_hot(t);
   add(t, TRI_BUF_shared_gate, tokens, 1);
   add(t, TRI_BUF_cos, all, half);
   add(t, TRI_BUF_sin, all, half);
   add(t, TRI_BUF_square_sums, 2, tokens);
-  t->to[TRI_BUF_x].copies = t->cfg->num_lanes;
+  t->to[TRI_BUF_x].copies = t->cfg->num_micro_batches;
 }
 
 static void add_ends(struct table *t) {
@@ -108,21 +108,21 @@ static void add_ends(struct table *t) {
 
 /* Norms over all heads, and what latent attention makes of queries, are in float32; and the library adds biases to
  * nothing else. */
-static tri_dtype qkv_type(const tri_model_config *c, tri_dtype products) {
+static tri_dtype qkv_type(const tri_model_config *c, tri_dtype gemms) {
   bool rounds = !c->mla.on && !c->attention.bias && c->attention.qk_norm != TRI_QK_NORM_WHOLE;
-  return rounds ? products : TRI_F32;
+  return rounds ? gemms : TRI_F32;
 }
 
 static void set_types(struct table *t) {
-  static const tri_buffer_id of_products[] = {TRI_BUF_h,  TRI_BUF_attn, TRI_BUF_narrow_attn,
-                                              TRI_BUF_up, TRI_BUF_act,  TRI_BUF_exchange_x};
-  for (size_t i = 0; i < sizeof of_products / sizeof *of_products; i++) t->to[of_products[i]].type = t->cfg->products;
-  t->to[TRI_BUF_qkv].type = qkv_type(t->cfg->model, t->cfg->products);
+  static const tri_buffer_id of_gemms[] = {TRI_BUF_h,  TRI_BUF_attn, TRI_BUF_narrow_attn,
+                                           TRI_BUF_up, TRI_BUF_act,  TRI_BUF_all2all_x};
+  for (size_t i = 0; i < sizeof of_gemms / sizeof *of_gemms; i++) t->to[of_gemms[i]].type = t->cfg->gemms;
+  t->to[TRI_BUF_qkv].type = qkv_type(t->cfg->model, t->cfg->gemms);
 }
 
-tri_dtype tri_step_arena_type(const tri_model_config *c, bool narrow, tri_dtype products) {
+tri_dtype tri_step_arena_type(const tri_model_config *c, bool narrow, tri_dtype gemms) {
   bool read_otherwise = c->seq2seq.on || c->feeds_decoder;
-  return narrow && !read_otherwise ? products : TRI_F32;
+  return narrow && !read_otherwise ? gemms : TRI_F32;
 }
 
 static bool size_buffer(tri_step_arena_buffer *b) {
@@ -274,6 +274,6 @@ void tri_step_arena_bind(const tri_step_arena *a, char *memory, tri_buffers *out
 #define X(name) .name = m[TRI_BUF_##name],
       TRI_BUFFER_LIST(X)
 #undef X
-          .lane_stride = a->buffers[TRI_BUF_x].stride,
+          .micro_batch_stride = a->buffers[TRI_BUF_x].stride,
   };
 }

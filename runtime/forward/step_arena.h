@@ -16,7 +16,7 @@
 /* Activations of one step, matrices of [T, columns] but where something else is said. A buffer that no op of the model
  * touches has no memory: its data is NULL. */
 #define TRI_BUFFER_LIST(X)                                                                                             \
-  X(x)   /* residual stream; one copy for each lane, whose last transfer to the next stage may be under way */         \
+  X(x)   /* residual stream; one copy for each micro-batch, whose last transfer to the next stage may be under way */  \
   X(h)   /* normed input of a product, or the stream in the type of products */                                        \
   X(qkv) /* queries, keys and values; of latent attention the queries, of cross-attention its keys and values */       \
   X(attn)                                                                                                              \
@@ -41,11 +41,11 @@
   X(hot_row)                                                                                                           \
   X(host_delta)  /* what that host's experts add, where the device's write to mlp_delta or delta */                    \
   X(shared_gate) /* [T, 1] */                                                                                          \
-  /* of several shards, see tri_exchange_rows: T is then the map's and these, dp * tri_exchanged_rows */               \
-  X(exchange_x)       /* [T, hidden] rows that have come */                                                            \
-  X(exchange_experts) /* [T, top_k] of int32_t: where they want to go */                                               \
-  X(exchange_weights) /* [T, top_k] */                                                                                 \
-  X(exchange_y)       /* [T, hidden] what this rank's experts make of them */                                          \
+  /* of several shards, see tri_all2all_rows: T is then the map's and these, dp * tri_exchanged_rows */                \
+  X(all2all_x)       /* [T, hidden] rows that have come */                                                             \
+  X(all2all_experts) /* [T, top_k] of int32_t: where they want to go */                                                \
+  X(all2all_weights) /* [T, top_k] */                                                                                  \
+  X(all2all_y)       /* [T, hidden] what this rank's experts make of them */                                           \
   X(cos)                                                                                                               \
   X(sin)                                                                                                               \
   X(square_sums)    /* [2, T] of queries and of keys that are normed over all heads */                                 \
@@ -71,7 +71,7 @@ typedef struct tri_buffers {
 #define X(name) tri_mat name;
   TRI_BUFFER_LIST(X)
 #undef X
-  size_t lane_stride; /* bytes from one lane's x to the next */
+  size_t micro_batch_stride; /* bytes from one micro-batch's x to the next */
 } tri_buffers;
 
 typedef uint64_t tri_buffer_set; /* bits are tri_buffer_ids */
@@ -80,7 +80,7 @@ _Static_assert(TRI_NUM_BUFFERS <= 64, "a set has 64 bits");
 typedef struct tri_step_arena_buffer {
   int rows, cols;
   tri_dtype type;
-  int copies;               /* one after the other, `stride` bytes apart: x has one for each lane */
+  int copies;               /* one after the other, `stride` bytes apart: x has one for each micro-batch */
   size_t stride;            /* bytes of a copy, rounded up to the alignment; 0: the model does not use it */
   size_t offset;            /* bytes into the arena */
   tri_buffer_set conflicts; /* buffers that ever hold something at the same time */
@@ -100,21 +100,21 @@ typedef struct tri_step_arena_config {
   const tri_model_config *model;
   const tri_shard *shard;
   const tri_limits *limits;
-  int num_lanes;
-  tri_dtype products; /* of what goes straight into products: see tri_step_arena_type */
-  bool all_logits;    /* a record is of steps whose tokens all have logits, which no layer narrows (tri_walk_narrow) */
+  int num_micro_batches;
+  tri_dtype gemms; /* of what goes straight into products: see tri_step_arena_type */
+  bool all_logits; /* a record is of steps whose tokens all have logits, which no layer narrows (tri_walk_narrow) */
 } tri_step_arena_config;
 
 /* Rows of a shard that one exchange takes at most: more go in several. */
 enum { TRI_EXCHANGED_ROWS = 1024 };
 static inline int tri_exchanged_rows(const tri_limits *l) {
-  int most = l->exchange_rows ? l->exchange_rows : TRI_EXCHANGED_ROWS;
+  int most = l->all2all_rows ? l->all2all_rows : TRI_EXCHANGED_ROWS;
   return l->max_num_batched_tokens < most ? l->max_num_batched_tokens : most;
 }
 
 /* The type of what goes straight into products: the weights' (tri_weight_map.products) where the backend takes it
  * (`narrow`: its narrow_activations) and nothing else reads it, otherwise float32. */
-tri_dtype tri_step_arena_type(const tri_model_config *c, bool narrow, tri_dtype products);
+tri_dtype tri_step_arena_type(const tri_model_config *c, bool narrow, tri_dtype gemms);
 
 /* TRI_OVERFLOW: sizes that no memory has. TRI_NO_MEMORY: none to plan with. Allocates nothing that stays. */
 tri_status tri_step_arena_plan(const tri_step_arena_config *config, tri_step_arena *out, tri_error *err);

@@ -39,7 +39,7 @@ static tri_status broadcast(tri_comm *world, char *text, size_t len, int root) {
 
 /* One rank's tactics go to all, itself too. tactics: that rank's; either may be NULL where there was no memory. */
 static tri_status share(const tri_forward_config *config, const tri_tactics *tactics, int root, tri_tactics *into) {
-  tri_comm *world = config->group->world;
+  tri_comm *world = config->replica->world;
   const char *key = config->backend->tactics_key;
   char *text = NULL;
   size_t len = 0;
@@ -88,17 +88,17 @@ static tri_status measure_sizes(tri_forward *f, tri_tactics *out, tri_tune_resul
   tri_backend *be = f->cfg.backend;
   int64_t until = tri_deadline_after_ms(SECONDS * 1000);
   int sizes[TRI_TUNE_SIZES], n = tri_tune_sizes(&f->cfg.limits, f->cfg.model->encoder, sizes);
-  int most = tri_forward_products(f, sizes[0], NULL);
-  tri_tune_product *products = tri_calloc((size_t)most, sizeof *products);
-  tri_status st = products ? TRI_OK : TRI_NO_MEMORY;
+  int most = tri_forward_gemms(f, sizes[0], NULL);
+  tri_tune_gemm *gemms = tri_calloc((size_t)most, sizeof *gemms);
+  tri_status st = gemms ? TRI_OK : TRI_NO_MEMORY;
   for (int i = 0; i < n && st == TRI_OK; i++) {
     tri_tune_result one = {0};
-    int count = tri_forward_products(f, sizes[i], products);
+    int count = tri_forward_gemms(f, sizes[i], gemms);
     fill(f); /* buffers share memory: some hold results by now */
-    st = be->ops.tune(be, products, count, until, out, &one);
+    st = be->ops.tune(be, gemms, count, until, out, &one);
     add_up(sum, &one);
   }
-  tri_free(products);
+  tri_free(gemms);
   return st;
 }
 
@@ -140,17 +140,17 @@ static void keep(const tri_forward_config *config, const tri_tactics *measured) 
 /* The stages measure at the same time, each on its own devices. Where two have measured the same shape, the first one's
  * tactic is everybody's. */
 static tri_status measure_stages(const tri_forward_config *config, tri_error *err) {
-  const tri_group *g = config->group;
+  const tri_replica *g = config->replica;
   tri_tactics *own = NULL, *all = NULL;
   tri_status st = tri_tactics_create(&own), measured = TRI_OK;
   if (st == TRI_OK) st = tri_tactics_create(&all);
   if (st == TRI_OK && !g->p.tp_rank && !g->p.dp_rank) st = measured = measure(config, own, err);
   for (int stage = g->p.pp - 1; stage >= 0; stage--) {
-    tri_status shared = share(config, own, tri_group_rank(g, stage, 0, 0), all);
+    tri_status shared = share(config, own, tri_replica_rank(g, stage, 0, 0), all);
     if (st == TRI_OK) st = shared;
   }
   if (st == TRI_OK) st = tri_tactics_put_all(config->backend->tactics, all);
-  if (st == TRI_OK && tri_group_is_leader(g) && all->count) keep(config, all);
+  if (st == TRI_OK && tri_replica_is_leader(g) && all->count) keep(config, all);
   tri_tactics_destroy(own);
   tri_tactics_destroy(all);
   return measured != TRI_OK ? measured : st;
@@ -160,7 +160,7 @@ static tri_status load(const tri_forward_config *config) {
   const tri_backend *be = config->backend;
   char shipped[PATH_MAX], cache[PATH_MAX];
   int counts[2] = {0};
-  if (tri_group_is_leader(config->group)) {
+  if (tri_replica_is_leader(config->replica)) {
     tri_tactic_file_shipped(shipped);
     tri_tactic_file_cache(be->tactics_key, cache);
     tri_tactic_files_load(be->tactics, be->tactics_key, shipped, cache, counts);
@@ -173,7 +173,7 @@ static tri_status load(const tri_forward_config *config) {
 
 tri_status tri_tune(const tri_forward_config *config, bool measure, tri_error *err) {
   const tri_backend *be = config->backend;
-  bool leads = tri_group_is_leader(config->group);
+  bool leads = tri_replica_is_leader(config->replica);
   if (!be->tactics) {
     if (measure && leads)
       tri_log(TRI_LOG_INFO, "tune", "--autotune: there is nothing to choose between on backend %s", be->name);

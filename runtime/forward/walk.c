@@ -140,16 +140,16 @@ static void list_attention(tri_walk *w, const tri_attention_args *a) {
 static void list(tri_walk *w, tri_op op, const void *args) {
   if (op == TRI_KERNEL_attention) list_attention(w, args);
   const tri_gated_linear_args *gated = op == TRI_KERNEL_gated_linear ? args : NULL;
-  tri_tune_product p = {0};
+  tri_tune_gemm p = {0};
   if (op == TRI_KERNEL_linear)
     p.args = *(const tri_linear_args *)args;
   else if (gated)
-    p = (tri_tune_product){.args = gated->up, .gated = true, .glu = gated->glu};
+    p = (tri_tune_gemm){.args = gated->up, .gated = true, .glu = gated->glu};
   else
     return;
   if (!p.args.w.data || !p.args.x.rows) return;
-  if (w->products) w->products[w->num_products] = p;
-  w->num_products++;
+  if (w->gemms) w->gemms[w->num_gemms] = p;
+  w->num_gemms++;
 }
 
 static tri_op_plan *next_plan(tri_walk *w) {
@@ -260,31 +260,31 @@ void tri_emit_recv(tri_walk *w, void *buf, size_t bytes, int peer, int tag) {
 }
 
 /* For the health report, while a part of an exchange runs. */
-static void show_exchange(const tri_walk *w, tri_exchange_part part) {
+static void show_exchange(const tri_walk *w, tri_all2all_part part) {
   tri_progress *p = w->f->cfg.progress;
-  if (p) atomic_store_explicit(&p->exchange, (uint32_t)part, memory_order_relaxed);
+  if (p) atomic_store_explicit(&p->all2all, (uint32_t)part, memory_order_relaxed);
 }
 
 static tri_status dispatch(tri_forward *f, const void *x, int from, const tri_moe_route_args *route,
-                           const tri_exchange_rows *all) {
+                           const tri_all2all_rows *all) {
   size_t first = (size_t)from * (size_t)f->cfg.model->moe.top_k;
-  tri_exchange *e = f->cfg.exchange;
-  if (route) return tri_exchange_route_and_dispatch(e, f->exchanged, x, route, all);
-  return tri_exchange_dispatch(e, f->exchanged, x, (const int32_t *)f->buf.experts.data + first,
-                               f->buf.expert_weights.data + first, all);
+  tri_all2all *e = f->cfg.all2all;
+  if (route) return tri_all2all_route_and_dispatch(e, f->exchanged, x, route, all);
+  return tri_all2all_dispatch(e, f->exchanged, x, (const int32_t *)f->buf.experts.data + first,
+                              f->buf.expert_weights.data + first, all);
 }
 
 /* A record holds for rows that are routed on their way, too: what routing reads is there until then. */
-void tri_emit_dispatch(tri_walk *w, tri_exchange_form form, tri_mat x, int from, const tri_moe_route_args *route) {
+void tri_emit_dispatch(tri_walk *w, tri_all2all_form form, tri_mat x, int from, const tri_moe_route_args *route) {
   tri_forward *f = w->f;
   const tri_buffers *b = &f->buf;
-  tri_exchange_rows all = {
-      .x = b->exchange_x.data, .experts = (int32_t *)b->exchange_experts.data, .weights = b->exchange_weights.data};
+  tri_all2all_rows all = {
+      .x = b->all2all_x.data, .experts = (int32_t *)b->all2all_experts.data, .weights = b->all2all_weights.data};
   if (runs(w)) {
     show_exchange(w, TRI_IN_DISPATCH);
-    tri_exchange_use(f->cfg.exchange, form);
+    tri_all2all_use(f->cfg.all2all, form);
     w->st = dispatch(f, tri_rows_from(x, from).data, from, route, &all);
-    if (w->st == TRI_OK) show_exchange(w, TRI_NO_EXCHANGE);
+    if (w->st == TRI_OK) show_exchange(w, TRI_NO_ALL2ALL);
   }
   const void *reads[] = {x.data, b->experts.data, b->expert_weights.data, b->router.data};
   const void *writes[] = {all.x, all.experts, all.weights};
@@ -293,14 +293,14 @@ void tri_emit_dispatch(tri_walk *w, tri_exchange_form form, tri_mat x, int from,
 
 void tri_emit_combine(tri_walk *w, tri_mat out, int from, bool accumulate) {
   tri_forward *f = w->f;
-  const float *y = f->buf.exchange_y.data;
+  const float *y = f->buf.all2all_y.data;
   float *to = out.data ? out.data + (size_t)from * (size_t)out.ld : NULL;
   if (runs(w)) {
     show_exchange(w, TRI_IN_COMBINE);
-    w->st = tri_exchange_combine(f->cfg.exchange, y, to, accumulate);
-    if (w->st == TRI_OK) show_exchange(w, TRI_NO_EXCHANGE);
+    w->st = tri_all2all_combine(f->cfg.all2all, y, to, accumulate);
+    if (w->st == TRI_OK) show_exchange(w, TRI_NO_ALL2ALL);
   }
-  const void *reads[] = {y, f->buf.exchange_experts.data, accumulate || from ? out.data : NULL}, *writes[] = {out.data};
+  const void *reads[] = {y, f->buf.all2all_experts.data, accumulate || from ? out.data : NULL}, *writes[] = {out.data};
   if (records(w)) note(w, reads, COUNT(reads), writes, COUNT(writes));
 }
 

@@ -37,17 +37,17 @@ typedef struct tri_walk {
   tri_mat x;                /* residual stream, [T, hidden] */
   const tri_batch *whole_b; /* in a chunk of the step: b and x of all of it */
   tri_mat whole_x;
-  int first_row;              /* of the chunk */
-  bool is_narrow;             /* b and x are of the rows whose logits are wanted (tri_walk_narrow) */
-  tri_mat pending;            /* a branch's result that x lacks; the next norm adds it. data NULL: none */
-  bool copied;                /* buf.h is x in the type of products */
-  tri_status st;              /* the first failure: nothing is emitted after it */
-  int next;                   /* number of the next op's plan */
-  bool on_side, has_side;     /* between side_begin and side_end; and side_join */
-  size_t side_workspace;      /* PLAN: the most that an op of the side stream asked for */
-  uint64_t seen;              /* PLAN: a bit for each class of layers that was visited */
-  tri_tune_product *products; /* LIST: NULL to count them */
-  int num_products;
+  int first_row;          /* of the chunk */
+  bool is_narrow;         /* b and x are of the rows whose logits are wanted (tri_walk_narrow) */
+  tri_mat pending;        /* a branch's result that x lacks; the next norm adds it. data NULL: none */
+  bool copied;            /* buf.h is x in the type of products */
+  tri_status st;          /* the first failure: nothing is emitted after it */
+  int next;               /* number of the next op's plan */
+  bool on_side, has_side; /* between side_begin and side_end; and side_join */
+  size_t side_workspace;  /* PLAN: the most that an op of the side stream asked for */
+  uint64_t seen;          /* PLAN: a bit for each class of layers that was visited */
+  tri_tune_gemm *gemms;   /* LIST: NULL to count them */
+  int num_gemms;
   tri_step_record *record; /* RECORD */
   int side_start;          /* RECORD: number of the side stream's first event */
   bool all_logits;         /* RECORD: of a step whose tokens all have logits */
@@ -97,7 +97,7 @@ void tri_emit_send(tri_walk *w, const void *buf, size_t bytes, int peer, int tag
 void tri_emit_recv(tri_walk *w, void *buf, size_t bytes, int peer, int tag);
 /* Rows `from` on of this shard to the ranks that have their experts, and what comes back; how many of each shard the
  * forward pass knows (exchanged). route: not NULL where they have not been routed yet. See comm/exchange.h. */
-void tri_emit_dispatch(tri_walk *w, tri_exchange_form form, tri_mat x, int from, const tri_moe_route_args *route);
+void tri_emit_dispatch(tri_walk *w, tri_all2all_form form, tri_mat x, int from, const tri_moe_route_args *route);
 void tri_emit_combine(tri_walk *w, tri_mat out, int from, bool accumulate);
 void tri_emit_copy_rows(tri_walk *w, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                         size_t rows);

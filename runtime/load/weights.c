@@ -119,15 +119,15 @@ static tri_status place(struct mapping *p, tri_weight_id id, int l, tri_weight_p
 }
 
 /* Looks at the weights whose products read what norms, attention and activations leave. */
-static tri_dtype products_dtype(const tri_weight_map *m, int layers) {
-  static const tri_weight_id products[] = {TRI_W_QKV,        TRI_W_Q_A,       TRI_W_Q_B,         TRI_W_KV_A,
-                                           TRI_W_O,          TRI_W_UP,        TRI_W_DOWN,        TRI_W_ROUTER,
-                                           TRI_W_EXPERT_UP,  TRI_W_SHARED_UP, TRI_W_SHARED_DOWN, TRI_W_SHARED_GATE,
-                                           TRI_W_EXPERT_DOWN};
+static tri_dtype gemms_dtype(const tri_weight_map *m, int layers) {
+  static const tri_weight_id gemms[] = {TRI_W_QKV,        TRI_W_Q_A,       TRI_W_Q_B,         TRI_W_KV_A,
+                                        TRI_W_O,          TRI_W_UP,        TRI_W_DOWN,        TRI_W_ROUTER,
+                                        TRI_W_EXPERT_UP,  TRI_W_SHARED_UP, TRI_W_SHARED_DOWN, TRI_W_SHARED_GATE,
+                                        TRI_W_EXPERT_DOWN};
   tri_dtype type = TRI_DTYPE_COUNT;
   for (int l = 0; l < layers; l++)
-    for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
-      const tri_weight_place *w = &m->layers[l * TRI_W_COUNT + (int)products[i]];
+    for (size_t i = 0; i < sizeof gemms / sizeof *gemms; i++) {
+      const tri_weight_place *w = &m->layers[l * TRI_W_COUNT + (int)gemms[i]];
       if (!w->bytes) continue;
       if (type == TRI_DTYPE_COUNT) type = w->dtype;
       if (w->dtype != type) return TRI_F32;
@@ -165,7 +165,7 @@ tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, co
       else
         TRI_TRY(place(&p, (tri_weight_id)id, l, at));
     }
-  m->products = products_dtype(m, s->layers.count);
+  m->gemms = gemms_dtype(m, s->layers.count);
   size_t counts = tri_weights_num_counts(s->layers.count) * sizeof(uint64_t);
   TRI_TRY(reserve(&m->bytes, counts, &m->counts));
   *out = *m;
@@ -287,7 +287,7 @@ tri_status tri_weights_alloc(const tri_weights_config *config, const tri_weight_
   if (!w) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory for a table of weights");
   w->backend = config->backend;
   w->host = config->host;
-  w->products = m->products;
+  w->gemms = m->gemms;
   w->layers = tri_calloc((size_t)s->layers.count, sizeof *w->layers);
   if (!w->layers || take_memory(w, s->layers.count, config->tiers, m) != TRI_OK) {
     size_t ring = config->tiers ? config->tiers->ring_bytes : 0;

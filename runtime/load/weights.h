@@ -30,7 +30,7 @@ typedef struct tri_weights {
   size_t host_bytes;
   uint64_t *not_finite;      /* [tri_weights_num_counts] in `memory`: see finite_weights.h; */
   uint64_t *host_not_finite; /* of experts on the host, NULL where there are none */
-  tri_dtype products;        /* the map's */
+  tri_dtype gemms;           /* the map's */
   uint64_t read_bytes;       /* of files, to fill it */
 } tri_weights;
 
@@ -54,7 +54,7 @@ typedef struct tri_weight_map {
   size_t host_bytes;        /* of the host's, of experts that tri_layer_experts_on_host names */
   size_t counts;            /* in the block: the place of tri_weights.not_finite */
   size_t *part_bytes;       /* [layers.count * TRI_LAYER_PARTS] whether they are streamed or not */
-  tri_dtype products;       /* the 16-bit type that the layers' products all have, otherwise float32 */
+  tri_dtype gemms;          /* the 16-bit type that the layers' products all have, otherwise float32 */
 } tri_weight_map;
 
 /* ckpt NULL: every matrix has c->dtype. dtype TRI_DTYPE_COUNT ("auto"): the stored types; either way of what is not

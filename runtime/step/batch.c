@@ -23,7 +23,7 @@ tri_status tri_slots_create(const tri_limits *limits, tri_slots **out) {
   }
   for (size_t i = 0; i < n; i++) {
     s->slots[i].history = s->history + i * history;
-    s->slots[i].drawn = -1;
+    s->slots[i].sampled = -1;
     s->slots[i].mask = mask_words ? s->masks + i * mask_words : NULL;
     s->slots[i].blocks = s->blocks + i * (size_t)s->blocks_per_seq;
     s->slots[i].source_blocks = limits->has_source ? s->source_blocks + i * (size_t)s->blocks_per_seq : NULL;
@@ -71,9 +71,9 @@ static bool make_arrays(const tri_limits *l, tri_batch_arrays *a, tri_batch *vie
 tri_status tri_batch_builder_create(const tri_limits *l, tri_batch_builder **out) {
   tri_batch_builder *b = tri_calloc(1, sizeof *b);
   if (!b) return TRI_NO_MEMORY;
-  b->draws = tri_calloc((size_t)l->max_num_seqs, sizeof *b->draws);
-  b->draw_rows = tri_calloc((size_t)l->max_num_seqs, sizeof *b->draw_rows);
-  bool ok = b->draws && b->draw_rows && make_arrays(l, &b->rows, &b->batch);
+  b->samples = tri_calloc((size_t)l->max_num_seqs, sizeof *b->samples);
+  b->sample_rows = tri_calloc((size_t)l->max_num_seqs, sizeof *b->sample_rows);
+  bool ok = b->samples && b->sample_rows && make_arrays(l, &b->rows, &b->batch);
   if (ok && l->has_source)
     ok = make_arrays(l, &b->source_rows, &b->source) && make_arrays(l, &b->cross_rows, &b->cross);
   if (!ok) {
@@ -90,18 +90,18 @@ void tri_batch_builder_destroy(tri_batch_builder *b) {
   free_arrays(&b->rows);
   free_arrays(&b->source_rows);
   free_arrays(&b->cross_rows);
-  tri_free(b->draws);
-  tri_free(b->draw_rows);
+  tri_free(b->samples);
+  tri_free(b->sample_rows);
   tri_free(b);
 }
 
-void tri_slot_learn(tri_slots *slots, const tri_draw *draw, uint32_t token) {
-  tri_slot *s = &slots->slots[draw->slot];
-  if (draw->target != TRI_SAMPLE_NO_TARGET) return; /* the chunk has brought it */
-  if (s->life != draw->life || draw->position > slots->limits.max_model_len) return;
-  s->history[draw->position] = token;
-  if (s->num_history <= draw->position) s->num_history = draw->position + 1;
-  if (s->length <= draw->position) s->drawn = -1; /* else it has been fed, and another draw follows it */
+void tri_slot_learn(tri_slots *slots, const tri_sample_row *sample, uint32_t token) {
+  tri_slot *s = &slots->slots[sample->slot];
+  if (sample->target != TRI_SAMPLE_NO_TARGET) return; /* the chunk has brought it */
+  if (s->life != sample->life || sample->position > slots->limits.max_model_len) return;
+  s->history[sample->position] = token;
+  if (s->num_history <= sample->position) s->num_history = sample->position + 1;
+  if (s->length <= sample->position) s->sampled = -1; /* else it has been fed, and another sample follows it */
 }
 
 /* Reads the parameter block at *at and moves past it. */
@@ -159,7 +159,7 @@ static tri_status place_blocks(const tri_slots *slots, tri_slot *slot, const tri
 /* Forgets the sequence that the slot held. */
 static void clear_slot(tri_slot *s) {
   s->length = s->num_history = 0;
-  s->drawn = -1;
+  s->sampled = -1;
   s->life++;
 }
 
@@ -204,18 +204,18 @@ static void add_sequence(const tri_slots *slots, const tri_batch_arrays *a, tri_
   v->num_single += n == 1;
 }
 
-/* The draw after a sequence's token i, from the next row of logits. */
-static void add_draw(tri_batch_builder *b, const tri_slot *slot, const tri_plan_seq *q, int i, uint32_t target) {
-  b->draw_rows[b->num_draws] = b->batch.num_logits;
-  b->draws[b->num_draws++] = (tri_draw){.slot = q->slot,
-                                        .counter = q->counter,
-                                        .ban = q->flags & TRI_SEQ_FLAG_BAN,
-                                        .life = slot->life,
-                                        .position = slot->length + i + 1,
-                                        .target = target};
+/* The sample after a sequence's token i, from the next row of logits. */
+static void add_sample(tri_batch_builder *b, const tri_slot *slot, const tri_plan_seq *q, int i, uint32_t target) {
+  b->sample_rows[b->num_samples] = b->batch.num_logits;
+  b->samples[b->num_samples++] = (tri_sample_row){.slot = q->slot,
+                                                  .counter = q->counter,
+                                                  .ban = q->flags & TRI_SEQ_FLAG_BAN,
+                                                  .life = slot->life,
+                                                  .position = slot->length + i + 1,
+                                                  .target = target};
 }
 
-/* Notes which of a sequence's logits are wanted, and its draws. next: the id after its last token, of a chunk that is
+/* Notes which of a sequence's logits are wanted, and its samples. next: the id after its last token, of a chunk that is
  * scored and not sampled. */
 static tri_status add_logits(tri_batch_builder *b, const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q,
                              uint32_t next) {
@@ -224,15 +224,15 @@ static tri_status add_logits(tri_batch_builder *b, const tri_slots *slots, tri_s
   bool sample = q->flags & TRI_SEQ_FLAG_SAMPLE, score = q->flags & TRI_SEQ_FLAG_SCORE;
   bool all = score || q->flags & TRI_SEQ_FLAG_ALL_LOGITS;
   if ((all ? n : sample) > tri_limits_logits(&slots->limits) - v->num_logits) return TRI_CORRUPT;
-  if ((score ? n : sample) > slots->limits.max_num_seqs - b->num_draws) return TRI_CORRUPT;
+  if ((score ? n : sample) > slots->limits.max_num_seqs - b->num_samples) return TRI_CORRUPT;
   for (int i = all ? 0 : n - sample; i < n; i++) {
     bool last = i == n - 1;
     if (last && sample) {
-      slot->drawn = b->num_draws;
-      slot->drawn_in = b->number;
-      add_draw(b, slot, q, i, TRI_SAMPLE_NO_TARGET);
+      slot->sampled = b->num_samples;
+      slot->sampled_in = b->number;
+      add_sample(b, slot, q, i, TRI_SAMPLE_NO_TARGET);
     } else if (score) {
-      add_draw(b, slot, q, i, last ? next : slot->history[slot->length + i + 1]);
+      add_sample(b, slot, q, i, last ? next : slot->history[slot->length + i + 1]);
     }
     b->rows.logit_rows[v->num_logits++] = v->num_tokens + i;
   }
@@ -258,15 +258,15 @@ static tri_status add_tokens(tri_batch_builder *b, const tri_slots *slots, tri_s
     *ids += num_ids;
     if (slot->num_history < slot->length + n) slot->num_history = slot->length + n;
   } else if (slot->num_history < slot->length + n) {
-    if (slot->drawn < 0 || slot->drawn_in != b->number - 1 || n != 1) return TRI_CORRUPT;
-    slot->history[slot->length] = TRI_DRAWN_ID | (uint32_t)slot->drawn;
+    if (slot->sampled < 0 || slot->sampled_in != b->number - 1 || n != 1) return TRI_CORRUPT;
+    slot->history[slot->length] = TRI_SAMPLED_ID | (uint32_t)slot->sampled;
   }
   for (int i = 0; i < n; i++) {
     int pos = slot->length + i;
     add_token(slots, &b->rows, v->num_tokens + i, slot->history[pos], pos, slot->blocks, (int)q->rope_len);
     b->rows.types[v->num_tokens + i] = q->second_start && pos + 1 >= (int)q->second_start;
   }
-  slot->drawn = -1;
+  slot->sampled = -1;
   TRI_CHECK(add_logits(b, slots, slot, q, next));
   slot->length += n;
   add_sequence(slots, &b->rows, v, n, slot->length, slot->blocks);
@@ -308,7 +308,7 @@ static void clear(tri_batch *v) {
   v->num_tokens = v->num_seqs = v->num_logits = v->max_context = v->max_query = v->num_single = 0;
 }
 
-/* The other shards run the step for what the plan's header says of this one, too. */
+/* The other data-parallel ranks run the step for what the plan's header says of this one, too. */
 static bool is_as_told(const tri_batch *b, int longest) {
   return !longest || (b->max_query <= 1 && b->num_logits == b->num_tokens && b->max_context <= longest);
 }
@@ -354,7 +354,7 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
   clear(&b->batch);
   clear(&b->source);
   clear(&b->cross);
-  b->num_draws = 0;
+  b->num_samples = 0;
   b->number++;
   b->copies = plan->copies;
   b->num_copies = (int)plan->h.num_copies;
@@ -362,8 +362,8 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
   b->num_swaps_out = (int)plan->h.num_swaps_out;
   b->swaps_in = plan->swaps_in;
   b->num_swaps_in = (int)plan->h.num_swaps_in;
-  b->shard_tokens = plan->shard_tokens;
-  b->num_shards = (int)plan->h.num_shards;
+  b->dp_rank_tokens = plan->dp_rank_tokens;
+  b->num_dp_ranks = (int)plan->h.num_dp_ranks;
   b->longest = (int)plan->h.longest;
   if (plan->h.num_tokens > (uint32_t)slots->limits.max_num_batched_tokens ||
       plan->h.num_seqs > tri_plan_entries(slots->limits.max_num_seqs) ||

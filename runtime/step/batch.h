@@ -13,11 +13,11 @@ typedef struct tri_limits {
   int block_size, num_blocks;
   int num_host_blocks; /* in the host's memory, for sequences that wait with what they have computed */
   int vocab_size;
-  bool whole_sequences; /* encoders: a sequence's tokens come in one step and nothing is drawn */
+  bool whole_sequences; /* encoders: a sequence's tokens come in one step and nothing is sampled */
   int num_types;        /* of tokens, where the model tells them apart */
   bool has_source;      /* encoder-decoders: a slot has a source of up to max_model_len tokens, computed in one step */
   int max_num_logits;   /* rows of logits in one step; 0: max_num_seqs */
-  int exchange_rows;    /* of a shard in one exchange of several shards; 0: 1024 */
+  int all2all_rows;     /* of a data-parallel rank in one exchange of several data-parallel ranks; 0: 1024 */
   bool prefix_caching;  /* KV blocks are found again by their tokens: sequences may begin after some */
   int chunk_tokens;     /* of a step that go through a part of a layer at a time; 0: all */
 } tri_limits;
@@ -74,18 +74,19 @@ static inline tri_plan_sizes tri_limits_plan_sizes(const tri_limits *l) {
 typedef struct tri_slot {
   int length;      /* tokens whose K and V are in the cache */
   int num_prompt;  /* of history, for the penalties */
-  int num_history; /* ids known: length, plus the drawn token not fed yet; on ranks that do not sample it may be less */
+  int num_history; /* ids known: length, plus the sampled token not fed yet; on ranks that do not sample it may be less
+                    */
   uint32_t *history;      /* [max_model_len + 1] */
   uint64_t life;          /* how many sequences the slot has had */
-  int drawn;              /* the slot's draw that has not come back, by its number in its step; -1: none */
-  uint64_t drawn_in;      /* number of that step's batch */
+  int sampled;            /* the slot's sample that has not come back, by its number in its step; -1: none */
+  uint64_t sampled_in;    /* number of that step's batch */
   int32_t *blocks;        /* [blocks_per_seq] */
   int source_len;         /* tokens of the source, whose keys for cross-attention are in the cache */
   int32_t *source_blocks; /* [blocks_per_seq] */
   tri_sample_params params;
   tri_logit_bias bias[TRI_MAX_LOGIT_BIAS];
   uint32_t banned[TRI_MAX_BANNED];
-  uint32_t *mask; /* [tri_mask_words(vocab_size)], of the params that have one; NULL where nothing is drawn */
+  uint32_t *mask; /* [tri_mask_words(vocab_size)], of the params that have one; NULL where nothing is sampled */
 } tri_slot;
 
 typedef struct tri_slots {
@@ -99,25 +100,25 @@ typedef struct tri_slots {
 tri_status tri_slots_create(const tri_limits *limits, tri_slots **out);
 void tri_slots_destroy(tri_slots *s); /* NULL is fine */
 
-/* A draw that the plan asks for, or a token of a prompt whose logprob it wants: max_num_seqs in one step at most. */
-typedef struct tri_draw {
+/* A sample that the plan asks for, or a token of a prompt whose logprob it wants: max_num_seqs in one step at most. */
+typedef struct tri_sample_row {
   uint32_t slot;
   uint64_t counter;
   bool ban;
   uint64_t life;   /* the slot's */
   int position;    /* of the token in the sequence */
-  uint32_t target; /* the token that is given; TRI_SAMPLE_NO_TARGET: it is drawn */
-} tri_draw;
+  uint32_t target; /* the token that is given; TRI_SAMPLE_NO_TARGET: it is sampled */
+} tri_sample_row;
 
 /* Remembers what a sampler that counts ids (tri_sample_args.counts) has seen of a slot. */
 typedef struct tri_counted {
   uint64_t life; /* of the slot's sequence, plus one; 0: none's */
-  int length;    /* its tokens up to the last draw's */
+  int length;    /* its tokens up to the last sample's */
 } tri_counted;
 
-/* Returns whether a draw is the first one of what it counts, so that all tokens before have to be counted; else those
- * are, the last draw's among them. Notes that it counts what is drawn. */
-static inline bool tri_counts_anew(tri_counted *c, const tri_draw *d) {
+/* Returns whether a sample is the first one of what it counts, so that all tokens before have to be counted; else those
+ * are, the last sample's among them. Notes that it counts what is sampled. */
+static inline bool tri_counts_anew(tri_counted *c, const tri_sample_row *d) {
   bool goes_on = c->life == d->life + 1 && c->length == d->position;
   *c = (tri_counted){.life = d->life + 1, .length = d->position + 1};
   return !goes_on;
@@ -150,15 +151,15 @@ typedef struct tri_batch_builder {
    * queries, as attention to the blocks of the sources sees them. */
   tri_batch source, cross;
   tri_batch_arrays rows, source_rows, cross_rows;
-  tri_draw *draws;
-  int *draw_rows; /* index into the batch's logits of each draw */
-  int num_draws;
+  tri_sample_row *samples;
+  int *sample_rows; /* index into the batch's logits of each sample */
+  int num_samples;
   uint64_t number; /* of batches built */
   /* the plan's, [][2]; swaps: the cache's block, the host's */
   const int32_t *copies, *swaps_out, *swaps_in;
   int num_copies, num_swaps_out, num_swaps_in;
-  const uint32_t *shard_tokens; /* the plan's, [num_shards] */
-  int num_shards, longest;      /* of the plan's header */
+  const uint32_t *dp_rank_tokens; /* the plan's, [num_dp_ranks] */
+  int num_dp_ranks, longest;      /* of the plan's header */
 } tri_batch_builder;
 
 tri_status tri_batch_builder_create(const tri_limits *limits, tri_batch_builder **out);
@@ -189,8 +190,8 @@ void tri_batch_pad(const tri_batch_builder *b, int rows, tri_batch *out);
 /* A batch that takes as much room as any: of sequences that do not exist, with block tables of full length. */
 void tri_batch_largest(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out);
 
-/* The batch of a shard that has nothing to do in a step of its group: one row of a sequence that does not exist, whose
- * logits are not wanted. */
+/* The batch of a data-parallel rank that has nothing to do in a step of its replica: one row of a sequence that does
+ * not exist, whose logits are not wanted. */
 void tri_batch_idle(const tri_batch_builder *b, tri_batch *out);
 
 /* Cuts a batch of the builder's, in its own arrays, into chunks of so many rows: each is a batch of its own, in which a
@@ -198,9 +199,9 @@ void tri_batch_idle(const tri_batch_builder *b, tri_batch *out);
  * are, TRI_MAX_CHUNKS at most. */
 int tri_batch_cut(const tri_batch_builder *b, const tri_batch *from, int rows, tri_batch *out);
 
-/* Adds what a draw gave, if that was drawn, to its slot's history, if that still has the sequence. A step may be built
- * before the draws of the one before it have come back: its ids for TRI_SEQ_FLAG_TOKEN_IN_SLOT then are TRI_DRAWN_ID
- * plus the draw's number. */
-void tri_slot_learn(tri_slots *slots, const tri_draw *draw, uint32_t token);
+/* Adds what a sample gave, if that was sampled, to its slot's history, if that still has the sequence. A step may be
+ * built before the samples of the one before it have come back: its ids for TRI_SEQ_FLAG_TOKEN_IN_SLOT then are
+ * TRI_SAMPLED_ID plus the sample's number. */
+void tri_slot_learn(tri_slots *slots, const tri_sample_row *sample, uint32_t token);
 
 #endif

@@ -12,7 +12,7 @@ static tri_status refuse_size(const tri_comm *world, tri_parallel p, int64_t nee
 }
 
 /* Everybody splits, in the same order. */
-static tri_status connect(tri_group *g) {
+static tri_status connect(tri_replica *g) {
   tri_parallel p = g->p;
   int dp = tri_parallel_dp(p);
   TRI_CHECK(tri_comm_split(g->world, p.pp_rank * dp + p.dp_rank, p.tp_rank, NULL, &g->tensor));
@@ -21,7 +21,7 @@ static tri_status connect(tri_group *g) {
   return tri_comm_split(g->world, p.pp_rank, tri_parallel_stage_rank(p), NULL, &g->stage);
 }
 
-tri_status tri_group_create(tri_comm *world, tri_parallel layout, tri_group *out, tri_error *err) {
+tri_status tri_replica_create(tri_comm *world, tri_parallel layout, tri_replica *out, tri_error *err) {
   tri_parallel p = layout;
   int dp = tri_parallel_dp(p);
   if (p.tp < 1 || p.pp < 1 || dp < 1 || (int64_t)p.tp * p.pp * dp != world->size)
@@ -29,26 +29,26 @@ tri_status tri_group_create(tri_comm *world, tri_parallel layout, tri_group *out
   p.tp_rank = world->rank % p.tp;
   p.dp_rank = world->rank / p.tp % dp;
   p.pp_rank = world->rank / p.tp / dp;
-  tri_group g = {.p = p, .world = world};
+  tri_replica g = {.p = p, .world = world};
   tri_status st = connect(&g);
   if (st != TRI_OK) {
     g.world = NULL; /* stays the caller's */
-    tri_group_destroy(&g);
+    tri_replica_destroy(&g);
     return tri_fail(err, st, "comm", "cannot form the group's communicators: %s", tri_status_text(st));
   }
   *out = g;
   return TRI_OK;
 }
 
-void tri_group_destroy(tri_group *g) {
+void tri_replica_destroy(tri_replica *g) {
   tri_comm_destroy(g->stage);
   tri_comm_destroy(g->column);
   tri_comm_destroy(g->tensor);
   tri_comm_destroy(g->world);
-  *g = (tri_group){0};
+  *g = (tri_replica){0};
 }
 
-uint64_t tri_group_sequence(const tri_group *g) {
+uint64_t tri_replica_sequence(const tri_replica *g) {
   const tri_comm *all[] = {g->world, g->tensor, g->column, g->stage};
   uint64_t n = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) n += all[i] ? atomic_load(&all[i]->sequence) : 0;

@@ -20,7 +20,7 @@ tri_status tri_plan_writer_create(const tri_plan_sizes *most, tri_plan_writer **
   w->max_params = most->seqs * (sizeof(tri_plan_params) + 64) +
                   4 * (sizeof(tri_plan_params) + TRI_MAX_LOGIT_BIAS * sizeof(tri_logit_bias) + TRI_MAX_BANNED * 4);
   w->cap = sizeof w->h + most->seqs * sizeof *w->seqs + most->ids * 4 + most->blocks * 4 + w->max_copies * 8 +
-           2 * most->swaps * 8 + most->masks * most->mask_words * 4 + w->max_params + sizeof w->shard_tokens;
+           2 * most->swaps * 8 + most->masks * most->mask_words * 4 + w->max_params + sizeof w->dp_rank_tokens;
   w->seqs = tri_calloc(most->seqs, sizeof *w->seqs);
   w->ids = tri_calloc(most->ids, sizeof *w->ids);
   w->blocks = tri_calloc(most->blocks, sizeof *w->blocks);
@@ -53,8 +53,8 @@ void tri_plan_writer_destroy(tri_plan_writer *w) {
   tri_free(w);
 }
 
-void tri_plan_begin(tri_plan_writer *w, uint32_t lane, uint64_t step) {
-  w->h = (tri_plan_header){.magic = TRI_PLAN_MAGIC, .lane = lane, .step = step};
+void tri_plan_begin(tri_plan_writer *w, uint32_t micro_batch, uint64_t step) {
+  w->h = (tri_plan_header){.magic = TRI_PLAN_MAGIC, .micro_batch = micro_batch, .step = step};
 }
 
 bool tri_plan_has_room(const tri_plan_writer *w, size_t ids, size_t blocks, size_t copies) {
@@ -141,12 +141,12 @@ uint32_t tri_plan_longest(const tri_plan_writer *w) {
   return longest;
 }
 
-void tri_plan_set_shards(tri_plan_writer *w, const uint32_t *tokens, const uint32_t *longest, uint32_t num_shards) {
+void tri_plan_set_dp_ranks(tri_plan_writer *w, const uint32_t *tokens, const uint32_t *longest, uint32_t num_dp_ranks) {
   bool all = true;
-  memcpy(w->shard_tokens, tokens, num_shards * sizeof *tokens);
-  w->h.num_shards = num_shards;
+  memcpy(w->dp_rank_tokens, tokens, num_dp_ranks * sizeof *tokens);
+  w->h.num_dp_ranks = num_dp_ranks;
   w->h.longest = 0;
-  for (uint32_t d = 0; d < num_shards; d++) {
+  for (uint32_t d = 0; d < num_dp_ranks; d++) {
     all &= longest[d] > 0;
     if (longest[d] > w->h.longest) w->h.longest = longest[d];
   }
@@ -166,7 +166,7 @@ const void *tri_plan_finish(tri_plan_writer *w, size_t *bytes) {
       {w->copies, w->h.num_copies * 2 * sizeof *w->copies},
       {w->swaps_out, w->h.num_swaps_out * 2 * sizeof *w->swaps_out},
       {w->swaps_in, w->h.num_swaps_in * 2 * sizeof *w->swaps_in},
-      {w->shard_tokens, w->h.num_shards * sizeof *w->shard_tokens},
+      {w->dp_rank_tokens, w->h.num_dp_ranks * sizeof *w->dp_rank_tokens},
       {w->masks, w->h.num_masks * w->mask_words * sizeof *w->masks},
       {w->params, w->h.params_bytes},
   };
@@ -194,12 +194,12 @@ tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
   memcpy(&v.h, at, sizeof v.h);
   uint64_t need = sizeof v.h + (uint64_t)v.h.num_seqs * sizeof *v.seqs + (uint64_t)v.h.num_ids * 4 +
                   (uint64_t)v.h.num_blocks * 4 + (uint64_t)v.h.num_copies * 8 + (uint64_t)v.h.num_swaps_out * 8 +
-                  (uint64_t)v.h.num_swaps_in * 8 + (uint64_t)v.h.num_shards * 4 + v.h.params_bytes;
+                  (uint64_t)v.h.num_swaps_in * 8 + (uint64_t)v.h.num_dp_ranks * 4 + v.h.params_bytes;
   if (v.h.mask_words > MOST_MASK_WORDS || !v.h.num_masks != !v.h.mask_words) return TRI_CORRUPT;
   need += (uint64_t)v.h.num_masks * v.h.mask_words * 4;
-  if (v.h.magic != TRI_PLAN_MAGIC || need != len || v.h.num_shards > TRI_MAX_SHARDS || v.h.kind >= TRI_PLAN_KINDS)
+  if (v.h.magic != TRI_PLAN_MAGIC || need != len || v.h.num_dp_ranks > TRI_MAX_DP_RANKS || v.h.kind >= TRI_PLAN_KINDS)
     return TRI_CORRUPT;
-  if (v.h.longest && !v.h.num_shards) return TRI_CORRUPT;
+  if (v.h.longest && !v.h.num_dp_ranks) return TRI_CORRUPT;
   at += sizeof v.h;
   v.seqs = take(&at, v.h.num_seqs * sizeof *v.seqs);
   v.ids = take(&at, v.h.num_ids * sizeof *v.ids);
@@ -207,7 +207,7 @@ tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
   v.copies = take(&at, v.h.num_copies * 2 * sizeof *v.copies);
   v.swaps_out = take(&at, v.h.num_swaps_out * 2 * sizeof *v.swaps_out);
   v.swaps_in = take(&at, v.h.num_swaps_in * 2 * sizeof *v.swaps_in);
-  v.shard_tokens = take(&at, v.h.num_shards * sizeof *v.shard_tokens);
+  v.dp_rank_tokens = take(&at, v.h.num_dp_ranks * sizeof *v.dp_rank_tokens);
   v.masks = take(&at, (size_t)v.h.num_masks * v.h.mask_words * sizeof *v.masks);
   v.params = at;
   uint64_t ids = 0, blocks = 0, tokens = 0, params = 0, masks = 0;
@@ -237,7 +237,7 @@ struct packed_token {
 
 struct packed_header {
   uint64_t step;
-  uint32_t lane, num_tokens;
+  uint32_t micro_batch, num_tokens;
 };
 
 size_t tri_result_max_bytes(size_t max_tokens) {
@@ -252,7 +252,7 @@ static char *give(char *at, const void *from, size_t bytes) {
 
 size_t tri_result_pack(const tri_step_result *r, void *buf, size_t cap) {
   char *at = buf, *end = at + cap;
-  struct packed_header h = {r->step, r->lane, r->num_tokens};
+  struct packed_header h = {r->step, r->micro_batch, r->num_tokens};
   if (cap < tri_result_max_bytes(r->num_tokens)) return 0;
   at = give(at, &h, sizeof h);
   for (uint32_t i = 0; i < r->num_tokens && at < end; i++) {
@@ -274,7 +274,7 @@ tri_status tri_result_unpack(const void *buf, size_t len, tri_step_result *r, si
   memcpy(&h, take(&at, sizeof h), sizeof h);
   if (h.num_tokens > max_tokens) return TRI_CORRUPT;
   r->step = h.step;
-  r->lane = h.lane;
+  r->micro_batch = h.micro_batch;
   r->num_tokens = h.num_tokens;
   for (uint32_t i = 0; i < h.num_tokens; i++) {
     struct packed_token t;

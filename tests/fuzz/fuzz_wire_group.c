@@ -14,16 +14,16 @@ static void check(bool ok) {
 }
 
 static void try_one(const uint8_t *data, size_t size) {
-  static tri_group_msg m;
+  static tri_replica_msg m;
   tri_buf one = {0}, two = {0};
   tri_arena *a = NULL;
   tri_error err = {0};
   check(tri_arena_create(4096, &a) == TRI_OK);
-  tri_status st = tri_group_msg_unpack(data, size, a, &m, &err);
+  tri_status st = tri_replica_msg_unpack(data, size, a, &m, &err);
   check(st == TRI_OK || (err.status == st && err.message[0]));
-  if (!st && !tri_group_msg_pack(&m, &one)) {
-    check(tri_group_msg_unpack(one.data, one.len, a, &m, &err) == TRI_OK);
-    check(tri_group_msg_pack(&m, &two) == TRI_OK && one.len == two.len);
+  if (!st && !tri_replica_msg_pack(&m, &one)) {
+    check(tri_replica_msg_unpack(one.data, one.len, a, &m, &err) == TRI_OK);
+    check(tri_replica_msg_pack(&m, &two) == TRI_OK && one.len == two.len);
   }
   tri_arena_destroy(a);
   tri_buf_free(&one);

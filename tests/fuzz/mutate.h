@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a harness shares with the mutation driver. */
-#ifndef TRI_FUZZ_MUTATE_H
-#define TRI_FUZZ_MUTATE_H
+#ifndef TRI_TESTS_FUZZ_MUTATE_H
+#define TRI_TESTS_FUZZ_MUTATE_H
 
 #include <stddef.h>
 #include <stdint.h>

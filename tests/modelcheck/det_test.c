@@ -8,8 +8,9 @@
  * Each sequence runs alone and whole first; then everything else must give the same bits. All ranks make the same plans
  * by themselves. Without --deterministic the same is counted, not demanded: that shows what the test can see.
  *
- * Then tokens are drawn with parameters of all kinds, in steps whose logits somebody looks at, so that they are brought
- * together, and in the same steps again without: what the ranks draw from candidates of their parts must be the same.
+ * Then tokens are sampled with parameters of all kinds, in steps whose logits somebody looks at, so that they are
+ * brought together, and in the same steps again without: what the ranks sample from candidates of their parts must be
+ * the same.
  */
 #include <math.h>
 #include <stdio.h>
@@ -19,22 +20,22 @@
 #include "base/hash.h"
 #include "runtime/engine/engine.h"
 
-enum { DRAWN_STEPS = 40 };
+enum { SAMPLED_STEPS = 40 };
 enum { SEQS = 5, MAX_TOKENS = 128, BLOCK = 8, LEN = 64, BLOCKS_PER_SEQ = LEN / BLOCK, LIVES = 4, SCHEDULES = 12 };
 
 static const int length[SEQS] = {61, 1, 17, 40, 33};
 
 struct bench {
   const char *dir;
-  tri_group group;
+  tri_replica replica;
   tri_engine *engine;
   tri_plan_writer *writer;
   float *want[SEQS]; /* [length][vocab]: alone and whole, one thread */
   float *rows;       /* of the last step, where the logits are */
   int num_rows;
   bool learning, looks, drawing;
-  tri_sample_result drawn[2][DRAWN_STEPS * SEQS]; /* looked at, and not */
-  int num_drawn;
+  tri_sample_result sampled[2][SAMPLED_STEPS * SEQS]; /* looked at, and not */
+  int num_sampled;
   int life[SEQS]; /* times that a sequence has begun: each in other blocks */
   uint64_t step, rng;
   long compared, different;
@@ -146,10 +147,10 @@ static void run(struct bench *b, const struct feed *f, int num) {
   const void *plan = tri_plan_finish(b->writer, &len);
   b->num_rows = 0;
   if (tri_engine_step(b->engine, plan, len, &result) != TRI_OK) stop("a step failed");
-  if (!tri_group_is_sampler(&b->group)) return;
+  if (!tri_replica_is_sampler(&b->replica)) return;
   if (b->drawing) {
     if (result->num_tokens != (uint32_t)num) stop("not every sequence has a draw");
-    for (int i = 0; i < num; i++) b->drawn[!b->looks][b->num_drawn++] = result->tokens[i].sample;
+    for (int i = 0; i < num; i++) b->sampled[!b->looks][b->num_sampled++] = result->tokens[i].sample;
     return;
   }
   const float *got = b->rows;
@@ -202,30 +203,30 @@ static void all_schedules(struct bench *b) {
   for (int i = 0; i < SCHEDULES; i++) scheduled(b);
 }
 
-/* The whole of some prompts and then token by token, whatever is drawn. */
-static void draw_all(struct bench *b, bool looks) {
-  b->looks = looks, b->num_drawn = 0;
+/* The whole of some prompts and then token by token, whatever is sampled. */
+static void sample_all(struct bench *b, bool looks) {
+  b->looks = looks, b->num_sampled = 0;
   b->step = 1000; /* what is asked for depends on it */
-  for (int k = 0; k < DRAWN_STEPS; k++) {
+  for (int k = 0; k < SAMPLED_STEPS; k++) {
     struct feed f[SEQS];
     for (int s = 0; s < SEQS; s++) f[s] = (struct feed){s, k ? s + k : 0, k ? 1 : s + 1};
     run(b, f, SEQS);
   }
 }
 
-static void draws(struct bench *b) {
+static void samples(struct bench *b) {
   int changes = 0;
   b->drawing = true;
-  draw_all(b, true);
-  draw_all(b, false);
+  sample_all(b, true);
+  sample_all(b, false);
   b->drawing = false, b->looks = true;
-  if (!tri_group_is_sampler(&b->group)) return;
-  for (int i = 0; i < DRAWN_STEPS * SEQS; i++) {
+  if (!tri_replica_is_sampler(&b->replica)) return;
+  for (int i = 0; i < SAMPLED_STEPS * SEQS; i++) {
     b->compared++;
-    b->different += memcmp(&b->drawn[0][i], &b->drawn[1][i], sizeof b->drawn[0][i]) != 0;
-    changes += i && b->drawn[0][i].token != b->drawn[0][i - 1].token;
+    b->different += memcmp(&b->sampled[0][i], &b->sampled[1][i], sizeof b->sampled[0][i]) != 0;
+    changes += i && b->sampled[0][i].token != b->sampled[0][i - 1].token;
   }
-  if (changes < DRAWN_STEPS) stop("one token is drawn again and again");
+  if (changes < SAMPLED_STEPS) stop("one token is drawn again and again");
 }
 
 /* ---- engines ---- */
@@ -247,7 +248,7 @@ static void with_engine(struct bench *b, bool deterministic, int threads, void (
   if (tri_pool_create(threads, NULL, 0, &pool) != TRI_OK) stop("no threads");
   bc.pool = pool;
   if (tri_backend_create(&bc, &backend, &err) != TRI_OK) stop(err.message);
-  if (tri_engine_create(&ec, backend, &b->group, &b->engine, &err) != TRI_OK) stop(err.message);
+  if (tri_engine_create(&ec, backend, &b->replica, &b->engine, &err) != TRI_OK) stop(err.message);
   fn(b);
   tri_engine_destroy(b->engine);
   tri_backend_destroy(backend);
@@ -261,7 +262,7 @@ static void learn(struct bench *b) {
   alone(b, LEN);
   b->learning = false;
   /* All zero would be equal as well. */
-  if (tri_group_is_sampler(&b->group) && !(fabsf(b->want[0][1]) > 0)) stop("no logits were seen");
+  if (tri_replica_is_sampler(&b->replica) && !(fabsf(b->want[0][1]) > 0)) stop("no logits were seen");
   b->compared = b->different = 0;
   b->worst = 0;
 }
@@ -274,20 +275,20 @@ static long check(const char *dir, int tp, bool deterministic) {
   struct bench b = {.dir = dir, .rng = 1, .looks = true};
   bool mpi = getenv("OMPI_COMM_WORLD_SIZE") != NULL;
   if ((mpi ? tri_comm_mpi_world(&cc, &world) : tri_comm_self_create(&cc, &world)) != TRI_OK) stop("no communicator");
-  if (tri_group_create(world, (tri_parallel){.tp = tp, .pp = 1}, &b.group, &err) != TRI_OK) stop(err.message);
+  if (tri_replica_create(world, (tri_parallel){.tp = tp, .pp = 1}, &b.replica, &err) != TRI_OK) stop(err.message);
   if (tri_plan_writer_create(&(tri_plan_sizes){.seqs = SEQS, .ids = MAX_TOKENS, .blocks = MAX_TOKENS}, &b.writer) !=
       TRI_OK)
     stop("no memory");
   with_engine(&b, deterministic, 1, learn);
   for (int threads = 1; threads <= 3; threads++) with_engine(&b, deterministic, threads, all_schedules);
-  with_engine(&b, deterministic, 2, draws);
-  if (tri_group_is_leader(&b.group))
+  with_engine(&b, deterministic, 2, samples);
+  if (tri_replica_is_leader(&b.replica))
     printf("%s tp %d%s: %ld of %ld rows differ, by %.1e at most\n", dir, tp, deterministic ? " deterministic" : "",
            b.different, b.compared, b.worst);
   for (int s = 0; s < SEQS; s++) tri_free(b.want[s]);
   tri_free(b.rows);
   tri_plan_writer_destroy(b.writer);
-  tri_group_destroy(&b.group);
+  tri_replica_destroy(&b.replica);
   return b.different;
 }
 

@@ -29,10 +29,10 @@ void mc_see_encoder_output(void *ctx, const tri_encoder_output *e) {
 
 /* One step with prompts first .. last - 1. */
 static tri_status run(struct mc_check *c, int first, int last) {
-  tri_step_token drawn[MAX_PROMPTS];
-  tri_step_result r = {.tokens = drawn};
+  tri_step_token sampled[MAX_PROMPTS];
+  tri_step_result r = {.tokens = sampled};
   const tri_model_config *m = &c->engine->model;
-  int from = tri_group_sampler(&c->group, 0);
+  int from = tri_replica_sampler(&c->replica, 0);
   size_t rows = 0, seqs = (size_t)(last - first);
   tri_status st;
   mc_begin_step(c);
@@ -106,7 +106,7 @@ static double compare_all(struct mc_check *c, int first, int last) {
 
 tri_status mc_check_encoder(struct mc_check *c, bool *right) {
   double limit = mc_limit(c), worst = 0, worst_hidden = 0;
-  bool leader = tri_group_is_leader(&c->group);
+  bool leader = tri_replica_is_leader(&c->replica);
   tri_status st = TRI_OK;
   for (int i = 0; i < c->exp.num_prompts; i++) {
     c->trace.on = i == 0;

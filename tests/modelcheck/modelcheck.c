@@ -43,7 +43,7 @@ static const tri_option options[] = {
      .help = "shares of the experts"},
     {TRI_OPT(struct mc_args, dp), .name = "data-parallel-size", .alias = "dp", .min = 1, .max = 64, .fallback = "1",
      .help = "shards, each with sequences of its own"},
-    {TRI_OPT(struct mc_args, exchange), .name = "all2all-backend", .choices = exchanges, .fallback = "coordinated",
+    {TRI_OPT(struct mc_args, all2all), .name = "all2all-backend", .choices = exchanges, .fallback = "coordinated",
      .help = "how rows of several shards reach their experts"},
     {TRI_OPT(struct mc_args, expert_strategy), .name = "expert-placement-strategy",
      .choices = tri_expert_strategy_names, .fallback = "linear", .help = "which experts a share has"},
@@ -53,7 +53,7 @@ static const tri_option options[] = {
      .help = "a file: which expert each slot has"},
     {TRI_OPT(struct mc_args, move_experts), .name = "move-experts", .fallback = "false",
      .help = "move some of them to other slots, at random, in front of every step"},
-    {TRI_OPT(struct mc_args, exchange_rows), .name = "exchange-rows", .min = 0, .max = MAX_ROWS, .fallback = "0",
+    {TRI_OPT(struct mc_args, all2all_rows), .name = "exchange-rows", .min = 0, .max = MAX_ROWS, .fallback = "0",
      .help = "rows of a shard that go at a time; 0: 1024"},
     {TRI_OPT(struct mc_args, threads), .name = "threads", .min = 1, .max = 256, .fallback = "1",
      .help = "threads of each rank"},
@@ -190,20 +190,20 @@ void mc_begin_step(struct mc_check *c) {
 }
 
 /* Tells the shards what each has in the step. */
-static tri_status tell_shards(struct mc_check *c) {
+static tri_status tell_dp_ranks(struct mc_check *c) {
   struct facts {
     uint32_t tokens, longest;
   } all[1024], own = {0};
-  uint32_t tokens[TRI_MAX_SHARDS], longest[TRI_MAX_SHARDS];
-  int dp = tri_group_num_shards(&c->group);
+  uint32_t tokens[TRI_MAX_DP_RANKS], longest[TRI_MAX_DP_RANKS];
+  int dp = tri_replica_num_dp_ranks(&c->replica);
   if (dp == 1) return TRI_OK;
   if (leads(c)) own = (struct facts){c->writer->h.num_tokens, tri_plan_longest(c->writer)};
-  TRI_CHECK(tri_comm_all_gather(c->group.world, &own, all, sizeof own));
+  TRI_CHECK(tri_comm_all_gather(c->replica.world, &own, all, sizeof own));
   for (int d = 0; d < dp; d++) {
-    tokens[d] = all[tri_group_rank(&c->group, 0, d, 0)].tokens;
-    longest[d] = all[tri_group_rank(&c->group, 0, d, 0)].longest;
+    tokens[d] = all[tri_replica_rank(&c->replica, 0, d, 0)].tokens;
+    longest[d] = all[tri_replica_rank(&c->replica, 0, d, 0)].longest;
   }
-  if (leads(c)) tri_plan_set_shards(c->writer, tokens, longest, (uint32_t)dp);
+  if (leads(c)) tri_plan_set_dp_ranks(c->writer, tokens, longest, (uint32_t)dp);
   return TRI_OK;
 }
 
@@ -238,7 +238,7 @@ static void exchange_hot(struct mc_check *c) {
 
 /* Says what came of it, for the leader. */
 static void show_hot(const struct mc_check *c) {
-  if (!c->engine->hot || !tri_group_is_leader(&c->group)) return;
+  if (!c->engine->hot || !tri_replica_is_leader(&c->replica)) return;
   tri_hot_stats s = tri_hot_experts_stats(c->engine->hot);
   printf("hot experts: %llu exchanges, %llu of %llu rows in %llu windows\n", (unsigned long long)s.exchanges,
          (unsigned long long)s.hot_rows, (unsigned long long)s.rows, (unsigned long long)s.windows);
@@ -250,7 +250,7 @@ tri_status mc_run_step(struct mc_check *c, tri_step_result *result) {
   tri_status st;
   TRI_TRY(move_experts(c));
   exchange_hot(c);
-  TRI_TRY(tell_shards(c));
+  TRI_TRY(tell_dp_ranks(c));
   if (leads(c)) {
     const void *plan = tri_plan_finish(c->writer, &len);
     memcpy(c->plan, plan, len);
@@ -302,8 +302,8 @@ double mc_nmse(const float *got, const float *want, size_t n) {
 static tri_status feed_prompt(struct mc_check *c, int i, uint32_t *token) {
   uint32_t ids[MAX_ROWS];
   int n = c->exp.len[i], chunk = c->a.chunk ? c->a.chunk : n;
-  tri_step_token drawn[MAX_PROMPTS];
-  tri_step_result r = {.tokens = drawn};
+  tri_step_token sampled[MAX_PROMPTS];
+  tri_step_result r = {.tokens = sampled};
   c->trace.on = i == 0;
   c->trace.logit_row = 0;
   for (int k = 0; k < n; k++) ids[k] = (uint32_t)c->exp.prompt[i][k];
@@ -320,7 +320,7 @@ static tri_status feed_prompt(struct mc_check *c, int i, uint32_t *token) {
     if (st != TRI_OK) return st;
   }
   c->trace.on = false;
-  *token = drawn[0].sample.token;
+  *token = sampled[0].sample.token;
   return TRI_OK;
 }
 
@@ -355,7 +355,7 @@ tri_status mc_compare_hidden(struct mc_check *c, double *worst) {
     size_t n =
         (size_t)c->exp.len[0] * (size_t)(l == layers && !model->encoder ? model->embed.size : model->hidden_size);
     double e = mc_nmse(c->trace.hidden + (size_t)l * MAX_ROWS * h, want, n);
-    if (tri_group_is_leader(&c->group))
+    if (tri_replica_is_leader(&c->replica))
       printf("layer %-3d %s nmse %.2e\n", l, l == layers ? "(after the final norm)" : "(input)", e);
     *worst = !(e <= *worst) ? e : *worst;
     tri_free(want);
@@ -365,11 +365,11 @@ tri_status mc_compare_hidden(struct mc_check *c, double *worst) {
 
 /* A shard's prompts are those of all others, in another order and some steps later: in every step they have other rows
  * than this one, and now and then one has none. */
-static int prompt_of(const struct mc_check *c, int i) { return (i + c->group.p.dp_rank) % c->exp.num_prompts; }
+static int prompt_of(const struct mc_check *c, int i) { return (i + c->replica.p.dp_rank) % c->exp.num_prompts; }
 
 static tri_status wait_steps(struct mc_check *c, int steps) {
-  tri_step_token drawn[MAX_PROMPTS];
-  tri_step_result r = {.tokens = drawn};
+  tri_step_token sampled[MAX_PROMPTS];
+  tri_step_result r = {.tokens = sampled};
   for (int i = 0; i < steps; i++) {
     mc_begin_step(c);
     TRI_CHECK(mc_run_step(c, &r));
@@ -394,8 +394,8 @@ static tri_status compare_logits(struct mc_check *c, int i, double *error) {
 
 /* All sequences decode together, unobserved, so that a backend may record and replay the steps. */
 static tri_status decode(struct mc_check *c, uint32_t tokens[][MAX_GREEDY]) {
-  tri_step_token drawn[MAX_PROMPTS];
-  tri_step_result r = {.tokens = drawn};
+  tri_step_token sampled[MAX_PROMPTS];
+  tri_step_result r = {.tokens = sampled};
   c->trace.looks = false;
   for (int k = 1; k < c->exp.num_greedy; k++) {
     mc_begin_step(c);
@@ -404,7 +404,7 @@ static tri_status decode(struct mc_check *c, uint32_t tokens[][MAX_GREEDY]) {
       mc_add(c, i, TRI_SEQ_DECODE, TRI_SEQ_FLAG_SAMPLE, c->exp.len[i] + k - 1, 1, &tokens[i][k - 1], 0);
     }
     TRI_CHECK(mc_run_step(c, &r));
-    for (int n = 0; n < c->exp.num_prompts; n++) tokens[prompt_of(c, n)][k] = drawn[n].sample.token;
+    for (int n = 0; n < c->exp.num_prompts; n++) tokens[prompt_of(c, n)][k] = sampled[n].sample.token;
   }
   return TRI_OK;
 }
@@ -420,13 +420,13 @@ static bool judge(const struct mc_check *c, uint32_t tokens[][MAX_GREEDY], const
     bool ok = errors[i] <= limit &&
               (c->a.quantization || mc_greedy_right(c, i, same, same < c->exp.num_greedy ? tokens[i][same] : 0));
     agreed += same;
-    if (tri_group_is_leader(&c->group) || !ok)
+    if (tri_replica_is_leader(&c->replica) || !ok)
       printf("prompt %d (%d tokens): nmse %.2e, greedy %d of %d%s\n", i, c->exp.len[i], errors[i], same,
              c->exp.num_greedy, ok ? "" : "   <-- wrong");
     right &= ok;
     *worst = !(errors[i] <= *worst) ? errors[i] : *worst;
   }
-  if (c->a.quantization && tri_group_is_leader(&c->group))
+  if (c->a.quantization && tri_replica_is_leader(&c->replica))
     printf("quantization %s: worst nmse %.2e, greedy %d of %d\n", tri_quantization_names[c->a.quantization], *worst,
            agreed, c->exp.num_prompts * c->exp.num_greedy);
   return right;
@@ -436,10 +436,10 @@ static tri_status check_prompts(struct mc_check *c, bool *right) {
   double limit = mc_limit(c), worst = 0, worst_hidden = 0;
   uint32_t tokens[MAX_PROMPTS][MAX_GREEDY];
   double errors[MAX_PROMPTS] = {0};
-  int dp = tri_group_num_shards(&c->group);
+  int dp = tri_replica_num_dp_ranks(&c->replica);
   float wrong;
   tri_status st;
-  TRI_TRY(wait_steps(c, c->group.p.dp_rank));
+  TRI_TRY(wait_steps(c, c->replica.p.dp_rank));
   for (int n = 0; n < c->exp.num_prompts; n++) {
     int i = prompt_of(c, n);
     TRI_TRY(feed_prompt(c, i, &tokens[i][0]));
@@ -447,17 +447,17 @@ static tri_status check_prompts(struct mc_check *c, bool *right) {
     if (i == 0) TRI_TRY(mc_compare_hidden(c, &worst_hidden));
   }
   TRI_TRY(decode(c, tokens));
-  TRI_TRY(wait_steps(c, dp - 1 - c->group.p.dp_rank));
+  TRI_TRY(wait_steps(c, dp - 1 - c->replica.p.dp_rank));
   *right = judge(c, tokens, errors, &worst);
   if (!c->a.quantization) *right &= mc_hidden_right(c, worst_hidden);
   TRI_TRY(mc_check_reads(c, right));
   show_hot(c);
   wrong = !*right;
-  if (dp > 1) TRI_TRY(tri_comm_all_reduce(c->group.world, &wrong, 1));
+  if (dp > 1) TRI_TRY(tri_comm_all_reduce(c->replica.world, &wrong, 1));
   *right = wrong == 0;
-  if (tri_group_is_leader(&c->group))
+  if (tri_replica_is_leader(&c->replica))
     printf("%s %s tp %d pp %d dp %d ep %d %s: worst nmse %.2e (limit %.0e), logits' bits %016llx\n",
-           *right ? "RIGHT" : "WRONG", c->dir, c->a.tp, c->a.pp, c->a.dp, tri_parallel_ep(c->group.p), c->a.backend,
+           *right ? "RIGHT" : "WRONG", c->dir, c->a.tp, c->a.pp, c->a.dp, tri_parallel_ep(c->replica.p), c->a.backend,
            worst, limit, (unsigned long long)c->bits);
 cleanup:
   return st;
@@ -517,15 +517,15 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
                                       .always_pack = c->a.nvme_path != NULL,
                                       .poison = true},
                           .experts_move = c->a.move_experts,
-                          .exchange = c->a.exchange,
-                          .exchange_rows = c->a.exchange_rows,
+                          .all2all = c->a.all2all,
+                          .all2all_rows = c->a.all2all_rows,
                           .pooling = (tri_pooling)c->a.pooling,
                           .observer = {.ctx = &c->trace,
                                        .looks = &c->trace.looks,
-                                       .hidden = c->group.p.tp_rank == 0 ? see_hidden : NULL,
+                                       .hidden = c->replica.p.tp_rank == 0 ? see_hidden : NULL,
                                        .logits = see_logits,
                                        .encoder_output = mc_see_encoder_output}};
-  TRI_TRY(tri_engine_create(&ec, c->backend, &c->group, &c->engine, err));
+  TRI_TRY(tri_engine_create(&ec, c->backend, &c->replica, &c->engine, err));
   c->trace.e = c->engine;
   c->trace.looks = true;
   TRI_TRY(tri_plan_writer_create(&(tri_plan_sizes){.seqs = 3 * MAX_PROMPTS, .ids = MAX_ROWS, .blocks = MAX_ROWS},
@@ -581,10 +581,10 @@ int main(int argc, char **argv) {
   tri_status st;
   TRI_TRY(mpi ? tri_comm_mpi_world(&cc, &world) : tri_comm_self_create(&cc, &world));
   if (mpi) TRI_TRY(tri_comm_mpi_local(world, &c.local_rank, &local_size));
-  TRI_TRY(
-      tri_group_create(world, (tri_parallel){.tp = c.a.tp, .pp = c.a.pp, .dp = c.a.dp, .ep = c.a.ep}, &c.group, &err));
-  c.shard = c.group.world;
-  if (c.a.dp > 1) TRI_TRY(tri_comm_split(world, c.group.p.dp_rank, world->rank, NULL, &c.shard));
+  TRI_TRY(tri_replica_create(world, (tri_parallel){.tp = c.a.tp, .pp = c.a.pp, .dp = c.a.dp, .ep = c.a.ep}, &c.replica,
+                             &err));
+  c.shard = c.replica.world;
+  if (c.a.dp > 1) TRI_TRY(tri_comm_split(world, c.replica.p.dp_rank, world->rank, NULL, &c.shard));
   TRI_TRY(tri_pool_create(c.a.threads, NULL, mpi ? 0 : 50, &pool));
   for (int i = 0; (dir = tri_options_arg(opts, i)); i++) {
     bool right;
@@ -599,9 +599,9 @@ cleanup:
     code = TRI_EXIT_REFUSED;
     if (mpi) tri_mpi_abort(code); /* the other ranks wait for this one */
   }
-  if (world && !c.group.world) tri_comm_destroy(world); /* the group did not take it */
-  if (c.shard != c.group.world) tri_comm_destroy(c.shard);
-  tri_group_destroy(&c.group);
+  if (world && !c.replica.world) tri_comm_destroy(world); /* the group did not take it */
+  if (c.shard != c.replica.world) tri_comm_destroy(c.shard);
+  tri_replica_destroy(&c.replica);
   tri_pool_destroy(pool);
   tri_options_free(opts);
   if (mpi) tri_mpi_finalize();

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of modelcheck share. */
-#ifndef TRI_TESTS_MODELCHECK_H
-#define TRI_TESTS_MODELCHECK_H
+#ifndef TRI_TESTS_MODELCHECK_MODELCHECK_H
+#define TRI_TESTS_MODELCHECK_MODELCHECK_H
 
 #include "runtime/engine/engine.h"
 
 enum { MAX_PROMPTS = 16, MAX_GREEDY = 64, MAX_ROWS = 4096, MC_SEARCHES = 3 };
 
 struct mc_args {
-  int tp, pp, dp, ep, exchange, exchange_rows, threads, chunk, block_size;
+  int tp, pp, dp, ep, all2all, all2all_rows, threads, chunk, block_size;
   const char *backend;
   int dtype, kv_dtype, quantization, pooling;
   int offload, gpu_layers, ring_parts, chunk_tokens, max_in_cpu, n_cpu_moe, hot_experts;
@@ -59,7 +59,7 @@ struct mc_check {
   struct mc_args a;
   const char *dir;
   int local_rank;
-  tri_group group;
+  tri_replica replica;
   tri_comm *shard; /* the ranks of this shard, rank 0 of which leads it; of one shard, the group's */
   tri_backend *backend;
   tri_engine *engine;
@@ -77,7 +77,7 @@ struct mc_check {
 void mc_fetch(const struct mc_trace *t, float *to, const float *from, size_t n);
 /* NULL where there is none; the caller frees it. */
 void *mc_read_tensor(const struct mc_expected *x, const char *name, const tri_st_tensor **info);
-/* Every rank runs its shard's leader's plan, which add has filled; that leader gets what was drawn. */
+/* Every rank runs its shard's leader's plan, which add has filled; that leader gets what was sampled. */
 void mc_begin_step(struct mc_check *c);
 void mc_add(struct mc_check *c, int slot, tri_seq_kind kind, int flags, int start, int n, const uint32_t *ids,
             int rope_len);

@@ -39,7 +39,7 @@ static bool is_right(const struct reads *r) {
 tri_status mc_check_reads(struct mc_check *c, bool *right) {
   struct reads all[64], own = count(c->engine);
   uint64_t bytes = 0, read = 0, again = 0;
-  tri_comm *world = c->group.world;
+  tri_comm *world = c->replica.world;
   if (world->size <= (int)(sizeof all / sizeof *all))
     TRI_CHECK(tri_comm_all_gather(world, &own, all, sizeof own));
   else

@@ -34,7 +34,7 @@ static void add_source(struct mc_check *c, int slot, const int64_t *source, int 
   uint32_t ids[MAX_ROWS];
   int32_t blocks[MAX_ROWS];
   int bs = c->engine->limits.block_size, num_blocks = (n + bs - 1) / bs;
-  if (!tri_group_is_leader(&c->group)) return;
+  if (!tri_replica_is_leader(&c->replica)) return;
   for (int i = 0; i < n; i++) ids[i] = (uint32_t)source[i];
   for (int i = 0; i < num_blocks; i++) blocks[i] = slot * region(c) + i;
   tri_plan_seq s = {
@@ -51,7 +51,7 @@ static void add_tokens(struct mc_check *c, int slot, int flags, int start, int n
                               .num_banned = m->num_eos_token_ids};
   int32_t blocks[MAX_ROWS];
   int bs = c->engine->limits.block_size, first = (start + bs - 1) / bs, end = (start + n + bs - 1) / bs;
-  if (!tri_group_is_leader(&c->group)) return;
+  if (!tri_replica_is_leader(&c->replica)) return;
   for (int i = first; i < end; i++) blocks[i - first] = answer_block(c, slot, i);
   tri_plan_seq s = {.slot = (uint32_t)slot,
                     .kind = start ? TRI_SEQ_DECODE : TRI_SEQ_CHUNK,
@@ -68,7 +68,7 @@ static void add_tokens(struct mc_check *c, int slot, int flags, int start, int n
 static void add_fork(struct mc_check *c, int to, int from, int length) {
   int32_t blocks[MAX_ROWS];
   int bs = c->engine->limits.block_size, n = (length + bs - 1) / bs;
-  if (!tri_group_is_leader(&c->group)) return;
+  if (!tri_replica_is_leader(&c->replica)) return;
   for (int i = 0; i < n; i++) {
     blocks[i] = answer_block(c, to, i);
     tri_plan_add_copy(c->writer, answer_block(c, from, i), blocks[i]);
@@ -87,8 +87,8 @@ static void worse(double *worst, double e) { *worst = !(e <= *worst) ? e : *wors
 /* Source i and the answer that it is given, in one step. */
 static tri_status check_logits(struct mc_check *c, int i, double *error) {
   int n, len;
-  tri_step_token drawn[MAX_PROMPTS];
-  tri_step_result r = {.tokens = drawn};
+  tri_step_token sampled[MAX_PROMPTS];
+  tri_step_result r = {.tokens = sampled};
   uint32_t ids[MAX_ROWS];
   const tri_model_config *m = &c->engine->model;
   int64_t *source = read_ids(c, "source", i, &n);
@@ -101,7 +101,7 @@ static tri_status check_logits(struct mc_check *c, int i, double *error) {
   add_source(c, i, source, n);
   add_tokens(c, i, TRI_SEQ_FLAG_ALL_LOGITS, 0, c->exp.len[i], ids, -1);
   TRI_TRY(mc_run_step(c, &r));
-  if (!tri_group_is_leader(&c->group)) goto cleanup;
+  if (!tri_replica_is_leader(&c->replica)) goto cleanup;
   *error = 0;
   for (int k = 0; k < 2; k++) {
     char name[64];
@@ -120,8 +120,8 @@ cleanup:
 
 /* All sources together, none of which may end: how many tokens are the reference's, and which one comes next. */
 static tri_status check_greedy(struct mc_check *c, int *same, uint32_t *next) {
-  tri_step_token drawn[MAX_PROMPTS];
-  tri_step_result r = {.tokens = drawn};
+  tri_step_token sampled[MAX_PROMPTS];
+  tri_step_result r = {.tokens = sampled};
   uint32_t tokens[MAX_PROMPTS][MAX_GREEDY];
   tri_status st;
   for (int k = 0; k + 1 < c->exp.num_greedy; k++) {
@@ -137,7 +137,7 @@ static tri_status check_greedy(struct mc_check *c, int *same, uint32_t *next) {
       add_tokens(c, i, TRI_SEQ_FLAG_BAN, k, 1, &tokens[i][k], -1);
     }
     TRI_TRY(mc_run_step(c, &r));
-    for (int i = 0; i < c->exp.num_prompts; i++) tokens[i][k + 1] = drawn[i].sample.token;
+    for (int i = 0; i < c->exp.num_prompts; i++) tokens[i][k + 1] = sampled[i].sample.token;
   }
   for (int i = 0; i < c->exp.num_prompts; i++) {
     for (same[i] = 0; same[i] < c->exp.num_greedy; same[i]++)
@@ -166,7 +166,7 @@ static void place_beams(struct mc_check *c, const tri_beams *b, int *slot, int l
   memcpy(slot, next, (size_t)b->num_live * sizeof *slot);
 }
 
-/* One source's search. Every rank follows it, since all of them see what is drawn. */
+/* One source's search. Every rank follows it, since all of them see what is sampled. */
 static tri_status search(struct mc_check *c, int which, int i, bool *right) {
   const tri_model_config *m = &c->engine->model;
   tri_beam_params p = {.num_beams = NUM_BEAMS,
@@ -175,8 +175,8 @@ static tri_status search(struct mc_check *c, int which, int i, bool *right) {
                        .max_tokens = c->exp.num_greedy - 1,
                        .eos = m->eos_token_ids,
                        .num_eos = m->num_eos_token_ids};
-  tri_step_token drawn[MAX_PROMPTS];
-  tri_step_result r = {.tokens = drawn};
+  tri_step_token sampled[MAX_PROMPTS];
+  tri_step_result r = {.tokens = sampled};
   tri_beams *b = NULL;
   int n, len, slot[NUM_BEAMS] = {0};
   uint32_t start = (uint32_t)m->seq2seq.decoder_start_token_id;
@@ -192,7 +192,7 @@ static tri_status search(struct mc_check *c, int which, int i, bool *right) {
     for (int k = 0; k < b->num_live; k++)
       add_tokens(c, slot[k], 0, length, 1, length ? &b->token[k] : &start, TRI_MAX_LOGPROBS);
     TRI_TRY(mc_run_step(c, &r));
-    for (int k = 0; k < b->num_live; k++) of_beam[k] = &drawn[k].sample;
+    for (int k = 0; k < b->num_live; k++) of_beam[k] = &sampled[k].sample;
     tri_beams_advance(b, of_beam);
   }
   const tri_hypothesis *best = &b->answers[0];
@@ -208,7 +208,7 @@ tri_status mc_check_seq2seq(struct mc_check *c, bool *right) {
   double limit = mc_limit(c), worst = 0, error[MAX_PROMPTS];
   int same[MAX_PROMPTS], missed = 0;
   uint32_t next[MAX_PROMPTS];
-  bool leader = tri_group_is_leader(&c->group), found[MAX_PROMPTS][MC_SEARCHES];
+  bool leader = tri_replica_is_leader(&c->replica), found[MAX_PROMPTS][MC_SEARCHES];
   tri_status st = TRI_OK;
   for (int i = 0; i < c->exp.num_prompts; i++) TRI_TRY(check_logits(c, i, &error[i]));
   TRI_TRY(check_greedy(c, same, next));

@@ -21,7 +21,7 @@ typedef struct bench {
 } bench;
 
 static void report(bench *b, const char *name, tri_status (*run)(tri_backend *, const void *), const void *args,
-                   double bytes, double products) {
+                   double bytes, double gemms) {
   double op[MAX_ROUNDS], floor[MAX_ROUNDS];
   tri_status st = run(b->be, args);
   if (st != TRI_OK) {
@@ -33,7 +33,7 @@ static void report(bench *b, const char *name, tri_status (*run)(tri_backend *, 
   double memory[MAX_ROUNDS], arithmetic[MAX_ROUNDS];
   for (int i = 0; i < rounds; i++) {
     memory[i] = tri_roofline_read(b->floor, bytes);
-    arithmetic[i] = products > 0 ? products * tri_roofline_gemm(b->floor) : 0;
+    arithmetic[i] = gemms > 0 ? gemms * tri_roofline_gemm(b->floor) : 0;
     int64_t start = tri_now_ns();
     (void)run(b->be, args);
     op[i] = (double)(tri_now_ns() - start) * 1e-9;
@@ -45,7 +45,7 @@ static void report(bench *b, const char *name, tri_status (*run)(tri_backend *, 
   if (m > a)
     printf("  %.1f of %.1f GB/s\n", bytes / t * 1e-9, bytes / m * 1e-9);
   else
-    printf("  %.1f of %.1f GFLOP/s\n", 2 * products / t * 1e-9, 2 * products / a * 1e-9);
+    printf("  %.1f of %.1f GFLOP/s\n", 2 * gemms / t * 1e-9, 2 * gemms / a * 1e-9);
   fflush(stdout);
 }
 
@@ -187,11 +187,11 @@ static void bench_latent(bench *b, int m) {
   h.x_stride = NOPE + ROPE, h.out_stride = RANK + ROPE;
   char name[80];
   snprintf(name, sizeof name, "head_linear bfloat16 %d x 128, n 512 k 128", m);
-  double in_out = 4.0 * m * HEADS * (RANK + NOPE), products = (double)m * HEADS * RANK * NOPE;
-  if (wanted(b, "head_linear")) report(b, name, run_head_linear, &h, (double)w_bytes + in_out, products);
+  double in_out = 4.0 * m * HEADS * (RANK + NOPE), gemms = (double)m * HEADS * RANK * NOPE;
+  if (wanted(b, "head_linear")) report(b, name, run_head_linear, &h, (double)w_bytes + in_out, gemms);
   h.w.n = HEADS * NOPE, h.w.k = RANK, h.x = wide, h.out = narrow, h.x_stride = RANK, h.out_stride = NOPE;
   snprintf(name, sizeof name, "head_linear bfloat16 %d x 128, n 128 k 512", m);
-  if (wanted(b, "head_linear")) report(b, name, run_head_linear, &h, (double)w_bytes + in_out, products);
+  if (wanted(b, "head_linear")) report(b, name, run_head_linear, &h, (double)w_bytes + in_out, gemms);
   int64_t *slots = pages(rows * 8);
   for (int i = 0; i < m; i++) slots[i] = i;
   char *k = pages(kv_bytes);
@@ -265,7 +265,7 @@ static void bench_rows(bench *b, int m) {
   tri_pages_free(x, rows * 2 * F * 4), tri_pages_free(y, rows * F * 4), tri_pages_free(w, H * 4);
 }
 
-/* Every token draws its experts anew; the memory floor counts those that at least one token wants, once. */
+/* Every token samples its experts anew; the memory floor counts those that at least one token wants, once. */
 static void bench_experts(bench *b, tri_dtype t, bool int8, int m, int h, int f, int experts, int top_k) {
   size_t up_bytes = (size_t)experts * 2 * (size_t)f * (size_t)h * tri_dtype_size(t), down_bytes = up_bytes / 2;
   uint16_t *up = pages(up_bytes), *down = pages(down_bytes);
@@ -363,7 +363,7 @@ static void bench_move_blocks(bench *b) {
   tri_pages_free(cache, bytes), tri_pages_free(pool, bytes);
 }
 
-/* One of four parts of the same rows, then the draws from what all four would give. */
+/* One of four parts of the same rows, then the samples from what all four would give. */
 static void bench_parts(bench *b, tri_sample_args a, const char *what) {
   enum { PARTS = 4 };
   int rows = a.logits.rows, width = tri_sample_num_candidates(a.params[0]);

@@ -131,17 +131,17 @@ void bench_report(bench *b, const char *name, work w) {
     b->failed++;
     return;
   }
-  if (w.type == TRI_F32 && w.products > 0 && !b->single &&
+  if (w.type == TRI_F32 && w.gemms > 0 && !b->single &&
       b->be->ops.roofline_create(b->be, CACHES, TRI_F32, &b->single) != TRI_OK)
     bench_give_up("no memory for the floors");
-  tri_roofline *floor = w.type == TRI_F32 && w.products > 0 ? b->single : b->narrow;
+  tri_roofline *floor = w.type == TRI_F32 && w.gemms > 0 ? b->single : b->narrow;
   b->key++;
   run(b, &w, 2); /* loads kernels, then records */
   double once = run(b, &w, 1);
   int times = once > least ? 1 : (int)ceil(least / once), rounds = b->c->opt.quick ? 3 : ROUNDS;
   for (int i = 0; i < rounds; i++) {
     memory[i] = tri_roofline_read(floor, w.bytes * w.copies) / w.copies;
-    arithmetic[i] = w.products > 0 ? w.products * tri_roofline_gemm(floor) : 0;
+    arithmetic[i] = w.gemms > 0 ? w.gemms * tri_roofline_gemm(floor) : 0;
     op[i] = run(b, &w, times) / times / w.copies;
   }
   double m = tri_median(memory, rounds), a = tri_median(arithmetic, rounds), t = tri_median(op, rounds);
@@ -150,7 +150,7 @@ void bench_report(bench *b, const char *name, work w) {
   if (m > a)
     printf("%.0f of %.0f GB/s (%s)\n", w.bytes / t * 1e-9, w.bytes / m * 1e-9, floor->read_name);
   else
-    printf("%.1f of %.1f TFLOP/s (%s)\n", 2 * w.products / t * 1e-12, 2 * w.products / a * 1e-12, floor->gemm_name);
+    printf("%.1f of %.1f TFLOP/s (%s)\n", 2 * w.gemms / t * 1e-12, 2 * w.gemms / a * 1e-12, floor->gemm_name);
   fflush(stdout);
 }
 
@@ -176,7 +176,7 @@ static void bench_linear(bench *b, tri_dtype t, bool biased, int m, int n, int k
     a[i].w = (tri_weight){w + at * count * tri_dtype_size(t), scale, t, n, k};
   }
   NAME("linear %s%s m %d n %d k %d", tri_dtype_name(t), biased ? " bias" : "", m, n, k);
-  bench_report(b, name, WORK(linear, a, copies, .bytes = bytes, .products = (double)m * (double)count, .type = t));
+  bench_report(b, name, WORK(linear, a, copies, .bytes = bytes, .gemms = (double)m * (double)count, .type = t));
   bench_release(b);
 }
 
@@ -215,7 +215,7 @@ static void bench_gated(bench *b, int m, int f, int k) {
   }
   NAME("gated_linear bfloat16 m %d f %d k %d", m, f, k);
   bench_report(b, name,
-               WORK(gated_linear, a, copies, .bytes = bytes, .products = (double)m * (double)count, .type = TRI_BF16));
+               WORK(gated_linear, a, copies, .bytes = bytes, .gemms = (double)m * (double)count, .type = TRI_BF16));
   bench_release(b);
 }
 

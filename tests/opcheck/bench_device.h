@@ -29,7 +29,7 @@ typedef struct work {
   const void *args;
   size_t arg_size;
   int copies;
-  double bytes, products;
+  double bytes, gemms;
   tri_dtype type; /* of the products */
   tri_op_plan plan;
 } work;

@@ -80,8 +80,8 @@ static void bench_attention(bench *b, const heads *g, crowd c) {
   if (b->c->be->ops.bind_batch(b->c->be, 0, &host, a, 1, &batch)) bench_give_up("no memory");
   char name[80];
   name_crowd(name, g, &c);
-  double products = seen * hq * (d + wide);
-  bench_report(b, name, WORK(attention, a, copies, .bytes = bytes, .products = products, .type = TRI_BF16));
+  double gemms = seen * hq * (d + wide);
+  bench_report(b, name, WORK(attention, a, copies, .bytes = bytes, .gemms = gemms, .type = TRI_BF16));
   bench_release(b);
   free(table);
 }

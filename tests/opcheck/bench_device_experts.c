@@ -15,7 +15,7 @@ typedef struct shape {
 
 /* Makes the map of random choices, different ones for a token, on the device; `distinct` becomes how many experts they
  * name. */
-static tri_expert_map draw_map(bench *b, const shape *s, int tokens, int *distinct) {
+static tri_expert_map sample_map(bench *b, const shape *s, int tokens, int *distinct) {
   size_t n = (size_t)tokens * (size_t)s->top_k, numbers = 3 * n + (size_t)s->experts + 1;
   int32_t *ids = malloc(numbers * sizeof *ids);
   if (!ids) bench_give_up("no memory");
@@ -39,7 +39,7 @@ static void bench_layer(bench *b, const shape *s, tri_dtype t, bool int8_activat
   size_t size = tri_dtype_size(t), h = (size_t)s->hidden, f = (size_t)s->units, e = (size_t)s->experts;
   size_t each = 3 * h * f, chosen = (size_t)tokens * (size_t)s->top_k, in = (size_t)tokens * h;
   int distinct;
-  tri_expert_map map = draw_map(b, s, tokens, &distinct);
+  tri_expert_map map = sample_map(b, s, tokens, &distinct);
   tri_dtype xt = t == TRI_I8 ? TRI_F32 : TRI_BF16;
   double bytes = (double)(each * (size_t)distinct * size + (tri_dtype_size(xt) + 4) * in);
   int copies = bench_copies_of(bytes);
@@ -61,7 +61,7 @@ static void bench_layer(bench *b, const shape *s, tri_dtype t, bool int8_activat
   }
   NAME("experts %s %s%s m %d, %d of %d", s->name, tri_dtype_name(t), int8_activations ? " x int8" : "", tokens,
        distinct, s->experts);
-  bench_report(b, name, WORK(moe_experts, a, copies, .bytes = bytes, .products = (double)(chosen * each), .type = t));
+  bench_report(b, name, WORK(moe_experts, a, copies, .bytes = bytes, .gemms = (double)(chosen * each), .type = t));
   bench_release(b);
 }
 

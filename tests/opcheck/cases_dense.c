@@ -110,13 +110,13 @@ void oc_case_embed(oc *c, int i) {
     types[r] = oc_range(c, 0, 1);
   }
   a.ids = ids, a.positions = positions;
-  uint32_t *drawn = oc_host(c, (size_t)(rows + 1) * sizeof *drawn);
+  uint32_t *sampled = oc_host(c, (size_t)(rows + 1) * sizeof *sampled);
   if (oc_chance(c, 50)) {
-    a.drawn = drawn;
+    a.sampled = sampled;
     for (int r = 0; r < rows; r++) {
-      if (ids[r] & TRI_DRAWN_ID) ids[r] = a.first_id + (uint32_t)vocab; /* wrapped; out of the table as well */
-      drawn[r] = ids[r];
-      if (oc_chance(c, 50)) ids[r] = TRI_DRAWN_ID | (uint32_t)oc_range(c, 0, r); /* of those filled in */
+      if (ids[r] & TRI_SAMPLED_ID) ids[r] = a.first_id + (uint32_t)vocab; /* wrapped; out of the table as well */
+      sampled[r] = ids[r];
+      if (oc_chance(c, 50)) ids[r] = TRI_SAMPLED_ID | (uint32_t)oc_range(c, 0, r); /* of those filled in */
     }
   }
   if (oc_chance(c, 50)) a.types = types;
@@ -127,7 +127,7 @@ void oc_case_embed(oc *c, int i) {
   tri_embed_args b = a;
   b.ids = oc_device(c, ids, (size_t)rows * sizeof *ids);
   b.positions = oc_device(c, positions, (size_t)rows * sizeof *positions);
-  if (a.drawn) b.drawn = oc_device(c, drawn, (size_t)(rows + 1) * sizeof *drawn);
+  if (a.sampled) b.sampled = oc_device(c, sampled, (size_t)(rows + 1) * sizeof *sampled);
   if (a.types) b.types = oc_device(c, types, (size_t)rows * sizeof *types);
   b.table = oc_device_weight(c, &a.table);
   if (a.position_table.data) b.position_table = oc_device_weight(c, &a.position_table);

@@ -50,8 +50,8 @@ static void some_params(oc *c, tri_sample_params *p, int vocab) {
 }
 
 /* Equal tokens; or, at a boundary that rounding may move, tokens whose intervals of the distribution function touch. */
-static void compare_draw(oc *c, const tri_sample_params *p, const float *adjusted, int vocab, uint64_t counter,
-                         uint32_t want, uint32_t got) {
+static void compare_sample(oc *c, const tri_sample_params *p, const float *adjusted, int vocab, uint64_t counter,
+                           uint32_t want, uint32_t got) {
   if (want == got) return;
   oc_expect(c, p->temperature > 0 && got < (uint32_t)vocab, "token %u, not %u", got, want);
   if (p->temperature <= 0 || got >= (uint32_t)vocab) return;
@@ -192,8 +192,8 @@ static void fill(oc *c, kind k, float sigma, tri_sample_args *a, tri_sample_para
   a->target = target;
 }
 
-/* A few draws of the same sequences, whose tokens a device counts by itself. */
-static void draw_on(oc *c, tri_sample_args *a, tri_sample_args *b, tri_sample_params *params, float sigma) {
+/* A few samples of the same sequences, whose tokens a device counts by itself. */
+static void sample_on(oc *c, tri_sample_args *a, tri_sample_args *b, tri_sample_params *params, float sigma) {
   int rows = a->logits.rows, vocab = a->logits.cols;
   for (int r = 0; r < rows; r++) {
     uint32_t *longer = oc_host(c, ((size_t)a->num_history[r] + 1) * sizeof *longer);
@@ -212,13 +212,13 @@ static void draw_on(oc *c, tri_sample_args *a, tri_sample_args *b, tri_sample_pa
   for (int r = 0; r < rows; r++) {
     snprintf(c->what, sizeof c->what, "sample on, vocab %d history %d temperature %g", vocab, a->num_history[r],
              params[r].temperature);
-    compare_draw(c, &params[r], a->logits.data + (size_t)r * (size_t)a->logits.ld, vocab, a->counter[r],
-                 a->results[r].token, b->results[r].token);
+    compare_sample(c, &params[r], a->logits.data + (size_t)r * (size_t)a->logits.ld, vocab, a->counter[r],
+                   a->results[r].token, b->results[r].token);
     compare_logprobs(c, &a->results[r], &b->results[r]);
   }
 }
 
-/* Says whether the row is drawn, and from logits that are not all minus infinity or no numbers. */
+/* Says whether the row is sampled, and from logits that are not all minus infinity or no numbers. */
 static bool adjusted_has_any(const tri_sample_args *a, int row) {
   const float *x = a->logits.data + (size_t)row * (size_t)a->logits.ld;
   bool any = false;
@@ -245,11 +245,11 @@ void oc_case_sample(oc *c, int i) {
   a.results = want, b.results = got;
   add_counts(c, &b);
   uint32_t *again = oc_host(c, MOST_ROWS * sizeof *again);
-  if (oc_chance(c, 50)) b.drawn = oc_device(c, again, MOST_ROWS * sizeof *again);
+  if (oc_chance(c, 50)) b.sampled = oc_device(c, again, MOST_ROWS * sizeof *again);
   oc_status(c, tri_run_sample(c->ref, &a), tri_run_sample(c->be, &b));
-  if (b.drawn) oc_download(c, again, b.drawn, MOST_ROWS * sizeof *again);
+  if (b.sampled) oc_download(c, again, b.sampled, MOST_ROWS * sizeof *again);
   oc_expect(c, c->be->ops.stream_sync(c->be) == TRI_OK, "the device: %s", c->be->failure);
-  for (int r = 0; r < rows && b.drawn; r++)
+  for (int r = 0; r < rows && b.sampled; r++)
     oc_expect(c, again[r] == got[r].token, "row %d draws %u, and %u for the next step", r, got[r].token, again[r]);
   for (int r = 0; r < rows; r++) {
     const tri_sample_params *p = &params[r];
@@ -258,13 +258,13 @@ void oc_case_sample(oc *c, int i) {
     oc_expect(c, want[r].broken == got[r].broken, "broken is %d, not %d", got[r].broken, want[r].broken);
     oc_expect(c, got[r].token < (uint32_t)vocab, "token %u", got[r].token); /* a place in memory of the next step's */
     if (want[r].broken) continue;
-    compare_draw(c, p, a.logits.data + (size_t)r * (size_t)a.logits.ld, vocab, a.counter[r], want[r].token,
-                 got[r].token);
+    compare_sample(c, p, a.logits.data + (size_t)r * (size_t)a.logits.ld, vocab, a.counter[r], want[r].token,
+                   got[r].token);
     compare_logprobs(c, &want[r], &got[r]);
     if (p->mask && adjusted_has_any(&a, r))
       oc_expect(c, tri_mask_has(p->mask, got[r].token), "token %u, which the mask has not", got[r].token);
     if (tri_sample_target(&a, r) != TRI_SAMPLE_NO_TARGET)
       oc_expect(c, want[r].token == a.target[r], "token %u, given is %u", want[r].token, a.target[r]);
   }
-  for (int n = 0; rows <= 6 && n < (vocab > 40000 ? 1 : 3); n++) draw_on(c, &a, &b, params, sigma);
+  for (int n = 0; rows <= 6 && n < (vocab > 40000 ? 1 : 3); n++) sample_on(c, &a, &b, params, sigma);
 }

@@ -19,7 +19,7 @@ typedef enum kind {
   STEEP    /* one part has all that matters */
 } kind;
 
-/* Of rows drawn in parts. bounds: [num_parts + 1] where the parts begin. */
+/* Of rows sampled in parts. bounds: [num_parts + 1] where the parts begin. */
 typedef struct cut {
   int vocab, num_parts, width;
   int bounds[MOST_PARTS + 1];
@@ -174,7 +174,7 @@ static tri_status run_parts(oc *c, tri_backend *be, const cut *k, const tri_samp
 
 /* As the ranks of a group would: each its part, and then what all have gathered. Now and then that is the reference's,
  * from which logits of minus infinity are absent. host: the same as *a, in host memory. */
-static tri_status draw_in_parts(oc *c, const cut *k, const tri_sample_args *host, const tri_sample_args *a) {
+static tri_status sample_in_parts(oc *c, const cut *k, const tri_sample_args *host, const tri_sample_args *a) {
   size_t bytes = (size_t)(k->num_parts * a->logits.rows * k->width) * sizeof(tri_sample_candidate);
   tri_sample_candidate *own = oc_host(c, bytes);
   memset(own, 0x7f, bytes);
@@ -190,7 +190,7 @@ static tri_status draw_in_parts(oc *c, const cut *k, const tri_sample_args *host
 }
 
 /* A row that is broken as a whole is so in parts; the other way round, one of its parts may be. */
-static void expect_same(oc *c, const tri_sample_result *want, const tri_sample_result *got, const uint32_t *drawn) {
+static void expect_same(oc *c, const tri_sample_result *want, const tri_sample_result *got, const uint32_t *sampled) {
   if (want->broken) {
     if (got) oc_expect(c, got->broken, "a row of no numbers is not told");
     return;
@@ -199,7 +199,7 @@ static void expect_same(oc *c, const tri_sample_result *want, const tri_sample_r
     oc_expect(c, want->token == got->token, "token %u, not %u", got->token, want->token);
     oc_expect(c, got->logprob == 0 && got->num_top == 0, "logprobs that nobody asked for");
   }
-  if (drawn) oc_expect(c, want->token == *drawn, "%u for the next step, not %u", *drawn, want->token);
+  if (sampled) oc_expect(c, want->token == *sampled, "%u for the next step, not %u", *sampled, want->token);
 }
 
 /* `want` is from the sampler of the same arithmetic: the host's backends share the reference's merge. */
@@ -220,16 +220,16 @@ void oc_case_sample_merge(oc *c, int i) {
   tri_sample_args whole = a;
   whole.logits = oc_device_matrix(c, &a.logits), whole.results = want;
   oc_status(c, TRI_OK, tri_run_sample(host ? c->ref : c->be, &whole));
-  b.drawn = oc_chance(c, 60) ? oc_device(c, again, MOST_ROWS * sizeof *again) : NULL;
-  b.results = b.drawn && oc_chance(c, 30) ? NULL : got;
-  oc_status(c, TRI_OK, draw_in_parts(c, &k, &a, &b));
-  if (b.drawn) oc_download(c, again, b.drawn, MOST_ROWS * sizeof *again);
+  b.sampled = oc_chance(c, 60) ? oc_device(c, again, MOST_ROWS * sizeof *again) : NULL;
+  b.results = b.sampled && oc_chance(c, 30) ? NULL : got;
+  oc_status(c, TRI_OK, sample_in_parts(c, &k, &a, &b));
+  if (b.sampled) oc_download(c, again, b.sampled, MOST_ROWS * sizeof *again);
   oc_expect(c, c->be->ops.stream_sync(c->be) == TRI_OK, "the device: %s", c->be->failure);
   for (int r = 0; r < rows; r++) {
     const tri_sample_params *p = a.params[r];
     snprintf(c->what, sizeof c->what,
              "sample_merge kind %d vocab %d parts %d temperature %g top_k %d top_p %g min_p %g", (int)which, k.vocab,
              k.num_parts, p->temperature, p->top_k, p->top_p, p->min_p);
-    expect_same(c, &want[r], b.results ? &got[r] : NULL, b.drawn ? &again[r] : NULL);
+    expect_same(c, &want[r], b.results ? &got[r] : NULL, b.sampled ? &again[r] : NULL);
   }
 }

@@ -9,14 +9,14 @@
 #include "tests/opcheck/opcheck.h"
 
 /* A product on both sides, and what its output held before. */
-typedef struct product {
+typedef struct gemm {
   tri_linear_args host, device;
   tri_mat before;
   tri_dtype out;
   double limit;
-} product;
+} gemm;
 
-static void build(oc *c, int i, product *p) {
+static void build(oc *c, int i, gemm *p) {
   static const int rows[] = {1, 2, 3, 5, 8, 16, 17, 24, 64, 100, 129, 200, 0},
                    widths[] = {8, 64, 72, 128, 256, 1000, 1024, 33};
   static const tri_act acts[] = {TRI_ACT_NONE, TRI_ACT_NONE, TRI_ACT_RELU, TRI_ACT_GELU_TANH, TRI_ACT_GELU_ERF};
@@ -40,22 +40,22 @@ static void build(oc *c, int i, product *p) {
   if (bytes) memcpy(p->before.data, a.out.data, bytes);
 }
 
-static void compare(oc *c, product *p) {
+static void compare(oc *c, gemm *p) {
   tri_mat before = p->before;
   p->device.out = oc_device_narrow(c, &before, p->out);
   oc_status(c, TRI_OK, tri_run_linear(c->be, &p->device));
   oc_compare(c, &p->host.out, &p->device.out, p->limit);
 }
 
-static void choose(oc *c, const product *p, tri_tactic_kind kind, uint64_t word) {
+static void choose(oc *c, const gemm *p, tri_tactic_kind kind, uint64_t word) {
   tri_tactic tactic = {.shape = tri_gemm_shape_of(&p->device), .kind = kind, .ns = 1, .default_ns = 1};
   if (tactic.shape.m <= 0) return;
   for (int i = 0; i < TRI_TACTIC_WORDS; i++) tactic.words[i] = word;
   oc_status(c, TRI_OK, tri_tactics_put(c->be->tactics, &tactic));
 }
 
-static void measure(oc *c, product *p) {
-  tri_tune_product one = {.args = p->device};
+static void measure(oc *c, gemm *p) {
+  tri_tune_gemm one = {.args = p->device};
   tri_tune_result result = {0};
   tri_tactics *measured = NULL;
   tri_mat before = p->before;
@@ -73,7 +73,7 @@ static void measure(oc *c, product *p) {
 }
 
 void oc_case_tune(oc *c, int i) {
-  product p;
+  gemm p;
   build(c, i, &p);
   oc_status(c, TRI_OK, tri_run_linear(c->ref, &p.host));
   p.limit *= oc_lost_by_activation(c, &p.host);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks of everything that clients and groups are told, against what must come. */
+/* Checks of everything that clients and replicas are told, against what must come. */
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -111,18 +111,18 @@ static void check_same_end(sim *s, const stream *st, const tri_done *d) {
 
 static bool is(tri_wire_str s, const char *word) { return s.len == strlen(word) && !memcmp(s.s, word, s.len); }
 
-static bool a_group_is_left(const sim *s) {
-  for (uint32_t i = 0; i < s->num_groups; i++) {
-    const fake_group *g = &s->groups[i];
+static bool a_replica_is_left(const sim *s) {
+  for (uint32_t i = 0; i < s->num_replicas; i++) {
+    const fake_replica *g = &s->replicas[i];
     if ((g->state == FAKE_LOADING || g->state == FAKE_READY) && g->epoch > g->counted_epoch) return true;
   }
   return false;
 }
 
-/* No group comes any more, or jobs are not waited for. */
+/* No replica comes any more, or jobs are not waited for. */
 static bool may_be_lost(const sim *s, const request *r) {
-  if (s->draining && (r->deaths || !a_group_is_left(s))) return true; /* no start begins in a drain */
-  return s->abandoned || (s->day == DAY_ONE_LIFE && s->groups[0].counted_epoch) || r->deaths >= MOST_KILLS || r->died;
+  if (s->draining && (r->deaths || !a_replica_is_left(s))) return true; /* no start begins in a drain */
+  return s->abandoned || (s->day == DAY_ONE_LIFE && s->replicas[0].counted_epoch) || r->deaths >= MOST_KILLS || r->died;
 }
 
 static void check_error(sim *s, const stream *st, const tri_server_msg *m) {
@@ -176,29 +176,29 @@ void check_reply(sim *s, stream *st, const tri_server_msg *m) {
   }
 }
 
-/* ---- groups ---- */
+/* ---- replicas ---- */
 
-/* Checks that the group is told what the core has of the job, at the time at which it is told. */
-static void check_drawn(sim *s, const job *one, const tri_group_assign *a) {
+/* Checks that the replica is told what the core has of the job, at the time at which it is told. */
+static void check_sampled(sim *s, const job *one, const tri_replica_assign *a) {
   bool any = false;
   for (int64_t i = 0; i < one->sampling.n; i++) {
     const job_choice *ch = &one->choices[i];
     any |= ch->ended || ch->num;
-    if (!a->num_drawn_counts) continue;
-    if (a->drawn_counts[i] != (ch->ended ? TRI_DRAWN_ENDED : ch->num))
+    if (!a->num_sampled_counts) continue;
+    if (a->sampled_counts[i] != (ch->ended ? TRI_SAMPLED_ENDED : ch->num))
       fail(s, "job %llu: choice %d goes on from %u, with %zu tokens", (unsigned long long)a->job, (int)i,
-           a->drawn_counts[i], ch->num);
+           a->sampled_counts[i], ch->num);
   }
-  if (any != (a->num_drawn_counts > 0) && one->sampling.num_beams < 2)
+  if (any != (a->num_sampled_counts > 0) && one->sampling.num_beams < 2)
     fail(s, "job %llu goes on without its tokens", (unsigned long long)a->job);
 }
 
-void check_company(sim *s, uint32_t index, const tri_group_assign *a) {
+void check_company(sim *s, uint32_t index, const tri_replica_assign *a) {
   const job *one = job_find(s->core, a->job);
   bool alone = one && one->deaths >= 2;
-  if (one) check_drawn(s, one, a);
+  if (one) check_sampled(s, one, a);
   for (const job *j = TAILQ_FIRST(&s->core->jobs->active); j; j = TAILQ_NEXT(j, links)) {
-    if (j == one || j->state != JOB_ASSIGNED || j->group != index) continue;
+    if (j == one || j->state != JOB_ASSIGNED || j->replica != index) continue;
     if (alone || j->deaths >= 2) fail(s, "job %llu gets company in group %u", (unsigned long long)a->job, index);
   }
 }
@@ -211,9 +211,9 @@ static bool same_lists(const request *r, const tri_sampling *p) {
   return !p->num_logit_bias || (p->logit_bias[0].id == r->bias.id && p->logit_bias[0].bias == r->bias.bias);
 }
 
-void check_assign(sim *s, const tri_group_assign *a) {
+void check_assign(sim *s, const tri_replica_assign *a) {
   const request *r = request_of_seed(s, a->seed);
-  const uint32_t *drawn = a->drawn;
+  const uint32_t *drawn = a->sampled;
   if (!r || a->num_token_ids != r->submit.num_token_ids ||
       memcmp(a->token_ids, r->prompt, a->num_token_ids * sizeof *r->prompt) != 0) {
     fail(s, "a group is given a prompt that nobody has sent");
@@ -223,9 +223,9 @@ void check_assign(sim *s, const tri_group_assign *a) {
   if (a->sampling.n != p->n || a->sampling.max_tokens != p->max_tokens || !same_lists(r, &a->sampling))
     fail(s, "a group is given another request than was sent");
   if (a->remaining_ms > (p->deadline_ms ? p->deadline_ms : -1)) fail(s, "a deadline is further away than at first");
-  for (size_t i = 0; i < a->num_drawn_counts && !s->failed; i++) {
-    uint32_t n = a->drawn_counts[i];
-    if (n == TRI_DRAWN_ENDED) continue;
+  for (size_t i = 0; i < a->num_sampled_counts && !s->failed; i++) {
+    uint32_t n = a->sampled_counts[i];
+    if (n == TRI_SAMPLED_ENDED) continue;
     if (n > (uint32_t)r->lengths[i]) fail(s, "more tokens than the answer has");
     for (uint32_t k = 0; k < n && !s->failed; k++)
       if (*drawn++ != request_token(r, (uint32_t)i, k)) fail(s, "token %u of choice %zu is fed wrong", k, i);

@@ -61,10 +61,10 @@ static void drain(sim *s, int64_t most) {
   events_add(s, (event){.at = s->now + most, .run = drain_is_over, .who = (uint32_t)s->lives.count, .inside = true});
 }
 
-/* The supervisor kills the groups, and the coordinator waits for what they have said. */
+/* The supervisor kills the replicas, and the coordinator waits for what they have said. */
 static void give_up(sim *s) {
-  for (uint32_t i = 0; i < s->num_groups; i++)
-    if (rng_chance(s, 80)) groups_end(s, i, false);
+  for (uint32_t i = 0; i < s->num_replicas; i++)
+    if (rng_chance(s, 80)) replicas_end(s, i, false);
   drain(s, SECOND);
 }
 

@@ -29,15 +29,15 @@ static void drop(sim *s) {
   keeping_close(s);
 }
 
-/* The supervisor starts another one. One that ends by itself has a reason, and the groups end with it. */
+/* The supervisor starts another one. One that ends by itself has a reason, and the replicas end with it. */
 static void follow(sim *s, bool alone) {
   lives *l = &s->lives;
   l->revived += alone;
   l->cluster_ends = !alone;
   if (alone)
-    groups_lose_coordinator(s);
+    replicas_lose_coordinator(s);
   else
-    groups_end_all(s);
+    replicas_end_all(s);
   begin_later(s);
 }
 
@@ -49,7 +49,7 @@ void lives_start(sim *s) {
   s->draining = s->abandoned = false;
   s->life_submits = s->life_ends = 0;
   if (keeping_open(s, &by_itself)) {
-    groups_tell_expected(s);
+    replicas_tell_expected(s);
     if (s->verbose && !s->keeping.on) printf("%8.3f a coordinator begins\n", (double)s->now / 1e9);
     return;
   }
@@ -63,7 +63,7 @@ static void begin(sim *s, const event *e) {
   if (!world_make_core(s)) abort();
   lives_start(s);
   if (!s->core) return;
-  if (s->lives.cluster_ends) groups_begin_all(s);
+  if (s->lives.cluster_ends) replicas_begin_all(s);
   s->lives.cluster_ends = false;
   clients_come_back(s);
 }
@@ -81,15 +81,15 @@ void lives_tick(sim *s) {
 
 /* Each connection has the first few of what was on its way to it: the rest was still in the process. */
 static void deliver_some(sim *s, bool all) {
-  int64_t until[MAX_CONNECTIONS], of_groups[MAX_GROUPS];
+  int64_t until[MAX_CONNECTIONS], of_replicas[MAX_REPLICAS];
   event *left = calloc(s->num_events + 1, sizeof *left);
   size_t num_left = 0;
   if (!left) abort();
   for (int i = 0; i < MAX_CONNECTIONS; i++) until[i] = s->now + (all ? 100 * SECOND : rng_range(s, 0, 400) * MS);
-  for (int i = 0; i < MAX_GROUPS; i++) of_groups[i] = s->now + (all ? 100 * SECOND : rng_range(s, 0, 4) * MS);
+  for (int i = 0; i < MAX_REPLICAS; i++) of_replicas[i] = s->now + (all ? 100 * SECOND : rng_range(s, 0, 4) * MS);
   for (event e; events_next(s, &e);) {
     if (e.run == clients_receive && e.at <= until[e.who]) clients_receive(s, &e);
-    if (e.run == groups_receive && e.at <= of_groups[e.who]) groups_receive(s, &e);
+    if (e.run == replicas_receive && e.at <= of_replicas[e.who]) replicas_receive(s, &e);
     if (e.lasts)
       left[num_left++] = e;
     else
@@ -157,6 +157,6 @@ void lives_end_with_a_word(sim *s, const char *why) {
   s->abandoned = s->draining = true;
   l->words++;
   tri_core_abandon(s->core, world_clock(s), why);
-  if (rng_chance(s, 50)) lives_tick(s); /* tells the groups to leave */
+  if (rng_chance(s, 50)) lives_tick(s); /* tells the replicas to leave */
   events_add(s, (event){.at = s->now + 300 * MS, .run = leave, .who = (uint32_t)l->count, .inside = true});
 }

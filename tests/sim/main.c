@@ -71,7 +71,7 @@ int main(int argc, char **argv) {
   sim *s = malloc(sizeof *s);
   if (!s) return 1;
   tri_log_setup(verbose ? TRI_LOG_DEBUG : TRI_LOG_ERROR, "sim");
-  if (!verbose && !freopen("/dev/null", "w", stderr)) return 1; /* groups are lost all the time */
+  if (!verbose && !freopen("/dev/null", "w", stderr)) return 1; /* replicas are lost all the time */
   uint64_t i = 0;
   for (; i < seeds && ok; i++) ok = live(s, first + i, keeps, verbose, &t);
   free(s);

@@ -32,16 +32,18 @@ static address address_of(const tri_peer *p) {
 }
 
 tri_peer network_client(int client, int index) { return peer_of((address){'c', (uint32_t)index, 0}, client); }
-tri_peer network_group(uint32_t group, uint64_t line) { return peer_of((address){'g', group, line}, (int)group); }
+tri_peer network_replica(uint32_t replica, uint64_t line) {
+  return peer_of((address){'g', replica, line}, (int)replica);
+}
 
 int network_client_of(const tri_peer *p) {
   address a = address_of(p);
   return a.kind == 'c' ? (int)a.number : -1;
 }
 
-bool network_group_of(const tri_peer *p, uint32_t *group, uint64_t *line) {
+bool network_replica_of(const tri_peer *p, uint32_t *replica, uint64_t *line) {
   address a = address_of(p);
-  *group = a.number;
+  *replica = a.number;
   *line = a.line;
   return a.kind == 'g';
 }
@@ -92,30 +94,30 @@ void network_client_says(sim *s, int connection, const tri_client_msg *m) {
                  (event){.run = client_message, .who = (uint32_t)connection, .inside = true}, &s->buf);
 }
 
-static void group_message(sim *s, const event *e) {
-  const fake_group *g = &s->groups[e->who];
-  tri_group_msg m;
+static void replica_message(sim *s, const event *e) {
+  const fake_replica *g = &s->replicas[e->who];
+  tri_replica_msg m;
   tri_error err = {0};
   tri_arena_reset(s->arena);
-  if (tri_group_msg_unpack(e->data, e->len, s->arena, &m, &err) != TRI_OK) {
+  if (tri_replica_msg_unpack(e->data, e->len, s->arena, &m, &err) != TRI_OK) {
     fail(s, "a group's message does not unpack: %s", err.message);
     return;
   }
   if (e->number == g->cut_line) return;
-  tri_peer from = network_group(e->who, e->number);
+  tri_peer from = network_replica(e->who, e->number);
   tri_recorder_came_as(s->keeping.recorder, e->data, e->len);
   tri_core_worker(s->core, world_clock(s), &from, &m);
   tri_recorder_came_as(s->keeping.recorder, NULL, 0);
 }
 
-void network_says_as(sim *s, uint32_t group, uint64_t line, way *w, const tri_group_msg *m) {
-  if (tri_group_msg_pack(m, &s->buf) != TRI_OK)
+void network_says_as(sim *s, uint32_t replica, uint64_t line, way *w, const tri_replica_msg *m) {
+  if (tri_replica_msg_pack(m, &s->buf) != TRI_OK)
     fail(s, "a group's message does not pack");
   else
-    network_send(s, w, (event){.run = group_message, .who = group, .number = line, .inside = true}, &s->buf);
+    network_send(s, w, (event){.run = replica_message, .who = replica, .number = line, .inside = true}, &s->buf);
 }
 
-void network_group_says(sim *s, uint32_t group, const tri_group_msg *m) {
-  fake_group *g = &s->groups[group];
-  if (g->line) network_says_as(s, group, g->line, &g->net.in, m);
+void network_replica_says(sim *s, uint32_t replica, const tri_replica_msg *m) {
+  fake_replica *g = &s->replicas[replica];
+  if (g->line) network_says_as(s, replica, g->line, &g->net.in, m);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A simulated cluster: the coordinator's real core between clients, groups and a network that are made up, in one
+/* A simulated cluster: the coordinator's real core between clients, replicas and a network that are made up, in one
  * thread and in a time of its own. A seed fixes everything that happens, faults included.
  *
  * Messages are packed and unpacked as on the wire. Those of one connection come in their order, others overtake each
@@ -7,7 +7,7 @@
  * the checker (checker.c) knows what each client is to get.
  *
  * Coordinators end in every way (lives.c), with a journal (keeping.c) or without: alone, so that the next one finds the
- * groups that run on, or with the whole cluster. */
+ * replicas that run on, or with the whole cluster. */
 #ifndef TRI_TESTS_SIM_SIM_H
 #define TRI_TESTS_SIM_SIM_H
 
@@ -23,7 +23,7 @@ enum {
   MAX_REQUESTS = 64,
   MAX_STREAMS = 1024,
   MAX_CONNECTIONS = 128,
-  MAX_GROUPS = 4,
+  MAX_REPLICAS = 4,
   MAX_CHOICES = 4,
   MAX_PROMPT = 24,
   MAX_ANSWER = 48,
@@ -50,14 +50,14 @@ typedef struct request {
   tri_submit submit; /* its lists point into the request */
   uint32_t prompt[MAX_PROMPT], allowed[3];
   struct tri_wire_bias bias;
-  bool poison;              /* a group that begins it dies */
+  bool poison;              /* a replica that begins it dies */
   int lengths[MAX_CHOICES]; /* of the answers */
   tri_finish reasons[MAX_CHOICES];
   int64_t submitted_ns; /* when the core has had it; 0: not yet */
   bool cancelled;       /* a client has asked for that, or gone */
   bool dropped;         /* a client has gone, whose job ends with it */
-  int kills, all_kills; /* of a poison: of groups of which the core had heard everything, and of all */
-  int deaths;           /* of groups, that the core has heard of since it was submitted, or has begun with it */
+  int kills, all_kills; /* of a poison: of replicas of which the core had heard everything, and of all */
+  int deaths;           /* of replicas, that the core has heard of since it was submitted, or has begun with it */
   bool died;            /* an earlier coordinator has heard of so many that it was to give it up */
   int life;             /* the coordinator that was asked last */
   bool told;            /* a client has heard that it is accepted */
@@ -80,8 +80,8 @@ struct event {
   int64_t at;
   uint64_t order;
   event_run *run;
-  uint32_t who;    /* a connection or a group; of coordinators one of their lives */
-  uint64_t number; /* of the group's process, its connection, or an attempt at one */
+  uint32_t who;    /* a connection or a replica; of coordinators one of their lives */
+  uint64_t number; /* of the replica's process, its connection, or an attempt at one */
   void *data;      /* a message, freed behind run */
   size_t len;
   bool lasts;  /* it comes whether the coordinator has ended meanwhile or not */
@@ -102,23 +102,23 @@ typedef struct way {
   int64_t full_ns; /* nothing is taken until then */
 } way;
 
-/* A connection of a client, or of a group's process. */
+/* A connection of a client, or of a replica's process. */
 typedef struct connection {
   way in, out; /* to the core, from it */
   bool closed;
 } connection;
 
 tri_peer network_client(int client, int index);
-tri_peer network_group(uint32_t group, uint64_t line);
-int network_client_of(const tri_peer *p); /* the index of the connection; -1: it is a group's */
-bool network_group_of(const tri_peer *p, uint32_t *group, uint64_t *line);
+tri_peer network_replica(uint32_t replica, uint64_t line);
+int network_client_of(const tri_peer *p); /* the index of the connection; -1: it is a replica's */
+bool network_replica_of(const tri_peer *p, uint32_t *replica, uint64_t *line);
 /* Has the bytes arrive after a delay, behind what was sent before. */
 void network_send(sim *s, way *w, event e, const tri_buf *bytes);
 void network_client_says(sim *s, int connection, const tri_client_msg *m);
-/* Says it over the connection that the group has; without one nobody hears it. */
-void network_group_says(sim *s, uint32_t group, const tri_group_msg *m);
+/* Says it over the connection that the replica has; without one nobody hears it. */
+void network_replica_says(sim *s, uint32_t replica, const tri_replica_msg *m);
 /* Says it over another connection. */
-void network_says_as(sim *s, uint32_t group, uint64_t line, way *w, const tri_group_msg *m);
+void network_says_as(sim *s, uint32_t replica, uint64_t line, way *w, const tri_replica_msg *m);
 
 /* ---- clients.c ---- */
 
@@ -147,20 +147,20 @@ void clients_receive(sim *s, const event *e);
 void clients_lose_all(sim *s);  /* the coordinator is gone */
 void clients_come_back(sim *s); /* some time later: another one is there */
 
-/* ---- groups.c ---- */
+/* ---- replicas.c ---- */
 
-typedef struct group_job {
+typedef struct replica_job {
   uint64_t id;
   request *request;
   uint64_t num[MAX_CHOICES], num_scored;
   bool ended[MAX_CHOICES], begun, aborted;
   int steps;           /* of a search */
   int64_t deadline_ns; /* by the world's time; 0: none */
-} group_job;
+} replica_job;
 
 typedef enum fake_state { FAKE_DOWN, FAKE_LOADING, FAKE_READY, FAKE_GONE } fake_state;
 
-typedef struct fake_group {
+typedef struct fake_replica {
   fake_state state;
   connection net;
   uint64_t epoch, step;
@@ -180,44 +180,44 @@ typedef struct fake_group {
   uint64_t ghost_line;    /* of a process that was left behind by an earlier epoch */
   way ghost;
   int slots;
-  group_job jobs[MAX_REQUESTS];
+  replica_job jobs[MAX_REQUESTS];
   int num_jobs;
-} fake_group;
+} fake_replica;
 
-void groups_open(sim *s);
-bool groups_lives(const sim *s, const event *e); /* the process whose number it has */
-void groups_receive(sim *s, const event *e);
-void groups_count_death(sim *s, uint32_t group, uint64_t epoch); /* the core knows of it */
-void groups_lost(sim *s, const tri_core_loss *loss);             /* the core gives it up */
-void groups_end(sim *s, uint32_t group, bool has_words);         /* its process ends, and may say so */
-void groups_lose_line(sim *s, uint32_t group);                   /* its connection ends, and it makes another one */
-void groups_lose_coordinator(sim *s);                            /* they run on without one */
-void groups_end_all(sim *s);                                     /* with the cluster */
-void groups_begin_all(sim *s);                                   /* with the next one */
-void groups_tell_expected(sim *s);                               /* to a coordinator that begins */
-/* Returns the message by which that start of a group registers. */
-tri_group_msg groups_registration(const sim *s, uint32_t index, uint64_t epoch);
-void groups_say_ready(sim *s, uint32_t group); /* if it may */
+void replica_fakes_open(sim *s);
+bool replicas_lives(const sim *s, const event *e); /* the process whose number it has */
+void replicas_receive(sim *s, const event *e);
+void replicas_count_death(sim *s, uint32_t replica, uint64_t epoch); /* the core knows of it */
+void replicas_lost(sim *s, const tri_core_loss *loss);               /* the core gives it up */
+void replicas_end(sim *s, uint32_t replica, bool has_words);         /* its process ends, and may say so */
+void replicas_lose_line(sim *s, uint32_t replica);                   /* its connection ends, and it makes another one */
+void replicas_lose_coordinator(sim *s);                              /* they run on without one */
+void replicas_end_all(sim *s);                                       /* with the cluster */
+void replicas_begin_all(sim *s);                                     /* with the next one */
+void replicas_tell_expected(sim *s);                                 /* to a coordinator that begins */
+/* Returns the message by which that start of a replica registers. */
+tri_replica_msg replicas_registration(const sim *s, uint32_t index, uint64_t epoch);
+void replicas_say_ready(sim *s, uint32_t replica); /* if it may */
 
 /* ---- group_faults.c ---- */
 
-void groups_fault(sim *s, const event *e); /* something befalls one of them, and the next time is set */
+void replicas_fault(sim *s, const event *e); /* something befalls one of them, and the next time is set */
 
 /* ---- steps.c ---- */
 
-void steps_begin(sim *s, uint32_t group);
-/* Says what becomes of jobs that a coordinator had given, before the group is ready for the next one. */
-void steps_say_leftovers(sim *s, uint32_t group);
+void steps_begin(sim *s, uint32_t replica);
+/* Says what becomes of jobs that a coordinator had given, before the replica is ready for the next one. */
+void steps_say_leftovers(sim *s, uint32_t replica);
 
 /* ---- checker.c ---- */
 
 __attribute__((format(printf, 2, 3))) void fail(sim *s, const char *fmt, ...);
 bool check_is_open(const sim *s, const stream *st); /* its end must come */
 void check_reply(sim *s, stream *st, const tri_server_msg *m);
-/* Checks that the group which is assigned a job has no other where one of them must be alone. */
-void check_company(sim *s, uint32_t group, const tri_group_assign *a);
-void check_assign(sim *s, const tri_group_assign *a); /* as it arrives */
-void check_end(sim *s);                               /* everything has ended as it must */
+/* Checks that the replica which is assigned a job has no other where one of them must be alone. */
+void check_company(sim *s, uint32_t replica, const tri_replica_assign *a);
+void check_assign(sim *s, const tri_replica_assign *a); /* as it arrives */
+void check_end(sim *s);                                 /* everything has ended as it must */
 /* A coordinator has begun: it has every job that a client has heard of, and what the client has of it, unless the
  * machine has failed, which may cost the last tokens. */
 void check_restored(sim *s);
@@ -242,8 +242,8 @@ typedef struct lives {
   bool many;              /* they do */
   bool power_goes;        /* the end to come is the machine's */
   bool supervised;        /* somebody tells the coordinator of deaths */
-  bool cluster_ends;      /* the groups end with this one */
-  uint64_t cluster;       /* numbers clusters: starts of groups belong to one */
+  bool cluster_ends;      /* the replicas end with this one */
+  uint64_t cluster;       /* numbers clusters: starts of replicas belong to one */
   int64_t began_ns;       /* by the core's clock */
   int64_t last_tick_ns;   /* by the core's clock */
   int64_t still_until_ns; /* it stands still */
@@ -269,9 +269,9 @@ struct sim {
   event *heap;
   size_t num_events, cap_events;
   uint64_t orders, numbers; /* of events; of whatever is numbered */
-  uint32_t num_groups;
-  fake_group groups[MAX_GROUPS];
-  uint8_t rank_keys[MAX_GROUPS][TRI_OWNER_BYTES];
+  uint32_t num_replicas;
+  fake_replica replicas[MAX_REPLICAS];
+  uint8_t rank_keys[MAX_REPLICAS][TRI_OWNER_BYTES];
   int num_clients, num_connections;
   client_connection connections[MAX_CONNECTIONS];
   int num_requests, num_streams;

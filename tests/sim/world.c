@@ -67,27 +67,27 @@ static tri_status look(void *ctx, const tri_peer *to) {
 }
 
 /* Nothing but a refusal may be said to a process that an earlier start has left behind. */
-static void check_ghost(sim *s, uint32_t index, const tri_group_msg *m) {
-  if (m->op != TRI_GROUP_WELCOME || m->welcome.ok) fail(s, "an earlier start of group %u is taken for it", index);
+static void check_ghost(sim *s, uint32_t index, const tri_replica_msg *m) {
+  if (m->op != TRI_REPLICA_WELCOME || m->welcome.ok) fail(s, "an earlier start of group %u is taken for it", index);
 }
 
-static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
+static tri_status to_worker(void *ctx, const tri_peer *to, tri_replica_msg *m) {
   sim *s = ctx;
   uint32_t index;
   uint64_t line;
-  if (!network_group_of(to, &index, &line)) return TRI_INVALID_ARGUMENT;
+  if (!network_replica_of(to, &index, &line)) return TRI_INVALID_ARGUMENT;
   if (keeping_is_dead(s)) return TRI_OK;
-  fake_group *g = &s->groups[index];
+  fake_replica *g = &s->replicas[index];
   if (line == g->ghost_line) check_ghost(s, index, m);
   bool is_lost = line < g->lost_line || (line == g->lost_line && s->now >= g->lost_ns);
   if (is_lost && line != g->ghost_line) return TRI_CLOSED;
   if (g->line == line && s->now < g->net.out.full_ns) return TRI_AGAIN;
-  tri_status st = tri_group_msg_pack(m, &s->buf);
+  tri_status st = tri_replica_msg_pack(m, &s->buf);
   if (st != TRI_OK) return st;
-  if (m->op == TRI_GROUP_ASSIGN) check_company(s, index, &m->assign);
+  if (m->op == TRI_REPLICA_ASSIGN) check_company(s, index, &m->assign);
   note(s, &s->buf);
   if (g->line == line)
-    network_send(s, &g->net.out, (event){.run = groups_receive, .who = index, .number = line}, &s->buf);
+    network_send(s, &g->net.out, (event){.run = replicas_receive, .who = index, .number = line}, &s->buf);
   return TRI_OK;
 }
 
@@ -110,25 +110,25 @@ void world_abandon(sim *s, const event *e) {
   tri_core_abandon(s->core, world_clock(s), "the power goes");
 }
 
-static void group_lost(void *ctx, const tri_core_loss *loss) {
+static void replica_lost(void *ctx, const tri_core_loss *loss) {
   sim *s = ctx;
-  if (s->verbose) printf("%8.3f group %u is lost: %s\n", (double)s->now / 1e9, loss->group, loss->reason);
-  groups_lost(s, loss);
+  if (s->verbose) printf("%8.3f group %u is lost: %s\n", (double)s->now / 1e9, loss->replica, loss->reason);
+  replicas_lost(s, loss);
   if (s->day != DAY_ONE_LIFE) return;
   s->calm |= !s->lives.many; /* the program ends */
   events_add(s, (event){.at = s->now + 200 * MS, .run = world_abandon, .inside = true});
 }
 
 /* A start that may register says that the one before it is over; one that is refused tells the core nothing. */
-static void rank_came(void *ctx, uint32_t group, uint64_t epoch, uint32_t rank) {
+static void rank_came(void *ctx, uint32_t replica, uint64_t epoch, uint32_t rank) {
   (void)rank;
-  groups_count_death(ctx, group, epoch - 1);
+  replicas_count_death(ctx, replica, epoch - 1);
 }
 
-static void group_ready(void *ctx, uint32_t group, uint64_t epoch) { (void)ctx, (void)group, (void)epoch; }
+static void replica_ready(void *ctx, uint32_t replica, uint64_t epoch) { (void)ctx, (void)replica, (void)epoch; }
 
-static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len) {
-  (void)ctx, (void)group, (void)epoch, (void)report, (void)len;
+static void hang(void *ctx, uint32_t replica, uint64_t epoch, const char *report, size_t len) {
+  (void)ctx, (void)replica, (void)epoch, (void)report, (void)len;
 }
 
 static uint64_t record(void *ctx, const tri_record *r) {
@@ -169,8 +169,8 @@ static bool open_core(sim *s) {
   s->model.generation.temperature = s->model.generation.top_p = s->model.generation.repetition_penalty = NAN;
   s->config = (tri_core_config){.model_name = "toy",
                                 .model = &s->model,
-                                .num_groups = s->num_groups,
-                                .group_ranks = 1,
+                                .num_replicas = s->num_replicas,
+                                .replica_ranks = 1,
                                 .rank_keys = (const uint8_t(*)[TRI_OWNER_BYTES])s->rank_keys,
                                 .starts_are_told = true,
                                 .route_by_prefix = rng_chance(s, 50),
@@ -181,9 +181,9 @@ static bool open_core(sim *s) {
                                 .watchdog_ns = 8 * SECOND,
                                 .lease_ns = SECOND,
                                 .io = {s, to_client, answer, look, to_worker, tokenize, tokenize_stop, rank_came,
-                                       group_lost, group_ready, hang, draw, record}};
-  for (uint32_t i = 0; i < s->num_groups; i++) {
-    tri_peer p = network_group(i, 0);
+                                       replica_lost, replica_ready, hang, draw, record}};
+  for (uint32_t i = 0; i < s->num_replicas; i++) {
+    tri_peer p = network_replica(i, 0);
     memcpy(s->rank_keys[i], p.owner.bytes, sizeof p.owner.bytes);
   }
   return tri_arena_create(4096, &s->arena) == TRI_OK && world_make_core(s);
@@ -213,7 +213,7 @@ static void plan_day(sim *s, bool keeps) {
   s->day = keeps ? draw_day_of_many(s) : draw_day(s);
   if (keeps) keeping_plan(s);
   lives_plan(s);
-  groups_open(s);
+  replica_fakes_open(s);
   clients_open(s);
   events_add(s, (event){.at = s->now, .run = tick, .lasts = true, .inside = true});
   events_add(s, (event){.at = s->now + length, .run = rest, .lasts = true});

@@ -251,7 +251,7 @@ static void on_status(server *s, const tri_peer *from) {
                             .coordinator_us_per_token = 1.25,
                             .coordinator_cpu_s = 30 + 2e-6 * (double)s->tokens,
                             .resident_mb = 10,
-                            .num_groups = 1,
+                            .num_replicas = 1,
                             .num_ranks = 2,
                             .num_callers = 1,
                             .callers[0] = {.name = str("ann"), .running = running},
@@ -259,35 +259,35 @@ static void on_status(server *s, const tri_peer *from) {
                             .vocab_size = 1000};
   c->uptime_s = (double)(tri_now_ns() - s->started_ns) * 1e-9;
   if (c->uptime_s * 1000 < (double)s->o.starting_ms) c->state = str("starting");
-  c->groups[0] = (tri_group_status){.group = 0,
-                                    .epoch = 1,
-                                    .state = str("ready"),
-                                    .tp = 2,
-                                    .pp = 1,
-                                    .dp = 1,
-                                    .ep = 1,
-                                    .running = (uint32_t)running,
-                                    .kv_pages = 1000,
-                                    .kv_pages_used = running,
-                                    .steps = s->tokens,
-                                    .tokens = s->tokens,
-                                    .scheduler_us_per_token = 0.5,
-                                    .scheduler_cpu_s = 10 + 1e-6 * (double)s->tokens,
-                                    .streamed_bytes = 500000000,
-                                    .stream_pass_bytes = 250000000,
-                                    .stream_pass_s = 0.25,
-                                    .stream_stall_s = 0.2,
-                                    .stream_bytes_per_s = 1e9,
-                                    .stream_peer_bytes = 100000000,
-                                    .host_kv_pages = 400,
-                                    .host_kv_pages_used = 12,
-                                    .swaps_out = 30,
-                                    .swaps_in = 28,
-                                    .swapped_out_bytes = 50000000,
-                                    .swapped_in_bytes = 40000000,
-                                    .prefix_cache_queries = 2000,
-                                    .prefix_cache_hits = 1500,
-                                    .prefix_cache_evictions = 25};
+  c->replicas[0] = (tri_replica_status){.group = 0,
+                                        .epoch = 1,
+                                        .state = str("ready"),
+                                        .tp = 2,
+                                        .pp = 1,
+                                        .dp = 1,
+                                        .ep = 1,
+                                        .running = (uint32_t)running,
+                                        .kv_pages = 1000,
+                                        .kv_pages_used = running,
+                                        .steps = s->tokens,
+                                        .tokens = s->tokens,
+                                        .scheduler_us_per_token = 0.5,
+                                        .scheduler_cpu_s = 10 + 1e-6 * (double)s->tokens,
+                                        .streamed_bytes = 500000000,
+                                        .stream_pass_bytes = 250000000,
+                                        .stream_pass_s = 0.25,
+                                        .stream_stall_s = 0.2,
+                                        .stream_bytes_per_s = 1e9,
+                                        .stream_peer_bytes = 100000000,
+                                        .host_kv_pages = 400,
+                                        .host_kv_pages_used = 12,
+                                        .swaps_out = 30,
+                                        .swaps_in = 28,
+                                        .swapped_out_bytes = 50000000,
+                                        .swapped_in_bytes = 40000000,
+                                        .prefix_cache_queries = 2000,
+                                        .prefix_cache_hits = 1500,
+                                        .prefix_cache_evictions = 25};
   for (uint32_t i = 0; i < 2; i++)
     c->ranks[i] = (tri_rank_status){.rank = i,
                                     .host = str("localhost"),
@@ -339,10 +339,10 @@ static void handle(server *s, const tri_peer *from, const void *data, size_t len
     s->out.models.tokenizer = s->tokenizer;
     reply(s, from);
     break;
-  case TRI_OP_FLOORS: /* 1 GFLOP/s, 2 MFLOP a token; a millisecond to read the weights */
-    s->out.op = TRI_REPLY_FLOORS;
-    s->out.floors.num_groups = 1;
-    s->out.floors.groups[0] = (tri_group_floors){.ranks = 1, .measured = 1, .sum = {1e9, 1e9, 1e6, 2e6, 2e6}};
+  case TRI_OP_ROOFLINES: /* 1 GFLOP/s, 2 MFLOP a token; a millisecond to read the weights */
+    s->out.op = TRI_REPLY_ROOFLINES;
+    s->out.rooflines.num_replicas = 1;
+    s->out.rooflines.replicas[0] = (tri_replica_rooflines){.ranks = 1, .measured = 1, .sum = {1e9, 1e9, 1e6, 2e6, 2e6}};
     reply(s, from);
     break;
   case TRI_OP_EXPERTS:

@@ -15,7 +15,7 @@
 #include "kernels/gemm_tactics.h"
 #include "kernels/cuda/fill.h"
 
-static tri_status tune(tri_backend *be, const tri_tune_product *products, int count, int64_t until, tri_tactics *out,
+static tri_status tune(tri_backend *be, const tri_tune_gemm *products, int count, int64_t until, tri_tactics *out,
                        tri_tune_result *result) {
   (void)until;
   *result = (tri_tune_result){0};

@@ -24,7 +24,7 @@
 enum { CONNECT_MS = 3000, ANSWER_MS = 5000, LINGER_MS = 300, KEY_BYTES = 32, CHUNK = 1 << 20 };
 
 typedef struct name {
-  unsigned group, rank;
+  unsigned replica, rank;
 } name;
 
 static int die(const char *what, const char *why) {
@@ -36,14 +36,14 @@ static int die(const char *what, const char *why) {
 
 static tri_status take_key(const tri_boot *b, const char *key, tri_boot_rank *out, tri_error *err) {
   name n;
-  if (sscanf(key, "%u.%u", &n.group, &n.rank) == 2) return tri_boot_of_rank(b, n.group, n.rank, out, err);
+  if (sscanf(key, "%u.%u", &n.replica, &n.rank) == 2) return tri_boot_of_rank(b, n.replica, n.rank, out, err);
   TRI_CHECK(tri_boot_of_rank(b, 0, 0, out, err));
   return tri_zkeypair_make(&out->own, err);
 }
 
-static bool send_msg(tri_zlink *l, tri_buf *buf, tri_group_msg *m, uint64_t seq) {
+static bool send_msg(tri_zlink *l, tri_buf *buf, tri_replica_msg *m, uint64_t seq) {
   m->seq = seq;
-  return tri_group_msg_pack(m, buf) == TRI_OK && tri_zlink_send_wait(l, buf->data, buf->len, CONNECT_MS) == TRI_OK;
+  return tri_replica_msg_pack(m, buf) == TRI_OK && tri_zlink_send_wait(l, buf->data, buf->len, CONNECT_MS) == TRI_OK;
 }
 
 /* False: no answer came. */
@@ -52,14 +52,14 @@ static bool print_answer(tri_zlink *l, tri_arena *arena) {
   size_t len;
   int64_t end = tri_deadline_after_ms(ANSWER_MS);
   while (tri_now_ns() < end) {
-    tri_group_msg m;
+    tri_replica_msg m;
     tri_error err = {0};
     if (tri_zlink_recv(l, &data, &len) != TRI_OK) {
       usleep(1000);
       continue;
     }
-    if (tri_wire_first(data, len, &len, &err) != TRI_OK || tri_group_msg_unpack(data, len, arena, &m, &err) != TRI_OK ||
-        m.op != TRI_GROUP_WELCOME)
+    if (tri_wire_first(data, len, &len, &err) != TRI_OK ||
+        tri_replica_msg_unpack(data, len, arena, &m, &err) != TRI_OK || m.op != TRI_REPLICA_WELCOME)
       continue;
     if (m.welcome.ok)
       puts("welcome");
@@ -90,26 +90,26 @@ static int speak(const tri_boot *boot, const char *key, name as, uint64_t epoch,
                          .backlog = 100,
                          .refuse_unconnected = true};
   TRI_TRY(tri_zlink_open(z, &lc, &l, &err));
-  tri_group_msg reg = {.op = TRI_GROUP_REGISTER,
-                       .reg = {.version = {version, sizeof version - 1},
-                               .host = {"elsewhere", 9},
-                               .group = as.group,
-                               .rank = as.rank,
-                               .world = world,
-                               .tp = world,
-                               .pp = 1,
-                               .dp = 1,
-                               .ep = 1,
-                               .epoch = epoch,
-                               .pid = 1}};
-  tri_group_msg health = {.op = TRI_GROUP_HEALTH,
-                          .health = {.group = as.group, .rank = as.rank, .epoch = epoch, .step = 1 << 30}};
-  tri_group_msg failed = {.op = TRI_GROUP_FAILED,
-                          .failed = {.group = as.group,
-                                     .rank = as.rank,
-                                     .epoch = epoch,
-                                     .code = {"internal", 8},
-                                     .message = {why, sizeof why - 1}}};
+  tri_replica_msg reg = {.op = TRI_REPLICA_REGISTER,
+                         .reg = {.version = {version, sizeof version - 1},
+                                 .host = {"elsewhere", 9},
+                                 .replica = as.replica,
+                                 .rank = as.rank,
+                                 .world = world,
+                                 .tp = world,
+                                 .pp = 1,
+                                 .dp = 1,
+                                 .ep = 1,
+                                 .epoch = epoch,
+                                 .pid = 1}};
+  tri_replica_msg health = {.op = TRI_REPLICA_HEALTH,
+                            .health = {.replica = as.replica, .rank = as.rank, .epoch = epoch, .step = 1 << 30}};
+  tri_replica_msg failed = {.op = TRI_REPLICA_FAILED,
+                            .failed = {.replica = as.replica,
+                                       .rank = as.rank,
+                                       .epoch = epoch,
+                                       .code = {"internal", 8},
+                                       .message = {why, sizeof why - 1}}};
   code = 0;
   if (!send_msg(l, &buf, &reg, 1)) {
     puts("no connection");
@@ -132,7 +132,7 @@ cleanup:
 /* ---- keys ---- */
 
 static void search(const tri_boot *b, const uint8_t *data, size_t len, bool *found) {
-  for (uint32_t i = 0; i < b->groups * b->ranks; i++) {
+  for (uint32_t i = 0; i < b->replicas * b->ranks; i++) {
     uint8_t raw[KEY_BYTES];
     if (found[i] || !tri_zkey_raw(b->secrets[i], raw)) continue;
     found[i] = memmem(data, len, b->secrets[i], TRI_Z_KEY - 1) || memmem(data, len, raw, sizeof raw);
@@ -153,7 +153,7 @@ static void search_range(const tri_boot *b, int mem, uint64_t at, uint64_t end, 
 
 static int print_keys(const tri_boot *b, const char *pid) {
   char path[64], line[512];
-  bool *found = tri_calloc((size_t)b->groups * b->ranks, sizeof *found);
+  bool *found = tri_calloc((size_t)b->replicas * b->ranks, sizeof *found);
   uint8_t *part = tri_malloc(CHUNK, 1);
   snprintf(path, sizeof path, "/proc/%.20s/maps", pid);
   FILE *maps = fopen(path, "re");
@@ -170,8 +170,8 @@ static int print_keys(const tri_boot *b, const char *pid) {
     if (sscanf(line, "%llx-%llx %4s", &from, &to, mode) == 3 && mode[1] == 'w')
       search_range(b, mem, from, to, part, found);
   }
-  for (uint32_t i = 0; i < b->groups * b->ranks; i++)
-    if (found[i]) printf("%u.%u\n", b->first_group + i / b->ranks, i % b->ranks);
+  for (uint32_t i = 0; i < b->replicas * b->ranks; i++)
+    if (found[i]) printf("%u.%u\n", b->first_replica + i / b->ranks, i % b->ranks);
   code = 0;
 cleanup:
   if (maps) fclose(maps);
@@ -190,7 +190,7 @@ int main(int argc, char **argv) {
   int code = 2;
   if (!strcmp(argv[2], "keys"))
     code = print_keys(&boot, argv[3]);
-  else if (argc == 7 && sscanf(argv[4], "%u.%u", &as.group, &as.rank) == 2)
+  else if (argc == 7 && sscanf(argv[4], "%u.%u", &as.replica, &as.rank) == 2)
     code = speak(&boot, argv[3], as, strtoull(argv[5], NULL, 10), (uint32_t)strtoul(argv[6], NULL, 10));
   tri_boot_free(&boot);
   return code;

@@ -146,8 +146,8 @@ static tri_status to_client(void *ctx, const tri_peer *to, const tri_server_msg 
     if (w->status) *w->status = m->status;
     memcpy(w->ranks, m->status.ranks, sizeof w->ranks);
     break;
-  case TRI_REPLY_FLOORS:
-    w->floors = m->floors;
+  case TRI_REPLY_ROOFLINES:
+    w->rooflines = m->rooflines;
     w->floors_answers++;
     break;
   case TRI_REPLY_STATS:
@@ -183,31 +183,31 @@ static tri_status look(void *ctx, const tri_peer *to) {
   ck_abort_msg("a look for nobody");
 }
 
-static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
+static tri_status to_worker(void *ctx, const tri_peer *to, tri_replica_msg *m) {
   struct world *w = ctx;
   if (w->lost_peer.len && tri_peer_equal(&w->lost_peer, to)) return TRI_CLOSED;
   switch (m->op) {
-  case TRI_GROUP_WELCOME:
+  case TRI_REPLICA_WELCOME:
     w->welcome = m->welcome.ok;
     copy_str(w->welcome_text, sizeof w->welcome_text, m->welcome.message);
     break;
-  case TRI_GROUP_ASSIGN: {
+  case TRI_REPLICA_ASSIGN: {
     ck_assert_int_lt(w->num_assigns, MAX_ASSIGNS);
     struct assigned *a = &w->assigns[w->num_assigns++];
     *a = (struct assigned){.a = m->assign, .to = *to};
     memcpy(a->ids, m->assign.token_ids, m->assign.num_token_ids * sizeof *a->ids);
     copy_str(a->salt, sizeof a->salt, m->assign.cache_salt);
-    ck_assert(m->assign.num_drawn <= MAX_TOKENS && m->assign.num_drawn_counts <= MAX_CHOICES);
-    for (size_t i = 0; i < m->assign.num_drawn; i++) a->drawn[i] = m->assign.drawn[i];
-    for (size_t i = 0; i < m->assign.num_drawn_counts; i++) a->counts[i] = m->assign.drawn_counts[i];
+    ck_assert(m->assign.num_sampled <= MAX_TOKENS && m->assign.num_sampled_counts <= MAX_CHOICES);
+    for (size_t i = 0; i < m->assign.num_sampled; i++) a->sampled[i] = m->assign.sampled[i];
+    for (size_t i = 0; i < m->assign.num_sampled_counts; i++) a->counts[i] = m->assign.sampled_counts[i];
     ck_assert_int_eq(m->assign.sampling.num_stop, 0); /* text is the coordinator's business */
     break;
   }
-  case TRI_GROUP_ABORT: w->aborts[w->num_aborts++] = m->abort.job; break;
-  case TRI_GROUP_DRAIN: w->drains++; break;
-  case TRI_GROUP_LEASE: w->leases++; break;
-  case TRI_GROUP_MEASURE: w->measures++; break;
-  case TRI_GROUP_COUNT_EXPERTS: w->counts++; break;
+  case TRI_REPLICA_ABORT: w->aborts[w->num_aborts++] = m->abort.job; break;
+  case TRI_REPLICA_DRAIN: w->drains++; break;
+  case TRI_REPLICA_LEASE: w->leases++; break;
+  case TRI_REPLICA_MEASURE: w->measures++; break;
+  case TRI_REPLICA_COUNT_EXPERTS: w->counts++; break;
   default: ck_abort_msg("the core sends op %d to a worker", (int)m->op);
   }
   return TRI_OK;
@@ -238,26 +238,26 @@ static void tokenize_stop(void *ctx, uint64_t job) {
   w->stopped_job = job;
 }
 
-static void rank_came(void *ctx, uint32_t group, uint64_t epoch, uint32_t rank) {
-  (void)group, (void)epoch, (void)rank;
+static void rank_came(void *ctx, uint32_t replica, uint64_t epoch, uint32_t rank) {
+  (void)replica, (void)epoch, (void)rank;
   ((struct world *)ctx)->came++;
 }
 
-static void group_lost(void *ctx, const tri_core_loss *loss) {
+static void replica_lost(void *ctx, const tri_core_loss *loss) {
   struct world *w = ctx;
   w->lost++;
   w->loss = *loss;
   snprintf(w->lost_reason, sizeof w->lost_reason, "%s", loss->reason);
 }
 
-static void group_ready(void *ctx, uint32_t group, uint64_t epoch) {
-  (void)group, (void)epoch;
+static void replica_ready(void *ctx, uint32_t replica, uint64_t epoch) {
+  (void)replica, (void)epoch;
   ((struct world *)ctx)->ready++;
 }
 
-static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len) {
+static void hang(void *ctx, uint32_t replica, uint64_t epoch, const char *report, size_t len) {
   struct world *w = ctx;
-  (void)group, (void)epoch;
+  (void)replica, (void)epoch;
   w->hangs++;
   snprintf(w->report, sizeof w->report, "%.*s", (int)len, report);
 }
@@ -273,19 +273,19 @@ static uint64_t record(void *ctx, const tri_record *r) {
   return tri_recorder_record(w->recorder, r);
 }
 
-static tri_owner rank_owner(uint32_t group, uint32_t rank) {
-  return (tri_owner){.kind = TRI_OWNER_KEY, .bytes = {'k', (uint8_t)group, (uint8_t)rank}};
+static tri_owner rank_owner(uint32_t replica, uint32_t rank) {
+  return (tri_owner){.kind = TRI_OWNER_KEY, .bytes = {'k', (uint8_t)replica, (uint8_t)rank}};
 }
 
-static void make_keys(struct world *w, uint32_t groups) {
-  ck_assert_uint_le(groups, MAX_GROUPS);
-  for (uint32_t i = 0; i < groups * GROUP_RANKS; i++) {
-    tri_owner o = rank_owner(i / GROUP_RANKS, i % GROUP_RANKS);
+static void make_keys(struct world *w, uint32_t replicas) {
+  ck_assert_uint_le(replicas, MAX_REPLICAS);
+  for (uint32_t i = 0; i < replicas * REPLICA_RANKS; i++) {
+    tri_owner o = rank_owner(i / REPLICA_RANKS, i % REPLICA_RANKS);
     memcpy(w->keys[i], o.bytes, sizeof o.bytes);
   }
 }
 
-static struct world *create_of(const tri_core_config *limits, uint32_t groups, uint64_t model_hash, uint32_t tp,
+static struct world *create_of(const tri_core_config *limits, uint32_t replicas, uint64_t model_hash, uint32_t tp,
                                uint32_t pp, uint64_t response_cache) {
   struct world *w = calloc(1, sizeof *w);
   w->now = 1000 * SECOND;
@@ -302,9 +302,9 @@ static struct world *create_of(const tri_core_config *limits, uint32_t groups, u
   config.dp = 1;
   config.ep = 1;
   config.response_cache = response_cache;
-  config.num_groups = groups;
-  config.group_ranks = GROUP_RANKS;
-  make_keys(w, groups);
+  config.num_replicas = replicas;
+  config.replica_ranks = REPLICA_RANKS;
+  make_keys(w, replicas);
   config.rank_keys = (const uint8_t(*)[TRI_OWNER_BYTES])w->keys;
   config.route_by_prefix = true;
   config.seed = 7;
@@ -312,36 +312,36 @@ static struct world *create_of(const tri_core_config *limits, uint32_t groups, u
   config.silence_ns = 4 * SECOND;
   config.watchdog_ns = 10 * SECOND;
   config.lease_ns = SECOND;
-  config.io = (tri_core_io){w,         to_client,  answer,      look, to_worker, tokenize, tokenize_stop,
-                            rank_came, group_lost, group_ready, hang, draw,      record};
+  config.io = (tri_core_io){w,         to_client,    answer,        look, to_worker, tokenize, tokenize_stop,
+                            rank_came, replica_lost, replica_ready, hang, draw,      record};
   ck_assert_int_eq(tri_core_create(&config, w->now, &w->core), TRI_OK);
-  for (uint32_t i = 0; config.starts_are_told && i < groups; i++) tri_core_group_expected(w->core, i, 1);
+  for (uint32_t i = 0; config.starts_are_told && i < replicas; i++) tri_core_replica_expected(w->core, i, 1);
   return w;
 }
 
-static struct world *create(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp, uint64_t response_cache) {
-  return create_of(&(tri_core_config){.max_queue = MAX_QUEUE, .starts_are_told = true}, groups, model_hash, tp, pp,
+static struct world *create(uint32_t replicas, uint64_t model_hash, uint32_t tp, uint32_t pp, uint64_t response_cache) {
+  return create_of(&(tri_core_config){.max_queue = MAX_QUEUE, .starts_are_told = true}, replicas, model_hash, tp, pp,
                    response_cache);
 }
 
-struct world *world_create_alone(uint32_t groups) {
-  return create_of(&(tri_core_config){.max_queue = MAX_QUEUE}, groups, 0, 0, 0, 0);
+struct world *world_create_alone(uint32_t replicas) {
+  return create_of(&(tri_core_config){.max_queue = MAX_QUEUE}, replicas, 0, 0, 0, 0);
 }
 
 struct world *world_create_sharing(const tri_core_config *limits) {
   return create_of(limits, 1, 0, 0, 0, 0);
 }
 
-struct world *world_create(uint32_t groups) {
-  return create(groups, 0, 0, 0, 0);
+struct world *world_create(uint32_t replicas) {
+  return create(replicas, 0, 0, 0, 0);
 }
 
-struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp) {
-  return create(groups, model_hash, tp, pp, 0);
+struct world *world_create_for(uint32_t replicas, uint64_t model_hash, uint32_t tp, uint32_t pp) {
+  return create(replicas, model_hash, tp, pp, 0);
 }
 struct world *world_create_caching(uint64_t response_cache) {
   struct world *w = create(1, 0, 0, 0, response_cache);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   return w;
 }
 
@@ -355,84 +355,84 @@ void tick(struct world *w, int64_t ns) {
   tri_core_tick(w->core, w->now);
 }
 
-/* ---- groups ---- */
+/* ---- replicas ---- */
 
-tri_peer rank_peer(uint32_t group, uint64_t epoch, uint32_t rank) {
+tri_peer rank_peer(uint32_t replica, uint64_t epoch, uint32_t rank) {
   char name[32];
-  snprintf(name, sizeof name, "w%u.%u.%u", group, (unsigned)epoch, rank);
+  snprintf(name, sizeof name, "w%u.%u.%u", replica, (unsigned)epoch, rank);
   tri_peer p = peer_of(name);
-  p.owner = rank_owner(group, rank);
+  p.owner = rank_owner(replica, rank);
   return p;
 }
 
-void send_worker(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, const tri_group_msg *m) {
-  tri_peer p = rank_peer(group, epoch, rank);
+void send_worker(struct world *w, uint32_t replica, uint64_t epoch, uint32_t rank, const tri_replica_msg *m) {
+  tri_peer p = rank_peer(replica, epoch, rank);
   tri_core_worker(w->core, w->now, &p, m);
 }
 
-tri_group_msg registration(uint32_t group, uint64_t epoch, uint32_t rank, uint32_t world) {
-  return (tri_group_msg){.op = TRI_GROUP_REGISTER,
-                         .reg = {.group = group,
-                                 .rank = rank,
-                                 .world = world,
-                                 .tp = world,
-                                 .pp = 1,
-                                 .dp = 1,
-                                 .ep = 1,
-                                 .epoch = epoch,
-                                 .pid = 1,
-                                 .model_hash = 99,
-                                 .max_model_len = MODEL_LEN,
-                                 .kv_blocks = 64,
-                                 .block_size = 16,
-                                 .max_num_seqs = SLOTS,
-                                 .host = {"node", 4}}};
+tri_replica_msg registration(uint32_t replica, uint64_t epoch, uint32_t rank, uint32_t world) {
+  return (tri_replica_msg){.op = TRI_REPLICA_REGISTER,
+                           .reg = {.replica = replica,
+                                   .rank = rank,
+                                   .world = world,
+                                   .tp = world,
+                                   .pp = 1,
+                                   .dp = 1,
+                                   .ep = 1,
+                                   .epoch = epoch,
+                                   .pid = 1,
+                                   .model_hash = 99,
+                                   .max_model_len = MODEL_LEN,
+                                   .kv_blocks = 64,
+                                   .block_size = 16,
+                                   .max_num_seqs = SLOTS,
+                                   .host = {"node", 4}}};
 }
 
-bool send_register(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, uint32_t world) {
-  tri_group_msg m = registration(group, epoch, rank, world);
+bool send_register(struct world *w, uint32_t replica, uint64_t epoch, uint32_t rank, uint32_t world) {
+  tri_replica_msg m = registration(replica, epoch, rank, world);
   w->welcome = false;
-  send_worker(w, group, epoch, rank, &m);
+  send_worker(w, replica, epoch, rank, &m);
   return w->welcome;
 }
 
-void send_ready(struct world *w, uint32_t group, uint64_t epoch) {
-  tri_group_msg m = {.op = TRI_GROUP_READY, .ready = {.group = group, .epoch = epoch, .load_seconds = 1}};
+void send_ready(struct world *w, uint32_t replica, uint64_t epoch) {
+  tri_replica_msg m = {.op = TRI_REPLICA_READY, .ready = {.replica = replica, .epoch = epoch, .load_seconds = 1}};
   m.ready.layer_seconds = w->layer_seconds;
-  send_worker(w, group, epoch, 0, &m);
+  send_worker(w, replica, epoch, 0, &m);
 }
 
-void start_group(struct world *w, uint32_t group, uint64_t epoch, uint32_t world) {
-  tri_core_group_expected(w->core, group, epoch);
-  for (uint32_t r = 0; r < world; r++) ck_assert(send_register(w, group, epoch, r, world));
-  send_ready(w, group, epoch);
+void start_replica(struct world *w, uint32_t replica, uint64_t epoch, uint32_t world) {
+  tri_core_replica_expected(w->core, replica, epoch);
+  for (uint32_t r = 0; r < world; r++) ck_assert(send_register(w, replica, epoch, r, world));
+  send_ready(w, replica, epoch);
 }
 
-void send_health(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, uint64_t step, bool busy) {
-  tri_group_msg m = {.op = TRI_GROUP_HEALTH,
-                     .health = {.group = group, .rank = rank, .epoch = epoch, .step = step, .busy = busy}};
-  send_worker(w, group, epoch, rank, &m);
+void send_health(struct world *w, uint32_t replica, uint64_t epoch, uint32_t rank, uint64_t step, bool busy) {
+  tri_replica_msg m = {.op = TRI_REPLICA_HEALTH,
+                       .health = {.replica = replica, .rank = rank, .epoch = epoch, .step = step, .busy = busy}};
+  send_worker(w, replica, epoch, rank, &m);
 }
 
-void send_tokens(struct world *w, uint32_t group, uint64_t epoch, const tri_group_token *t, uint32_t num) {
-  tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = epoch, .step = 1, .num = num, .tokens = t}};
-  send_worker(w, group, epoch, 0, &m);
+void send_tokens(struct world *w, uint32_t replica, uint64_t epoch, const tri_replica_token *t, uint32_t num) {
+  tri_replica_msg m = {.op = TRI_REPLICA_TOKENS, .tokens = {.epoch = epoch, .step = 1, .num = num, .tokens = t}};
+  send_worker(w, replica, epoch, 0, &m);
 }
 
 void token_of(struct world *w, uint64_t epoch, uint64_t job, uint32_t choice, uint64_t offset, uint32_t id, int flags,
               tri_finish reason) {
   uint32_t top_ids[] = {id, id + 1};
   float top[] = {-1, -2};
-  tri_group_token t = {.job = job,
-                       .choice = choice,
-                       .token = id,
-                       .offset = offset,
-                       .flags = (uint8_t)(flags | TRI_TOKEN_LOGPROB),
-                       .reason = reason,
-                       .logprob = -(float)id,
-                       .num_top = 2,
-                       .top_ids = top_ids,
-                       .top_logprobs = top};
+  tri_replica_token t = {.job = job,
+                         .choice = choice,
+                         .token = id,
+                         .offset = offset,
+                         .flags = (uint8_t)(flags | TRI_TOKEN_LOGPROB),
+                         .reason = reason,
+                         .logprob = -(float)id,
+                         .num_top = 2,
+                         .top_ids = top_ids,
+                         .top_logprobs = top};
   send_tokens(w, 0, epoch, &t, 1);
 }
 

@@ -14,7 +14,7 @@
 #include "coordinator/core.h"
 
 enum { MAX_STREAMS = 256, MAX_CHOICES = 4, MAX_TOKENS = 256, MAX_TEXT = 4096, MAX_ASSIGNS = 64, MAX_PEERS = 8 };
-enum { MAX_GROUPS = 8, GROUP_RANKS = 16 }; /* that have keys */
+enum { MAX_REPLICAS = 8, REPLICA_RANKS = 16 }; /* that have keys */
 enum { MODEL_LEN = 128, SLOTS = 8, MAX_QUEUE = 40 };
 enum { STATS_BYTES = 16384 };
 #define SECOND 1000000000LL
@@ -59,9 +59,9 @@ struct stream {
 };
 
 struct assigned {
-  tri_group_assign a;
+  tri_replica_assign a;
   tri_peer to;
-  uint32_t ids[MAX_TOKENS], drawn[MAX_TOKENS], counts[MAX_CHOICES];
+  uint32_t ids[MAX_TOKENS], sampled[MAX_TOKENS], counts[MAX_CHOICES];
   char salt[16];
 };
 
@@ -81,7 +81,7 @@ struct world {
   char experts[1024];         /* JSON */
   tri_cluster_status *status; /* where a status reply goes, or NULL */
   char *stats;                /* [STATS_BYTES] where the text of a stats reply goes, or NULL */
-  tri_cluster_floors floors;
+  tri_cluster_rooflines rooflines;
   tri_peer lost_peer; /* of a rank: its connection has ended */
   bool welcome, refuse_tokenize, tokenize_now;
   const uint32_t *now_ids;
@@ -97,9 +97,9 @@ struct world {
   int tokenizes, looks;
   int hangs;
   int came; /* ranks, each time that one registered */
-  uint8_t keys[MAX_GROUPS * GROUP_RANKS][TRI_OWNER_BYTES];
+  uint8_t keys[MAX_REPLICAS * REPLICA_RANKS][TRI_OWNER_BYTES];
   char report[4096];             /* of the last hang */
-  double layer_seconds;          /* that groups say when they are ready */
+  double layer_seconds;          /* that replicas say when they are ready */
   uint8_t randoms;               /* the next random byte */
   struct tri_recorder *recorder; /* NULL: facts are kept nowhere */
 };
@@ -107,33 +107,33 @@ struct world {
 /* A test case whose tests have the tokenizer. */
 TCase *add_case(Suite *suite, const char *name);
 
-struct world *world_create(uint32_t groups);
-/* The same where nobody tells of starts of groups. */
-struct world *world_create_alone(uint32_t groups);
+struct world *world_create(uint32_t replicas);
+/* The same where nobody tells of starts of replicas. */
+struct world *world_create_alone(uint32_t replicas);
 /* Whose workers must have this model and layout (0: any). */
-struct world *world_create_for(uint32_t groups, uint64_t model_hash, uint32_t tp, uint32_t pp);
-/* A world without groups that are ready, whose limits of the queue and weights are those of limits: its members from
+struct world *world_create_for(uint32_t replicas, uint64_t model_hash, uint32_t tp, uint32_t pp);
+/* A world without replicas that are ready, whose limits of the queue and weights are those of limits: its members from
  * max_queue to num_shares count. */
 struct world *world_create_sharing(const tri_core_config *limits);
-/* A world of one group that is ready, with a response cache of so many bytes. */
+/* A world of one replica that is ready, with a response cache of so many bytes. */
 struct world *world_create_caching(uint64_t response_cache);
 void world_destroy(struct world *w);
 void tick(struct world *w, int64_t ns);
 
-/* ---- groups ---- */
+/* ---- replicas ---- */
 
 /* The connection of a rank, which has the rank's key. */
-tri_peer rank_peer(uint32_t group, uint64_t epoch, uint32_t rank);
-void send_worker(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, const tri_group_msg *m);
-/* Returns what a rank of a group with the world's limits registers. */
-tri_group_msg registration(uint32_t group, uint64_t epoch, uint32_t rank, uint32_t world);
-bool send_register(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, uint32_t world);
-void send_ready(struct world *w, uint32_t group, uint64_t epoch);
-/* The first start of each group is told of when the world is created, others here. */
-void start_group(struct world *w, uint32_t group, uint64_t epoch, uint32_t world);
-void send_health(struct world *w, uint32_t group, uint64_t epoch, uint32_t rank, uint64_t step, bool busy);
-void send_tokens(struct world *w, uint32_t group, uint64_t epoch, const tri_group_token *t, uint32_t num);
-/* One token of a job of group 0 in some epoch, with its log probability and two alternatives; token: in epoch 1. */
+tri_peer rank_peer(uint32_t replica, uint64_t epoch, uint32_t rank);
+void send_worker(struct world *w, uint32_t replica, uint64_t epoch, uint32_t rank, const tri_replica_msg *m);
+/* Returns what a rank of a replica with the world's limits registers. */
+tri_replica_msg registration(uint32_t replica, uint64_t epoch, uint32_t rank, uint32_t world);
+bool send_register(struct world *w, uint32_t replica, uint64_t epoch, uint32_t rank, uint32_t world);
+void send_ready(struct world *w, uint32_t replica, uint64_t epoch);
+/* The first start of each replica is told of when the world is created, others here. */
+void start_replica(struct world *w, uint32_t replica, uint64_t epoch, uint32_t world);
+void send_health(struct world *w, uint32_t replica, uint64_t epoch, uint32_t rank, uint64_t step, bool busy);
+void send_tokens(struct world *w, uint32_t replica, uint64_t epoch, const tri_replica_token *t, uint32_t num);
+/* One token of a job of replica 0 in some epoch, with its log probability and two alternatives; token: in epoch 1. */
 void token_of(struct world *w, uint64_t epoch, uint64_t job, uint32_t choice, uint64_t offset, uint32_t id, int flags,
               tri_finish reason);
 void token(struct world *w, uint64_t job, uint32_t choice, uint64_t offset, uint32_t id, int flags, tri_finish reason);

@@ -21,9 +21,9 @@ bool make_kit(struct kit *k, const kit_config *config) {
                     .tensor = {.ops = config->ops, .rank = p.tp_rank, .size = p.tp},
                     .column = {.ops = config->ops, .rank = p.dp_rank, .size = dp},
                     .stage = {.ops = config->ops, .rank = own, .size = stage}};
-  k->group = (tri_group){.p = p, .world = &k->world, .tensor = &k->tensor};
-  if (dp > 1) k->group.column = &k->column;
-  if (dp > 1) k->group.stage = &k->stage;
+  k->replica = (tri_replica){.p = p, .world = &k->world, .tensor = &k->tensor};
+  if (dp > 1) k->replica.column = &k->column;
+  if (dp > 1) k->replica.stage = &k->stage;
   k->stage.cfg.deterministic = config->deterministic;
   ck_assert_int_eq(tri_backend_create(&bc, &k->be, &err), TRI_OK);
   k->be->narrow_activations = config->narrow;
@@ -40,10 +40,10 @@ bool make_kit(struct kit *k, const kit_config *config) {
                           .num_kv_blocks = 4 * KIT_SEQS + most / 16,
                           .local_ranks = 1,
                           .encoders = true,
-                          .exchange = config->exchange,
-                          .exchange_rows = config->exchange_rows,
+                          .all2all = config->all2all,
+                          .all2all_rows = config->all2all_rows,
                           .pooling = config->pooling};
-  tri_status st = tri_engine_create(&ec, k->be, &k->group, &k->e, &err);
+  tri_status st = tri_engine_create(&ec, k->be, &k->replica, &k->e, &err);
   if (st == TRI_UNSUPPORTED || st == TRI_NO_MEMORY) return false;
   ck_assert_msg(st == TRI_OK, "%s: %s", config->checkpoint, err.message);
   ck_assert_int_eq(tri_plan_writer_create(&(tri_plan_sizes){.seqs = 3 * KIT_SEQS, .ids = 64, .blocks = 32}, &k->w),

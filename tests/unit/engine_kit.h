@@ -11,7 +11,7 @@ enum { KIT_SEQS = 3, KIT_TOKENS = 15 /* of all prompts, or of all sources */ };
 struct kit {
   tri_backend *be;
   tri_comm world, tensor, column, stage;
-  tri_group group;
+  tri_replica replica;
   tri_engine *e;
   tri_plan_writer *w;
 };
@@ -25,7 +25,7 @@ typedef struct kit_config {
   const tri_comm_ops *ops; /* of the rank's communicators */
   tri_pooling pooling;
   int max_model_len; /* 0: 16 */
-  int exchange, exchange_rows;
+  int all2all, all2all_rows;
   bool deterministic;
   void (*prepare)(tri_backend *be); /* may be NULL */
 } kit_config;

@@ -212,7 +212,7 @@ struct sim *sim_create(const struct config *cfg, uint64_t seed) {
   ck_assert_int_le(l->max_model_len, MAX_LEN);
   tri_plan_sizes sizes = tri_limits_plan_sizes(l);
   tri_sched_config sc = {.limits = *l,
-                         .num_lanes = cfg->lanes,
+                         .num_micro_batches = cfg->micro_batches,
                          .prompt_tokens = cfg->prompt_tokens,
                          .depth = cfg->depth,
                          .swap_cost = cfg->swap_cost,
@@ -244,7 +244,7 @@ void sim_destroy(struct sim *s) {
 struct request *request_init(struct sim *s, int i, int prompt, int max_tokens, int n) {
   struct request *r = &s->requests[i];
   *r = (struct request){.abort_at = -1, .waited_ns = -1};
-  r->assign = (tri_group_assign){.job = 100 + (uint64_t)i, .remaining_ms = -1, .token_ids = r->prompt};
+  r->assign = (tri_replica_assign){.job = 100 + (uint64_t)i, .remaining_ms = -1, .token_ids = r->prompt};
   r->assign.seed = sim_mix(s->rng + (uint64_t)i);
   r->assign.num_token_ids = (size_t)prompt;
   r->assign.sampling.n = n;
@@ -308,17 +308,17 @@ static void allow_some(struct request *r) {
 
 /* Takes so many tokens of a choice as drawn. */
 static void begin_choice(struct request *r, uint32_t k, int num, bool told) {
-  tri_group_assign *a = &r->assign;
+  tri_replica_assign *a = &r->assign;
   struct choice *c = &r->choice[k];
   c->got = num;
   c->ended = told;
   c->reason = c->want_reason;
-  r->counts[k] = told ? TRI_DRAWN_ENDED : (uint32_t)num;
-  for (int i = 0; i < num && !told; i++) r->drawn[a->num_drawn++] = c->want[i];
+  r->counts[k] = told ? TRI_SAMPLED_ENDED : (uint32_t)num;
+  for (int i = 0; i < num && !told; i++) r->sampled[a->num_sampled++] = c->want[i];
 }
 
 void request_begin(struct sim *s, struct request *r) {
-  tri_group_assign *a = &r->assign;
+  tri_replica_assign *a = &r->assign;
   int prompt = (int)a->num_token_ids, n = (int)a->sampling.n, left = n;
   bool scores = a->sampling.prompt_logprobs >= 0, any = !scores || (a->sampling.max_tokens && sim_chance(s, 50));
   r->scored = scores && !any ? sim_range(s, 0, prompt - 1) : prompt - 1;
@@ -332,9 +332,9 @@ void request_begin(struct sim *s, struct request *r) {
     left -= told;
     begin_choice(r, k, num, told);
   }
-  a->drawn = r->drawn;
-  a->drawn_counts = r->counts;
-  a->num_drawn_counts = (size_t)n;
+  a->sampled = r->sampled;
+  a->sampled_counts = r->counts;
+  a->num_sampled_counts = (size_t)n;
 }
 
 void request_random(struct sim *s, int i) {
@@ -410,7 +410,7 @@ static void check_same_rows(const tri_batch *a, const tri_batch *b) {
 /* Every rank must see the same step. */
 static void check_same_batch(const tri_batch_builder *a, const tri_batch_builder *b) {
   size_t t = (size_t)a->batch.num_tokens;
-  MUST(a->num_draws == b->num_draws);
+  MUST(a->num_samples == b->num_samples);
   check_same_rows(&a->batch, &b->batch);
   check_same_rows(&a->source, &b->source);
   check_same_rows(&a->cross, &b->cross);
@@ -459,7 +459,7 @@ static void check_together(const struct sim *s, const int *seqs_of_request) {
 
 /* Returns the token as the embedding takes it. */
 static uint32_t known(const struct sim *s, uint32_t id) {
-  uint32_t token = id & TRI_DRAWN_ID ? s->drawn[id & ~TRI_DRAWN_ID] : id;
+  uint32_t token = id & TRI_SAMPLED_ID ? s->sampled[id & ~TRI_SAMPLED_ID] : id;
   MUST(token < VOCAB);
   return token;
 }
@@ -489,7 +489,7 @@ static void execute_sequence(struct sim *s, const tri_batch_builder *b, int q, c
 /* A logprob that no other token, and no other tokens in front of it, would have. */
 static float score_of(uint64_t prefix, uint32_t token) { return -(float)(sim_mix(prefix ^ token) % 4096); }
 
-static tri_sample_result score(struct sim *s, const tri_draw *d, const tri_slot *slot) {
+static tri_sample_result score(struct sim *s, const tri_sample_row *d, const tri_slot *slot) {
   int n = slot->params.num_logprobs;
   MUST(n >= 0 && d->position <= slot->length);
   if (d->position < slot->length) MUST(d->target == slot->history[d->position]);
@@ -504,7 +504,7 @@ static tri_sample_result score(struct sim *s, const tri_draw *d, const tri_slot 
 }
 
 /* A sampler that counts ids must see all that there are with a sequence's first draw, and with no later one. */
-static void check_counted(struct sim *s, const tri_draw *d, const tri_slot *slot) {
+static void check_counted(struct sim *s, const tri_sample_row *d, const tri_slot *slot) {
   tri_counted *c = &s->counted[d->slot];
   bool known = c->life == d->life + 1, anew = tri_counts_anew(c, d);
   MUST(anew == !known);
@@ -520,14 +520,14 @@ static bool is_search(const struct sim *s, uint32_t slot, const tri_sample_param
 static void execute_draws(struct sim *s, const tri_batch_builder *b, struct result *out) {
   tri_slots *slots = s->ranks[0].slots;
   out->r.tokens = out->tokens;
-  for (int i = 0; i < b->num_draws; i++) {
-    const tri_draw *d = &b->draws[i];
+  for (int i = 0; i < b->num_samples; i++) {
+    const tri_sample_row *d = &b->samples[i];
     const tri_slot *slot = &slots->slots[d->slot];
     const tri_sample_params *p = &slot->params;
-    out->draws[i] = *d;
+    out->samples[i] = *d;
     if (d->target != TRI_SAMPLE_NO_TARGET) {
       out->tokens[out->r.num_tokens++] = (tri_step_token){d->slot, (uint32_t)d->position, score(s, d, slot)};
-      s->drawn[i] = VOCAB;
+      s->sampled[i] = VOCAB;
       continue;
     }
     MUST((int)d->counter == d->position - slot->num_prompt);
@@ -545,11 +545,11 @@ static void execute_draws(struct sim *s, const tri_batch_builder *b, struct resu
     else
       for (int k = 0; k < sample.num_top; k++) sample.top_ids[k] = t + (uint32_t)k, sample.top_logprobs[k] = (float)k;
     out->tokens[out->r.num_tokens++] = (tri_step_token){d->slot, 0, sample};
-    s->drawn[i] = t;
+    s->sampled[i] = t;
   }
 }
 
-void sim_execute(struct sim *s, int lane) {
+void sim_execute(struct sim *s, int micro_batch) {
   size_t len;
   tri_plan_view plan;
   const void *bytes = tri_plan_finish(s->writer, &len);
@@ -557,7 +557,7 @@ void sim_execute(struct sim *s, int lane) {
   int seqs_of_request[MAX_JOBS] = {0};
   MUST(len <= tri_plan_max_bytes(s->writer));
   MUST(tri_plan_read(bytes, len, &plan) == TRI_OK);
-  MUST(plan.h.lane == (uint32_t)lane);
+  MUST(plan.h.micro_batch == (uint32_t)micro_batch);
   MUST(plan.h.num_tokens <= (uint32_t)s->cfg.limits.max_num_batched_tokens);
   for (int i = 0; i < 2; i++) MUST(tri_batch_build(s->ranks[i].batch, s->ranks[i].slots, &plan) == TRI_OK);
   const tri_batch_builder *b = s->ranks[0].batch;
@@ -586,14 +586,14 @@ void sim_execute(struct sim *s, int lane) {
   check_together(s, seqs_of_request);
   s->tokens += b->batch.num_tokens;
   struct result *r = &s->results[s->num_results++];
-  *r = (struct result){.lane = lane, .r = {.step = plan.h.step, .lane = plan.h.lane}};
+  *r = (struct result){.micro_batch = micro_batch, .r = {.step = plan.h.step, .micro_batch = plan.h.micro_batch}};
   execute_draws(s, b, r);
   s->steps++;
 }
 
 /* ---- what the scheduler says ---- */
 
-static void check_tops(const tri_group_token *t, int64_t n) {
+static void check_tops(const tri_replica_token *t, int64_t n) {
   MUST(t->num_top == n);
   for (int k = 0; k < t->num_top; k++) {
     MUST(t->top_ids[k] == t->token + (uint32_t)k);
@@ -601,7 +601,7 @@ static void check_tops(const tri_group_token *t, int64_t n) {
   }
 }
 
-static void check_logprobs(const struct request *r, const tri_group_token *t) {
+static void check_logprobs(const struct request *r, const tri_replica_token *t) {
   int64_t n = r->assign.sampling.logprobs;
   MUST(!!(t->flags & TRI_TOKEN_LOGPROB) == (n >= 0));
   if (n < 0) return;
@@ -610,7 +610,7 @@ static void check_logprobs(const struct request *r, const tri_group_token *t) {
 }
 
 /* The tokens of a prompt come once each, in order, as the prompt alone has them. */
-static void hear_score(struct request *r, const tri_group_token *t) {
+static void hear_score(struct request *r, const tri_replica_token *t) {
   uint64_t h = 1;
   int at = ++r->scored;
   MUST(r->assign.sampling.prompt_logprobs >= 0 && t->flags & TRI_TOKEN_LOGPROB && !t->choice);
@@ -624,7 +624,7 @@ static bool is_scored(const struct request *r) {
   return r->assign.sampling.prompt_logprobs < 0 || r->scored + 1 == (int)r->assign.num_token_ids;
 }
 
-void sim_hear(struct sim *s, const tri_group_token *t) {
+void sim_hear(struct sim *s, const tri_replica_token *t) {
   MUST_SAY(t->job >= 100 && t->job < 100 + (uint64_t)s->cfg.jobs, "news of an unknown job");
   struct request *r = &s->requests[t->job - 100];
   MUST((int)t->choice < (int)r->assign.sampling.n);
@@ -638,7 +638,7 @@ void sim_hear(struct sim *s, const tri_group_token *t) {
   }
   if (t->flags & TRI_TOKEN_CACHED) {
     MUST(t->flags & TRI_TOKEN_WAITED && t->cached > 0 &&
-         t->cached < r->assign.num_token_ids + (r->assign.num_drawn_counts > 0));
+         t->cached < r->assign.num_token_ids + (r->assign.num_sampled_counts > 0));
     r->cached = (int)t->cached;
   }
   struct choice *c = &r->choice[t->choice];
@@ -704,7 +704,7 @@ static void check_slot(const struct sim *s, const tri_sequence *q) {
 
 static void book_sequence(const struct sim *s, struct books *b, const tri_sequence *q, int request) {
   const tri_sequence *first = &q->job->seqs[0];
-  MUST(!q->num_host_blocks || q->state == TRI_SCHED_WAITING || (q->away && !q->num_blocks));
+  MUST(!q->num_host_blocks || q->state == TRI_SCHED_WAITING || (q->swapped && !q->num_blocks));
   for (int p = 0; p < q->num_host_blocks; p++, b->on_host++)
     MUST_SAY(!b->host_owner[q->host_blocks[p]]++, "the host's block %d has two owners", q->host_blocks[p]);
   if (q->job->search) MUST((q->state == TRI_SCHED_RUNNING) == (first->state == TRI_SCHED_RUNNING));
@@ -712,11 +712,11 @@ static void book_sequence(const struct sim *s, struct books *b, const tri_sequen
     MUST(!q->num_blocks && !q->num_source_blocks);
     return;
   }
-  if (q->job->search) MUST(q->lane == first->lane);
+  if (q->job->search) MUST(q->micro_batch == first->micro_batch);
   b->running++;
   MUST_SAY(!b->slots[q->slot], "slot %d has two owners", q->slot);
   b->slots[q->slot] = true;
-  int blocks = q->away ? q->num_host_blocks : q->num_blocks;
+  int blocks = q->swapped ? q->num_host_blocks : q->num_blocks;
   if (blocks || !q->job->search) MUST(blocks * s->cfg.limits.block_size >= q->num_computed);
   book_blocks(s, b, q->blocks, q->num_blocks, request);
   book_blocks(s, b, q->source_blocks, q->num_source_blocks, request);
@@ -793,13 +793,13 @@ void sim_take_result(struct sim *s, struct result *r) {
   memmove(s->results, s->results + 1, (size_t)s->num_results * sizeof *s->results);
   r->r.tokens = r->tokens;
   for (uint32_t i = 0; i < r->r.num_tokens; i++)
-    tri_slot_learn(s->ranks[0].slots, &r->draws[i], r->tokens[i].sample.token);
+    tri_slot_learn(s->ranks[0].slots, &r->samples[i], r->tokens[i].sample.token);
 }
 
 void sim_return_result(struct sim *s) {
   struct result r;
   sim_take_result(s, &r);
-  tri_sched_absorb(s->sched, r.lane, &r.r, &s->out);
+  tri_sched_absorb(s->sched, r.micro_batch, &r.r, &s->out);
   sim_drain(s);
 }
 
@@ -812,9 +812,9 @@ static bool all_arrived(const struct sim *s) {
 bool sim_iterate(struct sim *s) {
   bool moved = s->num_results > 0;
   sim_take_events(s);
-  for (int lane = 0; lane < s->cfg.lanes; lane++)
-    while (!tri_sched_lane_busy(s->sched, lane) && tri_sched_compose(s->sched, lane, s->writer)) {
-      sim_execute(s, lane);
+  for (int micro_batch = 0; micro_batch < s->cfg.micro_batches; micro_batch++)
+    while (!tri_sched_micro_batch_busy(s->sched, micro_batch) && tri_sched_compose(s->sched, micro_batch, s->writer)) {
+      sim_execute(s, micro_batch);
       sim_check_books(s);
       moved = true;
     }

@@ -3,7 +3,7 @@
  * everything, and the loop over them. It executes each plan through the same tri_plan_read and tri_batch_build as a
  * rank does. Its "KV cache" holds, for every position of every block, a hash of the whole prefix up to there, computed
  * from the entry before it as the block table gives it; a draw is a hash of the last entry. A block that is shared
- * wrongly, overwritten, not copied or not recomputed changes what is drawn, and every output must be that of the
+ * wrongly, overwritten, not copied or not recomputed changes what is sampled, and every output must be that of the
  * request run alone. Blocks in the host's memory hold the same. Where a block has been moved from, nothing is left,
  * unless it is kept for others (tri_limits.prefix_caching): what is read before it has come, or overwritten before it
  * has gone, is noticed. With a source (tri_limits.has_source) the first entry of an answer follows the hash of its
@@ -15,7 +15,7 @@
 
 #include "worker/schedule/scheduler_impl.h"
 
-enum { VOCAB = 97, MAX_JOBS = 40, MAX_LANES = 4, MAX_LEN = 160, MAX_SLOTS = 24, MAX_BLOCKS = 2048 };
+enum { VOCAB = 97, MAX_JOBS = 40, MAX_MICRO_BATCHES = 4, MAX_LEN = 160, MAX_SLOTS = 24, MAX_BLOCKS = 2048 };
 enum { MAX_N = 5, MAX_CHOICES = 6 };     /* of a random request; of any */
 enum { MS = 1000000, MAX_LOGPROBS = 5 }; /* a search asks for more of them than a request may */
 
@@ -34,11 +34,11 @@ struct choice {
 };
 
 struct request {
-  tri_group_assign assign;
+  tri_replica_assign assign;
   uint32_t prompt[MAX_LEN], allowed[VOCAB];
-  uint32_t drawn[MAX_CHOICES * MAX_LEN], counts[MAX_CHOICES]; /* with which it comes */
-  int arrive_at, abort_at;                                    /* iterations; abort_at -1: never */
-  tri_job *job;                                               /* while the scheduler has it */
+  uint32_t sampled[MAX_CHOICES * MAX_LEN], counts[MAX_CHOICES]; /* with which it comes */
+  int arrive_at, abort_at;                                      /* iterations; abort_at -1: never */
+  tri_job *job;                                                 /* while the scheduler has it */
   bool arrived;
   uint32_t preemptions; /* as the entries have told */
   int64_t waited_ns;    /* likewise; -1: not yet */
@@ -50,7 +50,7 @@ struct request {
 struct config {
   tri_limits limits;
   tri_job_model model; /* zeros: one whose answers end with either of sim_eos */
-  int lanes, depth, jobs, prompt_tokens;
+  int micro_batches, depth, jobs, prompt_tokens;
   int late_percent;   /* of results that come back later */
   int search_percent; /* of random requests */
   int score_percent;  /* likewise: whose prompts are scored */
@@ -63,13 +63,13 @@ struct config {
 };
 
 struct result {
-  int lane;
+  int micro_batch;
   tri_step_result r;
   tri_step_token tokens[MAX_SLOTS];
-  tri_draw draws[MAX_SLOTS];
+  tri_sample_row samples[MAX_SLOTS];
 };
 
-/* A rank keeps this. The second one never hears what was drawn, as a first stage does not. */
+/* A rank keeps this. The second one never hears what was sampled, as a first stage does not. */
 struct rank {
   tri_slots *slots;
   tri_batch_builder *batch;
@@ -84,9 +84,9 @@ struct sim {
   tri_outbox out;
   uint64_t content[MAX_BLOCKS];   /* [block * block_size + offset] */
   uint64_t host[MAX_BLOCKS];      /* the same of the host's blocks */
-  uint32_t drawn[MAX_SLOTS];      /* by the last step */
+  uint32_t sampled[MAX_SLOTS];    /* by the last step */
   tri_counted counted[MAX_SLOTS]; /* by slot */
-  struct result results[MAX_LANES];
+  struct result results[MAX_MICRO_BATCHES];
   int num_results, iteration, steps, copies, forks, ahead, resumed, tokens, scored, begun, sources;
   uint64_t most_blocks; /* that were used at a time */
   uint32_t outbox_cap;  /* as it was made: tests may make it smaller */
@@ -126,12 +126,12 @@ void request_begin(struct sim *s, struct request *r);
 void sim_arrive(struct sim *s, struct request *r);
 /* Gives the time of this iteration. */
 int64_t sim_now(const struct sim *s);
-/* Executes the lane's plan on every rank, and keeps its result until sim_return_result. */
-void sim_execute(struct sim *s, int lane);
-/* Takes the oldest result of the engine, which learns what it has drawn. Its tokens live in *r. */
+/* Executes the micro-batch's plan on every rank, and keeps its result until sim_return_result. */
+void sim_execute(struct sim *s, int micro_batch);
+/* Takes the oldest result of the engine, which learns what it has sampled. Its tokens live in *r. */
 void sim_take_result(struct sim *s, struct result *r);
 /* Takes one of the entries of an outbox. */
-void sim_hear(struct sim *s, const tri_group_token *t);
+void sim_hear(struct sim *s, const tri_replica_token *t);
 /* Takes what the scheduler says in its outbox. */
 void sim_drain(struct sim *s);
 /* Checks blocks and slots against the sequences that hold them. */
@@ -140,7 +140,7 @@ void sim_check_books(struct sim *s);
 void sim_take_events(struct sim *s);
 /* Gives the scheduler the oldest result. */
 void sim_return_result(struct sim *s);
-/* Runs one round over all lanes. False when nothing could be started and nothing was under way. */
+/* Runs one round over all micro-batches. False when nothing could be started and nothing was under way. */
 bool sim_iterate(struct sim *s);
 /* Runs until every request has ended. */
 void sim_run(struct sim *s);

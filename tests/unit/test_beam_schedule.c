@@ -7,7 +7,7 @@
 
 Suite *suite_beam_schedule(void);
 
-enum { JOBS = 24, LANES = 3, LEN = 64, SLOTS = 16, N = MAX_CHOICES };
+enum { JOBS = 24, MICRO_BATCHES = 3, LEN = 64, SLOTS = 16, N = MAX_CHOICES };
 
 static const uint32_t bad[] = {7};
 
@@ -30,7 +30,7 @@ static struct config simple(bool source, int slots, int budget, int len, int blo
                                     .vocab_size = VOCAB,
                                     .has_source = source},
                          .model = {.eos = sim_eos, .num_eos = 1, .start = {0, 9}, .num_start = source},
-                         .lanes = 1,
+                         .micro_batches = 1,
                          .jobs = jobs};
 }
 
@@ -45,7 +45,8 @@ static struct config random_config(uint64_t seed) {
   int full = (l->max_model_len + l->block_size - 1) / l->block_size * (source ? 2 : 1); /* an engine has no less */
   l->num_blocks = sim_chance(&r, 60) ? full + sim_range(&r, 0, full) : full * sim_range(&r, 2, l->max_num_seqs);
   if (l->num_blocks * l->block_size > MAX_BLOCKS) l->num_blocks = MAX_BLOCKS / l->block_size;
-  if (!source && sim_chance(&r, 40)) c.lanes = sim_range(&r, 2, LANES); /* encoder-decoders have one stage */
+  if (!source && sim_chance(&r, 40))
+    c.micro_batches = sim_range(&r, 2, MICRO_BATCHES); /* encoder-decoders have one stage */
   c.late_percent = sim_chance(&r, 50) ? 0 : 60;
   c.by_priority = sim_chance(&r, 30);
   c.model.num_start = source ? sim_range(&r, 1, 2) : 0;

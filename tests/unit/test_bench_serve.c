@@ -20,7 +20,7 @@ enum { DRAWS = 20000 };
 static uint32_t drawn[DRAWS];
 
 /* Draws all, and returns their mean; *deviation is the standard one. */
-static double draw_all(const bench_lengths *l, uint64_t seed, double *deviation) {
+static double sample_all(const bench_lengths *l, uint64_t seed, double *deviation) {
   double sum = 0, squares = 0;
   for (size_t i = 0; i < DRAWS; i++) {
     drawn[i] = bench_lengths_draw(l, i, &seed);
@@ -51,7 +51,7 @@ static void check_range(uint32_t min, uint32_t max) {
 START_TEST(fixed) {
   const bench_lengths l = {.distribution = BENCH_FIXED, .fixed = 7, .min = 5, .max = 500};
   double deviation;
-  ck_assert_double_eq(draw_all(&l, 3, &deviation), 7);
+  ck_assert_double_eq(sample_all(&l, 3, &deviation), 7);
   ck_assert_uint_eq(bench_lengths_longest(&l), 7);
 }
 END_TEST
@@ -60,23 +60,23 @@ END_TEST
 START_TEST(uniform) {
   const bench_lengths l = {.distribution = BENCH_UNIFORM, .min = 5, .max = 500};
   double deviation, expected = sqrt((496.0 * 496 - 1) / 12);
-  ck_assert_double_eq_tol(draw_all(&l, 3, &deviation), 252.5, 5 * expected / sqrt(DRAWS));
+  ck_assert_double_eq_tol(sample_all(&l, 3, &deviation), 252.5, 5 * expected / sqrt(DRAWS));
   ck_assert_double_eq_tol(deviation, expected, 3);
   check_range(5, 500);
   ck_assert_uint_eq(bench_lengths_longest(&l), 500);
   const bench_lengths few = {.distribution = BENCH_UNIFORM, .min = 2, .max = 3};
-  draw_all(&few, 4, &deviation);
+  sample_all(&few, 4, &deviation);
   check_range(2, 3);
   ck_assert_double_eq_tol((double)count_of(2), DRAWS / 2, 5 * sqrt(DRAWS) / 2); /* the ends are as likely */
   const bench_lengths one = {.distribution = BENCH_UNIFORM, .min = 9, .max = 9};
-  draw_all(&one, 4, &deviation);
+  sample_all(&one, 4, &deviation);
   check_range(9, 9);
 }
 END_TEST
 
 START_TEST(normal) {
   const bench_lengths l = {.distribution = BENCH_NORMAL, .min = 5, .max = 500};
-  double deviation, mean = draw_all(&l, 3, &deviation);
+  double deviation, mean = sample_all(&l, 3, &deviation);
   ck_assert_double_eq_tol(mean, 252.5, 5 * 82.5 / sqrt(DRAWS));
   ck_assert_double_eq_tol(deviation, 82.5, 3);
   check_range(5, 500); /* clipped: 0.135 % at each end, 27 of these */
@@ -92,11 +92,11 @@ START_TEST(seeds) {
   const bench_lengths l = {.distribution = BENCH_NORMAL, .min = 5, .max = 500};
   static uint32_t first[DRAWS];
   double deviation;
-  draw_all(&l, 3, &deviation);
+  sample_all(&l, 3, &deviation);
   memcpy(first, drawn, sizeof first);
-  draw_all(&l, 3, &deviation);
+  sample_all(&l, 3, &deviation);
   ck_assert_mem_eq(first, drawn, sizeof first);
-  draw_all(&l, 4, &deviation);
+  sample_all(&l, 4, &deviation);
   ck_assert_int_ne(memcmp(first, drawn, sizeof first), 0);
 }
 END_TEST

@@ -18,10 +18,10 @@ static const char path[] = TRI_TEST_SCRATCH "/boot test";
 static void same(const tri_boot *a, const tri_boot *b) {
   ck_assert_str_eq(a->endpoint, b->endpoint);
   ck_assert_str_eq(a->server_key, b->server_key);
-  ck_assert_uint_eq(a->first_group, b->first_group);
-  ck_assert_uint_eq(a->groups, b->groups);
+  ck_assert_uint_eq(a->first_replica, b->first_replica);
+  ck_assert_uint_eq(a->replicas, b->replicas);
   ck_assert_uint_eq(a->ranks, b->ranks);
-  ck_assert_mem_eq(a->secrets, b->secrets, (size_t)a->groups * a->ranks * sizeof *a->secrets);
+  ck_assert_mem_eq(a->secrets, b->secrets, (size_t)a->replicas * a->ranks * sizeof *a->secrets);
   ck_assert(tri_boot_equal(a, b));
 }
 
@@ -103,8 +103,8 @@ END_TEST
 
 /* The longest text that there is: its keys are read in one pass. */
 START_TEST(large) {
-  tri_boot boot = {.groups = TRI_BOOT_MAX_GROUPS, .ranks = TRI_BOOT_MAX_RANKS}, again = {0};
-  size_t keys = (size_t)boot.groups * boot.ranks;
+  tri_boot boot = {.replicas = TRI_BOOT_MAX_REPLICAS, .ranks = TRI_BOOT_MAX_RANKS}, again = {0};
+  size_t keys = (size_t)boot.replicas * boot.ranks;
   tri_error err = {0};
   make(&again, 1, 2, "tcp://10.0.0.1:5555");
   boot.secrets = tri_calloc(keys, sizeof *boot.secrets);
@@ -118,8 +118,8 @@ START_TEST(large) {
   tri_boot_free(&again);
   ck_assert_int_eq(tri_boot_to_env(&boot, 63, &err), TRI_OK);
   ck_assert_int_eq(tri_boot_from_env(&again, &err), TRI_OK);
-  ck_assert_uint_eq(again.first_group, 63);
-  ck_assert_uint_eq(again.groups, 1);
+  ck_assert_uint_eq(again.first_replica, 63);
+  ck_assert_uint_eq(again.replicas, 1);
   tri_boot_free(&again);
   tri_boot_free(&boot);
   unlink(path);

@@ -19,7 +19,7 @@ static tri_job *job(uint64_t id) {
                                     .vocab_size = 10};
   static const tri_job_model model = {.num_eos = 0};
   const uint32_t ids[] = {1, 2};
-  tri_group_assign a = {.job = id, .remaining_ms = -1, .token_ids = ids, .num_token_ids = 2};
+  tri_replica_assign a = {.job = id, .remaining_ms = -1, .token_ids = ids, .num_token_ids = 2};
   tri_job *j = NULL;
   tri_error err = {0};
   tri_sampling_init(&a.sampling);

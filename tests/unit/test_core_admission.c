@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's core against recorded actions: which requests are taken, what is refused and how it is said,
- * queues, and what is fixed before a job is given to a group. */
+ * queues, and what is fixed before a job is given to a replica. */
 #include "base/log.h"
 #include "tests/unit/core_world.h"
 
@@ -17,7 +17,7 @@ static void refuse(struct world *w, const tri_client_msg *m, const char *code, c
 START_TEST(test_refused_submits) {
   static uint32_t ids[MODEL_LEN];
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg good = submit_msg(1), m;
   m = good, m.id = 2, m.submit.model = (tri_wire_str){"toys", 4};
   refuse(w, &m, "not_found", "model");
@@ -71,7 +71,7 @@ START_TEST(test_other_names) {
   static const char *const names[] = {"org/toy", "gpt-4"};
   struct world *w = world_create_sharing(
       &(tri_core_config){.max_queue = MAX_QUEUE, .starts_are_told = true, .other_names = names, .num_other_names = 2});
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg good = submit_msg(1), m = good;
   m.id = 2, m.submit.model = (tri_wire_str){"gpt", 3};
   refuse(w, &m, "not_found", "model");
@@ -90,11 +90,12 @@ END_TEST
 /* A leader that cannot run a job says why. */
 START_TEST(test_refused_by_leader) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   struct stream *s = submit(w, "a", &m);
-  tri_group_msg r = {.op = TRI_GROUP_REFUSED,
-                     .refused = {.job = last_job(w), .epoch = 2, .code = {"no_capacity", 11}, .field = {"prompt", 6}}};
+  tri_replica_msg r = {
+      .op = TRI_REPLICA_REFUSED,
+      .refused = {.job = last_job(w), .epoch = 2, .code = {"no_capacity", 11}, .field = {"prompt", 6}}};
   r.refused.message = (tri_wire_str){"too long", 8};
   send_worker(w, 0, 1, 0, &r); /* of another epoch */
   tick(w, 0);
@@ -120,10 +121,11 @@ END_TEST
 START_TEST(test_words_of_a_leader) {
   static const char why[] = "too\nlong\r\x1b[2J\t\x7fh\xc3\xa9", field[] = "pro\x1bmpt\n";
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   struct stream *s = submit(w, "a", &m);
-  tri_group_msg r = {.op = TRI_GROUP_REFUSED, .refused = {.job = last_job(w), .epoch = 1, .code = {"no_capacity", 11}}};
+  tri_replica_msg r = {.op = TRI_REPLICA_REFUSED,
+                       .refused = {.job = last_job(w), .epoch = 1, .code = {"no_capacity", 11}}};
   r.refused.message = (tri_wire_str){why, sizeof why - 1};
   r.refused.field = (tri_wire_str){field, sizeof field - 1};
   send_worker(w, 0, 1, 0, &r);
@@ -137,7 +139,7 @@ END_TEST
 /* The model's own beams are used where nothing in the request speaks against them, its other values in any search. */
 START_TEST(test_model_beams) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   w->model.generation.num_beams = 3;
   w->model.generation.length_penalty = 2;
   w->model.generation.early_stopping = TRI_EARLY_NEVER;
@@ -171,53 +173,55 @@ START_TEST(test_model_beams) {
 END_TEST
 
 static void ask_floors(struct world *w, uint64_t id) {
-  tri_client_msg m = {.op = TRI_OP_FLOORS, .id = id};
+  tri_client_msg m = {.op = TRI_OP_ROOFLINES, .id = id};
   struct stream *s = open_stream(w, "f", id);
   tri_core_client(w->core, w->now, &s->peer, &m);
 }
 
-static void send_floors(struct world *w, uint32_t group, uint32_t rank, double x) {
-  tri_group_msg m = {.op = TRI_GROUP_FLOORS,
-                     .floors = {.group = group, .rank = rank, .epoch = 1, .floors = {x, 2 * x, 3 * x, 4 * x, 5 * x}}};
-  send_worker(w, group, 1, rank, &m);
+static void send_rooflines(struct world *w, uint32_t replica, uint32_t rank, double x) {
+  tri_replica_msg m = {
+      .op = TRI_REPLICA_ROOFLINES,
+      .rooflines = {.replica = replica, .rank = rank, .epoch = 1, .rooflines = {x, 2 * x, 3 * x, 4 * x, 5 * x}}};
+  send_worker(w, replica, 1, rank, &m);
 }
 
 START_TEST(test_floors) {
   struct world *w = world_create(2);
   ask_floors(w, 1); /* nobody is there to measure */
-  ck_assert(w->floors_answers == 1 && !w->floors.num_groups);
-  start_group(w, 0, 1, 2);
-  start_group(w, 1, 1, 1);
-  /* All ranks of all groups measure; the answer comes when the last one has. */
+  ck_assert(w->floors_answers == 1 && !w->rooflines.num_replicas);
+  start_replica(w, 0, 1, 2);
+  start_replica(w, 1, 1, 1);
+  /* All ranks of all replicas measure; the answer comes when the last one has. */
   ask_floors(w, 2);
   ask_floors(w, 3);
   ck_assert(w->measures == 3 && w->floors_answers == 1);
-  send_floors(w, 0, 1, 10);
-  send_floors(w, 1, 0, 100);
-  send_floors(w, 0, 7, 1000); /* there is no such rank */
+  send_rooflines(w, 0, 1, 10);
+  send_rooflines(w, 1, 0, 100);
+  send_rooflines(w, 0, 7, 1000); /* there is no such rank */
   ck_assert_int_eq(w->floors_answers, 1);
-  send_floors(w, 0, 0, 1);
-  ck_assert(w->floors_answers == 3 && w->floors.num_groups == 2);
-  ck_assert(w->floors.groups[0].measured == 2 && w->floors.groups[0].sum.read_bytes_per_s == 11);
-  ck_assert(w->floors.groups[1].ranks == 1 && w->floors.groups[1].sum.output_token_flops == 500);
+  send_rooflines(w, 0, 0, 1);
+  ck_assert(w->floors_answers == 3 && w->rooflines.num_replicas == 2);
+  ck_assert(w->rooflines.replicas[0].measured == 2 && w->rooflines.replicas[0].sum.read_bytes_per_s == 11);
+  ck_assert(w->rooflines.replicas[1].ranks == 1 && w->rooflines.replicas[1].sum.output_token_flops == 500);
   /* While a job is there nothing is measured: the answer is what was. */
   tri_client_msg m = submit_msg(4);
   submit(w, "a", &m);
   ask_floors(w, 5);
-  ck_assert(w->measures == 3 && w->floors_answers == 4 && w->floors.groups[0].measured == 2);
+  ck_assert(w->measures == 3 && w->floors_answers == 4 && w->rooflines.replicas[0].measured == 2);
   token(w, last_job(w), 0, 0, 65, TRI_TOKEN_LAST, TRI_FINISH_LENGTH);
   /* A rank that does not answer is not waited for without end, and those who wait are not without number. */
   for (uint64_t id = 10; id < 18; id++) ask_floors(w, id);
-  m = (tri_client_msg){.op = TRI_OP_FLOORS, .id = 18};
+  m = (tri_client_msg){.op = TRI_OP_ROOFLINES, .id = 18};
   expect_error(submit(w, "f", &m), "no_capacity", "op");
-  send_floors(w, 0, 0, 1);
+  send_rooflines(w, 0, 0, 1);
   ck_assert(w->measures == 6 && w->floors_answers == 4);
   for (int i = 0; i < 31; i++) {
     for (uint32_t r = 0; r < 2; r++) send_health(w, 0, 1, r, 1, false);
     send_health(w, 1, 1, 0, 1, false);
     tick(w, 1000000000);
   }
-  ck_assert(w->floors_answers == 12 && w->floors.groups[0].measured == 1 && w->floors.groups[1].measured == 0);
+  ck_assert(w->floors_answers == 12 && w->rooflines.replicas[0].measured == 1 &&
+            w->rooflines.replicas[1].measured == 0);
   world_destroy(w);
 }
 END_TEST
@@ -236,11 +240,12 @@ START_TEST(test_queued_deadline) {
   ck_assert(s->done && !s->code[0]);
   ck_assert_int_eq(s->choice[0].reason, TRI_FINISH_ABORT);
   ck_assert(s->timed_out);
-  /* A group that becomes ready between the deadline and the next tick gets nothing: least of all a job without one. */
+  /* A replica that becomes ready between the deadline and the next tick gets nothing: least of all a job without one.
+   */
   m.id = 3;
   s = submit(w, "a", &m);
   w->now += 150 * MS;
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   ck_assert_int_eq(w->num_assigns, 0);
   ck_assert(s->done && s->timed_out);
   /* Of a job that runs its leader watches the time. */
@@ -258,7 +263,7 @@ END_TEST
 START_TEST(test_deadline_while_tokenized) {
   struct world *w = world_create(1);
   tri_client_msg m = submit_msg(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   m.submit.token_ids = NULL;
   m.submit.prompt = (tri_wire_str){"some text", 9};
   m.submit.sampling.deadline_ms = 100;
@@ -281,7 +286,7 @@ START_TEST(test_seed) {
   uint64_t seeds[2][3];
   for (int i = 0; i < 2; i++) {
     struct world *w = world_create(1);
-    start_group(w, 0, 1, 1);
+    start_replica(w, 0, 1, 1);
     for (uint64_t k = 0; k < 3; k++) {
       tri_client_msg m = submit_msg(k);
       m.submit.sampling.has_seed = k == 2;

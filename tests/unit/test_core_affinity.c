@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The coordinator's core against recorded actions: groups that have had what a prompt begins with. */
+/* The coordinator's core against recorded actions: replicas that have had what a prompt begins with. */
 #include "tests/unit/core_world.h"
 
 Suite *suite_core_affinity(void);
@@ -7,7 +7,7 @@ Suite *suite_core_affinity(void);
 enum { BLOCK = 16, LONG = 100 };
 
 /* Submits a prompt of so many tokens, of which the first ones are those of a chat, and the others its own. Returns the
- * group that gets it. */
+ * replica that gets it. */
 static int place(struct world *w, uint64_t id, uint32_t chat, int same, int length, const char *salt) {
   uint32_t ids[LONG];
   for (int i = 0; i < length; i++) ids[i] = (uint32_t)(i < same ? 65 + chat : 66 + chat + id % 7);
@@ -27,15 +27,15 @@ static int place(struct world *w, uint64_t id, uint32_t chat, int same, int leng
   return -1;
 }
 
-static void end(struct world *w, int assign, uint32_t group) {
-  tri_group_token t = {.job = w->assigns[assign].a.job, .token = byte_token['a'], .flags = TRI_TOKEN_LAST};
-  send_tokens(w, group, 1, &t, 1);
+static void end(struct world *w, int assign, uint32_t replica) {
+  tri_replica_token t = {.job = w->assigns[assign].a.job, .token = byte_token['a'], .flags = TRI_TOKEN_LAST};
+  send_tokens(w, replica, 1, &t, 1);
 }
 
 /* A prompt goes where most of its beginning has been, in whole blocks, though others have less to do. */
 START_TEST(test_follows) {
   struct world *w = world_create(3);
-  for (uint32_t g = 0; g < 3; g++) start_group(w, g, 1, 1);
+  for (uint32_t g = 0; g < 3; g++) start_replica(w, g, 1, 1);
   ck_assert_int_eq(place(w, 1, 0, 40, 40, ""), 0);
   ck_assert_int_eq(place(w, 2, 1, 40, 40, ""), 1);
   ck_assert_int_eq(place(w, 3, 1, 40, 60, ""), 1);
@@ -49,12 +49,12 @@ START_TEST(test_follows) {
 }
 END_TEST
 
-/* The longer beginning counts, and where two groups have had the same, the one with less to do. */
+/* The longer beginning counts, and where two replicas have had the same, the one with less to do. */
 START_TEST(test_longest) {
   struct world *w = world_create(2);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   ck_assert_int_eq(place(w, 1, 0, 40, 40, ""), 0);
-  start_group(w, 1, 1, 1);
+  start_replica(w, 1, 1, 1);
   ck_assert_int_eq(place(w, 2, 5, 40, 40, ""), 1);
   for (int i = 0; i < 2; i++) end(w, i, (uint32_t)i);
   ck_assert_int_eq(place(w, 3, 0, 70, 70, ""), 0);
@@ -66,10 +66,10 @@ START_TEST(test_longest) {
 }
 END_TEST
 
-/* Twice the jobs of the least busy group and four more are too many; and so is one more than there are slots. */
+/* Twice the jobs of the least busy replica and four more are too many; and so is one more than there are slots. */
 START_TEST(test_busy) {
   struct world *w = world_create(2);
-  for (uint32_t g = 0; g < 2; g++) start_group(w, g, 1, 1);
+  for (uint32_t g = 0; g < 2; g++) start_replica(w, g, 1, 1);
   for (uint64_t i = 0; i < 5; i++) ck_assert_int_eq(place(w, i, 0, 40, 40, ""), 0);
   ck_assert_int_eq(place(w, 10, 0, 40, 40, ""), 1);
   for (uint64_t i = 11; i < 20; i++) place(w, i, 0, 40, 40, "");
@@ -83,17 +83,17 @@ START_TEST(test_busy) {
 }
 END_TEST
 
-/* A group that was started again has nothing of what it had. */
+/* A replica that was started again has nothing of what it had. */
 START_TEST(test_anew) {
   struct world *w = world_create(2);
-  for (uint32_t g = 0; g < 2; g++) start_group(w, g, 1, 1);
+  for (uint32_t g = 0; g < 2; g++) start_replica(w, g, 1, 1);
   ck_assert_int_eq(place(w, 1, 0, 40, 40, ""), 0);
   end(w, 0, 0);
   ck_assert_int_eq(place(w, 2, 1, 40, 40, ""), 0);
   end(w, 1, 0);
-  start_group(w, 0, 2, 1);
+  start_replica(w, 0, 2, 1);
   tri_client_msg m = submit_msg(3);
-  submit(w, "a", &m); /* is the first group's, as neither has jobs */
+  submit(w, "a", &m); /* is the first replica's, as neither has jobs */
   ck_assert_int_eq(place(w, 4, 0, 40, 40, ""), 1);
   world_destroy(w);
 }

@@ -58,7 +58,7 @@ END_TEST
 /* Answers that grow are counted as they do, and no longer once the job is forgotten. */
 START_TEST(test_bytes_of_answers) {
   struct world *w = world_create_sharing(&(tri_core_config){.max_queue = 1000});
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   m.submit.sampling.n = MAX_CHOICES;
   m.submit.sampling.max_tokens = 100;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The response cache in front of the groups: that a hit is the first answer again, what is kept, what a hit costs. */
+/* The response cache in front of the replicas: that a hit is the first answer again, what is kept, what a hit costs. */
 #include <time.h>
 
 #include "tests/unit/core_cache_kit.h"
@@ -28,7 +28,7 @@ START_TEST(a_hit_is_the_first_answer) {
   ck_assert(c->cached && c->messages == 2 && !c->choice[0].num);
   expect_text(c, 0, "a text");
   expect_text(c, 1, "a text");
-  ck_assert_uint_eq(tri_core_generated_tokens(w->core), 12); /* those of the group alone */
+  ck_assert_uint_eq(tri_core_generated_tokens(w->core), 12); /* those of the replica alone */
   world_destroy(w);
 }
 END_TEST
@@ -156,14 +156,14 @@ static tri_status count_pieces(void *ctx, const tri_peer *to, const tri_server_m
 START_TEST(long_answers) {
   enum { KEPT = 10000, TOO_MANY = 40000 }; /* 8 bytes of a token are its id and how much text it made certain */
   struct world *w = world_create_caching(CACHE);
-  tri_group_token *all = calloc(TOO_MANY, sizeof *all);
+  tri_replica_token *all = calloc(TOO_MANY, sizeof *all);
   tri_client_msg m = greedy();
   w->core->cfg.io.to_client = count_pieces;
   for (uint32_t n = KEPT; n <= TOO_MANY; n += TOO_MANY - KEPT) {
     m.submit.sampling.min_tokens = n == KEPT; /* another request */
     submit(w, "a", &m);
     for (uint32_t i = 0; i < n; i++)
-      all[i] = (tri_group_token){.job = last_job(w), .token = byte_token['x'], .offset = i};
+      all[i] = (tri_replica_token){.job = last_job(w), .token = byte_token['x'], .offset = i};
     all[n - 1].flags = TRI_TOKEN_LAST;
     send_tokens(w, 0, 1, all, n);
     pieces = 0;
@@ -178,8 +178,8 @@ START_TEST(long_answers) {
 }
 END_TEST
 
-/* With every group busy, and with a queue behind them. */
-START_TEST(busy_groups_do_not_matter) {
+/* With every replica busy, and with a queue behind them. */
+START_TEST(busy_replicas_do_not_matter) {
   struct world *w = world_create_caching(CACHE);
   tri_client_msg m = greedy(), other = submit_msg(0);
   answered(w, "a", &m, "x");
@@ -189,17 +189,17 @@ START_TEST(busy_groups_do_not_matter) {
 }
 END_TEST
 
-/* Without a group nobody knows how long an answer may be: the job waits for one, as any other. */
-START_TEST(a_lost_group) {
+/* Without a replica nobody knows how long an answer may be: the job waits for one, as any other. */
+START_TEST(a_lost_replica) {
   struct world *w = world_create_caching(CACHE);
   tri_client_msg m = greedy();
   answered(w, "a", &m, "x");
-  tri_group_msg gone = {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .epoch = 1}};
+  tri_replica_msg gone = {.op = TRI_REPLICA_FAILED, .failed = {.replica = 0, .epoch = 1}};
   send_worker(w, 0, 1, 0, &gone);
   ck_assert_int_eq(w->lost, 1);
   struct stream *s = again(w, "b", &m);
   ck_assert(s->accepted && !s->done && !s->cached);
-  start_group(w, 0, 2, 1);
+  start_replica(w, 0, 2, 1);
   ck_assert(!s->done && w->num_assigns == 2);
   ck_assert(again(w, "c", &m)->cached);
   w->core->replicas->list[0].facts.max_model_len--; /* a default of max_tokens would be cut elsewhere */
@@ -224,13 +224,13 @@ START_TEST(only_whole_answers_are_kept) {
   cancel(w, "a", ++next_id, s);
   ck_assert(!hits(w, &m));
   m.submit.sampling.n = 1;
-  again(w, "a", &m); /* its deadline passes in the group */
+  again(w, "a", &m); /* its deadline passes in the replica */
   token(w, last_job(w), 0, 0, 0, TRI_TOKEN_NONE | TRI_TOKEN_LAST, TRI_FINISH_ABORT);
   ck_assert(!hits(w, &m));
   again(w, "a", &m);
   token(w, last_job(w), 0, 0, 0, TRI_TOKEN_NONE | TRI_TOKEN_LAST, TRI_FINISH_ERROR);
   ck_assert(!hits(w, &m));
-  tri_group_msg no = {.op = TRI_GROUP_REFUSED, .refused = {.epoch = 1, .code = {"no_capacity", 11}}};
+  tri_replica_msg no = {.op = TRI_REPLICA_REFUSED, .refused = {.epoch = 1, .code = {"no_capacity", 11}}};
   again(w, "a", &m);
   no.refused.job = last_job(w);
   send_worker(w, 0, 1, 0, &no);
@@ -264,7 +264,7 @@ END_TEST
 
 START_TEST(off_by_default) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = greedy();
   answered(w, "a", &m, "x");
   answered(w, "b", &m, "x");
@@ -340,9 +340,9 @@ END_TEST
 
 static uint64_t assigned_job;
 
-static tri_status take_job(void *ctx, const tri_peer *to, tri_group_msg *m) {
+static tri_status take_job(void *ctx, const tri_peer *to, tri_replica_msg *m) {
   (void)ctx, (void)to;
-  if (m->op == TRI_GROUP_ASSIGN) assigned_job = m->assign.job;
+  if (m->op == TRI_REPLICA_ASSIGN) assigned_job = m->assign.job;
   return TRI_OK;
 }
 
@@ -354,7 +354,7 @@ static double us_between(struct timespec from, struct timespec to) {
 static void measure(size_t prompt, uint32_t answer, int64_t logprobs) {
   enum { HITS = 1000, MOST = 8192 };
   static uint32_t ids[MOST];
-  static tri_group_token all[MOST];
+  static tri_replica_token all[MOST];
   static const float top[5] = {-1, -2, -3, -4, -5};
   struct world *w = world_create_caching(4 * CACHE);
   struct timespec from, to;
@@ -369,7 +369,8 @@ static void measure(size_t prompt, uint32_t answer, int64_t logprobs) {
   m.submit.sampling.logprobs = logprobs;
   submit(w, "a", &m);
   for (uint32_t i = 0; i < answer; i++) {
-    all[i] = (tri_group_token){.job = assigned_job, .token = byte_token['x'], .offset = i, .flags = TRI_TOKEN_LOGPROB};
+    all[i] =
+        (tri_replica_token){.job = assigned_job, .token = byte_token['x'], .offset = i, .flags = TRI_TOKEN_LOGPROB};
     all[i].num_top = logprobs > 0 ? 5 : 0;
     all[i].top_ids = ids;
     all[i].top_logprobs = top;
@@ -406,8 +407,8 @@ Suite *suite_core_cache(void) {
   tcase_add_test(t, a_hit_can_be_attached_to);
   tcase_add_test(t, hits_are_retained_within_bounds);
   tcase_add_test(t, long_answers);
-  tcase_add_test(t, busy_groups_do_not_matter);
-  tcase_add_test(t, a_lost_group);
+  tcase_add_test(t, busy_replicas_do_not_matter);
+  tcase_add_test(t, a_lost_replica);
   t = add_case(s, "kept");
   tcase_add_test(t, only_whole_answers_are_kept);
   tcase_add_test(t, the_client_may_skip_it);

@@ -235,8 +235,8 @@ static struct stream *embedded(struct world *w, tri_client_msg *m) {
   const float v[] = {0, 3, -4};
   struct stream *s = again(w, "a", m);
   ck_assert(!s->done);
-  tri_group_result r = {.job = last_job(w), .values = v, .num_values = 3};
-  tri_group_msg g = {.op = TRI_GROUP_EMBED_RESULTS, .embed_results = {.epoch = 1, .num = 1, .results = &r}};
+  tri_replica_result r = {.job = last_job(w), .values = v, .num_values = 3};
+  tri_replica_msg g = {.op = TRI_REPLICA_EMBED_RESULTS, .embed_results = {.epoch = 1, .num = 1, .results = &r}};
   send_worker(w, 0, 1, 0, &g);
   ck_assert(s->done && !s->cached);
   return s;

@@ -6,7 +6,7 @@
 /* Three jobs of two clients; only the bytes within a peer's length tell clients apart. */
 START_TEST(test_clients_counted) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   struct stream *a = submit(w, "one", &m);
   m.id = 2;
@@ -34,7 +34,7 @@ Suite *suite_core_clients(void);
 
 START_TEST(test_slow_client_merges) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   struct stream *s = submit(w, "a", &m);
   s->again = 1000000;
@@ -53,7 +53,7 @@ END_TEST
 START_TEST(test_closed_client) {
   for (int go_on = 0; go_on < 2; go_on++) {
     struct world *w = world_create(1);
-    start_group(w, 0, 1, 1);
+    start_replica(w, 0, 1, 1);
     tri_client_msg m = submit_msg(1);
     m.submit.on_disconnect = go_on ? TRI_DISCONNECT_CONTINUE : TRI_DISCONNECT_CANCEL;
     struct stream *s = submit(w, "a", &m);
@@ -83,9 +83,9 @@ START_TEST(test_closed_client) {
 }
 END_TEST
 
-static void pass(struct world *w, bool group, int ticks, int64_t ns) {
+static void pass(struct world *w, bool replica, int ticks, int64_t ns) {
   for (int i = 0; i < ticks; i++) {
-    if (group) send_health(w, 0, 1, 0, 1, false);
+    if (replica) send_health(w, 0, 1, 0, 1, false);
     tick(w, ns);
   }
 }
@@ -96,7 +96,7 @@ START_TEST(test_silent_client) {
   enum { TOKENIZED, QUEUED, RUNS, GOES_ON, CASES };
   for (int k = 0; k < CASES; k++) {
     struct world *w = world_create(1);
-    if (k >= RUNS) start_group(w, 0, 1, 1);
+    if (k >= RUNS) start_replica(w, 0, 1, 1);
     tri_client_msg m = submit_msg(1);
     m.submit.stream = false;
     if (k == GOES_ON) m.submit.on_disconnect = TRI_DISCONNECT_CONTINUE;
@@ -171,7 +171,7 @@ END_TEST
 /* A second request under the id of one that is under way would mix two streams: whatever it asks for. */
 START_TEST(test_same_id_twice) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1), other = submit_msg(2);
   struct stream *s = submit(w, "a", &m), *t = submit(w, "a", &other), *u = submit(w, "b", &m);
   tri_client_msg attach = {.op = TRI_OP_ATTACH, .id = 1, .attach = {.request_id = t->request_id}};
@@ -197,7 +197,7 @@ END_TEST
 
 START_TEST(test_same_request_twice) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   m.submit.request_id.bytes[3] = 9;
   m.submit.has_request_id = true;
@@ -232,7 +232,7 @@ END_TEST
 START_TEST(test_same_name_other_content) {
   static const uint32_t other_ids[] = {10, 11, 13};
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   m.submit.request_id.bytes[3] = 9;
   m.submit.has_request_id = true;
@@ -273,7 +273,7 @@ END_TEST
  * number that it has does not. */
 START_TEST(test_taken_over) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   struct stream *s = submit(w, "a", &m);
   s->again = 10;
@@ -296,7 +296,7 @@ END_TEST
 /* Jobs of another owner are as good as not there. */
 START_TEST(test_owners) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   m.submit.request_id.bytes[3] = 9;
   m.submit.has_request_id = true;
@@ -330,7 +330,7 @@ END_TEST
 /* Names are drawn by the system, each for itself; seeds only where nobody chose one. */
 START_TEST(test_names_are_drawn) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   for (uint8_t i = 0; i < 3; i++) {
     tri_client_msg m = submit_msg(i);
     uint8_t first = w->randoms;
@@ -345,7 +345,7 @@ END_TEST
 START_TEST(test_cancel) {
   struct world *w = world_create(1);
   for (int state = 0; state < 4; state++) { /* being tokenized, queued, running, ended */
-    if (state == 2) start_group(w, 0, 1, 1);
+    if (state == 2) start_replica(w, 0, 1, 1);
     tri_client_msg m = submit_msg(10 + (uint64_t)state);
     if (!state) m.submit.prompt = (tri_wire_str){"x", 1};
     m.submit.request_id.bytes[0] = (uint8_t)(state + 1);

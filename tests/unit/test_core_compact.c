@@ -27,7 +27,7 @@ static struct world *begin(uint64_t epoch) {
   tri_error err = {0};
   tri_status st = tri_recorder_open(folder, SEGMENT, w->core, w->now, &w->recorder, &err);
   ck_assert_msg(st == TRI_OK, "%s", err.message);
-  if (epoch) start_group(w, 0, epoch, 1);
+  if (epoch) start_replica(w, 0, epoch, 1);
   return w;
 }
 
@@ -130,8 +130,8 @@ START_TEST(one_lives) {
     w = begin(epoch + 1);
     const struct assigned *a = last_assign(w);
     ck_assert(a->a.job == job && a->a.seed == seed && a->a.sampling.n == 3 && !strcmp(a->salt, "salt"));
-    ck_assert_uint_eq(a->a.num_drawn, 3);
-    ck_assert(a->counts[0] == 3 && a->counts[1] == TRI_DRAWN_ENDED && a->counts[2] == TRI_DRAWN_ENDED);
+    ck_assert_uint_eq(a->a.num_sampled, 3);
+    ck_assert(a->counts[0] == 3 && a->counts[1] == TRI_SAMPLED_ENDED && a->counts[2] == TRI_SAMPLED_ENDED);
   }
   ck_assert_msg(most <= MOST_FILES, "%d files", most);
   struct stream *s = attach_to(w, 1, 7);
@@ -160,7 +160,7 @@ START_TEST(both_are_there) {
   die(w);
   w = begin(2);
   ck_assert_int_eq(w->num_assigns, 1);
-  ck_assert_uint_eq(last_assign(w)->a.num_drawn, 3);
+  ck_assert_uint_eq(last_assign(w)->a.num_sampled, 3);
   ck_assert_uint_gt(tri_core_oldest_record(w->core), first); /* the journal that was read is durable */
   tri_core_compact(w->core, w->now, UINT64_MAX, 0);
   for (int i = 0; i < 3; i++) tidy(w);
@@ -170,7 +170,7 @@ START_TEST(both_are_there) {
   say(w, 3, job, 0, 3, "abcd", false);
   die(w);
   w = begin(4);
-  ck_assert_uint_eq(last_assign(w)->a.num_drawn, 4);
+  ck_assert_uint_eq(last_assign(w)->a.num_sampled, 4);
   struct stream *s = attach_to(w, 1, 7);
   ck_assert_str_eq(s->choice[0].text, "abcd");
   die(w);
@@ -180,7 +180,7 @@ END_TEST
 /* One that is larger than what there always is room for gets some: it keeps nothing behind it. */
 START_TEST(a_large_one_lives) {
   enum { AT_A_TIME = 500, TOKENS = 270000 }; /* of 32 bytes, or more */
-  static tri_group_token t[AT_A_TIME];
+  static tri_replica_token t[AT_A_TIME];
   struct world *w = begin(1);
   tri_client_msg m = named_msg(1, 7, 0);
   m.submit.sampling.max_tokens = 1 << 20;
@@ -189,7 +189,7 @@ START_TEST(a_large_one_lives) {
   uint64_t job = last_job(w), first = tri_core_oldest_record(w->core);
   for (size_t at = 0; at < TOKENS;) {
     for (uint32_t n = 0; n < AT_A_TIME; n++, at++)
-      t[n] = (tri_group_token){.job = job, .offset = at, .token = byte_token['a']};
+      t[n] = (tri_replica_token){.job = job, .offset = at, .token = byte_token['a']};
     send_tokens(w, 0, 1, t, AT_A_TIME);
   }
   ck_assert_uint_gt(tri_core_record_bytes(w->core), 8 << 20);

@@ -18,7 +18,7 @@ static uint64_t note(void *ctx, const tri_record *r) {
   return ++facts.last;
 }
 
-/* A world without a group, whose records are numbered and kept nowhere. */
+/* A world without a replica, whose records are numbered and kept nowhere. */
 static struct world *create(void) {
   struct world *w = world_create(1);
   memset(&facts, 0, sizeof facts);
@@ -90,11 +90,11 @@ END_TEST
 
 static void draw_many(struct world *w, uint64_t job, size_t num) {
   enum { AT_A_TIME = 500 };
-  static tri_group_token t[AT_A_TIME];
+  static tri_replica_token t[AT_A_TIME];
   for (size_t at = 0; at < num;) {
     uint32_t n = 0;
     for (; n < AT_A_TIME && at < num; n++, at++)
-      t[n] = (tri_group_token){.job = job, .offset = at, .token = byte_token['a'], .flags = TRI_TOKEN_LOGPROB};
+      t[n] = (tri_replica_token){.job = job, .offset = at, .token = byte_token['a'], .flags = TRI_TOKEN_LOGPROB};
     send_tokens(w, 0, 1, t, n);
   }
 }
@@ -104,7 +104,7 @@ static void draw_many(struct world *w, uint64_t job, size_t num) {
 START_TEST(largest_jobs) {
   for (int large = 0; large < 2; large++) {
     struct world *w = create();
-    start_group(w, 0, 1, 1);
+    start_replica(w, 0, 1, 1);
     tri_client_msg m = submit_msg(1);
     m.submit.sampling.logprobs = 0;
     m.submit.stream = false;

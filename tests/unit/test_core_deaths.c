@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The coordinator's core against recorded actions: jobs that wait for another group, and those that kill their groups.
+/* The coordinator's core against recorded actions: jobs that wait for another replica, and those that kill their
+ * replicas.
  */
 #include "tests/unit/core_replay_kit.h"
 
@@ -10,7 +11,7 @@ Suite *suite_core_deaths(void);
 /* Those that come back stand where their age has them, whoever has come meanwhile. */
 START_TEST(the_oldest_first) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   for (uint64_t i = 1; i <= 3; i++) {
     tri_client_msg m = submit_msg(i);
     submit(w, "a", &m);
@@ -20,7 +21,7 @@ START_TEST(the_oldest_first) {
   tri_client_msg m = submit_msg(4);
   submit(w, "a", &m);
   ck_assert_int_eq(w->num_assigns, 3);
-  start_group(w, 0, 2, 1);
+  start_replica(w, 0, 2, 1);
   ck_assert_int_eq(w->num_assigns, 6);
   ck_assert_uint_eq(w->assigns[3].a.job, w->assigns[0].a.job);
   ck_assert_uint_eq(w->assigns[4].a.job, w->assigns[2].a.job);
@@ -31,7 +32,7 @@ END_TEST
 
 START_TEST(deadlines_go_on) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   struct stream *s[2];
   for (uint64_t i = 0; i < 2; i++) {
     tri_client_msg m = submit_msg(i + 1);
@@ -46,7 +47,7 @@ START_TEST(deadlines_go_on) {
   ck_assert(s[0]->done && !s[0]->code[0] && s[0]->timed_out);
   ck_assert_int_eq(s[0]->choice[0].reason, TRI_FINISH_ABORT);
   expect_text(s[0], 0, "ab");
-  start_group(w, 0, 2, 1);
+  start_replica(w, 0, 2, 1);
   ck_assert_int_eq(w->num_assigns, 3);
   ck_assert_int_eq(w->assigns[1].a.remaining_ms, 10000);
   ck_assert_int_eq(w->assigns[2].a.remaining_ms, 6000);
@@ -54,10 +55,10 @@ START_TEST(deadlines_go_on) {
 }
 END_TEST
 
-/* Who waits for the next group may be cancelled, attached to, and submitted again. */
+/* Who waits for the next replica may be cancelled, attached to, and submitted again. */
 START_TEST(clients_meanwhile) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   struct stream *s[2];
   for (int i = 0; i < 2; i++) {
@@ -71,7 +72,7 @@ START_TEST(clients_meanwhile) {
   expect_text(s[0], 0, "abcd");
   struct stream *other = attach(w, 10, s[1], 2);
   expect_text(other, 0, "abcd");
-  start_group(w, 0, 2, 1);
+  start_replica(w, 0, 2, 1);
   ck_assert_int_eq(w->num_assigns, 3);
   say(w, 2, last_job(w), 0, 4, "abcde", true);
   ck_assert(other->done && !other->code[0]);
@@ -82,7 +83,7 @@ START_TEST(clients_meanwhile) {
 }
 END_TEST
 
-/* An answer of two groups is kept like that of one. */
+/* An answer of two replicas is kept like that of one. */
 START_TEST(into_the_cache) {
   struct world *w = world_create_caching(1 << 20);
   tri_client_msg m = submit_msg(1);
@@ -101,11 +102,11 @@ START_TEST(into_the_cache) {
 }
 END_TEST
 
-/* ---- no group to come ---- */
+/* ---- no replica to come ---- */
 
 START_TEST(no_hope) {
-  struct world *w = world_create(2); /* draining, a group is left for those of the other, and then none */
-  for (uint32_t g = 0; g < 2; g++) start_group(w, g, 1, 1);
+  struct world *w = world_create(2); /* draining, a replica is left for those of the other, and then none */
+  for (uint32_t g = 0; g < 2; g++) start_replica(w, g, 1, 1);
   struct stream *s[3];
   for (uint64_t i = 0; i < 2; i++) {
     tri_client_msg m = submit_msg(i + 1);
@@ -132,7 +133,7 @@ START_TEST(no_hope) {
 
   w = world_create(1); /* one MPI job */
   w->core->cfg.lost_for_good = true;
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   s[0] = submit(w, "a", &m);
   lose(w, 0, 1);
@@ -141,7 +142,7 @@ START_TEST(no_hope) {
   world_destroy(w);
 
   w = world_create(1); /* the supervisor gives up meanwhile */
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   s[0] = submit(w, "a", &m);
   lose(w, 0, 1);
   tri_core_drain(w->core);
@@ -158,14 +159,14 @@ END_TEST
 START_TEST(absent_in_a_drain) {
   for (int held = 0; held < 2; held++) {
     struct world *w = world_create(2);
-    start_group(w, 0, 1, 1);
+    start_replica(w, 0, 1, 1);
     tri_client_msg m = submit_msg(1);
     struct stream *s = submit(w, "a", &m);
-    if (held) tri_core_group_held(w->core, 1, TRI_CORE_GIVEN_UP, w->now + SECOND, "it did not start");
+    if (held) tri_core_replica_held(w->core, 1, TRI_CORE_GIVEN_UP, w->now + SECOND, "it did not start");
     tri_core_drain(w->core);
     lose(w, 0, 1);
     ck_assert(s->done == held);
-    tri_core_group_died(w->core, w->now, 1, 1, "group 1 ended");
+    tri_core_replica_died(w->core, w->now, 1, 1, "group 1 ended");
     tick(w, 100 * MS);
     expect_error(s, "peer_lost", "");
     ck_assert(strstr(s->message, "no disk"));
@@ -173,25 +174,25 @@ START_TEST(absent_in_a_drain) {
     world_destroy(w);
   }
   struct world *w = world_create(1); /* the next start of the same one */
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   struct stream *s = submit(w, "a", &m);
   lose(w, 0, 1);
-  tri_core_group_expected(w->core, 0, 2);
+  tri_core_replica_expected(w->core, 0, 2);
   tri_core_drain(w->core);
   tick(w, 100 * MS);
-  start_group(w, 0, 2, 1);
+  start_replica(w, 0, 2, 1);
   ck_assert(!s->done && went_to(last_assign(w), 0, 2));
   world_destroy(w);
 }
 END_TEST
 
-/* ---- what kills groups ---- */
+/* ---- what kills replicas ---- */
 
-/* A job under which three groups have died ends; the last time nobody else was with it. */
+/* A job under which three replicas have died ends; the last time nobody else was with it. */
 START_TEST(a_poison) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   struct stream *s[3];
   for (uint64_t i = 0; i < 3; i++) {
     tri_client_msg m = submit_msg(i + 1);
@@ -227,23 +228,23 @@ START_TEST(a_poison) {
 }
 END_TEST
 
-/* A group that runs a job alone gets no other, and another group does; until the job ends or is cancelled. */
+/* A replica that runs a job alone gets no other, and another replica does; until the job ends or is cancelled. */
 START_TEST(alone_beside_others) {
   struct world *w = world_create(2);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   struct stream *s = submit(w, "a", &m);
   uint64_t suspect = last_job(w);
   restart(w, 1);
   lose(w, 0, 2);
-  start_group(w, 1, 1, 1); /* it runs there, alone */
+  start_replica(w, 1, 1, 1); /* it runs there, alone */
   ck_assert(went_to(last_assign(w), 1, 1) && last_job(w) == suspect);
   m.id = 2;
   submit(w, "a", &m);
   ck_assert_int_eq(w->num_assigns, 3);
-  start_group(w, 0, 3, 1);
+  start_replica(w, 0, 3, 1);
   ck_assert(went_to(last_assign(w), 0, 3)); /* the other one's */
-  cancel(w, "a", 99, s);                    /* its group is anybody's again */
+  cancel(w, "a", 99, s);                    /* its replica is anybody's again */
   ck_assert_int_eq(w->num_aborts, 1);
   m.id = 3;
   submit(w, "a", &m);
@@ -252,10 +253,10 @@ START_TEST(alone_beside_others) {
 }
 END_TEST
 
-/* Of several jobs that are to be alone one is at a time, so that a group is left for the others. */
-START_TEST(one_group_is_kept) {
+/* Of several jobs that are to be alone one is at a time, so that a replica is left for the others. */
+START_TEST(one_replica_is_kept) {
   struct world *w = world_create(2);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(0);
   for (uint64_t i = 1; i <= 2; i++) {
     m.id = i;
@@ -265,7 +266,7 @@ START_TEST(one_group_is_kept) {
   restart(w, 2);
   ck_assert_int_eq(w->num_assigns, 5);
   uint64_t first = last_job(w), second = first == w->assigns[0].a.job ? w->assigns[1].a.job : w->assigns[0].a.job;
-  start_group(w, 1, 1, 1);
+  start_replica(w, 1, 1, 1);
   tick(w, 100 * MS);
   ck_assert_int_eq(w->num_assigns, 5);
   ck_assert(w->core->queue->loads[0].alone == first && !w->core->queue->loads[1].alone);
@@ -278,21 +279,21 @@ START_TEST(one_group_is_kept) {
 }
 END_TEST
 
-/* The group that is kept runs empty while others go elsewhere. */
-START_TEST(a_group_is_kept) {
+/* The replica that is kept runs empty while others go elsewhere. */
+START_TEST(a_replica_is_kept) {
   struct world *w = world_create(3);
-  for (uint32_t g = 0; g < 3; g++) start_group(w, g, 1, 1);
+  for (uint32_t g = 0; g < 3; g++) start_replica(w, g, 1, 1);
   tri_client_msg m = submit_msg(0);
   for (uint64_t i = 1; i <= 6; i++) {
     m.id = i;
     submit(w, "a", &m);
   }
   uint64_t suspect = 0;
-  for (int i = 0; i < 6; i++) /* one of group 0, and so of jobs by age neither the first nor the last */
+  for (int i = 0; i < 6; i++) /* one of replica 0, and so of jobs by age neither the first nor the last */
     if (went_to(&w->assigns[i], 0, 1)) suspect = w->assigns[i].a.job;
   job_find(w->core, suspect)->deaths = 1; /* as if one had died under it before */
   lose(w, 0, 1);
-  /* The other one of group 0 has gone on; the suspect waits for the least busy of the other two. */
+  /* The other one of replica 0 has gone on; the suspect waits for the least busy of the other two. */
   ck_assert_int_eq(w->num_assigns, 7);
   ck_assert_uint_ne(last_job(w), suspect);
   uint32_t kept = w->core->queue->loads[1].alone ? 1 : 2;
@@ -303,7 +304,7 @@ START_TEST(a_group_is_kept) {
     ck_assert(went_to(last_assign(w), 3 - kept, 1));
   }
   for (int i = 0; i < 7; i++) {
-    tri_group_token t = {.job = w->assigns[i].a.job, .token = 40, .flags = TRI_TOKEN_LAST};
+    tri_replica_token t = {.job = w->assigns[i].a.job, .token = 40, .flags = TRI_TOKEN_LAST};
     if (!went_to(&w->assigns[i], kept, 1)) continue;
     ck_assert_uint_ne(last_job(w), suspect);
     send_tokens(w, kept, 1, &t, 1);
@@ -312,7 +313,7 @@ START_TEST(a_group_is_kept) {
   m.id = 13;
   submit(w, "a", &m);
   ck_assert(went_to(last_assign(w), 3 - kept, 1));
-  tri_group_token t = {.job = suspect, .token = 40, .flags = TRI_TOKEN_LAST};
+  tri_replica_token t = {.job = suspect, .token = 40, .flags = TRI_TOKEN_LAST};
   send_tokens(w, kept, 1, &t, 1);
   ck_assert(!w->core->queue->loads[kept].alone);
   m.id = 14;
@@ -326,12 +327,12 @@ END_TEST
  * had them. */
 START_TEST(who_was_not_in_a_step) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   uint64_t jobs[2 * SLOTS + 4];
   for (uint64_t i = 0; i < 2 * SLOTS + 4; i++) {
     tri_client_msg m = submit_msg(i + 1);
     m.submit.sampling.priority = i == 2 * SLOTS + 2 ? -1 : 0; /* by priority it would have been the first */
-    m.submit.sampling.max_tokens = 4;                         /* of short jobs a group gets more than it has slots */
+    m.submit.sampling.max_tokens = 4;                         /* of short jobs a replica gets more than it has slots */
     submit(w, "a", &m);
     jobs[i] = last_job(w);
   }
@@ -345,22 +346,23 @@ START_TEST(who_was_not_in_a_step) {
 }
 END_TEST
 
-/* An older job that has come to the group later, since its own was lost, was not in front of one that had come before.
+/* An older job that has come to the replica later, since its own was lost, was not in front of one that had come
+ * before.
  */
 START_TEST(who_came_first) {
   struct world *w = world_create(2);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   for (uint64_t i = 0; i < 2 * SLOTS; i++) {
     tri_client_msg m = submit_msg(i + 1);
     submit(w, "a", &m);
   }
-  start_group(w, 1, 1, 1);
+  start_replica(w, 1, 1, 1);
   tri_client_msg m = submit_msg(100);
   submit(w, "a", &m);
   uint64_t youngest = last_job(w);
   ck_assert(went_to(last_assign(w), 1, 1));
   tick(w, 100 * MS);
-  lose(w, 0, 1); /* all of the others come to its group, behind it */
+  lose(w, 0, 1); /* all of the others come to its replica, behind it */
   lose(w, 1, 1);
   ck_assert_uint_eq(job_find(w->core, youngest)->deaths, 1);
   world_destroy(w);
@@ -379,8 +381,8 @@ Suite *suite_core_deaths(void) {
   t = add_case(s, "deaths");
   tcase_add_test(t, a_poison);
   tcase_add_test(t, alone_beside_others);
-  tcase_add_test(t, one_group_is_kept);
-  tcase_add_test(t, a_group_is_kept);
+  tcase_add_test(t, one_replica_is_kept);
+  tcase_add_test(t, a_replica_is_kept);
   tcase_add_test(t, who_was_not_in_a_step);
   tcase_add_test(t, who_came_first);
   return s;

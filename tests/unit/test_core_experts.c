@@ -12,8 +12,8 @@ static struct stream *ask(struct world *w, uint64_t id) {
 }
 
 /* Layers 1 and 2 of three have three experts each. */
-static struct world *make_world(uint32_t groups) {
-  struct world *w = world_create(groups);
+static struct world *make_world(uint32_t replicas) {
+  struct world *w = world_create(replicas);
   w->model.num_layers = 3;
   w->model.layer_flags[1] = w->model.layer_flags[2] = TRI_LAYER_SPARSE;
   w->model.moe.num_experts = 3;
@@ -21,53 +21,53 @@ static struct world *make_world(uint32_t groups) {
   return w;
 }
 
-static void start(struct world *w, uint32_t group, uint32_t dp, uint32_t tp, uint32_t ep) {
+static void start(struct world *w, uint32_t replica, uint32_t dp, uint32_t tp, uint32_t ep) {
   for (uint32_t r = 0; r < dp * tp; r++) {
-    tri_group_msg m = registration(group, 1, r, dp * tp);
+    tri_replica_msg m = registration(replica, 1, r, dp * tp);
     m.reg.tp = tp, m.reg.pp = 1, m.reg.dp = dp, m.reg.ep = ep;
-    send_worker(w, group, 1, r, &m);
+    send_worker(w, replica, 1, r, &m);
   }
-  send_ready(w, group, 1);
+  send_ready(w, replica, 1);
 }
 
 /* A rank's report of so many layers, of two slots each. */
-static tri_group_experts report_of(uint32_t group, uint32_t rank, uint32_t first_layer, uint32_t num_layers,
-                                   uint32_t first_slot, const uint32_t *of, const uint32_t *rows) {
-  return (tri_group_experts){.group = group,
-                             .rank = rank,
-                             .epoch = 1,
-                             .first_layer = first_layer,
-                             .num_layers = num_layers,
-                             .first_slot = first_slot,
-                             .num_own = 2,
-                             .num_slots = 4,
-                             .expert_of = of,
-                             .num_expert_of = 2 * num_layers,
-                             .rows = rows,
-                             .num_rows = 4 * num_layers};
+static tri_replica_experts report_of(uint32_t replica, uint32_t rank, uint32_t first_layer, uint32_t num_layers,
+                                     uint32_t first_slot, const uint32_t *of, const uint32_t *rows) {
+  return (tri_replica_experts){.replica = replica,
+                               .rank = rank,
+                               .epoch = 1,
+                               .first_layer = first_layer,
+                               .num_layers = num_layers,
+                               .first_slot = first_slot,
+                               .num_own = 2,
+                               .num_slots = 4,
+                               .expert_of = of,
+                               .num_expert_of = 2 * num_layers,
+                               .rows = rows,
+                               .num_rows = 4 * num_layers};
 }
 
 /* Only two layers have experts: a report of three, or of two from the second on, would end behind the sums. */
 static void tell_too_much(struct world *w) {
   static const uint32_t of[6] = {0}, rows[12] = {0};
-  tri_group_experts reports[] = {report_of(0, 1, 0, 3, 2, of, rows), report_of(0, 1, 1, 2, 2, of, rows),
-                                 report_of(0, 1, 0, 2, 2, of, rows), report_of(0, 1, 0, 2, 2, of, rows),
-                                 report_of(0, 1, 0, 2, 2, of, rows)};
+  tri_replica_experts reports[] = {report_of(0, 1, 0, 3, 2, of, rows), report_of(0, 1, 1, 2, 2, of, rows),
+                                   report_of(0, 1, 0, 2, 2, of, rows), report_of(0, 1, 0, 2, 2, of, rows),
+                                   report_of(0, 1, 0, 2, 2, of, rows)};
   reports[2].num_slots = 1u << 21;
   reports[3].earlier = rows;
   reports[3].num_earlier = 10; /* three experts in two layers are 12 halves */
-  reports[4].hot = (tri_group_hot){.slots = 1, .rows = 3, .device_rows = 4};
+  reports[4].hot = (tri_replica_hot){.slots = 1, .rows = 3, .device_rows = 4};
   for (int i = 0; i < 5; i++) {
-    tri_group_msg m = {.op = TRI_GROUP_EXPERTS, .experts = reports[i]};
+    tri_replica_msg m = {.op = TRI_REPLICA_EXPERTS, .experts = reports[i]};
     send_worker(w, 0, 1, 1, &m);
   }
 }
 
 /* The rows of a rank's two slots in both layers. */
-static void tell(struct world *w, uint32_t group, uint32_t rank, uint32_t first_slot, const uint32_t of[4],
+static void tell(struct world *w, uint32_t replica, uint32_t rank, uint32_t first_slot, const uint32_t of[4],
                  const uint32_t rows[8]) {
-  tri_group_msg m = {.op = TRI_GROUP_EXPERTS, .experts = report_of(group, rank, 0, 2, first_slot, of, rows)};
-  send_worker(w, group, 1, rank, &m);
+  tri_replica_msg m = {.op = TRI_REPLICA_EXPERTS, .experts = report_of(replica, rank, 0, 2, first_slot, of, rows)};
+  send_worker(w, replica, 1, rank, &m);
 }
 
 static const uint32_t low_of[] = {0, 1, 2, 0}, high_of[] = {2, 0, 1, 0};
@@ -95,7 +95,7 @@ START_TEST(sums) {
 }
 END_TEST
 
-/* A group that becomes ready while somebody waits is asked then; nobody waits for a report that comes by itself. */
+/* A replica that becomes ready while somebody waits is asked then; nobody waits for a report that comes by itself. */
 START_TEST(ready_while_somebody_asks) {
   struct world *w = make_world(2);
   start(w, 0, 2, 1, 2);
@@ -150,8 +150,8 @@ START_TEST(on_devices) {
   for (int told = 0; told < 2; told++) {
     ask(w, 1 + (uint64_t)told);
     tell(w, 0, 0, 0, low_of, low_rows);
-    tri_group_msg m = {.op = TRI_GROUP_EXPERTS, .experts = report_of(0, 1, 0, 2, 2, high_of, low_rows)};
-    if (told) m.experts.hot = (tri_group_hot){.slots = 2, .rows = 200, .device_rows = 150, .exchanges = 7};
+    tri_replica_msg m = {.op = TRI_REPLICA_EXPERTS, .experts = report_of(0, 1, 0, 2, 2, high_of, low_rows)};
+    if (told) m.experts.hot = (tri_replica_hot){.slots = 2, .rows = 200, .device_rows = 150, .exchanges = 7};
     send_worker(w, 0, 1, 1, &m);
     ck_assert(!strstr(w->experts, "hot_experts") == !told);
   }
@@ -168,7 +168,7 @@ START_TEST(on_devices) {
 }
 END_TEST
 
-START_TEST(groups_add_up) {
+START_TEST(replicas_add_up) {
   struct world *w = make_world(2);
   for (uint32_t g = 0; g < 2; g++) start(w, g, 1, 2, 2);
   ask(w, 1);
@@ -192,7 +192,7 @@ START_TEST(moved) {
   char text[STATS_BYTES];
   start(w, 0, 1, 2, 2);
   struct stream *s = ask(w, 1);
-  tri_group_msg m = {.op = TRI_GROUP_EXPERTS, .experts = report_of(0, 0, 0, 2, 0, low_of, low_rows)};
+  tri_replica_msg m = {.op = TRI_REPLICA_EXPERTS, .experts = report_of(0, 0, 0, 2, 0, low_of, low_rows)};
   m.experts.placement = 3;
   m.experts.earlier = earlier;
   m.experts.num_earlier = 12;
@@ -212,8 +212,8 @@ START_TEST(moved) {
   metrics(w, 2, text);
   ck_assert_ptr_nonnull(strstr(text, "\ntrireme:expert_rank_tokens_total{group=\"0\",rank=\"0\"} 4294967445\n"));
   ck_assert_ptr_nonnull(strstr(text, "\ntrireme:expert_moves_total{group=\"0\"} 0\n"));
-  tri_group_msg h = {.op = TRI_GROUP_HEALTH,
-                     .health = {.epoch = 1, .rearrangements = 2, .experts_moved = 5, .moving_ns = 1500000}};
+  tri_replica_msg h = {.op = TRI_REPLICA_HEALTH,
+                       .health = {.epoch = 1, .rearrangements = 2, .experts_moved = 5, .moving_ns = 1500000}};
   send_worker(w, 0, 1, 0, &h);
   metrics(w, 3, text);
   ck_assert_ptr_nonnull(strstr(text, "\ntrireme:expert_rearrangements_total{group=\"0\"} 2\n"));
@@ -225,7 +225,7 @@ END_TEST
 
 START_TEST(refused) {
   struct world *w = make_world(1);
-  ck_assert_str_eq(ask(w, 1)->code, "not_found"); /* no group */
+  ck_assert_str_eq(ask(w, 1)->code, "not_found"); /* no replica */
   start(w, 0, 1, 2, 2);
   struct stream *s = ask(w, 2);
   tell(w, 0, 0, 0, low_of, low_rows);
@@ -251,7 +251,7 @@ Suite *suite_core_experts(void) {
   tcase_add_test(t, ready_while_somebody_asks);
   tcase_add_test(t, figures);
   tcase_add_test(t, on_devices);
-  tcase_add_test(t, groups_add_up);
+  tcase_add_test(t, replicas_add_up);
   tcase_add_test(t, moved);
   tcase_add_test(t, refused);
   return suite;

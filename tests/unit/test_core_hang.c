@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report about a group that hangs: every rank, and who is late. */
+/* The report about a replica that hangs: every rank, and who is late. */
 #include "base/log.h"
 #include "tests/unit/core_world.h"
 
@@ -13,8 +13,8 @@ struct place {
 };
 
 static void report_place(struct world *w, uint32_t rank, struct place p) {
-  tri_group_msg m = {.op = TRI_GROUP_HEALTH,
-                     .health = {.epoch = 1, .rank = rank, .busy = true, .step = p.step, .layer = p.layer}};
+  tri_replica_msg m = {.op = TRI_REPLICA_HEALTH,
+                       .health = {.epoch = 1, .rank = rank, .busy = true, .step = p.step, .layer = p.layer}};
   m.health.collective = p.collective;
   send_worker(w, 0, 1, rank, &m);
 }
@@ -23,7 +23,7 @@ static void report_place(struct world *w, uint32_t rank, struct place p) {
 static struct world *hang_at(const struct place places[4]) {
   struct world *w = world_create(1);
   for (uint32_t r = 0; r < 4; r++) {
-    tri_group_msg m = registration(0, 1, r, 4);
+    tri_replica_msg m = registration(0, 1, r, 4);
     m.reg.tp = m.reg.pp = 2;
     send_worker(w, 0, 1, r, &m);
   }
@@ -69,7 +69,7 @@ END_TEST
 
 START_TEST(test_silent) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 2);
+  start_replica(w, 0, 1, 2);
   for (int i = 0; i < 200 && !w->lost; i++) {
     if (i % 10 == 0) report_place(w, 0, (struct place){8, 4, 90});
     tick(w, 100 * MS);
@@ -83,7 +83,7 @@ END_TEST
 /* The coordinator stood still: what its ranks have reported meanwhile comes behind the tick. */
 START_TEST(test_stood_still) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 2);
+  start_replica(w, 0, 1, 2);
   for (int i = 0; i < 40; i++) {
     w->now += 5 * SECOND;
     tri_core_stood_still(w->core, w->now);
@@ -100,7 +100,7 @@ END_TEST
 /* A request to end that came meanwhile is read in front of the reports. */
 START_TEST(test_drains_behind_a_standstill) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 2);
+  start_replica(w, 0, 1, 2);
   tri_client_msg m = submit_msg(1);
   submit(w, "a", &m);
   w->now += 5 * SECOND;
@@ -134,11 +134,11 @@ START_TEST(test_never_came) {
 }
 END_TEST
 
-/* A group that is lost for another reason is none that hangs. */
+/* A replica that is lost for another reason is none that hangs. */
 START_TEST(test_no_hang) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
-  tri_core_group_died(w->core, w->now, 0, 1, "group 0 ended with code 1");
+  start_replica(w, 0, 1, 1);
+  tri_core_replica_died(w->core, w->now, 0, 1, "group 0 ended with code 1");
   tick(w, SECOND);
   ck_assert_int_eq(w->lost, 1);
   ck_assert_int_eq(w->hangs, 0);

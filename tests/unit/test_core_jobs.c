@@ -12,7 +12,7 @@ Suite *suite_core_jobs(void);
 
 START_TEST(test_submit) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 2);
+  start_replica(w, 0, 1, 2);
   ck_assert_int_eq(w->ready, 1);
   tri_client_msg m = submit_msg(5);
   m.submit.sampling.max_tokens = 9;
@@ -49,7 +49,7 @@ END_TEST
 /* A prompt that is tokenized at once needs no event of its own; so do its refusals. */
 START_TEST(test_prompt_tokenized_at_once) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   w->tokenize_now = true;
   w->now_ids = some_ids;
   w->num_now_ids = 3;
@@ -71,7 +71,7 @@ END_TEST
  */
 START_TEST(test_attach_several_choices) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   m.submit.sampling.n = 2;
   struct stream *s = submit(w, "a", &m);
@@ -89,7 +89,7 @@ END_TEST
 
 START_TEST(test_text_prompt) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   m.submit.prompt = (tri_wire_str){"Hello", 5};
   m.submit.sampling.echo = true;
@@ -132,7 +132,7 @@ END_TEST
 /* Token ids are repeated as their text, as far as they have one. */
 START_TEST(test_echo_of_ids) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   w->model.vocab_size += 10; /* padded */
   uint32_t ids[] = {byte_token['H'], byte_token[0xc3], byte_token[0xa9], (uint32_t)w->model.vocab_size - 1,
                     byte_token['!']};
@@ -158,7 +158,7 @@ END_TEST
 /* The end of a prompt that is too long counts, and is what an echo shows. */
 START_TEST(test_truncate) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   uint64_t fits = MODEL_LEN;
   tri_client_msg m = submit_msg(1);
   m.submit.prompt = (tri_wire_str){"Hello", 5};
@@ -197,7 +197,7 @@ START_TEST(test_echo_slow) {
   for (int pass = 0; pass < 6; pass++)
     for (int again = 1; again < 4; again++) {
       struct world *w = world_create(1);
-      start_group(w, 0, 1, 1);
+      start_replica(w, 0, 1, 1);
       tri_client_msg m = submit_msg(1);
       m.submit.prompt = (tri_wire_str){"Hi", 2};
       m.submit.sampling.echo = true;
@@ -216,7 +216,7 @@ END_TEST
 
 START_TEST(test_not_streamed) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   for (int logprobs = -1; logprobs <= 2; logprobs += 3) {
     tri_client_msg m = submit_msg(10 + (uint64_t)logprobs);
     m.submit.stream = false;
@@ -241,14 +241,14 @@ END_TEST
 /* A worker's token has no lists of alternatives where none were asked for. */
 START_TEST(test_no_alternatives) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   m.submit.sampling.logprobs = 0;
   struct stream *s = submit(w, "a", &m);
-  tri_group_token t = {.job = last_job(w),
-                       .token = byte_token['a'],
-                       .flags = TRI_TOKEN_LOGPROB | TRI_TOKEN_LAST,
-                       .logprob = -(float)byte_token['a']};
+  tri_replica_token t = {.job = last_job(w),
+                         .token = byte_token['a'],
+                         .flags = TRI_TOKEN_LOGPROB | TRI_TOKEN_LAST,
+                         .logprob = -(float)byte_token['a']};
   send_tokens(w, 0, 1, &t, 1);
   ck_assert(s->done);
   ck_assert_int_eq(s->choice[0].num_logprobs, 1);
@@ -258,7 +258,7 @@ START_TEST(test_no_alternatives) {
 END_TEST
 
 static void send_score(struct world *w, uint64_t job, uint64_t offset, uint32_t id) {
-  tri_group_token t = {
+  tri_replica_token t = {
       .job = job, .token = id, .offset = offset, .flags = TRI_TOKEN_PROMPT | TRI_TOKEN_LOGPROB, .logprob = -(float)id};
   send_tokens(w, 0, 1, &t, 1);
 }
@@ -268,7 +268,7 @@ static void send_score(struct world *w, uint64_t job, uint64_t offset, uint32_t 
 START_TEST(test_prompt_logprobs) {
   for (int how = 0; how < 3; how++) {
     struct world *w = world_create(1);
-    start_group(w, 0, 1, 1);
+    start_replica(w, 0, 1, 1);
     tri_client_msg m = submit_msg(1);
     m.submit.stream = how != 1;
     m.submit.sampling.prompt_logprobs = 0;
@@ -294,11 +294,11 @@ START_TEST(test_prompt_logprobs) {
 }
 END_TEST
 
-/* A group that counts wrong, or says what nobody has asked for. */
+/* A replica that counts wrong, or says what nobody has asked for. */
 START_TEST(test_wrong_prompt_logprobs) {
   for (int how = 0; how < 3; how++) {
     struct world *w = world_create(1);
-    start_group(w, 0, 1, 1);
+    start_replica(w, 0, 1, 1);
     tri_client_msg m = submit_msg(1);
     m.submit.sampling.prompt_logprobs = how == 2 ? -1 : 0;
     struct stream *s = submit(w, "a", &m);
@@ -313,7 +313,7 @@ END_TEST
 
 START_TEST(test_several_choices) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   m.submit.sampling.n = 3;
   m.submit.sampling.logprobs = 2;
@@ -335,10 +335,10 @@ START_TEST(test_several_choices) {
 END_TEST
 
 /* The end-of-sequence token counts and is not text; a padded id has no text. */
-/* The end says how often the job was preempted, as its group told last, also where that came with another choice. */
+/* The end says how often the job was preempted, as its replica told last, also where that came with another choice. */
 START_TEST(test_preemptions) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   m.submit.sampling.n = 2;
   struct stream *s = submit(w, "one", &m);
@@ -346,7 +346,7 @@ START_TEST(test_preemptions) {
   m.submit.sampling.n = 1;
   struct stream *other = submit(w, "one", &m);
   uint64_t job = w->assigns[0].a.job;
-  tri_group_token t[] = {
+  tri_replica_token t[] = {
       {.job = job, .token = 65, .flags = TRI_TOKEN_PREEMPTED, .preemptions = 1},
       {.job = job, .choice = 1, .token = 65, .flags = TRI_TOKEN_PREEMPTED | TRI_TOKEN_LAST, .preemptions = 3},
       {.job = job, .offset = 1, .token = 66, .flags = TRI_TOKEN_LAST},
@@ -363,7 +363,7 @@ END_TEST
 /* A job whose logits are no numbers ends with an error, all of it, and is counted; others go on. */
 START_TEST(test_not_finite) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   m.submit.sampling.n = 2;
   struct stream *s = submit(w, "one", &m);
@@ -371,7 +371,7 @@ START_TEST(test_not_finite) {
   m.id = 2;
   m.submit.sampling.n = 1;
   struct stream *other = submit(w, "one", &m);
-  tri_group_token t[] = {
+  tri_replica_token t[] = {
       {.job = job, .token = 65},
       {.job = job, .choice = 1, .flags = TRI_TOKEN_NONE, .reason = TRI_FINISH_ERROR},
       {.job = job, .choice = 0, .offset = 1, .token = 65},
@@ -392,20 +392,21 @@ START_TEST(test_not_finite) {
 }
 END_TEST
 
-/* The end says how much of the prompt its group had, which can be no more than there is; the group hears of the salt.
+/* The end says how much of the prompt its replica had, which can be no more than there is; the replica hears of the
+ * salt.
  */
 START_TEST(test_cached_tokens) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   for (uint64_t i = 1; i <= 2; i++) {
     tri_client_msg m = submit_msg(i);
     if (i == 1) m.submit.cache_salt = (tri_wire_str){"mine", 4};
     struct stream *s = submit(w, "one", &m);
     ck_assert_str_eq(w->assigns[i - 1].salt, i == 1 ? "mine" : "");
-    tri_group_token t = {.job = last_job(w),
-                         .token = 65,
-                         .flags = TRI_TOKEN_WAITED | TRI_TOKEN_CACHED | TRI_TOKEN_LAST,
-                         .cached = i == 1 ? 1 : UINT32_MAX};
+    tri_replica_token t = {.job = last_job(w),
+                           .token = 65,
+                           .flags = TRI_TOKEN_WAITED | TRI_TOKEN_CACHED | TRI_TOKEN_LAST,
+                           .cached = i == 1 ? 1 : UINT32_MAX};
     send_tokens(w, 0, 1, &t, 1);
     ck_assert(s->done);
     ck_assert_uint_eq(s->cached_tokens, i == 1);
@@ -414,10 +415,10 @@ START_TEST(test_cached_tokens) {
 }
 END_TEST
 
-/* A job waits until a step takes a part of it in, in its group as well; one that none takes in, until its end. */
+/* A job waits until a step takes a part of it in, in its replica as well; one that none takes in, until its end. */
 START_TEST(test_queue_time) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   struct stream *s = submit(w, "one", &m);
   uint64_t job = last_job(w);
@@ -425,7 +426,7 @@ START_TEST(test_queue_time) {
   struct stream *never = submit(w, "one", &m);
   uint64_t other = last_job(w);
   w->now += 50 * MS;
-  tri_group_token t[] = {
+  tri_replica_token t[] = {
       {.job = job, .token = 65, .flags = TRI_TOKEN_WAITED, .waited_ns = 40 * MS},
       {.job = job, .offset = 1, .token = 66, .flags = TRI_TOKEN_LAST},
       {.job = other, .flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE, .reason = TRI_FINISH_ABORT},
@@ -436,18 +437,18 @@ START_TEST(test_queue_time) {
   ck_assert_double_eq(never->queue_ms, 50);
   m.id = 3;
   s = submit(w, "one", &m);
-  t[0] = (tri_group_token){
+  t[0] = (tri_replica_token){
       .job = last_job(w), .token = 65, .flags = TRI_TOKEN_WAITED | TRI_TOKEN_LAST, .waited_ns = UINT64_MAX};
   w->now += 5 * MS;
   send_tokens(w, 0, 1, t, 1);
-  ck_assert_double_eq(s->queue_ms, 5); /* whatever the group's clock says */
+  ck_assert_double_eq(s->queue_ms, 5); /* whatever the replica's clock says */
   world_destroy(w);
 }
 END_TEST
 
 START_TEST(test_tokens_without_text) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   struct stream *s = submit(w, "a", &m);
   token(w, last_job(w), 0, 0, byte_token['a'], 0, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each rank has a key of its own: whoever has another one, were it that of another rank, can neither come as the rank
- * nor speak for it, nor begin a start of a group that nobody has told of. */
+ * nor speak for it, nor begin a start of a replica that nobody has told of. */
 #include "tests/unit/core_world.h"
 
 Suite *suite_core_rank_keys(void);
@@ -10,18 +10,18 @@ static const char not_begun[] = "the group was not started under this epoch";
 static const char over[] = "this start of the group is over: a newer one has begun, or it was given up";
 
 /* A connection of its own, opened with the key of a rank. */
-static tri_peer thief_with_key_of(uint32_t group, uint32_t rank) {
+static tri_peer thief_with_key_of(uint32_t replica, uint32_t rank) {
   tri_peer p = rank_peer(7, 7, 7);
-  p.owner = rank_peer(group, 1, rank).owner;
+  p.owner = rank_peer(replica, 1, rank).owner;
   return p;
 }
 
-static void say(struct world *w, const tri_peer *from, const tri_group_msg *m) {
+static void say(struct world *w, const tri_peer *from, const tri_replica_msg *m) {
   tri_core_worker(w->core, w->now, from, m);
 }
 
-static const char *answer_to(struct world *w, const tri_peer *from, uint32_t group, uint64_t epoch, uint32_t rank) {
-  tri_group_msg m = registration(group, epoch, rank, 2);
+static const char *answer_to(struct world *w, const tri_peer *from, uint32_t replica, uint64_t epoch, uint32_t rank) {
+  tri_replica_msg m = registration(replica, epoch, rank, 2);
   w->welcome = false;
   strcpy(w->welcome_text, "no answer");
   say(w, from, &m);
@@ -36,7 +36,7 @@ static bool serves(struct world *w, uint64_t epoch) {
   return s->done && !s->code[0];
 }
 
-/* Another rank's key, of the same group and of another one; a client's; and a connection whose end nobody knows. */
+/* Another rank's key, of the same replica and of another one; a client's; and a connection whose end nobody knows. */
 static int thieves(tri_peer out[4]) {
   out[0] = thief_with_key_of(0, 0);
   out[1] = thief_with_key_of(1, 1);
@@ -55,15 +55,15 @@ START_TEST(ranks_speak_for_themselves) {
   tri_peer *const others[] = {&stranger, &other};
   stranger.owner = own.owner; /* the rank's own key, over another connection */
   for (uint32_t r = 0; r < 2; r++) ck_assert(send_register(w, 0, 1, r, 2));
-  tri_group_msg ready = {.op = TRI_GROUP_READY, .ready = {.group = 0, .epoch = 1}};
+  tri_replica_msg ready = {.op = TRI_REPLICA_READY, .ready = {.replica = 0, .epoch = 1}};
   say(w, &stranger, &ready);
   say(w, &own, &ready); /* it is no leader */
   ck_assert_int_eq(w->ready, 0);
   send_ready(w, 0, 1);
   ck_assert_int_eq(w->ready, 1);
-  tri_group_msg failed = {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .rank = 1, .epoch = 1}};
-  tri_group_msg health = {.op = TRI_GROUP_HEALTH, .health = {.group = 0, .rank = 1, .epoch = 1, .step = 9}};
-  tri_group_msg again = registration(0, 1, 1, 2);
+  tri_replica_msg failed = {.op = TRI_REPLICA_FAILED, .failed = {.replica = 0, .rank = 1, .epoch = 1}};
+  tri_replica_msg health = {.op = TRI_REPLICA_HEALTH, .health = {.replica = 0, .rank = 1, .epoch = 1, .step = 9}};
+  tri_replica_msg again = registration(0, 1, 1, 2);
   again.reg.pid = 2; /* another process */
   for (int i = 0; i < 2; i++) {
     say(w, others[i], &failed);
@@ -74,8 +74,8 @@ START_TEST(ranks_speak_for_themselves) {
   ck_assert_int_eq(w->lost, 0);
   tri_client_msg m = submit_msg(1);
   struct stream *s = submit(w, "a", &m);
-  tri_group_token t = {.job = last_job(w), .token = byte_token['a']};
-  tri_group_msg tokens = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &t}};
+  tri_replica_token t = {.job = last_job(w), .token = byte_token['a']};
+  tri_replica_msg tokens = {.op = TRI_REPLICA_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &t}};
   say(w, &own, &tokens);
   ck_assert_uint_eq(s->choice[0].num, 0); /* those are the leader's to say */
   for (int i = 0; i < 60; i++) {          /* the rank is silent, whatever others say */
@@ -88,8 +88,8 @@ START_TEST(ranks_speak_for_themselves) {
 }
 END_TEST
 
-/* Registers the rank of group 0 over another connection; returns what it is told. */
-static const char *come_again(struct world *w, tri_peer *now, const tri_group_msg *m) {
+/* Registers the rank of replica 0 over another connection; returns what it is told. */
+static const char *come_again(struct world *w, tri_peer *now, const tri_replica_msg *m) {
   static unsigned connections;
   *now = rank_peer(8, 8, ++connections);
   now->owner = rank_peer(0, 1, m->reg.rank).owner;
@@ -103,11 +103,11 @@ static const char *come_again(struct world *w, tri_peer *now, const tri_group_ms
 START_TEST(a_rank_comes_back) {
   struct world *w = world_create(1);
   tri_peer now;
-  start_group(w, 0, 1, 2);
+  start_replica(w, 0, 1, 2);
   tri_client_msg m = submit_msg(1);
   struct stream *s = submit(w, "a", &m);
   token_of(w, 1, last_job(w), 0, 0, byte_token['a'], 0, 0);
-  tri_group_msg again = registration(0, 1, 1, 2);
+  tri_replica_msg again = registration(0, 1, 1, 2);
   ck_assert_str_eq(come_again(w, &now, &again), "no answer");
   w->lost_peer = rank_peer(0, 1, 1);
   again.reg.host = (tri_wire_str){"other", 5};
@@ -118,7 +118,7 @@ START_TEST(a_rank_comes_back) {
   ck_assert_uint_eq(s->choice[0].num, 2);
   ck_assert_int_eq(w->num_assigns, 1);
   ck_assert(w->ready == 1 && !w->lost);
-  tri_group_msg failed = {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .rank = 1, .epoch = 1}};
+  tri_replica_msg failed = {.op = TRI_REPLICA_FAILED, .failed = {.replica = 0, .rank = 1, .epoch = 1}};
   tri_core_worker(w->core, w->now, &w->lost_peer, &failed); /* what is left of the first counts for nothing */
   ck_assert(!w->lost);
   say(w, &now, &failed);
@@ -131,33 +131,34 @@ END_TEST
 START_TEST(a_leader_comes_back) {
   struct world *w = world_create(1);
   tri_peer now;
-  start_group(w, 0, 1, 2);
+  start_replica(w, 0, 1, 2);
   tri_client_msg m = submit_msg(1);
   struct stream *s = submit(w, "a", &m);
   uint64_t job = last_job(w);
-  tri_group_token t = {.job = job, .token = byte_token['a']};
-  tri_group_msg tokens = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &t}};
+  tri_replica_token t = {.job = job, .token = byte_token['a']};
+  tri_replica_msg tokens = {.op = TRI_REPLICA_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &t}};
   send_worker(w, 0, 1, 0, &tokens);
-  tri_group_msg again = registration(0, 1, 0, 2), ready = {.op = TRI_GROUP_READY, .ready = {.group = 0, .epoch = 1}};
+  tri_replica_msg again = registration(0, 1, 0, 2),
+                  ready = {.op = TRI_REPLICA_READY, .ready = {.replica = 0, .epoch = 1}};
   for (int i = 0; i < 4; i++) { /* more often than a job may have deaths */
     tri_peer before = i ? now : rank_peer(0, 1, 0);
     w->lost_peer = before;
     ck_assert_str_eq(come_again(w, &now, &again), "welcome");
     tick(w, 100 * MS);
     ck_assert_int_eq(w->num_assigns, i + 1);
-    t = (tri_group_token){.job = job, .offset = (uint64_t)i + 1, .token = byte_token['x']};
+    t = (tri_replica_token){.job = job, .offset = (uint64_t)i + 1, .token = byte_token['x']};
     say(w, &before, &tokens); /* too late, and too early */
     say(w, &now, &tokens);
     ck_assert_uint_eq(s->choice[0].num, (size_t)i + 1);
     say(w, &now, &ready);
     ck_assert_int_eq(w->num_assigns, i + 2);
     const struct assigned *a = &w->assigns[i + 1];
-    ck_assert(tri_peer_equal(&a->to, &now) && a->a.num_drawn == (size_t)i + 1);
+    ck_assert(tri_peer_equal(&a->to, &now) && a->a.num_sampled == (size_t)i + 1);
     t.token = byte_token['b'];
     say(w, &now, &tokens);
     ck_assert_uint_eq(s->choice[0].num, (size_t)i + 2);
   }
-  t = (tri_group_token){
+  t = (tri_replica_token){
       .job = job, .offset = 5, .token = byte_token['c'], .flags = TRI_TOKEN_LAST, .reason = TRI_FINISH_LENGTH};
   say(w, &now, &tokens);
   expect_text(s, 0, "abbbbc");
@@ -172,7 +173,7 @@ START_TEST(nobody_comes_as_another_rank) {
   int n = thieves(other);
   for (int i = 0; i < n; i++) ck_assert_str_eq(answer_to(w, &other[i], 0, 1, 1), no_key_of_it);
   ck_assert_int_eq(w->came, 0);
-  start_group(w, 0, 1, 2); /* the real ones find their places free */
+  start_replica(w, 0, 1, 2); /* the real ones find their places free */
   ck_assert_int_eq(w->ready, 1);
   ck_assert_int_eq(w->came, 2);
   for (int i = 0; i < n; i++) ck_assert_str_eq(answer_to(w, &other[i], 0, 1, 1), no_key_of_it);
@@ -181,10 +182,10 @@ START_TEST(nobody_comes_as_another_rank) {
 }
 END_TEST
 
-/* Nor for another group, whose ranks have not come, nor under a newer epoch, which it would take for itself. */
+/* Nor for another replica, whose ranks have not come, nor under a newer epoch, which it would take for itself. */
 START_TEST(nobody_begins_another_start) {
   struct world *w = world_create(2);
-  start_group(w, 0, 1, 2);
+  start_replica(w, 0, 1, 2);
   tri_peer thief = thief_with_key_of(0, 1), leader = thief_with_key_of(0, 0);
   ck_assert_str_eq(answer_to(w, &thief, 1, 1, 0), no_key_of_it);
   ck_assert_str_eq(answer_to(w, &thief, 1, 1, 1), no_key_of_it);
@@ -196,26 +197,26 @@ START_TEST(nobody_begins_another_start) {
   ck_assert_str_eq(answer_to(w, &thief, 0, 1, 2), "there is no such group or rank in this cluster");
   ck_assert_str_eq(answer_to(w, &thief, 2, 1, 0), "there is no such group or rank in this cluster");
   ck_assert(serves(w, 1) && !w->lost);
-  tri_core_group_expected(w->core, 0, 2); /* the one that is over has no say any more, nor has who does not come */
+  tri_core_replica_expected(w->core, 0, 2); /* the one that is over has no say any more, nor has who does not come */
   ck_assert_str_eq(answer_to(w, &leader, 0, 3, 0), not_begun);
-  start_group(w, 0, 2, 2);
+  start_replica(w, 0, 2, 2);
   ck_assert(serves(w, 2));
-  start_group(w, 1, 1, 2);
+  start_replica(w, 1, 1, 2);
   ck_assert_int_eq(w->ready, 3);
   world_destroy(w);
 }
 END_TEST
 
-/* A group that is lost is started anew by whoever does that, and by no rank of it. */
-START_TEST(a_lost_group_waits_for_its_start) {
+/* A replica that is lost is started anew by whoever does that, and by no rank of it. */
+START_TEST(a_lost_replica_waits_for_its_start) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
-  tri_group_msg failed = {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .rank = 0, .epoch = 1}};
+  start_replica(w, 0, 1, 1);
+  tri_replica_msg failed = {.op = TRI_REPLICA_FAILED, .failed = {.replica = 0, .rank = 0, .epoch = 1}};
   send_worker(w, 0, 1, 0, &failed);
   ck_assert_int_eq(w->lost, 1);
   tri_peer own = thief_with_key_of(0, 0);
   ck_assert_str_eq(answer_to(w, &own, 0, 2, 0), not_begun);
-  start_group(w, 0, 2, 1);
+  start_replica(w, 0, 2, 1);
   ck_assert(serves(w, 2));
   world_destroy(w);
 }
@@ -230,7 +231,7 @@ START_TEST(without_a_supervisor) {
   ck_assert(send_register(w, 0, 4, 1, 2));
   send_ready(w, 0, 4);
   ck_assert(serves(w, 4));
-  tri_group_msg failed = {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .rank = 1, .epoch = 4}};
+  tri_replica_msg failed = {.op = TRI_REPLICA_FAILED, .failed = {.replica = 0, .rank = 1, .epoch = 4}};
   send_worker(w, 0, 4, 1, &failed);
   ck_assert(!send_register(w, 0, 4, 0, 2));
   ck_assert(send_register(w, 0, 5, 0, 2));
@@ -238,7 +239,7 @@ START_TEST(without_a_supervisor) {
 }
 END_TEST
 
-/* One key does not use up the epochs of its group, be it in front of the first start or behind one that was lost, and
+/* One key does not use up the epochs of its replica, be it in front of the first start or behind one that was lost, and
  * who starts it again is told which epoch it had. */
 START_TEST(epochs_are_not_used_up) {
   static const uint64_t most = UINT64_C(1) << 32;
@@ -248,13 +249,13 @@ START_TEST(epochs_are_not_used_up) {
   ck_assert_ptr_nonnull(strstr(answer_to(w, &thief, 0, most + 1, 1), "more than 2^32 ahead"));
   for (uint64_t epoch = most; epoch <= 3 * most; epoch += most) { /* as far as it gets, with each start lost */
     ck_assert_str_eq(answer_to(w, &thief, 0, epoch, 1), "welcome");
-    tri_group_msg failed = {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .rank = 1, .epoch = epoch}};
+    tri_replica_msg failed = {.op = TRI_REPLICA_FAILED, .failed = {.replica = 0, .rank = 1, .epoch = epoch}};
     say(w, &thief, &failed);
   }
   ck_assert_ptr_nonnull(strstr(answer_to(w, &thief, 0, UINT64_MAX, 1), "; the last one had --epoch 12884901888"));
   ck_assert(!send_register(w, 0, 1, 0, 2));
   ck_assert_ptr_nonnull(strstr(w->welcome_text, "; the last one had --epoch 12884901888"));
-  start_group(w, 0, 3 * most + 1, 2);
+  start_replica(w, 0, 3 * most + 1, 2);
   ck_assert(serves(w, 3 * most + 1));
   world_destroy(w);
 }
@@ -263,21 +264,21 @@ END_TEST
 /* The name of a connection that has ended may be taken by another one, which has another key. */
 START_TEST(a_name_is_no_key) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 2);
+  start_replica(w, 0, 1, 2);
   tri_client_msg m = submit_msg(100);
   struct stream *s = submit(w, "a", &m);
   tri_peer leader = rank_peer(0, 1, 0), rank = rank_peer(0, 1, 1);
   leader.owner = rank.owner;
   rank.owner = rank_peer(0, 1, 0).owner;
-  tri_group_token t = {.job = last_job(w), .token = byte_token['x'], .flags = TRI_TOKEN_LAST};
-  tri_group_msg as_leader[] = {
-      {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &t}},
-      {.op = TRI_GROUP_REFUSED, .refused = {.job = t.job, .epoch = 1, .code = {"no_capacity", 11}}},
-      {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .rank = 0, .epoch = 1}},
+  tri_replica_token t = {.job = last_job(w), .token = byte_token['x'], .flags = TRI_TOKEN_LAST};
+  tri_replica_msg as_leader[] = {
+      {.op = TRI_REPLICA_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &t}},
+      {.op = TRI_REPLICA_REFUSED, .refused = {.job = t.job, .epoch = 1, .code = {"no_capacity", 11}}},
+      {.op = TRI_REPLICA_FAILED, .failed = {.replica = 0, .rank = 0, .epoch = 1}},
   };
-  tri_group_msg as_rank[] = {
-      {.op = TRI_GROUP_FAILED, .failed = {.group = 0, .rank = 1, .epoch = 1}},
-      {.op = TRI_GROUP_HEALTH, .health = {.group = 0, .rank = 1, .epoch = 1, .step = 77}},
+  tri_replica_msg as_rank[] = {
+      {.op = TRI_REPLICA_FAILED, .failed = {.replica = 0, .rank = 1, .epoch = 1}},
+      {.op = TRI_REPLICA_HEALTH, .health = {.replica = 0, .rank = 1, .epoch = 1, .step = 77}},
   };
   for (size_t i = 0; i < sizeof as_leader / sizeof *as_leader; i++) say(w, &leader, &as_leader[i]);
   for (size_t i = 0; i < sizeof as_rank / sizeof *as_rank; i++) say(w, &rank, &as_rank[i]);
@@ -300,7 +301,7 @@ Suite *suite_core_rank_keys(void) {
   tcase_add_test(t, a_leader_comes_back);
   tcase_add_test(t, nobody_comes_as_another_rank);
   tcase_add_test(t, nobody_begins_another_start);
-  tcase_add_test(t, a_lost_group_waits_for_its_start);
+  tcase_add_test(t, a_lost_replica_waits_for_its_start);
   tcase_add_test(t, without_a_supervisor);
   tcase_add_test(t, epochs_are_not_used_up);
   tcase_add_test(t, a_name_is_no_key);

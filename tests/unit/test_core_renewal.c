@@ -39,7 +39,7 @@ static void take_sync(struct world *w) {
 START_TEST(told_once_it_is_recorded_again) {
   struct world *w = begin();
   struct stat about;
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   m.submit.has_request_id = true;
   memset(&m.submit.request_id, 7, sizeof m.submit.request_id);

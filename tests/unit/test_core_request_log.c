@@ -37,7 +37,7 @@ static void end_log(char out[1024]) {
   }
 }
 
-/* Without a group that is ready. */
+/* Without a replica that is ready. */
 static struct world *waiting_world(bool log_requests) {
   return world_create_sharing(
       &(tri_core_config){.max_queue = MAX_QUEUE, .starts_are_told = true, .log_requests = log_requests});
@@ -45,7 +45,7 @@ static struct world *waiting_world(bool log_requests) {
 
 static struct world *world_of(bool log_requests) {
   struct world *w = waiting_world(log_requests);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   return w;
 }
 

@@ -19,13 +19,13 @@ static void set_up(void) { scratch_make(folder); }
 
 static void tear_down(void) { scratch_remove(folder); }
 
-/* A coordinator with the journal, and its group 0 of this epoch. */
+/* A coordinator with the journal, and its replica 0 of this epoch. */
 static struct world *begin(uint64_t epoch) {
   struct world *w = world_create(1);
   tri_error err = {0};
   tri_status st = tri_recorder_open(folder, 0, w->core, w->now, &w->recorder, &err);
   ck_assert_msg(st == TRI_OK, "%s", err.message);
-  if (epoch) start_group(w, 0, epoch, 1);
+  if (epoch) start_replica(w, 0, epoch, 1);
   return w;
 }
 
@@ -84,12 +84,12 @@ START_TEST(goes_on_behind_its_tokens) {
   ck_assert_str_eq(s->choice[0].text, "abc");
   ck_assert_str_eq(s->choice[1].text, "no ");
   ck_assert_int_eq(s->choice[0].num_logprobs, 3);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   const struct assigned *a = last_assign(w);
   ck_assert(a->a.job == job && a->a.seed == seed && a->a.sampling.n == 2 && !strcmp(a->salt, "salt"));
-  ck_assert(a->a.num_drawn == 3 && a->a.num_drawn_counts == 2);
-  ck_assert(a->counts[0] == 3 && a->counts[1] == TRI_DRAWN_ENDED);
-  ck_assert_uint_eq(a->drawn[2], byte_token['c']);
+  ck_assert(a->a.num_sampled == 3 && a->a.num_sampled_counts == 2);
+  ck_assert(a->counts[0] == 3 && a->counts[1] == TRI_SAMPLED_ENDED);
+  ck_assert_uint_eq(a->sampled[2], byte_token['c']);
   say(w, 1, job, 0, 3, "abcd", true);
   ck_assert(s->done && s->seed == seed);
   ck_assert_str_eq(s->choice[0].text, "abcd");
@@ -147,7 +147,7 @@ START_TEST(ends_of_the_cluster) {
   token(w, job, 0, 2, 0, TRI_TOKEN_LAST | TRI_TOKEN_NONE, TRI_FINISH_ABORT); /* the leader lets it go */
   die(w);
   w = begin(1);
-  ck_assert_uint_eq(last_assign(w)->a.num_drawn, 2);
+  ck_assert_uint_eq(last_assign(w)->a.num_sampled, 2);
   s = attach_to(w, 2, 7);
   expect_text(s, 0, "a");
   say(w, 1, job, 0, 2, "abq", false);
@@ -157,7 +157,7 @@ START_TEST(ends_of_the_cluster) {
 }
 END_TEST
 
-/* A group that is not ready for a coordinator has no job of it: the next start must not take what it says of one,
+/* A replica that is not ready for a coordinator has no job of it: the next start must not take what it says of one,
  * either. */
 START_TEST(words_before_it_is_ready) {
   struct world *w = begin(1);
@@ -172,7 +172,7 @@ START_TEST(words_before_it_is_ready) {
   die(w);
   w = begin(1);
   ck_assert_int_eq(w->num_assigns, 1);
-  ck_assert_uint_eq(last_assign(w)->a.num_drawn, 2);
+  ck_assert_uint_eq(last_assign(w)->a.num_sampled, 2);
   die(w);
 }
 END_TEST
@@ -214,15 +214,15 @@ START_TEST(ends_that_were_no_tokens) {
   submit(w, "a", &m);
   uint64_t late = last_job(w);
   for (int i = 0; i < w->num_streams; i++) w->streams[i].again = 1 << 20; /* nothing is read */
-  tri_group_msg no = {.op = TRI_GROUP_REFUSED,
-                      .refused = {.job = refused,
-                                  .epoch = 1,
-                                  .code = {"no_capacity", 11},
-                                  .field = {"prompt", 6},
-                                  .message = {"it never fits", 13}}};
+  tri_replica_msg no = {.op = TRI_REPLICA_REFUSED,
+                        .refused = {.job = refused,
+                                    .epoch = 1,
+                                    .code = {"no_capacity", 11},
+                                    .field = {"prompt", 6},
+                                    .message = {"it never fits", 13}}};
   send_worker(w, 0, 1, 0, &no);
   submit(w, "d", &cancel);
-  tri_group_token t = {.job = late, .flags = TRI_TOKEN_NONE, .reason = TRI_FINISH_ABORT};
+  tri_replica_token t = {.job = late, .flags = TRI_TOKEN_NONE, .reason = TRI_FINISH_ABORT};
   send_tokens(w, 0, 1, &t, 1);
   die(w);
 
@@ -239,8 +239,8 @@ START_TEST(ends_that_were_no_tokens) {
 }
 END_TEST
 
-/* A cluster whose last group is lost still takes jobs until it has ended: the next start knows what their clients have
- * heard, and goes on with those that it has ended itself. */
+/* A cluster whose last replica is lost still takes jobs until it has ended: the next start knows what their clients
+ * have heard, and goes on with those that it has ended itself. */
 START_TEST(cancelled_while_it_ends) {
   struct world *w = begin(1);
   w->core->cfg.lost_for_good = true;
@@ -266,7 +266,7 @@ START_TEST(cancelled_while_it_ends) {
 }
 END_TEST
 
-/* A group that was lost in the first start, and the seed of a beam search, which begins anew. */
+/* A replica that was lost in the first start, and the seed of a beam search, which begins anew. */
 START_TEST(two_deaths) {
   struct world *w = begin(1);
   tri_client_msg m = named_msg(1, 7), beams = named_msg(2, 8);
@@ -281,8 +281,8 @@ START_TEST(two_deaths) {
   die(w);
   w = begin(3);
   ck_assert_int_eq(w->num_assigns, 2);
-  ck_assert_uint_eq(w->assigns[0].a.num_drawn, 3);
-  ck_assert_uint_eq(w->assigns[1].a.num_drawn_counts, 0);
+  ck_assert_uint_eq(w->assigns[0].a.num_sampled, 3);
+  ck_assert_uint_eq(w->assigns[1].a.num_sampled_counts, 0);
   struct stream *s = attach_to(w, 1, 7);
   say(w, 3, job, 0, 3, "abcd", true);
   ck_assert(s->done);
@@ -291,7 +291,7 @@ START_TEST(two_deaths) {
 }
 END_TEST
 
-/* Its client hears nothing of a job that is not on the disk yet; its group works already. */
+/* Its client hears nothing of a job that is not on the disk yet; its replica works already. */
 START_TEST(accepted_is_durable) {
   struct world *w = begin(1);
   tri_client_msg m = named_msg(1, 7);
@@ -402,7 +402,8 @@ START_TEST(nobody_comes) {
 }
 END_TEST
 
-/* A job that is larger than a message is refused, also where no group is there yet: its record could not be written. */
+/* A job that is larger than a message is refused, also where no replica is there yet: its record could not be written.
+ */
 START_TEST(larger_than_a_message) {
   enum { IDS = 262130 };
   struct world *w = begin(0);
@@ -429,7 +430,7 @@ START_TEST(larger_than_a_message) {
 }
 END_TEST
 
-/* Three groups die under a job, one of them in an earlier life of the coordinator. */
+/* Three replicas die under a job, one of them in an earlier life of the coordinator. */
 START_TEST(deaths_are_remembered) {
   struct world *w = begin(1);
   tri_client_msg m = named_msg(1, 7);
@@ -519,18 +520,18 @@ START_TEST(metrics_are_of_this_start) {
     submit(w, "a", &m);
     if (name < 3) say(w, 1, last_job(w), 0, 0, "abc", name == 2);
     if (name != 3) continue;
-    tri_group_msg no = {.op = TRI_GROUP_REFUSED,
-                        .refused = {.job = last_job(w), .epoch = 1, .code = {"internal", 8}, .message = {"no", 2}}};
+    tri_replica_msg no = {.op = TRI_REPLICA_REFUSED,
+                          .refused = {.job = last_job(w), .epoch = 1, .code = {"internal", 8}, .message = {"no", 2}}};
     send_worker(w, 0, 1, 0, &no);
   }
   make_durable(w);
   die(w);
   w = begin(0);
   expect_stats(w, nothing, sizeof nothing / sizeof *nothing);
-  start_group(w, 0, 2, 1);
+  start_replica(w, 0, 2, 1);
   ck_assert_int_eq(w->num_assigns, 2);
   uint64_t first = w->assigns[0].a.job, other = w->assigns[1].a.job;
-  ck_assert_uint_eq(w->assigns[0].a.num_drawn, 3);
+  ck_assert_uint_eq(w->assigns[0].a.num_sampled, 3);
   say(w, 2, first, 0, 3, "abcde", true);
   say(w, 2, other, 0, 0, "x", false);
   expect_stats(w, later, sizeof later / sizeof *later);
@@ -544,13 +545,13 @@ START_TEST(times_of_then) {
   tri_client_msg m = named_msg(1, 7);
   tri_record r = {.op = TRI_RECORD_ACCEPTED, .job = 5, .accepted = {.msg = m, .model = record_model(w->core)}};
   ck_assert(tri_core_restore(w->core, w->now, 100 * SECOND, &r, 1) == TRI_OK);
-  r = (tri_record){.op = TRI_RECORD_ASSIGNED, .job = 5, .assigned = {.group = 0, .epoch = 3}};
+  r = (tri_record){.op = TRI_RECORD_ASSIGNED, .job = 5, .assigned = {.replica = 0, .epoch = 3}};
   ck_assert(tri_core_restore(w->core, w->now, 98 * SECOND, &r, 2) == TRI_OK);
   for (int i = 0; i < 2; i++) {
-    tri_group_token t = {.job = 5, .offset = (uint64_t)i, .token = byte_token['a']};
+    tri_replica_token t = {.job = 5, .offset = (uint64_t)i, .token = byte_token['a']};
     if (!i) t.flags = TRI_TOKEN_WAITED;
     t.waited_ns = 1 * SECOND;
-    tri_group_tokens tokens = {.epoch = 3, .tokens = &t, .num = 1};
+    tri_replica_tokens tokens = {.epoch = 3, .tokens = &t, .num = 1};
     r = (tri_record){.op = TRI_RECORD_TOKENS, .tokens = {0, &tokens}};
     ck_assert(tri_core_restore(w->core, w->now, (90 - i) * SECOND, &r, (uint64_t)i + 3) == TRI_OK);
   }
@@ -563,7 +564,7 @@ START_TEST(times_of_then) {
 }
 END_TEST
 
-/* The cache begins with nothing: which group's answers those of a journal are is not known. */
+/* The cache begins with nothing: which replica's answers those of a journal are is not known. */
 START_TEST(the_cache_begins_empty) {
   static const char *const line[] = {"trireme:response_cache_entries 0\n"};
   for (int start = 0; start < 2; start++) {

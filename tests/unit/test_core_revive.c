@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A coordinator that comes back under groups that have served the one before: their ranks register again. */
+/* A coordinator that comes back under replicas that have served the one before: their ranks register again. */
 #include "tests/unit/core_world.h"
 
 Suite *suite_core_revive(void);
 
 static bool register_again(struct world *w, uint32_t rank, uint32_t world) {
-  tri_group_msg m = registration(0, 1, rank, world);
+  tri_replica_msg m = registration(0, 1, rank, world);
   if (!rank) m.reg.layer_seconds = 0.001;
   w->welcome = false;
   send_worker(w, 0, 1, rank, &m);
@@ -14,19 +14,19 @@ static bool register_again(struct world *w, uint32_t rank, uint32_t world) {
 
 START_TEST(earlier_starts_are_refused) {
   struct world *w = world_create(2);
-  tri_core_group_expected(w->core, 0, 3);
-  tri_core_group_expected(w->core, 9, 3); /* there is none */
+  tri_core_replica_expected(w->core, 0, 3);
+  tri_core_replica_expected(w->core, 9, 3); /* there is none */
   ck_assert(!send_register(w, 0, 2, 0, 1));
   ck_assert(strstr(w->welcome_text, "this start of the group is over"));
-  start_group(w, 0, 3, 1);
+  start_replica(w, 0, 3, 1);
   ck_assert_int_eq(w->ready, 1);
-  tri_core_group_expected(w->core, 0, 7); /* too late: it is here */
+  tri_core_replica_expected(w->core, 0, 7); /* too late: it is here */
   tri_client_msg m = submit_msg(1);
   struct stream *s = submit(w, "a", &m);
   ck_assert_uint_eq(w->assigns[0].a.epoch, 3);
   token_of(w, 3, last_job(w), 0, 0, byte_token['a'], TRI_TOKEN_LAST, TRI_FINISH_LENGTH);
   ck_assert(s->done);
-  start_group(w, 1, 1, 1); /* the first start of that one */
+  start_replica(w, 1, 1, 1); /* the first start of that one */
   ck_assert_int_eq(w->ready, 2);
   world_destroy(w);
 }

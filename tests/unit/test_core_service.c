@@ -5,24 +5,24 @@
 
 Suite *suite_core_service(void);
 
-static bool come(struct world *w, uint32_t group, uint64_t epoch, uint64_t weights) {
-  tri_group_msg m = registration(group, epoch, 0, 1);
+static bool come(struct world *w, uint32_t replica, uint64_t epoch, uint64_t weights) {
+  tri_replica_msg m = registration(replica, epoch, 0, 1);
   m.reg.weights_hash = weights;
   w->welcome = false;
-  tri_core_group_expected(w->core, group, epoch);
-  send_worker(w, group, epoch, 0, &m);
+  tri_core_replica_expected(w->core, replica, epoch);
+  send_worker(w, replica, epoch, 0, &m);
   return w->welcome;
 }
 
-static void be_ready(struct world *w, uint32_t group, const uint32_t *ids, const uint32_t *millis, size_t n) {
-  tri_group_msg m = {.op = TRI_GROUP_READY,
-                     .ready = {.group = group,
-                               .epoch = 1,
-                               .canary_ids = ids,
-                               .num_canary_ids = n,
-                               .canary_millis = millis,
-                               .num_canary_millis = n}};
-  send_worker(w, group, 1, 0, &m);
+static void be_ready(struct world *w, uint32_t replica, const uint32_t *ids, const uint32_t *millis, size_t n) {
+  tri_replica_msg m = {.op = TRI_REPLICA_READY,
+                       .ready = {.replica = replica,
+                                 .epoch = 1,
+                                 .canary_ids = ids,
+                                 .num_canary_ids = n,
+                                 .canary_millis = millis,
+                                 .num_canary_millis = n}};
+  send_worker(w, replica, 1, 0, &m);
 }
 
 START_TEST(test_other_weights) {
@@ -46,7 +46,7 @@ START_TEST(test_early_hash) {
   struct world *w = world_create(2);
   come(w, 0, 1, 7);
   send_ready(w, 0, 1);
-  tri_group_msg m = registration(1, 1, 0, 1);
+  tri_replica_msg m = registration(1, 1, 0, 1);
   m.reg.max_model_len = 0;
   send_worker(w, 1, 1, 0, &m);
   ck_assert(w->welcome);
@@ -58,13 +58,13 @@ START_TEST(test_early_hash) {
 }
 END_TEST
 
-/* The new weights are served when no group has the others any more. */
+/* The new weights are served when no replica has the others any more. */
 START_TEST(test_new_weights) {
   struct world *w = world_create(2);
   come(w, 0, 1, 7);
   send_ready(w, 0, 1);
   ck_assert(!come(w, 1, 1, 8));
-  tri_core_group_died(w->core, w->now, 0, 1, "group 0 ended with code 1");
+  tri_core_replica_died(w->core, w->now, 0, 1, "group 0 ended with code 1");
   ck_assert(come(w, 1, 2, 8)); /* nobody takes jobs with the old ones */
   send_ready(w, 1, 2);
   ck_assert_int_eq(w->ready, 2);
@@ -119,14 +119,15 @@ START_TEST(test_canaries) {
 }
 END_TEST
 
-/* A vocabulary of fewer tokens, a group without a canary, and numbers that do not belong together. */
+/* A vocabulary of fewer tokens, a replica without a canary, and numbers that do not belong together. */
 START_TEST(test_short_canaries) {
   static const uint32_t ids[] = {5, 6, 7, 8}, millis[] = {0, 4000000000u, 1, 2};
   struct world *w = world_create(4);
   for (uint32_t g = 0; g < 4; g++) come(w, g, 1, 0);
   be_ready(w, 0, ids, millis, 1);
   be_ready(w, 1, NULL, NULL, 0);
-  tri_group_msg m = {.op = TRI_GROUP_READY, .ready = {.group = 2, .epoch = 1, .canary_ids = ids, .num_canary_ids = 4}};
+  tri_replica_msg m = {.op = TRI_REPLICA_READY,
+                       .ready = {.replica = 2, .epoch = 1, .canary_ids = ids, .num_canary_ids = 4}};
   m.ready.canary_millis = millis;
   m.ready.num_canary_millis = 1;
   send_worker(w, 2, 1, 0, &m);
@@ -148,14 +149,14 @@ START_TEST(test_jobs_of_other_weights) {
   m.id = 2;
   struct stream *waiting = submit(w, "a", &m);
   ck_assert_int_eq(w->num_assigns, 2);
-  tri_core_group_died(w->core, w->now, 0, 1, "group 0 ended with code 1");
+  tri_core_replica_died(w->core, w->now, 0, 1, "group 0 ended with code 1");
   tick(w, SECOND);
   come(w, 0, 2, 8);
   send_ready(w, 0, 2);
   expect_error(begun, "peer_lost", "");
   ck_assert_ptr_nonnull(strstr(begun->message, "the model has other weights since"));
   ck_assert(w->num_assigns == 3 && !waiting->done && !waiting->code[0]);
-  tri_core_group_died(w->core, w->now, 0, 2, "group 0 ended with code 1");
+  tri_core_replica_died(w->core, w->now, 0, 2, "group 0 ended with code 1");
   tick(w, SECOND);
   come(w, 0, 3, 8);
   send_ready(w, 0, 3);

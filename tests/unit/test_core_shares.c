@@ -24,7 +24,7 @@ static int flood(struct world *w, const char *peer, const char *caller, uint64_t
 static struct stream *last_stream(struct world *w) { return &w->streams[w->num_streams - 1]; }
 
 static void start_sized(struct world *w, uint64_t slots, uint64_t step_tokens) {
-  tri_group_msg m = registration(0, 1, 0, 1);
+  tri_replica_msg m = registration(0, 1, 0, 1);
   m.reg.max_num_seqs = slots;
   m.reg.max_num_batched_tokens = step_tokens;
   send_worker(w, 0, 1, 0, &m);
@@ -80,7 +80,7 @@ START_TEST(test_explicit_limit) {
   ck_assert_int_eq(flood(w, "gateway", "ann", 200, 9, 16), 3); /* callers count, whatever connection asks for them */
   ck_assert_int_eq(flood(w, "gateway", "bob", 300, 9, 16), 3);
   ck_assert_int_eq(flood(w, "gateway", "", 400, 9, 16), 3);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   end(w, 0, 1); /* room again */
   ck_assert_int_eq(flood(w, "a", "", 500, 1, 16), 1);
   world_destroy(w);
@@ -124,7 +124,7 @@ START_TEST(test_limits_of_bytes) {
   m.op = TRI_OP_STATUS;
   submit(w, "e", &m);
   ck_assert(status.refused_client_bytes == 3 && status.refused_max_queue_bytes == 3);
-  start_group(w, 0, 1, 1); /* all have room there, and end */
+  start_replica(w, 0, 1, 1); /* all have room there, and end */
   ck_assert_int_eq(w->num_assigns, 4);
   for (int i = 0; i < 4; i++) end(w, i, 1);
   m = submit_msg(60);
@@ -138,7 +138,7 @@ END_TEST
 
 START_TEST(test_others_come_first) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   ck_assert_int_eq(flood(w, "a", "", 100, 20, 100), 20);
   ck_assert_int_eq(w->num_assigns, SLOTS); /* they are long, and none is given ahead */
   for (int i = 0; i < SLOTS; i++) ck_assert_uint_eq(client_id(w, i), 100 + (uint64_t)i); /* by age */
@@ -170,11 +170,11 @@ START_TEST(test_reserve) {
 }
 END_TEST
 
-/* Jobs of few steps are given ahead, as a group would wait for the next ones else; a client that comes waits for few
+/* Jobs of few steps are given ahead, as a replica would wait for the next ones else; a client that comes waits for few
  * steps. */
 START_TEST(test_ahead) {
   struct world *w = world_create_sharing(&(tri_core_config){.max_queue = 200});
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   flood(w, "a", "", 100, 60, 1);
   ck_assert_int_eq(w->num_assigns, 4 * SLOTS);
   flood(w, "b", "", 200, 1, 1);
@@ -184,7 +184,7 @@ START_TEST(test_ahead) {
 }
 END_TEST
 
-/* A group that has prompts for some steps gets no more, but always a second one. */
+/* A replica that has prompts for some steps gets no more, but always a second one. */
 START_TEST(test_prompts) {
   struct world *w = world_create(1);
   start_sized(w, 32, 4); /* 16 tokens are 4 steps */
@@ -256,14 +256,14 @@ START_TEST(test_weights) {
   int count[3];
   flood(w, "x@heavy", "", 100, 30, 100);
   flood(w, "y@light", "", 200, 30, 100);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   run(w, 20, 100, 100, count);
   ck_assert_msg(count[0] == 15 && count[1] == 5, "%d and %d", count[0], count[1]);
   world_destroy(w);
   w = world_create_sharing(&(tri_core_config){.max_queue = 160, .shares = shares, .num_shares = 2});
   flood(w, "x@one", "ann", 100, 30, 100);
   flood(w, "y@one", "bob", 200, 15, 100);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   run(w, 18, 100, 100, count);
   ck_assert_msg(count[0] == 12 && count[1] == 6, "%d and %d", count[0], count[1]);
   world_destroy(w);
@@ -277,7 +277,7 @@ START_TEST(test_two_levels) {
   flood(w, "x@one", "", 100, 20, 100);
   flood(w, "y@two", "ann", 200, 12, 100);
   flood(w, "z@two", "bob", 300, 12, 100);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   run(w, 20, 100, 100, count);
   ck_assert_msg(count[0] == 10 && count[1] == 5 && count[2] == 5, "%d, %d and %d", count[0], count[1], count[2]);
   world_destroy(w);
@@ -290,7 +290,7 @@ START_TEST(test_service_is_what_was_done) {
   int count[3];
   flood(w, "a", "", 100, 18, 100); /* 103 tokens each are charged, and 53 are done */
   flood(w, "b", "", 200, 10, 100);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   run(w, 15, 50, 100, count);
   ck_assert_msg(count[0] >= 9 && count[1] >= 4, "%d and %d", count[0], count[1]);
   world_destroy(w);
@@ -301,7 +301,7 @@ END_TEST
 START_TEST(test_nothing_is_saved) {
   struct world *w = world_create_sharing(&(tri_core_config){.max_queue = 200});
   int count[3];
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   flood(w, "a", "", 100, 40, 100);
   for (int i = 0; i < 16; i++) end(w, i, 100);
   flood(w, "b", "", 200, 40, 100);
@@ -317,7 +317,7 @@ END_TEST
 
 START_TEST(test_priorities) {
   struct world *w = world_create_sharing(&(tri_core_config){.max_queue = 160, .by_priority = true});
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   flood(w, "a", "", 100, 10, 100);
   ck_assert_int_eq(w->num_assigns, SLOTS);
   tri_client_msg m = submit_msg(200);
@@ -374,32 +374,33 @@ START_TEST(test_queue_time) {
   tick(w, MS);
   expect_refusal(early, "max_queue_time");
   ck_assert(!late->done);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tick(w, 3 * SECOND);
   ck_assert(!late->done && w->num_assigns == 1); /* it waits no more */
   world_destroy(w);
 }
 END_TEST
 
-/* The counts of groups and flows stay right when a group is lost: the next one gets the same jobs, and has no others.
+/* The counts of replicas and flows stay right when a replica is lost: the next one gets the same jobs, and has no
+ * others.
  */
-START_TEST(test_lost_group) {
+START_TEST(test_lost_replica) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   ck_assert_int_eq(flood(w, "a", "", 100, SLOTS + 2, 100), SLOTS + 2);
   ck_assert_int_eq(w->num_assigns, SLOTS);
-  tri_group_msg m = {.op = TRI_GROUP_FAILED, .failed = {.epoch = 1}};
+  tri_replica_msg m = {.op = TRI_REPLICA_FAILED, .failed = {.epoch = 1}};
   send_worker(w, 0, 1, 0, &m);
-  start_group(w, 0, 2, 1);
+  start_replica(w, 0, 2, 1);
   ck_assert_int_eq(w->num_assigns, 2 * SLOTS);
   ck_assert_uint_eq(w->core->queue->loads[0].sequences, SLOTS);
   for (int i = SLOTS; i < 2 * SLOTS + 2; i++) {
-    tri_group_token t = {.job = w->assigns[i].a.job, .token = byte_token['a'], .flags = TRI_TOKEN_LAST};
+    tri_replica_token t = {.job = w->assigns[i].a.job, .token = byte_token['a'], .flags = TRI_TOKEN_LAST};
     send_tokens(w, 0, 2, &t, 1);
   }
   ck_assert_int_eq(w->num_assigns, 2 * SLOTS + 2);
   ck_assert(tri_core_is_idle(w->core));
-  const group_load *g = &w->core->queue->loads[0];
+  const replica_load *g = &w->core->queue->loads[0];
   ck_assert(!g->sequences && !g->steps && !g->pending && !g->pending_tokens && !w->core->replicas->list[0].facts.jobs);
   world_destroy(w);
 }
@@ -408,7 +409,7 @@ END_TEST
 /* What a cancelled job had is there again. */
 START_TEST(test_cancelled) {
   struct world *w = world_create_sharing(&(tri_core_config){.max_queue = 32});
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   flood(w, "a", "", 100, 16, 100);
   struct stream *queued = &w->streams[15], *assigned = &w->streams[3];
   cancel(w, "a", 900, queued);
@@ -439,7 +440,7 @@ Suite *suite_core_shares(void) {
   tcase_add_test(t, test_priorities);
   tcase_add_test(t, test_places_by_priority);
   tcase_add_test(t, test_queue_time);
-  tcase_add_test(t, test_lost_group);
+  tcase_add_test(t, test_lost_replica);
   tcase_add_test(t, test_cancelled);
   return s;
 }

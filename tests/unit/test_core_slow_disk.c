@@ -41,7 +41,7 @@ static struct world *create(void) {
   w->core->cfg.io.answer = answer;
   w->core->cfg.max_queue = QUEUE;
   w->core->jobs->has_journal = true;
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   return w;
 }
 

@@ -4,9 +4,10 @@
 
 Suite *suite_core_streams(void);
 
-static void tell(struct world *w, uint32_t group, uint32_t rank, tri_group_stream stream) {
-  tri_group_msg m = {.op = TRI_GROUP_HEALTH, .health = {.group = group, .rank = rank, .epoch = 1, .stream = stream}};
-  send_worker(w, group, 1, rank, &m);
+static void tell(struct world *w, uint32_t replica, uint32_t rank, tri_replica_stream stream) {
+  tri_replica_msg m = {.op = TRI_REPLICA_HEALTH,
+                       .health = {.replica = replica, .rank = rank, .epoch = 1, .stream = stream}};
+  send_worker(w, replica, 1, rank, &m);
 }
 
 static void ask(struct world *w, tri_client_op op, uint64_t id) {
@@ -15,25 +16,25 @@ static void ask(struct world *w, tri_client_op op, uint64_t id) {
   tri_core_client(w->core, w->now, &s->peer, &m);
 }
 
-static const tri_group_stream first = {.bytes = 3000000000,
-                                       .stall_ns = 2500000000,
-                                       .pass_bytes = 1000000000,
-                                       .pass_ns = 500000000,
-                                       .bytes_per_s = 2000000000};
-static const tri_group_stream second = {.bytes = 3100000000,
-                                        .dram_bytes = 100000000,
-                                        .peer_bytes = 600000000,
-                                        .stall_ns = 500000000,
-                                        .pass_bytes = 900000000,
-                                        .pass_ns = 700000000,
-                                        .bytes_per_s = 1000000000};
+static const tri_replica_stream first = {.bytes = 3000000000,
+                                         .stall_ns = 2500000000,
+                                         .pass_bytes = 1000000000,
+                                         .pass_ns = 500000000,
+                                         .bytes_per_s = 2000000000};
+static const tri_replica_stream second = {.bytes = 3100000000,
+                                          .dram_bytes = 100000000,
+                                          .peer_bytes = 600000000,
+                                          .stall_ns = 500000000,
+                                          .pass_bytes = 900000000,
+                                          .pass_ns = 700000000,
+                                          .bytes_per_s = 1000000000};
 
 /* Nothing is said where nothing streams. */
 START_TEST(metrics) {
   struct world *w = world_create(2);
   char text[STATS_BYTES];
   w->stats = text;
-  for (uint32_t g = 0; g < 2; g++) start_group(w, g, 1, 2);
+  for (uint32_t g = 0; g < 2; g++) start_replica(w, g, 1, 2);
   ask(w, TRI_OP_STATS, 1);
   ck_assert(strstr(text, "trireme:prompt_tokens_total") && !strstr(text, "stream"));
   tell(w, 1, 0, first);
@@ -62,12 +63,12 @@ START_TEST(status) {
   static tri_cluster_status status;
   struct world *w = world_create(2);
   w->status = &status;
-  for (uint32_t g = 0; g < 2; g++) start_group(w, g, 1, 2);
+  for (uint32_t g = 0; g < 2; g++) start_replica(w, g, 1, 2);
   tell(w, 1, 0, first);
   tell(w, 1, 1, second);
   ask(w, TRI_OP_STATUS, 1);
-  const tri_group_status *g = &w->status->groups[1];
-  ck_assert_uint_eq(w->status->groups[0].stream_pass_bytes, 0);
+  const tri_replica_status *g = &w->status->replicas[1];
+  ck_assert_uint_eq(w->status->replicas[0].stream_pass_bytes, 0);
   ck_assert_uint_eq(g->streamed_bytes, 6100000000);
   ck_assert_uint_eq(g->stream_pass_bytes, 1900000000);
   ck_assert_double_eq_tol(g->stream_stall_s, 2.5, 1e-9);
@@ -81,20 +82,21 @@ START_TEST(status) {
 }
 END_TEST
 
-/* Sequences that wait in the hosts' memory: sums of the groups that have blocks there, of what their leaders tell. */
+/* Sequences that wait in the hosts' memory: sums of the replicas that have blocks there, of what their leaders tell. */
 START_TEST(swaps) {
   static tri_cluster_status status;
   struct world *w = world_create(2);
   char text[STATS_BYTES];
   w->stats = text;
   w->status = &status;
-  for (uint32_t g = 0; g < 2; g++) start_group(w, g, 1, 2);
+  for (uint32_t g = 0; g < 2; g++) start_replica(w, g, 1, 2);
   ask(w, TRI_OP_STATS, 1);
   ck_assert(!strstr(text, "host_kv") && !strstr(text, "swap"));
-  tri_group_msg m = {.op = TRI_GROUP_HEALTH, .health = {.group = 1, .epoch = 1, .swaps = {300, 20, 9, 8, 4000, 3000}}};
+  tri_replica_msg m = {.op = TRI_REPLICA_HEALTH,
+                       .health = {.replica = 1, .epoch = 1, .swaps = {300, 20, 9, 8, 4000, 3000}}};
   send_worker(w, 1, 1, 0, &m);
   m.health.rank = 1;
-  m.health.swaps = (tri_group_swaps){0};
+  m.health.swaps = (tri_replica_swaps){0};
   send_worker(w, 1, 1, 1, &m);
   ask(w, TRI_OP_STATS, 2);
   static const char *const lines[] = {
@@ -106,25 +108,25 @@ START_TEST(swaps) {
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
     ck_assert_msg(strstr(text, lines[i]) != NULL, "no %s in %s", lines[i], text);
   ask(w, TRI_OP_STATUS, 3);
-  const tri_group_status *g = &w->status->groups[1];
+  const tri_replica_status *g = &w->status->replicas[1];
   ck_assert(g->host_kv_pages == 300 && g->host_kv_pages_used == 20 && g->swaps_out == 9 && g->swaps_in == 8);
-  ck_assert(g->swapped_out_bytes == 4000 && g->swapped_in_bytes == 3000 && !w->status->groups[0].host_kv_pages);
+  ck_assert(g->swapped_out_bytes == 4000 && g->swapped_in_bytes == 3000 && !w->status->replicas[0].host_kv_pages);
   world_destroy(w);
 }
 END_TEST
 
-/* The prefix caches: sums over the groups, of what their leaders tell. */
+/* The prefix caches: sums over the replicas, of what their leaders tell. */
 START_TEST(prefixes) {
   static tri_cluster_status status;
   struct world *w = world_create(2);
   char text[STATS_BYTES];
   w->stats = text;
   w->status = &status;
-  for (uint32_t g = 0; g < 2; g++) start_group(w, g, 1, 1);
+  for (uint32_t g = 0; g < 2; g++) start_replica(w, g, 1, 1);
   ask(w, TRI_OP_STATS, 1);
   ck_assert(!strstr(text, "prefix_cache"));
   for (uint32_t g = 0; g < 2; g++) {
-    tri_group_msg m = {.op = TRI_GROUP_HEALTH, .health = {.group = g, .epoch = 1, .prefixes = {300 + g, 20, 9}}};
+    tri_replica_msg m = {.op = TRI_REPLICA_HEALTH, .health = {.replica = g, .epoch = 1, .prefixes = {300 + g, 20, 9}}};
     send_worker(w, g, 1, 0, &m);
   }
   ask(w, TRI_OP_STATS, 2);
@@ -134,7 +136,7 @@ START_TEST(prefixes) {
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
     ck_assert_msg(strstr(text, lines[i]) != NULL, "no %s in %s", lines[i], text);
   ask(w, TRI_OP_STATUS, 3);
-  const tri_group_status *g = &w->status->groups[1];
+  const tri_replica_status *g = &w->status->replicas[1];
   ck_assert(g->prefix_cache_queries == 301 && g->prefix_cache_hits == 20 && g->prefix_cache_evictions == 9);
   world_destroy(w);
 }

@@ -26,7 +26,7 @@ START_TEST(test_first_space) {
   const uint32_t prompt[] = {1, word};
   for (int only_special = 0; only_special < 2; only_special++) {
     struct world *w = world_create(1);
-    start_group(w, 0, 1, 1);
+    start_replica(w, 0, 1, 1);
     tri_client_msg m = submit_msg(1);
     m.submit.token_ids = prompt;
     m.submit.num_token_ids = only_special ? 1 : 2;
@@ -48,7 +48,7 @@ END_TEST
 
 START_TEST(test_stop_string) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   set_stop(&m, "world");
   struct stream *s = submit(w, "a", &m);
@@ -59,7 +59,7 @@ START_TEST(test_stop_string) {
   ck_assert_uint_eq(s->choice[0].num, 12);
   ck_assert_uint_eq(s->choice[0].len_after[3], 0); /* held back */
   ck_assert_uint_eq(s->choice[0].len_after[4], 4);
-  ck_assert_int_eq(w->num_aborts, 1); /* the group need not go on */
+  ck_assert_int_eq(w->num_aborts, 1); /* the replica need not go on */
   ck_assert_uint_eq(w->aborts[0], last_job(w));
   world_destroy(w);
 }
@@ -70,7 +70,7 @@ START_TEST(test_stop_reason) {
   for (int include = 0; include < 2; include++)
     for (int by_id = 0; by_id < 2; by_id++) {
       struct world *w = world_create(1);
-      start_group(w, 0, 1, 1);
+      start_replica(w, 0, 1, 1);
       tri_client_msg m = submit_msg(1);
       set_stop(&m, "zz");
       set_stop(&m, "lo");
@@ -94,10 +94,10 @@ START_TEST(test_stop_reason) {
 }
 END_TEST
 
-/* A choice that a stop string ended is still computed by its group: it is told when the others have ended. */
+/* A choice that a stop string ended is still computed by its replica: it is told when the others have ended. */
 START_TEST(test_stop_string_of_one_choice) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   m.submit.sampling.n = 2;
   set_stop(&m, "b");
@@ -118,7 +118,7 @@ END_TEST
 START_TEST(test_held_back_text_comes_at_the_end) {
   for (int how = 0; how < 3; how++) {
     struct world *w = world_create(1);
-    start_group(w, 0, 1, 1);
+    start_replica(w, 0, 1, 1);
     tri_client_msg m = submit_msg(1);
     set_stop(&m, "abcd");
     struct stream *s = submit(w, "a", &m);
@@ -144,7 +144,7 @@ END_TEST
 /* min_tokens lets a stop string pass; it is text then and cuts nothing later. */
 START_TEST(test_stop_before_min_tokens) {
   struct world *w = world_create(1);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
   m.submit.sampling.min_tokens = 4;
   set_stop(&m, "ab");
@@ -279,7 +279,7 @@ START_TEST(test_stories) {
     x.cut = cut_text(x.text, x.len, &x.m, &x.end);
     bool stopped = x.cut < x.len || x.end < x.len;
     struct world *w = world_create(1);
-    start_group(w, 0, 1, 1);
+    start_replica(w, 0, 1, 1);
     struct stream *s = submit(w, "a", &x.m);
     tell_story(w, &x, last_job(w), s);
     check_story(&x, s, stopped);
@@ -299,7 +299,7 @@ START_TEST(test_stories_slow) {
     while (!whole_characters(&x));
     x.cut = cut_text(x.text, x.len, &x.m, &x.end);
     struct world *w = world_create(1);
-    start_group(w, 0, 1, 1);
+    start_replica(w, 0, 1, 1);
     struct stream *s = submit(w, "a", &x.m);
     uint64_t job = last_job(w);
     for (size_t k = 0; k < x.num; k++) {

@@ -25,7 +25,7 @@ START_TEST(rates_of_ten_seconds) {
   ck_assert(tri_throughput_text(&t, &load, 26 * second, line));
   ck_assert_str_eq(line,
                    "prompt 0.0 tokens/s, generated 100.0 tokens/s, 2 running, 1 waiting, KV 16.5%, prefix hits 25.0%");
-  /* Hits are those of the ten seconds, and a group that was started again counts anew. */
+  /* Hits are those of the ten seconds, and a replica that was started again counts anew. */
   load.prefix_queries += 100;
   load.prefix_hits += 90;
   ck_assert(tri_throughput_text(&t, &load, 36 * second, line));
@@ -54,7 +54,7 @@ END_TEST
 START_TEST(load_of_a_core) {
   struct world *w = world_create(1);
   tri_core_load load;
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1), other = submit_msg(2);
   submit(w, "a", &m);
   token(w, last_job(w), 0, 0, byte_token['x'], 0, TRI_FINISH_STOP);

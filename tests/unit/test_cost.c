@@ -16,8 +16,8 @@ static const tri_machine machine = {
     .op_s = 1e-6,
     .near_sum = {2e-6, 1e-6, 1e9},
     .far_sum = {20e-6, 2e-6, 1e8},
-    .near_exchange = {3e-6, 2e-6, 1e9},
-    .far_exchange = {30e-6, 3e-6, 1e8},
+    .near_all2all = {3e-6, 2e-6, 1e9},
+    .far_all2all = {30e-6, 3e-6, 1e8},
     .near_transfer = {5e-6, 0, 1e9},
     .far_transfer = {50e-6, 0, 1e8},
 };
@@ -45,10 +45,10 @@ START_TEST(terms_of_a_decode_step) {
   double period = tri_cost_decode(&m, 3, 1000, &c);
   /* matrices 1.2 MB once; 3 sequences x 1000 keys x 4 layers x 100 bytes */
   near(c.reads, 1.2e-3 + 1.2e-3, "reads");
-  near(c.products + 1, 1, "products");
+  near(c.gemms + 1, 1, "products");
   near(c.launches, 40e-6, "launches");
   near(c.sums, 9 * (2e-6 + 4 * 1e-6 + 3 * 250 * 4 / 1e9), "sums");
-  near(c.exchange + c.transfers + 1, 1, "exchange, transfers");
+  near(c.all2all + c.transfers + 1, 1, "exchange, transfers");
   near(period, tri_cost_seconds(&c), "period");
 }
 END_TEST
@@ -59,7 +59,7 @@ START_TEST(products_bound_what_is_large) {
   tri_cost c = tri_cost_prompt(&m, 2000);
   /* 2000 tokens x 1 MFLOP; one row of logits, whose weights take longer to read; half of 2000 x 2000 pairs in 4 layers
    */
-  near(c.products, 2e-3 + 2000 * 1000 * 4 * 50 / 1e10, "products");
+  near(c.gemms, 2e-3 + 2000 * 1000 * 4 * 50 / 1e10, "products");
   near(c.reads, 2e-4, "reads");
   near(c.sums + 1, 1, "sums of one rank");
 }
@@ -89,15 +89,15 @@ START_TEST(windows_bound_keys) {
 }
 END_TEST
 
-START_TEST(stages_and_lanes) {
+START_TEST(stages_and_micro_batches) {
   tri_cost_share s[2] = {share(), share()};
   s[1].dense_bytes = 3e6;
   tri_cost_model m = {.machine = machine, .p = {.tp = 2, .pp = 2}, .hidden_size = 250, .stages = s};
-  tri_cost_load l = {.tokens = 4, .all_tokens = 4, .drawn = 4, .sequences = 4, .context = 10, .queries = 1};
+  tri_cost_load l = {.tokens = 4, .all_tokens = 4, .sampled = 4, .sequences = 4, .context = 10, .queries = 1};
   tri_cost first = tri_cost_stage(&m, 0, &l), second = tri_cost_stage(&m, 1, &l), both;
   near(first.transfers, 5e-6 + 4 * 250 * 4 / 1e9, "transfer");
   near(second.transfers + 1, 1, "behind the last stage");
-  /* Eight sequences are two lanes of four, which wait for the slower stage; one is one lane. */
+  /* Eight sequences are two micro-batches of four, which wait for the slower stage; one is one micro-batch. */
   near(tri_cost_decode(&m, 8, 10, &both), 2 * tri_cost_seconds(&second), "period");
   near(tri_cost_seconds(&both), tri_cost_seconds(&first) + tri_cost_seconds(&second), "latency");
   double alone = tri_cost_decode(&m, 1, 10, &both);
@@ -126,10 +126,10 @@ START_TEST(experts_and_their_exchange) {
   tri_cost_decode(&m, 1, 0, &c);
   /* One token reads one expert of one rank; of four shards it reaches another one three times in four. */
   near(c.reads, 1.2e-3 + 3 * 1e5 / 1e9, "reads");
-  near(c.exchange, 3 * 2 * (3e-6 + 4 * 2e-6 + 0.75 * 250 * 2 / 1e9), "exchange");
+  near(c.all2all, 3 * 2 * (3e-6 + 4 * 2e-6 + 0.75 * 250 * 2 / 1e9), "exchange");
   m.machine.ranks_per_host = 4; /* the shards of a stage are on two hosts */
   tri_cost_decode(&m, 1, 0, &c);
-  near(c.exchange, 3 * 2 * (30e-6 + 4 * 3e-6 + 0.75 * 250 * 2 / 1e8), "exchange between hosts");
+  near(c.all2all, 3 * 2 * (30e-6 + 4 * 3e-6 + 0.75 * 250 * 2 / 1e8), "exchange between hosts");
 }
 END_TEST
 
@@ -172,17 +172,17 @@ START_TEST(the_coordinated_exchange) {
   for (int tp = 2; tp <= 8; tp *= 2)
     for (int ranks = 32; ranks <= 256; ranks *= 2) {
       tri_parallel p = {.tp = tp, .pp = 1, .dp = ranks / tp, .ep = ranks};
-      double flat = tri_cost_exchange(&m, p, 0, true), coordinated = tri_cost_exchange(&m, p, 0, false);
-      near(flat, m.near_exchange.start_s + m.near_exchange.rank_s * ranks, "O(p)");
-      near(coordinated, m.near_exchange.start_s + m.near_exchange.rank_s * (ranks / tp), "O(p / L)");
+      double flat = tri_cost_all2all(&m, p, 0, true), coordinated = tri_cost_all2all(&m, p, 0, false);
+      near(flat, m.near_all2all.start_s + m.near_all2all.rank_s * ranks, "O(p)");
+      near(coordinated, m.near_all2all.start_s + m.near_all2all.rank_s * (ranks / tp), "O(p / L)");
       double with_sum = coordinated + tri_cost_link(&m.near_sum, tp, 0);
       ck_assert_msg(with_sum < flat, "%d ranks in groups of %d", ranks, tp);
     }
   tri_parallel p = {.tp = 8, .pp = 1, .dp = 16, .ep = 128};
-  near(tri_cost_exchange(&m, p, 0, true), 63.96e-6, "128 ranks, flat");
-  near(tri_cost_exchange(&m, p, 0, false), 11.32e-6, "128 ranks in groups of 8");
+  near(tri_cost_all2all(&m, p, 0, true), 63.96e-6, "128 ranks, flat");
+  near(tri_cost_all2all(&m, p, 0, false), 11.32e-6, "128 ranks in groups of 8");
   tri_parallel alone = {.tp = 8, .pp = 1, .ep = 8};
-  ck_assert(tri_cost_exchange(&m, alone, 1e6, false) <= 0);
+  ck_assert(tri_cost_all2all(&m, alone, 1e6, false) <= 0);
 }
 END_TEST
 
@@ -240,19 +240,19 @@ START_TEST(rates_by_rows) {
   tri_cost_model m = {.machine = machine, .p = {.tp = 1, .pp = 1}, .hidden_size = 250, .stages = &s};
   tri_cost c;
   double *at = m.machine.row_shares;
-  for (int i = 0; i < TRI_PRODUCT_ROWS; i++) at[i] = i < 4 ? 1e-4 : 1;
+  for (int i = 0; i < TRI_CPU_GEMM_ROWS; i++) at[i] = i < 4 ? 1e-4 : 1;
   at[4] = 3e-4;
-  near(tri_cost_product_rate(&m.machine, 1), 1e8, "one row");
-  near(tri_cost_product_rate(&m.machine, 8), 1e8, "eight rows");
-  near(tri_cost_product_rate(&m.machine, 16), 3e8, "sixteen rows");
-  near(tri_cost_product_rate(&m.machine, sqrt(8 * 16)), 2e8, "half way");
-  near(tri_cost_product_rate(&m.machine, 1 << 20), 1e12, "many rows");
-  near(tri_cost_product_rate(&machine, 3), 1e12, "nothing is known of few rows");
+  near(tri_cost_gemm_rate(&m.machine, 1), 1e8, "one row");
+  near(tri_cost_gemm_rate(&m.machine, 8), 1e8, "eight rows");
+  near(tri_cost_gemm_rate(&m.machine, 16), 3e8, "sixteen rows");
+  near(tri_cost_gemm_rate(&m.machine, sqrt(8 * 16)), 2e8, "half way");
+  near(tri_cost_gemm_rate(&m.machine, 1 << 20), 1e12, "many rows");
+  near(tri_cost_gemm_rate(&machine, 3), 1e12, "nothing is known of few rows");
   tri_cost_decode(&m, 8, 1, &c);
-  near(c.products, (8 * 1e6 + 8 * 4e5) / 1e8, "products of eight rows");
+  near(c.gemms, (8 * 1e6 + 8 * 4e5) / 1e8, "products of eight rows");
   m.machine.query_flops_per_s = 1e8; /* 8 sequences x 1000 keys x 4 layers x 50, where reading them takes 3.2 ms */
   tri_cost_decode(&m, 8, 1000, &c);
-  near(c.products, (8 * 1e6 + 8 * 4e5) / 1e8 + 8 * 1000 * 4 * 50 / 1e8, "single queries");
+  near(c.gemms, (8 * 1e6 + 8 * 4e5) / 1e8 + 8 * 1000 * 4 * 50 / 1e8, "single queries");
   s.row_elements = 1000;
   m.machine.element_s = 1e-8;
   tri_cost_decode(&m, 8, 1000, &c);
@@ -264,15 +264,15 @@ START_TEST(rates_by_rows) {
   m.top_k = 1;
   tri_cost_decode(&m, 32, 1, &c); /* 16 tokens for each expert, or near it; reading bounds the matrices */
   tri_expert_load busy = tri_cost_experts(2, 1, 1, 32);
-  near(c.products, 32 * 4 * 50 / 1e8 + 32 * 1e6 / tri_cost_product_rate(&m.machine, 32 / busy.experts), "experts");
+  near(c.gemms, 32 * 4 * 50 / 1e8 + 32 * 1e6 / tri_cost_gemm_rate(&m.machine, 32 / busy.experts), "experts");
 }
 END_TEST
 
 /* Products as they are timed now: more rows make more of each weight that is read. */
 START_TEST(rates_of_this_host) {
   tri_cost_share s = {.dense_bytes = 1 << 24,
-                      .sample = {.products = {{1024, 512, TRI_BF16, false}, {512, 1024, TRI_I8, true}},
-                                 .num_products = 2,
+                      .sample = {.gemms = {{1024, 512, TRI_BF16, false}, {512, 1024, TRI_I8, true}},
+                                 .num_gemms = 2,
                                  .hidden = 512,
                                  .q_heads = 8,
                                  .kv_heads = 2,
@@ -280,13 +280,13 @@ START_TEST(rates_of_this_host) {
   tri_host_figures f;
   tri_error err = {0};
   ck_assert_msg(tri_machine_measure(&s, 1, 0, &f, &err) == TRI_OK, "%s", err.message);
-  for (int i = 0; i < TRI_PRODUCT_ROWS; i++) ck_assert(isfinite(f.ops.products[i]) && f.ops.products[i] > 0);
-  ck_assert(f.ops.products[TRI_PRODUCT_ROWS - 1] > f.ops.products[0]);
+  for (int i = 0; i < TRI_CPU_GEMM_ROWS; i++) ck_assert(isfinite(f.ops.gemms[i]) && f.ops.gemms[i] > 0);
+  ck_assert(f.ops.gemms[TRI_CPU_GEMM_ROWS - 1] > f.ops.gemms[0]);
   ck_assert(f.ops.attention > 0 && f.ops.queries > 0 && f.ops.op_s > 0 && f.ops.element_s > 0);
   tri_machine m = tri_machine_make(f.best, NULL, 1);
   tri_machine_take_ops(&m, &f.ops);
-  near(tri_cost_product_rate(&m, 1), f.ops.products[0], "one row");
-  s.sample.num_products = 0;
+  near(tri_cost_gemm_rate(&m, 1), f.ops.gemms[0], "one row");
+  s.sample.num_gemms = 0;
   ck_assert_int_eq(tri_machine_measure(&s, 1, 0, &f, NULL), TRI_UNSUPPORTED);
 }
 END_TEST
@@ -305,9 +305,9 @@ START_TEST(more_bandwidth_is_never_slower) {
                       .experts = 16,
                       .top_k = 2,
                       .stages = s};
-  double *const rates[] = {&m.machine.read_bytes_per_s,          &m.machine.flops_per_s,
-                           &m.machine.attention_flops_per_s,     &m.machine.near_sum.bytes_per_s,
-                           &m.machine.near_exchange.bytes_per_s, &m.machine.near_transfer.bytes_per_s};
+  double *const rates[] = {&m.machine.read_bytes_per_s,         &m.machine.flops_per_s,
+                           &m.machine.attention_flops_per_s,    &m.machine.near_sum.bytes_per_s,
+                           &m.machine.near_all2all.bytes_per_s, &m.machine.near_transfer.bytes_per_s};
   for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
     for (int sequences = 1; sequences < 5000; sequences *= 4) {
       tri_cost c;
@@ -388,7 +388,7 @@ Suite *suite_cost(void) {
   tcase_add_test(t, products_bound_what_is_large);
   tcase_add_test(t, neither_hides_the_other_whole);
   tcase_add_test(t, windows_bound_keys);
-  tcase_add_test(t, stages_and_lanes);
+  tcase_add_test(t, stages_and_micro_batches);
   tcase_add_test(t, experts_and_their_exchange);
   tcase_add_test(t, experts_on_the_host);
   tcase_add_test(t, the_coordinated_exchange);

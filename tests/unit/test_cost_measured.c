@@ -71,7 +71,7 @@ static double step_with_prompt(const tri_cost_model *m, const struct row *r) {
   double tokens = r->sequences - 1 + 128;
   tri_cost_load l = {.tokens = tokens,
                      .all_tokens = tokens,
-                     .drawn = r->sequences,
+                     .sampled = r->sequences,
                      .sequences = r->sequences,
                      .context = r->tokens,
                      .queries = 1};

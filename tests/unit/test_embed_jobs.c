@@ -33,7 +33,7 @@ struct world {
   int64_t now;
   struct reply replies[MAX_REPLIES];
   int num_replies;
-  tri_group_assign assigns[MAX_ASSIGNS];
+  tri_replica_assign assigns[MAX_ASSIGNS];
   int num_assigns, aborts, again;
   bool closed;
 };
@@ -77,11 +77,11 @@ static tri_status look(void *ctx, const tri_peer *to) {
   return TRI_OK;
 }
 
-static tri_status to_worker(void *ctx, const tri_peer *to, tri_group_msg *m) {
+static tri_status to_worker(void *ctx, const tri_peer *to, tri_replica_msg *m) {
   struct world *w = ctx;
   (void)to;
-  if (m->op == TRI_GROUP_ASSIGN) w->assigns[w->num_assigns++ % MAX_ASSIGNS] = m->assign;
-  w->aborts += m->op == TRI_GROUP_ABORT;
+  if (m->op == TRI_REPLICA_ASSIGN) w->assigns[w->num_assigns++ % MAX_ASSIGNS] = m->assign;
+  w->aborts += m->op == TRI_REPLICA_ABORT;
   return TRI_OK;
 }
 
@@ -107,7 +107,7 @@ static void rank_came(void *ctx, uint32_t group, uint64_t epoch, uint32_t rank) 
   (void)ctx, (void)group, (void)epoch, (void)rank;
 }
 
-static void group_lost(void *ctx, const tri_core_loss *loss) { (void)ctx, (void)loss; }
+static void replica_lost(void *ctx, const tri_core_loss *loss) { (void)ctx, (void)loss; }
 static void note_group_ready(void *ctx, uint32_t group, uint64_t epoch) { (void)ctx, (void)group, (void)epoch; }
 
 static void hang(void *ctx, uint32_t group, uint64_t epoch, const char *report, size_t len) {
@@ -120,19 +120,19 @@ static tri_status draw(void *ctx, void *out, size_t len) {
   return TRI_OK;
 }
 
-static void send_worker(struct world *w, const tri_group_msg *m) { tri_core_worker(w->core, w->now, &leader, m); }
+static void send_worker(struct world *w, const tri_replica_msg *m) { tri_core_worker(w->core, w->now, &leader, m); }
 
 static void start(struct world *w, uint64_t epoch) {
-  tri_group_msg reg = {.op = TRI_GROUP_REGISTER,
-                       .reg = {.world = 1,
-                               .tp = 1,
-                               .pp = 1,
-                               .epoch = epoch,
-                               .max_model_len = MODEL_LEN,
-                               .kv_blocks = 3,
-                               .block_size = 16,
-                               .max_num_seqs = 4}};
-  tri_group_msg ready = {.op = TRI_GROUP_READY, .ready = {.epoch = epoch}};
+  tri_replica_msg reg = {.op = TRI_REPLICA_REGISTER,
+                         .reg = {.world = 1,
+                                 .tp = 1,
+                                 .pp = 1,
+                                 .epoch = epoch,
+                                 .max_model_len = MODEL_LEN,
+                                 .kv_blocks = 3,
+                                 .block_size = 16,
+                                 .max_num_seqs = 4}};
+  tri_replica_msg ready = {.op = TRI_REPLICA_READY, .ready = {.epoch = epoch}};
   send_worker(w, &reg);
   send_worker(w, &ready);
 }
@@ -163,8 +163,8 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
                        .other_tokenizer = "spiece.model",
                        .labels = k > EMBEDDER ? &w->labels : NULL,
                        .pools_as_model = true,
-                       .num_groups = 1,
-                       .group_ranks = 1,
+                       .num_replicas = 1,
+                       .replica_ranks = 1,
                        .rank_keys = &leader.owner.bytes,
                        .seed = 7,
                        .max_queue = MAX_QUEUE,
@@ -172,7 +172,7 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
                        .silence_ns = 400 * SECOND,
                        .watchdog_ns = 1000 * SECOND,
                        .lease_ns = SECOND,
-                       .io = {w, to_client, answer, look, to_worker, tokenize, tokenize_stop, rank_came, group_lost,
+                       .io = {w, to_client, answer, look, to_worker, tokenize, tokenize_stop, rank_came, replica_lost,
                               note_group_ready, hang, draw, NULL}};
   ck_assert_int_eq(tri_core_create(&c, w->now, &w->core), TRI_OK);
   start(w, 1);
@@ -205,8 +205,8 @@ static void ask(struct world *w, tri_client_op op, uint64_t id, const tri_embed_
 static tri_embed_request of_ids(size_t n) { return (tri_embed_request){.token_ids = zeros, .num_token_ids = n}; }
 
 static void result(struct world *w, uint64_t job, uint64_t epoch, const float *values, size_t n) {
-  tri_group_result r = {.job = job, .waited_ns = 3000000, .values = values, .num_values = n};
-  tri_group_msg m = {.op = TRI_GROUP_EMBED_RESULTS, .embed_results = {.epoch = epoch, .num = 1, .results = &r}};
+  tri_replica_result r = {.job = job, .waited_ns = 3000000, .values = values, .num_values = n};
+  tri_replica_msg m = {.op = TRI_REPLICA_EMBED_RESULTS, .embed_results = {.epoch = epoch, .num = 1, .results = &r}};
   send_worker(w, &m);
 }
 
@@ -499,10 +499,10 @@ START_TEST(test_ends) {
   expect_error(w, 1, "aborted", "");
   ask(w, TRI_OP_EMBED, 2, &e); /* past its deadline, says the leader; or refused there */
   for (int i = 0; i < 2; i++) {
-    tri_group_token t = {.job = last_job(w),
-                         .flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE,
-                         .reason = i ? TRI_FINISH_ERROR : TRI_FINISH_ABORT};
-    tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &t}};
+    tri_replica_token t = {.job = last_job(w),
+                           .flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE,
+                           .reason = i ? TRI_FINISH_ERROR : TRI_FINISH_ABORT};
+    tri_replica_msg m = {.op = TRI_REPLICA_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &t}};
     send_worker(w, &m);
     expect_error(w, 2 + (uint64_t)i, i ? "internal" : "timeout", i ? "" : "deadline_ms");
     ask(w, TRI_OP_EMBED, 3 + (uint64_t)i, &e);
@@ -511,10 +511,10 @@ START_TEST(test_ends) {
   result(w, last_job(w), 1, v345, 2); /* not as many numbers as there must be */
   expect_error(w, 4, "internal", "");
   ask(w, TRI_OP_EMBED, 5, &e);
-  tri_group_token drawn = {.job = last_job(w), .token = 3};
-  tri_group_msg m = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &drawn}};
+  tri_replica_token drawn = {.job = last_job(w), .token = 3};
+  tri_replica_msg m = {.op = TRI_REPLICA_TOKENS, .tokens = {.epoch = 1, .num = 1, .tokens = &drawn}};
   send_worker(w, &m); /* an encoder draws nothing */
-  tri_group_msg failed = {.op = TRI_GROUP_FAILED, .failed = {.epoch = 1, .message = {"no disk", 7}}};
+  tri_replica_msg failed = {.op = TRI_REPLICA_FAILED, .failed = {.epoch = 1, .message = {"no disk", 7}}};
   send_worker(w, &failed);
   ck_assert(!tri_core_is_idle(w->core)); /* it waits, and runs again */
   start(w, 2);

@@ -9,7 +9,7 @@
 
 Suite *suite_embed_schedule(void);
 
-enum { VOCAB = 50, MAX_JOBS = 200, MAX_LANES = 3, MAX_LEN = 24, COLS = 2, MAX_ROWS = 512, MAX_BLOCKS = 100 };
+enum { VOCAB = 50, MAX_JOBS = 200, MAX_MICRO_BATCHES = 3, MAX_LEN = 24, COLS = 2, MAX_ROWS = 512, MAX_BLOCKS = 100 };
 
 static const tri_job_model model; /* no ids that mean anything */
 
@@ -27,7 +27,7 @@ struct request {
 
 struct sim {
   tri_limits limits;
-  int lanes;
+  int micro_batches;
   bool by_token;
   tri_encoder_batching batching;
   tri_sched *sched;
@@ -41,22 +41,22 @@ struct sim {
     bool on;
     float values[MAX_ROWS * COLS];
     tri_embed_result r;
-  } late[MAX_LANES];
+  } late[MAX_MICRO_BATCHES];
   /* of the last step */
   int seqs, tokens, order[MAX_JOBS];
   int paddings; /* sequences of nobody behind them */
 };
 
-static struct sim *create_with(tri_limits limits, int lanes, bool by_token, tri_sched_config sc) {
+static struct sim *create_with(tri_limits limits, int micro_batches, bool by_token, tri_sched_config sc) {
   struct sim *s = calloc(1, sizeof *s);
   ck_assert_ptr_nonnull(s);
   limits.whole_sequences = true;
   limits.vocab_size = VOCAB;
   sc.limits = limits;
-  sc.num_lanes = lanes;
+  sc.num_micro_batches = micro_batches;
   s->batching = sc.encoder_batching;
   s->limits = limits;
-  s->lanes = lanes;
+  s->micro_batches = micro_batches;
   s->by_token = by_token;
   size_t seqs = (size_t)limits.max_num_seqs, tokens = (size_t)limits.max_num_batched_tokens;
   ck_assert_int_eq(tri_sched_create(&sc, &s->sched), TRI_OK);
@@ -68,8 +68,8 @@ static struct sim *create_with(tri_limits limits, int lanes, bool by_token, tri_
   return s;
 }
 
-static struct sim *create(tri_limits limits, int lanes, bool by_token, bool by_priority) {
-  return create_with(limits, lanes, by_token, (tri_sched_config){.by_priority = by_priority});
+static struct sim *create(tri_limits limits, int micro_batches, bool by_token, bool by_priority) {
+  return create_with(limits, micro_batches, by_token, (tri_sched_config){.by_priority = by_priority});
 }
 
 static void destroy(struct sim *s) {
@@ -83,7 +83,7 @@ static void destroy(struct sim *s) {
 
 static void add(struct sim *s, int len, int64_t priority, int64_t remaining_ms) {
   struct request *r = &s->requests[s->num_requests];
-  tri_group_assign a = {.job = (uint64_t)s->num_requests++, .token_ids = r->ids, .remaining_ms = remaining_ms};
+  tri_replica_assign a = {.job = (uint64_t)s->num_requests++, .token_ids = r->ids, .remaining_ms = remaining_ms};
   tri_job *job;
   tri_error err = {0};
   *r = (struct request){.len = len};
@@ -126,16 +126,17 @@ static void check_rectangle(const struct sim *s) {
   MUST(s->batching == TRI_BATCHING_PACKED ? !s->paddings : s->tokens == s->seqs * longest);
 }
 
-/* Runs a lane's next step as a rank would; its result waits in late. False: there was none. */
-static bool step(struct sim *s, int lane) {
+/* Runs a micro-batch's next step as a rank would; its result waits in late. False: there was none. */
+static bool step(struct sim *s, int micro_batch) {
   size_t bytes;
   tri_plan_view plan;
-  struct late *l = &s->late[lane];
-  if (tri_sched_lane_busy(s->sched, lane) || !tri_sched_compose(s->sched, lane, s->writer)) return false;
+  struct late *l = &s->late[micro_batch];
+  if (tri_sched_micro_batch_busy(s->sched, micro_batch) || !tri_sched_compose(s->sched, micro_batch, s->writer))
+    return false;
   const void *finished = tri_plan_finish(s->writer, &bytes);
   MUST(tri_plan_read(finished, bytes, &plan) == TRI_OK);
   MUST(tri_batch_build(s->batch, s->slots, &plan) == TRI_OK);
-  MUST(s->batch->num_draws == 0 && s->batch->batch.num_logits == 0);
+  MUST(s->batch->num_samples == 0 && s->batch->batch.num_logits == 0);
   MUST((int)plan.h.num_tokens <= s->limits.max_num_batched_tokens);
   MUST((int)plan.h.num_seqs <= s->limits.max_num_seqs && plan.h.num_seqs > 0);
   s->steps++;
@@ -159,14 +160,14 @@ static bool step(struct sim *s, int lane) {
       for (int c = 0; c < COLS; c++) l->values[rows * COLS + c] = row_value(&s->requests[i], t, c, s->by_token);
   }
   check_rectangle(s);
-  l->r = (tri_embed_result){plan.h.step, plan.h.lane, {l->values, rows, COLS, COLS, TRI_F32}};
+  l->r = (tri_embed_result){plan.h.step, plan.h.micro_batch, {l->values, rows, COLS, COLS, TRI_F32}};
   l->on = true;
   return true;
 }
 
 static void read_outbox(struct sim *s) {
   for (uint32_t i = 0; i < s->out.num_results; i++) {
-    const tri_group_result *g = &s->out.results[i];
+    const tri_replica_result *g = &s->out.results[i];
     struct request *r = &s->requests[g->job];
     int rows = s->by_token ? r->len : 1;
     MUST(!r->results && !r->ends && g->num_values == (size_t)(rows * COLS));
@@ -174,7 +175,7 @@ static void read_outbox(struct sim *s) {
     for (int k = 0; k < rows * COLS; k++) MUST(g->values[k] == row_value(r, k / COLS, k % COLS, s->by_token));
   }
   for (uint32_t i = 0; i < s->out.num; i++) {
-    const tri_group_token *t = &s->out.tokens[i];
+    const tri_replica_token *t = &s->out.tokens[i];
     int flags = t->flags & ~TRI_TOKEN_WAITED; /* one that a step had taken in says so */
     MUST(flags == (TRI_TOKEN_LAST | TRI_TOKEN_NONE) && t->reason == TRI_FINISH_ABORT);
     MUST(!s->requests[t->job].results && !s->requests[t->job].ends);
@@ -185,18 +186,19 @@ static void read_outbox(struct sim *s) {
   for (tri_job *j; (j = tri_sched_retired(s->sched));) tri_job_destroy(j);
 }
 
-static void absorb(struct sim *s, int lane) {
-  struct late *l = &s->late[lane];
-  MUST(tri_sched_absorb_embed(s->sched, lane, &l->r, s->by_token, &s->out) == TRI_OK);
+static void absorb(struct sim *s, int micro_batch) {
+  struct late *l = &s->late[micro_batch];
+  MUST(tri_sched_absorb_embed(s->sched, micro_batch, &l->r, s->by_token, &s->out) == TRI_OK);
   l->on = false;
   read_outbox(s);
 }
 
-/* The lane whose result comes next: steps run one behind the other. -1: none is under way. */
+/* The micro-batch whose result comes next: steps run one behind the other. -1: none is under way. */
 static int oldest(const struct sim *s) {
   int first = -1;
-  for (int lane = 0; lane < s->lanes; lane++)
-    if (s->late[lane].on && (first < 0 || s->late[lane].r.step < s->late[first].r.step)) first = lane;
+  for (int micro_batch = 0; micro_batch < s->micro_batches; micro_batch++)
+    if (s->late[micro_batch].on && (first < 0 || s->late[micro_batch].r.step < s->late[first].r.step))
+      first = micro_batch;
   return first;
 }
 
@@ -303,7 +305,7 @@ START_TEST(test_refused) {
   tri_limits l = small;
   l.whole_sequences = true;
   l.vocab_size = VOCAB;
-  tri_group_assign a = {
+  tri_replica_assign a = {
       .remaining_ms = -1, .token_ids = ids, .num_token_ids = MAX_LEN, .sampling = {.n = 1, .prompt_logprobs = -1}};
   tri_job *job = NULL;
   tri_error err = {0};
@@ -319,27 +321,27 @@ START_TEST(test_refused) {
 }
 END_TEST
 
-/* Any number of lanes, results that come late, arrivals and aborts in between. */
+/* Any number of micro-batches, results that come late, arrivals and aborts in between. */
 START_TEST(test_random) {
   srand((unsigned)_i + 10);
-  int lanes = 1 + _i % MAX_LANES;
+  int micro_batches = 1 + _i % MAX_MICRO_BATCHES;
   tri_limits l = small;
   l.max_num_seqs = 2 + rand() % 10;
   l.max_num_batched_tokens = MAX_LEN + rand() % 60;
   l.num_blocks = 6 + rand() % 20;
   tri_sched_config sc = {.by_priority = _i % 3 == 0, .latency_limit_ns = 1000000};
   sc.encoder_batching = (tri_encoder_batching)(_i % 5);
-  struct sim *s = create_with(l, lanes, _i % 2, sc);
+  struct sim *s = create_with(l, micro_batches, _i % 2, sc);
   for (int round = 0; round < 3000; round++) {
     if (s->num_requests < MAX_JOBS && rand() % 3 == 0) add(s, 1 + rand() % MAX_LEN, rand() % 3, -1);
     if (s->num_requests && rand() % 20 == 0) tri_sched_abort(s->sched, (uint64_t)(rand() % s->num_requests));
     MUST(tri_sched_reap(s->sched, round * 100000, &s->out));
     read_outbox(s);
-    int lane = rand() % lanes;
-    if (s->late[lane].on)
+    int micro_batch = rand() % micro_batches;
+    if (s->late[micro_batch].on)
       absorb(s, oldest(s));
     else
-      step(s, lane);
+      step(s, micro_batch);
   }
   while (oldest(s) >= 0) absorb(s, oldest(s));
   while (tri_sched_has_work(s->sched)) {
@@ -486,7 +488,7 @@ START_TEST(test_types) {
   l.num_types = 2;
   struct sim *s = create(l, 1, false, false);
   uint32_t ids[5] = {1, 2, 3, 4, 5};
-  tri_group_assign a = {.token_ids = ids, .num_token_ids = 5, .second_start = 4, .remaining_ms = -1};
+  tri_replica_assign a = {.token_ids = ids, .num_token_ids = 5, .second_start = 4, .remaining_ms = -1};
   a.sampling.n = 1;
   a.sampling.prompt_logprobs = -1;
   tri_job *job;
@@ -525,7 +527,8 @@ START_TEST(test_packed) {
   ck_assert_uint_eq(n, tri_embed_result_bytes(3, 2));
   ck_assert_uint_eq(tri_embed_result_pack(&in, buf, n - 1), 0);
   ck_assert_int_eq(tri_embed_result_unpack(buf, n, 3, 2, &out), TRI_OK);
-  ck_assert(out.step == 7 && out.lane == 2 && out.values.rows == 3 && out.values.cols == 2 && out.values.ld == 2);
+  ck_assert(out.step == 7 && out.micro_batch == 2 && out.values.rows == 3 && out.values.cols == 2 &&
+            out.values.ld == 2);
   for (int i = 0; i < 6; i++) ck_assert_float_eq(out.values.data[i], (float)(i + 1));
   ck_assert_int_eq(tri_embed_result_unpack(buf, n, 2, 2, &out), TRI_CORRUPT);
   ck_assert_int_eq(tri_embed_result_unpack(buf, n, 3, 3, &out), TRI_CORRUPT);

@@ -70,7 +70,7 @@ static void run_job(struct world *w, uint64_t id, uint64_t epoch, bool may_fail)
 /* ---- a life ---- */
 
 static bool is_here(const struct world *w, uint64_t epoch) {
-  return w->core->replicas->list[0].facts.epoch == epoch && w->core->replicas->list[0].state == GROUP_STARTING;
+  return w->core->replicas->list[0].facts.epoch == epoch && w->core->replicas->list[0].state == REPLICA_STARTING;
 }
 
 static void lose_in_the_middle(struct world *w) {
@@ -81,7 +81,7 @@ static void lose_in_the_middle(struct world *w) {
     for (uint32_t k = 0; k < 2; k++) draw(w, 1, job, k, i, byte_token[(uint8_t)text[i]], 0);
   struct stream *gone = cancel(w, "a", 3, t);
   lose(w, 0, 1);
-  tri_core_group_expected(w->core, 0, 2);
+  tri_core_replica_expected(w->core, 0, 2);
   for (int i = 0; i < 3 && !is_here(w, 2); i++) send_register(w, 0, 2, 0, 1);
   send_ready(w, 0, 2);
   tick(w, SECOND / 5); /* what found no memory is tried again */
@@ -97,7 +97,7 @@ START_TEST(a_life) {
   bool failed = true;
   for (; failed; n++) {
     struct world *w = world_create(1);
-    start_group(w, 0, 1, 1);
+    start_replica(w, 0, 1, 1);
     fail_nth_arm(n);
     lose_in_the_middle(w);
     run_job(w, 4, 2, true);
@@ -132,7 +132,7 @@ static void die(struct world *w) {
 static void leave_jobs(void) {
   struct world *w = world_create(1);
   ck_assert(tri_recorder_open(folder, 0, w->core, w->now, &w->recorder, NULL) == TRI_OK);
-  start_group(w, 0, 1, 1);
+  start_replica(w, 0, 1, 1);
   tri_client_msg m = rich_msg(1, 1), other = long_msg(2, 2);
   struct stream *s = submit(w, "a", &m), *t = submit(w, "a", &other);
   for (size_t i = 0; i < 20; i++) draw(w, 1, job_of(w, s, &m), 1, i, byte_token[(uint8_t)text[i]], 0);
@@ -175,7 +175,7 @@ START_TEST(a_life_with_a_journal) {
   for (bool failed = true; failed; n++) {
     struct world *w = world_create(1);
     ck_assert(tri_recorder_open(folder, 0, w->core, w->now, &w->recorder, NULL) == TRI_OK);
-    start_group(w, 0, 1, 1);
+    start_replica(w, 0, 1, 1);
     tri_client_msg m = long_msg(1, 1);
     fail_nth_arm(n);
     struct stream *s = submit(w, "a", &m);

@@ -14,7 +14,7 @@ static const char *const models[] = {"llama_odd", "mixtral_odd", "bert_classifie
 typedef struct rank {
   tri_backend *be;
   tri_comm *world;
-  tri_group group;
+  tri_replica replica;
   tri_engine *e;
 } rank;
 
@@ -39,13 +39,13 @@ static void open_rank(rank *r) {
   *r = (rank){0};
   ck_assert_int_eq(tri_backend_create(&(tri_backend_config){.name = "ref"}, &r->be, &err), TRI_OK);
   ck_assert_int_eq(tri_comm_self_create(&cc, &r->world), TRI_OK);
-  ck_assert_int_eq(tri_group_create(r->world, (tri_parallel){.tp = 1, .pp = 1, .dp = 1, .ep = 1}, &r->group, &err),
+  ck_assert_int_eq(tri_replica_create(r->world, (tri_parallel){.tp = 1, .pp = 1, .dp = 1, .ep = 1}, &r->replica, &err),
                    TRI_OK);
 }
 
 static void close_rank(rank *r) {
   tri_engine_destroy(r->e);
-  tri_group_destroy(&r->group);
+  tri_replica_destroy(&r->replica);
   tri_backend_destroy(r->be);
 }
 
@@ -59,7 +59,7 @@ static void fail_each(const char *name, tri_load_format format) {
     tri_error err = {0};
     open_rank(&r);
     fail_nth_arm(n);
-    tri_status st = tri_engine_create(&config, r.be, &r.group, &r.e, &err);
+    tri_status st = tri_engine_create(&config, r.be, &r.replica, &r.e, &err);
     failed = fail_nth_has_failed();
     fail_nth_arm(0);
     bool refused = st == TRI_NO_MEMORY || st == TRI_NO_CAPACITY;

@@ -268,14 +268,14 @@ static outcome of_server(const char *data, size_t len) {
 }
 
 static outcome of_group(const char *data, size_t len) {
-  static tri_group_msg m;
+  static tri_replica_msg m;
   tri_buf b = {0};
   tri_arena *a = NULL;
   tri_error err = {0};
   if (tri_arena_create(4096, &a) != TRI_OK) return (outcome){.status = TRI_NO_MEMORY};
-  tri_status st = tri_group_msg_unpack(data, len, a, &m, &err);
+  tri_status st = tri_replica_msg_unpack(data, len, a, &m, &err);
   if (st == TRI_OK)
-    st = tri_group_msg_pack(&m, &b);
+    st = tri_replica_msg_pack(&m, &b);
   else
     st = refused(st, &err).status;
   return packed(st, &b, a);

@@ -18,7 +18,7 @@ static const tri_limits limits = {.max_num_seqs = SLOTS,
                                   .num_blocks = 8,
                                   .vocab_size = VOCAB};
 
-static void expect(const tri_group_assign *a, tri_status want, const char *field) {
+static void expect(const tri_replica_assign *a, tri_status want, const char *field) {
   tri_error err = {0};
   tri_job *job = NULL;
   ck_assert_int_eq(tri_job_create(a, &limits, &model, 0, &job, &err), want);
@@ -30,7 +30,7 @@ static void expect(const tri_group_assign *a, tri_status want, const char *field
 START_TEST(refused) {
   uint32_t ids[LEN] = {0}, beyond[LEN] = {[LEN - 2] = VOCAB};
   struct tri_wire_bias bias = {.id = VOCAB};
-  tri_group_assign good = {.job = 1, .remaining_ms = -1, .token_ids = ids, .num_token_ids = LEN - 1}, a;
+  tri_replica_assign good = {.job = 1, .remaining_ms = -1, .token_ids = ids, .num_token_ids = LEN - 1}, a;
   tri_job *job = NULL;
   tri_error err = {0};
   tri_sampling_init(&good.sampling);
@@ -63,16 +63,16 @@ END_TEST
 /* A job that a lost group had begun: choices go on, have ended, or are over by what they come with. */
 START_TEST(begun) {
   static const uint32_t prompt[] = {7, 8}, drawn[] = {10, 11, 12, 13, 3, 14, 15, 16, 17, 18, 19};
-  static const uint32_t counts[] = {2, TRI_DRAWN_ENDED, 3,
+  static const uint32_t counts[] = {2, TRI_SAMPLED_ENDED, 3,
                                     6}; /* the third ends with an end of text, the last is long */
-  tri_group_assign a = {.job = 1,
-                        .remaining_ms = -1,
-                        .token_ids = prompt,
-                        .num_token_ids = 2,
-                        .drawn = drawn,
-                        .num_drawn = 11,
-                        .drawn_counts = counts,
-                        .num_drawn_counts = 4};
+  tri_replica_assign a = {.job = 1,
+                          .remaining_ms = -1,
+                          .token_ids = prompt,
+                          .num_token_ids = 2,
+                          .sampled = drawn,
+                          .num_sampled = 11,
+                          .sampled_counts = counts,
+                          .num_sampled_counts = 4};
   tri_error err = {0};
   tri_job *j;
   tri_sampling_init(&a.sampling);
@@ -87,9 +87,9 @@ START_TEST(begun) {
   ck_assert(j->seqs[3].over && j->seqs[3].num_tokens == 7 && j->seqs[3].tokens[6] == 18);
   tri_job_destroy(j);
   uint32_t unknown[11] = {[10] = VOCAB};
-  a.drawn = unknown;
+  a.sampled = unknown;
   expect(&a, TRI_OUT_OF_RANGE, "drawn");
-  a.drawn = drawn;
+  a.sampled = drawn;
   a.sampling.num_beams = 4;
   expect(&a, TRI_UNSUPPORTED, "drawn");
 }

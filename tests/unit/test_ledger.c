@@ -245,7 +245,7 @@ START_TEST(memory_for_larger_steps) {
   ck_assert(usual.streams == cases[_i].streams);
   ck_assert_int_eq(tri_ledger_step_tokens(&k.c, &k.s, NULL, &k.limits, 1, &lc, &usual, WANTED), WANTED);
   ck_assert_int_eq(tri_ledger_step_tokens(&k.c, &k.s, NULL, &k.limits, 1, &lc, &usual, least), least);
-  int64_t all = fixed(&usual) + (int64_t)(usual.reads + usual.exchange + usual.kv);
+  int64_t all = fixed(&usual) + (int64_t)(usual.reads + usual.all2all + usual.kv);
   for (lc.memory = all - MOST; lc.memory < all + MOST; lc.memory += BY) {
     if (tri_ledger_make(&k.c, &k.s, NULL, &k.limits, 1, &lc, &usual, &err) != TRI_OK) continue;
     tri_limits larger = k.limits;
@@ -298,7 +298,7 @@ START_TEST(blocks_of_the_host) {
       ck_assert(!none.host_kv && !none.num_host_blocks);
       int64_t bytes = (int64_t)none.block_bytes, wanted = k.c.encoder ? 0 : 5;
       offload.host_kv = 6 * bytes - 1;
-      lc.memory = fixed(&none) + (int64_t)(none.kv + none.exchange) + (device ? 0 : wanted * bytes);
+      lc.memory = fixed(&none) + (int64_t)(none.kv + none.all2all) + (device ? 0 : wanted * bytes);
       ck_assert_int_eq(tri_ledger_make(&k.c, &k.s, NULL, &k.limits, 1, &lc, &l, &err), TRI_OK);
       ck_assert(l.num_host_blocks == wanted && l.host_kv == (size_t)(wanted * bytes) && l.num_blocks == 16);
       lc.memory--;

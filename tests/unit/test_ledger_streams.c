@@ -74,7 +74,7 @@ static int64_t one_sequence(const struct shape *k, const tri_ledger *l) {
 }
 
 static int64_t all_of(const tri_ledger *l) {
-  return (int64_t)(l->weights + l->reads + l->activations + l->workspace + l->reserve + l->exchange + l->kv);
+  return (int64_t)(l->weights + l->reads + l->activations + l->workspace + l->reserve + l->all2all + l->kv);
 }
 
 /* From too little on: what fits with some memory fits with more, has room for one sequence of full length, and streams

@@ -14,12 +14,12 @@ typedef struct line {
   uint32_t results, tokens, messages;
 } line;
 
-static tri_status take(void *ctx, tri_group_msg *m) {
+static tri_status take(void *ctx, tri_replica_msg *m) {
   line *l = ctx;
   if (++l->calls == l->fails_at) return l->failure;
   l->messages++;
-  ck_assert(m->op == TRI_GROUP_TOKENS || m->op == TRI_GROUP_EMBED_RESULTS);
-  if (m->op == TRI_GROUP_TOKENS) {
+  ck_assert(m->op == TRI_REPLICA_TOKENS || m->op == TRI_REPLICA_EMBED_RESULTS);
+  if (m->op == TRI_REPLICA_TOKENS) {
     ck_assert(m->tokens.step == 7 && m->tokens.epoch == 5);
     l->tokens += m->tokens.num;
   } else {
@@ -32,10 +32,10 @@ static tri_status take(void *ctx, tri_group_msg *m) {
 START_TEST(each_once) {
   static const tri_status failures[] = {TRI_AGAIN, TRI_NO_MEMORY};
   static const float values[VALUES];
-  static tri_group_token tokens[2];
-  tri_group_result results[RESULTS];
+  static tri_replica_token tokens[2];
+  tri_replica_result results[RESULTS];
   for (uint32_t i = 0; i < RESULTS; i++)
-    results[i] = (tri_group_result){.job = i + 1, .num_values = VALUES, .values = values};
+    results[i] = (tri_replica_result){.job = i + 1, .num_values = VALUES, .values = values};
   for (int at = 0; at <= 3; at++) {
     tri_outbox o = {
         .step = 7, .num = 2, .tokens = tokens, .num_results = RESULTS, .results = results, .max_results = RESULTS};
@@ -50,7 +50,7 @@ END_TEST
 
 /* What cannot go at all is not tried for ever. */
 START_TEST(no_connection) {
-  static tri_group_token tokens[2];
+  static tri_replica_token tokens[2];
   tri_outbox o = {.step = 7, .num = 2, .tokens = tokens};
   line l = {.fails_at = 1, .failure = TRI_CLOSED};
   ck_assert(tri_outbox_send(&o, 5, take, &l));

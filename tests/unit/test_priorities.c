@@ -103,8 +103,8 @@ enum { GROUP_SLOTS = 64, FLOWS = 8000, RUNNING = 8000, PROMPT = 3 };
 /* A core of which there is no more than the queue needs, with one group. */
 struct hall {
   tri_core *core;
-  group *group;
-  group_load *load;
+  replica *replica;
+  replica_load *load;
   flow_owner owner;
   flow *flows[FLOWS];
   queue_entry *jobs[FLOWS + RUNNING + 2]; /* that wait or run */
@@ -117,13 +117,13 @@ static struct hall *hall_create(int flows, uint64_t slots) {
   h->core = calloc(1, sizeof *h->core);
   h->core->replicas = calloc(1, sizeof *h->core->replicas);
   h->core->cfg.by_priority = true;
-  h->core->cfg.num_groups = 1;
+  h->core->cfg.num_replicas = 1;
   h->core->cfg.max_prompt = 4096;
-  h->group = h->core->replicas->list = calloc(1, sizeof *h->group);
+  h->replica = h->core->replicas->list = calloc(1, sizeof *h->replica);
   ck_assert_int_eq(queue_open(h->core), TRI_OK);
   h->load = h->core->queue->loads;
-  h->group->state = GROUP_READY;
-  h->group->facts = (group_facts){.epoch = 1, .max_num_seqs = slots};
+  h->replica->state = REPLICA_READY;
+  h->replica->facts = (replica_facts){.epoch = 1, .max_num_seqs = slots};
   h->owner.weight = 1;
   for (h->num_flows = 0; h->num_flows < flows; h->num_flows++) {
     flow *f = h->flows[h->num_flows] = calloc(1, sizeof *f + sizeof *f->sequences);
@@ -137,7 +137,7 @@ static struct hall *hall_create(int flows, uint64_t slots) {
 static void hall_destroy(struct hall *h) {
   for (int i = 0; i < h->num_jobs; i++) free(h->jobs[i]);
   for (int i = 0; i < h->num_flows; i++) free(h->flows[i]);
-  free(h->group);
+  free(h->replica);
   queue_close(h->core);
   free(h->core->replicas);
   free(h->core);
@@ -193,10 +193,10 @@ END_TEST
 
 /* Tells by its plain definition whether the group has slots for a job. */
 static bool has_slots(const struct hall *h, const flow *f, const queue_entry *j, uint64_t needed) {
-  uint64_t slots = h->group->facts.max_num_seqs, all = 0, steps = 0, before = 0;
+  uint64_t slots = h->replica->facts.max_num_seqs, all = 0, steps = 0, before = 0;
   for (int i = 0; i < h->num_jobs; i++) {
     const queue_entry *k = h->jobs[i];
-    if (!k->in_group) continue;
+    if (!k->in_replica) continue;
     all += k->sequences;
     steps += k->steps;
     if (k->priority <= j->priority) before += k->sequences;
@@ -252,14 +252,14 @@ END_TEST
 START_TEST(test_alone) {
   struct hall *h = hall_create(2, 8);
   for (int i = 0; i < 16; i++) begin(h, come(h, h->flows[0], 16 - i, 1, 1000));
-  h->group->facts.jobs = 16;
+  h->replica->facts.jobs = 16;
   queue_entry *suspect = come(h, h->flows[1], 100, 1, 1000);
   ck_assert(!look(h) && !h->load->alone);
   queue_remove(h->core, suspect);
   suspect->alone = true;
   queue_push(h->core, 0, suspect);
   ck_assert(!look(h) && h->load->alone == suspect->id);
-  h->group->facts.jobs = 0;
+  h->replica->facts.jobs = 0;
   while (h->jobs[0] != suspect) leave(h, 0);
   while (h->num_jobs > 1) leave(h, 1);
   ck_assert_ptr_eq(look(h), suspect);

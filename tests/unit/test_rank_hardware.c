@@ -207,7 +207,7 @@ END_TEST
 
 /* Two groups of four on hosts with eight devices each: none asks for a device that is not there. */
 START_TEST(test_share) {
-  tri_serve_options o = {.launch = TRI_LAUNCH_GROUP, .dp = 2, .group = 1, .places = "4@0/4"};
+  tri_serve_options o = {.launch = TRI_LAUNCH_REPLICA, .dp = 2, .group = 1, .places = "4@0/4"};
   int index, count;
   tri_rank_hardware_share(&o, 2, 2, 4, &index, &count);
   ck_assert(index == 2 && count == 4);

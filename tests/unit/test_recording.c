@@ -111,7 +111,7 @@ static tri_status run_model(const char *checkpoint, int tp, struct recorder how)
   tri_encoder_output output;
   kit_config config = {.checkpoint = checkpoint, .backend = "ref", .p = {.tp = tp, .pp = 1}, .ops = &ops};
   make_recorder(&k, &config, how);
-  if (recorder_product) k.e->forward->product = recorder_product;
+  if (recorder_product) k.e->forward->gemm = recorder_product;
   build_batch(&k, false);
   tri_status st = tri_forward_run(k.e->forward, k.e->batch, 0, &logits, &output);
   free_kit(&k);
@@ -200,7 +200,7 @@ static void build_shard(struct kit *k, const struct shard_step *s) {
                         .num_blocks = 1};
     tri_plan_add(k->w, &seq, ids, &block, &kit_params, 0);
   }
-  tri_plan_set_shards(k->w, s->tokens, s->longest, SHARDS);
+  tri_plan_set_dp_ranks(k->w, s->tokens, s->longest, SHARDS);
   const void *plan = tri_plan_finish(k->w, &bytes);
   ck_assert_int_eq(tri_plan_read(plan, bytes, &view), TRI_OK);
   ck_assert_int_eq(tri_batch_build(k->e->batch, k->e->slots, &view), TRI_OK);

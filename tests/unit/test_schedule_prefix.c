@@ -18,7 +18,7 @@ static struct config prefix_config(int jobs) {
                                     .num_blocks = 200,
                                     .prefix_caching = true,
                                     .vocab_size = VOCAB},
-                         .lanes = 1,
+                         .micro_batches = 1,
                          .jobs = jobs};
 }
 

@@ -15,7 +15,7 @@ static struct config score_config(int seqs, int blocks, int jobs) {
                                     .block_size = 4,
                                     .num_blocks = blocks,
                                     .vocab_size = VOCAB},
-                         .lanes = 1,
+                         .micro_batches = 1,
                          .jobs = jobs};
 }
 
@@ -54,12 +54,12 @@ START_TEST(test_alone) {
 }
 END_TEST
 
-/* Many of them beside others in few slots, at every depth and number of lanes. */
+/* Many of them beside others in few slots, at every depth and number of micro-batches. */
 START_TEST(test_many) {
   for (int how = 0; how < 12; how++) {
     struct config c = score_config(2 + how % 5, 300, 24);
-    c.lanes = 1 + how % 3;
-    c.depth = c.lanes == 1 ? 1 + how % 2 : 1;
+    c.micro_batches = 1 + how % 3;
+    c.depth = c.micro_batches == 1 ? 1 + how % 2 : 1;
     struct sim *s = sim_create(&c, (uint64_t)how);
     for (int i = 0; i < c.jobs; i++)
       add(s, i, sim_range(s, 1, 60), sim_range(s, 1, 20), i % 3 ? sim_range(s, 0, 5) : -1);

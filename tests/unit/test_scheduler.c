@@ -11,9 +11,10 @@ Suite *suite_scheduler(void);
 
 static struct config random_config(uint64_t seed) {
   struct sim r = {.rng = sim_mix(seed * 3 + 1)};
-  struct config c = {.lanes = sim_chance(&r, 50) ? 1 : sim_range(&r, 2, MAX_LANES), .by_priority = sim_chance(&r, 30)};
+  struct config c = {.micro_batches = sim_chance(&r, 50) ? 1 : sim_range(&r, 2, MAX_MICRO_BATCHES),
+                     .by_priority = sim_chance(&r, 30)};
   c.jobs = sim_range(&r, 1, MAX_JOBS);
-  c.depth = c.lanes == 1 && sim_chance(&r, 60) ? 2 : 1;
+  c.depth = c.micro_batches == 1 && sim_chance(&r, 60) ? 2 : 1;
   c.late_percent = sim_chance(&r, 50) ? 0 : 60;
   tri_limits *l = &c.limits;
   l->vocab_size = VOCAB;
@@ -24,7 +25,7 @@ static struct config random_config(uint64_t seed) {
   int full = (l->max_model_len + l->block_size - 1) / l->block_size; /* the least that an engine accepts */
   l->num_blocks = sim_chance(&r, 50) ? full + sim_range(&r, 0, full) : full * sim_range(&r, 2, l->max_num_seqs);
   if (l->num_blocks * l->block_size > MAX_BLOCKS) l->num_blocks = MAX_BLOCKS / l->block_size;
-  if (c.lanes > 1 && sim_chance(&r, 50)) c.prompt_tokens = sim_range(&r, 1, 40);
+  if (c.micro_batches > 1 && sim_chance(&r, 50)) c.prompt_tokens = sim_range(&r, 1, 40);
   c.whole_batches = !c.by_priority && sim_chance(&r, 20);
   c.score_percent = sim_chance(&r, 50) ? 30 : 0;
   c.begun_percent = sim_chance(&r, 40) ? 40 : 0;
@@ -64,7 +65,7 @@ END_TEST
 
 /* ---- particular cases ---- */
 
-static bool is_settled(const struct request *r) { return r->job && r->job->seqs[0].lane >= 0; }
+static bool is_settled(const struct request *r) { return r->job && r->job->seqs[0].micro_batch >= 0; }
 
 static struct config simple_config(int seqs, int budget, int len, int block, int blocks, int jobs) {
   return (struct config){.limits = {.max_num_seqs = seqs,
@@ -73,7 +74,7 @@ static struct config simple_config(int seqs, int budget, int len, int block, int
                                     .block_size = block,
                                     .num_blocks = blocks,
                                     .vocab_size = VOCAB},
-                         .lanes = 1,
+                         .micro_batches = 1,
                          .jobs = jobs};
 }
 
@@ -122,12 +123,12 @@ END_TEST
  * and afterwards nobody before the last of the batch has ended. Slots, or blocks, say how many a batch has. */
 START_TEST(test_whole_batches) {
   static const struct {
-    int slots, blocks, lanes, batch;
+    int slots, blocks, micro_batches, batch;
   } cases[] = {{4, 60, 1, 4}, {6, 15, 1, 2}, {8, 60, 1, 8}, {7, 60, 2, 7}};
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
     for (int whole = 0; whole < 2; whole++) {
       struct config c = simple_config(cases[k].slots, 16, 80, 4, cases[k].blocks, 7);
-      c.lanes = cases[k].lanes;
+      c.micro_batches = cases[k].micro_batches;
       c.whole_batches = whole;
       struct sim *s = sim_create(&c, k);
       for (int i = 0; i < c.jobs; i++) {
@@ -162,10 +163,10 @@ START_TEST(test_urgent) {
     int64_t priority;
   } cases[] = {{2, 60, 10, 1, -1}, {4, 24, 66, 2, -1}, {2, 60, 10, 0, 0}, {2, 60, 10, 0, 1}};
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
-    for (int lanes = 1; lanes <= 2; lanes++) {
+    for (int micro_batches = 1; micro_batches <= 2; micro_batches++) {
       struct config c = simple_config(cases[k].slots, 64, 80, 4, cases[k].blocks, 3);
       c.by_priority = true;
-      c.lanes = lanes;
+      c.micro_batches = micro_batches;
       struct sim *s = sim_create(&c, k);
       for (int i = 0; i < c.jobs; i++) {
         bool urgent = i == c.jobs - 1;
@@ -180,8 +181,9 @@ START_TEST(test_urgent) {
       const struct choice *late = &s->requests[c.jobs - 1].choice[0], *other = &s->requests[0].choice[0];
       uint64_t preempted = tri_sched_get_stats(s->sched).preemptions;
       if (!cases[k].preempted) ck_assert_uint_eq(preempted, 0);
-      if (lanes == 1) ck_assert_uint_ge(preempted, (uint64_t)cases[k].preempted); /* coming back may take more */
-      if (cases[k].preempted) ck_assert_int_le(late->first_step, 10 * lanes + 3);
+      if (micro_batches == 1)
+        ck_assert_uint_ge(preempted, (uint64_t)cases[k].preempted); /* coming back may take more */
+      if (cases[k].preempted) ck_assert_int_le(late->first_step, 10 * micro_batches + 3);
       ck_assert_int_lt(other->first_step, late->first_step);
       sim_destroy(s);
     }
@@ -191,9 +193,9 @@ END_TEST
 /* An abort at every iteration of a job's life: its blocks and slots are free one iteration later. */
 START_TEST(test_abort_from_any_state) {
   for (int at = 0; at < 40; at++)
-    for (int lanes = 1; lanes <= 2; lanes++) {
+    for (int micro_batches = 1; micro_batches <= 2; micro_batches++) {
       struct config c = simple_config(6, 8, 60, 4, 20, 3);
-      c.lanes = lanes;
+      c.micro_batches = micro_batches;
       struct sim *s = sim_create(&c, (uint64_t)at);
       for (int i = 0; i < c.jobs; i++) {
         struct request *r = request_init(s, i, 20, 25, i == 1 ? 3 : 1);
@@ -282,12 +284,13 @@ START_TEST(test_chunked_prefill) {
 }
 END_TEST
 
-/* Chunks of one prompt follow each other through the stages: no lane waits for another one's result, and the prompt's
- * last chunk draws. A decode beside it has its own lane's steps, with no more of the prompt in each than is allowed. */
-START_TEST(test_prompt_goes_with_every_lane) {
+/* Chunks of one prompt follow each other through the stages: no micro-batch waits for another one's result, and the
+ * prompt's last chunk draws. A decode beside it has its own micro-batch's steps, with no more of the prompt in each
+ * than is allowed. */
+START_TEST(test_prompt_goes_with_every_micro_batch) {
   for (int beside = 0; beside < 2; beside++) {
     struct config c = simple_config(4, 16, 100, 4, 60, 1 + beside);
-    c.lanes = 3;
+    c.micro_batches = 3;
     c.prompt_tokens = 7;
     struct sim *s = sim_create(&c, 9);
     for (int i = 0; i < c.jobs; i++) {
@@ -302,16 +305,16 @@ START_TEST(test_prompt_goes_with_every_lane) {
     sim_take_events(s);
     for (int round = 0, got; !prompt->choice[0].got; round++) {
       got = s->requests[0].choice[0].got;
-      for (int lane = 0; lane < c.lanes && !is_settled(prompt); lane++) {
-        ck_assert(tri_sched_compose(s->sched, lane, s->writer));
-        sim_execute(s, lane);
+      for (int micro_batch = 0; micro_batch < c.micro_batches && !is_settled(prompt); micro_batch++) {
+        ck_assert(tri_sched_compose(s->sched, micro_batch, s->writer));
+        sim_execute(s, micro_batch);
         sim_check_books(s);
       }
       ck_assert_int_lt(round, 4); /* 10 chunks of 7 tokens, 3 at a time */
       while (s->num_results) sim_return_result(s);
       if (beside) ck_assert_int_eq(s->requests[0].choice[0].got, got + 1);
     }
-    ck_assert_int_eq(s->steps - steps, 10 + beside); /* the first lane has its share without the prompt */
+    ck_assert_int_eq(s->steps - steps, 10 + beside); /* the first micro-batch has its share without the prompt */
     sim_run(s);
     sim_check_answers(s);
     sim_destroy(s);
@@ -320,9 +323,9 @@ START_TEST(test_prompt_goes_with_every_lane) {
 END_TEST
 
 /* Lanes stay even: sequences that come together, and those that are left where others have ended. */
-START_TEST(test_lanes_are_even) {
+START_TEST(test_micro_batches_are_even) {
   struct config c = simple_config(8, 64, 100, 4, 200, 8);
-  c.lanes = 2;
+  c.micro_batches = 2;
   struct sim *s = sim_create(&c, 10);
   for (int i = 0; i < c.jobs; i++) {
     struct request *r = request_init(s, i, 5, i < 4 ? 4 : 60, 1);
@@ -333,7 +336,8 @@ START_TEST(test_lanes_are_even) {
     sim_iterate(s);
     int running[2] = {0};
     for (int i = 0; i < c.jobs; i++)
-      if (s->requests[i].job && s->requests[i].job->seqs[0].lane >= 0) running[s->requests[i].job->seqs[0].lane]++;
+      if (s->requests[i].job && s->requests[i].job->seqs[0].micro_batch >= 0)
+        running[s->requests[i].job->seqs[0].micro_batch]++;
     if (s->iteration != 4) ck_assert_int_eq(running[0], running[1]); /* when four have just ended */
   }
   sim_run(s);
@@ -414,7 +418,7 @@ static void break_draws(const tri_job *j, struct result *r) {
 static int take_entries(struct sim *s) {
   int told = 0;
   for (uint32_t i = 0; i < s->out.num; i++) {
-    const tri_group_token *t = &s->out.tokens[i];
+    const tri_replica_token *t = &s->out.tokens[i];
     if (t->job != s->requests[0].assign.job) {
       sim_hear(s, t);
       continue;
@@ -443,11 +447,11 @@ START_TEST(test_broken_draws) {
   for (; steps < 200 && tri_sched_has_work(s->sched); steps++, s->iteration++) {
     tri_sched_reap(s->sched, sim_now(s), &s->out);
     told += take_entries(s);
-    while (!tri_sched_lane_busy(s->sched, 0) && tri_sched_compose(s->sched, 0, s->writer)) sim_execute(s, 0);
+    while (!tri_sched_micro_batch_busy(s->sched, 0) && tri_sched_compose(s->sched, 0, s->writer)) sim_execute(s, 0);
     while (s->num_results) {
       sim_take_result(s, &r);
       if (!told) break_draws(s->requests[0].job, &r);
-      tri_sched_absorb(s->sched, r.lane, &r.r, &s->out);
+      tri_sched_absorb(s->sched, r.micro_batch, &r.r, &s->out);
       told += take_entries(s);
     }
   }
@@ -483,8 +487,8 @@ Suite *suite_scheduler(void) {
   tcase_add_test(cases, test_deadline);
   tcase_add_test(cases, test_wait);
   tcase_add_test(cases, test_chunked_prefill);
-  tcase_add_test(cases, test_prompt_goes_with_every_lane);
-  tcase_add_test(cases, test_lanes_are_even);
+  tcase_add_test(cases, test_prompt_goes_with_every_micro_batch);
+  tcase_add_test(cases, test_micro_batches_are_even);
   tcase_add_test(cases, test_choices_share_blocks);
   tcase_add_test(cases, test_least_blocks);
   tcase_add_test(cases, test_full_outbox);

@@ -37,7 +37,7 @@ START_TEST(sizes_and_groups) {
     ck_assert_msg(got.tp == want->tp && got.pp == 1 && got.dp == want->dp && got.ep == want->ep &&
                       got.replicas == want->replicas,
                   "row %zu: tp %d dp %d ep %d replicas %d", i, got.tp, got.dp, got.ep, got.replicas);
-    ck_assert_int_eq(tri_serve_num_groups(&o), want->replicas);
+    ck_assert_int_eq(tri_serve_num_replicas(&o), want->replicas);
   }
 }
 END_TEST

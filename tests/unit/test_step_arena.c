@@ -200,7 +200,7 @@ static void use_logits(tri_forward *f, tri_mat *logits, uint64_t *h) {
   tri_sample_result results[KIT_SEQS] = {0};
   int n = tri_forward_num_candidates(f, asked, logits->rows);
   ck_assert_int_eq(logits->rows, KIT_SEQS);
-  ck_assert_int_eq(n > 0, f->cfg.group->p.tp > 1);
+  ck_assert_int_eq(n > 0, f->cfg.replica->p.tp > 1);
   tri_sample_args a = {.logits = *logits,
                        .params = asked,
                        .history = history,
@@ -208,7 +208,7 @@ static void use_logits(tri_forward *f, tri_mat *logits, uint64_t *h) {
                        .num_history = none,
                        .counter = counters,
                        .results = results};
-  if (n) ck_assert_int_eq(tri_forward_draw(f, &a, n), TRI_OK);
+  if (n) ck_assert_int_eq(tri_forward_sample(f, &a, n), TRI_OK);
   for (int i = 0; i < KIT_SEQS; i++) *h = tri_hash_bytes(*h, &results[i].token, sizeof results[i].token);
   ck_assert_int_eq(tri_forward_gather(f, logits), TRI_OK);
 }
@@ -253,8 +253,8 @@ static void check_forward(struct kit *k, tri_forward *f, const char *name, bool 
   tri_step_arena_config ac = {.model = f->cfg.model,
                               .shard = &f->cfg.shard,
                               .limits = &f->cfg.limits,
-                              .num_lanes = f->cfg.num_lanes,
-                              .products = tri_step_arena_type(f->cfg.model, !computes, f->cfg.weights->products),
+                              .num_micro_batches = f->cfg.num_micro_batches,
+                              .gemms = tri_step_arena_type(f->cfg.model, !computes, f->cfg.weights->gemms),
                               .all_logits = all_logits};
   ck_assert_int_eq(tri_step_arena_plan(&ac, &a, NULL), TRI_OK);
   ck_assert_uint_eq(a.bytes, f->bytes);

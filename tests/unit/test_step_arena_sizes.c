@@ -55,22 +55,22 @@ START_TEST(it_is_no_larger_than_its_busiest_operator) {
   tri_limits limits = {.max_num_seqs = k->seqs, .max_num_batched_tokens = k->tokens, .max_model_len = 512};
   ck_assert_msg(tri_model_config_parse(k->config, strlen(k->config), NULL, 0, &c, &err) == TRI_OK, "%s", err.message);
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = k->tp, .pp = 1}, &s, NULL), TRI_OK);
-  tri_step_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_lanes = 1};
-  ac.products = tri_step_arena_type(&c, _i % 2, TRI_BF16);
-  ck_assert_int_eq(ac.products, _i % 2 ? TRI_BF16 : TRI_F32); /* those of experts and of latent attention, too */
+  tri_step_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_micro_batches = 1};
+  ac.gemms = tri_step_arena_type(&c, _i % 2, TRI_BF16);
+  ck_assert_int_eq(ac.gemms, _i % 2 ? TRI_BF16 : TRI_F32); /* those of experts and of latent attention, too */
   ck_assert_int_eq(tri_step_arena_plan(&ac, &a, NULL), TRI_OK);
   size_t floor = a.floor;
   printf("%s, %d tokens, %s: %.0f MiB side by side, %.0f in the arena, %.0f at the busiest operator\n", k->name,
-         k->tokens, ac.products == TRI_F32 ? "float32" : "bfloat16", (double)a.apart / 0x1p20, (double)a.bytes / 0x1p20,
+         k->tokens, ac.gemms == TRI_F32 ? "float32" : "bfloat16", (double)a.apart / 0x1p20, (double)a.bytes / 0x1p20,
          (double)floor / 0x1p20);
   ck_assert_uint_ge(a.bytes, floor);
   ck_assert_double_le((double)a.bytes, k->most * (double)floor);
 }
 END_TEST
 
-/* Each lane of a pipeline has its own stream, aligned, which nothing else touches. */
-START_TEST(lanes_have_streams_of_their_own) {
-  enum { LANES = 3 };
+/* Each micro-batch of a pipeline has its own stream, aligned, which nothing else touches. */
+START_TEST(micro_batches_have_streams_of_their_own) {
+  enum { MICRO_BATCHES = 3 };
   tri_model_config c;
   tri_shard s;
   tri_step_arena a;
@@ -78,16 +78,16 @@ START_TEST(lanes_have_streams_of_their_own) {
   char *base = (char *)(uintptr_t)4096;
   tri_limits limits = {.max_num_seqs = 2, .max_num_batched_tokens = 7, .max_model_len = 16};
   ck_assert_int_eq(tri_model_config_parse(shapes[0].config, strlen(shapes[0].config), NULL, 0, &c, NULL), TRI_OK);
-  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = LANES, .pp_rank = 1}, &s, NULL), TRI_OK);
-  tri_step_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_lanes = LANES};
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = MICRO_BATCHES, .pp_rank = 1}, &s, NULL), TRI_OK);
+  tri_step_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_micro_batches = MICRO_BATCHES};
   ck_assert_int_eq(tri_step_arena_plan(&ac, &a, NULL), TRI_OK);
   tri_step_arena_bind(&a, base, &b);
   ck_assert_uint_eq((uintptr_t)b.x.data % 256, 0);
-  ck_assert_uint_eq(b.lane_stride % 256, 0);
-  ck_assert_uint_ge(b.lane_stride, 7 * 4096 * sizeof(float));
+  ck_assert_uint_eq(b.micro_batch_stride % 256, 0);
+  ck_assert_uint_ge(b.micro_batch_stride, 7 * 4096 * sizeof(float));
   for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
     const tri_step_arena_buffer *other = &a.buffers[i], *stream = &a.buffers[TRI_BUF_x];
-    size_t end = stream->offset + LANES * stream->stride;
+    size_t end = stream->offset + MICRO_BATCHES * stream->stride;
     if (!other->stride) continue;
     ck_assert(i == TRI_BUF_x || other->offset >= end || other->offset + other->stride <= stream->offset);
   }
@@ -104,7 +104,7 @@ START_TEST(sizes_that_no_memory_has_are_refused) {
   c.mlp.intermediate_size = INT32_MAX / 2;
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1}, &s, NULL), TRI_OK);
   limits.max_num_logits = INT32_MAX;
-  tri_step_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_lanes = 1};
+  tri_step_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_micro_batches = 1};
   tri_error err = {0};
   ck_assert_int_eq(tri_step_arena_plan(&ac, &a, &err), TRI_OVERFLOW);
   ck_assert_str_eq(err.field, "max_num_batched_tokens");
@@ -115,7 +115,7 @@ Suite *suite_step_arena_sizes(void) {
   Suite *s = suite_create("step_arena_sizes");
   TCase *sizes = tcase_create("sizes");
   tcase_add_loop_test(sizes, it_is_no_larger_than_its_busiest_operator, 0, 2 * (int)(sizeof shapes / sizeof *shapes));
-  tcase_add_test(sizes, lanes_have_streams_of_their_own);
+  tcase_add_test(sizes, micro_batches_have_streams_of_their_own);
   tcase_add_test(sizes, sizes_that_no_memory_has_are_refused);
   suite_add_tcase(s, sizes);
   return s;

@@ -110,7 +110,7 @@ START_TEST(round_trip) {
   ck_assert_uint_le(n, tri_plan_max_bytes(k.w));
   tri_plan_view v;
   ck_assert_int_eq(tri_plan_read(bytes, n, &v), TRI_OK);
-  ck_assert(v.h.lane == 1 && v.h.step == 77 && v.h.num_seqs == 3 && v.h.num_tokens == 32 && v.h.num_ids == 32);
+  ck_assert(v.h.micro_batch == 1 && v.h.step == 77 && v.h.num_seqs == 3 && v.h.num_tokens == 32 && v.h.num_ids == 32);
   ck_assert(v.h.num_blocks == 5 && v.h.num_copies == 1 && v.h.num_params == 2 && v.copies[0] == 5 && v.copies[1] == 6);
   ck_assert_int_eq(tri_batch_build(k.b, k.slots, &v), TRI_OK);
 
@@ -129,8 +129,8 @@ START_TEST(round_trip) {
   ck_assert_int_eq(b->num_logits, 1 + 20); /* one draw, and every token of the observed one */
   ck_assert_int_eq(b->logit_rows[0], 11);
   for (int i = 0; i < 20; i++) ck_assert_int_eq(b->logit_rows[1 + i], 12 + i);
-  ck_assert(k.b->num_draws == 1 && k.b->draws[0].slot == 0 && k.b->draws[0].counter == 3 && k.b->draws[0].ban);
-  ck_assert(k.b->draw_rows[0] == 0 && k.b->num_copies == 1);
+  ck_assert(k.b->num_samples == 1 && k.b->samples[0].slot == 0 && k.b->samples[0].counter == 3 && k.b->samples[0].ban);
+  ck_assert(k.b->sample_rows[0] == 0 && k.b->num_copies == 1);
 
   const tri_slot *s = &k.slots->slots[0];
   ck_assert(s->length == 12 && s->num_history == 12 && s->num_prompt == 12);
@@ -144,7 +144,7 @@ START_TEST(round_trip) {
 
   /* The drawn token lies in the slot; the rest of the other prompt comes in a second chunk; a block is replaced. */
   static const int32_t fresh[] = {20}, more[] = {4};
-  tri_slot_learn(k.slots, &k.b->draws[0], 42);
+  tri_slot_learn(k.slots, &k.b->samples[0], 42);
   tri_plan_begin(k.w, 1, 78);
   tri_plan_add(k.w,
                &(tri_plan_seq){.slot = 0,
@@ -171,7 +171,7 @@ START_TEST(round_trip) {
                prompt + 20, more, NULL, 0);
   bytes = tri_plan_finish(k.w, &n);
   ck_assert_int_eq(apply(&k, bytes, n), TRI_OK);
-  ck_assert(b->num_tokens == 12 && b->num_seqs == 3 && b->num_logits == 3 && k.b->num_draws == 3);
+  ck_assert(b->num_tokens == 12 && b->num_seqs == 3 && b->num_logits == 3 && k.b->num_samples == 3);
   ck_assert(b->token_ids[0] == 42 && b->token_ids[1] == 43 && b->token_ids[2] == 120 && b->token_ids[11] == 129);
   ck_assert(b->kv_slot[0] == 20 * 8 + 4 && b->kv_slot[1] == 9 * 8 + 4 && b->kv_slot[2] == 3 * 8 + 4);
   ck_assert(b->kv_slot[11] == 4 * 8 + 5 && k.slots->slots[3].length == 30);
@@ -184,7 +184,7 @@ static void check_batch(const struct kit *k) {
   const tri_batch *b = &k->b->batch;
   ck_assert(b->num_tokens >= 0 && b->num_tokens <= limits.max_num_batched_tokens);
   ck_assert(b->num_seqs >= 0 && b->num_seqs <= limits.max_num_seqs && b->num_logits <= limits.max_num_logits);
-  ck_assert(k->b->num_draws <= limits.max_num_seqs && b->seq_start[b->num_seqs] == b->num_tokens);
+  ck_assert(k->b->num_samples <= limits.max_num_seqs && b->seq_start[b->num_seqs] == b->num_tokens);
   for (int t = 0; t < b->num_tokens; t++)
     if (b->token_ids[t] >= (uint32_t)limits.vocab_size || b->positions[t] < 0 ||
         b->positions[t] >= limits.max_model_len || b->kv_slot[t] < 0 ||
@@ -192,9 +192,9 @@ static void check_batch(const struct kit *k) {
       ck_abort_msg("token %d lies outside", t);
   for (int i = 0; i < b->num_logits; i++)
     if (b->logit_rows[i] < 0 || b->logit_rows[i] >= b->num_tokens) ck_abort_msg("logits of row %d", b->logit_rows[i]);
-  for (int i = 0; i < k->b->num_draws; i++)
-    if (k->b->draw_rows[i] < 0 || k->b->draw_rows[i] >= b->num_logits ||
-        k->b->draws[i].slot >= (uint32_t)limits.max_num_seqs)
+  for (int i = 0; i < k->b->num_samples; i++)
+    if (k->b->sample_rows[i] < 0 || k->b->sample_rows[i] >= b->num_logits ||
+        k->b->samples[i].slot >= (uint32_t)limits.max_num_seqs)
       ck_abort_msg("draw %d", i);
   for (int s = 0; s < b->num_seqs; s++) {
     if (b->seq_start[s + 1] <= b->seq_start[s] || b->context_len[s] < b->seq_start[s + 1] - b->seq_start[s] ||
@@ -257,21 +257,21 @@ static tri_status step_in_slot(struct kit *k, uint32_t slot, uint32_t start, uin
 START_TEST(pending_draws) {
   struct kit k = make_kit();
   ck_assert_int_eq(step_in_slot(&k, 2, 0, TRI_SEQ_FLAG_FIRST), TRI_OK);
-  tri_draw first = k.b->draws[0];
+  tri_sample_row first = k.b->samples[0];
   ck_assert_int_eq(first.position, 2);
   ck_assert_int_eq(step_in_slot(&k, 2, 2, TRI_SEQ_FLAG_TOKEN_IN_SLOT), TRI_OK);
-  ck_assert_uint_eq(k.b->batch.token_ids[0], TRI_DRAWN_ID);
+  ck_assert_uint_eq(k.b->batch.token_ids[0], TRI_SAMPLED_ID);
   tri_slot_learn(k.slots, &first, 77);
   const tri_slot *s = &k.slots->slots[2];
-  ck_assert(s->history[2] == 77 && s->num_history == 3 && s->drawn == 0);
-  tri_draw second = k.b->draws[0];
+  ck_assert(s->history[2] == 77 && s->num_history == 3 && s->sampled == 0);
+  tri_sample_row second = k.b->samples[0];
   ck_assert_int_eq(step_in_slot(&k, 4, 0, TRI_SEQ_FLAG_FIRST), TRI_OK);
   ck_assert_int_eq(step_in_slot(&k, 2, 3, TRI_SEQ_FLAG_TOKEN_IN_SLOT), TRI_CORRUPT);
   tri_slot_learn(k.slots, &second, 78);
   ck_assert_int_eq(step_in_slot(&k, 2, 3, TRI_SEQ_FLAG_TOKEN_IN_SLOT), TRI_OK);
   ck_assert_uint_eq(k.b->batch.token_ids[0], 78);
   /* The slot's next sequence never hears of the draws of the one before. */
-  second = k.b->draws[0];
+  second = k.b->samples[0];
   ck_assert_int_eq(step_in_slot(&k, 2, 0, TRI_SEQ_FLAG_FIRST), TRI_OK);
   tri_slot_learn(k.slots, &second, 79);
   ck_assert_int_eq(s->num_history, 2);
@@ -426,7 +426,7 @@ START_TEST(plans_of_any_content) {
     if (st == TRI_OK) {
       accepted++;
       check_batch(&k);
-      for (int d = 0; d < k.b->num_draws; d++) tri_slot_learn(k.slots, &k.b->draws[d], (uint32_t)(next() % 500));
+      for (int d = 0; d < k.b->num_samples; d++) tri_slot_learn(k.slots, &k.b->samples[d], (uint32_t)(next() % 500));
     }
     if (next() % 64 == 0) reset(&k);
   }
@@ -578,7 +578,7 @@ START_TEST(whole_sequences) {
     tri_plan_add(k.w, &plans[i].q, ids, blocks, NULL, 0);
     const void *bytes = tri_plan_finish(k.w, &n);
     ck_assert_msg(apply(&k, bytes, n) == plans[i].st, "plan %zu", i);
-    if (plans[i].st == TRI_OK) ck_assert(k.b->batch.num_logits == 0 && k.b->num_draws == 0);
+    if (plans[i].st == TRI_OK) ck_assert(k.b->batch.num_logits == 0 && k.b->num_samples == 0);
   }
   free_kit(&k);
 }
@@ -608,17 +608,17 @@ START_TEST(scored_chunks) {
   const tri_slot *slot = &k.slots->slots[2];
   for (uint32_t i = 0; i < 32; i++) prompt[i] = 100 + i;
   ck_assert_int_eq(score_chunk(&k, 0, 5, 0), TRI_OK);
-  ck_assert(k.b->batch.num_logits == 5 && k.b->num_draws == 5 && slot->length == 5 && slot->drawn < 0);
+  ck_assert(k.b->batch.num_logits == 5 && k.b->num_samples == 5 && slot->length == 5 && slot->sampled < 0);
   for (int i = 0; i < 5; i++) {
-    const tri_draw *d = &k.b->draws[i];
-    ck_assert(d->target == 101u + (uint32_t)i && d->position == i + 1 && k.b->draw_rows[i] == i);
+    const tri_sample_row *d = &k.b->samples[i];
+    ck_assert(d->target == 101u + (uint32_t)i && d->position == i + 1 && k.b->sample_rows[i] == i);
     tri_slot_learn(k.slots, d, 7);
   }
   ck_assert(slot->num_history == 5 && slot->history[1] == 101 && slot->history[4] == 104);
   ck_assert_int_eq(score_chunk(&k, 5, 3, TRI_SEQ_FLAG_SAMPLE), TRI_OK);
-  ck_assert(k.b->num_draws == 3 && k.b->draws[0].target == 106 && k.b->draws[1].target == 107);
-  ck_assert(k.b->draws[2].target == TRI_SAMPLE_NO_TARGET && k.b->draws[2].position == 8 && slot->drawn == 2);
-  tri_slot_learn(k.slots, &k.b->draws[2], 7);
+  ck_assert(k.b->num_samples == 3 && k.b->samples[0].target == 106 && k.b->samples[1].target == 107);
+  ck_assert(k.b->samples[2].target == TRI_SAMPLE_NO_TARGET && k.b->samples[2].position == 8 && slot->sampled == 2);
+  tri_slot_learn(k.slots, &k.b->samples[2], 7);
   ck_assert(slot->num_history == 9 && slot->history[8] == 7);
   /* No more than there is room for: draws, ids of the vocabulary. */
   ck_assert_int_eq(score_chunk(&k, 0, (uint32_t)limits.max_num_seqs, 0), TRI_OK);
@@ -724,11 +724,12 @@ static tri_status build_told(uint32_t tokens, uint32_t own, uint32_t other, int 
   size_t n;
   tri_plan_begin(k.w, 0, 1);
   if (tokens) add_chunk(&k, 0, 0, tokens, true);
-  tri_plan_set_shards(k.w, (uint32_t[]){tokens, 7}, (uint32_t[]){own, other}, 2);
+  tri_plan_set_dp_ranks(k.w, (uint32_t[]){tokens, 7}, (uint32_t[]){own, other}, 2);
   const void *bytes = tri_plan_finish(k.w, &n);
   tri_status st = apply(&k, bytes, n);
   *told = k.b->longest;
-  if (st == TRI_OK) ck_assert(k.b->num_shards == 2 && k.b->shard_tokens[0] == tokens && k.b->shard_tokens[1] == 7);
+  if (st == TRI_OK)
+    ck_assert(k.b->num_dp_ranks == 2 && k.b->dp_rank_tokens[0] == tokens && k.b->dp_rank_tokens[1] == 7);
   free_kit(&k);
   return st;
 }
@@ -786,7 +787,7 @@ END_TEST
 START_TEST(results) {
   enum { N = 5 };
   tri_step_token tokens[N], back[N];
-  tri_step_result r = {.step = 1ull << 40, .lane = 2, .num_tokens = N, .tokens = tokens}, got = {.tokens = back};
+  tri_step_result r = {.step = 1ull << 40, .micro_batch = 2, .num_tokens = N, .tokens = tokens}, got = {.tokens = back};
   memset(tokens, 0, sizeof tokens);
   for (int i = 0; i < N; i++) {
     tokens[i].slot = (uint32_t)i * 3;
@@ -801,7 +802,7 @@ START_TEST(results) {
   size_t n = tri_result_pack(&r, buf, cap);
   ck_assert(n > 0 && n <= cap);
   ck_assert_int_eq(tri_result_unpack(buf, n, &got, N), TRI_OK);
-  ck_assert(got.step == r.step && got.lane == 2 && got.num_tokens == N);
+  ck_assert(got.step == r.step && got.micro_batch == 2 && got.num_tokens == N);
   for (int i = 0; i < N; i++) {
     const tri_sample_result *a = &tokens[i].sample, *b = &back[i].sample;
     ck_assert(back[i].slot == tokens[i].slot && a->token == b->token && a->logprob == b->logprob &&

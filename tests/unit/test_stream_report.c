@@ -35,11 +35,11 @@ START_TEST(pauses_do_not_count) {
 END_TEST
 
 START_TEST(rates_of_disks) {
-  tri_group_stream s = {.pass_bytes = 1 << 30};
+  tri_replica_stream s = {.pass_bytes = 1 << 30};
   ck_assert(tri_stream_rate_is_disk(&s, 1) && !tri_stream_rate_is_disk(&s, 2));
   s.dram_bytes = 1;
   ck_assert(!tri_stream_rate_is_disk(&s, 1));
-  s = (tri_group_stream){.pass_bytes = 1 << 20}; /* a part is a few reads */
+  s = (tri_replica_stream){.pass_bytes = 1 << 20}; /* a part is a few reads */
   ck_assert(!tri_stream_rate_is_disk(&s, 1));
 }
 END_TEST

@@ -48,8 +48,8 @@ START_TEST(links) {
 }
 END_TEST
 
-/* One lane goes through 5 ms and 2 ms; two take turns on the slower stage. */
-START_TEST(lanes_walk_for_themselves) {
+/* One micro-batch goes through 5 ms and 2 ms; two take turns on the slower stage. */
+START_TEST(micro_batches_walk_for_themselves) {
   tri_cost_model m = model(2);
   tri_streaming s = {.model = &m, .shares = shares, .disk_bytes_per_s = 1e9};
   near(tri_streaming_decode(&s, 1, 10), 5e-3 + 2e-3, "one lane");
@@ -71,7 +71,7 @@ Suite *suite_streaming(void) {
   TCase *t = tcase_create("streaming");
   tcase_add_test(t, disk_or_compute);
   tcase_add_test(t, links);
-  tcase_add_test(t, lanes_walk_for_themselves);
+  tcase_add_test(t, micro_batches_walk_for_themselves);
   tcase_add_test(t, nothing_from_files);
   suite_add_tcase(s, t);
   return s;

@@ -66,7 +66,7 @@ END_TEST
 
 static void note(void *ctx, const tri_supervisor_event *n) {
   char *text = ctx;
-  sprintf(text + strlen(text), "%d %u %llu %lld %s;", (int)n->kind, n->group, (unsigned long long)n->epoch,
+  sprintf(text + strlen(text), "%d %u %llu %lld %s;", (int)n->kind, n->replica, (unsigned long long)n->epoch,
           (long long)n->seconds, n->reason);
 }
 

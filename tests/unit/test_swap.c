@@ -18,7 +18,7 @@ static struct config small_cache(int budget, int host_blocks) {
                                     .num_blocks = 2 * LEN / BLOCK,
                                     .num_host_blocks = host_blocks,
                                     .vocab_size = VOCAB},
-                         .lanes = 1,
+                         .micro_batches = 1,
                          .jobs = JOBS};
 }
 
@@ -42,7 +42,7 @@ static tri_sched_stats run(const struct config *c, int n, int *wanted, int *comp
   sim_check_answers(s);
   tri_sched_stats st = tri_sched_get_stats(s->sched);
   *computed = s->tokens;
-  if (c->lanes == 1) ck_assert_uint_eq(st.swaps_in, (uint64_t)s->resumed);
+  if (c->micro_batches == 1) ck_assert_uint_eq(st.swaps_in, (uint64_t)s->resumed);
   ck_assert_uint_eq(st.swaps_in, st.swaps_out);
   ck_assert_uint_eq(st.blocks_in, st.blocks_out);
   sim_destroy(s);
@@ -155,18 +155,18 @@ START_TEST(test_destroy) {
 }
 END_TEST
 
-/* Two full sequences' blocks, and sequences that outgrow them in several lanes. */
-static struct config small_lanes(int lanes) {
+/* Two full sequences' blocks, and sequences that outgrow them in several micro-batches. */
+static struct config small_micro_batches(int micro_batches) {
   struct config c = small_cache(40, 6 * LEN / BLOCK);
-  c.lanes = lanes;
+  c.micro_batches = micro_batches;
   c.late_percent = 50;
   return c;
 }
 
-/* Sequences of idle lanes leave and come back to their slots: nobody waits for blocks who has begun, and nothing is
- * computed twice. */
-START_TEST(test_idle_lanes) {
-  struct config c = small_lanes(2 + _i);
+/* Sequences of idle micro-batches leave and come back to their slots: nobody waits for blocks who has begun, and
+ * nothing is computed twice. */
+START_TEST(test_idle_micro_batches) {
+  struct config c = small_micro_batches(2 + _i);
   struct sim *s = sim_create(&c, 1);
   int wanted = add_jobs(s, 1);
   sim_run(s);
@@ -180,20 +180,20 @@ START_TEST(test_idle_lanes) {
 }
 END_TEST
 
-/* Who has left with the step of a lane is of another one, and those of lanes that run later have left before. Returns
- * how many have. */
-static int check_left(const struct sim *s, int lane, const bool *was_away) {
+/* Who has left with the step of a micro-batch is of another one, and those of micro-batches that run later have left
+ * before. Returns how many have. */
+static int check_left(const struct sim *s, int micro_batch, const bool *was_away) {
   int left = 0;
   for (int i = 0; i < JOBS; i++) {
     const tri_job *j = s->requests[i].job;
-    if (!j || !j->seqs[0].away || was_away[i]) continue;
-    int of = j->seqs[0].lane;
-    ck_assert_int_ne(of, lane);
+    if (!j || !j->seqs[0].swapped || was_away[i]) continue;
+    int of = j->seqs[0].micro_batch;
+    ck_assert_int_ne(of, micro_batch);
     left++;
-    for (int l = 0; l < s->cfg.lanes; l++)
-      for (const tri_sequence *q = s->sched->lanes[l].running.head; q; q = q->next)
-        if (l != lane && s->sched->lanes[l].last_step > s->sched->lanes[of].last_step)
-          ck_assert(q->away || tri_seq_ends(q));
+    for (int l = 0; l < s->cfg.micro_batches; l++)
+      for (const tri_sequence *q = s->sched->micro_batches[l].running.head; q; q = q->next)
+        if (l != micro_batch && s->sched->micro_batches[l].last_step > s->sched->micro_batches[of].last_step)
+          ck_assert(q->swapped || tri_seq_ends(q));
   }
   return left;
 }
@@ -201,25 +201,26 @@ static int check_left(const struct sim *s, int lane, const bool *was_away) {
 /* Whoever has come in with a step has left blocks for all that are away. */
 static void check_room(const struct sim *s, bool arrived) {
   const tri_sched *sched = s->sched;
-  if (sched->blocks_away && arrived) ck_assert_int_ge(tri_block_num_free(&sched->pool), sched->blocks_away);
+  if (sched->blocks_swapped && arrived) ck_assert_int_ge(tri_block_num_free(&sched->pool), sched->blocks_swapped);
 }
 
-START_TEST(test_last_lane_leaves) {
-  enum { LANES = 3 };
-  struct config c = small_lanes(LANES);
+START_TEST(test_last_micro_batch_leaves) {
+  enum { MICRO_BATCHES = 3 };
+  struct config c = small_micro_batches(MICRO_BATCHES);
   struct sim *s = sim_create(&c, 1);
   int left = 0;
   add_jobs(s, 1);
   do {
     sim_take_events(s);
-    for (int lane = 0; lane < LANES; lane++) {
+    for (int micro_batch = 0; micro_batch < MICRO_BATCHES; micro_batch++) {
       bool was_away[JOBS];
-      for (int i = 0; i < JOBS; i++) was_away[i] = s->requests[i].job && s->requests[i].job->seqs[0].away;
-      if (s->num_results == LANES) sim_return_result(s);
+      for (int i = 0; i < JOBS; i++) was_away[i] = s->requests[i].job && s->requests[i].job->seqs[0].swapped;
+      if (s->num_results == MICRO_BATCHES) sim_return_result(s);
       uint32_t running = tri_sched_get_stats(s->sched).running;
-      if (tri_sched_lane_busy(s->sched, lane) || !tri_sched_compose(s->sched, lane, s->writer)) continue;
-      sim_execute(s, lane);
-      left += check_left(s, lane, was_away);
+      if (tri_sched_micro_batch_busy(s->sched, micro_batch) || !tri_sched_compose(s->sched, micro_batch, s->writer))
+        continue;
+      sim_execute(s, micro_batch);
+      left += check_left(s, micro_batch, was_away);
       check_room(s, tri_sched_get_stats(s->sched).running > running);
     }
     if (s->num_results) sim_return_result(s);
@@ -244,7 +245,7 @@ START_TEST(test_stays) {
       {{.block_s = 1, .token_s = 100}, 90, false},                /* no prediction of a step */
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    struct config c = small_lanes(2);
+    struct config c = small_micro_batches(2);
     c.limits.num_host_blocks = cases[i].host_blocks;
     c.swap_cost = cases[i].cost;
     int wanted, computed;
@@ -257,22 +258,22 @@ END_TEST
 
 /* Whoever ends while it is away gives its blocks of the host back, and nobody waits for them. */
 START_TEST(test_abort_away) {
-  struct config c = small_lanes(2);
+  struct config c = small_micro_batches(2);
   struct sim *s = sim_create(&c, 1);
   int aborted = 0;
   add_jobs(s, 1);
   do sim_iterate(s);
-  while (!s->sched->blocks_away && tri_sched_has_work(s->sched));
+  while (!s->sched->blocks_swapped && tri_sched_has_work(s->sched));
   for (int i = 0; i < JOBS; i++) {
     struct request *r = &s->requests[i];
-    if (!r->job || !r->job->seqs[0].away) continue;
+    if (!r->job || !r->job->seqs[0].swapped) continue;
     r->abort_at = s->iteration;
     aborted++;
   }
   ck_assert_int_gt(aborted, 0);
   s->sched->blocked = &s->requests[0].job->seqs[0];
   sim_take_events(s);
-  ck_assert_int_eq(s->sched->blocks_away, 0);
+  ck_assert_int_eq(s->sched->blocks_swapped, 0);
   ck_assert_ptr_null(s->sched->blocked); /* whoever waits looks for blocks again */
   for (int i = 0; i < JOBS; i++)
     if (s->requests[i].abort_at == s->iteration) s->requests[i].abort_at = 0; /* has been */
@@ -292,8 +293,8 @@ Suite *suite_swap(void) {
   tcase_add_test(cases, test_shared_blocks);
   tcase_add_test(cases, test_abort);
   tcase_add_test(cases, test_destroy);
-  tcase_add_loop_test(cases, test_idle_lanes, 0, 3);
-  tcase_add_test(cases, test_last_lane_leaves);
+  tcase_add_loop_test(cases, test_idle_micro_batches, 0, 3);
+  tcase_add_test(cases, test_last_micro_batch_leaves);
   tcase_add_test(cases, test_stays);
   tcase_add_test(cases, test_abort_away);
   suite_add_tcase(suite, cases);

@@ -28,8 +28,8 @@ bool tri_up_tell(tri_up *u, const char *fmt, ...) {
   return false; /* there is no coordinator */
 }
 
-tri_status tri_up_spawn_group(tri_up *u, int group, tri_error *err) {
-  u->groups[group].pid = 1;
+tri_status tri_up_spawn_replica(tri_up *u, int group, tri_error *err) {
+  u->replicas[group].pid = 1;
   (void)err;
   return TRI_OK;
 }
@@ -84,20 +84,20 @@ static tri_up *make_up(void) {
   u.opts.max_restarts = 100;
   u.opts.quarantine_time = 600;
   for (int g = 0; g < 2; g++) {
-    u.groups[g].pid = 1;
-    u.groups[g].failed_rank = -1;
+    u.replicas[g].pid = 1;
+    u.replicas[g].failed_rank = -1;
   }
-  ck_assert_int_eq(tri_up_groups_prepare(&u, &err), TRI_OK);
+  ck_assert_int_eq(tri_up_replicas_prepare(&u, &err), TRI_OK);
   num_quarantines = 0;
   return &u;
 }
 
 /* The first group ends; judged at once, or when its ranks have had the time to say why. */
 static void end(tri_up *u, int code, int failed_rank) {
-  u->groups[0].pid = 1;
-  u->groups[0].failed_rank = failed_rank;
-  tri_up_group_ended(u, 0, code << 8);
-  tri_up_groups_check(u, tri_now_ns() + 60000000000LL);
+  u->replicas[0].pid = 1;
+  u->replicas[0].failed_rank = failed_rank;
+  tri_up_replica_ended(u, 0, code << 8);
+  tri_up_replicas_check(u, tri_now_ns() + 60000000000LL);
 }
 
 /* A device of a group that says not of which rank: each of its hosts is left out, once. */

@@ -10,13 +10,13 @@
 
 Suite *suite_warm_up(void);
 
-enum { MOST_ROWS = 4096, LANES = 2 };
+enum { MOST_ROWS = 4096, MICRO_BATCHES = 2 };
 
 struct rank {
   tri_plan_writer *plan;
   tri_slots *slots;
   tri_batch_builder *batch;
-  int decodes[LANES][MOST_ROWS + 1]; /* of so many rows */
+  int decodes[MICRO_BATCHES][MOST_ROWS + 1]; /* of so many rows */
   int most_tokens, longest, sources, steps, last;
 };
 
@@ -32,7 +32,7 @@ static tri_status run(void *ctx) {
   ck_assert_int_eq(tri_plan_read(plan, bytes, &view), TRI_OK);
   ck_assert_int_eq(tri_batch_build(r->batch, r->slots, &view), TRI_OK);
   const tri_batch *b = &r->batch->batch;
-  if (view.seqs[0].kind == TRI_SEQ_DECODE) r->decodes[view.h.lane][b->num_tokens]++;
+  if (view.seqs[0].kind == TRI_SEQ_DECODE) r->decodes[view.h.micro_batch][b->num_tokens]++;
   if (b->num_tokens > r->most_tokens) r->most_tokens = b->num_tokens;
   if (b->max_context > r->longest) r->longest = b->max_context;
   if (r->batch->source.num_tokens > r->sources) r->sources = r->batch->source.num_tokens;
@@ -46,7 +46,8 @@ static tri_status warm_up(struct rank *r, const tri_limits *l, int64_t until) {
   ck_assert_int_eq(tri_plan_writer_create(&sizes, &r->plan), TRI_OK);
   ck_assert_int_eq(tri_slots_create(l, &r->slots), TRI_OK);
   ck_assert_int_eq(tri_batch_builder_create(l, &r->batch), TRI_OK);
-  tri_warm_up u = {.limits = *l, .num_lanes = LANES, .plan = r->plan, .run = run, .ctx = r, .until_ns = until};
+  tri_warm_up u = {
+      .limits = *l, .num_micro_batches = MICRO_BATCHES, .plan = r->plan, .run = run, .ctx = r, .until_ns = until};
   tri_status st = tri_warm_up_run(&u, &steps);
   ck_assert_int_eq(steps, r->steps);
   tri_batch_builder_destroy(r->batch);
@@ -65,13 +66,13 @@ static tri_limits limits_of(int seqs, int tokens, int len, int block, int blocks
                       .num_types = 1};
 }
 
-/* Every number of rows that a step can be padded to has been recorded on every lane. */
+/* Every number of rows that a step can be padded to has been recorded on every micro-batch. */
 static void check_rows(const struct rank *r, int most) {
-  for (int lane = 0; lane < LANES; lane++)
+  for (int micro_batch = 0; micro_batch < MICRO_BATCHES; micro_batch++)
     for (int n = 1; n <= most; n++) {
       int padded = tri_batch_rows(n) < most ? tri_batch_rows(n) : most;
-      ck_assert_int_ge(r->decodes[lane][padded], 2);
-      if (n != padded) ck_assert_int_eq(r->decodes[lane][n], 0);
+      ck_assert_int_ge(r->decodes[micro_batch][padded], 2);
+      if (n != padded) ck_assert_int_eq(r->decodes[micro_batch][n], 0);
     }
 }
 

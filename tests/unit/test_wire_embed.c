@@ -242,16 +242,16 @@ END_TEST
 
 START_TEST(test_results) {
   static tri_buf buf;
-  static tri_group_msg out;
+  static tri_replica_msg out;
   tri_arena *a = arena();
   tri_error err = {0};
-  tri_group_result results[] = {{7, 5, values, 6}, {UINT64_MAX, UINT64_MAX, values, 1}, {8, 0, NULL, 0}};
-  tri_group_msg in = {
-      .op = TRI_GROUP_EMBED_RESULTS, .seq = 2, .embed_results = {.epoch = 4, .num = 3, .results = results}};
-  ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
-  ck_assert_int_eq(tri_group_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
-  const tri_group_results *r = &out.embed_results;
-  ck_assert(out.op == TRI_GROUP_EMBED_RESULTS && r->epoch == 4 && r->num == 3);
+  tri_replica_result results[] = {{7, 5, values, 6}, {UINT64_MAX, UINT64_MAX, values, 1}, {8, 0, NULL, 0}};
+  tri_replica_msg in = {
+      .op = TRI_REPLICA_EMBED_RESULTS, .seq = 2, .embed_results = {.epoch = 4, .num = 3, .results = results}};
+  ck_assert_int_eq(tri_replica_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_int_eq(tri_replica_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
+  const tri_replica_results *r = &out.embed_results;
+  ck_assert(out.op == TRI_REPLICA_EMBED_RESULTS && r->epoch == 4 && r->num == 3);
   ck_assert(r->results[0].job == 7 && r->results[0].waited_ns == 5 && r->results[1].job == UINT64_MAX &&
             !r->results[2].num_values);
   ck_assert(r->results[0].num_values == 6 && !memcmp(r->results[0].values, values, sizeof values));
@@ -260,7 +260,7 @@ START_TEST(test_results) {
                                "embed_results\xa3seq\x01\xa5"
                                "epoch\x01\xa7results\xdd\x00\xff\xff\xff";
   err = (tri_error){0};
-  ck_assert_int_ne(tri_group_msg_unpack(claims, sizeof claims - 1, a, &out, &err), TRI_OK);
+  ck_assert_int_ne(tri_replica_msg_unpack(claims, sizeof claims - 1, a, &out, &err), TRI_OK);
   ck_assert(err.message[0]);
   tri_arena_destroy(a);
 }

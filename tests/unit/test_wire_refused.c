@@ -317,13 +317,13 @@ START_TEST(token_parts_refused) {
       {"\x97\x01\x02\x03\x04\x40\x00\xff", 8, "part 8 of element 0 is out of range"},
       {"\x96\x01\x02\x03\x04\x08\x7f", 7, "part 5 of element 0 is out of range"},
   };
-  static const tri_group_token one = {.job = 1, .choice = 2, .token = 3, .offset = 4, .flags = TRI_TOKEN_STOP_ID};
-  static tri_group_msg in, out;
-  in = (tri_group_msg){.op = TRI_GROUP_TOKENS, .tokens = {.epoch = 1, .step = 2, .num = 1, .tokens = &one}};
+  static const tri_replica_token one = {.job = 1, .choice = 2, .token = 3, .offset = 4, .flags = TRI_TOKEN_STOP_ID};
+  static tri_replica_msg in, out;
+  in = (tri_replica_msg){.op = TRI_REPLICA_TOKENS, .tokens = {.epoch = 1, .step = 2, .num = 1, .tokens = &one}};
   tri_buf buf = {0};
   tri_arena *a;
   ck_assert_int_eq(tri_arena_create(4096, &a), TRI_OK);
-  ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_int_eq(tri_replica_msg_pack(&in, &buf), TRI_OK);
   size_t before = buf.len - 7; /* the message ends with its only element */
   ck_assert_mem_eq(buf.data + before, "\x96\x01\x02\x03\x04\x08", 6);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -331,7 +331,7 @@ START_TEST(token_parts_refused) {
     tri_error err = {0};
     memcpy(bytes, buf.data, before);
     memcpy(bytes + before, cases[i].bytes, cases[i].len);
-    ck_assert_int_eq(tri_group_msg_unpack(bytes, before + cases[i].len, a, &out, &err), TRI_INVALID_ARGUMENT);
+    ck_assert_int_eq(tri_replica_msg_unpack(bytes, before + cases[i].len, a, &out, &err), TRI_INVALID_ARGUMENT);
     ck_assert_str_eq(err.field, "tokens");
     ck_assert_msg(strstr(err.message, cases[i].message) != NULL, "case %zu: %s", i, err.message);
   }
@@ -342,38 +342,38 @@ END_TEST
 
 /* Tokens that have been drawn must be those that the counts say. */
 START_TEST(drawn_refused) {
-  static const uint32_t ids[5] = {1, 2, 3, 4, 5}, ended[2] = {TRI_DRAWN_ENDED, TRI_DRAWN_ENDED};
+  static const uint32_t ids[5] = {1, 2, 3, 4, 5}, ended[2] = {TRI_SAMPLED_ENDED, TRI_SAMPLED_ENDED};
   static const struct {
     uint32_t counts[3];
-    size_t num_counts, num_drawn;
+    size_t num_counts, num_sampled;
     uint64_t num_scored;
     const char *field;
   } cases[] = {{{2, 3}, 2, 5, 5, NULL},
-               {{TRI_DRAWN_ENDED, 0}, 2, 0, 0, NULL},
+               {{TRI_SAMPLED_ENDED, 0}, 2, 0, 0, NULL},
                {{0}, 0, 0, 3, NULL},
                {{2, 3}, 2, 4, 0, "drawn"},
                {{0}, 0, 1, 0, "drawn"},
                {{UINT32_MAX - 1, 3}, 2, 1, 0, "drawn"},
-               {{TRI_DRAWN_ENDED, 3}, 2, 2, 0, "drawn"},
+               {{TRI_SAMPLED_ENDED, 3}, 2, 2, 0, "drawn"},
                {{2, 1, 2}, 3, 5, 0, "drawn_counts"},
                {{5}, 1, 5, 0, "drawn_counts"},
                {{2, 3}, 2, 5, 6, "num_scored"}};
-  static tri_group_msg in, out;
+  static tri_replica_msg in, out;
   tri_buf buf = {0};
   tri_arena *a = arena();
   for (size_t i = 0; i <= sizeof cases / sizeof *cases; i++) {
     bool all = i == sizeof cases / sizeof *cases;
     const char *field = all ? "drawn_counts" : cases[i].field;
     tri_error err = {0};
-    in = (tri_group_msg){.op = TRI_GROUP_ASSIGN, .assign = {.token_ids = ids, .num_token_ids = 5, .drawn = ids}};
+    in = (tri_replica_msg){.op = TRI_REPLICA_ASSIGN, .assign = {.token_ids = ids, .num_token_ids = 5, .sampled = ids}};
     tri_sampling_init(&in.assign.sampling);
     in.assign.sampling.n = 2;
-    in.assign.num_drawn = all ? 0 : cases[i].num_drawn;
-    in.assign.drawn_counts = all ? ended : cases[i].counts;
-    in.assign.num_drawn_counts = all ? 2 : cases[i].num_counts;
+    in.assign.num_sampled = all ? 0 : cases[i].num_sampled;
+    in.assign.sampled_counts = all ? ended : cases[i].counts;
+    in.assign.num_sampled_counts = all ? 2 : cases[i].num_counts;
     in.assign.num_scored = all ? 0 : cases[i].num_scored;
-    ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
-    tri_status st = tri_group_msg_unpack(buf.data, buf.len, a, &out, &err);
+    ck_assert_int_eq(tri_replica_msg_pack(&in, &buf), TRI_OK);
+    tri_status st = tri_replica_msg_unpack(buf.data, buf.len, a, &out, &err);
     ck_assert_msg((st == TRI_OK) == !field, "case %zu: %s", i, err.message);
     if (field) ck_assert_str_eq(err.field, field);
   }

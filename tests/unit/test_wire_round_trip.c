@@ -193,7 +193,7 @@ START_TEST(round_trip_status) {
   ck_assert(out.status.requests_aborted == 2 && out.status.requests_invalid == 6 && out.status.requests_replayed == 4);
   ck_assert_uint_eq(out.status.requests_refused, 3);
   ck_str(out.status.journal_full, "/journal");
-  ck_assert(out.status.num_groups == 2 && out.status.groups[1].steps == 77 && out.status.ranks[0].pid == 4711 &&
+  ck_assert(out.status.num_replicas == 2 && out.status.replicas[1].steps == 77 && out.status.ranks[0].pid == 4711 &&
             out.status.vocab_size == 50257);
   ck_assert(out.status.response_cache_hits == 1ull << 33 && out.status.response_cache_misses == 6 &&
             out.status.response_cache_evictions == 7 && out.status.response_cache_entries == 8 &&
@@ -202,14 +202,14 @@ START_TEST(round_trip_status) {
             out.status.refused_client_jobs == 11 && out.status.refused_client_bytes == 12 &&
             out.status.expired_max_queue_time == 13 && out.status.refused_connections == 14 &&
             out.status.cut_connections == 1ull << 36);
-  ck_str(out.status.groups[1].state, "ready");
-  ck_assert_double_eq(out.status.groups[1].scheduler_us_per_token, 0.25);
-  ck_assert_double_eq(out.status.groups[1].scheduler_cpu_s, 1.75);
-  ck_assert_uint_eq(out.status.groups[1].streamed_bytes, 1ull << 40);
-  ck_assert_double_eq(out.status.groups[1].stream_bytes_per_s, 1.5e9);
-  ck_assert_uint_eq(out.status.groups[1].stream_peer_bytes, 1u << 29);
+  ck_str(out.status.replicas[1].state, "ready");
+  ck_assert_double_eq(out.status.replicas[1].scheduler_us_per_token, 0.25);
+  ck_assert_double_eq(out.status.replicas[1].scheduler_cpu_s, 1.75);
+  ck_assert_uint_eq(out.status.replicas[1].streamed_bytes, 1ull << 40);
+  ck_assert_double_eq(out.status.replicas[1].stream_bytes_per_s, 1.5e9);
+  ck_assert_uint_eq(out.status.replicas[1].stream_peer_bytes, 1u << 29);
   ck_assert_double_eq(out.status.ranks[0].stream_stall_s, 1.25);
-  const tri_group_status *g = &out.status.groups[1];
+  const tri_replica_status *g = &out.status.replicas[1];
   ck_assert(g->host_kv_pages == 300 && g->host_kv_pages_used == 20 && g->swaps_out == 9 && g->swaps_in == 8);
   ck_assert(g->swapped_out_bytes == 1ull << 41 && g->swapped_in_bytes == 1ull << 42);
   ck_assert(g->prefix_cache_queries == 1ull << 43 && g->prefix_cache_hits == 7 && g->prefix_cache_evictions == 6);
@@ -224,14 +224,16 @@ START_TEST(round_trip_floors_and_ends) {
   tri_buf buf = {0};
   tri_error err = {0};
   static tri_server_msg in, out;
-  in = (tri_server_msg){.op = TRI_REPLY_FLOORS, .id = 8, .floors = {.num_groups = 1}};
-  in.floors.groups[0] = (tri_group_floors){.group = 3, .ranks = 4, .measured = 2, .sum = {1e10, 2e11, 3, 4, 5.5}};
+  in = (tri_server_msg){.op = TRI_REPLY_ROOFLINES, .id = 8, .rooflines = {.num_replicas = 1}};
+  in.rooflines.replicas[0] =
+      (tri_replica_rooflines){.replica = 3, .ranks = 4, .measured = 2, .sum = {1e10, 2e11, 3, 4, 5.5}};
   ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_OK);
   ck_assert_int_eq(tri_server_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
-  ck_assert(out.floors.num_groups == 1 && out.floors.groups[0].ranks == 4 && out.floors.groups[0].measured == 2);
-  ck_assert_double_eq(out.floors.groups[0].sum.flops_per_s, 2e11);
-  ck_assert_double_eq(out.floors.groups[0].sum.output_token_flops, 5.5);
-  in.floors.num_groups = TRI_STATUS_MAX_GROUPS + 1;
+  ck_assert(out.rooflines.num_replicas == 1 && out.rooflines.replicas[0].ranks == 4 &&
+            out.rooflines.replicas[0].measured == 2);
+  ck_assert_double_eq(out.rooflines.replicas[0].sum.flops_per_s, 2e11);
+  ck_assert_double_eq(out.rooflines.replicas[0].sum.output_token_flops, 5.5);
+  in.rooflines.num_replicas = TRI_STATUS_MAX_REPLICAS + 1;
   ck_assert_int_eq(tri_server_msg_pack(&in, &buf), TRI_INVALID_ARGUMENT);
 
   in = (tri_server_msg){.op = TRI_REPLY_DONE, .id = 2, .done = {.num_choices = 1, .prompt_tokens = 5, .total_ms = 30}};
@@ -260,13 +262,13 @@ START_TEST(round_trip_group) {
   tri_arena *a = arena();
   tri_buf buf = {0};
   tri_error err = {0};
-  static tri_group_msg in, out;
-  in = (tri_group_msg){
-      .op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 6, .tokens = group_tokens}};
-  ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
-  ck_assert_msg(tri_group_msg_unpack(buf.data, buf.len, a, &out, &err) == TRI_OK, "%s: %s", err.field, err.message);
+  static tri_replica_msg in, out;
+  in = (tri_replica_msg){
+      .op = TRI_REPLICA_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 6, .tokens = group_tokens}};
+  ck_assert_int_eq(tri_replica_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_msg(tri_replica_msg_unpack(buf.data, buf.len, a, &out, &err) == TRI_OK, "%s: %s", err.field, err.message);
   ck_assert(out.seq == 3 && out.tokens.num == 6 && out.tokens.epoch == 1 && out.tokens.step == 2);
-  const tri_group_token *k = out.tokens.tokens;
+  const tri_replica_token *k = out.tokens.tokens;
   ck_assert(k[0].job == 1 && k[0].choice == 2 && k[0].token == 3 && k[0].offset == 4 && !k[0].flags);
   ck_assert(k[1].job == UINT64_MAX && k[1].choice == 3 && k[1].token == UINT32_MAX &&
             k[1].reason == TRI_FINISH_LENGTH && k[1].num_top == 2 && k[1].top_ids[1] == 50256);
@@ -278,18 +280,18 @@ START_TEST(round_trip_group) {
 
   tri_submit sub;
   fill_submit(&sub);
-  in = (tri_group_msg){.op = TRI_GROUP_ASSIGN, .seq = 7};
-  in.assign = (tri_group_assign){.job = 1,
-                                 .epoch = 2,
-                                 .seed = 3,
-                                 .remaining_ms = -1,
-                                 .token_ids = ids4,
-                                 .num_token_ids = 4,
-                                 .cache_salt = {"of one", 6},
-                                 .sampling = sub.sampling};
+  in = (tri_replica_msg){.op = TRI_REPLICA_ASSIGN, .seq = 7};
+  in.assign = (tri_replica_assign){.job = 1,
+                                   .epoch = 2,
+                                   .seed = 3,
+                                   .remaining_ms = -1,
+                                   .token_ids = ids4,
+                                   .num_token_ids = 4,
+                                   .cache_salt = {"of one", 6},
+                                   .sampling = sub.sampling};
   in.assign.sampling.seed = 3;
-  ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
-  ck_assert_msg(tri_group_msg_unpack(buf.data, buf.len, a, &out, &err) == TRI_OK, "%s: %s", err.field, err.message);
+  ck_assert_int_eq(tri_replica_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_msg(tri_replica_msg_unpack(buf.data, buf.len, a, &out, &err) == TRI_OK, "%s: %s", err.field, err.message);
   ck_assert(out.assign.job == 1 && out.assign.seed == 3 && out.assign.remaining_ms == -1 &&
             out.assign.num_token_ids == 4);
   ck_str(out.assign.cache_salt, "of one");
@@ -300,8 +302,8 @@ START_TEST(round_trip_group) {
   tri_submit_init(&sub);
   in.assign.sampling = sub.sampling;
   in.assign.sampling.temperature = 0.6;
-  ck_assert_int_eq(tri_group_msg_pack(&in, &buf), TRI_OK);
-  ck_assert_int_eq(tri_group_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
+  ck_assert_int_eq(tri_replica_msg_pack(&in, &buf), TRI_OK);
+  ck_assert_int_eq(tri_replica_msg_unpack(buf.data, buf.len, a, &out, &err), TRI_OK);
   ck_assert_double_eq(out.assign.sampling.temperature, 0.6);
   ck_assert(!out.assign.sampling.has_top_p);
   tri_buf_free(&buf);
@@ -326,7 +328,7 @@ START_TEST(stable) {
     msgpack_unpacked_destroy(&oracle);
     static tri_client_msg c;
     static tri_server_msg r;
-    static tri_group_msg g;
+    static tri_replica_msg g;
     uint64_t id;
     tri_status st;
     if (s[i].kind == CLIENT) {
@@ -336,8 +338,8 @@ START_TEST(stable) {
       st = tri_server_msg_unpack(s[i].buf.data, s[i].buf.len, a, &r, &err);
       if (!st) st = tri_server_msg_pack(&r, &again);
     } else {
-      st = tri_group_msg_unpack(s[i].buf.data, s[i].buf.len, a, &g, &err);
-      if (!st) st = tri_group_msg_pack(&g, &again);
+      st = tri_replica_msg_unpack(s[i].buf.data, s[i].buf.len, a, &g, &err);
+      if (!st) st = tri_replica_msg_pack(&g, &again);
     }
     ck_assert_msg(st == TRI_OK, "%s: %s: %s", s[i].name, err.field, err.message);
     ck_assert_msg(again.len == s[i].buf.len && !memcmp(again.data, s[i].buf.data, again.len), "%s", s[i].name);
@@ -378,16 +380,16 @@ START_TEST(beams_round_trip) {
   tri_error err = {0};
   uint64_t id;
   static tri_client_msg c, c_out;
-  static tri_group_msg g, g_out;
+  static tri_replica_msg g, g_out;
   for (tri_early_stopping e = TRI_EARLY_FALSE; e <= TRI_EARLY_NEVER; e++)
     for (int given = 0; given < 2; given++) {
       tri_submit s = beam_submit();
       s.sampling.early_stopping = e;
       s.sampling.has_num_beams = s.sampling.has_length_penalty = s.sampling.has_early_stopping = given;
-      g = (tri_group_msg){.op = TRI_GROUP_ASSIGN, .assign = {.token_ids = ids4, .num_token_ids = 4}};
+      g = (tri_replica_msg){.op = TRI_REPLICA_ASSIGN, .assign = {.token_ids = ids4, .num_token_ids = 4}};
       g.assign.sampling = s.sampling;
-      ck_assert_int_eq(tri_group_msg_pack(&g, &buf), TRI_OK);
-      ck_assert_msg(tri_group_msg_unpack(buf.data, buf.len, a, &g_out, &err) == TRI_OK, "%s", err.message);
+      ck_assert_int_eq(tri_replica_msg_pack(&g, &buf), TRI_OK);
+      ck_assert_msg(tri_replica_msg_unpack(buf.data, buf.len, a, &g_out, &err) == TRI_OK, "%s", err.message);
       ck_assert_int_eq(g_out.assign.sampling.num_beams, 4);
       ck_assert_double_eq(g_out.assign.sampling.length_penalty, -0.5);
       ck_assert_int_eq(g_out.assign.sampling.early_stopping, e);
@@ -466,18 +468,18 @@ typedef struct cost {
   tri_buf buf;
   tri_arena *arena;
   unsigned failures; /* an assertion writes to a file: too slow to be in the loop */
-  const tri_group_msg *g;
+  const tri_replica_msg *g;
   const tri_server_msg *s;
-  tri_group_msg *g_out;
+  tri_replica_msg *g_out;
   tri_server_msg *s_out;
 } cost;
 
-static void pack_g(void *c) { tri_group_msg_pack(((cost *)c)->g, &((cost *)c)->buf); }
+static void pack_g(void *c) { tri_replica_msg_pack(((cost *)c)->g, &((cost *)c)->buf); }
 static void pack_s(void *c) { tri_server_msg_pack(((cost *)c)->s, &((cost *)c)->buf); }
 static void unpack_g(void *ctx) {
   cost *c = ctx;
   tri_arena_reset(c->arena);
-  c->failures += tri_group_msg_unpack(c->buf.data, c->buf.len, c->arena, c->g_out, NULL) != TRI_OK;
+  c->failures += tri_replica_msg_unpack(c->buf.data, c->buf.len, c->arena, c->g_out, NULL) != TRI_OK;
 }
 static void unpack_s(void *ctx) {
   cost *c = ctx;
@@ -487,13 +489,13 @@ static void unpack_s(void *ctx) {
 
 /* Prints, and fails only far above what it should be: sanitizers and busy machines are slow. */
 START_TEST(costs) {
-  static tri_group_msg g_out;
+  static tri_replica_msg g_out;
   static tri_server_msg s, s_out;
-  tri_group_token t[64];
+  tri_replica_token t[64];
   for (int i = 0; i < 64; i++)
-    t[i] = (tri_group_token){.job = 100000u + (unsigned)i, .token = 1000u * (unsigned)i, .offset = 300};
-  tri_group_msg g = {
-      .op = TRI_GROUP_TOKENS, .seq = 3000, .tokens = {.epoch = 1, .step = 20000, .num = 64, .tokens = t}};
+    t[i] = (tri_replica_token){.job = 100000u + (unsigned)i, .token = 1000u * (unsigned)i, .offset = 300};
+  tri_replica_msg g = {
+      .op = TRI_REPLICA_TOKENS, .seq = 3000, .tokens = {.epoch = 1, .step = 20000, .num = 64, .tokens = t}};
   cost c = {.arena = arena(), .g = &g, .g_out = &g_out, .s = &s, .s_out = &s_out};
   double eg = per_call_us(pack_g, &c, 2000) / 64, dg = per_call_us(unpack_g, &c, 2000) / 64;
   tri_choice_tokens ct = {.offset = 300, .text = str(" four"), .ids = ids4, .num_ids = 1};

@@ -349,7 +349,8 @@ START_TEST(gone_and_full) {
   ck_assert_uint_eq(len, 0);
   /* A client that does not read: its queue ends somewhere. */
   char *block = calloc(1, 100000);
-  /* The library still moves messages into the pipe after the queue is full: a full queue is one that stays so. */
+  /* The library's thread still moves messages into the pipe after the queue is full: a full queue is one that stays so.
+   */
   for (int full = 0; full < 100 && sent < 10000; full++) {
     while (sent < 10000 && tri_zserver_send(s, &from, block, 100000) == TRI_OK) sent++, full = 0;
     usleep(2000);

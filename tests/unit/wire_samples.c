@@ -13,18 +13,18 @@ tri_arena *arena(void) {
 tri_status unpack(which kind, const void *data, size_t len, tri_arena *a, tri_error *err) {
   static tri_client_msg c;
   static tri_server_msg s;
-  static tri_group_msg g;
+  static tri_replica_msg g;
   uint64_t id;
   switch (kind) {
   case CLIENT: return tri_client_msg_unpack(data, len, a, &c, &id, err);
   case SERVER: return tri_server_msg_unpack(data, len, a, &s, err);
-  default: return tri_group_msg_unpack(data, len, a, &g, err);
+  default: return tri_replica_msg_unpack(data, len, a, &g, err);
   }
 }
 
 const uint32_t ids4[4] = {1, 50256, 7, UINT32_MAX};
 const float floats2[2] = {-0.5f, -1.25f};
-const tri_group_token group_tokens[6] = {
+const tri_replica_token group_tokens[6] = {
     {.job = 1, .choice = 2, .token = 3, .offset = 4},
     {.job = UINT64_MAX,
      .choice = 3,
@@ -100,9 +100,9 @@ static void keep_server(sample *out, int *n, const char *name, const tri_server_
   ++*n;
 }
 
-static void keep_group(sample *out, int *n, const char *name, const tri_group_msg *m) {
+static void keep_group(sample *out, int *n, const char *name, const tri_replica_msg *m) {
   out[*n] = (sample){.kind = GROUP, .name = name};
-  ck_assert_int_eq(tri_group_msg_pack(m, &out[*n].buf), TRI_OK);
+  ck_assert_int_eq(tri_replica_msg_pack(m, &out[*n].buf), TRI_OK);
   ++*n;
 }
 
@@ -133,7 +133,7 @@ void fill_status(tri_cluster_status *s) {
                             .coordinator_us_per_token = 1.5,
                             .coordinator_cpu_s = 3.25,
                             .resident_mb = 20,
-                            .num_groups = 2,
+                            .num_replicas = 2,
                             .num_ranks = 1,
                             .num_callers = 1,
                             .max_model_len = 2048,
@@ -151,35 +151,35 @@ void fill_status(tri_cluster_status *s) {
                             .expired_max_queue_time = 13,
                             .refused_connections = 14,
                             .cut_connections = 1ull << 36};
-  s->groups[1] = (tri_group_status){.group = 1,
-                                    .epoch = 4,
-                                    .state = str("ready"),
-                                    .tp = 2,
-                                    .pp = 2,
-                                    .dp = 4,
-                                    .ep = 8,
-                                    .running = 2,
-                                    .kv_pages = 100,
-                                    .kv_pages_used = 50,
-                                    .steps = 77,
-                                    .tokens = 500,
-                                    .scheduler_us_per_token = 0.25,
-                                    .scheduler_cpu_s = 1.75,
-                                    .streamed_bytes = 1ull << 40,
-                                    .stream_pass_bytes = 1u << 30,
-                                    .stream_pass_s = 0.75,
-                                    .stream_stall_s = 2.5,
-                                    .stream_bytes_per_s = 1.5e9,
-                                    .stream_peer_bytes = 1u << 29,
-                                    .host_kv_pages = 300,
-                                    .host_kv_pages_used = 20,
-                                    .swaps_out = 9,
-                                    .swaps_in = 8,
-                                    .swapped_out_bytes = 1ull << 41,
-                                    .swapped_in_bytes = 1ull << 42,
-                                    .prefix_cache_queries = 1ull << 43,
-                                    .prefix_cache_hits = 7,
-                                    .prefix_cache_evictions = 6};
+  s->replicas[1] = (tri_replica_status){.group = 1,
+                                        .epoch = 4,
+                                        .state = str("ready"),
+                                        .tp = 2,
+                                        .pp = 2,
+                                        .dp = 4,
+                                        .ep = 8,
+                                        .running = 2,
+                                        .kv_pages = 100,
+                                        .kv_pages_used = 50,
+                                        .steps = 77,
+                                        .tokens = 500,
+                                        .scheduler_us_per_token = 0.25,
+                                        .scheduler_cpu_s = 1.75,
+                                        .streamed_bytes = 1ull << 40,
+                                        .stream_pass_bytes = 1u << 30,
+                                        .stream_pass_s = 0.75,
+                                        .stream_stall_s = 2.5,
+                                        .stream_bytes_per_s = 1.5e9,
+                                        .stream_peer_bytes = 1u << 29,
+                                        .host_kv_pages = 300,
+                                        .host_kv_pages_used = 20,
+                                        .swaps_out = 9,
+                                        .swaps_in = 8,
+                                        .swapped_out_bytes = 1ull << 41,
+                                        .swapped_in_bytes = 1ull << 42,
+                                        .prefix_cache_queries = 1ull << 43,
+                                        .prefix_cache_hits = 7,
+                                        .prefix_cache_evictions = 6};
   s->ranks[0] = (tri_rank_status){.group = 1,
                                   .rank = 3,
                                   .host = str("node7"),
@@ -288,8 +288,9 @@ static void server_samples(sample *out, int *n) {
   tri_wire_str names[] = {str("a"), str("b")};
   s = (tri_server_msg){.op = TRI_REPLY_MODELS, .id = 2, .models = {2, names, 2048, 0xfedcba9876543210}};
   keep_server(out, n, "models reply", &s);
-  s = (tri_server_msg){.op = TRI_REPLY_FLOORS, .id = 2, .floors = {.num_groups = 2}};
-  s.floors.groups[1] = (tri_group_floors){.group = 1, .ranks = 4, .measured = 3, .sum = {1e10, 2e11, 3, 4, 5.5}};
+  s = (tri_server_msg){.op = TRI_REPLY_ROOFLINES, .id = 2, .rooflines = {.num_replicas = 2}};
+  s.rooflines.replicas[1] =
+      (tri_replica_rooflines){.replica = 1, .ranks = 4, .measured = 3, .sum = {1e10, 2e11, 3, 4, 5.5}};
   keep_server(out, n, "floors reply", &s);
   s = (tri_server_msg){.op = TRI_REPLY_EXPERTS, .id = 2, .experts = str("{\"num_experts\":4}")};
   keep_server(out, n, "experts reply", &s);
@@ -311,124 +312,124 @@ static void server_samples(sample *out, int *n) {
 }
 
 static void samples_from_groups(sample *out, int *n) {
-  static tri_group_msg g;
-  g = (tri_group_msg){.op = TRI_GROUP_REGISTER,
-                      .seq = 1,
-                      .reg = {.version = str(TRIREME_VERSION),
-                              .host = str("n"),
-                              .group = 1,
-                              .rank = 2,
-                              .world = 4,
-                              .tp = 2,
-                              .pp = 2,
-                              .dp = 1,
-                              .ep = 2,
-                              .epoch = 3,
-                              .pid = 99,
-                              .model_hash = UINT64_MAX,
-                              .weights_hash = 77,
-                              .max_model_len = 2048,
-                              .vocab_size = 5,
-                              .kv_blocks = 6,
-                              .block_size = 16,
-                              .max_num_seqs = 8,
-                              .max_num_batched_tokens = 512,
-                              .layer_seconds = 0.125}};
+  static tri_replica_msg g;
+  g = (tri_replica_msg){.op = TRI_REPLICA_REGISTER,
+                        .seq = 1,
+                        .reg = {.version = str(TRIREME_VERSION),
+                                .host = str("n"),
+                                .replica = 1,
+                                .rank = 2,
+                                .world = 4,
+                                .tp = 2,
+                                .pp = 2,
+                                .dp = 1,
+                                .ep = 2,
+                                .epoch = 3,
+                                .pid = 99,
+                                .model_hash = UINT64_MAX,
+                                .weights_hash = 77,
+                                .max_model_len = 2048,
+                                .vocab_size = 5,
+                                .kv_blocks = 6,
+                                .block_size = 16,
+                                .max_num_seqs = 8,
+                                .max_num_batched_tokens = 512,
+                                .layer_seconds = 0.125}};
   keep_group(out, n, "register", &g);
   static const uint32_t canary_ids[] = {7, 70000}, canary_millis[] = {12, 1000000000};
-  g = (tri_group_msg){.op = TRI_GROUP_READY, .seq = 2, .ready = {1, 2, 3.5, 0.25, canary_ids, canary_millis, 2, 2}};
+  g = (tri_replica_msg){.op = TRI_REPLICA_READY, .seq = 2, .ready = {1, 2, 3.5, 0.25, canary_ids, canary_millis, 2, 2}};
   keep_group(out, n, "ready", &g);
-  g = (tri_group_msg){
-      .op = TRI_GROUP_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 6, .tokens = group_tokens}};
+  g = (tri_replica_msg){
+      .op = TRI_REPLICA_TOKENS, .seq = 3, .tokens = {.epoch = 1, .step = 2, .num = 6, .tokens = group_tokens}};
   keep_group(out, n, "group tokens", &g);
-  tri_group_result results[2] = {{UINT64_MAX, 9, floats2, 2}, {1, 9, floats2, 1}};
-  g = (tri_group_msg){
-      .op = TRI_GROUP_EMBED_RESULTS, .seq = 3, .embed_results = {.epoch = 1, .num = 2, .results = results}};
+  tri_replica_result results[2] = {{UINT64_MAX, 9, floats2, 2}, {1, 9, floats2, 1}};
+  g = (tri_replica_msg){
+      .op = TRI_REPLICA_EMBED_RESULTS, .seq = 3, .embed_results = {.epoch = 1, .num = 2, .results = results}};
   keep_group(out, n, "embed_results", &g);
-  g = (tri_group_msg){.op = TRI_GROUP_HEALTH,
-                      .seq = 4,
-                      .health = {1,
-                                 2,
-                                 2,
-                                 3,
-                                 4,
-                                 5,
-                                 6,
-                                 true,
-                                 7,
-                                 8,
-                                 9,
-                                 10,
-                                 11,
-                                 12,
-                                 13,
-                                 14,
-                                 15,
-                                 ids4,
-                                 4,
-                                 {16, 17, 18, 19, 20, 21, 0},
-                                 {22, 23, 24, 25, 26, 27},
-                                 {0}}};
+  g = (tri_replica_msg){.op = TRI_REPLICA_HEALTH,
+                        .seq = 4,
+                        .health = {1,
+                                   2,
+                                   2,
+                                   3,
+                                   4,
+                                   5,
+                                   6,
+                                   true,
+                                   7,
+                                   8,
+                                   9,
+                                   10,
+                                   11,
+                                   12,
+                                   13,
+                                   14,
+                                   15,
+                                   ids4,
+                                   4,
+                                   {16, 17, 18, 19, 20, 21, 0},
+                                   {22, 23, 24, 25, 26, 27},
+                                   {0}}};
   keep_group(out, n, "health", &g);
-  g = (tri_group_msg){.op = TRI_GROUP_FAILED, .seq = 5, .failed = {1, 2, 3, str("io"), str("disk"), str("f")}};
+  g = (tri_replica_msg){.op = TRI_REPLICA_FAILED, .seq = 5, .failed = {1, 2, 3, str("io"), str("disk"), str("f")}};
   keep_group(out, n, "failed", &g);
-  g = (tri_group_msg){.op = TRI_GROUP_REFUSED, .seq = 5, .refused = {1, 2, str("io"), str("disk"), str("f")}};
+  g = (tri_replica_msg){.op = TRI_REPLICA_REFUSED, .seq = 5, .refused = {1, 2, str("io"), str("disk"), str("f")}};
   keep_group(out, n, "refused", &g);
-  g = (tri_group_msg){.op = TRI_GROUP_FLOORS, .seq = 5, .floors = {1, 2, 3, {1e10, 2e11, 3, 4, 5.5}}};
+  g = (tri_replica_msg){.op = TRI_REPLICA_ROOFLINES, .seq = 5, .rooflines = {1, 2, 3, {1e10, 2e11, 3, 4, 5.5}}};
   keep_group(out, n, "floors", &g);
   static const uint32_t of[] = {0, 1, 1, 0}, rows[] = {7, 1, 9, 0, 0, 0, 3, 0};
-  g = (tri_group_msg){.op = TRI_GROUP_EXPERTS,
-                      .seq = 5,
-                      .experts = {.group = 1,
-                                  .rank = 2,
-                                  .epoch = 3,
-                                  .num_layers = 2,
-                                  .first_slot = 4,
-                                  .num_own = 2,
-                                  .num_slots = 8,
-                                  .expert_of = of,
-                                  .num_expert_of = 4,
-                                  .rows = rows,
-                                  .num_rows = 8,
-                                  .placement = 9,
-                                  .earlier = rows,
-                                  .num_earlier = 8,
-                                  .hot = {3, 1000, 900, 5}}};
+  g = (tri_replica_msg){.op = TRI_REPLICA_EXPERTS,
+                        .seq = 5,
+                        .experts = {.replica = 1,
+                                    .rank = 2,
+                                    .epoch = 3,
+                                    .num_layers = 2,
+                                    .first_slot = 4,
+                                    .num_own = 2,
+                                    .num_slots = 8,
+                                    .expert_of = of,
+                                    .num_expert_of = 4,
+                                    .rows = rows,
+                                    .num_rows = 8,
+                                    .placement = 9,
+                                    .earlier = rows,
+                                    .num_earlier = 8,
+                                    .hot = {3, 1000, 900, 5}}};
   keep_group(out, n, "experts", &g);
-  g = (tri_group_msg){.op = TRI_GROUP_COUNT_EXPERTS, .seq = 5};
+  g = (tri_replica_msg){.op = TRI_REPLICA_COUNT_EXPERTS, .seq = 5};
   keep_group(out, n, "count_experts", &g);
-  g = (tri_group_msg){.op = TRI_GROUP_MEASURE, .seq = 5};
+  g = (tri_replica_msg){.op = TRI_REPLICA_MEASURE, .seq = 5};
   keep_group(out, n, "measure", &g);
 }
 
 static void samples_to_groups(sample *out, int *n) {
-  static tri_group_msg g;
-  g = (tri_group_msg){.op = TRI_GROUP_WELCOME, .seq = 6, .welcome = {false, str("no")}};
+  static tri_replica_msg g;
+  g = (tri_replica_msg){.op = TRI_REPLICA_WELCOME, .seq = 6, .welcome = {false, str("no")}};
   keep_group(out, n, "welcome", &g);
-  g = (tri_group_msg){.op = TRI_GROUP_ASSIGN, .seq = 7};
-  g.assign = (tri_group_assign){.job = 1,
-                                .epoch = 2,
-                                .seed = UINT64_MAX,
-                                .remaining_ms = -1,
-                                .token_ids = ids4,
-                                .num_token_ids = 4,
-                                .second_start = 3};
+  g = (tri_replica_msg){.op = TRI_REPLICA_ASSIGN, .seq = 7};
+  g.assign = (tri_replica_assign){.job = 1,
+                                  .epoch = 2,
+                                  .seed = UINT64_MAX,
+                                  .remaining_ms = -1,
+                                  .token_ids = ids4,
+                                  .num_token_ids = 4,
+                                  .second_start = 3};
   tri_submit sub;
   fill_submit(&sub);
   g.assign.sampling = sub.sampling;
   keep_group(out, n, "assign", &g);
-  g.assign.drawn = ids4;
-  g.assign.num_drawn = 4;
-  g.assign.drawn_counts = (const uint32_t[]){3, TRI_DRAWN_ENDED, 0, 1};
-  g.assign.num_drawn_counts = 4;
+  g.assign.sampled = ids4;
+  g.assign.num_sampled = 4;
+  g.assign.sampled_counts = (const uint32_t[]){3, TRI_SAMPLED_ENDED, 0, 1};
+  g.assign.num_sampled_counts = 4;
   g.assign.num_scored = 2;
   g.assign.sampling.n = 4;
   keep_group(out, n, "assign_drawn", &g);
-  g = (tri_group_msg){.op = TRI_GROUP_ABORT, .seq = 8, .abort.job = 17};
+  g = (tri_replica_msg){.op = TRI_REPLICA_ABORT, .seq = 8, .abort.job = 17};
   keep_group(out, n, "abort", &g);
-  g = (tri_group_msg){.op = TRI_GROUP_DRAIN, .seq = 9};
+  g = (tri_replica_msg){.op = TRI_REPLICA_DRAIN, .seq = 9};
   keep_group(out, n, "drain", &g);
-  g = (tri_group_msg){.op = TRI_GROUP_LEASE, .seq = 10, .lease.time_ms = 123456789};
+  g = (tri_replica_msg){.op = TRI_REPLICA_LEASE, .seq = 10, .lease.time_ms = 123456789};
   keep_group(out, n, "lease", &g);
 }
 

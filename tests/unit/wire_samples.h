@@ -26,7 +26,7 @@ enum { MAX_SAMPLES = 64 };
 
 extern const uint32_t ids4[4];
 extern const float floats2[2];
-extern const tri_group_token group_tokens[6]; /* a plain one, one with everything, one without probability */
+extern const tri_replica_token group_tokens[6]; /* a plain one, one with everything, one without probability */
 
 tri_arena *arena(void);
 tri_status unpack(which kind, const void *data, size_t len, tri_arena *a, tri_error *err);

@@ -109,7 +109,7 @@ static tri_status add_jobs(struct bench *b, const struct request *requests, tri_
   const tri_engine *e = b->rank.engine;
   const tri_job_model model = tri_job_model_of(&e->model);
   for (int i = 0; i < b->o.requests; i++) {
-    tri_group_assign a = {.job = (uint64_t)i, .remaining_ms = -1, .token_ids = b->ids + i};
+    tri_replica_assign a = {.job = (uint64_t)i, .remaining_ms = -1, .token_ids = b->ids + i};
     tri_job *job;
     a.num_token_ids = (size_t)requests[i].in;
     tri_sampling_init(&a.sampling);
@@ -134,7 +134,7 @@ static void take_news(struct bench *b, tri_sched *sched, double now, uint64_t *t
 /* The next step, if there is one to be composed. */
 static tri_status begin_step(struct bench *b, tri_sched *sched, bool *begun) {
   size_t len;
-  *begun = !tri_sched_lane_busy(sched, 0) && tri_sched_compose(sched, 0, b->writer);
+  *begun = !tri_sched_micro_batch_busy(sched, 0) && tri_sched_compose(sched, 0, b->writer);
   if (!*begun) return TRI_OK;
   const void *plan = tri_plan_finish(b->writer, &len);
   return tri_engine_begin(b->rank.engine, plan, len);
@@ -178,8 +178,8 @@ static tri_status run_steps(struct bench *b, tri_sched *sched, uint64_t wanted, 
 static tri_status run_level(struct bench *b, int which, int round, double *seconds, tri_error *err) {
   struct level *l = &b->levels[which];
   tri_sched_config sc = {.limits = b->rank.engine->limits,
-                         .num_lanes = 1,
-                         .depth = b->rank.engine->lane_depth,
+                         .num_micro_batches = 1,
+                         .depth = b->rank.engine->micro_batch_depth,
                          .swap_cost = b->swap_cost,
                          .whole_batches = which != ITERATION};
   tri_sched *sched = NULL;

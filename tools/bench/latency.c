@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `trireme bench latency`: one batch through one rank's engine, without a server, against the machine's floors. Of an
- * encoder the batch is one step.
+/* `trireme bench latency`: one batch through one rank's engine, without a server, against the machine's rooflines. Of
+ * an encoder the batch is one step.
  *
  * Decode reads every weight and the KV cache once per step: its floor is those bytes over what a plain read gets. A
  * prompt's floor is its multiplications over the BLAS's best rate, or one reading of the weights if that takes longer.
  * Both are of the backend: of the device's memory and library, where it has one. Floors are measured between the
  * rounds, and medians compared.
  *
- * Decode steps come in runs between which floors are measured. Within a run they follow one another as in a server: on
- * a device the next one is launched while the last one is under way, and a step takes from one end to the next. */
+ * Decode steps come in runs between which rooflines are measured. Within a run they follow one another as in a server:
+ * on a device the next one is launched while the last one is under way, and a step takes from one end to the next. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +73,7 @@ struct bench {
   tri_engine *engine; /* the rank's */
   tri_roofline *floor;
   tri_bench_steps steps;
-  double op[MAX_ROUNDS], floors[MAX_ROUNDS];
+  double op[MAX_ROUNDS], rooflines[MAX_ROUNDS];
   double launch[MAX_ROUNDS]; /* seconds of the host's for a decode step */
   int num_hidden;            /* of them: the device was still busy with the step before when the host was done */
   double bytes;              /* that the middle one of the decode steps reads */
@@ -112,19 +112,19 @@ static tri_status time_feed(struct bench *b, int count, double *seconds) {
 /* Multiply-adds of one prompt, or of a whole batch of an encoder. */
 static double prompt_work(const struct bench *b) {
   const tri_model_config *c = &b->engine->model;
-  double t = b->o.input_len, each = tri_measure_products(b->engine, false);
+  double t = b->o.input_len, each = tri_measure_gemms(b->engine, false);
   double pairs = (double)(c->attention.num_heads * c->attention.head_dim *
                           c->num_layers); /* of tokens, in one of the two products */
   if (c->encoder) return b->o.batch_size * (t * each + 2 * t * t * pairs);
   /* Causal attention: each token sees half of the prompt on average. */
-  return t * each + tri_measure_products(b->engine, true) - each + t * (t + 1) * pairs;
+  return t * each + tri_measure_gemms(b->engine, true) - each + t * (t + 1) * pairs;
 }
 
 static double measure_prompt(struct bench *b, double work) {
-  double products = work * tri_roofline_gemm(b->floor);
+  double gemms = work * tri_roofline_gemm(b->floor);
   double reading = tri_roofline_read(b->floor, tri_measure_step_bytes(b->engine, b->experts));
-  b->reads = reading > products;
-  return b->reads ? reading : products;
+  b->reads = reading > gemms;
+  return b->reads ? reading : gemms;
 }
 
 static tri_status time_prompts(struct bench *b, double *op, double *floor) {
@@ -134,11 +134,11 @@ static tri_status time_prompts(struct bench *b, double *op, double *floor) {
   if (st == TRI_OK) st = time_feed(b, count, &ignored);
   if (st == TRI_OK) st = count_experts(b, 1); /* every round's prompt is this one */
   for (int i = 0; st == TRI_OK && i < b->o.rounds; i++) {
-    b->floors[i] = measure_prompt(b, work);
+    b->rooflines[i] = measure_prompt(b, work);
     st = time_feed(b, count, &b->op[i]);
   }
   *op = tri_median(b->op, b->o.rounds);
-  *floor = tri_median(b->floors, b->o.rounds);
+  *floor = tri_median(b->rooflines, b->o.rounds);
   return st;
 }
 
@@ -187,8 +187,8 @@ static tri_status time_decode(struct bench *b, double *op, double *floor) {
     double bytes = tri_measure_step_bytes(b->engine, b->experts) +
                    kv_token * (b->o.input_len + (first + end) / 2) * b->o.batch_size;
     if (first <= n / 2) b->bytes = bytes;
-    b->floors[run] = tri_roofline_read(b->floor, bytes);
-    *floor = tri_median(b->floors, run + 1);
+    b->rooflines[run] = tri_roofline_read(b->floor, bytes);
+    *floor = tri_median(b->rooflines, run + 1);
   }
   *op = tri_median(b->op, n);
   return st;
@@ -279,7 +279,7 @@ static void print(struct bench *b, double prompt, double prompt_floor, double de
     return;
   }
   printf("%s, %.1f M weights in matrices (%.1f MB), backend %s %s, %d threads\n", e->model.arch->model_type,
-         tri_measure_products(b->engine, true) / 1e6, tri_measure_weight_bytes(b->engine) / 1e6, b->rank.backend->name,
+         tri_measure_gemms(b->engine, true) / 1e6, tri_measure_weight_bytes(b->engine) / 1e6, b->rank.backend->name,
          b->rank.backend->isa, threads);
   printf("prefill %d tokens:        %9.3f ms   floor %9.3f ms (%s)   ratio %.2f   %.0f "
          "tokens/s\n",

@@ -163,7 +163,7 @@ static tri_status run_one(struct bench *b, struct contender *c, int request, tri
 }
 
 static tri_step_arena_config config_of(const struct bench *b) {
-  return (tri_step_arena_config){.model = &b->model, .shard = &b->shard, .limits = &b->limits, .num_lanes = 1};
+  return (tri_step_arena_config){.model = &b->model, .shard = &b->shard, .limits = &b->limits, .num_micro_batches = 1};
 }
 
 /* The bytes of every value in a step of so many tokens. */

@@ -34,7 +34,7 @@ tri_status tri_bench_rank_open_in(tri_comm *world, tri_parallel layout, int loca
   tri_engine_config ec = *sizes;
   tri_rank_hardware hardware = {0};
   *out = (tri_bench_rank){0};
-  tri_status st = tri_group_create(world, layout, &out->group, err);
+  tri_status st = tri_replica_create(world, layout, &out->replica, err);
   if (st != TRI_OK) tri_comm_destroy(world);
   TRI_CHECK(st);
   st = tri_rank_hardware_take(o, world, local_rank, local_size, 200, &hardware, err);
@@ -57,14 +57,14 @@ tri_status tri_bench_rank_open_in(tri_comm *world, tri_parallel layout, int loca
   ec.hiding_tokens = tri_stream_hiding_tokens;
   ec.hiding_ctx = &hiding;
   TRI_CHECK(tri_offload_of_options(o, &ec.offload, err));
-  TRI_CHECK(tri_engine_create(&ec, out->backend, &out->group, &out->engine, err));
+  TRI_CHECK(tri_engine_create(&ec, out->backend, &out->replica, &out->engine, err));
   return st;
 }
 
 void tri_bench_rank_close(tri_bench_rank *r) {
   tri_engine_destroy(r->engine);
   tri_backend_destroy(r->backend);
-  tri_group_destroy(&r->group);
+  tri_replica_destroy(&r->replica);
   tri_pool_destroy(r->pool);
   *r = (tri_bench_rank){0};
 }

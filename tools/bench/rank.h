@@ -11,7 +11,7 @@ typedef struct tri_bench_rank {
   tri_pool *pool;
   int threads;
   tri_backend *backend;
-  tri_group group;
+  tri_replica replica;
   tri_engine *engine;
 } tri_bench_rank;
 

@@ -52,13 +52,13 @@ static void add(tri_bench_steps *s, int slot, bool prompt, int start, int n) {
 
 /* Every shard has as much in the step as this one. */
 static const void *finish(tri_bench_steps *s, size_t *len) {
-  uint32_t tokens[TRI_MAX_SHARDS], longest[TRI_MAX_SHARDS];
-  int dp = tri_group_num_shards(s->engine->group);
+  uint32_t tokens[TRI_MAX_DP_RANKS], longest[TRI_MAX_DP_RANKS];
+  int dp = tri_replica_num_dp_ranks(s->engine->replica);
   for (int d = 0; d < dp; d++) {
     tokens[d] = s->writer->h.num_tokens;
     longest[d] = tri_plan_longest(s->writer);
   }
-  if (dp > 1) tri_plan_set_shards(s->writer, tokens, longest, (uint32_t)dp);
+  if (dp > 1) tri_plan_set_dp_ranks(s->writer, tokens, longest, (uint32_t)dp);
   return tri_plan_finish(s->writer, len);
 }
 

@@ -92,8 +92,8 @@ tri_status plan_find_machine(const struct plan *p, const tri_cost_share *share, 
   m->machine = tri_machine_make(m->best, p->kind, p->num_ranks);
   if (host.ops.element_s > 0 && o->flops <= 0) tri_machine_take_ops(&m->machine, &host.ops);
   if (tri_offload_host_experts(&p->offload, p->ledger.device)) TRI_CHECK(find_host(p, share, m, err));
-  tri_link *const near[] = {&m->machine.near_sum, &m->machine.near_exchange, &m->machine.near_transfer};
-  tri_link *const far[] = {&m->machine.far_sum, &m->machine.far_exchange, &m->machine.far_transfer};
+  tri_link *const near[] = {&m->machine.near_sum, &m->machine.near_all2all, &m->machine.near_transfer};
+  tri_link *const far[] = {&m->machine.far_sum, &m->machine.far_all2all, &m->machine.far_transfer};
   for (int i = 0; i < 3; i++) {
     override_link(near[i], o->link_bandwidth, 0);
     override_link(far[i], o->network_bandwidth, o->network_latency);

@@ -18,7 +18,7 @@ static void print_backend(const struct plan *p) {
   printf(": weights %s", tri_dtype_name(l->weight_type));
   if (l->table_type != l->weight_type) printf(" (embedding %s)", tri_dtype_name(l->table_type));
   printf(", activations float32");
-  if (l->product_type != TRI_F32) printf(" (inputs of products %s)", tri_dtype_name(l->product_type));
+  if (l->gemm_type != TRI_F32) printf(" (inputs of products %s)", tri_dtype_name(l->gemm_type));
   printf(", %s %s\n", p->c->encoder ? "K and V" : "KV cache", tri_dtype_name(p->ledger.kv_dtype));
   if (!p->ckpt) printf("no weights are looked at: their number and type are what config.json says\n");
 }
@@ -60,14 +60,14 @@ static void print_rank(const struct plan *p, const struct plan_rank *r, int rank
   printf("%4d %3d %3d %5d-%-5d %7d %8d %12.1f %12.1f %12.1f %12.1f %12lld\n", rank, s->p.pp_rank, s->p.tp_rank,
          s->layers.first, s->layers.first + s->layers.count - 1, s->q_heads.count, s->kv_heads.count, mib(l->weights),
          mib(l->activations), mib(l->kv),
-         mib(l->weights + l->reads + l->hot + l->activations + l->workspace + l->reserve + l->exchange + l->kv +
+         mib(l->weights + l->reads + l->hot + l->activations + l->workspace + l->reserve + l->all2all + l->kv +
              (p->ledger.device ? 0 : l->host_kv)),
          (long long)l->kv_tokens);
   if (l->reserve)
     printf(
         "              of the total %.1f MiB for the ops' workspace, %.1f MiB in reserve for the device's libraries\n",
         mib(l->workspace), mib(l->reserve));
-  if (l->exchange) printf("              of the total %.1f MiB for the exchange of rows\n", mib(l->exchange));
+  if (l->all2all) printf("              of the total %.1f MiB for the exchange of rows\n", mib(l->all2all));
   if (l->streams)
     printf("              of the weights %.1f MiB stay and %.1f MiB are a ring for %.1f MiB that come in every step\n",
            mib(l->weights - l->ring), mib(l->ring), mib(l->streamed));
@@ -143,7 +143,7 @@ static void print_json_head(const struct plan *p) {
   if (p->cores) printf("\"cores\":%d,", p->cores);
   if (p->num_made)
     printf("\"weight_type\":\"%s\",\"product_type\":\"%s\",\"kv_cache_type\":\"%s\",",
-           tri_dtype_name(p->ranks[0].ledger.weight_type), tri_dtype_name(p->ranks[0].ledger.product_type),
+           tri_dtype_name(p->ranks[0].ledger.weight_type), tri_dtype_name(p->ranks[0].ledger.gemm_type),
            tri_dtype_name(p->ledger.kv_dtype));
   char stored[TRI_STORED_TEXT];
   if (p->c->stored.method != TRI_STORED_PLAIN) printf("\"stored\":\"%s\",", tri_stored_text(&p->c->stored, stored));
@@ -166,7 +166,7 @@ static void print_json_rank(const struct plan *p, const struct plan_rank *r, int
     printf(",\"dp_rank\":%d,\"%s\":[%d,%d],\"expert_units\":[%d,%d]", s->p.dp_rank, p->placement ? "slots" : "experts",
            s->slots.first, s->slots.first + s->slots.count, s->expert_ff.first,
            s->expert_ff.first + s->expert_ff.count);
-  if (l->exchange) printf(",\"exchange\":%zu", l->exchange);
+  if (l->all2all) printf(",\"exchange\":%zu", l->all2all);
   if (l->host_kv)
     printf(",\"host_kv_blocks\":%zu,\"num_host_kv_blocks\":%lld", l->host_kv, (long long)l->num_host_blocks);
   if (l->streams) printf(",\"ring\":%zu,\"streamed_weights\":%zu,\"read_buffers\":%zu", l->ring, l->streamed, l->reads);

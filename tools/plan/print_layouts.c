@@ -19,7 +19,7 @@ static void print_machine(const struct plan *p, const struct plan_machine *m) {
   plan_print_ceilings(m);
   printf("         ");
   print_link("sums", &m->machine.near_sum);
-  print_link("; exchange", &m->machine.near_exchange);
+  print_link("; exchange", &m->machine.near_all2all);
   print_link("; transfers", &m->machine.near_transfer);
   printf("\n");
   if (p->o->nnodes == 1) return;
@@ -156,7 +156,7 @@ static void print_table(const struct plan *p, const struct plan_machine *m, cons
 static void print_json_cost(const tri_cost *c) {
   printf("\"terms\":{\"reads\":%.6g,\"products\":%.6g,\"sums\":%.6g,\"exchange\":%.6g,\"launches\":%.6g,"
          "\"transfers\":%.6g}",
-         c->reads, c->products, c->sums, c->exchange, c->launches, c->transfers);
+         c->reads, c->gemms, c->sums, c->all2all, c->launches, c->transfers);
 }
 
 static void print_json_load(const tri_recommend_load *l) {
@@ -177,10 +177,10 @@ static void print_json_machine(const struct plan_machine *m) {
          m->best.read_bytes_per_s, m->read_source, m->best.flops_per_s, m->flops_source, at->read_bytes_per_s,
          at->flops_per_s, at->op_s);
   print_json_link("sum", &at->near_sum, ",");
-  print_json_link("exchange", &at->near_exchange, ",");
+  print_json_link("exchange", &at->near_all2all, ",");
   print_json_link("transfer", &at->near_transfer, ",");
   print_json_link("sum_between_hosts", &at->far_sum, ",");
-  print_json_link("exchange_between_hosts", &at->far_exchange, ",");
+  print_json_link("exchange_between_hosts", &at->far_all2all, ",");
   print_json_link("transfer_between_hosts", &at->far_transfer, "},");
 }
 

@@ -25,7 +25,7 @@ struct look {
 static int64_t lacks(const tri_recommend_config *config, const tri_ledger *l) {
   const tri_limits *limits = &config->limits;
   int64_t blocks = (limits->max_model_len + limits->block_size - 1) / limits->block_size;
-  int64_t fixed = (int64_t)(l->weights + l->activations + l->workspace + l->reserve + l->exchange);
+  int64_t fixed = (int64_t)(l->weights + l->activations + l->workspace + l->reserve + l->all2all);
   return fixed + blocks * (int64_t)l->block_bytes - config->ledger.memory;
 }
 
@@ -70,7 +70,7 @@ static tri_status take_shard(void *ctx, const tri_shard *s) {
   } else if (st != TRI_OK) {
     return tri_fail(k->err, st, why.field, "%s", why.message);
   }
-  int64_t fixed = (int64_t)(l.weights + l.activations + l.workspace + l.reserve + l.exchange);
+  int64_t fixed = (int64_t)(l.weights + l.activations + l.workspace + l.reserve + l.all2all);
   if (fixed > k->r->memory) k->r->memory = fixed;
   if (l.kv_tokens < k->kv_tokens) k->kv_tokens = l.kv_tokens;
   /* The ledger has looked at the checkpoint's types. */

@@ -20,8 +20,8 @@ static void make_key(const tri_engine *e, tri_quantization quantization, int thr
   snprintf(out, TRI_ENCODER_COST_KEY,
            "version %s, model %016llx, weights %s, quantization %s, tp %d, pp %d, %d threads, backend %s %s, %s, "
            "limits %d %d %d",
-           TRIREME_VERSION, (unsigned long long)tri_model_config_hash(&e->model), tri_dtype_name(e->weights->products),
-           tri_quantization_names[quantization], e->group->p.tp, e->group->p.pp, threads, be->name, be->isa, device,
+           TRIREME_VERSION, (unsigned long long)tri_model_config_hash(&e->model), tri_dtype_name(e->weights->gemms),
+           tri_quantization_names[quantization], e->replica->p.tp, e->replica->p.pp, threads, be->name, be->isa, device,
            l->max_model_len, l->max_num_seqs, l->max_num_batched_tokens);
 }
 

@@ -29,5 +29,5 @@ static double predict_streamed_layer(const tri_engine *e, double canary_seconds)
 }
 
 double tri_predict_layer_seconds(const tri_engine *e, double canary_seconds) {
-  return e->group_streams ? predict_streamed_layer(e, canary_seconds) : predict_layer(e, canary_seconds);
+  return e->replica_streams ? predict_streamed_layer(e, canary_seconds) : predict_layer(e, canary_seconds);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long a layer takes for the largest step: what the watchdog of a stalled group goes by. */
+/* How long a layer takes for the largest step: what the watchdog of a stalled replica goes by. */
 #ifndef TRI_WORKER_COST_LAYER_SECONDS_H
 #define TRI_WORKER_COST_LAYER_SECONDS_H
 

@@ -11,9 +11,8 @@ static bool is_of_source(int id) { return id == TRI_W_CROSS_KV; }
 static bool is_of_experts(int id) { return id == TRI_W_EXPERT_UP || id == TRI_W_EXPERT_DOWN; }
 
 /* The weights that one token of the sequence, or else of the source, is multiplied with: top_k of the experts', which
- * have so many slots. What every shard has a copy of counts once in the sum over the ranks. */
-static double layer_products(const tri_model_config *c, const tri_weights *w, int slots, int layers, int dp,
-                             bool source) {
+ * have so many slots. What every data-parallel rank has a copy of counts once in the sum over the ranks. */
+static double layer_gemms(const tri_model_config *c, const tri_weights *w, int slots, int layers, int dp, bool source) {
   double n = 0, chosen = slots ? (double)c->moe.top_k / (double)slots : 0;
   for (int l = 0; l < layers; l++)
     for (int id = 0; id < TRI_W_COUNT; id++) {
@@ -24,18 +23,18 @@ static double layer_products(const tri_model_config *c, const tri_weights *w, in
   return n;
 }
 
-double tri_measure_products(const tri_engine *e, bool head) {
+double tri_measure_gemms(const tri_engine *e, bool head) {
   int dp = tri_parallel_dp(e->shard.p), slots = tri_stage_slots(&e->model, e->shard.p);
-  double n = layer_products(&e->model, e->weights, slots, e->shard.layers.count, dp, false);
+  double n = layer_gemms(&e->model, e->weights, slots, e->shard.layers.count, dp, false);
   const tri_weight *out = &e->weights->global[TRI_W_HEAD];
   return n + (head && out->data ? (double)out->n * out->k / dp : 0);
 }
 
-static double prompt_products(const tri_engine *e) {
+static double prompt_gemms(const tri_engine *e) {
   const tri_source *s = e->source;
-  if (!s) return tri_measure_products(e, false);
-  return layer_products(&s->model, s->weights, 0, (int)s->model.num_layers, 1, false) +
-         layer_products(&e->model, e->weights, 0, e->shard.layers.count, 1, true);
+  if (!s) return tri_measure_gemms(e, false);
+  return layer_gemms(&s->model, s->weights, 0, (int)s->model.num_layers, 1, false) +
+         layer_gemms(&e->model, e->weights, 0, e->shard.layers.count, 1, true);
 }
 
 static double matrix_bytes(const tri_weight *m) {
@@ -67,7 +66,7 @@ tri_dtype tri_measure_type(const tri_engine *e) {
   return largest->data ? largest->dtype : TRI_BF16;
 }
 
-tri_status tri_measure_floors(const tri_engine *e, tri_floors *out) {
+tri_status tri_measure_rooflines(const tri_engine *e, tri_rooflines *out) {
   tri_roofline *floor;
   double read[ROUNDS], gemm[ROUNDS], piece = STREAM_BYTES / 4;
   TRI_CHECK(e->backend->ops.roofline_create(e->backend, STREAM_BYTES, tri_measure_type(e), &floor));
@@ -76,11 +75,11 @@ tri_status tri_measure_floors(const tri_engine *e, tri_floors *out) {
     read[i] = tri_roofline_read(floor, piece);
     gemm[i] = tri_roofline_gemm(floor);
   }
-  *out = (tri_floors){.read_bytes_per_s = piece / tri_median(read, ROUNDS),
-                      .flops_per_s = 2 / tri_median(gemm, ROUNDS),
-                      .weight_bytes = tri_measure_weight_bytes(e),
-                      .prompt_token_flops = 2 * prompt_products(e),
-                      .output_token_flops = 2 * tri_measure_products(e, true)};
+  *out = (tri_rooflines){.read_bytes_per_s = piece / tri_median(read, ROUNDS),
+                         .flops_per_s = 2 / tri_median(gemm, ROUNDS),
+                         .weight_bytes = tri_measure_weight_bytes(e),
+                         .prompt_token_flops = 2 * prompt_gemms(e),
+                         .output_token_flops = 2 * tri_measure_gemms(e, true)};
   tri_roofline_destroy(floor);
   return TRI_OK;
 }

@@ -7,8 +7,8 @@
 #include "runtime/engine/engine.h"
 
 /* Multiply-adds of this rank's matrices for one token, with the experts that it chooses; head: the output layer's too,
- * which only drawn tokens need. */
-double tri_measure_products(const tri_engine *e, bool head);
+ * which only sampled tokens need. */
+double tri_measure_gemms(const tri_engine *e, bool head);
 /* Bytes of weights that one decode step reads: matrices, without the embedding's lookup. */
 double tri_measure_weight_bytes(const tri_engine *e);
 /* The same where so many experts of each layer are read. */
@@ -17,6 +17,6 @@ double tri_measure_step_bytes(const tri_engine *e, double experts);
 tri_dtype tri_measure_type(const tri_engine *e);
 /* About a second on every thread of the backend's pool, or on its device. Fills in the rates and this rank's work per
  * token. */
-tri_status tri_measure_floors(const tri_engine *e, tri_floors *out);
+tri_status tri_measure_rooflines(const tri_engine *e, tri_rooflines *out);
 
 #endif

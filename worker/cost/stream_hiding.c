@@ -33,10 +33,10 @@ static tri_status find_share(const tri_stream_hiding *h, const tri_engine *e, tr
                              tri_error *err) {
   tri_offload_config offload;
   double streamed = (double)e->ledger.streamed, common = (double)e->ledger.common, room;
-  int shards = h->local_ranks < e->group->world->size ? 1 : tri_group_num_shards(e->group); /* of this host */
+  int dp_ranks = h->local_ranks < e->replica->world->size ? 1 : tri_replica_num_dp_ranks(e->replica); /* of this host */
   TRI_CHECK(tri_offload_of_options(h->opts, &offload, err));
   room = e->backend->host_memory ? 0 : (double)tri_offload_host_room(&offload, h->local_ranks);
-  double own = streamed - common * (shards - 1) / shards; /* what it reads or brings; of the host's memory, too */
+  double own = streamed - common * (dp_ranks - 1) / dp_ranks; /* what it reads or brings; of the host's memory, too */
   double files = own > room ? own - room : 0;
   *out = (tri_streaming_share){.file_bytes = files, .streamed_bytes = streamed, .link_bytes = own};
   return TRI_OK;

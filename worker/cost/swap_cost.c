@@ -10,7 +10,7 @@
 static double token_seconds(const tri_rank_cost *c, int tokens) {
   tri_cost_load l = {.tokens = tokens,
                      .all_tokens = (double)tokens * tri_parallel_dp(c->model.p),
-                     .drawn = 1,
+                     .sampled = 1,
                      .sequences = 1,
                      .context = tokens,
                      .queries = (double)tokens / 2};
@@ -18,15 +18,15 @@ static double token_seconds(const tri_rank_cost *c, int tokens) {
   return tri_cost_seconds(&seconds) / tokens;
 }
 
-/* Returns what each of the most sequences has of a stage's step in which its lane's decode, when they have all blocks.
- * Weights that are streamed keep the link busy: nothing else is to go over it in every step. */
+/* Returns what each of the most sequences has of a stage's step in which its micro-batch's decode, when they have all
+ * blocks. Weights that are streamed keep the link busy: nothing else is to go over it in every step. */
 static double decode_seconds(const tri_rank_cost *c, const tri_engine *e) {
   const tri_limits *l = &e->limits;
-  double sequences = (double)l->max_num_seqs / e->num_lanes;
-  if (e->num_lanes == 1 || e->ledger.streams) return 0;
+  double sequences = (double)l->max_num_seqs / e->num_micro_batches;
+  if (e->num_micro_batches == 1 || e->ledger.streams) return 0;
   tri_cost_load load = {.tokens = sequences,
                         .all_tokens = sequences * tri_parallel_dp(c->model.p),
-                        .drawn = sequences,
+                        .sampled = sequences,
                         .sequences = sequences,
                         .context = (double)l->num_blocks * l->block_size / l->max_num_seqs,
                         .queries = 1};
@@ -60,7 +60,7 @@ tri_swap_cost tri_swap_cost_find(const tri_serve_options *o, const tri_engine *e
           "preempted sequences are swapped where that is predicted to cost less: a block of %d tokens goes out and in "
           "in %.1f us, a token is computed again in %.1f us, the first %d in none",
           l->block_size, c.block_s * US, c.token_s * US, c.free_tokens);
-  if (e->num_lanes > 1)
+  if (e->num_micro_batches > 1)
     tri_log(
         TRI_LOG_INFO, "engine",
         "sequences of idle lanes leave for others where that is predicted to pay: with up to %.0f blocks, as a stage's "

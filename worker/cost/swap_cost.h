@@ -9,8 +9,8 @@
 
 /* Blocks move as the slowest rank has shown at the start. Tokens are computed as the cost model has it for a whole step
  * of them on this stage, while the other stages have others; those that overlap with the streaming of weights cost
- * nothing. Sequences of idle lanes leave by what a stage's step of decodes takes for each that is in flight. Zeros
- * without blocks of the host, or where no prediction can be made: the log says why. */
+ * nothing. Sequences of idle micro-batches leave by what a stage's step of decodes takes for each that is in flight.
+ * Zeros without blocks of the host, or where no prediction can be made: the log says why. */
 tri_swap_cost tri_swap_cost_find(const tri_serve_options *o, const tri_engine *e, int local_ranks);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The leader's decisions about the placement of experts while the group serves (vLLM's --enable-eplb).
+/* The leader's decisions about the placement of experts while the replica serves (vLLM's --enable-eplb).
  *
  * Every --eplb-step-interval steps all ranks count the rows of their experts. Those of the window, and half of what
  * counted before, are the load of each expert: what was asked for long ago fades. The leader then looks at one layer

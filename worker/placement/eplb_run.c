@@ -11,7 +11,7 @@
 /* A host is its first rank of all. */
 tri_status tri_eplb_find_hosts(const tri_engine *e, int32_t **host_of, tri_error *err) {
   struct utsname host;
-  tri_comm *world = e->group->world;
+  tri_comm *world = e->replica->world;
   int n = world->size;
   if (!e->transfer || e->model.moe.num_groups < 2) return TRI_OK;
   uint64_t *all = tri_calloc((size_t)n, sizeof *all);
@@ -34,7 +34,7 @@ static void hosts_of_shares(tri_parallel p, const int32_t *host_of_rank, int32_t
 }
 
 static void stages_of_layers(const tri_engine *e, int32_t *stage_of) {
-  for (int stage = 0; stage < e->group->p.pp; stage++) {
+  for (int stage = 0; stage < e->replica->p.pp; stage++) {
     tri_range r = tri_stage_layers(&e->model, e->shard.p, stage);
     for (int l = r.first; l < r.first + r.count; l++) stage_of[l] = stage;
   }
@@ -42,7 +42,7 @@ static void stages_of_layers(const tri_engine *e, int32_t *stage_of) {
 
 tri_status tri_eplb_start(const tri_engine *e, uint64_t interval, const int32_t *host_of_rank, tri_eplb **out) {
   tri_eplb_config c = {
-      .interval = interval, .ep = tri_parallel_ep(e->group->p), .pp = e->group->p.pp, .placement = e->placement};
+      .interval = interval, .ep = tri_parallel_ep(e->replica->p), .pp = e->replica->p.pp, .placement = e->placement};
   int32_t *host_of = NULL, *stage_of = NULL;
   tri_status st = TRI_OK;
   *out = NULL;
@@ -51,7 +51,7 @@ tri_status tri_eplb_start(const tri_engine *e, uint64_t interval, const int32_t 
     host_of = tri_calloc((size_t)(c.pp * c.ep), sizeof *host_of);
     stage_of = tri_calloc((size_t)e->model.num_layers, sizeof *stage_of);
     TRI_TRY(host_of && stage_of ? TRI_OK : TRI_NO_MEMORY);
-    hosts_of_shares(e->group->p, host_of_rank, host_of);
+    hosts_of_shares(e->replica->p, host_of_rank, host_of);
     stages_of_layers(e, stage_of);
     c.host_of = host_of;
     c.stage_of = stage_of;

@@ -6,8 +6,8 @@
 #include "runtime/engine/engine.h"
 #include "worker/placement/eplb.h"
 
-/* Collective over the group's ranks: finds which of them share a host, where that matters. *host_of, else unchanged, is
- * the caller's to free, also after a failure: [ranks] the first rank of each one's host. */
+/* Collective over the replica's ranks: finds which of them share a host, where that matters. *host_of, else unchanged,
+ * is the caller's to free, also after a failure: [ranks] the first rank of each one's host. */
 tri_status tri_eplb_find_hosts(const tri_engine *e, int32_t **host_of, tri_error *err);
 /* Makes the leader's part, which looks at the rows every `interval` steps; *out NULL without --enable-eplb.
  * host_of_rank: as found, NULL where it does not matter. */

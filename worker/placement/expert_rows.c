@@ -48,12 +48,12 @@ bool tri_expert_rows_take(tri_expert_rows *c, const tri_engine *e) {
   return true;
 }
 
-static tri_group_hot hot_of(const tri_expert_rows *c, const tri_engine *e) {
+static tri_replica_hot hot_of(const tri_expert_rows *c, const tri_engine *e) {
   const tri_hot_stats *h = &c->hot;
-  return (tri_group_hot){.slots = e->hot ? (uint64_t)e->shard.p.hot_experts : 0,
-                         .rows = h->rows,
-                         .device_rows = h->hot_rows,
-                         .exchanges = h->exchanges};
+  return (tri_replica_hot){.slots = e->hot ? (uint64_t)e->shard.p.hot_experts : 0,
+                           .rows = h->rows,
+                           .device_rows = h->hot_rows,
+                           .exchanges = h->exchanges};
 }
 
 static void put(uint32_t *to, size_t at, uint64_t count) {
@@ -63,18 +63,18 @@ static void put(uint32_t *to, size_t at, uint64_t count) {
 
 /* Layers without experts are left out, and their numbers do not count. */
 tri_status tri_expert_rows_message(const tri_expert_rows *c, const tri_engine *e, tri_arena *arena,
-                                   tri_group_experts *out) {
+                                   tri_replica_experts *out) {
   tri_range layers = e->shard.layers;
   size_t own = num_slots(e), experts = num_experts(e), n = 0, most = (size_t)layers.count * own;
   uint32_t *rows = tri_arena_alloc(arena, 2 * most + 1, sizeof *rows),
            *expert_of = tri_arena_alloc(arena, most + 1, sizeof *expert_of),
            *earlier = tri_arena_alloc(arena, 2 * (size_t)layers.count * experts + 1, sizeof *earlier);
   if (!rows || !expert_of || !earlier) return TRI_NO_MEMORY;
-  *out = (tri_group_experts){.placement = c->placement,
-                             .hot = hot_of(c, e),
-                             .first_slot = (uint32_t)e->shard.slots.first,
-                             .num_own = (uint32_t)own,
-                             .num_slots = (uint32_t)tri_stage_slots(&e->model, e->shard.p)};
+  *out = (tri_replica_experts){.placement = c->placement,
+                               .hot = hot_of(c, e),
+                               .first_slot = (uint32_t)e->shard.slots.first,
+                               .num_own = (uint32_t)own,
+                               .num_slots = (uint32_t)tri_stage_slots(&e->model, e->shard.p)};
   for (int l = 0; l < layers.first + layers.count; l++) {
     if (!(e->model.layer_flags[l] & TRI_LAYER_SPARSE)) continue;
     *(l < layers.first ? &out->first_layer : &out->num_layers) += 1;

@@ -27,7 +27,7 @@ void tri_expert_rows_ask(tri_expert_rows *c, const tri_engine *e);
 bool tri_expert_rows_take(tri_expert_rows *c, const tri_engine *e);
 /* The control thread, once c->counted is true: fills in what it sends, but for who sends it. Arrays are the arena's. */
 tri_status tri_expert_rows_message(const tri_expert_rows *c, const tri_engine *e, tri_arena *arena,
-                                   tri_group_experts *out);
+                                   tri_replica_experts *out);
 void tri_expert_rows_free(tri_expert_rows *c);
 
 #endif

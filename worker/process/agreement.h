@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options that must be the same on all ranks of a group. mpirun gives each program arguments of its own. */
+/* Options that must be the same on all ranks of a replica. mpirun gives each program arguments of its own. */
 #ifndef TRI_WORKER_PROCESS_AGREEMENT_H
 #define TRI_WORKER_PROCESS_AGREEMENT_H
 
 #include "comm/comm.h"
 #include "base/options/serve_options.h"
 
-/* Collective over the group's ranks, which all fail alike: TRI_INVALID_ARGUMENT with the option, and what two of them
+/* Collective over the replica's ranks, which all fail alike: TRI_INVALID_ARGUMENT with the option, and what two of them
  * were started with. */
 tri_status tri_agree_on_options(const tri_serve_options *o, tri_comm *world, tri_error *err);
 

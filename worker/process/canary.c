@@ -44,7 +44,7 @@ static void see_part(void *ctx, int layer, int half) {
 tri_status tri_canary_begin(tri_canary *c, tri_worker *w, tri_error *err) {
   *c = (tri_canary){.w = w};
   bool embeds = w->engine->model.encoder;
-  if (!embeds && tri_group_is_sampler(&w->group)) {
+  if (!embeds && tri_replica_is_sampler(&w->replica)) {
     c->logits = tri_malloc((size_t)w->engine->model.vocab_size, sizeof *c->logits);
     if (!c->logits) return tri_fail(err, TRI_NO_MEMORY, "canary", "no memory for the logits of the canary");
   }
@@ -65,7 +65,7 @@ static tri_status check_streamed(tri_worker *w, tri_error *err) {
 static void look_at_answer(tri_canary *c) {
   const tri_engine *e = c->w->engine;
   tri_mat m = tri_embed_values(&e->encoder_output);
-  if (!e->model.encoder || !tri_group_is_sampler(&c->w->group) || !m.data) return;
+  if (!e->model.encoder || !tri_replica_is_sampler(&c->w->replica) || !m.data) return;
   for (int i = 0; i < m.rows; i++) look(c, m.data + (size_t)i * (size_t)m.ld, (size_t)m.cols);
 }
 

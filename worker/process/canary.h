@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The canary: one token that goes through every rank of a group before it is ready. Its logits must be numbers, as must
- * all weights that are streamed for it, and what the logits put first is compared with what the groups say that serve
- * already. Weights that stay have been looked at when they were loaded (runtime/load/finite_weights.h). */
+/* The canary: one token that goes through every rank of a replica before it is ready. Its logits must be numbers, as
+ * must all weights that are streamed for it, and what the logits put first is compared with what the replicas say that
+ * serve already. Weights that stay have been looked at when they were loaded (runtime/load/finite_weights.h). */
 #ifndef TRI_WORKER_PROCESS_CANARY_H
 #define TRI_WORKER_PROCESS_CANARY_H
 
@@ -23,7 +23,7 @@ tri_status tri_canary_begin(tri_canary *c, tri_worker *w, tri_error *err);
  * has failed. */
 tri_status tri_canary_end(tri_canary *c, tri_status step, tri_error *err);
 
-/* The leader, with the step's result of one shard: keeps in w->canary what goes with READY. */
+/* The leader, with the step's result of one data-parallel rank: keeps in w->canary what goes with READY. */
 void tri_canary_keep(tri_worker *w, const tri_step_result *result);
 
 #endif

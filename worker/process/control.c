@@ -20,20 +20,20 @@ enum { HEALTH_MS = 1000, HEALTH_SHARE = 4, POLL_MS = 250, AGAIN_MS = 100, WORDS_
 /* A job that cannot be, for a limit that the coordinator does not know. */
 static tri_status send_refusal(void *ctx, const tri_refusal *r) {
   tri_control *c = ctx;
-  tri_group_msg m = {.op = TRI_GROUP_REFUSED,
-                     .refused = {.job = r->job,
-                                 .epoch = c->w->opts.epoch,
-                                 .code = tri_wire_str_of(tri_status_code(r->err.status)),
-                                 .message = tri_wire_str_of(r->err.message),
-                                 .field = tri_wire_str_of(r->err.field)}};
+  tri_replica_msg m = {.op = TRI_REPLICA_REFUSED,
+                       .refused = {.job = r->job,
+                                   .epoch = c->w->opts.epoch,
+                                   .code = tri_wire_str_of(tri_status_code(r->err.status)),
+                                   .message = tri_wire_str_of(r->err.message),
+                                   .field = tri_wire_str_of(r->err.field)}};
   return tri_control_send(c, &m);
 }
 
-static void take_job(tri_control *c, const tri_group_assign *a) {
+static void take_job(tri_control *c, const tri_replica_assign *a) {
   tri_worker *w = c->w;
   tri_error err = {0};
   tri_job *job = NULL;
-  if (a->epoch != w->opts.epoch || !c->told_ready) return; /* meant for an earlier life of this group */
+  if (a->epoch != w->opts.epoch || !c->told_ready) return; /* meant for an earlier life of this replica */
   tri_job_model m = tri_job_model_of(&w->engine->model);
   tri_status st = tri_job_create(a, &w->engine->limits, &m, tri_now_ns(), &job, &err);
   if (st == TRI_OK && tri_commands_add(&w->commands, job) != TRI_OK)
@@ -45,24 +45,24 @@ static void take_job(tri_control *c, const tri_group_assign *a) {
   tri_refusals_flush(&c->refusals, send_refusal, c);
 }
 
-static void handle(tri_control *c, const tri_group_msg *m) {
+static void handle(tri_control *c, const tri_replica_msg *m) {
   tri_worker *w = c->w;
   switch (m->op) {
-  case TRI_GROUP_WELCOME:
+  case TRI_REPLICA_WELCOME:
     c->welcomed |= m->welcome.ok;
     if (m->welcome.ok) break;
     tri_log(TRI_LOG_ERROR, "control", "the coordinator refuses this worker (--model %s): %.*s", w->opts.model,
             (int)m->welcome.message.len, m->welcome.message.s);
     atomic_store(&w->stop, true);
     break;
-  case TRI_GROUP_ASSIGN: take_job(c, &m->assign); break;
-  case TRI_GROUP_ABORT: tri_commands_abort(&w->commands, m->abort.job); break;
-  case TRI_GROUP_DRAIN:
+  case TRI_REPLICA_ASSIGN: take_job(c, &m->assign); break;
+  case TRI_REPLICA_ABORT: tri_commands_abort(&w->commands, m->abort.job); break;
+  case TRI_REPLICA_DRAIN:
     atomic_store(&w->drain, true);
     if (!atomic_load(&w->loaded)) atomic_store(&w->stop, true); /* no start waits for it any more */
     break;
-  case TRI_GROUP_MEASURE: atomic_store(&w->measure, true); break;
-  case TRI_GROUP_COUNT_EXPERTS:
+  case TRI_REPLICA_MEASURE: atomic_store(&w->measure, true); break;
+  case TRI_REPLICA_COUNT_EXPERTS:
     if (atomic_load(&w->loaded)) tri_expert_rows_ask(&w->experts, w->engine);
     break;
   default: break;
@@ -72,12 +72,12 @@ static void handle(tri_control *c, const tri_group_msg *m) {
 /* The messages of one frame. */
 static void read_frame(tri_control *c, const char *data, size_t len) {
   do {
-    tri_group_msg m;
+    tri_replica_msg m;
     tri_error err = {0};
     size_t used = len; /* where a message has no end, nothing after it can be found */
     tri_arena_reset(c->arena);
     tri_status st = tri_wire_first(data, len, &used, &err);
-    if (st == TRI_OK) st = tri_group_msg_unpack(data, used, c->arena, &m, &err);
+    if (st == TRI_OK) st = tri_replica_msg_unpack(data, used, c->arena, &m, &err);
     if (st == TRI_OK)
       handle(c, &m);
     else
@@ -97,9 +97,9 @@ static void receive(tri_control *c) {
   }
 }
 
-static tri_status send_of_outbox(void *ctx, tri_group_msg *m) { return tri_control_send(ctx, m); }
+static tri_status send_of_outbox(void *ctx, tri_replica_msg *m) { return tri_control_send(ctx, m); }
 
-/* Drops what an earlier coordinator's jobs have drawn. The leader's word that it has none of them is read before
+/* Drops what an earlier coordinator's jobs have sampled. The leader's word that it has none of them is read before
  * what it has handed over by then. */
 static void send_outboxes(tri_control *c) {
   tri_worker *w = c->w;
@@ -134,13 +134,13 @@ static void send_failure(tri_control *c) {
   tri_worker *w = c->w;
   if (w->failure.status == TRI_OK) return;
   if (!c->connected) tri_control_connect(c, WORDS_MS);
-  tri_group_msg m = {.op = TRI_GROUP_FAILED,
-                     .failed = {.group = (uint32_t)w->opts.group,
-                                .rank = (uint32_t)w->rank,
-                                .epoch = w->opts.epoch,
-                                .code = tri_wire_str_of(tri_status_code(w->failure.status)),
-                                .message = tri_wire_str_of(w->failure.message),
-                                .field = tri_wire_str_of(w->failure.field)}};
+  tri_replica_msg m = {.op = TRI_REPLICA_FAILED,
+                       .failed = {.replica = (uint32_t)w->opts.group,
+                                  .rank = (uint32_t)w->rank,
+                                  .epoch = w->opts.epoch,
+                                  .code = tri_wire_str_of(tri_status_code(w->failure.status)),
+                                  .message = tri_wire_str_of(w->failure.message),
+                                  .field = tri_wire_str_of(w->failure.field)}};
   tri_control_send(c, &m);
 }
 
@@ -214,7 +214,8 @@ cleanup:
 
 void tri_worker_measure(tri_worker *w) {
   if (!atomic_exchange(&w->measure, false) || atomic_load(&w->measured)) return;
-  if (tri_measure_floors(w->engine, &w->floors) != TRI_OK) return; /* no memory: who asked hears of no floors */
+  if (tri_measure_rooflines(w->engine, &w->rooflines) != TRI_OK)
+    return; /* no memory: who asked hears of no rooflines */
   atomic_store(&w->measured, true);
   tri_control_notify(w);
 }

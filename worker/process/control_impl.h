@@ -42,7 +42,7 @@ static inline tri_wire_str tri_wire_str_of(const char *s) { return (tri_wire_str
 /* ---- control_link.c ---- */
 
 /* Sends a message under the next number. TRI_CLOSED without a connection, else as tri_zlink_send. */
-tri_status tri_control_send(tri_control *c, tri_group_msg *m);
+tri_status tri_control_send(tri_control *c, tri_replica_msg *m);
 void tri_control_register(tri_control *c);
 /* Opens a connection. One that is lost is not made again under the same socket: what is sent reaches this coordinator
  * or none. */

@@ -7,27 +7,27 @@
 #include "base/version.h"
 #include "worker/process/control_impl.h"
 
-tri_status tri_control_send(tri_control *c, tri_group_msg *m) {
+tri_status tri_control_send(tri_control *c, tri_replica_msg *m) {
   if (!c->connected) return TRI_CLOSED;
   m->seq = ++c->seq;
-  tri_status st = tri_group_msg_pack(m, &c->buf);
+  tri_status st = tri_replica_msg_pack(m, &c->buf);
   return st == TRI_OK ? tri_zlink_send(c->link, c->buf.data, c->buf.len) : st;
 }
 
 /* Strings are borrowed from c. */
-static tri_group_register registration(tri_control *c) {
+static tri_replica_register registration(tri_control *c) {
   tri_worker *w = c->w;
-  tri_group_register r = {.version = tri_wire_str_of(TRIREME_VERSION),
-                          .host = tri_wire_str_of(c->host.nodename),
-                          .group = (uint32_t)w->opts.group,
-                          .rank = (uint32_t)w->rank,
-                          .world = (uint32_t)w->world,
-                          .tp = (uint32_t)w->layout.tp,
-                          .pp = (uint32_t)w->layout.pp,
-                          .dp = (uint32_t)w->layout.dp,
-                          .ep = (uint32_t)w->layout.ep,
-                          .epoch = w->opts.epoch,
-                          .pid = getpid()};
+  tri_replica_register r = {.version = tri_wire_str_of(TRIREME_VERSION),
+                            .host = tri_wire_str_of(c->host.nodename),
+                            .replica = (uint32_t)w->opts.group,
+                            .rank = (uint32_t)w->rank,
+                            .world = (uint32_t)w->world,
+                            .tp = (uint32_t)w->layout.tp,
+                            .pp = (uint32_t)w->layout.pp,
+                            .dp = (uint32_t)w->layout.dp,
+                            .ep = (uint32_t)w->layout.ep,
+                            .epoch = w->opts.epoch,
+                            .pid = getpid()};
   if (atomic_load(&w->hashed)) {
     r.weights_hash = w->weights_hash;
     c->registered_hash = true;
@@ -37,11 +37,11 @@ static tri_group_register registration(tri_control *c) {
     r.model_hash = tri_model_config_hash(&w->engine->model);
     r.max_model_len = (uint64_t)l->max_model_len;
     r.vocab_size = (uint64_t)l->vocab_size;
-    uint64_t shards = (uint64_t)w->layout.dp; /* limits are those of each */
-    r.kv_blocks = shards * (uint64_t)l->num_blocks;
+    uint64_t dp_ranks = (uint64_t)w->layout.dp; /* limits are those of each */
+    r.kv_blocks = dp_ranks * (uint64_t)l->num_blocks;
     r.block_size = (uint64_t)l->block_size;
-    r.max_num_seqs = shards * (uint64_t)l->max_num_seqs;
-    r.max_num_batched_tokens = shards * (uint64_t)l->max_num_batched_tokens;
+    r.max_num_seqs = dp_ranks * (uint64_t)l->max_num_seqs;
+    r.max_num_batched_tokens = dp_ranks * (uint64_t)l->max_num_batched_tokens;
     c->registered_facts = true;
   }
   if (atomic_load(&w->ready)) r.layer_seconds = w->layer_seconds;
@@ -49,7 +49,7 @@ static tri_group_register registration(tri_control *c) {
 }
 
 void tri_control_register(tri_control *c) {
-  tri_group_msg m = {.op = TRI_GROUP_REGISTER, .reg = registration(c)};
+  tri_replica_msg m = {.op = TRI_REPLICA_REGISTER, .reg = registration(c)};
   c->last_register = tri_now_ns();
   if (tri_control_send(c, &m) != TRI_OK)
     c->registered_hash = c->registered_facts = false; /* the next report has them */
@@ -76,8 +76,8 @@ static void close_link(tri_control *c) {
 
 void tri_control_connect(tri_control *c, int wait_ms) {
   if (!c->link && tri_control_open_link(c, NULL) != TRI_OK) return;
-  tri_group_msg m = {.op = TRI_GROUP_REGISTER, .seq = 1, .reg = registration(c)};
-  tri_status st = tri_group_msg_pack(&m, &c->buf);
+  tri_replica_msg m = {.op = TRI_REPLICA_REGISTER, .seq = 1, .reg = registration(c)};
+  tri_status st = tri_replica_msg_pack(&m, &c->buf);
   if (st == TRI_OK) st = tri_zlink_send_wait(c->link, c->buf.data, c->buf.len, wait_ms);
   c->connected = st == TRI_OK;
   c->last_register = tri_now_ns();

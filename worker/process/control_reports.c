@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The control thread's reports: this rank's registration anew, its health, what was measured, the rows of its experts,
- * and that the group is ready. */
+ * and that the replica is ready. */
 #include <limits.h>
 
 #include "base/log.h"
@@ -14,7 +14,7 @@
 enum { COUNT_MS = 10000, REGISTER_MS = 1000 };
 
 static void send_health(tri_control *c) {
-  tri_group_msg m = {.op = TRI_GROUP_HEALTH, .health = tri_health_take(c->w, &c->health)};
+  tri_replica_msg m = {.op = TRI_REPLICA_HEALTH, .health = tri_health_take(c->w, &c->health)};
   c->sent_layer = (uint32_t)m.health.layer;
   if (atomic_load(&c->w->loaded)) c->sent_step = m.health.step;
   tri_control_send(c, &m);
@@ -24,7 +24,7 @@ static void send_health(tri_control *c) {
 /* `trireme plan` predicts with what a worker has measured of its device. */
 static void keep_figures(const tri_worker *w) {
   char path[PATH_MAX], device[TRI_MACHINE_NAME];
-  tri_machine_figures f = {w->floors.read_bytes_per_s, w->floors.flops_per_s};
+  tri_machine_figures f = {w->rooflines.read_bytes_per_s, w->rooflines.flops_per_s};
   tri_error err = {0};
   tri_machine_file_path(path);
   tri_machine_name(w->engine->backend->tactics_key, device);
@@ -33,21 +33,22 @@ static void keep_figures(const tri_worker *w) {
     tri_log(TRI_LOG_WARN, "plan", "what was measured is not kept: %s", err.message);
 }
 
-static void send_floors(tri_control *c) {
+static void send_rooflines(tri_control *c) {
   const tri_worker *w = c->w;
-  tri_group_msg m = {
-      .op = TRI_GROUP_FLOORS,
-      .floors = {
-          .group = (uint32_t)w->opts.group, .rank = (uint32_t)w->rank, .epoch = w->opts.epoch, .floors = w->floors}};
+  tri_replica_msg m = {.op = TRI_REPLICA_ROOFLINES,
+                       .rooflines = {.replica = (uint32_t)w->opts.group,
+                                     .rank = (uint32_t)w->rank,
+                                     .epoch = w->opts.epoch,
+                                     .rooflines = w->rooflines}};
   tri_control_send(c, &m);
 }
 
 static void send_experts(tri_control *c) {
   tri_worker *w = c->w;
-  tri_group_msg m = {.op = TRI_GROUP_EXPERTS};
+  tri_replica_msg m = {.op = TRI_REPLICA_EXPERTS};
   tri_arena_reset(c->arena);
   if (tri_expert_rows_message(&w->experts, w->engine, c->arena, &m.experts) == TRI_OK) {
-    m.experts.group = (uint32_t)w->opts.group;
+    m.experts.replica = (uint32_t)w->opts.group;
     m.experts.rank = (uint32_t)w->rank;
     m.experts.epoch = w->opts.epoch;
     tri_control_send(c, &m);
@@ -81,19 +82,19 @@ void tri_control_report(tri_control *c) {
   bool unheard = !c->welcomed && now - c->last_register >= REGISTER_MS * 1000000LL;
   if (hash_is_new || facts_are_new || unheard) tri_control_register(c);
   if (atomic_load(&w->ready) && c->welcomed && c->cleared && !c->told_ready && w->rank == 0) {
-    tri_group_msg m = {.op = TRI_GROUP_READY,
-                       .ready = {.group = (uint32_t)w->opts.group,
-                                 .epoch = w->opts.epoch,
-                                 .load_seconds = w->load_seconds,
-                                 .layer_seconds = w->layer_seconds,
-                                 .canary_ids = w->canary_ids,
-                                 .num_canary_ids = (size_t)w->num_canary,
-                                 .canary_millis = w->canary_millis,
-                                 .num_canary_millis = (size_t)w->num_canary}};
+    tri_replica_msg m = {.op = TRI_REPLICA_READY,
+                         .ready = {.replica = (uint32_t)w->opts.group,
+                                   .epoch = w->opts.epoch,
+                                   .load_seconds = w->load_seconds,
+                                   .layer_seconds = w->layer_seconds,
+                                   .canary_ids = w->canary_ids,
+                                   .num_canary_ids = (size_t)w->num_canary,
+                                   .canary_millis = w->canary_millis,
+                                   .num_canary_millis = (size_t)w->num_canary}};
     c->told_ready = tri_control_send(c, &m) == TRI_OK;
   }
   if (c->welcomed && atomic_exchange(&w->measured, false)) {
-    send_floors(c);
+    send_rooflines(c);
     keep_figures(w);
   }
   if (atomic_load(&w->loaded) && now - c->last_count >= COUNT_MS * 1000000LL) {

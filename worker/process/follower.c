@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The step loop of every rank but the leader: take a plan, run it, and, on the sampling rank, send back what was drawn.
+/* The step loop of every rank but the leader: take a plan, run it, and, on the sampling rank, send back what was
+ * sampled.
  */
 #include "worker/process/canary.h"
 #include "worker/placement/eplb_run.h"
@@ -9,19 +10,20 @@ struct follower {
   tri_worker *w;
   void *plan;
   size_t plan_cap;
-  void **results; /* [lanes] packed; one may still be under way while the next lane runs */
+  void **results; /* [micro-batches] packed; one may still be under way while the next micro-batch runs */
   tri_comm_req *sends;
   size_t result_cap;
 };
 
 static tri_status send_result(struct follower *f, const tri_step_result *r) {
-  tri_comm *c = f->w->group.world;
-  TRI_CHECK(tri_comm_wait(c, &f->sends[r->lane]));
+  tri_comm *c = f->w->replica.world;
+  TRI_CHECK(tri_comm_wait(c, &f->sends[r->micro_batch]));
   const tri_engine *e = f->w->engine;
-  tri_embed_result embed = {.step = r->step, .lane = r->lane, .values = tri_embed_values(&e->encoder_output)};
-  size_t n = e->model.encoder ? tri_embed_result_pack(&embed, f->results[r->lane], f->result_cap)
-                              : tri_result_pack(r, f->results[r->lane], f->result_cap);
-  return tri_comm_isend(c, f->results[r->lane], n, 0, TRI_TAG_RESULT, &f->sends[r->lane]);
+  tri_embed_result embed = {
+      .step = r->step, .micro_batch = r->micro_batch, .values = tri_embed_values(&e->encoder_output)};
+  size_t n = e->model.encoder ? tri_embed_result_pack(&embed, f->results[r->micro_batch], f->result_cap)
+                              : tri_result_pack(r, f->results[r->micro_batch], f->result_cap);
+  return tri_comm_isend(c, f->results[r->micro_batch], n, 0, TRI_TAG_RESULT, &f->sends[r->micro_batch]);
 }
 
 /* Sees to the oldest step under way, if it has ended, and waits for that where the engine takes no more. */
@@ -40,7 +42,7 @@ static tri_status end_step(struct follower *f) {
 /* Steps that are under way end meanwhile. */
 static tri_status receive_plan(struct follower *f, size_t *len) {
   tri_worker *w = f->w;
-  tri_comm *c = w->group.world;
+  tri_comm *c = w->replica.world;
   tri_status st = TRI_OK;
   tri_wait wait = tri_wait_begin(&c->cfg.policy, TRI_NEVER); /* idle until the leader has work; the lease ends it */
   while ((st = tri_comm_try_recv(c, f->plan, f->plan_cap, 0, TRI_TAG_PLAN, len)) == TRI_AGAIN) {
@@ -101,7 +103,7 @@ tri_status tri_follower_run(tri_worker *w, tri_error *err) {
   struct follower f = {.w = w};
   tri_status st;
   bool stop = false;
-  int lanes = w->engine->num_lanes;
+  int micro_batches = w->engine->num_micro_batches;
   tri_plan_writer *sizes = NULL;
   const tri_limits *l = &w->engine->limits;
   tri_plan_sizes most = tri_limits_plan_sizes(l);
@@ -114,9 +116,9 @@ tri_status tri_follower_run(tri_worker *w, tri_error *err) {
     f.result_cap = tri_embed_result_bytes(rows, cols);
   }
   f.plan = tri_malloc(f.plan_cap, 1);
-  f.results = tri_calloc((size_t)lanes, sizeof *f.results);
-  f.sends = tri_calloc((size_t)lanes, sizeof *f.sends);
-  for (int i = 0; f.results && i < lanes; i++)
+  f.results = tri_calloc((size_t)micro_batches, sizeof *f.results);
+  f.sends = tri_calloc((size_t)micro_batches, sizeof *f.sends);
+  for (int i = 0; f.results && i < micro_batches; i++)
     if (!(f.results[i] = tri_malloc(f.result_cap, 1))) st = TRI_NO_MEMORY;
   if (!f.plan || !f.results || !f.sends || st != TRI_OK) {
     st = tri_fail(err, TRI_NO_MEMORY, "follower", "no memory for the step buffers");
@@ -130,7 +132,7 @@ cleanup:
   if (st != TRI_OK)
     tri_fail(err, st, "step", "rank %d: step %llu failed: %s", w->rank,
              (unsigned long long)atomic_load(&w->engine->progress.step), tri_engine_failure(w->engine, st));
-  for (int i = 0; f.results && i < lanes; i++) tri_free(f.results[i]);
+  for (int i = 0; f.results && i < micro_batches; i++) tri_free(f.results[i]);
   tri_free(f.results);
   tri_free(f.sends);
   tri_free(f.plan);

@@ -26,7 +26,7 @@ static void name_disks(const tri_engine *e, char out[TRI_DISK_NAME]) {
 }
 
 /* `trireme plan` predicts with what a worker has measured of its disks. */
-void tri_health_keep(const tri_worker *w, tri_health *h, const tri_group_stream *s) {
+void tri_health_keep(const tri_worker *w, tri_health *h, const tri_replica_stream *s) {
   static const double WORTH_WRITING = 1.05;
   double best = h->stream_rate.best;
   char path[PATH_MAX], disk[TRI_DISK_NAME];
@@ -40,9 +40,9 @@ void tri_health_keep(const tri_worker *w, tri_health *h, const tri_group_stream 
     tri_log(TRI_LOG_WARN, "plan", "what was measured is not kept: %s", err.message);
 }
 
-static tri_group_swaps report_swaps(const tri_worker *w) {
+static tri_replica_swaps report_swaps(const tri_worker *w) {
   uint64_t bytes = w->engine->shard_block_bytes;
-  return (tri_group_swaps){
+  return (tri_replica_swaps){
       .host_kv_blocks = (uint64_t)w->engine->limits.num_host_blocks * (uint64_t)w->layout.dp,
       .host_kv_blocks_used = atomic_load(&w->host_blocks_used),
       .out = atomic_load(&w->swaps_out),
@@ -52,39 +52,39 @@ static tri_group_swaps report_swaps(const tri_worker *w) {
   };
 }
 
-static tri_group_prefixes report_prefixes(const tri_worker *w) {
-  return (tri_group_prefixes){.queries = atomic_load(&w->prefix_queries),
-                              .hits = atomic_load(&w->prefix_hits),
-                              .evictions = atomic_load(&w->prefix_evictions)};
+static tri_replica_prefixes report_prefixes(const tri_worker *w) {
+  return (tri_replica_prefixes){.queries = atomic_load(&w->prefix_queries),
+                                .hits = atomic_load(&w->prefix_hits),
+                                .evictions = atomic_load(&w->prefix_evictions)};
 }
 
-tri_group_health tri_health_take(tri_worker *w, tri_health *h) {
-  tri_group_health m = {.group = (uint32_t)w->opts.group,
-                        .rank = (uint32_t)w->rank,
-                        .epoch = w->opts.epoch,
-                        .busy = has_work(w),
-                        .running = atomic_load(&w->running),
-                        .waiting = atomic_load(&w->waiting),
-                        .kv_blocks_used = atomic_load(&w->blocks_used),
-                        .tokens = atomic_load(&w->tokens),
-                        .preemptions = atomic_load(&w->preemptions),
-                        .rearrangements = atomic_load(&w->rearrangements),
-                        .experts_moved = atomic_load(&w->experts_moved),
-                        .moving_ns = atomic_load(&w->moving_ns),
-                        /* what the control thread itself costs belongs to scheduling, too */
-                        .scheduler_ns = atomic_load(&w->scheduler_ns) + (uint64_t)tri_thread_cpu_ns(),
-                        .layer = TRI_LAYER_IDLE};
+tri_replica_health tri_health_take(tri_worker *w, tri_health *h) {
+  tri_replica_health m = {.replica = (uint32_t)w->opts.group,
+                          .rank = (uint32_t)w->rank,
+                          .epoch = w->opts.epoch,
+                          .busy = has_work(w),
+                          .running = atomic_load(&w->running),
+                          .waiting = atomic_load(&w->waiting),
+                          .kv_blocks_used = atomic_load(&w->blocks_used),
+                          .tokens = atomic_load(&w->tokens),
+                          .preemptions = atomic_load(&w->preemptions),
+                          .rearrangements = atomic_load(&w->rearrangements),
+                          .experts_moved = atomic_load(&w->experts_moved),
+                          .moving_ns = atomic_load(&w->moving_ns),
+                          /* what the control thread itself costs belongs to scheduling, too */
+                          .scheduler_ns = atomic_load(&w->scheduler_ns) + (uint64_t)tri_thread_cpu_ns(),
+                          .layer = TRI_LAYER_IDLE};
   if (atomic_load(&w->loaded)) {
     m.step = atomic_load(&w->engine->progress.step);
     m.layer = atomic_load(&w->engine->progress.layer);
-    m.collective = tri_group_sequence(&w->group);
-    m.exchange = atomic_load(&w->engine->progress.exchange);
+    m.collective = tri_replica_sequence(&w->replica);
+    m.exchange = atomic_load(&w->engine->progress.all2all);
     m.stream = tri_stream_report(w->engine, &h->stream_rate);
     if (!w->rank) m.swaps = report_swaps(w);
     if (!w->rank) m.prefixes = report_prefixes(w);
   }
-  for (int i = 0; w->shards && !w->rank && i < 2 * w->layout.dp; i++) h->shards[i] = atomic_load(&w->shards[i]);
-  m.shards = h->shards;
-  m.num_shards = w->shards && !w->rank ? 2 * (size_t)w->layout.dp : 0;
+  for (int i = 0; w->dp_ranks && !w->rank && i < 2 * w->layout.dp; i++) h->dp_ranks[i] = atomic_load(&w->dp_ranks[i]);
+  m.dp_ranks = h->dp_ranks;
+  m.num_dp_ranks = w->dp_ranks && !w->rank ? 2 * (size_t)w->layout.dp : 0;
   return m;
 }

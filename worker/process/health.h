@@ -10,12 +10,12 @@
 typedef struct tri_health {
   tri_stream_rate stream_rate;
   double kept_rate; /* in the file of figures */
-  uint32_t shards[2 * TRI_MAX_SHARDS];
+  uint32_t dp_ranks[2 * TRI_MAX_DP_RANKS];
 } tri_health;
 
 /* Returns the report. Its arrays are h's. */
-tri_group_health tri_health_take(tri_worker *w, tri_health *h);
+tri_replica_health tri_health_take(tri_worker *w, tri_health *h);
 /* Writes what was measured of the disks to the file of figures, once that has been reported. */
-void tri_health_keep(const tri_worker *w, tri_health *h, const tri_group_stream *s);
+void tri_health_keep(const tri_worker *w, tri_health *h, const tri_replica_stream *s);
 
 #endif

@@ -20,8 +20,8 @@ enum { IDLE_SLEEP_NS = 500000000 }; /* a command wakes the leader; now and then 
 static const int64_t WARM_UP_NS = 8000000000, STREAMED_WARM_UP_NS = 1000000000;
 static const int64_t MEASURE_NS = 2000000000; /* for what an encoder's batches cost */
 
-struct lane {
-  void **plans;        /* [shards] copies that the transfers to the other ranks read */
+struct micro_batch {
+  void **plans;        /* [data-parallel ranks] copies that the transfers to the other ranks read */
   tri_comm_req *sends; /* [world] */
 };
 
@@ -33,28 +33,28 @@ struct plan {
 
 struct leader {
   tri_worker *w;
-  tri_shards *shards;
-  tri_plan_writer **writers; /* [shards] */
-  struct lane *lanes;
+  tri_dp_ranks *dp_ranks;
+  tri_plan_writer **writers; /* [data-parallel ranks] */
+  struct micro_batch *micro_batches;
   tri_outbox *out;
   tri_eplb *eplb;         /* NULL: experts stay where they are */
   int64_t held_ns;        /* since when no step begins, for its sake; 0: steps begin */
   tri_step_result result; /* of a sampling rank elsewhere */
   void *packed;
   size_t packed_cap, packed_len; /* packed_len: of the last one that was waited for */
-  bool embeds;                   /* instead of drawing tokens, */
+  bool embeds;                   /* instead of sampling tokens, */
   size_t max_rows, width;        /* with so many rows of numbers in one step at most */
   tri_encoder_cost cost;         /* of an encoder's batches */
 };
 
-static int num_shards(const tri_worker *w) { return tri_group_num_shards(&w->group); }
+static int num_dp_ranks(const tri_worker *w) { return tri_replica_num_dp_ranks(&w->replica); }
 
 /* ---- set-up ---- */
 
 static int prompt_tokens(const tri_worker *w) {
   const tri_engine *e = w->engine;
   int asked = w->opts.prompt_micro_batch_tokens, hiding = e->hiding_tokens;
-  int tokens = tri_sched_prompt_tokens(asked, e->num_lanes, !e->backend->host_memory, hiding);
+  int tokens = tri_sched_prompt_tokens(asked, e->num_micro_batches, !e->backend->host_memory, hiding);
   if (!asked && tokens && hiding)
     tri_log(TRI_LOG_INFO, "worker", "prompts go through the stages in up to %d tokens: %d hide their streamed weights",
             tokens, hiding);
@@ -64,18 +64,18 @@ static int prompt_tokens(const tri_worker *w) {
 static tri_status create_writers(struct leader *ld) {
   const tri_limits *l = &ld->w->engine->limits;
   tri_plan_sizes sizes = tri_limits_plan_sizes(l);
-  int dp = num_shards(ld->w);
+  int dp = num_dp_ranks(ld->w);
   if (!(ld->writers = tri_calloc((size_t)dp, sizeof *ld->writers))) return TRI_NO_MEMORY;
   for (int i = 0; i < dp; i++) TRI_CHECK(tri_plan_writer_create(&sizes, &ld->writers[i]));
   return TRI_OK;
 }
 
-static tri_status create_lanes(struct leader *ld) {
+static tri_status create_micro_batches(struct leader *ld) {
   const tri_worker *w = ld->w;
-  int dp = num_shards(w), lanes = w->engine->num_lanes;
-  if (!(ld->lanes = tri_calloc((size_t)lanes, sizeof *ld->lanes))) return TRI_NO_MEMORY;
-  for (int i = 0; i < lanes; i++) {
-    struct lane *l = &ld->lanes[i];
+  int dp = num_dp_ranks(w), micro_batches = w->engine->num_micro_batches;
+  if (!(ld->micro_batches = tri_calloc((size_t)micro_batches, sizeof *ld->micro_batches))) return TRI_NO_MEMORY;
+  for (int i = 0; i < micro_batches; i++) {
+    struct micro_batch *l = &ld->micro_batches[i];
     l->plans = tri_calloc((size_t)dp, sizeof *l->plans);
     l->sends = tri_calloc((size_t)w->world, sizeof *l->sends);
     if (!l->plans || !l->sends) return TRI_NO_MEMORY;
@@ -90,17 +90,17 @@ static tri_status create(struct leader *ld, tri_error *err) {
   const tri_limits *l = &w->engine->limits;
   tri_status st;
   tri_sched_config sc = {.limits = *l,
-                         .num_lanes = w->engine->num_lanes,
-                         .depth = w->engine->lane_depth,
+                         .num_micro_batches = w->engine->num_micro_batches,
+                         .depth = w->engine->micro_batch_depth,
                          .prompt_tokens = prompt_tokens(w),
                          .swap_cost = tri_swap_cost_find(&w->opts, w->engine, w->local_ranks),
                          .by_priority = w->opts.scheduling_policy == 1,
                          .encoder_batching = (tri_encoder_batching)w->opts.encoder_batching,
                          .latency_limit_ns = (int64_t)(w->opts.encoder_latency_limit * 1e6)};
   TRI_TRY(tri_sched_prefixes_make(&w->engine->model, &sc.prefixes));
-  TRI_TRY(tri_shards_create(&sc, num_shards(w), &ld->shards));
+  TRI_TRY(tri_dp_ranks_create(&sc, num_dp_ranks(w), &ld->dp_ranks));
   TRI_TRY(create_writers(ld));
-  TRI_TRY(create_lanes(ld));
+  TRI_TRY(create_micro_batches(ld));
   TRI_TRY(tri_eplb_start(w->engine, (uint64_t)w->opts.eplb_step_interval, w->host_of, &ld->eplb));
   ld->packed_cap = tri_result_max_bytes((size_t)l->max_num_seqs);
   if (ld->embeds && !tri_embed_result_max(&w->engine->model, l, &ld->max_rows, &ld->width)) st = TRI_OVERFLOW;
@@ -120,61 +120,63 @@ cleanup:
 }
 
 static void destroy(struct leader *ld) {
-  int dp = num_shards(ld->w);
-  for (int i = 0; ld->lanes && i < ld->w->engine->num_lanes; i++) {
-    for (int d = 0; ld->lanes[i].plans && d < dp; d++) tri_free(ld->lanes[i].plans[d]);
-    tri_free(ld->lanes[i].plans);
-    tri_free(ld->lanes[i].sends);
+  int dp = num_dp_ranks(ld->w);
+  for (int i = 0; ld->micro_batches && i < ld->w->engine->num_micro_batches; i++) {
+    for (int d = 0; ld->micro_batches[i].plans && d < dp; d++) tri_free(ld->micro_batches[i].plans[d]);
+    tri_free(ld->micro_batches[i].plans);
+    tri_free(ld->micro_batches[i].sends);
   }
-  tri_free(ld->lanes);
+  tri_free(ld->micro_batches);
   tri_free(ld->packed);
   tri_free(ld->result.tokens);
   for (int d = 0; ld->writers && d < dp; d++) tri_plan_writer_destroy(ld->writers[d]);
   tri_free(ld->writers);
   tri_eplb_destroy(ld->eplb);
-  tri_shards_destroy(ld->shards);
+  tri_dp_ranks_destroy(ld->dp_ranks);
 }
 
 /* ---- one step ---- */
 
-/* Until the other ranks have the lane's plans. */
-static tri_status await_plans(struct leader *ld, int lane) {
-  tri_comm *c = ld->w->group.world;
-  for (int r = 1; r < c->size; r++) TRI_CHECK(tri_comm_wait(c, &ld->lanes[lane].sends[r]));
+/* Until the other ranks have the micro-batch's plans. */
+static tri_status await_plans(struct leader *ld, int micro_batch) {
+  tri_comm *c = ld->w->replica.world;
+  for (int r = 1; r < c->size; r++) TRI_CHECK(tri_comm_wait(c, &ld->micro_batches[micro_batch].sends[r]));
   return TRI_OK;
 }
 
-/* Tells every shard what the others have in the step: their ranks exchange rows. */
-static void tell_shards(struct leader *ld, bool one) {
-  uint32_t tokens[TRI_MAX_SHARDS], longest[TRI_MAX_SHARDS];
-  int dp = num_shards(ld->w);
+/* Tells every data-parallel rank what the others have in the step: their ranks exchange rows. */
+static void tell_dp_ranks(struct leader *ld, bool one) {
+  uint32_t tokens[TRI_MAX_DP_RANKS], longest[TRI_MAX_DP_RANKS];
+  int dp = num_dp_ranks(ld->w);
   for (int d = 0; d < dp; d++) {
     tokens[d] = ld->writers[one ? 0 : d]->h.num_tokens;
     longest[d] = tri_plan_longest(ld->writers[one ? 0 : d]);
   }
-  for (int d = 0; dp > 1 && d < (one ? 1 : dp); d++) tri_plan_set_shards(ld->writers[d], tokens, longest, (uint32_t)dp);
+  for (int d = 0; dp > 1 && d < (one ? 1 : dp); d++)
+    tri_plan_set_dp_ranks(ld->writers[d], tokens, longest, (uint32_t)dp);
 }
 
-/* Hands every other rank the finished plan of its shard, or, where one is for all, the first; *own is this rank's. A
- * long one moves only while this rank is in the communicator's calls, and a device's queue that is full keeps it in a
- * launch until the other ranks' sums come, who would be waiting for their plan: there all must have it first. */
-static tri_status send_plans(struct leader *ld, int lane, bool one, struct plan *own) {
-  tri_comm *c = ld->w->group.world;
-  struct lane *l = &ld->lanes[lane];
-  tell_shards(ld, one);
+/* Hands every other rank the finished plan of its data-parallel rank, or, where one is for all, the first; *own is this
+ * rank's. A long one moves only while this rank is in the communicator's calls, and a device's queue that is full keeps
+ * it in a launch until the other ranks' sums come, who would be waiting for their plan: there all must have it first.
+ */
+static tri_status send_plans(struct leader *ld, int micro_batch, bool one, struct plan *own) {
+  tri_comm *c = ld->w->replica.world;
+  struct micro_batch *l = &ld->micro_batches[micro_batch];
+  tell_dp_ranks(ld, one);
   own->bytes = tri_plan_finish(ld->writers[0], &own->len);
   if (c->size == 1) return TRI_OK;
-  TRI_CHECK(await_plans(ld, lane));
-  for (int d = 0; d < num_shards(ld->w); d++) {
+  TRI_CHECK(await_plans(ld, micro_batch));
+  for (int d = 0; d < num_dp_ranks(ld->w); d++) {
     struct plan p = *own;
     if (d && !one) p.bytes = tri_plan_finish(ld->writers[d], &p.len);
     memcpy(l->plans[d], p.bytes, p.len);
     for (int r = 1; r < c->size; r++)
-      if (tri_group_shard_of(&ld->w->group, r) == d)
+      if (tri_replica_dp_rank_of(&ld->w->replica, r) == d)
         TRI_CHECK(tri_comm_isend(c, l->plans[d], p.len, r, TRI_TAG_PLAN, &l->sends[r]));
   }
   own->bytes = l->plans[0];
-  return ld->w->engine->backend->async ? await_plans(ld, lane) : TRI_OK;
+  return ld->w->engine->backend->async ? await_plans(ld, micro_batch) : TRI_OK;
 }
 
 /* CPU time, not wall time: on a busy host the thread may be off its core in between. */
@@ -186,87 +188,91 @@ static void count_time(tri_worker *w, int64_t since) {
 static tri_status flush(struct leader *ld) {
   tri_worker *w = ld->w;
   /* Destroyed from here, where the control thread is far after: memory matters more then. */
-  for (tri_job *j; (j = tri_shards_retired(ld->shards));)
+  for (tri_job *j; (j = tri_dp_ranks_retired(ld->dp_ranks));)
     if (!tri_ring_push(&w->retired, j)) tri_job_destroy(j);
   if (!ld->out->num && !ld->out->num_results) return TRI_OK;
   tri_ring_push(&w->outbox_full, ld->out);
   tri_control_notify(w);
-  tri_wait wait = tri_wait_begin(&w->group.world->cfg.policy, TRI_NEVER);
+  tri_wait wait = tri_wait_begin(&w->replica.world->cfg.policy, TRI_NEVER);
   while (!(ld->out = tri_ring_pop(&w->outbox_free))) TRI_CHECK(tri_wait_pause(&wait));
   return TRI_OK;
 }
 
-static tri_status absorb(struct leader *ld, int shard, int lane, const tri_step_result *result) {
+static tri_status absorb(struct leader *ld, int dp_rank, int micro_batch, const tri_step_result *result) {
   int64_t t = tri_thread_cpu_ns();
-  tri_shards_absorb(ld->shards, shard, lane, result, ld->out);
+  tri_dp_ranks_absorb(ld->dp_ranks, dp_rank, micro_batch, result, ld->out);
   tri_status st = flush(ld);
   count_time(ld->w, t);
   return st;
 }
 
-static tri_status absorb_embed(struct leader *ld, int lane, const tri_embed_result *result) {
+static tri_status absorb_embed(struct leader *ld, int micro_batch, const tri_embed_result *result) {
   int64_t t = tri_thread_cpu_ns();
-  if (tri_encoder_cost_end(&ld->cost, tri_now_ns())) tri_shards_set_batch_cost(ld->shards, &ld->cost.table);
-  tri_status st = tri_shards_absorb_embed(ld->shards, lane, result, ld->w->engine->model.head.token_head, ld->out);
+  if (tri_encoder_cost_end(&ld->cost, tri_now_ns())) tri_dp_ranks_set_batch_cost(ld->dp_ranks, &ld->cost.table);
+  tri_status st =
+      tri_dp_ranks_absorb_embed(ld->dp_ranks, micro_batch, result, ld->w->engine->model.head.token_head, ld->out);
   if (st == TRI_OK) st = flush(ld);
   count_time(ld->w, t);
   return st;
 }
 
 /* The result of a step on this rank. */
-static tri_status absorb_own(struct leader *ld, int lane, const tri_step_result *result) {
-  tri_embed_result embed = {
-      .step = result->step, .lane = result->lane, .values = tri_embed_values(&ld->w->engine->encoder_output)};
-  return ld->embeds ? absorb_embed(ld, lane, &embed) : absorb(ld, 0, lane, result);
+static tri_status absorb_own(struct leader *ld, int micro_batch, const tri_step_result *result) {
+  tri_embed_result embed = {.step = result->step,
+                            .micro_batch = result->micro_batch,
+                            .values = tri_embed_values(&ld->w->engine->encoder_output)};
+  return ld->embeds ? absorb_embed(ld, micro_batch, &embed) : absorb(ld, 0, micro_batch, result);
 }
 
-/* The result of a shard's step on another rank, whose bytes are in ld->packed. */
-static tri_status absorb_packed(struct leader *ld, int shard, size_t len) {
+/* The result of a data-parallel rank's step on another rank, whose bytes are in ld->packed. */
+static tri_status absorb_packed(struct leader *ld, int dp_rank, size_t len) {
   const tri_engine *e = ld->w->engine;
   tri_embed_result embed;
   TRI_CHECK(ld->embeds ? tri_embed_result_unpack(ld->packed, len, ld->max_rows, ld->width, &embed)
                        : tri_result_unpack(ld->packed, len, &ld->result, (size_t)e->limits.max_num_seqs));
-  uint32_t lane = ld->embeds ? embed.lane : ld->result.lane;
-  if (lane >= (uint32_t)e->num_lanes) return TRI_CORRUPT;
-  return ld->embeds ? absorb_embed(ld, (int)lane, &embed) : absorb(ld, shard, (int)lane, &ld->result);
+  uint32_t micro_batch = ld->embeds ? embed.micro_batch : ld->result.micro_batch;
+  if (micro_batch >= (uint32_t)e->num_micro_batches) return TRI_CORRUPT;
+  return ld->embeds ? absorb_embed(ld, (int)micro_batch, &embed) : absorb(ld, dp_rank, (int)micro_batch, &ld->result);
 }
 
-static tri_status start_lane(struct leader *ld, int lane, bool *worked) {
+static tri_status start_micro_batch(struct leader *ld, int micro_batch, bool *worked) {
   tri_worker *w = ld->w;
   struct plan own;
   int64_t t = tri_thread_cpu_ns();
-  if (tri_shards_lane_busy(ld->shards, lane) || !tri_shards_compose(ld->shards, lane, ld->writers)) return TRI_OK;
-  /* Beside steps of other lanes and shards it would take as long as these let it. */
-  if (ld->embeds && w->engine->num_lanes == 1 && num_shards(w) == 1)
+  if (tri_dp_ranks_micro_batch_busy(ld->dp_ranks, micro_batch) ||
+      !tri_dp_ranks_compose(ld->dp_ranks, micro_batch, ld->writers))
+    return TRI_OK;
+  /* Beside steps of other micro-batches and data-parallel ranks it would take as long as these let it. */
+  if (ld->embeds && w->engine->num_micro_batches == 1 && num_dp_ranks(w) == 1)
     tri_encoder_cost_begin(&ld->cost, &ld->writers[0]->h, tri_now_ns());
-  tri_status st = send_plans(ld, lane, false, &own);
+  tri_status st = send_plans(ld, micro_batch, false, &own);
   count_time(w, t);
   if (st == TRI_OK) st = tri_engine_begin(w->engine, own.bytes, own.len);
   *worked = true;
   return st;
 }
 
-/* The end of this rank's own oldest step, which is waited for where the engine takes no more and the next lane's is to
- * begin. */
+/* The end of this rank's own oldest step, which is waited for where the engine takes no more and the next micro-batch's
+ * is to begin. */
 static tri_status end_step(struct leader *ld, bool *worked) {
   tri_engine *e = ld->w->engine;
   const tri_step_result *result;
   tri_wait wait = tri_wait_begin(&e->wait_policy, TRI_NEVER);
   tri_status st;
   if (!e->num_steps) return TRI_OK;
-  while ((st = tri_engine_poll(e, &result)) == TRI_AGAIN && e->num_lanes > 1 && e->num_steps == e->depth)
+  while ((st = tri_engine_poll(e, &result)) == TRI_AGAIN && e->num_micro_batches > 1 && e->num_steps == e->depth)
     if ((st = tri_wait_pause(&wait)) != TRI_OK) return st;
   if (st == TRI_AGAIN) return TRI_OK;
   *worked = true;
-  return st == TRI_OK && result ? absorb_own(ld, (int)result->lane, result) : st;
+  return st == TRI_OK && result ? absorb_own(ld, (int)result->micro_batch, result) : st;
 }
 
-/* A result from each shard's sampling rank, if one has come. */
+/* A result from each data-parallel rank's sampling rank, if one has come. */
 static tri_status poll_results(struct leader *ld, bool *worked) {
   tri_worker *w = ld->w;
-  tri_comm *c = w->group.world;
-  for (int d = 0; d < num_shards(w); d++) {
-    int rank = tri_group_sampler(&w->group, d);
+  tri_comm *c = w->replica.world;
+  for (int d = 0; d < num_dp_ranks(w); d++) {
+    int rank = tri_replica_sampler(&w->replica, d);
     size_t len;
     if (rank == c->rank) continue;
     tri_status st = tri_comm_try_recv(c, ld->packed, ld->packed_cap, rank, TRI_TAG_RESULT, &len);
@@ -283,11 +289,11 @@ static void take_commands(struct leader *ld) {
   uint64_t abort;
   for (tri_job *j; tri_commands_take(&w->commands, &j, &abort);)
     if (j)
-      tri_shards_add(ld->shards, j);
+      tri_dp_ranks_add(ld->dp_ranks, j);
     else
-      tri_shards_abort(ld->shards, abort);
+      tri_dp_ranks_abort(ld->dp_ranks, abort);
   /* Known before the step that may never end. */
-  if (tri_shards_has_work(ld->shards)) atomic_store_explicit(&w->busy, true, memory_order_relaxed);
+  if (tri_dp_ranks_has_work(ld->dp_ranks)) atomic_store_explicit(&w->busy, true, memory_order_relaxed);
 }
 
 /* Drops the jobs of a coordinator that is lost, and says so once nothing comes of them any more. */
@@ -296,8 +302,8 @@ static void drop_jobs(struct leader *ld) {
   uint64_t line = atomic_load(&w->line);
   if (line == atomic_load_explicit(&w->cleared, memory_order_relaxed)) return;
   tri_commands_drop(&w->commands);
-  tri_shards_abort_all(ld->shards);
-  if (tri_shards_is_busy(ld->shards) || w->engine->num_steps || ld->out->num || ld->out->num_results) return;
+  tri_dp_ranks_abort_all(ld->dp_ranks);
+  if (tri_dp_ranks_is_busy(ld->dp_ranks) || w->engine->num_steps || ld->out->num || ld->out->num_results) return;
   atomic_store(&w->cleared, line);
   tri_control_notify(w);
 }
@@ -306,8 +312,8 @@ static void drop_jobs(struct leader *ld) {
  * another rank's device. */
 static const tri_wait_policy *policy_of(const struct leader *ld) {
   const tri_engine *e = ld->w->engine;
-  bool ahead = e->backend->async && tri_shards_is_busy(ld->shards);
-  return e->num_steps || ahead ? &e->wait_policy : &ld->w->group.world->cfg.policy;
+  bool ahead = e->backend->async && tri_dp_ranks_is_busy(ld->dp_ranks);
+  return e->num_steps || ahead ? &e->wait_policy : &ld->w->replica.world->cfg.policy;
 }
 
 /* Movement of experts, one thing between two steps: none begins until the ranks have done it. */
@@ -318,7 +324,7 @@ static tri_status rearrange(struct leader *ld, bool *worked) {
   struct plan own;
   const float *rows = NULL;
   uint64_t steps = atomic_load_explicit(&w->engine->progress.step, memory_order_relaxed);
-  bool idle = !tri_shards_has_work(ld->shards);
+  bool idle = !tri_dp_ranks_has_work(ld->dp_ranks);
   tri_plan_kind kind = tri_eplb_next(ld->eplb, steps, idle, &move);
   *worked |= idle && tri_eplb_is_busy(ld->eplb); /* it does not sleep before the last move */
   tri_worker_publish_moves(w, ld->eplb);
@@ -328,7 +334,7 @@ static tri_status rearrange(struct leader *ld, bool *worked) {
     return TRI_OK;
   }
   if (!ld->held_ns) ld->held_ns = tri_now_ns();
-  if (tri_shards_is_stepping(ld->shards) || w->engine->num_steps) return TRI_OK;
+  if (tri_dp_ranks_is_stepping(ld->dp_ranks) || w->engine->num_steps) return TRI_OK;
   atomic_store_explicit(&w->busy, true, memory_order_relaxed);
   tri_plan_begin(ld->writers[0], 0, steps);
   h->kind = (uint32_t)kind;
@@ -344,7 +350,7 @@ static tri_status rearrange(struct leader *ld, bool *worked) {
 
 static tri_status serve(struct leader *ld) {
   tri_worker *w = ld->w;
-  const tri_wait_policy *policy = &w->group.world->cfg.policy;
+  const tri_wait_policy *policy = &w->replica.world->cfg.policy;
   tri_wait wait = tri_wait_begin(policy, TRI_NEVER);
   bool idle = true;
   while (!atomic_load_explicit(&w->stop, memory_order_relaxed)) {
@@ -352,15 +358,15 @@ static tri_status serve(struct leader *ld) {
     tri_status st = TRI_OK;
     drop_jobs(ld);
     take_commands(ld);
-    tri_shards_reap(ld->shards, tri_now_ns(), ld->out);
+    tri_dp_ranks_reap(ld->dp_ranks, tri_now_ns(), ld->out);
     if (ld->out->num) st = flush(ld);
     if (st == TRI_OK && ld->eplb) st = rearrange(ld, &worked);
-    for (int lane = 0; st == TRI_OK && lane < w->engine->num_lanes; lane++) {
-      if (!ld->held_ns) st = start_lane(ld, lane, &worked);
+    for (int micro_batch = 0; st == TRI_OK && micro_batch < w->engine->num_micro_batches; micro_batch++) {
+      if (!ld->held_ns) st = start_micro_batch(ld, micro_batch, &worked);
       if (st == TRI_OK) st = end_step(ld, &worked);
       if (st == TRI_OK) st = poll_results(ld, &worked);
     }
-    tri_worker_publish(w, ld->shards);
+    tri_worker_publish(w, ld->dp_ranks);
     if (st != TRI_OK) return st;
     tri_worker_count_experts(w);
     if (worked) {
@@ -370,7 +376,7 @@ static tri_status serve(struct leader *ld) {
       continue;
     }
     /* The last step may be one that was begun for sequences which have ended since. */
-    if (tri_shards_is_busy(ld->shards) || w->engine->num_steps) {
+    if (tri_dp_ranks_is_busy(ld->dp_ranks) || w->engine->num_steps) {
       if ((st = tri_wait_pause(&wait)) != TRI_OK) return st;
       continue;
     }
@@ -387,12 +393,12 @@ static tri_status serve(struct leader *ld) {
   return TRI_OK;
 }
 
-/* Waits until every shard's sampling rank but this one has answered. */
+/* Waits until every data-parallel rank's sampling rank but this one has answered. */
 static tri_status await_results(struct leader *ld) {
-  tri_comm *c = ld->w->group.world;
+  tri_comm *c = ld->w->replica.world;
   tri_wait wait = tri_wait_begin(&c->cfg.policy, tri_deadline_after_ms(c->cfg.timeout_ms));
-  for (int d = 0; d < num_shards(ld->w); d++) {
-    int rank = tri_group_sampler(&ld->w->group, d);
+  for (int d = 0; d < num_dp_ranks(ld->w); d++) {
+    int rank = tri_replica_sampler(&ld->w->replica, d);
     tri_status st = rank == c->rank ? TRI_OK : TRI_AGAIN;
     size_t len;
     while (st == TRI_AGAIN) {
@@ -405,7 +411,7 @@ static tri_status await_results(struct leader *ld) {
   return TRI_OK;
 }
 
-/* The plan in the first writer, on every rank of every shard, to its end. */
+/* The plan in the first writer, on every rank of every data-parallel rank, to its end. */
 static tri_status run_plan(void *ctx) {
   struct leader *ld = ctx;
   tri_worker *w = ld->w;
@@ -426,7 +432,7 @@ static tri_status canary(struct leader *ld, tri_error *err) {
   if (st == TRI_OK) st = run_plan(ld);
   TRI_CHECK(tri_canary_end(&canary, st, err));
   if (ld->embeds) return TRI_OK;
-  bool is_sampler = tri_group_is_sampler(&w->group);
+  bool is_sampler = tri_replica_is_sampler(&w->replica);
   if (!is_sampler)
     TRI_CHECK(tri_result_unpack(ld->packed, ld->packed_len, &ld->result, (size_t)w->engine->limits.max_num_seqs));
   tri_canary_keep(w, is_sampler ? &w->engine->result : &ld->result);
@@ -438,7 +444,11 @@ static tri_status warm_up(struct leader *ld, int64_t canary_began_ns) {
   tri_worker *w = ld->w;
   const tri_engine *e = w->engine;
   int64_t start = tri_now_ns();
-  tri_warm_up u = {.limits = e->limits, .num_lanes = e->num_lanes, .plan = ld->writers[0], .run = run_plan, .ctx = ld};
+  tri_warm_up u = {.limits = e->limits,
+                   .num_micro_batches = e->num_micro_batches,
+                   .plan = ld->writers[0],
+                   .run = run_plan,
+                   .ctx = ld};
   u.until_ns = e->offload ? canary_began_ns + STREAMED_WARM_UP_NS : start + WARM_UP_NS;
   int steps = 0;
   if (!w->opts.warmup || !e->backend->records) return TRI_OK;
@@ -457,7 +467,7 @@ static tri_status weigh_batches(struct leader *ld) {
   tri_start_watch_phase(&w->start_watch, "measuring batches", &w->warm_steps);
   TRI_CHECK(tri_encoder_cost_start(w->engine, &w->opts, tri_pool_size(w->pool), &m, &ld->cost));
   if (!ld->cost.known) return TRI_OK;
-  tri_shards_set_batch_cost(ld->shards, &ld->cost.table);
+  tri_dp_ranks_set_batch_cost(ld->dp_ranks, &ld->cost.table);
   return TRI_OK;
 }
 

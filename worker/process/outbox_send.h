@@ -6,8 +6,8 @@
 #include "comm/wire/group.h"
 #include "worker/schedule/scheduler.h"
 
-/* Sends what an outbox holds of a group's start. Returns false where it is to be called again, since the socket is full
- * or memory is out: what has gone until then does not go again. Over a connection that is lost nothing goes. */
-bool tri_outbox_send(tri_outbox *o, uint64_t epoch, tri_status (*send)(void *ctx, tri_group_msg *m), void *ctx);
+/* Sends what an outbox holds of a replica's start. Returns false where it is to be called again, since the socket is
+ * full or memory is out: what has gone until then does not go again. Over a connection that is lost nothing goes. */
+bool tri_outbox_send(tri_outbox *o, uint64_t epoch, tri_status (*send)(void *ctx, tri_replica_msg *m), void *ctx);
 
 #endif

@@ -64,13 +64,13 @@ static int move_near(const tri_backend *be) {
 
 void tri_rank_hardware_share(const tri_serve_options *o, int rank, int local_rank, int local_size, int *index,
                              int *count) {
-  int first, groups = o->launch == TRI_LAUNCH_MPI ? 1 : tri_serve_num_groups(o); /* one group, whatever is said */
+  int first, replicas = o->launch == TRI_LAUNCH_MPI ? 1 : tri_serve_num_replicas(o); /* one replica, whatever is said */
   if (o->places && tri_hosts_read_share(o->places, rank, local_size, &first, count)) {
     *index = first + local_rank;
     return;
   }
   *index = o->group * local_size + local_rank;
-  *count = groups * local_size;
+  *count = replicas * local_size;
 }
 
 tri_status tri_rank_hardware_take(const tri_serve_options *o, tri_comm *world, int local_rank, int local_size,

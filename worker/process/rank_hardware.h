@@ -10,16 +10,16 @@ typedef struct tri_rank_hardware {
   tri_backend *backend;
   tri_pool *pool;
   int threads, cores;  /* of the pool; that this process may run on */
-  int local_ranks;     /* of all groups on this host */
+  int local_ranks;     /* of all replicas on this host */
   bool oversubscribed; /* the host's ranks have more threads than cores */
 } tri_rank_hardware;
 
 /* Finds a rank's number among all ranks of its host, and how many those are: as --places says, or, where that says
- * nothing or does not fit what the launcher has done, as if each group had as many ranks here. */
+ * nothing or does not fit what the launcher has done, as if each replica had as many ranks here. */
 void tri_rank_hardware_share(const tri_serve_options *o, int rank, int local_rank, int local_size, int *index,
                              int *count);
 
-/* Collective over world, whose ranks on this host are local_size; those of other groups have cores, and devices, of
+/* Collective over world, whose ranks on this host are local_size; those of other replicas have cores, and devices, of
  * their own. With backend `auto` either every rank has a device of its own or all take the CPU. A rank with a device
  * has all its threads, those of other libraries, too, on the cores near it, where those are known; with the CPU each of
  * the pool's has a core of its own. spin_us is the pool's. After a failure the caller destroys whatever *out holds. */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/process/scheduler_figures.h"
 
-void tri_worker_publish(tri_worker *w, const tri_shards *shards) {
-  tri_sched_stats s = tri_shards_get_stats(shards);
+void tri_worker_publish(tri_worker *w, const tri_dp_ranks *dp_ranks) {
+  tri_sched_stats s = tri_dp_ranks_get_stats(dp_ranks);
   atomic_store_explicit(&w->running, s.running, memory_order_relaxed);
   atomic_store_explicit(&w->waiting, s.waiting, memory_order_relaxed);
-  for (int d = 0; w->shards && d < w->layout.dp; d++) {
-    tri_sched_stats one = tri_sched_get_stats(tri_shards_at(shards, d));
-    atomic_store_explicit(&w->shards[2 * d], one.running, memory_order_relaxed);
-    atomic_store_explicit(&w->shards[2 * d + 1], one.waiting, memory_order_relaxed);
+  for (int d = 0; w->dp_ranks && d < w->layout.dp; d++) {
+    tri_sched_stats one = tri_sched_get_stats(tri_dp_ranks_at(dp_ranks, d));
+    atomic_store_explicit(&w->dp_ranks[2 * d], one.running, memory_order_relaxed);
+    atomic_store_explicit(&w->dp_ranks[2 * d + 1], one.waiting, memory_order_relaxed);
   }
   atomic_store_explicit(&w->blocks_used, s.blocks_used, memory_order_relaxed);
   atomic_store_explicit(&w->tokens, s.tokens, memory_order_relaxed);
@@ -21,7 +21,7 @@ void tri_worker_publish(tri_worker *w, const tri_shards *shards) {
   atomic_store_explicit(&w->prefix_queries, s.prefix_queries, memory_order_relaxed);
   atomic_store_explicit(&w->prefix_hits, s.prefix_hits, memory_order_relaxed);
   atomic_store_explicit(&w->prefix_evictions, s.prefix_evictions, memory_order_relaxed);
-  atomic_store_explicit(&w->busy, tri_shards_is_busy(shards), memory_order_relaxed);
+  atomic_store_explicit(&w->busy, tri_dp_ranks_is_busy(dp_ranks), memory_order_relaxed);
 }
 
 void tri_worker_publish_moves(tri_worker *w, const tri_eplb *b) {

@@ -8,7 +8,7 @@
 #include "worker/process/worker.h"
 
 /* Publishes the scheduler's counters. */
-void tri_worker_publish(tri_worker *w, const tri_shards *shards);
+void tri_worker_publish(tri_worker *w, const tri_dp_ranks *dp_ranks);
 /* Publishes the counters of experts that move. */
 void tri_worker_publish_moves(tri_worker *w, const tri_eplb *b);
 

@@ -18,9 +18,9 @@ void tri_stream_rate_note(tri_stream_rate *r, const tri_stream_figures *f, int64
 
 /* Returns whether the rate of such passes is the disk's: of bytes that come from files alone, for one rank of this
  * host, and so many that neither a read's latency nor the head of the model counts. */
-bool tri_stream_rate_is_disk(const tri_group_stream *s, int local_ranks);
+bool tri_stream_rate_is_disk(const tri_replica_stream *s, int local_ranks);
 
 /* Zeros where all weights of the engine stay. One thread's: it keeps the rate. */
-tri_group_stream tri_stream_report(const tri_engine *e, tri_stream_rate *r);
+tri_replica_stream tri_stream_report(const tri_engine *e, tri_stream_rate *r);
 
 #endif

@@ -81,12 +81,12 @@ static tri_status warm_prompts(warm_up *w) {
 /* ---- decode steps ---- */
 
 /* One prompt, which the sequences of all other rows share. */
-static tri_status prepare(warm_up *w, int lane, int rows, int context) {
+static tri_status prepare(warm_up *w, int micro_batch, int rows, int context) {
   const tri_sample_params *p = &params[w->steps % TWICE];
   tri_plan_seq s = {.kind = TRI_SEQ_CHUNK, .num_tokens = (uint32_t)context};
   s.flags = TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS;
   s.num_blocks = blocks_for(w, context + TWICE);
-  tri_plan_begin(w->u->plan, (uint32_t)lane, 0);
+  tri_plan_begin(w->u->plan, (uint32_t)micro_batch, 0);
   tri_plan_add(w->u->plan, &s, w->ids, w->blocks, p, (uint32_t)context);
   for (int i = 1; i < rows; i++) {
     tri_plan_seq fork = {.slot = (uint32_t)i, .kind = TRI_SEQ_FORK, .flags = TRI_SEQ_FLAG_PARAMS};
@@ -95,8 +95,8 @@ static tri_status prepare(warm_up *w, int lane, int rows, int context) {
   return run(w);
 }
 
-static tri_status decode(warm_up *w, int lane, int rows, int length) {
-  tri_plan_begin(w->u->plan, (uint32_t)lane, 0);
+static tri_status decode(warm_up *w, int micro_batch, int rows, int length) {
+  tri_plan_begin(w->u->plan, (uint32_t)micro_batch, 0);
   for (int i = 0; i < rows; i++) {
     tri_plan_seq s = {.slot = (uint32_t)i, .kind = TRI_SEQ_DECODE, .flags = TRI_SEQ_FLAG_SAMPLE, .num_tokens = 1};
     s.start = (uint32_t)length;
@@ -106,9 +106,9 @@ static tri_status decode(warm_up *w, int lane, int rows, int length) {
 }
 
 static tri_status warm_rows(warm_up *w, int rows, int context) {
-  for (int lane = 0; lane < w->u->num_lanes && !is_over(w); lane++) {
-    TRI_CHECK(prepare(w, lane, rows, context));
-    for (int i = 0; i < TWICE; i++) TRI_CHECK(decode(w, lane, rows, context + i));
+  for (int micro_batch = 0; micro_batch < w->u->num_micro_batches && !is_over(w); micro_batch++) {
+    TRI_CHECK(prepare(w, micro_batch, rows, context));
+    for (int i = 0; i < TWICE; i++) TRI_CHECK(decode(w, micro_batch, rows, context + i));
   }
   return TRI_OK;
 }
@@ -116,7 +116,7 @@ static tri_status warm_rows(warm_up *w, int rows, int context) {
 static tri_status warm_decodes(warm_up *w) {
   const tri_limits *l = &w->u->limits;
   int most = smaller(l->max_num_seqs, l->max_num_batched_tokens), room = smaller(w->longest, l->max_num_batched_tokens);
-  int lengths = w->u->num_lanes < NUM_CONTEXTS ? NUM_CONTEXTS / w->u->num_lanes : 1;
+  int lengths = w->u->num_micro_batches < NUM_CONTEXTS ? NUM_CONTEXTS / w->u->num_micro_batches : 1;
   for (int i = 0; i < lengths && contexts[i] + TWICE <= room; i++)
     for (int n = 1;; n = smaller(tri_batch_rows(n + 1), most)) {
       bool wanted = n <= FEW_ROWS || i == 0 || i == NUM_CONTEXTS - 2;

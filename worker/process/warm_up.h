@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A warm-up: what a group runs before it serves, so that the first request finds what the tenth does: kernels loaded,
+/* A warm-up: what a replica runs before it serves, so that the first request finds what the tenth does: kernels loaded,
  * algorithms of products chosen, and the decode steps recorded that most requests lead to.
  *
  * The steps are ordinary plans. Prompts of growing length come first, then for growing contexts a decode step of each
@@ -13,9 +13,9 @@
 
 typedef struct tri_warm_up {
   tri_limits limits;
-  int num_lanes;
+  int num_micro_batches;
   tri_plan_writer *plan;
-  tri_status (*run)(void *ctx); /* runs the plan in the writer on every rank of the group, to its end */
+  tri_status (*run)(void *ctx); /* runs the plan in the writer on every rank of the replica, to its end */
   void *ctx;
   int64_t until_ns; /* no step begins later */
 } tri_warm_up;

@@ -27,21 +27,21 @@ typedef struct tri_worker {
   tri_serve_options opts;
   bool boot_file_said; /* on the command line, so that no variable takes its place */
   tri_serve_layout layout;
-  int rank, world; /* in the group */
+  int rank, world; /* in the replica */
   tri_boot_rank boot;
-  tri_group group;
+  tri_replica replica;
   tri_pool *pool;
   tri_backend *backend;
   tri_engine *engine;
   int32_t *host_of; /* [world] by any number; NULL: it does not matter which ranks share one */
-  int local_ranks;  /* of all groups on this host */
+  int local_ranks;  /* of all replicas on this host */
 
   /* control -> step (leader) */
   tri_commands commands;
   tri_waker waker;       /* the leader's step thread sleeps here when idle */
   atomic_bool stop;      /* leave at once: no coordinator any more */
   atomic_bool drain;     /* leave when nothing runs */
-  atomic_bool measure;   /* every rank: find out the machine's floors, if nothing runs */
+  atomic_bool measure;   /* every rank: find out the machine's rooflines, if nothing runs */
   _Atomic uint64_t line; /* number of the connection to a coordinator: jobs of earlier ones are to be dropped */
 
   /* step -> control */
@@ -58,20 +58,20 @@ typedef struct tri_worker {
   _Atomic uint64_t prefix_queries, prefix_hits, prefix_evictions;                /* likewise */
   _Atomic uint64_t rearrangements, experts_moved, moving_ns;                     /* see tri_eplb_stats */
   _Atomic uint32_t running, waiting;
-  _Atomic uint32_t *shards; /* [dp, 2] running and waiting of each; NULL: there is one */
+  _Atomic uint32_t *dp_ranks; /* [dp, 2] running and waiting of each; NULL: there is one */
   _Atomic bool busy;
   atomic_bool idled; /* the leader has run out of work: its counters are for the control thread to send */
   double load_seconds, layer_seconds;  /* written before ready, as the next three */
-  uint32_t canary_ids[TRI_CANARY_TOP]; /* that the canary's logits put first, see tri_group_msg */
+  uint32_t canary_ids[TRI_CANARY_TOP]; /* that the canary's logits put first, see tri_replica_msg */
   uint32_t canary_millis[TRI_CANARY_TOP];
   int num_canary;          /* of them; 0: an encoder has none */
   uint64_t weights_hash;   /* tri_weights_hash, where this rank is the first of its host; 0: not known */
   bool refused;            /* the weights cannot be served: another start would end alike */
-  tri_floors floors;       /* written before measured */
-  atomic_bool measured;    /* floors are for the control thread to send */
+  tri_rooflines rooflines; /* written before measured */
+  atomic_bool measured;    /* rooflines are for the control thread to send */
   tri_expert_rows experts; /* both ways: the rows of this rank's experts */
 
-  tri_start_watch start_watch; /* until the group is ready */
+  tri_start_watch start_watch; /* until the replica is ready */
   uint64_t warm_steps;         /* of the warm-up, for the watch */
   tri_error failure;           /* set before `leaving` by a worker that could not start or continue */
   pthread_t control;

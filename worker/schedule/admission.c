@@ -3,10 +3,10 @@
 #include "worker/schedule/scheduler_impl.h"
 
 /* Lanes share the sequences evenly: an uneven split leaves stages waiting. */
-bool tri_sched_lane_is_full(const tri_sched *s, int lane) {
+bool tri_sched_micro_batch_is_full(const tri_sched *s, int micro_batch) {
   int all = s->num_running + s->waiting.count + s->expected, most = s->cfg.limits.max_num_seqs;
   if (all > most) all = most; /* the others will find no slot */
-  return s->lanes[lane].running.count * s->cfg.num_lanes >= all;
+  return s->micro_batches[micro_batch].running.count * s->cfg.num_micro_batches >= all;
 }
 
 bool tri_sched_has_place(const tri_sched *s, const tri_job *j) {
@@ -25,8 +25,8 @@ static bool is_blocked(const tri_sched *s, const tri_sequence *q) {
   return q == s->blocked && s->pool.num_released == s->blocked_at && s->num_running;
 }
 
-void tri_sched_admit_waiting(tri_sched *s, int lane, tri_plan_writer *plan) {
-  while (s->waiting.head && s->budget > 0 && !tri_sched_lane_is_full(s, lane)) {
+void tri_sched_admit_waiting(tri_sched *s, int micro_batch, tri_plan_writer *plan) {
+  while (s->waiting.head && s->budget > 0 && !tri_sched_micro_batch_is_full(s, micro_batch)) {
     tri_sequence *q = s->waiting.head;
     if (slots_left(s) < tri_seq_slots(q) || is_blocked(s, q)) return;
     tri_prefix_hit hit = tri_sched_prefix_find(s, q);
@@ -47,17 +47,17 @@ void tri_sched_admit_waiting(tri_sched *s, int lane, tri_plan_writer *plan) {
       tri_sched_preempt(s, q);
       return;
     }
-    tri_sched_settle(s, lane);
+    tri_sched_settle(s, micro_batch);
   }
 }
 
 /* ---- request-level batches (tri_sched_config.whole_batches) ---- */
 
-/* A lane that has its share leaves the batch open for the others. */
-void tri_sched_admit_to_batch(tri_sched *s, int lane, tri_plan_writer *plan) {
+/* A micro-batch that has its share leaves the batch open for the others. */
+void tri_sched_admit_to_batch(tri_sched *s, int micro_batch, tri_plan_writer *plan) {
   if (!s->num_running) s->batch_size = 0; /* the last one has ended */
-  tri_sched_admit_waiting(s, lane, plan);
+  tri_sched_admit_waiting(s, micro_batch, plan);
   const tri_sequence *next = s->waiting.head;
-  if (!next || (tri_sched_fitting(s, next, 0, s->budget) > 0 && !tri_sched_lane_is_full(s, lane)))
+  if (!next || (tri_sched_fitting(s, next, 0, s->budget) > 0 && !tri_sched_micro_batch_is_full(s, micro_batch)))
     s->batch_size = s->cfg.limits.max_num_seqs;
 }

@@ -11,7 +11,7 @@
 typedef struct tri_batch_measure {
   tri_limits limits;
   tri_plan_writer *plan;
-  tri_status (*run)(void *ctx); /* runs the plan in the writer on every rank of the group, to its end */
+  tri_status (*run)(void *ctx); /* runs the plan in the writer on every rank of the replica, to its end */
   void *ctx;
   int64_t until_ns; /* no step begins later, nor one that is expected to end later */
 } tri_batch_measure;

@@ -85,16 +85,16 @@ static int keep_best(struct candidate *c, int n, int k) {
 }
 
 /* The continuations that compete, the best first. */
-static int continuations(const tri_beams *b, const tri_sample_result *const *drawn, struct candidate *c) {
+static int continuations(const tri_beams *b, const tri_sample_result *const *sampled, struct candidate *c) {
   const tri_beam_params *p = &b->p;
   int n = 0, length = p->given + b->beams[0].length + 1;
   for (int i = 0; i < b->num_live; i++)
-    for (int j = 0; j < drawn[i]->num_top; j++) {
-      uint32_t id = drawn[i]->top_ids[j];
+    for (int j = 0; j < sampled[i]->num_top; j++) {
+      uint32_t id = sampled[i]->top_ids[j];
       bool eos = contains(p->eos, p->num_eos, id);
       if (contains(p->bad, p->num_bad, id) || (eos && length <= p->min_tokens)) continue;
       c[n] =
-          (struct candidate){b->beams[i].score + drawn[i]->top_logprobs[j], i, n, id, eos || length >= p->max_tokens};
+          (struct candidate){b->beams[i].score + sampled[i]->top_logprobs[j], i, n, id, eos || length >= p->max_tokens};
       n++;
     }
   return keep_best(c, n, num_candidates(p));
@@ -164,9 +164,9 @@ static bool is_improvable(const tri_beams *b) {
   return !all_finished(b) || penalised(b, b->beams[0].score, length) > b->answers[b->p.num_beams - 1].score;
 }
 
-void tri_beams_advance(tri_beams *b, const tri_sample_result *const *drawn) {
+void tri_beams_advance(tri_beams *b, const tri_sample_result *const *sampled) {
   struct candidate c[MAX_CANDIDATES];
-  int n = continuations(b, drawn, c);
+  int n = continuations(b, sampled, c);
   bool all_end = true;
   for (int i = 0; i < n; i++) all_end &= c[i].ends;
   collect_answers(b, c, n);

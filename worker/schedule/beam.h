@@ -55,8 +55,8 @@ tri_status tri_beams_create(const tri_beam_params *p, tri_beams **out);
 void tri_beams_destroy(tri_beams *b); /* NULL is fine */
 void tri_beams_reset(tri_beams *b);   /* as it was created */
 
-/* drawn[i]: what the sampler says of beam i < num_live, with its alternatives. Afterwards either done, and the answers
- * stand, or every beam i is the old beam parent[i] and after it token[i]. Allocates nothing. */
-void tri_beams_advance(tri_beams *b, const tri_sample_result *const *drawn);
+/* sampled[i]: what the sampler says of beam i < num_live, with its alternatives. Afterwards either done, and the
+ * answers stand, or every beam i is the old beam parent[i] and after it token[i]. Allocates nothing. */
+void tri_beams_advance(tri_beams *b, const tri_sample_result *const *sampled);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Beam search in the scheduler: one sequence for each beam, all in slots of one lane from admission to the end.
+/* Beam search in the scheduler: one sequence for each beam, all in slots of one micro-batch from admission to the end.
  *
- * The first sequence computes the prompt; from the first draw on all live beams decode together or not at all, so that
- * a step's result has the draws of all of them. Each child of a beam takes its parent's slot, if it is the first one,
- * or that of a beam that has ended, and shares its parent's blocks until it writes to them. */
+ * The first sequence computes the prompt; from the first sample on all live beams decode together or not at all, so
+ * that a step's result has the samples of all of them. Each child of a beam takes its parent's slot, if it is the first
+ * one, or that of a beam that has ended, and shares its parent's blocks until it writes to them. */
 #include <string.h>
 
 #include "worker/schedule/scheduler_impl.h"
@@ -21,7 +21,7 @@ static void release(tri_sched *s, tri_job *j, tri_seq_state state) {
   }
 }
 
-/* ---- a step's draws ---- */
+/* ---- a step's samples ---- */
 
 /* Gives every beam a sequence: seq[i] is that of beam i afterwards. */
 static void assign_beams(tri_sched *s, tri_job *j) {
@@ -56,19 +56,19 @@ static void assign_beams(tri_sched *s, tri_job *j) {
   memcpy(x->seq, next, (size_t)b->num_live * sizeof *x->seq);
 }
 
-void tri_search_take(tri_sched *s, tri_sequence *q, const tri_sample_result *drawn) {
+void tri_search_take(tri_sched *s, tri_sequence *q, const tri_sample_result *sampled) {
   tri_job *j = q->job;
   tri_search *x = j->search;
   int live = x->beams->num_live;
   for (int i = 0; i < live; i++)
     if (x->seq[i] == (int)q->choice) {
-      x->drawn[i] = drawn;
-      x->num_drawn++;
+      x->sampled[i] = sampled;
+      x->num_sampled++;
     }
   s->tokens++;
-  if (x->num_drawn < live) return;
-  x->num_drawn = 0;
-  tri_beams_advance(x->beams, x->drawn);
+  if (x->num_sampled < live) return;
+  x->num_sampled = 0;
+  tri_beams_advance(x->beams, x->sampled);
   if (x->beams->done)
     release(s, j, TRI_SCHED_ENDED); /* the answers are in the beams' own memory */
   else
@@ -93,15 +93,15 @@ void tri_search_preempt(tri_sched *s, tri_job *j) {
 
 /* ---- the end ---- */
 
-static tri_group_token *next_entry(tri_job *j, tri_outbox *out) {
+static tri_replica_token *next_entry(tri_job *j, tri_outbox *out) {
   const tri_search *x = j->search;
-  tri_group_token *t = &out->tokens[out->num++];
-  *t = (tri_group_token){.job = j->id, .choice = (uint32_t)x->answer, .offset = (uint64_t)x->sent};
+  tri_replica_token *t = &out->tokens[out->num++];
+  *t = (tri_replica_token){.job = j->id, .choice = (uint32_t)x->answer, .offset = (uint64_t)x->sent};
   tri_sched_tell_news(j, t);
   return t;
 }
 
-static void end_answer(tri_job *j, tri_group_token *t, int flags, tri_finish reason) {
+static void end_answer(tri_job *j, tri_replica_token *t, int flags, tri_finish reason) {
   t->flags |= (uint8_t)(TRI_TOKEN_LAST | flags);
   t->reason = reason;
   j->search->answer++;
@@ -114,7 +114,7 @@ bool tri_search_deliver(tri_sched *s, tri_job *j, tri_outbox *out) {
   while (j->num_open) {
     const tri_hypothesis *h = &x->beams->answers[x->answer];
     if (out->num == out->cap) return false;
-    tri_group_token *t = next_entry(j, out);
+    tri_replica_token *t = next_entry(j, out);
     if (!h->finished) { /* a vocabulary smaller than the search */
       end_answer(j, t, TRI_TOKEN_NONE, TRI_FINISH_LENGTH);
       continue;

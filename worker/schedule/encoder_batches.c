@@ -176,14 +176,14 @@ static void drop_last(tri_encoder_batches *b) {
 /* ---- its step ---- */
 
 /* There are blocks and slots for it. */
-static void take(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int lane) {
+static void take(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int micro_batch) {
   int first = 0;
   tri_seq_list_remove(&s->waiting, q);
   tri_sched_enter(s, q, tri_sched_free_slot(s));
   tri_sched_secure_blocks(s, q, q->num_tokens, false, plan, &first);
   tri_sched_emit(s, plan, q, q->num_tokens, first, true);
   if (!q->job->begun_ns) q->job->begun_ns = s->now_ns;
-  tri_sched_move(s, q, lane);
+  tri_sched_move(s, q, micro_batch);
 }
 
 /* Adds a padding sequence. Steps run one after the other: its slot and its blocks are its own for this one alone. */
@@ -200,18 +200,18 @@ static void add_padding(tri_sched *s, tri_encoder_batches *b, tri_plan_writer *p
   tri_plan_add(plan, &e, b->no_ids, own, NULL, 0);
 }
 
-static void pad(tri_sched *s, tri_encoder_batches *b, tri_plan_writer *plan, tri_sched_lane *lane) {
-  lane->padding_tokens = padding_tokens(b);
-  lane->num_paddings = num_paddings(b);
+static void pad(tri_sched *s, tri_encoder_batches *b, tri_plan_writer *plan, tri_sched_micro_batch *micro_batch) {
+  micro_batch->padding_tokens = padding_tokens(b);
+  micro_batch->num_paddings = num_paddings(b);
   b->num_padding_blocks = 0;
-  for (int left = lane->padding_tokens, n; left > 0; left -= n) {
+  for (int left = micro_batch->padding_tokens, n; left > 0; left -= n) {
     n = left < b->longest ? left : b->longest;
     add_padding(s, b, plan, n);
   }
   for (int i = 0; i < b->num_padding_blocks; i++) tri_block_drop(&s->pool, b->padding_blocks[i]);
 }
 
-void tri_encoder_admit(tri_sched *s, int lane, tri_plan_writer *plan) {
+void tri_encoder_admit(tri_sched *s, int micro_batch, tri_plan_writer *plan) {
   tri_encoder_batches *b = s->batches;
   if (!s->waiting.head || plan->h.num_seqs) return;
   collect(s, b);
@@ -221,6 +221,6 @@ void tri_encoder_admit(tri_sched *s, int lane, tri_plan_writer *plan) {
     drop_last(b);
   }
   for (int i = 0; i < b->num; i++)
-    if (b->chosen[i]) take(s, plan, b->candidates[i].q, lane);
-  pad(s, b, plan, &s->lanes[lane]);
+    if (b->chosen[i]) take(s, plan, b->candidates[i].q, micro_batch);
+  pad(s, b, plan, &s->micro_batches[micro_batch]);
 }

@@ -36,7 +36,7 @@ tri_job_model tri_job_model_of(const tri_model_config *c) {
   return m;
 }
 
-static tri_status check_request(const tri_group_assign *a, const tri_limits *l, const tri_job_model *m,
+static tri_status check_request(const tri_replica_assign *a, const tri_limits *l, const tri_job_model *m,
                                 tri_error *err) {
   tri_job_limits limits = {.use = TRI_PROMPT_CONTINUED,
                            .max_model_len = (uint64_t)l->max_model_len,
@@ -142,7 +142,7 @@ static void set_sequences(tri_job *j, const uint32_t *prompt, bool resumed) {
     tri_sequence *q = &j->seqs[i];
     q->job = j;
     q->choice = (uint32_t)i;
-    q->slot = q->lane = -1;
+    q->slot = q->micro_batch = -1;
     q->state = i && forks ? TRI_SCHED_HELD : TRI_SCHED_WAITING;
     q->num_tokens = j->num_prompt;
     memcpy(q->tokens, prompt, (size_t)j->num_prompt * sizeof *prompt);
@@ -157,32 +157,32 @@ bool tri_job_stops_at(const tri_job *j, uint32_t token) {
 
 uint64_t tri_job_id(const tri_job *j) { return j->id; }
 
-static tri_status check_drawn(const tri_group_assign *a, const tri_limits *l, tri_error *err) {
-  if (!a->num_drawn_counts) return TRI_OK;
+static tri_status check_sampled(const tri_replica_assign *a, const tri_limits *l, tri_error *err) {
+  if (!a->num_sampled_counts) return TRI_OK;
   if (a->sampling.num_beams > 1 || l->whole_sequences)
     return tri_fail(err, TRI_UNSUPPORTED, "drawn", "a beam search, or an encoder's job, begins anew");
-  for (size_t i = 0; i < a->num_drawn; i++)
-    if (a->drawn[i] >= (uint32_t)l->vocab_size)
-      return tri_fail(err, TRI_OUT_OF_RANGE, "drawn", "drawn[%zu] is %u, the vocabulary has %d tokens", i, a->drawn[i],
-                      l->vocab_size);
+  for (size_t i = 0; i < a->num_sampled; i++)
+    if (a->sampled[i] >= (uint32_t)l->vocab_size)
+      return tri_fail(err, TRI_OUT_OF_RANGE, "drawn", "drawn[%zu] is %u, the vocabulary has %d tokens", i,
+                      a->sampled[i], l->vocab_size);
   return TRI_OK;
 }
 
-/* Has the choices continue after what was drawn of them. One that this has ended, since this group has other limits or
- * the one that drew it could not say so any more, is not computed. */
-static void resume(tri_job *j, const tri_group_assign *a) {
-  const uint32_t *drawn = a->drawn;
-  for (size_t i = 0; i < a->num_drawn_counts; i++) {
+/* Has the choices continue after what was sampled of them. One that this has ended, since this replica has other limits
+ * or the one that sampled it could not say so any more, is not computed. */
+static void resume(tri_job *j, const tri_replica_assign *a) {
+  const uint32_t *sampled = a->sampled;
+  for (size_t i = 0; i < a->num_sampled_counts; i++) {
     tri_sequence *q = &j->seqs[i];
-    if (a->drawn_counts[i] == TRI_DRAWN_ENDED) {
+    if (a->sampled_counts[i] == TRI_SAMPLED_ENDED) {
       q->state = TRI_SCHED_ENDED;
       j->num_open--;
       continue;
     }
-    size_t n = a->drawn_counts[i], kept = n < (size_t)j->max_tokens ? n : (size_t)j->max_tokens;
-    if (kept) memcpy(q->tokens + j->num_prompt, drawn, kept * sizeof *drawn);
+    size_t n = a->sampled_counts[i], kept = n < (size_t)j->max_tokens ? n : (size_t)j->max_tokens;
+    if (kept) memcpy(q->tokens + j->num_prompt, sampled, kept * sizeof *sampled);
     q->num_tokens += (int)kept;
-    drawn += n;
+    sampled += n;
     q->over =
         kept && !j->score_only && (kept == (size_t)j->max_tokens || tri_job_stops_at(j, q->tokens[q->num_tokens - 1]));
     if (!q->over) continue;
@@ -232,11 +232,11 @@ static tri_status begin_search(tri_job *j, const tri_sampling *s, const tri_limi
   return st == TRI_OK ? st : tri_fail(err, st, "num_beams", "no memory for a search of %d beams", p.num_beams);
 }
 
-tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const tri_job_model *m, int64_t now_ns,
+tri_status tri_job_create(const tri_replica_assign *a, const tri_limits *l, const tri_job_model *m, int64_t now_ns,
                           tri_job **out, tri_error *err) {
   const tri_sampling *s = &a->sampling;
   tri_status st = check_request(a, l, m, err);
-  if (st == TRI_OK) st = check_drawn(a, l, err);
+  if (st == TRI_OK) st = check_sampled(a, l, err);
   if (st != TRI_OK) return st;
   const uint32_t *prompt = l->has_source ? m->start : a->token_ids;
   int num_prompt = l->has_source ? m->num_start : (int)a->num_token_ids, room = l->max_model_len - num_prompt;
@@ -276,7 +276,7 @@ tri_status tri_job_create(const tri_group_assign *a, const tri_limits *l, const 
   j->num_seqs = (int)sizes.seqs;
   set_params(j, s, m, a->seed);
   set_mask(j, s, sizes.mask);
-  set_sequences(j, prompt, a->num_drawn_counts > 0);
+  set_sequences(j, prompt, a->num_sampled_counts > 0);
   resume(j, a);
   if (searches) TRI_TRY(begin_search(j, s, l, m, err));
   *out = j;

@@ -12,7 +12,7 @@ static int needed_blocks(const tri_sched *s, const tri_sequence *q) {
   int need = tri_sched_blocks_for(s, q->num_tokens);
   if (tri_seq_needs_source(q)) need += tri_sched_blocks_for(s, q->job->num_source);
   if (q->job->search && q->job->max_tokens > 1) need += q->job->num_seqs - 1;
-  return need + s->blocks_away + (s->num_running > 0 && !s->cfg.limits.whole_sequences);
+  return need + s->blocks_swapped + (s->num_running > 0 && !s->cfg.limits.whole_sequences);
 }
 
 bool tri_sched_finds_blocks(const tri_sched *s, const tri_sequence *q, tri_prefix_hit hit) {
@@ -46,7 +46,7 @@ void tri_sched_preempt(tri_sched *s, tri_sequence *q) {
  * of a search spare one another. */
 static tri_sequence *last_idle(const tri_sched *s, const tri_sequence *q) {
   tri_sequence *last = NULL;
-  for (int l = -1; l < s->cfg.num_lanes; l++)
+  for (int l = -1; l < s->cfg.num_micro_batches; l++)
     for (tri_sequence *v = tri_sched_list(s, l)->tail; v; v = v->prev) {
       if (!tri_seq_is_idle(s, v) || !(v->num_blocks + v->num_source_blocks) || !tri_seq_before(s, q, v)) continue;
       if (v->job->search && v->job == q->job) continue;
@@ -78,7 +78,7 @@ static int mark(const tri_sched *s, const int32_t *blocks, int n, int by) {
  * other has. */
 static int mark_victims(const tri_sched *s, const tri_sequence *q, int by, int *freed) {
   int victims = 0;
-  for (int l = -1; l < s->cfg.num_lanes; l++)
+  for (int l = -1; l < s->cfg.num_micro_batches; l++)
     for (const tri_sequence *v = tri_sched_list(s, l)->tail; v && v->job->priority > q->job->priority; v = v->prev) {
       if (!tri_seq_is_idle(s, v)) continue;
       victims++;
@@ -118,9 +118,9 @@ bool tri_sched_would_make_way(const tri_sched *s, const tri_job *j, int64_t *yie
 
 /* ---- blocks for a step ---- */
 
-/* Has a sequence of another lane leave, or one that comes after q give its blocks back. False: there is none. */
+/* Has a sequence of another micro-batch leave, or one that comes after q give its blocks back. False: there is none. */
 static bool make_room(tri_sched *s, const tri_sequence *q) {
-  return tri_sched_send_away(s) || tri_sched_preempt_one(s, q);
+  return tri_sched_swap_out_one(s) || tri_sched_preempt_one(s, q);
 }
 
 static bool take_block(tri_sched *s, const tri_sequence *q, int32_t *block, bool may_preempt) {

@@ -3,7 +3,7 @@
 #include "worker/schedule/scheduler_impl.h"
 
 tri_status tri_outbox_init(tri_outbox *o, int max_num_seqs) {
-  /* A step's draws, and as many choices that ended without one. */
+  /* A step's samples, and as many choices that ended without one. */
   size_t n = 2 * (size_t)max_num_seqs + 64;
   *o = (tri_outbox){.cap = (uint32_t)n};
   o->tokens = tri_calloc(n, sizeof *o->tokens);
@@ -36,7 +36,7 @@ void tri_outbox_free(tri_outbox *o) {
 
 /* ---- entries ---- */
 
-void tri_sched_tell_news(tri_job *j, tri_group_token *t) {
+void tri_sched_tell_news(tri_job *j, tri_replica_token *t) {
   if (j->preemptions != j->preemptions_told) {
     t->flags |= TRI_TOKEN_PREEMPTED;
     t->preemptions = j->preemptions_told = j->preemptions;
@@ -50,9 +50,9 @@ void tri_sched_tell_news(tri_job *j, tri_group_token *t) {
   }
 }
 
-tri_group_token *tri_sched_next_entry(tri_outbox *out, const tri_sequence *q) {
-  tri_group_token *t = &out->tokens[out->num++];
-  *t = (tri_group_token){
+tri_replica_token *tri_sched_next_entry(tri_outbox *out, const tri_sequence *q) {
+  tri_replica_token *t = &out->tokens[out->num++];
+  *t = (tri_replica_token){
       .job = q->job->id, .choice = q->choice, .offset = (uint64_t)(q->num_tokens - q->job->num_prompt)};
   tri_sched_tell_news(q->job, t);
   return t;

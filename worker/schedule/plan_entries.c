@@ -16,17 +16,17 @@ int tri_seq_remaining(const tri_sequence *q) {
 
 int tri_seq_source_cost(const tri_sequence *q) { return tri_seq_needs_source(q) ? q->job->num_source : 0; }
 
-/* How many draws a prompt that is scored, of which each token takes one, may have of those that a step has left: others
- * that are or come in may end their prompts in it. */
-static int draws_for(const tri_sched *s) {
-  int others = s->prompts.count + s->waiting.count - 1, kept = s->draws / 2;
-  return s->draws - (others < kept ? others : kept);
+/* How many samples a prompt that is scored, of which each token takes one, may have of those that a step has left:
+ * others that are or come in may end their prompts in it. */
+static int samples_for(const tri_sched *s) {
+  int others = s->prompts.count + s->waiting.count - 1, kept = s->samples / 2;
+  return s->samples - (others < kept ? others : kept);
 }
 
 int tri_sched_fitting(const tri_sched *s, const tri_sequence *q, int found, int budget) {
   int left = tri_seq_remaining(q) - found, room = budget - tri_seq_source_cost(q);
-  if (tri_seq_scores(q) && room > draws_for(s)) room = draws_for(s);
-  if (left <= room && !s->draws && !s->cfg.limits.whole_sequences) return left - 1;
+  if (tri_seq_scores(q) && room > samples_for(s)) room = samples_for(s);
+  if (left <= room && !s->samples && !s->cfg.limits.whole_sequences) return left - 1;
   return left < room ? left : room;
 }
 
@@ -74,7 +74,7 @@ void tri_sched_emit(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n,
   q->last_step = plan->h.step;
   q->num_computed += n;
   q->num_pending += last && !whole;
-  if (!whole) s->draws -= scores ? n : last;
+  if (!whole) s->samples -= scores ? n : last;
 }
 
 static void emit_source(tri_plan_writer *plan, const tri_sequence *q) {
@@ -131,15 +131,15 @@ void tri_sched_fork_choices(tri_sched *s, tri_plan_writer *plan, tri_sequence *q
 
 bool tri_sched_schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, bool may_preempt, int *budget) {
   int source = tri_seq_source_cost(q), first;
-  bool away = q->away;
-  if (!tri_sched_has_room(s, plan, q, n, q->fresh || away ? q->num_computed : 0)) return false;
+  bool swapped = q->swapped;
+  if (!tri_sched_has_room(s, plan, q, n, q->fresh || swapped ? q->num_computed : 0)) return false;
   if (q->num_host_blocks && !tri_sched_secure_swapped(s, q, n, may_preempt)) return false;
   if (source && !tri_sched_secure_source(s, q, may_preempt)) return false;
   if (!tri_sched_secure_blocks(s, q, n, may_preempt, plan, &first)) {
     if (source) tri_sched_drop_source(s, q);
     return false;
   }
-  if (away) first = 0; /* the slot knows those that it had */
+  if (swapped) first = 0; /* the slot knows those that it had */
   if (source) emit_source(plan, q);
   if (q->fresh && q->num_computed) emit_resume(s, plan, q);
   tri_sched_emit(s, plan, q, n, first, s->cfg.limits.whole_sequences);
@@ -150,17 +150,17 @@ bool tri_sched_schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, in
   return true;
 }
 
-void tri_sched_settle(tri_sched *s, int lane) {
+void tri_sched_settle(tri_sched *s, int micro_batch) {
   for (tri_sequence *q = s->prompts.head, *next; q; q = next) {
     const tri_sequence *first = q->job->search ? &q->job->seqs[0] : q;
     next = q->next;
-    if (first->last_step == s->step && first->num_computed >= first->num_tokens) tri_sched_move(s, q, lane);
+    if (first->last_step == s->step && first->num_computed >= first->num_tokens) tri_sched_move(s, q, micro_batch);
   }
 }
 
 /* ---- the beams of a search ---- */
 
-/* Returns whether q is the sequence that computes the prompt of its search, and has not drawn. */
+/* Returns whether q is the sequence that computes the prompt of its search, and has not sampled. */
 static bool is_in_prompt(const tri_sequence *q) { return !q->choice && !q->job->search->beams->beams[0].length; }
 
 /* Blocks that the live beams need for their next tokens: a new one for each, or a copy of each that another beam

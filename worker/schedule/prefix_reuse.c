@@ -78,7 +78,7 @@ void tri_sched_prefix_take(tri_sched *s, tri_sequence *q) {
 
 void tri_sched_prefix_enter(tri_sched *s, tri_sequence *q) {
   int known = q->num_computed < q->num_tokens ? q->num_computed : q->num_tokens, bs = s->cfg.limits.block_size;
-  if (!s->pool.cache || q->away || known / bs <= q->num_entered) return;
+  if (!s->pool.cache || q->swapped || known / bs <= q->num_entered) return;
   if (!q->num_entered) q->prefix = root_of(s, q->job);
   for (; q->num_entered < known / bs; q->num_entered++)
     q->prefix = tri_prefix_enter(s->pool.cache, q->blocks[q->num_entered], q->prefix, q->tokens + q->num_entered * bs);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs are told what a step has given: tokens that were drawn, log probabilities of prompts, or an encoder's rows. And
- * they are told of ends that no draw brings: of aborted jobs, of those past their deadline, and of choices that came
- * with all of their tokens. */
+/* Jobs are told what a step has given: tokens that were sampled, log probabilities of prompts, or an encoder's rows.
+ * And they are told of ends that no sample brings: of aborted jobs, of those past their deadline, and of choices that
+ * came with all of their tokens. */
 #include <string.h>
 
 #include "worker/schedule/scheduler_impl.h"
@@ -9,7 +9,7 @@
 /* ---- tokens ---- */
 
 /* num_top: the alternatives of r that are wanted; r has those of the answer or of the prompt, whichever are more. */
-static void report_logprobs(tri_outbox *out, tri_group_token *t, const tri_sample_result *r, int num_top) {
+static void report_logprobs(tri_outbox *out, tri_replica_token *t, const tri_sample_result *r, int num_top) {
   size_t at = (size_t)(t - out->tokens) * TRI_MAX_LOGPROBS;
   t->flags |= TRI_TOKEN_LOGPROB;
   t->logprob = r->logprob;
@@ -24,7 +24,7 @@ static void report_logprobs(tri_outbox *out, tri_group_token *t, const tri_sampl
 static void take_score(tri_sequence *q, const tri_step_token *scored, tri_outbox *out) {
   tri_job *j = q->job;
   if (scored->scored != (uint32_t)j->num_scored) return;
-  tri_group_token *t = tri_sched_next_entry(out, q);
+  tri_replica_token *t = tri_sched_next_entry(out, q);
   t->flags |= TRI_TOKEN_PROMPT;
   t->offset = scored->scored;
   t->token = scored->sample.token;
@@ -34,7 +34,7 @@ static void take_score(tri_sequence *q, const tri_step_token *scored, tri_outbox
 
 static void take_token(tri_sched *s, tri_sequence *q, const tri_sample_result *r, tri_outbox *out) {
   tri_job *j = q->job;
-  tri_group_token *t = tri_sched_next_entry(out, q);
+  tri_replica_token *t = tri_sched_next_entry(out, q);
   t->token = r->token;
   if (j->num_logprobs >= 0) report_logprobs(out, t, r, j->num_logprobs);
   if (q->num_tokens < j->capacity) q->tokens[q->num_tokens] = r->token;
@@ -51,18 +51,18 @@ static void take_token(tri_sched *s, tri_sequence *q, const tri_sample_result *r
   tri_sched_retire_if_done(s, j);
 }
 
-/* Ends a job whose draw is no answer, since the logits were no numbers. Choices that are under way end as those of an
+/* Ends a job whose sample is no answer, since the logits were no numbers. Choices that are under way end as those of an
  * aborted one. */
 static void give_up(tri_sequence *q, tri_outbox *out) {
-  tri_group_token *t = tri_sched_next_entry(out, q);
+  tri_replica_token *t = tri_sched_next_entry(out, q);
   t->flags |= TRI_TOKEN_NONE;
   t->reason = TRI_FINISH_ERROR;
   q->job->aborted = true;
 }
 
-void tri_sched_absorb(tri_sched *s, int lane_index, const tri_step_result *result, tri_outbox *out) {
-  tri_sched_lane *lane = &s->lanes[lane_index];
-  lane->under_way--;
+void tri_sched_absorb(tri_sched *s, int micro_batch_index, const tri_step_result *result, tri_outbox *out) {
+  tri_sched_micro_batch *micro_batch = &s->micro_batches[micro_batch_index];
+  micro_batch->under_way--;
   s->done = out->step = result->step;
   for (uint32_t i = 0; i < result->num_tokens; i++) {
     const tri_step_token *t = &result->tokens[i];
@@ -90,23 +90,23 @@ static void take_rows(tri_sched *s, tri_sequence *q, const tri_mat *m, int row, 
   for (int i = 0; i < rows; i++)
     memcpy(to + (size_t)i * width, m->data + (size_t)(row + i) * (size_t)m->ld, width * sizeof *to);
   out->results[out->num_results++] =
-      (tri_group_result){.job = q->job->id, .waited_ns = tri_job_waited_ns(q->job), .values = to, .num_values = n};
+      (tri_replica_result){.job = q->job->id, .waited_ns = tri_job_waited_ns(q->job), .values = to, .num_values = n};
   out->num_values += n;
   s->tokens += (uint64_t)q->num_tokens;
   tri_sched_end_sequence(s, q);
   tri_sched_retire_if_done(s, q->job);
 }
 
-/* A lane's sequences are in the order of the queue, in which the plan took them. Those of aborted jobs stay until the
- * next reap ends them. */
-tri_status tri_sched_absorb_embed(tri_sched *s, int lane_index, const tri_embed_result *r, bool by_token,
+/* A micro-batch's sequences are in the order of the queue, in which the plan took them. Those of aborted jobs stay
+ * until the next reap ends them. */
+tri_status tri_sched_absorb_embed(tri_sched *s, int micro_batch_index, const tri_embed_result *r, bool by_token,
                                   tri_outbox *out) {
-  tri_sched_lane *lane = &s->lanes[lane_index];
-  int row = 0, padding = by_token ? lane->padding_tokens : lane->num_paddings; /* rows after all others */
-  lane->under_way--;
-  lane->num_paddings = lane->padding_tokens = 0;
+  tri_sched_micro_batch *micro_batch = &s->micro_batches[micro_batch_index];
+  int row = 0, padding = by_token ? micro_batch->padding_tokens : micro_batch->num_paddings; /* rows after all others */
+  micro_batch->under_way--;
+  micro_batch->num_paddings = micro_batch->padding_tokens = 0;
   out->step = r->step;
-  for (tri_sequence *q = lane->running.head, *next; q; q = next) {
+  for (tri_sequence *q = micro_batch->running.head, *next; q; q = next) {
     next = q->next;
     if (!tri_seq_in_flight(s, q)) continue;
     int rows = by_token ? q->num_tokens : 1;
@@ -121,7 +121,7 @@ tri_status tri_sched_absorb_embed(tri_sched *s, int lane_index, const tri_embed_
   return row + padding == r->values.rows ? TRI_OK : TRI_CORRUPT;
 }
 
-/* ---- ends that no draw brings ---- */
+/* ---- ends that no sample brings ---- */
 
 /* Reports the ends of choices that came with all of their tokens. False when out is full. */
 static bool end_over(tri_sched *s, tri_job *j, tri_outbox *out) {
@@ -129,7 +129,7 @@ static bool end_over(tri_sched *s, tri_job *j, tri_outbox *out) {
     tri_sequence *q = &j->seqs[i];
     if (!q->over) continue;
     if (out->num == out->cap) return false;
-    tri_group_token *t = tri_sched_next_entry(out, q);
+    tri_replica_token *t = tri_sched_next_entry(out, q);
     t->flags |= TRI_TOKEN_LAST | TRI_TOKEN_NONE;
     t->reason = tri_job_stops_at(j, q->tokens[q->num_tokens - 1]) ? TRI_FINISH_STOP : TRI_FINISH_LENGTH;
     q->over = false;
@@ -147,7 +147,7 @@ static bool end_job(tri_sched *s, tri_job *j, tri_outbox *out) {
     tri_sequence *q = &j->seqs[i];
     if (q->state == TRI_SCHED_ENDED || tri_seq_in_flight(s, q)) continue;
     if (out->num == out->cap) return false;
-    tri_group_token *t = tri_sched_next_entry(out, q);
+    tri_replica_token *t = tri_sched_next_entry(out, q);
     t->flags |= TRI_TOKEN_LAST | TRI_TOKEN_NONE;
     t->reason = TRI_FINISH_ABORT;
     tri_sched_end_sequence(s, q);

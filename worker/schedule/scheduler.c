@@ -13,11 +13,11 @@ tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out) {
   /* Whole sequences and sources take as much of a step as they need. */
   if (!s->cfg.prompt_tokens || s->cfg.limits.whole_sequences || s->cfg.limits.has_source)
     s->cfg.prompt_tokens = s->cfg.limits.max_num_batched_tokens;
-  s->lanes = tri_calloc((size_t)config->num_lanes, sizeof *s->lanes);
+  s->micro_batches = tri_calloc((size_t)config->num_micro_batches, sizeof *s->micro_batches);
   s->slot_owner = tri_calloc((size_t)config->limits.max_num_seqs, sizeof *s->slot_owner);
   s->marks = tri_calloc((size_t)config->limits.num_blocks, sizeof *s->marks);
   s->blocks_read = tri_calloc((size_t)config->limits.num_host_blocks, sizeof *s->blocks_read);
-  if (!s->blocks_read || !s->lanes || !s->slot_owner || !s->marks ||
+  if (!s->blocks_read || !s->micro_batches || !s->slot_owner || !s->marks ||
       tri_block_pool_init(&s->pool, config->limits.num_blocks) != TRI_OK ||
       tri_block_pool_init(&s->host, config->limits.num_host_blocks) != TRI_OK || tri_sched_prefix_open(s) != TRI_OK ||
       (has_batches(config) && tri_encoder_batches_create(config, &s->batches) != TRI_OK)) {
@@ -42,7 +42,7 @@ void tri_sched_destroy(tri_sched *s) {
   tri_block_pool_free(&s->pool);
   tri_block_pool_free(&s->host);
   tri_encoder_batches_destroy(s->batches);
-  tri_free(s->lanes);
+  tri_free(s->micro_batches);
   tri_free(s->slot_owner);
   tri_free(s->marks);
   tri_free(s->blocks_read);
@@ -64,16 +64,18 @@ void tri_sched_add(tri_sched *s, tri_job *j) {
 bool tri_sched_has_work(const tri_sched *s) { return s->jobs != NULL; }
 
 bool tri_sched_is_busy(const tri_sched *s) {
-  for (int l = 0; l < s->cfg.num_lanes; l++)
-    if (s->lanes[l].under_way) return true;
+  for (int l = 0; l < s->cfg.num_micro_batches; l++)
+    if (s->micro_batches[l].under_way) return true;
   return tri_sched_has_work(s);
 }
 
-bool tri_sched_lane_busy(const tri_sched *s, int lane) { return s->lanes[lane].under_way >= s->cfg.depth; }
+bool tri_sched_micro_batch_busy(const tri_sched *s, int micro_batch) {
+  return s->micro_batches[micro_batch].under_way >= s->cfg.depth;
+}
 
 int64_t tri_sched_load(const tri_sched *s) {
   int64_t n = 0;
-  for (int l = -1; l < s->cfg.num_lanes; l++)
+  for (int l = -1; l < s->cfg.num_micro_batches; l++)
     for (const tri_sequence *q = tri_sched_list(s, l)->head; q; q = q->next)
       n += q->num_computed + (q->num_source_blocks ? q->job->num_source : 0);
   for (const tri_sequence *q = s->prompts.head; q; q = q->next)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The leader's scheduler: which sequences run in the next step of a lane, and what their tokens mean.
+/* The leader's scheduler: which sequences run in the next step of a micro-batch, and what their tokens mean.
  *
  * Iteration-level scheduling (Orca, Yu et al. 2022, section 3.1): every step chooses again. Decodes come first, one
  * token each; chunks of prompts fill what is left of the token budget (chunked prefill, Sarathi, Agrawal et al. 2023).
  * KV blocks are taken as they are needed; when they run out, the running sequence that came last gives its blocks back
  * and is computed again later; or what they hold waits in blocks of the host's memory (tri_limits.num_host_blocks), if
  * that is predicted to cost less. A step's plan then has moves before its tokens, so that blocks are free, and
- * sequences run, as soon as it is composed: steps run one after the other. With several lanes, sequences of one whose
- * step is not the one that is composed may be away from their blocks until it is, and keep their slots (swap.c).
+ * sequences run, as soon as it is composed: steps run one after the other. With several micro-batches, sequences of one
+ * whose step is not the one that is composed may be away from their blocks until it is, and keep their slots (swap.c).
  *
  * Encoders (tri_limits.whole_sequences) need less of it: a sequence is taken whole, in the order of the queue, when all
  * of its tokens and blocks fit into the step; it has its blocks for that step alone, and its result ends it. Or batches
@@ -17,24 +17,26 @@
  * the first tokens of the answer are computed, and has blocks of its own for as long as the answer grows.
  *
  * Prompts and decodes have micro-batches of their own sizes (hybrid scheduling, DeepSpeed-Inference, Aminabadi et al.
- * 2022, section IV.C.1). A sequence that decodes belongs to a lane, of which there are as many as stages: more would
- * read the weights more often. A prompt belongs to none: until its last chunk nothing is drawn, so the next chunk goes
- * with the next lane that is free, however many steps have others of its chunks, and the stages work on several of them
- * at a time. Its last chunk's lane keeps it. Ranks run the steps of all lanes in the order in which they are composed.
+ * 2022, section IV.C.1). A sequence that decodes belongs to a micro-batch, of which there are as many as stages: more
+ * would read the weights more often. A prompt belongs to none: until its last chunk nothing is sampled, so the next
+ * chunk goes with the next micro-batch that is free, however many steps have others of its chunks, and the stages work
+ * on several of them at a time. Its last chunk's micro-batch keeps it. Ranks run the steps of all micro-batches in the
+ * order in which they are composed.
  *
- * With a depth of 2 a lane's next step is composed before the tokens of the one under way are known: a sequence whose
- * draw is pending continues with whatever it draws (TRI_SEQ_FLAG_TOKEN_IN_SLOT). Should that end the sequence, what the
- * next step does for it is for nothing and its draw is dropped; its slot and blocks may be given away at once, as steps
- * run one after the other. Only what the sampler or a search must know of the drawn tokens keeps a lane's steps apart.
+ * With a depth of 2 a micro-batch's next step is composed before the tokens of the one under way are known: a sequence
+ * whose sample is pending continues with whatever it samples (TRI_SEQ_FLAG_TOKEN_IN_SLOT). Should that end the
+ * sequence, what the next step does for it is for nothing and its sample is dropped; its slot and blocks may be given
+ * away at once, as steps run one after the other. Only what the sampler or a search must know of the sampled tokens
+ * keeps a micro-batch's steps apart.
  *
  * With tri_sched_config.whole_batches batches are request-level instead, as FasterTransformer and other servers had
  * them before Orca: for comparison (`trireme bench batching`), not for service.
  *
  * A job with a beam search has a sequence for each beam (beam_search.c); its answers go out when the search is done.
  *
- * A job that another group had begun, which was lost, comes with the tokens that were drawn of its choices
- * (tri_group_assign.drawn). Each of them is then like a sequence that was preempted: its tokens are the prompt of its
- * computation, and its next draw has the number that it would have had.
+ * A job that another replica had begun, which was lost, comes with the tokens that were sampled of its choices
+ * (tri_replica_assign.drawn). Each of them is then like a sequence that was preempted: its tokens are the prompt of its
+ * computation, and its next sample has the number that it would have had.
  *
  * Full blocks are kept when their sequences have let go of them, and a sequence that begins with the same tokens
  * continues after them (prefix_reuse.c). Ranks run steps in their order, so that a block may be shared as soon as the
@@ -51,16 +53,16 @@
 #include "runtime/model/config.h"
 #include "runtime/step/step_plan.h"
 
-/* A request that the group computes, with all of its choices or beams. */
+/* A request that the replica computes, with all of its choices or beams. */
 typedef struct tri_job tri_job;
 
 /* Returns how many tokens of prompts a step takes, where so many were asked for; 0: as many as fit. A step of several
  * stages takes what docs/performance.md has measured to be best, or as many as hide its streamed weights (tri_engine's
  * hiding_tokens): fewer would have all stages wait for their disks. */
-static inline int tri_sched_prompt_tokens(int asked, int num_lanes, bool device, int hiding_tokens) {
+static inline int tri_sched_prompt_tokens(int asked, int num_micro_batches, bool device, int hiding_tokens) {
   enum { HOST_PROMPT_TOKENS = 256, DEVICE_PROMPT_TOKENS = 2048 };
   int usual = device ? DEVICE_PROMPT_TOKENS : HOST_PROMPT_TOKENS;
-  if (asked || num_lanes == 1) return asked;
+  if (asked || num_micro_batches == 1) return asked;
   return hiding_tokens > usual ? hiding_tokens : usual;
 }
 
@@ -87,8 +89,8 @@ tri_status tri_sched_prefixes_make(const tri_model_config *model, tri_sched_pref
 
 typedef struct tri_sched_config {
   tri_limits limits;
-  int num_lanes;
-  int depth;         /* steps of a lane that may be under way at a time: 0 or 1, or 2 where each runs after the last */
+  int num_micro_batches;
+  int depth; /* steps of a micro-batch that may be under way at a time: 0 or 1, or 2 where each runs after the last */
   int prompt_tokens; /* in one step; 0, or where prompts go in one piece: as many as fit */
   tri_swap_cost swap_cost;
   tri_sched_prefixes prefixes; /* with tri_limits.prefix_caching */
@@ -105,13 +107,13 @@ typedef struct tri_sched_config {
 typedef struct tri_outbox {
   uint64_t step;
   uint32_t num, cap;
-  tri_group_token *tokens;
+  tri_replica_token *tokens;
   uint32_t *top_ids;
   float *top_logprobs;
   /* of an encoder: results, whose numbers follow each other in values */
   uint32_t num_results, max_results;
   uint32_t num_sent; /* of them */
-  tri_group_result *results;
+  tri_replica_result *results;
   float *values;
   size_t num_values, max_values;
 } tri_outbox;
@@ -148,7 +150,7 @@ typedef struct tri_job_model {
 tri_job_model tri_job_model_of(const tri_model_config *c); /* borrows its lists */
 
 /* Builds a job from the coordinator's message. Refuses with a reason what can never fit. */
-tri_status tri_job_create(const tri_group_assign *a, const tri_limits *limits, const tri_job_model *model,
+tri_status tri_job_create(const tri_replica_assign *a, const tri_limits *limits, const tri_job_model *model,
                           int64_t now_ns, tri_job **out, tri_error *err);
 void tri_job_destroy(tri_job *job); /* NULL is fine */
 uint64_t tri_job_id(const tri_job *job);
@@ -158,22 +160,22 @@ void tri_sched_add(tri_sched *s, tri_job *job); /* takes over */
 bool tri_sched_abort(tri_sched *s, uint64_t job_id);
 void tri_sched_abort_all(tri_sched *s);
 
-/* Composes the next step of a lane that is not busy. False: nothing to do. */
-bool tri_sched_compose(tri_sched *s, int lane, tri_plan_writer *plan);
+/* Composes the next step of a micro-batch that is not busy. False: nothing to do. */
+bool tri_sched_compose(tri_sched *s, int micro_batch, tri_plan_writer *plan);
 
-/* ---- tri_sched_compose in parts, for a step that several schedulers have together (shards.h) ---- */
+/* ---- tri_sched_compose in parts, for a step that several schedulers have together (dp_ranks.h) ---- */
 
-/* Returns whether a lane has sequences that could be in its next step, and whether that step needs to know the draws of
- * the last one. */
-bool tri_sched_lane_has_any(const tri_sched *s, int lane);
-bool tri_sched_lane_is_tied(const tri_sched *s, int lane);
-/* Sets how many sequences wait elsewhere that may come: a lane's share is reckoned with them. */
+/* Returns whether a micro-batch has sequences that could be in its next step, and whether that step needs to know the
+ * samples of the last one. */
+bool tri_sched_micro_batch_has_any(const tri_sched *s, int micro_batch);
+bool tri_sched_micro_batch_is_tied(const tri_sched *s, int micro_batch);
+/* Sets how many sequences wait elsewhere that may come: a micro-batch's share is reckoned with them. */
 void tri_sched_expect(tri_sched *s, int waiting);
-void tri_sched_begin_step(tri_sched *s, int lane, uint64_t step, tri_plan_writer *plan);
-void tri_sched_run(tri_sched *s, int lane, tri_plan_writer *plan);   /* those that run already */
-void tri_sched_admit(tri_sched *s, int lane, tri_plan_writer *plan); /* those that wait, as often as jobs come */
+void tri_sched_begin_step(tri_sched *s, int micro_batch, uint64_t step, tri_plan_writer *plan);
+void tri_sched_run(tri_sched *s, int micro_batch, tri_plan_writer *plan);   /* those that run already */
+void tri_sched_admit(tri_sched *s, int micro_batch, tri_plan_writer *plan); /* those that wait, as often as jobs come */
 /* False: no sequence is in the step, and no result of it is taken in. */
-bool tri_sched_end_step(tri_sched *s, int lane, const tri_plan_writer *plan);
+bool tri_sched_end_step(tri_sched *s, int micro_batch, const tri_plan_writer *plan);
 
 /* Returns whether a job that comes in this step would be in it, as far as slots and blocks go, with none before it. */
 bool tri_sched_has_place(const tri_sched *s, const tri_job *j);
@@ -188,11 +190,11 @@ int64_t tri_sched_load_with(const tri_sched *s, const tri_job *j);
 
 /* ---- results and ends ---- */
 
-/* Takes in what a lane's step drew and appends the tokens to out. */
-void tri_sched_absorb(tri_sched *s, int lane, const tri_step_result *result, tri_outbox *out);
+/* Takes in what a micro-batch's step sampled and appends the tokens to out. */
+void tri_sched_absorb(tri_sched *s, int micro_batch, const tri_step_result *result, tri_outbox *out);
 /* The same for what an encoder's step gave; by_token: a row for each token instead of each sequence. TRI_CORRUPT: the
- * rows are not those of the lane's sequences. */
-tri_status tri_sched_absorb_embed(tri_sched *s, int lane, const tri_embed_result *result, bool by_token,
+ * rows are not those of the micro-batch's sequences. */
+tri_status tri_sched_absorb_embed(tri_sched *s, int micro_batch, const tri_embed_result *result, bool by_token,
                                   tri_outbox *out);
 /* Ends aborted jobs and those past their deadline. Call once before every step, for which now_ns counts as the
  * time, and now and then when idle. False when out is full. */
@@ -203,7 +205,7 @@ tri_job *tri_sched_retired(tri_sched *s);
 bool tri_sched_has_work(const tri_sched *s);
 /* Returns whether there is work, or a result has yet to come, even if no job is left for it. */
 bool tri_sched_is_busy(const tri_sched *s);
-bool tri_sched_lane_busy(const tri_sched *s, int lane); /* as many steps are under way as may be */
+bool tri_sched_micro_batch_busy(const tri_sched *s, int micro_batch); /* as many steps are under way as may be */
 tri_sched_stats tri_sched_get_stats(const tri_sched *s);
 
 #endif

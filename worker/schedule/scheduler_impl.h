@@ -13,16 +13,16 @@ typedef enum tri_seq_state { TRI_SCHED_HELD, TRI_SCHED_WAITING, TRI_SCHED_RUNNIN
 
 /* One choice of a job, or one beam of its search. */
 typedef struct tri_sequence {
-  struct tri_sequence *next, *prev; /* of the waiting queue or of a lane */
+  struct tri_sequence *next, *prev; /* of the waiting queue or of a micro-batch */
   tri_job *job;
   uint32_t choice;
   tri_seq_state state;
-  int slot, lane;
+  int slot, micro_batch;
   bool fresh;         /* the slot has not heard of this sequence yet */
   uint64_t since;     /* the step from which on the slot is its own */
   uint64_t last_step; /* with it since then; 0: none */
   int num_tokens;     /* prompt and generated so far */
-  int num_pending;    /* draws for it in steps whose results have not come back */
+  int num_pending;    /* samples for it in steps whose results have not come back */
   int num_computed;   /* tokens with K and V in the cache, the step under way included */
   uint32_t *tokens;   /* [capacity] */
   int32_t *blocks;
@@ -31,7 +31,7 @@ typedef struct tri_sequence {
   tri_prefix_id prefix; /* that ends with these; where there are any */
   int32_t *host_blocks; /* of one that waits with what it has computed, or is away */
   int num_host_blocks;
-  bool away;              /* it runs, and its blocks are the host's until its lane's next step */
+  bool swapped;           /* it runs, and its blocks are the host's until its micro-batch's next step */
   bool over;              /* what it came with ends it, which has yet to be told: it is in no list */
   int32_t *source_blocks; /* of an encoder-decoder; else NULL */
   int num_source_blocks;  /* 0: the source has yet to be computed */
@@ -42,8 +42,8 @@ typedef struct tri_sequence {
 typedef struct tri_search {
   tri_beams *beams;
   int seq[TRI_MAX_BEAMS]; /* index of each live beam's sequence */
-  const tri_sample_result *drawn[TRI_MAX_BEAMS];
-  int num_drawn;
+  const tri_sample_result *sampled[TRI_MAX_BEAMS];
+  int num_sampled;
   int answer, sent; /* how far the answers have gone out: this one's token */
 } tri_search;
 
@@ -60,7 +60,7 @@ struct tri_job {
   bool aborted, ignore_eos;
   int num_logprobs;        /* alternatives to each token of the answers; -1: no logprobs */
   int num_prompt_logprobs; /* the same of the prompt's, which the first choice scores */
-  bool score_only;         /* the prompt's are all that is wanted: what is drawn after it is not told */
+  bool score_only;         /* the prompt's are all that is wanted: what is sampled after it is not told */
   int num_scored;          /* tokens of the prompt, from its first on, whose logprobs have been told; it has none */
   uint32_t preemptions, preemptions_told; /* of all sequences so far; as of the last entry that named them */
   int64_t came_ns, begun_ns;              /* when it came; when it was first in a step, 0: not yet */
@@ -84,13 +84,13 @@ typedef struct tri_seq_list {
   int count;
 } tri_seq_list;
 
-typedef struct tri_sched_lane {
+typedef struct tri_sched_micro_batch {
   tri_seq_list running;             /* those that decode, oldest first */
   int under_way;                    /* steps */
   uint64_t last_step;               /* 0: none yet */
-  int num_tied;                     /* running sequences whose next step needs to know the last one's draws */
+  int num_tied;                     /* running sequences whose next step needs to know the last one's samples */
   int num_paddings, padding_tokens; /* of the step under way: after an encoder's own sequences */
-} tri_sched_lane;
+} tri_sched_micro_batch;
 
 typedef struct tri_encoder_batches tri_encoder_batches;
 
@@ -104,8 +104,8 @@ struct tri_sched {
   tri_sched_config cfg;
   tri_block_pool pool, host; /* host: blocks in the host's memory */
   tri_seq_list waiting;      /* by (priority, arrival) */
-  tri_seq_list prompts;      /* of running sequences, oldest first: their chunks go with any lane's steps */
-  tri_sched_lane *lanes;
+  tri_seq_list prompts;      /* of running sequences, oldest first: their chunks go with any micro-batch's steps */
+  tri_sched_micro_batch *micro_batches;
   tri_sequence **slot_owner;   /* [max_num_seqs]; NULL: free */
   int32_t *marks;              /* [num_blocks] zeros, but for the count of references of some sequences */
   const tri_sequence *blocked; /* the first in the queue, for want of blocks: compared, and never followed */
@@ -117,15 +117,15 @@ struct tri_sched {
   uint64_t arrivals, tokens, preemptions;
   uint64_t swaps_out, swaps_in, blocks_out,
       blocks_in;        /* sequences and blocks that have left for there, and come back */
-  int blocks_away;      /* of the host's, of running sequences */
+  int blocks_swapped;   /* of the host's, of running sequences */
   int32_t *blocks_read; /* [num_host_blocks] the host's that come in with the step at hand */
   int num_blocks_read;
   uint64_t prefix_queries, prefix_hits; /* see tri_sched_stats */
   uint64_t step;                        /* that is being composed, or was last */
   int budget;                           /* tokens that it still has room for */
-  int draws;                            /* likewise draws */
-  int expected;   /* sequences that wait elsewhere and may come: what a lane's share is reckoned with */
-  uint64_t done;  /* the last step whose result has come back: steps of all lanes run one after the other */
+  int samples;                          /* likewise samples */
+  int expected;   /* sequences that wait elsewhere and may come: what a micro-batch's share is reckoned with */
+  uint64_t done;  /* the last step whose result has come back: steps of all micro-batches run one after the other */
   int64_t now_ns; /* as of the last reap */
   tri_encoder_batches *batches; /* of an encoder whose batches are not packed; else NULL */
   int enough_tokens;            /* of an encoder's packed step (tri_batch_cost_enough_tokens); 0: as many as fit */
@@ -154,11 +154,11 @@ static inline bool tri_seq_ends(const tri_sequence *q) {
   return q->num_tokens + q->num_pending - q->job->num_prompt >= q->job->max_tokens;
 }
 
-/* Returns whether it may be preempted: it has its blocks, and is in no step under way, or in none that draws for it,
- * or, where a lane's steps run ahead, not in the one that is being composed. One that ends with what is pending may
- * not: its blocks come back with that step, and begun anew it would compute its tokens for nothing. */
+/* Returns whether it may be preempted: it has its blocks, and is in no step under way, or in none that samples for it,
+ * or, where a micro-batch's steps run ahead, not in the one that is being composed. One that ends with what is pending
+ * may not: its blocks come back with that step, and begun anew it would compute its tokens for nothing. */
 static inline bool tri_seq_is_idle(const tri_sched *s, const tri_sequence *q) {
-  if (q->away) return false;
+  if (q->swapped) return false;
   if (q->job->search) return !tri_job_under_way(s, q->job);
   bool goes_on = s->cfg.depth > 1 ? !tri_seq_ends(q) : !q->num_pending && !s->cfg.limits.whole_sequences;
   return goes_on ? q->last_step != s->step : !tri_seq_in_flight(s, q);
@@ -170,7 +170,7 @@ static inline bool tri_seq_has_held(const tri_sequence *q) {
 }
 
 /* Returns whether it stops one token short of its prompt's end, as a first choice does for others to be forked from it:
- * every choice then draws its own first token. */
+ * every choice then samples its own first token. */
 static inline bool tri_seq_waits_to_fork(const tri_sequence *q) {
   return tri_seq_has_held(q) && q->job->num_prompt > 1;
 }
@@ -190,9 +190,9 @@ static inline int tri_seq_slots(const tri_sequence *q) { return q->job->search ?
 
 static inline int tri_sched_num_free(const tri_sched *s) { return s->cfg.limits.max_num_seqs - s->num_running; }
 
-/* Returns the list of a lane's running sequences; -1: s->prompts. */
-static inline tri_seq_list *tri_sched_list(const tri_sched *s, int lane) {
-  return lane < 0 ? (tri_seq_list *)&s->prompts : &s->lanes[lane].running;
+/* Returns the list of a micro-batch's running sequences; -1: s->prompts. */
+static inline tri_seq_list *tri_sched_list(const tri_sched *s, int micro_batch) {
+  return micro_batch < 0 ? (tri_seq_list *)&s->prompts : &s->micro_batches[micro_batch].running;
 }
 
 static inline uint64_t tri_job_waited_ns(const tri_job *j) { return (uint64_t)(j->begun_ns - j->came_ns); }
@@ -206,10 +206,10 @@ bool tri_job_stops_at(const tri_job *j, uint32_t token);
 /* ---- outbox.c ---- */
 
 /* Adds an entry for q, with the number of its next token and what is new of its job. There is room in out. */
-tri_group_token *tri_sched_next_entry(tri_outbox *out, const tri_sequence *q);
+tri_replica_token *tri_sched_next_entry(tri_outbox *out, const tri_sequence *q);
 /* Adds to an entry what is new of its job since the last one: preemptions, and how long it waited for its first step.
  */
-void tri_sched_tell_news(tri_job *j, tri_group_token *t);
+void tri_sched_tell_news(tri_job *j, tri_replica_token *t);
 
 /* ---- sequences.c: lists, slots, and the blocks that a sequence holds ---- */
 
@@ -218,10 +218,10 @@ void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q); 
 /* Returns whether a runs before b: by priority where that counts, then by arrival, then by choice. */
 bool tri_seq_before(const tri_sched *s, const tri_sequence *a, const tri_sequence *b);
 
-int tri_sched_free_slot(const tri_sched *s);                   /* -1: none */
-void tri_sched_enter(tri_sched *s, tri_sequence *q, int slot); /* into s->prompts */
-void tri_sched_move(tri_sched *s, tri_sequence *q, int lane);  /* into that lane's list */
-void tri_sched_leave(tri_sched *s, tri_sequence *q);           /* drops its blocks */
+int tri_sched_free_slot(const tri_sched *s);                         /* -1: none */
+void tri_sched_enter(tri_sched *s, tri_sequence *q, int slot);       /* into s->prompts */
+void tri_sched_move(tri_sched *s, tri_sequence *q, int micro_batch); /* into that micro-batch's list */
+void tri_sched_leave(tri_sched *s, tri_sequence *q);                 /* drops its blocks */
 
 void tri_sched_drop_blocks(tri_sched *s, tri_sequence *q);
 void tri_sched_drop_source(tri_sched *s, tri_sequence *q);
@@ -254,10 +254,10 @@ void tri_sched_prefix_enter(tri_sched *s, tri_sequence *q);
 bool tri_sched_swap_out(tri_sched *s, tri_sequence *q);
 /* Takes blocks, of which there are enough, for what was moved out, and has the step move it there. */
 void tri_sched_swap_in(tri_sched *s, tri_sequence *q);
-/* Has the step move out the blocks of a running sequence of another lane, which keeps its slot and its draw and gets
- * blocks again in its lane's next step. It is one of the lane that runs last. False: there is none for which that is
- * possible and predicted to cost less than a sequence in flight is worth. */
-bool tri_sched_send_away(tri_sched *s);
+/* Has the step move out the blocks of a running sequence of another micro-batch, which keeps its slot and its sample
+ * and gets blocks again in its micro-batch's next step. It is one of the micro-batch that runs last. False: there is
+ * none for which that is possible and predicted to cost less than a sequence in flight is worth. */
+bool tri_sched_swap_out_one(tri_sched *s);
 /* Lets the host's blocks be taken that came in with the step before. */
 void tri_sched_end_reads(tri_sched *s);
 
@@ -265,8 +265,8 @@ void tri_sched_end_reads(tri_sched *s);
 
 void tri_search_enter(tri_sched *s, tri_job *j); /* there are slots enough */
 void tri_search_preempt(tri_sched *s, tri_job *j);
-/* Takes what was drawn for one of the beams. */
-void tri_search_take(tri_sched *s, tri_sequence *q, const tri_sample_result *drawn);
+/* Takes what was sampled for one of the beams. */
+void tri_search_take(tri_sched *s, tri_sequence *q, const tri_sample_result *sampled);
 /* The answers of a search that is done; the end of one that is aborted. False: out is full, call again. */
 bool tri_search_deliver(tri_sched *s, tri_job *j, tri_outbox *out);
 bool tri_search_end(tri_sched *s, tri_job *j, tri_outbox *out);
@@ -308,37 +308,37 @@ int tri_seq_remaining(const tri_sequence *q);
 /* Returns the tokens that the first ones of q cost besides themselves: those of its source. */
 int tri_seq_source_cost(const tri_sequence *q);
 /* Returns how many tokens of q fit into what is left of a step, where `found` of them need not be computed; less than
- * 1: none. A draw follows the last one. */
+ * 1: none. A sample follows the last one. */
 int tri_sched_fitting(const tri_sched *s, const tri_sequence *q, int found, int budget);
 /* Returns whether the plan has room for n tokens of q and what comes before them, so many that its blocks hold
  * included. */
 bool tri_sched_has_room(const tri_sched *s, const tri_plan_writer *plan, const tri_sequence *q, int n, int known);
 /* Schedules n tokens of q, its source before them where that is due. False when blocks are missing. */
 bool tri_sched_schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, bool may_preempt, int *budget);
-/* Moves those whose last chunk is in this step to its lane. The beams of a search stay together. */
-void tri_sched_settle(tri_sched *s, int lane);
+/* Moves those whose last chunk is in this step to its micro-batch. The beams of a search stay together. */
+void tri_sched_settle(tri_sched *s, int micro_batch);
 /* Gives the other choices slots of their own beside q. They share what it has: the blocks of the prompt, or, where the
  * first token is the whole prompt, those of the source. */
 void tri_sched_fork_choices(tri_sched *s, tri_plan_writer *plan, tri_sequence *q);
-/* Adds n tokens of q to the plan. whole: an encoder's sequence, of which nothing is drawn. */
+/* Adds n tokens of q to the plan. whole: an encoder's sequence, of which nothing is sampled. */
 void tri_sched_emit(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, int first_block, bool whole);
 /* Schedules the next token of every live beam, if there are blocks for all. */
 void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *budget);
 
 /* ---- admission.c ---- */
 
-/* Returns whether a lane has its share of all sequences. */
-bool tri_sched_lane_is_full(const tri_sched *s, int lane);
+/* Returns whether a micro-batch has its share of all sequences. */
+bool tri_sched_micro_batch_is_full(const tri_sched *s, int micro_batch);
 /* Lets those in that wait, in their order, as far as slots, blocks and the step go. */
-void tri_sched_admit_waiting(tri_sched *s, int lane, tri_plan_writer *plan);
+void tri_sched_admit_waiting(tri_sched *s, int micro_batch, tri_plan_writer *plan);
 /* The same for request-level batches. */
-void tri_sched_admit_to_batch(tri_sched *s, int lane, tri_plan_writer *plan);
+void tri_sched_admit_to_batch(tri_sched *s, int micro_batch, tri_plan_writer *plan);
 
 /* ---- encoder_batches.c: batches by their cost ---- */
 
 tri_status tri_encoder_batches_create(const tri_sched_config *c, tri_encoder_batches **out);
 void tri_encoder_batches_destroy(tri_encoder_batches *b); /* NULL is fine */
-/* Puts the next batch into the lane's step. */
-void tri_encoder_admit(tri_sched *s, int lane, tri_plan_writer *plan);
+/* Puts the next batch into the micro-batch's step. */
+void tri_encoder_admit(tri_sched *s, int micro_batch, tri_plan_writer *plan);
 
 #endif

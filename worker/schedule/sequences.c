@@ -33,9 +33,9 @@ void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q) {
 static bool is_tied(const tri_job *j) { return j->search != NULL; }
 
 static void leave_list(tri_sched *s, tri_sequence *q) {
-  tri_seq_list_remove(tri_sched_list(s, q->lane), q);
-  if (q->lane >= 0) s->lanes[q->lane].num_tied -= is_tied(q->job);
-  q->lane = -1;
+  tri_seq_list_remove(tri_sched_list(s, q->micro_batch), q);
+  if (q->micro_batch >= 0) s->micro_batches[q->micro_batch].num_tied -= is_tied(q->job);
+  q->micro_batch = -1;
 }
 
 void tri_sched_leave(tri_sched *s, tri_sequence *q) {
@@ -48,16 +48,16 @@ void tri_sched_leave(tri_sched *s, tri_sequence *q) {
   q->num_pending = 0;
 }
 
-void tri_sched_move(tri_sched *s, tri_sequence *q, int lane) {
+void tri_sched_move(tri_sched *s, tri_sequence *q, int micro_batch) {
   leave_list(s, q);
-  q->lane = lane;
-  s->lanes[lane].num_tied += is_tied(q->job);
-  tri_seq_list_insert(s, &s->lanes[lane].running, q);
+  q->micro_batch = micro_batch;
+  s->micro_batches[micro_batch].num_tied += is_tied(q->job);
+  tri_seq_list_insert(s, &s->micro_batches[micro_batch].running, q);
 }
 
 void tri_sched_enter(tri_sched *s, tri_sequence *q, int slot) {
   q->state = TRI_SCHED_RUNNING;
-  q->lane = -1;
+  q->micro_batch = -1;
   q->slot = slot;
   q->fresh = true;
   q->since = s->step;
@@ -104,11 +104,11 @@ void tri_sched_share_source(tri_sched *s, tri_sequence *to, const tri_sequence *
 }
 
 void tri_sched_forget_host_blocks(tri_sched *s, tri_sequence *q) {
-  if (q->away) {
-    s->blocks_away -= q->num_host_blocks;
+  if (q->swapped) {
+    s->blocks_swapped -= q->num_host_blocks;
     s->blocked = NULL;
   }
-  q->away = false;
+  q->swapped = false;
   q->num_host_blocks = 0;
 }
 

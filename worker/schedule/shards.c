@@ -6,21 +6,21 @@
 /* A step under way. */
 struct step {
   int due;     /* answers */
-  bool *works; /* [dp] the shards that have sequences in it */
+  bool *works; /* [dp] the data-parallel ranks that have sequences in it */
 };
 
-/* Steps begin and end in their order: each shard's answers come in it. */
-struct lane {
+/* Steps begin and end in their order: each data-parallel rank's answers come in it. */
+struct micro_batch {
   struct step *steps; /* [depth] a ring */
   uint64_t begun, ended;
-  uint64_t *answered; /* [dp] by each shard */
+  uint64_t *answered; /* [dp] by each data-parallel rank */
 };
 
-struct tri_shards {
-  int dp, num_lanes, depth;
+struct tri_dp_ranks {
+  int dp, num_micro_batches, depth;
   bool by_priority;
   tri_sched **scheds; /* [dp] */
-  struct lane *lanes;
+  struct micro_batch *micro_batches;
   tri_job *first, *last; /* the queue */
   int num_waiting;       /* sequences in it */
   uint64_t step;
@@ -28,7 +28,7 @@ struct tri_shards {
 
 /* ---- set-up ---- */
 
-static tri_status create_lane(const tri_shards *s, struct lane *l) {
+static tri_status create_micro_batch(const tri_dp_ranks *s, struct micro_batch *l) {
   l->steps = tri_calloc((size_t)s->depth, sizeof *l->steps);
   l->answered = tri_calloc((size_t)s->dp, sizeof *l->answered);
   if (!l->steps || !l->answered) return TRI_NO_MEMORY;
@@ -37,43 +37,43 @@ static tri_status create_lane(const tri_shards *s, struct lane *l) {
   return TRI_OK;
 }
 
-static void destroy_lane(const tri_shards *s, struct lane *l) {
+static void destroy_micro_batch(const tri_dp_ranks *s, struct micro_batch *l) {
   for (int i = 0; l->steps && i < s->depth; i++) tri_free(l->steps[i].works);
   tri_free(l->steps);
   tri_free(l->answered);
 }
 
-tri_status tri_shards_create(const tri_sched_config *config, int dp, tri_shards **out) {
+tri_status tri_dp_ranks_create(const tri_sched_config *config, int dp, tri_dp_ranks **out) {
   tri_status st = TRI_OK;
   if (dp < 1) return TRI_INVALID_ARGUMENT;
   if (dp > 1 && (config->limits.whole_sequences || config->whole_batches)) return TRI_UNSUPPORTED;
-  tri_shards *s = tri_calloc(1, sizeof *s);
+  tri_dp_ranks *s = tri_calloc(1, sizeof *s);
   if (!s) return TRI_NO_MEMORY;
   s->dp = dp;
-  s->num_lanes = config->num_lanes;
+  s->num_micro_batches = config->num_micro_batches;
   s->depth = config->depth ? config->depth : 1;
   s->by_priority = config->by_priority;
   s->scheds = tri_calloc((size_t)dp, sizeof *s->scheds);
-  s->lanes = tri_calloc((size_t)s->num_lanes, sizeof *s->lanes);
-  TRI_TRY(s->scheds && s->lanes ? TRI_OK : TRI_NO_MEMORY);
+  s->micro_batches = tri_calloc((size_t)s->num_micro_batches, sizeof *s->micro_batches);
+  TRI_TRY(s->scheds && s->micro_batches ? TRI_OK : TRI_NO_MEMORY);
   for (int i = 0; i < dp; i++) TRI_TRY(tri_sched_create(config, &s->scheds[i]));
-  for (int l = 0; l < s->num_lanes; l++) TRI_TRY(create_lane(s, &s->lanes[l]));
+  for (int l = 0; l < s->num_micro_batches; l++) TRI_TRY(create_micro_batch(s, &s->micro_batches[l]));
   *out = s;
   s = NULL;
 cleanup:
-  tri_shards_destroy(s);
+  tri_dp_ranks_destroy(s);
   return st;
 }
 
-void tri_shards_destroy(tri_shards *s) {
+void tri_dp_ranks_destroy(tri_dp_ranks *s) {
   if (!s) return;
   for (tri_job *j = s->first, *next; j; j = next) {
     next = j->next;
     tri_job_destroy(j);
   }
-  for (int l = 0; s->lanes && l < s->num_lanes; l++) destroy_lane(s, &s->lanes[l]);
+  for (int l = 0; s->micro_batches && l < s->num_micro_batches; l++) destroy_micro_batch(s, &s->micro_batches[l]);
   for (int i = 0; s->scheds && i < s->dp; i++) tri_sched_destroy(s->scheds[i]);
-  tri_free(s->lanes);
+  tri_free(s->micro_batches);
   tri_free(s->scheds);
   tri_free(s);
 }
@@ -86,7 +86,7 @@ static int num_waiting(const tri_job *j) {
   return n;
 }
 
-void tri_shards_add(tri_shards *s, tri_job *j) {
+void tri_dp_ranks_add(tri_dp_ranks *s, tri_job *j) {
   if (s->dp == 1) {
     tri_sched_add(s->scheds[0], j);
     return;
@@ -100,15 +100,15 @@ void tri_shards_add(tri_shards *s, tri_job *j) {
   s->num_waiting += num_waiting(j);
 }
 
-/* Moves a job from the queue to a shard. */
-static void give(tri_shards *s, tri_job *j, int shard) {
+/* Moves a job from the queue to a data-parallel rank. */
+static void give(tri_dp_ranks *s, tri_job *j, int dp_rank) {
   *(j->prev ? &j->prev->next : &s->first) = j->next;
   *(j->next ? &j->next->prev : &s->last) = j->prev;
   s->num_waiting -= num_waiting(j);
-  tri_sched_add(s->scheds[shard], j);
+  tri_sched_add(s->scheds[dp_rank], j);
 }
 
-bool tri_shards_abort(tri_shards *s, uint64_t job_id) {
+bool tri_dp_ranks_abort(tri_dp_ranks *s, uint64_t job_id) {
   for (tri_job *j = s->first; j; j = j->next)
     if (j->id == job_id) {
       j->aborted = true;
@@ -119,13 +119,14 @@ bool tri_shards_abort(tri_shards *s, uint64_t job_id) {
   return false;
 }
 
-void tri_shards_abort_all(tri_shards *s) {
+void tri_dp_ranks_abort_all(tri_dp_ranks *s) {
   for (tri_job *j = s->first; j; j = j->next) j->aborted = true;
   for (int i = 0; i < s->dp; i++) tri_sched_abort_all(s->scheds[i]);
 }
 
-/* A job that ends before it has a shard is answered for by the first one's scheduler, like any that waits there. */
-bool tri_shards_reap(tri_shards *s, int64_t now_ns, tri_outbox *out) {
+/* A job that ends before it has a data-parallel rank is answered for by the first one's scheduler, like any that waits
+ * there. */
+bool tri_dp_ranks_reap(tri_dp_ranks *s, int64_t now_ns, tri_outbox *out) {
   bool all = true;
   for (tri_job *j = s->first, *next; j; j = next) {
     next = j->next;
@@ -138,9 +139,9 @@ bool tri_shards_reap(tri_shards *s, int64_t now_ns, tri_outbox *out) {
 
 /* ---- composing ---- */
 
-/* Returns the shard with place for a job that has the fewest tokens, without those of the job that need not be computed
- * there; -1: none has place. */
-static int find_place(const tri_shards *s, const tri_job *j) {
+/* Returns the data-parallel rank with place for a job that has the fewest tokens, without those of the job that need
+ * not be computed there; -1: none has place. */
+static int find_place(const tri_dp_ranks *s, const tri_job *j) {
   int best = -1;
   int64_t least = 0;
   for (int i = 0; i < s->dp; i++) {
@@ -153,9 +154,9 @@ static int find_place(const tri_shards *s, const tri_job *j) {
   return best;
 }
 
-/* Returns the shard where those who would make way for a job matter least, and among equals that with the fewest
- * tokens; -1: none. */
-static int find_way(const tri_shards *s, const tri_job *j) {
+/* Returns the data-parallel rank where those who would make way for a job matter least, and among equals that with the
+ * fewest tokens; -1: none. */
+static int find_way(const tri_dp_ranks *s, const tri_job *j) {
   int best = -1;
   int64_t most = 0, least = 0, yields;
   for (int i = 0; i < s->dp; i++) {
@@ -170,47 +171,47 @@ static int find_way(const tri_shards *s, const tri_job *j) {
 }
 
 /* Before those who run have been given this step, in which none makes way afterwards. */
-static void give_urgent(tri_shards *s) {
+static void give_urgent(tri_dp_ranks *s) {
   for (int i; s->by_priority && s->first && find_place(s, s->first) < 0; give(s, s->first, i))
     if ((i = find_way(s, s->first)) < 0) return;
 }
 
-/* One at a time: whom a shard takes into this step counts when the next one's is looked for. */
-static void give_and_admit(tri_shards *s, int lane, tri_plan_writer *const *plans) {
-  for (int i = 0; i < s->dp; i++) tri_sched_admit(s->scheds[i], lane, plans[i]);
+/* One at a time: whom a data-parallel rank takes into this step counts when the next one's is looked for. */
+static void give_and_admit(tri_dp_ranks *s, int micro_batch, tri_plan_writer *const *plans) {
+  for (int i = 0; i < s->dp; i++) tri_sched_admit(s->scheds[i], micro_batch, plans[i]);
   for (int i; s->first && (i = find_place(s, s->first)) >= 0;) {
     give(s, s->first, i);
-    tri_sched_admit(s->scheds[i], lane, plans[i]);
+    tri_sched_admit(s->scheds[i], micro_batch, plans[i]);
   }
 }
 
-/* Lanes of a shard share evenly what it may get of the queue, too. */
-static void expect(tri_shards *s) {
+/* Lanes of a data-parallel rank share evenly what it may get of the queue, too. */
+static void expect(tri_dp_ranks *s) {
   for (int i = 0; i < s->dp; i++) tri_sched_expect(s->scheds[i], (s->num_waiting + s->dp - 1) / s->dp);
 }
 
-/* A search on one shard keeps the lane's steps apart for all: else it would miss every other one, and its shard's other
- * sequences with it. */
-static bool may_begin(const tri_shards *s, int lane) {
+/* A search on one data-parallel rank keeps the micro-batch's steps apart for all: else it would miss every other one,
+ * and its data-parallel rank's other sequences with it. */
+static bool may_begin(const tri_dp_ranks *s, int micro_batch) {
   bool any = s->first != NULL;
   for (int i = 0; i < s->dp; i++) {
-    if (tri_sched_lane_is_tied(s->scheds[i], lane)) return false;
-    any |= tri_sched_lane_has_any(s->scheds[i], lane);
+    if (tri_sched_micro_batch_is_tied(s->scheds[i], micro_batch)) return false;
+    any |= tri_sched_micro_batch_has_any(s->scheds[i], micro_batch);
   }
   return any;
 }
 
-bool tri_shards_compose(tri_shards *s, int lane, tri_plan_writer *const *plans) {
-  struct lane *l = &s->lanes[lane];
+bool tri_dp_ranks_compose(tri_dp_ranks *s, int micro_batch, tri_plan_writer *const *plans) {
+  struct micro_batch *l = &s->micro_batches[micro_batch];
   struct step *step = &l->steps[l->begun % (uint64_t)s->depth];
   bool any = false;
-  if (!may_begin(s, lane)) return false;
+  if (!may_begin(s, micro_batch)) return false;
   expect(s);
-  for (int i = 0; i < s->dp; i++) tri_sched_begin_step(s->scheds[i], lane, s->step + 1, plans[i]);
+  for (int i = 0; i < s->dp; i++) tri_sched_begin_step(s->scheds[i], micro_batch, s->step + 1, plans[i]);
   give_urgent(s);
-  for (int i = 0; i < s->dp; i++) tri_sched_run(s->scheds[i], lane, plans[i]);
-  give_and_admit(s, lane, plans);
-  for (int i = 0; i < s->dp; i++) any |= step->works[i] = tri_sched_end_step(s->scheds[i], lane, plans[i]);
+  for (int i = 0; i < s->dp; i++) tri_sched_run(s->scheds[i], micro_batch, plans[i]);
+  give_and_admit(s, micro_batch, plans);
+  for (int i = 0; i < s->dp; i++) any |= step->works[i] = tri_sched_end_step(s->scheds[i], micro_batch, plans[i]);
   if (!any) return false;
   step->due = s->dp;
   l->begun++;
@@ -220,24 +221,26 @@ bool tri_shards_compose(tri_shards *s, int lane, tri_plan_writer *const *plans) 
 
 /* ---- absorbing ---- */
 
-/* Notes a shard's answer. True: it has sequences in that step. */
-static bool answer(const tri_shards *s, int lane, int shard) {
-  struct lane *l = &s->lanes[lane];
-  struct step *step = &l->steps[l->answered[shard]++ % (uint64_t)s->depth];
+/* Notes a data-parallel rank's answer. True: it has sequences in that step. */
+static bool answer(const tri_dp_ranks *s, int micro_batch, int dp_rank) {
+  struct micro_batch *l = &s->micro_batches[micro_batch];
+  struct step *step = &l->steps[l->answered[dp_rank]++ % (uint64_t)s->depth];
   if (!--step->due) l->ended++;
-  return step->works[shard];
+  return step->works[dp_rank];
 }
 
-void tri_shards_absorb(tri_shards *s, int shard, int lane, const tri_step_result *result, tri_outbox *out) {
-  if (answer(s, lane, shard)) tri_sched_absorb(s->scheds[shard], lane, result, out);
+void tri_dp_ranks_absorb(tri_dp_ranks *s, int dp_rank, int micro_batch, const tri_step_result *result,
+                         tri_outbox *out) {
+  if (answer(s, micro_batch, dp_rank)) tri_sched_absorb(s->scheds[dp_rank], micro_batch, result, out);
 }
 
-tri_status tri_shards_absorb_embed(tri_shards *s, int lane, const tri_embed_result *result, bool by_token,
-                                   tri_outbox *out) {
-  return answer(s, lane, 0) ? tri_sched_absorb_embed(s->scheds[0], lane, result, by_token, out) : TRI_CORRUPT;
+tri_status tri_dp_ranks_absorb_embed(tri_dp_ranks *s, int micro_batch, const tri_embed_result *result, bool by_token,
+                                     tri_outbox *out) {
+  return answer(s, micro_batch, 0) ? tri_sched_absorb_embed(s->scheds[0], micro_batch, result, by_token, out)
+                                   : TRI_CORRUPT;
 }
 
-tri_job *tri_shards_retired(tri_shards *s) {
+tri_job *tri_dp_ranks_retired(tri_dp_ranks *s) {
   for (int i = 0; i < s->dp; i++) {
     tri_job *j = tri_sched_retired(s->scheds[i]);
     if (j) return j;
@@ -247,26 +250,26 @@ tri_job *tri_shards_retired(tri_shards *s) {
 
 /* ---- figures ---- */
 
-bool tri_shards_has_work(const tri_shards *s) {
+bool tri_dp_ranks_has_work(const tri_dp_ranks *s) {
   for (int i = 0; i < s->dp; i++)
     if (tri_sched_has_work(s->scheds[i])) return true;
   return s->first != NULL;
 }
 
-bool tri_shards_is_stepping(const tri_shards *s) {
-  for (int l = 0; l < s->num_lanes; l++)
-    if (s->lanes[l].begun != s->lanes[l].ended) return true;
+bool tri_dp_ranks_is_stepping(const tri_dp_ranks *s) {
+  for (int l = 0; l < s->num_micro_batches; l++)
+    if (s->micro_batches[l].begun != s->micro_batches[l].ended) return true;
   return false;
 }
 
-bool tri_shards_is_busy(const tri_shards *s) { return tri_shards_is_stepping(s) || tri_shards_has_work(s); }
+bool tri_dp_ranks_is_busy(const tri_dp_ranks *s) { return tri_dp_ranks_is_stepping(s) || tri_dp_ranks_has_work(s); }
 
-bool tri_shards_lane_busy(const tri_shards *s, int lane) {
-  const struct lane *l = &s->lanes[lane];
+bool tri_dp_ranks_micro_batch_busy(const tri_dp_ranks *s, int micro_batch) {
+  const struct micro_batch *l = &s->micro_batches[micro_batch];
   return l->begun - l->ended >= (uint64_t)s->depth;
 }
 
-tri_sched_stats tri_shards_get_stats(const tri_shards *s) {
+tri_sched_stats tri_dp_ranks_get_stats(const tri_dp_ranks *s) {
   tri_sched_stats all = {.waiting = (uint32_t)s->num_waiting};
   for (int i = 0; i < s->dp; i++) {
     tri_sched_stats one = tri_sched_get_stats(s->scheds[i]);
@@ -287,8 +290,8 @@ tri_sched_stats tri_shards_get_stats(const tri_shards *s) {
   return all;
 }
 
-const tri_sched *tri_shards_at(const tri_shards *s, int shard) { return s->scheds[shard]; }
+const tri_sched *tri_dp_ranks_at(const tri_dp_ranks *s, int dp_rank) { return s->scheds[dp_rank]; }
 
-void tri_shards_set_batch_cost(tri_shards *s, const tri_batch_cost *c) {
+void tri_dp_ranks_set_batch_cost(tri_dp_ranks *s, const tri_batch_cost *c) {
   for (int i = 0; i < s->dp; i++) tri_sched_set_batch_cost(s->scheds[i], c);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Swapping: a sequence that gives its KV blocks back leaves what they hold in the host's memory, and continues where it
- * was when it has blocks again (PagedAttention, Kwon et al. 2023, section 4.5). With several lanes the running ones
- * whose lane has no step at hand leave in turns, too (DeepSpeed-Inference, Aminabadi et al. 2022, section IV.C.2). */
+ * was when it has blocks again (PagedAttention, Kwon et al. 2023, section 4.5). With several micro-batches the running
+ * ones whose micro-batch has no step at hand leave in turns, too (DeepSpeed-Inference, Aminabadi et al. 2022, section
+ * IV.C.2). */
 #include "worker/schedule/scheduler_impl.h"
 
-/* Tokens of q that need not be computed again: of those that are known all but the last, after which is drawn. What is
- * pending is drawn again. A first choice stops a token earlier for those who wait to share its blocks. */
+/* Tokens of q that need not be computed again: of those that are known all but the last, after which is sampled. What
+ * is pending is sampled again. A first choice stops a token earlier for those who wait to share its blocks. */
 static int kept_tokens(const tri_sequence *q) {
   int known = q->num_tokens - 1 - (tri_seq_waits_to_fork(q) ? 1 : 0);
   return q->num_computed < known ? q->num_computed : known;
@@ -69,41 +70,41 @@ void tri_sched_end_reads(tri_sched *s) {
   while (s->num_blocks_read) tri_block_drop(&s->host, s->blocks_read[--s->num_blocks_read]);
 }
 
-/* ---- idle lanes ---- */
+/* ---- idle micro-batches ---- */
 
-/* One sequence more in flight than there are blocks for costs each lane's step the way of one out and of another in. It
- * pays while that is less than a step has for each of its round's tokens: N / t < (N + 1) / (t + cost). */
+/* One sequence more in flight than there are blocks for costs each micro-batch's step the way of one out and of another
+ * in. It pays while that is less than a step has for each of its round's tokens: N / t < (N + 1) / (t + cost). */
 static bool pays_to_leave(const tri_swap_cost *c, int blocks) { return blocks * c->block_s <= c->decode_s; }
 
 /* It decodes, and none of its tokens is in the step at hand; its last ones are, or will be, in its blocks by then. */
 static bool may_leave(const tri_sched *s, const tri_sequence *q) {
   int blocks = q->num_blocks;
-  if (q->away || !blocks || q->last_step == s->step || !may_go_out(q) || tri_seq_ends(q) || q->job->aborted)
+  if (q->swapped || !blocks || q->last_step == s->step || !may_go_out(q) || tri_seq_ends(q) || q->job->aborted)
     return false;
   return blocks <= tri_block_num_free(&s->host) && pays_to_leave(&s->cfg.swap_cost, blocks) &&
          !shares_any(s, q, blocks);
 }
 
-static tri_sequence *last_to_leave(const tri_sched *s, int lane) {
-  tri_sequence *q = s->lanes[lane].running.tail;
+static tri_sequence *last_to_leave(const tri_sched *s, int micro_batch) {
+  tri_sequence *q = s->micro_batches[micro_batch].running.tail;
   while (q && !may_leave(s, q)) q = q->prev;
   return q;
 }
 
-bool tri_sched_send_away(tri_sched *s) {
+bool tri_sched_swap_out_one(tri_sched *s) {
   tri_sequence *leaves = NULL;
   uint64_t latest = 0;
-  for (int l = 0; s->host.num_blocks && l < s->cfg.num_lanes; l++) {
-    if (l == (int)s->plan->h.lane || (leaves && s->lanes[l].last_step <= latest)) continue;
+  for (int l = 0; s->host.num_blocks && l < s->cfg.num_micro_batches; l++) {
+    if (l == (int)s->plan->h.micro_batch || (leaves && s->micro_batches[l].last_step <= latest)) continue;
     tri_sequence *q = last_to_leave(s, l);
     if (!q) continue;
     leaves = q;
-    latest = s->lanes[l].last_step;
+    latest = s->micro_batches[l].last_step;
   }
   if (!leaves) return false;
   move_out(s, leaves, leaves->num_blocks);
   tri_sched_drop_blocks(s, leaves);
-  leaves->away = true;
-  s->blocks_away += leaves->num_host_blocks;
+  leaves->swapped = true;
+  s->blocks_swapped += leaves->num_host_blocks;
   return true;
 }

@@ -81,8 +81,8 @@ static __device__ __forceinline__ void attend_tile(const tri_attention_args &a, 
   if (!IS_FIRST) follow<GROUP>(room, keys, r, out);
   start_scores<T, GROUP>(room, n, s);
   if (!IS_FIRST) start_others<T, GROUP>(room, out);
-  products_wait<IS_FIRST ? 0 : 2>();
-  products_hold(s);
+  mma_wait<IS_FIRST ? 0 : 2>();
+  mma_hold(s);
   weigh<T, GROUP>(a, item, room, key0, s, p, r, old);
   if (IS_FIRST) {
     if (keys < KEYS) clear_tail<GROUP>(room.tiles[GROUP], keys);

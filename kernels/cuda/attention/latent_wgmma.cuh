@@ -60,13 +60,13 @@ static __device__ __forceinline__ void start_scores(latent_room &room, unsigned 
   for (int i = 0; i < CHUNKS; i++) {
     int chunk = chunk_at(i, GROUP);
     barrier_wait(&room.full[GROUP][chunk], parity_in<STAGES>(n));
-    products_begin();
+    mma_begin();
 #pragma unroll
     for (int j = 0; j < ROW / 16; j++)
       wgmma<T, KEYS>::run(s, queries + behind(chunk * CHUNK_BYTES + j * 32),
                           keys + behind(chunk * CHUNK_BYTES + j * 32), i + j > 0);
   }
-  products_commit();
+  mma_commit();
 }
 
 /* Begins to add a tile's values, a quarter and then the next: those of an own one, */
@@ -76,11 +76,11 @@ static __device__ __forceinline__ void start_own(latent_room &room, const uint32
   const uint64_t values = operand(room.tiles[GROUP][GROUP * HALF], CHUNK_BYTES, 1024);
 #pragma unroll
   for (int b = 0; b < 2; b++) {
-    products_begin();
+    mma_begin();
 #pragma unroll
     for (int i = 0; i < KEYS / 16; i++)
       wgmma<T, COLUMNS, true>::run(out[b], p[i], values + behind(b * 2 * CHUNK_BYTES + i * 16 * 128), true);
-    products_commit();
+    mma_commit();
   }
 }
 /* or of one of the other's. */
@@ -90,23 +90,23 @@ static __device__ __forceinline__ void start_others(latent_room &room, float (&o
                  values = operand(room.tiles[GROUP ^ 1][GROUP * HALF], CHUNK_BYTES, 1024);
 #pragma unroll
   for (int b = 0; b < 2; b++) {
-    products_begin();
+    mma_begin();
 #pragma unroll
     for (int i = 0; i < KEYS / 16; i++)
       wgmma<T, COLUMNS, true>::run(out[b], weights + behind(i * 32),
                                    values + behind(b * 2 * CHUNK_BYTES + i * 16 * 128), true);
-    products_commit();
+    mma_commit();
   }
 }
 
 /* Waits for the MMAs with a tile's values, the last ones that have begun. The quarters are free one by one. */
 template <int GROUP>
 static __device__ __forceinline__ void end_values(latent_room &room, int stage, float (&out)[2][COLUMNS / 2]) {
-  products_wait<1>();
+  mma_wait<1>();
   release(&room.empty[stage][2 * GROUP], true);
-  products_wait<0>();
-  products_hold(out[0]);
-  products_hold(out[1]);
+  mma_wait<0>();
+  mma_hold(out[0]);
+  mma_hold(out[1]);
   release(&room.empty[stage][2 * GROUP + 1], true);
 }
 

@@ -171,9 +171,9 @@ template <typename T, typename S>
 static __device__ __forceinline__ void start_scores(hopper_room<S> &room, unsigned tile, uint64_t queries,
                                                     uint64_t keys, float (&s)[S::KEYS / 2]) {
   unsigned at = place_in<S::STAGES>(tile);
-  products_begin();
+  mma_begin();
   begin_scores<T, S>(s, queries, keys + behind((int)(at * S::TILE_BYTES)));
-  products_commit();
+  mma_commit();
 }
 
 template <typename T, typename S>
@@ -181,17 +181,17 @@ static __device__ __forceinline__ void start_values(hopper_room<S> &room, unsign
                                                     const uint32_t (&p)[S::KEYS / 16][4], float (&out)[S::D / 2]) {
   unsigned at = place_in<S::STAGES>(tile);
   barrier_wait(&room.full_v[at], parity_in<S::STAGES>(tile));
-  products_begin();
+  mma_begin();
   begin_values<T, S>(out, p, values + behind((int)(at * S::TILE_BYTES)));
-  products_commit();
+  mma_commit();
 }
 
 /* Waits for the MMAs with the values of a tile, if they have begun. */
 template <typename S>
 static __device__ __forceinline__ void end_values(hopper_room<S> &room, unsigned tile, bool is_begun,
                                                   float (&out)[S::D / 2]) {
-  products_wait<0>();
-  products_hold(out);
+  mma_wait<0>();
+  mma_hold(out);
   release(&room.empty_v[place_in<S::STAGES>(tile)], is_begun);
 }
 
@@ -224,8 +224,8 @@ static __device__ __forceinline__ void attend(const tri_attention_args &a, const
   int key0 = item.begin + (item.tiles - 1) * S::KEYS;
   barrier_wait(&room.full_k[place_in<STAGES>(n)], parity_in<STAGES>(n));
   start_scores<T, S>(room, n, queries, keys, s);
-  products_wait<0>();
-  products_hold(s);
+  mma_wait<0>();
+  mma_hold(s);
   release(&room.empty_k[place_in<STAGES>(n)], true);
   weigh<S, PLAIN>(a, item, key0, s, r, old);
   if (key0 + S::KEYS > item.tile.context) {
@@ -242,8 +242,8 @@ static __device__ __forceinline__ void attend(const tri_attention_args &a, const
     barrier_wait(&room.full_k[place_in<STAGES>(n)], parity_in<STAGES>(n));
     start_scores<T, S>(room, n, queries, keys, s);
     start_values<T, S>(room, n - 1, values, p, out);
-    products_wait<1>();
-    products_hold(s);
+    mma_wait<1>();
+    mma_hold(s);
     release(&room.empty_k[place_in<STAGES>(n)], true);
     weigh<S, PLAIN>(a, item, key0, s, r, old);
   }

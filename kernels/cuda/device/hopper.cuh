@@ -191,18 +191,18 @@ __device__ static inline uint64_t operand(const void *at, unsigned leading, unsi
 
 /* Orders this warpgroup's accesses to registers before its first MMA, and again where it has changed sums or
  * factors in registers. */
-__device__ static inline void products_begin(void) { HOPPER_ASM("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ static inline void products_commit(void) { HOPPER_ASM("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ static inline void mma_begin(void) { HOPPER_ASM("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ static inline void mma_commit(void) { HOPPER_ASM("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 /* Waits until at most LEFT committed groups are under way. Only then may sums be read, and their inputs overwritten. */
-template <int LEFT> __device__ static inline void products_wait(void) {
+template <int LEFT> __device__ static inline void mma_wait(void) {
   HOPPER_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 /* Keeps the compiler from moving accesses to sums past a wait or a begin. */
-template <int COUNT> __device__ static inline void products_hold(float (&d)[COUNT]) {
+template <int COUNT> __device__ static inline void mma_hold(float (&d)[COUNT]) {
 #pragma unroll
   for (int i = 0; i < COUNT; i++) HOPPER_ASM("" : "+f"(d[i])::"memory");
 }
-template <int COUNT> __device__ static inline void products_hold(int (&d)[COUNT]) {
+template <int COUNT> __device__ static inline void mma_hold(int (&d)[COUNT]) {
 #pragma unroll
   for (int i = 0; i < COUNT; i++) HOPPER_ASM("" : "+r"(d[i])::"memory");
 }

@@ -73,7 +73,7 @@ template <typename T> __device__ static inline elements<T> unpacked(uint4 v) {
 
 /* The i-th vector of a row of y; zeros after its end. */
 template <typename T>
-__device__ static inline uint4 sums_of(const tri_cuda_exchange &e, const combine_args &a, int rank, int row, int i) {
+__device__ static inline uint4 sums_of(const tri_cuda_all2all &e, const combine_args &a, int rank, int row, int i) {
   const float *y = a.y + ((size_t)rank * (size_t)a.stride + (size_t)row) * (size_t)e.cfg.hidden;
   const int first = i * elements<T>::COUNT;
   elements<T> v;
@@ -86,7 +86,7 @@ __device__ static inline uint4 sums_of(const tri_cuda_exchange &e, const combine
 }
 
 template <typename T>
-__device__ static inline void store_sums(const tri_cuda_exchange &e, const combine_args &a, int row, int i,
+__device__ static inline void store_sums(const tri_cuda_all2all &e, const combine_args &a, int row, int i,
                                          const elements<T> &sum) {
   float *out = a.out + (size_t)row * (size_t)e.cfg.hidden;
   const int first = i * elements<T>::COUNT;
@@ -98,13 +98,13 @@ __device__ static inline void store_sums(const tri_cuda_exchange &e, const combi
     if (!a.whole && first + k < e.cfg.hidden) out[first + k] = sum.x[k];
 }
 
-__device__ static inline unsigned ranks_with(const tri_cuda_exchange &e, const combine_args &a, int rank, int row) {
+__device__ static inline unsigned ranks_with(const tri_cuda_all2all &e, const combine_args &a, int rank, int row) {
   size_t number = (size_t)rank * (size_t)a.stride + (size_t)row;
   return ranks_with(e, a.all_experts + number * (size_t)e.cfg.top_k);
 }
 
 template <typename T>
-__device__ static inline void load_sums(const tri_cuda_exchange &e, const combine_args &a, int rank, int row, int at,
+__device__ static inline void load_sums(const tri_cuda_all2all &e, const combine_args &a, int rank, int row, int at,
                                         int end, uint4 (&v)[AHEAD]) {
 #pragma unroll
   for (int j = 0; j < AHEAD; j++)
@@ -113,7 +113,7 @@ __device__ static inline void load_sums(const tri_cuda_exchange &e, const combin
 
 /* A part of what this rank has for a row of another one, by a warp. It is read while the row's ranks are looked up. */
 template <typename T>
-__device__ static inline void give_back(const tri_cuda_exchange &e, const combine_args &a, int to, int row, int part) {
+__device__ static inline void give_back(const tri_cuda_all2all &e, const combine_args &a, int to, int row, int part) {
   const int end = min((part + 1) * a.sent_length, a.vectors);
   int at = part * a.sent_length + (int)threadIdx.x % WARP;
   uint4 *box = result_box(e, to, e.rank, row), v[AHEAD];
@@ -129,7 +129,7 @@ __device__ static inline void give_back(const tri_cuda_exchange &e, const combin
 }
 
 /* Fills v with what the ranks of a set give back of a vector of an own row; the places are empty afterwards. */
-__device__ static inline bool receive_results(const tri_cuda_exchange &e, int row, int i, unsigned ranks,
+__device__ static inline bool receive_results(const tri_cuda_all2all &e, int row, int i, unsigned ranks,
                                               uint4 (&v)[TRI_ROWS_RANKS], patience *p) {
   bool all;
   do {
@@ -150,7 +150,7 @@ __device__ static inline bool receive_results(const tri_cuda_exchange &e, int ro
 /* The sums of a part of an own row, by a warp: in the order of the ranks, the own one's rounded like the others', so
  * that it does not matter which rank has a sequence. */
 template <typename T>
-__device__ static inline void add_up(const tri_cuda_exchange &e, const combine_args &a, int row, int part) {
+__device__ static inline void add_up(const tri_cuda_all2all &e, const combine_args &a, int row, int part) {
   const int end = min((part + 1) * a.own_length, a.vectors);
   int at = part * a.own_length + (int)threadIdx.x % WARP;
   uint4 own = at < end ? sums_of<T>(e, a, e.rank, row, at) : make_uint4(0, 0, 0, 0);
@@ -176,7 +176,7 @@ __device__ static inline void add_up(const tri_cuda_exchange &e, const combine_a
 /* Each warp takes a part of a row after another: first of what it gives back, then of what it gets. All blocks are on
  * the device at once: a block per multiprocessor at most, up to 256 threads. */
 template <typename T>
-__global__ __launch_bounds__(COMBINE_THREADS) static void combine_kernel(const __grid_constant__ tri_cuda_exchange e,
+__global__ __launch_bounds__(COMBINE_THREADS) static void combine_kernel(const __grid_constant__ tri_cuda_all2all e,
                                                                          const __grid_constant__ combine_args a) {
   const int first = threadIdx.x / WARP * gridDim.x + blockIdx.x, warps = gridDim.x * (blockDim.x / WARP);
   const int peers = e.cfg.ranks - 1, sent = a.stride * peers * a.sent_parts, own = a.rows[e.rank] * a.own_parts;
@@ -194,15 +194,14 @@ __global__ __launch_bounds__(COMBINE_THREADS) static void combine_kernel(const _
 /* ---- launches ---- */
 
 template <typename T>
-static void launch_combine(cudaStream_t stream, const tri_cuda_exchange *e, const combine_args &a, int num_sms) {
+static void launch_combine(cudaStream_t stream, const tri_cuda_all2all *e, const combine_args &a, int num_sms) {
   int sent = a.stride * (e->cfg.ranks - 1) * a.sent_parts, own = a.rows[e->rank] * a.own_parts;
   int most = sent > own ? sent : own, threads = 128, blocks = most < num_sms ? most : num_sms;
   while (threads < COMBINE_THREADS && blocks * (threads / WARP) < most) threads *= 2;
   launch_overlapped(combine_kernel<T>, dim3((unsigned)blocks), (unsigned)threads, 0, stream, *e, a);
 }
 
-void tri_cuda_exchange_combine(cudaStream_t stream, const tri_cuda_exchange *e, const tri_rows_combine *c,
-                               int num_sms) {
+void tri_cuda_all2all_combine(cudaStream_t stream, const tri_cuda_all2all *e, const tri_rows_combine *c, int num_sms) {
   enum { LEAST = 2 * WARP };
   size_t elements_of_vector = 16 / element_bytes(e->cfg.type);
   int warps = num_sms * (COMBINE_THREADS / WARP), own = c->rows[e->rank];

@@ -50,7 +50,7 @@ struct dispatch_args {
   const char *x;
   const int32_t *experts;
   const float *weights;
-  tri_exchange_rows all;
+  tri_all2all_rows all;
   row_shape row;
   int rows[TRI_ROWS_RANKS], stride, parts, length;
 };
@@ -63,7 +63,7 @@ __device__ static inline char *row_in_all(const dispatch_args &a, int rank, int 
   return (char *)a.all.x + number_of(a, rank, row) * (size_t)a.row.bytes;
 }
 
-__device__ static inline void store_choice(const tri_cuda_exchange &e, const dispatch_args &a, int rank, int row, int c,
+__device__ static inline void store_choice(const tri_cuda_all2all &e, const dispatch_args &a, int rank, int row, int c,
                                            int32_t slot, float weight) {
   size_t at = number_of(a, rank, row) * (size_t)e.cfg.top_k + (size_t)c;
   if (c >= e.cfg.top_k) return;
@@ -77,7 +77,7 @@ struct choices {
   float *weights;
 };
 
-__device__ static inline void take_choices(const tri_cuda_exchange &e, const dispatch_args &a, int row, bool is_there,
+__device__ static inline void take_choices(const tri_cuda_all2all &e, const dispatch_args &a, int row, bool is_there,
                                            choices to) {
   size_t first = (size_t)row * (size_t)e.cfg.top_k;
   for (int c = threadIdx.x; c < e.cfg.top_k; c += WARP) {
@@ -86,13 +86,13 @@ __device__ static inline void take_choices(const tri_cuda_exchange &e, const dis
   }
 }
 
-__device__ static inline uint2 choice_to_send(const tri_cuda_exchange &e, choices from, int c) {
+__device__ static inline uint2 choice_to_send(const tri_cuda_all2all &e, choices from, int c) {
   if (c >= e.cfg.top_k || from.slots[c] < 0) return make_uint2(NOBODY, 0);
   return make_uint2((uint32_t)from.slots[c], sendable(__float_as_uint(from.weights[c])));
 }
 
 /* Puts a row's table where this rank has those of all rows, and sends it to the others where it is one of a round. */
-__device__ static inline void push_table(const tri_cuda_exchange &e, const dispatch_args &a, uint32_t round, int row,
+__device__ static inline void push_table(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int row,
                                          bool is_sent, choices from) {
   for (int c = threadIdx.x; c < e.cfg.top_k; c += BLOCK_THREADS)
     store_choice(e, a, e.rank, row, c, from.slots[c], from.weights[c]);
@@ -111,7 +111,7 @@ __device__ static inline void load_vectors(const dispatch_args &a, const char *x
 }
 
 /* Sends a thread's vectors from `at` on to the ranks of a set, the own one last. */
-__device__ static inline void push_vectors(const tri_cuda_exchange &e, const dispatch_args &a, uint32_t round, int row,
+__device__ static inline void push_vectors(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int row,
                                            unsigned ranks, int at, int count, const uint4 (&v)[AHEAD]) {
   for (int d = 1; d < e.cfg.ranks; d++) {
     int to = (e.rank + d) % e.cfg.ranks;
@@ -131,7 +131,7 @@ __device__ static inline void push_vectors(const tri_cuda_exchange &e, const dis
  * makes them. Rows that this rank does not have but others do come to its tables without an expert. Shared memory: the
  * choices, then what routing needs. */
 template <bool ROUTES>
-__device__ static inline void push_part(const tri_cuda_exchange &e, const dispatch_args &a,
+__device__ static inline void push_part(const tri_cuda_all2all &e, const dispatch_args &a,
                                         const tri_moe_route_args &route, uint32_t round, int block) {
   extern __shared__ double shared[];
   const choices own = {(int32_t *)shared, (float *)shared + e.cfg.top_k};
@@ -158,8 +158,8 @@ __device__ static inline void push_part(const tri_cuda_exchange &e, const dispat
 }
 
 /* A row's table, by a warp. Returns whether this rank has one of its slots. */
-__device__ static inline bool await_table(const tri_cuda_exchange &e, const dispatch_args &a, uint32_t round,
-                                          int source, int row) {
+__device__ static inline bool await_table(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int source,
+                                          int row) {
   const bool comes = row < max(a.rows[source], 1);
   uint4 *box = table_box(e, e.rank, round, source, row);
   bool has_own = false;
@@ -176,7 +176,7 @@ __device__ static inline bool await_table(const tri_cuda_exchange &e, const disp
   return __any_sync(ALL_LANES, has_own);
 }
 
-__device__ static inline void await_row(const tri_cuda_exchange &e, const dispatch_args &a, uint32_t round, int source,
+__device__ static inline void await_row(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int source,
                                         int row) {
   uint4 *box = row_box(e, e.rank, round, source, row);
   patience p = {};
@@ -192,8 +192,7 @@ __device__ static inline void await_row(const tri_cuda_exchange &e, const dispat
 
 /* Brings a row of another rank to its place with block number `block` of stride * (ranks - 1): its table, and it where
  * it is wanted here. */
-__device__ static inline void await_rows(const tri_cuda_exchange &e, const dispatch_args &a, uint32_t round,
-                                         int block) {
+__device__ static inline void await_rows(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int block) {
   __shared__ bool is_wanted;
   const int peers = e.cfg.ranks - 1, row = block / peers, source = (e.rank + 1 + block % peers) % e.cfg.ranks;
   if (threadIdx.x < WARP) {
@@ -210,7 +209,7 @@ __device__ static inline void await_rows(const tri_cuda_exchange &e, const dispa
  * sent. Grid up to stride * (parts + ranks - 1), 256 threads. */
 template <bool ROUTES>
 __global__ __launch_bounds__(BLOCK_THREADS) static void dispatch_kernel(
-    const __grid_constant__ tri_cuda_exchange e, const __grid_constant__ dispatch_args a,
+    const __grid_constant__ tri_cuda_all2all e, const __grid_constant__ dispatch_args a,
     const __grid_constant__ tri_moe_route_args route, int pushes) {
   const int block = blockIdx.x;
   let_next_begin();
@@ -227,13 +226,13 @@ __global__ __launch_bounds__(BLOCK_THREADS) static void dispatch_kernel(
 
 /* ---- launches ---- */
 
-bool tri_cuda_exchange_routes(const tri_moe_route_args *route) {
+bool tri_cuda_all2all_routes(const tri_moe_route_args *route) {
   return room_doubles(*route) * sizeof(double) + (size_t)route->top_k * 8 <= 48u << 10;
 }
 
 /* A block of another kernel may still have a multiprocessor, and this one's take no more than half of it each. */
 template <bool ROUTES>
-static void launch_dispatch(cudaStream_t stream, const tri_cuda_exchange *e, const dispatch_args &a,
+static void launch_dispatch(cudaStream_t stream, const tri_cuda_all2all *e, const dispatch_args &a,
                             const tri_moe_route_args &route, size_t shared, int pushes, int awaits, int num_sms) {
   dim3 first((unsigned)pushes), second((unsigned)awaits), both((unsigned)(pushes + awaits));
   if (pushes + awaits <= num_sms) {
@@ -244,8 +243,8 @@ static void launch_dispatch(cudaStream_t stream, const tri_cuda_exchange *e, con
   launch_overlapped(dispatch_kernel<false>, second, BLOCK_THREADS, 0, stream, *e, a, tri_moe_route_args{}, 0);
 }
 
-void tri_cuda_exchange_dispatch(cudaStream_t stream, const tri_cuda_exchange *e, const tri_rows_dispatch *d,
-                                int num_sms) {
+void tri_cuda_all2all_dispatch(cudaStream_t stream, const tri_cuda_all2all *e, const tri_rows_dispatch *d,
+                               int num_sms) {
   size_t bytes = (size_t)e->cfg.hidden * element_bytes(e->cfg.type), shared = (size_t)e->cfg.top_k * 8;
   dispatch_args a = {};
   a.x = (const char *)d->x;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels of the exchange of rows share this: where things lie in the boxes, and waiting for them. */
-#ifndef TRI_KERNELS_CUDA_EXCHANGE_EXCHANGE_CUH
-#define TRI_KERNELS_CUDA_EXCHANGE_EXCHANGE_CUH
+#ifndef TRI_KERNELS_CUDA_EXCHANGE_ALL2ALL_CUH
+#define TRI_KERNELS_CUDA_EXCHANGE_ALL2ALL_CUH
 
 #include "kernels/cuda/exchange/exchange.h"
 #include "kernels/cuda/exchange/peers.cuh"
@@ -10,23 +10,23 @@ enum { AHEAD = 4 }; /* vectors of a thread on their way at a time */
 
 /* ---- boxes ---- */
 
-__device__ static inline size_t place_of(const tri_cuda_exchange &e, uint32_t half, int source, int row) {
+__device__ static inline size_t place_of(const tri_cuda_all2all &e, uint32_t half, int source, int row) {
   return ((size_t)half * (size_t)e.cfg.ranks + (size_t)source) * (size_t)e.cfg.max_rows + (size_t)row;
 }
 
 /* Returns where `owner` finds the table of a row of `source`. */
-__device__ static inline uint4 *table_box(const tri_cuda_exchange &e, int owner, uint32_t round, int source, int row) {
+__device__ static inline uint4 *table_box(const tri_cuda_all2all &e, int owner, uint32_t round, int source, int row) {
   return (uint4 *)e.memory[owner] + place_of(e, round % 2, source, row) * (size_t)e.table_vectors;
 }
 
 /* Returns where it finds the row itself: after the tables. */
-__device__ static inline uint4 *row_box(const tri_cuda_exchange &e, int owner, uint32_t round, int source, int row) {
+__device__ static inline uint4 *row_box(const tri_cuda_all2all &e, int owner, uint32_t round, int source, int row) {
   uint4 *rows = (uint4 *)e.memory[owner] + place_of(e, 2, 0, 0) * (size_t)e.table_vectors;
   return rows + place_of(e, round % 2, source, row) * (size_t)e.row_vectors;
 }
 
 /* Returns where it finds what `source` gives back of its row: after the rows. */
-__device__ static inline uint4 *result_box(const tri_cuda_exchange &e, int owner, int source, int row) {
+__device__ static inline uint4 *result_box(const tri_cuda_all2all &e, int owner, int source, int row) {
   return row_box(e, owner, 0, 0, 0) + place_of(e, 2, source, row) * (size_t)e.row_vectors;
 }
 
@@ -34,7 +34,7 @@ __device__ static inline uint4 *result_box(const tri_cuda_exchange &e, int owner
 
 /* Fills v with what comes to `count` places, `step` vectors apart, which are empty afterwards. False: it does not come.
  */
-__device__ static inline bool receive(const tri_cuda_exchange &e, uint4 *from, int step, int count, uint4 (&v)[AHEAD],
+__device__ static inline bool receive(const tri_cuda_all2all &e, uint4 *from, int step, int count, uint4 (&v)[AHEAD],
                                       patience *p) {
   bool all;
   do {
@@ -54,12 +54,12 @@ __device__ static inline bool receive(const tri_cuda_exchange &e, uint4 *from, i
 
 /* ---- slots ---- */
 
-__device__ static inline bool has_slot(const tri_cuda_exchange &e, int rank, int32_t slot) {
+__device__ static inline bool has_slot(const tri_cuda_all2all &e, int rank, int32_t slot) {
   return slot >= e.cfg.first_slot[rank] && slot < e.cfg.end_slot[rank];
 }
 
 /* Returns a bit for each rank that has one of a row's slots; by a warp. */
-__device__ static inline unsigned ranks_with(const tri_cuda_exchange &e, const int32_t *slots) {
+__device__ static inline unsigned ranks_with(const tri_cuda_all2all &e, const int32_t *slots) {
   unsigned ranks = 0;
   for (int c = threadIdx.x % WARP; c < e.cfg.top_k; c += WARP)
     for (int r = 0; r < e.cfg.ranks; r++) ranks |= (unsigned)has_slot(e, r, slots[c]) << r;

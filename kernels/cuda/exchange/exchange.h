@@ -30,8 +30,8 @@
  * The rounds are counted on the device: by `await` when a round's rows have come, by `combine` when its results were
  * asked for. Of two kernels that follow each other neither writes the counter that it reads, so blocks need not meet. A
  * wait that fails ends all rounds to come: their kernels do nothing. */
-#ifndef TRI_KERNELS_CUDA_EXCHANGE_EXCHANGE_H
-#define TRI_KERNELS_CUDA_EXCHANGE_EXCHANGE_H
+#ifndef TRI_KERNELS_CUDA_EXCHANGE_ALL2ALL_H
+#define TRI_KERNELS_CUDA_EXCHANGE_ALL2ALL_H
 
 #include <cuda_runtime_api.h>
 
@@ -42,7 +42,7 @@ extern "C" {
 #endif
 
 /* Every byte of the boxes is this before the first round. */
-enum { TRI_CUDA_EXCHANGE_EMPTY = 0xff };
+enum { TRI_CUDA_ALL2ALL_EMPTY = 0xff };
 
 /* A rank's own memory on its device, zero at first. */
 typedef struct tri_cuda_rounds {
@@ -50,7 +50,7 @@ typedef struct tri_cuda_rounds {
   uint32_t over;                 /* a wait failed */
 } tri_cuda_rounds;
 
-typedef struct tri_cuda_exchange {
+typedef struct tri_cuda_all2all {
   char *memory[TRI_ROWS_RANKS]; /* by rank: its boxes, at this process's addresses */
   tri_cuda_rounds *rounds;
   int *error; /* tri_status in host memory: ends every wait when set, and is set by one; see exchange/all_reduce.h */
@@ -58,14 +58,13 @@ typedef struct tri_cuda_exchange {
   int rank;
   int row_vectors, table_vectors; /* tri_rows_vectors, tri_rows_table_vectors */
   tri_rows_config cfg;
-} tri_cuda_exchange;
+} tri_cuda_all2all;
 
 /* exchange/dispatch.cu; num_sms: multiprocessors of this device. */
-void tri_cuda_exchange_dispatch(cudaStream_t stream, const tri_cuda_exchange *e, const tri_rows_dispatch *a,
-                                int num_sms);
-bool tri_cuda_exchange_routes(const tri_moe_route_args *route); /* a dispatch can have it */
+void tri_cuda_all2all_dispatch(cudaStream_t stream, const tri_cuda_all2all *e, const tri_rows_dispatch *a, int num_sms);
+bool tri_cuda_all2all_routes(const tri_moe_route_args *route); /* a dispatch can have it */
 /* exchange/combine.cu */
-void tri_cuda_exchange_combine(cudaStream_t stream, const tri_cuda_exchange *e, const tri_rows_combine *a, int num_sms);
+void tri_cuda_all2all_combine(cudaStream_t stream, const tri_cuda_all2all *e, const tri_rows_combine *a, int num_sms);
 /* Load the kernels: a first launch would wait for those that run. */
 cudaError_t tri_cuda_dispatch_load(void);
 cudaError_t tri_cuda_combine_load(void);

@@ -17,46 +17,46 @@ enum { SETS = 128, SET = 8 };
 enum { BEST_ALIGNMENT = 256, LOAD_ALIGNMENT = 16 };
 
 /* The kernel depends on this, in ints alone, so that keys can be compared as bytes. */
-typedef struct product_key {
+typedef struct gemm_key {
   int m, n, k, ldx, ldo;
   int in, out; /* cudaDataType_t */
   int epilogue, adds;
   int align_w, align_x, align_out, align_bias;
   int asks, words[2]; /* whether the library may choose; of a tactic's algorithm, folded; 0: none */
-} product_key;
-_Static_assert(sizeof(product_key) == 16 * sizeof(int), "no gaps");
+} gemm_key;
+_Static_assert(sizeof(gemm_key) == 16 * sizeof(int), "no gaps");
 
-typedef struct product {
-  product_key key; /* m is 0: an empty slot */
-  bool works;      /* else the library has nothing for it */
-  bool chosen;     /* algo is that of a tactic */
-  uint64_t used;   /* number of the last use */
+typedef struct gemm {
+  gemm_key key;  /* m is 0: an empty slot */
+  bool works;    /* else the library has nothing for it */
+  bool chosen;   /* algo is that of a tactic */
+  uint64_t used; /* number of the last use */
   cublasLtMatmulDescOpaque_t op;
   cublasLtMatrixLayoutOpaque_t w, x, out;
   cublasLtMatmulAlgo_t algo;
-} product;
+} gemm;
 
-struct tri_cuda_products {
+struct tri_cuda_gemms {
   cublasLtHandle_t handle;
   uint64_t uses;
-  product slots[SETS][SET];
+  gemm slots[SETS][SET];
 };
 
 tri_status tri_cuda_matmul_open(tri_cuda_impl *impl) {
-  struct tri_cuda_products *all = tri_calloc(1, sizeof *all);
+  struct tri_cuda_gemms *all = tri_calloc(1, sizeof *all);
   if (!all) return TRI_NO_MEMORY;
   if (cublasLtCreate(&all->handle) != CUBLAS_STATUS_SUCCESS) {
     tri_free(all);
     return TRI_UNSUPPORTED;
   }
-  impl->products = all;
+  impl->gemms = all;
   return TRI_OK;
 }
 
 void tri_cuda_matmul_close(tri_cuda_impl *impl) {
-  if (impl->products) cublasLtDestroy(impl->products->handle);
-  tri_free(impl->products);
-  impl->products = NULL;
+  if (impl->gemms) cublasLtDestroy(impl->gemms->handle);
+  tri_free(impl->gemms);
+  impl->gemms = NULL;
 }
 
 size_t tri_cuda_matmul_version(void) { return cublasLtGetVersion(); }
@@ -83,8 +83,8 @@ static int alignment(const void *p, int ld, tri_dtype t) {
   return (int)(bits & (~bits + 1));
 }
 
-static product_key key_of(const tri_linear_args *a, const void *x, int ldx) {
-  product_key key = {.m = a->x.rows, .n = a->w.n, .k = a->w.k, .ldx = ldx, .ldo = a->out.ld};
+static gemm_key key_of(const tri_linear_args *a, const void *x, int ldx) {
+  gemm_key key = {.m = a->x.rows, .n = a->w.n, .k = a->w.k, .ldx = ldx, .ldo = a->out.ld};
   key.in = tri_cuda_type_of(a->w.dtype);
   key.out = tri_cuda_type_of(a->out.dtype);
   key.epilogue = epilogue_of(a);
@@ -97,7 +97,7 @@ static product_key key_of(const tri_linear_args *a, const void *x, int ldx) {
   return key;
 }
 
-static bool set(product *p, cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes) {
+static bool set(gemm *p, cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes) {
   return cublasLtMatmulDescSetAttribute(&p->op, what, value, bytes) == CUBLAS_STATUS_SUCCESS;
 }
 
@@ -106,8 +106,8 @@ static bool lay_out(cublasLtMatrixLayoutOpaque_t *l, int type, int rows, int col
 }
 
 /* Row-major out[m, n] = x[m, k] w[n, k]^T is column-major out[n, m] = w^T x. Sums are float32, never of TF32. */
-static bool describe(product *p, const float *bias) {
-  const product_key *key = &p->key;
+static bool describe(gemm *p, const float *bias) {
+  const gemm_key *key = &p->key;
   int32_t transposed = CUBLAS_OP_T;
   uint32_t epilogue = (uint32_t)key->epilogue;
   bool biased = epilogue & CUBLASLT_EPILOGUE_BIAS;
@@ -126,11 +126,11 @@ static bool prefer(cublasLtMatmulPreference_t pref, cublasLtMatmulPreferenceAttr
 }
 
 /* Parts of a sum are put together in float32, whatever the output's type. */
-static uint32_t reductions_for(const product_key *key) {
+static uint32_t reductions_for(const gemm_key *key) {
   return key->out == CUDA_R_32F ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
-static bool state_limits(cublasLtMatmulPreference_t pref, const product_key *key) {
+static bool state_limits(cublasLtMatmulPreference_t pref, const gemm_key *key) {
   uint64_t room = TRI_CUDA_BLAS_ROOM;
   return cublasLtMatmulPreferenceInit(pref) == CUBLAS_STATUS_SUCCESS &&
          cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room) ==
@@ -143,7 +143,7 @@ static bool state_limits(cublasLtMatmulPreference_t pref, const product_key *key
 }
 
 /* Up to `most` results; how many there are. */
-static int ask(cublasLtHandle_t handle, product *p, int most, cublasLtMatmulHeuristicResult_t *results) {
+static int ask(cublasLtHandle_t handle, gemm *p, int most, cublasLtMatmulHeuristicResult_t *results) {
   cublasLtMatmulPreferenceOpaque_t pref;
   int found = 0;
   if (!state_limits(&pref, &p->key) ||
@@ -153,7 +153,7 @@ static int ask(cublasLtHandle_t handle, product *p, int most, cublasLtMatmulHeur
   return found;
 }
 
-static bool ask_for_best(cublasLtHandle_t handle, product *p) {
+static bool ask_for_best(cublasLtHandle_t handle, gemm *p) {
   cublasLtMatmulHeuristicResult_t best = {.state = CUBLAS_STATUS_NOT_SUPPORTED};
   if (!ask(handle, p, 1, &best) || best.state != CUBLAS_STATUS_SUCCESS) return false;
   p->algo = best.algo;
@@ -170,7 +170,7 @@ static int packed_alignment(int cols, int type) {
 }
 
 /* Tactics are measured for, and good for, GEMMs that lie no worse than that. */
-static bool lies_well(const product_key *key) {
+static bool lies_well(const gemm_key *key) {
   return key->align_w >= packed_alignment(key->k, key->in) && key->align_x >= packed_alignment(key->k, key->in) &&
          key->align_out >= packed_alignment(key->n, key->out);
 }
@@ -182,7 +182,7 @@ static bool get(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttrib
 }
 
 /* True where its parts, if it cuts sums into any, are put together as they must be. */
-static bool sums_well(const cublasLtMatmulAlgo_t *algo, const product_key *key) {
+static bool sums_well(const cublasLtMatmulAlgo_t *algo, const gemm_key *key) {
   int32_t splits;
   uint32_t scheme;
   return get(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits, sizeof splits) &&
@@ -191,7 +191,7 @@ static bool sums_well(const cublasLtMatmulAlgo_t *algo, const product_key *key) 
 }
 
 /* The library has the last word on whether it can do this GEMM, with the rows that it has, in this way. */
-static bool restore(cublasLtHandle_t handle, product *p, const uint64_t *words) {
+static bool restore(cublasLtHandle_t handle, gemm *p, const uint64_t *words) {
   cublasLtMatmulHeuristicResult_t result = {0};
   cublasLtMatmulAlgo_t known;
   cudaDataType_t in = (cudaDataType_t)p->key.in, out = (cudaDataType_t)p->key.out;
@@ -228,13 +228,12 @@ static void describe_algo(const cublasLtMatmulAlgo_t *algo, char note[TRI_TACTIC
 int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const void *x, int ldx, int most,
                             tri_tactic *out) {
   cublasLtMatmulHeuristicResult_t results[TRI_CUDA_PROPOSALS];
-  product p = {.key = key_of(a, x, ldx)};
+  gemm p = {.key = key_of(a, x, ldx)};
   int count = 0;
   if (!lies_well(&p.key) || !describe(&p, a->bias)) return 0;
   p.key.align_w = p.key.align_x = packed_alignment(p.key.k, p.key.in);
   p.key.align_out = packed_alignment(p.key.n, p.key.out);
-  int found =
-      ask(tri_cuda_of(be)->products->handle, &p, most < TRI_CUDA_PROPOSALS ? most : TRI_CUDA_PROPOSALS, results);
+  int found = ask(tri_cuda_of(be)->gemms->handle, &p, most < TRI_CUDA_PROPOSALS ? most : TRI_CUDA_PROPOSALS, results);
   for (int i = 0; i < found; i++) {
     if (results[i].state != CUBLAS_STATUS_SUCCESS || results[i].workspaceSize > TRI_CUDA_BLAS_ROOM) continue;
     out[count] = (tri_tactic){.kind = TRI_TACTIC_ALGO};
@@ -258,25 +257,25 @@ static uint64_t fold(const uint64_t *words) {
 
 /* The GEMM of a key; if it is new, in the place of the one of its set that has been unused for longest. words: the
  * algorithm of a tactic, or NULL. */
-static product *find(struct tri_cuda_products *all, const product_key *key, const float *bias, const uint64_t *words) {
-  product *slots = all->slots[tri_hash_bytes(TRI_HASH_SEED, key, sizeof *key) % SETS], *oldest = slots;
+static gemm *find(struct tri_cuda_gemms *all, const gemm_key *key, const float *bias, const uint64_t *words) {
+  gemm *slots = all->slots[tri_hash_bytes(TRI_HASH_SEED, key, sizeof *key) % SETS], *oldest = slots;
   for (int i = 0; i < SET; i++) {
     if (!memcmp(&slots[i].key, key, sizeof *key)) return &slots[i];
     if (slots[i].used < oldest->used) oldest = &slots[i];
   }
-  *oldest = (product){.key = *key};
+  *oldest = (gemm){.key = *key};
   bool described = describe(oldest, bias);
   oldest->chosen = described && words && restore(all->handle, oldest, words);
   oldest->works = oldest->chosen || (described && key->asks && ask_for_best(all->handle, oldest));
   return oldest;
 }
 
-static bool launch(tri_cuda_impl *impl, product *p, const tri_linear_args *a, const void *x) {
+static bool launch(tri_cuda_impl *impl, gemm *p, const tri_linear_args *a, const void *x) {
   float one = 1, beta = a->accumulate ? 1 : 0;
   bool biased = p->key.epilogue & CUBLASLT_EPILOGUE_BIAS;
   const tri_cuda_lane *lane = &impl->lanes[impl->lane];
   return (!biased || set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &a->bias, sizeof a->bias)) &&
-         cublasLtMatmul(impl->products->handle, &p->op, &one, a->w.data, &p->w, x, &p->x, &beta, a->out.data, &p->out,
+         cublasLtMatmul(impl->gemms->handle, &p->op, &one, a->w.data, &p->w, x, &p->x, &beta, a->out.data, &p->out,
                         a->out.data, &p->out, &p->algo, lane->blas_room, TRI_CUDA_BLAS_ROOM,
                         lane->stream) == CUBLAS_STATUS_SUCCESS;
 }
@@ -285,13 +284,13 @@ static bool launch(tri_cuda_impl *impl, product *p, const tri_linear_args *a, co
 bool tri_cuda_matmul(tri_backend *be, const tri_linear_args *a, const void *x, int ldx, const uint64_t *words,
                      bool asks) {
   tri_cuda_impl *impl = tri_cuda_of(be);
-  struct tri_cuda_products *all = impl->products;
-  product_key key = key_of(a, x, ldx);
+  struct tri_cuda_gemms *all = impl->gemms;
+  gemm_key key = key_of(a, x, ldx);
   uint64_t folded = fold(words);
   key.asks = asks;
   key.words[0] = (int)(uint32_t)folded;
   key.words[1] = (int)(uint32_t)(folded >> 32);
-  product *p = find(all, &key, a->bias, words);
+  gemm *p = find(all, &key, a->bias, words);
   p->used = ++all->uses;
   if (p->works) p->works = launch(impl, p, a, x);
   if (!p->works && p->chosen) { /* what the library had checked it then did not do: its own choice, from now on */

@@ -93,19 +93,19 @@ __device__ static inline void multiply(const gated_work &g, gated_room &s, ring_
   int last = at.stage;
   for (int k = 0; k < g.k; k += STEP, at.next()) {
     barrier_wait(&s.full[at.stage], at.parity);
-    products_hold(d);
-    products_begin();
+    mma_hold(d);
+    mma_begin();
 #pragma unroll
     for (int i = 0; i < LINE; i += 32)
       wgmma<T, 2 * UNITS>::run(d, operand((char *)s.x[at.stage][group * 64] + i, 0, 8 * LINE),
                                operand((char *)s.w[at.stage] + i, 0, 8 * LINE), true);
-    products_commit();
-    products_wait<1>();
+    mma_commit();
+    mma_wait<1>();
     if (k) release(s, last);
     last = at.stage;
   }
-  products_wait<0>();
-  products_hold(d);
+  mma_wait<0>();
+  mma_hold(d);
   release(s, last);
 }
 

@@ -63,8 +63,8 @@ __device__ static inline void multiply_tile(const tri_linear_args &a, const grou
  * tensor maps of w and of the rows as F takes them. As many blocks as multiprocessors, 384 threads. */
 template <typename F, int BLOCKS, int COLS>
 __global__ static void __launch_bounds__(THREADS, 1)
-    int8_product_kernel(const __grid_constant__ tri_linear_args a, const __grid_constant__ grouped g,
-                        const __grid_constant__ tri_tensor_map weights, const __grid_constant__ tri_tensor_map inputs) {
+    int8_gemm_kernel(const __grid_constant__ tri_linear_args a, const __grid_constant__ grouped g,
+                     const __grid_constant__ tri_tensor_map weights, const __grid_constant__ tri_tensor_map inputs) {
   typedef room<F, BLOCKS, COLS> R;
   enum { SMALL = COLS > F::CHEAP ? COLS / 2 : COLS };
   extern __shared__ char shared[];
@@ -175,13 +175,12 @@ static cudaError_t launch(cudaStream_t stream, const tri_linear_args *a, const g
   tri_tiling plain = {3, {k, n, 1}, {0, k, n * k}, {F::STEP, R::ROWS, 1}};
   tri_tiling rows = {2, {k * F::EACH, (uint64_t)g.most_rows}, {0, k * F::EACH * sizeof(X)}, {LINE / sizeof(X), R::BOX}};
   tri_tensor_map weights, inputs;
-  cudaError_t error = allow_shared<int8_product_kernel<F, BLOCKS, COLS>>(bytes);
+  cudaError_t error = allow_shared<int8_gemm_kernel<F, BLOCKS, COLS>>(bytes);
   if (error != cudaSuccess) return error;
   if (tri_cuda_map_tensor(&weights, TRI_I8, a->w.data, &plain) != TRI_OK ||
       tri_cuda_map_tensor(&inputs, stored_as((const X *)NULL), g.x, &rows) != TRI_OK)
     return cudaErrorInvalidValue;
-  launch_overlapped(int8_product_kernel<F, BLOCKS, COLS>, dim3(num_sms), THREADS, bytes, stream, *a, g, weights,
-                    inputs);
+  launch_overlapped(int8_gemm_kernel<F, BLOCKS, COLS>, dim3(num_sms), THREADS, bytes, stream, *a, g, weights, inputs);
   return cudaGetLastError();
 }
 

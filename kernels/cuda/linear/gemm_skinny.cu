@@ -88,19 +88,19 @@ __device__ static inline void multiply(const skinny_part &p, skinny_room<COLS> &
   int last = 0;
   for (int step = p.begin; step < p.end; step++, at.next()) {
     barrier_wait(&s.full[at.stage], at.parity);
-    products_hold(d);
-    products_begin();
+    mma_hold(d);
+    mma_begin();
 #pragma unroll
     for (int i = 0; i < LINE; i += 32)
       wgmma<T, COLS>::run(d, operand(s.weights[at.stage] + i, 0, 8 * LINE),
                           operand(s.inputs[at.stage] + i, 0, 8 * LINE), true);
-    products_commit();
-    products_wait<1>();
+    mma_commit();
+    mma_wait<1>();
     if (step > p.begin && threadIdx.x % WARP == 0) barrier_arrive(&s.empty[last]);
     last = at.stage;
   }
-  products_wait<0>();
-  products_hold(d);
+  mma_wait<0>();
+  mma_hold(d);
 }
 
 /* The sums in fours: those of a row of x and of OUTPUTS outputs are FOURS of them. A block finishes those from `begin`

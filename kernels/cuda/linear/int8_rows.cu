@@ -21,8 +21,8 @@ __global__ static void parts_kernel(tri_mat x, uint4 *out) {
 #pragma unroll
   for (int t = 0; t < 4; t++) {
     float4 v = f.v[t];
-    near[0][t] = floats::product::pack(v.x, v.y);
-    near[1][t] = floats::product::pack(v.z, v.w);
+    near[0][t] = floats::gemm::pack(v.x, v.y);
+    near[1][t] = floats::gemm::pack(v.z, v.w);
     rest[0][t] = floats::rest(v.x, v.y, near[0][t]);
     rest[1][t] = floats::rest(v.z, v.w, near[1][t]);
   }

@@ -87,7 +87,7 @@ size_t tri_cuda_linear_workspace(const tri_backend *be, const tri_linear_args *a
 }
 
 /* The same GEMM as tri_cuda_matmul's, of sums alone. */
-static cublasStatus_t product(tri_cuda_impl *impl, const tri_linear_args *a, const void *x, int ldx) {
+static cublasStatus_t gemm(tri_cuda_impl *impl, const tri_linear_args *a, const void *x, int ldx) {
   float one = 1, beta = a->accumulate ? 1 : 0;
   cudaDataType_t type = tri_cuda_type_of(a->w.dtype);
   return cublasGemmEx(impl->blas, CUBLAS_OP_T, CUBLAS_OP_N, a->w.n, a->x.rows, a->w.k, &one, a->w.data, type, a->w.k, x,
@@ -112,7 +112,7 @@ static bool library_linear(tri_backend *be, const tri_linear_args *a, const tri_
   if (chosen || asks) done = tri_cuda_matmul(be, a, x, ldx, chosen ? tactic->words : NULL, asks);
   if (done && tri_cuda_matmul_finishes(a)) return true;
   if (!done && chosen && !by_default) return false;
-  if (!done && product(impl, a, x, ldx) != CUBLAS_STATUS_SUCCESS) tri_cuda_note(be, cudaErrorUnknown);
+  if (!done && gemm(impl, a, x, ldx) != CUBLAS_STATUS_SUCCESS) tri_cuda_note(be, cudaErrorUnknown);
   tri_cuda_epilogue(tri_cuda_stream(be), a);
   return true;
 }

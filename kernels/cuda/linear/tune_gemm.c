@@ -46,16 +46,16 @@ static void add_launch(run *r, const tri_linear_args *like, const tri_linear_arg
 
 /* The GEMM's own layers first. Of small ones these do not fill the cache: then parts of the other weights, which lie
  * between two of its uses in a step, too. */
-static void collect(run *r, const tri_tune_product *products, int count, const tri_linear_args *a) {
+static void collect(run *r, const tri_tune_gemm *gemms, int count, const tri_linear_args *a) {
   size_t need = weight_bytes(a), step = (need + PLACE_ALIGNMENT - 1) / PLACE_ALIGNMENT * PLACE_ALIGNMENT, total = 0;
   r->num = 0;
   for (int i = 0; i < count && r->num < MOST_LAUNCHES && (total < r->cold || r->num < FEWEST_LAUNCHES); i++)
-    if (same_shape(&products[i].args, a)) {
-      add_launch(r, a, &products[i].args, 0);
+    if (same_shape(&gemms[i].args, a)) {
+      add_launch(r, a, &gemms[i].args, 0);
       total += need;
     }
   for (int i = 0; i < count; i++) {
-    const tri_linear_args *other = &products[i].args;
+    const tri_linear_args *other = &gemms[i].args;
     if (other->w.dtype != a->w.dtype || same_shape(other, a)) continue;
     for (size_t at = 0; at + need <= weight_bytes(other) && total < r->cold && r->num < MOST_LAUNCHES; at += step) {
       add_launch(r, a, other, at);
@@ -183,8 +183,8 @@ static size_t narrow_bytes(const tri_linear_args *a) {
   return a->w.dtype == a->x.dtype ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
 }
 
-static tri_status tune_shape(run *r, const tri_tune_product *products, int count, const tri_linear_args *a,
-                             int64_t until, tri_tactics *out, tri_tune_result *result) {
+static tri_status tune_shape(run *r, const tri_tune_gemm *gemms, int count, const tri_linear_args *a, int64_t until,
+                             tri_tactics *out, tri_tune_result *result) {
   tri_backend *be = r->be;
   tri_tactic tactics[TACTICS], winner;
   tri_gemm_shape shape = tri_gemm_shape_of(a);
@@ -198,7 +198,7 @@ static tri_status tune_shape(run *r, const tri_tune_product *products, int count
   st = be->ops.reserve(be, narrow_bytes(a), 0);
   if (st != TRI_OK) return st;
   int num = list_tactics(be, a, tactics);
-  collect(r, products, count, a);
+  collect(r, gemms, count, a);
   st = race(r, tactics, num, until, &winner);
   if (st != TRI_OK) return st == TRI_DEVICE_LOST ? st : TRI_OK;
   winner.shape = shape;
@@ -234,19 +234,19 @@ static void close_run(run *r) {
  * other tactic. Skinny GEMMs begin while the previous kernels run, and let the next one begin: what that gains in a
  * step, a run of one GEMM does not show (8B shape, 8 rows: it calls 6144 x 4096 slower by 2 us, of which a step
  * takes 4.6 us less). */
-static bool is_linear(const tri_backend *be, const tri_tune_product *p) {
+static bool is_linear(const tri_backend *be, const tri_tune_gemm *p) {
   tri_gated_linear_args gated = {.up = p->args, .glu = p->glu};
   if (tri_cuda_skinny_by_default(be, &p->args)) return false;
   return !p->gated || !tri_cuda_choose_gated_linear(be, &gated);
 }
 
-static bool came_before(const tri_tune_product *products, int i) {
+static bool came_before(const tri_tune_gemm *gemms, int i) {
   for (int k = 0; k < i; k++)
-    if (products[k].gated == products[i].gated && same_shape(&products[k].args, &products[i].args)) return true;
+    if (gemms[k].gated == gemms[i].gated && same_shape(&gemms[k].args, &gemms[i].args)) return true;
   return false;
 }
 
-tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int count, int64_t until, tri_tactics *out,
+tri_status tri_cuda_tune(tri_backend *be, const tri_tune_gemm *gemms, int count, int64_t until, tri_tactics *out,
                          tri_tune_result *result) {
   run *r = NULL;
   tri_status st;
@@ -255,8 +255,8 @@ tri_status tri_cuda_tune(tri_backend *be, const tri_tune_product *products, int 
   TRI_TRY(be->ops.stream_sync(be));
   TRI_TRY(open_run(be, &r));
   for (int i = 0; i < count; i++)
-    if (is_linear(be, &products[i]) && !came_before(products, i))
-      TRI_TRY(tune_shape(r, products, count, &products[i].args, until, out, result));
+    if (is_linear(be, &gemms[i]) && !came_before(gemms, i))
+      TRI_TRY(tune_shape(r, gemms, count, &gemms[i].args, until, out, result));
 cleanup:
   close_run(r);
   return st;

@@ -20,7 +20,7 @@ enum {
 };
 
 /* A GEMM: a.x or the hidden rows with one expert's weights after the other. */
-typedef struct few_product {
+typedef struct few_gemm {
   tri_moe_experts_args a;
   tri_weight w;
   const float *bias;
@@ -29,7 +29,7 @@ typedef struct few_product {
   const float *x_scales;
   tri_mat hidden; /* [N, F], what the first one writes */
   float *partial; /* [T * top_k, H], what the second one writes */
-} few_product;
+} few_gemm;
 
 /* ---- weights on their way ---- */
 
@@ -38,7 +38,7 @@ typedef struct tile_rows {
   const char *low, *high;
 } tile_rows;
 
-template <bool PAIRED> __device__ static inline tile_rows rows_of_tile(const few_product &p, int expert, int tile) {
+template <bool PAIRED> __device__ static inline tile_rows rows_of_tile(const few_gemm &p, int expert, int tile) {
   int lane = threadIdx.x % WARP, half = PAIRED ? TILE / 2 : TILE;
   int low = min(tile * half + lane / 4, p.units - 1), high = low + p.units;
   if (!PAIRED) high = min(tile * half + lane / 4 + 8, p.units - 1);
@@ -61,7 +61,7 @@ typedef struct weight_stream {
   int warp, groups, k_bytes;
 } weight_stream;
 
-__device__ static inline void open_stream(weight_stream &s, const few_product &p) {
+__device__ static inline void open_stream(weight_stream &s, const few_gemm &p) {
   s.warp = threadIdx.x / WARP % TEAM_WARPS;
   s.k_bytes = p.w.k * (int)element_bytes(p.w.dtype);
   s.groups = (s.k_bytes + AHEAD * STAGE_BYTES - 1) / (AHEAD * STAGE_BYTES);
@@ -144,7 +144,7 @@ __device__ static inline S sum_of_warps(const S (&from)[TEAM_WARPS][NT][WARP * 4
 }
 
 /* A sum as a number: integers have scales. Row: of the weights; x_row: of x. */
-template <typename S> __device__ static inline float scaled(const few_product &p, S sum, size_t row, int x_row) {
+template <typename S> __device__ static inline float scaled(const few_gemm &p, S sum, size_t row, int x_row) {
   float y = (float)sum;
   if (p.x_scales) y *= p.x_scales[x_row];
   if (p.w.dtype == TRI_I8) y *= p.w.scale[row];
@@ -153,11 +153,11 @@ template <typename S> __device__ static inline float scaled(const few_product &p
 
 /* ---- the first GEMM ---- */
 
-__device__ static inline int token_of(const few_product &p, int row) { return p.a.map.choice[row] / p.a.top_k; }
+__device__ static inline int token_of(const few_gemm &p, int row) { return p.a.map.choice[row] / p.a.top_k; }
 
 /* The hidden units of a tile, of which an element's place says unit and row. */
 template <typename S, int NT, bool PAIRED>
-__device__ static inline void finish_up(const few_product &p, const weight_stream &s,
+__device__ static inline void finish_up(const few_gemm &p, const weight_stream &s,
                                         const S (&sums)[TEAM_WARPS][NT][WARP * 4], work_rows rows, int tile) {
   enum { EACH = PAIRED ? 2 : 4, OF_EIGHT = WARP * EACH, UNITS = PAIRED ? TILE / 2 : TILE };
   for (int i = threadIdx.x; i < (rows.count + 7) / 8 * OF_EIGHT; i += TEAM) {
@@ -179,7 +179,7 @@ __device__ static inline void finish_up(const few_product &p, const weight_strea
 
 /* The lane's rows of a unit; those that there are not are the last one. */
 template <int NT, bool TOKENS>
-__device__ static inline void find_rows(const few_product &p, work_rows rows, int (&row)[NT]) {
+__device__ static inline void find_rows(const few_gemm &p, work_rows rows, int (&row)[NT]) {
 #pragma unroll
   for (int t = 0; t < NT; t++) {
     row[t] = rows.first + min(t * 8 + (int)(threadIdx.x % WARP) / 4, rows.count - 1);
@@ -190,7 +190,7 @@ __device__ static inline void find_rows(const few_product &p, work_rows rows, in
 /* The first GEMM and the activation. x [T, H], w [experts, units or 2 units, H], hidden [N, units]. Any grid, 256
  * threads. Shared memory: the list of work, after it the warps' sums. */
 template <typename W, typename X, int NT, bool PAIRED>
-__global__ __launch_bounds__(TEAM, 2) static void up_kernel(few_product p) {
+__global__ __launch_bounds__(TEAM, 2) static void up_kernel(few_gemm p) {
   typedef typename activations<W, X>::sum sum;
   extern __shared__ __align__(16) char shared[];
   meeting<sum, NT> *room = (meeting<sum, NT> *)(shared + work_list_ints(p.a.num_experts) * sizeof(int));
@@ -227,7 +227,7 @@ __global__ __launch_bounds__(TEAM, 2) static void up_kernel(few_product p) {
 
 /* The results of each choice by themselves. x [N, F], w [experts, H, F], partial [T * top_k, H]. Any grid, 256 threads.
  * Shared memory as above. The first weights are on their way before the previous kernel, which made x, has ended. */
-template <typename W, typename X, int NT> __global__ __launch_bounds__(TEAM, 2) static void down_kernel(few_product p) {
+template <typename W, typename X, int NT> __global__ __launch_bounds__(TEAM, 2) static void down_kernel(few_gemm p) {
   typedef typename activations<W, X>::sum sum;
   extern __shared__ __align__(16) char shared[];
   meeting<sum, NT> *room = (meeting<sum, NT> *)(shared + work_list_ints(p.a.num_experts) * sizeof(int));
@@ -286,7 +286,7 @@ __device__ static inline void combine_tile(const tri_moe_experts_args &a, const 
  * TEAMS times as many, whose teams take the experts by turns. Shared memory: the list of work, a result of each choice,
  * the sums of each team. The first weights are on their way before the previous kernel has ended. */
 template <typename W, typename X, int TEAMS>
-__global__ __launch_bounds__(TEAMS *TEAM, 2 / TEAMS) static void own_down_kernel(few_product p) {
+__global__ __launch_bounds__(TEAMS *TEAM, 2 / TEAMS) static void own_down_kernel(few_gemm p) {
   typedef typename activations<W, X>::sum sum;
   extern __shared__ __align__(16) char shared[];
   float *one = (float *)(shared + work_list_ints(p.a.num_experts) * sizeof(int));
@@ -341,18 +341,18 @@ enum { OWN_TOKENS = 8, OWN_CHOICES = 256 };
 static size_t list_bytes(const tri_moe_experts_args &a) { return work_list_ints(a.num_experts) * sizeof(int); }
 
 template <typename W, typename X, int NT, bool PAIRED>
-static void up(cudaStream_t stream, const few_product &p, int num_sms) {
+static void up(cudaStream_t stream, const few_gemm &p, int num_sms) {
   size_t shared = list_bytes(p.a) + sizeof(meeting<float, NT>);
   launch_overlapped(up_kernel<W, X, NT, PAIRED>, dim3(2u * (unsigned)num_sms), TEAM, shared, stream, p);
 }
 
-template <typename W, typename X, int NT> static void down(cudaStream_t stream, const few_product &p, int num_sms) {
+template <typename W, typename X, int NT> static void down(cudaStream_t stream, const few_gemm &p, int num_sms) {
   size_t shared = list_bytes(p.a) + sizeof(meeting<float, NT>);
   launch_overlapped(down_kernel<W, X, NT>, dim3(2u * (unsigned)num_sms), TEAM, shared, stream, p);
   tri_cuda_moe_combine(stream, &p.a, p.partial);
 }
 
-template <typename W, typename X> static void own_down(cudaStream_t stream, const few_product &p, int num_sms) {
+template <typename W, typename X> static void own_down(cudaStream_t stream, const few_gemm &p, int num_sms) {
   size_t shared = list_bytes(p.a) + (size_t)p.x.rows * TILE * sizeof(float), room = sizeof(meeting<float, 1>);
   if (p.tiles <= num_sms)
     launch_overlapped(own_down_kernel<W, X, 2>, dim3(p.tiles), 2 * TEAM, shared + 2 * room, stream, p);
@@ -371,7 +371,7 @@ static int eights_of(const tri_moe_experts_args &a) {
 /* True where there is a kernel for four eights. */
 template <typename W> constexpr bool HAS_FOUR = sizeof(W) > 1;
 
-template <typename W, typename X> static void ups(cudaStream_t stream, const few_product &p, int num_sms) {
+template <typename W, typename X> static void ups(cudaStream_t stream, const few_gemm &p, int num_sms) {
   switch (2 * eights_of(p.a) + p.a.gated) {
   case 2: up<W, X, 1, false>(stream, p, num_sms); break;
   case 3: up<W, X, 1, true>(stream, p, num_sms); break;
@@ -388,7 +388,7 @@ static bool owns_columns(const tri_moe_experts_args &a) {
   return a.x.rows <= OWN_TOKENS && (int64_t)a.x.rows * a.top_k <= OWN_CHOICES;
 }
 
-template <typename W, typename X> static void downs(cudaStream_t stream, const few_product &p, int num_sms) {
+template <typename W, typename X> static void downs(cudaStream_t stream, const few_gemm &p, int num_sms) {
   if (owns_columns(p.a)) {
     own_down<W, X>(stream, p, num_sms);
     return;
@@ -402,7 +402,7 @@ template <typename W, typename X> static void downs(cudaStream_t stream, const f
   }
 }
 
-template <typename W> static void floats(cudaStream_t stream, const few_product &u, const few_product &d, int num_sms) {
+template <typename W> static void floats(cudaStream_t stream, const few_gemm &u, const few_gemm &d, int num_sms) {
   if (u.x.dtype == TRI_F32)
     ups<W, float>(stream, u, num_sms);
   else
@@ -447,10 +447,10 @@ void tri_cuda_moe_few(cudaStream_t stream, const tri_moe_experts_args *a, void *
   tri_mat hidden = {(float *)at, choices, f, f, hidden_type(*a)};
   float *partial = (float *)(at + hidden_bytes(*a));
   char *rounded = (char *)partial + partial_bytes(*a);
-  few_product u = {*a,   a->up, a->up_bias, f,   (int)blocks_for((size_t)f, a->gated ? TILE / 2 : TILE),
-                   a->x, NULL,  hidden,     NULL};
-  few_product d = {*a,     a->down, a->down_bias, a->x.cols, (int)blocks_for((size_t)a->x.cols, TILE),
-                   hidden, NULL,    {},           partial};
+  few_gemm u = {*a,   a->up, a->up_bias, f,   (int)blocks_for((size_t)f, a->gated ? TILE / 2 : TILE),
+                a->x, NULL,  hidden,     NULL};
+  few_gemm d = {*a,     a->down, a->down_bias, a->x.cols, (int)blocks_for((size_t)a->x.cols, TILE),
+                hidden, NULL,    {},           partial};
   if (!a->x.rows || !a->x.cols) return;
   if (a->int8_activations) {
     tri_cuda_rounded x = tri_cuda_round(stream, a->x, rounded);

@@ -91,7 +91,7 @@ template <typename W> struct activations<W, float> {
 template <> struct activations<int8_t, float> {
   typedef float sum;
   typedef weight_fragments<widened_int8> weights;
-  typedef mma<__nv_bfloat16> product;
+  typedef mma<__nv_bfloat16> gemm;
   enum { ELEMENTS = 16 };
   float4 v[4];
   __device__ void load(const float *x) {
@@ -99,14 +99,14 @@ template <> struct activations<int8_t, float> {
     for (int i = 0; i < 4; i++) v[i] = load4(x + 4 * i);
   }
   __device__ static uint32_t rest(float x, float y, uint32_t rounded) {
-    return product::pack(x - __uint_as_float(rounded << 16), y - __uint_as_float(rounded & 0xffff0000u));
+    return gemm::pack(x - __uint_as_float(rounded << 16), y - __uint_as_float(rounded & 0xffff0000u));
   }
   __device__ void multiply(float (&c)[4], const weights &w) const {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      uint32_t b0 = product::pack(v[i].x, v[i].y), b1 = product::pack(v[i].z, v[i].w);
-      product::run(c, w.a[i], b0, b1);
-      product::run(c, w.a[i], rest(v[i].x, v[i].y, b0), rest(v[i].z, v[i].w, b1));
+      uint32_t b0 = gemm::pack(v[i].x, v[i].y), b1 = gemm::pack(v[i].z, v[i].w);
+      gemm::run(c, w.a[i], b0, b1);
+      gemm::run(c, w.a[i], rest(v[i].x, v[i].y, b0), rest(v[i].z, v[i].w, b1));
     }
   }
 };

@@ -132,7 +132,7 @@ static bool map_weights(const grouped &g, const void *w, tri_tensor_map *map) {
 }
 
 template <typename F, int BLOCKS, int COLS>
-static cudaError_t launch_pair(cudaStream_t stream, const pair_of_products &p, const void *up, const void *down,
+static cudaError_t launch_pair(cudaStream_t stream, const pair_of_mmas &p, const void *up, const void *down,
                                int num_sms) {
   typedef room<F, BLOCKS, COLS> R;
   constexpr size_t bytes = sizeof(R) + ALIGN;
@@ -176,8 +176,8 @@ static cudaError_t launch_cut(cudaStream_t stream, const grouped &g, const void 
 }
 
 template <typename F>
-static cudaError_t launch_pair_cut(cudaStream_t stream, const pair_of_products &p, const tri_moe_experts_args *a,
-                                   int cols, int num_sms) {
+static cudaError_t launch_pair_cut(cudaStream_t stream, const pair_of_mmas &p, const tri_moe_experts_args *a, int cols,
+                                   int num_sms) {
   if (cols == FEW) return launch_pair<F, 1, FEW>(stream, p, a->up.data, a->down.data, num_sms);
   if (cols == 32) return launch_pair<F, 1, 32>(stream, p, a->up.data, a->down.data, num_sms);
   return launch_pair<F, 2, 64>(stream, p, a->up.data, a->down.data, num_sms);
@@ -203,7 +203,7 @@ static void take_rows(cudaStream_t stream, const tri_mat &x, void *to, grouped &
 
 /* ---- both GEMMs ---- */
 
-static grouped first_product(const tri_moe_experts_args *a) {
+static grouped first_gemm(const tri_moe_experts_args *a) {
   bool oai = a->act == TRI_ACT_SWIGLU_OAI;
   grouped g = {};
   g.first = a->map.first;
@@ -253,7 +253,7 @@ static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char 
   typedef factors<T, T> F;
   areas s = areas_of(a, num_sms);
   cut up = up_cut(a, num_sms), down = down_cut(a, num_sms);
-  grouped g = first_product(a);
+  grouped g = first_gemm(a);
   g.out = workspace + s.x;
   g.queue = slabs + TRI_CUDA_SLABS;
   if (a->x.dtype == TRI_F32) {
@@ -281,7 +281,7 @@ static cudaError_t run_int8(cudaStream_t stream, const tri_moe_experts_args *a, 
   cut up = up_cut(a, num_sms), down = down_cut(a, num_sms);
   char *at = workspace + s.x, *rounded = s.rounded ? at + s.hidden : at;
   tri_mat hidden = {(float *)at, a->x.rows * a->top_k, a->down.k, a->down.k, TRI_F32};
-  grouped g = first_product(a);
+  grouped g = first_gemm(a);
   take_rows(stream, a->x, workspace, g, (const F *)NULL);
   g.out = at;
   g.queue = slabs + TRI_CUDA_SLABS;

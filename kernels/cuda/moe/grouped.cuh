@@ -138,9 +138,9 @@ __device__ static void fetch(const grouped &g, const tri_tensor_map *weights, co
 
 /* Begins a step's MMAs of operands in shared memory. */
 template <typename F, int BLOCKS, int COLS>
-__device__ static inline void begin_products(const char *weights, const char *inputs,
-                                             typename F::sum (&d)[BLOCKS][COLS / 2]) {
-  products_begin();
+__device__ static inline void begin_gemms(const char *weights, const char *inputs,
+                                          typename F::sum (&d)[BLOCKS][COLS / 2]) {
+  mma_begin();
 #pragma unroll
   for (int at = 0; at < LINE; at += 32)
 #pragma unroll
@@ -159,7 +159,7 @@ __device__ static inline void begin_widened(const char *weights, int half, const
   load_matrices(raw, weights + row * (LINE / 2) + ((piece ^ (row / 2 % 4)) << 4));
 #pragma unroll
   for (int i = 0; i < 4; i++) widen_int8(raw[i], &a[i / 2][i % 2], &a[i / 2][i % 2 + 2]);
-  products_begin();
+  mma_begin();
 #pragma unroll
   for (int i = 0; i < 4; i++) wgmma<__nv_bfloat16, COLS>::run(d, a[i / 2], operand(inputs + i * 32, 0, 8 * LINE), true);
 }
@@ -179,24 +179,24 @@ __device__ static inline void multiply(const tile &t, room<F, BLOCKS, MOST> &s,
     barrier_wait(&s.full[at.stage], at.parity);
     if (GATHERS) show_shared_to_engines();
 #pragma unroll
-    for (int b = 0; b < BLOCKS; b++) products_hold(d[b]);
+    for (int b = 0; b < BLOCKS; b++) mma_hold(d[b]);
 #pragma unroll
     for (int j = 0; j < GROUPS; j++) {
       int half = j / BLOCKS, b = j % BLOCKS;
       if constexpr (F::WIDENS)
         begin_widened<COLS>(weights + b * BLOCK, half, inputs + half * MOST * LINE, a[j % 2], d[b]);
       else
-        begin_products<F, BLOCKS, COLS>(weights, inputs, d);
-      products_commit();
-      products_wait<1>();
+        begin_gemms<F, BLOCKS, COLS>(weights, inputs, d);
+      mma_commit();
+      mma_wait<1>();
       if (!j && i && tells) barrier_arrive(&s.empty[last]);
     }
     last = at.stage;
     at.next();
   }
-  products_wait<0>();
+  mma_wait<0>();
 #pragma unroll
-  for (int b = 0; b < BLOCKS; b++) products_hold(d[b]);
+  for (int b = 0; b < BLOCKS; b++) mma_hold(d[b]);
   if (tells) barrier_arrive(&s.empty[last]);
 }
 

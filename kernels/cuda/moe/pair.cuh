@@ -12,7 +12,7 @@
 
 #include "kernels/cuda/moe/grouped.cuh"
 
-struct pair_of_products {
+struct pair_of_mmas {
   grouped up, down; /* with one queue, up's */
   unsigned *told;   /* [num_experts] warpgroups that have stored a tile's hidden rows: 0 before and after */
 };
@@ -24,7 +24,7 @@ struct pair_tiles {
   int slabs, in_slab; /* of the second GEMM's outputs, and its tiles in each */
 };
 
-template <typename R> __device__ static inline pair_tiles count_tiles(const pair_of_products &p, const int *start) {
+template <typename R> __device__ static inline pair_tiles count_tiles(const pair_of_mmas &p, const int *start) {
   enum { UNITS = R::ROWS / 2 };
   int groups = start[p.up.num_experts], units = (p.up.outputs + UNITS - 1) / UNITS;
   pair_tiles n;
@@ -105,7 +105,7 @@ __device__ static inline int take_of_pair(const grouped &g, int tiles, int *room
 }
 
 template <typename F, int BLOCKS, int COLS>
-__device__ static void fetch_pair(const pair_of_products &p, const tri_tensor_map *ups, const tri_tensor_map *downs,
+__device__ static void fetch_pair(const pair_of_mmas &p, const tri_tensor_map *ups, const tri_tensor_map *downs,
                                   room<F, BLOCKS, COLS> &s, const pair_tiles &tiles) {
   typedef room<F, BLOCKS, COLS> R;
   bool leads = threadIdx.x == 0;
@@ -143,7 +143,7 @@ __device__ static void fetch_pair(const pair_of_products &p, const tri_tensor_ma
 /* ---- multiplying ---- */
 
 template <typename F, int BLOCKS, int COLS, int MOST>
-__device__ static inline void do_tile_of_pair(const pair_of_products &p, const tile &t, room<F, BLOCKS, MOST> &s,
+__device__ static inline void do_tile_of_pair(const pair_of_mmas &p, const tile &t, room<F, BLOCKS, MOST> &s,
                                               ring_place<room<F, BLOCKS, MOST>::STAGES> &at) {
   typename F::sum d[BLOCKS][COLS / 2] = {};
   multiply<F, BLOCKS, COLS, MOST, true>(t, s, at, d);
@@ -157,7 +157,7 @@ __device__ static inline void do_tile_of_pair(const pair_of_products &p, const t
 
 /* Does the next tile of either GEMM. Returns what do_next does. */
 template <typename F, int BLOCKS, int COLS>
-__device__ static inline int do_next_of_pair(const pair_of_products &p, int in_slab, room<F, BLOCKS, COLS> &s,
+__device__ static inline int do_next_of_pair(const pair_of_mmas &p, int in_slab, room<F, BLOCKS, COLS> &s,
                                              ring_place<room<F, BLOCKS, COLS>::STAGES> &at) {
   typedef room<F, BLOCKS, COLS> R;
   enum { SMALL = COLS > F::CHEAP ? COLS / 2 : COLS };
@@ -176,7 +176,7 @@ __device__ static inline int do_next_of_pair(const pair_of_products &p, int in_s
 }
 
 template <typename F, int BLOCKS, int COLS>
-__device__ static void multiply_pair(const pair_of_products &p, room<F, BLOCKS, COLS> &s, const pair_tiles &tiles) {
+__device__ static void multiply_pair(const pair_of_mmas &p, room<F, BLOCKS, COLS> &s, const pair_tiles &tiles) {
   typedef room<F, BLOCKS, COLS> R;
   bool adds = R::ADDS && p.down.sums.done;
   ring_place<R::STAGES> at;
@@ -199,7 +199,7 @@ __device__ static void multiply_pair(const pair_of_products &p, room<F, BLOCKS, 
  * instructions are there when the map is. */
 template <typename F, int BLOCKS, int COLS>
 __global__ static void __launch_bounds__(THREADS, 1)
-    pair_kernel(const __grid_constant__ pair_of_products p, const __grid_constant__ tri_tensor_map ups,
+    pair_kernel(const __grid_constant__ pair_of_mmas p, const __grid_constant__ tri_tensor_map ups,
                 const __grid_constant__ tri_tensor_map downs) {
   typedef room<F, BLOCKS, COLS> R;
   extern __shared__ char shared[];

@@ -8,7 +8,7 @@
 enum { WARPS = 8, THREADS = WARPS * WARP, ROWS = 8, BLOCKS = 4 /* for each multiprocessor */, COMBINE_THREADS = 256 };
 
 /* One of the two GEMMs, as its kernel sees it. */
-typedef struct plain_product {
+typedef struct plain_gemm {
   tri_moe_experts_args a;
   tri_weight w;
   const float *bias;
@@ -16,11 +16,10 @@ typedef struct plain_product {
   tri_mat x;                /* of tokens, or of the map's rows */
   tri_cuda_rounded rounded; /* the same as integers, or NULL */
   tri_mat out;              /* hidden rows, or the results of choices */
-} plain_product;
+} plain_gemm;
 
 /* The sums of a row of weights with `count` rows of x; every lane gets all of them. */
-__device__ static void dots(const plain_product &p, size_t w_row, const int (&rows)[ROWS], int count,
-                            float (&out)[ROWS]) {
+__device__ static void dots(const plain_gemm &p, size_t w_row, const int (&rows)[ROWS], int count, float (&out)[ROWS]) {
   int lane = threadIdx.x % WARP, sums[ROWS] = {0};
   size_t k = (size_t)p.w.k;
 #pragma unroll
@@ -51,7 +50,7 @@ __device__ static void dots(const plain_product &p, size_t w_row, const int (&ro
 
 /* A warp's unit of an expert, and up to eight rows of the map. UP: the hidden units of those rows; else what their
  * choices come to. */
-template <bool UP> __device__ static void run_unit(const plain_product &p, work_rows part, int unit) {
+template <bool UP> __device__ static void run_unit(const plain_gemm &p, work_rows part, int unit) {
   const tri_moe_experts_args &a = p.a;
   int lane = threadIdx.x % WARP, rows[ROWS];
   bool paired = UP && a.gated;
@@ -76,7 +75,7 @@ template <bool UP> __device__ static void run_unit(const plain_product &p, work_
 
 /* One of the two GEMMs. x [T, k] or [N, k], w [experts, rows, k], out [N, units] or [T * top_k, units]. Any grid,
  * 256 threads. Shared memory: the list of work. */
-template <bool UP> __global__ __launch_bounds__(THREADS) static void plain_kernel(plain_product p) {
+template <bool UP> __global__ __launch_bounds__(THREADS) static void plain_kernel(plain_gemm p) {
   extern __shared__ __align__(16) int list_room[];
   let_next_begin();
   wait_for_previous();
@@ -126,7 +125,7 @@ size_t tri_cuda_moe_plain_workspace(const tri_moe_experts_args *a) {
   return bytes;
 }
 
-template <bool UP> static void run(cudaStream_t stream, const plain_product &p, int num_sms) {
+template <bool UP> static void run(cudaStream_t stream, const plain_gemm &p, int num_sms) {
   size_t shared = work_list_ints(p.a.num_experts) * sizeof(int);
   if (p.units) launch_overlapped(plain_kernel<UP>, dim3(BLOCKS * num_sms), THREADS, shared, stream, p);
 }
@@ -136,8 +135,7 @@ void tri_cuda_moe_plain(cudaStream_t stream, const tri_moe_experts_args *a, void
   char *at = (char *)workspace, *rounded = at + hidden_bytes(a) + partial_bytes(a);
   tri_mat hidden = {(float *)at, choices, f, f, TRI_F32},
           one = {(float *)(at + hidden_bytes(a)), choices, h, h, TRI_F32};
-  plain_product up = {*a, a->up, a->up_bias, f, a->x, {}, hidden},
-                down = {*a, a->down, a->down_bias, h, hidden, {}, one};
+  plain_gemm up = {*a, a->up, a->up_bias, f, a->x, {}, hidden}, down = {*a, a->down, a->down_bias, h, hidden, {}, one};
   if (!a->x.rows || !h) return;
   if (a->int8_activations) up.rounded = tri_cuda_round(stream, a->x, rounded);
   run<true>(stream, up, num_sms);

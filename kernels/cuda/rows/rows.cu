@@ -11,7 +11,7 @@ __global__ static void embed_kernel(tri_embed_args a) {
   int t = blockIdx.x;
   float *out = row_at(a.out, t);
   uint32_t id = a.ids[t];
-  if (id & TRI_DRAWN_ID && a.drawn) id = a.drawn[id & ~TRI_DRAWN_ID];
+  if (id & TRI_SAMPLED_ID && a.sampled) id = a.sampled[id & ~TRI_SAMPLED_ID];
   uint32_t row = id - a.first_id; /* wraps to something huge below first_id */
   for (int j = threadIdx.x; j < a.out.cols; j += blockDim.x) {
     float v = row < (uint32_t)a.table.n ? a.scale * weight_at(&a.table, row, (size_t)j) : 0;

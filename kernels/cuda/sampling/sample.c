@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sampling, the host's part. What the rows ask for goes to the device in one copy and the results come back in one;
  * where every row wants nothing but its most probable token, only the ids come. Histories are counted on the device,
- * and go there once, before a sequence's first draw. */
+ * and go there once, before a sequence's first sample. */
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/ref/ref.h"
 #include "kernels/sampling.h"
 
-enum { ALIGN = 16, DRAW = 0, ARGMAX = 1 };
+enum { ALIGN = 16, SAMPLE = 0, ARGMAX = 1 };
 /* A load of history: its pieces, and after them their ids. Longer ones and more go in several loads. */
 enum { LOAD_PIECES = 512, LOAD_IDS = 1 << 18, LOAD_AT = LOAD_PIECES * (int)sizeof(tri_cuda_history) };
 enum { LEAST = LOAD_AT + LOAD_IDS * (int)sizeof(uint32_t) };
@@ -28,7 +28,7 @@ static size_t aligned(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN
 
 static layout layout_for(size_t rows, size_t words, size_t mask_words) {
   layout l;
-  l.words = aligned(rows * sizeof(tri_cuda_draw));
+  l.words = aligned(rows * sizeof(tri_cuda_sample_row));
   l.masks = l.words + aligned(words * sizeof(uint32_t));
   l.results = l.masks + aligned(mask_words * sizeof(uint32_t));
   l.saved = l.results + aligned(rows * sizeof(tri_sample_result));
@@ -61,7 +61,7 @@ static tri_status make_room(tri_backend *be, size_t on_host, size_t on_device) {
   return tri_cuda_staging_grow(be, s, grows ? on_host : 0, on_device > s->device_bytes ? on_device : 0);
 }
 
-tri_status tri_cuda_reserve_draws(tri_backend *be, int rows, int edits, int vocab) {
+tri_status tri_cuda_reserve_samples(tri_backend *be, int rows, int edits, int vocab) {
   layout l = layout_for((size_t)rows, 2 * (size_t)rows * (size_t)edits, (size_t)rows * tri_mask_words((size_t)vocab));
   return make_room(be, l.results, l.end);
 }
@@ -70,7 +70,7 @@ static tri_status choose(const tri_sample_args *a, tri_op_plan *plan) {
   *plan = (tri_op_plan){.variant = ARGMAX};
   if (a->logits.cols > 1 << TRI_CUDA_VOCAB_BITS) return TRI_OUT_OF_RANGE;
   for (int i = 0; i < a->logits.rows; i++) {
-    if (!is_plain(a->params[i])) plan->variant = DRAW;
+    if (!is_plain(a->params[i])) plan->variant = SAMPLE;
     if (tri_sample_has_penalties(a->params[i]) && !a->counts) return TRI_INVALID_ARGUMENT;
   }
   return TRI_OK;
@@ -102,7 +102,7 @@ static uint32_t *counts_of(const tri_sample_args *a, int row) {
 static int smaller(int a, int b) { return a < b ? a : b; }
 static int prompt_of(int num_prompt, int from) { return num_prompt > from ? num_prompt - from : 0; }
 
-/* Counts the histories of rows whose sequence draws for the first time. */
+/* Counts the histories of rows whose sequence samples for the first time. */
 static void count_fresh(tri_backend *be, const tri_sample_args *a) {
   char *load = NULL;
   int pieces = 0, ids = 0;
@@ -145,21 +145,22 @@ static size_t pack_mask(const uint32_t *mask, uint32_t first, size_t n, uint32_t
 }
 
 /* Ids that count from the first one of the part; lower ones are beyond any. */
-static void pack(const tri_sample_args *a, uint32_t first_id, tri_cuda_draw *draws, uint32_t *words, uint32_t *masks) {
+static void pack(const tri_sample_args *a, uint32_t first_id, tri_cuda_sample_row *samples, uint32_t *words,
+                 uint32_t *masks) {
   uint32_t *at = words;
   size_t mask = 0;
   for (int i = 0; i < a->logits.rows; i++) {
     const tri_sample_params *p = a->params[i];
-    draws[i] = (tri_cuda_draw){.num_logprobs = p->num_logprobs,
-                               .num_bias = p->num_logit_bias,
-                               .num_banned = p->num_banned,
-                               .target = tri_sample_target(a, i),
-                               .counts = tri_sample_has_penalties(p) ? counts_of(a, i) : NULL,
-                               .words = (size_t)(at - words),
-                               .mask = mask,
-                               .masked = p->mask != NULL,
-                               .uniform = (uint64_t)(tri_sample_uniform(p->seed, a->counter[i]) * 0x1p53)};
-    TRI_SAMPLING_NUMBERS(COPY, draws[i])
+    samples[i] = (tri_cuda_sample_row){.num_logprobs = p->num_logprobs,
+                                       .num_bias = p->num_logit_bias,
+                                       .num_banned = p->num_banned,
+                                       .target = tri_sample_target(a, i),
+                                       .counts = tri_sample_has_penalties(p) ? counts_of(a, i) : NULL,
+                                       .words = (size_t)(at - words),
+                                       .mask = mask,
+                                       .masked = p->mask != NULL,
+                                       .uniform = (uint64_t)(tri_sample_uniform(p->seed, a->counter[i]) * 0x1p53)};
+    TRI_SAMPLING_NUMBERS(COPY, samples[i])
     for (int j = 0; j < p->num_logit_bias; j++) *at++ = p->logit_bias[j].id - first_id;
     for (int j = 0; j < p->num_banned; j++) *at++ = p->banned[j] - first_id;
     for (int j = 0; j < p->num_logit_bias; j++) memcpy(at++, &p->logit_bias[j].bias, sizeof *at);
@@ -172,37 +173,38 @@ static void pack(const tri_sample_args *a, uint32_t first_id, tri_cuda_draw *dra
 static void send(tri_backend *be, const tri_sample_args *a, uint32_t first_id, layout l) {
   tri_cuda_staging *s = tri_cuda_drawing(be);
   char *host = tri_cuda_staging_turn(be, s);
-  pack(a, first_id, (tri_cuda_draw *)host, (uint32_t *)(host + l.words), (uint32_t *)(host + l.masks));
+  pack(a, first_id, (tri_cuda_sample_row *)host, (uint32_t *)(host + l.words), (uint32_t *)(host + l.masks));
   tri_cuda_staging_send(be, s, l.results);
 }
 
-static tri_cuda_draw_args args_of(const tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a, layout l) {
+static tri_cuda_sample_args args_of(const tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a,
+                                    layout l) {
   char *device = tri_cuda_drawing(be)->device;
-  return (tri_cuda_draw_args){.logits = a->logits,
-                              .draws = plan->variant == DRAW ? (const tri_cuda_draw *)device : NULL,
-                              .words = (const uint32_t *)(device + l.words),
-                              .masks = (const uint32_t *)(device + l.masks),
-                              .saved = (float *)(device + l.saved),
-                              .results = (tri_sample_result *)(device + l.results),
-                              .drawn = a->drawn};
+  return (tri_cuda_sample_args){.logits = a->logits,
+                                .samples = plan->variant == SAMPLE ? (const tri_cuda_sample_row *)device : NULL,
+                                .words = (const uint32_t *)(device + l.words),
+                                .masks = (const uint32_t *)(device + l.masks),
+                                .saved = (float *)(device + l.saved),
+                                .results = (tri_sample_result *)(device + l.results),
+                                .sampled = a->sampled};
 }
 
 /* Nothing waits. After an error the results mean nothing, but are ids all the same: zeros. */
-static void bring(tri_backend *be, const tri_sample_args *a, const tri_cuda_draw_args *args) {
+static void bring(tri_backend *be, const tri_sample_args *a, const tri_cuda_sample_args *args) {
   size_t bytes = (size_t)a->logits.rows * sizeof *a->results;
   memset(a->results, 0, bytes);
   be->ops.download(be, a->results, args->results, bytes);
 }
 
 void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_args *a) {
-  tri_cuda_draw_args args = args_of(be, plan, a, layout_of(a));
+  tri_cuda_sample_args args = args_of(be, plan, a, layout_of(a));
   if (!a->logits.rows) return;
   if (plan->variant == ARGMAX) {
     tri_cuda_argmax(tri_cuda_stream(be), &args);
   } else {
     count_fresh(be, a);
     send(be, a, 0, layout_of(a));
-    tri_cuda_draw_rows(tri_cuda_stream(be), &args);
+    tri_cuda_sample_rows(tri_cuda_stream(be), &args);
   }
   tri_cuda_note(be, cudaGetLastError());
   bring(be, a, &args);
@@ -219,12 +221,12 @@ tri_status tri_cuda_sample_part_plan(tri_backend *be, const tri_sample_part_args
 }
 
 void tri_cuda_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_part_args *a) {
-  tri_cuda_draw_args args = args_of(be, plan, &a->rows, layout_of(&a->rows));
+  tri_cuda_sample_args args = args_of(be, plan, &a->rows, layout_of(&a->rows));
   args.width = a->width;
   args.first_id = a->first_id;
   args.part = a->candidates;
   if (!a->rows.logits.rows) return;
-  if (plan->variant == DRAW) send(be, &a->rows, a->first_id, layout_of(&a->rows));
+  if (plan->variant == SAMPLE) send(be, &a->rows, a->first_id, layout_of(&a->rows));
   tri_cuda_best_of_part(tri_cuda_stream(be), &args);
   tri_cuda_note(be, cudaGetLastError());
 }
@@ -236,12 +238,12 @@ tri_status tri_cuda_sample_merge_plan(tri_backend *be, const tri_sample_merge_ar
 
 /* The rows' parameters, but for the ids, are those that sample_part has sent. */
 void tri_cuda_sample_merge_launch(tri_backend *be, const tri_op_plan *plan, const tri_sample_merge_args *a) {
-  tri_cuda_draw_args args = args_of(be, plan, &a->rows, layout_of_merge(&a->rows));
+  tri_cuda_sample_args args = args_of(be, plan, &a->rows, layout_of_merge(&a->rows));
   args.width = a->width;
   args.num_parts = a->num_parts;
   args.parts = a->candidates;
   if (!a->rows.logits.rows) return;
-  tri_cuda_draw_merged(tri_cuda_stream(be), &args);
+  tri_cuda_sample_merged(tri_cuda_stream(be), &args);
   tri_cuda_note(be, cudaGetLastError());
   if (a->rows.results) bring(be, &a->rows, &args);
 }

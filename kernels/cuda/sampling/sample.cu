@@ -8,20 +8,20 @@
  * are as large. */
 enum { GUESS = 640 };
 
-__device__ static inline void report_token(const tri_cuda_draw_args &a, int token, bool broken) {
+__device__ static inline void report_token(const tri_cuda_sample_args &a, int token, bool broken) {
   tri_sample_result *r = &a.results[blockIdx.x];
   r->token = (uint32_t)token;
   r->logprob = 0;
   r->broken = broken;
   r->num_top = 0;
-  if (a.drawn) a.drawn[blockIdx.x] = (uint32_t)token;
+  if (a.sampled) a.sampled[blockIdx.x] = (uint32_t)token;
 }
 
 /* The first id, where every logit is minus infinity: lists need not have it, and may be empty. */
 __device__ static inline int token_of(uint64_t best) { return value_of(best) > -INFINITY ? (int)(uint32_t)best : 0; }
 
 /* Finds a row's largest logit. logits [R, vocabulary]. Grid R, 1024 threads. Shared memory: 32 ranks. */
-__global__ static void argmax_kernel(tri_cuda_draw_args a) {
+__global__ static void argmax_kernel(tri_cuda_sample_args a) {
   __shared__ uint64_t room[WARP];
   view row = {row_at(a.logits, blockIdx.x), NULL, 0, a.logits.cols};
   uint64_t best = first_of(row, NULL, room);
@@ -39,14 +39,14 @@ typedef struct edits {
   float *saved;
 } edits;
 
-__device__ static inline edits edits_of(const tri_cuda_draw_args &a, const tri_cuda_draw &d) {
+__device__ static inline edits edits_of(const tri_cuda_sample_args &a, const tri_cuda_sample_row &d) {
   const uint32_t *words = a.words + d.words;
   int named = d.num_bias + d.num_banned;
   return {row_at(a.logits, blockIdx.x), (uint32_t)a.logits.cols, words, (const float *)(words + named),
           a.saved + d.words};
 }
 
-__device__ static inline const uint32_t *mask_of(const tri_cuda_draw_args &a, const tri_cuda_draw &d) {
+__device__ static inline const uint32_t *mask_of(const tri_cuda_sample_args &a, const tri_cuda_sample_row &d) {
   return d.masked ? a.masks + d.mask : NULL;
 }
 
@@ -64,7 +64,7 @@ __device__ static void add_biases(const edits &e, int n) {
   }
 }
 
-__device__ static void edit(const edits &e, const tri_cuda_draw &d) {
+__device__ static void edit(const edits &e, const tri_cuda_sample_row &d) {
   int named = d.num_bias + d.num_banned;
   for (int i = threadIdx.x; i < named; i += THREADS)
     if (e.ids[i] < e.vocab) e.saved[i] = e.row[e.ids[i]];
@@ -77,17 +77,17 @@ __device__ static void edit(const edits &e, const tri_cuda_draw &d) {
 }
 
 /* Entries of one id saved one value. */
-__device__ static void undo(const edits &e, const tri_cuda_draw &d) {
+__device__ static void undo(const edits &e, const tri_cuda_sample_row &d) {
   __syncthreads();
   for (int i = threadIdx.x; i < d.num_bias + d.num_banned; i += THREADS)
     if (e.ids[i] < e.vocab) e.row[e.ids[i]] = e.saved[i];
   __syncthreads();
 }
 
-/* ---- the draw ---- */
+/* ---- the sample ---- */
 
 /* The rank up to which logits have min_p times the best one's probability. */
-__device__ static uint64_t likely(const tri_cuda_draw &d, uint64_t best) {
+__device__ static uint64_t likely(const tri_cuda_sample_row &d, uint64_t best) {
   double max = value_of(best), floor = max + d.temperature * log((double)d.min_p);
   return floor > max ? best : last_of(place_of(__double2float_ru(floor)));
 }
@@ -98,7 +98,7 @@ __device__ static inline uint64_t nucleus(float top_p, uint64_t mass) {
 }
 
 /* row: all logits, or a list of those that top_k leaves and of more. *largest: of them. */
-__device__ static int draw_row(sampler *s, view row, int vocab, const tri_cuda_draw &d, float *largest) {
+__device__ static int sample_row(sampler *s, view row, int vocab, const tri_cuda_sample_row &d, float *largest) {
   uint64_t best = first_of(row, s->tops, s->room), to = UINT64_MAX, mass = 0;
   float max = *largest = value_of(best);
   if (d.temperature <= 0 || !isfinite(max)) return token_of(best);
@@ -114,7 +114,7 @@ __device__ static int draw_row(sampler *s, view row, int vocab, const tri_cuda_d
     if (!top_k && v.ids && mass_of(s, v, to, w) < need) v = row;
     to = take(s, v, to, need, w);
   }
-  return draw(s, v, vocab, to, w, d.uniform);
+  return sample(s, v, vocab, to, w, d.uniform);
 }
 
 /* ---- logprobs ---- */
@@ -177,15 +177,15 @@ void tri_cuda_count(cudaStream_t stream, const tri_cuda_history *pieces, int num
 }
 
 /* tri_sample_is_broken. */
-__device__ static inline bool is_broken(const tri_cuda_draw &d, float largest) {
+__device__ static inline bool is_broken(const tri_cuda_sample_row &d, float largest) {
   return !isfinite(largest) && (largest != -INFINITY || (!d.masked && !d.num_banned));
 }
 
-/* Draws a row's token. logits [R, vocabulary], draws and results [R]. Grid R, 1024 threads. Shared memory: a sampler.
+/* Draws a row's token. logits [R, vocabulary], samples and results [R]. Grid R, 1024 threads. Shared memory: a sampler.
  */
-__global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args a) {
+__global__ static void __launch_bounds__(THREADS) sample_kernel(tri_cuda_sample_args a) {
   __shared__ sampler s;
-  tri_cuda_draw d = a.draws[blockIdx.x];
+  tri_cuda_sample_row d = a.samples[blockIdx.x];
   tri_sample_result *r = &a.results[blockIdx.x];
   edits e = edits_of(a, d);
   view row = {e.row, NULL, 0, a.logits.cols}, allowed = row;
@@ -197,7 +197,7 @@ __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args
   bool broken = false;
   if (d.target == TRI_SAMPLE_NO_TARGET) {
     float largest;
-    token = draw_row(&s, allowed, row.n, d, &largest);
+    token = sample_row(&s, allowed, row.n, d, &largest);
     broken = is_broken(d, largest);
   }
   __syncthreads();
@@ -216,13 +216,13 @@ __global__ static void __launch_bounds__(THREADS) draw_kernel(tri_cuda_draw_args
 
 /* Lists a row's candidates in a part of the vocabulary. logits [R, ids of the part] to part [R, width]. Grid R, 1024
  * threads. Shared memory: a sampler. */
-__global__ static void __launch_bounds__(THREADS) part_kernel(tri_cuda_draw_args a) {
+__global__ static void __launch_bounds__(THREADS) part_kernel(tri_cuda_sample_args a) {
   __shared__ sampler s;
   view row = {row_at(a.logits, blockIdx.x), NULL, 0, a.logits.cols};
-  tri_cuda_draw d = {};
+  tri_cuda_sample_row d = {};
   int n = 1;
-  if (a.draws) {
-    d = a.draws[blockIdx.x];
+  if (a.samples) {
+    d = a.samples[blockIdx.x];
     edit(edits_of(a, d), d);
     row.mask = mask_of(a, d);
     if (d.temperature > 0) n = min(d.top_k, row.n);
@@ -249,7 +249,7 @@ __global__ static void __launch_bounds__(THREADS) part_kernel(tri_cuda_draw_args
 }
 
 /* The candidates of all parts to s->x and s->ids, in any order. *broken: a part has none. */
-__device__ static view list_candidates(sampler *s, const tri_cuda_draw_args &a, bool *broken) {
+__device__ static view list_candidates(sampler *s, const tri_cuda_sample_args &a, bool *broken) {
   int without = 0;
   if (!threadIdx.x) s->listed = 0;
   __syncthreads();
@@ -269,15 +269,15 @@ __device__ static view list_candidates(sampler *s, const tri_cuda_draw_args &a, 
 
 /* Draws a row's token out of the parts' candidates. parts [num_parts, R, width] to results [R]. Grid R, 1024 threads.
  * Shared memory: a sampler. */
-__global__ static void __launch_bounds__(THREADS) merge_kernel(tri_cuda_draw_args a) {
+__global__ static void __launch_bounds__(THREADS) merge_kernel(tri_cuda_sample_args a) {
   __shared__ sampler s;
   bool broken;
   view all = list_candidates(&s, a, &broken);
   float largest;
   int token;
-  if (a.draws) {
-    tri_cuda_draw d = a.draws[blockIdx.x];
-    token = draw_row(&s, all, a.logits.cols, d, &largest);
+  if (a.samples) {
+    tri_cuda_sample_row d = a.samples[blockIdx.x];
+    token = sample_row(&s, all, a.logits.cols, d, &largest);
   } else {
     uint64_t best = first_of(all, NULL, s.room);
     token = token_of(best);
@@ -286,18 +286,18 @@ __global__ static void __launch_bounds__(THREADS) merge_kernel(tri_cuda_draw_arg
   if (!threadIdx.x) report_token(a, token, broken || largest == INFINITY);
 }
 
-void tri_cuda_argmax(cudaStream_t stream, const tri_cuda_draw_args *a) {
+void tri_cuda_argmax(cudaStream_t stream, const tri_cuda_sample_args *a) {
   argmax_kernel<<<a->logits.rows, THREADS, 0, stream>>>(*a);
 }
 
-void tri_cuda_draw_rows(cudaStream_t stream, const tri_cuda_draw_args *a) {
-  draw_kernel<<<a->logits.rows, THREADS, 0, stream>>>(*a);
+void tri_cuda_sample_rows(cudaStream_t stream, const tri_cuda_sample_args *a) {
+  sample_kernel<<<a->logits.rows, THREADS, 0, stream>>>(*a);
 }
 
-void tri_cuda_best_of_part(cudaStream_t stream, const tri_cuda_draw_args *a) {
+void tri_cuda_best_of_part(cudaStream_t stream, const tri_cuda_sample_args *a) {
   part_kernel<<<a->logits.rows, THREADS, 0, stream>>>(*a);
 }
 
-void tri_cuda_draw_merged(cudaStream_t stream, const tri_cuda_draw_args *a) {
+void tri_cuda_sample_merged(cudaStream_t stream, const tri_cuda_sample_args *a) {
   merge_kernel<<<a->logits.rows, THREADS, 0, stream>>>(*a);
 }

@@ -4,7 +4,7 @@
  *
  * Two things make the answers independent of the order in which threads come. An element's rank, its place among the
  * ordered values and its id after that, is a number of its own for each element. And a weight is an integer, of which
- * 2^UNIT is the largest logit's, so that sums are exact: the mass that a bin has, a draw's place in it and the number
+ * 2^UNIT is the largest logit's, so that sums are exact: the mass that a bin has, a sample's place in it and the number
  * of equal logits that a cut leaves are the same however a sum is taken. */
 #ifndef TRI_KERNELS_CUDA_SAMPLING_SAMPLE_CUH
 #define TRI_KERNELS_CUDA_SAMPLING_SAMPLE_CUH
@@ -23,9 +23,9 @@ typedef struct view {
   const float *x;
   const int32_t *ids; /* NULL: neighbours */
   int first, n;
-  const uint32_t *mask;   /* of neighbours: bits of the ids that may be drawn, others are minus infinity; NULL: all */
+  const uint32_t *mask;   /* of neighbours: bits of the ids that may be sampled, others are minus infinity; NULL: all */
   const uint32_t *counts; /* of neighbours with penalties, which then apply wherever one is read; else NULL */
-  const tri_cuda_draw *d;
+  const tri_cuda_sample_row *d;
 } view;
 
 typedef struct list {
@@ -114,7 +114,7 @@ __device__ static inline uint64_t weight_of(scale w, float x) {
 __device__ static inline int id_of(const view &v, int j) { return v.ids ? v.ids[j] : v.first + j; }
 
 /* The formula of kernels/sampling.c, every operation rounded. */
-__device__ static inline float penalised(const tri_cuda_draw &d, float x, uint32_t count) {
+__device__ static inline float penalised(const tri_cuda_sample_row &d, float x, uint32_t count) {
   if (!count) return x;
   x = x > 0 ? __fdiv_rn(x, d.repetition_penalty) : __fmul_rn(x, d.repetition_penalty);
   count &= ~TRI_COUNTED_PROMPT;
@@ -308,7 +308,7 @@ __device__ static view shorten(sampler *s, view row, uint64_t wanted, uint64_t t
 }
 
 /* The id at which the weights, in ascending order of id, pass `uniform` / 2^53 of their sum. */
-__device__ static int draw(sampler *s, view v, int vocab, uint64_t to, scale w, uint64_t uniform) {
+__device__ static int sample(sampler *s, view v, int vocab, uint64_t to, scale w, uint64_t uniform) {
   int shift = PIECE_BITS;
   while ((vocab - 1) >> shift >= BINS) shift++;
   tally_ids(s, v, to, 0, shift, w);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The exchange of mixture-of-experts layers: alone it tests one rank, under mpirun all layouts of as many as there are.
  *
- *   exchange_test [ROUNDS]         rounds of every layout (60), then lost ranks
- *   exchange_test long ROUNDS      this many rounds of every layout, with delays
- *   exchange_test bench            microseconds of dispatch and combine, on 4 ranks
- *   exchange_test kill MESSAGES    one rank is killed within an exchange; mpirun has to let the others go on */
-#include "tests/comm/exchange_test.h"
+ *   all2all_test [ROUNDS]         rounds of every layout (60), then lost ranks
+ *   all2all_test long ROUNDS      this many rounds of every layout, with delays
+ *   all2all_test bench            microseconds of dispatch and combine, on 4 ranks
+ *   all2all_test kill MESSAGES    one rank is killed within an exchange; mpirun has to let the others go on */
+#include "tests/comm/all2all_test.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -72,7 +72,7 @@ void stage_make(struct stage *s, const struct layout *layout, const tri_comm_con
   MUST(tri_comm_split(s->world, d, t, NULL, &s->tensor) == TRI_OK);
   MUST(tri_comm_split(s->world, t, d, NULL, &s->column) == TRI_OK);
   place_experts(s);
-  s->cfg = (tri_exchange_config){
+  s->cfg = (tri_all2all_config){
       .tensor = tp > 1 || always ? s->tensor : NULL,
       .column = dp > 1 || always ? s->column : NULL,
       .stage = tp * dp > 1 || always ? s->world : NULL,
@@ -87,28 +87,28 @@ void stage_make(struct stage *s, const struct layout *layout, const tri_comm_con
       .etp = layout->etp,
       .first_rank = s->first_rank,
   };
-  MUST(tri_exchange_bytes(&s->cfg, &bytes));
+  MUST(tri_all2all_bytes(&s->cfg, &bytes));
   MUST(bytes > (size_t)dp * (size_t)layout->max_rows * (size_t)layout->hidden * sizeof(float));
-  MUST(tri_exchange_create(&s->cfg, &s->exchange, &err) == TRI_OK);
-  s->paper = paper_exchange_make(&s->cfg);
+  MUST(tri_all2all_create(&s->cfg, &s->all2all, &err) == TRI_OK);
+  s->paper = paper_all2all_make(&s->cfg);
 }
 
 const char *way_name(way way) {
-  if (way < PAPER) return tri_exchange_form_name((tri_exchange_form)way);
+  if (way < PAPER) return tri_all2all_form_name((tri_all2all_form)way);
   return way == PAPER ? "paper" : "flat";
 }
 
 tri_status stage_dispatch(struct stage *s, way way, const int32_t *rows, const float *x, const int32_t *experts,
-                          const float *weights, const tri_exchange_rows *all) {
+                          const float *weights, const tri_all2all_rows *all) {
   s->way = way;
-  if (way >= PAPER) return paper_exchange_dispatch(s->paper, way == FLAT, rows, x, experts, weights, all);
-  tri_exchange_use(s->exchange, (tri_exchange_form)way);
-  return tri_exchange_dispatch(s->exchange, rows, x, experts, weights, all);
+  if (way >= PAPER) return paper_all2all_dispatch(s->paper, way == FLAT, rows, x, experts, weights, all);
+  tri_all2all_use(s->all2all, (tri_all2all_form)way);
+  return tri_all2all_dispatch(s->all2all, rows, x, experts, weights, all);
 }
 
 tri_status stage_combine(struct stage *s, const float *y, float *out, bool accumulate) {
-  return s->way >= PAPER ? paper_exchange_combine(s->paper, y, out, accumulate)
-                         : tri_exchange_combine(s->exchange, y, out, accumulate);
+  return s->way >= PAPER ? paper_all2all_combine(s->paper, y, out, accumulate)
+                         : tri_all2all_combine(s->all2all, y, out, accumulate);
 }
 
 static void destroy_comms(struct stage *s) {
@@ -131,8 +131,8 @@ void stage_abandon(struct stage *s) {
 }
 
 void stage_free(struct stage *s) {
-  tri_exchange_destroy(s->exchange);
-  paper_exchange_free(s->paper);
+  tri_all2all_destroy(s->all2all);
+  paper_all2all_free(s->paper);
   free(s->first_rank);
   destroy_comms(s);
 }
@@ -179,10 +179,10 @@ static void run_layouts(tri_comm_config config, int rounds, bool delays) {
 
 /* ---- what cannot be ---- */
 
-static void must_refuse(const tri_exchange_config *cfg, tri_status want) {
+static void must_refuse(const tri_all2all_config *cfg, tri_status want) {
   tri_error err = {0};
-  tri_exchange *e = NULL;
-  MUST(tri_exchange_create(cfg, &e, &err) == want && e == NULL && *err.message);
+  tri_all2all *e = NULL;
+  MUST(tri_all2all_create(cfg, &e, &err) == want && e == NULL && *err.message);
 }
 
 static void test_refusals(const tri_comm_config *config) {
@@ -190,7 +190,7 @@ static void test_refusals(const tri_comm_config *config) {
   size_t bytes = 0;
   struct layout one = {.tp = 1, .dp = ranks, .etp = 1, .num_experts = 4, .top_k = 1, .max_rows = 2, .hidden = 2};
   stage_make(&s, &one, config);
-  tri_exchange_config cfg = s.cfg;
+  tri_all2all_config cfg = s.cfg;
   cfg.dp++;
   must_refuse(&cfg, TRI_INVALID_ARGUMENT); /* the column is of another size */
   cfg = s.cfg;
@@ -201,11 +201,11 @@ static void test_refusals(const tri_comm_config *config) {
   cfg.hidden = 1 << 20;
   must_refuse(&cfg, TRI_TOO_LARGE);
   cfg.dp = cfg.tp = cfg.max_rows = cfg.hidden = 1 << 30;
-  MUST(!tri_exchange_bytes(&cfg, &bytes));
+  MUST(!tri_all2all_bytes(&cfg, &bytes));
   s.first_rank[1] = ranks;
   must_refuse(&s.cfg, TRI_OUT_OF_RANGE);
   int32_t rows[16] = {3};
-  MUST(tri_exchange_dispatch(s.exchange, rows, NULL, NULL, NULL, NULL) == TRI_OUT_OF_RANGE);
+  MUST(tri_all2all_dispatch(s.all2all, rows, NULL, NULL, NULL, NULL) == TRI_OUT_OF_RANGE);
   stage_free(&s);
 }
 
@@ -213,26 +213,26 @@ static void test_refusals(const tri_comm_config *config) {
 
 enum { LOST_ROWS = 4, LOST_HIDDEN = 2048, LIMIT_MS = 400 };
 
-struct exchange_buffers {
+struct all2all_buffers {
   int32_t rows[16], own_experts[LOST_ROWS];
   float own_weights[LOST_ROWS], *x, *y, *out;
-  tri_exchange_rows all;
+  tri_all2all_rows all;
 };
 
-static void buffers_make(struct exchange_buffers *b, const struct stage *s) {
+static void buffers_make(struct all2all_buffers *b, const struct stage *s) {
   size_t rows = (size_t)s->layout.dp * LOST_ROWS;
-  *b = (struct exchange_buffers){.x = test_alloc(LOST_ROWS * LOST_HIDDEN, sizeof(float)),
-                                 .y = test_alloc(rows * LOST_HIDDEN, sizeof(float)),
-                                 .out = test_alloc(LOST_ROWS * LOST_HIDDEN, sizeof(float))};
-  b->all = (tri_exchange_rows){.x = test_alloc(rows * LOST_HIDDEN, sizeof(float)),
-                               .experts = test_alloc(rows, sizeof(int32_t)),
-                               .weights = test_alloc(rows, sizeof(float))};
+  *b = (struct all2all_buffers){.x = test_alloc(LOST_ROWS * LOST_HIDDEN, sizeof(float)),
+                                .y = test_alloc(rows * LOST_HIDDEN, sizeof(float)),
+                                .out = test_alloc(LOST_ROWS * LOST_HIDDEN, sizeof(float))};
+  b->all = (tri_all2all_rows){.x = test_alloc(rows * LOST_HIDDEN, sizeof(float)),
+                              .experts = test_alloc(rows, sizeof(int32_t)),
+                              .weights = test_alloc(rows, sizeof(float))};
   for (int i = 0; i < LOST_ROWS; i++) b->own_experts[i] = (s->cfg.d + i) % s->layout.num_experts;
   for (int d = 0; d < s->layout.dp; d++) b->rows[d] = LOST_ROWS;
 }
 
 /* A layer's exchange and the all-reduce after it, without its experts. */
-static tri_status run_layer(struct stage *s, way way, struct exchange_buffers *b) {
+static tri_status run_layer(struct stage *s, way way, struct all2all_buffers *b) {
   TRI_CHECK(stage_dispatch(s, way, b->rows, b->x, b->own_experts, b->own_weights, &b->all));
   TRI_CHECK(stage_combine(s, b->y, b->out, false));
   return tri_comm_all_reduce(s->tensor, b->out, LOST_ROWS * LOST_HIDDEN);
@@ -243,7 +243,7 @@ static struct layout lost_layout(void) {
   return (struct layout){tp, ranks / tp, 1, 8, 1, LOST_ROWS, LOST_HIDDEN, ROUND_ROBIN};
 }
 
-static tri_status run_until_lost(struct stage *s, way way, struct exchange_buffers *b, int64_t *waited_ms) {
+static tri_status run_until_lost(struct stage *s, way way, struct all2all_buffers *b, int64_t *waited_ms) {
   tri_status st;
   int64_t since;
   do {
@@ -259,7 +259,7 @@ static tri_status run_until_lost(struct stage *s, way way, struct exchange_buffe
  * waited for it at once, or for one that has. */
 static void test_stopped(tri_comm_config config, way way) {
   struct stage s;
-  struct exchange_buffers b;
+  struct all2all_buffers b;
   struct layout layout = lost_layout();
   tri_comm *world = make_world(&config);
   int64_t waited = 0;
@@ -284,7 +284,7 @@ static void *abort_soon(void *arg) {
 
 static void test_aborted(tri_comm_config config, way way) {
   struct stage s;
-  struct exchange_buffers b;
+  struct all2all_buffers b;
   struct layout layout = lost_layout();
   tri_comm *world = make_world(&config);
   pthread_t thread;
@@ -316,7 +316,7 @@ static void *kill_soon(void *arg) {
 
 static int run_killed(tri_comm_config config, bool messages) {
   struct stage s;
-  struct exchange_buffers b;
+  struct all2all_buffers b;
   struct layout layout = lost_layout();
   pthread_t thread;
   int64_t waited = 0;
@@ -354,7 +354,7 @@ int main(int argc, char **argv) {
     run_layouts(config, atoi(what), false);
     test_lost(config);
   }
-  if (!my_rank) puts("exchange_test: all is well");
+  if (!my_rank) puts("all2all_test: all is well");
   if (mpi) tri_mpi_finalize();
   return 0;
 }

@@ -6,19 +6,19 @@
  *          reduce-scatter, column, and zeros for the rows of other parts (DeepSpeed-Inference, Aminabadi et al. 2022,
  *          section V.B: O(p / L) + O(L) instead of O(p) for p ranks and tensor parallelism of L).
  *   FLAT   (d, t) sends its part of the rows to every rank of the stage that has a slice of one of their experts. */
-#ifndef TRI_TESTS_COMM_PAPER_EXCHANGE_H
-#define TRI_TESTS_COMM_PAPER_EXCHANGE_H
+#ifndef TRI_TESTS_COMM_PAPER_ALL2ALL_H
+#define TRI_TESTS_COMM_PAPER_ALL2ALL_H
 
 #include "comm/exchange.h"
 
-typedef struct paper_exchange paper_exchange;
+typedef struct paper_all2all paper_all2all;
 
 /* The configuration is one of the host's memory, and is copied with what it points to. */
-paper_exchange *paper_exchange_make(const tri_exchange_config *config);
-void paper_exchange_free(paper_exchange *e);
-/* These do what tri_exchange_dispatch and tri_exchange_combine do; flat: that way, else the paper's. */
-tri_status paper_exchange_dispatch(paper_exchange *e, bool flat, const int32_t *rows, const float *x,
-                                   const int32_t *experts, const float *weights, const tri_exchange_rows *all);
-tri_status paper_exchange_combine(paper_exchange *e, const float *y, float *out, bool accumulate);
+paper_all2all *paper_all2all_make(const tri_all2all_config *config);
+void paper_all2all_free(paper_all2all *e);
+/* These do what tri_all2all_dispatch and tri_all2all_combine do; flat: that way, else the paper's. */
+tri_status paper_all2all_dispatch(paper_all2all *e, bool flat, const int32_t *rows, const float *x,
+                                  const int32_t *experts, const float *weights, const tri_all2all_rows *all);
+tri_status paper_all2all_combine(paper_all2all *e, const float *y, float *out, bool accumulate);
 
 #endif

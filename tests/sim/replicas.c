@@ -7,69 +7,69 @@
 
 /* ---- what they say of themselves ---- */
 
-bool groups_lives(const sim *s, const event *e) {
-  const fake_group *g = &s->groups[e->who];
+bool replicas_lives(const sim *s, const event *e) {
+  const fake_replica *g = &s->replicas[e->who];
   return g->process == e->number && (g->state == FAKE_LOADING || g->state == FAKE_READY);
 }
 
 static void say_health(sim *s, uint32_t index) {
-  const fake_group *g = &s->groups[index];
-  tri_group_msg m = {.op = TRI_GROUP_HEALTH,
-                     .health = {.group = index,
-                                .epoch = g->epoch,
-                                .step = g->step,
-                                .busy = g->num_jobs > 0 || (g->state == FAKE_READY && !g->cleared),
-                                .running = (uint32_t)g->num_jobs}};
-  network_group_says(s, index, &m);
+  const fake_replica *g = &s->replicas[index];
+  tri_replica_msg m = {.op = TRI_REPLICA_HEALTH,
+                       .health = {.replica = index,
+                                  .epoch = g->epoch,
+                                  .step = g->step,
+                                  .busy = g->num_jobs > 0 || (g->state == FAKE_READY && !g->cleared),
+                                  .running = (uint32_t)g->num_jobs}};
+  network_replica_says(s, index, &m);
 }
 
 static void say_register(sim *s, uint32_t index) {
-  tri_group_msg m = groups_registration(s, index, s->groups[index].epoch);
-  m.reg.pid = (int64_t)s->groups[index].process;
-  network_group_says(s, index, &m);
+  tri_replica_msg m = replicas_registration(s, index, s->replicas[index].epoch);
+  m.reg.pid = (int64_t)s->replicas[index].process;
+  network_replica_says(s, index, &m);
 }
 
 static void report(sim *s, const event *e) {
-  if (!groups_lives(s, e)) return;
-  if (!s->groups[e->who].welcomed) say_register(s, e->who);
+  if (!replicas_lives(s, e)) return;
+  if (!s->replicas[e->who].welcomed) say_register(s, e->who);
   say_health(s, e->who);
   events_add(s, (event){.at = s->now + SECOND, .run = report, .who = e->who, .number = e->number, .lasts = true});
 }
 
-tri_group_msg groups_registration(const sim *s, uint32_t index, uint64_t epoch) {
-  return (tri_group_msg){.op = TRI_GROUP_REGISTER,
-                         .reg = {.group = index,
-                                 .world = 1,
-                                 .tp = 1,
-                                 .pp = 1,
-                                 .dp = 1,
-                                 .ep = 1,
-                                 .epoch = epoch,
-                                 .max_model_len = MODEL_LEN,
-                                 .vocab_size = VOCAB,
-                                 .kv_blocks = 1000,
-                                 .block_size = 16,
-                                 .max_num_seqs = (uint64_t)s->groups[index].slots}};
+tri_replica_msg replicas_registration(const sim *s, uint32_t index, uint64_t epoch) {
+  return (tri_replica_msg){.op = TRI_REPLICA_REGISTER,
+                           .reg = {.replica = index,
+                                   .world = 1,
+                                   .tp = 1,
+                                   .pp = 1,
+                                   .dp = 1,
+                                   .ep = 1,
+                                   .epoch = epoch,
+                                   .max_model_len = MODEL_LEN,
+                                   .vocab_size = VOCAB,
+                                   .kv_blocks = 1000,
+                                   .block_size = 16,
+                                   .max_num_seqs = (uint64_t)s->replicas[index].slots}};
 }
 
-void groups_say_ready(sim *s, uint32_t index) {
-  fake_group *g = &s->groups[index];
-  tri_group_msg m = {.op = TRI_GROUP_READY, .ready = {.group = index, .epoch = g->epoch}};
+void replicas_say_ready(sim *s, uint32_t index) {
+  fake_replica *g = &s->replicas[index];
+  tri_replica_msg m = {.op = TRI_REPLICA_READY, .ready = {.replica = index, .epoch = g->epoch}};
   if (g->state != FAKE_READY || !g->line || !g->welcomed || !g->cleared || g->told_ready) return;
   g->told_ready = true;
-  network_group_says(s, index, &m);
+  network_replica_says(s, index, &m);
 }
 
 /* ---- connections ---- */
 
 static bool attempts(const sim *s, const event *e) {
-  const fake_group *g = &s->groups[e->who];
+  const fake_replica *g = &s->replicas[e->who];
   return g->attempt == e->number && (g->state == FAKE_LOADING || g->state == FAKE_READY);
 }
 
 /* A leader says nothing of jobs of another coordinator; where it does nevertheless, they must not be taken. */
 static void connect(sim *s, const event *e) {
-  fake_group *g = &s->groups[e->who];
+  fake_replica *g = &s->replicas[e->who];
   if (!attempts(s, e)) return;
   if (!s->core) {
     events_add(s, (event){.at = s->now + rng_range(s, 20, 200) * MS,
@@ -87,15 +87,15 @@ static void connect(sim *s, const event *e) {
 
 /* The leader has ended what an earlier coordinator had given. One that stands still cannot. */
 static void clear(sim *s, const event *e) {
-  fake_group *g = &s->groups[e->who];
+  fake_replica *g = &s->replicas[e->who];
   if (!attempts(s, e) || g->stalled) return;
   g->num_jobs = 0;
   g->cleared = true;
-  groups_say_ready(s, e->who);
+  replicas_say_ready(s, e->who);
 }
 
-void groups_lose_line(sim *s, uint32_t index) {
-  fake_group *g = &s->groups[index];
+void replicas_lose_line(sim *s, uint32_t index) {
+  fake_replica *g = &s->replicas[index];
   if (g->state != FAKE_LOADING && g->state != FAKE_READY) return;
   int64_t notices = s->now + rng_range(s, 0, 200) * MS, clears = notices + rng_range(s, 0, 100) * MS;
   bool is_slow = rng_chance(s, 10); /* its step takes so long */
@@ -110,31 +110,31 @@ void groups_lose_line(sim *s, uint32_t index) {
   events_add(s, (event){.at = clears, .run = clear, .who = index, .number = g->attempt, .lasts = true});
 }
 
-void groups_lose_coordinator(sim *s) {
-  for (uint32_t i = 0; i < s->num_groups; i++) groups_lose_line(s, i);
+void replicas_lose_coordinator(sim *s) {
+  for (uint32_t i = 0; i < s->num_replicas; i++) replicas_lose_line(s, i);
 }
 
 /* ---- starts ---- */
 
 static void become_ready(sim *s, const event *e) {
-  if (!groups_lives(s, e)) return;
-  s->groups[e->who].state = FAKE_READY;
-  groups_say_ready(s, e->who);
+  if (!replicas_lives(s, e)) return;
+  s->replicas[e->who].state = FAKE_READY;
+  replicas_say_ready(s, e->who);
   steps_begin(s, e->who);
 }
 
 static void boot(sim *s, const event *e) {
-  fake_group *g = &s->groups[e->who];
+  fake_replica *g = &s->replicas[e->who];
   if (e->number != s->lives.cluster || g->state != FAKE_DOWN || s->draining || s->abandoned) return;
-  *g = (fake_group){.state = FAKE_LOADING,
-                    .epoch = g->epoch + 1,
-                    .process = ++s->numbers,
-                    .attempt = ++s->numbers,
-                    .cleared = true,
-                    .cut_line = g->cut_line,
-                    .counted_epoch = g->counted_epoch,
-                    .slots = g->slots};
-  if (s->core) tri_core_group_expected(s->core, e->who, g->epoch);
+  *g = (fake_replica){.state = FAKE_LOADING,
+                      .epoch = g->epoch + 1,
+                      .process = ++s->numbers,
+                      .attempt = ++s->numbers,
+                      .cleared = true,
+                      .cut_line = g->cut_line,
+                      .counted_epoch = g->counted_epoch,
+                      .slots = g->slots};
+  if (s->core) tri_core_replica_expected(s->core, e->who, g->epoch);
   connect(s, &(event){.who = e->who, .number = g->attempt});
   events_add(s, (event){.at = s->now + rng_range(s, 50, 1500) * MS,
                         .run = become_ready,
@@ -149,43 +149,43 @@ static void boot_later(sim *s, uint32_t index, int64_t most_ms) {
   events_add(s, (event){.at = at, .run = boot, .who = index, .number = s->lives.cluster, .lasts = true});
 }
 
-void groups_open(sim *s) {
-  s->num_groups = s->day == DAY_ONE_LIFE ? 1 : (uint32_t)rng_range(s, 1, MAX_GROUPS - 1);
-  for (uint32_t i = 0; i < s->num_groups; i++) {
-    s->groups[i].slots = (int)rng_range(s, MAX_CHOICES, 8);
+void replica_fakes_open(sim *s) {
+  s->num_replicas = s->day == DAY_ONE_LIFE ? 1 : (uint32_t)rng_range(s, 1, MAX_REPLICAS - 1);
+  for (uint32_t i = 0; i < s->num_replicas; i++) {
+    s->replicas[i].slots = (int)rng_range(s, MAX_CHOICES, 8);
     boot_later(s, i, 500);
   }
-  events_add(s, (event){.at = s->now + rng_range(s, 500, 5000) * MS, .run = groups_fault, .lasts = true});
+  events_add(s, (event){.at = s->now + rng_range(s, 500, 5000) * MS, .run = replicas_fault, .lasts = true});
 }
 
-void groups_begin_all(sim *s) {
-  for (uint32_t i = 0; i < s->num_groups; i++) boot_later(s, i, 500);
+void replicas_begin_all(sim *s) {
+  for (uint32_t i = 0; i < s->num_replicas; i++) boot_later(s, i, 500);
 }
 
 /* The supervisor counts on, or is another one that begins anew. */
-void groups_end_all(sim *s) {
+void replicas_end_all(sim *s) {
   bool anew = rng_chance(s, 50);
   s->lives.cluster = ++s->numbers;
-  for (uint32_t i = 0; i < s->num_groups; i++) {
-    const fake_group *g = &s->groups[i];
-    s->groups[i] = (fake_group){.epoch = anew ? 0 : g->epoch, .slots = g->slots};
+  for (uint32_t i = 0; i < s->num_replicas; i++) {
+    const fake_replica *g = &s->replicas[i];
+    s->replicas[i] = (fake_replica){.epoch = anew ? 0 : g->epoch, .slots = g->slots};
   }
 }
 
 /* A start that is known to have ended is no news to a coordinator that begins. */
-void groups_tell_expected(sim *s) {
-  for (uint32_t i = 0; i < s->num_groups; i++) {
-    fake_group *g = &s->groups[i];
+void replicas_tell_expected(sim *s) {
+  for (uint32_t i = 0; i < s->num_replicas; i++) {
+    fake_replica *g = &s->replicas[i];
     bool runs = g->state == FAKE_LOADING || g->state == FAKE_READY;
     g->counted_epoch = runs && g->epoch ? g->epoch - 1 : g->epoch;
-    if (g->epoch) tri_core_group_expected(s->core, i, runs ? g->epoch : g->epoch + 1);
+    if (g->epoch) tri_core_replica_expected(s->core, i, runs ? g->epoch : g->epoch + 1);
   }
 }
 
 /* ---- ends ---- */
 
-void groups_count_death(sim *s, uint32_t index, uint64_t epoch) {
-  fake_group *g = &s->groups[index];
+void replicas_count_death(sim *s, uint32_t index, uint64_t epoch) {
+  fake_replica *g = &s->replicas[index];
   if (epoch <= g->counted_epoch) return;
   g->counted_epoch = epoch;
   for (int i = 0; i < s->num_requests; i++) s->requests[i].deaths += s->requests[i].submitted_ns > 0;
@@ -193,21 +193,21 @@ void groups_count_death(sim *s, uint32_t index, uint64_t epoch) {
 
 /* The supervisor has seen its end, and tells the coordinator. */
 static void tell_death(sim *s, const event *e) {
-  tri_core_group_died(s->core, world_clock(s), e->who, e->number, "its process has ended");
+  tri_core_replica_died(s->core, world_clock(s), e->who, e->number, "its process has ended");
 }
 
 static void say_failed(sim *s, uint32_t index) {
   static const char code[] = "device_lost", why[] = "a device is gone";
-  tri_group_msg m = {.op = TRI_GROUP_FAILED,
-                     .failed = {.group = index,
-                                .epoch = s->groups[index].epoch,
-                                .code = {code, sizeof code - 1},
-                                .message = {why, sizeof why - 1}}};
-  network_group_says(s, index, &m);
+  tri_replica_msg m = {.op = TRI_REPLICA_FAILED,
+                       .failed = {.replica = index,
+                                  .epoch = s->replicas[index].epoch,
+                                  .code = {code, sizeof code - 1},
+                                  .message = {why, sizeof why - 1}}};
+  network_replica_says(s, index, &m);
 }
 
-void groups_end(sim *s, uint32_t index, bool has_words) {
-  fake_group *g = &s->groups[index];
+void replicas_end(sim *s, uint32_t index, bool has_words) {
+  fake_replica *g = &s->replicas[index];
   if (g->state != FAKE_LOADING && g->state != FAKE_READY) return;
   s->kills++;
   if (has_words) say_failed(s, index);
@@ -227,55 +227,56 @@ void groups_end(sim *s, uint32_t index, bool has_words) {
 }
 
 static void kill_lost(sim *s, const event *e) {
-  if (groups_lives(s, e)) groups_end(s, e->who, false);
+  if (replicas_lives(s, e)) replicas_end(s, e->who, false);
 }
 
-void groups_lost(sim *s, const tri_core_loss *loss) {
-  const fake_group *g = &s->groups[loss->group];
-  groups_count_death(s, loss->group, loss->epoch);
+void replicas_lost(sim *s, const tri_core_loss *loss) {
+  const fake_replica *g = &s->replicas[loss->replica];
+  replicas_count_death(s, loss->replica, loss->epoch);
   if (g->epoch != loss->epoch) return;
   bool runs = g->state == FAKE_LOADING || g->state == FAKE_READY;
   if (runs && !g->stalled && s->now > g->excused_ns)
-    fail(s, "group %u is lost, and nothing ails it: %s", loss->group, loss->reason);
+    fail(s, "group %u is lost, and nothing ails it: %s", loss->replica, loss->reason);
   events_add(
-      s, (event){.at = s->now + SECOND / 2, .run = kill_lost, .who = loss->group, .number = g->process, .lasts = true});
+      s,
+      (event){.at = s->now + SECOND / 2, .run = kill_lost, .who = loss->replica, .number = g->process, .lasts = true});
 }
 
 /* ---- from the core ---- */
 
-static void take_assign(sim *s, fake_group *g, const tri_group_assign *a) {
+static void take_assign(sim *s, fake_replica *g, const tri_replica_assign *a) {
   if (!g->told_ready || a->epoch != g->epoch)
     fail(s, "a group is given job %llu that is not ready", (unsigned long long)a->job);
   check_assign(s, a);
   request *r = request_of_seed(s, a->seed);
   if (!r || g->num_jobs == MAX_REQUESTS) return;
-  group_job *j = &g->jobs[g->num_jobs++];
-  *j = (group_job){.id = a->job, .request = r, .num_scored = a->num_scored ? a->num_scored : 1};
+  replica_job *j = &g->jobs[g->num_jobs++];
+  *j = (replica_job){.id = a->job, .request = r, .num_scored = a->num_scored ? a->num_scored : 1};
   if (a->remaining_ms >= 0) j->deadline_ns = s->now + a->remaining_ms * MS;
-  for (size_t i = 0; i < a->num_drawn_counts; i++) {
-    j->ended[i] = a->drawn_counts[i] == TRI_DRAWN_ENDED;
-    if (!j->ended[i]) j->num[i] = a->drawn_counts[i];
+  for (size_t i = 0; i < a->num_sampled_counts; i++) {
+    j->ended[i] = a->sampled_counts[i] == TRI_SAMPLED_ENDED;
+    if (!j->ended[i]) j->num[i] = a->sampled_counts[i];
   }
 }
 
-void groups_receive(sim *s, const event *e) {
-  fake_group *g = &s->groups[e->who];
-  tri_group_msg m;
+void replicas_receive(sim *s, const event *e) {
+  fake_replica *g = &s->replicas[e->who];
+  tri_replica_msg m;
   tri_error err = {0};
   bool lives = g->state == FAKE_LOADING || g->state == FAKE_READY;
   if (!lives || g->line != e->number) return;
   tri_arena_reset(s->arena);
-  if (tri_group_msg_unpack(e->data, e->len, s->arena, &m, &err) != TRI_OK) {
+  if (tri_replica_msg_unpack(e->data, e->len, s->arena, &m, &err) != TRI_OK) {
     fail(s, "a message to a group does not unpack: %s: %s", err.field, err.message);
     return;
   }
-  bool is_refused = m.op == TRI_GROUP_WELCOME && !m.welcome.ok;
+  bool is_refused = m.op == TRI_REPLICA_WELCOME && !m.welcome.ok;
   if (is_refused && g->epoch > g->counted_epoch) fail(s, "group %u is refused", e->who); /* else it was given up */
   if (is_refused) return;
-  if (m.op == TRI_GROUP_WELCOME) g->welcomed = true;
-  if (m.op == TRI_GROUP_WELCOME) groups_say_ready(s, e->who);
-  if (m.op == TRI_GROUP_ASSIGN) take_assign(s, g, &m.assign);
-  if (m.op == TRI_GROUP_DRAIN) g->leaving = true;
-  for (int i = 0; m.op == TRI_GROUP_ABORT && i < g->num_jobs; i++)
+  if (m.op == TRI_REPLICA_WELCOME) g->welcomed = true;
+  if (m.op == TRI_REPLICA_WELCOME) replicas_say_ready(s, e->who);
+  if (m.op == TRI_REPLICA_ASSIGN) take_assign(s, g, &m.assign);
+  if (m.op == TRI_REPLICA_DRAIN) g->leaving = true;
+  for (int i = 0; m.op == TRI_REPLICA_ABORT && i < g->num_jobs; i++)
     if (g->jobs[i].id == m.abort.job) g->jobs[i].aborted = true; /* said with the next step */
 }

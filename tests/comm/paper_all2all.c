@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/comm/paper_exchange.h"
+#include "tests/comm/paper_all2all.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/comm/exchange_test.h"
+#include "tests/comm/all2all_test.h"
 
 /* The peers that have an expert: ranks first .. first + count - 1 of the stage, or the shard `first`. */
 struct target {
   int first, count;
 };
 
-struct paper_exchange {
-  tri_exchange_config cfg;
+struct paper_all2all {
+  tri_all2all_config cfg;
   bool flat;
   int stride;
   size_t gathered_rows; /* of each tensor rank, on the paper's way */
@@ -28,11 +28,11 @@ struct part {
   int shard, first, end;
 };
 
-paper_exchange *paper_exchange_make(const tri_exchange_config *config) {
+paper_all2all *paper_all2all_make(const tri_all2all_config *config) {
   size_t dp = (size_t)config->dp, tp = (size_t)config->tp, experts = (size_t)config->num_experts;
   size_t rows = (size_t)config->max_rows, elements = dp * tp * rows * (size_t)config->hidden;
-  paper_exchange *e = test_alloc(1, sizeof *e);
-  *e = (paper_exchange){
+  paper_all2all *e = test_alloc(1, sizeof *e);
+  *e = (paper_all2all){
       .cfg = *config,
       .rows = test_alloc(dp, sizeof *e->rows),
       .first_rank = test_alloc(experts, sizeof *e->first_rank),
@@ -49,38 +49,38 @@ paper_exchange *paper_exchange_make(const tri_exchange_config *config) {
   return e;
 }
 
-void paper_exchange_free(paper_exchange *e) {
+void paper_all2all_free(paper_all2all *e) {
   void *blocks[] = {e->rows,     e->first_rank, e->tables,     e->targets, e->sent,
                     e->received, e->complete,   e->from_bytes, e->cursors, e->to_bytes};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) free(blocks[i]);
   free(e);
 }
 
-static tri_comm *peers_of(const paper_exchange *e) { return e->flat ? e->cfg.stage : e->cfg.column; }
-static int count_peers(const paper_exchange *e) { return e->flat ? e->cfg.dp * e->cfg.tp : e->cfg.dp; }
-static int own_peer(const paper_exchange *e) { return e->flat ? e->cfg.d * e->cfg.tp + e->cfg.t : e->cfg.d; }
+static tri_comm *peers_of(const paper_all2all *e) { return e->flat ? e->cfg.stage : e->cfg.column; }
+static int count_peers(const paper_all2all *e) { return e->flat ? e->cfg.dp * e->cfg.tp : e->cfg.dp; }
+static int own_peer(const paper_all2all *e) { return e->flat ? e->cfg.d * e->cfg.tp + e->cfg.t : e->cfg.d; }
 
-static void find_targets(paper_exchange *e) {
+static void find_targets(paper_all2all *e) {
   for (int x = 0; x < e->cfg.num_experts; x++) {
     struct target stage = {e->first_rank[x], e->cfg.etp}, column = {e->first_rank[x] / e->cfg.tp, 1};
     e->targets[x] = e->flat ? stage : column;
   }
 }
 
-static float *row_of(const paper_exchange *e, float *rows, int shard) {
+static float *row_of(const paper_all2all *e, float *rows, int shard) {
   return rows + (size_t)shard * (size_t)e->stride * (size_t)e->cfg.hidden;
 }
 
-static struct part part_of_rank(const paper_exchange *e, int shard, int t) {
+static struct part part_of_rank(const paper_all2all *e, int shard, int t) {
   int rows = e->rows[shard], tp = e->cfg.tp;
   return (struct part){shard, rows * t / tp, rows * (t + 1) / tp};
 }
 
-static struct part part_of_peer(const paper_exchange *e, int peer) {
+static struct part part_of_peer(const paper_all2all *e, int peer) {
   return e->flat ? part_of_rank(e, peer / e->cfg.tp, peer % e->cfg.tp) : part_of_rank(e, peer, e->cfg.t);
 }
 
-static bool wants(const paper_exchange *e, int peer, int shard, int row) {
+static bool wants(const paper_all2all *e, int peer, int shard, int row) {
   size_t top_k = (size_t)e->cfg.top_k, table = (size_t)e->stride * top_k;
   const int32_t *experts = e->tables + 2 * table * (size_t)shard + (size_t)row * top_k;
   for (size_t k = 0; k < top_k; k++) {
@@ -91,14 +91,14 @@ static bool wants(const paper_exchange *e, int peer, int shard, int row) {
   return false;
 }
 
-static size_t count_wanted(const paper_exchange *e, int peer, struct part s) {
+static size_t count_wanted(const paper_all2all *e, int peer, struct part s) {
   size_t n = 0;
   for (int row = s.first; row < s.end; row++) n += wants(e, peer, s.shard, row);
   return n;
 }
 
 /* Copies the rows of a part that a peer wants one after the other, or back. */
-static float *pack(const paper_exchange *e, int peer, struct part s, const float *rows, float *packed) {
+static float *pack(const paper_all2all *e, int peer, struct part s, const float *rows, float *packed) {
   size_t hidden = (size_t)e->cfg.hidden;
   for (int row = s.first; row < s.end; row++) {
     if (!wants(e, peer, s.shard, row)) continue;
@@ -108,7 +108,7 @@ static float *pack(const paper_exchange *e, int peer, struct part s, const float
   return packed;
 }
 
-static const float *unpack(const paper_exchange *e, int peer, struct part s, const float *packed, float *rows) {
+static const float *unpack(const paper_all2all *e, int peer, struct part s, const float *packed, float *rows) {
   size_t hidden = (size_t)e->cfg.hidden;
   for (int row = s.first; row < s.end; row++) {
     if (!wants(e, peer, s.shard, row)) continue;
@@ -118,7 +118,7 @@ static const float *unpack(const paper_exchange *e, int peer, struct part s, con
   return packed;
 }
 
-static tri_status all_to_all(const paper_exchange *e, const float *send, const size_t *send_bytes, float *recv,
+static tri_status all_to_all(const paper_all2all *e, const float *send, const size_t *send_bytes, float *recv,
                              const size_t *recv_bytes) {
   if (peers_of(e)) return tri_comm_all_to_all(peers_of(e), send, send_bytes, recv, recv_bytes);
   memcpy(recv, send, send_bytes[0]);
@@ -131,8 +131,8 @@ static tri_status gather(tri_comm *c, const void *own, void *all, size_t bytes) 
   return TRI_OK;
 }
 
-static tri_status gather_tables(paper_exchange *e, const int32_t *experts, const float *weights,
-                                const tri_exchange_rows *all) {
+static tri_status gather_tables(paper_all2all *e, const int32_t *experts, const float *weights,
+                                const tri_all2all_rows *all) {
   size_t top_k = (size_t)e->cfg.top_k, table = (size_t)e->stride * top_k, n = (size_t)e->rows[e->cfg.d] * top_k;
   int32_t *own = e->tables + 2 * table * (size_t)e->cfg.d;
   memset(own, 0, 2 * table * sizeof *own);
@@ -148,7 +148,7 @@ static tri_status gather_tables(paper_exchange *e, const int32_t *experts, const
 }
 
 /* A tensor group's ranks have received different rows: all of them get all of these. */
-static tri_status complete_rows(paper_exchange *e, float *all) {
+static tri_status complete_rows(paper_all2all *e, float *all) {
   size_t hidden = (size_t)e->cfg.hidden;
   e->gathered_rows = 0;
   for (int t = 0; t < e->cfg.tp; t++) {
@@ -166,7 +166,7 @@ static tri_status complete_rows(paper_exchange *e, float *all) {
 }
 
 /* The way back: each rank gets the sums of the rows that it has received. */
-static tri_status reduce_rows(paper_exchange *e, const float *y) {
+static tri_status reduce_rows(paper_all2all *e, const float *y) {
   size_t hidden = (size_t)e->cfg.hidden, n = e->gathered_rows * hidden;
   for (int t = 0; t < e->cfg.tp; t++) {
     float *to = e->complete + (size_t)t * n;
@@ -178,8 +178,8 @@ static tri_status reduce_rows(paper_exchange *e, const float *y) {
   return TRI_OK;
 }
 
-tri_status paper_exchange_dispatch(paper_exchange *e, bool flat, const int32_t *rows, const float *x,
-                                   const int32_t *experts, const float *weights, const tri_exchange_rows *all) {
+tri_status paper_all2all_dispatch(paper_all2all *e, bool flat, const int32_t *rows, const float *x,
+                                  const int32_t *experts, const float *weights, const tri_all2all_rows *all) {
   size_t row_bytes = (size_t)e->cfg.hidden * sizeof *x;
   e->flat = flat;
   e->stride = 0;
@@ -214,7 +214,7 @@ static void put(float *out, const float *sum, size_t n, bool accumulate) {
 }
 
 /* Adds what has come back of a row in the order of the peers, in the first one's place. NULL: nothing has. */
-static const float *sum_of_row(paper_exchange *e, int row) {
+static const float *sum_of_row(paper_all2all *e, int row) {
   float *sum = NULL;
   for (int peer = 0; peer < count_peers(e); peer++) {
     if (!wants(e, peer, e->cfg.d, row)) continue;
@@ -228,7 +228,7 @@ static const float *sum_of_row(paper_exchange *e, int row) {
   return sum;
 }
 
-static void add_partials(paper_exchange *e, float *out, bool accumulate) {
+static void add_partials(paper_all2all *e, float *out, bool accumulate) {
   struct part own = part_of_peer(e, own_peer(e));
   size_t hidden = (size_t)e->cfg.hidden;
   float *from = e->sent;
@@ -246,7 +246,7 @@ static void add_partials(paper_exchange *e, float *out, bool accumulate) {
   }
 }
 
-tri_status paper_exchange_combine(paper_exchange *e, const float *y, float *out, bool accumulate) {
+tri_status paper_all2all_combine(paper_all2all *e, const float *y, float *out, bool accumulate) {
   float *to = e->received;
   if (!e->stride) return TRI_OK;
   if (!e->flat) TRI_CHECK(reduce_rows(e, y));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of exchange_test. The first failure ends all ranks. */
-#ifndef TRI_TESTS_COMM_EXCHANGE_TEST_H
-#define TRI_TESTS_COMM_EXCHANGE_TEST_H
+/* The parts of all2all_test. The first failure ends all ranks. */
+#ifndef TRI_TESTS_COMM_ALL2ALL_TEST_H
+#define TRI_TESTS_COMM_ALL2ALL_TEST_H
 
-#include "tests/comm/paper_exchange.h"
+#include "tests/comm/paper_all2all.h"
 
 #define MUST(condition)                                                                                                \
   do {                                                                                                                 \
@@ -27,10 +27,10 @@ typedef enum way { ALLGATHER, COORDINATED, PAPER, FLAT, WAYS } way;
 struct stage {
   struct layout layout;
   tri_comm *world, *tensor, *column;
-  tri_exchange_config cfg;
+  tri_all2all_config cfg;
   int32_t *first_rank;
-  tri_exchange *exchange;
-  paper_exchange *paper;
+  tri_all2all *all2all;
+  paper_all2all *paper;
   way way; /* of the last dispatch */
 };
 
@@ -40,7 +40,7 @@ void stage_abandon(struct stage *s);
 void stage_free(struct stage *s);
 const char *way_name(way way);
 tri_status stage_dispatch(struct stage *s, way way, const int32_t *rows, const float *x, const int32_t *experts,
-                          const float *weights, const tri_exchange_rows *all);
+                          const float *weights, const tri_all2all_rows *all);
 tri_status stage_combine(struct stage *s, const float *y, float *out, bool accumulate);
 /* A communicator of all ranks alone. */
 tri_comm *make_world(const tri_comm_config *config);

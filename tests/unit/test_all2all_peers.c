@@ -10,7 +10,7 @@
 #include "runtime/forward/forward_state.h"
 #include "tests/unit/engine_kit.h"
 
-Suite *suite_exchange_peers(void);
+Suite *suite_all2all_peers(void);
 
 enum { SHARDS = 2, TOKENS = 5 };
 
@@ -148,14 +148,14 @@ static void prepare(tri_backend *be) {
 /* ---- engines ---- */
 
 /* An engine, and what it was made of. False: it was refused. */
-static bool make(struct kit *k, struct column how, int form, int exchange_rows, bool deterministic) {
+static bool make(struct kit *k, struct column how, int form, int all2all_rows, bool deterministic) {
   column = how;
   kit_config config = {.checkpoint = "mixtral_odd",
                        .backend = "ref",
                        .p = {.tp = 1, .pp = 1, .dp = SHARDS, .ep = SHARDS, .dp_rank = how.rank},
                        .ops = &host_ops,
-                       .exchange = form,
-                       .exchange_rows = exchange_rows,
+                       .all2all = form,
+                       .all2all_rows = all2all_rows,
                        .deterministic = deterministic,
                        .prepare = prepare};
   bool made = make_kit(k, &config);
@@ -164,32 +164,32 @@ static bool make(struct kit *k, struct column how, int form, int exchange_rows, 
   return made;
 }
 
-static tri_exchange_form chosen(struct column how, int form, bool deterministic) {
+static tri_all2all_form chosen(struct column how, int form, bool deterministic) {
   static struct kit k;
   ck_assert(make(&k, how, form, 0, deterministic));
-  tri_exchange_form first = k.e->exchange_choice.by_size[0];
+  tri_all2all_form first = k.e->all2all_choice.by_size[0];
   free_kit(&k);
   return first;
 }
 
 START_TEST(a_form_is_chosen) {
   const struct column can = {0}, cannot = {.can = TRI_UNSUPPORTED}, other = {.missing = 1};
-  const int fastest = TRI_EXCHANGE_FORMS;
-  ck_assert_int_eq(chosen(can, TRI_EXCHANGE_COORDINATED, false), TRI_EXCHANGE_COORDINATED);
-  ck_assert_int_eq(chosen(can, TRI_EXCHANGE_ALLGATHER, false), TRI_EXCHANGE_ALLGATHER);
+  const int fastest = TRI_ALL2ALL_FORMS;
+  ck_assert_int_eq(chosen(can, TRI_ALL2ALL_COORDINATED, false), TRI_ALL2ALL_COORDINATED);
+  ck_assert_int_eq(chosen(can, TRI_ALL2ALL_ALLGATHER, false), TRI_ALL2ALL_ALLGATHER);
   ck_assert_int_eq(column.added, 0); /* boxes that nobody would use */
-  ck_assert_int_eq(chosen(can, fastest, true), TRI_EXCHANGE_COORDINATED);
+  ck_assert_int_eq(chosen(can, fastest, true), TRI_ALL2ALL_COORDINATED);
   ck_assert_int_eq(column.dispatches, 0); /* no measurement decides */
-  ck_assert_int_eq(chosen(cannot, fastest, false), TRI_EXCHANGE_ALLGATHER);
-  ck_assert_int_eq(chosen(other, fastest, false), TRI_EXCHANGE_ALLGATHER);
-  ck_assert_int_lt(chosen(can, fastest, false), TRI_EXCHANGE_FORMS);
+  ck_assert_int_eq(chosen(cannot, fastest, false), TRI_ALL2ALL_ALLGATHER);
+  ck_assert_int_eq(chosen(other, fastest, false), TRI_ALL2ALL_ALLGATHER);
+  ck_assert_int_lt(chosen(can, fastest, false), TRI_ALL2ALL_FORMS);
 }
 END_TEST
 
 /* A rank that fails in asking for boxes tells the others' columns, who wait for its word. */
 START_TEST(a_failure_is_told) {
   static struct kit k;
-  ck_assert(!make(&k, (struct column){.can = TRI_NO_MEMORY}, TRI_EXCHANGE_COORDINATED, 0, false));
+  ck_assert(!make(&k, (struct column){.can = TRI_NO_MEMORY}, TRI_ALL2ALL_COORDINATED, 0, false));
   ck_assert_int_eq(column.added, 1);
   ck_assert_int_eq(column.told, 2); /* to the stage, and to the group */
   free_kit(&k);
@@ -198,7 +198,7 @@ END_TEST
 
 START_TEST(what_cannot_be_is_refused) {
   static struct kit k;
-  ck_assert(!make(&k, (struct column){.can = TRI_UNSUPPORTED}, TRI_EXCHANGE_COORDINATED, 0, false));
+  ck_assert(!make(&k, (struct column){.can = TRI_UNSUPPORTED}, TRI_ALL2ALL_COORDINATED, 0, false));
   free_kit(&k);
 }
 END_TEST
@@ -218,18 +218,18 @@ static void build(struct kit *k, int rank) {
                     .num_tokens = TOKENS,
                     .num_blocks = 1};
   tri_plan_add(k->w, &s, ids, &block, &kit_params, 0);
-  tri_plan_set_shards(k->w, tokens, longest, SHARDS);
+  tri_plan_set_dp_ranks(k->w, tokens, longest, SHARDS);
   const void *plan = tri_plan_finish(k->w, &bytes);
   ck_assert_int_eq(tri_plan_read(plan, bytes, &view), TRI_OK);
   ck_assert_int_eq(tri_batch_build(k->e->batch, k->e->slots, &view), TRI_OK);
 }
 
 /* Returns the logits of a step's one draw. */
-static float *run(int rank, tri_exchange_form form, int exchange_rows, int *vocab) {
+static float *run(int rank, tri_all2all_form form, int all2all_rows, int *vocab) {
   static struct kit k;
   tri_mat logits;
   tri_encoder_output output;
-  ck_assert(make(&k, (struct column){.rank = rank}, (int)form, exchange_rows, false));
+  ck_assert(make(&k, (struct column){.rank = rank}, (int)form, all2all_rows, false));
   build(&k, rank);
   ck_assert_int_eq(tri_forward_run(k.e->forward, k.e->batch, 0, &logits, &output), TRI_OK);
   ck_assert(logits.rows == 1 && logits.data);
@@ -245,10 +245,10 @@ START_TEST(both_forms_compute_the_same) {
   for (int rank = 0; rank < SHARDS; rank++)
     for (int rows = 0; rows <= 2; rows += 2) {
       int vocab, exchanges = rows ? (TOKENS + rows - 1) / rows : 1;
-      float *want = run(rank, TRI_EXCHANGE_ALLGATHER, rows, &vocab);
+      float *want = run(rank, TRI_ALL2ALL_ALLGATHER, rows, &vocab);
       int layers = column.routes;
       ck_assert(layers > 0 && column.gathers == 3 * layers * exchanges && !column.dispatches);
-      float *got = run(rank, TRI_EXCHANGE_COORDINATED, rows, &vocab);
+      float *got = run(rank, TRI_ALL2ALL_COORDINATED, rows, &vocab);
       ck_assert(column.dispatches == layers * exchanges && column.combines == column.dispatches && !column.gathers);
       ck_assert_int_eq(column.routed, rows ? 0 : layers);
       ck_assert_int_eq(column.routes, rows ? layers : 0);
@@ -262,7 +262,7 @@ END_TEST
 /* An engine that lost a peer gives its communicators up first: nothing looks at them afterwards. */
 START_TEST(a_lost_peer) {
   static struct kit k;
-  ck_assert(make(&k, (struct column){0}, TRI_EXCHANGE_COORDINATED, 0, false));
+  ck_assert(make(&k, (struct column){0}, TRI_ALL2ALL_COORDINATED, 0, false));
   tri_comm_fail(k.e->device_column, TRI_PEER_LOST);
   free_kit(&k);
 }
@@ -270,52 +270,52 @@ END_TEST
 
 /* ---- slots and bytes ---- */
 
-static tri_exchange_config config_of(int tp, int dp, int etp, const int32_t *first_rank, int slots) {
-  return (tri_exchange_config){.tp = tp,
-                               .dp = dp,
-                               .max_rows = 1024,
-                               .device = true,
-                               .type = TRI_BF16,
-                               .hidden = 4096,
-                               .top_k = 2,
-                               .num_experts = slots,
-                               .etp = etp,
-                               .first_rank = first_rank};
+static tri_all2all_config config_of(int tp, int dp, int etp, const int32_t *first_rank, int slots) {
+  return (tri_all2all_config){.tp = tp,
+                              .dp = dp,
+                              .max_rows = 1024,
+                              .device = true,
+                              .type = TRI_BF16,
+                              .hidden = 4096,
+                              .top_k = 2,
+                              .num_experts = slots,
+                              .etp = etp,
+                              .first_rank = first_rank};
 }
 
 START_TEST(slots_of_a_column) {
   static const int32_t each[] = {0, 0, 1, 2, 2, 3}, sliced[] = {0, 0, 2, 2}, mixed[] = {0, 1, 0, 2};
   tri_rows_config rows;
-  tri_exchange_config c = config_of(2, 2, 1, each, 6);
+  tri_all2all_config c = config_of(2, 2, 1, each, 6);
   c.t = 1;
-  ck_assert(tri_exchange_rows_config(&c, &rows));
+  ck_assert(tri_all2all_rows_config(&c, &rows));
   ck_assert(rows.ranks == 2 && rows.first_slot[0] == 2 && rows.end_slot[0] == 3);
   ck_assert(rows.first_slot[1] == 5 && rows.end_slot[1] == 6);
   c = config_of(2, 2, 2, sliced, 4);
   c.t = 1; /* it has a slice of every expert */
-  ck_assert(tri_exchange_rows_config(&c, &rows));
+  ck_assert(tri_all2all_rows_config(&c, &rows));
   ck_assert(rows.first_slot[0] == 0 && rows.end_slot[0] == 2 && rows.first_slot[1] == 2 && rows.end_slot[1] == 4);
   c = config_of(2, 2, 1, mixed, 4);
-  ck_assert(!tri_exchange_rows_config(&c, &rows)); /* not neighbours */
+  ck_assert(!tri_all2all_rows_config(&c, &rows)); /* not neighbours */
   c = config_of(1, 9, 1, each, 6);
-  ck_assert(!tri_exchange_rows_config(&c, &rows)); /* too many ranks */
+  ck_assert(!tri_all2all_rows_config(&c, &rows)); /* too many ranks */
 }
 END_TEST
 
 START_TEST(boxes_are_counted) {
   static const int32_t each[] = {0, 1, 2, 3};
   size_t with, without, rows = 4 * 1024, box = rows * (3 * 4096 * 2 + 2 * 16);
-  tri_exchange_config c = config_of(1, 4, 1, each, 4);
-  ck_assert(tri_exchange_bytes(&c, &with));
+  tri_all2all_config c = config_of(1, 4, 1, each, 4);
+  ck_assert(tri_all2all_bytes(&c, &with));
   c.dp = 9; /* NCCL's alone */
-  ck_assert(tri_exchange_bytes(&c, &without));
+  ck_assert(tri_all2all_bytes(&c, &without));
   ck_assert(with > box && with - box < 4096 + (size_t)1024 * (4096 * 4 + 8));
   ck_assert_uint_lt(without, (size_t)1024 * (4096 * 4 + 8) + 4096);
 }
 END_TEST
 
-Suite *suite_exchange_peers(void) {
-  Suite *s = suite_create("exchange_peers");
+Suite *suite_all2all_peers(void) {
+  Suite *s = suite_create("all2all_peers");
   TCase *tc = tcase_create("exchange_peers");
   tcase_set_timeout(tc, 60);
   tcase_add_test(tc, a_form_is_chosen);

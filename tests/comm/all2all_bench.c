@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/comm/exchange_test.h"
+#include "tests/comm/all2all_test.h"
 
 enum { HIDDEN = 2048, TOP_K = 2, EXPERTS = 64, MOST_ROWS = 256 };
 
@@ -11,7 +11,7 @@ struct work {
   int32_t rows[2], experts[MOST_ROWS * TOP_K];
   float weights[MOST_ROWS * TOP_K];
   float *x, *y, *out;
-  tri_exchange_rows all;
+  tri_all2all_rows all;
 };
 
 static int by_value(const void *a, const void *b) {
@@ -49,9 +49,9 @@ static void bench_way(const tri_comm_config *config) {
   w->x = test_alloc(MOST_ROWS * HIDDEN, sizeof(float));
   w->y = test_alloc(2 * MOST_ROWS * HIDDEN, sizeof(float));
   w->out = test_alloc(MOST_ROWS * HIDDEN, sizeof(float));
-  w->all = (tri_exchange_rows){test_alloc(2 * MOST_ROWS * HIDDEN, sizeof(float)),
-                               test_alloc(2 * MOST_ROWS * TOP_K, sizeof(int32_t)),
-                               test_alloc(2 * MOST_ROWS * TOP_K, sizeof(float))};
+  w->all = (tri_all2all_rows){test_alloc(2 * MOST_ROWS * HIDDEN, sizeof(float)),
+                              test_alloc(2 * MOST_ROWS * TOP_K, sizeof(int32_t)),
+                              test_alloc(2 * MOST_ROWS * TOP_K, sizeof(float))};
   for (int i = 0; i < MOST_ROWS * TOP_K; i++) w->experts[i] = (int32_t)random_below(&random, EXPERTS);
   for (way way = 0; way < WAYS; way++) {
     if (!s.world->rank) printf("%s %-11s", config->messages_only ? "messages" : "shared  ", way_name(way));

@@ -9,7 +9,7 @@
 #include "worker/schedule/scheduler_impl.h"
 #include "worker/schedule/shards.h"
 
-Suite *suite_shards(void);
+Suite *suite_dp_ranks(void);
 
 enum { MAX_DP = 3 };
 
@@ -18,7 +18,7 @@ struct world {
   struct sim *book;            /* the requests; its engine stands still */
   struct sim *engines[MAX_DP]; /* their schedulers and requests likewise */
   tri_plan_writer *plans[MAX_DP];
-  tri_shards *shards;
+  tri_dp_ranks *shards;
   uint64_t step;
 };
 
@@ -30,7 +30,7 @@ static struct world *create(const struct config *c, int dp, uint64_t seed) {
   tri_sched_config sc = {.limits = c->limits,
                          .swap_cost = c->swap_cost,
                          .prefixes = c->prefixes,
-                         .num_lanes = c->lanes,
+                         .num_micro_batches = c->micro_batches,
                          .depth = c->depth,
                          .prompt_tokens = c->prompt_tokens,
                          .by_priority = c->by_priority,
@@ -41,12 +41,12 @@ static struct world *create(const struct config *c, int dp, uint64_t seed) {
     w->engines[i] = sim_create(c, seed);
     w->plans[i] = w->engines[i]->writer;
   }
-  ck_assert_int_eq(tri_shards_create(&sc, dp, &w->shards), TRI_OK);
+  ck_assert_int_eq(tri_dp_ranks_create(&sc, dp, &w->shards), TRI_OK);
   return w;
 }
 
 static void destroy(struct world *w) {
-  tri_shards_destroy(w->shards);
+  tri_dp_ranks_destroy(w->shards);
   for (int i = 0; i < w->dp; i++) sim_destroy(w->engines[i]);
   sim_destroy(w->book);
   free(w);
@@ -59,7 +59,7 @@ static struct config simple_config(int seqs, int budget, int blocks, int jobs) {
                                     .block_size = 4,
                                     .num_blocks = blocks,
                                     .vocab_size = VOCAB},
-                         .lanes = 1,
+                         .micro_batches = 1,
                          .jobs = jobs};
 }
 
@@ -89,25 +89,26 @@ static void check_shard(const tri_sched *s) {
   MUST(on_host == (int)tri_sched_get_stats(s).host_blocks_used);
 }
 
-/* A lane is busy until the last shard has answered. */
-static void check_lanes(const struct world *w) {
-  for (int lane = 0; lane < w->book->cfg.lanes; lane++) {
+/* A micro-batch is busy until the last shard has answered. */
+static void check_micro_batches(const struct world *w) {
+  for (int micro_batch = 0; micro_batch < w->book->cfg.micro_batches; micro_batch++) {
     int most = 0;
     for (int i = 0; i < w->dp; i++) {
       int due = 0;
-      for (int k = 0; k < w->engines[i]->num_results; k++) due += w->engines[i]->results[k].lane == lane;
+      for (int k = 0; k < w->engines[i]->num_results; k++) due += w->engines[i]->results[k].micro_batch == micro_batch;
       most = due > most ? due : most;
     }
-    MUST(tri_shards_lane_busy(w->shards, lane) == (most >= (w->book->cfg.depth > 1 ? w->book->cfg.depth : 1)));
-    if (most) MUST(tri_shards_is_busy(w->shards));
+    MUST(tri_dp_ranks_micro_batch_busy(w->shards, micro_batch) ==
+         (most >= (w->book->cfg.depth > 1 ? w->book->cfg.depth : 1)));
+    if (most) MUST(tri_dp_ranks_is_busy(w->shards));
   }
 }
 
 static void check(const struct world *w) {
-  tri_sched_stats sum = {0}, all = tri_shards_get_stats(w->shards);
+  tri_sched_stats sum = {0}, all = tri_dp_ranks_get_stats(w->shards);
   for (int i = 0; i < w->dp; i++) {
-    check_shard(tri_shards_at(w->shards, i));
-    tri_sched_stats one = tri_sched_get_stats(tri_shards_at(w->shards, i));
+    check_shard(tri_dp_ranks_at(w->shards, i));
+    tri_sched_stats one = tri_sched_get_stats(tri_dp_ranks_at(w->shards, i));
     sum.running += one.running;
     sum.waiting += one.waiting;
     sum.blocks_used += one.blocks_used;
@@ -123,7 +124,7 @@ static void check(const struct world *w) {
   MUST(all.tokens == sum.tokens && all.preemptions == sum.preemptions);
   MUST(all.host_blocks_used == sum.host_blocks_used && all.swaps_out == sum.swaps_out);
   MUST(all.swaps_in == sum.swaps_in && all.blocks_out == sum.blocks_out && all.blocks_in == sum.blocks_in);
-  check_lanes(w);
+  check_micro_batches(w);
 }
 
 /* ---- the loop ---- */
@@ -132,20 +133,20 @@ static void drain(struct world *w) {
   struct sim *s = w->book;
   for (uint32_t i = 0; i < s->out.num; i++) sim_hear(s, &s->out.tokens[i]);
   s->out.num = 0;
-  for (tri_job *j; (j = tri_shards_retired(w->shards));) {
+  for (tri_job *j; (j = tri_dp_ranks_retired(w->shards));) {
     s->requests[j->id - 100].job = NULL;
     tri_job_destroy(j);
   }
 }
 
 static void reap(struct world *w) {
-  ck_assert(tri_shards_reap(w->shards, sim_now(w->book), &w->book->out));
+  ck_assert(tri_dp_ranks_reap(w->shards, sim_now(w->book), &w->book->out));
   drain(w);
 }
 
 static void arrive(struct world *w, int i) {
   sim_make_job(w->book, &w->book->requests[i]);
-  tri_shards_add(w->shards, w->book->requests[i].job);
+  tri_dp_ranks_add(w->shards, w->book->requests[i].job);
 }
 
 static void take_events(struct world *w) {
@@ -153,27 +154,28 @@ static void take_events(struct world *w) {
   for (int i = 0; i < s->cfg.jobs; i++) {
     struct request *r = &s->requests[i];
     if (!r->arrived && r->arrive_at <= s->iteration) arrive(w, i);
-    if (r->abort_at == s->iteration) ck_assert_int_eq(tri_shards_abort(w->shards, r->assign.job), r->job != NULL);
+    if (r->abort_at == s->iteration) ck_assert_int_eq(tri_dp_ranks_abort(w->shards, r->assign.job), r->job != NULL);
   }
   reap(w);
 }
 
-static bool compose(struct world *w, int lane) {
-  if (!tri_shards_compose(w->shards, lane, w->plans)) return false;
+static bool compose(struct world *w, int micro_batch) {
+  if (!tri_dp_ranks_compose(w->shards, micro_batch, w->plans)) return false;
   bool any = false;
   w->step++;
   w->book->steps++;
   for (int i = 0; i < w->dp; i++) {
     const tri_plan_header *h = &w->plans[i]->h;
     struct sim *e = w->engines[i];
-    MUST(h->step == w->step && h->lane == (uint32_t)lane);
+    MUST(h->step == w->step && h->micro_batch == (uint32_t)micro_batch);
     if (h->num_seqs || h->num_swaps_out) {
-      sim_execute(e, lane);
+      sim_execute(e, micro_batch);
       any = true;
       continue;
     }
     MUST(!h->num_tokens && !h->num_ids && !h->num_blocks && !h->num_copies && !h->num_params);
-    e->results[e->num_results++] = (struct result){.lane = lane, .r = {.step = h->step, .lane = h->lane}};
+    e->results[e->num_results++] =
+        (struct result){.micro_batch = micro_batch, .r = {.step = h->step, .micro_batch = h->micro_batch}};
     w->idle++;
   }
   MUST(any);
@@ -185,7 +187,7 @@ static bool compose(struct world *w, int lane) {
 static void answer(struct world *w, int shard) {
   struct result r;
   sim_take_result(w->engines[shard], &r);
-  tri_shards_absorb(w->shards, shard, r.lane, &r.r, &w->book->out);
+  tri_dp_ranks_absorb(w->shards, shard, r.micro_batch, &r.r, &w->book->out);
   drain(w);
   check(w);
 }
@@ -206,8 +208,8 @@ static bool iterate(struct world *w) {
   struct sim *s = w->book;
   bool moved = due(w) > 0;
   take_events(w);
-  for (int lane = 0; lane < s->cfg.lanes; lane++)
-    while (!tri_shards_lane_busy(w->shards, lane) && compose(w, lane)) moved = true;
+  for (int micro_batch = 0; micro_batch < s->cfg.micro_batches; micro_batch++)
+    while (!tri_dp_ranks_micro_batch_busy(w->shards, micro_batch) && compose(w, micro_batch)) moved = true;
   do {
     if (due(w)) answer_any(w);
   } while (due(w) && !sim_chance(s, s->cfg.late_percent));
@@ -218,7 +220,7 @@ static bool iterate(struct world *w) {
 static bool has_more(const struct world *w) {
   for (int i = 0; i < w->book->cfg.jobs; i++)
     if (!w->book->requests[i].arrived) return true;
-  return tri_shards_has_work(w->shards);
+  return tri_dp_ranks_has_work(w->shards);
 }
 
 /* Until every request has ended, as it should. */
@@ -228,14 +230,14 @@ static void run(struct world *w) {
   for (int i = 0; i < s->cfg.jobs; i++)
     most += s->requests[i].arrive_at + 60 * (int)s->requests[i].assign.sampling.n * s->cfg.limits.max_model_len;
   while (has_more(w)) {
-    bool work = tri_shards_has_work(w->shards);
+    bool work = tri_dp_ranks_has_work(w->shards);
     idle = iterate(w) || !work ? 0 : idle + 1;
     ck_assert_msg(idle < 4, "work waits and nothing runs");
     ck_assert_msg(s->iteration < most, "not done after %d iterations", most);
   }
   while (due(w)) answer_any(w);
-  ck_assert(!tri_shards_is_busy(w->shards));
-  tri_sched_stats st = tri_shards_get_stats(w->shards);
+  ck_assert(!tri_dp_ranks_is_busy(w->shards));
+  tri_sched_stats st = tri_dp_ranks_get_stats(w->shards);
   ck_assert_uint_eq(st.blocks_used, 0);
   ck_assert_uint_eq(st.running, 0);
   ck_assert_uint_eq(st.waiting, 0);
@@ -245,7 +247,7 @@ static void run(struct world *w) {
 /* The shard that has a request's job; -1: none yet. */
 static int shard_of(const struct world *w, int request) {
   for (int i = 0; i < w->dp; i++)
-    for (const tri_job *j = tri_shards_at(w->shards, i)->jobs; j; j = j->next)
+    for (const tri_job *j = tri_dp_ranks_at(w->shards, i)->jobs; j; j = j->next)
       if (j->id == 100 + (uint64_t)request) return i;
   return -1;
 }
@@ -268,13 +270,13 @@ static void step(struct world *w) {
 /* ---- random workloads ---- */
 
 static struct config random_config(struct sim *r) {
-  struct config c = {.lanes = sim_range(r, 1, 2),
+  struct config c = {.micro_batches = sim_range(r, 1, 2),
                      .by_priority = sim_chance(r, 40),
                      .search_percent = 15,
                      .score_percent = 15,
                      .begun_percent = 15};
   c.jobs = sim_range(r, 1, MAX_JOBS);
-  c.depth = c.lanes == 1 && sim_chance(r, 60) ? 2 : 1; /* slots know the last step's draws alone */
+  c.depth = c.micro_batches == 1 && sim_chance(r, 60) ? 2 : 1; /* slots know the last step's draws alone */
   c.late_percent = sim_chance(r, 30) ? 0 : 60;
   tri_limits *l = &c.limits;
   l->vocab_size = VOCAB;
@@ -285,7 +287,7 @@ static struct config random_config(struct sim *r) {
   int full = (l->max_model_len + l->block_size - 1) / l->block_size;
   l->num_blocks = sim_chance(r, 60) ? full + sim_range(r, 0, full) : full * sim_range(r, 2, l->max_num_seqs);
   if (l->num_blocks * l->block_size > MAX_BLOCKS) l->num_blocks = MAX_BLOCKS / l->block_size;
-  if (c.lanes > 1 && sim_chance(r, 50)) c.prompt_tokens = sim_range(r, 1, 40);
+  if (c.micro_batches > 1 && sim_chance(r, 50)) c.prompt_tokens = sim_range(r, 1, 40);
   sim_add_host_blocks(r, &c);
   sim_add_prefixes(r, &c);
   return c;
@@ -303,7 +305,7 @@ START_TEST(test_random_workloads) {
       searches += w->book->requests[i].assign.sampling.num_beams > 1;
     }
     run(w);
-    preemptions += tri_shards_get_stats(w->shards).preemptions;
+    preemptions += tri_dp_ranks_get_stats(w->shards).preemptions;
     idle += w->idle;
     for (int i = 0; i < w->dp; i++) {
       forks += w->engines[i]->forks;
@@ -326,18 +328,18 @@ END_TEST
 
 /* ---- one shard ---- */
 
-static void compose_both(struct sim *s, struct world *w, int lane) {
-  while (!tri_sched_lane_busy(s->sched, lane)) {
+static void compose_both(struct sim *s, struct world *w, int micro_batch) {
+  while (!tri_sched_micro_batch_busy(s->sched, micro_batch)) {
     size_t want, got;
-    bool any = tri_sched_compose(s->sched, lane, s->writer);
-    MUST(!tri_shards_lane_busy(w->shards, lane));
-    MUST(compose(w, lane) == any);
+    bool any = tri_sched_compose(s->sched, micro_batch, s->writer);
+    MUST(!tri_dp_ranks_micro_batch_busy(w->shards, micro_batch));
+    MUST(compose(w, micro_batch) == any);
     if (!any) return;
     const void *a = tri_plan_finish(s->writer, &want), *b = tri_plan_finish(w->plans[0], &got);
     MUST(want == got && !memcmp(a, b, want));
-    sim_execute(s, lane);
+    sim_execute(s, micro_batch);
   }
-  MUST(tri_shards_lane_busy(w->shards, lane));
+  MUST(tri_dp_ranks_micro_batch_busy(w->shards, micro_batch));
 }
 
 /* One shard does what its scheduler would do alone: plans are the same to the last byte. */
@@ -356,7 +358,7 @@ START_TEST(test_one_shard) {
     while (has_more(w)) {
       sim_take_events(s);
       take_events(w);
-      for (int lane = 0; lane < c.lanes; lane++) compose_both(s, w, lane);
+      for (int micro_batch = 0; micro_batch < c.micro_batches; micro_batch++) compose_both(s, w, micro_batch);
       do {
         if (!due(w)) break;
         sim_return_result(s);
@@ -367,7 +369,7 @@ START_TEST(test_one_shard) {
     }
     ck_assert(!tri_sched_has_work(s->sched));
     sim_check_answers(s);
-    sim_check_told(w->book, tri_shards_get_stats(w->shards).preemptions);
+    sim_check_told(w->book, tri_dp_ranks_get_stats(w->shards).preemptions);
     steps += s->steps;
     sim_destroy(s);
     destroy(w);
@@ -397,9 +399,9 @@ END_TEST
 START_TEST(test_balance) {
   for (int dp = 2; dp <= MAX_DP; dp++)
     for (int jobs = 1; jobs <= 20; jobs++)
-      for (int lanes = 1; lanes <= 2; lanes++) {
+      for (int micro_batches = 1; micro_batches <= 2; micro_batches++) {
         struct config c = simple_config(8, 24, 200, jobs);
-        c.lanes = lanes;
+        c.micro_batches = micro_batches;
         struct world *w = create(&c, dp, (uint64_t)jobs);
         for (int i = 0; i < jobs; i++) request(w, i, 10, 20, 1);
         while (has_more(w)) {
@@ -407,7 +409,7 @@ START_TEST(test_balance) {
           iterate(w);
           for (int d = 0; d < dp; d++) {
             int n = 0;
-            for (const tri_job *j = tri_shards_at(w->shards, d)->jobs; j; j = j->next) n++;
+            for (const tri_job *j = tri_dp_ranks_at(w->shards, d)->jobs; j; j = j->next) n++;
             least = n < least ? n : least;
             most = n > most ? n : most;
           }
@@ -419,22 +421,23 @@ START_TEST(test_balance) {
 }
 END_TEST
 
-/* As many jobs begin in one step as its budgets have room for, and lanes share what comes from the queue evenly. */
+/* As many jobs begin in one step as its budgets have room for, and micro-batches share what comes from the queue
+ * evenly. */
 START_TEST(test_step_is_filled) {
-  for (int lanes = 1; lanes <= 2; lanes++) {
+  for (int micro_batches = 1; micro_batches <= 2; micro_batches++) {
     struct config c = simple_config(8, 64, 200, 16);
-    c.lanes = lanes;
+    c.micro_batches = micro_batches;
     struct world *w = create(&c, 2, 1);
     for (int i = 0; i < c.jobs; i++) request(w, i, 8, 5, 1), arrive(w, i);
     reap(w);
-    for (int lane = 0; lane < lanes; lane++) {
-      ck_assert(compose(w, lane));
+    for (int micro_batch = 0; micro_batch < micro_batches; micro_batch++) {
+      ck_assert(compose(w, micro_batch));
       for (int d = 0; d < 2; d++) {
-        ck_assert_uint_eq(w->plans[d]->h.num_tokens, 64 / (uint32_t)lanes);
-        ck_assert_uint_eq(w->plans[d]->h.num_seqs, 8 / (uint32_t)lanes);
+        ck_assert_uint_eq(w->plans[d]->h.num_tokens, 64 / (uint32_t)micro_batches);
+        ck_assert_uint_eq(w->plans[d]->h.num_seqs, 8 / (uint32_t)micro_batches);
       }
     }
-    ck_assert_uint_eq(tri_shards_get_stats(w->shards).waiting, 0);
+    ck_assert_uint_eq(tri_dp_ranks_get_stats(w->shards).waiting, 0);
     run(w);
     destroy(w);
   }
@@ -453,7 +456,7 @@ START_TEST(test_no_place) {
   for (int k = 0; k < 5; k++) {
     ck_assert_int_eq(shard_of(w, 2), -1); /* 15 blocks are in neither shard, */
     ck_assert_int_eq(shard_of(w, 3), -1); /* and whoever comes later does not overtake */
-    ck_assert_uint_eq(tri_shards_get_stats(w->shards).waiting, 3);
+    ck_assert_uint_eq(tri_dp_ranks_get_stats(w->shards).waiting, 3);
     step(w);
   }
   step(w); /* the second job has ended */
@@ -471,7 +474,7 @@ START_TEST(test_preempted_first) {
   struct world *w = create(&c, 2, 1);
   static const int prompts[] = {50, 60, 55, 4, 4}, want[] = {0, 1, 0, 1};
   for (int i = 0; i < 4; i++) request(w, i, prompts[i], 40, 1), arrive(w, i);
-  while (!tri_shards_get_stats(w->shards).preemptions) step(w);
+  while (!tri_dp_ranks_get_stats(w->shards).preemptions) step(w);
   for (int i = 0; i < 4; i++) ck_assert_int_eq(shard_of(w, i), want[i]);
   ck_assert_int_eq(w->book->requests[2].job->seqs[0].state, TRI_SCHED_WAITING);
   request(w, 4, prompts[4], 40, 1);
@@ -515,7 +518,7 @@ START_TEST(test_search_finds_slots) {
   arrive(w, 4);
   step(w);
   for (int i = 0; i < 5; i++) ck_assert_int_eq(shard_of(w, i), want[i]);
-  ck_assert_uint_eq(tri_sched_get_stats(tri_shards_at(w->shards, 0)).running, 4);
+  ck_assert_uint_eq(tri_sched_get_stats(tri_dp_ranks_at(w->shards, 0)).running, 4);
   run(w);
   destroy(w);
 }
@@ -539,7 +542,7 @@ START_TEST(test_priority_makes_way) {
     if (!together) {
       step(w);
       ck_assert_int_eq(w->book->requests[2].job->seqs[0].state, TRI_SCHED_WAITING);
-      ck_assert_uint_eq(tri_shards_get_stats(w->shards).preemptions, 1);
+      ck_assert_uint_eq(tri_dp_ranks_get_stats(w->shards).preemptions, 1);
     }
     arrive(w, 5);
     arrive(w, 6);
@@ -547,7 +550,7 @@ START_TEST(test_priority_makes_way) {
     ck_assert_int_eq(shard_of(w, 4), 1); /* in the place of priority 4 */
     ck_assert_int_eq(shard_of(w, 5), 0); /* in that of 3 */
     ck_assert_int_eq(w->book->requests[1].job->seqs[0].state, TRI_SCHED_WAITING);
-    ck_assert_uint_eq(tri_shards_get_stats(w->shards).preemptions, 2);
+    ck_assert_uint_eq(tri_dp_ranks_get_stats(w->shards).preemptions, 2);
     ck_assert_int_eq(shard_of(w, 6), -1); /* matters no more than who runs */
     run(w);
     destroy(w);
@@ -604,18 +607,18 @@ START_TEST(test_end_in_the_queue) {
   }
   for (int i = 0; i < 6; i++) arrive(w, i);
   step(w);
-  ck_assert_uint_eq(tri_shards_get_stats(w->shards).waiting, 4 * 3);
-  ck_assert(tri_shards_abort(w->shards, 104));
+  ck_assert_uint_eq(tri_dp_ranks_get_stats(w->shards).waiting, 4 * 3);
+  ck_assert(tri_dp_ranks_abort(w->shards, 104));
   w->book->requests[4].abort_at = 0;
   step(w);
   step(w);
-  ck_assert_uint_eq(tri_shards_get_stats(w->shards).waiting, 2 * 3);
+  ck_assert_uint_eq(tri_dp_ranks_get_stats(w->shards).waiting, 2 * 3);
   for (int i = 3; i <= 4; i++)
     for (int k = 0; k < 3; k++) {
       ck_assert(w->book->requests[i].choice[k].ended && !w->book->requests[i].job);
       ck_assert_int_eq(w->book->requests[i].choice[k].reason, TRI_FINISH_ABORT);
     }
-  ck_assert(!tri_shards_abort(w->shards, 104));
+  ck_assert(!tri_dp_ranks_abort(w->shards, 104));
   run(w);
   destroy(w);
 }
@@ -629,23 +632,23 @@ START_TEST(test_full_outbox) {
   for (int i = 0; i < c.jobs; i++) {
     request(w, i, 5, 5, 4);
     arrive(w, i);
-    ck_assert(tri_shards_abort(w->shards, 100 + (uint64_t)i));
+    ck_assert(tri_dp_ranks_abort(w->shards, 100 + (uint64_t)i));
   }
   for (bool all = false; !all; rounds++) {
-    all = tri_shards_reap(w->shards, 0, &w->book->out);
+    all = tri_dp_ranks_reap(w->shards, 0, &w->book->out);
     ended += (int)w->book->out.num;
     drain(w);
   }
   ck_assert_int_eq(ended, MAX_JOBS * 4);
   ck_assert_int_gt(rounds, 1);
-  ck_assert(!tri_shards_has_work(w->shards));
+  ck_assert(!tri_dp_ranks_has_work(w->shards));
   destroy(w);
 }
 END_TEST
 
 /* ---- steps ---- */
 
-/* A lane's steps end with their last answers, whichever shard is ahead. */
+/* A micro-batch's steps end with their last answers, whichever shard is ahead. */
 START_TEST(test_answers_of_one_shard_first) {
   struct config c = simple_config(4, 40, 200, 3);
   c.depth = 2;
@@ -654,19 +657,19 @@ START_TEST(test_answers_of_one_shard_first) {
   request(w, 2, 10, 20, 1)->arrive_at = 1000;
   reap(w);
   ck_assert(compose(w, 0) && compose(w, 0));
-  ck_assert(tri_shards_lane_busy(w->shards, 0));
+  ck_assert(tri_dp_ranks_micro_batch_busy(w->shards, 0));
   for (int i = 0; i < 2; i++)
     for (int k = 0; k < 2; k++) {
       answer(w, i == 0 ? 2 : 0); /* one without work, then one with */
-      ck_assert(tri_shards_lane_busy(w->shards, 0));
+      ck_assert(tri_dp_ranks_micro_batch_busy(w->shards, 0));
     }
   ck_assert(!w->book->requests[1].choice[0].got && w->book->requests[0].choice[0].got == 2);
   answer(w, 1);
-  ck_assert(!tri_shards_lane_busy(w->shards, 0));
+  ck_assert(!tri_dp_ranks_micro_batch_busy(w->shards, 0));
   ck_assert(compose(w, 0));
-  ck_assert(tri_shards_lane_busy(w->shards, 0));
+  ck_assert(tri_dp_ranks_micro_batch_busy(w->shards, 0));
   answer(w, 1);
-  ck_assert(!tri_shards_lane_busy(w->shards, 0));
+  ck_assert(!tri_dp_ranks_micro_batch_busy(w->shards, 0));
   while (due(w)) answer_any(w);
   w->book->requests[2].arrive_at = 0;
   run(w);
@@ -687,7 +690,7 @@ START_TEST(test_search_keeps_steps_apart) {
   for (int i = 0; i < 2; i++) arrive(w, i);
   for (int k = 0; k < 12; k++) {
     reap(w);
-    ck_assert(compose(w, 0) && !tri_shards_lane_busy(w->shards, 0));
+    ck_assert(compose(w, 0) && !tri_dp_ranks_micro_batch_busy(w->shards, 0));
     ck_assert(!compose(w, 0));
     answer(w, 1);
     ck_assert(!compose(w, 0));
@@ -734,22 +737,22 @@ START_TEST(test_destroy_busy) {
 END_TEST
 
 START_TEST(test_refused) {
-  tri_sched_config c = {.limits = simple_config(4, 8, 30, 1).limits, .num_lanes = 1};
-  tri_shards *s = NULL;
-  ck_assert_int_eq(tri_shards_create(&c, 0, &s), TRI_INVALID_ARGUMENT);
+  tri_sched_config c = {.limits = simple_config(4, 8, 30, 1).limits, .num_micro_batches = 1};
+  tri_dp_ranks *s = NULL;
+  ck_assert_int_eq(tri_dp_ranks_create(&c, 0, &s), TRI_INVALID_ARGUMENT);
   c.whole_batches = true;
-  ck_assert_int_eq(tri_shards_create(&c, 2, &s), TRI_UNSUPPORTED);
+  ck_assert_int_eq(tri_dp_ranks_create(&c, 2, &s), TRI_UNSUPPORTED);
   c.whole_batches = false;
   c.limits.whole_sequences = true;
-  ck_assert_int_eq(tri_shards_create(&c, 2, &s), TRI_UNSUPPORTED);
-  ck_assert_int_eq(tri_shards_create(&c, 1, &s), TRI_OK);
-  tri_shards_destroy(s);
-  tri_shards_destroy(NULL);
+  ck_assert_int_eq(tri_dp_ranks_create(&c, 2, &s), TRI_UNSUPPORTED);
+  ck_assert_int_eq(tri_dp_ranks_create(&c, 1, &s), TRI_OK);
+  tri_dp_ranks_destroy(s);
+  tri_dp_ranks_destroy(NULL);
 }
 END_TEST
 
-Suite *suite_shards(void) {
-  Suite *suite = suite_create("shards");
+Suite *suite_dp_ranks(void) {
+  Suite *suite = suite_create("dp_ranks");
   TCase *random = tcase_create("random"), *cases = tcase_create("cases");
   tcase_set_timeout(random, 120);
   tcase_add_loop_test(random, test_random_workloads, 0, 4);

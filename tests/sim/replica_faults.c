@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Faults of groups: they die, stand still, are heard late, lose their connection, and earlier starts of them speak
+/* Faults of replicas: they die, stand still, are heard late, lose their connection, and earlier starts of them speak
  * again. */
 #include "tests/sim/sim.h"
 
@@ -7,24 +7,24 @@ enum { GHOST_JOBS = 40 };
 
 /* ---- ghosts ---- */
 
-static void ghost_says(sim *s, uint32_t index, const tri_group_msg *m) {
-  fake_group *g = &s->groups[index];
+static void ghost_says(sim *s, uint32_t index, const tri_replica_msg *m) {
+  fake_replica *g = &s->replicas[index];
   network_says_as(s, index, g->ghost_line, &g->ghost, m);
 }
 
-/* A process that was left behind by an earlier start comes, and says over its own connection what only the group's
+/* A process that was left behind by an earlier start comes, and says over its own connection what only the replica's
  * leader may say. */
 static void haunt(sim *s, uint32_t index) {
-  fake_group *g = &s->groups[index];
-  tri_group_token ends[GHOST_JOBS] = {0};
+  fake_replica *g = &s->replicas[index];
+  tri_replica_token ends[GHOST_JOBS] = {0};
   if (g->epoch < 2 || s->day == DAY_ONE_LIFE) return;
   for (uint32_t i = 0; i < GHOST_JOBS; i++)
-    ends[i] = (tri_group_token){.job = i + 1, .flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE, .reason = TRI_FINISH_ABORT};
-  tri_group_msg reg = groups_registration(s, index, g->epoch - 1);
-  tri_group_msg ready = {.op = TRI_GROUP_READY, .ready = {.group = index, .epoch = g->epoch}};
-  tri_group_msg tokens = {.op = TRI_GROUP_TOKENS, .tokens = {.epoch = g->epoch, .num = GHOST_JOBS, .tokens = ends}};
-  tri_group_msg failed = {.op = TRI_GROUP_FAILED,
-                          .failed = {.group = index, .epoch = g->epoch, .code = {"internal", 8}}};
+    ends[i] = (tri_replica_token){.job = i + 1, .flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE, .reason = TRI_FINISH_ABORT};
+  tri_replica_msg reg = replicas_registration(s, index, g->epoch - 1);
+  tri_replica_msg ready = {.op = TRI_REPLICA_READY, .ready = {.replica = index, .epoch = g->epoch}};
+  tri_replica_msg tokens = {.op = TRI_REPLICA_TOKENS, .tokens = {.epoch = g->epoch, .num = GHOST_JOBS, .tokens = ends}};
+  tri_replica_msg failed = {.op = TRI_REPLICA_FAILED,
+                            .failed = {.replica = index, .epoch = g->epoch, .code = {"internal", 8}}};
   g->ghost_line = ++s->numbers;
   g->ghost = (way){0};
   ghost_says(s, index, &reg);
@@ -35,7 +35,7 @@ static void haunt(sim *s, uint32_t index) {
 
 /* ---- faults ---- */
 
-static void hold(sim *s, fake_group *g) {
+static void hold(sim *s, fake_replica *g) {
   g->net.in.held_ns = s->now + rng_range(s, 100, 8000) * MS;
   if (g->excused_ns < g->net.in.held_ns + 2 * SECOND) g->excused_ns = g->net.in.held_ns + 2 * SECOND;
 }
@@ -43,28 +43,28 @@ static void hold(sim *s, fake_group *g) {
 /* Nobody reports in the time that is left out. A standstill of the coordinator that is too short to be noticed may then
  * take most of the time in which nobody is judged. */
 static void jump(sim *s) {
-  for (uint32_t i = 0; i < s->num_groups; i++)
-    if (s->groups[i].excused_ns < s->now + 5 * SECOND / 2) s->groups[i].excused_ns = s->now + 5 * SECOND / 2;
+  for (uint32_t i = 0; i < s->num_replicas; i++)
+    if (s->replicas[i].excused_ns < s->now + 5 * SECOND / 2) s->replicas[i].excused_ns = s->now + 5 * SECOND / 2;
   s->skew += rng_range(s, 100, 6000) * MS; /* less than a client is waited for (deliver.c) */
   if (s->verbose) printf("%8.3f the clock jumps, to %.3f\n", (double)s->now / 1e9, (double)world_clock(s) / 1e9);
   s->jumps++;
 }
 
 static void lose_line(sim *s, uint32_t index) {
-  if (!s->groups[index].line) return;
+  if (!s->replicas[index].line) return;
   if (s->verbose) printf("%8.3f group %u loses its connection\n", (double)s->now / 1e9, index);
-  groups_lose_line(s, index);
+  replicas_lose_line(s, index);
   s->lost_lines++;
 }
 
-void groups_fault(sim *s, const event *e) {
-  uint32_t index = (uint32_t)rng_range(s, 0, s->num_groups - 1);
-  fake_group *g = &s->groups[index];
+void replicas_fault(sim *s, const event *e) {
+  uint32_t index = (uint32_t)rng_range(s, 0, s->num_replicas - 1);
+  fake_replica *g = &s->replicas[index];
   (void)e;
   if (s->calm) return;
   int64_t what = rng_range(s, 1, 100);
   if (what <= 45)
-    groups_end(s, index, rng_chance(s, 30));
+    replicas_end(s, index, rng_chance(s, 30));
   else if (what <= 55)
     g->stalled = true;
   else if (what <= 75)
@@ -77,5 +77,5 @@ void groups_fault(sim *s, const event *e) {
     lose_line(s, index);
   else if (s->core)
     haunt(s, index);
-  events_add(s, (event){.at = s->now + rng_range(s, 200, 6000) * MS, .run = groups_fault, .lasts = true});
+  events_add(s, (event){.at = s->now + rng_range(s, 200, 6000) * MS, .run = replicas_fault, .lasts = true});
 }

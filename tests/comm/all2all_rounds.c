@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/comm/exchange_test.h"
+#include "tests/comm/all2all_test.h"
 
 enum { MAX_SHARDS = 16 };
 
@@ -21,7 +21,7 @@ struct data {
 };
 
 struct buffers {
-  tri_exchange_rows all;
+  tri_all2all_rows all;
   float *x, *weights, *y, *out, *result[WAYS], *again;
   int32_t *experts;
 };
